@@ -1,0 +1,69 @@
+// One event per line, with fields. spdlog stands behind; its headers stay in
+// the source file.
+//
+//   LogInfo("model loaded", {{"model", id}, {"seconds", 0.41}});
+//   => 2026-03-01T10:00:00.123Z INFO  model loaded model=smollm2 seconds=0.41
+//   or, with the JSON format, the same as one JSON object per line.
+//
+// Lines go to stderr. Thread-safe.
+#pragma once
+
+#include <cstdint>
+#include <initializer_list>
+#include <string>
+#include <string_view>
+
+#include "config/base/status.h"
+
+namespace millrace {
+
+enum class LogLevel { kDebug, kInfo, kWarning, kError, kOff };
+enum class LogFormat { kText, kJson };
+
+// A name and a value already turned into text; numbers and booleans stay bare
+// in JSON.
+class LogField {
+ public:
+  LogField(std::string_view name, std::string_view value)
+      : name(name), value(value), quoted(true) {}
+  LogField(std::string_view name, const char* value)
+      : LogField(name, std::string_view(value)) {}
+  LogField(std::string_view name, const std::string& value)
+      : LogField(name, std::string_view(value)) {}
+  LogField(std::string_view name, bool value)
+      : name(name), value(value ? "true" : "false"), quoted(false) {}
+  LogField(std::string_view name, double value);
+  template <typename Int,
+            typename = std::enable_if_t<std::is_integral_v<Int> &&
+                                        !std::is_same_v<Int, bool>>>
+  LogField(std::string_view name, Int value)
+      : name(name), value(std::to_string(value)), quoted(false) {}
+
+  std::string name;
+  std::string value;
+  bool quoted;
+};
+using LogFields = std::initializer_list<LogField>;
+
+// Called once at start-up; before it, text at level info.
+void SetUpLog(LogLevel level, LogFormat format);
+// "debug", "info", "warning", "error", "off"; "text", "json".
+StatusOr<LogLevel> ParseLogLevel(std::string_view name);
+StatusOr<LogFormat> ParseLogFormat(std::string_view name);
+
+bool LogEnabled(LogLevel level);
+void Log(LogLevel level, std::string_view event, LogFields fields = {});
+inline void LogDebug(std::string_view event, LogFields fields = {}) {
+  if (LogEnabled(LogLevel::kDebug)) Log(LogLevel::kDebug, event, fields);
+}
+inline void LogInfo(std::string_view event, LogFields fields = {}) {
+  Log(LogLevel::kInfo, event, fields);
+}
+inline void LogWarning(std::string_view event, LogFields fields = {}) {
+  Log(LogLevel::kWarning, event, fields);
+}
+inline void LogError(std::string_view event, LogFields fields = {}) {
+  Log(LogLevel::kError, event, fields);
+}
+
+}  // namespace millrace

@@ -1,0 +1,94 @@
+// Metrics: each class declares its own as a struct of Counter, Gauge and
+// Histogram made once from a MetricRegistry; updating one costs a few
+// nanoseconds (label sets are resolved at creation, never on the hot path).
+//
+//   struct EngineMetrics {
+//     EngineMetrics(MetricRegistry& registry, const MetricLabels& labels)
+//         : preemptions(registry.AddCounter(
+//               "millrace_preemptions_total",
+//               "Sequences put back to waiting for want of KV pages.",
+//               labels)) {}
+//     Counter preemptions;
+//   };
+//
+// Names end in a unit (_seconds, _bytes) or _total; help says what an operator
+// can act on. prometheus-cpp stands behind; its headers stay in the source.
+// Every object here is a cheap handle, valid as long as the registry.
+// Thread-safe.
+#pragma once
+
+#include <functional>
+#include <map>
+#include <memory>
+#include <string>
+#include <string_view>
+#include <vector>
+
+namespace millrace {
+
+using MetricLabels = std::map<std::string, std::string>;
+
+class Counter {
+ public:
+  Counter() = default;  // counts nothing: for tests without a registry
+  void Add(double by = 1) const;
+  double value() const;
+
+ private:
+  friend class MetricRegistry;
+  void* impl_ = nullptr;  // prometheus::Counter, owned by the registry
+};
+
+class Gauge {
+ public:
+  Gauge() = default;
+  void Set(double value) const;
+  void Add(double by) const;
+  double value() const;
+
+ private:
+  friend class MetricRegistry;
+  void* impl_ = nullptr;
+};
+
+class Histogram {
+ public:
+  Histogram() = default;
+  void Observe(double value) const;
+
+ private:
+  friend class MetricRegistry;
+  void* impl_ = nullptr;
+};
+
+class MetricRegistry {
+ public:
+  MetricRegistry();
+  ~MetricRegistry();
+
+  // The same name and labels give the same metric. The same name with another
+  // help or kind is our own mistake and stops the process.
+  Counter AddCounter(std::string_view name, std::string_view help,
+                     const MetricLabels& labels = {});
+  Gauge AddGauge(std::string_view name, std::string_view help,
+                 const MetricLabels& labels = {});
+  Histogram AddHistogram(std::string_view name, std::string_view help,
+                         const std::vector<double>& bucket_bounds,
+                         const MetricLabels& labels = {});
+
+  // Runs at each scrape, before serialising: folds cheap counters of hot paths
+  // into the metrics above. Removed when the returned object dies.
+  [[nodiscard]] std::shared_ptr<void> OnScrape(std::function<void()> fold);
+
+  // Prometheus text exposition format 0.0.4.
+  std::string Text();
+
+ private:
+  struct Impl;
+  std::unique_ptr<Impl> impl_;
+};
+
+// 1 ms to 60 s, near-logarithmic: latencies of requests and tokens.
+const std::vector<double>& LatencyBucketsSeconds();
+
+}  // namespace millrace

@@ -1,0 +1,57 @@
+// Reads settings: built-in defaults < YAML file < MILLRACE_* environment <
+// command-line flags. An unknown key is an error that names the nearest one.
+//
+//   StatusOr<Loaded> loaded = Load({.config_file = "millrace.yaml",
+//                                   .flags = {{"http_port", "9000"}}});
+//
+// YAML keys are the setting names (snake_case); a flag is the name with dashes
+// (--http-port), an environment variable is MILLRACE_HTTP_PORT. Aliases that
+// users of other servers know (--ctx-size, -np, --port) are accepted. Values
+// with units read as such: "5ms", "30s", "2GiB", "64MiB".
+#pragma once
+
+#include <functional>
+#include <map>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+#include "config/base/status.h"
+#include "config/schema.h"
+
+namespace millrace::config {
+
+enum class Origin { kDefault, kFile, kEnvironment, kFlag };
+
+struct Sources {
+  std::string config_file;  // empty: none
+  // In command-line order, names as typed without the leading dashes.
+  std::vector<std::pair<std::string, std::string>> flags;
+  // Looks an environment variable up; the process's own by default.
+  std::function<std::optional<std::string>(const std::string&)> getenv;
+};
+
+struct Loaded {
+  Settings settings;
+  std::map<std::string, Origin> origins;  // by setting name
+};
+
+StatusOr<Loaded> Load(const Sources& sources);
+
+// The effective configuration as YAML, each line with its origin as a comment.
+// Secrets are shown as "***".
+std::string Dump(const Loaded& loaded);
+
+// The flags part of --help: one line each with unit, bounds and default.
+std::string FlagsHelp();
+
+// Whether a flag of this name exists and whether it takes a value ("--no-auth"
+// may stand alone); used by the command line to tell flags from models.
+enum class FlagKind { kUnknown, kSwitch, kValue };
+FlagKind KindOfFlag(std::string_view name);
+// "unknown flag --htp-port; did you mean --http-port?"
+Status UnknownFlag(std::string_view name);
+
+}  // namespace millrace::config

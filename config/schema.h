@@ -1,0 +1,69 @@
+// Every setting, as plain structs. One visitor (VisitSettings in schema.cc)
+// gives each its name, unit, bounds and help; the YAML reader, MILLRACE_*
+// variables, flags, --help and the printed effective configuration are all
+// made from it, so a setting is declared in two places only: here and there.
+//
+// Names and defaults follow what users of Triton, vLLM, llama.cpp and
+// TorchServe already know. Immutable once loaded.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+namespace millrace::config {
+
+struct ServerSettings {
+  std::string host = "127.0.0.1";
+  int64_t http_port = 8000;       // 0: any free port, printed at start
+  int64_t grpc_port = 8001;       // 0: any free port; -1: no gRPC
+  int64_t metrics_port = -1;      // -1: /metrics on the HTTP port
+  std::string api_key;            // several: separated by commas
+  std::string api_key_file;       // one key a line
+  bool no_auth = false;           // allows a non-loopback host without keys
+  std::string cors_allow_origin;  // empty: no CORS headers; "*" or an origin
+  int64_t http_max_input_bytes = int64_t{64} << 20;
+  int64_t http_max_header_bytes = 16 << 10;
+  int64_t header_timeout_ms = 10'000;
+  int64_t idle_timeout_ms = 75'000;   // keep-alive connection without request
+  int64_t write_timeout_ms = 60'000;  // a client that reads nothing for so long
+  int64_t max_connections = 4096;
+  int64_t io_threads = 1;
+  int64_t handler_threads = 0;  // 0: 2, or a quarter of the cores
+  int64_t shutdown_timeout_ms = 30'000;
+  std::string log_level = "info";
+  std::string log_format = "text";  // text | json
+  bool access_log = true;
+};
+
+// Settings of every language model served; one model may override them in the
+// YAML file under `models`.
+struct LlmSettings {
+  int64_t max_model_len = 0;  // tokens a sequence, 0: as the model says
+  int64_t max_num_seqs = 64;
+  int64_t max_num_batched_tokens = 512;
+  int64_t max_queue_size = 100;        // requests waiting beyond max_num_seqs
+  int64_t kv_cache_memory_bytes = 0;   // 0: 25 % of the memory limit
+  std::string kv_cache_dtype = "f16";  // f16 | f32
+  std::string compute_dtype = "auto";  // auto: int8 activations for quantised
+                                       // weights; f32: everything in f32
+  int64_t threads = 0;                 // 0: one per physical core allowed
+  std::string isa = "auto";            // auto | scalar | avx2 | avx512vnni
+  bool huge_pages = true;
+  std::string chat_template;  // a Jinja file instead of the model's own
+};
+
+struct ModelSettings {
+  std::string name;  // id in the API; empty: the file's stem
+  std::string path;
+  std::vector<std::string> served_model_name;  // further ids
+  LlmSettings llm;
+};
+
+struct Settings {
+  ServerSettings server;
+  LlmSettings llm;  // defaults of each model
+  std::vector<ModelSettings> models;
+};
+
+}  // namespace millrace::config

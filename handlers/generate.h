@@ -1,0 +1,31 @@
+// Chat and completions over one engine: render the template, encode, submit,
+// then turn tokens into valid UTF-8 text, hold back half stop strings, end.
+#pragma once
+
+#include <memory>
+#include <string>
+
+#include "config/base/clock.h"
+#include "config/base/metrics.h"
+#include "handlers/handler.h"
+#include "handlers/pool.h"
+#include "models/text/chat_template.h"
+#include "models/text/tokenizer.h"
+#include "scheduler/engine.h"
+
+namespace millrace::handlers {
+
+struct GenerateParts {
+  std::string model;  // for messages
+  std::shared_ptr<const models::Tokenizer> tokenizer;
+  std::shared_ptr<const models::ChatTemplate> chat_template;  // or null
+  std::string bos_text;
+  std::string eos_text;
+  scheduler::Engine* engine = nullptr;  // outlives the handler
+  Pool* pool = nullptr;                 // outlives the handler
+  const Clock* clock = &Clock::Real();
+};
+
+std::unique_ptr<GenerateHandler> MakeGenerateHandler(GenerateParts parts);
+
+}  // namespace millrace::handlers

@@ -1,0 +1,57 @@
+// A handler turns a request into an answer, blind to the wire.
+//
+//   handler->Start(std::move(request), sink, stop_token);
+//
+// Start returns at once. The sink then gets any number of chunks, in order, and
+// exactly one end, from threads of the handler pool, never two at a time. A
+// failure before the first token (template, too long, no place) is an end
+// without chunks, so the codec can still choose the status line.
+#pragma once
+
+#include <memory>
+#include <stop_token>
+#include <string>
+#include <vector>
+
+#include "config/base/status.h"
+#include "handlers/messages.h"
+
+namespace millrace::handlers {
+
+class GenerateSink {
+ public:
+  virtual ~GenerateSink() = default;
+  // The request has passed every check and is with the engine; a streaming
+  // codec may send its header now. Called once, before the first chunk.
+  virtual void OnAccepted(const Usage& prompt) = 0;
+  // Must not block: the sink keeps what it cannot write yet.
+  virtual void OnChunk(TextChunk chunk) = 0;
+  virtual void OnEnd(GenerateEnd end) = 0;
+};
+
+struct TokenizedText {
+  std::vector<int32_t> ids;
+  std::vector<std::string> pieces;  // bytes of each
+};
+
+// Everything a generative model offers.
+class GenerateHandler {
+ public:
+  virtual ~GenerateHandler() = default;
+
+  virtual void Start(GenerateRequest request,
+                     std::shared_ptr<GenerateSink> sink,
+                     std::stop_token stop) = 0;
+
+  // Short work on the calling thread (use the handler pool).
+  virtual StatusOr<TokenizedText> Tokenize(const std::string& text,
+                                           bool add_special,
+                                           bool parse_special) const = 0;
+  virtual StatusOr<TokenizedText> TokenizeChat(
+      const ChatPrompt& chat) const = 0;
+  virtual StatusOr<std::string> Detokenize(
+      const std::vector<int32_t>& ids) const = 0;
+  virtual StatusOr<std::string> ApplyTemplate(const ChatPrompt& chat) const = 0;
+};
+
+}  // namespace millrace::handlers

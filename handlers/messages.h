@@ -1,0 +1,102 @@
+// Neutral requests and answers: what a task means, whatever wire it came over.
+// Codecs (REST, gRPC) turn bytes into these; handlers never see bytes.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <nlohmann/json_fwd.hpp>
+#include <optional>
+#include <string>
+#include <utility>
+#include <variant>
+#include <vector>
+
+#include "config/base/clock.h"
+#include "config/base/status.h"
+#include "config/base/trace.h"
+
+namespace millrace::handlers {
+
+// A conversation, in the shape of OpenAI's `messages`; keys that we do not
+// know reach the chat template as they are.
+struct ChatPrompt {
+  std::shared_ptr<const nlohmann::ordered_json> messages;  // array
+  std::shared_ptr<const nlohmann::ordered_json> tools;     // array or null
+  std::shared_ptr<const nlohmann::ordered_json> template_kwargs;  // or null
+  bool add_generation_prompt = true;
+};
+struct TextPrompt {
+  std::string text;
+};
+struct TokenPrompt {
+  std::vector<int32_t> ids;
+};
+
+// Sampling as the client wrote it; what is absent takes the task's default.
+// Ranges are checked where the fields are read (request_fields.h).
+struct GenerateOptions {
+  std::optional<int64_t> max_tokens;  // absent: chat fills the context,
+                                      // completions get 16
+  int64_t min_tokens = 0;
+  double temperature = 1.0;
+  int64_t top_k = 0;  // 0 or -1: off
+  double top_p = 1.0;
+  double min_p = 0.0;
+  double repetition_penalty = 1.0;
+  double presence_penalty = 0.0;
+  double frequency_penalty = 0.0;
+  std::vector<std::pair<int32_t, float>> logit_bias;
+  std::optional<uint64_t> seed;  // absent: drawn
+  std::vector<std::string> stop;
+  std::vector<int32_t> stop_token_ids;
+  bool include_stop_str_in_output = false;
+  bool ignore_eos = false;
+  bool skip_special_tokens = true;
+  bool echo = false;            // completions: the prompt comes first
+  std::optional<int> logprobs;  // alternatives beside each token, 0…20
+  int32_t priority = 0;
+};
+
+struct GenerateRequest {
+  std::variant<ChatPrompt, TextPrompt, TokenPrompt> prompt;
+  GenerateOptions options;
+  Clock::Time deadline = kNever;
+  std::shared_ptr<Trace> trace;  // never null
+};
+
+// One token of the answer with its log-probability.
+struct TokenLogprobs {
+  struct Candidate {
+    int32_t id;
+    std::string bytes;  // may be part of a character
+    float logprob;
+  };
+  Candidate chosen;
+  bool has_logprob = true;     // false for the very first token of a prompt
+  std::vector<Candidate> top;  // best first
+};
+
+// A piece of the answer: whole UTF-8 characters, never half a stop string.
+struct TextChunk {
+  std::string text;
+  std::vector<TokenLogprobs> logprobs;  // when asked for
+  int32_t num_tokens = 0;               // answer tokens this chunk stands for
+};
+
+enum class FinishReason { kStop, kLength, kError };
+
+struct Usage {
+  int64_t prompt_tokens = 0;
+  int64_t completion_tokens = 0;
+  int64_t cached_tokens = 0;
+};
+
+struct GenerateEnd {
+  Status status;  // not OK: the answer failed or was cut off by us
+  FinishReason reason = FinishReason::kError;
+  // The stop string or stop token id that ended the answer; vLLM's stop_reason.
+  std::variant<std::monostate, std::string, int32_t> stop_reason;
+  Usage usage;
+};
+
+}  // namespace millrace::handlers

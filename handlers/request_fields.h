@@ -1,0 +1,24 @@
+// The sampling fields that clients send, by their public names (OpenAI, vLLM):
+// one table of names, types, ranges and error sentences for every wire. REST
+// bodies and the JSON of gRPC's `sampling_parameters` are read here.
+#pragma once
+
+#include <nlohmann/json_fwd.hpp>
+#include <string_view>
+
+#include "config/base/status.h"
+#include "handlers/messages.h"
+
+namespace millrace::handlers {
+
+enum class FieldDialect { kChat, kCompletions, kSamplingParameters };
+
+// Reads every sampling field of `body`, an object. INVALID_ARGUMENT with
+// field() set for a wrong type, a value out of range (value and limit in the
+// message), or a field that would change the answer and is not supported
+// (tools, response_format, n > 1, …). Fields without effect (user, metadata, …)
+// and null are accepted; so are unknown ones, as OpenAI's clients expect.
+StatusOr<GenerateOptions> ReadGenerateOptions(
+    const nlohmann::ordered_json& body, FieldDialect dialect);
+
+}  // namespace millrace::handlers

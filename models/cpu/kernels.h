@@ -1,0 +1,187 @@
+// KernelTable: the functions that do the numbers on a CPU, one table for each
+// instruction set. Every table gives the same bits wherever sums are exact
+// integers, because all follow the float chains written here; scalar serves
+// everything and is the one to read.
+//
+// This header is all that a file under kernels/<isa>/ may include of ours:
+// plain structs and function pointers, no inline functions, so that no code
+// compiled for a big machine can be linked into a small one.
+//
+// ---- Chains -------------------------------------------------------------
+// Q8 row: 32 values a block, d = max|x| / 127 (f32; 0 for a zero block, whose
+// q are 0), q = round-to-nearest-even(x * (1/d)), sum = Σ q (integer),
+// s = d * float(sum).
+//
+// Linear, integer weights, y[m][n] over blocks b = 0, 1, …:
+//   isum = Σ w_q * x_q                    exact, any order
+//   Q4_0 (w_q = nibble - 8), Q8_0:  acc = fma(float(isum), dw * dx, acc)
+//   Q4_1 (w_q = nibble):            acc = fma(float(isum), dw * dx, acc)
+//                                   acc = fma(mw, s, acc)
+// with dw, mw the block's f16 turned into f32.
+//
+// Linear, float weights (F32, F16, BF16 → f32 exactly): four strands k mod 4,
+// each acc_j = fma(w, x, acc_j) ascending, then (a0 + a1) + (a2 + a3).
+// So a vector kernel has rows in its lanes, never k.
+//
+// Lane tree over an array (norms, softmax sums): lane j of 8 takes elements
+// j, j + 8, …, ascending; then (l0+l4, l1+l5, l2+l6, l3+l7), then (+2), (+1).
+// A missing element adds 0.
+//
+// exp: one polynomial for all tables (Cephes expf constants):
+//   x = max(x, -87.33654); n = round-to-nearest-even(x * 1.44269504);
+//   r = fma(n, -0.693359375, x); r = fma(n, 2.12194440e-4, r);
+//   p = 1.9875691500e-4; p = fma(p, r, 1.3981999507e-3);
+//   p = fma(p, r, 8.3334519073e-3); p = fma(p, r, 4.1665795894e-2);
+//   p = fma(p, r, 1.6666665459e-1); p = fma(p, r, 5.0000001201e-1);
+//   p = fma(p, r * r, r) + 1;   times 2^n by exponent bits.
+// exp(0) is exactly 1.
+//
+// Attention of one query row over one split [k0, k1) of keys, k0 a multiple of
+// 256, only its visible keys:
+//   s[k] = chain over d ascending of fma(q[d], K[k][d], s), q pre-scaled
+//   m = max s;  p[k] = exp(s[k] - m);  l = lane tree of p
+//   o[d] = chain over keys ascending of fma(p[k], V[k][d], o)
+// Merge of splits, ascending: M = max m_i; c_i = exp(m_i - M);
+//   L = chain of fma(c_i, l_i, L); O[d] = chain of fma(c_i, o_i[d], O);
+//   out = O * (1 / L). One split gives the same as no merge.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+
+namespace millrace::models {
+
+// Formats of packed weights; values are stable within one build only.
+enum class WeightFormat : int32_t { kF32, kF16, kBF16, kQ8_0, kQ4_0, kQ4_1 };
+enum class KvFormat : int32_t { kF16, kF32 };
+
+// A row of activations quantised to 32-value blocks. One plane each, so that
+// a vector load of 4-byte groups never crosses a header.
+//   q    [blocks * 32] int8
+//   d    [blocks] f32 scale
+//   s    [blocks] f32 d * sum
+//   sum  [blocks] int32
+struct Q8Row {
+  int8_t* q;
+  float* d;
+  float* s;
+  int32_t* sum;
+};
+
+// Rows of activations as a linear phase reads them. Exactly one form is set.
+//   f32  [m][ld_f32]
+//   q8   planes of m rows: q + row * ld_q etc.
+struct ActRows {
+  const float* f32 = nullptr;
+  int64_t ld_f32 = 0;
+  const int8_t* q = nullptr;
+  const float* d = nullptr;
+  const float* s = nullptr;
+  const int32_t* sum = nullptr;
+  int64_t ld_q = 0;      // bytes between rows of q
+  int64_t ld_block = 0;  // elements between rows of d, s and sum
+};
+
+// A packed matrix [n][k]: groups of row_group rows, k in order inside. Rows are
+// padded with zeros to a whole group. group_bytes apart.
+struct PackedMatrix {
+  const void* data = nullptr;
+  WeightFormat format = WeightFormat::kF32;
+  int64_t n = 0;  // rows = outputs
+  int64_t k = 0;  // columns = inputs, a multiple of 32 for integer formats
+  int64_t group_bytes = 0;
+};
+
+// Attention over one split for rows that share a KV head.
+struct AttendArgs {
+  // q: [num_rows][head_dim] f32, already scaled, rows of one KV head: for
+  // several tokens and all query heads of the group, in any order.
+  const float* q;
+  int64_t q_stride;  // floats between rows
+  int32_t num_rows;
+  int32_t head_dim;        // a multiple of 16
+  const int32_t* visible;  // [num_rows] keys of this split the row may see,
+                           // 1…256; the greatest is num_keys
+  int32_t num_keys;
+  // K and V of this head, one pointer for each page of kPageTokens keys:
+  //   K page  [group of 16 keys][head_dim][16]
+  //   V page  [key][head_dim]
+  const void* const* k_pages;
+  const void* const* v_pages;
+  KvFormat kv_format;
+  // Partial results of each row.
+  float* m;  // [num_rows]
+  float* l;  // [num_rows]
+  float* o;  // [num_rows][o_stride]
+  int64_t o_stride;
+  float* scratch;  // attend_scratch_floats(num_rows) floats, 64-byte aligned
+};
+
+struct KernelTable {
+  const char* name;   // "scalar", "avx2", "avx512vnni"
+  int32_t row_group;  // rows interleaved by the packing: 8 or 16
+
+  // ---- weights ----
+  // Bytes of one packed row group of k columns.
+  int64_t (*group_bytes)(WeightFormat format, int64_t k);
+  // Packs rows of the file's own block format (GGUF layout, row_bytes apart)
+  // into one group; rows beyond num_rows become zeros. False if this table
+  // has no packing for the format (scalar always has).
+  bool (*pack_group)(WeightFormat format, const void* const* rows,
+                     int32_t num_rows, int64_t k, void* group);
+
+  // ---- linear ----
+  // y[m][n] for rows in groups [group_begin, group_end) of w: y points at
+  // output 0 of the matrix, ld_y floats between rows of y. Padded rows are not
+  // written. Reads act.q… for integer formats, act.f32 for float formats.
+  void (*linear)(const PackedMatrix& w, int64_t group_begin, int64_t group_end,
+                 const ActRows& act, int32_t num_rows, float* y, int64_t ld_y);
+
+  // One row of a packed matrix as f32 (embedding look-up): out[k].
+  void (*unpack_row)(const PackedMatrix& w, int64_t row, float* out);
+
+  // ---- rows ----
+  void (*quantize_row)(const float* x, int64_t k, const Q8Row& out);
+  // out = x / sqrt(mean(x²) + eps) * weight; the mean by the lane tree of fma.
+  void (*rms_norm)(const float* x, const float* weight, int64_t n, float eps,
+                   float* out);
+  // x += y
+  void (*add)(float* x, const float* y, int64_t n);
+  // out = gate * (1 / (1 + exp(-gate))) * up
+  void (*silu_mul)(const float* gate, const float* up, int64_t n, float* out);
+  // Rotates one head in place. cos and sin hold head_dim / 2 factors of the
+  // position. Interleaved: pairs (2i, 2i + 1); else (i, i + head_dim / 2).
+  // a' = fma(a, c, -(b * s)); b' = fma(a, s, b * c).
+  void (*rope)(float* head, int64_t head_dim, const float* cos,
+               const float* sin, bool interleaved);
+  // out = x * scale
+  void (*scale)(const float* x, float scale, int64_t n, float* out);
+
+  // ---- attention ----
+  int64_t (*attend_scratch_floats)(int32_t num_rows);
+  void (*attend)(const AttendArgs& args);
+  // Merges num_splits partials of one row, ascending: m[i * stride_ml],
+  // l[i * stride_ml], o + i * stride_o; writes head_dim floats.
+  void (*merge)(const float* m, const float* l, const float* o,
+                int64_t stride_ml, int64_t stride_o, int32_t num_splits,
+                int32_t head_dim, float* out);
+  // Writes one token's key and value of one head into its page.
+  void (*write_kv)(const float* k, const float* v, int32_t head_dim,
+                   int32_t index_in_page, KvFormat format, void* k_page,
+                   void* v_page);
+
+  // ---- sampling ----
+  float (*max)(const float* x, int64_t n);
+  // Lane tree of exp((x[i] - offset) * scale), lanes and tree in f64; out may
+  // be null or gets each term.
+  double (*sum_exp)(const float* x, int64_t n, float offset, float scale,
+                    float* out);
+};
+
+// The tables compiled in; null where the compiler has no such target. Whether
+// this machine may run one is isa.h's business.
+const KernelTable* ScalarKernels();
+const KernelTable* Avx2Kernels();
+const KernelTable* Avx512VnniKernels();
+
+}  // namespace millrace::models

@@ -1,0 +1,60 @@
+// A language model loaded from disk: everything the floors above need of it.
+//
+//   ASSIGN_OR_RETURN(LlmModel model, LoadLlm("smollm2.gguf", options));
+//
+// Which file formats and families exist is decided by tables inside
+// (families.cc); a file that cannot be served gives a Status that says why.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "config/base/status.h"
+#include "config/schema.h"
+#include "config/topology.h"
+#include "models/llm/runner.h"
+#include "models/text/chat_template.h"
+#include "models/text/tokenizer.h"
+
+namespace millrace::models {
+
+struct LlmOptions {
+  config::LlmSettings settings;
+  config::CpuSet cpus;             // one worker each; empty: one, not pinned
+  int64_t memory_limit_bytes = 0;  // what KV may be sized from; 0: unknown
+  // Called from the loading thread with 0…1; may be empty.
+  std::function<void(double)> progress;
+};
+
+struct LlmInfo {
+  std::string architecture;  // "llama"
+  std::string name;          // general.name of the file
+  std::string quantization;  // "Q4_1", the type of most weights
+  int64_t num_parameters = 0;
+  int64_t file_bytes = 0;
+  int64_t weight_bytes = 0;  // packed, in memory
+  int64_t kv_bytes_per_token = 0;
+  int32_t trained_context = 0;
+  std::string isa;  // kernel table in use
+  int32_t threads = 0;
+};
+
+// Tokenizer and template are shared with requests that outlive an unload.
+struct LlmModel {
+  LlmInfo info;
+  std::unique_ptr<Runner> runner;
+  std::shared_ptr<const Tokenizer> tokenizer;
+  std::shared_ptr<const ChatTemplate> chat_template;  // null: has none
+  std::string bos_text;  // what templates see as bos_token
+  std::string eos_text;
+};
+
+// Blocks for the load (≈ 0.3 s per 100 MB). The runner's Launch must later be
+// called from one thread, which becomes worker 0 and pins itself at its first
+// call.
+StatusOr<LlmModel> LoadLlm(const std::string& path, const LlmOptions& options);
+
+}  // namespace millrace::models

@@ -1,0 +1,41 @@
+// Runner: a loaded language model that runs steps. The scheduler owns one
+// through this interface and knows nothing else of it; tests give a fake.
+//
+// Engine thread only, but for info() which never changes.
+#pragma once
+
+#include <cstdint>
+#include <span>
+#include <string>
+
+#include "config/base/status.h"
+#include "models/llm/step.h"
+
+namespace millrace::models {
+
+struct RunnerInfo {
+  StepLimits limits;
+  int32_t vocab_size = 0;
+  int32_t max_context = 0;  // tokens of one sequence, prompt and answer
+  int32_t num_pages = 0;    // of the KV pool
+};
+
+class Runner {
+ public:
+  virtual ~Runner() = default;
+  virtual const RunnerInfo& info() const = 0;
+
+  // See SlotInit. Slots are [0, limits.max_seqs).
+  virtual void InitSlot(const SlotInit& init) = 0;
+
+  // Starts a step. On CPU the calling thread is worker 0 of the team and the
+  // step has run when this returns; on a device it returns at once. The batch
+  // may be refilled after Wait.
+  virtual void Launch(const StepBatch& batch) = 0;
+
+  // Ends the step launched last. A device fault is a Status; the KV pages the
+  // step wrote are then worthless. The result lives until the next Launch.
+  virtual StatusOr<const StepResult*> Wait() = 0;
+};
+
+}  // namespace millrace::models

@@ -1,0 +1,164 @@
+// The contract between scheduler and model: one step is one flat message.
+//
+// A StepBatch holds no pointers and its capacities are fixed when it is made,
+// so that it can be sent to the ranks of a tensor-parallel group or captured
+// once in a CUDA graph. Rows of several sequences stand one after the other;
+// a sequence may bring one row (decode) or many (a chunk of its prompt):
+//
+//   seq            0         1              2
+//   tokens     [ a4 ]   [ b0 b1 b2 b3 ]   [ c9 ]
+//   positions    4        0  1  2  3        9
+//   q_start    0        1                5       6
+//   kv_len       5           4             10        new rows included
+//   slot         7           2              0
+//
+// Sequence state that outlives a step (penalty counts, seed, stop ids) lives in
+// the runner under a slot, a small stable id; see SlotInit.
+#pragma once
+
+#include <cstdint>
+#include <span>
+#include <utility>
+#include <vector>
+
+namespace millrace::models {
+
+// A page of the KV cache: kPageTokens consecutive positions of one sequence,
+// all layers and heads of one layer group. The scheduler deals in these
+// numbers; the bytes are the backend's own business.
+enum class PageId : int32_t {};
+inline constexpr PageId kNoPage{-1};
+inline constexpr int32_t kPageTokens = 64;
+// Attention is summed in splits of this many keys by absolute position.
+inline constexpr int32_t kSplitTokens = 256;
+// Greatest number of alternatives reported beside a sampled token.
+inline constexpr int32_t kMaxTopLogprobs = 20;
+
+struct StepLimits {
+  int32_t max_tokens = 0;         // rows of one step
+  int32_t max_seqs = 0;           // also the number of slots
+  int32_t max_pages_per_seq = 0;  // context length / kPageTokens, rounded up
+  int32_t max_samples = 0;        // rows that sample or are scored
+};
+
+struct PageCopy {
+  PageId src;
+  PageId dst;
+};
+
+// What a row that leaves through the head is for.
+inline constexpr int32_t kSample = -1;  // draw a token
+
+class StepBatch {
+ public:
+  explicit StepBatch(const StepLimits& limits)
+      : limits_(limits),
+        tokens_(limits.max_tokens),
+        positions_(limits.max_tokens),
+        q_start_(limits.max_seqs + 1),
+        kv_len_(limits.max_seqs),
+        slot_(limits.max_seqs),
+        page_table_(int64_t{limits.max_seqs} * limits.max_pages_per_seq),
+        copies_(limits.max_seqs),
+        sample_rows_(limits.max_samples),
+        sample_seqs_(limits.max_samples),
+        score_ids_(limits.max_samples) {}
+
+  const StepLimits& limits() const { return limits_; }
+  void Clear() { num_tokens = num_seqs = num_copies = num_samples = 0; }
+
+  int32_t num_tokens = 0;
+  int32_t num_seqs = 0;
+  int32_t num_copies = 0;
+  int32_t num_samples = 0;
+
+  std::span<int32_t> tokens() { return tokens_; }        // [num_tokens]
+  std::span<int32_t> positions() { return positions_; }  // [num_tokens]
+  std::span<int32_t> q_start() { return q_start_; }      // [num_seqs + 1]
+  std::span<int32_t> kv_len() { return kv_len_; }        // [num_seqs]
+  std::span<int32_t> slot() { return slot_; }            // [num_seqs]
+  // Pages of one sequence in order of position; the tail is kNoPage.
+  std::span<PageId> pages(int32_t seq) {
+    return std::span(page_table_)
+        .subspan(int64_t{seq} * limits_.max_pages_per_seq,
+                 limits_.max_pages_per_seq);
+  }
+  // Done before any row runs: [num_copies].
+  std::span<PageCopy> copies() { return copies_; }
+  // Rows of `tokens` that go through the head, ascending, the sequence each
+  // belongs to (index into this batch), and what for: kSample, or a token id
+  // whose log-probability is wanted (prompt log-probabilities): [num_samples].
+  std::span<int32_t> sample_rows() { return sample_rows_; }
+  std::span<int32_t> sample_seqs() { return sample_seqs_; }
+  std::span<int32_t> score_ids() { return score_ids_; }
+
+  std::span<const int32_t> tokens() const { return tokens_; }
+  std::span<const int32_t> positions() const { return positions_; }
+  std::span<const int32_t> q_start() const { return q_start_; }
+  std::span<const int32_t> kv_len() const { return kv_len_; }
+  std::span<const int32_t> slot() const { return slot_; }
+  std::span<const PageId> pages(int32_t seq) const {
+    return std::span(page_table_)
+        .subspan(int64_t{seq} * limits_.max_pages_per_seq,
+                 limits_.max_pages_per_seq);
+  }
+  std::span<const PageCopy> copies() const { return copies_; }
+  std::span<const int32_t> sample_rows() const { return sample_rows_; }
+  std::span<const int32_t> sample_seqs() const { return sample_seqs_; }
+  std::span<const int32_t> score_ids() const { return score_ids_; }
+
+ private:
+  StepLimits limits_;
+  std::vector<int32_t> tokens_, positions_, q_start_, kv_len_, slot_;
+  std::vector<PageId> page_table_;
+  std::vector<PageCopy> copies_;
+  std::vector<int32_t> sample_rows_, sample_seqs_, score_ids_;
+};
+
+struct TokenLogprob {
+  int32_t id;
+  float logprob;  // natural logarithm, of the distribution before temperature
+};
+
+struct StepResult {
+  // Of sample i: the sampled id, or score_ids[i] when that was given.
+  std::vector<int32_t> ids;
+  // Its log-probability; meaningful when the slot asked for log-probabilities
+  // or the row was scored.
+  std::vector<float> logprobs;
+  // The most likely tokens, best first, as many as the slot asked for:
+  // [num_samples][kMaxTopLogprobs], unused entries have id -1.
+  std::vector<TokenLogprob> top;
+};
+
+// How the tokens of one sequence are drawn. Order of work (as in vLLM):
+// logit bias and forbidden stop ids, repetition penalty, presence and frequency
+// penalties, then greedy when temperature is 0, else temperature, top-k, min-p,
+// top-p, and a draw from (seed, position), which no batch-mate can change.
+struct SamplingParams {
+  float temperature = 1.0f;         // 0: greedy
+  int32_t top_k = 0;                // 0: off
+  float top_p = 1.0f;               // 1: off
+  float min_p = 0.0f;               // 0: off
+  float repetition_penalty = 1.0f;  // over prompt and answer
+  float presence_penalty = 0.0f;    // over the answer
+  float frequency_penalty = 0.0f;   // over the answer
+  uint64_t seed = 0;
+  bool logprobs = false;     // report the sampled token's
+  int32_t top_logprobs = 0;  // and this many alternatives
+  std::vector<std::pair<int32_t, float>> logit_bias;
+  // Never drawn while the answer has fewer than min_tokens tokens.
+  std::vector<int32_t> stop_ids;
+  int32_t min_tokens = 0;
+};
+
+// Puts a sequence's state under a slot, before the first step that names it and
+// again after a preemption: counts are rebuilt from the tokens.
+struct SlotInit {
+  int32_t slot = 0;
+  const SamplingParams* sampling = nullptr;  // copied
+  std::span<const int32_t> prompt;
+  std::span<const int32_t> answer;  // tokens sampled before, if any
+};
+
+}  // namespace millrace::models

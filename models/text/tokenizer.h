@@ -1,0 +1,89 @@
+// Text to token ids and back: byte-level BPE (GPT-2 style) as GGUF files carry
+// it. The pre-tokenisers are the regular expressions of GPT-2, SmolLM, Llama-3
+// and Qwen2, run by PCRE2 with its JIT.
+//
+//   ASSIGN_OR_RETURN(auto tokenizer, Tokenizer::Create(std::move(vocabulary)));
+//   std::vector<int32_t> ids = tokenizer->Encode("Hello", {});
+//
+// Special tokens ("<|im_end|>") in the text become their ids only when
+// parse_special is set: a chat prompt made by a template sets it for the
+// template's own text, never for what a user wrote (see ChatTemplate).
+// Immutable after Create; thread-safe.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "config/base/status.h"
+
+namespace millrace::models {
+
+enum class TokenKind : uint8_t {
+  kNormal,
+  kControl,
+  kUserDefined,
+  kUnused,
+  kByte
+};
+
+// What a model file says of its tokenizer.
+struct Vocabulary {
+  std::string model;  // "gpt2"
+  std::string pre;    // "smollm", "llama-bpe", "qwen2", "gpt-2"…
+  std::vector<std::string> tokens;  // id → piece, in GPT-2's byte alphabet
+  std::vector<TokenKind> kinds;     // id → kind, same length
+  std::vector<std::string> merges;  // "left right", best first
+  int32_t bos_id = -1;              // -1: none
+  int32_t eos_id = -1;
+  std::vector<int32_t> eog_ids;  // all ids that end an answer, eos included
+  bool add_bos = false;
+};
+
+struct EncodeOptions {
+  bool add_special = false;    // the model's own BOS, if it wants one
+  bool parse_special = false;  // special tokens in the text become their ids
+};
+
+class Tokenizer {
+ public:
+  // INVALID_ARGUMENT names what is missing, out of range or unsupported.
+  static StatusOr<std::unique_ptr<Tokenizer>> Create(Vocabulary vocabulary);
+  ~Tokenizer();
+
+  // The text must be valid UTF-8; ill-formed bytes are taken as U+FFFD.
+  // Linear in its length but for pieces, each O(n log n) of its own length.
+  std::vector<int32_t> Encode(std::string_view text,
+                              const EncodeOptions& options) const;
+  // A prompt in parts, some of which may hold special tokens and some (user
+  // text) may not; neighbouring ordinary text is encoded as if it were one.
+  struct Part {
+    std::string_view text;
+    bool parse_special;
+  };
+  std::vector<int32_t> EncodeParts(std::span<const Part> parts,
+                                   bool add_special) const;
+
+  // Bytes of one token: may be part of a character. Special tokens give their
+  // text when with_special, else nothing. Ids out of range give nothing.
+  std::string_view Piece(int32_t id, bool with_special) const;
+  std::string Decode(std::span<const int32_t> ids, bool with_special) const;
+
+  bool IsSpecial(int32_t id) const;
+  bool EndsAnswer(int32_t id) const;  // one of eog_ids
+  std::optional<int32_t> IdOfSpecial(std::string_view text) const;
+
+  int32_t size() const;
+  const Vocabulary& vocabulary() const;  // merges are dropped after Create
+
+ private:
+  struct Impl;
+  explicit Tokenizer(std::unique_ptr<Impl> impl);
+  std::unique_ptr<Impl> impl_;
+};
+
+}  // namespace millrace::models

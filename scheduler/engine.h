@@ -1,0 +1,103 @@
+// The engine runs one language model: continuous batching over a paged KV
+// cache. One thread owns all sequences, pages and the runner (it is worker 0 of
+// the compute team); everybody else talks to it through this interface.
+//
+//   ASSIGN_OR_RETURN(Reservation place, engine.Reserve());     // or 429
+//   ... render, tokenise ...
+//   ASSIGN_OR_RETURN(auto stream, engine.Submit(std::move(place), task));
+//   stream->OnReady([...] { pool.Post(...); });
+//
+// Admission comes before the work of tokenising: Reserve answers at once when
+// the queue is full. Results do not depend on batch-mates.
+//
+// Thread-safe.
+#pragma once
+
+#include <chrono>
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <string>
+#include <utility>
+
+#include "config/base/clock.h"
+#include "config/base/metrics.h"
+#include "config/base/status.h"
+#include "config/topology.h"
+#include "models/llm/runner.h"
+#include "scheduler/request.h"
+#include "scheduler/token_stream.h"
+
+namespace millrace::scheduler {
+
+// A place among running and waiting requests. Given back by Submit's ending or
+// by the destructor. Move-only.
+class Reservation {
+ public:
+  Reservation() = default;
+  explicit Reservation(std::function<void()> release)
+      : release_(std::move(release)) {}
+  Reservation(Reservation&& other) noexcept
+      : release_(std::exchange(other.release_, nullptr)) {}
+  Reservation& operator=(Reservation&& other) noexcept {
+    Release();
+    release_ = std::exchange(other.release_, nullptr);
+    return *this;
+  }
+  ~Reservation() { Release(); }
+  void Release() {
+    if (auto release = std::exchange(release_, nullptr)) release();
+  }
+
+ private:
+  std::function<void()> release_;
+};
+
+struct EngineOptions {
+  std::string model;          // label of metrics and log lines
+  int32_t max_num_seqs = 64;  // running together
+  int32_t max_num_batched_tokens = 512;
+  int32_t max_queue_size = 100;  // waiting beyond those
+  const Clock* clock = &Clock::Real();
+};
+
+// A moment's view, for /metrics, health and tests.
+struct EngineStats {
+  int32_t running = 0;
+  int32_t waiting = 0;
+  int32_t pages_total = 0;
+  int32_t pages_free = 0;
+  int32_t pages_used = 0;
+  int32_t pages_cached = 0;
+  int64_t steps = 0;
+  int64_t preemptions = 0;
+};
+
+class Engine {
+ public:
+  // Starts the engine thread. `registry` may be null.
+  static std::unique_ptr<Engine> Create(std::unique_ptr<models::Runner> runner,
+                                        const EngineOptions& options,
+                                        MetricRegistry* registry);
+  virtual ~Engine() = default;  // cancels what still runs, joins the thread
+
+  // A place, or RESOURCE_EXHAUSTED with retry_after_ms from the live service
+  // rate (queue full), UNAVAILABLE (draining), DEADLINE_EXCEEDED (cannot be
+  // met at the present rate).
+  virtual StatusOr<Reservation> Reserve(Clock::Time deadline = kNever) = 0;
+
+  // INVALID_ARGUMENT when prompt and answer can never fit. The stream ends
+  // with exactly one StreamEnd, whatever happens; the place is held until
+  // then. A stop request or a passed deadline is seen at the next step edge.
+  virtual StatusOr<std::shared_ptr<TokenStream>> Submit(Reservation place,
+                                                        GenerateTask task) = 0;
+
+  // No new places; running work goes on until done or the deadline, then is
+  // ended with UNAVAILABLE. True if all of it ended by itself.
+  virtual bool Drain(std::chrono::steady_clock::time_point deadline) = 0;
+
+  virtual EngineStats stats() const = 0;
+  virtual const models::RunnerInfo& info() const = 0;
+};
+
+}  // namespace millrace::scheduler

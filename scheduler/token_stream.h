@@ -1,0 +1,68 @@
+// Tokens on their way from the engine to one request's handler. Bounded by the
+// request's max_tokens, which admission has counted: a slow reader gets larger
+// chunks, never a stalled batch. Exactly one End always arrives.
+//
+// Push and Finish: engine thread. The rest: any one consumer at a time.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <optional>
+#include <vector>
+
+#include "config/base/mutex.h"
+#include "config/base/status.h"
+#include "models/llm/step.h"
+
+namespace millrace::scheduler {
+
+struct TokenEvent {
+  int32_t id = 0;
+  float logprob = 0;                      // when asked for
+  std::vector<models::TokenLogprob> top;  // when asked for
+};
+
+enum class FinishReason {
+  kStop,    // a stop id was sampled (it is the last event)
+  kLength,  // max_tokens or the context is full
+  kError,   // see the status
+};
+
+struct StreamEnd {
+  Status status;  // OK for kStop and kLength
+  FinishReason reason = FinishReason::kError;
+  int32_t prompt_tokens = 0;
+  int32_t cached_tokens = 0;  // of the prompt, found in the prefix cache
+  int32_t answer_tokens = 0;
+};
+
+class TokenStream {
+ public:
+  struct Taken {
+    // Log-probabilities of prompt tokens 1…n-1 come first, when asked for.
+    std::vector<TokenEvent> prompt;
+    std::vector<TokenEvent> tokens;  // everything since the last Take
+    std::optional<StreamEnd> end;    // set once, with or after the last token
+  };
+  Taken Take();
+
+  // Called after each Push or Finish that follows an empty stream, from the
+  // engine thread, so it must be short (post a task). Called at once if there
+  // is something already.
+  void OnReady(std::function<void()> wake);
+
+  void PushPrompt(TokenEvent event);
+  void Push(TokenEvent event);
+  void Finish(StreamEnd end);
+
+ private:
+  void Wake();
+
+  Mutex mu_;
+  Taken pending_ GUARDED_BY(mu_);
+  bool woken_ GUARDED_BY(mu_) = false;
+  bool ended_ GUARDED_BY(mu_) = false;
+  std::function<void()> wake_ GUARDED_BY(mu_);
+};
+
+}  // namespace millrace::scheduler

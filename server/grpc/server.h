@@ -1,0 +1,43 @@
+// The gRPC front end, by the callback API: grpc.health.v1.Health, reflection,
+// and inference.GRPCInferenceService (Open Inference Protocol with Triton's
+// ModelStreamInfer) over the same handlers as REST. gRPC and Abseil headers
+// stay in the sources of this folder.
+//
+// Thread-safe.
+#pragma once
+
+#include <chrono>
+#include <memory>
+
+#include "config/base/clock.h"
+#include "config/base/metrics.h"
+#include "config/base/status.h"
+#include "config/schema.h"
+#include "handlers/pool.h"
+#include "server/auth.h"
+#include "server/lifecycle/manager.h"
+
+namespace millrace::server {
+
+struct GrpcServices {
+  Manager* manager = nullptr;
+  handlers::Pool* pool = nullptr;
+  MetricRegistry* metrics = nullptr;
+  const Auth* auth = nullptr;
+  const Clock* clock = &Clock::Real();
+};
+
+class GrpcServer {
+ public:
+  // A busy port is FAILED_PRECONDITION naming host and port.
+  static StatusOr<std::unique_ptr<GrpcServer>> Start(
+      const config::ServerSettings& settings, const GrpcServices& services);
+  virtual ~GrpcServer() = default;
+
+  virtual int port() const = 0;
+  // Health goes to NOT_SERVING.
+  virtual void StopAccepting() = 0;
+  virtual void Stop(std::chrono::steady_clock::time_point deadline) = 0;
+};
+
+}  // namespace millrace::server

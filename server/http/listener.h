@@ -1,0 +1,51 @@
+// The HTTP/1.1 front end: accepts connections, one coroutine each, and serves
+// the routes of server/http/router.h. Beast and Asio stay in the sources.
+//
+//   ASSIGN_OR_RETURN(auto http, HttpServer::Start(settings, services));
+//   ... http->port() ...
+//   http->StopAccepting();  http->Stop(deadline);
+//
+// Thread-safe.
+#pragma once
+
+#include <chrono>
+#include <functional>
+#include <memory>
+#include <string>
+
+#include "config/base/clock.h"
+#include "config/base/metrics.h"
+#include "config/base/status.h"
+#include "config/schema.h"
+#include "handlers/pool.h"
+#include "server/auth.h"
+#include "server/lifecycle/manager.h"
+
+namespace millrace::server {
+
+// What routes need; all of it outlives the server.
+struct HttpServices {
+  Manager* manager = nullptr;
+  handlers::Pool* pool = nullptr;
+  MetricRegistry* metrics = nullptr;
+  const Auth* auth = nullptr;
+  const Clock* clock = &Clock::Real();
+};
+
+class HttpServer {
+ public:
+  // Binds and starts the I/O threads. A busy port is FAILED_PRECONDITION naming
+  // host and port.
+  static StatusOr<std::unique_ptr<HttpServer>> Start(
+      const config::ServerSettings& settings, const HttpServices& services);
+  virtual ~HttpServer() = default;
+
+  virtual int port() const = 0;
+  virtual int metrics_port() const = 0;  // the same unless set apart
+  // No new connections; idle ones close, busy ones close after their answer.
+  virtual void StopAccepting() = 0;
+  // Ends what is left at the deadline and joins.
+  virtual void Stop(std::chrono::steady_clock::time_point deadline) = 0;
+};
+
+}  // namespace millrace::server
