@@ -146,7 +146,7 @@ class [[nodiscard]] StatusOr {
 
 #define RETURN_IF_ERROR(expr)                                               \
   do {                                                                      \
-    if (::millrace::Status failed_ = (expr); !failed_.ok()) return status_; \
+    if (::millrace::Status failed_ = (expr); !failed_.ok()) return failed_; \
   } while (false)
 
 #define MILLRACE_CONCAT_(a, b) a##b
