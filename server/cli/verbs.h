@@ -1,0 +1,20 @@
+// The verbs of the command line: `millrace VERB ARGS…`, one file each. A verb
+// gets the arguments after its name and returns the process' exit code:
+// 0 done, 1 it failed (one sentence on stderr), 2 the command line is wrong.
+#pragma once
+
+#include <span>
+#include <string>
+
+namespace millrace::server {
+
+using Args = std::span<const std::string>;
+
+int RunServe(Args args);     // the server
+int RunChat(Args args);      // a terminal chat with a running server
+int RunInspect(Args args);   // what a model file holds, servable or why not
+int RunTopology(Args args);  // what would be pinned where
+int RunBench(Args args);     // tokens/s beside the machine's limits
+int RunLogits(Args args);    // teacher-forced logits
+
+}  // namespace millrace::server
