@@ -31,7 +31,8 @@ add_library(millrace_warnings INTERFACE)
 # g++ 12 misjudges moves of std::optional and std::variant at -O2: that warning
 # is left to clang and to the sanitizers.
 target_compile_options(millrace_warnings INTERFACE
-  -Wall -Wextra -Werror -Wshadow -Wnon-virtual-dtor -Wvla
+  -Wall -Wextra -Werror -Wnon-virtual-dtor -Wvla
+  $<$<CXX_COMPILER_ID:GNU>:-Wshadow=local>
   $<$<CXX_COMPILER_ID:GNU>:-Wno-maybe-uninitialized>
   $<$<CXX_COMPILER_ID:Clang>:-Wno-unused-command-line-argument>)
 target_include_directories(millrace_warnings INTERFACE ${CMAKE_SOURCE_DIR})
