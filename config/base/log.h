@@ -25,20 +25,20 @@ enum class LogFormat { kText, kJson };
 // in JSON.
 class LogField {
  public:
-  LogField(std::string_view name, std::string_view value)
-      : name(name), value(value), quoted(true) {}
-  LogField(std::string_view name, const char* value)
-      : LogField(name, std::string_view(value)) {}
-  LogField(std::string_view name, const std::string& value)
-      : LogField(name, std::string_view(value)) {}
-  LogField(std::string_view name, bool value)
-      : name(name), value(value ? "true" : "false"), quoted(false) {}
-  LogField(std::string_view name, double value);
+  LogField(std::string_view field, std::string_view text)
+      : name(field), value(text), quoted(true) {}
+  LogField(std::string_view field, const char* text)
+      : LogField(field, std::string_view(text)) {}
+  LogField(std::string_view field, const std::string& text)
+      : LogField(field, std::string_view(text)) {}
+  LogField(std::string_view field, bool flag)
+      : name(field), value(flag ? "true" : "false"), quoted(false) {}
+  LogField(std::string_view field, double number);
   template <typename Int,
             typename = std::enable_if_t<std::is_integral_v<Int> &&
                                         !std::is_same_v<Int, bool>>>
-  LogField(std::string_view name, Int value)
-      : name(name), value(std::to_string(value)), quoted(false) {}
+  LogField(std::string_view field, Int number)
+      : name(field), value(std::to_string(number)), quoted(false) {}
 
   std::string name;
   std::string value;

@@ -56,12 +56,18 @@ class [[nodiscard]] Status {
 
   bool ok() const { return rep_ == nullptr; }
   StatusCode code() const { return rep_ ? rep_->code : StatusCode::kOk; }
-  std::string_view message() const { return rep_ ? rep_->message : ""; }
+  std::string_view message() const {
+    return rep_ ? std::string_view(rep_->message) : std::string_view();
+  }
 
   // The request field or setting at fault ("max_tokens"), empty if none.
-  std::string_view field() const { return rep_ ? rep_->field : ""; }
+  std::string_view field() const {
+    return rep_ ? std::string_view(rep_->field) : std::string_view();
+  }
   // A stable word for programs ("context_length_exceeded"), empty if none.
-  std::string_view reason() const { return rep_ ? rep_->reason : ""; }
+  std::string_view reason() const {
+    return rep_ ? std::string_view(rep_->reason) : std::string_view();
+  }
   // When trying again may help, in milliseconds; 0 says nothing.
   int64_t retry_after_ms() const { return rep_ ? rep_->retry_after_ms : 0; }
 

@@ -1,0 +1,172 @@
+// The whole line is made here; spdlog adds the time and writes it. It escapes
+// nothing, so values are escaped before it sees them: a value can neither break
+// a JSON line nor begin a line of its own.
+#include "config/base/log.h"
+
+#include <spdlog/logger.h>
+#include <spdlog/sinks/stdout_sinks.h>
+
+#include <atomic>
+#include <charconv>
+#include <cmath>
+#include <memory>
+
+#include "config/base/utf8.h"
+
+namespace millrace {
+namespace {
+
+constexpr std::string_view kLevelNames[] = {"debug", "info", "warning", "error",
+                                            "off"};
+constexpr std::string_view kLevelColumns[] = {"DEBUG", "INFO ", "WARN ",
+                                              "ERROR", "OFF  "};
+constexpr char kTextPattern[] = "%Y-%m-%dT%H:%M:%S.%eZ %v";
+constexpr char kJsonPattern[] = R"({"time":"%Y-%m-%dT%H:%M:%S.%eZ",%v})";
+
+// Lives for the process: threads may log until the very end.
+struct Sink {
+  Sink()
+      : logger("millrace", std::make_shared<spdlog::sinks::stderr_sink_mt>()) {
+    Apply(LogLevel::kInfo, LogFormat::kText);
+  }
+  void Apply(LogLevel level, LogFormat new_format) {
+    logger.set_level(spdlog::level::trace);  // levels are judged here
+    logger.set_pattern(
+        new_format == LogFormat::kJson ? kJsonPattern : kTextPattern,
+        spdlog::pattern_time_type::utc);
+    // Relaxed: a line that crosses a change may have either form.
+    format.store(new_format, std::memory_order_relaxed);
+    min_level.store(level, std::memory_order_relaxed);
+  }
+  spdlog::logger logger;
+  std::atomic<LogFormat> format{LogFormat::kText};
+  std::atomic<LogLevel> min_level{LogLevel::kInfo};
+};
+
+Sink& TheSink() {
+  static Sink& sink = *new Sink;
+  return sink;
+}
+
+void AppendEscaped(std::string& out, std::string_view text) {
+  constexpr char kHex[] = "0123456789abcdef";
+  for (const char c : text) {
+    const auto byte = static_cast<unsigned char>(c);
+    if (c == '"' || c == '\\') {
+      out += '\\';
+      out += c;
+    } else if (c == '\n') {
+      out += "\\n";
+    } else if (c == '\t') {
+      out += "\\t";
+    } else if (byte < 0x20 || byte == 0x7F) {
+      out += "\\u00";
+      out += kHex[byte >> 4];
+      out += kHex[byte & 15];
+    } else {
+      out += c;
+    }
+  }
+}
+
+void AppendQuoted(std::string& out, std::string_view text) {
+  out += '"';
+  if (IsValidUtf8(text)) {
+    AppendEscaped(out, text);
+  } else {
+    AppendEscaped(out, ReplaceInvalidUtf8(text));
+  }
+  out += '"';
+}
+
+// A value that would blur where it ends is quoted.
+bool NeedsQuotes(std::string_view value) {
+  if (value.empty()) return true;
+  for (const char c : value) {
+    const auto byte = static_cast<unsigned char>(c);
+    if (byte <= 0x20 || byte == 0x7F || c == '"' || c == '=' || c == '\\') {
+      return true;
+    }
+  }
+  return !IsValidUtf8(value);
+}
+
+std::string TextLine(LogLevel level, std::string_view event, LogFields fields) {
+  std::string line(kLevelColumns[static_cast<int>(level)]);
+  line += ' ';
+  AppendEscaped(line, IsValidUtf8(event) ? std::string(event)
+                                         : ReplaceInvalidUtf8(event));
+  for (const LogField& field : fields) {
+    line.append(" ").append(field.name).append("=");
+    if (NeedsQuotes(field.value)) {
+      AppendQuoted(line, field.value);
+    } else {
+      line += field.value;
+    }
+  }
+  return line;
+}
+
+std::string JsonMembers(LogLevel level, std::string_view event,
+                        LogFields fields) {
+  std::string line = "\"level\":\"";
+  line.append(kLevelNames[static_cast<int>(level)]).append("\",\"event\":");
+  AppendQuoted(line, event);
+  for (const LogField& field : fields) {
+    line += ',';
+    AppendQuoted(line, field.name);
+    line += ':';
+    if (field.quoted) {
+      AppendQuoted(line, field.value);
+    } else {
+      line += field.value;
+    }
+  }
+  return line;
+}
+
+}  // namespace
+
+LogField::LogField(std::string_view field, double number)
+    : name(field), quoted(!std::isfinite(number)) {
+  char text[32];
+  const auto end = std::to_chars(text, text + sizeof(text), number);
+  value.assign(text, end.ptr);
+}
+
+void SetUpLog(LogLevel level, LogFormat format) {
+  TheSink().Apply(level, format);
+}
+
+StatusOr<LogLevel> ParseLogLevel(std::string_view name) {
+  for (int i = 0; i < 5; ++i) {
+    if (name == kLevelNames[i]) return static_cast<LogLevel>(i);
+  }
+  return InvalidArgument("log_level is '" + std::string(name) +
+                         "'; use debug, info, warning, error or off")
+      .At("log_level");
+}
+
+StatusOr<LogFormat> ParseLogFormat(std::string_view name) {
+  if (name == "text") return LogFormat::kText;
+  if (name == "json") return LogFormat::kJson;
+  return InvalidArgument("log_format is '" + std::string(name) +
+                         "'; use text or json")
+      .At("log_format");
+}
+
+bool LogEnabled(LogLevel level) {
+  return level != LogLevel::kOff &&
+         level >= TheSink().min_level.load(std::memory_order_relaxed);
+}
+
+void Log(LogLevel level, std::string_view event, LogFields fields) {
+  if (!LogEnabled(level)) return;
+  Sink& sink = TheSink();
+  const bool json =
+      sink.format.load(std::memory_order_relaxed) == LogFormat::kJson;
+  sink.logger.log(spdlog::level::info, json ? JsonMembers(level, event, fields)
+                                            : TextLine(level, event, fields));
+}
+
+}  // namespace millrace

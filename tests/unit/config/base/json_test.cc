@@ -1,0 +1,98 @@
+#include "config/base/json.h"
+
+#include <gtest/gtest.h>
+
+#include <nlohmann/json.hpp>
+
+namespace millrace {
+namespace {
+
+std::string Error(std::string_view text, const JsonLimits& limits = {}) {
+  const auto parsed = ParseJson(text, limits);
+  EXPECT_FALSE(parsed.ok()) << text;
+  EXPECT_EQ(parsed.status().code(), StatusCode::kInvalidArgument);
+  return std::string(parsed.status().message());
+}
+
+TEST(Json, RoundTripKeepsOrderAndKinds) {
+  const std::string text =
+      R"({"b":1,"a":[true,null,-2,2.5,"x\u00e9"],"u":18446744073709551615})";
+  const auto parsed = ParseJson(text);
+  ASSERT_TRUE(parsed.ok()) << parsed.status().ToString();
+  EXPECT_EQ(DumpJson(*parsed),
+            "{\"b\":1,\"a\":[true,null,-2,2.5,\"x\u00e9\"],"
+            "\"u\":18446744073709551615}");
+}
+
+TEST(Json, ScalarsStandAlone) {
+  EXPECT_EQ(ParseJson(" 7 ")->get<int>(), 7);
+  EXPECT_TRUE(ParseJson("null")->is_null());
+}
+
+TEST(Json, ErrorsNameTheByte) {
+  EXPECT_NE(Error("{\"a\":}").find("byte 6"), std::string::npos);
+  Error("");
+  Error("{\"a\":1} x");
+  Error("[1,]");
+  Error("nul");
+  Error("1e999");
+}
+
+TEST(Json, InvalidUtf8IsRefused) {
+  Error("\"\xFF\"");
+  Error("\"\xED\xA0\x80\"");
+  Error("\"\\ud800\"");
+  EXPECT_TRUE(ParseJson("\"\xF0\x9F\x98\x80\"").ok());
+}
+
+TEST(Json, LongOffendingTextIsNotEchoedWhole) {
+  EXPECT_LT(Error("[\"" + std::string(100000, 'a')).size(), 400u);
+}
+
+TEST(Json, DepthLimitCountsOpenContainers) {
+  EXPECT_TRUE(ParseJson("[[1]]", {.max_depth = 2}).ok());
+  EXPECT_NE(Error("[[[1]]]", {.max_depth = 2}).find("deeper than 2"),
+            std::string::npos);
+}
+
+TEST(Json, NestingBombIsRefusedWithoutRecursion) {
+  Error(std::string(10'000'000, '['));
+}
+
+TEST(Json, ValueLimitCountsContainersAndScalars) {
+  EXPECT_TRUE(ParseJson("[1,2]", {.max_values = 3}).ok());
+  EXPECT_NE(Error("[1,2]", {.max_values = 2}).find("more than 2 values"),
+            std::string::npos);
+}
+
+TEST(Json, SameKeyTwiceKeepsTheLastValueInSmallAndLargeObjects) {
+  for (const int keys : {2, 16, 17, 40}) {
+    std::string text = "{";
+    for (int i = 0; i < keys; ++i) {
+      text += "\"k" + std::to_string(i) + "\":[" + std::to_string(i) + "],";
+    }
+    text += "\"k1\":{\"x\":\"new\"}}";
+    const auto parsed = ParseJson(text);
+    ASSERT_TRUE(parsed.ok()) << parsed.status().ToString();
+    EXPECT_EQ(parsed->size(), static_cast<size_t>(keys));
+    EXPECT_EQ((*parsed)["k1"]["x"], "new");
+    EXPECT_EQ((*parsed)["k0"][0], 0);
+  }
+}
+
+TEST(Json, ManyKeysCostLinearTime) {
+  // With a search from the front this would be 4e10 comparisons.
+  std::string text = "{";
+  for (int i = 0; i < 200'000; ++i) {
+    text += "\"" + std::to_string(i) + "\":0,";
+  }
+  text += "\"last\":1}";
+  EXPECT_EQ(ParseJson(text)->size(), 200'001u);
+}
+
+TEST(Json, DumpReplacesBytesThatAreNoUtf8) {
+  EXPECT_EQ(DumpJson(nlohmann::ordered_json("a\xFF")), "\"a\uFFFD\"");
+}
+
+}  // namespace
+}  // namespace millrace
