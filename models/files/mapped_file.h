@@ -1,0 +1,42 @@
+// A file mapped read-only for as long as the object lives.
+//
+//   ASSIGN_OR_RETURN(MappedFile file, MappedFile::Open("model.gguf"));
+//   Parse(file.bytes());
+//
+// Immutable after Open; thread-safe.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <span>
+#include <string>
+
+#include "config/base/status.h"
+
+namespace millrace::models {
+
+class MappedFile {
+ public:
+  // NOT_FOUND, PERMISSION_DENIED or INVALID_ARGUMENT name the path. An empty
+  // file gives an empty span.
+  static StatusOr<MappedFile> Open(const std::string& path);
+
+  MappedFile(MappedFile&& other) noexcept;
+  MappedFile& operator=(MappedFile&& other) noexcept;
+  ~MappedFile();
+
+  std::span<const std::byte> bytes() const { return {data_, size_}; }
+
+  // Gives the memory of these bytes (whole pages inside them) back to the
+  // system; reading them again reads the file again.
+  void DropPages(std::span<const std::byte> bytes) const;
+  // Says that all will be read soon, front to back.
+  void WillRead() const;
+
+ private:
+  MappedFile() = default;
+  const std::byte* data_ = nullptr;
+  size_t size_ = 0;
+};
+
+}  // namespace millrace::models

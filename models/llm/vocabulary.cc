@@ -1,0 +1,114 @@
+// Tokenizer keys of a GGUF. What a reader would guess wrong: the ids that end
+// an answer are more than eos; files name eot and eom apart, and many chat
+// models end their turns with a control token that no key names, so those
+// known by their text count too.
+#include "models/llm/vocabulary.h"
+
+#include <algorithm>
+#include <array>
+#include <string>
+#include <utility>
+
+namespace millrace::models {
+namespace {
+
+constexpr std::array<std::string_view, 9> kEndTexts = {
+    "<|endoftext|>", "<|im_end|>",    "<|eot_id|>",
+    "<|eom_id|>",    "<|end|>",       "<|end_of_text|>",
+    "<end_of_turn>", "<|endofturn|>", "</s>",
+};
+
+StatusOr<TokenKind> KindOf(int64_t number) {
+  switch (number) {
+    case 1:
+    case 2:  // unknown: an ordinary token that byte-level BPE never makes
+      return number == 1 ? TokenKind::kNormal : TokenKind::kControl;
+    case 3:
+      return TokenKind::kControl;
+    case 4:
+      return TokenKind::kUserDefined;
+    case 5:
+      return TokenKind::kUnused;
+    case 6:
+      return TokenKind::kByte;
+    default:
+      return InvalidArgument(
+          "tokenizer.ggml.token_type holds the unknown kind " +
+          std::to_string(number));
+  }
+}
+
+// An id by key, -1 when absent, within the vocabulary.
+StatusOr<int32_t> IdOf(const GgufFile& file, std::string_view key,
+                       size_t vocabulary) {
+  ASSIGN_OR_RETURN(const int64_t id, file.Int(key, -1));
+  if (id == -1 || id == 0xffffffff) return -1;
+  if (id < 0 || id >= static_cast<int64_t>(vocabulary)) {
+    return InvalidArgument(std::string(key) + " is " + std::to_string(id) +
+                           ", but the vocabulary has " +
+                           std::to_string(vocabulary) + " tokens");
+  }
+  return static_cast<int32_t>(id);
+}
+
+}  // namespace
+
+StatusOr<Vocabulary> ReadVocabulary(const GgufFile& file) {
+  Vocabulary out;
+  ASSIGN_OR_RETURN(const std::string_view model,
+                   file.String("tokenizer.ggml.model"));
+  out.model = model;
+  ASSIGN_OR_RETURN(const std::string_view pre,
+                   file.String("tokenizer.ggml.pre", "gpt-2"));
+  out.pre = pre;
+
+  ASSIGN_OR_RETURN(const auto tokens, file.Strings("tokenizer.ggml.tokens"));
+  if (tokens.empty()) {
+    return InvalidArgument("tokenizer.ggml.tokens is empty");
+  }
+  out.tokens.assign(tokens.begin(), tokens.end());
+  if (file.FindKey("tokenizer.ggml.token_type") == nullptr) {
+    out.kinds.assign(tokens.size(), TokenKind::kNormal);
+  } else {
+    ASSIGN_OR_RETURN(const auto kinds, file.Ints("tokenizer.ggml.token_type"));
+    if (kinds.size() != tokens.size()) {
+      return InvalidArgument("tokenizer.ggml.token_type has " +
+                             std::to_string(kinds.size()) + " entries for " +
+                             std::to_string(tokens.size()) + " tokens");
+    }
+    out.kinds.reserve(kinds.size());
+    for (const int64_t number : kinds) {
+      ASSIGN_OR_RETURN(const TokenKind kind, KindOf(number));
+      out.kinds.push_back(kind);
+    }
+  }
+  if (file.FindKey("tokenizer.ggml.merges") != nullptr) {
+    ASSIGN_OR_RETURN(const auto merges, file.Strings("tokenizer.ggml.merges"));
+    out.merges.assign(merges.begin(), merges.end());
+  }
+
+  const size_t size = tokens.size();
+  ASSIGN_OR_RETURN(out.bos_id, IdOf(file, "tokenizer.ggml.bos_token_id", size));
+  ASSIGN_OR_RETURN(out.eos_id, IdOf(file, "tokenizer.ggml.eos_token_id", size));
+  for (const char* key :
+       {"tokenizer.ggml.eos_token_id", "tokenizer.ggml.eot_token_id",
+        "tokenizer.ggml.eom_token_id"}) {
+    ASSIGN_OR_RETURN(const int32_t id, IdOf(file, key, size));
+    if (id >= 0) out.eog_ids.push_back(id);
+  }
+  for (size_t i = 0; i < size; ++i) {
+    if (out.kinds[i] == TokenKind::kControl &&
+        std::find(kEndTexts.begin(), kEndTexts.end(), tokens[i]) !=
+            kEndTexts.end()) {
+      out.eog_ids.push_back(static_cast<int32_t>(i));
+    }
+  }
+  std::sort(out.eog_ids.begin(), out.eog_ids.end());
+  out.eog_ids.erase(std::unique(out.eog_ids.begin(), out.eog_ids.end()),
+                    out.eog_ids.end());
+  ASSIGN_OR_RETURN(out.add_bos,
+                   file.Bool("tokenizer.ggml.add_bos_token", false));
+  return out;
+}
+
+}  // namespace millrace::models

@@ -1,0 +1,293 @@
+// Weights come from a splitmix64 stream, so that every machine and library
+// makes the same file; the standard distributions would not.
+#include "tests/data/tiny_gguf.h"
+
+#include <algorithm>
+#include <cmath>
+#include <cstdio>
+#include <cstring>
+
+namespace millrace::models {
+namespace {
+
+template <typename T>
+void Append(std::string& out, T value) {
+  char bytes[sizeof value];
+  std::memcpy(bytes, &value, sizeof value);
+  out.append(bytes, sizeof value);
+}
+
+void AppendString(std::string& out, std::string_view text) {
+  Append<uint64_t>(out, text.size());
+  out.append(text);
+}
+
+void Pad(std::string& out, size_t alignment) {
+  while (out.size() % alignment != 0) out.push_back('\0');
+}
+
+class Random {
+ public:
+  explicit Random(uint64_t seed) : state_(seed) {}
+  // Sum of four uniform values: near enough to a normal one, unit variance.
+  float Normal() {
+    float sum = 0;
+    for (int i = 0; i < 4; ++i) sum += Uniform() - 0.5f;
+    return sum * 1.7320508f;
+  }
+  float Uniform() { return static_cast<float>(Next() >> 40) * 0x1p-24f; }
+
+ private:
+  uint64_t Next() {
+    uint64_t z = (state_ += 0x9e3779b97f4a7c15u);
+    z = (z ^ (z >> 30)) * 0xbf58476d1ce4e5b9u;
+    z = (z ^ (z >> 27)) * 0x94d049bb133111ebu;
+    return z ^ (z >> 31);
+  }
+  uint64_t state_;
+};
+
+int Nearest(float x, int low, int high) {
+  return std::clamp(static_cast<int>(std::lround(x)), low, high);
+}
+
+void AppendBlock(GgmlType type, const float* x, std::string& out) {
+  float least = x[0];
+  float most = x[0];
+  float extreme = x[0];  // the value of greatest magnitude, with its sign
+  for (int i = 1; i < 32; ++i) {
+    least = std::min(least, x[i]);
+    most = std::max(most, x[i]);
+    if (std::fabs(x[i]) > std::fabs(extreme)) extreme = x[i];
+  }
+  if (type == GgmlType::kQ8_0) {
+    const uint16_t bits = FloatToHalf(std::fabs(extreme) / 127);
+    const float d = HalfToFloat(bits);
+    Append(out, bits);
+    for (int i = 0; i < 32; ++i) {
+      Append(out,
+             static_cast<int8_t>(d == 0 ? 0 : Nearest(x[i] / d, -127, 127)));
+    }
+    return;
+  }
+  const bool with_min = type == GgmlType::kQ4_1;
+  const uint16_t scale_bits =
+      FloatToHalf(with_min ? (most - least) / 15 : extreme / -8);
+  const uint16_t min_bits = FloatToHalf(with_min ? least : 0);
+  const float d = HalfToFloat(scale_bits);
+  const float m = HalfToFloat(min_bits);
+  Append(out, scale_bits);
+  if (with_min) Append(out, min_bits);
+  const auto nibble = [&](float value) {
+    if (d == 0) return with_min ? 0 : 8;
+    return Nearest((value - m) / d + (with_min ? 0.0f : 8.0f), 0, 15);
+  };
+  for (int i = 0; i < 16; ++i) {
+    out.push_back(static_cast<char>(nibble(x[i]) | (nibble(x[i + 16]) << 4)));
+  }
+}
+
+uint16_t FloatToBFloat16(float value) {
+  uint32_t bits;
+  std::memcpy(&bits, &value, sizeof bits);
+  return static_cast<uint16_t>((bits + 0x7fffu + ((bits >> 16) & 1u)) >> 16);
+}
+
+// GPT-2's alphabet: printable Latin-1 bytes stand for themselves, the others
+// for U+0100 and up, in order.
+std::string ByteToken(int byte, int& next) {
+  const bool plain = (byte >= 33 && byte <= 126) ||
+                     (byte >= 161 && byte <= 172) || byte >= 174;
+  const int code = plain ? byte : 256 + next++;
+  if (code < 128) return std::string(1, static_cast<char>(code));
+  return {static_cast<char>(0xc0 | (code >> 6)),
+          static_cast<char>(0x80 | (code & 63))};
+}
+
+}  // namespace
+
+void GgufWriter::Key(std::string_view key, uint32_t type) {
+  ++num_keys_;
+  AppendString(keys_, key);
+  Append(keys_, type);
+}
+void GgufWriter::String(std::string_view key, std::string_view value) {
+  Key(key, 8);
+  AppendString(keys_, value);
+}
+void GgufWriter::Uint32(std::string_view key, uint32_t value) {
+  Key(key, 4);
+  Append(keys_, value);
+}
+void GgufWriter::Float32(std::string_view key, float value) {
+  Key(key, 6);
+  Append(keys_, value);
+}
+void GgufWriter::Bool(std::string_view key, bool value) {
+  Key(key, 7);
+  Append<uint8_t>(keys_, value ? 1 : 0);
+}
+void GgufWriter::Strings(std::string_view key,
+                         std::span<const std::string> values) {
+  Key(key, 9);
+  Append<uint32_t>(keys_, 8);
+  Append<uint64_t>(keys_, values.size());
+  for (const std::string& value : values) AppendString(keys_, value);
+}
+void GgufWriter::Int32s(std::string_view key, std::span<const int32_t> values) {
+  Key(key, 9);
+  Append<uint32_t>(keys_, 5);
+  Append<uint64_t>(keys_, values.size());
+  for (const int32_t value : values) Append(keys_, value);
+}
+
+void GgufWriter::Tensor(std::string_view name, GgmlType type,
+                        std::span<const int64_t> dims, std::string_view data) {
+  ++num_tensors_;
+  AppendString(tensors_, name);
+  Append<uint32_t>(tensors_, static_cast<uint32_t>(dims.size()));
+  for (const int64_t n : dims) Append<uint64_t>(tensors_, n);
+  Append<uint32_t>(tensors_, static_cast<uint32_t>(type));
+  Pad(data_, 32);
+  Append<uint64_t>(tensors_, data_.size());
+  data_.append(data);
+}
+
+std::string GgufWriter::Finish() const {
+  std::string out = "GGUF";
+  Append<uint32_t>(out, 3);
+  Append(out, num_tensors_);
+  Append(out, num_keys_);
+  out += keys_;
+  out += tensors_;
+  Pad(out, 32);
+  out += data_;
+  return out;
+}
+
+std::string QuantizeRows(GgmlType type, std::span<const float> values,
+                         int64_t k) {
+  std::string out;
+  if (InfoOf(type).block_values == 32) {
+    if (k % 32 != 0) return out;
+    for (size_t i = 0; i + 32 <= values.size(); i += 32) {
+      AppendBlock(type, values.data() + i, out);
+    }
+    return out;
+  }
+  for (const float value : values) {
+    if (type == GgmlType::kF16) {
+      Append(out, FloatToHalf(value));
+    } else if (type == GgmlType::kBF16) {
+      Append(out, FloatToBFloat16(value));
+    } else {
+      Append(out, value);
+    }
+  }
+  return out;
+}
+
+TinyVocabulary MakeTinyVocabulary() {
+  TinyVocabulary out;
+  out.tokens = {"<|endoftext|>", "<|im_start|>", "<|im_end|>"};
+  out.kinds = {3, 3, 3};
+  int next = 0;
+  for (int byte = 0; byte < 256; ++byte) {
+    out.tokens.push_back(ByteToken(byte, next));
+  }
+  out.merges = {"\u0120 t",  "h e",        "i n", "\u0120t he", "r e",
+                "o n",       "\u0120 a",   "e r", "a t",        "\u0120 s",
+                "in g",      "\u0120 w",   "l l", "o r",        "a n",
+                "\u0120a n", "\u0120an d", "u s", "us er",      "s t"};
+  for (const std::string& merge : out.merges) {
+    std::string joined = merge;
+    joined.erase(joined.find(' '), 1);
+    out.tokens.push_back(joined);
+  }
+  out.kinds.resize(out.tokens.size(), 1);
+  return out;
+}
+
+std::string MakeTinyGguf(const TinyModel& model) {
+  const TinyVocabulary vocabulary = MakeTinyVocabulary();
+  const auto vocab = static_cast<int64_t>(vocabulary.tokens.size());
+  GgufWriter out;
+  out.String("general.architecture", "llama");
+  out.String("general.name", "Tiny");
+  const auto u32 = [&](const char* key, int64_t value) {
+    out.Uint32(std::string("llama.") + key, static_cast<uint32_t>(value));
+  };
+  u32("block_count", model.layers);
+  u32("context_length", model.context);
+  u32("embedding_length", model.hidden);
+  u32("feed_forward_length", model.ffn);
+  u32("attention.head_count", model.heads);
+  u32("attention.head_count_kv", model.kv_heads);
+  u32("attention.key_length", model.head_dim);
+  u32("attention.value_length", model.head_dim);
+  u32("rope.dimension_count", model.head_dim);
+  u32("vocab_size", vocab);
+  out.Float32("llama.rope.freq_base", 10000);
+  out.Float32("llama.attention.layer_norm_rms_epsilon", 1e-5f);
+  out.String("tokenizer.ggml.model", "gpt2");
+  out.String("tokenizer.ggml.pre", "smollm");
+  out.Strings("tokenizer.ggml.tokens", vocabulary.tokens);
+  out.Int32s("tokenizer.ggml.token_type", vocabulary.kinds);
+  out.Strings("tokenizer.ggml.merges", vocabulary.merges);
+  out.Uint32("tokenizer.ggml.bos_token_id", 1);
+  out.Uint32("tokenizer.ggml.eos_token_id", 2);
+  out.Bool("tokenizer.ggml.add_bos_token", false);
+  if (!model.chat_template.empty()) {
+    out.String("tokenizer.chat_template", model.chat_template);
+  }
+
+  Random random(model.seed);
+  const auto matrix = [&](const std::string& name, GgmlType type, int64_t k,
+                          int64_t n, float deviation) {
+    std::vector<float> values(static_cast<size_t>(k * n));
+    for (float& value : values) value = random.Normal() * deviation;
+    out.Tensor(name, type, std::vector<int64_t>{k, n},
+               QuantizeRows(type, values, k));
+  };
+  const auto norm = [&](const std::string& name) {
+    std::vector<float> values(static_cast<size_t>(model.hidden));
+    for (float& value : values) value = 0.75f + 0.5f * random.Uniform();
+    out.Tensor(name, GgmlType::kF32, std::vector<int64_t>{model.hidden},
+               QuantizeRows(GgmlType::kF32, values, model.hidden));
+  };
+  const int64_t d = model.hidden;
+  const int64_t q = int64_t{model.heads} * model.head_dim;
+  const int64_t kv = int64_t{model.kv_heads} * model.head_dim;
+  const float in = 1.5f / std::sqrt(static_cast<float>(d));
+  matrix("token_embd.weight", model.embedding_type, d, vocab, 0.3f);
+  for (int32_t i = 0; i < model.layers; ++i) {
+    const std::string layer = "blk." + std::to_string(i) + ".";
+    norm(layer + "attn_norm.weight");
+    norm(layer + "ffn_norm.weight");
+    matrix(layer + "attn_q.weight", model.type, d, q, in);
+    matrix(layer + "attn_k.weight", model.type, d, kv, in);
+    matrix(layer + "attn_v.weight", model.type, d, kv, in);
+    matrix(layer + "attn_output.weight", model.type, q, d,
+           0.7f / std::sqrt(static_cast<float>(q)));
+    matrix(layer + "ffn_gate.weight", model.type, d, model.ffn, in);
+    matrix(layer + "ffn_up.weight", model.type, d, model.ffn, in);
+    matrix(layer + "ffn_down.weight", model.type, model.ffn, d,
+           0.7f / std::sqrt(static_cast<float>(model.ffn)));
+  }
+  norm("output_norm.weight");
+  if (!model.tied) {
+    matrix("output.weight", model.embedding_type, d, vocab, 0.3f);
+  }
+  return out.Finish();
+}
+
+bool WriteTinyGguf(const TinyModel& model, const std::string& path) {
+  const std::string bytes = MakeTinyGguf(model);
+  std::FILE* file = std::fopen(path.c_str(), "wb");
+  if (file == nullptr) return false;
+  const bool written =
+      std::fwrite(bytes.data(), 1, bytes.size(), file) == bytes.size();
+  return std::fclose(file) == 0 && written;
+}
+
+}  // namespace millrace::models

@@ -1,0 +1,54 @@
+#include "models/llm/vocabulary.h"
+
+#include <gtest/gtest.h>
+
+#include "tests/data/tiny_gguf.h"
+
+namespace millrace::models {
+namespace {
+
+StatusOr<Vocabulary> Read(const std::string& bytes) {
+  ASSIGN_OR_RETURN(const GgufFile file,
+                   GgufFile::Parse(std::as_bytes(std::span(bytes))));
+  return ReadVocabulary(file);
+}
+
+TEST(Vocabulary, OfTheTinyModel) {
+  const StatusOr<Vocabulary> read = Read(MakeTinyGguf(TinyModel{}));
+  ASSERT_TRUE(read.ok()) << read.status().ToString();
+  EXPECT_EQ(read->model, "gpt2");
+  EXPECT_EQ(read->pre, "smollm");
+  EXPECT_EQ(read->tokens.size(), 279u);
+  EXPECT_EQ(read->kinds[1], TokenKind::kControl);
+  EXPECT_EQ(read->kinds[3], TokenKind::kNormal);
+  EXPECT_EQ(read->merges.size(), 20u);
+  EXPECT_EQ(read->bos_id, 1);
+  EXPECT_EQ(read->eos_id, 2);
+  // <|endoftext|> ends an answer too, though no key says so.
+  EXPECT_EQ(read->eog_ids, (std::vector<int32_t>{0, 2}));
+  EXPECT_FALSE(read->add_bos);
+}
+
+TEST(Vocabulary, IdsMustLieInTheVocabulary) {
+  GgufWriter out;
+  out.String("tokenizer.ggml.model", "gpt2");
+  out.Strings("tokenizer.ggml.tokens", std::vector<std::string>{"a", "b"});
+  out.Uint32("tokenizer.ggml.eos_token_id", 2);
+  EXPECT_EQ(Read(out.Finish()).status().message(),
+            "tokenizer.ggml.eos_token_id is 2, but the vocabulary has 2 "
+            "tokens");
+}
+
+TEST(Vocabulary, KindsMustMatchTokens) {
+  GgufWriter out;
+  out.String("tokenizer.ggml.model", "gpt2");
+  out.Strings("tokenizer.ggml.tokens", std::vector<std::string>{"a", "b"});
+  out.Int32s("tokenizer.ggml.token_type", std::vector<int32_t>{1});
+  EXPECT_EQ(Read(out.Finish()).status().code(), StatusCode::kInvalidArgument);
+  GgufWriter none;
+  none.String("tokenizer.ggml.model", "gpt2");
+  EXPECT_EQ(Read(none.Finish()).status().code(), StatusCode::kNotFound);
+}
+
+}  // namespace
+}  // namespace millrace::models
