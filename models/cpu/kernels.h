@@ -8,9 +8,10 @@
 // compiled for a big machine can be linked into a small one.
 //
 // ---- Chains -------------------------------------------------------------
-// Q8 row: 32 values a block, d = max|x| / 127 (f32; 0 for a zero block, whose
-// q are 0), q = round-to-nearest-even(x * (1/d)), sum = Σ q (integer),
-// s = d * float(sum).
+// Q8 row: 32 values a block, d = max|x| / 127 (f32), q =
+// round-to-nearest-even(x * (1/d)), sum = Σ q (integer), s = d * float(sum).
+// A block whose d is below the least normal float counts as zero: d, q, s and
+// sum are 0. So q stays within -127…127.
 //
 // Linear, integer weights, y[m][n] over blocks b = 0, 1, …:
 //   isum = Σ w_q * x_q                    exact, any order
@@ -27,14 +28,20 @@
 // j, j + 8, …, ascending; then (l0+l4, l1+l5, l2+l6, l3+l7), then (+2), (+1).
 // A missing element adds 0.
 //
+// Norm: r = 1 / sqrt(ss / float(n) + eps) with ss the lane tree of
+// fma(x, x, lane); out = (x * r) * weight.
+// Activation: t = 1 / (1 + exp(-gate)); out = (gate * t) * up.
+// Unpacked weights: Q4_1 fma(float(q), d, m), Q4_0 and Q8_0 float(w_q) * d.
+//
 // exp: one polynomial for all tables (Cephes expf constants):
-//   x = max(x, -87.33654); n = round-to-nearest-even(x * 1.44269504);
+//   x = min(x, 88.37626); n = round-to-nearest-even(x * 1.44269504);
 //   r = fma(n, -0.693359375, x); r = fma(n, 2.12194440e-4, r);
 //   p = 1.9875691500e-4; p = fma(p, r, 1.3981999507e-3);
 //   p = fma(p, r, 8.3334519073e-3); p = fma(p, r, 4.1665795894e-2);
 //   p = fma(p, r, 1.6666665459e-1); p = fma(p, r, 5.0000001201e-1);
-//   p = fma(p, r * r, r) + 1;   times 2^n by exponent bits.
-// exp(0) is exactly 1.
+//   p = fma(p, r * r, r) + 1;   times 2^n by exponent bits;
+//   0 where x < -87.33654, so a logit of -infinity has no chance at all.
+// exp(0) is exactly 1; a NaN stays one.
 //
 // Attention of one query row over one split [k0, k1) of keys, k0 a multiple of
 // 256, only its visible keys:

@@ -1,0 +1,121 @@
+// Asks CPUID what the CPU has and XCR0 what the operating system saves. The
+// second matters: a guest or an old kernel may show AVX-512 in CPUID and still
+// lose the upper halves of registers at a context switch.
+
+#include "models/cpu/isa.h"
+
+#include <cstdint>
+#include <string>
+
+#if defined(__x86_64__)
+#include <cpuid.h>
+#endif
+
+namespace millrace::models {
+namespace {
+
+struct Feature {
+  const char* name;
+  bool present;
+};
+
+#if defined(__x86_64__)
+
+struct Leaf {
+  uint32_t a = 0, b = 0, c = 0, d = 0;
+};
+
+Leaf Cpuid(uint32_t leaf) {
+  Leaf r;
+  __get_cpuid_count(leaf, 0, &r.a, &r.b, &r.c, &r.d);
+  return r;
+}
+
+// Bits of XCR0: 1 SSE, 2 AVX, 5 opmask, 6 upper halves of zmm0-15, 7 zmm16-31.
+uint32_t Xcr0(bool osxsave) {
+  if (!osxsave) return 0;
+  uint32_t low = 0;
+  uint32_t high = 0;
+  asm volatile("xgetbv" : "=a"(low), "=d"(high) : "c"(0));
+  return low;
+}
+
+bool Bit(uint32_t word, int bit) { return (word >> bit) & 1; }
+
+// Names as /proc/cpuinfo writes them, so that an operator can look them up.
+std::vector<Feature> Avx2Features() {
+  const Leaf one = Cpuid(1);
+  const Leaf seven = Cpuid(7);
+  const uint32_t xcr0 = Xcr0(Bit(one.c, 27));
+  return {{"fma", Bit(one.c, 12)},
+          {"f16c", Bit(one.c, 29)},
+          {"avx2", Bit(seven.b, 5)},
+          {"ymm registers saved by the operating system", (xcr0 & 6) == 6}};
+}
+
+std::vector<Feature> Avx512VnniFeatures() {
+  std::vector<Feature> all = Avx2Features();
+  const Leaf one = Cpuid(1);
+  const Leaf seven = Cpuid(7);
+  const uint32_t xcr0 = Xcr0(Bit(one.c, 27));
+  all.push_back({"avx512f", Bit(seven.b, 16)});
+  all.push_back({"avx512dq", Bit(seven.b, 17)});
+  all.push_back({"avx512bw", Bit(seven.b, 30)});
+  all.push_back({"avx512vl", Bit(seven.b, 31)});
+  all.push_back({"avx512_vnni", Bit(seven.c, 11)});
+  all.push_back(
+      {"zmm registers saved by the operating system", (xcr0 & 0xe6) == 0xe6});
+  return all;
+}
+
+#else
+
+std::vector<Feature> Avx2Features() { return {{"an x86-64 CPU", false}}; }
+std::vector<Feature> Avx512VnniFeatures() { return Avx2Features(); }
+
+#endif
+
+IsaChoice Examine(const char* name, const KernelTable* kernels,
+                  const std::vector<Feature>& features) {
+  IsaChoice choice{name, kernels, ""};
+  for (const Feature& feature : features) {
+    if (feature.present) continue;
+    if (!choice.missing.empty()) choice.missing += ", ";
+    choice.missing += feature.name;
+  }
+  if (choice.missing.empty() && kernels == nullptr) {
+    choice.missing = "these kernels were not compiled into this binary";
+  }
+  return choice;
+}
+
+}  // namespace
+
+std::vector<IsaChoice> ListKernels() {
+  return {Examine("scalar", ScalarKernels(), {}),
+          Examine("avx2", Avx2Kernels(), Avx2Features()),
+          Examine("avx512vnni", Avx512VnniKernels(), Avx512VnniFeatures())};
+}
+
+StatusOr<const KernelTable*> ChooseKernels(std::string_view wanted) {
+  const std::vector<IsaChoice> choices = ListKernels();
+  std::string names = "auto";
+  const KernelTable* best = nullptr;
+  for (const IsaChoice& choice : choices) {
+    names += std::string(", ") + choice.name;
+    if (choice.missing.empty()) best = choice.kernels;
+    if (wanted != choice.name) continue;
+    if (choice.missing.empty()) return choice.kernels;
+    return FailedPrecondition(
+               "isa '" + std::string(wanted) +
+               "' cannot run on this machine, it lacks: " + choice.missing +
+               "; use 'auto' or force another table")
+        .At("isa");
+  }
+  if (wanted == "auto") return best;
+  return InvalidArgument("isa is '" + std::string(wanted) +
+                         "' but must be one of " + names)
+      .At("isa");
+}
+
+}  // namespace millrace::models

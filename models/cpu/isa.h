@@ -1,0 +1,31 @@
+// Which kernel tables this machine may run: the CPU must have the instructions
+// and the operating system must save their registers.
+//
+//   ASSIGN_OR_RETURN(const KernelTable* kernels, ChooseKernels("auto"));
+//
+// Thread-safe: asks the CPU anew at every call and keeps nothing.
+#pragma once
+
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "config/base/status.h"
+#include "models/cpu/kernels.h"
+
+namespace millrace::models {
+
+struct IsaChoice {
+  const char* name;            // "scalar", "avx2", "avx512vnni"
+  const KernelTable* kernels;  // null: not compiled in
+  std::string missing;         // what is missing here; empty: usable
+};
+
+// Every table the product knows, slowest first.
+std::vector<IsaChoice> ListKernels();
+
+// "auto" is the fastest usable table; a name forces that table, and one that
+// cannot run here is an error that names what is missing.
+StatusOr<const KernelTable*> ChooseKernels(std::string_view wanted);
+
+}  // namespace millrace::models

@@ -1,0 +1,10 @@
+// Stands in for the vector tables where the compiler has no such target.
+
+#include "models/cpu/kernels.h"
+
+namespace millrace::models {
+
+const KernelTable* Avx2Kernels() { return nullptr; }
+const KernelTable* Avx512VnniKernels() { return nullptr; }
+
+}  // namespace millrace::models

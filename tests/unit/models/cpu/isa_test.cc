@@ -1,0 +1,73 @@
+// Choosing a kernel table: what is listed, what can be forced, what an error
+// says.
+
+#include "models/cpu/isa.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <string>
+
+namespace millrace::models {
+namespace {
+
+using ::testing::HasSubstr;
+
+TEST(Isa, ScalarIsAlwaysUsableAndListedFirst) {
+  const auto choices = ListKernels();
+  ASSERT_EQ(choices.size(), 3u);
+  EXPECT_STREQ(choices[0].name, "scalar");
+  EXPECT_EQ(choices[0].missing, "");
+  EXPECT_EQ(choices[0].kernels, ScalarKernels());
+}
+
+TEST(Isa, AutoIsTheLastUsableOfTheList) {
+  const KernelTable* best = nullptr;
+  for (const IsaChoice& choice : ListKernels()) {
+    if (choice.missing.empty()) best = choice.kernels;
+  }
+  auto chosen = ChooseKernels("auto");
+  ASSERT_TRUE(chosen.ok());
+  EXPECT_EQ(*chosen, best);
+}
+
+TEST(Isa, ForcingATableGivesItOrNamesWhatIsMissing) {
+  for (const IsaChoice& choice : ListKernels()) {
+    auto chosen = ChooseKernels(choice.name);
+    if (choice.missing.empty()) {
+      ASSERT_TRUE(chosen.ok()) << chosen.status().ToString();
+      EXPECT_STREQ((*chosen)->name, choice.name);
+    } else {
+      ASSERT_FALSE(chosen.ok());
+      EXPECT_EQ(chosen.status().code(), StatusCode::kFailedPrecondition);
+      EXPECT_THAT(std::string(chosen.status().message()),
+                  HasSubstr(choice.missing));
+    }
+  }
+}
+
+TEST(Isa, AnUnknownNameIsAnsweredWithTheKnownOnes) {
+  auto chosen = ChooseKernels("sse9");
+  ASSERT_FALSE(chosen.ok());
+  EXPECT_EQ(chosen.status().code(), StatusCode::kInvalidArgument);
+  EXPECT_THAT(std::string(chosen.status().message()),
+              HasSubstr("'sse9' but must be one of auto, scalar, avx2"));
+}
+
+TEST(Isa, TablesAreComplete) {
+  for (const IsaChoice& choice : ListKernels()) {
+    if (choice.kernels == nullptr) continue;
+    const KernelTable& table = *choice.kernels;
+    EXPECT_STREQ(table.name, choice.name);
+    EXPECT_TRUE(table.row_group == 8 || table.row_group == 16);
+    EXPECT_TRUE(table.group_bytes && table.pack_group && table.linear &&
+                table.unpack_row && table.quantize_row && table.rms_norm &&
+                table.add && table.silu_mul && table.rope && table.scale &&
+                table.attend_scratch_floats && table.attend && table.merge &&
+                table.write_kv && table.max && table.sum_exp)
+        << table.name;
+  }
+}
+
+}  // namespace
+}  // namespace millrace::models
