@@ -8,6 +8,8 @@
 // Special tokens ("<|im_end|>") in the text become their ids only when
 // parse_special is set: a chat prompt made by a template sets it for the
 // template's own text, never for what a user wrote (see ChatTemplate).
+// User-defined tokens ("<think>", runs of spaces) are no special tokens: they
+// are found in every text, as models are trained with them.
 // Immutable after Create; thread-safe.
 #pragma once
 
@@ -60,7 +62,8 @@ class Tokenizer {
   std::vector<int32_t> Encode(std::string_view text,
                               const EncodeOptions& options) const;
   // A prompt in parts, some of which may hold special tokens and some (user
-  // text) may not; neighbouring ordinary text is encoded as if it were one.
+  // text) may not; neighbouring ordinary text is encoded as if it were one,
+  // but a special token begins and ends within neighbours of one kind.
   struct Part {
     std::string_view text;
     bool parse_special;

@@ -1,0 +1,73 @@
+// The cuts that each rule makes. The expected pieces follow from the published
+// expressions of the models, by hand.
+#include "models/text/pretokenizer.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <string>
+#include <vector>
+
+namespace millrace::models {
+namespace {
+
+using testing::ElementsAre;
+using testing::HasSubstr;
+
+std::vector<std::string> Cut(std::string_view name, std::string_view text) {
+  const auto cutter = Pretokenizer::Create(name);
+  EXPECT_TRUE(cutter.ok()) << cutter.status().ToString();
+  std::vector<std::string> out;
+  (*cutter)->Cut(text, [&](std::string_view p) { out.emplace_back(p); });
+  return out;
+}
+
+TEST(Pretokenizer, Gpt2KeepsTheSpaceWithTheWordAndDigitsTogether) {
+  EXPECT_THAT(Cut("gpt-2", "I'm  at 1234 ok!?"),
+              ElementsAre("I", "'m", " ", " at", " 1234", " ok", "!?"));
+  EXPECT_THAT(Cut("gpt-2", "I'M"), ElementsAre("I", "'", "M"));
+  EXPECT_THAT(Cut("gpt-2", "a \n"), ElementsAre("a", " \n"));
+}
+
+TEST(Pretokenizer, SmolLmSplitsDigitsBeforeSpacesSeeThem) {
+  EXPECT_THAT(Cut("smollm", "at  12"), ElementsAre("at", "  ", "1", "2"));
+  EXPECT_THAT(Cut("smollm", "½a٣"), ElementsAre("½", "a", "٣"));
+}
+
+TEST(Pretokenizer, Llama3GroupsThreeDigitsAndTakesOneMarkWithTheWord) {
+  EXPECT_THAT(Cut("llama-bpe", "12345 (word)\n\n x'LL"),
+              ElementsAre("123", "45", " (", "word", ")\n\n", " x", "'LL"));
+  EXPECT_THAT(Cut("llama3", "a  \n  b"), ElementsAre("a", "  \n", " ", " b"));
+}
+
+TEST(Pretokenizer, Qwen2TakesDigitsOneByOne) {
+  EXPECT_THAT(Cut("qwen2", "x 12"), ElementsAre("x", " ", "1", "2"));
+}
+
+TEST(Pretokenizer, SpacesAreThoseOfUnicode) {
+  // U+180E lost the property in Unicode 6.3; U+3000 has it.
+  EXPECT_THAT(Cut("gpt-2", "a\u180e\u3000b"),
+              ElementsAre("a", "\u180e", "\u3000", "b"));
+}
+
+TEST(Pretokenizer, NothingIsLostOfALongRunOfSpaces) {
+  // Each rule steps back over the run when no line ends it.
+  const std::string text = std::string(1 << 20, ' ') + "x";
+  for (const char* name : {"gpt-2", "smollm", "llama-bpe", "qwen2"}) {
+    EXPECT_THAT(Cut(name, text),
+                ElementsAre(std::string((1 << 20) - 1, ' '), " x"))
+        << name;
+  }
+}
+
+TEST(Pretokenizer, UnknownNameListsTheKnownOnes) {
+  const auto cutter = Pretokenizer::Create("tekken");
+  ASSERT_FALSE(cutter.ok());
+  EXPECT_EQ(cutter.status().code(), StatusCode::kInvalidArgument);
+  EXPECT_THAT(std::string(cutter.status().message()),
+              testing::AllOf(HasSubstr("'tekken'"), HasSubstr("smollm"),
+                             HasSubstr("llama-bpe"), HasSubstr("qwen2")));
+}
+
+}  // namespace
+}  // namespace millrace::models
