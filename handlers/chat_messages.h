@@ -1,0 +1,22 @@
+// The conversation part of a chat request, checked: `messages`, and beside it
+// `add_generation_prompt`, `chat_template_kwargs` and `tools`.
+//
+//   ASSIGN_OR_RETURN(ChatPrompt chat, ReadChatPrompt(body));
+//
+// Errors name the path: "messages[2].content[0].type is "image_url" but ...".
+// Pure.
+#pragma once
+
+#include <nlohmann/json_fwd.hpp>
+
+#include "config/base/status.h"
+#include "handlers/messages.h"
+
+namespace millrace::handlers {
+
+// Messages are copied out of the body. Content given as text parts becomes one
+// string, the parts joined by a line break as vLLM does: few templates know
+// parts. Other keys of a message stay as they are.
+StatusOr<ChatPrompt> ReadChatPrompt(const nlohmann::ordered_json& body);
+
+}  // namespace millrace::handlers

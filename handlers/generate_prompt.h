@@ -1,0 +1,46 @@
+// From a request's prompt to token ids: render, encode, check.
+//
+// User text never makes special tokens in a chat; a raw completion prompt is
+// the client's own and may hold them. Pure but for the wall clock that a
+// template may ask for; thread-safe.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <variant>
+#include <vector>
+
+#include "config/base/status.h"
+#include "handlers/generate.h"
+#include "handlers/messages.h"
+#include "models/text/chat_template.h"
+
+namespace millrace::handlers {
+
+using Prompt = std::variant<ChatPrompt, TextPrompt, TokenPrompt>;
+
+// The request field the prompt came in: "messages" or "prompt".
+const char* PromptField(const Prompt& prompt);
+
+// FAILED_PRECONDITION without a chat template; INVALID_ARGUMENT with the
+// template's own text when it raises.
+StatusOr<std::vector<models::PromptPart>> RenderChat(const GenerateParts& parts,
+                                                     const ChatPrompt& chat);
+
+// Ids of the prompt, at least one. INVALID_ARGUMENT for ids out of range, an
+// empty prompt, or text so long that it cannot fit `max_context` tokens however
+// it is encoded (found before encoding it).
+StatusOr<std::vector<int32_t>> EncodePrompt(const GenerateParts& parts,
+                                            const Prompt& prompt,
+                                            int64_t max_context);
+
+// Error of a prompt with `num_tokens` (or at least so many) for a context of
+// `max_context`.
+Status PromptTooLong(const GenerateParts& parts, const Prompt& prompt,
+                     int64_t num_tokens, int64_t max_context,
+                     bool at_least = false);
+
+StatusOr<std::vector<int32_t>> EncodeChat(const GenerateParts& parts,
+                                          const ChatPrompt& chat);
+
+}  // namespace millrace::handlers

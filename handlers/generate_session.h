@@ -1,0 +1,90 @@
+// One request on its way through: from Start on the caller's thread, over the
+// handler pool and the engine, to exactly one OnEnd.
+//
+//   std::make_shared<GenerateSession>(parts, request, sink, stop)->Begin();
+//
+// The session keeps itself alive through the tasks and wake-ups that name it.
+// After Begin everything runs on pool threads, one at a time: the engine's
+// wake-ups only count up, and the one that counts from zero posts the task.
+//
+// Shared: by the queued task, and by the token stream's wake-up until the end.
+#pragma once
+
+#include <atomic>
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <stop_token>
+#include <string>
+#include <vector>
+
+#include "handlers/generate.h"
+#include "handlers/handler.h"
+#include "handlers/text_out.h"
+#include "scheduler/engine.h"
+
+namespace millrace::handlers {
+
+class GenerateSession : public std::enable_shared_from_this<GenerateSession> {
+ public:
+  GenerateSession(std::shared_ptr<const GenerateParts> parts,
+                  GenerateRequest request, std::shared_ptr<GenerateSink> sink,
+                  std::stop_token client_stop);
+
+  void Begin();
+
+ private:
+  // Begin's promise: refusals, too, come from the pool.
+  void Refuse(Status status);
+
+  // On the pool, before the engine has it.
+  void Prepare();
+  Status Submit();
+  StatusOr<int64_t> AnswerLimit(int64_t prompt_tokens, int64_t max_context);
+  StatusOr<models::SamplingParams> Sampling(int64_t max_tokens) const;
+  Status CheckStillWanted() const;
+
+  // On the pool, afterwards.
+  void Wake();
+  void Run();
+  void Advance();
+  void OnToken(const scheduler::TokenEvent& event);
+  void EmitEcho();
+  void Emit(TextChunk chunk);
+  void EndWith(const scheduler::StreamEnd& end);
+  void End(GenerateEnd end);
+
+  TokenLogprobs::Candidate CandidateOf(int32_t id, float logprob) const;
+  TokenLogprobs LogprobsOf(const scheduler::TokenEvent& event) const;
+
+  const std::shared_ptr<const GenerateParts> parts_;
+  const std::stop_token client_stop_;
+  // Ours, so that a stop string can stop the engine without the client.
+  std::stop_source engine_stop_;
+
+  // Touched by one thread at a time.
+  struct ForwardStop {
+    std::stop_source* source;
+    void operator()() const { source->request_stop(); }
+  };
+  std::optional<std::stop_callback<ForwardStop>> forward_stop_;
+  GenerateRequest request_;             // its prompt is dropped once encoded
+  std::shared_ptr<GenerateSink> sink_;  // null after the end
+  scheduler::Reservation place_;
+  std::shared_ptr<scheduler::TokenStream> stream_;  // null before and after
+  TextOut out_;
+  std::vector<int32_t> stop_ids_;  // ascending
+  Usage usage_;
+  int32_t unsent_tokens_ = 0;  // counted by chunks that had nothing to show
+  std::optional<GenerateEnd> ended_early_;  // by a stop string or stop id
+  bool echo_due_ = false;
+  std::string echo_text_;
+  std::vector<int32_t> echo_ids_;  // with log-probabilities only
+  std::vector<scheduler::TokenEvent> echo_events_;
+
+  // Wake-ups not served yet. Release on the way up, acquire by Run: what the
+  // waker did before is seen by the run that serves it.
+  std::atomic<uint32_t> wakes_{0};
+};
+
+}  // namespace millrace::handlers

@@ -1,0 +1,71 @@
+// A bounded queue and a few named threads. What a reader would guess wrong:
+// the bound counts every queued task, yet Continue ignores it, so the queue may
+// grow past the bound by as many tasks as there are accepted requests.
+#include "handlers/pool.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "config/base/log.h"
+
+namespace millrace::handlers {
+
+Pool::Pool(int num_threads, size_t max_queued, const config::CpuSet& cpus)
+    : max_queued_(max_queued) {
+  num_threads = std::max(num_threads, 1);
+  threads_.reserve(num_threads);
+  for (int i = 0; i < num_threads; ++i) {
+    threads_.emplace_back([this, cpus, i] {
+      const Status pinned =
+          config::PinThisThread(cpus, "handler-" + std::to_string(i));
+      if (!pinned.ok()) {
+        LogWarning("handler thread is not pinned",
+                   {{"why", pinned.ToString()}});
+      }
+      Run();
+    });
+  }
+}
+
+Pool::~Pool() {
+  {
+    MutexLock lock(mu_);
+    stopping_ = true;
+  }
+  changed_.NotifyAll();
+  for (std::thread& thread : threads_) thread.join();
+}
+
+bool Pool::TryPost(std::function<void()> task) {
+  {
+    MutexLock lock(mu_);
+    if (stopping_ || tasks_.size() >= max_queued_) return false;
+    tasks_.push_back(std::move(task));
+  }
+  changed_.NotifyOne();
+  return true;
+}
+
+void Pool::Continue(std::function<void()> task) {
+  {
+    MutexLock lock(mu_);
+    tasks_.push_back(std::move(task));
+  }
+  changed_.NotifyOne();
+}
+
+void Pool::Run() {
+  while (true) {
+    std::function<void()> task;
+    {
+      MutexLock lock(mu_);
+      while (tasks_.empty() && !stopping_) changed_.Wait(mu_);
+      if (tasks_.empty()) return;  // stopping, and nothing is owed
+      task = std::move(tasks_.front());
+      tasks_.pop_front();
+    }
+    task();
+  }
+}
+
+}  // namespace millrace::handlers

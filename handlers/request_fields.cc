@@ -1,0 +1,322 @@
+// One table of refusals, one list of readers. What a reader would guess wrong:
+// a field that has no say in the answer (user, metadata, service_tier) is not
+// named here at all; what is named is read or refused.
+#include "handlers/request_fields.h"
+
+#include <array>
+#include <charconv>
+#include <nlohmann/json.hpp>
+#include <string>
+#include <utility>
+
+#include "config/base/json.h"
+#include "handlers/json_fields.h"
+
+namespace millrace::handlers {
+namespace {
+
+using Json = nlohmann::ordered_json;
+
+constexpr size_t kMaxStops = 16;
+constexpr size_t kMaxStopBytes = 1024;
+constexpr size_t kMaxStopTokenIds = 1024;
+constexpr size_t kMaxLogitBias = 1024;
+constexpr int64_t kMaxTopLogprobs = 20;
+constexpr int64_t kMaxAnswers = 16;  // n, once it works
+
+// --- What would change the answer and does not work yet ---------------------
+
+bool IsEmpty(const Json& value) {
+  return value.is_boolean()  ? !value.get<bool>()
+         : value.is_string() ? value.get_ref<const std::string&>().empty()
+                             : value.is_structured() && value.empty();
+}
+bool IsNone(const Json& value) { return value == "none"; }
+bool IsTextFormat(const Json& value) {
+  const Json* type = FindField(value, "type");
+  return type != nullptr && *type == "text";
+}
+bool IsTextOnly(const Json& value) {
+  return value.is_array() && value.size() == 1 && value[0] == "text";
+}
+bool Never(const Json&) { return false; }
+
+enum : unsigned { kInChat = 1, kInCompletions = 2, kInSampling = 4, kAll = 7 };
+
+struct Refusal {
+  const char* name;
+  unsigned dialects;
+  bool (*harmless)(const Json&);
+  const char* instead;
+};
+
+constexpr Refusal kRefusals[] = {
+    {"tools", kInChat, IsEmpty, "leave it out"},
+    {"tool_choice", kInChat, IsNone, "leave it out or send \"none\""},
+    {"functions", kInChat, IsEmpty, "leave it out"},
+    {"function_call", kInChat, IsNone, "leave it out or send \"none\""},
+    {"response_format", kAll, IsTextFormat,
+     "leave it out or send {\"type\": \"text\"}"},
+    {"structured_outputs", kAll, IsEmpty, "leave it out"},
+    {"guided_json", kAll, IsEmpty, "leave it out"},
+    {"guided_regex", kAll, IsEmpty, "leave it out"},
+    {"guided_choice", kAll, IsEmpty, "leave it out"},
+    {"guided_grammar", kAll, IsEmpty, "leave it out"},
+    {"guided_decoding", kAll, IsEmpty, "leave it out"},
+    {"grammar", kAll, IsEmpty, "leave it out"},
+    {"json_schema", kAll, IsEmpty, "leave it out"},
+    {"modalities", kInChat, IsTextOnly, "leave it out or send [\"text\"]"},
+    {"audio", kInChat, IsEmpty, "leave it out"},
+    {"web_search_options", kInChat, Never, "leave it out"},
+    {"logits_processors", kAll, IsEmpty, "leave it out"},
+    {"bad_words", kAll, IsEmpty, "use logit_bias"},
+    {"allowed_token_ids", kAll, IsEmpty, "use logit_bias"},
+    {"use_beam_search", kAll, IsEmpty, "leave it out"},
+    {"prompt_logprobs", kAll, Never, "use completions with echo and logprobs"},
+    {"truncate_prompt_tokens", kAll, Never, "shorten the prompt"},
+    {"chat_template", kInChat, IsEmpty, "set it when the server starts"},
+    {"continue_final_message", kInChat, IsEmpty, "leave it out"},
+    {"documents", kInChat, IsEmpty, "put them into messages"},
+    {"suffix", kInCompletions, IsEmpty, "leave it out"},
+};
+
+Status CheckNothingRefused(const Json& body, FieldDialect dialect) {
+  const unsigned bit = 1u << static_cast<unsigned>(dialect);
+  for (const Refusal& refusal : kRefusals) {
+    if ((refusal.dialects & bit) == 0) continue;
+    const Json* value = FindField(body, refusal.name);
+    if (value == nullptr || refusal.harmless(*value)) continue;
+    return InvalidArgument(std::string(refusal.name) + " is " + Shown(*value) +
+                           " but is not supported yet; " + refusal.instead)
+        .At(refusal.name)
+        .Because("unsupported_parameter");
+  }
+  for (const char* name : {"n", "best_of"}) {
+    ASSIGN_OR_RETURN(const auto answers, ReadInt(body, name, {1, kMaxAnswers}));
+    if (answers.value_or(1) == 1) continue;
+    return InvalidArgument(std::string(name) + " is " +
+                           std::to_string(*answers) +
+                           " but one answer a request is supported so far; "
+                           "send several requests")
+        .At(name)
+        .Because("unsupported_parameter");
+  }
+  if (dialect == FieldDialect::kChat) {
+    ASSIGN_OR_RETURN(const auto echo, ReadBool(body, "echo"));
+    if (echo.value_or(false)) {
+      return InvalidArgument(
+                 "echo is true but a chat answer never repeats the messages; "
+                 "use /v1/completions")
+          .At("echo")
+          .Because("unsupported_parameter");
+    }
+  }
+  return OkStatus();
+}
+
+// --- Readers of what is no plain number -------------------------------------
+
+Status ReadStop(const Json& body, GenerateOptions& options) {
+  const Json* stop = FindField(body, "stop");
+  if (stop == nullptr) return OkStatus();
+  if (!stop->is_string() && !stop->is_array()) {
+    return WrongType("stop", "a string or an array of strings", *stop);
+  }
+  const size_t count = stop->is_array() ? stop->size() : 1;
+  if (count > kMaxStops) {
+    return InvalidArgument("stop holds " + std::to_string(count) +
+                           " strings but may hold at most " +
+                           std::to_string(kMaxStops))
+        .At("stop");
+  }
+  for (size_t i = 0; i < count; ++i) {
+    const Json& value = stop->is_array() ? (*stop)[i] : *stop;
+    const std::string path =
+        stop->is_array() ? "stop[" + std::to_string(i) + "]" : "stop";
+    ASSIGN_OR_RETURN(std::string text, AsString(value, path));
+    if (text.empty() || text.size() > kMaxStopBytes) {
+      return InvalidArgument(path + " has " + std::to_string(text.size()) +
+                             " bytes but must have between 1 and " +
+                             std::to_string(kMaxStopBytes))
+          .At(path);
+    }
+    options.stop.push_back(std::move(text));
+  }
+  return OkStatus();
+}
+
+Status ReadStopTokenIds(const Json& body, GenerateOptions& options) {
+  ASSIGN_OR_RETURN(const Json* ids, ReadArray(body, "stop_token_ids"));
+  if (ids == nullptr) return OkStatus();
+  if (ids->size() > kMaxStopTokenIds) {
+    return InvalidArgument(
+               "stop_token_ids holds " + std::to_string(ids->size()) +
+               " ids but may hold at most " + std::to_string(kMaxStopTokenIds))
+        .At("stop_token_ids");
+  }
+  for (size_t i = 0; i < ids->size(); ++i) {
+    ASSIGN_OR_RETURN(
+        const int64_t id,
+        AsInt((*ids)[i], "stop_token_ids[" + std::to_string(i) + "]",
+              {0, INT32_MAX}));
+    options.stop_token_ids.push_back(static_cast<int32_t>(id));
+  }
+  return OkStatus();
+}
+
+Status ReadLogitBias(const Json& body, GenerateOptions& options) {
+  ASSIGN_OR_RETURN(const Json* bias, ReadObject(body, "logit_bias"));
+  if (bias == nullptr) return OkStatus();
+  if (bias->size() > kMaxLogitBias) {
+    return InvalidArgument("logit_bias holds " + std::to_string(bias->size()) +
+                           " tokens but may hold at most " +
+                           std::to_string(kMaxLogitBias))
+        .At("logit_bias");
+  }
+  for (const auto& [key, value] : bias->items()) {
+    int32_t id = 0;
+    const char* const end = key.data() + key.size();
+    const auto parsed = std::from_chars(key.data(), end, id);
+    if (parsed.ec != std::errc() || parsed.ptr != end || id < 0) {
+      return InvalidArgument("logit_bias has the key " + Shown(Json(key)) +
+                             " but keys must be token ids such as \"42\"")
+          .At("logit_bias");
+    }
+    ASSIGN_OR_RETURN(const double number,
+                     AsNumber(value, "logit_bias." + key, {-100, 100}));
+    options.logit_bias.emplace_back(id, static_cast<float>(number));
+  }
+  return OkStatus();
+}
+
+Status ReadLogprobs(const Json& body, FieldDialect dialect,
+                    GenerateOptions& options) {
+  if (dialect != FieldDialect::kChat) {
+    ASSIGN_OR_RETURN(const auto logprobs,
+                     ReadInt(body, "logprobs", {0, kMaxTopLogprobs}));
+    if (logprobs) options.logprobs = static_cast<int>(*logprobs);
+    return OkStatus();
+  }
+  ASSIGN_OR_RETURN(const auto logprobs, ReadBool(body, "logprobs"));
+  ASSIGN_OR_RETURN(const auto top,
+                   ReadInt(body, "top_logprobs", {0, kMaxTopLogprobs}));
+  if (!logprobs.value_or(false)) {
+    if (top.value_or(0) == 0) return OkStatus();
+    return InvalidArgument("top_logprobs is " + std::to_string(*top) +
+                           " but takes effect only with logprobs: true")
+        .At("top_logprobs");
+  }
+  options.logprobs = static_cast<int>(top.value_or(0));
+  return OkStatus();
+}
+
+// --- Plain numbers and switches ----------------------------------------------
+
+struct NumberField {
+  const char* name;
+  NumberRange range;
+  double GenerateOptions::*member;
+};
+constexpr NumberField kNumbers[] = {
+    {"temperature", {0, 2}, &GenerateOptions::temperature},
+    {"top_p", {0, 1, true}, &GenerateOptions::top_p},
+    {"min_p", {0, 1}, &GenerateOptions::min_p},
+    {"repetition_penalty", {0, 10, true}, &GenerateOptions::repetition_penalty},
+    {"presence_penalty", {-2, 2}, &GenerateOptions::presence_penalty},
+    {"frequency_penalty", {-2, 2}, &GenerateOptions::frequency_penalty},
+};
+
+struct BoolField {
+  const char* name;
+  bool GenerateOptions::*member;
+};
+constexpr BoolField kSwitches[] = {
+    {"include_stop_str_in_output",
+     &GenerateOptions::include_stop_str_in_output},
+    {"ignore_eos", &GenerateOptions::ignore_eos},
+    {"skip_special_tokens", &GenerateOptions::skip_special_tokens},
+};
+
+Status ReadLengths(const Json& body, GenerateOptions& options) {
+  ASSIGN_OR_RETURN(const auto max_tokens,
+                   ReadInt(body, "max_tokens", {1, INT64_MAX}));
+  ASSIGN_OR_RETURN(const auto max_completion_tokens,
+                   ReadInt(body, "max_completion_tokens", {1, INT64_MAX}));
+  // The newer name wins, as in vLLM.
+  options.max_tokens =
+      max_completion_tokens ? max_completion_tokens : max_tokens;
+  ASSIGN_OR_RETURN(const auto min_tokens,
+                   ReadInt(body, "min_tokens", {0, INT64_MAX}));
+  options.min_tokens = min_tokens.value_or(0);
+  if (options.max_tokens && options.min_tokens > *options.max_tokens) {
+    return InvalidArgument("min_tokens is " +
+                           std::to_string(options.min_tokens) +
+                           " but must not exceed max_tokens, which is " +
+                           std::to_string(*options.max_tokens))
+        .At("min_tokens");
+  }
+  return OkStatus();
+}
+
+// Clients of Triton write numbers and switches as strings ("temperature":
+// "0.1"); they are read as what they spell.
+Json WithoutQuotes(const Json& body) {
+  Json plain = body;
+  for (auto& [key, value] : plain.items()) {
+    if (key == "stop" || !value.is_string()) continue;
+    const auto& text = value.get_ref<const std::string&>();
+    if (text.size() > 40) continue;
+    const StatusOr<Json> spelled = ParseJson(text == "True"    ? "true"
+                                             : text == "False" ? "false"
+                                                               : text);
+    if (spelled.ok() && spelled->is_primitive() && !spelled->is_string()) {
+      value = *spelled;
+    }
+  }
+  return plain;
+}
+
+StatusOr<GenerateOptions> Read(const Json& body, FieldDialect dialect) {
+  RETURN_IF_ERROR(CheckNothingRefused(body, dialect));
+  GenerateOptions options;
+  for (const NumberField& field : kNumbers) {
+    ASSIGN_OR_RETURN(const auto value,
+                     ReadNumber(body, field.name, field.range));
+    if (value) options.*field.member = *value;
+  }
+  for (const BoolField& field : kSwitches) {
+    ASSIGN_OR_RETURN(const auto value, ReadBool(body, field.name));
+    if (value) options.*field.member = *value;
+  }
+  if (dialect != FieldDialect::kChat) {
+    ASSIGN_OR_RETURN(const auto echo, ReadBool(body, "echo"));
+    options.echo = echo.value_or(false);
+  }
+  RETURN_IF_ERROR(ReadLengths(body, options));
+  ASSIGN_OR_RETURN(const auto top_k, ReadInt(body, "top_k", {-1, INT32_MAX}));
+  options.top_k = top_k.value_or(0);
+  ASSIGN_OR_RETURN(const auto seed, ReadInt(body, "seed"));
+  if (seed) options.seed = static_cast<uint64_t>(*seed);
+  ASSIGN_OR_RETURN(const auto priority,
+                   ReadInt(body, "priority", {INT32_MIN, INT32_MAX}));
+  options.priority = static_cast<int32_t>(priority.value_or(0));
+  RETURN_IF_ERROR(ReadStop(body, options));
+  RETURN_IF_ERROR(ReadStopTokenIds(body, options));
+  RETURN_IF_ERROR(ReadLogitBias(body, options));
+  RETURN_IF_ERROR(ReadLogprobs(body, dialect, options));
+  return options;
+}
+
+}  // namespace
+
+StatusOr<GenerateOptions> ReadGenerateOptions(const Json& body,
+                                              FieldDialect dialect) {
+  if (!body.is_object()) {
+    return InvalidArgument("the request must be a JSON object");
+  }
+  return dialect == FieldDialect::kSamplingParameters
+             ? Read(WithoutQuotes(body), dialect)
+             : Read(body, dialect);
+}
+
+}  // namespace millrace::handlers

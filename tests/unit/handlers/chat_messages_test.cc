@@ -1,0 +1,108 @@
+#include "handlers/chat_messages.h"
+
+#include <gtest/gtest.h>
+
+#include <nlohmann/json.hpp>
+
+#include "config/base/json.h"
+
+namespace millrace::handlers {
+namespace {
+
+StatusOr<ChatPrompt> Read(const char* text) {
+  auto body = ParseJson(text);
+  EXPECT_TRUE(body.ok()) << text;
+  return ReadChatPrompt(*body);
+}
+
+TEST(ChatMessages, PlainMessagesPassAsTheyAreWithUnknownKeys) {
+  const auto chat = Read(
+      R"({"messages": [{"role": "user", "content": "Hi", "name": "Ann"}]})");
+  ASSERT_TRUE(chat.ok()) << chat.status().ToString();
+  EXPECT_EQ(DumpJson(*chat->messages),
+            R"([{"role":"user","content":"Hi","name":"Ann"}])");
+  EXPECT_TRUE(chat->add_generation_prompt);
+  EXPECT_EQ(chat->tools, nullptr);
+  EXPECT_EQ(chat->template_kwargs, nullptr);
+}
+
+TEST(ChatMessages, TextPartsBecomeOneString) {
+  const auto chat = Read(
+      R"({"messages": [{"role": "user", "content": [
+          {"type": "text", "text": "a"}, {"type": "text", "text": "b"}]}]})");
+  ASSERT_TRUE(chat.ok()) << chat.status().ToString();
+  EXPECT_EQ((*chat->messages)[0]["content"], "a\nb");
+}
+
+TEST(ChatMessages, NullContentAndAssistantWithoutContentAreAccepted) {
+  const auto chat = Read(
+      R"({"messages": [{"role": "assistant", "content": null},
+                       {"role": "assistant", "tool_calls": []}],
+          "add_generation_prompt": false,
+          "chat_template_kwargs": {"enable_thinking": false},
+          "tools": [{"type": "function"}]})");
+  ASSERT_TRUE(chat.ok()) << chat.status().ToString();
+  EXPECT_FALSE(chat->add_generation_prompt);
+  EXPECT_EQ(DumpJson(*chat->template_kwargs), R"({"enable_thinking":false})");
+  EXPECT_EQ(chat->tools->size(), 1u);
+}
+
+TEST(ChatMessages, ErrorsNameThePath) {
+  const struct {
+    const char* body;
+    const char* field;
+    const char* message;
+  } kCases[] = {
+      {"[]", "", "the request must be a JSON object"},
+      {"{}", "messages",
+       "messages is missing; it is an array such as [{\"role\": \"user\", "
+       "\"content\": \"Hello\"}]"},
+      {R"({"messages": "Hi"})", "messages",
+       "messages must be an array, not a string (\"Hi\")"},
+      {R"({"messages": []})", "messages",
+       "messages is an empty array but must hold at least one message"},
+      {R"({"messages": ["Hi"]})", "messages[0]",
+       "messages[0] must be an object, not a string (\"Hi\")"},
+      {R"({"messages": [{"content": "Hi"}]})", "messages[0].role",
+       "messages[0].role is missing; it is \"system\", \"user\" or "
+       "\"assistant\" for most models"},
+      {R"({"messages": [{"role": 1, "content": "Hi"}]})", "messages[0].role",
+       "messages[0].role must be a string, not an integer (1)"},
+      {R"({"messages": [{"role": "user"}]})", "messages[0].content",
+       "messages[0].content is missing"},
+      {R"({"messages": [{"role": "user", "content": "a"},
+                        {"role": "user", "content": 5}]})",
+       "messages[1].content",
+       "messages[1].content must be a string or an array of text parts, not "
+       "an integer (5)"},
+      {R"({"messages": [{"role": "user", "content": [
+            {"type": "text", "text": "a"},
+            {"type": "image_url", "image_url": {"url": "u"}}]}]})",
+       "messages[0].content[1].type",
+       "messages[0].content[1].type is \"image_url\" but this model takes "
+       "only \"text\" parts"},
+      {R"({"messages": [{"role": "user", "content": ["a"]}]})",
+       "messages[0].content[0]",
+       "messages[0].content[0] must be an object, not a string (\"a\")"},
+      {R"({"messages": [{"role": "user", "content": [{"type": "text"}]}]})",
+       "messages[0].content[0].text", "messages[0].content[0].text is missing"},
+      {R"({"messages": [{"role": "user", "content": ""}],
+           "add_generation_prompt": "no"})",
+       "add_generation_prompt",
+       "add_generation_prompt must be true or false, not a string (\"no\")"},
+      {R"({"messages": [{"role": "user", "content": ""}],
+           "chat_template_kwargs": []})",
+       "chat_template_kwargs",
+       "chat_template_kwargs must be an object, not an array ([])"},
+  };
+  for (const auto& c : kCases) {
+    const auto chat = Read(c.body);
+    ASSERT_FALSE(chat.ok()) << c.body;
+    EXPECT_EQ(chat.status().code(), StatusCode::kInvalidArgument);
+    EXPECT_EQ(chat.status().message(), c.message);
+    EXPECT_EQ(chat.status().field(), c.field);
+  }
+}
+
+}  // namespace
+}  // namespace millrace::handlers

@@ -1,0 +1,221 @@
+#include "handlers/request_fields.h"
+
+#include <gtest/gtest.h>
+
+#include <nlohmann/json.hpp>
+#include <string>
+
+#include "config/base/json.h"
+
+namespace millrace::handlers {
+namespace {
+
+StatusOr<GenerateOptions> Read(const std::string& text,
+                               FieldDialect dialect = FieldDialect::kChat) {
+  auto body = ParseJson(text);
+  EXPECT_TRUE(body.ok()) << text;
+  return ReadGenerateOptions(*body, dialect);
+}
+
+void ExpectRefused(const std::string& text, const std::string& field,
+                   FieldDialect dialect = FieldDialect::kChat) {
+  const auto options = Read(text, dialect);
+  ASSERT_FALSE(options.ok()) << text;
+  EXPECT_EQ(options.status().code(), StatusCode::kInvalidArgument) << text;
+  EXPECT_EQ(options.status().field(), field) << text;
+  EXPECT_NE(options.status().message().find(field.substr(0, 4)),
+            std::string::npos)
+      << options.status().message();
+}
+
+TEST(RequestFields, AbsentAndNullFieldsTakeDefaults) {
+  for (const char* body :
+       {"{}",
+        R"({"temperature": null, "max_tokens": null, "stop": null, "n": null,
+            "tools": null, "logprobs": null, "logit_bias": null})"}) {
+    const auto options = Read(body);
+    ASSERT_TRUE(options.ok()) << options.status().ToString();
+    EXPECT_EQ(options->max_tokens, std::nullopt);
+    EXPECT_EQ(options->temperature, 1.0);
+    EXPECT_EQ(options->top_k, 0);
+    EXPECT_EQ(options->seed, std::nullopt);
+    EXPECT_TRUE(options->stop.empty());
+    EXPECT_EQ(options->logprobs, std::nullopt);
+    EXPECT_TRUE(options->skip_special_tokens);
+  }
+}
+
+TEST(RequestFields, EveryHonouredFieldIsRead) {
+  const auto options = Read(R"({
+    "max_tokens": 9, "min_tokens": 2, "temperature": 0.5, "top_k": 40,
+    "top_p": 0.9, "min_p": 0.05, "repetition_penalty": 1.1,
+    "presence_penalty": -1, "frequency_penalty": 2, "seed": -1,
+    "logit_bias": {"42": -100, "7": 1.5}, "stop": ["a", "b"],
+    "stop_token_ids": [3, 4], "include_stop_str_in_output": true,
+    "ignore_eos": true, "skip_special_tokens": false, "priority": -3,
+    "logprobs": true, "top_logprobs": 5})");
+  ASSERT_TRUE(options.ok()) << options.status().ToString();
+  EXPECT_EQ(options->max_tokens, 9);
+  EXPECT_EQ(options->min_tokens, 2);
+  EXPECT_EQ(options->temperature, 0.5);
+  EXPECT_EQ(options->top_k, 40);
+  EXPECT_EQ(options->top_p, 0.9);
+  EXPECT_EQ(options->min_p, 0.05);
+  EXPECT_EQ(options->repetition_penalty, 1.1);
+  EXPECT_EQ(options->presence_penalty, -1);
+  EXPECT_EQ(options->frequency_penalty, 2);
+  EXPECT_EQ(options->seed, UINT64_MAX);
+  const std::vector<std::pair<int32_t, float>> bias = {{42, -100}, {7, 1.5}};
+  EXPECT_EQ(options->logit_bias, bias);
+  EXPECT_EQ(options->stop, (std::vector<std::string>{"a", "b"}));
+  EXPECT_EQ(options->stop_token_ids, (std::vector<int32_t>{3, 4}));
+  EXPECT_TRUE(options->include_stop_str_in_output);
+  EXPECT_TRUE(options->ignore_eos);
+  EXPECT_FALSE(options->skip_special_tokens);
+  EXPECT_EQ(options->priority, -3);
+  EXPECT_EQ(options->logprobs, 5);
+}
+
+TEST(RequestFields, TheNewerNameOfMaxTokensWins) {
+  EXPECT_EQ(
+      Read(R"({"max_tokens": 9, "max_completion_tokens": 5})")->max_tokens, 5);
+}
+
+TEST(RequestFields, StopMayBeOneString) {
+  EXPECT_EQ(Read(R"({"stop": "\n"})")->stop, std::vector<std::string>{"\n"});
+}
+
+TEST(RequestFields, LogprobsDifferBetweenChatAndCompletions) {
+  EXPECT_EQ(Read(R"({"logprobs": true})")->logprobs, 0);
+  EXPECT_EQ(Read(R"({"logprobs": false})")->logprobs, std::nullopt);
+  EXPECT_EQ(Read(R"({"logprobs": false, "top_logprobs": 0})")->logprobs,
+            std::nullopt);
+  ExpectRefused(R"({"logprobs": 3})", "logprobs");
+  ExpectRefused(R"({"top_logprobs": 3})", "top_logprobs");
+  ExpectRefused(R"({"logprobs": true, "top_logprobs": 21})", "top_logprobs");
+  EXPECT_EQ(Read(R"({"logprobs": 3})", FieldDialect::kCompletions)->logprobs,
+            3);
+  ExpectRefused(R"({"logprobs": true})", "logprobs",
+                FieldDialect::kCompletions);
+  ExpectRefused(R"({"logprobs": 21})", "logprobs", FieldDialect::kCompletions);
+}
+
+TEST(RequestFields, NumbersOutOfRangeAreRefused) {
+  for (const char* field : {R"("temperature": -0.1)",
+                            R"("temperature": 2.1)",
+                            R"("top_p": 0)",
+                            R"("top_p": 1.01)",
+                            R"("top_k": -2)",
+                            R"("top_k": 4294967296)",
+                            R"("min_p": -1)",
+                            R"("min_p": 1.5)",
+                            R"("repetition_penalty": 0)",
+                            R"("repetition_penalty": 11)",
+                            R"("presence_penalty": -2.5)",
+                            R"("frequency_penalty": 3)",
+                            R"("max_tokens": 0)",
+                            R"("max_tokens": 1e40)",
+                            R"("max_completion_tokens": -1)",
+                            R"("min_tokens": -1)",
+                            R"("seed": 1e30)",
+                            R"("priority": 1e10)",
+                            R"("temperature": "hot")",
+                            R"("top_k": 1.5)",
+                            R"("top_k": true)",
+                            R"("ignore_eos": 1)",
+                            R"("stop_token_ids": 5)",
+                            R"("logit_bias": [])",
+                            R"("n": 0)",
+                            R"("n": 17)"}) {
+    const std::string text(field);
+    const std::string name = text.substr(1, text.find('"', 1) - 1);
+    ExpectRefused("{" + text + "}", name);
+  }
+  ExpectRefused(R"({"max_tokens": 3, "min_tokens": 4})", "min_tokens");
+  ExpectRefused(R"({"stop_token_ids": [1, -1]})", "stop_token_ids[1]");
+}
+
+TEST(RequestFields, StopStringsAreBounded) {
+  ExpectRefused(R"({"stop": ""})", "stop");
+  ExpectRefused(R"({"stop": ["a", ""]})", "stop[1]");
+  ExpectRefused(R"({"stop": ["a", 1]})", "stop[1]");
+  ExpectRefused(R"({"stop": 1})", "stop");
+  std::string many = "[\"a\"";
+  for (int i = 0; i < 16; ++i) many += ",\"a\"";
+  ExpectRefused("{\"stop\": " + many + "]}", "stop");
+  ExpectRefused("{\"stop\": \"" + std::string(1025, 'x') + "\"}", "stop");
+}
+
+TEST(RequestFields, LogitBiasKeysAreTokenIds) {
+  for (const char* key : {"", "a", "-1", "1.5", "99999999999", " 1", "1 "}) {
+    ExpectRefused(std::string("{\"logit_bias\": {\"") + key + "\": 1}}",
+                  "logit_bias");
+  }
+  ExpectRefused(R"({"logit_bias": {"1": 101}})", "logit_bias.1");
+  std::string many;
+  for (int i = 0; i < 1025; ++i) {
+    many += (i > 0 ? ",\"" : "\"") + std::to_string(i) + "\": 0";
+  }
+  ExpectRefused("{\"logit_bias\": {" + many + "}}", "logit_bias");
+}
+
+TEST(RequestFields, WhatWouldChangeTheAnswerAndDoesNotWorkIsRefused) {
+  for (const char* field :
+       {R"("tools": [{"type": "function"}])", R"("tool_choice": "auto")",
+        R"("response_format": {"type": "json_object"})",
+        R"("structured_outputs": {"json": {}})", R"("guided_json": {"a": 1})",
+        R"("modalities": ["text", "audio"])", R"("logits_processors": ["x"])",
+        R"("n": 2)", R"("best_of": 2)", R"("echo": true)",
+        R"("use_beam_search": true)", R"("prompt_logprobs": 1)"}) {
+    const std::string text(field);
+    const std::string name = text.substr(1, text.find('"', 1) - 1);
+    ExpectRefused("{" + text + "}", name);
+    EXPECT_EQ(Read("{" + text + "}").status().reason(),
+              "unsupported_parameter");
+  }
+  ExpectRefused(R"({"suffix": "end"})", "suffix", FieldDialect::kCompletions);
+}
+
+TEST(RequestFields, TheHarmlessFormOfARefusedFieldPasses) {
+  EXPECT_TRUE(Read(R"({"tools": [], "tool_choice": "none", "n": 1,
+                       "response_format": {"type": "text"},
+                       "modalities": ["text"], "best_of": 1, "echo": false,
+                       "use_beam_search": false})")
+                  .ok());
+  EXPECT_TRUE(Read(R"({"suffix": ""})", FieldDialect::kCompletions).ok());
+}
+
+TEST(RequestFields, FieldsWithoutEffectAndUnknownOnesAreAccepted) {
+  EXPECT_TRUE(Read(R"({"user": "u", "store": true, "metadata": {"a": 1},
+                       "service_tier": "auto", "parallel_tool_calls": true,
+                       "reasoning_effort": "low", "something_new": [1]})")
+                  .ok());
+}
+
+TEST(RequestFields, EchoBelongsToCompletions) {
+  EXPECT_TRUE(Read(R"({"echo": true})", FieldDialect::kCompletions)->echo);
+}
+
+TEST(RequestFields, SamplingParametersMayBeStrings) {
+  const auto options =
+      Read(R"({"temperature": "0.1", "top_k": "5", "ignore_eos": "True",
+               "stop": "7", "max_tokens": "12"})",
+           FieldDialect::kSamplingParameters);
+  ASSERT_TRUE(options.ok()) << options.status().ToString();
+  EXPECT_EQ(options->temperature, 0.1);
+  EXPECT_EQ(options->top_k, 5);
+  EXPECT_TRUE(options->ignore_eos);
+  EXPECT_EQ(options->stop, std::vector<std::string>{"7"});
+  EXPECT_EQ(options->max_tokens, 12);
+  ExpectRefused(R"({"temperature": "hot"})", "temperature",
+                FieldDialect::kSamplingParameters);
+  ExpectRefused(R"({"temperature": "0.1"})", "temperature");
+}
+
+TEST(RequestFields, BodyMustBeAnObject) {
+  EXPECT_FALSE(Read("[]").ok());
+  EXPECT_FALSE(Read("3", FieldDialect::kSamplingParameters).ok());
+}
+
+}  // namespace
+}  // namespace millrace::handlers
