@@ -56,7 +56,8 @@ class TokenStream {
   void Finish(StreamEnd end);
 
  private:
-  void Wake();
+  // What to call once the lock is released; empty if the reader knows already.
+  std::function<void()> WakeOnce() REQUIRES(mu_);
 
   Mutex mu_;
   Taken pending_ GUARDED_BY(mu_);
