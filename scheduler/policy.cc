@@ -1,0 +1,159 @@
+// The plan of one step. Pages for all known tokens are taken when a sequence is
+// admitted, not chunk by chunk: a prompt once begun never runs out of pages
+// half way, and only decodes can cause a preemption.
+#include "scheduler/policy.h"
+
+#include <algorithm>
+
+#include "config/base/status.h"
+#include "scheduler/page_manager.h"
+
+namespace millrace::scheduler {
+namespace {
+
+// An admission leaves a page for each running sequence that will want one
+// within so many tokens; otherwise the newcomer would be the next victim and
+// its prompt be computed for nothing.
+constexpr int32_t kLookaheadTokens = 16;
+
+bool WantsPageSoon(const SequenceView& view, int32_t num_pages) {
+  return PagesFor(view.num_tokens + kLookaheadTokens) > num_pages;
+}
+
+class Planner {
+ public:
+  Planner(std::span<const SequenceView> views, int32_t free_pages,
+          const PolicyLimits& limits)
+      : views_(views),
+        limits_(limits),
+        preempted_(views.size(), false),
+        free_pages_(free_pages),
+        tokens_left_(limits.max_tokens),
+        samples_left_(limits.max_samples) {
+    for (const SequenceView& view : views) num_running_ += view.running;
+    CHECK(num_running_ <= limits.max_seqs, "more sequences run than may");
+  }
+
+  Plan Make() {
+    PlanDecodes();
+    PlanPrompts();
+    // After a preemption pages are short: newcomers would take what was freed.
+    if (plan_.preempted.empty()) PlanAdmissions();
+    return std::move(plan_);
+  }
+
+ private:
+  int32_t size() const { return static_cast<int32_t>(views_.size()); }
+  bool Runs(int32_t i) const { return views_[i].running && !preempted_[i]; }
+  static int32_t Lacking(const SequenceView& view) {
+    return view.num_tokens - view.num_computed;
+  }
+
+  void PlanDecodes() {
+    for (int32_t i = 0; i < size() && tokens_left_ > 0; ++i) {
+      if (!Runs(i) || Lacking(views_[i]) != 1) continue;
+      const int32_t new_pages =
+          PagesFor(views_[i].num_tokens) - views_[i].num_pages;
+      while (new_pages > free_pages_ && Runs(i)) PreemptLast();
+      if (Runs(i)) AddRows(i, 1, new_pages);
+    }
+  }
+
+  void PlanPrompts() {
+    for (int32_t i = 0; i < size() && tokens_left_ > 0; ++i) {
+      if (!Runs(i) || Lacking(views_[i]) == 1) continue;
+      const int32_t num_rows = Chunk(views_[i]);
+      if (num_rows > 0) AddRows(i, num_rows, 0);
+    }
+  }
+
+  void PlanAdmissions() {
+    int32_t kept_back = 0;
+    for (const SequenceView& view : views_) {
+      kept_back += view.running && WantsPageSoon(view, view.num_pages);
+    }
+    for (int32_t i = 0; i < size(); ++i) {
+      const SequenceView& view = views_[i];
+      if (view.running) continue;
+      if (num_running_ == limits_.max_seqs) return;
+      const int32_t new_pages = PagesFor(view.num_tokens);
+      if (new_pages + kept_back > free_pages_) return;
+      const int32_t num_rows = Chunk(view);
+      if (num_rows == 0) return;
+      plan_.admitted.push_back(i);
+      ++num_running_;
+      kept_back += WantsPageSoon(view, new_pages);
+      AddRows(i, num_rows, new_pages);
+    }
+  }
+
+  // The last running sequence has no rows in this plan yet: decodes are planned
+  // in order and it stands at or after the one that wants a page.
+  void PreemptLast() {
+    int32_t last = size() - 1;
+    while (!Runs(last)) --last;
+    preempted_[last] = true;
+    plan_.preempted.push_back(last);
+    free_pages_ += views_[last].num_pages;
+    --num_running_;
+  }
+
+  // Rows through the head that `num_rows` more rows would need: the scored ones
+  // and the last of all, which samples.
+  static int32_t Samples(const SequenceView& view, int32_t num_rows) {
+    const int32_t end = view.num_computed + num_rows;
+    const int32_t scored = std::min(end, view.score_end) -
+                           std::max(view.num_computed, view.score_begin);
+    return std::max(scored, 0) + (end == view.num_tokens ? 1 : 0);
+  }
+
+  // The longest chunk that the step has tokens and samples for.
+  int32_t Chunk(const SequenceView& view) const {
+    int32_t num_rows = std::min(Lacking(view), tokens_left_);
+    while (num_rows > 0) {
+      const int32_t excess = Samples(view, num_rows) - samples_left_;
+      if (excess <= 0) break;
+      // Giving up a row gives back one sample at most.
+      num_rows -= excess;
+    }
+    return std::max(num_rows, 0);
+  }
+
+  void AddRows(int32_t i, int32_t num_rows, int32_t new_pages) {
+    tokens_left_ -= num_rows;
+    samples_left_ -= Samples(views_[i], num_rows);
+    free_pages_ -= new_pages;
+    plan_.rows.push_back({i, num_rows, new_pages});
+  }
+
+  const std::span<const SequenceView> views_;
+  const PolicyLimits limits_;
+  Plan plan_;
+  std::vector<bool> preempted_;
+  int32_t num_running_ = 0;
+  int32_t free_pages_;
+  int32_t tokens_left_;
+  int32_t samples_left_;
+};
+
+}  // namespace
+
+SequenceView View(const Sequence& sequence) {
+  SequenceView view;
+  view.running = sequence.running();
+  view.num_tokens = sequence.num_tokens();
+  view.num_computed = sequence.num_computed;
+  view.num_pages = static_cast<int32_t>(sequence.pages.size());
+  if (sequence.score_prompt) {
+    view.score_begin = sequence.num_scored;
+    view.score_end = sequence.num_prompt - 1;
+  }
+  return view;
+}
+
+Plan MakePlan(std::span<const SequenceView> sequences, int32_t free_pages,
+              const PolicyLimits& limits) {
+  return Planner(sequences, free_pages, limits).Make();
+}
+
+}  // namespace millrace::scheduler

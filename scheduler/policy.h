@@ -1,0 +1,63 @@
+// Who runs in the next step, and with how many rows: a pure function of
+// integers. No thread, no clock, no memory between steps.
+//
+//   1. Decodes first: every running sequence that lacks one row.
+//   2. Then prompts of running sequences, in chunks, until the token budget of
+//      the step is spent.
+//   3. Then waiting sequences, by priority and arrival, as long as a slot,
+//      tokens and pages for all they know so far are there. The first that does
+//      not fit stops the admission: nobody overtakes, hence nobody starves
+//      within a priority.
+//
+// When a decode wants a page and none is free, the last running sequence
+// (lowest priority, then youngest) is preempted: it loses its pages and waits
+// to be computed again. The first running sequence is never preempted, so with
+// a pool that holds one full sequence all work ends.
+#pragma once
+
+#include <cstdint>
+#include <span>
+#include <vector>
+
+#include "models/llm/step.h"
+#include "scheduler/sequence.h"
+
+namespace millrace::scheduler {
+
+// What the policy sees of a sequence.
+struct SequenceView {
+  bool running = false;
+  int32_t num_tokens = 0;    // known: prompt and answer so far
+  int32_t num_computed = 0;  // < num_tokens
+  int32_t num_pages = 0;     // held; a preemption gives them all back
+  // Rows in [score_begin, score_end) also leave through the head.
+  int32_t score_begin = 0;
+  int32_t score_end = 0;
+};
+SequenceView View(const Sequence& sequence);
+
+struct PolicyLimits {
+  int32_t max_tokens = 0;   // rows of a step
+  int32_t max_seqs = 0;     // running together
+  int32_t max_samples = 0;  // rows through the head, >= max_seqs
+};
+
+struct PlannedRows {
+  int32_t sequence = 0;   // index into the views
+  int32_t num_rows = 0;   // from num_computed on
+  int32_t new_pages = 0;  // to be allocated before the step
+};
+
+// To be carried out in this order. Indices are those of the views.
+struct Plan {
+  std::vector<int32_t> preempted;
+  std::vector<int32_t> admitted;
+  std::vector<PlannedRows> rows;  // decodes before prompts
+};
+
+// `sequences` in order of priority, then arrival. Not empty for a non-empty
+// input, if every sequence alone fits into the pool.
+Plan MakePlan(std::span<const SequenceView> sequences, int32_t free_pages,
+              const PolicyLimits& limits);
+
+}  // namespace millrace::scheduler

@@ -1,0 +1,59 @@
+// One sequence: its tokens, how far they are computed, and what it holds.
+// Plain and deterministic: no clock, no thread, no stream.
+//
+//   tokens    [ p0 p1 p2 p3 | a0 a1 ]      prompt, then answer
+//   computed    ^  ^  ^  ^    ^            these have their KV in pages
+//                                 a1 is known but not computed: the next row
+//
+// Running means holding a slot. A waiting sequence holds neither slot nor
+// pages; after a preemption it comes back with num_computed 0 and runs its
+// prompt and its answer so far as one prompt.
+//
+// Engine thread only.
+#pragma once
+
+#include <cstdint>
+#include <span>
+#include <utility>
+#include <vector>
+
+#include "models/llm/step.h"
+
+namespace millrace::scheduler {
+
+struct Sequence {
+  std::vector<int32_t> tokens;
+  int32_t num_prompt = 0;
+  int32_t max_answer = 0;  // tokens
+  bool score_prompt = false;
+  int32_t priority = 0;  // lower runs first
+  int64_t arrival = 0;   // unique; breaks ties of priority
+
+  int32_t num_computed = 0;
+  // Prompt log-probabilities are known for the rows before this one; a
+  // preemption does not ask for them twice.
+  int32_t num_scored = 0;
+  std::vector<models::PageId> pages;
+  int32_t slot = -1;
+
+  bool running() const { return slot >= 0; }
+  int32_t num_tokens() const { return static_cast<int32_t>(tokens.size()); }
+  int32_t num_answer() const { return num_tokens() - num_prompt; }
+  std::span<const int32_t> prompt() const {
+    return std::span(tokens).first(num_prompt);
+  }
+  std::span<const int32_t> answer() const {
+    return std::span(tokens).subspan(num_prompt);
+  }
+  // The row at this position scores the prompt token after it.
+  bool Scores(int32_t position) const {
+    return score_prompt && position >= num_scored && position + 1 < num_prompt;
+  }
+  // Who runs first; who is preempted last.
+  bool Before(const Sequence& other) const {
+    return std::pair(priority, arrival) <
+           std::pair(other.priority, other.arrival);
+  }
+};
+
+}  // namespace millrace::scheduler

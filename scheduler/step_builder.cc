@@ -1,0 +1,63 @@
+// Plan to StepBatch. The plan was made within the batch's capacities; a row too
+// many is our own mistake and stops the process before it writes past an end.
+#include "scheduler/step_builder.h"
+
+#include <algorithm>
+
+#include "config/base/status.h"
+#include "scheduler/page_manager.h"
+
+namespace millrace::scheduler {
+using models::kNoPage;
+using models::kSample;
+
+StepBuilder::StepBuilder(models::StepBatch& batch) : batch_(batch) {
+  batch_.Clear();
+  batch_.q_start()[0] = 0;
+}
+
+int32_t StepBuilder::Add(const Sequence& sequence, int32_t num_rows) {
+  const int32_t begin = sequence.num_computed;
+  const int32_t end = begin + num_rows;
+  const int32_t seq = batch_.num_seqs;
+  CHECK(sequence.running() && num_rows > 0 && end <= sequence.num_tokens(),
+        "rows must be known tokens of a running sequence");
+  CHECK(seq < batch_.limits().max_seqs &&
+            batch_.num_tokens + num_rows <= batch_.limits().max_tokens,
+        "the plan is larger than a step");
+  CHECK(PagesFor(end) <= static_cast<int32_t>(sequence.pages.size()) &&
+            static_cast<int32_t>(sequence.pages.size()) <=
+                batch_.limits().max_pages_per_seq,
+        "each row needs a page to write to");
+
+  for (int32_t position = begin; position < end; ++position) {
+    const int32_t row = batch_.num_tokens++;
+    batch_.tokens()[row] = sequence.tokens[position];
+    batch_.positions()[row] = position;
+    if (position + 1 == sequence.num_tokens()) {
+      AddSample(row, seq, kSample);
+    } else if (sequence.Scores(position)) {
+      AddSample(row, seq, sequence.tokens[position + 1]);
+    }
+  }
+  batch_.kv_len()[seq] = end;
+  batch_.slot()[seq] = sequence.slot;
+  const auto table = batch_.pages(seq);
+  const auto tail =
+      std::copy(sequence.pages.begin(), sequence.pages.end(), table.begin());
+  std::fill(tail, table.end(), kNoPage);
+  batch_.q_start()[seq + 1] = batch_.num_tokens;
+  ++batch_.num_seqs;
+  return seq;
+}
+
+void StepBuilder::AddSample(int32_t row, int32_t seq, int32_t score_id) {
+  CHECK(batch_.num_samples < batch_.limits().max_samples,
+        "more rows go through the head than a step has room for");
+  const int32_t sample = batch_.num_samples++;
+  batch_.sample_rows()[sample] = row;
+  batch_.sample_seqs()[sample] = seq;
+  batch_.score_ids()[sample] = score_id;
+}
+
+}  // namespace millrace::scheduler
