@@ -45,6 +45,7 @@ class Reservation {
     return *this;
   }
   ~Reservation() { Release(); }
+  explicit operator bool() const { return release_ != nullptr; }
   void Release() {
     if (auto release = std::exchange(release_, nullptr)) release();
   }
@@ -54,7 +55,7 @@ class Reservation {
 };
 
 struct EngineOptions {
-  std::string model;          // label of metrics and log lines
+  std::string model = "";     // label of metrics and log lines
   int32_t max_num_seqs = 64;  // running together
   int32_t max_num_batched_tokens = 512;
   int32_t max_queue_size = 100;  // waiting beyond those
@@ -97,6 +98,8 @@ class Engine {
   virtual bool Drain(std::chrono::steady_clock::time_point deadline) = 0;
 
   virtual EngineStats stats() const = 0;
+  // The runner's, narrowed: max_context is what Submit accepts (never more than
+  // the KV pool can hold), limits.max_seqs what runs together.
   virtual const models::RunnerInfo& info() const = 0;
 };
 

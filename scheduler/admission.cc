@@ -1,0 +1,147 @@
+// A counter with manners. Only time with a place in use counts for the rate: an
+// idle night must not make the first busy minute look slow.
+#include "scheduler/admission.h"
+
+#include <algorithm>
+#include <cmath>
+#include <utility>
+
+namespace millrace::scheduler {
+namespace {
+
+constexpr double kRateSeconds = 30;
+constexpr int64_t kMinRetryMs = 1'000;
+constexpr int64_t kMaxRetryMs = 60'000;
+// A deadline is refused on evidence only: so many endings, decayed.
+constexpr double kEnoughCompletions = 4;
+
+double Seconds(Clock::Duration duration) {
+  return std::chrono::duration<double>(duration).count();
+}
+
+}  // namespace
+
+std::shared_ptr<Admission> Admission::Create(AdmissionOptions options) {
+  return std::shared_ptr<Admission>(new Admission(std::move(options)));
+}
+
+Admission::Admission(AdmissionOptions options)
+    : options_(std::move(options)),
+      places_(options_.max_num_seqs + options_.max_queue_size),
+      last_(options_.clock->Now()) {}
+
+StatusOr<Reservation> Admission::Reserve(Clock::Time deadline) {
+  const Clock::Time now = options_.clock->Now();
+  double wait_seconds = 0;
+  {
+    MutexLock lock(mu_);
+    if (draining_) {
+      options_.draining.Add();
+      return Unavailable("model '" + options_.model +
+                         "' is draining and takes no new requests");
+    }
+    if (now >= deadline) {
+      options_.deadline.Add();
+      return DeadlineExceeded("the deadline passed before model '" +
+                              options_.model +
+                              "' could begin; give the request more time");
+    }
+    AdvanceTo(now);
+    const int32_t ahead = in_use_ + 1 - options_.max_num_seqs;
+    wait_seconds = ahead > 0 ? SecondsFor(ahead) : 0;
+    const bool hopeless = ahead > 0 && deadline != kNever &&
+                          completions_ >= kEnoughCompletions &&
+                          wait_seconds > Seconds(deadline - now);
+    if (in_use_ < places_ && !hopeless) {
+      ++in_use_;
+      // Held as long as the place: a place may outlive the engine.
+      return Reservation([self = shared_from_this()] { self->Release(); });
+    }
+    if (in_use_ < places_) {
+      options_.deadline.Add();
+      return DeadlineExceeded(
+          "the deadline is " +
+          std::to_string(std::llround(Seconds(deadline - now) * 1e3)) +
+          " ms away but a request that joins the queue of model '" +
+          options_.model + "' now waits about " +
+          std::to_string(std::llround(wait_seconds * 1e3)) +
+          " ms; give it more time or send it later");
+    }
+  }
+  options_.queue_full.Add();
+  const int64_t retry_ms =
+      wait_seconds < 0
+          ? kMinRetryMs
+          : std::clamp(static_cast<int64_t>(std::min(wait_seconds, 1e6) * 1e3),
+                       kMinRetryMs, kMaxRetryMs);
+  return ResourceExhausted(
+             "model '" + options_.model + "': the queue is full (" +
+             std::to_string(places_) + " requests run or wait, which is " +
+             "max_num_seqs " + std::to_string(options_.max_num_seqs) +
+             " + max_queue_size " + std::to_string(options_.max_queue_size) +
+             "); try again in about " +
+             std::to_string((retry_ms + 999) / 1000) +
+             " s or raise max_queue_size")
+      .Because("queue_full")
+      .RetryAfterMs(retry_ms);
+}
+
+void Admission::CountCompletion() {
+  const Clock::Time now = options_.clock->Now();
+  MutexLock lock(mu_);
+  AdvanceTo(now);
+  completions_ += 1;
+}
+
+void Admission::Drain() {
+  MutexLock lock(mu_);
+  draining_ = true;
+}
+
+bool Admission::WaitEmpty(std::chrono::steady_clock::time_point deadline) {
+  MutexLock lock(mu_);
+  while (in_use_ > 0) {
+    if (!emptied_.WaitUntil(mu_, deadline)) return in_use_ == 0;
+  }
+  return true;
+}
+
+int32_t Admission::in_use() const {
+  MutexLock lock(mu_);
+  return in_use_;
+}
+
+bool Admission::draining() const {
+  MutexLock lock(mu_);
+  return draining_;
+}
+
+void Admission::Release() {
+  // No clock here: it may be gone when the place outlives the engine. The busy
+  // time since the last event is counted by the next event, or lost when this
+  // was the last place; completions are counted apart and do not lose theirs.
+  MutexLock lock(mu_);
+  --in_use_;
+  if (in_use_ == 0) emptied_.NotifyAll();
+}
+
+void Admission::AdvanceTo(Clock::Time now) {
+  if (now <= last_) return;
+  if (in_use_ > 0) {
+    const double seconds = Seconds(now - last_);
+    const double keep = std::exp(-seconds / kRateSeconds);
+    completions_ *= keep;
+    busy_seconds_ = busy_seconds_ * keep + seconds;
+  }
+  last_ = now;
+}
+
+double Admission::SecondsFor(int32_t ahead) const {
+  if (completions_ <= 0) {
+    // Nothing ended yet: at least as long as it has taken so far.
+    return busy_seconds_ > 0 ? busy_seconds_ : -1;
+  }
+  return ahead * busy_seconds_ / completions_;
+}
+
+}  // namespace millrace::scheduler

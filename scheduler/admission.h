@@ -1,0 +1,76 @@
+// Places: how many requests may run or wait at one engine, and an answer at
+// once for those that find none.
+//
+//   ASSIGN_OR_RETURN(Reservation place, admission->Reserve(deadline));
+//
+// The service rate is what the engine really finished lately, so Retry-After
+// follows the load: completions per second of busy time, older ones weighing
+// less (time constant 30 s).
+//
+// Shared by the engine and every place given out, since a place may outlive
+// the engine. Thread-safe.
+#pragma once
+
+#include <chrono>
+#include <cstdint>
+#include <memory>
+#include <string>
+
+#include "config/base/clock.h"
+#include "config/base/metrics.h"
+#include "config/base/mutex.h"
+#include "config/base/status.h"
+#include "scheduler/engine.h"
+
+namespace millrace::scheduler {
+
+struct AdmissionOptions {
+  std::string model;           // for messages
+  int32_t max_num_seqs = 0;    // served at the same time
+  int32_t max_queue_size = 0;  // waiting beyond those
+  const Clock* clock = &Clock::Real();
+  // Counted by reason; may count nothing.
+  Counter queue_full, deadline, draining;
+};
+
+class Admission : public std::enable_shared_from_this<Admission> {
+ public:
+  static std::shared_ptr<Admission> Create(AdmissionOptions options);
+
+  // See Engine::Reserve.
+  StatusOr<Reservation> Reserve(Clock::Time deadline);
+
+  // A request that had run or waited has ended: the rate moves. Its place is
+  // released apart.
+  void CountCompletion();
+
+  // No new places from now on.
+  void Drain();
+  // True when no place was left before the deadline.
+  bool WaitEmpty(std::chrono::steady_clock::time_point deadline);
+
+  int32_t places() const { return places_; }
+  int32_t in_use() const;
+  bool draining() const;
+
+ private:
+  explicit Admission(AdmissionOptions options);
+  void Release();
+  // Brings the decayed sums to this moment.
+  void AdvanceTo(Clock::Time now) REQUIRES(mu_);
+  // Seconds until `ahead` more requests have ended; negative: not known yet.
+  double SecondsFor(int32_t ahead) const REQUIRES(mu_);
+
+  const AdmissionOptions options_;
+  const int32_t places_;
+
+  mutable Mutex mu_;
+  CondVar emptied_;
+  int32_t in_use_ GUARDED_BY(mu_) = 0;
+  bool draining_ GUARDED_BY(mu_) = false;
+  Clock::Time last_ GUARDED_BY(mu_);
+  double completions_ GUARDED_BY(mu_) = 0;   // decayed
+  double busy_seconds_ GUARDED_BY(mu_) = 0;  // decayed alike
+};
+
+}  // namespace millrace::scheduler

@@ -1,0 +1,220 @@
+// The engine's public face: checks what comes in, and owns the thread. All of
+// the work is the loop's; here are only the doors.
+#include "scheduler/engine.h"
+
+#include <algorithm>
+#include <thread>
+#include <utility>
+
+#include "config/base/log.h"
+#include "scheduler/admission.h"
+#include "scheduler/engine_loop.h"
+#include "scheduler/engine_metrics.h"
+#include "scheduler/job.h"
+#include "scheduler/mailbox.h"
+
+namespace millrace::scheduler {
+namespace {
+
+using models::kPageTokens;
+using models::RunnerInfo;
+
+// What the engine promises: the runner's limits, narrowed to the options and
+// to what one sequence can hold when it has the whole pool.
+RunnerInfo Narrow(RunnerInfo info, const EngineOptions& options) {
+  info.limits.max_tokens =
+      std::min(info.limits.max_tokens, options.max_num_batched_tokens);
+  info.limits.max_seqs = std::min(
+      {info.limits.max_seqs, options.max_num_seqs, info.limits.max_samples});
+  const int64_t pages = std::min(info.num_pages, info.limits.max_pages_per_seq);
+  info.max_context = static_cast<int32_t>(
+      std::min<int64_t>(info.max_context, pages * kPageTokens));
+  CHECK(info.limits.max_tokens > 0 && info.limits.max_seqs > 0 &&
+            info.max_context > 1,
+        "an engine has room for one sequence at least");
+  return info;
+}
+
+class EngineImpl final : public Engine {
+ public:
+  EngineImpl(std::unique_ptr<models::Runner> runner,
+             const EngineOptions& options, MetricRegistry* registry)
+      : options_(options),
+        info_(Narrow(runner->info(), options)),
+        runner_(std::move(runner)),
+        metrics_(registry ? EngineMetrics(*registry, options.model)
+                          : EngineMetrics()),
+        board_(std::make_shared<StatsBoard>()),
+        admission_(Admission::Create({
+            .model = options.model,
+            .max_num_seqs = info_.limits.max_seqs,
+            .max_queue_size = options.max_queue_size,
+            .clock = options.clock,
+            .queue_full = metrics_.refused_queue_full,
+            .deadline = metrics_.refused_deadline,
+            .draining = metrics_.refused_draining,
+        })),
+        mailbox_(std::make_shared<Mailbox>(admission_->places())) {
+    if (registry) {
+      scrape_ = registry->OnScrape(
+          [metrics = metrics_, board = board_, mailbox = mailbox_] {
+            metrics.SetGauges(Stats(*board, *mailbox));
+          });
+    }
+    thread_ = std::thread([this] {
+      // The runner pins its worker 0, which is this thread; here only a name.
+      if (Status named = config::PinThisThread({}, "engine"); !named.ok()) {
+        LogWarning("engine thread has no name", {{"status", named.ToString()}});
+      }
+      EngineLoop loop(*runner_,
+                      {.max_tokens = info_.limits.max_tokens,
+                       .max_seqs = info_.limits.max_seqs,
+                       .max_samples = info_.limits.max_samples},
+                      options_.model, *mailbox_, *admission_, *board_, metrics_,
+                      *options_.clock);
+      loop.Run();
+    });
+  }
+
+  ~EngineImpl() override {
+    admission_->Drain();
+    mailbox_->Quit();
+    thread_.join();
+    scrape_.reset();
+    metrics_.SetGauges(EngineStats());
+  }
+
+  StatusOr<Reservation> Reserve(Clock::Time deadline) override {
+    return admission_->Reserve(deadline);
+  }
+
+  StatusOr<std::shared_ptr<TokenStream>> Submit(Reservation place,
+                                                GenerateTask task) override {
+    if (!place) {
+      return FailedPrecondition("a task is submitted with a place of Reserve");
+    }
+    RETURN_IF_ERROR(Check(task));
+
+    auto job = std::make_unique<Job>();
+    job->submitted = options_.clock->Now();
+    job->accepted = job->submitted;
+    if (task.trace) {
+      task.trace->Stamp(Stage::kSubmitted, job->submitted);
+      const int64_t accepted =
+          task.trace->stamps[static_cast<size_t>(Stage::kAccepted)].load(
+              std::memory_order_relaxed);
+      if (accepted != 0) {
+        job->accepted = Clock::Time(Clock::Duration(accepted));
+      }
+    }
+    Sequence& sequence = job->sequence;
+    sequence.num_prompt = static_cast<int32_t>(task.prompt.size());
+    sequence.tokens = std::move(task.prompt);
+    sequence.max_answer = task.max_tokens;
+    sequence.score_prompt = task.prompt_logprobs;
+    sequence.priority = task.priority;
+    job->sampling = std::move(task.sampling);
+    job->deadline = task.deadline;
+    job->stop = std::move(task.stop);
+    job->trace = std::move(task.trace);
+    job->stream = std::make_shared<TokenStream>();
+    job->place = std::move(place);
+
+    std::shared_ptr<TokenStream> stream = job->stream;
+    RETURN_IF_ERROR(mailbox_->Post(std::move(job)));
+    return stream;
+  }
+
+  bool Drain(std::chrono::steady_clock::time_point deadline) override {
+    admission_->Drain();
+    const bool by_itself = admission_->WaitEmpty(deadline);
+    mailbox_->Close();
+    mailbox_->AwaitEnded();
+    return by_itself;
+  }
+
+  EngineStats stats() const override { return Stats(*board_, *mailbox_); }
+  const RunnerInfo& info() const override { return info_; }
+
+ private:
+  static EngineStats Stats(const StatsBoard& board, const Mailbox& mailbox) {
+    EngineStats stats = board.Read();
+    stats.waiting += mailbox.size();
+    return stats;
+  }
+
+  bool InVocabulary(int32_t id) const {
+    return id >= 0 && id < info_.vocab_size;
+  }
+
+  Status BadId(int32_t id, const char* field) const {
+    return InvalidArgument("token id " + std::to_string(id) +
+                           " is not in the vocabulary of model '" +
+                           options_.model + "', which has ids 0 to " +
+                           std::to_string(info_.vocab_size - 1))
+        .At(field);
+  }
+
+  // What the runner may rely on.
+  Status Check(const GenerateTask& task) const {
+    if (task.prompt.empty()) {
+      return InvalidArgument("the prompt is empty; send one token at least")
+          .At("prompt");
+    }
+    if (task.max_tokens < 1) {
+      return InvalidArgument("max_tokens is " +
+                             std::to_string(task.max_tokens) +
+                             " but must be 1 at least")
+          .At("max_tokens");
+    }
+    const int64_t num_prompt = static_cast<int64_t>(task.prompt.size());
+    if (num_prompt + task.max_tokens > info_.max_context) {
+      return InvalidArgument("the prompt has " + std::to_string(num_prompt) +
+                             " tokens and max_tokens is " +
+                             std::to_string(task.max_tokens) + ", together " +
+                             std::to_string(num_prompt + task.max_tokens) +
+                             ", but model '" + options_.model +
+                             "' has room for " +
+                             std::to_string(info_.max_context) +
+                             " tokens; shorten the prompt or lower max_tokens")
+          .At(num_prompt < info_.max_context ? "max_tokens" : "prompt")
+          .Because("context_length_exceeded");
+    }
+    for (const int32_t id : task.prompt) {
+      if (!InVocabulary(id)) return BadId(id, "prompt");
+    }
+    for (const int32_t id : task.sampling.stop_ids) {
+      if (!InVocabulary(id)) return BadId(id, "stop_token_ids");
+    }
+    for (const auto& [id, bias] : task.sampling.logit_bias) {
+      if (!InVocabulary(id)) return BadId(id, "logit_bias");
+    }
+    return OkStatus();
+  }
+
+  // Constant after construction.
+  const EngineOptions options_;
+  const RunnerInfo info_;
+
+  // The engine thread's, while it runs.
+  const std::unique_ptr<models::Runner> runner_;
+
+  // Thread-safe, each. The board and the mailbox are shared with the scrape.
+  const EngineMetrics metrics_;
+  const std::shared_ptr<StatsBoard> board_;
+  const std::shared_ptr<Admission> admission_;
+  const std::shared_ptr<Mailbox> mailbox_;
+  std::shared_ptr<void> scrape_;
+
+  std::thread thread_;
+};
+
+}  // namespace
+
+std::unique_ptr<Engine> Engine::Create(std::unique_ptr<models::Runner> runner,
+                                       const EngineOptions& options,
+                                       MetricRegistry* registry) {
+  return std::make_unique<EngineImpl>(std::move(runner), options, registry);
+}
+
+}  // namespace millrace::scheduler

@@ -1,0 +1,274 @@
+// Step after step. What a reader would guess wrong: a job that ends inside a
+// step gives back pages and slot at once, but its stream is told only after the
+// numbers are posted and its place is free. So a client that reacts to an end
+// finds the room it left.
+#include "scheduler/engine_loop.h"
+
+#include <algorithm>
+#include <string>
+#include <utility>
+
+#include "config/base/log.h"
+#include "scheduler/step_builder.h"
+
+namespace millrace::scheduler {
+namespace {
+
+using models::kMaxTopLogprobs;
+using models::kSample;
+using models::StepResult;
+
+double Seconds(Clock::Duration duration) {
+  return std::chrono::duration<double>(duration).count();
+}
+
+TokenEvent EventOf(const StepResult& result, int32_t sample,
+                   int32_t top_logprobs) {
+  TokenEvent event;
+  event.id = result.ids[sample];
+  const auto i = static_cast<size_t>(sample);
+  if (i < result.logprobs.size()) event.logprob = result.logprobs[i];
+  const size_t first = i * kMaxTopLogprobs;
+  for (size_t k = 0;
+       k < static_cast<size_t>(top_logprobs) && k < kMaxTopLogprobs &&
+       first + k < result.top.size() && result.top[first + k].id >= 0;
+       ++k) {
+    event.top.push_back(result.top[first + k]);
+  }
+  return event;
+}
+
+}  // namespace
+
+EngineLoop::EngineLoop(models::Runner& runner, const PolicyLimits& limits,
+                       std::string model, Mailbox& mailbox,
+                       Admission& admission, StatsBoard& board,
+                       const EngineMetrics& metrics, const Clock& clock)
+    : runner_(runner),
+      limits_(limits),
+      model_(std::move(model)),
+      mailbox_(mailbox),
+      admission_(admission),
+      board_(board),
+      metrics_(metrics),
+      clock_(clock),
+      pages_(runner.info().num_pages),
+      batch_(runner.info().limits) {
+  for (int32_t slot = limits.max_seqs - 1; slot >= 0; --slot) {
+    free_slots_.push_back(slot);
+  }
+  PostStats();
+}
+
+void EngineLoop::Run() {
+  while (true) {
+    Mailbox::Mail mail = mailbox_.Take(/*park=*/jobs_.empty());
+    Receive(std::move(mail.jobs));
+    EndUnwanted(mail.closed);
+    DeliverEndings();
+    if (mail.closed && jobs_.empty()) mailbox_.Ended();
+    if (mail.quit) return;
+    if (jobs_.empty()) continue;
+    RunStep();
+    DeliverEndings();
+  }
+}
+
+void EngineLoop::Receive(std::vector<std::unique_ptr<Job>> jobs) {
+  for (std::unique_ptr<Job>& job : jobs) {
+    job->sequence.arrival = arrivals_++;
+    metrics_.prompt_tokens.Add(job->sequence.num_prompt);
+    const auto place = std::upper_bound(
+        jobs_.begin(), jobs_.end(), job, [](const auto& a, const auto& b) {
+          return a->sequence.Before(b->sequence);
+        });
+    jobs_.insert(place, std::move(job));
+  }
+}
+
+void EngineLoop::EndUnwanted(bool closed) {
+  const Clock::Time now = clock_.Now();
+  for (std::unique_ptr<Job>& job : jobs_) {
+    if (closed) {
+      End(job,
+          Unavailable("model '" + model_ +
+                      "' is shutting down and ended this request early"),
+          FinishReason::kError);
+    } else if (job->stop.stop_requested()) {
+      End(job, Cancelled("the request was cancelled by its client"),
+          FinishReason::kError);
+    } else if (now >= job->deadline) {
+      End(job,
+          DeadlineExceeded(
+              "the deadline passed after " +
+              std::to_string(job->sequence.num_answer()) + " of at most " +
+              std::to_string(job->sequence.max_answer) +
+              " tokens; give the request more time or lower max_tokens"),
+          FinishReason::kError);
+    }
+  }
+}
+
+void EngineLoop::RunStep() {
+  const Plan plan = PlanStep();
+  CHECK(!plan.rows.empty(), "a step with work to do has rows");
+  CarryOut(plan);
+  PostStats();
+  runner_.Launch(batch_);
+  // A device works by itself from here to Wait: room for what needs no result.
+  metrics_.batch_size.Observe(static_cast<double>(plan.rows.size()));
+
+  const StatusOr<const StepResult*> result = runner_.Wait();
+  ++steps_;
+  if (result.ok()) {
+    Apply(plan, **result);
+    return;
+  }
+  LogError("a step failed, its requests end",
+           {{"model", model_}, {"status", result.status().ToString()}});
+  // What the step wrote is worthless, and so is what stands on it.
+  for (std::unique_ptr<Job>& job : jobs_) {
+    if (job->sequence.running()) {
+      End(job, result.status(), FinishReason::kError);
+    }
+  }
+}
+
+Plan EngineLoop::PlanStep() const {
+  std::vector<SequenceView> views;
+  views.reserve(jobs_.size());
+  for (const auto& job : jobs_) views.push_back(View(job->sequence));
+  return MakePlan(views, pages_.free(), limits_);
+}
+
+void EngineLoop::CarryOut(const Plan& plan) {
+  const Clock::Time now = clock_.Now();
+  for (const int32_t i : plan.preempted) Preempt(*jobs_[i]);
+  for (const int32_t i : plan.admitted) Admit(*jobs_[i]);
+  StepBuilder builder(batch_);
+  for (const PlannedRows& rows : plan.rows) {
+    Job& job = *jobs_[rows.sequence];
+    CHECK(pages_.Allocate(rows.new_pages, job.sequence.pages),
+          "the plan gives away only free pages");
+    builder.Add(job.sequence, rows.num_rows);
+    if (job.scheduled) continue;
+    job.scheduled = true;
+    if (job.trace) job.trace->Stamp(Stage::kScheduled, now);
+    metrics_.queue_time.Observe(Seconds(now - job.submitted));
+  }
+}
+
+void EngineLoop::Preempt(Job& job) {
+  GiveBack(job.sequence);
+  job.sequence.num_computed = 0;
+  ++preemptions_;
+  metrics_.preemptions.Add();
+}
+
+void EngineLoop::Admit(Job& job) {
+  CHECK(!free_slots_.empty(), "no more sequences run than there are slots");
+  job.sequence.slot = free_slots_.back();
+  free_slots_.pop_back();
+  runner_.InitSlot({.slot = job.sequence.slot,
+                    .sampling = &job.sampling,
+                    .prompt = job.sequence.prompt(),
+                    .answer = job.sequence.answer()});
+}
+
+void EngineLoop::Apply(const Plan& plan, const StepResult& result) {
+  CHECK(static_cast<int32_t>(result.ids.size()) >= batch_.num_samples,
+        "a step answers every row that leaves through the head");
+  for (const PlannedRows& rows : plan.rows) {
+    jobs_[rows.sequence]->sequence.num_computed += rows.num_rows;
+  }
+  const Clock::Time now = clock_.Now();
+  int32_t num_sampled = 0;
+  for (int32_t i = 0; i < batch_.num_samples; ++i) {
+    // Rows were built in the order of the plan.
+    std::unique_ptr<Job>& job =
+        jobs_[plan.rows[batch_.sample_seqs()[i]].sequence];
+    TokenEvent event = EventOf(result, i, job->sampling.top_logprobs);
+    if (batch_.score_ids()[i] == kSample) {
+      ++num_sampled;
+      ApplySampled(*job, std::move(event), now);
+    } else {
+      job->sequence.num_scored =
+          batch_.positions()[batch_.sample_rows()[i]] + 1;
+      job->stream->PushPrompt(std::move(event));
+    }
+  }
+  metrics_.generation_tokens.Add(num_sampled);
+
+  for (const PlannedRows& rows : plan.rows) {
+    std::unique_ptr<Job>& job = jobs_[rows.sequence];
+    const Sequence& sequence = job->sequence;
+    if (sequence.num_answer() == 0) continue;
+    // A token sampled in this step is the last known one and not computed yet.
+    if (std::ranges::count(job->sampling.stop_ids, sequence.tokens.back()) >
+        0) {
+      End(job, OkStatus(), FinishReason::kStop);
+    } else if (sequence.num_answer() >= sequence.max_answer) {
+      End(job, OkStatus(), FinishReason::kLength);
+    }
+  }
+}
+
+void EngineLoop::ApplySampled(Job& job, TokenEvent event, Clock::Time now) {
+  Sequence& sequence = job.sequence;
+  if (sequence.num_answer() == 0) {
+    if (job.trace) job.trace->Stamp(Stage::kFirstToken, now);
+    metrics_.time_to_first_token.Observe(Seconds(now - job.accepted));
+  } else {
+    metrics_.inter_token_latency.Observe(Seconds(now - job.last_token));
+  }
+  job.last_token = now;
+  sequence.tokens.push_back(event.id);
+  job.stream->Push(std::move(event));
+}
+
+void EngineLoop::End(std::unique_ptr<Job>& job, Status status,
+                     FinishReason reason) {
+  GiveBack(job->sequence);
+  StreamEnd end;
+  end.status = std::move(status);
+  end.reason = reason;
+  end.prompt_tokens = job->sequence.num_prompt;
+  end.answer_tokens = job->sequence.num_answer();
+  endings_.push_back({std::move(job), std::move(end)});
+}
+
+void EngineLoop::GiveBack(Sequence& sequence) {
+  pages_.Release(sequence.pages);
+  if (!sequence.running()) return;
+  free_slots_.push_back(sequence.slot);
+  sequence.slot = -1;
+}
+
+void EngineLoop::DeliverEndings() {
+  std::erase(jobs_, nullptr);
+  PostStats();
+  for (Ending& ending : endings_) {
+    admission_.CountCompletion();
+    ending.job->place.Release();
+  }
+  for (Ending& ending : endings_) {
+    ending.job->stream->Finish(std::move(ending.end));
+  }
+  endings_.clear();
+}
+
+void EngineLoop::PostStats() {
+  EngineStats stats;
+  for (const auto& job : jobs_) {
+    ++(job->sequence.running() ? stats.running : stats.waiting);
+  }
+  stats.pages_total = pages_.total();
+  stats.pages_free = pages_.free();
+  stats.pages_used = pages_.used();
+  stats.pages_cached = pages_.cached();
+  stats.steps = steps_;
+  stats.preemptions = preemptions_;
+  board_.Post(stats);
+}
+
+}  // namespace millrace::scheduler

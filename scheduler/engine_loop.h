@@ -1,0 +1,88 @@
+// The engine thread's own life: at each step edge it takes mail, ends what is
+// cancelled or late, plans, launches, and hands the results out.
+//
+//   EngineLoop loop(runner, options, mailbox, admission, board, metrics);
+//   loop.Run();   // until the mailbox says quit
+//
+// It alone touches sequences, pages, slots and the runner, hence no locks. It
+// parks only when it holds no job, and never waits for a client.
+//
+// Engine thread only.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <span>
+#include <vector>
+
+#include "config/base/clock.h"
+#include "config/base/status.h"
+#include "models/llm/runner.h"
+#include "models/llm/step.h"
+#include "scheduler/admission.h"
+#include "scheduler/engine_metrics.h"
+#include "scheduler/job.h"
+#include "scheduler/mailbox.h"
+#include "scheduler/page_manager.h"
+#include "scheduler/policy.h"
+
+namespace millrace::scheduler {
+
+class EngineLoop {
+ public:
+  // All are borrowed for the loop's life. `model` names it in messages.
+  EngineLoop(models::Runner& runner, const PolicyLimits& limits,
+             std::string model, Mailbox& mailbox, Admission& admission,
+             StatsBoard& board, const EngineMetrics& metrics,
+             const Clock& clock);
+
+  void Run();
+
+ private:
+  struct Ending {
+    std::unique_ptr<Job> job;
+    StreamEnd end;
+  };
+
+  // Parts of a step edge, in this order.
+  void Receive(std::vector<std::unique_ptr<Job>> jobs);
+  void EndUnwanted(bool closed);
+  void RunStep();
+  void DeliverEndings();
+
+  // Parts of a step.
+  Plan PlanStep() const;
+  void CarryOut(const Plan& plan);
+  void Preempt(Job& job);
+  void Admit(Job& job);
+  void Apply(const Plan& plan, const models::StepResult& result);
+  void ApplySampled(Job& job, TokenEvent event, Clock::Time now);
+
+  // Takes back pages and slot and marks the job as ended; the stream hears of
+  // it in DeliverEndings, when the books are in order.
+  void End(std::unique_ptr<Job>& job, Status status, FinishReason reason);
+  void GiveBack(Sequence& sequence);
+  void PostStats();
+
+  models::Runner& runner_;
+  const PolicyLimits limits_;
+  const std::string model_;
+  Mailbox& mailbox_;
+  Admission& admission_;
+  StatsBoard& board_;
+  const EngineMetrics& metrics_;
+  const Clock& clock_;
+
+  PageManager pages_;
+  models::StepBatch batch_;
+  std::vector<int32_t> free_slots_;
+  // By priority, then arrival. An ended job leaves a null until the edge is
+  // over, so that indices of a plan stay true.
+  std::vector<std::unique_ptr<Job>> jobs_;
+  std::vector<Ending> endings_;
+  int64_t arrivals_ = 0;
+  int64_t steps_ = 0;
+  int64_t preemptions_ = 0;
+};
+
+}  // namespace millrace::scheduler

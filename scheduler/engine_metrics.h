@@ -1,0 +1,55 @@
+// What the engine tells an operator: one struct of metrics, and the board where
+// the engine thread posts its numbers once a step for everybody else to read.
+#pragma once
+
+#include <memory>
+#include <string>
+
+#include "config/base/metrics.h"
+#include "config/base/mutex.h"
+#include "scheduler/engine.h"
+
+namespace millrace::scheduler {
+
+// Thread-safe.
+class StatsBoard {
+ public:
+  void Post(const EngineStats& stats) {
+    MutexLock lock(mu_);
+    stats_ = stats;
+  }
+  EngineStats Read() const {
+    MutexLock lock(mu_);
+    return stats_;
+  }
+
+ private:
+  mutable Mutex mu_;
+  EngineStats stats_ GUARDED_BY(mu_);
+};
+
+struct EngineMetrics {
+  EngineMetrics() = default;  // counts nothing
+  EngineMetrics(MetricRegistry& registry, const std::string& model);
+
+  Counter preemptions;
+  Counter prompt_tokens;
+  Counter generation_tokens;
+  Counter refused_queue_full;
+  Counter refused_deadline;
+  Counter refused_draining;
+  Histogram batch_size;
+  Histogram queue_time;
+  Histogram time_to_first_token;
+  Histogram inter_token_latency;
+  // Set at each scrape from the board.
+  Gauge running;
+  Gauge waiting;
+  Gauge pages_free;
+  Gauge pages_used;
+  Gauge pages_cached;
+
+  void SetGauges(const EngineStats& stats) const;
+};
+
+}  // namespace millrace::scheduler

@@ -1,0 +1,35 @@
+// A request inside the engine: its sequence and everything around it that is
+// not deterministic: clock, client, place.
+//
+// Made by Submit, then engine thread only.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <stop_token>
+
+#include "config/base/clock.h"
+#include "config/base/trace.h"
+#include "models/llm/step.h"
+#include "scheduler/engine.h"
+#include "scheduler/sequence.h"
+#include "scheduler/token_stream.h"
+
+namespace millrace::scheduler {
+
+struct Job {
+  Sequence sequence;
+  models::SamplingParams sampling;
+  Clock::Time deadline = kNever;
+  std::stop_token stop;
+  std::shared_ptr<Trace> trace;         // may be null
+  std::shared_ptr<TokenStream> stream;  // the handler holds the other end
+  Reservation place;
+
+  Clock::Time accepted;   // first byte of the request, if anybody stamped it
+  Clock::Time submitted;  // tokens with the engine
+  Clock::Time last_token;
+  bool scheduled = false;  // a step has run some of it
+};
+
+}  // namespace millrace::scheduler

@@ -1,0 +1,225 @@
+// The engine's promises to one request: what it gets, when it ends, what is
+// refused. Crowds are in engine_crowd_test.cc, endings in engine_end_test.cc.
+#include "scheduler/engine.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <string>
+#include <vector>
+
+#include "config/base/metrics.h"
+#include "config/base/trace.h"
+#include "engine_fixture.h"
+
+namespace millrace::scheduler {
+namespace {
+
+using ::testing::HasSubstr;
+
+TEST(Engine, AnswersAsTheModelDoes) {
+  auto engine = MakeEngine({});
+  Reader reader(MustSubmit(*engine, MakeTask({1, 2, 3}, 10)));
+  ASSERT_TRUE(reader.AwaitEnd());
+  EXPECT_EQ(reader.ids(), FakeAnswer({1, 2, 3}, 10, {}));
+  EXPECT_TRUE(reader.end->status.ok());
+  EXPECT_EQ(reader.end->reason, FinishReason::kLength);
+  EXPECT_EQ(reader.end->prompt_tokens, 3);
+  EXPECT_EQ(reader.end->answer_tokens, 10);
+  ExpectAllPagesBack(*engine);
+}
+
+TEST(Engine, FillsTheContextToItsLastToken) {
+  auto engine = MakeEngine({.num_pages = 4, .max_context = 250});
+  const std::vector<int32_t> prompt(200, 7);
+  Reader reader(MustSubmit(*engine, MakeTask(prompt, 50)));
+  ASSERT_TRUE(reader.AwaitEnd());
+  EXPECT_EQ(reader.ids(), FakeAnswer(prompt, 50, {}));
+}
+
+TEST(Engine, StopIdEndsTheAnswerAndIsItsLastToken) {
+  const std::vector<int32_t> free_answer = FakeAnswer({5}, 20, {});
+  GenerateTask task = MakeTask({5}, 20);
+  task.sampling.stop_ids = {free_answer[4]};
+  const auto expected = FakeAnswer({5}, 20, task.sampling);
+  auto engine = MakeEngine({});
+  Reader reader(MustSubmit(*engine, std::move(task)));
+  ASSERT_TRUE(reader.AwaitEnd());
+  EXPECT_EQ(reader.ids(), expected);
+  EXPECT_EQ(reader.ids().back(), free_answer[4]);
+  EXPECT_EQ(reader.end->reason, FinishReason::kStop);
+}
+
+TEST(Engine, ScoresPromptTokensAndReportsAlternatives) {
+  GenerateTask task = MakeTask({4, 5, 6, 7}, 2);
+  task.prompt_logprobs = true;
+  task.sampling.logprobs = true;
+  task.sampling.top_logprobs = 3;
+  auto engine = MakeEngine({});
+  Reader reader(MustSubmit(*engine, std::move(task)));
+  ASSERT_TRUE(reader.AwaitEnd());
+  const std::vector<int32_t> prompt = {4, 5, 6, 7};
+  ASSERT_EQ(reader.prompt.size(), 3u);
+  for (size_t i = 0; i < 3; ++i) {
+    EXPECT_EQ(reader.prompt[i].id, prompt[i + 1]);
+    EXPECT_EQ(reader.prompt[i].logprob,
+              FakeLogprob(std::span(prompt).first(i + 1), prompt[i + 1]));
+    EXPECT_EQ(reader.prompt[i].top.size(), 3u);
+  }
+  ASSERT_EQ(reader.tokens.size(), 2u);
+  EXPECT_EQ(reader.tokens[0].logprob, FakeLogprob(prompt, reader.ids()[0]));
+  EXPECT_EQ(reader.tokens[1].top.size(), 3u);
+}
+
+TEST(Engine, RefusesWhatCanNeverFit) {
+  auto engine = MakeEngine({.num_pages = 2, .max_context = 1024});
+  // The pool holds 128 tokens: less than the model's context.
+  EXPECT_EQ(engine->info().max_context, 128);
+  auto stream = engine->Submit(*engine->Reserve(),
+                               MakeTask(std::vector<int32_t>(100, 1), 29));
+  ASSERT_FALSE(stream.ok());
+  EXPECT_EQ(stream.status().code(), StatusCode::kInvalidArgument);
+  EXPECT_EQ(stream.status().reason(), "context_length_exceeded");
+  EXPECT_THAT(std::string(stream.status().message()),
+              AllOf(HasSubstr("100"), HasSubstr("29"), HasSubstr("128")));
+
+  Reader fits(MustSubmit(*engine, MakeTask(std::vector<int32_t>(100, 1), 28)));
+  EXPECT_EQ(fits.EndCode(), StatusCode::kOk);
+}
+
+TEST(Engine, RefusesWhatTheRunnerMayNotSee) {
+  auto engine = MakeEngine({});
+  const auto refusal = [&](GenerateTask task) {
+    return engine->Submit(*engine->Reserve(), std::move(task)).status();
+  };
+  EXPECT_EQ(refusal(MakeTask({}, 1)).field(), "prompt");
+  EXPECT_EQ(refusal(MakeTask({1}, 0)).field(), "max_tokens");
+  EXPECT_EQ(refusal(MakeTask({1}, -5)).field(), "max_tokens");
+  EXPECT_EQ(refusal(MakeTask({1, kFakeVocab}, 1)).field(), "prompt");
+  EXPECT_EQ(refusal(MakeTask({-1}, 1)).field(), "prompt");
+  GenerateTask biased = MakeTask({1}, 1);
+  biased.sampling.logit_bias = {{kFakeVocab, 1.0f}};
+  EXPECT_EQ(refusal(std::move(biased)).field(), "logit_bias");
+  GenerateTask stopped = MakeTask({1}, 1);
+  stopped.sampling.stop_ids = {-1};
+  EXPECT_EQ(refusal(std::move(stopped)).field(), "stop_token_ids");
+  EXPECT_EQ(refusal(MakeTask({1}, std::numeric_limits<int32_t>::max())).code(),
+            StatusCode::kInvalidArgument);
+  EXPECT_EQ(engine->Submit(Reservation(), MakeTask({1}, 1)).status().code(),
+            StatusCode::kFailedPrecondition);
+}
+
+TEST(Engine, RefusedTaskGivesItsPlaceBack) {
+  auto engine = MakeEngine({}, {.max_num_seqs = 1, .max_queue_size = 0});
+  for (int i = 0; i < 3; ++i) {
+    auto place = engine->Reserve();
+    ASSERT_TRUE(place.ok()) << place.status().ToString();
+    EXPECT_FALSE(engine->Submit(std::move(*place), MakeTask({}, 1)).ok());
+  }
+}
+
+TEST(Engine, FullQueueIsAnsweredAtOnceAndReopensAsWorkEnds) {
+  auto gate = std::make_shared<StepGate>();
+  gate->Close();
+  auto engine =
+      MakeEngine({.gate = gate}, {.max_num_seqs = 2, .max_queue_size = 3});
+  std::vector<Reader> readers;
+  for (int i = 0; i < 5; ++i) {
+    readers.emplace_back(MustSubmit(*engine, MakeTask({i}, 3)));
+  }
+  gate->AwaitBlocked();
+  const auto refused = engine->Reserve();
+  ASSERT_FALSE(refused.ok());
+  EXPECT_EQ(refused.status().code(), StatusCode::kResourceExhausted);
+  EXPECT_THAT(std::string(refused.status().message()),
+              HasSubstr("queue is full ("));
+  EXPECT_GE(refused.status().retry_after_ms(), 1'000);
+  EXPECT_LE(refused.status().retry_after_ms(), 60'000);
+
+  gate->Open();
+  ASSERT_TRUE(readers[0].AwaitEnd());
+  // The end is told after the place is free.
+  EXPECT_TRUE(engine->Reserve().ok());
+  for (Reader& reader : readers) EXPECT_EQ(reader.EndCode(), StatusCode::kOk);
+}
+
+TEST(Engine, LowerPriorityNumberRunsFirstThenArrival) {
+  auto gate = std::make_shared<StepGate>();
+  gate->Close();
+  auto engine = MakeEngine({.gate = gate}, {.max_num_seqs = 1});
+  Reader first(MustSubmit(*engine, MakeTask({1}, 1)));
+  gate->AwaitBlocked();
+  const std::vector<int32_t> priorities = {5, 0, 5, -1};
+  std::vector<std::shared_ptr<Trace>> traces;
+  std::vector<Reader> readers;
+  for (const int32_t priority : priorities) {
+    GenerateTask task = MakeTask({2}, 1);
+    task.priority = priority;
+    task.trace = traces.emplace_back(std::make_shared<Trace>());
+    readers.emplace_back(MustSubmit(*engine, std::move(task)));
+  }
+  gate->Open();
+  for (Reader& reader : readers) ASSERT_TRUE(reader.AwaitEnd());
+  const auto scheduled = [&](int i) {
+    return traces[i]->stamps[static_cast<size_t>(Stage::kScheduled)].load();
+  };
+  EXPECT_LT(scheduled(3), scheduled(1));
+  EXPECT_LT(scheduled(1), scheduled(0));
+  EXPECT_LT(scheduled(0), scheduled(2));
+}
+
+TEST(Engine, StampsTheStagesOfARequestInOrder) {
+  auto trace = std::make_shared<Trace>();
+  GenerateTask task = MakeTask({1}, 2);
+  task.trace = trace;
+  auto engine = MakeEngine({});
+  Reader reader(MustSubmit(*engine, std::move(task)));
+  ASSERT_TRUE(reader.AwaitEnd());
+  EXPECT_GE(trace->Seconds(Stage::kSubmitted, Stage::kScheduled), 0);
+  EXPECT_GE(trace->Seconds(Stage::kScheduled, Stage::kFirstToken), 0);
+}
+
+TEST(Engine, SlowReaderGetsLargerChunksAndHoldsUpNobody) {
+  auto engine = MakeEngine({});
+  auto slow = MustSubmit(*engine, MakeTask({1}, 200));
+  Reader quick(MustSubmit(*engine, MakeTask({2}, 300)));
+  EXPECT_EQ(quick.EndCode(), StatusCode::kOk);
+  const TokenStream::Taken all = slow->Take();
+  EXPECT_EQ(all.tokens.size(), 200u);
+  ASSERT_TRUE(all.end.has_value());
+  EXPECT_TRUE(all.end->status.ok());
+}
+
+TEST(Engine, CountsWhatItDoes) {
+  MetricRegistry registry;
+  auto engine =
+      MakeEngine({}, {.max_num_seqs = 1, .max_queue_size = 0}, &registry);
+  Reader reader(MustSubmit(*engine, MakeTask({1, 2, 3}, 4)));
+  ASSERT_TRUE(reader.AwaitEnd());
+  {
+    auto place = engine->Reserve();
+    EXPECT_FALSE(engine->Reserve().ok());
+  }
+  const std::string text = registry.Text();
+  const std::string labels = "{model=\"fake\",version=\"1\"} ";
+  EXPECT_THAT(text, HasSubstr("millrace_prompt_tokens_total" + labels + "3\n"));
+  EXPECT_THAT(text,
+              HasSubstr("millrace_generation_tokens_total" + labels + "4\n"));
+  EXPECT_THAT(text, HasSubstr("millrace_requests_running" + labels + "0\n"));
+  EXPECT_THAT(text, HasSubstr("millrace_requests_waiting" + labels + "0\n"));
+  EXPECT_THAT(text, HasSubstr("millrace_preemptions_total" + labels + "0\n"));
+  EXPECT_THAT(text, HasSubstr("millrace_batch_size_count" + labels + "4\n"));
+  EXPECT_THAT(text, HasSubstr("millrace_time_to_first_token_seconds_count" +
+                              labels + "1\n"));
+  EXPECT_THAT(text, HasSubstr("millrace_inter_token_latency_seconds_count" +
+                              labels + "3\n"));
+  EXPECT_THAT(text,
+              HasSubstr("millrace_queue_time_seconds_count" + labels + "1\n"));
+  EXPECT_THAT(text, HasSubstr("millrace_admission_refusals_total{model=\"fake\""
+                              ",reason=\"queue_full\",version=\"1\"} 1\n"));
+  EXPECT_THAT(text, HasSubstr("millrace_kv_pages{model=\"fake\",state=\"free\","
+                              "version=\"1\"} 64\n"));
+}
+
+}  // namespace
+}  // namespace millrace::scheduler

@@ -1,0 +1,220 @@
+#include "fake_runner.h"
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <set>
+#include <utility>
+
+namespace millrace::scheduler {
+namespace {
+
+using models::kMaxTopLogprobs;
+using models::kNoPage;
+using models::kPageTokens;
+using models::kSample;
+using models::PageId;
+
+uint64_t Hash(std::span<const int32_t> tokens, uint64_t seed) {
+  uint64_t hash = 14695981039346656037ULL ^ (seed * 0x9e3779b97f4a7c15ULL);
+  for (const int32_t token : tokens) {
+    hash = (hash ^ static_cast<uint64_t>(token)) * 1099511628211ULL;
+    hash ^= hash >> 29;
+  }
+  return hash;
+}
+
+}  // namespace
+
+int32_t FakeNext(std::span<const int32_t> tokens, int32_t num_prompt,
+                 const models::SamplingParams& sampling) {
+  auto next = static_cast<int32_t>(Hash(tokens, sampling.seed) % kFakeVocab);
+  const auto answered = static_cast<int32_t>(tokens.size()) - num_prompt;
+  while (answered < sampling.min_tokens &&
+         std::ranges::count(sampling.stop_ids, next) > 0) {
+    next = (next + 1) % kFakeVocab;
+  }
+  return next;
+}
+
+float FakeLogprob(std::span<const int32_t> tokens, int32_t id) {
+  return -static_cast<float>(Hash(tokens, static_cast<uint64_t>(id)) % 4096) /
+         256.0f;
+}
+
+std::vector<int32_t> FakeAnswer(std::vector<int32_t> prompt, int32_t max_tokens,
+                                const models::SamplingParams& sampling) {
+  std::vector<int32_t> tokens = std::move(prompt);
+  const auto num_prompt = static_cast<int32_t>(tokens.size());
+  std::vector<int32_t> answer;
+  while (static_cast<int32_t>(answer.size()) < max_tokens) {
+    const int32_t next = FakeNext(tokens, num_prompt, sampling);
+    tokens.push_back(next);
+    answer.push_back(next);
+    if (std::ranges::count(sampling.stop_ids, next) > 0) break;
+  }
+  return answer;
+}
+
+void StepGate::Close() {
+  MutexLock lock(mu_);
+  open_ = false;
+}
+
+void StepGate::Open() {
+  MutexLock lock(mu_);
+  open_ = true;
+  changed_.NotifyAll();
+}
+
+void StepGate::AllowSteps(int n) {
+  MutexLock lock(mu_);
+  allowed_ += n;
+  changed_.NotifyAll();
+}
+
+void StepGate::AwaitBlocked() {
+  MutexLock lock(mu_);
+  while (!blocked_ || allowed_ > 0) changed_.Wait(mu_);
+}
+
+void StepGate::Pass() {
+  MutexLock lock(mu_);
+  while (!open_ && allowed_ == 0) {
+    blocked_ = true;
+    changed_.NotifyAll();
+    changed_.Wait(mu_);
+  }
+  blocked_ = false;
+  if (!open_) --allowed_;
+}
+
+FakeRunner::FakeRunner(FakeOptions options)
+    : options_(std::move(options)),
+      kv_(int64_t{options_.num_pages} * kPageTokens, -1),
+      slots_(options_.max_seqs) {
+  info_.limits.max_tokens = options_.max_tokens;
+  info_.limits.max_seqs = options_.max_seqs;
+  info_.limits.max_samples = options_.max_samples;
+  info_.limits.max_pages_per_seq =
+      (options_.max_context + kPageTokens - 1) / kPageTokens;
+  info_.vocab_size = kFakeVocab;
+  info_.max_context = options_.max_context;
+  info_.num_pages = options_.num_pages;
+}
+
+void FakeRunner::InitSlot(const models::SlotInit& init) {
+  ASSERT_GE(init.slot, 0);
+  ASSERT_LT(init.slot, options_.max_seqs);
+  Slot& slot = slots_[init.slot];
+  slot.sampling = *init.sampling;
+  slot.tokens.assign(init.prompt.begin(), init.prompt.end());
+  slot.tokens.insert(slot.tokens.end(), init.answer.begin(), init.answer.end());
+  slot.num_prompt = static_cast<int32_t>(init.prompt.size());
+}
+
+void FakeRunner::Launch(const models::StepBatch& batch) {
+  if (options_.gate) options_.gate->Pass();
+  ++steps_;
+  EXPECT_GT(batch.num_tokens, 0);
+  EXPECT_LE(batch.num_seqs, options_.max_seqs);
+  EXPECT_EQ(batch.q_start()[0], 0);
+  EXPECT_EQ(batch.q_start()[batch.num_seqs], batch.num_tokens);
+  WriteKv(batch);
+  std::set<int32_t> slots;
+  for (int32_t seq = 0; seq < batch.num_seqs; ++seq) {
+    EXPECT_TRUE(slots.insert(batch.slot()[seq]).second)
+        << "slot " << batch.slot()[seq] << " runs twice in a step";
+    CheckSequence(batch, seq);
+  }
+  result_.ids.assign(batch.num_samples, 0);
+  result_.logprobs.assign(batch.num_samples, 0);
+  result_.top.assign(int64_t{batch.num_samples} * kMaxTopLogprobs, {-1, 0});
+  for (int32_t i = 0; i < batch.num_samples; ++i) {
+    if (i > 0) {
+      EXPECT_GT(batch.sample_rows()[i], batch.sample_rows()[i - 1]);
+    }
+    AnswerSample(batch, i);
+  }
+}
+
+StatusOr<const models::StepResult*> FakeRunner::Wait() {
+  if (steps_ == options_.fault_at_step) {
+    // What was written is worthless: make sure that nobody reads it.
+    std::fill(kv_.begin(), kv_.end(), -1);
+    return Internal("the fake device fell over");
+  }
+  return &std::as_const(result_);
+}
+
+void FakeRunner::WriteKv(const models::StepBatch& batch) {
+  for (int32_t i = 0; i < batch.num_copies; ++i) {
+    const auto [src, dst] = batch.copies()[i];
+    std::copy_n(kv_.begin() + static_cast<int64_t>(src) * kPageTokens,
+                kPageTokens,
+                kv_.begin() + static_cast<int64_t>(dst) * kPageTokens);
+  }
+  std::set<int64_t> written;
+  for (int32_t seq = 0; seq < batch.num_seqs; ++seq) {
+    for (int32_t row = batch.q_start()[seq]; row < batch.q_start()[seq + 1];
+         ++row) {
+      const int32_t position = batch.positions()[row];
+      const PageId page = batch.pages(seq)[position / kPageTokens];
+      ASSERT_NE(page, kNoPage) << "no page for position " << position;
+      ASSERT_LT(static_cast<int32_t>(page), options_.num_pages);
+      const int64_t cell =
+          static_cast<int64_t>(page) * kPageTokens + position % kPageTokens;
+      EXPECT_TRUE(written.insert(cell).second)
+          << "page " << static_cast<int32_t>(page)
+          << " is written by two rows of a step";
+      kv_[cell] = batch.tokens()[row];
+    }
+  }
+}
+
+void FakeRunner::CheckSequence(const models::StepBatch& batch, int32_t seq) {
+  const Slot& slot = slots_[batch.slot()[seq]];
+  const int32_t kv_len = batch.kv_len()[seq];
+  const int32_t begin = batch.q_start()[seq];
+  const int32_t end = batch.q_start()[seq + 1];
+  ASSERT_LT(begin, end);
+  ASSERT_LE(kv_len, static_cast<int32_t>(slot.tokens.size()))
+      << "the slot was not initialised or runs ahead of its tokens";
+  for (int32_t row = begin; row < end; ++row) {
+    EXPECT_EQ(batch.positions()[row], kv_len - (end - row));
+  }
+  for (int32_t position = 0; position < kv_len; ++position) {
+    const PageId page = batch.pages(seq)[position / kPageTokens];
+    ASSERT_EQ(
+        kv_[static_cast<int64_t>(page) * kPageTokens + position % kPageTokens],
+        slot.tokens[position])
+        << "slot " << batch.slot()[seq] << " sees a foreign token at position "
+        << position << " of page " << static_cast<int32_t>(page);
+  }
+}
+
+void FakeRunner::AnswerSample(const models::StepBatch& batch, int32_t sample) {
+  const int32_t seq = batch.sample_seqs()[sample];
+  const int32_t row = batch.sample_rows()[sample];
+  ASSERT_LE(batch.q_start()[seq], row);
+  ASSERT_LT(row, batch.q_start()[seq + 1]);
+  Slot& slot = slots_[batch.slot()[seq]];
+  const int32_t num_visible = batch.positions()[row] + 1;
+  // CheckSequence has shown that the pages hold exactly these.
+  const auto visible = std::span(slot.tokens).first(num_visible);
+  int32_t id = batch.score_ids()[sample];
+  if (id == kSample) {
+    ASSERT_EQ(num_visible, static_cast<int32_t>(slot.tokens.size()))
+        << "only the last known token samples";
+    id = FakeNext(visible, slot.num_prompt, slot.sampling);
+  }
+  result_.ids[sample] = id;
+  result_.logprobs[sample] = FakeLogprob(visible, id);
+  for (int32_t k = 0; k < slot.sampling.top_logprobs; ++k) {
+    result_.top[int64_t{sample} * kMaxTopLogprobs + k] = {
+        k, FakeLogprob(visible, k)};
+  }
+  if (batch.score_ids()[sample] == kSample) slot.tokens.push_back(id);
+}
+
+}  // namespace millrace::scheduler

@@ -1,0 +1,85 @@
+// A runner whose "model" is a pure function of the tokens it can see, and whose
+// KV pool holds those tokens: each row writes its token to its page and reads
+// all visible ones back through the page table. A page given to two sequences,
+// lost, or filled in the wrong order changes what is read, and is reported by
+// name. The next token is a hash of all visible tokens, so batching, chunking
+// and preemption must not change an answer.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <span>
+#include <vector>
+
+#include "config/base/mutex.h"
+#include "models/llm/runner.h"
+
+namespace millrace::scheduler {
+
+inline constexpr int32_t kFakeVocab = 1000;
+
+// The token after `tokens`, of which the first `num_prompt` are the prompt.
+int32_t FakeNext(std::span<const int32_t> tokens, int32_t num_prompt,
+                 const models::SamplingParams& sampling);
+// The log-probability of `id` after `tokens`.
+float FakeLogprob(std::span<const int32_t> tokens, int32_t id);
+// The whole answer, one token after the other.
+std::vector<int32_t> FakeAnswer(std::vector<int32_t> prompt, int32_t max_tokens,
+                                const models::SamplingParams& sampling);
+
+// Lets a test hold the runner between steps. Open unless closed. Thread-safe.
+class StepGate {
+ public:
+  void Close();
+  void Open();
+  void AllowSteps(int n);  // of a closed gate
+  void AwaitBlocked();     // until a step stands before the closed gate
+  void Pass();             // by the runner
+
+ private:
+  Mutex mu_;
+  CondVar changed_;
+  bool open_ GUARDED_BY(mu_) = true;
+  int allowed_ GUARDED_BY(mu_) = 0;
+  bool blocked_ GUARDED_BY(mu_) = false;
+};
+
+struct FakeOptions {
+  int32_t num_pages = 64;
+  int32_t max_context = 1024;
+  int32_t max_tokens = 512;
+  int32_t max_seqs = 16;
+  int32_t max_samples = 64;
+  int32_t fault_at_step = 0;                 // counted from 1; 0: never
+  std::shared_ptr<StepGate> gate = nullptr;  // null: always open
+};
+
+class FakeRunner final : public models::Runner {
+ public:
+  explicit FakeRunner(FakeOptions options);
+
+  const models::RunnerInfo& info() const override { return info_; }
+  void InitSlot(const models::SlotInit& init) override;
+  void Launch(const models::StepBatch& batch) override;
+  StatusOr<const models::StepResult*> Wait() override;
+
+ private:
+  struct Slot {
+    models::SamplingParams sampling;
+    std::vector<int32_t> tokens;  // what the sequence truly is
+    int32_t num_prompt = 0;
+  };
+
+  void WriteKv(const models::StepBatch& batch);
+  void CheckSequence(const models::StepBatch& batch, int32_t seq);
+  void AnswerSample(const models::StepBatch& batch, int32_t sample);
+
+  const FakeOptions options_;
+  models::RunnerInfo info_;
+  std::vector<int32_t> kv_;  // [page][kPageTokens]
+  std::vector<Slot> slots_;
+  models::StepResult result_;
+  int32_t steps_ = 0;
+};
+
+}  // namespace millrace::scheduler
