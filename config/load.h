@@ -7,7 +7,9 @@
 // YAML keys are the setting names (snake_case); a flag is the name with dashes
 // (--http-port), an environment variable is MILLRACE_HTTP_PORT. Aliases that
 // users of other servers know (--ctx-size, -np, --port) are accepted. Values
-// with units read as such: "5ms", "30s", "2GiB", "64MiB".
+// with units read as such: "5ms", "30s", "2GiB", "64MiB". A setting given for
+// one model under `models:` wins over the file's general one; environment and
+// flags win over both.
 #pragma once
 
 #include <functional>
@@ -26,16 +28,19 @@ namespace millrace::config {
 enum class Origin { kDefault, kFile, kEnvironment, kFlag };
 
 struct Sources {
-  std::string config_file;  // empty: none
+  std::string config_file = {};  // empty: none
   // In command-line order, names as typed without the leading dashes.
-  std::vector<std::pair<std::string, std::string>> flags;
+  std::vector<std::pair<std::string, std::string>> flags = {};
+  // Name and path of models named on the command line; they replace the file's.
+  std::vector<ModelSettings> models = {};
   // Looks an environment variable up; the process's own by default.
-  std::function<std::optional<std::string>(const std::string&)> getenv;
+  std::function<std::optional<std::string>(const std::string&)> getenv = {};
 };
 
 struct Loaded {
   Settings settings;
-  std::map<std::string, Origin> origins;  // by setting name
+  // By setting name; a model's own setting is "models[0].threads".
+  std::map<std::string, Origin> origins;
 };
 
 StatusOr<Loaded> Load(const Sources& sources);

@@ -54,16 +54,18 @@ struct LlmSettings {
 };
 
 struct ModelSettings {
-  std::string name;  // id in the API; empty: the file's stem
-  std::string path;
-  std::vector<std::string> served_model_name;  // further ids
-  LlmSettings llm;
+  std::string name = {};  // id in the API; empty: the file's stem
+  std::string path = {};
+  std::vector<std::string> served_model_name = {};  // further ids
+  LlmSettings llm = {};
 };
 
 struct Settings {
   ServerSettings server;
   LlmSettings llm;  // defaults of each model
   std::vector<ModelSettings> models;
+  // Further ids of the only model; Load hands them over when it knows one.
+  std::vector<std::string> served_model_name;
 };
 
 }  // namespace millrace::config

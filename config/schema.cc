@@ -1,0 +1,186 @@
+// Names, bounds, help and aliases of the settings; the values' types and
+// defaults are the structs' own. An alias is taken where another server means
+// the same thing by it, never where only the word is alike.
+#include "config/schema.h"
+
+#include "config/settings_visitor.h"
+
+namespace millrace::config {
+namespace {
+
+constexpr int64_t kKiB = 1 << 10;
+constexpr int64_t kGiB = 1 << 30;
+constexpr int64_t kDayMs = 24 * 3600 * 1000;
+
+}  // namespace
+
+void VisitServerSettings(ServerSettings& s, const SettingVisitor& visit) {
+  visit({.name = "host",
+         .help = "address to listen on; one that is not loopback needs an API "
+                 "key or --no-auth"},
+        &s.host);
+  visit({.name = "http_port",
+         .help = "HTTP port; 0: any free one, printed at start",
+         .max = 65535,
+         .aliases = {{"port"}, {"rest_port"}}},
+        &s.http_port);
+  visit({.name = "grpc_port",
+         .help = "gRPC port; 0: any free one, printed at start; -1: no gRPC",
+         .min = -1,
+         .max = 65535},
+        &s.grpc_port);
+  visit({.name = "metrics_port",
+         .help = "port of /metrics; -1: on the HTTP port",
+         .min = -1,
+         .max = 65535},
+        &s.metrics_port);
+  visit({.name = "api_key",
+         .help = "key that requests must bring; several: separated by commas",
+         .secret = true},
+        &s.api_key);
+  visit({.name = "api_key_file", .help = "file with one key a line"},
+        &s.api_key_file);
+  visit({.name = "no_auth",
+         .help = "allow a host that is not loopback without any key"},
+        &s.no_auth);
+  visit({.name = "cors_allow_origin",
+         .help = "origin that browsers may call from, or *; empty: none"},
+        &s.cors_allow_origin);
+  visit({.name = "http_max_input_size",
+         .help = "largest request body",
+         .unit = Unit::kBytes,
+         .min = kKiB,
+         .max = 16 * kGiB,
+         .aliases = {{"max_request_size"}, {"payload_limit"}}},
+        &s.http_max_input_bytes);
+  visit({.name = "http_max_header_size",
+         .help = "largest request header",
+         .unit = Unit::kBytes,
+         .min = kKiB,
+         .max = kKiB * kKiB},
+        &s.http_max_header_bytes);
+  visit({.name = "header_timeout",
+         .help = "time a client has to send its request header",
+         .unit = Unit::kMilliseconds,
+         .min = 1,
+         .max = kDayMs},
+        &s.header_timeout_ms);
+  visit({.name = "idle_timeout",
+         .help = "time a kept-alive connection may stay without a request",
+         .unit = Unit::kMilliseconds,
+         .min = 1,
+         .max = kDayMs},
+        &s.idle_timeout_ms);
+  visit({.name = "write_timeout",
+         .help = "time after which a client that reads nothing is dropped",
+         .unit = Unit::kMilliseconds,
+         .min = 1,
+         .max = kDayMs},
+        &s.write_timeout_ms);
+  visit({.name = "max_connections",
+         .help = "HTTP connections open at once",
+         .min = 1,
+         .max = 1'000'000},
+        &s.max_connections);
+  visit({.name = "io_threads",
+         .help = "threads that move bytes of sockets",
+         .min = 1,
+         .max = 64,
+         .aliases = {{"threads_http"}}},
+        &s.io_threads);
+  visit({.name = "handler_threads",
+         .help = "threads for JSON, templates and tokens; 0: two, or a quarter "
+                 "of the cores",
+         .max = 1024},
+        &s.handler_threads);
+  visit({.name = "shutdown_timeout",
+         .help = "time that running requests have to end after SIGTERM",
+         .unit = Unit::kMilliseconds,
+         .max = kDayMs,
+         .aliases = {{"exit_timeout_secs"}, {"graceful_termination_timeout"}}},
+        &s.shutdown_timeout_ms);
+  visit({.name = "log_level",
+         .help = "least important lines to log",
+         .choices = {"debug", "info", "warning", "error", "off"}},
+        &s.log_level);
+  visit({.name = "log_format",
+         .help = "form of the log's lines",
+         .choices = {"text", "json"}},
+        &s.log_format);
+  visit({.name = "access_log", .help = "log one line for each request"},
+        &s.access_log);
+}
+
+void VisitLlmSettings(LlmSettings& s, const SettingVisitor& visit) {
+  visit({.name = "max_model_len",
+         .help = "tokens of one sequence, prompt and answer; 0: as the model "
+                 "says",
+         .max = 1 << 24,
+         .aliases = {{"ctx_size"}, {"c"}, {"max_total_tokens"}}},
+        &s.max_model_len);
+  visit({.name = "max_num_seqs",
+         .help = "sequences that run at once",
+         .min = 1,
+         .max = 4096,
+         .aliases = {{"np"}, {"parallel"}}},
+        &s.max_num_seqs);
+  visit({.name = "max_num_batched_tokens",
+         .help = "tokens computed in one step",
+         .min = 1,
+         .max = 1 << 20,
+         .aliases =
+             {{"b"}, {"ub"}, {"ubatch_size"}, {"max_batch_prefill_tokens"}}},
+        &s.max_num_batched_tokens);
+  visit({.name = "max_queue_size",
+         .help = "requests that may wait beyond those; more are refused with "
+                 "429",
+         .max = 1'000'000,
+         .aliases = {{"job_queue_size"},
+                     {"jobQueueSize"},
+                     {"max_num_queued_reqs"},
+                     {"max_concurrent_requests"}}},
+        &s.max_queue_size);
+  visit({.name = "kv_cache_memory_bytes",
+         .help = "memory for keys and values; 0: a quarter of the memory limit",
+         .unit = Unit::kBytes,
+         .max = int64_t{1} << 46,
+         .aliases = {{"cache_size", "GB"}}},
+        &s.kv_cache_memory_bytes);
+  visit({.name = "kv_cache_dtype",
+         .help = "numbers that keys and values are kept in",
+         .choices = {"f16", "f32"},
+         .aliases = {{"ctk"}, {"ctv"}}},
+        &s.kv_cache_dtype);
+  visit({.name = "compute_dtype",
+         .help = "auto: int8 activations where weights are quantised; f32: "
+                 "everything in f32",
+         .choices = {"auto", "f32"}},
+        &s.compute_dtype);
+  visit({.name = "threads",
+         .help = "compute threads; 0: one for each physical core allowed",
+         .max = 1024,
+         .aliases = {{"t"}, {"inference_num_threads"}}},
+        &s.threads);
+  visit({.name = "isa",
+         .help = "instruction set of the kernels",
+         .choices = {"auto", "scalar", "avx2", "avx512vnni"}},
+        &s.isa);
+  visit({.name = "huge_pages", .help = "ask for huge pages for the weights"},
+        &s.huge_pages);
+  visit({.name = "chat_template",
+         .help = "file with a Jinja template instead of the model's own",
+         .aliases = {{"chat_template_file"}}},
+        &s.chat_template);
+}
+
+void VisitSettings(Settings& settings, const SettingVisitor& visit) {
+  VisitServerSettings(settings.server, visit);
+  VisitLlmSettings(settings.llm, visit);
+  visit({.name = "served_model_name",
+         .help = "further ids of the model, separated by commas; with several "
+                 "models, say it under `models` in the file",
+         .aliases = {{"alias"}, {"a"}}},
+        &settings.served_model_name);
+}
+
+}  // namespace millrace::config

@@ -1,0 +1,284 @@
+// Units multiply: bytes take powers of 1024 for "K", "KiB" and of 1000 for
+// "KB"; durations are kept in whole milliseconds, so "500us" is refused rather
+// than rounded to nothing.
+#include "config/values.h"
+
+#include <algorithm>
+#include <cctype>
+#include <charconv>
+#include <cmath>
+#include <optional>
+#include <span>
+
+namespace millrace::config {
+namespace {
+
+struct UnitScale {
+  std::string_view name;  // lower case
+  double scale;
+};
+
+constexpr UnitScale kByteUnits[] = {
+    {"b", 1},        {"kb", 1e3},     {"mb", 1e6},     {"gb", 1e9},
+    {"tb", 1e12},    {"k", 0x1p10},   {"m", 0x1p20},   {"g", 0x1p30},
+    {"t", 0x1p40},   {"kib", 0x1p10}, {"mib", 0x1p20}, {"gib", 0x1p30},
+    {"tib", 0x1p40},
+};
+constexpr UnitScale kTimeUnits[] = {
+    {"us", 1e-3},  {"ms", 1},   {"s", 1e3},
+    {"min", 60e3}, {"m", 60e3}, {"h", 3600e3},
+};
+
+std::string Lower(std::string_view text) {
+  std::string out(text);
+  for (char& c : out) {
+    c = static_cast<char>(std::tolower(static_cast<unsigned char>(c)));
+  }
+  return out;
+}
+
+std::string_view Trim(std::string_view text) {
+  while (!text.empty() && std::isspace(static_cast<unsigned char>(text[0]))) {
+    text.remove_prefix(1);
+  }
+  while (!text.empty() &&
+         std::isspace(static_cast<unsigned char>(text.back()))) {
+    text.remove_suffix(1);
+  }
+  return text;
+}
+
+Status Wrong(const SettingInfo& info, std::string_view text,
+             std::string_view rule) {
+  const std::string shown =
+      info.secret ? "***" : "'" + std::string(text.substr(0, 100)) + "'";
+  return InvalidArgument(std::string(info.name) + " is " + shown + " but " +
+                         std::string(rule))
+      .At(info.name);
+}
+
+std::optional<int64_t> ParseWhole(std::string_view text) {
+  int64_t value = 0;
+  const char* end = text.data() + text.size();
+  const auto [stop, error] = std::from_chars(text.data(), end, value);
+  if (error != std::errc() || stop != end) return std::nullopt;
+  return value;
+}
+
+// A number and its unit, scaled; nothing when it is no whole number then.
+std::optional<int64_t> ParseScaled(std::string_view text,
+                                   std::span<const UnitScale> units,
+                                   std::string_view bare_unit) {
+  double number = 0;
+  const char* end = text.data() + text.size();
+  const auto [stop, error] =
+      std::from_chars(text.data(), end, number, std::chars_format::fixed);
+  if (error != std::errc() || !std::isfinite(number)) return std::nullopt;
+  std::string unit = Lower(Trim({stop, static_cast<size_t>(end - stop)}));
+  if (unit.empty()) {
+    // Large plain numbers stay exact.
+    const auto whole = ParseWhole(text);
+    if (whole && bare_unit == "b") return whole;
+    unit = bare_unit;
+  }
+  for (const UnitScale& known : units) {
+    if (unit != known.name) continue;
+    const double scaled = number * known.scale;
+    // "0.3s" is 300.00000000000006 milliseconds or so.
+    const double whole = std::round(scaled);
+    if (std::abs(scaled - whole) > 1e-6 * std::max(1.0, std::abs(scaled)) ||
+        std::abs(whole) >= 0x1p62) {
+      return std::nullopt;
+    }
+    return static_cast<int64_t>(whole);
+  }
+  return std::nullopt;
+}
+
+std::string PrintScaled(Unit unit, int64_t value) {
+  if (unit == Unit::kMilliseconds) {
+    if (value % 1000 == 0) return std::to_string(value / 1000) + "s";
+    return std::to_string(value) + "ms";
+  }
+  if (unit == Unit::kBytes && value != 0) {
+    constexpr std::string_view kNames[] = {"TiB", "GiB", "MiB", "KiB"};
+    for (int i = 0; i < 4; ++i) {
+      const int64_t scale = int64_t{1} << (40 - 10 * i);
+      if (value % scale == 0) {
+        return std::to_string(value / scale) + std::string(kNames[i]);
+      }
+    }
+  }
+  return std::to_string(value);
+}
+
+Status ParseNumber(const SettingInfo& info, std::string_view text,
+                   std::string_view bare_unit, int64_t& out) {
+  std::optional<int64_t> value;
+  std::string_view wanted;
+  switch (info.unit) {
+    case Unit::kNone:
+      value = ParseWhole(text);
+      wanted = "a whole number is wanted";
+      break;
+    case Unit::kBytes:
+      value = ParseScaled(text, kByteUnits,
+                          bare_unit.empty() ? "b" : Lower(bare_unit));
+      wanted = "a size like 2GiB, 64MiB or 4096 is wanted";
+      break;
+    case Unit::kMilliseconds:
+      value = ParseScaled(text, kTimeUnits,
+                          bare_unit.empty() ? "s" : Lower(bare_unit));
+      wanted = "a time like 30s, 5ms or 2min is wanted, in whole milliseconds";
+      break;
+  }
+  if (!value) return Wrong(info, text, wanted);
+  if (*value < info.min) {
+    return Wrong(info, text,
+                 "must be at least " + PrintScaled(info.unit, info.min));
+  }
+  if (*value > info.max) {
+    return Wrong(info, text,
+                 "must be at most " + PrintScaled(info.unit, info.max));
+  }
+  out = *value;
+  return OkStatus();
+}
+
+Status ParseSwitch(const SettingInfo& info, std::string_view text, bool& out) {
+  const std::string word = Lower(text);
+  for (const std::string_view yes : {"true", "yes", "on", "1", ""}) {
+    if (word == yes) return out = true, OkStatus();
+  }
+  for (const std::string_view no : {"false", "no", "off", "0"}) {
+    if (word == no) return out = false, OkStatus();
+  }
+  return Wrong(info, text, "true or false is wanted");
+}
+
+std::string Choices(const SettingInfo& info, std::string_view separator) {
+  std::string out;
+  for (const std::string_view choice : info.choices) {
+    out.append(out.empty() ? "" : separator).append(choice);
+  }
+  return out;
+}
+
+Status ParseText(const SettingInfo& info, std::string_view text,
+                 std::string& out) {
+  if (!info.choices.empty() &&
+      std::find(info.choices.begin(), info.choices.end(), text) ==
+          info.choices.end()) {
+    return Wrong(info, text, "must be one of " + Choices(info, ", "));
+  }
+  out = text;
+  return OkStatus();
+}
+
+Status ParseList(const SettingInfo& info, std::string_view text,
+                 std::vector<std::string>& out) {
+  std::vector<std::string> items;
+  while (true) {
+    const size_t comma = text.find(',');
+    const std::string_view item = Trim(text.substr(0, comma));
+    if (item.empty()) return Wrong(info, text, "no name may be empty");
+    items.emplace_back(item);
+    if (comma == std::string_view::npos) break;
+    text.remove_prefix(comma + 1);
+  }
+  out = std::move(items);
+  return OkStatus();
+}
+
+// Double-quoted YAML.
+std::string Quote(std::string_view text) {
+  constexpr char kHex[] = "0123456789abcdef";
+  std::string out = "\"";
+  for (const char c : text) {
+    const auto byte = static_cast<unsigned char>(c);
+    if (c == '"' || c == '\\') {
+      out.append(1, '\\').append(1, c);
+    } else if (byte < 0x20) {
+      out.append("\\x").append(1, kHex[byte >> 4]).append(1, kHex[byte & 15]);
+    } else {
+      out += c;
+    }
+  }
+  return out + '"';
+}
+
+}  // namespace
+
+Status ParseValue(const SettingInfo& info, std::string_view text,
+                  std::string_view bare_unit, SettingRef value) {
+  text = Trim(text);
+  if (auto* number = std::get_if<int64_t*>(&value)) {
+    return ParseNumber(info, text, bare_unit, **number);
+  }
+  if (auto* flag = std::get_if<bool*>(&value)) {
+    return ParseSwitch(info, text, **flag);
+  }
+  if (auto* line = std::get_if<std::string*>(&value)) {
+    return ParseText(info, text, **line);
+  }
+  return ParseList(info, text, *std::get<std::vector<std::string>*>(value));
+}
+
+std::string PrintValue(const SettingInfo& info, SettingRef value) {
+  if (auto* number = std::get_if<int64_t*>(&value)) {
+    return PrintScaled(info.unit, **number);
+  }
+  if (auto* flag = std::get_if<bool*>(&value)) return **flag ? "true" : "false";
+  if (auto* line = std::get_if<std::string*>(&value)) {
+    return Quote(info.secret && !(*line)->empty() ? "***" : **line);
+  }
+  std::string out = "[";
+  for (const std::string& item : *std::get<std::vector<std::string>*>(value)) {
+    out.append(out.size() > 1 ? ", " : "").append(Quote(item));
+  }
+  return out + "]";
+}
+
+std::string DescribeBounds(const SettingInfo& info, SettingRef value) {
+  if (std::holds_alternative<int64_t*>(value)) {
+    return PrintScaled(info.unit, info.min) + " to " +
+           PrintScaled(info.unit, info.max);
+  }
+  return Choices(info, " | ");
+}
+
+std::string_view Nearest(std::string_view name,
+                         const std::vector<std::string_view>& candidates) {
+  // Optimal string alignment distance, three rows of its table at a time.
+  const auto distance = [](std::string_view a, std::string_view b) {
+    std::vector<size_t> before(b.size() + 1), above(b.size() + 1),
+        row(b.size() + 1);
+    for (size_t j = 0; j <= b.size(); ++j) above[j] = j;
+    for (size_t i = 1; i <= a.size(); ++i) {
+      row[0] = i;
+      for (size_t j = 1; j <= b.size(); ++j) {
+        row[j] = std::min({above[j] + 1, row[j - 1] + 1,
+                           above[j - 1] + (a[i - 1] == b[j - 1] ? 0 : 1)});
+        if (i > 1 && j > 1 && a[i - 1] == b[j - 2] && a[i - 2] == b[j - 1]) {
+          row[j] = std::min(row[j], before[j - 2] + 1);
+        }
+      }
+      std::swap(before, above);
+      std::swap(above, row);
+    }
+    return above[b.size()];
+  };
+  name = name.substr(0, 100);
+  std::string_view best = candidates.front();
+  size_t fewest = distance(name, best);
+  for (const std::string_view candidate : candidates) {
+    const size_t edits = distance(name, candidate);
+    if (edits < fewest) {
+      fewest = edits;
+      best = candidate;
+    }
+  }
+  return best;
+}
+
+}  // namespace millrace::config

@@ -1,0 +1,357 @@
+#include "config/load.h"
+
+#include <gtest/gtest.h>
+#include <unistd.h>
+
+#include <filesystem>
+#include <fstream>
+#include <set>
+
+#include "config/settings_visitor.h"
+
+namespace millrace::config {
+namespace {
+
+namespace fs = std::filesystem;
+
+class LoadTest : public testing::Test {
+ protected:
+  LoadTest() {
+    const auto* info = testing::UnitTest::GetInstance()->current_test_info();
+    file_ = fs::path(testing::TempDir()) /
+            ("millrace_load_" + std::to_string(getpid()) + info->name());
+    sources_.getenv = [this](const std::string& name) {
+      const auto at = environment_.find(name);
+      return at == environment_.end() ? std::nullopt
+                                      : std::optional(at->second);
+    };
+  }
+  ~LoadTest() override { fs::remove(file_); }
+
+  void File(const std::string& yaml) {
+    std::ofstream(file_) << yaml;
+    sources_.config_file = file_.string();
+  }
+  Settings Good() {
+    auto loaded = Load(sources_);
+    EXPECT_TRUE(loaded.ok()) << loaded.status().ToString();
+    return loaded.ok() ? loaded->settings : Settings();
+  }
+  std::string Bad() {
+    const auto loaded = Load(sources_);
+    EXPECT_FALSE(loaded.ok());
+    return std::string(loaded.status().message());
+  }
+  static bool Has(const std::string& text, const std::string& part) {
+    return text.find(part) != std::string::npos;
+  }
+
+  fs::path file_;
+  std::map<std::string, std::string> environment_;
+  Sources sources_;
+};
+
+TEST_F(LoadTest, NothingGivenMeansTheDefaultsOfTheStructs) {
+  const auto loaded = Load(sources_);
+  ASSERT_TRUE(loaded.ok());
+  EXPECT_EQ(loaded->settings.server.http_port, 8000);
+  EXPECT_EQ(loaded->settings.llm.max_num_seqs, 64);
+  EXPECT_TRUE(loaded->origins.empty());
+}
+
+TEST_F(LoadTest, FlagWinsOverEnvironmentOverFile) {
+  File("http_port: 1\ngrpc_port: 1\nmetrics_port: 1\n");
+  environment_ = {{"MILLRACE_GRPC_PORT", "2"}, {"MILLRACE_METRICS_PORT", "2"}};
+  sources_.flags = {{"metrics-port", "3"}};
+  const auto loaded = Load(sources_);
+  ASSERT_TRUE(loaded.ok()) << loaded.status().ToString();
+  EXPECT_EQ(loaded->settings.server.http_port, 1);
+  EXPECT_EQ(loaded->settings.server.grpc_port, 2);
+  EXPECT_EQ(loaded->settings.server.metrics_port, 3);
+  EXPECT_EQ(loaded->origins.at("http_port"), Origin::kFile);
+  EXPECT_EQ(loaded->origins.at("grpc_port"), Origin::kEnvironment);
+  EXPECT_EQ(loaded->origins.at("metrics_port"), Origin::kFlag);
+  EXPECT_EQ(loaded->origins.count("host"), 0u);
+}
+
+TEST_F(LoadTest, UnknownKeyNamesTheNearest) {
+  File("host: a\nhtp_port: 9\n");
+  const std::string error = Bad();
+  EXPECT_TRUE(Has(error, "line 2")) << error;
+  EXPECT_TRUE(
+      Has(error, "unknown setting 'htp_port'; did you mean 'http_port'"))
+      << error;
+  EXPECT_EQ(UnknownFlag("htp-port").message(),
+            "unknown flag --htp-port; did you mean --http-port?");
+  sources_ = {};
+  sources_.flags = {{"max-num-sqs", "3"}};
+  EXPECT_TRUE(Has(Bad(), "did you mean --max-num-seqs?"));
+}
+
+TEST_F(LoadTest, ErrorsSayWhereTheValueCameFrom) {
+  File("http_port: 70000\n");
+  EXPECT_EQ(Bad(), file_.string() +
+                       " line 1: http_port is '70000' but must be at most "
+                       "65535");
+  sources_.config_file.clear();
+  environment_ = {{"MILLRACE_HTTP_PORT", "tcp://10.0.0.1:80"}};
+  EXPECT_EQ(Bad(),
+            "MILLRACE_HTTP_PORT: http_port is 'tcp://10.0.0.1:80' but a whole "
+            "number is wanted");
+  environment_.clear();
+  sources_.flags = {{"http-port", "-1"}};
+  EXPECT_EQ(Bad(), "--http-port: http_port is '-1' but must be at least 0");
+}
+
+TEST_F(LoadTest, AliasesReachTheCanonicalSetting) {
+  sources_.flags = {{"ctx-size", "4096"}, {"np", "7"},
+                    {"port", "9000"},     {"cache-size", "2"},
+                    {"t", "3"},           {"exit-timeout-secs", "9"}};
+  const Settings settings = Good();
+  EXPECT_EQ(settings.llm.max_model_len, 4096);
+  EXPECT_EQ(settings.llm.max_num_seqs, 7);
+  EXPECT_EQ(settings.server.http_port, 9000);
+  EXPECT_EQ(settings.llm.kv_cache_memory_bytes, 2'000'000'000);
+  EXPECT_EQ(settings.llm.threads, 3);
+  EXPECT_EQ(settings.server.shutdown_timeout_ms, 9000);
+}
+
+TEST_F(LoadTest, EnvironmentKnowsNoAliasesAndEmptyMeansUnset) {
+  environment_ = {{"MILLRACE_PORT", "tcp://10.0.0.1:80"},
+                  {"MILLRACE_HTTP_PORT", ""}};
+  EXPECT_EQ(Good().server.http_port, 8000);
+}
+
+TEST_F(LoadTest, SwitchesStandAloneOrAreTurnedOff) {
+  sources_.flags = {{"no-auth", ""}, {"no-access-log", ""}};
+  Settings settings = Good();
+  EXPECT_TRUE(settings.server.no_auth);
+  EXPECT_FALSE(settings.server.access_log);
+  sources_.flags = {{"no-huge-pages", "false"}, {"access-log", "off"}};
+  settings = Good();
+  EXPECT_TRUE(settings.llm.huge_pages);
+  EXPECT_FALSE(settings.server.access_log);
+}
+
+TEST_F(LoadTest, KindsOfFlags) {
+  EXPECT_EQ(KindOfFlag("no-auth"), FlagKind::kSwitch);
+  EXPECT_EQ(KindOfFlag("no-huge-pages"), FlagKind::kSwitch);
+  EXPECT_EQ(KindOfFlag("http_port"), FlagKind::kValue);
+  EXPECT_EQ(KindOfFlag("np"), FlagKind::kValue);
+  EXPECT_EQ(KindOfFlag("no-http-port"), FlagKind::kUnknown);
+  EXPECT_EQ(KindOfFlag("no-no-auth"), FlagKind::kUnknown);
+  EXPECT_EQ(KindOfFlag(""), FlagKind::kUnknown);
+}
+
+TEST_F(LoadTest, ModelOverridesGeneralAndFlagOverridesBoth) {
+  File(
+      "max_num_seqs: 8\nthreads: 1\n"
+      "models:\n"
+      "  - path: /a/one.gguf\n"
+      "    max_num_seqs: 2\n"
+      "    kv_cache_dtype: f32\n"
+      "    served_model_name: [x, y]\n"
+      "  - {path: /a/two.gguf, name: second, np: 3}\n");
+  Settings settings = Good();
+  ASSERT_EQ(settings.models.size(), 2u);
+  EXPECT_EQ(settings.models[0].llm.max_num_seqs, 2);
+  EXPECT_EQ(settings.models[0].llm.threads, 1);
+  EXPECT_EQ(settings.models[0].llm.kv_cache_dtype, "f32");
+  EXPECT_EQ(settings.models[0].served_model_name,
+            (std::vector<std::string>{"x", "y"}));
+  EXPECT_EQ(settings.models[1].name, "second");
+  EXPECT_EQ(settings.models[1].llm.max_num_seqs, 3);
+  EXPECT_EQ(settings.models[1].llm.kv_cache_dtype, "f16");
+  sources_.flags = {{"max-num-seqs", "5"}};
+  settings = Good();
+  EXPECT_EQ(settings.models[0].llm.max_num_seqs, 5);
+  EXPECT_EQ(settings.models[1].llm.max_num_seqs, 5);
+}
+
+TEST_F(LoadTest, GeneralSettingsReachModelsWhateverTheOrderInTheFile) {
+  File("models: [{path: m.gguf}]\nthreads: 4\n");
+  EXPECT_EQ(Good().models[0].llm.threads, 4);
+}
+
+TEST_F(LoadTest, ModelsOfTheCommandLineReplaceTheFiles) {
+  File("threads: 4\nmodels: [{path: m.gguf, threads: 1}]\n");
+  sources_.models = {{.name = "n", .path = "other.gguf"}};
+  const Settings settings = Good();
+  ASSERT_EQ(settings.models.size(), 1u);
+  EXPECT_EQ(settings.models[0].path, "other.gguf");
+  EXPECT_EQ(settings.models[0].llm.threads, 4);
+}
+
+TEST_F(LoadTest, ServedNameFlagBelongsToTheOnlyModel) {
+  sources_.flags = {{"served-model-name", "gpt, assistant"}};
+  EXPECT_EQ(Good().served_model_name.size(), 2u);  // no model known yet
+  sources_.models = {{.path = "m.gguf"}};
+  EXPECT_EQ(Good().models[0].served_model_name,
+            (std::vector<std::string>{"gpt", "assistant"}));
+  sources_.models.push_back({.path = "n.gguf"});
+  EXPECT_TRUE(Has(Bad(), "there are 2 models"));
+}
+
+TEST_F(LoadTest, OneIdCannotMeanTwoModels) {
+  sources_.models = {{.path = "a/m.gguf"}, {.name = "m", .path = "n.gguf"}};
+  EXPECT_TRUE(Has(Bad(), "'m'"));
+}
+
+TEST_F(LoadTest, BadFilesGetOneSentence) {
+  sources_.config_file = "/nonexistent/x.yaml";
+  EXPECT_TRUE(Has(Bad(), "'/nonexistent/x.yaml' cannot be read"));
+  sources_.config_file = testing::TempDir();
+  EXPECT_TRUE(Has(Bad(), "cannot be read"));
+  File("a: [1\nb: 2");
+  EXPECT_TRUE(Has(Bad(), "is no YAML"));
+  File("- http_port\n");
+  EXPECT_TRUE(Has(Bad(), "holds no settings"));
+  File("http_port: [1, 2]\n");
+  EXPECT_TRUE(Has(Bad(), "no single value"));
+  File("http_port:\n");
+  EXPECT_TRUE(Has(Bad(), "no single value"));
+  File("? [1, 2]\n: 3\n");
+  Bad();
+  File("http_port: 1\nport: 2\n");
+  EXPECT_TRUE(Has(Bad(), "http_port is given twice"));
+  File("models: one.gguf\n");
+  EXPECT_TRUE(Has(Bad(), "models is no list"));
+  File("models: [one.gguf]\n");
+  EXPECT_TRUE(Has(Bad(), "'- path: FILE'"));
+  File("models: [{name: x}]\n");
+  EXPECT_TRUE(Has(Bad(), "has no path"));
+  File("models: [{path: x, http_port: 3}]\n");
+  EXPECT_TRUE(Has(Bad(), "unknown setting 'http_port'"));
+  File("models: [{path: x, threads: many}]\n");
+  EXPECT_TRUE(Has(Bad(), "line 1: threads is 'many'"));
+  File("");
+  Good();
+}
+
+TEST_F(LoadTest, DeepAndSelfReferringYamlEnds) {
+  File(std::string(100'000, '['));
+  Bad();
+  File("host: &a [*a]\n");
+  Bad();
+}
+
+TEST_F(LoadTest, DumpShowsOriginsHidesSecretsAndReadsBack) {
+  File(
+      "http_max_input_size: 3MiB\nheader_timeout: 1500ms\n"
+      "models:\n  - path: \"/a b/\\\"m\\\".gguf\"\n    threads: 2\n");
+  environment_ = {{"MILLRACE_API_KEY", "sk-secret"}};
+  sources_.flags = {{"max-queue-size", "5"}};
+  const auto loaded = Load(sources_);
+  ASSERT_TRUE(loaded.ok()) << loaded.status().ToString();
+  const std::string dump = Dump(*loaded);
+  EXPECT_FALSE(Has(dump, "sk-secret"));
+  EXPECT_TRUE(Has(dump, "api_key: \"***\"")) << dump;
+  const auto line = [&](const std::string& name) {
+    const size_t at = dump.find("\n" + name + ":") + 1;
+    return dump.substr(at, dump.find('\n', at) - at);
+  };
+  EXPECT_TRUE(Has(line("http_max_input_size"), "3MiB "));
+  EXPECT_TRUE(line("http_max_input_size").ends_with("# file"));
+  EXPECT_TRUE(line("api_key").ends_with("# environment"));
+  EXPECT_TRUE(line("max_queue_size").ends_with("# flag"));
+  EXPECT_TRUE(line("http_port").ends_with("# default"));
+
+  File(dump);
+  environment_.clear();
+  sources_.flags.clear();
+  const Settings again = Good();
+  EXPECT_EQ(again.server.http_max_input_bytes, 3 << 20);
+  EXPECT_EQ(again.server.header_timeout_ms, 1500);
+  EXPECT_EQ(again.llm.max_queue_size, 5);
+  ASSERT_EQ(again.models.size(), 1u);
+  EXPECT_EQ(again.models[0].path, "/a b/\"m\".gguf");
+  EXPECT_EQ(again.models[0].llm.threads, 2);
+}
+
+TEST_F(LoadTest, HelpNamesEverySettingWithItsDefault) {
+  const std::string help = FlagsHelp();
+  EXPECT_TRUE(Has(help, "--http-port N"));
+  EXPECT_TRUE(Has(help, "(0 to 65535, default 8000); also --port"));
+  EXPECT_TRUE(Has(help, "--idle-timeout TIME"));
+  EXPECT_TRUE(Has(help, "default 75s"));
+  EXPECT_TRUE(Has(help, "also -np"));
+  Settings settings;
+  VisitSettings(settings, [&](const SettingInfo& info, SettingRef) {
+    std::string flag = "  --" + std::string(info.name);
+    for (char& c : flag) c = c == '_' ? '-' : c;
+    EXPECT_TRUE(Has(help, flag)) << flag;
+    EXPECT_FALSE(info.help.empty()) << info.name;
+  });
+}
+
+TEST(Schema, NamesAreUniqueAndDefaultsWithinTheirBounds) {
+  std::set<std::string_view> names;
+  Settings settings;
+  VisitSettings(settings, [&](const SettingInfo& info, SettingRef value) {
+    EXPECT_TRUE(names.insert(info.name).second) << info.name;
+    for (const auto& alias : info.aliases) {
+      EXPECT_TRUE(names.insert(alias.name).second) << alias.name;
+    }
+    if (auto* number = std::get_if<int64_t*>(&value)) {
+      EXPECT_GE(**number, info.min) << info.name;
+      EXPECT_LE(**number, info.max) << info.name;
+    }
+    if (auto* text = std::get_if<std::string*>(&value);
+        text && !info.choices.empty()) {
+      EXPECT_NE(std::find(info.choices.begin(), info.choices.end(), **text),
+                info.choices.end())
+          << info.name;
+    }
+  });
+  for (const char* wanted : {"host",
+                             "http_port",
+                             "grpc_port",
+                             "metrics_port",
+                             "api_key",
+                             "api_key_file",
+                             "no_auth",
+                             "cors_allow_origin",
+                             "http_max_input_size",
+                             "http_max_header_size",
+                             "header_timeout",
+                             "idle_timeout",
+                             "write_timeout",
+                             "max_connections",
+                             "io_threads",
+                             "handler_threads",
+                             "shutdown_timeout",
+                             "log_level",
+                             "log_format",
+                             "access_log",
+                             "max_model_len",
+                             "max_num_seqs",
+                             "max_num_batched_tokens",
+                             "max_queue_size",
+                             "kv_cache_memory_bytes",
+                             "kv_cache_dtype",
+                             "compute_dtype",
+                             "threads",
+                             "isa",
+                             "huge_pages",
+                             "chat_template",
+                             "served_model_name"}) {
+    EXPECT_EQ(names.count(wanted), 1u) << wanted;
+  }
+}
+
+TEST(Examples, EachFileLoadsAndServesAModel) {
+  int files = 0;
+  for (const auto& entry : fs::directory_iterator("config/examples")) {
+    const auto loaded = Load({.config_file = entry.path().string(),
+                              .getenv = [](const std::string&) {
+                                return std::optional<std::string>();
+                              }});
+    ASSERT_TRUE(loaded.ok()) << loaded.status().ToString();
+    EXPECT_FALSE(loaded->settings.models.empty()) << entry.path();
+    ++files;
+  }
+  EXPECT_GE(files, 4);
+}
+
+}  // namespace
+}  // namespace millrace::config
