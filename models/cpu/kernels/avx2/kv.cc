@@ -1,0 +1,64 @@
+// The ends of attention: writing a token's key and value into a page, and
+// merging the partial results of the splits.
+
+#include "models/cpu/kernels/avx2/parts.h"
+#include "models/cpu/kernels/avx2/vec8.h"
+
+namespace millrace::models::avx2 {
+
+void Merge(const float* m, const float* l, const float* o, int64_t stride_ml,
+           int64_t stride_o, int32_t num_splits, int32_t head_dim, float* out) {
+  float greatest = m[0];
+  for (int32_t i = 1; i < num_splits; ++i) {
+    const float mi = m[i * stride_ml];
+    greatest = mi > greatest ? mi : greatest;
+  }
+  __m256 sum = _mm256_setzero_ps();  // the same in all lanes
+  for (int32_t d = 0; d < head_dim; d += 8) {
+    _mm256_storeu_ps(out + d, _mm256_setzero_ps());
+  }
+  for (int32_t i = 0; i < num_splits; ++i) {
+    const __m256 c = Exp8(_mm256_set1_ps(m[i * stride_ml] - greatest));
+    sum = _mm256_fmadd_ps(c, _mm256_set1_ps(l[i * stride_ml]), sum);
+    const float* part = o + i * stride_o;
+    for (int32_t d = 0; d < head_dim; d += 8) {
+      _mm256_storeu_ps(out + d, _mm256_fmadd_ps(c, _mm256_loadu_ps(part + d),
+                                                _mm256_loadu_ps(out + d)));
+    }
+  }
+  const __m256 inverse = _mm256_div_ps(_mm256_set1_ps(1.0f), sum);
+  for (int32_t d = 0; d < head_dim; d += 8) {
+    _mm256_storeu_ps(out + d, _mm256_mul_ps(_mm256_loadu_ps(out + d), inverse));
+  }
+}
+
+void WriteKv(const float* k, const float* v, int32_t head_dim,
+             int32_t index_in_page, KvFormat format, void* k_page,
+             void* v_page) {
+  // K is transposed in groups of 16 keys: element d goes 16 d further.
+  const int64_t key =
+      index_in_page / 16 * int64_t{head_dim} * 16 + index_in_page % 16;
+  const int64_t value = int64_t{index_in_page} * head_dim;
+  if (format == KvFormat::kF32) {
+    float* to_k = static_cast<float*>(k_page) + key;
+    float* to_v = static_cast<float*>(v_page) + value;
+    for (int32_t d = 0; d < head_dim; ++d) to_k[d * 16] = k[d];
+    for (int32_t d = 0; d < head_dim; d += 8) {
+      _mm256_storeu_ps(to_v + d, _mm256_loadu_ps(v + d));
+    }
+    return;
+  }
+  constexpr int kRound = _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC;
+  uint16_t* to_k = static_cast<uint16_t*>(k_page) + key;
+  uint16_t* to_v = static_cast<uint16_t*>(v_page) + value;
+  for (int32_t d = 0; d < head_dim; d += 8) {
+    alignas(16) uint16_t halves[8];
+    _mm_store_si128(reinterpret_cast<__m128i*>(halves),
+                    _mm256_cvtps_ph(_mm256_loadu_ps(k + d), kRound));
+    for (int i = 0; i < 8; ++i) to_k[(d + i) * 16] = halves[i];
+    _mm_storeu_si128(reinterpret_cast<__m128i*>(to_v + d),
+                     _mm256_cvtps_ph(_mm256_loadu_ps(v + d), kRound));
+  }
+}
+
+}  // namespace millrace::models::avx2

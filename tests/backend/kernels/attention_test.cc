@@ -1,0 +1,296 @@
+// Attention over pages against softmax(qK)V in double precision, and bit for
+// bit against scalar. Keys nobody may see hold NaN, so a leak cannot hide.
+
+#include <algorithm>
+#include <cmath>
+#include <limits>
+#include <memory>
+
+#include "tests/backend/kernels/tables.h"
+
+namespace millrace::models {
+namespace {
+
+constexpr int32_t kPageKeys = 64;
+constexpr float kNan = std::numeric_limits<float>::quiet_NaN();
+
+class Attention : public KernelTest {};
+
+// A split's worth of pages, written by the table's own write_kv.
+struct Pages {
+  Pages(const KernelTable& t, KvFormat kv_format, int32_t dims, int32_t keys,
+        std::mt19937& rng)
+      : format(kv_format), head_dim(dims), k(keys * dims), v(keys * dims) {
+    FillNormal(rng, k);
+    FillNormal(rng, v);
+    // Exactly as many pages as there are keys for, full of NaN at first.
+    for (int32_t first = 0; first < keys; first += kPageKeys) {
+      for (auto* pages : {&k_pages, &v_pages}) {
+        pages->push_back(std::make_unique<Buffer<uint8_t>>(
+            kPageKeys * dims * (format == KvFormat::kF16 ? 2 : 4), 0xff));
+      }
+    }
+    for (int32_t key = 0; key < keys; ++key) {
+      t.write_kv(k.data() + key * dims, v.data() + key * dims, dims,
+                 key % kPageKeys, format, k_pages[key / kPageKeys]->data(),
+                 v_pages[key / kPageKeys]->data());
+    }
+    for (auto& page : k_pages) k_table.push_back(page->data());
+    for (auto& page : v_pages) v_table.push_back(page->data());
+  }
+  double Stored(float x) const {
+    return format == KvFormat::kF16
+               ? static_cast<double>(static_cast<_Float16>(x))
+               : double{x};
+  }
+
+  KvFormat format;
+  int32_t head_dim;
+  Floats k, v;  // [key][dim], before rounding to the format
+  std::vector<std::unique_ptr<Buffer<uint8_t>>> k_pages, v_pages;
+  std::vector<const void*> k_table, v_table;
+};
+
+struct Partial {
+  Partial(int32_t rows, int32_t dims)
+      : m(rows), l(rows), o(rows * (dims + 5)) {}
+  Floats m, l, o;
+};
+
+Partial& RunAttend(const KernelTable& t, const Pages& pages, const Floats& q,
+                   const std::vector<int32_t>& visible, Partial& out) {
+  const auto rows = static_cast<int32_t>(visible.size());
+  int32_t most = 0;
+  for (int32_t keys : visible) most = std::max(most, keys);
+  Floats scratch(t.attend_scratch_floats(rows), kNan);
+  for (int64_t i = 0; i < out.o.size(); ++i) out.o[i] = kNan;
+  AttendArgs args{};
+  args.q = q.data();
+  args.q_stride = pages.head_dim + 3;
+  args.num_rows = rows;
+  args.head_dim = pages.head_dim;
+  args.visible = visible.data();
+  args.num_keys = most;
+  args.k_pages = pages.k_table.data();
+  args.v_pages = pages.v_table.data();
+  args.kv_format = pages.format;
+  args.m = out.m.data();
+  args.l = out.l.data();
+  args.o = out.o.data();
+  args.o_stride = pages.head_dim + 5;
+  args.scratch = scratch.data();
+  t.attend(args);
+  return out;
+}
+
+// Error bounds. A score is a chain of d fma, so wrong by d units of Σ|q k| at
+// most; with exp's 4 units and the subtraction that is p's relative error. The
+// sums l and o add a rounding for each key.
+void CheckAgainstDouble(const Pages& pages, const Floats& q, int32_t row,
+                        int32_t visible, const Partial& got) {
+  const int32_t dims = pages.head_dim;
+  std::vector<double> score(visible);
+  double most = -1e300;
+  double relative = 0;
+  for (int32_t key = 0; key < visible; ++key) {
+    double magnitude = 0;
+    for (int32_t d = 0; d < dims; ++d) {
+      const double term = double{q[row * (dims + 3) + d]} *
+                          pages.Stored(pages.k[key * dims + d]);
+      score[key] += term;
+      magnitude += std::abs(term);
+    }
+    most = std::max(most, score[key]);
+    relative = std::max(relative, dims * kUnit * magnitude);
+  }
+  EXPECT_NEAR(got.m[row], most, relative);
+  relative = 2 * relative + (4 + 2 * std::abs(most)) * kUnit;
+  double sum = 0;
+  std::vector<double> out(dims), magnitude(dims);
+  for (int32_t key = 0; key < visible; ++key) {
+    const double p = std::exp(score[key] - most);
+    sum += p;
+    for (int32_t d = 0; d < dims; ++d) {
+      const double v = pages.Stored(pages.v[key * dims + d]);
+      out[d] += p * v;
+      magnitude[d] += p * std::abs(v);
+    }
+  }
+  relative += (visible + 2) * kUnit;
+  EXPECT_NEAR(got.l[row], sum, sum * relative);
+  for (int32_t d = 0; d < dims; ++d) {
+    ASSERT_NEAR(got.o[row * (dims + 5) + d], out[d], magnitude[d] * relative)
+        << "row " << row << " dim " << d;
+  }
+}
+
+void Check(const KernelTable& t, KvFormat format, int32_t dims,
+           const std::vector<int32_t>& visible, std::mt19937& rng) {
+  const auto rows = static_cast<int32_t>(visible.size());
+  int32_t most = 0;
+  for (int32_t keys : visible) most = std::max(most, keys);
+  SCOPED_TRACE(std::string(t.name) + " dims " + std::to_string(dims) +
+               " rows " + std::to_string(rows) + " keys " +
+               std::to_string(most));
+  const Pages pages(t, format, dims, most, rng);
+  Floats q(rows * (dims + 3));
+  FillNormal(rng, q, 2.0f / std::sqrt(static_cast<float>(dims)));
+  Partial got(rows, dims), want(rows, dims);
+  RunAttend(t, pages, q, visible, got);
+  RunAttend(Scalar(), pages, q, visible, want);
+  EXPECT_EQ(BitDifference(got.m.data(), want.m.data(), rows), "");
+  EXPECT_EQ(BitDifference(got.l.data(), want.l.data(), rows), "");
+  EXPECT_EQ(BitDifference(got.o.data(), want.o.data(), got.o.size()), "");
+  for (int32_t row = 0; row < rows; ++row) {
+    CheckAgainstDouble(pages, q, row, visible[row], got);
+  }
+}
+
+TEST_P(Attention, DecodeRowsOverEveryKindOfLastPage) {
+  std::mt19937 rng(1);
+  for (KvFormat format : {KvFormat::kF16, KvFormat::kF32}) {
+    for (int32_t keys : {1, 7, 8, 15, 16, 17, 31, 33, 48, 63, 64, 65, 100, 128,
+                         192, 255, 256}) {
+      Check(table(), format, 64, {keys, keys, keys}, rng);
+    }
+  }
+}
+
+TEST_P(Attention, EveryRowTileAndHeadSize) {
+  std::mt19937 rng(2);
+  for (int32_t rows = 1; rows <= 13; ++rows) {
+    Check(table(), KvFormat::kF16, 64, std::vector<int32_t>(rows, 70), rng);
+  }
+  for (int32_t dims : {16, 32, 48, 80, 96, 128, 256}) {
+    Check(table(), KvFormat::kF16, dims, {40, 40, 40, 40}, rng);
+    Check(table(), KvFormat::kF32, dims, {33, 33}, rng);
+  }
+}
+
+TEST_P(Attention, PrefillRowsSeeDifferentKeys) {
+  std::mt19937 rng(3);
+  for (int32_t start : {0, 16, 59, 120, 239}) {  // 16 tokens of 3 heads
+    std::vector<int32_t> visible;
+    for (int32_t token = 0; token < 16; ++token) {
+      for (int head = 0; head < 3; ++head) visible.push_back(start + token + 1);
+    }
+    Check(table(), KvFormat::kF16, 64, visible, rng);
+  }
+  std::vector<int32_t> any_order;
+  for (int i = 0; i < 20; ++i) {
+    any_order.push_back(1 + static_cast<int32_t>(rng() % 256));
+  }
+  Check(table(), KvFormat::kF32, 32, any_order, rng);
+}
+
+// A row's numbers are the same whoever shares its call.
+TEST_P(Attention, ARowDoesNotDependOnItsMates) {
+  std::mt19937 rng(4);
+  const std::vector<int32_t> visible = {200, 3, 130, 64, 65, 199, 1};
+  const Pages pages(table(), KvFormat::kF16, 64, 200, rng);
+  const auto rows = static_cast<int32_t>(visible.size());
+  Floats q(rows * 67);
+  FillNormal(rng, q, 0.3f);
+  Partial together(rows, 64);
+  RunAttend(table(), pages, q, visible, together);
+  for (int32_t row = 0; row < rows; ++row) {
+    Floats one(67);
+    for (int i = 0; i < 67; ++i) one[i] = q[row * 67 + i];
+    Partial alone(1, 64);
+    RunAttend(table(), pages, one, {visible[row]}, alone);
+    EXPECT_EQ(Bits(alone.m[0]), Bits(together.m[row]));
+    EXPECT_EQ(Bits(alone.l[0]), Bits(together.l[row]));
+    EXPECT_EQ(BitDifference(alone.o.data(), together.o.data() + row * 69, 64),
+              "");
+  }
+}
+
+TEST_P(Attention, MergedSplitsAreTheWhole) {
+  std::mt19937 rng(5);
+  for (int32_t splits : {1, 2, 3, 9}) {
+    for (int32_t dims : {16, 64, 80}) {
+      const int64_t stride = dims + 1;
+      Floats m(splits * 2), l(splits * 2), o(splits * stride);
+      FillNormal(rng, m, 5.0f);
+      FillNormal(rng, o, 3.0f);
+      for (int64_t i = 0; i < l.size(); ++i) {
+        l[i] = 1.0f + static_cast<float>(rng() % 1000) / 10.0f;
+      }
+      Floats got(dims), want(dims);
+      table().merge(m.data(), l.data(), o.data(), 2, stride, splits, dims,
+                    got.data());
+      Scalar().merge(m.data(), l.data(), o.data(), 2, stride, splits, dims,
+                     want.data());
+      EXPECT_EQ(BitDifference(got.data(), want.data(), dims), "");
+      double most = -1e300;
+      for (int32_t i = 0; i < splits; ++i)
+        most = std::max<double>(most, m[2 * i]);
+      for (int32_t d = 0; d < dims; ++d) {
+        double sum = 0, value = 0, magnitude = 0;
+        for (int32_t i = 0; i < splits; ++i) {
+          const double c = std::exp(m[2 * i] - most);
+          sum += c * l[2 * i];
+          value += c * o[i * stride + d];
+          magnitude += c * std::abs(o[i * stride + d]);
+        }
+        // exp twice (4 units, and one of an argument up to 30), a rounding for
+        // each split twice, reciprocal and product.
+        const double bound = (2 * (4 + 30 + splits) + 2) * kUnit;
+        EXPECT_NEAR(got[d], value / sum, magnitude / sum * bound);
+      }
+    }
+  }
+}
+
+TEST_P(Attention, OneSplitMergesToItself) {
+  std::mt19937 rng(6);
+  Floats m(1, 3.25f), l(1, 4.0f), o(64), out(64);
+  FillNormal(rng, o);
+  table().merge(m.data(), l.data(), o.data(), 1, 64, 1, 64, out.data());
+  for (int d = 0; d < 64; ++d) EXPECT_EQ(out[d], o[d] * 0.25f);
+}
+
+// Every float that is a half comes through unharmed, and others round to the
+// nearest even one, however small or large.
+TEST_P(Attention, WrittenHalvesAreRoundedAsTheStandardSays) {
+  constexpr int32_t kDims = 256;
+  Buffer<uint16_t> k_page(kPageKeys * kDims), v_page(kPageKeys * kDims);
+  Floats x(kDims);
+  std::mt19937 rng(7);
+  const auto check = [&] {
+    const int32_t index = static_cast<int32_t>(rng() % kPageKeys);
+    table().write_kv(x.data(), x.data(), kDims, index, KvFormat::kF16,
+                     k_page.data(), v_page.data());
+    for (int32_t d = 0; d < kDims; ++d) {
+      if (std::isnan(x[d])) continue;
+      const auto want =
+          __builtin_bit_cast(uint16_t, static_cast<_Float16>(x[d]));
+      ASSERT_EQ(v_page[index * kDims + d], want) << x[d];
+      ASSERT_EQ(k_page[(index / 16 * kDims + d) * 16 + index % 16], want);
+    }
+  };
+  for (uint32_t first = 0; first < 65536; first += kDims) {
+    for (uint32_t d = 0; d < kDims; ++d) {
+      x[d] = static_cast<float>(
+          __builtin_bit_cast(_Float16, static_cast<uint16_t>(first + d)));
+    }
+    check();
+    // The neighbourhood of the halfway points: half an ulp of the half up.
+    for (int32_t d = 0; d < kDims; ++d) {
+      const uint32_t nudge = static_cast<uint32_t>(rng() % 3);
+      x[d] = __builtin_bit_cast(float, Bits(x[d]) + 0x0fff + nudge);
+    }
+    check();
+  }
+  for (int round = 0; round < 50; ++round) {
+    for (int32_t d = 0; d < kDims; ++d) {
+      x[d] = __builtin_bit_cast(float, static_cast<uint32_t>(rng()));
+    }
+    check();
+  }
+}
+
+INSTANTIATE_KERNEL_TESTS(Attention);
+
+}  // namespace
+}  // namespace millrace::models

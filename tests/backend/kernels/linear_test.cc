@@ -1,0 +1,347 @@
+// Every weight format on every table: against a plain sum in double precision,
+// and bit for bit against scalar, for ragged numbers of outputs and tokens.
+
+#include <cmath>
+
+#include "tests/backend/kernels/tables.h"
+
+namespace millrace::models {
+namespace {
+
+constexpr WeightFormat kFormats[] = {WeightFormat::kF32,  WeightFormat::kF16,
+                                     WeightFormat::kBF16, WeightFormat::kQ8_0,
+                                     WeightFormat::kQ4_0, WeightFormat::kQ4_1};
+
+bool IsInteger(WeightFormat format) {
+  return format == WeightFormat::kQ8_0 || format == WeightFormat::kQ4_0 ||
+         format == WeightFormat::kQ4_1;
+}
+
+uint16_t HalfBits(float x) {
+  return __builtin_bit_cast(uint16_t, static_cast<_Float16>(x));
+}
+
+// One matrix in the file's format beside its values and, for integer formats,
+// its parts: w = d * q + m.
+struct Weights {
+  WeightFormat format;
+  int64_t n, k;
+  std::vector<std::vector<uint8_t>> rows;
+  std::vector<double> value;  // [n][k]
+  std::vector<int> q;         // [n][k]
+  std::vector<double> d, m;   // [n][k / 32]
+};
+
+void Append16(std::vector<uint8_t>& row, uint16_t bits) {
+  row.push_back(bits & 255);
+  row.push_back(bits >> 8);
+}
+
+void AppendFloatRow(std::mt19937& rng, Weights& w, std::vector<uint8_t>& row) {
+  std::normal_distribution<float> normal;
+  for (int64_t i = 0; i < w.k; ++i) {
+    const float x = normal(rng);
+    const uint32_t bits = __builtin_bit_cast(uint32_t, x);
+    if (w.format == WeightFormat::kF16) {
+      Append16(row, HalfBits(x));
+      w.value.push_back(static_cast<double>(static_cast<_Float16>(x)));
+    } else if (w.format == WeightFormat::kBF16) {
+      Append16(row, bits >> 16);  // any bit pattern will do: cut, not rounded
+      w.value.push_back(__builtin_bit_cast(float, bits & 0xffff0000u));
+    } else {
+      Append16(row, bits & 0xffff);
+      Append16(row, bits >> 16);
+      w.value.push_back(x);
+    }
+  }
+}
+
+// extreme: every weight is the one of greatest magnitude, so that a 16-bit sum
+// or a saturating add would show.
+void AppendIntegerRow(std::mt19937& rng, bool extreme, Weights& w,
+                      std::vector<uint8_t>& row) {
+  const bool nibbles = w.format != WeightFormat::kQ8_0;
+  std::uniform_int_distribution<int> pick(nibbles ? 0 : -128,
+                                          nibbles ? 15 : 127);
+  std::uniform_real_distribution<float> scale(-0.1f, 0.1f);
+  for (int64_t b = 0; b < w.k / 32; ++b) {
+    const auto d = static_cast<_Float16>(scale(rng));
+    const auto m = static_cast<_Float16>(scale(rng));
+    Append16(row, __builtin_bit_cast(uint16_t, d));
+    const bool has_min = w.format == WeightFormat::kQ4_1;
+    if (has_min) Append16(row, __builtin_bit_cast(uint16_t, m));
+    int q[32];
+    for (int& x : q) x = extreme ? (nibbles ? 15 : -128) : pick(rng);
+    if (nibbles) {
+      for (int i = 0; i < 16; ++i) row.push_back(q[i] | q[i + 16] << 4);
+    } else {
+      for (int x : q) row.push_back(static_cast<uint8_t>(x));
+    }
+    w.d.push_back(static_cast<double>(d));
+    w.m.push_back(has_min ? static_cast<double>(m) : 0.0);
+    for (int x : q) {
+      w.q.push_back(w.format == WeightFormat::kQ4_0 ? x - 8 : x);
+      w.value.push_back(w.d.back() * w.q.back() + w.m.back());
+    }
+  }
+}
+
+Weights MakeWeights(std::mt19937& rng, WeightFormat format, int64_t n,
+                    int64_t k, bool extreme = false) {
+  Weights w{format, n, k, {}, {}, {}, {}, {}};
+  for (int64_t r = 0; r < n; ++r) {
+    std::vector<uint8_t> row;
+    if (IsInteger(format)) {
+      AppendIntegerRow(rng, extreme, w, row);
+    } else {
+      AppendFloatRow(rng, w, row);
+    }
+    w.rows.push_back(std::move(row));
+  }
+  return w;
+}
+
+// The same matrix packed for one table.
+struct Packed {
+  Packed(const KernelTable& t, const Weights& w)
+      : num_groups((w.n + t.row_group - 1) / t.row_group),
+        bytes(num_groups * t.group_bytes(w.format, w.k), 0xee) {
+    matrix = {bytes.data(), w.format, w.n, w.k, t.group_bytes(w.format, w.k)};
+    for (int64_t g = 0; g < num_groups; ++g) {
+      std::vector<const void*> rows;
+      for (int64_t r = g * t.row_group; r < w.n && r < (g + 1) * t.row_group;
+           ++r) {
+        rows.push_back(w.rows[r].data());
+      }
+      packed =
+          t.pack_group(w.format, rows.data(), static_cast<int32_t>(rows.size()),
+                       w.k, bytes.data() + g * matrix.group_bytes);
+      if (!packed) return;
+    }
+  }
+  int64_t num_groups;
+  Buffer<uint8_t> bytes;
+  PackedMatrix matrix;
+  bool packed = false;
+};
+
+// Rows of activations in both forms, quantised by the scalar table.
+struct Acts {
+  Acts(int64_t rows, int64_t columns)
+      : k(columns),
+        x(rows * k),
+        q(rows * k),
+        d(rows * k / 32),
+        s(rows * k / 32),
+        sum(rows * k / 32) {}
+
+  void Quantize() {
+    for (int64_t m = 0; m < x.size() / k; ++m) {
+      const int64_t b = m * (k / 32);
+      Scalar().quantize_row(
+          x.data() + m * k, k,
+          {q.data() + m * k, d.data() + b, s.data() + b, sum.data() + b});
+    }
+  }
+  ActRows For(WeightFormat format) const {
+    ActRows act;
+    if (IsInteger(format)) {
+      act.q = q.data();
+      act.d = d.data();
+      act.s = s.data();
+      act.sum = sum.data();
+      act.ld_q = k;
+      act.ld_block = k / 32;
+    } else {
+      act.f32 = x.data();
+      act.ld_f32 = k;
+    }
+    return act;
+  }
+
+  int64_t k;
+  Floats x;
+  Buffer<int8_t> q;
+  Floats d, s;
+  Buffer<int32_t> sum;
+};
+
+struct Expected {
+  double value;
+  double tolerance;
+};
+
+// Integer formats: each block adds one rounding of dw * dx, one of s, and one
+// for each fma on a partial sum that never exceeds Σ|terms|: at most 2 blocks
+// + 2 roundings of that size in all. Float formats: one rounding for each
+// column of a strand, and two for joining the strands.
+Expected Reference(const Weights& w, const Acts& act, int64_t m, int64_t n) {
+  double value = 0;
+  double magnitude = 0;
+  if (!IsInteger(w.format)) {
+    for (int64_t k = 0; k < w.k; ++k) {
+      const double term = w.value[n * w.k + k] * double{act.x[m * w.k + k]};
+      value += term;
+      magnitude += std::abs(term);
+    }
+    return {value, (w.k / 4.0 + 3) * kUnit * magnitude};
+  }
+  for (int64_t b = 0; b < w.k / 32; ++b) {
+    double isum = 0;
+    double sum = 0;
+    for (int64_t k = b * 32; k < b * 32 + 32; ++k) {
+      isum += double(w.q[n * w.k + k]) * act.q[m * w.k + k];
+      sum += act.q[m * w.k + k];
+    }
+    const int64_t at = n * (w.k / 32) + b;
+    const double dx = act.d[m * (w.k / 32) + b];
+    value += w.d[at] * dx * isum + w.m[at] * dx * sum;
+    magnitude += std::abs(w.d[at] * dx * isum) + std::abs(w.m[at] * dx * sum);
+  }
+  return {value, (w.k / 16.0 + 3) * kUnit * magnitude};
+}
+
+void CheckShape(const KernelTable& t, const Weights& w, Acts& act,
+                int32_t num_rows) {
+  SCOPED_TRACE(std::string(t.name) + " format " +
+               std::to_string(static_cast<int>(w.format)) + " n " +
+               std::to_string(w.n) + " k " + std::to_string(w.k) + " rows " +
+               std::to_string(num_rows));
+  const Packed mine(t, w);
+  const Packed scalar(Scalar(), w);
+  ASSERT_TRUE(mine.packed);
+  const int64_t ld = w.n + 3;  // three columns nobody may touch
+  Floats y(num_rows * ld, -7.0f);
+  Floats want(num_rows * ld, -7.0f);
+  t.linear(mine.matrix, 0, mine.num_groups, act.For(w.format), num_rows,
+           y.data(), ld);
+  Scalar().linear(scalar.matrix, 0, scalar.num_groups, act.For(w.format),
+                  num_rows, want.data(), ld);
+  EXPECT_EQ(BitDifference(y.data(), want.data(), y.size()), "");
+  for (int32_t m = 0; m < num_rows; ++m) {
+    for (int64_t n = 0; n < w.n; ++n) {
+      const Expected e = Reference(w, act, m, n);
+      ASSERT_NEAR(y[m * ld + n], e.value, e.tolerance) << m << ", " << n;
+    }
+    for (int64_t n = w.n; n < ld; ++n) ASSERT_EQ(y[m * ld + n], -7.0f);
+  }
+}
+
+class Linear : public KernelTest {};
+
+TEST_P(Linear, EveryTileWidthGivesTheReferenceAndScalarsBits) {
+  std::mt19937 rng(1);
+  for (WeightFormat format : kFormats) {
+    const Weights w = MakeWeights(rng, format, 21, 96);
+    for (int32_t rows : {1, 2, 3, 4, 5, 6, 7, 8, 9, 11, 16, 17, 33}) {
+      Acts act(rows, w.k);
+      FillNormal(rng, act.x);
+      act.Quantize();
+      CheckShape(table(), w, act, rows);
+    }
+  }
+}
+
+TEST_P(Linear, RaggedOutputsAndLongRows) {
+  std::mt19937 rng(2);
+  for (WeightFormat format : kFormats) {
+    // 320 and 1536 columns: more and less than a whole number of panels.
+    for (auto [n, k] : {std::pair<int64_t, int64_t>{1, 32},
+                        {7, 64},
+                        {8, 320},
+                        {16, 288},
+                        {33, 576},
+                        {17, 1536}}) {
+      const Weights w = MakeWeights(rng, format, n, k);
+      for (int32_t rows : {1, 3, 13}) {
+        Acts act(rows, k);
+        FillNormal(rng, act.x);
+        act.Quantize();
+        CheckShape(table(), w, act, rows);
+      }
+    }
+  }
+}
+
+TEST_P(Linear, MoreWeightsThanOneCachePanel) {
+  std::mt19937 rng(3);
+  const Weights w = MakeWeights(rng, WeightFormat::kQ4_1, 1200, 576);
+  Acts act(9, w.k);
+  FillNormal(rng, act.x);
+  act.Quantize();
+  CheckShape(table(), w, act, 9);
+}
+
+TEST_P(Linear, FloatColumnsNeedNotBeAMultipleOfFour) {
+  std::mt19937 rng(4);
+  for (WeightFormat format :
+       {WeightFormat::kF32, WeightFormat::kF16, WeightFormat::kBF16}) {
+    for (int64_t k : {1, 2, 3, 5, 39}) {
+      const Weights w = MakeWeights(rng, format, 19, k);
+      Acts act(5, k);
+      FillNormal(rng, act.x);
+      CheckShape(table(), w, act, 5);
+    }
+  }
+}
+
+TEST_P(Linear, TheGreatestSumsNeitherWrapNorSaturate) {
+  std::mt19937 rng(5);
+  for (WeightFormat format :
+       {WeightFormat::kQ8_0, WeightFormat::kQ4_0, WeightFormat::kQ4_1}) {
+    const Weights w = MakeWeights(rng, format, 16, 64, true);
+    for (float sign : {1.0f, -1.0f}) {
+      Acts act(8, w.k);
+      for (int64_t i = 0; i < act.x.size(); ++i) act.x[i] = sign * 127.0f;
+      act.Quantize();
+      ASSERT_EQ(act.q[0], static_cast<int8_t>(sign * 127));
+      CheckShape(table(), w, act, 8);
+      CheckShape(table(), w, act, 1);
+    }
+  }
+}
+
+TEST_P(Linear, AShareOfGroupsLeavesTheOthersAlone) {
+  std::mt19937 rng(6);
+  for (WeightFormat format : kFormats) {
+    const int64_t group = table().row_group;
+    const Weights w = MakeWeights(rng, format, 3 * group, 64);
+    const Packed p(table(), w);
+    Acts act(4, w.k);
+    FillNormal(rng, act.x);
+    act.Quantize();
+    Floats all(4 * w.n), part(4 * w.n, -7.0f);
+    table().linear(p.matrix, 0, 3, act.For(format), 4, all.data(), w.n);
+    table().linear(p.matrix, 1, 2, act.For(format), 4, part.data(), w.n);
+    for (int64_t m = 0; m < 4; ++m) {
+      for (int64_t n = 0; n < w.n; ++n) {
+        const bool mine = n >= group && n < 2 * group;
+        EXPECT_EQ(part[m * w.n + n], mine ? all[m * w.n + n] : -7.0f);
+      }
+    }
+  }
+}
+
+TEST_P(Linear, UnpackedRowsAreTheWeights) {
+  std::mt19937 rng(7);
+  for (WeightFormat format : kFormats) {
+    const Weights w = MakeWeights(rng, format, 21, 96);
+    const Packed mine(table(), w);
+    const Packed scalar(Scalar(), w);
+    for (int64_t row : {0, 7, 8, 15, 20}) {
+      Floats got(w.k), want(w.k);
+      table().unpack_row(mine.matrix, row, got.data());
+      Scalar().unpack_row(scalar.matrix, row, want.data());
+      EXPECT_EQ(BitDifference(got.data(), want.data(), w.k), "");
+      for (int64_t k = 0; k < w.k; ++k) {
+        const double value = w.value[row * w.k + k];
+        EXPECT_NEAR(got[k], value, std::abs(value) * kUnit);  // one rounding
+      }
+    }
+  }
+}
+
+INSTANTIATE_KERNEL_TESTS(Linear);
+
+}  // namespace
+}  // namespace millrace::models

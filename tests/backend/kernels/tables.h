@@ -1,0 +1,97 @@
+// What the kernel tests share: one test instance for each table, which skips by
+// name where the machine lacks the instructions; aligned buffers; seeded
+// numbers; and comparing bits.
+#pragma once
+
+#include <gtest/gtest.h>
+
+#include <cstdint>
+#include <cstring>
+#include <new>
+#include <random>
+#include <string>
+#include <vector>
+
+#include "models/cpu/isa.h"
+#include "models/cpu/kernels.h"
+
+namespace millrace::models {
+
+inline const KernelTable& Scalar() { return *ScalarKernels(); }
+
+class KernelTest : public ::testing::TestWithParam<const char*> {
+ protected:
+  void SetUp() override {
+    for (const IsaChoice& choice : ListKernels()) {
+      if (std::string(choice.name) != GetParam()) continue;
+      if (!choice.missing.empty()) {
+        GTEST_SKIP() << choice.name << " needs: " << choice.missing;
+      }
+      table_ = choice.kernels;
+    }
+    ASSERT_NE(table_, nullptr);
+  }
+  const KernelTable& table() const { return *table_; }
+
+ private:
+  const KernelTable* table_ = nullptr;
+};
+
+#define INSTANTIATE_KERNEL_TESTS(suite)                              \
+  INSTANTIATE_TEST_SUITE_P(                                          \
+      Isa, suite, ::testing::Values("scalar", "avx2", "avx512vnni"), \
+      [](const auto& test) { return std::string(test.param); })
+
+// Storage aligned to a cache line and exactly as long as asked for, so that the
+// address sanitizer sees a read beyond it.
+template <typename T>
+class Buffer {
+ public:
+  explicit Buffer(int64_t size, T fill = T{})
+      : size_(size),
+        data_(static_cast<T*>(::operator new[](
+            static_cast<size_t>(size > 0 ? size : 1) * sizeof(T),
+            std::align_val_t{64}))) {
+    for (int64_t i = 0; i < size; ++i) data_[i] = fill;
+  }
+  ~Buffer() { ::operator delete[](data_, std::align_val_t{64}); }
+  Buffer(const Buffer&) = delete;
+  Buffer& operator=(const Buffer&) = delete;
+
+  T* data() { return data_; }
+  const T* data() const { return data_; }
+  int64_t size() const { return size_; }
+  T& operator[](int64_t i) { return data_[i]; }
+  const T& operator[](int64_t i) const { return data_[i]; }
+
+ private:
+  int64_t size_;
+  T* data_;
+};
+
+using Floats = Buffer<float>;
+
+inline void FillNormal(std::mt19937& rng, Floats& x, float scale = 1.0f) {
+  std::normal_distribution<float> normal(0.0f, scale);
+  for (int64_t i = 0; i < x.size(); ++i) x[i] = normal(rng);
+}
+
+inline uint32_t Bits(float x) { return __builtin_bit_cast(uint32_t, x); }
+
+// "" when equal in every bit, else where the first difference stands.
+inline std::string BitDifference(const float* got, const float* want,
+                                 int64_t n) {
+  for (int64_t i = 0; i < n; ++i) {
+    if (Bits(got[i]) != Bits(want[i])) {
+      return "element " + std::to_string(i) + " is " + std::to_string(got[i]) +
+             " but scalar gives " + std::to_string(want[i]);
+    }
+  }
+  return "";
+}
+
+// Half the distance from 1 to the next float: the relative error of one
+// rounding.
+inline constexpr double kUnit = 0x1p-24;
+
+}  // namespace millrace::models
