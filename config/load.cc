@@ -334,7 +334,7 @@ class Loader {
   Status ReadFlags() {
     for (const auto& [typed, value] : sources_.flags) {
       if (KindOfFlag(typed) == FlagKind::kUnknown) return UnknownFlag(typed);
-      const std::string dashes = typed.size() > 2 ? "--" : "-";
+      const std::string dashes = typed.size() > 3 ? "--" : "-";
       RETURN_IF_ERROR(
           SetForAll(Canonical(typed), value, dashes + typed, Origin::kFlag));
     }

@@ -102,7 +102,7 @@ std::string FlagsHelp() {
     if (!info.aliases.empty()) {
       out << "; also";
       for (const auto& alias : info.aliases) {
-        std::string dashed = alias.name.size() > 2 ? " --" : " -";
+        std::string dashed = alias.name.size() > 3 ? " --" : " -";
         dashed += alias.name;
         for (char& c : dashed) c = c == '_' ? '-' : c;
         out << dashed;

@@ -9,9 +9,12 @@ set(CMAKE_CXX_FLAGS_RELEASE "-O2 -g1 -DNDEBUG")
 set(CMAKE_CXX_FLAGS_RELWITHDEBINFO "-O1 -g1 -fno-omit-frame-pointer")
 set(CMAKE_CXX_FLAGS_DEBUG "-O0 -g")
 
+# Paths are hashed relative to the root, so that two checkouts share results.
 find_program(MILLRACE_CCACHE ccache)
 if(MILLRACE_CCACHE)
-  set(CMAKE_CXX_COMPILER_LAUNCHER ${MILLRACE_CCACHE})
+  set(CMAKE_CXX_COMPILER_LAUNCHER
+      ${CMAKE_COMMAND} -E env CCACHE_BASEDIR=${CMAKE_SOURCE_DIR}
+      CCACHE_NOHASHDIR=1 ${MILLRACE_CCACHE})
 endif()
 find_program(MILLRACE_MOLD mold)
 if(MILLRACE_MOLD)
@@ -24,6 +27,21 @@ if(MILLRACE_SANITIZE)
     add_compile_options(-fno-sanitize-recover=undefined)
   endif()
 endif()
+if(MILLRACE_FUZZ)
+  # Coverage of every library steers the fuzzer, not only that of its own file.
+  add_compile_options(-fsanitize=fuzzer-no-link)
+endif()
+
+# gRPC and Abseil are not instrumented: a build under ThreadSanitizer stops
+# below the server. Fuzzers need its parsers, but neither gRPC nor the program.
+set(MILLRACE_WITH_SERVER ON)
+set(MILLRACE_WITH_GRPC ON)
+if(MILLRACE_SANITIZE MATCHES thread)
+  set(MILLRACE_WITH_SERVER OFF)
+endif()
+if(MILLRACE_FUZZ OR NOT MILLRACE_WITH_SERVER)
+  set(MILLRACE_WITH_GRPC OFF)
+endif()
 
 find_package(Threads REQUIRED)
 
@@ -34,6 +52,7 @@ target_compile_options(millrace_warnings INTERFACE
   -Wall -Wextra -Werror -Wnon-virtual-dtor -Wvla
   $<$<CXX_COMPILER_ID:GNU>:-Wshadow=local>
   $<$<CXX_COMPILER_ID:GNU>:-Wno-maybe-uninitialized>
+  $<$<CXX_COMPILER_ID:Clang>:-Wthread-safety>
   $<$<CXX_COMPILER_ID:Clang>:-Wno-unused-command-line-argument>)
 target_include_directories(millrace_warnings INTERFACE ${CMAKE_SOURCE_DIR})
 
@@ -50,8 +69,12 @@ endfunction()
 #   fast   tiny inputs, also run under ASan+UBSan
 #   tsan   threaded core, also run under TSan
 #   golden needs the default model in the cache
+# Targets tests_all and tests_LABEL build the programs of a suite.
 function(millrace_test name)
   cmake_parse_arguments(ARG "" "TIMEOUT" "SOURCES;LINK;LABELS" ${ARGN})
+  if(MILLRACE_FUZZ)
+    return()
+  endif()
   if(NOT ARG_TIMEOUT)
     set(ARG_TIMEOUT 300)
   endif()
@@ -63,10 +86,17 @@ function(millrace_test name)
            WORKING_DIRECTORY ${CMAKE_SOURCE_DIR})
   set_tests_properties(${name} PROPERTIES LABELS "${ARG_LABELS}"
                        TIMEOUT ${ARG_TIMEOUT})
+  foreach(label all ${ARG_LABELS})
+    if(NOT TARGET tests_${label})
+      add_custom_target(tests_${label})
+    endif()
+    add_dependencies(tests_${label} ${name})
+  endforeach()
 endfunction()
 
 # millrace_fuzzer(NAME SOURCES a_fuzz.cc [LINK libs...]): built only with
-# MILLRACE_FUZZ; its corpus is tests/fuzz/corpus/NAME.
+# MILLRACE_FUZZ; its corpus is tests/fuzz/corpus/NAME. Target `fuzzers` builds
+# all; their names, one a line, are in fuzzers.txt of the build folder.
 function(millrace_fuzzer name)
   cmake_parse_arguments(ARG "" "" "SOURCES;LINK" ${ARGN})
   if(NOT MILLRACE_FUZZ)
@@ -78,3 +108,15 @@ function(millrace_fuzzer name)
   target_link_options(${name} PRIVATE -fsanitize=fuzzer)
   set_property(GLOBAL APPEND PROPERTY MILLRACE_FUZZERS ${name})
 endfunction()
+
+# Runs when the whole tree has been read.
+function(millrace_list_fuzzers)
+  get_property(fuzzers GLOBAL PROPERTY MILLRACE_FUZZERS)
+  list(JOIN fuzzers "\n" lines)
+  file(WRITE ${CMAKE_BINARY_DIR}/fuzzers.txt "${lines}\n")
+  add_custom_target(fuzzers DEPENDS ${fuzzers})
+endfunction()
+if(MILLRACE_FUZZ)
+  cmake_language(DEFER DIRECTORY ${CMAKE_SOURCE_DIR}
+                 CALL millrace_list_fuzzers)
+endif()

@@ -274,7 +274,7 @@ TEST_F(LoadTest, HelpNamesEverySettingWithItsDefault) {
   EXPECT_TRUE(Has(help, "(0 to 65535, default 8000); also --port"));
   EXPECT_TRUE(Has(help, "--idle-timeout TIME"));
   EXPECT_TRUE(Has(help, "default 75s"));
-  EXPECT_TRUE(Has(help, "also -np"));
+  EXPECT_TRUE(Has(help, "also -np --parallel"));
   Settings settings;
   VisitSettings(settings, [&](const SettingInfo& info, SettingRef) {
     std::string flag = "  --" + std::string(info.name);

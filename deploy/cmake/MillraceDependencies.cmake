@@ -1,0 +1,44 @@
+# What is looked for outside the rooms: tests, oneDNN, CUDA. Libraries that one
+# room uses are found in that room's CMakeLists.txt.
+
+# ON: required. OFF: not built. AUTO: built where GoogleTest is installed.
+set(MILLRACE_TESTS AUTO CACHE STRING "Build the tests: ON, OFF or AUTO")
+if(MILLRACE_TESTS STREQUAL AUTO)
+  find_package(GTest QUIET)
+  set(MILLRACE_TESTS ${GTest_FOUND})
+  if(NOT GTest_FOUND)
+    message(STATUS "Tests: left out, GoogleTest is not installed")
+  endif()
+elseif(MILLRACE_TESTS)
+  find_package(GTest REQUIRED)
+endif()
+
+# oneDNN 3.2 stands in the cache, put there by deploy/install_deps.sh; another
+# build of version 3 is taken by -Ddnnl_DIR=.
+if(NOT MILLRACE_FUZZ AND NOT MILLRACE_SANITIZE MATCHES thread)
+  if(NOT "$ENV{MILLRACE_CACHE}" STREQUAL "")
+    set(millrace_cache $ENV{MILLRACE_CACHE})
+  elseif(NOT "$ENV{XDG_CACHE_HOME}" STREQUAL "")
+    set(millrace_cache $ENV{XDG_CACHE_HOME}/millrace)
+  else()
+    set(millrace_cache $ENV{HOME}/.cache/millrace)
+  endif()
+  find_package(dnnl 3.2 CONFIG QUIET
+               PATHS ${millrace_cache}/deps/onednn-2023.2.0 NO_DEFAULT_PATH)
+  if(dnnl_FOUND)
+    message(STATUS "oneDNN: ${dnnl_VERSION} in ${dnnl_DIR}")
+  else()
+    message(FATAL_ERROR
+      "oneDNN 3.2 is not in ${millrace_cache}/deps. Run deploy/install_deps.sh "
+      "to fetch it, or name the folder of another build's dnnl-config.cmake "
+      "with -Ddnnl_DIR=FOLDER.")
+  endif()
+endif()
+
+# Only looked for: nothing is built with it yet.
+find_package(CUDAToolkit QUIET)
+if(CUDAToolkit_FOUND)
+  message(STATUS "CUDA: toolkit ${CUDAToolkit_VERSION} found, not used yet")
+else()
+  message(STATUS "CUDA: toolkit not found")
+endif()
