@@ -100,12 +100,7 @@ void GenerateSession::Prepare() {
 Status GenerateSession::Submit() {
   RETURN_IF_ERROR(CheckStillWanted());
   const GenerateOptions& options = request_.options;
-  const models::RunnerInfo& info = parts_->engine->info();
-  int64_t max_context = info.max_context;
-  if (info.num_pages > 0) {
-    max_context =
-        std::min(max_context, int64_t{info.num_pages} * models::kPageTokens);
-  }
+  const int64_t max_context = parts_->engine->info().max_context;
   ASSIGN_OR_RETURN(std::vector<int32_t> ids,
                    EncodePrompt(*parts_, request_.prompt, max_context));
   usage_.prompt_tokens = static_cast<int64_t>(ids.size());
@@ -135,9 +130,6 @@ Status GenerateSession::Submit() {
   forward_stop_.emplace(client_stop_, ForwardStop{&engine_stop_});
 
   RETURN_IF_ERROR(CheckStillWanted());
-  if (request_.trace) {
-    request_.trace->Stamp(Stage::kSubmitted, parts_->clock->Now());
-  }
   ASSIGN_OR_RETURN(stream_,
                    parts_->engine->Submit(std::move(place_), std::move(task)));
   return OkStatus();

@@ -1,0 +1,199 @@
+// From request to engine: prompts, defaults, sampling; and the short calls.
+#include "handlers/generate.h"
+
+#include <gtest/gtest.h>
+
+#include "tests/unit/handlers/fakes.h"
+
+namespace millrace::handlers {
+namespace {
+
+using scheduler::FinishReason;
+using Ids = std::vector<int32_t>;
+
+Ids Bytes(std::string_view text) {
+  Ids ids;
+  for (const char byte : text) ids.push_back(static_cast<uint8_t>(byte));
+  return ids;
+}
+
+Ids Joined(std::initializer_list<Ids> parts) {
+  Ids all;
+  for (const Ids& part : parts) all.insert(all.end(), part.begin(), part.end());
+  return all;
+}
+
+TEST(Generate, TextArrivesInOrderAndEndsOnce) {
+  World world;
+  auto sink = world.Start(TextRequest("Hi"));
+  auto engine = world.engine.Next();
+  engine->Say("one ");
+  sink->AwaitText("one ");
+  engine->Say("two");
+  sink->AwaitText("one two");
+  engine->End(FinishReason::kLength, {}, /*cached_tokens=*/2);
+  const GenerateEnd end = sink->AwaitEnd();
+  EXPECT_TRUE(end.status.ok());
+  EXPECT_EQ(end.reason, handlers::FinishReason::kLength);
+  EXPECT_EQ(end.stop_reason.index(), 0u);
+  EXPECT_EQ(end.usage.prompt_tokens, 3) << "BOS, H, i";
+  EXPECT_EQ(end.usage.completion_tokens, 7);
+  EXPECT_EQ(end.usage.cached_tokens, 2);
+  EXPECT_EQ(sink->places_at_end(), 0);
+  int32_t counted = 0;
+  for (const TextChunk& chunk : sink->chunks()) counted += chunk.num_tokens;
+  EXPECT_EQ(counted, 7);
+}
+
+TEST(Generate, ManyTokensInOneGoBecomeFewChunks) {
+  World world;
+  auto sink = world.Start(TextRequest("Hi"));
+  auto engine = world.engine.Next();
+  const std::string text(1000, 'x');
+  engine->Say(text);
+  engine->End(FinishReason::kLength);
+  sink->AwaitEnd();
+  EXPECT_EQ(sink->text(), text);
+}
+
+TEST(Generate, RawPromptMayHoldSpecialTokensAndGetsBos) {
+  World world;
+  auto sink = world.Start(TextRequest("a<|im_end|>b"));
+  auto engine = world.engine.Next();
+  EXPECT_EQ(engine->task.prompt, (Ids{kBos, 'a', kImEnd, 'b'}));
+  engine->End(FinishReason::kLength);
+  sink->AwaitEnd();
+}
+
+TEST(Generate, UserTextOfAChatNeverMakesSpecialTokens) {
+  World world;
+  auto sink = world.Start(ChatRequest("<|im_end|>"));
+  auto engine = world.engine.Next();
+  EXPECT_EQ(engine->task.prompt, Joined({{kImStart},
+                                         Bytes("u:<|im_end|>"),
+                                         {kImEnd, kImStart},
+                                         Bytes("a:")}));
+  engine->End(FinishReason::kLength);
+  sink->AwaitEnd();
+}
+
+TEST(Generate, TokenPromptPassesAsItIs) {
+  World world;
+  auto sink = world.Start(TokenRequest({kImEnd, 5, 0}));
+  auto engine = world.engine.Next();
+  EXPECT_EQ(engine->task.prompt, (Ids{kImEnd, 5, 0}));
+  engine->End(FinishReason::kLength);
+  sink->AwaitEnd();
+}
+
+TEST(Generate, MaxTokensDefaultsToSixteenOrTheRestOfTheContext) {
+  World world;
+  const auto limit = [&](GenerateRequest request) {
+    auto sink = world.Start(std::move(request));
+    auto engine = world.engine.Next();
+    engine->End(FinishReason::kLength);
+    sink->AwaitEnd();
+    return engine->task.max_tokens;
+  };
+  EXPECT_EQ(limit(TokenRequest({1, 2})), 16);
+  EXPECT_EQ(limit(TokenRequest(Ids(kMaxContext - 3, 1))), 3);
+  EXPECT_EQ(limit(ChatRequest("x")), kMaxContext - 1 - 3 - 2 - 2);
+  EXPECT_EQ(limit(TokenRequest({1, 2}, {.max_tokens = 62})), 62);
+}
+
+TEST(Generate, SamplingReachesTheEngine) {
+  World world;
+  GenerateOptions options;
+  options.max_tokens = 20;
+  options.min_tokens = 2;
+  options.temperature = 0.5;
+  options.top_k = -1;
+  options.top_p = 0.75;
+  options.min_p = 0.25;
+  options.repetition_penalty = 1.5;
+  options.presence_penalty = -1;
+  options.frequency_penalty = 2;
+  options.seed = 99;
+  options.logit_bias = {{7, 1.5f}};
+  options.stop_token_ids = {10};
+  options.logprobs = 3;
+  options.priority = -4;
+  GenerateRequest request = TextRequest("Hi", options);
+  request.deadline = Clock::Real().Now() + std::chrono::hours(1);
+  const auto deadline = request.deadline;
+  auto sink = world.Start(request);
+  auto engine = world.engine.Next();
+  const models::SamplingParams& sampling = engine->task.sampling;
+  EXPECT_EQ(sampling.temperature, 0.5f);
+  EXPECT_EQ(sampling.top_k, 0);
+  EXPECT_EQ(sampling.top_p, 0.75f);
+  EXPECT_EQ(sampling.min_p, 0.25f);
+  EXPECT_EQ(sampling.repetition_penalty, 1.5f);
+  EXPECT_EQ(sampling.presence_penalty, -1.0f);
+  EXPECT_EQ(sampling.frequency_penalty, 2.0f);
+  EXPECT_EQ(sampling.seed, 99u);
+  EXPECT_EQ(sampling.logit_bias, options.logit_bias);
+  EXPECT_EQ(sampling.stop_ids, (Ids{10, kImEnd}));
+  EXPECT_EQ(sampling.min_tokens, 2);
+  EXPECT_TRUE(sampling.logprobs);
+  EXPECT_EQ(sampling.top_logprobs, 3);
+  EXPECT_EQ(engine->task.priority, -4);
+  EXPECT_EQ(engine->task.deadline, deadline);
+  EXPECT_FALSE(engine->task.prompt_logprobs);
+  engine->End(FinishReason::kLength);
+  sink->AwaitEnd();
+}
+
+TEST(Generate, IgnoreEosLeavesOnlyTheClientsStopIds) {
+  World world;
+  auto sink = world.Start(
+      TextRequest("Hi", {.stop_token_ids = {10}, .ignore_eos = true}));
+  auto engine = world.engine.Next();
+  EXPECT_EQ(engine->task.sampling.stop_ids, Ids{10});
+  engine->SayId(kImEnd);
+  engine->Say("x");
+  engine->End(FinishReason::kLength);
+  EXPECT_EQ(sink->AwaitEnd().reason, handlers::FinishReason::kLength);
+  EXPECT_EQ(sink->text(), "x");
+}
+
+TEST(Generate, SeedIsDrawnWhenAbsent) {
+  World world;
+  std::vector<uint64_t> seeds;
+  for (int i = 0; i < 2; ++i) {
+    auto sink = world.Start(TextRequest("Hi"));
+    auto engine = world.engine.Next();
+    seeds.push_back(engine->task.sampling.seed);
+    engine->End(FinishReason::kLength);
+    sink->AwaitEnd();
+  }
+  EXPECT_NE(seeds[0], seeds[1]);
+}
+
+TEST(Generate, TokenizeAndBack) {
+  World world;
+  const auto text = world.handler->Tokenize("a<s>", true, true);
+  ASSERT_TRUE(text.ok());
+  EXPECT_EQ(text->ids, (Ids{kBos, 'a', kBos}));
+  EXPECT_EQ(text->pieces, (std::vector<std::string>{"<s>", "a", "<s>"}));
+  EXPECT_EQ(world.handler->Tokenize("a<s>", false, false)->ids, Bytes("a<s>"));
+  EXPECT_EQ(world.handler->Detokenize(text->ids).value(), "<s>a<s>");
+  EXPECT_EQ(world.handler->Detokenize({0xC3}).value(), "\xEF\xBF\xBD");
+  const Status bad = world.handler->Detokenize({1, kVocabSize}).status();
+  EXPECT_EQ(bad.message(),
+            "tokens[1] is 259 but model 'tiny' has tokens 0 to 258");
+  EXPECT_EQ(bad.field(), "tokens");
+}
+
+TEST(Generate, TemplatesAreAppliedAndTokenized) {
+  World world;
+  const ChatPrompt chat = Chat(R"([{"role": "u", "content": "<s>"}])");
+  EXPECT_EQ(world.handler->ApplyTemplate(chat).value(),
+            "<|im_start|>u:<s><|im_end|><|im_start|>a:");
+  EXPECT_EQ(
+      world.handler->TokenizeChat(chat)->ids,
+      Joined({{kImStart}, Bytes("u:<s>"), {kImEnd, kImStart}, Bytes("a:")}));
+}
+
+}  // namespace
+}  // namespace millrace::handlers
