@@ -1,0 +1,150 @@
+// The one door to compute, in two moments. At load a recipe declares its
+// weights and records its phases; at run the recorded list runs once a step.
+//
+//   const Linear* qkv = backend.AddQkv(q, k, v, {});
+//   ...
+//   RETURN_IF_ERROR(backend.PackWeights(progress));
+//   backend.Embed(*embedding);
+//   for (layer…) {
+//     backend.NormLinear(norm, *qkv);
+//     backend.RopeWriteKv(layer);
+//     backend.Attend(layer);
+//     backend.LinearResidual(Activation::kAttention, *attn_output);
+//     backend.NormGateUpAct(ffn_norm, *gate_up);
+//     backend.LinearResidual(Activation::kFfn, *down);
+//   }
+//   backend.Head(output_norm, *head);
+//
+// Shapes are matched here, once, when a phase is recorded; a wrong one is our
+// own mistake and stops the process. Recording: one thread. Run: always the
+// same thread, which is worker 0 of the team.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <functional>
+#include <span>
+#include <vector>
+
+#include "config/base/status.h"
+#include "models/backend/quant.h"
+#include "models/llm/step.h"
+
+namespace millrace::models {
+
+// Consecutive rows of a matrix in the file's own format. The bytes are read
+// during PackWeights (AddVector: at once) and not kept.
+struct WeightRows {
+  GgmlType type = GgmlType::kF32;
+  const std::byte* data = nullptr;
+  int64_t row_bytes = 0;
+  int64_t num_rows = 0;
+  int64_t k = 0;  // values a row
+};
+
+// A matrix made ready for one backend; opaque to recipes, owned by the backend.
+class Linear {
+ public:
+  virtual ~Linear() = default;
+  int64_t inputs() const { return inputs_; }
+  int64_t outputs() const { return outputs_; }
+
+ protected:
+  Linear(int64_t inputs, int64_t outputs)
+      : inputs_(inputs), outputs_(outputs) {}
+
+ private:
+  int64_t inputs_;
+  int64_t outputs_;
+};
+
+// What a LinearResidual reads.
+enum class Activation { kAttention, kFfn };
+
+struct BackendShape {
+  int32_t layers = 0;
+  int32_t hidden = 0;
+  int32_t ffn = 0;
+  int32_t heads = 0;
+  int32_t kv_heads = 0;
+  int32_t head_dim = 0;
+  int32_t vocab = 0;
+  float norm_eps = 0;
+  bool rope_interleaved = false;
+  // Radians a position for each pair of a head: [head_dim / 2].
+  std::vector<float> rope_freqs;
+};
+
+class Backend {
+ public:
+  using Vector = std::span<const float>;  // lives as long as the backend
+
+  virtual ~Backend() = default;
+  const BackendShape& shape() const { return shape_; }
+
+  // ---- load: weights ----
+  const Linear* AddLinear(const WeightRows& rows);
+  // Biases are all given or all empty.
+  const Linear* AddQkv(const WeightRows& q, const WeightRows& k,
+                       const WeightRows& v, std::vector<float> bias_qkv);
+  const Linear* AddGateUp(const WeightRows& gate, const WeightRows& up);
+  Vector AddVector(const WeightRows& row);
+  // Re-lays all declared weights, on all CPUs of the team; same bits for each
+  // weight. `progress` hears 0…1 on the calling thread.
+  virtual Status PackWeights(const std::function<void(double)>& progress) = 0;
+  virtual int64_t weight_bytes() const = 0;
+
+  // ---- load: KV pages ----
+  virtual int64_t KvPageBytes() const = 0;  // all layers of one page
+  virtual void BindKv(std::byte* pages, int32_t num_pages) = 0;
+
+  // ---- load: phases, in order of running ----
+  // x = table[token]; also does the step's page copies.
+  void Embed(const Linear& table);
+  // qkv = W · norm(x) (+ bias)
+  void NormLinear(Vector norm, const Linear& qkv);
+  // Rotates q and k, scales q by 1/sqrt(head_dim), stores k and v.
+  void RopeWriteKv(int32_t layer);
+  // attention = softmax(q · K) · V over each row's own sequence.
+  void Attend(int32_t layer);
+  // From here on only rows that leave through the head are computed.
+  void KeepSampleRows();
+  // x += W · input
+  void LinearResidual(Activation input, const Linear& w);
+  // ffn = silu(gate · norm(x)) * (up · norm(x))
+  void NormGateUpAct(Vector norm, const Linear& gate_up);
+  // logits = W · norm(x)
+  void Head(Vector norm, const Linear& w);
+
+  // ---- run ----
+  // Runs the recorded phases, then `after` on every worker once all logits are
+  // known. A device fault comes back as a Status.
+  using AfterStep = std::function<void(int worker, int num_workers)>;
+  virtual Status Run(const StepBatch& batch, const AfterStep& after) = 0;
+  // Of the last Run's sample, [vocab]; may be written until the next Run.
+  virtual std::span<float> logits(int32_t sample) = 0;
+
+ protected:
+  explicit Backend(BackendShape shape) : shape_(std::move(shape)) {}
+
+ private:
+  virtual const Linear* DoAddLinear(const WeightRows& rows) = 0;
+  virtual const Linear* DoAddQkv(const WeightRows& q, const WeightRows& k,
+                                 const WeightRows& v,
+                                 std::vector<float> bias_qkv) = 0;
+  virtual const Linear* DoAddGateUp(const WeightRows& gate,
+                                    const WeightRows& up) = 0;
+  virtual void DoEmbed(const Linear& table) = 0;
+  virtual void DoNormLinear(Vector norm, const Linear& qkv) = 0;
+  virtual void DoRopeWriteKv(int32_t layer) = 0;
+  virtual void DoAttend(int32_t layer) = 0;
+  virtual void DoKeepSampleRows() = 0;
+  virtual void DoLinearResidual(Activation input, const Linear& w) = 0;
+  virtual void DoNormGateUpAct(Vector norm, const Linear& gate_up) = 0;
+  virtual void DoHead(Vector norm, const Linear& w) = 0;
+
+  BackendShape shape_;
+  std::vector<std::vector<float>> vectors_;
+};
+
+}  // namespace millrace::models

@@ -1,0 +1,117 @@
+// Who attends to what in one step: the work of attention cut into items, made
+// once a step on the calling thread and walked by every layer.
+//
+// An item is (sequence, kv head, tile of up to kTileRows query rows); all query
+// heads that share the kv head are in one tile, so each K and V is loaded once
+// for all. Long sequences of a single tile (decode) are cut further, into their
+// 256-key splits, whose partial results meet later, in Merge. How work is cut
+// never shows in the results: every row merges its splits in ascending order.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <vector>
+
+#include "models/backend/backend.h"
+#include "models/cpu/kernels.h"
+#include "models/llm/step.h"
+
+namespace millrace::models {
+
+// Addresses of KV pages: [page][layer][K or V][kv head][page bytes of a head],
+// so that a page is one range of memory, paid for when first used.
+struct KvLayout {
+  KvFormat format = KvFormat::kF16;
+  int32_t layers = 0;
+  int32_t kv_heads = 0;
+  int32_t head_dim = 0;
+  std::byte* base = nullptr;
+
+  int64_t head_bytes() const {
+    return int64_t{kPageTokens} * head_dim * (format == KvFormat::kF16 ? 2 : 4);
+  }
+  int64_t page_bytes() const {
+    return 2 * int64_t{layers} * kv_heads * head_bytes();
+  }
+  std::byte* k(PageId page, int32_t layer, int32_t kv_head) const {
+    return base + static_cast<int64_t>(page) * page_bytes() +
+           (int64_t{layer} * 2 * kv_heads + kv_head) * head_bytes();
+  }
+  std::byte* v(PageId page, int32_t layer, int32_t kv_head) const {
+    return k(page, layer, kv_head) + kv_heads * head_bytes();
+  }
+};
+
+class CpuAttention {
+ public:
+  CpuAttention(const BackendShape& shape, const KernelTable& kernels,
+               int num_workers);
+
+  // Calling thread, before the phases run.
+  void Plan(const StepBatch& batch);
+
+  // One worker's share. `qkv` are rows of [q heads | …], q rotated and scaled;
+  // `out` are rows of [heads][head_dim].
+  void Run(int worker, int32_t layer, const KvLayout& kv, const float* qkv,
+           int64_t ld_qkv, float* out, int64_t ld_out);
+  // Finishes a row whose splits were worked on apart: writes all its heads and
+  // returns true; false when Run has written the row already.
+  bool Merge(int32_t row, float* out) const;
+
+ private:
+  struct Tile {  // consecutive rows of one sequence
+    int32_t seq;
+    int32_t first_row;
+    int32_t num_tokens;
+    int32_t num_splits;
+    int64_t partial;  // index of its first partial row, -1: worked on whole
+  };
+  struct Item {
+    int32_t tile;
+    int32_t kv_head;
+    int32_t split;  // -1: all
+  };
+  struct Scratch {
+    std::vector<float> q;
+    std::vector<int32_t> visible;
+    std::vector<float> m, l, o;
+    std::vector<float> kernel;
+  };
+
+  void RunWhole(const Item& item, Scratch& scratch, int32_t layer,
+                const KvLayout& kv, const float* qkv, int64_t ld_qkv,
+                float* out, int64_t ld_out);
+  void RunSplit(const Item& item, Scratch& scratch, int32_t layer,
+                const KvLayout& kv, const float* qkv, int64_t ld_qkv);
+  // Attends the tile's rows to one split. m, l and o have a place for each row
+  // of the tile, in order; rows that see none of the split are left alone.
+  void AttendSplit(const Tile& tile, int32_t kv_head, int32_t split,
+                   Scratch& scratch, int32_t layer, const KvLayout& kv,
+                   const float* q, int64_t q_stride, float* m, float* l,
+                   float* o);
+  // The tile's query rows of one kv head, token by token.
+  const float* GatherQ(const Tile& tile, int32_t kv_head, Scratch& scratch,
+                       const float* qkv, int64_t ld_qkv, int64_t* q_stride);
+
+  // Constant after construction.
+  const int32_t kv_heads_;
+  const int32_t group_;  // query heads for each kv head
+  const int32_t head_dim_;
+  const int32_t tile_tokens_;
+  const KernelTable& kernels_;
+
+  // Made by Plan, constant while phases run.
+  const StepBatch* batch_ = nullptr;
+  std::vector<Tile> tiles_;
+  std::vector<int32_t> tile_of_row_;
+  std::vector<Item> items_;
+  std::vector<size_t> item_begin_;  // [workers + 1]
+
+  // Each worker's own.
+  std::vector<Scratch> scratch_;
+  // Partials of split items, [kv head][split][token][group head] for each tile;
+  // every row is written by one worker and read after a barrier.
+  std::vector<float> m_, l_, o_;
+};
+
+}  // namespace millrace::models

@@ -1,0 +1,207 @@
+// Packing goes group by group so that any thread can pack any group. What a
+// reader would guess wrong: parts are not blocks of columns of one kernel call;
+// each part is a matrix of its own and Run cuts the range of outputs along
+// them, which is why every part but the last has a multiple of 16 rows.
+#include "models/backend/cpu_linear.h"
+
+#include <algorithm>
+#include <cstring>
+
+namespace millrace::models {
+namespace {
+
+WeightFormat FormatOf(GgmlType type) {
+  switch (type) {
+    case GgmlType::kF16:
+      return WeightFormat::kF16;
+    case GgmlType::kBF16:
+      return WeightFormat::kBF16;
+    case GgmlType::kQ8_0:
+      return WeightFormat::kQ8_0;
+    case GgmlType::kQ4_0:
+      return WeightFormat::kQ4_0;
+    case GgmlType::kQ4_1:
+      return WeightFormat::kQ4_1;
+    default:
+      return WeightFormat::kF32;
+  }
+}
+
+bool IsInteger(WeightFormat format) {
+  return format == WeightFormat::kQ8_0 || format == WeightFormat::kQ4_0 ||
+         format == WeightFormat::kQ4_1;
+}
+
+int64_t RoundUp(int64_t n, int64_t unit) {
+  return (n + unit - 1) / unit * unit;
+}
+
+// Whether the table packs a format at all, asked with no rows.
+bool CanPack(const KernelTable& kernels, WeightFormat format, int64_t k) {
+  std::vector<std::byte> group(
+      static_cast<size_t>(kernels.group_bytes(format, k)) + 64);
+  const auto address = reinterpret_cast<uintptr_t>(group.data());
+  std::byte* aligned = group.data() + (64 - address % 64) % 64;
+  return kernels.pack_group(format, nullptr, 0, k, aligned);
+}
+
+}  // namespace
+
+void ActBuffer::Allocate(int64_t rows, int64_t k) {
+  ld_f32_ = RoundUp(k, 16);
+  ld_q_ = RoundUp(k, 64);
+  ld_block_ = RoundUp(k, 512) / 32;
+  f32_.assign(static_cast<size_t>(rows * ld_f32_), 0.0f);
+  q_.assign(static_cast<size_t>(rows * ld_q_), 0);
+  d_.assign(static_cast<size_t>(rows * ld_block_), 0.0f);
+  s_ = d_;
+  sum_.assign(d_.size(), 0);
+}
+
+ActRows ActBuffer::F32Rows(int64_t first_row) const {
+  ActRows rows;
+  rows.f32 = f32_.data() + first_row * ld_f32_;
+  rows.ld_f32 = ld_f32_;
+  return rows;
+}
+
+ActRows ActBuffer::Q8Rows(int64_t first_row) const {
+  ActRows rows;
+  rows.q = q_.data() + first_row * ld_q_;
+  rows.d = d_.data() + first_row * ld_block_;
+  rows.s = s_.data() + first_row * ld_block_;
+  rows.sum = sum_.data() + first_row * ld_block_;
+  rows.ld_q = ld_q_;
+  rows.ld_block = ld_block_;
+  return rows;
+}
+
+CpuLinear::CpuLinear(int64_t inputs, int64_t outputs,
+                     const KernelTable& kernels, bool f32)
+    : Linear(inputs, outputs), kernels_(kernels), f32_(f32) {}
+
+CpuLinear::Part& CpuLinear::PartFor(GgmlType type) {
+  if (!parts_.empty() && parts_.back().source_type == type) {
+    return parts_.back();
+  }
+  CHECK(num_rows_ % 16 == 0, "matrices of two formats meet at 16 rows");
+  Part part{};
+  part.source_type = type;
+  part.first_output = num_rows_;
+  part.matrix.format = f32_ ? WeightFormat::kF32 : FormatOf(type);
+  part.matrix.k = inputs();
+  part.kernels = CanPack(kernels_, part.matrix.format, inputs())
+                     ? &kernels_
+                     : ScalarKernels();
+  part.matrix.group_bytes =
+      part.kernels->group_bytes(part.matrix.format, inputs());
+  (IsInteger(part.matrix.format) ? needs_q8_ : needs_f32_) = true;
+  parts_.push_back(std::move(part));
+  return parts_.back();
+}
+
+void CpuLinear::AddRows(const WeightRows& rows) {
+  Part& part = PartFor(rows.type);
+  for (int64_t i = 0; i < rows.num_rows; ++i) {
+    part.rows.push_back(rows.data + i * rows.row_bytes);
+  }
+  part.matrix.n += rows.num_rows;
+  num_rows_ += rows.num_rows;
+  sources_.push_back(rows);
+}
+
+void CpuLinear::AddPadding(int64_t num_rows) {
+  Part& part = parts_.back();
+  part.rows.insert(part.rows.end(), static_cast<size_t>(num_rows), nullptr);
+  part.matrix.n += num_rows;
+  num_rows_ += num_rows;
+}
+
+int64_t CpuLinear::num_groups() const {
+  int64_t groups = 0;
+  for (const Part& part : parts_) {
+    groups +=
+        (part.matrix.n + part.kernels->row_group - 1) / part.kernels->row_group;
+  }
+  return groups;
+}
+
+int64_t CpuLinear::packed_bytes() const {
+  int64_t bytes = 0;
+  for (const Part& part : parts_) {
+    const int64_t groups =
+        (part.matrix.n + part.kernels->row_group - 1) / part.kernels->row_group;
+    bytes += RoundUp(groups * part.matrix.group_bytes, 64);
+  }
+  return bytes;
+}
+
+void CpuLinear::Place(std::byte* memory) {
+  for (Part& part : parts_) {
+    part.matrix.data = memory;
+    const int64_t groups =
+        (part.matrix.n + part.kernels->row_group - 1) / part.kernels->row_group;
+    memory += RoundUp(groups * part.matrix.group_bytes, 64);
+  }
+}
+
+void CpuLinear::PackGroup(int64_t group) {
+  size_t at = 0;
+  while (true) {
+    const Part& part = parts_[at];
+    const int64_t groups =
+        (part.matrix.n + part.kernels->row_group - 1) / part.kernels->row_group;
+    if (group < groups) break;
+    group -= groups;
+    ++at;
+  }
+  const Part& part = parts_[at];
+  const int64_t k = inputs();
+  const int64_t first = group * part.kernels->row_group;
+  const int64_t end =
+      std::min<int64_t>(first + part.kernels->row_group, part.matrix.n);
+  const void* rows[64];
+  std::vector<float> values;
+  int32_t num_rows = 0;
+  const bool convert = part.matrix.format == WeightFormat::kF32 &&
+                       part.source_type != GgmlType::kF32;
+  if (convert) values.resize(static_cast<size_t>((end - first) * k));
+  for (int64_t i = first; i < end && part.rows[i] != nullptr; ++i, ++num_rows) {
+    rows[num_rows] = part.rows[i];
+    if (convert) {
+      float* out = values.data() + num_rows * k;
+      CHECK(DequantizeRow(part.source_type, part.rows[i], k, out),
+            "weights have a served type");
+      rows[num_rows] = out;
+    }
+  }
+  auto* out = static_cast<std::byte*>(const_cast<void*>(part.matrix.data)) +
+              group * part.matrix.group_bytes;
+  CHECK(part.kernels->pack_group(part.matrix.format, rows, num_rows, k, out),
+        "the table said it packs this format");
+}
+
+void CpuLinear::Run(int64_t begin, int64_t end, const ActBuffer& act,
+                    int64_t first_row, int32_t num_rows, float* y,
+                    int64_t ld_y) const {
+  for (const Part& part : parts_) {
+    const int64_t from = std::max<int64_t>(begin - part.first_output, 0);
+    const int64_t to = std::min(end - part.first_output, part.matrix.n);
+    if (from >= to) continue;
+    const int64_t group = part.kernels->row_group;
+    const ActRows rows = IsInteger(part.matrix.format) ? act.Q8Rows(first_row)
+                                                       : act.F32Rows(first_row);
+    part.kernels->linear(part.matrix, from / group, (to + group - 1) / group,
+                         rows, num_rows, y + part.first_output, ld_y);
+  }
+}
+
+void CpuLinear::UnpackRow(int64_t row, float* out) const {
+  for (const Part& part : parts_) {
+    if (row >= part.first_output + part.matrix.n) continue;
+    part.kernels->unpack_row(part.matrix, row - part.first_output, out);
+    return;
+  }
+}
+
+}  // namespace millrace::models

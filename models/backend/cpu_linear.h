@@ -1,0 +1,91 @@
+// A matrix as the CPU backend runs it: one packed matrix, or several of
+// different formats side by side, with the kernel table that packed each (a
+// table may not know a format; the scalar one knows all).
+//
+// Load thread while packing, then immutable.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <span>
+#include <vector>
+
+#include "models/backend/backend.h"
+#include "models/cpu/kernels.h"
+
+namespace millrace::models {
+
+// Rows of activations in both forms; which ones hold values is the producer's
+// business (see CpuLinear's needs).
+class ActBuffer {
+ public:
+  void Allocate(int64_t rows, int64_t k);
+
+  float* f32(int64_t row) { return f32_.data() + row * ld_f32_; }
+  // Quantised planes of one row from value `first`, a multiple of 32, on.
+  Q8Row q8(int64_t row, int64_t first = 0) {
+    const int64_t at = row * ld_block_ + first / 32;
+    return {q_.data() + row * ld_q_ + first, d_.data() + at, s_.data() + at,
+            sum_.data() + at};
+  }
+  ActRows F32Rows(int64_t first_row) const;
+  ActRows Q8Rows(int64_t first_row) const;
+
+ private:
+  int64_t ld_f32_ = 0;
+  int64_t ld_q_ = 0;
+  int64_t ld_block_ = 0;
+  std::vector<float> f32_;
+  std::vector<int8_t> q_;
+  std::vector<float> d_, s_;
+  std::vector<int32_t> sum_;
+};
+
+class CpuLinear final : public Linear {
+ public:
+  // Output o of the matrix is row o of these sources; a null row is zeros
+  // (padding) and stands only at the end of 16 outputs. With `f32` weights are
+  // dequantised to f32.
+  CpuLinear(int64_t inputs, int64_t outputs, const KernelTable& kernels,
+            bool f32);
+  void AddRows(const WeightRows& rows);
+  void AddPadding(int64_t num_rows);
+
+  // ---- packing ----
+  int64_t packed_bytes() const;  // a multiple of 64
+  void Place(std::byte* memory);
+  int64_t num_groups() const;
+  void PackGroup(int64_t group);
+  std::span<const WeightRows> sources() const { return sources_; }
+
+  // ---- use ----
+  bool needs_q8() const { return needs_q8_; }
+  bool needs_f32() const { return needs_f32_; }
+  // y[row][output] for outputs [begin, end), whole multiples of 16 but for the
+  // matrix's own end; y points at output 0.
+  void Run(int64_t begin, int64_t end, const ActBuffer& act, int64_t first_row,
+           int32_t num_rows, float* y, int64_t ld_y) const;
+  void UnpackRow(int64_t row, float* out) const;
+
+  std::vector<float> bias;  // empty, or one for each output
+
+ private:
+  struct Part {
+    PackedMatrix matrix;
+    const KernelTable* kernels;
+    GgmlType source_type;
+    int64_t first_output;
+    std::vector<const std::byte*> rows;  // null: padding
+  };
+  Part& PartFor(GgmlType type);
+
+  const KernelTable& kernels_;
+  const bool f32_;
+  bool needs_q8_ = false;
+  bool needs_f32_ = false;
+  int64_t num_rows_ = 0;
+  std::vector<Part> parts_;
+  std::vector<WeightRows> sources_;
+};
+
+}  // namespace millrace::models

@@ -1,0 +1,257 @@
+// Run time: the phases. Between two barriers every float is written by one
+// worker only; columns of a matrix's outputs are cut in whole groups of 16 and
+// rows in whole rows, so no cut can change an order of summation.
+#include <algorithm>
+#include <cmath>
+#include <cstring>
+
+#include "models/backend/cpu_backend.h"
+
+namespace millrace::models {
+
+Status CpuBackend::Run(const StepBatch& batch, const AfterStep& after) {
+  CHECK(kv_.base != nullptr, "a KV pool is bound before the first step");
+  CHECK(batch.num_tokens <= limits_.max_tokens &&
+            batch.num_samples <= limits_.max_samples &&
+            batch.num_seqs <= limits_.max_seqs,
+        "a step keeps its limits");
+  batch_ = &batch;
+  for (int32_t seq = 0; seq < batch.num_seqs; ++seq) {
+    std::fill(seq_of_row_.begin() + batch.q_start()[seq],
+              seq_of_row_.begin() + batch.q_start()[seq + 1], seq);
+  }
+  attention_.Plan(batch);
+  pool_.Run([&](Worker& worker) {
+    for (const Command& command : commands_) {
+      (this->*command.run)(worker, command);
+    }
+    if (after) after(worker.index(), worker.count());
+  });
+  return OkStatus();
+}
+
+std::span<float> CpuBackend::logits(int32_t sample) {
+  return {logits_.data() + sample * ld_logits_,
+          static_cast<size_t>(shape().vocab)};
+}
+
+int32_t CpuBackend::RowsOf(const Command& command) const {
+  return command.sample_rows ? batch_->num_samples : batch_->num_tokens;
+}
+
+float* CpuBackend::X(const Command& command, int32_t row) {
+  return (command.sample_rows ? x_kept_ : x_).data() +
+         int64_t{row} * shape().hidden;
+}
+
+void CpuBackend::Quantize(const CpuLinear& linear, ActBuffer& act, int32_t row,
+                          int64_t k) const {
+  if (linear.needs_q8()) kernels_.quantize_row(act.f32(row), k, act.q8(row));
+}
+
+void CpuBackend::RunEmbed(Worker& worker, const Command& command) {
+  const StepBatch& batch = *batch_;
+  const int64_t slices = int64_t{batch.num_copies} * shape().layers;
+  const auto [copy, copy_end] = worker.Share(slices);
+  const auto slice_bytes =
+      static_cast<size_t>(kv_.page_bytes() / shape().layers);
+  for (int64_t i = copy; i < copy_end; ++i) {
+    const PageCopy& pair = batch.copies()[i / shape().layers];
+    const auto layer = static_cast<int32_t>(i % shape().layers);
+    std::memcpy(kv_.k(pair.dst, layer, 0), kv_.k(pair.src, layer, 0),
+                slice_bytes);
+  }
+
+  const int32_t half = shape().head_dim / 2;
+  const auto [begin, end] = worker.Share(batch.num_tokens);
+  for (int64_t row = begin; row < end; ++row) {
+    command.linear->UnpackRow(batch.tokens()[row],
+                              x_.data() + row * shape().hidden);
+    const auto position = static_cast<float>(batch.positions()[row]);
+    for (int32_t i = 0; i < half; ++i) {
+      const float angle = position * shape().rope_freqs[i];
+      cos_[row * half + i] = std::cos(angle);
+      sin_[row * half + i] = std::sin(angle);
+    }
+  }
+  worker.Barrier();
+}
+
+ActBuffer& CpuBackend::NormRows(Worker& worker, const Command& command) {
+  const int32_t rows = RowsOf(command);
+  const bool few = rows <= kFewRows;
+  ActBuffer& act = few ? private_[worker.index()].act : wide_act_;
+  const auto [begin, end] =
+      few ? std::pair<int64_t, int64_t>(0, rows) : worker.Share(rows);
+  for (int64_t i = begin; i < end; ++i) {
+    const auto row = static_cast<int32_t>(i);
+    kernels_.rms_norm(X(command, row), command.norm, shape().hidden,
+                      shape().norm_eps, act.f32(row));
+    Quantize(*command.linear, act, row, shape().hidden);
+  }
+  if (!few) worker.Barrier();
+  return act;
+}
+
+ActBuffer& CpuBackend::AttentionRows(Worker& worker, const Command& command) {
+  const int32_t rows = RowsOf(command);
+  const bool few = rows <= kFewRows;
+  ActBuffer& act = few ? private_[worker.index()].act : wide_act_;
+  const auto [begin, end] =
+      few ? std::pair<int64_t, int64_t>(0, rows) : worker.Share(rows);
+  for (int64_t i = begin; i < end; ++i) {
+    const auto row = static_cast<int32_t>(i);
+    const int32_t from =
+        command.gathers_rows ? batch_->sample_rows()[row] : row;
+    if (!attention_.Merge(from, act.f32(row))) {
+      std::memcpy(act.f32(row), attn_.data() + from * q_dim_,
+                  static_cast<size_t>(q_dim_) * sizeof(float));
+    }
+    Quantize(*command.linear, act, row, q_dim_);
+  }
+  if (!few) worker.Barrier();
+  return act;
+}
+
+void CpuBackend::RopeHeads(int32_t row, int32_t layer, int32_t q0, int32_t q1,
+                           int32_t kv0, int32_t kv1) {
+  const int32_t d = shape().head_dim;
+  float* qkv = qkv_.data() + row * qkv_dim_;
+  const float* cos = cos_.data() + int64_t{row} * (d / 2);
+  const float* sin = sin_.data() + int64_t{row} * (d / 2);
+  const float scale = 1.0f / std::sqrt(static_cast<float>(d));
+  for (int32_t head = q0; head < q1; ++head) {
+    kernels_.rope(qkv + int64_t{head} * d, d, cos, sin,
+                  shape().rope_interleaved);
+  }
+  if (q1 > q0) {
+    float* q = qkv + int64_t{q0} * d;
+    kernels_.scale(q, scale, int64_t{q1 - q0} * d, q);
+  }
+  const int32_t position = batch_->positions()[row];
+  const PageId page = batch_->pages(seq_of_row_[row])[position / kPageTokens];
+  for (int32_t head = kv0; head < kv1; ++head) {
+    float* k = qkv + q_dim_ + int64_t{2} * head * d;
+    kernels_.rope(k, d, cos, sin, shape().rope_interleaved);
+    kernels_.write_kv(k, k + d, d, position % kPageTokens, kv_.format,
+                      kv_.k(page, layer, head), kv_.v(page, layer, head));
+  }
+}
+
+void CpuBackend::RunNormLinear(Worker& worker, const Command& command) {
+  ActBuffer& act = NormRows(worker, command);
+  const CpuLinear& linear = *command.linear;
+  const int32_t rows = RowsOf(command);
+  const int w = worker.index();
+  // One range of outputs, or with whole heads a range of q and one of k, v.
+  std::pair<int64_t, int64_t> ranges[2] = {{0, 0}, {0, 0}};
+  if (command.ropes) {
+    const int64_t d = shape().head_dim;
+    ranges[0] = {q_bounds_[w] * d, q_bounds_[w + 1] * d};
+    ranges[1] = {q_dim_ + 2 * kv_bounds_[w] * d,
+                 q_dim_ + 2 * kv_bounds_[w + 1] * d};
+  } else {
+    ranges[0] = worker.Share(qkv_dim_, 16);
+  }
+  for (int32_t row = 0; row < rows; row += kRowTile) {
+    const int32_t count = std::min(kRowTile, rows - row);
+    float* y = qkv_.data() + row * qkv_dim_;
+    for (const auto& [begin, end] : ranges) {
+      if (begin >= end) continue;
+      linear.Run(begin, end, act, row, count, y, qkv_dim_);
+      if (linear.bias.empty()) continue;
+      for (int32_t i = 0; i < count; ++i) {
+        kernels_.add(y + i * qkv_dim_ + begin, linear.bias.data() + begin,
+                     end - begin);
+      }
+    }
+    if (!command.ropes) continue;
+    for (int32_t i = row; i < row + count; ++i) {
+      RopeHeads(i, command.layer, q_bounds_[w], q_bounds_[w + 1], kv_bounds_[w],
+                kv_bounds_[w + 1]);
+    }
+  }
+  worker.Barrier();
+}
+
+void CpuBackend::RunRopeWriteKv(Worker& worker, const Command& command) {
+  // (row, kv head with its q heads) shared out.
+  const int32_t kv_heads = shape().kv_heads;
+  const int32_t group = shape().heads / kv_heads;
+  const auto [begin, end] = worker.Share(int64_t{RowsOf(command)} * kv_heads);
+  for (int64_t i = begin; i < end; ++i) {
+    const auto row = static_cast<int32_t>(i / kv_heads);
+    const auto head = static_cast<int32_t>(i % kv_heads);
+    RopeHeads(row, command.layer, head * group, (head + 1) * group, head,
+              head + 1);
+  }
+  worker.Barrier();
+}
+
+void CpuBackend::RunAttend(Worker& worker, const Command& command) {
+  attention_.Run(worker.index(), command.layer, kv_, qkv_.data(), qkv_dim_,
+                 attn_.data(), q_dim_);
+  worker.Barrier();
+}
+
+void CpuBackend::RunLinearResidual(Worker& worker, const Command& command) {
+  ActBuffer& act = command.input == Activation::kAttention
+                       ? AttentionRows(worker, command)
+                       : ffn_act_;
+  const int32_t rows = RowsOf(command);
+  const auto [begin, end] = worker.Share(shape().hidden, 16);
+  float* y = private_[worker.index()].y.data();
+  for (int32_t row = 0; row < rows && begin < end; row += kRowTile) {
+    const int32_t count = std::min(kRowTile, rows - row);
+    command.linear->Run(begin, end, act, row, count, y, ld_y_);
+    for (int32_t i = 0; i < count; ++i) {
+      float* x = X(command, row + i) + begin;
+      if (command.gathers_rows) {
+        const float* from =
+            x_.data() +
+            int64_t{batch_->sample_rows()[row + i]} * shape().hidden + begin;
+        std::memcpy(x, from, static_cast<size_t>(end - begin) * sizeof(float));
+      }
+      kernels_.add(x, y + i * ld_y_ + begin, end - begin);
+    }
+  }
+  worker.Barrier();
+}
+
+void CpuBackend::RunNormGateUpAct(Worker& worker, const Command& command) {
+  ActBuffer& act = NormRows(worker, command);
+  const int32_t rows = RowsOf(command);
+  // Whole blocks of 32, so that the worker quantises its own columns.
+  const auto [begin, end] = worker.Share(padded_ffn_, 32);
+  float* y = private_[worker.index()].y.data();
+  for (int32_t row = 0; row < rows && begin < end; row += kRowTile) {
+    const int32_t count = std::min(kRowTile, rows - row);
+    command.linear->Run(begin, end, act, row, count, y, ld_y_);
+    command.linear->Run(padded_ffn_ + begin, padded_ffn_ + end, act, row, count,
+                        y, ld_y_);
+    for (int32_t i = 0; i < count; ++i) {
+      const float* gate = y + i * ld_y_;
+      float* out = ffn_act_.f32(row + i);
+      kernels_.silu_mul(gate + begin, gate + padded_ffn_ + begin, end - begin,
+                        out + begin);
+      if (command.reader->needs_q8()) {
+        kernels_.quantize_row(out + begin, end - begin,
+                              ffn_act_.q8(row + i, begin));
+      }
+    }
+  }
+  worker.Barrier();
+}
+
+void CpuBackend::RunHead(Worker& worker, const Command& command) {
+  if (RowsOf(command) == 0) return;
+  ActBuffer& act = NormRows(worker, command);
+  const auto [begin, end] = worker.Share(shape().vocab, 16);
+  if (begin < end) {
+    command.linear->Run(begin, end, act, 0, RowsOf(command), logits_.data(),
+                        ld_logits_);
+  }
+  worker.Barrier();
+}
+
+}  // namespace millrace::models

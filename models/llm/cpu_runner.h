@@ -1,0 +1,42 @@
+// The Runner of a model on CPU cores: recipe phases by the backend, then
+// sampling as one more phase of the team, rows split.
+//
+// The thread that calls Launch first is worker 0 and must stay the caller.
+#pragma once
+
+#include <memory>
+#include <vector>
+
+#include "models/backend/backend.h"
+#include "models/cpu/kernels.h"
+#include "models/llm/kv_pool.h"
+#include "models/llm/runner.h"
+#include "models/llm/sampler.h"
+#include "models/llm/teacher.h"
+
+namespace millrace::models {
+
+class CpuRunner final : public Runner, public LogitsView {
+ public:
+  // The backend is recorded and has its weights; the pool's pages are bound to
+  // it here.
+  CpuRunner(const RunnerInfo& info, std::unique_ptr<Backend> backend,
+            KvPool pool, const KernelTable& kernels, int num_workers);
+
+  const RunnerInfo& info() const override { return info_; }
+  void InitSlot(const SlotInit& init) override;
+  void Launch(const StepBatch& batch) override;
+  StatusOr<const StepResult*> Wait() override;
+  std::span<const float> Logits(int32_t sample) const override;
+
+ private:
+  const RunnerInfo info_;
+  KvPool pool_;
+  const std::unique_ptr<Backend> backend_;
+  Sampler sampler_;
+  std::vector<Sampler::Scratch> scratch_;  // one for each worker
+  StepResult result_;
+  Status status_;
+};
+
+}  // namespace millrace::models

@@ -1,0 +1,228 @@
+// LoadLlm: file → config → weights → recipe → runner. All that can be wrong
+// with a file or a setting is found here, before anything is served.
+#include <algorithm>
+#include <fstream>
+#include <iterator>
+#include <map>
+#include <string>
+#include <utility>
+
+#include "config/base/log.h"
+#include "models/backend/cpu_backend.h"
+#include "models/cpu/isa.h"
+#include "models/files/gguf.h"
+#include "models/llm/config.h"
+#include "models/llm/cpu_runner.h"
+#include "models/llm/families.h"
+#include "models/llm/kv_pool.h"
+#include "models/llm/model.h"
+#include "models/llm/vocabulary.h"
+#include "models/llm/weights.h"
+
+namespace millrace::models {
+namespace {
+
+// Rows that leave through the head in one step, beyond one for each sequence,
+// so that prompt log-probabilities need few steps.
+constexpr int64_t kMinSamples = 32;
+
+StatusOr<StepLimits> LimitsOf(const config::LlmSettings& settings,
+                              int32_t max_context) {
+  if (settings.max_num_seqs < 1 || settings.max_num_seqs > (1 << 16)) {
+    return InvalidArgument("max_num_seqs is " +
+                           std::to_string(settings.max_num_seqs) +
+                           ", 1 to 65536 is allowed")
+        .At("max_num_seqs");
+  }
+  if (settings.max_num_batched_tokens < 1 ||
+      settings.max_num_batched_tokens > (1 << 20)) {
+    return InvalidArgument("max_num_batched_tokens is " +
+                           std::to_string(settings.max_num_batched_tokens) +
+                           ", 1 to 1048576 is allowed")
+        .At("max_num_batched_tokens");
+  }
+  StepLimits limits;
+  // Each running sequence has room for its next token.
+  limits.max_tokens = static_cast<int32_t>(
+      std::max(settings.max_num_batched_tokens, settings.max_num_seqs));
+  limits.max_seqs = static_cast<int32_t>(settings.max_num_seqs);
+  limits.max_pages_per_seq = (max_context + kPageTokens - 1) / kPageTokens;
+  limits.max_samples = static_cast<int32_t>(std::min<int64_t>(
+      std::max(settings.max_num_seqs, kMinSamples), limits.max_tokens));
+  return limits;
+}
+
+// Type of most weights, for people.
+std::string MainType(const GgufFile& file) {
+  std::map<std::string_view, int64_t> elements;
+  for (const GgufTensor& tensor : file.tensors()) {
+    if (tensor.num_dims > 1) {
+      elements[InfoOf(tensor.type).name] += tensor.num_elements;
+    }
+  }
+  const auto most = std::max_element(
+      elements.begin(), elements.end(),
+      [](const auto& a, const auto& b) { return a.second < b.second; });
+  return most == elements.end() ? "none" : std::string(most->first);
+}
+
+StatusOr<std::shared_ptr<const ChatTemplate>> LoadTemplate(
+    const GgufFile& file, const std::string& override_path) {
+  std::string source;
+  const bool overridden = !override_path.empty();
+  if (overridden) {
+    std::ifstream in(override_path, std::ios::binary);
+    if (!in) {
+      return NotFound("the chat template '" + override_path +
+                      "' cannot be read")
+          .At("chat_template");
+    }
+    source.assign(std::istreambuf_iterator<char>(in), {});
+  } else {
+    ASSIGN_OR_RETURN(const std::string_view own,
+                     file.String("tokenizer.chat_template", ""));
+    source = own;
+  }
+  if (source.empty()) return std::shared_ptr<const ChatTemplate>();
+  StatusOr<std::unique_ptr<ChatTemplate>> made = ChatTemplate::Create(source);
+  if (made.ok()) {
+    return std::shared_ptr<const ChatTemplate>(std::move(made).value());
+  }
+  if (overridden) {
+    return made.status()
+        .Prefixed("'" + override_path + "'")
+        .At("chat_template");
+  }
+  LogWarning("the model's chat template cannot be used, chat is off",
+             {{"why", made.status().message()},
+              {"remedy", "give one with chat_template"}});
+  return std::shared_ptr<const ChatTemplate>();
+}
+
+StatusOr<KvFormat> KvFormatOf(const std::string& name) {
+  if (name == "f16") return KvFormat::kF16;
+  if (name == "f32") return KvFormat::kF32;
+  return InvalidArgument("kv_cache_dtype is '" + name + "'; f16 and f32 exist")
+      .At("kv_cache_dtype");
+}
+
+std::string TextOf(const Tokenizer& tokenizer, int32_t id) {
+  return id < 0 ? "" : std::string(tokenizer.Piece(id, true));
+}
+
+BackendShape ShapeOf(const ModelConfig& config, const ModelTensors& tensors) {
+  BackendShape shape;
+  shape.layers = config.layers;
+  shape.hidden = config.hidden;
+  shape.ffn = config.ffn;
+  shape.heads = config.heads;
+  shape.kv_heads = config.kv_heads;
+  shape.head_dim = config.head_dim;
+  shape.vocab = config.vocab;
+  shape.norm_eps = config.norm_eps;
+  shape.rope_interleaved = config.rope.interleaved;
+  shape.rope_freqs = RopeFrequencies(config, tensors);
+  return shape;
+}
+
+StatusOr<LlmModel> Load(const std::string& path, const LlmOptions& options) {
+  const config::LlmSettings& settings = options.settings;
+  ASSIGN_OR_RETURN(const GgufFile file, GgufFile::Open(path));
+  ASSIGN_OR_RETURN(const std::string_view architecture,
+                   file.String("general.architecture"));
+  const Family* family = FindFamily(architecture);
+  if (family == nullptr) {
+    return Unimplemented("the architecture '" + std::string(architecture) +
+                         "' is not served; these are: " + FamilyNames());
+  }
+  ASSIGN_OR_RETURN(const ModelConfig config,
+                   ReadModelConfig(file, family->traits));
+  ASSIGN_OR_RETURN(const ModelTensors tensors, FindModelTensors(file, config));
+  ASSIGN_OR_RETURN(const KernelTable* kernels, ChooseKernels(settings.isa));
+  ASSIGN_OR_RETURN(const KvFormat kv_format,
+                   KvFormatOf(settings.kv_cache_dtype));
+  if (settings.compute_dtype != "auto" && settings.compute_dtype != "f32") {
+    return InvalidArgument("compute_dtype is '" + settings.compute_dtype +
+                           "'; auto and f32 exist")
+        .At("compute_dtype");
+  }
+
+  LlmModel model;
+  ASSIGN_OR_RETURN(Vocabulary vocabulary, ReadVocabulary(file));
+  const int32_t bos = vocabulary.bos_id;
+  const int32_t eos = vocabulary.eos_id;
+  ASSIGN_OR_RETURN(std::unique_ptr<Tokenizer> tokenizer,
+                   Tokenizer::Create(std::move(vocabulary)));
+  model.bos_text = TextOf(*tokenizer, bos);
+  model.eos_text = TextOf(*tokenizer, eos);
+  model.tokenizer = std::move(tokenizer);
+  ASSIGN_OR_RETURN(model.chat_template,
+                   LoadTemplate(file, settings.chat_template));
+
+  CpuBackendOptions cpu;
+  cpu.shape = ShapeOf(config, tensors);
+  cpu.kernels = kernels;
+  cpu.cpus = options.cpus;
+  cpu.kv_format = kv_format;
+  cpu.compute_f32 = settings.compute_dtype == "f32";
+  cpu.huge_pages = settings.huge_pages;
+  const int64_t page_bytes = KvLayout{kv_format, config.layers, config.kv_heads,
+                                      config.head_dim, nullptr}
+                                 .page_bytes();
+  ASSIGN_OR_RETURN(const KvPlan plan, PlanKv(settings, config, page_bytes,
+                                             options.memory_limit_bytes));
+  ASSIGN_OR_RETURN(cpu.limits, LimitsOf(settings, plan.max_context));
+
+  auto backend = std::make_unique<CpuBackend>(cpu);
+  ASSIGN_OR_RETURN(const ModelWeights weights,
+                   LoadWeights(file, tensors, *backend, options.progress));
+  family->recipe(config, weights, *backend);
+  const int64_t kv_bytes = plan.num_pages * page_bytes;
+  if (options.memory_limit_bytes > 0 &&
+      backend->weight_bytes() + kv_bytes > options.memory_limit_bytes) {
+    return ResourceExhausted(
+        "weights of " + std::to_string(backend->weight_bytes()) +
+        " bytes and a KV cache of " + std::to_string(kv_bytes) +
+        " do not fit into the memory limit of " +
+        std::to_string(options.memory_limit_bytes) +
+        " bytes; lower kv_cache_memory_bytes or take a smaller model");
+  }
+  ASSIGN_OR_RETURN(KvPool pool, KvPool::Create(plan.num_pages, page_bytes,
+                                               settings.huge_pages));
+
+  LlmInfo& info = model.info;
+  info.architecture = config.architecture;
+  info.name = config.name;
+  info.quantization = MainType(file);
+  for (const GgufTensor& tensor : file.tensors()) {
+    info.num_parameters += tensor.num_elements;
+  }
+  info.file_bytes = file.file_bytes();
+  info.weight_bytes = backend->weight_bytes();
+  info.kv_bytes_per_token = page_bytes / kPageTokens;
+  info.trained_context = config.context;
+  info.isa = kernels->name;
+  info.threads = std::max<int32_t>(1, static_cast<int32_t>(cpu.cpus.size()));
+
+  RunnerInfo runner;
+  runner.limits = cpu.limits;
+  runner.vocab_size = config.vocab;
+  runner.max_context = plan.max_context;
+  runner.num_pages = plan.num_pages;
+  model.runner = std::make_unique<CpuRunner>(
+      runner, std::move(backend), std::move(pool), *kernels, info.threads);
+  return model;
+}
+
+}  // namespace
+
+StatusOr<LlmModel> LoadLlm(const std::string& path, const LlmOptions& options) {
+  StatusOr<LlmModel> model = Load(path, options);
+  if (!model.ok() &&
+      model.status().message().find(path) == std::string_view::npos) {
+    return model.status().Prefixed("'" + path + "'");
+  }
+  return model;
+}
+
+}  // namespace millrace::models

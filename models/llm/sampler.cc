@@ -1,0 +1,253 @@
+// Sampling without a full sort. top-k, min-p and top-p each keep a prefix of
+// the tokens in order of weight, so they commute with one another but for the
+// mass top-p measures: it is that of what top-k and min-p left. The random
+// number is a hash of (seed, position), so a token drawn again after a
+// preemption is the same token.
+#include "models/llm/sampler.h"
+
+#include <algorithm>
+#include <bit>
+#include <cmath>
+#include <limits>
+
+namespace millrace::models {
+namespace {
+
+constexpr float kMinTemperature = 1e-5f;  // below it, greedy
+
+// splitmix64's finaliser (Steele et al. 2014).
+uint64_t Mix(uint64_t z) {
+  z = (z ^ (z >> 30)) * 0xbf58476d1ce4e5b9u;
+  z = (z ^ (z >> 27)) * 0x94d049bb133111ebu;
+  return z ^ (z >> 31);
+}
+
+// Uniform in [0, 1), 53 bits.
+double Uniform(uint64_t seed, int32_t position) {
+  const uint64_t counter = Mix(static_cast<uint64_t>(position) + 1);
+  const uint64_t bits = Mix(Mix(seed + 0x9e3779b97f4a7c15u) + counter);
+  return static_cast<double>(bits >> 11) * 0x1p-53;
+}
+
+// The greater weight first, then the lower id: a strict order.
+struct ByWeight {
+  const float* weights;
+  bool operator()(int32_t a, int32_t b) const {
+    return weights[a] != weights[b] ? weights[a] > weights[b] : a < b;
+  }
+};
+
+// Sorted candidates that hold `share` of the mass: the shortest such prefix.
+// Buckets by the leading bits of the float (an eighth of a power of two each)
+// tell which candidates can matter, so that only those are sorted.
+void KeepMass(const float* weights, double share,
+              std::vector<int32_t>& candidates) {
+  constexpr int kBuckets = 256 * 8;
+  const auto bucket_of = [&](int32_t id) {
+    return std::bit_cast<uint32_t>(weights[id]) >> 20;  // weights are in [0, 1]
+  };
+  std::vector<double> mass(kBuckets, 0.0);
+  double total = 0;
+  for (const int32_t id : candidates) {
+    mass[bucket_of(id)] += weights[id];
+    total += weights[id];
+  }
+  const double wanted = share * total;
+  int lowest = kBuckets;
+  for (double sum = 0; lowest > 0 && sum < wanted;) sum += mass[--lowest];
+  // Rounding may make the sorted sum fall short: one bucket more is free.
+  lowest = std::max(0, lowest - 1);
+  std::erase_if(candidates, [&](int32_t id) {
+    return static_cast<int>(bucket_of(id)) < lowest;
+  });
+  std::sort(candidates.begin(), candidates.end(), ByWeight{weights});
+  double sum = 0;
+  size_t kept = 0;
+  while (kept < candidates.size()) {
+    sum += weights[candidates[kept++]];
+    if (sum >= wanted) break;
+  }
+  candidates.resize(std::max<size_t>(kept, 1));
+}
+
+}  // namespace
+
+Sampler::Sampler(const KernelTable& kernels, int32_t vocab, int32_t num_slots)
+    : kernels_(kernels),
+      vocab_(vocab),
+      slots_(static_cast<size_t>(num_slots)) {}
+
+void Sampler::InitSlot(const SlotInit& init) {
+  Slot& slot = slots_[static_cast<size_t>(init.slot)];
+  slot.params = *init.sampling;
+  slot.answer_tokens = static_cast<int32_t>(init.answer.size());
+  slot.has_penalties = slot.params.repetition_penalty != 1.0f ||
+                       slot.params.presence_penalty != 0.0f ||
+                       slot.params.frequency_penalty != 0.0f;
+  slot.seen.clear();
+  if (!slot.has_penalties) return;
+  for (const int32_t id : init.prompt) slot.seen[id].in_prompt = true;
+  for (const int32_t id : init.answer) ++slot.seen[id].in_answer;
+}
+
+void Sampler::Count(int32_t slot_index, int32_t id) {
+  Slot& slot = slots_[static_cast<size_t>(slot_index)];
+  ++slot.answer_tokens;
+  if (slot.has_penalties) ++slot.seen[id].in_answer;
+}
+
+void Sampler::Change(const Slot& slot, std::span<float> logits,
+                     Scratch& scratch) const {
+  const SamplingParams& params = slot.params;
+  const auto valid = [&](int32_t id) { return id >= 0 && id < vocab_; };
+  const auto remember = [&](int32_t id) {
+    scratch.raw.emplace_back(id, logits[id]);
+  };
+  for (const auto& [id, bias] : params.logit_bias) {
+    if (!valid(id)) continue;
+    remember(id);
+    logits[id] += bias;
+  }
+  if (slot.answer_tokens < params.min_tokens) {
+    for (const int32_t id : params.stop_ids) {
+      if (!valid(id)) continue;
+      remember(id);
+      logits[id] = -std::numeric_limits<float>::infinity();
+    }
+  }
+  if (!slot.has_penalties) return;
+  // Each token is changed on its own, so the map's order does not matter.
+  for (const auto& [id, seen] : slot.seen) {
+    if (!valid(id)) continue;
+    remember(id);
+    float& x = logits[id];
+    if (params.repetition_penalty != 1.0f) {
+      x = x > 0 ? x / params.repetition_penalty : x * params.repetition_penalty;
+    }
+    if (seen.in_answer > 0) {
+      x -= params.presence_penalty;
+      x -= params.frequency_penalty * static_cast<float>(seen.in_answer);
+    }
+  }
+}
+
+int32_t Sampler::Greatest(std::span<const float> logits) const {
+  const float greatest = kernels_.max(logits.data(), vocab_);
+  for (int32_t id = 0; id < vocab_; ++id) {
+    if (logits[id] == greatest) return id;
+  }
+  return 0;  // only NaN
+}
+
+int32_t Sampler::Draw(const SamplingParams& params, int32_t position,
+                      std::span<const float> logits, Scratch& scratch) const {
+  scratch.weights.resize(static_cast<size_t>(vocab_));
+  float* weights = scratch.weights.data();
+  const float greatest = kernels_.max(logits.data(), vocab_);
+  if (!std::isfinite(greatest)) return Greatest(logits);
+  const double all = kernels_.sum_exp(logits.data(), vocab_, greatest,
+                                      1.0f / params.temperature, weights);
+  const double u = Uniform(params.seed, position);
+
+  const bool cut = (params.top_k > 0 && params.top_k < vocab_) ||
+                   params.min_p > 0 || params.top_p < 1;
+  if (!cut) {
+    double rest = u * all;
+    int32_t last = 0;
+    for (int32_t id = 0; id < vocab_; ++id) {
+      if (weights[id] == 0) continue;
+      last = id;
+      rest -= weights[id];
+      if (rest < 0) break;
+    }
+    return last;
+  }
+
+  std::vector<int32_t>& candidates = scratch.candidates;
+  candidates.clear();
+  const float least = std::max(params.min_p, 0.0f);  // the greatest weight is 1
+  for (int32_t id = 0; id < vocab_; ++id) {
+    if (weights[id] > 0 && weights[id] >= least) candidates.push_back(id);
+  }
+  if (candidates.empty()) return Greatest(logits);
+  if (params.top_k > 0 &&
+      static_cast<size_t>(params.top_k) < candidates.size()) {
+    const auto nth = candidates.begin() + params.top_k;
+    std::nth_element(candidates.begin(), nth, candidates.end(),
+                     ByWeight{weights});
+    candidates.erase(nth, candidates.end());
+    // Sums below run in this order, which must be the same everywhere.
+    std::sort(candidates.begin(), candidates.end());
+  }
+  if (params.top_p < 1) KeepMass(weights, params.top_p, candidates);
+
+  double mass = 0;
+  for (const int32_t id : candidates) mass += weights[id];
+  double rest = u * mass;
+  for (const int32_t id : candidates) {
+    rest -= weights[id];
+    if (rest < 0) return id;
+  }
+  return candidates.back();
+}
+
+Sampler::Drawn Sampler::Sample(int32_t slot_index, int32_t position,
+                               int32_t score_id, std::span<float> logits,
+                               std::span<TokenLogprob> top,
+                               Scratch& scratch) const {
+  const Slot& slot = slots_[static_cast<size_t>(slot_index)];
+  const SamplingParams& params = slot.params;
+  std::fill(top.begin(), top.end(), TokenLogprob{-1, 0.0f});
+  const bool scores = score_id != kSample;
+  const bool wants_logprob = scores || params.logprobs;
+  double log_sum = 0;
+  if (wants_logprob) {
+    const float greatest = kernels_.max(logits.data(), vocab_);
+    log_sum = static_cast<double>(greatest) +
+              std::log(kernels_.sum_exp(logits.data(), vocab_, greatest, 1.0f,
+                                        nullptr));
+  }
+  const auto logprob = [&](float logit) {
+    return static_cast<float>(static_cast<double>(logit) - log_sum);
+  };
+  const int32_t num_top =
+      wants_logprob ? std::min({params.top_logprobs, kMaxTopLogprobs, vocab_})
+                    : 0;
+  if (num_top > 0) {
+    // The best so far, ordered; one comparison for nearly every token.
+    std::pair<float, int32_t> best[kMaxTopLogprobs];
+    int32_t held = 0;
+    for (int32_t id = 0; id < vocab_; ++id) {
+      const float x = logits[id];
+      if (held == num_top && !(x > best[held - 1].first)) continue;
+      int32_t at = held < num_top ? held++ : held - 1;
+      for (; at > 0 && x > best[at - 1].first; --at) best[at] = best[at - 1];
+      best[at] = {x, id};
+    }
+    for (int32_t i = 0; i < held; ++i) {
+      top[static_cast<size_t>(i)] = {best[i].second, logprob(best[i].first)};
+    }
+  }
+  if (scores) {
+    const bool valid = score_id >= 0 && score_id < vocab_;
+    return {score_id, valid ? logprob(logits[score_id])
+                            : -std::numeric_limits<float>::infinity()};
+  }
+
+  scratch.raw.clear();
+  Change(slot, logits, scratch);
+  const int32_t id = params.temperature < kMinTemperature
+                         ? Greatest(logits)
+                         : Draw(params, position, logits, scratch);
+  if (!wants_logprob) return {id, 0.0f};
+  float raw = logits[id];
+  for (const auto& [changed, value] : scratch.raw) {
+    if (changed == id) {
+      raw = value;  // the first entry is the oldest
+      break;
+    }
+  }
+  return {id, logprob(raw)};
+}
+
+}  // namespace millrace::models

@@ -1,0 +1,78 @@
+// From tensors of a file to matrices of a backend. Frequencies are worked out
+// in f32, step by step as the models' training code does: at a position of
+// thousands the angle of a more exact frequency would be a different one.
+#include "models/llm/weights.h"
+
+#include <cmath>
+#include <utility>
+
+namespace millrace::models {
+namespace {
+
+WeightRows RowsOf(const GgufTensor& tensor) {
+  return {.type = tensor.type,
+          .data = tensor.data.data(),
+          .row_bytes = tensor.row_bytes,
+          .num_rows = tensor.num_elements / tensor.dims[0],
+          .k = tensor.dims[0]};
+}
+
+void AppendVector(const GgufTensor* tensor, std::vector<float>& out) {
+  if (tensor == nullptr) return;
+  const size_t at = out.size();
+  out.resize(at + static_cast<size_t>(tensor->num_elements));
+  CHECK(DequantizeRow(tensor->type, tensor->data.data(), tensor->num_elements,
+                      out.data() + at),
+        "vectors have a served type");
+}
+
+}  // namespace
+
+std::vector<float> RopeFrequencies(const ModelConfig& config,
+                                   const ModelTensors& tensors) {
+  std::vector<float> factors;
+  AppendVector(tensors.rope_factors, factors);
+  std::vector<float> out;
+  const auto dim = static_cast<float>(config.head_dim);
+  for (int32_t i = 0; i < config.head_dim / 2; ++i) {
+    const float exponent = static_cast<float>(2 * i) / dim;
+    float frequency = 1.0f / std::pow(config.rope.freq_base, exponent);
+    frequency *= config.rope.scale;
+    if (!factors.empty()) frequency /= factors[static_cast<size_t>(i)];
+    out.push_back(frequency);
+  }
+  return out;
+}
+
+StatusOr<ModelWeights> LoadWeights(
+    const GgufFile& file, const ModelTensors& tensors, Backend& backend,
+    const std::function<void(double)>& progress) {
+  const MappedFile* mapping = file.mapping();
+  if (mapping != nullptr) mapping->WillRead();
+  ModelWeights out{};
+  out.embedding = backend.AddLinear(RowsOf(*tensors.embedding));
+  for (const LayerTensors& from : tensors.layers) {
+    LayerWeights layer{};
+    std::vector<float> bias;
+    AppendVector(from.q_bias, bias);
+    AppendVector(from.k_bias, bias);
+    AppendVector(from.v_bias, bias);
+    layer.attn_norm = backend.AddVector(RowsOf(*from.attn_norm));
+    layer.qkv = backend.AddQkv(RowsOf(*from.q), RowsOf(*from.k),
+                               RowsOf(*from.v), std::move(bias));
+    layer.attn_output = backend.AddLinear(RowsOf(*from.attn_output));
+    layer.ffn_norm = backend.AddVector(RowsOf(*from.ffn_norm));
+    layer.gate_up = backend.AddGateUp(RowsOf(*from.gate), RowsOf(*from.up));
+    layer.down = backend.AddLinear(RowsOf(*from.down));
+    out.layers.push_back(layer);
+  }
+  out.output_norm = backend.AddVector(RowsOf(*tensors.output_norm));
+  out.output = tensors.output == tensors.embedding
+                   ? out.embedding
+                   : backend.AddLinear(RowsOf(*tensors.output));
+  RETURN_IF_ERROR(backend.PackWeights(progress));
+  if (mapping != nullptr) mapping->DropPages(mapping->bytes());
+  return out;
+}
+
+}  // namespace millrace::models
