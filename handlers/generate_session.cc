@@ -17,19 +17,6 @@ namespace {
 
 constexpr int64_t kDefaultCompletionTokens = 16;
 
-GenerateEnd Failed(Status status, const Usage& usage) {
-  GenerateEnd end;
-  end.status = std::move(status);
-  end.usage = usage;
-  return end;
-}
-
-GenerateEnd Stopped() {
-  GenerateEnd end;
-  end.reason = FinishReason::kStop;
-  return end;
-}
-
 uint64_t DrawSeed() {
   std::random_device device;
   return (uint64_t{device()} << 32) | device();
@@ -69,7 +56,7 @@ void GenerateSession::Refuse(Status status) {
   place_.Release();
   parts_->pool->Continue(
       [self = shared_from_this(), status = std::move(status)] {
-        self->End(Failed(status, {}));
+        self->End({.status = status});
       });
 }
 
@@ -87,7 +74,7 @@ void GenerateSession::Prepare() {
   const Status status = Submit();
   // The prompt may be large: it does not wait for the answer to end.
   request_.prompt = TextPrompt{};
-  if (!status.ok()) return End(Failed(status, usage_));
+  if (!status.ok()) return End({.status = status, .usage = usage_});
 
   sink_->OnAccepted(usage_);
   if (echo_due_ && echo_ids_.empty()) EmitEcho();
@@ -252,7 +239,7 @@ void GenerateSession::OnToken(const scheduler::TokenEvent& event) {
   const bool stops =
       std::binary_search(stop_ids_.begin(), stop_ids_.end(), event.id);
   if (stops) {
-    ended_early_ = Stopped();
+    ended_early_ = GenerateEnd{.reason = FinishReason::kStop};
     // As in vLLM: the model's own end has no stop_reason.
     if (options.ignore_eos || !parts_->tokenizer->EndsAnswer(event.id)) {
       ended_early_->stop_reason = event.id;
@@ -271,7 +258,7 @@ void GenerateSession::OnToken(const scheduler::TokenEvent& event) {
   if (stops) {
     out_.Finish();
   } else if (!goes_on) {
-    ended_early_ = Stopped();
+    ended_early_ = GenerateEnd{.reason = FinishReason::kStop};
     ended_early_->stop_reason = *out_.stop_string();
     engine_stop_.request_stop();
   }

@@ -35,8 +35,8 @@ struct TokenPrompt {
 // Sampling as the client wrote it; what is absent takes the task's default.
 // Ranges are checked where the fields are read (request_fields.h).
 struct GenerateOptions {
-  std::optional<int64_t> max_tokens;  // absent: chat fills the context,
-                                      // completions get 16
+  // Absent: chat fills the context, completions get 16.
+  std::optional<int64_t> max_tokens = {};
   int64_t min_tokens = 0;
   double temperature = 1.0;
   int64_t top_k = 0;  // 0 or -1: off
@@ -45,15 +45,15 @@ struct GenerateOptions {
   double repetition_penalty = 1.0;
   double presence_penalty = 0.0;
   double frequency_penalty = 0.0;
-  std::vector<std::pair<int32_t, float>> logit_bias;
-  std::optional<uint64_t> seed;  // absent: drawn
-  std::vector<std::string> stop;
-  std::vector<int32_t> stop_token_ids;
+  std::vector<std::pair<int32_t, float>> logit_bias = {};
+  std::optional<uint64_t> seed = {};  // absent: drawn
+  std::vector<std::string> stop = {};
+  std::vector<int32_t> stop_token_ids = {};
   bool include_stop_str_in_output = false;
   bool ignore_eos = false;
   bool skip_special_tokens = true;
-  bool echo = false;            // completions: the prompt comes first
-  std::optional<int> logprobs;  // alternatives beside each token, 0…20
+  bool echo = false;                 // completions: the prompt comes first
+  std::optional<int> logprobs = {};  // alternatives per token, 0…20
   int32_t priority = 0;
 };
 
@@ -92,11 +92,11 @@ struct Usage {
 };
 
 struct GenerateEnd {
-  Status status;  // not OK: the answer failed or was cut off by us
+  Status status = {};  // not OK: the answer failed or was cut off by us
   FinishReason reason = FinishReason::kError;
   // The stop string or stop token id that ended the answer; vLLM's stop_reason.
-  std::variant<std::monostate, std::string, int32_t> stop_reason;
-  Usage usage;
+  std::variant<std::monostate, std::string, int32_t> stop_reason = {};
+  Usage usage = {};
 };
 
 }  // namespace millrace::handlers

@@ -162,24 +162,24 @@ TEST(GenerateText, ManyStreamsAtOnceStayInOrder) {
   for (int i = 0; i < kStreams; ++i) {
     sinks.push_back(world.Start(TextRequest("Hi"), clients[i].get_token()));
   }
-  std::vector<std::thread> engines;
+  std::vector<std::shared_ptr<Submission>> engines;
+  for (int i = 0; i < kStreams; ++i) engines.push_back(world.engine.Next());
+  std::vector<std::thread> speakers;
   for (int t = 0; t < 3; ++t) {
-    engines.emplace_back([&] {
-      for (int i = 0; i < kStreams / 3; ++i) {
-        auto engine = world.engine.Next();
-        engine->Say(text);
-        engine->End(EngineReason::kLength);
+    speakers.emplace_back([&, t] {
+      for (int i = t; i < kStreams; i += 3) {
+        engines[i]->Say(text);
+        engines[i]->End(EngineReason::kLength);
       }
     });
   }
   // Late stops race with the ends; each stream still ends once, complete.
   for (auto& client : clients) client.request_stop();
-  for (auto& engine : engines) engine.join();
+  for (auto& speaker : speakers) speaker.join();
   for (auto& sink : sinks) {
     const GenerateEnd end = sink->AwaitEnd();
-    if (end.status.ok()) {
-      EXPECT_EQ(sink->text(), text);
-    }
+    EXPECT_TRUE(end.status.ok()) << "the engine did not heed the stop";
+    EXPECT_EQ(sink->text(), text);
   }
 }
 
