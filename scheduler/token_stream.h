@@ -18,8 +18,8 @@ namespace millrace::scheduler {
 
 struct TokenEvent {
   int32_t id = 0;
-  float logprob = 0;                      // when asked for
-  std::vector<models::TokenLogprob> top;  // when asked for
+  float logprob = 0;                           // when asked for
+  std::vector<models::TokenLogprob> top = {};  // when asked for
 };
 
 enum class FinishReason {
@@ -29,7 +29,7 @@ enum class FinishReason {
 };
 
 struct StreamEnd {
-  Status status;  // OK for kStop and kLength
+  Status status = {};  // OK for kStop and kLength
   FinishReason reason = FinishReason::kError;
   int32_t prompt_tokens = 0;
   int32_t cached_tokens = 0;  // of the prompt, found in the prefix cache

@@ -1,0 +1,170 @@
+#include "scheduler/admission.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <atomic>
+#include <chrono>
+#include <optional>
+#include <string>
+#include <thread>
+#include <vector>
+
+namespace millrace::scheduler {
+namespace {
+
+using std::chrono::milliseconds;
+using std::chrono::seconds;
+
+class AdmissionTest : public testing::Test {
+ protected:
+  std::shared_ptr<Admission> Make(int32_t max_num_seqs, int32_t max_queue) {
+    AdmissionOptions options;
+    options.model = "m";
+    options.max_num_seqs = max_num_seqs;
+    options.max_queue_size = max_queue;
+    options.clock = &clock_;
+    return Admission::Create(options);
+  }
+  // Ends one request every `every`, `n` times, each replaced by the next.
+  void Serve(Admission& admission, int n, Clock::Duration every) {
+    for (int i = 0; i < n; ++i) {
+      clock_.Advance(every);
+      admission.CountCompletion();
+    }
+  }
+  std::vector<Reservation> Fill(Admission& admission, int n) {
+    std::vector<Reservation> places;
+    for (int i = 0; i < n; ++i) {
+      auto place = admission.Reserve(kNever);
+      EXPECT_TRUE(place.ok()) << place.status().ToString();
+      if (place.ok()) places.push_back(std::move(*place));
+    }
+    return places;
+  }
+
+  FakeClock clock_;
+};
+
+TEST_F(AdmissionTest, PlacesAreRunningPlusWaiting) {
+  auto admission = Make(2, 3);
+  auto places = Fill(*admission, 5);
+  const Status refused = admission->Reserve(kNever).status();
+  EXPECT_EQ(refused.code(), StatusCode::kResourceExhausted);
+  EXPECT_THAT(std::string(refused.message()),
+              testing::HasSubstr("queue is full (5 requests"));
+  places.pop_back();
+  EXPECT_EQ(admission->in_use(), 4);
+  EXPECT_TRUE(admission->Reserve(kNever).ok());
+}
+
+TEST_F(AdmissionTest, RetryAfterFollowsTheServiceRate) {
+  auto admission = Make(2, 8);
+  auto places = Fill(*admission, 10);
+  Serve(*admission, 20, milliseconds(500));
+  // Nine requests end before one that came now would run, at two a second.
+  EXPECT_NEAR(admission->Reserve(kNever).status().retry_after_ms(), 4'500, 50);
+  Serve(*admission, 200, milliseconds(100));
+  const int64_t faster = admission->Reserve(kNever).status().retry_after_ms();
+  EXPECT_GE(faster, 1'000);
+  EXPECT_LT(faster, 2'000);
+  Serve(*admission, 20, seconds(30));
+  EXPECT_EQ(admission->Reserve(kNever).status().retry_after_ms(), 60'000);
+}
+
+TEST_F(AdmissionTest, RetryAfterIsASecondWhenNothingIsKnown) {
+  auto admission = Make(1, 0);
+  auto places = Fill(*admission, 1);
+  EXPECT_EQ(admission->Reserve(kNever).status().retry_after_ms(), 1'000);
+}
+
+TEST_F(AdmissionTest, IdleTimeDoesNotSlowTheRate) {
+  auto admission = Make(1, 1);
+  {
+    auto places = Fill(*admission, 2);
+    Serve(*admission, 10, seconds(2));
+  }
+  clock_.Advance(std::chrono::hours(8));
+  auto places = Fill(*admission, 2);
+  EXPECT_NEAR(admission->Reserve(kNever).status().retry_after_ms(), 4'000, 100);
+}
+
+TEST_F(AdmissionTest, RefusesADeadlineThatHasPassed) {
+  auto admission = Make(1, 1);
+  EXPECT_EQ(admission->Reserve(clock_.Now()).status().code(),
+            StatusCode::kDeadlineExceeded);
+  EXPECT_EQ(admission->in_use(), 0);
+}
+
+TEST_F(AdmissionTest, RefusesADeadlineThatCannotBeMet) {
+  auto admission = Make(1, 10);
+  auto places = Fill(*admission, 5);
+  // Without evidence every deadline gets its chance.
+  EXPECT_TRUE(admission->Reserve(clock_.Now() + milliseconds(1)).ok());
+  Serve(*admission, 20, seconds(1));
+  // Five ahead at one a second.
+  EXPECT_TRUE(admission->Reserve(clock_.Now() + seconds(6)).ok());
+  EXPECT_EQ(admission->Reserve(clock_.Now() + seconds(4)).status().code(),
+            StatusCode::kDeadlineExceeded);
+  EXPECT_TRUE(admission->Reserve(kNever).ok());
+}
+
+TEST_F(AdmissionTest, DeadlineIsNotDoubtedWhileThereIsAFreeSeat) {
+  auto admission = Make(2, 10);
+  auto places = Fill(*admission, 1);
+  Serve(*admission, 20, seconds(10));
+  EXPECT_TRUE(admission->Reserve(clock_.Now() + milliseconds(1)).ok());
+}
+
+TEST_F(AdmissionTest, DrainingRefusesAndWaitsForTheLastPlace) {
+  auto admission = Make(1, 1);
+  std::optional<Reservation> place = std::move(*admission->Reserve(kNever));
+  admission->Drain();
+  EXPECT_EQ(admission->Reserve(kNever).status().code(),
+            StatusCode::kUnavailable);
+  EXPECT_FALSE(admission->WaitEmpty(std::chrono::steady_clock::now()));
+  std::thread leaver([&] { place.reset(); });
+  EXPECT_TRUE(admission->WaitEmpty(std::chrono::steady_clock::now() +
+                                   std::chrono::minutes(2)));
+  leaver.join();
+}
+
+TEST_F(AdmissionTest, PlaceMayOutliveItsAdmission) {
+  auto admission = Make(1, 1);
+  Reservation place = std::move(*admission->Reserve(kNever));
+  const std::weak_ptr<Admission> watch = admission;
+  admission.reset();
+  place.Release();
+  place.Release();  // once is enough
+  EXPECT_TRUE(watch.expired());
+}
+
+TEST_F(AdmissionTest, ManyThreadsNeverHoldMoreThanThePlaces) {
+  auto admission = Make(3, 2);
+  std::atomic<int> held{0};
+  std::atomic<int> most{0};
+  std::vector<std::thread> threads;
+  for (int t = 0; t < 4; ++t) {
+    threads.emplace_back([&] {
+      for (int i = 0; i < 2'000; ++i) {
+        std::vector<Reservation> mine;
+        for (int k = 0; k < 3; ++k) {
+          auto place = admission->Reserve(kNever);
+          if (!place.ok()) continue;
+          const int now = ++held;
+          int before = most;
+          while (before < now && !most.compare_exchange_weak(before, now)) {
+          }
+          mine.push_back(std::move(*place));
+        }
+        held -= static_cast<int>(mine.size());
+      }
+    });
+  }
+  for (std::thread& thread : threads) thread.join();
+  EXPECT_LE(most, 5);
+  EXPECT_EQ(admission->in_use(), 0);
+}
+
+}  // namespace
+}  // namespace millrace::scheduler

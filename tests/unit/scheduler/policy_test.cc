@@ -1,0 +1,150 @@
+#include "scheduler/policy.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <ostream>
+#include <vector>
+
+namespace millrace::scheduler {
+
+bool operator==(const PlannedRows& a, const PlannedRows& b) {
+  return a.sequence == b.sequence && a.num_rows == b.num_rows &&
+         a.new_pages == b.new_pages;
+}
+std::ostream& operator<<(std::ostream& out, const PlannedRows& rows) {
+  return out << "{sequence " << rows.sequence << ", " << rows.num_rows
+             << " rows, " << rows.new_pages << " new pages}";
+}
+
+namespace {
+
+using ::testing::ElementsAre;
+using ::testing::IsEmpty;
+
+constexpr PolicyLimits kLimits = {
+    .max_tokens = 100, .max_seqs = 4, .max_samples = 50};
+
+SequenceView Waiting(int32_t num_tokens) {
+  return {.num_tokens = num_tokens, .num_pages = 0};
+}
+SequenceView Running(int32_t num_tokens, int32_t num_computed,
+                     int32_t num_pages) {
+  return {.running = true,
+          .num_tokens = num_tokens,
+          .num_computed = num_computed,
+          .num_pages = num_pages};
+}
+// With all pages it needs for the next row.
+SequenceView Decoding(int32_t num_tokens) {
+  return Running(num_tokens, num_tokens - 1, (num_tokens + 63) / 64);
+}
+std::vector<PlannedRows> Rows(const Plan& plan) { return plan.rows; }
+
+TEST(Policy, NothingToDoIsAnEmptyPlan) {
+  EXPECT_THAT(Rows(MakePlan({}, 10, kLimits)), IsEmpty());
+}
+
+TEST(Policy, DecodesComeBeforePromptsBeforeNewcomers) {
+  const std::vector<SequenceView> views = {Running(90, 40, 2), Waiting(30),
+                                           Decoding(10)};
+  const Plan plan = MakePlan(views, 10, kLimits);
+  EXPECT_THAT(Rows(plan),
+              ElementsAre(PlannedRows{2, 1, 0}, PlannedRows{0, 50, 0},
+                          PlannedRows{1, 30, 1}));
+  EXPECT_THAT(plan.admitted, ElementsAre(1));
+  EXPECT_THAT(plan.preempted, IsEmpty());
+}
+
+TEST(Policy, PromptsAreCutAtTheTokenBudget) {
+  const std::vector<SequenceView> views = {Decoding(10), Waiting(150),
+                                           Waiting(5)};
+  const Plan plan = MakePlan(views, 10, kLimits);
+  // Pages for the whole prompt at once; no budget is left for the third.
+  EXPECT_THAT(Rows(plan),
+              ElementsAre(PlannedRows{0, 1, 0}, PlannedRows{1, 99, 3}));
+  EXPECT_THAT(plan.admitted, ElementsAre(1));
+}
+
+TEST(Policy, DecodeTakesAPageAtABoundary) {
+  const std::vector<SequenceView> views = {Running(65, 64, 1)};
+  EXPECT_THAT(Rows(MakePlan(views, 1, kLimits)),
+              ElementsAre(PlannedRows{0, 1, 1}));
+}
+
+TEST(Policy, LastRunningIsPreemptedWhenPagesRunOut) {
+  const std::vector<SequenceView> views = {Running(65, 64, 1), Decoding(100),
+                                           Running(70, 20, 2), Waiting(1)};
+  const Plan plan = MakePlan(views, 0, kLimits);
+  EXPECT_THAT(plan.preempted, ElementsAre(2));
+  EXPECT_THAT(Rows(plan),
+              ElementsAre(PlannedRows{0, 1, 1}, PlannedRows{1, 1, 0}));
+  EXPECT_THAT(plan.admitted, IsEmpty()) << "nobody comes in at a shortage";
+}
+
+TEST(Policy, SequenceThatWantsAPageMayBeTheVictimItself) {
+  const std::vector<SequenceView> views = {Decoding(10), Running(65, 64, 1)};
+  const Plan plan = MakePlan(views, 0, kLimits);
+  EXPECT_THAT(plan.preempted, ElementsAre(1));
+  EXPECT_THAT(Rows(plan), ElementsAre(PlannedRows{0, 1, 0}));
+}
+
+TEST(Policy, NobodyOvertakesAWaitingSequenceThatDoesNotFit) {
+  const std::vector<SequenceView> views = {Decoding(10), Waiting(640),
+                                           Waiting(1)};
+  const Plan plan = MakePlan(views, 9, kLimits);
+  EXPECT_THAT(plan.admitted, IsEmpty());
+}
+
+TEST(Policy, AdmissionStopsAtMaxSeqs) {
+  const std::vector<SequenceView> views(6, Waiting(1));
+  EXPECT_THAT(MakePlan(views, 10, kLimits).admitted, ElementsAre(0, 1, 2, 3));
+}
+
+TEST(Policy, AdmissionLeavesAPageForADecodeThatWillWantOneSoon) {
+  const std::vector<SequenceView> soon = {Decoding(60), Waiting(1)};
+  EXPECT_THAT(MakePlan(soon, 1, kLimits).admitted, IsEmpty());
+  EXPECT_THAT(MakePlan(soon, 2, kLimits).admitted, ElementsAre(1));
+  const std::vector<SequenceView> later = {Decoding(20), Waiting(1)};
+  EXPECT_THAT(MakePlan(later, 1, kLimits).admitted, ElementsAre(1));
+}
+
+TEST(Policy, LoneSequenceMayTakeTheWholePool) {
+  const std::vector<SequenceView> views = {Waiting(640)};
+  EXPECT_THAT(Rows(MakePlan(views, 10, kLimits)),
+              ElementsAre(PlannedRows{0, 100, 10}));
+}
+
+TEST(Policy, ScoredRowsAreCutAtTheSampleBudget) {
+  SequenceView scored = Waiting(90);
+  scored.score_end = 89;
+  const std::vector<SequenceView> views = {Decoding(10), scored, Waiting(5)};
+  const Plan plan = MakePlan(views, 10, kLimits);
+  // 50 samples: one decodes, 49 rows are scored, none is left for a sequence
+  // that would complete its prompt, but its first four rows need none.
+  EXPECT_THAT(Rows(plan),
+              ElementsAre(PlannedRows{0, 1, 0}, PlannedRows{1, 49, 2},
+                          PlannedRows{2, 4, 1}));
+}
+
+TEST(Policy, RowsScoredBeforeAPreemptionCostNothingAgain) {
+  SequenceView again = Waiting(90);
+  again.score_begin = 80;
+  again.score_end = 89;
+  const std::vector<SequenceView> views = {again};
+  const PolicyLimits limits = {
+      .max_tokens = 100, .max_seqs = 4, .max_samples = 10};
+  EXPECT_THAT(Rows(MakePlan(views, 10, limits)),
+              ElementsAre(PlannedRows{0, 90, 2}));
+}
+
+TEST(Policy, BudgetSmallerThanTheDecodesServesTheFirst) {
+  const std::vector<SequenceView> views(3, Decoding(10));
+  const PolicyLimits limits = {
+      .max_tokens = 2, .max_seqs = 4, .max_samples = 4};
+  EXPECT_THAT(Rows(MakePlan(views, 10, limits)),
+              ElementsAre(PlannedRows{0, 1, 0}, PlannedRows{1, 1, 0}));
+}
+
+}  // namespace
+}  // namespace millrace::scheduler
