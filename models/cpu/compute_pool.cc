@@ -10,7 +10,6 @@
 
 #include "models/cpu/compute_pool.h"
 
-#include <pthread.h>
 #include <sched.h>
 
 #include <atomic>
@@ -19,6 +18,7 @@
 #include <thread>
 #include <vector>
 
+#include "config/base/log.h"
 #include "config/base/mutex.h"
 #include "config/base/status.h"
 
@@ -49,12 +49,11 @@ bool Reached(uint32_t value, uint32_t phase) {
 
 // Best effort: a container may forbid it, and the step is right all the same.
 void NameAndPin(const config::CpuSet& cpus, const std::string& name) {
-  pthread_setname_np(pthread_self(), name.substr(0, 15).c_str());
-  if (cpus.empty()) return;
-  cpu_set_t set;
-  CPU_ZERO(&set);
-  for (int cpu : cpus) CPU_SET(cpu, &set);
-  pthread_setaffinity_np(pthread_self(), sizeof(set), &set);
+  const Status pinned = config::PinThisThread(cpus, name);
+  if (!pinned.ok()) {
+    LogWarning("worker is not pinned",
+               {{"worker", name}, {"why", pinned.message()}});
+  }
 }
 
 struct alignas(64) Flag {
