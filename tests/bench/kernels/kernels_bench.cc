@@ -1,0 +1,241 @@
+// Speed of every kernel of one table on one thread, beside what the machine can
+// do at best. Run it on a quiet machine:
+//
+//   kernels_bench [isa]        isa: auto (default), scalar, avx2, avx512vnni
+//
+// Matrices are read cold (more of them than any cache holds, one after the
+// other, as a decode step does) and hot (the same one again). Times are the
+// best of many short runs; compare ratios, not absolutes.
+
+#include <sys/mman.h>
+
+#include <algorithm>
+#include <cstdio>
+#include <cstdlib>
+#include <memory>
+#include <random>
+#include <vector>
+
+#include "models/cpu/compute_pool.h"
+#include "models/cpu/isa.h"
+#include "tests/bench/kernels/peaks.h"
+
+namespace millrace::bench {
+namespace {
+
+using namespace millrace::models;  // NOLINT: a program, not a header
+
+constexpr int64_t kColdBytes = 160 << 20;
+
+// Zeroed memory in 2 MiB pages, as the runner keeps weights.
+class Huge {
+ public:
+  explicit Huge(int64_t size) : bytes_((size + (4 << 20)) & ~((2 << 20) - 1)) {
+    data_ = static_cast<char*>(
+        std::aligned_alloc(2 << 20, static_cast<size_t>(bytes_)));
+    madvise(data_, bytes_, MADV_HUGEPAGE);
+    std::fill(data_, data_ + bytes_, 0);
+  }
+  ~Huge() { std::free(data_); }
+  Huge(const Huge&) = delete;
+  Huge& operator=(const Huge&) = delete;
+  char* data() { return data_; }
+  template <typename T>
+  T* as() {
+    return reinterpret_cast<T*>(data_);
+  }
+  int64_t bytes() const { return bytes_; }
+
+ private:
+  int64_t bytes_;
+  char* data_;
+};
+
+// Runs the body in short bursts for at least 60 ms; best seconds of one call.
+template <typename Body>
+double Best(Body body) {
+  double best = 1e9;
+  const double until = Now() + 0.06;
+  do {
+    const double start = Now();
+    int calls = 0;
+    do {
+      body();
+      ++calls;
+    } while (Now() - start < 2e-4);
+    best = std::min(best, (Now() - start) / calls);
+  } while (Now() < until);
+  return best;
+}
+
+struct Format {
+  WeightFormat format;
+  const char* name;
+};
+constexpr Format kFormats[] = {
+    {WeightFormat::kQ4_1, "Q4_1"}, {WeightFormat::kQ4_0, "Q4_0"},
+    {WeightFormat::kQ8_0, "Q8_0"}, {WeightFormat::kF16, "F16"},
+    {WeightFormat::kBF16, "BF16"}, {WeightFormat::kF32, "F32"}};
+
+bool IsInteger(WeightFormat format) {
+  return format != WeightFormat::kF32 && format != WeightFormat::kF16 &&
+         format != WeightFormat::kBF16;
+}
+
+void BenchLinear(const KernelTable& t, const Peaks& peaks, const Format& f,
+                 int64_t n, int64_t k) {
+  const int64_t groups = (n + t.row_group - 1) / t.row_group;
+  const int64_t bytes = groups * t.group_bytes(f.format, k);
+  const int64_t copies = std::max<int64_t>(1, kColdBytes / bytes);
+  Huge weights(bytes * copies);
+  // Quants of any value; scales stay zero: speed does not depend on them, and
+  // random ones would make denormals.
+  std::printf("%-5s %6ld x %-5ld", f.name, static_cast<long>(n),
+              static_cast<long>(k));
+  for (int32_t rows : {1, 2, 4, 8, 16, 64}) {
+    Huge acts(rows * k * 16);
+    Huge y(rows * n * 4);
+    ActRows act;
+    if (IsInteger(f.format)) {
+      act.q = acts.as<int8_t>();
+      act.d = acts.as<float>() + rows * k;
+      act.s = act.d + rows * k / 32;
+      act.sum = reinterpret_cast<const int32_t*>(act.s + rows * k / 32);
+      act.ld_q = k;
+      act.ld_block = k / 32;
+    } else {
+      act.f32 = acts.as<float>();
+      act.ld_f32 = k;
+    }
+    int64_t copy = 0;
+    const auto run = [&](int64_t which) {
+      PackedMatrix w{weights.data() + which * bytes, f.format, n, k,
+                     t.group_bytes(f.format, k)};
+      t.linear(w, 0, groups, act, rows, y.as<float>(), n);
+    };
+    const double hot = Best([&] { run(0); });
+    const double cold = Best([&] { run(copy++ % copies); });
+    const double macs = static_cast<double>(n * k * rows) * 1e-9;
+    const double gb = static_cast<double>(bytes) * 1e-9;
+    std::printf(" | M%-2d %4.0f %4.0f", rows, macs / hot, macs / cold);
+    if (rows == 1) std::printf(" (%4.1f GB/s)", gb / cold);
+  }
+  std::printf(" | peak %.0f\n",
+              IsInteger(f.format) ? peaks.integer_gmacs : peaks.float_gmacs);
+}
+
+void BenchAttention(const KernelTable& t, const Peaks& peaks, KvFormat format,
+                    int32_t rows, int32_t dims) {
+  const int64_t page = 64 * dims * (format == KvFormat::kF16 ? 2 : 4);
+  const int64_t splits = kColdBytes / 2 / (page * 8);
+  Huge kv(splits * page * 8);
+  Huge q(rows * dims * 4), o(rows * dims * 4), ml(rows * 8);
+  Huge scratch(t.attend_scratch_floats(rows) * 4);
+  const std::vector<int32_t> visible(rows, 256);
+  int64_t split = 0;
+  const auto run = [&](int64_t which) {
+    const void* k_pages[4];
+    const void* v_pages[4];
+    for (int i = 0; i < 4; ++i) {
+      k_pages[i] = kv.data() + (which * 8 + 2 * i) * page;
+      v_pages[i] = kv.data() + (which * 8 + 2 * i + 1) * page;
+    }
+    AttendArgs args{};
+    args.q = q.as<float>();
+    args.q_stride = dims;
+    args.num_rows = rows;
+    args.head_dim = dims;
+    args.visible = visible.data();
+    args.num_keys = 256;
+    args.k_pages = k_pages;
+    args.v_pages = v_pages;
+    args.kv_format = format;
+    args.m = ml.as<float>();
+    args.l = ml.as<float>() + rows;
+    args.o = o.as<float>();
+    args.o_stride = dims;
+    args.scratch = scratch.as<float>();
+    t.attend(args);
+  };
+  const double hot = Best([&] { run(0); });
+  const double cold = Best([&] { run(split++ % splits); });
+  const double gmacs = 2e-9 * 256 * dims * rows;
+  std::printf(
+      "attend %s %2d rows x 256 keys x %3d: hot %5.1f cold %5.1f GMAC/s "
+      "(%4.1f GB/s) | peak %.0f\n",
+      format == KvFormat::kF16 ? "f16" : "f32", rows, dims, gmacs / hot,
+      gmacs / cold, 8e-9 * static_cast<double>(page) / cold, peaks.float_gmacs);
+}
+
+void BenchRows(const KernelTable& t) {
+  constexpr int64_t kN = 1536;
+  constexpr int64_t kVocab = 49152;
+  Huge a(kVocab * 4), b(kVocab * 4), c(kVocab * 4);
+  std::mt19937 rng(1);
+  std::normal_distribution<float> normal;
+  for (int64_t i = 0; i < kVocab; ++i) {
+    a.as<float>()[i] = normal(rng);
+    b.as<float>()[i] = normal(rng);
+  }
+  float* x = a.as<float>();
+  float* y = b.as<float>();
+  float* z = c.as<float>();
+  const Q8Row row{c.as<int8_t>(), z + kN, z + 2 * kN,
+                  reinterpret_cast<int32_t*>(z + 3 * kN)};
+  volatile double sink = 0;
+  const auto print = [](const char* name, double seconds, int64_t n) {
+    std::printf("%-12s %7.0f ns for %6ld values, %.2f values/ns\n", name,
+                seconds * 1e9, static_cast<long>(n),
+                static_cast<double>(n) / seconds * 1e-9);
+  };
+  print("quantize_row", Best([&] { t.quantize_row(x, kN, row); }), kN);
+  print("rms_norm", Best([&] { t.rms_norm(x, y, kN, 1e-5f, z); }), kN);
+  print("silu_mul", Best([&] { t.silu_mul(x, y, kN, z); }), kN);
+  print("add", Best([&] { t.add(z, y, kN); }), kN);
+  print("max", Best([&] { sink = t.max(x, kVocab); }), kVocab);
+  print("sum_exp", Best([&] { sink = t.sum_exp(x, kVocab, 4.0f, 1.0f, z); }),
+        kVocab);
+}
+
+int Main(const char* isa) {
+  const auto chosen = ChooseKernels(isa);
+  if (!chosen.ok()) {
+    std::fprintf(stderr, "%s\n", chosen.status().ToString().c_str());
+    return 2;
+  }
+  const KernelTable& t = **chosen;
+  const Peaks peaks = MeasurePeaks(t.name);
+  {
+    Huge memory(kColdBytes);
+    std::printf(
+        "table %s; one thread: integer %.0f GMAC/s, float %.0f GMAC/s, "
+        "read %.1f GB/s\n",
+        t.name, peaks.integer_gmacs, peaks.float_gmacs,
+        MeasureReadGbs(memory.data(), memory.bytes()));
+  }
+  std::printf("\nlinear, GMAC/s hot and cold for M rows of activations\n");
+  for (const Format& f : kFormats) {
+    BenchLinear(t, peaks, f, 1536, 576);
+    if (IsInteger(f.format)) BenchLinear(t, peaks, f, 576, 1536);
+  }
+  BenchLinear(t, peaks, kFormats[2], 49152, 576);
+  std::printf("\n");
+  for (KvFormat format : {KvFormat::kF16, KvFormat::kF32}) {
+    for (int32_t rows : {1, 3, 4, 48}) {
+      BenchAttention(t, peaks, format, rows, 64);
+    }
+  }
+  BenchAttention(t, peaks, KvFormat::kF16, 48, 128);
+  std::printf("\n");
+  BenchRows(t);
+  ComputePool pool({0, 1}, "bench");
+  std::printf("\nbarrier of two workers: %.0f ns\n", pool.MeasureBarrierNs());
+  return 0;
+}
+
+}  // namespace
+}  // namespace millrace::bench
+
+int main(int argc, char** argv) {
+  return millrace::bench::Main(argc > 1 ? argv[1] : "auto");
+}

@@ -1,0 +1,23 @@
+// What this machine can do at best, measured in registers or in one pass over
+// memory: the yardsticks a kernel's speed is printed beside. One thread.
+#pragma once
+
+#include <cstdint>
+
+namespace millrace::bench {
+
+struct Peaks {
+  double integer_gmacs = 0;  // u8 x s8 into 32 bits, the table's own way
+  double float_gmacs = 0;    // f32 fma
+};
+
+// For "scalar", "avx2" or "avx512vnni"; the machine must be able to run it.
+Peaks MeasurePeaks(const char* isa);
+
+// Bytes a second of one thread reading a buffer once, in GB/s.
+double MeasureReadGbs(const void* data, int64_t bytes);
+
+// Seconds on a monotonic clock.
+double Now();
+
+}  // namespace millrace::bench
