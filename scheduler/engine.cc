@@ -24,13 +24,12 @@ using models::RunnerInfo;
 RunnerInfo Narrow(RunnerInfo info, const EngineOptions& options) {
   info.limits.max_tokens =
       std::min(info.limits.max_tokens, options.max_num_batched_tokens);
-  info.limits.max_seqs = std::min(
-      {info.limits.max_seqs, options.max_num_seqs, info.limits.max_samples});
+  info.limits.max_seqs = std::min(info.limits.max_seqs, options.max_num_seqs);
   const int64_t pages = std::min(info.num_pages, info.limits.max_pages_per_seq);
   info.max_context = static_cast<int32_t>(
       std::min<int64_t>(info.max_context, pages * kPageTokens));
   CHECK(info.limits.max_tokens > 0 && info.limits.max_seqs > 0 &&
-            info.max_context > 1,
+            info.limits.max_samples > 0 && info.max_context > 1,
         "an engine has room for one sequence at least");
   return info;
 }

@@ -50,7 +50,8 @@ class Planner {
   }
 
   void PlanDecodes() {
-    for (int32_t i = 0; i < size() && tokens_left_ > 0; ++i) {
+    for (int32_t i = 0; i < size(); ++i) {
+      if (tokens_left_ == 0 || samples_left_ == 0) return;
       if (!Runs(i) || Lacking(views_[i]) != 1) continue;
       const int32_t new_pages =
           PagesFor(views_[i].num_tokens) - views_[i].num_pages;

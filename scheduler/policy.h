@@ -39,7 +39,7 @@ SequenceView View(const Sequence& sequence);
 struct PolicyLimits {
   int32_t max_tokens = 0;   // rows of a step
   int32_t max_seqs = 0;     // running together
-  int32_t max_samples = 0;  // rows through the head, >= max_seqs
+  int32_t max_samples = 0;  // rows through the head, at least 1
 };
 
 struct PlannedRows {

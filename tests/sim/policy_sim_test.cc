@@ -54,7 +54,7 @@ class World {
     PolicyLimits limits;
     limits.max_seqs = Uniform(1, 12);
     limits.max_tokens = Uniform(0, 1) == 0 ? Uniform(1, 20) : Uniform(20, 400);
-    limits.max_samples = limits.max_seqs + Uniform(0, 30);
+    limits.max_samples = Uniform(1, 40);
     return limits;
   }
 
@@ -131,6 +131,16 @@ class World {
     ASSERT_EQ(plan.rows.empty(), views.empty()) << "a step without progress";
   }
 
+  static int32_t CountSamples(const SequenceView& view, int32_t num_rows) {
+    int32_t samples = 0;
+    for (int32_t row = view.num_computed; row < view.num_computed + num_rows;
+         ++row) {
+      samples += (row >= view.score_begin && row < view.score_end) ||
+                 row + 1 == view.num_tokens;
+    }
+    return samples;
+  }
+
   void CheckOrder(const std::vector<SequenceView>& views, const Plan& plan) {
     const auto n = static_cast<int32_t>(views.size());
     std::vector<bool> runs(n), planned(n, false);
@@ -159,12 +169,14 @@ class World {
 
     // Decodes before prompts before newcomers; budgets kept.
     int32_t tokens = 0;
+    int32_t samples = 0;
     int32_t kind = 0;
     for (const PlannedRows& rows : plan.rows) {
       const SequenceView& view = views[rows.sequence];
       planned[rows.sequence] = true;
       ASSERT_TRUE(runs[rows.sequence]);
       tokens += rows.num_rows;
+      samples += CountSamples(view, rows.num_rows);
       const int32_t its_kind = !view.running                              ? 2
                                : view.num_tokens - view.num_computed == 1 ? 0
                                                                           : 1;
@@ -172,10 +184,13 @@ class World {
       kind = its_kind;
     }
     ASSERT_LE(tokens, limits_.max_tokens);
+    ASSERT_LE(samples, limits_.max_samples);
     for (int32_t i = 0; i < n; ++i) {
       if (!runs[i] || planned[i]) continue;
       if (views[i].num_tokens - views[i].num_computed == 1) {
-        ASSERT_EQ(tokens, limits_.max_tokens) << "decode " << i << " is left";
+        ASSERT_TRUE(tokens == limits_.max_tokens ||
+                    samples == limits_.max_samples)
+            << "decode " << i << " is left though there is room";
       }
     }
   }

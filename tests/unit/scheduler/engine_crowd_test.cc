@@ -9,8 +9,8 @@
 #include <thread>
 #include <vector>
 
-#include "engine_fixture.h"
 #include "scheduler/engine.h"
+#include "tests/unit/scheduler/engine_fixture.h"
 
 namespace millrace::scheduler {
 namespace {
@@ -67,7 +67,7 @@ int64_t RunCrowd(uint32_t seed) {
   fake.num_pages = Uniform(random, 5, 16);
   fake.max_tokens = std::vector{1, 3, 16, 512}[Uniform(random, 0, 3)];
   fake.max_seqs = Uniform(random, 1, 16);
-  fake.max_samples = Uniform(random, fake.max_seqs, 40);
+  fake.max_samples = Uniform(random, 1, 40);
   auto engine = MakeEngine(fake);
   std::vector<GenerateTask> tasks;
   std::vector<Reader> readers;
