@@ -9,8 +9,8 @@
 #include <string>
 #include <vector>
 
-#include "engine_fixture.h"
 #include "scheduler/engine.h"
+#include "tests/unit/scheduler/engine_fixture.h"
 
 namespace millrace::scheduler {
 namespace {

@@ -12,8 +12,8 @@
 #include <vector>
 
 #include "config/base/mutex.h"
-#include "fake_runner.h"
 #include "scheduler/engine.h"
+#include "tests/unit/scheduler/fake_runner.h"
 
 namespace millrace::scheduler {
 

@@ -10,7 +10,7 @@
 
 #include "config/base/metrics.h"
 #include "config/base/trace.h"
-#include "engine_fixture.h"
+#include "tests/unit/scheduler/engine_fixture.h"
 
 namespace millrace::scheduler {
 namespace {

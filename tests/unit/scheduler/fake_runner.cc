@@ -1,4 +1,4 @@
-#include "fake_runner.h"
+#include "tests/unit/scheduler/fake_runner.h"
 
 #include <gtest/gtest.h>
 
