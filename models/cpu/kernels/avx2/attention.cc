@@ -30,10 +30,25 @@ __m256 Load8(const void* base, int64_t at) {
   }
 }
 
+template <KvFormat kFormat>
+constexpr int64_t kElement = kFormat == KvFormat::kF32 ? 4 : 2;  // bytes
+
+// Asks for `bytes` from `at` on; `page` may be null: nothing to ask for.
+inline void Prefetch(const void* page, int64_t at, int64_t bytes) {
+  if (page == nullptr) return;
+  const char* p = static_cast<const char*>(page) + at;
+#pragma GCC unroll 4
+  for (int64_t line = 0; line < bytes; line += 64) {
+    _mm_prefetch(p + line, _MM_HINT_T0);
+  }
+}
+
 // Scores of kRows rows against kGroups groups of 16 keys, from `group` on.
+// Meanwhile the same part of the page that comes next is asked for.
 template <KvFormat kFormat, int kRows, int kGroups>
 void ScoreTile(const AttendArgs& args, int32_t row, const void* page,
-               int32_t group, float* scores) {
+               const void* next, int32_t group, float* scores) {
+  constexpr int64_t kAsk = kGroups * 16 * kElement<kFormat>;
   const int64_t dims = args.head_dim;
   const float* q = args.q + row * args.q_stride;
   __m256 s[kRows][2 * kGroups];
@@ -43,6 +58,7 @@ void ScoreTile(const AttendArgs& args, int32_t row, const void* page,
     for (int i = 0; i < 2 * kGroups; ++i) s[r][i] = _mm256_setzero_ps();
   }
   for (int64_t d = 0; d < dims; ++d) {
+    Prefetch(next, group * dims * 16 * kElement<kFormat> + d * kAsk, kAsk);
     __m256 k[2 * kGroups];
 #pragma GCC unroll 8
     for (int i = 0; i < 2 * kGroups; ++i) {
@@ -70,32 +86,34 @@ void ScoreTile(const AttendArgs& args, int32_t row, const void* page,
 // Scores of kRows rows against the `groups` groups in use of one page.
 template <KvFormat kFormat, int kRows>
 void ScorePage(const AttendArgs& args, int32_t row, const void* page,
-               int32_t groups, float* scores) {
+               const void* next, int32_t groups, float* scores) {
   int32_t g = 0;
   if constexpr (kRows <= 3) {  // few rows: two groups, or latency shows
     for (; g + 2 <= groups; g += 2) {
-      ScoreTile<kFormat, kRows, 2>(args, row, page, g, scores + g * 16);
+      ScoreTile<kFormat, kRows, 2>(args, row, page, next, g, scores + g * 16);
     }
   }
   for (; g < groups; ++g) {
-    ScoreTile<kFormat, kRows, 1>(args, row, page, g, scores + g * 16);
+    ScoreTile<kFormat, kRows, 1>(args, row, page, next, g, scores + g * 16);
   }
 }
 
 template <KvFormat kFormat>
 void Scores(const AttendArgs& args) {
-  using Tile =
-      void (*)(const AttendArgs&, int32_t, const void*, int32_t, float*);
+  using Tile = void (*)(const AttendArgs&, int32_t, const void*, const void*,
+                        int32_t, float*);
   static constexpr Tile kTiles[kScoreRows] = {
       ScorePage<kFormat, 1>, ScorePage<kFormat, 2>, ScorePage<kFormat, 3>,
       ScorePage<kFormat, 4>, ScorePage<kFormat, 5>, ScorePage<kFormat, 6>};
   for (int32_t first = 0; first < args.num_keys; first += kPageKeys) {
     const int32_t keys = args.num_keys - first;
     const int32_t groups = keys >= kPageKeys ? 4 : (keys + 15) / 16;
+    const void* const* page = args.k_pages + first / kPageKeys;
+    const void* next = keys > kPageKeys ? page[1] : args.v_pages[0];
     for (int32_t row = 0; row < args.num_rows; row += kScoreRows) {
       const int32_t left = args.num_rows - row;
       const int32_t rows = left < kScoreRows ? left : kScoreRows;
-      kTiles[rows - 1](args, row, args.k_pages[first / kPageKeys], groups,
+      kTiles[rows - 1](args, row, *page, row == 0 ? next : nullptr, groups,
                        args.scratch + int64_t{row} * kSplitKeys + first);
     }
   }
@@ -127,8 +145,9 @@ void Softmax(float* p, int32_t visible, float* m_out, float* l_out) {
 // o[r][d…] += p[r][k] * V[k][d…] for keys [begin, end) of one page, kVectors
 // times 8 dims.
 template <KvFormat kFormat, int kRows, int kVectors>
-void ValueTile(const AttendArgs& args, const void* page, int32_t begin,
-               int32_t end, const float* p, float* o) {
+void ValueTile(const AttendArgs& args, const void* page, const void* next,
+               int32_t begin, int32_t end, const float* p, float* o) {
+  constexpr int64_t kAsk = kVectors * 8 * kElement<kFormat>;
   __m256 acc[kRows][kVectors];
 #pragma GCC unroll 8
   for (int r = 0; r < kRows; ++r) {
@@ -138,6 +157,7 @@ void ValueTile(const AttendArgs& args, const void* page, int32_t begin,
     }
   }
   for (int32_t k = begin; k < end; ++k) {
+    Prefetch(next, int64_t{k} * args.head_dim * kElement<kFormat>, kAsk);
     __m256 v[kVectors];
 #pragma GCC unroll 8
     for (int i = 0; i < kVectors; ++i) {
@@ -161,32 +181,35 @@ void ValueTile(const AttendArgs& args, const void* page, int32_t begin,
   }
 }
 
+// Column d of a page; null stays null.
 template <KvFormat kFormat>
 const void* DimsFrom(const void* page, int64_t d) {
-  constexpr int64_t kBytes = kFormat == KvFormat::kF32 ? 4 : 2;
-  return static_cast<const char*>(page) + d * kBytes;
+  if (page == nullptr) return nullptr;
+  return static_cast<const char*>(page) + d * kElement<kFormat>;
 }
 
 // All dims of kRows rows, keys [begin, end) of one page.
 template <KvFormat kFormat, int kRows>
-void ValuePage(const AttendArgs& args, const void* page, int32_t begin,
-               int32_t end, const float* p, float* o) {
+void ValuePage(const AttendArgs& args, const void* page, const void* next,
+               int32_t begin, int32_t end, const float* p, float* o) {
   if (begin >= end) return;
   int32_t d = 0;
   for (; d + 32 <= args.head_dim; d += 32) {
-    ValueTile<kFormat, kRows, 4>(args, DimsFrom<kFormat>(page, d), begin, end,
-                                 p, o + d);
+    ValueTile<kFormat, kRows, 4>(args, DimsFrom<kFormat>(page, d),
+                                 DimsFrom<kFormat>(next, d), begin, end, p,
+                                 o + d);
   }
   for (; d < args.head_dim; d += 16) {
-    ValueTile<kFormat, kRows, 2>(args, DimsFrom<kFormat>(page, d), begin, end,
-                                 p, o + d);
+    ValueTile<kFormat, kRows, 2>(args, DimsFrom<kFormat>(page, d),
+                                 DimsFrom<kFormat>(next, d), begin, end, p,
+                                 o + d);
   }
 }
 
 template <KvFormat kFormat>
 void Values(const AttendArgs& args) {
-  using Tile = void (*)(const AttendArgs&, const void*, int32_t, int32_t,
-                        const float*, float*);
+  using Tile = void (*)(const AttendArgs&, const void*, const void*, int32_t,
+                        int32_t, const float*, float*);
   static constexpr Tile kTiles[kValueRows] = {
       ValuePage<kFormat, 1>, ValuePage<kFormat, 2>, ValuePage<kFormat, 3>};
   for (int32_t row = 0; row < args.num_rows; ++row) {
@@ -196,7 +219,8 @@ void Values(const AttendArgs& args) {
     }
   }
   for (int32_t first = 0; first < args.num_keys; first += kPageKeys) {
-    const void* page = args.v_pages[first / kPageKeys];
+    const void* const* page = args.v_pages + first / kPageKeys;
+    const void* next = args.num_keys - first > kPageKeys ? page[1] : nullptr;
     for (int32_t row = 0; row < args.num_rows; row += kValueRows) {
       const int32_t left = args.num_rows - row;
       const int32_t rows = left < kValueRows ? left : kValueRows;
@@ -209,9 +233,9 @@ void Values(const AttendArgs& args) {
         ends[r] = end < 0 ? 0 : end > kPageKeys ? kPageKeys : end;
         common = ends[r] < common ? ends[r] : common;
       }
-      kTiles[rows - 1](args, page, 0, common, p, o);
+      kTiles[rows - 1](args, *page, row == 0 ? next : nullptr, 0, common, p, o);
       for (int32_t r = 0; r < rows; ++r) {
-        kTiles[0](args, page, common, ends[r], p + r * kSplitKeys,
+        kTiles[0](args, *page, nullptr, common, ends[r], p + r * kSplitKeys,
                   o + r * args.o_stride);
       }
     }

@@ -5,6 +5,7 @@
 
 #include "models/cpu/kernels/avx2/vec8.h"
 #include "models/cpu/kernels/avx512vnni/parts.h"
+#include "models/cpu/kernels/avx512vnni/vec16.h"
 
 namespace millrace::models::avx512vnni {
 namespace {
@@ -23,10 +24,25 @@ __m512 Load16(const void* base, int64_t at) {
   }
 }
 
+template <KvFormat kFormat>
+constexpr int64_t kElement = kFormat == KvFormat::kF32 ? 4 : 2;  // bytes
+
+// Asks for `bytes` from `at` on; `page` may be null: nothing to ask for.
+inline void Prefetch(const void* page, int64_t at, int64_t bytes) {
+  if (page == nullptr) return;
+  const char* p = static_cast<const char*>(page) + at;
+#pragma GCC unroll 4
+  for (int64_t line = 0; line < bytes; line += 64) {
+    _mm_prefetch(p + line, _MM_HINT_T0);
+  }
+}
+
 // Scores of kRows rows against kGroups groups of 16 keys, from `group` on.
+// Meanwhile the same part of the page that comes next is asked for.
 template <KvFormat kFormat, int kRows, int kGroups>
 void ScoreTile(const AttendArgs& args, int32_t row, const void* page,
-               int32_t group, float* scores) {
+               const void* next, int32_t group, float* scores) {
+  constexpr int64_t kAsk = kGroups * 16 * kElement<kFormat>;
   const int64_t dims = args.head_dim;
   const float* q = args.q + row * args.q_stride;
   __m512 s[kRows][kGroups];
@@ -36,6 +52,7 @@ void ScoreTile(const AttendArgs& args, int32_t row, const void* page,
     for (int i = 0; i < kGroups; ++i) s[r][i] = _mm512_setzero_ps();
   }
   for (int64_t d = 0; d < dims; ++d) {
+    Prefetch(next, group * dims * 16 * kElement<kFormat> + d * kAsk, kAsk);
     __m512 k[kGroups];
 #pragma GCC unroll 8
     for (int i = 0; i < kGroups; ++i) {
@@ -62,62 +79,39 @@ void ScoreTile(const AttendArgs& args, int32_t row, const void* page,
 // Scores of kRows rows against the `groups` groups in use of one page.
 template <KvFormat kFormat, int kRows>
 void ScorePage(const AttendArgs& args, int32_t row, const void* page,
-               int32_t groups, float* scores) {
+               const void* next, int32_t groups, float* scores) {
   if (groups == 4) {
-    ScoreTile<kFormat, kRows, 4>(args, row, page, 0, scores);
+    ScoreTile<kFormat, kRows, 4>(args, row, page, next, 0, scores);
     return;
   }
-  if (groups >= 2) ScoreTile<kFormat, kRows, 2>(args, row, page, 0, scores);
+  if (groups >= 2) {
+    ScoreTile<kFormat, kRows, 2>(args, row, page, next, 0, scores);
+  }
   if (groups % 2 == 1) {
     const int32_t g = groups - 1;
-    ScoreTile<kFormat, kRows, 1>(args, row, page, g, scores + g * 16);
+    ScoreTile<kFormat, kRows, 1>(args, row, page, next, g, scores + g * 16);
   }
 }
 
 template <KvFormat kFormat>
 void Scores(const AttendArgs& args) {
-  using Tile =
-      void (*)(const AttendArgs&, int32_t, const void*, int32_t, float*);
+  using Tile = void (*)(const AttendArgs&, int32_t, const void*, const void*,
+                        int32_t, float*);
   static constexpr Tile kTiles[kRowTile] = {
       ScorePage<kFormat, 1>, ScorePage<kFormat, 2>, ScorePage<kFormat, 3>,
       ScorePage<kFormat, 4>, ScorePage<kFormat, 5>, ScorePage<kFormat, 6>};
   for (int32_t first = 0; first < args.num_keys; first += kPageKeys) {
     const int32_t keys = args.num_keys - first;
     const int32_t groups = keys >= kPageKeys ? 4 : (keys + 15) / 16;
+    const void* const* page = args.k_pages + first / kPageKeys;
+    const void* next = keys > kPageKeys ? page[1] : args.v_pages[0];
     for (int32_t row = 0; row < args.num_rows; row += kRowTile) {
       const int32_t left = args.num_rows - row;
       kTiles[(left < kRowTile ? left : kRowTile) - 1](
-          args, row, args.k_pages[first / kPageKeys], groups,
+          args, row, *page, row == 0 ? next : nullptr, groups,
           args.scratch + int64_t{row} * kSplitKeys + first);
     }
   }
-}
-
-__m512 Exp16(__m512 x) {
-  const __m512 rounder = _mm512_set1_ps(12582912.0f);
-  const __mmask16 keep =
-      _mm512_cmp_ps_mask(x, _mm512_set1_ps(-87.33654f), _CMP_NLT_UQ);
-  x = _mm512_min_ps(_mm512_set1_ps(88.37626f), x);  // a NaN stays
-  const __m512 shifted =
-      _mm512_add_ps(_mm512_mul_ps(x, _mm512_set1_ps(1.44269504f)), rounder);
-  const __m512 n = _mm512_sub_ps(shifted, rounder);
-  __m512 r = _mm512_fmadd_ps(n, _mm512_set1_ps(-0.693359375f), x);
-  r = _mm512_fmadd_ps(n, _mm512_set1_ps(2.12194440e-4f), r);
-  __m512 p = _mm512_set1_ps(1.9875691500e-4f);
-  p = _mm512_fmadd_ps(p, r, _mm512_set1_ps(1.3981999507e-3f));
-  p = _mm512_fmadd_ps(p, r, _mm512_set1_ps(8.3334519073e-3f));
-  p = _mm512_fmadd_ps(p, r, _mm512_set1_ps(4.1665795894e-2f));
-  p = _mm512_fmadd_ps(p, r, _mm512_set1_ps(1.6666665459e-1f));
-  p = _mm512_fmadd_ps(p, r, _mm512_set1_ps(5.0000001201e-1f));
-  p = _mm512_fmadd_ps(p, _mm512_mul_ps(r, r), r);
-  p = _mm512_add_ps(p, _mm512_set1_ps(1.0f));
-  const __m512i power = _mm512_slli_epi32(_mm512_castps_si512(shifted), 23);
-  return _mm512_castsi512_ps(
-      _mm512_maskz_add_epi32(keep, _mm512_castps_si512(p), power));
-}
-
-__mmask16 FirstOf16(int32_t count) {
-  return count >= 16 ? 0xffff : static_cast<__mmask16>((1u << count) - 1);
 }
 
 // Scores to exp(score - max) in place. Keys beyond `visible` hold garbage.
@@ -125,7 +119,7 @@ void Softmax(float* p, int32_t visible, float* m_out, float* l_out) {
   const __m512 lowest = _mm512_set1_ps(-__builtin_inff());
   __m512 m = lowest;
   for (int32_t k = 0; k < visible; k += 16) {
-    const __mmask16 live = FirstOf16(visible - k);
+    const __mmask16 live = FirstLanes16(visible - k);
     m = _mm512_max_ps(_mm512_mask_load_ps(lowest, live, p + k), m);
   }
   *m_out = LaneMax8(
@@ -133,7 +127,7 @@ void Softmax(float* p, int32_t visible, float* m_out, float* l_out) {
   m = _mm512_set1_ps(*m_out);
   __m256 l = _mm256_setzero_ps();  // the documented tree has eight lanes
   for (int32_t k = 0; k < visible; k += 16) {
-    const __mmask16 live = FirstOf16(visible - k);
+    const __mmask16 live = FirstLanes16(visible - k);
     const __m512 s = _mm512_maskz_load_ps(live, p + k);
     const __m512 e = _mm512_maskz_mov_ps(live, Exp16(_mm512_sub_ps(s, m)));
     l = _mm256_add_ps(l, _mm512_castps512_ps256(e));
@@ -146,8 +140,9 @@ void Softmax(float* p, int32_t visible, float* m_out, float* l_out) {
 // o[r][d…] += p[r][k] * V[k][d…] for keys [begin, end) of one page, kVectors
 // times 16 dims.
 template <KvFormat kFormat, int kRows, int kVectors>
-void ValueTile(const AttendArgs& args, const void* page, int32_t begin,
-               int32_t end, const float* p, float* o) {
+void ValueTile(const AttendArgs& args, const void* page, const void* next,
+               int32_t begin, int32_t end, const float* p, float* o) {
+  constexpr int64_t kAsk = kVectors * 16 * kElement<kFormat>;
   __m512 acc[kRows][kVectors];
 #pragma GCC unroll 8
   for (int r = 0; r < kRows; ++r) {
@@ -157,6 +152,7 @@ void ValueTile(const AttendArgs& args, const void* page, int32_t begin,
     }
   }
   for (int32_t k = begin; k < end; ++k) {
+    Prefetch(next, int64_t{k} * args.head_dim * kElement<kFormat>, kAsk);
     __m512 v[kVectors];
 #pragma GCC unroll 8
     for (int i = 0; i < kVectors; ++i) {
@@ -180,32 +176,35 @@ void ValueTile(const AttendArgs& args, const void* page, int32_t begin,
   }
 }
 
+// Column d of a page; null stays null.
 template <KvFormat kFormat>
 const void* DimsFrom(const void* page, int64_t d) {
-  constexpr int64_t kBytes = kFormat == KvFormat::kF32 ? 4 : 2;
-  return static_cast<const char*>(page) + d * kBytes;
+  if (page == nullptr) return nullptr;
+  return static_cast<const char*>(page) + d * kElement<kFormat>;
 }
 
 // All dims of kRows rows, keys [begin, end) of one page.
 template <KvFormat kFormat, int kRows>
-void ValuePage(const AttendArgs& args, const void* page, int32_t begin,
-               int32_t end, const float* p, float* o) {
+void ValuePage(const AttendArgs& args, const void* page, const void* next,
+               int32_t begin, int32_t end, const float* p, float* o) {
   if (begin >= end) return;
   int32_t d = 0;
   for (; d + 64 <= args.head_dim; d += 64) {
-    ValueTile<kFormat, kRows, 4>(args, DimsFrom<kFormat>(page, d), begin, end,
-                                 p, o + d);
+    ValueTile<kFormat, kRows, 4>(args, DimsFrom<kFormat>(page, d),
+                                 DimsFrom<kFormat>(next, d), begin, end, p,
+                                 o + d);
   }
   for (; d < args.head_dim; d += 16) {
-    ValueTile<kFormat, kRows, 1>(args, DimsFrom<kFormat>(page, d), begin, end,
-                                 p, o + d);
+    ValueTile<kFormat, kRows, 1>(args, DimsFrom<kFormat>(page, d),
+                                 DimsFrom<kFormat>(next, d), begin, end, p,
+                                 o + d);
   }
 }
 
 template <KvFormat kFormat>
 void Values(const AttendArgs& args) {
-  using Tile = void (*)(const AttendArgs&, const void*, int32_t, int32_t,
-                        const float*, float*);
+  using Tile = void (*)(const AttendArgs&, const void*, const void*, int32_t,
+                        int32_t, const float*, float*);
   static constexpr Tile kTiles[kRowTile] = {
       ValuePage<kFormat, 1>, ValuePage<kFormat, 2>, ValuePage<kFormat, 3>,
       ValuePage<kFormat, 4>, ValuePage<kFormat, 5>, ValuePage<kFormat, 6>};
@@ -216,7 +215,8 @@ void Values(const AttendArgs& args) {
     }
   }
   for (int32_t first = 0; first < args.num_keys; first += kPageKeys) {
-    const void* page = args.v_pages[first / kPageKeys];
+    const void* const* page = args.v_pages + first / kPageKeys;
+    const void* next = args.num_keys - first > kPageKeys ? page[1] : nullptr;
     for (int32_t row = 0; row < args.num_rows; row += kRowTile) {
       const int32_t left = args.num_rows - row;
       const int32_t rows = left < kRowTile ? left : kRowTile;
@@ -229,9 +229,9 @@ void Values(const AttendArgs& args) {
         ends[r] = end < 0 ? 0 : end > kPageKeys ? kPageKeys : end;
         common = ends[r] < common ? ends[r] : common;
       }
-      kTiles[rows - 1](args, page, 0, common, p, o);
+      kTiles[rows - 1](args, *page, row == 0 ? next : nullptr, 0, common, p, o);
       for (int32_t r = 0; r < rows; ++r) {
-        kTiles[0](args, page, common, ends[r], p + r * kSplitKeys,
+        kTiles[0](args, *page, nullptr, common, ends[r], p + r * kSplitKeys,
                   o + r * args.o_stride);
       }
     }

@@ -12,6 +12,9 @@ void Linear(const PackedMatrix& w, int64_t group_begin, int64_t group_end,
             const ActRows& act, int32_t num_rows, float* y, int64_t ld_y);
 void UnpackRow(const PackedMatrix& w, int64_t row, float* out);
 
+void QuantizeRow(const float* x, int64_t k, const Q8Row& out);
+void SiluMul(const float* gate, const float* up, int64_t n, float* out);
+
 int64_t AttendScratchFloats(int32_t num_rows);
 void Attend(const AttendArgs& args);
 

@@ -1,6 +1,6 @@
 // The AVX-512 VNNI table: Ice Lake, Zen 4 and later. Matrices and attention use
-// 16 lanes; what happens to single rows is the AVX2 code, whose 8-lane trees
-// are the documented order and which is small beside the matrices.
+// 16 lanes; most of what happens to single rows is the AVX2 code, whose 8-lane
+// trees are the documented order and which is small beside the matrices.
 
 #include "models/cpu/kernels/avx2/parts.h"
 #include "models/cpu/kernels/avx512vnni/parts.h"
@@ -15,10 +15,10 @@ const KernelTable* Avx512VnniKernels() {
       .pack_group = avx512vnni::PackGroup,
       .linear = avx512vnni::Linear,
       .unpack_row = avx512vnni::UnpackRow,
-      .quantize_row = avx2::QuantizeRow,
+      .quantize_row = avx512vnni::QuantizeRow,
       .rms_norm = avx2::RmsNorm,
       .add = avx2::Add,
-      .silu_mul = avx2::SiluMul,
+      .silu_mul = avx512vnni::SiluMul,
       .rope = avx2::Rope,
       .scale = avx2::Scale,
       .attend_scratch_floats = avx512vnni::AttendScratchFloats,
