@@ -117,10 +117,8 @@ const Linear* CpuBackend::DoAddGateUp(const WeightRows& gate,
 
 Status CpuBackend::PackWeights(const std::function<void(double)>& progress) {
   int64_t bytes = 0;
-  int64_t total_groups = 0;
   for (const auto& linear : linears_) {
     bytes += linear->packed_bytes();
-    total_groups += linear->num_groups();
   }
   ASSIGN_OR_RETURN(weights_,
                    HugeBuffer::Allocate(bytes, huge_pages_, "weights"));

@@ -3,7 +3,6 @@
 #include <algorithm>
 #include <fstream>
 #include <iterator>
-#include <map>
 #include <string>
 #include <utility>
 
@@ -13,7 +12,7 @@
 #include "models/files/gguf.h"
 #include "models/llm/config.h"
 #include "models/llm/cpu_runner.h"
-#include "models/llm/families.h"
+#include "models/llm/inspect.h"
 #include "models/llm/kv_pool.h"
 #include "models/llm/model.h"
 #include "models/llm/vocabulary.h"
@@ -50,20 +49,6 @@ StatusOr<StepLimits> LimitsOf(const config::LlmSettings& settings,
   limits.max_samples = static_cast<int32_t>(std::min<int64_t>(
       std::max(settings.max_num_seqs, kMinSamples), limits.max_tokens));
   return limits;
-}
-
-// Type of most weights, for people.
-std::string MainType(const GgufFile& file) {
-  std::map<std::string_view, int64_t> elements;
-  for (const GgufTensor& tensor : file.tensors()) {
-    if (tensor.num_dims > 1) {
-      elements[InfoOf(tensor.type).name] += tensor.num_elements;
-    }
-  }
-  const auto most = std::max_element(
-      elements.begin(), elements.end(),
-      [](const auto& a, const auto& b) { return a.second < b.second; });
-  return most == elements.end() ? "none" : std::string(most->first);
 }
 
 StatusOr<std::shared_ptr<const ChatTemplate>> LoadTemplate(
@@ -128,16 +113,9 @@ BackendShape ShapeOf(const ModelConfig& config, const ModelTensors& tensors) {
 StatusOr<LlmModel> Load(const std::string& path, const LlmOptions& options) {
   const config::LlmSettings& settings = options.settings;
   ASSIGN_OR_RETURN(const GgufFile file, GgufFile::Open(path));
-  ASSIGN_OR_RETURN(const std::string_view architecture,
-                   file.String("general.architecture"));
-  const Family* family = FindFamily(architecture);
-  if (family == nullptr) {
-    return Unimplemented("the architecture '" + std::string(architecture) +
-                         "' is not served; these are: " + FamilyNames());
-  }
-  ASSIGN_OR_RETURN(const ModelConfig config,
-                   ReadModelConfig(file, family->traits));
-  ASSIGN_OR_RETURN(const ModelTensors tensors, FindModelTensors(file, config));
+  ASSIGN_OR_RETURN(const LlmPlan plan, PlanLlm(file));
+  const ModelConfig& config = plan.config;
+  const ModelTensors& tensors = plan.tensors;
   ASSIGN_OR_RETURN(const KernelTable* kernels, ChooseKernels(settings.isa));
   ASSIGN_OR_RETURN(const KvFormat kv_format,
                    KvFormatOf(settings.kv_cache_dtype));
@@ -166,18 +144,17 @@ StatusOr<LlmModel> Load(const std::string& path, const LlmOptions& options) {
   cpu.kv_format = kv_format;
   cpu.compute_f32 = settings.compute_dtype == "f32";
   cpu.huge_pages = settings.huge_pages;
-  const int64_t page_bytes = KvLayout{kv_format, config.layers, config.kv_heads,
-                                      config.head_dim, nullptr}
-                                 .page_bytes();
-  ASSIGN_OR_RETURN(const KvPlan plan, PlanKv(settings, config, page_bytes,
-                                             options.memory_limit_bytes));
-  ASSIGN_OR_RETURN(cpu.limits, LimitsOf(settings, plan.max_context));
+  const int64_t page_bytes =
+      kPageTokens * KvBytesPerToken(config, kv_format == KvFormat::kF32);
+  ASSIGN_OR_RETURN(const KvPlan kv, PlanKv(settings, config, page_bytes,
+                                           options.memory_limit_bytes));
+  ASSIGN_OR_RETURN(cpu.limits, LimitsOf(settings, kv.max_context));
 
   auto backend = std::make_unique<CpuBackend>(cpu);
   ASSIGN_OR_RETURN(const ModelWeights weights,
                    LoadWeights(file, tensors, *backend, options.progress));
-  family->recipe(config, weights, *backend);
-  const int64_t kv_bytes = plan.num_pages * page_bytes;
+  plan.family->recipe(config, weights, *backend);
+  const int64_t kv_bytes = kv.num_pages * page_bytes;
   if (options.memory_limit_bytes > 0 &&
       backend->weight_bytes() + kv_bytes > options.memory_limit_bytes) {
     return ResourceExhausted(
@@ -187,16 +164,14 @@ StatusOr<LlmModel> Load(const std::string& path, const LlmOptions& options) {
         std::to_string(options.memory_limit_bytes) +
         " bytes; lower kv_cache_memory_bytes or take a smaller model");
   }
-  ASSIGN_OR_RETURN(KvPool pool, KvPool::Create(plan.num_pages, page_bytes,
+  ASSIGN_OR_RETURN(KvPool pool, KvPool::Create(kv.num_pages, page_bytes,
                                                settings.huge_pages));
 
   LlmInfo& info = model.info;
   info.architecture = config.architecture;
   info.name = config.name;
-  info.quantization = MainType(file);
-  for (const GgufTensor& tensor : file.tensors()) {
-    info.num_parameters += tensor.num_elements;
-  }
+  info.quantization = MainWeightType(file);
+  info.num_parameters = CountParameters(file);
   info.file_bytes = file.file_bytes();
   info.weight_bytes = backend->weight_bytes();
   info.kv_bytes_per_token = page_bytes / kPageTokens;
@@ -207,8 +182,8 @@ StatusOr<LlmModel> Load(const std::string& path, const LlmOptions& options) {
   RunnerInfo runner;
   runner.limits = cpu.limits;
   runner.vocab_size = config.vocab;
-  runner.max_context = plan.max_context;
-  runner.num_pages = plan.num_pages;
+  runner.max_context = kv.max_context;
+  runner.num_pages = kv.num_pages;
   model.runner = std::make_unique<CpuRunner>(
       runner, std::move(backend), std::move(pool), *kernels, info.threads);
   return model;

@@ -212,10 +212,10 @@ std::string MakeTinyGguf(const TinyModel& model) {
   const TinyVocabulary vocabulary = MakeTinyVocabulary();
   const auto vocab = static_cast<int64_t>(vocabulary.tokens.size());
   GgufWriter out;
-  out.String("general.architecture", "llama");
+  out.String("general.architecture", model.architecture);
   out.String("general.name", "Tiny");
   const auto u32 = [&](const char* key, int64_t value) {
-    out.Uint32(std::string("llama.") + key, static_cast<uint32_t>(value));
+    out.Uint32(model.architecture + "." + key, static_cast<uint32_t>(value));
   };
   u32("block_count", model.layers);
   u32("context_length", model.context);
@@ -227,8 +227,8 @@ std::string MakeTinyGguf(const TinyModel& model) {
   u32("attention.value_length", model.head_dim);
   u32("rope.dimension_count", model.head_dim);
   u32("vocab_size", vocab);
-  out.Float32("llama.rope.freq_base", 10000);
-  out.Float32("llama.attention.layer_norm_rms_epsilon", 1e-5f);
+  out.Float32(model.architecture + ".rope.freq_base", 10000);
+  out.Float32(model.architecture + ".attention.layer_norm_rms_epsilon", 1e-5f);
   out.String("tokenizer.ggml.model", "gpt2");
   out.String("tokenizer.ggml.pre", "smollm");
   out.Strings("tokenizer.ggml.tokens", vocabulary.tokens);
@@ -255,6 +255,12 @@ std::string MakeTinyGguf(const TinyModel& model) {
     out.Tensor(name, GgmlType::kF32, std::vector<int64_t>{model.hidden},
                QuantizeRows(GgmlType::kF32, values, model.hidden));
   };
+  const auto bias = [&](const std::string& name, int64_t n) {
+    std::vector<float> values(static_cast<size_t>(n));
+    for (float& value : values) value = 0.3f * random.Normal();
+    out.Tensor(name, GgmlType::kF32, std::vector<int64_t>{n},
+               QuantizeRows(GgmlType::kF32, values, n));
+  };
   const int64_t d = model.hidden;
   const int64_t q = int64_t{model.heads} * model.head_dim;
   const int64_t kv = int64_t{model.kv_heads} * model.head_dim;
@@ -267,6 +273,11 @@ std::string MakeTinyGguf(const TinyModel& model) {
     matrix(layer + "attn_q.weight", model.type, d, q, in);
     matrix(layer + "attn_k.weight", model.type, d, kv, in);
     matrix(layer + "attn_v.weight", model.type, d, kv, in);
+    if (model.architecture == "qwen2") {
+      bias(layer + "attn_q.bias", q);
+      bias(layer + "attn_k.bias", kv);
+      bias(layer + "attn_v.bias", kv);
+    }
     matrix(layer + "attn_output.weight", model.type, q, d,
            0.7f / std::sqrt(static_cast<float>(q)));
     matrix(layer + "ffn_gate.weight", model.type, d, model.ffn, in);

@@ -48,7 +48,8 @@ std::string QuantizeRows(GgmlType type, std::span<const float> values,
                          int64_t k);
 
 struct TinyModel {
-  GgmlType type = GgmlType::kQ4_1;            // of the layers' matrices
+  std::string architecture = "llama";  // or "qwen2": biases on q, k and v
+  GgmlType type = GgmlType::kQ4_1;     // of the layers' matrices
   GgmlType embedding_type = GgmlType::kQ8_0;  // and of an own output matrix
   bool tied = true;
   int32_t layers = 2;

@@ -1,0 +1,65 @@
+#include "models/llm/kv_pool.h"
+
+#include <gtest/gtest.h>
+
+#include "models/llm/step.h"
+
+namespace millrace::models {
+namespace {
+
+constexpr int64_t kPageBytes = 1000;
+
+ModelConfig Model(int32_t context) {
+  ModelConfig config;
+  config.context = context;
+  return config;
+}
+
+TEST(PlanKv, NeverMoreThanTheSequencesCanUse) {
+  config::LlmSettings settings;
+  settings.max_num_seqs = 2;
+  const auto plan = PlanKv(settings, Model(100), kPageBytes, 1 << 30);
+  ASSERT_TRUE(plan.ok());
+  EXPECT_EQ(plan->max_context, 100);
+  EXPECT_EQ(plan->num_pages, 4);  // 2 sequences of 2 pages
+}
+
+TEST(PlanKv, AQuarterOfTheMemoryLimit) {
+  config::LlmSettings settings;
+  const auto plan = PlanKv(settings, Model(640), kPageBytes, 4 * 20 * 1000);
+  ASSERT_TRUE(plan.ok());
+  EXPECT_EQ(plan->num_pages, 20);
+  EXPECT_EQ(plan->max_context, 640);
+}
+
+TEST(PlanKv, AContextThatDoesNotFitIsCutUnlessAskedFor) {
+  config::LlmSettings settings;
+  settings.kv_cache_memory_bytes = 3 * kPageBytes;
+  const auto plan = PlanKv(settings, Model(640), kPageBytes, 0);
+  ASSERT_TRUE(plan.ok());
+  EXPECT_EQ(plan->num_pages, 3);
+  EXPECT_EQ(plan->max_context, 3 * kPageTokens);
+  settings.max_model_len = 640;
+  const auto asked = PlanKv(settings, Model(640), kPageBytes, 0);
+  EXPECT_EQ(asked.status().message(),
+            "the KV cache of 3000 bytes holds 192 tokens, but one sequence may "
+            "have 640; lower max_model_len or raise kv_cache_memory_bytes to "
+            "10000");
+}
+
+TEST(PlanKv, MoreThanTrainedIsRefused) {
+  config::LlmSettings settings;
+  settings.max_model_len = 641;
+  EXPECT_EQ(PlanKv(settings, Model(640), kPageBytes, 0).status().field(),
+            "max_model_len");
+}
+
+TEST(KvPool, PagesAreZeroedAndAligned) {
+  const auto pool = KvPool::Create(3, kPageBytes, false);
+  ASSERT_TRUE(pool.ok());
+  EXPECT_EQ(reinterpret_cast<uintptr_t>(pool->data()) % (2 << 20), 0u);
+  EXPECT_EQ(pool->data()[2999], std::byte{0});
+}
+
+}  // namespace
+}  // namespace millrace::models

@@ -1,0 +1,215 @@
+// Each rule of sampling on logits small enough to work out by hand, and the
+// distribution of draws against the probabilities they should have.
+#include "models/llm/sampler.h"
+
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <map>
+#include <set>
+
+namespace millrace::models {
+namespace {
+
+class SamplerTest : public testing::Test {
+ protected:
+  int32_t Sample(std::vector<float> logits, int32_t position = 0,
+                 int32_t score_id = kSample) {
+    return SampleDrawn(std::move(logits), position, score_id).id;
+  }
+  Sampler::Drawn SampleDrawn(std::vector<float> logits, int32_t position = 0,
+                             int32_t score_id = kSample) {
+    Make(logits.size());
+    top_.assign(kMaxTopLogprobs, {});
+    return sampler_->Sample(0, position, score_id, logits, top_, scratch_);
+  }
+  void Make(size_t vocab) {
+    if (sampler_ != nullptr) return;
+    sampler_ = std::make_unique<Sampler>(*ScalarKernels(),
+                                         static_cast<int32_t>(vocab), 1);
+    Init();
+  }
+  void Init() {
+    sampler_->InitSlot({.slot = 0,
+                        .sampling = &params_,
+                        .prompt = prompt_,
+                        .answer = answer_});
+  }
+  // The ids that occur in many draws, with their shares.
+  std::map<int32_t, double> Shares(const std::vector<float>& logits,
+                                   int draws = 20000) {
+    std::map<int32_t, double> shares;
+    for (int i = 0; i < draws; ++i) shares[Sample(logits, i)] += 1.0 / draws;
+    return shares;
+  }
+  std::set<int32_t> Drawn(const std::vector<float>& logits) {
+    std::set<int32_t> ids;
+    for (const auto& [id, share] : Shares(logits, 3000)) ids.insert(id);
+    return ids;
+  }
+
+  SamplingParams params_;
+  std::vector<int32_t> prompt_, answer_;
+  std::unique_ptr<Sampler> sampler_;
+  Sampler::Scratch scratch_;
+  std::vector<TokenLogprob> top_;
+};
+
+TEST_F(SamplerTest, GreedyTakesTheLowestOfEqualIds) {
+  params_.temperature = 0;
+  EXPECT_EQ(Sample({1, 3, 2, 3}), 1);
+}
+
+TEST_F(SamplerTest, DrawsFollowTheSoftmaxOfLogitsOverTemperature) {
+  params_.temperature = 2;
+  // Weights e^(x/2): 4, 2, 1, 1.
+  const float ln2 = std::log(2.0f);
+  const auto shares = Shares({4 * ln2, 2 * ln2, 0, 0});
+  // Standard error of a share over 20000 draws is at most 0.0036.
+  EXPECT_NEAR(shares.at(0), 0.5, 0.018);
+  EXPECT_NEAR(shares.at(1), 0.25, 0.018);
+  EXPECT_NEAR(shares.at(2), 0.125, 0.018);
+  EXPECT_NEAR(shares.at(3), 0.125, 0.018);
+}
+
+TEST_F(SamplerTest, ADrawDependsOnSeedAndPositionOnly) {
+  const std::vector<float> flat(64, 0.0f);
+  const int32_t first = Sample(flat, 5);
+  Sample(flat, 6);
+  EXPECT_EQ(Sample(flat, 5), first);
+  std::set<int32_t> seen;
+  for (uint64_t seed = 0; seed < 50; ++seed) {
+    params_.seed = seed;
+    Init();
+    seen.insert(Sample(flat, 5));
+  }
+  EXPECT_GT(seen.size(), 20u);
+}
+
+TEST_F(SamplerTest, TopKKeepsTheGreatestAndTiesGoToLowerIds) {
+  params_.top_k = 2;
+  EXPECT_EQ(Drawn({0, 1, 1, 1, 0.5f}), (std::set<int32_t>{1, 2}));
+}
+
+TEST_F(SamplerTest, TopPKeepsTheShortestPrefixThatHoldsTheMass) {
+  const float ln2 = std::log(2.0f);
+  const std::vector<float> logits = {0, 2 * ln2, ln2, 0};  // 1, 4, 2, 1 of 8
+  params_.top_p = 0.5f;
+  EXPECT_EQ(Drawn(logits), (std::set<int32_t>{1}));
+  params_.top_p = 0.51f;
+  Init();
+  EXPECT_EQ(Drawn(logits), (std::set<int32_t>{1, 2}));
+  params_.top_p = 0.8f;
+  Init();
+  EXPECT_EQ(Drawn(logits), (std::set<int32_t>{0, 1, 2}));
+  params_.top_p = 1e-6f;
+  Init();
+  EXPECT_EQ(Drawn(logits), (std::set<int32_t>{1}));
+}
+
+TEST_F(SamplerTest, TopPMeasuresWhatTopKLeft) {
+  const float ln2 = std::log(2.0f);
+  params_.top_k = 2;  // leaves 4 and 2 of 6: 0.66 is the first alone
+  params_.top_p = 0.66f;
+  EXPECT_EQ(Drawn({0, 2 * ln2, ln2, 0}), (std::set<int32_t>{1}));
+  params_.top_p = 0.67f;
+  Init();
+  EXPECT_EQ(Drawn({0, 2 * ln2, ln2, 0}), (std::set<int32_t>{1, 2}));
+}
+
+TEST_F(SamplerTest, MinPIsAShareOfTheGreatest) {
+  const float ln2 = std::log(2.0f);
+  params_.min_p = 0.4f;
+  EXPECT_EQ(Drawn({0, 2 * ln2, ln2, 0}), (std::set<int32_t>{1, 2}));
+}
+
+// Top-p by buckets must equal top-p by sorting everything.
+TEST_F(SamplerTest, TopPAgreesWithAFullSort) {
+  std::vector<float> logits;
+  uint64_t state = 3;
+  for (int i = 0; i < 3000; ++i) {
+    state = state * 6364136223846793005u + 1442695040888963407u;
+    logits.push_back(static_cast<float>(state >> 40) * 0x1p-24f * 12);
+  }
+  params_.top_p = 0.3f;
+  std::vector<std::pair<double, int32_t>> sorted;
+  double total = 0;
+  for (int32_t i = 0; i < 3000; ++i) {
+    sorted.emplace_back(-std::exp(double{logits[i]}), i);
+    total += std::exp(double{logits[i]});
+  }
+  std::sort(sorted.begin(), sorted.end());
+  std::set<int32_t> allowed;
+  double mass = 0;
+  for (const auto& [weight, id] : sorted) {
+    allowed.insert(id);
+    mass -= weight;
+    if (mass >= 0.3 * total) break;
+  }
+  const std::set<int32_t> drawn = Drawn(logits);
+  EXPECT_TRUE(std::includes(allowed.begin(), allowed.end(), drawn.begin(),
+                            drawn.end()));
+  EXPECT_GT(drawn.size(), allowed.size() / 2);
+}
+
+TEST_F(SamplerTest, PenaltiesWorkOnWhatWasSeen) {
+  params_.temperature = 0;
+  params_.repetition_penalty = 2;
+  prompt_ = {0};
+  answer_ = {1};
+  // 0: 4 / 2; 1: -1 * 2; 2 is untouched.
+  EXPECT_EQ(Sample({4, -1, 2.5f}), 2);
+  params_ = {};
+  params_.temperature = 0;
+  params_.presence_penalty = 1;
+  Init();
+  EXPECT_EQ(Sample({4, 4.5f, 3}), 0);  // only the answer counts
+  params_.presence_penalty = 0;
+  params_.frequency_penalty = 1;
+  Init();
+  EXPECT_EQ(Sample({3, 4.5f, 3}), 1);
+  sampler_->Count(0, 1);
+  EXPECT_EQ(Sample({3, 4.5f, 3}), 0);
+}
+
+TEST_F(SamplerTest, CountsComeBackFromTheAnswer) {
+  params_.temperature = 0;
+  params_.frequency_penalty = 1;
+  answer_ = {1, 1};
+  EXPECT_EQ(Sample({3, 4.5f, 3}), 0);
+}
+
+TEST_F(SamplerTest, BiasAndForbiddenStops) {
+  params_.temperature = 0;
+  params_.logit_bias = {{2, 5.0f}, {900, 1.0f}};
+  params_.stop_ids = {2};
+  params_.min_tokens = 1;
+  EXPECT_EQ(Sample({1, 0, 0}), 0);  // forbidden in spite of its bias
+  sampler_->Count(0, 0);
+  EXPECT_EQ(Sample({1, 0, 0}), 2);
+}
+
+TEST_F(SamplerTest, LogprobsAreOfTheUnchangedDistribution) {
+  const float ln2 = std::log(2.0f);
+  params_.temperature = 0;
+  params_.logprobs = true;
+  params_.top_logprobs = 2;
+  params_.logit_bias = {{3, 100.0f}};
+  const Sampler::Drawn drawn = SampleDrawn({0, 2 * ln2, ln2, 0});
+  EXPECT_EQ(drawn.id, 3);
+  EXPECT_NEAR(drawn.logprob, std::log(1.0 / 8), 1e-6);
+  EXPECT_EQ(top_[0].id, 1);
+  EXPECT_NEAR(top_[0].logprob, std::log(4.0 / 8), 1e-6);
+  EXPECT_EQ(top_[1].id, 2);
+  EXPECT_EQ(top_[2].id, -1);
+}
+
+TEST_F(SamplerTest, AScoredTokenIsNotDrawn) {
+  params_.temperature = 0;
+  const Sampler::Drawn drawn = SampleDrawn({0, 9, 0}, 0, 2);
+  EXPECT_EQ(drawn.id, 2);
+  EXPECT_NEAR(drawn.logprob, -std::log(std::exp(9.0) + 2), 1e-6);
+}
+
+}  // namespace
+}  // namespace millrace::models
