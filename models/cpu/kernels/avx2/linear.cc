@@ -51,10 +51,11 @@ void Gemv(const Work& work, int64_t begin, int64_t end, int64_t token) {
 
 template <WeightFormat kFormat, int kTokens>
 void Panel(const Work& work, int64_t begin, int64_t end, int64_t token) {
-  Spread panel[kTokens * kPanelBlocks];
+  constexpr int64_t kBlocks = kPanelBlocks<kTokens>;
+  Spread panel[kTokens * kBlocks];
   const int64_t blocks = work.w.k / 32;
-  for (int64_t b = 0; b < blocks; b += kPanelBlocks) {
-    const int64_t count = blocks - b < kPanelBlocks ? blocks - b : kPanelBlocks;
+  for (int64_t b = 0; b < blocks; b += kBlocks) {
+    const int64_t count = blocks - b < kBlocks ? blocks - b : kBlocks;
     const TileActs x = ActsAt(work.act, token, b);
     FillPanel<kTokens>(x, count, panel);
     for (int64_t g = begin; g < end; ++g) {
@@ -63,7 +64,7 @@ void Panel(const Work& work, int64_t begin, int64_t end, int64_t token) {
         acc[t] = b == 0 ? _mm256_setzero_ps() : work.Load(token + t, g);
       }
       const uint8_t* w = work.Group(g) + b * Pack8::BlockBytes(kFormat);
-      PanelTile<kFormat, kTokens>(w, count, panel, x, acc);
+      PanelTile<kFormat, kTokens>(w, count, work.w.group_bytes, panel, x, acc);
       for (int t = 0; t < kTokens; ++t) work.Store(token + t, g, acc[t]);
     }
   }

@@ -154,7 +154,8 @@ struct alignas(32) Spread {
   int8_t q[8][32];
 };
 constexpr int kPanelTokens = 8;
-constexpr int kPanelBlocks = 9;
+template <int kTokens>
+constexpr int64_t kPanelBlocks = 72 / kTokens;
 
 template <int kTokens>
 inline void FillPanel(const TileActs& x, int64_t blocks, Spread* panel) {
@@ -195,17 +196,19 @@ inline __m256i SpreadDot(const Spread* p, const __m256i w[8]) {
   return t3;
 }
 
-// kTokens tokens x 8 rows over some blocks, continuing acc. Q4 only.
+// kTokens tokens x 8 rows over some blocks, continuing acc. Q4 only. The next
+// group's blocks, `group_bytes` on, are asked for meanwhile.
 template <WeightFormat kFormat, int kTokens>
-inline void PanelTile(const uint8_t* w, int64_t blocks, const Spread* panel,
-                      const TileActs& x, __m256 acc[kTokens]) {
+inline void PanelTile(const uint8_t* w, int64_t blocks, int64_t group_bytes,
+                      const Spread* panel, const TileActs& x,
+                      __m256 acc[kTokens]) {
   constexpr int64_t kBlock = Pack8::BlockBytes(kFormat);
   constexpr int64_t kScales = Pack8::QuantBytes(kFormat);
   const __m256i ones = _mm256_set1_epi16(1);
   for (int64_t b = 0; b < blocks; ++b, w += kBlock) {
-    Prefetch(w + 2304);
-    Prefetch(w + 2304 + 64);
-    Prefetch(w + 2304 + 128);
+    Prefetch(w + group_bytes);
+    Prefetch(w + group_bytes + 64);
+    Prefetch(w + group_bytes + 128);
     __m256i nibbles[8];
     UnpackNibbles(w, nibbles);
     const __m256 d = LoadHalves(w + kScales);
