@@ -1,0 +1,486 @@
+// The session's coroutine. A reader would guess that time-outs cancel reads:
+// they only end waits, because a read stays under way for the whole life of the
+// connection; the one thing a time-out closes is a write that nobody reads.
+//
+// No co_await stands in the condition of an if or while: g++ 12 then lays the
+// coroutine's frame out wrongly (a variable of its own comes before the resume
+// pointer) and the first resume jumps into nowhere.
+#include "server/http/detail/session.h"
+
+#include <algorithm>
+#include <boost/asio/as_tuple.hpp>
+#include <boost/asio/co_spawn.hpp>
+#include <boost/asio/post.hpp>
+#include <boost/asio/use_awaitable.hpp>
+#include <exception>
+#include <utility>
+
+#include "config/base/log.h"
+
+namespace millrace::server::http {
+namespace {
+
+namespace asio = boost::asio;
+
+constexpr size_t kFirstBufferBytes = 4 << 10;
+constexpr size_t kBodyReadBytes = 64 << 10;
+constexpr size_t kLeastReadBytes = 1 << 10;
+// A refused body of at most this size is read and dropped, so that the
+// connection can be used again.
+constexpr uint64_t kDroppedBodyBytes = 64 << 10;
+constexpr int64_t kLingerMs = 1000;
+constexpr int64_t kLingerBytes = 8 << 20;
+
+RequestParser::Limits ParserLimits(const config::ServerSettings& settings) {
+  return {.header_bytes = settings.http_max_header_bytes,
+          .body_bytes = settings.http_max_input_bytes};
+}
+
+}  // namespace
+
+Session::Session(SessionGroup& group, std::unique_ptr<Conn> conn,
+                 std::span<const Route> routes)
+    : group_(group),
+      site_(*group.site),
+      conn_(std::move(conn)),
+      routes_(routes),
+      timer_(group.context->get_executor()) {
+  group_.sessions.insert(this);
+  site_.observer.connections.Add(1);
+}
+
+Session::~Session() {
+  if (exchange_ != nullptr) {
+    exchange_->Detach();
+    exchange_->RequestStop();
+  }
+  group_.sessions.erase(this);
+  site_.observer.connections.Add(-1);
+  site_.num_connections.fetch_sub(1, std::memory_order_relaxed);
+}
+
+void Session::Start(SessionGroup& group, std::unique_ptr<Conn> conn,
+                    std::span<const Route> routes) {
+  Spawn(std::unique_ptr<Session>(new Session(group, std::move(conn), routes)),
+        false);
+}
+
+void Session::Refuse(SessionGroup& group, std::unique_ptr<Conn> conn) {
+  Spawn(std::unique_ptr<Session>(new Session(group, std::move(conn), {})),
+        true);
+}
+
+void Session::Spawn(std::unique_ptr<Session> session, bool refuse) {
+  const Executor executor = session->group_.context->get_executor();
+  asio::co_spawn(executor, RunOwned(std::move(session), refuse),
+                 [](std::exception_ptr failure) {
+                   if (failure == nullptr) return;
+                   try {
+                     std::rethrow_exception(failure);
+                   } catch (const std::exception& error) {
+                     LogError("connection failed", {{"error", error.what()}});
+                   }
+                 });
+}
+
+// The coroutine's frame owns the session.
+Session::Task<void> Session::RunOwned(std::unique_ptr<Session> session,
+                                      bool refuse) {
+  co_await session->Run(refuse);
+}
+
+void Session::Abort() {
+  aborted_ = true;
+  broken_ = true;
+  conn_->Close();
+  Ring();
+}
+
+Session::Task<bool> Session::Wait(Time deadline) {
+  if (std::exchange(rung_, false)) co_return true;
+  timer_.expires_at(deadline);
+  waiting_ = true;
+  const auto [ec] = co_await timer_.async_wait(
+      asio::as_tuple(asio::use_awaitable_t<Executor>()));
+  waiting_ = false;
+  co_return std::exchange(rung_, false) || ec == asio::error::operation_aborted;
+}
+
+void Session::Ring() {
+  rung_ = true;
+  if (waiting_) timer_.cancel();
+}
+
+void Session::StartRead() {
+  if (reading_ || input_ended_ || broken_) return;
+  if (begin_ == end_) begin_ = end_ = 0;
+  const size_t most =
+      std::max(static_cast<size_t>(site_.settings.http_max_header_bytes) +
+                   kFirstBufferBytes,
+               kBodyReadBytes);
+  if (buffer_.size() - end_ < kLeastReadBytes && begin_ > 0) {
+    std::copy(buffer_.data() + begin_, buffer_.data() + end_, buffer_.data());
+    end_ -= begin_;
+    begin_ = 0;
+  }
+  if (end_ == buffer_.size()) {
+    if (buffer_.size() >= most) return;  // full: the peer waits
+    buffer_.resize(std::clamp(buffer_.size() * 2, kFirstBufferBytes, most));
+  }
+  reading_ = true;
+  conn_->Read(std::span(buffer_).subspan(end_), [this](ptrdiff_t n) {
+    reading_ = false;
+    if (n > 0) end_ += static_cast<size_t>(n);
+    if (n == 0) input_ended_ = true;
+    if (n < 0) input_ended_ = broken_ = true;
+    Ring();
+  });
+}
+
+Session::Task<void> Session::Run(bool refuse) {
+  if (refuse) {
+    BeginRequest();
+    site_.observer.connections_refused.Add();
+    co_await AnswerEarly(
+        ErrorResponse(
+            Unavailable("this server has " +
+                        std::to_string(site_.settings.max_connections) +
+                        " connections open, which is its limit; "
+                        "try again, or raise max_connections")
+                .Because("too_many_connections")
+                .RetryAfterMs(1000)),
+        false);
+  } else {
+    bool again = true;
+    while (again) again = co_await ServeOne();
+  }
+  if (linger_) co_await Linger();
+  conn_->Close();
+  co_await Settle();
+}
+
+// Reads and writes lend out our buffers: waits until none is under way.
+Session::Task<void> Session::Settle() {
+  while (reading_ || writing_) co_await Wait(kNoDeadline);
+}
+
+// Lets the peer read our last words: bytes that it still sends would make the
+// kernel reset the connection and drop them (RFC 9112, section 9.6).
+Session::Task<void> Session::Linger() {
+  if (broken_ || input_ended_) co_return;
+  conn_->ShutdownSend();
+  const Time deadline = After(kLingerMs);
+  int64_t dropped = 0;
+  while (!broken_ && !input_ended_ && dropped < kLingerBytes) {
+    dropped += static_cast<int64_t>(end_ - begin_);
+    begin_ = end_;
+    StartRead();
+    const bool rung = co_await Wait(deadline);
+    if (!rung) break;
+  }
+}
+
+void Session::BeginRequest() {
+  trace_ = std::make_shared<Trace>();
+  trace_->Stamp(Stage::kAccepted, site_.services.clock->Now());
+  match_ = RouteMatch();
+  method_.clear();
+  path_.clear();
+  http10_ = false;
+  status_ = 0;
+  body_bytes_ = 0;
+}
+
+void Session::EndRequest(Outcome outcome, const Exchange::Facts* facts) {
+  trace_->Stamp(Stage::kEnded, site_.services.clock->Now());
+  site_.observer.RequestEnded(
+      {.pattern = match_.route != nullptr ? match_.route->pattern : "",
+       .method = method_,
+       .path = path_,
+       .peer = conn_->peer(),
+       .status = status_,
+       .body_bytes = body_bytes_,
+       .outcome = outcome,
+       .facts = facts,
+       .trace = trace_.get()});
+}
+
+std::optional<Status> Session::Parse(RequestParser& parser, bool& progressed) {
+  progressed = false;
+  const bool had_head = parser.head_done();
+  StatusOr<size_t> taken = parser.Put(input());
+  if (!taken.ok()) return taken.status();
+  begin_ += *taken;
+  progressed = *taken > 0;
+  if (!progressed && had_head && end_ - begin_ >= kBodyReadBytes) {
+    return InvalidArgument("the request holds a line of more than " +
+                           std::to_string(kBodyReadBytes) +
+                           " bytes where a chunk's size should stand")
+        .Because("malformed_http");
+  }
+  if (!had_head && parser.head_done()) {
+    const HttpRequest& head = parser.head();
+    trace_->request_id = RequestIdOf(head);
+    method_ = head.method;
+    path_ = head.target.substr(0, head.target.find('?'));
+    http10_ = head.http10;
+  }
+  return std::nullopt;
+}
+
+Session::Task<bool> Session::ReadHead(RequestParser& parser,
+                                      std::optional<Status>& failure) {
+  bool begun = false;
+  Time deadline = After(site_.settings.idle_timeout_ms);
+  while (true) {
+    // Empty lines before a request are allowed (RFC 9112, section 2.2).
+    while (!begun && begin_ < end_ &&
+           (buffer_[begin_] == '\r' || buffer_[begin_] == '\n')) {
+      ++begin_;
+    }
+    if (begin_ < end_) {
+      if (!begun) {
+        begun = true;
+        BeginRequest();
+        deadline = After(site_.settings.header_timeout_ms);
+      }
+      bool progressed = false;
+      failure = Parse(parser, progressed);
+      if (failure.has_value()) co_return true;
+      if (parser.head_done()) co_return true;
+      if (progressed) continue;
+    }
+    if (input_ended_ || broken_) {
+      if (!begun || broken_) co_return false;
+      failure = InvalidArgument("the request ended within its header")
+                    .Because("malformed_http");
+      co_return true;
+    }
+    if (draining() && !begun) co_return false;
+    StartRead();
+    const bool rung = co_await Wait(deadline);
+    if (rung) continue;
+    if (!begun) co_return false;  // idle for too long
+    failure = InvalidArgument("the header did not arrive within " +
+                              std::to_string(site_.settings.header_timeout_ms) +
+                              " ms")
+                  .Because("request_timeout");
+    co_return true;
+  }
+}
+
+// The time-out is for each piece of the body, so that a large one over a slow
+// line gets through.
+Session::Task<bool> Session::ReadBody(RequestParser& parser,
+                                      std::optional<Status>& failure) {
+  Time deadline = After(site_.settings.header_timeout_ms);
+  while (!parser.done()) {
+    if (begin_ < end_) {
+      bool progressed = false;
+      failure = Parse(parser, progressed);
+      if (failure.has_value()) co_return true;
+      if (progressed) {
+        deadline = After(site_.settings.header_timeout_ms);
+        continue;
+      }
+    }
+    if (broken_) co_return false;
+    if (input_ended_) {
+      failure = InvalidArgument("the request ended within its body")
+                    .Because("malformed_http");
+      co_return true;
+    }
+    StartRead();
+    const bool rung = co_await Wait(deadline);
+    if (rung) continue;
+    failure = InvalidArgument("no byte of the body arrived for " +
+                              std::to_string(site_.settings.header_timeout_ms) +
+                              " ms")
+                  .Because("request_timeout");
+    co_return true;
+  }
+  co_return true;
+}
+
+Session::Task<bool> Session::ServeOne() {
+  RequestParser parser(ParserLimits(site_.settings));
+  std::optional<Status> failure;
+  const bool has_head = co_await ReadHead(parser, failure);
+  if (!has_head) co_return false;
+  if (failure.has_value()) {
+    co_return co_await AnswerEarly(ErrorResponse(*failure), false);
+  }
+  Admission admission = Admit(site_, routes_, parser.head());
+  match_ = std::move(admission.match);
+  const bool keep_alive = parser.head().keep_alive;
+  if (!parser.done()) {
+    if (admission.answer.has_value()) {
+      const std::optional<uint64_t> left = parser.body_left();
+      if (!left.has_value() || *left > kDroppedBodyBytes ||
+          parser.expects_continue()) {
+        co_return co_await AnswerEarly(*std::move(admission.answer), false);
+      }
+    } else if (parser.expects_continue()) {
+      const bool sent =
+          co_await WriteAll("HTTP/1.1 100 Continue\r\n\r\n", false);
+      if (!sent) co_return false;
+    }
+    const bool alive = co_await ReadBody(parser, failure);
+    if (!alive) {
+      EndRequest(Outcome::kCancelled, nullptr);
+      co_return false;
+    }
+    if (failure.has_value()) {
+      co_return co_await AnswerEarly(ErrorResponse(*failure), false);
+    }
+  }
+  if (admission.answer.has_value()) {
+    co_return co_await AnswerEarly(*std::move(admission.answer), keep_alive);
+  }
+  // `this` is safe: the session detaches before it goes, and the posted call
+  // finds the exchange detached then. Both happen on this thread.
+  auto exchange =
+      std::make_shared<Exchange>(parser.Take(), match_.params, trace_);
+  exchange->SetWake([this, weak = std::weak_ptr<Exchange>(exchange)] {
+    asio::post(*group_.context, [this, weak] {
+      const std::shared_ptr<Exchange> alive = weak.lock();
+      if (alive != nullptr && !alive->detached()) Ring();
+    });
+  });
+  exchange_ = exchange;
+  match_.route->serve(site_, exchange);
+  const bool again = co_await AnswerFrom(exchange, keep_alive);
+  exchange->Detach();
+  exchange_.reset();
+  co_return again;
+}
+
+Session::Task<bool> Session::AnswerEarly(HttpResponse response,
+                                         bool keep_alive) {
+  if (trace_->request_id.empty()) trace_->request_id = RequestIdOf({});
+  keep_alive = keep_alive && !draining();
+  status_ = response.status;
+  AddCommonHeaders(site_, trace_->request_id, response);
+  const bool no_body = response.status == 204;
+  std::string text = RenderHead(
+      response, no_body ? Framing::kNoBody : Framing::kContentLength,
+      keep_alive,
+      std::chrono::system_clock::to_time_t(std::chrono::system_clock::now()));
+  if (method_ != "HEAD" && !no_body) {
+    text += response.body;
+    body_bytes_ = static_cast<int64_t>(response.body.size());
+  }
+  const bool sent = co_await WriteAll(text, false);
+  trace_->Stamp(Stage::kFirstByte, site_.services.clock->Now());
+  EndRequest(sent ? OutcomeOfHttpStatus(status_) : Outcome::kCancelled,
+             nullptr);
+  linger_ = sent && !keep_alive;
+  co_return sent&& keep_alive;
+}
+
+Session::Task<bool> Session::AnswerFrom(std::shared_ptr<Exchange> exchange,
+                                        bool keep_alive) {
+  Framing framing = Framing::kContentLength;
+  bool gone = false;
+  bool ended = false;
+  while (!ended && !(gone && aborted_)) {
+    Exchange::Output output = exchange->Take();
+    ended = output.ended;
+    const bool took = output.head.has_value() || !output.bytes.empty();
+    std::string text;
+    if (output.head.has_value() && !gone) {
+      HttpResponse& head = *output.head;
+      status_ = head.status;
+      keep_alive = keep_alive && !draining();
+      framing = output.whole ? Framing::kContentLength
+                : http10_    ? Framing::kUntilClose
+                             : Framing::kChunked;
+      if (framing == Framing::kUntilClose) keep_alive = false;
+      if (head.status == 204) framing = Framing::kNoBody;
+      AddCommonHeaders(site_, trace_->request_id, head);
+      text = RenderHead(head, framing, keep_alive,
+                        std::chrono::system_clock::to_time_t(
+                            std::chrono::system_clock::now()));
+      if (output.whole && framing != Framing::kNoBody) {
+        output.bytes = std::move(head.body);
+      }
+    }
+    if (method_ != "HEAD") {
+      body_bytes_ += gone ? 0 : static_cast<int64_t>(output.bytes.size());
+      const bool chunked = framing == Framing::kChunked;
+      text += chunked ? RenderChunk(output.bytes) : output.bytes;
+      if (chunked && ended && status_ != 0) text += kLastChunk;
+    }
+    if (output.close) keep_alive = false;
+    if (!gone && !text.empty()) {
+      const bool sent = co_await WriteAll(text, !ended);
+      gone = !sent;
+      if (sent) {
+        trace_->Stamp(Stage::kFirstByte, site_.services.clock->Now());
+      }
+    }
+    if (ended) break;
+    if (!gone && (input_ended_ || broken_)) gone = true;
+    if (gone) {
+      // The route still owes its end, which the stop brings about soon.
+      exchange->RequestStop();
+      broken_ = true;
+      conn_->Close();
+    } else {
+      StartRead();
+    }
+    if (gone && aborted_) break;
+    // What was written while a write was under way rang then: look again
+    // before waiting.
+    if (!took) co_await Wait(kNoDeadline);
+  }
+  const Exchange::Facts facts = exchange->facts();
+  Outcome outcome = facts.outcome.value_or(OutcomeOfHttpStatus(status_));
+  if (gone) {
+    outcome = write_timed_out_ ? Outcome::kTimeout : Outcome::kCancelled;
+  }
+  EndRequest(outcome, &facts);
+  linger_ = !gone && !keep_alive;
+  co_return !gone && keep_alive;
+}
+
+Session::Task<bool> Session::WriteAll(std::string_view bytes,
+                                      bool stop_at_end_of_input) {
+  while (!bytes.empty()) {
+    if (broken_) co_return false;
+    ptrdiff_t n = conn_->TryWrite(bytes);
+    if (n == 0) {
+      // The peer's window is full. Keep reading meanwhile: an end or a reset
+      // is how we learn that it left.
+      writing_ = true;
+      conn_->Write(bytes, [this](ptrdiff_t written) {
+        writing_ = false;
+        written_ = written;
+        Ring();
+      });
+      const Time deadline = After(site_.settings.write_timeout_ms);
+      while (writing_) {
+        StartRead();
+        const bool rung = co_await Wait(deadline);
+        if (!writing_) break;
+        if (rung && !broken_ && !(stop_at_end_of_input && input_ended_)) {
+          continue;
+        }
+        write_timed_out_ = !rung;
+        broken_ = true;
+        conn_->Close();
+        while (writing_) co_await Wait(kNoDeadline);
+        co_return false;
+      }
+      n = written_;
+    }
+    if (n < 0) {
+      broken_ = true;
+      co_return false;
+    }
+    bytes.remove_prefix(static_cast<size_t>(n));
+  }
+  co_return true;
+}
+
+}  // namespace millrace::server::http

@@ -1,0 +1,139 @@
+// The outbox between an answer's threads and its connection. A reader would
+// guess that every write wakes the connection: one wake stands until the
+// connection has taken everything, so a fast answer costs few of them.
+#include "server/http/exchange.h"
+
+#include <utility>
+
+namespace millrace::server::http {
+
+std::string_view OutcomeName(Outcome outcome) {
+  switch (outcome) {
+    case Outcome::kOk:
+      return "ok";
+    case Outcome::kClientError:
+      return "client_error";
+    case Outcome::kRejected:
+      return "rejected";
+    case Outcome::kTimeout:
+      return "timeout";
+    case Outcome::kCancelled:
+      return "cancelled";
+    case Outcome::kError:
+    case Outcome::kCount:
+      break;
+  }
+  return "error";
+}
+
+Outcome OutcomeOfHttpStatus(int status) {
+  if (status < 400) return Outcome::kOk;
+  if (status == 429 || status == 503) return Outcome::kRejected;
+  if (status == 408 || status == 504) return Outcome::kTimeout;
+  if (status == 499) return Outcome::kCancelled;
+  return status < 500 ? Outcome::kClientError : Outcome::kError;
+}
+
+Exchange::Exchange(HttpRequest request, std::vector<std::string> params,
+                   std::shared_ptr<Trace> trace)
+    : request_(std::move(request)),
+      params_(std::move(params)),
+      trace_(std::move(trace)) {}
+
+void Exchange::SetWake(std::function<void()> wake) {
+  MutexLock lock(mu_);
+  wake_ = std::move(wake);
+}
+
+void Exchange::Send(HttpResponse response) {
+  MutexLock lock(mu_);
+  if (begun_ || ended_) return;
+  begun_ = ended_ = true;
+  output_.head = std::move(response);
+  output_.whole = true;
+  output_.bytes.clear();
+  output_.ended = true;
+  Wake();
+}
+
+void Exchange::BeginStream(HttpResponse head) {
+  MutexLock lock(mu_);
+  if (begun_ || ended_) return;
+  begun_ = true;
+  output_.head = std::move(head);
+  Wake();
+}
+
+void Exchange::Write(std::string_view bytes) {
+  MutexLock lock(mu_);
+  if (ended_) return;
+  output_.bytes.append(bytes);
+  if (begun_) Wake();
+}
+
+void Exchange::End() { Finish(false); }
+void Exchange::EndAndClose() { Finish(true); }
+
+void Exchange::Finish(bool close) {
+  MutexLock lock(mu_);
+  if (ended_) return;
+  if (!begun_) {
+    output_.head = ErrorResponse(Internal("the request ended without answer"));
+    output_.whole = true;
+    output_.bytes.clear();
+  }
+  ended_ = true;
+  output_.ended = true;
+  output_.close = close;
+  Wake();
+}
+
+void Exchange::SetModel(std::string model) {
+  MutexLock lock(mu_);
+  facts_.model = std::move(model);
+}
+
+void Exchange::SetTokens(int64_t prompt_tokens, int64_t completion_tokens) {
+  MutexLock lock(mu_);
+  facts_.prompt_tokens = prompt_tokens;
+  facts_.completion_tokens = completion_tokens;
+}
+
+void Exchange::SetOutcome(Outcome outcome) {
+  MutexLock lock(mu_);
+  facts_.outcome = outcome;
+}
+
+Exchange::Output Exchange::Take() {
+  MutexLock lock(mu_);
+  woken_ = false;
+  if (!begun_ && !ended_) return {};
+  Output taken = std::move(output_);
+  output_ = {};
+  output_.ended = taken.ended;
+  output_.close = taken.close;
+  return taken;
+}
+
+Exchange::Facts Exchange::facts() const {
+  MutexLock lock(mu_);
+  return facts_;
+}
+
+void Exchange::Detach() {
+  MutexLock lock(mu_);
+  wake_ = nullptr;
+}
+
+bool Exchange::detached() const {
+  MutexLock lock(mu_);
+  return wake_ == nullptr;
+}
+
+void Exchange::Wake() {
+  if (woken_ || !wake_) return;
+  woken_ = true;
+  wake_();
+}
+
+}  // namespace millrace::server::http

@@ -1,0 +1,113 @@
+// One request and the way back to its client. The connection's coroutine makes
+// it and hands it to a route; the route, or whatever the route started on other
+// threads, answers through it:
+//
+//   exchange->Send(JsonResponse(200, body));            // the whole answer, or
+//   exchange->BeginStream(head); exchange->Write(bytes); ... exchange->End();
+//
+// Nothing here blocks: bytes gather until the connection can write them, and
+// what gathered meanwhile goes out as one piece. They are bounded because the
+// answer's tokens are. Exactly one Send or End is owed, whatever happens.
+//
+// Thread-safe. Shared, because the connection may die before the answer ends
+// and the answer may outlive the server's sockets.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <optional>
+#include <stop_token>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "config/base/mutex.h"
+#include "config/base/trace.h"
+#include "server/http/message.h"
+
+namespace millrace::server::http {
+
+// How a request ended, as metrics and the access log call it.
+enum class Outcome {
+  kOk,
+  kClientError,  // 4xx but for the next two
+  kRejected,     // 429 and 503: no place, loading, draining
+  kTimeout,      // the request's deadline, or a client that stopped reading
+  kCancelled,    // the client went away
+  kError,        // ours
+  kCount,
+};
+std::string_view OutcomeName(Outcome outcome);
+Outcome OutcomeOfHttpStatus(int status);
+
+class Exchange {
+ public:
+  // What the access log wants to know beside the stamps.
+  struct Facts {
+    std::string model;
+    int64_t prompt_tokens = -1;  // -1: none
+    int64_t completion_tokens = -1;
+    // Set when an answer failed after its status line was sent.
+    std::optional<Outcome> outcome;
+  };
+  struct Output {
+    std::optional<HttpResponse> head;
+    bool whole = false;  // head carries the whole body, nothing follows
+    std::string bytes;   // of a stream
+    bool ended = false;
+    bool close = false;  // the connection must not be used again
+  };
+
+  Exchange(HttpRequest request, std::vector<std::string> params,
+           std::shared_ptr<Trace> trace);
+
+  const HttpRequest& request() const { return request_; }
+  // The body, moved out: by the route, once.
+  std::string TakeBody() { return std::move(request_.body); }
+  // Values of the route's {parameters}.
+  const std::vector<std::string>& params() const { return params_; }
+  const std::shared_ptr<Trace>& trace() const { return trace_; }
+  // Requested when the client is gone.
+  std::stop_token stop_token() const { return stop_.get_token(); }
+
+  // For routes. What comes after the end is dropped.
+  void Send(HttpResponse response);
+  // Bytes written before it wait for it.
+  void BeginStream(HttpResponse head);
+  void Write(std::string_view bytes);
+  void End();
+  void EndAndClose();
+  void SetModel(std::string model);
+  void SetTokens(int64_t prompt_tokens, int64_t completion_tokens);
+  void SetOutcome(Outcome outcome);
+
+  // For the connection. `wake` is called, from any thread and under a lock,
+  // when there is something to take; it must be short.
+  void SetWake(std::function<void()> wake);
+  Output Take();
+  Facts facts() const;
+  void RequestStop() { stop_.request_stop(); }
+  // `wake` is not called any more once this returned.
+  void Detach();
+  bool detached() const;
+
+ private:
+  void Finish(bool close);
+  void Wake() REQUIRES(mu_);
+
+  HttpRequest request_;
+  const std::vector<std::string> params_;
+  const std::shared_ptr<Trace> trace_;
+  std::stop_source stop_;
+
+  mutable Mutex mu_;
+  std::function<void()> wake_ GUARDED_BY(mu_);
+  bool woken_ GUARDED_BY(mu_) = false;  // since the last Take
+  bool begun_ GUARDED_BY(mu_) = false;
+  bool ended_ GUARDED_BY(mu_) = false;
+  Output output_ GUARDED_BY(mu_);
+  Facts facts_ GUARDED_BY(mu_);
+};
+
+}  // namespace millrace::server::http

@@ -1,0 +1,146 @@
+// Early answers. A reader would guess that an unknown path is 404 whoever asks:
+// without a key, all but the public paths are 401, so that a stranger learns
+// nothing of what is here.
+#include "server/http/gatekeeper.h"
+
+#include <sys/random.h>
+
+#include <algorithm>
+#include <cstdint>
+
+namespace millrace::server::http {
+namespace {
+
+constexpr size_t kMaxRequestIdChars = 128;
+
+bool IsPrintable(std::string_view text) {
+  return std::all_of(text.begin(), text.end(),
+                     [](char c) { return c > ' ' && c < 0x7f; });
+}
+
+// "application/json; charset=utf-8" and "application/problem+json" are JSON.
+bool IsJson(std::string_view content_type) {
+  std::string_view type = content_type.substr(
+      0, std::min(content_type.find(';'), content_type.size()));
+  while (!type.empty() && type.back() == ' ') type.remove_suffix(1);
+  std::string lower(type);
+  for (char& c : lower) {
+    if (c >= 'A' && c <= 'Z') c = static_cast<char>(c - 'A' + 'a');
+  }
+  return lower == "application/json" || lower.ends_with("+json");
+}
+
+// OPTIONS: what a browser asks before it sends a request to another origin.
+HttpResponse Preflight(const Site& site, const std::string& allow) {
+  HttpResponse response;
+  response.status = 204;
+  response.headers.emplace_back("Allow", allow);
+  if (!site.settings.cors_allow_origin.empty()) {
+    response.headers.emplace_back("Access-Control-Allow-Methods", allow);
+    response.headers.emplace_back(
+        "Access-Control-Allow-Headers",
+        "Authorization, Content-Type, X-Api-Key, X-Request-Id, "
+        "X-Request-Timeout-Ms");
+    response.headers.emplace_back("Access-Control-Max-Age", "86400");
+  }
+  return response;
+}
+
+HttpResponse Refusal(const HttpRequest& head, const Status& status) {
+  return head.path.starts_with("/v2/") ? OipErrorResponse(status)
+                                       : ErrorResponse(status);
+}
+
+}  // namespace
+
+Admission Admit(const Site& site, std::span<const Route> routes,
+                const HttpRequest& head) {
+  Admission admission;
+  admission.match = FindRoute(routes, head.method, head.path);
+  const RouteMatch& match = admission.match;
+  if (head.method == "OPTIONS" &&
+      (!match.allow.empty() || head.path == "*" || head.path == "/")) {
+    admission.answer = Preflight(
+        site, match.allow.empty() ? "GET, HEAD, POST, OPTIONS" : match.allow);
+    return admission;
+  }
+  if (match.route == nullptr || !match.route->is_public) {
+    const Status known = site.services.auth->Check(head.Header("authorization"),
+                                                   head.Header("x-api-key"));
+    if (!known.ok()) {
+      admission.answer = Refusal(head, known);
+      return admission;
+    }
+  }
+  if (match.route == nullptr && match.allow.empty()) {
+    admission.answer =
+        Refusal(head, NotFound("there is nothing at '" + head.path +
+                               "'; see the documentation for the routes served")
+                          .Because("route_not_found"));
+    return admission;
+  }
+  if (match.route == nullptr) {
+    admission.answer = Refusal(
+        head, InvalidArgument("'" + head.path + "' does not take " +
+                              head.method + "; use one of " + match.allow)
+                  .Because("method_not_allowed"));
+    admission.answer->headers.emplace_back("Allow", match.allow);
+    return admission;
+  }
+  if (match.route->method != "POST") return admission;
+  const std::string_view type = head.Header("content-type");
+  if (!type.empty() && !IsJson(type)) {
+    admission.answer = Refusal(
+        head, InvalidArgument("the Content-Type is '" + std::string(type) +
+                              "'; send application/json")
+                  .Because("unsupported_media_type"));
+    return admission;
+  }
+  const std::string_view coding = head.Header("content-encoding");
+  if (!coding.empty() && coding != "identity") {
+    admission.answer = Refusal(
+        head, InvalidArgument("the Content-Encoding is '" +
+                              std::string(coding) + "'; send the body as it is")
+                  .Because("unsupported_media_type"));
+  }
+  return admission;
+}
+
+std::string RequestIdOf(const HttpRequest& head) {
+  const std::string_view given = head.Header("x-request-id");
+  if (!given.empty() && given.size() <= kMaxRequestIdChars &&
+      IsPrintable(given)) {
+    return std::string(given);
+  }
+  return "req-" + RandomHex(24);
+}
+
+void AddCommonHeaders(const Site& site, std::string_view request_id,
+                      HttpResponse& response) {
+  response.headers.emplace_back("X-Request-Id", request_id);
+  const std::string& origin = site.settings.cors_allow_origin;
+  if (origin.empty()) return;
+  response.headers.emplace_back("Access-Control-Allow-Origin", origin);
+  if (origin != "*") response.headers.emplace_back("Vary", "Origin");
+  response.headers.emplace_back("Access-Control-Expose-Headers",
+                                "X-Request-Id, Retry-After");
+}
+
+std::string RandomHex(int num_digits) {
+  uint8_t bytes[64] = {};
+  const size_t num_bytes =
+      std::min<size_t>((static_cast<size_t>(num_digits) + 1) / 2, sizeof bytes);
+  // Cannot fail for so few bytes once the system is up; a zero id would still
+  // be a valid one.
+  if (getrandom(bytes, num_bytes, 0) < 0) bytes[0] = 0;
+  std::string hex;
+  for (size_t i = 0; i < num_bytes; ++i) {
+    constexpr char kDigits[] = "0123456789abcdef";
+    hex.push_back(kDigits[bytes[i] >> 4]);
+    hex.push_back(kDigits[bytes[i] & 15]);
+  }
+  hex.resize(std::min(hex.size(), static_cast<size_t>(num_digits)));
+  return hex;
+}
+
+}  // namespace millrace::server::http

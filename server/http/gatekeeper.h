@@ -1,0 +1,36 @@
+// What is decided from a request's head alone, before any of its body is read:
+// the route, the key, the media type. Cheap: it runs on I/O threads for every
+// request, at full load too.
+#pragma once
+
+#include <optional>
+#include <span>
+#include <string>
+
+#include "server/http/message.h"
+#include "server/http/router.h"
+#include "server/http/site.h"
+
+namespace millrace::server::http {
+
+struct Admission {
+  RouteMatch match;
+  // Set: the request ends here.
+  std::optional<HttpResponse> answer;
+};
+
+Admission Admit(const Site& site, std::span<const Route> routes,
+                const HttpRequest& head);
+
+// The client's X-Request-Id when it is 1 to 128 printable characters, else a
+// new one.
+std::string RequestIdOf(const HttpRequest& head);
+
+// X-Request-Id and CORS.
+void AddCommonHeaders(const Site& site, std::string_view request_id,
+                      HttpResponse& response);
+
+// Lower-case hexadecimal digits from the system's random source.
+std::string RandomHex(int num_digits);
+
+}  // namespace millrace::server::http

@@ -1,0 +1,267 @@
+// Sockets, I/O threads and the two stages of stopping. A reader would guess
+// that one io_context serves all threads: each thread has its own, so that a
+// connection lives on one thread and needs no strand.
+#include "server/http/listener.h"
+
+#include <algorithm>
+#include <atomic>
+#include <boost/asio/executor_work_guard.hpp>
+#include <boost/asio/io_context.hpp>
+#include <boost/asio/ip/tcp.hpp>
+#include <boost/asio/post.hpp>
+#include <boost/asio/steady_timer.hpp>
+#include <optional>
+#include <string>
+#include <thread>
+#include <utility>
+#include <vector>
+
+#include "config/base/log.h"
+#include "config/topology.h"
+#include "server/http/detail/session.h"
+#include "server/http/detail/tcp_conn.h"
+#include "server/http/router.h"
+#include "server/http/site.h"
+
+namespace millrace::server {
+namespace {
+
+namespace asio = boost::asio;
+using asio::ip::tcp;
+using boost::system::error_code;
+
+// Beyond max_connections so many are told 503; the rest is closed at once.
+constexpr int64_t kMaxRefusals = 64;
+constexpr auto kAcceptPause = std::chrono::milliseconds(50);
+
+struct IoThread {
+  IoThread() : work(context.get_executor()) {}
+
+  asio::io_context context{1};
+  asio::executor_work_guard<asio::io_context::executor_type> work;
+  http::SessionGroup group;
+  std::thread thread;
+};
+
+std::vector<std::string_view> PatternsOf() {
+  std::vector<std::string_view> patterns;
+  for (const http::Route& route : http::ServingRoutes()) {
+    patterns.push_back(route.pattern);
+  }
+  for (const http::Route& route : http::MetricsRoutes()) {
+    patterns.push_back(route.pattern);
+  }
+  return patterns;
+}
+
+StatusOr<tcp::endpoint> Resolve(const std::string& host, int64_t port) {
+  error_code ec;
+  const auto address = asio::ip::make_address(host, ec);
+  if (!ec) return tcp::endpoint(address, static_cast<uint16_t>(port));
+  asio::io_context context;
+  tcp::resolver resolver(context);
+  const auto found =
+      resolver.resolve(host, std::to_string(port), tcp::resolver::passive, ec);
+  if (ec || found.empty()) {
+    return FailedPrecondition("host '" + host +
+                              "' is no address and cannot "
+                              "be resolved (" +
+                              ec.message() +
+                              "); use one such as 127.0.0.1 or 0.0.0.0")
+        .At("host");
+  }
+  return found.begin()->endpoint();
+}
+
+// Accepts on one port and deals connections out to the I/O threads in turn.
+// Lives on the first I/O thread after Open.
+class Acceptor {
+ public:
+  Acceptor(const http::Site& site, std::vector<std::unique_ptr<IoThread>>& io,
+           std::span<const http::Route> routes)
+      : site_(site),
+        io_(io),
+        routes_(routes),
+        acceptor_(io.front()->context),
+        pause_(io.front()->context) {}
+
+  Status Open(const std::string& host, int64_t port, const char* setting) {
+    ASSIGN_OR_RETURN(const tcp::endpoint endpoint, Resolve(host, port));
+    error_code ec;
+    acceptor_.open(endpoint.protocol(), ec);
+    if (!ec) acceptor_.set_option(tcp::acceptor::reuse_address(true), ec);
+    if (!ec) acceptor_.bind(endpoint, ec);
+    if (!ec) acceptor_.listen(asio::socket_base::max_listen_connections, ec);
+    if (ec) {
+      return FailedPrecondition("cannot listen on " + host + ":" +
+                                std::to_string(port) + " (" + ec.message() +
+                                "); choose another " + setting +
+                                " or stop what uses it")
+          .At(setting);
+    }
+    port_ = acceptor_.local_endpoint(ec).port();
+    Accept();
+    return OkStatus();
+  }
+
+  void Close() {
+    error_code ec;
+    acceptor_.close(ec);
+    pause_.cancel();
+  }
+
+  int port() const { return port_; }
+
+ private:
+  void Accept() {
+    IoThread& io = *io_[next_++ % io_.size()];
+    acceptor_.async_accept(
+        io.context, [this, &io](const error_code& ec, tcp::socket socket) {
+          if (!acceptor_.is_open()) return;
+          if (!ec) {
+            Take(io, std::move(socket));
+          } else if (ec != asio::error::connection_aborted) {
+            // Out of descriptors, most likely: let some connections end.
+            LogWarning("accept failed", {{"error", ec.message()}});
+            pause_.expires_after(kAcceptPause);
+            pause_.async_wait([this](const error_code&) {
+              if (acceptor_.is_open()) Accept();
+            });
+            return;
+          }
+          Accept();
+        });
+  }
+
+  void Take(IoThread& io, tcp::socket socket) {
+    const int64_t open =
+        site_.num_connections.fetch_add(1, std::memory_order_relaxed) + 1;
+    const int64_t most = site_.settings.max_connections;
+    if (open > most + kMaxRefusals) {
+      site_.num_connections.fetch_sub(1, std::memory_order_relaxed);
+      site_.observer.connections_refused.Add();
+      return;  // closes
+    }
+    asio::post(io.context, [this, &io, socket = std::move(socket),
+                            refuse = open > most]() mutable {
+      if (io.group.draining) {
+        site_.num_connections.fetch_sub(1, std::memory_order_relaxed);
+        return;  // closes: it came while we were stopping
+      }
+      std::unique_ptr<http::Conn> conn = http::MakeTcpConn(std::move(socket));
+      if (refuse) {
+        http::Session::Refuse(io.group, std::move(conn));
+      } else {
+        http::Session::Start(io.group, std::move(conn), routes_);
+      }
+    });
+  }
+
+  const http::Site& site_;
+  std::vector<std::unique_ptr<IoThread>>& io_;
+  const std::span<const http::Route> routes_;
+  tcp::acceptor acceptor_;
+  asio::steady_timer pause_;
+  size_t next_ = 0;
+  int port_ = 0;
+};
+
+class Server final : public HttpServer {
+ public:
+  Server(const config::ServerSettings& settings, const HttpServices& services)
+      : shared_site_(
+            std::make_shared<http::Site>(settings, services, PatternsOf())),
+        site_(*shared_site_) {
+    const int64_t num_threads = std::max<int64_t>(settings.io_threads, 1);
+    for (int64_t i = 0; i < num_threads; ++i) {
+      io_.push_back(std::make_unique<IoThread>());
+      io_.back()->group.site = &site_;
+      io_.back()->group.context = &io_.back()->context;
+    }
+  }
+
+  ~Server() override { Stop(std::chrono::steady_clock::now()); }
+
+  Status Open() {
+    const config::ServerSettings& settings = site_.settings;
+    main_.emplace(site_, io_, http::ServingRoutes());
+    RETURN_IF_ERROR(
+        main_->Open(settings.host, settings.http_port, "http_port"));
+    if (settings.metrics_port >= 0) {
+      metrics_.emplace(site_, io_, http::MetricsRoutes());
+      RETURN_IF_ERROR(
+          metrics_->Open(settings.host, settings.metrics_port, "metrics_port"));
+    }
+    for (size_t i = 0; i < io_.size(); ++i) {
+      IoThread* io = io_[i].get();
+      io->thread = std::thread([io, i] {
+        // Not pinned: a thread that mostly sleeps may run where there is room.
+        const Status named =
+            config::PinThisThread({}, "http-io-" + std::to_string(i));
+        if (!named.ok()) LogDebug("thread not named");
+        io->context.run();
+      });
+    }
+    return OkStatus();
+  }
+
+  int port() const override { return main_->port(); }
+  int metrics_port() const override {
+    return metrics_.has_value() ? metrics_->port() : main_->port();
+  }
+
+  void StopAccepting() override {
+    if (accepting_.exchange(false)) {
+      asio::post(io_.front()->context, [this] {
+        if (main_.has_value()) main_->Close();
+        if (metrics_.has_value()) metrics_->Close();
+      });
+    }
+    for (const std::unique_ptr<IoThread>& io : io_) {
+      asio::post(io->context, [&group = io->group] {
+        group.draining = true;
+        for (http::Session* session : group.sessions) session->Drain();
+      });
+    }
+  }
+
+  void Stop(std::chrono::steady_clock::time_point deadline) override {
+    if (stopped_.exchange(true)) return;
+    StopAccepting();
+    // Whoever is still there at the deadline is cut off. Polled, for this
+    // happens once in a process' life.
+    while (site_.num_connections.load(std::memory_order_relaxed) > 0 &&
+           std::chrono::steady_clock::now() < deadline) {
+      std::this_thread::sleep_for(std::chrono::milliseconds(2));
+    }
+    for (const std::unique_ptr<IoThread>& io : io_) {
+      asio::post(io->context, [&group = io->group] {
+        for (http::Session* session : group.sessions) session->Abort();
+      });
+      io->work.reset();
+    }
+    for (const std::unique_ptr<IoThread>& io : io_) {
+      if (io->thread.joinable()) io->thread.join();
+    }
+  }
+
+ private:
+  const std::shared_ptr<http::Site> shared_site_;
+  const http::Site& site_;
+  std::vector<std::unique_ptr<IoThread>> io_;
+  std::optional<Acceptor> main_;  // after io_: its sockets live there
+  std::optional<Acceptor> metrics_;
+  std::atomic<bool> accepting_{true};
+  std::atomic<bool> stopped_{false};
+};
+
+}  // namespace
+
+StatusOr<std::unique_ptr<HttpServer>> HttpServer::Start(
+    const config::ServerSettings& settings, const HttpServices& services) {
+  auto server = std::make_unique<Server>(settings, services);
+  RETURN_IF_ERROR(server->Open());
+  return std::unique_ptr<HttpServer>(std::move(server));
+}
+
+}  // namespace millrace::server

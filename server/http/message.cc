@@ -1,0 +1,190 @@
+// Requests and answers as text. A reader would guess that Beast writes the
+// answers: heads are few lines, and writing them here keeps Beast's serialisers
+// (most of its compile time) out of the program.
+#include "server/http/message.h"
+
+#include <algorithm>
+#include <cstdio>
+#include <ctime>
+
+#include "server/error_map.h"
+#include "server/version.h"
+
+namespace millrace::server::http {
+namespace {
+
+std::string_view ReasonPhrase(int status) {
+  switch (status) {
+    case 200:
+      return "OK";
+    case 204:
+      return "No Content";
+    case 400:
+      return "Bad Request";
+    case 401:
+      return "Unauthorized";
+    case 403:
+      return "Forbidden";
+    case 404:
+      return "Not Found";
+    case 405:
+      return "Method Not Allowed";
+    case 408:
+      return "Request Timeout";
+    case 409:
+      return "Conflict";
+    case 413:
+      return "Content Too Large";
+    case 415:
+      return "Unsupported Media Type";
+    case 429:
+      return "Too Many Requests";
+    case 431:
+      return "Request Header Fields Too Large";
+    case 499:
+      return "Client Closed Request";
+    case 500:
+      return "Internal Server Error";
+    case 501:
+      return "Not Implemented";
+    case 503:
+      return "Service Unavailable";
+    case 504:
+      return "Gateway Timeout";
+    default:
+      return "Status";
+  }
+}
+
+void AppendHeader(std::string& head, std::string_view name,
+                  std::string_view value) {
+  head.append(name).append(": ").append(value).append("\r\n");
+}
+
+// IMF-fixdate (RFC 9110, section 5.6.7).
+std::string DateText(int64_t now_unix) {
+  const std::time_t seconds = static_cast<std::time_t>(now_unix);
+  std::tm utc{};
+  gmtime_r(&seconds, &utc);
+  char text[64];
+  const size_t length =
+      std::strftime(text, sizeof text, "%a, %d %b %Y %H:%M:%S GMT", &utc);
+  return std::string(text, length);
+}
+
+int HexDigit(char c) {
+  if (c >= '0' && c <= '9') return c - '0';
+  if (c >= 'a' && c <= 'f') return c - 'a' + 10;
+  if (c >= 'A' && c <= 'F') return c - 'A' + 10;
+  return -1;
+}
+
+void AddErrorHeaders(const Status& status, HttpResponse& response) {
+  if (response.status == 401) {
+    response.headers.emplace_back("WWW-Authenticate",
+                                  "Bearer realm=\"millrace\"");
+  }
+  if (response.status == 429 || response.status == 503) {
+    const int64_t ms = std::max<int64_t>(status.retry_after_ms(), 0);
+    const int64_t seconds = std::max<int64_t>((ms + 999) / 1000, 1);
+    response.headers.emplace_back("Retry-After", std::to_string(seconds));
+    if (ms > 0) {
+      // OpenAI's clients prefer this one, for it is finer.
+      response.headers.emplace_back("Retry-After-Ms", std::to_string(ms));
+    }
+  }
+}
+
+}  // namespace
+
+std::string_view HttpRequest::Header(std::string_view name) const {
+  for (const auto& [key, value] : headers) {
+    if (key == name) return value;
+  }
+  return {};
+}
+
+bool HttpRequest::HasHeader(std::string_view name) const {
+  return std::any_of(headers.begin(), headers.end(),
+                     [name](const auto& h) { return h.first == name; });
+}
+
+HttpResponse JsonResponse(int status, std::string body) {
+  HttpResponse response;
+  response.status = status;
+  response.body = std::move(body);
+  return response;
+}
+
+HttpResponse ErrorResponse(const Status& status) {
+  HttpResponse response =
+      JsonResponse(HttpStatusOf(status), OpenAiErrorBody(status));
+  AddErrorHeaders(status, response);
+  return response;
+}
+
+HttpResponse OipErrorResponse(const Status& status) {
+  HttpResponse response =
+      JsonResponse(HttpStatusOf(status), OipErrorBody(status));
+  AddErrorHeaders(status, response);
+  return response;
+}
+
+std::string RenderHead(const HttpResponse& response, Framing framing,
+                       bool keep_alive, int64_t now_unix) {
+  std::string head;
+  head.reserve(384);
+  head.append("HTTP/1.1 ")
+      .append(std::to_string(response.status))
+      .append(" ")
+      .append(ReasonPhrase(response.status))
+      .append("\r\n");
+  AppendHeader(head, "Date", DateText(now_unix));
+  AppendHeader(head, "Server", std::string("millrace/").append(Version()));
+  if (framing != Framing::kNoBody && !response.content_type.empty()) {
+    AppendHeader(head, "Content-Type", response.content_type);
+  }
+  if (framing == Framing::kContentLength) {
+    AppendHeader(head, "Content-Length", std::to_string(response.body.size()));
+  } else if (framing == Framing::kChunked) {
+    AppendHeader(head, "Transfer-Encoding", "chunked");
+  }
+  for (const auto& [name, value] : response.headers) {
+    AppendHeader(head, name, value);
+  }
+  AppendHeader(head, "Connection", keep_alive ? "keep-alive" : "close");
+  head.append("\r\n");
+  return head;
+}
+
+std::string RenderChunk(std::string_view bytes) {
+  if (bytes.empty()) return {};
+  char size[24];
+  const int digits = std::snprintf(size, sizeof size, "%zx\r\n", bytes.size());
+  std::string chunk;
+  chunk.reserve(bytes.size() + static_cast<size_t>(digits) + 2);
+  chunk.append(size, static_cast<size_t>(digits));
+  chunk.append(bytes).append("\r\n");
+  return chunk;
+}
+
+std::optional<std::string> PercentDecoded(std::string_view text) {
+  std::string decoded;
+  decoded.reserve(text.size());
+  for (size_t i = 0; i < text.size(); ++i) {
+    char c = text[i];
+    if (c == '%') {
+      if (i + 2 >= text.size()) return std::nullopt;
+      const int high = HexDigit(text[i + 1]);
+      const int low = HexDigit(text[i + 2]);
+      if (high < 0 || low < 0) return std::nullopt;
+      c = static_cast<char>(high * 16 + low);
+      i += 2;
+    }
+    if (c == '\0') return std::nullopt;
+    decoded.push_back(c);
+  }
+  return decoded;
+}
+
+}  // namespace millrace::server::http

@@ -1,0 +1,52 @@
+// What is told of each request once it ended: one access-log line and the
+// request metrics, both read from the same stamps.
+//
+// Thread-safe.
+#pragma once
+
+#include <cstdint>
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "config/base/metrics.h"
+#include "config/base/trace.h"
+#include "server/http/exchange.h"
+
+namespace millrace::server::http {
+
+class Observer {
+ public:
+  // One set of metrics for each route pattern and one for requests that found
+  // no route. `registry` may be null.
+  Observer(MetricRegistry* registry, std::span<const std::string_view> patterns,
+           bool access_log);
+
+  struct Ended {
+    std::string_view pattern;  // empty: no route
+    std::string_view method;
+    std::string_view path;
+    std::string_view peer;
+    int status = 0;  // 0: nothing was answered
+    int64_t body_bytes = 0;
+    Outcome outcome = Outcome::kOk;
+    const Exchange::Facts* facts = nullptr;
+    const Trace* trace = nullptr;
+  };
+  void RequestEnded(const Ended& ended) const;
+
+  Gauge connections;
+  Counter connections_refused;
+
+ private:
+  struct RouteMetrics {
+    std::string pattern;
+    Counter requests[static_cast<int>(Outcome::kCount)];
+    Histogram duration;
+  };
+  std::vector<RouteMetrics> routes_;  // the last one is for no route
+  const bool access_log_;
+};
+
+}  // namespace millrace::server::http

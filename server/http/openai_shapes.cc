@@ -1,0 +1,271 @@
+// OpenAI's shapes by concatenation. A reader would guess that a chunk is built
+// as a JSON tree: it is one allocation and a few appends, because there is one
+// for every token; only strings need care, and they go through one function.
+#include "server/http/openai_shapes.h"
+
+#include <algorithm>
+#include <cmath>
+#include <cstdio>
+#include <set>
+
+#include "config/base/utf8.h"
+#include "server/version.h"
+
+namespace millrace::server::http {
+namespace {
+
+using handlers::TokenLogprobs;
+
+// JSON has no infinities: what vLLM sends in their place.
+constexpr double kLeastLogprob = -9999.0;
+
+std::string NumberJson(double value) {
+  if (!std::isfinite(value)) value = kLeastLogprob;
+  char text[40];
+  // Nine digits give every float back.
+  std::snprintf(text, sizeof text, "%.9g", value);
+  return text;
+}
+
+int64_t NumChars(std::string_view utf8) {
+  return std::count_if(utf8.begin(), utf8.end(), [](char c) {
+    return (static_cast<unsigned char>(c) & 0xc0) != 0x80;
+  });
+}
+
+std::string BytesJson(std::string_view bytes) {
+  std::string json = "[";
+  for (char c : bytes) {
+    if (json.size() > 1) json += ',';
+    json += std::to_string(static_cast<unsigned char>(c));
+  }
+  return json += ']';
+}
+
+std::string CandidateJson(const TokenLogprobs::Candidate& candidate) {
+  return "{\"token\":" + JsonString(candidate.bytes) +
+         ",\"logprob\":" + NumberJson(candidate.logprob) +
+         ",\"bytes\":" + BytesJson(candidate.bytes);  // left open
+}
+
+std::string ChatLogprobs(const std::vector<TokenLogprobs>& tokens) {
+  std::string json = "{\"content\":[";
+  for (const TokenLogprobs& token : tokens) {
+    if (&token != &tokens.front()) json += ',';
+    json += CandidateJson(token.chosen) + ",\"top_logprobs\":[";
+    for (const auto& other : token.top) {
+      if (&other != &token.top.front()) json += ',';
+      json += CandidateJson(other) + '}';
+    }
+    json += "]}";
+  }
+  return json += "],\"refusal\":null}";
+}
+
+// The legacy lists. `offset` is the position of the first token in the text,
+// in characters, and becomes that behind the last one.
+std::string CompletionLogprobs(const std::vector<TokenLogprobs>& tokens,
+                               int64_t& offset) {
+  std::string texts, logprobs, tops, offsets;
+  for (const TokenLogprobs& token : tokens) {
+    if (&token != &tokens.front()) {
+      texts += ',';
+      logprobs += ',';
+      tops += ',';
+      offsets += ',';
+    }
+    texts += JsonString(token.chosen.bytes);
+    offsets += std::to_string(offset);
+    offset += NumChars(ReplaceInvalidUtf8(token.chosen.bytes));
+    if (!token.has_logprob) {
+      logprobs += "null";
+      tops += "null";
+      continue;
+    }
+    logprobs += NumberJson(token.chosen.logprob);
+    // A map by text: parts of characters may look alike, the likelier stays.
+    std::set<std::string> seen;
+    std::string map;
+    for (const auto& other : token.top) {
+      std::string key = JsonString(other.bytes);
+      if (!seen.insert(key).second) continue;
+      if (!map.empty()) map += ',';
+      map += std::move(key) + ':' + NumberJson(other.logprob);
+    }
+    tops += '{' + map + '}';
+  }
+  return "{\"tokens\":[" + texts + "],\"token_logprobs\":[" + logprobs +
+         "],\"top_logprobs\":[" + tops + "],\"text_offset\":[" + offsets + "]}";
+}
+
+std::string_view FinishName(handlers::FinishReason reason) {
+  switch (reason) {
+    case handlers::FinishReason::kStop:
+      return "\"stop\"";
+    case handlers::FinishReason::kLength:
+      return "\"length\"";
+    case handlers::FinishReason::kError:
+      break;
+  }
+  return "\"error\"";
+}
+
+// finish_reason and vLLM's stop_reason, as members.
+std::string FinishJson(const ChoiceText& choice) {
+  std::string json = "\"finish_reason\":";
+  json += FinishName(choice.reason);
+  json += ",\"stop_reason\":";
+  if (const auto* text = std::get_if<std::string>(&choice.stop_reason)) {
+    json += JsonString(*text);
+  } else if (const auto* id = std::get_if<int32_t>(&choice.stop_reason)) {
+    json += std::to_string(*id);
+  } else {
+    json += "null";
+  }
+  return json;
+}
+
+std::string Prefix(const AnswerShape& shape, std::string_view object) {
+  return "{\"id\":" + JsonString(shape.id) + ",\"object\":\"" +
+         std::string(object) +
+         "\",\"created\":" + std::to_string(shape.created_unix) +
+         ",\"model\":" + JsonString(shape.model) +
+         ",\"system_fingerprint\":\"millrace-" + std::string(Version()) +
+         "\",\"choices\":[";
+}
+
+}  // namespace
+
+std::string JsonString(std::string_view text) {
+  if (!IsValidUtf8(text)) return JsonString(ReplaceInvalidUtf8(text));
+  std::string json;
+  json.reserve(text.size() + 8);
+  json += '"';
+  for (char c : text) {
+    switch (c) {
+      case '"':
+        json += "\\\"";
+        break;
+      case '\\':
+        json += "\\\\";
+        break;
+      case '\n':
+        json += "\\n";
+        break;
+      case '\r':
+        json += "\\r";
+        break;
+      case '\t':
+        json += "\\t";
+        break;
+      default:
+        if (static_cast<unsigned char>(c) < 0x20) {
+          char escape[8];
+          std::snprintf(escape, sizeof escape, "\\u%04x",
+                        static_cast<unsigned>(static_cast<unsigned char>(c)));
+          json += escape;
+        } else {
+          json += c;
+        }
+    }
+  }
+  return json += '"';
+}
+
+std::string UsageJson(const handlers::Usage& usage) {
+  return "{\"prompt_tokens\":" + std::to_string(usage.prompt_tokens) +
+         ",\"completion_tokens\":" + std::to_string(usage.completion_tokens) +
+         ",\"total_tokens\":" +
+         std::to_string(usage.prompt_tokens + usage.completion_tokens) +
+         ",\"prompt_tokens_details\":{\"cached_tokens\":" +
+         std::to_string(usage.cached_tokens) + "}}";
+}
+
+ChunkMaker::ChunkMaker(const AnswerShape& shape)
+    : shape_(shape),
+      prefix_(Prefix(shape,
+                     shape.chat ? "chat.completion.chunk" : "text_completion")),
+      text_offset_(static_cast<size_t>(shape.num_choices), 0) {}
+
+std::string ChunkMaker::Event(int index, std::string_view content,
+                              std::string_view logprobs,
+                              std::string_view finish,
+                              const handlers::Usage* usage) const {
+  std::string event;
+  event.reserve(prefix_.size() + content.size() + logprobs.size() + 192);
+  event.append("data: ").append(prefix_).append("{\"index\":");
+  event.append(std::to_string(index)).append(content);
+  event.append(",\"logprobs\":").append(logprobs);
+  event.append(",").append(finish).append("}]");
+  if (usage != nullptr) {
+    event.append(",\"usage\":").append(UsageJson(*usage));
+  } else if (shape_.include_usage) {
+    event.append(",\"usage\":null");
+  }
+  return event.append("}\n\n");
+}
+
+constexpr std::string_view kNotFinished = "\"finish_reason\":null";
+
+std::string ChunkMaker::Role(int index, const handlers::Usage* usage) {
+  return Event(index, ",\"delta\":{\"role\":\"assistant\",\"content\":\"\"}",
+               "null", kNotFinished, usage);
+}
+
+std::string ChunkMaker::Text(int index, const handlers::TextChunk& chunk,
+                             const handlers::Usage* usage) {
+  std::string logprobs = "null";
+  if (shape_.logprobs) {
+    logprobs = shape_.chat ? ChatLogprobs(chunk.logprobs)
+                           : CompletionLogprobs(
+                                 chunk.logprobs,
+                                 text_offset_[static_cast<size_t>(index)]);
+  }
+  const std::string text = JsonString(chunk.text);
+  return Event(index,
+               shape_.chat ? ",\"delta\":{\"content\":" + text + "}"
+                           : ",\"text\":" + text,
+               logprobs, kNotFinished, usage);
+}
+
+std::string ChunkMaker::Finish(int index, const ChoiceText& choice,
+                               const handlers::Usage* usage) {
+  return Event(index, shape_.chat ? ",\"delta\":{}" : ",\"text\":\"\"", "null",
+               FinishJson(choice), usage);
+}
+
+std::string ChunkMaker::Usage(const handlers::Usage& usage) {
+  return SseEvent(prefix_ + "],\"usage\":" + UsageJson(usage) + "}");
+}
+
+std::string AnswerJson(const AnswerShape& shape,
+                       const std::vector<ChoiceText>& choices,
+                       const handlers::Usage& usage) {
+  std::string json =
+      Prefix(shape, shape.chat ? "chat.completion" : "text_completion");
+  for (size_t i = 0; i < choices.size(); ++i) {
+    const ChoiceText& choice = choices[i];
+    if (i > 0) json += ',';
+    json += "{\"index\":" + std::to_string(i);
+    if (shape.chat) {
+      json += ",\"message\":{\"role\":\"assistant\",\"content\":" +
+              JsonString(choice.text) + ",\"refusal\":null}";
+    } else {
+      json += ",\"text\":" + JsonString(choice.text);
+    }
+    int64_t offset = 0;
+    json += ",\"logprobs\":";
+    json += !shape.logprobs ? "null"
+            : shape.chat    ? ChatLogprobs(choice.logprobs)
+                            : CompletionLogprobs(choice.logprobs, offset);
+    json += "," + FinishJson(choice) + "}";
+  }
+  return json + "],\"usage\":" + UsageJson(usage) + "}";
+}
+
+std::string SseEvent(std::string_view data) {
+  std::string event = "data: ";
+  return event.append(data).append("\n\n");
+}
+
+}  // namespace millrace::server::http

@@ -1,0 +1,75 @@
+// The JSON of OpenAI's answers, as text: completions and chat, whole and in
+// chunks. Pure functions of what they are given.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <string_view>
+#include <variant>
+#include <vector>
+
+#include "handlers/messages.h"
+
+namespace millrace::server::http {
+
+// What is the same in every chunk of one answer.
+struct AnswerShape {
+  bool chat = true;  // else legacy completions
+  bool stream = false;
+  bool include_usage = false;     // stream_options
+  bool continuous_usage = false;  // vLLM's addition
+  bool logprobs = false;
+  std::string id;  // "chatcmpl-…" or "cmpl-…"
+  std::string model;
+  int64_t created_unix = 0;
+  int num_choices = 1;
+};
+
+// One choice as it grows.
+struct ChoiceText {
+  std::string text;
+  std::vector<handlers::TokenLogprobs> logprobs;
+  handlers::FinishReason reason = handlers::FinishReason::kError;
+  std::variant<std::monostate, std::string, int32_t> stop_reason;
+};
+
+// `text` as a JSON string, quotes included. Bytes that are no UTF-8 become
+// U+FFFD.
+std::string JsonString(std::string_view text);
+
+std::string UsageJson(const handlers::Usage& usage);
+
+// Makes the chunks of one answer. Used under the answer's lock.
+class ChunkMaker {
+ public:
+  explicit ChunkMaker(const AnswerShape& shape);
+
+  // Each is one whole server-sent event. `usage` is given when every chunk
+  // carries it.
+  std::string Role(int index, const handlers::Usage* usage);
+  std::string Text(int index, const handlers::TextChunk& chunk,
+                   const handlers::Usage* usage);
+  std::string Finish(int index, const ChoiceText& choice,
+                     const handlers::Usage* usage);
+  std::string Usage(const handlers::Usage& usage);
+
+ private:
+  std::string Event(int index, std::string_view content,
+                    std::string_view logprobs, std::string_view finish,
+                    const handlers::Usage* usage) const;
+
+  const AnswerShape& shape_;
+  const std::string prefix_;          // up to the choices
+  std::vector<int64_t> text_offset_;  // by choice, in characters
+};
+
+// The whole answer.
+std::string AnswerJson(const AnswerShape& shape,
+                       const std::vector<ChoiceText>& choices,
+                       const handlers::Usage& usage);
+
+// A server-sent event (WHATWG HTML, section 9.2).
+std::string SseEvent(std::string_view data);
+inline constexpr std::string_view kSseDone = "data: [DONE]\n\n";
+
+}  // namespace millrace::server::http

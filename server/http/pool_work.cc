@@ -1,0 +1,97 @@
+// Between the I/O thread and the handlers. A reader would guess that a missing
+// `model` is an error: with one model served there is nothing to choose, and
+// clients of single-model servers leave it out.
+#include "server/http/pool_work.h"
+
+#include <charconv>
+#include <chrono>
+#include <exception>
+#include <nlohmann/json.hpp>
+#include <utility>
+
+#include "config/base/json.h"
+#include "config/base/log.h"
+#include "handlers/json_fields.h"
+
+namespace millrace::server::http {
+namespace {
+
+using Json = nlohmann::ordered_json;
+
+constexpr int64_t kMaxTimeoutMs = int64_t{7} * 24 * 3600 * 1000;
+
+}  // namespace
+
+void RunOnPool(const Site& site, const std::shared_ptr<Exchange>& exchange,
+               PoolWork work) {
+  const bool posted = site.services.pool->TryPost(
+      [shared = site.shared_from_this(), exchange, work] {
+        Status status;
+        try {
+          status = work(*shared, exchange);
+        } catch (const std::exception& error) {  // out of memory, most likely
+          LogError("request failed", {{"id", exchange->trace()->request_id},
+                                      {"error", error.what()}});
+          status = Internal("the request failed; see the server's log");
+        }
+        if (!status.ok()) exchange->Send(ErrorResponse(status));
+      });
+  if (posted) return;
+  exchange->Send(ErrorResponse(
+      ResourceExhausted("too many requests wait to be read; try again later")
+          .Because("queue_full")
+          .RetryAfterMs(1000)));
+}
+
+StatusOr<Json> ReadJsonBody(Exchange& exchange) {
+  const std::string text = exchange.TakeBody();
+  ASSIGN_OR_RETURN(Json body, ParseJson(text));
+  if (!body.is_object()) {
+    return InvalidArgument("the body must be a JSON object, not " +
+                           handlers::Shown(body));
+  }
+  return body;
+}
+
+StatusOr<ModelHandle> BorrowModel(const Site& site, Exchange& exchange,
+                                  const Json& body) {
+  ASSIGN_OR_RETURN(std::optional<std::string> name,
+                   handlers::ReadString(body, "model"));
+  if (!name.has_value()) {
+    const auto servables = site.services.manager->List();
+    if (servables.size() > 1) {
+      return InvalidArgument(
+                 "model is missing and this server has " +
+                 std::to_string(servables.size()) +
+                 " models; name one of those that GET /v1/models lists")
+          .At("model");
+    }
+    name = servables.empty() ? "" : servables.front()->id;
+  }
+  exchange.SetModel(*name);
+  return site.services.manager->Borrow(*name);
+}
+
+StatusOr<Clock::Time> ReadDeadline(const Exchange& exchange) {
+  constexpr std::string_view kHeader = "x-request-timeout-ms";
+  if (!exchange.request().HasHeader(kHeader)) return kNever;
+  const std::string_view text = exchange.request().Header(kHeader);
+  int64_t ms = 0;
+  const auto [end, ec] =
+      std::from_chars(text.data(), text.data() + text.size(), ms);
+  if (ec != std::errc() || end != text.data() + text.size() || ms < 1 ||
+      ms > kMaxTimeoutMs) {
+    return InvalidArgument("X-Request-Timeout-Ms is '" + std::string(text) +
+                           "' but must be a whole number of milliseconds "
+                           "between 1 and " +
+                           std::to_string(kMaxTimeoutMs))
+        .At("X-Request-Timeout-Ms");
+  }
+  const auto& accepted =
+      exchange.trace()->stamps[static_cast<size_t>(Stage::kAccepted)];
+  const Clock::Time start(
+      Clock::Duration(accepted.load(std::memory_order_relaxed)));
+  return start + std::chrono::milliseconds(ms);
+}
+
+}  // namespace millrace::server::http

@@ -1,0 +1,36 @@
+// Work of a route on the handler pool: bodies are parsed and prompts made
+// there, never on an I/O thread.
+#pragma once
+
+#include <memory>
+#include <nlohmann/json_fwd.hpp>
+#include <string>
+
+#include "config/base/clock.h"
+#include "config/base/status.h"
+#include "server/http/exchange.h"
+#include "server/http/site.h"
+
+namespace millrace::server::http {
+
+// A failure it returns becomes the answer; OK means that the answer was sent
+// or will be.
+using PoolWork = Status (*)(const Site& site,
+                            const std::shared_ptr<Exchange>& exchange);
+
+// Posts the work; a full pool is answered 429 at once.
+void RunOnPool(const Site& site, const std::shared_ptr<Exchange>& exchange,
+               PoolWork work);
+
+// The body as a JSON object; it is moved out of the exchange.
+StatusOr<nlohmann::ordered_json> ReadJsonBody(Exchange& exchange);
+
+// The model that `model` names. Without that field, the only one there is.
+StatusOr<ModelHandle> BorrowModel(const Site& site, Exchange& exchange,
+                                  const nlohmann::ordered_json& body);
+
+// From X-Request-Timeout-Ms, counted from the request's first byte; kNever
+// without it.
+StatusOr<Clock::Time> ReadDeadline(const Exchange& exchange);
+
+}  // namespace millrace::server::http

@@ -1,0 +1,47 @@
+// Which function serves which method and path: one table, read by eye.
+//
+//   {"GET", "/v1/models/{id}", ServeModel}
+//
+// A {parameter} is one segment of the path; the last one takes the rest, for
+// model ids may hold slashes. "/openai/v1/…" is "/v1/…".
+#pragma once
+
+#include <memory>
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "server/http/exchange.h"
+
+namespace millrace::server::http {
+
+struct Site;
+
+// Runs on an I/O thread: answers at once when that is cheap, else posts its
+// work to the handler pool. Never throws, never waits.
+using RouteFunction = void (*)(const Site& site,
+                               const std::shared_ptr<Exchange>& exchange);
+
+struct Route {
+  std::string_view method;  // "GET" serves HEAD too
+  std::string_view pattern;
+  RouteFunction serve;
+  bool is_public = false;  // needs no key
+};
+
+struct RouteMatch {
+  const Route* route = nullptr;
+  std::vector<std::string> params;
+  // When the path is known and the method is not, or is OPTIONS.
+  std::string allow;  // "GET, HEAD, OPTIONS"
+};
+
+RouteMatch FindRoute(std::span<const Route> routes, std::string_view method,
+                     std::string_view path);
+
+// The tables of the two ports (routes.cc).
+std::span<const Route> ServingRoutes();
+std::span<const Route> MetricsRoutes();
+
+}  // namespace millrace::server::http

@@ -1,0 +1,40 @@
+// The two tables of routes. A reader would guess that probes need a key: they
+// do not, and neither does /metrics, as with other model servers.
+#include "server/http/routes.h"
+
+#include "server/http/router.h"
+
+namespace millrace::server::http {
+namespace {
+
+constexpr bool kPublic = true;
+
+constexpr Route kServing[] = {
+    {"POST", "/v1/chat/completions", ServeChatCompletions},
+    {"POST", "/v1/completions", ServeCompletions},
+    {"GET", "/v1/models", ServeModels},
+    {"GET", "/v1/models/{id}", ServeModel},
+    {"POST", "/tokenize", ServeTokenize},
+    {"POST", "/detokenize", ServeDetokenize},
+    {"POST", "/apply-template", ServeApplyTemplate},
+    {"GET", "/health", ServeHealth, kPublic},
+    {"GET", "/v2/health/live", ServeLive, kPublic},
+    {"GET", "/v2/health/ready", ServeReady, kPublic},
+    {"GET", "/version", ServeVersion, kPublic},
+    {"GET", "/metrics", ServeMetrics, kPublic},
+    {"GET", "/v2", ServeOipServer},
+    {"GET", "/v2/models/{id}/ready", ServeOipModelReady},
+    {"GET", "/v2/models/{id}", ServeOipModel},
+};
+
+constexpr Route kMetrics[] = {
+    {"GET", "/metrics", ServeMetrics, kPublic},
+    {"GET", "/health", ServeHealth, kPublic},
+};
+
+}  // namespace
+
+std::span<const Route> ServingRoutes() { return kServing; }
+std::span<const Route> MetricsRoutes() { return kMetrics; }
+
+}  // namespace millrace::server::http

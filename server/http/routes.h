@@ -1,0 +1,33 @@
+// The functions behind the routes, one protocol per source file; the table
+// that names their paths is in routes.cc.
+#pragma once
+
+#include <memory>
+
+#include "server/http/exchange.h"
+#include "server/http/site.h"
+
+namespace millrace::server::http {
+
+// health_routes.cc: cheap, answered on the I/O thread.
+void ServeHealth(const Site&, const std::shared_ptr<Exchange>&);
+void ServeLive(const Site&, const std::shared_ptr<Exchange>&);
+void ServeReady(const Site&, const std::shared_ptr<Exchange>&);
+void ServeVersion(const Site&, const std::shared_ptr<Exchange>&);
+void ServeMetrics(const Site&, const std::shared_ptr<Exchange>&);
+
+// model_routes.cc: likewise.
+void ServeModels(const Site&, const std::shared_ptr<Exchange>&);
+void ServeModel(const Site&, const std::shared_ptr<Exchange>&);
+void ServeOipServer(const Site&, const std::shared_ptr<Exchange>&);
+void ServeOipModel(const Site&, const std::shared_ptr<Exchange>&);
+void ServeOipModelReady(const Site&, const std::shared_ptr<Exchange>&);
+
+// generate_routes.cc, token_routes.cc: on the handler pool.
+void ServeChatCompletions(const Site&, const std::shared_ptr<Exchange>&);
+void ServeCompletions(const Site&, const std::shared_ptr<Exchange>&);
+void ServeTokenize(const Site&, const std::shared_ptr<Exchange>&);
+void ServeDetokenize(const Site&, const std::shared_ptr<Exchange>&);
+void ServeApplyTemplate(const Site&, const std::shared_ptr<Exchange>&);
+
+}  // namespace millrace::server::http

@@ -1,0 +1,82 @@
+#include "server/auth.h"
+
+#include <gtest/gtest.h>
+
+#include <cstdio>
+#include <fstream>
+#include <string>
+
+namespace millrace::server {
+namespace {
+
+config::ServerSettings WithKey(std::string keys) {
+  config::ServerSettings settings;
+  settings.api_key = std::move(keys);
+  return settings;
+}
+
+TEST(Auth, WithoutKeysEverybodyPasses) {
+  const auto auth = Auth::Create({});
+  ASSERT_TRUE(auth.ok());
+  EXPECT_FALSE(auth->required());
+  EXPECT_TRUE(auth->Check("", "").ok());
+  EXPECT_TRUE(auth->Check("Bearer whatever", "").ok());
+}
+
+TEST(Auth, EachKeyOfTheListPassesByEitherHeader) {
+  const auto auth = Auth::Create(WithKey(" one, two "));
+  ASSERT_TRUE(auth.ok());
+  EXPECT_TRUE(auth->Check("Bearer one", "").ok());
+  EXPECT_TRUE(auth->Check("BEARER  two", "").ok());
+  EXPECT_TRUE(auth->Check("", "two").ok());
+  EXPECT_TRUE(auth->Check("Bearer wrong", "one").ok());
+}
+
+TEST(Auth, NearMissesAreUnauthenticated) {
+  const auto auth = Auth::Create(WithKey("one"));
+  ASSERT_TRUE(auth.ok());
+  for (const char* header : {"", "one", "Bearer", "Bearer ", "Bearer on",
+                             "Bearer onee", "Bearer oneone", "Basic one"}) {
+    EXPECT_EQ(auth->Check(header, "").code(), StatusCode::kUnauthenticated)
+        << header;
+  }
+}
+
+TEST(Auth, OpenHostNeedsAKeyOrAWord) {
+  config::ServerSettings settings;
+  for (const char* host : {"0.0.0.0", "::", "10.0.0.1", "127.example.org"}) {
+    settings.host = host;
+    settings.no_auth = false;
+    const auto refused = Auth::Create(settings);
+    ASSERT_FALSE(refused.ok()) << host;
+    EXPECT_EQ(refused.status().code(), StatusCode::kFailedPrecondition);
+    settings.no_auth = true;
+    EXPECT_TRUE(Auth::Create(settings).ok()) << host;
+  }
+  for (const char* host : {"127.0.0.1", "127.1.2.3", "::1", "localhost"}) {
+    settings.host = host;
+    settings.no_auth = false;
+    EXPECT_TRUE(Auth::Create(settings).ok()) << host;
+  }
+}
+
+TEST(Auth, KeyFileHoldsOneKeyALine) {
+  const std::string path = testing::TempDir() + "/millrace_keys.txt";
+  std::ofstream(path) << "# comment\nfirst\r\n\n second \n";
+  config::ServerSettings settings;
+  settings.api_key_file = path;
+  const auto auth = Auth::Create(settings);
+  ASSERT_TRUE(auth.ok());
+  EXPECT_TRUE(auth->Check("Bearer first", "").ok());
+  EXPECT_TRUE(auth->Check("Bearer second", "").ok());
+  EXPECT_FALSE(auth->Check("Bearer # comment", "").ok());
+  std::remove(path.c_str());
+  EXPECT_FALSE(Auth::Create(settings).ok());
+}
+
+TEST(Auth, EmptyKeysAreNoKeys) {
+  EXPECT_FALSE(Auth::Create(WithKey(" , ")).ok());
+}
+
+}  // namespace
+}  // namespace millrace::server

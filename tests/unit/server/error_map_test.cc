@@ -1,0 +1,50 @@
+#include "server/error_map.h"
+
+#include <gtest/gtest.h>
+
+#include <nlohmann/json.hpp>
+
+namespace millrace::server {
+namespace {
+
+using Json = nlohmann::json;
+
+TEST(ErrorMap, CodesHaveTheirHttpStatus) {
+  EXPECT_EQ(HttpStatusOf(OkStatus()), 200);
+  EXPECT_EQ(HttpStatusOf(InvalidArgument("x")), 400);
+  EXPECT_EQ(HttpStatusOf(Unauthenticated("x")), 401);
+  EXPECT_EQ(HttpStatusOf(NotFound("x")), 404);
+  EXPECT_EQ(HttpStatusOf(ResourceExhausted("x")), 429);
+  EXPECT_EQ(HttpStatusOf(Cancelled("x")), 499);
+  EXPECT_EQ(HttpStatusOf(Unimplemented("x")), 501);
+  EXPECT_EQ(HttpStatusOf(Unavailable("x")), 503);
+  EXPECT_EQ(HttpStatusOf(DeadlineExceeded("x")), 504);
+  EXPECT_EQ(HttpStatusOf(Internal("x")), 500);
+  EXPECT_EQ(HttpStatusOf(DataLoss("x")), 500);
+}
+
+TEST(ErrorMap, TransportRefusalsHaveTheirOwn) {
+  EXPECT_EQ(HttpStatusOf(InvalidArgument("x").Because("payload_too_large")),
+            413);
+  EXPECT_EQ(HttpStatusOf(InvalidArgument("x").Because("request_timeout")), 408);
+}
+
+TEST(ErrorMap, OpenAiBodyHasAllFourMembers) {
+  const Json bare = Json::parse(OpenAiErrorBody(Internal("it \"broke\"")));
+  EXPECT_EQ(bare["error"]["message"], "it \"broke\"");
+  EXPECT_EQ(bare["error"]["type"], "server_error");
+  EXPECT_TRUE(bare["error"]["param"].is_null());
+  EXPECT_TRUE(bare["error"]["code"].is_null());
+  const Json full = Json::parse(OpenAiErrorBody(
+      InvalidArgument("too long").At("prompt").Because("too_long")));
+  EXPECT_EQ(full["error"]["param"], "prompt");
+  EXPECT_EQ(full["error"]["code"], "too_long");
+}
+
+TEST(ErrorMap, BodiesAreJsonWhateverTheMessageHolds) {
+  EXPECT_TRUE(Json::accept(OpenAiErrorBody(Internal("\xff\n\x01"))));
+  EXPECT_EQ(OipErrorBody(NotFound("no")), "{\"error\":\"no\"}");
+}
+
+}  // namespace
+}  // namespace millrace::server

@@ -1,0 +1,76 @@
+#include "server/http/exchange.h"
+
+#include <gtest/gtest.h>
+
+#include <memory>
+
+namespace millrace::server::http {
+namespace {
+
+std::shared_ptr<Exchange> Make(int& wakes) {
+  auto exchange = std::make_shared<Exchange>(
+      HttpRequest{}, std::vector<std::string>{}, std::make_shared<Trace>());
+  exchange->SetWake([&wakes] { ++wakes; });
+  return exchange;
+}
+
+TEST(Exchange, WritesGatherUntilTheyAreTakenAndWakeOnce) {
+  int wakes = 0;
+  const auto exchange = Make(wakes);
+  exchange->BeginStream({});
+  exchange->Write("a");
+  exchange->Write("b");
+  EXPECT_EQ(wakes, 1);
+  Exchange::Output output = exchange->Take();
+  EXPECT_TRUE(output.head.has_value());
+  EXPECT_EQ(output.bytes, "ab");
+  EXPECT_FALSE(output.ended);
+  exchange->Write("c");
+  exchange->End();
+  EXPECT_EQ(wakes, 2);
+  output = exchange->Take();
+  EXPECT_FALSE(output.head.has_value());
+  EXPECT_EQ(output.bytes, "c");
+  EXPECT_TRUE(output.ended);
+}
+
+TEST(Exchange, BytesBeforeTheHeaderWaitForIt) {
+  int wakes = 0;
+  const auto exchange = Make(wakes);
+  exchange->Write("early");
+  EXPECT_EQ(wakes, 0);
+  EXPECT_EQ(exchange->Take().bytes, "");
+  exchange->BeginStream({});
+  EXPECT_EQ(exchange->Take().bytes, "early");
+}
+
+TEST(Exchange, AWholeAnswerDropsBytesWrittenBefore) {
+  int wakes = 0;
+  const auto exchange = Make(wakes);
+  exchange->Write("early");
+  exchange->Send(JsonResponse(400, "{}"));
+  exchange->Write("late");
+  const Exchange::Output output = exchange->Take();
+  EXPECT_TRUE(output.whole);
+  EXPECT_TRUE(output.ended);
+  EXPECT_EQ(output.bytes, "");
+  EXPECT_EQ(output.head->status, 400);
+}
+
+TEST(Exchange, AnEndWithoutAnswerBecomesAnError) {
+  int wakes = 0;
+  const auto exchange = Make(wakes);
+  exchange->End();
+  EXPECT_EQ(exchange->Take().head->status, 500);
+}
+
+TEST(Exchange, DetachedExchangeWakesNobody) {
+  int wakes = 0;
+  const auto exchange = Make(wakes);
+  exchange->Detach();
+  exchange->Send(JsonResponse(200, "{}"));
+  EXPECT_EQ(wakes, 0);
+}
+
+}  // namespace
+}  // namespace millrace::server::http

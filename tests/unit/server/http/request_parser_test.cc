@@ -1,0 +1,88 @@
+#include "server/http/request_parser.h"
+
+#include <gtest/gtest.h>
+
+#include <string>
+
+namespace millrace::server::http {
+namespace {
+
+// Everything pushed as one piece; what was not taken comes back.
+Status PutAll(RequestParser& parser, std::string_view& input) {
+  while (!input.empty() && !parser.done()) {
+    StatusOr<size_t> taken = parser.Put(input);
+    if (!taken.ok()) return taken.status();
+    if (*taken == 0) break;
+    input.remove_prefix(*taken);
+  }
+  return OkStatus();
+}
+
+TEST(RequestParser, ReadsHeadAndBodyAndLeavesTheNextRequest) {
+  RequestParser parser({});
+  std::string_view input =
+      "POST /a%20b?x=1 HTTP/1.1\r\nHost: h\r\nX-Thing:  v \r\n"
+      "Content-Length: 3\r\n\r\nabcGET";
+  ASSERT_TRUE(PutAll(parser, input).ok());
+  ASSERT_TRUE(parser.done());
+  EXPECT_EQ(input, "GET");
+  const HttpRequest request = parser.Take();
+  EXPECT_EQ(request.method, "POST");
+  EXPECT_EQ(request.path, "/a b");
+  EXPECT_EQ(request.query, "x=1");
+  EXPECT_EQ(request.Header("x-thing"), "v");
+  EXPECT_EQ(request.body, "abc");
+  EXPECT_TRUE(request.keep_alive);
+}
+
+TEST(RequestParser, HeadIsKnownBeforeTheBody) {
+  RequestParser parser({});
+  std::string_view input =
+      "POST / HTTP/1.1\r\nHost: h\r\nExpect: 100-Continue\r\n"
+      "Content-Length: 3\r\n\r\n";
+  ASSERT_TRUE(PutAll(parser, input).ok());
+  EXPECT_TRUE(parser.head_done());
+  EXPECT_FALSE(parser.done());
+  EXPECT_TRUE(parser.expects_continue());
+  EXPECT_EQ(parser.body_left(), 3u);
+}
+
+TEST(RequestParser, AbsoluteFormGivesThePath) {
+  RequestParser parser({});
+  std::string_view input = "GET http://h/health?q HTTP/1.1\r\nHost: h\r\n\r\n";
+  ASSERT_TRUE(PutAll(parser, input).ok());
+  EXPECT_EQ(parser.head().path, "/health");
+  EXPECT_EQ(parser.head().query, "q");
+}
+
+TEST(RequestParser, LimitsNameTheirReason) {
+  RequestParser small_head({.header_bytes = 64, .body_bytes = 10});
+  std::string_view input =
+      "GET / HTTP/1.1\r\nHost: h\r\nX: aaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaa"
+      "aaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaa\r\n\r\n";
+  EXPECT_EQ(PutAll(small_head, input).reason(), "headers_too_large");
+  RequestParser small_body({.header_bytes = 1000, .body_bytes = 10});
+  input = "POST / HTTP/1.1\r\nHost: h\r\nContent-Length: 11\r\n\r\n";
+  EXPECT_EQ(PutAll(small_body, input).reason(), "payload_too_large");
+}
+
+TEST(RequestParser, ContentLengthDoesNotReserveMemory) {
+  // A reservation of this size would throw.
+  RequestParser parser({.header_bytes = 1000, .body_bytes = INT64_MAX});
+  std::string_view input =
+      "POST / HTTP/1.1\r\nHost: h\r\nContent-Length: 4611686018427387904\r\n"
+      "\r\nabc";
+  ASSERT_TRUE(PutAll(parser, input).ok());
+  EXPECT_FALSE(parser.done());
+}
+
+TEST(PercentDecoded, RefusesWhatIsNoText) {
+  EXPECT_EQ(PercentDecoded("a%2Fb%41"), "a/bA");
+  EXPECT_FALSE(PercentDecoded("%").has_value());
+  EXPECT_FALSE(PercentDecoded("%4").has_value());
+  EXPECT_FALSE(PercentDecoded("%g0").has_value());
+  EXPECT_FALSE(PercentDecoded("a%00b").has_value());
+}
+
+}  // namespace
+}  // namespace millrace::server::http

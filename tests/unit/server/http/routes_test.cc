@@ -1,0 +1,268 @@
+// Routes as a client sees them: who may call what, and what comes back.
+#include <gtest/gtest.h>
+
+#include <nlohmann/json.hpp>
+#include <string>
+
+#include "server/http/router.h"
+#include "tests/unit/server/http/harness.h"
+
+namespace millrace::server::http {
+namespace {
+
+using Json = nlohmann::ordered_json;
+
+constexpr char kChat[] = "/v1/chat/completions";
+constexpr char kHi[] = R"({"messages":[{"role":"user","content":"hi"}]})";
+
+Json Body(const Reply& reply) {
+  return Json::parse(reply.body, nullptr, /*allow_exceptions=*/false);
+}
+
+TEST(Router, FindsPatternsAndParameters) {
+  const auto routes = ServingRoutes();
+  EXPECT_EQ(FindRoute(routes, "GET", "/health").route->pattern, "/health");
+  EXPECT_EQ(FindRoute(routes, "HEAD", "/health").route->pattern, "/health");
+  const RouteMatch model = FindRoute(routes, "GET", "/v1/models/org/a:b");
+  EXPECT_EQ(model.route->pattern, "/v1/models/{id}");
+  EXPECT_EQ(model.params, std::vector<std::string>{"org/a:b"});
+  const RouteMatch ready = FindRoute(routes, "GET", "/v2/models/m/ready");
+  EXPECT_EQ(ready.route->pattern, "/v2/models/{id}/ready");
+  EXPECT_EQ(ready.params, std::vector<std::string>{"m"});
+  EXPECT_EQ(FindRoute(routes, "POST", "/openai/v1/completions").route->pattern,
+            "/v1/completions");
+}
+
+TEST(Router, KnowsWhatItDoesNotServe) {
+  const auto routes = ServingRoutes();
+  for (const char* path : {"", "/", "health", "/health/", "/v1", "/v1/models/",
+                           "/openai/health", "//health", "/v2/models//ready"}) {
+    const RouteMatch match = FindRoute(routes, "GET", path);
+    EXPECT_TRUE(match.route == nullptr ||
+                match.route->pattern == "/v2/models/{id}")
+        << path;
+  }
+  const RouteMatch wrong = FindRoute(routes, "DELETE", "/health");
+  EXPECT_EQ(wrong.route, nullptr);
+  EXPECT_EQ(wrong.allow, "GET, HEAD, OPTIONS");
+}
+
+TEST(Routes, HealthFollowsTheServersState) {
+  TestServer server;
+  Client client(server.port());
+  server.manager.SetState(ServerState::kLoading);
+  Reply reply = client.Get("/health");
+  EXPECT_EQ(reply.status, 503);
+  EXPECT_EQ(reply.body, "{\"status\":\"loading\"}");
+  EXPECT_EQ(client.Get("/v2/health/live").status, 200);
+  EXPECT_EQ(client.Get("/v2/health/ready").status, 503);
+  reply = client.Post(kChat, kHi);
+  EXPECT_EQ(reply.status, 503);
+  EXPECT_EQ(reply.Header("retry-after"), "1");
+  server.manager.SetState(ServerState::kReady);
+  EXPECT_EQ(client.Get("/health").status, 200);
+  EXPECT_EQ(client.Get("/v2/health/ready").body, "{\"ready\":true}");
+  server.manager.SetState(ServerState::kDraining);
+  EXPECT_EQ(client.Get("/health").body, "{\"status\":\"draining\"}");
+}
+
+TEST(Routes, UnknownPathIs404WithAnErrorObject) {
+  TestServer server;
+  Client client(server.port());
+  const Reply reply = client.Get("/nowhere");
+  EXPECT_EQ(reply.status, 404);
+  EXPECT_EQ(reply.Header("content-type"), "application/json");
+  const Json error = Body(reply)["error"];
+  EXPECT_EQ(error["type"], "not_found_error");
+  EXPECT_EQ(error["code"], "route_not_found");
+  EXPECT_TRUE(error["param"].is_null());
+}
+
+TEST(Routes, WrongMethodIs405WithAllow) {
+  TestServer server;
+  Client client(server.port());
+  const Reply reply = client.Get(kChat);
+  EXPECT_EQ(reply.status, 405);
+  EXPECT_EQ(reply.Header("allow"), "POST, OPTIONS");
+}
+
+TEST(Routes, BodiesMustBeJson) {
+  TestServer server;
+  server.handler->script = SayHello;
+  Client client(server.port());
+  EXPECT_EQ(client.Post(kChat, kHi, "Content-Type: text/plain\r\n").status,
+            415);
+  EXPECT_EQ(client.Post(kChat, kHi, "").status, 200);
+  EXPECT_EQ(
+      client
+          .Post(kChat, kHi, "Content-Type: Application/JSON; charset=utf-8\r\n")
+          .status,
+      200);
+  EXPECT_EQ(client.Post(kChat, kHi, "Content-Encoding: gzip\r\n").status, 415);
+  const Reply broken = client.Post(kChat, "{\"messages\":");
+  EXPECT_EQ(broken.status, 400);
+  EXPECT_EQ(Body(broken)["error"]["type"], "invalid_request_error");
+  EXPECT_EQ(client.Post(kChat, "[]").status, 400);
+  EXPECT_EQ(client.Post(kChat, "").status, 400);
+}
+
+TEST(Routes, RequestIdIsEchoedOrMade) {
+  TestServer server;
+  Client client(server.port());
+  EXPECT_EQ(
+      client.Get("/health", "X-Request-Id: abc-1\r\n").Header("x-request-id"),
+      "abc-1");
+  const std::string made = client.Get("/health").Header("x-request-id");
+  EXPECT_EQ(made.size(), 28u);
+  EXPECT_NE(made, client.Get("/health").Header("x-request-id"));
+  const std::string with_space =
+      client.Get("/health", "X-Request-Id: a b\r\n").Header("x-request-id");
+  EXPECT_EQ(with_space.rfind("req-", 0), 0u);
+  const std::string too_long =
+      client.Get("/health", "X-Request-Id: " + std::string(129, 'a') + "\r\n")
+          .Header("x-request-id");
+  EXPECT_EQ(too_long.rfind("req-", 0), 0u);
+}
+
+TEST(Routes, KeysGuardAllButProbesAndMetrics) {
+  config::ServerSettings settings = QuietSettings();
+  settings.api_key = "sesame,second";
+  TestServer server(settings);
+  server.handler->script = SayHello;
+  Client client(server.port());
+  for (const char* path :
+       {"/health", "/v2/health/live", "/version", "/metrics"}) {
+    EXPECT_EQ(client.Get(path).status, 200) << path;
+  }
+  const Reply refused = client.Get("/v1/models");
+  EXPECT_EQ(refused.status, 401);
+  EXPECT_NE(refused.Header("www-authenticate"), "");
+  EXPECT_EQ(Body(refused)["error"]["type"], "authentication_error");
+  EXPECT_EQ(client.Get("/nowhere").status, 401);
+  EXPECT_EQ(client.Get("/v1/models", "Authorization: Bearer wrong\r\n").status,
+            401);
+  EXPECT_EQ(client.Get("/v1/models", "Authorization: bearer second\r\n").status,
+            200);
+  EXPECT_EQ(client.Get("/v1/models", "X-Api-Key: sesame\r\n").status, 200);
+  EXPECT_EQ(client.Post(kChat, kHi, "X-Api-Key: sesame\r\n").status, 200);
+}
+
+TEST(Routes, CorsIsOffUnlessSet) {
+  TestServer server;
+  Client client(server.port());
+  EXPECT_EQ(client.Get("/health", "Origin: http://a\r\n")
+                .Header("access-control-allow-origin"),
+            "");
+}
+
+TEST(Routes, CorsAnswersPreflightsWithoutAKey) {
+  config::ServerSettings settings = QuietSettings();
+  settings.cors_allow_origin = "http://a";
+  settings.api_key = "sesame";
+  TestServer server(settings);
+  Client client(server.port());
+  client.Send(
+      "OPTIONS /v1/chat/completions HTTP/1.1\r\nHost: x\r\n"
+      "Origin: http://a\r\n\r\n");
+  const Reply preflight = client.Read();
+  EXPECT_EQ(preflight.status, 204);
+  EXPECT_EQ(preflight.Header("access-control-allow-origin"), "http://a");
+  EXPECT_EQ(preflight.Header("access-control-allow-methods"), "POST, OPTIONS");
+  EXPECT_EQ(client.Get("/health").Header("access-control-allow-origin"),
+            "http://a");
+}
+
+TEST(Routes, MetricsCountRequestsByRouteAndOutcome) {
+  TestServer server;
+  server.handler->script = SayHello;
+  Client client(server.port());
+  client.Post(kChat, kHi);
+  client.Post(kChat, "{}");
+  client.Get("/nowhere");
+  const Reply reply = client.Get("/metrics");
+  EXPECT_EQ(reply.Header("content-type"),
+            "text/plain; version=0.0.4; charset=utf-8");
+  for (const char* line :
+       {"millrace_requests_total{outcome=\"ok\",route=\"/v1/chat/"
+        "completions\"} 1",
+        "millrace_requests_total{outcome=\"client_error\",route=\"/v1/chat/"
+        "completions\"} 1",
+        "millrace_requests_total{outcome=\"client_error\",route=\"none\"} 1",
+        "millrace_http_connections 1",
+        "millrace_request_duration_seconds_count{route=\"/v1/chat/"
+        "completions\"} 2"}) {
+    EXPECT_NE(reply.body.find(line), std::string::npos) << line;
+  }
+}
+
+TEST(Routes, MetricsPortServesMetricsAlone) {
+  config::ServerSettings settings = QuietSettings();
+  settings.metrics_port = 0;
+  TestServer server(settings);
+  ASSERT_NE(server.http->metrics_port(), server.port());
+  Client client(server.http->metrics_port());
+  EXPECT_EQ(client.Get("/metrics").status, 200);
+  EXPECT_EQ(client.Get("/v1/models").status, 404);
+}
+
+TEST(Routes, ModelsAreListedUnderEachName) {
+  TestServer server;
+  Client client(server.port());
+  const Json list = Body(client.Get("/v1/models"));
+  EXPECT_EQ(list["object"], "list");
+  ASSERT_EQ(list["data"].size(), 2u);
+  EXPECT_EQ(list["data"][0]["id"], "tiny");
+  EXPECT_EQ(list["data"][1]["id"], "tiny-chat");
+  EXPECT_EQ(list["data"][1]["root"], "tiny");
+  const Json one = Body(client.Get("/openai/v1/models/tiny-chat"));
+  EXPECT_EQ(one["max_model_len"], 128);
+  EXPECT_EQ(one["meta"]["n_ctx_train"], 2048);
+  const Reply missing = client.Get("/v1/models/other");
+  EXPECT_EQ(missing.status, 404);
+  EXPECT_EQ(Body(missing)["error"]["code"], "model_not_found");
+}
+
+TEST(Routes, OpenInferenceMetadata) {
+  TestServer server;
+  Client client(server.port());
+  EXPECT_EQ(Body(client.Get("/v2"))["name"], "millrace");
+  EXPECT_EQ(Body(client.Get("/v2/models/tiny"))["versions"][0], "1");
+  EXPECT_EQ(Body(client.Get("/v2/models/tiny/ready"))["ready"], true);
+  const Reply missing = client.Get("/v2/models/other");
+  EXPECT_EQ(missing.status, 404);
+  EXPECT_TRUE(Body(missing)["error"].is_string());
+}
+
+TEST(Routes, TokenizeTakesBothShapes) {
+  TestServer server;
+  Client client(server.port());
+  const Json llama =
+      Body(client.Post("/tokenize", R"({"content":"ab","with_pieces":true})"));
+  EXPECT_EQ(llama["tokens"],
+            Json::parse(R"([{"id":97,"piece":"a"},{"id":98,"piece":"b"}])"));
+  const Json vllm = Body(client.Post("/tokenize", R"({"prompt":"ab"})"));
+  EXPECT_EQ(vllm["tokens"], Json::parse("[1,97,98]"));
+  EXPECT_EQ(vllm["count"], 3);
+  EXPECT_EQ(vllm["max_model_len"], 128);
+  const Json chat = Body(client.Post("/tokenize", kHi));
+  EXPECT_EQ(chat["count"], 8);  // "<user>hi"
+  EXPECT_EQ(client.Post("/tokenize", "{}").status, 400);
+  const Json bytes = Body(client.Post(
+      "/tokenize", "{\"content\":\"\xc3\xa9\",\"with_pieces\":true}"));
+  EXPECT_EQ(bytes["tokens"][0]["piece"], Json::parse("[195]"));
+}
+
+TEST(Routes, DetokenizeAndApplyTemplate) {
+  TestServer server;
+  Client client(server.port());
+  EXPECT_EQ(
+      Body(client.Post("/detokenize", R"({"tokens":[97,98]})"))["content"],
+      "ab");
+  const Reply wrong = client.Post("/detokenize", R"({"tokens":[97,"x"]})");
+  EXPECT_EQ(wrong.status, 400);
+  EXPECT_EQ(Body(wrong)["error"]["param"], "tokens[1]");
+  EXPECT_EQ(Body(client.Post("/apply-template", kHi))["prompt"], "<user>hi");
+}
+
+}  // namespace
+}  // namespace millrace::server::http
