@@ -1,0 +1,115 @@
+// Any bytes as a request: they are refused with a sentence that names what is
+// wrong, or give options within the documented ranges and messages that a
+// template may rely on. Then the same bytes are cut into tokens, and the text
+// that comes out must be valid and must not hold a stop string.
+#include <cstdint>
+#include <cstdlib>
+#include <nlohmann/json.hpp>
+#include <string_view>
+
+#include "config/base/json.h"
+#include "config/base/utf8.h"
+#include "handlers/chat_messages.h"
+#include "handlers/request_fields.h"
+#include "handlers/text_out.h"
+
+namespace {
+
+using millrace::Status;
+using millrace::StatusCode;
+using millrace::handlers::FieldDialect;
+using millrace::handlers::GenerateOptions;
+using millrace::handlers::TextOut;
+
+void Require(bool condition, const char* why) {
+  if (condition) return;
+  std::fprintf(stderr, "request_fuzz: %s\n", why);
+  std::abort();
+}
+
+void CheckRefusal(const Status& status) {
+  Require(status.code() == StatusCode::kInvalidArgument,
+          "a bad request is INVALID_ARGUMENT");
+  Require(!status.message().empty(), "a refusal says why");
+  Require(millrace::IsValidUtf8(status.message()), "and says it in UTF-8");
+}
+
+void CheckOptions(const GenerateOptions& options) {
+  Require(options.temperature >= 0 && options.temperature <= 2, "temperature");
+  Require(options.top_p > 0 && options.top_p <= 1, "top_p");
+  Require(options.min_p >= 0 && options.min_p <= 1, "min_p");
+  Require(options.top_k >= -1 && options.top_k <= INT32_MAX, "top_k");
+  Require(options.repetition_penalty > 0, "repetition_penalty");
+  Require(options.min_tokens >= 0, "min_tokens");
+  Require(!options.max_tokens || (*options.max_tokens >= 1 &&
+                                  *options.max_tokens >= options.min_tokens),
+          "max_tokens");
+  Require(options.stop.size() <= 16, "stop");
+  for (const std::string& stop : options.stop) {
+    Require(!stop.empty() && millrace::IsValidUtf8(stop), "a stop string");
+  }
+  Require(options.logit_bias.size() <= 1024, "logit_bias");
+  for (const auto& [id, bias] : options.logit_bias) {
+    Require(id >= 0 && bias >= -100 && bias <= 100, "a logit bias");
+  }
+  for (const int32_t id : options.stop_token_ids) Require(id >= 0, "stop id");
+  Require(
+      !options.logprobs || (*options.logprobs >= 0 && *options.logprobs <= 20),
+      "logprobs");
+}
+
+void CheckText(std::string_view bytes, const GenerateOptions& options) {
+  TextOut out({.stop = options.stop,
+               .include_stop = options.include_stop_str_in_output});
+  std::string text;
+  for (size_t at = 0, size = 1; at < bytes.size(); at += size) {
+    size = 1 + static_cast<uint8_t>(bytes[at]) % 5;
+    const bool goes_on = out.Push(bytes.substr(at, size), {});
+    text += out.Take().text;
+    Require(millrace::IsValidUtf8(text), "text is whole characters");
+    if (!goes_on) break;
+  }
+  out.Finish();
+  text += out.Take().text;
+  if (options.include_stop_str_in_output) return;
+  for (const std::string& stop : options.stop) {
+    Require(text.find(stop) == text.npos, "a stop string is never shown");
+  }
+}
+
+}  // namespace
+
+extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
+  const std::string_view text(reinterpret_cast<const char*>(data), size);
+  const auto body = millrace::ParseJson(text);
+  if (!body.ok()) {
+    CheckRefusal(body.status());
+    return 0;
+  }
+  for (const FieldDialect dialect :
+       {FieldDialect::kChat, FieldDialect::kCompletions,
+        FieldDialect::kSamplingParameters}) {
+    const auto options =
+        millrace::handlers::ReadGenerateOptions(*body, dialect);
+    if (!options.ok()) {
+      CheckRefusal(options.status());
+      continue;
+    }
+    CheckOptions(*options);
+    CheckText(text, *options);
+  }
+  const auto chat = millrace::handlers::ReadChatPrompt(*body);
+  if (!chat.ok()) {
+    CheckRefusal(chat.status());
+    return 0;
+  }
+  Require(chat->messages->is_array() && !chat->messages->empty(), "messages");
+  for (const auto& message : *chat->messages) {
+    Require(message.is_object() && message["role"].is_string(), "a message");
+    const auto content = message.find("content");
+    Require(
+        content == message.end() || content->is_null() || content->is_string(),
+        "content is text by now");
+  }
+  return 0;
+}
