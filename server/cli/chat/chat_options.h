@@ -1,0 +1,28 @@
+// The command line of `millrace chat`. Pure.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+
+#include "config/base/status.h"
+#include "server/cli/verbs.h"
+
+namespace millrace::server {
+
+struct ChatOptions {
+  std::string url = "http://127.0.0.1:8000";
+  std::string model;  // empty: the server's first
+  std::string system;
+  std::string api_key;
+  std::optional<int64_t> max_tokens;
+  std::optional<double> temperature;
+  std::string prompt;  // empty: talk line by line
+  bool help = false;
+};
+
+// INVALID_ARGUMENT names the argument at fault.
+StatusOr<ChatOptions> ParseChatOptions(Args args);
+std::string ChatHelp();
+
+}  // namespace millrace::server
