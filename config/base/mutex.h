@@ -16,6 +16,10 @@
 #else
 #define MILLRACE_TSA(x)
 #endif
+// Abseil, which gRPC's headers bring along, has macros of the same names and
+// meaning; whichever header comes first, these here count.
+#undef GUARDED_BY
+#undef NO_THREAD_SAFETY_ANALYSIS
 #define CAPABILITY(x) MILLRACE_TSA(capability(x))
 #define SCOPED_CAPABILITY MILLRACE_TSA(scoped_lockable)
 #define GUARDED_BY(x) MILLRACE_TSA(guarded_by(x))
