@@ -7,33 +7,6 @@
 
 namespace millrace::server::http {
 
-std::string_view OutcomeName(Outcome outcome) {
-  switch (outcome) {
-    case Outcome::kOk:
-      return "ok";
-    case Outcome::kClientError:
-      return "client_error";
-    case Outcome::kRejected:
-      return "rejected";
-    case Outcome::kTimeout:
-      return "timeout";
-    case Outcome::kCancelled:
-      return "cancelled";
-    case Outcome::kError:
-    case Outcome::kCount:
-      break;
-  }
-  return "error";
-}
-
-Outcome OutcomeOfHttpStatus(int status) {
-  if (status < 400) return Outcome::kOk;
-  if (status == 429 || status == 503) return Outcome::kRejected;
-  if (status == 408 || status == 504) return Outcome::kTimeout;
-  if (status == 499) return Outcome::kCancelled;
-  return status < 500 ? Outcome::kClientError : Outcome::kError;
-}
-
 Exchange::Exchange(HttpRequest request, std::vector<std::string> params,
                    std::shared_ptr<Trace> trace)
     : request_(std::move(request)),

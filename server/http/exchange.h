@@ -25,21 +25,9 @@
 #include "config/base/mutex.h"
 #include "config/base/trace.h"
 #include "server/http/message.h"
+#include "server/request_metrics.h"
 
 namespace millrace::server::http {
-
-// How a request ended, as metrics and the access log call it.
-enum class Outcome {
-  kOk,
-  kClientError,  // 4xx but for the next two
-  kRejected,     // 429 and 503: no place, loading, draining
-  kTimeout,      // the request's deadline, or a client that stopped reading
-  kCancelled,    // the client went away
-  kError,        // ours
-  kCount,
-};
-std::string_view OutcomeName(Outcome outcome);
-Outcome OutcomeOfHttpStatus(int status);
 
 class Exchange {
  public:

@@ -20,27 +20,13 @@ Observer::Observer(MetricRegistry* registry,
   for (std::string_view pattern : patterns) {
     const auto known = std::find_if(
         routes_.begin(), routes_.end(),
-        [&](const RouteMetrics& route) { return route.pattern == pattern; });
+        [&](const Route& route) { return route.pattern == pattern; });
     if (known == routes_.end()) {
-      routes_.emplace_back().pattern = std::string(pattern);
+      routes_.push_back({std::string(pattern), {registry, pattern}});
     }
   }
-  routes_.emplace_back().pattern = std::string(kNoRoute);
+  routes_.push_back({std::string(kNoRoute), {registry, kNoRoute}});
   if (registry == nullptr) return;
-  for (RouteMetrics& route : routes_) {
-    for (int i = 0; i < static_cast<int>(Outcome::kCount); ++i) {
-      const std::string outcome(OutcomeName(static_cast<Outcome>(i)));
-      route.requests[i] = registry->AddCounter(
-          "millrace_requests_total",
-          "HTTP requests by route and how they ended; 'rejected' means no "
-          "place, loading or draining.",
-          {{"route", route.pattern}, {"outcome", outcome}});
-    }
-    route.duration = registry->AddHistogram(
-        "millrace_request_duration_seconds",
-        "From a request's first byte to its answer's last.",
-        LatencyBucketsSeconds(), {{"route", route.pattern}});
-  }
   connections = registry->AddGauge("millrace_http_connections",
                                    "HTTP connections open now.");
   connections_refused = registry->AddCounter(
@@ -49,13 +35,12 @@ Observer::Observer(MetricRegistry* registry,
 }
 
 void Observer::RequestEnded(const Ended& ended) const {
-  const RouteMetrics* metrics = &routes_.back();
-  for (const RouteMetrics& route : routes_) {
-    if (route.pattern == ended.pattern) metrics = &route;
+  const Route* route = &routes_.back();
+  for (const Route& each : routes_) {
+    if (each.pattern == ended.pattern) route = &each;
   }
-  metrics->requests[static_cast<int>(ended.outcome)].Add();
   const double seconds = ended.trace->Seconds(Stage::kAccepted, Stage::kEnded);
-  if (seconds >= 0) metrics->duration.Observe(seconds);
+  route->metrics.Ended(ended.outcome, seconds);
   if (!access_log_) return;
   static const Exchange::Facts kNoFacts;
   const Exchange::Facts& facts =

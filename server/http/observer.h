@@ -40,12 +40,11 @@ class Observer {
   Counter connections_refused;
 
  private:
-  struct RouteMetrics {
+  struct Route {
     std::string pattern;
-    Counter requests[static_cast<int>(Outcome::kCount)];
-    Histogram duration;
+    RequestMetrics metrics;
   };
-  std::vector<RouteMetrics> routes_;  // the last one is for no route
+  std::vector<Route> routes_;  // the last one is for no route
   const bool access_log_;
 };
 

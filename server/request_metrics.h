@@ -1,0 +1,40 @@
+// How requests ended and how long they took, the same for every wire: the
+// metrics millrace_requests_total and millrace_request_duration_seconds.
+#pragma once
+
+#include <string_view>
+
+#include "config/base/metrics.h"
+
+namespace millrace::server {
+
+// How a request ended, as metrics and the access log call it.
+enum class Outcome {
+  kOk,
+  kClientError,  // 4xx but for the next two
+  kRejected,     // 429 and 503: no place, loading, draining
+  kTimeout,      // the request's deadline, or a client that stopped reading
+  kCancelled,    // the client went away
+  kError,        // ours
+  kCount,
+};
+std::string_view OutcomeName(Outcome outcome);
+Outcome OutcomeOfHttpStatus(int status);
+
+// Of one route: an HTTP pattern ("/v1/models/:id") or "grpc/METHOD", never a
+// path, so that no client can make series. Thread-safe.
+class RequestMetrics {
+ public:
+  // `registry` may be null: nothing is counted.
+  RequestMetrics(MetricRegistry* registry, std::string_view route);
+
+  // Seconds from the request's first byte to its answer's last; negative:
+  // unknown, only counted.
+  void Ended(Outcome outcome, double seconds) const;
+
+ private:
+  Counter requests_[static_cast<int>(Outcome::kCount)];
+  Histogram duration_;
+};
+
+}  // namespace millrace::server
