@@ -1,0 +1,82 @@
+// A request id from the client goes into logs and headers, so only short ids of
+// plain visible characters are taken over; any other gets one of ours.
+#include "server/grpc/call_info.h"
+
+#include <grpcpp/server_context.h>
+
+#include <algorithm>
+#include <chrono>
+#include <cstdio>
+#include <random>
+#include <string_view>
+
+namespace millrace::server {
+namespace {
+
+constexpr size_t kMaxIdBytes = 128;
+
+std::string_view Metadata(const ::grpc::CallbackServerContext& context,
+                          const char* key) {
+  const auto& all = context.client_metadata();
+  const auto found = all.find(key);
+  if (found == all.end()) return {};
+  return {found->second.data(), found->second.size()};
+}
+
+bool IsPlainId(std::string_view id) {
+  return !id.empty() && id.size() <= kMaxIdBytes &&
+         std::all_of(id.begin(), id.end(),
+                     [](char c) { return c > ' ' && c < 0x7f; });
+}
+
+uint64_t RandomSeed() {
+  std::random_device device;
+  return (uint64_t{device()} << 32) | device();
+}
+
+// SplitMix64 (Steele, Lea, Flood 2014): a bijection, so ids never repeat.
+uint64_t Mix(uint64_t x) {
+  x += 0x9e3779b97f4a7c15;
+  x = (x ^ (x >> 30)) * 0xbf58476d1ce4e5b9;
+  x = (x ^ (x >> 27)) * 0x94d049bb133111eb;
+  return x ^ (x >> 31);
+}
+
+}  // namespace
+
+CallReader::CallReader(const Auth* auth, const Clock* clock)
+    : auth_(auth), clock_(clock), id_seed_(RandomSeed()) {}
+
+std::string CallReader::MakeId() {
+  const uint64_t n = next_id_.fetch_add(1, std::memory_order_relaxed);
+  char text[24];
+  std::snprintf(text, sizeof(text), "req-%016llx",
+                static_cast<unsigned long long>(Mix(id_seed_ + n)));
+  return text;
+}
+
+CallInfo CallReader::Read(::grpc::CallbackServerContext& context) {
+  CallInfo info;
+  const std::string_view id = Metadata(context, "x-request-id");
+  info.request_id = IsPlainId(id) ? std::string(id) : MakeId();
+  context.AddInitialMetadata("x-request-id", info.request_id);
+  info.peer = context.peer();
+
+  // gRPC speaks of wall time; we carry what is left over to our own clock. A
+  // call without deadline has one centuries away.
+  const auto left = context.deadline() - std::chrono::system_clock::now();
+  if (left < std::chrono::hours(24 * 365)) {
+    info.deadline =
+        clock_->Now() + std::chrono::duration_cast<Clock::Duration>(left);
+  }
+  return info;
+}
+
+Status CallReader::Authorize(
+    const ::grpc::CallbackServerContext& context) const {
+  if (auth_ == nullptr) return OkStatus();
+  return auth_->Check(Metadata(context, "authorization"),
+                      Metadata(context, "x-api-key"));
+}
+
+}  // namespace millrace::server

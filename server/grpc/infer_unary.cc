@@ -1,0 +1,128 @@
+// One object is gRPC's reactor and the handler's sink. It is shared because its
+// two users end in either order of their last touches: gRPC's hold ends with
+// OnDone, which comes only after Finish, and the sink's with OnEnd.
+#include "server/grpc/infer_unary.h"
+
+#include <grpcpp/support/server_callback.h>
+
+#include <memory>
+#include <optional>
+#include <stop_token>
+#include <string>
+#include <utility>
+
+#include "open_inference_grpc.pb.h"
+#include "server/grpc/grpc_status.h"
+
+namespace millrace::server {
+namespace {
+
+class UnaryInfer final : public ::grpc::ServerUnaryReactor,
+                         public handlers::GenerateSink,
+                         public std::enable_shared_from_this<UnaryInfer> {
+ public:
+  UnaryInfer(const InferParts& parts, CallInfo info,
+             const inference::ModelInferRequest* request,
+             inference::ModelInferResponse* response)
+      : parts_(parts),
+        info_(std::move(info)),
+        request_(request),
+        response_(response),
+        trace_(std::make_shared<Trace>()) {
+    trace_->request_id = info_.request_id;
+    trace_->Stamp(Stage::kAccepted, parts_.clock->Now());
+  }
+
+  void Begin() {
+    self_ = shared_from_this();
+    auto self = self_;
+    if (!parts_.pool->TryPost([self] { self->Run(); })) End(PoolIsFull(), {});
+  }
+
+  // ---- handler ----
+  void OnAccepted(const handlers::Usage&) override {}
+  void OnChunk(handlers::TextChunk chunk) override { text_ += chunk.text; }
+  void OnEnd(handlers::GenerateEnd end) override {
+    Status status = end.status;
+    if (status.ok()) {
+      BeginResponse(*request_, version_, response_);
+      AddTextOutput(text_, raw_, response_);
+      SetFinal(true, response_);
+      AddUsage(end, response_);
+    }
+    End(std::move(status), end.usage);
+  }
+
+  // ---- gRPC ----
+  void OnCancel() override { stop_.request_stop(); }
+  void OnDone() override { self_.reset(); }
+
+ private:
+  void Run() {
+    if (Status status = TryRun(); !status.ok()) End(std::move(status), {});
+  }
+
+  Status TryRun() {
+    ASSIGN_OR_RETURN(ModelHandle model,
+                     BorrowVersion(*parts_.manager, request_->model_name(),
+                                   request_->model_version()));
+    ASSIGN_OR_RETURN(InferCall call, DecodeInfer(*request_));
+    if (call.stream) {
+      return InvalidArgument(
+                 "stream is true but ModelInfer gives one answer; call "
+                 "ModelStreamInfer or leave 'stream' out")
+          .At("stream");
+    }
+    trace_->Stamp(Stage::kParsed, parts_.clock->Now());
+    raw_ = call.raw;
+    version_ = model->version;
+    model_.emplace(std::move(model));
+    (*model_)->handler->Start(MakeRequest(call, info_, trace_, *parts_.clock),
+                              shared_from_this(), stop_.get_token());
+    return OkStatus();
+  }
+
+  // Called once. Nothing of gRPC's is touched after Finish.
+  void End(Status status, const handlers::Usage& usage) {
+    if (stop_.stop_requested()) status = WhyCancelled(info_, *parts_.clock);
+    const auto now = parts_.clock->Now();
+    trace_->Stamp(Stage::kFirstByte, now);
+    trace_->Stamp(Stage::kEnded, now);
+    parts_.recorder->Record({.route = GrpcRoute::kModelInfer,
+                             .status = status,
+                             .model = request_->model_name(),
+                             .peer = info_.peer,
+                             .trace = trace_.get(),
+                             .usage = usage});
+    model_.reset();
+    Finish(ToGrpc(status));
+  }
+
+  const InferParts parts_;
+  const CallInfo info_;
+  const inference::ModelInferRequest* const request_;
+  inference::ModelInferResponse* const response_;
+  const std::shared_ptr<Trace> trace_;
+  std::stop_source stop_;
+  std::shared_ptr<UnaryInfer> self_;  // gRPC's hold, until OnDone
+
+  // Handler pool only, one thread at a time.
+  std::optional<ModelHandle> model_;
+  std::string version_;
+  bool raw_ = true;
+  std::string text_;
+};
+
+}  // namespace
+
+::grpc::ServerUnaryReactor* StartUnaryInfer(
+    const InferParts& parts, CallInfo info,
+    const inference::ModelInferRequest* request,
+    inference::ModelInferResponse* response) {
+  auto call =
+      std::make_shared<UnaryInfer>(parts, std::move(info), request, response);
+  call->Begin();
+  return call.get();
+}
+
+}  // namespace millrace::server

@@ -1,0 +1,21 @@
+// ModelInfer: one request, one answer with the whole text.
+#pragma once
+
+#include <string>
+
+#include "server/grpc/infer_parts.h"
+
+namespace grpc {
+class CallbackServerContext;
+class ServerUnaryReactor;
+}  // namespace grpc
+
+namespace millrace::server {
+
+// gRPC keeps request and response until the call is done.
+::grpc::ServerUnaryReactor* StartUnaryInfer(
+    const InferParts& parts, CallInfo info,
+    const inference::ModelInferRequest* request,
+    inference::ModelInferResponse* response);
+
+}  // namespace millrace::server

@@ -1,0 +1,149 @@
+// Each call checks the key first and is counted once. Liveness, readiness and
+// metadata are answered on gRPC's own threads; only generation goes to the
+// handler pool.
+#include "server/grpc/oip_service.h"
+
+#include <grpcpp/support/server_callback.h>
+
+#include <string>
+#include <utility>
+
+#include "open_inference_grpc.grpc.pb.h"
+#include "server/grpc/grpc_status.h"
+#include "server/grpc/infer_unary.h"
+#include "server/version.h"
+
+namespace millrace::server {
+namespace {
+
+using ::grpc::CallbackServerContext;
+using ::grpc::ServerUnaryReactor;
+
+// A stream that is refused before its first message.
+class RefusedStream final
+    : public ::grpc::ServerBidiReactor<inference::ModelInferRequest,
+                                       inference::ModelStreamInferResponse> {
+ public:
+  explicit RefusedStream(const Status& status) { Finish(ToGrpc(status)); }
+  void OnDone() override { delete this; }
+};
+
+class OipService final
+    : public inference::GRPCInferenceService::CallbackService {
+ public:
+  OipService(const InferParts& parts, CallReader* reader, InferStreams* streams)
+      : parts_(parts), reader_(reader), streams_(streams) {}
+
+  ServerUnaryReactor* ServerLive(
+      CallbackServerContext* context, const inference::ServerLiveRequest*,
+      inference::ServerLiveResponse* response) override {
+    return Answer(GrpcRoute::kServerLive, context, [&] {
+      response->set_live(true);
+      return OkStatus();
+    });
+  }
+
+  ServerUnaryReactor* ServerReady(
+      CallbackServerContext* context, const inference::ServerReadyRequest*,
+      inference::ServerReadyResponse* response) override {
+    return Answer(GrpcRoute::kServerReady, context, [&] {
+      response->set_ready(parts_.manager->state() == ServerState::kReady);
+      return OkStatus();
+    });
+  }
+
+  // A probe wants yes or no: an unknown model is not ready, which is no error.
+  ServerUnaryReactor* ModelReady(
+      CallbackServerContext* context,
+      const inference::ModelReadyRequest* request,
+      inference::ModelReadyResponse* response) override {
+    return Answer(GrpcRoute::kModelReady, context, [&] {
+      response->set_ready(
+          BorrowVersion(*parts_.manager, request->name(), request->version())
+              .ok());
+      return OkStatus();
+    });
+  }
+
+  ServerUnaryReactor* ServerMetadata(
+      CallbackServerContext* context, const inference::ServerMetadataRequest*,
+      inference::ServerMetadataResponse* response) override {
+    return Answer(GrpcRoute::kServerMetadata, context, [&] {
+      response->set_name("millrace");
+      response->set_version(std::string(Version()));
+      response->add_extensions("parameters");
+      return OkStatus();
+    });
+  }
+
+  ServerUnaryReactor* ModelMetadata(
+      CallbackServerContext* context,
+      const inference::ModelMetadataRequest* request,
+      inference::ModelMetadataResponse* response) override {
+    return Answer(GrpcRoute::kModelMetadata, context, [&]() -> Status {
+      ASSIGN_OR_RETURN(
+          ModelHandle model,
+          BorrowVersion(*parts_.manager, request->name(), request->version()));
+      response->set_name(model->id);
+      response->add_versions(model->version);
+      response->set_platform("millrace_" + model->info.architecture);
+      DescribeTensors(response);
+      return OkStatus();
+    });
+  }
+
+  ServerUnaryReactor* ModelInfer(
+      CallbackServerContext* context,
+      const inference::ModelInferRequest* request,
+      inference::ModelInferResponse* response) override {
+    if (Status status = reader_->Authorize(*context); !status.ok()) {
+      return FinishWith(GrpcRoute::kModelInfer, context, status);
+    }
+    return StartUnaryInfer(parts_, reader_->Read(*context), request, response);
+  }
+
+  ::grpc::ServerBidiReactor<inference::ModelInferRequest,
+                            inference::ModelStreamInferResponse>*
+  ModelStreamInfer(CallbackServerContext* context) override {
+    if (Status status = reader_->Authorize(*context); !status.ok()) {
+      parts_.recorder->Count(GrpcRoute::kModelStreamInfer, status);
+      return new RefusedStream(status);  // deletes itself when done
+    }
+    return StartStreamInfer(parts_, reader_->Read(*context), streams_);
+  }
+
+ private:
+  template <typename Work>
+  ServerUnaryReactor* Answer(GrpcRoute route, CallbackServerContext* context,
+                             Work work) {
+    Status status = reader_->Authorize(*context);
+    if (status.ok()) {
+      reader_->Read(*context);
+      status = work();
+    }
+    return FinishWith(route, context, status);
+  }
+
+  ServerUnaryReactor* FinishWith(GrpcRoute route,
+                                 CallbackServerContext* context,
+                                 const Status& status) {
+    parts_.recorder->Count(route, status);
+    ServerUnaryReactor* reactor = context->DefaultReactor();
+    reactor->Finish(ToGrpc(status));
+    return reactor;
+  }
+
+  const InferParts parts_;
+  CallReader* const reader_;
+  InferStreams* const streams_;
+};
+
+}  // namespace
+
+std::unique_ptr<::grpc::Service> MakeOipService(const InferParts& parts,
+                                                CallReader* reader,
+                                                InferStreams* streams) {
+  return std::make_unique<OipService>(parts, reader, streams);
+}
+
+}  // namespace millrace::server

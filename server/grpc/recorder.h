@@ -1,0 +1,55 @@
+// One counted and logged ending for each call: the request metrics under route
+// "grpc/METHOD", and for inference one line in the access log.
+//
+// Thread-safe.
+#pragma once
+
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "config/base/metrics.h"
+#include "config/base/status.h"
+#include "config/base/trace.h"
+#include "handlers/messages.h"
+#include "server/request_metrics.h"
+
+namespace millrace::server {
+
+// The methods that are counted.
+enum class GrpcRoute {
+  kServerLive,
+  kServerReady,
+  kModelReady,
+  kServerMetadata,
+  kModelMetadata,
+  kModelInfer,
+  kModelStreamInfer,
+  kCount,
+};
+
+class Recorder {
+ public:
+  struct Ended {
+    GrpcRoute route;
+    Status status;
+    std::string model;
+    std::string peer;
+    const Trace* trace = nullptr;  // never null
+    handlers::Usage usage;
+  };
+
+  // registry may be null: nothing is counted.
+  Recorder(MetricRegistry* registry, bool access_log);
+
+  // A call that did work for a model.
+  void Record(const Ended& ended) const;
+  // Health-like calls: counted, but no line of the log each.
+  void Count(GrpcRoute route, const Status& status) const;
+
+ private:
+  std::vector<RequestMetrics> metrics_;  // by route
+  const bool access_log_;
+};
+
+}  // namespace millrace::server

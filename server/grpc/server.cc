@@ -1,0 +1,165 @@
+// What a reader would guess wrong: gRPC shares ports by default (SO_REUSEPORT),
+// so a second server on a busy port would start and steal half the calls. That
+// is switched off here, and since gRPC does not say why a port was refused, a
+// plain socket is bound once more to learn the reason.
+#include "server/grpc/server.h"
+
+#include <grpc/support/log.h>
+#include <grpcpp/ext/proto_server_reflection_plugin.h>
+#include <grpcpp/health_check_service_interface.h>
+#include <grpcpp/impl/codegen/service_type.h>
+#include <grpcpp/server.h>
+#include <grpcpp/server_builder.h>
+#include <netdb.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <climits>
+#include <cstring>
+#include <mutex>
+#include <string>
+#include <utility>
+
+#include "config/base/log.h"
+#include "config/base/mutex.h"
+#include "server/grpc/oip_service.h"
+
+namespace millrace::server {
+namespace {
+
+// A client that vanished without a word is found out after a minute or so.
+constexpr int kKeepaliveMs = 60'000;
+constexpr int kKeepaliveTimeoutMs = 20'000;
+constexpr int kMaxMetadataBytes = 16 << 10;
+
+void SetUpLibraryOnce() {
+  static std::once_flag once;
+  std::call_once(once, [] {
+    gpr_set_log_function(+[](gpr_log_func_args* args) {
+      LogDebug("gRPC library", {{"message", args->message}});
+    });
+    ::grpc::EnableDefaultHealthCheckService(true);
+    ::grpc::reflection::InitProtoReflectionServerBuilderPlugin();
+  });
+}
+
+std::string Address(const std::string& host, int64_t port) {
+  const bool is_v6 = host.find(':') != std::string::npos && host[0] != '[';
+  return (is_v6 ? "[" + host + "]" : host) + ":" + std::to_string(port);
+}
+
+// Why a socket cannot be bound there, in the words of the system.
+std::string WhyNoPort(const std::string& host, int64_t port) {
+  addrinfo hints{};
+  hints.ai_socktype = SOCK_STREAM;
+  hints.ai_flags = AI_PASSIVE;
+  addrinfo* found = nullptr;
+  const int error =
+      getaddrinfo(host.c_str(), std::to_string(port).c_str(), &hints, &found);
+  if (error != 0) return gai_strerror(error);
+  std::string why = "gRPC refused the address";
+  for (addrinfo* at = found; at != nullptr; at = at->ai_next) {
+    const int fd = socket(at->ai_family, at->ai_socktype, at->ai_protocol);
+    if (fd < 0) continue;
+    if (bind(fd, at->ai_addr, at->ai_addrlen) != 0 || listen(fd, 1) != 0) {
+      why = std::strerror(errno);
+    }
+    close(fd);
+  }
+  freeaddrinfo(found);
+  return why;
+}
+
+class GrpcServerImpl final : public GrpcServer {
+ public:
+  GrpcServerImpl(const config::ServerSettings& settings,
+                 const GrpcServices& services)
+      : reader_(services.auth, services.clock),
+        recorder_(services.metrics, settings.access_log),
+        service_(MakeOipService({.manager = services.manager,
+                                 .pool = services.pool,
+                                 .recorder = &recorder_,
+                                 .clock = services.clock},
+                                &reader_, &streams_)) {}
+
+  ~GrpcServerImpl() override { Stop(std::chrono::steady_clock::now()); }
+
+  Status Listen(const config::ServerSettings& settings,
+                ServerState initial_state) {
+    SetUpLibraryOnce();
+    ::grpc::ServerBuilder builder;
+    builder.AddChannelArgument(GRPC_ARG_ALLOW_REUSEPORT, 0);
+    builder.AddChannelArgument(GRPC_ARG_KEEPALIVE_TIME_MS, kKeepaliveMs);
+    builder.AddChannelArgument(GRPC_ARG_KEEPALIVE_TIMEOUT_MS,
+                               kKeepaliveTimeoutMs);
+    builder.AddChannelArgument(GRPC_ARG_MAX_METADATA_SIZE, kMaxMetadataBytes);
+    builder.SetMaxReceiveMessageSize(static_cast<int>(
+        std::min<int64_t>(settings.http_max_input_bytes, INT_MAX)));
+    builder.AddListeningPort(Address(settings.host, settings.grpc_port),
+                             ::grpc::InsecureServerCredentials(), &port_);
+    builder.RegisterService(service_.get());
+    server_ = builder.BuildAndStart();
+    if (server_ == nullptr || port_ == 0) {
+      return FailedPrecondition(
+                 "cannot listen on " +
+                 Address(settings.host, settings.grpc_port) +
+                 " for gRPC: " + WhyNoPort(settings.host, settings.grpc_port) +
+                 "; choose another grpc_port (0 takes a free one, -1 turns "
+                 "gRPC off)")
+          .At("grpc_port");
+    }
+    SetHealth(initial_state == ServerState::kReady);
+    return OkStatus();
+  }
+
+  int port() const override { return port_; }
+
+  void StopAccepting() override {
+    SetHealth(false);
+    streams_.Drain();
+  }
+
+  void Stop(std::chrono::steady_clock::time_point deadline) override {
+    {
+      MutexLock lock(mu_);
+      if (server_ == nullptr || stopped_) return;
+      stopped_ = true;
+    }
+    StopAccepting();
+    const auto left = deadline - std::chrono::steady_clock::now();
+    server_->Shutdown(
+        std::chrono::system_clock::now() +
+        std::chrono::duration_cast<std::chrono::system_clock::duration>(left));
+    server_->Wait();
+  }
+
+ private:
+  void SetHealth(bool serving) {
+    auto* health = server_ ? server_->GetHealthCheckService() : nullptr;
+    if (health == nullptr) return;
+    health->SetServingStatus("", serving);
+    health->SetServingStatus(kOipServiceName, serving);
+  }
+
+  CallReader reader_;
+  Recorder recorder_;
+  InferStreams streams_;
+  const std::unique_ptr<::grpc::Service> service_;
+  int port_ = 0;
+  Mutex mu_;
+  bool stopped_ GUARDED_BY(mu_) = false;
+  std::unique_ptr<::grpc::Server> server_;  // stops before what it serves
+};
+
+}  // namespace
+
+StatusOr<std::unique_ptr<GrpcServer>> GrpcServer::Start(
+    const config::ServerSettings& settings, const GrpcServices& services) {
+  auto server = std::make_unique<GrpcServerImpl>(settings, services);
+  RETURN_IF_ERROR(server->Listen(settings, services.manager->state()));
+  return std::unique_ptr<GrpcServer>(std::move(server));
+}
+
+}  // namespace millrace::server
