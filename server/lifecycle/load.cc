@@ -1,0 +1,123 @@
+// A servable is its runner inside an engine inside a handler. A reader might
+// expect the model's files to be open afterwards: they are not, weights live
+// in packed memory of their own.
+#include "server/lifecycle/load.h"
+
+#include <algorithm>
+#include <chrono>
+#include <filesystem>
+#include <string>
+#include <utility>
+
+#include "config/base/log.h"
+#include "handlers/generate.h"
+#include "models/llm/model.h"
+#include "scheduler/engine.h"
+
+namespace millrace::server {
+namespace {
+
+int CoresForCompute(const config::Topology& topology) {
+  const int cores =
+      std::min<int>(topology.cores().size(), topology.cpu_limit());
+  return cores >= 4 ? cores - 1 : std::max(cores, 1);
+}
+
+}  // namespace
+
+std::vector<config::CpuSet> PlanTeams(
+    const config::Topology& topology,
+    const std::vector<config::ModelSettings>& models) {
+  const int cores = CoresForCompute(topology);
+  const config::CpuSet all = topology.PhysicalCores(cores);
+  std::vector<config::CpuSet> teams;
+  size_t next = 0;
+  for (size_t i = 0; i < models.size(); ++i) {
+    const int wanted = models[i].llm.threads;
+    const size_t fair = std::max<size_t>(all.size() / models.size(), 1);
+    if (wanted > cores && models.size() == 1) {
+      // More threads than cores: honoured, but a pin would only hurt.
+      teams.push_back(topology.PhysicalCores(wanted));
+      continue;
+    }
+    const size_t size =
+        wanted > 0 ? std::min<size_t>(wanted, all.size()) : fair;
+    config::CpuSet team;
+    for (size_t k = 0; k < size; ++k) team.push_back(all[next++ % all.size()]);
+    std::sort(team.begin(), team.end());
+    teams.push_back(std::move(team));
+  }
+  return teams;
+}
+
+StatusOr<std::shared_ptr<Servable>> LoadServable(
+    const config::ModelSettings& settings, const config::CpuSet& team,
+    int64_t memory_limit_bytes, handlers::Pool* pool, MetricRegistry* metrics,
+    std::function<void(double)> progress) {
+  const auto begun = std::chrono::steady_clock::now();
+  const std::string id =
+      settings.name.empty()
+          ? std::filesystem::path(settings.path).stem().string()
+          : settings.name;
+  StatusOr<models::LlmModel> loaded =
+      models::LoadLlm(settings.path, {.settings = settings.llm,
+                                      .cpus = team,
+                                      .memory_limit_bytes = memory_limit_bytes,
+                                      .progress = std::move(progress)});
+  if (!loaded.ok()) {
+    return loaded.status().Prefixed("cannot serve " + settings.path);
+  }
+  models::LlmModel model = std::move(loaded).value();
+
+  auto servable = std::make_shared<Servable>();
+  servable->id = id;
+  servable->aliases = settings.served_model_name;
+  servable->path = settings.path;
+  servable->created_unix =
+      std::chrono::duration_cast<std::chrono::seconds>(
+          std::chrono::system_clock::now().time_since_epoch())
+          .count();
+  servable->info = model.info;
+  servable->max_model_len = model.runner->info().max_context;
+  if (model.chat_template != nullptr) {
+    servable->chat_template = model.chat_template->source();
+  }
+  const scheduler::EngineOptions options = {
+      .model = id,
+      .max_num_seqs = static_cast<int32_t>(settings.llm.max_num_seqs),
+      .max_num_batched_tokens =
+          static_cast<int32_t>(settings.llm.max_num_batched_tokens),
+      .max_queue_size = static_cast<int32_t>(settings.llm.max_queue_size)};
+  servable->engine =
+      scheduler::Engine::Create(std::move(model.runner), options, metrics);
+  servable->handler =
+      handlers::MakeGenerateHandler({.model = id,
+                                     .tokenizer = model.tokenizer,
+                                     .chat_template = model.chat_template,
+                                     .bos_text = model.bos_text,
+                                     .eos_text = model.eos_text,
+                                     .engine = servable->engine.get(),
+                                     .pool = pool});
+
+  const double seconds =
+      std::chrono::duration<double>(std::chrono::steady_clock::now() - begun)
+          .count();
+  metrics
+      ->AddGauge("millrace_model_load_seconds",
+                 "Seconds from opening the model's files to being ready.",
+                 {{"model", id}, {"version", servable->version}})
+      .Set(seconds);
+  LogInfo("model loaded", {{"model", id},
+                           {"architecture", model.info.architecture},
+                           {"quantization", model.info.quantization},
+                           {"parameters", model.info.num_parameters},
+                           {"context", servable->max_model_len},
+                           {"weight_mib", model.info.weight_bytes >> 20},
+                           {"kv_pages", servable->engine->info().num_pages},
+                           {"isa", model.info.isa},
+                           {"threads", model.info.threads},
+                           {"seconds", seconds}});
+  return servable;
+}
+
+}  // namespace millrace::server

@@ -1,0 +1,14 @@
+// Signals as something to wait for. SIGTERM and SIGINT are blocked in every
+// thread (call BlockStopSignals before the first one starts), the main thread
+// waits for them, and a second one ends the process at once.
+#pragma once
+
+namespace millrace::server {
+
+void BlockStopSignals();
+// Returns the first SIGTERM or SIGINT.
+int WaitForStopSignal();
+// From now on another one exits with 128 + its number.
+void ExitOnNextStopSignal();
+
+}  // namespace millrace::server
