@@ -1,0 +1,120 @@
+// Rates are of the median repetition; the spread beside tokens/s is the slowest
+// and the fastest one.
+#include "server/cli/bench_report.h"
+
+#include <algorithm>
+#include <cstdio>
+#include <nlohmann/json.hpp>
+
+namespace millrace::server {
+namespace {
+
+template <typename... Values>
+std::string Format(const char* format, Values... values) {
+  char text[256];
+  std::snprintf(text, sizeof(text), format, values...);
+  return text;
+}
+
+struct Rates {
+  double median = 0, least = 0, most = 0;  // tokens/s
+  double weight_bytes = 0, kv_bytes = 0, macs = 0;
+};
+
+Rates RatesOf(const BenchCase& row) {
+  Rates rates;
+  if (row.seconds.empty()) return rates;
+  const double seconds = Median(row.seconds);
+  const auto [fastest, slowest] =
+      std::minmax_element(row.seconds.begin(), row.seconds.end());
+  const auto tokens = static_cast<double>(row.tokens);
+  rates.median = tokens / seconds;
+  rates.least = tokens / *slowest;
+  rates.most = tokens / *fastest;
+  rates.weight_bytes = row.weight_bytes / seconds;
+  rates.kv_bytes = row.kv_bytes / seconds;
+  rates.macs = row.linear_macs / seconds;
+  return rates;
+}
+
+double Percent(double part, double whole) {
+  return whole > 0 ? 100 * part / whole : 0;
+}
+
+}  // namespace
+
+double Median(std::vector<double> values) {
+  if (values.empty()) return 0;
+  std::sort(values.begin(), values.end());
+  const size_t half = values.size() / 2;
+  return values.size() % 2 == 1 ? values[half]
+                                : (values[half - 1] + values[half]) / 2;
+}
+
+std::string MachineText(const BenchReport& report) {
+  const models::LlmInfo& info = report.info;
+  return Format(
+      "%s  %s %s  %.0f M parameters\n%d threads, %s; the machine reads "
+      "%.1f GB/s from memory and does %.0f GMAC/s with the table's own %s "
+      "kernel in cache\n\n",
+      info.name.substr(0, 60).c_str(), info.architecture.substr(0, 30).c_str(),
+      info.quantization.c_str(),
+      static_cast<double>(info.num_parameters) * 1e-6, info.threads,
+      info.isa.c_str(), report.peaks.read_bytes_per_s * 1e-9,
+      report.peaks.macs_per_s * 1e-9, info.quantization.c_str());
+}
+
+std::string TableHeader() {
+  return Format("%-8s %5s %6s %10s %17s %9s %8s %7s %8s %7s\n", "test", "batch",
+                "depth", "tokens/s", "(slowest-fastest)", "weights", "KV",
+                "of read", "GMAC/s", "of peak");
+}
+
+std::string TableRow(const BenchCase& row, const MachinePeaks& peaks) {
+  const std::string head = Format("%-8s %5lld %6lld", row.name.c_str(),
+                                  static_cast<long long>(row.batch),
+                                  static_cast<long long>(row.depth));
+  if (row.seconds.empty()) return head + "  skipped: " + row.skipped + "\n";
+  const Rates rates = RatesOf(row);
+  return head + Format(
+                    " %10.1f (%7.1f-%7.1f) %5.1fGB/s %4.1fGB/s %6.0f%% %8.1f "
+                    "%6.0f%%\n",
+                    rates.median, rates.least, rates.most,
+                    rates.weight_bytes * 1e-9, rates.kv_bytes * 1e-9,
+                    Percent(rates.weight_bytes + rates.kv_bytes,
+                            peaks.read_bytes_per_s),
+                    rates.macs * 1e-9, Percent(rates.macs, peaks.macs_per_s));
+}
+
+nlohmann::ordered_json ReportJson(const BenchReport& report) {
+  using Json = nlohmann::ordered_json;
+  Json results = Json::array();
+  for (const BenchCase& row : report.cases) {
+    Json result = {
+        {"test", row.name}, {"batch", row.batch}, {"depth", row.depth}};
+    if (row.seconds.empty()) {
+      result["skipped"] = row.skipped;
+    } else {
+      const Rates rates = RatesOf(row);
+      result["tokens_per_s"] = rates.median;
+      result["tokens_per_s_least"] = rates.least;
+      result["tokens_per_s_most"] = rates.most;
+      result["weight_bytes_per_s"] = rates.weight_bytes;
+      result["kv_bytes_per_s"] = rates.kv_bytes;
+      result["linear_macs_per_s"] = rates.macs;
+      result["seconds"] = row.seconds;
+    }
+    results.push_back(std::move(result));
+  }
+  return {{"model", report.path},
+          {"quantization", report.info.quantization},
+          {"isa", report.info.isa},
+          {"threads", report.info.threads},
+          {"weight_bytes", report.info.weight_bytes},
+          {"kv_bytes_per_token", report.info.kv_bytes_per_token},
+          {"peak_read_bytes_per_s", report.peaks.read_bytes_per_s},
+          {"peak_macs_per_s", report.peaks.macs_per_s},
+          {"results", std::move(results)}};
+}
+
+}  // namespace millrace::server

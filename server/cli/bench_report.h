@@ -1,0 +1,41 @@
+// What a bench run found, as a table for people and JSON for programs.
+#pragma once
+
+#include <cstdint>
+#include <nlohmann/json_fwd.hpp>
+#include <string>
+#include <vector>
+
+#include "models/llm/model.h"
+#include "server/cli/machine_peaks.h"
+
+namespace millrace::server {
+
+// One shape of work and how long its repetitions took.
+struct BenchCase {
+  std::string name;  // "pp512", "tg128"
+  int64_t batch = 1;
+  int64_t depth = 0;        // tokens in the cache before
+  int64_t tokens = 0;       // read or answered in one repetition, all together
+  double weight_bytes = 0;  // read in one repetition
+  double kv_bytes = 0;      // read in one repetition
+  double linear_macs = 0;   // of one repetition, attention not counted
+  std::vector<double> seconds;  // of each repetition
+  std::string skipped;          // why there are none
+};
+
+struct BenchReport {
+  std::string path;
+  models::LlmInfo info;
+  MachinePeaks peaks;
+  std::vector<BenchCase> cases;
+};
+
+std::string MachineText(const BenchReport& report);
+std::string TableHeader();
+std::string TableRow(const BenchCase& row, const MachinePeaks& peaks);
+nlohmann::ordered_json ReportJson(const BenchReport& report);
+
+double Median(std::vector<double> values);
+
+}  // namespace millrace::server

@@ -1,0 +1,265 @@
+// millrace inspect: what a model file holds and whether it can be served. The
+// file is foreign: whatever it says is cleaned before it reaches a terminal.
+#include <algorithm>
+#include <cstdio>
+#include <cstring>
+#include <map>
+#include <string>
+#include <string_view>
+#include <utility>
+
+#include "config/base/utf8.h"
+#include "models/files/gguf.h"
+#include "models/llm/config.h"
+#include "models/llm/families.h"
+#include "models/llm/step.h"
+#include "models/llm/vocabulary.h"
+#include "models/text/chat_template.h"
+#include "models/text/tokenizer.h"
+#include "server/cli/args.h"
+
+namespace millrace::server {
+namespace {
+
+using models::GgufFile;
+using models::GgufTensor;
+using models::GgufValue;
+using models::GgufValueType;
+
+constexpr FlagSpec kFlags[] = {
+    {"ctx", "N", "context to say the memory for (default: the model's own)"},
+    {"template", "", "the whole chat template too"},
+};
+constexpr VerbSpec kVerb = {
+    "inspect",
+    "FILE",
+    "Metadata, tensors by type, memory at a context, chat template, and "
+    "whether the\nmodel can be served or why not.",
+    kFlags,
+    1,
+    1};
+
+constexpr size_t kShownBytes = 72;
+constexpr int64_t kShownElements = 6;
+
+// Valid UTF-8 without control characters; cut when long.
+std::string Clean(std::string_view bytes, size_t most = kShownBytes,
+                  bool keep_lines = false) {
+  const bool cut = bytes.size() > most;
+  std::string_view kept = bytes.substr(0, most);
+  if (cut) kept.remove_suffix(IncompleteUtf8Suffix(kept));
+  std::string text = ReplaceInvalidUtf8(kept);
+  for (char& c : text) {
+    if (keep_lines && c == '\n') continue;
+    if (static_cast<unsigned char>(c) < 0x20 || c == 0x7f) c = ' ';
+  }
+  return cut ? text + "…" : text;
+}
+
+template <typename T>
+std::string NumberAt(const char* at) {
+  T value;
+  std::memcpy(&value, at, sizeof(value));
+  if constexpr (std::is_floating_point_v<T>) {
+    char text[40];
+    std::snprintf(text, sizeof(text), "%g", static_cast<double>(value));
+    return text;
+  } else {
+    return std::to_string(value);
+  }
+}
+
+struct Scalar {
+  size_t bytes;
+  std::string (*show)(const char* at);
+};
+
+Scalar ScalarOf(GgufValueType type) {
+  switch (type) {
+    case GgufValueType::kUint8:
+      return {1, NumberAt<uint8_t>};
+    case GgufValueType::kInt8:
+      return {1, NumberAt<int8_t>};
+    case GgufValueType::kUint16:
+      return {2, NumberAt<uint16_t>};
+    case GgufValueType::kInt16:
+      return {2, NumberAt<int16_t>};
+    case GgufValueType::kUint32:
+      return {4, NumberAt<uint32_t>};
+    case GgufValueType::kInt32:
+      return {4, NumberAt<int32_t>};
+    case GgufValueType::kUint64:
+      return {8, NumberAt<uint64_t>};
+    case GgufValueType::kInt64:
+      return {8, NumberAt<int64_t>};
+    case GgufValueType::kFloat32:
+      return {4, NumberAt<float>};
+    case GgufValueType::kFloat64:
+      return {8, NumberAt<double>};
+    case GgufValueType::kBool:
+      return {1, [](const char* at) {
+                return std::string(*at != 0 ? "true" : "false");
+              }};
+    case GgufValueType::kString:
+    case GgufValueType::kArray:
+      break;
+  }
+  return {0, nullptr};
+}
+
+std::string Show(const GgufFile& file, std::string_view name,
+                 const GgufValue& value) {
+  if (value.type == GgufValueType::kString) {
+    return "\"" + Clean(value.bytes) + "\"";
+  }
+  if (value.type != GgufValueType::kArray) {
+    const Scalar scalar = ScalarOf(value.type);
+    return value.bytes.size() < scalar.bytes ? "?"
+                                             : scalar.show(value.bytes.data());
+  }
+  std::string items;
+  const int64_t shown = std::min(value.count, kShownElements);
+  if (value.element_type == GgufValueType::kString) {
+    const auto strings = file.Strings(name);
+    for (int64_t i = 0; strings.ok() && i < shown; ++i) {
+      items += (i == 0 ? "\"" : ", \"") + Clean((*strings)[i], 16) + "\"";
+    }
+  } else if (const Scalar scalar = ScalarOf(value.element_type);
+             scalar.bytes > 0) {
+    for (int64_t i = 0; i < shown; ++i) {
+      if (value.bytes.size() < (i + 1) * scalar.bytes) break;
+      items += (i == 0 ? "" : ", ") +
+               scalar.show(value.bytes.data() + i * scalar.bytes);
+    }
+  }
+  return std::string(models::GgufValueTypeName(value.element_type)) + "[" +
+         std::to_string(value.count) + "] " + items +
+         (value.count > shown ? ", …" : "");
+}
+
+double MiB(int64_t bytes) { return static_cast<double>(bytes) / (1 << 20); }
+
+void PrintMetadata(const GgufFile& file) {
+  std::printf("metadata (%zu keys)\n", file.keys().size());
+  for (const models::GgufKey& key : file.keys()) {
+    std::printf("  %-42s %s\n", Clean(key.name).c_str(),
+                Show(file, key.name, key.value).c_str());
+  }
+}
+
+struct OfType {
+  int64_t tensors = 0;
+  int64_t values = 0;
+  int64_t bytes = 0;
+};
+
+// Returns the bytes of all tensors.
+int64_t PrintTensors(const GgufFile& file) {
+  std::map<std::string_view, OfType> types;
+  OfType all;
+  for (const GgufTensor& tensor : file.tensors()) {
+    for (OfType* sum : {&types[models::InfoOf(tensor.type).name], &all}) {
+      ++sum->tensors;
+      sum->values += tensor.num_elements;
+      sum->bytes += static_cast<int64_t>(tensor.data.size());
+    }
+  }
+  std::printf("\ntensors\n  %-8s %8s %16s %12s\n", "type", "count",
+              "parameters", "MiB");
+  for (const auto& [name, sum] : types) {
+    std::printf("  %-8s %8lld %16lld %12.1f\n", std::string(name).c_str(),
+                static_cast<long long>(sum.tensors),
+                static_cast<long long>(sum.values), MiB(sum.bytes));
+  }
+  std::printf("  %-8s %8lld %16lld %12.1f\n", "all",
+              static_cast<long long>(all.tensors),
+              static_cast<long long>(all.values), MiB(all.bytes));
+  return all.bytes;
+}
+
+void PrintMemory(const models::ModelConfig& config, int64_t weight_bytes,
+                 int64_t context) {
+  constexpr int64_t kHalf = 2;  // bytes of an f16
+  const int64_t token_bytes =
+      int64_t{2} * config.layers * config.kv_heads * config.head_dim * kHalf;
+  const int64_t pages =
+      (context + models::kPageTokens - 1) / models::kPageTokens;
+  const int64_t kv_bytes = pages * models::kPageTokens * token_bytes;
+  std::printf("\nmemory at a context of %lld tokens\n",
+              static_cast<long long>(context));
+  std::printf("  weights, about        %10.1f MiB\n", MiB(weight_bytes));
+  std::printf(
+      "  KV cache, a sequence  %10.1f MiB  (%lld bytes a token in f16, "
+      "twice that in f32)\n",
+      MiB(kv_bytes), static_cast<long long>(token_bytes));
+  std::printf("  together              %10.1f MiB\n",
+              MiB(weight_bytes + kv_bytes));
+}
+
+void PrintTemplate(const GgufFile& file, bool whole) {
+  const auto source = file.String("tokenizer.chat_template", "");
+  if (!source.ok() || source->empty()) {
+    std::printf(
+        "\nchat template  none: /v1/chat/completions needs one "
+        "(chat_template)\n");
+    return;
+  }
+  const auto made = models::ChatTemplate::Create(*source);
+  std::printf("\nchat template  %zu bytes, %s\n", source->size(),
+              made.ok() ? "can be rendered"
+                        : Clean(made.status().message(), 300).c_str());
+  std::printf(
+      "%s\n",
+      Clean(*source, whole ? source->size() : kShownBytes, whole).c_str());
+}
+
+// All that loading checks, short of the weights' values.
+Status WhyNotServable(const GgufFile& file, int64_t weight_bytes,
+                      int64_t wanted_context) {
+  ASSIGN_OR_RETURN(const std::string_view architecture,
+                   file.String("general.architecture"));
+  const models::Family* family = models::FindFamily(architecture);
+  if (family == nullptr) {
+    return Unimplemented(
+        "the architecture '" + std::string(architecture) +
+        "' is not served; these are: " + models::FamilyNames());
+  }
+  ASSIGN_OR_RETURN(const models::ModelConfig config,
+                   models::ReadModelConfig(file, family->traits));
+  PrintMemory(config, weight_bytes,
+              wanted_context > 0 ? wanted_context : config.context);
+  RETURN_IF_ERROR(models::FindModelTensors(file, config).status());
+  if (wanted_context > config.context) {
+    return InvalidArgument("a context of " + std::to_string(wanted_context) +
+                           " is more than the " +
+                           std::to_string(config.context) +
+                           " tokens the model was trained for");
+  }
+  ASSIGN_OR_RETURN(models::Vocabulary vocabulary, models::ReadVocabulary(file));
+  return models::Tokenizer::Create(std::move(vocabulary)).status();
+}
+
+Status Inspect(const ParsedArgs& args) {
+  ASSIGN_OR_RETURN(const int64_t context, args.Int("ctx", 0, 1, 1 << 30));
+  const std::string& path = args.positional()[0];
+  ASSIGN_OR_RETURN(const GgufFile file, GgufFile::Open(path));
+  std::printf("%s: GGUF version %d, %.1f MiB\n\n", path.c_str(), file.version(),
+              MiB(file.file_bytes()));
+  PrintMetadata(file);
+  const int64_t weight_bytes = PrintTensors(file);
+  const Status why_not = WhyNotServable(file, weight_bytes, context);
+  PrintTemplate(file, args.Has("template"));
+  if (why_not.ok()) {
+    std::printf("\nservable       yes: millrace serve %s\n", path.c_str());
+  } else {
+    std::printf("\nservable       no: %s\n",
+                Clean(why_not.message(), 1000).c_str());
+  }
+  return OkStatus();
+}
+
+}  // namespace
+
+int RunInspect(Args args) { return RunVerb(kVerb, args, Inspect); }
+
+}  // namespace millrace::server

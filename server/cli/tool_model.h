@@ -1,0 +1,33 @@
+// How the measuring verbs load a model: flags they share, the team they pin.
+#pragma once
+
+#include <string>
+
+#include "config/base/status.h"
+#include "config/schema.h"
+#include "config/topology.h"
+#include "models/llm/model.h"
+#include "server/cli/args.h"
+
+namespace millrace::server {
+
+inline constexpr FlagSpec kThreadsFlag = {
+    "threads", "N", "threads to compute with (default: as serve would take)"};
+inline constexpr FlagSpec kIsaFlag = {
+    "isa", "NAME", "kernel table: auto, scalar, avx2, avx512vnni"};
+inline constexpr FlagSpec kComputeFlag = {"compute-dtype", "TYPE",
+                                          "auto, or f32: everything in f32"};
+inline constexpr FlagSpec kKvFlag = {"kv-cache-dtype", "TYPE", "f16 or f32"};
+
+struct ToolModel {
+  models::LlmModel model;
+  config::CpuSet team;
+  int64_t memory_limit_bytes = 0;
+};
+
+// `settings` brings what the verb itself decides; flags override the rest. The
+// KV pool is reserved at `kv_bytes`, paid for only as far as it is used.
+StatusOr<ToolModel> LoadForTool(const std::string& path, const ParsedArgs& args,
+                                config::LlmSettings settings);
+
+}  // namespace millrace::server

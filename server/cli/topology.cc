@@ -1,0 +1,59 @@
+// millrace topology: the machine as this process may use it, and the team that
+// each model would be pinned to. The same planning as the server's own.
+#include <cstdio>
+#include <string>
+#include <vector>
+
+#include "config/topology.h"
+#include "server/cli/args.h"
+#include "server/lifecycle/load.h"
+
+namespace millrace::server {
+namespace {
+
+constexpr FlagSpec kFlags[] = {
+    {"models", "N", "how many models are served (default 1)"},
+    {"threads", "N", "threads asked for each model (default 0: fair share)"},
+    {"synthetic", "TEXT",
+     "another machine, as hwloc describes it: \"numa:2 core:4 pu:2\""},
+};
+constexpr VerbSpec kVerb = {
+    "topology", "", "Shows which cores would be pinned to what.", kFlags, 0, 0};
+
+std::string ListOf(const config::CpuSet& cpus) {
+  std::string text;
+  for (const int cpu : cpus) {
+    text += (text.empty() ? "" : " ") + std::to_string(cpu);
+  }
+  return text.empty() ? "any (not pinned)" : text;
+}
+
+Status Topology(const ParsedArgs& args) {
+  ASSIGN_OR_RETURN(const int64_t num_models, args.Int("models", 1, 1, 1024));
+  ASSIGN_OR_RETURN(const int64_t threads, args.Int("threads", 0, 0, 1024));
+  config::Topology::Sources sources;
+  sources.hwloc_synthetic = args.Text("synthetic", "");
+  ASSIGN_OR_RETURN(const config::Topology topology,
+                   config::Topology::Detect(sources));
+  std::fputs(topology.Describe().c_str(), stdout);
+
+  config::ModelSettings model;
+  model.llm.threads = threads;
+  const std::vector<config::CpuSet> teams = PlanTeams(
+      topology, std::vector<config::ModelSettings>(num_models, model));
+  std::printf("\npinned:\n");
+  for (size_t i = 0; i < teams.size(); ++i) {
+    std::printf("  compute team of model %zu: %zu threads on cpus %s\n", i + 1,
+                teams[i].size(), ListOf(teams[i]).c_str());
+  }
+  std::printf(
+      "floating over all of them: sockets, handlers, metrics (the first thread "
+      "of a\nteam is its model's engine)\n");
+  return OkStatus();
+}
+
+}  // namespace
+
+int RunTopology(Args args) { return RunVerb(kVerb, args, Topology); }
+
+}  // namespace millrace::server
