@@ -1,0 +1,190 @@
+// millrace serve [[NAME=]MODEL…] [--config FILE] [flags]. Settings come from
+// config/load; this verb only tells models from flags, shows the progress of
+// loading, and waits for the signal to stop.
+#include <unistd.h>
+
+#include <cstdio>
+#include <cstdlib>
+#include <filesystem>
+#include <optional>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "config/base/log.h"
+#include "config/load.h"
+#include "server/app.h"
+#include "server/cli/verbs.h"
+#include "server/shutdown.h"
+
+namespace millrace::server {
+namespace {
+
+constexpr const char* kDefaultModel = "SmolLM2-135M-Instruct.Q4_1.gguf";
+
+struct CommandLine {
+  config::Sources sources;
+  std::vector<config::ModelSettings> models;
+  bool help = false;
+  bool print_config = false;
+};
+
+std::filesystem::path CacheFolder() {
+  if (const char* own = std::getenv("MILLRACE_CACHE")) return own;
+  if (const char* xdg = std::getenv("XDG_CACHE_HOME")) {
+    return std::filesystem::path(xdg) / "millrace";
+  }
+  const char* home = std::getenv("HOME");
+  return std::filesystem::path(home == nullptr ? "/" : home) / ".cache" /
+         "millrace";
+}
+
+// "name=path" or "path"; a path that exists as written is never split.
+config::ModelSettings ModelArgument(const std::string& text) {
+  config::ModelSettings model;
+  const size_t equals = text.find('=');
+  if (equals == std::string::npos || equals == 0 || text.find('/') < equals ||
+      std::filesystem::exists(text)) {
+    model.path = text;
+  } else {
+    model.name = text.substr(0, equals);
+    model.path = text.substr(equals + 1);
+  }
+  return model;
+}
+
+StatusOr<CommandLine> Parse(Args args) {
+  CommandLine line;
+  for (size_t i = 0; i < args.size(); ++i) {
+    const std::string& arg = args[i];
+    if (arg == "--help" || arg == "-h") {
+      line.help = true;
+      continue;
+    }
+    if (arg == "--print-config") {
+      line.print_config = true;
+      continue;
+    }
+    if (arg.size() < 2 || arg[0] != '-') {
+      line.models.push_back(ModelArgument(arg));
+      continue;
+    }
+    std::string name = arg.substr(arg[1] == '-' ? 2 : 1);
+    std::optional<std::string> value;
+    if (const size_t equals = name.find('='); equals != std::string::npos) {
+      value = name.substr(equals + 1);
+      name.resize(equals);
+    }
+    const bool is_config = name == "config";
+    const config::FlagKind kind =
+        is_config ? config::FlagKind::kValue : config::KindOfFlag(name);
+    if (kind == config::FlagKind::kUnknown) return config::UnknownFlag(name);
+    if (!value.has_value()) {
+      if (kind == config::FlagKind::kSwitch) {
+        value = "true";
+      } else if (i + 1 < args.size()) {
+        value = args[++i];
+      } else {
+        return InvalidArgument("--" + name + " needs a value after it");
+      }
+    }
+    if (is_config) {
+      line.sources.config_file = *value;
+    } else {
+      line.sources.flags.emplace_back(name, *value);
+    }
+  }
+  return line;
+}
+
+void PrintHelp() {
+  std::printf(
+      "usage: millrace serve [[NAME=]MODEL…] [--config FILE] [flags]\n\n"
+      "Serves each MODEL (a GGUF file) as NAME, or as the file's stem; "
+      "without\n"
+      "one, the default model that deploy/install_deps.sh puts in the cache.\n"
+      "Every flag is also a key of the YAML file and an environment variable:\n"
+      "--http-port, http_port, MILLRACE_HTTP_PORT. Flags win over "
+      "environment,\n"
+      "environment over file.\n\n"
+      "  --config FILE      settings in YAML\n"
+      "  --print-config     the effective settings and where each comes from\n"
+      "%s",
+      config::FlagsHelp().c_str());
+}
+
+// One line that grows on a terminal; the log tells the end either way.
+void ShowProgress(const std::string& path, double done) {
+  if (isatty(STDERR_FILENO) == 0) return;
+  constexpr int kWidth = 30;
+  const int filled = static_cast<int>(done * kWidth);
+  const std::string bar =
+      std::string(filled, '#') + std::string(kWidth - filled, '.');
+  std::fprintf(stderr, "\rloading %s [%s] %3.0f%%%s",
+               std::filesystem::path(path).filename().c_str(), bar.c_str(),
+               done * 100, done >= 1 ? "\n" : "");
+}
+
+StatusOr<config::Loaded> LoadSettings(CommandLine& line) {
+  ASSIGN_OR_RETURN(config::Loaded loaded, config::Load(line.sources));
+  config::Settings& settings = loaded.settings;
+  for (config::ModelSettings& model : line.models) {
+    model.llm = settings.llm;
+    settings.models.push_back(std::move(model));
+  }
+  if (settings.models.empty()) {
+    const std::filesystem::path path = CacheFolder() / "models" / kDefaultModel;
+    if (!std::filesystem::exists(path)) {
+      return NotFound(
+          "no model was named and the default one is not in the cache (" +
+          path.string() +
+          "); run deploy/install_deps.sh to get it, or name a GGUF file: "
+          "millrace serve model.gguf");
+    }
+    config::ModelSettings model;
+    model.path = path.string();
+    model.llm = settings.llm;
+    settings.models.push_back(std::move(model));
+  }
+  return loaded;
+}
+
+Status Serve(Args args) {
+  ASSIGN_OR_RETURN(CommandLine line, Parse(args));
+  if (line.help) {
+    PrintHelp();
+    return OkStatus();
+  }
+  ASSIGN_OR_RETURN(const config::Loaded loaded, LoadSettings(line));
+  if (line.print_config) {
+    std::fputs(config::Dump(loaded).c_str(), stdout);
+    return OkStatus();
+  }
+  const config::ServerSettings& server = loaded.settings.server;
+  ASSIGN_OR_RETURN(const LogLevel level, ParseLogLevel(server.log_level));
+  ASSIGN_OR_RETURN(const LogFormat format, ParseLogFormat(server.log_format));
+  SetUpLog(level, format);
+
+  BlockStopSignals();
+  ASSIGN_OR_RETURN(std::unique_ptr<App> app,
+                   App::Start(loaded.settings, ShowProgress));
+  LogInfo("ready", {{"host", server.host},
+                    {"http_port", app->http_port()},
+                    {"grpc_port", app->grpc_port()}});
+  WaitForStopSignal();
+  ExitOnNextStopSignal();
+  app->Shutdown();
+  return OkStatus();
+}
+
+}  // namespace
+
+int RunServe(Args args) {
+  const Status status = Serve(args);
+  if (status.ok()) return 0;
+  std::fprintf(stderr, "millrace serve: %s\n",
+               std::string(status.message()).c_str());
+  return status.code() == StatusCode::kInvalidArgument ? 2 : 1;
+}
+
+}  // namespace millrace::server
