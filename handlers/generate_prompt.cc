@@ -9,10 +9,8 @@
 namespace millrace::handlers {
 namespace {
 
-// No token spells more bytes than this in any vocabulary we know (runs of
-// spaces are the longest); text of more bytes than that times the context can
-// not fit, and is refused before the work of encoding it.
-constexpr int64_t kMaxTokenBytes = 1024;
+// Texts of fewer bytes for each token of the context are simply encoded.
+constexpr int64_t kPlausibleTokenBytes = 16;
 
 int64_t TextBytes(const std::vector<models::PromptPart>& parts) {
   int64_t bytes = 0;
@@ -20,6 +18,19 @@ int64_t TextBytes(const std::vector<models::PromptPart>& parts) {
     bytes += static_cast<int64_t>(part.text.size());
   }
   return bytes;
+}
+
+// How many tokens text of so many bytes has at least, when that is already too
+// many: no token spells more than the longest one. Else 0.
+int64_t SurelyTooMany(const models::Tokenizer& tokenizer, int64_t bytes,
+                      int64_t max_context) {
+  if (bytes <= max_context * kPlausibleTokenBytes) return 0;
+  size_t longest = 1;
+  for (int32_t id = 0; id < tokenizer.size(); ++id) {
+    longest = std::max(longest, tokenizer.Piece(id, true).size());
+  }
+  const int64_t least = bytes / static_cast<int64_t>(longest);
+  return least > max_context ? least : 0;
 }
 
 std::vector<int32_t> EncodeRendered(
@@ -99,18 +110,20 @@ StatusOr<std::vector<int32_t>> EncodePrompt(const GenerateParts& parts,
                                             const Prompt& prompt,
                                             int64_t max_context) {
   std::vector<int32_t> ids;
-  const int64_t max_bytes = max_context * kMaxTokenBytes;
+  const auto too_many = [&](int64_t bytes) {
+    return SurelyTooMany(*parts.tokenizer, bytes, max_context);
+  };
   if (const auto* chat = std::get_if<ChatPrompt>(&prompt)) {
     ASSIGN_OR_RETURN(const auto rendered, RenderChat(parts, *chat));
-    if (const int64_t bytes = TextBytes(rendered); bytes > max_bytes) {
-      return PromptTooLong(parts, prompt, bytes / kMaxTokenBytes, max_context,
+    if (const int64_t least = too_many(TextBytes(rendered))) {
+      return PromptTooLong(parts, prompt, least, max_context,
                            /*at_least=*/true);
     }
     ids = EncodeRendered(parts, rendered);
   } else if (const auto* text = std::get_if<TextPrompt>(&prompt)) {
     const auto bytes = static_cast<int64_t>(text->text.size());
-    if (bytes > max_bytes) {
-      return PromptTooLong(parts, prompt, bytes / kMaxTokenBytes, max_context,
+    if (const int64_t least = too_many(bytes)) {
+      return PromptTooLong(parts, prompt, least, max_context,
                            /*at_least=*/true);
     }
     ids = parts.tokenizer->Encode(text->text,

@@ -17,6 +17,7 @@ namespace {
 
 using Json = nlohmann::ordered_json;
 
+constexpr size_t kMaxFields = 1000;  // each look-up walks all of them
 constexpr size_t kMaxStops = 16;
 constexpr size_t kMaxStopBytes = 1024;
 constexpr size_t kMaxStopTokenIds = 1024;
@@ -313,6 +314,11 @@ StatusOr<GenerateOptions> ReadGenerateOptions(const Json& body,
                                               FieldDialect dialect) {
   if (!body.is_object()) {
     return InvalidArgument("the request must be a JSON object");
+  }
+  if (body.size() > kMaxFields) {
+    return InvalidArgument("the request has " + std::to_string(body.size()) +
+                           " fields but may have at most " +
+                           std::to_string(kMaxFields));
   }
   return dialect == FieldDialect::kSamplingParameters
              ? Read(WithoutQuotes(body), dialect)

@@ -212,7 +212,13 @@ TEST(RequestFields, SamplingParametersMayBeStrings) {
   ExpectRefused(R"({"temperature": "0.1"})", "temperature");
 }
 
-TEST(RequestFields, BodyMustBeAnObject) {
+TEST(RequestFields, BodyMustBeAnObjectOfFewFields) {
+  std::string many;
+  for (int i = 0; i < 1001; ++i) {
+    many += (i > 0 ? ",\"" : "\"") + std::to_string(i) + "\": 0";
+  }
+  EXPECT_EQ(Read("{" + many + "}").status().message(),
+            "the request has 1001 fields but may have at most 1000");
   EXPECT_FALSE(Read("[]").ok());
   EXPECT_FALSE(Read("3", FieldDialect::kSamplingParameters).ok());
 }
