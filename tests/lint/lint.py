@@ -42,7 +42,8 @@ STRANGERS = [
     ("models/llm/", "models/graph/", []),
     ("models/cpu/", "models/cuda/", ["models/backend/create.cc"]),
 ]
-# Headers that cost seconds: source files only.
+# Headers that cost seconds: source files only, and headers of a `detail`
+# folder, which no header outside of one may include.
 HEAVY = re.compile(
     r"(boost/(beast|asio)|grpcpp/|grpc/|google/protobuf/|nlohmann/|spdlog/|"
     r"prometheus/|yaml-cpp/|hwloc|pcre2|oneapi/|dnnl|CLI/)")
@@ -137,6 +138,9 @@ def judge_include(name, path, quoted, exists, beside):
         for left, allowed in WALLS:
             if exists and name.startswith(left) and not admitted(path, allowed):
                 return f"{left} may not see {path}"
+        if (name.endswith(".h") and "/detail/" in path
+                and "/detail/" not in name):
+            return f"{path} is for source files"
         for one, other, both in STRANGERS:
             for mine, theirs in ((one, other), (other, one)):
                 if (name.startswith(mine) and path.startswith(theirs)
@@ -145,7 +149,8 @@ def judge_include(name, path, quoted, exists, beside):
         return None
     if not in_product:
         return None
-    if (name.endswith(".h") and HEAVY.match(path) and path not in LIGHT):
+    if (name.endswith(".h") and "/detail/" not in name
+            and HEAVY.match(path) and path not in LIGHT):
         return f"<{path}> is heavy: include it from a source file"
     for prefix, owners in PRIVATE:
         if path.startswith(prefix) and not name.startswith(tuple(owners)):

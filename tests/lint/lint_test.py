@@ -97,6 +97,14 @@ class LintTest(unittest.TestCase):
                 self.put("server/bad.h", f"#pragma once\n#include <{heavy}>\n")
                 self.expect("includes", "server/bad.h:2", "is heavy")
 
+    def test_heavy_headers_stay_behind_detail(self):
+        self.put("server/http/detail/conn.h",
+                 "#pragma once\n#include <boost/asio/ip/tcp.hpp>\n")
+        self.assertEqual(self.findings("includes"), [])
+        self.put("server/http/bad.h",
+                 '#pragma once\n#include "server/http/detail/conn.h"\n')
+        self.expect("includes", "server/http/bad.h:2", "source files")
+
     def test_private_third_party_headers(self):
         self.put("server/bad.cc", "#include <absl/status/status.h>\n")
         self.expect("includes", "belongs to server/grpc/")
