@@ -202,8 +202,10 @@ def check_headers(tree):
     """Each header compiles alone. Verdicts are kept by content."""
     cache = (tree.build or tree.root / "build") / "lint/headers"
     cache.mkdir(parents=True, exist_ok=True)
+    generated = (tree.build or tree.root) / "server/grpc/generated"
     flags = ["g++", "-std=c++20", "-fsyntax-only", "-Wall", "-Wextra",
-             "-I", str(tree.root), "-x", "c++", "-"]
+             "-I", str(tree.root), "-isystem", str(generated),
+             "-x", "c++", "-"]
 
     def compile_alone(name):
         reached = set()
