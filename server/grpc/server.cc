@@ -4,6 +4,7 @@
 // plain socket is bound once more to learn the reason.
 #include "server/grpc/server.h"
 
+#include <google/protobuf/stubs/logging.h>
 #include <grpc/support/log.h>
 #include <grpcpp/ext/proto_server_reflection_plugin.h>
 #include <grpcpp/health_check_service_interface.h>
@@ -39,6 +40,11 @@ void SetUpLibraryOnce() {
   std::call_once(once, [] {
     gpr_set_log_function(+[](gpr_log_func_args* args) {
       LogDebug("gRPC library", {{"message", args->message}});
+    });
+    // A damaged message is the client's affair: it must not fill our stderr.
+    google::protobuf::SetLogHandler(+[](google::protobuf::LogLevel, const char*,
+                                        int, const std::string& message) {
+      LogDebug("protobuf library", {{"message", message}});
     });
     ::grpc::EnableDefaultHealthCheckService(true);
     ::grpc::reflection::InitProtoReflectionServerBuilderPlugin();

@@ -2,9 +2,11 @@
 #include "server/grpc/infer_codec.h"
 
 #include <gmock/gmock.h>
+#include <google/protobuf/stubs/logging.h>
 #include <gtest/gtest.h>
 
 #include <cstring>
+#include <random>
 #include <string>
 
 #include "open_inference_grpc.pb.h"
@@ -221,6 +223,35 @@ TEST(InferCodec, UnknownOutputsAndSharedMemoryAreRefused) {
   (*request.mutable_inputs(0)->mutable_parameters())["shared_memory_region"]
       .set_string_param("r");
   ExpectRefused(request, "text_input", "shared memory");
+}
+
+// Whatever bytes arrive as a message, they are read within their bounds or
+// refused with INVALID_ARGUMENT.
+TEST(InferCodec, DamagedMessagesAreReadOrRefused) {
+  ModelInferRequest request = RawRequest(R"({"stop": ["a"], "top_k": "3"})");
+  (*request.mutable_parameters())["timeout"].set_int64_param(7);
+  (*request.mutable_parameters())["top_p"].set_string_param("0.5");
+  AddTensor(request, "stream", "BOOL");
+  request.add_raw_input_contents(std::string(1, '\1'));
+  const std::string whole = request.SerializeAsString();
+  google::protobuf::SetLogHandler(nullptr);  // it complains of each
+  constexpr uint32_t kSeed = 20261121;
+  std::mt19937 rng(kSeed);
+  int parsed = 0;
+  for (int i = 0; i < 20000; ++i) {
+    std::string bytes = whole;
+    for (uint32_t n = 1 + rng() % 4; n > 0; --n) {
+      bytes[rng() % bytes.size()] = static_cast<char>(rng());
+    }
+    ModelInferRequest damaged;
+    if (!damaged.ParseFromString(bytes)) continue;
+    ++parsed;
+    const auto call = DecodeInfer(damaged);
+    if (call.ok()) continue;
+    ASSERT_EQ(call.status().code(), StatusCode::kInvalidArgument)
+        << call.status().ToString() << " at round " << i << ", seed " << kSeed;
+  }
+  EXPECT_GT(parsed, 1000);  // else this proves nothing
 }
 
 TEST(InferCodec, AnswerHasTheFormOfTheRequest) {
