@@ -13,15 +13,15 @@ int64_t QkvRows(const BackendShape& shape) {
 
 }  // namespace
 
-const Linear* Backend::AddLinear(const WeightRows& rows) {
+const Linear* Backend::AddLinear(const WeightRows& rows, Rounding rounding) {
   CHECK(rows.data != nullptr && rows.num_rows > 0 && rows.k > 0,
         "a matrix needs rows");
-  return DoAddLinear(rows);
+  return DoAddLinear(rows, rounding);
 }
 
 const Linear* Backend::AddQkv(const WeightRows& q, const WeightRows& k,
-                              const WeightRows& v,
-                              std::vector<float> bias_qkv) {
+                              const WeightRows& v, std::vector<float> bias_qkv,
+                              Rounding rounding) {
   CHECK(q.num_rows == int64_t{shape_.heads} * shape_.head_dim, "rows of q");
   CHECK(k.num_rows == int64_t{shape_.kv_heads} * shape_.head_dim, "rows of k");
   CHECK(v.num_rows == k.num_rows, "v has as many rows as k");
@@ -30,15 +30,16 @@ const Linear* Backend::AddQkv(const WeightRows& q, const WeightRows& k,
   CHECK(bias_qkv.empty() ||
             static_cast<int64_t>(bias_qkv.size()) == QkvRows(shape_),
         "one bias for each output of q, k and v");
-  return DoAddQkv(q, k, v, std::move(bias_qkv));
+  return DoAddQkv(q, k, v, std::move(bias_qkv), rounding);
 }
 
-const Linear* Backend::AddGateUp(const WeightRows& gate, const WeightRows& up) {
+const Linear* Backend::AddGateUp(const WeightRows& gate, const WeightRows& up,
+                                 Rounding rounding) {
   CHECK(gate.num_rows == shape_.ffn && up.num_rows == shape_.ffn,
         "gate and up have ffn rows");
   CHECK(gate.k == shape_.hidden && up.k == shape_.hidden,
         "gate and up read the hidden row");
-  return DoAddGateUp(gate, up);
+  return DoAddGateUp(gate, up, rounding);
 }
 
 Backend::Vector Backend::AddVector(const WeightRows& row) {

@@ -37,7 +37,7 @@ CpuBackend::CpuBackend(const CpuBackendOptions& options)
       kv_{options.kv_format, shape().layers, shape().kv_heads, shape().head_dim,
           nullptr},
       ld_logits_(RoundUp(shape().vocab, 16)),
-      ld_y_(std::max<int64_t>(RoundUp(shape().hidden, 16), 2 * padded_ffn_)),
+      ld_y_(std::max({RoundUp(shape().hidden, 16), 2 * padded_ffn_, qkv_dim_})),
       pool_(cpus_, "llm") {
   const auto rows = static_cast<size_t>(limits_.max_tokens);
   const auto samples = static_cast<size_t>(limits_.max_samples);
@@ -64,22 +64,25 @@ CpuBackend::CpuBackend(const CpuBackendOptions& options)
 
 CpuBackend::~CpuBackend() = default;
 
-CpuLinear* CpuBackend::NewLinear(int64_t inputs, int64_t outputs) {
-  linears_.push_back(
-      std::make_unique<CpuLinear>(inputs, outputs, kernels_, compute_f32_));
+CpuLinear* CpuBackend::NewLinear(int64_t inputs, int64_t outputs,
+                                 Rounding rounding) {
+  linears_.push_back(std::make_unique<CpuLinear>(inputs, outputs, kernels_,
+                                                 compute_f32_, rounding));
   return linears_.back().get();
 }
 
-const Linear* CpuBackend::DoAddLinear(const WeightRows& rows) {
-  CpuLinear* linear = NewLinear(rows.k, rows.num_rows);
+const Linear* CpuBackend::DoAddLinear(const WeightRows& rows,
+                                      Rounding rounding) {
+  CpuLinear* linear = NewLinear(rows.k, rows.num_rows, rounding);
   linear->AddRows(rows);
   return linear;
 }
 
 const Linear* CpuBackend::DoAddQkv(const WeightRows& q, const WeightRows& k,
                                    const WeightRows& v,
-                                   std::vector<float> bias_qkv) {
-  CpuLinear* linear = NewLinear(q.k, qkv_dim_);
+                                   std::vector<float> bias_qkv,
+                                   Rounding rounding) {
+  CpuLinear* linear = NewLinear(q.k, qkv_dim_, rounding);
   linear->AddRows(q);
   const int64_t d = shape().head_dim;
   const auto head = [d](WeightRows rows, int64_t i) {
@@ -107,8 +110,8 @@ const Linear* CpuBackend::DoAddQkv(const WeightRows& q, const WeightRows& k,
 }
 
 const Linear* CpuBackend::DoAddGateUp(const WeightRows& gate,
-                                      const WeightRows& up) {
-  CpuLinear* linear = NewLinear(gate.k, 2 * int64_t{shape().ffn});
+                                      const WeightRows& up, Rounding rounding) {
+  CpuLinear* linear = NewLinear(gate.k, 2 * int64_t{shape().ffn}, rounding);
   linear->AddRows(gate);
   linear->AddPadding(padded_ffn_ - shape().ffn);
   linear->AddRows(up);
@@ -122,6 +125,12 @@ Status CpuBackend::PackWeights(const std::function<void(double)>& progress) {
   }
   ASSIGN_OR_RETURN(weights_,
                    HugeBuffer::Allocate(bytes, huge_pages_, "weights"));
+  for (Private& own : private_) {
+    const bool twice =
+        std::any_of(linears_.begin(), linears_.end(),
+                    [](const auto& linear) { return linear->rounds_twice(); });
+    own.terms.resize(twice ? static_cast<size_t>(2 * kRowTile * ld_y_) : 0);
+  }
   std::byte* at = weights_.data();
   for (const auto& linear : linears_) {
     linear->Place(at);

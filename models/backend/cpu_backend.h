@@ -66,12 +66,12 @@ class CpuBackend final : public Backend {
     bool ropes = false;         // NormLinear that also does RopeWriteKv
   };
 
-  const Linear* DoAddLinear(const WeightRows& rows) override;
+  const Linear* DoAddLinear(const WeightRows& rows, Rounding rounding) override;
   const Linear* DoAddQkv(const WeightRows& q, const WeightRows& k,
-                         const WeightRows& v,
-                         std::vector<float> bias_qkv) override;
-  const Linear* DoAddGateUp(const WeightRows& gate,
-                            const WeightRows& up) override;
+                         const WeightRows& v, std::vector<float> bias_qkv,
+                         Rounding rounding) override;
+  const Linear* DoAddGateUp(const WeightRows& gate, const WeightRows& up,
+                            Rounding rounding) override;
   void DoEmbed(const Linear& table) override;
   void DoNormLinear(Vector norm, const Linear& qkv) override;
   void DoRopeWriteKv(int32_t layer) override;
@@ -80,7 +80,7 @@ class CpuBackend final : public Backend {
   void DoLinearResidual(Activation input, const Linear& w) override;
   void DoNormGateUpAct(Vector norm, const Linear& gate_up) override;
   void DoHead(Vector norm, const Linear& w) override;
-  CpuLinear* NewLinear(int64_t inputs, int64_t outputs);
+  CpuLinear* NewLinear(int64_t inputs, int64_t outputs, Rounding rounding);
   Command& Record(void (CpuBackend::*run)(Worker&, const Command&));
 
   // Phases; each ends with a barrier unless it says otherwise.
@@ -99,8 +99,13 @@ class CpuBackend final : public Backend {
   // worker's own buffer when rows are few, else in a shared one.
   ActBuffer& NormRows(Worker& worker, const Command& command);
   ActBuffer& AttentionRows(Worker& worker, const Command& command);
+  // Rounds values [begin, end) of a row as the matrix wants it; whole blocks.
   void Quantize(const CpuLinear& linear, ActBuffer& act, int32_t row,
-                int64_t k) const;
+                int64_t begin, int64_t end) const;
+  // y[i][output] of rows first_row + i, outputs [begin, end).
+  void Multiply(Worker& worker, const CpuLinear& linear, int64_t begin,
+                int64_t end, const ActBuffer& act, int32_t first_row,
+                int32_t num_rows, float* y, int64_t ld_y);
   // Rotates one row's q heads [q0, q1) and rotates and stores kv heads
   // [kv0, kv1).
   void RopeHeads(int32_t row, int32_t layer, int32_t q0, int32_t q1,
@@ -146,8 +151,9 @@ class CpuBackend final : public Backend {
   ActBuffer wide_act_;  // shared rows of norm(x) or attention
   ActBuffer ffn_act_;   // shared rows of silu(gate) * up
   struct Private {
-    ActBuffer act;         // [kFewRows] norm(x) or attention
-    std::vector<float> y;  // [kRowTile][outputs]
+    ActBuffer act;             // [kFewRows] norm(x) or attention
+    std::vector<float> y;      // [kRowTile][outputs]
+    std::vector<float> terms;  // [2 * kRowTile][outputs], if rounded twice
   };
   std::vector<Private> private_;
   int64_t ld_y_;

@@ -52,8 +52,8 @@ void ActBuffer::Allocate(int64_t rows, int64_t k) {
   ld_q_ = RoundUp(k, 64);
   ld_block_ = RoundUp(k, 512) / 32;
   f32_.assign(static_cast<size_t>(rows * ld_f32_), 0.0f);
-  q_.assign(static_cast<size_t>(rows * ld_q_), 0);
-  d_.assign(static_cast<size_t>(rows * ld_block_), 0.0f);
+  q_.assign(static_cast<size_t>(2 * rows * ld_q_), 0);
+  d_.assign(static_cast<size_t>(2 * rows * ld_block_), 0.0f);
   s_ = d_;
   sum_.assign(d_.size(), 0);
 }
@@ -77,8 +77,11 @@ ActRows ActBuffer::Q8Rows(int64_t first_row) const {
 }
 
 CpuLinear::CpuLinear(int64_t inputs, int64_t outputs,
-                     const KernelTable& kernels, bool f32)
-    : Linear(inputs, outputs), kernels_(kernels), f32_(f32) {}
+                     const KernelTable& kernels, bool f32, Rounding rounding)
+    : Linear(inputs, outputs),
+      kernels_(kernels),
+      f32_(f32),
+      rounding_(rounding) {}
 
 CpuLinear::Part& CpuLinear::PartFor(GgmlType type) {
   if (!parts_.empty() && parts_.back().source_type == type) {

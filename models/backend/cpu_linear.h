@@ -22,7 +22,8 @@ class ActBuffer {
   void Allocate(int64_t rows, int64_t k);
 
   float* f32(int64_t row) { return f32_.data() + row * ld_f32_; }
-  // Quantised planes of one row from value `first`, a multiple of 32, on.
+  // Planes of one quantised row from value `first`, a multiple of 32, on. There
+  // are twice as many as rows, for those rounded twice.
   Q8Row q8(int64_t row, int64_t first = 0) {
     const int64_t at = row * ld_block_ + first / 32;
     return {q_.data() + row * ld_q_ + first, d_.data() + at, s_.data() + at,
@@ -47,7 +48,7 @@ class CpuLinear final : public Linear {
   // (padding) and stands only at the end of 16 outputs. With `f32` weights are
   // dequantised to f32.
   CpuLinear(int64_t inputs, int64_t outputs, const KernelTable& kernels,
-            bool f32);
+            bool f32, Rounding rounding);
   void AddRows(const WeightRows& rows);
   void AddPadding(int64_t num_rows);
 
@@ -61,8 +62,13 @@ class CpuLinear final : public Linear {
   // ---- use ----
   bool needs_q8() const { return needs_q8_; }
   bool needs_f32() const { return needs_f32_; }
+  // Not beside float parts, which read the same rows.
+  bool rounds_twice() const {
+    return needs_q8_ && !needs_f32_ && rounding_ == Rounding::kTwice;
+  }
   // y[row][output] for outputs [begin, end), whole multiples of 16 but for the
-  // matrix's own end; y points at output 0.
+  // matrix's own end; y points at output 0. Rows are those of act's form that
+  // the matrix reads.
   void Run(int64_t begin, int64_t end, const ActBuffer& act, int64_t first_row,
            int32_t num_rows, float* y, int64_t ld_y) const;
   void UnpackRow(int64_t row, float* out) const;
@@ -81,6 +87,7 @@ class CpuLinear final : public Linear {
 
   const KernelTable& kernels_;
   const bool f32_;
+  const Rounding rounding_;
   bool needs_q8_ = false;
   bool needs_f32_ = false;
   int64_t num_rows_ = 0;

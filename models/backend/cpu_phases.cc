@@ -45,8 +45,43 @@ float* CpuBackend::X(const Command& command, int32_t row) {
 }
 
 void CpuBackend::Quantize(const CpuLinear& linear, ActBuffer& act, int32_t row,
-                          int64_t k) const {
-  if (linear.needs_q8()) kernels_.quantize_row(act.f32(row), k, act.q8(row));
+                          int64_t begin, int64_t end) const {
+  if (!linear.needs_q8()) return;
+  const float* x = act.f32(row) + begin;
+  if (!linear.rounds_twice()) {
+    kernels_.quantize_row(x, end - begin, act.q8(row, begin));
+    return;
+  }
+  // Row r's terms are the quantised rows 2 r and 2 r + 1.
+  const Q8Row first = act.q8(2 * row, begin);
+  kernels_.quantize_row(x, end - begin, first);
+  for (int64_t at = 0; at < end - begin; at += 32) {
+    float rest[32];
+    for (int64_t i = 0; i < 32; ++i) {
+      rest[i] =
+          x[at + i] - first.d[at / 32] * static_cast<float>(first.q[at + i]);
+    }
+    kernels_.quantize_row(rest, 32, act.q8(2 * row + 1, begin + at));
+  }
+}
+
+void CpuBackend::Multiply(Worker& worker, const CpuLinear& linear,
+                          int64_t begin, int64_t end, const ActBuffer& act,
+                          int32_t first_row, int32_t num_rows, float* y,
+                          int64_t ld_y) {
+  if (begin >= end) return;
+  if (!linear.rounds_twice()) {
+    linear.Run(begin, end, act, first_row, num_rows, y, ld_y);
+    return;
+  }
+  float* terms = private_[worker.index()].terms.data();
+  linear.Run(begin, end, act, 2 * first_row, 2 * num_rows, terms, ld_y_);
+  for (int32_t i = 0; i < num_rows; ++i) {
+    const float* term = terms + 2 * i * ld_y_ + begin;
+    float* out = y + i * ld_y + begin;
+    std::memcpy(out, term, static_cast<size_t>(end - begin) * sizeof(float));
+    kernels_.add(out, term + ld_y_, end - begin);
+  }
 }
 
 void CpuBackend::RunEmbed(Worker& worker, const Command& command) {
@@ -87,7 +122,7 @@ ActBuffer& CpuBackend::NormRows(Worker& worker, const Command& command) {
     const auto row = static_cast<int32_t>(i);
     kernels_.rms_norm(X(command, row), command.norm, shape().hidden,
                       shape().norm_eps, act.f32(row));
-    Quantize(*command.linear, act, row, shape().hidden);
+    Quantize(*command.linear, act, row, 0, shape().hidden);
   }
   if (!few) worker.Barrier();
   return act;
@@ -107,7 +142,7 @@ ActBuffer& CpuBackend::AttentionRows(Worker& worker, const Command& command) {
       std::memcpy(act.f32(row), attn_.data() + from * q_dim_,
                   static_cast<size_t>(q_dim_) * sizeof(float));
     }
-    Quantize(*command.linear, act, row, q_dim_);
+    Quantize(*command.linear, act, row, 0, q_dim_);
   }
   if (!few) worker.Barrier();
   return act;
@@ -157,9 +192,8 @@ void CpuBackend::RunNormLinear(Worker& worker, const Command& command) {
     const int32_t count = std::min(kRowTile, rows - row);
     float* y = qkv_.data() + row * qkv_dim_;
     for (const auto& [begin, end] : ranges) {
-      if (begin >= end) continue;
-      linear.Run(begin, end, act, row, count, y, qkv_dim_);
-      if (linear.bias.empty()) continue;
+      Multiply(worker, linear, begin, end, act, row, count, y, qkv_dim_);
+      if (begin >= end || linear.bias.empty()) continue;
       for (int32_t i = 0; i < count; ++i) {
         kernels_.add(y + i * qkv_dim_ + begin, linear.bias.data() + begin,
                      end - begin);
@@ -203,7 +237,7 @@ void CpuBackend::RunLinearResidual(Worker& worker, const Command& command) {
   float* y = private_[worker.index()].y.data();
   for (int32_t row = 0; row < rows && begin < end; row += kRowTile) {
     const int32_t count = std::min(kRowTile, rows - row);
-    command.linear->Run(begin, end, act, row, count, y, ld_y_);
+    Multiply(worker, *command.linear, begin, end, act, row, count, y, ld_y_);
     for (int32_t i = 0; i < count; ++i) {
       float* x = X(command, row + i) + begin;
       if (command.gathers_rows) {
@@ -226,18 +260,15 @@ void CpuBackend::RunNormGateUpAct(Worker& worker, const Command& command) {
   float* y = private_[worker.index()].y.data();
   for (int32_t row = 0; row < rows && begin < end; row += kRowTile) {
     const int32_t count = std::min(kRowTile, rows - row);
-    command.linear->Run(begin, end, act, row, count, y, ld_y_);
-    command.linear->Run(padded_ffn_ + begin, padded_ffn_ + end, act, row, count,
-                        y, ld_y_);
+    Multiply(worker, *command.linear, begin, end, act, row, count, y, ld_y_);
+    Multiply(worker, *command.linear, padded_ffn_ + begin, padded_ffn_ + end,
+             act, row, count, y, ld_y_);
     for (int32_t i = 0; i < count; ++i) {
       const float* gate = y + i * ld_y_;
       float* out = ffn_act_.f32(row + i);
       kernels_.silu_mul(gate + begin, gate + padded_ffn_ + begin, end - begin,
                         out + begin);
-      if (command.reader->needs_q8()) {
-        kernels_.quantize_row(out + begin, end - begin,
-                              ffn_act_.q8(row + i, begin));
-      }
+      Quantize(*command.reader, ffn_act_, row + i, begin, end);
     }
   }
   worker.Barrier();

@@ -52,6 +52,11 @@ StatusOr<ModelWeights> LoadWeights(
   ModelWeights out{};
   out.embedding = backend.AddLinear(RowsOf(*tensors.embedding));
   for (const LayerTensors& from : tensors.layers) {
+    // The last layer's rounding errors reach the logits undamped: rounding
+    // there twice takes 14 % off the KL divergence from f32 arithmetic for 3 %
+    // of a decoding step's products (SmolLM2-135M Q4_1, tests/bench/fidelity).
+    const bool last = &from == &tensors.layers.back();
+    const Rounding rounding = last ? Rounding::kTwice : Rounding::kOnce;
     LayerWeights layer{};
     std::vector<float> bias;
     AppendVector(from.q_bias, bias);
@@ -59,11 +64,12 @@ StatusOr<ModelWeights> LoadWeights(
     AppendVector(from.v_bias, bias);
     layer.attn_norm = backend.AddVector(RowsOf(*from.attn_norm));
     layer.qkv = backend.AddQkv(RowsOf(*from.q), RowsOf(*from.k),
-                               RowsOf(*from.v), std::move(bias));
-    layer.attn_output = backend.AddLinear(RowsOf(*from.attn_output));
+                               RowsOf(*from.v), std::move(bias), rounding);
+    layer.attn_output = backend.AddLinear(RowsOf(*from.attn_output), rounding);
     layer.ffn_norm = backend.AddVector(RowsOf(*from.ffn_norm));
-    layer.gate_up = backend.AddGateUp(RowsOf(*from.gate), RowsOf(*from.up));
-    layer.down = backend.AddLinear(RowsOf(*from.down));
+    layer.gate_up =
+        backend.AddGateUp(RowsOf(*from.gate), RowsOf(*from.up), rounding);
+    layer.down = backend.AddLinear(RowsOf(*from.down), rounding);
     out.layers.push_back(layer);
   }
   out.output_norm = backend.AddVector(RowsOf(*tensors.output_norm));
