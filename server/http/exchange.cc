@@ -8,8 +8,10 @@
 namespace millrace::server::http {
 
 Exchange::Exchange(HttpRequest request, std::vector<std::string> params,
-                   std::shared_ptr<Trace> trace)
+                   std::shared_ptr<Trace> trace,
+                   std::shared_ptr<void> body_charge)
     : request_(std::move(request)),
+      charge_(std::move(body_charge)),
       params_(std::move(params)),
       trace_(std::move(trace)) {}
 

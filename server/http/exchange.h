@@ -48,11 +48,16 @@ class Exchange {
   };
 
   Exchange(HttpRequest request, std::vector<std::string> params,
-           std::shared_ptr<Trace> trace);
+           std::shared_ptr<Trace> trace, std::shared_ptr<void> body_charge);
 
   const HttpRequest& request() const { return request_; }
-  // The body, moved out: by the route, once.
-  std::string TakeBody() { return std::move(request_.body); }
+  // The body, moved out: by the route, once. Its charge is what counts the
+  // bytes; whoever takes the body lets the charge go with it.
+  struct Body {
+    std::string text;
+    std::shared_ptr<void> charge;
+  };
+  Body TakeBody() { return {std::move(request_.body), std::move(charge_)}; }
   // Values of the route's {parameters}.
   const std::vector<std::string>& params() const { return params_; }
   const std::shared_ptr<Trace>& trace() const { return trace_; }
@@ -85,6 +90,7 @@ class Exchange {
   void Wake() REQUIRES(mu_);
 
   HttpRequest request_;
+  std::shared_ptr<void> charge_;  // of its body
   const std::vector<std::string> params_;
   const std::shared_ptr<Trace> trace_;
   std::stop_source stop_;

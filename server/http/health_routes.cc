@@ -57,6 +57,8 @@ void ServeMetrics(const Site& site, const std::shared_ptr<Exchange>& exchange) {
   HttpResponse response;
   response.content_type = "text/plain; version=0.0.4; charset=utf-8";
   if (site.services.metrics != nullptr) {
+    site.observer.body_bytes.Set(
+        static_cast<double>(site.body_bytes.load(std::memory_order_relaxed)));
     response.body = site.services.metrics->Text();
   }
   exchange->Send(std::move(response));

@@ -29,6 +29,9 @@ Observer::Observer(MetricRegistry* registry,
   if (registry == nullptr) return;
   connections = registry->AddGauge("millrace_http_connections",
                                    "HTTP connections open now.");
+  body_bytes = registry->AddGauge(
+      "millrace_http_body_bytes",
+      "Bytes of request bodies received and not yet read by a handler.");
   connections_refused = registry->AddCounter(
       "millrace_http_connections_refused_total",
       "Connections answered 503 because max_connections were open.");

@@ -38,6 +38,7 @@ class Observer {
 
   Gauge connections;
   Counter connections_refused;
+  Gauge body_bytes;  // set at each scrape
 
  private:
   struct Route {

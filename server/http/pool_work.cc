@@ -44,8 +44,8 @@ void RunOnPool(const Site& site, const std::shared_ptr<Exchange>& exchange,
 }
 
 StatusOr<Json> ReadJsonBody(Exchange& exchange) {
-  const std::string text = exchange.TakeBody();
-  ASSIGN_OR_RETURN(Json body, ParseJson(text));
+  const Exchange::Body bytes = exchange.TakeBody();
+  ASSIGN_OR_RETURN(Json body, ParseJson(bytes.text));
   if (!body.is_object()) {
     return InvalidArgument("the body must be a JSON object, not " +
                            handlers::Shown(body));

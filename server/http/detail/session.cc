@@ -23,6 +23,7 @@ namespace {
 namespace asio = boost::asio;
 
 constexpr size_t kFirstBufferBytes = 4 << 10;
+constexpr size_t kIdleBufferBytes = 16 << 10;
 constexpr size_t kBodyReadBytes = 64 << 10;
 constexpr size_t kLeastReadBytes = 1 << 10;
 // A refused body of at most this size is read and dropped, so that the
@@ -232,6 +233,10 @@ Session::Task<bool> Session::ReadHead(RequestParser& parser,
                                       std::optional<Status>& failure) {
   bool begun = false;
   Time deadline = After(site_.settings.idle_timeout_ms);
+  if (begin_ == end_ && !reading_ && buffer_.size() > kIdleBufferBytes) {
+    std::vector<char>().swap(buffer_);  // many connections idle for long
+    begin_ = end_ = 0;
+  }
   while (true) {
     // Empty lines before a request are allowed (RFC 9112, section 2.2).
     while (!begun && begin_ < end_ &&
@@ -271,15 +276,25 @@ Session::Task<bool> Session::ReadHead(RequestParser& parser,
 
 // The time-out is for each piece of the body, so that a large one over a slow
 // line gets through.
-Session::Task<bool> Session::ReadBody(RequestParser& parser,
+Session::Task<bool> Session::ReadBody(RequestParser& parser, BodyCharge& charge,
                                       std::optional<Status>& failure) {
   Time deadline = After(site_.settings.header_timeout_ms);
   while (!parser.done()) {
     if (begin_ < end_) {
       bool progressed = false;
+      const size_t before = begin_;
       failure = Parse(parser, progressed);
       if (failure.has_value()) co_return true;
       if (progressed) {
+        if (!charge.Add(static_cast<int64_t>(begin_ - before))) {
+          failure =
+              ResourceExhausted(
+                  "too many bytes of request bodies are under way; try again "
+                  "later, or raise http_max_input_bytes")
+                  .Because("too_many_bodies")
+                  .RetryAfterMs(1000);
+          co_return true;
+        }
         deadline = After(site_.settings.header_timeout_ms);
         continue;
       }
@@ -313,6 +328,7 @@ Session::Task<bool> Session::ServeOne() {
   Admission admission = Admit(site_, routes_, parser.head());
   match_ = std::move(admission.match);
   const bool keep_alive = parser.head().keep_alive;
+  auto charge = std::make_shared<BodyCharge>(site_.shared_from_this());
   if (!parser.done()) {
     if (admission.answer.has_value()) {
       const std::optional<uint64_t> left = parser.body_left();
@@ -325,7 +341,7 @@ Session::Task<bool> Session::ServeOne() {
           co_await WriteAll("HTTP/1.1 100 Continue\r\n\r\n", false);
       if (!sent) co_return false;
     }
-    const bool alive = co_await ReadBody(parser, failure);
+    const bool alive = co_await ReadBody(parser, *charge, failure);
     if (!alive) {
       EndRequest(Outcome::kCancelled, nullptr);
       co_return false;
@@ -339,8 +355,8 @@ Session::Task<bool> Session::ServeOne() {
   }
   // `this` is safe: the session detaches before it goes, and the posted call
   // finds the exchange detached then. Both happen on this thread.
-  auto exchange =
-      std::make_shared<Exchange>(parser.Take(), match_.params, trace_);
+  auto exchange = std::make_shared<Exchange>(parser.Take(), match_.params,
+                                             trace_, std::move(charge));
   exchange->SetWake([this, weak = std::weak_ptr<Exchange>(exchange)] {
     asio::post(*group_.context, [this, weak] {
       const std::shared_ptr<Exchange> alive = weak.lock();

@@ -78,7 +78,8 @@ class Session {
   Task<void> Run(bool refuse);
   Task<bool> ServeOne();
   Task<bool> ReadHead(RequestParser& parser, std::optional<Status>& failure);
-  Task<bool> ReadBody(RequestParser& parser, std::optional<Status>& failure);
+  Task<bool> ReadBody(RequestParser& parser, BodyCharge& charge,
+                      std::optional<Status>& failure);
   Task<bool> AnswerEarly(HttpResponse response, bool keep_alive);
   Task<bool> AnswerFrom(std::shared_ptr<Exchange> exchange, bool keep_alive);
   Task<bool> WriteAll(std::string_view bytes, bool stop_at_end_of_input);

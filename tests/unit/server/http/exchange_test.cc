@@ -8,8 +8,9 @@ namespace millrace::server::http {
 namespace {
 
 std::shared_ptr<Exchange> Make(int& wakes) {
-  auto exchange = std::make_shared<Exchange>(
-      HttpRequest{}, std::vector<std::string>{}, std::make_shared<Trace>());
+  auto exchange =
+      std::make_shared<Exchange>(HttpRequest{}, std::vector<std::string>{},
+                                 std::make_shared<Trace>(), nullptr);
   exchange->SetWake([&wakes] { ++wakes; });
   return exchange;
 }

@@ -1,8 +1,9 @@
 // Connections: framing, limits, time-outs, and clients that behave badly.
 #include <gtest/gtest.h>
 
+#include <memory>
 #include <string>
-#include <thread>
+#include <vector>
 
 #include "tests/unit/server/http/harness.h"
 
@@ -217,6 +218,39 @@ TEST(Session, ConnectionsBeyondTheLimitAre503) {
   EXPECT_EQ(first.Get("/health").status, 200);
 }
 
+TEST(Session, BodiesTogetherAreBounded) {
+  config::ServerSettings settings = QuietSettings();
+  settings.http_max_input_bytes = 1000;  // times 8 for all together
+  TestServer server(settings);
+  const std::string head =
+      "POST /v1/chat/completions HTTP/1.1\r\nHost: x\r\n"
+      "Content-Length: 1000\r\n\r\n";
+  std::vector<std::unique_ptr<Client>> clients;
+  for (int i = 0; i < 8; ++i) {
+    clients.push_back(std::make_unique<Client>(server.port()));
+    clients.back()->Send(head + std::string(999, ' '));
+  }
+  Client probe(server.port());
+  const auto held = [&](const std::string& bytes) {
+    const std::string metrics = probe.Get("/metrics").body;
+    return metrics.find("millrace_http_body_bytes " + bytes + "\n") !=
+           std::string::npos;
+  };
+  while (!held("7992")) {
+  }
+  Client last(server.port());
+  last.Send(head + std::string(999, ' '));
+  const Reply reply = last.Read();
+  EXPECT_EQ(reply.status, 429);
+  EXPECT_NE(reply.body.find("too_many_bodies"), std::string::npos);
+  for (auto& client : clients) {
+    client->Send(" ");
+    EXPECT_EQ(client->Read().status, 400);  // spaces are no JSON
+  }
+  while (!held("0")) {
+  }
+}
+
 // --- Time-outs --------------------------------------------------------------
 
 TEST(Session, SlowHeaderIs408) {
@@ -345,6 +379,27 @@ TEST(Session, StopCutsOffWhatIsLeftAtTheDeadline) {
   // The answer outlives the server's sockets.
   started.Chunk("too late");
   started.Fail(Unavailable("draining"));
+}
+
+TEST(Session, EachRequestIsOneLineOfTheAccessLog) {
+  config::ServerSettings settings = QuietSettings();
+  settings.access_log = true;
+  testing::internal::CaptureStderr();
+  {
+    TestServer server(settings);
+    server.handler->script = SayHello;
+    Client client(server.port());
+    client.Post(kChat, kHi, "X-Request-Id: r-7\r\n");
+    client.Get("/nowhere?secret=1");
+  }
+  const std::string log = testing::internal::GetCapturedStderr();
+  EXPECT_EQ(std::count(log.begin(), log.end(), '\n'), 2) << log;
+  for (const char* part :
+       {"id=r-7", "path=/v1/chat/completions", "status=200", "model=tiny",
+        "prompt_tokens=3", "completion_tokens=2", "outcome=ok", "status=404",
+        "path=/nowhere ", "outcome=client_error"}) {
+    EXPECT_NE(log.find(part), std::string::npos) << part << " in " << log;
+  }
 }
 
 TEST(Session, BusyPortIsAStatusThatNamesIt) {
