@@ -25,8 +25,7 @@ struct ToolModel {
   int64_t memory_limit_bytes = 0;
 };
 
-// `settings` brings what the verb itself decides; flags override the rest. The
-// KV pool is reserved at `kv_bytes`, paid for only as far as it is used.
+// `settings` brings what the verb itself decides; flags override the rest.
 StatusOr<ToolModel> LoadForTool(const std::string& path, const ParsedArgs& args,
                                 config::LlmSettings settings);
 
