@@ -15,7 +15,7 @@ namespace {
 
 constexpr int kRequests = 16;
 
-// Prompts from 1 to about 330 tokens: one page, several, and two splits.
+// Prompts of 1 to 24 tokens, and two that grow past one split of 256 keys.
 std::vector<DriverRequest> RandomRequests(uint64_t seed) {
   uint64_t state = seed;
   const auto next = [&state](uint64_t n) {
@@ -25,9 +25,7 @@ std::vector<DriverRequest> RandomRequests(uint64_t seed) {
   std::vector<DriverRequest> requests;
   for (int i = 0; i < kRequests; ++i) {
     DriverRequest request;
-    const uint64_t length = i == 0   ? 270
-                            : i == 1 ? 255
-                                     : 1 + next(i % 3 == 0 ? 330 : 40);
+    const uint64_t length = i == 0 ? 270 : i == 1 ? 255 : 1 + next(24);
     for (uint64_t k = 0; k < length; ++k) {
       request.prompt.push_back(static_cast<int32_t>(3 + next(270)));
     }
@@ -68,6 +66,8 @@ class SameBits : public testing::TestWithParam<GgmlType> {
 
 TEST_P(SameBits, HoweverARequestIsRun) {
   for (const char* kv : {"f16", "f32"}) {
+    // What pages hold does not depend on the weights: once is enough.
+    if (kv == std::string("f32") && GetParam() != GgmlType::kQ4_1) continue;
     SCOPED_TRACE(kv);
     const auto requests = RandomRequests(GetParam() == GgmlType::kF32 ? 7 : 11);
     LlmOptions options = TinyOptions(1);
@@ -80,7 +80,7 @@ TEST_P(SameBits, HoweverARequestIsRun) {
     EXPECT_EQ(Drive(*reference.runner, requests, {.chunk = 16, .page_seed = 5}),
               expected);
     EXPECT_EQ(Drive(*reference.runner, requests,
-                    {.chunk = 37, .page_seed = 6, .preempt_every = 3}),
+                    {.chunk = 37, .page_seed = 6, .preempt_every = 5}),
               expected);
     for (const int i : {0, 1, 3}) {
       EXPECT_EQ(Drive(*reference.runner, {requests[i]}, {.chunk = 512})[0],

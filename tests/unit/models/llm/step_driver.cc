@@ -138,7 +138,7 @@ LlmOptions TinyOptions(int threads) {
   options.settings.max_num_batched_tokens = 512;
   options.settings.huge_pages = false;
   options.memory_limit_bytes = int64_t{256} << 20;
-  for (int i = 0; i < threads; ++i) options.cpus.push_back(i);
+  for (int i = 0; i < threads; ++i) options.cpus.push_back(i % 2);
   return options;
 }
 
