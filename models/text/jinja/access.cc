@@ -209,7 +209,8 @@ StatusOr<Value> GetSlice(Runtime& runtime, const Value& value,
     }
     return runtime.MakeItems(value.kind(), std::move(out));
   }
-  return Value::Undefined(TypeInWords(value) + " has no slices");
+  return InvalidArgument("'" + std::string(value.TypeName()) +
+                         "' object is not subscriptable");
 }
 
 StatusOr<Value> GetPath(Runtime& runtime, const Value& value, const Value& path,

@@ -98,6 +98,9 @@ struct Statement {
   ExprPtr condition;
   bool recursive = false;
   std::vector<Parameter> parameters;
+  bool takes_varargs = false;
+  bool takes_kwargs = false;
+  bool takes_caller = false;
   std::vector<std::pair<ExprPtr, Body>> branches;
   std::vector<std::pair<Target, ExprPtr>> assignments;
   Body body;

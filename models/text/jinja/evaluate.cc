@@ -249,7 +249,13 @@ StatusOr<Value> Interpreter::CallMacro(const Macro& macro, Args args,
                                    std::to_string(runtime_.limits().max_depth) +
                                    " deep");
   }
-  const auto& parameters = macro.statement->parameters;
+  const Statement& statement = *macro.statement;
+  const auto& parameters = statement.parameters;
+  if (args.positional.size() > parameters.size() && !statement.takes_varargs) {
+    return TemplateError(
+        line, "macro '" + macro.name + "' takes not more than " +
+                  std::to_string(parameters.size()) + " argument(s)");
+  }
   const ScopeGuard scope(*this, macro.scope);
   Set("caller", Value::Undefined("No caller defined"));
 
@@ -276,8 +282,12 @@ StatusOr<Value> Interpreter::CallMacro(const Macro& macro, Args args,
       }
       given[i] = true;
       Set(name, std::move(value));
-    } else if (name == "caller") {
+    } else if (name == "caller" && statement.takes_caller) {
       Set(name, std::move(value));
+    } else if (!statement.takes_kwargs) {
+      return TemplateError(line, "macro '" + macro.name +
+                                     "' takes no keyword argument '" + name +
+                                     "'");
     } else {
       named.Set(name, std::move(value));
     }
@@ -294,7 +304,7 @@ StatusOr<Value> Interpreter::CallMacro(const Macro& macro, Args args,
   Set("varargs", Value::Items(Value::Kind::kTuple, std::move(extra)));
   Set("kwargs", Value::FromDict(std::move(named)));
   Capture capture(*this);
-  RETURN_IF_ERROR(RunBody(macro.statement->body).status());
+  RETURN_IF_ERROR(RunBody(statement.body).status());
   return Value::String(capture.Take());
 }
 

@@ -53,6 +53,11 @@ class ExpressionParser {
   // The first filter or test that nobody knows, OK if none. It is an error
   // unless it stands where code may never run: whoever knows that clears it.
   Status unknown;
+  // Whether a name was read that makes a macro take arguments beyond its
+  // parameters.
+  bool uses_varargs = false;
+  bool uses_kwargs = false;
+  bool uses_caller = false;
 
  private:
   using Rule = StatusOr<ExprPtr> (ExpressionParser::*)();

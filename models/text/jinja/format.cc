@@ -44,7 +44,12 @@ class Formatter {
       }
       RETURN_IF_ERROR(runtime_.Make(field.width));
     }
-    if (values_.Is(Value::Kind::kTuple) && next_ < values_.items().size()) {
+    const bool left_over = values_.Is(Value::Kind::kTuple)
+                               ? next_ < values_.items().size()
+                               : next_ == 0 && !values_.IsDict() &&
+                                     !values_.Is(Value::Kind::kList) &&
+                                     !values_.IsUndefined();
+    if (left_over) {
       return InvalidArgument(
           "not all arguments converted during string formatting");
     }

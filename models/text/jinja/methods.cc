@@ -267,6 +267,20 @@ StatusOr<Value> OneCase(Runtime&, const Value& self, const Args& args) {
   return Value::Bool(found);
 }
 
+// Capitals begin words and small letters go on with them.
+StatusOr<Value> IsTitle(Runtime&, const Value& self, const Args& args) {
+  RETURN_IF_ERROR(Params::Bind(args, {}).status());
+  bool in_word = false, found = false;
+  for (size_t at = 0; at < self.str().size();) {
+    const char32_t code = NextCodePoint(self.str(), at);
+    const bool upper = IsUpper(code), lower = IsLower(code);
+    if (in_word ? upper : lower) return Value::Bool(false);
+    in_word = upper || lower;
+    found = found || in_word;
+  }
+  return Value::Bool(found);
+}
+
 StatusOr<Value> IsAscii(Runtime&, const Value& self, const Args& args) {
   RETURN_IF_ERROR(Params::Bind(args, {}).status());
   return Value::Bool(std::all_of(self.str().begin(), self.str().end(),
@@ -304,6 +318,7 @@ constexpr Builtin kStringMethods[] = {
     {"islower", OneCase<false>},
     {"isnumeric", All<IsDigit>},
     {"isspace", All<IsSpace>},
+    {"istitle", IsTitle},
     {"isupper", OneCase<true>},
     {"join", JoinMethod},
     {"ljust", Justify<Side::kRight>},

@@ -250,19 +250,31 @@ class TemplateParser : private ExpressionParser {
     return out;
   }
 
-  // A macro's body is outside the loop that it may stand in.
-  StatusOr<Body> ParseMacroBody(std::string_view end) {
+  // A macro's body is outside the loop that it may stand in. What it names,
+  // and what macros within it name, decides which arguments it takes.
+  Status ParseMacroBody(std::string_view end, Statement& macro) {
     const int loops = std::exchange(loops_, 0);
-    auto out = ParseWhole(end);
+    const bool outer[] = {std::exchange(uses_varargs, false),
+                          std::exchange(uses_kwargs, false),
+                          std::exchange(uses_caller, false)};
+    auto body = ParseWhole(end);
     loops_ = loops;
-    return out;
+    RETURN_IF_ERROR(body.status());
+    macro.body = std::move(body).value();
+    macro.takes_varargs = uses_varargs;
+    macro.takes_kwargs = uses_kwargs;
+    macro.takes_caller = uses_caller;
+    uses_varargs = uses_varargs || outer[0];
+    uses_kwargs = uses_kwargs || outer[1];
+    uses_caller = uses_caller || outer[2];
+    return OkStatus();
   }
 
   StatusOr<Statement> ParseMacro() {
     Statement out = Make(Statement::Kind::kMacro);
     ASSIGN_OR_RETURN(out.target.name, TakeName("a macro's name"));
     ASSIGN_OR_RETURN(out.parameters, ParseParameters());
-    ASSIGN_OR_RETURN(out.body, ParseMacroBody("endmacro"));
+    RETURN_IF_ERROR(ParseMacroBody("endmacro", out));
     return out;
   }
 
@@ -276,7 +288,7 @@ class TemplateParser : private ExpressionParser {
     if (out.expr->kind != Expr::Kind::kCall) {
       return TemplateError(out.line, "a call block needs a call");
     }
-    ASSIGN_OR_RETURN(out.body, ParseMacroBody("endcall"));
+    RETURN_IF_ERROR(ParseMacroBody("endcall", out));
     return out;
   }
 

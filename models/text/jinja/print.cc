@@ -9,6 +9,7 @@
 #include <utility>
 #include <vector>
 
+#include "models/text/jinja/interpreter.h"
 #include "models/text/jinja/unicode.h"
 
 namespace millrace::models::jinja {
@@ -131,6 +132,9 @@ Status AppendRepr(Runtime& runtime, const Value& value, Text& out) {
       out.Append("}", user);
       break;
     }
+    case Value::Kind::kMacro:
+      out.Append("<Macro '" + value.macro()->name + "'>", user);
+      break;
     default:
       out.Append("<", user);
       out.Append(value.TypeName(), user);

@@ -9,7 +9,12 @@ namespace {
 
 using Kind = Value::Kind;
 
+// Jinja asks "if value" before it looks at anything else: what is not true has
+// no items, even when it is a number.
+Value Nothing() { return Value::Items(Kind::kGenerator, {}); }
+
 StatusOr<Value> Map(Runtime& runtime, const Value& self, const Args& args) {
+  if (!self.Truth()) return Nothing();
   ASSIGN_OR_RETURN(const std::vector<Value> items, Iterate(runtime, self));
   std::vector<Value> out;
   if (args.positional.empty()) {
@@ -45,6 +50,7 @@ StatusOr<Value> Map(Runtime& runtime, const Value& self, const Args& args) {
 // without a test, for which they are true.
 StatusOr<Value> Choose(Runtime& runtime, const Value& self, const Args& args,
                        bool by_attribute, bool wanted) {
+  if (!self.Truth()) return Nothing();
   ASSIGN_OR_RETURN(const std::vector<Value> items, Iterate(runtime, self));
   Args rest = args;
   Value path;

@@ -1,7 +1,7 @@
 // What stands after "is".
 #include "models/text/jinja/builtins.h"
 #include "models/text/jinja/operators.h"
-#include "models/text/jinja/unicode.h"
+#include "models/text/jinja/print.h"
 
 namespace millrace::models::jinja {
 namespace {
@@ -68,8 +68,8 @@ template <bool kUpper>
 StatusOr<Value> HasCase(Runtime& runtime, const Value& self, const Args& args) {
   const Builtin* method =
       FindMethod(Kind::kString, kUpper ? "isupper" : "islower");
-  if (!self.IsString()) return Value::Bool(false);
-  return method->call(runtime, self, args);
+  ASSIGN_OR_RETURN(Text text, ToText(runtime, self));
+  return method->call(runtime, Value::String(std::move(text)), args);
 }
 
 bool Callable(const Value& v) {

@@ -19,6 +19,12 @@ StatusOr<Value> Map(Runtime& runtime, const Value& self, const Args& args) {
 
 Text Same(const Text& text) { return text; }
 
+Status NotAString(const Value& value) {
+  if (value.IsUndefined()) return InvalidArgument(value.undefined_message());
+  return InvalidArgument("wants a string, not " +
+                         std::string(value.TypeName()));
+}
+
 StatusOr<Value> Center(Runtime& runtime, const Value& self, const Args& args) {
   ASSIGN_OR_RETURN(const Params params, Params::Bind(args, {"width"}));
   ASSIGN_OR_RETURN(const int64_t width, params.Int(0, 80));
@@ -60,7 +66,8 @@ StatusOr<Value> IndentFilter(Runtime& runtime, const Value& self,
         Text(std::string(static_cast<size_t>(std::max<int64_t>(width, 0)), ' '),
              false);
   }
-  ASSIGN_OR_RETURN(const Text text, ToText(runtime, self));
+  if (!self.IsString()) return NotAString(self);
+  const Text& text = self.text();
   const auto lines =
       2 + std::count_if(text.bytes().begin(), text.bytes().end(), [](char c) {
         return static_cast<signed char>(c) < ' ';
@@ -111,12 +118,13 @@ StatusOr<Value> Truncate(Runtime& runtime, const Value& self,
     return InvalidArgument("expected length >= " + std::to_string(end_size) +
                            " and leeway >= 0");
   }
-  ASSIGN_OR_RETURN(const Text text, ToText(runtime, self));
+  // Lists that are short enough pass, too.
+  ASSIGN_OR_RETURN(const int64_t size, Length(self));
+  if (size <= length + leeway) return self;
+  if (!self.IsString()) return NotAString(self);
+  const Text& text = self.text();
   const auto offsets = CodePointOffsets(text.bytes());
   RETURN_IF_ERROR(runtime.Make(static_cast<int64_t>(text.size())));
-  if (static_cast<int64_t>(offsets.size()) - 1 <= length + leeway) {
-    return runtime.MakeString(text);
-  }
   Text out = text.Slice(0, offsets[static_cast<size_t>(length - end_size)]);
   if (!params.Flag(1, false)) {
     const size_t space = out.bytes().rfind(' ');
@@ -126,18 +134,20 @@ StatusOr<Value> Truncate(Runtime& runtime, const Value& self,
   return runtime.MakeString(std::move(out));
 }
 
-// Everything but letters, digits and _.-~ (and /) as %XX.
-void AppendQuoted(const Text& text, std::string_view safe, Text& out) {
+// Everything but letters, digits and _.-~ as %XX; in a query the space is a
+// plus, elsewhere the slash stays.
+void AppendQuoted(const Text& text, bool in_query, Text& out) {
   static constexpr char kHex[] = "0123456789ABCDEF";
   text.ForEachRun([&](std::string_view run, bool from_user) {
     std::string quoted;
     for (const char c : run) {
       const bool plain = (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') ||
                          (c >= '0' && c <= '9') || c == '_' || c == '.' ||
-                         c == '-' || c == '~' ||
-                         safe.find(c) != std::string_view::npos;
+                         c == '-' || c == '~' || (c == '/' && !in_query);
       if (plain) {
         quoted.push_back(c);
+      } else if (c == ' ' && in_query) {
+        quoted.push_back('+');
       } else {
         const auto byte = static_cast<uint8_t>(c);
         quoted += {'%', kHex[byte >> 4], kHex[byte & 15]};
@@ -151,18 +161,28 @@ StatusOr<Value> UrlEncode(Runtime& runtime, const Value& self,
                           const Args& args) {
   RETURN_IF_ERROR(Params::Bind(args, {}).status());
   Text out;
+  const auto add = [&](const Value& key, const Value& value) -> Status {
+    ASSIGN_OR_RETURN(const Text name, ToText(runtime, key));
+    ASSIGN_OR_RETURN(const Text text, ToText(runtime, value));
+    if (!out.empty()) out.Append("&", false);
+    AppendQuoted(name, true, out);
+    out.Append("=", false);
+    AppendQuoted(text, true, out);
+    return OkStatus();
+  };
   if (self.IsDict()) {
     for (const auto& [key, value] : self.dict().entries()) {
-      ASSIGN_OR_RETURN(const Text name, ToText(runtime, key));
-      ASSIGN_OR_RETURN(const Text text, ToText(runtime, value));
-      if (!out.empty()) out.Append("&", false);
-      AppendQuoted(name, "", out);
-      out.Append("=", false);
-      AppendQuoted(text, "", out);
+      RETURN_IF_ERROR(add(key, value));
+    }
+  } else if (self.IsSequence()) {
+    for (const Value& item : self.TakeItems()) {
+      ASSIGN_OR_RETURN(const std::vector<Value> pair, Iterate(runtime, item));
+      if (pair.size() != 2) return InvalidArgument("wants pairs");
+      RETURN_IF_ERROR(add(pair[0], pair[1]));
     }
   } else {
     ASSIGN_OR_RETURN(const Text text, ToText(runtime, self));
-    AppendQuoted(text, "/", out);
+    AppendQuoted(text, false, out);
   }
   return runtime.MakeString(std::move(out));
 }

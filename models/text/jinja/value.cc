@@ -269,4 +269,20 @@ std::string IntegerToString(Integer value) {
   return out;
 }
 
+std::optional<Integer> IntegerFromString(std::string_view digits, int base) {
+  if (digits.empty()) return {};
+  Integer out = 0;
+  for (const char c : digits) {
+    const int digit = c >= '0' && c <= '9'   ? c - '0'
+                      : c >= 'a' && c <= 'z' ? c - 'a' + 10
+                      : c >= 'A' && c <= 'Z' ? c - 'A' + 10
+                                             : 99;
+    if (digit >= base || __builtin_mul_overflow(out, base, &out) ||
+        __builtin_add_overflow(out, digit, &out)) {
+      return {};
+    }
+  }
+  return out;
+}
+
 }  // namespace millrace::models::jinja

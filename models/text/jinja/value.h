@@ -6,6 +6,7 @@
 
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <unordered_map>
@@ -178,5 +179,7 @@ struct Namespace {
 };
 
 std::string IntegerToString(Integer value);
+// Digits only; none when one is no digit of the base or 127 bits are passed.
+std::optional<Integer> IntegerFromString(std::string_view digits, int base);
 
 }  // namespace millrace::models::jinja

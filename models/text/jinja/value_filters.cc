@@ -1,9 +1,9 @@
 // Filters over single values: numbers, defaults, JSON.
-#include <charconv>
+#include <algorithm>
 #include <cmath>
 #include <cstdio>
 #include <cstdlib>
-#include <limits>
+#include <optional>
 
 #include "models/text/jinja/builtins.h"
 #include "models/text/jinja/interpreter.h"
@@ -84,20 +84,9 @@ std::optional<Integer> ReadInteger(const Text& text, int base) {
       at += 2;
     }
   }
-  if (at == clean.size()) return {};
-  Integer out = 0;
-  for (; at < clean.size(); ++at) {
-    const char c = clean[at];
-    const int digit = c >= '0' && c <= '9'   ? c - '0'
-                      : c >= 'a' && c <= 'z' ? c - 'a' + 10
-                      : c >= 'A' && c <= 'Z' ? c - 'A' + 10
-                                             : 99;
-    if (digit >= base || __builtin_mul_overflow(out, base, &out) ||
-        __builtin_add_overflow(out, digit, &out)) {
-      return {};
-    }
-  }
-  return negative ? -out : out;
+  const auto out = IntegerFromString(std::string_view(clean).substr(at), base);
+  if (out && negative) return -*out;
+  return out;
 }
 
 std::optional<Integer> Truncated(double value) {
