@@ -141,7 +141,12 @@ std::string JsonString(std::string_view text) {
   std::string json;
   json.reserve(text.size() + 8);
   json += '"';
-  for (char c : text) {
+  size_t begin = 0;  // of the run that needs no escape
+  for (size_t i = 0; i < text.size(); ++i) {
+    const auto c = static_cast<unsigned char>(text[i]);
+    if (c >= 0x20 && c != '"' && c != '\\') continue;
+    json.append(text, begin, i - begin);
+    begin = i + 1;
     switch (c) {
       case '"':
         json += "\\\"";
@@ -159,16 +164,12 @@ std::string JsonString(std::string_view text) {
         json += "\\t";
         break;
       default:
-        if (static_cast<unsigned char>(c) < 0x20) {
-          char escape[8];
-          std::snprintf(escape, sizeof escape, "\\u%04x",
-                        static_cast<unsigned>(static_cast<unsigned char>(c)));
-          json += escape;
-        } else {
-          json += c;
-        }
+        char escape[8];
+        std::snprintf(escape, sizeof escape, "\\u%04x", unsigned{c});
+        json += escape;
     }
   }
+  json.append(text, begin);
   return json += '"';
 }
 
