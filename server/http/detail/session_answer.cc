@@ -1,0 +1,172 @@
+// A session's answers: the head of each, the bytes as they come, and what is
+// told of the request afterwards. A reader would guess that a slow client costs
+// a buffer a token: what its request makes meanwhile gathers in the exchange
+// and goes out as one piece.
+//
+// No co_await stands in the condition of an if or while, see session.cc.
+#include <chrono>
+#include <string>
+#include <utility>
+
+#include "server/http/detail/session.h"
+
+namespace millrace::server::http {
+namespace {
+
+int64_t UnixNow() {
+  return std::chrono::system_clock::to_time_t(std::chrono::system_clock::now());
+}
+
+}  // namespace
+
+void Session::BeginRequest() {
+  trace_ = std::make_shared<Trace>();
+  trace_->Stamp(Stage::kAccepted, site_.services.clock->Now());
+  match_ = RouteMatch();
+  method_.clear();
+  path_.clear();
+  http10_ = false;
+  status_ = 0;
+  body_bytes_ = 0;
+}
+
+void Session::EndRequest(Outcome outcome, const Exchange::Facts* facts) {
+  trace_->Stamp(Stage::kEnded, site_.services.clock->Now());
+  site_.observer.RequestEnded(
+      {.pattern = match_.route != nullptr ? match_.route->pattern : "",
+       .method = method_,
+       .path = path_,
+       .peer = conn_->peer(),
+       .status = status_,
+       .body_bytes = body_bytes_,
+       .outcome = outcome,
+       .facts = facts,
+       .trace = trace_.get()});
+}
+
+Session::Task<bool> Session::AnswerEarly(HttpResponse response,
+                                         bool keep_alive) {
+  if (trace_->request_id.empty()) trace_->request_id = RequestIdOf({});
+  keep_alive = keep_alive && !draining();
+  status_ = response.status;
+  AddCommonHeaders(site_, trace_->request_id, response);
+  const bool no_body = response.status == 204;
+  std::string text =
+      RenderHead(response, no_body ? Framing::kNoBody : Framing::kContentLength,
+                 keep_alive, UnixNow());
+  if (method_ != "HEAD" && !no_body) {
+    text += response.body;
+    body_bytes_ = static_cast<int64_t>(response.body.size());
+  }
+  const bool sent = co_await WriteAll(text, false);
+  trace_->Stamp(Stage::kFirstByte, site_.services.clock->Now());
+  EndRequest(sent ? OutcomeOfHttpStatus(status_) : Outcome::kCancelled,
+             nullptr);
+  linger_ = sent && !keep_alive;
+  co_return sent&& keep_alive;
+}
+
+Session::Task<bool> Session::AnswerFrom(std::shared_ptr<Exchange> exchange,
+                                        bool keep_alive) {
+  Framing framing = Framing::kContentLength;
+  bool gone = false;
+  bool ended = false;
+  while (!ended && !(gone && aborted_)) {
+    Exchange::Output output = exchange->Take();
+    ended = output.ended;
+    const bool took = output.head.has_value() || !output.bytes.empty();
+    std::string text;
+    if (output.head.has_value() && !gone) {
+      HttpResponse& head = *output.head;
+      status_ = head.status;
+      keep_alive = keep_alive && !draining();
+      framing = output.whole ? Framing::kContentLength
+                : http10_    ? Framing::kUntilClose
+                             : Framing::kChunked;
+      if (framing == Framing::kUntilClose) keep_alive = false;
+      if (head.status == 204) framing = Framing::kNoBody;
+      AddCommonHeaders(site_, trace_->request_id, head);
+      text = RenderHead(head, framing, keep_alive, UnixNow());
+      if (output.whole && framing != Framing::kNoBody) {
+        output.bytes = std::move(head.body);
+      }
+    }
+    if (method_ != "HEAD") {
+      body_bytes_ += gone ? 0 : static_cast<int64_t>(output.bytes.size());
+      const bool chunked = framing == Framing::kChunked;
+      text += chunked ? RenderChunk(output.bytes) : output.bytes;
+      if (chunked && ended && status_ != 0) text += kLastChunk;
+    }
+    if (output.close) keep_alive = false;
+    if (!gone && !text.empty()) {
+      const bool sent = co_await WriteAll(text, !ended);
+      gone = !sent;
+      if (sent) {
+        trace_->Stamp(Stage::kFirstByte, site_.services.clock->Now());
+      }
+    }
+    if (ended) break;
+    if (!gone && (input_ended_ || broken_)) gone = true;
+    if (gone) {
+      // The route still owes its end, which the stop brings about soon.
+      exchange->RequestStop();
+      broken_ = true;
+      conn_->Close();
+    } else {
+      StartRead();
+    }
+    if (gone && aborted_) break;
+    // What was written while a write was under way rang then: look again
+    // before waiting.
+    if (!took) co_await Wait(kNoDeadline);
+  }
+  const Exchange::Facts facts = exchange->facts();
+  Outcome outcome = facts.outcome.value_or(OutcomeOfHttpStatus(status_));
+  if (gone) {
+    outcome = write_timed_out_ ? Outcome::kTimeout : Outcome::kCancelled;
+  }
+  EndRequest(outcome, &facts);
+  linger_ = !gone && !keep_alive;
+  co_return !gone && keep_alive;
+}
+
+Session::Task<bool> Session::WriteAll(std::string_view bytes,
+                                      bool stop_at_end_of_input) {
+  while (!bytes.empty()) {
+    if (broken_) co_return false;
+    ptrdiff_t n = conn_->TryWrite(bytes);
+    if (n == 0) {
+      // The peer's window is full. Keep reading meanwhile: an end or a reset
+      // is how we learn that it left.
+      writing_ = true;
+      conn_->Write(bytes, [this](ptrdiff_t written) {
+        writing_ = false;
+        written_ = written;
+        Ring();
+      });
+      const Time deadline = After(site_.settings.write_timeout_ms);
+      while (writing_) {
+        StartRead();
+        const bool rung = co_await Wait(deadline);
+        if (!writing_) break;
+        if (rung && !broken_ && !(stop_at_end_of_input && input_ended_)) {
+          continue;
+        }
+        write_timed_out_ = !rung;
+        broken_ = true;
+        conn_->Close();
+        while (writing_) co_await Wait(kNoDeadline);
+        co_return false;
+      }
+      n = written_;
+    }
+    if (n < 0) {
+      broken_ = true;
+      co_return false;
+    }
+    bytes.remove_prefix(static_cast<size_t>(n));
+  }
+  co_return true;
+}
+
+}  // namespace millrace::server::http
