@@ -4,6 +4,7 @@
 #include "server/http/observer.h"
 
 #include <algorithm>
+#include <cmath>
 
 #include "config/base/log.h"
 
@@ -11,6 +12,9 @@ namespace millrace::server::http {
 namespace {
 
 constexpr std::string_view kNoRoute = "none";
+
+// To microseconds, for people who read the log.
+double Rounded(double seconds) { return std::round(seconds * 1e6) / 1e6; }
 
 }  // namespace
 
@@ -48,20 +52,19 @@ void Observer::RequestEnded(const Ended& ended) const {
   static const Exchange::Facts kNoFacts;
   const Exchange::Facts& facts =
       ended.facts != nullptr ? *ended.facts : kNoFacts;
-  LogInfo(
-      "request",
-      {{"id", ended.trace->request_id},
-       {"peer", ended.peer},
-       {"method", ended.method},
-       {"path", ended.path},
-       {"status", ended.status},
-       {"bytes", ended.body_bytes},
-       {"duration_s", seconds},
-       {"ttft_s", ended.trace->Seconds(Stage::kAccepted, Stage::kFirstToken)},
-       {"model", facts.model},
-       {"prompt_tokens", facts.prompt_tokens},
-       {"completion_tokens", facts.completion_tokens},
-       {"outcome", OutcomeName(ended.outcome)}});
+  LogInfo("request", {{"id", ended.trace->request_id},
+                      {"peer", ended.peer},
+                      {"method", ended.method},
+                      {"path", ended.path},
+                      {"status", ended.status},
+                      {"bytes", ended.body_bytes},
+                      {"duration_s", Rounded(seconds)},
+                      {"ttft_s", Rounded(ended.trace->Seconds(
+                                     Stage::kAccepted, Stage::kFirstToken))},
+                      {"model", facts.model},
+                      {"prompt_tokens", facts.prompt_tokens},
+                      {"completion_tokens", facts.completion_tokens},
+                      {"outcome", OutcomeName(ended.outcome)}});
 }
 
 }  // namespace millrace::server::http
