@@ -8,6 +8,7 @@
 #include <algorithm>
 #include <bit>
 #include <cmath>
+#include <functional>
 #include <limits>
 
 namespace millrace::models {
@@ -37,22 +38,17 @@ struct ByWeight {
   }
 };
 
-// Sorted candidates that hold `share` of the mass: the shortest such prefix.
+// Sorted candidates that hold the wanted mass: the shortest such prefix.
 // Buckets by the leading bits of the float (an eighth of a power of two each)
 // tell which candidates can matter, so that only those are sorted.
-void KeepMass(const float* weights, double share,
+void KeepMass(const float* weights, double wanted,
               std::vector<int32_t>& candidates) {
   constexpr int kBuckets = 256 * 8;
   const auto bucket_of = [&](int32_t id) {
     return std::bit_cast<uint32_t>(weights[id]) >> 20;  // weights are in [0, 1]
   };
   std::vector<double> mass(kBuckets, 0.0);
-  double total = 0;
-  for (const int32_t id : candidates) {
-    mass[bucket_of(id)] += weights[id];
-    total += weights[id];
-  }
-  const double wanted = share * total;
+  for (const int32_t id : candidates) mass[bucket_of(id)] += weights[id];
   int lowest = kBuckets;
   for (double sum = 0; lowest > 0 && sum < wanted;) sum += mass[--lowest];
   // Rounding may make the sorted sum fall short: one bucket more is free.
@@ -139,6 +135,20 @@ int32_t Sampler::Greatest(std::span<const float> logits) const {
   return 0;  // only NaN
 }
 
+float Sampler::BoundOfTopK(const float* weights, int32_t k,
+                           Scratch& scratch) const {
+  constexpr int32_t kBlock = 64;
+  if (k > vocab_ / kBlock) return 0;
+  std::vector<float>& maxima = scratch.maxima;
+  maxima.clear();
+  for (int32_t at = 0; at < vocab_; at += kBlock) {
+    maxima.push_back(kernels_.max(weights + at, std::min(kBlock, vocab_ - at)));
+  }
+  std::nth_element(maxima.begin(), maxima.begin() + (k - 1), maxima.end(),
+                   std::greater<>());
+  return maxima[static_cast<size_t>(k - 1)];
+}
+
 int32_t Sampler::Draw(const SamplingParams& params, int32_t position,
                       std::span<const float> logits, Scratch& scratch) const {
   scratch.weights.resize(static_cast<size_t>(vocab_));
@@ -163,15 +173,24 @@ int32_t Sampler::Draw(const SamplingParams& params, int32_t position,
     return last;
   }
 
+  // A weight below which no token can be kept, so that few are looked at: the
+  // greatest weight is 1, k blocks whose maxima are at least x hold k tokens
+  // that are, and n tokens below (1 - p) / n of the mass hold less than 1 - p.
   std::vector<int32_t>& candidates = scratch.candidates;
+  const bool top_k = params.top_k > 0 && params.top_k < vocab_;
+  float least = std::max(params.min_p, std::numeric_limits<float>::min());
+  if (top_k) {
+    least = std::max(least, BoundOfTopK(weights, params.top_k, scratch));
+  } else if (params.min_p <= 0) {
+    least = std::max(
+        least, static_cast<float>(0.5 * (1 - params.top_p) * all / vocab_));
+  }
   candidates.clear();
-  const float least = std::max(params.min_p, 0.0f);  // the greatest weight is 1
   for (int32_t id = 0; id < vocab_; ++id) {
-    if (weights[id] > 0 && weights[id] >= least) candidates.push_back(id);
+    if (weights[id] >= least) candidates.push_back(id);
   }
   if (candidates.empty()) return Greatest(logits);
-  if (params.top_k > 0 &&
-      static_cast<size_t>(params.top_k) < candidates.size()) {
+  if (top_k && static_cast<size_t>(params.top_k) < candidates.size()) {
     const auto nth = candidates.begin() + params.top_k;
     std::nth_element(candidates.begin(), nth, candidates.end(),
                      ByWeight{weights});
@@ -179,7 +198,14 @@ int32_t Sampler::Draw(const SamplingParams& params, int32_t position,
     // Sums below run in this order, which must be the same everywhere.
     std::sort(candidates.begin(), candidates.end());
   }
-  if (params.top_p < 1) KeepMass(weights, params.top_p, candidates);
+  if (params.top_p < 1) {
+    double left = all;
+    if (top_k || params.min_p > 0) {
+      left = 0;
+      for (const int32_t id : candidates) left += weights[id];
+    }
+    KeepMass(weights, params.top_p * left, candidates);
+  }
 
   double mass = 0;
   for (const int32_t id : candidates) mass += weights[id];

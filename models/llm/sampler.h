@@ -23,6 +23,7 @@ class Sampler {
   struct Scratch {
     std::vector<float> weights;  // [vocab]
     std::vector<int32_t> candidates;
+    std::vector<float> maxima;
     std::vector<std::pair<int32_t, float>> raw;  // logits before changes
   };
   struct Drawn {
@@ -57,6 +58,8 @@ class Sampler {
   void Change(const Slot& slot, std::span<float> logits,
               Scratch& scratch) const;
   int32_t Greatest(std::span<const float> logits) const;
+  // At least k weights are as great as this.
+  float BoundOfTopK(const float* weights, int32_t k, Scratch& scratch) const;
   int32_t Draw(const SamplingParams& params, int32_t position,
                std::span<const float> logits, Scratch& scratch) const;
 

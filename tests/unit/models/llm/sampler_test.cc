@@ -152,6 +152,22 @@ TEST_F(SamplerTest, TopPAgreesWithAFullSort) {
   EXPECT_GT(drawn.size(), allowed.size() / 2);
 }
 
+TEST_F(SamplerTest, TopKAgreesWithAFullSort) {
+  std::vector<float> logits;
+  uint64_t state = 5;
+  for (int i = 0; i < 3000; ++i) {
+    state = state * 6364136223846793005u + 1442695040888963407u;
+    logits.push_back(static_cast<float>(state >> 60) * 0.05f);  // many ties
+  }
+  params_.top_k = 40;
+  std::vector<std::pair<float, int32_t>> sorted;
+  for (int32_t i = 0; i < 3000; ++i) sorted.emplace_back(-logits[i], i);
+  std::sort(sorted.begin(), sorted.end());
+  std::set<int32_t> allowed;
+  for (int i = 0; i < 40; ++i) allowed.insert(sorted[i].second);
+  EXPECT_EQ(Drawn(logits), allowed);
+}
+
 TEST_F(SamplerTest, PenaltiesWorkOnWhatWasSeen) {
   params_.temperature = 0;
   params_.repetition_penalty = 2;
