@@ -3,7 +3,9 @@
 #include <algorithm>
 #include <fstream>
 #include <iterator>
+#include <new>
 #include <string>
+#include <system_error>
 #include <utility>
 
 #include "config/base/log.h"
@@ -189,10 +191,27 @@ StatusOr<LlmModel> Load(const std::string& path, const LlmOptions& options) {
   return model;
 }
 
+// What the standard library throws when memory or threads run out.
+StatusOr<LlmModel> LoadCatching(const std::string& path,
+                                const LlmOptions& options) {
+  try {
+    return Load(path, options);
+  } catch (const std::bad_alloc&) {
+    return ResourceExhausted(
+        "no memory for the buffers of a step; lower max_num_batched_tokens (" +
+        std::to_string(options.settings.max_num_batched_tokens) +
+        ") or max_num_seqs (" + std::to_string(options.settings.max_num_seqs) +
+        ")");
+  } catch (const std::system_error& error) {
+    return ResourceExhausted("no thread can be started: " +
+                             std::string(error.what()));
+  }
+}
+
 }  // namespace
 
 StatusOr<LlmModel> LoadLlm(const std::string& path, const LlmOptions& options) {
-  StatusOr<LlmModel> model = Load(path, options);
+  StatusOr<LlmModel> model = LoadCatching(path, options);
   if (!model.ok() &&
       model.status().message().find(path) == std::string_view::npos) {
     return model.status().Prefixed("'" + path + "'");
