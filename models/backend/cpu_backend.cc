@@ -7,6 +7,7 @@
 #include <algorithm>
 #include <atomic>
 #include <cstring>
+#include <system_error>
 #include <thread>
 #include <utility>
 
@@ -166,7 +167,11 @@ Status CpuBackend::PackWeights(const std::function<void(double)>& progress) {
     }
   };
   std::vector<std::thread> helpers;
-  for (int i = 1; i < TeamSize(cpus_); ++i) helpers.emplace_back(pack, false);
+  try {
+    for (int i = 1; i < TeamSize(cpus_); ++i) helpers.emplace_back(pack, false);
+  } catch (const std::system_error&) {
+    // Fewer helpers: slower, nothing else.
+  }
   pack(true);
   for (std::thread& helper : helpers) helper.join();
   if (progress) progress(1.0);
