@@ -1,7 +1,7 @@
 // Small language models made on the spot: a llama of random weights and a
 // byte-level tokenizer with ChatML, as GGUF bytes or as a file.
 //
-//   std::string path = testing::TempDir() + "tiny.gguf";
+//   std::string path = TempPath("tiny.gguf");
 //   ASSERT_TRUE(WriteTinyGguf(TinyModel{}, path));
 //
 // The same options give the same bytes. GgufWriter is also there for tests

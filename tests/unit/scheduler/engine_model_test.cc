@@ -12,6 +12,7 @@
 
 #include "models/llm/model.h"
 #include "tests/data/tiny_gguf.h"
+#include "tests/support/temp_path.h"
 #include "tests/unit/scheduler/engine_fixture.h"
 
 namespace millrace::scheduler {
@@ -66,7 +67,7 @@ bool SameBits(const std::vector<TokenEvent>& a,
 class EngineModel : public testing::Test {
  protected:
   void SetUp() override {
-    path_ = testing::TempDir() + "engine_model.gguf";
+    path_ = TempPath("engine_model.gguf");
     ASSERT_TRUE(models::WriteTinyGguf(models::TinyModel{}, path_));
   }
   void TearDown() override { std::remove(path_.c_str()); }

@@ -1,4 +1,5 @@
 #include "server/auth.h"
+#include "tests/support/temp_path.h"
 
 #include <gtest/gtest.h>
 
@@ -61,7 +62,7 @@ TEST(Auth, OpenHostNeedsAKeyOrAWord) {
 }
 
 TEST(Auth, KeyFileHoldsOneKeyALine) {
-  const std::string path = testing::TempDir() + "/millrace_keys.txt";
+  const std::string path = TempPath("keys.txt");
   std::ofstream(path) << "# comment\nfirst\r\n\n second \n";
   config::ServerSettings settings;
   settings.api_key_file = path;

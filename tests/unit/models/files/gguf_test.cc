@@ -6,6 +6,7 @@
 #include <cstring>
 
 #include "tests/data/tiny_gguf.h"
+#include "tests/support/temp_path.h"
 
 namespace millrace::models {
 namespace {
@@ -172,7 +173,7 @@ TEST(Gguf, OpenNamesThePath) {
             "there is no file '/nowhere/at/all.gguf'");
   EXPECT_FALSE(GgufFile::Open("/").ok());
 
-  const std::string path = testing::TempDir() + "gguf_test_tiny.gguf";
+  const std::string path = TempPath("tiny.gguf");
   ASSERT_TRUE(WriteTinyGguf(TinyModel{}, path));
   const StatusOr<GgufFile> file = GgufFile::Open(path);
   ASSERT_TRUE(file.ok()) << file.status().ToString();

@@ -8,6 +8,7 @@
 #include "models/llm/inspect.h"
 #include "models/llm/teacher.h"
 #include "tests/data/tiny_gguf.h"
+#include "tests/support/temp_path.h"
 #include "tests/unit/models/llm/reference_llama.h"
 #include "tests/unit/models/llm/step_driver.h"
 
@@ -64,7 +65,7 @@ class RunnerAgainstReference : public testing::TestWithParam<Case> {};
 
 TEST_P(RunnerAgainstReference, EveryLogit) {
   const Case& c = GetParam();
-  const std::string path = testing::TempDir() + "runner_" + c.name + ".gguf";
+  const std::string path = TempPath("runner_" + std::string(c.name) + ".gguf");
   ASSERT_TRUE(WriteTinyGguf(c.model, path));
   LlmOptions options = TinyOptions(2);
   options.settings.compute_dtype = c.compute;
@@ -103,7 +104,7 @@ INSTANTIATE_TEST_SUITE_P(Shapes, RunnerAgainstReference,
                          [](const auto& test) { return test.param.name; });
 
 TEST(LoadLlm, SaysWhatIsWrongWithAFileOrSetting) {
-  const std::string path = testing::TempDir() + "runner_errors.gguf";
+  const std::string path = TempPath("runner_errors.gguf");
   TinyModel tiny;
   ASSERT_TRUE(WriteTinyGguf(tiny, path));
   LlmOptions options = TinyOptions(1);

@@ -8,6 +8,7 @@
 
 #include "models/cpu/isa.h"
 #include "tests/data/tiny_gguf.h"
+#include "tests/support/temp_path.h"
 #include "tests/unit/models/llm/step_driver.h"
 
 namespace millrace::models {
@@ -47,8 +48,7 @@ std::vector<DriverRequest> RandomRequests(uint64_t seed) {
 class SameBits : public testing::TestWithParam<GgmlType> {
  protected:
   void SetUp() override {
-    path_ = testing::TempDir() + "same_bits_" +
-            std::string(InfoOf(GetParam()).name) + ".gguf";
+    path_ = TempPath(std::string(InfoOf(GetParam()).name) + ".gguf");
     TinyModel model;
     model.type = GetParam();
     ASSERT_TRUE(WriteTinyGguf(model, path_));
