@@ -34,14 +34,14 @@ cmake --build build/release --target millrace
 bin=$repo/build/release/bin/millrace
 
 url=http://127.0.0.1:$port
-log=$(mktemp)
-"$bin" serve --http-port "$port" "${model[@]}" 2> >(tee "$log" >&2) &
+"$bin" serve --http-port "$port" "${model[@]}" &
 server=$!
-stop() { kill "$server" 2>/dev/null || true; wait "$server" 2>/dev/null || true; rm -f "$log"; }
+stop() { kill "$server" 2>/dev/null || true; wait "$server" 2>/dev/null || true; }
 trap stop EXIT
-for _ in $(seq 600); do
-  curl -fs "$url/health" >/dev/null 2>&1 && break
+tries=600
+until curl -fs "$url/health" >/dev/null 2>&1; do
   kill -0 "$server" 2>/dev/null || { echo "quickstart: the server ended, see above" >&2; exit 1; }
+  [ $((tries -= 1)) -gt 0 ] || { echo "quickstart: $url/health did not answer within a minute" >&2; exit 1; }
   sleep 0.1
 done
 id=$(curl -fs "$url/v1/models" | python3 -c 'import json,sys; print(json.load(sys.stdin)["data"][0]["id"])')
