@@ -18,7 +18,7 @@ build_packages=(
   libyaml-cpp-dev libpcre2-dev libhwloc-dev
 )
 test_packages=(
-  libgtest-dev libgmock-dev binutils
+  libgtest-dev libgmock-dev binutils git
   clang-16 libclang-rt-16-dev libfuzzer-16-dev clang-format-14
   prometheus # for promtool
 )
