@@ -24,7 +24,6 @@ constexpr const char* kDefaultModel = "SmolLM2-135M-Instruct.Q4_1.gguf";
 
 struct CommandLine {
   config::Sources sources;
-  std::vector<config::ModelSettings> models;
   bool help = false;
   bool print_config = false;
 };
@@ -66,7 +65,7 @@ StatusOr<CommandLine> Parse(Args args) {
       continue;
     }
     if (arg.size() < 2 || arg[0] != '-') {
-      line.models.push_back(ModelArgument(arg));
+      line.sources.models.push_back(ModelArgument(arg));
       continue;
     }
     std::string name = arg.substr(arg[1] == '-' ? 2 : 1);
@@ -125,37 +124,37 @@ void ShowProgress(const std::string& path, double done) {
                done * 100, done >= 1 ? "\n" : "");
 }
 
-StatusOr<config::Loaded> LoadSettings(CommandLine& line) {
-  ASSIGN_OR_RETURN(config::Loaded loaded, config::Load(line.sources));
-  config::Settings& settings = loaded.settings;
-  for (config::ModelSettings& model : line.models) {
-    model.llm = settings.llm;
-    settings.models.push_back(std::move(model));
+StatusOr<config::ModelSettings> DefaultModel() {
+  const std::filesystem::path path = CacheFolder() / "models" / kDefaultModel;
+  if (!std::filesystem::exists(path)) {
+    return NotFound(
+        "no model was named and the default one is not in the cache (" +
+        path.string() +
+        "); run deploy/install_deps.sh to get it, or name a GGUF file: "
+        "millrace serve model.gguf");
   }
-  if (settings.models.empty()) {
-    const std::filesystem::path path = CacheFolder() / "models" / kDefaultModel;
-    if (!std::filesystem::exists(path)) {
-      return NotFound(
-          "no model was named and the default one is not in the cache (" +
-          path.string() +
-          "); run deploy/install_deps.sh to get it, or name a GGUF file: "
-          "millrace serve model.gguf");
-    }
-    config::ModelSettings model;
-    model.path = path.string();
-    model.llm = settings.llm;
-    settings.models.push_back(std::move(model));
-  }
-  return loaded;
+  config::ModelSettings model;
+  model.path = path.string();
+  return model;
+}
+
+StatusOr<config::Loaded> LoadSettings(config::Sources sources) {
+  ASSIGN_OR_RETURN(config::Loaded loaded, config::Load(sources));
+  if (!loaded.settings.models.empty()) return loaded;
+  // Neither the command line nor the file names one. Loading again gives the
+  // default model what the file, the environment and the flags say of models.
+  ASSIGN_OR_RETURN(config::ModelSettings model, DefaultModel());
+  sources.models.push_back(std::move(model));
+  return config::Load(sources);
 }
 
 Status Serve(Args args) {
-  ASSIGN_OR_RETURN(CommandLine line, Parse(args));
+  ASSIGN_OR_RETURN(const CommandLine line, Parse(args));
   if (line.help) {
     PrintHelp();
     return OkStatus();
   }
-  ASSIGN_OR_RETURN(const config::Loaded loaded, LoadSettings(line));
+  ASSIGN_OR_RETURN(const config::Loaded loaded, LoadSettings(line.sources));
   if (line.print_config) {
     std::fputs(config::Dump(loaded).c_str(), stdout);
     return OkStatus();

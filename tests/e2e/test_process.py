@@ -168,6 +168,16 @@ def test_print_config_tells_origins():
     assert "hidden" not in done.stdout
 
 
+def test_served_model_name_is_an_alias():
+    with start("--served-model-name", "gpt-small", "--max-model-len",
+               "512") as server:
+        body = json.loads(server.get("/v1/models"))
+        assert body["data"][0]["max_model_len"] == 512
+        assert json.loads(server.get("/v1/models/gpt-small"))["id"]
+    with start(f"chat={MODEL}") as server:
+        assert json.loads(server.get("/v1/models"))["data"][0]["id"] == "chat"
+
+
 @pytest.mark.parametrize("verb", ["serve", "chat", "inspect", "topology",
                                   "bench", "logits"])
 def test_every_verb_has_help(verb):
