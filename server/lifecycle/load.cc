@@ -36,7 +36,7 @@ std::vector<config::CpuSet> PlanTeams(
     const int wanted = models[i].llm.threads;
     const size_t fair = std::max<size_t>(all.size() / models.size(), 1);
     if (wanted > cores && models.size() == 1) {
-      // More threads than cores: honoured, but a pin would only hurt.
+      // Asked for in so many words: every core allowed, none left to sockets.
       teams.push_back(topology.PhysicalCores(wanted));
       continue;
     }

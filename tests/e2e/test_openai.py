@@ -1,5 +1,6 @@
 """openai-python, unmodified, against the real server."""
 import asyncio
+import time
 
 import openai
 import pytest
@@ -144,7 +145,6 @@ def test_cancel_mid_stream_frees_its_pages(server, client):
     for _ in range(200):
         if server.pages()["used"] == 0:
             break
-        import time
         time.sleep(0.01)
     assert server.pages()["used"] == 0
 
