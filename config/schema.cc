@@ -163,7 +163,7 @@ void VisitLlmSettings(LlmSettings& s, const SettingVisitor& visit) {
         &s.threads);
   visit({.name = "isa",
          .help = "instruction set of the kernels",
-         .choices = {"auto", "scalar", "avx2", "avx512vnni"}},
+         .choices = {"auto", "scalar", "avx2", "avxvnni", "avx512vnni"}},
         &s.isa);
   visit({.name = "huge_pages", .help = "ask for huge pages for the weights"},
         &s.huge_pages);

@@ -48,7 +48,7 @@ struct LlmSettings {
   std::string compute_dtype = "auto";  // auto: int8 activations for quantised
                                        // weights; f32: everything in f32
   int64_t threads = 0;                 // 0: one per physical core allowed
-  std::string isa = "auto";            // auto | scalar | avx2 | avx512vnni
+  std::string isa = "auto";            // auto | scalar | avx2 | avxvnni | …
   bool huge_pages = true;
   std::string chat_template;  // a Jinja file instead of the model's own
 };

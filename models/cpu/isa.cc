@@ -25,9 +25,9 @@ struct Leaf {
   uint32_t a = 0, b = 0, c = 0, d = 0;
 };
 
-Leaf Cpuid(uint32_t leaf) {
+Leaf Cpuid(uint32_t leaf, uint32_t subleaf = 0) {
   Leaf r;
-  __get_cpuid_count(leaf, 0, &r.a, &r.b, &r.c, &r.d);
+  __get_cpuid_count(leaf, subleaf, &r.a, &r.b, &r.c, &r.d);
   return r;
 }
 
@@ -53,6 +53,13 @@ std::vector<Feature> Avx2Features() {
           {"ymm registers saved by the operating system", (xcr0 & 6) == 6}};
 }
 
+std::vector<Feature> AvxVnniFeatures() {
+  std::vector<Feature> all = Avx2Features();
+  const bool has_subleaf = Cpuid(7).a >= 1;
+  all.push_back({"avx_vnni", has_subleaf && Bit(Cpuid(7, 1).a, 4)});
+  return all;
+}
+
 std::vector<Feature> Avx512VnniFeatures() {
   std::vector<Feature> all = Avx2Features();
   const Leaf one = Cpuid(1);
@@ -71,6 +78,7 @@ std::vector<Feature> Avx512VnniFeatures() {
 #else
 
 std::vector<Feature> Avx2Features() { return {{"an x86-64 CPU", false}}; }
+std::vector<Feature> AvxVnniFeatures() { return Avx2Features(); }
 std::vector<Feature> Avx512VnniFeatures() { return Avx2Features(); }
 
 #endif
@@ -94,6 +102,7 @@ IsaChoice Examine(const char* name, const KernelTable* kernels,
 std::vector<IsaChoice> ListKernels() {
   return {Examine("scalar", ScalarKernels(), {}),
           Examine("avx2", Avx2Kernels(), Avx2Features()),
+          Examine("avxvnni", AvxVnniKernels(), AvxVnniFeatures()),
           Examine("avx512vnni", Avx512VnniKernels(), Avx512VnniFeatures())};
 }
 

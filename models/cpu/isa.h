@@ -16,7 +16,7 @@
 namespace millrace::models {
 
 struct IsaChoice {
-  const char* name;            // "scalar", "avx2", "avx512vnni"
+  const char* name;            // "scalar", "avx2", "avxvnni", "avx512vnni"
   const KernelTable* kernels;  // null: not compiled in
   std::string missing;         // what is missing here; empty: usable
 };

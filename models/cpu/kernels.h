@@ -125,7 +125,7 @@ struct AttendArgs {
 };
 
 struct KernelTable {
-  const char* name;   // "scalar", "avx2", "avx512vnni"
+  const char* name;   // as --isa knows it: "scalar", "avx2", …
   int32_t row_group;  // rows interleaved by the packing: 8 or 16
 
   // ---- weights ----
@@ -189,6 +189,7 @@ struct KernelTable {
 // this machine may run one is isa.h's business.
 const KernelTable* ScalarKernels();
 const KernelTable* Avx2Kernels();
+const KernelTable* AvxVnniKernels();
 const KernelTable* Avx512VnniKernels();
 
 }  // namespace millrace::models

@@ -5,6 +5,7 @@
 namespace millrace::models {
 
 const KernelTable* Avx2Kernels() { return nullptr; }
+const KernelTable* AvxVnniKernels() { return nullptr; }
 const KernelTable* Avx512VnniKernels() { return nullptr; }
 
 }  // namespace millrace::models

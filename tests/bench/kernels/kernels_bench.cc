@@ -1,7 +1,7 @@
 // Speed of every kernel of one table on one thread, beside what the machine can
 // do at best. Run it on a quiet machine:
 //
-//   kernels_bench [isa]        isa: auto (default), scalar, avx2, avx512vnni
+//   kernels_bench [isa]        isa: auto (default) or a name --isa takes
 //
 // Matrices are read cold (more of them than any cache holds, one after the
 // other, as a decode step does) and hot (the same one again). Times are the

@@ -33,6 +33,7 @@ double BestSeconds(Body body) {
 
 #define FMA256(n) "vfmadd231ps %%ymm14, %%ymm15, %%ymm" n "\n\t"
 #define FMA512(n) "vfmadd231ps %%zmm14, %%zmm15, %%zmm" n "\n\t"
+#define DOT256(n) "%{vex%} vpdpbusd %%ymm14, %%ymm15, %%ymm" n "\n\t"
 #define DOT512(n) "vpdpbusd %%zmm14, %%zmm15, %%zmm" n "\n\t"
 // Four products of pairs summed in 16 bits: half of an 8-step group.
 #define NIBBLES256(n)                        \
@@ -60,6 +61,15 @@ void Fma512() {
 void Dot512() {
   int64_t n = kSteps;
   asm volatile("1:\n\t" TWELVE(DOT512) "dec %[n]\n\tjnz 1b"
+               : [n] "+r"(n)
+               :
+               : "ymm0", "ymm1", "ymm2", "ymm3", "ymm4", "ymm5", "ymm6", "ymm7",
+                 "ymm8", "ymm9", "ymm10", "ymm11", "ymm14", "ymm15");
+}
+
+void Dot256() {
+  int64_t n = kSteps;
+  asm volatile("1:\n\t" TWELVE(DOT256) "dec %[n]\n\tjnz 1b"
                : [n] "+r"(n)
                :
                : "ymm0", "ymm1", "ymm2", "ymm3", "ymm4", "ymm5", "ymm6", "ymm7",
@@ -104,6 +114,9 @@ double Now() {
 Peaks MeasurePeaks(const char* isa) {
   if (std::strcmp(isa, "avx512vnni") == 0) {
     return {Gmacs(64, BestSeconds(Dot512)), Gmacs(16, BestSeconds(Fma512))};
+  }
+  if (std::strcmp(isa, "avxvnni") == 0) {
+    return {Gmacs(32, BestSeconds(Dot256)), Gmacs(8, BestSeconds(Fma256))};
   }
   if (std::strcmp(isa, "avx2") == 0) {
     return {Gmacs(32, BestSeconds(Nibbles256)), Gmacs(8, BestSeconds(Fma256))};

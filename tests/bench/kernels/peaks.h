@@ -11,7 +11,7 @@ struct Peaks {
   double float_gmacs = 0;    // f32 fma
 };
 
-// For "scalar", "avx2" or "avx512vnni"; the machine must be able to run it.
+// For a table of that name, which the machine must be able to run.
 Peaks MeasurePeaks(const char* isa);
 
 // Bytes a second of one thread reading a buffer once, in GB/s.

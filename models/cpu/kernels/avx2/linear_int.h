@@ -8,13 +8,10 @@
 // still fits.
 #pragma once
 
-#include "models/cpu/kernels/avx2/vec8.h"
-#include "models/cpu/kernels/packing.h"
+#include "models/cpu/kernels/avx2/work.h"
 
 namespace millrace::models {
 namespace {
-
-using Pack8 = Packing<8>;
 
 // Reads of four activations at once, wherever they stand.
 using Int32Anywhere = int32_t __attribute__((may_alias, aligned(1)));

@@ -15,7 +15,7 @@ using ::testing::HasSubstr;
 
 TEST(Isa, ScalarIsAlwaysUsableAndListedFirst) {
   const auto choices = ListKernels();
-  ASSERT_EQ(choices.size(), 3u);
+  ASSERT_EQ(choices.size(), 4u);
   EXPECT_STREQ(choices[0].name, "scalar");
   EXPECT_EQ(choices[0].missing, "");
   EXPECT_EQ(choices[0].kernels, ScalarKernels());
@@ -50,8 +50,10 @@ TEST(Isa, AnUnknownNameIsAnsweredWithTheKnownOnes) {
   auto chosen = ChooseKernels("sse9");
   ASSERT_FALSE(chosen.ok());
   EXPECT_EQ(chosen.status().code(), StatusCode::kInvalidArgument);
-  EXPECT_THAT(std::string(chosen.status().message()),
-              HasSubstr("'sse9' but must be one of auto, scalar, avx2"));
+  EXPECT_THAT(
+      std::string(chosen.status().message()),
+      HasSubstr("'sse9' but must be one of auto, scalar, avx2, avxvnni, "
+                "avx512vnni"));
 }
 
 TEST(Isa, TablesAreComplete) {
