@@ -11,7 +11,6 @@
 // Source: https://github.com/ggml-org/ggml/blob/master/docs/gguf.md
 #pragma once
 
-#include <array>
 #include <cstddef>
 #include <cstdint>
 #include <optional>
@@ -22,7 +21,7 @@
 #include <vector>
 
 #include "config/base/status.h"
-#include "models/backend/quant.h"
+#include "models/files/file_tensor.h"
 #include "models/files/mapped_file.h"
 
 namespace millrace::models {
@@ -59,18 +58,7 @@ struct GgufKey {
   GgufValue value;
 };
 
-struct GgufTensor {
-  std::string_view name;
-  GgmlType type;
-  int32_t num_dims;
-  std::array<int64_t, 4> dims;  // dims[0] is contiguous; unused ones are 1
-  int64_t num_elements;
-  int64_t row_bytes;  // of dims[0] values
-  std::span<const std::byte> data;
-
-  // Row i of the matrix [num_elements / dims[0]][dims[0]].
-  const std::byte* row(int64_t i) const { return data.data() + i * row_bytes; }
-};
+using GgufTensor = FileTensor;
 
 class GgufFile {
  public:

@@ -1,33 +1,29 @@
-// Metadata keys under the architecture's own prefix ("llama.block_count"). What
-// a reader would guess wrong: the vocabulary's size is not taken from
+// Keys by the names they have in GGUF without the architecture's prefix. What a
+// reader would guess wrong: the vocabulary's size is not taken from
 // vocab_size, which some files lack or round, but from the embedding itself,
 // and the tokenizer must not be larger.
 #include "models/llm/config.h"
 
 #include <cmath>
 #include <string>
-#include <utility>
 
 namespace millrace::models {
 namespace {
 
 class Keys {
  public:
-  Keys(const GgufFile& file, std::string prefix)
-      : file_(file), prefix_(std::move(prefix)) {}
+  explicit Keys(const ModelSource& source) : source_(source) {}
 
-  std::string Name(std::string_view key) const {
-    return prefix_ + "." + std::string(key);
-  }
+  std::string Name(std::string_view key) const { return source_.KeyName(key); }
   // An integer from 1 to the limit.
   StatusOr<int32_t> Count(std::string_view key, int64_t limit) const {
-    const GgufValue* value = file_.FindKey(Name(key));
-    if (value != nullptr && value->type == GgufValueType::kArray) {
+    const SourceValue* value = source_.FindKey(key);
+    if (value != nullptr && value->is_array) {
       return Unimplemented(Name(key) +
                            " differs from layer to layer, which is not "
                            "supported");
     }
-    ASSIGN_OR_RETURN(const int64_t n, file_.Int(Name(key)));
+    ASSIGN_OR_RETURN(const int64_t n, source_.Int(key));
     if (n < 1 || n > limit) {
       return InvalidArgument(Name(key) + " is " + std::to_string(n) +
                              ", 1 to " + std::to_string(limit) + " is allowed");
@@ -36,12 +32,12 @@ class Keys {
   }
   StatusOr<int32_t> Count(std::string_view key, int64_t limit,
                           int32_t otherwise) const {
-    if (file_.FindKey(Name(key)) == nullptr) return otherwise;
+    if (source_.FindKey(key) == nullptr) return otherwise;
     return Count(key, limit);
   }
   // A finite number above zero.
   StatusOr<float> Positive(std::string_view key, double otherwise) const {
-    ASSIGN_OR_RETURN(const double x, file_.Float(Name(key), otherwise));
+    ASSIGN_OR_RETURN(const double x, source_.Float(key, otherwise));
     if (!(x > 0) || !std::isfinite(x) || x > 1e30) {
       return InvalidArgument(Name(key) + " is " + std::to_string(x) +
                              ", a number above 0 is wanted");
@@ -50,11 +46,11 @@ class Keys {
   }
 
  private:
-  const GgufFile& file_;
-  std::string prefix_;
+  const ModelSource& source_;
 };
 
-Status ReadRope(const GgufFile& file, const Keys& keys, ModelConfig& config) {
+Status ReadRope(const ModelSource& source, const Keys& keys,
+                ModelConfig& config) {
   ASSIGN_OR_RETURN(const int32_t dims,
                    keys.Count("rope.dimension_count", 4096, config.head_dim));
   if (dims != config.head_dim) {
@@ -65,23 +61,21 @@ Status ReadRope(const GgufFile& file, const Keys& keys, ModelConfig& config) {
   }
   ASSIGN_OR_RETURN(config.rope.freq_base,
                    keys.Positive("rope.freq_base", 10000.0));
-  ASSIGN_OR_RETURN(const std::string_view scaling,
-                   file.String(keys.Name("rope.scaling.type"), "none"));
+  ASSIGN_OR_RETURN(const std::string scaling,
+                   source.String("rope.scaling.type", "none"));
   if (scaling == "linear") {
     ASSIGN_OR_RETURN(const float factor,
                      keys.Positive("rope.scaling.factor", 1.0));
     config.rope.scale = 1.0f / factor;
   } else if (scaling != "none") {
-    return Unimplemented(keys.Name("rope.scaling.type") + " is '" +
-                         std::string(scaling) +
+    return Unimplemented(keys.Name("rope.scaling.type") + " is '" + scaling +
                          "'; none and linear are supported");
   }
   return OkStatus();
 }
 
-Status RefuseWhatIsNotServed(const GgufFile& file, const Keys& keys) {
-  ASSIGN_OR_RETURN(const int64_t experts,
-                   file.Int(keys.Name("expert_count"), 0));
+Status RefuseWhatIsNotServed(const ModelSource& source) {
+  ASSIGN_OR_RETURN(const int64_t experts, source.Int("expert_count", 0));
   if (experts > 0) {
     return Unimplemented("the model is a mixture of " +
                          std::to_string(experts) +
@@ -92,15 +86,16 @@ Status RefuseWhatIsNotServed(const GgufFile& file, const Keys& keys) {
 
 class Finder {
  public:
-  Finder(const GgufFile& file, const ModelConfig& config)
-      : file_(file), config_(config) {}
+  Finder(const ModelSource& source, const ModelConfig& config)
+      : source_(source), config_(config) {}
 
   // A matrix of n rows of k values; 1 dimension when n is 0.
-  StatusOr<const GgufTensor*> Find(const std::string& name, int64_t k,
+  StatusOr<const FileTensor*> Find(const std::string& name, int64_t k,
                                    int64_t n) const {
-    const GgufTensor* tensor = file_.FindTensor(name);
+    const FileTensor* tensor = source_.FindTensor(name);
+    const std::string own = source_.TensorName(name);
     if (tensor == nullptr) {
-      return InvalidArgument("the file has no tensor '" + name +
+      return InvalidArgument("the file has no tensor '" + own +
                              "'; it is incomplete or of another family than "
                              "it says ('" +
                              config_.architecture + "')");
@@ -114,18 +109,18 @@ class Finder {
       for (int i = 0; i < tensor->num_dims; ++i) {
         shape += (i > 0 ? " x " : "") + std::to_string(tensor->dims[i]);
       }
-      return InvalidArgument("tensor '" + name + "' is " + shape +
+      return InvalidArgument("tensor '" + own + "' is " + shape +
                              ", but the metadata say " + std::to_string(k) +
                              (n > 0 ? " x " + std::to_string(n) : ""));
     }
     const GgmlTypeInfo& info = InfoOf(tensor->type);
     if (!info.served) {
-      return Unimplemented("tensor '" + name + "' has weights of type " +
+      return Unimplemented("tensor '" + own + "' has weights of type " +
                            std::string(info.name) +
                            "; F32, F16, BF16, Q8_0, Q4_0 and Q4_1 are served");
     }
     if (n == 0 && info.block_values != 1) {
-      return Unimplemented("tensor '" + name + "' is a vector of type " +
+      return Unimplemented("tensor '" + own + "' is a vector of type " +
                            std::string(info.name) +
                            "; F32, F16 and BF16 are served");
     }
@@ -133,23 +128,19 @@ class Finder {
   }
 
  private:
-  const GgufFile& file_;
+  const ModelSource& source_;
   const ModelConfig& config_;
 };
 
 }  // namespace
 
-StatusOr<ModelConfig> ReadModelConfig(const GgufFile& file,
+StatusOr<ModelConfig> ReadModelConfig(const ModelSource& source,
                                       const FamilyTraits& traits) {
   ModelConfig config;
-  ASSIGN_OR_RETURN(const std::string_view architecture,
-                   file.String("general.architecture"));
-  config.architecture = architecture;
-  ASSIGN_OR_RETURN(const std::string_view name,
-                   file.String("general.name", ""));
-  config.name = name;
-  const Keys keys(file, config.architecture);
-  RETURN_IF_ERROR(RefuseWhatIsNotServed(file, keys));
+  ASSIGN_OR_RETURN(config.architecture, source.Architecture());
+  config.name = source.name();
+  const Keys keys(source);
+  RETURN_IF_ERROR(RefuseWhatIsNotServed(source));
   ASSIGN_OR_RETURN(config.layers, keys.Count("block_count", 1024));
   ASSIGN_OR_RETURN(config.hidden, keys.Count("embedding_length", 1 << 18));
   ASSIGN_OR_RETURN(config.ffn, keys.Count("feed_forward_length", 1 << 20));
@@ -163,7 +154,7 @@ StatusOr<ModelConfig> ReadModelConfig(const GgufFile& file,
                            ", which is no multiple of the " +
                            std::to_string(config.kv_heads) + " kv heads");
   }
-  if (file.FindKey(keys.Name("attention.key_length")) == nullptr &&
+  if (source.FindKey("attention.key_length") == nullptr &&
       config.hidden % config.heads != 0) {
     return InvalidArgument(keys.Name("embedding_length") + " is " +
                            std::to_string(config.hidden) +
@@ -182,13 +173,14 @@ StatusOr<ModelConfig> ReadModelConfig(const GgufFile& file,
   }
   ASSIGN_OR_RETURN(config.norm_eps,
                    keys.Positive("attention.layer_norm_rms_epsilon", 1e-5));
-  RETURN_IF_ERROR(ReadRope(file, keys, config));
-  config.rope.interleaved = traits.rope_interleaved;
+  RETURN_IF_ERROR(ReadRope(source, keys, config));
+  config.rope.interleaved = traits.rope_interleaved && !source.qk_as_trained();
   config.qkv_bias = traits.qkv_bias;
 
-  const GgufTensor* embedding = file.FindTensor("token_embd.weight");
+  const FileTensor* embedding = source.FindTensor("token_embd.weight");
   if (embedding == nullptr) {
-    return InvalidArgument("the file has no tensor 'token_embd.weight'");
+    return InvalidArgument("the file has no tensor '" +
+                           source.TensorName("token_embd.weight") + "'");
   }
   if (embedding->dims[1] > (1 << 24)) {
     return InvalidArgument("the vocabulary has " +
@@ -196,20 +188,13 @@ StatusOr<ModelConfig> ReadModelConfig(const GgufFile& file,
                            " tokens, the limit is 16777216");
   }
   config.vocab = static_cast<int32_t>(embedding->dims[1]);
-  if (const GgufValue* tokens = file.FindKey("tokenizer.ggml.tokens");
-      tokens != nullptr && tokens->count > config.vocab) {
-    return InvalidArgument("the tokenizer has " +
-                           std::to_string(tokens->count) +
-                           " tokens, but the embedding only " +
-                           std::to_string(config.vocab) + " rows");
-  }
-  config.tied_output = file.FindTensor("output.weight") == nullptr;
+  config.tied_output = source.FindTensor("output.weight") == nullptr;
   return config;
 }
 
-StatusOr<ModelTensors> FindModelTensors(const GgufFile& file,
+StatusOr<ModelTensors> FindModelTensors(const ModelSource& source,
                                         const ModelConfig& config) {
-  const Finder finder(file, config);
+  const Finder finder(source, config);
   ModelTensors out{};
   const int64_t d = config.hidden;
   const int64_t q = int64_t{config.heads} * config.head_dim;
@@ -221,7 +206,7 @@ StatusOr<ModelTensors> FindModelTensors(const GgufFile& file,
   if (!config.tied_output) {
     ASSIGN_OR_RETURN(out.output, finder.Find("output.weight", d, config.vocab));
   }
-  if (file.FindTensor("rope_freqs.weight") != nullptr) {
+  if (source.FindTensor("rope_freqs.weight") != nullptr) {
     ASSIGN_OR_RETURN(out.rope_factors,
                      finder.Find("rope_freqs.weight", config.head_dim / 2, 0));
   }
@@ -232,7 +217,7 @@ StatusOr<ModelTensors> FindModelTensors(const GgufFile& file,
       const char* name;
       int64_t k;
       int64_t n;
-      const GgufTensor*& tensor;
+      const FileTensor*& tensor;
     } wanted[] = {
         {"attn_norm.weight", d, 0, layer.attn_norm},
         {"attn_q.weight", d, q, layer.q},
@@ -251,15 +236,15 @@ StatusOr<ModelTensors> FindModelTensors(const GgufFile& file,
     const struct {
       const char* name;
       int64_t k;
-      const GgufTensor*& tensor;
+      const FileTensor*& tensor;
     } biases[] = {{"attn_q.bias", q, layer.q_bias},
                   {"attn_k.bias", kv, layer.k_bias},
                   {"attn_v.bias", kv, layer.v_bias}};
     for (const auto& want : biases) {
       if (config.qkv_bias) {
         ASSIGN_OR_RETURN(want.tensor, finder.Find(blk + want.name, want.k, 0));
-      } else if (file.FindTensor(blk + want.name) != nullptr) {
-        return Unimplemented("tensor '" + blk + want.name +
+      } else if (source.FindTensor(blk + want.name) != nullptr) {
+        return Unimplemented("tensor '" + source.TensorName(blk + want.name) +
                              "': biases are not supported in the family '" +
                              config.architecture + "'");
       }

@@ -1,4 +1,4 @@
-// Hyper-parameters of a language model, read from a file's metadata and checked
+// Hyper-parameters of a language model, read from its source and checked
 // against its tensors, so that nothing later can meet a wrong shape.
 #pragma once
 
@@ -7,7 +7,7 @@
 #include <vector>
 
 #include "config/base/status.h"
-#include "models/files/gguf.h"
+#include "models/llm/source.h"
 
 namespace millrace::models {
 
@@ -37,39 +37,39 @@ struct ModelConfig {
 
 // What a family fixes and a file does not say.
 struct FamilyTraits {
-  bool rope_interleaved = false;
+  bool rope_interleaved = false;  // in its GGUF files
   bool qkv_bias = false;
 };
 
-// Tensors of one layer, in the file; biases are null in families without.
+// Tensors of one layer, in the source; biases are null in families without.
 struct LayerTensors {
-  const GgufTensor* attn_norm;
-  const GgufTensor* q;
-  const GgufTensor* k;
-  const GgufTensor* v;
-  const GgufTensor* q_bias;
-  const GgufTensor* k_bias;
-  const GgufTensor* v_bias;
-  const GgufTensor* attn_output;
-  const GgufTensor* ffn_norm;
-  const GgufTensor* gate;
-  const GgufTensor* up;
-  const GgufTensor* down;
+  const FileTensor* attn_norm;
+  const FileTensor* q;
+  const FileTensor* k;
+  const FileTensor* v;
+  const FileTensor* q_bias;
+  const FileTensor* k_bias;
+  const FileTensor* v_bias;
+  const FileTensor* attn_output;
+  const FileTensor* ffn_norm;
+  const FileTensor* gate;
+  const FileTensor* up;
+  const FileTensor* down;
 };
 
 struct ModelTensors {
-  const GgufTensor* embedding;
-  const GgufTensor* output_norm;
-  const GgufTensor* output;        // the embedding when tied
-  const GgufTensor* rope_factors;  // null: none; divides each pair's frequency
+  const FileTensor* embedding;
+  const FileTensor* output_norm;
+  const FileTensor* output;        // the embedding when tied
+  const FileTensor* rope_factors;  // null: none; divides each pair's frequency
   std::vector<LayerTensors> layers;
 };
 
 // INVALID_ARGUMENT for a file that contradicts itself, UNIMPLEMENTED for what
 // is right but cannot be served; both name the key or tensor.
-StatusOr<ModelConfig> ReadModelConfig(const GgufFile& file,
+StatusOr<ModelConfig> ReadModelConfig(const ModelSource& source,
                                       const FamilyTraits& traits);
-StatusOr<ModelTensors> FindModelTensors(const GgufFile& file,
+StatusOr<ModelTensors> FindModelTensors(const ModelSource& source,
                                         const ModelConfig& config);
 
 }  // namespace millrace::models

@@ -1,26 +1,37 @@
-// Facts of a file, worked out the same way for `inspect` and for loading.
+// Facts of a model, worked out the same way for `inspect` and for loading.
 #include "models/llm/inspect.h"
 
 #include <algorithm>
 #include <map>
 #include <string>
 #include <string_view>
+#include <utility>
 
 namespace millrace::models {
 
-StatusOr<LlmPlan> PlanLlm(const GgufFile& file) {
+StatusOr<LlmPlan> PlanLlm(const ModelSource& source) {
   LlmPlan plan{};
-  ASSIGN_OR_RETURN(const std::string_view architecture,
-                   file.String("general.architecture"));
+  ASSIGN_OR_RETURN(const std::string architecture, source.Architecture());
   plan.family = FindFamily(architecture);
   if (plan.family == nullptr) {
-    return Unimplemented("the architecture '" +
-                         std::string(architecture.substr(0, 64)) +
+    return Unimplemented("the architecture '" + architecture.substr(0, 64) +
                          "' is not served; these are: " + FamilyNames());
   }
-  ASSIGN_OR_RETURN(plan.config, ReadModelConfig(file, plan.family->traits));
-  ASSIGN_OR_RETURN(plan.tensors, FindModelTensors(file, plan.config));
+  ASSIGN_OR_RETURN(plan.config, ReadModelConfig(source, plan.family->traits));
+  ASSIGN_OR_RETURN(plan.tensors, FindModelTensors(source, plan.config));
   return plan;
+}
+
+StatusOr<Vocabulary> VocabularyFor(const ModelSource& source,
+                                   const ModelConfig& config) {
+  ASSIGN_OR_RETURN(Vocabulary vocabulary, source.ReadVocabulary());
+  if (static_cast<int64_t>(vocabulary.tokens.size()) > config.vocab) {
+    return InvalidArgument("the tokenizer has " +
+                           std::to_string(vocabulary.tokens.size()) +
+                           " tokens, but the embedding only " +
+                           std::to_string(config.vocab) + " rows");
+  }
+  return vocabulary;
 }
 
 int64_t KvBytesPerToken(const ModelConfig& config, bool f32) {
@@ -28,9 +39,9 @@ int64_t KvBytesPerToken(const ModelConfig& config, bool f32) {
          (f32 ? 4 : 2);
 }
 
-std::string MainWeightType(const GgufFile& file) {
+std::string MainWeightType(const ModelSource& source) {
   std::map<std::string_view, int64_t> elements;
-  for (const GgufTensor& tensor : file.tensors()) {
+  for (const FileTensor& tensor : source.tensors()) {
     if (tensor.num_dims > 1) {
       elements[InfoOf(tensor.type).name] += tensor.num_elements;
     }
@@ -41,9 +52,10 @@ std::string MainWeightType(const GgufFile& file) {
   return most == elements.end() ? "none" : std::string(most->first);
 }
 
-int64_t CountParameters(const GgufFile& file) {
+int64_t CountParameters(const ModelSource& source) {
   int64_t count = 0;
-  for (const GgufTensor& tensor : file.tensors()) count += tensor.num_elements;
+  for (const FileTensor& tensor : source.tensors())
+    count += tensor.num_elements;
   return count;
 }
 

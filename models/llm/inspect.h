@@ -5,28 +5,32 @@
 
 #include "config/base/status.h"
 #include "config/schema.h"
-#include "models/files/gguf.h"
 #include "models/llm/config.h"
 #include "models/llm/families.h"
+#include "models/llm/source.h"
 
 namespace millrace::models {
 
-// All that LoadLlm would need to know of a file.
+// All that LoadLlm would need to know of a model.
 struct LlmPlan {
   const Family* family;
   ModelConfig config;
-  ModelTensors tensors;  // views into the file
+  ModelTensors tensors;  // views into the source
 };
 
-// OK exactly when the file's architecture, shapes and types can be served; else
-// why not. The tokenizer is not looked at (see ReadVocabulary).
-StatusOr<LlmPlan> PlanLlm(const GgufFile& file);
+// OK exactly when the model's architecture, shapes and types can be served;
+// else why not. The tokenizer is not looked at.
+StatusOr<LlmPlan> PlanLlm(const ModelSource& source);
+
+// The source's vocabulary, which must not be larger than the embedding.
+StatusOr<Vocabulary> VocabularyFor(const ModelSource& source,
+                                   const ModelConfig& config);
 
 // Bytes of KV cache for one token with "f16" or "f32" pages.
 int64_t KvBytesPerToken(const ModelConfig& config, bool f32);
 
 // "Q4_1": the type of most weights; "none" without any.
-std::string MainWeightType(const GgufFile& file);
-int64_t CountParameters(const GgufFile& file);
+std::string MainWeightType(const ModelSource& source);
+int64_t CountParameters(const ModelSource& source);
 
 }  // namespace millrace::models

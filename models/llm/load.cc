@@ -1,4 +1,4 @@
-// LoadLlm: file → config → weights → recipe → runner. All that can be wrong
+// LoadLlm: source → config → weights → recipe → runner. All that can be wrong
 // with a file or a setting is found here, before anything is served.
 #include <algorithm>
 #include <fstream>
@@ -11,13 +11,12 @@
 #include "config/base/log.h"
 #include "models/backend/cpu_backend.h"
 #include "models/cpu/isa.h"
-#include "models/files/gguf.h"
 #include "models/llm/config.h"
 #include "models/llm/cpu_runner.h"
 #include "models/llm/inspect.h"
 #include "models/llm/kv_pool.h"
 #include "models/llm/model.h"
-#include "models/llm/vocabulary.h"
+#include "models/llm/source.h"
 #include "models/llm/weights.h"
 
 namespace millrace::models {
@@ -54,8 +53,8 @@ StatusOr<StepLimits> LimitsOf(const config::LlmSettings& settings,
 }
 
 StatusOr<std::shared_ptr<const ChatTemplate>> LoadTemplate(
-    const GgufFile& file, const std::string& override_path) {
-  std::string source;
+    const ModelSource& source, const std::string& override_path) {
+  std::string text;
   const bool overridden = !override_path.empty();
   if (overridden) {
     std::ifstream in(override_path, std::ios::binary);
@@ -64,14 +63,12 @@ StatusOr<std::shared_ptr<const ChatTemplate>> LoadTemplate(
                       "' cannot be read")
           .At("chat_template");
     }
-    source.assign(std::istreambuf_iterator<char>(in), {});
+    text.assign(std::istreambuf_iterator<char>(in), {});
   } else {
-    ASSIGN_OR_RETURN(const std::string_view own,
-                     file.String("tokenizer.chat_template", ""));
-    source = own;
+    ASSIGN_OR_RETURN(text, source.ChatTemplateText());
   }
-  if (source.empty()) return std::shared_ptr<const ChatTemplate>();
-  StatusOr<std::unique_ptr<ChatTemplate>> made = ChatTemplate::Create(source);
+  if (text.empty()) return std::shared_ptr<const ChatTemplate>();
+  StatusOr<std::unique_ptr<ChatTemplate>> made = ChatTemplate::Create(text);
   if (made.ok()) {
     return std::shared_ptr<const ChatTemplate>(std::move(made).value());
   }
@@ -114,8 +111,8 @@ BackendShape ShapeOf(const ModelConfig& config, const ModelTensors& tensors) {
 
 StatusOr<LlmModel> Load(const std::string& path, const LlmOptions& options) {
   const config::LlmSettings& settings = options.settings;
-  ASSIGN_OR_RETURN(const GgufFile file, GgufFile::Open(path));
-  ASSIGN_OR_RETURN(const LlmPlan plan, PlanLlm(file));
+  ASSIGN_OR_RETURN(const auto source, OpenModelSource(path));
+  ASSIGN_OR_RETURN(const LlmPlan plan, PlanLlm(*source));
   const ModelConfig& config = plan.config;
   const ModelTensors& tensors = plan.tensors;
   ASSIGN_OR_RETURN(const KernelTable* kernels, ChooseKernels(settings.isa));
@@ -128,7 +125,7 @@ StatusOr<LlmModel> Load(const std::string& path, const LlmOptions& options) {
   }
 
   LlmModel model;
-  ASSIGN_OR_RETURN(Vocabulary vocabulary, ReadVocabulary(file));
+  ASSIGN_OR_RETURN(Vocabulary vocabulary, VocabularyFor(*source, config));
   const int32_t bos = vocabulary.bos_id;
   const int32_t eos = vocabulary.eos_id;
   ASSIGN_OR_RETURN(std::unique_ptr<Tokenizer> tokenizer,
@@ -137,7 +134,7 @@ StatusOr<LlmModel> Load(const std::string& path, const LlmOptions& options) {
   model.eos_text = TextOf(*tokenizer, eos);
   model.tokenizer = std::move(tokenizer);
   ASSIGN_OR_RETURN(model.chat_template,
-                   LoadTemplate(file, settings.chat_template));
+                   LoadTemplate(*source, settings.chat_template));
 
   CpuBackendOptions cpu;
   cpu.shape = ShapeOf(config, tensors);
@@ -154,7 +151,7 @@ StatusOr<LlmModel> Load(const std::string& path, const LlmOptions& options) {
 
   auto backend = std::make_unique<CpuBackend>(cpu);
   ASSIGN_OR_RETURN(const ModelWeights weights,
-                   LoadWeights(file, tensors, *backend, options.progress));
+                   LoadWeights(*source, tensors, *backend, options.progress));
   plan.family->recipe(config, weights, *backend);
   const int64_t kv_bytes = kv.num_pages * page_bytes;
   if (options.memory_limit_bytes > 0 &&
@@ -172,9 +169,9 @@ StatusOr<LlmModel> Load(const std::string& path, const LlmOptions& options) {
   LlmInfo& info = model.info;
   info.architecture = config.architecture;
   info.name = config.name;
-  info.quantization = MainWeightType(file);
-  info.num_parameters = CountParameters(file);
-  info.file_bytes = file.file_bytes();
+  info.quantization = MainWeightType(*source);
+  info.num_parameters = CountParameters(*source);
+  info.file_bytes = source->file_bytes();
   info.weight_bytes = backend->weight_bytes();
   info.kv_bytes_per_token = page_bytes / kPageTokens;
   info.trained_context = config.context;

@@ -9,7 +9,7 @@
 namespace millrace::models {
 namespace {
 
-WeightRows RowsOf(const GgufTensor& tensor) {
+WeightRows RowsOf(const FileTensor& tensor) {
   return {.type = tensor.type,
           .data = tensor.data.data(),
           .row_bytes = tensor.row_bytes,
@@ -17,7 +17,7 @@ WeightRows RowsOf(const GgufTensor& tensor) {
           .k = tensor.dims[0]};
 }
 
-void AppendVector(const GgufTensor* tensor, std::vector<float>& out) {
+void AppendVector(const FileTensor* tensor, std::vector<float>& out) {
   if (tensor == nullptr) return;
   const size_t at = out.size();
   out.resize(at + static_cast<size_t>(tensor->num_elements));
@@ -45,10 +45,9 @@ std::vector<float> RopeFrequencies(const ModelConfig& config,
 }
 
 StatusOr<ModelWeights> LoadWeights(
-    const GgufFile& file, const ModelTensors& tensors, Backend& backend,
+    const ModelSource& source, const ModelTensors& tensors, Backend& backend,
     const std::function<void(double)>& progress) {
-  const MappedFile* mapping = file.mapping();
-  if (mapping != nullptr) mapping->WillRead();
+  source.WillRead();
   ModelWeights out{};
   out.embedding = backend.AddLinear(RowsOf(*tensors.embedding));
   for (const LayerTensors& from : tensors.layers) {
@@ -77,7 +76,7 @@ StatusOr<ModelWeights> LoadWeights(
                    ? out.embedding
                    : backend.AddLinear(RowsOf(*tensors.output));
   RETURN_IF_ERROR(backend.PackWeights(progress));
-  if (mapping != nullptr) mapping->DropPages(mapping->bytes());
+  source.DropPages();
   return out;
 }
 

@@ -7,7 +7,6 @@
 
 #include "config/base/status.h"
 #include "models/backend/backend.h"
-#include "models/files/gguf.h"
 #include "models/llm/config.h"
 
 namespace millrace::models {
@@ -28,9 +27,9 @@ struct ModelWeights {
   const Linear* output;  // the embedding when tied
 };
 
-// Gives all tensors to the backend and packs them; the file's own pages are
+// Gives all tensors to the backend and packs them; the source's pages are
 // dropped from memory afterwards.
-StatusOr<ModelWeights> LoadWeights(const GgufFile& file,
+StatusOr<ModelWeights> LoadWeights(const ModelSource& source,
                                    const ModelTensors& tensors,
                                    Backend& backend,
                                    const std::function<void(double)>& progress);

@@ -13,7 +13,7 @@
 
 #include "config/base/json.h"
 #include "models/cpu/isa.h"
-#include "models/files/gguf.h"
+#include "models/llm/source.h"
 #include "server/cli/args.h"
 #include "server/cli/bench_report.h"
 #include "server/cli/bench_steps.h"
@@ -58,16 +58,18 @@ struct StepCost {
   double head_macs = 0;       // a row that leaves through the head
 };
 
-StatusOr<StepCost> CostOf(const models::GgufFile& file) {
+StatusOr<StepCost> CostOf(const models::ModelSource& source) {
   double embedding = 0, head = 0, layers = 0, bytes = 0, embedding_bytes = 0;
-  for (const models::GgufTensor& tensor : file.tensors()) {
+  const models::FileTensor* table = source.FindTensor("token_embd.weight");
+  const models::FileTensor* output = source.FindTensor("output.weight");
+  for (const models::FileTensor& tensor : source.tensors()) {
     if (tensor.num_dims < 2) continue;
     const auto values = static_cast<double>(tensor.num_elements);
     bytes += static_cast<double>(tensor.data.size());
-    if (tensor.name == "token_embd.weight") {
+    if (&tensor == table) {
       embedding = values;
       embedding_bytes = static_cast<double>(tensor.data.size());
-    } else if (tensor.name == "output.weight") {
+    } else if (&tensor == output) {
       head = values;
     } else {
       layers += values;
@@ -186,7 +188,8 @@ StatusOr<Wanted> ReadWanted(const ParsedArgs& args) {
 }
 
 StatusOr<ToolModel> Load(const std::string& path, const ParsedArgs& args,
-                         const Wanted& wanted, const models::GgufFile& file) {
+                         const Wanted& wanted,
+                         const models::ModelSource& source) {
   config::LlmSettings settings;
   // One sequence more than the largest batch: its pages hold what is copied.
   settings.max_num_seqs =
@@ -195,11 +198,8 @@ StatusOr<ToolModel> Load(const std::string& path, const ParsedArgs& args,
   const int64_t longest =
       *std::max_element(wanted.depths.begin(), wanted.depths.end()) +
       std::max(wanted.prefill, wanted.decode);
-  ASSIGN_OR_RETURN(const std::string_view architecture,
-                   file.String("general.architecture"));
-  ASSIGN_OR_RETURN(
-      const int64_t trained,
-      file.Int(std::string(architecture) + ".context_length", longest));
+  ASSIGN_OR_RETURN(const int64_t trained,
+                   source.Int("context_length", longest));
   settings.max_model_len = std::max<int64_t>(1, std::min(longest, trained));
   // Address space only: a page costs memory once it is used.
   settings.kv_cache_memory_bytes = int64_t{1} << 46;
@@ -243,10 +243,9 @@ Status BenchVerb(const ParsedArgs& args) {
   StepCost cost;
   ToolModel tool;
   {
-    ASSIGN_OR_RETURN(const models::GgufFile file,
-                     models::GgufFile::Open(report.path));
-    ASSIGN_OR_RETURN(cost, CostOf(file));
-    ASSIGN_OR_RETURN(tool, Load(report.path, args, wanted, file));
+    ASSIGN_OR_RETURN(const auto source, models::OpenModelSource(report.path));
+    ASSIGN_OR_RETURN(cost, CostOf(*source));
+    ASSIGN_OR_RETURN(tool, Load(report.path, args, wanted, *source));
   }
   report.info = tool.model.info;
   ASSIGN_OR_RETURN(const models::KernelTable* kernels,

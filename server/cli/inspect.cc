@@ -12,8 +12,9 @@
 #include "models/files/gguf.h"
 #include "models/llm/config.h"
 #include "models/llm/families.h"
+#include "models/llm/gguf_source.h"
+#include "models/llm/inspect.h"
 #include "models/llm/step.h"
-#include "models/llm/vocabulary.h"
 #include "models/text/chat_template.h"
 #include "models/text/tokenizer.h"
 #include "server/cli/args.h"
@@ -22,7 +23,6 @@ namespace millrace::server {
 namespace {
 
 using models::GgufFile;
-using models::GgufTensor;
 using models::GgufValue;
 using models::GgufValueType;
 
@@ -154,10 +154,10 @@ struct OfType {
 };
 
 // Returns the bytes of all tensors.
-int64_t PrintTensors(const GgufFile& file) {
+int64_t PrintTensors(const models::ModelSource& source) {
   std::map<std::string_view, OfType> types;
   OfType all;
-  for (const GgufTensor& tensor : file.tensors()) {
+  for (const models::FileTensor& tensor : source.tensors()) {
     for (OfType* sum : {&types[models::InfoOf(tensor.type).name], &all}) {
       ++sum->tensors;
       sum->values += tensor.num_elements;
@@ -196,59 +196,59 @@ void PrintMemory(const models::ModelConfig& config, int64_t weight_bytes,
               MiB(weight_bytes + kv_bytes));
 }
 
-void PrintTemplate(const GgufFile& file, bool whole) {
-  const auto source = file.String("tokenizer.chat_template", "");
-  if (!source.ok() || source->empty()) {
+void PrintTemplate(const models::ModelSource& source, bool whole) {
+  const StatusOr<std::string> text = source.ChatTemplateText();
+  if (!text.ok() || text->empty()) {
     std::printf(
         "\nchat template  none: /v1/chat/completions needs one "
         "(chat_template)\n");
     return;
   }
-  const auto made = models::ChatTemplate::Create(*source);
-  std::printf("\nchat template  %zu bytes, %s\n", source->size(),
+  const auto made = models::ChatTemplate::Create(*text);
+  std::printf("\nchat template  %zu bytes, %s\n", text->size(),
               made.ok() ? "can be rendered"
                         : Clean(made.status().message(), 300).c_str());
-  std::printf(
-      "%s\n",
-      Clean(*source, whole ? source->size() : kShownBytes, whole).c_str());
+  std::printf("%s\n",
+              Clean(*text, whole ? text->size() : kShownBytes, whole).c_str());
 }
 
 // All that loading checks, short of the weights' values.
-Status WhyNotServable(const GgufFile& file, int64_t weight_bytes,
+Status WhyNotServable(const models::ModelSource& source, int64_t weight_bytes,
                       int64_t wanted_context) {
-  ASSIGN_OR_RETURN(const std::string_view architecture,
-                   file.String("general.architecture"));
+  ASSIGN_OR_RETURN(const std::string architecture, source.Architecture());
   const models::Family* family = models::FindFamily(architecture);
   if (family == nullptr) {
     return Unimplemented(
-        "the architecture '" + std::string(architecture) +
+        "the architecture '" + architecture +
         "' is not served; these are: " + models::FamilyNames());
   }
   ASSIGN_OR_RETURN(const models::ModelConfig config,
-                   models::ReadModelConfig(file, family->traits));
+                   models::ReadModelConfig(source, family->traits));
   PrintMemory(config, weight_bytes,
               wanted_context > 0 ? wanted_context : config.context);
-  RETURN_IF_ERROR(models::FindModelTensors(file, config).status());
+  RETURN_IF_ERROR(models::FindModelTensors(source, config).status());
   if (wanted_context > config.context) {
     return InvalidArgument("a context of " + std::to_string(wanted_context) +
                            " is more than the " +
                            std::to_string(config.context) +
                            " tokens the model was trained for");
   }
-  ASSIGN_OR_RETURN(models::Vocabulary vocabulary, models::ReadVocabulary(file));
+  ASSIGN_OR_RETURN(models::Vocabulary vocabulary,
+                   models::VocabularyFor(source, config));
   return models::Tokenizer::Create(std::move(vocabulary)).status();
 }
 
 Status Inspect(const ParsedArgs& args) {
   ASSIGN_OR_RETURN(const int64_t context, args.Int("ctx", 0, 1, 1 << 30));
   const std::string& path = args.positional()[0];
-  ASSIGN_OR_RETURN(const GgufFile file, GgufFile::Open(path));
-  std::printf("%s: GGUF version %d, %.1f MiB\n\n", path.c_str(), file.version(),
-              MiB(file.file_bytes()));
-  PrintMetadata(file);
-  const int64_t weight_bytes = PrintTensors(file);
-  const Status why_not = WhyNotServable(file, weight_bytes, context);
-  PrintTemplate(file, args.Has("template"));
+  ASSIGN_OR_RETURN(GgufFile file, GgufFile::Open(path));
+  const models::GgufSource source(std::move(file));
+  std::printf("%s: %s, %.1f MiB\n\n", path.c_str(), source.format().c_str(),
+              MiB(source.file_bytes()));
+  PrintMetadata(source.file());
+  const int64_t weight_bytes = PrintTensors(source);
+  const Status why_not = WhyNotServable(source, weight_bytes, context);
+  PrintTemplate(source, args.Has("template"));
   if (why_not.ok()) {
     std::printf("\nservable       yes: millrace serve %s\n", path.c_str());
   } else {

@@ -5,15 +5,17 @@
 #include <cstdint>
 #include <span>
 #include <string>
+#include <utility>
 
 #include "models/files/gguf.h"
+#include "models/llm/gguf_source.h"
 #include "models/llm/inspect.h"
-#include "models/llm/vocabulary.h"
+#include "models/llm/weights.h"
 
 extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   using namespace millrace::models;
   const auto bytes = std::as_bytes(std::span(data, size));
-  const millrace::StatusOr<GgufFile> file = GgufFile::Parse(bytes);
+  millrace::StatusOr<GgufFile> file = GgufFile::Parse(bytes);
   if (!file.ok()) return 0;
   for (const GgufKey& key : file->keys()) {
     (void)file->Int(key.name);
@@ -28,8 +30,9 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
     for (const std::byte byte : tensor.data) sum += static_cast<uint32_t>(byte);
   }
   if (sum == 0xffffffffu) return 0;  // keeps the loop
-  const millrace::StatusOr<LlmPlan> plan = PlanLlm(*file);
+  const GgufSource source(std::move(file).value());
+  const millrace::StatusOr<LlmPlan> plan = PlanLlm(source);
   if (plan.ok()) (void)RopeFrequencies(plan->config, plan->tensors);
-  (void)ReadVocabulary(*file);
+  (void)source.ReadVocabulary();
   return 0;
 }

@@ -5,6 +5,7 @@
 
 #include <cstring>
 
+#include "models/llm/gguf_source.h"
 #include "models/llm/inspect.h"
 #include "tests/data/tiny_gguf.h"
 
@@ -12,10 +13,10 @@ namespace millrace::models {
 namespace {
 
 std::string ErrorOf(const std::string& bytes) {
-  const StatusOr<GgufFile> file =
-      GgufFile::Parse(std::as_bytes(std::span(bytes)));
+  StatusOr<GgufFile> file = GgufFile::Parse(std::as_bytes(std::span(bytes)));
   if (!file.ok()) return file.status().ToString();
-  const StatusOr<LlmPlan> plan = PlanLlm(*file);
+  const GgufSource source(std::move(file).value());
+  const StatusOr<LlmPlan> plan = PlanLlm(source);
   return plan.ok() ? "" : std::string(plan.status().message());
 }
 
@@ -30,10 +31,10 @@ std::string Changed(std::string_view key, uint32_t value) {
 
 TEST(ModelConfig, OfTheTinyModel) {
   const std::string bytes = MakeTinyGguf(TinyModel{});
-  const StatusOr<GgufFile> file =
-      GgufFile::Parse(std::as_bytes(std::span(bytes)));
+  StatusOr<GgufFile> file = GgufFile::Parse(std::as_bytes(std::span(bytes)));
   ASSERT_TRUE(file.ok());
-  const StatusOr<LlmPlan> plan = PlanLlm(*file);
+  const GgufSource source(std::move(file).value());
+  const StatusOr<LlmPlan> plan = PlanLlm(source);
   ASSERT_TRUE(plan.ok()) << plan.status().ToString();
   EXPECT_EQ(plan->config.layers, 2);
   EXPECT_EQ(plan->config.vocab, 279);
@@ -42,7 +43,7 @@ TEST(ModelConfig, OfTheTinyModel) {
   EXPECT_EQ(plan->tensors.output, plan->tensors.embedding);
   // 2 (K and V) × 2 layers × 2 kv heads × 16 values × 2 bytes.
   EXPECT_EQ(KvBytesPerToken(plan->config, false), 256);
-  EXPECT_EQ(MainWeightType(*file), "Q4_1");
+  EXPECT_EQ(MainWeightType(source), "Q4_1");
 }
 
 TEST(ModelConfig, ContradictionsAreNamed) {

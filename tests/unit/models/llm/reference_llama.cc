@@ -8,13 +8,13 @@ namespace {
 
 using Row = std::vector<double>;
 
-Row Load(const GgufTensor* tensor, int64_t row) {
+Row Load(const FileTensor* tensor, int64_t row) {
   std::vector<float> values(static_cast<size_t>(tensor->dims[0]));
   DequantizeRow(tensor->type, tensor->row(row), tensor->dims[0], values.data());
   return Row(values.begin(), values.end());
 }
 
-Row Times(const GgufTensor* w, const Row& x, const GgufTensor* bias) {
+Row Times(const FileTensor* w, const Row& x, const FileTensor* bias) {
   Row y(static_cast<size_t>(w->dims[1]));
   const Row b = bias != nullptr ? Load(bias, 0) : Row(y.size(), 0.0);
   for (size_t n = 0; n < y.size(); ++n) {
@@ -25,7 +25,7 @@ Row Times(const GgufTensor* w, const Row& x, const GgufTensor* bias) {
   return y;
 }
 
-Row Norm(const GgufTensor* weight, const Row& x, double eps) {
+Row Norm(const FileTensor* weight, const Row& x, double eps) {
   const Row w = Load(weight, 0);
   double squares = 0;
   for (const double value : x) squares += value * value;
@@ -53,7 +53,7 @@ void Rotate(const ModelConfig& config, int position, double* head) {
 }  // namespace
 
 std::vector<std::vector<double>> ReferenceLogits(
-    const GgufFile&, const ModelConfig& config, const ModelTensors& tensors,
+    const ModelConfig& config, const ModelTensors& tensors,
     std::span<const int32_t> tokens) {
   const int d = config.head_dim;
   const int group = config.heads / config.kv_heads;

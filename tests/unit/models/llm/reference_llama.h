@@ -6,14 +6,13 @@
 #include <span>
 #include <vector>
 
-#include "models/files/gguf.h"
 #include "models/llm/config.h"
 
 namespace millrace::models {
 
 // Logits after each token: [tokens][vocab].
 std::vector<std::vector<double>> ReferenceLogits(
-    const GgufFile& file, const ModelConfig& config,
-    const ModelTensors& tensors, std::span<const int32_t> tokens);
+    const ModelConfig& config, const ModelTensors& tensors,
+    std::span<const int32_t> tokens);
 
 }  // namespace millrace::models

@@ -72,15 +72,14 @@ TEST_P(RunnerAgainstReference, EveryLogit) {
   options.settings.kv_cache_dtype = "f32";
   StatusOr<LlmModel> model = LoadLlm(path, options);
   ASSERT_TRUE(model.ok()) << model.status().ToString();
-  const StatusOr<GgufFile> file = GgufFile::Open(path);
-  ASSERT_TRUE(file.ok());
-  const StatusOr<LlmPlan> plan = PlanLlm(*file);
+  const auto source = OpenModelSource(path);
+  ASSERT_TRUE(source.ok());
+  const StatusOr<LlmPlan> plan = PlanLlm(**source);
   ASSERT_TRUE(plan.ok()) << plan.status().ToString();
 
   std::vector<int32_t> tokens;
   for (int32_t i = 0; i < 20; ++i) tokens.push_back(3 + i * 37 % 270);
-  const auto expected =
-      ReferenceLogits(*file, plan->config, plan->tensors, tokens);
+  const auto expected = ReferenceLogits(plan->config, plan->tensors, tokens);
   double error = 0;
   double size = 0;
   int32_t next = 0;
