@@ -89,20 +89,6 @@ double Gmacs(double macs_each, double seconds) {
   return 12.0 * kSteps * macs_each / seconds * 1e-9;
 }
 
-__attribute__((target("avx2"))) void ReadOnce(const char* p, int64_t bytes) {
-  __m256i a = _mm256_setzero_si256();
-  __m256i b = a;
-  for (int64_t i = 0; i + 128 <= bytes; i += 128) {
-    const auto* v = reinterpret_cast<const __m256i*>(p + i);
-    a = _mm256_xor_si256(a, _mm256_loadu_si256(v));
-    b = _mm256_xor_si256(b, _mm256_loadu_si256(v + 1));
-    a = _mm256_xor_si256(a, _mm256_loadu_si256(v + 2));
-    b = _mm256_xor_si256(b, _mm256_loadu_si256(v + 3));
-  }
-  a = _mm256_xor_si256(a, b);
-  asm volatile("" : : "x"(a));
-}
-
 }  // namespace
 
 double Now() {
@@ -124,11 +110,26 @@ Peaks MeasurePeaks(const char* isa) {
   return {};
 }
 
+__attribute__((target("avx2"))) void ReadOnce(const void* data, int64_t bytes) {
+  const char* p = static_cast<const char*>(data);
+  __m256i a = _mm256_setzero_si256();
+  __m256i b = a;
+  for (int64_t i = 0; i + 128 <= bytes; i += 128) {
+    const auto* v = reinterpret_cast<const __m256i*>(p + i);
+    a = _mm256_xor_si256(a, _mm256_loadu_si256(v));
+    b = _mm256_xor_si256(b, _mm256_loadu_si256(v + 1));
+    a = _mm256_xor_si256(a, _mm256_loadu_si256(v + 2));
+    b = _mm256_xor_si256(b, _mm256_loadu_si256(v + 3));
+  }
+  a = _mm256_xor_si256(a, b);
+  asm volatile("" : : "x"(a));
+}
+
 double MeasureReadGbs(const void* data, int64_t bytes) {
   double best = 1e9;
   for (int i = 0; i < 5; ++i) {
     const double start = Now();
-    ReadOnce(static_cast<const char*>(data), bytes);
+    ReadOnce(data, bytes);
     best = std::min(best, Now() - start);
   }
   return static_cast<double>(bytes) / best * 1e-9;

@@ -14,6 +14,8 @@ struct Peaks {
 // For a table of that name, which the machine must be able to run.
 Peaks MeasurePeaks(const char* isa);
 
+// Reads a buffer once, as fast as one thread can.
+void ReadOnce(const void* data, int64_t bytes);
 // Bytes a second of one thread reading a buffer once, in GB/s.
 double MeasureReadGbs(const void* data, int64_t bytes);
 
