@@ -37,7 +37,7 @@ class Builder {
   bool start_array(size_t) { return Open(Json::array()); }
   bool end_array() { return Close(); }
 
-  // The same key twice: the last value stands, as in Python.
+  // The same key twice: the last value stands, as in Python, unless refused.
   bool key(std::string& name) {
     Level& level = open_.back();
     // The members as the vector they are: the class above it searches linearly.
@@ -57,6 +57,11 @@ class Builder {
     }
     if (at == members.size()) {
       members.emplace_back(std::move(name), nullptr);
+    } else if (limits_.unique_keys) {
+      status_ = InvalidArgument("the key '" +
+                                ReplaceInvalidUtf8(name.substr(0, 100)) +
+                                "' appears twice in an object");
+      return false;
     }
     level.next = &members[at].second;
     return true;

@@ -18,6 +18,7 @@ namespace millrace {
 struct JsonLimits {
   int max_depth = 64;
   int64_t max_values = 1'000'000;
+  bool unique_keys = false;  // else the last value of a key stands
 };
 
 // INVALID_ARGUMENT with the byte offset for malformed text, bad UTF-8, text

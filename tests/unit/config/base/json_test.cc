@@ -80,6 +80,17 @@ TEST(Json, SameKeyTwiceKeepsTheLastValueInSmallAndLargeObjects) {
   }
 }
 
+TEST(Json, SameKeyTwiceIsRefusedWhereKeysMustBeUnique) {
+  const JsonLimits unique{.unique_keys = true};
+  EXPECT_TRUE(ParseJson(R"({"a":1,"b":{"a":2}})", unique).ok());
+  EXPECT_EQ(ParseJson(R"({"a":1,"a":2})", unique).status().message(),
+            "the key 'a' appears twice in an object");
+  std::string large = "{";
+  for (int i = 0; i < 40; ++i) large += "\"k" + std::to_string(i) + "\":0,";
+  EXPECT_FALSE(ParseJson(large + "\"k39\":1}", unique).ok());
+  EXPECT_TRUE(ParseJson(large + "\"k40\":1}", unique).ok());
+}
+
 TEST(Json, ManyKeysCostLinearTime) {
   // With a search from the front this would be 4e10 comparisons.
   std::string text = "{";
