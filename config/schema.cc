@@ -152,8 +152,9 @@ void VisitLlmSettings(LlmSettings& s, const SettingVisitor& visit) {
          .aliases = {{"ctk"}, {"ctv"}}},
         &s.kv_cache_dtype);
   visit({.name = "compute_dtype",
-         .help = "auto: int8 activations where weights are quantised; f32: "
-                 "everything in f32",
+         .help = "auto: int8 activations where weights are quantised, bf16 "
+                 "where they are and the CPU multiplies such; f32: everything "
+                 "in f32",
          .choices = {"auto", "f32"}},
         &s.compute_dtype);
   visit({.name = "threads",
@@ -163,7 +164,8 @@ void VisitLlmSettings(LlmSettings& s, const SettingVisitor& visit) {
         &s.threads);
   visit({.name = "isa",
          .help = "instruction set of the kernels",
-         .choices = {"auto", "scalar", "avx2", "avxvnni", "avx512vnni"}},
+         .choices = {"auto", "scalar", "avx2", "avxvnni", "avx512vnni",
+                     "avx512bf16"}},
         &s.isa);
   visit({.name = "huge_pages", .help = "ask for huge pages for the weights"},
         &s.huge_pages);

@@ -1,6 +1,7 @@
 // Backend on CPU cores: phases run on a pinned team with about five barriers a
-// layer. Activations are quantised to int8 rows by whoever produces them when
-// the next weights are integers, and stay f32 otherwise.
+// layer. Activations are rounded by whoever produces them, to int8 rows when
+// the next weights are integers and to bf16 rows when these are BF16 and the
+// table multiplies such; they stay f32 otherwise.
 //
 // With few rows (decode) each worker normalises and quantises all rows for
 // itself: that is cheaper than one more barrier. With many, rows are shared out

@@ -49,9 +49,11 @@ bool CanPack(const KernelTable& kernels, WeightFormat format, int64_t k) {
 
 void ActBuffer::Allocate(int64_t rows, int64_t k) {
   ld_f32_ = RoundUp(k, 16);
+  ld_bf16_ = RoundUp(k, 32);
   ld_q_ = RoundUp(k, 64);
   ld_block_ = RoundUp(k, 512) / 32;
   f32_.assign(static_cast<size_t>(rows * ld_f32_), 0.0f);
+  bf16_.assign(static_cast<size_t>(rows * ld_bf16_), 0);
   q_.assign(static_cast<size_t>(2 * rows * ld_q_), 0);
   d_.assign(static_cast<size_t>(2 * rows * ld_block_), 0.0f);
   s_ = d_;
@@ -62,6 +64,13 @@ ActRows ActBuffer::F32Rows(int64_t first_row) const {
   ActRows rows;
   rows.f32 = f32_.data() + first_row * ld_f32_;
   rows.ld_f32 = ld_f32_;
+  return rows;
+}
+
+ActRows ActBuffer::Bf16Rows(int64_t first_row) const {
+  ActRows rows;
+  rows.bf16 = bf16_.data() + first_row * ld_bf16_;
+  rows.ld_bf16 = ld_bf16_;
   return rows;
 }
 
@@ -98,9 +107,16 @@ CpuLinear::Part& CpuLinear::PartFor(GgmlType type) {
                      : ScalarKernels();
   part.matrix.group_bytes =
       part.kernels->group_bytes(part.matrix.format, inputs());
-  (IsInteger(part.matrix.format) ? needs_q8_ : needs_f32_) = true;
+  (IsInteger(part.matrix.format) ? needs_q8_
+   : ReadsBf16(part)             ? needs_bf16_
+                                 : needs_f32_) = true;
   parts_.push_back(std::move(part));
   return parts_.back();
+}
+
+bool CpuLinear::ReadsBf16(const Part& part) const {
+  return part.matrix.format == WeightFormat::kBF16 &&
+         part.kernels->round_row != nullptr;
 }
 
 void CpuLinear::AddRows(const WeightRows& rows) {
@@ -193,6 +209,7 @@ void CpuLinear::Run(int64_t begin, int64_t end, const ActBuffer& act,
     if (from >= to) continue;
     const int64_t group = part.kernels->row_group;
     const ActRows rows = IsInteger(part.matrix.format) ? act.Q8Rows(first_row)
+                         : ReadsBf16(part)             ? act.Bf16Rows(first_row)
                                                        : act.F32Rows(first_row);
     part.kernels->linear(part.matrix, from / group, (to + group - 1) / group,
                          rows, num_rows, y + part.first_output, ld_y);

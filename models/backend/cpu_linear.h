@@ -15,13 +15,14 @@
 
 namespace millrace::models {
 
-// Rows of activations in both forms; which ones hold values is the producer's
+// Rows of activations in every form; which ones hold values is the producer's
 // business (see CpuLinear's needs).
 class ActBuffer {
  public:
   void Allocate(int64_t rows, int64_t k);
 
   float* f32(int64_t row) { return f32_.data() + row * ld_f32_; }
+  uint16_t* bf16(int64_t row) { return bf16_.data() + row * ld_bf16_; }
   // Planes of one quantised row from value `first`, a multiple of 32, on. There
   // are twice as many as rows, for those rounded twice.
   Q8Row q8(int64_t row, int64_t first = 0) {
@@ -30,13 +31,16 @@ class ActBuffer {
             sum_.data() + at};
   }
   ActRows F32Rows(int64_t first_row) const;
+  ActRows Bf16Rows(int64_t first_row) const;
   ActRows Q8Rows(int64_t first_row) const;
 
  private:
   int64_t ld_f32_ = 0;
+  int64_t ld_bf16_ = 0;
   int64_t ld_q_ = 0;
   int64_t ld_block_ = 0;
   std::vector<float> f32_;
+  std::vector<uint16_t> bf16_;
   std::vector<int8_t> q_;
   std::vector<float> d_, s_;
   std::vector<int32_t> sum_;
@@ -61,10 +65,11 @@ class CpuLinear final : public Linear {
 
   // ---- use ----
   bool needs_q8() const { return needs_q8_; }
-  bool needs_f32() const { return needs_f32_; }
+  bool needs_bf16() const { return needs_bf16_; }
   // Not beside float parts, which read the same rows.
   bool rounds_twice() const {
-    return needs_q8_ && !needs_f32_ && rounding_ == Rounding::kTwice;
+    return needs_q8_ && !needs_f32_ && !needs_bf16_ &&
+           rounding_ == Rounding::kTwice;
   }
   // y[row][output] for outputs [begin, end), whole multiples of 16 but for the
   // matrix's own end; y points at output 0. Rows are those of act's form that
@@ -84,11 +89,13 @@ class CpuLinear final : public Linear {
     std::vector<const std::byte*> rows;  // null: padding
   };
   Part& PartFor(GgmlType type);
+  bool ReadsBf16(const Part& part) const;
 
   const KernelTable& kernels_;
   const bool f32_;
   const Rounding rounding_;
   bool needs_q8_ = false;
+  bool needs_bf16_ = false;
   bool needs_f32_ = false;
   int64_t num_rows_ = 0;
   std::vector<Part> parts_;

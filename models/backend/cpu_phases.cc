@@ -46,8 +46,11 @@ float* CpuBackend::X(const Command& command, int32_t row) {
 
 void CpuBackend::Quantize(const CpuLinear& linear, ActBuffer& act, int32_t row,
                           int64_t begin, int64_t end) const {
-  if (!linear.needs_q8()) return;
   const float* x = act.f32(row) + begin;
+  if (linear.needs_bf16()) {
+    kernels_.round_row(x, end - begin, act.bf16(row) + begin);
+  }
+  if (!linear.needs_q8()) return;
   if (!linear.rounds_twice()) {
     kernels_.quantize_row(x, end - begin, act.q8(row, begin));
     return;

@@ -75,11 +75,19 @@ std::vector<Feature> Avx512VnniFeatures() {
   return all;
 }
 
+std::vector<Feature> Avx512Bf16Features() {
+  std::vector<Feature> all = Avx512VnniFeatures();
+  const bool has_subleaf = Cpuid(7).a >= 1;
+  all.push_back({"avx512_bf16", has_subleaf && Bit(Cpuid(7, 1).a, 5)});
+  return all;
+}
+
 #else
 
 std::vector<Feature> Avx2Features() { return {{"an x86-64 CPU", false}}; }
 std::vector<Feature> AvxVnniFeatures() { return Avx2Features(); }
 std::vector<Feature> Avx512VnniFeatures() { return Avx2Features(); }
+std::vector<Feature> Avx512Bf16Features() { return Avx2Features(); }
 
 #endif
 
@@ -103,7 +111,8 @@ std::vector<IsaChoice> ListKernels() {
   return {Examine("scalar", ScalarKernels(), {}),
           Examine("avx2", Avx2Kernels(), Avx2Features()),
           Examine("avxvnni", AvxVnniKernels(), AvxVnniFeatures()),
-          Examine("avx512vnni", Avx512VnniKernels(), Avx512VnniFeatures())};
+          Examine("avx512vnni", Avx512VnniKernels(), Avx512VnniFeatures()),
+          Examine("avx512bf16", Avx512Bf16Kernels(), Avx512Bf16Features())};
 }
 
 StatusOr<const KernelTable*> ChooseKernels(std::string_view wanted) {

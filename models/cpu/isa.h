@@ -16,7 +16,7 @@
 namespace millrace::models {
 
 struct IsaChoice {
-  const char* name;            // "scalar", "avx2", "avxvnni", "avx512vnni"
+  const char* name;            // as --isa takes it: "scalar", "avx2", …
   const KernelTable* kernels;  // null: not compiled in
   std::string missing;         // what is missing here; empty: usable
 };

@@ -24,6 +24,16 @@
 // each acc_j = fma(w, x, acc_j) ascending, then (a0 + a1) + (a2 + a3).
 // So a vector kernel has rows in its lanes, never k.
 //
+// Linear, BF16 weights in a table with round_row (not the bits of the others):
+// x becomes bf16, to nearest even, a subnormal f32 becoming a zero; pairs
+// p = (2p, 2p + 1) of columns, an odd last one beside a zero; four strands
+// p mod 4, each ascending
+//   acc_j = fma(w[2p+1], x[2p+1], acc_j); acc_j = fma(w[2p], x[2p], acc_j)
+// where a subnormal operand counts as zero and a subnormal result becomes zero
+// (signs stay); then (a0 + a1) + (a2 + a3), plainly in f32. That is what
+// vdpbf16ps does (Intel SDM volume 2; compared with AMD family 26 over 32
+// million lanes).
+//
 // Lane tree over an array (norms, softmax sums): lane j of 8 takes elements
 // j, j + 8, …, ascending; then (l0+l4, l1+l5, l2+l6, l3+l7), then (+2), (+1).
 // A missing element adds 0.
@@ -77,10 +87,13 @@ struct Q8Row {
 
 // Rows of activations as a linear phase reads them. Exactly one form is set.
 //   f32  [m][ld_f32]
+//   bf16 [m][ld_bf16], of an even number of values
 //   q8   planes of m rows: q + row * ld_q etc.
 struct ActRows {
   const float* f32 = nullptr;
   int64_t ld_f32 = 0;
+  const uint16_t* bf16 = nullptr;
+  int64_t ld_bf16 = 0;
   const int8_t* q = nullptr;
   const float* d = nullptr;
   const float* s = nullptr;
@@ -140,7 +153,8 @@ struct KernelTable {
   // ---- linear ----
   // y[m][n] for rows in groups [group_begin, group_end) of w: y points at
   // output 0 of the matrix, ld_y floats between rows of y. Padded rows are not
-  // written. Reads act.q… for integer formats, act.f32 for float formats.
+  // written. Reads act.q… for integer formats, act.bf16 for kBF16 in a table
+  // with round_row, act.f32 for other float formats.
   void (*linear)(const PackedMatrix& w, int64_t group_begin, int64_t group_end,
                  const ActRows& act, int32_t num_rows, float* y, int64_t ld_y);
 
@@ -149,6 +163,9 @@ struct KernelTable {
 
   // ---- rows ----
   void (*quantize_row)(const float* x, int64_t k, const Q8Row& out);
+  // k values as bf16 and, where k is odd, a zero after them. Null in a table
+  // that multiplies BF16 weights by f32 rows.
+  void (*round_row)(const float* x, int64_t k, uint16_t* out);
   // out = x / sqrt(mean(x²) + eps) * weight; the mean by the lane tree of fma.
   void (*rms_norm)(const float* x, const float* weight, int64_t n, float eps,
                    float* out);
@@ -191,5 +208,6 @@ const KernelTable* ScalarKernels();
 const KernelTable* Avx2Kernels();
 const KernelTable* AvxVnniKernels();
 const KernelTable* Avx512VnniKernels();
+const KernelTable* Avx512Bf16Kernels();
 
 }  // namespace millrace::models

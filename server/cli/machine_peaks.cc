@@ -74,6 +74,7 @@ StatusOr<double> ReadPeak(ComputePool& pool) {
 struct Bench {
   std::vector<std::byte> weights;
   std::vector<float> act;
+  std::vector<uint16_t> pairs;
   std::vector<int8_t> q;
   std::vector<float> scales;
   std::vector<int32_t> sums;
@@ -93,6 +94,7 @@ double MacPeak(ComputePool& pool, const KernelTable& kernels,
       if (b.y.empty()) {
         b.weights.resize(groups * group_bytes + 64);
         b.act.resize(kRows * kInputs);
+        b.pairs.resize(kRows * kInputs);
         b.q.resize(kRows * kInputs);
         b.scales.resize(kRows * kInputs / 32);
         b.sums.resize(kRows * kInputs / 32);
@@ -106,8 +108,11 @@ double MacPeak(ComputePool& pool, const KernelTable& kernels,
       matrix.k = kInputs;
       matrix.group_bytes = group_bytes;
       models::ActRows act;
-      if (format == WeightFormat::kF32 || format == WeightFormat::kF16 ||
-          format == WeightFormat::kBF16) {
+      if (format == WeightFormat::kBF16 && kernels.round_row != nullptr) {
+        act.bf16 = b.pairs.data();
+        act.ld_bf16 = kInputs;
+      } else if (format == WeightFormat::kF32 || format == WeightFormat::kF16 ||
+                 format == WeightFormat::kBF16) {
         act.f32 = b.act.data();
         act.ld_f32 = kInputs;
       } else {

@@ -14,7 +14,7 @@ namespace millrace::server {
 inline constexpr FlagSpec kThreadsFlag = {
     "threads", "N", "threads to compute with (default: as serve would take)"};
 inline constexpr FlagSpec kIsaFlag = {
-    "isa", "NAME", "kernel table: auto, scalar, avx2, avxvnni, avx512vnni"};
+    "isa", "NAME", "kernel table: auto, or a name serve --help lists"};
 inline constexpr FlagSpec kComputeFlag = {"compute-dtype", "TYPE",
                                           "auto, or f32: everything in f32"};
 inline constexpr FlagSpec kKvFlag = {"kv-cache-dtype", "TYPE", "f16 or f32"};

@@ -7,5 +7,6 @@ namespace millrace::models {
 const KernelTable* Avx2Kernels() { return nullptr; }
 const KernelTable* AvxVnniKernels() { return nullptr; }
 const KernelTable* Avx512VnniKernels() { return nullptr; }
+const KernelTable* Avx512Bf16Kernels() { return nullptr; }
 
 }  // namespace millrace::models

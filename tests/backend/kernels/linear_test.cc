@@ -201,12 +201,18 @@ Expected Reference(const Weights& w, const Acts& act, int64_t m, int64_t n) {
   return {value, (w.k / 16.0 + 3) * kUnit * magnitude};
 }
 
+// BF16 weights that meet bf16 rows have a test of their own.
+bool MeetsBf16Rows(const KernelTable& t, WeightFormat format) {
+  return format == WeightFormat::kBF16 && t.round_row != nullptr;
+}
+
 void CheckShape(const KernelTable& t, const Weights& w, Acts& act,
                 int32_t num_rows) {
   SCOPED_TRACE(std::string(t.name) + " format " +
                std::to_string(static_cast<int>(w.format)) + " n " +
                std::to_string(w.n) + " k " + std::to_string(w.k) + " rows " +
                std::to_string(num_rows));
+  if (MeetsBf16Rows(t, w.format)) return;
   const Packed mine(t, w);
   const Packed scalar(Scalar(), w);
   ASSERT_TRUE(mine.packed);
@@ -304,6 +310,7 @@ TEST_P(Linear, TheGreatestSumsNeitherWrapNorSaturate) {
 TEST_P(Linear, AShareOfGroupsLeavesTheOthersAlone) {
   std::mt19937 rng(6);
   for (WeightFormat format : kFormats) {
+    if (MeetsBf16Rows(table(), format)) continue;
     const int64_t group = table().row_group;
     const Weights w = MakeWeights(rng, format, 3 * group, 64);
     const Packed p(table(), w);

@@ -103,6 +103,9 @@ void BenchLinear(const KernelTable& t, const Peaks& peaks, const Format& f,
       act.sum = reinterpret_cast<const int32_t*>(act.s + rows * k / 32);
       act.ld_q = k;
       act.ld_block = k / 32;
+    } else if (f.format == WeightFormat::kBF16 && t.round_row != nullptr) {
+      act.bf16 = acts.as<uint16_t>();
+      act.ld_bf16 = k;
     } else {
       act.f32 = acts.as<float>();
       act.ld_f32 = k;
@@ -120,8 +123,10 @@ void BenchLinear(const KernelTable& t, const Peaks& peaks, const Format& f,
     std::printf(" | M%-2d %4.0f %4.0f", rows, macs / hot, macs / cold);
     if (rows == 1) std::printf(" (%4.1f GB/s)", gb / cold);
   }
-  std::printf(" | peak %.0f\n",
-              IsInteger(f.format) ? peaks.integer_gmacs : peaks.float_gmacs);
+  const bool pairs = f.format == WeightFormat::kBF16 && t.round_row != nullptr;
+  std::printf(" | peak %.0f\n", IsInteger(f.format) ? peaks.integer_gmacs
+                                : pairs             ? peaks.bf16_gmacs
+                                                    : peaks.float_gmacs);
 }
 
 void BenchAttention(const KernelTable& t, const Peaks& peaks, KvFormat format,

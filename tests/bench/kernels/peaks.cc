@@ -35,6 +35,7 @@ double BestSeconds(Body body) {
 #define FMA512(n) "vfmadd231ps %%zmm14, %%zmm15, %%zmm" n "\n\t"
 #define DOT256(n) "%{vex%} vpdpbusd %%ymm14, %%ymm15, %%ymm" n "\n\t"
 #define DOT512(n) "vpdpbusd %%zmm14, %%zmm15, %%zmm" n "\n\t"
+#define PAIR512(n) "vdpbf16ps %%zmm14, %%zmm15, %%zmm" n "\n\t"
 // Four products of pairs summed in 16 bits: half of an 8-step group.
 #define NIBBLES256(n)                        \
   "vpmaddubsw %%ymm14, %%ymm15, %%ymm12\n\t" \
@@ -76,6 +77,15 @@ void Dot256() {
                  "ymm8", "ymm9", "ymm10", "ymm11", "ymm14", "ymm15");
 }
 
+void Pair512() {
+  int64_t n = kSteps;
+  asm volatile("1:\n\t" TWELVE(PAIR512) "dec %[n]\n\tjnz 1b"
+               : [n] "+r"(n)
+               :
+               : "ymm0", "ymm1", "ymm2", "ymm3", "ymm4", "ymm5", "ymm6", "ymm7",
+                 "ymm8", "ymm9", "ymm10", "ymm11", "ymm14", "ymm15");
+}
+
 void Nibbles256() {
   int64_t n = kSteps;
   asm volatile("1:\n\t" TWELVE(NIBBLES256) "dec %[n]\n\tjnz 1b"
@@ -98,8 +108,10 @@ double Now() {
 }
 
 Peaks MeasurePeaks(const char* isa) {
-  if (std::strcmp(isa, "avx512vnni") == 0) {
-    return {Gmacs(64, BestSeconds(Dot512)), Gmacs(16, BestSeconds(Fma512))};
+  const bool bf16 = std::strcmp(isa, "avx512bf16") == 0;
+  if (bf16 || std::strcmp(isa, "avx512vnni") == 0) {
+    return {Gmacs(64, BestSeconds(Dot512)), Gmacs(16, BestSeconds(Fma512)),
+            bf16 ? Gmacs(32, BestSeconds(Pair512)) : 0};
   }
   if (std::strcmp(isa, "avxvnni") == 0) {
     return {Gmacs(32, BestSeconds(Dot256)), Gmacs(8, BestSeconds(Fma256))};

@@ -9,6 +9,7 @@ namespace millrace::bench {
 struct Peaks {
   double integer_gmacs = 0;  // u8 x s8 into 32 bits, the table's own way
   double float_gmacs = 0;    // f32 fma
+  double bf16_gmacs = 0;     // pairs of bf16; 0 if the table has none
 };
 
 // For a table of that name, which the machine must be able to run.

@@ -13,6 +13,7 @@ const KernelTable* Avx2Kernels() {
       .linear = avx2::Linear,
       .unpack_row = avx2::UnpackRow,
       .quantize_row = avx2::QuantizeRow,
+      .round_row = nullptr,
       .rms_norm = avx2::RmsNorm,
       .add = avx2::Add,
       .silu_mul = avx2::SiluMul,

@@ -16,6 +16,7 @@ const KernelTable* Avx512VnniKernels() {
       .linear = avx512vnni::Linear,
       .unpack_row = avx512vnni::UnpackRow,
       .quantize_row = avx512vnni::QuantizeRow,
+      .round_row = nullptr,
       .rms_norm = avx2::RmsNorm,
       .add = avx2::Add,
       .silu_mul = avx512vnni::SiluMul,

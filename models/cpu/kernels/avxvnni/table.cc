@@ -15,6 +15,7 @@ const KernelTable* AvxVnniKernels() {
       .linear = avxvnni::Linear,
       .unpack_row = avx2::UnpackRow,
       .quantize_row = avx2::QuantizeRow,
+      .round_row = nullptr,
       .rms_norm = avx2::RmsNorm,
       .add = avx2::Add,
       .silu_mul = avx2::SiluMul,

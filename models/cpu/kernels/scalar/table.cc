@@ -14,6 +14,7 @@ const KernelTable* ScalarKernels() {
       .linear = scalar::Linear,
       .unpack_row = scalar::UnpackRow,
       .quantize_row = scalar::QuantizeRow,
+      .round_row = nullptr,
       .rms_norm = scalar::RmsNorm,
       .add = scalar::Add,
       .silu_mul = scalar::SiluMul,

@@ -15,7 +15,7 @@ using ::testing::HasSubstr;
 
 TEST(Isa, ScalarIsAlwaysUsableAndListedFirst) {
   const auto choices = ListKernels();
-  ASSERT_EQ(choices.size(), 4u);
+  ASSERT_EQ(choices.size(), 5u);
   EXPECT_STREQ(choices[0].name, "scalar");
   EXPECT_EQ(choices[0].missing, "");
   EXPECT_EQ(choices[0].kernels, ScalarKernels());
@@ -53,7 +53,7 @@ TEST(Isa, AnUnknownNameIsAnsweredWithTheKnownOnes) {
   EXPECT_THAT(
       std::string(chosen.status().message()),
       HasSubstr("'sse9' but must be one of auto, scalar, avx2, avxvnni, "
-                "avx512vnni"));
+                "avx512vnni, avx512bf16"));
 }
 
 TEST(Isa, TablesAreComplete) {
@@ -68,6 +68,8 @@ TEST(Isa, TablesAreComplete) {
                 table.attend_scratch_floats && table.attend && table.merge &&
                 table.write_kv && table.max && table.sum_exp)
         << table.name;
+    EXPECT_EQ(table.round_row != nullptr,
+              std::string(choice.name) == "avx512bf16");
   }
 }
 

@@ -24,7 +24,8 @@ struct Case {
   // RMS error of the logits over their RMS. Sums of ~100 f32 products differ
   // from exact ones by ~1e-6, a few layers deep. Rounding a row to int8 moves
   // it by about 1 % (a step of 1/127 of a block's greatest value, uniform),
-  // and nine such roundings in a row add up to 3 %.
+  // and nine such roundings in a row add up to 3 %. Rounding to bf16, where the
+  // table does so, moves a value by up to 0.4 %, 0.2 % RMS: 0.6 % in all.
   double tolerance = 1e-5;
 };
 
@@ -39,6 +40,7 @@ std::vector<Case> Cases() {
     c.name += "_auto";
     c.compute = "auto";
     if (InfoOf(type).block_values == 32) c.tolerance = 0.05;
+    if (type == GgmlType::kBF16) c.tolerance = 0.01;
     cases.push_back(c);
   }
   Case qwen{.name = "qwen2", .model = {}};

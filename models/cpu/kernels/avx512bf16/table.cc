@@ -1,0 +1,35 @@
+// The AVX-512 BF16 table: Cooper Lake, Sapphire Rapids, Zen 4 and later. It is
+// the AVX-512 VNNI table but for BF16 weights, which meet BF16 activations.
+
+#include "models/cpu/kernels/avx2/parts.h"
+#include "models/cpu/kernels/avx512bf16/parts.h"
+#include "models/cpu/kernels/avx512vnni/parts.h"
+
+namespace millrace::models {
+
+const KernelTable* Avx512Bf16Kernels() {
+  static constexpr KernelTable kTable = {
+      .name = "avx512bf16",
+      .row_group = 16,
+      .group_bytes = avx512bf16::GroupBytes,
+      .pack_group = avx512bf16::PackGroup,
+      .linear = avx512bf16::Linear,
+      .unpack_row = avx512bf16::UnpackRow,
+      .quantize_row = avx512vnni::QuantizeRow,
+      .round_row = avx512bf16::RoundRow,
+      .rms_norm = avx2::RmsNorm,
+      .add = avx2::Add,
+      .silu_mul = avx512vnni::SiluMul,
+      .rope = avx2::Rope,
+      .scale = avx2::Scale,
+      .attend_scratch_floats = avx512vnni::AttendScratchFloats,
+      .attend = avx512vnni::Attend,
+      .merge = avx2::Merge,
+      .write_kv = avx2::WriteKv,
+      .max = avx2::Max,
+      .sum_exp = avx2::SumExp,
+  };
+  return &kTable;
+}
+
+}  // namespace millrace::models
