@@ -128,11 +128,13 @@ const float* CpuAttention::GatherQ(const Tile& tile, int32_t kv_head,
   return scratch.q.data();
 }
 
-void CpuAttention::AttendSplit(const Tile& tile, int32_t kv_head, int32_t split,
+void CpuAttention::AttendSplit(const Part& part, const Part* next,
                                Scratch& scratch, int32_t layer,
                                const KvLayout& kv, const float* q,
                                int64_t q_stride, float* m, float* l, float* o) {
-  const int32_t first_key = split * kSplitTokens;
+  const Tile& tile = *part.tile;
+  const int32_t kv_head = part.kv_head;
+  const int32_t first_key = part.split * kSplitTokens;
   const std::span<const int32_t> positions =
       batch_->positions().subspan(static_cast<size_t>(tile.first_row),
                                   static_cast<size_t>(tile.num_tokens));
@@ -151,9 +153,19 @@ void CpuAttention::AttendSplit(const Tile& tile, int32_t kv_head, int32_t split,
   const void* v_pages[kPagesPerSplit];
   const std::span<const PageId> pages = batch_->pages(tile.seq);
   for (int32_t i = 0; i * kPageTokens < args.num_keys; ++i) {
-    const PageId page = pages[split * kPagesPerSplit + i];
+    const PageId page = pages[part.split * kPagesPerSplit + i];
     k_pages[i] = kv.k(page, layer, kv_head);
     v_pages[i] = kv.v(page, layer, kv_head);
+  }
+  const void* next_k_pages[kPagesPerSplit] = {};
+  if (next != nullptr) {
+    const std::span<const PageId> after = batch_->pages(next->tile->seq);
+    const int32_t begin = next->split * kPagesPerSplit;
+    const auto end = static_cast<int32_t>(after.size());
+    for (int32_t i = 0; i < kPagesPerSplit && begin + i < end; ++i) {
+      const PageId page = after[begin + i];
+      if (page != kNoPage) next_k_pages[i] = kv.k(page, layer, next->kv_head);
+    }
   }
   args.q = q + first_row * q_stride;
   args.q_stride = q_stride;
@@ -161,6 +173,7 @@ void CpuAttention::AttendSplit(const Tile& tile, int32_t kv_head, int32_t split,
   args.visible = scratch.visible.data();
   args.k_pages = k_pages;
   args.v_pages = v_pages;
+  args.next_k_pages = next_k_pages;
   args.kv_format = kv.format;
   args.m = m + first_row;
   args.l = l + first_row;
@@ -170,9 +183,9 @@ void CpuAttention::AttendSplit(const Tile& tile, int32_t kv_head, int32_t split,
   kernels_.attend(args);
 }
 
-void CpuAttention::RunSplit(const Item& item, Scratch& scratch, int32_t layer,
-                            const KvLayout& kv, const float* qkv,
-                            int64_t ld_qkv) {
+void CpuAttention::RunSplit(const Item& item, const Part* next,
+                            Scratch& scratch, int32_t layer, const KvLayout& kv,
+                            const float* qkv, int64_t ld_qkv) {
   const Tile& tile = tiles_[item.tile];
   int64_t q_stride;
   const float* q = GatherQ(tile, item.kv_head, scratch, qkv, ld_qkv, &q_stride);
@@ -180,20 +193,24 @@ void CpuAttention::RunSplit(const Item& item, Scratch& scratch, int32_t layer,
   const int64_t at =
       tile.partial +
       (int64_t{item.kv_head} * tile.num_splits + item.split) * rows;
-  AttendSplit(tile, item.kv_head, item.split, scratch, layer, kv, q, q_stride,
-              m_.data() + at, l_.data() + at, o_.data() + at * head_dim_);
+  AttendSplit({&tile, item.kv_head, item.split}, next, scratch, layer, kv, q,
+              q_stride, m_.data() + at, l_.data() + at,
+              o_.data() + at * head_dim_);
 }
 
-void CpuAttention::RunWhole(const Item& item, Scratch& scratch, int32_t layer,
-                            const KvLayout& kv, const float* qkv,
-                            int64_t ld_qkv, float* out, int64_t ld_out) {
+void CpuAttention::RunWhole(const Item& item, const Part* next,
+                            Scratch& scratch, int32_t layer, const KvLayout& kv,
+                            const float* qkv, int64_t ld_qkv, float* out,
+                            int64_t ld_out) {
   const Tile& tile = tiles_[item.tile];
   int64_t q_stride;
   const float* q = GatherQ(tile, item.kv_head, scratch, qkv, ld_qkv, &q_stride);
   const int64_t rows = int64_t{tile.num_tokens} * group_;
   for (int32_t split = 0; split < tile.num_splits; ++split) {
-    AttendSplit(tile, item.kv_head, split, scratch, layer, kv, q, q_stride,
-                scratch.m.data() + split * rows,
+    const Part after{&tile, item.kv_head, split + 1};
+    AttendSplit({&tile, item.kv_head, split},
+                split + 1 < tile.num_splits ? &after : next, scratch, layer, kv,
+                q, q_stride, scratch.m.data() + split * rows,
                 scratch.l.data() + split * rows,
                 scratch.o.data() + split * rows * head_dim_);
   }
@@ -214,10 +231,18 @@ void CpuAttention::Run(int worker, int32_t layer, const KvLayout& kv,
   Scratch& scratch = scratch_[static_cast<size_t>(worker)];
   const size_t end = item_begin_[static_cast<size_t>(worker) + 1];
   for (size_t i = item_begin_[static_cast<size_t>(worker)]; i < end; ++i) {
-    if (items_[i].split >= 0) {
-      RunSplit(items_[i], scratch, layer, kv, qkv, ld_qkv);
+    const Item& item = items_[i];
+    Part after{};
+    if (i + 1 < end) {
+      const Item& follower = items_[i + 1];
+      after = {&tiles_[follower.tile], follower.kv_head,
+               std::max(0, follower.split)};
+    }
+    const Part* next = i + 1 < end ? &after : nullptr;
+    if (item.split >= 0) {
+      RunSplit(item, next, scratch, layer, kv, qkv, ld_qkv);
     } else {
-      RunWhole(items_[i], scratch, layer, kv, qkv, ld_qkv, out, ld_out);
+      RunWhole(item, next, scratch, layer, kv, qkv, ld_qkv, out, ld_out);
     }
   }
 }

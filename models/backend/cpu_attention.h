@@ -71,6 +71,12 @@ class CpuAttention {
     int32_t kv_head;
     int32_t split;  // -1: all
   };
+  // One split of what an item attends to: the kernel's unit of work.
+  struct Part {
+    const Tile* tile;
+    int32_t kv_head;
+    int32_t split;
+  };
   struct Scratch {
     std::vector<float> q;
     std::vector<int32_t> visible;
@@ -78,17 +84,18 @@ class CpuAttention {
     std::vector<float> kernel;
   };
 
-  void RunWhole(const Item& item, Scratch& scratch, int32_t layer,
-                const KvLayout& kv, const float* qkv, int64_t ld_qkv,
-                float* out, int64_t ld_out);
-  void RunSplit(const Item& item, Scratch& scratch, int32_t layer,
-                const KvLayout& kv, const float* qkv, int64_t ld_qkv);
+  // `next` is the worker's part after this item, null after its last.
+  void RunWhole(const Item& item, const Part* next, Scratch& scratch,
+                int32_t layer, const KvLayout& kv, const float* qkv,
+                int64_t ld_qkv, float* out, int64_t ld_out);
+  void RunSplit(const Item& item, const Part* next, Scratch& scratch,
+                int32_t layer, const KvLayout& kv, const float* qkv,
+                int64_t ld_qkv);
   // Attends the tile's rows to one split. m, l and o have a place for each row
   // of the tile, in order; rows that see none of the split are left alone.
-  void AttendSplit(const Tile& tile, int32_t kv_head, int32_t split,
-                   Scratch& scratch, int32_t layer, const KvLayout& kv,
-                   const float* q, int64_t q_stride, float* m, float* l,
-                   float* o);
+  void AttendSplit(const Part& part, const Part* next, Scratch& scratch,
+                   int32_t layer, const KvLayout& kv, const float* q,
+                   int64_t q_stride, float* m, float* l, float* o);
   // The tile's query rows of one kv head, token by token.
   const float* GatherQ(const Tile& tile, int32_t kv_head, Scratch& scratch,
                        const float* qkv, int64_t ld_qkv, int64_t* q_stride);

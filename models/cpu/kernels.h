@@ -128,6 +128,9 @@ struct AttendArgs {
   //   V page  [key][head_dim]
   const void* const* k_pages;
   const void* const* v_pages;
+  // K pages that will be wanted next, as many as k_pages has: asked for early.
+  // An entry may be null; nothing is ever read through them.
+  const void* const* next_k_pages;
   KvFormat kv_format;
   // Partial results of each row.
   float* m;  // [num_rows]

@@ -73,6 +73,8 @@ Partial& RunAttend(const KernelTable& t, const Pages& pages, const Floats& q,
   args.num_keys = most;
   args.k_pages = pages.k_table.data();
   args.v_pages = pages.v_table.data();
+  const std::vector<const void*> next(pages.k_table.size());
+  args.next_k_pages = next.data();
   args.kv_format = pages.format;
   args.m = out.m.data();
   args.l = out.l.data();

@@ -141,9 +141,12 @@ void BenchAttention(const KernelTable& t, const Peaks& peaks, KvFormat format,
   const auto run = [&](int64_t which) {
     const void* k_pages[4];
     const void* v_pages[4];
+    const void* next_k_pages[4];
     for (int i = 0; i < 4; ++i) {
       k_pages[i] = kv.data() + (which * 8 + 2 * i) * page;
       v_pages[i] = kv.data() + (which * 8 + 2 * i + 1) * page;
+      next_k_pages[i] = static_cast<const char*>(k_pages[i]) +
+                        (which + 1 < splits ? 8 : 0) * page;
     }
     AttendArgs args{};
     args.q = q.as<float>();
@@ -154,6 +157,7 @@ void BenchAttention(const KernelTable& t, const Peaks& peaks, KvFormat format,
     args.num_keys = 256;
     args.k_pages = k_pages;
     args.v_pages = v_pages;
+    args.next_k_pages = next_k_pages;
     args.kv_format = format;
     args.m = ml.as<float>();
     args.l = ml.as<float>() + rows;

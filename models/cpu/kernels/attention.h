@@ -1,0 +1,318 @@
+// Attention of a few query rows over one split of keys, for any vector width.
+// The chains are those of kernels.h; compare scalar/attention.cc.
+//
+// Every load of K and V is shared by a tile of rows: decode brings the few
+// query heads of one KV head, prefill up to 48 rows. Pages are the outer loop,
+// so that a page (8 KiB at f16 and 64 dims) stays in L1 for all tiles. Scores
+// have keys in the lanes and need no horizontal sum; p·V has dims there.
+// Whatever is read first has been asked for a page's number earlier: the scores
+// of page i ask for page i of V, its values for page i of the next split's K.
+//
+// What one would guess wrong: rows of a tile that see different numbers of keys
+// share only the keys all of them see; the rest is added row by row. Adding
+// 0 * V instead would let an infinity in V, or the sign of a zero, leak.
+//
+// A file that compiles this gives its vectors, a struct V:
+//   F, kLanes          a vector of floats
+//   kAccumulators      vectors that stay in registers beside what is loaded
+//   Zero Load Store Broadcast(const float*) Set(float) Fma Add Sub Max Exp
+//   FromHalf           kLanes values of f16
+//   Mask, First(n)     lanes 0…n-1; n may be 0 or above kLanes
+//   Keep(mask, x, y)   x where the mask is set, else y
+//   AddLanes(l, x)     adds x to the eight lanes of the documented tree
+//   GreatestLane
+// Anonymous namespace: every instruction set compiles its own copy.
+#pragma once
+
+#include <immintrin.h>
+
+#include <cstddef>
+#include <cstdint>
+
+#include "models/cpu/kernels.h"
+#include "models/cpu/kernels/avx2/vec8.h"
+
+namespace millrace::models {
+namespace {
+
+template <class V>
+class AttendTiles {
+ public:
+  static int64_t ScratchFloats(int32_t num_rows) {
+    return int64_t{num_rows} * kSplitKeys;
+  }
+
+  static void Attend(const AttendArgs& args) {
+    if (args.kv_format == KvFormat::kF32) {
+      AttendAs<KvFormat::kF32>(args);
+    } else {
+      AttendAs<KvFormat::kF16>(args);
+    }
+  }
+
+ private:
+  using F = typename V::F;
+  static constexpr int kLanes = V::kLanes;
+  static constexpr int kPageKeys = 64;
+  static constexpr int kSplitKeys = 256;
+  static constexpr int kRowTile = 6;
+  // Vectors of a tile of many rows, and of one of few.
+  static constexpr int kNarrow = V::kAccumulators / kRowTile;
+  static constexpr int kFewRows = 3;
+  static constexpr int kWide = 4;
+
+  template <KvFormat kFormat>
+  static constexpr int64_t kElement = kFormat == KvFormat::kF32 ? 4 : 2;
+
+  template <KvFormat kFormat>
+  static F LoadKv(const void* base, int64_t at) {
+    if constexpr (kFormat == KvFormat::kF32) {
+      return V::Load(static_cast<const float*>(base) + at);
+    } else {
+      return V::FromHalf(static_cast<const uint16_t*>(base) + at);
+    }
+  }
+
+  // Asks for `bytes` from `at` on; `page` may be null: nothing to ask for.
+  template <int64_t kBytes>
+  static void Prefetch(const void* page, int64_t at) {
+    if (page == nullptr) return;
+    const char* p = static_cast<const char*>(page) + at;
+#pragma GCC unroll 4
+    for (int64_t line = 0; line < kBytes; line += 64) {
+      _mm_prefetch(p + line, _MM_HINT_T0);
+    }
+  }
+
+  // acc[r][i] += x[r] * y[i]. Whichever are fewer stay in registers.
+  template <int kRows, int kVectors, class X, class Y>
+  static void Outer(F (&acc)[kRows][kVectors], X x, Y y) {
+    if constexpr (kRows < kVectors) {
+      F a[kRows];
+#pragma GCC unroll 8
+      for (int r = 0; r < kRows; ++r) a[r] = x(r);
+#pragma GCC unroll 8
+      for (int i = 0; i < kVectors; ++i) {
+        const F b = y(i);
+#pragma GCC unroll 8
+        for (int r = 0; r < kRows; ++r) acc[r][i] = V::Fma(a[r], b, acc[r][i]);
+      }
+    } else {
+      F b[kVectors];
+#pragma GCC unroll 8
+      for (int i = 0; i < kVectors; ++i) b[i] = y(i);
+#pragma GCC unroll 8
+      for (int r = 0; r < kRows; ++r) {
+        const F a = x(r);
+#pragma GCC unroll 8
+        for (int i = 0; i < kVectors; ++i) {
+          acc[r][i] = V::Fma(a, b[i], acc[r][i]);
+        }
+      }
+    }
+  }
+
+  // Scores of kRows rows against kVectors * kLanes keys of a page, from `key`
+  // on. Meanwhile as many bytes of the page `ahead` are asked for.
+  template <KvFormat kFormat, int kRows, int kVectors>
+  static void ScoreTile(const AttendArgs& args, int32_t row, const void* page,
+                        const void* ahead, int32_t key, float* scores) {
+    constexpr int64_t kAsk = kVectors * kLanes * kElement<kFormat>;
+    const int64_t dims = args.head_dim;
+    const float* q = args.q + row * args.q_stride;
+    F s[kRows][kVectors];
+#pragma GCC unroll 8
+    for (int r = 0; r < kRows; ++r) {
+#pragma GCC unroll 8
+      for (int i = 0; i < kVectors; ++i) s[r][i] = V::Zero();
+    }
+    for (int64_t d = 0; d < dims; ++d) {
+      Prefetch<kAsk>(ahead, key * dims * kElement<kFormat> + d * kAsk);
+      Outer<kRows, kVectors>(
+          s, [&](int r) { return V::Broadcast(q + r * args.q_stride + d); },
+          [&](int i) {
+            const int64_t group = key / 16 + i * kLanes / 16;
+            return LoadKv<kFormat>(page,
+                                   (group * dims + d) * 16 + i * kLanes % 16);
+          });
+    }
+#pragma GCC unroll 8
+    for (int r = 0; r < kRows; ++r) {
+#pragma GCC unroll 8
+      for (int i = 0; i < kVectors; ++i) {
+        V::Store(scores + r * kSplitKeys + i * kLanes, s[r][i]);
+      }
+    }
+  }
+
+  // Scores of kRows rows against the `groups` groups in use of one page.
+  template <KvFormat kFormat, int kRows>
+  static void ScorePage(const AttendArgs& args, int32_t row, const void* page,
+                        const void* ahead, int32_t groups, float* scores) {
+    constexpr int kVectors = kRows <= kFewRows ? kWide : kNarrow;
+    constexpr int kAtOnce = kVectors * kLanes / 16;
+    int32_t g = 0;
+    for (; g + kAtOnce <= groups; g += kAtOnce) {
+      ScoreTile<kFormat, kRows, kVectors>(args, row, page, ahead, g * 16,
+                                          scores + g * 16);
+    }
+    for (; g < groups; ++g) {
+      ScoreTile<kFormat, kRows, 16 / kLanes>(args, row, page, ahead, g * 16,
+                                             scores + g * 16);
+    }
+  }
+
+  template <KvFormat kFormat>
+  static void Scores(const AttendArgs& args) {
+    using Tile = void (*)(const AttendArgs&, int32_t, const void*, const void*,
+                          int32_t, float*);
+    static constexpr Tile kTiles[kRowTile] = {
+        ScorePage<kFormat, 1>, ScorePage<kFormat, 2>, ScorePage<kFormat, 3>,
+        ScorePage<kFormat, 4>, ScorePage<kFormat, 5>, ScorePage<kFormat, 6>};
+    for (int32_t first = 0; first < args.num_keys; first += kPageKeys) {
+      const int32_t keys = args.num_keys - first;
+      const int32_t groups = keys >= kPageKeys ? 4 : (keys + 15) / 16;
+      const void* page = args.k_pages[first / kPageKeys];
+      const void* ahead = args.v_pages[first / kPageKeys];
+      for (int32_t row = 0; row < args.num_rows; row += kRowTile) {
+        const int32_t left = args.num_rows - row;
+        kTiles[(left < kRowTile ? left : kRowTile) - 1](
+            args, row, page, row == 0 ? ahead : nullptr, groups,
+            args.scratch + int64_t{row} * kSplitKeys + first);
+      }
+    }
+  }
+
+  // Scores to exp(score - max) in place. Keys beyond `visible` hold garbage.
+  static void Softmax(float* p, int32_t visible, float* m_out, float* l_out) {
+    const F lowest = V::Set(-__builtin_inff());
+    const int32_t whole = visible / kLanes * kLanes;
+    const typename V::Mask rest = V::First(visible - whole);
+    F m0 = lowest;
+    F m1 = lowest;
+    int32_t k = 0;
+    for (; k + 2 * kLanes <= whole; k += 2 * kLanes) {
+      m0 = V::Max(V::Load(p + k), m0);
+      m1 = V::Max(V::Load(p + k + kLanes), m1);
+    }
+    if (k < whole) m0 = V::Max(V::Load(p + k), m0);
+    if (whole < visible) {
+      m1 = V::Max(V::Keep(rest, V::Load(p + whole), lowest), m1);
+    }
+    *m_out = V::GreatestLane(V::Max(m0, m1));
+    const F m = V::Set(*m_out);
+    __m256 l = _mm256_setzero_ps();
+    for (k = 0; k < whole; k += kLanes) {
+      const F e = V::Exp(V::Sub(V::Load(p + k), m));
+      l = V::AddLanes(l, e);
+      V::Store(p + k, e);
+    }
+    if (whole < visible) {
+      const F e =
+          V::Keep(rest, V::Exp(V::Sub(V::Load(p + whole), m)), V::Zero());
+      l = V::AddLanes(l, e);
+      V::Store(p + whole, e);
+    }
+    *l_out = LaneSum8(l);
+  }
+
+  // o[r][d…] += p[r][k] * V[k][d…] for keys [begin, end) of one page, from dim
+  // `dim` on, kVectors * kLanes dims.
+  template <KvFormat kFormat, int kRows, int kVectors>
+  static void ValueTile(const AttendArgs& args, const void* page,
+                        const void* ahead, int32_t dim, int32_t begin,
+                        int32_t end, const float* p, float* o) {
+    constexpr int64_t kAsk = kVectors * kLanes * kElement<kFormat>;
+    F acc[kRows][kVectors];
+#pragma GCC unroll 8
+    for (int r = 0; r < kRows; ++r) {
+#pragma GCC unroll 8
+      for (int i = 0; i < kVectors; ++i) {
+        acc[r][i] = V::Load(o + r * args.o_stride + dim + i * kLanes);
+      }
+    }
+    for (int32_t k = begin; k < end; ++k) {
+      const int64_t at = int64_t{k} * args.head_dim + dim;
+      Prefetch<kAsk>(ahead, at * kElement<kFormat>);
+      Outer<kRows, kVectors>(
+          acc, [&](int r) { return V::Broadcast(p + r * kSplitKeys + k); },
+          [&](int i) { return LoadKv<kFormat>(page, at + i * kLanes); });
+    }
+#pragma GCC unroll 8
+    for (int r = 0; r < kRows; ++r) {
+#pragma GCC unroll 8
+      for (int i = 0; i < kVectors; ++i) {
+        V::Store(o + r * args.o_stride + dim + i * kLanes, acc[r][i]);
+      }
+    }
+  }
+
+  // All dims of kRows rows, keys [begin, end) of one page.
+  template <KvFormat kFormat, int kRows>
+  static void ValuePage(const AttendArgs& args, const void* page,
+                        const void* ahead, int32_t begin, int32_t end,
+                        const float* p, float* o) {
+    constexpr int kVectors = kRows <= kFewRows ? kWide : kNarrow;
+    if (begin >= end) return;
+    int32_t d = 0;
+    for (; d + kVectors * kLanes <= args.head_dim; d += kVectors * kLanes) {
+      ValueTile<kFormat, kRows, kVectors>(args, page, ahead, d, begin, end, p,
+                                          o);
+    }
+    for (; d < args.head_dim; d += 16) {
+      ValueTile<kFormat, kRows, 16 / kLanes>(args, page, ahead, d, begin, end,
+                                             p, o);
+    }
+  }
+
+  template <KvFormat kFormat>
+  static void Values(const AttendArgs& args) {
+    using Tile = void (*)(const AttendArgs&, const void*, const void*, int32_t,
+                          int32_t, const float*, float*);
+    static constexpr Tile kTiles[kRowTile] = {
+        ValuePage<kFormat, 1>, ValuePage<kFormat, 2>, ValuePage<kFormat, 3>,
+        ValuePage<kFormat, 4>, ValuePage<kFormat, 5>, ValuePage<kFormat, 6>};
+    for (int32_t row = 0; row < args.num_rows; ++row) {
+      float* o = args.o + row * args.o_stride;
+      for (int32_t d = 0; d < args.head_dim; d += kLanes) {
+        V::Store(o + d, V::Zero());
+      }
+    }
+    for (int32_t first = 0; first < args.num_keys; first += kPageKeys) {
+      const void* page = args.v_pages[first / kPageKeys];
+      const void* ahead = args.next_k_pages[first / kPageKeys];
+      for (int32_t row = 0; row < args.num_rows; row += kRowTile) {
+        const int32_t left = args.num_rows - row;
+        const int32_t rows = left < kRowTile ? left : kRowTile;
+        const float* p = args.scratch + int64_t{row} * kSplitKeys + first;
+        float* o = args.o + row * args.o_stride;
+        int32_t ends[kRowTile];
+        int32_t common = kPageKeys;
+        for (int32_t r = 0; r < rows; ++r) {
+          const int32_t end = args.visible[row + r] - first;
+          ends[r] = end < 0 ? 0 : end > kPageKeys ? kPageKeys : end;
+          common = ends[r] < common ? ends[r] : common;
+        }
+        kTiles[rows - 1](args, page, row == 0 ? ahead : nullptr, 0, common, p,
+                         o);
+        for (int32_t r = 0; r < rows; ++r) {
+          kTiles[0](args, page, nullptr, common, ends[r], p + r * kSplitKeys,
+                    o + r * args.o_stride);
+        }
+      }
+    }
+  }
+
+  template <KvFormat kFormat>
+  static void AttendAs(const AttendArgs& args) {
+    Scores<kFormat>(args);
+    for (int32_t row = 0; row < args.num_rows; ++row) {
+      Softmax(args.scratch + int64_t{row} * kSplitKeys, args.visible[row],
+              args.m + row, args.l + row);
+    }
+    Values<kFormat>(args);
+  }
+};
+
+}  // namespace
+}  // namespace millrace::models
