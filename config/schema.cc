@@ -146,6 +146,10 @@ void VisitLlmSettings(LlmSettings& s, const SettingVisitor& visit) {
          .max = int64_t{1} << 46,
          .aliases = {{"cache_size", "GB"}}},
         &s.kv_cache_memory_bytes);
+  visit({.name = "enable_prefix_caching",
+         .help = "keep keys and values of ended requests for prompts that "
+                 "begin alike"},
+        &s.enable_prefix_caching);
   visit({.name = "kv_cache_dtype",
          .help = "numbers that keys and values are kept in",
          .choices = {"f16", "f32"},

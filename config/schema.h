@@ -42,8 +42,9 @@ struct LlmSettings {
   int64_t max_model_len = 0;  // tokens a sequence, 0: as the model says
   int64_t max_num_seqs = 64;
   int64_t max_num_batched_tokens = 512;
-  int64_t max_queue_size = 100;        // requests waiting beyond max_num_seqs
-  int64_t kv_cache_memory_bytes = 0;   // 0: 25 % of the memory limit
+  int64_t max_queue_size = 100;       // requests waiting beyond max_num_seqs
+  int64_t kv_cache_memory_bytes = 0;  // 0: 25 % of the memory limit
+  bool enable_prefix_caching = true;
   std::string kv_cache_dtype = "f16";  // f16 | f32
   std::string compute_dtype = "auto";  // auto: int8 activations for quantised
                                        // weights; f32: everything in f32

@@ -69,8 +69,7 @@ class EngineImpl final : public Engine {
                       {.max_tokens = info_.limits.max_tokens,
                        .max_seqs = info_.limits.max_seqs,
                        .max_samples = info_.limits.max_samples},
-                      options_.model, *mailbox_, *admission_, *board_, metrics_,
-                      *options_.clock);
+                      options_, *mailbox_, *admission_, *board_, metrics_);
       loop.Run();
     });
   }
@@ -112,6 +111,8 @@ class EngineImpl final : public Engine {
     sequence.max_answer = task.max_tokens;
     sequence.score_prompt = task.prompt_logprobs;
     sequence.priority = task.priority;
+    sequence.family = task.family.get();
+    job->family = std::move(task.family);
     job->sampling = std::move(task.sampling);
     job->deadline = task.deadline;
     job->stop = std::move(task.stop);

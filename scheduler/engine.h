@@ -59,6 +59,8 @@ struct EngineOptions {
   int32_t max_num_seqs = 64;  // running together
   int32_t max_num_batched_tokens = 512;
   int32_t max_queue_size = 100;  // waiting beyond those
+  // Keeps the pages of ended prompts and answers for those that begin alike.
+  bool enable_prefix_caching = true;
   const Clock* clock = &Clock::Real();
 };
 

@@ -41,18 +41,20 @@ TokenEvent EventOf(const StepResult& result, int32_t sample,
 }  // namespace
 
 EngineLoop::EngineLoop(models::Runner& runner, const PolicyLimits& limits,
-                       std::string model, Mailbox& mailbox,
+                       const EngineOptions& options, Mailbox& mailbox,
                        Admission& admission, StatsBoard& board,
-                       const EngineMetrics& metrics, const Clock& clock)
+                       const EngineMetrics& metrics)
     : runner_(runner),
       limits_(limits),
-      model_(std::move(model)),
+      model_(options.model),
       mailbox_(mailbox),
       admission_(admission),
       board_(board),
       metrics_(metrics),
-      clock_(clock),
-      pages_(runner.info().num_pages),
+      clock_(*options.clock),
+      prefix_caching_(options.enable_prefix_caching),
+      ledger_({.num_pages = runner.info().num_pages,
+               .prefix_caching = options.enable_prefix_caching}),
       batch_(runner.info().limits) {
   for (int32_t slot = limits.max_seqs - 1; slot >= 0; --slot) {
     free_slots_.push_back(slot);
@@ -132,27 +134,29 @@ void EngineLoop::RunStep() {
       End(job, result.status(), FinishReason::kError);
     }
   }
+  ledger_.Forget();
 }
 
-Plan EngineLoop::PlanStep() const {
-  std::vector<SequenceView> views;
-  views.reserve(jobs_.size());
-  for (const auto& job : jobs_) views.push_back(View(job->sequence));
-  return MakePlan(views, pages_.free(), limits_);
+Plan EngineLoop::PlanStep() {
+  sequences_.clear();
+  for (const auto& job : jobs_) sequences_.push_back(&job->sequence);
+  return MakePlan(ledger_.Views(sequences_, limits_),
+                  ledger_.pages().available(), limits_);
 }
 
 void EngineLoop::CarryOut(const Plan& plan) {
   const Clock::Time now = clock_.Now();
   for (const int32_t i : plan.preempted) Preempt(*jobs_[i]);
-  for (const int32_t i : plan.admitted) Admit(*jobs_[i]);
   StepBuilder builder(batch_);
+  ledger_.Admit(plan, sequences_, builder);
+  for (const int32_t i : plan.admitted) Start(*jobs_[i]);
   for (const PlannedRows& rows : plan.rows) {
     Job& job = *jobs_[rows.sequence];
-    CHECK(pages_.Allocate(rows.new_pages, job.sequence.pages),
-          "the plan gives away only free pages");
+    ledger_.Grow(job.sequence, rows.num_rows);
     builder.Add(job.sequence, rows.num_rows);
     if (job.scheduled) continue;
     job.scheduled = true;
+    CountFound(job.sequence);
     if (job.trace) job.trace->Stamp(Stage::kScheduled, now);
     metrics_.queue_time.Observe(Seconds(now - job.submitted));
   }
@@ -160,12 +164,18 @@ void EngineLoop::CarryOut(const Plan& plan) {
 
 void EngineLoop::Preempt(Job& job) {
   GiveBack(job.sequence);
-  job.sequence.num_computed = 0;
   ++preemptions_;
   metrics_.preemptions.Add();
 }
 
-void EngineLoop::Admit(Job& job) {
+void EngineLoop::CountFound(const Sequence& sequence) {
+  // Prompts that are scored are not looked up: nothing can be left out.
+  if (!prefix_caching_ || sequence.score_prompt) return;
+  metrics_.prefix_cache_queries.Add(sequence.num_prompt);
+  metrics_.prefix_cache_hits.Add(sequence.num_found);
+}
+
+void EngineLoop::Start(Job& job) {
   CHECK(!free_slots_.empty(), "no more sequences run than there are slots");
   job.sequence.slot = free_slots_.back();
   free_slots_.pop_back();
@@ -179,7 +189,8 @@ void EngineLoop::Apply(const Plan& plan, const StepResult& result) {
   CHECK(static_cast<int32_t>(result.ids.size()) >= batch_.num_samples,
         "a step answers every row that leaves through the head");
   for (const PlannedRows& rows : plan.rows) {
-    jobs_[rows.sequence]->sequence.num_computed += rows.num_rows;
+    Sequence& sequence = jobs_[rows.sequence]->sequence;
+    ledger_.Advance(sequence, sequence.num_computed + rows.num_rows);
   }
   const Clock::Time now = clock_.Now();
   int32_t num_sampled = 0;
@@ -233,12 +244,13 @@ void EngineLoop::End(std::unique_ptr<Job>& job, Status status,
   end.status = std::move(status);
   end.reason = reason;
   end.prompt_tokens = job->sequence.num_prompt;
+  end.cached_tokens = std::max(job->sequence.num_found, 0);
   end.answer_tokens = job->sequence.num_answer();
   endings_.push_back({std::move(job), std::move(end)});
 }
 
 void EngineLoop::GiveBack(Sequence& sequence) {
-  pages_.Release(sequence.pages);
+  ledger_.GiveBack(sequence);
   if (!sequence.running()) return;
   free_slots_.push_back(sequence.slot);
   sequence.slot = -1;
@@ -262,10 +274,11 @@ void EngineLoop::PostStats() {
   for (const auto& job : jobs_) {
     ++(job->sequence.running() ? stats.running : stats.waiting);
   }
-  stats.pages_total = pages_.total();
-  stats.pages_free = pages_.free();
-  stats.pages_used = pages_.used();
-  stats.pages_cached = pages_.cached();
+  const PageManager& pages = ledger_.pages();
+  stats.pages_total = pages.total();
+  stats.pages_free = pages.free();
+  stats.pages_used = pages.used();
+  stats.pages_cached = pages.cached();
   stats.steps = steps_;
   stats.preemptions = preemptions_;
   board_.Post(stats);

@@ -22,19 +22,20 @@
 #include "scheduler/admission.h"
 #include "scheduler/engine_metrics.h"
 #include "scheduler/job.h"
+#include "scheduler/kv_ledger.h"
 #include "scheduler/mailbox.h"
-#include "scheduler/page_manager.h"
 #include "scheduler/policy.h"
 
 namespace millrace::scheduler {
 
 class EngineLoop {
  public:
-  // All are borrowed for the loop's life. `model` names it in messages.
+  // All but the options are borrowed for the loop's life. `limits` are what
+  // the options and the runner leave together.
   EngineLoop(models::Runner& runner, const PolicyLimits& limits,
-             std::string model, Mailbox& mailbox, Admission& admission,
-             StatsBoard& board, const EngineMetrics& metrics,
-             const Clock& clock);
+             const EngineOptions& options, Mailbox& mailbox,
+             Admission& admission, StatsBoard& board,
+             const EngineMetrics& metrics);
 
   void Run();
 
@@ -51,10 +52,10 @@ class EngineLoop {
   void DeliverEndings();
 
   // Parts of a step.
-  Plan PlanStep() const;
+  Plan PlanStep();
   void CarryOut(const Plan& plan);
   void Preempt(Job& job);
-  void Admit(Job& job);
+  void Start(Job& job);
   void Apply(const Plan& plan, const models::StepResult& result);
   void ApplySampled(Job& job, TokenEvent event, Clock::Time now);
 
@@ -63,6 +64,7 @@ class EngineLoop {
   void End(std::unique_ptr<Job>& job, Status status, FinishReason reason);
   void GiveBack(Sequence& sequence);
   void PostStats();
+  void CountFound(const Sequence& sequence);
 
   models::Runner& runner_;
   const PolicyLimits limits_;
@@ -72,13 +74,15 @@ class EngineLoop {
   StatsBoard& board_;
   const EngineMetrics& metrics_;
   const Clock& clock_;
+  const bool prefix_caching_;
 
-  PageManager pages_;
+  KvLedger ledger_;
   models::StepBatch batch_;
   std::vector<int32_t> free_slots_;
   // By priority, then arrival. An ended job leaves a null until the edge is
   // over, so that indices of a plan stay true.
   std::vector<std::unique_ptr<Job>> jobs_;
+  std::vector<Sequence*> sequences_;  // those of jobs_, while a step runs
   std::vector<Ending> endings_;
   int64_t arrivals_ = 0;
   int64_t steps_ = 0;

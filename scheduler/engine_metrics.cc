@@ -26,6 +26,14 @@ EngineMetrics::EngineMetrics(MetricRegistry& registry,
                                       "Prompt tokens taken in.", labels);
   generation_tokens = registry.AddCounter("millrace_generation_tokens_total",
                                           "Tokens generated.", labels);
+  prefix_cache_queries = registry.AddCounter(
+      "millrace_prefix_cache_queries_total",
+      "Prompt tokens looked up in the prefix cache.", labels);
+  prefix_cache_hits = registry.AddCounter(
+      "millrace_prefix_cache_hits_total",
+      "Of those, tokens found computed; a low share with prompts that begin "
+      "alike asks for a larger kv_cache_memory_bytes.",
+      labels);
 
   const auto refusals = [&](const char* reason) {
     return registry.AddCounter(

@@ -35,6 +35,8 @@ struct EngineMetrics {
   Counter preemptions;
   Counter prompt_tokens;
   Counter generation_tokens;
+  Counter prefix_cache_queries;
+  Counter prefix_cache_hits;
   Counter refused_queue_full;
   Counter refused_deadline;
   Counter refused_draining;

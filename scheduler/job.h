@@ -19,6 +19,7 @@ namespace millrace::scheduler {
 
 struct Job {
   Sequence sequence;
+  std::shared_ptr<const void> family;  // keeps sequence.family unique
   models::SamplingParams sampling;
   Clock::Time deadline = kNever;
   std::stop_token stop;

@@ -10,16 +10,36 @@
 //   free    no reference, on the free list
 //   used    one reference or more; shared pages are full and never written
 //   cached  no reference, contents kept for a later prompt with the same
-//           prefix. Nothing is cached yet: the prefix chain will take a page
-//           here instead of to the free list when its last reference goes, and
-//           Allocate will evict from here when the free list is empty.
+//           prefix; taken from here, least recently used first, when the free
+//           list is empty
+//
+// Prefix chains. A full, computed page can be registered under its tokens and
+// the page before it, so that others find it:
+//
+//   tokens      [ t0 … t63 | t64 … t127 | t128 … ]
+//   registered     page 5  ◄── page 9                  chain of hashes
+//
+//   manager.HashPages(tokens, hashes);             // once a sequence
+//   auto found = manager.Find(tokens, hashes, 2);  // {5, 9}
+//   manager.Share(found.pages);                    // one reference more
+//
+// The hash only finds candidates: a match compares all 64 ids and the page
+// before, so a collision can never give foreign contents. Equal contents have
+// one registered page: who computed them a second time is given the first.
+// Hence the owner of a page owns the pages before it, and a page without owner
+// was left no later than the page before it: the tail of a chain is evicted
+// before its head, and a registered page is always reachable.
+// Source: PagedAttention, Kwon et al. 2023, section 4.4; vLLM's prefix caching.
 //
 // Engine thread only.
 #pragma once
 
+#include <array>
 #include <cstdint>
+#include <map>
 #include <optional>
 #include <span>
+#include <unordered_map>
 #include <vector>
 
 #include "config/base/status.h"
@@ -34,18 +54,23 @@ constexpr int32_t PagesFor(int32_t num_tokens) {
 
 class PageManager {
  public:
-  explicit PageManager(int32_t num_pages);
+  // `hash_mask` thins the hashes out: with 0 everything collides (tests).
+  explicit PageManager(int32_t num_pages, uint64_t hash_mask = ~uint64_t{0});
 
-  int32_t total() const { return static_cast<int32_t>(refs_.size()); }
+  int32_t total() const { return static_cast<int32_t>(pages_.size()); }
   int32_t free() const { return static_cast<int32_t>(free_.size()); }
   int32_t used() const { return used_; }
-  int32_t cached() const { return 0; }
-  int32_t refs(models::PageId page) const { return refs_[Index(page)]; }
+  int32_t cached() const { return static_cast<int32_t>(cached_.size()); }
+  // What Allocate can give.
+  int32_t available() const { return free() + cached(); }
+  int32_t refs(models::PageId page) const { return At(page).refs; }
 
-  // Appends n fresh pages. False, with nothing taken, when fewer are free.
+  // Appends n fresh pages, of the free ones or else evicted from the cache.
+  // False, with nothing taken or evicted, when fewer are available.
   bool Allocate(int32_t n, std::vector<models::PageId>& pages);
 
-  // Drops one reference of each and empties the list.
+  // Drops one reference of each and empties the list. `pages` is in order of
+  // position.
   void Release(std::vector<models::PageId>& pages);
 
   struct Forked {
@@ -55,9 +80,36 @@ class PageManager {
   };
   // A second owner of the first `num_tokens` tokens held by `pages`: full pages
   // are shared, a partial last one is copied to a fresh page. Nothing, with no
-  // reference taken, when no page is free for the copy.
+  // reference taken, when no page is available for the copy.
   std::optional<Forked> Fork(std::span<const models::PageId> pages,
                              int32_t num_tokens);
+
+  // Appends the chain hashes of the full pages of `tokens` that `hashes` does
+  // not have yet.
+  void HashPages(std::span<const int32_t> tokens,
+                 std::vector<uint64_t>& hashes) const;
+
+  struct Found {
+    std::vector<models::PageId> pages;
+    int32_t num_cached = 0;  // of them without an owner, now
+  };
+  // The longest registered chain that holds the beginning of `tokens`, at most
+  // `max_pages` pages of it. Takes no reference: it is true until the next
+  // Allocate, Fork or Forget.
+  Found Find(std::span<const int32_t> tokens, std::span<const uint64_t> hashes,
+             int32_t max_pages) const;
+  // One reference more to each page of a chain just found.
+  void Share(std::span<const models::PageId> found);
+
+  // pages[idx] is full and computed, those before it are registered: from now
+  // on it can be found under these 64 ids and their chain hash. If their
+  // contents have a page already, that one takes the place in `pages` and the
+  // caller's own goes back.
+  void Register(std::vector<models::PageId>& pages, int32_t idx,
+                std::span<const int32_t> ids, uint64_t hash);
+
+  // No page can be found any more; cached ones are free.
+  void Forget();
 
   // Whether the books agree with themselves; INTERNAL says where not.
   Status Audit() const;
@@ -67,11 +119,33 @@ class PageManager {
       std::span<const std::vector<models::PageId>* const> owners) const;
 
  private:
+  struct Page {
+    int32_t refs = 0;
+    bool registered = false;
+    // Of a registered page only.
+    models::PageId before = models::kNoPage;  // in the chain; none: the first
+    uint64_t hash = 0;
+    std::array<int32_t, models::kPageTokens> ids;
+    uint64_t left = 0;  // of a cached page: when its last owner went
+  };
   static size_t Index(models::PageId page) { return static_cast<size_t>(page); }
+  Page& At(models::PageId page) { return pages_[Index(page)]; }
+  const Page& At(models::PageId page) const { return pages_[Index(page)]; }
 
-  std::vector<int32_t> refs_;         // by page
+  models::PageId FindPage(uint64_t hash, models::PageId before,
+                          std::span<const int32_t> ids) const;
+  void AddReference(models::PageId page);
+  void DropReference(models::PageId page);
+  void Unregister(models::PageId page);
+  Status AuditChains() const;
+
+  const uint64_t hash_mask_;
+  std::vector<Page> pages_;
   std::vector<models::PageId> free_;  // last in, first out: warm memory first
   int32_t used_ = 0;
+  std::unordered_multimap<uint64_t, models::PageId> registered_;  // by hash
+  std::map<uint64_t, models::PageId> cached_;  // by the moment it was left
+  uint64_t moments_ = 0;
 };
 
 }  // namespace millrace::scheduler

@@ -4,6 +4,7 @@
 #include "scheduler/policy.h"
 
 #include <algorithm>
+#include <unordered_map>
 
 #include "config/base/status.h"
 #include "scheduler/page_manager.h"
@@ -22,15 +23,16 @@ bool WantsPageSoon(const SequenceView& view, int32_t num_pages) {
 
 class Planner {
  public:
-  Planner(std::span<const SequenceView> views, int32_t free_pages,
+  Planner(std::span<const SequenceView> views, int32_t available_pages,
           const PolicyLimits& limits)
       : views_(views),
         limits_(limits),
-        preempted_(views.size(), false),
-        free_pages_(free_pages),
+        runs_(views.size()),
+        pages_left_(available_pages),
         tokens_left_(limits.max_tokens),
         samples_left_(limits.max_samples) {
-    for (const SequenceView& view : views) num_running_ += view.running;
+    for (size_t i = 0; i < views.size(); ++i) runs_[i] = views[i].running;
+    num_running_ = static_cast<int32_t>(std::ranges::count(runs_, true));
     CHECK(num_running_ <= limits.max_seqs, "more sequences run than may");
   }
 
@@ -44,7 +46,6 @@ class Planner {
 
  private:
   int32_t size() const { return static_cast<int32_t>(views_.size()); }
-  bool Runs(int32_t i) const { return views_[i].running && !preempted_[i]; }
   static int32_t Lacking(const SequenceView& view) {
     return view.num_tokens - view.num_computed;
   }
@@ -52,17 +53,17 @@ class Planner {
   void PlanDecodes() {
     for (int32_t i = 0; i < size(); ++i) {
       if (tokens_left_ == 0 || samples_left_ == 0) return;
-      if (!Runs(i) || Lacking(views_[i]) != 1) continue;
+      if (!runs_[i] || Lacking(views_[i]) != 1) continue;
       const int32_t new_pages =
           PagesFor(views_[i].num_tokens) - views_[i].num_pages;
-      while (new_pages > free_pages_ && Runs(i)) PreemptLast();
-      if (Runs(i)) AddRows(i, 1, new_pages);
+      while (new_pages > pages_left_ && runs_[i]) PreemptLast();
+      if (runs_[i]) AddRows(i, 1, new_pages);
     }
   }
 
   void PlanPrompts() {
     for (int32_t i = 0; i < size() && tokens_left_ > 0; ++i) {
-      if (!Runs(i) || Lacking(views_[i]) == 1) continue;
+      if (!runs_[i] || Lacking(views_[i]) == 1) continue;
       const int32_t num_rows = Chunk(views_[i]);
       if (num_rows > 0) AddRows(i, num_rows, 0);
     }
@@ -76,14 +77,18 @@ class Planner {
     for (int32_t i = 0; i < size(); ++i) {
       const SequenceView& view = views_[i];
       if (view.running) continue;
+      if (view.waits_for >= 0 && runs_[view.waits_for]) continue;
       if (num_running_ == limits_.max_seqs) return;
-      const int32_t new_pages = PagesFor(view.num_tokens);
-      if (new_pages + kept_back > free_pages_) return;
+      const int32_t new_pages = PagesFor(view.num_tokens) - view.num_pages;
+      const int32_t taken = new_pages + view.num_revived;
+      if (taken + kept_back > pages_left_) return;
       const int32_t num_rows = Chunk(view);
       if (num_rows == 0) return;
       plan_.admitted.push_back(i);
+      runs_[i] = true;
       ++num_running_;
-      kept_back += WantsPageSoon(view, new_pages);
+      kept_back += WantsPageSoon(view, PagesFor(view.num_tokens));
+      pages_left_ -= view.num_revived;
       AddRows(i, num_rows, new_pages);
     }
   }
@@ -92,11 +97,24 @@ class Planner {
   // in order and it stands at or after the one that wants a page.
   void PreemptLast() {
     int32_t last = size() - 1;
-    while (!Runs(last)) --last;
-    preempted_[last] = true;
+    while (!runs_[last]) --last;
+    CountHolders();
+    runs_[last] = false;
     plan_.preempted.push_back(last);
-    free_pages_ += views_[last].num_pages;
+    pages_left_ += views_[last].num_pages -
+                   static_cast<int32_t>(views_[last].shared.size());
+    for (const models::PageId page : views_[last].shared) {
+      if (--holders_[page] == 0) ++pages_left_;
+    }
     --num_running_;
+  }
+
+  void CountHolders() {
+    if (!plan_.preempted.empty()) return;
+    for (const SequenceView& view : views_) {
+      if (!view.running) continue;
+      for (const models::PageId page : view.shared) ++holders_[page];
+    }
   }
 
   // Rows through the head that `num_rows` more rows would need: the scored ones
@@ -123,16 +141,18 @@ class Planner {
   void AddRows(int32_t i, int32_t num_rows, int32_t new_pages) {
     tokens_left_ -= num_rows;
     samples_left_ -= Samples(views_[i], num_rows);
-    free_pages_ -= new_pages;
+    pages_left_ -= new_pages;
     plan_.rows.push_back({i, num_rows, new_pages});
   }
 
   const std::span<const SequenceView> views_;
   const PolicyLimits limits_;
   Plan plan_;
-  std::vector<bool> preempted_;
+  std::vector<bool> runs_;  // once the plan is carried out
+  // Of shared pages, among those that run; filled by the first preemption.
+  std::unordered_map<models::PageId, int32_t> holders_;
   int32_t num_running_ = 0;
-  int32_t free_pages_;
+  int32_t pages_left_;
   int32_t tokens_left_;
   int32_t samples_left_;
 };
@@ -152,9 +172,9 @@ SequenceView View(const Sequence& sequence) {
   return view;
 }
 
-Plan MakePlan(std::span<const SequenceView> sequences, int32_t free_pages,
+Plan MakePlan(std::span<const SequenceView> sequences, int32_t available_pages,
               const PolicyLimits& limits) {
-  return Planner(sequences, free_pages, limits).Make();
+  return Planner(sequences, available_pages, limits).Make();
 }
 
 }  // namespace millrace::scheduler

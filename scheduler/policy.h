@@ -7,12 +7,15 @@
 //   3. Then waiting sequences, by priority and arrival, as long as a slot,
 //      tokens and pages for all they know so far are there. The first that does
 //      not fit stops the admission: nobody overtakes, hence nobody starves
-//      within a priority.
+//      within a priority. The one exception: a sequence whose next page a
+//      running one is computing right now is left out for as long as that goes
+//      on, because it will then start behind it.
 //
-// When a decode wants a page and none is free, the last running sequence
+// When a decode wants a page and none is available, the last running sequence
 // (lowest priority, then youngest) is preempted: it loses its pages and waits
 // to be computed again. The first running sequence is never preempted, so with
-// a pool that holds one full sequence all work ends.
+// a pool that holds one full sequence all work ends. Pages of the prefix cache
+// that nobody holds count as available.
 #pragma once
 
 #include <cstdint>
@@ -27,13 +30,25 @@ namespace millrace::scheduler {
 // What the policy sees of a sequence.
 struct SequenceView {
   bool running = false;
-  int32_t num_tokens = 0;    // known: prompt and answer so far
+  int32_t num_tokens = 0;  // known: prompt and answer so far
+  // Of a waiting sequence: what it finds computed by others when it starts.
   int32_t num_computed = 0;  // < num_tokens
-  int32_t num_pages = 0;     // held; a preemption gives them all back
+  // Held; of a waiting sequence: those it would share with others.
+  int32_t num_pages = 0;
+  // Of a running sequence: those of its pages that others hold too. A
+  // preemption gives such a page back when it takes the last holder.
+  std::span<const models::PageId> shared = {};
+  // Of a waiting sequence: how many of the pages it would share nobody holds,
+  // so that they count as available until it takes them.
+  int32_t num_revived = 0;
+  // Of a waiting sequence: the view that computes, or would first compute, the
+  // page it needs next; -1: none does.
+  int32_t waits_for = -1;
   // Rows in [score_begin, score_end) also leave through the head.
   int32_t score_begin = 0;
   int32_t score_end = 0;
 };
+// Of a running sequence, or a waiting one that finds nothing computed.
 SequenceView View(const Sequence& sequence);
 
 struct PolicyLimits {
@@ -55,9 +70,10 @@ struct Plan {
   std::vector<PlannedRows> rows;  // decodes before prompts
 };
 
-// `sequences` in order of priority, then arrival. Not empty for a non-empty
-// input, if every sequence alone fits into the pool.
-Plan MakePlan(std::span<const SequenceView> sequences, int32_t free_pages,
+// `sequences` in order of priority, then arrival. `available_pages` are free or
+// cached without a holder. Not empty for a non-empty input, if every sequence
+// alone fits into the pool.
+Plan MakePlan(std::span<const SequenceView> sequences, int32_t available_pages,
               const PolicyLimits& limits);
 
 }  // namespace millrace::scheduler

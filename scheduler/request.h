@@ -19,7 +19,10 @@ struct GenerateTask {
   int32_t max_tokens = 0;           // of the answer, at least 1
   bool prompt_logprobs = false;     // score prompt tokens 1…n-1
   Clock::Time deadline = kNever;
-  int32_t priority = 0;          // lower runs first, as in vLLM
+  int32_t priority = 0;  // lower runs first, as in vLLM
+  // The same for tasks with the same prompt that want it computed once (n > 1);
+  // null: it is alone. Shared so that its address means one request only.
+  std::shared_ptr<const void> family;
   std::stop_token stop;          // the client is gone
   std::shared_ptr<Trace> trace;  // may be null
 };

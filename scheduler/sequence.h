@@ -6,8 +6,8 @@
 //                                 a1 is known but not computed: the next row
 //
 // Running means holding a slot. A waiting sequence holds neither slot nor
-// pages; after a preemption it comes back with num_computed 0 and runs its
-// prompt and its answer so far as one prompt.
+// pages; after a preemption it comes back and runs its prompt and its answer so
+// far as one prompt, less what it finds computed.
 //
 // Engine thread only.
 #pragma once
@@ -34,6 +34,13 @@ struct Sequence {
   // preemption does not ask for them twice.
   int32_t num_scored = 0;
   std::vector<models::PageId> pages;
+  int32_t num_registered = 0;  // of those, from the first; see PageManager
+  std::vector<uint64_t> page_hashes;  // of full pages, as far as asked for
+  // Tokens it found computed at its first start; -1: it has not started.
+  int32_t num_found = -1;
+  // The same for all sequences of one request: they share the prompt. Null: it
+  // is alone. Compared, never followed.
+  const void* family = nullptr;
   int32_t slot = -1;
 
   bool running() const { return slot >= 0; }

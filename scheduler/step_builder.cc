@@ -51,6 +51,12 @@ int32_t StepBuilder::Add(const Sequence& sequence, int32_t num_rows) {
   return seq;
 }
 
+void StepBuilder::AddCopy(const models::PageCopy& copy) {
+  CHECK(batch_.num_copies < batch_.limits().max_seqs,
+        "each sequence begins with one copy at most");
+  batch_.copies()[batch_.num_copies++] = copy;
+}
+
 void StepBuilder::AddSample(int32_t row, int32_t seq, int32_t score_id) {
   CHECK(batch_.num_samples < batch_.limits().max_samples,
         "more rows go through the head than a step has room for");

@@ -23,6 +23,9 @@ class StepBuilder {
   // The next `num_rows` rows of a sequence; gives its index in the batch.
   int32_t Add(const Sequence& sequence, int32_t num_rows);
 
+  // A page to be copied before any row runs.
+  void AddCopy(const models::PageCopy& copy);
+
  private:
   void AddSample(int32_t row, int32_t seq, int32_t score_id);
 

@@ -87,7 +87,8 @@ StatusOr<std::shared_ptr<Servable>> LoadServable(
       .max_num_seqs = static_cast<int32_t>(settings.llm.max_num_seqs),
       .max_num_batched_tokens =
           static_cast<int32_t>(settings.llm.max_num_batched_tokens),
-      .max_queue_size = static_cast<int32_t>(settings.llm.max_queue_size)};
+      .max_queue_size = static_cast<int32_t>(settings.llm.max_queue_size),
+      .enable_prefix_caching = settings.llm.enable_prefix_caching};
   servable->engine =
       scheduler::Engine::Create(std::move(model.runner), options, metrics);
   servable->handler =

@@ -1,9 +1,11 @@
-// Random days in the life of policy and pages: arrivals, cancellations, faults
-// and steps in every order, with every invariant looked at after each plan. No
+// Random days in the life of policy and pages: arrivals alone and in families,
+// prompts that begin alike, cancellations, faults, preemptions, evictions and
+// steps in every order, with every invariant looked at after each plan. No
 // threads and no clock, so a seed that fails fails again; it is printed.
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <deque>
 #include <memory>
 #include <numeric>
 #include <random>
@@ -11,20 +13,37 @@
 #include <string>
 #include <vector>
 
-#include "scheduler/page_manager.h"
+#include "scheduler/kv_ledger.h"
 #include "scheduler/policy.h"
 #include "scheduler/sequence.h"
 #include "scheduler/step_builder.h"
+#include "tests/sim/kv_cells.h"
 
 namespace millrace::scheduler {
 namespace {
 
+// What the worlds did together, to be sure that they did it.
+struct Events {
+  int64_t preemptions = 0;
+  int64_t forks = 0;
+  int64_t found_tokens = 0;
+  int64_t evicting_steps = 0;  // with nothing free and something cached
+  int64_t waits = 0;
+};
+
 class World {
  public:
-  explicit World(uint32_t seed)
-      : random_(seed),
+  World(uint32_t seed, Events& events)
+      : events_(events),
+        random_(seed),
         limits_(RandomLimits()),
-        pages_(Uniform(1, 24)),
+        ledger_(
+            {.num_pages = Uniform(1, 24),
+             .prefix_caching = Uniform(0, 5) > 0,
+             // All hashes collide, some do, none does.
+             .hash_mask = std::vector<uint64_t>{0, 3, ~uint64_t{0},
+                                                ~uint64_t{0}}[Uniform(0, 3)]}),
+        cells_(pages().total()),
         batch_(Capacity()) {
     arrivals_left_ = Uniform(1, 40);
     fault_every_ = Uniform(0, 3) == 0 ? Uniform(5, 50) : 0;
@@ -39,13 +58,18 @@ class World {
       Step();
       if (testing::Test::HasFailure()) return;
     }
-    EXPECT_EQ(pages_.used(), 0);
-    EXPECT_EQ(pages_.free() + pages_.cached(), pages_.total());
+    EXPECT_EQ(pages().used(), 0);
+    EXPECT_EQ(pages().available(), pages().total());
   }
 
-  int64_t preemptions() const { return preemptions_; }
-
  private:
+  struct Life {
+    Sequence sequence;
+    uint64_t seed = 0;
+  };
+
+  const PageManager& pages() const { return ledger_.pages(); }
+
   int32_t Uniform(int32_t low, int32_t high) {
     return std::uniform_int_distribution<int32_t>(low, high)(random_);
   }
@@ -61,39 +85,59 @@ class World {
   models::StepLimits Capacity() const {
     return {.max_tokens = limits_.max_tokens,
             .max_seqs = limits_.max_seqs,
-            .max_pages_per_seq = pages_.total(),
+            .max_pages_per_seq = pages().total(),
             .max_samples = limits_.max_samples};
+  }
+
+  // One of three openings, then its own tokens. Few different ones, so that
+  // hashes and pages repeat in every way.
+  std::vector<int32_t> RandomPrompt(int32_t num_tokens) {
+    std::mt19937 opening(static_cast<uint32_t>(Uniform(1, 3)));
+    std::vector<int32_t> prompt(num_tokens);
+    const int32_t own = Uniform(0, num_tokens);
+    for (int32_t i = 0; i < num_tokens; ++i) {
+      prompt[i] = i < own ? static_cast<int32_t>(opening() % 5) : Uniform(0, 4);
+    }
+    return prompt;
   }
 
   void Arrive() {
     --arrivals_left_;
-    const int32_t room = pages_.total() * models::kPageTokens;
-    auto sequence = std::make_unique<Sequence>();
-    sequence->num_prompt = Uniform(1, std::min(room - 1, 500));
-    sequence->tokens.resize(sequence->num_prompt);
-    sequence->max_answer =
-        Uniform(1, std::min(room - sequence->num_prompt, 200));
-    sequence->score_prompt = Uniform(0, 4) == 0;
-    sequence->priority = Uniform(0, 2);
-    sequence->arrival = num_arrived_++;
-    work_ += sequence->num_prompt + sequence->max_answer;
-    const auto place = std::upper_bound(
-        live_.begin(), live_.end(), sequence,
-        [](const auto& a, const auto& b) { return a->Before(*b); });
-    live_.insert(place, std::move(sequence));
+    const int32_t room = pages().total() * models::kPageTokens;
+    Sequence sequence;
+    sequence.num_prompt = Uniform(1, std::min(room - 1, 500));
+    sequence.tokens = RandomPrompt(sequence.num_prompt);
+    sequence.max_answer = Uniform(1, std::min(room - sequence.num_prompt, 200));
+    sequence.score_prompt = Uniform(0, 4) == 0;
+    sequence.priority = Uniform(0, 2);
+    const int32_t siblings = Uniform(0, 3) == 0 ? Uniform(2, 5) : 1;
+    if (siblings > 1) sequence.family = &families_.emplace_back();
+    for (int32_t i = 0; i < siblings; ++i) {
+      auto life = std::make_unique<Life>();
+      life->sequence = sequence;
+      life->sequence.arrival = num_arrived_++;
+      life->seed = static_cast<uint64_t>(Uniform(0, 3));
+      work_ += sequence.num_prompt + sequence.max_answer;
+      const auto place = std::upper_bound(
+          live_.begin(), live_.end(), life, [](const auto& a, const auto& b) {
+            return a->sequence.Before(b->sequence);
+          });
+      live_.insert(place, std::move(life));
+    }
   }
 
   void Cancel() {
     if (live_.empty()) return;
     const int32_t i = Uniform(0, static_cast<int32_t>(live_.size()) - 1);
-    pages_.Release(live_[i]->pages);
+    ledger_.GiveBack(live_[i]->sequence);
     live_.erase(live_.begin() + i);
   }
 
   void Step() {
-    std::vector<SequenceView> views;
-    for (const auto& sequence : live_) views.push_back(View(*sequence));
-    const Plan plan = MakePlan(views, pages_.free(), limits_);
+    sequences_.clear();
+    for (const auto& life : live_) sequences_.push_back(&life->sequence);
+    const auto views = ledger_.Views(sequences_, limits_);
+    const Plan plan = MakePlan(views, pages().available(), limits_);
     CheckShape(views, plan);
     CheckOrder(views, plan);
     if (testing::Test::HasFailure()) return;
@@ -156,15 +200,21 @@ class World {
     if (!plan.preempted.empty()) {
       ASSERT_TRUE(plan.admitted.empty());
     }
-    // Nobody overtakes: newcomers are the first of those that waited.
+    for (const int32_t i : plan.admitted) runs[i] = true;
+    // Nobody overtakes: newcomers are the first of those that waited, but for
+    // those whose next page is being computed.
     int32_t num_waiting = 0;
     for (int32_t i = 0; i < n; ++i) {
       if (views[i].running) continue;
-      ASSERT_EQ(std::ranges::count(plan.admitted, i),
+      const bool admitted = std::ranges::count(plan.admitted, i) > 0;
+      if (!admitted && views[i].waits_for >= 0 && runs[views[i].waits_for]) {
+        ++events_.waits;
+        continue;
+      }
+      ASSERT_EQ(admitted,
                 num_waiting < static_cast<int32_t>(plan.admitted.size()));
       ++num_waiting;
     }
-    for (const int32_t i : plan.admitted) runs[i] = true;
     ASSERT_LE(std::ranges::count(runs, true), limits_.max_seqs);
 
     // Decodes before prompts before newcomers; budgets kept.
@@ -196,89 +246,116 @@ class World {
   }
 
   void CarryOut(const Plan& plan) {
-    preemptions_ += static_cast<int64_t>(plan.preempted.size());
+    events_.preemptions += static_cast<int64_t>(plan.preempted.size());
     for (const int32_t i : plan.preempted) {
-      pages_.Release(live_[i]->pages);
-      live_[i]->slot = -1;
-      live_[i]->num_computed = 0;
+      ledger_.GiveBack(*sequences_[i]);
+      sequences_[i]->slot = -1;
     }
-    for (const int32_t i : plan.admitted) live_[i]->slot = 0;
+    const bool tight = pages().free() == 0 && pages().cached() > 0;
     StepBuilder builder(batch_);  // checks its own capacities
+    ledger_.Admit(plan, sequences_, builder);
+    events_.forks += batch_.num_copies;
+    for (const int32_t i : plan.admitted) {
+      sequences_[i]->slot = 0;
+      events_.found_tokens += sequences_[i]->num_computed;
+    }
+    int32_t seq = 0;
+    const int32_t cached_before = pages().cached();
     for (const PlannedRows& rows : plan.rows) {
-      Sequence& sequence = *live_[rows.sequence];
-      ASSERT_TRUE(pages_.Allocate(rows.new_pages, sequence.pages));
-      builder.Add(sequence, rows.num_rows);
+      Sequence& sequence = *sequences_[rows.sequence];
+      ledger_.Grow(sequence, rows.num_rows);
+      ASSERT_EQ(builder.Add(sequence, rows.num_rows), seq++);
       for (int32_t p = sequence.num_computed;
            p < sequence.num_computed + rows.num_rows; ++p) {
         const models::PageId page = sequence.pages[p / models::kPageTokens];
-        ASSERT_EQ(pages_.refs(page), 1) << "a shared page is written";
+        ASSERT_EQ(pages().refs(page), 1) << "a shared page is written";
       }
+    }
+    events_.evicting_steps += tight && pages().cached() < cached_before;
+    cells_.Write(batch_);
+    for (int32_t i = 0; i < seq; ++i) {
+      const Sequence& sequence = *sequences_[plan.rows[i].sequence];
+      const auto seen = cells_.Read(batch_, i);
+      ASSERT_TRUE(std::equal(seen.begin(), seen.end(), sequence.tokens.begin()))
+          << "sequence " << plan.rows[i].sequence << " sees a foreign token";
     }
   }
 
   void Apply(const Plan& plan) {
     for (const PlannedRows& rows : plan.rows) {
-      Sequence& sequence = *live_[rows.sequence];
-      sequence.num_computed += rows.num_rows;
+      Sequence& sequence = *sequences_[rows.sequence];
+      ledger_.Advance(sequence, sequence.num_computed + rows.num_rows);
       sequence.num_scored =
           std::max(sequence.num_scored,
                    std::min(sequence.num_computed, sequence.num_prompt - 1));
       if (sequence.num_computed < sequence.num_tokens()) continue;
-      sequence.tokens.push_back(0);
+      sequence.tokens.push_back(
+          SimNext(sequence.tokens, live_[rows.sequence]->seed));
       if (sequence.num_answer() == sequence.max_answer) sequence.slot = -2;
     }
-    std::erase_if(live_, [&](auto& sequence) {
-      if (sequence->slot != -2) return false;
-      pages_.Release(sequence->pages);
-      return true;
-    });
+    EndWhere([](const Sequence& sequence) { return sequence.slot == -2; });
   }
 
   void EndAllRunning() {
-    std::erase_if(live_, [&](auto& sequence) {
-      if (!sequence->running()) return false;
-      pages_.Release(sequence->pages);
+    EndWhere([](const Sequence& sequence) { return sequence.running(); });
+    ledger_.Forget();
+    cells_.Spoil();
+  }
+
+  template <typename Ends>
+  void EndWhere(Ends ends) {
+    std::erase_if(live_, [&](auto& life) {
+      if (!ends(life->sequence)) return false;
+      ledger_.GiveBack(life->sequence);
       return true;
     });
   }
 
   void CheckPages() {
     std::vector<const std::vector<models::PageId>*> owners;
-    for (const auto& sequence : live_) {
-      if (!sequence->running()) {
-        ASSERT_TRUE(sequence->pages.empty()) << "a waiting one holds pages";
+    for (const auto& life : live_) {
+      const Sequence& sequence = life->sequence;
+      if (!sequence.running()) {
+        ASSERT_TRUE(sequence.pages.empty()) << "a waiting one holds pages";
       }
-      owners.push_back(&sequence->pages);
+      owners.push_back(&sequence.pages);
     }
-    const Status audit = pages_.Audit(owners);
+    const Status audit = pages().Audit(owners);
     ASSERT_TRUE(audit.ok()) << audit.ToString();
   }
 
+  Events& events_;
   std::mt19937 random_;
   const PolicyLimits limits_;
-  PageManager pages_;
+  KvLedger ledger_;
+  KvCells cells_;
   models::StepBatch batch_;
   int32_t arrivals_left_ = 0;
   int32_t fault_every_ = 0;
   int32_t cancel_every_ = 0;
 
-  std::vector<std::unique_ptr<Sequence>> live_;  // in the policy's order
+  std::deque<char> families_;                // addresses
+  std::vector<std::unique_ptr<Life>> live_;  // in the policy's order
+  std::vector<Sequence*> sequences_;         // theirs, during a step
   int64_t num_arrived_ = 0;
   int64_t work_ = 0;  // tokens that arrived, answers included
   int64_t steps_ = 0;
-  int64_t preemptions_ = 0;
 };
 
 TEST(PolicySim, InvariantsHoldAtEveryStepOfManyWorlds) {
-  int64_t preemptions = 0;
-  for (uint32_t seed = 1; seed <= 300; ++seed) {
+  Events events;
+  for (uint32_t seed = 1; seed <= 150; ++seed) {
     SCOPED_TRACE("seed " + std::to_string(seed));
-    World world(seed);
+    World world(seed, events);
     world.Run();
     if (HasFailure()) return;
-    preemptions += world.preemptions();
   }
-  EXPECT_GT(preemptions, 100) << "the worlds were meant to run out of pages";
+  // The worlds were meant to run out of pages, to share and to fork.
+  EXPECT_GT(events.preemptions, 100);
+  EXPECT_GT(events.forks, 100);
+  EXPECT_GT(events.found_tokens, 10'000);
+  EXPECT_GT(events.evicting_steps, 100);
+  EXPECT_GT(events.waits, 100);
 }
 
 }  // namespace

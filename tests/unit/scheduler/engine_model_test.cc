@@ -32,6 +32,9 @@ std::vector<GenerateTask> RandomTasks(uint32_t seed) {
     for (int32_t k = 0; k < num_prompt; ++k) {
       task.prompt.push_back(uniform(3, 250));
     }
+    // Some begin alike; some are alike but for their draws.
+    if (i % 4 == 2) task.prompt = tasks[static_cast<size_t>(i) - 2].prompt;
+    if (i % 8 == 6) task.prompt.resize(task.prompt.size() * 2 / 3 + 1);
     task.max_tokens = uniform(1, 120);
     task.prompt_logprobs = i % 3 == 0;
     task.priority = uniform(0, 1);
@@ -90,7 +93,8 @@ class EngineModel : public testing::Test {
 
 TEST_F(EngineModel, BitsAreTheSameAloneAndInACrowd) {
   const std::vector<GenerateTask> tasks = RandomTasks(3);
-  auto alone = Make(1, int64_t{4} << 20, {.max_num_seqs = 1});
+  auto alone = Make(1, int64_t{4} << 20,
+                    {.max_num_seqs = 1, .enable_prefix_caching = false});
   std::vector<Reader> expected;
   for (const GenerateTask& task : tasks) {
     expected.emplace_back(MustSubmit(*alone, task));
@@ -102,23 +106,29 @@ TEST_F(EngineModel, BitsAreTheSameAloneAndInACrowd) {
     int64_t kv_bytes;
     int32_t chunk;
     bool preempts;
+    bool caches;
   };
   // 10 pages of 16 KiB are too few for sixteen requests that grow.
   constexpr int64_t kTight = int64_t{10} * 16 * 1024;
   for (const Way& way :
-       {Way{1, int64_t{4} << 20, 512, false}, Way{2, kTight, 512, true},
-        Way{1, kTight, 16, true}, Way{2, kTight, 1, false}}) {
+       {Way{1, int64_t{4} << 20, 512, false, true},
+        Way{1, int64_t{4} << 20, 64, false, true},
+        Way{2, kTight, 512, true, true}, Way{2, kTight, 512, true, false},
+        Way{1, kTight, 16, true, true}, Way{2, kTight, 1, false, true}}) {
     SCOPED_TRACE("threads " + std::to_string(way.threads) + ", KV bytes " +
                  std::to_string(way.kv_bytes) + ", tokens a step " +
                  std::to_string(way.chunk));
-    auto engine =
-        Make(way.threads, way.kv_bytes, {.max_num_batched_tokens = way.chunk});
+    auto engine = Make(way.threads, way.kv_bytes,
+                       {.max_num_batched_tokens = way.chunk,
+                        .enable_prefix_caching = way.caches});
     std::vector<Reader> readers;
+    int32_t found = 0;
     for (const GenerateTask& task : tasks) {
       readers.emplace_back(MustSubmit(*engine, task));
     }
     for (size_t i = 0; i < tasks.size(); ++i) {
       ASSERT_EQ(readers[i].EndCode(), StatusCode::kOk);
+      found += readers[i].end->cached_tokens;
       EXPECT_TRUE(SameBits(readers[i].tokens, expected[i].tokens))
           << "answer of request " << i;
       EXPECT_TRUE(SameBits(readers[i].prompt, expected[i].prompt))
@@ -126,6 +136,11 @@ TEST_F(EngineModel, BitsAreTheSameAloneAndInACrowd) {
     }
     if (way.preempts) {
       EXPECT_GT(engine->stats().preemptions, 0);
+    }
+    if (way.caches && way.kv_bytes != kTight) {
+      EXPECT_GT(found, 0);
+    } else if (!way.caches) {
+      EXPECT_EQ(found, 0);
     }
     ExpectAllPagesBack(*engine);
   }

@@ -190,6 +190,109 @@ TEST(Engine, SlowReaderGetsLargerChunksAndHoldsUpNobody) {
   EXPECT_TRUE(all.end->status.ok());
 }
 
+std::vector<int32_t> LongPrompt(int32_t length, int32_t last) {
+  std::vector<int32_t> prompt;
+  for (int32_t i = 0; i < length; ++i) prompt.push_back(i % kFakeVocab);
+  prompt.back() = last;
+  return prompt;
+}
+
+TEST(Engine, PromptsThatBeginAlikeStartBehindWhatIsCached) {
+  MetricRegistry registry;
+  auto engine = MakeEngine({}, {}, &registry);
+  Reader first(MustSubmit(*engine, MakeTask(LongPrompt(300, 1), 4)));
+  ASSERT_TRUE(first.AwaitEnd());
+  EXPECT_EQ(first.end->cached_tokens, 0);
+  EXPECT_EQ(engine->stats().pages_cached, 4);
+  Reader second(MustSubmit(*engine, MakeTask(LongPrompt(300, 2), 4)));
+  ASSERT_TRUE(second.AwaitEnd());
+  EXPECT_EQ(second.end->cached_tokens, 256);
+  EXPECT_EQ(second.ids(), FakeAnswer(LongPrompt(300, 2), 4, {}));
+  // The last token is computed even if its page is cached.
+  Reader third(MustSubmit(*engine, MakeTask(LongPrompt(256, 255), 4)));
+  ASSERT_TRUE(third.AwaitEnd());
+  EXPECT_EQ(third.end->cached_tokens, 192);
+  const std::string text = registry.Text();
+  const std::string labels = "{model=\"fake\",version=\"1\"} ";
+  EXPECT_THAT(text, HasSubstr("millrace_prefix_cache_queries_total" + labels +
+                              "856\n"));
+  EXPECT_THAT(text,
+              HasSubstr("millrace_prefix_cache_hits_total" + labels + "448\n"));
+  ExpectAllPagesBack(*engine);
+}
+
+TEST(Engine, ScoredPromptsAreComputedWhole) {
+  auto engine = MakeEngine({});
+  for (int i = 0; i < 2; ++i) {
+    GenerateTask task = MakeTask(LongPrompt(200, 1), 2);
+    task.prompt_logprobs = true;
+    Reader reader(MustSubmit(*engine, std::move(task)));
+    ASSERT_TRUE(reader.AwaitEnd());
+    EXPECT_EQ(reader.end->cached_tokens, 0);
+    EXPECT_EQ(reader.prompt.size(), 199u);
+  }
+}
+
+TEST(Engine, WithoutPrefixCachingNothingIsKept) {
+  auto engine = MakeEngine({}, {.enable_prefix_caching = false});
+  for (int i = 0; i < 2; ++i) {
+    Reader reader(MustSubmit(*engine, MakeTask(LongPrompt(300, 1), 4)));
+    ASSERT_TRUE(reader.AwaitEnd());
+    EXPECT_EQ(reader.end->cached_tokens, 0);
+    EXPECT_EQ(engine->stats().pages_cached, 0);
+  }
+}
+
+TEST(Engine, PromptsThatArriveTogetherComputeTheirBeginningOnce) {
+  auto gate = std::make_shared<StepGate>();
+  gate->Close();
+  // A step computes 100 tokens: the first prompt takes four.
+  auto engine = MakeEngine({.max_tokens = 100, .gate = gate});
+  std::vector<Reader> readers;
+  readers.emplace_back(MustSubmit(*engine, MakeTask({1}, 1)));
+  gate->AwaitBlocked();
+  for (int32_t i = 0; i < 4; ++i) {
+    readers.emplace_back(
+        MustSubmit(*engine, MakeTask(LongPrompt(330, 400 + i), 3)));
+  }
+  gate->Open();
+  for (Reader& reader : readers) ASSERT_TRUE(reader.AwaitEnd());
+  for (int32_t i = 0; i < 4; ++i) {
+    EXPECT_EQ(readers[i + 1].ids(),
+              FakeAnswer(LongPrompt(330, 400 + i), 3, {}));
+    EXPECT_EQ(readers[i + 1].end->cached_tokens, i == 0 ? 0 : 320);
+  }
+}
+
+TEST(Engine, FamilyComputesItsPromptOnce) {
+  for (const bool caching : {true, false}) {
+    auto gate = std::make_shared<StepGate>();
+    gate->Close();
+    auto engine =
+        MakeEngine({.gate = gate}, {.enable_prefix_caching = caching});
+    Reader before(MustSubmit(*engine, MakeTask({1}, 1)));
+    gate->AwaitBlocked();
+    const auto family = std::make_shared<int>(0);
+    const auto prompt = LongPrompt(150, 1);
+    std::vector<Reader> readers;
+    for (uint64_t i = 0; i < 5; ++i) {
+      GenerateTask task = MakeTask(prompt, 80);
+      task.family = family;
+      task.sampling.seed = i;
+      readers.emplace_back(MustSubmit(*engine, std::move(task)));
+    }
+    gate->Open();
+    for (uint64_t i = 0; i < 5; ++i) {
+      ASSERT_TRUE(readers[i].AwaitEnd());
+      models::SamplingParams sampling;
+      sampling.seed = i;
+      EXPECT_EQ(readers[i].ids(), FakeAnswer(prompt, 80, sampling));
+      EXPECT_EQ(readers[i].end->cached_tokens, i == 0 ? 0 : 149);
+    }
+    ExpectAllPagesBack(*engine);
+  }
+}
+
 TEST(Engine, CountsWhatItDoes) {
   MetricRegistry registry;
   auto engine =

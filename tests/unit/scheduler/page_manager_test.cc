@@ -84,6 +84,121 @@ TEST(PageManager, AuditNamesAPageWithTooFewOwners) {
               testing::HasSubstr("page 1 has 1 references but 0 owners"));
 }
 
+// Pages of a sequence with these tokens, all full ones registered.
+std::vector<PageId> Cache(PageManager& manager,
+                          const std::vector<int32_t>& tokens) {
+  std::vector<PageId> pages;
+  CHECK(manager.Allocate(PagesFor(static_cast<int32_t>(tokens.size())), pages),
+        "the test has pages enough");
+  std::vector<uint64_t> hashes;
+  manager.HashPages(tokens, hashes);
+  for (size_t i = 0; i < hashes.size(); ++i) {
+    manager.Register(pages, static_cast<int32_t>(i),
+                     std::span(tokens).subspan(i * kPageTokens, kPageTokens),
+                     hashes[i]);
+  }
+  return pages;
+}
+
+PageManager::Found Find(const PageManager& manager,
+                        const std::vector<int32_t>& tokens,
+                        int32_t max_pages = 100) {
+  std::vector<uint64_t> hashes;
+  manager.HashPages(tokens, hashes);
+  return manager.Find(tokens, hashes, max_pages);
+}
+
+std::vector<int32_t> Tokens(int32_t pages, int32_t last_page) {
+  std::vector<int32_t> tokens(static_cast<size_t>(pages) * kPageTokens, 7);
+  tokens.back() = last_page;
+  return tokens;
+}
+
+TEST(PageManager, FullPagesOfAnEndedSequenceAreFoundAgain) {
+  PageManager manager(4);
+  auto tokens = Tokens(3, 1);
+  tokens.push_back(9);  // a fourth, partial page
+  auto pages = Cache(manager, tokens);
+  const std::vector<PageId> full(pages.begin(), pages.begin() + 3);
+  manager.Release(pages);
+  EXPECT_EQ(manager.cached(), 3);
+  EXPECT_EQ(manager.free(), 1);
+
+  EXPECT_EQ(Find(manager, tokens).pages, full);
+  EXPECT_EQ(Find(manager, tokens).num_cached, 3);
+  EXPECT_EQ(Find(manager, tokens, 2).pages.size(), 2u);
+  EXPECT_EQ(Find(manager, Tokens(3, 2)).pages.size(), 2u);
+  EXPECT_EQ(Find(manager, Tokens(1, 2)).pages.size(), 0u);
+
+  auto found = Find(manager, Tokens(3, 2));
+  manager.Share(found.pages);
+  EXPECT_EQ(manager.used(), 2);
+  EXPECT_EQ(manager.cached(), 1);
+  EXPECT_EQ(Find(manager, tokens).num_cached, 1);
+  EXPECT_TRUE(manager.Audit(std::vector{&std::as_const(found.pages)}).ok());
+}
+
+TEST(PageManager, LeastRecentlyUsedIsEvictedFirstAndTailsBeforeHeads) {
+  PageManager manager(4);
+  auto old = Cache(manager, Tokens(2, 1));
+  auto young = Cache(manager, std::vector<int32_t>(2 * kPageTokens, 3));
+  manager.Release(old);
+  manager.Release(young);
+  std::vector<PageId> taken;
+  ASSERT_TRUE(manager.Allocate(1, taken));
+  EXPECT_EQ(Find(manager, Tokens(2, 1)).pages.size(), 1u) << "its tail went";
+  // Used again: now the other chain is the oldest.
+  auto found = Find(manager, Tokens(2, 1));
+  manager.Share(found.pages);
+  manager.Release(found.pages);
+  ASSERT_TRUE(manager.Allocate(2, taken));
+  EXPECT_EQ(Find(manager, Tokens(2, 1)).pages.size(), 1u);
+  EXPECT_EQ(
+      Find(manager, std::vector<int32_t>(2 * kPageTokens, 3)).pages.size(), 0u);
+  EXPECT_FALSE(manager.Allocate(2, taken)) << "one is left";
+  EXPECT_EQ(manager.cached(), 1) << "a refusal evicts nothing";
+  EXPECT_TRUE(manager.Audit(std::vector{&std::as_const(taken)}).ok());
+}
+
+TEST(PageManager, WhoComputesContentsTwiceIsGivenTheFirst) {
+  PageManager manager(4);
+  const auto first = Cache(manager, Tokens(2, 1));
+  const auto second = Cache(manager, Tokens(2, 1));
+  EXPECT_EQ(first, second);
+  EXPECT_EQ(manager.refs(first[0]), 2);
+  EXPECT_EQ(manager.used(), 2);
+  EXPECT_EQ(manager.free(), 2);
+}
+
+TEST(PageManager, ACollisionNeverGivesForeignContents) {
+  PageManager manager(6, /*hash_mask=*/0);
+  auto a = Cache(manager, Tokens(2, 1));
+  auto b = Cache(manager, Tokens(2, 2));
+  EXPECT_EQ(a[0], b[0]);
+  EXPECT_NE(a[1], b[1]);
+  EXPECT_EQ(Find(manager, Tokens(2, 1)).pages, a);
+  EXPECT_EQ(Find(manager, Tokens(2, 2)).pages, b);
+  // The same ids after another page are other contents.
+  auto tokens = Tokens(1, 5);
+  const auto tail = Tokens(2, 1);
+  tokens.insert(tokens.end(), tail.begin() + kPageTokens, tail.end());
+  EXPECT_THAT(Find(manager, tokens).pages, testing::IsEmpty());
+}
+
+TEST(PageManager, ForgottenPagesAreFreeAndNotFound) {
+  PageManager manager(5);
+  auto kept = Cache(manager, Tokens(2, 1));
+  auto gone = Cache(manager, std::vector<int32_t>(2 * kPageTokens, 3));
+  manager.Release(gone);
+  manager.Forget();
+  EXPECT_EQ(manager.free(), 3);
+  EXPECT_EQ(manager.cached(), 0);
+  EXPECT_THAT(Find(manager, Tokens(2, 1)).pages, testing::IsEmpty());
+  manager.Release(kept);
+  EXPECT_EQ(manager.free(), 5);
+  EXPECT_TRUE(manager.Audit().ok());
+}
+
 TEST(PageManager, BooksBalanceAfterEachOfManyRandomSteps) {
   std::mt19937 random(7);
   const auto uniform = [&](int low, int high) {

@@ -146,5 +146,54 @@ TEST(Policy, BudgetSmallerThanTheDecodesServesTheFirst) {
               ElementsAre(PlannedRows{0, 1, 0}, PlannedRows{1, 1, 0}));
 }
 
+TEST(Policy, NewcomerStartsBehindWhatItFinds) {
+  SequenceView newcomer = Waiting(200);  // 4 pages
+  newcomer.num_computed = 128;
+  newcomer.num_pages = 2;
+  newcomer.num_revived = 1;
+  // Two fresh pages, and the cached one is no longer available.
+  EXPECT_THAT(Rows(MakePlan(std::vector{newcomer}, 3, kLimits)),
+              ElementsAre(PlannedRows{0, 72, 2}));
+  EXPECT_THAT(Rows(MakePlan(std::vector{newcomer}, 2, kLimits)), IsEmpty());
+}
+
+TEST(Policy, WaitsForARunningSequenceAndLetsOthersPass) {
+  SequenceView follower = Waiting(30);
+  follower.waits_for = 0;
+  const std::vector<SequenceView> views = {Running(90, 40, 2), follower,
+                                           Waiting(10)};
+  EXPECT_THAT(MakePlan(views, 10, kLimits).admitted, ElementsAre(2));
+}
+
+TEST(Policy, WaitsForASequenceThatStartsInTheSameStep) {
+  SequenceView follower = Waiting(30);
+  follower.waits_for = 0;
+  EXPECT_THAT(
+      MakePlan(std::vector{Waiting(30), follower}, 10, kLimits).admitted,
+      ElementsAre(0));
+}
+
+TEST(Policy, SharedPagesComeBackWithTheirLastHolder) {
+  const std::vector<models::PageId> shared = {models::PageId{0},
+                                              models::PageId{1}};
+  const auto sharing = [&](SequenceView view) {
+    view.shared = shared;
+    return view;
+  };
+  // The first decode wants a page. The last holder but one gives back only the
+  // page that is its own.
+  const std::vector<SequenceView> views = {Running(65, 64, 1),
+                                           sharing(Running(150, 149, 3)),
+                                           sharing(Running(150, 149, 3))};
+  EXPECT_THAT(MakePlan(views, 0, kLimits).preempted, ElementsAre(2));
+  // Both hold the shared pages only: the second preemption frees them.
+  const std::vector<SequenceView> bare = {Running(65, 64, 1),
+                                          sharing(Running(128, 127, 2)),
+                                          sharing(Running(128, 127, 2))};
+  const Plan plan = MakePlan(bare, 0, kLimits);
+  EXPECT_THAT(plan.preempted, ElementsAre(2, 1));
+  EXPECT_THAT(Rows(plan), ElementsAre(PlannedRows{0, 1, 1}));
+}
+
 }  // namespace
 }  // namespace millrace::scheduler

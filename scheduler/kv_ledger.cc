@@ -1,0 +1,186 @@
+// What a reader would guess wrong: Admit takes all shared pages of all
+// newcomers before it makes the first copy, because making room for a copy may
+// evict cached pages, and those found for a later newcomer must not be among
+// them.
+#include "scheduler/kv_ledger.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "config/base/status.h"
+
+namespace millrace::scheduler {
+
+using models::kPageTokens;
+
+namespace {
+
+// Tokens at the beginning that need not be computed if somebody else has: all
+// but the last, and none from the first one that is still to be scored.
+int32_t MostSkippable(const Sequence& sequence) {
+  const int32_t most = sequence.num_tokens() - 1;
+  const bool scores = sequence.Scores(sequence.num_scored);
+  return scores ? std::min(most, sequence.num_scored) : most;
+}
+
+}  // namespace
+
+KvLedger::KvLedger(const LedgerOptions& options)
+    : options_(options), pages_(options.num_pages, options.hash_mask) {}
+
+std::vector<SequenceView> KvLedger::Views(std::span<Sequence* const> sequences,
+                                          const PolicyLimits& limits) {
+  starts_.assign(sequences.size(), Start());
+  computing_.clear();
+  std::vector<SequenceView> views;
+  views.reserve(sequences.size());
+  int32_t slots_left = limits.max_seqs;
+  int32_t tokens_left = limits.max_tokens;
+  for (size_t k = 0; k < sequences.size(); ++k) {
+    Sequence& sequence = *sequences[k];
+    SequenceView& view = views.emplace_back(View(sequence));
+    if (!sequence.running()) continue;
+    --slots_left;
+    const auto shared = std::ranges::find_if(
+        sequence.pages,
+        [&](models::PageId page) { return pages_.refs(page) == 1; });
+    view.shared = std::span(sequence.pages.begin(), shared);
+    if (view.num_tokens - view.num_computed == 1) continue;
+    computing_.push_back(static_cast<int32_t>(k));
+  }
+  for (size_t k = 0; k < sequences.size(); ++k) {
+    Sequence& sequence = *sequences[k];
+    if (sequence.running()) continue;
+    // The policy stops where slots or tokens of the step end: no look-up then.
+    if (slots_left <= 0 || tokens_left <= 0) break;
+    if (options_.prefix_caching) {
+      pages_.HashPages(sequence.tokens, sequence.page_hashes);
+    }
+    const auto i = static_cast<int32_t>(k);
+    Start& start = starts_[k];
+    start = FindStart(sequences, i);
+    SequenceView& view = views[k];
+    view.waits_for = start.waits_for;
+    view.num_computed = start.num_computed;
+    view.num_pages = start.num_computed / kPageTokens;
+    view.num_revived = start.found.num_cached;
+    if (start.waits_for >= 0) continue;
+    --slots_left;
+    tokens_left -= view.num_tokens - view.num_computed;
+    computing_.push_back(i);
+  }
+  return views;
+}
+
+KvLedger::Start KvLedger::FindStart(std::span<Sequence* const> sequences,
+                                    int32_t i) const {
+  const Sequence& sequence = *sequences[i];
+  const int32_t skippable = MostSkippable(sequence);
+  Start start;
+  if (sequence.family != nullptr) {
+    // A sibling has the same prompt.
+    const int32_t common = std::min(skippable, sequence.num_prompt);
+    for (const Sequence* other : sequences) {
+      if (other == &sequence || other->family != sequence.family ||
+          !other->running() || other->num_computed < common ||
+          common <= start.num_computed) {
+        continue;
+      }
+      start.sibling = other;
+      start.num_computed = common;
+    }
+  }
+  auto found = pages_.Find(sequence.tokens, sequence.page_hashes,
+                           skippable / kPageTokens);
+  const auto num_found = static_cast<int32_t>(found.pages.size());
+  if (num_found * kPageTokens >= start.num_computed) {
+    start.sibling = nullptr;
+    start.found = std::move(found);
+    start.num_computed = num_found * kPageTokens;
+  }
+  if (start.sibling == nullptr) {
+    start.waits_for = WhoComputes(sequences, i, num_found);
+  }
+  return start;
+}
+
+int32_t KvLedger::WhoComputes(std::span<Sequence* const> sequences, int32_t i,
+                              int32_t num_found) const {
+  const Sequence& sequence = *sequences[i];
+  const int32_t skippable = MostSkippable(sequence);
+  const auto next = static_cast<size_t>(num_found);
+  const int32_t wanted = (num_found + 1) * kPageTokens;
+  for (const int32_t j : computing_) {
+    const Sequence& other = *sequences[j];
+    const int32_t common = std::min(skippable, sequence.num_prompt);
+    if (sequence.family != nullptr && other.family == sequence.family &&
+        common > num_found * kPageTokens && other.num_computed < common) {
+      return j;
+    }
+    // Equal hashes are as good as certain here: at worst somebody waits a
+    // little for nothing.
+    if (options_.prefix_caching && wanted <= skippable &&
+        next < other.page_hashes.size() &&
+        other.page_hashes[next] == sequence.page_hashes[next] &&
+        starts_[j].num_computed < wanted && other.num_computed < wanted) {
+      return j;
+    }
+  }
+  return -1;
+}
+
+void KvLedger::Admit(const Plan& plan, std::span<Sequence* const> sequences,
+                     StepBuilder& builder) {
+  for (const int32_t i : plan.admitted) {
+    Sequence& sequence = *sequences[i];
+    const Start& start = starts_[i];
+    CHECK(sequence.pages.empty(), "a waiting sequence holds no pages");
+    sequence.num_computed = start.num_computed;
+    if (sequence.num_found < 0) sequence.num_found = start.num_computed;
+    if (start.sibling != nullptr) continue;
+    pages_.Share(start.found.pages);
+    sequence.pages = start.found.pages;
+    sequence.num_registered = static_cast<int32_t>(sequence.pages.size());
+  }
+  for (const int32_t i : plan.admitted) {
+    Sequence& sequence = *sequences[i];
+    const Start& start = starts_[i];
+    if (start.sibling == nullptr) continue;
+    auto forked = pages_.Fork(start.sibling->pages, start.num_computed);
+    CHECK(forked.has_value(), "the plan gives away only available pages");
+    sequence.pages = std::move(forked->pages);
+    sequence.num_registered = std::min(start.sibling->num_registered,
+                                       start.num_computed / kPageTokens);
+    if (forked->copy) builder.AddCopy(*forked->copy);
+  }
+}
+
+void KvLedger::Grow(Sequence& sequence, int32_t num_rows) {
+  const int32_t tokens =
+      std::max(sequence.num_tokens(), sequence.num_computed + num_rows);
+  const int32_t lacking =
+      PagesFor(tokens) - static_cast<int32_t>(sequence.pages.size());
+  CHECK(pages_.Allocate(std::max(lacking, 0), sequence.pages),
+        "the plan gives away only available pages");
+}
+
+void KvLedger::Advance(Sequence& sequence, int32_t num_computed) {
+  sequence.num_computed = num_computed;
+  if (!options_.prefix_caching) return;
+  pages_.HashPages(sequence.tokens, sequence.page_hashes);
+  while ((sequence.num_registered + 1) * kPageTokens <= num_computed) {
+    const int32_t page = sequence.num_registered++;
+    pages_.Register(
+        sequence.pages, page,
+        std::span(sequence.tokens).subspan(page * kPageTokens, kPageTokens),
+        sequence.page_hashes[static_cast<size_t>(page)]);
+  }
+}
+
+void KvLedger::GiveBack(Sequence& sequence) {
+  pages_.Release(sequence.pages);
+  sequence.num_computed = 0;
+  sequence.num_registered = 0;
+}
+
+}  // namespace millrace::scheduler

@@ -1,0 +1,94 @@
+// The ledger of sequences and pages: what each sequence holds, what a waiting
+// one would find computed when it starts, and the page part of carrying a plan
+// out. At each step edge:
+//
+//   const auto views = ledger.Views(sequences, limits);
+//   const Plan plan = MakePlan(views, ledger.pages().available(), limits);
+//   for (i : plan.preempted) ledger.GiveBack(*sequences[i]);
+//   ledger.Admit(plan, sequences, builder);     // before any Grow
+//   for (rows : plan.rows) ledger.Grow(*sequences[rows.sequence], ...);
+//   ... the step runs ...
+//   ledger.Advance(sequence, num_computed);     // for each with rows
+//
+// Where a sequence starts. Nothing that is computed already is computed again,
+// but for the last known token, which must sample, and rows whose
+// log-probabilities are wanted:
+//   fork     a sibling (same request, n > 1) has computed the prompt: its full
+//            pages are shared, a partial last one is copied
+//   prefix   the longest chain of cached or used pages with the same tokens
+// A sequence whose next page is being computed by a running one waits for it.
+//
+// Plain and deterministic; the simulator runs it against an oracle. Engine
+// thread only.
+#pragma once
+
+#include <cstdint>
+#include <span>
+#include <vector>
+
+#include "models/llm/step.h"
+#include "scheduler/page_manager.h"
+#include "scheduler/policy.h"
+#include "scheduler/sequence.h"
+#include "scheduler/step_builder.h"
+
+namespace millrace::scheduler {
+
+struct LedgerOptions {
+  int32_t num_pages = 0;
+  bool prefix_caching = true;
+  uint64_t hash_mask = ~uint64_t{0};  // see PageManager
+};
+
+class KvLedger {
+ public:
+  explicit KvLedger(const LedgerOptions& options);
+
+  const PageManager& pages() const { return pages_; }
+
+  // What the policy needs to know, in the order given, which is its own. Only
+  // as many waiting sequences are looked up as one step could start.
+  std::vector<SequenceView> Views(std::span<Sequence* const> sequences,
+                                  const PolicyLimits& limits);
+
+  // Gives the plan's newcomers what they start with: shared pages, copies of
+  // partial ones, num_computed. `sequences` as for the last Views.
+  void Admit(const Plan& plan, std::span<Sequence* const> sequences,
+             StepBuilder& builder);
+
+  // Pages for all tokens the sequence knows, and for rows up to
+  // num_computed + num_rows. The plan has counted them.
+  void Grow(Sequence& sequence, int32_t num_rows);
+
+  // The first `num_computed` tokens are in the pages for good; those that
+  // became full can be found from now on.
+  void Advance(Sequence& sequence, int32_t num_computed);
+
+  // The sequence ends or is preempted: it holds nothing and is computed no
+  // more. What it leaves may be found again.
+  void GiveBack(Sequence& sequence);
+
+  // Contents are not to be trusted any more (a device fault).
+  void Forget() { pages_.Forget(); }
+
+ private:
+  struct Start {
+    const Sequence* sibling = nullptr;  // forked from, or null
+    PageManager::Found found;           // else shared
+    int32_t num_computed = 0;
+    int32_t waits_for = -1;
+  };
+  Start FindStart(std::span<Sequence* const> sequences, int32_t i) const;
+  // The view that will compute the page after `num_found` for sequence i.
+  int32_t WhoComputes(std::span<Sequence* const> sequences, int32_t i,
+                      int32_t num_found) const;
+
+  const LedgerOptions options_;
+  PageManager pages_;
+  std::vector<Start> starts_;  // by index of the last Views
+  // Of the views made so far: those that compute, or are first to compute,
+  // pages that others may want.
+  std::vector<int32_t> computing_;
+};
+
+}  // namespace millrace::scheduler
