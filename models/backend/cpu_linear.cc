@@ -10,27 +10,8 @@
 namespace millrace::models {
 namespace {
 
-WeightFormat FormatOf(GgmlType type) {
-  switch (type) {
-    case GgmlType::kF16:
-      return WeightFormat::kF16;
-    case GgmlType::kBF16:
-      return WeightFormat::kBF16;
-    case GgmlType::kQ8_0:
-      return WeightFormat::kQ8_0;
-    case GgmlType::kQ4_0:
-      return WeightFormat::kQ4_0;
-    case GgmlType::kQ4_1:
-      return WeightFormat::kQ4_1;
-    default:
-      return WeightFormat::kF32;
-  }
-}
-
-bool IsInteger(WeightFormat format) {
-  return format == WeightFormat::kQ8_0 || format == WeightFormat::kQ4_0 ||
-         format == WeightFormat::kQ4_1;
-}
+// Integer formats follow the float ones.
+bool IsInteger(WeightFormat format) { return format > WeightFormat::kBF16; }
 
 int64_t RoundUp(int64_t n, int64_t unit) {
   return (n + unit - 1) / unit * unit;
@@ -47,6 +28,43 @@ bool CanPack(const KernelTable& kernels, WeightFormat format, int64_t k) {
 
 }  // namespace
 
+WeightFormat FormatOf(GgmlType type) {
+  switch (type) {
+    case GgmlType::kF16:
+      return WeightFormat::kF16;
+    case GgmlType::kBF16:
+      return WeightFormat::kBF16;
+    case GgmlType::kQ8_0:
+      return WeightFormat::kQ8_0;
+    case GgmlType::kQ4_0:
+      return WeightFormat::kQ4_0;
+    case GgmlType::kQ4_1:
+      return WeightFormat::kQ4_1;
+    case GgmlType::kQ5_0:
+      return WeightFormat::kQ5_0;
+    case GgmlType::kQ5_1:
+      return WeightFormat::kQ5_1;
+    case GgmlType::kQ2_K:
+      return WeightFormat::kQ2_K;
+    case GgmlType::kQ3_K:
+      return WeightFormat::kQ3_K;
+    case GgmlType::kQ4_K:
+      return WeightFormat::kQ4_K;
+    case GgmlType::kQ5_K:
+      return WeightFormat::kQ5_K;
+    case GgmlType::kQ6_K:
+      return WeightFormat::kQ6_K;
+    case GgmlType::kIQ4_NL:
+      return WeightFormat::kIQ4_NL;
+    case GgmlType::kIQ4_XS:
+      return WeightFormat::kIQ4_XS;
+    case GgmlType::kMXFP4:
+      return WeightFormat::kMXFP4;
+    default:
+      return WeightFormat::kF32;
+  }
+}
+
 void ActBuffer::Allocate(int64_t rows, int64_t k) {
   ld_f32_ = RoundUp(k, 16);
   ld_bf16_ = RoundUp(k, 32);
@@ -58,6 +76,7 @@ void ActBuffer::Allocate(int64_t rows, int64_t k) {
   d_.assign(static_cast<size_t>(2 * rows * ld_block_), 0.0f);
   s_ = d_;
   sum_.assign(d_.size(), 0);
+  half_.assign(2 * d_.size(), 0);
 }
 
 ActRows ActBuffer::F32Rows(int64_t first_row) const {
@@ -80,6 +99,7 @@ ActRows ActBuffer::Q8Rows(int64_t first_row) const {
   rows.d = d_.data() + first_row * ld_block_;
   rows.s = s_.data() + first_row * ld_block_;
   rows.sum = sum_.data() + first_row * ld_block_;
+  rows.half = half_.data() + 2 * first_row * ld_block_;
   rows.ld_q = ld_q_;
   rows.ld_block = ld_block_;
   return rows;

@@ -15,6 +15,9 @@
 
 namespace millrace::models {
 
+// How weights of a served type are kept.
+WeightFormat FormatOf(GgmlType type);
+
 // Rows of activations in every form; which ones hold values is the producer's
 // business (see CpuLinear's needs).
 class ActBuffer {
@@ -28,7 +31,7 @@ class ActBuffer {
   Q8Row q8(int64_t row, int64_t first = 0) {
     const int64_t at = row * ld_block_ + first / 32;
     return {q_.data() + row * ld_q_ + first, d_.data() + at, s_.data() + at,
-            sum_.data() + at};
+            sum_.data() + at, half_.data() + 2 * at};
   }
   ActRows F32Rows(int64_t first_row) const;
   ActRows Bf16Rows(int64_t first_row) const;
@@ -44,6 +47,7 @@ class ActBuffer {
   std::vector<int8_t> q_;
   std::vector<float> d_, s_;
   std::vector<int32_t> sum_;
+  std::vector<int16_t> half_;
 };
 
 class CpuLinear final : public Linear {

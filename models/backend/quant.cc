@@ -1,9 +1,7 @@
-// The table of GGUF types and the plain dequantiser: what a weight is worth,
-// with no thought of speed. Kernels have their own, on packed weights.
+// The table of GGUF types, and the two 16-bit floats.
 #include "models/backend/quant.h"
 
 #include <bit>
-#include <cstring>
 
 namespace millrace::models {
 namespace {
@@ -13,24 +11,24 @@ constexpr GgmlTypeInfo kTypes[] = {
     {GgmlType::kF16, "F16", 1, 2, true},
     {GgmlType::kQ4_0, "Q4_0", 32, 18, true},
     {GgmlType::kQ4_1, "Q4_1", 32, 20, true},
-    {GgmlType::kQ5_0, "Q5_0", 32, 22, false},
-    {GgmlType::kQ5_1, "Q5_1", 32, 24, false},
+    {GgmlType::kQ5_0, "Q5_0", 32, 22, true},
+    {GgmlType::kQ5_1, "Q5_1", 32, 24, true},
     {GgmlType::kQ8_0, "Q8_0", 32, 34, true},
     {GgmlType::kQ8_1, "Q8_1", 32, 36, false},
-    {GgmlType::kQ2_K, "Q2_K", 256, 84, false},
-    {GgmlType::kQ3_K, "Q3_K", 256, 110, false},
-    {GgmlType::kQ4_K, "Q4_K", 256, 144, false},
-    {GgmlType::kQ5_K, "Q5_K", 256, 176, false},
-    {GgmlType::kQ6_K, "Q6_K", 256, 210, false},
+    {GgmlType::kQ2_K, "Q2_K", 256, 84, true},
+    {GgmlType::kQ3_K, "Q3_K", 256, 110, true},
+    {GgmlType::kQ4_K, "Q4_K", 256, 144, true},
+    {GgmlType::kQ5_K, "Q5_K", 256, 176, true},
+    {GgmlType::kQ6_K, "Q6_K", 256, 210, true},
     {GgmlType::kQ8_K, "Q8_K", 256, 292, false},
     {GgmlType::kIQ2_XXS, "IQ2_XXS", 256, 66, false},
     {GgmlType::kIQ2_XS, "IQ2_XS", 256, 74, false},
     {GgmlType::kIQ3_XXS, "IQ3_XXS", 256, 98, false},
     {GgmlType::kIQ1_S, "IQ1_S", 256, 50, false},
-    {GgmlType::kIQ4_NL, "IQ4_NL", 32, 18, false},
+    {GgmlType::kIQ4_NL, "IQ4_NL", 32, 18, true},
     {GgmlType::kIQ3_S, "IQ3_S", 256, 110, false},
     {GgmlType::kIQ2_S, "IQ2_S", 256, 82, false},
-    {GgmlType::kIQ4_XS, "IQ4_XS", 256, 136, false},
+    {GgmlType::kIQ4_XS, "IQ4_XS", 256, 136, true},
     {GgmlType::kI8, "I8", 1, 1, false},
     {GgmlType::kI16, "I16", 1, 2, false},
     {GgmlType::kI32, "I32", 1, 4, false},
@@ -40,14 +38,8 @@ constexpr GgmlTypeInfo kTypes[] = {
     {GgmlType::kBF16, "BF16", 1, 2, true},
     {GgmlType::kTQ1_0, "TQ1_0", 256, 54, false},
     {GgmlType::kTQ2_0, "TQ2_0", 256, 66, false},
-    {GgmlType::kMXFP4, "MXFP4", 32, 17, false},
+    {GgmlType::kMXFP4, "MXFP4", 32, 17, true},
 };
-
-uint16_t Load16(const uint8_t* p) {
-  uint16_t bits;
-  std::memcpy(&bits, p, sizeof bits);
-  return bits;
-}
 
 }  // namespace
 
@@ -99,51 +91,14 @@ float BFloat16ToFloat(uint16_t bits) {
   return std::bit_cast<float>(static_cast<uint32_t>(bits) << 16);
 }
 
-bool DequantizeRow(GgmlType type, const void* row, int64_t k, float* out) {
-  const auto* p = static_cast<const uint8_t*>(row);
-  switch (type) {
-    case GgmlType::kF32:
-      std::memcpy(out, p, static_cast<size_t>(k) * 4);
-      return true;
-    case GgmlType::kF16:
-      for (int64_t i = 0; i < k; ++i) out[i] = HalfToFloat(Load16(p + 2 * i));
-      return true;
-    case GgmlType::kBF16:
-      for (int64_t i = 0; i < k; ++i) {
-        out[i] = BFloat16ToFloat(Load16(p + 2 * i));
-      }
-      return true;
-    case GgmlType::kQ8_0:
-      for (int64_t b = 0; b < k / 32; ++b, p += 34) {
-        const float d = HalfToFloat(Load16(p));
-        for (int i = 0; i < 32; ++i) {
-          out[b * 32 + i] =
-              d * static_cast<float>(static_cast<int8_t>(p[2 + i]));
-        }
-      }
-      return true;
-    case GgmlType::kQ4_0:
-      for (int64_t b = 0; b < k / 32; ++b, p += 18) {
-        const float d = HalfToFloat(Load16(p));
-        for (int i = 0; i < 16; ++i) {
-          out[b * 32 + i] = d * static_cast<float>((p[2 + i] & 15) - 8);
-          out[b * 32 + 16 + i] = d * static_cast<float>((p[2 + i] >> 4) - 8);
-        }
-      }
-      return true;
-    case GgmlType::kQ4_1:
-      for (int64_t b = 0; b < k / 32; ++b, p += 20) {
-        const float d = HalfToFloat(Load16(p));
-        const float m = HalfToFloat(Load16(p + 2));
-        for (int i = 0; i < 16; ++i) {
-          out[b * 32 + i] = d * static_cast<float>(p[4 + i] & 15) + m;
-          out[b * 32 + 16 + i] = d * static_cast<float>(p[4 + i] >> 4) + m;
-        }
-      }
-      return true;
-    default:
-      return false;
+std::string ServedTypeNames() {
+  std::string names;
+  for (const GgmlTypeInfo& info : kTypes) {
+    if (!info.served) continue;
+    if (!names.empty()) names += ", ";
+    names += info.name;
   }
+  return names;
 }
 
 }  // namespace millrace::models

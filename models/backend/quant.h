@@ -5,12 +5,20 @@
 //   Q8_0  [f16 d][int8 q × 32]                w = d * q
 //   Q4_0  [f16 d][16 bytes]                   w = d * (nibble - 8)
 //   Q4_1  [f16 d][f16 m][16 bytes]            w = d * nibble + m
-// The low nibble of byte i is value i, the high nibble value i + 16.
+//   Q5_0, Q5_1    as those with 32 more bits before the nibbles, one a value:
+//                 q of 5 bits, w = d * (q - 16) and w = d * q + m
+//   IQ4_NL  [f16 d][16 bytes]                 w = d * table[nibble]
+//   MXFP4   [exponent e][16 bytes]            w = 2^(e - 128) * table[nibble]
+//   Q2_K to Q6_K, IQ4_XS   256 values with a scale, Q2_K, Q4_K and Q5_K also a
+//                 minimum, of 4 to 8 bits for each 16 or 32 of them
+// The low nibble of byte i is value i, the high nibble value i + 16. What each
+// bit of the others means is written down in dequantize.cc.
 // Source: the GGUF specification and ggml's block structs.
 #pragma once
 
 #include <cstddef>
 #include <cstdint>
+#include <string>
 #include <string_view>
 
 namespace millrace::models {
@@ -62,6 +70,8 @@ struct GgmlTypeInfo {
 // Null for a number no known type has.
 const GgmlTypeInfo* FindGgmlType(uint32_t number);
 const GgmlTypeInfo& InfoOf(GgmlType type);
+// "F32, F16, …" for messages.
+std::string ServedTypeNames();
 
 // IEEE half precision and bfloat16 to f32, exactly; and half rounded to
 // nearest even.
@@ -69,8 +79,9 @@ float HalfToFloat(uint16_t half);
 uint16_t FloatToHalf(float value);
 float BFloat16ToFloat(uint16_t bits);
 
-// One row of k values (whole blocks) as f32; false when the type is not
-// served. The source needs no alignment.
+// One row of k values (whole blocks) as f32, every operation rounded to f32 as
+// the gguf Python package does; false when the type is not served. The source
+// needs no alignment.
 bool DequantizeRow(GgmlType type, const void* row, int64_t k, float* out);
 
 }  // namespace millrace::models

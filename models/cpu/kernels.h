@@ -9,16 +9,29 @@
 //
 // ---- Chains -------------------------------------------------------------
 // Q8 row: 32 values a block, d = max|x| / 127 (f32), q =
-// round-to-nearest-even(x * (1/d)), sum = Σ q (integer), s = d * float(sum).
-// A block whose d is below the least normal float counts as zero: d, q, s and
-// sum are 0. So q stays within -127…127.
+// round-to-nearest-even(x * (1/d)), sum = Σ q (integer), s = d * float(sum),
+// half = the sums of values 0…15 and 16…31. A block whose d is below the least
+// normal float counts as zero: d, q, s and all sums are 0. So q stays within
+// -127…127.
 //
-// Linear, integer weights, y[m][n] over blocks b = 0, 1, …:
+// Linear, integer weights, y[m][n] over blocks of 32 columns b = 0, 1, …:
 //   isum = Σ w_q * x_q                    exact, any order
-//   Q4_0 (w_q = nibble - 8), Q8_0:  acc = fma(float(isum), dw * dx, acc)
-//   Q4_1 (w_q = nibble):            acc = fma(float(isum), dw * dx, acc)
+//   Q8_0, Q4_0 (w_q = code - 8), Q5_0 (code - 16), IQ4_NL, IQ4_XS, MXFP4 (w_q
+//   from a table of 16):            acc = fma(float(isum), dw * dx, acc)
+//   Q4_1, Q5_1, Q4_K, Q5_K (w_q = code):
+//                                   acc = fma(float(isum), dw * dx, acc)
 //                                   acc = fma(mw, s, acc)
-// with dw, mw the block's f16 turned into f32.
+// with dw, mw the block's f16 turned into f32; MXFP4: dw = 2^(e - 128); Q4_K
+// and Q5_K: dw = d * float(sc), mw = -(dmin * float(mn)); IQ4_XS: dw = d *
+// float(ls - 32). All of these products are exact.
+// With a scale for each half h of 16 columns:
+//   Q6_K (w_q = code - 32), Q3_K (code - 4):
+//     isum = Σ_h sc_h * Σ w_q * x_q       exact, below 2^24
+//                                   acc = fma(float(isum), d * dx, acc)
+//   Q2_K (w_q = code): isum as above, imin = Σ_h mn_h * half_h
+//                                   acc = fma(float(isum), d * dx, acc)
+//                                   acc = fma(float(imin), -(dmin * dx), acc)
+// What codes and scales are in the file: kernels/blocks.h.
 //
 // Linear, float weights (F32, F16, BF16 → f32 exactly): four strands k mod 4,
 // each acc_j = fma(w, x, acc_j) ascending, then (a0 + a1) + (a2 + a3).
@@ -41,7 +54,9 @@
 // Norm: r = 1 / sqrt(ss / float(n) + eps) with ss the lane tree of
 // fma(x, x, lane); out = (x * r) * weight.
 // Activation: t = 1 / (1 + exp(-gate)); out = (gate * t) * up.
-// Unpacked weights: Q4_1 fma(float(q), d, m), Q4_0 and Q8_0 float(w_q) * d.
+// Unpacked weights: fma(float(w_q), dw, mw) with a minimum, which for Q2_K is
+// fma(float(w_q), d * float(sc), -(dmin * float(mn))); float(w_q) * dw without,
+// which for Q6_K and Q3_K is float(w_q) * (d * float(sc)).
 //
 // exp: one polynomial for all tables (Cephes expf constants):
 //   x = min(x, 88.37626); n = round-to-nearest-even(x * 1.44269504);
@@ -69,7 +84,25 @@
 namespace millrace::models {
 
 // Formats of packed weights; values are stable within one build only.
-enum class WeightFormat : int32_t { kF32, kF16, kBF16, kQ8_0, kQ4_0, kQ4_1 };
+// The integer formats follow the float ones.
+enum class WeightFormat : int32_t {
+  kF32,
+  kF16,
+  kBF16,
+  kQ8_0,
+  kQ4_0,
+  kQ4_1,
+  kQ5_0,
+  kQ5_1,
+  kQ2_K,
+  kQ3_K,
+  kQ4_K,
+  kQ5_K,
+  kQ6_K,
+  kIQ4_NL,
+  kIQ4_XS,
+  kMXFP4,
+};
 enum class KvFormat : int32_t { kF16, kF32 };
 
 // A row of activations quantised to 32-value blocks. One plane each, so that
@@ -78,11 +111,14 @@ enum class KvFormat : int32_t { kF16, kF32 };
 //   d    [blocks] f32 scale
 //   s    [blocks] f32 d * sum
 //   sum  [blocks] int32
+//   half [blocks][2] int16 sums of 16 values each, so that one 32-bit broadcast
+//        and a multiply-add of pairs meet two 16-bit factors of a row
 struct Q8Row {
   int8_t* q;
   float* d;
   float* s;
   int32_t* sum;
+  int16_t* half;
 };
 
 // Rows of activations as a linear phase reads them. Exactly one form is set.
@@ -98,8 +134,9 @@ struct ActRows {
   const float* d = nullptr;
   const float* s = nullptr;
   const int32_t* sum = nullptr;
+  const int16_t* half = nullptr;
   int64_t ld_q = 0;      // bytes between rows of q
-  int64_t ld_block = 0;  // elements between rows of d, s and sum
+  int64_t ld_block = 0;  // elements between rows of d, s and sum; pairs of half
 };
 
 // A packed matrix [n][k]: groups of row_group rows, k in order inside. Rows are
@@ -108,7 +145,7 @@ struct PackedMatrix {
   const void* data = nullptr;
   WeightFormat format = WeightFormat::kF32;
   int64_t n = 0;  // rows = outputs
-  int64_t k = 0;  // columns = inputs, a multiple of 32 for integer formats
+  int64_t k = 0;  // columns = inputs, whole blocks of the file's format
   int64_t group_bytes = 0;
 };
 

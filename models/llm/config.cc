@@ -117,7 +117,7 @@ class Finder {
     if (!info.served) {
       return Unimplemented("tensor '" + own + "' has weights of type " +
                            std::string(info.name) +
-                           "; F32, F16, BF16, Q8_0, Q4_0 and Q4_1 are served");
+                           "; these are served: " + ServedTypeNames());
     }
     if (n == 0 && info.block_values != 1) {
       return Unimplemented("tensor '" + own + "' is a vector of type " +

@@ -12,6 +12,7 @@
 #include <vector>
 
 #include "config/base/json.h"
+#include "models/backend/cpu_linear.h"
 #include "models/cpu/isa.h"
 #include "models/llm/source.h"
 #include "server/cli/args.h"
@@ -85,14 +86,13 @@ StatusOr<StepCost> CostOf(const models::ModelSource& source) {
 }
 
 models::WeightFormat FormatOf(const std::string& quantization, bool f32) {
-  using models::WeightFormat;
-  if (f32) return WeightFormat::kF32;
-  if (quantization == "F16") return WeightFormat::kF16;
-  if (quantization == "BF16") return WeightFormat::kBF16;
-  if (quantization == "Q8_0") return WeightFormat::kQ8_0;
-  if (quantization == "Q4_0") return WeightFormat::kQ4_0;
-  if (quantization == "Q4_1") return WeightFormat::kQ4_1;
-  return WeightFormat::kF32;
+  for (uint32_t number = 0; !f32 && number < 64; ++number) {
+    const models::GgmlTypeInfo* info = models::FindGgmlType(number);
+    if (info != nullptr && info->name == quantization) {
+      return models::FormatOf(info->type);
+    }
+  }
+  return models::WeightFormat::kF32;
 }
 
 class Bench {

@@ -78,6 +78,7 @@ struct Bench {
   std::vector<int8_t> q;
   std::vector<float> scales;
   std::vector<int32_t> sums;
+  std::vector<int16_t> half_sums;
   std::vector<float> y;
 };
 
@@ -98,6 +99,7 @@ double MacPeak(ComputePool& pool, const KernelTable& kernels,
         b.q.resize(kRows * kInputs);
         b.scales.resize(kRows * kInputs / 32);
         b.sums.resize(kRows * kInputs / 32);
+        b.half_sums.resize(kRows * kInputs / 16);
         b.y.resize(kRows * kOutputs);
       }
       const auto address = reinterpret_cast<uintptr_t>(b.weights.data());
@@ -119,6 +121,7 @@ double MacPeak(ComputePool& pool, const KernelTable& kernels,
         act.q = b.q.data();
         act.d = act.s = b.scales.data();
         act.sum = b.sums.data();
+        act.half = b.half_sums.data();
         act.ld_q = kInputs;
         act.ld_block = kInputs / 32;
       }

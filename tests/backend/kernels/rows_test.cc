@@ -11,11 +11,15 @@ namespace {
 class Rows : public KernelTest {};
 
 struct Quantized {
-  explicit Quantized(int64_t k) : q(k), d(k / 32), s(k / 32), sum(k / 32) {}
-  Q8Row row() { return {q.data(), d.data(), s.data(), sum.data()}; }
+  explicit Quantized(int64_t k)
+      : q(k), d(k / 32), s(k / 32), sum(k / 32), half(k / 16) {}
+  Q8Row row() {
+    return {q.data(), d.data(), s.data(), sum.data(), half.data()};
+  }
   Buffer<int8_t> q;
   Floats d, s;
   Buffer<int32_t> sum;
+  Buffer<int16_t> half;
 };
 
 TEST_P(Rows, QuantizedBlocksAreNearestAndCarryTheirSums) {
@@ -34,11 +38,15 @@ TEST_P(Rows, QuantizedBlocksAreNearestAndCarryTheirSums) {
       int sum = 0;
       for (int64_t i = b * 32; i < b * 32 + 32; ++i) {
         sum += got.q[i];
+        if (i == b * 32 + 15) {
+          EXPECT_EQ(got.half[2 * b], sum);
+        }
         // Half a step, and the roundings of 1/d and of the product.
         const double bound = 0.5 * got.d[b] + 3 * kUnit * std::abs(x[i]);
         EXPECT_NEAR(double(got.q[i]) * got.d[b], x[i], bound);
       }
       EXPECT_EQ(got.sum[b], sum);
+      EXPECT_EQ(got.half[2 * b + 1], sum - got.half[2 * b]);
       EXPECT_EQ(got.s[b], got.d[b] * static_cast<float>(sum));
     }
   }
@@ -55,6 +63,8 @@ TEST_P(Rows, ZeroAndTinyBlocksQuantizeToZero) {
     EXPECT_EQ(got.d[b], 0.0f);
     EXPECT_EQ(got.s[b], 0.0f);
     EXPECT_EQ(got.sum[b], 0);
+    EXPECT_EQ(got.half[2 * b], 0);
+    EXPECT_EQ(got.half[2 * b + 1], 0);
   }
   for (int64_t i = 64; i < 96; ++i) EXPECT_EQ(got.q[i], i % 2 ? 127 : -127);
 }

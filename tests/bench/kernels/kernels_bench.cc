@@ -73,24 +73,30 @@ struct Format {
   const char* name;
 };
 constexpr Format kFormats[] = {
-    {WeightFormat::kQ4_1, "Q4_1"}, {WeightFormat::kQ4_0, "Q4_0"},
-    {WeightFormat::kQ8_0, "Q8_0"}, {WeightFormat::kF16, "F16"},
-    {WeightFormat::kBF16, "BF16"}, {WeightFormat::kF32, "F32"}};
+    {WeightFormat::kQ4_1, "Q4_1"},     {WeightFormat::kQ4_0, "Q4_0"},
+    {WeightFormat::kQ8_0, "Q8_0"},     {WeightFormat::kQ5_0, "Q5_0"},
+    {WeightFormat::kQ5_1, "Q5_1"},     {WeightFormat::kQ2_K, "Q2_K"},
+    {WeightFormat::kQ3_K, "Q3_K"},     {WeightFormat::kQ4_K, "Q4_K"},
+    {WeightFormat::kQ5_K, "Q5_K"},     {WeightFormat::kQ6_K, "Q6_K"},
+    {WeightFormat::kIQ4_NL, "IQ4_NL"}, {WeightFormat::kIQ4_XS, "IQ4_XS"},
+    {WeightFormat::kMXFP4, "MXFP4"},   {WeightFormat::kF16, "F16"},
+    {WeightFormat::kBF16, "BF16"},     {WeightFormat::kF32, "F32"}};
 
-bool IsInteger(WeightFormat format) {
-  return format != WeightFormat::kF32 && format != WeightFormat::kF16 &&
-         format != WeightFormat::kBF16;
-}
+// Integer formats follow the float ones.
+bool IsInteger(WeightFormat format) { return format > WeightFormat::kBF16; }
 
 void BenchLinear(const KernelTable& t, const Peaks& peaks, const Format& f,
-                 int64_t n, int64_t k) {
+                 int64_t n, int64_t columns) {
+  const bool wide = f.name[3] == 'K' || f.format == WeightFormat::kIQ4_XS;
+  const int64_t k = wide ? (columns + 255) / 256 * 256 : columns;
   const int64_t groups = (n + t.row_group - 1) / t.row_group;
   const int64_t bytes = groups * t.group_bytes(f.format, k);
   const int64_t copies = std::max<int64_t>(1, kColdBytes / bytes);
   Huge weights(bytes * copies);
   // Quants of any value; scales stay zero: speed does not depend on them, and
   // random ones would make denormals.
-  std::printf("%-5s %6ld x %-5ld", f.name, static_cast<long>(n),
+  if (!t.pack_group(f.format, nullptr, 0, k, weights.data())) return;
+  std::printf("%-6s %6ld x %-5ld", f.name, static_cast<long>(n),
               static_cast<long>(k));
   for (int32_t rows : {1, 2, 4, 8, 16, 64}) {
     Huge acts(rows * k * 16);
@@ -101,6 +107,7 @@ void BenchLinear(const KernelTable& t, const Peaks& peaks, const Format& f,
       act.d = acts.as<float>() + rows * k;
       act.s = act.d + rows * k / 32;
       act.sum = reinterpret_cast<const int32_t*>(act.s + rows * k / 32);
+      act.half = reinterpret_cast<const int16_t*>(act.sum + rows * k / 32);
       act.ld_q = k;
       act.ld_block = k / 32;
     } else if (f.format == WeightFormat::kBF16 && t.round_row != nullptr) {
@@ -190,7 +197,8 @@ void BenchRows(const KernelTable& t) {
   float* y = b.as<float>();
   float* z = c.as<float>();
   const Q8Row row{c.as<int8_t>(), z + kN, z + 2 * kN,
-                  reinterpret_cast<int32_t*>(z + 3 * kN)};
+                  reinterpret_cast<int32_t*>(z + 3 * kN),
+                  reinterpret_cast<int16_t*>(z + 4 * kN)};
   volatile double sink = 0;
   const auto print = [](const char* name, double seconds, int64_t n) {
     std::printf("%-12s %7.0f ns for %6ld values, %.2f values/ns\n", name,

@@ -153,6 +153,7 @@ int64_t GroupBytes(WeightFormat format, int64_t k) {
 
 bool PackGroup(WeightFormat format, const void* const* rows, int32_t num_rows,
                int64_t k, void* group) {
+  if (format > WeightFormat::kQ4_1) return false;  // the scalar table's
   return Pack8::Pack(format, rows, num_rows, k, group);
 }
 
@@ -179,6 +180,8 @@ void Linear(const PackedMatrix& w, int64_t group_begin, int64_t group_end,
     case WeightFormat::kQ4_1:
       return Integer<WeightFormat::kQ4_1>(work, group_begin, group_end,
                                           num_rows);
+    default:
+      return;
   }
 }
 

@@ -8,14 +8,17 @@ namespace {
 
 __m256 Abs(__m256 x) { return _mm256_andnot_ps(_mm256_set1_ps(-0.0f), x); }
 
-int32_t SumOfBytes(__m256i q) {
+// Sums of bytes 0…15 and 16…31, as the two halves of a word, and of all.
+int32_t SumHalves(__m256i q, int16_t* half) {
   const __m256i pairs = _mm256_maddubs_epi16(_mm256_set1_epi8(1), q);
   const __m256i quads = _mm256_madd_epi16(pairs, _mm256_set1_epi16(1));
-  __m128i s = _mm_add_epi32(_mm256_castsi256_si128(quads),
-                            _mm256_extracti128_si256(quads, 1));
-  s = _mm_add_epi32(s, _mm_unpackhi_epi64(s, s));
-  s = _mm_add_epi32(s, _mm_srli_epi64(s, 32));
-  return _mm_cvtsi128_si32(s);
+  // [a0 a1 b0 b1] of both halves, then [a b] of both.
+  __m128i s = _mm_hadd_epi32(_mm256_castsi256_si128(quads),
+                             _mm256_extracti128_si256(quads, 1));
+  s = _mm_hadd_epi32(s, s);
+  const __m128i words = _mm_packs_epi32(s, s);
+  _mm_storeu_si32(half, words);
+  return _mm_cvtsi128_si32(_mm_madd_epi16(words, _mm_set1_epi16(1)));
 }
 
 }  // namespace
@@ -44,7 +47,7 @@ void QuantizeRow(const float* x, int64_t k, const Q8Row& out) {
                            _mm256_packs_epi32(q[2], q[3])),
         order);
     _mm256_storeu_si256(reinterpret_cast<__m256i*>(out.q + b * 32), bytes);
-    const int32_t sum = SumOfBytes(bytes);
+    const int32_t sum = SumHalves(bytes, out.half + 2 * b);
     out.d[b] = d;
     out.s[b] = d * static_cast<float>(sum);
     out.sum[b] = sum;

@@ -7,6 +7,8 @@
 // shifted by 128 (xor 0x80) and 128 * Σx is taken off again, as 8 * Σx is for
 // Q4_0. All of that is integer and exact, so the bits are those of any table.
 
+#include <immintrin.h>
+
 #include "models/cpu/kernels/avx512vnni/parts.h"
 #include "models/cpu/kernels/packing.h"
 
@@ -229,6 +231,7 @@ int64_t GroupBytes(WeightFormat format, int64_t k) {
 
 bool PackGroup(WeightFormat format, const void* const* rows, int32_t num_rows,
                int64_t k, void* group) {
+  if (format > WeightFormat::kQ4_1) return false;  // the scalar table's
   return Pack16::Pack(format, rows, num_rows, k, group);
 }
 
@@ -255,6 +258,8 @@ void Linear(const PackedMatrix& w, int64_t group_begin, int64_t group_end,
       return run(kIntegerTiles<WeightFormat::kQ4_0>, kMaxTokens);
     case WeightFormat::kQ4_1:
       return run(kIntegerTiles<WeightFormat::kQ4_1>, kMaxTokens);
+    default:
+      return;
   }
 }
 

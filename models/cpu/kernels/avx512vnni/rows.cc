@@ -8,14 +8,17 @@
 namespace millrace::models::avx512vnni {
 namespace {
 
-int32_t SumOfBytes(__m256i q) {
+// Sums of bytes 0…15 and 16…31, as the two halves of a word, and of all.
+int32_t SumHalves(__m256i q, int16_t* half) {
   const __m256i quads =
       _mm256_dpbusd_epi32(_mm256_setzero_si256(), _mm256_set1_epi8(1), q);
-  __m128i s = _mm_add_epi32(_mm256_castsi256_si128(quads),
-                            _mm256_extracti128_si256(quads, 1));
-  s = _mm_add_epi32(s, _mm_unpackhi_epi64(s, s));
-  s = _mm_add_epi32(s, _mm_srli_epi64(s, 32));
-  return _mm_cvtsi128_si32(s);
+  // [a0 a1 b0 b1] of both halves, then [a b] of both.
+  __m128i s = _mm_hadd_epi32(_mm256_castsi256_si128(quads),
+                             _mm256_extracti128_si256(quads, 1));
+  s = _mm_hadd_epi32(s, s);
+  const __m128i words = _mm_packs_epi32(s, s);
+  _mm_storeu_si32(half, words);
+  return _mm_cvtsi128_si32(_mm_madd_epi16(words, _mm_set1_epi16(1)));
 }
 
 }  // namespace
@@ -38,7 +41,7 @@ void QuantizeRow(const float* x, int64_t k, const Q8Row& out) {
         _mm512_cvtsepi32_epi8(_mm512_cvtps_epi32(_mm512_mul_ps(v1, inverse)));
     const __m256i bytes = _mm256_set_m128i(q1, q0);
     _mm256_storeu_si256(reinterpret_cast<__m256i*>(out.q + b * 32), bytes);
-    const int32_t sum = SumOfBytes(bytes);
+    const int32_t sum = SumHalves(bytes, out.half + 2 * b);
     out.d[b] = d;
     out.s[b] = d * static_cast<float>(sum);
     out.sum[b] = sum;

@@ -1,12 +1,8 @@
 // y = W x for every weight format, and the packing that goes with it: the
 // file's own rows, one after the other, eight to a group. So "packed" changes
 // nothing here; it is the vector tables that interleave.
-//
-// GGUF blocks of 32 weights (d, m are f16):
-//   Q4_0  d q[16]     w = d * (nibble - 8)   byte i holds weight i in its low
-//   Q4_1  d m q[16]   w = d * nibble + m     and weight i + 16 in its high half
-//   Q8_0  d q[32]     w = d * q
 
+#include "models/cpu/kernels/blocks.h"
 #include "models/cpu/kernels/scalar/numbers.h"
 #include "models/cpu/kernels/scalar/parts.h"
 
@@ -21,59 +17,15 @@ uint16_t Load16(const uint8_t* p) {
 }
 
 int64_t RowBytes(WeightFormat format, int64_t k) {
-  switch (format) {
-    case WeightFormat::kF32:
-      return k * 4;
-    case WeightFormat::kF16:
-    case WeightFormat::kBF16:
-      return k * 2;
-    case WeightFormat::kQ8_0:
-      return k / 32 * 34;
-    case WeightFormat::kQ4_0:
-      return k / 32 * 18;
-    case WeightFormat::kQ4_1:
-      return k / 32 * 20;
-  }
-  return 0;
-}
-
-bool IsInteger(WeightFormat format) {
-  return format == WeightFormat::kQ8_0 || format == WeightFormat::kQ4_0 ||
-         format == WeightFormat::kQ4_1;
+  const BlockShape shape = ShapeOf(format);
+  if (shape.columns != 0) return k / shape.columns * shape.bytes;
+  return format == WeightFormat::kF32 ? k * 4 : k * 2;
 }
 
 const uint8_t* RowOf(const PackedMatrix& w, int64_t row) {
   const int64_t row_bytes = RowBytes(w.format, w.k);
   return static_cast<const uint8_t*>(w.data) + row / kRowGroup * w.group_bytes +
          row % kRowGroup * row_bytes;
-}
-
-struct Block {
-  int16_t q[32];  // already less the 8 of Q4_0
-  float d;
-  float m;  // Q4_1 only
-};
-
-// Returns the address of the next block.
-const uint8_t* DecodeBlock(WeightFormat format, const uint8_t* p, Block* out) {
-  out->d = FloatOfHalf(Load16(p));
-  out->m = 0.0f;
-  p += 2;
-  if (format == WeightFormat::kQ8_0) {
-    for (int i = 0; i < 32; ++i) out->q[i] = static_cast<int8_t>(p[i]);
-    return p + 32;
-  }
-  int16_t less = 8;
-  if (format == WeightFormat::kQ4_1) {
-    out->m = FloatOfHalf(Load16(p));
-    p += 2;
-    less = 0;
-  }
-  for (int i = 0; i < 16; ++i) {
-    out->q[i] = static_cast<int16_t>((p[i] & 15) - less);
-    out->q[i + 16] = static_cast<int16_t>((p[i] >> 4) - less);
-  }
-  return p + 16;
 }
 
 float DecodeFloat(WeightFormat format, const uint8_t* row, int64_t k) {
@@ -83,21 +35,45 @@ float DecodeFloat(WeightFormat format, const uint8_t* row, int64_t k) {
   return FloatOfBits(uint32_t{Load16(p)} | uint32_t{Load16(p + 2)} << 16);
 }
 
+// Adds 32 columns to one output of one token; x is the token's values there,
+// `at` the number of its block.
+float AddPart(WeightFormat format, const Scales& scales, const int16_t w[32],
+              const ActRows& act, const int8_t* x, int64_t at, float acc) {
+  int32_t isum = 0;
+  for (int h = 0; h < 2; ++h) {
+    int32_t sum = 0;
+    for (int i = 16 * h; i < 16 * h + 16; ++i) sum += int32_t{w[i]} * x[i];
+    isum += scales.scale[h] * sum;
+  }
+  acc = Fma(static_cast<float>(isum), scales.d * act.d[at], acc);
+  if (HasMin(format)) return Fma(scales.m, act.s[at], acc);
+  if (format == WeightFormat::kQ2_K) {
+    const int32_t imin =
+        scales.min[0] * act.half[2 * at] + scales.min[1] * act.half[2 * at + 1];
+    return Fma(static_cast<float>(imin), -(scales.m * act.d[at]), acc);
+  }
+  return acc;
+}
+
 // One output of `count` tokens from `first` on, integer weights.
-void IntegerTile(const PackedMatrix& w, const uint8_t* row, const ActRows& act,
-                 int64_t first, int count, float* acc) {
+void IntegerTile(const PackedMatrix& w, const uint8_t* block,
+                 const ActRows& act, int64_t first, int count, float* acc) {
+  const BlockShape shape = ShapeOf(w.format);
   for (int t = 0; t < count; ++t) acc[t] = 0.0f;
-  for (int64_t b = 0; b < w.k / 32; ++b) {
-    Block block;
-    row = DecodeBlock(w.format, row, &block);
-    for (int t = 0; t < count; ++t) {
-      const int8_t* x = act.q + (first + t) * act.ld_q + b * 32;
-      int32_t isum = 0;
-      for (int i = 0; i < 32; ++i) isum += int32_t{block.q[i]} * x[i];
-      const int64_t at = (first + t) * act.ld_block + b;
-      acc[t] = Fma(static_cast<float>(isum), block.d * act.d[at], acc[t]);
-      if (w.format == WeightFormat::kQ4_1) {
-        acc[t] = Fma(block.m, act.s[at], acc[t]);
+  for (int64_t k = 0; k < w.k; k += shape.columns, block += shape.bytes) {
+    for (int part = 0; part < shape.columns / 32; ++part) {
+      uint8_t codes[32];
+      ReadCodes(w.format, block, part, codes);
+      int16_t weights[32];
+      for (int i = 0; i < 32; ++i) {
+        weights[i] = static_cast<int16_t>(IntegerOf(w.format, codes[i]));
+      }
+      const Scales scales = ReadScales(w.format, block, part);
+      const int64_t column = k + 32 * part;
+      for (int t = 0; t < count; ++t) {
+        const int8_t* x = act.q + (first + t) * act.ld_q + column;
+        const int64_t at = (first + t) * act.ld_block + column / 32;
+        acc[t] = AddPart(w.format, scales, weights, act, x, at, acc[t]);
       }
     }
   }
@@ -155,14 +131,13 @@ void UnpackRow(const PackedMatrix& w, int64_t row, float* out) {
     for (int64_t k = 0; k < w.k; ++k) out[k] = DecodeFloat(w.format, p, k);
     return;
   }
-  for (int64_t b = 0; b < w.k / 32; ++b) {
-    Block block;
-    p = DecodeBlock(w.format, p, &block);
-    for (int i = 0; i < 32; ++i) {
-      const float q = block.q[i];
-      out[b * 32 + i] = w.format == WeightFormat::kQ4_1
-                            ? Fma(q, block.d, block.m)
-                            : q * block.d;
+  const BlockShape shape = ShapeOf(w.format);
+  for (int64_t k = 0; k < w.k; k += shape.columns, p += shape.bytes) {
+    for (int part = 0; part < shape.columns / 32; ++part) {
+      uint8_t codes[32];
+      ReadCodes(w.format, p, part, codes);
+      UnpackPart(w.format, ReadScales(w.format, p, part), codes,
+                 out + k + 32 * part);
     }
   }
 }

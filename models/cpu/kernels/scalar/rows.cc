@@ -19,12 +19,15 @@ void QuantizeRow(const float* x, int64_t k, const Q8Row& out) {
     const bool zero = d < kLeastNormal;
     const float inverse = zero ? 0.0f : 1.0f / d;
     if (zero) d = 0.0f;
-    int32_t sum = 0;
+    int32_t half[2] = {0, 0};
     for (int i = 0; i < 32; ++i) {
       const auto q = static_cast<int8_t>(RoundToInt(block[i] * inverse));
       out.q[b * 32 + i] = q;
-      sum += q;
+      half[i / 16] += q;
     }
+    const int32_t sum = half[0] + half[1];
+    out.half[2 * b] = static_cast<int16_t>(half[0]);
+    out.half[2 * b + 1] = static_cast<int16_t>(half[1]);
     out.d[b] = d;
     out.s[b] = d * static_cast<float>(sum);
     out.sum[b] = sum;

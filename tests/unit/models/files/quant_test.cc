@@ -3,7 +3,11 @@
 
 #include <gtest/gtest.h>
 
+#include <bit>
 #include <cmath>
+#include <cstring>
+#include <fstream>
+#include <iterator>
 #include <vector>
 
 #include "tests/data/tiny_gguf.h"
@@ -69,7 +73,42 @@ TEST(Quant, BlocksByHand) {
   const uint16_t bf16 = 0xc0a0;
   ASSERT_TRUE(DequantizeRow(GgmlType::kBF16, &bf16, 1, out));
   EXPECT_EQ(out[0], -5.0f);
-  EXPECT_FALSE(DequantizeRow(GgmlType::kQ6_K, block.data(), 0, out));
+  EXPECT_FALSE(DequantizeRow(GgmlType::kQ8_K, block.data(), 0, out));
+}
+
+// Blocks and values as the gguf Python package has them; the file's maker
+// stands beside it.
+TEST(Quant, EveryQuantizedTypeIsBitEqualToTheGgufPackage) {
+  std::ifstream in(MILLRACE_QUANT_BLOCKS, std::ios::binary);
+  const std::string bytes{std::istreambuf_iterator<char>(in), {}};
+  int types = 0;
+  for (size_t at = 0; at < bytes.size(); ++types) {
+    struct {
+      uint32_t number, count, block_bytes, block_values;
+    } head;
+    ASSERT_LE(at + sizeof head, bytes.size());
+    std::memcpy(&head, bytes.data() + at, sizeof head);
+    at += sizeof head;
+    const GgmlTypeInfo* info = FindGgmlType(head.number);
+    ASSERT_NE(info, nullptr);
+    EXPECT_TRUE(info->served);
+    ASSERT_EQ(info->block_bytes, static_cast<int32_t>(head.block_bytes));
+    ASSERT_EQ(info->block_values, static_cast<int32_t>(head.block_values));
+    const size_t k = size_t{head.count} * head.block_values;
+    const size_t values_at = at + size_t{head.count} * head.block_bytes;
+    ASSERT_LE(values_at + 4 * k, bytes.size());
+    std::vector<float> got(k), want(k);
+    ASSERT_TRUE(DequantizeRow(info->type, bytes.data() + at,
+                              static_cast<int64_t>(k), got.data()));
+    std::memcpy(want.data(), bytes.data() + values_at, 4 * k);
+    for (size_t i = 0; i < k; ++i) {
+      ASSERT_EQ(std::bit_cast<uint32_t>(got[i]),
+                std::bit_cast<uint32_t>(want[i]))
+          << info->name << " value " << i << ": " << got[i] << ", " << want[i];
+    }
+    at = values_at + 4 * k;
+  }
+  EXPECT_EQ(types, 13);
 }
 
 // The error of plain rounding is at most half a step.

@@ -71,16 +71,20 @@ TEST(ModelConfig, WhatIsNotServedSaysSo) {
   experts.Uint32("llama.expert_count", 8);
   EXPECT_NE(ErrorOf(experts.Finish()).find("mixture of 8 experts"),
             std::string::npos);
-  // A type that is known by name but has no kernels: Q5_0's number is 6, its
-  // blocks are smaller than Q8_0's, so the data still fit.
+  // A type that is known by name but has no kernels: I8's number is 24, its
+  // values are smaller than Q8_0's, so the data still fit.
   std::string bytes = MakeTinyGguf({.type = GgmlType::kQ8_0});
   const std::string name = "blk.0.attn_q.weight";
-  const uint32_t q5_0 = 6;
-  std::memcpy(bytes.data() + bytes.find(name) + name.size() + 4 + 16, &q5_0,
-              sizeof q5_0);
+  const uint32_t i8 = 24;
+  std::memcpy(bytes.data() + bytes.find(name) + name.size() + 4 + 16, &i8,
+              sizeof i8);
   EXPECT_EQ(ErrorOf(bytes),
-            "tensor 'blk.0.attn_q.weight' has weights of type Q5_0; F32, F16, "
-            "BF16, Q8_0, Q4_0 and Q4_1 are served");
+            "tensor 'blk.0.attn_q.weight' has weights of type I8; these are "
+            "served: " +
+                ServedTypeNames());
+  EXPECT_EQ(ServedTypeNames(),
+            "F32, F16, Q4_0, Q4_1, Q5_0, Q5_1, Q8_0, Q2_K, Q3_K, Q4_K, Q5_K, "
+            "Q6_K, IQ4_NL, IQ4_XS, BF16, MXFP4");
 }
 
 }  // namespace
