@@ -157,9 +157,10 @@ void VisitLlmSettings(LlmSettings& s, const SettingVisitor& visit) {
         &s.kv_cache_dtype);
   visit({.name = "compute_dtype",
          .help = "auto: int8 activations where weights are quantised, bf16 "
-                 "where they are and the CPU multiplies such; f32: everything "
+                 "where they are and the CPU multiplies such; int16: finer "
+                 "ones, a long prompt takes 1.6 times as long; f32: everything "
                  "in f32",
-         .choices = {"auto", "f32"}},
+         .choices = {"auto", "int16", "f32"}},
         &s.compute_dtype);
   visit({.name = "threads",
          .help = "compute threads; 0: one for each physical core allowed",

@@ -46,10 +46,10 @@ struct LlmSettings {
   int64_t kv_cache_memory_bytes = 0;  // 0: 25 % of the memory limit
   bool enable_prefix_caching = true;
   std::string kv_cache_dtype = "f16";  // f16 | f32
-  std::string compute_dtype = "auto";  // auto: int8 activations for quantised
-                                       // weights; f32: everything in f32
-  int64_t threads = 0;                 // 0: one per physical core allowed
-  std::string isa = "auto";            // auto | scalar | avx2 | avxvnni | …
+  // Activations where weights are quantised: auto (int8), int16, f32.
+  std::string compute_dtype = "auto";
+  int64_t threads = 0;       // 0: one per physical core allowed
+  std::string isa = "auto";  // auto | scalar | avx2 | avxvnni | …
   bool huge_pages = true;
   std::string chat_template;  // a Jinja file instead of the model's own
 };

@@ -130,7 +130,8 @@ Status CpuBackend::PackWeights(const std::function<void(double)>& progress) {
     const bool twice =
         std::any_of(linears_.begin(), linears_.end(),
                     [](const auto& linear) { return linear->rounds_twice(); });
-    own.terms.resize(twice ? static_cast<size_t>(2 * kRowTile * ld_y_) : 0);
+    own.terms.resize(twice ? static_cast<size_t>(2 * kRowTile * kTermColumns)
+                           : 0);
   }
   std::byte* at = weights_.data();
   for (const auto& linear : linears_) {

@@ -53,6 +53,8 @@ class CpuBackend final : public Backend {
   static constexpr int32_t kFewRows = 4;
   // Rows of one pass over a matrix: its outputs stay in L2 until finished.
   static constexpr int32_t kRowTile = 64;
+  // Outputs of one pass when rows are rounded twice.
+  static constexpr int64_t kTermColumns = 1024;
 
   // One recorded phase.
   struct Command {
@@ -154,7 +156,7 @@ class CpuBackend final : public Backend {
   struct Private {
     ActBuffer act;             // [kFewRows] norm(x) or attention
     std::vector<float> y;      // [kRowTile][outputs]
-    std::vector<float> terms;  // [2 * kRowTile][outputs], if rounded twice
+    std::vector<float> terms;  // [2 * kRowTile][kTermColumns], if rounded twice
   };
   std::vector<Private> private_;
   int64_t ld_y_;

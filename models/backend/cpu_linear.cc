@@ -231,8 +231,12 @@ void CpuLinear::Run(int64_t begin, int64_t end, const ActBuffer& act,
     const ActRows rows = IsInteger(part.matrix.format) ? act.Q8Rows(first_row)
                          : ReadsBf16(part)             ? act.Bf16Rows(first_row)
                                                        : act.F32Rows(first_row);
-    part.kernels->linear(part.matrix, from / group, (to + group - 1) / group,
-                         rows, num_rows, y + part.first_output, ld_y);
+    PackedMatrix view = part.matrix;
+    view.data = static_cast<const std::byte*>(view.data) +
+                from / group * view.group_bytes;
+    view.n = to - from;
+    part.kernels->linear(view, 0, (view.n + group - 1) / group, rows, num_rows,
+                         y + part.first_output + from - begin, ld_y);
   }
 }
 

@@ -75,9 +75,9 @@ class CpuLinear final : public Linear {
     return needs_q8_ && !needs_f32_ && !needs_bf16_ &&
            rounding_ == Rounding::kTwice;
   }
-  // y[row][output] for outputs [begin, end), whole multiples of 16 but for the
-  // matrix's own end; y points at output 0. Rows are those of act's form that
-  // the matrix reads.
+  // y[row][output - begin] for outputs [begin, end), whole multiples of 16 but
+  // for the matrix's own end. Rows are those of act's form that the matrix
+  // reads.
   void Run(int64_t begin, int64_t end, const ActBuffer& act, int64_t first_row,
            int32_t num_rows, float* y, int64_t ld_y) const;
   void UnpackRow(int64_t row, float* out) const;

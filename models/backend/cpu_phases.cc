@@ -74,16 +74,23 @@ void CpuBackend::Multiply(Worker& worker, const CpuLinear& linear,
                           int64_t ld_y) {
   if (begin >= end) return;
   if (!linear.rounds_twice()) {
-    linear.Run(begin, end, act, first_row, num_rows, y, ld_y);
+    linear.Run(begin, end, act, first_row, num_rows, y + begin, ld_y);
     return;
   }
   float* terms = private_[worker.index()].terms.data();
-  linear.Run(begin, end, act, 2 * first_row, 2 * num_rows, terms, ld_y_);
-  for (int32_t i = 0; i < num_rows; ++i) {
-    const float* term = terms + 2 * i * ld_y_ + begin;
-    float* out = y + i * ld_y + begin;
-    std::memcpy(out, term, static_cast<size_t>(end - begin) * sizeof(float));
-    kernels_.add(out, term + ld_y_, end - begin);
+  for (int64_t at = begin; at < end; at += kTermColumns) {
+    const int64_t columns = std::min(kTermColumns, end - at);
+    for (int32_t row = 0; row < num_rows; row += kRowTile) {
+      const int32_t count = std::min(kRowTile, num_rows - row);
+      linear.Run(at, at + columns, act, 2 * (first_row + row), 2 * count, terms,
+                 kTermColumns);
+      for (int32_t i = 0; i < count; ++i) {
+        const float* term = terms + 2 * i * kTermColumns;
+        float* out = y + (row + i) * ld_y + at;
+        std::memcpy(out, term, static_cast<size_t>(columns) * sizeof(float));
+        kernels_.add(out, term + kTermColumns, columns);
+      }
+    }
   }
 }
 
@@ -282,8 +289,8 @@ void CpuBackend::RunHead(Worker& worker, const Command& command) {
   ActBuffer& act = NormRows(worker, command);
   const auto [begin, end] = worker.Share(shape().vocab, 16);
   if (begin < end) {
-    command.linear->Run(begin, end, act, 0, RowsOf(command), logits_.data(),
-                        ld_logits_);
+    Multiply(worker, *command.linear, begin, end, act, 0, RowsOf(command),
+             logits_.data(), ld_logits_);
   }
   worker.Barrier();
 }

@@ -118,9 +118,10 @@ StatusOr<LlmModel> Load(const std::string& path, const LlmOptions& options) {
   ASSIGN_OR_RETURN(const KernelTable* kernels, ChooseKernels(settings.isa));
   ASSIGN_OR_RETURN(const KvFormat kv_format,
                    KvFormatOf(settings.kv_cache_dtype));
-  if (settings.compute_dtype != "auto" && settings.compute_dtype != "f32") {
-    return InvalidArgument("compute_dtype is '" + settings.compute_dtype +
-                           "'; auto and f32 exist")
+  const std::string& compute = settings.compute_dtype;
+  if (compute != "auto" && compute != "int16" && compute != "f32") {
+    return InvalidArgument("compute_dtype is '" + compute +
+                           "'; auto, int16 and f32 exist")
         .At("compute_dtype");
   }
 
@@ -141,7 +142,7 @@ StatusOr<LlmModel> Load(const std::string& path, const LlmOptions& options) {
   cpu.kernels = kernels;
   cpu.cpus = options.cpus;
   cpu.kv_format = kv_format;
-  cpu.compute_f32 = settings.compute_dtype == "f32";
+  cpu.compute_f32 = compute == "f32";
   cpu.huge_pages = settings.huge_pages;
   const int64_t page_bytes =
       kPageTokens * KvBytesPerToken(config, kv_format == KvFormat::kF32);
@@ -151,7 +152,8 @@ StatusOr<LlmModel> Load(const std::string& path, const LlmOptions& options) {
 
   auto backend = std::make_unique<CpuBackend>(cpu);
   ASSIGN_OR_RETURN(const ModelWeights weights,
-                   LoadWeights(*source, tensors, *backend, options.progress));
+                   LoadWeights(*source, tensors, compute == "int16", *backend,
+                               options.progress));
   plan.family->recipe(config, weights, *backend);
   const int64_t kv_bytes = kv.num_pages * page_bytes;
   if (options.memory_limit_bytes > 0 &&

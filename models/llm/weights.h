@@ -28,9 +28,10 @@ struct ModelWeights {
 };
 
 // Gives all tensors to the backend and packs them; the source's pages are
-// dropped from memory afterwards.
+// dropped from memory afterwards. With `finer`, activations are rounded more
+// carefully before integer weights.
 StatusOr<ModelWeights> LoadWeights(const ModelSource& source,
-                                   const ModelTensors& tensors,
+                                   const ModelTensors& tensors, bool finer,
                                    Backend& backend,
                                    const std::function<void(double)>& progress);
 

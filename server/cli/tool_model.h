@@ -16,7 +16,7 @@ inline constexpr FlagSpec kThreadsFlag = {
 inline constexpr FlagSpec kIsaFlag = {
     "isa", "NAME", "kernel table: auto, or a name serve --help lists"};
 inline constexpr FlagSpec kComputeFlag = {"compute-dtype", "TYPE",
-                                          "auto, or f32: everything in f32"};
+                                          "auto, int16 (finer), or f32"};
 inline constexpr FlagSpec kKvFlag = {"kv-cache-dtype", "TYPE", "f16 or f32"};
 
 struct ToolModel {
