@@ -19,7 +19,9 @@ constexpr WeightFormat kFormats[] = {
 
 // Formats that a table leaves to the scalar one.
 bool Declines(const KernelTable& t, WeightFormat format) {
-  return &t != &Scalar() && format > WeightFormat::kQ4_1;
+  const int64_t k = WholeColumns(format, 256);
+  Buffer<uint8_t> group(t.group_bytes(format, k));
+  return !t.pack_group(format, nullptr, 0, k, group.data());
 }
 
 uint16_t HalfBits(float x) {

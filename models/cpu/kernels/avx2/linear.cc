@@ -1,84 +1,11 @@
-// y = W x on AVX2: which tile kernel runs over which rows and tokens. Up to 3
-// tokens stream the weights (GEMV, bound by memory); 4-bit weights with more
-// tokens go through panels, 8-bit ones through tiles of 4.
-//
-// Loops, outside in: as many weight rows as fit in L2, token tile, panel of
-// blocks, row group. Every output keeps its one chain over ascending blocks:
-// it is parked in y between panels, which changes no bit.
+// y = W x of AVX2, float weights, and the way to the integer ones. Every column
+// is a vector of 8 rows.
 
-#include "models/cpu/kernels/avx2/linear_int.h"
 #include "models/cpu/kernels/avx2/parts.h"
 #include "models/cpu/kernels/avx2/work.h"
 
 namespace millrace::models::avx2 {
 namespace {
-
-constexpr int64_t kL2Bytes = 256 << 10;  // weights kept for all token tiles
-
-template <WeightFormat kFormat, int kTokens>
-void Gemv(const Work& work, int64_t begin, int64_t end, int64_t token) {
-  const TileActs x = ActsAt(work.act, token, 0);
-  for (int64_t g = begin; g < end; ++g) {
-    __m256 acc[kTokens];
-    GemvTile<kFormat, kTokens>(work.Group(g), work.w.k / 32, x, acc);
-    for (int t = 0; t < kTokens; ++t) work.Store(token + t, g, acc[t]);
-  }
-}
-
-template <WeightFormat kFormat, int kTokens>
-void Panel(const Work& work, int64_t begin, int64_t end, int64_t token) {
-  constexpr int64_t kBlocks = kPanelBlocks<kTokens>;
-  Spread panel[kTokens * kBlocks];
-  const int64_t blocks = work.w.k / 32;
-  for (int64_t b = 0; b < blocks; b += kBlocks) {
-    const int64_t count = blocks - b < kBlocks ? blocks - b : kBlocks;
-    const TileActs x = ActsAt(work.act, token, b);
-    FillPanel<kTokens>(x, count, panel);
-    for (int64_t g = begin; g < end; ++g) {
-      __m256 acc[kTokens];
-      for (int t = 0; t < kTokens; ++t) {
-        acc[t] = b == 0 ? _mm256_setzero_ps() : work.Load(token + t, g);
-      }
-      const uint8_t* w = work.Group(g) + b * Pack8::BlockBytes(kFormat);
-      PanelTile<kFormat, kTokens>(w, count, work.w.group_bytes, panel, x, acc);
-      for (int t = 0; t < kTokens; ++t) work.Store(token + t, g, acc[t]);
-    }
-  }
-}
-
-template <WeightFormat kFormat>
-void Few(const Work& work, int64_t begin, int64_t end, int64_t token,
-         int64_t tokens) {
-  if (tokens == 1) Gemv<kFormat, 1>(work, begin, end, token);
-  if (tokens == 2) Gemv<kFormat, 2>(work, begin, end, token);
-  if (tokens == 3) Gemv<kFormat, 3>(work, begin, end, token);
-}
-
-template <WeightFormat kFormat>
-void Integer(const Work& work, int64_t group_begin, int64_t group_end,
-             int64_t tokens) {
-  int64_t step = kL2Bytes / work.w.group_bytes;
-  if (step < 1) step = 1;
-  for (int64_t begin = group_begin; begin < group_end; begin += step) {
-    const int64_t end = begin + step < group_end ? begin + step : group_end;
-    int64_t token = 0;
-    if constexpr (kFormat == WeightFormat::kQ8_0) {
-      for (; token + 4 <= tokens; token += 4) {
-        Gemv<kFormat, 4>(work, begin, end, token);
-      }
-    } else {
-      for (; token + kPanelTokens <= tokens; token += kPanelTokens) {
-        Panel<kFormat, kPanelTokens>(work, begin, end, token);
-      }
-      for (; token + 4 <= tokens; token += 4) {
-        Panel<kFormat, 4>(work, begin, end, token);
-      }
-    }
-    Few<kFormat>(work, begin, end, token, tokens - token);
-  }
-}
-
-// ---- float weights ----
 
 template <WeightFormat kFormat>
 __m256 LoadColumn(const uint8_t* p) {
@@ -153,7 +80,6 @@ int64_t GroupBytes(WeightFormat format, int64_t k) {
 
 bool PackGroup(WeightFormat format, const void* const* rows, int32_t num_rows,
                int64_t k, void* group) {
-  if (format > WeightFormat::kQ4_1) return false;  // the scalar table's
   return Pack8::Pack(format, rows, num_rows, k, group);
 }
 
@@ -171,17 +97,8 @@ void Linear(const PackedMatrix& w, int64_t group_begin, int64_t group_end,
       return Float<WeightFormat::kF16>(work, group_begin, group_end, num_rows);
     case WeightFormat::kBF16:
       return Float<WeightFormat::kBF16>(work, group_begin, group_end, num_rows);
-    case WeightFormat::kQ8_0:
-      return Integer<WeightFormat::kQ8_0>(work, group_begin, group_end,
-                                          num_rows);
-    case WeightFormat::kQ4_0:
-      return Integer<WeightFormat::kQ4_0>(work, group_begin, group_end,
-                                          num_rows);
-    case WeightFormat::kQ4_1:
-      return Integer<WeightFormat::kQ4_1>(work, group_begin, group_end,
-                                          num_rows);
     default:
-      return;
+      return LinearIntegers(w, group_begin, group_end, act, num_rows, y, ld_y);
   }
 }
 

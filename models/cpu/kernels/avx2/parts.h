@@ -10,6 +10,10 @@ bool PackGroup(WeightFormat format, const void* const* rows, int32_t num_rows,
                int64_t k, void* group);
 void Linear(const PackedMatrix& w, int64_t group_begin, int64_t group_end,
             const ActRows& act, int32_t num_rows, float* y, int64_t ld_y);
+// Integer formats alone.
+void LinearIntegers(const PackedMatrix& w, int64_t group_begin,
+                    int64_t group_end, const ActRows& act, int32_t num_rows,
+                    float* y, int64_t ld_y);
 void UnpackRow(const PackedMatrix& w, int64_t row, float* out);
 
 void QuantizeRow(const float* x, int64_t k, const Q8Row& out);
