@@ -24,6 +24,26 @@ class Generate final : public GenerateHandler {
         ->Begin();
   }
 
+  void StartFamily(GenerateRequest request,
+                   std::vector<std::shared_ptr<GenerateSink>> sinks,
+                   std::stop_token stop) override {
+    std::vector<std::shared_ptr<GenerateSession>> siblings;
+    for (size_t i = 1; i < sinks.size(); ++i) {
+      // The first one encodes the prompt for all.
+      siblings.push_back(std::make_shared<GenerateSession>(
+          parts_,
+          GenerateRequest{.prompt = TextPrompt{},
+                          .options = request.options,
+                          .deadline = request.deadline,
+                          .trace = request.trace},
+          std::move(sinks[i]), stop));
+    }
+    std::make_shared<GenerateSession>(parts_, std::move(request),
+                                      std::move(sinks.at(0)), std::move(stop),
+                                      std::move(siblings))
+        ->Begin();
+  }
+
   StatusOr<TokenizedText> Tokenize(const std::string& text, bool add_special,
                                    bool parse_special) const override {
     return WithPieces(parts_->tokenizer->Encode(
@@ -72,6 +92,16 @@ class Generate final : public GenerateHandler {
 };
 
 }  // namespace
+
+void GenerateHandler::StartFamily(
+    GenerateRequest request, std::vector<std::shared_ptr<GenerateSink>> sinks,
+    std::stop_token stop) {
+  request.options.n = 1;
+  for (std::shared_ptr<GenerateSink>& sink : sinks) {
+    Start(request, std::move(sink), stop);
+    if (request.options.seed) ++*request.options.seed;
+  }
+}
 
 std::unique_ptr<GenerateHandler> MakeGenerateHandler(GenerateParts parts) {
   return std::make_unique<Generate>(std::move(parts));

@@ -24,20 +24,23 @@ uint64_t DrawSeed() {
 
 }  // namespace
 
-GenerateSession::GenerateSession(std::shared_ptr<const GenerateParts> parts,
-                                 GenerateRequest request,
-                                 std::shared_ptr<GenerateSink> sink,
-                                 std::stop_token client_stop)
+GenerateSession::GenerateSession(
+    std::shared_ptr<const GenerateParts> parts, GenerateRequest request,
+    std::shared_ptr<GenerateSink> sink, std::stop_token client_stop,
+    std::vector<std::shared_ptr<GenerateSession>> siblings)
     : parts_(std::move(parts)),
       client_stop_(std::move(client_stop)),
       request_(std::move(request)),
       sink_(std::move(sink)),
+      siblings_(std::move(siblings)),
       out_({.stop = request_.options.stop,
             .include_stop = request_.options.include_stop_str_in_output}) {}
 
 void GenerateSession::Begin() {
   if (Status wanted = CheckStillWanted(); !wanted.ok()) return Refuse(wanted);
-  auto place = parts_->engine->Reserve(request_.deadline);
+  if (Status fits = CheckFamilyFits(); !fits.ok()) return Refuse(fits);
+  auto place = parts_->engine->Reserve(
+      request_.deadline, static_cast<int32_t>(siblings_.size()) + 1);
   if (!place.ok()) return Refuse(place.status());
   place_ = std::move(place).value();
   if (request_.trace) {
@@ -56,8 +59,21 @@ void GenerateSession::Refuse(Status status) {
   place_.Release();
   parts_->pool->Continue(
       [self = shared_from_this(), status = std::move(status)] {
+        const auto siblings = std::move(self->siblings_);
         self->End({.status = status});
+        for (const auto& sibling : siblings) sibling->End({.status = status});
       });
+}
+
+Status GenerateSession::CheckFamilyFits() const {
+  const auto n = static_cast<int32_t>(siblings_.size()) + 1;
+  const int32_t most = parts_->engine->info().limits.max_seqs;
+  if (n == 1 || n <= most) return OkStatus();
+  return InvalidArgument("n is " + std::to_string(n) + " but model '" +
+                         parts_->model + "' runs " + std::to_string(most) +
+                         " sequences at once; ask for fewer answers or raise "
+                         "max_num_seqs")
+      .At("n");
 }
 
 Status GenerateSession::CheckStillWanted() const {
@@ -71,11 +87,23 @@ Status GenerateSession::CheckStillWanted() const {
 }
 
 void GenerateSession::Prepare() {
-  const Status status = Submit();
+  const Status status = SubmitAll();
   // The prompt may be large: it does not wait for the answer to end.
   request_.prompt = TextPrompt{};
-  if (!status.ok()) return End({.status = status, .usage = usage_});
+  place_.Release();
+  const auto siblings = std::move(siblings_);
+  std::vector<GenerateSession*> all = {this};
+  for (const auto& sibling : siblings) all.push_back(sibling.get());
+  for (GenerateSession* session : all) {
+    if (session->stream_) {
+      session->Follow();
+    } else {
+      session->End({.status = status, .usage = session->usage_});
+    }
+  }
+}
 
+void GenerateSession::Follow() {
   sink_->OnAccepted(usage_);
   if (echo_due_ && echo_ids_.empty()) EmitEcho();
   // Last: from here on the engine may have another pool thread run us.
@@ -84,42 +112,59 @@ void GenerateSession::Prepare() {
   stream->OnReady([self = shared_from_this()] { self->Wake(); });
 }
 
-Status GenerateSession::Submit() {
+Status GenerateSession::SubmitAll() {
   RETURN_IF_ERROR(CheckStillWanted());
   const GenerateOptions& options = request_.options;
   const int64_t max_context = parts_->engine->info().max_context;
   ASSIGN_OR_RETURN(std::vector<int32_t> ids,
                    EncodePrompt(*parts_, request_.prompt, max_context));
   usage_.prompt_tokens = static_cast<int64_t>(ids.size());
+  for (const auto& sibling : siblings_) sibling->usage_ = usage_;
   ASSIGN_OR_RETURN(const int64_t max_tokens,
                    AnswerLimit(usage_.prompt_tokens, max_context));
   scheduler::GenerateTask task;
   ASSIGN_OR_RETURN(task.sampling, Sampling(max_tokens));
-
-  if (options.echo) {
-    echo_due_ = true;
-    const auto* text = std::get_if<TextPrompt>(&request_.prompt);
-    echo_text_ = text != nullptr ? ReplaceInvalidUtf8(text->text)
-                                 : ReplaceInvalidUtf8(parts_->tokenizer->Decode(
-                                       ids, !options.skip_special_tokens));
-    if (options.logprobs) echo_ids_ = ids;
-  }
-  stop_ids_ = task.sampling.stop_ids;
-  std::sort(stop_ids_.begin(), stop_ids_.end());
-
+  const std::string echo_text = options.echo ? EchoText(ids) : "";
   task.prompt_logprobs = options.echo && options.logprobs.has_value();
   task.prompt = std::move(ids);
   task.max_tokens = static_cast<int32_t>(max_tokens);
   task.deadline = request_.deadline;
   task.priority = options.priority;
-  task.stop = engine_stop_.get_token();
   task.trace = request_.trace;
-  forward_stop_.emplace(client_stop_, ForwardStop{&engine_stop_});
+  if (!siblings_.empty()) task.family = std::make_shared<char>();
 
   RETURN_IF_ERROR(CheckStillWanted());
-  ASSIGN_OR_RETURN(stream_,
-                   parts_->engine->Submit(std::move(place_), std::move(task)));
+  RETURN_IF_ERROR(Submit(place_.Split(), task, echo_text));
+  for (const auto& sibling : siblings_) {
+    ++task.sampling.seed;
+    RETURN_IF_ERROR(sibling->Submit(place_.Split(), task, echo_text));
+  }
   return OkStatus();
+}
+
+Status GenerateSession::Submit(scheduler::Reservation place,
+                               scheduler::GenerateTask task,
+                               const std::string& echo_text) {
+  if (request_.options.echo) {
+    echo_due_ = true;
+    echo_text_ = echo_text;
+    if (request_.options.logprobs) echo_ids_ = task.prompt;
+  }
+  stop_ids_ = task.sampling.stop_ids;
+  std::sort(stop_ids_.begin(), stop_ids_.end());
+  task.stop = engine_stop_.get_token();
+  forward_stop_.emplace(client_stop_, ForwardStop{&engine_stop_});
+  ASSIGN_OR_RETURN(stream_,
+                   parts_->engine->Submit(std::move(place), std::move(task)));
+  return OkStatus();
+}
+
+std::string GenerateSession::EchoText(const std::vector<int32_t>& ids) const {
+  const auto* text = std::get_if<TextPrompt>(&request_.prompt);
+  return ReplaceInvalidUtf8(
+      text != nullptr ? text->text
+                      : parts_->tokenizer->Decode(
+                            ids, !request_.options.skip_special_tokens));
 }
 
 StatusOr<int64_t> GenerateSession::AnswerLimit(int64_t prompt_tokens,

@@ -1,5 +1,7 @@
-// One request on its way through: from Start on the caller's thread, over the
-// handler pool and the engine, to exactly one OnEnd.
+// One answer on its way through: from Start on the caller's thread, over the
+// handler pool and the engine, to exactly one OnEnd. A request with n > 1 is
+// the session of its first answer, which reserves all places, encodes the
+// prompt and submits for all; afterwards each of them is on its own.
 //
 //   std::make_shared<GenerateSession>(parts, request, sink, stop)->Begin();
 //
@@ -29,7 +31,8 @@ class GenerateSession : public std::enable_shared_from_this<GenerateSession> {
  public:
   GenerateSession(std::shared_ptr<const GenerateParts> parts,
                   GenerateRequest request, std::shared_ptr<GenerateSink> sink,
-                  std::stop_token client_stop);
+                  std::stop_token client_stop,
+                  std::vector<std::shared_ptr<GenerateSession>> siblings = {});
 
   void Begin();
 
@@ -39,7 +42,13 @@ class GenerateSession : public std::enable_shared_from_this<GenerateSession> {
 
   // On the pool, before the engine has it.
   void Prepare();
-  Status Submit();
+  Status SubmitAll();
+  // Gives the engine this session's task; echo_text is the prompt's, if asked.
+  Status Submit(scheduler::Reservation place, scheduler::GenerateTask task,
+                const std::string& echo_text);
+  void Follow();
+  Status CheckFamilyFits() const;
+  std::string EchoText(const std::vector<int32_t>& ids) const;
   StatusOr<int64_t> AnswerLimit(int64_t prompt_tokens, int64_t max_context);
   StatusOr<models::SamplingParams> Sampling(int64_t max_tokens) const;
   Status CheckStillWanted() const;
@@ -70,7 +79,8 @@ class GenerateSession : public std::enable_shared_from_this<GenerateSession> {
   std::optional<std::stop_callback<ForwardStop>> forward_stop_;
   GenerateRequest request_;             // its prompt is dropped once encoded
   std::shared_ptr<GenerateSink> sink_;  // null after the end
-  scheduler::Reservation place_;
+  std::vector<std::shared_ptr<GenerateSession>> siblings_;  // until submitted
+  scheduler::Reservation place_;  // until submitted; of the siblings, too
   std::shared_ptr<scheduler::TokenStream> stream_;  // null before and after
   TextOut out_;
   std::vector<int32_t> stop_ids_;  // ascending

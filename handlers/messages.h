@@ -37,6 +37,7 @@ struct TokenPrompt {
 struct GenerateOptions {
   // Absent: chat fills the context, completions get 16.
   std::optional<int64_t> max_tokens = {};
+  int32_t n = 1;  // answers to the same prompt
   int64_t min_tokens = 0;
   double temperature = 1.0;
   int64_t top_k = 0;  // 0 or -1: off

@@ -23,7 +23,7 @@ constexpr size_t kMaxStopBytes = 1024;
 constexpr size_t kMaxStopTokenIds = 1024;
 constexpr size_t kMaxLogitBias = 1024;
 constexpr int64_t kMaxTopLogprobs = 20;
-constexpr int64_t kMaxAnswers = 16;  // n, once it works
+constexpr int64_t kMaxAnswers = 128;  // n
 
 // --- What would change the answer and does not work yet ---------------------
 
@@ -92,16 +92,6 @@ Status CheckNothingRefused(const Json& body, FieldDialect dialect) {
         .At(refusal.name)
         .Because("unsupported_parameter");
   }
-  for (const char* name : {"n", "best_of"}) {
-    ASSIGN_OR_RETURN(const auto answers, ReadInt(body, name, {1, kMaxAnswers}));
-    if (answers.value_or(1) == 1) continue;
-    return InvalidArgument(std::string(name) + " is " +
-                           std::to_string(*answers) +
-                           " but one answer a request is supported so far; "
-                           "send several requests")
-        .At(name)
-        .Because("unsupported_parameter");
-  }
   if (dialect == FieldDialect::kChat) {
     ASSIGN_OR_RETURN(const auto echo, ReadBool(body, "echo"));
     if (echo.value_or(false)) {
@@ -116,6 +106,36 @@ Status CheckNothingRefused(const Json& body, FieldDialect dialect) {
 }
 
 // --- Readers of what is no plain number -------------------------------------
+
+Status ReadAnswers(const Json& body, FieldDialect dialect,
+                   GenerateOptions& options) {
+  ASSIGN_OR_RETURN(const auto n, ReadInt(body, "n", {1, kMaxAnswers}));
+  ASSIGN_OR_RETURN(const auto best_of,
+                   ReadInt(body, "best_of", {1, kMaxAnswers}));
+  options.n = static_cast<int32_t>(n.value_or(1));
+  if (options.n > 1 && dialect == FieldDialect::kSamplingParameters) {
+    return InvalidArgument("n is " + std::to_string(options.n) +
+                           " but this protocol carries one answer a request; "
+                           "send several requests or use REST")
+        .At("n")
+        .Because("unsupported_parameter");
+  }
+  if (best_of.value_or(options.n) < options.n) {
+    return InvalidArgument("best_of is " + std::to_string(*best_of) +
+                           " but must be n at least, which is " +
+                           std::to_string(options.n))
+        .At("best_of");
+  }
+  if (best_of.value_or(options.n) > options.n) {
+    return InvalidArgument("best_of is " + std::to_string(*best_of) +
+                           " and n is " + std::to_string(options.n) +
+                           ", but choosing among more answers than are sent "
+                           "is not supported; raise n and choose yourself")
+        .At("best_of")
+        .Because("unsupported_parameter");
+  }
+  return OkStatus();
+}
 
 Status ReadStop(const Json& body, GenerateOptions& options) {
   const Json* stop = FindField(body, "stop");
@@ -294,6 +314,7 @@ StatusOr<GenerateOptions> Read(const Json& body, FieldDialect dialect) {
     options.echo = echo.value_or(false);
   }
   RETURN_IF_ERROR(ReadLengths(body, options));
+  RETURN_IF_ERROR(ReadAnswers(body, dialect, options));
   ASSIGN_OR_RETURN(const auto top_k, ReadInt(body, "top_k", {-1, INT32_MAX}));
   options.top_k = top_k.value_or(0);
   ASSIGN_OR_RETURN(const auto seed, ReadInt(body, "seed"));

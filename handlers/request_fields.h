@@ -16,7 +16,7 @@ enum class FieldDialect { kChat, kCompletions, kSamplingParameters };
 // Reads every sampling field of `body`, an object. INVALID_ARGUMENT with
 // field() set for a wrong type, a value out of range (value and limit in the
 // message), or a field that would change the answer and is not supported
-// (tools, response_format, n > 1, …). Fields without effect (user, metadata, …)
+// (tools, response_format, …). Fields without effect (user, metadata, …)
 // and null are accepted; so are unknown ones, as OpenAI's clients expect.
 StatusOr<GenerateOptions> ReadGenerateOptions(
     const nlohmann::ordered_json& body, FieldDialect dialect);

@@ -30,7 +30,7 @@ Admission::Admission(AdmissionOptions options)
       places_(options_.max_num_seqs + options_.max_queue_size),
       last_(options_.clock->Now()) {}
 
-StatusOr<Reservation> Admission::Reserve(Clock::Time deadline) {
+StatusOr<Reservation> Admission::Reserve(Clock::Time deadline, int32_t places) {
   const Clock::Time now = options_.clock->Now();
   double wait_seconds = 0;
   {
@@ -47,17 +47,19 @@ StatusOr<Reservation> Admission::Reserve(Clock::Time deadline) {
                               "' could begin; give the request more time");
     }
     AdvanceTo(now);
-    const int32_t ahead = in_use_ + 1 - options_.max_num_seqs;
+    const int32_t ahead = in_use_ + places - options_.max_num_seqs;
     wait_seconds = ahead > 0 ? SecondsFor(ahead) : 0;
     const bool hopeless = ahead > 0 && deadline != kNever &&
                           completions_ >= kEnoughCompletions &&
                           wait_seconds > Seconds(deadline - now);
-    if (in_use_ < places_ && !hopeless) {
-      ++in_use_;
+    const bool room = in_use_ + places <= places_;
+    if (room && !hopeless) {
+      in_use_ += places;
       // Held as long as the place: a place may outlive the engine.
-      return Reservation([self = shared_from_this()] { self->Release(); });
+      return Reservation([self = shared_from_this()] { self->Release(); },
+                         places);
     }
-    if (in_use_ < places_) {
+    if (room) {
       options_.deadline.Add();
       return DeadlineExceeded(
           "the deadline is " +
@@ -79,6 +81,9 @@ StatusOr<Reservation> Admission::Reserve(Clock::Time deadline) {
              std::to_string(places_) + " requests run or wait, which is " +
              "max_num_seqs " + std::to_string(options_.max_num_seqs) +
              " + max_queue_size " + std::to_string(options_.max_queue_size) +
+             (places > 1
+                  ? "; this one asks for " + std::to_string(places) + " places"
+                  : "") +
              "); try again in about " +
              std::to_string((retry_ms + 999) / 1000) +
              " s or raise max_queue_size")

@@ -38,7 +38,7 @@ class Admission : public std::enable_shared_from_this<Admission> {
   static std::shared_ptr<Admission> Create(AdmissionOptions options);
 
   // See Engine::Reserve.
-  StatusOr<Reservation> Reserve(Clock::Time deadline);
+  StatusOr<Reservation> Reserve(Clock::Time deadline, int32_t places = 1);
 
   // A request that had run or waited has ended: the rate moves. Its place is
   // released apart.

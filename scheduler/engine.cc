@@ -82,8 +82,8 @@ class EngineImpl final : public Engine {
     metrics_.SetGauges(EngineStats());
   }
 
-  StatusOr<Reservation> Reserve(Clock::Time deadline) override {
-    return admission_->Reserve(deadline);
+  StatusOr<Reservation> Reserve(Clock::Time deadline, int32_t places) override {
+    return admission_->Reserve(deadline, places);
   }
 
   StatusOr<std::shared_ptr<TokenStream>> Submit(Reservation place,

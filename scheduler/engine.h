@@ -30,28 +30,39 @@
 
 namespace millrace::scheduler {
 
-// A place among running and waiting requests. Given back by Submit's ending or
-// by the destructor. Move-only.
+// Places among running and waiting requests, one unless more were asked for.
+// Given back by Submit's ending or by the destructor. Move-only.
 class Reservation {
  public:
   Reservation() = default;
-  explicit Reservation(std::function<void()> release)
-      : release_(std::move(release)) {}
+  // `release` gives one place back and is called once for each.
+  explicit Reservation(std::function<void()> release, int32_t places = 1)
+      : release_(std::move(release)), places_(places) {}
   Reservation(Reservation&& other) noexcept
-      : release_(std::exchange(other.release_, nullptr)) {}
+      : release_(std::exchange(other.release_, nullptr)),
+        places_(std::exchange(other.places_, 0)) {}
   Reservation& operator=(Reservation&& other) noexcept {
     Release();
     release_ = std::exchange(other.release_, nullptr);
+    places_ = std::exchange(other.places_, 0);
     return *this;
   }
   ~Reservation() { Release(); }
-  explicit operator bool() const { return release_ != nullptr; }
+  explicit operator bool() const { return places_ > 0; }
+  // One place out of those held here; empty when none is left.
+  Reservation Split() {
+    if (places_ == 0) return {};
+    --places_;
+    return Reservation(release_);
+  }
   void Release() {
-    if (auto release = std::exchange(release_, nullptr)) release();
+    const auto release = std::exchange(release_, nullptr);
+    for (; places_ > 0; --places_) release();
   }
 
  private:
   std::function<void()> release_;
+  int32_t places_ = 0;
 };
 
 struct EngineOptions {
@@ -84,10 +95,11 @@ class Engine {
                                         MetricRegistry* registry);
   virtual ~Engine() = default;  // cancels what still runs, joins the thread
 
-  // A place, or RESOURCE_EXHAUSTED with retry_after_ms from the live service
-  // rate (queue full), UNAVAILABLE (draining), DEADLINE_EXCEEDED (cannot be
-  // met at the present rate).
-  virtual StatusOr<Reservation> Reserve(Clock::Time deadline = kNever) = 0;
+  // Places for so many tasks, all or none, or RESOURCE_EXHAUSTED with
+  // retry_after_ms from the live service rate (queue full), UNAVAILABLE
+  // (draining), DEADLINE_EXCEEDED (cannot be met at the present rate).
+  virtual StatusOr<Reservation> Reserve(Clock::Time deadline = kNever,
+                                        int32_t places = 1) = 0;
 
   // INVALID_ARGUMENT when prompt and answer can never fit. The stream ends
   // with exactly one StreamEnd, whatever happens; the place is held until

@@ -43,10 +43,12 @@ std::shared_ptr<handlers::GenerateSink> Answer::Choice(int index) {
 
 handlers::Usage Answer::Total() const {
   handlers::Usage total;
-  for (const handlers::Usage& usage : usages_) {
-    total.prompt_tokens += usage.prompt_tokens;
-    total.completion_tokens += usage.completion_tokens;
-    total.cached_tokens += usage.cached_tokens;
+  for (size_t i = 0; i < usages_.size(); ++i) {
+    total.completion_tokens += usages_[i].completion_tokens;
+    // The answers to one prompt share it.
+    if (i % static_cast<size_t>(shape_.choices_per_prompt) != 0) continue;
+    total.prompt_tokens += usages_[i].prompt_tokens;
+    total.cached_tokens += usages_[i].cached_tokens;
   }
   return total;
 }

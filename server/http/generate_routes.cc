@@ -1,6 +1,7 @@
 // POST /v1/chat/completions and /v1/completions: the body becomes one neutral
-// request for each prompt. A reader would guess that `prompt: [1, 2]` is two
-// prompts: numbers are the ids of one, strings are one each.
+// request for each prompt, with n answers each. A reader would guess that
+// `prompt: [1, 2]` is two prompts: numbers are the ids of one, strings are one
+// each.
 #include <chrono>
 #include <nlohmann/json.hpp>
 #include <string>
@@ -109,7 +110,8 @@ StatusOr<std::vector<Prompt>> ReadPrompts(const Json& body) {
   return prompts;
 }
 
-// Starts one request for each prompt; their sinks share one answer.
+// Starts one request for each prompt; their sinks share one answer. Choices
+// stand in the order of the prompts, those of one prompt together.
 Status Start(const Site& site, const std::shared_ptr<Exchange>& exchange,
              const Json& body, AnswerShape shape,
              const handlers::GenerateOptions& options,
@@ -123,7 +125,8 @@ Status Start(const Site& site, const std::shared_ptr<Exchange>& exchange,
   shape.id = (shape.chat ? "chatcmpl-" : "cmpl-") + RandomHex(32);
   shape.created_unix =
       std::chrono::system_clock::to_time_t(std::chrono::system_clock::now());
-  shape.num_choices = static_cast<int>(prompts.size());
+  shape.choices_per_prompt = options.n;
+  shape.num_choices = static_cast<int>(prompts.size()) * options.n;
   const auto answer =
       std::make_shared<Answer>(std::move(shape), exchange, std::move(model));
   for (size_t i = 0; i < prompts.size(); ++i) {
@@ -132,8 +135,17 @@ Status Start(const Site& site, const std::shared_ptr<Exchange>& exchange,
     request.options = options;
     request.deadline = deadline;
     request.trace = exchange->trace();
-    handler.Start(std::move(request), answer->Choice(static_cast<int>(i)),
-                  exchange->stop_token());
+    if (options.n == 1) {
+      handler.Start(std::move(request), answer->Choice(static_cast<int>(i)),
+                    exchange->stop_token());
+      continue;
+    }
+    std::vector<std::shared_ptr<handlers::GenerateSink>> sinks;
+    for (int k = 0; k < options.n; ++k) {
+      sinks.push_back(answer->Choice(static_cast<int>(i) * options.n + k));
+    }
+    handler.StartFamily(std::move(request), std::move(sinks),
+                        exchange->stop_token());
   }
   return OkStatus();
 }

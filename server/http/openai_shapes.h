@@ -23,6 +23,7 @@ struct AnswerShape {
   std::string model;
   int64_t created_unix = 0;
   int num_choices = 1;
+  int choices_per_prompt = 1;  // n; those of one prompt stand together
 };
 
 // One choice as it grows.

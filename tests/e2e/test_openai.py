@@ -165,8 +165,54 @@ def test_errors_are_openai_exceptions(server, client):
     assert caught.value.code == "context_length_exceeded"
     assert "8192" in caught.value.message
     with pytest.raises(openai.BadRequestError) as caught:
-        client.chat.completions.create(model=MODEL_ID, messages=ASK, n=2)
-    assert caught.value.param == "n"
+        client.chat.completions.create(model=MODEL_ID, messages=ASK, n=65)
+    assert caught.value.param == "n" and "max_num_seqs" in caught.value.message
+    with pytest.raises(openai.BadRequestError) as caught:
+        client.completions.create(
+            model=MODEL_ID, prompt="a", n=2, best_of=3)
+    assert caught.value.param == "best_of"
+
+
+def test_several_answers(client):
+    """n answers are those of n requests whose seeds count up."""
+    ask = dict(model=MODEL_ID, messages=ASK, max_tokens=12, temperature=1.0)
+    alone = [client.chat.completions.create(seed=40 + i, **ask)
+             for i in range(3)]
+    together = client.chat.completions.create(n=3, seed=40, **ask)
+    assert [c.index for c in together.choices] == [0, 1, 2]
+    for i, one in enumerate(alone):
+        assert (together.choices[i].message.content
+                == one.choices[0].message.content)
+    assert together.usage.prompt_tokens == alone[0].usage.prompt_tokens
+    assert together.usage.completion_tokens == sum(
+        one.usage.completion_tokens for one in alone)
+
+    text = ["", "", ""]
+    finished = set()
+    for chunk in client.chat.completions.create(
+            n=3, seed=40, stream=True, **ask):
+        for choice in chunk.choices:
+            text[choice.index] += choice.delta.content or ""
+            if choice.finish_reason:
+                finished.add(choice.index)
+    assert finished == {0, 1, 2}
+    assert text == [one.choices[0].message.content for one in alone]
+
+    both = client.completions.create(
+        model=MODEL_ID, prompt=["One, two,", "A, b,"], n=2, best_of=2,
+        max_tokens=4, temperature=0)
+    assert [c.index for c in both.choices] == [0, 1, 2, 3]
+    assert both.choices[0].text == both.choices[1].text
+    assert both.choices[2].text == both.choices[3].text
+
+
+def test_cached_tokens(client):
+    prompt = list(range(500, 700))
+    for _ in range(2):
+        usage = client.completions.create(
+            model=MODEL_ID, prompt=prompt, max_tokens=1).usage
+    # 199 tokens need not be computed again, in whole pages of 64.
+    assert usage.prompt_tokens_details.cached_tokens == 192
 
 
 def test_api_key():

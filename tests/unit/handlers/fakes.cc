@@ -63,6 +63,7 @@ void Submission::End(scheduler::FinishReason reason, Status status,
 FakeEngine::FakeEngine() {
   info_.vocab_size = kVocabSize;
   info_.max_context = kMaxContext;
+  info_.limits.max_seqs = kMaxSeqs;
 }
 
 std::shared_ptr<Submission> FakeEngine::Next() {
@@ -78,10 +79,11 @@ size_t FakeEngine::num_submitted() {
   return num_submitted_;
 }
 
-StatusOr<scheduler::Reservation> FakeEngine::Reserve(Clock::Time) {
+StatusOr<scheduler::Reservation> FakeEngine::Reserve(Clock::Time,
+                                                     int32_t places) {
   if (!reserve_status.ok()) return reserve_status;
-  ++places_;
-  return scheduler::Reservation([this] { --places_; });
+  places_ += places;
+  return scheduler::Reservation([this] { --places_; }, places);
 }
 
 StatusOr<std::shared_ptr<scheduler::TokenStream>> FakeEngine::Submit(

@@ -25,6 +25,7 @@ inline constexpr int32_t kImEnd = 257;    // <|im_end|>, ends an answer
 inline constexpr int32_t kBos = 258;      // <s>, before raw prompts
 inline constexpr int32_t kVocabSize = 259;
 inline constexpr int32_t kMaxContext = 64;
+inline constexpr int32_t kMaxSeqs = 4;
 
 std::shared_ptr<const models::Tokenizer> ByteTokenizer();
 // ChatML; raises "no system here" at a message with that role.
@@ -64,7 +65,8 @@ class FakeEngine final : public scheduler::Engine {
   int places() const { return places_; }
   size_t num_submitted();
 
-  StatusOr<scheduler::Reservation> Reserve(Clock::Time deadline) override;
+  StatusOr<scheduler::Reservation> Reserve(Clock::Time deadline,
+                                           int32_t places) override;
   StatusOr<std::shared_ptr<scheduler::TokenStream>> Submit(
       scheduler::Reservation place, scheduler::GenerateTask task) override;
   bool Drain(std::chrono::steady_clock::time_point) override { return true; }

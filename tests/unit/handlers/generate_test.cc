@@ -157,6 +157,65 @@ TEST(Generate, IgnoreEosLeavesOnlyTheClientsStopIds) {
   EXPECT_EQ(sink->text(), "x");
 }
 
+std::vector<std::shared_ptr<RecordingSink>> StartFamily(
+    World& world, int n, GenerateOptions options = {}) {
+  std::vector<std::shared_ptr<RecordingSink>> sinks;
+  for (int i = 0; i < n; ++i) {
+    sinks.push_back(std::make_shared<RecordingSink>(&world.engine));
+  }
+  options.n = n;
+  world.handler->StartFamily(TextRequest("Hi", std::move(options)),
+                             {sinks.begin(), sinks.end()}, {});
+  return sinks;
+}
+
+TEST(Generate, FamilySharesThePromptAndCountsSeedsUp) {
+  World world;
+  auto sinks = StartFamily(world, 3, {.seed = 40});
+  std::vector<std::shared_ptr<Submission>> tasks;
+  for (int i = 0; i < 3; ++i) tasks.push_back(world.engine.Next());
+  EXPECT_EQ(world.engine.places(), 3);
+  for (uint64_t i = 0; i < 3; ++i) {
+    EXPECT_EQ(tasks[i]->task.prompt, tasks[0]->task.prompt);
+    EXPECT_EQ(tasks[i]->task.sampling.seed, 40 + i);
+    EXPECT_NE(tasks[i]->task.family, nullptr);
+    EXPECT_EQ(tasks[i]->task.family, tasks[0]->task.family);
+  }
+  // Each ends in its own time.
+  tasks[1]->Say("b");
+  tasks[1]->End(FinishReason::kLength);
+  EXPECT_TRUE(sinks[1]->AwaitEnd().status.ok());
+  EXPECT_EQ(sinks[1]->text(), "b");
+  EXPECT_EQ(world.engine.places(), 2);
+  tasks[2]->Say("c");
+  tasks[0]->Say("a");
+  tasks[2]->End(FinishReason::kStop);
+  tasks[0]->End(FinishReason::kLength);
+  EXPECT_EQ(sinks[2]->AwaitEnd().usage.prompt_tokens, 3);
+  EXPECT_EQ(sinks[0]->AwaitEnd().usage.completion_tokens, 1);
+  EXPECT_EQ(sinks[0]->text(), "a");
+  EXPECT_EQ(sinks[2]->text(), "c");
+  EXPECT_EQ(world.engine.places(), 0);
+}
+
+TEST(Generate, FamilyIsRefusedAsAWhole) {
+  World world;
+  world.engine.reserve_status = ResourceExhausted("full");
+  for (const auto& sink : StartFamily(world, 3)) {
+    EXPECT_EQ(sink->AwaitEnd().status.code(), StatusCode::kResourceExhausted);
+  }
+  world.engine.reserve_status = OkStatus();
+  world.engine.submit_status = Unavailable("closing");
+  for (const auto& sink : StartFamily(world, 3)) {
+    EXPECT_EQ(sink->AwaitEnd().status.code(), StatusCode::kUnavailable);
+  }
+  EXPECT_EQ(world.engine.places(), 0);
+  for (const auto& sink : StartFamily(world, kMaxSeqs + 1)) {
+    EXPECT_EQ(sink->AwaitEnd().status.field(), "n");
+  }
+  EXPECT_EQ(world.engine.num_submitted(), 0u);
+}
+
 TEST(Generate, SeedIsDrawnWhenAbsent) {
   World world;
   std::vector<uint64_t> seeds;

@@ -126,7 +126,8 @@ TEST(RequestFields, NumbersOutOfRangeAreRefused) {
                             R"("stop_token_ids": 5)",
                             R"("logit_bias": [])",
                             R"("n": 0)",
-                            R"("n": 17)"}) {
+                            R"("n": 129)",
+                            R"("best_of": 0)"}) {
     const std::string text(field);
     const std::string name = text.substr(1, text.find('"', 1) - 1);
     ExpectRefused("{" + text + "}", name);
@@ -165,8 +166,8 @@ TEST(RequestFields, WhatWouldChangeTheAnswerAndDoesNotWorkIsRefused) {
         R"("response_format": {"type": "json_object"})",
         R"("structured_outputs": {"json": {}})", R"("guided_json": {"a": 1})",
         R"("modalities": ["text", "audio"])", R"("logits_processors": ["x"])",
-        R"("n": 2)", R"("best_of": 2)", R"("echo": true)",
-        R"("use_beam_search": true)", R"("prompt_logprobs": 1)"}) {
+        R"("best_of": 2)", R"("echo": true)", R"("use_beam_search": true)",
+        R"("prompt_logprobs": 1)"}) {
     const std::string text(field);
     const std::string name = text.substr(1, text.find('"', 1) - 1);
     ExpectRefused("{" + text + "}", name);
@@ -174,6 +175,16 @@ TEST(RequestFields, WhatWouldChangeTheAnswerAndDoesNotWorkIsRefused) {
               "unsupported_parameter");
   }
   ExpectRefused(R"({"suffix": "end"})", "suffix", FieldDialect::kCompletions);
+}
+
+TEST(RequestFields, SeveralAnswersMayBeAskedFor) {
+  EXPECT_EQ(Read("{}")->n, 1);
+  EXPECT_EQ(Read(R"({"n": 128})")->n, 128);
+  EXPECT_EQ(Read(R"({"n": 3, "best_of": 3})", FieldDialect::kCompletions)->n,
+            3);
+  ExpectRefused(R"({"n": 3, "best_of": 2})", "best_of");
+  ExpectRefused(R"({"n": 3, "best_of": 4})", "best_of");
+  ExpectRefused(R"({"n": 2})", "n", FieldDialect::kSamplingParameters);
 }
 
 TEST(RequestFields, TheHarmlessFormOfARefusedFieldPasses) {

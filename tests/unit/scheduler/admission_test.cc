@@ -58,6 +58,25 @@ TEST_F(AdmissionTest, PlacesAreRunningPlusWaiting) {
   EXPECT_TRUE(admission->Reserve(kNever).ok());
 }
 
+TEST_F(AdmissionTest, SeveralPlacesAreGivenTogetherOrNotAtAll) {
+  auto admission = Make(2, 3);
+  auto places = Fill(*admission, 2);
+  EXPECT_EQ(admission->Reserve(kNever, 4).status().code(),
+            StatusCode::kResourceExhausted);
+  EXPECT_EQ(admission->in_use(), 2);
+  {
+    StatusOr<Reservation> three = admission->Reserve(kNever, 3);
+    ASSERT_TRUE(three.ok());
+    EXPECT_EQ(admission->in_use(), 5);
+    Reservation one = three->Split();
+    three->Release();
+    EXPECT_EQ(admission->in_use(), 3);
+    EXPECT_FALSE(three->Split());
+    EXPECT_TRUE(one);
+  }
+  EXPECT_EQ(admission->in_use(), 2);
+}
+
 TEST_F(AdmissionTest, RetryAfterFollowsTheServiceRate) {
   auto admission = Make(2, 8);
   auto places = Fill(*admission, 10);
