@@ -1,7 +1,8 @@
 // Speed of every kernel of one table on one thread, beside what the machine can
 // do at best. Run it on a quiet machine:
 //
-//   kernels_bench [isa]        isa: auto (default) or a name --isa takes
+//   kernels_bench [isa [format]]    isa: auto (default) or a name --isa takes;
+//                                   format: Q4_K, …, only its matrices
 //
 // Matrices are read cold (more of them than any cache holds, one after the
 // other, as a decode step does) and hot (the same one again). Times are the
@@ -14,6 +15,7 @@
 #include <cstdlib>
 #include <memory>
 #include <random>
+#include <string>
 #include <vector>
 
 #include "models/cpu/compute_pool.h"
@@ -96,6 +98,9 @@ void BenchLinear(const KernelTable& t, const Peaks& peaks, const Format& f,
   // Quants of any value; scales stay zero: speed does not depend on them, and
   // random ones would make denormals.
   if (!t.pack_group(f.format, nullptr, 0, k, weights.data())) return;
+  if (f.format == WeightFormat::kMXFP4) {  // exponents of zero are subnormal
+    std::fill(weights.data(), weights.data() + weights.bytes(), 0x7f);
+  }
   std::printf("%-6s %6ld x %-5ld", f.name, static_cast<long>(n),
               static_cast<long>(k));
   for (int32_t rows : {1, 2, 4, 8, 16, 64}) {
@@ -214,7 +219,7 @@ void BenchRows(const KernelTable& t) {
         kVocab);
 }
 
-int Main(const char* isa) {
+int Main(const char* isa, const std::string& only) {
   const auto chosen = ChooseKernels(isa);
   if (!chosen.ok()) {
     std::fprintf(stderr, "%s\n", chosen.status().ToString().c_str());
@@ -232,9 +237,11 @@ int Main(const char* isa) {
   }
   std::printf("\nlinear, GMAC/s hot and cold for M rows of activations\n");
   for (const Format& f : kFormats) {
+    if (!only.empty() && only != f.name) continue;
     BenchLinear(t, peaks, f, 1536, 576);
     if (IsInteger(f.format)) BenchLinear(t, peaks, f, 576, 1536);
   }
+  if (!only.empty()) return 0;
   BenchLinear(t, peaks, kFormats[2], 49152, 576);
   std::printf("\n");
   for (KvFormat format : {KvFormat::kF16, KvFormat::kF32}) {
@@ -254,5 +261,6 @@ int Main(const char* isa) {
 }  // namespace millrace::bench
 
 int main(int argc, char** argv) {
-  return millrace::bench::Main(argc > 1 ? argv[1] : "auto");
+  return millrace::bench::Main(argc > 1 ? argv[1] : "auto",
+                               argc > 2 ? argv[2] : "");
 }

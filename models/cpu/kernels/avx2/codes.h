@@ -33,7 +33,8 @@ inline __m256i MoveBits(__m256i v, int up) {
 }
 
 // Low halves first (columns 0-15), then high halves (columns 16-31).
-inline void UnpackNibbles(const uint8_t* p, __m256i w[8]) {
+[[gnu::always_inline]] inline void UnpackNibbles(const uint8_t* p,
+                                                 __m256i w[8]) {
   const __m256i low = _mm256_set1_epi8(15);
 #pragma GCC unroll 4
   for (int j = 0; j < 4; ++j) {
@@ -44,8 +45,10 @@ inline void UnpackNibbles(const uint8_t* p, __m256i w[8]) {
 }
 
 template <WeightFormat kFormat>
-inline void UnpackCodes(const uint8_t* p, __m256i w[8]) {
+[[gnu::always_inline]] inline void UnpackCodes(const uint8_t* p, __m256i w[8]) {
   constexpr BlockShape kShape = ShapeOf(kFormat);
+  constexpr int64_t kTwoAt = Pack8::TwoAt(kFormat);
+  constexpr int64_t kOneAt = Pack8::OneAt(kFormat);
   if constexpr (kShape.low_bits == 8) {
 #pragma GCC unroll 8
     for (int j = 0; j < 8; ++j) w[j] = LoadQuants(p + 32 * j);
@@ -59,7 +62,7 @@ inline void UnpackCodes(const uint8_t* p, __m256i w[8]) {
     const __m256i mask = _mm256_set1_epi8(3 << kShape.two_at);
 #pragma GCC unroll 2
     for (int h = 0; h < 2; ++h) {
-      const __m256i two = LoadQuants(p + Pack8::TwoAt(kFormat) + 32 * h);
+      const __m256i two = LoadQuants(p + kTwoAt + 32 * h);
 #pragma GCC unroll 4
       for (int j = 0; j < 4; ++j) {
         const __m256i bits = MoveBits(two, kShape.two_at - 2 * j);
@@ -70,7 +73,7 @@ inline void UnpackCodes(const uint8_t* p, __m256i w[8]) {
   }
   if constexpr (kShape.one_at >= 0) {
     const __m256i mask = _mm256_set1_epi8(1 << kShape.one_at);
-    const __m256i one = LoadQuants(p + Pack8::OneAt(kFormat));
+    const __m256i one = LoadQuants(p + kOneAt);
 #pragma GCC unroll 8
     for (int j = 0; j < 8; ++j) {
       const __m256i bits = MoveBits(one, kShape.one_at - j);
@@ -81,7 +84,8 @@ inline void UnpackCodes(const uint8_t* p, __m256i w[8]) {
 
 // The same, but what stands for a signed integer is made unsigned: see kLess.
 template <WeightFormat kFormat>
-inline void UnpackUnsigned(const uint8_t* p, __m256i w[8]) {
+[[gnu::always_inline]] inline void UnpackUnsigned(const uint8_t* p,
+                                                  __m256i w[8]) {
   UnpackCodes<kFormat>(p, w);
   if constexpr (kFormat == WeightFormat::kQ8_0) {
     const __m256i flip = _mm256_set1_epi8(static_cast<char>(0x80));

@@ -51,7 +51,8 @@ inline Factors FactorsOf(const PartScales& s) {
 // Σ code x of a part, by half's scale; step(j) is the vpmaddubsw of columns
 // 4j…4j+3.
 template <WeightFormat kFormat, typename Step>
-inline __m256i SumSteps(const Factors& factors, const Step& step) {
+[[gnu::always_inline]] inline __m256i SumSteps(const Factors& factors,
+                                               const Step& step) {
   constexpr int kSums = 8 / kSteps<kFormat>;
   __m256i dot[kSums];
 #pragma GCC unroll 4
@@ -80,8 +81,9 @@ inline __m256i SignedWeights(__m256i c) {
 }
 
 template <WeightFormat kFormat, int kTokens>
-inline void SignedDots(const uint8_t* part, const TileActs& x, int64_t at,
-                       __m256i isum[kTokens]) {
+[[gnu::always_inline]] inline void SignedDots(const uint8_t* part,
+                                              const TileActs& x, int64_t at,
+                                              __m256i isum[kTokens]) {
   __m256i codes[8];
   UnpackCodes<kFormat>(part, codes);
 #pragma GCC unroll 4
@@ -102,8 +104,10 @@ inline void SignedDots(const uint8_t* part, const TileActs& x, int64_t at,
 }
 
 template <WeightFormat kFormat, int kTokens>
-inline void UnsignedDots(const uint8_t* part, const PartScales& s,
-                         const TileActs& x, int64_t at, __m256i isum[kTokens]) {
+[[gnu::always_inline]] inline void UnsignedDots(const uint8_t* part,
+                                                const PartScales& s,
+                                                const TileActs& x, int64_t at,
+                                                __m256i isum[kTokens]) {
   __m256i w[8];
   UnpackUnsigned<kFormat>(part, w);
   const Factors factors = FactorsOf<kFormat>(s);
@@ -122,17 +126,19 @@ inline void UnsignedDots(const uint8_t* part, const PartScales& s,
 
 // kTokens tokens x 8 rows over all blocks; the weights are streamed.
 template <WeightFormat kFormat, int kTokens>
-inline void GemvTile(const uint8_t* w, int64_t blocks, const TileActs& x,
+inline void GemvTile(const uint8_t* w, int64_t blocks, TileActs x,
                      __m256 acc[kTokens]) {
   constexpr int64_t kPart = Pack8::QuantBytes(kFormat);
-  constexpr int64_t kStride = Pack8::BlockBytes(kFormat) / kParts<kFormat>;
+  constexpr int64_t kPartsAt = Pack8::PartsAt(kFormat);
+  constexpr int64_t kBlock = Pack8::BlockBytes(kFormat);
+  constexpr int64_t kStride = kBlock / kParts<kFormat>;
   constexpr int64_t kAhead = 2304;  // 1152 to 2304 were equal, 4608 worse
 #pragma GCC unroll 4
   for (int t = 0; t < kTokens; ++t) acc[t] = _mm256_setzero_ps();
-  for (int64_t b = 0; b < blocks; ++b, w += Pack8::BlockBytes(kFormat)) {
+  for (int64_t b = 0; b < blocks; ++b, w += kBlock) {
     PartScales scales[kParts<kFormat>];
     ReadHeader<kFormat>(w, scales);
-    const uint8_t* part = w + Pack8::PartsAt(kFormat);
+    const uint8_t* part = w + kPartsAt;
 #pragma GCC unroll 1
     for (int i = 0; i < kParts<kFormat>; ++i, part += kPart) {
 #pragma GCC unroll 8

@@ -17,7 +17,7 @@ constexpr int64_t kL2Bytes = 256 << 10;  // weights kept for all token tiles
 template <WeightFormat kFormat, int kTokens>
 void Gemv(const Work& work, int64_t begin, int64_t end, int64_t token) {
   const TileActs x = ActsAt(work.act, token, 0);
-  const int64_t blocks = work.w.k / ShapeOf(kFormat).columns;
+  const int64_t blocks = work.w.k / (32 * kParts<kFormat>);
   for (int64_t g = begin; g < end; ++g) {
     __m256 acc[kTokens];
     GemvTile<kFormat, kTokens>(work.Group(g), blocks, x, acc);
@@ -27,9 +27,10 @@ void Gemv(const Work& work, int64_t begin, int64_t end, int64_t token) {
 
 template <WeightFormat kFormat, int kTokens>
 void Panel(const Work& work, int64_t begin, int64_t end, int64_t token) {
+  constexpr int64_t kBlock = Pack8::BlockBytes(kFormat);
   constexpr int64_t kBlocks = kPanelParts<kTokens> / kParts<kFormat>;
   Spread panel[kTokens * kBlocks * kParts<kFormat>];
-  const int64_t blocks = work.w.k / ShapeOf(kFormat).columns;
+  const int64_t blocks = work.w.k / (32 * kParts<kFormat>);
   for (int64_t b = 0; b < blocks; b += kBlocks) {
     const int64_t count = blocks - b < kBlocks ? blocks - b : kBlocks;
     const TileActs x = ActsAt(work.act, token, b * kParts<kFormat>);
@@ -39,7 +40,7 @@ void Panel(const Work& work, int64_t begin, int64_t end, int64_t token) {
       for (int t = 0; t < kTokens; ++t) {
         acc[t] = b == 0 ? _mm256_setzero_ps() : work.Load(token + t, g);
       }
-      const uint8_t* w = work.Group(g) + b * Pack8::BlockBytes(kFormat);
+      const uint8_t* w = work.Group(g) + b * kBlock;
       PanelTile<kFormat, kTokens>(w, count, work.w.group_bytes, panel, x, acc);
       for (int t = 0; t < kTokens; ++t) work.Store(token + t, g, acc[t]);
     }

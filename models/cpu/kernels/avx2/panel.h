@@ -56,8 +56,9 @@ inline __m256i SpreadNibbles(const Spread* p, const __m256i w[8]) {
 }
 
 template <WeightFormat kFormat>
-inline __m256i SpreadDot(const Spread* p, const __m256i w[8],
-                         const Factors& factors) {
+[[gnu::always_inline]] inline __m256i SpreadDot(const Spread* p,
+                                                const __m256i w[8],
+                                                const Factors& factors) {
   if constexpr (kSteps<kFormat> == 8) {
     return _mm256_madd_epi16(SpreadNibbles(p, w), factors.of_half[0]);
   }
@@ -74,11 +75,13 @@ inline void PanelTile(const uint8_t* w, int64_t blocks, int64_t group_bytes,
                       const Spread* panel, const TileActs& x,
                       __m256 acc[kTokens]) {
   constexpr int64_t kPart = Pack8::QuantBytes(kFormat);
-  constexpr int64_t kStride = Pack8::BlockBytes(kFormat) / kParts<kFormat>;
-  for (int64_t b = 0; b < blocks; ++b, w += Pack8::BlockBytes(kFormat)) {
+  constexpr int64_t kPartsAt = Pack8::PartsAt(kFormat);
+  constexpr int64_t kBlock = Pack8::BlockBytes(kFormat);
+  constexpr int64_t kStride = kBlock / kParts<kFormat>;
+  for (int64_t b = 0; b < blocks; ++b, w += kBlock) {
     PartScales scales[kParts<kFormat>];
     ReadHeader<kFormat>(w, scales);
-    const uint8_t* part = w + Pack8::PartsAt(kFormat);
+    const uint8_t* part = w + kPartsAt;
 #pragma GCC unroll 1
     for (int i = 0; i < kParts<kFormat>; ++i, part += kPart) {
 #pragma GCC unroll 4

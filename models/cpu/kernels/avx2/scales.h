@@ -42,13 +42,24 @@ inline __m256 FloatOfByte(__m256i v, int i) {
       _mm256_and_si256(_mm256_srli_epi32(v, 8 * i), _mm256_set1_epi32(255)));
 }
 
+// Where field i of the header stands.
+template <WeightFormat kFormat>
+struct FieldsAt {
+  int64_t at[6];
+  constexpr FieldsAt() : at() {
+    for (int i = 0; i < 6; ++i) at[i] = Pack8::FieldAt(kFormat, i);
+  }
+};
+template <WeightFormat kFormat>
+constexpr FieldsAt<kFormat> kFields;
+
 template <WeightFormat kFormat>
 inline __m256i Words(const uint8_t* block, int field) {
-  return LoadQuants(block + Pack8::FieldAt(kFormat, field));
+  return LoadQuants(block + kFields<kFormat>.at[field]);
 }
 template <WeightFormat kFormat>
 inline __m256 Halves(const uint8_t* block, int field) {
-  return LoadHalves(block + Pack8::FieldAt(kFormat, field));
+  return LoadHalves(block + kFields<kFormat>.at[field]);
 }
 
 // d = 2^(e - 128); the two least exponents give subnormals.
@@ -91,7 +102,7 @@ inline void ReadScaleMins(const uint8_t* block, PartScales s[8]) {
 template <WeightFormat kFormat>
 inline void ReadHeader(const uint8_t* block, PartScales s[kParts<kFormat>]) {
   if constexpr (kFormat == WeightFormat::kMXFP4) {
-    s[0].d = PowersOfTwo(block + Pack8::FieldAt(kFormat, 0));
+    s[0].d = PowersOfTwo(block + kFields<kFormat>.at[0]);
   } else if constexpr (kParts<kFormat> == 1) {
     s[0].d = Halves<kFormat>(block, 0);
     if constexpr (HasMin(kFormat)) s[0].m = Halves<kFormat>(block, 1);
@@ -100,7 +111,7 @@ inline void ReadHeader(const uint8_t* block, PartScales s[kParts<kFormat>]) {
   } else if constexpr (kFormat == WeightFormat::kIQ4_XS) {
     const __m256 d = Halves<kFormat>(block, 0);
     const __m256i high = _mm256_cvtepu16_epi32(_mm_loadu_si128(
-        reinterpret_cast<const __m128i*>(block + Pack8::FieldAt(kFormat, 1))));
+        reinterpret_cast<const __m128i*>(block + kFields<kFormat>.at[1])));
     const __m256i low = Words<kFormat>(block, 2);
 #pragma GCC unroll 8
     for (int i = 0; i < 8; ++i) {
@@ -150,7 +161,8 @@ inline void ReadHeader(const uint8_t* block, PartScales s[kParts<kFormat>]) {
 // What Σ code * x of a part is too great by, the codes being too great by
 // kLess. `at` is the block of x.
 template <WeightFormat kFormat>
-inline __m256i TooMuch(const PartScales& s, const TileActs& x, int64_t at) {
+[[gnu::always_inline]] inline __m256i TooMuch(const PartScales& s,
+                                              const TileActs& x, int64_t at) {
   if constexpr (kLessShift<kFormat> < 0) {
     return _mm256_setzero_si256();
   } else if constexpr (kHalves<kFormat>) {
@@ -163,8 +175,9 @@ inline __m256i TooMuch(const PartScales& s, const TileActs& x, int64_t at) {
 
 // The chain's next link, or two.
 template <WeightFormat kFormat>
-inline __m256 AddSum(__m256 acc, __m256i isum, const PartScales& s,
-                     const TileActs& x, int64_t at) {
+[[gnu::always_inline]] inline __m256 AddSum(__m256 acc, __m256i isum,
+                                            const PartScales& s,
+                                            const TileActs& x, int64_t at) {
   const __m256 dx = _mm256_broadcast_ss(x.d + at);
   acc = _mm256_fmadd_ps(_mm256_cvtepi32_ps(isum), _mm256_mul_ps(s.d, dx), acc);
   if constexpr (HasMin(kFormat)) {

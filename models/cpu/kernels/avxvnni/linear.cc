@@ -32,8 +32,9 @@ inline Factors FactorsOf(const PartScales& s) {
 
 // Σ code x of a part, by half's scale.
 template <WeightFormat kFormat>
-inline __m256i Dot(const __m256i w[8], const Factors& factors,
-                   const int8_t* q) {
+[[gnu::always_inline]] inline __m256i Dot(const __m256i w[8],
+                                          const Factors& factors,
+                                          const int8_t* q) {
   // Two chains of four: eight in a row would show their latency.
   __m256i half[2] = {_mm256_setzero_si256(), _mm256_setzero_si256()};
 #pragma GCC unroll 4
@@ -55,17 +56,19 @@ inline __m256i Dot(const __m256i w[8], const Factors& factors,
 template <WeightFormat kFormat, int kTokens>
 void Tile(const Work& work, int64_t g, int64_t token) {
   constexpr int64_t kPart = Pack8::QuantBytes(kFormat);
-  constexpr int64_t kStride = Pack8::BlockBytes(kFormat) / kParts<kFormat>;
+  constexpr int64_t kPartsAt = Pack8::PartsAt(kFormat);
+  constexpr int64_t kBlock = Pack8::BlockBytes(kFormat);
+  constexpr int64_t kStride = kBlock / kParts<kFormat>;
   const TileActs x = ActsAt(work.act, token, 0);
   const uint8_t* w = work.Group(g);
-  const int64_t blocks = work.w.k / ShapeOf(kFormat).columns;
+  const int64_t blocks = work.w.k / (32 * kParts<kFormat>);
   __m256 acc[kTokens];
 #pragma GCC unroll 8
   for (int t = 0; t < kTokens; ++t) acc[t] = _mm256_setzero_ps();
-  for (int64_t b = 0; b < blocks; ++b, w += Pack8::BlockBytes(kFormat)) {
+  for (int64_t b = 0; b < blocks; ++b, w += kBlock) {
     PartScales scales[kParts<kFormat>];
     ReadHeader<kFormat>(w, scales);
-    const uint8_t* part = w + Pack8::PartsAt(kFormat);
+    const uint8_t* part = w + kPartsAt;
 #pragma GCC unroll 1
     for (int i = 0; i < kParts<kFormat>; ++i, part += kPart) {
 #pragma GCC unroll 8
