@@ -1,0 +1,90 @@
+// What the linear kernels of AVX-512 share: a matrix at work, loads that meet
+// activations, and the order of tiles. For linear*.cc alone.
+#pragma once
+
+#include <immintrin.h>
+
+#include <cstddef>
+#include <cstdint>
+
+#include "models/cpu/kernels.h"
+#include "models/cpu/kernels/packing.h"
+
+namespace millrace::models {
+namespace {
+
+using Pack16 = Packing<16>;
+
+constexpr int64_t kAhead = 2048;         // bytes of prefetch
+constexpr int64_t kL2Bytes = 384 << 10;  // weights kept for all token tiles
+
+// A word of the activations, wherever it stands.
+using Int32Anywhere = int32_t __attribute__((may_alias, aligned(1)));
+
+// acc += w . x[0…3] in each lane. Assembly because g++ 12 does not fold the
+// broadcast into the instruction.
+inline __m512i Dot4(__m512i acc, __m512i w, const int8_t* x) {
+  asm("vpdpbusd %[x]%{1to16%}, %[w], %[acc]"
+      : [acc] "+v"(acc)
+      : [w] "v"(w), [x] "m"(*reinterpret_cast<const Int32Anywhere*>(x)));
+  return acc;
+}
+// w[0] * half[0] + w[1] * half[1] of the int16 pairs in each lane.
+inline __m512i DotPair(__m512i w, const int16_t* half) {
+  __m512i acc = _mm512_setzero_si512();
+  asm("vpdpwssd %[x]%{1to16%}, %[w], %[acc]"
+      : [acc] "+v"(acc)
+      : [w] "v"(w), [x] "m"(*reinterpret_cast<const Int32Anywhere*>(half)));
+  return acc;
+}
+
+inline __m512i LoadWords(const uint8_t* p) { return _mm512_loadu_si512(p); }
+inline __m512 LoadHalves(const uint8_t* p) {
+  return _mm512_cvtph_ps(
+      _mm256_loadu_si256(reinterpret_cast<const __m256i*>(p)));
+}
+inline void Prefetch(const uint8_t* p) {
+  _mm_prefetch(reinterpret_cast<const char*>(p), _MM_HINT_T0);
+}
+
+struct Work {
+  const PackedMatrix& w;
+  const ActRows& act;
+  float* y;
+  int64_t ld_y;
+
+  const uint8_t* Group(int64_t g) const {
+    return static_cast<const uint8_t*>(w.data) + g * w.group_bytes;
+  }
+  // The outputs of a group for a token; the last group may be partial.
+  void Store(int64_t token, int64_t g, __m512 v) const {
+    float* out = y + token * ld_y + g * 16;
+    if (g * 16 + 16 <= w.n) {
+      _mm512_storeu_ps(out, v);
+    } else {
+      const auto rows = static_cast<unsigned>(w.n - g * 16);
+      _mm512_mask_storeu_ps(out, static_cast<__mmask16>((1u << rows) - 1), v);
+    }
+  }
+};
+
+using Tile = void (*)(const Work&, int64_t g, int64_t token);
+
+// tiles[i] takes i + 1 tokens. Outside in: as many weight rows as fit in L2,
+// token tile, row group.
+inline void RunTiles(const Tile* tiles, int max_tokens, const Work& work,
+                     int64_t group_begin, int64_t group_end, int64_t tokens) {
+  int64_t step = kL2Bytes / work.w.group_bytes;
+  if (step < 1) step = 1;
+  for (int64_t begin = group_begin; begin < group_end; begin += step) {
+    const int64_t end = begin + step < group_end ? begin + step : group_end;
+    for (int64_t token = 0; token < tokens; token += max_tokens) {
+      const int64_t left = tokens - token;
+      const Tile tile = tiles[(left < max_tokens ? left : max_tokens) - 1];
+      for (int64_t g = begin; g < end; ++g) tile(work, g, token);
+    }
+  }
+}
+
+}  // namespace
+}  // namespace millrace::models
