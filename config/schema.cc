@@ -151,8 +151,9 @@ void VisitLlmSettings(LlmSettings& s, const SettingVisitor& visit) {
                  "begin alike"},
         &s.enable_prefix_caching);
   visit({.name = "kv_cache_dtype",
-         .help = "numbers that keys and values are kept in",
-         .choices = {"f16", "f32"},
+         .help = "numbers that keys and values are kept in; int8 has a scale "
+                 "for each head of a token; auto is f16, q8_0 is int8",
+         .choices = {"f16", "int8", "f32", "auto", "q8_0"},
          .aliases = {{"ctk"}, {"ctv"}}},
         &s.kv_cache_dtype);
   visit({.name = "compute_dtype",

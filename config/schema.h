@@ -45,7 +45,7 @@ struct LlmSettings {
   int64_t max_queue_size = 100;       // requests waiting beyond max_num_seqs
   int64_t kv_cache_memory_bytes = 0;  // 0: 25 % of the memory limit
   bool enable_prefix_caching = true;
-  std::string kv_cache_dtype = "f16";  // f16 | f32
+  std::string kv_cache_dtype = "f16";  // f16 | int8 | f32
   // Activations where weights are quantised: auto (int8), int16, f32.
   std::string compute_dtype = "auto";
   int64_t threads = 0;       // 0: one per physical core allowed

@@ -69,8 +69,8 @@ void CpuAttention::Plan(const StepBatch& batch) {
       const auto index = static_cast<int32_t>(tiles_.size());
       std::fill_n(tile_of_row_.begin() + row, tile.num_tokens, index);
       tiles_.push_back(tile);
-      for (int32_t head = 0; head < kv_heads_; ++head) {
-        for (int32_t s = 0; s < (split ? tile.num_splits : 1); ++s) {
+      for (int32_t s = 0; s < (split ? tile.num_splits : 1); ++s) {
+        for (int32_t head = 0; head < kv_heads_; ++head) {
           const int64_t seen =
               split ? std::min(keys - s * kSplitTokens, kSplitTokens) : keys;
           items_.push_back({index, head, split ? s : -1});
@@ -108,7 +108,7 @@ void CpuAttention::Plan(const StepBatch& batch) {
     scratch.l.resize(splits * rows);
     scratch.o.resize(splits * rows * d);
     scratch.kernel.resize(static_cast<size_t>(kernels_.attend_scratch_floats(
-                              static_cast<int32_t>(rows))) +
+                              static_cast<int32_t>(rows), head_dim_)) +
                           16);
   }
 }

@@ -18,6 +18,15 @@
 
 namespace millrace::models {
 
+// Bytes of one page of keys, or of values, of one head: see AttendArgs. Bytes
+// of a token are these over kPageTokens, without a rest.
+inline int64_t KvHeadBytes(KvFormat format, int32_t head_dim) {
+  const int64_t token_bytes = format == KvFormat::kF32   ? 4 * head_dim
+                              : format == KvFormat::kF16 ? 2 * head_dim
+                                                         : head_dim + 4;
+  return kPageTokens * token_bytes;
+}
+
 // Addresses of KV pages: [page][layer][K or V][kv head][page bytes of a head],
 // so that a page is one range of memory, paid for when first used.
 struct KvLayout {
@@ -27,9 +36,7 @@ struct KvLayout {
   int32_t head_dim = 0;
   std::byte* base = nullptr;
 
-  int64_t head_bytes() const {
-    return int64_t{kPageTokens} * head_dim * (format == KvFormat::kF16 ? 2 : 4);
-  }
+  int64_t head_bytes() const { return KvHeadBytes(format, head_dim); }
   int64_t page_bytes() const {
     return 2 * int64_t{layers} * kv_heads * head_bytes();
   }

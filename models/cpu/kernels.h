@@ -68,11 +68,17 @@
 //   0 where x < -87.33654, so a logit of -infinity has no chance at all.
 // exp(0) is exactly 1; a NaN stays one.
 //
+// KV in int8: a key or value of one head is quantised like a Q8 block, only as
+// long as the head: q in -127…127 and one d. A query row is, too, when keys are
+// int8; then the products are integers.
+//
 // Attention of one query row over one split [k0, k1) of keys, k0 a multiple of
 // 256, only its visible keys:
 //   s[k] = chain over d ascending of fma(q[d], K[k][d], s), q pre-scaled
+//   int8: s[k] = float(Σ q8[d] * K8[k][d]) * (dq * dk[k])
 //   m = max s;  p[k] = exp(s[k] - m);  l = lane tree of p
 //   o[d] = chain over keys ascending of fma(p[k], V[k][d], o)
+//   int8: fma(p[k] * dv[k], float(V8[k][d]), o)
 // Merge of splits, ascending: M = max m_i; c_i = exp(m_i - M);
 //   L = chain of fma(c_i, l_i, L); O[d] = chain of fma(c_i, o_i[d], O);
 //   out = O * (1 / L). One split gives the same as no merge.
@@ -103,7 +109,7 @@ enum class WeightFormat : int32_t {
   kIQ4_XS,
   kMXFP4,
 };
-enum class KvFormat : int32_t { kF16, kF32 };
+enum class KvFormat : int32_t { kF16, kF32, kInt8 };
 
 // A row of activations quantised to 32-value blocks. One plane each, so that
 // a vector load of 4-byte groups never crosses a header.
@@ -160,9 +166,13 @@ struct AttendArgs {
   const int32_t* visible;  // [num_rows] keys of this split the row may see,
                            // 1…256; the greatest is num_keys
   int32_t num_keys;
-  // K and V of this head, one pointer for each page of kPageTokens keys:
+  // K and V of this head, one pointer for each page of kPageTokens keys,
+  // 64-byte aligned:
   //   K page  [group of 16 keys][head_dim][16]
   //   V page  [key][head_dim]
+  // int8 has neighbouring dims of a key in fours, and scales at the end:
+  //   K page  [group of 16 keys][head_dim / 4][16][4] int8, [64] f32
+  //   V page  [key][head_dim] int8, [64] f32
   const void* const* k_pages;
   const void* const* v_pages;
   // K pages that will be wanted next, as many as k_pages has: asked for early.
@@ -174,7 +184,7 @@ struct AttendArgs {
   float* l;  // [num_rows]
   float* o;  // [num_rows][o_stride]
   int64_t o_stride;
-  float* scratch;  // attend_scratch_floats(num_rows) floats, 64-byte aligned
+  float* scratch;  // attend_scratch_floats(…) floats, 64-byte aligned
 };
 
 struct KernelTable {
@@ -222,7 +232,7 @@ struct KernelTable {
   void (*scale)(const float* x, float scale, int64_t n, float* out);
 
   // ---- attention ----
-  int64_t (*attend_scratch_floats)(int32_t num_rows);
+  int64_t (*attend_scratch_floats)(int32_t num_rows, int32_t head_dim);
   void (*attend)(const AttendArgs& args);
   // Merges num_splits partials of one row, ascending: m[i * stride_ml],
   // l[i * stride_ml], o + i * stride_o; writes head_dim floats.

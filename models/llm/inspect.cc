@@ -7,6 +7,8 @@
 #include <string_view>
 #include <utility>
 
+#include "models/backend/cpu_attention.h"
+
 namespace millrace::models {
 
 StatusOr<LlmPlan> PlanLlm(const ModelSource& source) {
@@ -34,9 +36,9 @@ StatusOr<Vocabulary> VocabularyFor(const ModelSource& source,
   return vocabulary;
 }
 
-int64_t KvBytesPerToken(const ModelConfig& config, bool f32) {
-  return int64_t{2} * config.layers * config.kv_heads * config.head_dim *
-         (f32 ? 4 : 2);
+int64_t KvBytesPerToken(const ModelConfig& config, KvFormat format) {
+  return int64_t{2} * config.layers * config.kv_heads *
+         KvHeadBytes(format, config.head_dim) / kPageTokens;
 }
 
 std::string MainWeightType(const ModelSource& source) {

@@ -5,6 +5,7 @@
 
 #include "config/base/status.h"
 #include "config/schema.h"
+#include "models/cpu/kernels.h"
 #include "models/llm/config.h"
 #include "models/llm/families.h"
 #include "models/llm/source.h"
@@ -26,8 +27,8 @@ StatusOr<LlmPlan> PlanLlm(const ModelSource& source);
 StatusOr<Vocabulary> VocabularyFor(const ModelSource& source,
                                    const ModelConfig& config);
 
-// Bytes of KV cache for one token with "f16" or "f32" pages.
-int64_t KvBytesPerToken(const ModelConfig& config, bool f32);
+// Bytes of KV cache for one token.
+int64_t KvBytesPerToken(const ModelConfig& config, KvFormat format);
 
 // "Q4_1": the type of most weights; "none" without any.
 std::string MainWeightType(const ModelSource& source);

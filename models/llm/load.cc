@@ -84,9 +84,11 @@ StatusOr<std::shared_ptr<const ChatTemplate>> LoadTemplate(
 }
 
 StatusOr<KvFormat> KvFormatOf(const std::string& name) {
-  if (name == "f16") return KvFormat::kF16;
+  if (name == "f16" || name == "auto") return KvFormat::kF16;
   if (name == "f32") return KvFormat::kF32;
-  return InvalidArgument("kv_cache_dtype is '" + name + "'; f16 and f32 exist")
+  if (name == "int8" || name == "q8_0") return KvFormat::kInt8;
+  return InvalidArgument("kv_cache_dtype is '" + name +
+                         "'; f16, int8 and f32 exist")
       .At("kv_cache_dtype");
 }
 
@@ -144,8 +146,7 @@ StatusOr<LlmModel> Load(const std::string& path, const LlmOptions& options) {
   cpu.kv_format = kv_format;
   cpu.compute_f32 = compute == "f32";
   cpu.huge_pages = settings.huge_pages;
-  const int64_t page_bytes =
-      kPageTokens * KvBytesPerToken(config, kv_format == KvFormat::kF32);
+  const int64_t page_bytes = kPageTokens * KvBytesPerToken(config, kv_format);
   ASSIGN_OR_RETURN(const KvPlan kv, PlanKv(settings, config, page_bytes,
                                            options.memory_limit_bytes));
   ASSIGN_OR_RETURN(cpu.limits, LimitsOf(settings, kv.max_context));

@@ -179,9 +179,10 @@ int64_t PrintTensors(const models::ModelSource& source) {
 
 void PrintMemory(const models::ModelConfig& config, int64_t weight_bytes,
                  int64_t context) {
-  constexpr int64_t kHalf = 2;  // bytes of an f16
   const int64_t token_bytes =
-      int64_t{2} * config.layers * config.kv_heads * config.head_dim * kHalf;
+      models::KvBytesPerToken(config, models::KvFormat::kF16);
+  const int64_t int8_bytes =
+      models::KvBytesPerToken(config, models::KvFormat::kInt8);
   const int64_t pages =
       (context + models::kPageTokens - 1) / models::kPageTokens;
   const int64_t kv_bytes = pages * models::kPageTokens * token_bytes;
@@ -190,8 +191,9 @@ void PrintMemory(const models::ModelConfig& config, int64_t weight_bytes,
   std::printf("  weights, about        %10.1f MiB\n", MiB(weight_bytes));
   std::printf(
       "  KV cache, a sequence  %10.1f MiB  (%lld bytes a token in f16, "
-      "twice that in f32)\n",
-      MiB(kv_bytes), static_cast<long long>(token_bytes));
+      "twice that in f32, %lld in int8)\n",
+      MiB(kv_bytes), static_cast<long long>(token_bytes),
+      static_cast<long long>(int8_bytes));
   std::printf("  together              %10.1f MiB\n",
               MiB(weight_bytes + kv_bytes));
 }

@@ -17,7 +17,8 @@ inline constexpr FlagSpec kIsaFlag = {
     "isa", "NAME", "kernel table: auto, or a name serve --help lists"};
 inline constexpr FlagSpec kComputeFlag = {"compute-dtype", "TYPE",
                                           "auto, int16 (finer), or f32"};
-inline constexpr FlagSpec kKvFlag = {"kv-cache-dtype", "TYPE", "f16 or f32"};
+inline constexpr FlagSpec kKvFlag = {"kv-cache-dtype", "TYPE",
+                                     "f16, int8 or f32"};
 
 struct ToolModel {
   models::LlmModel model;

@@ -16,7 +16,11 @@
 //   F, kLanes          a vector of floats
 //   kAccumulators      vectors that stay in registers beside what is loaded
 //   Zero Load Store Broadcast(const float*) Set(float) Fma Add Sub Max Exp
-//   FromHalf           kLanes values of f16
+//   FromHalf FromInt8  kLanes values of f16 or int8
+//   I, LoadKeys        kLanes keys of four int8 each, in the form Dot wants
+//   DotStart(sum of q) Dot(acc, keys, q)  ToFloat: exact Σ q * k; q is four
+//                      int8 of one row, 4 bytes of an aligned array
+//   kIntRows           rows of an int8 tile
 //   Mask, First(n)     lanes 0…n-1; n may be 0 or above kLanes
 //   Keep(mask, x, y)   x where the mask is set, else y
 //   AddLanes(l, x)     adds x to the eight lanes of the documented tree
@@ -30,6 +34,7 @@
 #include <cstdint>
 
 #include "models/cpu/kernels.h"
+#include "models/cpu/kernels/avx2/head8.h"
 #include "models/cpu/kernels/avx2/vec8.h"
 
 namespace millrace::models {
@@ -38,13 +43,16 @@ namespace {
 template <class V>
 class AttendTiles {
  public:
-  static int64_t ScratchFloats(int32_t num_rows) {
-    return int64_t{num_rows} * kSplitKeys;
+  // Scores of each row; then, for int8, its query, scale and sum.
+  static int64_t ScratchFloats(int32_t num_rows, int32_t head_dim) {
+    return int64_t{num_rows} * (kSplitKeys + head_dim / 4 + 2);
   }
 
   static void Attend(const AttendArgs& args) {
     if (args.kv_format == KvFormat::kF32) {
       AttendAs<KvFormat::kF32>(args);
+    } else if (args.kv_format == KvFormat::kInt8) {
+      AttendAs<KvFormat::kInt8>(args);
     } else {
       AttendAs<KvFormat::kF16>(args);
     }
@@ -62,12 +70,16 @@ class AttendTiles {
   static constexpr int kWide = 4;
 
   template <KvFormat kFormat>
-  static constexpr int64_t kElement = kFormat == KvFormat::kF32 ? 4 : 2;
+  static constexpr int64_t kElement = kFormat == KvFormat::kF32   ? 4
+                                      : kFormat == KvFormat::kF16 ? 2
+                                                                  : 1;
 
   template <KvFormat kFormat>
   static F LoadKv(const void* base, int64_t at) {
     if constexpr (kFormat == KvFormat::kF32) {
       return V::Load(static_cast<const float*>(base) + at);
+    } else if constexpr (kFormat == KvFormat::kInt8) {
+      return V::FromInt8(static_cast<const int8_t*>(base) + at);
     } else {
       return V::FromHalf(static_cast<const uint16_t*>(base) + at);
     }
@@ -145,10 +157,113 @@ class AttendTiles {
     }
   }
 
+  // Queries as int8, after the scores in the scratch: [rows][head_dim] int8,
+  // [rows] scales, [rows] sums.
+  static int8_t* Queries(const AttendArgs& args) {
+    return reinterpret_cast<int8_t*>(args.scratch +
+                                     int64_t{args.num_rows} * kSplitKeys);
+  }
+  static float* QueryScales(const AttendArgs& args) {
+    return reinterpret_cast<float*>(Queries(args) +
+                                    int64_t{args.num_rows} * args.head_dim);
+  }
+  static int32_t* QuerySums(const AttendArgs& args) {
+    return reinterpret_cast<int32_t*>(QueryScales(args) + args.num_rows);
+  }
+  static void QuantizeQueries(const AttendArgs& args) {
+    for (int32_t row = 0; row < args.num_rows; ++row) {
+      int8_t* to = Queries(args) + int64_t{row} * args.head_dim;
+      QueryScales(args)[row] =
+          QuantizeHead(args.q + row * args.q_stride, args.head_dim, to);
+      int32_t sum = 0;
+      for (int32_t d = 0; d < args.head_dim; ++d) sum += to[d];
+      QuerySums(args)[row] = sum;
+    }
+  }
+
+  // ScoreTile over int8.
+  template <int kRows, int kVectors>
+  static void ScoreTile8(const AttendArgs& args, int32_t row, const void* page,
+                         const void* ahead, int32_t key, float* scores) {
+    constexpr int64_t kAsk = kVectors * kLanes * 4;
+    const int64_t dims = args.head_dim;
+    const int8_t* q = Queries(args) + row * dims;
+    const auto* keys = static_cast<const int8_t*>(page) + key / 16 * dims * 16;
+    typename V::I s[kRows][kVectors];
+#pragma GCC unroll 8
+    for (int r = 0; r < kRows; ++r) {
+#pragma GCC unroll 8
+      for (int i = 0; i < kVectors; ++i) {
+        s[r][i] = V::DotStart(QuerySums(args)[row + r]);
+      }
+    }
+    for (int64_t d = 0; d < dims; d += 4) {
+      Prefetch<kAsk>(ahead, key * dims + d / 4 * kAsk);
+      typename V::I k[kVectors];
+#pragma GCC unroll 8
+      for (int i = 0; i < kVectors; ++i) {
+        k[i] = V::LoadKeys(keys + (i * kLanes / 16 * dims + d) * 16 +
+                           i * kLanes % 16 * 4);
+      }
+#pragma GCC unroll 8
+      for (int r = 0; r < kRows; ++r) {
+#pragma GCC unroll 8
+        for (int i = 0; i < kVectors; ++i) {
+          s[r][i] = V::Dot(s[r][i], k[i], q + r * dims + d);
+        }
+      }
+    }
+    const float* scales = ScalesOf(page, args.head_dim) + key;
+#pragma GCC unroll 8
+    for (int r = 0; r < kRows; ++r) {
+      const F dq = V::Set(QueryScales(args)[row + r]);
+#pragma GCC unroll 8
+      for (int i = 0; i < kVectors; ++i) {
+        V::Store(scores + r * kSplitKeys + i * kLanes,
+                 V::Mul(V::ToFloat(s[r][i]),
+                        V::Mul(dq, V::Load(scales + i * kLanes))));
+      }
+    }
+  }
+
+  template <int kRows>
+  static void ScorePage8(const AttendArgs& args, int32_t row, const void* page,
+                         const void* ahead, int32_t groups, float* scores) {
+    if constexpr (kRows > V::kIntRows) {
+      ScorePage8<V::kIntRows>(args, row, page, ahead, groups, scores);
+      ScorePage8<kRows - V::kIntRows>(args, row + V::kIntRows, page, nullptr,
+                                      groups,
+                                      scores + V::kIntRows * kSplitKeys);
+    } else {
+      constexpr int kAtOnce = kNarrow * kLanes / 16;
+      int32_t g = 0;
+      for (; g + kAtOnce <= groups; g += kAtOnce) {
+        ScoreTile8<kRows, kNarrow>(args, row, page, ahead, g * 16,
+                                   scores + g * 16);
+      }
+      for (; g < groups; ++g) {
+        ScoreTile8<kRows, 16 / kLanes>(args, row, page, ahead, g * 16,
+                                       scores + g * 16);
+      }
+    }
+  }
+
+  // p[k] *= scale of value k, for a row.
+  static void ScaleValues(const AttendArgs& args, int32_t visible, float* p) {
+    for (int32_t k = 0; k < visible; k += kLanes) {
+      const float* scales =
+          ScalesOf(args.v_pages[k / kPageKeys], args.head_dim) + k % kPageKeys;
+      V::Store(p + k, V::Mul(V::Load(p + k), V::Load(scales)));
+    }
+  }
+
   // Scores of kRows rows against the `groups` groups in use of one page.
   template <KvFormat kFormat, int kRows>
   static void ScorePage(const AttendArgs& args, int32_t row, const void* page,
                         const void* ahead, int32_t groups, float* scores) {
+    if constexpr (kFormat == KvFormat::kInt8) {
+      return ScorePage8<kRows>(args, row, page, ahead, groups, scores);
+    }
     constexpr int kVectors = kRows <= kFewRows ? kWide : kNarrow;
     constexpr int kAtOnce = kVectors * kLanes / 16;
     int32_t g = 0;
@@ -305,10 +420,14 @@ class AttendTiles {
 
   template <KvFormat kFormat>
   static void AttendAs(const AttendArgs& args) {
+    if constexpr (kFormat == KvFormat::kInt8) QuantizeQueries(args);
     Scores<kFormat>(args);
     for (int32_t row = 0; row < args.num_rows; ++row) {
-      Softmax(args.scratch + int64_t{row} * kSplitKeys, args.visible[row],
-              args.m + row, args.l + row);
+      float* p = args.scratch + int64_t{row} * kSplitKeys;
+      Softmax(p, args.visible[row], args.m + row, args.l + row);
+      if constexpr (kFormat == KvFormat::kInt8) {
+        ScaleValues(args, args.visible[row], p);
+      }
     }
     Values<kFormat>(args);
   }

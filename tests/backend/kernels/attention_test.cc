@@ -16,6 +16,35 @@ constexpr float kNan = std::numeric_limits<float>::quiet_NaN();
 
 class Attention : public KernelTest {};
 
+int64_t KeyBytes(KvFormat format, int64_t dims) {
+  return format == KvFormat::kF16   ? 2 * dims
+         : format == KvFormat::kF32 ? 4 * dims
+                                    : dims + 4;
+}
+
+// What int8 makes of a head: the scale and round(x / scale), worked out in
+// double. The kernels divide and multiply in f32, so that a quotient within
+// their error of a half may go either way; `near_half` tells of one.
+struct Head8 {
+  Head8(const float* x, int32_t dims) : q(dims) {
+    float greatest = 0;
+    for (int32_t d = 0; d < dims; ++d) {
+      greatest = std::max(greatest, std::abs(x[d]));
+    }
+    scale = greatest / 127.0f;  // one rounding, as documented
+    for (int32_t d = 0; d < dims && scale > 0; ++d) {
+      const double quotient = double{x[d]} / double{scale};
+      q[d] = static_cast<int32_t>(std::nearbyint(quotient));
+      const double from_half =
+          std::abs(std::abs(quotient - std::floor(quotient)) - 0.5);
+      near_half = near_half || from_half < 127 * 4 * kUnit;
+    }
+  }
+  float scale = 0;
+  bool near_half = false;
+  std::vector<int32_t> q;
+};
+
 // A split's worth of pages, written by the table's own write_kv.
 struct Pages {
   Pages(const KernelTable& t, KvFormat kv_format, int32_t dims, int32_t keys,
@@ -27,7 +56,7 @@ struct Pages {
     for (int32_t first = 0; first < keys; first += kPageKeys) {
       for (auto* pages : {&k_pages, &v_pages}) {
         pages->push_back(std::make_unique<Buffer<uint8_t>>(
-            kPageKeys * dims * (format == KvFormat::kF16 ? 2 : 4), 0xff));
+            kPageKeys * KeyBytes(format, dims), 0xff));
       }
     }
     for (int32_t key = 0; key < keys; ++key) {
@@ -38,10 +67,19 @@ struct Pages {
     for (auto& page : k_pages) k_table.push_back(page->data());
     for (auto& page : v_pages) v_table.push_back(page->data());
   }
-  double Stored(float x) const {
-    return format == KvFormat::kF16
-               ? static_cast<double>(static_cast<_Float16>(x))
-               : double{x};
+  // What a page holds of x[key][…].
+  std::vector<double> Stored(const Floats& x, int32_t key) const {
+    const float* from = x.data() + key * head_dim;
+    std::vector<double> out(from, from + head_dim);
+    if (format == KvFormat::kF16) {
+      for (double& value : out) value = static_cast<_Float16>(value);
+    } else if (format == KvFormat::kInt8) {
+      const Head8 head(from, head_dim);
+      for (int32_t d = 0; d < head_dim; ++d) {
+        out[d] = double{head.scale} * head.q[d];
+      }
+    }
+    return out;
   }
 
   KvFormat format;
@@ -62,7 +100,7 @@ Partial& RunAttend(const KernelTable& t, const Pages& pages, const Floats& q,
   const auto rows = static_cast<int32_t>(visible.size());
   int32_t most = 0;
   for (int32_t keys : visible) most = std::max(most, keys);
-  Floats scratch(t.attend_scratch_floats(rows), kNan);
+  Floats scratch(t.attend_scratch_floats(rows, pages.head_dim), kNan);
   for (int64_t i = 0; i < out.o.size(); ++i) out.o[i] = kNan;
   AttendArgs args{};
   args.q = q.data();
@@ -86,19 +124,28 @@ Partial& RunAttend(const KernelTable& t, const Pages& pages, const Floats& q,
 }
 
 // Error bounds. A score is a chain of d fma, so wrong by d units of Σ|q k| at
-// most; with exp's 4 units and the subtraction that is p's relative error. The
-// sums l and o add a rounding for each key.
+// most (in int8 by three: scales multiplied, integer to float, product); with
+// exp's 4 units and the subtraction that is p's relative error. The sums l and
+// o add a rounding for each key, int8 one for p * dv.
 void CheckAgainstDouble(const Pages& pages, const Floats& q, int32_t row,
                         int32_t visible, const Partial& got) {
   const int32_t dims = pages.head_dim;
+  const float* q_row = q.data() + row * (dims + 3);
+  std::vector<double> query(q_row, q_row + dims);
+  if (pages.format == KvFormat::kInt8) {
+    const Head8 head(q_row, dims);
+    for (int32_t d = 0; d < dims; ++d) {
+      query[d] = double{head.scale} * head.q[d];
+    }
+  }
   std::vector<double> score(visible);
   double most = -1e300;
   double relative = 0;
   for (int32_t key = 0; key < visible; ++key) {
     double magnitude = 0;
+    const std::vector<double> stored = pages.Stored(pages.k, key);
     for (int32_t d = 0; d < dims; ++d) {
-      const double term = double{q[row * (dims + 3) + d]} *
-                          pages.Stored(pages.k[key * dims + d]);
+      const double term = query[d] * stored[d];
       score[key] += term;
       magnitude += std::abs(term);
     }
@@ -112,13 +159,13 @@ void CheckAgainstDouble(const Pages& pages, const Floats& q, int32_t row,
   for (int32_t key = 0; key < visible; ++key) {
     const double p = std::exp(score[key] - most);
     sum += p;
+    const std::vector<double> v = pages.Stored(pages.v, key);
     for (int32_t d = 0; d < dims; ++d) {
-      const double v = pages.Stored(pages.v[key * dims + d]);
-      out[d] += p * v;
-      magnitude[d] += p * std::abs(v);
+      out[d] += p * v[d];
+      magnitude[d] += p * std::abs(v[d]);
     }
   }
-  relative += (visible + 2) * kUnit;
+  relative += (visible + 3) * kUnit;
   EXPECT_NEAR(got.l[row], sum, sum * relative);
   for (int32_t d = 0; d < dims; ++d) {
     ASSERT_NEAR(got.o[row * (dims + 5) + d], out[d], magnitude[d] * relative)
@@ -150,7 +197,7 @@ void Check(const KernelTable& t, KvFormat format, int32_t dims,
 
 TEST_P(Attention, DecodeRowsOverEveryKindOfLastPage) {
   std::mt19937 rng(1);
-  for (KvFormat format : {KvFormat::kF16, KvFormat::kF32}) {
+  for (KvFormat format : {KvFormat::kF16, KvFormat::kF32, KvFormat::kInt8}) {
     for (int32_t keys : {1, 7, 8, 15, 16, 17, 31, 33, 48, 63, 64, 65, 100, 128,
                          192, 255, 256}) {
       Check(table(), format, 64, {keys, keys, keys}, rng);
@@ -162,10 +209,12 @@ TEST_P(Attention, EveryRowTileAndHeadSize) {
   std::mt19937 rng(2);
   for (int32_t rows = 1; rows <= 13; ++rows) {
     Check(table(), KvFormat::kF16, 64, std::vector<int32_t>(rows, 70), rng);
+    Check(table(), KvFormat::kInt8, 64, std::vector<int32_t>(rows, 70), rng);
   }
   for (int32_t dims : {16, 32, 48, 80, 96, 128, 256}) {
     Check(table(), KvFormat::kF16, dims, {40, 40, 40, 40}, rng);
     Check(table(), KvFormat::kF32, dims, {33, 33}, rng);
+    Check(table(), KvFormat::kInt8, dims, {33, 40, 65, 63}, rng);
   }
 }
 
@@ -177,6 +226,7 @@ TEST_P(Attention, PrefillRowsSeeDifferentKeys) {
       for (int head = 0; head < 3; ++head) visible.push_back(start + token + 1);
     }
     Check(table(), KvFormat::kF16, 64, visible, rng);
+    Check(table(), KvFormat::kInt8, 64, visible, rng);
   }
   std::vector<int32_t> any_order;
   for (int i = 0; i < 20; ++i) {
@@ -289,6 +339,44 @@ TEST_P(Attention, WrittenHalvesAreRoundedAsTheStandardSays) {
       x[d] = __builtin_bit_cast(float, static_cast<uint32_t>(rng()));
     }
     check();
+  }
+}
+
+// What an int8 page holds, place by place.
+TEST_P(Attention, WrittenHeadsAreRoundedToTheirScale) {
+  std::mt19937 rng(8);
+  for (const int32_t dims : {16, 48, 64, 128}) {
+    Buffer<uint8_t> k_page(kPageKeys * (dims + 4)), v_page(k_page.size());
+    for (int32_t index = 0; index < kPageKeys; ++index) {
+      Floats k(dims), v(dims);
+      FillNormal(rng, k, std::ldexp(1.0f, static_cast<int>(rng() % 60) - 30));
+      FillNormal(rng, v);
+      if (index == 5) {
+        for (int32_t d = 0; d < dims; ++d) k[d] = 0;  // no scale at all
+      }
+      if (index == 6) {
+        for (int32_t d = 0; d < dims; ++d) k[d] = 1e-39f;  // none either
+      }
+      table().write_kv(k.data(), v.data(), dims, index, KvFormat::kInt8,
+                       k_page.data(), v_page.data());
+      for (const bool is_key : {true, false}) {
+        const Floats& x = is_key ? k : v;
+        Head8 want(x.data(), dims);
+        if (is_key && index == 6) want = Head8(Floats(dims).data(), dims);
+        const auto* page =
+            reinterpret_cast<const int8_t*>((is_key ? k_page : v_page).data());
+        float scale;
+        std::memcpy(&scale, page + kPageKeys * dims + index * 4, 4);
+        ASSERT_EQ(scale, want.scale);
+        if (want.near_half) continue;
+        for (int32_t d = 0; d < dims; ++d) {
+          const int64_t at = is_key ? (index / 16 * dims + d / 4 * 4) * 16 +
+                                          index % 16 * 4 + d % 4
+                                    : index * dims + d;
+          ASSERT_EQ(page[at], want.q[d]) << dims << " " << index << " " << d;
+        }
+      }
+    }
   }
 }
 

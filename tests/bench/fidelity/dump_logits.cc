@@ -15,7 +15,7 @@ int main(int argc, char** argv) {
   using namespace millrace::models;
   if (argc < 4) {
     std::fprintf(stderr,
-                 "usage: %s MODEL SEQUENCES.json OUT [auto|f32 [f16|f32 "
+                 "usage: %s MODEL SEQUENCES.json OUT [auto|f32 [f16|int8|f32 "
                  "[THREADS]]]\n",
                  argv[0]);
     return 2;

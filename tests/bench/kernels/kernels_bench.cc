@@ -143,11 +143,13 @@ void BenchLinear(const KernelTable& t, const Peaks& peaks, const Format& f,
 
 void BenchAttention(const KernelTable& t, const Peaks& peaks, KvFormat format,
                     int32_t rows, int32_t dims) {
-  const int64_t page = 64 * dims * (format == KvFormat::kF16 ? 2 : 4);
+  const int64_t page = 64 * (format == KvFormat::kInt8  ? dims + 4
+                             : format == KvFormat::kF16 ? 2 * dims
+                                                        : 4 * dims);
   const int64_t splits = kColdBytes / 2 / (page * 8);
   Huge kv(splits * page * 8);
   Huge q(rows * dims * 4), o(rows * dims * 4), ml(rows * 8);
-  Huge scratch(t.attend_scratch_floats(rows) * 4);
+  Huge scratch(t.attend_scratch_floats(rows, dims) * 4);
   const std::vector<int32_t> visible(rows, 256);
   int64_t split = 0;
   const auto run = [&](int64_t which) {
@@ -184,8 +186,11 @@ void BenchAttention(const KernelTable& t, const Peaks& peaks, KvFormat format,
   std::printf(
       "attend %s %2d rows x 256 keys x %3d: hot %5.1f cold %5.1f GMAC/s "
       "(%4.1f GB/s) | peak %.0f\n",
-      format == KvFormat::kF16 ? "f16" : "f32", rows, dims, gmacs / hot,
-      gmacs / cold, 8e-9 * static_cast<double>(page) / cold, peaks.float_gmacs);
+      format == KvFormat::kInt8  ? "int8"
+      : format == KvFormat::kF16 ? "f16"
+                                 : "f32",
+      rows, dims, gmacs / hot, gmacs / cold,
+      8e-9 * static_cast<double>(page) / cold, peaks.float_gmacs);
 }
 
 void BenchRows(const KernelTable& t) {
@@ -244,7 +249,7 @@ int Main(const char* isa, const std::string& only) {
   if (!only.empty()) return 0;
   BenchLinear(t, peaks, kFormats[2], 49152, 576);
   std::printf("\n");
-  for (KvFormat format : {KvFormat::kF16, KvFormat::kF32}) {
+  for (KvFormat format : {KvFormat::kF16, KvFormat::kInt8, KvFormat::kF32}) {
     for (int32_t rows : {1, 3, 4, 48}) {
       BenchAttention(t, peaks, format, rows, 64);
     }

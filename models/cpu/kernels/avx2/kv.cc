@@ -1,6 +1,7 @@
 // The ends of attention: writing a token's key and value into a page, and
 // merging the partial results of the splits.
 
+#include "models/cpu/kernels/avx2/head8.h"
 #include "models/cpu/kernels/avx2/parts.h"
 #include "models/cpu/kernels/avx2/vec8.h"
 
@@ -32,9 +33,34 @@ void Merge(const float* m, const float* l, const float* o, int64_t stride_ml,
   }
 }
 
+namespace {
+
+void WriteKv8(const float* k, const float* v, int32_t head_dim,
+              int32_t index_in_page, void* k_page, void* v_page) {
+  auto* to_k = static_cast<int8_t*>(k_page) +
+               index_in_page / 16 * int64_t{head_dim} * 16 +
+               index_in_page % 16 * 4;
+  auto* to_v = static_cast<int8_t*>(v_page) + int64_t{index_in_page} * head_dim;
+  // Quantised where the value will stand, so that no buffer is needed; the key
+  // is quantised first, and its fours leave for the other page.
+  const float dk = QuantizeHead(k, head_dim, to_v);
+  for (int32_t d = 0; d < head_dim; d += 4) {
+    for (int i = 0; i < 4; ++i) to_k[d * 16 + i] = to_v[d + i];
+  }
+  const float dv = QuantizeHead(v, head_dim, to_v);
+  const_cast<float*>(ScalesOf(k_page, head_dim))[index_in_page] = dk;
+  const_cast<float*>(ScalesOf(v_page, head_dim))[index_in_page] = dv;
+}
+
+}  // namespace
+
 void WriteKv(const float* k, const float* v, int32_t head_dim,
              int32_t index_in_page, KvFormat format, void* k_page,
              void* v_page) {
+  if (format == KvFormat::kInt8) {
+    WriteKv8(k, v, head_dim, index_in_page, k_page, v_page);
+    return;
+  }
   // K is transposed in groups of 16 keys: element d goes 16 d further.
   const int64_t key =
       index_in_page / 16 * int64_t{head_dim} * 16 + index_in_page % 16;

@@ -25,7 +25,7 @@ void Rope(float* head, int64_t head_dim, const float* cos, const float* sin,
           bool interleaved);
 void Scale(const float* x, float scale, int64_t n, float* out);
 
-int64_t AttendScratchFloats(int32_t num_rows);
+int64_t AttendScratchFloats(int32_t num_rows, int32_t head_dim);
 void Attend(const AttendArgs& args);
 void Merge(const float* m, const float* l, const float* o, int64_t stride_ml,
            int64_t stride_o, int32_t num_splits, int32_t head_dim, float* out);

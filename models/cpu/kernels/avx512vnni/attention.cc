@@ -15,6 +15,7 @@ struct Vectors {
   using Mask = __mmask16;
   static constexpr int kLanes = 16;
   static constexpr int kAccumulators = 24;
+  static constexpr int kIntRows = 6;
 
   static F Zero() { return _mm512_setzero_ps(); }
   static F Set(float x) { return _mm512_set1_ps(x); }
@@ -25,6 +26,28 @@ struct Vectors {
     return _mm512_cvtph_ps(
         _mm256_loadu_si256(reinterpret_cast<const __m256i*>(p)));
   }
+  static F FromInt8(const int8_t* p) {
+    return ToFloat(_mm512_cvtepi8_epi32(
+        _mm_loadu_si128(reinterpret_cast<const __m128i*>(p))));
+  }
+  // vpdpbusd wants one side unsigned: keys get 128 added, which DotStart takes
+  // back from the whole sum.
+  using I = __m512i;
+  static I LoadKeys(const int8_t* p) {
+    return _mm512_xor_si512(_mm512_loadu_si512(p),
+                            _mm512_set1_epi8(static_cast<char>(0x80)));
+  }
+  static I DotStart(int32_t sum) { return _mm512_set1_epi32(-128 * sum); }
+  static I Dot(I acc, I k, const int8_t* four) {
+    int32_t bytes;
+    __builtin_memcpy(&bytes, four, 4);
+    return _mm512_dpbusd_epi32(acc, k, _mm512_set1_epi32(bytes));
+  }
+  // _mm512_cvtepi32_ps, but g++ 12 believes that one reads what is undefined.
+  static F ToFloat(__m512i x) {
+    return __builtin_convertvector(reinterpret_cast<__v16si>(x), __v16sf);
+  }
+  static F Mul(F a, F b) { return _mm512_mul_ps(a, b); }
   static F Fma(F a, F b, F c) { return _mm512_fmadd_ps(a, b, c); }
   static F Sub(F a, F b) { return _mm512_sub_ps(a, b); }
   static F Max(F a, F b) { return _mm512_max_ps(a, b); }
@@ -46,8 +69,8 @@ struct Vectors {
 
 }  // namespace
 
-int64_t AttendScratchFloats(int32_t num_rows) {
-  return AttendTiles<Vectors>::ScratchFloats(num_rows);
+int64_t AttendScratchFloats(int32_t num_rows, int32_t head_dim) {
+  return AttendTiles<Vectors>::ScratchFloats(num_rows, head_dim);
 }
 
 void Attend(const AttendArgs& args) { AttendTiles<Vectors>::Attend(args); }

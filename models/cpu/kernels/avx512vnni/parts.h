@@ -20,7 +20,7 @@ void Linear256(const PackedMatrix& w, int64_t group_begin, int64_t group_end,
 void QuantizeRow(const float* x, int64_t k, const Q8Row& out);
 void SiluMul(const float* gate, const float* up, int64_t n, float* out);
 
-int64_t AttendScratchFloats(int32_t num_rows);
+int64_t AttendScratchFloats(int32_t num_rows, int32_t head_dim);
 void Attend(const AttendArgs& args);
 
 }  // namespace millrace::models::avx512vnni
