@@ -131,6 +131,34 @@ void VisitLlmSettings(LlmSettings& s, const SettingVisitor& visit) {
          .aliases =
              {{"b"}, {"ub"}, {"ubatch_size"}, {"max_batch_prefill_tokens"}}},
         &s.max_num_batched_tokens);
+  visit({.name = "target_itl",
+         .help = "time between two tokens of an answer that the prompts of "
+                 "others should not stretch: prompts are cut to fit; 0: never",
+         .unit = Unit::kMilliseconds,
+         .max = 3'600'000,
+         .aliases = {{"target_itl_ms", "ms"}}},
+        &s.target_itl_ms);
+  visit({.name = "speculative_method",
+         .help = "guess next tokens and check several in one step, where that "
+                 "is faster; answers stay the same; ngram: from what stands "
+                 "in prompt and answer",
+         .choices = {"none", "ngram"}},
+        &s.speculative_method);
+  visit({.name = "num_speculative_tokens",
+         .help = "most tokens to guess ahead",
+         .max = 31},
+        &s.num_speculative_tokens);
+  visit({.name = "prompt_lookup_min",
+         .help = "tokens that must match before a guess",
+         .min = 1,
+         .max = 64},
+        &s.prompt_lookup_min);
+  visit({.name = "prompt_lookup_max",
+         .help = "tokens that a match is followed back; at least "
+                 "prompt_lookup_min",
+         .min = 1,
+         .max = 64},
+        &s.prompt_lookup_max);
   visit({.name = "max_queue_size",
          .help = "requests that may wait beyond those; more are refused with "
                  "429",

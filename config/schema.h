@@ -42,6 +42,11 @@ struct LlmSettings {
   int64_t max_model_len = 0;  // tokens a sequence, 0: as the model says
   int64_t max_num_seqs = 64;
   int64_t max_num_batched_tokens = 512;
+  int64_t target_itl_ms = 50;                // 0: prompts take the whole step
+  std::string speculative_method = "ngram";  // none | ngram
+  int64_t num_speculative_tokens = 5;
+  int64_t prompt_lookup_min = 2;
+  int64_t prompt_lookup_max = 4;
   int64_t max_queue_size = 100;       // requests waiting beyond max_num_seqs
   int64_t kv_cache_memory_bytes = 0;  // 0: 25 % of the memory limit
   bool enable_prefix_caching = true;

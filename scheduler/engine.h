@@ -65,6 +65,14 @@ class Reservation {
   int32_t places_ = 0;
 };
 
+// Guesses at the next tokens from what stands in the prompt and the answer
+// already. Answers do not change; the engine guesses only where that is faster.
+struct SpeculativeOptions {
+  int32_t num_tokens = 0;  // guesses a sequence and step, at most; 0: none
+  int32_t prompt_lookup_min = 2;  // tokens that must match
+  int32_t prompt_lookup_max = 4;  // and those that are looked at
+};
+
 struct EngineOptions {
   std::string model = "";     // label of metrics and log lines
   int32_t max_num_seqs = 64;  // running together
@@ -72,6 +80,10 @@ struct EngineOptions {
   int32_t max_queue_size = 100;  // waiting beyond those
   // Keeps the pages of ended prompts and answers for those that begin alike.
   bool enable_prefix_caching = true;
+  // Time between two tokens of an answer that prompts of others should not
+  // stretch; 0: prompts take the whole step.
+  std::chrono::milliseconds target_itl{0};
+  SpeculativeOptions speculative = {};
   const Clock* clock = &Clock::Real();
 };
 

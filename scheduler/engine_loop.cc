@@ -5,10 +5,12 @@
 #include "scheduler/engine_loop.h"
 
 #include <algorithm>
+#include <optional>
 #include <string>
 #include <utility>
 
 #include "config/base/log.h"
+#include "scheduler/step_budget.h"
 #include "scheduler/step_builder.h"
 
 namespace millrace::scheduler {
@@ -55,7 +57,15 @@ EngineLoop::EngineLoop(models::Runner& runner, const PolicyLimits& limits,
       prefix_caching_(options.enable_prefix_caching),
       ledger_({.num_pages = runner.info().num_pages,
                .prefix_caching = options.enable_prefix_caching}),
-      batch_(runner.info().limits) {
+      batch_(runner.info().limits),
+      target_itl_seconds_(Seconds(options.target_itl)) {
+  const SpeculativeOptions& speculative = options.speculative;
+  if (speculative.num_tokens > 0) {
+    speculation_ = std::make_unique<Speculation>(
+        std::make_unique<NgramDrafter>(speculative.prompt_lookup_min,
+                                       speculative.prompt_lookup_max),
+        speculative.num_tokens);
+  }
   for (int32_t slot = limits.max_seqs - 1; slot >= 0; --slot) {
     free_slots_.push_back(slot);
   }
@@ -116,6 +126,7 @@ void EngineLoop::RunStep() {
   CHECK(!plan.rows.empty(), "a step with work to do has rows");
   CarryOut(plan);
   PostStats();
+  const Clock::Time begun = clock_.Now();
   runner_.Launch(batch_);
   // A device works by itself from here to Wait: room for what needs no result.
   metrics_.batch_size.Observe(static_cast<double>(plan.rows.size()));
@@ -123,6 +134,7 @@ void EngineLoop::RunStep() {
   const StatusOr<const StepResult*> result = runner_.Wait();
   ++steps_;
   if (result.ok()) {
+    cost_.Observe(shape_, Seconds(clock_.Now() - begun));
     Apply(plan, **result);
     return;
   }
@@ -140,20 +152,46 @@ void EngineLoop::RunStep() {
 Plan EngineLoop::PlanStep() {
   sequences_.clear();
   for (const auto& job : jobs_) sequences_.push_back(&job->sequence);
-  return MakePlan(ledger_.Views(sequences_, limits_),
-                  ledger_.pages().available(), limits_);
+  if (speculation_) GuessAhead();
+  const auto views = ledger_.Views(sequences_, limits_);
+  PolicyLimits limits = limits_;
+  if (target_itl_seconds_ > 0 && cost_.known()) {
+    limits.max_prompt_rows = MostPromptRows(views, cost_, target_itl_seconds_);
+  }
+  return MakePlan(views, ledger_.pages().available(), limits);
+}
+
+void EngineLoop::GuessAhead() {
+  std::vector<Speculation::Guesser> guessers;
+  StepShape decodes;
+  for (const auto& job : jobs_) {
+    Sequence& sequence = job->sequence;
+    sequence.draft.clear();
+    job->guesses.draft = {};
+    if (!sequence.running() ||
+        sequence.num_tokens() - sequence.num_computed != 1) {
+      continue;
+    }
+    decodes += ShapeOfRows(sequence.num_computed, 1, 1);
+    speculation_->Guess(sequence, job->guesses);
+    guessers.push_back({&sequence, &job->guesses});
+  }
+  speculation_->Choose(guessers, decodes, cost_);
 }
 
 void EngineLoop::CarryOut(const Plan& plan) {
   const Clock::Time now = clock_.Now();
   for (const int32_t i : plan.preempted) Preempt(*jobs_[i]);
   StepBuilder builder(batch_);
+  shape_ = {};
   ledger_.Admit(plan, sequences_, builder);
   for (const int32_t i : plan.admitted) Start(*jobs_[i]);
   for (const PlannedRows& rows : plan.rows) {
     Job& job = *jobs_[rows.sequence];
     ledger_.Grow(job.sequence, rows.num_rows);
+    shape_ += ShapeOfRows(job.sequence.num_computed, rows.num_rows, 0);
     builder.Add(job.sequence, rows.num_rows);
+    shape_.samples = batch_.num_samples;
     if (job.scheduled) continue;
     job.scheduled = true;
     CountFound(job.sequence);
@@ -188,40 +226,60 @@ void EngineLoop::Start(Job& job) {
 void EngineLoop::Apply(const Plan& plan, const StepResult& result) {
   CHECK(static_cast<int32_t>(result.ids.size()) >= batch_.num_samples,
         "a step answers every row that leaves through the head");
-  for (const PlannedRows& rows : plan.rows) {
-    Sequence& sequence = jobs_[rows.sequence]->sequence;
-    ledger_.Advance(sequence, sequence.num_computed + rows.num_rows);
-  }
   const Clock::Time now = clock_.Now();
-  int32_t num_sampled = 0;
-  for (int32_t i = 0; i < batch_.num_samples; ++i) {
+  int32_t sample = 0;
+  for (size_t seq = 0; seq < plan.rows.size(); ++seq) {
     // Rows were built in the order of the plan.
-    std::unique_ptr<Job>& job =
-        jobs_[plan.rows[batch_.sample_seqs()[i]].sequence];
-    TokenEvent event = EventOf(result, i, job->sampling.top_logprobs);
-    if (batch_.score_ids()[i] == kSample) {
-      ++num_sampled;
-      ApplySampled(*job, std::move(event), now);
-    } else {
-      job->sequence.num_scored =
-          batch_.positions()[batch_.sample_rows()[i]] + 1;
-      job->stream->PushPrompt(std::move(event));
+    const int32_t first = sample;
+    while (sample < batch_.num_samples &&
+           batch_.sample_seqs()[sample] == static_cast<int32_t>(seq)) {
+      ++sample;
     }
+    ApplyRows(plan.rows[seq], result, first, sample, now);
   }
-  metrics_.generation_tokens.Add(num_sampled);
+}
 
-  for (const PlannedRows& rows : plan.rows) {
-    std::unique_ptr<Job>& job = jobs_[rows.sequence];
-    const Sequence& sequence = job->sequence;
-    if (sequence.num_answer() == 0) continue;
-    // A token sampled in this step is the last known one and not computed yet.
+void EngineLoop::ApplyRows(const PlannedRows& rows, const StepResult& result,
+                           int32_t first_sample, int32_t end_sample,
+                           Clock::Time now) {
+  std::unique_ptr<Job>& job = jobs_[rows.sequence];
+  Sequence& sequence = job->sequence;
+  const int32_t num_known = sequence.num_tokens();
+  int32_t num_computed = sequence.num_computed + rows.num_rows - rows.num_draft;
+  std::optional<FinishReason> ends;
+  for (int32_t i = first_sample; i < end_sample && !ends; ++i) {
+    const int32_t row = batch_.sample_rows()[i];
+    const int32_t position = batch_.positions()[row];
+    TokenEvent event = EventOf(result, i, job->sampling.top_logprobs);
+    if (batch_.score_ids()[i] != kSample) {
+      sequence.num_scored = position + 1;
+      job->stream->PushPrompt(std::move(event));
+      continue;
+    }
+    if (position >= num_known) {
+      // A guess: what its row drew counts if it came true.
+      if (batch_.tokens()[row] != sequence.tokens[position]) break;
+      ++num_computed;
+    }
+    ApplySampled(*job, std::move(event), now);
     if (std::ranges::count(job->sampling.stop_ids, sequence.tokens.back()) >
         0) {
-      End(job, OkStatus(), FinishReason::kStop);
+      ends = FinishReason::kStop;
     } else if (sequence.num_answer() >= sequence.max_answer) {
-      End(job, OkStatus(), FinishReason::kLength);
+      ends = FinishReason::kLength;
     }
   }
+  const int32_t num_new = sequence.num_tokens() - num_known;
+  metrics_.generation_tokens.Add(num_new);
+  metrics_.draft_tokens.Add(rows.num_draft);
+  metrics_.accepted_tokens.Add(std::max(num_new - 1, 0));
+  if (speculation_ && num_new > 0) {
+    speculation_->Learn(job->guesses, rows.num_draft,
+                        std::span(sequence.tokens).subspan(num_known));
+  }
+  // The token drawn last is known and not computed yet.
+  ledger_.Advance(sequence, num_computed);
+  if (ends) End(job, OkStatus(), *ends);
 }
 
 void EngineLoop::ApplySampled(Job& job, TokenEvent event, Clock::Time now) {

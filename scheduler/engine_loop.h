@@ -25,6 +25,8 @@
 #include "scheduler/kv_ledger.h"
 #include "scheduler/mailbox.h"
 #include "scheduler/policy.h"
+#include "scheduler/speculation.h"
+#include "scheduler/step_cost.h"
 
 namespace millrace::scheduler {
 
@@ -53,10 +55,14 @@ class EngineLoop {
 
   // Parts of a step.
   Plan PlanStep();
+  void GuessAhead();
   void CarryOut(const Plan& plan);
   void Preempt(Job& job);
   void Start(Job& job);
   void Apply(const Plan& plan, const models::StepResult& result);
+  // Samples [first_sample, end_sample) of the step are of these rows.
+  void ApplyRows(const PlannedRows& rows, const models::StepResult& result,
+                 int32_t first_sample, int32_t end_sample, Clock::Time now);
   void ApplySampled(Job& job, TokenEvent event, Clock::Time now);
 
   // Takes back pages and slot and marks the job as ended; the stream hears of
@@ -78,6 +84,10 @@ class EngineLoop {
 
   KvLedger ledger_;
   models::StepBatch batch_;
+  StepShape shape_;  // of the batch
+  StepCost cost_;
+  const double target_itl_seconds_;           // 0: none
+  std::unique_ptr<Speculation> speculation_;  // or null
   std::vector<int32_t> free_slots_;
   // By priority, then arrival. An ended job leaves a null until the edge is
   // over, so that indices of a plan stay true.

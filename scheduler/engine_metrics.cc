@@ -35,6 +35,13 @@ EngineMetrics::EngineMetrics(MetricRegistry& registry,
       "alike asks for a larger kv_cache_memory_bytes.",
       labels);
 
+  draft_tokens =
+      registry.AddCounter("millrace_spec_decode_num_draft_tokens_total",
+                          "Guessed tokens that steps have checked.", labels);
+  accepted_tokens = registry.AddCounter(
+      "millrace_spec_decode_num_accepted_tokens_total",
+      "Of those, tokens that came true and saved a step.", labels);
+
   const auto refusals = [&](const char* reason) {
     return registry.AddCounter(
         "millrace_admission_refusals_total",

@@ -37,6 +37,8 @@ struct EngineMetrics {
   Counter generation_tokens;
   Counter prefix_cache_queries;
   Counter prefix_cache_hits;
+  Counter draft_tokens;
+  Counter accepted_tokens;
   Counter refused_queue_full;
   Counter refused_deadline;
   Counter refused_draining;

@@ -13,12 +13,14 @@
 #include "models/llm/step.h"
 #include "scheduler/engine.h"
 #include "scheduler/sequence.h"
+#include "scheduler/speculation.h"
 #include "scheduler/token_stream.h"
 
 namespace millrace::scheduler {
 
 struct Job {
   Sequence sequence;
+  GuessRecord guesses;
   std::shared_ptr<const void> family;  // keeps sequence.family unique
   models::SamplingParams sampling;
   Clock::Time deadline = kNever;

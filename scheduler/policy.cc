@@ -38,6 +38,10 @@ class Planner {
 
   Plan Make() {
     PlanDecodes();
+    if (!plan_.rows.empty()) {
+      PlanDrafts();
+      tokens_left_ = std::min(tokens_left_, limits_.max_prompt_rows);
+    }
     PlanPrompts();
     // After a preemption pages are short: newcomers would take what was freed.
     if (plan_.preempted.empty()) PlanAdmissions();
@@ -54,10 +58,38 @@ class Planner {
     for (int32_t i = 0; i < size(); ++i) {
       if (tokens_left_ == 0 || samples_left_ == 0) return;
       if (!runs_[i] || Lacking(views_[i]) != 1) continue;
+      // It may hold a page more than it needs, from guesses that came to
+      // nothing.
       const int32_t new_pages =
-          PagesFor(views_[i].num_tokens) - views_[i].num_pages;
+          std::max(PagesFor(views_[i].num_tokens) - views_[i].num_pages, 0);
       while (new_pages > pages_left_ && runs_[i]) PreemptLast();
       if (runs_[i]) AddRows(i, 1, new_pages);
+    }
+  }
+
+  // Guesses take what is there and nothing from anybody: no page beyond those
+  // that other sequences will want soon, let alone a preemption.
+  void PlanDrafts() {
+    int32_t kept_back = 0;
+    for (int32_t i = 0; i < size(); ++i) {
+      kept_back += runs_[i] && WantsPageSoon(views_[i], views_[i].num_pages);
+    }
+    for (PlannedRows& rows : plan_.rows) {
+      const SequenceView& view = views_[rows.sequence];
+      const int32_t held = view.num_pages + rows.new_pages;
+      const int32_t spare = std::max(pages_left_ - kept_back, 0);
+      const int32_t room =
+          (held + spare) * models::kPageTokens - view.num_tokens;
+      const int32_t num_draft =
+          std::min({view.num_draft, tokens_left_, samples_left_, room});
+      if (num_draft <= 0) continue;
+      const int32_t new_pages = PagesFor(view.num_tokens + num_draft) - held;
+      rows.num_draft = num_draft;
+      rows.num_rows += num_draft;
+      rows.new_pages += std::max(new_pages, 0);
+      tokens_left_ -= num_draft;
+      samples_left_ -= num_draft;
+      pages_left_ -= std::max(new_pages, 0);
     }
   }
 
@@ -142,7 +174,8 @@ class Planner {
     tokens_left_ -= num_rows;
     samples_left_ -= Samples(views_[i], num_rows);
     pages_left_ -= new_pages;
-    plan_.rows.push_back({i, num_rows, new_pages});
+    plan_.rows.push_back(
+        {.sequence = i, .num_rows = num_rows, .new_pages = new_pages});
   }
 
   const std::span<const SequenceView> views_;
@@ -165,6 +198,7 @@ SequenceView View(const Sequence& sequence) {
   view.num_tokens = sequence.num_tokens();
   view.num_computed = sequence.num_computed;
   view.num_pages = static_cast<int32_t>(sequence.pages.size());
+  view.num_draft = static_cast<int32_t>(sequence.draft.size());
   if (sequence.score_prompt) {
     view.score_begin = sequence.num_scored;
     view.score_end = sequence.num_prompt - 1;

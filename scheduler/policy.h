@@ -1,9 +1,10 @@
 // Who runs in the next step, and with how many rows: a pure function of
 // integers. No thread, no clock, no memory between steps.
 //
-//   1. Decodes first: every running sequence that lacks one row.
+//   1. Decodes first: every running sequence that lacks one row. Then, as far
+//      as the step has room, the guesses that may follow their last tokens.
 //   2. Then prompts of running sequences, in chunks, until the token budget of
-//      the step is spent.
+//      the step is spent, or that for prompts when there are decodes.
 //   3. Then waiting sequences, by priority and arrival, as long as a slot,
 //      tokens and pages for all they know so far are there. The first that does
 //      not fit stops the admission: nobody overtakes, hence nobody starves
@@ -19,6 +20,7 @@
 #pragma once
 
 #include <cstdint>
+#include <limits>
 #include <span>
 #include <vector>
 
@@ -44,6 +46,9 @@ struct SequenceView {
   // Of a waiting sequence: the view that computes, or would first compute, the
   // page it needs next; -1: none does.
   int32_t waits_for = -1;
+  // Of a sequence that decodes: guesses that wait to be checked behind its last
+  // known token.
+  int32_t num_draft = 0;
   // Rows in [score_begin, score_end) also leave through the head.
   int32_t score_begin = 0;
   int32_t score_end = 0;
@@ -55,12 +60,15 @@ struct PolicyLimits {
   int32_t max_tokens = 0;   // rows of a step
   int32_t max_seqs = 0;     // running together
   int32_t max_samples = 0;  // rows through the head, at least 1
+  // Rows of prompts, newcomers included, in a step that also decodes.
+  int32_t max_prompt_rows = std::numeric_limits<int32_t>::max();
 };
 
 struct PlannedRows {
   int32_t sequence = 0;   // index into the views
   int32_t num_rows = 0;   // from num_computed on
   int32_t new_pages = 0;  // to be allocated before the step
+  int32_t num_draft = 0;  // of the rows, the last ones: guesses
 };
 
 // To be carried out in this order. Indices are those of the views.

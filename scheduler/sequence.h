@@ -36,6 +36,8 @@ struct Sequence {
   std::vector<models::PageId> pages;
   int32_t num_registered = 0;  // of those, from the first; see PageManager
   std::vector<uint64_t> page_hashes;  // of full pages, as far as asked for
+  // Guesses at the tokens after the last one, to be checked in this step.
+  std::vector<int32_t> draft;
   // Tokens it found computed at its first start; -1: it has not started.
   int32_t num_found = -1;
   // The same for all sequences of one request: they share the prompt. Null: it

@@ -20,8 +20,10 @@ int32_t StepBuilder::Add(const Sequence& sequence, int32_t num_rows) {
   const int32_t begin = sequence.num_computed;
   const int32_t end = begin + num_rows;
   const int32_t seq = batch_.num_seqs;
-  CHECK(sequence.running() && num_rows > 0 && end <= sequence.num_tokens(),
-        "rows must be known tokens of a running sequence");
+  const auto num_draft = static_cast<int32_t>(sequence.draft.size());
+  CHECK(sequence.running() && num_rows > 0 &&
+            end <= sequence.num_tokens() + num_draft,
+        "rows must be known or guessed tokens of a running sequence");
   CHECK(seq < batch_.limits().max_seqs &&
             batch_.num_tokens + num_rows <= batch_.limits().max_tokens,
         "the plan is larger than a step");
@@ -32,9 +34,11 @@ int32_t StepBuilder::Add(const Sequence& sequence, int32_t num_rows) {
 
   for (int32_t position = begin; position < end; ++position) {
     const int32_t row = batch_.num_tokens++;
-    batch_.tokens()[row] = sequence.tokens[position];
+    const int32_t guess = position - sequence.num_tokens();
+    batch_.tokens()[row] =
+        guess < 0 ? sequence.tokens[position] : sequence.draft[guess];
     batch_.positions()[row] = position;
-    if (position + 1 == sequence.num_tokens()) {
+    if (position + 1 >= sequence.num_tokens()) {
       AddSample(row, seq, kSample);
     } else if (sequence.Scores(position)) {
       AddSample(row, seq, sequence.tokens[position + 1]);

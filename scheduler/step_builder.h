@@ -3,8 +3,8 @@
 //   StepBuilder builder(batch);           // cleared
 //   int32_t seq = builder.Add(sequence, 16);
 //
-// The sequence has its slot and its pages. Rows that score prompt tokens and
-// the last known row, which samples, go through the head.
+// The sequence has its slot and its pages. Rows that score prompt tokens, the
+// last known row, which samples, and guesses behind it go through the head.
 //
 // Engine thread only.
 #pragma once
@@ -20,7 +20,8 @@ class StepBuilder {
  public:
   explicit StepBuilder(models::StepBatch& batch);
 
-  // The next `num_rows` rows of a sequence; gives its index in the batch.
+  // The next `num_rows` rows of a sequence, beyond its tokens those of its
+  // draft; gives its index in the batch.
   int32_t Add(const Sequence& sequence, int32_t num_rows);
 
   // A page to be copied before any row runs.

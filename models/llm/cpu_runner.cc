@@ -1,11 +1,30 @@
 // Launch is the whole step. What a reader would guess wrong: sampled tokens
-// join their slots' counts after all rows are sampled, so that the rows of one
-// step never see one another.
+// join their slots' counts after all rows are sampled; a row that stands behind
+// guesses is told of them instead, and of the drawn tokens only those that
+// follow from true guesses join.
 #include "models/llm/cpu_runner.h"
 
 #include <utility>
 
 namespace millrace::models {
+
+namespace {
+
+// The guessed tokens up to and with the row of sample i: those of the rows
+// behind the first one of its sequence that draws.
+std::span<const int32_t> GuessesBefore(const StepBatch& batch, int32_t i) {
+  const int32_t row = batch.sample_rows()[i];
+  int32_t first = i;
+  while (first > 0 &&
+         batch.sample_seqs()[first - 1] == batch.sample_seqs()[i] &&
+         batch.score_ids()[first - 1] == kSample) {
+    --first;
+  }
+  const int32_t known = batch.sample_rows()[first];
+  return batch.tokens().subspan(known + 1, row - known);
+}
+
+}  // namespace
 
 CpuRunner::CpuRunner(const RunnerInfo& info, std::unique_ptr<Backend> backend,
                      KvPool pool, const KernelTable& kernels, int num_workers)
@@ -34,7 +53,7 @@ void CpuRunner::Launch(const StepBatch& batch) {
       const int32_t slot = batch.slot()[batch.sample_seqs()[i]];
       const Sampler::Drawn drawn =
           sampler_.Sample(slot, batch.positions()[row], batch.score_ids()[i],
-                          backend_->logits(i),
+                          GuessesBefore(batch, i), backend_->logits(i),
                           std::span(result_.top)
                               .subspan(static_cast<size_t>(i) * kMaxTopLogprobs,
                                        kMaxTopLogprobs),
@@ -45,8 +64,17 @@ void CpuRunner::Launch(const StepBatch& batch) {
   };
   status_ = backend_->Run(batch, sample);
   if (!status_.ok()) return;
+  bool counts = true;
   for (int32_t i = 0; i < batch.num_samples; ++i) {
     if (batch.score_ids()[i] != kSample) continue;
+    if (GuessesBefore(batch, i).empty()) {
+      counts = true;
+    } else {
+      // The row holds a guess: was it the token the row before drew?
+      counts = counts &&
+               batch.tokens()[batch.sample_rows()[i]] == result_.ids[i - 1];
+    }
+    if (!counts) continue;
     sampler_.Count(batch.slot()[batch.sample_seqs()[i]], result_.ids[i]);
   }
 }

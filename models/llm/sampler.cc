@@ -92,8 +92,8 @@ void Sampler::Count(int32_t slot_index, int32_t id) {
   if (slot.has_penalties) ++slot.seen[id].in_answer;
 }
 
-void Sampler::Change(const Slot& slot, std::span<float> logits,
-                     Scratch& scratch) const {
+void Sampler::Change(const Slot& slot, std::span<const int32_t> guesses,
+                     std::span<float> logits, Scratch& scratch) const {
   const SamplingParams& params = slot.params;
   const auto valid = [&](int32_t id) { return id >= 0 && id < vocab_; };
   const auto remember = [&](int32_t id) {
@@ -104,7 +104,8 @@ void Sampler::Change(const Slot& slot, std::span<float> logits,
     remember(id);
     logits[id] += bias;
   }
-  if (slot.answer_tokens < params.min_tokens) {
+  const auto num_guesses = static_cast<int32_t>(guesses.size());
+  if (slot.answer_tokens + num_guesses < params.min_tokens) {
     for (const int32_t id : params.stop_ids) {
       if (!valid(id)) continue;
       remember(id);
@@ -112,18 +113,29 @@ void Sampler::Change(const Slot& slot, std::span<float> logits,
     }
   }
   if (!slot.has_penalties) return;
-  // Each token is changed on its own, so the map's order does not matter.
-  for (const auto& [id, seen] : slot.seen) {
-    if (!valid(id)) continue;
+  const auto penalise = [&](int32_t id, int32_t in_answer) {
+    if (!valid(id)) return;
     remember(id);
     float& x = logits[id];
     if (params.repetition_penalty != 1.0f) {
       x = x > 0 ? x / params.repetition_penalty : x * params.repetition_penalty;
     }
-    if (seen.in_answer > 0) {
+    if (in_answer > 0) {
       x -= params.presence_penalty;
-      x -= params.frequency_penalty * static_cast<float>(seen.in_answer);
+      x -= params.frequency_penalty * static_cast<float>(in_answer);
     }
+  };
+  const auto num_guessed = [&](int32_t id) {
+    return static_cast<int32_t>(std::ranges::count(guesses, id));
+  };
+  // Each token is changed on its own, so the map's order does not matter.
+  for (const auto& [id, seen] : slot.seen) {
+    penalise(id, seen.in_answer + num_guessed(id));
+  }
+  for (size_t i = 0; i < guesses.size(); ++i) {
+    const bool first = std::ranges::count(guesses.first(i), guesses[i]) == 0;
+    if (!first || slot.seen.contains(guesses[i])) continue;
+    penalise(guesses[i], num_guessed(guesses[i]));
   }
 }
 
@@ -218,7 +230,9 @@ int32_t Sampler::Draw(const SamplingParams& params, int32_t position,
 }
 
 Sampler::Drawn Sampler::Sample(int32_t slot_index, int32_t position,
-                               int32_t score_id, std::span<float> logits,
+                               int32_t score_id,
+                               std::span<const int32_t> guesses,
+                               std::span<float> logits,
                                std::span<TokenLogprob> top,
                                Scratch& scratch) const {
   const Slot& slot = slots_[static_cast<size_t>(slot_index)];
@@ -261,7 +275,7 @@ Sampler::Drawn Sampler::Sample(int32_t slot_index, int32_t position,
   }
 
   scratch.raw.clear();
-  Change(slot, logits, scratch);
+  Change(slot, guesses, logits, scratch);
   const int32_t id = params.temperature < kMinTemperature
                          ? Greatest(logits)
                          : Draw(params, position, logits, scratch);

@@ -37,11 +37,12 @@ class Sampler {
   // A token was drawn for the slot and joins its answer.
   void Count(int32_t slot, int32_t id);
 
-  // Changes the logits. `score_id` is kSample or the id to score; `top` gets
-  // the alternatives, kMaxTopLogprobs of them, unused ones -1.
+  // Changes the logits. `score_id` is kSample or the id to score; `guesses` are
+  // taken for drawn, behind the counted tokens; `top` gets the alternatives,
+  // kMaxTopLogprobs of them, unused ones -1.
   Drawn Sample(int32_t slot, int32_t position, int32_t score_id,
-               std::span<float> logits, std::span<TokenLogprob> top,
-               Scratch& scratch) const;
+               std::span<const int32_t> guesses, std::span<float> logits,
+               std::span<TokenLogprob> top, Scratch& scratch) const;
 
  private:
   struct Seen {
@@ -55,8 +56,8 @@ class Sampler {
     int32_t answer_tokens = 0;
   };
 
-  void Change(const Slot& slot, std::span<float> logits,
-              Scratch& scratch) const;
+  void Change(const Slot& slot, std::span<const int32_t> guesses,
+              std::span<float> logits, Scratch& scratch) const;
   int32_t Greatest(std::span<const float> logits) const;
   // At least k weights are as great as this.
   float BoundOfTopK(const float* weights, int32_t k, Scratch& scratch) const;

@@ -12,6 +12,13 @@
 //   kv_len       5           4             10        new rows included
 //   slot         7           2              0
 //
+// A sequence may bring rows beyond the tokens it is known to have: guesses,
+// each of which samples, too. A row draws as if the guesses before it had been
+// drawn, so its id counts if the row before drew the token that stands here:
+//
+//   tokens     [ a4 g5 g6 ]     known a0 … a4, guessed g5, g6
+//   drawn        g5 x6 y7       g5 and x6 are the next tokens, y7 is worthless
+//
 // Sequence state that outlives a step (penalty counts, seed, stop ids) lives in
 // the runner under a slot, a small stable id; see SlotInit.
 #pragma once

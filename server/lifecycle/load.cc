@@ -23,6 +23,16 @@ int CoresForCompute(const config::Topology& topology) {
   return cores >= 4 ? cores - 1 : std::max(cores, 1);
 }
 
+scheduler::SpeculativeOptions SpeculativeOf(const config::LlmSettings& llm) {
+  scheduler::SpeculativeOptions options;
+  if (llm.speculative_method == "none") return options;
+  options.num_tokens = static_cast<int32_t>(llm.num_speculative_tokens);
+  options.prompt_lookup_min = static_cast<int32_t>(llm.prompt_lookup_min);
+  options.prompt_lookup_max = static_cast<int32_t>(
+      std::max(llm.prompt_lookup_min, llm.prompt_lookup_max));
+  return options;
+}
+
 }  // namespace
 
 std::vector<config::CpuSet> PlanTeams(
@@ -88,7 +98,9 @@ StatusOr<std::shared_ptr<Servable>> LoadServable(
       .max_num_batched_tokens =
           static_cast<int32_t>(settings.llm.max_num_batched_tokens),
       .max_queue_size = static_cast<int32_t>(settings.llm.max_queue_size),
-      .enable_prefix_caching = settings.llm.enable_prefix_caching};
+      .enable_prefix_caching = settings.llm.enable_prefix_caching,
+      .target_itl = std::chrono::milliseconds(settings.llm.target_itl_ms),
+      .speculative = SpeculativeOf(settings.llm)};
   servable->engine =
       scheduler::Engine::Create(std::move(model.runner), options, metrics);
   servable->handler =

@@ -29,6 +29,7 @@ struct Events {
   int64_t found_tokens = 0;
   int64_t evicting_steps = 0;  // with nothing free and something cached
   int64_t waits = 0;
+  int64_t true_guesses = 0;
 };
 
 class World {
@@ -79,6 +80,7 @@ class World {
     limits.max_seqs = Uniform(1, 12);
     limits.max_tokens = Uniform(0, 1) == 0 ? Uniform(1, 20) : Uniform(20, 400);
     limits.max_samples = Uniform(1, 40);
+    if (Uniform(0, 1) == 0) limits.max_prompt_rows = Uniform(1, 50);
     return limits;
   }
 
@@ -133,13 +135,35 @@ class World {
     live_.erase(live_.begin() + i);
   }
 
+  // What comes next, as far as the model is concerned, or something like it.
+  void Guess(Life& life) {
+    Sequence& sequence = life.sequence;
+    sequence.draft.clear();
+    const int32_t room = sequence.max_answer - sequence.num_answer() - 1;
+    if (!sequence.running() ||
+        sequence.num_computed + 1 < sequence.num_tokens() ||
+        Uniform(0, 1) == 0 || room < 1) {
+      return;
+    }
+    std::vector<int32_t> tokens = sequence.tokens;
+    for (int32_t n = Uniform(1, std::min(room, 70)); n > 0; --n) {
+      tokens.push_back(Uniform(0, 9) == 0 ? Uniform(0, 4)
+                                          : SimNext(tokens, life.seed));
+      sequence.draft.push_back(tokens.back());
+    }
+  }
+
   void Step() {
     sequences_.clear();
-    for (const auto& life : live_) sequences_.push_back(&life->sequence);
+    for (const auto& life : live_) {
+      sequences_.push_back(&life->sequence);
+      Guess(*life);
+    }
     const auto views = ledger_.Views(sequences_, limits_);
     const Plan plan = MakePlan(views, pages().available(), limits_);
     CheckShape(views, plan);
     CheckOrder(views, plan);
+    CheckGuesses(views, plan);
     if (testing::Test::HasFailure()) return;
     ++steps_;
     CarryOut(plan);
@@ -175,12 +199,35 @@ class World {
     ASSERT_EQ(plan.rows.empty(), views.empty()) << "a step without progress";
   }
 
+  void CheckGuesses(const std::vector<SequenceView>& views, const Plan& plan) {
+    int32_t prompt_rows = 0;
+    bool decodes = false;
+    for (const PlannedRows& rows : plan.rows) {
+      const SequenceView& view = views[rows.sequence];
+      const bool decode =
+          view.running && view.num_tokens - view.num_computed == 1;
+      decodes = decodes || decode;
+      prompt_rows += decode ? 0 : rows.num_rows;
+      ASSERT_GE(rows.num_draft, 0);
+      ASSERT_LE(rows.num_draft, decode ? view.num_draft : 0);
+      ASSERT_TRUE(!decode || rows.num_rows == 1 + rows.num_draft);
+      // A guess takes no page from anybody.
+      if (!plan.preempted.empty()) {
+        ASSERT_LE(PagesFor(view.num_tokens + rows.num_draft),
+                  view.num_pages + rows.new_pages);
+      }
+    }
+    if (decodes) {
+      ASSERT_LE(prompt_rows, limits_.max_prompt_rows);
+    }
+  }
+
   static int32_t CountSamples(const SequenceView& view, int32_t num_rows) {
     int32_t samples = 0;
     for (int32_t row = view.num_computed; row < view.num_computed + num_rows;
          ++row) {
       samples += (row >= view.score_begin && row < view.score_end) ||
-                 row + 1 == view.num_tokens;
+                 row + 1 >= view.num_tokens;
     }
     return samples;
   }
@@ -276,7 +323,9 @@ class World {
     for (int32_t i = 0; i < seq; ++i) {
       const Sequence& sequence = *sequences_[plan.rows[i].sequence];
       const auto seen = cells_.Read(batch_, i);
-      ASSERT_TRUE(std::equal(seen.begin(), seen.end(), sequence.tokens.begin()))
+      std::vector<int32_t> tokens = sequence.tokens;
+      tokens.insert(tokens.end(), sequence.draft.begin(), sequence.draft.end());
+      ASSERT_TRUE(std::equal(seen.begin(), seen.end(), tokens.begin()))
           << "sequence " << plan.rows[i].sequence << " sees a foreign token";
     }
   }
@@ -284,13 +333,20 @@ class World {
   void Apply(const Plan& plan) {
     for (const PlannedRows& rows : plan.rows) {
       Sequence& sequence = *sequences_[rows.sequence];
-      ledger_.Advance(sequence, sequence.num_computed + rows.num_rows);
-      sequence.num_scored =
-          std::max(sequence.num_scored,
-                   std::min(sequence.num_computed, sequence.num_prompt - 1));
-      if (sequence.num_computed < sequence.num_tokens()) continue;
-      sequence.tokens.push_back(
-          SimNext(sequence.tokens, live_[rows.sequence]->seed));
+      const uint64_t seed = live_[rows.sequence]->seed;
+      int32_t computed = sequence.num_computed + rows.num_rows - rows.num_draft;
+      sequence.num_scored = std::max(
+          sequence.num_scored, std::min(computed, sequence.num_prompt - 1));
+      if (computed == sequence.num_tokens()) {
+        sequence.tokens.push_back(SimNext(sequence.tokens, seed));
+        for (int32_t k = 0; k < rows.num_draft; ++k) {
+          if (sequence.draft[k] != sequence.tokens.back()) break;
+          ++computed;
+          ++events_.true_guesses;
+          sequence.tokens.push_back(SimNext(sequence.tokens, seed));
+        }
+      }
+      ledger_.Advance(sequence, computed);
       if (sequence.num_answer() == sequence.max_answer) sequence.slot = -2;
     }
     EndWhere([](const Sequence& sequence) { return sequence.slot == -2; });
@@ -356,6 +412,7 @@ TEST(PolicySim, InvariantsHoldAtEveryStepOfManyWorlds) {
   EXPECT_GT(events.found_tokens, 10'000);
   EXPECT_GT(events.evicting_steps, 100);
   EXPECT_GT(events.waits, 100);
+  EXPECT_GT(events.true_guesses, 1000);
 }
 
 }  // namespace

@@ -2,6 +2,8 @@
 // threads and the preemptions, each request gets the bits that it gets alone.
 #include <gtest/gtest.h>
 
+#include <atomic>
+#include <chrono>
 #include <cstdio>
 #include <cstring>
 #include <memory>
@@ -67,6 +69,19 @@ bool SameBits(const std::vector<TokenEvent>& a,
          std::equal(a.begin(), a.end(), b.begin(), same);
 }
 
+// Each look at it is a millisecond later: steps take the same time however many
+// rows they have, so guesses always pay.
+class TickingClock final : public Clock {
+ public:
+  Time Now() const override {
+    return Time(std::chrono::milliseconds(
+        now_.fetch_add(1, std::memory_order_relaxed)));
+  }
+
+ private:
+  mutable std::atomic<int64_t> now_{1};  // relaxed: it orders nothing
+};
+
 class EngineModel : public testing::Test {
  protected:
   void SetUp() override {
@@ -76,7 +91,8 @@ class EngineModel : public testing::Test {
   void TearDown() override { std::remove(path_.c_str()); }
 
   std::unique_ptr<Engine> Make(int threads, int64_t kv_bytes,
-                               const EngineOptions& options) {
+                               const EngineOptions& options,
+                               MetricRegistry* registry = nullptr) {
     models::LlmOptions llm;
     llm.settings.max_num_seqs = 16;
     llm.settings.kv_cache_memory_bytes = kv_bytes;
@@ -85,7 +101,7 @@ class EngineModel : public testing::Test {
     for (int i = 0; i < threads; ++i) llm.cpus.push_back(i);
     StatusOr<models::LlmModel> model = models::LoadLlm(path_, llm);
     CHECK(model.ok(), "the tiny model loads");
-    return Engine::Create(std::move(model->runner), options, nullptr);
+    return Engine::Create(std::move(model->runner), options, registry);
   }
 
   std::string path_;
@@ -143,6 +159,55 @@ TEST_F(EngineModel, BitsAreTheSameAloneAndInACrowd) {
       EXPECT_EQ(found, 0);
     }
     ExpectAllPagesBack(*engine);
+  }
+}
+
+TEST_F(EngineModel, BitsAreTheSameWithAndWithoutGuesses) {
+  std::vector<GenerateTask> tasks = RandomTasks(5);
+  for (size_t i = 0; i < tasks.size(); ++i) {
+    // Long enough to repeat themselves; some under every kind of penalty.
+    tasks[i].max_tokens = 150;
+    if (i % 3 == 0) tasks[i].sampling.presence_penalty = 0.3f;
+    if (i % 3 == 1) tasks[i].sampling.temperature = 0.2f;
+  }
+  auto plain = Make(1, int64_t{4} << 20, {.max_num_seqs = 1});
+  std::vector<Reader> expected;
+  for (const GenerateTask& task : tasks) {
+    expected.emplace_back(MustSubmit(*plain, task));
+    ASSERT_EQ(expected.back().EndCode(), StatusCode::kOk);
+  }
+  constexpr int64_t kTight = int64_t{10} * 16 * 1024;
+  for (const int64_t kv_bytes : {int64_t{4} << 20, kTight}) {
+    TickingClock clock;
+    MetricRegistry registry;
+    auto engine =
+        Make(2, kv_bytes,
+             {.speculative = {.num_tokens = 6, .prompt_lookup_min = 1},
+              .clock = &clock},
+             &registry);
+    std::vector<Reader> readers;
+    for (const GenerateTask& task : tasks) {
+      readers.emplace_back(MustSubmit(*engine, task));
+    }
+    for (size_t i = 0; i < tasks.size(); ++i) {
+      ASSERT_EQ(readers[i].EndCode(), StatusCode::kOk);
+      EXPECT_TRUE(SameBits(readers[i].tokens, expected[i].tokens))
+          << "answer of request " << i;
+    }
+    ExpectAllPagesBack(*engine);
+    // Guesses were checked, some came true and some did not.
+    const std::string text = registry.Text();
+    const auto value = [&](const std::string& name) {
+      const size_t at = text.find("\n" + name + "{");
+      return at == std::string::npos
+                 ? 0.0
+                 : std::stod(text.substr(text.find("} ", at) + 2));
+    };
+    const double drafted = value("millrace_spec_decode_num_draft_tokens_total");
+    const double accepted =
+        value("millrace_spec_decode_num_accepted_tokens_total");
+    EXPECT_GT(accepted, 20);
+    EXPECT_GT(drafted, accepted);
   }
 }
 

@@ -28,7 +28,11 @@ uint64_t Hash(std::span<const int32_t> tokens, uint64_t seed) {
 
 int32_t FakeNext(std::span<const int32_t> tokens, int32_t num_prompt,
                  const models::SamplingParams& sampling) {
-  auto next = static_cast<int32_t>(Hash(tokens, sampling.seed) % kFakeVocab);
+  const uint64_t hash = Hash(tokens, sampling.seed);
+  auto next = static_cast<int32_t>(hash % kFakeVocab);
+  if (sampling.temperature == 0 && hash % 8 != 0) {
+    next = (tokens.back() + 1) % 40;
+  }
   const auto answered = static_cast<int32_t>(tokens.size()) - num_prompt;
   while (answered < sampling.min_tokens &&
          std::ranges::count(sampling.stop_ids, next) > 0) {
@@ -120,11 +124,17 @@ void FakeRunner::Launch(const models::StepBatch& batch) {
   EXPECT_LE(batch.num_seqs, options_.max_seqs);
   EXPECT_EQ(batch.q_start()[0], 0);
   EXPECT_EQ(batch.q_start()[batch.num_seqs], batch.num_tokens);
+  if (options_.clock != nullptr) {
+    options_.clock->Advance(options_.step_time +
+                            batch.num_tokens * options_.row_time);
+  }
   WriteKv(batch);
+  known_.assign(batch.num_seqs, 0);
   std::set<int32_t> slots;
   for (int32_t seq = 0; seq < batch.num_seqs; ++seq) {
     EXPECT_TRUE(slots.insert(batch.slot()[seq]).second)
         << "slot " << batch.slot()[seq] << " runs twice in a step";
+    known_[seq] = static_cast<int32_t>(slots_[batch.slot()[seq]].tokens.size());
     CheckSequence(batch, seq);
   }
   result_.ids.assign(batch.num_samples, 0);
@@ -178,8 +188,10 @@ void FakeRunner::CheckSequence(const models::StepBatch& batch, int32_t seq) {
   const int32_t begin = batch.q_start()[seq];
   const int32_t end = batch.q_start()[seq + 1];
   ASSERT_LT(begin, end);
-  ASSERT_LE(kv_len, static_cast<int32_t>(slot.tokens.size()))
+  const auto num_known = static_cast<int32_t>(slot.tokens.size());
+  ASSERT_LE(kv_len - (end - begin), num_known - 1)
       << "the slot was not initialised or runs ahead of its tokens";
+  num_guesses_ += std::max(kv_len - num_known, 0);
   for (int32_t row = begin; row < end; ++row) {
     EXPECT_EQ(batch.positions()[row], kv_len - (end - row));
   }
@@ -187,7 +199,9 @@ void FakeRunner::CheckSequence(const models::StepBatch& batch, int32_t seq) {
     const PageId page = batch.pages(seq)[position / kPageTokens];
     ASSERT_EQ(
         kv_[static_cast<int64_t>(page) * kPageTokens + position % kPageTokens],
-        slot.tokens[position])
+        position < num_known
+            ? slot.tokens[position]
+            : batch.tokens()[begin + position - (kv_len - (end - begin))])
         << "slot " << batch.slot()[seq] << " sees a foreign token at position "
         << position << " of page " << static_cast<int32_t>(page);
   }
@@ -201,12 +215,20 @@ void FakeRunner::AnswerSample(const models::StepBatch& batch, int32_t sample) {
   Slot& slot = slots_[batch.slot()[seq]];
   const int32_t num_visible = batch.positions()[row] + 1;
   // CheckSequence has shown that the pages hold exactly these.
-  const auto visible = std::span(slot.tokens).first(num_visible);
+  std::vector<int32_t> visible(num_visible);
+  for (int32_t position = 0; position < num_visible; ++position) {
+    const PageId page = batch.pages(seq)[position / kPageTokens];
+    visible[position] =
+        kv_[static_cast<int64_t>(page) * kPageTokens + position % kPageTokens];
+  }
   int32_t id = batch.score_ids()[sample];
+  bool counts = false;
   if (id == kSample) {
-    ASSERT_EQ(num_visible, static_cast<int32_t>(slot.tokens.size()))
-        << "only the last known token samples";
+    ASSERT_GE(num_visible, known_[seq]) << "the last known token samples";
     id = FakeNext(visible, slot.num_prompt, slot.sampling);
+    // Guesses in front of it came true.
+    counts = num_visible == static_cast<int32_t>(slot.tokens.size()) &&
+             std::ranges::equal(visible, slot.tokens);
   }
   result_.ids[sample] = id;
   result_.logprobs[sample] = FakeLogprob(visible, id);
@@ -214,7 +236,7 @@ void FakeRunner::AnswerSample(const models::StepBatch& batch, int32_t sample) {
     result_.top[int64_t{sample} * kMaxTopLogprobs + k] = {
         k, FakeLogprob(visible, k)};
   }
-  if (batch.score_ids()[sample] == kSample) slot.tokens.push_back(id);
+  if (counts) slot.tokens.push_back(id);
 }
 
 }  // namespace millrace::scheduler

@@ -11,6 +11,7 @@
 #include <span>
 #include <vector>
 
+#include "config/base/clock.h"
 #include "config/base/mutex.h"
 #include "models/llm/runner.h"
 
@@ -18,7 +19,8 @@ namespace millrace::scheduler {
 
 inline constexpr int32_t kFakeVocab = 1000;
 
-// The token after `tokens`, of which the first `num_prompt` are the prompt.
+// The token after `tokens`, of which the first `num_prompt` are the prompt. At
+// temperature 0 the text counts up most of the time, so that it repeats itself.
 int32_t FakeNext(std::span<const int32_t> tokens, int32_t num_prompt,
                  const models::SamplingParams& sampling);
 // The log-probability of `id` after `tokens`.
@@ -52,6 +54,10 @@ struct FakeOptions {
   int32_t max_samples = 64;
   int32_t fault_at_step = 0;                 // counted from 1; 0: never
   std::shared_ptr<StepGate> gate = nullptr;  // null: always open
+  // Moved on by what a step takes; null: steps take no time.
+  FakeClock* clock = nullptr;
+  Clock::Duration step_time{0};
+  Clock::Duration row_time{0};
 };
 
 class FakeRunner final : public models::Runner {
@@ -78,6 +84,8 @@ class FakeRunner final : public models::Runner {
   models::RunnerInfo info_;
   std::vector<int32_t> kv_;  // [page][kPageTokens]
   std::vector<Slot> slots_;
+  std::vector<int32_t> known_;  // by sequence of the step: tokens before it
+  int64_t num_guesses_ = 0;
   models::StepResult result_;
   int32_t steps_ = 0;
 };

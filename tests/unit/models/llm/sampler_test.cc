@@ -6,6 +6,7 @@
 
 #include <cmath>
 #include <map>
+#include <random>
 #include <set>
 
 namespace millrace::models {
@@ -21,7 +22,8 @@ class SamplerTest : public testing::Test {
                              int32_t score_id = kSample) {
     Make(logits.size());
     top_.assign(kMaxTopLogprobs, {});
-    return sampler_->Sample(0, position, score_id, logits, top_, scratch_);
+    return sampler_->Sample(0, position, score_id, guesses_, logits, top_,
+                            scratch_);
   }
   void Make(size_t vocab) {
     if (sampler_ != nullptr) return;
@@ -49,7 +51,7 @@ class SamplerTest : public testing::Test {
   }
 
   SamplingParams params_;
-  std::vector<int32_t> prompt_, answer_;
+  std::vector<int32_t> prompt_, answer_, guesses_;
   std::unique_ptr<Sampler> sampler_;
   Sampler::Scratch scratch_;
   std::vector<TokenLogprob> top_;
@@ -186,6 +188,47 @@ TEST_F(SamplerTest, PenaltiesWorkOnWhatWasSeen) {
   EXPECT_EQ(Sample({3, 4.5f, 3}), 1);
   sampler_->Count(0, 1);
   EXPECT_EQ(Sample({3, 4.5f, 3}), 0);
+}
+
+TEST_F(SamplerTest, GuessesCountAsIfTheyHadBeenDrawn) {
+  std::mt19937 random(5);
+  const auto uniform = [&](int low, int high) {
+    return std::uniform_int_distribution<int>(low, high)(random);
+  };
+  constexpr int kVocab = 12;
+  for (int i = 0; i < 300; ++i) {
+    params_ = {};
+    params_.temperature = i % 3 == 0 ? 0.0f : 1.0f;
+    params_.seed = random();
+    params_.repetition_penalty = i % 2 == 0 ? 1.0f : 1.5f;
+    params_.presence_penalty = static_cast<float>(uniform(-1, 1));
+    params_.frequency_penalty = static_cast<float>(uniform(-1, 1));
+    params_.stop_ids = {1, 2};
+    params_.min_tokens = uniform(0, 6);
+    params_.logprobs = true;
+    params_.top_logprobs = 3;
+    const auto ids = [&](int n) {
+      std::vector<int32_t> result(static_cast<size_t>(n));
+      for (int32_t& id : result) id = uniform(0, kVocab - 1);
+      return result;
+    };
+    prompt_ = ids(uniform(1, 4));
+    answer_ = ids(uniform(0, 4));
+    const std::vector<int32_t> drawn = ids(uniform(1, 5));
+    std::vector<float> logits(kVocab);
+    for (float& x : logits) x = static_cast<float>(uniform(-30, 30)) / 10;
+
+    Make(kVocab);
+    Init();
+    guesses_ = drawn;
+    const Sampler::Drawn guessed = SampleDrawn(logits, 40);
+    guesses_.clear();
+    Init();
+    for (const int32_t id : drawn) sampler_->Count(0, id);
+    const Sampler::Drawn counted = SampleDrawn(logits, 40);
+    EXPECT_EQ(guessed.id, counted.id);
+    EXPECT_EQ(guessed.logprob, counted.logprob);
+  }
 }
 
 TEST_F(SamplerTest, CountsComeBackFromTheAnswer) {

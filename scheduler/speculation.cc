@@ -1,0 +1,111 @@
+// The best set is found greedily: guesses in order of gain per second, as long
+// as each beats the average so far. Within a sequence the gains fall, because a
+// guess counts only if all before it came true.
+#include "scheduler/speculation.h"
+
+#include <algorithm>
+#include <utility>
+
+namespace millrace::scheduler {
+namespace {
+
+// Before anything is known, a guess is thought to come true this often: too
+// seldom for a long one.
+constexpr double kFirstRate = 0.4;
+// What others' guesses say weighs as much as so many of the sequence's own.
+constexpr double kOthersWeight = 4;
+// The latest guesses count for about so many.
+constexpr double kMemory = 24;
+// A guess must beat the average by so much: prices are estimates.
+constexpr double kMargin = 1.1;
+
+}  // namespace
+
+double GuessRates::Rate(int32_t kind, double expected) const {
+  const Counts& counts = counts_[static_cast<size_t>(kind)];
+  return (counts.come_true + kOthersWeight * expected) /
+         (counts.all + kOthersWeight);
+}
+
+void GuessRates::Count(int32_t kind, int32_t num_true, int32_t num_false) {
+  Counts& counts = counts_[static_cast<size_t>(kind)];
+  counts.come_true += num_true;
+  counts.all += num_true + num_false;
+  if (counts.all <= kMemory) return;
+  counts.come_true *= kMemory / counts.all;
+  counts.all = kMemory;
+}
+
+Speculation::Speculation(std::unique_ptr<Drafter> drafter, int32_t max_tokens)
+    : drafter_(std::move(drafter)), max_tokens_(max_tokens) {}
+
+double Speculation::Rate(const GuessRecord& record) const {
+  const int32_t kind = record.draft.kind;
+  return record.rates.Rate(kind, all_.Rate(kind, kFirstRate));
+}
+
+void Speculation::Guess(const Sequence& sequence, GuessRecord& record) const {
+  // The row of the last token draws one by itself.
+  const int32_t room = sequence.max_answer - sequence.num_answer() - 1;
+  record.draft =
+      drafter_->Propose(sequence.tokens, std::min(max_tokens_, room));
+}
+
+void Speculation::Choose(std::span<const Guesser> guessers,
+                         const StepShape& decodes, const StepCost& cost) const {
+  struct Row {
+    double gain;  // tokens
+    double seconds;
+    size_t guesser;
+  };
+  std::vector<Row> rows;
+  for (size_t i = 0; i < guessers.size(); ++i) {
+    Sequence& sequence = *guessers[i].sequence;
+    sequence.draft.clear();
+    if (!cost.known()) continue;
+    const double rate = Rate(*guessers[i].record);
+    double gain = 1;
+    for (size_t k = 0; k < guessers[i].record->draft.tokens.size(); ++k) {
+      gain *= rate;
+      const int32_t position =
+          sequence.num_computed + 1 + static_cast<int32_t>(k);
+      rows.push_back({gain, cost.Added(ShapeOfRows(position, 1, 1)), i});
+    }
+  }
+  if (rows.empty()) return;
+  std::ranges::stable_sort(rows, [](const Row& a, const Row& b) {
+    return a.gain * b.seconds > b.gain * a.seconds;
+  });
+  auto tokens = static_cast<double>(decodes.samples);
+  double seconds = cost.Seconds(decodes);
+  for (const Row& row : rows) {
+    if (row.gain * seconds <= kMargin * tokens * row.seconds) break;
+    tokens += row.gain;
+    seconds += row.seconds;
+    const Guesser& guesser = guessers[row.guesser];
+    std::vector<int32_t>& draft = guesser.sequence->draft;
+    draft.push_back(guesser.record->draft.tokens[draft.size()]);
+  }
+}
+
+void Speculation::Learn(GuessRecord& record, int32_t num_taken,
+                        std::span<const int32_t> sampled) {
+  const Draft& draft = record.draft;
+  if (draft.tokens.empty() || sampled.empty()) return;
+  // Of a guess that was not taken the first token is known to be right or not.
+  const auto judged = std::min(static_cast<size_t>(std::max(num_taken, 1)),
+                               draft.tokens.size());
+  int32_t num_true = 0;
+  int32_t num_false = 0;
+  for (size_t k = 0; k < std::min(judged, sampled.size()); ++k) {
+    if (sampled[k] != draft.tokens[k]) {
+      num_false = 1;
+      break;
+    }
+    ++num_true;
+  }
+  record.rates.Count(draft.kind, num_true, num_false);
+  all_.Count(draft.kind, num_true, num_false);
+}
+
+}  // namespace millrace::scheduler

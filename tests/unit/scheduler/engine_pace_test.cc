@@ -1,0 +1,139 @@
+// What the engine does with the price of a step, on a clock that only the fake
+// runner moves: prompts that leave answers under way in time, and guesses where
+// they pay.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <chrono>
+#include <vector>
+
+#include "config/base/metrics.h"
+#include "tests/unit/scheduler/engine_fixture.h"
+
+namespace millrace::scheduler {
+namespace {
+
+using std::chrono::microseconds;
+using std::chrono::milliseconds;
+
+std::vector<int32_t> Prompt(int32_t length, int32_t salt) {
+  std::vector<int32_t> prompt;
+  for (int32_t i = 0; i < length; ++i) {
+    prompt.push_back((i * 37 + salt) % kFakeVocab);
+  }
+  return prompt;
+}
+
+// The value of a metric that has no labels but the model's.
+double Metric(MetricRegistry& registry, const std::string& name) {
+  const std::string text = registry.Text();
+  const std::string line = name + "{model=\"fake\",version=\"1\"} ";
+  const size_t at = text.find(line);
+  return at == std::string::npos ? -1
+                                 : std::stod(text.substr(at + line.size()));
+}
+
+// Steps that the long prompt took beside an answer under way.
+int64_t StepsBesideAnAnswer(milliseconds target) {
+  FakeClock clock;
+  auto gate = std::make_shared<StepGate>();
+  gate->Close();
+  auto engine = MakeEngine({.num_pages = 200,
+                            .max_context = 4096,
+                            .max_tokens = 512,
+                            .gate = gate,
+                            .clock = &clock,
+                            .step_time = milliseconds(2),
+                            .row_time = microseconds(500)},
+                           {.target_itl = target, .clock = &clock});
+  Reader answer(MustSubmit(*engine, MakeTask(Prompt(300, 1), 400)));
+  gate->AllowSteps(50);
+  gate->AwaitBlocked();
+  const int64_t before = engine->stats().steps;
+  Reader reading(MustSubmit(*engine, MakeTask(Prompt(3000, 2), 1)));
+  int64_t steps = 0;
+  while (!reading.end && steps < 300) {
+    gate->AllowSteps(1);
+    gate->AwaitBlocked();
+    steps = engine->stats().steps - before;
+    if (engine->stats().waiting + engine->stats().running < 2) break;
+  }
+  gate->Open();
+  EXPECT_EQ(reading.EndCode(), StatusCode::kOk);
+  EXPECT_EQ(answer.EndCode(), StatusCode::kOk);
+  EXPECT_EQ(answer.ids(), FakeAnswer(Prompt(300, 1), 400, {}));
+  return steps;
+}
+
+TEST(EnginePace, PromptsLeaveAnswersInTime) {
+  // 3,000 rows of half a millisecond: at most 511 a step when nobody minds,
+  // about 47 beside an answer whose tokens are to come every 25 ms.
+  EXPECT_NEAR(static_cast<double>(StepsBesideAnAnswer(milliseconds(0))), 6, 2);
+  EXPECT_NEAR(static_cast<double>(StepsBesideAnAnswer(milliseconds(25))), 65,
+              10);
+}
+
+TEST(EnginePace, GuessesSaveStepsAndChangeNoAnswer) {
+  MetricRegistry registry;
+  FakeClock clock;
+  auto engine = MakeEngine({.clock = &clock,
+                            .step_time = milliseconds(5),
+                            .row_time = microseconds(100)},
+                           {.speculative = {.num_tokens = 5}, .clock = &clock},
+                           &registry);
+  GenerateTask task = MakeTask(Prompt(20, 1), 500);
+  task.sampling.temperature = 0;
+  task.sampling.logprobs = true;
+  Reader reader(MustSubmit(*engine, task));
+  ASSERT_EQ(reader.EndCode(), StatusCode::kOk);
+  EXPECT_EQ(reader.ids(), FakeAnswer(task.prompt, 500, task.sampling));
+  std::vector<int32_t> tokens = task.prompt;
+  for (const TokenEvent& event : reader.tokens) {
+    EXPECT_EQ(event.logprob, FakeLogprob(tokens, event.id));
+    tokens.push_back(event.id);
+  }
+  const double drafted =
+      Metric(registry, "millrace_spec_decode_num_draft_tokens_total");
+  const double accepted =
+      Metric(registry, "millrace_spec_decode_num_accepted_tokens_total");
+  EXPECT_EQ(engine->stats().steps + static_cast<int64_t>(accepted), 500);
+  EXPECT_LT(engine->stats().steps, 300);
+  EXPECT_GT(accepted, drafted / 3);
+  ExpectAllPagesBack(*engine);
+}
+
+TEST(EnginePace, NothingIsGuessedWhereRowsAreDear) {
+  MetricRegistry registry;
+  FakeClock clock;
+  auto engine = MakeEngine({.clock = &clock, .row_time = milliseconds(1)},
+                           {.speculative = {.num_tokens = 5}, .clock = &clock},
+                           &registry);
+  GenerateTask task = MakeTask(Prompt(20, 1), 300);
+  task.sampling.temperature = 0;
+  Reader reader(MustSubmit(*engine, task));
+  ASSERT_EQ(reader.EndCode(), StatusCode::kOk);
+  EXPECT_EQ(reader.ids(), FakeAnswer(task.prompt, 300, task.sampling));
+  EXPECT_LE(Metric(registry, "millrace_spec_decode_num_draft_tokens_total"),
+            30);
+}
+
+TEST(EnginePace, ATrueGuessMayEndTheAnswer) {
+  FakeClock clock;
+  auto engine = MakeEngine({.clock = &clock,
+                            .step_time = milliseconds(5),
+                            .row_time = microseconds(1)},
+                           {.speculative = {.num_tokens = 8}, .clock = &clock});
+  for (int32_t salt = 0; salt < 30; ++salt) {
+    GenerateTask task = MakeTask(Prompt(20, salt), 400);
+    task.sampling.temperature = 0;
+    task.sampling.stop_ids = {39};
+    task.sampling.min_tokens = 150 + 7 * salt;
+    Reader reader(MustSubmit(*engine, task));
+    ASSERT_EQ(reader.EndCode(), StatusCode::kOk);
+    EXPECT_EQ(reader.ids(), FakeAnswer(task.prompt, 400, task.sampling));
+  }
+  ExpectAllPagesBack(*engine);
+}
+
+}  // namespace
+}  // namespace millrace::scheduler

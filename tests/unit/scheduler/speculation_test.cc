@@ -1,0 +1,146 @@
+#include "scheduler/speculation.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <vector>
+
+#include "scheduler/drafter.h"
+
+namespace millrace::scheduler {
+namespace {
+
+using ::testing::ElementsAre;
+using ::testing::IsEmpty;
+using Ids = std::vector<int32_t>;
+
+TEST(NgramDrafter, ProposesWhatFollowedTheLongestMatch) {
+  const NgramDrafter drafter(2, 4);
+  //            the longest match            a later, shorter one
+  const Ids ids = {9, 1, 2, 3, 50, 51, 52, 8, 2, 3, 60, 61, 1, 2, 3};
+  const Draft draft = drafter.Propose(ids, 2);
+  EXPECT_THAT(draft.tokens, ElementsAre(50, 51));
+  EXPECT_EQ(draft.kind, 2) << "three tokens matched";
+  EXPECT_THAT(drafter.Propose(ids, 3).tokens, ElementsAre(50, 51, 52));
+  EXPECT_THAT(drafter.Propose(ids, 0).tokens, IsEmpty());
+}
+
+TEST(NgramDrafter, AmongEqualsTheMostRecentWins) {
+  const NgramDrafter drafter(2, 2);
+  EXPECT_THAT(drafter.Propose(Ids{1, 2, 7, 1, 2, 8, 1, 2}, 1).tokens,
+              ElementsAre(8));
+}
+
+TEST(NgramDrafter, ProposesNothingWithoutAMatch) {
+  const NgramDrafter drafter(2, 4);
+  EXPECT_THAT(drafter.Propose(Ids{1, 2, 3, 4, 5}, 5).tokens, IsEmpty());
+  EXPECT_THAT(drafter.Propose(Ids{3, 1, 5, 1}, 5).tokens, IsEmpty())
+      << "one token matches, two are wanted";
+  EXPECT_THAT(drafter.Propose(Ids{1}, 5).tokens, IsEmpty());
+  EXPECT_THAT(drafter.Propose(Ids{}, 5).tokens, IsEmpty());
+}
+
+TEST(NgramDrafter, ARunMayFollowItself) {
+  const NgramDrafter drafter(2, 4);
+  EXPECT_THAT(drafter.Propose(Ids{7, 7, 7}, 5).tokens, ElementsAre(7));
+}
+
+// Always guesses 1, 1, 1, ...
+class Ones final : public Drafter {
+ public:
+  Draft Propose(std::span<const int32_t>, int32_t max_tokens) const override {
+    return {Ids(static_cast<size_t>(std::max(max_tokens, 0)), 1), 0};
+  }
+};
+
+// Steps of 2 ms, and so many more for each row.
+StepCost CostOf(double row_seconds) {
+  StepCost cost;
+  for (int i = 0; i < 200; ++i) {
+    for (const int32_t rows : {1, 2, 5, 20, 100}) {
+      cost.Observe(ShapeOfRows(0, rows, rows),
+                   2e-3 + row_seconds * static_cast<double>(rows));
+    }
+  }
+  return cost;
+}
+
+struct World {
+  explicit World(int32_t num_sequences) : sequences(num_sequences) {
+    records.resize(sequences.size());
+    for (size_t i = 0; i < sequences.size(); ++i) {
+      sequences[i].tokens = {1, 2, 3};
+      sequences[i].num_prompt = 3;
+      sequences[i].num_computed = 2;
+      sequences[i].max_answer = 100;
+    }
+  }
+  // The rows guessed for all.
+  int32_t Choose(const StepCost& cost) {
+    std::vector<Speculation::Guesser> guessers;
+    StepShape decodes;
+    for (size_t i = 0; i < sequences.size(); ++i) {
+      speculation.Guess(sequences[i], records[i]);
+      guessers.push_back({&sequences[i], &records[i]});
+      decodes += ShapeOfRows(2, 1, 1);
+    }
+    speculation.Choose(guessers, decodes, cost);
+    int32_t rows = 0;
+    for (const Sequence& sequence : sequences) {
+      rows += static_cast<int32_t>(sequence.draft.size());
+    }
+    return rows;
+  }
+  void Learn(bool come_true, int times) {
+    for (int i = 0; i < times; ++i) {
+      for (GuessRecord& record : records) {
+        speculation.Learn(record, 0, Ids{come_true ? 1 : 5});
+      }
+    }
+  }
+
+  Speculation speculation{std::make_unique<Ones>(), 5};
+  std::vector<Sequence> sequences;
+  std::vector<GuessRecord> records;
+};
+
+TEST(Speculation, NothingIsGuessedBeforeAStepHasAPrice) {
+  World world(1);
+  EXPECT_EQ(world.Choose(StepCost()), 0);
+}
+
+TEST(Speculation, GuessesThatComeTrueGrowAndFalseOnesStop) {
+  const StepCost cost = CostOf(3e-4);
+  World world(1);
+  const int32_t at_first = world.Choose(cost);
+  EXPECT_GE(at_first, 1);
+  world.Learn(true, 30);
+  EXPECT_EQ(world.Choose(cost), 5);
+  world.Learn(false, 60);
+  EXPECT_EQ(world.Choose(cost), 0);
+  // Learnt from guesses that were not taken.
+  world.Learn(true, 60);
+  EXPECT_EQ(world.Choose(cost), 5);
+}
+
+TEST(Speculation, AFullBatchGuessesNothingUnlessNearlySure) {
+  const StepCost cost = CostOf(3e-4);
+  World world(64);  // 64 tokens in 21 ms: a row must gain 0.9 of a token
+  EXPECT_EQ(world.Choose(cost), 0);
+  World free(64);
+  EXPECT_GT(free.Choose(CostOf(1e-6)), 64) << "rows cost nothing";
+}
+
+TEST(Speculation, NeverGuessesBeyondTheLongestAnswer) {
+  const StepCost cost = CostOf(1e-6);
+  World world(1);
+  world.Choose(cost);
+  world.Learn(true, 50);
+  world.sequences[0].max_answer = 3;
+  EXPECT_EQ(world.Choose(cost), 2);
+  world.sequences[0].max_answer = 1;
+  EXPECT_EQ(world.Choose(cost), 0);
+}
+
+}  // namespace
+}  // namespace millrace::scheduler
