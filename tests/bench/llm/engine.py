@@ -1,6 +1,7 @@
 """Models without sockets: `millrace bench` and llama.cpp's library take turns."""
 import json
 import os
+import re
 import subprocess
 import sys
 import tempfile
@@ -76,4 +77,68 @@ def section(args, model, shapes, has_vnni, zen3):
     if share:
         rows.append(Row(f"{file}/bandwidth", f"weights read, of read bandwidth, {file}", "share",
                         share, {}, 0.8 if zen3 else 0.65, against=""))
+    return rows
+
+
+def _run_at(args, model, shape, compute):
+    return ours(args.millrace, model, shape, [*args.flags, "--compute-dtype", compute])[0]
+
+
+# Types in which the default model's weights are tried; made by requantize.py.
+TYPES = ["Q4_0", "Q4_1", "Q5_0", "Q5_1", "Q8_0", "Q2_K", "Q3_K", "Q4_K", "Q5_K", "Q6_K", "IQ4_NL", "IQ4_XS",
+         "MXFP4", "F16", "BF16"]
+
+
+def fidelity(args, model):
+    """Mean KL to f32 arithmetic, ours beside llama.cpp's; then the finer mode and its price."""
+    tests = os.path.join(HERE, "..")
+    dump = os.path.join(os.path.dirname(args.millrace), "dump_logits")
+    golden = os.path.join(HERE, "..", "..", "golden", "llm", "logits.json")
+    rows = []
+
+    def compare(path, *flags):
+        with tempfile.NamedTemporaryFile(suffix=".json") as out:
+            subprocess.run([sys.executable, os.path.join(tests, "fidelity.py"), path, "--dump", dump, "--golden",
+                            golden, "--threads", str(os.cpu_count()), "--json", out.name, *flags],
+                           stdout=subprocess.DEVNULL)
+            return json.load(open(out.name, encoding="utf-8"))
+
+    def add(key, title, figures, name="millrace", goal=1.0):
+        rows.append(Row(f"kl/{key}", title, "nats", [figures[name]["kl_mean"]],
+                        {"llama.cpp": [figures["llama.cpp"]["kl_mean"]]}, goal, higher=False))
+    found = compare(model)
+    add("default", "mean KL, default model", found)
+    add("int16", "mean KL, --compute-dtype int16", found, "millrace, int16", 0.1)
+    for shape in ("tg128", "pp512"):
+        plain, fine = [], []
+        for _ in range(args.rounds):
+            plain.append(_run_at(args, model, shape, "auto"))
+            fine.append(_run_at(args, model, shape, "int16"))
+        rows.append(Row(f"int16/{shape}", f"{TITLES[shape]}, int16 beside auto", "tokens/s", fine,
+                        {"auto": plain}, 0.6))
+    for kind in TYPES:
+        path = os.path.join(args.out, f"{kind}.gguf")
+        if not os.path.exists(path):
+            subprocess.run([sys.executable, os.path.join(PEERS, "requantize.py"), model, path, kind], check=True)
+        add(kind, f"mean KL, {kind} weights", compare(path, "--other-weights", "--positions", "512"))
+    return rows
+
+
+def attention(args):
+    """Flash-Decoding: batch x length constant. Times of attention_bench."""
+    program = os.path.join(os.path.dirname(args.millrace), "attention_bench")
+    text = subprocess.check_output([program, "auto", str(os.cpu_count())], text=True)
+    rows = []
+    for part in text.strip().split("\n\n"):
+        head, *lines = part.splitlines()
+        kv = "int8" if "int8" in head else "f16"
+        decode = [line for line in lines if " x " in line[:12]]
+        if not decode:
+            continue
+        shares = [float(re.search(r"(\d+) % of the lower", line)[1]) / 100 for line in decode]
+        ratio = [float(line.split()[-1]) for line in lines if line.startswith("max / min")]
+        rows.append(Row(f"attention/{kv}/share", f"Flash-Decoding 256 x 256 … 1 x 64k, {kv} KV: least share of "
+                        "the lower ceiling", "share", [min(shares)], {}, 0.8, against=""))
+        rows.append(Row(f"attention/{kv}/flat", f"Flash-Decoding 256 x 256 … 1 x 64k, {kv} KV: max / min time",
+                        "ratio", ratio, {}, 1.15, higher=False, against=""))
     return rows
