@@ -22,6 +22,7 @@ constexpr Verb kVerbs[] = {
     {"inspect", "what a model file holds, servable or why not", RunInspect},
     {"topology", "which cores would be pinned to what", RunTopology},
     {"bench", "tokens per second beside the machine's limits", RunBench},
+    {"convert", "write a model in the form that loads fastest", RunConvert},
     {"logits", "teacher-forced logits of a model", RunLogits},
 };
 

@@ -14,8 +14,7 @@ int64_t QkvRows(const BackendShape& shape) {
 }  // namespace
 
 const Linear* Backend::AddLinear(const WeightRows& rows, Rounding rounding) {
-  CHECK(rows.data != nullptr && rows.num_rows > 0 && rows.k > 0,
-        "a matrix needs rows");
+  CHECK(rows.num_rows > 0 && rows.k > 0, "a matrix needs rows");
   return DoAddLinear(rows, rounding);
 }
 

@@ -24,6 +24,7 @@
 #include <cstdint>
 #include <functional>
 #include <span>
+#include <string>
 #include <vector>
 
 #include "config/base/status.h"
@@ -33,13 +34,22 @@
 namespace millrace::models {
 
 // Consecutive rows of a matrix in the file's own format. The bytes are read
-// during PackWeights (AddVector: at once) and not kept.
+// during PackWeights (AddVector: at once) and not kept; there may be none
+// (null) when TakePacked follows.
 struct WeightRows {
   GgmlType type = GgmlType::kF32;
   const std::byte* data = nullptr;
   int64_t row_bytes = 0;
   int64_t num_rows = 0;
   int64_t k = 0;  // values a row
+
+  // `count` rows from row `first` on.
+  WeightRows Part(int64_t first, int64_t count) const {
+    WeightRows part = *this;
+    if (data != nullptr) part.data = data + first * row_bytes;
+    part.num_rows = count;
+    return part;
+  }
 };
 
 // A matrix made ready for one backend; opaque to recipes, owned by the backend.
@@ -102,6 +112,14 @@ class Backend {
   // weight. `progress` hears 0…1 on the calling thread.
   virtual Status PackWeights(const std::function<void(double)>& progress) = 0;
   virtual int64_t weight_bytes() const = 0;
+  // How PackWeights lays out what was declared: where this is equal, so are
+  // the bytes. Starts with the name of the packing.
+  virtual std::string PackedLayout() const = 0;
+  // What PackWeights made; lives as long as the backend.
+  virtual std::span<const std::byte> packed_weights() const = 0;
+  // Instead of PackWeights: copies bytes that were made with this layout.
+  virtual Status TakePacked(std::span<const std::byte> bytes,
+                            const std::function<void(double)>& progress) = 0;
 
   // ---- load: KV pages ----
   virtual int64_t KvPageBytes() const = 0;  // all layers of one page

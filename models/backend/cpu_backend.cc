@@ -1,14 +1,8 @@
-// Load time: which rows go where, packing on every CPU, and the recording of
-// phases. What a reader would guess wrong: weights are packed by plain threads,
-// not by the compute team, because the team's worker 0 is whoever calls Run
-// first, for ever, and that is not the thread that loads.
+// Load time: which rows go where, and the recording of phases.
 #include "models/backend/cpu_backend.h"
 
 #include <algorithm>
-#include <atomic>
 #include <cstring>
-#include <system_error>
-#include <thread>
 #include <utility>
 
 namespace millrace::models {
@@ -86,14 +80,9 @@ const Linear* CpuBackend::DoAddQkv(const WeightRows& q, const WeightRows& k,
   CpuLinear* linear = NewLinear(q.k, qkv_dim_, rounding);
   linear->AddRows(q);
   const int64_t d = shape().head_dim;
-  const auto head = [d](WeightRows rows, int64_t i) {
-    rows.data += i * d * rows.row_bytes;
-    rows.num_rows = d;
-    return rows;
-  };
   for (int64_t i = 0; i < shape().kv_heads; ++i) {
-    linear->AddRows(head(k, i));
-    linear->AddRows(head(v, i));
+    linear->AddRows(k.Part(i * d, d));
+    linear->AddRows(v.Part(i * d, d));
   }
   if (!bias_qkv.empty()) {
     linear->bias.resize(bias_qkv.size());
@@ -117,66 +106,6 @@ const Linear* CpuBackend::DoAddGateUp(const WeightRows& gate,
   linear->AddPadding(padded_ffn_ - shape().ffn);
   linear->AddRows(up);
   return linear;
-}
-
-Status CpuBackend::PackWeights(const std::function<void(double)>& progress) {
-  int64_t bytes = 0;
-  for (const auto& linear : linears_) {
-    bytes += linear->packed_bytes();
-  }
-  ASSIGN_OR_RETURN(weights_,
-                   HugeBuffer::Allocate(bytes, huge_pages_, "weights"));
-  for (Private& own : private_) {
-    const bool twice =
-        std::any_of(linears_.begin(), linears_.end(),
-                    [](const auto& linear) { return linear->rounds_twice(); });
-    own.terms.resize(twice ? static_cast<size_t>(2 * kRowTile * kTermColumns)
-                           : 0);
-  }
-  std::byte* at = weights_.data();
-  for (const auto& linear : linears_) {
-    linear->Place(at);
-    at += linear->packed_bytes();
-  }
-
-  // Work is handed out in runs of groups, so that threads write apart.
-  constexpr int64_t kRun = 16;
-  struct Run {
-    CpuLinear* linear;
-    int64_t group;
-  };
-  std::vector<Run> runs;
-  for (const auto& linear : linears_) {
-    for (int64_t g = 0; g < linear->num_groups(); g += kRun) {
-      runs.push_back({linear.get(), g});
-    }
-  }
-  std::atomic<size_t> next{0};
-  const auto pack = [&](bool reports) {
-    for (;;) {
-      // Relaxed: a run is claimed once; the joins publish what was written.
-      const size_t i = next.fetch_add(1, std::memory_order_relaxed);
-      if (i >= runs.size()) return;
-      const int64_t end =
-          std::min(runs[i].group + kRun, runs[i].linear->num_groups());
-      for (int64_t g = runs[i].group; g < end; ++g) {
-        runs[i].linear->PackGroup(g);
-      }
-      if (reports && progress) {
-        progress(static_cast<double>(i + 1) / static_cast<double>(runs.size()));
-      }
-    }
-  };
-  std::vector<std::thread> helpers;
-  try {
-    for (int i = 1; i < TeamSize(cpus_); ++i) helpers.emplace_back(pack, false);
-  } catch (const std::system_error&) {
-    // Fewer helpers: slower, nothing else.
-  }
-  pack(true);
-  for (std::thread& helper : helpers) helper.join();
-  if (progress) progress(1.0);
-  return OkStatus();
 }
 
 void CpuBackend::BindKv(std::byte* pages, int32_t num_pages) {

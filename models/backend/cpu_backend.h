@@ -42,6 +42,12 @@ class CpuBackend final : public Backend {
 
   Status PackWeights(const std::function<void(double)>& progress) override;
   int64_t weight_bytes() const override { return weights_.size(); }
+  std::string PackedLayout() const override;
+  std::span<const std::byte> packed_weights() const override {
+    return {weights_.data(), static_cast<size_t>(weights_.size())};
+  }
+  Status TakePacked(std::span<const std::byte> bytes,
+                    const std::function<void(double)>& progress) override;
   int64_t KvPageBytes() const override { return kv_.page_bytes(); }
   void BindKv(std::byte* pages, int32_t num_pages) override;
   Status Run(const StepBatch& batch, const AfterStep& after) override;
@@ -83,6 +89,8 @@ class CpuBackend final : public Backend {
   void DoLinearResidual(Activation input, const Linear& w) override;
   void DoNormGateUpAct(Vector norm, const Linear& gate_up) override;
   void DoHead(Vector norm, const Linear& w) override;
+  // Memory for all matrices, and the place of each in it.
+  Status PlaceWeights();
   CpuLinear* NewLinear(int64_t inputs, int64_t outputs, Rounding rounding);
   Command& Record(void (CpuBackend::*run)(Worker&, const Command&));
 

@@ -142,7 +142,7 @@ bool CpuLinear::ReadsBf16(const Part& part) const {
 void CpuLinear::AddRows(const WeightRows& rows) {
   Part& part = PartFor(rows.type);
   for (int64_t i = 0; i < rows.num_rows; ++i) {
-    part.rows.push_back(rows.data + i * rows.row_bytes);
+    part.rows.push_back(rows.Part(i, 1).data);
   }
   part.matrix.n += rows.num_rows;
   num_rows_ += rows.num_rows;
@@ -173,6 +173,18 @@ int64_t CpuLinear::packed_bytes() const {
     bytes += RoundUp(groups * part.matrix.group_bytes, 64);
   }
   return bytes;
+}
+
+std::string CpuLinear::Layout() const {
+  std::string out = std::to_string(inputs());
+  for (const Part& part : parts_) {
+    out += " " + std::to_string(part.matrix.n) + "x" +
+           std::string(part.kernels->packing) +
+           (ReadsBf16(part) ? "-bf16:" : ":") +
+           std::to_string(static_cast<int32_t>(part.matrix.format)) + ":" +
+           std::to_string(part.matrix.group_bytes);
+  }
+  return out;
 }
 
 void CpuLinear::Place(std::byte* memory) {

@@ -8,6 +8,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <span>
+#include <string>
 #include <vector>
 
 #include "models/backend/backend.h"
@@ -63,6 +64,8 @@ class CpuLinear final : public Linear {
   // ---- packing ----
   int64_t packed_bytes() const;  // a multiple of 64
   void Place(std::byte* memory);
+  // One line of how it is packed: sizes, formats, packings.
+  std::string Layout() const;
   int64_t num_groups() const;
   void PackGroup(int64_t group);
   std::span<const WeightRows> sources() const { return sources_; }

@@ -190,6 +190,9 @@ struct AttendArgs {
 struct KernelTable {
   const char* name;   // as --isa knows it: "scalar", "avx2", …
   int32_t row_group;  // rows interleaved by the packing: 8 or 16
+  // Tables with equal names here read each other's packed groups; those of
+  // BF16 only where both have round_row or none.
+  const char* packing;
 
   // ---- weights ----
   // Bytes of one packed row group of k columns.

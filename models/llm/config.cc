@@ -124,6 +124,10 @@ class Finder {
                            std::string(info.name) +
                            "; F32, F16 and BF16 are served");
     }
+    // Matrices of a file in packed form have their bytes elsewhere.
+    if (tensor->data.empty() && (n == 0 || source_.packed() == nullptr)) {
+      return InvalidArgument("tensor '" + own + "' has no data");
+    }
     return tensor;
   }
 

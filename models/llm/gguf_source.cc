@@ -47,7 +47,8 @@ SourceValue ValueOf(const GgufFile& file, const GgufKey& key) {
 
 }  // namespace
 
-GgufSource::GgufSource(GgufFile file) : file_(std::move(file)) {
+GgufSource::GgufSource(GgufFile file, std::optional<PackedForm> packed)
+    : file_(std::move(file)), packed_(std::move(packed)) {
   if (const StatusOr<std::string> architecture = Architecture();
       architecture.ok()) {
     const std::string prefix = *architecture + ".";
@@ -58,12 +59,18 @@ GgufSource::GgufSource(GgufFile file) : file_(std::move(file)) {
     }
   }
   for (const FileTensor& tensor : file_.tensors()) {
+    if (packed_ && tensor.name == kPackedWeights) continue;
     AddTensor(std::string(tensor.name), tensor);
+  }
+  if (!packed_) return;
+  for (const FileTensor& matrix : packed_->matrices) {
+    AddTensor(std::string(matrix.name), matrix);
   }
 }
 
 std::string GgufSource::format() const {
-  return "GGUF version " + std::to_string(file_.version());
+  return "GGUF version " + std::to_string(file_.version()) +
+         (packed_ ? ", packed " + packed_->weights.layout : "");
 }
 
 StatusOr<std::string> GgufSource::Architecture() const {

@@ -1,18 +1,20 @@
-// A GGUF file as a model's source.
+// A GGUF file as a model's source, one in packed form included.
 #pragma once
 
+#include <optional>
 #include <string>
 #include <string_view>
 
 #include "config/base/status.h"
 #include "models/files/gguf.h"
+#include "models/llm/packed.h"
 #include "models/llm/source.h"
 
 namespace millrace::models {
 
 class GgufSource final : public ModelSource {
  public:
-  explicit GgufSource(GgufFile file);
+  explicit GgufSource(GgufFile file, std::optional<PackedForm> packed = {});
 
   const GgufFile& file() const { return file_; }
 
@@ -20,7 +22,12 @@ class GgufSource final : public ModelSource {
   int64_t file_bytes() const override { return file_.file_bytes(); }
   StatusOr<std::string> Architecture() const override;
   std::string name() const override;
-  bool qk_as_trained() const override { return false; }
+  bool qk_as_trained() const override {
+    return packed_ && packed_->qk_as_trained;
+  }
+  const PackedWeights* packed() const override {
+    return packed_ ? &packed_->weights : nullptr;
+  }
   std::string KeyName(std::string_view key) const override;
   std::string TensorName(std::string_view name) const override;
   void WillRead() const override;
@@ -30,6 +37,7 @@ class GgufSource final : public ModelSource {
 
  private:
   const GgufFile file_;
+  const std::optional<PackedForm> packed_;  // views into file_
 };
 
 }  // namespace millrace::models

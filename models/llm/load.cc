@@ -16,6 +16,7 @@
 #include "models/llm/inspect.h"
 #include "models/llm/kv_pool.h"
 #include "models/llm/model.h"
+#include "models/llm/packed.h"
 #include "models/llm/source.h"
 #include "models/llm/weights.h"
 
@@ -111,21 +112,33 @@ BackendShape ShapeOf(const ModelConfig& config, const ModelTensors& tensors) {
   return shape;
 }
 
-StatusOr<LlmModel> Load(const std::string& path, const LlmOptions& options) {
+// All but the limits.
+StatusOr<CpuBackendOptions> BackendFor(const LlmPlan& plan,
+                                       const LlmOptions& options) {
   const config::LlmSettings& settings = options.settings;
-  ASSIGN_OR_RETURN(const auto source, OpenModelSource(path));
-  ASSIGN_OR_RETURN(const LlmPlan plan, PlanLlm(*source));
-  const ModelConfig& config = plan.config;
-  const ModelTensors& tensors = plan.tensors;
-  ASSIGN_OR_RETURN(const KernelTable* kernels, ChooseKernels(settings.isa));
-  ASSIGN_OR_RETURN(const KvFormat kv_format,
-                   KvFormatOf(settings.kv_cache_dtype));
   const std::string& compute = settings.compute_dtype;
   if (compute != "auto" && compute != "int16" && compute != "f32") {
     return InvalidArgument("compute_dtype is '" + compute +
                            "'; auto, int16 and f32 exist")
         .At("compute_dtype");
   }
+  CpuBackendOptions cpu;
+  ASSIGN_OR_RETURN(cpu.kernels, ChooseKernels(settings.isa));
+  ASSIGN_OR_RETURN(cpu.kv_format, KvFormatOf(settings.kv_cache_dtype));
+  cpu.shape = ShapeOf(plan.config, plan.tensors);
+  cpu.cpus = options.cpus;
+  cpu.compute_f32 = compute == "f32";
+  cpu.huge_pages = settings.huge_pages;
+  return cpu;
+}
+
+StatusOr<LlmModel> Load(const std::string& path, const LlmOptions& options) {
+  const config::LlmSettings& settings = options.settings;
+  ASSIGN_OR_RETURN(const auto source, OpenModelSource(path));
+  ASSIGN_OR_RETURN(const LlmPlan plan, PlanLlm(*source));
+  const ModelConfig& config = plan.config;
+  const ModelTensors& tensors = plan.tensors;
+  ASSIGN_OR_RETURN(CpuBackendOptions cpu, BackendFor(plan, options));
 
   LlmModel model;
   ASSIGN_OR_RETURN(Vocabulary vocabulary, VocabularyFor(*source, config));
@@ -139,22 +152,17 @@ StatusOr<LlmModel> Load(const std::string& path, const LlmOptions& options) {
   ASSIGN_OR_RETURN(model.chat_template,
                    LoadTemplate(*source, settings.chat_template));
 
-  CpuBackendOptions cpu;
-  cpu.shape = ShapeOf(config, tensors);
-  cpu.kernels = kernels;
-  cpu.cpus = options.cpus;
-  cpu.kv_format = kv_format;
-  cpu.compute_f32 = compute == "f32";
-  cpu.huge_pages = settings.huge_pages;
-  const int64_t page_bytes = kPageTokens * KvBytesPerToken(config, kv_format);
+  const int64_t page_bytes =
+      kPageTokens * KvBytesPerToken(config, cpu.kv_format);
   ASSIGN_OR_RETURN(const KvPlan kv, PlanKv(settings, config, page_bytes,
                                            options.memory_limit_bytes));
   ASSIGN_OR_RETURN(cpu.limits, LimitsOf(settings, kv.max_context));
 
   auto backend = std::make_unique<CpuBackend>(cpu);
-  ASSIGN_OR_RETURN(const ModelWeights weights,
-                   LoadWeights(*source, tensors, compute == "int16", *backend,
-                               options.progress));
+  ASSIGN_OR_RETURN(
+      const ModelWeights weights,
+      LoadWeights(*source, tensors, settings.compute_dtype == "int16", *backend,
+                  options.progress));
   plan.family->recipe(config, weights, *backend);
   const int64_t kv_bytes = kv.num_pages * page_bytes;
   if (options.memory_limit_bytes > 0 &&
@@ -178,7 +186,7 @@ StatusOr<LlmModel> Load(const std::string& path, const LlmOptions& options) {
   info.weight_bytes = backend->weight_bytes();
   info.kv_bytes_per_token = page_bytes / kPageTokens;
   info.trained_context = config.context;
-  info.isa = kernels->name;
+  info.isa = cpu.kernels->name;
   info.threads = std::max<int32_t>(1, static_cast<int32_t>(cpu.cpus.size()));
 
   RunnerInfo runner;
@@ -187,7 +195,7 @@ StatusOr<LlmModel> Load(const std::string& path, const LlmOptions& options) {
   runner.max_context = kv.max_context;
   runner.num_pages = kv.num_pages;
   model.runner = std::make_unique<CpuRunner>(
-      runner, std::move(backend), std::move(pool), *kernels, info.threads);
+      runner, std::move(backend), std::move(pool), *cpu.kernels, info.threads);
   return model;
 }
 
@@ -208,7 +216,31 @@ StatusOr<LlmModel> LoadCatching(const std::string& path,
   }
 }
 
+Status Convert(const std::string& path, const std::string& out,
+               const LlmOptions& options) {
+  ASSIGN_OR_RETURN(const auto source, OpenModelSource(path));
+  ASSIGN_OR_RETURN(const LlmPlan plan, PlanLlm(*source));
+  ASSIGN_OR_RETURN(CpuBackendOptions cpu, BackendFor(plan, options));
+  cpu.limits = {
+      .max_tokens = 1, .max_seqs = 1, .max_pages_per_seq = 1, .max_samples = 1};
+  CpuBackend backend(cpu);
+  RETURN_IF_ERROR(LoadWeights(*source, plan.tensors,
+                              options.settings.compute_dtype == "int16",
+                              backend, options.progress)
+                      .status());
+  return WritePacked(*source, backend, out);
+}
+
 }  // namespace
+
+Status ConvertLlm(const std::string& path, const std::string& out,
+                  const LlmOptions& options) {
+  try {
+    return Convert(path, out, options);
+  } catch (const std::bad_alloc&) {
+    return ResourceExhausted("no memory to convert '" + path + "'");
+  }
+}
 
 StatusOr<LlmModel> LoadLlm(const std::string& path, const LlmOptions& options) {
   StatusOr<LlmModel> model = LoadCatching(path, options);

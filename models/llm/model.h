@@ -57,4 +57,10 @@ struct LlmModel {
 // call.
 StatusOr<LlmModel> LoadLlm(const std::string& path, const LlmOptions& options);
 
+// Writes the model in packed form (packed.h) for the kernels that these options
+// choose. Loading that file gives the same bits as loading the original with
+// the same options, sooner.
+Status ConvertLlm(const std::string& path, const std::string& out,
+                  const LlmOptions& options);
+
 }  // namespace millrace::models

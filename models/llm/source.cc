@@ -2,9 +2,11 @@
 // formats there are.
 #include "models/llm/source.h"
 
+#include <algorithm>
 #include <utility>
 
 #include "models/llm/gguf_source.h"
+#include "models/llm/packed.h"
 
 namespace millrace::models {
 namespace {
@@ -93,6 +95,16 @@ const FileTensor* ModelSource::FindTensor(std::string_view name) const {
   return it == tensor_index_.end() ? nullptr : &tensors_[it->second];
 }
 
+std::vector<std::pair<std::string, const FileTensor*>>
+ModelSource::NamedTensors() const {
+  std::vector<std::pair<std::string, const FileTensor*>> out;
+  for (const auto& [name, index] : tensor_index_) {
+    out.emplace_back(name, &tensors_[index]);
+  }
+  std::sort(out.begin(), out.end());
+  return out;
+}
+
 void ModelSource::AddValue(std::string key, SourceValue value) {
   values_.insert_or_assign(std::move(key), std::move(value));
 }
@@ -105,8 +117,10 @@ void ModelSource::AddTensor(std::string name, const FileTensor& tensor) {
 StatusOr<std::unique_ptr<const ModelSource>> OpenModelSource(
     const std::string& path) {
   ASSIGN_OR_RETURN(GgufFile file, GgufFile::Open(path));
+  StatusOr<std::optional<PackedForm>> packed = ReadPackedForm(file);
+  if (!packed.ok()) return packed.status().Prefixed("'" + path + "'");
   return std::unique_ptr<const ModelSource>(
-      std::make_unique<GgufSource>(std::move(file)));
+      std::make_unique<GgufSource>(std::move(file), std::move(*packed)));
 }
 
 }  // namespace millrace::models

@@ -11,12 +11,15 @@
 // are views that live as long as the source. Immutable; thread-safe.
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
 #include <map>
 #include <memory>
+#include <span>
 #include <string>
 #include <string_view>
 #include <unordered_map>
+#include <utility>
 #include <variant>
 #include <vector>
 
@@ -34,6 +37,12 @@ struct SourceValue {
   std::variant<std::monostate, bool, int64_t, double, std::string,
                std::vector<int64_t>>
       value;
+};
+
+// Weights as a backend packed them before; see packed.h.
+struct PackedWeights {
+  std::string layout;
+  std::span<const std::byte> bytes;
 };
 
 class ModelSource {
@@ -55,6 +64,9 @@ class ModelSource {
   // How the file spells a key, there or not.
   virtual std::string KeyName(std::string_view key) const = 0;
   const SourceValue* FindKey(std::string_view key) const;  // null: absent
+  const std::map<std::string, SourceValue, std::less<>>& values() const {
+    return values_;
+  }
   // NOT_FOUND when absent; INVALID_ARGUMENT when of another type. With
   // `otherwise`, absent gives that.
   StatusOr<int64_t> Int(std::string_view key) const;
@@ -75,6 +87,10 @@ class ModelSource {
   const FileTensor* FindTensor(std::string_view name) const;  // null: absent
   // All of the file, those without a name of ours included.
   const std::vector<FileTensor>& tensors() const { return tensors_; }
+  // Those with a name of ours, and that name; in order of names.
+  std::vector<std::pair<std::string, const FileTensor*>> NamedTensors() const;
+  // Null in most; else matrices have no data of their own.
+  virtual const PackedWeights* packed() const { return nullptr; }
   // Hints: all tensors will be read soon; none will be read again soon.
   virtual void WillRead() const = 0;
   virtual void DropPages() const = 0;

@@ -103,6 +103,19 @@ StatusOr<Vocabulary> ReadVocabulary(const GgufFile& file) {
       out.eog_ids.push_back(static_cast<int32_t>(i));
     }
   }
+  // What a file in packed form says is all there is.
+  if (file.FindKey("millrace.packed.eog_ids") != nullptr) {
+    out.eog_ids.clear();
+    ASSIGN_OR_RETURN(const auto ids, file.Ints("millrace.packed.eog_ids"));
+    for (const int64_t id : ids) {
+      if (id < 0 || id >= static_cast<int64_t>(size)) {
+        return InvalidArgument(
+            "millrace.packed.eog_ids holds " + std::to_string(id) +
+            ", but the vocabulary has " + std::to_string(size) + " tokens");
+      }
+      out.eog_ids.push_back(static_cast<int32_t>(id));
+    }
+  }
   std::sort(out.eog_ids.begin(), out.eog_ids.end());
   out.eog_ids.erase(std::unique(out.eog_ids.begin(), out.eog_ids.end()),
                     out.eog_ids.end());

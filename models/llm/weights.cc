@@ -92,7 +92,17 @@ StatusOr<ModelWeights> LoadWeights(
   out.output = tensors.output == tensors.embedding
                    ? out.embedding
                    : backend.AddLinear(RowsOf(*tensors.output), outside);
-  RETURN_IF_ERROR(backend.PackWeights(progress));
+  if (const PackedWeights* packed = source.packed(); packed == nullptr) {
+    RETURN_IF_ERROR(backend.PackWeights(progress));
+  } else if (packed->layout == backend.PackedLayout()) {
+    RETURN_IF_ERROR(backend.TakePacked(packed->bytes, progress));
+  } else {
+    return FailedPrecondition(
+        "the weights are packed as " + packed->layout +
+        ", but these settings and this CPU want " + backend.PackedLayout() +
+        "; use the original file, or make this one again with `millrace "
+        "convert` (see its --isa and --compute-dtype)");
+  }
   source.DropPages();
   return out;
 }

@@ -11,6 +11,21 @@
 
 namespace millrace::server {
 
+std::function<void(double)> ProgressLine(const char* what) {
+  if (isatty(STDERR_FILENO) == 0) return {};
+  return [what](double done) {
+    std::fprintf(stderr, "\r%s %3.0f %%%s", what, done * 100,
+                 done < 1 ? "" : "\r\x1b[K");
+  };
+}
+
+StatusOr<config::CpuSet> TeamFor(int64_t threads) {
+  ASSIGN_OR_RETURN(const config::Topology topology, config::Topology::Detect());
+  config::ModelSettings model;
+  model.llm.threads = threads;
+  return PlanTeams(topology, {model})[0];
+}
+
 StatusOr<ToolModel> LoadForTool(const std::string& path, const ParsedArgs& args,
                                 config::LlmSettings settings) {
   ASSIGN_OR_RETURN(settings.threads,
@@ -27,18 +42,11 @@ StatusOr<ToolModel> LoadForTool(const std::string& path, const ParsedArgs& args,
   ToolModel tool;
   tool.team = PlanTeams(topology, {model})[0];
   tool.memory_limit_bytes = topology.memory_limit_bytes();
-  const bool is_terminal = isatty(STDERR_FILENO) != 0;
   ASSIGN_OR_RETURN(
-      tool.model,
-      models::LoadLlm(path, {.settings = settings,
-                             .cpus = tool.team,
-                             .memory_limit_bytes = 0,
-                             .progress = [is_terminal](double done) {
-                               if (!is_terminal) return;
-                               std::fprintf(stderr, "\rloading %3.0f %%%s",
-                                            done * 100,
-                                            done < 1 ? "" : "\r\x1b[K");
-                             }}));
+      tool.model, models::LoadLlm(path, {.settings = settings,
+                                         .cpus = tool.team,
+                                         .memory_limit_bytes = 0,
+                                         .progress = ProgressLine("loading")}));
   return tool;
 }
 

@@ -1,6 +1,8 @@
 // How the measuring verbs load a model: flags they share, the team they pin.
 #pragma once
 
+#include <cstdint>
+#include <functional>
 #include <string>
 
 #include "config/base/status.h"
@@ -19,6 +21,12 @@ inline constexpr FlagSpec kComputeFlag = {"compute-dtype", "TYPE",
                                           "auto, int16 (finer), or f32"};
 inline constexpr FlagSpec kKvFlag = {"kv-cache-dtype", "TYPE",
                                      "f16, int8 or f32"};
+
+// Where stderr is a terminal, a line there that tells 0…1 as per cent.
+std::function<void(double)> ProgressLine(const char* what);
+
+// The CPUs that a lone model with so many threads (0: as serve) would take.
+StatusOr<config::CpuSet> TeamFor(int64_t threads);
 
 struct ToolModel {
   models::LlmModel model;

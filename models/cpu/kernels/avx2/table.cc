@@ -8,6 +8,7 @@ const KernelTable* Avx2Kernels() {
   static constexpr KernelTable kTable = {
       .name = "avx2",
       .row_group = 8,
+      .packing = "rows8",
       .group_bytes = avx2::GroupBytes,
       .pack_group = avx2::PackGroup,
       .linear = avx2::Linear,

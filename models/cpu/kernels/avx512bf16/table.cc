@@ -11,6 +11,7 @@ const KernelTable* Avx512Bf16Kernels() {
   static constexpr KernelTable kTable = {
       .name = "avx512bf16",
       .row_group = 16,
+      .packing = "rows16",
       .group_bytes = avx512bf16::GroupBytes,
       .pack_group = avx512bf16::PackGroup,
       .linear = avx512bf16::Linear,

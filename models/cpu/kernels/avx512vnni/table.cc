@@ -11,6 +11,7 @@ const KernelTable* Avx512VnniKernels() {
   static constexpr KernelTable kTable = {
       .name = "avx512vnni",
       .row_group = 16,
+      .packing = "rows16",
       .group_bytes = avx512vnni::GroupBytes,
       .pack_group = avx512vnni::PackGroup,
       .linear = avx512vnni::Linear,

@@ -10,6 +10,7 @@ const KernelTable* AvxVnniKernels() {
   static constexpr KernelTable kTable = {
       .name = "avxvnni",
       .row_group = 8,
+      .packing = "rows8",
       .group_bytes = avx2::GroupBytes,
       .pack_group = avx2::PackGroup,
       .linear = avxvnni::Linear,

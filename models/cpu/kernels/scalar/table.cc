@@ -9,6 +9,7 @@ const KernelTable* ScalarKernels() {
   static constexpr KernelTable kTable = {
       .name = "scalar",
       .row_group = 8,
+      .packing = "plain",
       .group_bytes = scalar::GroupBytes,
       .pack_group = scalar::PackGroup,
       .linear = scalar::Linear,

@@ -1,0 +1,156 @@
+// A converted model answers as the original does, bit by bit, and a damaged or
+// foreign one is refused with a sentence.
+#include "models/llm/packed.h"
+
+#include <gtest/gtest.h>
+
+#include <cstdio>
+#include <fstream>
+#include <iterator>
+#include <string>
+
+#include "models/cpu/isa.h"
+#include "models/llm/model.h"
+#include "models/llm/teacher.h"
+#include "tests/data/tiny_gguf.h"
+#include "tests/support/temp_path.h"
+#include "tests/unit/models/llm/step_driver.h"
+
+namespace millrace::models {
+namespace {
+
+std::vector<float> LogitsOf(const std::string& path,
+                            const LlmOptions& options) {
+  StatusOr<LlmModel> model = LoadLlm(path, options);
+  EXPECT_TRUE(model.ok()) << model.status().ToString();
+  if (!model.ok()) return {};
+  std::vector<float> out;
+  const std::vector<int32_t> tokens = {5, 270, 33, 8, 8, 100, 61, 9, 201};
+  const Status status = ScoreTokens(
+      *model, tokens, 4, [&](int32_t, std::span<const float> logits) {
+        out.insert(out.end(), logits.begin(), logits.end());
+      });
+  EXPECT_TRUE(status.ok()) << status.ToString();
+  return out;
+}
+
+class Packed : public testing::TestWithParam<GgmlType> {
+ protected:
+  void SetUp() override {
+    const std::string name(InfoOf(GetParam()).name);
+    original_ = TempPath("original_" + name + ".gguf");
+    packed_ = TempPath("packed_" + name + ".gguf");
+    TinyModel model;
+    model.type = GetParam();
+    ASSERT_TRUE(WriteTinyGguf(model, original_));
+  }
+  void TearDown() override {
+    std::remove(original_.c_str());
+    std::remove(packed_.c_str());
+  }
+
+  std::string original_;
+  std::string packed_;
+};
+
+TEST_P(Packed, GivesTheBitsOfTheOriginal) {
+  for (const IsaChoice& isa : ListKernels()) {
+    if (!isa.missing.empty()) continue;
+    for (const char* compute : {"auto", "int16", "f32"}) {
+      LlmOptions options = TinyOptions(2);
+      options.settings.isa = isa.name;
+      options.settings.compute_dtype = compute;
+      const Status status = ConvertLlm(original_, packed_, options);
+      ASSERT_TRUE(status.ok()) << status.ToString();
+      EXPECT_EQ(LogitsOf(original_, options), LogitsOf(packed_, options))
+          << isa.name << " " << compute;
+    }
+  }
+}
+
+TEST_P(Packed, TellsTheSameOfTheModel) {
+  const LlmOptions options = TinyOptions(1);
+  ASSERT_TRUE(ConvertLlm(original_, packed_, options).ok());
+  const StatusOr<LlmModel> a = LoadLlm(original_, options);
+  const StatusOr<LlmModel> b = LoadLlm(packed_, options);
+  ASSERT_TRUE(a.ok() && b.ok()) << b.status().ToString();
+  EXPECT_EQ(a->info.architecture, b->info.architecture);
+  EXPECT_EQ(a->info.name, b->info.name);
+  EXPECT_EQ(a->info.quantization, b->info.quantization);
+  EXPECT_EQ(a->info.num_parameters, b->info.num_parameters);
+  EXPECT_EQ(a->info.weight_bytes, b->info.weight_bytes);
+  EXPECT_EQ(a->info.trained_context, b->info.trained_context);
+  EXPECT_EQ(a->eos_text, b->eos_text);
+  EXPECT_EQ(a->bos_text, b->bos_text);
+  EXPECT_EQ(a->chat_template == nullptr, b->chat_template == nullptr);
+  const std::string text = "Once upon a time, 42 mills raced.";
+  EXPECT_EQ(a->tokenizer->Encode(text, {.add_special = true}),
+            b->tokenizer->Encode(text, {.add_special = true}));
+}
+
+INSTANTIATE_TEST_SUITE_P(Types, Packed,
+                         testing::Values(GgmlType::kQ4_1, GgmlType::kQ8_0,
+                                         GgmlType::kBF16),
+                         [](const auto& type) {
+                           return std::string(InfoOf(type.param).name);
+                         });
+
+class PackedErrors : public testing::Test {
+ protected:
+  void SetUp() override {
+    ASSERT_TRUE(WriteTinyGguf(TinyModel{}, original_));
+    ASSERT_TRUE(ConvertLlm(original_, packed_, TinyOptions(1)).ok());
+  }
+  void TearDown() override {
+    std::remove(original_.c_str());
+    std::remove(packed_.c_str());
+  }
+  std::string Message(const LlmOptions& options) {
+    return std::string(LoadLlm(packed_, options).status().message());
+  }
+
+  const std::string original_ = TempPath("packed_errors_original.gguf");
+  const std::string packed_ = TempPath("packed_errors.gguf");
+};
+
+TEST_F(PackedErrors, OtherSettingsWantAnotherLayout) {
+  LlmOptions options = TinyOptions(1);
+  options.settings.compute_dtype = "f32";
+  EXPECT_NE(Message(options).find("the weights are packed as"),
+            std::string::npos)
+      << Message(options);
+}
+
+TEST_F(PackedErrors, IsNotConvertedAgain) {
+  const Status status = ConvertLlm(packed_, packed_ + ".again", TinyOptions(1));
+  EXPECT_EQ(status.code(), StatusCode::kFailedPrecondition);
+}
+
+TEST_F(PackedErrors, EveryCutIsNoticed) {
+  std::ifstream in(packed_, std::ios::binary);
+  const std::string bytes(std::istreambuf_iterator<char>(in), {});
+  in.close();
+  // Less would take only padding behind the last tensor.
+  for (size_t cut = 4096; cut < bytes.size(); cut = cut * 3 / 2) {
+    std::ofstream(packed_, std::ios::binary | std::ios::trunc)
+        << bytes.substr(0, bytes.size() - cut);
+    EXPECT_FALSE(LoadLlm(packed_, TinyOptions(1)).ok()) << cut;
+  }
+}
+
+TEST_F(PackedErrors, AShapeThatLiesIsRefused) {
+  // The layout is worked out from the shapes, so one that was changed cannot
+  // match it; a type that does not exist is named.
+  std::ifstream in(packed_, std::ios::binary);
+  std::string bytes(std::istreambuf_iterator<char>(in), {});
+  in.close();
+  const std::string key = "millrace.packed.types";
+  const size_t at = bytes.find(key) + key.size() + 4 + 4 + 8;
+  bytes[at] = 77;
+  std::ofstream(packed_, std::ios::binary | std::ios::trunc) << bytes;
+  EXPECT_NE(Message(TinyOptions(1)).find("unknown type 77"), std::string::npos)
+      << Message(TinyOptions(1));
+}
+
+}  // namespace
+}  // namespace millrace::models
