@@ -199,7 +199,7 @@ void VisitLlmSettings(LlmSettings& s, const SettingVisitor& visit) {
   visit({.name = "isa",
          .help = "instruction set of the kernels",
          .choices = {"auto", "scalar", "avx2", "avxvnni", "avx512vnni",
-                     "avx512bf16"}},
+                     "avx512bf16", "amx"}},
         &s.isa);
   visit({.name = "huge_pages", .help = "ask for huge pages for the weights"},
         &s.huge_pages);

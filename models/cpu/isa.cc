@@ -10,6 +10,10 @@
 #if defined(__x86_64__)
 #include <cpuid.h>
 #endif
+#if defined(__linux__)
+#include <sys/syscall.h>
+#include <unistd.h>
+#endif
 
 namespace millrace::models {
 namespace {
@@ -31,7 +35,8 @@ Leaf Cpuid(uint32_t leaf, uint32_t subleaf = 0) {
   return r;
 }
 
-// Bits of XCR0: 1 SSE, 2 AVX, 5 opmask, 6 upper halves of zmm0-15, 7 zmm16-31.
+// Bits of XCR0: 1 SSE, 2 AVX, 5 opmask, 6 upper halves of zmm0-15, 7 zmm16-31,
+// 17 and 18 tiles.
 uint32_t Xcr0(bool osxsave) {
   if (!osxsave) return 0;
   uint32_t low = 0;
@@ -82,12 +87,25 @@ std::vector<Feature> Avx512Bf16Features() {
   return all;
 }
 
+std::vector<Feature> AmxFeatures() {
+  std::vector<Feature> all = Avx512Bf16Features();
+  const Leaf seven = Cpuid(7);
+  const uint32_t xcr0 = Xcr0(Bit(Cpuid(1).c, 27));
+  all.push_back({"amx_tile", Bit(seven.d, 24)});
+  all.push_back({"amx_int8", Bit(seven.d, 25)});
+  all.push_back({"amx_bf16", Bit(seven.d, 22)});
+  all.push_back(
+      {"tiles saved by the operating system", Bit(xcr0, 17) && Bit(xcr0, 18)});
+  return all;
+}
+
 #else
 
 std::vector<Feature> Avx2Features() { return {{"an x86-64 CPU", false}}; }
 std::vector<Feature> AvxVnniFeatures() { return Avx2Features(); }
 std::vector<Feature> Avx512VnniFeatures() { return Avx2Features(); }
 std::vector<Feature> Avx512Bf16Features() { return Avx2Features(); }
+std::vector<Feature> AmxFeatures() { return Avx2Features(); }
 
 #endif
 
@@ -105,14 +123,30 @@ IsaChoice Examine(const char* name, const KernelTable* kernels,
   return choice;
 }
 
+// Linux keeps no room for tiles until a process asks (arch_prctl, 5.16 and
+// later); an instruction that needs them is a fault before that.
+bool AskForTiles() {
+#if defined(__x86_64__) && defined(__linux__)
+  constexpr long kRequestPermission = 0x1023;  // ARCH_REQ_XCOMP_PERM
+  constexpr long kTileData = 18;
+  return syscall(SYS_arch_prctl, kRequestPermission, kTileData) == 0;
+#else
+  return false;
+#endif
+}
+
 }  // namespace
 
 std::vector<IsaChoice> ListKernels() {
-  return {Examine("scalar", ScalarKernels(), {}),
-          Examine("avx2", Avx2Kernels(), Avx2Features()),
-          Examine("avxvnni", AvxVnniKernels(), AvxVnniFeatures()),
-          Examine("avx512vnni", Avx512VnniKernels(), Avx512VnniFeatures()),
-          Examine("avx512bf16", Avx512Bf16Kernels(), Avx512Bf16Features())};
+  std::vector<IsaChoice> all = {
+      Examine("scalar", ScalarKernels(), {}),
+      Examine("avx2", Avx2Kernels(), Avx2Features()),
+      Examine("avxvnni", AvxVnniKernels(), AvxVnniFeatures()),
+      Examine("avx512vnni", Avx512VnniKernels(), Avx512VnniFeatures()),
+      Examine("avx512bf16", Avx512Bf16Kernels(), Avx512Bf16Features()),
+      Examine("amx", AmxKernels(), AmxFeatures())};
+  all.back().automatic = false;  // never measured
+  return all;
 }
 
 StatusOr<const KernelTable*> ChooseKernels(std::string_view wanted) {
@@ -121,9 +155,15 @@ StatusOr<const KernelTable*> ChooseKernels(std::string_view wanted) {
   const KernelTable* best = nullptr;
   for (const IsaChoice& choice : choices) {
     names += std::string(", ") + choice.name;
-    if (choice.missing.empty()) best = choice.kernels;
+    if (choice.missing.empty() && choice.automatic) best = choice.kernels;
     if (wanted != choice.name) continue;
-    if (choice.missing.empty()) return choice.kernels;
+    if (choice.missing.empty()) {
+      if (wanted != "amx" || AskForTiles()) return choice.kernels;
+      return FailedPrecondition(
+                 "isa 'amx' cannot run: the operating system refuses its "
+                 "tiles; use 'auto' or force another table")
+          .At("isa");
+    }
     return FailedPrecondition(
                "isa '" + std::string(wanted) +
                "' cannot run on this machine, it lacks: " + choice.missing +

@@ -3,7 +3,8 @@
 //
 //   ASSIGN_OR_RETURN(const KernelTable* kernels, ChooseKernels("auto"));
 //
-// Thread-safe: asks the CPU anew at every call and keeps nothing.
+// Thread-safe: asks the CPU anew at every call and keeps nothing. Choosing amx
+// also asks the operating system, for the whole process, to save its tiles.
 #pragma once
 
 #include <string>
@@ -19,13 +20,15 @@ struct IsaChoice {
   const char* name;            // as --isa takes it: "scalar", "avx2", …
   const KernelTable* kernels;  // null: not compiled in
   std::string missing;         // what is missing here; empty: usable
+  bool automatic = true;       // "auto" may choose it
 };
 
 // Every table the product knows, slowest first.
 std::vector<IsaChoice> ListKernels();
 
-// "auto" is the fastest usable table; a name forces that table, and one that
-// cannot run here is an error that names what is missing.
+// "auto" is the last usable table of the list that it may choose; a name forces
+// that table, and one that cannot run here is an error that names what is
+// missing.
 StatusOr<const KernelTable*> ChooseKernels(std::string_view wanted);
 
 }  // namespace millrace::models

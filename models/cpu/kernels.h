@@ -46,6 +46,10 @@
 // (signs stay); then (a0 + a1) + (a2 + a3), plainly in f32. That is what
 // vdpbf16ps does (Intel SDM volume 2; compared with AMD family 26 over 32
 // million lanes).
+// The amx table follows tdpbf16ps instead (Intel SDM volume 2): steps of 16
+// pairs, a last one filled up with zeros; in each step two strands from 0, even
+// and odd columns, ascending, u_j = fma(w, x, u_j); then acc = acc + (u0 + u1).
+// Subnormals as above, in these sums too.
 //
 // Lane tree over an array (norms, softmax sums): lane j of 8 takes elements
 // j, j + 8, …, ascending; then (l0+l4, l1+l5, l2+l6, l3+l7), then (+2), (+1).
@@ -262,5 +266,6 @@ const KernelTable* Avx2Kernels();
 const KernelTable* AvxVnniKernels();
 const KernelTable* Avx512VnniKernels();
 const KernelTable* Avx512Bf16Kernels();
+const KernelTable* AmxKernels();
 
 }  // namespace millrace::models

@@ -8,5 +8,6 @@ const KernelTable* Avx2Kernels() { return nullptr; }
 const KernelTable* AvxVnniKernels() { return nullptr; }
 const KernelTable* Avx512VnniKernels() { return nullptr; }
 const KernelTable* Avx512Bf16Kernels() { return nullptr; }
+const KernelTable* AmxKernels() { return nullptr; }
 
 }  // namespace millrace::models

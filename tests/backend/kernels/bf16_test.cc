@@ -5,6 +5,7 @@
 #include <cmath>
 #include <limits>
 
+#include "tests/backend/kernels/amx_emulated.h"
 #include "tests/backend/kernels/tables.h"
 
 namespace millrace::models {
@@ -33,7 +34,23 @@ float Step(uint16_t w, uint16_t x, float acc) {
   return Flush(std::fma(Flush(OfBf16(w)), Flush(OfBf16(x)), Flush(acc)));
 }
 
-float Dot(const std::vector<uint16_t>& w, const uint16_t* x) {
+// The chain of amx; x holds whole pairs.
+float DotInTiles(const std::vector<uint16_t>& w, const uint16_t* x) {
+  float acc = 0;
+  const size_t k = w.size();
+  for (size_t step = 0; step < k; step += 32) {
+    float u[2] = {0, 0};
+    for (size_t i = step; i < step + 32; ++i) {
+      u[i % 2] = i < k ? Step(w[i], x[i], u[i % 2]) : Step(0, 0, u[i % 2]);
+    }
+    acc = Flush(acc + Flush(u[0] + u[1]));
+  }
+  return acc;
+}
+
+float Dot(const KernelTable& t, const std::vector<uint16_t>& w,
+          const uint16_t* x) {
+  if (std::string(t.name) == "amx") return DotInTiles(w, x);
   float a[4] = {0, 0, 0, 0};
   const size_t k = w.size();
   for (size_t i = 0; i < k; i += 2) {
@@ -46,7 +63,7 @@ float Dot(const std::vector<uint16_t>& w, const uint16_t* x) {
 
 // ---- one matrix and its rows ----
 
-class Bf16 : public KernelTest {};
+class Bf16 : public EmulatedKernelTest {};
 
 struct Problem {
   Problem(std::mt19937& rng, const KernelTable& t, int64_t outputs,
@@ -150,8 +167,9 @@ TEST_P(Bf16, EveryOutputIsTheDocumentedChainAndNearTheExactSum) {
                              {21, 9},
                              {33, 96},
                              {17, 575},
+                             {70, 100},
                              {40, 1536}}) {
-    for (const int32_t rows : {1, 2, 3, 4, 5, 6, 7, 13}) {
+    for (const int32_t rows : {1, 2, 3, 4, 5, 6, 7, 18}) {
       Problem p(rng, table(), n, k, rows);
       ASSERT_NO_FATAL_FAILURE(p.Prepare());
       const int64_t ld = n + 3;  // three columns nobody may touch
@@ -160,7 +178,7 @@ TEST_P(Bf16, EveryOutputIsTheDocumentedChainAndNearTheExactSum) {
       for (int32_t m = 0; m < rows; ++m) {
         const uint16_t* x = p.rounded.data() + m * p.ld_x;
         for (int64_t r = 0; r < n; ++r) {
-          ASSERT_EQ(Bits(y[m * ld + r]), Bits(Dot(p.w[r], x)))
+          ASSERT_EQ(Bits(y[m * ld + r]), Bits(Dot(table(), p.w[r], x)))
               << n << " x " << k << ", row " << m << ", output " << r;
           double exact = 0;
           double magnitude = 0;
@@ -170,9 +188,10 @@ TEST_P(Bf16, EveryOutputIsTheDocumentedChainAndNearTheExactSum) {
             magnitude += std::abs(term);
           }
           // Rounding x to 8 bits moves each term by 2^-8 of itself at most;
-          // then one rounding for each column of a strand, two for the joins.
-          const double limit =
-              (0x1p-8 + (static_cast<double>(k) / 4 + 4) * kUnit) * magnitude;
+          // then one rounding for each column of a strand and for each join.
+          // The amx strands are 16 long, and two joins follow each.
+          const double roundings = static_cast<double>(k) / 4 + 20;
+          const double limit = (0x1p-8 + roundings * kUnit) * magnitude;
           ASSERT_NEAR(y[m * ld + r], exact, limit);
         }
         for (int64_t r = n; r < ld; ++r) ASSERT_EQ(y[m * ld + r], -7.0f);
@@ -201,7 +220,7 @@ TEST_P(Bf16, SubnormalsCountAsZeroAndNothingElseIsLost) {
   for (int32_t m = 0; m < p.rows; ++m) {
     for (int64_t r = 0; r < p.n; ++r) {
       ASSERT_EQ(Bits(y[m * p.n + r]),
-                Bits(Dot(p.w[r], p.rounded.data() + m * p.ld_x)));
+                Bits(Dot(table(), p.w[r], p.rounded.data() + m * p.ld_x)));
     }
   }
 }
@@ -220,10 +239,11 @@ TEST_P(Bf16, NeitherTheTileNorTheShareOfGroupsShows) {
   EXPECT_EQ(BitDifference(one.data(), all.data(), all.size()), "");
 }
 
-INSTANTIATE_TEST_SUITE_P(Isa, Bf16, ::testing::Values("avx512bf16"),
+INSTANTIATE_TEST_SUITE_P(Isa, Bf16, ::testing::Values("avx512bf16", "amx"),
                          [](const auto& test) {
                            return std::string(test.param);
                          });
+INSTANTIATE_EMULATED_KERNEL_TESTS(Bf16);
 
 }  // namespace
 }  // namespace millrace::models

@@ -3,6 +3,7 @@
 
 #include <cmath>
 
+#include "tests/backend/kernels/amx_emulated.h"
 #include "tests/backend/kernels/tables.h"
 #include "tests/backend/kernels/weights.h"
 
@@ -229,7 +230,7 @@ void CheckShape(const KernelTable& t, const Weights& w, Acts& act,
   }
 }
 
-class Linear : public KernelTest {};
+class Linear : public EmulatedKernelTest {};
 
 TEST_P(Linear, EveryTileWidthGivesTheReferenceAndScalarsBits) {
   std::mt19937 rng(1);
@@ -360,6 +361,7 @@ TEST_P(Linear, EveryTablePacksEveryFormat) {
 }
 
 INSTANTIATE_KERNEL_TESTS(Linear);
+INSTANTIATE_EMULATED_KERNEL_TESTS(Linear);
 
 }  // namespace
 }  // namespace millrace::models

@@ -27,11 +27,13 @@ class KernelTest : public ::testing::TestWithParam<const char*> {
       if (!choice.missing.empty()) {
         GTEST_SKIP() << choice.name << " needs: " << choice.missing;
       }
-      table_ = choice.kernels;
     }
-    ASSERT_NE(table_, nullptr);
+    const auto table = ChooseKernels(GetParam());
+    ASSERT_TRUE(table.ok()) << table.status().ToString();
+    table_ = *table;
   }
   const KernelTable& table() const { return *table_; }
+  void set_table(const KernelTable* table) { table_ = table; }
 
  private:
   const KernelTable* table_ = nullptr;
@@ -41,7 +43,7 @@ class KernelTest : public ::testing::TestWithParam<const char*> {
   INSTANTIATE_TEST_SUITE_P(                                        \
       Isa, suite,                                                  \
       ::testing::Values("scalar", "avx2", "avxvnni", "avx512vnni", \
-                        "avx512bf16"),                             \
+                        "avx512bf16", "amx"),                      \
       [](const auto& test) { return std::string(test.param); })
 
 // Storage aligned to a cache line and exactly as long as asked for, so that the

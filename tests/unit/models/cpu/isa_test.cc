@@ -15,16 +15,17 @@ using ::testing::HasSubstr;
 
 TEST(Isa, ScalarIsAlwaysUsableAndListedFirst) {
   const auto choices = ListKernels();
-  ASSERT_EQ(choices.size(), 5u);
+  ASSERT_EQ(choices.size(), 6u);
   EXPECT_STREQ(choices[0].name, "scalar");
   EXPECT_EQ(choices[0].missing, "");
   EXPECT_EQ(choices[0].kernels, ScalarKernels());
 }
 
-TEST(Isa, AutoIsTheLastUsableOfTheList) {
+TEST(Isa, AutoIsTheLastUsableOfTheListThatItMayChoose) {
   const KernelTable* best = nullptr;
   for (const IsaChoice& choice : ListKernels()) {
-    if (choice.missing.empty()) best = choice.kernels;
+    if (choice.missing.empty() && choice.automatic) best = choice.kernels;
+    EXPECT_EQ(choice.automatic, std::string(choice.name) != "amx");
   }
   auto chosen = ChooseKernels("auto");
   ASSERT_TRUE(chosen.ok());
@@ -53,7 +54,7 @@ TEST(Isa, AnUnknownNameIsAnsweredWithTheKnownOnes) {
   EXPECT_THAT(
       std::string(chosen.status().message()),
       HasSubstr("'sse9' but must be one of auto, scalar, avx2, avxvnni, "
-                "avx512vnni, avx512bf16"));
+                "avx512vnni, avx512bf16, amx"));
 }
 
 TEST(Isa, TablesAreComplete) {
@@ -69,7 +70,8 @@ TEST(Isa, TablesAreComplete) {
                 table.write_kv && table.max && table.sum_exp)
         << table.name;
     EXPECT_EQ(table.round_row != nullptr,
-              std::string(choice.name) == "avx512bf16");
+              std::string(choice.name) == "avx512bf16" ||
+                  std::string(choice.name) == "amx");
   }
 }
 

@@ -1,0 +1,11 @@
+// The functions that the AMX table does not take from AVX-512.
+#pragma once
+
+#include "models/cpu/kernels.h"
+
+namespace millrace::models::amx {
+
+void Linear(const PackedMatrix& w, int64_t group_begin, int64_t group_end,
+            const ActRows& act, int32_t num_rows, float* y, int64_t ld_y);
+
+}  // namespace millrace::models::amx

@@ -1,0 +1,47 @@
+// The AMX table's matrix code over plain arrays instead of tiles, so that it is
+// tested where no CPU has them. The machine needs AVX-512 BF16 nonetheless.
+//
+//   class Linear : public EmulatedKernelTest {};
+//   INSTANTIATE_EMULATED_KERNEL_TESTS(Linear);
+#pragma once
+
+#include "tests/backend/kernels/tables.h"
+
+namespace millrace::models {
+
+// As KernelTable::linear; `rest` takes what has no tiles. False when a tile
+// instruction would have been a fault: no configuration, or shapes that do not
+// fit; or when tiles were not given back.
+bool EmulatedAmxLinear(const KernelTable& rest, const PackedMatrix& w,
+                       int64_t group_begin, int64_t group_end,
+                       const ActRows& act, int32_t num_rows, float* y,
+                       int64_t ld_y);
+
+// Knows one table more: "amx_emulated", whose own name is "amx".
+class EmulatedKernelTest : public KernelTest {
+ protected:
+  void SetUp() override {
+    if (std::string(GetParam()) != "amx_emulated") return KernelTest::SetUp();
+    const auto base = ChooseKernels("avx512bf16");
+    if (!base.ok()) GTEST_SKIP() << base.status().ToString();
+    emulated_ = **base;
+    emulated_.name = "amx";
+    emulated_.linear = [](const PackedMatrix& w, int64_t group_begin,
+                          int64_t group_end, const ActRows& act,
+                          int32_t num_rows, float* y, int64_t ld_y) {
+      EXPECT_TRUE(EmulatedAmxLinear(*Avx512Bf16Kernels(), w, group_begin,
+                                    group_end, act, num_rows, y, ld_y));
+    };
+    set_table(&emulated_);
+  }
+
+ private:
+  KernelTable emulated_;
+};
+
+#define INSTANTIATE_EMULATED_KERNEL_TESTS(suite)          \
+  INSTANTIATE_TEST_SUITE_P(                               \
+      Emulated, suite, ::testing::Values("amx_emulated"), \
+      [](const auto& test) { return std::string(test.param); })
+
+}  // namespace millrace::models
