@@ -12,6 +12,7 @@ const KernelTable* AmxKernels() {
   static constexpr KernelTable kTable = {
       .name = "amx",
       .row_group = 16,
+      .packing = "rows16",
       .group_bytes = avx512bf16::GroupBytes,
       .pack_group = avx512bf16::PackGroup,
       .linear = amx::Linear,
