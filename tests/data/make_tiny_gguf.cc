@@ -18,6 +18,9 @@ int main(int argc, char** argv) {
     for (uint32_t number = 0; number < 64; ++number) {
       const auto* info = FindGgmlType(number);
       if (info == nullptr || !info->served || info->name != argv[2]) continue;
+      if (info->block_values == 256) {
+        model = millrace::models::MakeWideTiny(info->type);
+      }
       model.type = info->type;
       found = true;
     }

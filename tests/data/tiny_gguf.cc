@@ -47,52 +47,6 @@ class Random {
   uint64_t state_;
 };
 
-int Nearest(float x, int low, int high) {
-  return std::clamp(static_cast<int>(std::lround(x)), low, high);
-}
-
-void AppendBlock(GgmlType type, const float* x, std::string& out) {
-  float least = x[0];
-  float most = x[0];
-  float extreme = x[0];  // the value of greatest magnitude, with its sign
-  for (int i = 1; i < 32; ++i) {
-    least = std::min(least, x[i]);
-    most = std::max(most, x[i]);
-    if (std::fabs(x[i]) > std::fabs(extreme)) extreme = x[i];
-  }
-  if (type == GgmlType::kQ8_0) {
-    const uint16_t bits = FloatToHalf(std::fabs(extreme) / 127);
-    const float d = HalfToFloat(bits);
-    Append(out, bits);
-    for (int i = 0; i < 32; ++i) {
-      Append(out,
-             static_cast<int8_t>(d == 0 ? 0 : Nearest(x[i] / d, -127, 127)));
-    }
-    return;
-  }
-  const bool with_min = type == GgmlType::kQ4_1;
-  const uint16_t scale_bits =
-      FloatToHalf(with_min ? (most - least) / 15 : extreme / -8);
-  const uint16_t min_bits = FloatToHalf(with_min ? least : 0);
-  const float d = HalfToFloat(scale_bits);
-  const float m = HalfToFloat(min_bits);
-  Append(out, scale_bits);
-  if (with_min) Append(out, min_bits);
-  const auto nibble = [&](float value) {
-    if (d == 0) return with_min ? 0 : 8;
-    return Nearest((value - m) / d + (with_min ? 0.0f : 8.0f), 0, 15);
-  };
-  for (int i = 0; i < 16; ++i) {
-    out.push_back(static_cast<char>(nibble(x[i]) | (nibble(x[i + 16]) << 4)));
-  }
-}
-
-uint16_t FloatToBFloat16(float value) {
-  uint32_t bits;
-  std::memcpy(&bits, &value, sizeof bits);
-  return static_cast<uint16_t>((bits + 0x7fffu + ((bits >> 16) & 1u)) >> 16);
-}
-
 // GPT-2's alphabet: printable Latin-1 bytes stand for themselves, the others
 // for U+0100 and up, in order.
 std::string ByteToken(int byte, int& next) {
@@ -105,6 +59,16 @@ std::string ByteToken(int byte, int& next) {
 }
 
 }  // namespace
+
+TinyModel MakeWideTiny(GgmlType type) {
+  TinyModel model;
+  model.type = model.embedding_type = type;
+  model.layers = 1;
+  model.hidden = model.ffn = 256;
+  model.heads = 8;
+  model.head_dim = 32;
+  return model;
+}
 
 void GgufWriter::Key(std::string_view key, uint32_t type) {
   ++num_keys_;
@@ -162,28 +126,6 @@ std::string GgufWriter::Finish() const {
   out += tensors_;
   Pad(out, 32);
   out += data_;
-  return out;
-}
-
-std::string QuantizeRows(GgmlType type, std::span<const float> values,
-                         int64_t k) {
-  std::string out;
-  if (InfoOf(type).block_values == 32) {
-    if (k % 32 != 0) return out;
-    for (size_t i = 0; i + 32 <= values.size(); i += 32) {
-      AppendBlock(type, values.data() + i, out);
-    }
-    return out;
-  }
-  for (const float value : values) {
-    if (type == GgmlType::kF16) {
-      Append(out, FloatToHalf(value));
-    } else if (type == GgmlType::kBF16) {
-      Append(out, FloatToBFloat16(value));
-    } else {
-      Append(out, value);
-    }
-  }
   return out;
 }
 

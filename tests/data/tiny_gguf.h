@@ -43,7 +43,8 @@ class GgufWriter {
   std::string data_;
 };
 
-// Rows of floats (k a row) in a GGUF weight format, by plain rounding.
+// Rows of floats (k a row) in a GGUF weight format, by plain rounding; empty
+// where k is no whole number of blocks.
 std::string QuantizeRows(GgmlType type, std::span<const float> values,
                          int64_t k);
 
@@ -69,6 +70,9 @@ struct TinyModel {
       "{% if add_generation_prompt %}{{ '<|im_start|>assistant\\n' }}"
       "{% endif %}";
 };
+
+// A shape whose every matrix has rows of whole blocks of 256.
+TinyModel MakeWideTiny(GgmlType type);
 
 // Special tokens come first: <|endoftext|> 0, <|im_start|> 1 (bos),
 // <|im_end|> 2 (eos), then the 256 bytes, then a few merges.

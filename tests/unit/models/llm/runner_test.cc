@@ -50,6 +50,21 @@ std::vector<Case> Cases() {
     c.tolerance = 0.02;
     cases.push_back(c);
   }
+  // The other formats, as they are served.
+  for (const GgmlType type :
+       {GgmlType::kQ5_0, GgmlType::kQ5_1, GgmlType::kIQ4_NL, GgmlType::kMXFP4,
+        GgmlType::kQ2_K, GgmlType::kQ3_K, GgmlType::kQ4_K, GgmlType::kQ5_K,
+        GgmlType::kQ6_K, GgmlType::kIQ4_XS}) {
+    Case c{.name = std::string(InfoOf(type).name) + "_auto",
+           .model = MakeWideTiny(type),
+           .compute = "auto",
+           .tolerance = 0.05};
+    cases.push_back(c);
+  }
+  // As files called Q4_K_M are: several formats beside one another.
+  Case mixed{.name = "mixed_f32", .model = MakeWideTiny(GgmlType::kQ4_K)};
+  mixed.model.embedding_type = GgmlType::kQ6_K;
+  cases.push_back(mixed);
   Case qwen{.name = "qwen2", .model = {}};
   qwen.model.architecture = "qwen2";
   cases.push_back(qwen);
