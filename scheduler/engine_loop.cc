@@ -89,7 +89,12 @@ void EngineLoop::Run() {
 void EngineLoop::Receive(std::vector<std::unique_ptr<Job>> jobs) {
   for (std::unique_ptr<Job>& job : jobs) {
     job->sequence.arrival = arrivals_++;
-    metrics_.prompt_tokens.Add(job->sequence.num_prompt);
+    // Siblings share a prompt; the first of them counts it.
+    const bool shared = job->family != nullptr &&
+                        std::ranges::any_of(jobs_, [&](const auto& other) {
+                          return other->sequence.family == job->sequence.family;
+                        });
+    if (!shared) metrics_.prompt_tokens.Add(job->sequence.num_prompt);
     const auto place = std::upper_bound(
         jobs_.begin(), jobs_.end(), job, [](const auto& a, const auto& b) {
           return a->sequence.Before(b->sequence);

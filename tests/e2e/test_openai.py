@@ -206,6 +206,24 @@ def test_several_answers(client):
     assert both.choices[2].text == both.choices[3].text
 
 
+def test_guesses_change_nothing():
+    """Copying and inventing, with and without speculation and cache."""
+    copied = "Say it again: " + "one two three four five six seven eight " * 6
+    asks = [dict(messages=[{"role": "user", "content": copied}],
+                 max_tokens=60, temperature=0),
+            dict(messages=ASK, max_tokens=40, temperature=1, seed=3,
+                 frequency_penalty=0.4, logprobs=True, top_logprobs=2)]
+    answers = []
+    for flags in ([], ["--speculative-method", "none",
+                       "--enable-prefix-caching=false"]):
+        with start(*flags) as server:
+            own = openai.OpenAI(base_url=server.url + "/v1", api_key="-")
+            answers.append([
+                own.chat.completions.create(model=MODEL_ID, **ask)
+                .choices[0].model_dump() for ask in asks * 2])
+    assert answers[0] == answers[1]
+
+
 def test_cached_tokens(client):
     prompt = list(range(500, 700))
     for _ in range(2):

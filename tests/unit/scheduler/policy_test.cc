@@ -195,5 +195,46 @@ TEST(Policy, SharedPagesComeBackWithTheirLastHolder) {
   EXPECT_THAT(Rows(plan), ElementsAre(PlannedRows{0, 1, 1}));
 }
 
+TEST(Policy, PromptsBesideDecodesHaveABudgetOfTheirOwn) {
+  PolicyLimits limits = kLimits;
+  limits.max_prompt_rows = 20;
+  EXPECT_THAT(
+      Rows(MakePlan(std::vector{Decoding(10), Waiting(150)}, 10, limits)),
+      ElementsAre(PlannedRows{0, 1, 0}, PlannedRows{1, 20, 3}));
+  // Nobody is kept waiting: the whole step.
+  EXPECT_THAT(Rows(MakePlan(std::vector{Waiting(150)}, 10, limits)),
+              ElementsAre(PlannedRows{0, 100, 3}));
+}
+
+SequenceView Guessing(int32_t num_tokens, int32_t num_draft) {
+  SequenceView view = Decoding(num_tokens);
+  view.num_draft = num_draft;
+  return view;
+}
+
+TEST(Policy, GuessesFollowAllDecodes) {
+  PolicyLimits limits = kLimits;
+  limits.max_samples = 6;
+  // Two decodes, then guesses while samples last.
+  const Plan plan =
+      MakePlan(std::vector{Guessing(10, 3), Guessing(20, 3)}, 10, limits);
+  ASSERT_EQ(plan.rows.size(), 2u);
+  EXPECT_EQ(plan.rows[0].num_rows, 4);
+  EXPECT_EQ(plan.rows[0].num_draft, 3);
+  EXPECT_EQ(plan.rows[1].num_rows, 2);
+  EXPECT_EQ(plan.rows[1].num_draft, 1);
+}
+
+TEST(Policy, GuessesTakeNoPageThatSomebodyWillWant) {
+  // The guesses of the first reach into a new page.
+  const SequenceView guessing = Guessing(62, 8);
+  EXPECT_EQ(MakePlan(std::vector{guessing}, 2, kLimits).rows[0].num_draft, 8);
+  EXPECT_EQ(MakePlan(std::vector{guessing}, 2, kLimits).rows[0].new_pages, 1);
+  // Both will want the only page soon: guesses stay in the pages there are.
+  const Plan tight = MakePlan(std::vector{guessing, Decoding(60)}, 1, kLimits);
+  EXPECT_EQ(tight.rows[0].num_draft, 2);
+  EXPECT_EQ(tight.rows[0].new_pages, 0);
+}
+
 }  // namespace
 }  // namespace millrace::scheduler

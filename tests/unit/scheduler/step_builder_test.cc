@@ -55,6 +55,29 @@ TEST(StepBuilder, WritesTheDrawingOfTheContract) {
   EXPECT_EQ(batch.score_ids()[0], kSample);
 }
 
+TEST(StepBuilder, GuessesStandBehindTheKnownTokensAndSampleToo) {
+  models::StepBatch batch({.max_tokens = 8,
+                           .max_seqs = 1,
+                           .max_pages_per_seq = 1,
+                           .max_samples = 8});
+  Sequence a;
+  a.tokens = {10, 11, 12, 13, 14};
+  a.num_prompt = 3;
+  a.num_computed = 4;
+  a.slot = 0;
+  a.pages = {PageId{0}};
+  a.draft = {15, 16, 17};  // the plan took two of them
+  StepBuilder builder(batch);
+  builder.Add(a, 3);
+  EXPECT_THAT(First(batch.tokens(), 3), ElementsAre(14, 15, 16));
+  EXPECT_THAT(First(batch.positions(), 3), ElementsAre(4, 5, 6));
+  EXPECT_EQ(batch.kv_len()[0], 7);
+  EXPECT_THAT(First(batch.sample_rows(), batch.num_samples),
+              ElementsAre(0, 1, 2));
+  EXPECT_THAT(First(batch.score_ids(), batch.num_samples),
+              ElementsAre(kSample, kSample, kSample));
+}
+
 TEST(StepBuilder, ScoresEachPromptTokenByTheRowBefore) {
   models::StepBatch batch({.max_tokens = 8,
                            .max_seqs = 1,
