@@ -97,6 +97,9 @@ struct EngineStats {
   int32_t pages_cached = 0;
   int64_t steps = 0;
   int64_t preemptions = 0;
+  // Shares of the machine's measured peaks, see utilization.h.
+  double bandwidth_utilization = 0;
+  double compute_utilization = 0;
 };
 
 class Engine {

@@ -73,6 +73,9 @@ EngineLoop::EngineLoop(models::Runner& runner, const PolicyLimits& limits,
 }
 
 void EngineLoop::Run() {
+  const models::RunnerPeaks peaks = runner_.MeasurePeaks();
+  utilization_ = Utilization(peaks);
+  metrics_.SetPeaks(peaks);
   while (true) {
     Mailbox::Mail mail = mailbox_.Take(/*park=*/jobs_.empty());
     Receive(std::move(mail.jobs));
@@ -139,7 +142,11 @@ void EngineLoop::RunStep() {
   const StatusOr<const StepResult*> result = runner_.Wait();
   ++steps_;
   if (result.ok()) {
-    cost_.Observe(shape_, Seconds(clock_.Now() - begun));
+    const double seconds = Seconds(clock_.Now() - begun);
+    cost_.Observe(shape_, seconds);
+    const models::StepAccount account = runner_.account();
+    utilization_.Add(account, seconds);
+    metrics_.AddPhases(account);
     Apply(plan, **result);
     return;
   }
@@ -344,6 +351,8 @@ void EngineLoop::PostStats() {
   stats.pages_cached = pages.cached();
   stats.steps = steps_;
   stats.preemptions = preemptions_;
+  stats.bandwidth_utilization = utilization_.bandwidth();
+  stats.compute_utilization = utilization_.compute();
   board_.Post(stats);
 }
 

@@ -27,6 +27,7 @@
 #include "scheduler/policy.h"
 #include "scheduler/speculation.h"
 #include "scheduler/step_cost.h"
+#include "scheduler/utilization.h"
 
 namespace millrace::scheduler {
 
@@ -86,6 +87,7 @@ class EngineLoop {
   models::StepBatch batch_;
   StepShape shape_;  // of the batch
   StepCost cost_;
+  Utilization utilization_{models::RunnerPeaks{}};
   const double target_itl_seconds_;           // 0: none
   std::unique_ptr<Speculation> speculation_;  // or null
   std::vector<int32_t> free_slots_;

@@ -53,6 +53,13 @@ EngineMetrics::EngineMetrics(MetricRegistry& registry,
   refused_deadline = refusals("deadline");
   refused_draining = refusals("draining");
 
+  for (size_t i = 0; i < phase_seconds.size(); ++i) {
+    phase_seconds[i] = registry.AddCounter(
+        "millrace_step_phase_seconds_total",
+        "Where steps spend their time, all layers together.",
+        With(labels, "phase", models::kStepPhaseNames[i]));
+  }
+
   batch_size = registry.AddHistogram(
       "millrace_batch_size", "Sequences that took part in a step.",
       {1, 2, 4, 8, 16, 32, 64, 128, 256}, labels);
@@ -81,6 +88,31 @@ EngineMetrics::EngineMetrics(MetricRegistry& registry,
   pages_free = pages("free");
   pages_used = pages("used");
   pages_cached = pages("cached");
+  bandwidth_utilization = registry.AddGauge(
+      "millrace_model_bandwidth_utilization",
+      "Bytes that the last seconds of steps had to read (weights, keys and "
+      "values), as a share of what the team read from memory when measured at "
+      "the start. Near 1 while decoding few streams: memory is the limit.",
+      labels);
+  compute_utilization = registry.AddGauge(
+      "millrace_model_flops_utilization",
+      "Multiply-adds of the last seconds of steps, as a share of what the "
+      "kernels did in cache when measured at the start. Near 1 under prompts "
+      "and large batches: the cores are the limit.",
+      labels);
+  peak_read = registry.AddGauge(
+      "millrace_peak_read_bytes_per_second",
+      "What the compute team reads from memory at best, measured at the start.",
+      labels);
+  peak_macs = registry.AddGauge(
+      "millrace_peak_macs_per_second",
+      "Multiply-adds of the compute team at best, measured at the start.",
+      labels);
+  barrier = registry.AddGauge(
+      "millrace_barrier_seconds",
+      "One barrier of the compute team, measured at the start; a step has "
+      "about five a layer.",
+      labels);
 }
 
 void EngineMetrics::SetGauges(const EngineStats& stats) const {
@@ -89,6 +121,20 @@ void EngineMetrics::SetGauges(const EngineStats& stats) const {
   pages_free.Set(stats.pages_free);
   pages_used.Set(stats.pages_used);
   pages_cached.Set(stats.pages_cached);
+  bandwidth_utilization.Set(stats.bandwidth_utilization);
+  compute_utilization.Set(stats.compute_utilization);
+}
+
+void EngineMetrics::SetPeaks(const models::RunnerPeaks& peaks) const {
+  peak_read.Set(peaks.read_bytes_per_s);
+  peak_macs.Set(peaks.macs_per_s);
+  barrier.Set(peaks.barrier_s);
+}
+
+void EngineMetrics::AddPhases(const models::StepAccount& step) const {
+  for (size_t i = 0; i < phase_seconds.size(); ++i) {
+    phase_seconds[i].Add(step.seconds[i]);
+  }
 }
 
 }  // namespace millrace::scheduler

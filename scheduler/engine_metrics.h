@@ -2,11 +2,13 @@
 // the engine thread posts its numbers once a step for everybody else to read.
 #pragma once
 
+#include <array>
 #include <memory>
 #include <string>
 
 #include "config/base/metrics.h"
 #include "config/base/mutex.h"
+#include "models/llm/runner.h"
 #include "scheduler/engine.h"
 
 namespace millrace::scheduler {
@@ -42,6 +44,7 @@ struct EngineMetrics {
   Counter refused_queue_full;
   Counter refused_deadline;
   Counter refused_draining;
+  std::array<Counter, models::kStepPhaseNames.size()> phase_seconds;
   Histogram batch_size;
   Histogram queue_time;
   Histogram time_to_first_token;
@@ -52,8 +55,16 @@ struct EngineMetrics {
   Gauge pages_free;
   Gauge pages_used;
   Gauge pages_cached;
+  Gauge bandwidth_utilization;
+  Gauge compute_utilization;
+  // Set once.
+  Gauge peak_read;
+  Gauge peak_macs;
+  Gauge barrier;
 
   void SetGauges(const EngineStats& stats) const;
+  void SetPeaks(const models::RunnerPeaks& peaks) const;
+  void AddPhases(const models::StepAccount& step) const;
 };
 
 }  // namespace millrace::scheduler

@@ -30,6 +30,7 @@
 #include "config/base/status.h"
 #include "models/backend/quant.h"
 #include "models/llm/step.h"
+#include "models/llm/step_account.h"
 
 namespace millrace::models {
 
@@ -148,6 +149,11 @@ class Backend {
   // known. A device fault comes back as a Status.
   using AfterStep = std::function<void(int worker, int num_workers)>;
   virtual Status Run(const StepBatch& batch, const AfterStep& after) = 0;
+  // Of the last Run; lives until the next.
+  virtual const StepAccount& account() const = 0;
+  // Measures the machine, once, before the first Run and on its thread; takes
+  // tens of milliseconds and changes no result.
+  virtual RunnerPeaks MeasurePeaks() = 0;
   // Of the last Run's sample, [vocab]; may be written until the next Run.
   virtual std::span<float> logits(int32_t sample) = 0;
 

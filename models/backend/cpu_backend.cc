@@ -52,7 +52,7 @@ CpuBackend::CpuBackend(const CpuBackendOptions& options)
                     padded_ffn_);
   private_.resize(static_cast<size_t>(TeamSize(cpus_)));
   for (Private& own : private_) {
-    own.act.Allocate(kFewRows, widest);
+    own.act.Allocate(kMostFewRows, widest);
     own.y.resize(static_cast<size_t>(kRowTile * ld_y_));
   }
 }
@@ -116,8 +116,9 @@ void CpuBackend::BindKv(std::byte* pages, int32_t num_pages) {
 // ---- recording ----
 
 CpuBackend::Command& CpuBackend::Record(
-    void (CpuBackend::*run)(Worker&, const Command&)) {
+    StepPhase phase, void (CpuBackend::*run)(Worker&, const Command&)) {
   Command command{};
+  command.phase = phase;
   command.run = run;
   command.sample_rows = keeping_;
   command.gathers_rows = keep_is_fresh_;
@@ -127,12 +128,13 @@ CpuBackend::Command& CpuBackend::Record(
 }
 
 void CpuBackend::DoEmbed(const Linear& table) {
-  Record(&CpuBackend::RunEmbed).linear = static_cast<const CpuLinear*>(&table);
+  Record(StepPhase::kEmbed, &CpuBackend::RunEmbed).linear =
+      static_cast<const CpuLinear*>(&table);
 }
 
 void CpuBackend::DoNormLinear(Vector norm, const Linear& qkv) {
   CHECK(!keeping_, "keys and values are wanted of every row");
-  Command& command = Record(&CpuBackend::RunNormLinear);
+  Command& command = Record(StepPhase::kQkv, &CpuBackend::RunNormLinear);
   command.norm = norm.data();
   command.linear = static_cast<const CpuLinear*>(&qkv);
 }
@@ -146,7 +148,7 @@ void CpuBackend::DoRopeWriteKv(int32_t layer) {
   const int32_t team = pool_.size();
   const int32_t units = shape().heads + 2 * shape().kv_heads;
   if (team * 3 > units) {
-    Record(&CpuBackend::RunRopeWriteKv).layer = layer;
+    Record(StepPhase::kQkv, &CpuBackend::RunRopeWriteKv).layer = layer;
     return;
   }
   commands_.back().ropes = true;
@@ -161,13 +163,16 @@ void CpuBackend::DoRopeWriteKv(int32_t layer) {
 }
 
 void CpuBackend::DoAttend(int32_t layer) {
-  Record(&CpuBackend::RunAttend).layer = layer;
+  Record(StepPhase::kAttention, &CpuBackend::RunAttend).layer = layer;
 }
 
 void CpuBackend::DoKeepSampleRows() { keeping_ = keep_is_fresh_ = true; }
 
 void CpuBackend::DoLinearResidual(Activation input, const Linear& w) {
-  Command& command = Record(&CpuBackend::RunLinearResidual);
+  Command& command =
+      Record(input == Activation::kFfn ? StepPhase::kDown
+                                       : StepPhase::kAttentionOutput,
+             &CpuBackend::RunLinearResidual);
   command.linear = static_cast<const CpuLinear*>(&w);
   command.input = input;
   CHECK(!command.gathers_rows || input == Activation::kAttention,
@@ -181,7 +186,7 @@ void CpuBackend::DoLinearResidual(Activation input, const Linear& w) {
 }
 
 void CpuBackend::DoNormGateUpAct(Vector norm, const Linear& gate_up) {
-  Command& command = Record(&CpuBackend::RunNormGateUpAct);
+  Command& command = Record(StepPhase::kGateUp, &CpuBackend::RunNormGateUpAct);
   CHECK(!command.gathers_rows, "rows are given up right after attention");
   command.norm = norm.data();
   command.linear = static_cast<const CpuLinear*>(&gate_up);
@@ -189,7 +194,7 @@ void CpuBackend::DoNormGateUpAct(Vector norm, const Linear& gate_up) {
 
 void CpuBackend::DoHead(Vector norm, const Linear& w) {
   CHECK(keeping_, "only rows that sample go through the head");
-  Command& command = Record(&CpuBackend::RunHead);
+  Command& command = Record(StepPhase::kHead, &CpuBackend::RunHead);
   command.norm = norm.data();
   command.linear = static_cast<const CpuLinear*>(&w);
 }

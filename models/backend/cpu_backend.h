@@ -52,10 +52,13 @@ class CpuBackend final : public Backend {
   void BindKv(std::byte* pages, int32_t num_pages) override;
   Status Run(const StepBatch& batch, const AfterStep& after) override;
   std::span<float> logits(int32_t sample) override;
+  const StepAccount& account() const override { return account_; }
+  RunnerPeaks MeasurePeaks() override;
 
  private:
-  // Rows up to which each worker prepares its own activations: norm and
-  // quantisation of a row cost about 0.3 µs, a barrier 0.3 to 2 µs.
+  // Rows up to which each worker prepares its own activations, at most and
+  // until the cost of a barrier has been measured.
+  static constexpr int32_t kMostFewRows = 16;
   static constexpr int32_t kFewRows = 4;
   // Rows of one pass over a matrix: its outputs stay in L2 until finished.
   static constexpr int32_t kRowTile = 64;
@@ -68,6 +71,7 @@ class CpuBackend final : public Backend {
     const CpuLinear* linear = nullptr;
     const CpuLinear* reader = nullptr;  // of what NormGateUpAct writes
     const float* norm = nullptr;
+    StepPhase phase = StepPhase::kEmbed;
     int32_t layer = 0;
     Activation input = Activation::kAttention;
     bool sample_rows = false;   // rows are those kept
@@ -92,7 +96,14 @@ class CpuBackend final : public Backend {
   // Memory for all matrices, and the place of each in it.
   Status PlaceWeights();
   CpuLinear* NewLinear(int64_t inputs, int64_t outputs, Rounding rounding);
-  Command& Record(void (CpuBackend::*run)(Worker&, const Command&));
+  Command& Record(StepPhase phase,
+                  void (CpuBackend::*run)(Worker&, const Command&));
+  // Parts of MeasurePeaks; seconds, or units a second.
+  double MeasureRead();
+  double MeasureMacs();
+  double MeasureRowPreparation();
+  // What the step that begins will read and multiply.
+  void BeginAccount();
 
   // Phases; each ends with a barrier unless it says otherwise.
   void RunEmbed(Worker& worker, const Command& command);
@@ -144,7 +155,10 @@ class CpuBackend final : public Backend {
   bool keeping_ = false;        // recording after KeepSampleRows
   bool keep_is_fresh_ = false;  // and nothing recorded since
 
+  int32_t few_rows_ = kFewRows;
+
   // Of the step that runs.
+  StepAccount account_;
   const StepBatch* batch_ = nullptr;
   std::vector<int32_t> seq_of_row_;
   CpuAttention attention_;
@@ -162,7 +176,7 @@ class CpuBackend final : public Backend {
   ActBuffer wide_act_;  // shared rows of norm(x) or attention
   ActBuffer ffn_act_;   // shared rows of silu(gate) * up
   struct Private {
-    ActBuffer act;             // [kFewRows] norm(x) or attention
+    ActBuffer act;             // [kMostFewRows] norm(x) or attention
     std::vector<float> y;      // [kRowTile][outputs]
     std::vector<float> terms;  // [2 * kRowTile][kTermColumns], if rounded twice
   };

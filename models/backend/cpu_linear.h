@@ -25,6 +25,7 @@ class ActBuffer {
  public:
   void Allocate(int64_t rows, int64_t k);
 
+  int64_t width() const { return ld_f32_; }
   float* f32(int64_t row) { return f32_.data() + row * ld_f32_; }
   uint16_t* bf16(int64_t row) { return bf16_.data() + row * ld_bf16_; }
   // Planes of one quantised row from value `first`, a multiple of 32, on. There

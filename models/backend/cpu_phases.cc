@@ -2,12 +2,31 @@
 // worker only; columns of a matrix's outputs are cut in whole groups of 16 and
 // rows in whole rows, so no cut can change an order of summation.
 #include <algorithm>
+#include <chrono>
 #include <cmath>
 #include <cstring>
+#include <utility>
 
 #include "models/backend/cpu_backend.h"
 
 namespace millrace::models {
+namespace {
+
+// Seconds between laps; a lap costs some 25 ns, a step has a few hundred.
+class Stopwatch {
+ public:
+  double Lap() {
+    const Time now = std::chrono::steady_clock::now();
+    return std::chrono::duration<double>(now - std::exchange(last_, now))
+        .count();
+  }
+
+ private:
+  using Time = std::chrono::steady_clock::time_point;
+  Time last_ = std::chrono::steady_clock::now();
+};
+
+}  // namespace
 
 Status CpuBackend::Run(const StepBatch& batch, const AfterStep& after) {
   CHECK(kv_.base != nullptr, "a KV pool is bound before the first step");
@@ -21,11 +40,19 @@ Status CpuBackend::Run(const StepBatch& batch, const AfterStep& after) {
               seq_of_row_.begin() + batch.q_start()[seq + 1], seq);
   }
   attention_.Plan(batch);
+  BeginAccount();
   pool_.Run([&](Worker& worker) {
+    Stopwatch watch;
     for (const Command& command : commands_) {
       (this->*command.run)(worker, command);
+      if (worker.index() == 0) {
+        account_.seconds[static_cast<size_t>(command.phase)] += watch.Lap();
+      }
     }
     if (after) after(worker.index(), worker.count());
+    if (worker.index() == 0) {
+      account_.seconds[static_cast<size_t>(StepPhase::kSample)] += watch.Lap();
+    }
   });
   return OkStatus();
 }
@@ -124,7 +151,7 @@ void CpuBackend::RunEmbed(Worker& worker, const Command& command) {
 
 ActBuffer& CpuBackend::NormRows(Worker& worker, const Command& command) {
   const int32_t rows = RowsOf(command);
-  const bool few = rows <= kFewRows;
+  const bool few = rows <= few_rows_;
   ActBuffer& act = few ? private_[worker.index()].act : wide_act_;
   const auto [begin, end] =
       few ? std::pair<int64_t, int64_t>(0, rows) : worker.Share(rows);
@@ -140,7 +167,7 @@ ActBuffer& CpuBackend::NormRows(Worker& worker, const Command& command) {
 
 ActBuffer& CpuBackend::AttentionRows(Worker& worker, const Command& command) {
   const int32_t rows = RowsOf(command);
-  const bool few = rows <= kFewRows;
+  const bool few = rows <= few_rows_;
   ActBuffer& act = few ? private_[worker.index()].act : wide_act_;
   const auto [begin, end] =
       few ? std::pair<int64_t, int64_t>(0, rows) : worker.Share(rows);

@@ -27,6 +27,8 @@ class CpuRunner final : public Runner, public LogitsView {
   void InitSlot(const SlotInit& init) override;
   void Launch(const StepBatch& batch) override;
   StatusOr<const StepResult*> Wait() override;
+  StepAccount account() const override { return backend_->account(); }
+  RunnerPeaks MeasurePeaks() override { return backend_->MeasurePeaks(); }
   std::span<const float> Logits(int32_t sample) const override;
 
  private:

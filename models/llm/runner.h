@@ -10,6 +10,7 @@
 
 #include "config/base/status.h"
 #include "models/llm/step.h"
+#include "models/llm/step_account.h"
 
 namespace millrace::models {
 
@@ -36,6 +37,11 @@ class Runner {
   // Ends the step launched last. A device fault is a Status; the KV pages the
   // step wrote are then worthless. The result lives until the next Launch.
   virtual StatusOr<const StepResult*> Wait() = 0;
+
+  // What the step ended last took and cost; zeros where nobody measures.
+  virtual StepAccount account() const { return {}; }
+  // Measures the machine; called once, before the first Launch.
+  virtual RunnerPeaks MeasurePeaks() { return {}; }
 };
 
 }  // namespace millrace::models

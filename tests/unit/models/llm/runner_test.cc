@@ -161,5 +161,31 @@ TEST(LoadLlm, SaysWhatIsWrongWithAFileOrSetting) {
   EXPECT_EQ(std::remove(path.c_str()), 0);
 }
 
+TEST(Runner, AccountsForItsSteps) {
+  const std::string path = TempPath("runner_account.gguf");
+  ASSERT_TRUE(WriteTinyGguf(TinyModel{}, path));
+  const StatusOr<LlmModel> model = LoadLlm(path, TinyOptions(2));
+  EXPECT_EQ(std::remove(path.c_str()), 0);
+  ASSERT_TRUE(model.ok()) << model.status().ToString();
+  Runner& runner = *model->runner;
+  const RunnerPeaks peaks = runner.MeasurePeaks();
+  EXPECT_GT(peaks.read_bytes_per_s, 0);
+  EXPECT_GT(peaks.macs_per_s, 0);
+  EXPECT_GT(peaks.barrier_s, 0);
+
+  DriverRequest request;
+  request.prompt = {5, 6, 7};
+  request.max_tokens = 1;
+  ASSERT_EQ(Drive(runner, {request}, {}).size(), 1u);
+  // One step of three rows, of which one sampled: all packed weights (the head
+  // is the embedding) and three keys.
+  const StepAccount account = runner.account();
+  EXPECT_DOUBLE_EQ(account.read_bytes,
+                   static_cast<double>(model->info.weight_bytes +
+                                       3 * model->info.kv_bytes_per_token));
+  for (const double seconds : account.seconds) EXPECT_GT(seconds, 0);
+  EXPECT_GT(account.macs, 0);
+}
+
 }  // namespace
 }  // namespace millrace::models

@@ -1,0 +1,130 @@
+// What this team can do at best, measured once on the model's own memory and
+// kernels: a few milliseconds each, the best of several runs, since anything
+// else on the machine can only lower a run.
+#include <algorithm>
+#include <atomic>
+#include <chrono>
+
+#include "models/backend/cpu_backend.h"
+
+namespace millrace::models {
+namespace {
+
+using Clock = std::chrono::steady_clock;
+using Vec = uint64_t __attribute__((vector_size(16), aligned(16)));
+
+constexpr int64_t kReadBytes = int64_t{128} << 20;  // at most
+constexpr int kRuns = 3;
+constexpr int32_t kRows = 32;
+constexpr int64_t kOutputs = 64;
+constexpr double kMacSeconds = 0.002;
+
+double Since(Clock::time_point begun) {
+  return std::chrono::duration<double>(Clock::now() - begun).count();
+}
+
+}  // namespace
+
+double CpuBackend::MeasureRead() {
+  const int64_t vectors = std::min(weights_.size(), kReadBytes) / 128 * 8;
+  if (vectors == 0) return 0;
+  const auto* data = reinterpret_cast<const Vec*>(weights_.data());
+  std::atomic<uint64_t> sink{0};  // relaxed: keeps the reads alive, no more
+  double best = 0;
+  for (int run = 0; run < kRuns; ++run) {
+    const Clock::time_point begun = Clock::now();
+    pool_.Run([&](Worker& worker) {
+      const auto [begin, end] = worker.Share(vectors, 8);
+      Vec sum[8] = {};
+      for (int64_t i = begin; i < end; i += 8) {
+        for (int j = 0; j < 8; ++j) sum[j] += data[i + j];
+      }
+      Vec all = {};
+      for (const Vec& part : sum) all += part;
+      sink.fetch_add(all[0] + all[1], std::memory_order_relaxed);
+    });
+    best = std::max(best, static_cast<double>(vectors) * 16 / Since(begun));
+  }
+  return best;
+}
+
+double CpuBackend::MeasureMacs() {
+  const auto widest = std::max_element(
+      linears_.begin(), linears_.end(), [](const auto& a, const auto& b) {
+        return a->outputs() * a->inputs() < b->outputs() * b->inputs();
+      });
+  if (widest == linears_.end() || (*widest)->inputs() > wide_act_.width()) {
+    return 0;
+  }
+  const CpuLinear& linear = **widest;
+  const int64_t outputs = std::min(kOutputs, linear.outputs() / 16 * 16);
+  const int32_t rows = std::min(kRows, limits_.max_tokens);
+  double best = 0;
+  for (int run = 0; run < kRuns; ++run) {
+    std::atomic<int64_t> calls{0};  // relaxed: read after all have joined
+    const Clock::time_point begun = Clock::now();
+    pool_.Run([&](Worker& worker) {
+      float* y = private_[static_cast<size_t>(worker.index())].y.data();
+      int64_t done = 0;
+      do {
+        linear.Run(0, outputs, wide_act_, 0, rows, y, ld_y_);
+        ++done;
+      } while (Since(begun) < kMacSeconds);
+      calls.fetch_add(done, std::memory_order_relaxed);
+    });
+    const double macs = static_cast<double>(calls.load()) *
+                        static_cast<double>(outputs * linear.inputs()) * rows;
+    best = std::max(best, macs / Since(begun));
+  }
+  return best;
+}
+
+double CpuBackend::MeasureRowPreparation() {
+  ActBuffer& act = private_[0].act;
+  const std::vector<float> x(static_cast<size_t>(shape().hidden), 1.0f);
+  constexpr int kTimes = 200;
+  const Clock::time_point begun = Clock::now();
+  for (int i = 0; i < kTimes; ++i) {
+    kernels_.rms_norm(x.data(), x.data(), shape().hidden, shape().norm_eps,
+                      act.f32(0));
+    kernels_.quantize_row(act.f32(0), shape().hidden / 32 * 32, act.q8(0));
+  }
+  return Since(begun) / kTimes;
+}
+
+RunnerPeaks CpuBackend::MeasurePeaks() {
+  RunnerPeaks peaks;
+  peaks.barrier_s = pool_.MeasureBarrierNs() * 1e-9;
+  peaks.read_bytes_per_s = MeasureRead();
+  peaks.macs_per_s = MeasureMacs();
+  // Each worker preparing all rows costs it (1 - 1/team) of them more than its
+  // share; sharing them costs a barrier.
+  const int team = pool_.size();
+  if (team > 1) {
+    const double more = MeasureRowPreparation() * (team - 1) / team;
+    few_rows_ = static_cast<int32_t>(
+        std::clamp(peaks.barrier_s / more, 1.0, double{kMostFewRows}));
+  }
+  return peaks;
+}
+
+void CpuBackend::BeginAccount() {
+  account_ = {};
+  for (const Command& command : commands_) {
+    if (command.linear == nullptr || command.phase == StepPhase::kEmbed) {
+      continue;
+    }
+    const int32_t rows = RowsOf(command);
+    if (rows == 0) continue;
+    account_.read_bytes += static_cast<double>(command.linear->packed_bytes());
+    account_.macs += static_cast<double>(command.linear->inputs() *
+                                         command.linear->outputs()) *
+                     rows;
+  }
+  const double key_bytes = static_cast<double>(kv_.page_bytes()) / kPageTokens;
+  for (int32_t seq = 0; seq < batch_->num_seqs; ++seq) {
+    account_.read_bytes += batch_->kv_len()[seq] * key_bytes;
+  }
+}
+
+}  // namespace millrace::models

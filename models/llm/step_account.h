@@ -1,0 +1,41 @@
+// Where the time of a step goes, and what the step cost beside what the machine
+// can do: the numbers behind the utilisation gauges.
+#pragma once
+
+#include <array>
+#include <cstddef>
+
+namespace millrace::models {
+
+// Phases of all layers taken together, in order of running.
+enum class StepPhase {
+  kEmbed,
+  kQkv,
+  kAttention,
+  kAttentionOutput,
+  kGateUp,
+  kDown,
+  kHead,
+  kSample,
+};
+inline constexpr std::array<const char*, 8> kStepPhaseNames = {
+    "embed",   "qkv",  "attention", "attention_output",
+    "gate_up", "down", "head",      "sample"};
+
+struct StepAccount {
+  // By phase, waiting for other workers included.
+  std::array<double, kStepPhaseNames.size()> seconds = {};
+  // Weights once, and the keys and values of each sequence once.
+  double read_bytes = 0;
+  // Multiply-adds of all matrices; attention's are left out.
+  double macs = 0;
+};
+
+// Measured, not looked up: zero where nobody did.
+struct RunnerPeaks {
+  double read_bytes_per_s = 0;  // of the packed weights, streamed in order
+  double macs_per_s = 0;        // by the model's own kernel, in cache
+  double barrier_s = 0;
+};
+
+}  // namespace millrace::models
