@@ -94,6 +94,10 @@ struct Packing {
   static void PackIntegers(WeightFormat format, const uint8_t* row, int32_t r,
                            int64_t k, uint8_t* out) {
     const BlockShape shape = ShapeOf(format);
+    // Bytes of the file that already are as we want them, words in order.
+    const bool plain =
+        shape.columns == 32 && shape.two_at < 0 && shape.one_at < 0;
+    const int32_t codes_at = shape.bytes - 4 * shape.low_bits;
     for (int64_t b = 0; b < k / shape.columns; ++b) {
       for (int i = 0; i < shape.num_fields; ++i) {
         const Field field = shape.fields[i];
@@ -101,11 +105,17 @@ struct Packing {
                          row + field.offset, field.size);
       }
       uint8_t* part = out + PartsAt(format) + 4 * r;
-      for (int i = 0; i < shape.columns / 32; ++i) {
-        uint8_t q[32];
-        ReadCodes(format, row, i, q);
-        PackPart(format, q, part);
-        part += QuantBytes(format);
+      if (plain) {
+        for (int j = 0; j < shape.low_bits; ++j) {
+          __builtin_memcpy(part + j * kVector, row + codes_at + 4 * j, 4);
+        }
+      } else {
+        for (int i = 0; i < shape.columns / 32; ++i) {
+          uint8_t q[32];
+          ReadCodes(format, row, i, q);
+          PackPart(format, q, part);
+          part += QuantBytes(format);
+        }
       }
       row += shape.bytes;
       out += BlockBytes(format);
