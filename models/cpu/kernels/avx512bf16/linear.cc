@@ -13,7 +13,7 @@ namespace {
 
 constexpr int64_t kRows = 16;
 constexpr int64_t kPairBytes = 64;       // of one pair of columns
-constexpr int64_t kAhead = 2048;         // bytes of prefetch
+constexpr int64_t kAhead = 8192;         // bytes of prefetch
 constexpr int64_t kL2Bytes = 384 << 10;  // weights kept for all token tiles
 constexpr int kMaxTokens = 6;            // of a tile: 24 sums, 4 weights
 

@@ -15,7 +15,9 @@ namespace {
 
 using Pack16 = Packing<16>;
 
-constexpr int64_t kAhead = 2048;         // bytes of prefetch
+// Bytes of prefetch. One token's product on an AMD EPYC (family 26), 8192
+// against 2048: Q4_1 +4 to +16 %, Q4_K +14 %, Q8_0 0 to +18 %; 16384 less.
+constexpr int64_t kAhead = 8192;
 constexpr int64_t kL2Bytes = 384 << 10;  // weights kept for all token tiles
 
 // A word of the activations, wherever it stands.

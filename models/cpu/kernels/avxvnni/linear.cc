@@ -15,7 +15,7 @@
 namespace millrace::models::avxvnni {
 namespace {
 
-constexpr int64_t kAhead = 2304;         // bytes of prefetch
+constexpr int64_t kAhead = 8192;         // bytes of prefetch
 constexpr int64_t kL2Bytes = 256 << 10;  // weights kept for all token tiles
 constexpr int kMaxTokens = 8;            // of a tile
 
