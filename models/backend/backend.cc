@@ -70,9 +70,13 @@ void Backend::RopeWriteKv(int32_t layer) {
   DoRopeWriteKv(layer);
 }
 
-void Backend::Attend(int32_t layer) {
+void Backend::Attend(int32_t layer, const AttendOptions& options) {
   CHECK(layer >= 0 && layer < shape_.layers, "a layer of the model");
-  DoAttend(layer);
+  CHECK(options.window >= 0 && options.softcap >= 0, "sizes, or none");
+  CHECK(options.sinks.empty() ||
+            static_cast<int32_t>(options.sinks.size()) == shape_.heads,
+        "one sink for each head");
+  DoAttend(layer, options);
 }
 
 void Backend::KeepSampleRows() { DoKeepSampleRows(); }

@@ -78,6 +78,18 @@ enum class Rounding { kOnce, kTwice };
 // What a LinearResidual reads.
 enum class Activation { kAttention, kFfn };
 
+// How a layer attends.
+struct AttendOptions {
+  // A row sees this many keys, its own the last; 0: all.
+  int32_t window = 0;
+  // Scores become cap * tanh(score / cap) (Gemma 2, section 2); 0: they stay.
+  float softcap = 0;
+  // A logit for each head that joins the sum of its softmax without a value
+  // (Xiao et al. 2023, attention sinks; gpt-oss); empty: none. Lives as long
+  // as the backend.
+  std::span<const float> sinks = {};
+};
+
 struct BackendShape {
   int32_t layers = 0;
   int32_t hidden = 0;
@@ -134,7 +146,7 @@ class Backend {
   // Rotates q and k, scales q by 1/sqrt(head_dim), stores k and v.
   void RopeWriteKv(int32_t layer);
   // attention = softmax(q · K) · V over each row's own sequence.
-  void Attend(int32_t layer);
+  void Attend(int32_t layer, const AttendOptions& options = {});
   // From here on only rows that leave through the head are computed.
   void KeepSampleRows();
   // x += W · input
@@ -173,7 +185,7 @@ class Backend {
   virtual void DoEmbed(const Linear& table) = 0;
   virtual void DoNormLinear(Vector norm, const Linear& qkv) = 0;
   virtual void DoRopeWriteKv(int32_t layer) = 0;
-  virtual void DoAttend(int32_t layer) = 0;
+  virtual void DoAttend(int32_t layer, const AttendOptions& options) = 0;
   virtual void DoKeepSampleRows() = 0;
   virtual void DoLinearResidual(Activation input, const Linear& w) = 0;
   virtual void DoNormGateUpAct(Vector norm, const Linear& gate_up) = 0;

@@ -37,13 +37,60 @@ CpuAttention::CpuAttention(const BackendShape& shape,
       kernels_(kernels),
       scratch_(static_cast<size_t>(num_workers)) {}
 
+CpuAttention::Variant CpuAttention::AddVariant(const AttendOptions& options) {
+  Variant variant;
+  variant.softcap = options.softcap;
+  variant.sinks = options.sinks.empty() ? nullptr : options.sinks.data();
+  const auto same = std::find_if(
+      works_.begin(), works_.end(),
+      [&](const Work& work) { return work.window == options.window; });
+  variant.plan = static_cast<int32_t>(same - works_.begin());
+  if (same == works_.end()) works_.push_back({.window = options.window});
+  return variant;
+}
+
+int32_t CpuAttention::FirstSplit(const Work& work, int32_t position) {
+  if (work.window == 0) return 0;
+  return std::max(0, position + 1 - work.window) / kSplitTokens;
+}
+
 void CpuAttention::Plan(const StepBatch& batch) {
   batch_ = &batch;
-  tiles_.clear();
-  items_.clear();
-  tile_of_row_.resize(static_cast<size_t>(batch.num_tokens));
   int64_t partial_rows = 0;
   int32_t most_splits = 1;
+  for (Work& work : works_) {
+    PlanWork(work);
+    // Layers run one after the other and share the room.
+    partial_rows = std::max(partial_rows, work.partial_rows);
+    most_splits = std::max(most_splits, work.most_splits);
+  }
+
+  const size_t d = static_cast<size_t>(head_dim_);
+  m_.resize(static_cast<size_t>(partial_rows));
+  l_.resize(m_.size());
+  o_.resize(m_.size() * d);
+  const auto rows = static_cast<size_t>(tile_tokens_) * group_;
+  const auto splits = static_cast<size_t>(most_splits);
+  for (Scratch& scratch : scratch_) {
+    scratch.q.resize(rows * d);
+    scratch.hidden.resize(rows);
+    scratch.visible.resize(rows);
+    scratch.m.resize(splits * rows);
+    scratch.l.resize(splits * rows);
+    scratch.o.resize(splits * rows * d);
+    scratch.kernel.resize(static_cast<size_t>(kernels_.attend_scratch_floats(
+                              static_cast<int32_t>(rows), head_dim_)) +
+                          16);
+  }
+}
+
+void CpuAttention::PlanWork(Work& work) {
+  const StepBatch& batch = *batch_;
+  work.tiles.clear();
+  work.items.clear();
+  work.tile_of_row.resize(static_cast<size_t>(batch.num_tokens));
+  work.partial_rows = 0;
+  work.most_splits = 1;
   std::vector<int64_t> cost;
   int64_t total = 0;
   for (int32_t seq = 0; seq < batch.num_seqs; ++seq) {
@@ -56,115 +103,111 @@ void CpuAttention::Plan(const StepBatch& batch) {
       tile.first_row = row;
       tile.num_tokens = std::min(tile_tokens_, end - row);
       const int32_t keys = batch.positions()[row + tile.num_tokens - 1] + 1;
-      tile.num_splits = SplitsOf(keys);
+      tile.first_split = FirstSplit(work, batch.positions()[row]);
+      tile.num_splits = SplitsOf(keys) - tile.first_split;
       tile.partial = -1;
       const bool split = one_tile && tile.num_splits > 1;
       const int64_t rows = int64_t{tile.num_tokens} * group_;
       if (split) {
-        tile.partial = partial_rows;
-        partial_rows += rows * kv_heads_ * tile.num_splits;
+        tile.partial = work.partial_rows;
+        work.partial_rows += rows * kv_heads_ * tile.num_splits;
       } else {
-        most_splits = std::max(most_splits, tile.num_splits);
+        work.most_splits = std::max(work.most_splits, tile.num_splits);
       }
-      const auto index = static_cast<int32_t>(tiles_.size());
-      std::fill_n(tile_of_row_.begin() + row, tile.num_tokens, index);
-      tiles_.push_back(tile);
-      for (int32_t s = 0; s < (split ? tile.num_splits : 1); ++s) {
+      const auto index = static_cast<int32_t>(work.tiles.size());
+      std::fill_n(work.tile_of_row.begin() + row, tile.num_tokens, index);
+      work.tiles.push_back(tile);
+      const int32_t end_split = tile.first_split + tile.num_splits;
+      for (int32_t s = tile.first_split; s < end_split; ++s) {
+        // Heads of one split are neighbours in memory.
         for (int32_t head = 0; head < kv_heads_; ++head) {
           const int64_t seen =
-              split ? std::min(keys - s * kSplitTokens, kSplitTokens) : keys;
-          items_.push_back({index, head, split ? s : -1});
+              split ? std::min(keys - s * kSplitTokens, kSplitTokens)
+                    : keys - s * kSplitTokens;
+          work.items.push_back({index, head, split ? s : -1});
           cost.push_back(seen * (rows + kKeyCost));
           total += cost.back();
         }
+        if (!split) break;
       }
     }
   }
 
   // Contiguous shares of equal cost: item i goes where its middle falls.
   const auto workers = static_cast<int64_t>(scratch_.size());
-  item_begin_.assign(scratch_.size() + 1, items_.size());
-  item_begin_[0] = 0;
+  work.item_begin.assign(scratch_.size() + 1, work.items.size());
+  work.item_begin[0] = 0;
   int64_t before = 0;
   int64_t worker = 0;
-  for (size_t i = 0; i < items_.size(); ++i) {
+  for (size_t i = 0; i < work.items.size(); ++i) {
     const int64_t middle = before + cost[i] / 2;
     while (worker + 1 < workers && middle * workers >= total * (worker + 1)) {
-      item_begin_[static_cast<size_t>(++worker)] = i;
+      work.item_begin[static_cast<size_t>(++worker)] = i;
     }
     before += cost[i];
   }
-
-  const size_t d = static_cast<size_t>(head_dim_);
-  m_.resize(static_cast<size_t>(partial_rows));
-  l_.resize(m_.size());
-  o_.resize(m_.size() * d);
-  const auto rows = static_cast<size_t>(tile_tokens_) * group_;
-  const auto splits = static_cast<size_t>(most_splits);
-  for (Scratch& scratch : scratch_) {
-    scratch.q.resize(rows * d);
-    scratch.visible.resize(rows);
-    scratch.m.resize(splits * rows);
-    scratch.l.resize(splits * rows);
-    scratch.o.resize(splits * rows * d);
-    scratch.kernel.resize(static_cast<size_t>(kernels_.attend_scratch_floats(
-                              static_cast<int32_t>(rows), head_dim_)) +
-                          16);
-  }
 }
 
-const float* CpuAttention::GatherQ(const Tile& tile, int32_t kv_head,
-                                   Scratch& scratch, const float* qkv,
-                                   int64_t ld_qkv, int64_t* q_stride) {
+const float* CpuAttention::GatherQ(const Layer& layer, const Tile& tile,
+                                   int32_t kv_head, Scratch& scratch,
+                                   int64_t* q_stride) {
   *q_stride = head_dim_;
-  const float* first =
-      qkv + tile.first_row * ld_qkv + int64_t{kv_head} * group_ * head_dim_;
+  const float* first = layer.qkv + tile.first_row * layer.ld_qkv +
+                       int64_t{kv_head} * group_ * head_dim_;
   if (tile.num_tokens == 1) return first;
   const int64_t block = int64_t{group_} * head_dim_;
   for (int32_t t = 0; t < tile.num_tokens; ++t) {
-    std::memcpy(scratch.q.data() + t * block, first + t * ld_qkv,
+    std::memcpy(scratch.q.data() + t * block, first + t * layer.ld_qkv,
                 static_cast<size_t>(block) * sizeof(float));
   }
   return scratch.q.data();
 }
 
-void CpuAttention::AttendSplit(const Part& part, const Part* next,
-                               Scratch& scratch, int32_t layer,
-                               const KvLayout& kv, const float* q,
-                               int64_t q_stride, float* m, float* l, float* o) {
+void CpuAttention::AttendSplit(const Layer& layer, const Part& part,
+                               const Part* next, Scratch& scratch,
+                               const float* q, int64_t q_stride, float* m,
+                               float* l, float* o) {
+  const KvLayout& kv = layer.kv;
   const Tile& tile = *part.tile;
   const int32_t kv_head = part.kv_head;
+  const int32_t window = layer.work.window;
   const int32_t first_key = part.split * kSplitTokens;
   const std::span<const int32_t> positions =
       batch_->positions().subspan(static_cast<size_t>(tile.first_row),
                                   static_cast<size_t>(tile.num_tokens));
-  // Positions ascend: rows that see the split are the last ones of the tile.
+  // Positions ascend: rows that see the split follow each other.
   int32_t token = 0;
   while (positions[token] < first_key) ++token;
+  int32_t after = tile.num_tokens;
+  while (FirstSplit(layer.work, positions[after - 1]) > part.split) --after;
   const int32_t first_row = token * group_;
   AttendArgs args{};
-  args.num_rows = tile.num_tokens * group_ - first_row;
+  args.num_rows = (after - token) * group_;
   for (int32_t row = 0; row < args.num_rows; ++row) {
     const int32_t keys = positions[token + row / group_] + 1 - first_key;
     scratch.visible[row] = std::min(keys, kSplitTokens);
+    scratch.hidden[row] = std::max(0, keys - window);
   }
+  args.hidden = window > 0 ? scratch.hidden.data() : nullptr;
+  args.softcap = layer.variant.softcap;
   args.num_keys = scratch.visible[args.num_rows - 1];
   const void* k_pages[kPagesPerSplit];
   const void* v_pages[kPagesPerSplit];
   const std::span<const PageId> pages = batch_->pages(tile.seq);
   for (int32_t i = 0; i * kPageTokens < args.num_keys; ++i) {
     const PageId page = pages[part.split * kPagesPerSplit + i];
-    k_pages[i] = kv.k(page, layer, kv_head);
-    v_pages[i] = kv.v(page, layer, kv_head);
+    k_pages[i] = kv.k(page, layer.index, kv_head);
+    v_pages[i] = kv.v(page, layer.index, kv_head);
   }
   const void* next_k_pages[kPagesPerSplit] = {};
   if (next != nullptr) {
-    const std::span<const PageId> after = batch_->pages(next->tile->seq);
+    const std::span<const PageId> later = batch_->pages(next->tile->seq);
     const int32_t begin = next->split * kPagesPerSplit;
-    const auto end = static_cast<int32_t>(after.size());
+    const auto end = static_cast<int32_t>(later.size());
     for (int32_t i = 0; i < kPagesPerSplit && begin + i < end; ++i) {
-      const PageId page = after[begin + i];
-      if (page != kNoPage) next_k_pages[i] = kv.k(page, layer, next->kv_head);
+      const PageId page = later[begin + i];
+      if (page != kNoPage)
+        next_k_pages[i] = kv.k(page, layer.index, next->kv_head);
     }
   }
   args.q = q + first_row * q_stride;
@@ -183,81 +226,93 @@ void CpuAttention::AttendSplit(const Part& part, const Part* next,
   kernels_.attend(args);
 }
 
-void CpuAttention::RunSplit(const Item& item, const Part* next,
-                            Scratch& scratch, int32_t layer, const KvLayout& kv,
-                            const float* qkv, int64_t ld_qkv) {
-  const Tile& tile = tiles_[item.tile];
+void CpuAttention::RunSplit(const Layer& layer, const Item& item,
+                            const Part* next, Scratch& scratch) {
+  const Tile& tile = layer.work.tiles[item.tile];
   int64_t q_stride;
-  const float* q = GatherQ(tile, item.kv_head, scratch, qkv, ld_qkv, &q_stride);
+  const float* q = GatherQ(layer, tile, item.kv_head, scratch, &q_stride);
   const int64_t rows = int64_t{tile.num_tokens} * group_;
-  const int64_t at =
-      tile.partial +
-      (int64_t{item.kv_head} * tile.num_splits + item.split) * rows;
-  AttendSplit({&tile, item.kv_head, item.split}, next, scratch, layer, kv, q,
+  const int64_t at = tile.partial + (int64_t{item.kv_head} * tile.num_splits +
+                                     item.split - tile.first_split) *
+                                        rows;
+  AttendSplit(layer, {&tile, item.kv_head, item.split}, next, scratch, q,
               q_stride, m_.data() + at, l_.data() + at,
               o_.data() + at * head_dim_);
 }
 
-void CpuAttention::RunWhole(const Item& item, const Part* next,
-                            Scratch& scratch, int32_t layer, const KvLayout& kv,
-                            const float* qkv, int64_t ld_qkv, float* out,
-                            int64_t ld_out) {
-  const Tile& tile = tiles_[item.tile];
+void CpuAttention::RunWhole(const Layer& layer, const Item& item,
+                            const Part* next, Scratch& scratch) {
+  const Tile& tile = layer.work.tiles[item.tile];
   int64_t q_stride;
-  const float* q = GatherQ(tile, item.kv_head, scratch, qkv, ld_qkv, &q_stride);
+  const float* q = GatherQ(layer, tile, item.kv_head, scratch, &q_stride);
   const int64_t rows = int64_t{tile.num_tokens} * group_;
-  for (int32_t split = 0; split < tile.num_splits; ++split) {
+  for (int32_t i = 0; i < tile.num_splits; ++i) {
+    const int32_t split = tile.first_split + i;
     const Part after{&tile, item.kv_head, split + 1};
-    AttendSplit({&tile, item.kv_head, split},
-                split + 1 < tile.num_splits ? &after : next, scratch, layer, kv,
-                q, q_stride, scratch.m.data() + split * rows,
-                scratch.l.data() + split * rows,
-                scratch.o.data() + split * rows * head_dim_);
+    AttendSplit(layer, {&tile, item.kv_head, split},
+                i + 1 < tile.num_splits ? &after : next, scratch, q, q_stride,
+                scratch.m.data() + i * rows, scratch.l.data() + i * rows,
+                scratch.o.data() + i * rows * head_dim_);
   }
   for (int64_t row = 0; row < rows; ++row) {
     const auto token = static_cast<int32_t>(row / group_);
-    const int32_t keys = batch_->positions()[tile.first_row + token] + 1;
+    const int32_t position = batch_->positions()[tile.first_row + token];
     const int64_t head = int64_t{item.kv_head} * group_ + row % group_;
-    kernels_.merge(scratch.m.data() + row, scratch.l.data() + row,
-                   scratch.o.data() + row * head_dim_, rows, rows * head_dim_,
-                   SplitsOf(keys), head_dim_,
-                   out + (tile.first_row + token) * ld_out + head * head_dim_);
+    const int32_t first = FirstSplit(layer.work, position);
+    const int64_t at = (first - tile.first_split) * rows + row;
+    const float* sinks = layer.variant.sinks;
+    kernels_.merge(
+        scratch.m.data() + at, scratch.l.data() + at,
+        scratch.o.data() + at * head_dim_, rows, rows * head_dim_,
+        SplitsOf(position + 1) - first, head_dim_,
+        sinks != nullptr ? sinks + head : nullptr,
+        layer.out + (tile.first_row + token) * layer.ld_out + head * head_dim_);
   }
 }
 
-void CpuAttention::Run(int worker, int32_t layer, const KvLayout& kv,
-                       const float* qkv, int64_t ld_qkv, float* out,
-                       int64_t ld_out) {
+void CpuAttention::Run(const Variant& variant, int worker, int32_t layer,
+                       const KvLayout& kv, const float* qkv, int64_t ld_qkv,
+                       float* out, int64_t ld_out) {
+  const Work& work = works_[variant.plan];
+  const Layer common{variant, work, layer, kv, qkv, ld_qkv, out, ld_out};
   Scratch& scratch = scratch_[static_cast<size_t>(worker)];
-  const size_t end = item_begin_[static_cast<size_t>(worker) + 1];
-  for (size_t i = item_begin_[static_cast<size_t>(worker)]; i < end; ++i) {
-    const Item& item = items_[i];
+  const size_t end = work.item_begin[static_cast<size_t>(worker) + 1];
+  for (size_t i = work.item_begin[static_cast<size_t>(worker)]; i < end; ++i) {
+    const Item& item = work.items[i];
     Part after{};
     if (i + 1 < end) {
-      const Item& follower = items_[i + 1];
-      after = {&tiles_[follower.tile], follower.kv_head,
-               std::max(0, follower.split)};
+      const Item& follower = work.items[i + 1];
+      const Tile& tile = work.tiles[follower.tile];
+      after = {&tile, follower.kv_head,
+               std::max(tile.first_split, follower.split)};
     }
     const Part* next = i + 1 < end ? &after : nullptr;
     if (item.split >= 0) {
-      RunSplit(item, next, scratch, layer, kv, qkv, ld_qkv);
+      RunSplit(common, item, next, scratch);
     } else {
-      RunWhole(item, next, scratch, layer, kv, qkv, ld_qkv, out, ld_out);
+      RunWhole(common, item, next, scratch);
     }
   }
 }
 
-bool CpuAttention::Merge(int32_t row, float* out) const {
-  const Tile& tile = tiles_[tile_of_row_[row]];
+bool CpuAttention::Merge(const Variant& variant, int32_t row,
+                         float* out) const {
+  const Work& work = works_[variant.plan];
+  const Tile& tile = work.tiles[work.tile_of_row[row]];
   if (tile.partial < 0) return false;
   const int64_t rows = int64_t{tile.num_tokens} * group_;
-  const int32_t splits = SplitsOf(batch_->positions()[row] + 1);
+  const int32_t position = batch_->positions()[row];
+  const int32_t first = FirstSplit(work, position);
   for (int32_t head = 0; head < kv_heads_ * group_; ++head) {
-    const int64_t at = tile.partial +
-                       int64_t{head / group_} * tile.num_splits * rows +
-                       int64_t{row - tile.first_row} * group_ + head % group_;
+    const int64_t at =
+        tile.partial +
+        (int64_t{head / group_} * tile.num_splits + first - tile.first_split) *
+            rows +
+        int64_t{row - tile.first_row} * group_ + head % group_;
     kernels_.merge(m_.data() + at, l_.data() + at, o_.data() + at * head_dim_,
-                   rows, rows * head_dim_, splits, head_dim_,
+                   rows, rows * head_dim_, SplitsOf(position + 1) - first,
+                   head_dim_,
+                   variant.sinks != nullptr ? variant.sinks + head : nullptr,
                    out + int64_t{head} * head_dim_);
   }
   return true;

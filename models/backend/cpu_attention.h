@@ -6,6 +6,8 @@
 // for all. Long sequences of a single tile (decode) are cut further, into their
 // 256-key splits, whose partial results meet later, in Merge. How work is cut
 // never shows in the results: every row merges its splits in ascending order.
+// Splits are cut by absolute position, and those that no row of a tile sees
+// through its window are left out.
 #pragma once
 
 #include <cstddef>
@@ -51,32 +53,54 @@ struct KvLayout {
 
 class CpuAttention {
  public:
+  // A way to attend, as AddVariant prepared it.
+  struct Variant {
+    int32_t plan = 0;  // index of the window's plan
+    float softcap = 0;
+    const float* sinks = nullptr;  // [heads]
+  };
+
   CpuAttention(const BackendShape& shape, const KernelTable& kernels,
                int num_workers);
+
+  // Before the first Plan.
+  Variant AddVariant(const AttendOptions& options);
 
   // Calling thread, before the phases run.
   void Plan(const StepBatch& batch);
 
   // One worker's share. `qkv` are rows of [q heads | …], q rotated and scaled;
   // `out` are rows of [heads][head_dim].
-  void Run(int worker, int32_t layer, const KvLayout& kv, const float* qkv,
-           int64_t ld_qkv, float* out, int64_t ld_out);
+  void Run(const Variant& variant, int worker, int32_t layer,
+           const KvLayout& kv, const float* qkv, int64_t ld_qkv, float* out,
+           int64_t ld_out);
   // Finishes a row whose splits were worked on apart: writes all its heads and
   // returns true; false when Run has written the row already.
-  bool Merge(int32_t row, float* out) const;
+  bool Merge(const Variant& variant, int32_t row, float* out) const;
 
  private:
   struct Tile {  // consecutive rows of one sequence
     int32_t seq;
     int32_t first_row;
     int32_t num_tokens;
-    int32_t num_splits;
-    int64_t partial;  // index of its first partial row, -1: worked on whole
+    int32_t first_split;
+    int32_t num_splits;  // from first_split on
+    int64_t partial;     // index of its first partial row, -1: worked on whole
   };
   struct Item {
     int32_t tile;
     int32_t kv_head;
     int32_t split;  // -1: all
+  };
+  // Work of a step for one window.
+  struct Work {
+    int32_t window = 0;  // 0: none
+    int64_t partial_rows = 0;
+    int32_t most_splits = 1;  // of a tile worked on whole
+    std::vector<Tile> tiles = {};
+    std::vector<int32_t> tile_of_row = {};
+    std::vector<Item> items = {};
+    std::vector<size_t> item_begin = {};  // [workers + 1]
   };
   // One split of what an item attends to: the kernel's unit of work.
   struct Part {
@@ -86,26 +110,39 @@ class CpuAttention {
   };
   struct Scratch {
     std::vector<float> q;
-    std::vector<int32_t> visible;
+    std::vector<int32_t> hidden, visible;
     std::vector<float> m, l, o;
     std::vector<float> kernel;
   };
 
+  // What all items of a layer have in common.
+  struct Layer {
+    const Variant& variant;
+    const Work& work;
+    int32_t index;
+    const KvLayout& kv;
+    const float* qkv;
+    int64_t ld_qkv;
+    float* out;
+    int64_t ld_out;
+  };
+
+  void PlanWork(Work& work);
+  // Positions in splits: the row at `position` sees splits [first, end).
+  static int32_t FirstSplit(const Work& work, int32_t position);
   // `next` is the worker's part after this item, null after its last.
-  void RunWhole(const Item& item, const Part* next, Scratch& scratch,
-                int32_t layer, const KvLayout& kv, const float* qkv,
-                int64_t ld_qkv, float* out, int64_t ld_out);
-  void RunSplit(const Item& item, const Part* next, Scratch& scratch,
-                int32_t layer, const KvLayout& kv, const float* qkv,
-                int64_t ld_qkv);
+  void RunWhole(const Layer& layer, const Item& item, const Part* next,
+                Scratch& scratch);
+  void RunSplit(const Layer& layer, const Item& item, const Part* next,
+                Scratch& scratch);
   // Attends the tile's rows to one split. m, l and o have a place for each row
   // of the tile, in order; rows that see none of the split are left alone.
-  void AttendSplit(const Part& part, const Part* next, Scratch& scratch,
-                   int32_t layer, const KvLayout& kv, const float* q,
-                   int64_t q_stride, float* m, float* l, float* o);
+  void AttendSplit(const Layer& layer, const Part& part, const Part* next,
+                   Scratch& scratch, const float* q, int64_t q_stride, float* m,
+                   float* l, float* o);
   // The tile's query rows of one kv head, token by token.
-  const float* GatherQ(const Tile& tile, int32_t kv_head, Scratch& scratch,
-                       const float* qkv, int64_t ld_qkv, int64_t* q_stride);
+  const float* GatherQ(const Layer& layer, const Tile& tile, int32_t kv_head,
+                       Scratch& scratch, int64_t* q_stride);
 
   // Constant after construction.
   const int32_t kv_heads_;
@@ -116,10 +153,7 @@ class CpuAttention {
 
   // Made by Plan, constant while phases run.
   const StepBatch* batch_ = nullptr;
-  std::vector<Tile> tiles_;
-  std::vector<int32_t> tile_of_row_;
-  std::vector<Item> items_;
-  std::vector<size_t> item_begin_;  // [workers + 1]
+  std::vector<Work> works_;  // one for each window there is
 
   // Each worker's own.
   std::vector<Scratch> scratch_;

@@ -162,8 +162,10 @@ void CpuBackend::DoRopeWriteKv(int32_t layer) {
   }
 }
 
-void CpuBackend::DoAttend(int32_t layer) {
-  Record(StepPhase::kAttention, &CpuBackend::RunAttend).layer = layer;
+void CpuBackend::DoAttend(int32_t layer, const AttendOptions& options) {
+  Command& command = Record(StepPhase::kAttention, &CpuBackend::RunAttend);
+  command.layer = layer;
+  command.attend = attention_.AddVariant(options);
 }
 
 void CpuBackend::DoKeepSampleRows() { keeping_ = keep_is_fresh_ = true; }
@@ -177,7 +179,12 @@ void CpuBackend::DoLinearResidual(Activation input, const Linear& w) {
   command.input = input;
   CHECK(!command.gathers_rows || input == Activation::kAttention,
         "rows are given up right after attention");
-  if (input == Activation::kFfn) {
+  if (input == Activation::kAttention) {
+    const Command& producer = commands_[commands_.size() - 2];
+    CHECK(producer.run == &CpuBackend::RunAttend,
+          "attention rows are read as soon as they are known");
+    command.attend = producer.attend;
+  } else {
     Command& producer = commands_[commands_.size() - 2];
     CHECK(producer.run == &CpuBackend::RunNormGateUpAct,
           "ffn rows are read as soon as they are known");

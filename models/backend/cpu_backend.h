@@ -73,6 +73,8 @@ class CpuBackend final : public Backend {
     const float* norm = nullptr;
     StepPhase phase = StepPhase::kEmbed;
     int32_t layer = 0;
+    // Of Attend, and of what reads its rows.
+    CpuAttention::Variant attend = {};
     Activation input = Activation::kAttention;
     bool sample_rows = false;   // rows are those kept
     bool gathers_rows = false;  // the first phase whose rows are
@@ -88,7 +90,7 @@ class CpuBackend final : public Backend {
   void DoEmbed(const Linear& table) override;
   void DoNormLinear(Vector norm, const Linear& qkv) override;
   void DoRopeWriteKv(int32_t layer) override;
-  void DoAttend(int32_t layer) override;
+  void DoAttend(int32_t layer, const AttendOptions& options) override;
   void DoKeepSampleRows() override;
   void DoLinearResidual(Activation input, const Linear& w) override;
   void DoNormGateUpAct(Vector norm, const Linear& gate_up) override;

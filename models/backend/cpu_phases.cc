@@ -175,7 +175,7 @@ ActBuffer& CpuBackend::AttentionRows(Worker& worker, const Command& command) {
     const auto row = static_cast<int32_t>(i);
     const int32_t from =
         command.gathers_rows ? batch_->sample_rows()[row] : row;
-    if (!attention_.Merge(from, act.f32(row))) {
+    if (!attention_.Merge(command.attend, from, act.f32(row))) {
       std::memcpy(act.f32(row), attn_.data() + from * q_dim_,
                   static_cast<size_t>(q_dim_) * sizeof(float));
     }
@@ -260,8 +260,8 @@ void CpuBackend::RunRopeWriteKv(Worker& worker, const Command& command) {
 }
 
 void CpuBackend::RunAttend(Worker& worker, const Command& command) {
-  attention_.Run(worker.index(), command.layer, kv_, qkv_.data(), qkv_dim_,
-                 attn_.data(), q_dim_);
+  attention_.Run(command.attend, worker.index(), command.layer, kv_,
+                 qkv_.data(), qkv_dim_, attn_.data(), q_dim_);
   worker.Barrier();
 }
 

@@ -80,12 +80,16 @@
 // 256, only its visible keys:
 //   s[k] = chain over d ascending of fma(q[d], K[k][d], s), q pre-scaled
 //   int8: s[k] = float(Σ q8[d] * K8[k][d]) * (dq * dk[k])
-//   m = max s;  p[k] = exp(s[k] - m);  l = lane tree of p
+//   with a soft cap: s = (1 - 2 / (exp(s * (2 / cap)) + 1)) * cap, which is
+//   cap * tanh(s / cap)
+//   m = max s;  p[k] = exp(s[k] - m);  l = lane tree of p, lane k mod 8
 //   o[d] = chain over keys ascending of fma(p[k], V[k][d], o)
 //   int8: fma(p[k] * dv[k], float(V8[k][d]), o)
 // Merge of splits, ascending: M = max m_i; c_i = exp(m_i - M);
 //   L = chain of fma(c_i, l_i, L); O[d] = chain of fma(c_i, o_i[d], O);
 //   out = O * (1 / L). One split gives the same as no merge.
+//   A sink (a logit without a value) joins last: M = max(M, sink) before all
+//   c_i, L = L + exp(sink - M) after them.
 #pragma once
 
 #include <cstddef>
@@ -166,9 +170,13 @@ struct AttendArgs {
   const float* q;
   int64_t q_stride;  // floats between rows
   int32_t num_rows;
-  int32_t head_dim;        // a multiple of 16
-  const int32_t* visible;  // [num_rows] keys of this split the row may see,
-                           // 1…256; the greatest is num_keys
+  int32_t head_dim;  // a multiple of 16
+  // A row sees the keys hidden[row]…visible[row] - 1 of this split, one at
+  // least. The greatest of visible, up to 256, is num_keys; hidden may be null:
+  // all 0. Pages that no row sees may have null pointers.
+  const int32_t* visible;  // [num_rows]
+  const int32_t* hidden;   // [num_rows]
+  float softcap;           // of scores; 0: none
   int32_t num_keys;
   // K and V of this head, one pointer for each page of kPageTokens keys,
   // 64-byte aligned:
@@ -242,10 +250,11 @@ struct KernelTable {
   int64_t (*attend_scratch_floats)(int32_t num_rows, int32_t head_dim);
   void (*attend)(const AttendArgs& args);
   // Merges num_splits partials of one row, ascending: m[i * stride_ml],
-  // l[i * stride_ml], o + i * stride_o; writes head_dim floats.
+  // l[i * stride_ml], o + i * stride_o; writes head_dim floats. `sink` may be
+  // null: none.
   void (*merge)(const float* m, const float* l, const float* o,
                 int64_t stride_ml, int64_t stride_o, int32_t num_splits,
-                int32_t head_dim, float* out);
+                int32_t head_dim, const float* sink, float* out);
   // Writes one token's key and value of one head into its page.
   void (*write_kv)(const float* k, const float* v, int32_t head_dim,
                    int32_t index_in_page, KvFormat format, void* k_page,

@@ -175,6 +175,16 @@ StatusOr<ModelConfig> ReadModelConfig(const ModelSource& source,
         " and values of " + std::to_string(value_dim) +
         " values; equal ones that are a multiple of 16 are supported");
   }
+  ASSIGN_OR_RETURN(const int64_t window,
+                   source.Int("attention.sliding_window", 0));
+  if (window < 0) {
+    return InvalidArgument(keys.Name("attention.sliding_window") + " is " +
+                           std::to_string(window) +
+                           ", a number of keys or 0 is wanted");
+  }
+  if (window < config.context) {
+    config.sliding_window = static_cast<int32_t>(window);
+  }
   ASSIGN_OR_RETURN(config.norm_eps,
                    keys.Positive("attention.layer_norm_rms_epsilon", 1e-5));
   RETURN_IF_ERROR(ReadRope(source, keys, config));

@@ -28,7 +28,8 @@ struct ModelConfig {
   int32_t kv_heads = 0;
   int32_t head_dim = 0;
   int32_t vocab = 0;
-  int32_t context = 0;  // positions the model was trained for
+  int32_t context = 0;         // positions the model was trained for
+  int32_t sliding_window = 0;  // keys a row sees, its own the last; 0: all
   float norm_eps = 0;
   RopeConfig rope;
   bool tied_output = false;  // the head is the embedding

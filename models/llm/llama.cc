@@ -11,7 +11,7 @@ void LlamaRecipe(const ModelConfig& config, const ModelWeights& weights,
     const LayerWeights& layer = weights.layers[i];
     backend.NormLinear(layer.attn_norm, *layer.qkv);
     backend.RopeWriteKv(i);
-    backend.Attend(i);
+    backend.Attend(i, {.window = config.sliding_window});
     if (i + 1 == config.layers) backend.KeepSampleRows();
     backend.LinearResidual(Activation::kAttention, *layer.attn_output);
     backend.NormGateUpAct(layer.ffn_norm, *layer.gate_up);

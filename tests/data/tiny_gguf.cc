@@ -161,6 +161,9 @@ std::string MakeTinyGguf(const TinyModel& model) {
   };
   u32("block_count", model.layers);
   u32("context_length", model.context);
+  if (model.sliding_window > 0) {
+    u32("attention.sliding_window", model.sliding_window);
+  }
   u32("embedding_length", model.hidden);
   u32("feed_forward_length", model.ffn);
   u32("attention.head_count", model.heads);

@@ -60,6 +60,7 @@ struct TinyModel {
   int32_t kv_heads = 2;
   int32_t head_dim = 16;
   int32_t context = 512;
+  int32_t sliding_window = 0;  // 0: no such key
   uint64_t seed = 1;
   // ChatML in Jinja; empty: the file has none.
   std::string chat_template = std::string(kChatMl);

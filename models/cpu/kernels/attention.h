@@ -9,13 +9,15 @@
 // of page i ask for page i of V, its values for page i of the next split's K.
 //
 // What one would guess wrong: rows of a tile that see different numbers of keys
-// share only the keys all of them see; the rest is added row by row. Adding
-// 0 * V instead would let an infinity in V, or the sign of a zero, leak.
+// share only the keys all of them see; the rest is added row by row, before and
+// after. Adding 0 * V instead would let an infinity in V, or the sign of a
+// zero, leak.
 //
 // A file that compiles this gives its vectors, a struct V:
 //   F, kLanes          a vector of floats
 //   kAccumulators      vectors that stay in registers beside what is loaded
-//   Zero Load Store Broadcast(const float*) Set(float) Fma Add Sub Max Exp
+//   Zero Load Store Broadcast(const float*) Set(float) Fma Add Sub Mul Div Max
+//   Exp
 //   FromHalf FromInt8  kLanes values of f16 or int8
 //   I, LoadKeys        kLanes keys of four int8 each, in the form Dot wants
 //   DotStart(sum of q) Dot(acc, keys, q)  ToFloat: exact Σ q * k; q is four
@@ -36,6 +38,7 @@
 #include "models/cpu/kernels.h"
 #include "models/cpu/kernels/avx2/head8.h"
 #include "models/cpu/kernels/avx2/vec8.h"
+#include "models/cpu/kernels/softmax.h"
 
 namespace millrace::models {
 namespace {
@@ -60,6 +63,7 @@ class AttendTiles {
 
  private:
   using F = typename V::F;
+  using Rows = SoftmaxRows<V>;
   static constexpr int kLanes = V::kLanes;
   static constexpr int kPageKeys = 64;
   static constexpr int kSplitKeys = 256;
@@ -249,8 +253,9 @@ class AttendTiles {
   }
 
   // p[k] *= scale of value k, for a row.
-  static void ScaleValues(const AttendArgs& args, int32_t visible, float* p) {
-    for (int32_t k = 0; k < visible; k += kLanes) {
+  static void ScaleValues(const AttendArgs& args, int32_t hidden,
+                          int32_t visible, float* p) {
+    for (int32_t k = hidden / kLanes * kLanes; k < visible; k += kLanes) {
       const float* scales =
           ScalesOf(args.v_pages[k / kPageKeys], args.head_dim) + k % kPageKeys;
       V::Store(p + k, V::Mul(V::Load(p + k), V::Load(scales)));
@@ -277,6 +282,16 @@ class AttendTiles {
     }
   }
 
+  // First key of the first page that any row sees.
+  static int32_t FirstPage(const AttendArgs& args) {
+    if (args.hidden == nullptr) return 0;
+    int32_t least = args.num_keys;
+    for (int32_t row = 0; row < args.num_rows; ++row) {
+      least = Rows::Hidden(args, row) < least ? Rows::Hidden(args, row) : least;
+    }
+    return least / kPageKeys * kPageKeys;
+  }
+
   template <KvFormat kFormat>
   static void Scores(const AttendArgs& args) {
     using Tile = void (*)(const AttendArgs&, int32_t, const void*, const void*,
@@ -284,7 +299,8 @@ class AttendTiles {
     static constexpr Tile kTiles[kRowTile] = {
         ScorePage<kFormat, 1>, ScorePage<kFormat, 2>, ScorePage<kFormat, 3>,
         ScorePage<kFormat, 4>, ScorePage<kFormat, 5>, ScorePage<kFormat, 6>};
-    for (int32_t first = 0; first < args.num_keys; first += kPageKeys) {
+    for (int32_t first = FirstPage(args); first < args.num_keys;
+         first += kPageKeys) {
       const int32_t keys = args.num_keys - first;
       const int32_t groups = keys >= kPageKeys ? 4 : (keys + 15) / 16;
       const void* page = args.k_pages[first / kPageKeys];
@@ -296,39 +312,6 @@ class AttendTiles {
             args.scratch + int64_t{row} * kSplitKeys + first);
       }
     }
-  }
-
-  // Scores to exp(score - max) in place. Keys beyond `visible` hold garbage.
-  static void Softmax(float* p, int32_t visible, float* m_out, float* l_out) {
-    const F lowest = V::Set(-__builtin_inff());
-    const int32_t whole = visible / kLanes * kLanes;
-    const typename V::Mask rest = V::First(visible - whole);
-    F m0 = lowest;
-    F m1 = lowest;
-    int32_t k = 0;
-    for (; k + 2 * kLanes <= whole; k += 2 * kLanes) {
-      m0 = V::Max(V::Load(p + k), m0);
-      m1 = V::Max(V::Load(p + k + kLanes), m1);
-    }
-    if (k < whole) m0 = V::Max(V::Load(p + k), m0);
-    if (whole < visible) {
-      m1 = V::Max(V::Keep(rest, V::Load(p + whole), lowest), m1);
-    }
-    *m_out = V::GreatestLane(V::Max(m0, m1));
-    const F m = V::Set(*m_out);
-    __m256 l = _mm256_setzero_ps();
-    for (k = 0; k < whole; k += kLanes) {
-      const F e = V::Exp(V::Sub(V::Load(p + k), m));
-      l = V::AddLanes(l, e);
-      V::Store(p + k, e);
-    }
-    if (whole < visible) {
-      const F e =
-          V::Keep(rest, V::Exp(V::Sub(V::Load(p + whole), m)), V::Zero());
-      l = V::AddLanes(l, e);
-      V::Store(p + whole, e);
-    }
-    *l_out = LaneSum8(l);
   }
 
   // o[r][d…] += p[r][k] * V[k][d…] for keys [begin, end) of one page, from dim
@@ -380,6 +363,25 @@ class AttendTiles {
     }
   }
 
+  // Keys that every row sees: hidden…visible - 1.
+  struct Seen {
+    int32_t hidden;
+    int32_t visible;
+  };
+  static Seen SeenByAll(const AttendArgs& args) {
+    Seen seen{0, args.num_keys};
+    for (int32_t row = 0; row < args.num_rows; ++row) {
+      const int32_t hidden = Rows::Hidden(args, row);
+      const int32_t visible = args.visible[row];
+      seen.hidden = hidden > seen.hidden ? hidden : seen.hidden;
+      seen.visible = visible < seen.visible ? visible : seen.visible;
+    }
+    return seen;
+  }
+  static int32_t WithinPage(int32_t key) {
+    return key < 0 ? 0 : key > kPageKeys ? kPageKeys : key;
+  }
+
   template <KvFormat kFormat>
   static void Values(const AttendArgs& args) {
     using Tile = void (*)(const AttendArgs&, const void*, const void*, int32_t,
@@ -393,7 +395,9 @@ class AttendTiles {
         V::Store(o + d, V::Zero());
       }
     }
-    for (int32_t first = 0; first < args.num_keys; first += kPageKeys) {
+    const Seen seen = SeenByAll(args);
+    for (int32_t first = FirstPage(args); first < args.num_keys;
+         first += kPageKeys) {
       const void* page = args.v_pages[first / kPageKeys];
       const void* ahead = args.next_k_pages[first / kPageKeys];
       for (int32_t row = 0; row < args.num_rows; row += kRowTile) {
@@ -401,19 +405,35 @@ class AttendTiles {
         const int32_t rows = left < kRowTile ? left : kRowTile;
         const float* p = args.scratch + int64_t{row} * kSplitKeys + first;
         float* o = args.o + row * args.o_stride;
+        if (seen.hidden <= first && seen.visible >= first + kPageKeys) {
+          kTiles[rows - 1](args, page, row == 0 ? ahead : nullptr, 0, kPageKeys,
+                           p, o);
+          continue;
+        }
+        // Keys of this page that each row sees, and those that all see.
+        int32_t begins[kRowTile];
         int32_t ends[kRowTile];
-        int32_t common = kPageKeys;
+        int32_t begin = 0;
+        int32_t end = kPageKeys;
         for (int32_t r = 0; r < rows; ++r) {
-          const int32_t end = args.visible[row + r] - first;
-          ends[r] = end < 0 ? 0 : end > kPageKeys ? kPageKeys : end;
-          common = ends[r] < common ? ends[r] : common;
+          begins[r] = WithinPage(Rows::Hidden(args, row + r) - first);
+          ends[r] = WithinPage(args.visible[row + r] - first);
+          begin = begins[r] > begin ? begins[r] : begin;
+          end = ends[r] < end ? ends[r] : end;
         }
-        kTiles[rows - 1](args, page, row == 0 ? ahead : nullptr, 0, common, p,
-                         o);
-        for (int32_t r = 0; r < rows; ++r) {
-          kTiles[0](args, page, nullptr, common, ends[r], p + r * kSplitKeys,
+        const auto alone = [&](int32_t r, int32_t from, int32_t to) {
+          if (from >= to) return;
+          kTiles[0](args, page, nullptr, from, to, p + r * kSplitKeys,
                     o + r * args.o_stride);
+        };
+        if (begin >= end) {  // none that all see
+          for (int32_t r = 0; r < rows; ++r) alone(r, begins[r], ends[r]);
+          continue;
         }
+        for (int32_t r = 0; r < rows; ++r) alone(r, begins[r], begin);
+        kTiles[rows - 1](args, page, row == 0 ? ahead : nullptr, begin, end, p,
+                         o);
+        for (int32_t r = 0; r < rows; ++r) alone(r, end, ends[r]);
       }
     }
   }
@@ -424,9 +444,9 @@ class AttendTiles {
     Scores<kFormat>(args);
     for (int32_t row = 0; row < args.num_rows; ++row) {
       float* p = args.scratch + int64_t{row} * kSplitKeys;
-      Softmax(p, args.visible[row], args.m + row, args.l + row);
+      Rows::Softmax(args, row, p);
       if constexpr (kFormat == KvFormat::kInt8) {
-        ScaleValues(args, args.visible[row], p);
+        ScaleValues(args, Rows::Hidden(args, row), args.visible[row], p);
       }
     }
     Values<kFormat>(args);

@@ -95,8 +95,16 @@ struct Partial {
   Floats m, l, o;
 };
 
+// How the rows of a call see keys and scores; empty `hidden`: all keys.
+struct View {
+  std::vector<int32_t> hidden = {};
+  float softcap = 0;
+  int32_t Hidden(int32_t row) const { return hidden.empty() ? 0 : hidden[row]; }
+};
+
 Partial& RunAttend(const KernelTable& t, const Pages& pages, const Floats& q,
-                   const std::vector<int32_t>& visible, Partial& out) {
+                   const std::vector<int32_t>& visible, Partial& out,
+                   const View& view = {}) {
   const auto rows = static_cast<int32_t>(visible.size());
   int32_t most = 0;
   for (int32_t keys : visible) most = std::max(most, keys);
@@ -108,6 +116,8 @@ Partial& RunAttend(const KernelTable& t, const Pages& pages, const Floats& q,
   args.num_rows = rows;
   args.head_dim = pages.head_dim;
   args.visible = visible.data();
+  args.hidden = view.hidden.empty() ? nullptr : view.hidden.data();
+  args.softcap = view.softcap;
   args.num_keys = most;
   args.k_pages = pages.k_table.data();
   args.v_pages = pages.v_table.data();
@@ -126,9 +136,12 @@ Partial& RunAttend(const KernelTable& t, const Pages& pages, const Floats& q,
 // Error bounds. A score is a chain of d fma, so wrong by d units of Σ|q k| at
 // most (in int8 by three: scales multiplied, integer to float, product); with
 // exp's 4 units and the subtraction that is p's relative error. The sums l and
-// o add a rounding for each key, int8 one for p * dv.
+// o add a rounding for each key, int8 one for p * dv. A soft cap's slope is 1
+// at most; of its own it adds a few units of the cap: two roundings of the
+// argument (cap * x * tanh'(x) is below cap), exp, sum, quotient, difference,
+// product.
 void CheckAgainstDouble(const Pages& pages, const Floats& q, int32_t row,
-                        int32_t visible, const Partial& got) {
+                        int32_t visible, const Partial& got, const View& view) {
   const int32_t dims = pages.head_dim;
   const float* q_row = q.data() + row * (dims + 3);
   std::vector<double> query(q_row, q_row + dims);
@@ -141,7 +154,8 @@ void CheckAgainstDouble(const Pages& pages, const Floats& q, int32_t row,
   std::vector<double> score(visible);
   double most = -1e300;
   double relative = 0;
-  for (int32_t key = 0; key < visible; ++key) {
+  const int32_t hidden = view.Hidden(row);
+  for (int32_t key = hidden; key < visible; ++key) {
     double magnitude = 0;
     const std::vector<double> stored = pages.Stored(pages.k, key);
     for (int32_t d = 0; d < dims; ++d) {
@@ -149,14 +163,18 @@ void CheckAgainstDouble(const Pages& pages, const Floats& q, int32_t row,
       score[key] += term;
       magnitude += std::abs(term);
     }
+    if (view.softcap > 0) {
+      score[key] = view.softcap * std::tanh(score[key] / view.softcap);
+    }
     most = std::max(most, score[key]);
     relative = std::max(relative, dims * kUnit * magnitude);
   }
+  relative += 8 * kUnit * view.softcap;
   EXPECT_NEAR(got.m[row], most, relative);
   relative = 2 * relative + (4 + 2 * std::abs(most)) * kUnit;
   double sum = 0;
   std::vector<double> out(dims), magnitude(dims);
-  for (int32_t key = 0; key < visible; ++key) {
+  for (int32_t key = hidden; key < visible; ++key) {
     const double p = std::exp(score[key] - most);
     sum += p;
     const std::vector<double> v = pages.Stored(pages.v, key);
@@ -174,7 +192,8 @@ void CheckAgainstDouble(const Pages& pages, const Floats& q, int32_t row,
 }
 
 void Check(const KernelTable& t, KvFormat format, int32_t dims,
-           const std::vector<int32_t>& visible, std::mt19937& rng) {
+           const std::vector<int32_t>& visible, std::mt19937& rng,
+           const View& view = {}) {
   const auto rows = static_cast<int32_t>(visible.size());
   int32_t most = 0;
   for (int32_t keys : visible) most = std::max(most, keys);
@@ -185,13 +204,13 @@ void Check(const KernelTable& t, KvFormat format, int32_t dims,
   Floats q(rows * (dims + 3));
   FillNormal(rng, q, 2.0f / std::sqrt(static_cast<float>(dims)));
   Partial got(rows, dims), want(rows, dims);
-  RunAttend(t, pages, q, visible, got);
-  RunAttend(Scalar(), pages, q, visible, want);
+  RunAttend(t, pages, q, visible, got, view);
+  RunAttend(Scalar(), pages, q, visible, want, view);
   EXPECT_EQ(BitDifference(got.m.data(), want.m.data(), rows), "");
   EXPECT_EQ(BitDifference(got.l.data(), want.l.data(), rows), "");
   EXPECT_EQ(BitDifference(got.o.data(), want.o.data(), got.o.size()), "");
   for (int32_t row = 0; row < rows; ++row) {
-    CheckAgainstDouble(pages, q, row, visible[row], got);
+    CheckAgainstDouble(pages, q, row, visible[row], got, view);
   }
 }
 
@@ -235,6 +254,46 @@ TEST_P(Attention, PrefillRowsSeeDifferentKeys) {
   Check(table(), KvFormat::kF32, 32, any_order, rng);
 }
 
+TEST_P(Attention, RowsOfAWindowDoNotSeeWhatIsBefore) {
+  std::mt19937 rng(9);
+  for (KvFormat format : {KvFormat::kF16, KvFormat::kF32, KvFormat::kInt8}) {
+    // Tokens of a prompt, 3 heads each, through windows that end in a page, on
+    // a page, after a vector, and of one key.
+    for (const int32_t window : {1, 5, 16, 64, 100, 190}) {
+      View view;
+      std::vector<int32_t> visible;
+      for (int32_t token = 180; token < 196; ++token) {
+        for (int head = 0; head < 3; ++head) {
+          visible.push_back(token + 1);
+          view.hidden.push_back(std::max(0, token + 1 - window));
+        }
+      }
+      Check(table(), format, 64, visible, rng, view);
+    }
+  }
+  for (int round = 0; round < 20; ++round) {  // any ranges
+    View view;
+    std::vector<int32_t> visible;
+    for (int row = 0; row < 7; ++row) {
+      visible.push_back(1 + static_cast<int32_t>(rng() % 256));
+      view.hidden.push_back(static_cast<int32_t>(rng() % visible.back()));
+    }
+    Check(table(), KvFormat::kF16, 32, visible, rng, view);
+  }
+}
+
+TEST_P(Attention, SoftCapBoundsScores) {
+  std::mt19937 rng(10);
+  for (KvFormat format : {KvFormat::kF16, KvFormat::kInt8}) {
+    for (const float cap : {0.5f, 5.0f, 50.0f}) {
+      View view{.softcap = cap};
+      Check(table(), format, 64, {200, 200, 100, 7}, rng, view);
+      view.hidden = {190, 3, 0, 6};
+      Check(table(), format, 64, {200, 200, 100, 7}, rng, view);
+    }
+  }
+}
+
 // A row's numbers are the same whoever shares its call.
 TEST_P(Attention, ARowDoesNotDependOnItsMates) {
   std::mt19937 rng(4);
@@ -270,9 +329,9 @@ TEST_P(Attention, MergedSplitsAreTheWhole) {
       }
       Floats got(dims), want(dims);
       table().merge(m.data(), l.data(), o.data(), 2, stride, splits, dims,
-                    got.data());
+                    nullptr, got.data());
       Scalar().merge(m.data(), l.data(), o.data(), 2, stride, splits, dims,
-                     want.data());
+                     nullptr, want.data());
       EXPECT_EQ(BitDifference(got.data(), want.data(), dims), "");
       double most = -1e300;
       for (int32_t i = 0; i < splits; ++i)
@@ -294,11 +353,45 @@ TEST_P(Attention, MergedSplitsAreTheWhole) {
   }
 }
 
+// out = Σ c o / (Σ c l + exp(sink - M)), whether the sink is the greatest or
+// lost among the others.
+TEST_P(Attention, ASinkTakesItsShareOfTheSum) {
+  std::mt19937 rng(11);
+  for (const float sink : {-200.0f, -3.0f, 0.5f, 6.0f, 90.0f}) {
+    constexpr int32_t kSplits = 3, kDims = 80;
+    Floats m(kSplits), l(kSplits), o(kSplits * kDims), got(kDims), want(kDims);
+    FillNormal(rng, m, 5.0f);
+    FillNormal(rng, o);
+    for (int32_t i = 0; i < kSplits; ++i) l[i] = 1.0f + 7.0f * i;
+    table().merge(m.data(), l.data(), o.data(), 1, kDims, kSplits, kDims, &sink,
+                  got.data());
+    Scalar().merge(m.data(), l.data(), o.data(), 1, kDims, kSplits, kDims,
+                   &sink, want.data());
+    EXPECT_EQ(BitDifference(got.data(), want.data(), kDims), "");
+    double most = sink;
+    for (int32_t i = 0; i < kSplits; ++i) most = std::max<double>(most, m[i]);
+    for (int32_t d = 0; d < kDims; ++d) {
+      double sum = std::exp(sink - most), value = 0, magnitude = 0;
+      for (int32_t i = 0; i < kSplits; ++i) {
+        const double c = std::exp(m[i] - most);
+        sum += c * l[i];
+        value += c * o[i * kDims + d];
+        magnitude += c * std::abs(o[i * kDims + d]);
+      }
+      // As in MergedSplitsAreTheWhole, arguments of exp up to 110; what is so
+      // small that exp gives 0 is below 1e-37.
+      const double bound = (2 * (5 + 110 + kSplits) + 2) * kUnit;
+      EXPECT_NEAR(got[d], value / sum, magnitude / sum * bound + 1e-35);
+    }
+  }
+}
+
 TEST_P(Attention, OneSplitMergesToItself) {
   std::mt19937 rng(6);
   Floats m(1, 3.25f), l(1, 4.0f), o(64), out(64);
   FillNormal(rng, o);
-  table().merge(m.data(), l.data(), o.data(), 1, 64, 1, 64, out.data());
+  table().merge(m.data(), l.data(), o.data(), 1, 64, 1, 64, nullptr,
+                out.data());
   for (int d = 0; d < 64; ++d) EXPECT_EQ(out[d], o[d] * 0.25f);
 }
 

@@ -159,20 +159,21 @@ void FillPages(const KernelTable& t, const KvLayout& kv, int32_t num_pages) {
 
 // Seconds of one layer: the items, a barrier, and the merge of what was split,
 // shared out as the backend does it.
-double RunOnce(ComputePool& pool, CpuAttention& attention, const Case& c,
+double RunOnce(ComputePool& pool, CpuAttention& attention,
+               const CpuAttention::Variant& variant, const Case& c,
                int32_t layer, const KvLayout& kv, const std::vector<float>& qkv,
                std::vector<float>& out) {
   constexpr int64_t kWidth = int64_t{kHeads} * kDims;
   const int32_t rows = c.batch.num_tokens;
   return Phase(pool,
                [&](Worker& worker) {
-                 attention.Run(worker.index(), layer, kv, qkv.data(), kWidth,
-                               out.data(), kWidth);
+                 attention.Run(variant, worker.index(), layer, kv, qkv.data(),
+                               kWidth, out.data(), kWidth);
                }) +
          Phase(pool, [&](Worker& worker) {
            const auto [begin, end] = worker.Share(rows);
            for (int64_t row = begin; row < end; ++row) {
-             attention.Merge(static_cast<int32_t>(row),
+             attention.Merge(variant, static_cast<int32_t>(row),
                              out.data() + row * kWidth);
            }
          });
@@ -216,6 +217,7 @@ void Bench(const KernelTable& t, ComputePool& pool, KvFormat format,
   shape.kv_heads = kKvHeads;
   shape.head_dim = kDims;
   CpuAttention attention(shape, t, pool.size());
+  const CpuAttention::Variant variant = attention.AddVariant({});
   std::mt19937 rng(2);
   std::normal_distribution<float> normal(0.0f, 0.125f);
   std::vector<float> qkv(size_t{kChunk} * kHeads * kDims);
@@ -228,7 +230,7 @@ void Bench(const KernelTable& t, ComputePool& pool, KvFormat format,
       }
       attention.Plan(c.batch);
       const double seconds =
-          RunOnce(pool, attention, c, turn % kLayers, kv, qkv, out);
+          RunOnce(pool, attention, variant, c, turn % kLayers, kv, qkv, out);
       if (turn > 0) c.seconds.push_back(seconds);  // turn 0 warms up
     }
   }

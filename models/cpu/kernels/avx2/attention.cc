@@ -47,6 +47,8 @@ struct Vectors {
   static F ToFloat(I x) { return _mm256_cvtepi32_ps(x); }
   static F Mul(F a, F b) { return _mm256_mul_ps(a, b); }
   static F Fma(F a, F b, F c) { return _mm256_fmadd_ps(a, b, c); }
+  static F Add(F a, F b) { return _mm256_add_ps(a, b); }
+  static F Div(F a, F b) { return _mm256_div_ps(a, b); }
   static F Sub(F a, F b) { return _mm256_sub_ps(a, b); }
   static F Max(F a, F b) { return _mm256_max_ps(a, b); }
   static F Exp(F x) { return Exp8(x); }

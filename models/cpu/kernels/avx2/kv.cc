@@ -8,12 +8,14 @@
 namespace millrace::models::avx2 {
 
 void Merge(const float* m, const float* l, const float* o, int64_t stride_ml,
-           int64_t stride_o, int32_t num_splits, int32_t head_dim, float* out) {
+           int64_t stride_o, int32_t num_splits, int32_t head_dim,
+           const float* sink, float* out) {
   float greatest = m[0];
   for (int32_t i = 1; i < num_splits; ++i) {
     const float mi = m[i * stride_ml];
     greatest = mi > greatest ? mi : greatest;
   }
+  if (sink != nullptr && *sink > greatest) greatest = *sink;
   __m256 sum = _mm256_setzero_ps();  // the same in all lanes
   for (int32_t d = 0; d < head_dim; d += 8) {
     _mm256_storeu_ps(out + d, _mm256_setzero_ps());
@@ -26,6 +28,9 @@ void Merge(const float* m, const float* l, const float* o, int64_t stride_ml,
       _mm256_storeu_ps(out + d, _mm256_fmadd_ps(c, _mm256_loadu_ps(part + d),
                                                 _mm256_loadu_ps(out + d)));
     }
+  }
+  if (sink != nullptr) {
+    sum = _mm256_add_ps(sum, Exp8(_mm256_set1_ps(*sink - greatest)));
   }
   const __m256 inverse = _mm256_div_ps(_mm256_set1_ps(1.0f), sum);
   for (int32_t d = 0; d < head_dim; d += 8) {

@@ -28,7 +28,8 @@ void Scale(const float* x, float scale, int64_t n, float* out);
 int64_t AttendScratchFloats(int32_t num_rows, int32_t head_dim);
 void Attend(const AttendArgs& args);
 void Merge(const float* m, const float* l, const float* o, int64_t stride_ml,
-           int64_t stride_o, int32_t num_splits, int32_t head_dim, float* out);
+           int64_t stride_o, int32_t num_splits, int32_t head_dim,
+           const float* sink, float* out);
 void WriteKv(const float* k, const float* v, int32_t head_dim,
              int32_t index_in_page, KvFormat format, void* k_page,
              void* v_page);

@@ -49,6 +49,8 @@ struct Vectors {
   }
   static F Mul(F a, F b) { return _mm512_mul_ps(a, b); }
   static F Fma(F a, F b, F c) { return _mm512_fmadd_ps(a, b, c); }
+  static F Add(F a, F b) { return _mm512_add_ps(a, b); }
+  static F Div(F a, F b) { return _mm512_div_ps(a, b); }
   static F Sub(F a, F b) { return _mm512_sub_ps(a, b); }
   static F Max(F a, F b) { return _mm512_max_ps(a, b); }
   static F Exp(F x) { return Exp16(x); }

@@ -63,6 +63,11 @@ float HeadScale(const float* x, int32_t head_dim, float* inverse) {
   return zero ? 0.0f : d;
 }
 
+// cap * tanh(s / cap)
+float SoftCap(float s, float cap) {
+  return (1.0f - 2.0f / (Exp(s * (2.0f / cap)) + 1.0f)) * cap;
+}
+
 float Score8(const AttendArgs& args, const float* q, int32_t key) {
   const void* page = args.k_pages[key / kPageKeys];
   const int32_t index = key % kPageKeys;
@@ -87,23 +92,25 @@ void Attend(const AttendArgs& args) {
     const float* q = args.q + row * args.q_stride;
     float* o = args.o + row * args.o_stride;
     float* p = args.scratch + int64_t{row} * kSplitKeys;  // scores, then exp
+    const int32_t hidden = args.hidden != nullptr ? args.hidden[row] : 0;
     const int32_t visible = args.visible[row];
 
     float m = -__builtin_inff();
     const bool int8 = args.kv_format == KvFormat::kInt8;
-    for (int32_t k = 0; k < visible; ++k) {
+    for (int32_t k = hidden; k < visible; ++k) {
       const void* page = args.k_pages[k / kPageKeys];
       float s = int8 ? Score8(args, q, k) : 0.0f;
       for (int32_t d = 0; d < args.head_dim && !int8; ++d) {
         const int64_t at = KeyAt(k % kPageKeys, args.head_dim, d);
         s = Fma(q[d], Load(args.kv_format, page, at), s);
       }
+      if (args.softcap > 0) s = SoftCap(s, args.softcap);
       p[k] = s;
       m = s > m ? s : m;
     }
 
     float lanes[8] = {};
-    for (int32_t k = 0; k < visible; ++k) {
+    for (int32_t k = hidden; k < visible; ++k) {
       p[k] = Exp(p[k] - m);
       lanes[k % 8] += p[k];
     }
@@ -111,7 +118,7 @@ void Attend(const AttendArgs& args) {
     args.l[row] = LaneSum(lanes);
 
     for (int32_t d = 0; d < args.head_dim; ++d) o[d] = 0.0f;
-    for (int32_t k = 0; k < visible; ++k) {
+    for (int32_t k = hidden; k < visible; ++k) {
       const void* page = args.v_pages[k / kPageKeys];
       const int64_t key = int64_t{k % kPageKeys} * args.head_dim;
       const float w =
@@ -124,12 +131,14 @@ void Attend(const AttendArgs& args) {
 }
 
 void Merge(const float* m, const float* l, const float* o, int64_t stride_ml,
-           int64_t stride_o, int32_t num_splits, int32_t head_dim, float* out) {
+           int64_t stride_o, int32_t num_splits, int32_t head_dim,
+           const float* sink, float* out) {
   float greatest = m[0];
   for (int32_t i = 1; i < num_splits; ++i) {
     const float mi = m[i * stride_ml];
     greatest = mi > greatest ? mi : greatest;
   }
+  if (sink != nullptr && *sink > greatest) greatest = *sink;
   float sum = 0.0f;
   for (int32_t d = 0; d < head_dim; ++d) out[d] = 0.0f;
   for (int32_t i = 0; i < num_splits; ++i) {
@@ -139,6 +148,7 @@ void Merge(const float* m, const float* l, const float* o, int64_t stride_ml,
       out[d] = Fma(c, o[i * stride_o + d], out[d]);
     }
   }
+  if (sink != nullptr) sum += Exp(*sink - greatest);
   const float inverse = 1.0f / sum;
   for (int32_t d = 0; d < head_dim; ++d) out[d] *= inverse;
 }

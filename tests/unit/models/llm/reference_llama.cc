@@ -80,7 +80,12 @@ std::vector<std::vector<double>> ReferenceLogits(
       for (int n = 0; n < config.heads; ++n) {
         const int kv = n / group;
         Row p;
-        for (const Row& key : keys[i]) {
+        const size_t first =
+            config.sliding_window > 0
+                ? std::max(0, position + 1 - config.sliding_window)
+                : 0;
+        for (size_t s = first; s <= t; ++s) {
+          const Row& key = keys[i][s];
           double dot = 0;
           for (int e = 0; e < d; ++e) dot += q[n * d + e] * key[kv * d + e];
           p.push_back(dot / std::sqrt(d));
@@ -90,7 +95,8 @@ std::vector<std::vector<double>> ReferenceLogits(
         for (double& value : p) sum += value = std::exp(value - greatest);
         for (size_t s = 0; s < p.size(); ++s) {
           for (int e = 0; e < d; ++e) {
-            attended[n * d + e] += p[s] / sum * values[i][s][kv * d + e];
+            attended[n * d + e] +=
+                p[s] / sum * values[i][first + s][kv * d + e];
           }
         }
       }

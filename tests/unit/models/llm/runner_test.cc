@@ -77,6 +77,9 @@ std::vector<Case> Cases() {
   odd.model.kv_heads = 2;
   odd.model.layers = 3;
   cases.push_back(odd);
+  Case window{.name = "sliding_window", .model = {}};
+  window.model.sliding_window = 6;
+  cases.push_back(window);
   Case wide{.name = "one_kv_head", .model = {}};
   wide.model.heads = 8;
   wide.model.kv_heads = 1;
