@@ -361,9 +361,7 @@ class Loader {
     std::set<std::string> ids;
     for (const ModelSettings& model : settings().models) {
       std::vector<std::string> own = model.served_model_name;
-      own.push_back(model.name.empty()
-                        ? std::filesystem::path(model.path).stem().string()
-                        : model.name);
+      own.push_back(ModelId(model));
       for (const std::string& id : own) {
         if (ids.insert(id).second) continue;
         return InvalidArgument("two models, or two names of one, are '" + id +

@@ -3,6 +3,9 @@
 // the same thing by it, never where only the word is alike.
 #include "config/schema.h"
 
+#include <filesystem>
+#include <system_error>
+
 #include "config/settings_visitor.h"
 
 namespace millrace::config {
@@ -13,6 +16,16 @@ constexpr int64_t kGiB = 1 << 30;
 constexpr int64_t kDayMs = 24 * 3600 * 1000;
 
 }  // namespace
+
+std::string ModelId(const ModelSettings& model) {
+  if (!model.name.empty()) return model.name;
+  std::filesystem::path path(model.path);
+  std::error_code ignored;
+  if (!std::filesystem::is_directory(path, ignored))
+    return path.stem().string();
+  path = std::filesystem::absolute(path, ignored).lexically_normal();
+  return (path.has_filename() ? path : path.parent_path()).filename().string();
+}
 
 void VisitServerSettings(ServerSettings& s, const SettingVisitor& visit) {
   visit({.name = "host",
@@ -207,6 +220,12 @@ void VisitLlmSettings(LlmSettings& s, const SettingVisitor& visit) {
          .help = "file with a Jinja template instead of the model's own",
          .aliases = {{"chat_template_file"}}},
         &s.chat_template);
+  visit({.name = "generation_config",
+         .help = "auto: sampling that requests leave out is as the model "
+                 "folder's generation_config.json says; none: as if it said "
+                 "nothing",
+         .choices = {"auto", "none"}},
+        &s.generation_config);
 }
 
 void VisitSettings(Settings& settings, const SettingVisitor& visit) {

@@ -57,14 +57,19 @@ struct LlmSettings {
   std::string isa = "auto";  // auto | scalar | avx2 | avxvnni | …
   bool huge_pages = true;
   std::string chat_template;  // a Jinja file instead of the model's own
+  std::string generation_config = "auto";  // auto | none
 };
 
 struct ModelSettings {
-  std::string name = {};  // id in the API; empty: the file's stem
+  std::string name = {};  // id in the API; empty: see ModelId
   std::string path = {};
   std::vector<std::string> served_model_name = {};  // further ids
   LlmSettings llm = {};
 };
+
+// The id that the model is served as: its name, else the stem of its file, else
+// the whole name of its folder.
+std::string ModelId(const ModelSettings& model);
 
 struct Settings {
   ServerSettings server;

@@ -10,6 +10,7 @@
 #include "handlers/handler.h"
 #include "handlers/pool.h"
 #include "models/text/chat_template.h"
+#include "models/text/generation_defaults.h"
 #include "models/text/tokenizer.h"
 #include "scheduler/engine.h"
 
@@ -19,6 +20,7 @@ struct GenerateParts {
   std::string model;  // for messages
   std::shared_ptr<const models::Tokenizer> tokenizer;
   std::shared_ptr<const models::ChatTemplate> chat_template;  // or null
+  models::GenerationDefaults defaults = {};
   std::string bos_text;
   std::string eos_text;
   scheduler::Engine* engine = nullptr;  // outlives the handler

@@ -219,16 +219,23 @@ StatusOr<models::SamplingParams> GenerateSession::Sampling(
   }
 
   models::SamplingParams sampling;
-  sampling.temperature = static_cast<float>(options.temperature);
+  // The request, else the model's makers, else nothing that changes a logit.
+  const models::GenerationDefaults& defaults = parts_->defaults;
+  const auto pick = [](std::optional<double> wanted,
+                       std::optional<double> usual, double otherwise) {
+    return static_cast<float>(wanted.value_or(usual.value_or(otherwise)));
+  };
+  const int64_t top_k = options.top_k.value_or(defaults.top_k.value_or(0));
+  sampling.temperature = pick(options.temperature, defaults.temperature, 1);
   sampling.top_k =
-      options.top_k <= 0
-          ? 0
-          : static_cast<int32_t>(std::min<int64_t>(options.top_k, vocab_size));
-  sampling.top_p = static_cast<float>(options.top_p);
-  sampling.min_p = static_cast<float>(options.min_p);
-  sampling.repetition_penalty = static_cast<float>(options.repetition_penalty);
-  sampling.presence_penalty = static_cast<float>(options.presence_penalty);
-  sampling.frequency_penalty = static_cast<float>(options.frequency_penalty);
+      top_k <= 0 ? 0
+                 : static_cast<int32_t>(std::min<int64_t>(top_k, vocab_size));
+  sampling.top_p = pick(options.top_p, defaults.top_p, 1);
+  sampling.min_p = pick(options.min_p, defaults.min_p, 0);
+  sampling.repetition_penalty =
+      pick(options.repetition_penalty, defaults.repetition_penalty, 1);
+  sampling.presence_penalty = pick(options.presence_penalty, {}, 0);
+  sampling.frequency_penalty = pick(options.frequency_penalty, {}, 0);
   sampling.seed = options.seed ? *options.seed : DrawSeed();
   sampling.logprobs = options.logprobs.has_value();
   sampling.top_logprobs = options.logprobs.value_or(0);

@@ -32,20 +32,21 @@ struct TokenPrompt {
   std::vector<int32_t> ids;
 };
 
-// Sampling as the client wrote it; what is absent takes the task's default.
+// Sampling as the client wrote it; what is absent takes the model's default or
+// the task's.
 // Ranges are checked where the fields are read (request_fields.h).
 struct GenerateOptions {
   // Absent: chat fills the context, completions get 16.
   std::optional<int64_t> max_tokens = {};
   int32_t n = 1;  // answers to the same prompt
   int64_t min_tokens = 0;
-  double temperature = 1.0;
-  int64_t top_k = 0;  // 0 or -1: off
-  double top_p = 1.0;
-  double min_p = 0.0;
-  double repetition_penalty = 1.0;
-  double presence_penalty = 0.0;
-  double frequency_penalty = 0.0;
+  std::optional<double> temperature = {};
+  std::optional<int64_t> top_k = {};  // 0 or -1: off
+  std::optional<double> top_p = {};
+  std::optional<double> min_p = {};
+  std::optional<double> repetition_penalty = {};
+  std::optional<double> presence_penalty = {};
+  std::optional<double> frequency_penalty = {};
   std::vector<std::pair<int32_t, float>> logit_bias = {};
   std::optional<uint64_t> seed = {};  // absent: drawn
   std::vector<std::string> stop = {};

@@ -236,7 +236,7 @@ Status ReadLogprobs(const Json& body, FieldDialect dialect,
 struct NumberField {
   const char* name;
   NumberRange range;
-  double GenerateOptions::*member;
+  std::optional<double> GenerateOptions::*member;
 };
 constexpr NumberField kNumbers[] = {
     {"temperature", {0, 2}, &GenerateOptions::temperature},
@@ -303,7 +303,7 @@ StatusOr<GenerateOptions> Read(const Json& body, FieldDialect dialect) {
   for (const NumberField& field : kNumbers) {
     ASSIGN_OR_RETURN(const auto value,
                      ReadNumber(body, field.name, field.range));
-    if (value) options.*field.member = *value;
+    options.*field.member = value;
   }
   for (const BoolField& field : kSwitches) {
     ASSIGN_OR_RETURN(const auto value, ReadBool(body, field.name));
@@ -316,7 +316,7 @@ StatusOr<GenerateOptions> Read(const Json& body, FieldDialect dialect) {
   RETURN_IF_ERROR(ReadLengths(body, options));
   RETURN_IF_ERROR(ReadAnswers(body, dialect, options));
   ASSIGN_OR_RETURN(const auto top_k, ReadInt(body, "top_k", {-1, INT32_MAX}));
-  options.top_k = top_k.value_or(0);
+  options.top_k = top_k;
   ASSIGN_OR_RETURN(const auto seed, ReadInt(body, "seed"));
   if (seed) options.seed = static_cast<uint64_t>(*seed);
   ASSIGN_OR_RETURN(const auto priority,

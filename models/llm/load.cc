@@ -151,6 +151,9 @@ StatusOr<LlmModel> Load(const std::string& path, const LlmOptions& options) {
   model.tokenizer = std::move(tokenizer);
   ASSIGN_OR_RETURN(model.chat_template,
                    LoadTemplate(*source, settings.chat_template));
+  if (settings.generation_config != "none") {
+    ASSIGN_OR_RETURN(model.generation, source->ReadGenerationDefaults());
+  }
 
   const int64_t page_bytes =
       kPageTokens * KvBytesPerToken(config, cpu.kv_format);

@@ -17,6 +17,7 @@
 #include "config/topology.h"
 #include "models/llm/runner.h"
 #include "models/text/chat_template.h"
+#include "models/text/generation_defaults.h"
 #include "models/text/tokenizer.h"
 
 namespace millrace::models {
@@ -48,7 +49,8 @@ struct LlmModel {
   std::unique_ptr<Runner> runner;
   std::shared_ptr<const Tokenizer> tokenizer;
   std::shared_ptr<const ChatTemplate> chat_template;  // null: has none
-  std::string bos_text;  // what templates see as bos_token
+  GenerationDefaults generation;  // empty when the settings say none
+  std::string bos_text;           // what templates see as bos_token
   std::string eos_text;
 };
 

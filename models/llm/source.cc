@@ -3,9 +3,12 @@
 #include "models/llm/source.h"
 
 #include <algorithm>
+#include <filesystem>
+#include <system_error>
 #include <utility>
 
 #include "models/llm/gguf_source.h"
+#include "models/llm/hf_source.h"
 #include "models/llm/packed.h"
 
 namespace millrace::models {
@@ -116,6 +119,14 @@ void ModelSource::AddTensor(std::string name, const FileTensor& tensor) {
 
 StatusOr<std::unique_ptr<const ModelSource>> OpenModelSource(
     const std::string& path) {
+  std::error_code ignored;
+  if (std::filesystem::is_directory(path, ignored)) {
+    return HfSource::Open(path);
+  }
+  if (path.ends_with(".safetensors")) {
+    return InvalidArgument("'" + path +
+                           "' holds weights only; give the folder it is in");
+  }
   ASSIGN_OR_RETURN(GgufFile file, GgufFile::Open(path));
   StatusOr<std::optional<PackedForm>> packed = ReadPackedForm(file);
   if (!packed.ok()) return packed.status().Prefixed("'" + path + "'");

@@ -25,6 +25,7 @@
 
 #include "config/base/status.h"
 #include "models/files/file_tensor.h"
+#include "models/text/generation_defaults.h"
 #include "models/text/tokenizer.h"
 
 namespace millrace::models {
@@ -98,6 +99,9 @@ class ModelSource {
   // ---- text ----
   virtual StatusOr<Vocabulary> ReadVocabulary() const = 0;
   virtual StatusOr<std::string> ChatTemplateText() const = 0;  // "": none
+  virtual StatusOr<GenerationDefaults> ReadGenerationDefaults() const {
+    return GenerationDefaults{};
+  }
 
  protected:
   void AddValue(std::string key, SourceValue value);
@@ -114,7 +118,7 @@ class ModelSource {
   std::unordered_map<std::string, size_t> tensor_index_;
 };
 
-// Errors name the path.
+// A GGUF file or a Hugging Face folder. Errors name the path.
 StatusOr<std::unique_ptr<const ModelSource>> OpenModelSource(
     const std::string& path);
 

@@ -53,6 +53,19 @@ StatusOr<int32_t> IdOf(const GgufFile& file, std::string_view key,
 
 }  // namespace
 
+void AddKnownEnds(Vocabulary& vocabulary) {
+  std::vector<int32_t>& ends = vocabulary.eog_ids;
+  for (size_t i = 0; i < vocabulary.tokens.size(); ++i) {
+    if (vocabulary.kinds[i] == TokenKind::kControl &&
+        std::find(kEndTexts.begin(), kEndTexts.end(), vocabulary.tokens[i]) !=
+            kEndTexts.end()) {
+      ends.push_back(static_cast<int32_t>(i));
+    }
+  }
+  std::sort(ends.begin(), ends.end());
+  ends.erase(std::unique(ends.begin(), ends.end()), ends.end());
+}
+
 StatusOr<Vocabulary> ReadVocabulary(const GgufFile& file) {
   Vocabulary out;
   ASSIGN_OR_RETURN(const std::string_view model,
@@ -96,13 +109,7 @@ StatusOr<Vocabulary> ReadVocabulary(const GgufFile& file) {
     ASSIGN_OR_RETURN(const int32_t id, IdOf(file, key, size));
     if (id >= 0) out.eog_ids.push_back(id);
   }
-  for (size_t i = 0; i < size; ++i) {
-    if (out.kinds[i] == TokenKind::kControl &&
-        std::find(kEndTexts.begin(), kEndTexts.end(), tokens[i]) !=
-            kEndTexts.end()) {
-      out.eog_ids.push_back(static_cast<int32_t>(i));
-    }
-  }
+  AddKnownEnds(out);
   // What a file in packed form says is all there is.
   if (file.FindKey("millrace.packed.eog_ids") != nullptr) {
     out.eog_ids.clear();

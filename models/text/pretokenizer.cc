@@ -10,6 +10,7 @@
 #include <cstdint>
 #include <string>
 #include <utility>
+#include <vector>
 
 namespace millrace::models {
 namespace {
@@ -58,6 +59,9 @@ constexpr Rule kRules[] = {
     {"deepseek-r1-qwen", kQwen2, false, false},
 };
 
+// Steps of matching a foreign expression may take, PCRE2's own default.
+constexpr uint32_t kForeignSteps = 10'000'000;
+
 struct FreeCode {
   void operator()(pcre2_code* code) const { pcre2_code_free(code); }
 };
@@ -75,22 +79,33 @@ struct FreeContext {
 // One compiled expression.
 class Expression {
  public:
-  static StatusOr<Expression> Create(const char* pattern) {
+  // Foreign ones are bounded in steps and may be wrong.
+  static StatusOr<Expression> Create(const std::string& pattern,
+                                     bool is_foreign) {
     int error = 0;
     size_t at = 0;
     Expression out;
     out.code_.reset(pcre2_compile(
-        reinterpret_cast<PCRE2_SPTR>(pattern), PCRE2_ZERO_TERMINATED,
-        PCRE2_UTF | PCRE2_UCP | PCRE2_NO_UTF_CHECK, &error, &at, nullptr));
+        reinterpret_cast<PCRE2_SPTR>(pattern.data()), pattern.size(),
+        PCRE2_UTF | PCRE2_UCP | PCRE2_MULTILINE, &error, &at, nullptr));
     out.context_.reset(pcre2_match_context_create(nullptr));
+    if (out.code_ == nullptr && is_foreign) {
+      PCRE2_UCHAR why[160] = {};
+      pcre2_get_error_message(error, why, sizeof why);
+      return InvalidArgument("the pre-tokeniser's expression '" +
+                             pattern.substr(0, 300) + "' is wrong at offset " +
+                             std::to_string(at) + ": " +
+                             reinterpret_cast<const char*>(why));
+    }
     if (out.code_ == nullptr || out.context_ == nullptr) {
       return Internal("PCRE2 refused a pre-tokeniser's expression, error " +
                       std::to_string(error) + " at offset " +
                       std::to_string(at));
     }
-    // Every rule is linear, but a run of spaces may step back over its whole
-    // length once.
-    pcre2_set_match_limit(out.context_.get(), UINT32_MAX);
+    // Every rule of ours is linear, but a run of spaces may step back over its
+    // whole length once.
+    pcre2_set_match_limit(out.context_.get(),
+                          is_foreign ? kForeignSteps : UINT32_MAX);
     // Where memory may not be made executable PCRE2 interprets instead.
     pcre2_jit_compile(out.code_.get(), PCRE2_JIT_COMPLETE);
     return out;
@@ -101,22 +116,30 @@ class Expression {
   void Split(std::string_view text, const Gap& gap, const Match& match) const {
     const std::unique_ptr<pcre2_match_data, FreeMatch> data(
         pcre2_match_data_create_from_pattern(code_.get(), nullptr));
-    size_t at = 0;
-    while (data != nullptr && at < text.size()) {
+    size_t at = 0;    // end of what has been given out
+    size_t from = 0;  // where the next match may begin
+    while (data != nullptr && from < text.size()) {
       const auto* subject = reinterpret_cast<PCRE2_SPTR>(text.data());
-      int found = pcre2_match(code_.get(), subject, text.size(), at,
+      int found = pcre2_match(code_.get(), subject, text.size(), from,
                               PCRE2_NO_UTF_CHECK, data.get(), context_.get());
       if (found == PCRE2_ERROR_JIT_STACKLIMIT) {
-        found = pcre2_match(code_.get(), subject, text.size(), at,
+        found = pcre2_match(code_.get(), subject, text.size(), from,
                             PCRE2_NO_UTF_CHECK | PCRE2_NO_JIT, data.get(),
                             context_.get());
       }
       if (found < 0) break;  // no match: the rest is a gap
       const size_t* bounds = pcre2_get_ovector_pointer(data.get());
-      if (bounds[1] <= at) break;  // no rule of ours matches nothing
+      if (bounds[0] < from || bounds[1] < bounds[0]) break;
       if (bounds[0] > at) gap(text.substr(at, bounds[0] - at));
-      match(text.substr(bounds[0], bounds[1] - bounds[0]));
-      at = bounds[1];
+      at = from = bounds[1];
+      if (bounds[0] == bounds[1]) {  // cuts, and the search goes on behind
+        do {
+          ++from;
+        } while (from < text.size() &&
+                 (static_cast<uint8_t>(text[from]) & 0xc0) == 0x80);
+      } else {
+        match(text.substr(bounds[0], bounds[1] - bounds[0]));
+      }
     }
     if (at < text.size()) gap(text.substr(at));
   }
@@ -129,10 +152,28 @@ class Expression {
 }  // namespace
 
 struct Pretokenizer::Impl {
-  const Rule& rule;
-  Expression pieces;
-  Expression digit;
+  struct Step {
+    Expression expression;
+    bool drop_gaps;
+  };
+  using Sink = std::function<void(std::string_view)>;
+
+  std::vector<Step> steps;
+  bool whole_pieces_first;
+
+  void Cut(size_t step, std::string_view text, const Sink& sink) const {
+    if (step == steps.size()) return sink(text);
+    const auto next = [&](std::string_view part) { Cut(step + 1, part, sink); };
+    const auto drop = [](std::string_view) {};
+    if (steps[step].drop_gaps) {
+      steps[step].expression.Split(text, drop, next);
+    } else {
+      steps[step].expression.Split(text, next, next);
+    }
+  }
 };
+
+SplitRule Gpt2Rule() { return {.pattern = kGpt2}; }
 
 Pretokenizer::Pretokenizer(std::unique_ptr<Impl> impl)
     : impl_(std::move(impl)) {}
@@ -143,11 +184,14 @@ StatusOr<std::unique_ptr<Pretokenizer>> Pretokenizer::Create(
   std::string known;
   for (const Rule& rule : kRules) {
     if (rule.name == name) {
-      ASSIGN_OR_RETURN(Expression pieces, Expression::Create(rule.pattern));
-      ASSIGN_OR_RETURN(Expression digit, Expression::Create(kDigit));
-      return std::unique_ptr<Pretokenizer>(
-          new Pretokenizer(std::unique_ptr<Impl>(
-              new Impl{rule, std::move(pieces), std::move(digit)})));
+      auto impl = std::make_unique<Impl>();
+      impl->whole_pieces_first = rule.whole_pieces_first;
+      for (const char* pattern : {kDigit, rule.pattern}) {
+        if (pattern == kDigit && !rule.digits_apart) continue;
+        ASSIGN_OR_RETURN(Expression made, Expression::Create(pattern, false));
+        impl->steps.push_back({std::move(made), false});
+      }
+      return std::unique_ptr<Pretokenizer>(new Pretokenizer(std::move(impl)));
     }
     known.append(known.empty() ? "" : ", ").append(rule.name);
   }
@@ -155,21 +199,25 @@ StatusOr<std::unique_ptr<Pretokenizer>> Pretokenizer::Create(
                          "' is not supported; known are " + known);
 }
 
+StatusOr<std::unique_ptr<Pretokenizer>> Pretokenizer::Create(
+    std::span<const SplitRule> rules, bool whole_pieces_first) {
+  auto impl = std::make_unique<Impl>();
+  impl->whole_pieces_first = whole_pieces_first;
+  for (const SplitRule& rule : rules) {
+    ASSIGN_OR_RETURN(Expression made, Expression::Create(rule.pattern, true));
+    impl->steps.push_back({std::move(made), rule.drop_gaps});
+  }
+  return std::unique_ptr<Pretokenizer>(new Pretokenizer(std::move(impl)));
+}
+
 void Pretokenizer::Cut(
     std::string_view text,
     const std::function<void(std::string_view)>& sink) const {
-  const auto cut = [&](std::string_view part) {
-    impl_->pieces.Split(part, sink, sink);
-  };
-  if (impl_->rule.digits_apart) {
-    impl_->digit.Split(text, cut, sink);
-  } else {
-    cut(text);
-  }
+  if (!text.empty()) impl_->Cut(0, text, sink);
 }
 
 bool Pretokenizer::whole_pieces_first() const {
-  return impl_->rule.whole_pieces_first;
+  return impl_->whole_pieces_first;
 }
 
 }  // namespace millrace::models

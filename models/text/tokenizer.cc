@@ -171,7 +171,11 @@ Tokenizer::~Tokenizer() = default;
 StatusOr<std::unique_ptr<Tokenizer>> Tokenizer::Create(Vocabulary vocabulary) {
   RETURN_IF_ERROR(CheckShape(vocabulary));
   auto impl = std::make_unique<Impl>();
-  ASSIGN_OR_RETURN(impl->pretokenizer, Pretokenizer::Create(vocabulary.pre));
+  ASSIGN_OR_RETURN(impl->pretokenizer,
+                   vocabulary.pre.empty()
+                       ? Pretokenizer::Create(vocabulary.splits,
+                                              vocabulary.whole_pieces_first)
+                       : Pretokenizer::Create(vocabulary.pre));
   impl->vocabulary = std::move(vocabulary);
   const Vocabulary& words = impl->vocabulary;
   const int32_t size = static_cast<int32_t>(words.tokens.size());

@@ -1,6 +1,7 @@
-// Text to token ids and back: byte-level BPE (GPT-2 style) as GGUF files carry
-// it. The pre-tokenisers are the regular expressions of GPT-2, SmolLM, Llama-3
-// and Qwen2, run by PCRE2 with its JIT.
+// Text to token ids and back: byte-level BPE (GPT-2 style) as GGUF files and
+// Hugging Face folders carry it. The pre-tokenisers are the regular expressions
+// of GPT-2, SmolLM, Llama-3 and Qwen2 by name, or any others given, run by
+// PCRE2 with its JIT.
 //
 //   ASSIGN_OR_RETURN(auto tokenizer, Tokenizer::Create(std::move(vocabulary)));
 //   std::vector<int32_t> ids = tokenizer->Encode("Hello", {});
@@ -22,6 +23,7 @@
 #include <vector>
 
 #include "config/base/status.h"
+#include "models/text/pretokenizer.h"
 
 namespace millrace::models {
 
@@ -36,7 +38,10 @@ enum class TokenKind : uint8_t {
 // What a model file says of its tokenizer.
 struct Vocabulary {
   std::string model;  // "gpt2"
-  std::string pre;    // "smollm", "llama-bpe", "qwen2", "gpt-2"…
+  std::string pre;    // "smollm", "llama-bpe", "qwen2", "gpt-2"…; or empty,
+                      // then the next two say how text is cut:
+  std::vector<SplitRule> splits;
+  bool whole_pieces_first = false;  // see Pretokenizer
   std::vector<std::string> tokens;  // id → piece, in GPT-2's byte alphabet
   std::vector<TokenKind> kinds;     // id → kind, same length
   std::vector<std::string> merges;  // "left right", best first

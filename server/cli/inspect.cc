@@ -1,13 +1,19 @@
-// millrace inspect: what a model file holds and whether it can be served. The
-// file is foreign: whatever it says is cleaned before it reaches a terminal.
+// millrace inspect: what a model file or folder holds and whether it can be
+// served. It is foreign: whatever it says is cleaned before it reaches a
+// terminal.
 #include <algorithm>
 #include <cstdio>
 #include <cstring>
+#include <filesystem>
+#include <fstream>
+#include <iterator>
 #include <map>
+#include <nlohmann/json.hpp>
 #include <string>
 #include <string_view>
 #include <utility>
 
+#include "config/base/json.h"
 #include "config/base/utf8.h"
 #include "models/files/gguf.h"
 #include "models/llm/config.h"
@@ -32,7 +38,7 @@ constexpr FlagSpec kFlags[] = {
 };
 constexpr VerbSpec kVerb = {
     "inspect",
-    "FILE",
+    "MODEL",
     "Metadata, tensors by type, memory at a context, chat template, and "
     "whether the\nmodel can be served or why not.",
     kFlags,
@@ -147,6 +153,21 @@ void PrintMetadata(const GgufFile& file) {
   }
 }
 
+// A folder's file, key by key.
+Status PrintJson(const std::string& folder, const char* name) {
+  const auto path = std::filesystem::path(folder) / name;
+  if (!std::filesystem::exists(path)) return OkStatus();
+  std::ifstream in(path, std::ios::binary);
+  const std::string text(std::istreambuf_iterator<char>(in), {});
+  ASSIGN_OR_RETURN(const nlohmann::ordered_json json, ParseJson(text));
+  std::printf("%s (%zu keys)\n", name, json.size());
+  for (const auto& [key, value] : json.items()) {
+    std::printf("  %-42s %s\n", Clean(key).c_str(),
+                Clean(DumpJson(value)).c_str());
+  }
+  return OkStatus();
+}
+
 struct OfType {
   int64_t tensors = 0;
   int64_t values = 0;
@@ -243,14 +264,19 @@ Status WhyNotServable(const models::ModelSource& source, int64_t weight_bytes,
 Status Inspect(const ParsedArgs& args) {
   ASSIGN_OR_RETURN(const int64_t context, args.Int("ctx", 0, 1, 1 << 30));
   const std::string& path = args.positional()[0];
-  ASSIGN_OR_RETURN(GgufFile file, GgufFile::Open(path));
-  const models::GgufSource source(std::move(file));
-  std::printf("%s: %s, %.1f MiB\n\n", path.c_str(), source.format().c_str(),
-              MiB(source.file_bytes()));
-  PrintMetadata(source.file());
-  const int64_t weight_bytes = PrintTensors(source);
-  const Status why_not = WhyNotServable(source, weight_bytes, context);
-  PrintTemplate(source, args.Has("template"));
+  ASSIGN_OR_RETURN(const auto source, models::OpenModelSource(path));
+  std::printf("%s: %s, %.1f MiB\n\n", path.c_str(), source->format().c_str(),
+              MiB(source->file_bytes()));
+  if (const auto* gguf =
+          dynamic_cast<const models::GgufSource*>(source.get())) {
+    PrintMetadata(gguf->file());
+  } else {
+    RETURN_IF_ERROR(PrintJson(path, "config.json"));
+    RETURN_IF_ERROR(PrintJson(path, "generation_config.json"));
+  }
+  const int64_t weight_bytes = PrintTensors(*source);
+  const Status why_not = WhyNotServable(*source, weight_bytes, context);
+  PrintTemplate(*source, args.Has("template"));
   if (why_not.ok()) {
     std::printf("\nservable       yes: millrace serve %s\n", path.c_str());
   } else {

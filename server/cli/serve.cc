@@ -99,9 +99,11 @@ StatusOr<CommandLine> Parse(Args args) {
 void PrintHelp() {
   std::printf(
       "usage: millrace serve [[NAME=]MODEL…] [--config FILE] [flags]\n\n"
-      "Serves each MODEL (a GGUF file) as NAME, or as the file's stem; "
-      "without\n"
-      "one, the default model that deploy/install_deps.sh puts in the cache.\n"
+      "Serves each MODEL (a GGUF file, or a Hugging Face folder with "
+      "safetensors) as\n"
+      "NAME, or as the file's stem or the folder's name; without one, the "
+      "default\n"
+      "model that deploy/install_deps.sh puts in the cache.\n"
       "Every flag is also a key of the YAML file and an environment variable:\n"
       "--http-port, http_port, MILLRACE_HTTP_PORT. Flags win over "
       "environment,\n"
@@ -130,8 +132,9 @@ StatusOr<config::ModelSettings> DefaultModel() {
     return NotFound(
         "no model was named and the default one is not in the cache (" +
         path.string() +
-        "); run deploy/install_deps.sh to get it, or name a GGUF file: "
-        "millrace serve model.gguf");
+        "); run deploy/install_deps.sh to get it, or name a GGUF file or a "
+        "Hugging "
+        "Face folder: millrace serve model.gguf");
   }
   config::ModelSettings model;
   model.path = path.string();

@@ -5,7 +5,6 @@
 
 #include <algorithm>
 #include <chrono>
-#include <filesystem>
 #include <string>
 #include <utility>
 
@@ -65,10 +64,7 @@ StatusOr<std::shared_ptr<Servable>> LoadServable(
     int64_t memory_limit_bytes, handlers::Pool* pool, MetricRegistry* metrics,
     std::function<void(double)> progress) {
   const auto begun = std::chrono::steady_clock::now();
-  const std::string id =
-      settings.name.empty()
-          ? std::filesystem::path(settings.path).stem().string()
-          : settings.name;
+  const std::string id = config::ModelId(settings);
   StatusOr<models::LlmModel> loaded =
       models::LoadLlm(settings.path, {.settings = settings.llm,
                                       .cpus = team,
@@ -107,6 +103,7 @@ StatusOr<std::shared_ptr<Servable>> LoadServable(
       handlers::MakeGenerateHandler({.model = id,
                                      .tokenizer = model.tokenizer,
                                      .chat_template = model.chat_template,
+                                     .defaults = model.generation,
                                      .bos_text = model.bos_text,
                                      .eos_text = model.eos_text,
                                      .engine = servable->engine.get(),

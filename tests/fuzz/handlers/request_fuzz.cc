@@ -35,11 +35,17 @@ void CheckRefusal(const Status& status) {
 }
 
 void CheckOptions(const GenerateOptions& options) {
-  Require(options.temperature >= 0 && options.temperature <= 2, "temperature");
-  Require(options.top_p > 0 && options.top_p <= 1, "top_p");
-  Require(options.min_p >= 0 && options.min_p <= 1, "min_p");
-  Require(options.top_k >= -1 && options.top_k <= INT32_MAX, "top_k");
-  Require(options.repetition_penalty > 0, "repetition_penalty");
+  Require(options.temperature.value_or(1) >= 0 &&
+              options.temperature.value_or(1) <= 2,
+          "temperature");
+  Require(options.top_p.value_or(1) > 0 && options.top_p.value_or(1) <= 1,
+          "top_p");
+  Require(options.min_p.value_or(0) >= 0 && options.min_p.value_or(0) <= 1,
+          "min_p");
+  Require(
+      options.top_k.value_or(0) >= -1 && options.top_k.value_or(0) <= INT32_MAX,
+      "top_k");
+  Require(options.repetition_penalty.value_or(1) > 0, "repetition_penalty");
   Require(options.min_tokens >= 0, "min_tokens");
   Require(!options.max_tokens || (*options.max_tokens >= 1 &&
                                   *options.max_tokens >= options.min_tokens),

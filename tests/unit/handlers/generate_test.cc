@@ -144,6 +144,31 @@ TEST(Generate, SamplingReachesTheEngine) {
   sink->AwaitEnd();
 }
 
+TEST(Generate, SamplingLeftOutIsTheModelsOwnDefault) {
+  World world;
+  world.parts.defaults = {.temperature = 0.25, .top_k = 20, .min_p = 0.5};
+  world.handler = MakeGenerateHandler(world.parts);
+  const auto sampling = [&](GenerateOptions options) {
+    auto sink = world.Start(TextRequest("Hi", options));
+    auto engine = world.engine.Next();
+    engine->End(FinishReason::kLength);
+    sink->AwaitEnd();
+    return engine->task.sampling;
+  };
+  const models::SamplingParams left_out = sampling({});
+  EXPECT_EQ(left_out.temperature, 0.25f);
+  EXPECT_EQ(left_out.top_k, 20);
+  EXPECT_EQ(left_out.min_p, 0.5f);
+  EXPECT_EQ(left_out.top_p, 1.0f);
+  EXPECT_EQ(left_out.repetition_penalty, 1.0f);
+  const models::SamplingParams asked =
+      sampling({.temperature = 0, .top_k = 0, .top_p = 0.5, .min_p = 0});
+  EXPECT_EQ(asked.temperature, 0.0f);
+  EXPECT_EQ(asked.top_k, 0);
+  EXPECT_EQ(asked.min_p, 0.0f);
+  EXPECT_EQ(asked.top_p, 0.5f);
+}
+
 TEST(Generate, IgnoreEosLeavesOnlyTheClientsStopIds) {
   World world;
   auto sink = world.Start(

@@ -36,8 +36,8 @@ TEST(RequestFields, AbsentAndNullFieldsTakeDefaults) {
     const auto options = Read(body);
     ASSERT_TRUE(options.ok()) << options.status().ToString();
     EXPECT_EQ(options->max_tokens, std::nullopt);
-    EXPECT_EQ(options->temperature, 1.0);
-    EXPECT_EQ(options->top_k, 0);
+    EXPECT_FALSE(options->temperature.has_value());
+    EXPECT_FALSE(options->top_k.has_value());
     EXPECT_EQ(options->seed, std::nullopt);
     EXPECT_TRUE(options->stop.empty());
     EXPECT_EQ(options->logprobs, std::nullopt);

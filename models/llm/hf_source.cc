@@ -1,0 +1,353 @@
+// What a reader would guess wrong: safetensors give shapes with the contiguous
+// dimension last, we count it first; and weights are aligned to their type by
+// every writer but not by the format, so that is checked here, where they
+// become rows of numbers.
+#include "models/llm/hf_source.h"
+
+#include <algorithm>
+#include <filesystem>
+#include <iterator>
+#include <map>
+#include <nlohmann/json.hpp>
+#include <set>
+#include <utility>
+
+#include "config/base/json.h"
+#include "models/llm/vocabulary.h"
+#include "models/text/hf_tokenizer.h"
+
+namespace millrace::models {
+namespace {
+
+using Json = nlohmann::ordered_json;
+
+constexpr int64_t kMaxJsonBytes = int64_t{8} << 20;
+constexpr int64_t kMaxIndexBytes = int64_t{64} << 20;
+constexpr int64_t kMaxTokenizerBytes = int64_t{128} << 20;
+constexpr double kAboveZero = 1e-9;
+constexpr char kSingleFile[] = "model.safetensors";
+constexpr char kIndexFile[] = "model.safetensors.index.json";
+
+struct Dtype {
+  std::string_view name;
+  GgmlType type;
+};
+constexpr Dtype kDtypes[] = {{"F32", GgmlType::kF32},
+                             {"F16", GgmlType::kF16},
+                             {"BF16", GgmlType::kBF16}};
+
+std::string In(const std::string& folder, const std::string& file) {
+  return (std::filesystem::path(folder) / file).string();
+}
+bool Exists(const std::string& path) {
+  std::error_code ignored;
+  return std::filesystem::exists(path, ignored);
+}
+
+StatusOr<std::string> ReadText(const std::string& path, int64_t max_bytes) {
+  ASSIGN_OR_RETURN(const MappedFile file, MappedFile::Open(path));
+  const auto size = static_cast<int64_t>(file.bytes().size());
+  if (size > max_bytes) {
+    return InvalidArgument("'" + path + "' has " + std::to_string(size) +
+                           " bytes, the limit is " + std::to_string(max_bytes));
+  }
+  return std::string(reinterpret_cast<const char*>(file.bytes().data()),
+                     file.bytes().size());
+}
+
+StatusOr<Json> ReadJson(const std::string& path,
+                        int64_t max_bytes = kMaxJsonBytes) {
+  ASSIGN_OR_RETURN(const std::string text, ReadText(path, max_bytes));
+  StatusOr<Json> json = ParseJson(text);
+  if (!json.ok()) return json.status().Prefixed("'" + path + "'");
+  if (!json->is_object()) {
+    return InvalidArgument("'" + path + "' is no JSON object");
+  }
+  return json;
+}
+
+// Of a file that need not be there: an empty object.
+StatusOr<Json> ReadJsonIfThere(const std::string& path) {
+  if (!Exists(path)) return Json::object();
+  return ReadJson(path);
+}
+
+// "bos_token" is a text, or an object whose "content" is one.
+std::string TokenText(const Json& config, const char* key) {
+  const auto it = config.find(key);
+  if (it == config.end()) return "";
+  if (it->is_string()) return it->get<std::string>();
+  if (!it->is_object()) return "";
+  const auto content = it->find("content");
+  return content != it->end() && content->is_string()
+             ? content->get<std::string>()
+             : "";
+}
+
+// The files that the index names, each once.
+StatusOr<std::set<std::string>> FilesOfIndex(const Json& index) {
+  const auto map = index.find("weight_map");
+  if (map == index.end() || !map->is_object() || map->empty()) {
+    return InvalidArgument("it has no object 'weight_map'");
+  }
+  std::set<std::string> files;
+  for (const auto& [tensor, file] : map->items()) {
+    const std::string name = file.is_string() ? file.get<std::string>() : "";
+    if (name.empty() || name.find('/') != std::string::npos ||
+        !name.ends_with(".safetensors")) {
+      return InvalidArgument("it places tensor '" + tensor + "' in " +
+                             DumpJson(file).substr(0, 100) +
+                             ", which is no name of a file in the folder");
+    }
+    files.insert(name);
+  }
+  return files;
+}
+
+StatusOr<FileTensor> TensorOf(const SafetensorsTensor& from) {
+  const std::string name = "tensor '" + from.name + "'";
+  const auto* dtype =
+      std::find_if(std::begin(kDtypes), std::end(kDtypes),
+                   [&](const Dtype& d) { return d.name == from.dtype; });
+  if (dtype == std::end(kDtypes)) {
+    return Unimplemented(name + " has weights of type " +
+                         std::string(from.dtype) +
+                         "; F32, F16 and BF16 are served");
+  }
+  FileTensor out{};
+  out.name = from.name;
+  out.type = dtype->type;
+  out.num_elements = from.num_elements;
+  out.data = from.data;
+  out.dims = {1, 1, 1, 1};
+  out.num_dims = static_cast<int32_t>(from.shape.size());
+  if (from.shape.empty() || from.shape.size() > out.dims.size() ||
+      from.num_elements == 0) {
+    return InvalidArgument(name + " has " + std::to_string(from.shape.size()) +
+                           " dimensions and " +
+                           std::to_string(from.num_elements) +
+                           " values; 1 to 4 dimensions are allowed");
+  }
+  std::copy(from.shape.rbegin(), from.shape.rend(), out.dims.begin());
+  const int64_t value_bytes = InfoOf(out.type).block_bytes;
+  out.row_bytes = out.dims[0] * value_bytes;
+  const auto address = reinterpret_cast<uintptr_t>(from.data.data());
+  if (address % static_cast<uintptr_t>(value_bytes) != 0) {
+    return Unimplemented(name +
+                         " is not aligned to its type; save the file again "
+                         "with the safetensors package");
+  }
+  return out;
+}
+
+}  // namespace
+
+StatusOr<std::unique_ptr<const ModelSource>> HfSource::Open(
+    const std::string& folder) {
+  const std::string config_path = In(folder, "config.json");
+  if (!Exists(config_path)) {
+    return NotFound("the folder '" + folder +
+                    "' has no config.json; a Hugging Face folder with "
+                    "safetensors, or a GGUF file, is wanted");
+  }
+  ASSIGN_OR_RETURN(const Json json, ReadJson(config_path));
+  StatusOr<HfConfig> config = ReadHfConfig(json);
+  if (!config.ok()) {
+    return config.status().Prefixed("'" + config_path + "'");
+  }
+  std::unique_ptr<HfSource> out(
+      new HfSource(folder, std::move(config).value()));
+  for (const auto& [key, value] : out->config_.values) {
+    out->AddValue(key, value);
+  }
+  RETURN_IF_ERROR(out->OpenWeights());
+  RETURN_IF_ERROR(out->AddTensors());
+  return std::unique_ptr<const ModelSource>(std::move(out));
+}
+
+Status HfSource::OpenWeights() {
+  std::set<std::string> names = {kSingleFile};
+  const std::string index_path = In(folder_, kIndexFile);
+  if (!Exists(In(folder_, kSingleFile))) {
+    if (!Exists(index_path)) {
+      return NotFound("the folder '" + folder_ + "' has neither " +
+                      kSingleFile + " nor " + kIndexFile +
+                      "; weights in other formats (pytorch_model.bin) must be "
+                      "converted to safetensors first");
+    }
+    ASSIGN_OR_RETURN(const Json index, ReadJson(index_path, kMaxIndexBytes));
+    StatusOr<std::set<std::string>> files = FilesOfIndex(index);
+    if (!files.ok()) return files.status().Prefixed("'" + index_path + "'");
+    names = std::move(files).value();
+  }
+  files_.reserve(names.size());
+  for (const std::string& name : names) {
+    ASSIGN_OR_RETURN(SafetensorsFile file,
+                     SafetensorsFile::Open(In(folder_, name)));
+    files_.push_back(std::move(file));
+  }
+  return OkStatus();
+}
+
+Status HfSource::AddTensors() {
+  std::set<std::string> seen;
+  for (const SafetensorsFile& file : files_) {
+    for (const SafetensorsTensor& tensor : file.tensors()) {
+      if (IsIdleHfTensor(tensor.name)) continue;
+      const std::string name = NameOfHfTensor(tensor.name);
+      if (name.empty()) {
+        return Unimplemented("tensor '" + tensor.name +
+                             "' belongs to no family that is served; the "
+                             "folder says it is '" +
+                             config_.architecture + "'");
+      }
+      if (!seen.insert(name).second) {
+        return InvalidArgument("tensor '" + tensor.name +
+                               "' is in two files of the folder");
+      }
+      // A head beside a tied embedding is a copy of it.
+      if (name == "output.weight" && config_.tied_output.value_or(false)) {
+        continue;
+      }
+      ASSIGN_OR_RETURN(const FileTensor mapped, TensorOf(tensor));
+      AddTensor(name, mapped);
+    }
+  }
+  if (config_.tied_output == false && !seen.contains("output.weight")) {
+    return InvalidArgument(
+        "the folder has no tensor 'lm_head.weight', but "
+        "tie_word_embeddings is false");
+  }
+  if (!config_.rope_factors.empty()) {
+    FileTensor factors{};
+    factors.name = "rope_scaling";
+    factors.type = GgmlType::kF32;
+    factors.num_dims = 1;
+    factors.num_elements = static_cast<int64_t>(config_.rope_factors.size());
+    factors.dims = {factors.num_elements, 1, 1, 1};
+    factors.data = std::as_bytes(std::span(config_.rope_factors));
+    factors.row_bytes = static_cast<int64_t>(factors.data.size());
+    AddTensor("rope_freqs.weight", factors);
+  }
+  return OkStatus();
+}
+
+std::string HfSource::format() const {
+  return "Hugging Face folder, " + std::to_string(files_.size()) +
+         (files_.size() == 1 ? " file" : " files") + " of safetensors";
+}
+
+int64_t HfSource::file_bytes() const {
+  int64_t sum = 0;
+  for (const SafetensorsFile& file : files_) sum += file.file_bytes();
+  return sum;
+}
+
+std::string HfSource::name() const {
+  const std::filesystem::path path =
+      std::filesystem::path(folder_).lexically_normal();
+  return (path.has_filename() ? path : path.parent_path()).filename().string();
+}
+
+void HfSource::WillRead() const {
+  for (const SafetensorsFile& file : files_) file.mapping()->WillRead();
+}
+
+void HfSource::DropPages() const {
+  for (const SafetensorsFile& file : files_) {
+    file.mapping()->DropPages(file.mapping()->bytes());
+  }
+}
+
+StatusOr<Vocabulary> HfSource::ReadVocabulary() const {
+  const std::string path = In(folder_, "tokenizer.json");
+  if (!Exists(path)) {
+    return NotFound("the folder '" + folder_ +
+                    "' has no tokenizer.json; let transformers write one: "
+                    "AutoTokenizer.from_pretrained(...).save_pretrained(...)");
+  }
+  ASSIGN_OR_RETURN(const std::string text, ReadText(path, kMaxTokenizerBytes));
+  ASSIGN_OR_RETURN(const Json config,
+                   ReadJsonIfThere(In(folder_, "tokenizer_config.json")));
+  ASSIGN_OR_RETURN(const Json specials,
+                   ReadJsonIfThere(In(folder_, "special_tokens_map.json")));
+  HfTokenTexts texts{.bos = TokenText(config, "bos_token"),
+                     .eos = TokenText(config, "eos_token")};
+  if (texts.bos.empty()) texts.bos = TokenText(specials, "bos_token");
+  if (texts.eos.empty()) texts.eos = TokenText(specials, "eos_token");
+  StatusOr<Vocabulary> read = ReadHfTokenizer(text, texts);
+  if (!read.ok()) return read.status().Prefixed("'" + path + "'");
+
+  ASSIGN_OR_RETURN(const Json generation,
+                   ReadJsonIfThere(In(folder_, "generation_config.json")));
+  ASSIGN_OR_RETURN(std::vector<int64_t> ends,
+                   ReadHfIds(generation, "eos_token_id"));
+  ends.insert(ends.end(), config_.eos_ids.begin(), config_.eos_ids.end());
+  for (const int64_t id : ends) {
+    // Ids of padding rows behind the vocabulary exist; none is ever text.
+    if (id < static_cast<int64_t>(read->tokens.size())) {
+      read->eog_ids.push_back(static_cast<int32_t>(id));
+    }
+  }
+  AddKnownEnds(*read);
+  return read;
+}
+
+StatusOr<std::string> HfSource::ChatTemplateText() const {
+  const std::string own_file = In(folder_, "chat_template.jinja");
+  if (Exists(own_file)) return ReadText(own_file, kMaxJsonBytes);
+  for (const char* file : {"tokenizer_config.json", "chat_template.json"}) {
+    ASSIGN_OR_RETURN(const Json config, ReadJsonIfThere(In(folder_, file)));
+    const auto it = config.find("chat_template");
+    if (it == config.end()) continue;
+    if (it->is_string()) return it->get<std::string>();
+    if (!it->is_array()) continue;
+    // Several, by name; "default" is the one for plain conversations.
+    for (const Json& named : *it) {
+      if (TokenText(named, "name") == "default") {
+        return TokenText(named, "template");
+      }
+    }
+  }
+  return std::string();
+}
+
+StatusOr<GenerationDefaults> HfSource::ReadGenerationDefaults() const {
+  const std::string path = In(folder_, "generation_config.json");
+  ASSIGN_OR_RETURN(const Json config, ReadJsonIfThere(path));
+  GenerationDefaults out;
+  const struct {
+    const char* key;
+    double least;
+    double most;
+    std::optional<double>& value;
+  } numbers[] = {
+      {"temperature", 0, 2, out.temperature},
+      {"top_p", kAboveZero, 1, out.top_p},
+      {"min_p", 0, 1, out.min_p},
+      {"repetition_penalty", kAboveZero, 10, out.repetition_penalty}};
+  for (const auto& wanted : numbers) {
+    const auto it = config.find(wanted.key);
+    if (it == config.end() || it->is_null()) continue;
+    const double value = it->is_number() ? it->get<double>() : -1;
+    if (!(value >= wanted.least && value <= wanted.most)) {
+      return InvalidArgument("'" + path + "': " + wanted.key + " is " +
+                             DumpJson(*it).substr(0, 40) +
+                             ", which is out of range");
+    }
+    wanted.value = value;
+  }
+  const auto top_k = config.find("top_k");
+  if (top_k != config.end() && !top_k->is_null()) {
+    if (!top_k->is_number_integer() || top_k->get<int64_t>() < -1 ||
+        top_k->get<int64_t>() > INT32_MAX) {
+      return InvalidArgument("'" + path + "': top_k is " +
+                             DumpJson(*top_k).substr(0, 40) +
+                             ", which is out of range");
+    }
+    out.top_k = top_k->get<int64_t>();
+  }
+  return out;
+}
+
+}  // namespace millrace::models

@@ -1,0 +1,61 @@
+// A Hugging Face folder as a model's source:
+//
+//   config.json               hyper-parameters
+//   model.safetensors         weights in F32, F16 or BF16; or in several files
+//                             that model.safetensors.index.json lists
+//   tokenizer.json            byte-level BPE
+//   tokenizer_config.json, special_tokens_map.json, chat_template.jinja,
+//   generation_config.json    where there are any
+//
+// The text files are read when asked for, weights are mapped.
+#pragma once
+
+#include <memory>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "config/base/status.h"
+#include "models/files/safetensors.h"
+#include "models/llm/hf_config.h"
+#include "models/llm/source.h"
+
+namespace millrace::models {
+
+class HfSource final : public ModelSource {
+ public:
+  // Errors name the file and in it the key or tensor.
+  static StatusOr<std::unique_ptr<const ModelSource>> Open(
+      const std::string& folder);
+
+  std::string format() const override;
+  int64_t file_bytes() const override;
+  StatusOr<std::string> Architecture() const override {
+    return config_.architecture;
+  }
+  std::string name() const override;
+  bool qk_as_trained() const override { return true; }
+  std::string KeyName(std::string_view key) const override {
+    return HfKeyName(key);
+  }
+  std::string TensorName(std::string_view name) const override {
+    return HfTensorName(name);
+  }
+  void WillRead() const override;
+  void DropPages() const override;
+  StatusOr<Vocabulary> ReadVocabulary() const override;
+  StatusOr<std::string> ChatTemplateText() const override;
+  StatusOr<GenerationDefaults> ReadGenerationDefaults() const override;
+
+ private:
+  HfSource(std::string folder, HfConfig config)
+      : folder_(std::move(folder)), config_(std::move(config)) {}
+  Status OpenWeights();
+  Status AddTensors();
+
+  const std::string folder_;
+  const HfConfig config_;
+  std::vector<SafetensorsFile> files_;
+};
+
+}  // namespace millrace::models

