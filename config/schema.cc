@@ -204,6 +204,11 @@ void VisitLlmSettings(LlmSettings& s, const SettingVisitor& visit) {
                  "in f32",
          .choices = {"auto", "int16", "f32"}},
         &s.compute_dtype);
+  visit({.name = "quantize",
+         .help = "round weights in F32, F16 or BF16 to a smaller type while "
+                 "loading; embedding and head get 8 bits",
+         .choices = {"none", "q8_0", "q4_0", "q4_1", "q5_0", "q5_1"}},
+        &s.quantize);
   visit({.name = "threads",
          .help = "compute threads; 0: one for each physical core allowed",
          .max = 1024,

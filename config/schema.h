@@ -53,8 +53,9 @@ struct LlmSettings {
   std::string kv_cache_dtype = "f16";  // f16 | int8 | f32
   // Activations where weights are quantised: auto (int8), int16, f32.
   std::string compute_dtype = "auto";
-  int64_t threads = 0;       // 0: one per physical core allowed
-  std::string isa = "auto";  // auto | scalar | avx2 | avxvnni | …
+  std::string quantize = "none";  // float weights: none | q8_0 | q4_0 | …
+  int64_t threads = 0;            // 0: one per physical core allowed
+  std::string isa = "auto";       // auto | scalar | avx2 | avxvnni | …
   bool huge_pages = true;
   std::string chat_template;  // a Jinja file instead of the model's own
   std::string generation_config = "auto";  // auto | none

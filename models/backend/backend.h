@@ -23,6 +23,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <functional>
+#include <optional>
 #include <span>
 #include <string>
 #include <vector>
@@ -43,6 +44,8 @@ struct WeightRows {
   int64_t row_bytes = 0;
   int64_t num_rows = 0;
   int64_t k = 0;  // values a row
+  // What the values are rounded to while packed; absent: packed as they are.
+  std::optional<GgmlType> quantize = {};
 
   // `count` rows from row `first` on.
   WeightRows Part(int64_t first, int64_t count) const {

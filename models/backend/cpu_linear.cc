@@ -112,15 +112,18 @@ CpuLinear::CpuLinear(int64_t inputs, int64_t outputs,
       f32_(f32),
       rounding_(rounding) {}
 
-CpuLinear::Part& CpuLinear::PartFor(GgmlType type) {
-  if (!parts_.empty() && parts_.back().source_type == type) {
+CpuLinear::Part& CpuLinear::PartFor(GgmlType source_type,
+                                    GgmlType packed_type) {
+  if (!parts_.empty() && parts_.back().source_type == source_type &&
+      parts_.back().packed_type == packed_type) {
     return parts_.back();
   }
   CHECK(num_rows_ % 16 == 0, "matrices of two formats meet at 16 rows");
   Part part{};
-  part.source_type = type;
+  part.source_type = source_type;
+  part.packed_type = packed_type;
   part.first_output = num_rows_;
-  part.matrix.format = f32_ ? WeightFormat::kF32 : FormatOf(type);
+  part.matrix.format = f32_ ? WeightFormat::kF32 : FormatOf(packed_type);
   part.matrix.k = inputs();
   part.kernels = CanPack(kernels_, part.matrix.format, inputs())
                      ? &kernels_
@@ -140,7 +143,7 @@ bool CpuLinear::ReadsBf16(const Part& part) const {
 }
 
 void CpuLinear::AddRows(const WeightRows& rows) {
-  Part& part = PartFor(rows.type);
+  Part& part = PartFor(rows.type, rows.quantize.value_or(rows.type));
   for (int64_t i = 0; i < rows.num_rows; ++i) {
     part.rows.push_back(rows.Part(i, 1).data);
   }
@@ -213,17 +216,31 @@ void CpuLinear::PackGroup(int64_t group) {
       std::min<int64_t>(first + part.kernels->row_group, part.matrix.n);
   const void* rows[64];
   std::vector<float> values;
+  std::vector<std::byte> blocks;
   int32_t num_rows = 0;
+  const bool quantize = part.source_type != part.packed_type;
+  const GgmlTypeInfo& packed = InfoOf(part.packed_type);
+  const int64_t block_row_bytes = k / packed.block_values * packed.block_bytes;
+  if (quantize)
+    blocks.resize(static_cast<size_t>((end - first) * block_row_bytes));
   const bool convert = part.matrix.format == WeightFormat::kF32 &&
-                       part.source_type != GgmlType::kF32;
-  if (convert) values.resize(static_cast<size_t>((end - first) * k));
+                       part.packed_type != GgmlType::kF32;
+  if (convert || quantize)
+    values.resize(static_cast<size_t>((end - first) * k));
   for (int64_t i = first; i < end && part.rows[i] != nullptr; ++i, ++num_rows) {
     rows[num_rows] = part.rows[i];
-    if (convert) {
-      float* out = values.data() + num_rows * k;
-      CHECK(DequantizeRow(part.source_type, part.rows[i], k, out),
-            "weights have a served type");
+    float* const row = values.data() + num_rows * k;
+    if (quantize) {
+      std::byte* const out = blocks.data() + num_rows * block_row_bytes;
+      CHECK(DequantizeRow(part.source_type, part.rows[i], k, row) &&
+                QuantizeRow(part.packed_type, row, k, out),
+            "floats become blocks that can be made");
       rows[num_rows] = out;
+    }
+    if (convert) {
+      CHECK(DequantizeRow(part.packed_type, rows[num_rows], k, row),
+            "weights have a served type");
+      rows[num_rows] = row;
     }
   }
   auto* out = static_cast<std::byte*>(const_cast<void*>(part.matrix.data)) +

@@ -93,10 +93,11 @@ class CpuLinear final : public Linear {
     PackedMatrix matrix;
     const KernelTable* kernels;
     GgmlType source_type;
+    GgmlType packed_type;  // another one when quantised while packed
     int64_t first_output;
     std::vector<const std::byte*> rows;  // null: padding
   };
-  Part& PartFor(GgmlType type);
+  Part& PartFor(GgmlType source_type, GgmlType packed_type);
   bool ReadsBf16(const Part& part) const;
 
   const KernelTable& kernels_;

@@ -84,4 +84,8 @@ float BFloat16ToFloat(uint16_t bits);
 // needs no alignment.
 bool DequantizeRow(GgmlType type, const void* row, int64_t k, float* out);
 
+// The other way, to Q8_0, Q4_0, Q4_1, Q5_0 or Q5_1, with the bits that the gguf
+// Python package gives; false for other types. k is a multiple of 32.
+bool QuantizeRow(GgmlType type, const float* row, int64_t k, void* out);
+
 }  // namespace millrace::models

@@ -140,6 +140,9 @@ StatusOr<LlmModel> Load(const std::string& path, const LlmOptions& options) {
   const ModelTensors& tensors = plan.tensors;
   ASSIGN_OR_RETURN(CpuBackendOptions cpu, BackendFor(plan, options));
 
+  ASSIGN_OR_RETURN(const QuantizeTo quantize,
+                   ReadQuantize(settings.quantize, tensors));
+
   LlmModel model;
   ASSIGN_OR_RETURN(Vocabulary vocabulary, VocabularyFor(*source, config));
   const int32_t bos = vocabulary.bos_id;
@@ -164,8 +167,8 @@ StatusOr<LlmModel> Load(const std::string& path, const LlmOptions& options) {
   auto backend = std::make_unique<CpuBackend>(cpu);
   ASSIGN_OR_RETURN(
       const ModelWeights weights,
-      LoadWeights(*source, tensors, settings.compute_dtype == "int16", *backend,
-                  options.progress));
+      LoadWeights(*source, tensors, settings.compute_dtype == "int16", quantize,
+                  *backend, options.progress));
   plan.family->recipe(config, weights, *backend);
   const int64_t kv_bytes = kv.num_pages * page_bytes;
   if (options.memory_limit_bytes > 0 &&
@@ -183,7 +186,9 @@ StatusOr<LlmModel> Load(const std::string& path, const LlmOptions& options) {
   LlmInfo& info = model.info;
   info.architecture = config.architecture;
   info.name = config.name;
-  info.quantization = MainWeightType(*source);
+  info.quantization = quantize.layers
+                          ? std::string(InfoOf(*quantize.layers).name)
+                          : MainWeightType(*source);
   info.num_parameters = CountParameters(*source);
   info.file_bytes = source->file_bytes();
   info.weight_bytes = backend->weight_bytes();
@@ -229,7 +234,7 @@ Status Convert(const std::string& path, const std::string& out,
   CpuBackend backend(cpu);
   RETURN_IF_ERROR(LoadWeights(*source, plan.tensors,
                               options.settings.compute_dtype == "int16",
-                              backend, options.progress)
+                              QuantizeTo{}, backend, options.progress)
                       .status());
   return WritePacked(*source, backend, out);
 }

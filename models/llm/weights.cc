@@ -3,18 +3,25 @@
 // thousands the angle of a more exact frequency would be a different one.
 #include "models/llm/weights.h"
 
+#include <algorithm>
 #include <cmath>
 #include <utility>
 
 namespace millrace::models {
 namespace {
 
-WeightRows RowsOf(const FileTensor& tensor) {
+// Rows that are no whole number of blocks stay as they are.
+WeightRows RowsOf(const FileTensor& tensor,
+                  std::optional<GgmlType> quantize = {}) {
+  if (quantize && tensor.dims[0] % InfoOf(*quantize).block_values != 0) {
+    quantize.reset();
+  }
   return {.type = tensor.type,
           .data = tensor.data.data(),
           .row_bytes = tensor.row_bytes,
           .num_rows = tensor.num_elements / tensor.dims[0],
-          .k = tensor.dims[0]};
+          .k = tensor.dims[0],
+          .quantize = quantize};
 }
 
 void AppendVector(const FileTensor* tensor, std::vector<float>& out) {
@@ -24,6 +31,15 @@ void AppendVector(const FileTensor* tensor, std::vector<float>& out) {
   CHECK(DequantizeRow(tensor->type, tensor->data.data(), tensor->num_elements,
                       out.data() + at),
         "vectors have a served type");
+}
+
+// "q4_0" for Q4_0
+std::string NameOfQuantize(GgmlType type) {
+  std::string name(InfoOf(type).name);
+  std::transform(name.begin(), name.end(), name.begin(), [](char c) {
+    return c >= 'A' && c <= 'Z' ? static_cast<char>(c - 'A' + 'a') : c;
+  });
+  return name;
 }
 
 // How often a layer's activations are rounded before each of its matrices.
@@ -62,13 +78,48 @@ std::vector<float> RopeFrequencies(const ModelConfig& config,
   return out;
 }
 
+StatusOr<QuantizeTo> ReadQuantize(const std::string& name,
+                                  const ModelTensors& tensors) {
+  QuantizeTo out;
+  if (name == "none") return out;
+  for (const GgmlType type : {GgmlType::kQ8_0, GgmlType::kQ4_0, GgmlType::kQ4_1,
+                              GgmlType::kQ5_0, GgmlType::kQ5_1}) {
+    if (NameOfQuantize(type) == name) out.layers = type;
+  }
+  if (!out.layers) {
+    return InvalidArgument("quantize is '" + name +
+                           "'; none, q8_0, q4_0, q4_1, q5_0 and q5_1 exist")
+        .At("quantize");
+  }
+  out.outside = GgmlType::kQ8_0;
+  std::vector<const FileTensor*> matrices = {tensors.embedding, tensors.output};
+  for (const LayerTensors& layer : tensors.layers) {
+    matrices.insert(matrices.end(),
+                    {layer.q, layer.k, layer.v, layer.attn_output, layer.gate,
+                     layer.up, layer.down});
+  }
+  for (const FileTensor* matrix : matrices) {
+    const GgmlTypeInfo& info = InfoOf(matrix->type);
+    if (info.block_values == 1) continue;
+    return InvalidArgument("quantize is '" + name + "', but tensor '" +
+                           std::string(matrix->name) + "' is " +
+                           std::string(info.name) +
+                           " already; it is for weights in F32, F16 or BF16: "
+                           "leave it out")
+        .At("quantize");
+  }
+  return out;
+}
+
 StatusOr<ModelWeights> LoadWeights(
     const ModelSource& source, const ModelTensors& tensors, bool finer,
-    Backend& backend, const std::function<void(double)>& progress) {
+    const QuantizeTo& quantize, Backend& backend,
+    const std::function<void(double)>& progress) {
   source.WillRead();
   ModelWeights out{};
   const Rounding outside = finer ? Rounding::kTwice : Rounding::kOnce;
-  out.embedding = backend.AddLinear(RowsOf(*tensors.embedding), outside);
+  out.embedding =
+      backend.AddLinear(RowsOf(*tensors.embedding, quantize.outside), outside);
   for (size_t i = 0; i < tensors.layers.size(); ++i) {
     const LayerTensors& from = tensors.layers[i];
     const LayerRounding rounding = RoundingOf(i, tensors.layers.size(), finer);
@@ -78,20 +129,24 @@ StatusOr<ModelWeights> LoadWeights(
     AppendVector(from.k_bias, bias);
     AppendVector(from.v_bias, bias);
     layer.attn_norm = backend.AddVector(RowsOf(*from.attn_norm));
-    layer.qkv = backend.AddQkv(RowsOf(*from.q), RowsOf(*from.k),
-                               RowsOf(*from.v), std::move(bias), rounding.qkv);
-    layer.attn_output =
-        backend.AddLinear(RowsOf(*from.attn_output), rounding.attn_output);
+    layer.qkv = backend.AddQkv(
+        RowsOf(*from.q, quantize.layers), RowsOf(*from.k, quantize.layers),
+        RowsOf(*from.v, quantize.layers), std::move(bias), rounding.qkv);
+    layer.attn_output = backend.AddLinear(
+        RowsOf(*from.attn_output, quantize.layers), rounding.attn_output);
     layer.ffn_norm = backend.AddVector(RowsOf(*from.ffn_norm));
-    layer.gate_up = backend.AddGateUp(RowsOf(*from.gate), RowsOf(*from.up),
-                                      rounding.gate_up);
-    layer.down = backend.AddLinear(RowsOf(*from.down), rounding.down);
+    layer.gate_up =
+        backend.AddGateUp(RowsOf(*from.gate, quantize.layers),
+                          RowsOf(*from.up, quantize.layers), rounding.gate_up);
+    layer.down =
+        backend.AddLinear(RowsOf(*from.down, quantize.layers), rounding.down);
     out.layers.push_back(layer);
   }
   out.output_norm = backend.AddVector(RowsOf(*tensors.output_norm));
   out.output = tensors.output == tensors.embedding
                    ? out.embedding
-                   : backend.AddLinear(RowsOf(*tensors.output), outside);
+                   : backend.AddLinear(
+                         RowsOf(*tensors.output, quantize.outside), outside);
   if (const PackedWeights* packed = source.packed(); packed == nullptr) {
     RETURN_IF_ERROR(backend.PackWeights(progress));
   } else if (packed->layout == backend.PackedLayout()) {

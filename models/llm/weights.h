@@ -3,6 +3,8 @@
 
 #include <cstdint>
 #include <functional>
+#include <optional>
+#include <string>
 #include <vector>
 
 #include "config/base/status.h"
@@ -27,12 +29,23 @@ struct ModelWeights {
   const Linear* output;  // the embedding when tied
 };
 
+// What float matrices are rounded to while packed; absent: left as they are.
+struct QuantizeTo {
+  std::optional<GgmlType> layers;
+  std::optional<GgmlType> outside;  // embedding and head
+};
+// From a setting: "none", "q8_0", "q4_0", "q4_1", "q5_0", "q5_1". Embedding and
+// head keep 8 bits, as in files made with these types. INVALID_ARGUMENT when
+// the weights are not floats.
+StatusOr<QuantizeTo> ReadQuantize(const std::string& name,
+                                  const ModelTensors& tensors);
+
 // Gives all tensors to the backend and packs them; the source's pages are
 // dropped from memory afterwards. With `finer`, activations are rounded more
 // carefully before integer weights.
 StatusOr<ModelWeights> LoadWeights(const ModelSource& source,
                                    const ModelTensors& tensors, bool finer,
-                                   Backend& backend,
+                                   const QuantizeTo& quantize, Backend& backend,
                                    const std::function<void(double)>& progress);
 
 // Radians a position for each pair of a head, scaling and the file's own

@@ -33,6 +33,7 @@ constexpr FlagSpec kFlags[] = {
     kThreadsFlag,
     kIsaFlag,
     kComputeFlag,
+    kQuantizeFlag,
     kKvFlag,
 };
 constexpr VerbSpec kVerb = {

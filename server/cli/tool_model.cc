@@ -32,6 +32,7 @@ StatusOr<ToolModel> LoadForTool(const std::string& path, const ParsedArgs& args,
                    args.Int("threads", settings.threads, 0, 1024));
   settings.isa = args.Text("isa", settings.isa);
   settings.compute_dtype = args.Text("compute-dtype", settings.compute_dtype);
+  settings.quantize = args.Text("quantize", settings.quantize);
   settings.kv_cache_dtype =
       args.Text("kv-cache-dtype", settings.kv_cache_dtype);
 

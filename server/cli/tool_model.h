@@ -19,6 +19,9 @@ inline constexpr FlagSpec kIsaFlag = {
     "isa", "NAME", "kernel table: auto, or a name serve --help lists"};
 inline constexpr FlagSpec kComputeFlag = {"compute-dtype", "TYPE",
                                           "auto, int16 (finer), or f32"};
+inline constexpr FlagSpec kQuantizeFlag = {
+    "quantize", "TYPE",
+    "round float weights to q8_0, q4_0, q4_1, q5_0 or q5_1"};
 inline constexpr FlagSpec kKvFlag = {"kv-cache-dtype", "TYPE",
                                      "f16, int8 or f32"};
 
