@@ -138,12 +138,16 @@ Status ReadAddedTokens(const Json& root, Vocabulary& out) {
   return OkStatus();
 }
 
-Status CheckNormalizer(const Json& normalizer) {
+Status ReadNormalizer(const Json& normalizer, Vocabulary& out) {
   const std::string type = TypeOf(normalizer);
-  if (type == "NFC") return OkStatus();
+  if (type == "NFC") {
+    out.nfc = true;
+    return OkStatus();
+  }
   if (type == "Sequence") {
     if (const Json* parts = Find(normalizer, "normalizers")) {
-      for (const Json& part : *parts) RETURN_IF_ERROR(CheckNormalizer(part));
+      for (const Json& part : *parts)
+        RETURN_IF_ERROR(ReadNormalizer(part, out));
     }
     return OkStatus();
   }
@@ -315,7 +319,7 @@ StatusOr<Vocabulary> ReadHfTokenizer(std::string_view tokenizer_json,
   out.model = "gpt2";
   out.whole_pieces_first = IsTrue(*model, "ignore_merges");
   if (const Json* normalizer = Find(root, "normalizer")) {
-    RETURN_IF_ERROR(CheckNormalizer(*normalizer));
+    RETURN_IF_ERROR(ReadNormalizer(*normalizer, out));
   }
   PreTokenizer pre_tokenizer{.out = out};
   if (const Json* step = Find(root, "pre_tokenizer")) {

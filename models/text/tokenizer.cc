@@ -13,6 +13,7 @@
 #include "config/base/utf8.h"
 #include "models/text/bpe.h"
 #include "models/text/byte_alphabet.h"
+#include "models/text/nfc.h"
 #include "models/text/pretokenizer.h"
 #include "models/text/special_matcher.h"
 
@@ -146,6 +147,8 @@ struct Tokenizer::Impl {
 
   void EncodeOrdinary(std::string_view text, std::vector<int32_t>& out) const {
     std::vector<int32_t> tokens;
+    std::string normal;
+    if (vocabulary.nfc && !IsPlainlyNfc(text)) text = normal = ToNfc(text);
     pretokenizer->Cut(text, [&](std::string_view piece) {
       if (pretokenizer->whole_pieces_first()) {
         const auto it = id_of_piece.find(piece);

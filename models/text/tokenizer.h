@@ -42,6 +42,7 @@ struct Vocabulary {
                       // then the next two say how text is cut:
   std::vector<SplitRule> splits;
   bool whole_pieces_first = false;  // see Pretokenizer
+  bool nfc = false;  // ordinary text is brought to Unicode's form C first
   std::vector<std::string> tokens;  // id → piece, in GPT-2's byte alphabet
   std::vector<TokenKind> kinds;     // id → kind, same length
   std::vector<std::string> merges;  // "left right", best first
