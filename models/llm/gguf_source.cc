@@ -106,6 +106,22 @@ StatusOr<Vocabulary> GgufSource::ReadVocabulary() const {
   return models::ReadVocabulary(file_);
 }
 
+StatusOr<GenerationDefaults> GgufSource::ReadGenerationDefaults() const {
+  GenerationDefaults out;
+  for (const auto& [key, value] :
+       {std::pair("temperature", &out.temperature),
+        std::pair("top_p", &out.top_p), std::pair("min_p", &out.min_p),
+        std::pair("repetition_penalty", &out.repetition_penalty)}) {
+    const std::string name = std::string("millrace.packed.") + key;
+    if (file_.FindKey(name) == nullptr) continue;
+    ASSIGN_OR_RETURN(*value, file_.Float(name));
+  }
+  if (file_.FindKey("millrace.packed.top_k") != nullptr) {
+    ASSIGN_OR_RETURN(out.top_k, file_.Int("millrace.packed.top_k"));
+  }
+  return out;
+}
+
 StatusOr<std::string> GgufSource::ChatTemplateText() const {
   ASSIGN_OR_RETURN(const std::string_view text,
                    file_.String("tokenizer.chat_template", ""));

@@ -64,6 +64,19 @@ void AddVocabulary(const Vocabulary& vocabulary, GgufWriter& writer) {
     writer.AddInt("tokenizer.ggml.eos_token_id", vocabulary.eos_id);
   }
   writer.AddBool("tokenizer.ggml.add_bos_token", vocabulary.add_bos);
+  if (vocabulary.pre.empty()) {
+    std::vector<std::string> patterns;
+    std::vector<int64_t> drops;
+    for (const SplitRule& rule : vocabulary.splits) {
+      patterns.push_back(rule.pattern);
+      drops.push_back(rule.drop_gaps ? 1 : 0);
+    }
+    writer.AddStrings("millrace.packed.splits", patterns);
+    writer.AddInts("millrace.packed.drop_gaps", drops);
+    writer.AddBool("millrace.packed.whole_pieces_first",
+                   vocabulary.whole_pieces_first);
+    writer.AddBool("millrace.packed.nfc", vocabulary.nfc);
+  }
   const std::vector<int64_t> ends(vocabulary.eog_ids.begin(),
                                   vocabulary.eog_ids.end());
   writer.AddInts("millrace.packed.eog_ids", ends);
@@ -153,6 +166,18 @@ Status WritePacked(const ModelSource& source, const Backend& backend,
   AddVocabulary(vocabulary, writer);
   ASSIGN_OR_RETURN(const std::string text, source.ChatTemplateText());
   if (!text.empty()) writer.AddString("tokenizer.chat_template", text);
+
+  ASSIGN_OR_RETURN(const GenerationDefaults defaults,
+                   source.ReadGenerationDefaults());
+  for (const auto& [key, value] :
+       {std::pair("temperature", defaults.temperature),
+        std::pair("top_p", defaults.top_p), std::pair("min_p", defaults.min_p),
+        std::pair("repetition_penalty", defaults.repetition_penalty)}) {
+    if (value) writer.AddFloat(std::string("millrace.packed.") + key, *value);
+  }
+  if (defaults.top_k) {
+    writer.AddInt("millrace.packed.top_k", *defaults.top_k);
+  }
 
   writer.AddInt("millrace.packed.version", kVersion);
   writer.AddString("millrace.packed.layout", backend.PackedLayout());

@@ -7,6 +7,10 @@
 //   millrace.packed.layout         Backend::PackedLayout() of who made it
 //   millrace.packed.qk_as_trained  see ModelSource
 //   millrace.packed.eog_ids        ids that end an answer
+//   millrace.packed.splits, .drop_gaps, .whole_pieces_first, .nfc
+//                                  how text is cut, where no name says it
+//   millrace.packed.temperature, .top_k, .top_p, .min_p, .repetition_penalty
+//                                  what requests get that leave them out
 //   millrace.packed.names, .types, .dims   the matrices: name, number of the
 //                                  GGUF type, two dims each
 //

@@ -51,6 +51,24 @@ StatusOr<int32_t> IdOf(const GgufFile& file, std::string_view key,
   return static_cast<int32_t>(id);
 }
 
+// Of a file in packed form whose original gave no name.
+Status ReadSplits(const GgufFile& file, Vocabulary& out) {
+  ASSIGN_OR_RETURN(const auto patterns, file.Strings("millrace.packed.splits"));
+  ASSIGN_OR_RETURN(const auto drops, file.Ints("millrace.packed.drop_gaps"));
+  if (drops.size() != patterns.size()) {
+    return InvalidArgument("millrace.packed.drop_gaps has " +
+                           std::to_string(drops.size()) + " entries for " +
+                           std::to_string(patterns.size()) + " splits");
+  }
+  for (size_t i = 0; i < patterns.size(); ++i) {
+    out.splits.push_back({std::string(patterns[i]), drops[i] != 0});
+  }
+  ASSIGN_OR_RETURN(out.whole_pieces_first,
+                   file.Bool("millrace.packed.whole_pieces_first"));
+  ASSIGN_OR_RETURN(out.nfc, file.Bool("millrace.packed.nfc"));
+  return OkStatus();
+}
+
 }  // namespace
 
 void AddKnownEnds(Vocabulary& vocabulary) {
@@ -110,6 +128,11 @@ StatusOr<Vocabulary> ReadVocabulary(const GgufFile& file) {
     if (id >= 0) out.eog_ids.push_back(id);
   }
   AddKnownEnds(out);
+  if (file.FindKey("millrace.packed.splits") != nullptr) {
+    RETURN_IF_ERROR(ReadSplits(file, out));
+  } else if (out.pre.empty()) {
+    return InvalidArgument("tokenizer.ggml.pre is empty");
+  }
   // What a file in packed form says is all there is.
   if (file.FindKey("millrace.packed.eog_ids") != nullptr) {
     out.eog_ids.clear();

@@ -152,5 +152,32 @@ TEST_F(PackedErrors, AShapeThatLiesIsRefused) {
       << Message(TinyOptions(1));
 }
 
+TEST(PackedFolder, KeepsWhatItsFilesSay) {
+  const std::string packed = TempPath("packed_folder.gguf");
+  for (const char* folder : {"tests/data/hf_llama", "tests/data/hf_qwen2"}) {
+    SCOPED_TRACE(folder);
+    const LlmOptions options = TinyOptions(2);
+    const Status status = ConvertLlm(folder, packed, options);
+    ASSERT_TRUE(status.ok()) << status.ToString();
+    EXPECT_EQ(LogitsOf(packed, options), LogitsOf(folder, options));
+    const auto from = LoadLlm(folder, options);
+    const auto to = LoadLlm(packed, options);
+    ASSERT_TRUE(from.ok() && to.ok());
+    for (const char* text : {"it'S 12345  e\u0301\n", "<|start|>a<think>"}) {
+      const EncodeOptions whole{.add_special = true, .parse_special = true};
+      EXPECT_EQ(to->tokenizer->Encode(text, whole),
+                from->tokenizer->Encode(text, whole));
+    }
+    EXPECT_EQ(to->tokenizer->vocabulary().eog_ids,
+              from->tokenizer->vocabulary().eog_ids);
+    EXPECT_EQ(to->generation.temperature, from->generation.temperature);
+    EXPECT_EQ(to->generation.top_k, from->generation.top_k);
+    EXPECT_EQ(to->generation.top_p, from->generation.top_p);
+    EXPECT_EQ(to->generation.repetition_penalty,
+              from->generation.repetition_penalty);
+  }
+  EXPECT_EQ(std::remove(packed.c_str()), 0);
+}
+
 }  // namespace
 }  // namespace millrace::models
