@@ -1,6 +1,8 @@
-// mmap gives 4 KiB alignment only, so a mapping is made one huge page larger
-// than needed and used from its first 2 MiB boundary on; the slack is never
-// touched and costs address space alone.
+// Huge pages that an administrator has set aside come first: they are there or
+// the mapping fails at once. Else the kernel is asked to make them of ordinary
+// memory. An ordinary mapping has 4 KiB alignment only, so it is made one huge
+// page larger than needed and used from its first 2 MiB boundary on; the slack
+// is never touched and costs address space alone.
 #include "models/backend/memory.h"
 
 #include <sys/mman.h>
@@ -17,6 +19,7 @@ namespace millrace::models {
 namespace {
 
 constexpr size_t kHugePage = size_t{2} << 20;
+constexpr int kHugePageLog2 = 21 << MAP_HUGE_SHIFT;
 
 // "[always]", "[madvise]" or "[never]" is the marked word of this file.
 bool HugePagesAreOff() {
@@ -36,9 +39,24 @@ StatusOr<HugeBuffer> HugeBuffer::Allocate(int64_t bytes, bool huge_pages,
                              std::to_string(bytes) + " bytes): " + why);
   };
   if (bytes > int64_t{1} << 46) return failed("more than 64 TiB");
-  out.mapping_bytes_ =
-      (static_cast<size_t>(bytes) + kHugePage - 1) / kHugePage * kHugePage +
-      kHugePage;
+  const size_t whole =
+      (static_cast<size_t>(bytes) + kHugePage - 1) / kHugePage * kHugePage;
+  if (huge_pages) {
+    // Without MAP_NORESERVE pages are promised now, not when touched.
+    void* set_aside = ::mmap(
+        nullptr, whole, PROT_READ | PROT_WRITE,
+        MAP_PRIVATE | MAP_ANONYMOUS | MAP_HUGETLB | kHugePageLog2, -1, 0);
+    if (set_aside != MAP_FAILED) {
+      LogInfo("huge pages set aside by the system are used",
+              {{"for", purpose}, {"pages", whole / kHugePage}});
+      out.mapping_ = set_aside;
+      out.mapping_bytes_ = whole;
+      out.data_ = static_cast<std::byte*>(set_aside);
+      out.size_ = bytes;
+      return out;
+    }
+  }
+  out.mapping_bytes_ = whole + kHugePage;
   void* mapping = ::mmap(nullptr, out.mapping_bytes_, PROT_READ | PROT_WRITE,
                          MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
   if (mapping == MAP_FAILED) {
@@ -51,7 +69,6 @@ StatusOr<HugeBuffer> HugeBuffer::Allocate(int64_t bytes, bool huge_pages,
                                            kHugePage * kHugePage);
   out.size_ = bytes;
   if (huge_pages) {
-    const size_t whole = out.mapping_bytes_ - kHugePage;
     if (::madvise(out.data_, whole, MADV_HUGEPAGE) != 0 || HugePagesAreOff()) {
       LogWarning("no huge pages, weights will be read more slowly",
                  {{"for", purpose},

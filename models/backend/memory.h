@@ -1,5 +1,6 @@
-// Memory that a whole load lives in: anonymous, zeroed, aligned to 2 MiB and
-// asked for in huge pages, untouched (and so unpaid) until first use.
+// Memory that a whole load lives in: anonymous, zeroed, aligned to 2 MiB and in
+// huge pages where there are any: those set aside (vm.nr_hugepages), else
+// transparent ones; untouched (and, if transparent, unpaid) until first use.
 //
 // Fewer TLB misses are worth 1.5x to 2x of the bandwidth at which weights can
 // be read, more than any kernel trick; a mapped file cannot give that.
