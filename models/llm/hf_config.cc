@@ -143,25 +143,33 @@ Status RefuseWhatIsNotServed(const Json& config) {
   return OkStatus();
 }
 
-// Whether any position would lose sight of another.
-bool SlidingWindowIsUsed(const Json& config) {
+// In how many layers a position may lose sight of another.
+enum class Windowed { kNoLayer, kSomeLayers, kAllLayers };
+
+Windowed SlidingLayers(const Json& config) {
   const std::optional<double> window = NumberOf(config, "sliding_window");
   const std::string type = TextOf(config, "model_type");
-  if (!window || type == "llama") return false;
+  if (!window || type == "llama") return Windowed::kNoLayer;
   const Json* use = Find(config, "use_sliding_window");
-  if (use != nullptr ? *use == false : type == "qwen2") return false;
+  if (use != nullptr ? *use == false : type == "qwen2") {
+    return Windowed::kNoLayer;
+  }
   if (const auto context = NumberOf(config, "max_position_embeddings");
       context && *window >= *context) {
-    return false;
+    return Windowed::kNoLayer;
   }
+  // Layers from the first windowed one on, or a list of them all.
+  const auto layers = NumberOf(config, "num_hidden_layers");
+  const auto first = NumberOf(config, "max_window_layers");
+  double sliding = layers.value_or(1) - first.value_or(0);
   if (const Json* types = Find(config, "layer_types");
       types != nullptr && types->is_array()) {
-    return std::find(types->begin(), types->end(), "sliding_attention") !=
-           types->end();
+    sliding = static_cast<double>(
+        std::count(types->begin(), types->end(), "sliding_attention"));
   }
-  const auto first = NumberOf(config, "max_window_layers");
-  const auto layers = NumberOf(config, "num_hidden_layers");
-  return !(first && layers && *first >= *layers);
+  if (sliding <= 0) return Windowed::kNoLayer;
+  return sliding >= layers.value_or(1) ? Windowed::kAllLayers
+                                       : Windowed::kSomeLayers;
 }
 
 // Llama 3.1: long wavelengths are stretched by `factor`, short ones are left,
@@ -283,9 +291,15 @@ StatusOr<HfConfig> ReadHfConfig(const Json& config) {
     return Unimplemented("partial_rotary_factor is " + std::to_string(*part) +
                          ": rotating a part of a head is not supported");
   }
-  if (SlidingWindowIsUsed(config)) {
+  const Windowed windowed = SlidingLayers(config);
+  if (windowed == Windowed::kSomeLayers) {
     return Unimplemented(
-        "sliding_window is in use, which is not supported yet");
+        "sliding_window is in use in some layers and not in others; all or "
+        "none are supported");
+  }
+  if (windowed == Windowed::kAllLayers) {
+    out.values["attention.sliding_window"] =
+        ValueOf(*Find(config, "sliding_window"));
   }
   if (const Json* tied = Find(config, "tie_word_embeddings");
       tied != nullptr && tied->is_boolean()) {

@@ -245,10 +245,21 @@ TEST(HfFolder, ConfigsThatCannotBeServedSayWhy) {
                    "no tensor 'lm_head.weight'");
   ExpectConfigSays({{"use_sliding_window", true},
                     {"sliding_window", 16},
+                    {"max_window_layers", 1},
+                    {"layer_types", nullptr}},
+                   "sliding_window is in use in some layers");
+  // A whole number of keys, or the shape is refused like any other.
+  ExpectConfigSays({{"use_sliding_window", true},
+                    {"sliding_window", -3},
                     {"max_window_layers", 0},
                     {"layer_types", nullptr}},
-                   "sliding_window is in use");
+                   "sliding_window is -3");
   ExpectConfigSays({{"eos_token_id", -1}}, "eos_token_id holds -1");
+  ExpectConfigSays({{"use_sliding_window", true},
+                    {"sliding_window", 16},
+                    {"max_window_layers", 0},
+                    {"layer_types", nullptr}},
+                   "");
   // Windows that no position would notice.
   ExpectConfigSays({{"sliding_window", 16}}, "");
   ExpectConfigSays({{"use_sliding_window", true}, {"sliding_window", 256}}, "");
