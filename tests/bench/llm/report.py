@@ -98,7 +98,8 @@ def svg(machine, rows):
 def load(path):
     try:
         with open(path, encoding="utf-8") as f:
-            return [Row(**r) for r in json.load(f)["rows"]]
+            fields = {field.name for field in dataclasses.fields(Row)}
+            return [Row(**{k: v for k, v in r.items() if k in fields}) for r in json.load(f)["rows"]]
     except FileNotFoundError:
         return []
 
