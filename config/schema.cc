@@ -200,7 +200,7 @@ void VisitLlmSettings(LlmSettings& s, const SettingVisitor& visit) {
   visit({.name = "compute_dtype",
          .help = "auto: int8 activations where weights are quantised, bf16 "
                  "where they are and the CPU multiplies such; int16: finer "
-                 "ones, a long prompt takes 1.6 times as long; f32: everything "
+                 "ones, a long prompt takes twice as long; f32: everything "
                  "in f32",
          .choices = {"auto", "int16", "f32"}},
         &s.compute_dtype);

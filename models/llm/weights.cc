@@ -50,9 +50,10 @@ struct LayerRounding {
 // The last layer's rounding errors reach the logits undamped: rounding there
 // twice takes 14 % off the mean KL divergence from f32 arithmetic for 3 % of a
 // decoding step's products. The finer mode rounds nearly everything twice; what
-// matters least stays: of its divergence of 1.5e-4 (against 1.9e-3), all of
-// attn_output brings 0.7e-4 and gate_up of the first third 0.8e-4, together a
-// quarter of a prompt's products. SmolLM2-135M Q4_1, tests/bench/fidelity.
+// matters least stays: of its divergence of 1.3e-4 (against 1.9e-3), all of
+// attn_output brings 0.7e-4 and gate_up of the first third most of the rest,
+// together a quarter of a prompt's products. SmolLM2-135M Q4_1,
+// tests/bench/fidelity.
 LayerRounding RoundingOf(size_t layer, size_t layers, bool finer) {
   constexpr Rounding kOnce = Rounding::kOnce, kTwice = Rounding::kTwice;
   if (layer + 1 == layers) return {kTwice, kTwice, kTwice, kTwice};
