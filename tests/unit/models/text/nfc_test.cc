@@ -1,5 +1,5 @@
 // Against Python's normalisation (tests/golden/text/nfc.json, made by
-// tests/data/make_nfc_tables.py): every rule by name and random heaps of marks.
+// tests/data/make_nfc.py): every rule by name and random heaps of marks.
 #include "models/text/nfc.h"
 
 #include <gtest/gtest.h>
