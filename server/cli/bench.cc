@@ -13,7 +13,6 @@
 
 #include "config/base/json.h"
 #include "models/backend/cpu_linear.h"
-#include "models/cpu/isa.h"
 #include "models/llm/source.h"
 #include "server/cli/args.h"
 #include "server/cli/bench_report.h"
@@ -84,16 +83,6 @@ StatusOr<StepCost> CostOf(const models::ModelSource& source) {
   cost.head_macs = head > 0 ? head : embedding;
   if (head > 0 && bytes > 0) cost.streamed_share = 1 - embedding_bytes / bytes;
   return cost;
-}
-
-models::WeightFormat FormatOf(const std::string& quantization, bool f32) {
-  for (uint32_t number = 0; !f32 && number < 64; ++number) {
-    const models::GgmlTypeInfo* info = models::FindGgmlType(number);
-    if (info != nullptr && info->name == quantization) {
-      return models::FormatOf(info->type);
-    }
-  }
-  return models::WeightFormat::kF32;
 }
 
 class Bench {
@@ -249,13 +238,7 @@ Status BenchVerb(const ParsedArgs& args) {
     ASSIGN_OR_RETURN(tool, Load(report.path, args, wanted, *source));
   }
   report.info = tool.model.info;
-  ASSIGN_OR_RETURN(const models::KernelTable* kernels,
-                   models::ChooseKernels(report.info.isa));
-  ASSIGN_OR_RETURN(
-      report.peaks,
-      MeasurePeaks(tool.team, *kernels,
-                   FormatOf(report.info.quantization,
-                            args.Text("compute-dtype", "auto") == "f32")));
+  report.peaks = tool.model.runner->MeasurePeaks();
   std::fputs(MachineText(report).c_str(), stdout);
   std::fputs(TableHeader().c_str(), stdout);
   RETURN_IF_ERROR(RunCases(wanted, tool, cost, report));

@@ -55,13 +55,14 @@ std::string MachineText(const BenchReport& report) {
   const models::LlmInfo& info = report.info;
   return Format(
       "%s  %s %s  %.0f M parameters\n%d threads, %s; the machine reads "
-      "%.1f GB/s from memory and does %.0f GMAC/s with the table's own %s "
-      "kernel in cache\n\n",
+      "%.1f GB/s of the model's weights and does %.0f GMAC/s with the kernel "
+      "of its "
+      "widest matrix in cache\n\n",
       info.name.substr(0, 60).c_str(), info.architecture.substr(0, 30).c_str(),
       info.quantization.c_str(),
       static_cast<double>(info.num_parameters) * 1e-6, info.threads,
       info.isa.c_str(), report.peaks.read_bytes_per_s * 1e-9,
-      report.peaks.macs_per_s * 1e-9, info.quantization.c_str());
+      report.peaks.macs_per_s * 1e-9);
 }
 
 std::string TableHeader() {
@@ -70,7 +71,7 @@ std::string TableHeader() {
                 "of read", "GMAC/s", "of peak");
 }
 
-std::string TableRow(const BenchCase& row, const MachinePeaks& peaks) {
+std::string TableRow(const BenchCase& row, const models::RunnerPeaks& peaks) {
   const std::string head = Format("%-8s %5lld %6lld", row.name.c_str(),
                                   static_cast<long long>(row.batch),
                                   static_cast<long long>(row.depth));

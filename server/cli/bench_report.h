@@ -7,7 +7,7 @@
 #include <vector>
 
 #include "models/llm/model.h"
-#include "server/cli/machine_peaks.h"
+#include "models/llm/step_account.h"
 
 namespace millrace::server {
 
@@ -27,13 +27,13 @@ struct BenchCase {
 struct BenchReport {
   std::string path;
   models::LlmInfo info;
-  MachinePeaks peaks;
+  models::RunnerPeaks peaks;
   std::vector<BenchCase> cases;
 };
 
 std::string MachineText(const BenchReport& report);
 std::string TableHeader();
-std::string TableRow(const BenchCase& row, const MachinePeaks& peaks);
+std::string TableRow(const BenchCase& row, const models::RunnerPeaks& peaks);
 nlohmann::ordered_json ReportJson(const BenchReport& report);
 
 double Median(std::vector<double> values);
