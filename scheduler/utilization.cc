@@ -12,7 +12,7 @@ constexpr double kMemorySeconds = 5;
 void Utilization::Add(const models::StepAccount& step, double seconds) {
   const double keep = std::exp(-seconds / kMemorySeconds);
   seconds_ = seconds_ * keep + seconds;
-  bytes_ = bytes_ * keep + step.read_bytes;
+  bytes_ = bytes_ * keep + step.weight_bytes + step.kv_bytes;
   macs_ = macs_ * keep + step.macs;
 }
 

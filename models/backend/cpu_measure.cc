@@ -116,14 +116,15 @@ void CpuBackend::BeginAccount() {
     }
     const int32_t rows = RowsOf(command);
     if (rows == 0) continue;
-    account_.read_bytes += static_cast<double>(command.linear->packed_bytes());
+    account_.weight_bytes +=
+        static_cast<double>(command.linear->packed_bytes());
     account_.macs += static_cast<double>(command.linear->inputs() *
                                          command.linear->outputs()) *
                      rows;
   }
   const double key_bytes = static_cast<double>(kv_.page_bytes()) / kPageTokens;
   for (int32_t seq = 0; seq < batch_->num_seqs; ++seq) {
-    account_.read_bytes += batch_->kv_len()[seq] * key_bytes;
+    account_.kv_bytes += batch_->kv_len()[seq] * key_bytes;
   }
 }
 

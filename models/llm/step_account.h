@@ -25,8 +25,8 @@ inline constexpr std::array<const char*, 8> kStepPhaseNames = {
 struct StepAccount {
   // By phase, waiting for other workers included.
   std::array<double, kStepPhaseNames.size()> seconds = {};
-  // Weights once, and the keys and values of each sequence once.
-  double read_bytes = 0;
+  double weight_bytes = 0;  // of all matrices that ran, each read once
+  double kv_bytes = 0;      // keys and values of each sequence, read once
   // Multiply-adds of all matrices; attention's are left out.
   double macs = 0;
 };

@@ -52,73 +52,19 @@ struct Wanted {
   int64_t reps = 3;
 };
 
-// What the tensors of the file say a step costs.
-struct StepCost {
-  double streamed_share = 1;  // of all weight bytes, those read each step
-  double layer_macs = 0;      // a row
-  double head_macs = 0;       // a row that leaves through the head
-};
-
-StatusOr<StepCost> CostOf(const models::ModelSource& source) {
-  double embedding = 0, head = 0, layers = 0, bytes = 0, embedding_bytes = 0;
-  const models::FileTensor* table = source.FindTensor("token_embd.weight");
-  const models::FileTensor* output = source.FindTensor("output.weight");
-  for (const models::FileTensor& tensor : source.tensors()) {
-    if (tensor.num_dims < 2) continue;
-    const auto values = static_cast<double>(tensor.num_elements);
-    bytes += static_cast<double>(tensor.data.size());
-    if (&tensor == table) {
-      embedding = values;
-      embedding_bytes = static_cast<double>(tensor.data.size());
-    } else if (&tensor == output) {
-      head = values;
-    } else {
-      layers += values;
-    }
-  }
-  StepCost cost;
-  cost.layer_macs = layers;
-  // A tied head reads the embedding; an untied one leaves it alone but for a
-  // few rows.
-  cost.head_macs = head > 0 ? head : embedding;
-  if (head > 0 && bytes > 0) cost.streamed_share = 1 - embedding_bytes / bytes;
-  return cost;
-}
-
 class Bench {
  public:
-  Bench(ToolModel& tool, const StepCost& cost, int64_t reps)
-      : tool_(tool), cost_(cost), reps_(reps), steps_(*tool.model.runner) {}
+  Bench(ToolModel& tool, int64_t reps)
+      : tool_(tool), reps_(reps), steps_(*tool.model.runner) {}
 
   StatusOr<BenchCase> Prefill(int64_t depth, int64_t count) {
-    BenchCase row = Shape("pp", 1, depth, count);
-    const models::LlmInfo& info = tool_.model.info;
-    const int64_t step = tool_.model.runner->info().limits.max_tokens;
-    const int64_t steps = (count + step - 1) / step;
-    row.weight_bytes = static_cast<double>(info.weight_bytes) *
-                       cost_.streamed_share * static_cast<double>(steps);
-    // Each step reads what is cached by its end at least once.
-    for (int64_t i = 1; i <= steps; ++i) {
-      row.kv_bytes += static_cast<double>(
-          (row.depth + std::min(i * step, count)) * info.kv_bytes_per_token);
-    }
-    row.linear_macs =
-        cost_.layer_macs * static_cast<double>(count) + cost_.head_macs;
+    const BenchCase row = Shape("pp", 1, depth, count);
     return Measure(row, count,
                    [&] { return steps_.Prefill(row.depth, count); });
   }
 
   StatusOr<BenchCase> Decode(int64_t batch, int64_t depth, int64_t count) {
-    BenchCase row = Shape("tg", batch, depth, count);
-    const models::LlmInfo& info = tool_.model.info;
-    row.weight_bytes = static_cast<double>(info.weight_bytes) *
-                       cost_.streamed_share * static_cast<double>(count);
-    const double mean_cached =
-        static_cast<double>(row.depth) + static_cast<double>(count + 1) / 2;
-    row.kv_bytes = mean_cached * static_cast<double>(batch * count) *
-                   static_cast<double>(info.kv_bytes_per_token);
-    row.linear_macs = (cost_.layer_macs + cost_.head_macs) *
-                      static_cast<double>(batch * count);
+    const BenchCase row = Shape("tg", batch, depth, count);
     return Measure(row, count,
                    [&] { return steps_.Decode(batch, row.depth, count); });
   }
@@ -155,14 +101,16 @@ class Bench {
                                 static_cast<int32_t>(row.depth),
                                 static_cast<int32_t>(count)));
     for (int64_t i = 0; i <= reps_; ++i) {
-      ASSIGN_OR_RETURN(const double seconds, body());
-      if (i > 0) row.seconds.push_back(seconds);
+      ASSIGN_OR_RETURN(const BenchRun run, body());
+      row.weight_bytes = run.weight_bytes;
+      row.kv_bytes = run.kv_bytes;
+      row.linear_macs = run.macs;
+      if (i > 0) row.seconds.push_back(run.seconds);
     }
     return row;
   }
 
   ToolModel& tool_;
-  const StepCost cost_;
   const int64_t reps_;
   BenchSteps steps_;
 };
@@ -204,9 +152,8 @@ Status WriteJson(const std::string& path, const BenchReport& report) {
   return FailedPrecondition("'" + path + "' cannot be written");
 }
 
-Status RunCases(const Wanted& wanted, ToolModel& tool, const StepCost& cost,
-                BenchReport& report) {
-  Bench bench(tool, cost, wanted.reps);
+Status RunCases(const Wanted& wanted, ToolModel& tool, BenchReport& report) {
+  Bench bench(tool, wanted.reps);
   const auto add = [&](StatusOr<BenchCase> row) -> Status {
     RETURN_IF_ERROR(row.status());
     std::fputs(TableRow(*row, report.peaks).c_str(), stdout);
@@ -230,18 +177,16 @@ Status BenchVerb(const ParsedArgs& args) {
   ASSIGN_OR_RETURN(const Wanted wanted, ReadWanted(args));
   BenchReport report;
   report.path = args.positional()[0];
-  StepCost cost;
   ToolModel tool;
   {
     ASSIGN_OR_RETURN(const auto source, models::OpenModelSource(report.path));
-    ASSIGN_OR_RETURN(cost, CostOf(*source));
     ASSIGN_OR_RETURN(tool, Load(report.path, args, wanted, *source));
   }
   report.info = tool.model.info;
   report.peaks = tool.model.runner->MeasurePeaks();
   std::fputs(MachineText(report).c_str(), stdout);
   std::fputs(TableHeader().c_str(), stdout);
-  RETURN_IF_ERROR(RunCases(wanted, tool, cost, report));
+  RETURN_IF_ERROR(RunCases(wanted, tool, report));
   if (args.Has("json")) return WriteJson(args.Text("json", ""), report);
   return OkStatus();
 }

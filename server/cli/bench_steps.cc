@@ -80,6 +80,10 @@ Status BenchSteps::Run() {
   runner_.Launch(batch_);
   ASSIGN_OR_RETURN(const models::StepResult* result, runner_.Wait());
   sampled_.assign(result->ids.begin(), result->ids.end());
+  const models::StepAccount account = runner_.account();
+  run_.weight_bytes += account.weight_bytes;
+  run_.kv_bytes += account.kv_bytes;
+  run_.macs += account.macs;
   return OkStatus();
 }
 
@@ -115,8 +119,9 @@ Status BenchSteps::Fill(int32_t num_seqs, int32_t depth, int32_t more) {
   return OkStatus();
 }
 
-StatusOr<double> BenchSteps::Prefill(int32_t depth, int32_t count) {
+StatusOr<BenchRun> BenchSteps::Prefill(int32_t depth, int32_t count) {
   InitSlots(1);
+  run_ = {};
   const auto begun = SteadyClock::now();
   for (int32_t at = 0; at < count; at += info_.limits.max_tokens) {
     const int32_t rows = std::min(info_.limits.max_tokens, count - at);
@@ -124,13 +129,15 @@ StatusOr<double> BenchSteps::Prefill(int32_t depth, int32_t count) {
     AddRows(0, depth + at, rows, at + rows == count);
     RETURN_IF_ERROR(Run());
   }
-  return SecondsSince(begun);
+  run_.seconds = SecondsSince(begun);
+  return run_;
 }
 
-StatusOr<double> BenchSteps::Decode(int32_t num_seqs, int32_t depth,
-                                    int32_t count) {
+StatusOr<BenchRun> BenchSteps::Decode(int32_t num_seqs, int32_t depth,
+                                      int32_t count) {
   InitSlots(num_seqs);
   next_.assign(num_seqs, 1 % info_.vocab_size);
+  run_ = {};
   const auto begun = SteadyClock::now();
   for (int32_t i = 0; i < count; ++i) {
     BeginStep();
@@ -140,7 +147,8 @@ StatusOr<double> BenchSteps::Decode(int32_t num_seqs, int32_t depth,
     RETURN_IF_ERROR(Run());
     next_ = sampled_;
   }
-  return SecondsSince(begun);
+  run_.seconds = SecondsSince(begun);
+  return run_;
 }
 
 }  // namespace millrace::server

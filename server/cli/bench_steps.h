@@ -13,6 +13,14 @@
 
 namespace millrace::server {
 
+// One repetition: how long it took and what its steps say they cost.
+struct BenchRun {
+  double seconds = 0;
+  double weight_bytes = 0;
+  double kv_bytes = 0;
+  double macs = 0;
+};
+
 class BenchSteps {
  public:
   explicit BenchSteps(models::Runner& runner);
@@ -22,11 +30,11 @@ class BenchSteps {
   // are its copies: reading them costs what any others would.
   Status Fill(int32_t num_seqs, int32_t depth, int32_t more);
 
-  // Seconds to read `count` tokens of sequence 0 after its first `depth`, in
-  // the largest steps there are; the last one samples.
-  StatusOr<double> Prefill(int32_t depth, int32_t count);
-  // Seconds to answer `count` tokens in each of `num_seqs` sequences.
-  StatusOr<double> Decode(int32_t num_seqs, int32_t depth, int32_t count);
+  // Reads `count` tokens of sequence 0 after its first `depth`, in the largest
+  // steps there are; the last one samples.
+  StatusOr<BenchRun> Prefill(int32_t depth, int32_t count);
+  // Answers `count` tokens in each of `num_seqs` sequences.
+  StatusOr<BenchRun> Decode(int32_t num_seqs, int32_t depth, int32_t count);
 
  private:
   void InitSlots(int32_t num_seqs);
@@ -42,6 +50,7 @@ class BenchSteps {
   int32_t pages_per_seq_ = 0;
   std::vector<int32_t> next_;  // the token each sequence reads next
   std::vector<int32_t> sampled_;
+  BenchRun run_;
 };
 
 }  // namespace millrace::server

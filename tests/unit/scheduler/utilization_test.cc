@@ -7,7 +7,8 @@ namespace {
 
 models::StepAccount Step(double bytes, double macs) {
   models::StepAccount step;
-  step.read_bytes = bytes;
+  step.weight_bytes = bytes / 4;
+  step.kv_bytes = bytes - step.weight_bytes;
   step.macs = macs;
   return step;
 }
