@@ -21,6 +21,8 @@
 #include <string>
 #include <string_view>
 
+#include "models/tensor/float16.h"
+
 namespace millrace::models {
 
 // Numbers as in the file.
@@ -72,12 +74,6 @@ const GgmlTypeInfo* FindGgmlType(uint32_t number);
 const GgmlTypeInfo& InfoOf(GgmlType type);
 // "F32, F16, …" for messages.
 std::string ServedTypeNames();
-
-// IEEE half precision and bfloat16 to f32, exactly; and half rounded to
-// nearest even.
-float HalfToFloat(uint16_t half);
-uint16_t FloatToHalf(float value);
-float BFloat16ToFloat(uint16_t bits);
 
 // One row of k values (whole blocks) as f32, every operation rounded to f32 as
 // the gguf Python package does; false when the type is not served. The source

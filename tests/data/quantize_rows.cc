@@ -268,12 +268,6 @@ void AppendBlock256(GgmlType type, const float* x, std::string& out) {
   out += block;
 }
 
-uint16_t FloatToBFloat16(float value) {
-  uint32_t bits;
-  std::memcpy(&bits, &value, sizeof bits);
-  return static_cast<uint16_t>((bits + 0x7fffu + ((bits >> 16) & 1u)) >> 16);
-}
-
 }  // namespace
 
 std::string QuantizeRows(GgmlType type, std::span<const float> values,

@@ -1,0 +1,94 @@
+// Dense tensors in row-major order, as graphs and their callers exchange them.
+//
+//   Tensor x = Tensor::Make(DType::kF32, {2, 3});
+//   std::fill_n(x.data<float>(), 6, 1.0f);
+//   TensorView view = x.view();      // borrowed, read only
+//
+// A Tensor is move-only; Share() gives another handle to bytes that nobody
+// writes any more (weights), Copy() gives bytes of its own.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <cstring>
+#include <memory>
+#include <span>
+#include <string>
+
+#include "models/tensor/dtype.h"
+#include "models/tensor/shape.h"
+
+namespace millrace::models {
+
+// What is read, borrowed for the length of a call. Data are aligned to the
+// element at least.
+struct TensorView {
+  DType dtype = DType::kF32;
+  Shape shape;
+  const std::byte* bytes = nullptr;
+
+  template <typename T>
+  const T* data() const {
+    return reinterpret_cast<const T*>(bytes);
+  }
+  int64_t num_elements() const { return shape.num_elements(); }
+  int64_t num_bytes() const { return num_elements() * DTypeBytes(dtype); }
+};
+
+class Tensor {
+ public:
+  Tensor() = default;
+  // Zeroed, aligned to 64 bytes. Memory that cannot be had ends the process:
+  // callers bound what a stranger may ask for.
+  static Tensor Make(DType dtype, const Shape& shape);
+  // Bytes of another owner, which `keep` holds alive; never written.
+  static Tensor Borrow(DType dtype, const Shape& shape, const std::byte* bytes,
+                       std::shared_ptr<const void> keep);
+  template <typename T>
+  static Tensor From(DType dtype, const Shape& shape,
+                     std::span<const T> values) {
+    Tensor tensor = Make(dtype, shape);
+    std::memcpy(tensor.bytes_, values.data(), values.size_bytes());
+    return tensor;
+  }
+  static Tensor Int64s(std::span<const int64_t> values);  // of rank 1
+  static Tensor Scalar(int64_t value);                    // INT64, of rank 0
+  static Tensor Scalar(float value);                      // FP32, of rank 0
+
+  Tensor(Tensor&&) = default;
+  Tensor& operator=(Tensor&&) = default;
+
+  Tensor Copy() const;
+  Tensor Share() const;
+  // Another shape of the same number of elements, the same bytes.
+  Tensor Reshaped(const Shape& shape) const;
+
+  DType dtype() const { return dtype_; }
+  const Shape& shape() const { return shape_; }
+  int64_t num_elements() const { return shape_.num_elements(); }
+  int64_t num_bytes() const { return num_elements() * DTypeBytes(dtype_); }
+
+  template <typename T>
+  T* data() {
+    return reinterpret_cast<T*>(bytes_);
+  }
+  template <typename T>
+  const T* data() const {
+    return reinterpret_cast<const T*>(bytes_);
+  }
+  std::byte* bytes() { return bytes_; }
+  const std::byte* bytes() const { return bytes_; }
+  TensorView view() const { return {dtype_, shape_, bytes_}; }
+
+ private:
+  DType dtype_ = DType::kF32;
+  Shape shape_;
+  std::byte* bytes_ = nullptr;
+  // Several handles may read the same weights: see Share.
+  std::shared_ptr<const void> owner_;
+};
+
+// "FP32 [2, 3]"
+std::string TypeText(DType dtype, const Shape& shape);
+
+}  // namespace millrace::models
