@@ -1,0 +1,98 @@
+// An operator: its name, what it makes of the types of its operands, and a
+// plain function that computes it on the host. Faster ways to compute the same
+// are chosen by the plan; this one always answers.
+//
+// Adding one: a row here (in the family's file under models/graph/ops), a row
+// in the importer's table, a row in the test.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <span>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+#include "config/base/status.h"
+#include "models/graph/ir.h"
+
+namespace millrace::models::graph {
+
+// An operand as far as it is known: its type always; its bytes when it is a
+// constant or when the node is about to run.
+struct Arg {
+  bool given = false;
+  DType dtype = DType::kF32;
+  Shape shape;
+  const std::byte* bytes = nullptr;
+
+  template <typename T>
+  const T* data() const {
+    return reinterpret_cast<const T*>(bytes);
+  }
+  int64_t num_elements() const { return shape.num_elements(); }
+};
+
+struct Call {
+  const Node& node;
+  std::span<const Arg> args;
+
+  const Attrs& attrs() const { return node.attrs; }
+  // An operand that was left out is an Arg that is not given.
+  const Arg& arg(size_t i) const;
+  size_t num_outputs() const { return node.outputs.size(); }
+};
+
+// Where a result goes: dense, of the inferred type, not overlapping operands.
+struct Result {
+  DType dtype = DType::kF32;
+  Shape shape;
+  std::byte* bytes = nullptr;
+
+  template <typename T>
+  T* data() const {
+    return reinterpret_cast<T*>(bytes);
+  }
+  int64_t num_elements() const { return shape.num_elements(); }
+};
+
+// Which part of a call this thread does. All members of a team make the same
+// call with the same operands; there is no barrier inside.
+struct Team {
+  int index = 0;
+  int count = 1;
+  // This member's contiguous part of [0, n), in whole multiples of `unit`.
+  std::pair<int64_t, int64_t> Share(int64_t n, int64_t unit = 1) const;
+};
+
+// Whether an operator's function divides its work among a team; otherwise
+// member 0 alone calls it.
+enum class Work : uint8_t { kWhole, kSplits };
+
+struct OpDef {
+  std::string_view name;
+  // The types of all outputs. Says what is wrong with operands or attributes
+  // (INVALID_ARGUMENT), that a type or mode is not supported (UNIMPLEMENTED),
+  // or that the answer needs the bytes of an operand (NeedsBytes).
+  StatusOr<std::vector<ValueType>> (*infer)(const Call& call) = nullptr;
+  // Every operand has its bytes. Results that nobody wants are there too.
+  // Fails only for what the types do not show, such as an index out of range.
+  Status (*run)(const Call& call, std::span<const Result> results,
+                const Team& team) = nullptr;
+  Work work = Work::kWhole;
+  // False for what draws random numbers: it is never folded.
+  bool pure = true;
+};
+
+// Null when there is no operator of that name.
+const OpDef* FindOp(std::string_view name);
+// In the order of their families.
+std::vector<const OpDef*> AllOps();
+
+// "the operand's bytes are not known yet", for infer.
+Status NeedsBytes(std::string_view what);
+bool IsNeedsBytes(const Status& status);
+// The integers in a constant operand of INT32 or INT64 and rank 0 or 1.
+StatusOr<std::vector<int64_t>> IntsOf(const Arg& arg, std::string_view what);
+
+}  // namespace millrace::models::graph
