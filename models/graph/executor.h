@@ -1,0 +1,63 @@
+// A graph made ready to run on one team of cores: the door of the graph runtime
+// for the scheduler and the tools.
+//
+//   ASSIGN_OR_RETURN(auto executor, Executor::Create(std::move(graph), {}));
+//   ASSIGN_OR_RETURN(auto outputs, executor->Run(inputs));
+//
+// Everything that depends on the sizes of the inputs (shapes, memory, kernels)
+// is decided once for each set of sizes and kept: the first request of new
+// sizes pays for it. Graphs whose shapes depend on their data are interpreted.
+//
+// Run: one thread at a time, always the same (it becomes worker 0 of the team).
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "config/base/status.h"
+#include "config/topology.h"
+#include "models/graph/ir.h"
+
+namespace millrace::models::graph {
+
+struct ExecutorOptions {
+  config::CpuSet cpus;  // empty: one worker, not pinned
+  // Kernels of another instruction set than the best one; empty: the best.
+  std::string isa;
+  // Sets of input sizes kept ready; the least recently used one goes.
+  int32_t max_plans = 32;
+  // Interprets always: the reference that plans are tested against.
+  bool interpret = false;
+};
+
+class Executor {
+ public:
+  // Errors name the node.
+  static StatusOr<std::unique_ptr<Executor>> Create(
+      Graph graph, const ExecutorOptions& options);
+  virtual ~Executor() = default;
+
+  // Inputs and outputs in the order of the ports. INVALID_ARGUMENT names the
+  // input whose type or size does not fit, and what would.
+  virtual StatusOr<std::vector<Tensor>> Run(
+      const std::vector<Tensor>& inputs) = 0;
+
+  virtual const std::vector<Port>& inputs() const = 0;
+  virtual const std::vector<Port>& outputs() const = 0;
+  virtual const std::vector<Symbol>& symbols() const = 0;
+
+  // What the last Run used, one line a step; empty when it was interpreted.
+  virtual std::string PlanText() const = 0;
+};
+
+// What an input of this port must be, for messages: "FP32 [batch, 3, 224]".
+std::string PortText(const Port& port, const std::vector<Symbol>& symbols);
+// INVALID_ARGUMENT when types or sizes do not fit the ports or, taken together,
+// a symbol would have two sizes or one outside of its range.
+Status CheckInputs(const std::vector<Port>& ports,
+                   const std::vector<Symbol>& symbols,
+                   const std::vector<Tensor>& inputs);
+
+}  // namespace millrace::models::graph
