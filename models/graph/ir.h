@@ -14,7 +14,8 @@
 //   graph.AddOutput("y", y);
 //
 // Bodies of If and Loop are graphs of their own that see nothing but their
-// inputs: what they capture is handed in behind their formal inputs.
+// inputs: what they capture is handed in behind their formal inputs. A Loop
+// says by its attribute num_carried how many of its operands go round.
 //
 // A Graph is copied on purpose only (Copy); constants are shared by copies.
 #pragma once

@@ -1,0 +1,346 @@
+#include "models/graph/settle.h"
+
+#include <algorithm>
+#include <string>
+#include <unordered_map>
+#include <utility>
+
+#include "models/graph/interpreter.h"
+#include "models/graph/op.h"
+
+namespace millrace::models::graph {
+namespace {
+
+// From the values of the graph (or body) being read to those being made.
+using Mapping = std::vector<ValueId>;
+
+class Settler {
+ public:
+  Settler(const Graph& from, bool types_known, const SettleLimits& limits)
+      : types_known_(types_known), limits_(limits) {
+    made_.name = from.name;
+    made_.symbols = from.symbols;
+  }
+
+  StatusOr<Graph> Run(const Graph& from, const std::vector<ValueType>& types,
+                      const std::vector<const Tensor*>& known) {
+    Mapping mapping(from.values.size(), kNoValue);
+    for (size_t i = 0; i < from.inputs.size(); ++i) {
+      const Port& port = from.inputs[i];
+      const ValueId id = made_.AddInput(port.name, port.dtype, port.dims);
+      made_.inputs.back().rank_known = port.rank_known;
+      ValueId seen = id;
+      if (types_known_) made_.value(id).type = types[i];
+      if (i < known.size() && known[i] != nullptr) {
+        seen = made_.AddConstant(port.name, known[i]->Share());
+      }
+      mapping[static_cast<size_t>(port.value)] = seen;
+    }
+    RETURN_IF_ERROR(Nodes(from, mapping));
+    for (const Port& port : from.outputs) {
+      ASSIGN_OR_RETURN(const ValueId id, Mapped(from, mapping, port.value));
+      Port& made = made_.outputs.emplace_back(port);
+      made.value = id;
+    }
+    DropUnread();
+    return std::move(made_);
+  }
+
+ private:
+  // ---- walking ----
+  StatusOr<ValueId> Mapped(const Graph& from, Mapping& mapping, ValueId id) {
+    if (id == kNoValue) return kNoValue;
+    ValueId& to = mapping[static_cast<size_t>(id)];
+    if (to == kNoValue) {
+      const Value& value = from.value(id);
+      CHECK(value.constant != nullptr, "values are made before they are read");
+      to = made_.AddValue(value.name);
+      made_.value(to) = value;
+    }
+    return to;
+  }
+
+  Status Nodes(const Graph& from, Mapping& mapping) {
+    for (const Node& node : from.nodes) {
+      std::vector<ValueId> operands;
+      for (const ValueId id : node.inputs) {
+        ASSIGN_OR_RETURN(operands.emplace_back(), Mapped(from, mapping, id));
+      }
+      ASSIGN_OR_RETURN(const std::vector<ValueId> results,
+                       One(node, std::move(operands)));
+      for (size_t i = 0; i < node.outputs.size(); ++i) {
+        if (node.outputs[i] == kNoValue) continue;
+        mapping[static_cast<size_t>(node.outputs[i])] = results[i];
+      }
+    }
+    return OkStatus();
+  }
+
+  // The values that stand for the results of one node on these operands.
+  StatusOr<std::vector<ValueId>> One(const Node& node,
+                                     std::vector<ValueId> operands) {
+    if (node.Is("Identity")) return operands;
+    if (node.Is("If")) return Branch(node, operands);
+    if (node.Is("Loop")) return Unrolled(node, operands);
+    if (node.Is("Shape")) {
+      const Value& of = made_.value(operands[0]);
+      if (of.type) return Sizes(node, of.type->shape);
+    }
+    if (!AllTyped(operands)) return Kept(node, std::move(operands), {});
+    const std::vector<Arg> args = Args(operands);
+    auto types = node.op->infer(Call{node, args});
+    if (!types.ok()) {
+      if (!types_known_ && IsNeedsBytes(types.status())) {
+        return Kept(node, std::move(operands), {});
+      }
+      return types.status().Prefixed("node '" + node.name + "' (" +
+                                     std::string(node.op->name) + ")");
+    }
+    if (Folds(node, args, *types)) return Folded(node, operands);
+    return Kept(node, std::move(operands), *types);
+  }
+
+  StatusOr<std::vector<ValueId>> Inlined(const Graph& body,
+                                         const std::vector<ValueId>& operands) {
+    CHECK(operands.size() == body.inputs.size(),
+          "a body gets one operand for each input");
+    Mapping mapping(body.values.size(), kNoValue);
+    for (size_t i = 0; i < operands.size(); ++i) {
+      mapping[static_cast<size_t>(body.inputs[i].value)] = operands[i];
+    }
+    RETURN_IF_ERROR(Nodes(body, mapping));
+    std::vector<ValueId> results;
+    for (const Port& port : body.outputs) {
+      ASSIGN_OR_RETURN(results.emplace_back(),
+                       Mapped(body, mapping, port.value));
+    }
+    return results;
+  }
+
+  // If: the condition, then what the branches capture.
+  StatusOr<std::vector<ValueId>> Branch(const Node& node,
+                                        std::vector<ValueId>& operands) {
+    const Tensor* condition = Constant(operands[0]);
+    if (condition == nullptr) return NotSettled(node, std::move(operands));
+    const bool then = *condition->data<bool>();
+    return Inlined(*node.bodies[then ? 0 : 1],
+                   {operands.begin() + 1, operands.end()});
+  }
+
+  // Loop: trip count, condition, carried values, then what the body captures.
+  StatusOr<std::vector<ValueId>> Unrolled(const Node& node,
+                                          std::vector<ValueId>& operands) {
+    const Graph& body = *node.bodies[0];
+    const auto num_carried =
+        static_cast<size_t>(node.attrs.Int("num_carried", 0));
+    const Tensor* trips =
+        operands[0] == kNoValue ? nullptr : Constant(operands[0]);
+    const Tensor* go =
+        operands[1] == kNoValue ? nullptr : Constant(operands[1]);
+    const bool known = (operands[0] == kNoValue || trips != nullptr) &&
+                       (operands[1] == kNoValue || go != nullptr) &&
+                       trips != nullptr;
+    if (!known) return NotSettled(node, std::move(operands));
+    const int64_t count = *trips->data<int64_t>();
+    bool goes_on = go == nullptr || *go->data<bool>();
+    std::vector<ValueId> carried(
+        operands.begin() + 2,
+        operands.begin() + 2 + static_cast<int64_t>(num_carried));
+    const std::vector<ValueId> captured(
+        operands.begin() + 2 + static_cast<int64_t>(num_carried),
+        operands.end());
+    std::vector<std::vector<ValueId>> scanned(body.outputs.size() - 1 -
+                                              num_carried);
+    for (int64_t trip = 0; trip < count && goes_on; ++trip) {
+      std::vector<ValueId> inputs = {
+          made_.AddConstant("trip", Tensor::Scalar(trip)),
+          made_.AddConstant("go", True())};
+      inputs.insert(inputs.end(), carried.begin(), carried.end());
+      inputs.insert(inputs.end(), captured.begin(), captured.end());
+      ASSIGN_OR_RETURN(const std::vector<ValueId> results,
+                       Inlined(body, inputs));
+      const Tensor* next = Constant(results[0]);
+      if (next == nullptr) {
+        return NeedsBytes("the condition of loop '" + node.name + "'");
+      }
+      goes_on = *next->data<bool>();
+      std::copy_n(results.begin() + 1, num_carried, carried.begin());
+      for (size_t i = 0; i < scanned.size(); ++i) {
+        scanned[i].push_back(results[1 + num_carried + i]);
+      }
+    }
+    for (size_t i = 0; i < scanned.size(); ++i) {
+      ASSIGN_OR_RETURN(carried.emplace_back(), Stacked(node, scanned[i]));
+    }
+    return carried;
+  }
+
+  StatusOr<ValueId> Stacked(const Node& node,
+                            const std::vector<ValueId>& parts) {
+    if (parts.empty()) {
+      return Unimplemented("loop '" + node.name +
+                           "' ends before its first trip but collects values");
+    }
+    const ValueId axis =
+        made_.AddConstant("axis", Tensor::Int64s(std::vector<int64_t>{0}));
+    std::vector<ValueId> rows;
+    for (const ValueId part : parts) {
+      ASSIGN_OR_RETURN(rows.emplace_back(),
+                       Made(node, "Unsqueeze", {part, axis}, {}));
+    }
+    return Made(node, "Concat", std::move(rows), {{"axis", int64_t{0}}});
+  }
+
+  StatusOr<ValueId> Made(const Node& near, std::string_view op,
+                         std::vector<ValueId> operands, Attrs attrs) {
+    Node node{.op = FindOp(op),
+              .name = near.name,
+              .inputs = operands,
+              .outputs = {kNoValue + 1},
+              .attrs = std::move(attrs),
+              .bodies = {}};
+    CHECK(node.op != nullptr, "an operator that settling is made of");
+    ASSIGN_OR_RETURN(const std::vector<ValueId> ids,
+                     One(node, std::move(operands)));
+    return ids[0];
+  }
+
+  // ---- what is known ----
+  const Tensor* Constant(ValueId id) const {
+    return made_.value(id).constant.get();
+  }
+
+  bool AllTyped(const std::vector<ValueId>& operands) const {
+    return std::all_of(operands.begin(), operands.end(), [&](ValueId id) {
+      return id == kNoValue || made_.value(id).type.has_value();
+    });
+  }
+
+  std::vector<Arg> Args(const std::vector<ValueId>& operands) const {
+    std::vector<Arg> args(operands.size());
+    for (size_t i = 0; i < operands.size(); ++i) {
+      if (operands[i] == kNoValue) continue;
+      const Value& value = made_.value(operands[i]);
+      args[i] = {true, value.type->dtype, value.type->shape,
+                 value.constant ? value.constant->bytes() : nullptr};
+    }
+    return args;
+  }
+
+  bool Folds(const Node& node, const std::vector<Arg>& args,
+             const std::vector<ValueType>& types) const {
+    if (!node.op->pure || !node.bodies.empty()) return false;
+    int64_t most = limits_.max_folded_bytes;
+    for (const Arg& arg : args) {
+      if (!arg.given) continue;
+      if (arg.bytes == nullptr) return false;
+      most = std::max(most, arg.num_elements() * DTypeBytes(arg.dtype));
+    }
+    int64_t bytes = 0;
+    for (const ValueType& type : types) {
+      bytes += type.shape.num_elements() * DTypeBytes(type.dtype);
+    }
+    return bytes <= most;
+  }
+
+  // ---- making ----
+  StatusOr<std::vector<ValueId>> Folded(const Node& node,
+                                        const std::vector<ValueId>& operands) {
+    std::vector<const Tensor*> tensors;
+    for (const ValueId id : operands) {
+      tensors.push_back(id == kNoValue ? nullptr : Constant(id));
+    }
+    ASSIGN_OR_RETURN(std::vector<Tensor> results, RunNode(node, tensors));
+    std::vector<ValueId> ids;
+    for (Tensor& result : results) {
+      ids.push_back(made_.AddConstant(node.name, std::move(result)));
+    }
+    return ids;
+  }
+
+  std::vector<ValueId> Sizes(const Node& node, const Shape& shape) {
+    const int64_t rank = shape.rank();
+    const auto clipped = [&](int64_t at) {
+      return std::clamp<int64_t>(at < 0 ? at + rank : at, 0, rank);
+    };
+    const int64_t begin = clipped(node.attrs.Int("start", 0));
+    const int64_t end = std::max(begin, clipped(node.attrs.Int("end", rank)));
+    return {made_.AddConstant(
+        node.name,
+        Tensor::Int64s(shape.dims().subspan(
+            static_cast<size_t>(begin), static_cast<size_t>(end - begin))))};
+  }
+
+  StatusOr<std::vector<ValueId>> NotSettled(const Node& node,
+                                            std::vector<ValueId> operands) {
+    if (types_known_) {
+      return NeedsBytes("the condition of '" + node.name + "'");
+    }
+    return Kept(node, std::move(operands), {});
+  }
+
+  // `types` may be empty: not known.
+  StatusOr<std::vector<ValueId>> Kept(const Node& node,
+                                      std::vector<ValueId> operands,
+                                      const std::vector<ValueType>& types) {
+    if (static_cast<int64_t>(made_.nodes.size()) >= limits_.max_nodes) {
+      return ResourceExhausted("the graph has more than " +
+                               std::to_string(limits_.max_nodes) +
+                               " nodes once its loops are unrolled");
+    }
+    Node& copy = made_.nodes.emplace_back(node);
+    copy.inputs = std::move(operands);
+    std::vector<ValueId> ids;
+    for (size_t i = 0; i < node.outputs.size(); ++i) {
+      const ValueId id = made_.AddValue(node.name);
+      if (!types.empty()) made_.value(id).type = types[i];
+      made_.nodes.back().outputs[i] = id;
+      ids.push_back(id);
+    }
+    return ids;
+  }
+
+  static Tensor True() {
+    Tensor tensor = Tensor::Make(DType::kBool, {});
+    *tensor.data<bool>() = true;
+    return tensor;
+  }
+
+  void DropUnread() {
+    std::vector<bool> read(made_.values.size());
+    const auto mark = [&](ValueId id) {
+      if (id != kNoValue) read[static_cast<size_t>(id)] = true;
+    };
+    for (const Port& port : made_.outputs) mark(port.value);
+    std::vector<Node> kept;
+    for (auto node = made_.nodes.rbegin(); node != made_.nodes.rend(); ++node) {
+      const bool wanted = std::any_of(
+          node->outputs.begin(), node->outputs.end(),
+          [&](ValueId id) { return read[static_cast<size_t>(id)]; });
+      if (!wanted) continue;
+      for (const ValueId id : node->inputs) mark(id);
+      kept.push_back(std::move(*node));
+    }
+    std::reverse(kept.begin(), kept.end());
+    made_.nodes = std::move(kept);
+  }
+
+  const bool types_known_;
+  const SettleLimits limits_;
+  Graph made_;
+};
+
+}  // namespace
+
+StatusOr<Graph> Settle(const Graph& graph,
+                       const std::vector<ValueType>& input_types,
+                       const std::vector<const Tensor*>& input_values,
+                       const SettleLimits& limits) {
+  const bool types_known = !input_types.empty() || graph.inputs.empty();
+  CHECK(input_types.empty() || input_types.size() == graph.inputs.size(),
+        "a type for each input");
+  Settler settler(graph, types_known, limits);
+  return settler.Run(graph, input_types, input_values);
+}
+
+}  // namespace millrace::models::graph

@@ -1,0 +1,37 @@
+// What can be known of a graph before it runs: everything, once the sizes of
+// its inputs are.
+//
+// Values get their types by each operator's rule; nodes whose operands are all
+// constants become constants, so shapes that the graph computes with are gone;
+// If and Loop whose condition and trip count are constants are replaced by
+// their bodies, sequences by the tensors in them; what nobody reads is left
+// out. Without input types, only what does not depend on them is done: that is
+// for load time, so that constants are folded once and not for each size.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <vector>
+
+#include "config/base/status.h"
+#include "models/graph/ir.h"
+
+namespace millrace::models::graph {
+
+struct SettleLimits {
+  int64_t max_nodes = 1 << 20;  // after loops are unrolled
+  // A folded result may have this many bytes, or as many as its operands.
+  int64_t max_folded_bytes = int64_t{16} << 20;
+};
+
+// `input_types`: of the graph's inputs, or empty at load time. `input_values`:
+// inputs whose values count as known, null elsewhere; may be empty.
+// FAILED_PRECONDITION for which IsNeedsBytes holds: a shape or a condition
+// depends on data, so the graph can only be interpreted. Other errors name the
+// node.
+StatusOr<Graph> Settle(const Graph& graph,
+                       const std::vector<ValueType>& input_types,
+                       const std::vector<const Tensor*>& input_values = {},
+                       const SettleLimits& limits = {});
+
+}  // namespace millrace::models::graph

@@ -1,0 +1,59 @@
+#include "models/graph/settle.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "models/graph/op.h"
+
+namespace millrace::models::graph {
+namespace {
+
+using ::testing::ElementsAre;
+
+TEST(Settle, FoldsWhatDependsOnConstantsAloneAtLoadTime) {
+  Graph graph;
+  const ValueId x = graph.AddInput("x", DType::kF32, {{-1}});
+  const ValueId a = graph.AddConstant("a", Tensor::Scalar(2.0f));
+  const ValueId b = graph.AddConstant("b", Tensor::Scalar(3.0f));
+  const ValueId sum = graph.AddNode("sum", *FindOp("Add"), {a, b});
+  graph.AddOutput("y", graph.AddNode("y", *FindOp("Mul"), {x, sum}));
+
+  const auto settled = Settle(graph, {});
+
+  ASSERT_TRUE(settled.ok()) << settled.status().message();
+  ASSERT_EQ(settled->nodes.size(), 1u);
+  const Value& factor = settled->value(settled->nodes[0].inputs[1]);
+  ASSERT_NE(factor.constant, nullptr);
+  EXPECT_EQ(*factor.constant->data<float>(), 5.0f);
+  EXPECT_FALSE(settled->value(settled->outputs[0].value).type.has_value());
+}
+
+TEST(Settle, GivesEveryValueItsTypeOnceSizesAreKnown) {
+  Graph graph;
+  const ValueId x = graph.AddInput("x", DType::kF32, {{-1}, {1}});
+  const ValueId y = graph.AddInput("y", DType::kF32, {{-1}});
+  graph.AddOutput("z", graph.AddNode("z", *FindOp("Less"), {x, y}));
+
+  const auto settled =
+      Settle(graph, {{DType::kF32, {4, 1}}, {DType::kF32, {3}}});
+
+  ASSERT_TRUE(settled.ok()) << settled.status().message();
+  const ValueType want{DType::kBool, {4, 3}};
+  EXPECT_EQ(settled->value(settled->outputs[0].value).type, want);
+}
+
+TEST(Settle, DropsWhatNobodyReads) {
+  Graph graph;
+  const ValueId x = graph.AddInput("x", DType::kF32, {{-1}});
+  graph.AddNode("unread", *FindOp("Add"), {x, x});
+  graph.AddOutput("y", graph.AddNode("y", *FindOp("Mul"), {x, x}));
+
+  const auto settled = Settle(graph, {});
+
+  ASSERT_TRUE(settled.ok());
+  ASSERT_EQ(settled->nodes.size(), 1u);
+  EXPECT_EQ(settled->nodes[0].name, "y");
+}
+
+}  // namespace
+}  // namespace millrace::models::graph
