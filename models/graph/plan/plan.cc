@@ -1,0 +1,245 @@
+#include "models/graph/plan/plan.h"
+
+#include <algorithm>
+#include <atomic>
+#include <cstring>
+#include <limits>
+#include <utility>
+
+#include "models/graph/plan/lower.h"
+#include "models/graph/plan/memory_plan.h"
+
+namespace millrace::models::graph {
+namespace {
+
+// Copies a value to where the caller wants it, when it lies elsewhere.
+class CopyStep : public Step {
+ public:
+  CopyStep(Slot from, Slot to, int64_t bytes)
+      : from_(from), to_(to), bytes_(bytes) {}
+
+  Status Run(const Slots& slots, const Team& team) override {
+    const auto [begin, end] = team.Share(bytes_, 64);
+    std::memcpy(slots.at[to_] + begin, slots.at[from_] + begin,
+                static_cast<size_t>(end - begin));
+    return OkStatus();
+  }
+  std::string Text() const override {
+    return "Copy " + std::to_string(bytes_) + " bytes";
+  }
+
+ private:
+  const Slot from_;
+  const Slot to_;
+  const int64_t bytes_;
+};
+
+// Whether the first result is the bytes of the first operand.
+bool IsAlias(const Node& node, const Graph& graph) {
+  if (node.Is("Reshape") || node.Is("Flatten") || node.Is("Squeeze") ||
+      node.Is("Unsqueeze")) {
+    return true;
+  }
+  return node.Is("Cast") && graph.value(node.inputs[0]).type->dtype ==
+                                graph.value(node.outputs[0]).type->dtype;
+}
+
+}  // namespace
+
+class PlanBuilder {
+ public:
+  PlanBuilder(const Graph& graph, int num_members)
+      : graph_(graph),
+        num_members_(num_members),
+        slot_of_(graph.values.size(), kNoSlot),
+        plan_(new Plan()) {}
+
+  StatusOr<std::unique_ptr<Plan>> Build() {
+    for (const Port& port : graph_.inputs) {
+      plan_->inputs_.push_back(SlotFor(port.value));
+      SetElsewhere(plan_->inputs_.back());
+    }
+    for (const Node& node : graph_.nodes) AssignSlots(node);
+    const LowerContext context{graph_, slot_of_, num_members_};
+    for (const Node& node : graph_.nodes) {
+      if (IsAlias(node, graph_)) continue;
+      ASSIGN_OR_RETURN(std::unique_ptr<Step> step, Lower(node, context));
+      for (const ValueId id : node.inputs) {
+        if (id != kNoValue) step->reads.push_back(context.slot(id));
+      }
+      for (const ValueId id : node.outputs) {
+        step->writes.push_back(context.slot(id));
+      }
+      plan_->steps_.push_back(std::move(step));
+    }
+    for (const Port& port : graph_.outputs) BindOutput(port.value);
+    PlaceInArena();
+    return std::move(plan_);
+  }
+
+ private:
+  // A constant's slot is made when the constant is first read.
+  Slot SlotFor(ValueId id) {
+    Slot& slot = slot_of_[static_cast<size_t>(id)];
+    if (slot != kNoSlot) return slot;
+    slot = NewSlot();
+    if (const auto& constant = graph_.value(id).constant) {
+      plan_->at_[static_cast<size_t>(slot)] =
+          const_cast<std::byte*>(constant->bytes());
+      plan_->constants_.push_back(constant);
+      SetElsewhere(slot);
+    }
+    return slot;
+  }
+
+  Slot NewSlot() {
+    plan_->at_.push_back(nullptr);
+    elsewhere_.push_back(false);
+    return static_cast<Slot>(plan_->at_.size() - 1);
+  }
+
+  void AssignSlots(const Node& node) {
+    for (const ValueId id : node.inputs) {
+      if (id != kNoValue) SlotFor(id);
+    }
+    if (IsAlias(node, graph_)) {
+      slot_of_[static_cast<size_t>(node.outputs[0])] = SlotFor(node.inputs[0]);
+      return;
+    }
+    for (const ValueId id : node.outputs) SlotFor(id);
+  }
+
+  void BindOutput(ValueId id) {
+    const ValueType& type = *graph_.value(id).type;
+    Slot slot = SlotFor(id);
+    // Inputs and constants stay where they are, and two results are never one
+    // storage.
+    if (IsElsewhere(slot)) {
+      const Slot copy = NewSlot();
+      const int64_t bytes = type.shape.num_elements() * DTypeBytes(type.dtype);
+      auto step = std::make_unique<CopyStep>(slot, copy, bytes);
+      step->reads = {slot};
+      step->writes = {copy};
+      plan_->steps_.push_back(std::move(step));
+      slot = copy;
+    }
+    SetElsewhere(slot);
+    plan_->outputs_.push_back({slot, type});
+  }
+
+  bool IsElsewhere(Slot slot) const {
+    return elsewhere_[static_cast<size_t>(slot)];
+  }
+  void SetElsewhere(Slot slot) { elsewhere_[static_cast<size_t>(slot)] = true; }
+
+  void PlaceInArena() {
+    const size_t num_slots = plan_->at_.size();
+    std::vector<Lifetime> lives(num_slots);
+    for (size_t id = 0; id < graph_.values.size(); ++id) {
+      const Slot slot = slot_of_[id];
+      if (slot == kNoSlot || !graph_.values[id].type) continue;
+      const ValueType& type = *graph_.values[id].type;
+      lives[static_cast<size_t>(slot)].bytes =
+          type.shape.num_elements() * DTypeBytes(type.dtype);
+    }
+    std::vector<bool> seen(num_slots);
+    for (size_t i = 0; i < plan_->steps_.size(); ++i) {
+      const auto touch = [&](Slot slot) {
+        Lifetime& life = lives[static_cast<size_t>(slot)];
+        if (!seen[static_cast<size_t>(slot)]) {
+          life.first = static_cast<int32_t>(i);
+          seen[static_cast<size_t>(slot)] = true;
+        }
+        life.last = static_cast<int32_t>(i);
+      };
+      for (const Slot slot : plan_->steps_[i]->reads) touch(slot);
+      for (const Slot slot : plan_->steps_[i]->writes) touch(slot);
+    }
+    std::vector<Lifetime> placed;
+    std::vector<size_t> slots;
+    for (size_t slot = 0; slot < num_slots; ++slot) {
+      if (!seen[slot] || IsElsewhere(static_cast<Slot>(slot))) continue;
+      placed.push_back(lives[slot]);
+      slots.push_back(slot);
+    }
+    for (size_t i = 0; i < plan_->steps_.size(); ++i) {
+      const auto at = static_cast<int32_t>(i);
+      placed.push_back({plan_->steps_[i]->scratch_bytes(), at, at});
+    }
+    const MemoryPlan memory = PlanMemory(placed);
+    plan_->arena_bytes_ = memory.bytes;
+    plan_->offsets_.assign(num_slots, -1);
+    for (size_t i = 0; i < slots.size(); ++i) {
+      plan_->offsets_[slots[i]] = memory.offsets[i];
+    }
+    plan_->scratch_offsets_.assign(
+        memory.offsets.begin() + static_cast<int64_t>(slots.size()),
+        memory.offsets.end());
+  }
+
+  const Graph& graph_;
+  const int num_members_;
+  std::vector<Slot> slot_of_;    // of each value
+  std::vector<bool> elsewhere_;  // of each storage: not in the arena
+  std::unique_ptr<Plan> plan_;
+};
+
+StatusOr<std::unique_ptr<Plan>> Plan::Create(Graph graph, int num_members) {
+  return PlanBuilder(graph, num_members).Build();
+}
+
+StatusOr<std::vector<Tensor>> Plan::Run(const std::vector<Tensor>& inputs,
+                                        std::byte* arena, ComputePool& pool) {
+  CHECK(inputs.size() == inputs_.size(), "one tensor for each input");
+  for (size_t i = 0; i < inputs.size(); ++i) {
+    // Only read: no step writes to the slot of an input.
+    at_[static_cast<size_t>(inputs_[i])] =
+        const_cast<std::byte*>(inputs[i].bytes());
+  }
+  for (size_t slot = 0; slot < at_.size(); ++slot) {
+    if (offsets_[slot] >= 0) at_[slot] = arena + offsets_[slot];
+  }
+  std::vector<Tensor> outputs;
+  for (const Binding& output : outputs_) {
+    Tensor& tensor = outputs.emplace_back(
+        Tensor::Make(output.type.dtype, output.type.shape));
+    at_[static_cast<size_t>(output.slot)] = tensor.bytes();
+  }
+  RETURN_IF_ERROR(RunSteps(pool, arena));
+  return outputs;
+}
+
+Status Plan::RunSteps(ComputePool& pool, std::byte* arena) {
+  // The step at which the work ends early. A member that is ahead may already
+  // fail in the step behind a barrier: so all compare step numbers. Relaxed:
+  // the barrier orders it.
+  constexpr size_t kNever = std::numeric_limits<size_t>::max();
+  std::atomic<size_t> failed_at{kNever};
+  std::vector<Status> failures(static_cast<size_t>(pool.size()));
+  pool.Run([&](Worker& worker) {
+    const Team team{worker.index(), worker.count()};
+    Status& failure = failures[static_cast<size_t>(team.index)];
+    for (size_t i = 0; i < steps_.size(); ++i) {
+      Step& step = *steps_[i];
+      if (failure.ok() && (step.splits() || team.index == 0)) {
+        const Slots slots{at_.data(), arena + scratch_offsets_[i]};
+        failure = step.Run(slots, team);
+        if (!failure.ok()) failed_at.store(i, std::memory_order_relaxed);
+      }
+      const bool next_splits = i + 1 < steps_.size() && steps_[i + 1]->splits();
+      if (!step.splits() && !next_splits) continue;
+      worker.Barrier();
+      if (failed_at.load(std::memory_order_relaxed) <= i) return;
+    }
+  });
+  for (Status& failure : failures) RETURN_IF_ERROR(std::move(failure));
+  return OkStatus();
+}
+
+std::string Plan::Text() const {
+  std::string text;
+  for (const auto& step : steps_) text += step->Text() + "\n";
+  return text;
+}
+
+}  // namespace millrace::models::graph

@@ -1,0 +1,56 @@
+// Everything decided for one set of input sizes: the steps, and where each
+// value lies while they run.
+//
+// Reshapes and the like cost nothing: their results are other names of the same
+// storage. Results of the graph are written where the caller wants them.
+//
+// Run: one thread at a time, which is worker 0 of the pool. Between two steps
+// stands a barrier, unless both are worker 0's alone.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "config/base/status.h"
+#include "models/cpu/compute_pool.h"
+#include "models/graph/ir.h"
+#include "models/graph/plan/step.h"
+
+namespace millrace::models::graph {
+
+class Plan {
+ public:
+  // `graph` is settled for these sizes: every value has a type.
+  static StatusOr<std::unique_ptr<Plan>> Create(Graph graph, int num_members);
+
+  // The memory that Run needs for what lives between steps.
+  int64_t arena_bytes() const { return arena_bytes_; }
+  // `arena` has arena_bytes and is aligned to 64 bytes.
+  StatusOr<std::vector<Tensor>> Run(const std::vector<Tensor>& inputs,
+                                    std::byte* arena, ComputePool& pool);
+
+  std::string Text() const;
+
+ private:
+  friend class PlanBuilder;
+  struct Binding {
+    Slot slot;
+    ValueType type;
+  };
+
+  Plan() = default;
+  Status RunSteps(ComputePool& pool, std::byte* arena);
+
+  std::vector<std::unique_ptr<Step>> steps_;
+  std::vector<int64_t> scratch_offsets_;  // of each step
+  std::vector<int64_t> offsets_;  // of each slot in the arena; -1: elsewhere
+  std::vector<std::byte*> at_;    // of each slot, during a run
+  std::vector<Slot> inputs_;
+  std::vector<Binding> outputs_;
+  std::vector<std::shared_ptr<const Tensor>> constants_;  // kept alive
+  int64_t arena_bytes_ = 0;
+};
+
+}  // namespace millrace::models::graph

@@ -1,0 +1,51 @@
+// One piece of work of a plan, prepared for fixed shapes: a fused kernel or an
+// operator's plain function.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "config/base/status.h"
+#include "models/graph/op.h"
+
+namespace millrace::models::graph {
+
+// Which storage a value lies in: values that are the same bytes share one.
+using Slot = int32_t;
+inline constexpr Slot kNoSlot = -1;
+
+// Where the storages are during one run.
+struct Slots {
+  std::byte* const* at;
+  std::byte* scratch;  // of the step that runs
+
+  template <typename T>
+  T* data(Slot slot) const {
+    return reinterpret_cast<T*>(at[slot]);
+  }
+};
+
+// Immutable after construction but for scratch of its own that is apart for
+// each member of the team.
+class Step {
+ public:
+  virtual ~Step() = default;
+
+  // This member's part. No barrier inside: the plan puts one behind.
+  virtual Status Run(const Slots& slots, const Team& team) = 0;
+  // Whether all members are called, or member 0 alone.
+  virtual bool splits() const { return true; }
+  // Memory for all members together, of no value between steps.
+  virtual int64_t scratch_bytes() const { return 0; }
+  // For people: "Linear 128x384 -> 1536, gelu".
+  virtual std::string Text() const = 0;
+
+  // ---- set by the plan ----
+  std::vector<Slot> reads;
+  std::vector<Slot> writes;
+};
+
+}  // namespace millrace::models::graph

@@ -1,0 +1,78 @@
+#include "models/graph/executor.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "models/graph/op.h"
+
+namespace millrace::models::graph {
+namespace {
+
+using ::testing::Each;
+using ::testing::HasSubstr;
+
+Tensor Filled(const Shape& shape, float value) {
+  Tensor tensor = Tensor::Make(DType::kF32, shape);
+  std::fill_n(tensor.data<float>(), tensor.num_elements(), value);
+  return tensor;
+}
+
+std::vector<Tensor> One(Tensor tensor) {
+  std::vector<Tensor> tensors;
+  tensors.push_back(std::move(tensor));
+  return tensors;
+}
+
+// y = (x + 1) * (x + 1), z = x
+Graph SquareGraph() {
+  Graph graph;
+  const int32_t batch = graph.AddSymbol("batch");
+  graph.symbols[0].min = 1;
+  graph.symbols[0].max = 64;
+  const ValueId x =
+      graph.AddInput("x", DType::kF32, {{.symbol = batch}, {.size = 3}});
+  const ValueId one = graph.AddConstant("one", Tensor::Scalar(1.0f));
+  const ValueId sum = graph.AddNode("sum", *FindOp("Add"), {x, one});
+  graph.AddOutput("y", graph.AddNode("y", *FindOp("Mul"), {sum, sum}));
+  graph.AddOutput("z", x);
+  return graph;
+}
+
+TEST(Executor, AnswersEverySizeAndKeepsItsResultsApart) {
+  ExecutorOptions options;
+  options.max_plans = 2;
+  auto executor = Executor::Create(SquareGraph(), options);
+  ASSERT_TRUE(executor.ok()) << executor.status().message();
+  std::vector<std::vector<Tensor>> answers;
+  for (const int64_t batch : {1, 2, 3, 1, 64}) {
+    auto outputs =
+        (*executor)->Run(One(Filled({batch, 3}, static_cast<float>(batch))));
+    ASSERT_TRUE(outputs.ok()) << outputs.status().message();
+    answers.push_back(*std::move(outputs));
+  }
+  const std::vector<float> batches = {1, 2, 3, 1, 64};
+  for (size_t i = 0; i < answers.size(); ++i) {
+    const float b = batches[i];
+    const auto n = static_cast<size_t>(3 * b);
+    EXPECT_THAT(std::span(answers[i][0].data<float>(), n),
+                Each((b + 1) * (b + 1)));
+    EXPECT_THAT(std::span(answers[i][1].data<float>(), n), Each(b));
+  }
+}
+
+TEST(Executor, TellsWhatAnInputMustBe) {
+  auto executor = Executor::Create(SquareGraph(), {});
+  ASSERT_TRUE(executor.ok());
+  const auto run = [&](const Shape& shape) {
+    return std::string(
+        (*executor)->Run(One(Filled(shape, 0))).status().message());
+  };
+  EXPECT_THAT(run({2, 4}), HasSubstr("input 'x' is FP32 [2, 4] but the model "
+                                     "takes FP32 [batch, 3]"));
+  EXPECT_THAT(run({65, 3}), HasSubstr("with batch from 1 to 64"));
+  EXPECT_THAT((*executor)->Run({}).status().message(),
+              HasSubstr("takes 1 inputs, the request has 0"));
+}
+
+}  // namespace
+}  // namespace millrace::models::graph
