@@ -1,16 +1,19 @@
-// Drafters guess the next tokens of a sequence, cheaply; the model then checks
+// Drafters guess the next tokens of sequences, cheaply; the model then checks
 // several guesses in one step. A guess never changes an answer, only how many
 // steps it takes.
 //
-//   NgramDrafter drafter(2, 4);
-//   Draft draft = drafter.Propose(sequence.tokens, 5);
+//   drafter.Propose(requests);        // all that decode, together
+//   drafter.Release(sequence);        // before it gives up its slot
 //
-// Stateless and thread-safe.
+// Engine thread only.
 #pragma once
 
 #include <cstdint>
 #include <span>
 #include <vector>
+
+#include "scheduler/sequence.h"
+#include "scheduler/step_cost.h"
 
 namespace millrace::scheduler {
 
@@ -22,29 +25,27 @@ struct Draft {
   int32_t kind = 0;  // below kDraftKinds
 };
 
+struct DraftRequest {
+  const Sequence* sequence;  // running, its last token still to be computed
+  int32_t max_tokens;
+  Draft* draft;  // empty before; at most max_tokens ids after
+};
+
 class Drafter {
  public:
   virtual ~Drafter() = default;
-  // At most `max_tokens` ids that may follow `tokens`, or none.
-  virtual Draft Propose(std::span<const int32_t> tokens,
-                        int32_t max_tokens) const = 0;
-};
 
-// Looks the end of the sequence up in the sequence itself, prompt and answer:
-// what followed the last time may follow again. Quoting, editing and code make
-// it come true. The kind of a guess is the length of its match.
-// Source: prompt lookup decoding, Saxena 2023.
-class NgramDrafter final : public Drafter {
- public:
-  // Matches of at least min_match and at most max_match tokens, the longest
-  // first, among equals the most recent. 1 <= min_match <= max_match.
-  NgramDrafter(int32_t min_match, int32_t max_match);
-  Draft Propose(std::span<const int32_t> tokens,
-                int32_t max_tokens) const override;
+  virtual void Propose(std::span<const DraftRequest> requests) = 0;
+  // The sequence stops running: what is kept of it is worth nothing.
+  virtual void Release(const Sequence&) {}
 
- private:
-  const int32_t min_match_;
-  const int32_t max_match_;
+  // Of a drafter whose guesses take time, else null: the price of one of its
+  // steps, which guesses one token for each of its sequences.
+  virtual const StepCost* cost() const { return nullptr; }
+  // ... and the rows it has to compute before its first guess.
+  virtual int32_t Lacking(const Sequence&) const { return 0; }
+  // Seconds that all proposals took so far.
+  virtual double seconds() const { return 0; }
 };
 
 }  // namespace millrace::scheduler

@@ -10,6 +10,7 @@
 #include <utility>
 
 #include "config/base/log.h"
+#include "scheduler/ngram_drafter.h"
 #include "scheduler/step_budget.h"
 #include "scheduler/step_builder.h"
 
@@ -185,10 +186,9 @@ void EngineLoop::GuessAhead() {
       continue;
     }
     decodes += ShapeOfRows(sequence.num_computed, 1, 1);
-    speculation_->Guess(sequence, job->guesses);
     guessers.push_back({&sequence, &job->guesses});
   }
-  speculation_->Choose(guessers, decodes, cost_);
+  speculation_->Guess(guessers, decodes, cost_);
 }
 
 void EngineLoop::CarryOut(const Plan& plan) {

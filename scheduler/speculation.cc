@@ -44,11 +44,19 @@ double Speculation::Rate(const GuessRecord& record) const {
   return record.rates.Rate(kind, all_.Rate(kind, kFirstRate));
 }
 
-void Speculation::Guess(const Sequence& sequence, GuessRecord& record) const {
-  // The row of the last token draws one by itself.
-  const int32_t room = sequence.max_answer - sequence.num_answer() - 1;
-  record.draft =
-      drafter_->Propose(sequence.tokens, std::min(max_tokens_, room));
+void Speculation::Guess(std::span<const Guesser> guessers,
+                        const StepShape& decodes, const StepCost& cost) {
+  std::vector<DraftRequest> requests;
+  for (const Guesser& guesser : guessers) {
+    const Sequence& sequence = *guesser.sequence;
+    // The row of the last token draws one by itself.
+    const int32_t room = sequence.max_answer - sequence.num_answer() - 1;
+    guesser.record->draft = {};
+    requests.push_back(
+        {&sequence, std::min(max_tokens_, room), &guesser.record->draft});
+  }
+  drafter_->Propose(requests);
+  Choose(guessers, decodes, cost);
 }
 
 void Speculation::Choose(std::span<const Guesser> guessers,

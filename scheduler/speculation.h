@@ -4,10 +4,9 @@
 // memory, takes long guesses, a full batch none.
 //
 //   Speculation speculation(options);
-//   speculation.Guess(sequence, record);          // for each that decodes
-//   speculation.Choose(guesses, shape, cost);     // cuts them to what pays
+//   speculation.Guess(guessers, shape, cost);   // for all that decode
 //   ... the step runs ...
-//   speculation.Learn(record, sampled);
+//   speculation.Learn(record, num_taken, sampled);
 //
 // How often guesses come true is learnt for each sequence and each kind of
 // guess, also from guesses that were not taken: their first token can still be
@@ -54,17 +53,15 @@ class Speculation {
   // At most `max_tokens` guesses a sequence and step.
   Speculation(std::unique_ptr<Drafter> drafter, int32_t max_tokens);
 
-  // Proposes for a sequence that decodes; never beyond its longest answer.
-  void Guess(const Sequence& sequence, GuessRecord& record) const;
-
   struct Guesser {
-    Sequence* sequence;
+    Sequence* sequence;  // decodes
     GuessRecord* record;
   };
-  // Sets each sequence's draft to the part of its proposal that pays beside
-  // `decodes`, all rows of the step without guesses.
-  void Choose(std::span<const Guesser> guessers, const StepShape& decodes,
-              const StepCost& cost) const;
+  // Has guesses proposed, never beyond a longest answer, and sets each
+  // sequence's draft to the part of its proposal that pays beside `decodes`,
+  // all rows of the step without guesses.
+  void Guess(std::span<const Guesser> guessers, const StepShape& decodes,
+             const StepCost& cost);
 
   // `sampled` are the ids drawn for the sequence in this step: what was taken
   // and came true, and the first that did not.
@@ -73,6 +70,8 @@ class Speculation {
 
  private:
   double Rate(const GuessRecord& record) const;
+  void Choose(std::span<const Guesser> guessers, const StepShape& decodes,
+              const StepCost& cost) const;
 
   const std::unique_ptr<Drafter> drafter_;
   const int32_t max_tokens_;

@@ -5,7 +5,7 @@
 
 #include <vector>
 
-#include "scheduler/drafter.h"
+#include "scheduler/ngram_drafter.h"
 
 namespace millrace::scheduler {
 namespace {
@@ -48,8 +48,10 @@ TEST(NgramDrafter, ARunMayFollowItself) {
 // Always guesses 1, 1, 1, ...
 class Ones final : public Drafter {
  public:
-  Draft Propose(std::span<const int32_t>, int32_t max_tokens) const override {
-    return {Ids(static_cast<size_t>(std::max(max_tokens, 0)), 1), 0};
+  void Propose(std::span<const DraftRequest> requests) override {
+    for (const auto& [sequence, max_tokens, draft] : requests) {
+      *draft = {Ids(static_cast<size_t>(std::max(max_tokens, 0)), 1), 0};
+    }
   }
 };
 
@@ -80,11 +82,10 @@ struct World {
     std::vector<Speculation::Guesser> guessers;
     StepShape decodes;
     for (size_t i = 0; i < sequences.size(); ++i) {
-      speculation.Guess(sequences[i], records[i]);
       guessers.push_back({&sequences[i], &records[i]});
       decodes += ShapeOfRows(2, 1, 1);
     }
-    speculation.Choose(guessers, decodes, cost);
+    speculation.Guess(guessers, decodes, cost);
     int32_t rows = 0;
     for (const Sequence& sequence : sequences) {
       rows += static_cast<int32_t>(sequence.draft.size());

@@ -1,6 +1,6 @@
 // A backward search instead of an index: it reads a few thousand integers, some
 // microseconds beside a step's milliseconds, and has no state to keep in order.
-#include "scheduler/drafter.h"
+#include "scheduler/ngram_drafter.h"
 
 #include <algorithm>
 
@@ -17,6 +17,12 @@ NgramDrafter::NgramDrafter(int32_t min_match, int32_t max_match)
     : min_match_(min_match), max_match_(max_match) {
   CHECK(1 <= min_match && min_match <= max_match,
         "a match has a token at least");
+}
+
+void NgramDrafter::Propose(std::span<const DraftRequest> requests) {
+  for (const DraftRequest& request : requests) {
+    *request.draft = Propose(request.sequence->tokens, request.max_tokens);
+  }
 }
 
 Draft NgramDrafter::Propose(std::span<const int32_t> tokens,
