@@ -9,9 +9,11 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <span>
 #include <vector>
 
+#include "scheduler/page_manager.h"
 #include "scheduler/sequence.h"
 #include "scheduler/step_cost.h"
 
@@ -42,10 +44,13 @@ class Drafter {
   // Of a drafter whose guesses take time, else null: the price of one of its
   // steps, which guesses one token for each of its sequences.
   virtual const StepCost* cost() const { return nullptr; }
-  // ... and the rows it has to compute before its first guess.
-  virtual int32_t Lacking(const Sequence&) const { return 0; }
+  // ... and the rows it has to compute before its first guess; nothing where it
+  // cannot guess.
+  virtual std::optional<int32_t> Lacking(const Sequence&) { return 0; }
   // Seconds that all proposals took so far.
   virtual double seconds() const { return 0; }
+  // Those of its own KV cache, or null.
+  virtual const PageManager* pages() const { return nullptr; }
 };
 
 }  // namespace millrace::scheduler

@@ -37,10 +37,12 @@ RunnerInfo Narrow(RunnerInfo info, const EngineOptions& options) {
 class EngineImpl final : public Engine {
  public:
   EngineImpl(std::unique_ptr<models::Runner> runner,
-             const EngineOptions& options, MetricRegistry* registry)
+             const EngineOptions& options, MetricRegistry* registry,
+             std::unique_ptr<models::Runner> draft)
       : options_(options),
         info_(Narrow(runner->info(), options)),
         runner_(std::move(runner)),
+        draft_(std::move(draft)),
         metrics_(registry ? EngineMetrics(*registry, options.model)
                           : EngineMetrics()),
         board_(std::make_shared<StatsBoard>()),
@@ -54,6 +56,9 @@ class EngineImpl final : public Engine {
             .draining = metrics_.refused_draining,
         })),
         mailbox_(std::make_shared<Mailbox>(admission_->places())) {
+    CHECK(draft_ == nullptr ||
+              draft_->info().limits.max_seqs >= info_.limits.max_seqs,
+          "each sequence has its slot with the draft model, too");
     if (registry) {
       scrape_ = registry->OnScrape(
           [metrics = metrics_, board = board_, mailbox = mailbox_] {
@@ -65,7 +70,7 @@ class EngineImpl final : public Engine {
       if (Status named = config::PinThisThread({}, "engine"); !named.ok()) {
         LogWarning("engine thread has no name", {{"status", named.ToString()}});
       }
-      EngineLoop loop(*runner_,
+      EngineLoop loop(*runner_, draft_.get(),
                       {.max_tokens = info_.limits.max_tokens,
                        .max_seqs = info_.limits.max_seqs,
                        .max_samples = info_.limits.max_samples},
@@ -198,6 +203,7 @@ class EngineImpl final : public Engine {
 
   // The engine thread's, while it runs.
   const std::unique_ptr<models::Runner> runner_;
+  const std::unique_ptr<models::Runner> draft_;  // or null
 
   // Thread-safe, each. The board and the mailbox are shared with the scrape.
   const EngineMetrics metrics_;
@@ -213,8 +219,10 @@ class EngineImpl final : public Engine {
 
 std::unique_ptr<Engine> Engine::Create(std::unique_ptr<models::Runner> runner,
                                        const EngineOptions& options,
-                                       MetricRegistry* registry) {
-  return std::make_unique<EngineImpl>(std::move(runner), options, registry);
+                                       MetricRegistry* registry,
+                                       std::unique_ptr<models::Runner> draft) {
+  return std::make_unique<EngineImpl>(std::move(runner), options, registry,
+                                      std::move(draft));
 }
 
 }  // namespace millrace::scheduler

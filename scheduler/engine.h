@@ -65,10 +65,12 @@ class Reservation {
   int32_t places_ = 0;
 };
 
-// Guesses at the next tokens from what stands in the prompt and the answer
-// already. Answers do not change; the engine guesses only where that is faster.
+// Guesses at the next tokens: a draft model's if there is one, else from what
+// stands in the prompt and the answer already. Answers do not change; the
+// engine guesses only where that is faster.
 struct SpeculativeOptions {
   int32_t num_tokens = 0;  // guesses a sequence and step, at most; 0: none
+  bool always = false;     // faster or not: to measure it
   int32_t prompt_lookup_min = 2;  // tokens that must match
   int32_t prompt_lookup_max = 4;  // and those that are looked at
 };
@@ -95,6 +97,7 @@ struct EngineStats {
   int32_t pages_free = 0;
   int32_t pages_used = 0;
   int32_t pages_cached = 0;
+  int32_t draft_pages_used = 0;  // of the draft model's own
   int64_t steps = 0;
   int64_t preemptions = 0;
   // Shares of the machine's measured peaks, see utilization.h.
@@ -104,10 +107,13 @@ struct EngineStats {
 
 class Engine {
  public:
-  // Starts the engine thread. `registry` may be null.
-  static std::unique_ptr<Engine> Create(std::unique_ptr<models::Runner> runner,
-                                        const EngineOptions& options,
-                                        MetricRegistry* registry);
+  // Starts the engine thread. `registry` may be null, and `draft` if there is
+  // no draft model; that one has the same vocabulary and at least as many
+  // slots, and computes on the same team.
+  static std::unique_ptr<Engine> Create(
+      std::unique_ptr<models::Runner> runner, const EngineOptions& options,
+      MetricRegistry* registry,
+      std::unique_ptr<models::Runner> draft = nullptr);
   virtual ~Engine() = default;  // cancels what still runs, joins the thread
 
   // Places for so many tasks, all or none, or RESOURCE_EXHAUSTED with

@@ -10,6 +10,7 @@
 #include <utility>
 
 #include "config/base/log.h"
+#include "scheduler/model_drafter.h"
 #include "scheduler/ngram_drafter.h"
 #include "scheduler/step_budget.h"
 #include "scheduler/step_builder.h"
@@ -20,6 +21,9 @@ namespace {
 using models::kMaxTopLogprobs;
 using models::kSample;
 using models::StepResult;
+
+// Of the target for the time between tokens: for a draft model to read prompts.
+constexpr double kCatchUpShare = 0.25;
 
 double Seconds(Clock::Duration duration) {
   return std::chrono::duration<double>(duration).count();
@@ -43,11 +47,12 @@ TokenEvent EventOf(const StepResult& result, int32_t sample,
 
 }  // namespace
 
-EngineLoop::EngineLoop(models::Runner& runner, const PolicyLimits& limits,
-                       const EngineOptions& options, Mailbox& mailbox,
-                       Admission& admission, StatsBoard& board,
-                       const EngineMetrics& metrics)
+EngineLoop::EngineLoop(models::Runner& runner, models::Runner* draft,
+                       const PolicyLimits& limits, const EngineOptions& options,
+                       Mailbox& mailbox, Admission& admission,
+                       StatsBoard& board, const EngineMetrics& metrics)
     : runner_(runner),
+      draft_(draft),
       limits_(limits),
       model_(options.model),
       mailbox_(mailbox),
@@ -63,9 +68,7 @@ EngineLoop::EngineLoop(models::Runner& runner, const PolicyLimits& limits,
   const SpeculativeOptions& speculative = options.speculative;
   if (speculative.num_tokens > 0) {
     speculation_ = std::make_unique<Speculation>(
-        std::make_unique<NgramDrafter>(speculative.prompt_lookup_min,
-                                       speculative.prompt_lookup_max),
-        speculative.num_tokens);
+        MakeDrafter(options), speculative.num_tokens, speculative.always);
   }
   for (int32_t slot = limits.max_seqs - 1; slot >= 0; --slot) {
     free_slots_.push_back(slot);
@@ -73,7 +76,24 @@ EngineLoop::EngineLoop(models::Runner& runner, const PolicyLimits& limits,
   PostStats();
 }
 
+std::unique_ptr<Drafter> EngineLoop::MakeDrafter(
+    const EngineOptions& options) const {
+  if (draft_ == nullptr) {
+    return std::make_unique<NgramDrafter>(
+        options.speculative.prompt_lookup_min,
+        options.speculative.prompt_lookup_max);
+  }
+  return std::make_unique<ModelDrafter>(
+      *draft_,
+      ModelDrafterOptions{
+          .vocab_size = runner_.info().vocab_size,
+          .prefix_caching = options.enable_prefix_caching,
+          .catch_up_seconds = Seconds(options.target_itl) * kCatchUpShare,
+          .clock = options.clock});
+}
+
 void EngineLoop::Run() {
+  if (draft_ != nullptr) draft_->MeasurePeaks();  // it adapts to them
   const models::RunnerPeaks peaks = runner_.MeasurePeaks();
   utilization_ = Utilization(peaks);
   metrics_.SetPeaks(peaks);
@@ -188,7 +208,7 @@ void EngineLoop::GuessAhead() {
     decodes += ShapeOfRows(sequence.num_computed, 1, 1);
     guessers.push_back({&sequence, &job->guesses});
   }
-  speculation_->Guess(guessers, decodes, cost_);
+  metrics_.draft_seconds.Add(speculation_->Guess(guessers, decodes, cost_));
 }
 
 void EngineLoop::CarryOut(const Plan& plan) {
@@ -322,6 +342,7 @@ void EngineLoop::End(std::unique_ptr<Job>& job, Status status,
 void EngineLoop::GiveBack(Sequence& sequence) {
   ledger_.GiveBack(sequence);
   if (!sequence.running()) return;
+  if (speculation_) speculation_->Release(sequence);
   free_slots_.push_back(sequence.slot);
   sequence.slot = -1;
 }
@@ -349,6 +370,9 @@ void EngineLoop::PostStats() {
   stats.pages_free = pages.free();
   stats.pages_used = pages.used();
   stats.pages_cached = pages.cached();
+  if (speculation_ && speculation_->drafter().pages() != nullptr) {
+    stats.draft_pages_used = speculation_->drafter().pages()->used();
+  }
   stats.steps = steps_;
   stats.preemptions = preemptions_;
   stats.bandwidth_utilization = utilization_.bandwidth();

@@ -1,8 +1,8 @@
 // The engine thread's own life: at each step edge it takes mail, ends what is
 // cancelled or late, plans, launches, and hands the results out.
 //
-//   EngineLoop loop(runner, options, mailbox, admission, board, metrics);
-//   loop.Run();   // until the mailbox says quit
+//   EngineLoop loop(runner, draft, limits, options, mailbox, admission, board,
+//   metrics); loop.Run();   // until the mailbox says quit
 //
 // It alone touches sequences, pages, slots and the runner, hence no locks. It
 // parks only when it holds no job, and never waits for a client.
@@ -34,10 +34,10 @@ namespace millrace::scheduler {
 class EngineLoop {
  public:
   // All but the options are borrowed for the loop's life. `limits` are what
-  // the options and the runner leave together.
-  EngineLoop(models::Runner& runner, const PolicyLimits& limits,
-             const EngineOptions& options, Mailbox& mailbox,
-             Admission& admission, StatsBoard& board,
+  // the options and the runner leave together; `draft` may be null.
+  EngineLoop(models::Runner& runner, models::Runner* draft,
+             const PolicyLimits& limits, const EngineOptions& options,
+             Mailbox& mailbox, Admission& admission, StatsBoard& board,
              const EngineMetrics& metrics);
 
   void Run();
@@ -73,7 +73,10 @@ class EngineLoop {
   void PostStats();
   void CountFound(const Sequence& sequence);
 
+  std::unique_ptr<Drafter> MakeDrafter(const EngineOptions& options) const;
+
   models::Runner& runner_;
+  models::Runner* const draft_;  // or null
   const PolicyLimits limits_;
   const std::string model_;
   Mailbox& mailbox_;

@@ -41,6 +41,11 @@ EngineMetrics::EngineMetrics(MetricRegistry& registry,
   accepted_tokens = registry.AddCounter(
       "millrace_spec_decode_num_accepted_tokens_total",
       "Of those, tokens that came true and saved a step.", labels);
+  draft_seconds = registry.AddCounter(
+      "millrace_spec_decode_draft_seconds_total",
+      "Time that a draft model took for its guesses, its reading of prompts "
+      "included; 0 without one.",
+      labels);
 
   const auto refusals = [&](const char* reason) {
     return registry.AddCounter(
@@ -88,6 +93,9 @@ EngineMetrics::EngineMetrics(MetricRegistry& registry,
   pages_free = pages("free");
   pages_used = pages("used");
   pages_cached = pages("cached");
+  draft_pages_used = registry.AddGauge(
+      "millrace_draft_kv_pages_used",
+      "KV pages that the draft model holds for running sequences.", labels);
   bandwidth_utilization = registry.AddGauge(
       "millrace_model_bandwidth_utilization",
       "Bytes that the last seconds of steps had to read (weights, keys and "
@@ -121,6 +129,7 @@ void EngineMetrics::SetGauges(const EngineStats& stats) const {
   pages_free.Set(stats.pages_free);
   pages_used.Set(stats.pages_used);
   pages_cached.Set(stats.pages_cached);
+  draft_pages_used.Set(stats.draft_pages_used);
   bandwidth_utilization.Set(stats.bandwidth_utilization);
   compute_utilization.Set(stats.compute_utilization);
 }

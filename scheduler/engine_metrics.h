@@ -41,6 +41,7 @@ struct EngineMetrics {
   Counter prefix_cache_hits;
   Counter draft_tokens;
   Counter accepted_tokens;
+  Counter draft_seconds;
   Counter refused_queue_full;
   Counter refused_deadline;
   Counter refused_draining;
@@ -55,6 +56,7 @@ struct EngineMetrics {
   Gauge pages_free;
   Gauge pages_used;
   Gauge pages_cached;
+  Gauge draft_pages_used;
   Gauge bandwidth_utilization;
   Gauge compute_utilization;
   // Set once.

@@ -4,20 +4,26 @@
 #include "scheduler/speculation.h"
 
 #include <algorithm>
+#include <optional>
 #include <utility>
 
 namespace millrace::scheduler {
 namespace {
 
-// Before anything is known, a guess is thought to come true this often: too
-// seldom for a long one.
+// Before anything is known, a guess is thought to come true this often: of a
+// look-up too seldom for a long one, of a model more often.
 constexpr double kFirstRate = 0.4;
+constexpr double kFirstModelRate = 0.7;
 // What others' guesses say weighs as much as so many of the sequence's own.
 constexpr double kOthersWeight = 4;
 // The latest guesses count for about so many.
 constexpr double kMemory = 24;
 // A guess must beat the average by so much: prices are estimates.
 constexpr double kMargin = 1.1;
+// Of the time without guesses, for trials; so much is saved up at most.
+constexpr double kTrialShare = 0.01;
+constexpr double kMostTrialSeconds = 0.5;
+constexpr int32_t kTrialTokens = 2;
 
 }  // namespace
 
@@ -36,31 +42,108 @@ void GuessRates::Count(int32_t kind, int32_t num_true, int32_t num_false) {
   counts.all = kMemory;
 }
 
-Speculation::Speculation(std::unique_ptr<Drafter> drafter, int32_t max_tokens)
-    : drafter_(std::move(drafter)), max_tokens_(max_tokens) {}
+Speculation::Speculation(std::unique_ptr<Drafter> drafter, int32_t max_tokens,
+                         bool always)
+    : drafter_(std::move(drafter)),
+      max_tokens_(max_tokens),
+      always_(always),
+      first_rate_(drafter_->cost() == nullptr ? kFirstRate : kFirstModelRate) {}
 
 double Speculation::Rate(const GuessRecord& record) const {
   const int32_t kind = record.draft.kind;
-  return record.rates.Rate(kind, all_.Rate(kind, kFirstRate));
+  return record.rates.Rate(kind, all_.Rate(kind, first_rate_));
 }
 
-void Speculation::Guess(std::span<const Guesser> guessers,
-                        const StepShape& decodes, const StepCost& cost) {
+double Speculation::Guess(std::span<const Guesser> guessers,
+                          const StepShape& decodes, const StepCost& cost) {
   std::vector<DraftRequest> requests;
   for (const Guesser& guesser : guessers) {
     const Sequence& sequence = *guesser.sequence;
     // The row of the last token draws one by itself.
     const int32_t room = sequence.max_answer - sequence.num_answer() - 1;
     guesser.record->draft = {};
-    requests.push_back(
-        {&sequence, std::min(max_tokens_, room), &guesser.record->draft});
+    requests.push_back({&sequence, std::min(max_tokens_, std::max(room, 0)),
+                        &guesser.record->draft});
   }
+  if (drafter_->cost() != nullptr && !always_) {
+    Plan(guessers, decodes, cost, requests);
+  }
+  const double before = drafter_->seconds();
   drafter_->Propose(requests);
-  Choose(guessers, decodes, cost);
+  const double spent = drafter_->seconds() - before;
+  if (trying_) trial_seconds_ -= spent;
+  Choose(guessers, decodes, cost, spent);
+  return spent;
+}
+
+void Speculation::Plan(std::span<const Guesser> guessers,
+                       const StepShape& decodes, const StepCost& cost,
+                       std::span<DraftRequest> requests) {
+  const StepCost& draft_cost = *drafter_->cost();
+  std::vector<DraftCandidate> candidates;
+  for (size_t i = 0; i < requests.size(); ++i) {
+    const Sequence& sequence = *requests[i].sequence;
+    const std::optional<int32_t> lacking = drafter_->Lacking(sequence);
+    if (!lacking || !cost.known()) requests[i].max_tokens = 0;
+    candidates.push_back(
+        {.rate = Rate(*guessers[i].record),
+         .num_tokens = sequence.num_tokens(),
+         .max_tokens = requests[i].max_tokens,
+         .num_lacking = lacking.value_or(0),
+         .num_left = sequence.max_answer - sequence.num_answer()});
+  }
+  trying_ = false;
+  if (!cost.known()) return;
+  if (draft_cost.known()) {
+    const std::vector<int32_t> depths =
+        PlanDrafts(candidates, decodes, {cost, draft_cost});
+    if (std::ranges::any_of(depths, [](int32_t depth) { return depth > 0; })) {
+      for (size_t i = 0; i < requests.size(); ++i) {
+        requests[i].max_tokens = depths[i];
+      }
+      return;
+    }
+  }
+  trying_ = true;
+  trial_seconds_ = std::min(
+      trial_seconds_ + kTrialShare * cost.Seconds(decodes), kMostTrialSeconds);
+  Try(candidates, requests);
+}
+
+// With the sequence that needs least before its first guess, if that is
+// affordable.
+void Speculation::Try(std::span<const DraftCandidate> candidates,
+                      std::span<DraftRequest> requests) {
+  const StepCost& draft_cost = *drafter_->cost();
+  DraftRequest* cheapest = nullptr;
+  int32_t most = 0;
+  double least = 0;
+  for (size_t i = 0; i < requests.size(); ++i) {
+    const DraftCandidate& candidate = candidates[i];
+    if (std::exchange(requests[i].max_tokens, 0) == 0) continue;
+    const int32_t begin = candidate.num_tokens - candidate.num_lacking;
+    const double seconds =
+        draft_cost.Seconds(ShapeOfRows(begin, candidate.num_lacking, 1)) +
+        draft_cost.Seconds(ShapeOfRows(candidate.num_tokens, 1, 1));
+    if (cheapest != nullptr && seconds >= least) continue;
+    cheapest = &requests[i];
+    most = candidate.max_tokens;
+    least = seconds;
+  }
+  if (cheapest == nullptr) return;
+  if (draft_cost.known() && least > trial_seconds_) return;
+  cheapest->max_tokens = std::min(kTrialTokens, most);
 }
 
 void Speculation::Choose(std::span<const Guesser> guessers,
-                         const StepShape& decodes, const StepCost& cost) const {
+                         const StepShape& decodes, const StepCost& cost,
+                         double spent_seconds) const {
+  if (always_) {
+    for (const auto& [sequence, record] : guessers) {
+      sequence->draft = record->draft.tokens;
+    }
+    return;
+  }
   struct Row {
     double gain;  // tokens
     double seconds;
@@ -85,7 +168,7 @@ void Speculation::Choose(std::span<const Guesser> guessers,
     return a.gain * b.seconds > b.gain * a.seconds;
   });
   auto tokens = static_cast<double>(decodes.samples);
-  double seconds = cost.Seconds(decodes);
+  double seconds = cost.Seconds(decodes) + spent_seconds;
   for (const Row& row : rows) {
     if (row.gain * seconds <= kMargin * tokens * row.seconds) break;
     tokens += row.gain;

@@ -12,6 +12,10 @@
 // guess, also from guesses that were not taken: their first token can still be
 // compared with what was drawn.
 //
+// A drafter that costs is asked only for what PlanDrafts thinks worth it. While
+// that is nothing, a hundredth of the time is saved up and spent on trials with
+// one sequence, so that neither prices nor rates are believed forever.
+//
 // Deterministic, without a clock. Engine thread only.
 #pragma once
 
@@ -21,6 +25,7 @@
 #include <span>
 #include <vector>
 
+#include "scheduler/draft_plan.h"
 #include "scheduler/drafter.h"
 #include "scheduler/sequence.h"
 #include "scheduler/step_cost.h"
@@ -50,8 +55,10 @@ struct GuessRecord {
 
 class Speculation {
  public:
-  // At most `max_tokens` guesses a sequence and step.
-  Speculation(std::unique_ptr<Drafter> drafter, int32_t max_tokens);
+  // At most `max_tokens` guesses a sequence and step; `always` so many, whether
+  // that pays or not.
+  Speculation(std::unique_ptr<Drafter> drafter, int32_t max_tokens,
+              bool always = false);
 
   struct Guesser {
     Sequence* sequence;  // decodes
@@ -60,21 +67,35 @@ class Speculation {
   // Has guesses proposed, never beyond a longest answer, and sets each
   // sequence's draft to the part of its proposal that pays beside `decodes`,
   // all rows of the step without guesses.
-  void Guess(std::span<const Guesser> guessers, const StepShape& decodes,
-             const StepCost& cost);
+  // Returns the seconds that the proposals took.
+  double Guess(std::span<const Guesser> guessers, const StepShape& decodes,
+               const StepCost& cost);
 
   // `sampled` are the ids drawn for the sequence in this step: what was taken
   // and came true, and the first that did not.
   void Learn(GuessRecord& record, int32_t num_taken,
              std::span<const int32_t> sampled);
 
+  // The sequence stops running.
+  void Release(const Sequence& sequence) { drafter_->Release(sequence); }
+  const Drafter& drafter() const { return *drafter_; }
+
  private:
   double Rate(const GuessRecord& record) const;
+  // Cuts the requests to a drafter that costs to what pays, or to a trial.
+  void Plan(std::span<const Guesser> guessers, const StepShape& decodes,
+            const StepCost& cost, std::span<DraftRequest> requests);
+  void Try(std::span<const DraftCandidate> candidates,
+           std::span<DraftRequest> requests);
   void Choose(std::span<const Guesser> guessers, const StepShape& decodes,
-              const StepCost& cost) const;
+              const StepCost& cost, double spent_seconds) const;
 
   const std::unique_ptr<Drafter> drafter_;
   const int32_t max_tokens_;
+  const bool always_;
+  const double first_rate_;
+  bool trying_ = false;       // in this step
+  double trial_seconds_ = 0;  // saved up for trials
   GuessRates all_;  // of all sequences: what a new one is expected to do
 };
 

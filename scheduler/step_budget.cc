@@ -10,7 +10,8 @@ bool Decodes(const SequenceView& view) {
   return view.running && view.num_tokens - view.num_computed == 1;
 }
 
-// Most rows from `begin` on, at most `num_rows`, that cost `seconds` together.
+}  // namespace
+
 int32_t RowsWithin(const StepCost& cost, double seconds, int32_t begin,
                    int32_t num_rows) {
   int32_t fit = 0;
@@ -22,8 +23,6 @@ int32_t RowsWithin(const StepCost& cost, double seconds, int32_t begin,
   }
   return fit;
 }
-
-}  // namespace
 
 StepShape ShapeOfDecodes(std::span<const SequenceView> views) {
   StepShape shape;

@@ -16,6 +16,10 @@ inline constexpr int32_t kLeastPromptRows = 16;
 // What the rows of all decodes among `views` come to, guesses left out.
 StepShape ShapeOfDecodes(std::span<const SequenceView> views);
 
+// Most rows from `begin` on, at most `num_rows`, that cost `seconds` together.
+int32_t RowsWithin(const StepCost& cost, double seconds, int32_t begin,
+                   int32_t num_rows);
+
 // The most prompt rows with which a step of these decodes is expected to take
 // `target_seconds`, at least kLeastPromptRows. Rows are counted where they
 // would run: in the order of the views, deep rows for more than shallow ones.

@@ -1,7 +1,8 @@
-// Random days in the life of policy and pages: arrivals alone and in families,
-// prompts that begin alike, cancellations, faults, preemptions, evictions and
-// steps in every order, with every invariant looked at after each plan. No
-// threads and no clock, so a seed that fails fails again; it is printed.
+// Random days in the life of policy and pages, those of a draft model beside
+// them: arrivals alone and in families, prompts that begin alike,
+// cancellations, faults, preemptions, evictions and steps in every order, with
+// every invariant looked at after each plan. No threads and no clock, so a seed
+// that fails fails again; it is printed.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -14,10 +15,12 @@
 #include <vector>
 
 #include "scheduler/kv_ledger.h"
+#include "scheduler/model_drafter.h"
 #include "scheduler/policy.h"
 #include "scheduler/sequence.h"
 #include "scheduler/step_builder.h"
 #include "tests/sim/kv_cells.h"
+#include "tests/sim/sim_draft.h"
 
 namespace millrace::scheduler {
 namespace {
@@ -30,6 +33,9 @@ struct Events {
   int64_t evicting_steps = 0;  // with nothing free and something cached
   int64_t waits = 0;
   int64_t true_guesses = 0;
+  int64_t draft_guesses = 0;     // proposed by the draft model
+  int64_t sure_guesses = 0;      // of those, where it cannot be wrong
+  int64_t drafts_held_back = 0;  // for want of its pages, rows or context
 };
 
 class World {
@@ -38,14 +44,26 @@ class World {
       : events_(events),
         random_(seed),
         limits_(RandomLimits()),
-        ledger_(
-            {.num_pages = Uniform(1, 24),
-             .prefix_caching = Uniform(0, 5) > 0,
-             // All hashes collide, some do, none does.
-             .hash_mask = std::vector<uint64_t>{0, 3, ~uint64_t{0},
-                                                ~uint64_t{0}}[Uniform(0, 3)]}),
+        // All hashes collide, some do, none does.
+        hash_mask_(std::vector<uint64_t>{0, 3, ~uint64_t{0},
+                                         ~uint64_t{0}}[Uniform(0, 3)]),
+        ledger_({.num_pages = Uniform(1, 24),
+                 .prefix_caching = Uniform(0, 5) > 0,
+                 .hash_mask = hash_mask_}),
         cells_(pages().total()),
-        batch_(Capacity()) {
+        batch_(Capacity()),
+        draft_({.max_tokens = std::max(limits_.max_seqs, Uniform(1, 100)),
+                .max_seqs = limits_.max_seqs,
+                .max_pages_per_seq = Uniform(1, 12),
+                .max_samples = limits_.max_seqs},
+               Uniform(1, 24)),
+        drafter_(draft_, {.vocab_size = Uniform(4, 5),
+                          .prefix_caching = Uniform(0, 5) > 0,
+                          .hash_mask = hash_mask_}) {
+    for (int32_t slot = 0; slot < limits_.max_seqs; ++slot) {
+      free_slots_.push_back(slot);
+    }
+    drafts_ = Uniform(0, 1) == 0;
     arrivals_left_ = Uniform(1, 40);
     fault_every_ = Uniform(0, 3) == 0 ? Uniform(5, 50) : 0;
     cancel_every_ = Uniform(0, 1) == 0 ? Uniform(2, 30) : 0;
@@ -61,6 +79,7 @@ class World {
     }
     EXPECT_EQ(pages().used(), 0);
     EXPECT_EQ(pages().available(), pages().total());
+    EXPECT_EQ(drafter_.pages()->used(), 0);
   }
 
  private:
@@ -131,8 +150,21 @@ class World {
   void Cancel() {
     if (live_.empty()) return;
     const int32_t i = Uniform(0, static_cast<int32_t>(live_.size()) - 1);
-    ledger_.GiveBack(live_[i]->sequence);
+    GiveBack(live_[i]->sequence);
     live_.erase(live_.begin() + i);
+  }
+
+  void GiveBack(Sequence& sequence) {
+    ledger_.GiveBack(sequence);
+    if (!sequence.running()) return;
+    drafter_.Release(sequence);
+    free_slots_.push_back(sequence.slot);
+    sequence.slot = -1;
+  }
+
+  static bool Decodes(const Sequence& sequence) {
+    return sequence.running() &&
+           sequence.num_computed + 1 == sequence.num_tokens();
   }
 
   // What comes next, as far as the model is concerned, or something like it.
@@ -140,11 +172,7 @@ class World {
     Sequence& sequence = life.sequence;
     sequence.draft.clear();
     const int32_t room = sequence.max_answer - sequence.num_answer() - 1;
-    if (!sequence.running() ||
-        sequence.num_computed + 1 < sequence.num_tokens() ||
-        Uniform(0, 1) == 0 || room < 1) {
-      return;
-    }
+    if (!Decodes(sequence) || Uniform(0, 1) == 0 || room < 1) return;
     std::vector<int32_t> tokens = sequence.tokens;
     for (int32_t n = Uniform(1, std::min(room, 70)); n > 0; --n) {
       tokens.push_back(Uniform(0, 9) == 0 ? Uniform(0, 4)
@@ -153,12 +181,53 @@ class World {
     }
   }
 
+  // The draft model guesses for some of those that decode; not all of it is
+  // always taken.
+  void Draft() {
+    std::deque<scheduler::Draft> drafts;
+    std::vector<DraftRequest> requests;
+    std::vector<Life*> lives;
+    for (const auto& life : live_) {
+      Sequence& sequence = life->sequence;
+      sequence.draft.clear();
+      const int32_t room = sequence.max_answer - sequence.num_answer() - 1;
+      if (!Decodes(sequence) || Uniform(0, 3) == 0 || room < 1) continue;
+      requests.push_back(
+          {&sequence, Uniform(0, std::min(room, 8)), &drafts.emplace_back()});
+      lives.push_back(life.get());
+    }
+    drafter_.Propose(requests);
+    for (size_t i = 0; i < requests.size(); ++i) {
+      Sequence& sequence = lives[i]->sequence;
+      const std::vector<int32_t>& guesses = requests[i].draft->tokens;
+      ASSERT_LE(static_cast<int32_t>(guesses.size()), requests[i].max_tokens);
+      events_.draft_guesses += static_cast<int64_t>(guesses.size());
+      events_.drafts_held_back += requests[i].max_tokens > 0 && guesses.empty();
+      if (lives[i]->seed == 0) CheckSure(sequence, guesses);
+      const auto taken = static_cast<int32_t>(guesses.size());
+      sequence.draft.assign(guesses.begin(),
+                            guesses.begin() + Uniform(taken / 2, taken));
+    }
+  }
+
+  // Wrong only if the draft model's pages hold something else than the tokens.
+  void CheckSure(const Sequence& sequence,
+                 const std::vector<int32_t>& guesses) {
+    std::vector<int32_t> tokens = sequence.tokens;
+    for (const int32_t guess : guesses) {
+      ASSERT_EQ(guess, SimNext(tokens, 0)) << "its pages hold foreign tokens";
+      tokens.push_back(guess);
+      ++events_.sure_guesses;
+    }
+  }
+
   void Step() {
     sequences_.clear();
     for (const auto& life : live_) {
       sequences_.push_back(&life->sequence);
-      Guess(*life);
+      if (!drafts_) Guess(*life);
     }
+    if (drafts_) Draft();
     const auto views = ledger_.Views(sequences_, limits_);
     const Plan plan = MakePlan(views, pages().available(), limits_);
     CheckShape(views, plan);
@@ -295,15 +364,15 @@ class World {
   void CarryOut(const Plan& plan) {
     events_.preemptions += static_cast<int64_t>(plan.preempted.size());
     for (const int32_t i : plan.preempted) {
-      ledger_.GiveBack(*sequences_[i]);
-      sequences_[i]->slot = -1;
+      GiveBack(*sequences_[i]);
     }
     const bool tight = pages().free() == 0 && pages().cached() > 0;
     StepBuilder builder(batch_);  // checks its own capacities
     ledger_.Admit(plan, sequences_, builder);
     events_.forks += batch_.num_copies;
     for (const int32_t i : plan.admitted) {
-      sequences_[i]->slot = 0;
+      sequences_[i]->slot = free_slots_.back();
+      free_slots_.pop_back();
       events_.found_tokens += sequences_[i]->num_computed;
     }
     int32_t seq = 0;
@@ -347,9 +416,10 @@ class World {
         }
       }
       ledger_.Advance(sequence, computed);
-      if (sequence.num_answer() == sequence.max_answer) sequence.slot = -2;
     }
-    EndWhere([](const Sequence& sequence) { return sequence.slot == -2; });
+    EndWhere([](const Sequence& sequence) {
+      return sequence.num_answer() == sequence.max_answer;
+    });
   }
 
   void EndAllRunning() {
@@ -362,7 +432,7 @@ class World {
   void EndWhere(Ends ends) {
     std::erase_if(live_, [&](auto& life) {
       if (!ends(life->sequence)) return false;
-      ledger_.GiveBack(life->sequence);
+      GiveBack(life->sequence);
       return true;
     });
   }
@@ -378,14 +448,21 @@ class World {
     }
     const Status audit = pages().Audit(owners);
     ASSERT_TRUE(audit.ok()) << audit.ToString();
+    const Status draft_audit = drafter_.ledger().Audit();
+    ASSERT_TRUE(draft_audit.ok()) << "draft: " << draft_audit.ToString();
   }
 
   Events& events_;
   std::mt19937 random_;
   const PolicyLimits limits_;
+  const uint64_t hash_mask_;
   KvLedger ledger_;
   KvCells cells_;
   models::StepBatch batch_;
+  SimDraft draft_;
+  ModelDrafter drafter_;
+  bool drafts_ = false;  // guesses are the draft model's
+  std::vector<int32_t> free_slots_;
   int32_t arrivals_left_ = 0;
   int32_t fault_every_ = 0;
   int32_t cancel_every_ = 0;
@@ -413,6 +490,9 @@ TEST(PolicySim, InvariantsHoldAtEveryStepOfManyWorlds) {
   EXPECT_GT(events.evicting_steps, 100);
   EXPECT_GT(events.waits, 100);
   EXPECT_GT(events.true_guesses, 1000);
+  EXPECT_GT(events.draft_guesses, 10'000);
+  EXPECT_GT(events.sure_guesses, 1000);
+  EXPECT_GT(events.drafts_held_back, 100);
 }
 
 }  // namespace
