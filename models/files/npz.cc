@@ -1,0 +1,302 @@
+// The header of an array is the text of a Python dictionary with three keys in
+// any order; a small scanner reads just that.
+#include "models/files/npz.h"
+
+#include <algorithm>
+#include <cstring>
+#include <fstream>
+#include <optional>
+#include <string_view>
+#include <utility>
+
+#include "config/base/utf8.h"
+#include "models/files/mapped_file.h"
+#include "models/files/zip.h"
+#include "models/files/zip_writer.h"
+#include "models/tensor/float16.h"
+
+namespace millrace::models {
+namespace {
+
+constexpr std::string_view kMagic = "\x93NUMPY";
+constexpr int64_t kMaxHeaderBytes = 64 << 10;
+
+struct Kind {
+  std::string_view code;  // without the byte order
+  DType dtype;
+};
+constexpr Kind kKinds[] = {
+    {"b1", DType::kBool}, {"u1", DType::kU8},  {"u2", DType::kU16},
+    {"u4", DType::kU32},  {"u8", DType::kU64}, {"i1", DType::kI8},
+    {"i2", DType::kI16},  {"i4", DType::kI32}, {"i8", DType::kI64},
+    {"f2", DType::kF16},  {"f4", DType::kF32}, {"f8", DType::kF64},
+};
+
+StatusOr<DType> DTypeOf(std::string_view descr) {
+  const bool native = descr.starts_with('<') || descr.starts_with('|') ||
+                      (descr.starts_with('=') && descr.size() == 3);
+  for (const Kind& kind : kKinds) {
+    if (native && descr.substr(1) == kind.code) return kind.dtype;
+  }
+  return Unimplemented("arrays of type '" +
+                       ReplaceInvalidUtf8(descr.substr(0, 40)) +
+                       "' cannot be read; save little-endian numbers");
+}
+
+struct Header {
+  DType dtype = DType::kF32;
+  bool fortran = false;
+  Shape shape;
+};
+
+// {'descr': '<f4', 'fortran_order': False, 'shape': (2, 3), }
+class HeaderScanner {
+ public:
+  explicit HeaderScanner(std::string_view text) : rest_(text) {}
+
+  StatusOr<Header> Scan() {
+    Header header;
+    int seen = 0;
+    if (!Eat('{')) return Malformed();
+    while (!Eat('}')) {
+      const auto key = Quoted();
+      if (!key || !Eat(':')) return Malformed();
+      if (*key == "descr") {
+        const auto descr = Quoted();
+        if (!descr) {
+          return Unimplemented("structured arrays cannot be read");
+        }
+        ASSIGN_OR_RETURN(header.dtype, DTypeOf(*descr));
+        seen |= 1;
+      } else if (*key == "fortran_order") {
+        header.fortran = EatWord("True");
+        if (!header.fortran && !EatWord("False")) return Malformed();
+        seen |= 2;
+      } else if (*key == "shape") {
+        ASSIGN_OR_RETURN(header.shape, Tuple());
+        seen |= 4;
+      } else {
+        return Malformed();
+      }
+      if (!Eat(',') && Peek() != '}') return Malformed();
+    }
+    if (seen != 7 || Peek() != '\0') return Malformed();
+    return header;
+  }
+
+ private:
+  static Status Malformed() {
+    return InvalidArgument(
+        "the array's header is no dictionary of descr, "
+        "fortran_order and shape");
+  }
+  char Peek() {
+    const size_t start = rest_.find_first_not_of(" \n\t");
+    rest_.remove_prefix(std::min(start, rest_.size()));
+    return rest_.empty() ? '\0' : rest_.front();
+  }
+  bool Eat(char c) {
+    if (Peek() != c || c == '\0') return false;
+    rest_.remove_prefix(1);
+    return true;
+  }
+  bool EatWord(std::string_view word) {
+    (void)Peek();
+    if (!rest_.starts_with(word)) return false;
+    rest_.remove_prefix(word.size());
+    return true;
+  }
+  std::optional<std::string_view> Quoted() {
+    const char quote = Peek();
+    if (quote != '\'' && quote != '"') return std::nullopt;
+    const size_t end = rest_.find(quote, 1);
+    if (end == rest_.npos) return std::nullopt;
+    const std::string_view text = rest_.substr(1, end - 1);
+    rest_.remove_prefix(end + 1);
+    return text;
+  }
+  StatusOr<Shape> Tuple() {
+    std::vector<int64_t> dims;
+    if (!Eat('(')) return Malformed();
+    while (!Eat(')')) {
+      int64_t size = 0;
+      size_t digits = 0;
+      for (char c = Peek(); digits < rest_.size() && digits < 18; ++digits) {
+        c = rest_[digits];
+        if (c < '0' || c > '9') break;
+        size = size * 10 + (c - '0');
+      }
+      if (digits == 0) return Malformed();
+      rest_.remove_prefix(digits);
+      (void)Eat('L');  // Python 2
+      dims.push_back(size);
+      if (dims.size() > 32) return Malformed();
+      if (!Eat(',') && Peek() != ')') return Malformed();
+    }
+    return Shape::Checked(dims);
+  }
+
+  std::string_view rest_;
+};
+
+// Row-major from column-major: the last index of the target runs fastest, the
+// first index of the source does.
+void FromFortran(const Shape& shape, int64_t element_bytes,
+                 const std::byte* from, std::byte* to) {
+  Shape strides = shape;  // of the source, in elements
+  int64_t stride = 1;
+  for (int i = 0; i < shape.rank(); ++i) {
+    strides[i] = stride;
+    stride *= shape[i];
+  }
+  Shape at = shape;
+  for (int i = 0; i < shape.rank(); ++i) at[i] = 0;
+  int64_t source = 0;
+  for (int64_t n = shape.num_elements(); n > 0; --n) {
+    std::memcpy(to, from + source * element_bytes,
+                static_cast<size_t>(element_bytes));
+    to += element_bytes;
+    for (int i = shape.rank() - 1; i >= 0; --i) {
+      source += strides[i];
+      if (++at[i] < shape[i]) break;
+      source -= strides[i] * shape[i];
+      at[i] = 0;
+    }
+  }
+}
+
+// A header such that the data begin at a multiple of 64 bytes.
+std::string HeaderOf(const Tensor& tensor) {
+  std::string text;
+  for (const Kind& kind : kKinds) {
+    if (kind.dtype != tensor.dtype()) continue;
+    text = "{'descr': '" + std::string(kind.code[1] == '1' ? "|" : "<") +
+           std::string(kind.code) + "', 'fortran_order': False, 'shape': (";
+  }
+  for (const int64_t size : tensor.shape()) text += std::to_string(size) + ", ";
+  text += "), }";
+  // numpy writes (3,) but reads "(3, )", too; "(, )" there never is.
+  const size_t unpadded = kMagic.size() + 4 + text.size() + 1;
+  text.append((64 - unpadded % 64) % 64, ' ');
+  text += '\n';
+  std::string header(kMagic);
+  header += '\x01';
+  header += '\0';
+  header += static_cast<char>(text.size() & 0xff);
+  header += static_cast<char>(text.size() >> 8);
+  return header + text;
+}
+
+Tensor WithoutBFloat16(const Tensor& tensor) {
+  if (tensor.dtype() != DType::kBF16) return tensor.Share();
+  Tensor wide = Tensor::Make(DType::kF32, tensor.shape());
+  for (int64_t i = 0; i < tensor.num_elements(); ++i) {
+    wide.data<float>()[i] = BFloat16ToFloat(tensor.data<uint16_t>()[i]);
+  }
+  return wide;
+}
+
+}  // namespace
+
+StatusOr<Tensor> ParseNpy(std::span<const std::byte> bytes,
+                          const NpzLimits& limits) {
+  const std::string_view text(reinterpret_cast<const char*>(bytes.data()),
+                              bytes.size());
+  if (text.size() < 10 || !text.starts_with(kMagic)) {
+    return InvalidArgument("this is no .npy array: its magic is missing");
+  }
+  const int version = text[6];
+  if (version < 1 || version > 3) {
+    return Unimplemented("the array is of .npy version " +
+                         std::to_string(version) + "; 1 to 3 can be read");
+  }
+  const size_t length_bytes = version == 1 ? 2 : 4;
+  uint32_t length = 0;
+  if (text.size() < 8 + length_bytes) return DataLoss("the array is cut off");
+  std::memcpy(&length, text.data() + 8, length_bytes);
+  const size_t head = 8 + length_bytes;
+  if (length > kMaxHeaderBytes || length > text.size() - head) {
+    return DataLoss("the array's header is cut off or longer than " +
+                    std::to_string(kMaxHeaderBytes) + " bytes");
+  }
+  ASSIGN_OR_RETURN(const Header header,
+                   HeaderScanner(text.substr(head, length)).Scan());
+  const int64_t size = header.shape.num_elements() * DTypeBytes(header.dtype);
+  if (size > limits.max_bytes) {
+    return ResourceExhausted("the array " +
+                             TypeText(header.dtype, header.shape) +
+                             " is larger than the limit of " +
+                             std::to_string(limits.max_bytes) + " bytes");
+  }
+  const auto data = bytes.subspan(head + length);
+  if (static_cast<int64_t>(data.size()) < size) {
+    return DataLoss("the array " + TypeText(header.dtype, header.shape) +
+                    " has only " + std::to_string(data.size()) +
+                    " bytes; the file is truncated");
+  }
+  Tensor tensor = Tensor::Make(header.dtype, header.shape);
+  if (header.fortran) {
+    FromFortran(header.shape, DTypeBytes(header.dtype), data.data(),
+                tensor.bytes());
+  } else if (size > 0) {
+    std::memcpy(tensor.bytes(), data.data(), static_cast<size_t>(size));
+  }
+  if (header.dtype == DType::kBool) {
+    // Foreign bytes: whatever is not 0 is true.
+    auto* values = tensor.data<uint8_t>();
+    std::transform(values, values + size, values,
+                   [](uint8_t v) -> uint8_t { return v != 0; });
+  }
+  return tensor;
+}
+
+StatusOr<std::vector<NamedTensor>> ParseNpz(std::span<const std::byte> bytes,
+                                            const NpzLimits& limits) {
+  ASSIGN_OR_RETURN(const ZipFile zip,
+                   ZipFile::Parse(bytes, {.max_entries = limits.max_arrays}));
+  std::vector<NamedTensor> arrays;
+  NpzLimits left = limits;
+  for (const ZipEntry& entry : zip.entries()) {
+    std::string_view name = entry.name;
+    if (!name.ends_with(".npy")) {
+      return InvalidArgument("'" + ReplaceInvalidUtf8(name.substr(0, 200)) +
+                             "' is no array: its name does not end in .npy");
+    }
+    name.remove_suffix(4);
+    ASSIGN_OR_RETURN(const std::string npy,
+                     ReadEntry(entry, left.max_bytes + kMaxHeaderBytes + 12));
+    StatusOr<Tensor> tensor = ParseNpy(std::as_bytes(std::span(npy)), left);
+    if (!tensor.ok()) {
+      return tensor.status().Prefixed(
+          "'" + ReplaceInvalidUtf8(name.substr(0, 200)) + "'");
+    }
+    left.max_bytes -= tensor->num_bytes();
+    arrays.push_back({std::string(name), std::move(*tensor)});
+  }
+  return arrays;
+}
+
+StatusOr<std::vector<NamedTensor>> ReadNpz(const std::string& path,
+                                           const NpzLimits& limits) {
+  ASSIGN_OR_RETURN(const MappedFile file, MappedFile::Open(path));
+  auto arrays = ParseNpz(file.bytes(), limits);
+  if (!arrays.ok()) return arrays.status().Prefixed("'" + path + "'");
+  return arrays;
+}
+
+Status WriteNpz(const std::string& path,
+                const std::vector<NamedTensor>& arrays) {
+  std::ofstream out(path, std::ios::binary | std::ios::trunc);
+  if (!out) return InvalidArgument("'" + path + "' cannot be written");
+  ZipWriter zip(out);
+  for (const NamedTensor& array : arrays) {
+    const Tensor tensor = WithoutBFloat16(array.tensor);
+    const std::string header = HeaderOf(tensor);
+    zip.Add(array.name + ".npy",
+            {std::as_bytes(std::span(header)),
+             {tensor.bytes(), static_cast<size_t>(tensor.num_bytes())}});
+  }
+  return zip.Finish().Prefixed("'" + path + "'");
+}
+
+}  // namespace millrace::models
