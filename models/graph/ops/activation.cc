@@ -1,0 +1,306 @@
+// Activations: functions of one element. 16-bit floats are computed in f32 and
+// rounded once. Formulas are those of ONNX, written so that large arguments do
+// not overflow.
+#include <cmath>
+
+#include "models/graph/ops/families.h"
+#include "models/graph/ops/operands.h"
+
+namespace millrace::models::graph {
+namespace {
+
+template <typename M>
+M SigmoidOf(M x) {
+  return x >= 0 ? M(1) / (M(1) + std::exp(-x))
+                : M(1) - M(1) / (M(1) + std::exp(x));
+}
+template <typename M>
+M SoftplusOf(M x) {
+  return std::max(x, M(0)) + std::log1p(std::exp(-std::abs(x)));
+}
+
+// Each is made from the node's attributes and maps float or double.
+struct LeakyRelu {
+  explicit LeakyRelu(const Attrs& a) : alpha(a.Float("alpha", 0.01)) {}
+  template <typename M>
+  M operator()(M x) const {
+    return x < 0 ? static_cast<M>(alpha) * x : x;
+  }
+  double alpha;
+};
+struct Elu {
+  explicit Elu(const Attrs& a) : alpha(a.Float("alpha", 1)) {}
+  template <typename M>
+  M operator()(M x) const {
+    return x < 0 ? static_cast<M>(alpha) * std::expm1(x) : x;
+  }
+  double alpha;
+};
+struct Selu {
+  explicit Selu(const Attrs& a)
+      : alpha(a.Float("alpha", 1.67326319217681884765625)),
+        gamma(a.Float("gamma", 1.05070102214813232421875)) {}
+  template <typename M>
+  M operator()(M x) const {
+    return static_cast<M>(gamma) *
+           (x > 0 ? x : static_cast<M>(alpha) * std::expm1(x));
+  }
+  double alpha;
+  double gamma;
+};
+struct Celu {
+  explicit Celu(const Attrs& a) : alpha(a.Float("alpha", 1)) {}
+  template <typename M>
+  M operator()(M x) const {
+    const M scale = static_cast<M>(alpha);
+    return x > 0 ? x : scale * std::expm1(x / scale);
+  }
+  double alpha;
+};
+struct Gelu {
+  explicit Gelu(const Attrs& a)
+      : tanh(a.Text("approximate", "none") == "tanh") {}
+  template <typename M>
+  M operator()(M x) const {
+    if (tanh) {
+      const M inner = static_cast<M>(0.7978845608028654) *
+                      (x + static_cast<M>(0.044715) * x * x * x);
+      return static_cast<M>(0.5) * x * (M(1) + std::tanh(inner));
+    }
+    return static_cast<M>(0.5) * x *
+           (M(1) + std::erf(x * static_cast<M>(0.7071067811865476)));
+  }
+  bool tanh;
+};
+struct Sigmoid {
+  explicit Sigmoid(const Attrs&) {}
+  template <typename M>
+  M operator()(M x) const {
+    return SigmoidOf(x);
+  }
+};
+struct HardSigmoid {
+  explicit HardSigmoid(const Attrs& a)
+      : alpha(a.Float("alpha", 0.2)), beta(a.Float("beta", 0.5)) {}
+  template <typename M>
+  M operator()(M x) const {
+    const M y = static_cast<M>(alpha) * x + static_cast<M>(beta);
+    return y < 0 ? M(0) : (y > 1 ? M(1) : y);
+  }
+  double alpha;
+  double beta;
+};
+struct HardSwish {
+  explicit HardSwish(const Attrs&) {}
+  template <typename M>
+  M operator()(M x) const {
+    const M y = x / M(6) + static_cast<M>(0.5);
+    return x * (y < 0 ? M(0) : (y > 1 ? M(1) : y));
+  }
+};
+struct Softplus {
+  explicit Softplus(const Attrs&) {}
+  template <typename M>
+  M operator()(M x) const {
+    return SoftplusOf(x);
+  }
+};
+struct Softsign {
+  explicit Softsign(const Attrs&) {}
+  template <typename M>
+  M operator()(M x) const {
+    return x / (M(1) + std::abs(x));
+  }
+};
+struct Mish {
+  explicit Mish(const Attrs&) {}
+  template <typename M>
+  M operator()(M x) const {
+    return x * std::tanh(SoftplusOf(x));
+  }
+};
+// PyTorch's SiLU, with alpha of 1.
+struct Swish {
+  explicit Swish(const Attrs& a) : alpha(a.Float("alpha", 1)) {}
+  template <typename M>
+  M operator()(M x) const {
+    return x * SigmoidOf(static_cast<M>(alpha) * x);
+  }
+  double alpha;
+};
+struct ThresholdedRelu {
+  explicit ThresholdedRelu(const Attrs& a) : alpha(a.Float("alpha", 1)) {}
+  template <typename M>
+  M operator()(M x) const {
+    return x > static_cast<M>(alpha) ? x : M(0);
+  }
+  double alpha;
+};
+struct Shrink {
+  explicit Shrink(const Attrs& a)
+      : bias(a.Float("bias", 0)), lambd(a.Float("lambd", 0.5)) {}
+  template <typename M>
+  M operator()(M x) const {
+    if (x < -static_cast<M>(lambd)) return x + static_cast<M>(bias);
+    return x > static_cast<M>(lambd) ? x - static_cast<M>(bias) : M(0);
+  }
+  double bias;
+  double lambd;
+};
+struct Tanh {
+  explicit Tanh(const Attrs&) {}
+  template <typename M>
+  M operator()(M x) const {
+    return std::tanh(x);
+  }
+};
+
+Types Infer(const Call& call) {
+  RETURN_IF_ERROR(OneFloat(call));
+  return Outputs(call, {{call.arg(0).dtype, call.arg(0).shape}});
+}
+
+template <typename F>
+Status Run(const Call& call, std::span<const Result> results,
+           const Team& team) {
+  const F f(call.attrs());
+  const auto [begin, end] = team.Share(results[0].num_elements(), 64);
+  DispatchFloat(call.arg(0).dtype, [&, b = begin, e = end]<typename T>() {
+    const T* x = call.arg(0).data<T>();
+    T* y = results[0].data<T>();
+    for (int64_t i = b; i < e; ++i) {
+      y[i] = static_cast<T>(f(static_cast<MathType<T>>(x[i])));
+    }
+  });
+  return OkStatus();
+}
+
+Types InferNumber(const Call& call) {
+  RETURN_IF_ERROR(CountOperands(call, 1, 1));
+  if (call.arg(0).dtype == DType::kBool) {
+    return InvalidArgument("the operand is BOOL; numbers are needed");
+  }
+  return Outputs(call, {{call.arg(0).dtype, call.arg(0).shape}});
+}
+
+// Keeps NaN, as PyTorch does.
+Status RunRelu(const Call& call, std::span<const Result> results,
+               const Team& team) {
+  const auto [begin, end] = team.Share(results[0].num_elements(), 64);
+  Dispatch(call.arg(0).dtype, [&, b = begin, e = end]<typename T>() {
+    using M = MathType<T>;
+    const T* x = call.arg(0).data<T>();
+    T* y = results[0].data<T>();
+    for (int64_t i = b; i < e; ++i) {
+      const M v = x[i];
+      y[i] = v < M(0) ? static_cast<T>(M(0)) : x[i];
+    }
+  });
+  return OkStatus();
+}
+
+Types InferPRelu(const Call& call) {
+  RETURN_IF_ERROR(CountOperands(call, 2, 2));
+  RETURN_IF_ERROR(SameType(call, 1, "slope"));
+  const Shape& x = call.arg(0).shape;
+  if (call.arg(0).dtype == DType::kBool) {
+    return InvalidArgument("the operand is BOOL; numbers are needed");
+  }
+  ASSIGN_OR_RETURN(const Shape shape, Broadcast(x, call.arg(1).shape));
+  if (!(shape == x)) {
+    return InvalidArgument("the slope of shape " +
+                           call.arg(1).shape.ToString() +
+                           " cannot be broadcast to " + x.ToString());
+  }
+  return Outputs(call, {{call.arg(0).dtype, shape}});
+}
+
+Status RunPRelu(const Call& call, std::span<const Result> results,
+                const Team& team) {
+  const BroadcastWalk walk(results[0].shape,
+                           {call.arg(0).shape, call.arg(1).shape});
+  const auto [begin, end] = team.Share(walk.num_rows());
+  Dispatch(call.arg(0).dtype, [&, b = begin, e = end]<typename T>() {
+    using M = MathType<T>;
+    const T* x = call.arg(0).data<T>();
+    const T* slope = call.arg(1).data<T>();
+    T* y = results[0].data<T>();
+    walk.ForRows(b, e, [&](const BroadcastRow& row) {
+      for (int64_t i = 0; i < row.length; ++i) {
+        const M v = x[row.at[0] + i * row.step[0]];
+        const M s = slope[row.at[1] + i * row.step[1]];
+        if constexpr (std::is_integral_v<T>) {
+          // In 64 bits, so that a product wraps and never overflows.
+          const auto wide = static_cast<uint64_t>(v) * static_cast<uint64_t>(s);
+          y[row.out + i] = v < M(0) ? static_cast<T>(wide) : v;
+        } else {
+          y[row.out + i] = static_cast<T>(v < M(0) ? v * s : v);
+        }
+      }
+    });
+  });
+  return OkStatus();
+}
+
+// Glu(x) {axis = -1}: x cut in two halves a and b along the axis, a *
+// sigmoid(b). ONNX has none; this is torch.nn.functional.glu.
+Types InferGlu(const Call& call) {
+  RETURN_IF_ERROR(OneFloat(call));
+  Shape shape = call.arg(0).shape;
+  ASSIGN_OR_RETURN(const int axis,
+                   NormalAxis(call.attrs().Int("axis", -1), shape.rank()));
+  if (shape[axis] % 2 != 0) {
+    return InvalidArgument("axis " + std::to_string(axis) + " of " +
+                           shape.ToString() + " cannot be cut in two halves");
+  }
+  shape[axis] /= 2;
+  return Outputs(call, {{call.arg(0).dtype, shape}});
+}
+
+Status RunGlu(const Call& call, std::span<const Result> results,
+              const Team& team) {
+  const Shape& shape = results[0].shape;
+  ASSIGN_OR_RETURN(const int axis,
+                   NormalAxis(call.attrs().Int("axis", -1), shape.rank()));
+  const int64_t length = shape.Product(axis, shape.rank());
+  const auto [begin, end] = team.Share(shape.Product(0, axis));
+  DispatchFloat(call.arg(0).dtype, [&, b = begin, e = end]<typename T>() {
+    using M = MathType<T>;
+    for (int64_t row = b; row < e; ++row) {
+      const T* x = call.arg(0).data<T>() + row * 2 * length;
+      T* y = results[0].data<T>() + row * length;
+      for (int64_t i = 0; i < length; ++i) {
+        y[i] = static_cast<T>(static_cast<M>(x[i]) *
+                              SigmoidOf(static_cast<M>(x[length + i])));
+      }
+    }
+  });
+  return OkStatus();
+}
+
+constexpr OpDef kOps[] = {
+    {"Relu", InferNumber, RunRelu, Work::kSplits},
+    {"LeakyRelu", Infer, Run<LeakyRelu>, Work::kSplits},
+    {"PRelu", InferPRelu, RunPRelu, Work::kSplits},
+    {"Elu", Infer, Run<Elu>, Work::kSplits},
+    {"Selu", Infer, Run<Selu>, Work::kSplits},
+    {"Celu", Infer, Run<Celu>, Work::kSplits},
+    {"Gelu", Infer, Run<Gelu>, Work::kSplits},
+    {"Sigmoid", Infer, Run<Sigmoid>, Work::kSplits},
+    {"HardSigmoid", Infer, Run<HardSigmoid>, Work::kSplits},
+    {"HardSwish", Infer, Run<HardSwish>, Work::kSplits},
+    {"Softplus", Infer, Run<Softplus>, Work::kSplits},
+    {"Softsign", Infer, Run<Softsign>, Work::kSplits},
+    {"Mish", Infer, Run<Mish>, Work::kSplits},
+    {"Swish", Infer, Run<Swish>, Work::kSplits},
+    {"ThresholdedRelu", Infer, Run<ThresholdedRelu>, Work::kSplits},
+    {"Shrink", Infer, Run<Shrink>, Work::kSplits},
+    {"Tanh", Infer, Run<Tanh>, Work::kSplits},
+    {"Glu", InferGlu, RunGlu, Work::kSplits},
+};
+
+}  // namespace
+
+std::span<const OpDef> ActivationOps() { return kOps; }
+
+}  // namespace millrace::models::graph

@@ -1,0 +1,9 @@
+#define VECTOR_BYTES 32
+#define MAX_ROWS 6
+#include "models/graph/ops/gemm/tile_body.h"
+
+namespace millrace::models::graph {
+
+constinit const GemmTiles kAvx2Tiles = kTiles;
+
+}  // namespace millrace::models::graph

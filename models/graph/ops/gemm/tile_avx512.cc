@@ -1,0 +1,9 @@
+#define VECTOR_BYTES 64
+#define MAX_ROWS 12
+#include "models/graph/ops/gemm/tile_body.h"
+
+namespace millrace::models::graph {
+
+constinit const GemmTiles kAvx512Tiles = kTiles;
+
+}  // namespace millrace::models::graph
