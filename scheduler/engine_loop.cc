@@ -98,7 +98,10 @@ void EngineLoop::Run() {
   utilization_ = Utilization(peaks);
   metrics_.SetPeaks(peaks);
   while (true) {
-    Mailbox::Mail mail = mailbox_.Take(/*park=*/jobs_.empty());
+    const bool idle = jobs_.empty();
+    const bool prepares =
+        idle && runner_.PrepareAhead(ledger_.pages().first_unused());
+    Mailbox::Mail mail = mailbox_.Take(/*park=*/idle && !prepares);
     Receive(std::move(mail.jobs));
     EndUnwanted(mail.closed);
     DeliverEndings();

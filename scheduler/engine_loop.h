@@ -5,7 +5,8 @@
 //   metrics); loop.Run();   // until the mailbox says quit
 //
 // It alone touches sequences, pages, slots and the runner, hence no locks. It
-// parks only when it holds no job, and never waits for a client.
+// parks only when it holds no job and memory is ready for what may come, and
+// never waits for a client.
 //
 // Engine thread only.
 #pragma once

@@ -49,6 +49,8 @@ bool PageManager::Allocate(int32_t n, std::vector<PageId>& pages) {
     CHECK(At(page).refs == 0 && !At(page).registered,
           "a page on the free list has an owner or contents");
     At(page).refs = 1;
+    first_unused_ =
+        std::max(first_unused_, static_cast<int32_t>(Index(page)) + 1);
     pages.push_back(page);
   }
   used_ += n;

@@ -63,6 +63,8 @@ class PageManager {
   int32_t cached() const { return static_cast<int32_t>(cached_.size()); }
   // What Allocate can give.
   int32_t available() const { return free() + cached(); }
+  // Pages from this one on were never given to anybody.
+  int32_t first_unused() const { return first_unused_; }
   int32_t refs(models::PageId page) const { return At(page).refs; }
 
   // Appends n fresh pages, of the free ones or else evicted from the cache.
@@ -143,6 +145,7 @@ class PageManager {
   std::vector<Page> pages_;
   std::vector<models::PageId> free_;  // last in, first out: warm memory first
   int32_t used_ = 0;
+  int32_t first_unused_ = 0;
   std::unordered_multimap<uint64_t, models::PageId> registered_;  // by hash
   std::map<uint64_t, models::PageId> cached_;  // by the moment it was left
   uint64_t moments_ = 0;

@@ -28,6 +28,9 @@ class CpuRunner final : public Runner, public LogitsView {
   void Launch(const StepBatch& batch) override;
   StatusOr<const StepResult*> Wait() override;
   StepAccount account() const override { return backend_->account(); }
+  bool PrepareAhead(int32_t first_unused) override {
+    return pool_.PrepareAhead(first_unused);
+  }
   RunnerPeaks MeasurePeaks() override { return backend_->MeasurePeaks(); }
   std::span<const float> Logits(int32_t sample) const override;
 

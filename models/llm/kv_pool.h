@@ -29,12 +29,19 @@ class KvPool {
   // Reserves address space; a page costs memory when first written.
   static StatusOr<KvPool> Create(int32_t num_pages, int64_t page_bytes,
                                  bool huge_pages);
+
+  // Has the system find memory for some more of the pages from `first_unused`
+  // on, which nobody may have been given yet. False once there is enough ahead.
+  bool PrepareAhead(int32_t first_unused);
+
   std::byte* data() const { return memory_.data(); }
   int32_t num_pages() const { return num_pages_; }
 
  private:
   HugeBuffer memory_;
   int32_t num_pages_ = 0;
+  int64_t page_bytes_ = 0;
+  int64_t prepared_bytes_ = 0;  // from the beginning
 };
 
 }  // namespace millrace::models

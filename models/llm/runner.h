@@ -40,6 +40,10 @@ class Runner {
 
   // What the step ended last took and cost; zeros where nobody measures.
   virtual StepAccount account() const { return {}; }
+  // Idle work: makes a little of the memory ready that coming steps will write
+  // to, pages from `first_unused` on, which were never in a step. False once
+  // there is nothing left to do.
+  virtual bool PrepareAhead(int32_t /*first_unused*/) { return false; }
   // Measures the machine; called once, before the first Launch.
   virtual RunnerPeaks MeasurePeaks() { return {}; }
 };

@@ -13,6 +13,17 @@ namespace {
 using models::kPageTokens;
 using models::PageId;
 
+TEST(PageManager, KnowsWhichPagesNobodyEverHad) {
+  PageManager manager(4);
+  std::vector<PageId> pages;
+  EXPECT_EQ(manager.first_unused(), 0);
+  ASSERT_TRUE(manager.Allocate(3, pages));
+  EXPECT_EQ(manager.first_unused(), 3);
+  manager.Release(pages);
+  ASSERT_TRUE(manager.Allocate(1, pages));
+  EXPECT_EQ(manager.first_unused(), 3);
+}
+
 TEST(PageManager, AllocatesAllOrNothing) {
   PageManager manager(3);
   std::vector<PageId> pages;

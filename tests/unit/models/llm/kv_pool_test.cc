@@ -61,5 +61,23 @@ TEST(KvPool, PagesAreZeroedAndAligned) {
   EXPECT_EQ(pool->data()[2999], std::byte{0});
 }
 
+TEST(KvPool, MemoryIsMadeReadyAheadOfThePagesInUse) {
+  // 64 MiB in pages of 1 MiB, of which a quarter is kept ahead, 2 MiB a call.
+  auto pool = KvPool::Create(64, 1 << 20, false);
+  ASSERT_TRUE(pool.ok());
+  const auto calls = [&](int32_t first_unused) {
+    int n = 1;
+    while (pool->PrepareAhead(first_unused)) ++n;
+    return n;
+  };
+  pool->data()[0] = std::byte{7};
+  EXPECT_EQ(calls(1), 8);
+  EXPECT_EQ(pool->data()[0], std::byte{7}) << "a page in use was written to";
+  EXPECT_EQ(calls(1), 1) << "nothing was left to do";
+  EXPECT_EQ(calls(5), 2);
+  EXPECT_EQ(calls(60), 2) << "no further than the pool";
+  EXPECT_EQ(calls(64), 1);
+}
+
 }  // namespace
 }  // namespace millrace::models
