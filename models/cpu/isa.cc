@@ -65,18 +65,22 @@ std::vector<Feature> AvxVnniFeatures() {
   return all;
 }
 
-std::vector<Feature> Avx512VnniFeatures() {
+std::vector<Feature> Avx512Features() {
   std::vector<Feature> all = Avx2Features();
-  const Leaf one = Cpuid(1);
   const Leaf seven = Cpuid(7);
-  const uint32_t xcr0 = Xcr0(Bit(one.c, 27));
+  const uint32_t xcr0 = Xcr0(Bit(Cpuid(1).c, 27));
   all.push_back({"avx512f", Bit(seven.b, 16)});
   all.push_back({"avx512dq", Bit(seven.b, 17)});
   all.push_back({"avx512bw", Bit(seven.b, 30)});
   all.push_back({"avx512vl", Bit(seven.b, 31)});
-  all.push_back({"avx512_vnni", Bit(seven.c, 11)});
   all.push_back(
       {"zmm registers saved by the operating system", (xcr0 & 0xe6) == 0xe6});
+  return all;
+}
+
+std::vector<Feature> Avx512VnniFeatures() {
+  std::vector<Feature> all = Avx512Features();
+  all.push_back({"avx512_vnni", Bit(Cpuid(7).c, 11)});
   return all;
 }
 
@@ -103,24 +107,37 @@ std::vector<Feature> AmxFeatures() {
 
 std::vector<Feature> Avx2Features() { return {{"an x86-64 CPU", false}}; }
 std::vector<Feature> AvxVnniFeatures() { return Avx2Features(); }
+std::vector<Feature> Avx512Features() { return Avx2Features(); }
 std::vector<Feature> Avx512VnniFeatures() { return Avx2Features(); }
 std::vector<Feature> Avx512Bf16Features() { return Avx2Features(); }
 std::vector<Feature> AmxFeatures() { return Avx2Features(); }
 
 #endif
 
-IsaChoice Examine(const char* name, const KernelTable* kernels,
-                  const std::vector<Feature>& features) {
-  IsaChoice choice{name, kernels, ""};
+// What keeps a table from running here; empty: nothing.
+std::string Missing(const void* table, const std::vector<Feature>& features) {
+  std::string missing;
   for (const Feature& feature : features) {
     if (feature.present) continue;
-    if (!choice.missing.empty()) choice.missing += ", ";
-    choice.missing += feature.name;
+    if (!missing.empty()) missing += ", ";
+    missing += feature.name;
   }
-  if (choice.missing.empty() && kernels == nullptr) {
-    choice.missing = "these kernels were not compiled into this binary";
+  if (missing.empty() && table == nullptr) {
+    missing = "these kernels were not compiled into this binary";
   }
-  return choice;
+  return missing;
+}
+
+IsaChoice Examine(const char* name, const KernelTable* kernels,
+                  const std::vector<Feature>& features) {
+  return {name, kernels, Missing(kernels, features)};
+}
+
+Status CannotRun(std::string_view isa, const std::string& missing) {
+  return FailedPrecondition("isa '" + std::string(isa) +
+                            "' cannot run on this machine, it lacks: " +
+                            missing + "; use 'auto' or force another table")
+      .At("isa");
 }
 
 // Linux keeps no room for tiles until a process asks (arch_prctl, 5.16 and
@@ -164,15 +181,34 @@ StatusOr<const KernelTable*> ChooseKernels(std::string_view wanted) {
                  "tiles; use 'auto' or force another table")
           .At("isa");
     }
-    return FailedPrecondition(
-               "isa '" + std::string(wanted) +
-               "' cannot run on this machine, it lacks: " + choice.missing +
-               "; use 'auto' or force another table")
-        .At("isa");
+    return CannotRun(wanted, choice.missing);
   }
   if (wanted == "auto") return best;
   return InvalidArgument("isa is '" + std::string(wanted) +
                          "' but must be one of " + names)
+      .At("isa");
+}
+
+StatusOr<const DenseTable*> ChooseDense(std::string_view wanted) {
+  const std::string no_avx2 = Missing(Avx2Dense(), Avx2Features());
+  const std::string no_avx512 = Missing(Avx512Dense(), Avx512Features());
+  if (wanted == "auto") {
+    return no_avx512.empty() ? Avx512Dense()
+           : no_avx2.empty() ? Avx2Dense()
+                             : ScalarDense();
+  }
+  if (wanted == "scalar") return ScalarDense();
+  if (wanted == "avx2" || wanted == "avxvnni") {
+    if (!no_avx2.empty()) return CannotRun(wanted, no_avx2);
+    return Avx2Dense();
+  }
+  if (wanted.starts_with("avx512") || wanted == "amx") {
+    if (!no_avx512.empty()) return CannotRun(wanted, no_avx512);
+    return Avx512Dense();
+  }
+  return InvalidArgument("isa is '" + std::string(wanted) +
+                         "' but must be one of auto, scalar, avx2, avx512, or "
+                         "a name that language models know")
       .At("isa");
 }
 

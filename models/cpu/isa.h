@@ -12,6 +12,7 @@
 #include <vector>
 
 #include "config/base/status.h"
+#include "models/cpu/dense.h"
 #include "models/cpu/kernels.h"
 
 namespace millrace::models {
@@ -30,5 +31,11 @@ std::vector<IsaChoice> ListKernels();
 // that table, and one that cannot run here is an error that names what is
 // missing.
 StatusOr<const KernelTable*> ChooseKernels(std::string_view wanted);
+
+// The same for the f32 kernels of graphs, which know three widths: "scalar",
+// "avx2", "avx512", or "auto". A name of a table above stands for the widest
+// that its instructions include; whether that table itself could run does not
+// matter.
+StatusOr<const DenseTable*> ChooseDense(std::string_view wanted);
 
 }  // namespace millrace::models

@@ -35,7 +35,8 @@ WALLS = [
     ("scheduler/", ["scheduler/", "models/tensor/", "models/llm/step.h",
                     "models/llm/runner.h", "models/graph/executor.h",
                     "config/"]),
-    ("models/cpu/kernels/", ["models/cpu/kernels/", "models/cpu/kernels.h"]),
+    ("models/cpu/kernels/", ["models/cpu/kernels/", "models/cpu/kernels.h",
+                             "models/cpu/dense.h"]),
 ]
 # Folders that never meet, and the files that may see both.
 STRANGERS = [

@@ -113,6 +113,9 @@ Peaks MeasurePeaks(const char* isa) {
     return {Gmacs(64, BestSeconds(Dot512)), Gmacs(16, BestSeconds(Fma512)),
             bf16 ? Gmacs(32, BestSeconds(Pair512)) : 0};
   }
+  if (std::strcmp(isa, "avx512") == 0) {
+    return {0, Gmacs(16, BestSeconds(Fma512))};
+  }
   if (std::strcmp(isa, "avxvnni") == 0) {
     return {Gmacs(32, BestSeconds(Dot256)), Gmacs(8, BestSeconds(Fma256))};
   }

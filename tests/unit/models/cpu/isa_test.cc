@@ -75,5 +75,25 @@ TEST(Isa, TablesAreComplete) {
   }
 }
 
+TEST(Isa, DenseTablesFollowTheNamesOfTheOthers) {
+  EXPECT_EQ(*ChooseDense("scalar"), ScalarDense());
+  for (const char* isa : {"avx2", "avxvnni"}) {
+    const auto chosen = ChooseDense(isa);
+    if (chosen.ok()) {
+      EXPECT_EQ(*chosen, Avx2Dense());
+    }
+  }
+  for (const char* isa : {"avx512", "avx512vnni", "avx512bf16", "amx"}) {
+    const auto chosen = ChooseDense(isa);
+    if (chosen.ok()) {
+      EXPECT_EQ(*chosen, Avx512Dense());
+      EXPECT_EQ(*ChooseDense("auto"), Avx512Dense());
+    } else {
+      EXPECT_EQ(chosen.status().code(), StatusCode::kFailedPrecondition);
+    }
+  }
+  EXPECT_EQ(ChooseDense("sse9").status().code(), StatusCode::kInvalidArgument);
+}
+
 }  // namespace
 }  // namespace millrace::models

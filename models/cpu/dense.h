@@ -1,0 +1,132 @@
+// DenseTable: f32 kernels of graphs (encoders, vision, ranking) on a CPU, one
+// table for each of scalar, AVX2 and AVX-512. The sibling of kernels.h, which
+// serves language models; like it, plain structs and function pointers only.
+//
+//   const DenseTable& dense = …;  // ChooseDense of isa.h
+//   dense.pack(w, n, k, {.n = k, .k = 1}, 0, PanelsOf(n), packed);  // once
+//   dense.gemm({.x = x, .ld_x = k, .row_end = m, .w = packed, .n = n, .k = k,
+//               .panel_end = panels, .y = y, .ld_y = n});
+//
+// A call is one thread's part of the work: arguments name the range of rows and
+// panels (blocks of outputs), the caller splits. Images are NHWC, matrices
+// row-major, all of f32. Unless a function says otherwise, what it writes may
+// not overlap what it reads.
+//
+// ---- Chains -------------------------------------------------------------
+// All tables give the same bits, except which NaN a NaN is. A result depends on
+// its own row (pixel, channel, query) alone, never on what is computed beside
+// it, nor on ranges, strides or alignment.
+//
+// Products: one chain over k ascending, acc = fma(x[k], w[k], acc), from +0.
+// Long chains are cut in blocks and wait in y: y holds garbage meanwhile.
+// Convolution: k runs over (kh, kw, c); what lies in the padding is 0, and is
+// multiplied. Epilogue, each step rounded, absent ones left out:
+//   v = acc + bias; v = v + residual (if residual_first); v = f(v);
+//   v = v * gate; v = v + residual (otherwise).
+//
+// max(a, b) is a > b ? a : b, so a NaN in b comes through, one in a does not;
+// min likewise with <.
+//
+// exp: x = min(89, max(-105, x)); n = round-to-nearest-even(x * 1.44269504)
+//   the product not rounded before; r and p as in kernels.h; p * 2^n, rounded
+//   once. So it overflows to infinity and underflows gradually.
+// The other functions are written once, in kernels/dense/math.h, for vectors of
+// any width, one lane included; their greatest errors stand there.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+
+namespace millrace::models {
+
+// Functions of one value. a and b are parameters, fixed for the whole call.
+enum class Unary : int32_t {
+  kNone,
+  kRelu,         // max(0, x)
+  kClip,         // min(b, max(a, x))
+  kLeakyRelu,    // x < 0 ? a * x : x
+  kSigmoid,      // 1 / (1 + exp(-x))
+  kHardSigmoid,  // min(1, max(0, fma(a, x, b)))
+  kHardSwish,    // x * min(1, max(0, fma(1 / 6, x, 0.5)))
+  kSilu,         // x * sigmoid(x)
+  kGeluErf,      // h = x / 2; fma(h, erf(x * sqrt(1 / 2)), h)
+  kGeluTanh,     // x / (1 + exp(-2 * sqrt(2 / pi) * (x + 0.044715 * x³)))
+  kTanh,
+  kElu,       // x > 0 ? x : a * (exp(x) - 1)
+  kSoftplus,  // log(1 + exp(a * x)) / a
+  kMish,      // x * tanh(log(1 + exp(x)))
+  kExp,
+  kLog,
+  kSqrt,
+  kRsqrt,       // 1 / sqrt(x)
+  kReciprocal,  // 1 / x
+  kNeg,
+  kAbs,
+  kErf,
+  kFloor,
+  kCeil,
+  kRound,  // to nearest even
+  kSin,    // |x| up to 30,000; beyond, digits are lost
+  kCos,    // as kSin
+};
+
+// What happens to a finished sum. Pointers may be null: absent. Rows are those
+// of y, columns the outputs.
+struct Epilogue {
+  const float* bias = nullptr;  // [n]
+  Unary f = Unary::kNone;
+  float a = 0;
+  float b = 0;
+  const float* residual = nullptr;  // [m][ld_residual]
+  int64_t ld_residual = 0;
+  bool residual_first = false;  // before f
+  const float* gate = nullptr;  // [m][ld_gate]
+  int64_t ld_gate = 0;
+};
+
+// Distances in floats between neighbours of a matrix to be packed.
+struct MatrixStrides {
+  int64_t n = 0;
+  int64_t k = 0;
+};
+
+// y[m][n] = epilogue(Σ_k x[m][k] * w[n][k]) for rows [row_begin, row_end) and
+// the outputs of panels [panel_begin, panel_end). x, y, residual and gate point
+// at row 0 and output 0.
+struct GemmArgs {
+  const float* x = nullptr;
+  int64_t ld_x = 0;
+  int64_t row_begin = 0;
+  int64_t row_end = 0;
+  const float* w = nullptr;  // packed, the whole matrix
+  int64_t n = 0;
+  int64_t k = 0;
+  int64_t panel_begin = 0;
+  int64_t panel_end = 0;
+  float* y = nullptr;
+  int64_t ld_y = 0;
+  Epilogue epilogue = {};
+};
+
+struct DenseTable {
+  const char* name;  // "scalar", "avx2", "avx512"
+
+  // ---- products ----
+  // Outputs of one panel; a matrix has ceil(n / panel) of them.
+  int32_t panel;
+  // Floats of a packed matrix; its memory is aligned to 64 bytes.
+  int64_t (*packed_floats)(int64_t n, int64_t k);
+  // Packs panels [begin, end) of w[n][k]; `packed` is the whole matrix:
+  // [panel][k][outputs], outputs beyond n are 0.
+  void (*pack)(const float* w, int64_t n, int64_t k, MatrixStrides strides,
+               int64_t panel_begin, int64_t panel_end, float* packed);
+  void (*gemm)(const GemmArgs& args);
+};
+
+// The tables compiled in; null where the compiler has no such target. Whether
+// this machine may run one is isa.h's business.
+const DenseTable* ScalarDense();
+const DenseTable* Avx2Dense();
+const DenseTable* Avx512Dense();
+
+}  // namespace millrace::models

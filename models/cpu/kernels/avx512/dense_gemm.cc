@@ -1,0 +1,36 @@
+// Products with 16 lanes and 32 registers: tiles of 12 rows and 2 vectors are
+// 24 sums.
+
+#include "models/cpu/kernels/avx512/dense_vec16.h"
+#include "models/cpu/kernels/dense/gemm.h"
+#include "models/cpu/kernels/dense/parts.h"
+
+namespace millrace::models {
+namespace {
+
+struct Shape {
+  using V = Vec16;
+  static constexpr int kVectors = 2;
+  static constexpr int kRows = 12;
+  static constexpr int64_t kBlockRows = 192;
+  static constexpr int64_t kBlockK = 768;
+};
+
+}  // namespace
+
+template <>
+int64_t DenseParts<Avx512Isa>::PackedFloats(int64_t n, int64_t k) {
+  return models::Gemm<Shape>::PackedFloats(n, k);
+}
+template <>
+void DenseParts<Avx512Isa>::Pack(const float* w, int64_t n, int64_t k,
+                                 MatrixStrides strides, int64_t panel_begin,
+                                 int64_t panel_end, float* packed) {
+  models::Gemm<Shape>::Pack(w, n, k, strides, panel_begin, panel_end, packed);
+}
+template <>
+void DenseParts<Avx512Isa>::Gemm(const GemmArgs& args) {
+  models::Gemm<Shape>::Run(args);
+}
+
+}  // namespace millrace::models

@@ -1,0 +1,268 @@
+// Products of rows and packed panels, for any vector width.
+//
+// A tile of kRows rows and one panel stays in registers over a block of k. The
+// order is: blocks of rows (their part of x stays in L2), blocks of k, panels
+// (a panel's part stays in L1), tiles. Sums wait in y between blocks of k. With
+// few rows there is nothing to reuse but x: then k is not cut and several
+// panels are read side by side, at the speed of memory.
+//
+// What one would guess wrong: the chain of an output is the same in every tile
+// and block, because each step of k is one fma into its own lane.
+//
+// A file that compiles this gives its vectors as a struct S:
+//   V            as in scalar/vec1.h
+//   kVectors     vectors of a panel
+//   kRows        rows of a full tile
+//   kBlockRows   rows of a block, a multiple of kRows
+//   kBlockK      most steps of k in a block
+// Anonymous namespace: every instruction set compiles its own copy.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+
+#include "models/cpu/kernels/dense/epilogue.h"
+
+namespace millrace::models {
+namespace {
+
+inline int64_t SmallerOf(int64_t a, int64_t b) { return a < b ? a : b; }
+
+template <class S>
+class Gemm {
+ public:
+  using V = typename S::V;
+  using F = typename V::F;
+  static constexpr int kPanel = S::kVectors * V::kLanes;
+  static constexpr int kFewRows = 4;
+
+  static int64_t PackedFloats(int64_t n, int64_t k) {
+    return (n + kPanel - 1) / kPanel * kPanel * k;
+  }
+
+  static void Pack(const float* w, int64_t n, int64_t k, MatrixStrides strides,
+                   int64_t panel_begin, int64_t panel_end, float* packed) {
+    for (int64_t panel = panel_begin; panel < panel_end; ++panel) {
+      const int64_t n0 = panel * kPanel;
+      const int64_t live = SmallerOf(n - n0, kPanel);
+      float* out = packed + n0 * k;
+      for (int64_t i = 0; i < k; ++i, out += kPanel) {
+        const float* from = w + n0 * strides.n + i * strides.k;
+        for (int64_t j = 0; j < live; ++j) out[j] = from[j * strides.n];
+        for (int64_t j = live; j < kPanel; ++j) out[j] = 0.0f;
+      }
+    }
+  }
+
+  static void Run(const GemmArgs& g) {
+    for (int64_t row = g.row_begin; row < g.row_end; row += S::kBlockRows) {
+      const int64_t rows = SmallerOf(g.row_end - row, S::kBlockRows);
+      const int64_t step = KStep(rows, g.k);
+      int64_t k0 = 0;
+      do {
+        const int64_t k1 = SmallerOf(k0 + step, g.k);
+        Block(g, g.x + row * g.ld_x + k0, g.ld_x, row, rows, k0, k1);
+        k0 = k1;
+      } while (k0 < g.k);
+    }
+  }
+
+  // Steps of k that a block of so many rows takes at a time: evenly cut.
+  static int64_t KStep(int64_t rows, int64_t k) {
+    if (rows <= kFewRows || k <= S::kBlockK) return k;
+    const int64_t blocks = (k + S::kBlockK - 1) / S::kBlockK;
+    return (k + blocks * 8 - 1) / (blocks * 8) * 8;
+  }
+
+  // Steps [k0, k1) of k for rows [row, row + rows) of y; x holds just these.
+  static void Block(const GemmArgs& g, const float* x, int64_t ld_x,
+                    int64_t row, int64_t rows, int64_t k0, int64_t k1) {
+    Part p{g.w + k0 * kPanel, g.k * kPanel, k1 - k0,     k0 == 0,
+           k1 == g.k,         g.n,          g.ld_y,      ld_x,
+           &g.epilogue,       g.y,          g.panel_end, g.w};
+    if (rows <= kFewRows) {
+      Few(p, static_cast<int>(rows), x, row, g.panel_begin);
+      return;
+    }
+    int64_t done = 0;
+    int take = TileRows(rows);
+    for (int64_t panel = g.panel_begin; panel < g.panel_end;) {
+      // What the next tile will add to or overwrite is on its way meanwhile.
+      const int64_t next_done = done + take < rows ? done + take : 0;
+      const int64_t next_panel = next_done > 0 ? panel : panel + 1;
+      const int next_take = TileRows(rows - next_done);
+      if (next_panel < g.panel_end) {
+        AskFor(p, row + next_done, next_take, next_panel);
+      }
+      // So are the weights of the next panel, a line in each step of k.
+      p.ahead = p.w + SmallerOf(panel + 1, g.panel_end - 1) * p.panel_floats +
+                done / S::kRows % kLines * kLine;
+      Wide<S::kRows>(p, take, x + done * ld_x, row + done, panel);
+      done = next_done;
+      panel = next_panel;
+      take = next_take;
+    }
+  }
+
+ private:
+  static constexpr int kSliver = 4;
+  static constexpr int64_t kLine = 16;  // floats of a cache line
+  static constexpr int64_t kLines = kPanel / kLine;
+  // Enough sums on the way to hide an fma's latency, as many as fit in
+  // registers.
+  static constexpr int kSums = S::kRows * S::kVectors;
+  template <int kR>
+  static constexpr int kPanelsFor = kSums / (kR * S::kVectors) > 4
+                                        ? 4
+                                        : kSums / (kR * S::kVectors);
+
+  struct Part {
+    const float* w;  // panel 0, at k0
+    int64_t panel_floats;
+    int64_t k;  // steps
+    bool first, last;
+    int64_t n;
+    int64_t ld_y, ld_x;
+    const Epilogue* epilogue;
+    float* y;  // row 0, output 0
+    int64_t panel_end;
+    const float* ahead;  // asked for, never read
+  };
+
+  // Two middling tiles rather than a full one and a sliver.
+  static int TileRows(int64_t left) {
+    if (left > S::kRows && left < S::kRows + kSliver) left = (left + 1) / 2;
+    return static_cast<int>(SmallerOf(left, S::kRows));
+  }
+
+  static void AskFor(const Part& p, int64_t row, int rows, int64_t panel) {
+    const float* y = p.y + row * p.ld_y + panel * kPanel;
+    const int64_t live = SmallerOf(p.n - panel * kPanel, kPanel);
+    for (int r = 0; r < rows; ++r, y += p.ld_y) {
+      __builtin_prefetch(y, 1);
+      __builtin_prefetch(y + live - 1, 1);
+    }
+  }
+
+  // Tiles of all widths of rows, chosen at run time.
+  template <int kR>
+  static void Wide(const Part& p, int rows, const float* x, int64_t row,
+                   int64_t panel) {
+    if constexpr (kR > 1) {
+      if (rows < kR) return Wide<kR - 1>(p, rows, x, row, panel);
+    }
+    Tile<kR, 1>(p, x, row, panel);
+  }
+
+  static void Few(const Part& p, int rows, const float* x, int64_t row,
+                  int64_t panel) {
+    static_assert(kFewRows == 4);
+    if (rows == 4) return Side<4>(p, x, row, panel);
+    if (rows == 3) return Side<3>(p, x, row, panel);
+    if (rows == 2) return Side<2>(p, x, row, panel);
+    Side<1>(p, x, row, panel);
+  }
+
+  template <int kR>
+  static void Side(const Part& p, const float* x, int64_t row, int64_t panel) {
+    constexpr int kP = kPanelsFor<kR>;
+    for (; panel + kP <= p.panel_end; panel += kP)
+      Tile<kR, kP>(p, x, row, panel);
+    for (; panel < p.panel_end; ++panel) Tile<kR, 1>(p, x, row, panel);
+  }
+
+  // x, y and the sums of kR rows by kP panels.
+  template <int kR, int kP>
+  static void Tile(const Part& p, const float* x, int64_t row, int64_t panel) {
+    constexpr int kNv = kP * S::kVectors;
+    constexpr int64_t kWidth = kP * kPanel;
+    const int64_t n0 = panel * kPanel;
+    const int64_t live = SmallerOf(p.n - n0, kWidth);
+    const bool whole = live == kWidth;
+    float* y = p.y + row * p.ld_y + n0;
+    F acc[kR][kNv];
+    if (p.first) {
+#pragma GCC unroll 16
+      for (int r = 0; r < kR; ++r) {
+#pragma GCC unroll 16
+        for (int v = 0; v < kNv; ++v) acc[r][v] = V::Zero();
+      }
+    } else if (whole) {
+#pragma GCC unroll 16
+      for (int r = 0; r < kR; ++r) {
+#pragma GCC unroll 16
+        for (int v = 0; v < kNv; ++v) {
+          acc[r][v] = V::Load(y + r * p.ld_y + v * V::kLanes);
+        }
+      }
+    } else {
+#pragma GCC unroll 16
+      for (int r = 0; r < kR; ++r) {
+#pragma GCC unroll 16
+        for (int v = 0; v < kNv; ++v) {
+          acc[r][v] = V::LoadFirst(y + r * p.ld_y + v * V::kLanes,
+                                   live - v * V::kLanes);
+        }
+      }
+    }
+    Multiply<kR, kP>(p, x, p.w + panel * p.panel_floats, acc);
+    if (!p.last && whole) {
+#pragma GCC unroll 16
+      for (int r = 0; r < kR; ++r) {
+#pragma GCC unroll 16
+        for (int v = 0; v < kNv; ++v) {
+          V::Store(y + r * p.ld_y + v * V::kLanes, acc[r][v]);
+        }
+      }
+      return;
+    }
+    alignas(64) float sums[kR * kWidth];
+#pragma GCC unroll 16
+    for (int r = 0; r < kR; ++r) {
+#pragma GCC unroll 16
+      for (int v = 0; v < kNv; ++v) {
+        V::Store(sums + r * kWidth + v * V::kLanes, acc[r][v]);
+      }
+    }
+    const Epilogue e = p.last ? From(*p.epilogue, row, n0) : Epilogue{};
+    Finish<V>::Run(sums, kWidth, kR, live, e, y, p.ld_y);
+  }
+
+  // acc += x * w over the steps of a block.
+  template <int kR, int kP>
+  static void Multiply(const Part& p, const float* x, const float* w,
+                       F (&acc)[kR][kP * S::kVectors]) {
+    constexpr int kNv = kP * S::kVectors;
+    // Rows in threes behind one pointer each: few enough registers, and
+    // addresses that an instruction can form.
+    constexpr int kThrees = (kR + 2) / 3;
+    const float* rows[kThrees];
+#pragma GCC unroll 16
+    for (int t = 0; t < kThrees; ++t) rows[t] = x + 3 * t * p.ld_x;
+    const float* ahead = p.ahead;
+    for (int64_t i = 0; i < p.k; ++i) {
+      F b[kNv];
+#pragma GCC unroll 16
+      for (int v = 0; v < kNv; ++v) {
+        b[v] = V::Load(w + v / S::kVectors * p.panel_floats +
+                       v % S::kVectors * V::kLanes);
+      }
+#pragma GCC unroll 16
+      for (int r = 0; r < kR; ++r) {
+        const F a = V::Set(rows[r / 3][r % 3 * p.ld_x]);
+#pragma GCC unroll 16
+        for (int v = 0; v < kNv; ++v) acc[r][v] = V::Fma(a, b[v], acc[r][v]);
+      }
+#pragma GCC unroll 16
+      for (int t = 0; t < kThrees; ++t) ++rows[t];
+      w += kPanel;
+      if constexpr (kP == 1) {
+        __builtin_prefetch(ahead, 0, 2);
+        ahead += kPanel;
+      }
+    }
+  }
+};
+
+}  // namespace
+}  // namespace millrace::models

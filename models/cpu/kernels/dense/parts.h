@@ -1,0 +1,22 @@
+// The functions of the dense tables. Each instruction set's files define their
+// specialisations, compiled with its flags; the table is put together by a file
+// that has none of them, since it is read on every machine.
+#pragma once
+
+#include "models/cpu/dense.h"
+
+namespace millrace::models {
+
+struct ScalarIsa;
+struct Avx2Isa;
+struct Avx512Isa;
+
+template <class Isa>
+struct DenseParts {
+  static int64_t PackedFloats(int64_t n, int64_t k);
+  static void Pack(const float* w, int64_t n, int64_t k, MatrixStrides strides,
+                   int64_t panel_begin, int64_t panel_end, float* packed);
+  static void Gemm(const GemmArgs& args);
+};
+
+}  // namespace millrace::models

@@ -1,0 +1,43 @@
+// The dense tables. Nothing here depends on an instruction set.
+
+#include "models/cpu/dense.h"
+#include "models/cpu/kernels/dense/parts.h"
+
+namespace millrace::models {
+namespace {
+
+template <class Isa>
+constexpr DenseTable TableOf(const char* name, int32_t panel) {
+  using Parts = DenseParts<Isa>;
+  return {
+      .name = name,
+      .panel = panel,
+      .packed_floats = Parts::PackedFloats,
+      .pack = Parts::Pack,
+      .gemm = Parts::Gemm,
+  };
+}
+
+}  // namespace
+
+const DenseTable* ScalarDense() {
+  static constexpr DenseTable kTable = TableOf<ScalarIsa>("scalar", 16);
+  return &kTable;
+}
+
+#if defined(__x86_64__)
+const DenseTable* Avx2Dense() {
+  static constexpr DenseTable kTable = TableOf<Avx2Isa>("avx2", 16);
+  return &kTable;
+}
+
+const DenseTable* Avx512Dense() {
+  static constexpr DenseTable kTable = TableOf<Avx512Isa>("avx512", 32);
+  return &kTable;
+}
+#else
+const DenseTable* Avx2Dense() { return nullptr; }
+const DenseTable* Avx512Dense() { return nullptr; }
+#endif
+
+}  // namespace millrace::models

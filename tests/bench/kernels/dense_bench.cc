@@ -1,0 +1,159 @@
+// Speed of the dense f32 kernels of one table on one thread, in GFLOP/s beside
+// the peak measured in registers in the same run. Run it on a quiet machine:
+//
+//   dense_bench [isa [part]]    isa: auto (default), scalar, avx2, avx512;
+//                               part: gemm, …, only those lines
+//
+// Times are the best of many short runs, hot: what a graph's layer reads has
+// just been written. Products of one to four rows read cold weights.
+
+#include <sys/mman.h>
+
+#include <algorithm>
+#include <cstdio>
+#include <cstdlib>
+#include <cstring>
+#include <functional>
+#include <random>
+#include <string>
+#include <utility>
+
+#include "models/cpu/isa.h"
+#include "tests/bench/kernels/peaks.h"
+
+namespace millrace::bench {
+namespace {
+
+using namespace millrace::models;  // NOLINT: a program, not a header
+
+// Memory in 2 MiB pages, as the runner keeps weights and activations.
+class Memory {
+ public:
+  explicit Memory(int64_t floats, float fill = 0.0f)
+      : bytes_((floats * 4 + (2 << 20)) & ~((2 << 20) - 1)),
+        data_(static_cast<float*>(
+            std::aligned_alloc(2 << 20, static_cast<size_t>(bytes_)))) {
+    madvise(data_, static_cast<size_t>(bytes_), MADV_HUGEPAGE);
+    std::fill(data_, data_ + floats, fill);
+  }
+  ~Memory() { std::free(data_); }
+  Memory(const Memory&) = delete;
+  Memory& operator=(const Memory&) = delete;
+  float* data() { return data_; }
+
+ private:
+  int64_t bytes_;
+  float* data_;
+};
+
+struct Random : Memory {
+  explicit Random(int64_t floats, float scale = 1.0f) : Memory(floats) {
+    std::mt19937 rng(1);
+    std::normal_distribution<float> normal(0.0f, scale);
+    for (int64_t i = 0; i < floats; ++i) data()[i] = normal(rng);
+  }
+};
+
+// Best seconds of one call over at least 80 ms.
+double Best(const std::function<void()>& body) {
+  double best = 1e9;
+  const double until = Now() + 0.08;
+  do {
+    const double start = Now();
+    int calls = 0;
+    do {
+      body();
+      ++calls;
+    } while (Now() - start < 2e-4);
+    best = std::min(best, (Now() - start) / calls);
+  } while (Now() < until);
+  return best;
+}
+
+struct Bench {
+  const DenseTable& t;
+  double peak;  // GFLOP/s
+
+  void Print(const std::string& name, double flops, double seconds) const {
+    const double rate = flops / seconds * 1e-9;
+    std::printf("%-44s %9.1f us %7.1f GFLOP/s %5.1f %%\n", name.c_str(),
+                seconds * 1e6, rate, 100 * rate / peak);
+    std::fflush(stdout);
+  }
+
+  void Product(int64_t m, int64_t n, int64_t k, Unary f = Unary::kNone) const {
+    Random x(m * k);
+    Random w(n * k, 0.05f);
+    Memory y(m * n);
+    Random bias(n);
+    const int64_t floats = t.packed_floats(n, k);
+    const int64_t copies =
+        m <= 4 ? std::max<int64_t>(1, (128 << 20) / (floats * 4)) : 1;
+    Memory packed(floats * copies);
+    GemmArgs args{.x = x.data(),
+                  .ld_x = k,
+                  .row_end = m,
+                  .n = n,
+                  .k = k,
+                  .panel_end = (n + t.panel - 1) / t.panel,
+                  .y = y.data(),
+                  .ld_y = n,
+                  .epilogue = {.bias = bias.data(), .f = f}};
+    for (int64_t i = 0; i < copies; ++i) {
+      t.pack(w.data(), n, k, {.n = k, .k = 1}, 0, args.panel_end,
+             packed.data() + i * floats);
+    }
+    int64_t turn = 0;
+    const double seconds = Best([&] {
+      args.w = packed.data() + turn * floats;
+      turn = (turn + 1) % copies;
+      t.gemm(args);
+    });
+    char name[80];
+    std::snprintf(name, sizeof name, "gemm %ld x %ld x %ld%s", long(m), long(n),
+                  long(k), f == Unary::kGeluErf ? " gelu" : "");
+    Print(name, 2.0 * m * n * k, seconds);
+    if (m <= 4) std::printf("%54.1f GB/s\n", floats * 4 / seconds * 1e-9);
+  }
+
+  void Products() const {
+    for (int64_t m : {96, 128, 197, 512}) {
+      for (auto [n, k] : {std::pair<int64_t, int64_t>{256, 256},
+                          {768, 768},
+                          {384, 1536},
+                          {3072, 768},
+                          {1024, 1024}}) {
+        Product(m, n, k);
+      }
+    }
+    Product(128, 1536, 384, Unary::kGeluErf);
+    Product(3136, 256, 64);
+    Product(3136, 64, 256);
+    Product(784, 512, 128);
+    Product(196, 1024, 256);
+    Product(49, 2048, 512);
+    Product(49, 512, 2048);
+    for (int64_t m : {1, 2, 4, 5, 8, 16, 32}) Product(m, 1024, 1024);
+  }
+};
+
+int Main(const char* isa, const std::string& only) {
+  const auto chosen = ChooseDense(isa);
+  if (!chosen.ok()) {
+    std::fprintf(stderr, "%s\n", chosen.status().ToString().c_str());
+    return 2;
+  }
+  const Bench bench{**chosen, 2 * MeasurePeaks((*chosen)->name).float_gmacs};
+  std::printf("table %s, one thread, peak %.0f GFLOP/s\n", bench.t.name,
+              bench.peak);
+  if (only.empty() || only == "gemm") bench.Products();
+  return 0;
+}
+
+}  // namespace
+}  // namespace millrace::bench
+
+int main(int argc, char** argv) {
+  return millrace::bench::Main(argc > 1 ? argv[1] : "auto",
+                               argc > 2 ? argv[2] : "");
+}
