@@ -5,8 +5,11 @@
 
 #include "models/backend/memory.h"
 #include "models/cpu/compute_pool.h"
+#include "models/cpu/isa.h"
 #include "models/graph/interpreter.h"
 #include "models/graph/op.h"
+#include "models/graph/passes/passes.h"
+#include "models/graph/plan/packed_weights.h"
 #include "models/graph/plan/plan.h"
 #include "models/graph/settle.h"
 
@@ -19,21 +22,28 @@ constexpr int64_t kMostKeyIntegers = 16;
 
 class GraphExecutor : public Executor {
  public:
-  GraphExecutor(Graph graph, const ExecutorOptions& options)
+  GraphExecutor(Graph graph, const ExecutorOptions& options,
+                const DenseTable& dense)
       : graph_(std::move(graph)),
         options_(options),
+        dense_(dense),
         interprets_(options.interpret),
         pool_(options.cpus, "graph") {}
 
   StatusOr<std::vector<Tensor>> Run(
       const std::vector<Tensor>& inputs) override {
+    return RunTraced(inputs, nullptr);
+  }
+
+  StatusOr<std::vector<Tensor>> RunTraced(const std::vector<Tensor>& inputs,
+                                          Trace* trace) override {
     RETURN_IF_ERROR(CheckInputs(graph_.inputs, graph_.symbols, inputs));
     if (!interprets_) {
       ASSIGN_OR_RETURN(Plan * plan, PlanFor(inputs));
       if (plan != nullptr) {
         RETURN_IF_ERROR(HaveArena(plan->arena_bytes()));
         last_ = plan;
-        return plan->Run(inputs, arena_.data(), pool_);
+        return plan->Run(inputs, arena_.data(), pool_, trace);
       }
     }
     return Interpret(graph_, inputs);
@@ -90,8 +100,9 @@ class GraphExecutor : public Executor {
       return PlanFor(inputs);
     }
     RETURN_IF_ERROR(settled.status());
+    ASSIGN_OR_RETURN(const Graph optimised, Optimise(*std::move(settled)));
     ASSIGN_OR_RETURN(std::unique_ptr<Plan> plan,
-                     Plan::Create(*std::move(settled), pool_.size()));
+                     Plan::Create(optimised, pool_.size(), dense_, packed_));
     while (static_cast<int32_t>(plans_.size()) >= options_.max_plans) {
       plans_.pop_back();
     }
@@ -123,10 +134,12 @@ class GraphExecutor : public Executor {
 
   const Graph graph_;
   const ExecutorOptions options_;
+  const DenseTable& dense_;
   bool interprets_;
   bool by_value_ = false;  // plans depend on the values of small inputs
   ComputePool pool_;
   HugeBuffer arena_;
+  PackedWeights packed_;   // outlives the plans
   std::list<Kept> plans_;  // the last used first
   Plan* last_ = nullptr;
 };
@@ -136,9 +149,12 @@ class GraphExecutor : public Executor {
 StatusOr<std::unique_ptr<Executor>> Executor::Create(
     Graph graph, const ExecutorOptions& options) {
   RETURN_IF_ERROR(graph.Validate());
+  ASSIGN_OR_RETURN(const DenseTable* dense,
+                   ChooseDense(options.isa.empty() ? "auto" : options.isa));
   ASSIGN_OR_RETURN(Graph settled, Settle(graph, {}));
+  FoldBatchNorms(settled);
   return std::unique_ptr<Executor>(
-      new GraphExecutor(std::move(settled), options));
+      new GraphExecutor(std::move(settled), options, *dense));
 }
 
 }  // namespace millrace::models::graph

@@ -19,6 +19,7 @@
 #include "config/base/status.h"
 #include "config/topology.h"
 #include "models/graph/ir.h"
+#include "models/graph/trace.h"
 
 namespace millrace::models::graph {
 
@@ -43,6 +44,9 @@ class Executor {
   // input whose type or size does not fit, and what would.
   virtual StatusOr<std::vector<Tensor>> Run(
       const std::vector<Tensor>& inputs) = 0;
+  // The same, and when each step ran. Without steps when it was interpreted.
+  virtual StatusOr<std::vector<Tensor>> RunTraced(
+      const std::vector<Tensor>& inputs, Trace* trace) = 0;
 
   virtual const std::vector<Port>& inputs() const = 0;
   virtual const std::vector<Port>& outputs() const = 0;

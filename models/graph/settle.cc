@@ -82,6 +82,8 @@ class Settler {
     if (node.Is("Identity")) return operands;
     if (node.Is("If")) return Branch(node, operands);
     if (node.Is("Loop")) return Unrolled(node, operands);
+    // What the interpreter alone can do: sequences and the like.
+    if (node.op->infer == nullptr) return NotSettled(node, std::move(operands));
     if (node.Is("Shape")) {
       const Value& of = made_.value(operands[0]);
       if (of.type) return Sizes(node, of.type->shape);
@@ -274,7 +276,7 @@ class Settler {
   StatusOr<std::vector<ValueId>> NotSettled(const Node& node,
                                             std::vector<ValueId> operands) {
     if (types_known_) {
-      return NeedsBytes("the condition of '" + node.name + "'");
+      return NeedsBytes("what decides node '" + node.name + "'");
     }
     return Kept(node, std::move(operands), {});
   }

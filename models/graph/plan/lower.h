@@ -6,7 +6,9 @@
 #include <vector>
 
 #include "config/base/status.h"
+#include "models/cpu/dense.h"
 #include "models/graph/ir.h"
+#include "models/graph/plan/packed_weights.h"
 #include "models/graph/plan/step.h"
 
 namespace millrace::models::graph {
@@ -15,6 +17,8 @@ struct LowerContext {
   const Graph& graph;
   const std::vector<Slot>& slot_of;  // of each value
   int num_members;                   // of the team
+  const DenseTable& dense;
+  PackedWeights& packed;
 
   const ValueType& type(ValueId id) const { return *graph.value(id).type; }
   const Shape& shape(ValueId id) const { return type(id).shape; }

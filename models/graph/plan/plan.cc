@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <atomic>
+#include <chrono>
 #include <cstring>
 #include <limits>
 #include <utility>
@@ -54,13 +55,14 @@ class PlanBuilder {
         slot_of_(graph.values.size(), kNoSlot),
         plan_(new Plan()) {}
 
-  StatusOr<std::unique_ptr<Plan>> Build() {
+  StatusOr<std::unique_ptr<Plan>> Build(const DenseTable& dense,
+                                        PackedWeights& packed) {
     for (const Port& port : graph_.inputs) {
       plan_->inputs_.push_back(SlotFor(port.value));
       SetElsewhere(plan_->inputs_.back());
     }
     for (const Node& node : graph_.nodes) AssignSlots(node);
-    const LowerContext context{graph_, slot_of_, num_members_};
+    const LowerContext context{graph_, slot_of_, num_members_, dense, packed};
     for (const Node& node : graph_.nodes) {
       if (IsAlias(node, graph_)) continue;
       ASSIGN_OR_RETURN(std::unique_ptr<Step> step, Lower(node, context));
@@ -70,6 +72,7 @@ class PlanBuilder {
       for (const ValueId id : node.outputs) {
         step->writes.push_back(context.slot(id));
       }
+      step->bytes = BytesOf(node);
       plan_->steps_.push_back(std::move(step));
     }
     for (const Port& port : graph_.outputs) BindOutput(port.value);
@@ -109,6 +112,20 @@ class PlanBuilder {
     for (const ValueId id : node.outputs) SlotFor(id);
   }
 
+  double BytesOf(const Node& node) const {
+    double bytes = 0;
+    for (const auto* ids : {&node.inputs, &node.outputs}) {
+      for (const ValueId id : *ids) {
+        if (id != kNoValue) bytes += static_cast<double>(BytesOf(id));
+      }
+    }
+    return bytes;
+  }
+  int64_t BytesOf(ValueId id) const {
+    const ValueType& type = *graph_.value(id).type;
+    return type.shape.num_elements() * DTypeBytes(type.dtype);
+  }
+
   void BindOutput(ValueId id) {
     const ValueType& type = *graph_.value(id).type;
     Slot slot = SlotFor(id);
@@ -116,7 +133,7 @@ class PlanBuilder {
     // storage.
     if (IsElsewhere(slot)) {
       const Slot copy = NewSlot();
-      const int64_t bytes = type.shape.num_elements() * DTypeBytes(type.dtype);
+      const int64_t bytes = BytesOf(id);
       auto step = std::make_unique<CopyStep>(slot, copy, bytes);
       step->reads = {slot};
       step->writes = {copy};
@@ -138,9 +155,8 @@ class PlanBuilder {
     for (size_t id = 0; id < graph_.values.size(); ++id) {
       const Slot slot = slot_of_[id];
       if (slot == kNoSlot || !graph_.values[id].type) continue;
-      const ValueType& type = *graph_.values[id].type;
       lives[static_cast<size_t>(slot)].bytes =
-          type.shape.num_elements() * DTypeBytes(type.dtype);
+          BytesOf(static_cast<ValueId>(id));
     }
     std::vector<bool> seen(num_slots);
     for (size_t i = 0; i < plan_->steps_.size(); ++i) {
@@ -184,12 +200,16 @@ class PlanBuilder {
   std::unique_ptr<Plan> plan_;
 };
 
-StatusOr<std::unique_ptr<Plan>> Plan::Create(Graph graph, int num_members) {
-  return PlanBuilder(graph, num_members).Build();
+StatusOr<std::unique_ptr<Plan>> Plan::Create(const Graph& graph,
+                                             int num_members,
+                                             const DenseTable& dense,
+                                             PackedWeights& packed) {
+  return PlanBuilder(graph, num_members).Build(dense, packed);
 }
 
 StatusOr<std::vector<Tensor>> Plan::Run(const std::vector<Tensor>& inputs,
-                                        std::byte* arena, ComputePool& pool) {
+                                        std::byte* arena, ComputePool& pool,
+                                        Trace* trace) {
   CHECK(inputs.size() == inputs_.size(), "one tensor for each input");
   for (size_t i = 0; i < inputs.size(); ++i) {
     // Only read: no step writes to the slot of an input.
@@ -205,11 +225,27 @@ StatusOr<std::vector<Tensor>> Plan::Run(const std::vector<Tensor>& inputs,
         Tensor::Make(output.type.dtype, output.type.shape));
     at_[static_cast<size_t>(output.slot)] = tensor.bytes();
   }
-  RETURN_IF_ERROR(RunSteps(pool, arena));
+  if (trace != nullptr) BeginTrace(pool, *trace);
+  RETURN_IF_ERROR(RunSteps(pool, arena, trace));
   return outputs;
 }
 
-Status Plan::RunSteps(ComputePool& pool, std::byte* arena) {
+void Plan::BeginTrace(const ComputePool& pool, Trace& trace) const {
+  trace = {};
+  for (const auto& step : steps_) {
+    trace.steps.push_back({step->Text(), step->macs(), step->bytes});
+  }
+  trace.spans.assign(static_cast<size_t>(pool.size()),
+                     std::vector<StepSpan>(steps_.size()));
+}
+
+Status Plan::RunSteps(ComputePool& pool, std::byte* arena, Trace* trace) {
+  const auto begun = std::chrono::steady_clock::now();
+  const auto elapsed_ns = [&] {
+    return std::chrono::duration_cast<std::chrono::nanoseconds>(
+               std::chrono::steady_clock::now() - begun)
+        .count();
+  };
   // The step at which the work ends early. A member that is ahead may already
   // fail in the step behind a barrier: so all compare step numbers. Relaxed:
   // the barrier orders it.
@@ -223,7 +259,12 @@ Status Plan::RunSteps(ComputePool& pool, std::byte* arena) {
       Step& step = *steps_[i];
       if (failure.ok() && (step.splits() || team.index == 0)) {
         const Slots slots{at_.data(), arena + scratch_offsets_[i]};
+        const int64_t begin_ns = trace != nullptr ? elapsed_ns() : 0;
         failure = step.Run(slots, team);
+        if (trace != nullptr) {
+          trace->spans[static_cast<size_t>(team.index)][i] = {begin_ns,
+                                                              elapsed_ns()};
+        }
         if (!failure.ok()) failed_at.store(i, std::memory_order_relaxed);
       }
       const bool next_splits = i + 1 < steps_.size() && steps_[i + 1]->splits();
@@ -232,6 +273,7 @@ Status Plan::RunSteps(ComputePool& pool, std::byte* arena) {
       if (failed_at.load(std::memory_order_relaxed) <= i) return;
     }
   });
+  if (trace != nullptr) trace->run_ns = elapsed_ns();
   for (Status& failure : failures) RETURN_IF_ERROR(std::move(failure));
   return OkStatus();
 }

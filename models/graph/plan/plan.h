@@ -15,22 +15,32 @@
 
 #include "config/base/status.h"
 #include "models/cpu/compute_pool.h"
+#include "models/cpu/dense.h"
 #include "models/graph/ir.h"
+#include "models/graph/plan/packed_weights.h"
 #include "models/graph/plan/step.h"
+#include "models/graph/trace.h"
 
 namespace millrace::models::graph {
 
 class Plan {
  public:
-  // `graph` is settled for these sizes: every value has a type.
-  static StatusOr<std::unique_ptr<Plan>> Create(Graph graph, int num_members);
+  // `graph` is settled and optimised for these sizes: every value has a type.
+  // `packed` lives as long as the plan.
+  static StatusOr<std::unique_ptr<Plan>> Create(const Graph& graph,
+                                                int num_members,
+                                                const DenseTable& dense,
+                                                PackedWeights& packed);
 
   // The memory that Run needs for what lives between steps.
   int64_t arena_bytes() const { return arena_bytes_; }
   // `arena` has arena_bytes and is aligned to 64 bytes.
+  // `trace`, if not null, is filled anew.
   StatusOr<std::vector<Tensor>> Run(const std::vector<Tensor>& inputs,
-                                    std::byte* arena, ComputePool& pool);
+                                    std::byte* arena, ComputePool& pool,
+                                    Trace* trace = nullptr);
 
+  // One line for each step.
   std::string Text() const;
 
  private:
@@ -41,7 +51,8 @@ class Plan {
   };
 
   Plan() = default;
-  Status RunSteps(ComputePool& pool, std::byte* arena);
+  Status RunSteps(ComputePool& pool, std::byte* arena, Trace* trace);
+  void BeginTrace(const ComputePool& pool, Trace& trace) const;
 
   std::vector<std::unique_ptr<Step>> steps_;
   std::vector<int64_t> scratch_offsets_;  // of each step

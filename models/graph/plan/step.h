@@ -40,12 +40,15 @@ class Step {
   virtual bool splits() const { return true; }
   // Memory for all members together, of no value between steps.
   virtual int64_t scratch_bytes() const { return 0; }
+  // Multiply-adds of all members together, of products alone.
+  virtual double macs() const { return 0; }
   // For people: "Linear 128x384 -> 1536, gelu".
   virtual std::string Text() const = 0;
 
   // ---- set by the plan ----
   std::vector<Slot> reads;
   std::vector<Slot> writes;
+  double bytes = 0;  // of what it reads and writes, each once
 };
 
 }  // namespace millrace::models::graph

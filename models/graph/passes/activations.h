@@ -1,0 +1,21 @@
+// Which function of the dense kernels an elementwise node is.
+#pragma once
+
+#include <optional>
+
+#include "models/cpu/dense.h"
+#include "models/graph/ir.h"
+
+namespace millrace::models::graph {
+
+struct Activation {
+  Unary f = Unary::kNone;
+  float a = 0;
+  float b = 0;
+};
+
+// Nothing when the node is not such a function of its first operand, in FP32,
+// with constant parameters. The graph is settled.
+std::optional<Activation> ActivationOf(const Graph& graph, const Node& node);
+
+}  // namespace millrace::models::graph

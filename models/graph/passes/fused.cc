@@ -1,0 +1,12 @@
+#include "models/graph/passes/fused.h"
+
+namespace millrace::models::graph::fused {
+
+const OpDef kConv = {.name = "fused.Conv"};
+const OpDef kConvTranspose = {.name = "fused.ConvTranspose"};
+const OpDef kPool = {.name = "fused.Pool"};
+const OpDef kLinear = {.name = "fused.Linear"};
+const OpDef kAttention = {.name = "fused.Attention"};
+const OpDef kPointwise = {.name = "fused.Pointwise"};
+
+}  // namespace millrace::models::graph::fused

@@ -1,0 +1,32 @@
+// The operators that passes make and that only a plan knows: they have no plain
+// function and no importer finds them. Activations stand channels last; weights
+// stay as the graph has them, for the step that packs them.
+//
+// An activation is the attribute `activation`, a number of cpu/dense.h's Unary,
+// with `alpha` and `beta`. The order is that of its Epilogue: bias, residual if
+// `residual_first`, activation, gate, residual otherwise.
+#pragma once
+
+#include "models/graph/op.h"
+
+namespace millrace::models::graph::fused {
+
+// x [n, spatial…, c], weight [o, c/group, k…], bias [o]?, residual?, gate?
+// (both of the result's shape): strides, dilations, pads (begins, then ends),
+// group.
+extern const OpDef kConv;
+// The same with weight [c, o/group, k…] for transposed convolution.
+extern const OpDef kConvTranspose;
+// x [n, spatial…, c]: kind "max" or "average", kernel_shape, strides,
+// dilations, pads, count_include_pad. The result's type tells its sizes.
+extern const OpDef kPool;
+// x […, k], weight [n, k], or [k, n] if `weight_kn`, bias [n]?, residual?,
+// gate?
+extern const OpDef kLinear;
+// q [b, t, h, d], k [b, s, g, d], v [b, s, g, e], mask? broadcast to
+// [b, h, t, s] (FP32 added, or BOOL): scale, is_causal. Result [b, t, h, e].
+extern const OpDef kAttention;
+// Chains of elementwise operators: `program` lists op codes and registers.
+extern const OpDef kPointwise;
+
+}  // namespace millrace::models::graph::fused

@@ -1,0 +1,14 @@
+#include <utility>
+
+#include "models/graph/passes/layout.h"
+#include "models/graph/passes/passes.h"
+
+namespace millrace::models::graph {
+
+StatusOr<Graph> Optimise(Graph settled) {
+  ASSIGN_OR_RETURN(Graph graph, ChooseLayout(settled));
+  FuseEpilogues(graph);
+  return graph;
+}
+
+}  // namespace millrace::models::graph

@@ -1,0 +1,28 @@
+// The passes over a graph, in the order in which they run. Those of load time
+// see no shapes and make new weights once; the others run for each set of input
+// sizes and leave weights alone.
+#pragma once
+
+#include "config/base/status.h"
+#include "models/graph/ir.h"
+
+namespace millrace::models::graph {
+
+// ---- at load time ----
+// A batch normalisation behind a convolution becomes part of its weights.
+void FoldBatchNorms(Graph& graph);
+
+// ---- for a settled graph ----
+// Spelled-out attention becomes the operator.
+void RecogniseAttention(Graph& graph);
+// ChooseLayout of layout.h comes next.
+// Bias, activation, residual and gate join the convolution or linear layer
+// before them.
+void FuseEpilogues(Graph& graph);
+// Chains of elementwise operators become one node.
+void FusePointwise(Graph& graph);
+
+// All of the second kind.
+StatusOr<Graph> Optimise(Graph settled);
+
+}  // namespace millrace::models::graph

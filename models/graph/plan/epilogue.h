@@ -1,0 +1,29 @@
+// The epilogue of a fused layer, resolved as far as it is known before a run.
+#pragma once
+
+#include <string>
+
+#include "models/cpu/dense.h"
+#include "models/graph/ir.h"
+#include "models/graph/plan/lower.h"
+#include "models/graph/plan/step.h"
+
+namespace millrace::models::graph {
+
+class StepEpilogue {
+ public:
+  // Operands 2, 3 and 4 of the node: bias, residual, gate. `outputs`: values in
+  // a row of the result.
+  StepEpilogue(const Node& node, const LowerContext& context, int64_t outputs);
+
+  Epilogue At(const Slots& slots) const;
+  std::string Text() const;
+
+ private:
+  Slot bias_ = kNoSlot;
+  Slot residual_ = kNoSlot;
+  Slot gate_ = kNoSlot;
+  Epilogue fixed_;
+};
+
+}  // namespace millrace::models::graph

@@ -1,0 +1,43 @@
+#include "models/graph/plan/packed_weights.h"
+
+#include <algorithm>
+
+namespace millrace::models::graph {
+namespace {
+
+constexpr int64_t kChunkFloats = int64_t{8} << 20;
+constexpr int64_t kLineFloats = 16;
+
+}  // namespace
+
+StatusOr<const float*> PackedWeights::Get(
+    const std::shared_ptr<const Tensor>& weight, int64_t form,
+    int64_t num_floats, const std::function<void(float*)>& fill) {
+  const auto key = std::make_pair(weight.get(), form);
+  if (const auto found = packed_.find(key); found != packed_.end()) {
+    return found->second.floats;
+  }
+  ASSIGN_OR_RETURN(float* floats, Allocate(num_floats));
+  fill(floats);
+  packed_.emplace(key, Packed{weight, floats});
+  return floats;
+}
+
+StatusOr<float*> PackedWeights::Allocate(int64_t num_floats) {
+  const int64_t wanted =
+      (num_floats + kLineFloats - 1) / kLineFloats * kLineFloats;
+  if (wanted > left_) {
+    const int64_t chunk = std::max(wanted, kChunkFloats);
+    ASSIGN_OR_RETURN(HugeBuffer buffer,
+                     HugeBuffer::Allocate(chunk * 4, true, "graph weights"));
+    chunks_.push_back(std::move(buffer));
+    left_ = chunk;
+  }
+  const HugeBuffer& chunk = chunks_.back();
+  auto* floats = reinterpret_cast<float*>(chunk.data() + chunk.size()) - left_;
+  left_ -= wanted;
+  bytes_ += wanted * 4;
+  return floats;
+}
+
+}  // namespace millrace::models::graph

@@ -1,0 +1,46 @@
+// Weights as the kernels want them, made once and shared by all plans of an
+// executor. A weight is known by the tensor it comes from, so plans for other
+// input sizes find it again.
+//
+// Engine thread only.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <map>
+#include <memory>
+#include <utility>
+#include <vector>
+
+#include "config/base/status.h"
+#include "models/backend/memory.h"
+#include "models/tensor/tensor.h"
+
+namespace millrace::models::graph {
+
+class PackedWeights {
+ public:
+  // `form` tells forms of one weight apart (a group of a convolution, a
+  // layout). `fill` is called when it is not there yet. The floats stay where
+  // they are as long as this object lives; aligned to 64 bytes.
+  StatusOr<const float*> Get(const std::shared_ptr<const Tensor>& weight,
+                             int64_t form, int64_t num_floats,
+                             const std::function<void(float*)>& fill);
+
+  int64_t bytes() const { return bytes_; }
+
+ private:
+  struct Packed {
+    std::shared_ptr<const Tensor> weight;  // so that its address stays its own
+    const float* floats;
+  };
+
+  StatusOr<float*> Allocate(int64_t num_floats);
+
+  std::map<std::pair<const Tensor*, int64_t>, Packed> packed_;
+  std::vector<HugeBuffer> chunks_;
+  int64_t left_ = 0;  // floats, in the last chunk
+  int64_t bytes_ = 0;
+};
+
+}  // namespace millrace::models::graph

@@ -1,0 +1,28 @@
+// When each step of a plan ran on each member of the team.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+namespace millrace::models::graph {
+
+// What a step is and what it must do at least.
+struct StepInfo {
+  std::string text;
+  double macs = 0;   // multiply-adds of products; 0: none to speak of
+  double bytes = 0;  // of operands and results, each once
+};
+
+struct StepSpan {
+  int64_t begin_ns = 0;  // since the run began; a member that was not called
+  int64_t end_ns = 0;    // has begin = end = 0
+};
+
+struct Trace {
+  std::vector<StepInfo> steps;
+  std::vector<std::vector<StepSpan>> spans;  // of each member, by step
+  int64_t run_ns = 0;
+};
+
+}  // namespace millrace::models::graph
