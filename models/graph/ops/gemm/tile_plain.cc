@@ -1,6 +1,6 @@
 #define VECTOR_BYTES 16
 #define MAX_ROWS 6
-#include "models/graph/ops/gemm/tile_body.h"
+#include "models/graph/ops/gemm/tile_body.inc"
 
 namespace millrace::models::graph {
 
