@@ -33,7 +33,10 @@ CpuBackend::CpuBackend(const CpuBackendOptions& options)
           nullptr},
       ld_logits_(RoundUp(shape().vocab, 16)),
       ld_y_(std::max({RoundUp(shape().hidden, 16), 2 * padded_ffn_, qkv_dim_})),
-      pool_(cpus_, "llm") {
+      pool_(options.team != nullptr
+                ? options.team
+                : std::make_shared<ComputePool>(cpus_, "llm")) {
+  CHECK(pool_->size() == TeamSize(cpus_), "a team has a worker for each CPU");
   const auto rows = static_cast<size_t>(limits_.max_tokens);
   const auto samples = static_cast<size_t>(limits_.max_samples);
   const auto hidden = static_cast<size_t>(shape().hidden);
@@ -145,7 +148,7 @@ void CpuBackend::DoRopeWriteKv(int32_t layer) {
       "q, k and v are rotated as soon as they are known");
   // With enough heads the workers' shares of the projection are whole heads,
   // and each rotates and stores its own without a barrier between.
-  const int32_t team = pool_.size();
+  const int32_t team = pool_->size();
   const int32_t units = shape().heads + 2 * shape().kv_heads;
   if (team * 3 > units) {
     Record(StepPhase::kQkv, &CpuBackend::RunRopeWriteKv).layer = layer;

@@ -30,6 +30,8 @@ struct CpuBackendOptions {
   StepLimits limits;
   const KernelTable* kernels = nullptr;
   config::CpuSet cpus;  // one worker each; empty: one, not pinned
+  // The team of those CPUs where several models take turns on it, else null.
+  std::shared_ptr<ComputePool> team;
   KvFormat kv_format = KvFormat::kF16;
   bool compute_f32 = false;  // weights dequantised, activations f32
   bool huge_pages = true;
@@ -185,7 +187,8 @@ class CpuBackend final : public Backend {
   std::vector<Private> private_;
   int64_t ld_y_;
 
-  ComputePool pool_;
+  // Shared with the models that take turns on the same team.
+  const std::shared_ptr<ComputePool> pool_;
 };
 
 }  // namespace millrace::models

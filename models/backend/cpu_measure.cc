@@ -33,7 +33,7 @@ double CpuBackend::MeasureRead() {
   double best = 0;
   for (int run = 0; run < kRuns; ++run) {
     const Clock::time_point begun = Clock::now();
-    pool_.Run([&](Worker& worker) {
+    pool_->Run([&](Worker& worker) {
       const auto [begin, end] = worker.Share(vectors, 8);
       Vec sum[8] = {};
       for (int64_t i = begin; i < end; i += 8) {
@@ -63,7 +63,7 @@ double CpuBackend::MeasureMacs() {
   for (int run = 0; run < kRuns; ++run) {
     std::atomic<int64_t> calls{0};  // relaxed: read after all have joined
     const Clock::time_point begun = Clock::now();
-    pool_.Run([&](Worker& worker) {
+    pool_->Run([&](Worker& worker) {
       float* y = private_[static_cast<size_t>(worker.index())].y.data();
       int64_t done = 0;
       do {
@@ -94,12 +94,12 @@ double CpuBackend::MeasureRowPreparation() {
 
 RunnerPeaks CpuBackend::MeasurePeaks() {
   RunnerPeaks peaks;
-  peaks.barrier_s = pool_.MeasureBarrierNs() * 1e-9;
+  peaks.barrier_s = pool_->MeasureBarrierNs() * 1e-9;
   peaks.read_bytes_per_s = MeasureRead();
   peaks.macs_per_s = MeasureMacs();
   // Each worker preparing all rows costs it (1 - 1/team) of them more than its
   // share; sharing them costs a barrier.
-  const int team = pool_.size();
+  const int team = pool_->size();
   if (team > 1) {
     const double more = MeasureRowPreparation() * (team - 1) / team;
     few_rows_ = static_cast<int32_t>(

@@ -41,7 +41,7 @@ Status CpuBackend::Run(const StepBatch& batch, const AfterStep& after) {
   }
   attention_.Plan(batch);
   BeginAccount();
-  pool_.Run([&](Worker& worker) {
+  pool_->Run([&](Worker& worker) {
     Stopwatch watch;
     for (const Command& command : commands_) {
       (this->*command.run)(worker, command);
