@@ -13,6 +13,7 @@
 #include <yaml-cpp/yaml.h>
 
 #include "config/settings_visitor.h"
+#include "config/speculation.h"
 #include "config/values.h"
 
 namespace millrace::config {
@@ -103,6 +104,9 @@ class Loader {
     RETURN_IF_ERROR(ReadFlags());
     RETURN_IF_ERROR(HandOverServedNames());
     RETURN_IF_ERROR(CheckIds());
+    for (const ModelSettings& model : settings().models) {
+      RETURN_IF_ERROR(SpeculativeMethodOf(model.llm).status());
+    }
     return std::move(loaded_);
   }
 

@@ -154,12 +154,19 @@ void VisitLlmSettings(LlmSettings& s, const SettingVisitor& visit) {
   visit({.name = "speculative_method",
          .help = "guess next tokens and check several in one step, where that "
                  "is faster; answers stay the same; ngram: from what stands "
-                 "in prompt and answer",
-         .choices = {"none", "ngram"}},
+                 "in prompt and answer; draft_model: what speculative_model "
+                 "says; auto: draft_model where one is named, else ngram",
+         .choices = {"auto", "none", "ngram", "draft_model"}},
         &s.speculative_method);
+  visit({.name = "speculative_model",
+         .help = "smaller model with the vocabulary of the one served, to "
+                 "guess with; it shares the memory for keys and values",
+         .aliases = {{"model_draft"}, {"md"}}},
+        &s.speculative_model);
   visit({.name = "num_speculative_tokens",
          .help = "most tokens to guess ahead",
-         .max = 31},
+         .max = 31,
+         .aliases = {{"draft_max"}, {"draft_n"}}},
         &s.num_speculative_tokens);
   visit({.name = "prompt_lookup_min",
          .help = "tokens that must match before a guess",

@@ -9,10 +9,12 @@
 #include <utility>
 
 #include "config/base/log.h"
+#include "config/speculation.h"
 #include "models/backend/cpu_backend.h"
 #include "models/cpu/isa.h"
 #include "models/llm/config.h"
 #include "models/llm/cpu_runner.h"
+#include "models/llm/draft_model.h"
 #include "models/llm/inspect.h"
 #include "models/llm/kv_pool.h"
 #include "models/llm/model.h"
@@ -112,6 +114,15 @@ BackendShape ShapeOf(const ModelConfig& config, const ModelTensors& tensors) {
   return shape;
 }
 
+// What a model and its draft model share.
+struct Shared {
+  std::shared_ptr<ComputePool> team;  // null: each its own
+  // For the model: what a page for the draft model takes beside its own.
+  int64_t draft_page_bytes = 0;
+  // For the draft model: whom it guesses for. Else null.
+  const LlmModel* target = nullptr;
+};
+
 // All but the limits.
 StatusOr<CpuBackendOptions> BackendFor(const LlmPlan& plan,
                                        const LlmOptions& options) {
@@ -132,16 +143,62 @@ StatusOr<CpuBackendOptions> BackendFor(const LlmPlan& plan,
   return cpu;
 }
 
-StatusOr<LlmModel> Load(const std::string& path, const LlmOptions& options) {
+// Whoever guesses for another has as many pages, and reaches no further.
+StatusOr<KvPlan> KvPlanFor(const LlmOptions& options, const ModelConfig& config,
+                           int64_t page_bytes, const Shared& shared) {
+  if (shared.target == nullptr) {
+    return PlanKv(options.settings, config,
+                  page_bytes + shared.draft_page_bytes,
+                  options.memory_limit_bytes);
+  }
+  const RunnerInfo& target = shared.target->runner->info();
+  return KvPlan{std::min<int32_t>(target.max_context, config.context),
+                target.num_pages};
+}
+
+// A draft model may come quantised where the model is not.
+StatusOr<QuantizeTo> QuantizeFor(const std::string& name,
+                                 const ModelSource& source,
+                                 const ModelTensors& tensors,
+                                 const Shared& shared) {
+  const std::string type = MainWeightType(source);
+  const bool floats = type == "F32" || type == "F16" || type == "BF16";
+  return ReadQuantize(shared.target != nullptr && !floats ? "none" : name,
+                      tensors);
+}
+
+Status CheckMemory(int64_t weight_bytes, int64_t kv_bytes,
+                   const LlmOptions& options, const Shared& shared) {
+  int64_t limit = options.memory_limit_bytes;
+  if (limit <= 0) return OkStatus();
+  if (shared.target != nullptr) {
+    limit -= shared.target->info.weight_bytes +
+             shared.target->info.kv_bytes_per_token * kPageTokens *
+                 shared.target->runner->info().num_pages;
+  }
+  if (weight_bytes + kv_bytes <= limit) return OkStatus();
+  return ResourceExhausted(
+      "weights of " + std::to_string(weight_bytes) +
+      " bytes and a KV cache of " + std::to_string(kv_bytes) +
+      (shared.target == nullptr ? " do not fit into the memory limit of "
+                                : " do not fit into what the model leaves of "
+                                  "the memory limit, ") +
+      std::to_string(limit) +
+      " bytes; lower kv_cache_memory_bytes or take a smaller model");
+}
+
+StatusOr<LlmModel> Load(const std::string& path, const LlmOptions& options,
+                        const Shared& shared) {
   const config::LlmSettings& settings = options.settings;
   ASSIGN_OR_RETURN(const auto source, OpenModelSource(path));
   ASSIGN_OR_RETURN(const LlmPlan plan, PlanLlm(*source));
   const ModelConfig& config = plan.config;
   const ModelTensors& tensors = plan.tensors;
   ASSIGN_OR_RETURN(CpuBackendOptions cpu, BackendFor(plan, options));
+  cpu.team = shared.team;
 
   ASSIGN_OR_RETURN(const QuantizeTo quantize,
-                   ReadQuantize(settings.quantize, tensors));
+                   QuantizeFor(settings.quantize, *source, tensors, shared));
 
   LlmModel model;
   ASSIGN_OR_RETURN(Vocabulary vocabulary, VocabularyFor(*source, config));
@@ -152,6 +209,10 @@ StatusOr<LlmModel> Load(const std::string& path, const LlmOptions& options) {
   model.bos_text = TextOf(*tokenizer, bos);
   model.eos_text = TextOf(*tokenizer, eos);
   model.tokenizer = std::move(tokenizer);
+  if (shared.target != nullptr) {
+    RETURN_IF_ERROR(CheckSameVocabulary(shared.target->tokenizer->vocabulary(),
+                                        model.tokenizer->vocabulary()));
+  }
   ASSIGN_OR_RETURN(model.chat_template,
                    LoadTemplate(*source, settings.chat_template));
   if (settings.generation_config != "none") {
@@ -160,8 +221,8 @@ StatusOr<LlmModel> Load(const std::string& path, const LlmOptions& options) {
 
   const int64_t page_bytes =
       kPageTokens * KvBytesPerToken(config, cpu.kv_format);
-  ASSIGN_OR_RETURN(const KvPlan kv, PlanKv(settings, config, page_bytes,
-                                           options.memory_limit_bytes));
+  ASSIGN_OR_RETURN(const KvPlan kv,
+                   KvPlanFor(options, config, page_bytes, shared));
   ASSIGN_OR_RETURN(cpu.limits, LimitsOf(settings, kv.max_context));
 
   auto backend = std::make_unique<CpuBackend>(cpu);
@@ -171,15 +232,8 @@ StatusOr<LlmModel> Load(const std::string& path, const LlmOptions& options) {
                   *backend, options.progress));
   plan.family->recipe(config, weights, *backend);
   const int64_t kv_bytes = kv.num_pages * page_bytes;
-  if (options.memory_limit_bytes > 0 &&
-      backend->weight_bytes() + kv_bytes > options.memory_limit_bytes) {
-    return ResourceExhausted(
-        "weights of " + std::to_string(backend->weight_bytes()) +
-        " bytes and a KV cache of " + std::to_string(kv_bytes) +
-        " do not fit into the memory limit of " +
-        std::to_string(options.memory_limit_bytes) +
-        " bytes; lower kv_cache_memory_bytes or take a smaller model");
-  }
+  RETURN_IF_ERROR(
+      CheckMemory(backend->weight_bytes(), kv_bytes, options, shared));
   ASSIGN_OR_RETURN(KvPool pool, KvPool::Create(kv.num_pages, page_bytes,
                                                settings.huge_pages));
 
@@ -207,11 +261,49 @@ StatusOr<LlmModel> Load(const std::string& path, const LlmOptions& options) {
   return model;
 }
 
+StatusOr<int64_t> PageBytesOf(const std::string& path,
+                              const LlmOptions& options) {
+  ASSIGN_OR_RETURN(const auto source, OpenModelSource(path));
+  ASSIGN_OR_RETURN(const LlmPlan plan, PlanLlm(*source));
+  ASSIGN_OR_RETURN(const KvFormat format,
+                   KvFormatOf(options.settings.kv_cache_dtype));
+  return kPageTokens * KvBytesPerToken(plan.config, format);
+}
+
+// The model, and the draft model if the settings name one.
+StatusOr<LlmModel> LoadBoth(const std::string& path,
+                            const LlmOptions& options) {
+  ASSIGN_OR_RETURN(const config::SpeculativeMethod method,
+                   config::SpeculativeMethodOf(options.settings));
+  if (method != config::SpeculativeMethod::kDraftModel) {
+    return Load(path, options, {});
+  }
+  const std::string& draft_path = options.settings.speculative_model;
+  const std::string where = "speculative_model '" + draft_path + "'";
+  const LlmOptions draft_options = DraftOptions(options);
+  const auto page_bytes = PageBytesOf(draft_path, draft_options);
+  if (!page_bytes.ok()) {
+    return page_bytes.status().Prefixed(where).At("speculative_model");
+  }
+  const auto team = std::make_shared<ComputePool>(options.cpus, "llm");
+  ASSIGN_OR_RETURN(
+      LlmModel model,
+      Load(path, options, {.team = team, .draft_page_bytes = *page_bytes}));
+  StatusOr<LlmModel> draft =
+      Load(draft_path, draft_options, {.team = team, .target = &model});
+  if (!draft.ok()) {
+    return draft.status().Prefixed(where).At("speculative_model");
+  }
+  model.draft_runner = std::move(draft->runner);
+  model.draft_info = std::move(draft->info);
+  return model;
+}
+
 // What the standard library throws when memory or threads run out.
 StatusOr<LlmModel> LoadCatching(const std::string& path,
                                 const LlmOptions& options) {
   try {
-    return Load(path, options);
+    return LoadBoth(path, options);
   } catch (const std::bad_alloc&) {
     return ResourceExhausted(
         "no memory for the buffers of a step; lower max_num_batched_tokens (" +

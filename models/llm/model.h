@@ -52,8 +52,16 @@ struct LlmModel {
   GenerationDefaults generation;  // empty when the settings say none
   std::string bos_text;           // what templates see as bos_token
   std::string eos_text;
+  // The draft model that the settings name: its steps run between the model's
+  // own, by the same thread on the same team. Null: none is named.
+  std::unique_ptr<Runner> draft_runner;
+  LlmInfo draft_info;
 };
 
+// A draft model (settings.speculative_model) has KV pages of its own, as many
+// as the model; both come out of the memory for keys and values. It must have
+// the model's vocabulary.
+//
 // Blocks for the load (≈ 0.3 s per 100 MB). The runner's Launch must later be
 // called from one thread, which becomes worker 0 and pins itself at its first
 // call.

@@ -8,6 +8,7 @@
 #include <set>
 
 #include "config/settings_visitor.h"
+#include "config/speculation.h"
 
 namespace millrace::config {
 namespace {
@@ -50,6 +51,28 @@ class LoadTest : public testing::Test {
   std::map<std::string, std::string> environment_;
   Sources sources_;
 };
+
+TEST_F(LoadTest, ADraftModelIsAMethodOfItsOwn) {
+  LlmSettings llm;
+  const auto method = [&] { return *SpeculativeMethodOf(llm); };
+  EXPECT_EQ(method(), SpeculativeMethod::kNgram);
+  llm.speculative_model = "small.gguf";
+  EXPECT_EQ(method(), SpeculativeMethod::kDraftModel);
+  llm.speculative_method = "draft_model";
+  EXPECT_EQ(method(), SpeculativeMethod::kDraftModel);
+  llm.num_speculative_tokens = 0;
+  EXPECT_EQ(method(), SpeculativeMethod::kNone);
+  llm.num_speculative_tokens = 5;
+  llm.speculative_method = "none";
+  EXPECT_EQ(method(), SpeculativeMethod::kNone) << "off is off";
+
+  sources_.models.push_back({.path = "model.gguf"});
+  sources_.flags = {{"speculative-method", "ngram"},
+                    {"model-draft", "small.gguf"}};
+  EXPECT_TRUE(Has(Bad(), "speculative_model is 'small.gguf'; leave one"));
+  sources_.flags = {{"speculative-method", "draft_model"}};
+  EXPECT_TRUE(Has(Bad(), "set speculative_model to a smaller one"));
+}
 
 TEST_F(LoadTest, NothingGivenMeansTheDefaultsOfTheStructs) {
   const auto loaded = Load(sources_);
