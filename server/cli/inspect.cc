@@ -17,6 +17,7 @@
 #include "config/base/utf8.h"
 #include "models/files/gguf.h"
 #include "models/llm/config.h"
+#include "models/llm/draft_model.h"
 #include "models/llm/families.h"
 #include "models/llm/gguf_source.h"
 #include "models/llm/inspect.h"
@@ -35,6 +36,7 @@ using models::GgufValueType;
 constexpr FlagSpec kFlags[] = {
     {"ctx", "N", "context to say the memory for (default: the model's own)"},
     {"template", "", "the whole chat template too"},
+    {"speculative-model", "DRAFT", "whether DRAFT can guess for MODEL"},
 };
 constexpr VerbSpec kVerb = {
     "inspect",
@@ -261,6 +263,26 @@ Status WhyNotServable(const models::ModelSource& source, int64_t weight_bytes,
   return models::Tokenizer::Create(std::move(vocabulary)).status();
 }
 
+// What serving with this draft model would add.
+Status PrintDraft(const models::ModelSource& source,
+                  const models::ModelSource& draft) {
+  ASSIGN_OR_RETURN(const models::LlmPlan plan, models::PlanLlm(source));
+  ASSIGN_OR_RETURN(const models::LlmPlan draft_plan, models::PlanLlm(draft));
+  ASSIGN_OR_RETURN(const models::Vocabulary vocabulary,
+                   models::VocabularyFor(source, plan.config));
+  ASSIGN_OR_RETURN(const models::Vocabulary draft_vocabulary,
+                   models::VocabularyFor(draft, draft_plan.config));
+  RETURN_IF_ERROR(models::CheckSameVocabulary(vocabulary, draft_vocabulary));
+  std::printf(
+      "yes: %s of %s, about %.1f MiB of weights,\n               %lld bytes of "
+      "KV cache a token in f16\n",
+      Clean(draft_plan.config.architecture).c_str(),
+      models::MainWeightType(draft).c_str(), MiB(draft.file_bytes()),
+      static_cast<long long>(
+          models::KvBytesPerToken(draft_plan.config, models::KvFormat::kF16)));
+  return OkStatus();
+}
+
 Status Inspect(const ParsedArgs& args) {
   ASSIGN_OR_RETURN(const int64_t context, args.Int("ctx", 0, 1, 1 << 30));
   const std::string& path = args.positional()[0];
@@ -282,6 +304,15 @@ Status Inspect(const ParsedArgs& args) {
   } else {
     std::printf("\nservable       no: %s\n",
                 Clean(why_not.message(), 1000).c_str());
+  }
+  if (args.Has("speculative-model")) {
+    ASSIGN_OR_RETURN(const auto draft, models::OpenModelSource(
+                                           args.Text("speculative-model", "")));
+    std::printf("can guess      ");
+    const Status guesses = PrintDraft(*source, *draft);
+    if (!guesses.ok()) {
+      std::printf("no: %s\n", Clean(guesses.message(), 1000).c_str());
+    }
   }
   return OkStatus();
 }

@@ -22,6 +22,7 @@ int CoresForCompute(const config::Topology& topology) {
   return cores >= 4 ? cores - 1 : std::max(cores, 1);
 }
 
+// The settings do not contradict each other: the model is loaded.
 scheduler::SpeculativeOptions SpeculativeOf(const config::LlmSettings& llm) {
   scheduler::SpeculativeOptions options;
   if (llm.speculative_method == "none") return options;
@@ -30,6 +31,24 @@ scheduler::SpeculativeOptions SpeculativeOf(const config::LlmSettings& llm) {
   options.prompt_lookup_max = static_cast<int32_t>(
       std::max(llm.prompt_lookup_min, llm.prompt_lookup_max));
   return options;
+}
+
+void LogDraftModel(const std::string& id, const std::string& path,
+                   const models::LlmModel& model) {
+  const models::LlmInfo& draft = model.draft_info;
+  const int64_t pages = model.draft_runner->info().num_pages;
+  const int64_t kv_bytes =
+      pages * models::kPageTokens * draft.kv_bytes_per_token;
+  LogInfo("draft model loaded",
+          {{"model", id},
+           {"speculative_model", path},
+           {"architecture", draft.architecture},
+           {"quantization", draft.quantization},
+           {"parameters", draft.num_parameters},
+           {"context", model.draft_runner->info().max_context},
+           {"weight_mib", draft.weight_bytes >> 20},
+           {"kv_pages", pages},
+           {"kv_mib", kv_bytes >> 20}});
 }
 
 }  // namespace
@@ -97,8 +116,11 @@ StatusOr<std::shared_ptr<Servable>> LoadServable(
       .enable_prefix_caching = settings.llm.enable_prefix_caching,
       .target_itl = std::chrono::milliseconds(settings.llm.target_itl_ms),
       .speculative = SpeculativeOf(settings.llm)};
-  servable->engine =
-      scheduler::Engine::Create(std::move(model.runner), options, metrics);
+  if (model.draft_runner != nullptr) {
+    LogDraftModel(id, settings.llm.speculative_model, model);
+  }
+  servable->engine = scheduler::Engine::Create(
+      std::move(model.runner), options, metrics, std::move(model.draft_runner));
   servable->handler =
       handlers::MakeGenerateHandler({.model = id,
                                      .tokenizer = model.tokenizer,

@@ -5,7 +5,7 @@ import time
 import openai
 import pytest
 
-from conftest import MODEL_ID, start
+from conftest import MODEL, MODEL_ID, start
 
 ASK = [{"role": "user", "content": "Which city is the capital of Japan?"}]
 
@@ -222,6 +222,27 @@ def test_guesses_change_nothing():
                 own.chat.completions.create(model=MODEL_ID, **ask)
                 .choices[0].model_dump() for ask in asks * 2])
     assert answers[0] == answers[1]
+
+
+def test_a_draft_model_changes_nothing():
+    """The model as its own draft: learnt to be no gain, and no other answer."""
+    asks = [dict(messages=ASK, max_tokens=60, temperature=0),
+            dict(messages=ASK, max_tokens=60, temperature=1, seed=5, n=3)]
+    answers = []
+    for flags in (["--speculative-method", "none"],
+                  ["--speculative-model", MODEL,
+                   "--num-speculative-tokens", "4"]):
+        with start(*flags) as server:
+            own = openai.OpenAI(base_url=server.url + "/v1", api_key="-")
+            answers.append([
+                [choice.model_dump() for choice in
+                 own.chat.completions.create(model=MODEL_ID, **ask).choices]
+                for ask in asks * 2])
+            spent = server.metric("millrace_spec_decode_draft_seconds_total")
+    assert answers[0] == answers[1]
+    assert sum(spent.values()) > 0
+    loaded = [line for line in server.lines if "draft model loaded" in line]
+    assert '"kv_pages"' in loaded[0] and '"weight_mib"' in loaded[0]
 
 
 def test_cached_tokens(client):
