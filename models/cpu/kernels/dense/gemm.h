@@ -80,6 +80,7 @@ class Gemm {
     Part p{g.w + k0 * kPanel, g.k * kPanel, k1 - k0,     k0 == 0,
            k1 == g.k,         g.n,          g.ld_y,      ld_x,
            &g.epilogue,       g.y,          g.panel_end, g.w};
+    SetQuick(p);
     if (rows <= kFewRows) {
       Few(p, static_cast<int>(rows), x, row, g.panel_begin);
       return;
@@ -127,7 +128,22 @@ class Gemm {
     float* y;  // row 0, output 0
     int64_t panel_end;
     const float* ahead;  // asked for, never read
+    bool quick = false;  // the last block's sums only meet bias, residual first
+    float low = -__builtin_inff();  // and these limits
+    float high = __builtin_inff();
   };
+
+  static void SetQuick(Part& p) {
+    const Epilogue& e = *p.epilogue;
+    p.quick =
+        p.last && e.gate == nullptr &&
+        (e.residual == nullptr || e.residual_first || e.f == Unary::kNone) &&
+        (e.f == Unary::kNone || e.f == Unary::kRelu || e.f == Unary::kClip);
+    if (e.f == Unary::kRelu) p.low = 0.0f;
+    if (e.f != Unary::kClip) return;
+    p.low = e.a;
+    p.high = e.b;
+  }
 
   // Two middling tiles rather than a full one and a sliver.
   static int TileRows(int64_t left) {
@@ -216,6 +232,7 @@ class Gemm {
       }
       return;
     }
+    if (whole && p.quick) return FinishQuickly<kR, kNv>(p, row, n0, acc);
     alignas(64) float sums[kR * kWidth];
 #pragma GCC unroll 16
     for (int r = 0; r < kR; ++r) {
@@ -226,6 +243,42 @@ class Gemm {
     }
     const Epilogue e = p.last ? From(*p.epilogue, row, n0) : Epilogue{};
     Finish<V>::Run(sums, kWidth, kR, live, e, y, p.ld_y);
+  }
+
+  // The commonest epilogues without leaving the registers: limits -infinity and
+  // infinity change nothing.
+  template <int kR, int kNv>
+  static void FinishQuickly(const Part& p, int64_t row, int64_t n0,
+                            F (&acc)[kR][kNv]) {
+    const Epilogue& e = *p.epilogue;
+    if (e.bias != nullptr) {
+#pragma GCC unroll 16
+      for (int v = 0; v < kNv; ++v) {
+        const F bias = V::Load(e.bias + n0 + v * V::kLanes);
+#pragma GCC unroll 16
+        for (int r = 0; r < kR; ++r) acc[r][v] = V::Add(acc[r][v], bias);
+      }
+    }
+    if (e.residual != nullptr) {
+      const float* from = e.residual + row * e.ld_residual + n0;
+#pragma GCC unroll 16
+      for (int r = 0; r < kR; ++r, from += e.ld_residual) {
+#pragma GCC unroll 16
+        for (int v = 0; v < kNv; ++v) {
+          acc[r][v] = V::Add(acc[r][v], V::Load(from + v * V::kLanes));
+        }
+      }
+    }
+    const F low = V::Set(p.low);
+    const F high = V::Set(p.high);
+    float* y = p.y + row * p.ld_y + n0;
+#pragma GCC unroll 16
+    for (int r = 0; r < kR; ++r, y += p.ld_y) {
+#pragma GCC unroll 16
+      for (int v = 0; v < kNv; ++v) {
+        V::Store(y + v * V::kLanes, V::Min(high, V::Max(low, acc[r][v])));
+      }
+    }
   }
 
   // acc += x * w over the steps of a block.
