@@ -108,6 +108,86 @@ struct GemmArgs {
   Epilogue epilogue = {};
 };
 
+// How a kernel moves over an image, of convolutions and pools. What lies
+// outside of the image is padding; how much there is at the bottom and at the
+// right follows from the sizes.
+struct Window {
+  int64_t kernel_h = 1;
+  int64_t kernel_w = 1;
+  int64_t stride_h = 1;
+  int64_t stride_w = 1;
+  int64_t dilation_h = 1;
+  int64_t dilation_w = 1;
+  int64_t pad_top = 0;
+  int64_t pad_left = 0;
+};
+
+// One image [height][width][channels], rows and pixels ld_row and ld_pixel
+// floats apart. A group of a grouped convolution is an image of fewer channels.
+struct Image {
+  const float* data = nullptr;
+  int64_t height = 0;
+  int64_t width = 0;
+  int64_t channels = 0;
+  int64_t ld_row = 0;
+  int64_t ld_pixel = 0;
+};
+
+// A convolution of one image: output pixels [pixel_begin, pixel_end) of
+// out_height * out_width, row by row, for the outputs of a range of panels. y,
+// residual and gate are matrices of pixels. The weights are packed from
+// [n][kernel_h][kernel_w][channels], that is as w[n][k]. Threads should share
+// pixels first: each panel range gathers its pixels anew.
+struct ConvArgs {
+  Image x;
+  Window window;
+  int64_t out_width = 0;
+  int64_t pixel_begin = 0;
+  int64_t pixel_end = 0;
+  const float* w = nullptr;
+  int64_t n = 0;
+  int64_t panel_begin = 0;
+  int64_t panel_end = 0;
+  float* y = nullptr;  // pixel 0, output 0
+  int64_t ld_y = 0;
+  Epilogue epilogue = {};
+  float* scratch = nullptr;  // conv_scratch_floats of k, aligned to 64 bytes
+};
+
+// A convolution of each channel by itself, for output rows [row_begin, row_end).
+// w is [kernel_h][kernel_w][channels] as it stands. Chain: the taps that lie in
+// the image, (kh, kw) ascending. y is [out_height][out_width][ld_y]; residual
+// and gate are matrices of output pixels.
+struct DepthwiseArgs {
+  Image x;
+  Window window;
+  const float* w = nullptr;
+  int64_t out_width = 0;
+  int64_t row_begin = 0;
+  int64_t row_end = 0;
+  float* y = nullptr;  // pixel 0
+  int64_t ld_y = 0;    // floats between pixels
+  Epilogue epilogue = {};
+};
+
+// kMax: the chain is m = max(m, x) from -infinity, so a NaN survives only as
+// the last of a window. The means divide a sum: of the taps in the image, by
+// their number (kMean), or by the kernel's size (kMeanOfAll).
+enum class PoolKind : int32_t { kMax, kMean, kMeanOfAll };
+
+// For output rows [row_begin, row_end); the taps in the image, ascending. A
+// window without any gives -infinity, NaN or 0.
+struct PoolArgs {
+  Image x;
+  Window window;
+  PoolKind kind = PoolKind::kMax;
+  int64_t out_width = 0;
+  int64_t row_begin = 0;
+  int64_t row_end = 0;
+  float* y = nullptr;  // pixel 0
+  int64_t ld_y = 0;    // floats between pixels
+};
+
 struct DenseTable {
   const char* name;  // "scalar", "avx2", "avx512"
 
@@ -121,6 +201,8 @@ struct DenseTable {
   void (*pack)(const float* w, int64_t n, int64_t k, MatrixStrides strides,
                int64_t panel_begin, int64_t panel_end, float* packed);
   void (*gemm)(const GemmArgs& args);
+  int64_t (*conv_scratch_floats)(int64_t k);
+  void (*conv)(const ConvArgs& args);
 };
 
 // The tables compiled in; null where the compiler has no such target. Whether

@@ -135,6 +135,53 @@ struct Bench {
     Product(49, 512, 2048);
     for (int64_t m : {1, 2, 4, 5, 8, 16, 32}) Product(m, 1024, 1024);
   }
+
+  // A square image and kernel, padded so that stride 1 keeps the size.
+  void Convolution(int64_t size, int64_t c, int64_t n, int64_t kernel,
+                   int64_t stride) const {
+    const int64_t out = (size - 1) / stride + 1;
+    const int64_t k = kernel * kernel * c;
+    Random x(size * size * c);
+    Random w(n * k, 0.05f);
+    Random bias(n);
+    Memory y(out * out * n);
+    Memory packed(t.packed_floats(n, k));
+    Memory scratch(t.conv_scratch_floats(k));
+    const int64_t panels = (n + t.panel - 1) / t.panel;
+    t.pack(w.data(), n, k, {.n = k, .k = 1}, 0, panels, packed.data());
+    const ConvArgs args{.x = {x.data(), size, size, c, size * c, c},
+                        .window = {.kernel_h = kernel,
+                                   .kernel_w = kernel,
+                                   .stride_h = stride,
+                                   .stride_w = stride,
+                                   .pad_top = kernel / 2,
+                                   .pad_left = kernel / 2},
+                        .out_width = out,
+                        .pixel_end = out * out,
+                        .w = packed.data(),
+                        .n = n,
+                        .panel_end = panels,
+                        .y = y.data(),
+                        .ld_y = n,
+                        .epilogue = {.bias = bias.data(), .f = Unary::kRelu},
+                        .scratch = scratch.data()};
+    char name[80];
+    std::snprintf(name, sizeof name, "conv %ld^2 x %ld -> %ld, %ld x %ld / %ld",
+                  long(size), long(c), long(n), long(kernel), long(kernel),
+                  long(stride));
+    Print(name, 2.0 * out * out * n * k, Best([&] { t.conv(args); }));
+  }
+
+  void Convolutions() const {
+    Convolution(224, 3, 64, 7, 2);
+    Convolution(56, 64, 64, 3, 1);
+    Convolution(28, 128, 128, 3, 1);
+    Convolution(14, 256, 256, 3, 1);
+    Convolution(7, 512, 512, 3, 1);
+    Convolution(56, 128, 128, 3, 2);
+    Convolution(56, 256, 512, 1, 2);
+    Convolution(56, 64, 256, 1, 1);
+  }
 };
 
 int Main(const char* isa, const std::string& only) {
@@ -147,6 +194,7 @@ int Main(const char* isa, const std::string& only) {
   std::printf("table %s, one thread, peak %.0f GFLOP/s\n", bench.t.name,
               bench.peak);
   if (only.empty() || only == "gemm") bench.Products();
+  if (only.empty() || only == "conv") bench.Convolutions();
   return 0;
 }
 

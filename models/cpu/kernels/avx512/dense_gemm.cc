@@ -2,6 +2,7 @@
 // 24 sums.
 
 #include "models/cpu/kernels/avx512/dense_vec16.h"
+#include "models/cpu/kernels/dense/conv.h"
 #include "models/cpu/kernels/dense/gemm.h"
 #include "models/cpu/kernels/dense/parts.h"
 
@@ -31,6 +32,15 @@ void DenseParts<Avx512Isa>::Pack(const float* w, int64_t n, int64_t k,
 template <>
 void DenseParts<Avx512Isa>::Gemm(const GemmArgs& args) {
   models::Gemm<Shape>::Run(args);
+}
+
+template <>
+int64_t DenseParts<Avx512Isa>::ConvScratchFloats(int64_t k) {
+  return models::Conv<Shape>::ScratchFloats(k);
+}
+template <>
+void DenseParts<Avx512Isa>::Conv(const ConvArgs& args) {
+  models::Conv<Shape>::Run(args);
 }
 
 }  // namespace millrace::models

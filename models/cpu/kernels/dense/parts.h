@@ -17,6 +17,8 @@ struct DenseParts {
   static void Pack(const float* w, int64_t n, int64_t k, MatrixStrides strides,
                    int64_t panel_begin, int64_t panel_end, float* packed);
   static void Gemm(const GemmArgs& args);
+  static int64_t ConvScratchFloats(int64_t k);
+  static void Conv(const ConvArgs& args);
 };
 
 }  // namespace millrace::models

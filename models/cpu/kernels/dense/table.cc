@@ -15,6 +15,8 @@ constexpr DenseTable TableOf(const char* name, int32_t panel) {
       .packed_floats = Parts::PackedFloats,
       .pack = Parts::Pack,
       .gemm = Parts::Gemm,
+      .conv_scratch_floats = Parts::ConvScratchFloats,
+      .conv = Parts::Conv,
   };
 }
 

@@ -48,4 +48,39 @@ void DenseParts<ScalarIsa>::Gemm(const GemmArgs& g) {
   }
 }
 
+template <>
+int64_t DenseParts<ScalarIsa>::ConvScratchFloats(int64_t) {
+  return 0;
+}
+
+template <>
+void DenseParts<ScalarIsa>::Conv(const ConvArgs& a) {
+  const Window& window = a.window;
+  const int64_t k = window.kernel_h * window.kernel_w * a.x.channels;
+  for (int64_t p = a.pixel_begin; p < a.pixel_end; ++p) {
+    const int64_t top = p / a.out_width * window.stride_h - window.pad_top;
+    const int64_t left = p % a.out_width * window.stride_w - window.pad_left;
+    for (int64_t panel = a.panel_begin; panel < a.panel_end; ++panel) {
+      const int64_t n0 = panel * kPanel;
+      const float* w = a.w + n0 * k;
+      float sums[kPanel] = {};
+      for (int64_t i = 0; i < window.kernel_h * window.kernel_w; ++i) {
+        const int64_t row = top + i / window.kernel_w * window.dilation_h;
+        const int64_t column = left + i % window.kernel_w * window.dilation_w;
+        const bool inside =
+            row >= 0 && row < a.x.height && column >= 0 && column < a.x.width;
+        for (int64_t c = 0; c < a.x.channels; ++c, w += kPanel) {
+          const float x =
+              inside ? a.x.data[row * a.x.ld_row + column * a.x.ld_pixel + c]
+                     : 0.0f;
+          for (int64_t j = 0; j < kPanel; ++j) sums[j] = Fma(x, w[j], sums[j]);
+        }
+      }
+      const int64_t live = a.n - n0 < kPanel ? a.n - n0 : kPanel;
+      Finish<Vec1>::Run(sums, kPanel, 1, live, From(a.epilogue, p, n0),
+                        a.y + p * a.ld_y + n0, a.ld_y);
+    }
+  }
+}
+
 }  // namespace millrace::models

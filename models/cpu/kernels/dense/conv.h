@@ -1,0 +1,175 @@
+// Convolution as a product: what a block of output pixels sees of the image is
+// gathered into rows, a part of (kh, kw, c) at a time, and multiplied like any
+// rows. A 1 x 1 kernel that skips nothing needs no gathering.
+//
+// S is what kernels/dense/gemm.h says. Anonymous namespace.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+
+#include "models/cpu/kernels/dense/gemm.h"
+
+namespace millrace::models {
+namespace {
+
+template <class S>
+class Conv {
+ public:
+  static int64_t ScratchFloats(int64_t k) {
+    return kPixels * LdRow(SmallerOf(k, S::kBlockK));
+  }
+
+  static void Run(const ConvArgs& a) {
+    const Window& window = a.window;
+    const int64_t k = window.kernel_h * window.kernel_w * a.x.channels;
+    GemmArgs g{.x = a.x.data,
+               .ld_x = a.x.ld_pixel,
+               .row_begin = a.pixel_begin,
+               .row_end = a.pixel_end,
+               .w = a.w,
+               .n = a.n,
+               .k = k,
+               .panel_begin = a.panel_begin,
+               .panel_end = a.panel_end,
+               .y = a.y,
+               .ld_y = a.ld_y,
+               .epilogue = a.epilogue};
+    if (PixelsAreRows(a)) return Gemm<S>::Run(g);
+    const int64_t blocks = (k + S::kBlockK - 1) / S::kBlockK;
+    const int64_t step = (k + blocks - 1) / blocks;
+    const int64_t ld = LdRow(SmallerOf(k, S::kBlockK));
+    for (int64_t p = a.pixel_begin; p < a.pixel_end; p += kPixels) {
+      const int64_t pixels = SmallerOf(a.pixel_end - p, kPixels);
+      for (int64_t k0 = 0; k0 < k; k0 += step) {
+        const int64_t k1 = SmallerOf(k0 + step, k);
+        Gather(a, p, pixels, k0, k1, ld);
+        Gemm<S>::Block(g, a.scratch, ld, p, pixels, k0, k1);
+      }
+    }
+  }
+
+ private:
+  using V = typename S::V;
+  // Gathered rows are to stay in L2 beside a panel.
+  static constexpr int64_t kPixels = 96;
+
+  // Rows a line more than a multiple of 256 bytes apart: they do not fall on
+  // each other in the cache.
+  static int64_t LdRow(int64_t floats) { return (floats + 63) / 64 * 64 + 16; }
+
+  static bool PixelsAreRows(const ConvArgs& a) {
+    const Window& w = a.window;
+    return w.kernel_h == 1 && w.kernel_w == 1 && w.stride_h == 1 &&
+           w.stride_w == 1 && w.pad_top == 0 && w.pad_left == 0 &&
+           a.out_width == a.x.width && a.x.ld_row == a.x.width * a.x.ld_pixel;
+  }
+
+  static void Copy(const float* from, int64_t n, float* to) {
+    if (n < V::kLanes) return V::StoreFirst(to, n, V::LoadFirst(from, n));
+    for (int64_t i = 0; i + V::kLanes <= n; i += V::kLanes) {
+      V::Store(to + i, V::Load(from + i));
+    }
+    // The last ones, some of them twice.
+    V::Store(to + n - V::kLanes, V::Load(from + n - V::kLanes));
+  }
+  static void Clear(int64_t n, float* to) {
+    int64_t i = 0;
+    for (; i + V::kLanes <= n; i += V::kLanes) V::Store(to + i, V::Zero());
+    if (i < n) V::StoreFirst(to + i, n - i, V::Zero());
+  }
+
+  // Writes [k0, k1) of what each pixel sees into rows of the scratch. Pixels of
+  // one output row go together, and for each row of the kernel: then only the
+  // place in the image row changes.
+  static void Gather(const ConvArgs& a, int64_t pixel, int64_t pixels,
+                     int64_t k0, int64_t k1, int64_t ld) {
+    const Window& w = a.window;
+    const int64_t row_floats = w.kernel_w * a.x.channels;
+    float* out = a.scratch;
+    while (pixels > 0) {
+      const int64_t out_row = pixel / a.out_width;
+      const int64_t column = pixel - out_row * a.out_width;
+      const int64_t count = SmallerOf(pixels, a.out_width - column);
+      int64_t tap_row = k0 / row_floats;
+      for (int64_t k = k0; k < k1; ++tap_row) {
+        const int64_t from = k - tap_row * row_floats;
+        const int64_t to = SmallerOf(k1 - tap_row * row_floats, row_floats);
+        const Strip strip{
+            .row = out_row * w.stride_h - w.pad_top + tap_row * w.dilation_h,
+            .left = column * w.stride_w - w.pad_left,
+            .count = count,
+            .from = from,
+            .to = to};
+        GatherStrip(a, strip, out + k - k0, ld);
+        k += to - from;
+      }
+      out += count * ld;
+      pixel += count;
+      pixels -= count;
+    }
+  }
+
+  // What pixels of one output row see of one image row, floats [from, to) of a
+  // row of the kernel; `left` is where the first one's kernel begins.
+  struct Strip {
+    int64_t row;
+    int64_t left;
+    int64_t count;
+    int64_t from;
+    int64_t to;
+  };
+
+  static void GatherStrip(const ConvArgs& a, const Strip& s, float* out,
+                          int64_t ld) {
+    const Image& x = a.x;
+    const int64_t run = s.to - s.from;
+    const bool outside = s.row < 0 || s.row >= x.height;
+    // Neighbouring taps see neighbouring floats: a run lies in one piece.
+    const bool joined = a.window.dilation_w == 1 && x.ld_pixel == x.channels;
+    int64_t left = s.left;
+    for (int64_t i = 0; i < s.count; ++i, left += a.window.stride_w) {
+      float* to = out + i * ld;
+      if (outside) {
+        Clear(run, to);
+      } else if (!joined) {
+        Taps(a, s.row, left, s.from, s.to, to);
+      } else {
+        // Where the row of the kernel begins; may lie before the image.
+        const int64_t start = s.row * x.ld_row + left * x.channels;
+        // Floats [begin, end) are in the image.
+        const int64_t begin = Between(-left * x.channels, s.from, s.to);
+        const int64_t end = Between((x.width - left) * x.channels, begin, s.to);
+        if (begin > s.from) Clear(begin - s.from, to);
+        if (end > begin)
+          Copy(x.data + (start + begin), end - begin, to + begin - s.from);
+        if (end < s.to) Clear(s.to - end, to + end - s.from);
+      }
+    }
+  }
+
+  static void Taps(const ConvArgs& a, int64_t row, int64_t left, int64_t from,
+                   int64_t to, float* out) {
+    const Image& x = a.x;
+    while (from < to) {
+      const int64_t tap = from / x.channels;
+      const int64_t column = left + tap * a.window.dilation_w;
+      const int64_t channel = from - tap * x.channels;
+      const int64_t run = SmallerOf(x.channels - channel, to - from);
+      if (column < 0 || column >= x.width) {
+        Clear(run, out);
+      } else {
+        Copy(x.data + row * x.ld_row + column * x.ld_pixel + channel, run, out);
+      }
+      from += run;
+      out += run;
+    }
+  }
+
+  static int64_t Between(int64_t v, int64_t low, int64_t high) {
+    return v < low ? low : v > high ? high : v;
+  }
+};
+
+}  // namespace
+}  // namespace millrace::models
