@@ -15,7 +15,7 @@ build_packages=(
   libboost1.81-dev libssl-dev
   libgrpc++-dev protobuf-compiler-grpc libprotobuf-dev protobuf-compiler
   prometheus-cpp-dev nlohmann-json3-dev libspdlog-dev libfmt-dev
-  libyaml-cpp-dev libpcre2-dev libutf8proc-dev libhwloc-dev
+  libyaml-cpp-dev libpcre2-dev libutf8proc-dev libhwloc-dev libonnx-dev
   zlib1g-dev
 )
 test_packages=(

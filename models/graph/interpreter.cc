@@ -3,6 +3,8 @@
 #include <string>
 #include <utility>
 
+#include "models/graph/interpret/parts.h"
+
 namespace millrace::models::graph {
 namespace {
 
@@ -22,6 +24,11 @@ StatusOr<std::vector<Tensor>> Compute(
   }
   const Call call{node, args};
   ASSIGN_OR_RETURN(const std::vector<ValueType> types, node.op->infer(call));
+  if (types.size() < node.outputs.size()) {
+    return InvalidArgument("it has " + std::to_string(types.size()) +
+                           " results, but the graph wants " +
+                           std::to_string(node.outputs.size()));
+  }
   std::vector<Tensor> tensors;
   std::vector<Result> results;
   for (const ValueType& type : types) {
@@ -39,6 +46,36 @@ StatusOr<std::vector<Tensor>> Compute(
   return tensors;
 }
 
+StatusOr<std::vector<RuntimeValue>> RunPlain(const Node& node,
+                                             const Operands& operands,
+                                             const InterpretLimits& limits) {
+  std::vector<const Tensor*> tensors;
+  for (const RuntimeValue* operand : operands) {
+    if (operand != nullptr && operand->is_sequence) {
+      return InvalidArgument("an operand is a sequence, not a tensor");
+    }
+    tensors.push_back(operand != nullptr ? &operand->tensor : nullptr);
+  }
+  ASSIGN_OR_RETURN(std::vector<Tensor> made, Compute(node, tensors, limits));
+  std::vector<RuntimeValue> results;
+  for (Tensor& tensor : made) results.emplace_back(std::move(tensor));
+  return results;
+}
+
+StatusOr<std::vector<RuntimeValue>> RunAny(const Node& node,
+                                           const Operands& operands,
+                                           const InterpretLimits& limits) {
+  auto results = IsControlFlow(node)   ? RunControlFlow(node, operands, limits)
+                 : IsOnSequences(node) ? RunOnSequences(node, operands, limits)
+                                       : RunPlain(node, operands, limits);
+  if (!results.ok()) return AtNode(node, results.status());
+  if (results->size() < node.outputs.size()) {
+    return AtNode(node, InvalidArgument("it has fewer results than the graph "
+                                        "wants"));
+  }
+  return results;
+}
+
 }  // namespace
 
 StatusOr<std::vector<Tensor>> RunNode(
@@ -49,14 +86,29 @@ StatusOr<std::vector<Tensor>> RunNode(
   return results;
 }
 
-StatusOr<std::vector<Tensor>> Interpret(const Graph& graph,
-                                        const std::vector<Tensor>& inputs,
-                                        const InterpretLimits& limits) {
-  CHECK(inputs.size() == graph.inputs.size(), "one tensor for each input");
-  std::vector<Tensor> made(graph.values.size());
-  std::vector<const Tensor*> known(graph.values.size());
+StatusOr<Tensor> RunOp(std::string_view op,
+                       const std::vector<const Tensor*>& operands,
+                       const Attrs& attrs, const InterpretLimits& limits) {
+  Node node;
+  node.op = FindOp(op);
+  CHECK(node.op != nullptr, "an operator of the table");
+  node.outputs = {0};
+  node.attrs = attrs;
+  ASSIGN_OR_RETURN(std::vector<Tensor> results,
+                   Compute(node, operands, limits));
+  return std::move(results[0]);
+}
+
+StatusOr<std::vector<RuntimeValue>> InterpretValues(
+    const Graph& graph, const std::vector<RuntimeValue>& inputs,
+    const InterpretLimits& limits) {
+  CHECK(inputs.size() == graph.inputs.size(), "one value for each input");
+  std::vector<RuntimeValue> made(graph.values.size());
+  Operands known(graph.values.size());
   for (size_t i = 0; i < graph.values.size(); ++i) {
-    known[i] = graph.values[i].constant.get();
+    if (graph.values[i].constant == nullptr) continue;
+    made[i] = RuntimeValue(graph.values[i].constant->Share());
+    known[i] = &made[i];
   }
   for (size_t i = 0; i < inputs.size(); ++i) {
     known[static_cast<size_t>(graph.inputs[i].value)] = &inputs[i];
@@ -64,16 +116,14 @@ StatusOr<std::vector<Tensor>> Interpret(const Graph& graph,
   // A value goes when its last reader has run.
   std::vector<int32_t> uses = graph.CountUses();
   for (const Node& node : graph.nodes) {
-    std::vector<const Tensor*> operands;
+    Operands operands;
     for (const ValueId id : node.inputs) {
       operands.push_back(id == kNoValue ? nullptr
                                         : known[static_cast<size_t>(id)]);
     }
-    ASSIGN_OR_RETURN(std::vector<Tensor> results,
-                     RunNode(node, operands, limits));
-    CHECK(results.size() == node.outputs.size(),
-          "as many results as the node has outputs");
-    for (size_t i = 0; i < results.size(); ++i) {
+    ASSIGN_OR_RETURN(std::vector<RuntimeValue> results,
+                     RunAny(node, operands, limits));
+    for (size_t i = 0; i < node.outputs.size(); ++i) {
       if (node.outputs[i] == kNoValue) continue;
       const auto id = static_cast<size_t>(node.outputs[i]);
       made[id] = std::move(results[i]);
@@ -82,12 +132,31 @@ StatusOr<std::vector<Tensor>> Interpret(const Graph& graph,
     for (const ValueId id : node.inputs) {
       if (id == kNoValue) continue;
       const auto at = static_cast<size_t>(id);
-      if (--uses[at] == 0) made[at] = Tensor();
+      if (--uses[at] == 0) made[at] = RuntimeValue();
     }
   }
-  std::vector<Tensor> outputs;
+  std::vector<RuntimeValue> outputs;
   for (const Port& port : graph.outputs) {
     outputs.push_back(known[static_cast<size_t>(port.value)]->Share());
+  }
+  return outputs;
+}
+
+StatusOr<std::vector<Tensor>> Interpret(const Graph& graph,
+                                        const std::vector<Tensor>& inputs,
+                                        const InterpretLimits& limits) {
+  std::vector<RuntimeValue> values;
+  for (const Tensor& input : inputs) values.emplace_back(input.Share());
+  ASSIGN_OR_RETURN(std::vector<RuntimeValue> made,
+                   InterpretValues(graph, values, limits));
+  std::vector<Tensor> outputs;
+  for (size_t i = 0; i < made.size(); ++i) {
+    if (made[i].is_sequence) {
+      return Unimplemented("output '" + graph.outputs[i].name +
+                           "' is a sequence of tensors; only tensors are "
+                           "answered");
+    }
+    outputs.push_back(std::move(made[i].tensor));
   }
   return outputs;
 }

@@ -11,6 +11,7 @@
 #include "config/base/status.h"
 #include "models/graph/ir.h"
 #include "models/graph/op.h"
+#include "models/graph/runtime_value.h"
 
 namespace millrace::models::graph {
 
@@ -24,6 +25,10 @@ struct InterpretLimits {
 StatusOr<std::vector<Tensor>> Interpret(const Graph& graph,
                                         const std::vector<Tensor>& inputs,
                                         const InterpretLimits& limits = {});
+// The same where ports may be sequences.
+StatusOr<std::vector<RuntimeValue>> InterpretValues(
+    const Graph& graph, const std::vector<RuntimeValue>& inputs,
+    const InterpretLimits& limits = {});
 
 // One node on operands that are all known; what a missing one holds is not
 // looked at.

@@ -14,8 +14,9 @@
 //   graph.AddOutput("y", y);
 //
 // Bodies of If and Loop are graphs of their own that see nothing but their
-// inputs: what they capture is handed in behind their formal inputs. A Loop
-// says by its attribute num_carried how many of its operands go round.
+// inputs: what they capture is handed in behind their formal inputs. Loop and
+// Scan say in their attribute `num_carried` how many values go from one trip to
+// the next.
 //
 // A Graph is copied on purpose only (Copy); constants are shared by copies.
 #pragma once
@@ -85,6 +86,7 @@ struct Port {
   DType dtype = DType::kF32;
   std::vector<PortDim> dims;
   bool rank_known = true;
+  bool is_sequence = false;  // of tensors, which have this type each
 };
 
 class Graph {

@@ -18,11 +18,14 @@ std::span<const OpDef> ConvOps();           // conv.cc: Conv, ConvInteger
 std::span<const OpDef> ConvTransposeOps();  // conv_transpose.cc: also Col2Im
 std::span<const OpDef> PoolOps();       // pool.cc: MaxPool, AveragePool, LpPool
 std::span<const OpDef> WholePoolOps();  // pool_whole.cc: global, adaptive
+std::span<const OpDef> ControlFlowOps();  // ../interpret: If, Loop, Scan
+std::span<const OpDef> SequenceOps();     // ../interpret: SequenceAt, …
+std::span<const OpDef> UnaryOps();        // unary.cc: Exp, Not, …
 
 inline constexpr std::span<const OpDef> (*kOpFamilies[])() = {
-    BinaryOps,        ActivationOps,  MatMulOps,       SoftmaxOps,
-    RowNormOps,       ChannelNormOps, MeanVarianceOps, ConvOps,
-    ConvTransposeOps, PoolOps,        WholePoolOps,
+    BinaryOps,      ActivationOps,   MatMulOps,   SoftmaxOps,       RowNormOps,
+    ChannelNormOps, MeanVarianceOps, ConvOps,     ConvTransposeOps, PoolOps,
+    WholePoolOps,   ControlFlowOps,  SequenceOps, UnaryOps,
 };
 
 }  // namespace millrace::models::graph

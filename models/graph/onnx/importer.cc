@@ -1,0 +1,58 @@
+#include "models/graph/onnx/importer.h"
+
+#include <onnx/onnx_pb.h>
+
+#include <utility>
+
+#include "models/graph/onnx/functions.h"
+#include "models/graph/onnx/graph_reader.h"
+#include "models/graph/onnx/text.h"
+
+namespace millrace::models::graph {
+namespace {
+
+// What the upgrades know about.
+constexpr int64_t kNewestOpset = 28;
+// Of one protobuf message.
+constexpr size_t kMaxBytes = (size_t{1} << 31) - 1;
+
+}  // namespace
+
+StatusOr<Graph> ImportOnnxBytes(std::span<const std::byte> bytes,
+                                std::string folder, ImportReport* report,
+                                const ImportLimits& limits) {
+  ImportReport own;
+  if (report == nullptr) report = &own;
+  if (bytes.size() > kMaxBytes) {
+    return InvalidArgument(
+        "the file has " + std::to_string(bytes.size()) +
+        " bytes, but ONNX files have less than 2 GiB; store the weights as "
+        "external data");
+  }
+  onnx::ModelProto model;
+  if (!model.ParseFromArray(bytes.data(), static_cast<int>(bytes.size())) ||
+      !model.has_graph()) {
+    return InvalidArgument("the file is no ONNX model");
+  }
+  const Opsets opsets = OpsetsOf(model.opset_import());
+  const auto opset = opsets.find("");
+  const int64_t version = opset != opsets.end() ? opset->second : 1;
+  report->format = "ONNX, opset " + std::to_string(version);
+  report->producer = Cleaned(model.producer_name() +
+                             (model.producer_version().empty() ? "" : " ") +
+                             model.producer_version());
+  if (version > kNewestOpset) {
+    return Unimplemented("the model uses opset " + std::to_string(version) +
+                         ", the newest known is " +
+                         std::to_string(kNewestOpset) +
+                         "; export it with an older one");
+  }
+  ASSIGN_OR_RETURN(FunctionTable functions, FunctionTable::Create(model));
+  GraphReader reader(std::move(folder), std::move(functions), report, &limits);
+  ASSIGN_OR_RETURN(Graph graph, reader.Read(&model));
+  RETURN_IF_ERROR(UnsupportedStatus(*report));
+  RETURN_IF_ERROR(graph.Validate());
+  return graph;
+}
+
+}  // namespace millrace::models::graph

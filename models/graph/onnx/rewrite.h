@@ -1,0 +1,73 @@
+// Turning one node of the file into nodes of ours: older forms into the newest,
+// and operators we have not into those we have.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "config/base/status.h"
+#include "models/graph/ir.h"
+
+namespace millrace::models::graph {
+
+// What a rewrite reads and how it writes. Emitting goes on after a failure; the
+// first is told at the end.
+class NodeWriter {
+ public:
+  std::string op;     // without domain
+  std::string name;   // for messages
+  int64_t opset = 0;  // of the operator's domain
+  std::vector<ValueId> inputs;
+  std::vector<bool> wanted;  // which outputs somebody may read
+  Attrs attrs;
+  // A tensor attribute; NOT_FOUND when it is left out.
+  std::function<StatusOr<Tensor>(std::string_view)> tensor_attr;
+  // Rank of a value as far as the file tells, or -1.
+  std::function<int(ValueId)> rank_of;
+
+  explicit NodeWriter(Graph* graph) : graph_(graph) {}
+
+  // The operand, or kNoValue.
+  ValueId in(size_t i) const {
+    return i < inputs.size() ? inputs[i] : kNoValue;
+  }
+  // Puts an operand at its place, with those before it left out.
+  void SetInput(size_t i, ValueId value);
+  bool Wants(size_t i) const { return i < wanted.size() && wanted[i]; }
+
+  ValueId Constant(Tensor tensor);
+  ValueId Ints(std::vector<int64_t> values);  // of rank 1
+  ValueId Int(int64_t value);                 // of rank 0
+  ValueId Float(float value);                 // of rank 0
+  // FP32 cast to the type of `like`.
+  ValueId FloatLike(float value, ValueId like);
+  // A node of one output.
+  ValueId Emit(std::string_view op_name, std::vector<ValueId> operands,
+               Attrs node_attrs = {});
+  // The node as it now stands, with all of its outputs.
+  std::vector<ValueId> EmitSelf();
+  // The constant's tensor, or null.
+  const Tensor* ConstantOf(ValueId value) const;
+
+  Graph& graph() { return *graph_; }
+  const Status& status() const { return status_; }
+
+ private:
+  const OpDef* Find(std::string_view op_name);
+
+  Graph* graph_;
+  Status status_;
+};
+
+// The values that the node's outputs become, kNoValue for those that nobody
+// wants. UNIMPLEMENTED: say so in the report.
+using Rewrite = StatusOr<std::vector<ValueId>> (*)(NodeWriter& node);
+
+// Null: the node stays as it is.
+Rewrite FindUpgrade(std::string_view op);    // upgrade.cc: older forms
+Rewrite FindExpansion(std::string_view op);  // expand.cc: from others of ours
+
+}  // namespace millrace::models::graph
