@@ -91,7 +91,9 @@ StatusOr<Tensor> RunOp(std::string_view op,
                        const Attrs& attrs, const InterpretLimits& limits) {
   Node node;
   node.op = FindOp(op);
-  CHECK(node.op != nullptr, "an operator of the table");
+  if (node.op == nullptr) {
+    return Unimplemented("there is no operator " + std::string(op));
+  }
   node.outputs = {0};
   node.attrs = attrs;
   ASSIGN_OR_RETURN(std::vector<Tensor> results,

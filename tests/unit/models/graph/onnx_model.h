@@ -1,7 +1,10 @@
 // ONNX models for tests, written line by line.
 #pragma once
 
-#include <onnx/onnx-ml.pb.h>
+#ifndef ONNX_ML
+#define ONNX_ML 1  // as the package's target does
+#endif
+#include <onnx/onnx_pb.h>
 
 #include <cstddef>
 #include <cstdint>
