@@ -70,6 +70,9 @@ enum class Unary : int32_t {
   kCos,    // as kSin
 };
 
+// Functions of two values.
+enum class Binary : int32_t { kAdd, kSub, kMul, kDiv, kMin, kMax };
+
 // What happens to a finished sum. Pointers may be null: absent. Rows are those
 // of y, columns the outputs.
 struct Epilogue {
@@ -203,6 +206,14 @@ struct DenseTable {
   void (*gemm)(const GemmArgs& args);
   int64_t (*conv_scratch_floats)(int64_t k);
   void (*conv)(const ConvArgs& args);
+
+  // ---- functions of whole arrays ----
+  // out[i] = f(x[i]) and f(x[i * step_x], y[i * step_y]), steps of 0 or 1: a
+  // step of 0 repeats one value. May be done in place.
+  void (*unary)(Unary f, float a, float b, const float* x, int64_t n,
+                float* out);
+  void (*binary)(Binary f, const float* x, int64_t step_x, const float* y,
+                 int64_t step_y, int64_t n, float* out);
 };
 
 // The tables compiled in; null where the compiler has no such target. Whether

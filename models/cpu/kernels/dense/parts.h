@@ -19,6 +19,10 @@ struct DenseParts {
   static void Gemm(const GemmArgs& args);
   static int64_t ConvScratchFloats(int64_t k);
   static void Conv(const ConvArgs& args);
+  static void UnaryOf(Unary f, float a, float b, const float* x, int64_t n,
+                      float* out);
+  static void BinaryOf(Binary f, const float* x, int64_t step_x, const float* y,
+                       int64_t step_y, int64_t n, float* out);
 };
 
 }  // namespace millrace::models

@@ -17,6 +17,8 @@ constexpr DenseTable TableOf(const char* name, int32_t panel) {
       .gemm = Parts::Gemm,
       .conv_scratch_floats = Parts::ConvScratchFloats,
       .conv = Parts::Conv,
+      .unary = Parts::UnaryOf,
+      .binary = Parts::BinaryOf,
   };
 }
 

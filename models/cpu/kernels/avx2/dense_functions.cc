@@ -1,0 +1,21 @@
+// Functions of whole arrays.
+
+#include "models/cpu/kernels/avx2/dense_vec8.h"
+#include "models/cpu/kernels/dense/functions.h"
+#include "models/cpu/kernels/dense/parts.h"
+
+namespace millrace::models {
+
+template <>
+void DenseParts<Avx2Isa>::UnaryOf(Unary f, float a, float b, const float* x,
+                                  int64_t n, float* out) {
+  Arrays<Vec8>::UnaryOf(f, a, b, x, n, out);
+}
+template <>
+void DenseParts<Avx2Isa>::BinaryOf(Binary f, const float* x, int64_t step_x,
+                                   const float* y, int64_t step_y, int64_t n,
+                                   float* out) {
+  Arrays<Vec8>::BinaryOf(f, x, step_x, y, step_y, n, out);
+}
+
+}  // namespace millrace::models
