@@ -8,6 +8,7 @@ namespace millrace::models::graph {
 StatusOr<Graph> Optimise(Graph settled) {
   ASSIGN_OR_RETURN(Graph graph, ChooseLayout(settled));
   FuseEpilogues(graph);
+  FusePointwise(graph);
   return graph;
 }
 

@@ -4,7 +4,7 @@
 
 namespace millrace::models::graph {
 
-Window WindowOf(const Node& node, const Shape& in, const Shape& out,
+NodeWindow WindowOf(const Node& node, const Shape& in, const Shape& out,
                 const Shape& weight) {
   const auto axes = static_cast<size_t>(in.rank() - 2);
   const auto listed = [&](std::string_view name, size_t count, int64_t rest) {
@@ -12,7 +12,7 @@ Window WindowOf(const Node& node, const Shape& in, const Shape& out,
     list.resize(count, rest);
     return list;
   };
-  Window window;
+  NodeWindow window;
   for (int i = 2; i < weight.rank(); ++i) window.kernel.push_back(weight[i]);
   window.strides = listed("strides", axes, 1);
   window.dilations = listed("dilations", axes, 1);
@@ -35,14 +35,14 @@ Window WindowOf(const Node& node, const Shape& in, const Shape& out,
   return window;
 }
 
-Attrs WindowAttrs(const Window& window) {
+Attrs WindowAttrs(const NodeWindow& window) {
   return {{"kernel_shape", window.kernel},
           {"strides", window.strides},
           {"dilations", window.dilations},
           {"pads", window.pads}};
 }
 
-Window WindowFromAttrs(const Attrs& attrs) {
+NodeWindow WindowFromAttrs(const Attrs& attrs) {
   return {attrs.Ints("kernel_shape"), attrs.Ints("strides"),
           attrs.Ints("dilations"), attrs.Ints("pads")};
 }

@@ -10,7 +10,7 @@
 namespace millrace::models::graph {
 
 // One number for each spatial axis; pads: all begins, then all ends.
-struct Window {
+struct NodeWindow {
   std::vector<int64_t> kernel;
   std::vector<int64_t> strides;
   std::vector<int64_t> dilations;
@@ -19,10 +19,10 @@ struct Window {
 
 // Of a node whose operands and result are [n, c, spatial…] and whose kernel has
 // the sizes of `weight` behind its first two.
-Window WindowOf(const Node& node, const Shape& in, const Shape& out,
+NodeWindow WindowOf(const Node& node, const Shape& in, const Shape& out,
                 const Shape& weight);
-Attrs WindowAttrs(const Window& window);
+Attrs WindowAttrs(const NodeWindow& window);
 // The other way, from a fused node.
-Window WindowFromAttrs(const Attrs& attrs);
+NodeWindow WindowFromAttrs(const Attrs& attrs);
 
 }  // namespace millrace::models::graph

@@ -13,7 +13,9 @@ struct Row {
   Maker make;
 };
 constexpr Row kFused[] = {
+    {&fused::kConv, MakeConvStep},
     {&fused::kLinear, MakeLinearStep},
+    {&fused::kPointwise, MakePointwiseStep},
 };
 
 }  // namespace

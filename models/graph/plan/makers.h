@@ -9,7 +9,11 @@
 
 namespace millrace::models::graph {
 
+StatusOr<std::unique_ptr<Step>> MakeConvStep(const Node& node,
+                                             const LowerContext& context);
 StatusOr<std::unique_ptr<Step>> MakeLinearStep(const Node& node,
                                                const LowerContext& context);
+StatusOr<std::unique_ptr<Step>> MakePointwiseStep(const Node& node,
+                                                  const LowerContext& context);
 
 }  // namespace millrace::models::graph

@@ -1,0 +1,177 @@
+// Layers that have a layout of their own, and what of them can be carried.
+#include <cmath>
+#include <string>
+#include <utility>
+
+#include "models/graph/passes/fused.h"
+#include "models/graph/passes/layout_pass.h"
+#include "models/graph/passes/windows.h"
+
+namespace millrace::models::graph {
+
+bool LayoutPass::Convolution(const Node& node) {
+  const int rank = Rank(node.inputs[0]);
+  const ValueType& type = Type(node.inputs[0]);
+  if (type.dtype != DType::kF32 || rank < 3 || rank > 4 ||
+      Constant(node, 1) == nullptr) {
+    return false;
+  }
+  const bool transposed = node.Is("ConvTranspose");
+  if (transposed && node.attrs.Int("group", 1) != 1) return false;
+  const NodeWindow window =
+      WindowOf(node, type.shape, Type(node.outputs[0]).shape,
+               Type(node.inputs[1]).shape);
+  std::vector<ValueId> inputs = {
+      lazy_.As(In(node.inputs[0]), ChannelsLast(rank)),
+      PlainIn(node.inputs[1])};
+  inputs.push_back(node.inputs.size() > 2 ? PlainIn(node.inputs[2]) : kNoValue);
+  Attrs attrs = WindowAttrs(window);
+  attrs.Set("group", node.attrs.Int("group", 1));
+  Emit(node, transposed ? fused::kConvTranspose : fused::kConv,
+       std::move(inputs), std::move(attrs), ChannelsFirst(rank));
+  return true;
+}
+
+bool LayoutPass::Pool(const Node& node) {
+  const int rank = Rank(node.inputs[0]);
+  const ValueType& type = Type(node.inputs[0]);
+  if (type.dtype != DType::kF32 || rank < 3 || rank > 4) return false;
+  Attrs attrs;
+  if (node.Is("GlobalAveragePool") || node.Is("GlobalMaxPool")) {
+    NodeWindow whole;
+    for (int i = 2; i < rank; ++i) {
+      whole.kernel.push_back(type.shape[i]);
+      whole.strides.push_back(1);
+      whole.dilations.push_back(1);
+    }
+    whole.pads.assign(2 * whole.kernel.size(), 0);
+    attrs = WindowAttrs(whole);
+  } else {
+    Shape weight = {1, 1};
+    for (const int64_t size : node.attrs.Ints("kernel_shape")) {
+      weight.Append(size);
+    }
+    attrs = WindowAttrs(
+        WindowOf(node, type.shape, Type(node.outputs[0]).shape, weight));
+    attrs.Set("count_include_pad", node.attrs.Int("count_include_pad", 0));
+  }
+  const bool max = node.Is("MaxPool") || node.Is("GlobalMaxPool");
+  attrs.Set("kind", std::string(max ? "max" : "average"));
+  Emit(node, fused::kPool, {lazy_.As(In(node.inputs[0]), ChannelsLast(rank))},
+       std::move(attrs), ChannelsFirst(rank));
+  return true;
+}
+
+// A product with a constant matrix, [n, k] or [k, n].
+bool LayoutPass::Linear(const Node& node, bool weight_kn) {
+  const Lazy x = In(node.inputs[0]);
+  const Tensor* weight = Constant(node, 1);
+  if (Type(node.inputs[0]).dtype != DType::kF32 || weight == nullptr ||
+      weight->shape().rank() != 2 || x.perm.empty()) {
+    return false;
+  }
+  const bool carried = LastIsLast(x);
+  std::vector<ValueId> inputs = {carried ? x.base : lazy_.Plain(x),
+                                 PlainIn(node.inputs[1])};
+  if (node.inputs.size() > 2) inputs.push_back(PlainIn(node.inputs[2]));
+  Emit(node, fused::kLinear, std::move(inputs),
+       {{"weight_kn", int64_t{weight_kn}}},
+       carried ? x.perm : Straight(static_cast<int>(x.perm.size())));
+  return true;
+}
+
+// alpha * x * w + beta * bias, where it is a linear layer.
+bool LayoutPass::Gemm(const Node& node) {
+  const Attrs& attrs = node.attrs;
+  const bool has_bias = node.inputs.size() > 2 && node.inputs[2] != kNoValue;
+  const int64_t outputs = Type(node.outputs[0]).shape[1];
+  if (attrs.Int("transA", 0) != 0 || attrs.Float("alpha", 1) != 1) {
+    return false;
+  }
+  if (has_bias) {
+    const Tensor* bias = Constant(node, 2);
+    if (attrs.Float("beta", 1) != 1 || bias == nullptr ||
+        bias->num_elements() != outputs || bias->shape().back() != outputs) {
+      return false;
+    }
+  }
+  return Linear(node, attrs.Int("transB", 0) == 0);
+}
+
+// (x - mean) * s + beta with s = gamma / sqrt(var + eps), channels last.
+bool LayoutPass::BatchNorm(const Node& node) {
+  const int rank = Rank(node.inputs[0]);
+  const ValueType& type = Type(node.inputs[0]);
+  if (type.dtype != DType::kF32 || rank < 2 ||
+      node.attrs.Int("training_mode", 0) != 0) {
+    return false;
+  }
+  const int64_t channels = type.shape[1];
+  const float* given[4];
+  for (size_t i = 0; i < 4; ++i) {
+    const Tensor* tensor = Constant(node, i + 1);
+    if (tensor == nullptr || tensor->dtype() != DType::kF32) return false;
+    given[i] = tensor->data<float>();
+  }
+  const double epsilon = node.attrs.Float("epsilon", 1e-5);
+  Tensor scale = Tensor::Make(DType::kF32, {channels});
+  Tensor shift = Tensor::Make(DType::kF32, {channels});
+  for (int64_t c = 0; c < channels; ++c) {
+    const double s = given[0][c] / std::sqrt(given[3][c] + epsilon);
+    scale.data<float>()[c] = static_cast<float>(s);
+    shift.data<float>()[c] = static_cast<float>(given[1][c] - given[2][c] * s);
+  }
+  const ValueId x = lazy_.As(In(node.inputs[0]), ChannelsLast(rank));
+  const ValueType moved = *made_.value(x).type;
+  const ValueId scaled =
+      lazy_.Add(node.name, "Mul",
+                {x, made_.AddConstant(node.name, std::move(scale))}, {}, moved);
+  Emit(node, *FindOp("Add"),
+       {scaled, made_.AddConstant(node.name, std::move(shift))}, {},
+       ChannelsFirst(rank));
+  return true;
+}
+
+bool LayoutPass::LayerNorm(const Node& node) {
+  const Lazy x = In(node.inputs[0]);
+  const int64_t axis = node.attrs.Int("axis", -1);
+  const bool last =
+      axis == -1 || axis == static_cast<int64_t>(x.perm.size()) - 1;
+  if (!last || !LastIsLast(x)) return false;
+  std::vector<ValueId> inputs = {x.base};
+  for (size_t i = 1; i < node.inputs.size(); ++i) {
+    inputs.push_back(PlainIn(node.inputs[i]));
+  }
+  Emit(node, std::move(inputs), node.attrs, x.perm);
+  return true;
+}
+
+bool LayoutPass::Softmax(const Node& node) {
+  const Lazy x = In(node.inputs[0]);
+  const auto rank = static_cast<int64_t>(x.perm.size());
+  if (rank == 0) return false;
+  const int64_t axis = node.attrs.Int("axis", -1);
+  Attrs attrs = node.attrs;
+  attrs.Set(
+      "axis",
+      BaseAxis(x, axis));
+  Emit(node, {x.base}, std::move(attrs), x.perm);
+  return true;
+}
+
+// [b, h, t, d] operands are read as [b, t, h, d]: how projections leave them.
+bool LayoutPass::Attention(const Node& node) {
+  if (Rank(node.inputs[0]) != 4 || Type(node.inputs[0]).dtype != DType::kF32)
+    return false;
+  const Order heads_inside = {0, 2, 1, 3};
+  std::vector<ValueId> inputs;
+  for (size_t i = 0; i < 3; ++i) {
+    inputs.push_back(lazy_.As(In(node.inputs[i]), heads_inside));
+  }
+  inputs.push_back(node.inputs.size() > 3 ? PlainIn(node.inputs[3]) : kNoValue);
+  if (node.inputs.size() > 4) return false;
+  Emit(node, fused::kAttention, std::move(inputs), node.attrs, heads_inside);
+  return true;
+}
+
+}  // namespace millrace::models::graph
