@@ -157,10 +157,11 @@ struct ConvArgs {
   float* scratch = nullptr;  // conv_scratch_floats of k, aligned to 64 bytes
 };
 
-// A convolution of each channel by itself, for output rows [row_begin, row_end).
-// w is [kernel_h][kernel_w][channels] as it stands. Chain: the taps that lie in
-// the image, (kh, kw) ascending. y is [out_height][out_width][ld_y]; residual
-// and gate are matrices of output pixels.
+// A convolution of each channel by itself, for output rows [row_begin,
+// row_end). w is [kernel_h][kernel_w][channels] as it stands. Chain: the taps
+// that lie in the image, (kh, kw) ascending. y is
+// [out_height][out_width][ld_y]; residual and gate are matrices of output
+// pixels.
 struct DepthwiseArgs {
   Image x;
   Window window;
@@ -173,17 +174,18 @@ struct DepthwiseArgs {
   Epilogue epilogue = {};
 };
 
-// kMax: the chain is m = max(m, x) from -infinity, so a NaN survives only as
-// the last of a window. The means divide a sum: of the taps in the image, by
-// their number (kMean), or by the kernel's size (kMeanOfAll).
-enum class PoolKind : int32_t { kMax, kMean, kMeanOfAll };
+// kMax: from -infinity, m = x > m or x is NaN ? x : m; a NaN stays. Means
+// divide the sum of the taps in the image by their number (kMean) or by the
+// number of those in the image and its padding (kMeanPadded).
+enum class PoolKind : int32_t { kMax, kMean, kMeanPadded };
 
-// For output rows [row_begin, row_end); the taps in the image, ascending. A
-// window without any gives -infinity, NaN or 0.
+// For output rows [row_begin, row_end); the taps in the image, ascending.
 struct PoolArgs {
   Image x;
   Window window;
   PoolKind kind = PoolKind::kMax;
+  int64_t pad_bottom = 0;  // of kMeanPadded
+  int64_t pad_right = 0;
   int64_t out_width = 0;
   int64_t row_begin = 0;
   int64_t row_end = 0;
@@ -214,6 +216,14 @@ struct DenseTable {
                 float* out);
   void (*binary)(Binary f, const float* x, int64_t step_x, const float* y,
                  int64_t step_y, int64_t n, float* out);
+
+  // ---- windows ----
+  void (*depthwise)(const DepthwiseArgs& args);
+  void (*pool)(const PoolArgs& args);
+  // Means of columns, y[n] of x[rows][n]: chains of 64 rows each, then a chain
+  // of those, divided by rows. Pools a whole image; threads share columns.
+  void (*column_means)(const float* x, int64_t rows, int64_t n, int64_t ld_x,
+                       float* y);
 };
 
 // The tables compiled in; null where the compiler has no such target. Whether

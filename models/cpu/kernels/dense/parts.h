@@ -23,6 +23,11 @@ struct DenseParts {
                       float* out);
   static void BinaryOf(Binary f, const float* x, int64_t step_x, const float* y,
                        int64_t step_y, int64_t n, float* out);
+
+  static void Depthwise(const DepthwiseArgs& args);
+  static void Pool(const PoolArgs& args);
+  static void ColumnMeans(const float* x, int64_t rows, int64_t n, int64_t ld_x,
+                          float* y);
 };
 
 }  // namespace millrace::models

@@ -19,6 +19,9 @@ constexpr DenseTable TableOf(const char* name, int32_t panel) {
       .conv = Parts::Conv,
       .unary = Parts::UnaryOf,
       .binary = Parts::BinaryOf,
+      .depthwise = Parts::Depthwise,
+      .pool = Parts::Pool,
+      .column_means = Parts::ColumnMeans,
   };
 }
 
