@@ -26,15 +26,21 @@ Status FitAxis(const Attrs& attrs, size_t i, WindowAxis& axis) {
   const std::vector<int64_t>& wanted = attrs.Ints("output_shape");
   const std::string_view mode = attrs.Text("auto_pad", "NOTSET");
   const int64_t added = i < extra.size() ? extra[i] : 0;
-  if (added < 0 || added > int64_t{1} << 31) {
+  constexpr int64_t kMost = int64_t{1} << 31;
+  if (added < 0 || added > kMost) {
     return InvalidArgument("output_padding is " + std::to_string(added) +
                            "; it must be 0 or more");
+  }
+  if (axis.out > kMost ||
+      (i < wanted.size() && (wanted[i] < 0 || wanted[i] > kMost))) {
+    return InvalidArgument(
+        "an axis of x or of output_shape is longer than "
+        "2^31 elements, or negative");
   }
   const int64_t full =
       axis.out > 0 ? axis.stride * (axis.out - 1) + added + axis.reach() : 0;
   if (!wanted.empty() || mode == "SAME_UPPER" || mode == "SAME_LOWER") {
-    axis.in = wanted.empty() ? axis.out * axis.stride
-                             : wanted[wanted.size() > i ? i : 0];
+    axis.in = wanted.empty() ? axis.out * axis.stride : wanted[i];
     const int64_t pads = std::max<int64_t>(full - axis.in, 0);
     axis.pad_begin = mode == "SAME_UPPER" ? pads / 2 : pads - pads / 2;
     axis.pad_end = pads - axis.pad_begin;

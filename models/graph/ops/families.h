@@ -9,6 +9,7 @@ namespace millrace::models::graph {
 
 std::span<const OpDef> BinaryOps();      // binary.cc: Add, Mul, …
 std::span<const OpDef> ActivationOps();  // activation.cc: Relu, Sigmoid, …
+std::span<const OpDef> GatedOps();       // gated.cc: PRelu, Glu
 std::span<const OpDef> MatMulOps();      // matmul.cc: MatMul, Linear, Gemm
 std::span<const OpDef> SoftmaxOps();     // softmax.cc: Softmax, Hardmax, …
 std::span<const OpDef> RowNormOps();  // norm_rows.cc: LayerNormalization, …
@@ -17,15 +18,60 @@ std::span<const OpDef> MeanVarianceOps();   // mean_variance.cc
 std::span<const OpDef> ConvOps();           // conv.cc: Conv, ConvInteger
 std::span<const OpDef> ConvTransposeOps();  // conv_transpose.cc: also Col2Im
 std::span<const OpDef> PoolOps();       // pool.cc: MaxPool, AveragePool, LpPool
+std::span<const OpDef> AttentionOps();  // attention.cc
+std::span<const OpDef> RotaryOps();     // rotary.cc: RotaryEmbedding
+std::span<const OpDef> RnnOps();        // rnn.cc: RNN, GRU, LSTM
+std::span<const OpDef> QuantizeOps();   // quantize.cc: QuantizeLinear, …
+std::span<const OpDef> QLinearOps();    // qlinear.cc: MatMulInteger, QLinear…
+std::span<const OpDef> ResizeOps();     // resize.cc: Resize, Upsample
+std::span<const OpDef> GridSampleOps();  // grid_sample.cc: also AffineGrid
+std::span<const OpDef> RegionOps();  // regions.cc: RoiAlign, NonMaxSuppression
+std::span<const OpDef> EmbeddingBagOps();  // embedding_bag.cc
+std::span<const OpDef> SignalOps();        // signal.cc: DFT, STFT
+std::span<const OpDef> WindowOps();        // windows.cc: HannWindow, …
+std::span<const OpDef> EinsumOps();        // einsum.cc
+std::span<const OpDef> DeformConvOps();    // deform_conv.cc
+std::span<const OpDef> DetOps();           // det.cc
+std::span<const OpDef> RandomOps();  // random.cc: RandomNormal, Bernoulli, …
 std::span<const OpDef> WholePoolOps();  // pool_whole.cc: global, adaptive
 std::span<const OpDef> ControlFlowOps();  // ../interpret: If, Loop, Scan
 std::span<const OpDef> SequenceOps();     // ../interpret: SequenceAt, …
 std::span<const OpDef> UnaryOps();        // unary.cc: Exp, Not, …
 
+// One a line, whatever the formatter thinks.
+// clang-format off
 inline constexpr std::span<const OpDef> (*kOpFamilies[])() = {
-    BinaryOps,      ActivationOps,   MatMulOps,   SoftmaxOps,       RowNormOps,
-    ChannelNormOps, MeanVarianceOps, ConvOps,     ConvTransposeOps, PoolOps,
-    WholePoolOps,   ControlFlowOps,  SequenceOps, UnaryOps,
+    BinaryOps,
+    ActivationOps,
+    MatMulOps,
+    SoftmaxOps,
+    RowNormOps,
+    ChannelNormOps,
+    MeanVarianceOps,
+    ConvOps,
+    ConvTransposeOps,
+    PoolOps,
+    WholePoolOps,
+    ControlFlowOps,
+    SequenceOps,
+    UnaryOps,
+    GatedOps,
+    AttentionOps,
+    RotaryOps,
+    RnnOps,
+    QuantizeOps,
+    QLinearOps,
+    ResizeOps,
+    GridSampleOps,
+    RegionOps,
+    EmbeddingBagOps,
+    SignalOps,
+    WindowOps,
+    EinsumOps,
+    DeformConvOps,
+    DetOps,
+    RandomOps,
 };
+// clang-format on
 
 }  // namespace millrace::models::graph

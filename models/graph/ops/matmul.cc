@@ -1,20 +1,11 @@
 // Matrix products. Floats of 16 and 32 bits accumulate in f32, doubles in f64,
 // integers wrap around.
+#include "models/graph/ops/matmul.h"
+
 #include "models/graph/ops/families.h"
-#include "models/graph/ops/gemm/gemm.h"
 #include "models/graph/ops/operands.h"
 
 namespace millrace::models::graph {
-namespace {
-
-// A product of stacks of matrices: [batch..., m, k] x [batch..., k, n].
-struct MatMulPlan {
-  GemmSize size;
-  Shape batch;    // of the result
-  Shape a_batch;  // strides in matrices; 0 where repeated
-  Shape b_batch;
-  Shape out;
-};
 
 StatusOr<MatMulPlan> PlanMatMul(Shape a, Shape b) {
   if (a.rank() == 0 || b.rank() == 0) {
@@ -48,6 +39,20 @@ StatusOr<MatMulPlan> PlanMatMul(Shape a, Shape b) {
   return plan;
 }
 
+std::pair<int64_t, int64_t> MatMulPlan::Operands(int64_t i) const {
+  int64_t a = 0;
+  int64_t b = 0;
+  for (int axis = batch.rank() - 1; axis >= 0; --axis) {
+    const int64_t at = i % batch[axis];
+    i /= batch[axis];
+    a += at * a_batch[axis];
+    b += at * b_batch[axis];
+  }
+  return {a, b};
+}
+
+namespace {
+
 Types InferMatMul(const Call& call) {
   RETURN_IF_ERROR(CountOperands(call, 2, 2));
   RETURN_IF_ERROR(SameType(call, 1, "the right matrix"));
@@ -76,15 +81,7 @@ Status RunMatMul(const Call& call, std::span<const Result> results,
                                e = end]<typename T>() {
     if constexpr (!std::is_same_v<T, bool>) {
       for (int64_t i = b; i < e; ++i) {
-        int64_t a_at = 0;
-        int64_t b_at = 0;
-        int64_t rest = i;
-        for (int axis = plan.batch.rank() - 1; axis >= 0; --axis) {
-          const int64_t at = rest % plan.batch[axis];
-          rest /= plan.batch[axis];
-          a_at += at * plan.a_batch[axis];
-          b_at += at * plan.b_batch[axis];
-        }
+        const auto [a_at, b_at] = plan.Operands(i);
         MatMulInto<T>(depth,
                       {call.arg(0).data<T>() + a_at * rows * depth, depth, 1},
                       {call.arg(1).data<T>() + b_at * depth * cols, cols, 1},

@@ -32,19 +32,22 @@ Status ChannelOperands(const Call& call, size_t first, size_t last) {
 }
 
 // x, scale, bias, mean, variance. Scale and bias may be left out, as PyTorch
-// allows. Training statistics are not computed.
+// allows. In training mode the batch's own statistics serve, and two outputs
+// more are the running ones: momentum * given + (1 - momentum) * own.
 Types InferBatch(const Call& call) {
   RETURN_IF_ERROR(CountOperands(call, 1, 5));
   RETURN_IF_ERROR(FloatOperand(call, 0, "the operand"));
   RETURN_IF_ERROR(RankAtLeast(call.arg(0), 1, "the operand"));
-  if (call.attrs().Int("training_mode", 0) != 0) {
-    return Unimplemented("BatchNormalization in training mode");
-  }
   if (!call.arg(3).given || !call.arg(4).given) {
     return InvalidArgument("mean and variance are missing");
   }
   RETURN_IF_ERROR(ChannelOperands(call, 1, 5));
-  return Outputs(call, {{call.arg(0).dtype, call.arg(0).shape}});
+  std::vector<ValueType> types = {{call.arg(0).dtype, call.arg(0).shape}};
+  if (call.attrs().Int("training_mode", 0) != 0) {
+    types.push_back({call.arg(3).dtype, call.arg(3).shape});
+    types.push_back({call.arg(4).dtype, call.arg(4).shape});
+  }
+  return Outputs(call, std::move(types));
 }
 
 // Parameters may be of another width than x.
@@ -58,6 +61,51 @@ std::vector<M> ParameterOf(const Arg& arg, int64_t channels, M otherwise) {
   });
 }
 
+// The mean and the variance of one channel over all images.
+template <typename T>
+std::pair<double, double> StatisticsOf(const T* x, const Planes& planes,
+                                       int64_t channel) {
+  const auto count = static_cast<double>(planes.batch * planes.inner);
+  const auto sum = [&](double shift, bool square) {
+    double total = 0;
+    for (int64_t n = 0; n < planes.batch; ++n) {
+      const T* plane = x + (n * planes.channels + channel) * planes.inner;
+      for (int64_t j = 0; j < planes.inner; ++j) {
+        const double v = static_cast<double>(MathType<T>(plane[j])) - shift;
+        total += square ? v * v : v;
+      }
+    }
+    return total / count;
+  };
+  const double mean = sum(0, false);
+  return {mean, sum(mean, true)};
+}
+
+// Replaces the given statistics by the batch's, which member 0 mixes into the
+// running ones.
+template <typename T, typename M>
+void Train(const Call& call, std::span<const Result> results, const Team& team,
+           std::vector<M>& mean, std::vector<M>& variance) {
+  const Planes planes = PlanesOf(call.arg(0).shape);
+  const double momentum = call.attrs().Float("momentum", 0.9);
+  const auto mix = [&](size_t output, size_t channel, double given,
+                       double own) {
+    if (team.index != 0 || results.size() <= output) return;
+    DispatchFloat(results[output].dtype, [&]<typename S>() {
+      results[output].template data<S>()[channel] = static_cast<S>(
+          static_cast<MathType<S>>(momentum * given + (1 - momentum) * own));
+    });
+  };
+  for (size_t c = 0; c < mean.size(); ++c) {
+    const auto [own_mean, own_variance] =
+        StatisticsOf(call.arg(0).data<T>(), planes, static_cast<int64_t>(c));
+    mix(1, c, mean[c], own_mean);
+    mix(2, c, variance[c], own_variance);
+    mean[c] = static_cast<M>(own_mean);
+    variance[c] = static_cast<M>(own_variance);
+  }
+}
+
 Status RunBatch(const Call& call, std::span<const Result> results,
                 const Team& team) {
   const Planes planes = PlanesOf(call.arg(0).shape);
@@ -67,8 +115,11 @@ Status RunBatch(const Call& call, std::span<const Result> results,
     const auto epsilon = static_cast<M>(call.attrs().Float("epsilon", 1e-5));
     const auto scale = ParameterOf<M>(call.arg(1), planes.channels, 1);
     const auto bias = ParameterOf<M>(call.arg(2), planes.channels, 0);
-    const auto mean = ParameterOf<M>(call.arg(3), planes.channels, 0);
-    const auto variance = ParameterOf<M>(call.arg(4), planes.channels, 1);
+    auto mean = ParameterOf<M>(call.arg(3), planes.channels, 0);
+    auto variance = ParameterOf<M>(call.arg(4), planes.channels, 1);
+    if (call.attrs().Int("training_mode", 0) != 0) {
+      Train<T>(call, results, team, mean, variance);
+    }
     for (int64_t i = b; i < e; ++i) {
       const auto c = static_cast<size_t>(i % planes.channels);
       const M factor = scale[c] / std::sqrt(variance[c] + epsilon);

@@ -73,9 +73,12 @@ Types InferAdaptive(const Call& call) {
       return InvalidArgument("planes of shape " + out.ToString() +
                              " are empty");
     }
-    if (sizes[static_cast<size_t>(i)] != -1) {
-      size = sizes[static_cast<size_t>(i)];
+    const int64_t wanted = sizes[static_cast<size_t>(i)];
+    if (wanted < -1 || wanted > int64_t{1} << 24) {
+      return InvalidArgument("an output_size of " + std::to_string(wanted) +
+                             "; it must be -1 to 2^24");
     }
+    if (wanted != -1) size = wanted;
   }
   ASSIGN_OR_RETURN(out, Shape::Checked(out.dims()));
   return Outputs(call, {{call.arg(0).dtype, out}});

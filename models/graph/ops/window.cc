@@ -95,6 +95,9 @@ StatusOr<Window> MakeWindow(const Attrs& attrs, std::span<const int64_t> in,
                            " dimensions over " + std::to_string(in.size()) +
                            "; 1 to 3 are supported");
   }
+  // Products of these sizes must not overflow.
+  RETURN_IF_ERROR(Shape::Checked(in).status());
+  RETURN_IF_ERROR(Shape::Checked(kernel).status());
   Window window;
   window.rank = static_cast<int>(in.size());
   ASSIGN_OR_RETURN(const auto strides, PerAxis(attrs, "strides", window.rank));
@@ -134,6 +137,7 @@ StatusOr<Window> MakeWindow(const Attrs& attrs, std::span<const int64_t> in,
     ASSIGN_OR_RETURN(axis.out,
                      CountWindows(axis, attrs.Int("ceil_mode", 0) != 0));
   }
+  RETURN_IF_ERROR(window.OutShape(1, 1).status());
   return window;
 }
 

@@ -57,9 +57,20 @@ TEST(BatchNormalization, UsesTheGivenStatisticsOfEachChannel) {
                        kNoEpsilon);
   ASSERT_TRUE(y.ok()) << y.status().message();
   EXPECT_THAT(Floats((*y)[0]), Near({4, 4}));
-  const auto training = RunOp("BatchNormalization", Operands(F({1, 1}, {5})),
-                              {{"training_mode", int64_t{1}}});
-  EXPECT_EQ(training.status().code(), StatusCode::kUnimplemented);
+}
+
+TEST(BatchNormalization, TrainsOnTheBatchAndMixesTheStatistics) {
+  Attrs attrs = kNoEpsilon;
+  attrs.Set("training_mode", int64_t{1});
+  attrs.Set("momentum", 0.75);
+  const auto y = RunOp("BatchNormalization",
+                       Operands(F({2, 1, 1}, {1, 5}), F({1}, {1}), F({1}, {0}),
+                                F({1}, {7}), F({1}, {8})),
+                       attrs, 3);
+  ASSERT_TRUE(y.ok()) << y.status().message();
+  EXPECT_THAT(Floats((*y)[0]), Near({-1, 1}));
+  EXPECT_THAT(Floats((*y)[1]), Near({6}));
+  EXPECT_THAT(Floats((*y)[2]), Near({7}));
 }
 
 TEST(GroupNormalization, NormalisesEachGroupOfChannels) {
