@@ -42,7 +42,7 @@ struct LlmSettings {
   int64_t max_model_len = 0;  // tokens a sequence, 0: as the model says
   int64_t max_num_seqs = 64;
   int64_t max_num_batched_tokens = 512;
-  int64_t target_itl_ms = 50;  // 0: prompts take the whole step
+  int64_t target_itl_ms = 150;  // 0: prompts take the whole step
   // auto | none | ngram | draft_model; see SpeculativeMethodOf
   std::string speculative_method = "auto";
   std::string speculative_model;  // a smaller one of the same vocabulary
