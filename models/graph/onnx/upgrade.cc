@@ -117,9 +117,7 @@ Values FlattenedSoftmax(NodeWriter& node) {
 }
 
 Values BatchNormalization(NodeWriter& node) {
-  if (node.attrs.Int("training_mode", 0) != 0) {
-    return Unimplemented("it is in training mode");
-  }
+  if (node.attrs.Int("training_mode", 0) != 0) return node.EmitSelf();
   if (node.attrs.Int("spatial", 1) == 0) {
     return Unimplemented("its statistics are not per channel");
   }
@@ -170,6 +168,15 @@ Values GroupNormalization(NodeWriter& node) {
   return node.EmitSelf();
 }
 
+// Before 20 the axis was an attribute.
+Values Dft(NodeWriter& node) {
+  if (node.opset < 20) {
+    node.SetInput(2, node.Ints({node.attrs.Int("axis", 1)}));
+    node.attrs.Erase("axis");
+  }
+  return node.EmitSelf();
+}
+
 Values Scatter(NodeWriter& node) {
   node.op = "ScatterElements";
   return node.EmitSelf();
@@ -213,6 +220,7 @@ constexpr std::pair<std::string_view, Rewrite> kRows[] = {
     {"And", OldBroadcast},
     {"BatchNormalization", BatchNormalization},
     {"Clip", Clip},
+    {"DFT", Dft},
     {"Div", OldBroadcast},
     {"Dropout", Dropout},
     {"Equal", OldBroadcast},

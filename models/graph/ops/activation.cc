@@ -11,8 +11,9 @@ namespace {
 
 template <typename M>
 M SigmoidOf(M x) {
-  return x >= 0 ? M(1) / (M(1) + std::exp(-x))
-                : M(1) - M(1) / (M(1) + std::exp(x));
+  // The smaller of e^x and e^-x: what is near 0 keeps its digits.
+  const M small = std::exp(-std::abs(x));
+  return (x >= 0 ? M(1) : small) / (M(1) + small);
 }
 template <typename M>
 M SoftplusOf(M x) {

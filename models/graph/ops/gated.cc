@@ -54,8 +54,8 @@ Status RunPRelu(const Call& call, std::span<const Result> results,
 
 template <typename M>
 M Sigmoid(M x) {
-  return x >= 0 ? M(1) / (M(1) + std::exp(-x))
-                : M(1) - M(1) / (M(1) + std::exp(x));
+  const M small = std::exp(-std::abs(x));
+  return (x >= 0 ? M(1) : small) / (M(1) + small);
 }
 
 // Glu(x) {axis = -1}: x cut in two halves a and b along the axis, a *

@@ -1,5 +1,5 @@
 // Normalisations of [n, c, ...] by channel or group of channels. Means and
-// sums of squares are taken in f32, of doubles in f64.
+// sums of squares are taken in f64.
 #include <algorithm>
 #include <cmath>
 
@@ -173,15 +173,17 @@ Status RunGroup(const Call& call, std::span<const Result> results,
     for (int64_t i = b; i < e; ++i) {
       const T* x = call.arg(0).data<T>() + i * size;
       T* y = results[0].data<T>() + i * size;
-      M sum = 0;
+      const auto count = static_cast<double>(size);
+      double sum = 0;
       for (int64_t j = 0; j < size; ++j) sum += M(x[j]);
-      const M mean = sum / static_cast<M>(size);
-      M squares = 0;
+      const M mean = static_cast<M>(sum / count);
+      double squares = 0;
       for (int64_t j = 0; j < size; ++j) {
-        squares += (M(x[j]) - mean) * (M(x[j]) - mean);
+        const double away = M(x[j]) - mean;
+        squares += away * away;
       }
       const M inverse =
-          M(1) / std::sqrt(squares / static_cast<M>(size) + epsilon);
+          M(1) / std::sqrt(static_cast<M>(squares / count) + epsilon);
       for (int64_t c = 0; c < per_group; ++c) {
         const auto at = static_cast<size_t>(i % groups * per_group + c);
         for (int64_t j = c * planes.inner; j < (c + 1) * planes.inner; ++j) {

@@ -1,5 +1,5 @@
 // Normalisations over the last axes of a tensor: each row on its own. Means
-// and sums of squares are taken in f32, of doubles in f64.
+// and sums of squares are taken in f64.
 #include <cmath>
 
 #include "models/graph/ops/families.h"
@@ -85,16 +85,16 @@ struct Weights {
 
 template <typename M>
 M Mean(const std::vector<M>& row) {
-  M sum = 0;
+  double sum = 0;
   for (const M v : row) sum += v;
-  return sum / static_cast<M>(row.size());
+  return static_cast<M>(sum / static_cast<double>(row.size()));
 }
 
 template <typename M>
 M MeanSquare(const std::vector<M>& row, M shift) {
-  M sum = 0;
-  for (const M v : row) sum += (v - shift) * (v - shift);
-  return sum / static_cast<M>(row.size());
+  double sum = 0;
+  for (const M v : row) sum += double{v - shift} * double{v - shift};
+  return static_cast<M>(sum / static_cast<double>(row.size()));
 }
 
 template <bool kCentred>

@@ -1,5 +1,5 @@
 // Pools whose windows follow from the sizes: the global ones, of whole planes,
-// and AdaptiveAveragePool. Sums are taken in f32, of doubles in f64.
+// and AdaptiveAveragePool. Sums are taken in f64.
 #include <cmath>
 
 #include "models/graph/ops/families.h"
@@ -34,7 +34,7 @@ Status RunGlobal(const Call& call, std::span<const Result> results,
     using M = MathType<T>;
     for (int64_t i = b; i < e; ++i) {
       const T* plane = call.arg(0).data<T>() + i * inner;
-      M y = kKind == Kind::kMax ? M(plane[0]) : M(0);
+      double y = kKind == Kind::kMax ? double{M(plane[0])} : 0;
       for (int64_t j = 0; j < inner; ++j) {
         const M v = plane[j];
         if constexpr (kKind == Kind::kMax) {
@@ -45,9 +45,9 @@ Status RunGlobal(const Call& call, std::span<const Result> results,
           y += v;
         }
       }
-      if constexpr (kKind == Kind::kAverage) y /= static_cast<M>(inner);
-      if constexpr (kKind == Kind::kLp) y = std::pow(y, static_cast<M>(1 / p));
-      results[0].data<T>()[i] = static_cast<T>(y);
+      if constexpr (kKind == Kind::kAverage) y /= static_cast<double>(inner);
+      if constexpr (kKind == Kind::kLp) y = std::pow(y, 1 / p);
+      results[0].data<T>()[i] = static_cast<T>(static_cast<M>(y));
     }
   });
   return OkStatus();
@@ -111,7 +111,7 @@ Status RunAdaptive(const Call& call, std::span<const Result> results,
       for (int64_t oz = 0; oz < counts[0]; ++oz) {
         for (int64_t oy = 0; oy < counts[1]; ++oy) {
           for (int64_t ox = 0; ox < counts[2]; ++ox) {
-            M sum = 0;
+            double sum = 0;
             for (int64_t z = at(0, oz); z < stop(0, oz); ++z) {
               for (int64_t r = at(1, oy); r < stop(1, oy); ++r) {
                 for (int64_t c = at(2, ox); c < stop(2, ox); ++c) {
@@ -122,7 +122,8 @@ Status RunAdaptive(const Call& call, std::span<const Result> results,
             const int64_t count = (stop(0, oz) - at(0, oz)) *
                                   (stop(1, oy) - at(1, oy)) *
                                   (stop(2, ox) - at(2, ox));
-            *y++ = static_cast<T>(sum / static_cast<M>(count));
+            *y++ = static_cast<T>(
+                static_cast<M>(sum / static_cast<double>(count)));
           }
         }
       }

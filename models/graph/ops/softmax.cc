@@ -1,5 +1,5 @@
-// Softmax, LogSoftmax and Hardmax along one axis. Sums are taken in f32, of
-// doubles in f64. A row of nothing but -inf is NaN, as in PyTorch.
+// Softmax, LogSoftmax and Hardmax along one axis. Sums are taken in f64. A row
+// of nothing but -inf is NaN, as in PyTorch.
 #include <algorithm>
 #include <cmath>
 
@@ -32,14 +32,17 @@ void Row(std::vector<M>& row) {
     return;
   }
   const M max = *top;
-  M sum = 0;
+  double sum = 0;  // thousands of small terms beside a large one
   if constexpr (kKind == Kind::kLog) {
     for (const M v : row) sum += std::exp(v - max);
-    const M log = std::log(sum);
+    const M log = static_cast<M>(std::log(sum));
     for (M& v : row) v = v - max - log;
   } else {
-    for (M& v : row) sum += v = std::exp(v - max);
-    const M scale = M(1) / sum;
+    for (M& v : row) {
+      v = std::exp(v - max);
+      sum += v;
+    }
+    const M scale = static_cast<M>(1 / sum);
     for (M& v : row) v *= scale;
   }
 }
