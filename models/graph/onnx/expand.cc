@@ -56,9 +56,70 @@ Values ConstantOfShape(NodeWriter& node) {
   return std::vector<ValueId>{node.Emit("Expand", {one, node.in(0)})};
 }
 
+// The loss of scores that are logarithms of probabilities, [n, c, …], where
+// `target` [n, …] names the class.
+Values Loss(NodeWriter& node, ValueId logs) {
+  const ValueId target = node.in(1);
+  const ValueId weights = node.in(2);
+  const std::string reduction(node.attrs.Text("reduction", "mean"));
+  const bool ignores = node.attrs.Has("ignore_index");
+  const ValueId one_axis = node.Ints({1});
+  ValueId classes = target;
+  ValueId ignored = kNoValue;
+  if (ignores) {
+    const int64_t index = node.attrs.Int("ignore_index", 0);
+    ignored = node.Emit(
+        "Equal", {target, node.Emit("CastLike", {node.Int(index), target})});
+    classes = node.Emit(
+        "Where",
+        {ignored, node.Emit("CastLike", {node.Int(0), target}), target});
+  }
+  const ValueId picked = node.Emit(
+      "GatherElements", {logs, node.Emit("Unsqueeze", {classes, one_axis})},
+      {{"axis", AttrValue(int64_t{1})}});
+  ValueId loss = node.Emit("Neg", {node.Emit("Squeeze", {picked, one_axis})});
+  ValueId scale = kNoValue;
+  if (weights != kNoValue) {
+    scale = node.Emit("Gather", {weights, classes});
+  } else if (ignores) {
+    scale = node.Emit("Expand",
+                      {node.FloatLike(1, logs), node.Emit("Shape", {target})});
+  }
+  if (ignores) {
+    scale = node.Emit("Where", {ignored, node.FloatLike(0, logs), scale});
+  }
+  if (scale != kNoValue) loss = node.Emit("Mul", {loss, scale});
+  const Attrs drops = {{"keepdims", AttrValue(int64_t{0})}};
+  if (reduction == "sum") {
+    loss = node.Emit("ReduceSum", {loss}, drops);
+  } else if (reduction == "mean" && scale == kNoValue) {
+    loss = node.Emit("ReduceMean", {loss}, drops);
+  } else if (reduction == "mean") {
+    loss = node.Emit("Div", {node.Emit("ReduceSum", {loss}, drops),
+                             node.Emit("ReduceSum", {scale}, drops)});
+  } else if (reduction != "none") {
+    return InvalidArgument("there is no reduction '" + reduction + "'");
+  }
+  return std::vector<ValueId>{loss};
+}
+
+Values NegativeLogLikelihood(NodeWriter& node) {
+  return Loss(node, node.in(0));
+}
+
+Values SoftmaxCrossEntropy(NodeWriter& node) {
+  const ValueId logs =
+      node.Emit("LogSoftmax", {node.in(0)}, {{"axis", AttrValue(int64_t{1})}});
+  ASSIGN_OR_RETURN(std::vector<ValueId> outputs, Loss(node, logs));
+  outputs.push_back(logs);
+  return outputs;
+}
+
 constexpr std::pair<std::string_view, Rewrite> kRows[] = {
     {"Constant", Constant},
     {"ConstantOfShape", ConstantOfShape},
+    {"NegativeLogLikelihoodLoss", NegativeLogLikelihood},
+    {"SoftmaxCrossEntropyLoss", SoftmaxCrossEntropy},
 };
 
 }  // namespace

@@ -37,6 +37,22 @@ std::span<const OpDef> WholePoolOps();    // pool_whole.cc: global, adaptive
 std::span<const OpDef> ControlFlowOps();  // ../interpret: If, Loop, Scan
 std::span<const OpDef> SequenceOps();     // ../interpret: SequenceAt, …
 std::span<const OpDef> UnaryOps();        // unary.cc: Exp, Not, …
+std::span<const OpDef> AlongAxisOps();    // along_axis.cc: ArgMax, TopK, …
+std::span<const OpDef> CastOps();         // cast.cc: Cast, CastLike
+std::span<const OpDef> ConcatOps();       // concat.cc: Concat, Split
+std::span<const OpDef> DynamicOps();      // dynamic.cc: NonZero, Unique, …
+std::span<const OpDef> GatherOps();       // gather.cc: Gather, GatherND, …
+std::span<const OpDef> LogicOps();        // logic.cc: And, BitShift, …
+std::span<const OpDef> PadOps();          // pad.cc: Pad
+std::span<const OpDef> PowerOps();        // power.cc: Pow, Mod
+std::span<const OpDef> ReduceOps();       // reduce.cc: ReduceSum, …
+std::span<const OpDef> ReshapeOps();      // reshape.cc: Reshape, Squeeze, …
+std::span<const OpDef> ScatterOps();      // scatter.cc: ScatterND, …
+std::span<const OpDef> SelectOps();       // select.cc: Where, Clip
+std::span<const OpDef> ShapeOps();        // shape_of.cc: Shape, Range, …
+std::span<const OpDef> SliceOps();        // slice.cc: Slice, Expand, Tile
+std::span<const OpDef> TransposeOps();    // transpose.cc: Transpose, …
+std::span<const OpDef> VariadicOps();     // variadic.cc: Max, Sum, …
 
 // One a line, whatever the formatter thinks.
 // clang-format off
@@ -71,6 +87,22 @@ inline constexpr std::span<const OpDef> (*kOpFamilies[])() = {
     DeformConvOps,
     DetOps,
     RandomOps,
+    AlongAxisOps,
+    CastOps,
+    ConcatOps,
+    DynamicOps,
+    GatherOps,
+    LogicOps,
+    PadOps,
+    PowerOps,
+    ReduceOps,
+    ReshapeOps,
+    ScatterOps,
+    SelectOps,
+    ShapeOps,
+    SliceOps,
+    TransposeOps,
+    VariadicOps,
 };
 // clang-format on
 

@@ -1,0 +1,140 @@
+// Gather, GatherElements and GatherND. An index counts from the end when it is
+// negative; one that is out of range is an error of the request.
+#include <cstring>
+
+#include "models/graph/ops/checks.h"
+#include "models/graph/ops/dispatch.h"
+#include "models/graph/ops/families.h"
+#include "models/graph/ops/indices.h"
+
+namespace millrace::models::graph {
+namespace {
+
+StatusOr<OutTypes> InferGather(const Call& call) {
+  RETURN_IF_ERROR(CheckOperands(call, 2, 2));
+  RETURN_IF_ERROR(CheckIndices(call.arg(1)));
+  const Shape& x = call.arg(0).shape;
+  ASSIGN_OR_RETURN(const int axis,
+                   NormalAxis(call.attrs().Int("axis", 0), x.rank()));
+  std::vector<int64_t> dims(x.begin(), x.begin() + axis);
+  dims.insert(dims.end(), call.arg(1).shape.begin(), call.arg(1).shape.end());
+  dims.insert(dims.end(), x.begin() + axis + 1, x.end());
+  ASSIGN_OR_RETURN(const Shape shape, Shape::Checked(dims));
+  return OutTypes{{call.arg(0).dtype, shape}};
+}
+
+Status RunGather(const Call& call, std::span<const Result> results,
+                 const Team& team) {
+  const Shape& x = call.arg(0).shape;
+  ASSIGN_OR_RETURN(const int axis,
+                   NormalAxis(call.attrs().Int("axis", 0), x.rank()));
+  const Indices indices(call.arg(1));
+  const int64_t count = call.arg(1).num_elements();
+  const auto run = static_cast<size_t>(x.Product(axis + 1, x.rank()) *
+                                       DTypeBytes(results[0].dtype));
+  const auto [begin, end] = team.Share(x.Product(0, axis) * count);
+  for (int64_t i = begin; i < end; ++i) {
+    ASSIGN_OR_RETURN(const int64_t at, indices.At(i % count, x[axis]));
+    if (run == 0) continue;
+    std::memcpy(
+        results[0].bytes + static_cast<size_t>(i) * run,
+        call.arg(0).bytes + static_cast<size_t>(i / count * x[axis] + at) * run,
+        run);
+  }
+  return OkStatus();
+}
+
+StatusOr<OutTypes> InferGatherElements(const Call& call) {
+  RETURN_IF_ERROR(CheckOperands(call, 2, 2));
+  RETURN_IF_ERROR(CheckIndices(call.arg(1)));
+  RETURN_IF_ERROR(CheckWithin(call.arg(0).shape, call.arg(1).shape,
+                              call.attrs().Int("axis", 0)));
+  return OutTypes{{call.arg(0).dtype, call.arg(1).shape}};
+}
+
+Status RunGatherElements(const Call& call, std::span<const Result> results,
+                         const Team& team) {
+  const Shape& x = call.arg(0).shape;
+  const Shape& out = results[0].shape;
+  ASSIGN_OR_RETURN(const int axis,
+                   NormalAxis(call.attrs().Int("axis", 0), x.rank()));
+  const Indices indices(call.arg(1));
+  const Shape strides = x.Strides();
+  const auto [begin, end] = team.Share(out.num_elements(), 64);
+  return DispatchBytes(
+      DTypeBytes(results[0].dtype), [&]<typename T>() -> Status {
+        for (int64_t i = begin; i < end; ++i) {
+          ASSIGN_OR_RETURN(const int64_t at, indices.At(i, x[axis]));
+          results[0].data<T>()[i] =
+              call.arg(0).data<T>()[Elsewhere(i, out, strides, axis) +
+                                    at * strides[axis]];
+        }
+        return OkStatus();
+      });
+}
+
+StatusOr<OutTypes> InferGatherNd(const Call& call) {
+  RETURN_IF_ERROR(CheckOperands(call, 2, 2));
+  RETURN_IF_ERROR(CheckIndices(call.arg(1)));
+  const Shape& x = call.arg(0).shape;
+  const Shape& indices = call.arg(1).shape;
+  const int64_t batch = call.attrs().Int("batch_dims", 0);
+  if (x.rank() < 1 || indices.rank() < 1 || batch < 0 ||
+      batch >= indices.rank() || batch >= x.rank() ||
+      indices.back() > x.rank() - batch) {
+    return InvalidArgument("indices " + indices.ToString() + " with " +
+                           std::to_string(batch) + " batch_dims for " +
+                           x.ToString());
+  }
+  for (int i = 0; i < batch; ++i) {
+    if (x[i] != indices[i]) {
+      return InvalidArgument("the batches of " + x.ToString() + " and " +
+                             indices.ToString() + " differ");
+    }
+  }
+  std::vector<int64_t> dims(indices.begin(), indices.end() - 1);
+  dims.insert(dims.end(), x.begin() + batch + indices.back(), x.end());
+  ASSIGN_OR_RETURN(const Shape shape, Shape::Checked(dims));
+  return OutTypes{{call.arg(0).dtype, shape}};
+}
+
+Status RunGatherNd(const Call& call, std::span<const Result> results,
+                   const Team& team) {
+  const Shape& x = call.arg(0).shape;
+  const Shape& of = call.arg(1).shape;
+  const auto batch = static_cast<int>(call.attrs().Int("batch_dims", 0));
+  const auto depth = static_cast<int>(of.back());
+  const Indices indices(call.arg(1));
+  const int64_t rows = of.Product(0, of.rank() - 1);
+  const int64_t rows_per_batch = of.Product(batch, of.rank() - 1);
+  const int64_t batch_size = x.Product(batch, x.rank());
+  const int64_t run = x.Product(batch + depth, x.rank());
+  const Shape strides = x.Strides();
+  const int64_t size = DTypeBytes(results[0].dtype);
+  const auto [begin, end] = team.Share(rows);
+  for (int64_t row = begin; row < end; ++row) {
+    int64_t from = row / rows_per_batch * batch_size;
+    for (int k = 0; k < depth; ++k) {
+      ASSIGN_OR_RETURN(const int64_t at,
+                       indices.At(row * depth + k, x[batch + k]));
+      from += at * strides[batch + k];
+    }
+    if (run == 0) continue;
+    std::memcpy(results[0].bytes + row * run * size,
+                call.arg(0).bytes + from * size,
+                static_cast<size_t>(run * size));
+  }
+  return OkStatus();
+}
+
+constexpr OpDef kOps[] = {
+    {"Gather", InferGather, RunGather, Work::kSplits},
+    {"GatherElements", InferGatherElements, RunGatherElements, Work::kSplits},
+    {"GatherND", InferGatherNd, RunGatherNd, Work::kSplits},
+};
+
+}  // namespace
+
+std::span<const OpDef> GatherOps() { return kOps; }
+
+}  // namespace millrace::models::graph
