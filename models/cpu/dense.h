@@ -24,6 +24,10 @@
 //   v = acc + bias; v = v + residual (if residual_first); v = f(v);
 //   v = v * gate; v = v + residual (otherwise).
 //
+// Lane tree over an array (norms, softmax, sums of rows): lane j of 32 takes
+// elements j, j + 32, …, ascending, squares by fma; then lanes j + 16 are added
+// to lanes j, then + 8, + 4, + 2, + 1.
+//
 // max(a, b) is a > b ? a : b, so a NaN in b comes through, one in a does not;
 // min likewise with <.
 //
@@ -109,6 +113,9 @@ struct GemmArgs {
   float* y = nullptr;
   int64_t ld_y = 0;
   Epilogue epilogue = {};
+  // Floats from panel to panel, for a product with some steps of a longer
+  // matrix; 0: those of this one.
+  int64_t panel_floats = 0;
 };
 
 // How a kernel moves over an image, of convolutions and pools. What lies
@@ -193,6 +200,96 @@ struct PoolArgs {
   int64_t ld_y = 0;    // floats between pixels
 };
 
+// Rows [row_begin, row_end) of n values, normalised; may be done in place.
+// weight and bias may be null. With s the tree of a sum (see Lane tree):
+//   layer: m = s(x) / n; r = 1 / sqrt(s((x - m)²) / n + eps); v = (x - m) * r
+//   RMS: r = 1 / sqrt(s(x²) / n + eps); v = x * r
+//   y = fma(v, weight, bias), or what is left of it
+struct NormArgs {
+  const float* x = nullptr;
+  int64_t ld_x = 0;
+  int64_t row_begin = 0;
+  int64_t row_end = 0;
+  int64_t n = 0;
+  const float* weight = nullptr;  // [n]
+  const float* bias = nullptr;    // [n]
+  float eps = 0;
+  float* y = nullptr;
+  int64_t ld_y = 0;
+};
+
+// One image of pixels x channels, each group of channels normalised like a row
+// of layer norm; a group's sums are chains over pixels of the channels' trees.
+// Instance norm has as many groups as channels. May be done in place.
+struct GroupNormArgs {
+  const float* x = nullptr;  // [pixels][ld_x]
+  int64_t ld_x = 0;
+  int64_t pixels = 0;
+  int64_t channels = 0;
+  int64_t groups = 0;
+  int64_t group_begin = 0;
+  int64_t group_end = 0;
+  const float* weight = nullptr;  // [channels]
+  const float* bias = nullptr;    // [channels]
+  float eps = 0;
+  float* y = nullptr;
+  int64_t ld_y = 0;
+};
+
+// v = x + mask (if any); m = max v; e = exp(v - m); y = e * (1 / tree(e)), or
+// y = (v - m) - log(tree(e)). A row of nothing but -infinity, or one with a
+// NaN, becomes NaN. May be done in place.
+struct SoftmaxArgs {
+  const float* x = nullptr;
+  int64_t ld_x = 0;
+  int64_t row_begin = 0;
+  int64_t row_end = 0;
+  int64_t n = 0;
+  const float* mask = nullptr;
+  int64_t ld_mask = 0;  // 0: one row for all
+  bool logarithm = false;
+  float* y = nullptr;
+  int64_t ld_y = 0;
+};
+
+// Sums by the tree; a NaN makes an extreme NaN.
+enum class ReduceKind : int32_t { kSum, kMean, kMax, kMin };
+
+// Attention of query rows [row_begin, row_end) of one head over all of its
+// keys: out = softmax(q * scale · Kᵀ + mask) · V. Keys and values are packed
+// once for all rows, the keys k[num_keys][d] and the values v[num_keys][dv] by
+//   pack(k, num_keys, d, {.n = ld_k, .k = 1}, …)
+//   pack(v, dv, num_keys, {.n = 1, .k = ld_v}, …)
+// Chain of a row, over chunks of 512 keys, ascending; a key that the causal
+// limit hides, and a chunk whose scores are all -infinity, is passed over:
+//   s = Σ (q[i] * scale) * k[i] as a product; s = s + mask; m = max s;
+//   p = exp(s - m); l = tree(p); o = Σ p * v as a product; o = o + 0
+//   further chunks: M' = max(M, m); a = exp(M - M'); b = exp(m - M');
+//   M = M'; L = fma(L, a, l * b); O = fma(O, a, o * b)
+//   out = O * (1 / L)
+// A row that sees nothing becomes NaN, as softmax of -infinities is, or 0 where
+// `zero_if_hidden`. A hidden key's value is multiplied by 0: it must be finite.
+struct AttentionArgs {
+  const float* q = nullptr;
+  int64_t ld_q = 0;
+  int64_t row_begin = 0;
+  int64_t row_end = 0;
+  int64_t d = 0;
+  int64_t dv = 0;
+  int64_t num_keys = 0;
+  const float* k = nullptr;  // packed
+  const float* v = nullptr;  // packed
+  float scale = 1;
+  const float* mask = nullptr;  // added to scores
+  int64_t ld_mask = 0;          // 0: one row for all
+  bool causal = false;          // row i sees keys 0…i + causal_offset
+  int64_t causal_offset = 0;
+  bool zero_if_hidden = false;
+  float* out = nullptr;
+  int64_t ld_out = 0;
+  float* scratch = nullptr;  // attention_scratch_floats, aligned to 64 bytes
+};
+
 struct DenseTable {
   const char* name;  // "scalar", "avx2", "avx512"
 
@@ -209,6 +306,9 @@ struct DenseTable {
   int64_t (*conv_scratch_floats)(int64_t k);
   void (*conv)(const ConvArgs& args);
 
+  int64_t (*attention_scratch_floats)(int64_t d, int64_t dv);
+  void (*attention)(const AttentionArgs& args);
+
   // ---- functions of whole arrays ----
   // out[i] = f(x[i]) and f(x[i * step_x], y[i * step_y]), steps of 0 or 1: a
   // step of 0 repeats one value. May be done in place.
@@ -216,6 +316,18 @@ struct DenseTable {
                 float* out);
   void (*binary)(Binary f, const float* x, int64_t step_x, const float* y,
                  int64_t step_y, int64_t n, float* out);
+  // out[i] = mask[i] ? x[i * step_x] : y[i * step_y].
+  void (*where)(const uint8_t* mask, const float* x, int64_t step_x,
+                const float* y, int64_t step_y, int64_t n, float* out);
+
+  // ---- rows ----
+  void (*layer_norm)(const NormArgs& args);
+  void (*rms_norm)(const NormArgs& args);
+  void (*group_norm)(const GroupNormArgs& args);
+  void (*softmax)(const SoftmaxArgs& args);
+  // y[row] of x[rows][n].
+  void (*reduce)(ReduceKind kind, const float* x, int64_t rows, int64_t n,
+                 int64_t ld_x, float* y);
 
   // ---- windows ----
   void (*depthwise)(const DepthwiseArgs& args);

@@ -28,6 +28,26 @@ struct ConvPlan {
 StatusOr<ConvPlan> PlanConv(const Attrs& attrs, const Shape& x,
                             const Shape& weights);
 
+// One channel of a group that reads a single channel: too little for a product
+// to be worth its packing.
+template <typename M, typename Load>
+void SlideInto(const Window& window, const M* weights, const Load& load,
+               M* sums) {
+  const int64_t per_row = window.axes[2].out;
+  const int64_t stride = window.axes[2].stride;
+  std::fill_n(sums, window.num_out(), M(0));
+  for (int64_t k = 0; k < window.num_kernel(); ++k) {
+    const KernelPosition kernel = PositionOf(window, k);
+    for (int64_t at = 0; at < window.num_out(); at += per_row) {
+      const PatchRun run = RunOf(window, kernel, at / per_row, 0, per_row);
+      M* to = sums + at + run.low;
+      for (int64_t i = 0; i < run.high - run.low; ++i) {
+        to[i] += weights[k] * load(run.element + i * stride);
+      }
+    }
+  }
+}
+
 // Computes this member's part of the result. weights are in M; load(i) is
 // element i of x; store(row, num_cols, at, sums) takes the sums of one output
 // channel (counted over all groups), whose first is element `at` of y.
@@ -37,6 +57,19 @@ void ConvInto(const ConvPlan& plan, const M* weights, const Load& load,
   const int64_t pixels = plan.window.num_out();
   const int64_t image = plan.group_in * plan.window.num_in();
   const int64_t units = plan.batch * plan.groups;
+  if (plan.group_in == 1 && plan.groups > 1) {
+    const auto [first, last] = team.Share(units * plan.group_out);
+    const auto sums = Scratch<M>(pixels);
+    for (int64_t i = first; i < last && pixels > 0; ++i) {
+      const int64_t unit = i / plan.group_out;
+      const int64_t channel = i % (plan.groups * plan.group_out);
+      SlideInto<M>(
+          plan.window, weights + channel * plan.patch(),
+          [&](int64_t e) { return load(unit * image + e); }, sums.get());
+      store(channel, pixels, i * pixels, sums.get());
+    }
+    return;
+  }
   const bool by_unit = units >= 4 * team.count;
   const auto [begin, end] =
       by_unit ? team.Share(units) : std::pair<int64_t, int64_t>(0, units);

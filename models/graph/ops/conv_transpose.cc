@@ -117,8 +117,9 @@ Types Infer(const Call& call) {
   return Outputs(call, {{call.arg(0).dtype, plan.out}});
 }
 
-// One output channel of one image at a time: its patches are a product of the
-// channel's weights and the image, which are then added to where they belong.
+// A few output channels of one image at a time: their patches are a product of
+// the channels' weights and the image, which are then added to where they
+// belong.
 Status Run(const Call& call, std::span<const Result> results,
            const Team& team) {
   ASSIGN_OR_RETURN(const Plan plan, MakePlan(call));
@@ -130,20 +131,24 @@ Status Run(const Call& call, std::span<const Result> results,
   DispatchFloat(call.arg(0).dtype, [&, b = begin, e = end]<typename T>() {
     using M = MathType<T>;
     const std::vector<M> bias = Widened<T>(call.arg(2));
-    std::vector<M> rows(static_cast<size_t>(kernel * plan.group_in));
-    std::vector<M> columns(static_cast<size_t>(kernel * pixels));
+    constexpr int64_t kChannels = 16;
+    const int64_t most = std::min(kChannels, plan.group_out) * kernel;
+    const auto rows = Scratch<M>(most * plan.group_in);
+    const auto columns = Scratch<M>(most * pixels);
     std::vector<M> image(static_cast<size_t>(size));
-    for (int64_t i = b; i < e; ++i) {
+    for (int64_t i = b; i < e;) {
       const int64_t channel = i % channels;
       const int64_t group = channel / plan.group_out;
-      const T* w =
-          call.arg(1).data<T>() +
-          (group * plan.group_in * plan.group_out + channel % plan.group_out) *
-              kernel;
-      for (int64_t k = 0; k < kernel; ++k) {
+      const int64_t within = channel % plan.group_out;
+      const int64_t block =
+          std::min({kChannels, e - i, plan.group_out - within});
+      const int64_t m = block * kernel;
+      const T* w = call.arg(1).data<T>() +
+                   (group * plan.group_in * plan.group_out + within) * kernel;
+      for (int64_t r = 0; r < m; ++r) {
         for (int64_t c = 0; c < plan.group_in; ++c) {
-          rows[static_cast<size_t>(k * plan.group_in + c)] =
-              w[c * plan.group_out * kernel + k];
+          rows[static_cast<size_t>(r * plan.group_in + c)] =
+              w[c * plan.group_out * kernel + r];
         }
       }
       const Matrix<T> x{
@@ -151,19 +156,22 @@ Status Run(const Call& call, std::span<const Result> results,
               (i / channels * plan.groups + group) * plan.group_in * pixels,
           pixels, 1};
       Gemm<M>(
-          {kernel, pixels, plan.group_in}, rows.data(), plan.group_in,
+          {m, pixels, plan.group_in}, rows.get(), plan.group_in,
           [&](int64_t k0, int64_t kc, int64_t n0, int64_t width, int64_t cols,
               M* panel) {
             PackPanel<M>(x, k0, kc, n0, width, cols, panel,
                          [](T v) { return static_cast<M>(v); });
           },
-          columns.data(), pixels);
-      std::fill(image.begin(), image.end(),
-                bias.empty() ? M(0) : bias[static_cast<size_t>(channel)]);
-      AddPatches(plan.window, columns.data(), image.data());
-      std::transform(image.begin(), image.end(),
-                     results[0].data<T>() + i * size,
-                     [](M v) { return static_cast<T>(v); });
+          columns.get(), pixels);
+      for (int64_t j = 0; j < block; ++j, ++i) {
+        std::fill(image.begin(), image.end(),
+                  bias.empty() ? M(0) : bias[static_cast<size_t>(channel + j)]);
+        AddPatches(plan.window, columns.get() + j * kernel * pixels,
+                   image.data());
+        std::transform(image.begin(), image.end(),
+                       results[0].data<T>() + i * size,
+                       [](M v) { return static_cast<T>(v); });
+      }
     }
   });
   return OkStatus();

@@ -182,6 +182,111 @@ struct Bench {
     Convolution(56, 256, 512, 1, 2);
     Convolution(56, 64, 256, 1, 1);
   }
+
+  // Depthwise, padded so that stride 1 keeps the size.
+  void Depthwise(int64_t size, int64_t c, int64_t kernel,
+                 int64_t stride) const {
+    const int64_t out = (size - 1) / stride + 1;
+    Random x(size * size * c);
+    Random w(kernel * kernel * c);
+    Random bias(c);
+    Memory y(out * out * c);
+    const DepthwiseArgs args{
+        .x = {x.data(), size, size, c, size * c, c},
+        .window = {.kernel_h = kernel,
+                   .kernel_w = kernel,
+                   .stride_h = stride,
+                   .stride_w = stride,
+                   .pad_top = kernel / 2,
+                   .pad_left = kernel / 2},
+        .w = w.data(),
+        .out_width = out,
+        .row_end = out,
+        .y = y.data(),
+        .ld_y = c,
+        .epilogue = {.bias = bias.data(), .f = Unary::kHardSwish}};
+    char name[80];
+    std::snprintf(name, sizeof name, "depthwise %ld^2 x %ld, %ld x %ld / %ld",
+                  long(size), long(c), long(kernel), long(kernel),
+                  long(stride));
+    Print(name, 2.0 * out * out * c * kernel * kernel,
+          Best([&] { t.depthwise(args); }));
+  }
+
+  // One head, packing told apart: it is paid once for all rows.
+  void Attention(int64_t rows, int64_t keys, int64_t d) const {
+    Random q(rows * d);
+    Random k(keys * d);
+    Random v(keys * d);
+    Random mask(keys);
+    Memory out(rows * d);
+    Memory packed_k(t.packed_floats(keys, d));
+    Memory packed_v(t.packed_floats(d, keys));
+    Memory scratch(t.attention_scratch_floats(d, d));
+    const auto panels = [&](int64_t n) { return (n + t.panel - 1) / t.panel; };
+    const double packing = Best([&] {
+      t.pack(k.data(), keys, d, {.n = d, .k = 1}, 0, panels(keys),
+             packed_k.data());
+      t.pack(v.data(), d, keys, {.n = 1, .k = d}, 0, panels(d),
+             packed_v.data());
+    });
+    const AttentionArgs args{.q = q.data(),
+                             .ld_q = d,
+                             .row_end = rows,
+                             .d = d,
+                             .dv = d,
+                             .num_keys = keys,
+                             .k = packed_k.data(),
+                             .v = packed_v.data(),
+                             .scale = 0.125f,
+                             .mask = mask.data(),
+                             .out = out.data(),
+                             .ld_out = d,
+                             .scratch = scratch.data()};
+    char name[80];
+    std::snprintf(name, sizeof name, "attention %ld x %ld x %ld", long(rows),
+                  long(keys), long(d));
+    Print(name, 4.0 * rows * keys * d, Best([&] { t.attention(args); }));
+    std::printf("%44s %9.1f us\n", "packing its keys and values",
+                packing * 1e6);
+  }
+
+  // Values a nanosecond of what is done to rows and arrays in L1.
+  void Values() const {
+    constexpr int64_t kN = 768;
+    Random x(kN);
+    Random weight(kN);
+    Memory y(kN);
+    const auto print = [&](const char* name, double seconds) {
+      std::printf("%-44s %9.0f ns %7.2f values/ns\n", name, seconds * 1e9,
+                  kN / seconds * 1e-9);
+    };
+    const NormArgs norm{.x = x.data(),
+                        .row_end = 1,
+                        .n = kN,
+                        .weight = weight.data(),
+                        .bias = weight.data(),
+                        .eps = 1e-5f,
+                        .y = y.data()};
+    print("layer_norm 768", Best([&] { t.layer_norm(norm); }));
+    print("rms_norm 768", Best([&] { t.rms_norm(norm); }));
+    const SoftmaxArgs softmax{
+        .x = x.data(), .row_end = 1, .n = kN, .y = y.data()};
+    print("softmax 768", Best([&] { t.softmax(softmax); }));
+    const auto unary = [&](const char* name, Unary f) {
+      print(name, Best([&] { t.unary(f, 1, 1, x.data(), kN, y.data()); }));
+    };
+    unary("gelu 768", Unary::kGeluErf);
+    unary("gelu tanh 768", Unary::kGeluTanh);
+    unary("silu 768", Unary::kSilu);
+    unary("tanh 768", Unary::kTanh);
+    unary("exp 768", Unary::kExp);
+    unary("log 768", Unary::kLog);
+    unary("mish 768", Unary::kMish);
+    print("add 768", Best([&] {
+            t.binary(Binary::kAdd, x.data(), 1, weight.data(), 1, kN, y.data());
+          }));
+  }
 };
 
 int Main(const char* isa, const std::string& only) {
@@ -195,6 +300,21 @@ int Main(const char* isa, const std::string& only) {
               bench.peak);
   if (only.empty() || only == "gemm") bench.Products();
   if (only.empty() || only == "conv") bench.Convolutions();
+  if (only.empty() || only == "depthwise") {
+    bench.Depthwise(112, 32, 3, 1);
+    bench.Depthwise(56, 144, 3, 1);
+    bench.Depthwise(56, 144, 5, 2);
+    bench.Depthwise(14, 480, 3, 1);
+    bench.Depthwise(14, 672, 5, 1);
+    bench.Depthwise(56, 96, 7, 1);
+  }
+  if (only.empty() || only == "attention") {
+    for (int64_t keys : {16, 64, 128, 197, 512, 2048}) {
+      bench.Attention(keys, keys, 64);
+    }
+    bench.Attention(128, 128, 32);
+  }
+  if (only.empty() || only == "values") bench.Values();
   return 0;
 }
 

@@ -50,6 +50,12 @@ struct Vec8 {
     return _mm256_round_ps(x, _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC);
   }
 
+  static float FirstLane(F x) { return _mm256_cvtss_f32(x); }
+  template <int kBy>
+  static F Down(F x) {
+    if constexpr (kBy == 4) return _mm256_permute2f128_ps(x, x, 1);
+    return _mm256_permute_ps(x, kBy == 2 ? 0x4e : 0xb1);
+  }
   static Mask Less(F a, F b) { return _mm256_cmp_ps(a, b, _CMP_LT_OQ); }
   static Mask Equal(F a, F b) { return _mm256_cmp_ps(a, b, _CMP_EQ_OQ); }
   static F Select(Mask m, F x, F y) { return _mm256_blendv_ps(y, x, m); }

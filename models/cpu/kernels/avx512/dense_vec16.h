@@ -43,6 +43,14 @@ struct Vec16 {
   static F Ceil(F x) { return _mm512_roundscale_ps(x, kUp); }
   static F Round(F x) { return _mm512_roundscale_ps(x, kNearest); }
 
+  static float FirstLane(F x) { return _mm512_cvtss_f32(x); }
+  template <int kBy>
+  static F Down(F x) {
+    if constexpr (kBy >= 4) {
+      return _mm512_shuffle_f32x4(x, x, kBy == 8 ? 0x4e : 0xb1);
+    }
+    return _mm512_permute_ps(x, kBy == 2 ? 0x4e : 0xb1);
+  }
   static Mask Less(F a, F b) { return _mm512_cmp_ps_mask(a, b, _CMP_LT_OQ); }
   static Mask Equal(F a, F b) { return _mm512_cmp_ps_mask(a, b, _CMP_EQ_OQ); }
   static F Select(Mask m, F x, F y) { return _mm512_mask_blend_ps(m, y, x); }

@@ -4,6 +4,7 @@
 #include <cstddef>
 #include <cstdint>
 
+#include "models/cpu/kernels/dense/lanes.h"
 #include "models/cpu/kernels/dense/math.h"
 
 namespace millrace::models {
@@ -15,7 +16,7 @@ class Arrays {
   static void UnaryOf(Unary f, float a, float b, const float* x, int64_t n,
                       float* out) {
     Math<V>::With(f, a, b, [&](auto function) {
-      Each(n, [&](int64_t i, auto load, auto store) {
+      Lanes<V>::Each(n, [&](int64_t i, auto load, auto store) {
         store(out + i, function(load(x + i)));
       });
     });
@@ -28,37 +29,39 @@ class Arrays {
       const F one_x = V::Set(n > 0 && step_x == 0 ? *x : 0.0f);
       const F one_y = V::Set(n > 0 && step_y == 0 ? *y : 0.0f);
       if (step_x == 0) {
-        Each(n, [&](int64_t i, auto load, auto store) {
+        Lanes<V>::Each(n, [&](int64_t i, auto load, auto store) {
           store(out + i, function(one_x, step_y == 0 ? one_y : load(y + i)));
         });
       } else if (step_y == 0) {
-        Each(n, [&](int64_t i, auto load, auto store) {
+        Lanes<V>::Each(n, [&](int64_t i, auto load, auto store) {
           store(out + i, function(load(x + i), one_y));
         });
       } else {
-        Each(n, [&](int64_t i, auto load, auto store) {
+        Lanes<V>::Each(n, [&](int64_t i, auto load, auto store) {
           store(out + i, function(load(x + i), load(y + i)));
         });
       }
     });
   }
 
+  // The compiler makes vectors of it.
+  static void Where(const uint8_t* mask, const float* x, int64_t step_x,
+                    const float* y, int64_t step_y, int64_t n, float* out) {
+    const float one_x = n > 0 && step_x == 0 ? *x : 0.0f;
+    const float one_y = n > 0 && step_y == 0 ? *y : 0.0f;
+    if (step_x != 0 && step_y != 0) {
+      for (int64_t i = 0; i < n; ++i) out[i] = mask[i] != 0 ? x[i] : y[i];
+    } else if (step_x != 0) {
+      for (int64_t i = 0; i < n; ++i) out[i] = mask[i] != 0 ? x[i] : one_y;
+    } else if (step_y != 0) {
+      for (int64_t i = 0; i < n; ++i) out[i] = mask[i] != 0 ? one_x : y[i];
+    } else {
+      for (int64_t i = 0; i < n; ++i) out[i] = mask[i] != 0 ? one_x : one_y;
+    }
+  }
+
  private:
   using F = typename V::F;
-
-  // body(i, load, store) for every vector; the last may be cut.
-  template <class Body>
-  static void Each(int64_t n, Body body) {
-    const auto load = [](const float* p) { return V::Load(p); };
-    const auto store = [](float* p, F v) { V::Store(p, v); };
-    int64_t i = 0;
-    for (; i + V::kLanes <= n; i += V::kLanes) body(i, load, store);
-    const int64_t rest = n - i;
-    if (rest == 0) return;
-    body(
-        i, [=](const float* p) { return V::LoadFirst(p, rest); },
-        [=](float* p, F v) { V::StoreFirst(p, rest, v); });
-  }
 
   template <class Body>
   static void With(Binary f, Body body) {

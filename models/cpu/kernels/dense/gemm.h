@@ -77,7 +77,9 @@ class Gemm {
   // Steps [k0, k1) of k for rows [row, row + rows) of y; x holds just these.
   static void Block(const GemmArgs& g, const float* x, int64_t ld_x,
                     int64_t row, int64_t rows, int64_t k0, int64_t k1) {
-    Part p{g.w + k0 * kPanel, g.k * kPanel, k1 - k0,     k0 == 0,
+    const int64_t panel_floats =
+        g.panel_floats != 0 ? g.panel_floats : g.k * kPanel;
+    Part p{g.w + k0 * kPanel, panel_floats, k1 - k0,     k0 == 0,
            k1 == g.k,         g.n,          g.ld_y,      ld_x,
            &g.epilogue,       g.y,          g.panel_end, g.w};
     SetQuick(p);

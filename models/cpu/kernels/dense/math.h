@@ -60,8 +60,8 @@ struct Math {
 
   // exp(x) - 1, 3 units. For x up to 0.
   static F ExpM1(F x) {
-    constexpr float kC[] = {0.5f, 0.166666657f, 0.0416663475f, 0.00833339151f,
-                            0.00139416428f};
+    constexpr float kC[] = {0.5f,           0.166666657f,   0.0416663475f,
+                            0.00833339151f, 0.00139416428f, 0.000198459587f};
     const F near = V::Fma(V::Mul(x, x), Polynomial(kC, x), x);
     const F far = V::Sub(Exp(x), Set(1.0f));
     return V::Select(V::Less(Set(-0.35f), x), near, far);
@@ -161,7 +161,7 @@ struct Math {
     const F rounder = Set(12582912.0f);
     const F shifted = V::Fma(x, Set(0.636619772f), rounder);
     const F j = V::Sub(shifted, rounder);
-    F r = V::Fma(j, Set(-1.5707963f), x);
+    F r = V::Fma(j, Set(-1.57079637f), x);
     r = V::Fma(j, Set(4.37113883e-8f), r);
     r = V::Fma(j, Set(1.71512489e-15f), r);
     const I turn = V::AddInts(V::Bits(shifted), V::SetBits(quarters));

@@ -19,10 +19,22 @@ struct DenseParts {
   static void Gemm(const GemmArgs& args);
   static int64_t ConvScratchFloats(int64_t k);
   static void Conv(const ConvArgs& args);
+  static int64_t AttentionScratchFloats(int64_t d, int64_t dv);
+  static void Attention(const AttentionArgs& args);
+
   static void UnaryOf(Unary f, float a, float b, const float* x, int64_t n,
                       float* out);
   static void BinaryOf(Binary f, const float* x, int64_t step_x, const float* y,
                        int64_t step_y, int64_t n, float* out);
+  static void Where(const uint8_t* mask, const float* x, int64_t step_x,
+                    const float* y, int64_t step_y, int64_t n, float* out);
+
+  static void LayerNorm(const NormArgs& args);
+  static void RmsNorm(const NormArgs& args);
+  static void GroupNorm(const GroupNormArgs& args);
+  static void Softmax(const SoftmaxArgs& args);
+  static void Reduce(ReduceKind kind, const float* x, int64_t rows, int64_t n,
+                     int64_t ld_x, float* y);
 
   static void Depthwise(const DepthwiseArgs& args);
   static void Pool(const PoolArgs& args);

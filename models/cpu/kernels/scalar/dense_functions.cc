@@ -18,4 +18,11 @@ void DenseParts<ScalarIsa>::BinaryOf(Binary f, const float* x, int64_t step_x,
   Arrays<Vec1>::BinaryOf(f, x, step_x, y, step_y, n, out);
 }
 
+template <>
+void DenseParts<ScalarIsa>::Where(const uint8_t* mask, const float* x,
+                                  int64_t step_x, const float* y,
+                                  int64_t step_y, int64_t n, float* out) {
+  Arrays<Vec1>::Where(mask, x, step_x, y, step_y, n, out);
+}
+
 }  // namespace millrace::models

@@ -34,7 +34,8 @@ void DenseParts<ScalarIsa>::Gemm(const GemmArgs& g) {
     for (int64_t panel = g.panel_begin; panel < g.panel_end; ++panel) {
       const int64_t n0 = panel * kPanel;
       const float* x = g.x + m * g.ld_x;
-      const float* w = g.w + n0 * g.k;
+      const float* w =
+          g.w + panel * (g.panel_floats != 0 ? g.panel_floats : kPanel * g.k);
       float sums[kPanel] = {};
       for (int64_t i = 0; i < g.k; ++i) {
         for (int64_t j = 0; j < kPanel; ++j) {

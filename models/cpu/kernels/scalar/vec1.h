@@ -38,6 +38,12 @@ struct Vec1 {
   static F Ceil(F x) { return __builtin_ceilf(x); }
   static F Round(F x) { return __builtin_roundevenf(x); }
 
+  static float FirstLane(F x) { return x; }
+  // Lane j is lane j + kBy, for j below kBy; the wider ones have it.
+  template <int kBy>
+  static F Down(F x) {
+    return x;
+  }
   static Mask Less(F a, F b) { return a < b; }
   static Mask Equal(F a, F b) { return a == b; }
   static F Select(Mask m, F x, F y) { return m ? x : y; }

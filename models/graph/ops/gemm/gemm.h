@@ -112,10 +112,11 @@ void PackPanel(const Matrix<T>& b, int64_t k0, int64_t kc, int64_t n0,
     }
     return;
   }
-  // Sixteen rows of the panel stay in the first-level cache while columns of B
-  // are read along their length.
-  for (int64_t p0 = 0; p0 < kc; p0 += 16) {
-    const int64_t p1 = std::min(p0 + 16, kc);
+  // Some rows of the panel stay in the first-level cache while columns of B are
+  // read along their length.
+  constexpr int64_t kRows = 64;
+  for (int64_t p0 = 0; p0 < kc; p0 += kRows) {
+    const int64_t p1 = std::min(p0 + kRows, kc);
     for (int64_t j = 0; j < width; ++j) {
       for (int64_t p = p0; p < p1; ++p) {
         panel[p * cols + j] = convert(from[p * b.row + j * b.col]);

@@ -39,6 +39,16 @@ TEST(Conv, GroupsSeeOnlyTheirOwnChannels) {
   EXPECT_THAT(Floats((*y)[0]), ElementsAre(10, 20, 300, 400));
 }
 
+TEST(Conv, AChannelOfItsOwnMayFeedSeveral) {
+  const auto y = RunOp("Conv",
+                       Operands(F({1, 2, 1, 3}, {1, 2, 3, 4, 5, 6}),
+                                F({4, 1, 1, 2}, {1, 0, 0, 1, 1, 1, 2, 0})),
+                       {{"group", int64_t{2}}, {"pads", Ints{0, 1, 0, 0}}});
+  ASSERT_TRUE(y.ok()) << y.status().message();
+  EXPECT_THAT(Floats((*y)[0]),
+              ElementsAre(0, 1, 2, 1, 2, 3, 4, 9, 11, 0, 8, 10));
+}
+
 // Against the plain sum, on sizes that leave no tile whole.
 TEST(Conv, MatchesTheSimpleSumInThreeDimensions) {
   std::vector<float> x;

@@ -1,0 +1,19 @@
+// Attention of one head over the products of this table, eight values at a
+// time.
+
+#include "models/cpu/kernels/avx2/dense_vec8.h"
+#include "models/cpu/kernels/dense/attention.h"
+#include "models/cpu/kernels/dense/parts.h"
+
+namespace millrace::models {
+
+template <>
+int64_t DenseParts<Avx2Isa>::AttentionScratchFloats(int64_t d, int64_t dv) {
+  return DenseAttention<Vec8>::ScratchFloats(d, dv);
+}
+template <>
+void DenseParts<Avx2Isa>::Attention(const AttentionArgs& args) {
+  DenseAttention<Vec8>::Run(args, Gemm, 16);
+}
+
+}  // namespace millrace::models

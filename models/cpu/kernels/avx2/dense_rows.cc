@@ -1,0 +1,31 @@
+// Norms, softmax and reductions of rows, eight values at a time.
+
+#include "models/cpu/kernels/avx2/dense_vec8.h"
+#include "models/cpu/kernels/dense/parts.h"
+#include "models/cpu/kernels/dense/rows.h"
+
+namespace millrace::models {
+
+template <>
+void DenseParts<Avx2Isa>::LayerNorm(const NormArgs& args) {
+  Rows<Vec8>::LayerNorm(args);
+}
+template <>
+void DenseParts<Avx2Isa>::RmsNorm(const NormArgs& args) {
+  Rows<Vec8>::RmsNorm(args);
+}
+template <>
+void DenseParts<Avx2Isa>::GroupNorm(const GroupNormArgs& args) {
+  Rows<Vec8>::GroupNorm(args);
+}
+template <>
+void DenseParts<Avx2Isa>::Softmax(const SoftmaxArgs& args) {
+  Rows<Vec8>::Softmax(args);
+}
+template <>
+void DenseParts<Avx2Isa>::Reduce(ReduceKind kind, const float* x, int64_t rows,
+                                 int64_t n, int64_t ld_x, float* y) {
+  Rows<Vec8>::Reduce(kind, x, rows, n, ld_x, y);
+}
+
+}  // namespace millrace::models

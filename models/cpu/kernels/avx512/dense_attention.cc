@@ -1,0 +1,19 @@
+// Attention of one head over the products of this table, sixteen values at a
+// time.
+
+#include "models/cpu/kernels/avx512/dense_vec16.h"
+#include "models/cpu/kernels/dense/attention.h"
+#include "models/cpu/kernels/dense/parts.h"
+
+namespace millrace::models {
+
+template <>
+int64_t DenseParts<Avx512Isa>::AttentionScratchFloats(int64_t d, int64_t dv) {
+  return DenseAttention<Vec16>::ScratchFloats(d, dv);
+}
+template <>
+void DenseParts<Avx512Isa>::Attention(const AttentionArgs& args) {
+  DenseAttention<Vec16>::Run(args, Gemm, 32);
+}
+
+}  // namespace millrace::models

@@ -1,0 +1,194 @@
+// Attention of one head, for any vector width, over the products of a table:
+// blocks of rows, in each of them chunks of keys; scores of a chunk are made,
+// turned into weights in place and multiplied with the values while they stay
+// in the cache. Rows of a block may see different numbers of keys: products
+// reach as far as the farthest sees, weights of hidden keys are 0.
+//
+// V is what scalar/vec1.h shows. Anonymous namespace.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+
+#include "models/cpu/kernels/dense/lanes.h"
+#include "models/cpu/kernels/dense/math.h"
+
+namespace millrace::models {
+namespace {
+
+template <class V>
+class DenseAttention {
+ public:
+  using Product = void (*)(const GemmArgs&);
+
+  static int64_t ScratchFloats(int64_t d, int64_t dv) {
+    return kRows * (Aligned(d) + kLdScores + 2 * Aligned(dv) + 2);
+  }
+
+  static void Run(const AttentionArgs& a, Product product, int64_t panel) {
+    Block b;
+    b.q = a.scratch;
+    b.ld_q = Aligned(a.d);
+    b.scores = b.q + kRows * b.ld_q;
+    b.chunk = b.scores + kRows * kLdScores;
+    b.ld_v = Aligned(a.dv);
+    b.total = b.chunk + kRows * b.ld_v;
+    b.greatest = b.total + kRows * b.ld_v;
+    b.sum = b.greatest + kRows;
+    for (int64_t row = a.row_begin; row < a.row_end; row += kRows) {
+      b.row = row;
+      b.rows = Smaller(a.row_end - row, kRows);
+      Rows(a, product, panel, b);
+    }
+  }
+
+ private:
+  using F = typename V::F;
+  using L = Lanes<V>;
+  static constexpr int64_t kRows = 48;
+  static constexpr int64_t kChunk = 512;
+  static constexpr int64_t kLdScores = kChunk + 16;
+  static constexpr float kNothing = -__builtin_inff();
+
+  struct Block {
+    float* q;         // [kRows][ld_q], scaled
+    float* scores;    // [kRows][kLdScores] of a chunk, then weights
+    float* chunk;     // [kRows][ld_v] weighted values of a chunk
+    float* total;     // [kRows][ld_v] of all chunks so far
+    float* greatest;  // [kRows]
+    float* sum;       // [kRows]; 0: no chunk so far
+    int64_t ld_q, ld_v;
+    int64_t row, rows;
+  };
+
+  static int64_t Smaller(int64_t x, int64_t y) { return x < y ? x : y; }
+  static int64_t Aligned(int64_t n) { return (n + 15) / 16 * 16; }
+
+  // Keys of the whole head that a row sees.
+  static int64_t Visible(const AttentionArgs& a, int64_t row) {
+    if (!a.causal) return a.num_keys;
+    const int64_t limit = row + a.causal_offset + 1;
+    return limit < 0 ? 0 : Smaller(limit, a.num_keys);
+  }
+
+  static float Exp(float x) { return V::FirstLane(Math<V>::Exp(V::Set(x))); }
+
+  static void Rows(const AttentionArgs& a, Product product, int64_t panel,
+                   const Block& b) {
+    const F scale = V::Set(a.scale);
+    for (int64_t r = 0; r < b.rows; ++r) {
+      const float* q = a.q + (b.row + r) * a.ld_q;
+      L::Each(a.d, [&](int64_t i, auto load, auto store) {
+        store(b.q + r * b.ld_q + i, V::Mul(load(q + i), scale));
+      });
+      b.sum[r] = 0.0f;
+    }
+    // The last row sees farthest.
+    const int64_t end = Visible(a, b.row + b.rows - 1);
+    for (int64_t key = 0; key < end; key += kChunk) {
+      const int64_t keys = Smaller(end - key, kChunk);
+      product({.x = b.q,
+               .ld_x = b.ld_q,
+               .row_end = b.rows,
+               .w = a.k + key * a.d,
+               .n = keys,
+               .k = a.d,
+               .panel_end = (keys + panel - 1) / panel,
+               .y = b.scores,
+               .ld_y = kLdScores});
+      bool any = false;
+      // Weights first, as the values of all rows are summed together.
+      float m[kRows];
+      float l[kRows];
+      for (int64_t r = 0; r < b.rows; ++r) {
+        l[r] = Weights(a, b, r, key, keys, &m[r]);
+        any = any || l[r] != 0.0f;
+      }
+      if (!any) continue;
+      product({.x = b.scores,
+               .ld_x = kLdScores,
+               .row_end = b.rows,
+               .w = a.v + key * panel,
+               .n = a.dv,
+               .k = keys,
+               .panel_end = (a.dv + panel - 1) / panel,
+               .y = b.chunk,
+               .ld_y = b.ld_v,
+               .panel_floats = a.num_keys * panel});
+      for (int64_t r = 0; r < b.rows; ++r) {
+        if (l[r] != 0.0f) Merge(a, b, r, m[r], l[r]);
+      }
+    }
+    for (int64_t r = 0; r < b.rows; ++r) {
+      float* out = a.out + (b.row + r) * a.ld_out;
+      if (b.sum[r] == 0.0f) {
+        const F v = V::Set(a.zero_if_hidden ? 0.0f : __builtin_nanf(""));
+        L::Each(a.dv, [&](int64_t i, auto, auto store) { store(out + i, v); });
+        continue;
+      }
+      const F factor = V::Set(1.0f / b.sum[r]);
+      const float* total = b.total + r * b.ld_v;
+      L::Each(a.dv, [&](int64_t i, auto load, auto store) {
+        store(out + i, V::Mul(load(total + i), factor));
+      });
+    }
+  }
+
+  // Scores of a row become weights, of all `keys`; their greatest score and
+  // sum. 0: the row sees none of them, and all weights are 0.
+  static float Weights(const AttentionArgs& a, const Block& b, int64_t r,
+                       int64_t key, int64_t keys, float* greatest) {
+    float* s = b.scores + r * kLdScores;
+    int64_t seen = Smaller(Visible(a, b.row + r) - key, keys);
+    if (seen > 0 && a.mask != nullptr) {
+      const float* mask = a.mask + (b.row + r) * a.ld_mask + key;
+      L::Each(seen, [&](int64_t i, auto load, auto store) {
+        store(s + i, V::Add(load(s + i), load(mask + i)));
+      });
+    }
+    const auto score = [=](int64_t i, auto load) { return load(s + i); };
+    *greatest = seen > 0 ? L::Greatest(seen, score) : kNothing;
+    float sum = 0.0f;
+    if (*greatest == kNothing) {
+      seen = 0;
+    } else {
+      const F m = V::Set(*greatest);
+      L::Each(seen, [&](int64_t i, auto load, auto store) {
+        store(s + i, Math<V>::Exp(V::Sub(load(s + i), m)));
+      });
+      sum = L::Sum(seen, score);
+    }
+    for (int64_t i = seen; i < keys; ++i) s[i] = 0.0f;
+    return sum;
+  }
+
+  static void Merge(const AttentionArgs& a, const Block& b, int64_t r, float m,
+                    float l) {
+    const float* chunk = b.chunk + r * b.ld_v;
+    float* total = b.total + r * b.ld_v;
+    // What is left of -0 depends on how many hidden keys were multiplied.
+    const F zero = V::Zero();
+    if (b.sum[r] == 0.0f) {
+      b.greatest[r] = m;
+      b.sum[r] = l;
+      L::Each(a.dv, [&](int64_t i, auto load, auto store) {
+        store(total + i, V::Add(load(chunk + i), zero));
+      });
+      return;
+    }
+    const float both = b.greatest[r] > m ? b.greatest[r] : m;
+    const float before = Exp(b.greatest[r] - both);
+    const float now = Exp(m - both);
+    b.greatest[r] = both;
+    b.sum[r] = __builtin_fmaf(b.sum[r], before, l * now);
+    const F vb = V::Set(before);
+    const F vn = V::Set(now);
+    L::Each(a.dv, [&](int64_t i, auto load, auto store) {
+      const F o = V::Add(load(chunk + i), zero);
+      store(total + i, V::Fma(load(total + i), vb, V::Mul(o, vn)));
+    });
+  }
+};
+
+}  // namespace
+}  // namespace millrace::models

@@ -1,0 +1,208 @@
+// Attention of one head: against double precision, bit for bit against scalar,
+// and the same bits for a row in every range.
+
+#include <algorithm>
+#include <cmath>
+#include <limits>
+#include <vector>
+
+#include "tests/backend/dense/dense.h"
+
+namespace millrace::models {
+namespace {
+
+class Attention : public DenseTest {};
+
+constexpr float kInf = std::numeric_limits<float>::infinity();
+
+struct Shape {
+  int64_t rows, keys, d, dv;
+  bool mask, causal;
+  int64_t offset;
+};
+// Around panels, blocks of 48 rows and chunks of 512 keys.
+constexpr Shape kShapes[] = {
+    {1, 1, 8, 8, false, false, 0},     {7, 33, 64, 64, true, false, 0},
+    {50, 50, 32, 32, false, true, 0},  {13, 20, 5, 19, true, true, 7},
+    {3, 513, 16, 8, true, false, 0},   {60, 530, 24, 40, true, true, 470},
+    {2, 1100, 12, 33, true, false, 0},
+};
+
+struct Case {
+  Case(const Shape& shape, std::mt19937& rng)
+      : s(shape),
+        q(s.rows * (s.d + 1)),
+        k(s.keys * (s.d + 2)),
+        v(s.keys * (s.dv + 3)),
+        mask(s.rows * s.keys) {
+    FillNormal(rng, q);
+    FillNormal(rng, k);
+    FillNormal(rng, v);
+    FillNormal(rng, mask);
+    for (int64_t i = 0; i < mask.size(); i += 5) mask[i] = -kInf;
+  }
+
+  // Packs for a table and computes rows [begin, end).
+  struct Packed {
+    Packed(const Case& c, const DenseTable& t)
+        : k(t.packed_floats(c.s.keys, c.s.d)),
+          v(t.packed_floats(c.s.dv, c.s.keys)),
+          scratch(t.attention_scratch_floats(c.s.d, c.s.dv)) {
+      t.pack(c.k.data(), c.s.keys, c.s.d, {.n = c.s.d + 2, .k = 1}, 0,
+             Panels(t, c.s.keys), k.data());
+      t.pack(c.v.data(), c.s.dv, c.s.keys, {.n = 1, .k = c.s.dv + 3}, 0,
+             Panels(t, c.s.dv), v.data());
+    }
+    Floats k, v, scratch;
+  };
+
+  AttentionArgs Args(Packed& packed, Floats& out) const {
+    AttentionArgs args{.q = q.data(),
+                       .ld_q = s.d + 1,
+                       .row_end = s.rows,
+                       .d = s.d,
+                       .dv = s.dv,
+                       .num_keys = s.keys,
+                       .k = packed.k.data(),
+                       .v = packed.v.data(),
+                       .scale = 0.3f,
+                       .causal = s.causal,
+                       .causal_offset = s.offset,
+                       .out = out.data(),
+                       .ld_out = s.dv,
+                       .scratch = packed.scratch.data()};
+    if (s.mask) {
+      args.mask = mask.data();
+      args.ld_mask = s.keys;
+    }
+    return args;
+  }
+
+  const Shape& s;
+  Floats q, k, v, mask;
+};
+
+TEST_P(Attention, IsNearDoublePrecision) {
+  std::mt19937 rng(1);
+  for (const Shape& s : kShapes) {
+    const Case c(s, rng);
+    Case::Packed packed(c, table());
+    Floats out(s.rows * s.dv);
+    table().attention(c.Args(packed, out));
+    for (int64_t r = 0; r < s.rows; ++r) {
+      std::vector<double> p;
+      double greatest = -kInf, largest = 0;
+      for (int64_t key = 0; key < s.keys; ++key) {
+        double score = 0, size = 0;
+        for (int64_t i = 0; i < s.d; ++i) {
+          const double term =
+              double{c.q[r * (s.d + 1) + i]} * c.k[key * (s.d + 2) + i] * 0.3f;
+          score += term;
+          size += std::abs(term);
+        }
+        if (s.mask) score += c.mask[r * s.keys + key];
+        if (s.causal && key > r + s.offset) score = -kInf;
+        p.push_back(score);
+        greatest = std::max(greatest, score);
+        if (score > -kInf) largest = std::max(largest, size + std::abs(score));
+      }
+      double sum = 0;
+      for (double& x : p) sum += x = std::exp(x - greatest);
+      for (int64_t i = 0; i < s.dv; ++i) {
+        double want = 0, size = 0;
+        for (int64_t key = 0; key < s.keys; ++key) {
+          want += p[key] / sum * c.v[key * (s.dv + 3) + i];
+          size += p[key] / sum * std::abs(c.v[key * (s.dv + 3) + i]);
+        }
+        // A score is off by d + 3 roundings of its magnitude and moves its
+        // weight by as much, twice since the sum moves too; then the chain of
+        // values, the tree of weights and some more.
+        const double units = 2 * static_cast<double>(s.d + 3) * largest +
+                             static_cast<double>(s.keys + s.keys / 32 + 30);
+        ASSERT_NEAR(out[r * s.dv + i], want, units * kUnit * size)
+            << &s - kShapes << " row " << r;
+      }
+    }
+  }
+}
+
+TEST_P(Attention, GivesTheBitsOfScalarInEveryRange) {
+  std::mt19937 rng(2);
+  for (const Shape& s : kShapes) {
+    const Case c(s, rng);
+    Case::Packed packed(c, table()), scalar(c, ScalarTable());
+    Floats want(s.rows * s.dv);
+    ScalarTable().attention(c.Args(scalar, want));
+    for (int64_t step : {int64_t{1}, int64_t{5}, s.rows}) {
+      Floats got(s.rows * s.dv, -3.0f);
+      AttentionArgs args = c.Args(packed, got);
+      for (int64_t row = 0; row < s.rows; row += step) {
+        args.row_begin = row;
+        args.row_end = std::min(s.rows, row + step);
+        table().attention(args);
+      }
+      ASSERT_EQ(Difference(got.data(), want.data(), got.size()), "")
+          << &s - kShapes << " by " << step;
+    }
+  }
+}
+
+TEST_P(Attention, OneMaskRowServesAll) {
+  std::mt19937 rng(3);
+  const Shape s{9, 40, 16, 16, true, false, 0};
+  Case c(s, rng);
+  for (int64_t r = 1; r < s.rows; ++r) {
+    std::copy_n(c.mask.data(), s.keys, c.mask.data() + r * s.keys);
+  }
+  Case::Packed packed(c, table());
+  Floats each(s.rows * s.dv), shared(s.rows * s.dv);
+  table().attention(c.Args(packed, each));
+  AttentionArgs args = c.Args(packed, shared);
+  args.ld_mask = 0;
+  table().attention(args);
+  EXPECT_EQ(Difference(shared.data(), each.data(), each.size()), "");
+}
+
+TEST_P(Attention, RowThatSeesNothingIsNanOrZero) {
+  std::mt19937 rng(4);
+  for (int64_t keys : {4, 600}) {
+    const Shape s{3, keys, 8, 20, true, false, 0};
+    Case c(s, rng);
+    std::fill_n(c.mask.data() + keys, keys, -kInf);  // row 1
+    Case::Packed packed(c, table());
+    for (bool zero : {false, true}) {
+      Floats out(s.rows * s.dv);
+      AttentionArgs args = c.Args(packed, out);
+      args.zero_if_hidden = zero;
+      table().attention(args);
+      for (int64_t i = 0; i < s.dv; ++i) {
+        EXPECT_FALSE(std::isnan(out[i]));
+        if (zero) {
+          EXPECT_EQ(out[s.dv + i], 0.0f);
+        } else {
+          EXPECT_TRUE(std::isnan(out[s.dv + i]));
+        }
+        EXPECT_FALSE(std::isnan(out[2 * s.dv + i]));
+      }
+    }
+  }
+}
+
+TEST_P(Attention, CausalRowsBeforeTheFirstKeySeeNothing) {
+  std::mt19937 rng(5);
+  const Shape s{4, 6, 8, 8, false, true, -2};
+  const Case c(s, rng);
+  Case::Packed packed(c, table());
+  Floats out(s.rows * s.dv);
+  AttentionArgs args = c.Args(packed, out);
+  args.zero_if_hidden = true;
+  table().attention(args);
+  for (int64_t i = 0; i < 2 * s.dv; ++i) EXPECT_EQ(out[i], 0.0f);
+  // Row 2 sees key 0 alone.
+  for (int64_t i = 0; i < s.dv; ++i) EXPECT_EQ(out[2 * s.dv + i], c.v[i]);
+}
+
+INSTANTIATE_DENSE_TESTS(Attention);
+
+}  // namespace
+}  // namespace millrace::models
