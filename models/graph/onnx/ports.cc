@@ -38,7 +38,8 @@ StatusOr<Port> PortOf(const onnx::ValueInfoProto& info, Graph* graph) {
     return InvalidArgument(what + ": a name of UTF-8 is needed");
   }
   port.rank_known = false;
-  if (!info.has_type()) return port;
+  // Some exporters write an empty type for outputs of branches.
+  if (info.type().value_case() == onnx::TypeProto::VALUE_NOT_SET) return port;
   port.is_sequence = info.type().has_sequence_type();
   const onnx::TypeProto* tensor = TensorOf(&info.type());
   if (tensor == nullptr) {

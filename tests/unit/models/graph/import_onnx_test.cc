@@ -133,7 +133,9 @@ TEST(ImportOnnx, BranchesSeeWhatStandsAroundThem) {
     const bool then = std::string(branch) == "then_branch";
     OnnxModel::NodeIn(attribute->mutable_g(), then ? "Abs" : "Neg", {"outer"},
                       {"out"});
-    attribute->mutable_g()->add_output()->set_name("out");
+    onnx::ValueInfoProto* out = attribute->mutable_g()->add_output();
+    out->set_name("out");
+    if (then) out->mutable_type();  // an empty one says as little as none
   }
   const auto graph = model.Import();
   ASSERT_TRUE(graph.ok()) << graph.status().message();
