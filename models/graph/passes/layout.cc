@@ -128,6 +128,11 @@ bool LayoutPass::Carried(const Node& node) {
   if (IsElementwiseUnary(node.op->name)) return Unary(node);
   if (IsElementwiseBroadcast(node.op->name)) return Elementwise(node);
   if (node.op->name.starts_with("Reduce")) return Reduce(node);
+  if (node.Is("Conv")) return Convolution(node);
+  if (node.Is("MaxPool") || node.Is("AveragePool") ||
+      node.Is("GlobalAveragePool") || node.Is("GlobalMaxPool")) {
+    return Pool(node);
+  }
   if (node.Is("Linear")) return Linear(node, false);
   if (node.Is("MatMul")) return Linear(node, true);
   if (node.Is("Gemm")) return Gemm(node);
@@ -135,6 +140,7 @@ bool LayoutPass::Carried(const Node& node) {
   if (node.Is("LayerNormalization")) return LayerNorm(node);
   if (node.Is("Softmax") || node.Is("LogSoftmax")) return Softmax(node);
   if (node.Is("Concat")) return Concat(node);
+  if (node.Is("Attention")) return Attention(node);
   if (node.Is("Gather")) return Select(node);
   if (node.Is("Slice")) return Slice(node);
   return false;

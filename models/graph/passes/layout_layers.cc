@@ -1,5 +1,6 @@
 // Layers that have a layout of their own, and what of them can be carried.
 #include <cmath>
+#include <limits>
 #include <string>
 #include <utility>
 
@@ -152,24 +153,42 @@ bool LayoutPass::Softmax(const Node& node) {
   if (rank == 0) return false;
   const int64_t axis = node.attrs.Int("axis", -1);
   Attrs attrs = node.attrs;
-  attrs.Set(
-      "axis",
-      BaseAxis(x, axis));
+  attrs.Set("axis", BaseAxis(x, axis));
   Emit(node, {x.base}, std::move(attrs), x.perm);
   return true;
 }
 
 // [b, h, t, d] operands are read as [b, t, h, d]: how projections leave them.
 bool LayoutPass::Attention(const Node& node) {
-  if (Rank(node.inputs[0]) != 4 || Type(node.inputs[0]).dtype != DType::kF32)
+  const ValueType& q = Type(node.inputs[0]);
+  if (q.shape.rank() != 4 || q.dtype != DType::kF32 || node.inputs.size() > 4 ||
+      node.attrs.Float("softcap", 0) != 0 ||
+      node.attrs.Int("left_window_size", -1) >= 0 ||
+      node.attrs.Int("right_window_size", -1) >= 0) {
     return false;
+  }
+  ValueId mask = kNoValue;
+  if (node.inputs.size() > 3 && node.inputs[3] != kNoValue) {
+    const ValueType& type = Type(node.inputs[3]);
+    const int64_t keys = Type(node.inputs[1]).shape[2];
+    if (type.shape.rank() == 0 || type.shape.back() != keys) return false;
+    mask = PlainIn(node.inputs[3]);
+    if (type.dtype == DType::kBool) {
+      constexpr float kHidden = -std::numeric_limits<float>::infinity();
+      mask = lazy_.Add(node.name, "Where",
+                       {mask, made_.AddConstant("seen", Tensor::Scalar(0.0f)),
+                        made_.AddConstant("hidden", Tensor::Scalar(kHidden))},
+                       {}, {DType::kF32, type.shape});
+    } else if (type.dtype != DType::kF32) {
+      return false;
+    }
+  }
   const Order heads_inside = {0, 2, 1, 3};
   std::vector<ValueId> inputs;
   for (size_t i = 0; i < 3; ++i) {
     inputs.push_back(lazy_.As(In(node.inputs[i]), heads_inside));
   }
-  inputs.push_back(node.inputs.size() > 3 ? PlainIn(node.inputs[3]) : kNoValue);
-  if (node.inputs.size() > 4) return false;
+  inputs.push_back(mask);
   Emit(node, fused::kAttention, std::move(inputs), node.attrs, heads_inside);
   return true;
 }

@@ -132,9 +132,7 @@ bool LayoutPass::Split(const Node& node) {
     copy.inputs[i] = PlainIn(copy.inputs[i]);
   }
   const int64_t axis = node.attrs.Int("axis", 0);
-  copy.attrs.Set(
-      "axis",
-      BaseAxis(x, axis));
+  copy.attrs.Set("axis", BaseAxis(x, axis));
   for (ValueId& id : copy.outputs) {
     const ValueId made = made_.AddValue(from_.value(id).name);
     ValueType type = Type(id);

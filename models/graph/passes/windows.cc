@@ -5,7 +5,7 @@
 namespace millrace::models::graph {
 
 NodeWindow WindowOf(const Node& node, const Shape& in, const Shape& out,
-                const Shape& weight) {
+                    const Shape& weight) {
   const auto axes = static_cast<size_t>(in.rank() - 2);
   const auto listed = [&](std::string_view name, size_t count, int64_t rest) {
     std::vector<int64_t> list = node.attrs.Ints(name);

@@ -20,7 +20,7 @@ struct NodeWindow {
 // Of a node whose operands and result are [n, c, spatial…] and whose kernel has
 // the sizes of `weight` behind its first two.
 NodeWindow WindowOf(const Node& node, const Shape& in, const Shape& out,
-                const Shape& weight);
+                    const Shape& weight);
 Attrs WindowAttrs(const NodeWindow& window);
 // The other way, from a fused node.
 NodeWindow WindowFromAttrs(const Attrs& attrs);

@@ -13,9 +13,23 @@ struct Row {
   Maker make;
 };
 constexpr Row kFused[] = {
+    {&fused::kAttention, MakeAttentionStep},
     {&fused::kConv, MakeConvStep},
     {&fused::kLinear, MakeLinearStep},
     {&fused::kPointwise, MakePointwiseStep},
+    {&fused::kPool, MakePoolStep},
+};
+
+// What the dense kernels may do better than the plain function.
+struct FasterRow {
+  std::string_view op;
+  Maker make;
+};
+constexpr FasterRow kFaster[] = {
+    {"LayerNormalization", MakeNormStep},
+    {"RMSNormalization", MakeNormStep},
+    {"Softmax", MakeSoftmaxStep},
+    {"LogSoftmax", MakeSoftmaxStep},
 };
 
 }  // namespace
@@ -24,6 +38,11 @@ StatusOr<std::unique_ptr<Step>> Lower(const Node& node,
                                       const LowerContext& context) {
   for (const Row& row : kFused) {
     if (row.op == node.op) return row.make(node, context);
+  }
+  for (const FasterRow& row : kFaster) {
+    if (!node.Is(row.op)) continue;
+    ASSIGN_OR_RETURN(std::unique_ptr<Step> step, row.make(node, context));
+    if (step != nullptr) return step;
   }
   CHECK(node.op->run != nullptr, "every fused operator has a step");
   return MakePlainStep(node, context);

@@ -1,4 +1,6 @@
-// Makers of the steps for what passes fuse, one for each operator.
+// Makers of steps, one for each operator that has a faster way than its plain
+// function. Those of fused operators always answer; others may decline with
+// null.
 #pragma once
 
 #include <memory>
@@ -9,11 +11,19 @@
 
 namespace millrace::models::graph {
 
+StatusOr<std::unique_ptr<Step>> MakeAttentionStep(const Node& node,
+                                                  const LowerContext& context);
 StatusOr<std::unique_ptr<Step>> MakeConvStep(const Node& node,
                                              const LowerContext& context);
 StatusOr<std::unique_ptr<Step>> MakeLinearStep(const Node& node,
                                                const LowerContext& context);
+StatusOr<std::unique_ptr<Step>> MakeNormStep(const Node& node,
+                                             const LowerContext& context);
+StatusOr<std::unique_ptr<Step>> MakePoolStep(const Node& node,
+                                             const LowerContext& context);
 StatusOr<std::unique_ptr<Step>> MakePointwiseStep(const Node& node,
                                                   const LowerContext& context);
+StatusOr<std::unique_ptr<Step>> MakeSoftmaxStep(const Node& node,
+                                                const LowerContext& context);
 
 }  // namespace millrace::models::graph

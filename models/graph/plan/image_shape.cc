@@ -1,0 +1,54 @@
+#include "models/graph/plan/image_shape.h"
+
+#include "models/graph/passes/windows.h"
+
+namespace millrace::models::graph {
+
+ImageShape ImageShapeOf(const Node& node, const LowerContext& context) {
+  const Shape& x = context.shape(node.inputs[0]);
+  const Shape& y = context.shape(node.outputs[0]);
+  const bool flat = x.rank() == 3;
+  const NodeWindow w = WindowFromAttrs(node.attrs);
+  CHECK(w.kernel.size() == static_cast<size_t>(x.rank() - 2),
+        "a window fits its image");
+  // The number for rows, or for columns, of an image.
+  const auto row = [&](const std::vector<int64_t>& list, int64_t otherwise) {
+    return flat ? otherwise : list[0];
+  };
+  const auto column = [&](const std::vector<int64_t>& list) {
+    return list[flat ? 0 : 1];
+  };
+  const size_t axes = w.kernel.size();
+  ImageShape shape;
+  shape.batch = x[0];
+  shape.height = flat ? 1 : x[1];
+  shape.width = x[x.rank() - 2];
+  shape.channels = x.back();
+  shape.out_height = flat ? 1 : y[1];
+  shape.out_width = y[y.rank() - 2];
+  shape.outputs = y.back();
+  shape.window = {.kernel_h = row(w.kernel, 1),
+                  .kernel_w = column(w.kernel),
+                  .stride_h = row(w.strides, 1),
+                  .stride_w = column(w.strides),
+                  .dilation_h = row(w.dilations, 1),
+                  .dilation_w = column(w.dilations),
+                  .pad_top = row(w.pads, 0),
+                  .pad_left = column(w.pads)};
+  shape.pad_bottom = flat ? 0 : w.pads[axes];
+  shape.pad_right = w.pads[2 * axes - 1];
+  return shape;
+}
+
+std::string ImageShape::Text() const {
+  const auto image = [](int64_t h, int64_t w, int64_t c) {
+    return std::to_string(h) + "x" + std::to_string(w) + "x" +
+           std::to_string(c);
+  };
+  return std::to_string(batch) + " x " + image(height, width, channels) +
+         " -> " + image(out_height, out_width, outputs) + ", kernel " +
+         std::to_string(window.kernel_h) + "x" +
+         std::to_string(window.kernel_w);
+}
+
+}  // namespace millrace::models::graph

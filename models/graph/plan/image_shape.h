@@ -1,0 +1,42 @@
+// The sizes of a node on channels-last images, as the dense kernels take them.
+// A signal of one dimension is an image of height 1.
+#pragma once
+
+#include <cstdint>
+
+#include "models/cpu/dense.h"
+#include "models/graph/plan/lower.h"
+
+namespace millrace::models::graph {
+
+struct ImageShape {
+  int64_t batch = 0;
+  int64_t height = 0;
+  int64_t width = 0;
+  int64_t channels = 0;
+  int64_t out_height = 0;
+  int64_t out_width = 0;
+  int64_t outputs = 0;  // channels of the result
+  Window window;
+  int64_t pad_bottom = 0;
+  int64_t pad_right = 0;
+
+  int64_t pixels() const { return height * width; }
+  int64_t out_pixels() const { return out_height * out_width; }
+  int64_t taps() const { return window.kernel_h * window.kernel_w; }
+  // Image `i` of the batch at x, from channel `first` on `count` channels.
+  Image At(const float* x, int64_t i, int64_t first, int64_t count) const {
+    return {.data = x + i * pixels() * channels + first,
+            .height = height,
+            .width = width,
+            .channels = count,
+            .ld_row = width * channels,
+            .ld_pixel = channels};
+  }
+  std::string Text() const;  // "8 x 56x56x64 -> 56x56x64, kernel 3x3"
+};
+
+// Of a node whose first operand and first result are images.
+ImageShape ImageShapeOf(const Node& node, const LowerContext& context);
+
+}  // namespace millrace::models::graph

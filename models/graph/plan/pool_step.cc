@@ -1,0 +1,91 @@
+// Pools of channels-last images.
+#include <algorithm>
+#include <string>
+
+#include "models/graph/plan/image_shape.h"
+#include "models/graph/plan/makers.h"
+
+namespace millrace::models::graph {
+namespace {
+
+class PoolStep : public Step {
+ public:
+  PoolStep(const Node& node, const LowerContext& context)
+      : dense_(context.dense),
+        shape_(ImageShapeOf(node, context)),
+        kind_(KindOf(node)),
+        x_(context.slot(node.inputs[0])),
+        y_(context.slot(node.outputs[0])) {}
+
+  Status Run(const Slots& slots, const Team& team) override {
+    if (IsWholeMean()) {
+      Means(slots, team);
+      return OkStatus();
+    }
+    const ImageShape& s = shape_;
+    const auto [begin, end] = team.Share(s.batch * s.out_height);
+    for (int64_t at = begin; at < end;) {
+      const int64_t image = at / s.out_height;
+      const PoolArgs args{
+          .x = s.At(slots.data<float>(x_), image, 0, s.channels),
+          .window = s.window,
+          .kind = kind_,
+          .pad_bottom = s.pad_bottom,
+          .pad_right = s.pad_right,
+          .out_width = s.out_width,
+          .row_begin = at - image * s.out_height,
+          .row_end = std::min(end - image * s.out_height, s.out_height),
+          .y = slots.data<float>(y_) + image * s.out_pixels() * s.outputs,
+          .ld_y = s.outputs};
+      dense_.pool(args);
+      at = image * s.out_height + args.row_end;
+    }
+    return OkStatus();
+  }
+
+  std::string Text() const override {
+    return (kind_ == PoolKind::kMax ? "MaxPool " : "AveragePool ") +
+           shape_.Text();
+  }
+
+ private:
+  static PoolKind KindOf(const Node& node) {
+    if (node.attrs.Text("kind", "") == "max") return PoolKind::kMax;
+    return node.attrs.Int("count_include_pad", 0) != 0 ? PoolKind::kMeanPadded
+                                                       : PoolKind::kMean;
+  }
+
+  bool IsWholeMean() const {
+    const ImageShape& s = shape_;
+    return kind_ == PoolKind::kMean && s.out_pixels() == 1 &&
+           s.window.kernel_h == s.height && s.window.kernel_w == s.width &&
+           s.window.pad_top == 0 && s.window.pad_left == 0;
+  }
+
+  // Members share channels, a line of memory at a time.
+  void Means(const Slots& slots, const Team& team) const {
+    const ImageShape& s = shape_;
+    const auto [begin, end] = team.Share(s.channels, 16);
+    for (int64_t image = 0; image < s.batch; ++image) {
+      dense_.column_means(
+          slots.data<float>(x_) + image * s.pixels() * s.channels + begin,
+          s.pixels(), end - begin, s.channels,
+          slots.data<float>(y_) + image * s.channels + begin);
+    }
+  }
+
+  const DenseTable& dense_;
+  const ImageShape shape_;
+  const PoolKind kind_;
+  const Slot x_;
+  const Slot y_;
+};
+
+}  // namespace
+
+StatusOr<std::unique_ptr<Step>> MakePoolStep(const Node& node,
+                                             const LowerContext& context) {
+  return std::unique_ptr<Step>(std::make_unique<PoolStep>(node, context));
+}
+
+}  // namespace millrace::models::graph

@@ -1,0 +1,137 @@
+// Operators on the last axis of FP32 tensors: normalisation and softmax.
+#include <algorithm>
+#include <string>
+
+#include "models/graph/plan/makers.h"
+
+namespace millrace::models::graph {
+namespace {
+
+// The rows of a tensor, which the team shares.
+struct Rows {
+  Rows(const Node& node, const LowerContext& context)
+      : x(context.slot(node.inputs[0])),
+        y(context.slot(node.outputs[0])),
+        n(context.shape(node.inputs[0]).back()),
+        count(context.shape(node.inputs[0]).num_elements() /
+              std::max<int64_t>(n, 1)) {}
+
+  std::string Text() const {
+    return std::to_string(count) + " x " + std::to_string(n);
+  }
+
+  const Slot x;
+  const Slot y;
+  const int64_t n;
+  const int64_t count;
+};
+
+bool IsLastAxis(const Node& node, const LowerContext& context) {
+  const ValueType& type = context.type(node.inputs[0]);
+  const int64_t axis = node.attrs.Int("axis", -1);
+  return type.dtype == DType::kF32 && type.shape.rank() > 0 &&
+         node.outputs.size() == 1 &&
+         (axis == -1 || axis == type.shape.rank() - 1);
+}
+
+class NormStep : public Step {
+ public:
+  NormStep(const Node& node, const LowerContext& context)
+      : norm_(node.Is("LayerNormalization") ? context.dense.layer_norm
+                                            : context.dense.rms_norm),
+        rows_(node, context),
+        weight_(Operand(node, context, 1)),
+        bias_(Operand(node, context, 2)),
+        eps_(static_cast<float>(node.attrs.Float("epsilon", 1e-5))),
+        name_(node.op->name) {}
+
+  // The weights are one row.
+  static bool Fits(const Node& node, const LowerContext& context) {
+    if (!IsLastAxis(node, context)) return false;
+    const int64_t n = context.shape(node.inputs[0]).back();
+    for (size_t i = 1; i < node.inputs.size(); ++i) {
+      const ValueId id = node.inputs[i];
+      if (id != kNoValue && (context.shape(id).num_elements() != n ||
+                             context.type(id).dtype != DType::kF32)) {
+        return false;
+      }
+    }
+    return true;
+  }
+
+  Status Run(const Slots& slots, const Team& team) override {
+    const auto [begin, end] = team.Share(rows_.count);
+    const auto row = [&](Slot slot) {
+      return slot == kNoSlot ? nullptr : slots.data<float>(slot);
+    };
+    norm_({.x = slots.data<float>(rows_.x),
+           .ld_x = rows_.n,
+           .row_begin = begin,
+           .row_end = end,
+           .n = rows_.n,
+           .weight = row(weight_),
+           .bias = row(bias_),
+           .eps = eps_,
+           .y = slots.data<float>(rows_.y),
+           .ld_y = rows_.n});
+    return OkStatus();
+  }
+
+  std::string Text() const override { return name_ + " " + rows_.Text(); }
+
+ private:
+  static Slot Operand(const Node& node, const LowerContext& context, size_t i) {
+    return i < node.inputs.size() ? context.slot(node.inputs[i]) : kNoSlot;
+  }
+
+  void (*const norm_)(const NormArgs&);
+  const Rows rows_;
+  const Slot weight_;
+  const Slot bias_;
+  const float eps_;
+  const std::string name_;
+};
+
+class SoftmaxStep : public Step {
+ public:
+  SoftmaxStep(const Node& node, const LowerContext& context)
+      : softmax_(context.dense.softmax),
+        rows_(node, context),
+        logarithm_(node.Is("LogSoftmax")) {}
+
+  Status Run(const Slots& slots, const Team& team) override {
+    const auto [begin, end] = team.Share(rows_.count);
+    softmax_({.x = slots.data<float>(rows_.x),
+              .ld_x = rows_.n,
+              .row_begin = begin,
+              .row_end = end,
+              .n = rows_.n,
+              .logarithm = logarithm_,
+              .y = slots.data<float>(rows_.y),
+              .ld_y = rows_.n});
+    return OkStatus();
+  }
+
+  std::string Text() const override { return "Softmax " + rows_.Text(); }
+
+ private:
+  void (*const softmax_)(const SoftmaxArgs&);
+  const Rows rows_;
+  const bool logarithm_;
+};
+
+}  // namespace
+
+StatusOr<std::unique_ptr<Step>> MakeNormStep(const Node& node,
+                                             const LowerContext& context) {
+  if (!NormStep::Fits(node, context)) return std::unique_ptr<Step>();
+  return std::unique_ptr<Step>(std::make_unique<NormStep>(node, context));
+}
+
+StatusOr<std::unique_ptr<Step>> MakeSoftmaxStep(const Node& node,
+                                                const LowerContext& context) {
+  if (!IsLastAxis(node, context)) return std::unique_ptr<Step>();
+  return std::unique_ptr<Step>(std::make_unique<SoftmaxStep>(node, context));
+}
+
+}  // namespace millrace::models::graph

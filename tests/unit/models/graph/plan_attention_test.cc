@@ -1,0 +1,77 @@
+// Attention, planned: as an operator and spelled out.
+#include <gtest/gtest.h>
+
+#include "tests/unit/models/graph/graph_maker.h"
+
+namespace millrace::models::graph {
+namespace {
+
+using Ints = std::vector<int64_t>;
+
+// [b, t, heads * d] as [b, heads, t, d].
+ValueId Heads(GraphMaker& m, ValueId x, int64_t heads) {
+  x = m.Node("Reshape", {x, m.Ints({0, 0, heads, -1})});
+  return m.Node("Transpose", {x}, {{"perm", Ints{0, 2, 1, 3}}});
+}
+
+ValueId Joined(GraphMaker& m, ValueId x) {
+  x = m.Node("Transpose", {x}, {{"perm", Ints{0, 2, 1, 3}}});
+  return m.Node("Reshape", {x, m.Ints({0, 0, -1})});
+}
+
+TEST(PlanAttention, ReadsHeadsWhereProjectionsLeaveThem) {
+  GraphMaker m;
+  const ValueId x = m.Input({2, 21, 24});
+  const auto projected = [&] {
+    return Heads(m, m.Node("MatMul", {x, m.Weight({24, 24})}), 3);
+  };
+  const ValueId q = projected();
+  const ValueId k = projected();
+  const ValueId y =
+      m.Node("Attention", {q, k, projected()}, {{"is_causal", int64_t{1}}});
+  m.graph.AddOutput("y", Joined(m, y));
+  const std::string plan = m.ExpectSame();
+  EXPECT_EQ(plan.find("Transpose"), std::string::npos) << plan;
+  EXPECT_NE(plan.find("Attention"), std::string::npos) << plan;
+}
+
+TEST(PlanAttention, AMaskIsBroadcastOverHeadsAndRows) {
+  GraphMaker m;
+  const ValueId q = m.Input({2, 3, 7, 16});
+  const ValueId k = m.Input({2, 3, 600, 16});
+  const ValueId v = m.Input({2, 3, 600, 8});
+  const ValueId mask = m.Input({2, 1, 1, 600});
+  m.graph.AddOutput("y", m.Node("Attention", {q, k, v, mask}));
+  m.ExpectSame();
+}
+
+TEST(PlanAttention, SpelledOutAttentionIsRecognised) {
+  GraphMaker m;
+  const ValueId q = m.Input({2, 4, 9, 8});
+  const ValueId k = m.Input({2, 4, 11, 8});
+  const ValueId v = m.Input({2, 4, 11, 8});
+  const ValueId mask = m.Input({2, 1, 9, 11});
+  const ValueId k_t = m.Node("Transpose", {k}, {{"perm", Ints{0, 1, 3, 2}}});
+  ValueId s = m.Node("MatMul", {m.Node("Mul", {q, m.Number(0.6f)}),
+                                m.Node("Mul", {k_t, m.Number(0.5f)})});
+  s = m.Node("Add", {s, mask});
+  ValueId p = m.Node("Softmax", {s}, {{"axis", int64_t{-1}}});
+  p = m.Node("Where", {m.Node("IsNaN", {p}), m.Number(0), p});
+  m.graph.AddOutput("y", m.Node("MatMul", {p, v}));
+  const std::string plan = m.ExpectSame();
+  EXPECT_NE(plan.find("Attention"), std::string::npos) << plan;
+  EXPECT_EQ(plan.find("Softmax"), std::string::npos) << plan;
+}
+
+TEST(PlanRows, NormsAndSoftmaxRunOnTheDenseKernels) {
+  GraphMaker m;
+  const ValueId x = m.Input({3, 17, 130});
+  ValueId y =
+      m.Node("LayerNormalization", {x, m.Weight({130}), m.Weight({130})},
+             {{"axis", int64_t{-1}}, {"epsilon", 1e-3}});
+  m.graph.AddOutput("y", m.Node("Softmax", {y}, {{"axis", int64_t{-1}}}));
+  m.ExpectSame();
+}
+
+}  // namespace
+}  // namespace millrace::models::graph

@@ -1,0 +1,106 @@
+// Convolutions, pools and what surrounds them, planned with channels last.
+#include <gtest/gtest.h>
+
+#include "tests/unit/models/graph/graph_maker.h"
+
+namespace millrace::models::graph {
+namespace {
+
+using Ints = std::vector<int64_t>;
+
+struct ConvCase {
+  Shape x;
+  Shape w;
+  Attrs attrs;
+};
+
+class PlanConv : public testing::TestWithParam<ConvCase> {};
+
+TEST_P(PlanConv, GivesWhatTheInterpreterGives) {
+  const ConvCase& c = GetParam();
+  GraphMaker m;
+  const ValueId x = m.Input(c.x);
+  ValueId y = m.Node("Conv", {x, m.Weight(c.w), m.Weight({c.w[0]})}, c.attrs);
+  m.graph.AddOutput("y", m.Node("Relu", {y}));
+  const std::string plan = m.ExpectSame();
+  EXPECT_NE(plan.find(", kernel"), std::string::npos) << plan;
+}
+
+INSTANTIATE_TEST_SUITE_P(
+    Shapes, PlanConv,
+    testing::Values(
+        ConvCase{{2, 3, 17, 19}, {8, 3, 3, 3}, {{"pads", Ints{1, 1, 1, 1}}}},
+        ConvCase{{1, 16, 9, 9}, {40, 16, 1, 1}, {}},
+        ConvCase{{3, 5, 15, 12},
+                 {7, 5, 5, 3},
+                 {{"strides", Ints{2, 3}},
+                  {"pads", Ints{2, 0, 1, 1}},
+                  {"dilations", Ints{1, 2}}}},
+        ConvCase{{2, 12, 8, 8},
+                 {18, 4, 3, 3},
+                 {{"group", int64_t{3}}, {"pads", Ints{1, 1, 1, 1}}}},
+        ConvCase{{2, 24, 10, 10},
+                 {24, 1, 3, 3},
+                 {{"group", int64_t{24}},
+                  {"strides", Ints{2, 2}},
+                  {"pads", Ints{1, 1, 1, 1}}}},
+        ConvCase{{1, 6, 10, 10},
+                 {12, 1, 5, 5},
+                 {{"group", int64_t{6}}, {"auto_pad", "SAME_UPPER"}}},
+        ConvCase{{2, 4, 50}, {6, 4, 9}, {{"strides", Ints{4}}}},
+        ConvCase{{2, 8, 31},
+                 {8, 1, 9},
+                 {{"group", int64_t{8}},
+                  {"dilations", Ints{2}},
+                  {"pads", Ints{8, 8}}}}));
+
+TEST(PlanImage, AResidualBlockIsThreeSteps) {
+  GraphMaker m;
+  const ValueId x = m.Input({2, 16, 12, 12});
+  const Attrs same = {{"pads", Ints{1, 1, 1, 1}}};
+  ValueId y = m.Node("Conv", {x, m.Weight({8, 16, 1, 1})});
+  y = m.Node("Relu", {y});
+  y = m.Node("Conv", {y, m.Weight({8, 8, 3, 3})}, same);
+  y = m.Node("Relu", {y});
+  y = m.Node("Conv", {y, m.Weight({16, 8, 1, 1})});
+  y = m.Node("Relu", {m.Node("Add", {y, x})});
+  y = m.Node("GlobalAveragePool", {y});
+  m.graph.AddOutput("y", m.Node("Flatten", {y}));
+  const std::string plan = m.ExpectSame();
+  // The input is turned once; the pool's result needs no turning.
+  EXPECT_EQ(std::count(plan.begin(), plan.end(), '\n'), 5) << plan;
+}
+
+TEST(PlanImage, ABatchNormalisationJoinsTheWeights) {
+  GraphMaker m;
+  const ValueId x = m.Input({1, 3, 9, 9});
+  Tensor variance = m.Random({4});
+  for (int i = 0; i < 4; ++i) {
+    variance.data<float>()[i] = std::abs(variance.data<float>()[i]) + 0.1f;
+  }
+  const ValueId var = m.graph.AddConstant("var", std::move(variance));
+  ValueId y = m.Node("Conv", {x, m.Weight({4, 3, 3, 3})});
+  y = m.Node("BatchNormalization",
+             {y, m.Weight({4}), m.Weight({4}), m.Weight({4}), var});
+  m.graph.AddOutput("y", y);
+  const std::string plan = m.ExpectSame(1e-4);
+  EXPECT_EQ(plan.find("BatchNorm"), std::string::npos) << plan;
+}
+
+TEST(PlanImage, PoolsAndConcatenationStayChannelsLast) {
+  GraphMaker m;
+  const ValueId x = m.Input({2, 6, 13, 13});
+  const Attrs window = {{"kernel_shape", Ints{3, 3}},
+                        {"strides", Ints{2, 2}},
+                        {"pads", Ints{1, 1, 1, 1}}};
+  const ValueId a = m.Node("MaxPool", {x}, window);
+  const ValueId b = m.Node("AveragePool", {x}, window);
+  const ValueId c =
+      m.Node("Conv", {m.Node("Concat", {a, b}, {{"axis", int64_t{1}}}),
+                      m.Weight({5, 12, 1, 1})});
+  m.graph.AddOutput("y", c);
+  m.ExpectSame();
+}
+
+}  // namespace
+}  // namespace millrace::models::graph
