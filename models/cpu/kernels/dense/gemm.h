@@ -46,10 +46,19 @@ class Gemm {
       const int64_t n0 = panel * kPanel;
       const int64_t live = SmallerOf(n - n0, kPanel);
       float* out = packed + n0 * k;
-      for (int64_t i = 0; i < k; ++i, out += kPanel) {
-        const float* from = w + n0 * strides.n + i * strides.k;
-        for (int64_t j = 0; j < live; ++j) out[j] = from[j * strides.n];
-        for (int64_t j = live; j < kPanel; ++j) out[j] = 0.0f;
+      const float* from = w + n0 * strides.n;
+      if (strides.n == 1) {
+        for (int64_t i = 0; i < k; ++i, out += kPanel, from += strides.k) {
+#pragma GCC unroll 16
+          for (int64_t j = 0; j < kPanel; j += V::kLanes) {
+            V::Store(out + j, V::LoadFirst(from + j, live - j));
+          }
+        }
+        continue;
+      }
+      // A few outputs at a time, so that reads are runs, too.
+      for (int64_t j = 0; j < kPanel; j += kPackOutputs) {
+        PackOutputs(from + j * strides.n, live - j, k, strides, out + j);
       }
     }
   }
@@ -108,6 +117,24 @@ class Gemm {
   }
 
  private:
+  static constexpr int kPackOutputs = 4;
+
+  static void PackOutputs(const float* from, int64_t live, int64_t k,
+                          MatrixStrides strides, float* out) {
+    if (live >= kPackOutputs) {
+      for (int64_t i = 0; i < k; ++i, out += kPanel, from += strides.k) {
+#pragma GCC unroll 4
+        for (int j = 0; j < kPackOutputs; ++j) out[j] = from[j * strides.n];
+      }
+      return;
+    }
+    for (int64_t i = 0; i < k; ++i, out += kPanel, from += strides.k) {
+      for (int j = 0; j < kPackOutputs; ++j) {
+        out[j] = j < live ? from[j * strides.n] : 0.0f;
+      }
+    }
+  }
+
   static constexpr int kSliver = 4;
   static constexpr int64_t kLine = 16;  // floats of a cache line
   static constexpr int64_t kLines = kPanel / kLine;

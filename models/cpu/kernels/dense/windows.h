@@ -127,52 +127,82 @@ class Windows {
     return room < kernel ? room : kernel;
   }
 
+  // Where the taps of a pixel stand, counted in floats.
+  struct Walk {
+    const float* x;  // first tap
+    const float* w;
+    int64_t rows, columns;  // taps
+    int64_t x_row, x_column, w_row, w_column;
+    int64_t pixel;  // to the next pixel's tap
+  };
+
   // Sums of kCount neighbouring pixels with the same taps, all channels.
   template <int kCount>
   static void Channels(const DepthwiseArgs& a, const Taps& rows,
                        const Taps& columns, float* y) {
+    const Window& w = a.window;
+    const int64_t row = rows.start + rows.begin * w.dilation_h;
+    const int64_t column = columns.start + columns.begin * w.dilation_w;
     const int64_t channels = a.x.channels;
+    Walk walk{.x = a.x.data,
+              .w = a.w + (rows.begin * w.kernel_w + columns.begin) * channels,
+              .rows = rows.end - rows.begin,
+              .columns = columns.end - columns.begin,
+              .x_row = w.dilation_h * a.x.ld_row,
+              .x_column = w.dilation_w * a.x.ld_pixel,
+              .w_row = w.kernel_w * channels,
+              .w_column = channels,
+              .pixel = w.stride_w * a.x.ld_pixel};
+    // Without taps the place may lie outside of the image.
+    if (walk.rows > 0 && walk.columns > 0) {
+      walk.x += row * a.x.ld_row + column * a.x.ld_pixel;
+    } else {
+      walk.rows = 0;
+    }
+    const int64_t ld_y = a.ld_y;
     int64_t c = 0;
     for (; c + kLanes <= channels; c += kLanes) {
-      Pixels<kCount, true>(a, rows, columns, c, y + c);
+      Pixels<kCount>(
+          walk, c, [](const float* p) { return V::Load(p); },
+          [=](int p, F v) { V::Store(y + p * ld_y + c, v); });
     }
-    if (c < channels) Pixels<kCount, false>(a, rows, columns, c, y + c);
+    const int64_t rest = channels - c;
+    if (rest == 0) return;
+    Pixels<kCount>(
+        walk, c, [=](const float* p) { return V::LoadFirst(p, rest); },
+        [=](int p, F v) { V::StoreFirst(y + p * ld_y + c, rest, v); });
   }
 
-  template <int kCount, bool kWhole>
-  static void Pixels(const DepthwiseArgs& a, const Taps& rows,
-                     const Taps& columns, int64_t c, float* y) {
-    const Window& w = a.window;
-    const int64_t live = a.x.channels - c;
-    const auto load = [live](const float* p) {
-      if constexpr (kWhole) return V::Load(p);
-      return V::LoadFirst(p, live);
-    };
-    const int64_t step = w.stride_w * a.x.ld_pixel;
+  template <int kCount, class Load, class Store>
+  static void Pixels(const Walk& walk, int64_t c, Load load, Store store) {
+    // Pixels in threes behind one pointer, as rows of a product.
+    constexpr int kThrees = (kCount + 2) / 3;
+    const int64_t step = walk.pixel;
     F acc[kCount];
 #pragma GCC unroll 8
-    for (int i = 0; i < kCount; ++i) acc[i] = V::Zero();
-    for (int64_t i = rows.begin; i < rows.end; ++i) {
-      const int64_t row = rows.start + i * w.dilation_h;
-      for (int64_t j = columns.begin; j < columns.end; ++j) {
-        const int64_t column = columns.start + j * w.dilation_w;
-        const float* x =
-            a.x.data + (row * a.x.ld_row + column * a.x.ld_pixel + c);
-        const F weight = load(a.w + (i * w.kernel_w + j) * a.x.channels + c);
+    for (int p = 0; p < kCount; ++p) acc[p] = V::Zero();
+    const float* x_row = walk.x + c;
+    const float* w_row = walk.w + c;
+    for (int64_t i = 0; i < walk.rows; ++i) {
+      const float* w = w_row;
+      const float* x[kThrees];
+#pragma GCC unroll 8
+      for (int t = 0; t < kThrees; ++t) x[t] = x_row + 3 * t * step;
+      for (int64_t j = 0; j < walk.columns; ++j) {
+        const F weight = load(w);
 #pragma GCC unroll 8
         for (int p = 0; p < kCount; ++p) {
-          acc[p] = V::Fma(load(x + p * step), weight, acc[p]);
+          acc[p] = V::Fma(load(x[p / 3] + p % 3 * step), weight, acc[p]);
         }
+#pragma GCC unroll 8
+        for (int t = 0; t < kThrees; ++t) x[t] += walk.x_column;
+        w += walk.w_column;
       }
+      x_row += walk.x_row;
+      w_row += walk.w_row;
     }
 #pragma GCC unroll 8
-    for (int p = 0; p < kCount; ++p) {
-      if constexpr (kWhole) {
-        V::Store(y + p * a.ld_y, acc[p]);
-      } else {
-        V::StoreFirst(y + p * a.ld_y, live, acc[p]);
-      }
-    }
+    for (int p = 0; p < kCount; ++p) store(p, acc[p]);
   }
 
   template <bool kMax>
