@@ -79,8 +79,9 @@ StatusOr<Reservation> Admission::Reserve(Clock::Time deadline, int32_t places) {
   return ResourceExhausted(
              "model '" + options_.model + "': the queue is full (" +
              std::to_string(places_) + " requests run or wait, which is " +
-             "max_num_seqs " + std::to_string(options_.max_num_seqs) +
-             " + max_queue_size " + std::to_string(options_.max_queue_size) +
+             options_.max_num_seqs_name + " " +
+             std::to_string(options_.max_num_seqs) + " + max_queue_size " +
+             std::to_string(options_.max_queue_size) +
              (places > 1
                   ? "; this one asks for " + std::to_string(places) + " places"
                   : "") +

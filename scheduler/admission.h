@@ -1,14 +1,14 @@
-// Places: how many requests may run or wait at one engine, and an answer at
-// once for those that find none.
+// Places: how many requests may run or wait at one engine or batcher, and an
+// answer at once for those that find none.
 //
 //   ASSIGN_OR_RETURN(Reservation place, admission->Reserve(deadline));
 //
-// The service rate is what the engine really finished lately, so Retry-After
+// The service rate is what the model really finished lately, so Retry-After
 // follows the load: completions per second of busy time, older ones weighing
 // less (time constant 30 s).
 //
-// Shared by the engine and every place given out, since a place may outlive
-// the engine. Thread-safe.
+// Shared by its owner and every place given out, since a place may outlive
+// the owner. Thread-safe.
 #pragma once
 
 #include <chrono>
@@ -20,14 +20,15 @@
 #include "config/base/metrics.h"
 #include "config/base/mutex.h"
 #include "config/base/status.h"
-#include "scheduler/engine.h"
+#include "scheduler/reservation.h"
 
 namespace millrace::scheduler {
 
 struct AdmissionOptions {
-  std::string model;           // for messages
-  int32_t max_num_seqs = 0;    // served at the same time
-  int32_t max_queue_size = 0;  // waiting beyond those
+  std::string model;                               // for messages
+  int32_t max_num_seqs = 0;                        // served at the same time
+  const char* max_num_seqs_name = "max_num_seqs";  // the setting, for messages
+  int32_t max_queue_size = 0;                      // waiting beyond those
   const Clock* clock = &Clock::Real();
   // Counted by reason; may count nothing.
   Counter queue_full, deadline, draining;

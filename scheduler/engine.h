@@ -15,10 +15,8 @@
 
 #include <chrono>
 #include <cstdint>
-#include <functional>
 #include <memory>
 #include <string>
-#include <utility>
 
 #include "config/base/clock.h"
 #include "config/base/metrics.h"
@@ -26,44 +24,10 @@
 #include "config/topology.h"
 #include "models/llm/runner.h"
 #include "scheduler/request.h"
+#include "scheduler/reservation.h"
 #include "scheduler/token_stream.h"
 
 namespace millrace::scheduler {
-
-// Places among running and waiting requests, one unless more were asked for.
-// Given back by Submit's ending or by the destructor. Move-only.
-class Reservation {
- public:
-  Reservation() = default;
-  // `release` gives one place back and is called once for each.
-  explicit Reservation(std::function<void()> release, int32_t places = 1)
-      : release_(std::move(release)), places_(places) {}
-  Reservation(Reservation&& other) noexcept
-      : release_(std::exchange(other.release_, nullptr)),
-        places_(std::exchange(other.places_, 0)) {}
-  Reservation& operator=(Reservation&& other) noexcept {
-    Release();
-    release_ = std::exchange(other.release_, nullptr);
-    places_ = std::exchange(other.places_, 0);
-    return *this;
-  }
-  ~Reservation() { Release(); }
-  explicit operator bool() const { return places_ > 0; }
-  // One place out of those held here; empty when none is left.
-  Reservation Split() {
-    if (places_ == 0) return {};
-    --places_;
-    return Reservation(release_);
-  }
-  void Release() {
-    const auto release = std::exchange(release_, nullptr);
-    for (; places_ > 0; --places_) release();
-  }
-
- private:
-  std::function<void()> release_;
-  int32_t places_ = 0;
-};
 
 // Guesses at the next tokens: a draft model's if there is one, else from what
 // stands in the prompt and the answer already. Answers do not change; the

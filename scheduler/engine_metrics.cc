@@ -4,18 +4,10 @@
 #include <vector>
 
 namespace millrace::scheduler {
-namespace {
 
-MetricLabels With(MetricLabels labels, const char* name, const char* value) {
-  labels[name] = value;
-  return labels;
-}
-
-}  // namespace
-
-EngineMetrics::EngineMetrics(MetricRegistry& registry,
-                             const std::string& model) {
-  const MetricLabels labels = {{"model", model}, {"version", "1"}};
+EngineMetrics::EngineMetrics(MetricRegistry& registry, const std::string& model)
+    : LoadMetrics(registry, model) {
+  const MetricLabels labels = ModelLabels(model);
 
   preemptions = registry.AddCounter(
       "millrace_preemptions_total",
@@ -47,17 +39,6 @@ EngineMetrics::EngineMetrics(MetricRegistry& registry,
       "included; 0 without one.",
       labels);
 
-  const auto refusals = [&](const char* reason) {
-    return registry.AddCounter(
-        "millrace_admission_refusals_total",
-        "Requests refused a place at once; queue_full asks for more capacity "
-        "or a larger max_queue_size.",
-        With(labels, "reason", reason));
-  };
-  refused_queue_full = refusals("queue_full");
-  refused_deadline = refusals("deadline");
-  refused_draining = refusals("draining");
-
   for (size_t i = 0; i < phase_seconds.size(); ++i) {
     phase_seconds[i] = registry.AddCounter(
         "millrace_step_phase_seconds_total",
@@ -65,13 +46,6 @@ EngineMetrics::EngineMetrics(MetricRegistry& registry,
         With(labels, "phase", models::kStepPhaseNames[i]));
   }
 
-  batch_size = registry.AddHistogram(
-      "millrace_batch_size", "Sequences that took part in a step.",
-      {1, 2, 4, 8, 16, 32, 64, 128, 256}, labels);
-  queue_time = registry.AddHistogram(
-      "millrace_queue_time_seconds",
-      "From a request's tokens reaching the engine to its first step.",
-      LatencyBucketsSeconds(), labels);
   time_to_first_token = registry.AddHistogram(
       "millrace_time_to_first_token_seconds",
       "From a request's arrival to its first sampled token.",
@@ -80,11 +54,6 @@ EngineMetrics::EngineMetrics(MetricRegistry& registry,
       "millrace_inter_token_latency_seconds",
       "Between two tokens of one answer.", LatencyBucketsSeconds(), labels);
 
-  running = registry.AddGauge("millrace_requests_running",
-                              "Requests that take part in steps.", labels);
-  waiting = registry.AddGauge("millrace_requests_waiting",
-                              "Requests that wait for a slot or for KV pages.",
-                              labels);
   const auto pages = [&](const char* state) {
     return registry.AddGauge("millrace_kv_pages",
                              "Pages of the KV cache by state.",

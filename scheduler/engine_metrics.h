@@ -10,6 +10,7 @@
 #include "config/base/mutex.h"
 #include "models/llm/runner.h"
 #include "scheduler/engine.h"
+#include "scheduler/load_metrics.h"
 
 namespace millrace::scheduler {
 
@@ -30,7 +31,7 @@ class StatsBoard {
   EngineStats stats_ GUARDED_BY(mu_);
 };
 
-struct EngineMetrics {
+struct EngineMetrics : LoadMetrics {
   EngineMetrics() = default;  // counts nothing
   EngineMetrics(MetricRegistry& registry, const std::string& model);
 
@@ -42,17 +43,10 @@ struct EngineMetrics {
   Counter draft_tokens;
   Counter accepted_tokens;
   Counter draft_seconds;
-  Counter refused_queue_full;
-  Counter refused_deadline;
-  Counter refused_draining;
   std::array<Counter, models::kStepPhaseNames.size()> phase_seconds;
-  Histogram batch_size;
-  Histogram queue_time;
   Histogram time_to_first_token;
   Histogram inter_token_latency;
-  // Set at each scrape from the board.
-  Gauge running;
-  Gauge waiting;
+  // Set at each scrape from the board, as running and waiting are.
   Gauge pages_free;
   Gauge pages_used;
   Gauge pages_cached;

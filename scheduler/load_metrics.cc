@@ -1,0 +1,44 @@
+#include "scheduler/load_metrics.h"
+
+namespace millrace::scheduler {
+
+MetricLabels ModelLabels(const std::string& model) {
+  return {{"model", model}, {"version", "1"}};
+}
+
+MetricLabels With(MetricLabels labels, const char* name,
+                  std::string_view value) {
+  labels[name] = std::string(value);
+  return labels;
+}
+
+LoadMetrics::LoadMetrics(MetricRegistry& registry, const std::string& model) {
+  const MetricLabels labels = ModelLabels(model);
+  const auto refusals = [&](const char* reason) {
+    return registry.AddCounter(
+        "millrace_admission_refusals_total",
+        "Requests refused a place at once; queue_full asks for more capacity "
+        "or a larger max_queue_size.",
+        With(labels, "reason", reason));
+  };
+  refused_queue_full = refusals("queue_full");
+  refused_deadline = refusals("deadline");
+  refused_draining = refusals("draining");
+  batch_size = registry.AddHistogram(
+      "millrace_batch_size",
+      "Sequences of a step, or requests that a graph computed together.",
+      {1, 2, 4, 8, 16, 32, 64, 128, 256}, labels);
+  queue_time = registry.AddHistogram(
+      "millrace_queue_time_seconds",
+      "From a request reaching the model's queue to the beginning of its "
+      "computation.",
+      LatencyBucketsSeconds(), labels);
+  running = registry.AddGauge("millrace_requests_running",
+                              "Requests that are being computed.", labels);
+  waiting = registry.AddGauge("millrace_requests_waiting",
+                              "Requests that wait for their turn or, at a "
+                              "language model, for KV pages.",
+                              labels);
+}
+
+}  // namespace millrace::scheduler
