@@ -1,0 +1,110 @@
+// An executor that the test holds by the hand: y = x + 1, x and y FP32 [n, 2].
+#pragma once
+
+#include <atomic>
+#include <mutex>
+#include <optional>
+#include <string>
+#include <thread>
+#include <utility>
+#include <vector>
+
+#include "config/base/mutex.h"
+#include "models/graph/executor.h"
+
+namespace millrace::scheduler {
+
+// What test and executor share, since the batcher owns the executor.
+class FakeControl {
+ public:
+  // Runs wait until Release, so that a queue can grow behind one of them.
+  void Hold() {
+    MutexLock lock(mu_);
+    held_ = true;
+  }
+  void Release() {
+    MutexLock lock(mu_);
+    held_ = false;
+    changed_.NotifyAll();
+  }
+  void AwaitRuns(int n) {
+    MutexLock lock(mu_);
+    while (num_begun_ < n) changed_.Wait(mu_);
+  }
+  int num_begun() {
+    MutexLock lock(mu_);
+    return num_begun_;
+  }
+  // First values of the inputs, in order of their runs.
+  std::vector<float> seen() {
+    MutexLock lock(mu_);
+    return seen_;
+  }
+
+  void Begin(float first) {
+    MutexLock lock(mu_);
+    ++num_begun_;
+    seen_.push_back(first);
+    if (!thread_) thread_ = std::this_thread::get_id();
+    CHECK(thread_ == std::this_thread::get_id(),
+          "an executor belongs to one thread");
+    changed_.NotifyAll();
+    while (held_) changed_.Wait(mu_);
+  }
+
+ private:
+  Mutex mu_;
+  CondVar changed_;
+  bool held_ GUARDED_BY(mu_) = false;
+  int num_begun_ GUARDED_BY(mu_) = 0;
+  std::vector<float> seen_ GUARDED_BY(mu_);
+  std::optional<std::thread::id> thread_ GUARDED_BY(mu_);
+};
+
+class FakeExecutor final : public models::graph::Executor {
+ public:
+  explicit FakeExecutor(FakeControl* control) : control_(control) {
+    symbols_ = {{.name = "n", .min = 1, .max = 64}};
+    inputs_.push_back({.name = "x", .dims = {{.symbol = 0}, {.size = 2}}});
+    outputs_.push_back({.name = "y", .dims = {{.symbol = 0}, {.size = 2}}});
+  }
+
+  // A first value of 13 is a failure.
+  StatusOr<std::vector<models::Tensor>> Run(
+      const std::vector<models::Tensor>& inputs) override {
+    const float first = inputs[0].data<float>()[0];
+    control_->Begin(first);
+    if (first == 13) return Internal("13 is bad luck");
+    std::vector<models::Tensor> outputs;
+    outputs.push_back(inputs[0].Copy());
+    for (int64_t i = 0; i < outputs[0].num_elements(); ++i) {
+      outputs[0].data<float>()[i] += 1;
+    }
+    return outputs;
+  }
+
+  StatusOr<std::vector<models::Tensor>> RunTraced(
+      const std::vector<models::Tensor>& inputs,
+      models::graph::Trace*) override {
+    return Run(inputs);
+  }
+
+  const std::vector<models::graph::Port>& inputs() const override {
+    return inputs_;
+  }
+  const std::vector<models::graph::Port>& outputs() const override {
+    return outputs_;
+  }
+  const std::vector<models::graph::Symbol>& symbols() const override {
+    return symbols_;
+  }
+  std::string PlanText() const override { return ""; }
+
+ private:
+  FakeControl* const control_;
+  std::vector<models::graph::Symbol> symbols_;
+  std::vector<models::graph::Port> inputs_;
+  std::vector<models::graph::Port> outputs_;
+};
+
+}  // namespace millrace::scheduler
