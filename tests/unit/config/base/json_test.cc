@@ -105,5 +105,80 @@ TEST(Json, DumpReplacesBytesThatAreNoUtf8) {
   EXPECT_EQ(DumpJson(nlohmann::ordered_json("a\xFF")), "\"a\uFFFD\"");
 }
 
+// Writes what it is told.
+class Scribe final : public JsonArraySink {
+ public:
+  Status OnInteger(int64_t value) override { return Note(value); }
+  Status OnUnsigned(uint64_t value) override { return Note(value); }
+  Status OnReal(double value) override { return Note(value); }
+  Status OnBool(bool value) override {
+    text += value ? "t " : "f ";
+    return OkStatus();
+  }
+  Status OnOther(std::string_view what) override {
+    return InvalidArgument("no " + std::string(what));
+  }
+  Status OnOpen() override {
+    text += "[ ";
+    return OkStatus();
+  }
+  Status OnClose() override {
+    text += "] ";
+    return OkStatus();
+  }
+  std::string text;
+
+ private:
+  Status Note(auto value) {
+    text += nlohmann::ordered_json(value).dump() + " ";
+    return OkStatus();
+  }
+};
+
+TEST(Json, ChosenArraysGoToASink) {
+  Scribe scribe;
+  const JsonArrayPick pick =
+      [&](const auto& root, const auto& object,
+          std::string_view key) -> StatusOr<JsonArraySink*> {
+    EXPECT_TRUE(root.is_object());
+    if (key != "data" || !object.contains("name")) return nullptr;
+    return &scribe;
+  };
+  const auto parsed = ParseJson(
+      R"({"in":[{"data":[7],"name":"x"},)"
+      R"({"name":"y","data":[[1,-2],[2.5,[true]]],"z":[3]}],"data":[8]})",
+      {.max_values = 13}, pick);
+  ASSERT_TRUE(parsed.ok()) << parsed.status().ToString();
+  EXPECT_EQ(scribe.text, "[ [ 1 -2 ] [ 2.5 [ t ] ] ] ");
+  EXPECT_EQ(DumpJson(*parsed),
+            R"({"in":[{"data":[7],"name":"x"},)"
+            R"({"name":"y","data":[],"z":[3]}],"data":[8]})");
+}
+
+TEST(Json, SinkStopsTheParser) {
+  Scribe scribe;
+  const JsonArrayPick pick = [&](const auto&, const auto&,
+                                 std::string_view) -> StatusOr<JsonArraySink*> {
+    return &scribe;
+  };
+  for (const char* text :
+       {R"({"a":["x"]})", R"({"a":[null]})", R"({"a":[{"b":1}]})",
+        R"({"a":[1,)", R"({"a":[}]})"}) {
+    EXPECT_FALSE(ParseJson(text, {}, pick).ok()) << text;
+  }
+  EXPECT_EQ(ParseJson(R"({"a":["x"]})", {}, pick).status().message(),
+            "no a string");
+  const std::string deep = R"({"a":)" + std::string(100, '[');
+  EXPECT_NE(ParseJson(deep, {}, pick).status().message().find("nests deeper"),
+            std::string::npos);
+}
+
+TEST(Json, FeedArrayMakesTheSameCalls) {
+  Scribe scribe;
+  ASSERT_TRUE(FeedArray(*ParseJson("[[1,-2],[2.5,[true]]]"), scribe).ok());
+  EXPECT_EQ(scribe.text, "[ [ 1 -2 ] [ 2.5 [ t ] ] ] ");
+  EXPECT_FALSE(FeedArray(*ParseJson("[{}]"), scribe).ok());
+}
+
 }  // namespace
 }  // namespace millrace
