@@ -8,6 +8,7 @@
 // without chunks, so the codec can still choose the status line.
 #pragma once
 
+#include <functional>
 #include <memory>
 #include <stop_token>
 #include <string>
@@ -15,6 +16,7 @@
 
 #include "config/base/status.h"
 #include "handlers/messages.h"
+#include "models/tensor/tensor_spec.h"
 
 namespace millrace::handlers {
 
@@ -58,6 +60,21 @@ class GenerateHandler {
   virtual StatusOr<std::string> Detokenize(
       const std::vector<int32_t>& ids) const = 0;
   virtual StatusOr<std::string> ApplyTemplate(const ChatPrompt& chat) const = 0;
+};
+
+// Everything a graph offers.
+class TensorHandler {
+ public:
+  virtual ~TensorHandler() = default;
+
+  // Checks at once; `done` is called once, from a thread of the handler pool
+  // or, for a refusal, before this returns.
+  using Done = std::function<void(StatusOr<TensorAnswer>)>;
+  virtual void Start(TensorRequest request, Done done,
+                     std::stop_token stop) = 0;
+
+  virtual const std::vector<models::TensorSpec>& inputs() const = 0;
+  virtual const std::vector<models::TensorSpec>& outputs() const = 0;
 };
 
 }  // namespace millrace::handlers

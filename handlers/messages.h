@@ -14,6 +14,7 @@
 #include "config/base/clock.h"
 #include "config/base/status.h"
 #include "config/base/trace.h"
+#include "models/tensor/tensor.h"
 
 namespace millrace::handlers {
 
@@ -100,5 +101,22 @@ struct GenerateEnd {
   std::variant<std::monostate, std::string, int32_t> stop_reason = {};
   Usage usage = {};
 };
+
+// Tensors in, tensors out, by name: what a graph is asked and what it answers.
+struct NamedTensor {
+  std::string name;
+  models::Tensor tensor;
+};
+
+struct TensorRequest {
+  std::vector<NamedTensor> inputs;  // in any order
+  // Those wanted, in this order; none: all.
+  std::vector<std::string> outputs;
+  int32_t priority = 0;
+  Clock::Time deadline = kNever;
+  std::shared_ptr<Trace> trace;  // never null
+};
+
+using TensorAnswer = std::vector<NamedTensor>;
 
 }  // namespace millrace::handlers

@@ -1,0 +1,156 @@
+// Names are checked here, types and sizes where the request is submitted. A
+// reader would guess that the batcher's thread makes the answer: it only hands
+// it over, so that the compute team goes on with the next request.
+#include "handlers/tensors.h"
+
+#include <optional>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+namespace millrace::handlers {
+namespace {
+
+using models::TensorSpec;
+
+constexpr size_t kMostShown = 16;
+
+// "x FP32 [batch, 3], mask BOOL [batch]", for messages.
+std::string ListText(const std::vector<TensorSpec>& specs) {
+  std::string text;
+  for (size_t i = 0; i < specs.size() && i < kMostShown; ++i) {
+    text += (i > 0 ? ", " : "") + specs[i].name + " " + specs[i].text;
+  }
+  if (specs.size() > kMostShown) {
+    text += " and " + std::to_string(specs.size() - kMostShown) + " more";
+  }
+  return specs.empty() ? "none" : text;
+}
+
+std::optional<size_t> Find(const std::vector<TensorSpec>& specs,
+                           std::string_view name) {
+  for (size_t i = 0; i < specs.size(); ++i) {
+    if (specs[i].name == name) return i;
+  }
+  return std::nullopt;
+}
+
+class GraphHandler final : public TensorHandler {
+ public:
+  explicit GraphHandler(TensorParts parts) : parts_(std::move(parts)) {}
+
+  void Start(TensorRequest request, Done done, std::stop_token stop) override {
+    const Status status = TryStart(request, done, std::move(stop));
+    if (!status.ok()) done(status);
+  }
+
+  const std::vector<TensorSpec>& inputs() const override {
+    return parts_.batcher->inputs();
+  }
+  const std::vector<TensorSpec>& outputs() const override {
+    return parts_.batcher->outputs();
+  }
+
+ private:
+  Status TryStart(TensorRequest& request, const Done& done,
+                  std::stop_token stop) {
+    ASSIGN_OR_RETURN(scheduler::Reservation place,
+                     parts_.batcher->Reserve(request.deadline));
+    scheduler::BatchTask task;
+    ASSIGN_OR_RETURN(task.inputs, InOrder(std::move(request.inputs)));
+    ASSIGN_OR_RETURN(std::vector<size_t> wanted, Wanted(request.outputs));
+    task.deadline = request.deadline;
+    task.priority = request.priority;
+    task.stop = std::move(stop);
+    task.trace = std::move(request.trace);
+    task.done = [this, wanted = std::move(wanted),
+                 done](StatusOr<scheduler::BatchAnswer> answer) {
+      // Shared because tasks of the pool can be copied.
+      const auto held =
+          std::make_shared<StatusOr<scheduler::BatchAnswer>>(std::move(answer));
+      parts_.pool->Continue([this, wanted, done, held] {
+        if (!held->ok()) return done(held->status());
+        done(Named(std::move((*held)->outputs), wanted));
+      });
+    };
+    return parts_.batcher->Submit(std::move(place), std::move(task));
+  }
+
+  StatusOr<std::vector<models::Tensor>> InOrder(
+      std::vector<NamedTensor> given) const {
+    const std::vector<TensorSpec>& specs = inputs();
+    std::vector<models::Tensor> ordered(specs.size());
+    std::vector<bool> filled(specs.size());
+    for (NamedTensor& input : given) {
+      const std::optional<size_t> at = Find(specs, input.name);
+      if (!at) {
+        return InvalidArgument("input '" + input.name +
+                               "' is not one of model '" + parts_.model +
+                               "', which takes " + ListText(specs))
+            .At(input.name);
+      }
+      if (filled[*at]) {
+        return InvalidArgument("input '" + input.name +
+                               "' is given twice; give it once")
+            .At(input.name);
+      }
+      filled[*at] = true;
+      ordered[*at] = std::move(input.tensor);
+    }
+    for (size_t i = 0; i < specs.size(); ++i) {
+      if (filled[i]) continue;
+      return InvalidArgument("input '" + specs[i].name +
+                             "' is missing; model '" + parts_.model +
+                             "' takes " + ListText(specs))
+          .At(specs[i].name);
+    }
+    return ordered;
+  }
+
+  // Ports of the outputs asked for, in the order of the request.
+  StatusOr<std::vector<size_t>> Wanted(
+      const std::vector<std::string>& names) const {
+    const std::vector<TensorSpec>& specs = outputs();
+    std::vector<size_t> wanted;
+    std::vector<bool> taken(specs.size());
+    for (const std::string& name : names) {
+      const std::optional<size_t> at = Find(specs, name);
+      if (!at) {
+        return InvalidArgument("output '" + name + "' is not one of model '" +
+                               parts_.model + "', which gives " +
+                               ListText(specs))
+            .At(name);
+      }
+      if (taken[*at]) {
+        return InvalidArgument("output '" + name +
+                               "' is asked for twice; ask once")
+            .At(name);
+      }
+      taken[*at] = true;
+      wanted.push_back(*at);
+    }
+    for (size_t i = 0; names.empty() && i < specs.size(); ++i) {
+      wanted.push_back(i);
+    }
+    return wanted;
+  }
+
+  TensorAnswer Named(std::vector<models::Tensor> all,
+                     const std::vector<size_t>& wanted) const {
+    TensorAnswer answer;
+    for (const size_t at : wanted) {
+      answer.push_back({outputs()[at].name, std::move(all[at])});
+    }
+    return answer;
+  }
+
+  const TensorParts parts_;
+};
+
+}  // namespace
+
+std::unique_ptr<TensorHandler> MakeTensorHandler(TensorParts parts) {
+  return std::make_unique<GraphHandler>(std::move(parts));
+}
+
+}  // namespace millrace::handlers

@@ -1,0 +1,22 @@
+// The handler of graphs: named tensors to the executor's inputs and back.
+#pragma once
+
+#include <memory>
+#include <string>
+
+#include "handlers/handler.h"
+#include "handlers/pool.h"
+#include "scheduler/batcher.h"
+
+namespace millrace::handlers {
+
+// All outlive the handler and its requests.
+struct TensorParts {
+  std::string model;  // for messages
+  scheduler::Batcher* batcher = nullptr;
+  Pool* pool = nullptr;  // answers go home on its threads
+};
+
+std::unique_ptr<TensorHandler> MakeTensorHandler(TensorParts parts);
+
+}  // namespace millrace::handlers
