@@ -7,19 +7,6 @@
 
 namespace millrace::server {
 
-StatusOr<ModelHandle> BorrowVersion(const Manager& manager,
-                                    const std::string& name,
-                                    const std::string& version) {
-  ASSIGN_OR_RETURN(ModelHandle model, manager.Borrow(name));
-  if (!version.empty() && version != model->version) {
-    return NotFound("model '" + name + "' has no version '" + version +
-                    "'; it has version " + model->version)
-        .At("model_version")
-        .Because("model_not_found");
-  }
-  return model;
-}
-
 handlers::GenerateRequest MakeRequest(InferCall& call, const CallInfo& info,
                                       std::shared_ptr<Trace> trace,
                                       const Clock& clock) {

@@ -26,11 +26,6 @@ struct InferParts {
   const Clock* clock = nullptr;
 };
 
-// A model by name and version: NOT_FOUND for an unknown one of either.
-StatusOr<ModelHandle> BorrowVersion(const Manager& manager,
-                                    const std::string& name,
-                                    const std::string& version);
-
 // The request that the handler gets.
 handlers::GenerateRequest MakeRequest(InferCall& call, const CallInfo& info,
                                       std::shared_ptr<Trace> trace,

@@ -162,15 +162,15 @@ class InferStream final : public ::grpc::ServerBidiReactor<Request, Response>,
 
   Status TryTakeIn(const std::shared_ptr<StreamedCall>& call) {
     ASSIGN_OR_RETURN(ModelHandle model,
-                     BorrowVersion(*parts_.manager, request_.model_name(),
-                                   request_.model_version()));
+                     parts_.manager->Borrow(request_.model_name(),
+                                            request_.model_version()));
+    ASSIGN_OR_RETURN(handlers::GenerateHandler * handler, model->ForText());
     ASSIGN_OR_RETURN(InferCall infer, DecodeInfer(request_));
     call->trace->Stamp(Stage::kParsed, parts_.clock->Now());
     call->version = model->version;
     call->stream = infer.stream;
     call->raw = infer.raw;
     call->empty_final_response = infer.empty_final_response;
-    handlers::GenerateHandler* handler = model->handler.get();
     {
       MutexLock lock(mu_);
       call->model.emplace(std::move(model));

@@ -64,8 +64,9 @@ class UnaryInfer final : public ::grpc::ServerUnaryReactor,
 
   Status TryRun() {
     ASSIGN_OR_RETURN(ModelHandle model,
-                     BorrowVersion(*parts_.manager, request_->model_name(),
-                                   request_->model_version()));
+                     parts_.manager->Borrow(request_->model_name(),
+                                            request_->model_version()));
+    ASSIGN_OR_RETURN(handlers::GenerateHandler * handler, model->ForText());
     ASSIGN_OR_RETURN(InferCall call, DecodeInfer(*request_));
     if (call.stream) {
       return InvalidArgument(
@@ -77,8 +78,8 @@ class UnaryInfer final : public ::grpc::ServerUnaryReactor,
     raw_ = call.raw;
     version_ = model->version;
     model_.emplace(std::move(model));
-    (*model_)->handler->Start(MakeRequest(call, info_, trace_, *parts_.clock),
-                              shared_from_this(), stop_.get_token());
+    handler->Start(MakeRequest(call, info_, trace_, *parts_.clock),
+                   shared_from_this(), stop_.get_token());
     return OkStatus();
   }
 

@@ -59,8 +59,7 @@ class OipService final
       inference::ModelReadyResponse* response) override {
     return Answer(GrpcRoute::kModelReady, context, [&] {
       response->set_ready(
-          BorrowVersion(*parts_.manager, request->name(), request->version())
-              .ok());
+          parts_.manager->Borrow(request->name(), request->version()).ok());
       return OkStatus();
     });
   }
@@ -83,10 +82,10 @@ class OipService final
     return Answer(GrpcRoute::kModelMetadata, context, [&]() -> Status {
       ASSIGN_OR_RETURN(
           ModelHandle model,
-          BorrowVersion(*parts_.manager, request->name(), request->version()));
+          parts_.manager->Borrow(request->name(), request->version()));
       response->set_name(model->id);
       response->add_versions(model->version);
-      response->set_platform("millrace_" + model->info.architecture);
+      response->set_platform(model->platform);
       DescribeTensors(response);
       return OkStatus();
     });

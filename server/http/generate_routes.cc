@@ -118,8 +118,8 @@ Status Start(const Site& site, const std::shared_ptr<Exchange>& exchange,
              std::vector<Prompt> prompts) {
   ASSIGN_OR_RETURN(const Clock::Time deadline, ReadDeadline(*exchange));
   ASSIGN_OR_RETURN(ModelHandle model, BorrowModel(site, *exchange, body));
+  ASSIGN_OR_RETURN(handlers::GenerateHandler * handler, model->ForText());
   exchange->trace()->Stamp(Stage::kParsed, site.services.clock->Now());
-  handlers::GenerateHandler& handler = *model->handler;
   shape.model = exchange->facts().model;
   shape.logprobs = options.logprobs.has_value();
   shape.id = (shape.chat ? "chatcmpl-" : "cmpl-") + RandomHex(32);
@@ -136,16 +136,16 @@ Status Start(const Site& site, const std::shared_ptr<Exchange>& exchange,
     request.deadline = deadline;
     request.trace = exchange->trace();
     if (options.n == 1) {
-      handler.Start(std::move(request), answer->Choice(static_cast<int>(i)),
-                    exchange->stop_token());
+      handler->Start(std::move(request), answer->Choice(static_cast<int>(i)),
+                     exchange->stop_token());
       continue;
     }
     std::vector<std::shared_ptr<handlers::GenerateSink>> sinks;
     for (int k = 0; k < options.n; ++k) {
       sinks.push_back(answer->Choice(static_cast<int>(i) * options.n + k));
     }
-    handler.StartFamily(std::move(request), std::move(sinks),
-                        exchange->stop_token());
+    handler->StartFamily(std::move(request), std::move(sinks),
+                         exchange->stop_token());
   }
   return OkStatus();
 }

@@ -1,6 +1,6 @@
 // Between the I/O thread and the handlers. A reader would guess that a missing
-// `model` is an error: with one model served there is nothing to choose, and
-// clients of single-model servers leave it out.
+// `model` is an error: with one language model served there is nothing to
+// choose, and clients of single-model servers leave it out.
 #include "server/http/pool_work.h"
 
 #include <charconv>
@@ -58,7 +58,8 @@ StatusOr<ModelHandle> BorrowModel(const Site& site, Exchange& exchange,
   ASSIGN_OR_RETURN(std::optional<std::string> name,
                    handlers::ReadString(body, "model"));
   if (!name.has_value()) {
-    const auto servables = site.services.manager->List();
+    auto servables = site.services.manager->List();
+    std::erase_if(servables, [](const auto& each) { return each->is_graph(); });
     if (servables.size() > 1) {
       return InvalidArgument(
                  "model is missing and this server has " +

@@ -25,7 +25,8 @@ void RunOnPool(const Site& site, const std::shared_ptr<Exchange>& exchange,
 // The body as a JSON object; it is moved out of the exchange.
 StatusOr<nlohmann::ordered_json> ReadJsonBody(Exchange& exchange);
 
-// The model that `model` names. Without that field, the only one there is.
+// The model that `model` names. Without that field, the only language model
+// there is.
 StatusOr<ModelHandle> BorrowModel(const Site& site, Exchange& exchange,
                                   const nlohmann::ordered_json& body);
 

@@ -69,8 +69,9 @@ Status Tokenize(const Site& site, const std::shared_ptr<Exchange>& exchange) {
   ASSIGN_OR_RETURN(const auto with_strings,
                    handlers::ReadBool(body, "return_token_strs"));
   ASSIGN_OR_RETURN(ModelHandle model, BorrowModel(site, *exchange, body));
+  ASSIGN_OR_RETURN(const handlers::GenerateHandler* handler, model->ForText());
   ASSIGN_OR_RETURN(const handlers::TokenizedText text,
-                   TokenizeBody(*model->handler, body));
+                   TokenizeBody(*handler, body));
   Json answer = Json::object();
   answer["count"] = text.ids.size();
   answer["max_model_len"] = model->max_model_len;
@@ -98,7 +99,8 @@ Status Detokenize(const Site& site, const std::shared_ptr<Exchange>& exchange) {
     ids.push_back(static_cast<int32_t>(id));
   }
   ASSIGN_OR_RETURN(ModelHandle model, BorrowModel(site, *exchange, body));
-  ASSIGN_OR_RETURN(std::string text, model->handler->Detokenize(ids));
+  ASSIGN_OR_RETURN(const handlers::GenerateHandler* handler, model->ForText());
+  ASSIGN_OR_RETURN(std::string text, handler->Detokenize(ids));
   Json answer = Json::object();
   answer["content"] = text;            // llama.cpp's name
   answer["prompt"] = std::move(text);  // vLLM's
@@ -112,7 +114,8 @@ Status ApplyTemplate(const Site& site,
   ASSIGN_OR_RETURN(const handlers::ChatPrompt chat,
                    handlers::ReadChatPrompt(body));
   ASSIGN_OR_RETURN(ModelHandle model, BorrowModel(site, *exchange, body));
-  ASSIGN_OR_RETURN(std::string text, model->handler->ApplyTemplate(chat));
+  ASSIGN_OR_RETURN(const handlers::GenerateHandler* handler, model->ForText());
+  ASSIGN_OR_RETURN(std::string text, handler->ApplyTemplate(chat));
   Json answer = Json::object();
   answer["prompt"] = std::move(text);
   exchange->Send(JsonResponse(200, DumpJson(answer)));

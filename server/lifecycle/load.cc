@@ -103,6 +103,7 @@ StatusOr<std::shared_ptr<Servable>> LoadServable(
           std::chrono::system_clock::now().time_since_epoch())
           .count();
   servable->info = model.info;
+  servable->platform = "millrace_" + model.info.architecture;
   servable->max_model_len = model.runner->info().max_context;
   if (model.chat_template != nullptr) {
     servable->chat_template = model.chat_template->source();

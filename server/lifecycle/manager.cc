@@ -16,7 +16,26 @@ bool IsNamed(const Servable& servable, std::string_view name) {
              servable.aliases.end();
 }
 
+Status WrongKind(std::string_view text) {
+  return InvalidArgument(text).At("model").Because("wrong_model_kind");
+}
+
 }  // namespace
+
+StatusOr<handlers::GenerateHandler*> Servable::ForText() const {
+  if (handler != nullptr) return handler.get();
+  return WrongKind("the model '" + id +
+                   "' is a graph, which takes tensors and generates no text; "
+                   "POST /v2/models/" +
+                   id + "/infer or call ModelInfer");
+}
+
+StatusOr<handlers::TensorHandler*> Servable::ForTensors() const {
+  if (tensor_handler != nullptr) return tensor_handler.get();
+  return WrongKind("the model '" + id +
+                   "' is a language model; POST /v1/chat/completions, or call "
+                   "ModelInfer over gRPC with a text_input");
+}
 
 Manager::~Manager() = default;
 
@@ -25,7 +44,8 @@ void Manager::Add(std::shared_ptr<Servable> servable) {
   servables_.push_back(std::move(servable));
 }
 
-StatusOr<ModelHandle> Manager::Borrow(std::string_view name) const {
+StatusOr<ModelHandle> Manager::Borrow(std::string_view name,
+                                      std::string_view version) const {
   std::shared_ptr<Servable> found;
   ServerState state;
   std::string known;
@@ -54,6 +74,13 @@ StatusOr<ModelHandle> Manager::Borrow(std::string_view name) const {
                     "' does not exist here; this server has " +
                     (known.empty() ? std::string("none") : known))
         .At("model")
+        .Because("model_not_found");
+  }
+  if (!version.empty() && version != found->version) {
+    return NotFound("model '" + std::string(name) + "' has no version '" +
+                    std::string(version) + "'; it has version " +
+                    found->version)
+        .At("model_version")
         .Because("model_not_found");
   }
   Gate::Pass pass = found->gate.Enter();
@@ -88,10 +115,13 @@ bool Manager::Drain(std::chrono::steady_clock::time_point deadline) {
   for (const std::shared_ptr<Servable>& servable : all) servable->gate.Close();
   bool ended_by_themselves = true;
   for (const std::shared_ptr<Servable>& servable : all) {
-    // A request between its handle and its place in the engine is refused
+    // A request between its handle and its place in the queue is refused
     // there; the rest runs on until the deadline.
     if (servable->engine != nullptr) {
       ended_by_themselves &= servable->engine->Drain(deadline);
+    }
+    if (servable->batcher != nullptr) {
+      ended_by_themselves &= servable->batcher->Drain(deadline);
     }
     ended_by_themselves &= servable->gate.WaitEmpty(deadline);
   }

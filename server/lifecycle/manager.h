@@ -18,11 +18,13 @@
 #include "config/base/status.h"
 #include "handlers/handler.h"
 #include "models/llm/model.h"
+#include "scheduler/batcher.h"
 #include "scheduler/engine.h"
 
 namespace millrace::server {
 
-// One version of one model, ready to answer. Immutable but for what its parts
+// One version of one model, ready to answer: a language model, which generates
+// text, or a graph, which computes tensors. Immutable but for what its parts
 // guard themselves.
 struct Servable {
   std::string id;  // name in the API
@@ -30,13 +32,26 @@ struct Servable {
   std::vector<std::string> aliases;  // served_model_name
   std::string path;
   int64_t created_unix = 0;
+  std::string platform;  // "millrace_llama", "millrace_onnx"
+
+  // Of language models. The handler uses the engine.
   models::LlmInfo info;
   int32_t max_model_len = 0;
   std::string chat_template;  // its source, or empty
-  // In construction order: the handler uses the engine.
   std::unique_ptr<scheduler::Engine> engine;
   std::unique_ptr<handlers::GenerateHandler> handler;
+
+  // Of graphs. The handler uses the batcher.
+  std::unique_ptr<scheduler::Batcher> batcher;
+  std::unique_ptr<handlers::TensorHandler> tensor_handler;
+
   Gate gate;  // counts handles
+
+  bool is_graph() const { return tensor_handler != nullptr; }
+  // The handler of that task, or INVALID_ARGUMENT that says which kind of model
+  // this is and where it answers.
+  StatusOr<handlers::GenerateHandler*> ForText() const;
+  StatusOr<handlers::TensorHandler*> ForTensors() const;
 };
 
 // Shared because requests end on their own time after a model left the table.
@@ -61,9 +76,10 @@ class Manager {
 
   void Add(std::shared_ptr<Servable> servable);
 
-  // By id or alias. NOT_FOUND with reason "model_not_found", UNAVAILABLE while
-  // loading or draining.
-  StatusOr<ModelHandle> Borrow(std::string_view name) const;
+  // By id or alias, and by version unless that is empty. NOT_FOUND with reason
+  // "model_not_found", UNAVAILABLE while loading or draining.
+  StatusOr<ModelHandle> Borrow(std::string_view name,
+                               std::string_view version = {}) const;
   // A view for listings; may be held for the length of a request.
   std::vector<std::shared_ptr<Servable>> List() const;
 

@@ -162,7 +162,7 @@ class GrpcTest : public ::testing::Test {
     auto servable = std::make_shared<Servable>();
     servable->id = "tiny";
     servable->aliases = {"small"};
-    servable->info.architecture = "llama";
+    servable->platform = "millrace_llama";
     auto handler = std::make_unique<PlayedHandler>();
     handler_ = handler.get();
     servable->handler = std::move(handler);

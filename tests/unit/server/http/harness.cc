@@ -138,6 +138,7 @@ TestServer::TestServer(config::ServerSettings settings) {
   servable->id = "tiny";
   servable->aliases = {"tiny-chat"};
   servable->created_unix = 1700000000;
+  servable->platform = "millrace_llama";
   servable->max_model_len = 128;
   servable->info.trained_context = 2048;
   servable->info.num_parameters = 1000;

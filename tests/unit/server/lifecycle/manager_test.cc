@@ -7,6 +7,9 @@
 #include <optional>
 #include <thread>
 
+#include "tests/support/graph_servable.h"
+#include "tests/support/test_graphs.h"
+
 namespace millrace::server {
 namespace {
 
@@ -31,6 +34,33 @@ TEST(Manager, LendsByIdAndAlias) {
   EXPECT_EQ(missing.code(), StatusCode::kNotFound);
   EXPECT_EQ(missing.reason(), "model_not_found");
   EXPECT_EQ(missing.field(), "model");
+}
+
+TEST(Manager, LendsTheVersionNamed) {
+  Manager manager;
+  manager.Add(Named("a"));
+  manager.SetState(ServerState::kReady);
+  EXPECT_TRUE(manager.Borrow("a", "1").ok());
+  const Status missing = manager.Borrow("a", "2").status();
+  EXPECT_EQ(missing.code(), StatusCode::kNotFound);
+  EXPECT_EQ(missing.field(), "model_version");
+}
+
+TEST(Manager, SaysWhichKindAModelIs) {
+  const auto graph = support::GraphServable("g", support::SumGraph(), nullptr);
+  EXPECT_TRUE(graph->ForTensors().ok());
+  EXPECT_EQ(graph->ForText().status().reason(), "wrong_model_kind");
+  EXPECT_EQ(Named("a")->ForTensors().status().code(),
+            StatusCode::kInvalidArgument);
+}
+
+TEST(Manager, DrainDrainsGraphs) {
+  Manager manager;
+  manager.Add(support::GraphServable("g", support::SumGraph(), nullptr));
+  manager.SetState(ServerState::kReady);
+  EXPECT_TRUE(manager.Drain(In(20'000)));
+  EXPECT_EQ(manager.List()[0]->batcher->Reserve().status().code(),
+            StatusCode::kUnavailable);
 }
 
 TEST(Manager, LendsNothingWhileLoading) {
