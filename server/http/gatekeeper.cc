@@ -12,14 +12,15 @@ namespace millrace::server::http {
 namespace {
 
 constexpr size_t kMaxRequestIdChars = 128;
+constexpr std::string_view kBytes = "application/octet-stream";
 
 bool IsPrintable(std::string_view text) {
   return std::all_of(text.begin(), text.end(),
                      [](char c) { return c > ' ' && c < 0x7f; });
 }
 
-// "application/json; charset=utf-8" and "application/problem+json" are JSON.
-bool IsJson(std::string_view content_type) {
+// Without parameters, in lower case.
+std::string MediaType(std::string_view content_type) {
   std::string_view type = content_type.substr(
       0, std::min(content_type.find(';'), content_type.size()));
   while (!type.empty() && type.back() == ' ') type.remove_suffix(1);
@@ -27,7 +28,13 @@ bool IsJson(std::string_view content_type) {
   for (char& c : lower) {
     if (c >= 'A' && c <= 'Z') c = static_cast<char>(c - 'A' + 'a');
   }
-  return lower == "application/json" || lower.ends_with("+json");
+  return lower;
+}
+
+// "application/json; charset=utf-8" and "application/problem+json" are JSON.
+bool IsJson(std::string_view content_type) {
+  const std::string type = MediaType(content_type);
+  return type == "application/json" || type.ends_with("+json");
 }
 
 // OPTIONS: what a browser asks before it sends a request to another origin.
@@ -89,7 +96,9 @@ Admission Admit(const Site& site, std::span<const Route> routes,
   }
   if (match.route->method != "POST") return admission;
   const std::string_view type = head.Header("content-type");
-  if (!type.empty() && !IsJson(type)) {
+  const bool fits = type.empty() || IsJson(type) ||
+                    (match.route->takes_bytes && MediaType(type) == kBytes);
+  if (!fits) {
     admission.answer = Refusal(
         head, InvalidArgument("the Content-Type is '" + std::string(type) +
                               "'; send application/json")

@@ -1,6 +1,6 @@
-// Which models are here: OpenAI's list and the Open Inference Protocol's
-// metadata. A reader would guess one entry a model: each further name under
-// which it is served has one of its own, with `root` naming the model.
+// OpenAI's list of models: those that generate text. A reader would guess one
+// entry a model: each further name under which it is served has one of its own,
+// with `root` naming the model.
 #include <algorithm>
 #include <nlohmann/json.hpp>
 #include <string>
@@ -8,7 +8,6 @@
 #include "config/base/json.h"
 #include "server/http/message.h"
 #include "server/http/routes.h"
-#include "server/version.h"
 
 namespace millrace::server::http {
 namespace {
@@ -55,6 +54,7 @@ Status NoSuchModel(const std::string& name) {
 void ServeModels(const Site& site, const std::shared_ptr<Exchange>& exchange) {
   Json data = Json::array();
   for (const auto& servable : site.services.manager->List()) {
+    if (servable->is_graph()) continue;
     data.push_back(ModelEntry(*servable, servable->id));
     for (const std::string& alias : servable->aliases) {
       data.push_back(ModelEntry(*servable, alias));
@@ -71,51 +71,11 @@ void ServeModel(const Site& site, const std::shared_ptr<Exchange>& exchange) {
     exchange->Send(ErrorResponse(NoSuchModel(name)));
     return;
   }
+  if (const auto text = servable->ForText(); !text.ok()) {
+    exchange->Send(ErrorResponse(text.status()));
+    return;
+  }
   exchange->Send(JsonResponse(200, DumpJson(ModelEntry(*servable, name))));
-}
-
-void ServeOipServer(const Site&, const std::shared_ptr<Exchange>& exchange) {
-  exchange->Send(
-      JsonResponse(200, DumpJson(Json{{"name", "millrace"},
-                                      {"version", std::string(Version())},
-                                      {"extensions", Json::array()}})));
-}
-
-void ServeOipModel(const Site& site,
-                   const std::shared_ptr<Exchange>& exchange) {
-  const std::string& name = exchange->params().front();
-  const std::shared_ptr<Servable> servable = FindServable(site, name);
-  if (servable == nullptr) {
-    exchange->Send(OipErrorResponse(NoSuchModel(name)));
-    return;
-  }
-  const auto tensor = [](const char* tensor_name, const char* datatype) {
-    return Json{{"name", tensor_name},
-                {"datatype", datatype},
-                {"shape", Json::array({1})}};
-  };
-  exchange->Send(JsonResponse(
-      200,
-      DumpJson(Json{
-          {"name", name},
-          {"versions", Json::array({servable->version})},
-          {"platform", "millrace_llm"},
-          {"inputs",
-           Json::array({tensor("text_input", "BYTES"), tensor("stream", "BOOL"),
-                        tensor("sampling_parameters", "BYTES")})},
-          {"outputs", Json::array({tensor("text_output", "BYTES")})}})));
-}
-
-void ServeOipModelReady(const Site& site,
-                        const std::shared_ptr<Exchange>& exchange) {
-  const std::string& name = exchange->params().front();
-  if (FindServable(site, name) == nullptr) {
-    exchange->Send(OipErrorResponse(NoSuchModel(name)));
-    return;
-  }
-  const bool ready = site.services.manager->state() == ServerState::kReady;
-  exchange->Send(JsonResponse(
-      ready ? 200 : 503, DumpJson(Json{{"name", name}, {"ready", ready}})));
 }
 
 }  // namespace millrace::server::http

@@ -23,9 +23,9 @@ constexpr int64_t kMaxTimeoutMs = int64_t{7} * 24 * 3600 * 1000;
 }  // namespace
 
 void RunOnPool(const Site& site, const std::shared_ptr<Exchange>& exchange,
-               PoolWork work) {
+               PoolWork work, ErrorForm error_form) {
   const bool posted = site.services.pool->TryPost(
-      [shared = site.shared_from_this(), exchange, work] {
+      [shared = site.shared_from_this(), exchange, work, error_form] {
         Status status;
         try {
           status = work(*shared, exchange);
@@ -34,10 +34,10 @@ void RunOnPool(const Site& site, const std::shared_ptr<Exchange>& exchange,
                                       {"error", error.what()}});
           status = Internal("the request failed; see the server's log");
         }
-        if (!status.ok()) exchange->Send(ErrorResponse(status));
+        if (!status.ok()) exchange->Send(error_form(status));
       });
   if (posted) return;
-  exchange->Send(ErrorResponse(
+  exchange->Send(error_form(
       ResourceExhausted("too many requests wait to be read; try again later")
           .Because("queue_full")
           .RetryAfterMs(1000)));

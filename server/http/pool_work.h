@@ -18,9 +18,12 @@ namespace millrace::server::http {
 using PoolWork = Status (*)(const Site& site,
                             const std::shared_ptr<Exchange>& exchange);
 
+// A failure in the words of the route's protocol.
+using ErrorForm = HttpResponse (*)(const Status& status);
+
 // Posts the work; a full pool is answered 429 at once.
 void RunOnPool(const Site& site, const std::shared_ptr<Exchange>& exchange,
-               PoolWork work);
+               PoolWork work, ErrorForm error = ErrorResponse);
 
 // The body as a JSON object; it is moved out of the exchange.
 StatusOr<nlohmann::ordered_json> ReadJsonBody(Exchange& exchange);

@@ -27,7 +27,8 @@ struct Route {
   std::string_view method;  // "GET" serves HEAD too
   std::string_view pattern;
   RouteFunction serve;
-  bool is_public = false;  // needs no key
+  bool is_public = false;    // needs no key
+  bool takes_bytes = false;  // a body that is no JSON, too
 };
 
 struct RouteMatch {

@@ -8,6 +8,7 @@ namespace millrace::server::http {
 namespace {
 
 constexpr bool kPublic = true;
+constexpr bool kTakesBytes = true;
 
 constexpr Route kServing[] = {
     {"POST", "/v1/chat/completions", ServeChatCompletions},
@@ -23,7 +24,13 @@ constexpr Route kServing[] = {
     {"GET", "/version", ServeVersion, kPublic},
     {"GET", "/metrics", ServeMetrics, kPublic},
     {"GET", "/v2", ServeOipServer},
+    {"GET", "/v2/models", ServeOipModels},
+    {"GET", "/v2/models/{id}/versions/{version}/ready", ServeOipModelReady},
+    {"POST", "/v2/models/{id}/versions/{version}/infer", ServeOipInfer,
+     !kPublic, kTakesBytes},
+    {"GET", "/v2/models/{id}/versions/{version}", ServeOipModel},
     {"GET", "/v2/models/{id}/ready", ServeOipModelReady},
+    {"POST", "/v2/models/{id}/infer", ServeOipInfer, !kPublic, kTakesBytes},
     {"GET", "/v2/models/{id}", ServeOipModel},
 };
 

@@ -19,9 +19,13 @@ void ServeMetrics(const Site&, const std::shared_ptr<Exchange>&);
 // model_routes.cc: likewise.
 void ServeModels(const Site&, const std::shared_ptr<Exchange>&);
 void ServeModel(const Site&, const std::shared_ptr<Exchange>&);
+
+// oip_routes.cc: likewise, but for infer, which runs on the handler pool.
 void ServeOipServer(const Site&, const std::shared_ptr<Exchange>&);
+void ServeOipModels(const Site&, const std::shared_ptr<Exchange>&);
 void ServeOipModel(const Site&, const std::shared_ptr<Exchange>&);
 void ServeOipModelReady(const Site&, const std::shared_ptr<Exchange>&);
+void ServeOipInfer(const Site&, const std::shared_ptr<Exchange>&);
 
 // generate_routes.cc, token_routes.cc: on the handler pool.
 void ServeChatCompletions(const Site&, const std::shared_ptr<Exchange>&);

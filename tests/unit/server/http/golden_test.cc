@@ -12,6 +12,8 @@
 #include <string>
 #include <vector>
 
+#include "tests/support/graph_servable.h"
+#include "tests/support/test_graphs.h"
 #include "tests/unit/server/http/harness.h"
 
 namespace millrace::server::http {
@@ -108,6 +110,8 @@ TEST(Golden, AnswersAreAsWritten) {
   const bool update = std::getenv("MILLRACE_UPDATE_GOLDEN") != nullptr;
   TestServer server;
   server.handler->script = Script;
+  server.manager.Add(::millrace::support::GraphServable(
+      "sums", ::millrace::support::SumGraph(), server.pool.get()));
   for (const std::filesystem::path& path : files) {
     std::stringstream text;
     text << std::ifstream(path).rdbuf();

@@ -1,0 +1,298 @@
+// Data go from the parser straight into their tensor where name, datatype and
+// shape stand before them, as all clients send them; else they wait in the
+// tree. No tensor is made before the text could hold its numbers.
+#include "server/http/oip_request.h"
+
+#include <charconv>
+#include <memory>
+#include <nlohmann/json.hpp>
+#include <utility>
+#include <vector>
+
+#include "config/base/json.h"
+#include "handlers/json_fields.h"
+#include "server/http/tensor_json.h"
+#include "server/tensor_bytes.h"
+
+namespace millrace::server::http {
+namespace {
+
+using Json = nlohmann::ordered_json;
+using handlers::FindField;
+
+constexpr std::string_view kHeader = "inference-header-content-length";
+
+Status Missing(const std::string& path) {
+  return InvalidArgument(path + " is missing").At(path);
+}
+
+StatusOr<std::string> Text(const Json& object, const char* key,
+                           const std::string& path) {
+  const Json* value = FindField(object, key);
+  const std::string full = path + "." + key;
+  if (value == nullptr) return Missing(full);
+  return handlers::AsString(*value, full);
+}
+
+StatusOr<TensorHead> ReadHead(const Json& object, const std::string& path) {
+  ASSIGN_OR_RETURN(const std::string name, Text(object, "name", path));
+  ASSIGN_OR_RETURN(const std::string datatype, Text(object, "datatype", path));
+  const Json* shape = FindField(object, "shape");
+  if (shape == nullptr) return Missing(path + ".shape");
+  if (!shape->is_array()) {
+    return handlers::WrongType(path + ".shape", "a list of sizes", *shape);
+  }
+  if (shape->size() > models::Shape::kMaxRank) {
+    return BadInput(name, "has " + std::to_string(shape->size()) +
+                              " dimensions but at most " +
+                              std::to_string(models::Shape::kMaxRank) +
+                              " are supported");
+  }
+  std::vector<int64_t> dims;
+  for (size_t i = 0; i < shape->size(); ++i) {
+    ASSIGN_OR_RETURN(
+        const int64_t size,
+        handlers::AsInt((*shape)[i], path + ".shape[" + std::to_string(i) + "]",
+                        {.min = 0}));
+    dims.push_back(size);
+  }
+  return ReadTensorHead(name, datatype, dims);
+}
+
+bool SameHead(const TensorHead& a, const TensorHead& b) {
+  return a.name == b.name && a.dtype == b.dtype && a.shape == b.shape;
+}
+
+class BodyReader {
+ public:
+  BodyReader(std::string_view json, std::string_view tail)
+      : json_(json), tail_(tail), elements_left_(json.size() / 2 + 1) {}
+
+  StatusOr<InferBody> Read() {
+    ASSIGN_OR_RETURN(const Json root, Parse());
+    if (!root.is_object()) {
+      return InvalidArgument("the body must be a JSON object, not " +
+                             handlers::Shown(root));
+    }
+    InferBody body;
+    ASSIGN_OR_RETURN(body.id, handlers::ReadString(root, "id"));
+    RETURN_IF_ERROR(ReadParameters(root, body));
+    RETURN_IF_ERROR(ReadInputs(root, body));
+    RETURN_IF_ERROR(ReadOutputs(root, body));
+    return body;
+  }
+
+ private:
+  StatusOr<Json> Parse() {
+    StatusOr<Json> root = ParseJson(
+        json_, {},
+        [this](const Json& top, const Json& object, std::string_view key) {
+          return Pick(top, object, key);
+        });
+    if (root.ok() || readers_.empty()) return root;
+    const Status& status = root.status();
+    const TensorReader& last = *readers_.rbegin()->second;
+    if (last.done() || !status.field().empty()) return root;
+    const bool literal =
+        status.message().find("invalid literal") != std::string_view::npos;
+    return BadInput(last.head().name,
+                    "has unreadable data: " + std::string(status.message()) +
+                        (literal ? "; JSON knows no NaN and no Infinity, which "
+                                   "binary data can carry"
+                                 : ""));
+  }
+
+  StatusOr<JsonArraySink*> Pick(const Json& root, const Json& object,
+                                std::string_view key) {
+    if (key != "data") return nullptr;
+    const Json* inputs = FindField(root, "inputs");
+    if (inputs == nullptr || !inputs->is_array() || inputs->empty() ||
+        &inputs->back() != &object) {
+      return nullptr;
+    }
+    for (const char* needed : {"name", "datatype", "shape"}) {
+      if (FindField(object, needed) == nullptr) return nullptr;
+    }
+    const size_t index = inputs->size() - 1;
+    ASSIGN_OR_RETURN(TensorHead head, ReadHead(object, PathOf(index)));
+    ASSIGN_OR_RETURN(std::unique_ptr<TensorReader> reader,
+                     MakeReader(std::move(head)));
+    return (readers_[index] = std::move(reader)).get();
+  }
+
+  StatusOr<std::unique_ptr<TensorReader>> MakeReader(TensorHead head) {
+    const int64_t wanted = head.shape.num_elements();
+    if (wanted > elements_left_) {
+      return BadInput(head.name, "has shape " + head.shape.ToString() +
+                                     ", which is more elements than the body "
+                                     "holds");
+    }
+    elements_left_ -= wanted;
+    return std::make_unique<TensorReader>(std::move(head));
+  }
+
+  static std::string PathOf(size_t index) {
+    return "inputs[" + std::to_string(index) + "]";
+  }
+
+  Status ReadInputs(const Json& root, InferBody& body) {
+    ASSIGN_OR_RETURN(const Json* inputs, handlers::ReadArray(root, "inputs"));
+    if (inputs == nullptr) return Missing("inputs");
+    for (size_t i = 0; i < inputs->size(); ++i) {
+      const Json& input = (*inputs)[i];
+      if (!input.is_object()) {
+        return handlers::WrongType(PathOf(i), "an object", input);
+      }
+      ASSIGN_OR_RETURN(TensorHead head, ReadHead(input, PathOf(i)));
+      ASSIGN_OR_RETURN(models::Tensor tensor, ReadInput(input, i, head));
+      body.request.inputs.push_back({std::move(head.name), std::move(tensor)});
+    }
+    if (tail_.empty()) return OkStatus();
+    return InvalidArgument(
+        std::to_string(tail_.size()) +
+        " bytes are left behind the tensors; binary_data_size of the inputs "
+        "must add up to all bytes behind the JSON");
+  }
+
+  StatusOr<models::Tensor> ReadInput(const Json& input, size_t index,
+                                     const TensorHead& head) {
+    ASSIGN_OR_RETURN(const Json* parameters,
+                     handlers::ReadObject(input, "parameters"));
+    std::optional<int64_t> binary_bytes;
+    if (parameters != nullptr) {
+      ASSIGN_OR_RETURN(
+          binary_bytes,
+          handlers::ReadInt(*parameters, "binary_data_size", {.min = 0}));
+      if (FindField(*parameters, "shared_memory_region") != nullptr) {
+        return BadInput(head.name,
+                        "lies in shared memory, which is not supported; send "
+                        "its bytes in the request");
+      }
+    }
+    const Json* data = FindField(input, "data");
+    if (binary_bytes.has_value()) return TakeBytes(head, *binary_bytes, data);
+    if (data == nullptr) {
+      return BadInput(head.name,
+                      "has neither data nor the parameter binary_data_size");
+    }
+    if (const auto found = readers_.find(index); found != readers_.end()) {
+      if (SameHead(found->second->head(), head)) return found->second->Take();
+      return BadInput(head.name,
+                      "is described twice; say name, datatype and shape once");
+    }
+    if (!data->is_array()) {
+      return handlers::WrongType(PathOf(index) + ".data", "a list of numbers",
+                                 *data);
+    }
+    ASSIGN_OR_RETURN(const std::unique_ptr<TensorReader> reader,
+                     MakeReader(head));
+    RETURN_IF_ERROR(FeedArray(*data, *reader));
+    return reader->Take();
+  }
+
+  StatusOr<models::Tensor> TakeBytes(const TensorHead& head, int64_t num_bytes,
+                                     const Json* data) {
+    if (data != nullptr) {
+      return BadInput(head.name, "has both data and binary_data_size");
+    }
+    if (num_bytes > static_cast<int64_t>(tail_.size())) {
+      return BadInput(head.name, "has a binary_data_size of " +
+                                     std::to_string(num_bytes) + " but only " +
+                                     std::to_string(tail_.size()) +
+                                     " bytes are left of the body");
+    }
+    const std::string_view bytes =
+        tail_.substr(0, static_cast<size_t>(num_bytes));
+    tail_.remove_prefix(bytes.size());
+    return TensorFromBytes(head, bytes);
+  }
+
+  // Those without a meaning here are left alone.
+  static Status ReadParameters(const Json& root, InferBody& body) {
+    ASSIGN_OR_RETURN(const Json* parameters,
+                     handlers::ReadObject(root, "parameters"));
+    if (parameters == nullptr) return OkStatus();
+    ASSIGN_OR_RETURN(const auto binary,
+                     handlers::ReadBool(*parameters, "binary_data_output"));
+    body.binary = binary.value_or(false);
+    ASSIGN_OR_RETURN(const auto timeout_us,
+                     handlers::ReadInt(*parameters, "timeout", {.min = 0}));
+    if (timeout_us.value_or(0) > 0) {
+      body.timeout = std::chrono::microseconds(*timeout_us);
+    }
+    ASSIGN_OR_RETURN(const auto priority,
+                     handlers::ReadInt(*parameters, "priority",
+                                       {.min = 0, .max = INT32_MAX}));
+    body.request.priority = static_cast<int32_t>(priority.value_or(0));
+    return OkStatus();
+  }
+
+  static Status ReadOutputs(const Json& root, InferBody& body) {
+    ASSIGN_OR_RETURN(const Json* outputs, handlers::ReadArray(root, "outputs"));
+    if (outputs == nullptr) return OkStatus();
+    for (size_t i = 0; i < outputs->size(); ++i) {
+      const Json& output = (*outputs)[i];
+      const std::string path = "outputs[" + std::to_string(i) + "]";
+      if (!output.is_object()) {
+        return handlers::WrongType(path, "an object", output);
+      }
+      ASSIGN_OR_RETURN(const std::string name, Text(output, "name", path));
+      ASSIGN_OR_RETURN(const Json* parameters,
+                       handlers::ReadObject(output, "parameters"));
+      if (parameters != nullptr) {
+        for (const char* key : {"shared_memory_region", "classification"}) {
+          if (FindField(*parameters, key) == nullptr) continue;
+          return InvalidArgument("output '" + name + "' asks for '" + key +
+                                 "', which is not supported; leave it out")
+              .At(name);
+        }
+        ASSIGN_OR_RETURN(const auto binary,
+                         handlers::ReadBool(*parameters, "binary_data"));
+        if (binary.has_value()) body.binary_by_name[name] = *binary;
+      }
+      body.request.outputs.push_back(name);
+    }
+    return OkStatus();
+  }
+
+  const std::string_view json_;
+  std::string_view tail_;
+  int64_t elements_left_;  // that the text could hold
+  std::map<size_t, std::unique_ptr<TensorReader>> readers_;  // by input
+};
+
+}  // namespace
+
+StatusOr<InferBody> ReadInferBody(std::string_view body,
+                                  std::optional<size_t> json_bytes) {
+  const size_t end = json_bytes.value_or(body.size());
+  return BodyReader(body.substr(0, end), body.substr(end)).Read();
+}
+
+StatusOr<std::optional<size_t>> ReadJsonBytes(const HttpRequest& request,
+                                              size_t body_bytes) {
+  if (!request.HasHeader(kHeader)) return std::optional<size_t>();
+  const std::string_view text = request.Header(kHeader);
+  size_t value = 0;
+  const auto [end, ec] =
+      std::from_chars(text.data(), text.data() + text.size(), value);
+  if (ec != std::errc() || end != text.data() + text.size() ||
+      value > body_bytes) {
+    return InvalidArgument("Inference-Header-Content-Length is '" +
+                           std::string(text) +
+                           "' but must be a number of bytes within the body, "
+                           "which has " +
+                           std::to_string(body_bytes))
+        .At("Inference-Header-Content-Length");
+  }
+  if (value == 0) {
+    return InvalidArgument(
+               "Inference-Header-Content-Length is 0: a body of tensors alone "
+               "is not supported; send the JSON that describes them before "
+               "them")
+        .At("Inference-Header-Content-Length");
+  }
+  return std::optional<size_t>(value);
+}
+
+}  // namespace millrace::server::http

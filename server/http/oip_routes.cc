@@ -1,0 +1,189 @@
+// The Open Inference Protocol over REST. A reader would guess that infer serves
+// every model: language models answer it over gRPC only, here they say where
+// else to go.
+#include <algorithm>
+#include <nlohmann/json.hpp>
+#include <optional>
+#include <string>
+#include <utility>
+
+#include "config/base/json.h"
+#include "server/http/message.h"
+#include "server/http/oip_answer.h"
+#include "server/http/oip_request.h"
+#include "server/http/pool_work.h"
+#include "server/http/routes.h"
+#include "server/version.h"
+
+namespace millrace::server::http {
+namespace {
+
+using Json = nlohmann::ordered_json;
+
+struct ModelPath {
+  std::string name;
+  std::string version;  // empty: any
+};
+
+ModelPath PathOf(const Exchange& exchange) {
+  const auto& params = exchange.params();
+  return {params[0], params.size() > 1 ? params[1] : ""};
+}
+
+// Listings work while the server loads or drains, so no handle is borrowed.
+// Answers NOT_FOUND itself.
+std::shared_ptr<Servable> Find(const Site& site, Exchange& exchange,
+                               const ModelPath& path) {
+  for (std::shared_ptr<Servable>& servable : site.services.manager->List()) {
+    const auto& aliases = servable->aliases;
+    if (servable->id != path.name &&
+        std::find(aliases.begin(), aliases.end(), path.name) == aliases.end()) {
+      continue;
+    }
+    if (path.version.empty() || path.version == servable->version) {
+      return servable;
+    }
+    exchange.Send(OipErrorResponse(
+        NotFound("model '" + path.name + "' has no version '" + path.version +
+                 "'; it has version " + servable->version)
+            .Because("model_not_found")));
+    return nullptr;
+  }
+  exchange.Send(OipErrorResponse(
+      NotFound("the model '" + path.name +
+               "' does not exist here; GET /v2/models lists what does")
+          .Because("model_not_found")));
+  return nullptr;
+}
+
+Json TensorJson(const models::TensorSpec& spec) {
+  Json shape = Json::array();
+  for (const int64_t size : spec.dims) shape.push_back(size);
+  if (!spec.rank_known) shape.push_back(-1);
+  return Json{{"name", spec.name},
+              {"datatype", std::string(DTypeName(spec.dtype))},
+              {"shape", std::move(shape)}};
+}
+
+Json TensorsJson(const std::vector<models::TensorSpec>& specs) {
+  Json list = Json::array();
+  for (const models::TensorSpec& spec : specs) list.push_back(TensorJson(spec));
+  return list;
+}
+
+// What a language model takes over gRPC.
+void DescribeText(Json& metadata) {
+  const auto tensor = [](const char* name, const char* datatype) {
+    return Json{
+        {"name", name}, {"datatype", datatype}, {"shape", Json::array({1})}};
+  };
+  metadata["inputs"] =
+      Json::array({tensor("text_input", "BYTES"), tensor("stream", "BOOL"),
+                   tensor("sampling_parameters", "BYTES")});
+  metadata["outputs"] = Json::array({tensor("text_output", "BYTES")});
+}
+
+// The earlier of the header's and the body's.
+Clock::Time Earlier(Clock::Time deadline,
+                    std::optional<std::chrono::microseconds> timeout,
+                    Clock::Time now) {
+  // A timeout beyond a year is none: the sum must not overflow.
+  if (!timeout || *timeout > std::chrono::hours(24 * 365)) return deadline;
+  return std::min(deadline, now + *timeout);
+}
+
+Status Infer(const Site& site, const std::shared_ptr<Exchange>& exchange) {
+  const ModelPath path = PathOf(*exchange);
+  exchange->SetModel(path.name);
+  ASSIGN_OR_RETURN(ModelHandle model,
+                   site.services.manager->Borrow(path.name, path.version));
+  ASSIGN_OR_RETURN(handlers::TensorHandler * handler, model->ForTensors());
+  ASSIGN_OR_RETURN(const Clock::Time deadline, ReadDeadline(*exchange));
+  std::optional<InferBody> body;
+  {
+    const Exchange::Body bytes = exchange->TakeBody();
+    ASSIGN_OR_RETURN(const std::optional<size_t> json_bytes,
+                     ReadJsonBytes(exchange->request(), bytes.text.size()));
+    ASSIGN_OR_RETURN(body, ReadInferBody(bytes.text, json_bytes));
+  }
+  const Clock::Time now = site.services.clock->Now();
+  exchange->trace()->Stamp(Stage::kParsed, now);
+  InferAnswerShape shape = {.model = path.name,
+                            .version = model->version,
+                            .id = std::move(body->id),
+                            .binary = body->binary,
+                            .binary_by_name = std::move(body->binary_by_name)};
+  handlers::TensorRequest request = std::move(body->request);
+  request.deadline = Earlier(deadline, body->timeout, now);
+  request.trace = exchange->trace();
+  // Let go of by the ending itself: the last copy of the closure may die on the
+  // model's own thread, which must not be the one to unload it.
+  auto held = std::make_shared<std::optional<ModelHandle>>(std::move(model));
+  handler->Start(
+      std::move(request),
+      [exchange, held, shape = std::move(shape)](
+          const StatusOr<handlers::TensorAnswer>& answer) {
+        StatusOr<HttpResponse> response =
+            answer.ok() ? InferResponse(shape, *answer)
+                        : StatusOr<HttpResponse>(answer.status());
+        exchange->Send(response.ok() ? *std::move(response)
+                                     : OipErrorResponse(response.status()));
+        held->reset();
+      },
+      exchange->stop_token());
+  return OkStatus();
+}
+
+}  // namespace
+
+void ServeOipServer(const Site&, const std::shared_ptr<Exchange>& exchange) {
+  exchange->Send(JsonResponse(
+      200,
+      DumpJson(Json{{"name", "millrace"},
+                    {"version", std::string(Version())},
+                    {"extensions", Json::array({"binary_tensor_data"})}})));
+}
+
+void ServeOipModels(const Site& site,
+                    const std::shared_ptr<Exchange>& exchange) {
+  Json names = Json::array();
+  for (const auto& servable : site.services.manager->List()) {
+    names.push_back(servable->id);
+  }
+  exchange->Send(
+      JsonResponse(200, DumpJson(Json{{"models", std::move(names)}})));
+}
+
+void ServeOipModel(const Site& site,
+                   const std::shared_ptr<Exchange>& exchange) {
+  const ModelPath path = PathOf(*exchange);
+  const std::shared_ptr<Servable> servable = Find(site, *exchange, path);
+  if (servable == nullptr) return;
+  Json metadata = {{"name", path.name},
+                   {"versions", Json::array({servable->version})},
+                   {"platform", servable->platform}};
+  if (servable->is_graph()) {
+    metadata["inputs"] = TensorsJson(servable->tensor_handler->inputs());
+    metadata["outputs"] = TensorsJson(servable->tensor_handler->outputs());
+  } else {
+    DescribeText(metadata);
+  }
+  exchange->Send(JsonResponse(200, DumpJson(metadata)));
+}
+
+void ServeOipModelReady(const Site& site,
+                        const std::shared_ptr<Exchange>& exchange) {
+  const ModelPath path = PathOf(*exchange);
+  if (Find(site, *exchange, path) == nullptr) return;
+  const bool ready = site.services.manager->state() == ServerState::kReady;
+  exchange->Send(
+      JsonResponse(ready ? 200 : 503,
+                   DumpJson(Json{{"name", path.name}, {"ready", ready}})));
+}
+
+void ServeOipInfer(const Site& site,
+                   const std::shared_ptr<Exchange>& exchange) {
+  RunOnPool(site, exchange, Infer, OipErrorResponse);
+}
+
+}  // namespace millrace::server::http

@@ -1,0 +1,257 @@
+// Numbers come and go one by one: a tensor has too many for a tree. A reader
+// would guess that nesting is ignored; where it is there it must be that of the
+// shape, for a transposed list is the mistake people make.
+#include "server/http/tensor_json.h"
+
+#include <charconv>
+#include <cmath>
+#include <concepts>
+#include <limits>
+#include <type_traits>
+
+#include "models/tensor/float16.h"
+
+namespace millrace::server::http {
+namespace {
+
+using models::BFloat16;
+using models::DType;
+using models::Half;
+using models::Tensor;
+
+// Calls use(T()) for the type that stores elements of `dtype`.
+template <typename Use>
+auto ForType(DType dtype, Use use) {
+  switch (dtype) {
+    case DType::kBool:
+      return use(bool());
+    case DType::kU8:
+      return use(uint8_t());
+    case DType::kU16:
+      return use(uint16_t());
+    case DType::kU32:
+      return use(uint32_t());
+    case DType::kU64:
+      return use(uint64_t());
+    case DType::kI8:
+      return use(int8_t());
+    case DType::kI16:
+      return use(int16_t());
+    case DType::kI32:
+      return use(int32_t());
+    case DType::kI64:
+      return use(int64_t());
+    case DType::kF16:
+      return use(Half());
+    case DType::kBF16:
+      return use(BFloat16());
+    case DType::kF32:
+      return use(float());
+    case DType::kF64:
+      break;
+  }
+  return use(double());
+}
+
+template <typename T>
+constexpr bool kIsFloat =
+    std::is_floating_point_v<T> || std::is_same_v<T, Half> ||
+    std::is_same_v<T, BFloat16>;
+
+// What `value` is as a T; false when it is none.
+template <typename T, typename Value>
+bool Convert(Value value, T& out) {
+  if constexpr (std::is_same_v<Value, bool>) {
+    if constexpr (!std::is_same_v<T, bool>) return false;
+    out = T(value);
+    return true;
+  } else if constexpr (kIsFloat<T>) {
+    const auto real = static_cast<double>(value);
+    if constexpr (std::is_same_v<T, double>) {
+      out = real;
+      return true;
+    } else {
+      // From here on it rounds to infinity; converting it is undefined.
+      constexpr double kTooLarge = 3.4028235677973366e38;
+      if (!(std::abs(real) < kTooLarge)) return false;
+      out = T(static_cast<float>(real));
+      return std::isfinite(static_cast<float>(out));
+    }
+  } else if constexpr (std::is_same_v<Value, double>) {
+    // Whole numbers below 2^63 convert exactly.
+    if (value != std::trunc(value) || std::abs(value) >= 0x1p63) return false;
+    return Convert(static_cast<int64_t>(value), out);
+  } else if constexpr (std::is_same_v<T, bool>) {
+    out = value == Value{1};
+    return value == Value{0} || value == Value{1};
+  } else {
+    out = static_cast<T>(value);
+    return std::in_range<T>(value);
+  }
+}
+
+std::string Limits(DType dtype) {
+  if (dtype == DType::kBool) return "true, false, 0 or 1";
+  return ForType(dtype, [](auto type) -> std::string {
+    using T = decltype(type);
+    if constexpr (std::integral<T>) {
+      return "whole numbers from " +
+             std::to_string(std::numeric_limits<T>::min()) + " to " +
+             std::to_string(std::numeric_limits<T>::max());
+    }
+    return "numbers that do not become infinite in it";
+  });
+}
+
+template <typename T>
+bool AppendValue(T value, std::string& text) {
+  if constexpr (std::is_same_v<T, bool>) {
+    text += value ? "true" : "false";
+    return true;
+  } else if constexpr (std::is_same_v<T, Half> || std::is_same_v<T, BFloat16>) {
+    return AppendValue(static_cast<float>(value), text);
+  } else {
+    if constexpr (std::is_floating_point_v<T>) {
+      if (!std::isfinite(value)) return false;
+    }
+    char digits[32];  // the shortest that reads back as the same
+    const auto end =
+        std::to_chars(std::begin(digits), std::end(digits), value).ptr;
+    const std::string_view shown(digits, static_cast<size_t>(end - digits));
+    text += shown;
+    if constexpr (std::is_floating_point_v<T>) {
+      if (shown.find_first_of(".e") == shown.npos) text += ".0";
+    }
+    return true;
+  }
+}
+
+}  // namespace
+
+TensorReader::TensorReader(TensorHead head)
+    : head_(std::move(head)),
+      num_elements_(head_.shape.num_elements()),
+      tensor_(Tensor::Make(head_.dtype, head_.shape)) {}
+
+Status TensorReader::CheckPlace() {
+  if (value_depth_ == 0) {
+    value_depth_ = depth_;
+    if (depth_ != 1 && depth_ != head_.shape.rank()) {
+      return BadInput(head_.name,
+                      "has data nested " + std::to_string(depth_) +
+                          " deep; send one flat list, or lists nested as the "
+                          "shape " +
+                          head_.shape.ToString() + " says");
+    }
+  }
+  if (depth_ != value_depth_) {
+    return BadInput(head_.name, "mixes numbers and lists at element " +
+                                    std::to_string(next_) + " of its data");
+  }
+  if (next_ >= num_elements_) {
+    return BadInput(head_.name, "has more data than its shape " +
+                                    head_.shape.ToString() + " takes (" +
+                                    std::to_string(num_elements_) + ")");
+  }
+  ++counts_[static_cast<size_t>(depth_)];
+  return OkStatus();
+}
+
+template <typename Value>
+Status TensorReader::Unfit(Value value) const {
+  std::string shown;
+  AppendValue(value, shown);
+  return BadInput(head_.name, "is " + shown + " at element " +
+                                  std::to_string(next_) + " but " +
+                                  std::string(DTypeName(head_.dtype)) +
+                                  " takes " + Limits(head_.dtype));
+}
+
+template <typename Value>
+Status TensorReader::Put(Value value) {
+  RETURN_IF_ERROR(CheckPlace());
+  const bool fits = ForType(head_.dtype, [&](auto type) {
+    using T = decltype(type);
+    return Convert(value, tensor_.data<T>()[next_]);
+  });
+  if (!fits) return Unfit(value);
+  ++next_;
+  return OkStatus();
+}
+
+Status TensorReader::OnInteger(int64_t value) { return Put(value); }
+Status TensorReader::OnUnsigned(uint64_t value) { return Put(value); }
+Status TensorReader::OnReal(double value) { return Put(value); }
+Status TensorReader::OnBool(bool value) { return Put(value); }
+
+Status TensorReader::OnOther(std::string_view what) {
+  return BadInput(head_.name, "holds " + std::string(what) + " at element " +
+                                  std::to_string(next_) + " of its data but " +
+                                  std::string(DTypeName(head_.dtype)) +
+                                  " takes " + Limits(head_.dtype));
+}
+
+Status TensorReader::OnOpen() {
+  begun_ = true;
+  if (depth_ == value_depth_ && value_depth_ > 0) {
+    return BadInput(head_.name, "mixes numbers and lists at element " +
+                                    std::to_string(next_) + " of its data");
+  }
+  if (depth_ >= models::Shape::kMaxRank) {
+    return BadInput(head_.name, "has data nested deeper than " +
+                                    std::to_string(models::Shape::kMaxRank) +
+                                    " lists");
+  }
+  ++counts_[static_cast<size_t>(depth_)];
+  counts_[static_cast<size_t>(++depth_)] = 0;
+  return OkStatus();
+}
+
+Status TensorReader::OnClose() {
+  const int rank = head_.shape.rank();
+  const int64_t count = counts_[static_cast<size_t>(depth_)];
+  // Flat data are counted at the end only.
+  if (rank > 1 && value_depth_ == rank && count != head_.shape[depth_ - 1]) {
+    return BadInput(head_.name,
+                    "has a list of " + std::to_string(count) + " within " +
+                        std::to_string(depth_ - 1) +
+                        " others, before element " + std::to_string(next_) +
+                        ", but its shape is " + head_.shape.ToString());
+  }
+  --depth_;
+  return OkStatus();
+}
+
+StatusOr<Tensor> TensorReader::Take() {
+  if (next_ == num_elements_) return std::move(tensor_);
+  return BadInput(head_.name, "has " + std::to_string(next_) +
+                                  " values but its shape " +
+                                  head_.shape.ToString() + " takes " +
+                                  std::to_string(num_elements_));
+}
+
+Status AppendData(const std::string& name, const Tensor& tensor,
+                  std::string& text) {
+  text += '[';
+  const int64_t bad = ForType(tensor.dtype(), [&](auto type) {
+    using T = decltype(type);
+    const T* values = tensor.data<T>();
+    for (int64_t i = 0; i < tensor.num_elements(); ++i) {
+      if (i > 0) text += ',';
+      if (!AppendValue(values[i], text)) return i;
+    }
+    return int64_t{-1};
+  });
+  if (bad >= 0) {
+    return FailedPrecondition(
+               "output '" + name + "' is not finite at element " +
+               std::to_string(bad) +
+               ", which JSON cannot say; ask for it with the parameter "
+               "binary_data true, or over gRPC")
+        .At(name);
+  }
+  text += ']';
+  return OkStatus();
+}
+
+}  // namespace millrace::server::http

@@ -1,0 +1,82 @@
+// Any bytes as the body of an infer request: they are refused with a sentence,
+// or give tensors of as many bytes as their shapes say, whose answer in JSON is
+// a request that gives the same tensors again.
+//
+// The first byte says where the JSON ends: so many bytes before the end.
+#include <algorithm>
+#include <cstdint>
+#include <cstdio>
+#include <cstdlib>
+#include <cstring>
+#include <string>
+#include <string_view>
+
+#include "server/http/oip_answer.h"
+#include "server/http/oip_request.h"
+#include "server/tensor_bytes.h"
+
+namespace {
+
+using millrace::Status;
+using millrace::StatusCode;
+using millrace::server::BytesOf;
+using millrace::server::http::InferBody;
+using millrace::server::http::ReadInferBody;
+
+void Require(bool condition, const char* why) {
+  if (condition) return;
+  std::fprintf(stderr, "oip_request_fuzz: %s\n", why);
+  std::abort();
+}
+
+void CheckRefusal(const Status& status) {
+  Require(status.code() == StatusCode::kInvalidArgument,
+          "a bad request is INVALID_ARGUMENT");
+  Require(!status.message().empty(), "a refusal says why");
+}
+
+void CheckRoundTrip(const InferBody& body) {
+  const auto answer = millrace::server::http::InferResponse(
+      {.model = "m", .version = "1", .id = {}, .binary_by_name = {}},
+      body.request.inputs);
+  if (!answer.ok()) {
+    Require(answer.status().code() == StatusCode::kFailedPrecondition,
+            "only NaN and infinities cannot be said");
+    return;
+  }
+  std::string text = answer->body;
+  const size_t key = text.find("\"outputs\":");
+  Require(key != text.npos, "an answer has outputs");
+  text.replace(key, std::strlen("\"outputs\":"), "\"inputs\":");
+  const auto again = ReadInferBody(text, std::nullopt);
+  Require(again.ok(), "an answer can be read");
+  for (size_t i = 0; i < body.request.inputs.size(); ++i) {
+    const auto& before = body.request.inputs[i];
+    const auto& after = again->request.inputs[i];
+    Require(before.tensor.dtype() == after.tensor.dtype() &&
+                before.tensor.shape() == after.tensor.shape() &&
+                BytesOf(before.tensor) == BytesOf(after.tensor),
+            "numbers keep their bits on their way through JSON");
+  }
+}
+
+}  // namespace
+
+extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
+  if (size == 0) return 0;
+  const std::string_view text(reinterpret_cast<const char*>(data) + 1,
+                              size - 1);
+  const size_t tail = std::min<size_t>(data[0], text.size());
+  const auto body = ReadInferBody(text, text.size() - tail);
+  if (!body.ok()) {
+    CheckRefusal(body.status());
+    return 0;
+  }
+  for (const auto& input : body->request.inputs) {
+    // Reads every byte.
+    const auto bytes = BytesOf(input.tensor);
+    Require(std::string(bytes).size() == bytes.size(), "");
+  }
+  CheckRoundTrip(*body);
+  return 0;
+}
