@@ -240,13 +240,7 @@ Status ReadParameters(const inference::ModelInferRequest& request,
     if (name == "triton_enable_empty_final_response") {
       call.empty_final_response = value == true || value == "true";
     } else if (name == "timeout") {
-      ASSIGN_OR_RETURN(const int64_t us, WholeParameter(name, value));
-      if (us < 0) {
-        return InvalidArgument("parameter 'timeout' is " + std::to_string(us) +
-                               " microseconds but must not be negative")
-            .At(name);
-      }
-      if (us > 0) call.timeout = std::chrono::microseconds(us);
+      continue;  // see ReadTimeout
     } else if (name == "sequence_id") {
       if (IsZero(value)) continue;
       return InvalidArgument("parameter 'sequence_id' is " + DumpJson(value) +
@@ -282,27 +276,6 @@ Status ReadSamplingJson(const std::string& text, Json& fields) {
   return OkStatus();
 }
 
-Status CheckForm(const inference::ModelInferRequest& request) {
-  const int num_raw = request.raw_input_contents_size();
-  if (num_raw == 0) return OkStatus();
-  for (const InputTensor& tensor : request.inputs()) {
-    if (tensor.has_contents()) {
-      return InvalidArgument("input '" + tensor.name() +
-                             "' has contents while the request has "
-                             "raw_input_contents; send all tensors one way")
-          .At(tensor.name());
-    }
-  }
-  if (num_raw != request.inputs_size()) {
-    return InvalidArgument("the request has " +
-                           std::to_string(request.inputs_size()) +
-                           " inputs but " + std::to_string(num_raw) +
-                           " raw_input_contents; send one for each input")
-        .At("raw_input_contents");
-  }
-  return OkStatus();
-}
-
 Status CheckOutputs(const inference::ModelInferRequest& request) {
   for (const auto& output : request.outputs()) {
     if (output.name() != kOutput) {
@@ -331,12 +304,50 @@ inference::ModelMetadataResponse::TensorMetadata Describe(
 
 }  // namespace
 
+Status CheckForm(const inference::ModelInferRequest& request) {
+  const int num_raw = request.raw_input_contents_size();
+  if (num_raw == 0) return OkStatus();
+  for (const InputTensor& tensor : request.inputs()) {
+    if (tensor.has_contents()) {
+      return InvalidArgument("input '" + tensor.name() +
+                             "' has contents while the request has "
+                             "raw_input_contents; send all tensors one way")
+          .At(tensor.name());
+    }
+  }
+  if (num_raw != request.inputs_size()) {
+    return InvalidArgument("the request has " +
+                           std::to_string(request.inputs_size()) +
+                           " inputs but " + std::to_string(num_raw) +
+                           " raw_input_contents; send one for each input")
+        .At("raw_input_contents");
+  }
+  return OkStatus();
+}
+
+StatusOr<std::optional<std::chrono::microseconds>> ReadTimeout(
+    const inference::ModelInferRequest& request) {
+  std::optional<std::chrono::microseconds> timeout;
+  const auto found = request.parameters().find("timeout");
+  if (found == request.parameters().end()) return timeout;
+  ASSIGN_OR_RETURN(const int64_t us,
+                   WholeParameter("timeout", ToJson(found->second)));
+  if (us < 0) {
+    return InvalidArgument("parameter 'timeout' is " + std::to_string(us) +
+                           " microseconds but must not be negative")
+        .At("timeout");
+  }
+  if (us > 0) timeout = std::chrono::microseconds(us);
+  return timeout;
+}
+
 StatusOr<InferCall> DecodeInfer(const inference::ModelInferRequest& request) {
   InferCall call;
   call.raw = request.raw_input_contents_size() > 0;
   RETURN_IF_ERROR(CheckForm(request));
   RETURN_IF_ERROR(CheckOutputs(request));
 
+  ASSIGN_OR_RETURN(call.timeout, ReadTimeout(request));
   Json fields = Json::object();
   RETURN_IF_ERROR(ReadParameters(request, call, fields));
 

@@ -38,6 +38,12 @@ struct InferCall {
   std::optional<std::chrono::microseconds> timeout;
 };
 
+// All tensors raw or all typed, whatever kind of model they are for.
+Status CheckForm(const inference::ModelInferRequest& request);
+// The `timeout` parameter in microseconds; 0 is none.
+StatusOr<std::optional<std::chrono::microseconds>> ReadTimeout(
+    const inference::ModelInferRequest& request);
+
 // INVALID_ARGUMENT names the tensor, parameter or field at fault.
 StatusOr<InferCall> DecodeInfer(const inference::ModelInferRequest& request);
 

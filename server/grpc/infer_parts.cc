@@ -1,5 +1,4 @@
-// The common way of generation calls. The earlier of the call's deadline and
-// the request's own timeout counts.
+// The common way of inference calls.
 #include "server/grpc/infer_parts.h"
 
 #include <algorithm>
@@ -7,21 +6,22 @@
 
 namespace millrace::server {
 
+Clock::Time DeadlineOf(const CallInfo& info,
+                       std::optional<std::chrono::microseconds> timeout,
+                       const Clock& clock) {
+  // A timeout beyond a year is none: the sum must not overflow.
+  constexpr auto kYear = std::chrono::hours(24 * 365);
+  if (!timeout || *timeout >= kYear) return info.deadline;
+  return std::min(info.deadline, clock.Now() + *timeout);
+}
+
 handlers::GenerateRequest MakeRequest(InferCall& call, const CallInfo& info,
                                       std::shared_ptr<Trace> trace,
                                       const Clock& clock) {
   handlers::GenerateRequest request;
   request.prompt = std::move(call.prompt);
   request.options = std::move(call.options);
-  request.deadline = info.deadline;
-  if (call.timeout) {
-    // A timeout beyond a year is none: the sum must not overflow.
-    constexpr auto kYear = std::chrono::hours(24 * 365);
-    if (*call.timeout < kYear) {
-      request.deadline =
-          std::min(request.deadline, clock.Now() + *call.timeout);
-    }
-  }
+  request.deadline = DeadlineOf(info, call.timeout, clock);
   request.trace = std::move(trace);
   return request;
 }

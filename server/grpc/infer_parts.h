@@ -3,7 +3,9 @@
 // ModelStreamInfer share.
 #pragma once
 
+#include <chrono>
 #include <memory>
+#include <optional>
 #include <stop_token>
 #include <string>
 
@@ -25,6 +27,11 @@ struct InferParts {
   Recorder* recorder = nullptr;
   const Clock* clock = nullptr;
 };
+
+// The earlier of the call's deadline and the request's own timeout.
+Clock::Time DeadlineOf(const CallInfo& info,
+                       std::optional<std::chrono::microseconds> timeout,
+                       const Clock& clock);
 
 // The request that the handler gets.
 handlers::GenerateRequest MakeRequest(InferCall& call, const CallInfo& info,

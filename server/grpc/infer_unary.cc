@@ -13,6 +13,7 @@
 
 #include "open_inference_grpc.pb.h"
 #include "server/grpc/grpc_status.h"
+#include "server/grpc/tensor_codec.h"
 
 namespace millrace::server {
 namespace {
@@ -66,6 +67,7 @@ class UnaryInfer final : public ::grpc::ServerUnaryReactor,
     ASSIGN_OR_RETURN(ModelHandle model,
                      parts_.manager->Borrow(request_->model_name(),
                                             request_->model_version()));
+    if (model->is_graph()) return Compute(std::move(model));
     ASSIGN_OR_RETURN(handlers::GenerateHandler * handler, model->ForText());
     ASSIGN_OR_RETURN(InferCall call, DecodeInfer(*request_));
     if (call.stream) {
@@ -80,6 +82,29 @@ class UnaryInfer final : public ::grpc::ServerUnaryReactor,
     model_.emplace(std::move(model));
     handler->Start(MakeRequest(call, info_, trace_, *parts_.clock),
                    shared_from_this(), stop_.get_token());
+    return OkStatus();
+  }
+
+  Status Compute(ModelHandle model) {
+    ASSIGN_OR_RETURN(handlers::TensorHandler * handler, model->ForTensors());
+    ASSIGN_OR_RETURN(TensorCall call, DecodeTensors(*request_));
+    trace_->Stamp(Stage::kParsed, parts_.clock->Now());
+    raw_ = call.raw;
+    version_ = model->version;
+    model_.emplace(std::move(model));
+    call.request.deadline = DeadlineOf(info_, call.timeout, *parts_.clock);
+    call.request.trace = trace_;
+    handler->Start(
+        std::move(call.request),
+        [self = shared_from_this()](
+            const StatusOr<handlers::TensorAnswer>& answer) {
+          if (answer.ok()) {
+            BeginResponse(*self->request_, self->version_, self->response_);
+            EncodeTensors(*answer, self->raw_, self->response_);
+          }
+          self->End(answer.status(), {});
+        },
+        stop_.get_token());
     return OkStatus();
   }
 

@@ -1,4 +1,5 @@
-// ModelInfer: one request, one answer with the whole text.
+// ModelInfer: one request, one answer: the whole text of a language model, the
+// tensors of a graph.
 #pragma once
 
 #include <string>

@@ -1,5 +1,5 @@
 // Each call checks the key first and is counted once. Liveness, readiness and
-// metadata are answered on gRPC's own threads; only generation goes to the
+// metadata are answered on gRPC's own threads; only inference goes to the
 // handler pool.
 #include "server/grpc/oip_service.h"
 
@@ -11,6 +11,7 @@
 #include "open_inference_grpc.grpc.pb.h"
 #include "server/grpc/grpc_status.h"
 #include "server/grpc/infer_unary.h"
+#include "server/grpc/tensor_codec.h"
 #include "server/version.h"
 
 namespace millrace::server {
@@ -71,6 +72,7 @@ class OipService final
       response->set_name("millrace");
       response->set_version(std::string(Version()));
       response->add_extensions("parameters");
+      response->add_extensions("binary_tensor_data");
       return OkStatus();
     });
   }
@@ -86,7 +88,11 @@ class OipService final
       response->set_name(model->id);
       response->add_versions(model->version);
       response->set_platform(model->platform);
-      DescribeTensors(response);
+      if (model->is_graph()) {
+        DescribeTensors(*model->tensor_handler, response);
+      } else {
+        DescribeTensors(response);
+      }
       return OkStatus();
     });
   }
