@@ -99,11 +99,11 @@ StatusOr<CommandLine> Parse(Args args) {
 void PrintHelp() {
   std::printf(
       "usage: millrace serve [[NAME=]MODEL…] [--config FILE] [flags]\n\n"
-      "Serves each MODEL (a GGUF file, or a Hugging Face folder with "
-      "safetensors) as\n"
-      "NAME, or as the file's stem or the folder's name; without one, the "
-      "default\n"
-      "model that deploy/install_deps.sh puts in the cache.\n"
+      "Serves each MODEL (a GGUF file, a Hugging Face folder with "
+      "safetensors, or an\n"
+      "ONNX graph) as NAME, or as the file's stem or the folder's name; "
+      "without one,\n"
+      "the default model that deploy/install_deps.sh puts in the cache.\n"
       "Every flag is also a key of the YAML file and an environment variable:\n"
       "--http-port, http_port, MILLRACE_HTTP_PORT. Flags win over "
       "environment,\n"

@@ -1,6 +1,6 @@
-// A servable is its runner inside an engine inside a handler. A reader might
-// expect the model's files to be open afterwards: they are not, weights live
-// in packed memory of their own.
+// A language model is its runner inside an engine inside a handler. A reader
+// might expect the model's files to be open afterwards: they are not, weights
+// live in packed memory of their own.
 #include "server/lifecycle/load.h"
 
 #include <algorithm>
@@ -12,6 +12,7 @@
 #include "handlers/generate.h"
 #include "models/llm/model.h"
 #include "scheduler/engine.h"
+#include "server/lifecycle/load_graph.h"
 
 namespace millrace::server {
 namespace {
@@ -51,6 +52,63 @@ void LogDraftModel(const std::string& id, const std::string& path,
            {"kv_mib", kv_bytes >> 20}});
 }
 
+StatusOr<std::shared_ptr<Servable>> LoadLanguageModel(
+    const config::ModelSettings& settings, const config::CpuSet& team,
+    int64_t memory_limit_bytes, handlers::Pool* pool, MetricRegistry* metrics,
+    std::function<void(double)> progress) {
+  const std::string id = config::ModelId(settings);
+  StatusOr<models::LlmModel> loaded =
+      models::LoadLlm(settings.path, {.settings = settings.llm,
+                                      .cpus = team,
+                                      .memory_limit_bytes = memory_limit_bytes,
+                                      .progress = std::move(progress)});
+  RETURN_IF_ERROR(loaded.status());
+  models::LlmModel model = std::move(loaded).value();
+
+  auto servable = std::make_shared<Servable>();
+  servable->id = id;
+  servable->info = model.info;
+  servable->platform = "millrace_" + model.info.architecture;
+  servable->max_model_len = model.runner->info().max_context;
+  if (model.chat_template != nullptr) {
+    servable->chat_template = model.chat_template->source();
+  }
+  const scheduler::EngineOptions options = {
+      .model = id,
+      .max_num_seqs = static_cast<int32_t>(settings.llm.max_num_seqs),
+      .max_num_batched_tokens =
+          static_cast<int32_t>(settings.llm.max_num_batched_tokens),
+      .max_queue_size = static_cast<int32_t>(settings.llm.max_queue_size),
+      .enable_prefix_caching = settings.llm.enable_prefix_caching,
+      .target_itl = std::chrono::milliseconds(settings.llm.target_itl_ms),
+      .speculative = SpeculativeOf(settings.llm)};
+  if (model.draft_runner != nullptr) {
+    LogDraftModel(id, settings.llm.speculative_model, model);
+  }
+  servable->engine = scheduler::Engine::Create(
+      std::move(model.runner), options, metrics, std::move(model.draft_runner));
+  servable->handler =
+      handlers::MakeGenerateHandler({.model = id,
+                                     .tokenizer = model.tokenizer,
+                                     .chat_template = model.chat_template,
+                                     .defaults = model.generation,
+                                     .bos_text = model.bos_text,
+                                     .eos_text = model.eos_text,
+                                     .engine = servable->engine.get(),
+                                     .pool = pool});
+
+  LogInfo("model loaded", {{"model", id},
+                           {"architecture", model.info.architecture},
+                           {"quantization", model.info.quantization},
+                           {"parameters", model.info.num_parameters},
+                           {"context", servable->max_model_len},
+                           {"weight_mib", model.info.weight_bytes >> 20},
+                           {"kv_pages", servable->engine->info().num_pages},
+                           {"isa", model.info.isa},
+                           {"threads", model.info.threads}});
+  return servable;
+}
+
 }  // namespace
 
 std::vector<config::CpuSet> PlanTeams(
@@ -83,74 +141,31 @@ StatusOr<std::shared_ptr<Servable>> LoadServable(
     int64_t memory_limit_bytes, handlers::Pool* pool, MetricRegistry* metrics,
     std::function<void(double)> progress) {
   const auto begun = std::chrono::steady_clock::now();
-  const std::string id = config::ModelId(settings);
-  StatusOr<models::LlmModel> loaded =
-      models::LoadLlm(settings.path, {.settings = settings.llm,
-                                      .cpus = team,
-                                      .memory_limit_bytes = memory_limit_bytes,
-                                      .progress = std::move(progress)});
+  StatusOr<std::shared_ptr<Servable>> loaded =
+      IsGraphFile(settings.path)
+          ? LoadGraph(settings, team, pool, metrics)
+          : LoadLanguageModel(settings, team, memory_limit_bytes, pool, metrics,
+                              std::move(progress));
   if (!loaded.ok()) {
     return loaded.status().Prefixed("cannot serve " + settings.path);
   }
-  models::LlmModel model = std::move(loaded).value();
-
-  auto servable = std::make_shared<Servable>();
-  servable->id = id;
-  servable->aliases = settings.served_model_name;
-  servable->path = settings.path;
-  servable->created_unix =
+  Servable& servable = **loaded;
+  servable.aliases = settings.served_model_name;
+  servable.path = settings.path;
+  servable.created_unix =
       std::chrono::duration_cast<std::chrono::seconds>(
           std::chrono::system_clock::now().time_since_epoch())
           .count();
-  servable->info = model.info;
-  servable->platform = "millrace_" + model.info.architecture;
-  servable->max_model_len = model.runner->info().max_context;
-  if (model.chat_template != nullptr) {
-    servable->chat_template = model.chat_template->source();
-  }
-  const scheduler::EngineOptions options = {
-      .model = id,
-      .max_num_seqs = static_cast<int32_t>(settings.llm.max_num_seqs),
-      .max_num_batched_tokens =
-          static_cast<int32_t>(settings.llm.max_num_batched_tokens),
-      .max_queue_size = static_cast<int32_t>(settings.llm.max_queue_size),
-      .enable_prefix_caching = settings.llm.enable_prefix_caching,
-      .target_itl = std::chrono::milliseconds(settings.llm.target_itl_ms),
-      .speculative = SpeculativeOf(settings.llm)};
-  if (model.draft_runner != nullptr) {
-    LogDraftModel(id, settings.llm.speculative_model, model);
-  }
-  servable->engine = scheduler::Engine::Create(
-      std::move(model.runner), options, metrics, std::move(model.draft_runner));
-  servable->handler =
-      handlers::MakeGenerateHandler({.model = id,
-                                     .tokenizer = model.tokenizer,
-                                     .chat_template = model.chat_template,
-                                     .defaults = model.generation,
-                                     .bos_text = model.bos_text,
-                                     .eos_text = model.eos_text,
-                                     .engine = servable->engine.get(),
-                                     .pool = pool});
-
   const double seconds =
       std::chrono::duration<double>(std::chrono::steady_clock::now() - begun)
           .count();
   metrics
       ->AddGauge("millrace_model_load_seconds",
                  "Seconds from opening the model's files to being ready.",
-                 {{"model", id}, {"version", servable->version}})
+                 {{"model", servable.id}, {"version", servable.version}})
       .Set(seconds);
-  LogInfo("model loaded", {{"model", id},
-                           {"architecture", model.info.architecture},
-                           {"quantization", model.info.quantization},
-                           {"parameters", model.info.num_parameters},
-                           {"context", servable->max_model_len},
-                           {"weight_mib", model.info.weight_bytes >> 20},
-                           {"kv_pages", servable->engine->info().num_pages},
-                           {"isa", model.info.isa},
-                           {"threads", model.info.threads},
-                           {"seconds", seconds}});
-  return servable;
+  LogInfo("model ready", {{"model", servable.id}, {"seconds", seconds}});
+  return loaded;
 }
 
 }  // namespace millrace::server

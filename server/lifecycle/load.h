@@ -1,5 +1,6 @@
-// From settings to a servable: reads the model, starts its engine, makes its
-// handler. The one place that knows how a language model is put together.
+// From settings to a servable: reads the model, starts its engine or batcher,
+// makes its handler. The one place that knows how a language model is put
+// together; graphs are put together beside it.
 #pragma once
 
 #include <functional>

@@ -1,0 +1,62 @@
+// A servable of tensors is its executor inside a batcher inside a handler.
+// Weights may stay in the mapped file, which must not change while it is
+// served.
+#include "server/lifecycle/load_graph.h"
+
+#include <filesystem>
+#include <fstream>
+#include <system_error>
+#include <utility>
+
+#include "config/base/log.h"
+#include "handlers/tensors.h"
+#include "models/graph/executor.h"
+#include "models/graph/import.h"
+#include "scheduler/batcher.h"
+
+namespace millrace::server {
+
+bool IsGraphFile(const std::string& path) {
+  std::error_code error;
+  if (!std::filesystem::is_regular_file(path, error)) return false;
+  const std::string extension = std::filesystem::path(path).extension();
+  if (extension == ".onnx" || extension == ".pt2") return true;
+  char magic[4] = {};
+  std::ifstream(path, std::ios::binary).read(magic, sizeof magic);
+  return std::string_view(magic, sizeof magic) == "PK\x03\x04";
+}
+
+StatusOr<std::shared_ptr<Servable>> LoadGraph(
+    const config::ModelSettings& settings, const config::CpuSet& team,
+    handlers::Pool* pool, MetricRegistry* metrics) {
+  const std::string id = config::ModelId(settings);
+  models::graph::ImportReport report;
+  ASSIGN_OR_RETURN(models::graph::Graph graph,
+                   models::graph::ImportGraph(settings.path, &report));
+  const size_t num_nodes = graph.nodes.size();
+  models::graph::ExecutorOptions options;
+  options.cpus = team;
+  options.isa = settings.llm.isa;
+  ASSIGN_OR_RETURN(std::unique_ptr<models::graph::Executor> executor,
+                   models::graph::Executor::Create(std::move(graph), options));
+
+  auto servable = std::make_shared<Servable>();
+  servable->id = id;
+  servable->platform =
+      report.format.starts_with("ONNX") ? "millrace_onnx" : "millrace_pytorch";
+  servable->batcher = scheduler::Batcher::Create(
+      std::move(executor),
+      {.model = id,
+       .max_queue_size = static_cast<int32_t>(settings.llm.max_queue_size)},
+      metrics);
+  servable->tensor_handler = handlers::MakeTensorHandler(
+      {.model = id, .batcher = servable->batcher.get(), .pool = pool});
+  LogInfo("graph loaded", {{"model", id},
+                           {"format", report.format},
+                           {"producer", report.producer},
+                           {"nodes", static_cast<int64_t>(num_nodes)},
+                           {"threads", static_cast<int64_t>(team.size())}});
+  return servable;
+}
+
+}  // namespace millrace::server

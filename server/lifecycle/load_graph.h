@@ -1,0 +1,25 @@
+// From a file of a graph (ONNX, torch.export's .pt2) to a servable: reads it,
+// starts its batcher, makes its handler.
+#pragma once
+
+#include <memory>
+#include <string>
+
+#include "config/base/metrics.h"
+#include "config/base/status.h"
+#include "config/schema.h"
+#include "config/topology.h"
+#include "handlers/pool.h"
+#include "server/lifecycle/manager.h"
+
+namespace millrace::server {
+
+// By its name, or because it is a ZIP archive, as .pt2 files are.
+bool IsGraphFile(const std::string& path);
+
+// Blocks for the load. UNIMPLEMENTED names an operator that is missing.
+StatusOr<std::shared_ptr<Servable>> LoadGraph(
+    const config::ModelSettings& settings, const config::CpuSet& team,
+    handlers::Pool* pool, MetricRegistry* metrics);
+
+}  // namespace millrace::server
