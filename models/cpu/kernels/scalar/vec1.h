@@ -36,7 +36,7 @@ struct Vec1 {
   static F Sqrt(F x) { return __builtin_sqrtf(x); }
   static F Floor(F x) { return __builtin_floorf(x); }
   static F Ceil(F x) { return __builtin_ceilf(x); }
-  static F Round(F x) { return __builtin_roundevenf(x); }
+  static F Round(F x) { return __builtin_rintf(x); }  // to nearest even
 
   static float FirstLane(F x) { return x; }
   // Lane j is lane j + kBy, for j below kBy; the wider ones have it.
