@@ -37,6 +37,8 @@ std::span<const OpDef> WholePoolOps();    // pool_whole.cc: global, adaptive
 std::span<const OpDef> ControlFlowOps();  // ../interpret: If, Loop, Scan
 std::span<const OpDef> SequenceOps();     // ../interpret: SequenceAt, …
 std::span<const OpDef> UnaryOps();        // unary.cc: Exp, Not, …
+std::span<const OpDef> IndexOps();        // index.cc: Index, IndexPut
+std::span<const OpDef> ViewOps();         // views.cc: SliceScatter, AsStrided
 std::span<const OpDef> AlongAxisOps();    // along_axis.cc: ArgMax, TopK, …
 std::span<const OpDef> CastOps();         // cast.cc: Cast, CastLike
 std::span<const OpDef> ConcatOps();       // concat.cc: Concat, Split
@@ -71,6 +73,8 @@ inline constexpr std::span<const OpDef> (*kOpFamilies[])() = {
     ControlFlowOps,
     SequenceOps,
     UnaryOps,
+    IndexOps,
+    ViewOps,
     GatedOps,
     AttentionOps,
     RotaryOps,

@@ -1,0 +1,218 @@
+// Programs made by hand: what changes in place, what is typed by promotion,
+// what lies strided, and what is refused.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "models/graph/interpreter.h"
+#include "models/graph/pt2/importer.h"
+#include "tests/unit/models/graph/pt2_program.h"
+
+namespace millrace::models::graph {
+namespace {
+
+using ::testing::ElementsAre;
+using ::testing::HasSubstr;
+
+StatusOr<Graph> Import(const Pt2Program& program,
+                       ImportReport* report = nullptr) {
+  return pt2::ImportPt2Bytes(AsBytes(program.Archive()), report, {});
+}
+
+// The program's first output as floats, for one input of rank 1.
+std::vector<float> OutputOf(const Pt2Program& program,
+                            const std::vector<float>& values) {
+  const auto graph = Import(program);
+  EXPECT_TRUE(graph.ok()) << graph.status().ToString();
+  if (!graph.ok()) return {};
+  std::vector<Tensor> inputs;
+  inputs.push_back(Tensor::From<float>(
+      DType::kF32, {static_cast<int64_t>(values.size())}, values));
+  const auto outputs = Interpret(*graph, inputs);
+  EXPECT_TRUE(outputs.ok()) << outputs.status().ToString();
+  if (!outputs.ok()) return {};
+  const Tensor& y = (*outputs)[0];
+  EXPECT_EQ(y.dtype(), DType::kF32);
+  return {y.data<float>(), y.data<float>() + y.num_elements()};
+}
+
+std::string ErrorOf(const Pt2Program& program) {
+  const auto graph = Import(program);
+  return graph.ok() ? "" : std::string(graph.status().message());
+}
+
+TEST(ImportPt2, PortsHaveTheSymbolsOfTheFile) {
+  Pt2Program program;
+  program.Input("x", {"s0", "3"});
+  program.Node("aten.relu.default", {TensorArg("self", "x")}, "y", {"s0", "3"});
+  program.Output("y");
+  ImportReport report;
+  const auto graph = Import(program, &report);
+  ASSERT_TRUE(graph.ok()) << graph.status().ToString();
+  EXPECT_EQ(report.format, "PyTorch export, schema 8.20");
+  ASSERT_EQ(graph->symbols.size(), 1u);
+  EXPECT_EQ(graph->symbols[0].min, 1);
+  EXPECT_EQ(graph->symbols[0].max, 64);
+  EXPECT_EQ(graph->inputs[0].dims[0].symbol, 0);
+  EXPECT_EQ(graph->inputs[0].dims[1].size, 3);
+  EXPECT_EQ(graph->outputs[0].dims[0].symbol, 0);
+}
+
+TEST(ImportPt2, AChangeThroughAViewIsSeenByWhatItLooksAt) {
+  Pt2Program program;  // y = x + 0; y[1:3].fill_(9); return y
+  program.Input("x", {"4"});
+  program.Node("aten.add.Tensor",
+               {TensorArg("self", "x"), IntArg("other", "0")}, "y", {"4"});
+  program.Node("aten.slice.Tensor",
+               {TensorArg("self", "y"), IntArg("dim", "0"),
+                IntArg("start", "1"), IntArg("end", "3")},
+               "part", {"2"});
+  program.Node("aten.fill_.Scalar",
+               {TensorArg("self", "part"), IntArg("value", "9")}, "filled",
+               {"2"});
+  program.Output("y");
+  EXPECT_THAT(OutputOf(program, {1, 2, 3, 4}), ElementsAre(1, 9, 9, 4));
+}
+
+TEST(ImportPt2, AViewTakenBeforeAChangeSeesIt) {
+  Pt2Program program;  // y = x + 0; v = y.view(2, 2); y.mul_(2); return v
+  program.Input("x", {"4"});
+  program.Node("aten.add.Tensor",
+               {TensorArg("self", "x"), IntArg("other", "0")}, "y", {"4"});
+  program.Node("aten.view.default",
+               {TensorArg("self", "y"), IntsArg("size", "[2,2]")}, "v",
+               {"2", "2"});
+  program.Node("aten.mul_.Tensor",
+               {TensorArg("self", "y"), FloatArg("other", "2.0")}, "z", {"4"});
+  program.Output("v");
+  EXPECT_THAT(OutputOf(program, {1, 2, 3, 4}), ElementsAre(2, 4, 6, 8));
+}
+
+TEST(ImportPt2, ACopyTakenBeforeAChangeDoesNotSeeIt) {
+  Pt2Program program;  // y = x + 0; c = y.clone(); y.mul_(2); return c
+  program.Input("x", {"2"});
+  program.Node("aten.add.Tensor",
+               {TensorArg("self", "x"), IntArg("other", "0")}, "y", {"2"});
+  program.Node("aten.clone.default", {TensorArg("self", "y")}, "c", {"2"});
+  program.Node("aten.mul_.Tensor",
+               {TensorArg("self", "y"), FloatArg("other", "2.0")}, "z", {"2"});
+  program.Output("c");
+  EXPECT_THAT(OutputOf(program, {1, 2}), ElementsAre(1, 2));
+}
+
+TEST(ImportPt2, ReshapeOfWhatLiesTransposedIsACopy) {
+  // y = x.view(2, 2) + 0; r = y.t().reshape(4); r.fill_(0); return y
+  Pt2Program program;
+  program.Input("x", {"4"});
+  program.Node("aten.view.default",
+               {TensorArg("self", "x"), IntsArg("size", "[2,2]")}, "v",
+               {"2", "2"});
+  program.Node("aten.add.Tensor",
+               {TensorArg("self", "v"), IntArg("other", "0")}, "y", {"2", "2"});
+  // The helper writes dense strides: the true ones are put in by hand.
+  program.Node("aten.t.default", {TensorArg("self", "y")}, "t", {"2", "2"});
+  program.Node("aten.reshape.default",
+               {TensorArg("self", "t"), IntsArg("shape", "[4]")}, "r", {"4"});
+  program.Node("aten.fill_.Scalar",
+               {TensorArg("self", "r"), IntArg("value", "0")}, "f", {"4"});
+  program.Output("y");
+  std::string json = program.Json();
+  const size_t t = json.find("\"t\":{");
+  const size_t strides = json.find("\"strides\":[", t) + 11;
+  json.replace(strides, json.find(']', strides) - strides,
+               R"({"as_int":1},{"as_int":2})");
+  const auto graph =
+      pt2::ImportPt2Bytes(AsBytes(program.Archive(json)), nullptr, {});
+  ASSERT_TRUE(graph.ok()) << graph.status().ToString();
+  std::vector<Tensor> inputs;
+  inputs.push_back(
+      Tensor::From<float>(DType::kF32, {4}, std::vector<float>{1, 2, 3, 4}));
+  const auto outputs = Interpret(*graph, inputs);
+  ASSERT_TRUE(outputs.ok()) << outputs.status().ToString();
+  EXPECT_THAT(std::span((*outputs)[0].data<float>(), 4),
+              ElementsAre(1, 2, 3, 4));
+}
+
+TEST(ImportPt2, AnIntegerTimesARealIsReal) {
+  Pt2Program program;
+  program.Input("x", {"2"});
+  program.Node("aten.to.dtype", {TensorArg("self", "x")}, "i", {"2"}, 5);
+  program.Node("aten.mul.Tensor",
+               {TensorArg("self", "i"), FloatArg("other", "0.5")}, "y", {"2"});
+  program.Output("y");
+  EXPECT_THAT(OutputOf(program, {3, 4}), ElementsAre(1.5f, 2));
+}
+
+TEST(ImportPt2, WeightsAreReadByTheirStrides) {
+  Pt2Program program;  // [[1, 2], [3, 4]] lies column by column, behind a 0
+  program.Input("x", {"2", "2"});
+  program.Weight("w", {"2", "2"}, {0, 1, 3, 2, 4},
+                 R"([{"as_int":1},{"as_int":2}])", 1);
+  program.Node("aten.relu.default", {TensorArg("self", "w")}, "y", {"2", "2"});
+  program.Output("y");
+  const auto graph = Import(program);
+  ASSERT_TRUE(graph.ok()) << graph.status().ToString();
+  std::vector<Tensor> inputs;
+  inputs.push_back(Tensor::Make(DType::kF32, {2, 2}));
+  const auto outputs = Interpret(*graph, inputs);
+  ASSERT_TRUE(outputs.ok());
+  EXPECT_THAT(std::span((*outputs)[0].data<float>(), 4),
+              ElementsAre(1, 2, 3, 4));
+}
+
+TEST(ImportPt2, AWeightBeyondItsFileIsRefused) {
+  Pt2Program program;
+  program.Weight("w", {"2", "2"}, {1, 2, 3}, R"([{"as_int":2},{"as_int":1}])");
+  program.Output("w");
+  EXPECT_THAT(ErrorOf(program), HasSubstr("reaches over 4 elements"));
+}
+
+TEST(ImportPt2, AllThatIsNotSupportedIsReported) {
+  Pt2Program program;
+  program.Input("x", {"2"});
+  program.Node("aten.no_such.default", {TensorArg("self", "x")}, "a", {"2"});
+  program.Node("aten.relu.default", {TensorArg("self", "a")}, "b", {"2"});
+  program.Node("aten.randn_like.default", {TensorArg("self", "x")}, "c", {"2"});
+  program.Output("b");
+  ImportReport report;
+  const auto graph = Import(program, &report);
+  EXPECT_EQ(graph.status().code(), StatusCode::kUnimplemented);
+  ASSERT_EQ(report.unsupported.size(), 2u);
+  EXPECT_EQ(report.unsupported[0].op, "aten.no_such.default");
+  EXPECT_EQ(report.unsupported[0].inputs, "x FP32 [2]");
+  EXPECT_THAT(report.unsupported[1].why, HasSubstr("random"));
+}
+
+TEST(ImportPt2, AChangeOfAWeightIsRefused) {
+  Pt2Program program;
+  program.Input("x", {"1"});
+  program.Weight("w", {"1"}, {1}, R"([{"as_int":1}])");
+  program.Node("aten.add_.Tensor",
+               {TensorArg("self", "w"), TensorArg("other", "x")}, "y", {"1"});
+  program.Output("y");
+  EXPECT_THAT(ErrorOf(program), HasSubstr("state is not kept"));
+}
+
+TEST(ImportPt2, OtherVersionsAndFormatsAreRefusedByName) {
+  Pt2Program program;
+  program.Input("x", {"1"});
+  program.Output("x");
+  EXPECT_EQ(ErrorOf(program), "");
+  program.major = "9";
+  EXPECT_THAT(ErrorOf(program), HasSubstr("schema version 9"));
+  program.major = "8";
+  program.format = "pt3";
+  EXPECT_THAT(ErrorOf(program), HasSubstr("format 'pt3'"));
+}
+
+TEST(ImportPt2, ANameGivenTwiceIsRefused) {
+  Pt2Program program;
+  program.Input("x", {"1"});
+  program.Node("aten.relu.default", {TensorArg("self", "x")}, "y", {"1"});
+  program.RawNode("aten.relu.default", {TensorArg("self", "y")},
+                  R"({"as_tensor":{"name":"x"}})");
+  program.Output("y");
+  EXPECT_THAT(ErrorOf(program), HasSubstr("there is a tensor 'x' already"));
+}
+
+}  // namespace
+}  // namespace millrace::models::graph
