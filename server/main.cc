@@ -23,6 +23,7 @@ constexpr Verb kVerbs[] = {
     {"topology", "which cores would be pinned to what", RunTopology},
     {"bench", "tokens per second beside the machine's limits", RunBench},
     {"convert", "write a model in the form that loads fastest", RunConvert},
+    {"run", "run an ONNX or PyTorch graph on arrays of a file", RunGraph},
     {"logits", "teacher-forced logits of a model", RunLogits},
 };
 

@@ -1,25 +1,51 @@
 #include "models/graph/import.h"
 
-#include <fstream>
+#include <cstddef>
+#include <span>
+#include <string_view>
+
+#include "models/files/mapped_file.h"
+#include "models/files/zip.h"
 
 namespace millrace::models::graph {
 namespace {
 
-// As .pt2 files are; ONNX has no magic of its own.
-bool IsZip(const std::string& path) {
-  char magic[4] = {};
-  std::ifstream(path, std::ios::binary).read(magic, sizeof magic);
-  return std::string_view(magic, sizeof magic) == "PK\x03\x04";
+enum class Format { kPt2, kOnnx, kNeither };
+
+// An ONNX file is a bare protobuf message and has no magic; its first field is
+// as a rule the version of the format, a small number.
+Format FormatOf(const std::string& path, std::span<const std::byte> bytes) {
+  if (ZipFile::LooksLikeZip(bytes)) return Format::kPt2;
+  const bool onnx = path.ends_with(".onnx") ||
+                    (bytes.size() >= 4 && bytes[0] == std::byte{0x08} &&
+                     bytes[1] > std::byte{0} && bytes[1] < std::byte{0x40});
+  return onnx ? Format::kOnnx : Format::kNeither;
 }
 
 }  // namespace
 
+StatusOr<bool> IsGraphFile(const std::string& path) {
+  ASSIGN_OR_RETURN(const MappedFile file, MappedFile::Open(path));
+  return FormatOf(path, file.bytes()) != Format::kNeither;
+}
+
 StatusOr<Graph> ImportGraph(const std::string& path, ImportReport* report,
                             const ImportLimits& limits) {
-  if (!IsZip(path)) return ImportOnnx(path, report, limits);
-  return Unimplemented(path +
-                       " is a ZIP archive, as torch.export makes them, which "
-                       "are not read yet; export the model to ONNX");
+  ASSIGN_OR_RETURN(const MappedFile file, MappedFile::Open(path));
+  StatusOr<Graph> graph = Internal("not imported");
+  switch (FormatOf(path, file.bytes())) {
+    case Format::kPt2:
+      graph = ImportPt2(path, report, limits);
+      break;
+    case Format::kOnnx:
+      graph = ImportOnnx(path, report, limits);
+      break;
+    case Format::kNeither:
+      graph = InvalidArgument(
+          "the file is neither an ONNX model nor a PyTorch export (.pt2)");
+  }
+  if (!graph.ok()) return graph.status().Prefixed("'" + path + "'");
+  return graph;
 }
 
 Status UnsupportedStatus(const ImportReport& report) {

@@ -43,6 +43,9 @@ struct ImportReport {
 StatusOr<Graph> ImportGraph(const std::string& path, ImportReport* report,
                             const ImportLimits& limits = {});
 
+// Whether the file looks like one that ImportGraph reads.
+StatusOr<bool> IsGraphFile(const std::string& path);
+
 // One for each format, called by ImportGraph.
 StatusOr<Graph> ImportOnnx(const std::string& path, ImportReport* report,
                            const ImportLimits& limits);

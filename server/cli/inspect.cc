@@ -16,6 +16,7 @@
 #include "config/base/json.h"
 #include "config/base/utf8.h"
 #include "models/files/gguf.h"
+#include "models/graph/import.h"
 #include "models/llm/config.h"
 #include "models/llm/draft_model.h"
 #include "models/llm/families.h"
@@ -25,6 +26,7 @@
 #include "models/text/chat_template.h"
 #include "models/text/tokenizer.h"
 #include "server/cli/args.h"
+#include "server/cli/inspect_graph.h"
 
 namespace millrace::server {
 namespace {
@@ -42,7 +44,8 @@ constexpr VerbSpec kVerb = {
     "inspect",
     "MODEL",
     "Metadata, tensors by type, memory at a context, chat template, and "
-    "whether the\nmodel can be served or why not.",
+    "whether the\nmodel can be served or why not. Of a graph (.onnx, .pt2): "
+    "inputs, outputs, operators,\nand every node that cannot be run.",
     kFlags,
     1,
     1};
@@ -286,6 +289,10 @@ Status PrintDraft(const models::ModelSource& source,
 Status Inspect(const ParsedArgs& args) {
   ASSIGN_OR_RETURN(const int64_t context, args.Int("ctx", 0, 1, 1 << 30));
   const std::string& path = args.positional()[0];
+  if (std::filesystem::is_regular_file(path)) {
+    ASSIGN_OR_RETURN(const bool is_graph, models::graph::IsGraphFile(path));
+    if (is_graph) return InspectGraph(path);
+  }
   ASSIGN_OR_RETURN(const auto source, models::OpenModelSource(path));
   std::printf("%s: %s, %.1f MiB\n\n", path.c_str(), source->format().c_str(),
               MiB(source->file_bytes()));

@@ -16,6 +16,7 @@ int RunInspect(Args args);   // what a model file holds, servable or why not
 int RunTopology(Args args);  // what would be pinned where
 int RunBench(Args args);     // tokens/s beside the machine's limits
 int RunLogits(Args args);    // teacher-forced logits
+int RunGraph(Args args);     // a graph on arrays of a file
 int RunConvert(Args args);   // a model in the form that loads fastest
 
 }  // namespace millrace::server

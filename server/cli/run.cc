@@ -1,0 +1,261 @@
+// millrace run: a graph on arrays of a file, checked and timed. The last line
+// is a JSON object for programs.
+#include <algorithm>
+#include <chrono>
+#include <cmath>
+#include <cstdio>
+#include <limits>
+#include <map>
+#include <nlohmann/json.hpp>
+#include <string>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+#include "config/base/json.h"
+#include "models/files/npz.h"
+#include "models/graph/executor.h"
+#include "models/graph/import.h"
+#include "models/tensor/float16.h"
+#include "server/cli/args.h"
+#include "server/cli/tool_model.h"
+
+namespace millrace::server {
+namespace {
+
+namespace graph = models::graph;
+using models::DType;
+using models::NamedTensor;
+using models::Tensor;
+
+constexpr FlagSpec kFlags[] = {
+    {"input", "IN.npz", "the inputs, by name or in order"},
+    {"expect", "OUT.npz", "what should come out, in order"},
+    {"tol", "E", "allowed |got - want| / max |want| (default 1e-4)"},
+    {"output", "OUT.npz", "writes what comes out"},
+    {"iters", "N", "timed runs, after one that is not (default 1)"},
+    {"precision", "TYPE", "f32"},
+    {"interpret", "", "by the plain functions of the operators"},
+    {"plan", "", "prints the steps of the plan"},
+    kThreadsFlag,
+    kIsaFlag,
+};
+constexpr VerbSpec kVerb = {
+    "run",
+    "MODEL",
+    "Runs an ONNX or PyTorch (.pt2) graph on arrays of an .npz file, compares, "
+    "and times.\nThe last line is JSON: median_ms, max_rel_err, threads, "
+    "batch.",
+    kFlags,
+    1,
+    1};
+
+// "in0_x" → "x": how the tools that write such files keep the order.
+std::string_view WithoutOrder(std::string_view name) {
+  const size_t end = name.find('_');
+  if (!name.starts_with("in") || end == name.npos || end == 2) return name;
+  const std::string_view digits = name.substr(2, end - 2);
+  const bool counted = digits.find_first_not_of("0123456789") == digits.npos;
+  return counted ? name.substr(end + 1) : name;
+}
+
+// By name when every port finds its own, else in order.
+StatusOr<std::vector<Tensor>> Arrange(std::vector<NamedTensor> arrays,
+                                      const std::vector<graph::Port>& ports) {
+  if (arrays.size() != ports.size()) {
+    return InvalidArgument("the file has " + std::to_string(arrays.size()) +
+                           " arrays, the model has " +
+                           std::to_string(ports.size()) + " inputs");
+  }
+  std::map<std::string_view, size_t> by_name;
+  for (size_t i = 0; i < arrays.size(); ++i) {
+    by_name[arrays[i].name] = i;
+    by_name.emplace(WithoutOrder(arrays[i].name), i);
+  }
+  const bool named = std::all_of(
+      ports.begin(), ports.end(),
+      [&](const graph::Port& port) { return by_name.contains(port.name); });
+  std::vector<Tensor> inputs;
+  for (size_t i = 0; i < ports.size(); ++i) {
+    const size_t at = named ? by_name.find(ports[i].name)->second : i;
+    inputs.push_back(arrays[at].tensor.Share());
+  }
+  return inputs;
+}
+
+double At(const Tensor& tensor, int64_t i) {
+  switch (tensor.dtype()) {
+    case DType::kBool:
+    case DType::kU8:
+      return tensor.data<uint8_t>()[i];
+    case DType::kU16:
+      return tensor.data<uint16_t>()[i];
+    case DType::kU32:
+      return tensor.data<uint32_t>()[i];
+    case DType::kU64:
+      return static_cast<double>(tensor.data<uint64_t>()[i]);
+    case DType::kI8:
+      return tensor.data<int8_t>()[i];
+    case DType::kI16:
+      return tensor.data<int16_t>()[i];
+    case DType::kI32:
+      return tensor.data<int32_t>()[i];
+    case DType::kI64:
+      return static_cast<double>(tensor.data<int64_t>()[i]);
+    case DType::kF16:
+      return models::HalfToFloat(tensor.data<uint16_t>()[i]);
+    case DType::kBF16:
+      return models::BFloat16ToFloat(tensor.data<uint16_t>()[i]);
+    case DType::kF32:
+      return tensor.data<float>()[i];
+    case DType::kF64:
+      break;
+  }
+  return tensor.data<double>()[i];
+}
+
+// The largest |got - want| over the largest |want|. What is not finite must be
+// the same in both.
+double RelativeError(const Tensor& got, const Tensor& want) {
+  double error = 0;
+  double size = 0;
+  for (int64_t i = 0; i < want.num_elements(); ++i) {
+    const double a = At(got, i);
+    const double b = At(want, i);
+    if (!std::isfinite(b) || !std::isfinite(a)) {
+      const bool same = a == b || (std::isnan(a) && std::isnan(b));
+      if (!same) return std::numeric_limits<double>::infinity();
+      continue;
+    }
+    error = std::max(error, std::abs(a - b));
+    size = std::max(size, std::abs(b));
+  }
+  return error == 0 ? 0 : error / std::max(size, 1e-30);
+}
+
+StatusOr<double> Compare(const std::vector<Tensor>& got,
+                         const std::vector<graph::Port>& ports,
+                         const std::vector<NamedTensor>& want) {
+  if (got.size() != want.size()) {
+    return FailedPrecondition("the model gives " + std::to_string(got.size()) +
+                              " outputs, " + std::to_string(want.size()) +
+                              " are expected");
+  }
+  double worst = 0;
+  for (size_t i = 0; i < got.size(); ++i) {
+    const Tensor& expected = want[i].tensor;
+    if (got[i].shape() != expected.shape()) {
+      return FailedPrecondition("output '" + ports[i].name + "' is " +
+                                got[i].shape().ToString() + ", expected is " +
+                                expected.shape().ToString());
+    }
+    const double error = RelativeError(got[i], expected);
+    std::printf("output '%s' %s: error %.3g\n", ports[i].name.c_str(),
+                models::TypeText(got[i].dtype(), got[i].shape()).c_str(),
+                error);
+    worst = std::max(worst, error);
+  }
+  return worst;
+}
+
+struct Timed {
+  std::vector<Tensor> outputs;
+  double first_ms = 0;
+  double median_ms = 0;
+};
+
+StatusOr<Timed> Time(graph::Executor& executor,
+                     const std::vector<Tensor>& inputs, int64_t iters) {
+  using Clock = std::chrono::steady_clock;
+  Timed timed;
+  std::vector<double> times;
+  for (int64_t i = 0; i <= iters; ++i) {
+    const auto begin = Clock::now();
+    ASSIGN_OR_RETURN(timed.outputs, executor.Run(inputs));
+    const std::chrono::duration<double, std::milli> took = Clock::now() - begin;
+    if (i == 0) {
+      timed.first_ms = took.count();
+    } else {
+      times.push_back(took.count());
+    }
+  }
+  std::sort(times.begin(), times.end());
+  timed.median_ms = times.empty() ? timed.first_ms : times[times.size() / 2];
+  return timed;
+}
+
+StatusOr<double> ReadTolerance(const ParsedArgs& args) {
+  const std::string text = args.Text("tol", "1e-4");
+  char* end = nullptr;
+  const double tolerance = std::strtod(text.c_str(), &end);
+  if (end != text.c_str() + text.size() || !(tolerance >= 0)) {
+    return UsageError("--tol must be a number from 0 on, not '" + text + "'");
+  }
+  return tolerance;
+}
+
+Status Run(const ParsedArgs& args) {
+  ASSIGN_OR_RETURN(const int64_t iters, args.Int("iters", 1, 0, 1 << 20));
+  ASSIGN_OR_RETURN(const int64_t threads, args.Int("threads", 0, 0, 1024));
+  ASSIGN_OR_RETURN(const double tolerance, ReadTolerance(args));
+  const std::string precision = args.Text("precision", "f32");
+  if (precision != "f32") {
+    return UsageError("--precision " + precision + " is not known; f32 is");
+  }
+  if (!args.Has("input")) return UsageError("--input IN.npz is missing");
+
+  const std::string& path = args.positional()[0];
+  ASSIGN_OR_RETURN(graph::Graph graph, graph::ImportGraph(path, nullptr));
+  graph::ExecutorOptions options;
+  ASSIGN_OR_RETURN(options.cpus, TeamFor(threads));
+  options.isa = args.Text("isa", "");
+  options.interpret = args.Has("interpret");
+  const size_t team = std::max<size_t>(options.cpus.size(), 1);
+  ASSIGN_OR_RETURN(auto executor,
+                   graph::Executor::Create(std::move(graph), options));
+
+  ASSIGN_OR_RETURN(std::vector<NamedTensor> arrays,
+                   models::ReadNpz(args.Text("input", "")));
+  ASSIGN_OR_RETURN(const std::vector<Tensor> inputs,
+                   Arrange(std::move(arrays), executor->inputs()));
+  ASSIGN_OR_RETURN(const Timed timed, Time(*executor, inputs, iters));
+  if (args.Has("plan")) std::fputs(executor->PlanText().c_str(), stdout);
+
+  nlohmann::ordered_json line = {{"median_ms", timed.median_ms},
+                                 {"first_ms", timed.first_ms}};
+  bool agrees = true;
+  if (args.Has("expect")) {
+    ASSIGN_OR_RETURN(const auto want, models::ReadNpz(args.Text("expect", "")));
+    ASSIGN_OR_RETURN(const double error,
+                     Compare(timed.outputs, executor->outputs(), want));
+    // JSON has no infinity.
+    line["max_rel_err"] = std::isfinite(error) ? error : 1e30;
+    agrees = error <= tolerance;
+  }
+  if (args.Has("output")) {
+    std::vector<NamedTensor> outputs;
+    for (size_t i = 0; i < timed.outputs.size(); ++i) {
+      outputs.push_back(
+          {executor->outputs()[i].name, timed.outputs[i].Share()});
+    }
+    RETURN_IF_ERROR(models::WriteNpz(args.Text("output", ""), outputs));
+  }
+  line["threads"] = team;
+  line["batch"] = inputs.empty() || inputs[0].shape().rank() == 0
+                      ? 1
+                      : inputs[0].shape()[0];
+  std::printf("%s\n", DumpJson(line).c_str());
+  if (!agrees) {
+    return FailedPrecondition(
+        "the outputs differ from what is expected by "
+        "more than " +
+        args.Text("tol", "1e-4"));
+  }
+  return OkStatus();
+}
+
+}  // namespace
+
+int RunGraph(Args args) { return RunVerb(kVerb, args, Run); }
+
+}  // namespace millrace::server
