@@ -1,0 +1,129 @@
+// Networks of tests/data/graph, made by tests/data/make_graph.py with PyTorch,
+// give what PyTorch gave: in every form, interpreted and planned.
+//
+// Tolerance: all are a few layers of f32 sums of at most some hundred terms of
+// order 1, so 1e-5 of the largest value would do; 1e-4 is what is promised.
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <cmath>
+#include <filesystem>
+#include <string>
+#include <vector>
+
+#include "models/files/npz.h"
+#include "models/graph/executor.h"
+#include "models/graph/import.h"
+
+namespace millrace::models::graph {
+namespace {
+
+constexpr char kFolder[] = "tests/data/graph";
+constexpr double kTolerance = 1e-4;
+
+double At(const Tensor& tensor, int64_t i) {
+  switch (tensor.dtype()) {
+    case DType::kF32:
+      return tensor.data<float>()[i];
+    case DType::kI64:
+      return static_cast<double>(tensor.data<int64_t>()[i]);
+    default:
+      ADD_FAILURE() << "a type that no tiny model has";
+      return 0;
+  }
+}
+
+void ExpectClose(const Tensor& got, const Tensor& want) {
+  ASSERT_EQ(got.shape(), want.shape());
+  ASSERT_EQ(got.dtype(), want.dtype());
+  double error = 0;
+  double size = 0;
+  for (int64_t i = 0; i < want.num_elements(); ++i) {
+    const double difference = std::abs(At(got, i) - At(want, i));
+    error = std::isnan(difference) ? INFINITY : std::max(error, difference);
+    size = std::max(size, std::abs(At(want, i)));
+  }
+  EXPECT_LE(error, kTolerance * size);
+}
+
+struct Arrays {
+  std::vector<Tensor> inputs;
+  std::vector<Tensor> outputs;
+};
+
+Arrays ReadArrays(const std::string& path) {
+  Arrays arrays;
+  auto all = ReadNpz(path);
+  EXPECT_TRUE(all.ok()) << all.status().ToString();
+  if (!all.ok()) return arrays;
+  for (NamedTensor& array : *all) {
+    (array.name.starts_with("in") ? arrays.inputs : arrays.outputs)
+        .push_back(std::move(array.tensor));
+  }
+  return arrays;
+}
+
+void Check(const std::string& model, const std::string& form,
+           const std::vector<std::string>& tags) {
+  const std::string stem = std::string(kFolder) + "/" + model;
+  for (const bool interpret : {true, false}) {
+    SCOPED_TRACE(form + (interpret ? ", interpreted" : ", planned"));
+    auto graph = ImportGraph(stem + form, nullptr);
+    ASSERT_TRUE(graph.ok()) << graph.status().ToString();
+    ExecutorOptions options;
+    options.interpret = interpret;
+    auto executor = Executor::Create(std::move(*graph), options);
+    ASSERT_TRUE(executor.ok()) << executor.status().ToString();
+    for (const std::string& tag : tags) {
+      SCOPED_TRACE(tag);
+      const Arrays arrays = ReadArrays(stem + "." + tag + ".npz");
+      const auto got = (*executor)->Run(arrays.inputs);
+      ASSERT_TRUE(got.ok()) << got.status().ToString();
+      ASSERT_EQ(got->size(), arrays.outputs.size());
+      for (size_t i = 0; i < got->size(); ++i) {
+        SCOPED_TRACE("output " + std::to_string(i));
+        ExpectClose((*got)[i], arrays.outputs[i]);
+      }
+    }
+  }
+}
+
+struct TinyModel {
+  std::string name;
+  std::vector<std::string> tags;
+};
+
+class TinyModels : public testing::TestWithParam<TinyModel> {};
+
+TEST_P(TinyModels, GiveWhatPyTorchGave) {
+  for (const char* form : {".pt2", ".core.pt2", ".onnx"}) {
+    const std::string path = std::string(kFolder) + "/" + GetParam().name;
+    if (std::filesystem::exists(path + form)) {
+      Check(GetParam().name, form, GetParam().tags);
+    }
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(
+    All, TinyModels,
+    testing::Values(
+        TinyModel{"residual", {"b2", "b3"}},
+        TinyModel{"encoder", {"b2", "b3", "l11"}},
+        TinyModel{"causal", {"b2", "b3", "l11"}},
+        TinyModel{"windows", {"b2", "b3"}}, TinyModel{"mutations", {"b2"}},
+        TinyModel{"indexing", {"b2"}}, TinyModel{"lstm", {"b2", "b3"}},
+        TinyModel{"gru", {"b2", "b3"}}, TinyModel{"bags", {"b2", "b3"}},
+        TinyModel{"sizes", {"b2", "b3"}}),
+    [](const auto& of) { return of.param.name; });
+
+TEST(TinyModels, OutputsOfADictionaryHaveItsKeys) {
+  const auto graph =
+      ImportGraph(std::string(kFolder) + "/encoder.pt2", nullptr);
+  ASSERT_TRUE(graph.ok()) << graph.status().ToString();
+  ASSERT_EQ(graph->outputs.size(), 2u);
+  EXPECT_EQ(graph->outputs[0].name, "hidden");
+  EXPECT_EQ(graph->outputs[1].name, "pooled");
+}
+
+}  // namespace
+}  // namespace millrace::models::graph
