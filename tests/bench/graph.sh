@@ -1,0 +1,29 @@
+#!/usr/bin/env bash
+# The graph models: exported, checked against PyTorch, timed beside the peers.
+#
+#   tests/bench/graph.sh --export [--models a,b]   writes them (torch is needed)
+#   tests/bench/graph.sh --check [ARGS]            all models, forms and inputs
+#   tests/bench/graph.sh --bench [ARGS]            beside PyTorch and others
+#
+# PEERS_VENV is a Python with torch, torchvision, timm, transformers, onnx and
+# onnxruntime; GRAPH_MODELS the folder of the models. See tests/bench/graph/.
+set -euo pipefail
+
+repo=$(cd "$(dirname "${BASH_SOURCE[0]}")/../.." && pwd)
+cache=${MILLRACE_CACHE:-${XDG_CACHE_HOME:-$HOME/.cache}/millrace}
+venv=${PEERS_VENV:-$cache/venv/graph}
+models=${GRAPH_MODELS:-$cache/graph_models}
+millrace=${MILLRACE:-$repo/build/release/bin/millrace}
+here=$repo/tests/bench/graph
+
+action=${1:---help}
+shift || true
+case $action in
+  --export) exec "$venv/bin/python" "$here/export_models.py" "$models" "$@" ;;
+  --check) exec python3 "$here/check.py" "$models" --millrace "$millrace" "$@" ;;
+  --bench) exec "$venv/bin/python" "$here/bench.py" "$models" --cmd \
+    "millrace=$millrace run {dir}/{model}.pt2 --input {dir}/{model}.b{batch}.inputs.npz --iters {iters} --threads {threads}" \
+    "$@" ;;
+  -h | --help) sed -n '2,10s/^# \{0,1\}//p' "$0" ;;
+  *) echo "graph.sh: there is no action $action; see --help" >&2; exit 2 ;;
+esac
