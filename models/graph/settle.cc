@@ -98,6 +98,12 @@ class Settler {
       return types.status().Prefixed("node '" + node.name + "' (" +
                                      std::string(node.op->name) + ")");
     }
+    if (types->size() < node.outputs.size()) {
+      return InvalidArgument(
+          "node '" + node.name + "' (" + std::string(node.op->name) + ") has " +
+          std::to_string(types->size()) + " results, but the graph wants " +
+          std::to_string(node.outputs.size()));
+    }
     if (Folds(node, args, *types)) return Folded(node, operands);
     return Kept(node, std::move(operands), *types);
   }
@@ -293,7 +299,11 @@ class Settler {
     Node& copy = made_.nodes.emplace_back(node);
     copy.inputs = std::move(operands);
     std::vector<ValueId> ids;
-    for (size_t i = 0; i < node.outputs.size(); ++i) {
+    // Results that the graph leaves out are made all the same: the operator's
+    // function writes them.
+    const size_t count = std::max(types.size(), node.outputs.size());
+    copy.outputs.resize(count);
+    for (size_t i = 0; i < count; ++i) {
       const ValueId id = made_.AddValue(node.name);
       if (!types.empty()) made_.value(id).type = types[i];
       made_.nodes.back().outputs[i] = id;

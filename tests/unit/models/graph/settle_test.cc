@@ -55,5 +55,30 @@ TEST(Settle, DropsWhatNobodyReads) {
   EXPECT_EQ(settled->nodes[0].name, "y");
 }
 
+TEST(Settle, RefusesMoreResultsThanAnOperatorHas) {
+  Graph graph;
+  const ValueId x = graph.AddInput("x", DType::kF32, {{-1}});
+  graph.AddOutput("y", graph.AddNode("sum", *FindOp("Add"), {x, x}));
+  graph.nodes[0].outputs.push_back(graph.AddValue("more"));
+  graph.AddOutput("z", graph.nodes[0].outputs[1]);
+
+  const auto settled = Settle(graph, {{DType::kF32, {4}}});
+
+  EXPECT_EQ(settled.status().code(), StatusCode::kInvalidArgument);
+}
+
+TEST(Settle, KeepsAPlaceForResultsThatTheGraphLeavesOut) {
+  Graph graph;
+  const ValueId x = graph.AddInput("x", DType::kF32, {{-1}});
+  const ValueId k =
+      graph.AddConstant("k", Tensor::Int64s(std::vector<int64_t>{2}));
+  graph.AddOutput("y", graph.AddNode("top", *FindOp("TopK"), {x, k}));
+
+  const auto settled = Settle(graph, {{DType::kF32, {4}}});
+
+  ASSERT_TRUE(settled.ok()) << settled.status().message();
+  EXPECT_EQ(settled->nodes[0].outputs.size(), 2u);
+}
+
 }  // namespace
 }  // namespace millrace::models::graph
