@@ -48,7 +48,9 @@ Tensor Tensor::Scalar(float value) {
 
 Tensor Tensor::Copy() const {
   Tensor copy = Make(dtype_, shape_);
-  std::memcpy(copy.bytes_, bytes_, static_cast<size_t>(num_bytes()));
+  if (num_bytes() > 0) {
+    std::memcpy(copy.bytes_, bytes_, static_cast<size_t>(num_bytes()));
+  }
   return copy;
 }
 

@@ -48,7 +48,9 @@ class Tensor {
   static Tensor From(DType dtype, const Shape& shape,
                      std::span<const T> values) {
     Tensor tensor = Make(dtype, shape);
-    std::memcpy(tensor.bytes_, values.data(), values.size_bytes());
+    if (!values.empty()) {
+      std::memcpy(tensor.bytes_, values.data(), values.size_bytes());
+    }
     return tensor;
   }
   static Tensor Int64s(std::span<const int64_t> values);  // of rank 1
