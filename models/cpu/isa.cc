@@ -212,4 +212,32 @@ StatusOr<const DenseTable*> ChooseDense(std::string_view wanted) {
       .At("isa");
 }
 
+StatusOr<const Int8Table*> ChooseInt8(std::string_view wanted) {
+  struct Row {
+    std::string_view name;
+    const Int8Table* table;
+    std::string missing;
+  };
+  const Row rows[] = {
+      {"avx512vnni", Avx512VnniInt8(),
+       Missing(Avx512VnniInt8(), Avx512VnniFeatures())},
+      {"avxvnni", AvxVnniInt8(), Missing(AvxVnniInt8(), AvxVnniFeatures())},
+      {"avx2", Avx2Int8(), Missing(Avx2Int8(), Avx2Features())},
+      {"scalar", ScalarInt8(), ""}};
+  const bool newer = wanted == "avx512bf16" || wanted == "amx";
+  for (const Row& row : rows) {
+    if (wanted == row.name || (newer && row.name == "avx512vnni")) {
+      if (!row.missing.empty()) return CannotRun(wanted, row.missing);
+      return row.table;
+    }
+    if ((wanted == "auto" || wanted == "avx512") && row.missing.empty()) {
+      return row.table;
+    }
+  }
+  return InvalidArgument("isa is '" + std::string(wanted) +
+                         "' but must be one of auto, scalar, avx2, avxvnni, "
+                         "avx512, avx512vnni")
+      .At("isa");
+}
+
 }  // namespace millrace::models

@@ -13,6 +13,7 @@
 
 #include "config/base/status.h"
 #include "models/cpu/dense.h"
+#include "models/cpu/dense_int8.h"
 #include "models/cpu/kernels.h"
 
 namespace millrace::models {
@@ -37,5 +38,8 @@ StatusOr<const KernelTable*> ChooseKernels(std::string_view wanted);
 // that its instructions include; whether that table itself could run does not
 // matter.
 StatusOr<const DenseTable*> ChooseDense(std::string_view wanted);
+// The same for the int8 kernels of graphs: "scalar", "avx2", "avxvnni",
+// "avx512vnni", or "auto"; "avx512" stands for what of it this machine has.
+StatusOr<const Int8Table*> ChooseInt8(std::string_view wanted);
 
 }  // namespace millrace::models

@@ -36,7 +36,8 @@ WALLS = [
                     "models/llm/runner.h", "models/graph/executor.h",
                     "config/"]),
     ("models/cpu/kernels/", ["models/cpu/kernels/", "models/cpu/kernels.h",
-                             "models/cpu/dense.h"]),
+                             "models/cpu/dense.h",
+                             "models/cpu/dense_int8.h"]),
 ]
 # Folders that never meet, and the files that may see both.
 STRANGERS = [

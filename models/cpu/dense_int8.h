@@ -1,0 +1,150 @@
+// Int8Table: kernels of graphs on quantised images and matrices, one table for
+// each of scalar, AVX2, AVX-VNNI and AVX-512 VNNI. The sibling of dense.h: what
+// that says of calls, ranges and images holds here, too.
+//
+//   const Int8Table& int8 = …;  // ChooseInt8 of isa.h
+//   int8.pack(w, n, k, packed);                              // once
+//   int8.conv({.x = image, .w = packed, .n = n, .panel_end = panels, .y = y,
+//              .ld_y = n, .epilogue = {.offset = …, .scale = …}, …});
+//
+// Activations are bytes without sign, weights bytes with one. A value q stands
+// for (q - zero) * scale; what has signed bytes is moved by 128 before.
+//
+// ---- Chains -------------------------------------------------------------
+// All tables give the same bits. Sums of products are exact integers (of 32
+// bits: callers prove that k * 255 * 128 fits), so their order is free; no
+// table saturates on the way. Behind a sum:
+//   v = fma(float(sum + offset), scale, bias)
+//   v = min(high, max(low, round(v))) * middle.scale   (if it is not 0)
+//   v = fma(r - zero, r_scale, v), or v + r            (residual, if first)
+//   v = f(v)
+//   v = fma(r - zero, r_scale, v), or v + r            (residual otherwise)
+//   y = v, or byte(round(min(255 - y_zero, max(-y_zero, v * y_scale))) +
+//   y_zero)
+// round is to nearest even; a NaN becomes the byte 0.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+
+#include "models/cpu/dense.h"
+
+namespace millrace::models {
+
+// What happens to a finished sum. Pointers may be null but for offset and
+// scale. Rows are those of y, columns the outputs.
+struct Int8Epilogue {
+  const int32_t* offset = nullptr;  // [n]: -x_zero * sum of w, and more
+  const float* scale = nullptr;     // [n]
+  const float* bias = nullptr;      // [n]
+  // A value between that is quantised on its own: limits before its zero point
+  // is added, and what a step of it is worth behind.
+  float middle_scale = 0;
+  float middle_low = 0;
+  float middle_high = 0;
+  Unary f = Unary::kNone;
+  float a = 0;
+  float b = 0;
+  // One of the two at most.
+  const uint8_t* residual = nullptr;  // [m][ld_residual]
+  const float* residual_f32 = nullptr;
+  int64_t ld_residual = 0;
+  float residual_scale = 0;
+  float residual_zero = 0;
+  bool residual_first = false;  // before f
+  // Of results in bytes; y_scale multiplies.
+  float y_scale = 1;
+  int32_t y_zero = 0;
+};
+
+// One image of bytes; see Image of dense.h. What lies in the padding is `zero`.
+struct ByteImage {
+  const uint8_t* data = nullptr;
+  int64_t height = 0;
+  int64_t width = 0;
+  int64_t channels = 0;
+  int64_t ld_row = 0;
+  int64_t ld_pixel = 0;
+  uint8_t zero = 0;
+};
+
+// As ConvArgs of dense.h. A matrix is an image of height 1. One of y and y_f32
+// is given.
+struct Int8ConvArgs {
+  ByteImage x;
+  Window window;
+  int64_t out_width = 0;
+  int64_t pixel_begin = 0;
+  int64_t pixel_end = 0;
+  const int8_t* w = nullptr;  // packed
+  int64_t n = 0;
+  int64_t panel_begin = 0;
+  int64_t panel_end = 0;
+  uint8_t* y = nullptr;  // pixel 0, output 0
+  float* y_f32 = nullptr;
+  int64_t ld_y = 0;
+  Int8Epilogue epilogue = {};
+  uint8_t* scratch = nullptr;  // conv_scratch_bytes of k, aligned to 64 bytes
+};
+
+// As DepthwiseArgs of dense.h. w is [kernel_h][kernel_w][channels], whole
+// numbers as floats: taps * 255 * 128 must stay below 2^24, which is up to 514
+// taps.
+struct Int8DepthwiseArgs {
+  ByteImage x;
+  Window window;
+  const float* w = nullptr;
+  int64_t out_width = 0;
+  int64_t row_begin = 0;
+  int64_t row_end = 0;
+  uint8_t* y = nullptr;  // pixel 0
+  float* y_f32 = nullptr;
+  int64_t ld_y = 0;
+  Int8Epilogue epilogue = {};
+};
+
+// The largest byte of each window: for output rows [row_begin, row_end); the
+// taps in the image; of none, 0.
+struct Int8PoolArgs {
+  ByteImage x;
+  Window window;
+  int64_t out_width = 0;
+  int64_t row_begin = 0;
+  int64_t row_end = 0;
+  uint8_t* y = nullptr;  // pixel 0
+  int64_t ld_y = 0;      // bytes between pixels
+};
+
+struct Int8Table {
+  const char* name;  // "scalar", "avx2", "avxvnni", "avx512vnni"
+
+  // Outputs of one panel; a matrix has ceil(n / panel) of them.
+  int32_t panel;
+  // Bytes of a packed w[n][k], which depend on what it holds where products are
+  // made of safe halves; its memory is aligned to 64 bytes.
+  int64_t (*packed_bytes)(const int8_t* w, int64_t n, int64_t k);
+  void (*pack)(const int8_t* w, int64_t n, int64_t k, int8_t* packed);
+  int64_t (*conv_scratch_bytes)(int64_t k);
+  void (*conv)(const Int8ConvArgs& args);
+  void (*depthwise)(const Int8DepthwiseArgs& args);
+  void (*max_pool)(const Int8PoolArgs& args);
+
+  // y[i] = byte(round(min(255 - zero, max(-zero, x[i] * scale))) + zero)
+  void (*quantise)(const float* x, int64_t n, float scale, int32_t zero,
+                   uint8_t* y);
+  // y[i] = (x[i] - zero) * scale
+  void (*dequantise)(const uint8_t* x, int64_t n, float scale, int32_t zero,
+                     float* y);
+  // sums[c] = Σ of x[rows][ld_x] over rows, for n columns; rows below 2^24.
+  void (*column_sums)(const uint8_t* x, int64_t rows, int64_t n, int64_t ld_x,
+                      int32_t* sums);
+};
+
+// The tables compiled in; null where the compiler has no such target. Whether
+// this machine may run one is isa.h's business.
+const Int8Table* ScalarInt8();
+const Int8Table* Avx2Int8();
+const Int8Table* AvxVnniInt8();
+const Int8Table* Avx512VnniInt8();
+
+}  // namespace millrace::models

@@ -1,0 +1,71 @@
+// Eight lanes of bytes and integers as kernels/dense_int8/gemm.h wants them,
+// but for the product. Anonymous namespace.
+#pragma once
+
+#include "models/cpu/kernels/avx2/dense_vec8.h"
+
+namespace millrace::models {
+namespace {
+
+struct Int8Vec8 {
+  using V = Vec8;
+  using I = __m256i;
+  using F = __m256;
+  static constexpr int64_t kRawBytes = 16;
+
+  static I LoadInts(const int32_t* p, int64_t n) {
+    if (n >= 8) return _mm256_loadu_si256(reinterpret_cast<const I*>(p));
+    return _mm256_maskload_epi32(p, FirstLanes(n < 0 ? 0 : n));
+  }
+  static void StoreInts(int32_t* p, I v) {
+    _mm256_storeu_si256(reinterpret_cast<I*>(p), v);
+  }
+  static I ToInts(F v) { return _mm256_cvtps_epi32(v); }
+  static I Four(const uint8_t* p) {
+    return _mm256_castps_si256(
+        _mm256_broadcast_ss(reinterpret_cast<const float*>(p)));
+  }
+  static I Weights(const int8_t* p) {
+    return _mm256_loadu_si256(reinterpret_cast<const I*>(p));
+  }
+  static F LoadBytes(const uint8_t* p, int64_t n) {
+    const __m128i bytes =
+        n >= 8 ? _mm_loadl_epi64(reinterpret_cast<const __m128i*>(p))
+               : LoadRaw(p, n);
+    return _mm256_cvtepi32_ps(_mm256_cvtepu8_epi32(bytes));
+  }
+  static void StoreBytes(uint8_t* p, int64_t n, F v, int32_t zero) {
+    const I q = _mm256_add_epi32(ToInts(v), _mm256_set1_epi32(zero));
+    const __m128i words = _mm_packs_epi32(_mm256_castsi256_si128(q),
+                                          _mm256_extracti128_si256(q, 1));
+    const __m128i bytes = _mm_packus_epi16(words, words);
+    if (n >= 8) {
+      _mm_storel_epi64(reinterpret_cast<__m128i*>(p), bytes);
+    } else {
+      StoreRaw(p, n, bytes);
+    }
+  }
+
+  static __m128i ZeroRaw() { return _mm_setzero_si128(); }
+  static __m128i LoadRaw(const uint8_t* p, int64_t n) {
+    if (n >= kRawBytes) {
+      return _mm_loadu_si128(reinterpret_cast<const __m128i*>(p));
+    }
+    alignas(16) uint8_t buffer[kRawBytes] = {};
+    for (int64_t i = 0; i < n; ++i) buffer[i] = p[i];
+    return _mm_load_si128(reinterpret_cast<const __m128i*>(buffer));
+  }
+  static void StoreRaw(uint8_t* p, int64_t n, __m128i v) {
+    if (n >= kRawBytes) {
+      _mm_storeu_si128(reinterpret_cast<__m128i*>(p), v);
+      return;
+    }
+    alignas(16) uint8_t buffer[kRawBytes];
+    _mm_store_si128(reinterpret_cast<__m128i*>(buffer), v);
+    for (int64_t i = 0; i < n; ++i) p[i] = buffer[i];
+  }
+  static __m128i Greater(__m128i a, __m128i b) { return _mm_max_epu8(a, b); }
+};
+
+}  // namespace
+}  // namespace millrace::models

@@ -1,0 +1,70 @@
+// The int8 kernels with the VNNI of 512 bits: tiles of 12 rows and 2 vectors
+// are 24 sums.
+
+#include "models/cpu/kernels/avx512/dense_vec16.h"
+#include "models/cpu/kernels/dense_int8/define.h"
+
+namespace millrace::models {
+namespace {
+
+struct Shape {
+  using V = Vec16;
+  using I = __m512i;
+  using F = __m512;
+  static constexpr int kVectors = 2;
+  static constexpr int kRows = 12;
+  static constexpr int64_t kBlockBytes = 256 << 10;
+  static constexpr bool kSafePairs = false;
+  static constexpr int64_t kRawBytes = 64;
+
+  static I LoadInts(const int32_t* p, int64_t n) {
+    return _mm512_maskz_loadu_epi32(V::First(n), p);
+  }
+  static void StoreInts(int32_t* p, I v) { _mm512_storeu_si512(p, v); }
+  static I ToInts(F v) { return _mm512_cvtps_epi32(v); }
+  static I Four(const uint8_t* p) {
+    int32_t word;
+    __builtin_memcpy(&word, p, sizeof word);
+    return _mm512_set1_epi32(word);
+  }
+  static I Weights(const int8_t* p) { return _mm512_loadu_si512(p); }
+  static I Dot(I acc, I x, I w) { return _mm512_dpbusd_epi32(acc, x, w); }
+  static F LoadBytes(const uint8_t* p, int64_t n) {
+    const __m128i bytes =
+        n >= 16 ? _mm_loadu_si128(reinterpret_cast<const __m128i*>(p))
+                : _mm_maskz_loadu_epi8(V::First(n), p);
+    return _mm512_cvtepi32_ps(_mm512_cvtepu8_epi32(bytes));
+  }
+  static void StoreBytes(uint8_t* p, int64_t n, F v, int32_t zero) {
+    const I q = _mm512_add_epi32(ToInts(v), _mm512_set1_epi32(zero));
+    const __m128i bytes = _mm512_cvtepi32_epi8(q);
+    if (n >= 16) {
+      _mm_storeu_si128(reinterpret_cast<__m128i*>(p), bytes);
+    } else {
+      _mm_mask_storeu_epi8(p, V::First(n), bytes);
+    }
+  }
+
+  static I ZeroRaw() { return _mm512_setzero_si512(); }
+  static I LoadRaw(const uint8_t* p, int64_t n) {
+    return n >= 64 ? _mm512_loadu_si512(p)
+                   : _mm512_maskz_loadu_epi8(FirstBytes(n), p);
+  }
+  static void StoreRaw(uint8_t* p, int64_t n, I v) {
+    if (n >= 64) {
+      _mm512_storeu_si512(p, v);
+    } else {
+      _mm512_mask_storeu_epi8(p, FirstBytes(n), v);
+    }
+  }
+  static I Greater(I a, I b) { return _mm512_max_epu8(a, b); }
+
+ private:
+  static __mmask64 FirstBytes(int64_t n) { return (uint64_t{1} << n) - 1; }
+};
+
+}  // namespace
+
+MILLRACE_DEFINE_INT8(Avx512VnniBytes, Shape)
+
+}  // namespace millrace::models

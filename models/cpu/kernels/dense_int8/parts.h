@@ -1,0 +1,29 @@
+// The functions of the int8 tables, as kernels/dense/parts.h has those of f32.
+#pragma once
+
+#include "models/cpu/dense_int8.h"
+
+namespace millrace::models {
+
+struct ScalarBytes;
+struct Avx2Bytes;
+struct AvxVnniBytes;
+struct Avx512VnniBytes;
+
+template <class Isa>
+struct Int8Parts {
+  static int64_t PackedBytes(const int8_t* w, int64_t n, int64_t k);
+  static void Pack(const int8_t* w, int64_t n, int64_t k, int8_t* packed);
+  static int64_t ConvScratchBytes(int64_t k);
+  static void Conv(const Int8ConvArgs& args);
+  static void Depthwise(const Int8DepthwiseArgs& args);
+  static void MaxPool(const Int8PoolArgs& args);
+  static void Quantise(const float* x, int64_t n, float scale, int32_t zero,
+                       uint8_t* y);
+  static void Dequantise(const uint8_t* x, int64_t n, float scale, int32_t zero,
+                         float* y);
+  static void ColumnSums(const uint8_t* x, int64_t rows, int64_t n,
+                         int64_t ld_x, int32_t* sums);
+};
+
+}  // namespace millrace::models

@@ -1,0 +1,52 @@
+// The int8 tables. Nothing here depends on an instruction set.
+
+#include "models/cpu/dense_int8.h"
+#include "models/cpu/kernels/dense_int8/parts.h"
+
+namespace millrace::models {
+namespace {
+
+template <class Isa>
+constexpr Int8Table TableOf(const char* name, int32_t panel) {
+  using Parts = Int8Parts<Isa>;
+  return {.name = name,
+          .panel = panel,
+          .packed_bytes = Parts::PackedBytes,
+          .pack = Parts::Pack,
+          .conv_scratch_bytes = Parts::ConvScratchBytes,
+          .conv = Parts::Conv,
+          .depthwise = Parts::Depthwise,
+          .max_pool = Parts::MaxPool,
+          .quantise = Parts::Quantise,
+          .dequantise = Parts::Dequantise,
+          .column_sums = Parts::ColumnSums};
+}
+
+}  // namespace
+
+const Int8Table* ScalarInt8() {
+  static constexpr Int8Table kTable = TableOf<ScalarBytes>("scalar", 4);
+  return &kTable;
+}
+
+#if defined(__x86_64__)
+const Int8Table* Avx2Int8() {
+  static constexpr Int8Table kTable = TableOf<Avx2Bytes>("avx2", 16);
+  return &kTable;
+}
+const Int8Table* AvxVnniInt8() {
+  static constexpr Int8Table kTable = TableOf<AvxVnniBytes>("avxvnni", 16);
+  return &kTable;
+}
+const Int8Table* Avx512VnniInt8() {
+  static constexpr Int8Table kTable =
+      TableOf<Avx512VnniBytes>("avx512vnni", 32);
+  return &kTable;
+}
+#else
+const Int8Table* Avx2Int8() { return nullptr; }
+const Int8Table* AvxVnniInt8() { return nullptr; }
+const Int8Table* Avx512VnniInt8() { return nullptr; }
+#endif
+
+}  // namespace millrace::models

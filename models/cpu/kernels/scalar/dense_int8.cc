@@ -1,0 +1,59 @@
+// The int8 kernels one value at a time.
+
+#include "models/cpu/kernels/dense_int8/define.h"
+#include "models/cpu/kernels/scalar/vec1.h"
+
+namespace millrace::models {
+namespace {
+
+struct Shape {
+  using V = Vec1;
+  using I = uint32_t;
+  using F = float;
+  static constexpr int kVectors = 4;
+  static constexpr int kRows = 3;
+  static constexpr int64_t kBlockBytes = 1 << 16;
+  static constexpr bool kSafePairs = false;
+  static constexpr int64_t kRawBytes = 1;
+
+  static I LoadInts(const int32_t* p, int64_t n) {
+    return n > 0 ? static_cast<uint32_t>(*p) : 0;
+  }
+  static void StoreInts(int32_t* p, I v) { *p = static_cast<int32_t>(v); }
+  static I ToInts(F v) {
+    return static_cast<uint32_t>(static_cast<int32_t>(__builtin_rintf(v)));
+  }
+  static I Four(const uint8_t* p) { return Word(p); }
+  static I Weights(const int8_t* p) {
+    return Word(reinterpret_cast<const uint8_t*>(p));
+  }
+  static I Dot(I acc, I x, I w) {
+    for (int i = 0; i < 32; i += 8) {
+      const auto a = static_cast<int32_t>((x >> i) & 255);
+      const auto b = static_cast<int8_t>((w >> i) & 255);
+      acc += static_cast<uint32_t>(a * b);
+    }
+    return acc;
+  }
+  static F LoadBytes(const uint8_t* p, int64_t n) {
+    return n > 0 ? static_cast<float>(*p) : 0.0f;
+  }
+  static void StoreBytes(uint8_t* p, int64_t n, F v, int32_t zero) {
+    if (n > 0) *p = static_cast<uint8_t>(ToInts(v) + static_cast<I>(zero));
+  }
+  static uint8_t ZeroRaw() { return 0; }
+  static uint8_t LoadRaw(const uint8_t* p, int64_t) { return *p; }
+  static void StoreRaw(uint8_t* p, int64_t, uint8_t v) { *p = v; }
+  static uint8_t Greater(uint8_t a, uint8_t b) { return a > b ? a : b; }
+
+ private:
+  static I Word(const uint8_t* p) {
+    return I{p[0]} | I{p[1]} << 8 | I{p[2]} << 16 | I{p[3]} << 24;
+  }
+};
+
+}  // namespace
+
+MILLRACE_DEFINE_INT8(ScalarBytes, Shape)
+
+}  // namespace millrace::models

@@ -1,0 +1,215 @@
+// Products and convolutions of bytes against sums of 64 bits: every table must
+// give the plain reference, bit for bit, with weights that overflow sixteen
+// bits in pairs, ragged sizes, and every kind of epilogue.
+
+#include "tests/backend/int8/int8.h"
+
+namespace millrace::models {
+namespace {
+
+class Int8Conv : public Int8Test {};
+
+struct Shape {
+  int64_t height, width, channels, n;
+  Window window;
+  int64_t out_height, out_width;
+  int64_t extra;  // channels of the image beside ours
+};
+
+const Shape kShapes[] = {
+    {5, 7, 24, 40, {}, 5, 7, 0},
+    {5, 7, 24, 40, {}, 5, 7, 8},
+    {9, 11, 20, 33, {3, 3, 1, 1, 1, 1, 1, 1}, 9, 11, 0},
+    {9, 11, 20, 17, {3, 3, 2, 2, 1, 1, 1, 1}, 5, 6, 0},
+    {9, 11, 5, 9, {3, 3, 1, 1, 2, 2, 2, 2}, 9, 11, 3},
+    {23, 23, 3, 64, {7, 7, 2, 2, 1, 1, 3, 3}, 12, 12, 0},
+    {6, 13, 7, 21, {2, 5, 1, 3, 1, 1, 0, 1}, 6, 5, 0},
+    {4, 4, 260, 32, {3, 3, 1, 1, 1, 1, 1, 1}, 4, 4, 0},
+    {12, 50, 4, 96, {3, 3, 1, 1, 1, 1, 1, 1}, 12, 50, 0},
+    {1, 50, 16, 16, {1, 4, 1, 2, 1, 3, 0, 5}, 1, 26, 0},
+    {2, 2, 8, 8, {5, 5, 1, 1, 1, 1, 2, 2}, 2, 2, 0},
+    // Matrices: of few rows, of rows that are no multiple of four.
+    {1, 1, 64, 200, {}, 1, 1, 0},
+    {1, 2, 37, 130, {}, 1, 2, 0},
+    {1, 3, 61, 64, {}, 1, 3, 0},
+    {1, 131, 30, 70, {}, 1, 131, 0},
+};
+
+struct Case {
+  Case(const Shape& shape, bool extremes, std::mt19937& rng)
+      : s(shape),
+        k(s.window.kernel_h * s.window.kernel_w * s.channels),
+        pixels(s.out_height * s.out_width),
+        ld_pixel(s.channels + s.extra),
+        x(RandomBytes(rng, (s.height * s.width - 1) * ld_pixel + s.channels)),
+        w(RandomWeights(rng, s.n * k, extremes)),
+        scale(RandomFloats(rng, s.n, 1e-3f)),
+        bias(RandomFloats(rng, s.n, 20.0f)),
+        residual(RandomBytes(rng, pixels * s.n)),
+        residual_f32(RandomFloats(rng, pixels * s.n, 20.0f)),
+        sums(static_cast<size_t>(pixels * s.n)) {
+    std::uniform_int_distribution<int32_t> some(-5000, 5000);
+    for (int64_t i = 0; i < s.n; ++i) offset.push_back(some(rng));
+    for (int64_t p = 0; p < pixels; ++p) {
+      for (int64_t n = 0; n < s.n; ++n) sums[p * s.n + n] = Sum(p, n);
+    }
+  }
+
+  int64_t Sum(int64_t pixel, int64_t n) const {
+    const Window& v = s.window;
+    const int64_t oh = pixel / s.out_width, ow = pixel % s.out_width;
+    int64_t sum = 0;
+    for (int64_t i = 0; i < v.kernel_h; ++i) {
+      for (int64_t j = 0; j < v.kernel_w; ++j) {
+        const int64_t h = oh * v.stride_h - v.pad_top + i * v.dilation_h;
+        const int64_t c = ow * v.stride_w - v.pad_left + j * v.dilation_w;
+        const bool outside = h < 0 || h >= s.height || c < 0 || c >= s.width;
+        for (int64_t channel = 0; channel < s.channels; ++channel) {
+          const int64_t value =
+              outside ? kZero : x[(h * s.width + c) * ld_pixel + channel];
+          sum +=
+              value *
+              w[((n * v.kernel_h + i) * v.kernel_w + j) * s.channels + channel];
+        }
+      }
+    }
+    return sum;
+  }
+
+  Int8ConvArgs Args(const Int8Table& t, const int8_t* packed,
+                    uint8_t* scratch) const {
+    return {.x = {x.data(), s.height, s.width, s.channels, s.width * ld_pixel,
+                  ld_pixel, kZero},
+            .window = s.window,
+            .out_width = s.out_width,
+            .pixel_end = pixels,
+            .w = packed,
+            .n = s.n,
+            .panel_end = (s.n + t.panel - 1) / t.panel,
+            .ld_y = s.n,
+            .epilogue = {.offset = offset.data(), .scale = scale.data()},
+            .scratch = scratch};
+  }
+
+  // Every kind of epilogue that gives bytes.
+  std::vector<Int8Epilogue> Epilogues() const {
+    std::vector<Int8Epilogue> all;
+    const Int8Epilogue plain{.offset = offset.data(), .scale = scale.data()};
+    all.push_back(plain);
+    Int8Epilogue e = plain;
+    e.bias = bias.data();
+    e.y_zero = 117;
+    e.f = Unary::kRelu;
+    all.push_back(e);
+    e.f = Unary::kClip;
+    e.a = -20;
+    e.b = 60;
+    all.push_back(e);
+    e.a = -1000;  // beyond what a byte holds
+    e.b = -500;
+    all.push_back(e);
+    e.f = Unary::kRelu;
+    e.residual = residual.data();
+    e.ld_residual = s.n;
+    e.residual_scale = 0.7f;
+    e.residual_zero = 99;
+    e.residual_first = true;
+    all.push_back(e);
+    e.middle_scale = 1.3f;
+    e.middle_low = -120;
+    e.middle_high = 135;
+    all.push_back(e);
+    e.y_scale = 0.37f;
+    all.push_back(e);
+    e.f = Unary::kNone;
+    e.residual_first = false;
+    all.push_back(e);
+    e.residual = nullptr;
+    e.residual_f32 = residual_f32.data();
+    e.middle_scale = 0;
+    all.push_back(e);
+    return all;
+  }
+
+  static constexpr uint8_t kZero = 131;
+  const Shape& s;
+  int64_t k, pixels, ld_pixel;
+  Bytes x;
+  Weights w;
+  std::vector<float> scale, bias;
+  Bytes residual;
+  std::vector<float> residual_f32;
+  std::vector<int64_t> sums;
+  std::vector<int32_t> offset;
+};
+
+TEST_P(Int8Conv, GivesThePlainReferenceBitForBit) {
+  std::mt19937 rng(1);
+  for (const Shape& shape : kShapes) {
+    for (const bool extremes : {false, true}) {
+      const Case c(shape, extremes, rng);
+      Aligned<int8_t> packed(table().packed_bytes(c.w.data(), shape.n, c.k));
+      table().pack(c.w.data(), shape.n, c.k, packed.data);
+      Aligned<uint8_t> scratch(table().conv_scratch_bytes(c.k));
+      const auto epilogues = c.Epilogues();
+      for (size_t i = 0; i < epilogues.size(); ++i) {
+        const Int8Epilogue& e = epilogues[i];
+        Bytes y(static_cast<size_t>(c.pixels * shape.n));
+        std::vector<float> floats(y.size());
+        Int8ConvArgs args = c.Args(table(), packed.data, scratch.data);
+        args.epilogue = e;
+        args.y = y.data();
+        table().conv(args);
+        args.y = nullptr;
+        args.y_f32 = floats.data();
+        table().conv(args);
+        for (int64_t p = 0; p < c.pixels; ++p) {
+          for (int64_t n = 0; n < shape.n; ++n) {
+            const auto at = static_cast<size_t>(p * shape.n + n);
+            const float want = Finished(c.sums[at], e, p, n);
+            ASSERT_EQ(floats[at], want)
+                << "shape " << &shape - kShapes << " epilogue " << i
+                << " pixel " << p << " output " << n;
+            ASSERT_EQ(int{y[at]}, int{AsByte(want, e.y_scale, e.y_zero)})
+                << "shape " << &shape - kShapes << " epilogue " << i
+                << " pixel " << p << " output " << n;
+          }
+        }
+      }
+    }
+  }
+}
+
+TEST_P(Int8Conv, PixelKeepsItsBytesInEveryRange) {
+  std::mt19937 rng(2);
+  for (const Shape& shape : kShapes) {
+    const Case c(shape, true, rng);
+    Aligned<int8_t> packed(table().packed_bytes(c.w.data(), shape.n, c.k));
+    table().pack(c.w.data(), shape.n, c.k, packed.data);
+    Aligned<uint8_t> scratch(table().conv_scratch_bytes(c.k));
+    Bytes whole(static_cast<size_t>(c.pixels * shape.n));
+    Int8ConvArgs args = c.Args(table(), packed.data, scratch.data);
+    const int64_t panels = args.panel_end;
+    args.y = whole.data();
+    table().conv(args);
+    for (const int64_t step : {1, 5, 13}) {
+      Bytes y(whole.size(), 1);
+      args.y = y.data();
+      for (int64_t p = 0; p < c.pixels; p += step) {
+        for (int64_t panel = 0; panel < panels; ++panel) {
+          args.pixel_begin = p;
+          args.pixel_end = std::min(c.pixels, p + step);
+          args.panel_begin = panel;
+          args.panel_end = panel + 1;
+          table().conv(args);
+        }
+      }
+      ASSERT_EQ(y, whole) << "shape " << &shape - kShapes << " by " << step;
+    }
+  }
+}
+
+INSTANTIATE_INT8_TESTS(Int8Conv);
+
+}  // namespace
+}  // namespace millrace::models

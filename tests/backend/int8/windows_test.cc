@@ -1,0 +1,153 @@
+// Depthwise convolutions, pools and arrays of bytes against plain loops.
+
+#include "tests/backend/int8/int8.h"
+
+namespace millrace::models {
+namespace {
+
+class Int8Windows : public Int8Test {};
+
+struct Shape {
+  int64_t height, width, channels;
+  Window window;
+  int64_t out_height, out_width;
+};
+
+const Shape kShapes[] = {
+    {9, 21, 40, {3, 3, 1, 1, 1, 1, 1, 1}, 9, 21},
+    {10, 10, 129, {3, 3, 2, 2, 1, 1, 1, 1}, 5, 5},
+    {9, 11, 7, {5, 5, 1, 1, 1, 1, 2, 2}, 9, 11},
+    {8, 9, 16, {3, 2, 1, 2, 2, 3, 1, 1}, 6, 4},
+    {2, 2, 64, {7, 7, 1, 1, 1, 1, 3, 3}, 2, 2},
+    {1, 40, 33, {1, 9, 1, 1, 1, 1, 0, 4}, 1, 40},
+};
+
+// f(byte or -1 outside, tap) for every tap of an output pixel.
+template <typename F>
+void ForTaps(const Shape& s, const Bytes& x, int64_t oh, int64_t ow, int64_t c,
+             F f) {
+  const Window& w = s.window;
+  for (int64_t i = 0; i < w.kernel_h; ++i) {
+    for (int64_t j = 0; j < w.kernel_w; ++j) {
+      const int64_t h = oh * w.stride_h - w.pad_top + i * w.dilation_h;
+      const int64_t v = ow * w.stride_w - w.pad_left + j * w.dilation_w;
+      const bool outside = h < 0 || h >= s.height || v < 0 || v >= s.width;
+      f(outside ? -1 : int{x[(h * s.width + v) * s.channels + c]},
+        i * w.kernel_w + j);
+    }
+  }
+}
+
+TEST_P(Int8Windows, DepthwiseGivesThePlainReferenceBitForBit) {
+  std::mt19937 rng(3);
+  for (const Shape& s : kShapes) {
+    const int64_t taps = s.window.kernel_h * s.window.kernel_w;
+    const Bytes x = RandomBytes(rng, s.height * s.width * s.channels);
+    const Weights w = RandomWeights(rng, taps * s.channels, false);
+    const std::vector<float> floats(w.begin(), w.end());
+    const auto scale = RandomFloats(rng, s.channels, 1e-2f);
+    const auto bias = RandomFloats(rng, s.channels, 20.0f);
+    std::vector<int32_t> offset(static_cast<size_t>(s.channels), -777);
+    const int64_t pixels = s.out_height * s.out_width;
+    Bytes y(static_cast<size_t>(pixels * s.channels));
+    const Bytes residual = RandomBytes(rng, pixels * s.channels);
+    const Int8Epilogue e{.offset = offset.data(),
+                         .scale = scale.data(),
+                         .bias = bias.data(),
+                         .f = Unary::kRelu,
+                         .residual = residual.data(),
+                         .ld_residual = s.channels,
+                         .residual_scale = 0.6f,
+                         .residual_zero = 120,
+                         .y_scale = 0.9f,
+                         .y_zero = 3};
+    Int8DepthwiseArgs args{.x = {x.data(), s.height, s.width, s.channels,
+                                 s.width * s.channels, s.channels, 77},
+                           .window = s.window,
+                           .w = floats.data(),
+                           .out_width = s.out_width,
+                           .row_end = s.out_height,
+                           .y = y.data(),
+                           .ld_y = s.channels,
+                           .epilogue = e};
+    table().depthwise(args);
+    for (int64_t p = 0; p < pixels; ++p) {
+      for (int64_t c = 0; c < s.channels; ++c) {
+        int64_t sum = 0;
+        ForTaps(s, x, p / s.out_width, p % s.out_width, c,
+                [&](int byte, int64_t tap) {
+                  sum += (byte < 0 ? 77 : byte) * w[tap * s.channels + c];
+                });
+        const float want = Finished(sum, e, p, c);
+        ASSERT_EQ(int{y[p * s.channels + c]},
+                  int{AsByte(want, e.y_scale, e.y_zero)})
+            << "shape " << &s - kShapes << " pixel " << p << " channel " << c;
+      }
+    }
+  }
+}
+
+TEST_P(Int8Windows, MaxPoolTakesTheGreatestByteInTheImage) {
+  std::mt19937 rng(4);
+  for (const Shape& s : kShapes) {
+    const Bytes x = RandomBytes(rng, s.height * s.width * s.channels);
+    const int64_t pixels = s.out_height * s.out_width;
+    Bytes y(static_cast<size_t>(pixels * s.channels), 9);
+    table().max_pool({.x = {x.data(), s.height, s.width, s.channels,
+                            s.width * s.channels, s.channels, 0},
+                      .window = s.window,
+                      .out_width = s.out_width,
+                      .row_end = s.out_height,
+                      .y = y.data(),
+                      .ld_y = s.channels});
+    for (int64_t p = 0; p < pixels; ++p) {
+      for (int64_t c = 0; c < s.channels; ++c) {
+        int best = 0;
+        ForTaps(s, x, p / s.out_width, p % s.out_width, c,
+                [&](int byte, int64_t) { best = std::max(best, byte); });
+        ASSERT_EQ(int{y[p * s.channels + c]}, best) << &s - kShapes;
+      }
+    }
+  }
+}
+
+TEST_P(Int8Windows, ArraysAreQuantisedWithTiesToEvenAndBack) {
+  // Ties, values beyond both ends, and no number at all.
+  std::vector<float> x = {0.5f,  1.5f,   2.5f,   -0.5f, -1.5f,  1e9f,
+                          -1e9f, 254.5f, 1e-30f, -3.0f, 126.5f, 127.5f};
+  x.push_back(std::numeric_limits<float>::infinity());
+  x.push_back(-std::numeric_limits<float>::infinity());
+  std::mt19937 rng(5);
+  for (const float v : RandomFloats(rng, 200, 90.0f)) x.push_back(v);
+  for (size_t n = 1; n <= x.size(); n += n < 40 ? 1 : 37) {
+    for (const int32_t zero : {0, 1, 128, 255}) {
+      Bytes y(n);
+      const auto count = static_cast<int64_t>(n);
+      table().quantise(x.data(), count, 1.0f, zero, y.data());
+      std::vector<float> back(n);
+      table().dequantise(y.data(), count, 0.25f, zero, back.data());
+      for (size_t i = 0; i < n; ++i) {
+        ASSERT_EQ(int{y[i]}, int{AsByte(x[i], 1.0f, zero)}) << x[i];
+        ASSERT_EQ(back[i], (static_cast<float>(y[i]) - zero) * 0.25f);
+      }
+    }
+  }
+  const float nan = std::numeric_limits<float>::quiet_NaN();
+  uint8_t byte = 9;
+  table().quantise(&nan, 1, 1.0f, 128, &byte);
+  EXPECT_EQ(byte, 0);
+}
+
+TEST_P(Int8Windows, ColumnSumsAreExact) {
+  const int64_t rows = 70000;
+  const int64_t n = 19;
+  const Bytes x(static_cast<size_t>(rows * (n + 2)), 255);
+  std::vector<int32_t> sums(static_cast<size_t>(n), -1);
+  table().column_sums(x.data(), rows, n, n + 2, sums.data());
+  for (const int32_t sum : sums) EXPECT_EQ(sum, 255 * rows);
+}
+
+INSTANTIATE_INT8_TESTS(Int8Windows);
+
+}  // namespace
+}  // namespace millrace::models

@@ -1,0 +1,194 @@
+// Speed of the int8 kernels of graphs of one table on one thread, in GMAC/s
+// beside the peak of the table's instructions, measured in registers in the
+// same run. Run it on a quiet machine:
+//
+//   int8_bench [isa]    auto (default), scalar, avx2, avxvnni, avx512vnni
+//
+// Times are the best of many short runs, hot.
+
+#include <algorithm>
+#include <cstdio>
+#include <cstdlib>
+#include <functional>
+#include <random>
+#include <string>
+#include <vector>
+
+#include "models/cpu/isa.h"
+#include "tests/bench/kernels/peaks.h"
+
+namespace millrace::bench {
+namespace {
+
+using namespace millrace::models;  // NOLINT: a program, not a header
+
+double Best(const std::function<void()>& body) {
+  double best = 1e9;
+  const double until = Now() + 0.08;
+  do {
+    const double start = Now();
+    int calls = 0;
+    do {
+      body();
+      ++calls;
+    } while (Now() - start < 2e-4);
+    best = std::min(best, (Now() - start) / calls);
+  } while (Now() < until);
+  return best;
+}
+
+std::vector<int8_t> NormalWeights(int64_t n) {
+  std::mt19937 rng(1);
+  std::normal_distribution<float> normal(0.0f, 34.0f);
+  std::vector<int8_t> w(static_cast<size_t>(n));
+  for (int8_t& v : w) {
+    v = static_cast<int8_t>(std::clamp(normal(rng), -127.0f, 127.0f));
+  }
+  return w;
+}
+
+struct Buffer {
+  explicit Buffer(int64_t bytes)
+      : data(static_cast<uint8_t*>(std::aligned_alloc(
+            64, static_cast<size_t>((bytes + 127) / 64 * 64)))) {
+    std::fill(data, data + bytes, uint8_t{77});
+  }
+  ~Buffer() { std::free(data); }
+  Buffer(const Buffer&) = delete;
+  Buffer& operator=(const Buffer&) = delete;
+  uint8_t* data;
+};
+
+struct Bench {
+  const Int8Table& t;
+  double peak;  // GMAC/s
+
+  void Print(const char* name, double macs, double seconds) const {
+    std::printf("%-44s %9.1f us %7.1f GMAC/s %5.1f %%\n", name, seconds * 1e6,
+                macs / seconds * 1e-9, 100 * macs / seconds * 1e-9 / peak);
+    std::fflush(stdout);
+  }
+
+  void Conv(int64_t height, int64_t width, int64_t c, int64_t n, int64_t kernel,
+            int64_t stride, bool residual = false) const {
+    const int64_t out_h = (height - 1) / stride + 1;
+    const int64_t out_w = (width - 1) / stride + 1;
+    const int64_t k = kernel * kernel * c;
+    const int64_t pad = kernel / 2;
+    const auto w = NormalWeights(n * k);
+    Buffer x(height * width * c);
+    Buffer y(out_h * out_w * n);
+    Buffer r(out_h * out_w * n);
+    Buffer packed(t.packed_bytes(w.data(), n, k));
+    auto* weights = reinterpret_cast<int8_t*>(packed.data);
+    t.pack(w.data(), n, k, weights);
+    Buffer scratch(t.conv_scratch_bytes(k));
+    const std::vector<float> scale(static_cast<size_t>(n), 1e-3f);
+    const std::vector<float> bias(static_cast<size_t>(n), 1.0f);
+    const std::vector<int32_t> offset(static_cast<size_t>(n), 1);
+    Int8ConvArgs args{.x = {x.data, height, width, c, width * c, c, 0},
+                      .window = {.kernel_h = kernel,
+                                 .kernel_w = kernel,
+                                 .stride_h = stride,
+                                 .stride_w = stride,
+                                 .pad_top = pad,
+                                 .pad_left = pad},
+                      .out_width = out_w,
+                      .pixel_end = out_h * out_w,
+                      .w = weights,
+                      .n = n,
+                      .panel_end = (n + t.panel - 1) / t.panel,
+                      .y = y.data,
+                      .ld_y = n,
+                      .epilogue = {.offset = offset.data(),
+                                   .scale = scale.data(),
+                                   .bias = bias.data(),
+                                   .f = Unary::kRelu},
+                      .scratch = scratch.data};
+    if (residual) {
+      args.epilogue.residual = r.data;
+      args.epilogue.ld_residual = n;
+      args.epilogue.residual_scale = 0.5f;
+      args.epilogue.residual_first = true;
+    }
+    char name[80];
+    std::snprintf(name, sizeof name, "conv %ldx%ldx%ld -> %ld, %ldx%ld/%ld%s",
+                  long(height), long(width), long(c), long(n), long(kernel),
+                  long(kernel), long(stride), residual ? " +r" : "");
+    Print(name, static_cast<double>(out_h * out_w * n * k),
+          Best([&] { t.conv(args); }));
+  }
+
+  void Depthwise(int64_t size, int64_t c, int64_t kernel,
+                 int64_t stride) const {
+    const int64_t out = (size - 1) / stride + 1;
+    Buffer x(size * size * c);
+    Buffer y(out * out * c);
+    const std::vector<float> w(static_cast<size_t>(kernel * kernel * c), 3.0f);
+    const std::vector<float> scale(static_cast<size_t>(c), 1e-3f);
+    const std::vector<int32_t> offset(static_cast<size_t>(c), 1);
+    const Int8DepthwiseArgs args{.x = {x.data, size, size, c, size * c, c, 0},
+                                 .window = {.kernel_h = kernel,
+                                            .kernel_w = kernel,
+                                            .stride_h = stride,
+                                            .stride_w = stride,
+                                            .pad_top = kernel / 2,
+                                            .pad_left = kernel / 2},
+                                 .w = w.data(),
+                                 .out_width = out,
+                                 .row_end = out,
+                                 .y = y.data,
+                                 .ld_y = c,
+                                 .epilogue = {.offset = offset.data(),
+                                              .scale = scale.data(),
+                                              .f = Unary::kHardSwish}};
+    char name[80];
+    std::snprintf(name, sizeof name, "depthwise %ld^2 x %ld, %ld x %ld / %ld",
+                  long(size), long(c), long(kernel), long(kernel),
+                  long(stride));
+    Print(name, static_cast<double>(out * out * c * kernel * kernel),
+          Best([&] { t.depthwise(args); }));
+  }
+};
+
+int Main(const char* isa) {
+  const auto chosen = ChooseInt8(isa);
+  if (!chosen.ok()) {
+    std::fprintf(stderr, "%s\n", chosen.status().ToString().c_str());
+    return 2;
+  }
+  const Bench bench{**chosen, MeasurePeaks((*chosen)->name).integer_gmacs};
+  std::printf("table %s, one thread, peak %.0f GMAC/s\n", bench.t.name,
+              bench.peak);
+  bench.Conv(224, 224, 3, 64, 7, 2);
+  bench.Conv(56, 56, 64, 64, 1, 1);
+  bench.Conv(56, 56, 64, 64, 3, 1);
+  bench.Conv(56, 56, 64, 256, 1, 1, true);
+  bench.Conv(56, 56, 256, 64, 1, 1);
+  bench.Conv(56, 56, 256, 512, 1, 2);
+  bench.Conv(28, 28, 128, 128, 3, 1);
+  bench.Conv(28, 28, 128, 512, 1, 1, true);
+  bench.Conv(28, 28, 512, 128, 1, 1);
+  bench.Conv(14, 14, 256, 256, 3, 1);
+  bench.Conv(14, 14, 256, 1024, 1, 1, true);
+  bench.Conv(14, 14, 1024, 256, 1, 1);
+  bench.Conv(7, 7, 512, 512, 3, 1);
+  bench.Conv(7, 7, 512, 2048, 1, 1, true);
+  bench.Conv(7, 7, 2048, 512, 1, 1);
+  bench.Conv(1, 128, 384, 1536, 1, 1);
+  bench.Conv(1, 128, 1536, 384, 1, 1);
+  bench.Conv(1, 128, 768, 3072, 1, 1);
+  bench.Conv(1, 1, 2048, 1000, 1, 1);
+  bench.Depthwise(112, 32, 3, 1);
+  bench.Depthwise(56, 144, 3, 1);
+  bench.Depthwise(14, 480, 3, 1);
+  bench.Depthwise(14, 672, 5, 1);
+  return 0;
+}
+
+}  // namespace
+}  // namespace millrace::bench
+
+int main(int argc, char** argv) {
+  return millrace::bench::Main(argc > 1 ? argv[1] : "auto");
+}
