@@ -49,6 +49,10 @@ class GraphExecutor : public Executor {
     return Interpret(graph_, inputs);
   }
 
+  StatusOr<TeamPeaks> MeasurePeaks() override {
+    return graph::MeasurePeaks(pool_, dense_);
+  }
+
   const std::vector<Port>& inputs() const override { return graph_.inputs; }
   const std::vector<Port>& outputs() const override { return graph_.outputs; }
   const std::vector<Symbol>& symbols() const override { return graph_.symbols; }

@@ -19,6 +19,7 @@
 #include "config/base/status.h"
 #include "config/topology.h"
 #include "models/graph/ir.h"
+#include "models/graph/peaks.h"
 #include "models/graph/trace.h"
 
 namespace millrace::models::graph {
@@ -47,6 +48,10 @@ class Executor {
   // The same, and when each step ran. Without steps when it was interpreted.
   virtual StatusOr<std::vector<Tensor>> RunTraced(
       const std::vector<Tensor>& inputs, Trace* trace) = 0;
+
+  // What this team could do at best, measured now (some 50 ms). Same thread as
+  // Run.
+  virtual StatusOr<TeamPeaks> MeasurePeaks() = 0;
 
   virtual const std::vector<Port>& inputs() const = 0;
   virtual const std::vector<Port>& outputs() const = 0;

@@ -12,6 +12,7 @@ struct StepInfo {
   std::string text;
   double macs = 0;   // multiply-adds of products; 0: none to speak of
   double bytes = 0;  // of operands and results, each once
+  std::vector<int32_t> sources = {};  // steps whose results it reads, ascending
 };
 
 struct StepSpan {

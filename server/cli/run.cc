@@ -5,10 +5,8 @@
 #include <cmath>
 #include <cstdio>
 #include <limits>
-#include <map>
 #include <nlohmann/json.hpp>
 #include <string>
-#include <string_view>
 #include <utility>
 #include <vector>
 
@@ -18,6 +16,7 @@
 #include "models/graph/import.h"
 #include "models/tensor/float16.h"
 #include "server/cli/args.h"
+#include "server/cli/graph_inputs.h"
 #include "server/cli/tool_model.h"
 
 namespace millrace::server {
@@ -29,7 +28,8 @@ using models::NamedTensor;
 using models::Tensor;
 
 constexpr FlagSpec kFlags[] = {
-    {"input", "IN.npz", "the inputs, by name or in order"},
+    kInputFlag,
+    kSizesFlag,
     {"expect", "OUT.npz", "what should come out, in order"},
     {"tol", "E", "allowed |got - want| / max |want| (default 1e-4)"},
     {"output", "OUT.npz", "writes what comes out"},
@@ -49,39 +49,6 @@ constexpr VerbSpec kVerb = {
     kFlags,
     1,
     1};
-
-// "in0_x" → "x": how the tools that write such files keep the order.
-std::string_view WithoutOrder(std::string_view name) {
-  const size_t end = name.find('_');
-  if (!name.starts_with("in") || end == name.npos || end == 2) return name;
-  const std::string_view digits = name.substr(2, end - 2);
-  const bool counted = digits.find_first_not_of("0123456789") == digits.npos;
-  return counted ? name.substr(end + 1) : name;
-}
-
-// By name when every port finds its own, else in order.
-StatusOr<std::vector<Tensor>> Arrange(std::vector<NamedTensor> arrays,
-                                      const std::vector<graph::Port>& ports) {
-  if (arrays.size() != ports.size()) {
-    return InvalidArgument("the file has " + std::to_string(arrays.size()) +
-                           " arrays, the model has " +
-                           std::to_string(ports.size()) + " inputs");
-  }
-  std::map<std::string_view, size_t> by_name;
-  for (size_t i = 0; i < arrays.size(); ++i) {
-    by_name[arrays[i].name] = i;
-    by_name.emplace(WithoutOrder(arrays[i].name), i);
-  }
-  const bool named = std::all_of(
-      ports.begin(), ports.end(),
-      [&](const graph::Port& port) { return by_name.contains(port.name); });
-  std::vector<Tensor> inputs;
-  for (size_t i = 0; i < ports.size(); ++i) {
-    const size_t at = named ? by_name.find(ports[i].name)->second : i;
-    inputs.push_back(arrays[at].tensor.Share());
-  }
-  return inputs;
-}
 
 double At(const Tensor& tensor, int64_t i) {
   switch (tensor.dtype()) {
@@ -202,7 +169,6 @@ Status Run(const ParsedArgs& args) {
   if (precision != "f32") {
     return UsageError("--precision " + precision + " is not known; f32 is");
   }
-  if (!args.Has("input")) return UsageError("--input IN.npz is missing");
 
   const std::string& path = args.positional()[0];
   ASSIGN_OR_RETURN(graph::Graph graph, graph::ImportGraph(path, nullptr));
@@ -214,10 +180,8 @@ Status Run(const ParsedArgs& args) {
   ASSIGN_OR_RETURN(auto executor,
                    graph::Executor::Create(std::move(graph), options));
 
-  ASSIGN_OR_RETURN(std::vector<NamedTensor> arrays,
-                   models::ReadNpz(args.Text("input", "")));
   ASSIGN_OR_RETURN(const std::vector<Tensor> inputs,
-                   Arrange(std::move(arrays), executor->inputs()));
+                   GraphInputs(args, *executor));
   ASSIGN_OR_RETURN(const Timed timed, Time(*executor, inputs, iters));
   if (args.Has("plan")) std::fputs(executor->PlanText().c_str(), stdout);
 

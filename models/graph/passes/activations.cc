@@ -87,4 +87,14 @@ std::optional<Activation> ActivationOf(const Graph& graph, const Node& node) {
   return std::nullopt;
 }
 
+std::string_view UnaryName(Unary f) {
+  constexpr std::array<std::string_view, 27> kNames = {
+      "none",       "relu", "clip", "leaky_relu", "sigmoid", "hardsigmoid",
+      "hardswish",  "silu", "gelu", "gelu_tanh",  "tanh",    "elu",
+      "softplus",   "mish", "exp",  "log",        "sqrt",    "rsqrt",
+      "reciprocal", "neg",  "abs",  "erf",        "floor",   "ceil",
+      "round",      "sin",  "cos"};
+  return kNames[static_cast<size_t>(f)];
+}
+
 }  // namespace millrace::models::graph

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <optional>
+#include <string_view>
 
 #include "models/cpu/dense.h"
 #include "models/graph/ir.h"
@@ -17,5 +18,8 @@ struct Activation {
 // Nothing when the node is not such a function of its first operand, in FP32,
 // with constant parameters. The graph is settled.
 std::optional<Activation> ActivationOf(const Graph& graph, const Node& node);
+
+// For people: "relu", "gelu_tanh".
+std::string_view UnaryName(Unary f);
 
 }  // namespace millrace::models::graph

@@ -1,5 +1,7 @@
 #include "models/graph/plan/epilogue.h"
 
+#include "models/graph/passes/activations.h"
+
 namespace millrace::models::graph {
 
 StepEpilogue::StepEpilogue(const Node& node, const LowerContext& context,
@@ -31,7 +33,7 @@ std::string StepEpilogue::Text() const {
   if (bias_ != kNoSlot) text += " +bias";
   if (residual_ != kNoSlot && fixed_.residual_first) text += " +residual";
   if (fixed_.f != Unary::kNone) {
-    text += " f" + std::to_string(static_cast<int>(fixed_.f));
+    text += " " + std::string(UnaryName(fixed_.f));
   }
   if (gate_ != kNoSlot) text += " *gate";
   if (residual_ != kNoSlot && !fixed_.residual_first) text += " +residual";

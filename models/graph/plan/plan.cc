@@ -5,6 +5,7 @@
 #include <chrono>
 #include <cstring>
 #include <limits>
+#include <set>
 #include <utility>
 
 #include "models/graph/plan/lower.h"
@@ -232,8 +233,22 @@ StatusOr<std::vector<Tensor>> Plan::Run(const std::vector<Tensor>& inputs,
 
 void Plan::BeginTrace(const ComputePool& pool, Trace& trace) const {
   trace = {};
-  for (const auto& step : steps_) {
-    trace.steps.push_back({step->Text(), step->macs(), step->bytes});
+  std::vector<int32_t> writer(at_.size(), -1);
+  for (size_t i = 0; i < steps_.size(); ++i) {
+    const Step& step = *steps_[i];
+    std::set<int32_t> sources;
+    for (const Slot slot : step.reads) {
+      if (const int32_t by = writer[static_cast<size_t>(slot)]; by >= 0) {
+        sources.insert(by);
+      }
+    }
+    for (const Slot slot : step.writes) {
+      writer[static_cast<size_t>(slot)] = static_cast<int32_t>(i);
+    }
+    trace.steps.push_back({step.Text(),
+                           step.macs(),
+                           step.bytes,
+                           {sources.begin(), sources.end()}});
   }
   trace.spans.assign(static_cast<size_t>(pool.size()),
                      std::vector<StepSpan>(steps_.size()));

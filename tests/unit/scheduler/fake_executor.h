@@ -89,6 +89,10 @@ class FakeExecutor final : public models::graph::Executor {
     return Run(inputs);
   }
 
+  StatusOr<models::graph::TeamPeaks> MeasurePeaks() override {
+    return models::graph::TeamPeaks{};
+  }
+
   const std::vector<models::graph::Port>& inputs() const override {
     return inputs_;
   }

@@ -1,0 +1,117 @@
+#include "models/graph/sample_inputs.h"
+
+#include <algorithm>
+#include <cstring>
+#include <utility>
+
+#include "models/tensor/float16.h"
+
+namespace millrace::models::graph {
+namespace {
+
+constexpr int64_t kMostElements = int64_t{1} << 28;
+
+// splitmix64 (Steele, Lea and Flood, "Fast splittable pseudorandom number
+// generators", 2014).
+class Uniform {
+ public:
+  explicit Uniform(uint64_t seed) : state_(seed) {}
+  float Next() {  // in [-1, 1)
+    uint64_t z = (state_ += 0x9e3779b97f4a7c15u);
+    z = (z ^ (z >> 30)) * 0xbf58476d1ce4e5b9u;
+    z = (z ^ (z >> 27)) * 0x94d049bb133111ebu;
+    z ^= z >> 31;
+    return static_cast<float>(z >> 40) / static_cast<float>(1 << 23) - 1;
+  }
+
+ private:
+  uint64_t state_;
+};
+
+void Fill(Tensor& tensor, Uniform& uniform) {
+  const int64_t n = tensor.num_elements();
+  const auto each = [&](auto* to, auto value) {
+    for (int64_t i = 0; i < n; ++i) to[i] = value();
+  };
+  switch (tensor.dtype()) {
+    case DType::kF32:
+      return each(tensor.data<float>(), [&] { return uniform.Next(); });
+    case DType::kF64:
+      return each(tensor.data<double>(), [&] { return uniform.Next(); });
+    case DType::kF16:
+      return each(tensor.data<uint16_t>(),
+                  [&] { return FloatToHalf(uniform.Next()); });
+    case DType::kBF16:
+      return each(tensor.data<uint16_t>(),
+                  [&] { return FloatToBFloat16(uniform.Next()); });
+    default:
+      break;
+  }
+  // One in the lowest byte of each integer: little endian, as everywhere here.
+  const int64_t size = DTypeBytes(tensor.dtype());
+  for (int64_t i = 0; i < n; ++i) tensor.bytes()[i * size] = std::byte{1};
+}
+
+StatusOr<int64_t> SizeOf(const Symbol& symbol, const SampleOptions& options) {
+  const auto given = options.sizes.find(symbol.name);
+  if (given == options.sizes.end()) return std::max<int64_t>(symbol.min, 1);
+  if (given->second >= symbol.min && given->second <= symbol.max) {
+    return given->second;
+  }
+  return InvalidArgument("size " + std::to_string(given->second) + " of '" +
+                         symbol.name + "' is outside of its range, " +
+                         std::to_string(symbol.min) + " to " +
+                         std::to_string(symbol.max));
+}
+
+Status CheckNames(const std::vector<Symbol>& symbols,
+                  const SampleOptions& options) {
+  for (const auto& [name, size] : options.sizes) {
+    if (std::any_of(symbols.begin(), symbols.end(),
+                    [&](const Symbol& s) { return s.name == name; })) {
+      continue;
+    }
+    std::string known;
+    for (const Symbol& symbol : symbols) known += " '" + symbol.name + "'";
+    return InvalidArgument(
+        "no dimension is called '" + name + "'; there " +
+        (known.empty() ? "is none that varies" : "are" + known));
+  }
+  return OkStatus();
+}
+
+}  // namespace
+
+StatusOr<std::vector<Tensor>> SampleInputs(const std::vector<Port>& ports,
+                                           const std::vector<Symbol>& symbols,
+                                           const SampleOptions& options) {
+  RETURN_IF_ERROR(CheckNames(symbols, options));
+  Uniform uniform(options.seed);
+  std::vector<Tensor> inputs;
+  for (const Port& port : ports) {
+    if (!port.rank_known || port.is_sequence) {
+      return Unimplemented("input '" + port.name +
+                           "' has no rank or is a sequence: give it in a file");
+    }
+    std::vector<int64_t> dims;
+    for (const PortDim& dim : port.dims) {
+      int64_t size = dim.size >= 0 ? dim.size : 1;
+      if (dim.symbol >= 0) {
+        ASSIGN_OR_RETURN(
+            size, SizeOf(symbols[static_cast<size_t>(dim.symbol)], options));
+      }
+      dims.push_back(size);
+    }
+    ASSIGN_OR_RETURN(const Shape shape, Shape::Checked(dims));
+    if (shape.num_elements() > kMostElements) {
+      return InvalidArgument("input '" + port.name + "' would be " +
+                             shape.ToString() + ", more than " +
+                             std::to_string(kMostElements) +
+                             " elements: choose smaller sizes");
+    }
+    Fill(inputs.emplace_back(Tensor::Make(port.dtype, shape)), uniform);
+  }
+  return inputs;
+}
+
+}  // namespace millrace::models::graph

@@ -1,0 +1,21 @@
+// The inputs with which a verb runs a graph: from a file, or made up.
+#pragma once
+
+#include <vector>
+
+#include "config/base/status.h"
+#include "models/graph/executor.h"
+#include "server/cli/args.h"
+
+namespace millrace::server {
+
+inline constexpr FlagSpec kInputFlag = {
+    "input", "IN.npz", "the inputs, by name or in order (default: made up)"};
+inline constexpr FlagSpec kSizesFlag = {
+    "sizes", "NAME=N,…", "of made-up inputs, by the names inspect shows"};
+
+// As --input or, without it, --sizes say.
+StatusOr<std::vector<models::Tensor>> GraphInputs(
+    const ParsedArgs& args, const models::graph::Executor& executor);
+
+}  // namespace millrace::server

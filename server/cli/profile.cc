@@ -1,0 +1,111 @@
+// millrace profile: where a graph's time goes, step by step, beside what the
+// team's cores could do.
+#include <algorithm>
+#include <cstdio>
+#include <fstream>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "models/graph/executor.h"
+#include "models/graph/import.h"
+#include "server/cli/args.h"
+#include "server/cli/bench_report.h"
+#include "server/cli/graph_inputs.h"
+#include "server/cli/profile_report.h"
+#include "server/cli/tool_model.h"
+
+namespace millrace::server {
+namespace {
+
+namespace graph = models::graph;
+
+constexpr FlagSpec kFlags[] = {
+    kInputFlag,
+    kSizesFlag,
+    {"iters", "N", "runs to take the median of (default 20)"},
+    {"top", "N", "steps to show, the longest first (default 25; 0: all)"},
+    {"trace", "FILE", "timeline of the last run for Perfetto, as JSON"},
+    {"dot", "FILE", "picture of the optimised graph for Graphviz"},
+    kThreadsFlag,
+    kIsaFlag,
+};
+constexpr VerbSpec kVerb = {
+    "profile",
+    "MODEL",
+    "Time, GFLOP/s and GB/s of each step that an ONNX or PyTorch (.pt2) graph\n"
+    "is made of once its input sizes are known, beside the machine's measured\n"
+    "peaks. Run it on a quiet machine.",
+    kFlags,
+    1,
+    1};
+
+constexpr int64_t kWarmUps = 3;
+
+StatusOr<Profile> Measure(graph::Executor& executor,
+                          const std::vector<models::Tensor>& inputs,
+                          int64_t iters, graph::Trace& trace) {
+  std::vector<std::vector<double>> step_ms;
+  std::vector<double> run_ms;
+  for (int64_t i = -kWarmUps; i < iters; ++i) {
+    RETURN_IF_ERROR(executor.RunTraced(inputs, &trace).status());
+    if (trace.steps.empty()) {
+      return FailedPrecondition(
+          "the shapes of this graph depend on its data, so it is interpreted "
+          "and has no steps to profile");
+    }
+    if (i < 0) continue;
+    run_ms.push_back(static_cast<double>(trace.run_ns) / 1e6);
+    step_ms.resize(trace.steps.size());
+    for (size_t s = 0; s < step_ms.size(); ++s) {
+      step_ms[s].push_back(StepMs(trace, s));
+    }
+  }
+  Profile profile;
+  for (size_t s = 0; s < step_ms.size(); ++s) {
+    profile.steps.push_back({trace.steps[s], Median(std::move(step_ms[s]))});
+  }
+  profile.run_ms = Median(std::move(run_ms));
+  ASSIGN_OR_RETURN(profile.peaks, executor.MeasurePeaks());
+  return profile;
+}
+
+Status WriteFile(const std::string& path, const std::string& text) {
+  std::ofstream file(path, std::ios::binary);
+  file << text;
+  file.close();
+  if (file) return OkStatus();
+  return FailedPrecondition("'" + path + "' cannot be written");
+}
+
+Status Run(const ParsedArgs& args) {
+  ASSIGN_OR_RETURN(const int64_t iters, args.Int("iters", 20, 1, 1 << 20));
+  ASSIGN_OR_RETURN(const int64_t top, args.Int("top", 25, 0, 1 << 20));
+  ASSIGN_OR_RETURN(const int64_t threads, args.Int("threads", 0, 0, 1024));
+  graph::ExecutorOptions options;
+  ASSIGN_OR_RETURN(options.cpus, TeamFor(threads));
+  options.isa = args.Text("isa", "");
+  ASSIGN_OR_RETURN(graph::Graph graph,
+                   graph::ImportGraph(args.positional()[0], nullptr));
+  ASSIGN_OR_RETURN(const auto executor,
+                   graph::Executor::Create(std::move(graph), options));
+  ASSIGN_OR_RETURN(const std::vector<models::Tensor> inputs,
+                   GraphInputs(args, *executor));
+  graph::Trace trace;
+  ASSIGN_OR_RETURN(const Profile profile,
+                   Measure(*executor, inputs, iters, trace));
+  std::fputs(ProfileTable(profile, top).c_str(), stdout);
+  if (args.Has("trace")) {
+    RETURN_IF_ERROR(WriteFile(args.Text("trace", ""), TimelineJson(trace)));
+  }
+  if (args.Has("dot")) {
+    RETURN_IF_ERROR(WriteFile(args.Text("dot", ""), PictureDot(profile)));
+  }
+  return OkStatus();
+}
+
+}  // namespace
+
+int RunProfile(Args args) { return RunVerb(kVerb, args, Run); }
+
+}  // namespace millrace::server
