@@ -164,11 +164,11 @@ struct ConvArgs {
   float* scratch = nullptr;  // conv_scratch_floats of k, aligned to 64 bytes
 };
 
-// A convolution of each channel by itself, for output rows [row_begin,
-// row_end). w is [kernel_h][kernel_w][channels] as it stands. Chain: the taps
-// that lie in the image, (kh, kw) ascending. y is
-// [out_height][out_width][ld_y]; residual and gate are matrices of output
-// pixels.
+// A convolution of each channel by itself, for output rows [row_begin, row_end)
+// and channels [channel_begin, channel_end), which begin at whole panels. w is
+// [kernel_h][kernel_w][channels] as it stands. Chain: the taps that lie in the
+// image, (kh, kw) ascending. y is [out_height][out_width][ld_y]; residual and
+// gate are matrices of output pixels.
 struct DepthwiseArgs {
   Image x;
   Window window;
@@ -176,6 +176,8 @@ struct DepthwiseArgs {
   int64_t out_width = 0;
   int64_t row_begin = 0;
   int64_t row_end = 0;
+  int64_t channel_begin = 0;
+  int64_t channel_end = 0;
   float* y = nullptr;  // pixel 0
   int64_t ld_y = 0;    // floats between pixels
   Epilogue epilogue = {};
@@ -319,6 +321,9 @@ struct DenseTable {
   // out[i] = mask[i] ? x[i * step_x] : y[i * step_y].
   void (*where)(const uint8_t* mask, const float* x, int64_t step_x,
                 const float* y, int64_t step_y, int64_t n, float* out);
+  // out[i] = Σ_r rows[r][i] * weights[r]: a chain of fma over r from +0.
+  void (*mix)(const float* const* rows, const float* weights, int64_t count,
+              int64_t n, float* out);
 
   // ---- rows ----
   void (*layer_norm)(const NormArgs& args);
@@ -328,6 +333,9 @@ struct DenseTable {
   // y[row] of x[rows][n].
   void (*reduce)(ReduceKind kind, const float* x, int64_t rows, int64_t n,
                  int64_t ld_x, float* y);
+  // y[c * ld_y + r] = x[r * ld_x + c], whatever the 32 bits mean.
+  void (*transpose)(const float* x, int64_t rows, int64_t columns, int64_t ld_x,
+                    float* y, int64_t ld_y);
 
   // ---- windows ----
   void (*depthwise)(const DepthwiseArgs& args);

@@ -100,6 +100,7 @@ class DepthwiseStep : public Step {
                 const ImageShape& shape, const float* weights)
       : depthwise_(context.dense.depthwise),
         shape_(shape),
+        panel_(context.dense.panel),
         x_(context.slot(node.inputs[0])),
         y_(context.slot(node.outputs[0])),
         weights_(weights),
@@ -108,8 +109,10 @@ class DepthwiseStep : public Step {
   Status Run(const Slots& slots, const Team& team) override {
     const ImageShape& s = shape_;
     const Epilogue epilogue = epilogue_.At(slots);
-    const auto [begin, end] = team.Share(s.batch * s.out_height);
-    for (int64_t at = begin; at < end;) {
+    const Part part = SplitEvenly(s.batch * s.out_height,
+                                  (s.channels + panel_ - 1) / panel_, team);
+    const int64_t end = part.row_end;
+    for (int64_t at = part.row_begin; at < end;) {
       const int64_t image = at / s.out_height;
       const int64_t moved = image * s.out_pixels() * s.outputs;
       DepthwiseArgs args{
@@ -119,6 +122,8 @@ class DepthwiseStep : public Step {
           .out_width = s.out_width,
           .row_begin = at - image * s.out_height,
           .row_end = std::min(end - image * s.out_height, s.out_height),
+          .channel_begin = part.panel_begin * panel_,
+          .channel_end = std::min(part.panel_end * panel_, s.channels),
           .y = slots.data<float>(y_) + moved,
           .ld_y = s.outputs,
           .epilogue = epilogue};
@@ -142,6 +147,7 @@ class DepthwiseStep : public Step {
  private:
   void (*const depthwise_)(const DepthwiseArgs&);
   const ImageShape shape_;
+  const int64_t panel_;
   const Slot x_;
   const Slot y_;
   const float* const weights_;

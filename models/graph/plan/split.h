@@ -17,4 +17,7 @@ struct Part {
 
 Part SplitProduct(int64_t num_rows, int64_t num_panels, const Team& team);
 
+// By rows or by panels, whichever gives the members more even parts.
+Part SplitEvenly(int64_t num_rows, int64_t num_panels, const Team& team);
+
 }  // namespace millrace::models::graph

@@ -55,6 +55,31 @@ TEST_P(DenseArrays, GiveWhatPlainArithmeticGives) {
   }
 }
 
+TEST_P(DenseArrays, MixIsAChainOfFmaOverTheRows) {
+  for (const int64_t n : {1, 7, 16, 33, 100}) {
+    for (const int64_t count : {1, 2, 4, 9}) {
+      const auto size = static_cast<size_t>(n) + 1;
+      Floats weights(static_cast<size_t>(count)), got(size), want(size);
+      Fill(weights, 3);
+      Floats rows(static_cast<size_t>(count * n));
+      Fill(rows, 4);
+      std::vector<const float*> places;
+      for (int64_t r = 0; r < count; ++r) {
+        places.push_back(rows.data() + r * n);
+      }
+      got[n] = want[n] = 5.0f;
+      for (int64_t i = 0; i < n; ++i) {
+        want[i] = 0;
+        for (int64_t r = 0; r < count; ++r) {
+          want[i] = std::fma(rows[r * n + i], weights[r], want[i]);
+        }
+      }
+      table().mix(places.data(), weights.data(), count, n, got.data());
+      EXPECT_EQ(Difference(got.data(), want.data(), n + 1), "");
+    }
+  }
+}
+
 TEST_P(DenseArrays, FunctionsOfOneValueAreThoseOfTheScalarTableInPlace) {
   for (int f = 0; f <= static_cast<int>(Unary::kCos); ++f) {
     Floats x(101), want(101), got(101);

@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <cstring>
 #include <functional>
 #include <limits>
 
@@ -98,8 +99,11 @@ TEST_P(Rows, RmsNormInPlaceWithoutWeights) {
 
 TEST_P(Rows, GroupNorm) {
   std::mt19937 rng(3);
-  for (auto [channels, groups] :
-       {std::pair<int64_t, int64_t>{24, 3}, {40, 1}, {6, 6}, {35, 5}}) {
+  for (auto [channels, groups] : {std::pair<int64_t, int64_t>{24, 3},
+                                  {40, 1},
+                                  {6, 6},
+                                  {35, 5},
+                                  {37, 37}}) {
     const int64_t pixels = 13, width = channels / groups;
     Floats x(pixels * channels), weight(channels), bias(channels);
     FillNormal(rng, x);
@@ -124,6 +128,9 @@ TEST_P(Rows, GroupNorm) {
       args.group_end = group + 1;
       table().group_norm(args);
     }
+    ASSERT_EQ(Difference(got.data(), want.data(), got.size()), "");
+    args.group_begin = 0;
+    table().group_norm(args);
     ASSERT_EQ(Difference(got.data(), want.data(), got.size()), "");
     for (int64_t group = 0; group < groups; ++group) {
       double mean = 0, squares = 0;
@@ -265,6 +272,31 @@ TEST_P(Rows, AnExtremeOfNanIsNan) {
       for (ReduceKind kind : {ReduceKind::kMax, ReduceKind::kMin}) {
         table().reduce(kind, x.data(), 1, n, n, y.data());
         ASSERT_TRUE(std::isnan(y[0])) << n << " at " << at;
+      }
+    }
+  }
+}
+
+TEST_P(Rows, TransposeMovesEveryBit) {
+  for (int64_t rows : {1, 2, 3, 4, 5, 8, 16, 23}) {
+    for (int64_t columns : {1, 3, 8, 15, 16, 17, 40}) {
+      const int64_t ld_x = columns + 2;
+      const int64_t ld_y = rows + 1;
+      Floats x(rows * ld_x), y(columns * ld_y, -1.0f);
+      for (int64_t i = 0; i < x.size(); ++i) {
+        // NaNs with different payloads among others.
+        const uint32_t bits = 0x7f800001u + static_cast<uint32_t>(i) * 40503u;
+        std::memcpy(&x[i], &bits, 4);
+      }
+      table().transpose(x.data(), rows, columns, ld_x, y.data(), ld_y);
+      for (int64_t c = 0; c < columns; ++c) {
+        for (int64_t r = 0; r < rows; ++r) {
+          ASSERT_EQ(std::memcmp(&y[c * ld_y + r], &x[r * ld_x + c], 4), 0)
+              << rows << " x " << columns << " at " << r << ", " << c;
+        }
+        if (c + 1 < columns) {
+          ASSERT_EQ(y[c * ld_y + rows], -1.0f);
+        }
       }
     }
   }

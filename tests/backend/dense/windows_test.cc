@@ -30,6 +30,12 @@ const Shape kShapes[] = {
     {6, 7, 18, {3, 3, 2, 2, 1, 1, 1, 1}, 4, 4, 1, 1},
     {1, 1, 5, {3, 3, 1, 1, 1, 1, 1, 1}, 1, 1, 1, 1},
     {1, 40, 12, {1, 5, 1, 3, 1, 1, 0, 2}, 1, 14, 0, 2},
+    // Whole strips of each width of kernel that has a way of its own.
+    {6, 25, 37, {5, 5, 1, 1, 1, 1, 2, 2}, 6, 25, 2, 2},
+    {7, 31, 16, {3, 3, 2, 2, 1, 1, 1, 1}, 4, 16, 1, 1},
+    {8, 43, 9, {5, 5, 2, 2, 1, 1, 1, 1}, 3, 21, 1, 1},
+    {9, 26, 35, {7, 7, 1, 1, 1, 1, 3, 3}, 9, 26, 3, 3},
+    {1, 50, 24, {1, 9, 1, 1, 1, 1, 0, 4}, 1, 50, 0, 4},
 };
 
 // Calls body(tap, x) for every tap of a window that lies in the image.
@@ -65,6 +71,7 @@ TEST_P(Windows, DepthwiseIsNearDoublePrecisionAndGivesTheBitsOfScalar) {
         .w = w.data(),
         .out_width = s.out_width,
         .row_end = s.out_height,
+        .channel_end = s.channels,
         .y = want.data(),
         .ld_y = s.channels,
         .epilogue = {.bias = bias.data(), .f = Unary::kClip, .a = -2, .b = 6}};
@@ -73,6 +80,12 @@ TEST_P(Windows, DepthwiseIsNearDoublePrecisionAndGivesTheBitsOfScalar) {
     for (int64_t row = 0; row < s.out_height; ++row) {
       args.row_begin = row;
       args.row_end = row + 1;
+      const int64_t cut = std::min<int64_t>(table().panel, s.channels);
+      args.channel_begin = 0;
+      args.channel_end = cut;
+      table().depthwise(args);
+      args.channel_begin = cut;
+      args.channel_end = s.channels;
       table().depthwise(args);
     }
     ASSERT_EQ(Difference(got.data(), want.data(), got.size()), "")

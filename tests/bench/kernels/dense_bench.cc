@@ -202,6 +202,7 @@ struct Bench {
         .w = w.data(),
         .out_width = out,
         .row_end = out,
+        .channel_end = c,
         .y = y.data(),
         .ld_y = c,
         .epilogue = {.bias = bias.data(), .f = Unary::kHardSwish}};

@@ -25,4 +25,10 @@ void DenseParts<Avx2Isa>::Where(const uint8_t* mask, const float* x,
   Arrays<Vec8>::Where(mask, x, step_x, y, step_y, n, out);
 }
 
+template <>
+void DenseParts<Avx2Isa>::Mix(const float* const* rows, const float* weights,
+                              int64_t count, int64_t n, float* out) {
+  Arrays<Vec8>::Mix(rows, weights, count, n, out);
+}
+
 }  // namespace millrace::models

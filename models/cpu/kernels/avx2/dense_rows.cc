@@ -1,8 +1,10 @@
 // Norms, softmax and reductions of rows, eight values at a time.
 
 #include "models/cpu/kernels/avx2/dense_vec8.h"
+#include "models/cpu/kernels/avx2/square8.h"
 #include "models/cpu/kernels/dense/parts.h"
 #include "models/cpu/kernels/dense/rows.h"
+#include "models/cpu/kernels/dense/transpose.h"
 
 namespace millrace::models {
 
@@ -26,6 +28,13 @@ template <>
 void DenseParts<Avx2Isa>::Reduce(ReduceKind kind, const float* x, int64_t rows,
                                  int64_t n, int64_t ld_x, float* y) {
   Rows<Vec8>::Reduce(kind, x, rows, n, ld_x, y);
+}
+
+template <>
+void DenseParts<Avx2Isa>::Transpose(const float* x, int64_t rows,
+                                    int64_t columns, int64_t ld_x, float* y,
+                                    int64_t ld_y) {
+  Transposes<Square8>::Run(x, rows, columns, ld_x, y, ld_y);
 }
 
 }  // namespace millrace::models

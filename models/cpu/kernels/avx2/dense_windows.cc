@@ -1,6 +1,7 @@
 // Depthwise convolutions, pools and means, eight channels at a time.
 
 #include "models/cpu/kernels/avx2/dense_vec8.h"
+#include "models/cpu/kernels/dense/depthwise.h"
 #include "models/cpu/kernels/dense/parts.h"
 #include "models/cpu/kernels/dense/windows.h"
 
@@ -8,7 +9,7 @@ namespace millrace::models {
 
 template <>
 void DenseParts<Avx2Isa>::Depthwise(const DepthwiseArgs& args) {
-  Windows<Vec8>::Depthwise(args);
+  models::Depthwise<Vec8>::Run(args);
 }
 template <>
 void DenseParts<Avx2Isa>::Pool(const PoolArgs& args) {

@@ -1,6 +1,7 @@
 // Depthwise convolutions, pools and means, sixteen channels at a time.
 
 #include "models/cpu/kernels/avx512/dense_vec16.h"
+#include "models/cpu/kernels/dense/depthwise.h"
 #include "models/cpu/kernels/dense/parts.h"
 #include "models/cpu/kernels/dense/windows.h"
 
@@ -8,7 +9,7 @@ namespace millrace::models {
 
 template <>
 void DenseParts<Avx512Isa>::Depthwise(const DepthwiseArgs& args) {
-  Windows<Vec16>::Depthwise(args);
+  models::Depthwise<Vec16>::Run(args);
 }
 template <>
 void DenseParts<Avx512Isa>::Pool(const PoolArgs& args) {

@@ -44,6 +44,17 @@ class Arrays {
     });
   }
 
+  static void Mix(const float* const* rows, const float* weights, int64_t count,
+                  int64_t n, float* out) {
+    Lanes<V>::Each(n, [&](int64_t i, auto load, auto store) {
+      F sum = V::Zero();
+      for (int64_t r = 0; r < count; ++r) {
+        sum = V::Fma(load(rows[r] + i), V::Set(weights[r]), sum);
+      }
+      store(out + i, sum);
+    });
+  }
+
   // The compiler makes vectors of it.
   static void Where(const uint8_t* mask, const float* x, int64_t step_x,
                     const float* y, int64_t step_y, int64_t n, float* out) {

@@ -109,7 +109,12 @@ class Gemm {
       // So are the weights of the next panel, a line in each step of k.
       p.ahead = p.w + SmallerOf(panel + 1, g.panel_end - 1) * p.panel_floats +
                 done / S::kRows % kLines * kLine;
-      Wide<S::kRows>(p, take, x + done * ld_x, row + done, panel);
+      if (p.n - panel * kPanel <= V::kLanes) {
+        Wide<S::kRows, 1>(p, take, x + done * ld_x, row + done, panel);
+      } else {
+        Wide<S::kRows, S::kVectors>(p, take, x + done * ld_x, row + done,
+                                    panel);
+      }
       done = next_done;
       panel = next_panel;
       take = next_take;
@@ -190,13 +195,13 @@ class Gemm {
   }
 
   // Tiles of all widths of rows, chosen at run time.
-  template <int kR>
+  template <int kR, int kNv>
   static void Wide(const Part& p, int rows, const float* x, int64_t row,
                    int64_t panel) {
     if constexpr (kR > 1) {
-      if (rows < kR) return Wide<kR - 1>(p, rows, x, row, panel);
+      if (rows < kR) return Wide<kR - 1, kNv>(p, rows, x, row, panel);
     }
-    Tile<kR, 1>(p, x, row, panel);
+    Tile<kR, kNv>(p, x, row, panel);
   }
 
   static void Few(const Part& p, int rows, const float* x, int64_t row,
@@ -212,15 +217,15 @@ class Gemm {
   static void Side(const Part& p, const float* x, int64_t row, int64_t panel) {
     constexpr int kP = kPanelsFor<kR>;
     for (; panel + kP <= p.panel_end; panel += kP)
-      Tile<kR, kP>(p, x, row, panel);
-    for (; panel < p.panel_end; ++panel) Tile<kR, 1>(p, x, row, panel);
+      Tile<kR, kP * S::kVectors>(p, x, row, panel);
+    for (; panel < p.panel_end; ++panel)
+      Tile<kR, S::kVectors>(p, x, row, panel);
   }
 
-  // x, y and the sums of kR rows by kP panels.
-  template <int kR, int kP>
+  // kR rows by kNv vectors, of several panels or of a part of one.
+  template <int kR, int kNv>
   static void Tile(const Part& p, const float* x, int64_t row, int64_t panel) {
-    constexpr int kNv = kP * S::kVectors;
-    constexpr int64_t kWidth = kP * kPanel;
+    constexpr int64_t kWidth = kNv * V::kLanes;
     const int64_t n0 = panel * kPanel;
     const int64_t live = SmallerOf(p.n - n0, kWidth);
     const bool whole = live == kWidth;
@@ -250,7 +255,7 @@ class Gemm {
         }
       }
     }
-    Multiply<kR, kP>(p, x, p.w + panel * p.panel_floats, acc);
+    Multiply<kR, kNv>(p, x, p.w + panel * p.panel_floats, acc);
     if (!p.last && whole) {
 #pragma GCC unroll 16
       for (int r = 0; r < kR; ++r) {
@@ -311,10 +316,9 @@ class Gemm {
   }
 
   // acc += x * w over the steps of a block.
-  template <int kR, int kP>
+  template <int kR, int kNv>
   static void Multiply(const Part& p, const float* x, const float* w,
-                       F (&acc)[kR][kP * S::kVectors]) {
-    constexpr int kNv = kP * S::kVectors;
+                       F (&acc)[kR][kNv]) {
     // Rows in threes behind one pointer each: few enough registers, and
     // addresses that an instruction can form.
     constexpr int kThrees = (kR + 2) / 3;
@@ -338,7 +342,7 @@ class Gemm {
 #pragma GCC unroll 16
       for (int t = 0; t < kThrees; ++t) ++rows[t];
       w += kPanel;
-      if constexpr (kP == 1) {
+      if constexpr (kNv <= S::kVectors) {
         __builtin_prefetch(ahead, 0, 2);
         ahead += kPanel;
       }

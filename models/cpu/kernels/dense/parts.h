@@ -28,6 +28,8 @@ struct DenseParts {
                        int64_t step_y, int64_t n, float* out);
   static void Where(const uint8_t* mask, const float* x, int64_t step_x,
                     const float* y, int64_t step_y, int64_t n, float* out);
+  static void Mix(const float* const* rows, const float* weights, int64_t count,
+                  int64_t n, float* out);
 
   static void LayerNorm(const NormArgs& args);
   static void RmsNorm(const NormArgs& args);
@@ -35,6 +37,8 @@ struct DenseParts {
   static void Softmax(const SoftmaxArgs& args);
   static void Reduce(ReduceKind kind, const float* x, int64_t rows, int64_t n,
                      int64_t ld_x, float* y);
+  static void Transpose(const float* x, int64_t rows, int64_t columns,
+                        int64_t ld_x, float* y, int64_t ld_y);
 
   static void Depthwise(const DepthwiseArgs& args);
   static void Pool(const PoolArgs& args);

@@ -44,6 +44,7 @@ class Rows {
 
   static void GroupNorm(const GroupNormArgs& a) {
     const int64_t width = a.channels / a.groups;
+    if (width == 1) return InstanceNorm(a);
     const float count = static_cast<float>(width * a.pixels);
     for (int64_t group = a.group_begin; group < a.group_end; ++group) {
       const float* x = a.x + group * width;
@@ -123,6 +124,42 @@ class Rows {
   using L = Lanes<V>;
 
   static float Inverse(float x) { return 1.0f / __builtin_sqrtf(x); }
+
+  // Groups of one channel: a vector of them at a time. A tree over one value
+  // is that value.
+  static void InstanceNorm(const GroupNormArgs& a) {
+    const F count = V::Set(static_cast<float>(a.pixels));
+    L::Each(a.group_end - a.group_begin, [&](int64_t i, auto load, auto store) {
+      const int64_t channel = a.group_begin + i;
+      const float* x = a.x + channel;
+      F sum = V::Zero();
+      for (int64_t p = 0; p < a.pixels; ++p) {
+        sum = V::Add(sum, load(x + p * a.ld_x));
+      }
+      const F mean = V::Div(sum, count);
+      F squares = V::Zero();
+      for (int64_t p = 0; p < a.pixels; ++p) {
+        const F away = V::Sub(load(x + p * a.ld_x), mean);
+        squares = V::Add(squares, V::Mul(away, away));
+      }
+      const F r = V::Div(
+          V::Set(1.0f), V::Sqrt(V::Add(V::Div(squares, count), V::Set(a.eps))));
+      const F weight =
+          a.weight != nullptr ? load(a.weight + channel) : V::Set(1.0f);
+      const F bias = a.bias != nullptr ? load(a.bias + channel) : V::Zero();
+      for (int64_t p = 0; p < a.pixels; ++p) {
+        F v = V::Mul(V::Sub(load(x + p * a.ld_x), mean), r);
+        if (a.weight != nullptr && a.bias != nullptr) {
+          v = V::Fma(v, weight, bias);
+        } else if (a.weight != nullptr) {
+          v = V::Mul(v, weight);
+        } else if (a.bias != nullptr) {
+          v = V::Add(v, bias);
+        }
+        store(a.y + p * a.ld_y + channel, v);
+      }
+    });
+  }
 
   // y = value * weight + bias, fused where there are both.
   template <class Value>

@@ -25,4 +25,10 @@ void DenseParts<ScalarIsa>::Where(const uint8_t* mask, const float* x,
   Arrays<Vec1>::Where(mask, x, step_x, y, step_y, n, out);
 }
 
+template <>
+void DenseParts<ScalarIsa>::Mix(const float* const* rows, const float* weights,
+                                int64_t count, int64_t n, float* out) {
+  Arrays<Vec1>::Mix(rows, weights, count, n, out);
+}
+
 }  // namespace millrace::models

@@ -29,4 +29,13 @@ void DenseParts<ScalarIsa>::Reduce(ReduceKind kind, const float* x,
   Rows<Vec1>::Reduce(kind, x, rows, n, ld_x, y);
 }
 
+template <>
+void DenseParts<ScalarIsa>::Transpose(const float* x, int64_t rows,
+                                      int64_t columns, int64_t ld_x, float* y,
+                                      int64_t ld_y) {
+  for (int64_t c = 0; c < columns; ++c) {
+    for (int64_t r = 0; r < rows; ++r) y[c * ld_y + r] = x[r * ld_x + c];
+  }
+}
+
 }  // namespace millrace::models

@@ -1,5 +1,6 @@
 // Depthwise convolutions, pools and means, one value at a time.
 
+#include "models/cpu/kernels/dense/depthwise.h"
 #include "models/cpu/kernels/dense/parts.h"
 #include "models/cpu/kernels/dense/windows.h"
 #include "models/cpu/kernels/scalar/vec1.h"
@@ -8,7 +9,7 @@ namespace millrace::models {
 
 template <>
 void DenseParts<ScalarIsa>::Depthwise(const DepthwiseArgs& args) {
-  Windows<Vec1>::Depthwise(args);
+  models::Depthwise<Vec1>::Run(args);
 }
 template <>
 void DenseParts<ScalarIsa>::Pool(const PoolArgs& args) {
