@@ -15,11 +15,17 @@ namespace millrace::models::graph::fused {
 // (both of the result's shape): strides, dilations, pads (begins, then ends),
 // group.
 extern const OpDef kConv;
-// The same with weight [c, o/group, k…] for transposed convolution.
+// The same with weight [c, o/group, k…] for transposed convolution, without
+// residual and gate.
 extern const OpDef kConvTranspose;
 // x [n, spatial…, c]: kind "max" or "average", kernel_shape, strides,
 // dilations, pads, count_include_pad. The result's type tells its sizes.
 extern const OpDef kPool;
+// x [n, spatial…, c], scale [c]?, bias [c]?: num_groups, epsilon.
+extern const OpDef kGroupNorm;
+// x [n, h, w, c], then the operands behind x and the attributes of a Resize
+// node of [n, c, h, w] that leaves n and c as they are.
+extern const OpDef kResize;
 // x […, k], weight [n, k], or [k, n] if `weight_kn`, bias [n]?, residual?,
 // gate?
 extern const OpDef kLinear;

@@ -129,6 +129,11 @@ bool LayoutPass::Carried(const Node& node) {
   if (IsElementwiseBroadcast(node.op->name)) return Elementwise(node);
   if (node.op->name.starts_with("Reduce")) return Reduce(node);
   if (node.Is("Conv")) return Convolution(node);
+  if (node.Is("ConvTranspose")) return TransposedConvolution(node);
+  if (node.Is("GroupNormalization") || node.Is("InstanceNormalization")) {
+    return GroupNorm(node);
+  }
+  if (node.Is("Resize")) return Resize(node);
   if (node.Is("MaxPool") || node.Is("AveragePool") ||
       node.Is("GlobalAveragePool") || node.Is("GlobalMaxPool")) {
     return Pool(node);

@@ -17,8 +17,6 @@ bool LayoutPass::Convolution(const Node& node) {
       Constant(node, 1) == nullptr) {
     return false;
   }
-  const bool transposed = node.Is("ConvTranspose");
-  if (transposed && node.attrs.Int("group", 1) != 1) return false;
   const NodeWindow window =
       WindowOf(node, type.shape, Type(node.outputs[0]).shape,
                Type(node.inputs[1]).shape);
@@ -28,8 +26,78 @@ bool LayoutPass::Convolution(const Node& node) {
   inputs.push_back(node.inputs.size() > 2 ? PlainIn(node.inputs[2]) : kNoValue);
   Attrs attrs = WindowAttrs(window);
   attrs.Set("group", node.attrs.Int("group", 1));
-  Emit(node, transposed ? fused::kConvTranspose : fused::kConv,
-       std::move(inputs), std::move(attrs), ChannelsFirst(rank));
+  Emit(node, fused::kConv, std::move(inputs), std::move(attrs),
+       ChannelsFirst(rank));
+  return true;
+}
+
+// Where kernels stand side by side, each pixel makes a square of its own: what
+// networks that draw maps do. Others are left to the plain function.
+bool LayoutPass::TransposedConvolution(const Node& node) {
+  const int rank = Rank(node.inputs[0]);
+  const ValueType& x = Type(node.inputs[0]);
+  const Tensor* weight = Constant(node, 1);
+  if (x.dtype != DType::kF32 || rank < 3 || rank > 4 || weight == nullptr ||
+      node.attrs.Int("group", 1) != 1) {
+    return false;
+  }
+  const Shape& y = Type(node.outputs[0]).shape;
+  const NodeWindow window = WindowOf(node, x.shape, y, weight->shape());
+  for (int i = 2; i < rank; ++i) {
+    const auto axis = static_cast<size_t>(i - 2);
+    if (window.strides[axis] != weight->shape()[i] ||
+        window.dilations[axis] != 1 ||
+        y[i] != x.shape[i] * window.strides[axis] || window.pads[axis] != 0) {
+      return false;
+    }
+  }
+  std::vector<ValueId> inputs = {
+      lazy_.As(In(node.inputs[0]), ChannelsLast(rank)),
+      PlainIn(node.inputs[1])};
+  inputs.push_back(node.inputs.size() > 2 ? PlainIn(node.inputs[2]) : kNoValue);
+  Emit(node, fused::kConvTranspose, std::move(inputs), WindowAttrs(window),
+       ChannelsFirst(rank));
+  return true;
+}
+
+bool LayoutPass::GroupNorm(const Node& node) {
+  const int rank = Rank(node.inputs[0]);
+  const ValueType& type = Type(node.inputs[0]);
+  if (type.dtype != DType::kF32 || rank < 3) return false;
+  std::vector<ValueId> inputs = {
+      lazy_.As(In(node.inputs[0]), ChannelsLast(rank))};
+  for (size_t i = 1; i < node.inputs.size(); ++i) {
+    if (node.inputs[i] != kNoValue &&
+        Type(node.inputs[i]).dtype != DType::kF32) {
+      return false;
+    }
+    inputs.push_back(PlainIn(node.inputs[i]));
+  }
+  Attrs attrs = node.attrs;
+  if (node.Is("InstanceNormalization")) {
+    attrs.Set("num_groups", int64_t{type.shape[1]});
+  }
+  Emit(node, fused::kGroupNorm, std::move(inputs), std::move(attrs),
+       ChannelsFirst(rank));
+  return true;
+}
+
+// Of images; what decides the sizes is known.
+bool LayoutPass::Resize(const Node& node) {
+  const ValueType& x = Type(node.inputs[0]);
+  const Shape& y = Type(node.outputs[0]).shape;
+  if (x.dtype != DType::kF32 || x.shape.rank() != 4 || y[0] != x.shape[0] ||
+      y[1] != x.shape[1] || y.num_elements() == 0) {
+    return false;
+  }
+  std::vector<ValueId> inputs = {lazy_.As(In(node.inputs[0]), ChannelsLast(4))};
+  for (size_t i = 1; i < node.inputs.size(); ++i) {
+    if (node.inputs[i] != kNoValue && Constant(node, i) == nullptr) {
+      return false;
+    }
+    inputs.push_back(PlainIn(node.inputs[i]));
+  }
+  Emit(node, fused::kResize, std::move(inputs), node.attrs, ChannelsFirst(4));
   return true;
 }
 

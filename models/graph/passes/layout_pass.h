@@ -59,6 +59,9 @@ class LayoutPass {
 
   // ---- layout_layers.cc ----
   bool Convolution(const Node& node);
+  bool TransposedConvolution(const Node& node);
+  bool GroupNorm(const Node& node);
+  bool Resize(const Node& node);
   bool Pool(const Node& node);
   bool Linear(const Node& node, bool weight_kn);
   bool Gemm(const Node& node);

@@ -15,9 +15,12 @@ struct Row {
 constexpr Row kFused[] = {
     {&fused::kAttention, MakeAttentionStep},
     {&fused::kConv, MakeConvStep},
+    {&fused::kConvTranspose, MakeConvTransposeStep},
+    {&fused::kGroupNorm, MakeGroupNormStep},
     {&fused::kLinear, MakeLinearStep},
     {&fused::kPointwise, MakePointwiseStep},
     {&fused::kPool, MakePoolStep},
+    {&fused::kResize, MakeResizeStep},
 };
 
 // What the dense kernels may do better than the plain function.
@@ -26,10 +29,9 @@ struct FasterRow {
   Maker make;
 };
 constexpr FasterRow kFaster[] = {
-    {"LayerNormalization", MakeNormStep},
-    {"RMSNormalization", MakeNormStep},
-    {"Softmax", MakeSoftmaxStep},
-    {"LogSoftmax", MakeSoftmaxStep},
+    {"LayerNormalization", MakeNormStep}, {"RMSNormalization", MakeNormStep},
+    {"Softmax", MakeSoftmaxStep},         {"LogSoftmax", MakeSoftmaxStep},
+    {"Transpose", MakeTransposeStep},
 };
 
 }  // namespace

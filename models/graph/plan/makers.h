@@ -15,6 +15,10 @@ StatusOr<std::unique_ptr<Step>> MakeAttentionStep(const Node& node,
                                                   const LowerContext& context);
 StatusOr<std::unique_ptr<Step>> MakeConvStep(const Node& node,
                                              const LowerContext& context);
+StatusOr<std::unique_ptr<Step>> MakeConvTransposeStep(
+    const Node& node, const LowerContext& context);
+StatusOr<std::unique_ptr<Step>> MakeGroupNormStep(const Node& node,
+                                                  const LowerContext& context);
 StatusOr<std::unique_ptr<Step>> MakeLinearStep(const Node& node,
                                                const LowerContext& context);
 StatusOr<std::unique_ptr<Step>> MakeNormStep(const Node& node,
@@ -23,7 +27,11 @@ StatusOr<std::unique_ptr<Step>> MakePoolStep(const Node& node,
                                              const LowerContext& context);
 StatusOr<std::unique_ptr<Step>> MakePointwiseStep(const Node& node,
                                                   const LowerContext& context);
+StatusOr<std::unique_ptr<Step>> MakeResizeStep(const Node& node,
+                                               const LowerContext& context);
 StatusOr<std::unique_ptr<Step>> MakeSoftmaxStep(const Node& node,
                                                 const LowerContext& context);
+StatusOr<std::unique_ptr<Step>> MakeTransposeStep(const Node& node,
+                                                  const LowerContext& context);
 
 }  // namespace millrace::models::graph

@@ -102,5 +102,61 @@ TEST(PlanImage, PoolsAndConcatenationStayChannelsLast) {
   m.ExpectSame();
 }
 
+TEST(PlanImage, TransposedConvolutionsSideBySideAreOneStep) {
+  GraphMaker m;
+  ValueId y =
+      m.Node("ConvTranspose",
+             {m.Input({2, 5, 6, 7}), m.Weight({5, 9, 2, 3}), m.Weight({9})},
+             {{"strides", Ints{2, 3}}});
+  m.graph.AddOutput("y", y);
+  y = m.Node("ConvTranspose", {m.Input({2, 5, 6}), m.Weight({5, 3, 4})},
+             {{"strides", Ints{4}}});
+  m.graph.AddOutput("z", y);
+  const std::string plan = m.ExpectSame();
+  EXPECT_NE(plan.find("ConvTranspose 2 x 6x7x5 -> 12x21x9"), plan.npos) << plan;
+}
+
+TEST(PlanImage, TransposedConvolutionsThatOverlapStayAsTheyAre) {
+  GraphMaker m;
+  m.graph.AddOutput("y", m.Node("ConvTranspose",
+                                {m.Input({2, 5, 6, 7}), m.Weight({5, 9, 3, 3})},
+                                {{"strides", Ints{2, 2}},
+                                 {"pads", Ints{1, 1, 1, 1}},
+                                 {"output_padding", Ints{1, 1}}}));
+  m.ExpectSame();
+}
+
+TEST(PlanImage, GroupsAndInstancesAreNormalisedChannelsLast) {
+  for (const int64_t groups : {1, 4, 24}) {
+    GraphMaker m;
+    const ValueId x = m.Input({2, 24, 5, 6});
+    m.graph.AddOutput(
+        "y", m.Node("GroupNormalization", {x, m.Weight({24}), m.Weight({24})},
+                    {{"num_groups", groups}, {"epsilon", 1e-3}}));
+    m.graph.AddOutput(
+        "z", m.Node("InstanceNormalization",
+                    {m.Input({3, 20, 9}), m.Weight({20}), m.Weight({20})}));
+    const std::string plan = m.ExpectSame();
+    EXPECT_NE(plan.find("GroupNorm 2 x 30 x 24"), plan.npos) << plan;
+  }
+}
+
+TEST(PlanImage, ImagesAreResizedChannelsLast) {
+  for (const std::string mode : {"nearest", "linear", "cubic"}) {
+    for (const std::string coordinates :
+         {"half_pixel", "asymmetric", "align_corners"}) {
+      GraphMaker m;
+      const ValueId x = m.Input({2, 5, 6, 7});
+      const ValueId sizes = m.Ints({2, 5, 11, 4});
+      m.graph.AddOutput(
+          "y", m.Node("Resize", {x, kNoValue, kNoValue, sizes},
+                      {{"mode", mode},
+                       {"coordinate_transformation_mode", coordinates}}));
+      const std::string plan = m.ExpectSame();
+      EXPECT_NE(plan.find("Resize [2, 6, 7, 5]"), plan.npos) << plan;
+    }
+  }
+}
+
 }  // namespace
 }  // namespace millrace::models::graph

@@ -63,5 +63,17 @@ TEST(Plan, ATreeOfManyOperandsIsCut) {
   EXPECT_EQ(NumLines(m.ExpectSame()), 3);
 }
 
+TEST(Plan, TransposesOfEveryOrder) {
+  std::vector<int64_t> perm = {0, 1, 2, 3};
+  do {
+    for (const Shape& shape : {Shape{2, 3, 70, 9}, Shape{1, 17, 1, 80}}) {
+      GraphMaker m;
+      m.graph.AddOutput(
+          "y", m.Node("Transpose", {m.Input(shape)}, {{"perm", perm}}));
+      m.ExpectSame();
+    }
+  } while (std::next_permutation(perm.begin(), perm.end()));
+}
+
 }  // namespace
 }  // namespace millrace::models::graph

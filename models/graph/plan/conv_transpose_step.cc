@@ -1,0 +1,120 @@
+// Transposed convolution whose kernels stand side by side. Each row of the
+// kernel makes one row of the result from one row of the image:
+//
+//   y[2 i + a] = x[i] · w[a]      [width, c] times [c, (kernel_w, outputs)]
+//
+// and a row of the result, [width * kernel_w, outputs], is just that product.
+#include <algorithm>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "models/graph/plan/epilogue.h"
+#include "models/graph/plan/image_shape.h"
+#include "models/graph/plan/makers.h"
+
+namespace millrace::models::graph {
+namespace {
+
+class ConvTransposeStep : public Step {
+ public:
+  ConvTransposeStep(const Node& node, const LowerContext& context,
+                    const ImageShape& shape, const float* packed,
+                    const float* bias)
+      : dense_(context.dense),
+        shape_(shape),
+        x_(context.slot(node.inputs[0])),
+        y_(context.slot(node.outputs[0])),
+        packed_(packed),
+        bias_(bias) {}
+
+  Status Run(const Slots& slots, const Team& team) override {
+    const ImageShape& s = shape_;
+    const int64_t n = s.window.kernel_w * s.outputs;
+    const int64_t panels = (n + dense_.panel - 1) / dense_.panel;
+    const auto [begin, end] = team.Share(s.batch * s.out_height);
+    for (int64_t row = begin; row < end; ++row) {
+      const int64_t kernel_row = row % s.window.kernel_h;
+      const int64_t from = row / s.window.kernel_h;
+      dense_.gemm(
+          {.x = slots.data<float>(x_) + from * s.width * s.channels,
+           .ld_x = s.channels,
+           .row_end = s.width,
+           .w = packed_ + kernel_row * dense_.packed_floats(n, s.channels),
+           .n = n,
+           .k = s.channels,
+           .panel_end = panels,
+           .y = slots.data<float>(y_) + row * s.out_width * s.outputs,
+           .ld_y = n,
+           .epilogue = {.bias = bias_}});
+    }
+    return OkStatus();
+  }
+
+  double macs() const override {
+    return static_cast<double>(shape_.batch * shape_.out_pixels()) *
+           static_cast<double>(shape_.outputs * shape_.channels);
+  }
+
+  std::string Text() const override { return "ConvTranspose " + shape_.Text(); }
+
+ private:
+  const DenseTable& dense_;
+  const ImageShape shape_;
+  const Slot x_;
+  const Slot y_;
+  const float* const packed_;
+  const float* const bias_;  // repeated for each column of the kernel
+};
+
+// Forms of one weight in the packed weights.
+constexpr int64_t kRows = 3;
+constexpr int64_t kRepeated = 4;
+
+}  // namespace
+
+StatusOr<std::unique_ptr<Step>> MakeConvTransposeStep(
+    const Node& node, const LowerContext& context) {
+  const ImageShape shape = ImageShapeOf(node, context);
+  const auto& weight = context.graph.value(node.inputs[1]).constant;
+  const DenseTable& dense = context.dense;
+  const int64_t rows = shape.window.kernel_h;
+  const int64_t columns = shape.window.kernel_w;
+  const int64_t n = columns * shape.outputs;
+  const int64_t k = shape.channels;
+  const int64_t each = dense.packed_floats(n, k);
+  ASSIGN_OR_RETURN(
+      const float* packed,
+      context.packed.Get(weight, kRows, rows * each, [&](float* to) {
+        // [c][o][rows][columns] to [(columns, o)][c], row by row.
+        std::vector<float> moved(static_cast<size_t>(n * k));
+        for (int64_t row = 0; row < rows; ++row) {
+          for (int64_t i = 0; i < n; ++i) {
+            const int64_t column = i / shape.outputs;
+            const int64_t o = i % shape.outputs;
+            for (int64_t c = 0; c < k; ++c) {
+              moved[static_cast<size_t>(i * k + c)] =
+                  weight->data<float>()[((c * shape.outputs + o) * rows + row) *
+                                            columns +
+                                        column];
+            }
+          }
+          dense.pack(moved.data(), n, k, {.n = k, .k = 1}, 0,
+                     (n + dense.panel - 1) / dense.panel, to + row * each);
+        }
+      }));
+  const float* repeated = nullptr;
+  if (node.inputs.size() > 2 && node.inputs[2] != kNoValue) {
+    const auto& bias = context.graph.value(node.inputs[2]).constant;
+    ASSIGN_OR_RETURN(
+        repeated, context.packed.Get(bias, kRepeated, n, [&](float* to) {
+          for (int64_t i = 0; i < columns; ++i) {
+            to = std::copy_n(bias->data<float>(), shape.outputs, to);
+          }
+        }));
+  }
+  return std::unique_ptr<Step>(std::make_unique<ConvTransposeStep>(
+      node, context, shape, packed, repeated));
+}
+
+}  // namespace millrace::models::graph

@@ -1,0 +1,153 @@
+// Resized channels-last images: each pixel of the result is a weighted sum of
+// pixels, or a copy of one.
+#include <algorithm>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "models/graph/ops/resize.h"
+#include "models/graph/plan/makers.h"
+
+namespace millrace::models::graph {
+namespace {
+
+// What makes one row, or one column, of the result.
+struct Mixed {
+  std::vector<int64_t> index;
+  std::vector<float> weight;
+  bool outside = false;
+};
+
+std::vector<Mixed> MixesOf(const std::vector<ResizeAxis>& axes, int which,
+                           int64_t size) {
+  const auto found =
+      std::find_if(axes.begin(), axes.end(),
+                   [&](const ResizeAxis& axis) { return axis.axis == which; });
+  std::vector<Mixed> mixes(static_cast<size_t>(size));
+  for (size_t o = 0; o < mixes.size(); ++o) {
+    if (found == axes.end()) {
+      mixes[o] = {{static_cast<int64_t>(o)}, {1.0f}, false};
+      continue;
+    }
+    mixes[o].outside = found->outside[o];
+    const auto taps = static_cast<size_t>(found->taps);
+    for (size_t t = o * taps; t < (o + 1) * taps; ++t) {
+      const auto weight = static_cast<float>(found->weight[t]);
+      if (weight == 0 && taps > 1) continue;
+      mixes[o].index.push_back(found->index[t]);
+      mixes[o].weight.push_back(weight);
+    }
+  }
+  return mixes;
+}
+
+class ResizeStep : public Step {
+ public:
+  ResizeStep(const Node& node, const LowerContext& context,
+             const std::vector<ResizeAxis>& axes)
+      : mix_(context.dense.mix),
+        x_(context.slot(node.inputs[0])),
+        y_(context.slot(node.outputs[0])),
+        in_(context.shape(node.inputs[0])),
+        out_(context.shape(node.outputs[0])),
+        rows_(MixesOf(axes, 2, out_[1])),
+        columns_(MixesOf(axes, 3, out_[2])),
+        beyond_(static_cast<float>(node.attrs.Float("extrapolation_value", 0))),
+        num_members_(context.num_members),
+        most_(MostOf(rows_) * MostOf(columns_)) {}
+
+  int64_t scratch_bytes() const override {
+    return num_members_ * MemberScratch();
+  }
+
+  Status Run(const Slots& slots, const Team& team) override {
+    const int64_t channels = out_[3];
+    const auto [begin, end] = team.Share(out_[0] * out_[1]);
+    std::byte* scratch = slots.scratch + team.index * MemberScratch();
+    const auto from = reinterpret_cast<const float**>(scratch);
+    const auto weights =
+        reinterpret_cast<float*>(scratch + most_ * int64_t{sizeof(float*)});
+    for (int64_t at = begin; at < end; ++at) {
+      const float* image =
+          slots.data<float>(x_) + at / out_[1] * in_[1] * in_[2] * channels;
+      const Mixed& row = rows_[static_cast<size_t>(at % out_[1])];
+      float* y = slots.data<float>(y_) + at * out_[2] * channels;
+      for (const Mixed& column : columns_) {
+        if (row.outside || column.outside) {
+          std::fill_n(y, channels, beyond_);
+        } else {
+          int64_t count = 0;
+          for (size_t i = 0; i < row.index.size(); ++i) {
+            for (size_t j = 0; j < column.index.size(); ++j, ++count) {
+              from[count] =
+                  image + (row.index[i] * in_[2] + column.index[j]) * channels;
+              weights[count] = row.weight[i] * column.weight[j];
+            }
+          }
+          if (count == 1 && weights[0] == 1.0f) {
+            std::copy_n(from[0], channels, y);
+          } else {
+            mix_(from, weights, count, channels, y);
+          }
+        }
+        y += channels;
+      }
+    }
+    return OkStatus();
+  }
+
+  std::string Text() const override {
+    return "Resize " + in_.ToString() + " -> " + out_.ToString();
+  }
+
+ private:
+  static int64_t MostOf(const std::vector<Mixed>& mixes) {
+    size_t most = 1;
+    for (const Mixed& mixed : mixes) {
+      most = std::max(most, mixed.index.size());
+    }
+    return static_cast<int64_t>(most);
+  }
+  // Places and weights of one pixel's operands.
+  int64_t MemberScratch() const {
+    return (most_ * int64_t{sizeof(float*) + sizeof(float)} + 63) / 64 * 64;
+  }
+
+  void (*const mix_)(const float* const*, const float*, int64_t, int64_t,
+                     float*);
+  const Slot x_;
+  const Slot y_;
+  const Shape in_;
+  const Shape out_;
+  const std::vector<Mixed> rows_;
+  const std::vector<Mixed> columns_;
+  const float beyond_;
+  const int64_t num_members_;
+  const int64_t most_;  // operands of a pixel
+};
+
+}  // namespace
+
+StatusOr<std::unique_ptr<Step>> MakeResizeStep(const Node& node,
+                                               const LowerContext& context) {
+  // The call that the attributes are about: channels first.
+  const Shape& x = context.shape(node.inputs[0]);
+  std::vector<Arg> args = {
+      {.given = true, .shape = {x[0], x[3], x[1], x[2]}, .bytes = nullptr}};
+  for (size_t i = 1; i < node.inputs.size(); ++i) {
+    Arg& arg = args.emplace_back();
+    if (node.inputs[i] == kNoValue) continue;
+    const Tensor& constant = *context.constant(node.inputs[i]);
+    arg = {.given = true,
+           .dtype = constant.dtype(),
+           .shape = constant.shape(),
+           .bytes = constant.bytes()};
+  }
+  const Call call{node, args};
+  ASSIGN_OR_RETURN(const ResizePlan plan, PlanResize(call));
+  ASSIGN_OR_RETURN(const std::vector<ResizeAxis> axes, ResizeAxes(call, plan));
+  return std::unique_ptr<Step>(
+      std::make_unique<ResizeStep>(node, context, axes));
+}
+
+}  // namespace millrace::models::graph
