@@ -6,10 +6,14 @@
 #include <utility>
 
 #include "models/graph/interpreter.h"
+#include "models/graph/needless.h"
 #include "models/graph/op.h"
 
 namespace millrace::models::graph {
 namespace {
+
+// A constant that is expanded to more than this stays small.
+constexpr int64_t kMostExpandedBytes = int64_t{64} << 10;
 
 // From the values of the graph (or body) being read to those being made.
 using Mapping = std::vector<ValueId>;
@@ -104,6 +108,7 @@ class Settler {
           std::to_string(types->size()) + " results, but the graph wants " +
           std::to_string(node.outputs.size()));
     }
+    if (IsNeedless(Call{node, args}, *types)) return operands;
     if (Folds(node, args, *types)) return Folded(node, operands);
     return Kept(node, std::move(operands), *types);
   }
@@ -248,6 +253,8 @@ class Settler {
     for (const ValueType& type : types) {
       bytes += type.shape.num_elements() * DTypeBytes(type.dtype);
     }
+    // Most readers broadcast what is left as it is.
+    if (node.Is("Expand") && bytes > kMostExpandedBytes) return false;
     return bytes <= most;
   }
 

@@ -6,6 +6,7 @@
 namespace millrace::models::graph {
 
 StatusOr<Graph> Optimise(Graph settled) {
+  Simplify(settled);
   RecogniseAttention(settled);
   ASSIGN_OR_RETURN(Graph graph, ChooseLayout(settled));
   FuseEpilogues(graph);

@@ -13,6 +13,9 @@ namespace millrace::models::graph {
 void FoldBatchNorms(Graph& graph);
 
 // ---- for a settled graph ----
+// What exporters spell out and the passes behind need not see goes: sizes that
+// broadcasting gives anyway, batches of matrices joined to one axis.
+void Simplify(Graph& graph);
 // Spelled-out attention becomes the operator.
 void RecogniseAttention(Graph& graph);
 // ChooseLayout of layout.h comes next.

@@ -55,6 +55,45 @@ TEST(Settle, DropsWhatNobodyReads) {
   EXPECT_EQ(settled->nodes[0].name, "y");
 }
 
+TEST(Settle, NodesThatGiveTheirOperandAsItIsGo) {
+  Graph graph;
+  const ValueId x = graph.AddInput("x", DType::kF32, {{-1}, {-1}});
+  const auto ints = [&](std::vector<int64_t> values) {
+    return graph.AddConstant("ints", Tensor::Int64s(values));
+  };
+  ValueId y = graph.AddNode("e", *FindOp("Expand"), {x, ints({4, 3})});
+  y = graph.AddNode("r", *FindOp("Reshape"), {y, ints({4, -1})});
+  y = graph.AddNode("s", *FindOp("Slice"),
+                    {y, ints({0}), ints({99}), ints({0})});
+  y = graph.AddNode("t", *FindOp("Transpose"), {y},
+                    {{"perm", std::vector<int64_t>{0, 1}}});
+  // A flip keeps the size and changes everything else.
+  y = graph.AddNode("flip", *FindOp("Slice"),
+                    {y, ints({-1}), ints({-99}), ints({0}), ints({-1})});
+  graph.AddOutput("y", graph.AddNode("y", *FindOp("Neg"), {y}));
+
+  const auto settled = Settle(graph, {{DType::kF32, {4, 3}}});
+
+  ASSERT_TRUE(settled.ok()) << settled.status().message();
+  ASSERT_EQ(settled->nodes.size(), 2u);
+  EXPECT_EQ(settled->nodes[0].name, "flip");
+}
+
+TEST(Settle, AConstantIsNotExpandedToAHugeOne) {
+  Graph graph;
+  const ValueId x = graph.AddInput("x", DType::kF32, {{-1}});
+  const ValueId one = graph.AddConstant("one", Tensor::Scalar(1.0f));
+  const ValueId sizes = graph.AddNode("n", *FindOp("Shape"), {x});
+  const ValueId ones = graph.AddNode("e", *FindOp("Expand"), {one, sizes});
+  graph.AddOutput("y", graph.AddNode("y", *FindOp("Concat"), {x, ones},
+                                     {{"axis", int64_t{0}}}));
+
+  const auto settled = Settle(graph, {{DType::kF32, {100000}}});
+
+  ASSERT_TRUE(settled.ok()) << settled.status().message();
+  EXPECT_EQ(settled->nodes.size(), 2u);
+}
+
 TEST(Settle, RefusesMoreResultsThanAnOperatorHas) {
   Graph graph;
   const ValueId x = graph.AddInput("x", DType::kF32, {{-1}});
