@@ -1,6 +1,8 @@
 #include "models/graph/pt2/aten.h"
 
+#include <string>
 #include <unordered_map>
+#include <utility>
 
 namespace millrace::models::graph::pt2 {
 namespace {
@@ -10,6 +12,56 @@ constexpr std::span<const AtenOp> (*kFamilies[])() = {
     CreateRows, ReduceRows,  MatMulRows,  ConvRows,      ImageRows,
     NormRows,   IndexRows,   ArrangeRows, RecurrentRows, SymbolRows,
 };
+
+// Other names for the same, of any overload.
+constexpr std::pair<std::string_view, std::string_view> kOtherNames[] = {
+    {"absolute", "abs"},
+    {"arccos", "acos"},
+    {"arccosh", "acosh"},
+    {"arcsin", "asin"},
+    {"arcsinh", "asinh"},
+    {"arctan", "atan"},
+    {"arctan2", "atan2"},
+    {"arctanh", "atanh"},
+    {"concatenate", "cat"},
+    {"divide", "div"},
+    {"fix", "trunc"},
+    {"greater", "gt"},
+    {"greater_equal", "ge"},
+    {"less", "lt"},
+    {"less_equal", "le"},
+    {"moveaxis", "movedim"},
+    {"multiply", "mul"},
+    {"negative", "neg"},
+    {"not_equal", "ne"},
+    {"special_erf", "erf"},
+    {"special_exp2", "exp2"},
+    {"special_expit", "sigmoid"},
+    {"special_expm1", "expm1"},
+    {"special_log1p", "log1p"},
+    {"special_log_softmax", "log_softmax"},
+    {"special_logsumexp", "logsumexp"},
+    {"special_round", "round"},
+    {"subtract", "sub"},
+    {"true_divide", "div"},
+};
+
+// "aten.multiply.Tensor" → "aten.mul.Tensor"; empty when it has one name only.
+std::string CommonName(std::string_view target) {
+  constexpr std::string_view kAten = "aten.";
+  const size_t overload = target.rfind('.');
+  if (!target.starts_with(kAten) || overload < kAten.size()) return "";
+  const std::string_view name =
+      target.substr(kAten.size(), overload - kAten.size());
+  for (const auto& [other, common] : kOtherNames) {
+    const bool in_place =
+        name.size() == other.size() + 1 && name.ends_with('_');
+    if (!name.starts_with(other) || (name != other && !in_place)) continue;
+    return "aten." + std::string(common) + (in_place ? "_" : "") +
+           std::string(target.substr(overload));
+  }
+  return "";
+}
 
 }  // namespace
 
@@ -24,7 +76,9 @@ const AtenOp* FindAten(std::string_view target) {
     return index;
   }();
   const auto found = kByName->find(target);
-  return found != kByName->end() ? found->second : nullptr;
+  if (found != kByName->end()) return found->second;
+  const auto common = kByName->find(CommonName(target));
+  return common != kByName->end() ? common->second : nullptr;
 }
 
 }  // namespace millrace::models::graph::pt2

@@ -161,8 +161,11 @@ Status Importer::AddUserInput(const InputSpec& spec) {
       row->second = graph_.AddSymbol(dim.symbol);
       const auto range = program_.ranges.find(dim.symbol);
       if (range != program_.ranges.end()) {
+        // A least size of 2 is what PyTorch assumes of any size that it traces,
+        // not what the model needs; its own runtime lets 1 pass too.
         Symbol& symbol = graph_.symbols.back();
         symbol.min = std::max<int64_t>(range->second.first, 0);
+        if (symbol.min == 2) symbol.min = 1;
         symbol.max = range->second.second;
       }
     }
