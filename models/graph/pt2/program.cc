@@ -9,48 +9,12 @@
 #include "config/base/json.h"
 #include "models/graph/pt2/arguments.h"
 #include "models/graph/pt2/json_fields.h"
+#include "models/graph/pt2/nodes.h"
 
 namespace millrace::models::graph::pt2 {
 namespace {
 
 constexpr int64_t kSchemaMajor = 8;
-
-StatusOr<NodeSpec> ParseNode(const Json& json) {
-  NodeSpec node;
-  ASSIGN_OR_RETURN(node.target, TextMember(json, "target"));
-  constexpr std::string_view kOps = "torch.ops.";
-  if (node.target.starts_with(kOps)) node.target.erase(0, kOps.size());
-  if (const Json* name = FindMember(json, "name");
-      name != nullptr && name->is_string()) {
-    node.name = name->get<std::string>();
-  }
-  const auto in_node = [&](const Status& status) {
-    return status.Prefixed("node '" + Shown(node.name) + "' (" +
-                           Shown(node.target) + ")");
-  };
-  ASSIGN_OR_RETURN(const Json* inputs, ArrayMember(json, "inputs"));
-  for (const Json& input : *inputs) {
-    // Operands of higher-order operators have no names.
-    const Json* name = FindMember(input, "name");
-    ASSIGN_OR_RETURN(const Json* arg, Member(input, "arg"));
-    auto argument = ParseArgument(*arg);
-    if (!argument.ok()) return in_node(argument.status());
-    node.inputs.emplace_back(
-        name != nullptr && name->is_string() ? name->get<std::string>() : "",
-        std::move(*argument));
-  }
-  ASSIGN_OR_RETURN(const Json* outputs, ArrayMember(json, "outputs"));
-  for (const Json& output : *outputs) {
-    auto argument = ParseArgument(output);
-    if (!argument.ok()) return in_node(argument.status());
-    node.outputs.push_back(std::move(*argument));
-  }
-  if (node.name.empty() && !node.outputs.empty() &&
-      !node.outputs[0].tensors.empty()) {
-    node.name = node.outputs[0].tensors[0];
-  }
-  return node;
-}
 
 StatusOr<InputSpec> ParseInputSpec(const Json& json, const Json& input) {
   ASSIGN_OR_RETURN(const auto member, OnlyMember(json));
@@ -232,25 +196,8 @@ StatusOr<Program> ParseProgram(std::string_view json,
   ASSIGN_OR_RETURN(const Json* graph_module,
                    ObjectMember(root, "graph_module"));
   ASSIGN_OR_RETURN(const Json* graph, ObjectMember(*graph_module, "graph"));
-  ASSIGN_OR_RETURN(const Json* values, ObjectMember(*graph, "tensor_values"));
-  for (const auto& [name, value] : values->items()) {
-    auto meta = ParseMeta(value);
-    if (!meta.ok()) {
-      return meta.status().Prefixed("tensor '" + Shown(name) + "'");
-    }
-    program.tensors.emplace(name, std::move(*meta));
-  }
   RETURN_IF_ERROR(ParseSignature(*graph_module, *graph, program));
-  ASSIGN_OR_RETURN(const Json* nodes, ArrayMember(*graph, "nodes"));
-  if (static_cast<int64_t>(nodes->size()) > limits.max_nodes) {
-    return InvalidArgument("the program has " + std::to_string(nodes->size()) +
-                           " nodes, the limit is " +
-                           std::to_string(limits.max_nodes));
-  }
-  for (const Json& item : *nodes) {
-    ASSIGN_OR_RETURN(NodeSpec node, ParseNode(item));
-    program.nodes.push_back(std::move(node));
-  }
+  RETURN_IF_ERROR(ParseGraph(*graph, limits, program));
   if (const Json* ranges = FindMember(root, "range_constraints")) {
     RETURN_IF_ERROR(ParseRanges(*ranges, program));
   }

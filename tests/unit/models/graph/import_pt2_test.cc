@@ -57,6 +57,56 @@ TEST(ImportPt2, PortsHaveTheSymbolsOfTheFile) {
   EXPECT_EQ(graph->outputs[0].dims[0].symbol, 0);
 }
 
+// with torch.no_grad(): t = x[:n * 2] * 3
+// return t + n, as PyTorch writes it down.
+TEST(ImportPt2, ABodyThatOnlyStopsGradientsIsPartOfTheProgram) {
+  Pt2Program program;
+  program.Input("x", {"s0", "4"});
+  const std::string body =
+      R"({"name":"","arg":{"as_graph":{"name":"submod","graph":{)"
+      R"("inputs":[{"as_tensor":{"name":"x"}},{"as_sym_int":{"as_name":"n"}}],)"
+      R"("outputs":[{"as_tensor":{"name":"y"}},{"as_sym_int":{"as_name":"m"}}],)"
+      R"("nodes":[{"target":"torch.ops.aten.multiply.Scalar","inputs":[)"
+      R"({"name":"self","arg":{"as_tensor":{"name":"x"}}},)"
+      R"({"name":"other","arg":{"as_int":3}}],)"
+      R"("outputs":[{"as_tensor":{"name":"y"}}],"name":"y"},)"
+      R"({"target":"_operator.mul","inputs":[)"
+      R"({"name":"a","arg":{"as_sym_int":{"as_name":"n"}}},)"
+      R"({"name":"b","arg":{"as_int":2}}],)"
+      R"("outputs":[{"as_sym_int":{"as_name":"m"}}],"name":"m"}],)"
+      R"("tensor_values":{"x":{"dtype":7,"sizes":[{"as_int":2},{"as_int":4}],)"
+      R"("strides":[{"as_int":4},{"as_int":1}]},)"
+      R"("y":{"dtype":7,"sizes":[{"as_int":2},{"as_int":4}],)"
+      R"("strides":[{"as_int":4},{"as_int":1}]}}}}}})";
+  const auto unnamed = [](const std::string& arg) {
+    return R"({"name":"","arg":)" + arg + "}";
+  };
+  program.Meta("y", {"s0", "4"});
+  program.RawNode("aten.sym_size.int",
+                  {TensorArg("self", "x"), IntArg("dim", "0")},
+                  R"({"as_sym_int":{"as_name":"n"}})");
+  program.RawNode(
+      "higher_order.wrap_with_set_grad_enabled",
+      {unnamed(R"({"as_bool":false})"), body,
+       unnamed(R"({"as_tensor":{"name":"x"}})"),
+       unnamed(R"({"as_sym_int":{"as_name":"n"}})")},
+      R"({"as_tensor":{"name":"y"}},{"as_sym_int":{"as_name":"m"}})");
+  program.Node("aten.add.Scalar",
+               {TensorArg("self", "y"),
+                R"({"name":"other","arg":{"as_sym_int":{"as_name":"m"}}})"},
+               "z", {"s0", "4"});
+  program.Output("z");
+  const auto graph = Import(program);
+  ASSERT_TRUE(graph.ok()) << graph.status().ToString();
+  Tensor x = Tensor::Make(DType::kF32, {2, 4});
+  std::fill_n(x.data<float>(), 8, 1.5f);
+  std::vector<Tensor> inputs;
+  inputs.push_back(std::move(x));
+  const auto got = Interpret(*graph, inputs);
+  ASSERT_TRUE(got.ok()) << got.status().ToString();
+  EXPECT_EQ((*got)[0].data<float>()[7], 1.5f * 3 + 4);
+}
+
 TEST(ImportPt2, AChangeThroughAViewIsSeenByWhatItLooksAt) {
   Pt2Program program;  // y = x + 0; y[1:3].fill_(9); return y
   program.Input("x", {"4"});
