@@ -3,6 +3,7 @@
 #
 #   tests/bench/graph.sh --export [--models a,b]   writes them (torch is needed)
 #   tests/bench/graph.sh --check [ARGS]            all models, forms and inputs
+#   tests/bench/graph.sh --sweep [names] [ARGS]    many more networks
 #   tests/bench/graph.sh --bench [ARGS]            beside PyTorch and others
 #
 # PEERS_VENV is a Python with torch, torchvision, timm, transformers, onnx and
@@ -20,10 +21,11 @@ action=${1:---help}
 shift || true
 case $action in
   --export) exec "$venv/bin/python" "$here/export_models.py" "$models" "$@" ;;
+  --sweep) exec "$venv/bin/python" "$here/sweep.py" --millrace "$millrace" "$@" ;;
   --check) exec python3 "$here/check.py" "$models" --millrace "$millrace" "$@" ;;
   --bench) exec "$venv/bin/python" "$here/bench.py" "$models" --cmd \
     "millrace=$millrace run {dir}/{model}.pt2 --input {dir}/{model}.b{batch}.inputs.npz --iters {iters} --threads {threads}" \
     "$@" ;;
-  -h | --help) sed -n '2,10s/^# \{0,1\}//p' "$0" ;;
+  -h | --help) sed -n '2,11s/^# \{0,1\}//p' "$0" ;;
   *) echo "graph.sh: there is no action $action; see --help" >&2; exit 2 ;;
 esac

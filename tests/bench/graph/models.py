@@ -67,7 +67,8 @@ def randomise(m: nn.Module, example) -> nn.Module:
         for x in m.modules():
             if isinstance(x, (nn.LayerNorm, nn.GroupNorm)) and x.weight is not None:
                 x.weight.copy_(0.75 + 0.5 * rand(x.weight))
-                x.bias.copy_(0.1 * randn(x.bias))
+                if x.bias is not None:
+                    x.bias.copy_(0.1 * randn(x.bias))
     return m.eval()
 
 
