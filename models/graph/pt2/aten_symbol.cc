@@ -19,6 +19,10 @@ void SymNumel(Lowering& n) {
   n.ReturnNumber(count);
 }
 
+// Values of ours start at their first byte; programs ask only to assert that an
+// offset is none below zero.
+void SymStorageOffset(Lowering& n) { n.ReturnNumber(Num::Of(0)); }
+
 void Item(Lowering& n) {
   const Operand x = n.Arg("self");
   Emitter& e = n.emit();
@@ -163,6 +167,7 @@ void SkipAndPass(Lowering& n) {
 constexpr AtenOp kRows[] = {
     {"aten.sym_size.int", SymSize},
     {"aten.sym_numel.default", SymNumel},
+    {"aten.sym_storage_offset.default", SymStorageOffset},
     {"aten.item.default", Item},
     {"aten._local_scalar_dense.default", Item},
     {"_operator.add", Add},
