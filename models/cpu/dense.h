@@ -324,6 +324,13 @@ struct DenseTable {
   // out[i] = Σ_r rows[r][i] * weights[r]: a chain of fma over r from +0.
   void (*mix)(const float* const* rows, const float* weights, int64_t count,
               int64_t n, float* out);
+  // One step of a recurrent cell for one row of n states.
+  //   LSTM, gates [4][n] = i, o, f, u:  c = fma(s(f), c, s(i) * tanh(u));
+  //     h = s(o) * tanh(c)
+  //   GRU, of the input x [3][n] and of the state r [3][n], each z, r, u:
+  //     z = s(xz + rz); v = tanh(fma(s(xr + rr), ru, xu)); h = fma(z, h - v, v)
+  void (*lstm)(const float* gates, int64_t n, float* c, float* h);
+  void (*gru)(const float* x, const float* r, int64_t n, float* h);
 
   // ---- rows ----
   void (*layer_norm)(const NormArgs& args);

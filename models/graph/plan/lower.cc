@@ -29,6 +29,7 @@ struct FasterRow {
   Maker make;
 };
 constexpr FasterRow kFaster[] = {
+    {"GRU", MakeRecurrentStep},           {"LSTM", MakeRecurrentStep},
     {"LayerNormalization", MakeNormStep}, {"RMSNormalization", MakeNormStep},
     {"Softmax", MakeSoftmaxStep},         {"LogSoftmax", MakeSoftmaxStep},
     {"Transpose", MakeTransposeStep},

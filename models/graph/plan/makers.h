@@ -27,6 +27,8 @@ StatusOr<std::unique_ptr<Step>> MakePoolStep(const Node& node,
                                              const LowerContext& context);
 StatusOr<std::unique_ptr<Step>> MakePointwiseStep(const Node& node,
                                                   const LowerContext& context);
+StatusOr<std::unique_ptr<Step>> MakeRecurrentStep(const Node& node,
+                                                  const LowerContext& context);
 StatusOr<std::unique_ptr<Step>> MakeResizeStep(const Node& node,
                                                const LowerContext& context);
 StatusOr<std::unique_ptr<Step>> MakeSoftmaxStep(const Node& node,

@@ -80,6 +80,43 @@ TEST_P(DenseArrays, MixIsAChainOfFmaOverTheRows) {
   }
 }
 
+double Logistic(double x) { return 1 / (1 + std::exp(-x)); }
+
+TEST_P(DenseArrays, CellsAreNearDoublePrecisionAndGiveTheBitsOfScalar) {
+  for (const int64_t n : {1, 7, 16, 33, 100}) {
+    const auto size = static_cast<size_t>(n);
+    Floats x(4 * size), r(3 * size), c(size), h(size);
+    Fill(x, 1);
+    Fill(r, 2);
+    Fill(c, 3);
+    Fill(h, 4);
+    Floats got_c(size), got_h(size), want_c(size), want_h(size);
+    std::copy_n(c.data(), n, got_c.data());
+    std::copy_n(c.data(), n, want_c.data());
+    table().lstm(x.data(), n, got_c.data(), got_h.data());
+    ScalarTable().lstm(x.data(), n, want_c.data(), want_h.data());
+    EXPECT_EQ(Difference(got_c.data(), want_c.data(), n), "");
+    EXPECT_EQ(Difference(got_h.data(), want_h.data(), n), "");
+    for (int64_t i = 0; i < n; ++i) {
+      const double cell = Logistic(x[2 * n + i]) * c[i] +
+                          Logistic(x[i]) * std::tanh(double{x[3 * n + i]});
+      EXPECT_NEAR(got_c[i], cell, 2e-6);
+      EXPECT_NEAR(got_h[i], Logistic(x[n + i]) * std::tanh(cell), 2e-6);
+    }
+    std::copy_n(h.data(), n, got_h.data());
+    std::copy_n(h.data(), n, want_h.data());
+    table().gru(x.data(), r.data(), n, got_h.data());
+    ScalarTable().gru(x.data(), r.data(), n, want_h.data());
+    EXPECT_EQ(Difference(got_h.data(), want_h.data(), n), "");
+    for (int64_t i = 0; i < n; ++i) {
+      const double z = Logistic(double{x[i]} + r[i]);
+      const double reset = Logistic(double{x[n + i]} + r[n + i]);
+      const double v = std::tanh(x[2 * n + i] + reset * r[2 * n + i]);
+      EXPECT_NEAR(got_h[i], (1 - z) * v + z * h[i], 2e-6);
+    }
+  }
+}
+
 TEST_P(DenseArrays, FunctionsOfOneValueAreThoseOfTheScalarTableInPlace) {
   for (int f = 0; f <= static_cast<int>(Unary::kCos); ++f) {
     Floats x(101), want(101), got(101);

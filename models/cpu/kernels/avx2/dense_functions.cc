@@ -1,6 +1,7 @@
 // Functions of whole arrays.
 
 #include "models/cpu/kernels/avx2/dense_vec8.h"
+#include "models/cpu/kernels/dense/cells.h"
 #include "models/cpu/kernels/dense/functions.h"
 #include "models/cpu/kernels/dense/parts.h"
 
@@ -29,6 +30,17 @@ template <>
 void DenseParts<Avx2Isa>::Mix(const float* const* rows, const float* weights,
                               int64_t count, int64_t n, float* out) {
   Arrays<Vec8>::Mix(rows, weights, count, n, out);
+}
+
+template <>
+void DenseParts<Avx2Isa>::Lstm(const float* gates, int64_t n, float* c,
+                               float* h) {
+  Cells<Vec8>::Lstm(gates, n, c, h);
+}
+template <>
+void DenseParts<Avx2Isa>::Gru(const float* x, const float* r, int64_t n,
+                              float* h) {
+  Cells<Vec8>::Gru(x, r, n, h);
 }
 
 }  // namespace millrace::models

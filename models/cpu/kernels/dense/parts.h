@@ -30,6 +30,8 @@ struct DenseParts {
                     const float* y, int64_t step_y, int64_t n, float* out);
   static void Mix(const float* const* rows, const float* weights, int64_t count,
                   int64_t n, float* out);
+  static void Lstm(const float* gates, int64_t n, float* c, float* h);
+  static void Gru(const float* x, const float* r, int64_t n, float* h);
 
   static void LayerNorm(const NormArgs& args);
   static void RmsNorm(const NormArgs& args);

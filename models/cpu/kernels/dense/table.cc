@@ -23,6 +23,8 @@ constexpr DenseTable TableOf(const char* name, int32_t panel) {
       .binary = Parts::BinaryOf,
       .where = Parts::Where,
       .mix = Parts::Mix,
+      .lstm = Parts::Lstm,
+      .gru = Parts::Gru,
       .layer_norm = Parts::LayerNorm,
       .rms_norm = Parts::RmsNorm,
       .group_norm = Parts::GroupNorm,

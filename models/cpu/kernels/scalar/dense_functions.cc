@@ -1,5 +1,6 @@
 // Functions of whole arrays.
 
+#include "models/cpu/kernels/dense/cells.h"
 #include "models/cpu/kernels/dense/functions.h"
 #include "models/cpu/kernels/dense/parts.h"
 #include "models/cpu/kernels/scalar/vec1.h"
@@ -29,6 +30,17 @@ template <>
 void DenseParts<ScalarIsa>::Mix(const float* const* rows, const float* weights,
                                 int64_t count, int64_t n, float* out) {
   Arrays<Vec1>::Mix(rows, weights, count, n, out);
+}
+
+template <>
+void DenseParts<ScalarIsa>::Lstm(const float* gates, int64_t n, float* c,
+                                 float* h) {
+  Cells<Vec1>::Lstm(gates, n, c, h);
+}
+template <>
+void DenseParts<ScalarIsa>::Gru(const float* x, const float* r, int64_t n,
+                                float* h) {
+  Cells<Vec1>::Gru(x, r, n, h);
 }
 
 }  // namespace millrace::models
