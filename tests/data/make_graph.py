@@ -183,6 +183,81 @@ class Sizes(nn.Module):
         return d, e * (h - 1) / w, F.adaptive_avg_pool2d(c, (3, 2))
 
 
+class Special(nn.Module):
+    """Less common functions, and names that stand for others."""
+    def __init__(self):
+        super().__init__()
+        self.conv = nn.utils.parametrizations.weight_norm(nn.Conv1d(4, 4, 3, padding=1), dim=2)
+
+    def forward(self, x):
+        p = torch.sigmoid(x)
+        a = torch.nan_to_num(x / torch.relu(x), nan=2.0, posinf=7.0)
+        b = torch.erfc(x) + torch.logit(p) + torch.logaddexp(x, 2 * x) + torch.hypot(x, p) + torch.frac(3 * x)
+        c = torch.cdist(x, p[:, :3]), F.cosine_similarity(x, p, dim=2), torch.linalg.vecdot(x, p)
+        d = torch.aminmax(x, dim=1), torch.count_nonzero(x > 0, dim=2), torch.cumprod(p, 1)
+        i, j = torch.tril_indices(4, 4, -1)
+        f = torch.multiply(x, p).subtract(p).divide(2).ravel(), torch.deg2rad(x), F.logsigmoid(x)
+        # Standardised weights, as of BiT and NFNet.
+        w = F.batch_norm(self.conv.bias.new_ones(4, 4, 3).cumsum(2).reshape(1, 4, -1) * x[:1, :, :1], None, None,
+                         weight=self.conv.bias, training=True).reshape(4, 4, 3)
+        return a, b, c, d, x[:, i, j], f, self.conv(x) + F.conv1d(x, w, padding=1), torch.var_mean(x), torch.isneginf(torch.log(torch.relu(x)))
+
+
+class Spectral(nn.Module):
+    """Fourier transforms and complex numbers on their way."""
+    def __init__(self):
+        super().__init__()
+        self.weight = nn.Parameter(torch.randn(3, 4, 2))
+        self.register_buffer("window", torch.hann_window(8))
+
+    def forward(self, x):
+        a = torch.fft.fftn(x, dim=(1, 2)).real
+        y = torch.fft.rfft2(x, norm="ortho")
+        b = torch.fft.irfft2(y * torch.view_as_complex(self.weight).abs()[:, :4], s=(3, 6), norm="ortho")
+        c = torch.view_as_real(torch.fft.fft(x) * torch.polar(x.abs(), x))
+        d = torch.fft.ifft(torch.complex(x, 2 * x), norm="forward").abs()
+        s = torch.stft(x.flatten(1), 8, 2, window=self.window, return_complex=True).abs()
+        return a, b, c, d, s, torch.fft.rfft(x, norm="ortho").imag
+
+
+class Vision(nn.Module):
+    """Sampling, columns and regions of images."""
+    def __init__(self):
+        super().__init__()
+        from torchvision.ops import DeformConv2d
+        self.deform = DeformConv2d(2, 3, 3, padding=1)
+        self.offset = nn.Conv2d(2, 27, 3, padding=1)
+
+    def forward(self, x, boxes, scores):
+        from torchvision.ops import nms, roi_align
+        turn = F.affine_grid(x.new_tensor([[0.8, -0.3, 0.1], [0.2, 0.9, 0.0]]).expand(x.shape[0], 2, 3), (x.shape[0], 2, 5, 6))
+        a = F.grid_sample(x, turn), F.grid_sample(x, turn, "nearest", "border", True)
+        b = F.grid_sample(x, turn, "bicubic", "reflection")
+        columns = F.unfold(x, 3, padding=1, stride=2)
+        c = F.fold(columns, (6, 8), 3, padding=1, stride=2)
+        o = self.offset(x)
+        d = self.deform(x, o[:, :18], torch.sigmoid(o[:, 18:]))
+        rois = torch.cat([boxes.new_zeros(5, 1), boxes], 1)
+        return a, b, c, d, roi_align(x, rois, (2, 2), 0.5, 2, True), nms(boxes, scores, 0.3)
+
+
+class NoGrad(nn.Module):
+    """What a model computes without gradients or autocast."""
+    def __init__(self):
+        super().__init__()
+        self.fc = nn.Linear(4, 4)
+
+    def forward(self, x):
+        with torch.no_grad():
+            n = x.shape[0] * 2
+            angle = torch.arange(x.shape[1]).float() / 10
+            with torch.autocast("cpu", enabled=False):
+                table = angle.cos(), angle.sin()
+        y = self.fc(x)
+        y.mul_(table[0])
+        return y + table[1] * n
+
+
 B = {0: Dim("batch", min=1, max=64)}
 T = {0: Dim("batch", min=1, max=64), 1: Dim("seq", min=2, max=32)}
 
@@ -203,6 +278,12 @@ def bags(g, b):
     return torch.randn(b, 3, generator=g), torch.randint(0, 30, (3 * b,), generator=g), offsets
 
 
+def regions(g, b):
+    corner = 5 * torch.rand(5, 2, generator=g)
+    return (torch.randn(2, 2, 6, 8, generator=g), torch.cat([corner, corner + 1 + 4 * torch.rand(5, 2, generator=g)], 1),
+            torch.rand(5, generator=g))
+
+
 def normal(*shape):
     return lambda g, b: (torch.randn(b, *shape, generator=g),)
 
@@ -219,6 +300,10 @@ MODELS = {
     "lstm": (lambda: Tagger(nn.LSTM), lambda g, b: (ids(20, 5)(g, b),), ({**B},), [], True),
     "gru": (lambda: Tagger(nn.GRU), lambda g, b: (ids(20, 5)(g, b),), ({**B},), [], True),
     "bags": (Bags, bags, ({**B}, {0: Dim("n", min=1, max=999)}, {**B}), [], False),
+    "special": (Special, normal(4, 4), ({**B},), [], False),
+    "spectral": (Spectral, normal(3, 6), ({**B},), [], False),
+    "vision": (Vision, regions, (None, None, None), [], False),
+    "nograd": (NoGrad, normal(4), ({**B},), [], False),
     "sizes": (Sizes, normal(2, 6, 4), ({**B},), [], True),
 }
 

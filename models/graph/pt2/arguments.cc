@@ -11,6 +11,8 @@ namespace millrace::models::graph::pt2 {
 namespace {
 
 constexpr int64_t kStrided = 7;  // the layout
+constexpr int64_t kComplex64 = 10;
+constexpr int64_t kComplex128 = 11;
 constexpr size_t kMaxListItems = 1 << 16;
 
 StatusOr<DType> DTypeOf(int64_t code) {
@@ -28,8 +30,10 @@ StatusOr<DType> DTypeOf(int64_t code) {
     case 6:
       return DType::kF16;
     case 7:
+    case kComplex64:  // of the parts
       return DType::kF32;
     case 8:
+    case kComplex128:
       return DType::kF64;
     case 12:
       return DType::kBool;
@@ -44,7 +48,7 @@ StatusOr<DType> DTypeOf(int64_t code) {
     default:
       return Unimplemented("tensors of the element type " +
                            std::to_string(code) +
-                           " (complex, quantised or of 8-bit floats) are not "
+                           " (quantised or of 8-bit floats) are not "
                            "supported");
   }
 }
@@ -159,6 +163,7 @@ StatusOr<TensorMeta> ParseMeta(const Json& json) {
   ASSIGN_OR_RETURN(const Json* dtype, Member(json, "dtype"));
   ASSIGN_OR_RETURN(const int64_t code, AsInt(*dtype));
   ASSIGN_OR_RETURN(meta.dtype, DTypeOf(code));
+  meta.is_complex = code == kComplex64 || code == kComplex128;
   if (const Json* layout = FindMember(json, "layout")) {
     ASSIGN_OR_RETURN(const int64_t kind, AsInt(*layout));
     if (kind != kStrided) {

@@ -8,9 +8,10 @@ namespace millrace::models::graph::pt2 {
 namespace {
 
 constexpr std::span<const AtenOp> (*kFamilies[])() = {
-    BinaryRows, CompareRows, UnaryRows,   ViewRows,      PartRows,
-    CreateRows, ReduceRows,  MatMulRows,  ConvRows,      ImageRows,
-    NormRows,   IndexRows,   ArrangeRows, RecurrentRows, SymbolRows,
+    BinaryRows,  CompareRows, UnaryRows,   ViewRows,      PartRows,
+    CreateRows,  ReduceRows,  MatMulRows,  ConvRows,      ImageRows,
+    NormRows,    IndexRows,   ArrangeRows, RecurrentRows, SymbolRows,
+    ComplexRows, VisionRows,  SpecialRows,
 };
 
 // Other names for the same, of any overload.

@@ -16,9 +16,40 @@ ValueId OrFilled(Lowering& n, std::string_view name, double value,
   return n.emit().Expand(n.emit().Number(value, type), n.emit().List(sizes));
 }
 
+// By the statistics of the operand itself, as layers do that standardise their
+// weights.
+void OwnStatistics(Lowering& n) {
+  const Operand x = n.Arg("input");
+  if (x.rank() < 2) return n.Fail("an operand with channels is needed");
+  Emitter& e = n.emit();
+  std::vector<int64_t> others = {0};
+  std::vector<int64_t> behind;
+  for (int64_t axis = 2; axis < x.rank(); ++axis) {
+    others.push_back(axis);
+    behind.push_back(axis - 1);
+  }
+  const auto mean = [&](ValueId of) {
+    return e.Op("ReduceMean", {of, e.Ints(others)}, {{"keepdims", int64_t{1}}});
+  };
+  const ValueId away = e.Op("Sub", {x.id, mean(x.id)});
+  const ValueId variance = mean(e.Op("Mul", {away, away}));
+  const ValueId deviation =
+      e.Op("Sqrt",
+           {e.Op("Add", {variance, e.Number(n.Real("eps", 1e-5), x.dtype())})});
+  ValueId y = e.Op("Div", {away, deviation});
+  if (n.Has("weight")) {
+    y = e.Op("Mul", {y, e.Unsqueeze(n.In("weight"), behind)});
+  }
+  if (n.Has("bias")) y = e.Op("Add", {y, e.Unsqueeze(n.In("bias"), behind)});
+  n.Return(y);
+}
+
 void BatchNorm(Lowering& n) {
   const Operand x = n.Arg("input");
-  if (n.Flag("training", false)) return n.Fail("batch norm of training");
+  if (n.Flag("training", false)) {
+    if (n.Has("running_mean")) return n.Fail("batch norm of training");
+    return OwnStatistics(n);
+  }
   if (x.rank() < 2) return n.Fail("an operand with channels is needed");
   if (!n.Has("running_mean") || !n.Has("running_var")) {
     return n.Fail("batch norm without statistics");
@@ -120,6 +151,7 @@ void SafeSoftmax(Lowering& n) {
 constexpr AtenOp kRows[] = {
     {"aten.batch_norm.default", BatchNorm},
     {"aten._native_batch_norm_legit_no_training.default", BatchNorm},
+    {"aten._native_batch_norm_legit.no_stats", OwnStatistics},
     {"aten.instance_norm.default", InstanceNorm},
     {"aten.layer_norm.default", LayerNorm},
     {"aten.native_layer_norm.default", LayerNorm},

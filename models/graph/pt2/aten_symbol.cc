@@ -63,6 +63,14 @@ void Mul(Lowering& n) {
   Emitter& e = n.emit();
   n.ReturnNumber(BothInts(a, b) ? e.Mul(a, b) : Compute(e, "Mul", a, b));
 }
+void AddAll(Lowering& n) {
+  Num sum = Num::Of(0);
+  for (const Num& number : n.Numbers("args")) {
+    if (number.dtype == DType::kF64) return n.Fail("a sum of reals");
+    sum = n.emit().Add(sum, number);
+  }
+  n.ReturnNumber(sum);
+}
 void FloorDiv(Lowering& n) {
   const Num a = n.Number("a");
   const Num b = n.Number("b");
@@ -197,6 +205,7 @@ constexpr AtenOp kRows[] = {
     {"torch.sym_max", Max},
     {"torch.sym_min", Min},
     {"torch.sym_not", Not},
+    {"torch.sym_sum", AddAll},
     {"torch.sym_ite", Ite},
     {"torch._sym_sqrt", Sqrt},
     {"aten._assert_tensor_metadata.default", Skip},

@@ -94,6 +94,7 @@ class Importer : public Names {
   Status AddUserInput(const InputSpec& spec);
   Status AddOutputs();
   Status CheckNew(const NodeSpec& node) const;
+  bool IsComplex(const NodeSpec& node);
   Status Lower(const NodeSpec& node);
   Status LowerInPlace(const NodeSpec& node, const AtenOp& op);
   void Define(const NodeSpec& node, const AtenOp& op, const Lowering& n);
@@ -150,6 +151,10 @@ Status Importer::AddUserInput(const InputSpec& spec) {
   if (meta == nullptr || aliases_.Has(name)) {
     return InvalidArgument("the input '" + Shown(name) +
                            "' has no type or is there twice");
+  }
+  if (meta->is_complex) {
+    return Unimplemented("the input '" + Shown(name) +
+                         "' is of complex numbers");
   }
   std::vector<PortDim> dims;
   for (const Dim& dim : meta->sizes) {
@@ -283,8 +288,33 @@ Status Importer::CheckNew(const NodeSpec& node) const {
   return OkStatus();
 }
 
+// Whether the node takes or gives complex numbers.
+bool Importer::IsComplex(const NodeSpec& node) {
+  const auto has = [&](const Argument& argument) {
+    return std::any_of(argument.tensors.begin(), argument.tensors.end(),
+                       [&](const std::string& name) {
+                         const TensorMeta* meta = Meta(name);
+                         return meta != nullptr && meta->is_complex;
+                       });
+  };
+  return std::any_of(node.inputs.begin(), node.inputs.end(),
+                     [&](const auto& input) { return has(input.second); }) ||
+         std::any_of(node.outputs.begin(), node.outputs.end(), has);
+}
+
 Status Importer::Lower(const NodeSpec& node) {
   RETURN_IF_ERROR(CheckNew(node));
+  if (IsComplex(node)) {
+    const AtenOp* op = FindAten("complex." + node.target);
+    if (op == nullptr) {
+      return Unimplemented("there is no such operator of complex numbers");
+    }
+    Lowering n(node, *this, emit_);
+    op->lower(n);
+    RETURN_IF_ERROR(emit_.TakeStatus());
+    Define(node, *op, n);
+    return OkStatus();
+  }
   if (const AtenOp* op = FindAten(node.target)) {
     Lowering n(node, *this, emit_);
     op->lower(n);
@@ -346,6 +376,10 @@ Status Importer::AddOutputs() {
     ValueId value = kNoValue;
     if (argument.kind == Argument::Kind::kTensor) {
       if (name.empty()) name = Shown(argument.tensors[0]);
+      const TensorMeta* meta = Meta(argument.tensors[0]);
+      if (meta != nullptr && meta->is_complex) {
+        return Unimplemented("the output '" + name + "' is of complex numbers");
+      }
       value = Tensor(argument.tensors[0]).id;
     } else if (argument.kind == Argument::Kind::kScalar) {
       const Scalar& scalar = argument.scalars[0];

@@ -222,6 +222,9 @@ StatusOr<std::unordered_map<std::string, StoredTensor>> ParseStored(
     ASSIGN_OR_RETURN(const Json* meta_json, ObjectMember(value, "tensor_meta"));
     auto meta = ParseMeta(*meta_json);
     if (!meta.ok()) return meta.status().Prefixed(what);
+    if (meta->is_complex) {
+      return Unimplemented(what + " is of complex numbers");
+    }
     tensor.meta = std::move(*meta);
     stored.emplace(name, std::move(tensor));
   }

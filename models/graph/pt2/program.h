@@ -29,6 +29,7 @@ struct Dim {
 
 struct TensorMeta {
   DType dtype = DType::kF32;
+  bool is_complex = false;  // of two numbers of that type each
   std::vector<Dim> sizes;
   std::vector<int64_t> strides;  // in elements, of the example
   int64_t storage_offset = 0;    // in elements
