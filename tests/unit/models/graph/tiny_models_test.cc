@@ -1,5 +1,7 @@
-// Networks of tests/data/graph, made by tests/data/make_graph.py with PyTorch,
-// give what PyTorch gave: in every form, interpreted and planned.
+// Networks of tests/data/graph, made with PyTorch by tests/data/make_graph.py
+// (what is hard to import) and make_tiny_models.py (the models of
+// tests/bench/graph, narrow), give what PyTorch gave: in every form,
+// interpreted and planned.
 //
 // Tolerance: all are a few layers of f32 sums of at most some hundred terms of
 // order 1, so 1e-5 of the largest value would do; 1e-4 is what is promised.
@@ -27,6 +29,8 @@ double At(const Tensor& tensor, int64_t i) {
       return tensor.data<float>()[i];
     case DType::kI64:
       return static_cast<double>(tensor.data<int64_t>()[i]);
+    case DType::kBool:
+      return tensor.data<bool>()[i] ? 1 : 0;
     default:
       ADD_FAILURE() << "a type that no tiny model has";
       return 0;
@@ -113,7 +117,35 @@ INSTANTIATE_TEST_SUITE_P(
         TinyModel{"windows", {"b2", "b3"}}, TinyModel{"mutations", {"b2"}},
         TinyModel{"indexing", {"b2"}}, TinyModel{"lstm", {"b2", "b3"}},
         TinyModel{"gru", {"b2", "b3"}}, TinyModel{"bags", {"b2", "b3"}},
+        TinyModel{"special", {"b2", "b3"}}, TinyModel{"spectral", {"b2", "b3"}},
+        TinyModel{"vision", {"b2"}}, TinyModel{"nograd", {"b2", "b3"}},
         TinyModel{"sizes", {"b2", "b3"}}),
+    [](const auto& of) { return of.param.name; });
+
+class TinyZoo : public testing::TestWithParam<TinyModel> {};
+
+TEST_P(TinyZoo, GivesWhatPyTorchGaveInEveryForm) {
+  for (const char* form : {".pt2", ".core.pt2", ".onnx", ".ts.onnx"}) {
+    Check(GetParam().name, form, GetParam().tags);
+  }
+}
+
+const std::vector<std::string> kBatches = {"b1", "b2", "b3"};
+const std::vector<std::string> kLengths = {"b1", "b2", "b3", "l11"};
+
+INSTANTIATE_TEST_SUITE_P(
+    All, TinyZoo,
+    testing::Values(
+        TinyModel{"resnet50", kBatches},
+        TinyModel{"mobilenet_v3_large", kBatches},
+        TinyModel{"efficientnet_b0", kBatches},
+        TinyModel{"convnext_tiny", kBatches}, TinyModel{"vit_b_16", kBatches},
+        TinyModel{"vit_tiny", kBatches}, TinyModel{"swin_t", kBatches},
+        TinyModel{"densenet121", kBatches}, TinyModel{"unet", kBatches},
+        TinyModel{"bert_base", kLengths}, TinyModel{"minilm", kLengths},
+        TinyModel{"distilbert", kLengths}, TinyModel{"gpt_small", kLengths},
+        TinyModel{"dlrm", kBatches}, TinyModel{"lstm_tagger", kBatches},
+        TinyModel{"gru_tagger", kBatches}, TinyModel{"speech_conv", kBatches}),
     [](const auto& of) { return of.param.name; });
 
 TEST(TinyModels, OutputsOfADictionaryHaveItsKeys) {
