@@ -100,6 +100,15 @@ ValueId LazyGraph::As(const Lazy& lazy, const Order& order) {
   return id;
 }
 
+Lazy LazyGraph::Settled(const Lazy& lazy) {
+  Order kept;
+  for (const int axis : lazy.perm) {
+    if (base_shape(lazy)[axis] != 1) kept.push_back(axis);
+  }
+  if (!std::is_sorted(kept.begin(), kept.end())) return lazy;
+  return {Plain(lazy), Straight(static_cast<int>(lazy.perm.size()))};
+}
+
 Lazy LazyGraph::Reshaped(const Lazy& lazy, const Shape& shape) {
   Lazy out;
   if (ReshapedInPlace(lazy, shape, out)) return out;
@@ -139,7 +148,18 @@ bool LazyGraph::ReshapedInPlace(const Lazy& lazy, const Shape& shape,
       }
     }
   }
-  // Groups of ones alone stay beside the group before them in the base, too.
+  // Axes of size 1 may stand anywhere: where the others keep their order, the
+  // view is a value as it stands.
+  std::vector<int> moved;
+  for (const int at : place) {
+    if (at >= 0) moved.push_back(at);
+  }
+  if (std::is_sorted(moved.begin(), moved.end())) {
+    out = {AddReshape(lazy.base, shape), Straight(shape.rank())};
+    return true;
+  }
+  // Otherwise groups of ones alone stay beside the group before them in the
+  // base, too.
   std::vector<size_t> order(groups.size());
   std::iota(order.begin(), order.end(), size_t{0});
   for (size_t g = 0; g < groups.size(); ++g) {

@@ -51,6 +51,9 @@ class LazyGraph {
   // where that cannot be, of a value that was moved.
   Lazy Reshaped(const Lazy& lazy, const Shape& shape);
 
+  // The same view; a value as it stands where only axes of size 1 are moved.
+  Lazy Settled(const Lazy& lazy);
+
   // A node with one result of this type; of small constants, a constant.
   ValueId Add(std::string_view name, std::string_view op,
               std::vector<ValueId> inputs, Attrs attrs, const ValueType& type);

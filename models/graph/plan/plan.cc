@@ -73,7 +73,11 @@ class PlanBuilder {
       for (const ValueId id : node.outputs) {
         step->writes.push_back(context.slot(id));
       }
-      step->bytes = BytesOf(node);
+      const double constants = BytesOf(node, true);
+      const double values = BytesOf(node, false);
+      step->bytes = constants + values;
+      plan_->constant_bytes_ += constants;
+      plan_->value_bytes_ += values;
       plan_->steps_.push_back(std::move(step));
     }
     for (const Port& port : graph_.outputs) BindOutput(port.value);
@@ -113,11 +117,14 @@ class PlanBuilder {
     for (const ValueId id : node.outputs) SlotFor(id);
   }
 
-  double BytesOf(const Node& node) const {
+  // Of the constants among operands and results, or of the others.
+  double BytesOf(const Node& node, bool constants) const {
     double bytes = 0;
     for (const auto* ids : {&node.inputs, &node.outputs}) {
       for (const ValueId id : *ids) {
-        if (id != kNoValue) bytes += static_cast<double>(BytesOf(id));
+        if (id == kNoValue) continue;
+        const bool constant = graph_.value(id).constant != nullptr;
+        if (constant == constants) bytes += static_cast<double>(BytesOf(id));
       }
     }
     return bytes;
@@ -184,7 +191,7 @@ class PlanBuilder {
       placed.push_back({plan_->steps_[i]->scratch_bytes(), at, at});
     }
     const MemoryPlan memory = PlanMemory(placed);
-    plan_->arena_bytes_ = memory.bytes;
+    plan_->arena_bytes_ = (memory.bytes + 63) / 64 * 64;
     plan_->offsets_.assign(num_slots, -1);
     for (size_t i = 0; i < slots.size(); ++i) {
       plan_->offsets_[slots[i]] = memory.offsets[i];
@@ -212,23 +219,45 @@ StatusOr<std::vector<Tensor>> Plan::Run(const std::vector<Tensor>& inputs,
                                         std::byte* arena, ComputePool& pool,
                                         Trace* trace) {
   CHECK(inputs.size() == inputs_.size(), "one tensor for each input");
-  for (size_t i = 0; i < inputs.size(); ++i) {
-    // Only read: no step writes to the slot of an input.
-    at_[static_cast<size_t>(inputs_[i])] =
-        const_cast<std::byte*>(inputs[i].bytes());
+  for (size_t i = 0; i < inputs.size(); ++i) BindInput(i, inputs[i].bytes());
+  std::vector<Tensor> outputs;
+  for (const Binding& output : outputs_) {
+    outputs.push_back(Tensor::Make(output.type.dtype, output.type.shape));
+    BindOutput(outputs.size() - 1, outputs.back().bytes());
   }
+  BindArena(arena);
+  RETURN_IF_ERROR(RunTogether(pool, trace));
+  return outputs;
+}
+
+std::vector<ValueType> Plan::OutputTypes() const {
+  std::vector<ValueType> types;
+  for (const Binding& output : outputs_) types.push_back(output.type);
+  return types;
+}
+
+void Plan::BindInput(size_t i, const std::byte* bytes) {
+  // No step writes to the slot of an input.
+  at_[static_cast<size_t>(inputs_[i])] = const_cast<std::byte*>(bytes);
+}
+
+void Plan::BindOutput(size_t i, std::byte* bytes) {
+  at_[static_cast<size_t>(outputs_[i].slot)] = bytes;
+}
+
+void Plan::BindArena(std::byte* arena) {
+  arena_ = arena;
   for (size_t slot = 0; slot < at_.size(); ++slot) {
     if (offsets_[slot] >= 0) at_[slot] = arena + offsets_[slot];
   }
-  std::vector<Tensor> outputs;
-  for (const Binding& output : outputs_) {
-    Tensor& tensor = outputs.emplace_back(
-        Tensor::Make(output.type.dtype, output.type.shape));
-    at_[static_cast<size_t>(output.slot)] = tensor.bytes();
+}
+
+Status Plan::RunAlone() {
+  for (size_t i = 0; i < steps_.size(); ++i) {
+    RETURN_IF_ERROR(
+        steps_[i]->Run({at_.data(), arena_ + scratch_offsets_[i]}, Team{}));
   }
-  if (trace != nullptr) BeginTrace(pool, *trace);
-  RETURN_IF_ERROR(RunSteps(pool, arena, trace));
-  return outputs;
+  return OkStatus();
 }
 
 void Plan::BeginTrace(const ComputePool& pool, Trace& trace) const {
@@ -254,7 +283,8 @@ void Plan::BeginTrace(const ComputePool& pool, Trace& trace) const {
                      std::vector<StepSpan>(steps_.size()));
 }
 
-Status Plan::RunSteps(ComputePool& pool, std::byte* arena, Trace* trace) {
+Status Plan::RunTogether(ComputePool& pool, Trace* trace) {
+  if (trace != nullptr) BeginTrace(pool, *trace);
   const auto begun = std::chrono::steady_clock::now();
   const auto elapsed_ns = [&] {
     return std::chrono::duration_cast<std::chrono::nanoseconds>(
@@ -273,7 +303,7 @@ Status Plan::RunSteps(ComputePool& pool, std::byte* arena, Trace* trace) {
     for (size_t i = 0; i < steps_.size(); ++i) {
       Step& step = *steps_[i];
       if (failure.ok() && (step.splits() || team.index == 0)) {
-        const Slots slots{at_.data(), arena + scratch_offsets_[i]};
+        const Slots slots{at_.data(), arena_ + scratch_offsets_[i]};
         const int64_t begin_ns = trace != nullptr ? elapsed_ns() : 0;
         failure = step.Run(slots, team);
         if (trace != nullptr) {

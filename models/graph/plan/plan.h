@@ -32,13 +32,28 @@ class Plan {
                                                 const DenseTable& dense,
                                                 PackedWeights& packed);
 
-  // The memory that Run needs for what lives between steps.
+  // The memory that Run needs for what lives between steps, whole lines of 64
+  // bytes.
   int64_t arena_bytes() const { return arena_bytes_; }
+  // What all steps read of constants, and what they move besides.
+  double constant_bytes() const { return constant_bytes_; }
+  double value_bytes() const { return value_bytes_; }
   // `arena` has arena_bytes and is aligned to 64 bytes.
   // `trace`, if not null, is filled anew.
   StatusOr<std::vector<Tensor>> Run(const std::vector<Tensor>& inputs,
                                     std::byte* arena, ComputePool& pool,
                                     Trace* trace = nullptr);
+
+  // ---- Run in parts, for a caller that has memory of its own ----
+  // Types of the results, in the order of the ports.
+  std::vector<ValueType> OutputTypes() const;
+  // All are bound before a run and stay so; inputs are only read.
+  void BindInput(size_t i, const std::byte* bytes);
+  void BindOutput(size_t i, std::byte* bytes);
+  void BindArena(std::byte* arena);
+  Status RunTogether(ComputePool& pool, Trace* trace = nullptr);
+  // By this thread alone; the plan is for one member.
+  Status RunAlone();
 
   // One line for each step.
   std::string Text() const;
@@ -51,7 +66,6 @@ class Plan {
   };
 
   Plan() = default;
-  Status RunSteps(ComputePool& pool, std::byte* arena, Trace* trace);
   void BeginTrace(const ComputePool& pool, Trace& trace) const;
 
   std::vector<std::unique_ptr<Step>> steps_;
@@ -61,7 +75,10 @@ class Plan {
   std::vector<Slot> inputs_;
   std::vector<Binding> outputs_;
   std::vector<std::shared_ptr<const Tensor>> constants_;  // kept alive
+  std::byte* arena_ = nullptr;
   int64_t arena_bytes_ = 0;
+  double constant_bytes_ = 0;
+  double value_bytes_ = 0;
 };
 
 }  // namespace millrace::models::graph

@@ -1,0 +1,20 @@
+// Whether a batch is nothing but its rows: whether row i of each result depends
+// on row i of the inputs alone. Such a batch may be computed a row at a time,
+// which keeps what lies between layers in the caches.
+#pragma once
+
+#include <cstdint>
+#include <vector>
+
+#include "models/graph/ir.h"
+
+namespace millrace::models::graph {
+
+// `whole` and `more` are the same graph optimised for `batch` rows and for one
+// row more: a constant that depends on their number shows. has_rows: of each
+// input, whether its first dimension is the batch; the others are the same for
+// all rows. Answers false when in doubt.
+bool RowsAreIndependent(const Graph& whole, const Graph& more, int64_t batch,
+                        const std::vector<bool>& has_rows);
+
+}  // namespace millrace::models::graph
