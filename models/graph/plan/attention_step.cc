@@ -46,14 +46,19 @@ class AttentionStep : public Step {
         reinterpret_cast<float*>(slots.scratch) + team.index * MemberFloats();
     float* packed_v = packed_k + Lines(KeyFloats());
     float* scratch = packed_v + Lines(ValueFloats());
-    const auto [begin, end] = team.Share(batch_ * heads_);
-    for (int64_t item = begin; item < end; ++item) {
+    // Rows of all heads in turn: a head may be shared by members, which then
+    // pack its keys each.
+    const int64_t blocks = (queries_ + kRows - 1) / kRows;
+    const auto [begin, end] = team.Share(batch_ * heads_ * blocks);
+    for (int64_t at = begin; at < end;) {
+      const int64_t item = at / blocks;
+      const int64_t stop = std::min(end, (item + 1) * blocks);
       const int64_t b = item / heads_;
       const int64_t head = item % heads_;
       const int64_t key_head = head * key_heads_ / heads_;
       const int64_t first = b * keys_ * key_heads_ + key_head;
       // Heads that share keys come one after the other.
-      if (item == begin || head * key_heads_ % heads_ == 0) {
+      if (at == begin || head * key_heads_ % heads_ == 0) {
         dense_.pack(slots.data<float>(k_) + first * d_, keys_, d_,
                     {.n = key_heads_ * d_, .k = 1}, 0, Panels(keys_), packed_k);
         dense_.pack(slots.data<float>(v_) + first * dv_, dv_, keys_,
@@ -62,8 +67,8 @@ class AttentionStep : public Step {
       AttentionArgs args{
           .q = slots.data<float>(q_) + (b * queries_ * heads_ + head) * d_,
           .ld_q = heads_ * d_,
-          .row_begin = 0,
-          .row_end = queries_,
+          .row_begin = (at - item * blocks) * kRows,
+          .row_end = std::min((stop - item * blocks) * kRows, queries_),
           .d = d_,
           .dv = dv_,
           .num_keys = keys_,
@@ -81,6 +86,7 @@ class AttentionStep : public Step {
         args.ld_mask = mask_strides_[2];
       }
       dense_.attention(args);
+      at = stop;
     }
     return OkStatus();
   }
@@ -98,6 +104,9 @@ class AttentionStep : public Step {
   }
 
  private:
+  // Of a block: whole register tiles of any table.
+  static constexpr int64_t kRows = 24;
+
   static int64_t Lines(int64_t floats) { return (floats + 15) / 16 * 16; }
   int64_t Panels(int64_t n) const {
     return (n + dense_.panel - 1) / dense_.panel;
