@@ -12,10 +12,11 @@
 #include <string>
 
 #include "config/base/status.h"
+#include "models/tensor/tensor.h"
 
 namespace millrace::models {
 
-class MappedFile {
+class MappedFile : public ByteSource {
  public:
   // NOT_FOUND, PERMISSION_DENIED or INVALID_ARGUMENT name the path. An empty
   // file gives an empty span.
@@ -23,13 +24,13 @@ class MappedFile {
 
   MappedFile(MappedFile&& other) noexcept;
   MappedFile& operator=(MappedFile&& other) noexcept;
-  ~MappedFile();
+  ~MappedFile() override;
 
   std::span<const std::byte> bytes() const { return {data_, size_}; }
 
   // Gives the memory of these bytes (whole pages inside them) back to the
   // system; reading them again reads the file again.
-  void DropPages(std::span<const std::byte> bytes) const;
+  void DropPages(std::span<const std::byte> bytes) const override;
   // Says that all will be read soon, front to back.
   void WillRead() const;
 

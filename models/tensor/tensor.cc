@@ -25,12 +25,14 @@ Tensor Tensor::Make(DType dtype, const Shape& shape) {
 }
 
 Tensor Tensor::Borrow(DType dtype, const Shape& shape, const std::byte* bytes,
-                      std::shared_ptr<const void> keep) {
+                      std::shared_ptr<const void> keep,
+                      const ByteSource* source) {
   Tensor tensor;
   tensor.dtype_ = dtype;
   tensor.shape_ = shape;
   tensor.bytes_ = const_cast<std::byte*>(bytes);
   tensor.owner_ = std::move(keep);
+  tensor.source_ = source;
   return tensor;
 }
 
@@ -54,12 +56,19 @@ Tensor Tensor::Copy() const {
   return copy;
 }
 
-Tensor Tensor::Share() const { return Borrow(dtype_, shape_, bytes_, owner_); }
+Tensor Tensor::Share() const {
+  return Borrow(dtype_, shape_, bytes_, owner_, source_);
+}
+
+void Tensor::DropPages() const {
+  if (source_ == nullptr) return;
+  source_->DropPages({bytes_, static_cast<size_t>(num_bytes())});
+}
 
 Tensor Tensor::Reshaped(const Shape& shape) const {
   CHECK(shape.num_elements() == num_elements(),
         "a reshape keeps the number of elements");
-  return Borrow(dtype_, shape, bytes_, owner_);
+  return Borrow(dtype_, shape, bytes_, owner_, source_);
 }
 
 std::string TypeText(DType dtype, const Shape& shape) {

@@ -35,15 +35,25 @@ struct TensorView {
   int64_t num_bytes() const { return num_elements() * DTypeBytes(dtype); }
 };
 
+// Where bytes came from and can be read again, so that their memory may go
+// meanwhile. Thread-safe.
+class ByteSource {
+ public:
+  virtual ~ByteSource() = default;
+  virtual void DropPages(std::span<const std::byte> bytes) const = 0;
+};
+
 class Tensor {
  public:
   Tensor() = default;
   // Zeroed, aligned to 64 bytes. Memory that cannot be had ends the process:
   // callers bound what a stranger may ask for.
   static Tensor Make(DType dtype, const Shape& shape);
-  // Bytes of another owner, which `keep` holds alive; never written.
+  // Bytes of another owner, which `keep` holds alive; never written. `source`,
+  // which may be null, lives as long.
   static Tensor Borrow(DType dtype, const Shape& shape, const std::byte* bytes,
-                       std::shared_ptr<const void> keep);
+                       std::shared_ptr<const void> keep,
+                       const ByteSource* source = nullptr);
   template <typename T>
   static Tensor From(DType dtype, const Shape& shape,
                      std::span<const T> values) {
@@ -62,6 +72,9 @@ class Tensor {
 
   Tensor Copy() const;
   Tensor Share() const;
+  // Gives memory back that can be filled again from a file; the tensor stays
+  // what it is.
+  void DropPages() const;
   // Another shape of the same number of elements, the same bytes.
   Tensor Reshaped(const Shape& shape) const;
 
@@ -88,6 +101,7 @@ class Tensor {
   std::byte* bytes_ = nullptr;
   // Several handles may read the same weights: see Share.
   std::shared_ptr<const void> owner_;
+  const ByteSource* source_ = nullptr;  // part of the owner
 };
 
 // "FP32 [2, 3]"

@@ -25,7 +25,7 @@ class ExternalFiles {
 
   struct Piece {
     std::span<const std::byte> bytes;
-    std::shared_ptr<const void> keep;  // holds the bytes
+    std::shared_ptr<const MappedFile> file;  // holds the bytes
   };
   // The tensor's `num_bytes` bytes, wherever its fields say. INVALID_ARGUMENT:
   // outside of the folder, of the file, or of another length.

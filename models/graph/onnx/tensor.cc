@@ -99,7 +99,8 @@ StatusOr<Tensor> External(const onnx::TensorProto& proto, DType dtype,
       dtype == DType::kBool) {
     return Copied(dtype, shape, piece.bytes.data());
   }
-  return Tensor::Borrow(dtype, shape, piece.bytes.data(), piece.keep);
+  return Tensor::Borrow(dtype, shape, piece.bytes.data(), piece.file,
+                        piece.file.get());
 }
 
 }  // namespace

@@ -43,6 +43,7 @@ void FoldInto(Editor& editor, const Node& norm, Node& conv) {
   const float* var = given[3]->data<float>();
   const double epsilon = norm.attrs.Float("epsilon", 1e-5);
   Tensor scaled = weight->Copy();
+  weight->DropPages();
   Tensor shift = Tensor::Make(DType::kF32, {channels});
   const int64_t each = weight->num_elements() / channels;
   for (int64_t c = 0; c < channels; ++c) {

@@ -19,6 +19,8 @@ StatusOr<const float*> PackedWeights::Get(
   }
   ASSIGN_OR_RETURN(float* floats, Allocate(num_floats));
   fill(floats);
+  // Rarely read again: by a plan that wants another form.
+  weight->DropPages();
   packed_.emplace(key, Packed{weight, floats});
   return floats;
 }

@@ -223,7 +223,7 @@ StatusOr<Tensor> Pt2Archive::Load(const Config& config, const char* folder,
   if (dense && *reach > 0 && file_ != nullptr &&
       reinterpret_cast<uintptr_t>(begin) % static_cast<uintptr_t>(element) ==
           0) {
-    tensor = Tensor::Borrow(meta.dtype, *shape, begin, file_);
+    tensor = Tensor::Borrow(meta.dtype, *shape, begin, file_, file_.get());
   } else {
     tensor = Tensor::Make(meta.dtype, *shape);
     if (*reach > 0) Gather(meta, entry->bytes.data(), tensor);

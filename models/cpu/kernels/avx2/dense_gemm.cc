@@ -2,15 +2,18 @@
 // sums.
 
 #include "models/cpu/kernels/avx2/dense_vec8.h"
+#include "models/cpu/kernels/avx2/square8.h"
 #include "models/cpu/kernels/dense/conv.h"
 #include "models/cpu/kernels/dense/gemm.h"
 #include "models/cpu/kernels/dense/parts.h"
+#include "models/cpu/kernels/dense/transpose.h"
 
 namespace millrace::models {
 namespace {
 
 struct Shape {
   using V = Vec8;
+  using Turn = Transposes<Square8>;
   static constexpr int kVectors = 2;
   static constexpr int kRows = 6;
   static constexpr int64_t kBlockRows = 96;

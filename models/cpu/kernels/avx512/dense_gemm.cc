@@ -1,16 +1,19 @@
 // Products with 16 lanes and 32 registers: tiles of 12 rows and 2 vectors are
 // 24 sums.
 
+#include "models/cpu/kernels/avx2/square8.h"
 #include "models/cpu/kernels/avx512/dense_vec16.h"
 #include "models/cpu/kernels/dense/conv.h"
 #include "models/cpu/kernels/dense/gemm.h"
 #include "models/cpu/kernels/dense/parts.h"
+#include "models/cpu/kernels/dense/transpose.h"
 
 namespace millrace::models {
 namespace {
 
 struct Shape {
   using V = Vec16;
+  using Turn = Transposes<Square8>;
   static constexpr int kVectors = 2;
   static constexpr int kRows = 12;
   static constexpr int64_t kBlockRows = 192;

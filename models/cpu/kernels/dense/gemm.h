@@ -15,6 +15,7 @@
 //   kRows        rows of a full tile
 //   kBlockRows   rows of a block, a multiple of kRows
 //   kBlockK      most steps of k in a block
+//   Turn         Transposes of kernels/dense/transpose.h
 // Anonymous namespace: every instruction set compiles its own copy.
 #pragma once
 
@@ -56,9 +57,16 @@ class Gemm {
         }
         continue;
       }
-      // A few outputs at a time, so that reads are runs, too.
-      for (int64_t j = 0; j < kPanel; j += kPackOutputs) {
-        PackOutputs(from + j * strides.n, live - j, k, strides, out + j);
+      if (strides.k == 1) {
+        // What the last panel lacks is 0.
+        if (live < kPanel) __builtin_memset(out, 0, sizeof(float) * kPanel * k);
+        S::Turn::Run(from, live, k, strides.n, out, kPanel);
+        continue;
+      }
+      for (int64_t i = 0; i < k; ++i, out += kPanel, from += strides.k) {
+        for (int64_t j = 0; j < kPanel; ++j) {
+          out[j] = j < live ? from[j * strides.n] : 0.0f;
+        }
       }
     }
   }
@@ -122,24 +130,6 @@ class Gemm {
   }
 
  private:
-  static constexpr int kPackOutputs = 4;
-
-  static void PackOutputs(const float* from, int64_t live, int64_t k,
-                          MatrixStrides strides, float* out) {
-    if (live >= kPackOutputs) {
-      for (int64_t i = 0; i < k; ++i, out += kPanel, from += strides.k) {
-#pragma GCC unroll 4
-        for (int j = 0; j < kPackOutputs; ++j) out[j] = from[j * strides.n];
-      }
-      return;
-    }
-    for (int64_t i = 0; i < k; ++i, out += kPanel, from += strides.k) {
-      for (int j = 0; j < kPackOutputs; ++j) {
-        out[j] = j < live ? from[j * strides.n] : 0.0f;
-      }
-    }
-  }
-
   static constexpr int kSliver = 4;
   static constexpr int64_t kLine = 16;  // floats of a cache line
   static constexpr int64_t kLines = kPanel / kLine;
