@@ -2,6 +2,7 @@
 // dropped, runs the rest, and ends each request with its part.
 #include "scheduler/batcher.h"
 
+#include <future>
 #include <mutex>
 #include <thread>
 #include <utility>
@@ -39,7 +40,7 @@ std::vector<TensorSpec> SpecsOf(
 class BatcherImpl final : public Batcher {
  public:
   BatcherImpl(std::unique_ptr<Executor> executor, const BatcherOptions& options,
-              MetricRegistry* registry)
+              MetricRegistry* registry, std::vector<models::Tensor> warm_up)
       : options_(options),
         inputs_(SpecsOf(executor->inputs(), executor->symbols())),
         outputs_(SpecsOf(executor->outputs(), executor->symbols())),
@@ -61,7 +62,15 @@ class BatcherImpl final : public Batcher {
       scrape_ = registry->OnScrape(
           [metrics = metrics_, queue = queue_] { SetGauges(metrics, *queue); });
     }
-    thread_ = std::thread([this] { Run(); });
+    std::promise<void> warm;
+    std::future<void> is_warm = warm.get_future();
+    thread_ = std::thread(
+        [this, warm = std::move(warm), inputs = std::move(warm_up)]() mutable {
+          WarmUp(std::exchange(inputs, {}));
+          warm.set_value();
+          Run();
+        });
+    is_warm.wait();
   }
 
   ~BatcherImpl() override {
@@ -116,11 +125,20 @@ class BatcherImpl final : public Batcher {
 
   // ---- batcher thread ----
 
-  void Run() {
+  void WarmUp(const std::vector<models::Tensor>& inputs) {
     // The executor pins its worker 0, which is this thread; here only a name.
     if (Status named = config::PinThisThread({}, "batcher"); !named.ok()) {
       LogWarning("batcher thread has no name", {{"status", named.ToString()}});
     }
+    if (inputs.empty()) return;
+    const auto outputs = executor_->Run(inputs);
+    if (outputs.ok()) return;
+    LogWarning(
+        "warm-up failed; the first request will take longer",
+        {{"model", options_.model}, {"status", outputs.status().ToString()}});
+  }
+
+  void Run() {
     while (true) {
       BatchQueue::Batch batch = queue_->Take();
       for (auto& job : batch.dropped) Drop(*job, batch.last);
@@ -208,8 +226,10 @@ std::string_view BatchClosedName(BatchClosed closed) {
 
 std::unique_ptr<Batcher> Batcher::Create(std::unique_ptr<Executor> executor,
                                          const BatcherOptions& options,
-                                         MetricRegistry* registry) {
-  return std::make_unique<BatcherImpl>(std::move(executor), options, registry);
+                                         MetricRegistry* registry,
+                                         std::vector<models::Tensor> warm_up) {
+  return std::make_unique<BatcherImpl>(std::move(executor), options, registry,
+                                       std::move(warm_up));
 }
 
 }  // namespace millrace::scheduler

@@ -68,10 +68,14 @@ struct BatcherOptions {
 
 class Batcher {
  public:
-  // Starts the thread. `registry` may be null.
+  // Starts the thread. `registry` may be null. `warm_up`, where there are any,
+  // are inputs that are computed once before this returns, so that the first
+  // request finds weights packed and memory touched; no metric counts them, and
+  // when they fail a line in the log says so and that is all.
   static std::unique_ptr<Batcher> Create(
       std::unique_ptr<models::graph::Executor> executor,
-      const BatcherOptions& options, MetricRegistry* registry);
+      const BatcherOptions& options, MetricRegistry* registry,
+      std::vector<models::Tensor> warm_up = {});
   virtual ~Batcher() = default;  // ends what still waits, joins the thread
 
   // A place, or RESOURCE_EXHAUSTED with retry_after_ms from the live service

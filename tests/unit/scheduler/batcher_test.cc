@@ -272,5 +272,24 @@ TEST_F(BatcherTest, EveryRequestOfACrowdEndsOnce) {
   EXPECT_EQ(num_ended.load(), num_sent.load());
 }
 
+TEST_F(BatcherTest, WarmsUpOnItsThreadBeforeItIsThereAndCountsNothing) {
+  batcher_ =
+      Batcher::Create(std::make_unique<FakeExecutor>(&control_),
+                      {.model = "m", .clock = &clock_}, &metrics_, Input(3));
+  EXPECT_THAT(control_.seen(), ElementsAre(3));
+  const auto answer = Send(5).get();
+  ASSERT_TRUE(answer.ok());
+  EXPECT_THAT(control_.seen(), ElementsAre(3, 5));
+  EXPECT_THAT(metrics_.Text(),
+              HasSubstr("nv_inference_count{model=\"m\",version=\"1\"} 1"));
+}
+
+TEST_F(BatcherTest, AWarmUpThatFailsIsOnlyLogged) {
+  batcher_ =
+      Batcher::Create(std::make_unique<FakeExecutor>(&control_),
+                      {.model = "m", .clock = &clock_}, &metrics_, Input(13));
+  EXPECT_TRUE(Send(5).get().ok());
+}
+
 }  // namespace
 }  // namespace millrace::scheduler
