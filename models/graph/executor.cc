@@ -24,6 +24,7 @@ class GraphExecutor : public Executor {
         plans_(graph_, dense,
                {.num_members = pool_.size(),
                 .max_plans = options.max_plans,
+                .max_bytes = options.max_bytes,
                 .rows_apart = options.rows_apart}) {}
 
   StatusOr<std::vector<Tensor>> Run(

@@ -30,6 +30,9 @@ struct ExecutorOptions {
   std::string isa;
   // Sets of input sizes kept ready; the least recently used one goes.
   int32_t max_plans = 32;
+  // What lives between steps, and the results, of one run may take so many
+  // bytes; 0: no limit. Run answers RESOURCE_EXHAUSTED beyond.
+  int64_t max_bytes = 0;
   // Batches whose rows are independent and move more than the weights may be
   // computed a row at a time: the same bits, less memory, warmer caches.
   bool rows_apart = true;

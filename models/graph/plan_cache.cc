@@ -1,5 +1,6 @@
 #include "models/graph/plan_cache.h"
 
+#include <string>
 #include <utility>
 
 #include "models/graph/op.h"
@@ -107,11 +108,39 @@ StatusOr<Prepared> PlanCache::Prepare(const std::vector<Tensor>& inputs,
     }
     ASSIGN_OR_RETURN(prepared.rows,
                      RowsFor(optimised, types, prepared.batch, row_key));
-    if (prepared.rows != nullptr) return prepared;
+    if (prepared.rows != nullptr) {
+      RETURN_IF_ERROR(CheckBytes(prepared.rows->one(),
+                                 prepared.rows->arena_bytes(), prepared.batch));
+      return prepared;
+    }
   }
   ASSIGN_OR_RETURN(prepared.whole, Plan::Create(optimised, options_.num_members,
                                                 dense_, packed_));
+  RETURN_IF_ERROR(
+      CheckBytes(*prepared.whole, prepared.whole->arena_bytes(), 1));
   return prepared;
+}
+
+Status PlanCache::CheckBytes(const Plan& plan, int64_t arena_bytes,
+                             int64_t batch) const {
+  if (options_.max_bytes == 0) return OkStatus();
+  // Sizes are foreign: each is below 2^51 bytes, their sum is cut before it
+  // could overflow.
+  int64_t results = 0;
+  for (const ValueType& type : plan.OutputTypes()) {
+    results += type.shape.num_elements() * DTypeBytes(type.dtype);
+    if (results > options_.max_bytes / batch) break;
+  }
+  if (arena_bytes <= options_.max_bytes &&
+      results <= (options_.max_bytes - arena_bytes) / batch) {
+    return OkStatus();
+  }
+  return ResourceExhausted(
+      "inputs of these sizes need " + std::to_string(arena_bytes >> 20) +
+      " MiB between layers and " + std::to_string((results >> 20) * batch) +
+      " MiB or more for results; the limit is " +
+      std::to_string(options_.max_bytes >> 20) +
+      " MiB, half of the memory limit: send fewer rows or smaller ones");
 }
 
 StatusOr<std::shared_ptr<RowPlans>> PlanCache::RowsFor(

@@ -28,6 +28,7 @@ struct Prepared {
 struct PlanCacheOptions {
   int num_members = 1;     // of the team
   int32_t max_plans = 32;  // the least recently used one goes
+  int64_t max_bytes = 0;   // of arena and results; 0: no limit
   bool rows_apart = true;  // where it pays
 };
 
@@ -58,6 +59,8 @@ class PlanCache {
                                const std::vector<const Tensor*>& values) const;
   StatusOr<Prepared> Prepare(const std::vector<Tensor>& inputs, bool whole,
                              Key& row_key);
+  // RESOURCE_EXHAUSTED when a run would need more than max_bytes.
+  Status CheckBytes(const Plan& plan, int64_t arena_bytes, int64_t batch) const;
   // Null where rows stay together.
   StatusOr<std::shared_ptr<RowPlans>> RowsFor(const Graph& optimised,
                                               std::vector<ValueType> types,

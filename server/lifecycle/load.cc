@@ -143,7 +143,7 @@ StatusOr<std::shared_ptr<Servable>> LoadServable(
   const auto begun = std::chrono::steady_clock::now();
   StatusOr<std::shared_ptr<Servable>> loaded =
       IsGraphFile(settings.path)
-          ? LoadGraph(settings, team, pool, metrics)
+          ? LoadGraph(settings, team, memory_limit_bytes, pool, metrics)
           : LoadLanguageModel(settings, team, memory_limit_bytes, pool, metrics,
                               std::move(progress));
   if (!loaded.ok()) {

@@ -12,6 +12,7 @@
 #include "handlers/tensors.h"
 #include "models/graph/executor.h"
 #include "models/graph/import.h"
+#include "models/graph/sample_inputs.h"
 #include "scheduler/batcher.h"
 
 namespace millrace::server {
@@ -28,7 +29,7 @@ bool IsGraphFile(const std::string& path) {
 
 StatusOr<std::shared_ptr<Servable>> LoadGraph(
     const config::ModelSettings& settings, const config::CpuSet& team,
-    handlers::Pool* pool, MetricRegistry* metrics) {
+    int64_t memory_limit_bytes, handlers::Pool* pool, MetricRegistry* metrics) {
   const std::string id = config::ModelId(settings);
   models::graph::ImportReport report;
   ASSIGN_OR_RETURN(models::graph::Graph graph,
@@ -37,8 +38,13 @@ StatusOr<std::shared_ptr<Servable>> LoadGraph(
   models::graph::ExecutorOptions options;
   options.cpus = team;
   options.isa = settings.llm.isa;
+  options.max_bytes = memory_limit_bytes / 2;
   ASSIGN_OR_RETURN(std::unique_ptr<models::graph::Executor> executor,
                    models::graph::Executor::Create(std::move(graph), options));
+
+  // Inputs that cannot be made up leave the first request to do this work.
+  auto warm_up =
+      models::graph::SampleInputs(executor->inputs(), executor->symbols(), {});
 
   auto servable = std::make_shared<Servable>();
   servable->id = id;
@@ -48,7 +54,8 @@ StatusOr<std::shared_ptr<Servable>> LoadGraph(
       std::move(executor),
       {.model = id,
        .max_queue_size = static_cast<int32_t>(settings.llm.max_queue_size)},
-      metrics);
+      metrics,
+      warm_up.ok() ? *std::move(warm_up) : std::vector<models::Tensor>());
   servable->tensor_handler = handlers::MakeTensorHandler(
       {.model = id, .batcher = servable->batcher.get(), .pool = pool});
   LogInfo("graph loaded", {{"model", id},

@@ -20,6 +20,6 @@ bool IsGraphFile(const std::string& path);
 // Blocks for the load. UNIMPLEMENTED names an operator that is missing.
 StatusOr<std::shared_ptr<Servable>> LoadGraph(
     const config::ModelSettings& settings, const config::CpuSet& team,
-    handlers::Pool* pool, MetricRegistry* metrics);
+    int64_t memory_limit_bytes, handlers::Pool* pool, MetricRegistry* metrics);
 
 }  // namespace millrace::server

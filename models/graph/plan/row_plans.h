@@ -32,6 +32,7 @@ class RowPlans {
   StatusOr<std::vector<Tensor>> Run(const std::vector<Tensor>& inputs,
                                     int64_t batch, std::byte* arena,
                                     ComputePool& pool);
+  const Plan& one() const { return *together_; }
   // Of one row.
   std::string Text() const { return "Each row:\n" + together_->Text(); }
   // Whether one row moves more between layers than it reads of weights: only

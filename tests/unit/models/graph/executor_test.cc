@@ -74,5 +74,26 @@ TEST(Executor, TellsWhatAnInputMustBe) {
               HasSubstr("takes 1 inputs, the request has 0"));
 }
 
+TEST(Executor, ARunMayTakeSoMuchMemoryAndNoMore) {
+  // x [n, 3] times y [3, 4096] thrice: what lies between is far larger than x.
+  Graph graph;
+  const int32_t n = graph.AddSymbol("n");
+  const ValueId x =
+      graph.AddInput("x", DType::kF32, {{.symbol = n}, {.size = 3}});
+  const ValueId y =
+      graph.AddNode("y", *FindOp("MatMul"),
+                    {x, graph.AddConstant("w", Filled({3, 4096}, 1))});
+  graph.AddOutput("z", graph.AddNode("z", *FindOp("Softmax"), {y}));
+  ExecutorOptions options;
+  options.max_bytes = int64_t{1} << 20;
+  auto executor = Executor::Create(std::move(graph), options);
+  ASSERT_TRUE(executor.ok()) << executor.status().message();
+  EXPECT_TRUE((*executor)->Run(One(Filled({8, 3}, 1))).ok());
+  const auto large = (*executor)->Run(One(Filled({100, 3}, 1)));
+  EXPECT_EQ(large.status().code(), StatusCode::kResourceExhausted);
+  EXPECT_THAT(large.status().message(), HasSubstr("the limit is 1 MiB"));
+  EXPECT_TRUE((*executor)->Run(One(Filled({8, 3}, 1))).ok());
+}
+
 }  // namespace
 }  // namespace millrace::models::graph
