@@ -203,6 +203,25 @@ class Special(nn.Module):
         return a, b, c, d, x[:, i, j], f, self.conv(x) + F.conv1d(x, w, padding=1), torch.var_mean(x), torch.isneginf(torch.log(torch.relu(x)))
 
 
+class Composed(nn.Module):
+    """Operators that are others put together."""
+    def __init__(self):
+        super().__init__()
+        self.lstm, self.gru = nn.LSTMCell(3, 4), nn.GRUCell(3, 4)
+
+    def forward(self, x):
+        r = x[:, 0]
+        a = torch.hstack([x, x]), torch.vstack([r[0], r]), torch.dstack([r, r]), torch.column_stack([r[:, 0], r])
+        b = torch.tensor_split(x, 2, 1), torch.tensor_split(x, [1, 3], 1), torch.flipud(x), torch.fliplr(x), torch.diff(x, dim=1)
+        c = torch.fft.fftshift(x, (1, 2)), torch.fft.ifftshift(x, (1,)), torch.diag_embed(r)
+        d = torch.take_along_dim(x, x.argsort(1), 1), x.index_fill(1, torch.tensor([0, -2]), 5.0)
+        f = x.masked_scatter(x > 0, 2 * x), torch.median(x, 1), torch.kthvalue(x, 2, 1, True)
+        g = torch.linalg.cross(x, 2 - x * x), F.pairwise_distance(r, 2 * r)
+        h, s = self.lstm(r, (r.new_ones(r.shape[0], 4), r.new_ones(r.shape[0], 4)))
+        i = torch.round(x, decimals=2), torch.linalg.norm(x, dim=(1, 2)), torch.norm(x, 3.0, 1), torch.nansum(x, 1)
+        return a, b, c, d, f, g, h, s, self.gru(r, h), i, torch.broadcast_tensors(x[:, :1], x), torch.clip(x, r[:, None] - 1, r[:, None] + 1)
+
+
 class Spectral(nn.Module):
     """Fourier transforms and complex numbers on their way."""
     def __init__(self):
@@ -301,6 +320,7 @@ MODELS = {
     "gru": (lambda: Tagger(nn.GRU), lambda g, b: (ids(20, 5)(g, b),), ({**B},), [], True),
     "bags": (Bags, bags, ({**B}, {0: Dim("n", min=1, max=999)}, {**B}), [], False),
     "special": (Special, normal(4, 4), ({**B},), [], False),
+    "composed": (Composed, normal(5, 3), (None,), [], False),
     "spectral": (Spectral, normal(3, 6), ({**B},), [], False),
     "vision": (Vision, regions, (None, None, None), [], False),
     "nograd": (NoGrad, normal(4), ({**B},), [], False),

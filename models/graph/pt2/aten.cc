@@ -8,10 +8,10 @@ namespace millrace::models::graph::pt2 {
 namespace {
 
 constexpr std::span<const AtenOp> (*kFamilies[])() = {
-    BinaryRows,  CompareRows, UnaryRows,   ViewRows,      PartRows,
-    CreateRows,  ReduceRows,  MatMulRows,  ConvRows,      ImageRows,
-    NormRows,    IndexRows,   ArrangeRows, RecurrentRows, SymbolRows,
-    ComplexRows, VisionRows,  SpecialRows,
+    BinaryRows,  CompareRows,  UnaryRows,   ViewRows,      PartRows,
+    CreateRows,  ReduceRows,   MatMulRows,  ConvRows,      ImageRows,
+    NormRows,    IndexRows,    ArrangeRows, RecurrentRows, SymbolRows,
+    ComplexRows, ComposedRows, VisionRows,  SpecialRows,
 };
 
 // Other names for the same, of any overload.
@@ -24,6 +24,7 @@ constexpr std::pair<std::string_view, std::string_view> kOtherNames[] = {
     {"arctan", "atan"},
     {"arctan2", "atan2"},
     {"arctanh", "atanh"},
+    {"clip", "clamp"},
     {"concatenate", "cat"},
     {"divide", "div"},
     {"fix", "trunc"},
@@ -35,6 +36,7 @@ constexpr std::pair<std::string_view, std::string_view> kOtherNames[] = {
     {"multiply", "mul"},
     {"negative", "neg"},
     {"not_equal", "ne"},
+    {"row_stack", "vstack"},
     {"special_erf", "erf"},
     {"special_exp2", "exp2"},
     {"special_expit", "sigmoid"},
@@ -45,6 +47,7 @@ constexpr std::pair<std::string_view, std::string_view> kOtherNames[] = {
     {"special_round", "round"},
     {"subtract", "sub"},
     {"true_divide", "div"},
+    {"unsafe_split_with_sizes", "split_with_sizes"},
 };
 
 // "aten.multiply.Tensor" → "aten.mul.Tensor"; empty when it has one name only.

@@ -108,6 +108,8 @@ constexpr AtenOp kRows[] = {
     // What is in fresh memory is nothing to rely on: zeros will do.
     {"aten.empty.memory_format", Zeros},
     {"aten.new_empty.default", Zeros},
+    {"aten.new_empty_strided.default", Zeros},
+    {"aten.empty_strided.default", Zeros},
     {"aten.empty_like.default", ZerosLike},
     {"aten.empty_permuted.default", Zeros},
     {"aten.fill.Scalar", FillScalar},

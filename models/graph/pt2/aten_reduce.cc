@@ -131,6 +131,15 @@ void VectorNorm(Lowering& n) {
                         e.Number(1 / order, type)}));
 }
 
+// Of vectors; of matrices, the root of the sum of squares alone.
+void Norm(Lowering& n) {
+  const Operand x = n.Arg("self");
+  if (n.Has("ord") && ReducedAxes(n, x).size() != 1) {
+    return n.Fail("the norm of a matrix by its order");
+  }
+  VectorNorm(n);
+}
+
 void CumSum(Lowering& n) {
   const Operand x = n.Arg("self");
   Emitter& e = n.emit();
@@ -206,6 +215,9 @@ constexpr AtenOp kRows[] = {
     {"aten.linalg_vector_norm.default", VectorNorm},
     {"aten.norm.ScalarOpt_dim", VectorNorm},
     {"aten.norm.Scalar", VectorNorm},
+    {"aten.norm.ScalarOpt_dim_dtype", VectorNorm},
+    {"aten.frobenius_norm.dim", VectorNorm},
+    {"aten.linalg_norm.default", Norm},
     {"aten.cumsum.default", CumSum},
     {"aten.topk.default", TopK},
     {"aten.sort.default", Sort},

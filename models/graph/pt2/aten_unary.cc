@@ -292,6 +292,7 @@ constexpr AtenOp kRows[] = {
     {"aten.alpha_dropout.default", Dropout, Alias::kAlways},
     {"aten.alias.default", Identity, Alias::kAlways},
     {"aten.detach.default", Identity, Alias::kAlways},
+    {"aten.lift.default", Identity, Alias::kAlways},
     {"aten.lift_fresh.default", Identity, Alias::kAlways},
     {"aten.lift_fresh_copy.default", Identity},
     {"aten.detach_copy.default", Identity},
