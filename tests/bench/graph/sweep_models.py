@@ -147,7 +147,7 @@ TIMM = [
     ("deit3_small_patch16_224", 224, {"depth": 3}), ("beit_base_patch16_224", 224, {"depth": 2, "embed_dim": 192, "num_heads": 3}),
     ("cait_xxs24_224", 224, {"depth": 4}), ("coat_tiny", 224), ("coat_lite_tiny", 224), ("convit_tiny", 224),
     ("crossvit_tiny_240", 240), ("crossvit_9_dagger_240", 240), ("eva02_tiny_patch14_224", 224), ("mixer_s32_224", 224),
-    ("gmixer_12_224", 224), ("gmlp_ti16_224", 224, {"num_blocks": 6}), ("resmlp_12_224", 224), ("twins_pcpvt_small", 224),
+    ("gmixer_12_224", 224), ("gmlp_ti16_224", 224), ("resmlp_12_224", 224), ("twins_pcpvt_small", 224),
     ("twins_svt_small", 224), ("volo_d1_224", 224), ("xcit_nano_12_p16_224", 224), ("davit_tiny", 128),
     ("sequencer2d_s", 224), ("visformer_tiny", 224), ("focalnet_tiny_srf", 224), ("gcvit_xxtiny", 224),
     ("coatnet_nano_rw_224", 224), ("maxxvit_rmlp_nano_rw_256", 256), ("maxvit_rmlp_pico_rw_256", 256),

@@ -28,7 +28,7 @@ ENCODERS = [
     ("FunnelModel", dict(vocab_size=200, block_sizes=[1, 1], d_model=64, n_head=4, d_head=16, d_inner=96, num_decoder_layers=1), TEXT),
     ("LongformerModel", {**D, "attention_window": 8}, TEXT),
     ("ModernBertModel", {**D, "pad_token_id": 0, "global_attn_every_n_layers": 2, "local_attention": 8}, TEXT),
-    ("NomicBertModel", D, TEXT), ("EuroBertModel", {**D, "num_key_value_heads": 2}, TEXT),
+    ("NomicBertModel", D, TEXT), ("EuroBertModel", {**D, "num_key_value_heads": 2, "pad_token_id": 0, "bos_token_id": 1, "eos_token_id": 2}, TEXT),
     ("T5EncoderModel", dict(vocab_size=200, d_model=64, d_kv=16, d_ff=96, num_layers=2, num_heads=4), TEXT),
     ("MT5EncoderModel", dict(vocab_size=200, d_model=64, d_kv=16, d_ff=96, num_layers=2, num_heads=4), TEXT),
     ("UMT5EncoderModel", dict(vocab_size=200, d_model=64, d_kv=16, d_ff=96, num_layers=2, num_heads=4), TEXT),
@@ -47,7 +47,7 @@ ENCODERS = [
 
 IMAGES = [
     ("ViTModel", VIT, 64), ("DeiTModel", VIT, 64), ("BeitModel", VIT, 64), ("Dinov2Model", {**VIT, "patch_size": 8, "mlp_ratio": 2}, 64),
-    ("Dinov2WithRegistersModel", {**VIT, "patch_size": 8}, 64), ("ViTMAEModel", {**VIT, "mask_ratio": 0.0}, 64), ("ViTMSNModel", VIT, 64),
+    ("Dinov2WithRegistersModel", {**VIT, "patch_size": 8}, 64), ("ViTMSNModel", VIT, 64),
     ("CLIPVisionModel", VIT, 64), ("SiglipVisionModel", VIT, 64), ("YolosModel", {**VIT, "image_size": [64, 64], "num_detection_tokens": 5}, 64),
     ("YolosForObjectDetection", {**VIT, "image_size": [64, 64], "num_detection_tokens": 5}, 64),
     ("SwinModel", dict(image_size=64, embed_dim=24, depths=[2, 2], num_heads=[2, 4], window_size=4), 64),
@@ -59,13 +59,12 @@ IMAGES = [
     ("MobileViTModel", dict(hidden_sizes=[32, 40, 48], neck_hidden_sizes=[8, 16, 24, 32, 40, 48, 64], image_size=64), 64), ("MobileViTV2Model", dict(image_size=64, width_multiplier=0.5), 64),
     ("RegNetModel", dict(embedding_size=16, hidden_sizes=[16, 24, 32, 48], depths=[1, 1, 1, 1], groups_width=8), 64), ("PoolFormerModel", dict(hidden_sizes=[16, 32, 40, 64], depths=[1, 1, 1, 1]), 64),
     ("ResNetModel", dict(embedding_size=16, hidden_sizes=[16, 32], depths=[1, 1]), 64), ("MobileNetV2Model", dict(image_size=64, depth_multiplier=0.5), 64), ("MobileNetV1Model", dict(image_size=64, depth_multiplier=0.5), 64),
-    ("EfficientNetModel", dict(width_coefficient=0.4, depth_coefficient=0.4, hidden_dim=64, image_size=64), 64), ("LevitModel", dict(image_size=64, hidden_sizes=[16, 32, 48], num_attention_heads=[1, 2, 2], depths=[1, 1, 1], key_dim=[8, 8, 8]), 64),
-    ("CvtModel", dict(embed_dim=[16, 32, 64], num_heads=[1, 2, 4], depth=[1, 1, 1]), 64), ("PvtModel", dict(image_size=64, depths=[1, 1, 1, 1], hidden_sizes=[16, 32, 40, 64]), 64), ("PvtV2Model", dict(image_size=64, depths=[1, 1, 1, 1], hidden_sizes=[16, 32, 40, 64]), 64),
-    ("FocalNetModel", dict(image_size=64, embed_dim=16, depths=[1, 1], focal_levels=[2, 2], focal_windows=[3, 3]), 64), ("VanModel", {}, 64), ("HieraModel", dict(image_size=[64, 64], embed_dim=24, depths=[1, 1], num_heads=[1, 2]), 64),
-    ("BitModel", dict(embedding_size=16, hidden_sizes=[32, 64], depths=[1, 1], num_groups=8), 64), ("DinatModel", {}, 0), ("TextNetModel", {}, 64), ("UperNetForSemanticSegmentation", {}, 0),
+    ("EfficientNetModel", dict(image_size=64), 64), ("LevitModel", dict(image_size=64, hidden_sizes=[16, 32, 48], num_attention_heads=[1, 2, 2], depths=[1, 1, 1], key_dim=[8, 8, 8]), 64),
+    ("CvtModel", dict(depth=[1, 1, 2]), 64), ("PvtModel", dict(image_size=64, depths=[1, 1, 1, 1], hidden_sizes=[16, 32, 40, 64]), 64), ("PvtV2Model", dict(image_size=64, depths=[1, 1, 1, 1], hidden_sizes=[16, 32, 40, 64]), 64),
+    ("FocalNetModel", dict(image_size=64, embed_dim=16, depths=[1, 1], focal_levels=[2, 2], focal_windows=[3, 3]), 64), ("HieraModel", dict(image_size=[64, 64], embed_dim=24, depths=[1, 1, 1, 1], num_heads=[1, 2, 4, 8]), 64),
+    ("BitModel", dict(embedding_size=16, hidden_sizes=[32, 64], depths=[1, 1], num_groups=8), 64), ("TextNetModel", {}, 64),
     ("SwiftFormerModel", dict(depths=[1, 1, 1, 1], embed_dims=[16, 24, 32, 48], image_size=64), 64), ("DonutSwinModel", dict(image_size=64, embed_dim=24, depths=[2, 2], num_heads=[2, 4], window_size=4), 64),
 ]
-IMAGES = [row for row in IMAGES if row[2]]
 
 
 def build(name, arguments):
@@ -157,7 +156,7 @@ def transformers_entries():
                 lambda b, n=None: {"a": torch.randn(b, 64, 32, generator=gen(b))}, {"a": {0: "batch"}})
     detr = dict(use_timm_backbone=False, use_pretrained_backbone=False, d_model=32, encoder_layers=1, decoder_layers=1,
                 encoder_attention_heads=2, decoder_attention_heads=2, encoder_ffn_dim=48, decoder_ffn_dim=48, num_queries=7)
-    for name in ("DetrForObjectDetection", "TableTransformerForObjectDetection", "ConditionalDetrForObjectDetection", "DeformableDetrForObjectDetection", "RTDetrForObjectDetection"):
+    for name in ("DetrForObjectDetection", "TableTransformerForObjectDetection", "ConditionalDetrForObjectDetection", "RTDetrForObjectDetection"):
         arguments = detr if not name.startswith("RT") else dict(use_timm_backbone=False, use_pretrained_backbone=False, num_queries=9)
         yield Entry("transformers", name, named(name, arguments, ("pixel_values",)),
                     lambda b, n=None: {"a": torch.randn(b, 3, 128, 128, generator=gen(b))}, {"a": {0: "batch"}})
