@@ -161,7 +161,7 @@ struct ConvArgs {
   float* y = nullptr;  // pixel 0, output 0
   int64_t ld_y = 0;
   Epilogue epilogue = {};
-  float* scratch = nullptr;  // conv_scratch_floats of k, aligned to 64 bytes
+  float* scratch = nullptr;  // conv_scratch_floats, aligned to 64 bytes
 };
 
 // A convolution of each channel by itself, for output rows [row_begin, row_end)
@@ -305,7 +305,8 @@ struct DenseTable {
   void (*pack)(const float* w, int64_t n, int64_t k, MatrixStrides strides,
                int64_t panel_begin, int64_t panel_end, float* packed);
   void (*gemm)(const GemmArgs& args);
-  int64_t (*conv_scratch_floats)(int64_t k);
+  // Of a convolution of these sizes; pointers and ranges do not matter.
+  int64_t (*conv_scratch_floats)(const ConvArgs& args);
   void (*conv)(const ConvArgs& args);
 
   int64_t (*attention_scratch_floats)(int64_t d, int64_t dv);

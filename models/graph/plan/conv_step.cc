@@ -32,17 +32,13 @@ class ConvStep : public Step {
 
   Status Run(const Slots& slots, const Team& team) override {
     const ImageShape& s = shape_;
-    const int64_t n = s.outputs / groups_;
-    const int64_t channels = s.channels / groups_;
+    ConvArgs args = Sizes();
+    const int64_t n = args.n;
+    const int64_t channels = args.x.channels;
     const Part part = SplitProduct(s.batch * s.out_pixels(),
                                    (n + dense_.panel - 1) / dense_.panel, team);
-    ConvArgs args{.x = {},
-                  .window = s.window,
-                  .out_width = s.out_width,
-                  .n = n,
-                  .panel_begin = part.panel_begin,
-                  .panel_end = part.panel_end,
-                  .ld_y = s.outputs};
+    args.panel_begin = part.panel_begin;
+    args.panel_end = part.panel_end;
     args.scratch =
         reinterpret_cast<float*>(slots.scratch) + team.index * MemberScratch();
     const Epilogue epilogue = epilogue_.At(slots);
@@ -80,8 +76,16 @@ class ConvStep : public Step {
 
  private:
   int64_t K() const { return shape_.taps() * shape_.channels / groups_; }
+  // Of one group of one image.
+  ConvArgs Sizes() const {
+    return {.x = shape_.At(nullptr, 0, 0, shape_.channels / groups_),
+            .window = shape_.window,
+            .out_width = shape_.out_width,
+            .n = shape_.outputs / groups_,
+            .ld_y = shape_.outputs};
+  }
   int64_t MemberScratch() const {
-    return (dense_.conv_scratch_floats(K()) + 15) / 16 * 16;
+    return (dense_.conv_scratch_floats(Sizes()) + 15) / 16 * 16;
   }
 
   const DenseTable& dense_;

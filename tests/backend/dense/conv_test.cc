@@ -36,6 +36,16 @@ const Shape kShapes[] = {
     // One dimension, and a kernel that never lies inside.
     {1, 50, 16, 16, {1, 4, 1, 2, 1, 3, 0, 5}, 1, 26, 0},
     {2, 2, 8, 8, {5, 5, 1, 1, 1, 1, 2, 2}, 2, 2, 0},
+    // Wide images, read in place: padded, strided, dilated downwards, uneven;
+    // a stem, a signal, and one beside other channels, which is not.
+    {6, 40, 6, 21, {3, 3, 1, 1, 1, 1, 1, 1}, 6, 40, 0},
+    {9, 61, 5, 40, {3, 3, 2, 2, 1, 1, 1, 1}, 5, 31, 0},
+    {9, 30, 5, 9, {3, 3, 1, 1, 2, 1, 2, 1}, 9, 30, 0},
+    {6, 58, 7, 33, {2, 5, 3, 2, 1, 1, 1, 0}, 3, 29, 0},
+    {15, 60, 3, 40, {7, 7, 2, 2, 1, 1, 3, 3}, 8, 30, 0},
+    {1, 200, 4, 18, {1, 8, 1, 5, 1, 1, 0, 3}, 1, 40, 0},
+    {4, 30, 6, 10, {1, 1, 1, 1, 1, 1, 0, 0}, 4, 30, 2},
+    {4, 30, 6, 10, {3, 3, 1, 1, 1, 1, 1, 1}, 4, 30, 2},
 };
 
 struct Case {
@@ -108,8 +118,9 @@ TEST_P(Conv, IsNearDoublePrecisionAndGivesTheBitsOfScalar) {
     Floats scalar(ScalarTable().packed_floats(shape.n, c.k));
     PackAll(table(), c.w, shape.n, c.k, packed);
     PackAll(ScalarTable(), c.w, shape.n, c.k, scalar);
-    Floats scratch(table().conv_scratch_floats(c.k)), none(0);
-    Floats got(c.pixels * shape.n), want(c.pixels * shape.n);
+    Floats none(0), got(c.pixels * shape.n), want(c.pixels * shape.n);
+    Floats scratch(
+        table().conv_scratch_floats(c.Args(table(), packed, none, got)));
     table().conv(c.Args(table(), packed, scratch, got));
     ScalarTable().conv(c.Args(ScalarTable(), scalar, none, want));
     ASSERT_EQ(Difference(got.data(), want.data(), got.size()), "")
@@ -131,8 +142,9 @@ TEST_P(Conv, PixelKeepsItsBitsInEveryRange) {
     const Case c(shape, rng);
     Floats packed(table().packed_floats(shape.n, c.k));
     PackAll(table(), c.w, shape.n, c.k, packed);
-    Floats scratch(table().conv_scratch_floats(c.k));
-    Floats whole(c.pixels * shape.n);
+    Floats none(0), whole(c.pixels * shape.n);
+    Floats scratch(
+        table().conv_scratch_floats(c.Args(table(), packed, none, whole)));
     table().conv(c.Args(table(), packed, scratch, whole));
     for (int64_t step : {1, 3, 13, 97}) {
       Floats y(c.pixels * shape.n, -9.0f);

@@ -146,25 +146,25 @@ struct Bench {
     Random bias(n);
     Memory y(out * out * n);
     Memory packed(t.packed_floats(n, k));
-    Memory scratch(t.conv_scratch_floats(k));
     const int64_t panels = (n + t.panel - 1) / t.panel;
     t.pack(w.data(), n, k, {.n = k, .k = 1}, 0, panels, packed.data());
-    const ConvArgs args{.x = {x.data(), size, size, c, size * c, c},
-                        .window = {.kernel_h = kernel,
-                                   .kernel_w = kernel,
-                                   .stride_h = stride,
-                                   .stride_w = stride,
-                                   .pad_top = kernel / 2,
-                                   .pad_left = kernel / 2},
-                        .out_width = out,
-                        .pixel_end = out * out,
-                        .w = packed.data(),
-                        .n = n,
-                        .panel_end = panels,
-                        .y = y.data(),
-                        .ld_y = n,
-                        .epilogue = {.bias = bias.data(), .f = Unary::kRelu},
-                        .scratch = scratch.data()};
+    ConvArgs args{.x = {x.data(), size, size, c, size * c, c},
+                  .window = {.kernel_h = kernel,
+                             .kernel_w = kernel,
+                             .stride_h = stride,
+                             .stride_w = stride,
+                             .pad_top = kernel / 2,
+                             .pad_left = kernel / 2},
+                  .out_width = out,
+                  .pixel_end = out * out,
+                  .w = packed.data(),
+                  .n = n,
+                  .panel_end = panels,
+                  .y = y.data(),
+                  .ld_y = n,
+                  .epilogue = {.bias = bias.data(), .f = Unary::kRelu}};
+    Memory scratch(t.conv_scratch_floats(args));
+    args.scratch = scratch.data();
     char name[80];
     std::snprintf(name, sizeof name, "conv %ld^2 x %ld -> %ld, %ld x %ld / %ld",
                   long(size), long(c), long(n), long(kernel), long(kernel),
@@ -174,7 +174,10 @@ struct Bench {
 
   void Convolutions() const {
     Convolution(224, 3, 64, 7, 2);
+    Convolution(224, 32, 32, 3, 1);
+    Convolution(112, 128, 64, 3, 1);
     Convolution(56, 64, 64, 3, 1);
+    Convolution(56, 128, 32, 3, 1);
     Convolution(28, 128, 128, 3, 1);
     Convolution(14, 256, 256, 3, 1);
     Convolution(7, 512, 512, 3, 1);

@@ -38,8 +38,8 @@ void DenseParts<Avx2Isa>::Gemm(const GemmArgs& args) {
 }
 
 template <>
-int64_t DenseParts<Avx2Isa>::ConvScratchFloats(int64_t k) {
-  return models::Conv<Shape>::ScratchFloats(k);
+int64_t DenseParts<Avx2Isa>::ConvScratchFloats(const ConvArgs& args) {
+  return models::Conv<Shape>::ScratchFloats(args);
 }
 template <>
 void DenseParts<Avx2Isa>::Conv(const ConvArgs& args) {

@@ -38,8 +38,8 @@ void DenseParts<Avx512Isa>::Gemm(const GemmArgs& args) {
 }
 
 template <>
-int64_t DenseParts<Avx512Isa>::ConvScratchFloats(int64_t k) {
-  return models::Conv<Shape>::ScratchFloats(k);
+int64_t DenseParts<Avx512Isa>::ConvScratchFloats(const ConvArgs& args) {
+  return models::Conv<Shape>::ScratchFloats(args);
 }
 template <>
 void DenseParts<Avx512Isa>::Conv(const ConvArgs& args) {

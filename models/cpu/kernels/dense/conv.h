@@ -1,6 +1,11 @@
-// Convolution as a product: what a block of output pixels sees of the image is
-// gathered into rows, a part of (kh, kw, c) at a time, and multiplied like any
-// rows. A 1 x 1 kernel that skips nothing needs no gathering.
+// Convolution as a product of what each output pixel sees with the weights.
+//
+//   1 x 1 kernels that skip nothing: pixels are rows as they stand.
+//   Wide images: what a pixel sees of one row of the image is one run of
+//   floats, (kw, c), and the next pixel's run is a fixed way on. So the rows of
+//   the image, padded once, are rows of the product, in a piece for each kh.
+//   Others: what a block of pixels sees is gathered into rows, a part of
+//   (kh, kw, c) at a time.
 //
 // S is what kernels/dense/gemm.h says. Anonymous namespace.
 #pragma once
@@ -9,6 +14,7 @@
 #include <cstdint>
 
 #include "models/cpu/kernels/dense/gemm.h"
+#include "models/cpu/kernels/dense/padded_rows.h"
 
 namespace millrace::models {
 namespace {
@@ -16,13 +22,15 @@ namespace {
 template <class S>
 class Conv {
  public:
-  static int64_t ScratchFloats(int64_t k) {
-    return kPixels * LdRow(SmallerOf(k, S::kBlockK));
+  static int64_t ScratchFloats(const ConvArgs& a) {
+    if (IsWide(a)) {
+      return PaddedRows::RowsOf(a.window) * PaddedRows::RowFloats(a);
+    }
+    return kPixels * LdRow(SmallerOf(Steps(a), S::kBlockK));
   }
 
   static void Run(const ConvArgs& a) {
-    const Window& window = a.window;
-    const int64_t k = window.kernel_h * window.kernel_w * a.x.channels;
+    const int64_t k = Steps(a);
     GemmArgs g{.x = a.x.data,
                .ld_x = a.x.ld_pixel,
                .row_begin = a.pixel_begin,
@@ -36,6 +44,7 @@ class Conv {
                .ld_y = a.ld_y,
                .epilogue = a.epilogue};
     if (PixelsAreRows(a)) return Gemm<S>::Run(g);
+    if (IsWide(a)) return RunWide(a, g);
     const int64_t blocks = (k + S::kBlockK - 1) / S::kBlockK;
     const int64_t step = (k + blocks - 1) / blocks;
     const int64_t ld = LdRow(SmallerOf(k, S::kBlockK));
@@ -51,6 +60,41 @@ class Conv {
 
  private:
   using V = typename S::V;
+
+  static int64_t Steps(const ConvArgs& a) {
+    return a.window.kernel_h * a.window.kernel_w * a.x.channels;
+  }
+
+  // Output rows of at least two tiles, and sums of a length that a panel's
+  // weights stay near meanwhile.
+  static bool IsWide(const ConvArgs& a) {
+    const Window& w = a.window;
+    return !PixelsAreRows(a) && a.out_width >= 2 * S::kRows &&
+           w.dilation_w == 1 && a.x.ld_pixel == a.x.channels &&
+           Steps(a) <= kMostWideSteps &&
+           PaddedRows::RowsOf(w) <= PaddedRows::kMostRows &&
+           w.pad_left < w.kernel_w && w.pad_top < PaddedRows::RowsOf(w);
+  }
+
+  static void RunWide(const ConvArgs& a, GemmArgs& g) {
+    const Window& w = a.window;
+    const int64_t ld = w.stride_w * a.x.channels;
+    PaddedRows padded(a);
+    int64_t offsets[PaddedRows::kMostRows];
+    for (int64_t p = a.pixel_begin; p < a.pixel_end;) {
+      const int64_t row = p / a.out_width;
+      const int64_t column = p - row * a.out_width;
+      const int64_t count = SmallerOf(a.out_width - column, a.pixel_end - p);
+      for (int64_t i = 0; i < w.kernel_h; ++i) {
+        offsets[i] = padded.At(row * w.stride_h - w.pad_top + i * w.dilation_h);
+      }
+      Gemm<S>::Pieces(g, a.scratch + column * ld, ld, p, count, w.kernel_h,
+                      offsets);
+      p += count;
+    }
+  }
+
+  static constexpr int64_t kMostWideSteps = 1152;
   // Gathered rows are to stay in L2 beside a panel.
   static constexpr int64_t kPixels = 96;
 

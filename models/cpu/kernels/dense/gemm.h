@@ -94,16 +94,57 @@ class Gemm {
   // Steps [k0, k1) of k for rows [row, row + rows) of y; x holds just these.
   static void Block(const GemmArgs& g, const float* x, int64_t ld_x,
                     int64_t row, int64_t rows, int64_t k0, int64_t k1) {
+    Part p = PartOf(g, ld_x, k0, k1);
+    if (rows <= kFewRows) {
+      Few(p, static_cast<int>(rows), x, row, g.panel_begin);
+      return;
+    }
+    Tiles(g, p, x, row, rows);
+  }
+
+  // All steps of k for these rows of y, where a row of x lies in `count` pieces
+  // of equal length, `offsets` floats from x.
+  static void Pieces(const GemmArgs& g, const float* x, int64_t ld_x,
+                     int64_t row, int64_t rows, int64_t count,
+                     const int64_t* offsets) {
+    Part p = PartOf(g, ld_x, 0, g.k);
+    p.k = g.k / count;
+    p.num_pieces = count;
+    p.offsets = offsets;
+    Tiles(g, p, x, row, rows);
+  }
+
+ private:
+  struct Part {
+    const float* w;  // panel 0, at k0
+    int64_t panel_floats;
+    int64_t k;  // steps, of each piece
+    bool first, last;
+    int64_t n;
+    int64_t ld_y, ld_x;
+    const Epilogue* epilogue;
+    float* y;  // row 0, output 0
+    int64_t panel_end;
+    const float* ahead;  // asked for, never read
+    int64_t num_pieces = 1;
+    const int64_t* offsets = nullptr;  // of pieces in a row of x; null: 0
+    bool quick = false;  // the last block's sums only meet bias, residual first
+    float low = -__builtin_inff();  // and these limits
+    float high = __builtin_inff();
+  };
+
+  static Part PartOf(const GemmArgs& g, int64_t ld_x, int64_t k0, int64_t k1) {
     const int64_t panel_floats =
         g.panel_floats != 0 ? g.panel_floats : g.k * kPanel;
     Part p{g.w + k0 * kPanel, panel_floats, k1 - k0,     k0 == 0,
            k1 == g.k,         g.n,          g.ld_y,      ld_x,
            &g.epilogue,       g.y,          g.panel_end, g.w};
     SetQuick(p);
-    if (rows <= kFewRows) {
-      Few(p, static_cast<int>(rows), x, row, g.panel_begin);
-      return;
-    }
+    return p;
+  }
+
+  static void Tiles(const GemmArgs& g, Part& p, const float* x, int64_t row,
+                    int64_t rows) {
     int64_t done = 0;
     int take = TileRows(rows);
     for (int64_t panel = g.panel_begin; panel < g.panel_end;) {
@@ -118,9 +159,9 @@ class Gemm {
       p.ahead = p.w + SmallerOf(panel + 1, g.panel_end - 1) * p.panel_floats +
                 done / S::kRows % kLines * kLine;
       if (p.n - panel * kPanel <= V::kLanes) {
-        Wide<S::kRows, 1>(p, take, x + done * ld_x, row + done, panel);
+        Wide<S::kRows, 1>(p, take, x + done * p.ld_x, row + done, panel);
       } else {
-        Wide<S::kRows, S::kVectors>(p, take, x + done * ld_x, row + done,
+        Wide<S::kRows, S::kVectors>(p, take, x + done * p.ld_x, row + done,
                                     panel);
       }
       done = next_done;
@@ -129,7 +170,6 @@ class Gemm {
     }
   }
 
- private:
   static constexpr int kSliver = 4;
   static constexpr int64_t kLine = 16;  // floats of a cache line
   static constexpr int64_t kLines = kPanel / kLine;
@@ -140,22 +180,6 @@ class Gemm {
   static constexpr int kPanelsFor = kSums / (kR * S::kVectors) > 4
                                         ? 4
                                         : kSums / (kR * S::kVectors);
-
-  struct Part {
-    const float* w;  // panel 0, at k0
-    int64_t panel_floats;
-    int64_t k;  // steps
-    bool first, last;
-    int64_t n;
-    int64_t ld_y, ld_x;
-    const Epilogue* epilogue;
-    float* y;  // row 0, output 0
-    int64_t panel_end;
-    const float* ahead;  // asked for, never read
-    bool quick = false;  // the last block's sums only meet bias, residual first
-    float low = -__builtin_inff();  // and these limits
-    float high = __builtin_inff();
-  };
 
   static void SetQuick(Part& p) {
     const Epilogue& e = *p.epilogue;
@@ -245,7 +269,15 @@ class Gemm {
         }
       }
     }
-    Multiply<kR, kNv>(p, x, p.w + panel * p.panel_floats, acc);
+    const float* w = p.w + panel * p.panel_floats;
+    if (p.offsets == nullptr) {
+      Multiply<kR, kNv>(p, x, w, p.ahead, acc);
+    } else {
+      for (int64_t i = 0; i < p.num_pieces; ++i) {
+        const int64_t done = i * p.k * kPanel;
+        Multiply<kR, kNv>(p, x + p.offsets[i], w + done, p.ahead + done, acc);
+      }
+    }
     if (!p.last && whole) {
 #pragma GCC unroll 16
       for (int r = 0; r < kR; ++r) {
@@ -308,14 +340,13 @@ class Gemm {
   // acc += x * w over the steps of a block.
   template <int kR, int kNv>
   static void Multiply(const Part& p, const float* x, const float* w,
-                       F (&acc)[kR][kNv]) {
+                       const float* ahead, F (&acc)[kR][kNv]) {
     // Rows in threes behind one pointer each: few enough registers, and
     // addresses that an instruction can form.
     constexpr int kThrees = (kR + 2) / 3;
     const float* rows[kThrees];
 #pragma GCC unroll 16
     for (int t = 0; t < kThrees; ++t) rows[t] = x + 3 * t * p.ld_x;
-    const float* ahead = p.ahead;
     for (int64_t i = 0; i < p.k; ++i) {
       F b[kNv];
 #pragma GCC unroll 16

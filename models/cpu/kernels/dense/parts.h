@@ -17,7 +17,7 @@ struct DenseParts {
   static void Pack(const float* w, int64_t n, int64_t k, MatrixStrides strides,
                    int64_t panel_begin, int64_t panel_end, float* packed);
   static void Gemm(const GemmArgs& args);
-  static int64_t ConvScratchFloats(int64_t k);
+  static int64_t ConvScratchFloats(const ConvArgs& args);
   static void Conv(const ConvArgs& args);
   static int64_t AttentionScratchFloats(int64_t d, int64_t dv);
   static void Attention(const AttentionArgs& args);

@@ -50,7 +50,7 @@ void DenseParts<ScalarIsa>::Gemm(const GemmArgs& g) {
 }
 
 template <>
-int64_t DenseParts<ScalarIsa>::ConvScratchFloats(int64_t) {
+int64_t DenseParts<ScalarIsa>::ConvScratchFloats(const ConvArgs&) {
   return 0;
 }
 
