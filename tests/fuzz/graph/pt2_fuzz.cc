@@ -8,8 +8,8 @@
 #include <string_view>
 
 #include "models/files/zip_writer.h"
-#include "models/graph/interpreter.h"
 #include "models/graph/pt2/importer.h"
+#include "tests/fuzz/graph/run_both.h"
 
 namespace {
 
@@ -42,33 +42,15 @@ std::string Archive(std::string_view json) {
   return out.str();
 }
 
-// Inputs of the ports' sizes, 2 where they are open.
-bool MakeInputs(const Graph& graph, std::vector<Tensor>& inputs) {
-  for (const Port& port : graph.inputs) {
-    std::vector<int64_t> sizes;
-    for (const PortDim& dim : port.dims) {
-      sizes.push_back(dim.size >= 0 ? dim.size : 2);
-    }
-    const auto shape = Shape::Checked(sizes);
-    if (!shape.ok() || shape->num_elements() > 4096) return false;
-    inputs.push_back(Tensor::Make(port.dtype, *shape));
-  }
-  return true;
-}
-
 }  // namespace
 
 extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   const std::string archive =
       Archive({reinterpret_cast<const char*>(data), size});
   ImportReport report;
-  const auto graph =
+  auto graph =
       pt2::ImportPt2Bytes(std::as_bytes(std::span(archive)), &report,
                           {.max_nodes = 2000, .max_weight_bytes = 1 << 20});
-  if (!graph.ok()) return 0;
-  std::vector<Tensor> inputs;
-  if (!MakeInputs(*graph, inputs)) return 0;
-  (void)Interpret(*graph, inputs,
-                  {.max_tensor_bytes = 1 << 16, .max_loop_trips = 16});
+  if (graph.ok()) RunBoth(*std::move(graph));
   return 0;
 }
