@@ -106,6 +106,7 @@ class SimplifyPass {
     inputs[i] = expand->inputs[0];
     std::vector<Arg> args;
     for (const ValueId id : inputs) {
+      if (id == kNoValue) return false;
       args.push_back({true, TypeOf(id).dtype, ShapeOf(id), nullptr});
     }
     const auto types = node.op->infer(Call{node, args});

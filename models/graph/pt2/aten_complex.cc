@@ -264,9 +264,9 @@ void FftC2R(Lowering& n) {
 }
 
 // The length of the signal as the file has it.
-void Irfft(Lowering& n, std::vector<int64_t> axes) {
+void Irfft(Lowering& n, const std::vector<int64_t>& axes) {
   const TensorMeta* out = n.OutMeta(0);
-  if (axes.empty() || out == nullptr ||
+  if (axes.empty() || out == nullptr || axes.back() >= out->rank() ||
       !out->sizes[static_cast<size_t>(axes.back())].fixed) {
     return n.Fail("an inverse transform whose length is not fixed");
   }
