@@ -5,6 +5,7 @@
 #   tests/bench/graph.sh --check [ARGS]            all models, forms and inputs
 #   tests/bench/graph.sh --sweep [names] [ARGS]    many more networks
 #   tests/bench/graph.sh --bench [ARGS]            beside PyTorch and others
+#   tests/bench/graph.sh --start [ARGS]            first result and peak memory
 #
 # PEERS_VENV is a Python with torch, torchvision, timm, transformers, onnx and
 # onnxruntime; GRAPH_MODELS the folder of the models. See tests/bench/graph/.
@@ -26,6 +27,8 @@ case $action in
   --bench) exec "$venv/bin/python" "$here/bench.py" "$models" --cmd \
     "millrace=$millrace run {dir}/{model}.pt2 --input {dir}/{model}.b{batch}.inputs.npz --iters {iters} --threads {threads}" \
     "$@" ;;
+  --start) exec "$venv/bin/python" "$here/start.py" "$models" \
+    --millrace "$millrace" "$@" ;;
   -h | --help) sed -n '2,11s/^# \{0,1\}//p' "$0" ;;
   *) echo "graph.sh: there is no action $action; see --help" >&2; exit 2 ;;
 esac
