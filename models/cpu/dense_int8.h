@@ -21,7 +21,9 @@
 //   v = fma(r - zero, r_scale, v), or v + r            (residual otherwise)
 //   y = v, or byte(round(min(255 - y_zero, max(-y_zero, v * y_scale))) +
 //   y_zero)
-// round is to nearest even; a NaN becomes the byte 0.
+//   y = lookup[y]                                      (bytes, if any)
+// round is to nearest even. Scales and biases are finite; `quantise` makes the
+// byte 0 of a NaN.
 #pragma once
 
 #include <cstddef>
@@ -55,6 +57,9 @@ struct Int8Epilogue {
   // Of results in bytes; y_scale multiplies.
   float y_scale = 1;
   int32_t y_zero = 0;
+  // What becomes of each byte at last: a function behind a result that is
+  // quantised before it.
+  const uint8_t* lookup = nullptr;  // [256]
 };
 
 // One image of bytes; see Image of dense.h. What lies in the padding is `zero`.
@@ -135,6 +140,8 @@ struct Int8Table {
   // y[i] = (x[i] - zero) * scale
   void (*dequantise)(const uint8_t* x, int64_t n, float scale, int32_t zero,
                      float* y);
+  // y[i] = table[x[i]]; may be done in place.
+  void (*lookup)(const uint8_t* table, const uint8_t* x, int64_t n, uint8_t* y);
   // sums[c] = Σ of x[rows][ld_x] over rows, for n columns; rows below 2^24.
   void (*column_sums)(const uint8_t* x, int64_t rows, int64_t n, int64_t ld_x,
                       int32_t* sums);

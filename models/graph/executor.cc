@@ -8,6 +8,7 @@
 #include "models/graph/interpreter.h"
 #include "models/graph/passes/passes.h"
 #include "models/graph/plan_cache.h"
+#include "models/graph/quantize/integers.h"
 #include "models/graph/settle.h"
 
 namespace millrace::models::graph {
@@ -16,12 +17,12 @@ namespace {
 class GraphExecutor : public Executor {
  public:
   GraphExecutor(Graph graph, const ExecutorOptions& options,
-                const DenseTable& dense)
+                const Kernels& kernels)
       : graph_(std::move(graph)),
         options_(options),
-        dense_(dense),
+        dense_(kernels.dense),
         pool_(options.cpus, "graph"),
-        plans_(graph_, dense,
+        plans_(graph_, kernels,
                {.num_members = pool_.size(),
                 .max_plans = options.max_plans,
                 .max_bytes = options.max_bytes,
@@ -82,10 +83,13 @@ StatusOr<std::unique_ptr<Executor>> Executor::Create(
   RETURN_IF_ERROR(graph.Validate());
   ASSIGN_OR_RETURN(const DenseTable* dense,
                    ChooseDense(options.isa.empty() ? "auto" : options.isa));
+  ASSIGN_OR_RETURN(const Int8Table* int8,
+                   ChooseInt8(options.isa.empty() ? "auto" : options.isa));
+  RETURN_IF_ERROR(KeepIntegers(graph));
   ASSIGN_OR_RETURN(Graph settled, Settle(graph, {}));
   FoldBatchNorms(settled);
   return std::unique_ptr<Executor>(
-      new GraphExecutor(std::move(settled), options, *dense));
+      new GraphExecutor(std::move(settled), options, {*dense, *int8}));
 }
 
 }  // namespace millrace::models::graph

@@ -47,10 +47,21 @@ struct ValueType {
   bool operator==(const ValueType&) const = default;
 };
 
+// What a constant in FP32 was made of, where that is kept: its element i, which
+// has index c on `axis`, is (values[i] - zeros[c]) * scales[c]. One scale alone
+// belongs to all.
+struct Integers {
+  std::shared_ptr<const Tensor> values;  // INT8 or UINT8
+  std::vector<float> scales;
+  std::vector<int32_t> zeros;  // as many as scales
+  int axis = 0;
+};
+
 struct Value {
   std::string name;
   // Weights and other constants.
   std::shared_ptr<const Tensor> constant;
+  std::shared_ptr<const Integers> integers;  // of the constant; may be null
   // Known once the graph has met the shapes of its inputs.
   std::optional<ValueType> type;
 };

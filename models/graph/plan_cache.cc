@@ -115,7 +115,7 @@ StatusOr<Prepared> PlanCache::Prepare(const std::vector<Tensor>& inputs,
     }
   }
   ASSIGN_OR_RETURN(prepared.whole, Plan::Create(optimised, options_.num_members,
-                                                dense_, packed_));
+                                                kernels_, packed_));
   RETURN_IF_ERROR(
       CheckBytes(*prepared.whole, prepared.whole->arena_bytes(), 1));
   return prepared;
@@ -175,7 +175,7 @@ StatusOr<std::shared_ptr<RowPlans>> PlanCache::RowsFor(
   }
   ASSIGN_OR_RETURN(std::unique_ptr<RowPlans> rows,
                    RowPlans::Create(*one, std::move(has_rows),
-                                    options_.num_members, dense_, packed_));
+                                    options_.num_members, kernels_, packed_));
   if (!rows->MovesMoreThanWeights()) return nullptr;
   return std::shared_ptr<RowPlans>(std::move(rows));
 }

@@ -10,8 +10,8 @@
 #include <vector>
 
 #include "config/base/status.h"
-#include "models/cpu/dense.h"
 #include "models/graph/ir.h"
+#include "models/graph/plan/kernels.h"
 #include "models/graph/plan/packed_weights.h"
 #include "models/graph/plan/plan.h"
 #include "models/graph/plan/row_plans.h"
@@ -34,10 +34,10 @@ struct PlanCacheOptions {
 
 class PlanCache {
  public:
-  // `graph` has met load-time Settle; it and `dense` outlive the cache.
-  PlanCache(const Graph& graph, const DenseTable& dense,
+  // `graph` has met load-time Settle; it outlives the cache.
+  PlanCache(const Graph& graph, const Kernels& kernels,
             const PlanCacheOptions& options)
-      : graph_(graph), dense_(dense), options_(options) {}
+      : graph_(graph), kernels_(kernels), options_(options) {}
 
   // Null when shapes depend on data, so that the graph can only be interpreted,
   // for these inputs and all others. Valid until the next call. `whole`: the
@@ -67,7 +67,7 @@ class PlanCache {
                                               int64_t batch, Key& row_key);
 
   const Graph& graph_;
-  const DenseTable& dense_;
+  const Kernels kernels_;
   const PlanCacheOptions options_;
   bool by_value_ = false;  // plans depend on the values of small inputs
   bool interprets_ = false;

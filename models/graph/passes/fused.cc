@@ -10,5 +10,10 @@ const OpDef kResize = {.name = "fused.Resize"};
 const OpDef kLinear = {.name = "fused.Linear"};
 const OpDef kAttention = {.name = "fused.Attention"};
 const OpDef kPointwise = {.name = "fused.Pointwise"};
+const OpDef kByteConv = {.name = "fused.ByteConv"};
+const OpDef kByteLinear = {.name = "fused.ByteLinear"};
+const OpDef kBytePool = {.name = "fused.BytePool"};
+const OpDef kLookup = {.name = "fused.Lookup"};
+const OpDef kBytePointwise = {.name = "fused.BytePointwise"};
 
 }  // namespace millrace::models::graph::fused

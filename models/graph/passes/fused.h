@@ -35,4 +35,22 @@ extern const OpDef kAttention;
 // Chains of elementwise operators: `program` lists op codes and registers.
 extern const OpDef kPointwise;
 
+// ---- on bytes: UINT8 that stand for (q - zero) * scale ----
+// As kConv and kLinear on bytes x with `x_scale`, `x_zero`, and a weight whose
+// integers are kept. Results are bytes with `y_scale`, `y_zero`, or FP32 where
+// these are absent; so is the residual, with `residual_scale`, `residual_zero`.
+// `middle_scale`, `middle_zero`: the sum with its bias is quantised by these
+// before the residual joins. Operand 5: 256 bytes, what becomes of each byte of
+// the result at last.
+extern const OpDef kByteConv;
+extern const OpDef kByteLinear;
+// As kPool: the largest byte, or the mean of a whole image, which has x_scale,
+// x_zero and, unless it is FP32, y_scale, y_zero.
+extern const OpDef kBytePool;
+// x, table [256]: what becomes of each byte.
+extern const OpDef kLookup;
+// As kPointwise; `scales` and `zeros` have one number for each operand and then
+// one for the result: a scale of 0 says FP32.
+extern const OpDef kBytePointwise;
+
 }  // namespace millrace::models::graph::fused

@@ -116,6 +116,12 @@ void LayoutPass::Emit(const Node& node, const OpDef& op,
       perm};
 }
 
+bool LayoutPass::HasOneScale(const Node& node) const {
+  return (node.Is("QuantizeLinear") || node.Is("DequantizeLinear")) &&
+         Type(node.inputs[1]).shape.num_elements() == 1 &&
+         Type(node.inputs[1]).shape.rank() <= 1;
+}
+
 bool LayoutPass::Carried(const Node& node) {
   if (node.outputs.size() != 1) return node.Is("Split") && Split(node);
   const ValueId y = node.outputs[0];
@@ -125,7 +131,9 @@ bool LayoutPass::Carried(const Node& node) {
     View(y) = lazy_.Reshaped(In(node.inputs[0]), Type(y).shape);
     return true;
   }
-  if (IsElementwiseUnary(node.op->name)) return Unary(node);
+  if (IsElementwiseUnary(node.op->name) || HasOneScale(node)) {
+    return Unary(node);
+  }
   if (IsElementwiseBroadcast(node.op->name)) return Elementwise(node);
   if (node.op->name.starts_with("Reduce")) return Reduce(node);
   if (node.Is("Conv")) return Convolution(node);

@@ -35,6 +35,9 @@ class LayoutPass {
   // The last axis of the view stands last in the base, too.
   static bool LastIsLast(const Lazy& x);
 
+  // QuantizeLinear or DequantizeLinear of a whole tensor by one scale.
+  bool HasOneScale(const Node& node) const;
+
   // The node as it is, on operands as they are written.
   void Copied(const Node& node);
   // Makes the node in whatever order its operands come; false: it cannot.

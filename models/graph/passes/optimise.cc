@@ -10,7 +10,9 @@ StatusOr<Graph> Optimise(Graph settled) {
   RecogniseAttention(settled);
   ASSIGN_OR_RETURN(Graph graph, ChooseLayout(settled));
   FuseEpilogues(graph);
+  FuseQuantised(graph);
   FusePointwise(graph);
+  FuseQuantisedPointwise(graph);
   return graph;
 }
 

@@ -22,8 +22,14 @@ void RecogniseAttention(Graph& graph);
 // Bias, activation, residual and gate join the convolution or linear layer
 // before them.
 void FuseEpilogues(Graph& graph);
+// Layers, pools and functions between DequantizeLinear and QuantizeLinear work
+// on the bytes.
+void FuseQuantised(Graph& graph);
 // Chains of elementwise operators become one node.
 void FusePointwise(Graph& graph);
+// Such a node reads and writes bytes where they are dequantised before and
+// quantised behind.
+void FuseQuantisedPointwise(Graph& graph);
 
 // All of the second kind.
 StatusOr<Graph> Optimise(Graph settled);

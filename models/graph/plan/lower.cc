@@ -14,10 +14,15 @@ struct Row {
 };
 constexpr Row kFused[] = {
     {&fused::kAttention, MakeAttentionStep},
+    {&fused::kByteConv, MakeByteLayerStep},
+    {&fused::kByteLinear, MakeByteLayerStep},
+    {&fused::kBytePointwise, MakeBytePointwiseStep},
+    {&fused::kBytePool, MakeBytePoolStep},
     {&fused::kConv, MakeConvStep},
     {&fused::kConvTranspose, MakeConvTransposeStep},
     {&fused::kGroupNorm, MakeGroupNormStep},
     {&fused::kLinear, MakeLinearStep},
+    {&fused::kLookup, MakeLookupStep},
     {&fused::kPointwise, MakePointwiseStep},
     {&fused::kPool, MakePoolStep},
     {&fused::kResize, MakeResizeStep},
@@ -29,10 +34,15 @@ struct FasterRow {
   Maker make;
 };
 constexpr FasterRow kFaster[] = {
-    {"GRU", MakeRecurrentStep},           {"LSTM", MakeRecurrentStep},
-    {"LayerNormalization", MakeNormStep}, {"RMSNormalization", MakeNormStep},
-    {"Softmax", MakeSoftmaxStep},         {"LogSoftmax", MakeSoftmaxStep},
+    {"GRU", MakeRecurrentStep},
+    {"LSTM", MakeRecurrentStep},
+    {"LayerNormalization", MakeNormStep},
+    {"RMSNormalization", MakeNormStep},
+    {"Softmax", MakeSoftmaxStep},
+    {"LogSoftmax", MakeSoftmaxStep},
     {"Transpose", MakeTransposeStep},
+    {"QuantizeLinear", MakeQuantizeStep},
+    {"DequantizeLinear", MakeQuantizeStep},
 };
 
 }  // namespace

@@ -7,7 +7,9 @@
 
 #include "config/base/status.h"
 #include "models/cpu/dense.h"
+#include "models/cpu/dense_int8.h"
 #include "models/graph/ir.h"
+#include "models/graph/plan/kernels.h"
 #include "models/graph/plan/packed_weights.h"
 #include "models/graph/plan/step.h"
 
@@ -18,6 +20,7 @@ struct LowerContext {
   const std::vector<Slot>& slot_of;  // of each value
   int num_members;                   // of the team
   const DenseTable& dense;
+  const Int8Table& int8;
   PackedWeights& packed;
 
   const ValueType& type(ValueId id) const { return *graph.value(id).type; }

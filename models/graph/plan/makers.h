@@ -13,6 +13,13 @@ namespace millrace::models::graph {
 
 StatusOr<std::unique_ptr<Step>> MakeAttentionStep(const Node& node,
                                                   const LowerContext& context);
+// Of both kinds of layers on bytes.
+StatusOr<std::unique_ptr<Step>> MakeByteLayerStep(const Node& node,
+                                                  const LowerContext& context);
+StatusOr<std::unique_ptr<Step>> MakeBytePointwiseStep(
+    const Node& node, const LowerContext& context);
+StatusOr<std::unique_ptr<Step>> MakeBytePoolStep(const Node& node,
+                                                 const LowerContext& context);
 StatusOr<std::unique_ptr<Step>> MakeConvStep(const Node& node,
                                              const LowerContext& context);
 StatusOr<std::unique_ptr<Step>> MakeConvTransposeStep(
@@ -21,12 +28,17 @@ StatusOr<std::unique_ptr<Step>> MakeGroupNormStep(const Node& node,
                                                   const LowerContext& context);
 StatusOr<std::unique_ptr<Step>> MakeLinearStep(const Node& node,
                                                const LowerContext& context);
+StatusOr<std::unique_ptr<Step>> MakeLookupStep(const Node& node,
+                                               const LowerContext& context);
 StatusOr<std::unique_ptr<Step>> MakeNormStep(const Node& node,
                                              const LowerContext& context);
 StatusOr<std::unique_ptr<Step>> MakePoolStep(const Node& node,
                                              const LowerContext& context);
 StatusOr<std::unique_ptr<Step>> MakePointwiseStep(const Node& node,
                                                   const LowerContext& context);
+// QuantizeLinear and DequantizeLinear by one scale.
+StatusOr<std::unique_ptr<Step>> MakeQuantizeStep(const Node& node,
+                                                 const LowerContext& context);
 StatusOr<std::unique_ptr<Step>> MakeRecurrentStep(const Node& node,
                                                   const LowerContext& context);
 StatusOr<std::unique_ptr<Step>> MakeResizeStep(const Node& node,

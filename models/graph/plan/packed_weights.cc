@@ -25,6 +25,12 @@ StatusOr<const float*> PackedWeights::Get(
   return floats;
 }
 
+const float* PackedWeights::Find(const std::shared_ptr<const Tensor>& weight,
+                                 int64_t form) const {
+  const auto found = packed_.find(std::make_pair(weight.get(), form));
+  return found != packed_.end() ? found->second.floats : nullptr;
+}
+
 StatusOr<float*> PackedWeights::Allocate(int64_t num_floats) {
   const int64_t wanted =
       (num_floats + kLineFloats - 1) / kLineFloats * kLineFloats;

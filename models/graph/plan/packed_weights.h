@@ -27,6 +27,10 @@ class PackedWeights {
                              int64_t form, int64_t num_floats,
                              const std::function<void(float*)>& fill);
 
+  // Null where Get has not made it yet.
+  const float* Find(const std::shared_ptr<const Tensor>& weight,
+                    int64_t form) const;
+
   int64_t bytes() const { return bytes_; }
 
  private:

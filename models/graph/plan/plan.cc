@@ -56,14 +56,15 @@ class PlanBuilder {
         slot_of_(graph.values.size(), kNoSlot),
         plan_(new Plan()) {}
 
-  StatusOr<std::unique_ptr<Plan>> Build(const DenseTable& dense,
+  StatusOr<std::unique_ptr<Plan>> Build(const Kernels& kernels,
                                         PackedWeights& packed) {
     for (const Port& port : graph_.inputs) {
       plan_->inputs_.push_back(SlotFor(port.value));
       SetElsewhere(plan_->inputs_.back());
     }
     for (const Node& node : graph_.nodes) AssignSlots(node);
-    const LowerContext context{graph_, slot_of_, num_members_, dense, packed};
+    const LowerContext context{graph_,        slot_of_,     num_members_,
+                               kernels.dense, kernels.int8, packed};
     for (const Node& node : graph_.nodes) {
       if (IsAlias(node, graph_)) continue;
       ASSIGN_OR_RETURN(std::unique_ptr<Step> step, Lower(node, context));
@@ -210,9 +211,9 @@ class PlanBuilder {
 
 StatusOr<std::unique_ptr<Plan>> Plan::Create(const Graph& graph,
                                              int num_members,
-                                             const DenseTable& dense,
+                                             const Kernels& kernels,
                                              PackedWeights& packed) {
-  return PlanBuilder(graph, num_members).Build(dense, packed);
+  return PlanBuilder(graph, num_members).Build(kernels, packed);
 }
 
 StatusOr<std::vector<Tensor>> Plan::Run(const std::vector<Tensor>& inputs,

@@ -15,8 +15,8 @@
 
 #include "config/base/status.h"
 #include "models/cpu/compute_pool.h"
-#include "models/cpu/dense.h"
 #include "models/graph/ir.h"
+#include "models/graph/plan/kernels.h"
 #include "models/graph/plan/packed_weights.h"
 #include "models/graph/plan/step.h"
 #include "models/graph/trace.h"
@@ -29,7 +29,7 @@ class Plan {
   // `packed` lives as long as the plan.
   static StatusOr<std::unique_ptr<Plan>> Create(const Graph& graph,
                                                 int num_members,
-                                                const DenseTable& dense,
+                                                const Kernels& kernels,
                                                 PackedWeights& packed);
 
   // The memory that Run needs for what lives between steps, whole lines of 64

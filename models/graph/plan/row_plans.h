@@ -23,7 +23,7 @@ class RowPlans {
   static StatusOr<std::unique_ptr<RowPlans>> Create(const Graph& one,
                                                     std::vector<bool> has_rows,
                                                     int num_members,
-                                                    const DenseTable& dense,
+                                                    const Kernels& kernels,
                                                     PackedWeights& packed);
 
   // For all members together.

@@ -47,6 +47,7 @@ struct Case {
         bias(RandomFloats(rng, s.n, 20.0f)),
         residual(RandomBytes(rng, pixels * s.n)),
         residual_f32(RandomFloats(rng, pixels * s.n, 20.0f)),
+        lookup(RandomBytes(rng, 256)),
         sums(static_cast<size_t>(pixels * s.n)) {
     std::uniform_int_distribution<int32_t> some(-5000, 5000);
     for (int64_t i = 0; i < s.n; ++i) offset.push_back(some(rng));
@@ -128,6 +129,10 @@ struct Case {
     e.residual_f32 = residual_f32.data();
     e.middle_scale = 0;
     all.push_back(e);
+    e.residual_f32 = nullptr;
+    e.y_scale = 1;
+    e.lookup = lookup.data();
+    all.push_back(e);
     return all;
   }
 
@@ -139,6 +144,7 @@ struct Case {
   std::vector<float> scale, bias;
   Bytes residual;
   std::vector<float> residual_f32;
+  Bytes lookup;
   std::vector<int64_t> sums;
   std::vector<int32_t> offset;
 };
@@ -170,7 +176,9 @@ TEST_P(Int8Conv, GivesThePlainReferenceBitForBit) {
             ASSERT_EQ(floats[at], want)
                 << "shape " << &shape - kShapes << " epilogue " << i
                 << " pixel " << p << " output " << n;
-            ASSERT_EQ(int{y[at]}, int{AsByte(want, e.y_scale, e.y_zero)})
+            uint8_t byte = AsByte(want, e.y_scale, e.y_zero);
+            if (e.lookup != nullptr) byte = e.lookup[byte];
+            ASSERT_EQ(int{y[at]}, int{byte})
                 << "shape " << &shape - kShapes << " epilogue " << i
                 << " pixel " << p << " output " << n;
           }

@@ -138,6 +138,21 @@ TEST_P(Int8Windows, ArraysAreQuantisedWithTiesToEvenAndBack) {
   EXPECT_EQ(byte, 0);
 }
 
+TEST_P(Int8Windows, LookupTakesEachByteFromTheTable) {
+  std::mt19937 rng(6);
+  const Bytes table_of = RandomBytes(rng, 256);
+  for (const int64_t n : {1, 15, 31, 32, 33, 64, 300}) {
+    const Bytes x = RandomBytes(rng, n);
+    Bytes y(x.size());
+    table().lookup(table_of.data(), x.data(), n, y.data());
+    for (size_t i = 0; i < x.size(); ++i) ASSERT_EQ(y[i], table_of[x[i]]);
+  }
+  Bytes all(256);
+  for (size_t i = 0; i < all.size(); ++i) all[i] = static_cast<uint8_t>(i);
+  table().lookup(table_of.data(), all.data(), 256, all.data());
+  EXPECT_EQ(all, table_of);
+}
+
 TEST_P(Int8Windows, ColumnSumsAreExact) {
   const int64_t rows = 70000;
   const int64_t n = 19;

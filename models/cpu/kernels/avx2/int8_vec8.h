@@ -46,6 +46,28 @@ struct Int8Vec8 {
     }
   }
 
+  // Sixteen parts of the table, each of which answers for its sixteen bytes and
+  // gives 0 for others: 0x70 more than 15 has its highest bit set.
+  static void Lookup(const uint8_t* table, const uint8_t* x, int64_t n,
+                     uint8_t* y) {
+    int64_t i = 0;
+    for (; i + 32 <= n; i += 32) {
+      const I q = _mm256_loadu_si256(reinterpret_cast<const I*>(x + i));
+      I found = _mm256_setzero_si256();
+#pragma GCC unroll 16
+      for (int part = 0; part < 16; ++part) {
+        const I entries = _mm256_broadcastsi128_si256(_mm_loadu_si128(
+            reinterpret_cast<const __m128i*>(table + 16 * part)));
+        const I at = _mm256_adds_epu8(
+            _mm256_xor_si256(q, _mm256_set1_epi8(static_cast<char>(part << 4))),
+            _mm256_set1_epi8(0x70));
+        found = _mm256_or_si256(found, _mm256_shuffle_epi8(entries, at));
+      }
+      _mm256_storeu_si256(reinterpret_cast<I*>(y + i), found);
+    }
+    for (; i < n; ++i) y[i] = table[x[i]];
+  }
+
   static __m128i ZeroRaw() { return _mm_setzero_si128(); }
   static __m128i LoadRaw(const uint8_t* p, int64_t n) {
     if (n >= kRawBytes) {

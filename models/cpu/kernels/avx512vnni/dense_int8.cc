@@ -45,6 +45,32 @@ struct Shape {
     }
   }
 
+  // The table as 128 words: one is chosen by the upper seven bits of a byte,
+  // its half by the lowest.
+  static void Lookup(const uint8_t* table, const uint8_t* x, int64_t n,
+                     uint8_t* y) {
+    const I t0 = _mm512_loadu_si512(table);
+    const I t1 = _mm512_loadu_si512(table + 64);
+    const I t2 = _mm512_loadu_si512(table + 128);
+    const I t3 = _mm512_loadu_si512(table + 192);
+    const I one = _mm512_set1_epi16(1);
+    const I half = _mm512_set1_epi16(128);
+    for (int64_t i = 0; i < n; i += 32) {
+      const int64_t live = n - i;
+      const auto mask =
+          static_cast<__mmask32>(live >= 32 ? ~0u : (1u << live) - 1);
+      const I q = _mm512_cvtepu8_epi16(_mm256_maskz_loadu_epi8(mask, x + i));
+      const I at = _mm512_srli_epi16(q, 1);
+      const I low = _mm512_permutex2var_epi16(t0, at, t1);
+      const I high = _mm512_permutex2var_epi16(t2, at, t3);
+      I word =
+          _mm512_mask_blend_epi16(_mm512_test_epi16_mask(q, half), low, high);
+      word =
+          _mm512_mask_srli_epi16(word, _mm512_test_epi16_mask(q, one), word, 8);
+      _mm256_mask_storeu_epi8(y + i, mask, _mm512_cvtepi16_epi8(word));
+    }
+  }
+
   static I ZeroRaw() { return _mm512_setzero_si512(); }
   static I LoadRaw(const uint8_t* p, int64_t n) {
     return n >= 64 ? _mm512_loadu_si512(p)

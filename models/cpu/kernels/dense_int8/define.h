@@ -43,6 +43,11 @@
     Int8Windows<S>::Dequantise(x, n, scale, zero, y);                          \
   }                                                                            \
   template <>                                                                  \
+  void Int8Parts<Isa>::Lookup(const uint8_t* table, const uint8_t* x,          \
+                              int64_t n, uint8_t* y) {                         \
+    S::Lookup(table, x, n, y);                                                 \
+  }                                                                            \
+  template <>                                                                  \
   void Int8Parts<Isa>::ColumnSums(const uint8_t* x, int64_t rows, int64_t n,   \
                                   int64_t ld_x, int32_t* sums) {               \
     Int8Windows<S>::ColumnSums(x, rows, n, ld_x, sums);                        \

@@ -103,6 +103,10 @@ class Int8Finish {
                         Limited(v, y_scale, low, high), e.y_zero);
         }
       }
+      if (e.lookup != nullptr && out.bytes != nullptr) {
+        uint8_t* y = out.bytes + r * out.ld;
+        S::Lookup(e.lookup, y, n, y);
+      }
     }
   }
 

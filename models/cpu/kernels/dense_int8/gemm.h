@@ -26,6 +26,7 @@
 //   Dot(acc, four, w)     acc + Σ of 4 products
 //   LoadBytes(p, n)       the first n bytes as floats, others 0
 //   StoreBytes(p, n, v, zero)  round(v) + zero, the first n; they fit
+//   Lookup(table, x, n, y)  y[i] = table[x[i]], maybe in place
 //   Greater(a, b), LoadRaw(p, n), StoreRaw(p, n, v), kRawBytes: plain bytes
 // Anonymous namespace: every instruction set compiles its own copy.
 #pragma once
@@ -319,6 +320,10 @@ class Int8Gemm {
         S::StoreBytes(y + r * p.job.out.ld + v * V::kLanes, V::kLanes,
                       V::Min(V::Max(value[r], low), high), e.y_zero);
       }
+    }
+    if (e.lookup == nullptr) return;
+    for (int r = 0; r < kR; ++r, y += p.job.out.ld) {
+      S::Lookup(e.lookup, y, kNv * V::kLanes, y);
     }
   }
 

@@ -22,6 +22,8 @@ struct Int8Parts {
                        uint8_t* y);
   static void Dequantise(const uint8_t* x, int64_t n, float scale, int32_t zero,
                          float* y);
+  static void Lookup(const uint8_t* table, const uint8_t* x, int64_t n,
+                     uint8_t* y);
   static void ColumnSums(const uint8_t* x, int64_t rows, int64_t n,
                          int64_t ld_x, int32_t* sums);
 };

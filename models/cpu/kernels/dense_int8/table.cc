@@ -19,6 +19,7 @@ constexpr Int8Table TableOf(const char* name, int32_t panel) {
           .max_pool = Parts::MaxPool,
           .quantise = Parts::Quantise,
           .dequantise = Parts::Dequantise,
+          .lookup = Parts::Lookup,
           .column_sums = Parts::ColumnSums};
 }
 

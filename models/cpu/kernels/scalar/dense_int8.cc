@@ -41,6 +41,11 @@ struct Shape {
   static void StoreBytes(uint8_t* p, int64_t n, F v, int32_t zero) {
     if (n > 0) *p = static_cast<uint8_t>(ToInts(v) + static_cast<I>(zero));
   }
+  static void Lookup(const uint8_t* table, const uint8_t* x, int64_t n,
+                     uint8_t* y) {
+    for (int64_t i = 0; i < n; ++i) y[i] = table[x[i]];
+  }
+
   static uint8_t ZeroRaw() { return 0; }
   static uint8_t LoadRaw(const uint8_t* p, int64_t) { return *p; }
   static void StoreRaw(uint8_t* p, int64_t, uint8_t v) { *p = v; }

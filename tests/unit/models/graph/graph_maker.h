@@ -70,6 +70,8 @@ class GraphMaker {
     return text;
   }
 
+  const std::vector<Tensor>& Inputs() const { return inputs_; }
+
   Graph graph;
 
  private:

@@ -1,0 +1,196 @@
+#include "models/graph/passes/bytes.h"
+
+#include <algorithm>
+#include <utility>
+
+namespace millrace::models::graph {
+namespace {
+
+// Sums of so many products of bytes fit in 32 bits.
+constexpr int64_t kMostTerms = 65000;
+
+// The constant scale and zero point of a node, if they are one each.
+std::optional<ByteScale> ScaleOf(const Graph& graph, const Node& node,
+                                 DType bytes) {
+  const auto constant = [&](size_t i) -> const Tensor* {
+    return i < node.inputs.size() && node.inputs[i] != kNoValue
+               ? graph.value(node.inputs[i]).constant.get()
+               : nullptr;
+  };
+  const Tensor* scale = constant(1);
+  if (scale == nullptr || scale->dtype() != DType::kF32 ||
+      scale->num_elements() != 1 || scale->shape().rank() > 1 ||
+      node.attrs.Int("block_size", 0) != 0) {
+    return std::nullopt;
+  }
+  ByteScale out{*scale->data<float>(), 0};
+  if (node.inputs.size() > 2 && node.inputs[2] != kNoValue) {
+    const Tensor* zero = constant(2);
+    if (zero == nullptr || zero->dtype() != bytes) return std::nullopt;
+    out.zero = bytes == DType::kU8 ? int32_t{*zero->data<uint8_t>()}
+                                   : int32_t{*zero->data<int8_t>()};
+  }
+  // Also false for a NaN.
+  if (!(out.scale > 0) || !(out.scale < 1e30f)) return std::nullopt;
+  return out;
+}
+
+bool IsQuantize(const Node& node) { return node.Is("QuantizeLinear"); }
+bool IsDequantize(const Node& node) { return node.Is("DequantizeLinear"); }
+
+ValueId BytesOf(const Node& node) {
+  return IsQuantize(node) ? node.outputs[0] : node.inputs[0];
+}
+ValueId FloatsOf(const Node& node) {
+  return IsQuantize(node) ? node.inputs[0] : node.outputs[0];
+}
+
+std::optional<ByteScale> ScaleOfBytes(const Graph& graph, const Node& node,
+                                      DType bytes) {
+  if (!IsQuantize(node) && !IsDequantize(node)) return std::nullopt;
+  const auto& type = graph.value(BytesOf(node)).type;
+  const auto& floats = graph.value(FloatsOf(node)).type;
+  if (!type || type->dtype != bytes || !floats ||
+      floats->dtype != DType::kF32) {
+    return std::nullopt;
+  }
+  return ScaleOf(graph, node, bytes);
+}
+
+}  // namespace
+
+std::optional<ByteScale> ByteScaleOf(const Graph& graph, const Node& node) {
+  return ScaleOfBytes(graph, node, DType::kU8);
+}
+
+std::optional<Dequantised> DequantisedOf(const Graph& graph, Editor& editor,
+                                         ValueId id) {
+  const Node* maker = editor.Maker(id);
+  if (maker == nullptr || !IsDequantize(*maker)) return std::nullopt;
+  const auto scale = ByteScaleOf(graph, *maker);
+  if (!scale) return std::nullopt;
+  return Dequantised{maker->inputs[0], *scale};
+}
+
+void UnsignBytes(Graph& graph) {
+  // Values that may change: made by one QuantizeLinear, and so far read well.
+  std::vector<bool> good(graph.values.size());
+  for (const Node& node : graph.nodes) {
+    if (IsQuantize(node) && ScaleOfBytes(graph, node, DType::kI8)) {
+      good[static_cast<size_t>(node.outputs[0])] = true;
+    }
+  }
+  for (const Node& node : graph.nodes) {
+    for (size_t i = 0; i < node.inputs.size(); ++i) {
+      if (node.inputs[i] == kNoValue) continue;
+      if (i == 0 && IsDequantize(node) &&
+          ScaleOfBytes(graph, node, DType::kI8)) {
+        continue;
+      }
+      good[static_cast<size_t>(node.inputs[i])] = false;
+    }
+  }
+  for (const Port& port : graph.outputs) {
+    good[static_cast<size_t>(port.value)] = false;
+  }
+  Editor editor(graph);
+  std::vector<ValueId> changed;
+  for (Node& node : graph.nodes) {
+    if (!IsQuantize(node) && !IsDequantize(node)) continue;
+    const ValueId bytes = BytesOf(node);
+    if (static_cast<size_t>(bytes) >= good.size() ||
+        !good[static_cast<size_t>(bytes)]) {
+      continue;
+    }
+    const ByteScale scale = *ScaleOfBytes(graph, node, DType::kI8);
+    Tensor zero = Tensor::Make(DType::kU8, {});
+    *zero.data<uint8_t>() = static_cast<uint8_t>(scale.zero + 128);
+    const ValueId id = editor.AddConstant(node.name, std::move(zero));
+    Attrs attrs = node.attrs;
+    attrs.Erase("output_dtype");
+    editor.Rewrite(node, *node.op, {node.inputs[0], node.inputs[1], id},
+                   std::move(attrs));
+    changed.push_back(bytes);
+  }
+  for (const ValueId id : changed) graph.value(id).type->dtype = DType::kU8;
+}
+
+namespace {
+
+// Outputs and terms of each, or nothing where scales are not those of outputs.
+struct Sizes {
+  int64_t n = 0;
+  int64_t k = 0;
+};
+std::optional<Sizes> SizesOf(const Integers& integers, int outputs_axis) {
+  const Shape& shape = integers.values->shape();
+  const int64_t n = shape[outputs_axis];
+  const auto num_scales = static_cast<int64_t>(integers.scales.size());
+  if (n == 0 || shape.num_elements() == 0) return std::nullopt;
+  if (num_scales != 1 && (integers.axis != outputs_axis || num_scales != n)) {
+    return std::nullopt;
+  }
+  const Sizes sizes{n, shape.num_elements() / n};
+  if (sizes.k > kMostTerms) return std::nullopt;
+  return sizes;
+}
+
+// body(output, term, value without zero point) for every element.
+template <typename Body>
+void Each(const Integers& integers, int outputs_axis, const Sizes& sizes,
+          Body body) {
+  const Shape& shape = integers.values->shape();
+  const int64_t inner = shape.Product(outputs_axis + 1, shape.rank());
+  const auto* bytes =
+      reinterpret_cast<const uint8_t*>(integers.values->bytes());
+  const bool has_sign = integers.values->dtype() == DType::kI8;
+  for (int64_t i = 0; i < sizes.n * sizes.k; ++i) {
+    const int64_t output = i / inner % sizes.n;
+    const int64_t term = i / (inner * sizes.n) * inner + i % inner;
+    const int32_t value =
+        has_sign ? int32_t{static_cast<int8_t>(bytes[i])} : int32_t{bytes[i]};
+    const size_t at =
+        integers.zeros.size() == 1 ? 0 : static_cast<size_t>(output);
+    body(output, term, value - integers.zeros[at]);
+  }
+}
+
+}  // namespace
+
+std::optional<SignedWeight> SignedWeightOf(const Integers& integers,
+                                           int outputs_axis) {
+  const auto sizes = SizesOf(integers, outputs_axis);
+  if (!sizes) return std::nullopt;
+  SignedWeight out{{}, {}, sizes->n, sizes->k};
+  out.values.resize(static_cast<size_t>(sizes->n * sizes->k));
+  bool fits = true;
+  Each(integers, outputs_axis, *sizes,
+       [&](int64_t output, int64_t term, int32_t value) {
+         fits = fits && value >= -128 && value <= 127;
+         out.values[static_cast<size_t>(output * sizes->k + term)] =
+             static_cast<int8_t>(value);
+       });
+  if (!fits) return std::nullopt;
+  out.scales = integers.scales;
+  out.scales.resize(static_cast<size_t>(sizes->n), integers.scales[0]);
+  return out;
+}
+
+bool HasSignedWeight(const Integers& integers, int outputs_axis) {
+  const auto sizes = SizesOf(integers, outputs_axis);
+  if (!sizes) return false;
+  const bool has_sign = integers.values->dtype() == DType::kI8;
+  const auto trivial = [&](int32_t zero) {
+    return zero == (has_sign ? 0 : 128);
+  };
+  if (std::all_of(integers.zeros.begin(), integers.zeros.end(), trivial)) {
+    return true;
+  }
+  bool fits = true;
+  Each(integers, outputs_axis, *sizes, [&](int64_t, int64_t, int32_t value) {
+    fits = fits && value >= -128 && value <= 127;
+  });
+  return fits;
+}
+
+}  // namespace millrace::models::graph

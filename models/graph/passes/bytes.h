@@ -1,0 +1,51 @@
+// What passes over quantised graphs share: which nodes turn bytes to numbers
+// and back by one scale for all, and which weights are integers.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <vector>
+
+#include "models/graph/ir.h"
+#include "models/graph/passes/editor.h"
+
+namespace millrace::models::graph {
+
+// Bytes without sign stand for (q - zero) * scale.
+struct ByteScale {
+  float scale = 0;
+  int32_t zero = 0;
+  bool operator==(const ByteScale&) const = default;
+};
+
+// Of QuantizeLinear to, or DequantizeLinear from, UINT8 by one constant scale.
+std::optional<ByteScale> ByteScaleOf(const Graph& graph, const Node& node);
+
+// The DequantizeLinear that makes this value of bytes, with its scale.
+struct Dequantised {
+  ValueId bytes = kNoValue;
+  ByteScale scale;
+};
+std::optional<Dequantised> DequantisedOf(const Graph& graph, Editor& editor,
+                                         ValueId id);
+
+// INT8 activations become UINT8 ones with a zero point 128 higher, where they
+// are made by QuantizeLinear and read by DequantizeLinear alone.
+void UnsignBytes(Graph& graph);
+
+// The weight as outputs [n][k] of bytes with sign, without zero points.
+// `outputs_axis` is where outputs stand in the constant; the order of k is that
+// of the other axes. Nothing where they do not fit, or scales are not those of
+// outputs.
+struct SignedWeight {
+  std::vector<int8_t> values;
+  std::vector<float> scales;  // one for each output
+  int64_t n = 0;
+  int64_t k = 0;
+};
+std::optional<SignedWeight> SignedWeightOf(const Integers& integers,
+                                           int outputs_axis);
+// Whether there is one, without making it.
+bool HasSignedWeight(const Integers& integers, int outputs_axis);
+
+}  // namespace millrace::models::graph

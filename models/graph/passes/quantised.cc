@@ -1,0 +1,367 @@
+// Graphs with QuantizeLinear and DequantizeLinear: what stands between them
+// works on the bytes, and gives what the graph defines up to the rounding of
+// floats. What has no way to do so keeps its FP32 form between the two.
+#include <algorithm>
+#include <string>
+#include <utility>
+
+#include "models/graph/op.h"
+#include "models/graph/passes/activations.h"
+#include "models/graph/passes/bytes.h"
+#include "models/graph/passes/editor.h"
+#include "models/graph/passes/fused.h"
+#include "models/graph/passes/lookup_tables.h"
+#include "models/graph/passes/passes.h"
+#include "models/graph/passes/windows.h"
+
+namespace millrace::models::graph {
+namespace {
+
+// Operands of a layer on bytes.
+constexpr size_t kResidual = 3;
+constexpr size_t kTable = 5;
+
+void SetScale(Attrs& attrs, std::string_view what, const ByteScale& scale) {
+  attrs.Set(std::string(what) + "_scale", double{scale.scale});
+  attrs.Set(std::string(what) + "_zero", int64_t{scale.zero});
+}
+
+bool IsLayer(const Node* node) {
+  return node != nullptr &&
+         (node->op == &fused::kConv || node->op == &fused::kLinear);
+}
+bool IsByteLayer(const Node* node) {
+  return node != nullptr &&
+         (node->op == &fused::kByteConv || node->op == &fused::kByteLinear);
+}
+
+class QuantisedPass {
+ public:
+  explicit QuantisedPass(Graph& graph) : graph_(graph), editor_(graph) {}
+
+  // Bytes are moved rather than what they stand for.
+  void Moves() {
+    for (Node& node : graph_.nodes) {
+      if (!node.Is("Transpose") && !node.Is("Reshape")) continue;
+      const auto x = DequantisedOf(graph_, editor_, node.inputs[0]);
+      if (!x) continue;
+      std::vector<ValueId> inputs = node.inputs;
+      inputs[0] = x->bytes;
+      const ValueId moved =
+          editor_.InsertBefore(node, *node.op, std::move(inputs), node.attrs,
+                               {DType::kU8, ShapeOf(node.outputs[0])});
+      const Node& maker = *editor_.Maker(node.inputs[0]);
+      inputs = maker.inputs;
+      inputs[0] = moved;
+      editor_.Rewrite(node, *maker.op, std::move(inputs), maker.attrs);
+    }
+    editor_.Finish();
+  }
+
+  void Functions() {
+    EachQuantize([&](Node& node, const ByteScale& scale) {
+      Reshaped(node, scale) || Function(node) || MaxOf(node) || Joined(node);
+    });
+    editor_.Finish();
+  }
+
+  void Layers() {
+    EachQuantize([&](Node& node, const ByteScale& scale) {
+      Node* maker = editor_.Maker(node.inputs[0]);
+      if (maker == nullptr || editor_.NumReaders(node.inputs[0]) != 1) return;
+      if (IsLayer(maker)) {
+        Layer(node, *maker, &scale);
+      } else if (maker->op == &fused::kPool) {
+        Mean(node, *maker, &scale);
+      }
+    });
+    for (Node& node : graph_.nodes) {
+      if (IsLayer(&node)) {
+        Layer(node, node, nullptr);
+      } else if (node.op == &fused::kPool) {
+        Mean(node, node, nullptr);
+      }
+    }
+    editor_.Finish();
+  }
+
+  void Sums() {
+    EachQuantize([&](Node& node, const ByteScale& scale) { Sum(node, scale); });
+    editor_.Finish();
+  }
+
+  void Tables() {
+    for (Node& node : graph_.nodes) {
+      if (node.op != &fused::kLookup) continue;
+      const Node* layer = SoleByteLayer(node.inputs[0]);
+      if (layer == nullptr) continue;
+      std::vector<ValueId> inputs = layer->inputs;
+      inputs.resize(kTable + 1, kNoValue);
+      inputs[kTable] = node.inputs[1];
+      editor_.Rewrite(node, *layer->op, std::move(inputs), layer->attrs);
+    }
+    editor_.Finish();
+  }
+
+ private:
+  template <typename Body>
+  void EachQuantize(Body body) {
+    for (Node& node : graph_.nodes) {
+      if (!node.Is("QuantizeLinear")) continue;
+      if (const auto scale = ByteScaleOf(graph_, node)) body(node, *scale);
+    }
+  }
+
+  const Shape& ShapeOf(ValueId id) const {
+    return graph_.value(id).type->shape;
+  }
+
+  // ---- functions of bytes ----
+  void Become(Node& node, const ByteFunction& function) {
+    if (function.IsIdentity()) {
+      editor_.Replace(node.outputs[0], function.of);
+      return;
+    }
+    const ValueId table = editor_.AddConstant(node.name, TableTensor(function));
+    editor_.Rewrite(node, fused::kLookup, {function.of, table}, {});
+  }
+
+  bool Function(Node& node) {
+    const auto function = ByteFunctionOf(graph_, editor_, node, node.inputs[0]);
+    if (!function) return false;
+    Become(node, *function);
+    return true;
+  }
+
+  // Reshaping moves no byte.
+  bool Reshaped(Node& node, const ByteScale& scale) {
+    const Node* reshape = editor_.Maker(node.inputs[0]);
+    if (reshape == nullptr || !reshape->Is("Reshape")) return false;
+    const auto x = DequantisedOf(graph_, editor_, reshape->inputs[0]);
+    if (!x || !(x->scale == scale)) return false;
+    editor_.Rewrite(node, *reshape->op, {x->bytes, reshape->inputs[1]},
+                    reshape->attrs);
+    return true;
+  }
+
+  // The largest of rising functions of bytes is the function of the largest.
+  bool MaxOf(Node& node) {
+    const Node* pool = editor_.Maker(node.inputs[0]);
+    if (pool == nullptr || pool->op != &fused::kPool ||
+        pool->attrs.Text("kind", "") != "max") {
+      return false;
+    }
+    const auto function =
+        ByteFunctionOf(graph_, editor_, node, pool->inputs[0]);
+    if (!function || !function->Rises()) return false;
+    ValueId bytes = function->of;
+    if (!function->IsIdentity()) {
+      const ValueId table =
+          editor_.AddConstant(node.name, TableTensor(*function));
+      bytes = editor_.InsertBefore(node, fused::kLookup, {bytes, table}, {},
+                                   {DType::kU8, ShapeOf(bytes)});
+    }
+    editor_.Rewrite(node, fused::kBytePool, {bytes}, pool->attrs);
+    return true;
+  }
+
+  // Concat of what is quantised alike, or can be made so byte by byte.
+  bool Joined(Node& node) {
+    const Node* concat = editor_.Maker(node.inputs[0]);
+    if (concat == nullptr || !concat->Is("Concat")) return false;
+    std::vector<ByteFunction> functions;
+    for (const ValueId id : concat->inputs) {
+      const auto function = ByteFunctionOf(graph_, editor_, node, id);
+      if (!function) return false;
+      functions.push_back(*function);
+    }
+    std::vector<ValueId> inputs;
+    for (const ByteFunction& function : functions) {
+      ValueId bytes = function.of;
+      if (!function.IsIdentity()) {
+        const ValueId table =
+            editor_.AddConstant(node.name, TableTensor(function));
+        bytes = editor_.InsertBefore(node, fused::kLookup, {bytes, table}, {},
+                                     {DType::kU8, ShapeOf(bytes)});
+      }
+      inputs.push_back(bytes);
+    }
+    editor_.Rewrite(node, *concat->op, std::move(inputs), concat->attrs);
+    return true;
+  }
+
+  // ---- layers ----
+  bool IsConstantFloat(ValueId id) const {
+    const Tensor* tensor = editor_.Constant(id);
+    return tensor != nullptr && tensor->dtype() == DType::kF32;
+  }
+
+  static int OutputsAxis(const Node& layer) {
+    return layer.op == &fused::kLinear && layer.attrs.Int("weight_kn", 0) != 0
+               ? 1
+               : 0;
+  }
+
+  // `node`, which is the layer or the QuantizeLinear behind it, becomes the
+  // layer on bytes.
+  void Layer(Node& node, const Node& layer, const ByteScale* out) {
+    const auto x = DequantisedOf(graph_, editor_, layer.inputs[0]);
+    const auto& integers = graph_.value(layer.inputs[1]).integers;
+    if (!x || integers == nullptr || layer.inputs.size() > kResidual + 1 ||
+        !HasSignedWeight(*integers, OutputsAxis(layer))) {
+      return;
+    }
+    if (layer.inputs.size() > 2 && layer.inputs[2] != kNoValue &&
+        !IsConstantFloat(layer.inputs[2])) {
+      return;
+    }
+    std::vector<ValueId> inputs = layer.inputs;
+    Attrs attrs = layer.attrs;
+    inputs[0] = x->bytes;
+    SetScale(attrs, "x", x->scale);
+    if (out != nullptr) SetScale(attrs, "y", *out);
+    if (inputs.size() > kResidual && inputs[kResidual] != kNoValue) {
+      if (const auto r = DequantisedOf(graph_, editor_, inputs[kResidual])) {
+        inputs[kResidual] = r->bytes;
+        SetScale(attrs, "residual", r->scale);
+      }
+    }
+    editor_.Rewrite(
+        node, layer.op == &fused::kConv ? fused::kByteConv : fused::kByteLinear,
+        std::move(inputs), std::move(attrs));
+  }
+
+  // The mean over a whole image.
+  void Mean(Node& node, const Node& pool, const ByteScale* out) {
+    const auto x = DequantisedOf(graph_, editor_, pool.inputs[0]);
+    if (!x || pool.attrs.Text("kind", "") == "max") return;
+    const Shape& image = ShapeOf(pool.inputs[0]);
+    const NodeWindow window = WindowFromAttrs(pool.attrs);
+    for (size_t i = 0; i < window.kernel.size(); ++i) {
+      if (window.kernel[i] != image[static_cast<int>(i) + 1]) return;
+    }
+    if (std::any_of(window.pads.begin(), window.pads.end(),
+                    [](int64_t pad) { return pad != 0; })) {
+      return;
+    }
+    Attrs attrs = pool.attrs;
+    SetScale(attrs, "x", x->scale);
+    if (out != nullptr) SetScale(attrs, "y", *out);
+    editor_.Rewrite(node, fused::kBytePool, {x->bytes}, std::move(attrs));
+  }
+
+  // ---- sums behind layers ----
+  // The layer on bytes that makes these bytes for one reader, without anything
+  // behind its sum yet.
+  const Node* SoleByteLayer(ValueId bytes) {
+    const Node* layer = editor_.Maker(bytes);
+    if (!IsByteLayer(layer) || editor_.NumReaders(bytes) != 1 ||
+        (layer->inputs.size() > kTable && layer->inputs[kTable] != kNoValue)) {
+      return nullptr;
+    }
+    return layer;
+  }
+
+  // layer, quantised → + residual → function? → QuantizeLinear.
+  void Sum(Node& node, const ByteScale& scale) {
+    ValueId sum = node.inputs[0];
+    const Node* maker = editor_.Maker(sum);
+    std::optional<Activation> f;
+    if (maker != nullptr && maker->outputs.size() == 1) {
+      f = ActivationOf(graph_, *maker);
+      if (f && editor_.NumReaders(sum) == 1) sum = maker->inputs[0];
+    }
+    const Node* add = editor_.SoleMaker(sum, "Add");
+    if (add == nullptr) return;
+    for (const size_t side : {size_t{1}, size_t{0}}) {
+      const ValueId own = add->inputs[side];
+      const ValueId other = add->inputs[1 - side];
+      if (own == other) return;
+      const auto x = DequantisedOf(graph_, editor_, own);
+      if (!x || editor_.NumReaders(own) != 1) continue;
+      const Node* layer = SoleByteLayer(x->bytes);
+      if (layer == nullptr || layer->attrs.Has("activation") ||
+          (layer->inputs.size() > kResidual &&
+           layer->inputs[kResidual] != kNoValue) ||
+          ShapeOf(other) != ShapeOf(own) || ShapeOf(own) != ShapeOf(sum)) {
+        continue;
+      }
+      std::vector<ValueId> inputs = layer->inputs;
+      inputs.resize(kResidual + 1, kNoValue);
+      inputs[kResidual] = other;
+      Attrs attrs = layer->attrs;
+      if (const auto r = DequantisedOf(graph_, editor_, other)) {
+        inputs[kResidual] = r->bytes;
+        SetScale(attrs, "residual", r->scale);
+      }
+      SetScale(attrs, "middle", x->scale);
+      SetScale(attrs, "y", scale);
+      if (f) {
+        attrs.Set("activation", int64_t{static_cast<int>(f->f)});
+        attrs.Set("alpha", double{f->a});
+        attrs.Set("beta", double{f->b});
+        attrs.Set("residual_first", int64_t{1});
+      }
+      editor_.Rewrite(node, *layer->op, std::move(inputs), std::move(attrs));
+      return;
+    }
+  }
+
+  Graph& graph_;
+  Editor editor_;
+};
+
+}  // namespace
+
+void FuseQuantised(Graph& graph) {
+  const bool quantised =
+      std::any_of(graph.nodes.begin(), graph.nodes.end(),
+                  [](const Node& node) { return node.Is("DequantizeLinear"); });
+  if (!quantised) return;
+  UnsignBytes(graph);
+  QuantisedPass(graph).Moves();
+  QuantisedPass(graph).Functions();
+  QuantisedPass(graph).Layers();
+  QuantisedPass(graph).Sums();
+  QuantisedPass(graph).Tables();
+}
+
+void FuseQuantisedPointwise(Graph& graph) {
+  Editor editor(graph);
+  const auto join = [&](Node& node, const Node& program,
+                        std::optional<ByteScale> out) {
+    std::vector<ValueId> inputs = program.inputs;
+    std::vector<double> scales;
+    std::vector<int64_t> zeros;
+    for (ValueId& id : inputs) {
+      const auto x = DequantisedOf(graph, editor, id);
+      if (x) id = x->bytes;
+      scales.push_back(x ? x->scale.scale : 0);
+      zeros.push_back(x ? x->scale.zero : 0);
+    }
+    scales.push_back(out ? out->scale : 0);
+    zeros.push_back(out ? out->zero : 0);
+    if (std::all_of(scales.begin(), scales.end(),
+                    [](double scale) { return scale == 0; })) {
+      return;
+    }
+    Attrs attrs = program.attrs;
+    attrs.Set("scales", std::move(scales));
+    attrs.Set("zeros", std::move(zeros));
+    editor.Rewrite(node, fused::kBytePointwise, std::move(inputs),
+                   std::move(attrs));
+  };
+  for (Node& node : graph.nodes) {
+    if (!node.Is("QuantizeLinear")) continue;
+    const auto scale = ByteScaleOf(graph, node);
+    const Node* program =
+        editor.SoleMaker(node.inputs[0], fused::kPointwise.name);
+    if (scale && program != nullptr) join(node, *program, scale);
+  }
+  for (Node& node : graph.nodes) {
+    if (node.op == &fused::kPointwise) join(node, node, std::nullopt);
+  }
+  editor.Finish();
+}
+
+}  // namespace millrace::models::graph

@@ -1,0 +1,128 @@
+#include "models/graph/plan/byte_layer.h"
+
+#include <cmath>
+
+namespace millrace::models::graph {
+namespace {
+
+constexpr size_t kBias = 2;
+constexpr size_t kResidual = 3;
+constexpr size_t kTable = 5;
+
+ValueId Operand(const Node& node, size_t i) {
+  return i < node.inputs.size() ? node.inputs[i] : kNoValue;
+}
+
+}  // namespace
+
+ByteScale ScaleFromAttrs(const Attrs& attrs, const std::string& what) {
+  return {static_cast<float>(attrs.Float(what + "_scale", 0)),
+          static_cast<int32_t>(attrs.Int(what + "_zero", 0))};
+}
+
+ByteEpilogue::ByteEpilogue(const Node& node, const LowerContext& context,
+                           const SignedWeight& weight, int64_t outputs)
+    : x_(ScaleFromAttrs(node.attrs, "x")),
+      y_(ScaleFromAttrs(node.attrs, "y")),
+      gives_bytes_(y_.scale != 0) {
+  fixed_.f = static_cast<Unary>(node.attrs.Int("activation", 0));
+  fixed_.a = static_cast<float>(node.attrs.Float("alpha", 0));
+  fixed_.b = static_cast<float>(node.attrs.Float("beta", 0));
+  fixed_.residual_first = node.attrs.Int("residual_first", 0) != 0;
+  fixed_.ld_residual = outputs;
+  fixed_.y_zero = y_.zero;
+  if (const ValueId id = Operand(node, kResidual); id != kNoValue) {
+    residual_ = context.slot(id);
+    residual_is_bytes_ = context.type(id).dtype == DType::kU8;
+  }
+  if (const ValueId id = Operand(node, kTable); id != kNoValue) {
+    lookup_ = context.constant(id)->data<uint8_t>();
+  }
+  Scales(node, context, weight);
+}
+
+// Where the function behind the sum lets a factor through, all is counted in
+// steps of the result.
+void ByteEpilogue::Scales(const Node& node, const LowerContext& context,
+                          const SignedWeight& weight) {
+  const bool through = fixed_.f == Unary::kNone || fixed_.f == Unary::kRelu ||
+                       fixed_.f == Unary::kClip;
+  const double y_scale = gives_bytes_ ? double{y_.scale} : 1.0;
+  const double unit = through ? y_scale : 1.0;  // of v behind the sum
+  fixed_.y_scale = static_cast<float>(through ? 1.0 : 1.0 / y_scale);
+  if (fixed_.f == Unary::kClip) {
+    fixed_.a = static_cast<float>(fixed_.a / unit);
+    fixed_.b = static_cast<float>(fixed_.b / unit);
+  }
+  double sum_unit = unit;
+  const ByteScale middle = ScaleFromAttrs(node.attrs, "middle");
+  if (middle.scale != 0) {
+    sum_unit = middle.scale;
+    fixed_.middle_scale = static_cast<float>(middle.scale / unit);
+    fixed_.middle_low = static_cast<float>(-middle.zero);
+    fixed_.middle_high = static_cast<float>(255 - middle.zero);
+  }
+  const ByteScale residual = ScaleFromAttrs(node.attrs, "residual");
+  if (residual_is_bytes_) {
+    fixed_.residual_scale = static_cast<float>(residual.scale / unit);
+    fixed_.residual_zero = static_cast<float>(residual.zero);
+  }
+  const Tensor* bias = Operand(node, kBias) != kNoValue
+                           ? context.constant(node.inputs[kBias])
+                           : nullptr;
+  for (int64_t n = 0; n < weight.n; ++n) {
+    int32_t sum = 0;
+    for (int64_t k = 0; k < weight.k; ++k) {
+      sum += weight.values[static_cast<size_t>(n * weight.k + k)];
+    }
+    offset_.push_back(-x_.zero * sum);
+    scale_.push_back(static_cast<float>(
+        double{x_.scale} * weight.scales[static_cast<size_t>(n)] / sum_unit));
+    if (bias == nullptr) continue;
+    const float b = bias->data<float>()[bias->num_elements() == 1 ? 0 : n];
+    bias_.push_back(static_cast<float>(b / sum_unit));
+  }
+}
+
+Int8Epilogue ByteEpilogue::At(const Slots& slots) const {
+  Int8Epilogue epilogue = fixed_;
+  epilogue.offset = offset_.data();
+  epilogue.scale = scale_.data();
+  if (!bias_.empty()) epilogue.bias = bias_.data();
+  epilogue.lookup = lookup_;
+  if (residual_ == kNoSlot) return epilogue;
+  if (residual_is_bytes_) {
+    epilogue.residual = slots.data<uint8_t>(residual_);
+  } else {
+    epilogue.residual_f32 = slots.data<float>(residual_);
+  }
+  return epilogue;
+}
+
+std::string ByteEpilogue::Text() const {
+  std::string text;
+  if (!bias_.empty()) text += " +bias";
+  if (fixed_.middle_scale != 0) text += " q";
+  const std::string residual =
+      residual_is_bytes_ ? " +residual" : " +residual(f32)";
+  if (residual_ != kNoSlot && fixed_.residual_first) text += residual;
+  if (fixed_.f != Unary::kNone) {
+    text += " f" + std::to_string(static_cast<int>(fixed_.f));
+  }
+  if (residual_ != kNoSlot && !fixed_.residual_first) text += residual;
+  if (lookup_ != nullptr) text += " lookup";
+  return text + (gives_bytes_ ? "" : " -> f32");
+}
+
+Int8Epilogue Moved(const Int8Epilogue& epilogue, int64_t row, int64_t output) {
+  Int8Epilogue moved = epilogue;
+  moved.offset += output;
+  moved.scale += output;
+  if (moved.bias != nullptr) moved.bias += output;
+  const int64_t at = row * epilogue.ld_residual + output;
+  if (moved.residual != nullptr) moved.residual += at;
+  if (moved.residual_f32 != nullptr) moved.residual_f32 += at;
+  return moved;
+}
+
+}  // namespace millrace::models::graph

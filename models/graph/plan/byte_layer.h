@@ -1,0 +1,53 @@
+// A layer on bytes, resolved as far as it is known before a run: weights as the
+// kernels want them, and what happens to a sum.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "config/base/status.h"
+#include "models/cpu/dense_int8.h"
+#include "models/graph/ir.h"
+#include "models/graph/passes/bytes.h"
+#include "models/graph/plan/lower.h"
+#include "models/graph/plan/step.h"
+
+namespace millrace::models::graph {
+
+// "x_scale" and "x_zero" of a node's attributes; a scale of 0: absent.
+ByteScale ScaleFromAttrs(const Attrs& attrs, const std::string& what);
+
+class ByteEpilogue {
+ public:
+  // `weight` as it was before packing, `outputs`: values in a row of the
+  // result.
+  ByteEpilogue(const Node& node, const LowerContext& context,
+               const SignedWeight& weight, int64_t outputs);
+
+  Int8Epilogue At(const Slots& slots) const;
+  bool gives_bytes() const { return gives_bytes_; }
+  uint8_t x_zero() const { return static_cast<uint8_t>(x_.zero); }
+  std::string Text() const;
+
+ private:
+  void Scales(const Node& node, const LowerContext& context,
+              const SignedWeight& weight);
+
+  const ByteScale x_;
+  const ByteScale y_;
+  const bool gives_bytes_;
+  std::vector<int32_t> offset_;
+  std::vector<float> scale_;
+  std::vector<float> bias_;
+  Slot residual_ = kNoSlot;
+  bool residual_is_bytes_ = false;
+  const uint8_t* lookup_ = nullptr;
+  Int8Epilogue fixed_;
+};
+
+// Moves the epilogue to another image and group: rows of the result and the
+// first output.
+Int8Epilogue Moved(const Int8Epilogue& epilogue, int64_t row, int64_t output);
+
+}  // namespace millrace::models::graph

@@ -1,0 +1,280 @@
+// Convolutions and linear layers on bytes. A linear layer is a 1 x 1
+// convolution of an image with one row. Pixels of all images of a batch are
+// shared among the team as one range; groups come one after the other.
+#include <algorithm>
+#include <string>
+#include <utility>
+
+#include "models/graph/plan/byte_layer.h"
+#include "models/graph/plan/image_shape.h"
+#include "models/graph/plan/makers.h"
+#include "models/graph/plan/split.h"
+
+namespace millrace::models::graph {
+namespace {
+
+ByteImage ImageAt(const ImageShape& s, const uint8_t* x, int64_t i,
+                  int64_t first, int64_t count, uint8_t zero) {
+  return {.data = x + i * s.pixels() * s.channels + first,
+          .height = s.height,
+          .width = s.width,
+          .channels = count,
+          .ld_row = s.width * s.channels,
+          .ld_pixel = s.channels,
+          .zero = zero};
+}
+
+// Puts y where the result is: bytes or floats.
+template <typename Args>
+void SetOut(Args& args, const Slots& slots, Slot y, bool bytes, int64_t at) {
+  if (bytes) {
+    args.y = slots.data<uint8_t>(y) + at;
+  } else {
+    args.y_f32 = slots.data<float>(y) + at;
+  }
+}
+
+class ByteConvStep : public Step {
+ public:
+  ByteConvStep(const Node& node, const LowerContext& context,
+               const ImageShape& shape, int64_t groups,
+               const SignedWeight& weight, const int8_t* packed,
+               std::vector<int64_t> group_at)
+      : int8_(context.int8),
+        num_members_(context.num_members),
+        shape_(shape),
+        groups_(groups),
+        is_linear_(node.op->name == std::string_view("fused.ByteLinear")),
+        x_(context.slot(node.inputs[0])),
+        y_(context.slot(node.outputs[0])),
+        packed_(packed),
+        group_at_(std::move(group_at)),
+        epilogue_(node, context, weight, shape.outputs) {}
+
+  int64_t scratch_bytes() const override {
+    return num_members_ * MemberScratch();
+  }
+
+  Status Run(const Slots& slots, const Team& team) override {
+    const ImageShape& s = shape_;
+    const int64_t n = s.outputs / groups_;
+    const int64_t channels = s.channels / groups_;
+    const Part part = SplitProduct(s.batch * s.out_pixels(),
+                                   (n + int8_.panel - 1) / int8_.panel, team);
+    Int8ConvArgs args{.x = {},
+                      .window = s.window,
+                      .out_width = s.out_width,
+                      .n = n,
+                      .panel_begin = part.panel_begin,
+                      .panel_end = part.panel_end,
+                      .ld_y = s.outputs};
+    args.scratch = reinterpret_cast<uint8_t*>(slots.scratch) +
+                   team.index * MemberScratch();
+    const Int8Epilogue epilogue = epilogue_.At(slots);
+    const int64_t pixels = s.out_pixels();
+    for (int64_t at = part.row_begin; at < part.row_end;) {
+      const int64_t image = at / pixels;
+      args.pixel_begin = at - image * pixels;
+      args.pixel_end = std::min(part.row_end - image * pixels, pixels);
+      for (int64_t group = 0; group < groups_; ++group) {
+        args.x = ImageAt(s, slots.data<uint8_t>(x_), image, group * channels,
+                         channels, epilogue_.x_zero());
+        args.w = packed_ + group_at_[static_cast<size_t>(group)];
+        args.epilogue = Moved(epilogue, image * pixels, group * n);
+        SetOut(args, slots, y_, epilogue_.gives_bytes(),
+               image * pixels * s.outputs + group * n);
+        int8_.conv(args);
+      }
+      at = image * pixels + args.pixel_end;
+    }
+    return OkStatus();
+  }
+
+  double macs() const override {
+    return static_cast<double>(shape_.batch * shape_.out_pixels()) *
+           static_cast<double>(shape_.outputs * K());
+  }
+
+  std::string Text() const override {
+    if (is_linear_) {
+      return "Int8 Linear " + std::to_string(shape_.width) + " x " +
+             std::to_string(shape_.channels) + " -> " +
+             std::to_string(shape_.outputs) + epilogue_.Text();
+    }
+    std::string text = "Int8 Conv " + shape_.Text();
+    if (groups_ > 1) text += ", " + std::to_string(groups_) + " groups";
+    return text + epilogue_.Text();
+  }
+
+ private:
+  int64_t K() const { return shape_.taps() * shape_.channels / groups_; }
+  int64_t MemberScratch() const {
+    return (int8_.conv_scratch_bytes(K()) + 63) / 64 * 64;
+  }
+
+  const Int8Table& int8_;
+  const int64_t num_members_;
+  const ImageShape shape_;
+  const int64_t groups_;
+  const bool is_linear_;
+  const Slot x_;
+  const Slot y_;
+  const int8_t* const packed_;
+  const std::vector<int64_t> group_at_;  // bytes from packed_
+  const ByteEpilogue epilogue_;
+};
+
+class ByteDepthwiseStep : public Step {
+ public:
+  ByteDepthwiseStep(const Node& node, const LowerContext& context,
+                    const ImageShape& shape, const SignedWeight& weight,
+                    const float* packed)
+      : int8_(context.int8),
+        shape_(shape),
+        x_(context.slot(node.inputs[0])),
+        y_(context.slot(node.outputs[0])),
+        packed_(packed),
+        epilogue_(node, context, weight, shape.outputs) {}
+
+  Status Run(const Slots& slots, const Team& team) override {
+    const ImageShape& s = shape_;
+    const Int8Epilogue epilogue = epilogue_.At(slots);
+    const auto [begin, end] = team.Share(s.batch * s.out_height);
+    for (int64_t at = begin; at < end;) {
+      const int64_t image = at / s.out_height;
+      Int8DepthwiseArgs args{
+          .x = ImageAt(s, slots.data<uint8_t>(x_), image, 0, s.channels,
+                       epilogue_.x_zero()),
+          .window = s.window,
+          .w = packed_,
+          .out_width = s.out_width,
+          .row_begin = at - image * s.out_height,
+          .row_end = std::min(end - image * s.out_height, s.out_height),
+          .ld_y = s.outputs,
+          .epilogue = Moved(epilogue, image * s.out_pixels(), 0)};
+      SetOut(args, slots, y_, epilogue_.gives_bytes(),
+             image * s.out_pixels() * s.outputs);
+      int8_.depthwise(args);
+      at = image * s.out_height + args.row_end;
+    }
+    return OkStatus();
+  }
+
+  double macs() const override {
+    return static_cast<double>(shape_.batch * shape_.out_pixels()) *
+           static_cast<double>(shape_.outputs * shape_.taps());
+  }
+
+  std::string Text() const override {
+    return "Int8 Depthwise " + shape_.Text() + epilogue_.Text();
+  }
+
+ private:
+  const Int8Table& int8_;
+  const ImageShape shape_;
+  const Slot x_;
+  const Slot y_;
+  const float* const packed_;
+  const ByteEpilogue epilogue_;
+};
+
+// Forms of one weight in the packed weights.
+constexpr int64_t kPanels = 16;
+constexpr int64_t kPanelsKn = 17;
+constexpr int64_t kDepthwise = 18;
+// Exact sums in floats.
+constexpr int64_t kMostDepthwiseTaps = 514;
+
+// [n][channels][taps] to [n][taps][channels].
+std::vector<int8_t> TapsFirst(const SignedWeight& weight, int64_t channels,
+                              int64_t taps) {
+  if (taps == 1) return weight.values;
+  std::vector<int8_t> moved(weight.values.size());
+  int8_t* to = moved.data();
+  for (int64_t n = 0; n < weight.n; ++n) {
+    const int8_t* from = weight.values.data() + n * channels * taps;
+    for (int64_t t = 0; t < taps; ++t) {
+      for (int64_t c = 0; c < channels; ++c) *to++ = from[c * taps + t];
+    }
+  }
+  return moved;
+}
+
+// The sizes of a linear layer as those of an image.
+ImageShape LinearShape(const Node& node, const LowerContext& context) {
+  ImageShape shape;
+  const Shape& x = context.shape(node.inputs[0]);
+  shape.channels = x.back();
+  shape.outputs = context.shape(node.outputs[0]).back();
+  shape.batch = 1;
+  shape.height = 1;
+  shape.out_height = 1;
+  shape.width = x.num_elements() / std::max<int64_t>(shape.channels, 1);
+  shape.out_width = shape.width;
+  return shape;
+}
+
+StatusOr<std::unique_ptr<Step>> MakeDepthwise(const Node& node,
+                                              const LowerContext& context,
+                                              const ImageShape& shape,
+                                              const Integers& integers,
+                                              const SignedWeight& weight) {
+  ASSIGN_OR_RETURN(
+      const float* packed,
+      context.packed.Get(
+          integers.values, kDepthwise, weight.n * weight.k, [&](float* to) {
+            for (int64_t t = 0; t < weight.k; ++t) {
+              for (int64_t c = 0; c < weight.n; ++c) {
+                *to++ = static_cast<float>(
+                    weight.values[static_cast<size_t>(c * weight.k + t)]);
+              }
+            }
+          }));
+  return std::unique_ptr<Step>(std::make_unique<ByteDepthwiseStep>(
+      node, context, shape, weight, packed));
+}
+
+}  // namespace
+
+StatusOr<std::unique_ptr<Step>> MakeByteLayerStep(const Node& node,
+                                                  const LowerContext& context) {
+  const bool is_linear = node.op->name == std::string_view("fused.ByteLinear");
+  const ImageShape shape =
+      is_linear ? LinearShape(node, context) : ImageShapeOf(node, context);
+  const int64_t groups = node.attrs.Int("group", 1);
+  const bool weight_kn = is_linear && node.attrs.Int("weight_kn", 0) != 0;
+  const Integers& integers = *context.graph.value(node.inputs[1]).integers;
+  const auto weight = SignedWeightOf(integers, weight_kn ? 1 : 0);
+  CHECK(weight.has_value(), "the pass has proven the weights");
+  if (groups > 1 && groups == shape.channels && groups == shape.outputs &&
+      shape.taps() <= kMostDepthwiseTaps) {
+    return MakeDepthwise(node, context, shape, integers, *weight);
+  }
+  const std::vector<int8_t> w =
+      TapsFirst(*weight, shape.channels / groups, shape.taps());
+  const int64_t n = weight->n / groups;
+  std::vector<int64_t> group_at;
+  int64_t bytes = 0;
+  for (int64_t group = 0; group < groups; ++group) {
+    group_at.push_back(bytes);
+    const int64_t each = context.int8.packed_bytes(
+        w.data() + group * n * weight->k, n, weight->k);
+    bytes += (each + 63) / 64 * 64;
+  }
+  ASSIGN_OR_RETURN(
+      const float* packed,
+      context.packed.Get(integers.values, weight_kn ? kPanelsKn : kPanels,
+                         bytes / 4, [&](float* to) {
+                           for (int64_t group = 0; group < groups; ++group) {
+                             context.int8.pack(
+                                 w.data() + group * n * weight->k, n, weight->k,
+                                 reinterpret_cast<int8_t*>(to) +
+                                     group_at[static_cast<size_t>(group)]);
+                           }
+                         }));
+  return std::unique_ptr<Step>(std::make_unique<ByteConvStep>(
+      node, context, shape, groups, *weight,
+      reinterpret_cast<const int8_t*>(packed), std::move(group_at)));
+}
+
+}  // namespace millrace::models::graph

@@ -1,0 +1,15 @@
+// The tables of kernels that the steps of a plan are made of.
+#pragma once
+
+#include "models/cpu/dense.h"
+#include "models/cpu/dense_int8.h"
+
+namespace millrace::models::graph {
+
+// Tables live forever.
+struct Kernels {
+  const DenseTable& dense;
+  const Int8Table& int8;
+};
+
+}  // namespace millrace::models::graph

@@ -1,0 +1,200 @@
+// Graphs with QuantizeLinear and DequantizeLinear: layers on bytes give what
+// the interpreter gives. A sum that falls on a tie may round to the other side,
+// so results may differ by a step of their scale here and there.
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <cmath>
+
+#include "tests/unit/models/graph/graph_maker.h"
+
+namespace millrace::models::graph {
+namespace {
+
+using Ints64 = std::vector<int64_t>;
+
+class QuantMaker : public GraphMaker {
+ public:
+  explicit QuantMaker(DType activations = DType::kU8) : bytes_(activations) {}
+
+  ValueId Zero(int32_t zero) {
+    Tensor tensor = Tensor::Make(bytes_, {});
+    if (bytes_ == DType::kU8) {
+      *tensor.data<uint8_t>() = static_cast<uint8_t>(zero);
+    } else {
+      *tensor.data<int8_t>() = static_cast<int8_t>(zero - 128);
+    }
+    return graph.AddConstant("zero", std::move(tensor));
+  }
+  ValueId Quantised(ValueId x, float scale, int32_t zero) {
+    return Node("QuantizeLinear", {x, Number(scale), Zero(zero)});
+  }
+  // Quantised and back.
+  ValueId Rounded(ValueId x, float scale, int32_t zero) {
+    return Node("DequantizeLinear",
+                {Quantised(x, scale, zero), Number(scale), Zero(zero)});
+  }
+  // A weight in bytes with a scale for each index of the axis.
+  ValueId Bytes(const Shape& shape, int axis) {
+    const Tensor random = Random(shape);
+    Tensor bytes = Tensor::Make(DType::kI8, shape);
+    for (int64_t i = 0; i < bytes.num_elements(); ++i) {
+      bytes.data<int8_t>()[i] = static_cast<int8_t>(
+          std::clamp(random.data<float>()[i] * 50, -128.0f, 127.0f));
+    }
+    Tensor scales = Tensor::Make(DType::kF32, {shape[axis]});
+    Tensor zeros = Tensor::Make(DType::kI8, {shape[axis]});
+    for (int64_t i = 0; i < shape[axis]; ++i) {
+      scales.data<float>()[i] = 0.002f + 0.0001f * static_cast<float>(i % 7);
+      zeros.data<int8_t>()[i] = 0;
+    }
+    return Node("DequantizeLinear",
+                {graph.AddConstant("w", std::move(bytes)),
+                 graph.AddConstant("s", std::move(scales)),
+                 graph.AddConstant("z", std::move(zeros))},
+                {{"axis", int64_t{axis}}});
+  }
+
+  // Runs both ways on every table; results that were quantised by `step` last
+  // may differ by it in a few places, and by nothing more.
+  std::string ExpectSameSteps(ValueId y, double step) {
+    graph.AddOutput("y", y);
+    std::string text;
+    for (const char* isa : {"scalar", "avx2", "avx512"}) {
+      ExecutorOptions options;
+      options.isa = isa;
+      auto planned = Executor::Create(graph.Copy(), options);
+      if (!planned.ok()) continue;  // not on this machine
+      options.interpret = true;
+      auto interpreted = Executor::Create(graph.Copy(), options);
+      const auto got = (*planned)->Run(Inputs());
+      const auto want = (*interpreted)->Run(Inputs());
+      EXPECT_TRUE(got.ok()) << got.status().message();
+      EXPECT_TRUE(want.ok()) << want.status().message();
+      if (!got.ok() || !want.ok()) return "";
+      int64_t off = 0;
+      bool varies = false;
+      const int64_t n = (*want)[0].num_elements();
+      for (int64_t i = 0; i < n; ++i) {
+        const float g = (*got)[0].data<float>()[i];
+        const float w = (*want)[0].data<float>()[i];
+        EXPECT_LE(std::abs(g - w), step * 1.001) << isa << " at " << i;
+        off += std::abs(g - w) > step * 0.5;
+        varies = varies || w != (*want)[0].data<float>()[0];
+      }
+      EXPECT_LE(off, 1 + n / 200) << isa;
+      EXPECT_TRUE(varies) << "a constant result shows nothing";
+      text = (*planned)->PlanText();
+    }
+    return text;
+  }
+
+ private:
+  const DType bytes_;
+};
+
+TEST(PlanQuantised, AConvolutionItsFunctionAndItsPoolWorkOnBytes) {
+  for (const DType bytes : {DType::kU8, DType::kI8}) {
+    QuantMaker m(bytes);
+    ValueId x = m.Rounded(m.Input({2, 12, 11, 9}), 0.03f, 120);
+    x = m.Node("Conv", {x, m.Bytes({20, 12, 3, 3}, 0), m.Weight({20})},
+               {{"pads", Ints64{1, 1, 1, 1}}});
+    x = m.Rounded(x, 0.05f, 131);
+    x = m.Rounded(m.Node("Relu", {x}), 0.04f, 0);
+    x = m.Node("MaxPool", {x},
+               {{"kernel_shape", Ints64{3, 3}}, {"strides", Ints64{2, 2}}});
+    const std::string plan = m.ExpectSameSteps(m.Rounded(x, 0.04f, 0), 0.04);
+    EXPECT_NE(plan.find("Int8 Conv"), std::string::npos) << plan;
+    EXPECT_NE(plan.find("lookup"), std::string::npos) << plan;
+    EXPECT_NE(plan.find("Int8 MaxPool"), std::string::npos) << plan;
+    EXPECT_EQ(plan.find("Relu"), std::string::npos) << plan;
+  }
+}
+
+TEST(PlanQuantised, AResidualJoinsTheConvolutionThatIsQuantisedBefore) {
+  QuantMaker m;
+  const ValueId x = m.Rounded(m.Input({1, 16, 8, 8}), 0.03f, 128);
+  ValueId y = m.Node("Conv", {x, m.Bytes({16, 16, 1, 1}, 0)});
+  y = m.Node("Add", {m.Rounded(y, 0.02f, 100), x});
+  y = m.Rounded(m.Node("Relu", {y}), 0.03f, 3);
+  const std::string plan = m.ExpectSameSteps(y, 0.03);
+  EXPECT_NE(plan.find("q +residual f1"), std::string::npos) << plan;
+}
+
+TEST(PlanQuantised, GroupsDepthwiseAndMeansWorkOnBytes) {
+  QuantMaker m;
+  ValueId x = m.Rounded(m.Input({2, 24, 9, 9}), 0.03f, 128);
+  x = m.Node("Conv", {x, m.Bytes({24, 1, 3, 3}, 0), m.Weight({24})},
+             {{"group", int64_t{24}}, {"pads", Ints64{1, 1, 1, 1}}});
+  x = m.Rounded(x, 0.03f, 128);
+  x = m.Node("Conv", {x, m.Bytes({36, 8, 1, 1}, 0)}, {{"group", int64_t{3}}});
+  x = m.Rounded(m.Node("HardSwish", {x}), 0.03f, 20);
+  x = m.Rounded(m.Node("GlobalAveragePool", {x}), 0.01f, 20);
+  const std::string plan = m.ExpectSameSteps(x, 0.01);
+  for (const char* step : {"Int8 Depthwise", "3 groups", "Int8 Mean"}) {
+    EXPECT_NE(plan.find(step), std::string::npos) << plan;
+  }
+}
+
+TEST(PlanQuantised, ElementwiseOperatorsAndConcatReadAndWriteBytes) {
+  QuantMaker m;
+  const ValueId x = m.Rounded(m.Input({1, 8, 6, 6}), 0.03f, 128);
+  const ValueId gate = m.Rounded(m.Input({1, 8, 1, 1}), 0.02f, 110);
+  const ValueId y = m.Rounded(m.Node("Mul", {x, gate}), 0.05f, 99);
+  const ValueId z = m.Node("Concat", {x, y}, {{"axis", int64_t{1}}});
+  const std::string plan = m.ExpectSameSteps(m.Rounded(z, 0.04f, 128), 0.04);
+  EXPECT_NE(plan.find("Int8 Pointwise"), std::string::npos) << plan;
+  EXPECT_NE(plan.find("Lookup"), std::string::npos) << plan;
+  EXPECT_NE(plan.find("Concat UINT8"), std::string::npos) << plan;
+}
+
+TEST(PlanQuantised, LinearLayersTakeEitherLayoutAndGiveFloats) {
+  for (const bool kn : {true, false}) {
+    QuantMaker m;
+    const ValueId x = m.Rounded(m.Input({7, 30}), 0.03f, 140);
+    const ValueId w = kn ? m.Bytes({30, 40}, 1) : m.Bytes({40, 30}, 0);
+    const ValueId y =
+        m.Node("Gemm", {x, w, m.Weight({40})}, {{"transB", int64_t{!kn}}});
+    const std::string plan = m.ExpectSameSteps(y, 1e-4);
+    EXPECT_NE(plan.find("Int8 Linear 7 x 30 -> 40"), std::string::npos) << plan;
+  }
+}
+
+TEST(PlanQuantised, WeightsWithZeroPointsThatDoNotFitStayInFloats) {
+  QuantMaker m;
+  const ValueId x = m.Rounded(m.Input({3, 8}), 0.03f, 140);
+  Tensor w = Tensor::Make(DType::kU8, {8, 5});
+  for (int64_t i = 0; i < 40; ++i) {
+    w.data<uint8_t>()[i] = static_cast<uint8_t>(i * 6);
+  }
+  const ValueId weight = m.Node(
+      "DequantizeLinear",
+      {m.graph.AddConstant("w", std::move(w)), m.Number(0.01f), m.Zero(3)});
+  const std::string plan =
+      m.ExpectSameSteps(m.Node("MatMul", {x, weight}), 1e-4);
+  EXPECT_EQ(plan.find("Int8 Linear"), std::string::npos) << plan;
+}
+
+TEST(PlanQuantised, OperatorsOnIntegersAreLayersOnBytesToo) {
+  QuantMaker m;
+  const ValueId x = m.Quantised(m.Input({1, 6, 7, 7}), 0.03f, 128);
+  Tensor w = Tensor::Make(DType::kI8, {10, 6, 3, 3});
+  for (int64_t i = 0; i < w.num_elements(); ++i) {
+    w.data<int8_t>()[i] = static_cast<int8_t>(i * 37 % 255 - 127);
+  }
+  Tensor bias = Tensor::Make(DType::kI32, {10});
+  for (int i = 0; i < 10; ++i) bias.data<int32_t>()[i] = 1000 * i - 4000;
+  Tensor zero = Tensor::Make(DType::kI8, {});
+  *zero.data<int8_t>() = 0;
+  const ValueId y = m.Node(
+      "QLinearConv",
+      {x, m.Number(0.03f), m.Zero(128), m.graph.AddConstant("w", std::move(w)),
+       m.Number(0.004f), m.graph.AddConstant("z", std::move(zero)),
+       m.Number(0.1f), m.Zero(128), m.graph.AddConstant("b", std::move(bias))});
+  const std::string plan = m.ExpectSameSteps(
+      m.Node("DequantizeLinear", {y, m.Number(0.1f), m.Zero(128)}), 0.1);
+  EXPECT_NE(plan.find("Int8 Conv"), std::string::npos) << plan;
+}
+
+}  // namespace
+}  // namespace millrace::models::graph
