@@ -24,6 +24,8 @@ constexpr Verb kVerbs[] = {
     {"bench", "tokens per second beside the machine's limits", RunBench},
     {"convert", "write a model in the form that loads fastest", RunConvert},
     {"run", "run an ONNX or PyTorch graph on arrays of a file", RunGraph},
+    {"quantize", "choose the ranges of a graph's layers, for int8",
+     RunQuantize},
     {"profile", "where a graph's time goes, step by step", RunProfile},
     {"logits", "teacher-forced logits of a model", RunLogits},
 };

@@ -8,6 +8,7 @@
 #include "models/graph/interpreter.h"
 #include "models/graph/passes/passes.h"
 #include "models/graph/plan_cache.h"
+#include "models/graph/quantize/insert.h"
 #include "models/graph/quantize/integers.h"
 #include "models/graph/settle.h"
 
@@ -88,6 +89,9 @@ StatusOr<std::unique_ptr<Executor>> Executor::Create(
   RETURN_IF_ERROR(KeepIntegers(graph));
   ASSIGN_OR_RETURN(Graph settled, Settle(graph, {}));
   FoldBatchNorms(settled);
+  if (options.quantization != nullptr) {
+    RETURN_IF_ERROR(InsertQuantization(settled, *options.quantization));
+  }
   return std::unique_ptr<Executor>(
       new GraphExecutor(std::move(settled), options, {*dense, *int8}));
 }

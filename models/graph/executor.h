@@ -20,6 +20,7 @@
 #include "config/topology.h"
 #include "models/graph/ir.h"
 #include "models/graph/peaks.h"
+#include "models/graph/quantize/table.h"
 #include "models/graph/trace.h"
 
 namespace millrace::models::graph {
@@ -36,6 +37,9 @@ struct ExecutorOptions {
   // Batches whose rows are independent and move more than the weights may be
   // computed a row at a time: the same bits, less memory, warmer caches.
   bool rows_apart = true;
+  // Layers to be quantised; null: none but those that the graph quantises
+  // itself.
+  std::shared_ptr<const QuantizationTable> quantization = nullptr;
   // Interprets always: the reference that plans are tested against.
   bool interpret = false;
 };

@@ -75,6 +75,12 @@ StatusOr<std::map<std::string, int64_t>> ReadSizes(const std::string& text) {
 
 }  // namespace
 
+StatusOr<std::vector<Tensor>> GraphInputsOf(const std::string& path,
+                                            const graph::Executor& executor) {
+  ASSIGN_OR_RETURN(std::vector<NamedTensor> arrays, models::ReadNpz(path));
+  return Arrange(std::move(arrays), executor.inputs());
+}
+
 StatusOr<std::vector<Tensor>> GraphInputs(const ParsedArgs& args,
                                           const graph::Executor& executor) {
   if (args.Has("input")) {
@@ -82,9 +88,7 @@ StatusOr<std::vector<Tensor>> GraphInputs(const ParsedArgs& args,
       return UsageError(
           "--sizes is for made-up inputs, --input brings its own");
     }
-    ASSIGN_OR_RETURN(std::vector<NamedTensor> arrays,
-                     models::ReadNpz(args.Text("input", "")));
-    return Arrange(std::move(arrays), executor.inputs());
+    return GraphInputsOf(args.Text("input", ""), executor);
   }
   ASSIGN_OR_RETURN(auto sizes, ReadSizes(args.Text("sizes", "")));
   return graph::SampleInputs(executor.inputs(), executor.symbols(),

@@ -18,6 +18,7 @@ int RunBench(Args args);     // tokens/s beside the machine's limits
 int RunLogits(Args args);    // teacher-forced logits
 int RunGraph(Args args);     // a graph on arrays of a file
 int RunProfile(Args args);   // where a graph's time goes
+int RunQuantize(Args args);  // ranges of a graph's layers, for int8
 int RunConvert(Args args);   // a model in the form that loads fastest
 
 }  // namespace millrace::server

@@ -168,12 +168,17 @@ class RowCheck {
   bool Keeps(const Node& node) const {
     const OpDef* op = node.op;
     const std::string_view name = op->name;
-    if (op == &fused::kConv || op == &fused::kLinear) {
+    if (op == &fused::kConv || op == &fused::kLinear ||
+        op == &fused::kByteConv || op == &fused::kByteLinear) {
       return OnlyRows(node, {0, 3, 4});
     }
     if (op == &fused::kConvTranspose || op == &fused::kPool ||
-        op == &fused::kGroupNorm || op == &fused::kResize) {
+        op == &fused::kGroupNorm || op == &fused::kResize ||
+        op == &fused::kBytePool || op == &fused::kLookup) {
       return OnlyRows(node, {0});
+    }
+    if (name == "QuantizeLinear" || name == "DequantizeLinear") {
+      return OnlyRows(node, {0}) && ShapeOf(node.inputs[1]).num_elements() == 1;
     }
     if (op == &fused::kAttention) {
       const Shape& q = ShapeOf(node.inputs[0]);
@@ -186,8 +191,8 @@ class RowCheck {
       return HasRows(node.inputs[0]) && HasRows(node.inputs[1]) &&
              HasRows(node.inputs[2]);
     }
-    if (op == &fused::kPointwise || IsElementwiseUnary(name) ||
-        IsElementwiseBroadcast(name)) {
+    if (op == &fused::kPointwise || op == &fused::kBytePointwise ||
+        IsElementwiseUnary(name) || IsElementwiseBroadcast(name)) {
       return FitsElementwise(node);
     }
     if (name == "LayerNormalization" || name == "RMSNormalization" ||

@@ -1,0 +1,180 @@
+// Inputs are quantised by one scale with a zero point, weights by a scale for
+// each output, from -127 to 127. What a convolution reads is quantised for all
+// of its readers, so that images stay bytes from layer to layer; what a linear
+// layer reads only for linear layers, since norms and residuals of transformers
+// want their digits.
+#include "models/graph/quantize/insert.h"
+
+#include <algorithm>
+#include <cmath>
+#include <map>
+#include <utility>
+
+#include "models/graph/op.h"
+
+namespace millrace::models::graph {
+namespace {
+
+int OutputsAxis(const Node& node) {
+  if (node.Is("MatMul")) return 1;
+  if (node.Is("Gemm")) return node.attrs.Int("transB", 0) != 0 ? 0 : 1;
+  return 0;  // Conv, Linear
+}
+
+bool IsQuantizable(const Graph& graph, const Node& node) {
+  const bool conv = node.Is("Conv");
+  if (!conv && !node.Is("MatMul") && !node.Is("Gemm") && !node.Is("Linear")) {
+    return false;
+  }
+  if (node.inputs.size() < 2 || node.inputs[0] == kNoValue ||
+      node.inputs[1] == kNoValue || graph.value(node.inputs[0]).constant ||
+      node.attrs.Int("transA", 0) != 0) {
+    return false;
+  }
+  const auto& weight = graph.value(node.inputs[1]).constant;
+  return weight != nullptr && weight->dtype() == DType::kF32 &&
+         weight->num_elements() > 0 &&
+         (conv ? weight->shape().rank() >= 3 : weight->shape().rank() == 2);
+}
+
+// The weight in bytes, and what they stand for.
+Value QuantizedWeight(const Value& from, int axis) {
+  const Tensor& weight = *from.constant;
+  const Shape& shape = weight.shape();
+  const int64_t n = shape[axis];
+  const int64_t inner = shape.Product(axis + 1, shape.rank());
+  const float* w = weight.data<float>();
+  const auto output = [&](int64_t i) {
+    return static_cast<size_t>(i / inner % n);
+  };
+  Integers integers{.values = nullptr,
+                    .scales = std::vector<float>(static_cast<size_t>(n)),
+                    .zeros = std::vector<int32_t>(static_cast<size_t>(n)),
+                    .axis = axis};
+  for (int64_t i = 0; i < weight.num_elements(); ++i) {
+    float& most = integers.scales[output(i)];
+    most = std::max(most, std::abs(w[i]));
+  }
+  for (float& scale : integers.scales) {
+    scale = std::max(scale / 127.0f, 1e-20f);
+  }
+  Tensor bytes = Tensor::Make(DType::kI8, shape);
+  Tensor floats = Tensor::Make(DType::kF32, shape);
+  for (int64_t i = 0; i < weight.num_elements(); ++i) {
+    const float scale = integers.scales[output(i)];
+    const float q = std::clamp(std::nearbyint(w[i] / scale), -127.0f, 127.0f);
+    bytes.data<int8_t>()[i] = static_cast<int8_t>(q);
+    floats.data<float>()[i] = q * scale;
+  }
+  integers.values = std::make_shared<const Tensor>(std::move(bytes));
+  Value value = from;
+  value.constant = std::make_shared<const Tensor>(std::move(floats));
+  value.integers = std::make_shared<const Integers>(std::move(integers));
+  return value;
+}
+
+struct Made {
+  ValueId value;
+  std::vector<Node> nodes;
+};
+
+// QuantizeLinear and DequantizeLinear of a value.
+Made Rounded(Graph& graph, ValueId x, float low, float high) {
+  const float scale = std::max((high - low) / 255.0f, 1e-20f);
+  Tensor zero = Tensor::Make(DType::kU8, {});
+  *zero.data<uint8_t>() = static_cast<uint8_t>(
+      std::clamp(std::nearbyint(-low / scale), 0.0f, 255.0f));
+  const std::string name = graph.value(x).name;
+  const ValueId s = graph.AddConstant(name, Tensor::Scalar(scale));
+  const ValueId z = graph.AddConstant(name, std::move(zero));
+  const ValueId bytes = graph.AddValue(name);
+  const ValueId floats = graph.AddValue(name);
+  const auto node = [&](std::string_view op, ValueId in, ValueId out) {
+    return Node{.op = FindOp(op),
+                .name = name,
+                .inputs = {in, s, z},
+                .outputs = {out},
+                .attrs = {},
+                .bodies = {}};
+  };
+  return {floats,
+          {node("QuantizeLinear", x, bytes),
+           node("DequantizeLinear", bytes, floats)}};
+}
+
+}  // namespace
+
+std::vector<QuantizableLayer> QuantizableLayers(const Graph& graph) {
+  std::vector<QuantizableLayer> layers;
+  std::map<std::string, int> seen;
+  for (size_t i = 0; i < graph.nodes.size(); ++i) {
+    const Node& node = graph.nodes[i];
+    if (!IsQuantizable(graph, node)) continue;
+    const int count = ++seen[node.name];
+    layers.push_back(
+        {count == 1 ? node.name : node.name + "#" + std::to_string(count), i});
+  }
+  return layers;
+}
+
+Status InsertQuantization(Graph& graph, const QuantizationTable& table) {
+  std::map<std::string, size_t> places;
+  for (const QuantizableLayer& layer : QuantizableLayers(graph)) {
+    places[layer.name] = layer.node;
+  }
+  // The first layer to name a range of a value decides it.
+  struct Range {
+    float low, high;
+    bool for_all;
+  };
+  std::map<ValueId, Range> ranges;
+  std::vector<bool> in_bytes(graph.nodes.size());
+  for (const QuantizedLayer& layer : table.layers) {
+    const auto place = places.find(layer.name);
+    if (place == places.end()) {
+      return InvalidArgument("the quantisation has a layer '" + layer.name +
+                             "' that the model has not; make it anew with "
+                             "millrace quantize");
+    }
+    if (!layer.in_bytes) continue;
+    Node& node = graph.nodes[place->second];
+    in_bytes[place->second] = true;
+    const auto [range, is_new] =
+        ranges.try_emplace(node.inputs[0], Range{layer.low, layer.high, false});
+    range->second.for_all = range->second.for_all || node.Is("Conv");
+    const ValueId weight = graph.AddValue(node.name);
+    graph.value(weight) =
+        QuantizedWeight(graph.value(node.inputs[1]), OutputsAxis(node));
+    node.inputs[1] = weight;
+  }
+  std::map<ValueId, ValueId> rounded;
+  std::vector<Node> nodes;
+  const auto put = [&](ValueId id) {
+    const auto range = ranges.find(id);
+    if (range == ranges.end()) return;
+    Made made = Rounded(graph, id, range->second.low, range->second.high);
+    rounded[id] = made.value;
+    for (Node& node : made.nodes) nodes.push_back(std::move(node));
+  };
+  for (const Port& port : graph.inputs) put(port.value);
+  std::vector<Node> old = std::move(graph.nodes);
+  for (size_t i = 0; i < old.size(); ++i) {
+    for (size_t k = 0; k < old[i].inputs.size(); ++k) {
+      ValueId& id = old[i].inputs[k];
+      const auto found = rounded.find(id);
+      if (found == rounded.end() || !old[i].bodies.empty()) continue;
+      if ((in_bytes[i] && k == 0) || ranges.find(id)->second.for_all) {
+        id = found->second;
+      }
+    }
+    const std::vector<ValueId> outputs = old[i].outputs;
+    nodes.push_back(std::move(old[i]));
+    for (const ValueId id : outputs) {
+      if (id != kNoValue) put(id);
+    }
+  }
+  graph.nodes = std::move(nodes);
+  return graph.Validate();
+}
+
+}  // namespace millrace::models::graph

@@ -1,0 +1,26 @@
+// Quantises a graph in FP32 as a table says: it becomes one with QuantizeLinear
+// and DequantizeLinear, which passes turn into layers on bytes.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "config/base/status.h"
+#include "models/graph/ir.h"
+#include "models/graph/quantize/table.h"
+
+namespace millrace::models::graph {
+
+// A convolution or a product with a constant FP32 weight.
+struct QuantizableLayer {
+  std::string name;  // as in a table
+  size_t node = 0;   // its place
+};
+// Of a graph that has met load-time Settle.
+std::vector<QuantizableLayer> QuantizableLayers(const Graph& graph);
+
+// Layers that the table has not stay as they are. INVALID_ARGUMENT names a
+// layer that the graph has not.
+Status InsertQuantization(Graph& graph, const QuantizationTable& table);
+
+}  // namespace millrace::models::graph

@@ -1,0 +1,39 @@
+// What our own quantisation decides about a graph: the range of each layer's
+// input, and which layers stay in FP32. A side file beside the model holds it
+// in JSON, to be read and edited:
+//
+//   {"format": "millrace-quantization", "version": 1, "method": "minmax",
+//    "layers": [{"name": "conv1", "low": -2.1, "high": 2.6,
+//                "error": 0.004, "precision": "int8"}, …]}
+//
+// Weights are not in it: they are rounded at load, one scale for each output.
+#pragma once
+
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "config/base/status.h"
+
+namespace millrace::models::graph {
+
+struct QuantizedLayer {
+  std::string name;  // the node's; "#2" behind it where an earlier one has it
+  float low = 0;     // of the input; 0 lies within
+  float high = 0;
+  // What of the graph's results changes when this layer alone is quantised:
+  // |difference| / |result|, root mean squares, the worst result.
+  double error = 0;
+  bool in_bytes = true;
+};
+
+struct QuantizationTable {
+  std::string method;
+  std::vector<QuantizedLayer> layers;
+};
+
+std::string QuantizationJson(const QuantizationTable& table);
+// INVALID_ARGUMENT says what of the file is wrong.
+StatusOr<QuantizationTable> ReadQuantization(std::string_view json);
+
+}  // namespace millrace::models::graph

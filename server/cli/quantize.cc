@@ -1,0 +1,111 @@
+// millrace quantize: our own post-training quantisation. Writes a side file
+// that `run --precision int8` reads.
+#include <algorithm>
+#include <cstdio>
+#include <cstdlib>
+#include <fstream>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "models/graph/executor.h"
+#include "models/graph/import.h"
+#include "models/graph/quantize/calibrate.h"
+#include "server/cli/args.h"
+#include "server/cli/graph_inputs.h"
+#include "server/cli/tool_model.h"
+#include "server/cli/verbs.h"
+
+namespace millrace::server {
+namespace {
+
+namespace graph = models::graph;
+using models::Tensor;
+
+constexpr FlagSpec kFlags[] = {
+    {"calibration", "A.npz,B.npz,…", "samples of the inputs, a file each"},
+    {"output", "FILE", "what to write (default: MODEL.quant.json)"},
+    {"method", "NAME", "minmax, percentile or mse (default minmax)"},
+    {"max-error", "E",
+     "layers that cost more alone stay in f32 (default 0.05)"},
+    kThreadsFlag,
+    kIsaFlag,
+};
+constexpr VerbSpec kVerb = {
+    "quantize",
+    "MODEL",
+    "Chooses the ranges of an ONNX or PyTorch (.pt2) graph's layers on "
+    "samples,\n"
+    "prints what each layer costs alone, and writes both for "
+    "`run --precision int8`.",
+    kFlags,
+    1,
+    1};
+
+StatusOr<double> ReadMaxError(const ParsedArgs& args) {
+  const std::string text = args.Text("max-error", "0.05");
+  char* end = nullptr;
+  const double most = std::strtod(text.c_str(), &end);
+  if (end != text.c_str() + text.size() || !(most >= 0)) {
+    return UsageError("--max-error must be a number from 0 on, not '" + text +
+                      "'");
+  }
+  return most;
+}
+
+Status Quantize(const ParsedArgs& args) {
+  if (!args.Has("calibration")) {
+    return UsageError("--calibration A.npz,B.npz is missing");
+  }
+  const std::string& path = args.positional()[0];
+  graph::CalibrateOptions options;
+  ASSIGN_OR_RETURN(options.method,
+                   graph::RangeMethodOf(args.Text("method", "minmax")));
+  ASSIGN_OR_RETURN(options.max_error, ReadMaxError(args));
+  ASSIGN_OR_RETURN(const int64_t threads, args.Int("threads", 0, 0, 1024));
+  ASSIGN_OR_RETURN(options.executor.cpus, TeamFor(threads));
+  options.executor.isa = args.Text("isa", "");
+  options.progress = ProgressLine("trying layers");
+  ASSIGN_OR_RETURN(const graph::Graph model, graph::ImportGraph(path, nullptr));
+  std::vector<std::vector<Tensor>> samples;
+  {
+    ASSIGN_OR_RETURN(const auto executor,
+                     graph::Executor::Create(model.Copy(), options.executor));
+    std::string files = args.Text("calibration", "") + ",";
+    for (size_t at; (at = files.find(',')) != files.npos;
+         files.erase(0, at + 1)) {
+      if (at == 0) continue;
+      ASSIGN_OR_RETURN(samples.emplace_back(),
+                       GraphInputsOf(files.substr(0, at), *executor));
+    }
+  }
+  ASSIGN_OR_RETURN(graph::QuantizationTable table,
+                   graph::Calibrate(model, samples, options));
+  table.method = args.Text("method", "minmax");
+  int64_t in_bytes = 0;
+  for (const graph::QuantizedLayer& layer : table.layers) {
+    in_bytes += layer.in_bytes;
+    std::printf("%-48s %12.5g %12.5g  error %-9.3g %s\n", layer.name.c_str(),
+                static_cast<double>(layer.low), static_cast<double>(layer.high),
+                layer.error, layer.in_bytes ? "int8" : "f32");
+  }
+  ASSIGN_OR_RETURN(
+      const double error,
+      graph::QuantizationError(model, table, samples, options.executor));
+  const std::string output = args.Text("output", path + ".quant.json");
+  std::ofstream file(output, std::ios::binary);
+  file << graph::QuantizationJson(table);
+  if (!file.flush()) {
+    return Unavailable("'" + output + "' cannot be written");
+  }
+  std::printf("%s: %lld of %zu layers in int8, error %.3g together\n",
+              output.c_str(), static_cast<long long>(in_bytes),
+              table.layers.size(), error);
+  return OkStatus();
+}
+
+}  // namespace
+
+int RunQuantize(Args args) { return RunVerb(kVerb, args, Quantize); }
+
+}  // namespace millrace::server
