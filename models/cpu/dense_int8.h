@@ -16,9 +16,9 @@
 // table saturates on the way. Behind a sum:
 //   v = fma(float(sum + offset), scale, bias)
 //   v = min(high, max(low, round(v))) * middle.scale   (if it is not 0)
-//   v = fma(r - zero, r_scale, v), or v + r            (residual, if first)
+//   v = fma(r - zero, r_scale, v)                      (residual, if first)
 //   v = f(v)
-//   v = fma(r - zero, r_scale, v), or v + r            (residual otherwise)
+//   v = fma(r - zero, r_scale, v)                      (residual otherwise)
 //   y = v, or byte(round(min(255 - y_zero, max(-y_zero, v * y_scale))) +
 //   y_zero)
 //   y = lookup[y]                                      (bytes, if any)
@@ -51,8 +51,8 @@ struct Int8Epilogue {
   const uint8_t* residual = nullptr;  // [m][ld_residual]
   const float* residual_f32 = nullptr;
   int64_t ld_residual = 0;
-  float residual_scale = 0;
-  float residual_zero = 0;
+  float residual_scale = 0;  // of either
+  float residual_zero = 0;   // of bytes
   bool residual_first = false;  // before f
   // Of results in bytes; y_scale multiplies.
   float y_scale = 1;

@@ -66,6 +66,8 @@ void ByteEpilogue::Scales(const Node& node, const LowerContext& context,
   if (residual_is_bytes_) {
     fixed_.residual_scale = static_cast<float>(residual.scale / unit);
     fixed_.residual_zero = static_cast<float>(residual.zero);
+  } else {
+    fixed_.residual_scale = static_cast<float>(1 / unit);
   }
   const Tensor* bias = Operand(node, kBias) != kNoValue
                            ? context.constant(node.inputs[kBias])

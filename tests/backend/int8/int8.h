@@ -93,7 +93,9 @@ inline float Finished(int64_t sum, const Int8Epilogue& e, int64_t row,
       v = std::fma(static_cast<float>(e.residual[at]) - e.residual_zero,
                    e.residual_scale, v);
     }
-    if (e.residual_f32 != nullptr) v += e.residual_f32[at];
+    if (e.residual_f32 != nullptr) {
+      v = std::fma(e.residual_f32[at], e.residual_scale, v);
+    }
   };
   if (e.residual_first) join();
   if (e.f == Unary::kRelu) v = std::max(v, 0.0f);

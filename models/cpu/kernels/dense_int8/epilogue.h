@@ -118,8 +118,8 @@ class Int8Finish {
       return V::Fma(x, V::Set(e.residual_scale), v);
     }
     if (e.residual_f32 != nullptr) {
-      return V::Add(v,
-                    V::LoadFirst(e.residual_f32 + r * e.ld_residual + c, live));
+      return V::Fma(V::LoadFirst(e.residual_f32 + r * e.ld_residual + c, live),
+                    V::Set(e.residual_scale), v);
     }
     return v;
   }

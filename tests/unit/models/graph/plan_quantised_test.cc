@@ -121,6 +121,16 @@ TEST(PlanQuantised, AResidualJoinsTheConvolutionThatIsQuantisedBefore) {
   EXPECT_NE(plan.find("q +residual f1"), std::string::npos) << plan;
 }
 
+TEST(PlanQuantised, AResidualInFloatsIsCountedInStepsOfTheResult) {
+  QuantMaker m;
+  const ValueId x = m.Rounded(m.Input({1, 16, 8, 8}), 0.03f, 128);
+  ValueId y = m.Node("Conv", {x, m.Bytes({16, 16, 1, 1}, 0), m.Weight({16})});
+  y = m.Node("Add", {y, m.Input({1, 16, 8, 8})});
+  y = m.Rounded(m.Node("Relu", {y}), 0.03f, 3);
+  const std::string plan = m.ExpectSameSteps(y, 0.03);
+  EXPECT_NE(plan.find("+residual(f32) f1"), std::string::npos) << plan;
+}
+
 TEST(PlanQuantised, GroupsDepthwiseAndMeansWorkOnBytes) {
   QuantMaker m;
   ValueId x = m.Rounded(m.Input({2, 24, 9, 9}), 0.03f, 128);
