@@ -51,8 +51,8 @@ struct Int8Epilogue {
   const uint8_t* residual = nullptr;  // [m][ld_residual]
   const float* residual_f32 = nullptr;
   int64_t ld_residual = 0;
-  float residual_scale = 0;  // of either
-  float residual_zero = 0;   // of bytes
+  float residual_scale = 0;     // of either
+  float residual_zero = 0;      // of bytes
   bool residual_first = false;  // before f
   // Of results in bytes; y_scale multiplies.
   float y_scale = 1;
