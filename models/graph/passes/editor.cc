@@ -83,9 +83,9 @@ ValueId Editor::AddConstant(std::string_view name, Tensor tensor) {
 
 ValueId Editor::InsertBefore(const Node& node, const OpDef& op,
                              std::vector<ValueId> inputs, Attrs attrs,
-                             const ValueType& type) {
+                             ValueType type) {
   const ValueId id = graph_.AddValue(node.name);
-  graph_.value(id).type = type;
+  graph_.value(id).type = std::move(type);
   maker_.push_back(-1);
   uses_.push_back(0);
   for (const ValueId input : inputs) {

@@ -46,7 +46,7 @@ class Editor {
   // do not see it until Finish.
   ValueId InsertBefore(const Node& node, const OpDef& op,
                        std::vector<ValueId> inputs, Attrs attrs,
-                       const ValueType& type);
+                       ValueType type);
 
   // Puts inserted nodes in their places and removes nodes of which nobody reads
   // any result.
