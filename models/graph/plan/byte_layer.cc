@@ -1,6 +1,6 @@
 #include "models/graph/plan/byte_layer.h"
 
-#include <cmath>
+#include "models/graph/passes/activations.h"
 
 namespace millrace::models::graph {
 namespace {
@@ -109,7 +109,7 @@ std::string ByteEpilogue::Text() const {
       residual_is_bytes_ ? " +residual" : " +residual(f32)";
   if (residual_ != kNoSlot && fixed_.residual_first) text += residual;
   if (fixed_.f != Unary::kNone) {
-    text += " f" + std::to_string(static_cast<int>(fixed_.f));
+    text += " " + std::string(UnaryName(fixed_.f));
   }
   if (residual_ != kNoSlot && !fixed_.residual_first) text += residual;
   if (lookup_ != nullptr) text += " lookup";

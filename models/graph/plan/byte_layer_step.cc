@@ -5,6 +5,7 @@
 #include <string>
 #include <utility>
 
+#include "models/graph/passes/fused.h"
 #include "models/graph/plan/byte_layer.h"
 #include "models/graph/plan/image_shape.h"
 #include "models/graph/plan/makers.h"
@@ -44,7 +45,7 @@ class ByteConvStep : public Step {
         num_members_(context.num_members),
         shape_(shape),
         groups_(groups),
-        is_linear_(node.op->name == std::string_view("fused.ByteLinear")),
+        is_linear_(node.op == &fused::kByteLinear),
         x_(context.slot(node.inputs[0])),
         y_(context.slot(node.outputs[0])),
         packed_(packed),
@@ -238,7 +239,7 @@ StatusOr<std::unique_ptr<Step>> MakeDepthwise(const Node& node,
 
 StatusOr<std::unique_ptr<Step>> MakeByteLayerStep(const Node& node,
                                                   const LowerContext& context) {
-  const bool is_linear = node.op->name == std::string_view("fused.ByteLinear");
+  const bool is_linear = node.op == &fused::kByteLinear;
   const ImageShape shape =
       is_linear ? LinearShape(node, context) : ImageShapeOf(node, context);
   const int64_t groups = node.attrs.Int("group", 1);

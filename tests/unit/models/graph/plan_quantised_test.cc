@@ -118,7 +118,7 @@ TEST(PlanQuantised, AResidualJoinsTheConvolutionThatIsQuantisedBefore) {
   y = m.Node("Add", {m.Rounded(y, 0.02f, 100), x});
   y = m.Rounded(m.Node("Relu", {y}), 0.03f, 3);
   const std::string plan = m.ExpectSameSteps(y, 0.03);
-  EXPECT_NE(plan.find("q +residual f1"), std::string::npos) << plan;
+  EXPECT_NE(plan.find("q +residual relu"), std::string::npos) << plan;
 }
 
 TEST(PlanQuantised, AResidualInFloatsIsCountedInStepsOfTheResult) {
@@ -128,7 +128,7 @@ TEST(PlanQuantised, AResidualInFloatsIsCountedInStepsOfTheResult) {
   y = m.Node("Add", {y, m.Input({1, 16, 8, 8})});
   y = m.Rounded(m.Node("Relu", {y}), 0.03f, 3);
   const std::string plan = m.ExpectSameSteps(y, 0.03);
-  EXPECT_NE(plan.find("+residual(f32) f1"), std::string::npos) << plan;
+  EXPECT_NE(plan.find("+residual(f32) relu"), std::string::npos) << plan;
 }
 
 TEST(PlanQuantised, GroupsDepthwiseAndMeansWorkOnBytes) {

@@ -86,7 +86,7 @@ TEST(Calibrate, EveryMethodGivesRangesThatCostLittle) {
     ASSERT_TRUE((*executor)->Run(m.Inputs()).ok());
     const std::string plan = (*executor)->PlanText();
     EXPECT_NE(plan.find("Int8 Conv"), std::string::npos) << plan;
-    EXPECT_NE(plan.find("+residual f1"), std::string::npos) << plan;
+    EXPECT_NE(plan.find("+residual relu"), std::string::npos) << plan;
     EXPECT_NE(plan.find("Int8 Linear"), std::string::npos) << plan;
   }
 }
