@@ -10,20 +10,10 @@
 #include "models/graph/plan/image_shape.h"
 #include "models/graph/plan/makers.h"
 #include "models/graph/plan/split.h"
+#include "models/graph/plan/taps_first.h"
 
 namespace millrace::models::graph {
 namespace {
-
-ByteImage ImageAt(const ImageShape& s, const uint8_t* x, int64_t i,
-                  int64_t first, int64_t count, uint8_t zero) {
-  return {.data = x + i * s.pixels() * s.channels + first,
-          .height = s.height,
-          .width = s.width,
-          .channels = count,
-          .ld_row = s.width * s.channels,
-          .ld_pixel = s.channels,
-          .zero = zero};
-}
 
 // Puts y where the result is: bytes or floats.
 template <typename Args>
@@ -73,21 +63,21 @@ class ByteConvStep : public Step {
                    team.index * MemberScratch();
     const Int8Epilogue epilogue = epilogue_.At(slots);
     const int64_t pixels = s.out_pixels();
-    for (int64_t at = part.row_begin; at < part.row_end;) {
-      const int64_t image = at / pixels;
-      args.pixel_begin = at - image * pixels;
-      args.pixel_end = std::min(part.row_end - image * pixels, pixels);
-      for (int64_t group = 0; group < groups_; ++group) {
-        args.x = ImageAt(s, slots.data<uint8_t>(x_), image, group * channels,
-                         channels, epilogue_.x_zero());
-        args.w = packed_ + group_at_[static_cast<size_t>(group)];
-        args.epilogue = Moved(epilogue, image * pixels, group * n);
-        SetOut(args, slots, y_, epilogue_.gives_bytes(),
-               image * pixels * s.outputs + group * n);
-        int8_.conv(args);
-      }
-      at = image * pixels + args.pixel_end;
-    }
+    ForEachItem(part.row_begin, part.row_end, pixels,
+                [&](int64_t image, int64_t first, int64_t last) {
+                  args.pixel_begin = first;
+                  args.pixel_end = last;
+                  for (int64_t group = 0; group < groups_; ++group) {
+                    args.x = ByteImageAt(s, slots.data<uint8_t>(x_), image,
+                                         group * channels, channels,
+                                         epilogue_.x_zero());
+                    args.w = packed_ + group_at_[static_cast<size_t>(group)];
+                    args.epilogue = Moved(epilogue, image * pixels, group * n);
+                    SetOut(args, slots, y_, epilogue_.gives_bytes(),
+                           image * pixels * s.outputs + group * n);
+                    int8_.conv(args);
+                  }
+                });
     return OkStatus();
   }
 
@@ -141,23 +131,22 @@ class ByteDepthwiseStep : public Step {
     const ImageShape& s = shape_;
     const Int8Epilogue epilogue = epilogue_.At(slots);
     const auto [begin, end] = team.Share(s.batch * s.out_height);
-    for (int64_t at = begin; at < end;) {
-      const int64_t image = at / s.out_height;
-      Int8DepthwiseArgs args{
-          .x = ImageAt(s, slots.data<uint8_t>(x_), image, 0, s.channels,
-                       epilogue_.x_zero()),
-          .window = s.window,
-          .w = packed_,
-          .out_width = s.out_width,
-          .row_begin = at - image * s.out_height,
-          .row_end = std::min(end - image * s.out_height, s.out_height),
-          .ld_y = s.outputs,
-          .epilogue = Moved(epilogue, image * s.out_pixels(), 0)};
-      SetOut(args, slots, y_, epilogue_.gives_bytes(),
-             image * s.out_pixels() * s.outputs);
-      int8_.depthwise(args);
-      at = image * s.out_height + args.row_end;
-    }
+    ForEachItem(begin, end, s.out_height,
+                [&](int64_t image, int64_t first, int64_t last) {
+                  Int8DepthwiseArgs args{
+                      .x = ByteImageAt(s, slots.data<uint8_t>(x_), image, 0,
+                                       s.channels, epilogue_.x_zero()),
+                      .window = s.window,
+                      .w = packed_,
+                      .out_width = s.out_width,
+                      .row_begin = first,
+                      .row_end = last,
+                      .ld_y = s.outputs,
+                      .epilogue = Moved(epilogue, image * s.out_pixels(), 0)};
+                  SetOut(args, slots, y_, epilogue_.gives_bytes(),
+                         image * s.out_pixels() * s.outputs);
+                  int8_.depthwise(args);
+                });
     return OkStatus();
   }
 
@@ -185,21 +174,6 @@ constexpr int64_t kPanelsKn = 17;
 constexpr int64_t kDepthwise = 18;
 // Exact sums in floats.
 constexpr int64_t kMostDepthwiseTaps = 514;
-
-// [n][channels][taps] to [n][taps][channels].
-std::vector<int8_t> TapsFirst(const SignedWeight& weight, int64_t channels,
-                              int64_t taps) {
-  if (taps == 1) return weight.values;
-  std::vector<int8_t> moved(weight.values.size());
-  int8_t* to = moved.data();
-  for (int64_t n = 0; n < weight.n; ++n) {
-    const int8_t* from = weight.values.data() + n * channels * taps;
-    for (int64_t t = 0; t < taps; ++t) {
-      for (int64_t c = 0; c < channels; ++c) *to++ = from[c * taps + t];
-    }
-  }
-  return moved;
-}
 
 // The sizes of a linear layer as those of an image.
 ImageShape LinearShape(const Node& node, const LowerContext& context) {
@@ -251,8 +225,8 @@ StatusOr<std::unique_ptr<Step>> MakeByteLayerStep(const Node& node,
       shape.taps() <= kMostDepthwiseTaps) {
     return MakeDepthwise(node, context, shape, integers, *weight);
   }
-  const std::vector<int8_t> w =
-      TapsFirst(*weight, shape.channels / groups, shape.taps());
+  const std::vector<int8_t> w = TapsFirst(
+      weight->values.data(), weight->n, shape.channels / groups, shape.taps());
   const int64_t n = weight->n / groups;
   std::vector<int64_t> group_at;
   int64_t bytes = 0;

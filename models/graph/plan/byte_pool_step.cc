@@ -1,12 +1,12 @@
 // Pools of channels-last images of bytes: the largest of a window, or the mean
 // of a whole image.
-#include <algorithm>
 #include <string>
 #include <vector>
 
 #include "models/graph/plan/byte_layer.h"
 #include "models/graph/plan/image_shape.h"
 #include "models/graph/plan/makers.h"
+#include "models/graph/plan/split.h"
 
 namespace millrace::models::graph {
 namespace {
@@ -22,26 +22,18 @@ class ByteMaxStep : public Step {
   Status Run(const Slots& slots, const Team& team) override {
     const ImageShape& s = shape_;
     const auto [begin, end] = team.Share(s.batch * s.out_height);
-    for (int64_t at = begin; at < end;) {
-      const int64_t image = at / s.out_height;
-      const Int8PoolArgs args{
-          .x = {.data =
-                    slots.data<uint8_t>(x_) + image * s.pixels() * s.channels,
-                .height = s.height,
-                .width = s.width,
-                .channels = s.channels,
-                .ld_row = s.width * s.channels,
-                .ld_pixel = s.channels,
-                .zero = 0},
-          .window = s.window,
-          .out_width = s.out_width,
-          .row_begin = at - image * s.out_height,
-          .row_end = std::min(end - image * s.out_height, s.out_height),
-          .y = slots.data<uint8_t>(y_) + image * s.out_pixels() * s.outputs,
-          .ld_y = s.outputs};
-      int8_.max_pool(args);
-      at = image * s.out_height + args.row_end;
-    }
+    ForEachItem(begin, end, s.out_height,
+                [&](int64_t image, int64_t first, int64_t last) {
+                  int8_.max_pool({.x = ByteImageAt(s, slots.data<uint8_t>(x_),
+                                                   image, 0, s.channels, 0),
+                                  .window = s.window,
+                                  .out_width = s.out_width,
+                                  .row_begin = first,
+                                  .row_end = last,
+                                  .y = slots.data<uint8_t>(y_) +
+                                       image * s.out_pixels() * s.outputs,
+                                  .ld_y = s.outputs});
+                });
     return OkStatus();
   }
 

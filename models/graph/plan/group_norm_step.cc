@@ -4,6 +4,7 @@
 #include <string>
 
 #include "models/graph/plan/makers.h"
+#include "models/graph/plan/split.h"
 
 namespace millrace::models::graph {
 namespace {
@@ -32,25 +33,22 @@ class GroupNormStep : public Step {
                              ? 16
                              : std::max<int64_t>(16 * groups_ / channels_, 1);
     const auto [begin, end] = team.Share(batch_ * groups_, unit);
-    for (int64_t at = begin; at < end;) {
-      const int64_t image = at / groups_;
-      const int64_t first = image * groups_;
-      const int64_t size = pixels_ * channels_;
-      GroupNormArgs args{.x = slots.data<float>(x_) + image * size,
-                         .ld_x = channels_,
-                         .pixels = pixels_,
-                         .channels = channels_,
-                         .groups = groups_,
-                         .group_begin = at - first,
-                         .group_end = std::min(end - first, groups_),
-                         .weight = row(weight_),
-                         .bias = row(bias_),
-                         .eps = eps_,
-                         .y = slots.data<float>(y_) + image * size,
-                         .ld_y = channels_};
-      group_norm_(args);
-      at = first + args.group_end;
-    }
+    const int64_t size = pixels_ * channels_;
+    ForEachItem(begin, end, groups_,
+                [&](int64_t image, int64_t first, int64_t last) {
+                  group_norm_({.x = slots.data<float>(x_) + image * size,
+                               .ld_x = channels_,
+                               .pixels = pixels_,
+                               .channels = channels_,
+                               .groups = groups_,
+                               .group_begin = first,
+                               .group_end = last,
+                               .weight = row(weight_),
+                               .bias = row(bias_),
+                               .eps = eps_,
+                               .y = slots.data<float>(y_) + image * size,
+                               .ld_y = channels_});
+                });
     return OkStatus();
   }
 

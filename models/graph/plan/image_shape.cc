@@ -40,6 +40,17 @@ ImageShape ImageShapeOf(const Node& node, const LowerContext& context) {
   return shape;
 }
 
+ByteImage ByteImageAt(const ImageShape& s, const uint8_t* x, int64_t i,
+                      int64_t first, int64_t count, uint8_t zero) {
+  return {.data = x + i * s.pixels() * s.channels + first,
+          .height = s.height,
+          .width = s.width,
+          .channels = count,
+          .ld_row = s.width * s.channels,
+          .ld_pixel = s.channels,
+          .zero = zero};
+}
+
 std::string ImageShape::Text() const {
   const auto image = [](int64_t h, int64_t w, int64_t c) {
     return std::to_string(h) + "x" + std::to_string(w) + "x" +

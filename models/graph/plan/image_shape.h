@@ -3,8 +3,10 @@
 #pragma once
 
 #include <cstdint>
+#include <string>
 
 #include "models/cpu/dense.h"
+#include "models/cpu/dense_int8.h"
 #include "models/graph/plan/lower.h"
 
 namespace millrace::models::graph {
@@ -35,6 +37,10 @@ struct ImageShape {
   }
   std::string Text() const;  // "8 x 56x56x64 -> 56x56x64, kernel 3x3"
 };
+
+// The same of an image of bytes; `zero` is what lies in its padding.
+ByteImage ByteImageAt(const ImageShape& s, const uint8_t* x, int64_t i,
+                      int64_t first, int64_t count, uint8_t zero);
 
 // Of a node whose first operand and first result are images.
 ImageShape ImageShapeOf(const Node& node, const LowerContext& context);

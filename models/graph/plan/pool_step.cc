@@ -1,9 +1,9 @@
 // Pools of channels-last images.
-#include <algorithm>
 #include <string>
 
 #include "models/graph/plan/image_shape.h"
 #include "models/graph/plan/makers.h"
+#include "models/graph/plan/split.h"
 
 namespace millrace::models::graph {
 namespace {
@@ -24,22 +24,21 @@ class PoolStep : public Step {
     }
     const ImageShape& s = shape_;
     const auto [begin, end] = team.Share(s.batch * s.out_height);
-    for (int64_t at = begin; at < end;) {
-      const int64_t image = at / s.out_height;
-      const PoolArgs args{
-          .x = s.At(slots.data<float>(x_), image, 0, s.channels),
-          .window = s.window,
-          .kind = kind_,
-          .pad_bottom = s.pad_bottom,
-          .pad_right = s.pad_right,
-          .out_width = s.out_width,
-          .row_begin = at - image * s.out_height,
-          .row_end = std::min(end - image * s.out_height, s.out_height),
-          .y = slots.data<float>(y_) + image * s.out_pixels() * s.outputs,
-          .ld_y = s.outputs};
-      dense_.pool(args);
-      at = image * s.out_height + args.row_end;
-    }
+    ForEachItem(
+        begin, end, s.out_height,
+        [&](int64_t image, int64_t first, int64_t last) {
+          dense_.pool(
+              {.x = s.At(slots.data<float>(x_), image, 0, s.channels),
+               .window = s.window,
+               .kind = kind_,
+               .pad_bottom = s.pad_bottom,
+               .pad_right = s.pad_right,
+               .out_width = s.out_width,
+               .row_begin = first,
+               .row_end = last,
+               .y = slots.data<float>(y_) + image * s.out_pixels() * s.outputs,
+               .ld_y = s.outputs});
+        });
     return OkStatus();
   }
 

@@ -1,7 +1,9 @@
-// How a matrix product is cut for a team: by outputs where there are few rows,
-// so that each weight is read by one member, by rows otherwise.
+// How work is cut for a team. A matrix product: by outputs where there are few
+// rows, so that each weight is read by one member, by rows otherwise. Items of
+// equal size: all of them are one range, which is walked item by item.
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
 
 #include "models/graph/op.h"
@@ -19,5 +21,18 @@ Part SplitProduct(int64_t num_rows, int64_t num_panels, const Team& team);
 
 // By rows or by panels, whichever gives the members more even parts.
 Part SplitEvenly(int64_t num_rows, int64_t num_panels, const Team& team);
+
+// body(item, first, last) for the items that [begin, end) touches, `each` units
+// an item: images of a batch by their pixels, rows or groups, planes by their
+// columns. [first, last) are the units of that item.
+template <typename Body>
+void ForEachItem(int64_t begin, int64_t end, int64_t each, Body body) {
+  while (begin < end) {
+    const int64_t item = begin / each;
+    const int64_t stop = std::min(end, (item + 1) * each);
+    body(item, begin - item * each, stop - item * each);
+    begin = stop;
+  }
+}
 
 }  // namespace millrace::models::graph

@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "models/graph/plan/makers.h"
+#include "models/graph/plan/split.h"
 
 namespace millrace::models::graph {
 namespace {
@@ -63,11 +64,9 @@ class TransposeStep : public Step {
     const int64_t cut = by_columns ? columns_.size : rows_.size;
     const int64_t pieces = (cut + kPiece - 1) / kPiece;
     const auto [begin, end] = team.Share(num_planes_ * pieces);
-    for (int64_t at = begin; at < end;) {
-      const int64_t plane = at / pieces;
-      const int64_t first = (at - plane * pieces) * kPiece;
-      const int64_t stop = std::min(end, (plane + 1) * pieces);
-      const int64_t last = std::min((stop - plane * pieces) * kPiece, cut);
+    ForEachItem(begin, end, pieces, [&](int64_t plane, int64_t a, int64_t b) {
+      const int64_t first = a * kPiece;
+      const int64_t last = std::min(b * kPiece, cut);
       const auto [from, to] = PlaneAt(plane);
       const float* x = slots.data<float>(x_) + from;
       float* y = slots.data<float>(y_) + to;
@@ -78,8 +77,7 @@ class TransposeStep : public Step {
         transpose_(x + first * rows_.from, last - first, columns_.size,
                    rows_.from, y + first, columns_.to);
       }
-      at = stop;
-    }
+    });
     return OkStatus();
   }
 
