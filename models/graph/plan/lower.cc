@@ -16,7 +16,7 @@ constexpr Row kFused[] = {
     {&fused::kAttention, MakeAttentionStep},
     {&fused::kByteConv, MakeByteLayerStep},
     {&fused::kByteLinear, MakeByteLayerStep},
-    {&fused::kBytePointwise, MakeBytePointwiseStep},
+    {&fused::kBytePointwise, MakePointwiseStep},
     {&fused::kBytePool, MakeBytePoolStep},
     {&fused::kConv, MakeConvStep},
     {&fused::kConvTranspose, MakeConvTransposeStep},

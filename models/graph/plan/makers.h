@@ -16,8 +16,6 @@ StatusOr<std::unique_ptr<Step>> MakeAttentionStep(const Node& node,
 // Of both kinds of layers on bytes.
 StatusOr<std::unique_ptr<Step>> MakeByteLayerStep(const Node& node,
                                                   const LowerContext& context);
-StatusOr<std::unique_ptr<Step>> MakeBytePointwiseStep(
-    const Node& node, const LowerContext& context);
 StatusOr<std::unique_ptr<Step>> MakeBytePoolStep(const Node& node,
                                                  const LowerContext& context);
 StatusOr<std::unique_ptr<Step>> MakeConvStep(const Node& node,
@@ -34,6 +32,7 @@ StatusOr<std::unique_ptr<Step>> MakeNormStep(const Node& node,
                                              const LowerContext& context);
 StatusOr<std::unique_ptr<Step>> MakePoolStep(const Node& node,
                                              const LowerContext& context);
+// Of operands and a result in floats or bytes.
 StatusOr<std::unique_ptr<Step>> MakePointwiseStep(const Node& node,
                                                   const LowerContext& context);
 // QuantizeLinear and DequantizeLinear by one scale.

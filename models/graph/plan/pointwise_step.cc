@@ -1,12 +1,16 @@
 // Fused elementwise operators: each instruction runs over a block of floats
-// that stays in the L1 cache.
+// that stays in the L1 cache. What is in bytes becomes floats there, too, and
+// so does a result before it becomes bytes.
 #include <algorithm>
+#include <array>
 #include <string>
 #include <utility>
 
 #include "models/graph/ops/broadcast.h"
 #include "models/graph/passes/program.h"
+#include "models/graph/plan/byte_layer.h"
 #include "models/graph/plan/makers.h"
+#include "models/graph/plan/split.h"
 
 namespace millrace::models::graph {
 namespace {
@@ -22,15 +26,28 @@ BroadcastWalk WalkOf(const Node& node, const LowerContext& context) {
   return BroadcastWalk::WithStrides(out, strides);
 }
 
+// Scales of the operands, then of the result; 0 for what is in floats.
+std::vector<ByteScale> ScalesOf(const Node& node) {
+  std::vector<ByteScale> out(node.inputs.size() + 1);
+  const std::vector<double>& scales = node.attrs.Floats("scales");
+  const std::vector<int64_t>& zeros = node.attrs.Ints("zeros");
+  for (size_t i = 0; i < scales.size(); ++i) {
+    out[i] = {static_cast<float>(scales[i]), static_cast<int32_t>(zeros[i])};
+  }
+  return out;
+}
+
 class PointwiseStep : public Step {
  public:
   PointwiseStep(const Node& node, const LowerContext& context)
       : dense_(context.dense),
+        int8_(context.int8),
         num_members_(context.num_members),
         program_(ProgramFrom(node.attrs)),
         walk_(WalkOf(node, context)),
+        scales_(ScalesOf(node)),
         out_(context.slot(node.outputs[0])),
-        text_("Pointwise " + context.shape(node.outputs[0]).ToString() + ", " +
+        text_(context.shape(node.outputs[0]).ToString() + ", " +
               std::to_string(program_.size()) + " functions of " +
               std::to_string(node.inputs.size())) {
     for (const ValueId id : node.inputs) operands_.push_back(context.slot(id));
@@ -47,21 +64,23 @@ class PointwiseStep : public Step {
     const int64_t length = walk_.row_length();
     const int64_t blocks = (length + kBlock - 1) / kBlock;
     const auto [begin, end] = team.Share(walk_.num_rows() * blocks);
-    for (int64_t at = begin; at < end;) {
-      const int64_t row = at / blocks;
-      const int64_t last = std::min(end - row * blocks, blocks);
+    ForEachItem(begin, end, blocks, [&](int64_t row, int64_t a, int64_t b) {
       walk_.ForRows(row, row + 1, [&](const BroadcastRow& r) {
-        for (int64_t b = at - row * blocks; b < last; ++b) {
-          Block(slots, r, b * kBlock, std::min(kBlock, length - b * kBlock),
-                buffers);
+        for (int64_t at = a * kBlock; at < std::min(b * kBlock, length);
+             at += kBlock) {
+          Block(slots, r, at, std::min(kBlock, length - at), buffers);
         }
       });
-      at = row * blocks + last;
-    }
+    });
     return OkStatus();
   }
 
-  std::string Text() const override { return text_; }
+  std::string Text() const override {
+    const bool bytes =
+        std::any_of(scales_.begin(), scales_.end(),
+                    [](const ByteScale& s) { return s.scale != 0; });
+    return (bytes ? "Int8 Pointwise " : "Pointwise ") + text_;
+  }
 
  private:
   // Where the values of a register are, and whether it repeats one.
@@ -70,68 +89,92 @@ class PointwiseStep : public Step {
     int64_t step;
   };
 
+  bool IsBytes(size_t operand) const { return scales_[operand].scale != 0; }
+
   void Block(const Slots& slots, const BroadcastRow& row, int64_t at, int64_t n,
              float* buffers) const {
+    const auto buffer = [&](size_t reg) {
+      return buffers + buffer_of_[reg] * kBlock;
+    };
+    std::array<Source, kMaxBroadcast> operands;
+    for (size_t i = 0; i < operands_.size(); ++i) {
+      const int64_t step = row.step[i];
+      const int64_t from = row.at[i] + at * step;
+      operands[i] = {slots.data<float>(operands_[i]) + from, step};
+      if (!IsBytes(i)) continue;
+      int8_.dequantise(slots.data<uint8_t>(operands_[i]) + from,
+                       step == 0 ? 1 : n, scales_[i].scale, scales_[i].zero,
+                       buffer(i));
+      operands[i].x = buffer(i);
+    }
     const auto source = [&](int32_t reg) -> Source {
       const auto i = static_cast<size_t>(reg);
-      if (i < operands_.size()) {
-        return {slots.data<float>(operands_[i]) + row.at[i] + at * row.step[i],
-                row.step[i]};
-      }
-      return {buffers + buffer_of_[i - operands_.size()] * kBlock, 1};
+      return i < operands_.size() ? operands[i] : Source{buffer(i), 1};
     };
+    const ByteScale& y = scales_.back();
+    const size_t last = operands_.size() + program_.size() - 1;
     for (size_t i = 0; i < program_.size(); ++i) {
       const Instruction& op = program_[i];
-      float* out = i + 1 < program_.size()
-                       ? buffers + buffer_of_[i] * kBlock
-                       : slots.data<float>(out_) + row.out + at;
-      const Source x = source(op.x);
+      const size_t reg = operands_.size() + i;
+      float* out = reg == last && y.scale == 0
+                       ? slots.data<float>(out_) + row.out + at
+                       : buffer(reg);
+      const Source a = source(op.x);
       if (op.kind != Pointwise::kUnary) {
-        const Source y = source(op.y);
+        const Source b = source(op.y);
         const auto f = static_cast<Binary>(static_cast<int>(op.kind) -
                                            static_cast<int>(Pointwise::kAdd));
-        dense_.binary(f, x.x, x.step, y.x, y.step, n, out);
-      } else if (x.step != 0) {
-        dense_.unary(op.f, op.a, op.b, x.x, n, out);
+        dense_.binary(f, a.x, a.step, b.x, b.step, n, out);
+      } else if (a.step != 0) {
+        dense_.unary(op.f, op.a, op.b, a.x, n, out);
       } else {
         float one;
-        dense_.unary(op.f, op.a, op.b, x.x, 1, &one);
+        dense_.unary(op.f, op.a, op.b, a.x, 1, &one);
         std::fill_n(out, n, one);
       }
     }
+    if (y.scale == 0) return;
+    int8_.quantise(buffer(last), n, 1.0f / y.scale, y.zero,
+                   slots.data<uint8_t>(out_) + row.out + at);
   }
 
-  // A buffer for each result but the last; one that is read no more is taken
-  // again. An instruction may write over what it reads.
+  // A buffer for each operand in bytes and for each result, but for a last one
+  // in floats; a result that is read no more leaves its buffer to others, maybe
+  // to the instruction that reads it last.
   void AssignBuffers() {
-    std::vector<size_t> last_use(program_.size());
-    const auto used = [&](int32_t reg, size_t by) {
-      const auto i = static_cast<size_t>(reg);
-      if (i >= operands_.size()) last_use[i - operands_.size()] = by;
-    };
+    const size_t num_operands = operands_.size();
+    std::vector<size_t> last_use(num_operands + program_.size());
     for (size_t i = 0; i < program_.size(); ++i) {
-      used(program_[i].x, i);
-      if (program_[i].kind != Pointwise::kUnary) used(program_[i].y, i);
+      last_use[static_cast<size_t>(program_[i].x)] = i;
+      if (program_[i].kind == Pointwise::kUnary) continue;
+      last_use[static_cast<size_t>(program_[i].y)] = i;
     }
-    buffer_of_.assign(program_.size(), -1);
+    buffer_of_.assign(last_use.size(), -1);
+    for (size_t i = 0; i < num_operands; ++i) {
+      if (IsBytes(i)) buffer_of_[i] = num_buffers_++;
+    }
     std::vector<int64_t> free;
-    for (size_t i = 0; i + 1 < program_.size(); ++i) {
-      for (size_t j = 0; j < i; ++j) {
+    for (size_t i = 0; i < program_.size(); ++i) {
+      const size_t reg = num_operands + i;
+      for (size_t j = num_operands; j < reg; ++j) {
         if (last_use[j] == i) free.push_back(buffer_of_[j]);
       }
+      if (i + 1 == program_.size() && scales_.back().scale == 0) break;
       if (free.empty()) free.push_back(num_buffers_++);
-      buffer_of_[i] = free.back();
+      buffer_of_[reg] = free.back();
       free.pop_back();
     }
   }
 
   const DenseTable& dense_;
+  const Int8Table& int8_;
   const int64_t num_members_;
   const Program program_;
   const BroadcastWalk walk_;
+  const std::vector<ByteScale> scales_;
   std::vector<Slot> operands_;
   const Slot out_;
-  std::vector<int64_t> buffer_of_;  // of each instruction
+  std::vector<int64_t> buffer_of_;  // of each register, or -1
   int64_t num_buffers_ = 0;
   const std::string text_;
 };
