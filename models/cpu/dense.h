@@ -114,8 +114,9 @@ struct GemmArgs {
   int64_t ld_y = 0;
   Epilogue epilogue = {};
   // Floats from panel to panel, for a product with some steps of a longer
-  // matrix; 0: those of this one.
+  // matrix; 0: those of this one. Of f32 products alone.
   int64_t panel_floats = 0;
+  float* scratch = nullptr;  // gemm_scratch_floats, aligned to 64 bytes
 };
 
 // How a kernel moves over an image, of convolutions and pools. What lies
@@ -292,22 +293,29 @@ struct AttentionArgs {
   float* scratch = nullptr;  // attention_scratch_floats, aligned to 64 bytes
 };
 
-struct DenseTable {
-  const char* name;  // "scalar", "avx2", "avx512"
-
-  // ---- products ----
+// Products at one precision of their factors. What goes in and comes out, and
+// the sums, are f32 at each.
+struct DenseProducts {
   // Outputs of one panel; a matrix has ceil(n / panel) of them.
   int32_t panel;
   // Floats of a packed matrix; its memory is aligned to 64 bytes.
   int64_t (*packed_floats)(int64_t n, int64_t k);
-  // Packs panels [begin, end) of w[n][k]; `packed` is the whole matrix:
-  // [panel][k][outputs], outputs beyond n are 0.
+  // Packs panels [begin, end) of w[n][k]; `packed` is the whole matrix, read by
+  // these products alone. Those of f32: [panel][k][outputs], outputs beyond n
+  // are 0.
   void (*pack)(const float* w, int64_t n, int64_t k, MatrixStrides strides,
                int64_t panel_begin, int64_t panel_end, float* packed);
+  // Of a product of these sizes; pointers and ranges do not matter. 0 for f32.
+  int64_t (*gemm_scratch_floats)(const GemmArgs& args);
   void (*gemm)(const GemmArgs& args);
   // Of a convolution of these sizes; pointers and ranges do not matter.
   int64_t (*conv_scratch_floats)(const ConvArgs& args);
   void (*conv)(const ConvArgs& args);
+};
+
+// Its products are of f32.
+struct DenseTable : DenseProducts {
+  const char* name;  // "scalar", "avx2", "avx512"
 
   int64_t (*attention_scratch_floats)(int64_t d, int64_t dv);
   void (*attention)(const AttentionArgs& args);
@@ -359,5 +367,13 @@ struct DenseTable {
 const DenseTable* ScalarDense();
 const DenseTable* Avx2Dense();
 const DenseTable* Avx512Dense();
+
+// Products whose factors, x and w, are rounded to bf16: to nearest even, what
+// is smaller than 2^-126 to 0. Chain of an output, over pairs of k ascending:
+//   acc = fma(x[k + 1], w[k + 1], acc); acc = fma(x[k], w[k], acc)
+// from +0; an odd last one stands beside 0, and sums below 2^-126 become 0. The
+// rest is as above: a result depends on its own row alone. Null where the
+// compiler has no such target.
+const DenseProducts* Avx512Bf16Products();
 
 }  // namespace millrace::models

@@ -240,4 +240,12 @@ StatusOr<const Int8Table*> ChooseInt8(std::string_view wanted) {
       .At("isa");
 }
 
+const DenseProducts* FindBf16Products(std::string_view wanted) {
+  const bool allowed = wanted == "auto" || wanted == "avx512" ||
+                       wanted == "avx512bf16" || wanted == "amx";
+  const DenseProducts* products = Avx512Bf16Products();
+  const bool can_run = Missing(products, Avx512Bf16Features()).empty();
+  return allowed && can_run ? products : nullptr;
+}
+
 }  // namespace millrace::models

@@ -42,4 +42,8 @@ StatusOr<const DenseTable*> ChooseDense(std::string_view wanted);
 // "avx512vnni", or "auto"; "avx512" stands for what of it this machine has.
 StatusOr<const Int8Table*> ChooseInt8(std::string_view wanted);
 
+// The products of bf16 that go with `wanted`, a name that ChooseDense takes;
+// null where this machine, or what the name stands for, has none.
+const DenseProducts* FindBf16Products(std::string_view wanted);
+
 }  // namespace millrace::models

@@ -35,7 +35,7 @@ class DenseTest : public ::testing::TestWithParam<const char*> {
       Isa, suite, ::testing::Values("scalar", "avx2", "avx512"), \
       [](const auto& test) { return std::string(test.param); })
 
-inline int64_t Panels(const DenseTable& t, int64_t n) {
+inline int64_t Panels(const DenseProducts& t, int64_t n) {
   return (n + t.panel - 1) / t.panel;
 }
 
@@ -51,8 +51,8 @@ inline std::string Difference(const float* got, const float* want, int64_t n) {
 }
 
 // Packs a whole w[n][k] for a table.
-inline void PackAll(const DenseTable& t, const Floats& w, int64_t n, int64_t k,
-                    Floats& packed) {
+inline void PackAll(const DenseProducts& t, const Floats& w, int64_t n,
+                    int64_t k, Floats& packed) {
   t.pack(w.data(), n, k, {.n = k, .k = 1}, 0, Panels(t, n), packed.data());
 }
 

@@ -11,8 +11,7 @@
 namespace millrace::models {
 namespace {
 
-struct Shape {
-  using V = Vec8;
+struct Shape : FloatFactors<Vec8> {
   using Turn = Transposes<Square8>;
   static constexpr int kVectors = 2;
   static constexpr int kRows = 6;
@@ -31,6 +30,10 @@ void DenseParts<Avx2Isa>::Pack(const float* w, int64_t n, int64_t k,
                                MatrixStrides strides, int64_t panel_begin,
                                int64_t panel_end, float* packed) {
   models::Gemm<Shape>::Pack(w, n, k, strides, panel_begin, panel_end, packed);
+}
+template <>
+int64_t DenseParts<Avx2Isa>::GemmScratchFloats(const GemmArgs&) {
+  return 0;
 }
 template <>
 void DenseParts<Avx2Isa>::Gemm(const GemmArgs& args) {

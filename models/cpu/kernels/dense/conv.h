@@ -1,11 +1,14 @@
 // Convolution as a product of what each output pixel sees with the weights.
 //
-//   1 x 1 kernels that skip nothing: pixels are rows as they stand.
+//   1 x 1 kernels that skip nothing: pixels are rows as they stand, if f32.
 //   Wide images: what a pixel sees of one row of the image is one run of
-//   floats, (kw, c), and the next pixel's run is a fixed way on. So the rows of
+//   values, (kw, c), and the next pixel's run is a fixed way on. So the rows of
 //   the image, padded once, are rows of the product, in a piece for each kh.
 //   Others: what a block of pixels sees is gathered into rows, a part of
 //   (kh, kw, c) at a time.
+//
+// A product's steps are words of 32 bits: one f32, or two values of 16 bits, to
+// which an image is rounded on its way into a row.
 //
 // S is what kernels/dense/gemm.h says. Anonymous namespace.
 #pragma once
@@ -23,14 +26,12 @@ template <class S>
 class Conv {
  public:
   static int64_t ScratchFloats(const ConvArgs& a) {
-    if (IsWide(a)) {
-      return PaddedRows::RowsOf(a.window) * PaddedRows::RowFloats(a);
-    }
-    return kPixels * LdRow(SmallerOf(Steps(a), S::kBlockK));
+    if (IsWide(a)) return Padded::RowsOf(a.window) * Padded::RowWords(a);
+    return kPixels * LdRow(SmallerOf(Words(a), S::kBlockK));
   }
 
   static void Run(const ConvArgs& a) {
-    const int64_t k = Steps(a);
+    const int64_t k = Words(a);
     GemmArgs g{.x = a.x.data,
                .ld_x = a.x.ld_pixel,
                .row_begin = a.pixel_begin,
@@ -43,7 +44,7 @@ class Conv {
                .y = a.y,
                .ld_y = a.ld_y,
                .epilogue = a.epilogue};
-    if (PixelsAreRows(a)) return Gemm<S>::Run(g);
+    if (kPerWord == 1 && PixelsAreRows(a)) return Gemm<S>::Run(g);
     if (IsWide(a)) return RunWide(a, g);
     const int64_t blocks = (k + S::kBlockK - 1) / S::kBlockK;
     const int64_t step = (k + blocks - 1) / blocks;
@@ -52,35 +53,43 @@ class Conv {
       const int64_t pixels = SmallerOf(a.pixel_end - p, kPixels);
       for (int64_t k0 = 0; k0 < k; k0 += step) {
         const int64_t k1 = SmallerOf(k0 + step, k);
-        Gather(a, p, pixels, k0, k1, ld);
+        Gather(a, p, pixels, k0 * kPerWord, k1 * kPerWord, ld);
         Gemm<S>::Block(g, a.scratch, ld, p, pixels, k0, k1);
       }
     }
   }
 
  private:
-  using V = typename S::V;
+  using E = typename S::E;
+  using Padded = PaddedRows<S>;
+  static constexpr int64_t kPerWord = sizeof(float) / sizeof(E);
 
-  static int64_t Steps(const ConvArgs& a) {
+  // Values that a pixel sees, and the words they fill.
+  static int64_t Values(const ConvArgs& a) {
     return a.window.kernel_h * a.window.kernel_w * a.x.channels;
   }
+  static int64_t Words(const ConvArgs& a) {
+    return (Values(a) + kPerWord - 1) / kPerWord;
+  }
 
-  // Output rows of at least two tiles, and sums of a length that a panel's
-  // weights stay near meanwhile.
+  // Output rows of at least two tiles, sums of a length that a panel's weights
+  // stay near meanwhile, and runs and ways of whole words.
   static bool IsWide(const ConvArgs& a) {
     const Window& w = a.window;
     return !PixelsAreRows(a) && a.out_width >= 2 * S::kRows &&
            w.dilation_w == 1 && a.x.ld_pixel == a.x.channels &&
-           Steps(a) <= kMostWideSteps &&
-           PaddedRows::RowsOf(w) <= PaddedRows::kMostRows &&
-           w.pad_left < w.kernel_w && w.pad_top < PaddedRows::RowsOf(w);
+           Words(a) <= kMostWideSteps &&
+           w.kernel_w * a.x.channels % kPerWord == 0 &&
+           w.stride_w * a.x.channels % kPerWord == 0 &&
+           Padded::RowsOf(w) <= Padded::kMostRows && w.pad_left < w.kernel_w &&
+           w.pad_top < Padded::RowsOf(w);
   }
 
   static void RunWide(const ConvArgs& a, GemmArgs& g) {
     const Window& w = a.window;
-    const int64_t ld = w.stride_w * a.x.channels;
-    PaddedRows padded(a);
-    int64_t offsets[PaddedRows::kMostRows];
+    const int64_t ld = w.stride_w * a.x.channels / kPerWord;
+    Padded padded(a);
+    int64_t offsets[Padded::kMostRows];
     for (int64_t p = a.pixel_begin; p < a.pixel_end;) {
       const int64_t row = p / a.out_width;
       const int64_t column = p - row * a.out_width;
@@ -100,7 +109,7 @@ class Conv {
 
   // Rows a line more than a multiple of 256 bytes apart: they do not fall on
   // each other in the cache.
-  static int64_t LdRow(int64_t floats) { return (floats + 63) / 64 * 64 + 16; }
+  static int64_t LdRow(int64_t words) { return (words + 63) / 64 * 64 + 16; }
 
   static bool PixelsAreRows(const ConvArgs& a) {
     const Window& w = a.window;
@@ -109,36 +118,32 @@ class Conv {
            a.out_width == a.x.width && a.x.ld_row == a.x.width * a.x.ld_pixel;
   }
 
-  static void Copy(const float* from, int64_t n, float* to) {
-    if (n < V::kLanes) return V::StoreFirst(to, n, V::LoadFirst(from, n));
-    for (int64_t i = 0; i + V::kLanes <= n; i += V::kLanes) {
-      V::Store(to + i, V::Load(from + i));
-    }
-    // The last ones, some of them twice.
-    V::Store(to + n - V::kLanes, V::Load(from + n - V::kLanes));
-  }
-  static void Clear(int64_t n, float* to) {
-    int64_t i = 0;
-    for (; i + V::kLanes <= n; i += V::kLanes) V::Store(to + i, V::Zero());
-    if (i < n) V::StoreFirst(to + i, n - i, V::Zero());
+  static void Clear(int64_t n, E* to) {
+    __builtin_memset(to, 0, n * sizeof(E));
   }
 
-  // Writes [k0, k1) of what each pixel sees into rows of the scratch. Pixels of
-  // one output row go together, and for each row of the kernel: then only the
-  // place in the image row changes.
+  // Writes values [k0, k1) of what each pixel sees into rows of the scratch, 0
+  // for the one that a last word may lack. Pixels of one output row go
+  // together, and for each row of the kernel: then only the place in the image
+  // row changes.
   static void Gather(const ConvArgs& a, int64_t pixel, int64_t pixels,
-                     int64_t k0, int64_t k1, int64_t ld) {
+                     int64_t k0, int64_t k1, int64_t ld_words) {
     const Window& w = a.window;
-    const int64_t row_floats = w.kernel_w * a.x.channels;
-    float* out = a.scratch;
+    const int64_t row_values = w.kernel_w * a.x.channels;
+    const int64_t ld = ld_words * kPerWord;
+    E* out = reinterpret_cast<E*>(a.scratch);
+    if (const int64_t all = Values(a); k1 > all) {
+      for (int64_t i = 0; i < pixels; ++i) out[i * ld + all - k0] = E{};
+      k1 = all;
+    }
     while (pixels > 0) {
       const int64_t out_row = pixel / a.out_width;
       const int64_t column = pixel - out_row * a.out_width;
       const int64_t count = SmallerOf(pixels, a.out_width - column);
-      int64_t tap_row = k0 / row_floats;
+      int64_t tap_row = k0 / row_values;
       for (int64_t k = k0; k < k1; ++tap_row) {
-        const int64_t from = k - tap_row * row_floats;
-        const int64_t to = SmallerOf(k1 - tap_row * row_floats, row_floats);
+        const int64_t from = k - tap_row * row_values;
+        const int64_t to = SmallerOf(k1 - tap_row * row_values, row_values);
         const Strip strip{
             .row = out_row * w.stride_h - w.pad_top + tap_row * w.dilation_h,
             .left = column * w.stride_w - w.pad_left,
@@ -154,7 +159,7 @@ class Conv {
     }
   }
 
-  // What pixels of one output row see of one image row, floats [from, to) of a
+  // What pixels of one output row see of one image row, values [from, to) of a
   // row of the kernel; `left` is where the first one's kernel begins.
   struct Strip {
     int64_t row;
@@ -164,16 +169,16 @@ class Conv {
     int64_t to;
   };
 
-  static void GatherStrip(const ConvArgs& a, const Strip& s, float* out,
+  static void GatherStrip(const ConvArgs& a, const Strip& s, E* out,
                           int64_t ld) {
     const Image& x = a.x;
     const int64_t run = s.to - s.from;
     const bool outside = s.row < 0 || s.row >= x.height;
-    // Neighbouring taps see neighbouring floats: a run lies in one piece.
+    // Neighbouring taps see neighbouring values: a run lies in one piece.
     const bool joined = a.window.dilation_w == 1 && x.ld_pixel == x.channels;
     int64_t left = s.left;
     for (int64_t i = 0; i < s.count; ++i, left += a.window.stride_w) {
-      float* to = out + i * ld;
+      E* to = out + i * ld;
       if (outside) {
         Clear(run, to);
       } else if (!joined) {
@@ -181,19 +186,19 @@ class Conv {
       } else {
         // Where the row of the kernel begins; may lie before the image.
         const int64_t start = s.row * x.ld_row + left * x.channels;
-        // Floats [begin, end) are in the image.
+        // Values [begin, end) are in the image.
         const int64_t begin = Between(-left * x.channels, s.from, s.to);
         const int64_t end = Between((x.width - left) * x.channels, begin, s.to);
         if (begin > s.from) Clear(begin - s.from, to);
         if (end > begin)
-          Copy(x.data + (start + begin), end - begin, to + begin - s.from);
+          S::Copy(x.data + (start + begin), end - begin, to + begin - s.from);
         if (end < s.to) Clear(s.to - end, to + end - s.from);
       }
     }
   }
 
   static void Taps(const ConvArgs& a, int64_t row, int64_t left, int64_t from,
-                   int64_t to, float* out) {
+                   int64_t to, E* out) {
     const Image& x = a.x;
     while (from < to) {
       const int64_t tap = from / x.channels;
@@ -203,7 +208,8 @@ class Conv {
       if (column < 0 || column >= x.width) {
         Clear(run, out);
       } else {
-        Copy(x.data + row * x.ld_row + column * x.ld_pixel + channel, run, out);
+        S::Copy(x.data + row * x.ld_row + column * x.ld_pixel + channel, run,
+                out);
       }
       from += run;
       out += run;

@@ -11,6 +11,7 @@
 //
 // A file that compiles this gives its vectors as a struct S:
 //   V            as in scalar/vec1.h
+//   E, MulAdd, Copy: FloatFactors below, or avx512bf16/bf16_factors.h
 //   kVectors     vectors of a panel
 //   kRows        rows of a full tile
 //   kBlockRows   rows of a block, a multiple of kRows
@@ -28,6 +29,26 @@ namespace millrace::models {
 namespace {
 
 inline int64_t SmallerOf(int64_t a, int64_t b) { return a < b ? a : b; }
+
+// What products of f32 multiply: a step of a chain takes one word of 32 bits of
+// x and one of w for each lane, here a float.
+template <class Vector>
+struct FloatFactors {
+  using V = Vector;
+  using E = float;  // of the rows that convolutions make of images
+  static typename V::F MulAdd(typename V::F x, typename V::F w,
+                              typename V::F acc) {
+    return V::Fma(x, w, acc);
+  }
+  static void Copy(const float* from, int64_t n, float* to) {
+    if (n < V::kLanes) return V::StoreFirst(to, n, V::LoadFirst(from, n));
+    for (int64_t i = 0; i + V::kLanes <= n; i += V::kLanes) {
+      V::Store(to + i, V::Load(from + i));
+    }
+    // The last ones, some of them twice.
+    V::Store(to + n - V::kLanes, V::Load(from + n - V::kLanes));
+  }
+};
 
 template <class S>
 class Gemm {
@@ -358,7 +379,7 @@ class Gemm {
       for (int r = 0; r < kR; ++r) {
         const F a = V::Set(rows[r / 3][r % 3 * p.ld_x]);
 #pragma GCC unroll 16
-        for (int v = 0; v < kNv; ++v) acc[r][v] = V::Fma(a, b[v], acc[r][v]);
+        for (int v = 0; v < kNv; ++v) acc[r][v] = S::MulAdd(a, b[v], acc[r][v]);
       }
 #pragma GCC unroll 16
       for (int t = 0; t < kThrees; ++t) ++rows[t];

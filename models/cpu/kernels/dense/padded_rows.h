@@ -1,6 +1,7 @@
 // A few rows of an image with their padding, kept while a convolution goes down
-// the image: each row is copied once and read by every row of the kernel.
-// Anonymous namespace.
+// the image: each row is copied once and read by every row of the kernel. S
+// gives the values of a row and how floats become them, as in
+// kernels/dense/gemm.h. Anonymous namespace.
 #pragma once
 
 #include <cstddef>
@@ -11,6 +12,7 @@
 namespace millrace::models {
 namespace {
 
+template <class S>
 class PaddedRows {
  public:
   static constexpr int64_t kMostRows = 16;
@@ -19,14 +21,14 @@ class PaddedRows {
   static int64_t RowsOf(const Window& w) {
     return (w.kernel_h - 1) * w.dilation_h + 1;
   }
-  // Floats of a row: the columns that an output row sees.
-  static int64_t RowFloats(const ConvArgs& a) {
+  // Words of 32 bits of a row: the columns that an output row sees.
+  static int64_t RowWords(const ConvArgs& a) {
     return ((a.out_width - 1) * a.window.stride_w + a.window.kernel_w) *
-           a.x.channels;
+           a.x.channels / kPerWord;
   }
 
   explicit PaddedRows(const ConvArgs& a)
-      : a_(a), row_floats_(RowFloats(a)), rows_(RowsOf(a.window)) {
+      : a_(a), row_words_(RowWords(a)), rows_(RowsOf(a.window)) {
     for (int64_t& held : held_) held = kNone;
   }
 
@@ -35,33 +37,35 @@ class PaddedRows {
     // Never negative: padding is less than the kernel's reach.
     const int64_t place = (row + rows_ * kMostRows) % rows_;
     if (held_[place] != row) {
-      Fill(row, a_.scratch + place * row_floats_);
+      Fill(row, a_.scratch + place * row_words_);
       held_[place] = row;
     }
-    return place * row_floats_;
+    return place * row_words_;
   }
 
  private:
+  using E = typename S::E;
+  static constexpr int64_t kPerWord = sizeof(float) / sizeof(E);
   static constexpr int64_t kNone = INT64_MIN;
 
-  void Fill(int64_t row, float* to) const {
+  void Fill(int64_t row, float* words) const {
     const Image& x = a_.x;
+    E* to = reinterpret_cast<E*>(words);
+    const int64_t all = row_words_ * kPerWord;
     if (row < 0 || row >= x.height) {
-      __builtin_memset(to, 0, sizeof(float) * row_floats_);
+      __builtin_memset(to, 0, sizeof(E) * all);
       return;
     }
     const int64_t left = a_.window.pad_left * x.channels;
     int64_t inside = x.width * x.channels;
-    if (inside > row_floats_ - left) inside = row_floats_ - left;
-    __builtin_memset(to, 0, sizeof(float) * left);
-    __builtin_memcpy(to + left, x.data + row * x.ld_row,
-                     sizeof(float) * inside);
-    __builtin_memset(to + left + inside, 0,
-                     sizeof(float) * (row_floats_ - left - inside));
+    if (inside > all - left) inside = all - left;
+    __builtin_memset(to, 0, sizeof(E) * left);
+    S::Copy(x.data + row * x.ld_row, inside, to + left);
+    __builtin_memset(to + left + inside, 0, sizeof(E) * (all - left - inside));
   }
 
   const ConvArgs& a_;
-  const int64_t row_floats_;
+  const int64_t row_words_;
   const int64_t rows_;
   int64_t held_[kMostRows];
 };

@@ -10,12 +10,14 @@ namespace millrace::models {
 struct ScalarIsa;
 struct Avx2Isa;
 struct Avx512Isa;
+struct Avx512Bf16Isa;  // products alone
 
 template <class Isa>
 struct DenseParts {
   static int64_t PackedFloats(int64_t n, int64_t k);
   static void Pack(const float* w, int64_t n, int64_t k, MatrixStrides strides,
                    int64_t panel_begin, int64_t panel_end, float* packed);
+  static int64_t GemmScratchFloats(const GemmArgs& args);
   static void Gemm(const GemmArgs& args);
   static int64_t ConvScratchFloats(const ConvArgs& args);
   static void Conv(const ConvArgs& args);

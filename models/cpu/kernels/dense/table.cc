@@ -7,34 +7,43 @@ namespace millrace::models {
 namespace {
 
 template <class Isa>
-constexpr DenseTable TableOf(const char* name, int32_t panel) {
+constexpr DenseProducts ProductsOf(int32_t panel) {
   using Parts = DenseParts<Isa>;
   return {
-      .name = name,
       .panel = panel,
       .packed_floats = Parts::PackedFloats,
       .pack = Parts::Pack,
+      .gemm_scratch_floats = Parts::GemmScratchFloats,
       .gemm = Parts::Gemm,
       .conv_scratch_floats = Parts::ConvScratchFloats,
       .conv = Parts::Conv,
-      .attention_scratch_floats = Parts::AttentionScratchFloats,
-      .attention = Parts::Attention,
-      .unary = Parts::UnaryOf,
-      .binary = Parts::BinaryOf,
-      .where = Parts::Where,
-      .mix = Parts::Mix,
-      .lstm = Parts::Lstm,
-      .gru = Parts::Gru,
-      .layer_norm = Parts::LayerNorm,
-      .rms_norm = Parts::RmsNorm,
-      .group_norm = Parts::GroupNorm,
-      .softmax = Parts::Softmax,
-      .reduce = Parts::Reduce,
-      .transpose = Parts::Transpose,
-      .depthwise = Parts::Depthwise,
-      .pool = Parts::Pool,
-      .column_means = Parts::ColumnMeans,
   };
+}
+
+template <class Isa>
+constexpr DenseTable TableOf(const char* name, int32_t panel) {
+  using Parts = DenseParts<Isa>;
+  DenseTable table{};
+  static_cast<DenseProducts&>(table) = ProductsOf<Isa>(panel);
+  table.name = name;
+  table.attention_scratch_floats = Parts::AttentionScratchFloats;
+  table.attention = Parts::Attention;
+  table.unary = Parts::UnaryOf;
+  table.binary = Parts::BinaryOf;
+  table.where = Parts::Where;
+  table.mix = Parts::Mix;
+  table.lstm = Parts::Lstm;
+  table.gru = Parts::Gru;
+  table.layer_norm = Parts::LayerNorm;
+  table.rms_norm = Parts::RmsNorm;
+  table.group_norm = Parts::GroupNorm;
+  table.softmax = Parts::Softmax;
+  table.reduce = Parts::Reduce;
+  table.transpose = Parts::Transpose;
+  table.depthwise = Parts::Depthwise;
+  table.pool = Parts::Pool;
+  table.column_means = Parts::ColumnMeans;
+  return table;
 }
 
 }  // namespace
@@ -54,9 +63,15 @@ const DenseTable* Avx512Dense() {
   static constexpr DenseTable kTable = TableOf<Avx512Isa>("avx512", 32);
   return &kTable;
 }
+
+const DenseProducts* Avx512Bf16Products() {
+  static constexpr DenseProducts kProducts = ProductsOf<Avx512Bf16Isa>(32);
+  return &kProducts;
+}
 #else
 const DenseTable* Avx2Dense() { return nullptr; }
 const DenseTable* Avx512Dense() { return nullptr; }
+const DenseProducts* Avx512Bf16Products() { return nullptr; }
 #endif
 
 }  // namespace millrace::models

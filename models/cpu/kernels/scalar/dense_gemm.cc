@@ -29,6 +29,11 @@ void DenseParts<ScalarIsa>::Pack(const float* w, int64_t n, int64_t k,
 }
 
 template <>
+int64_t DenseParts<ScalarIsa>::GemmScratchFloats(const GemmArgs&) {
+  return 0;
+}
+
+template <>
 void DenseParts<ScalarIsa>::Gemm(const GemmArgs& g) {
   for (int64_t m = g.row_begin; m < g.row_end; ++m) {
     for (int64_t panel = g.panel_begin; panel < g.panel_end; ++panel) {

@@ -1,0 +1,44 @@
+// Products whose words are pairs of bf16, as kernels/dense/gemm.h wants them.
+// Anonymous namespace.
+#pragma once
+
+#include <immintrin.h>
+
+#include <cstddef>
+#include <cstdint>
+
+#include "models/cpu/kernels/avx512/dense_vec16.h"
+
+namespace millrace::models {
+namespace {
+
+struct Bf16Factors {
+  using V = Vec16;
+  using E = uint16_t;
+
+  static __m512 MulAdd(__m512 x, __m512 w, __m512 acc) {
+    return _mm512_dpbf16_ps(acc, Pairs(x), Pairs(w));
+  }
+
+  // Rounds.
+  static void Copy(const float* from, int64_t n, uint16_t* to) {
+    for (; n >= 32; n -= 32, from += 32, to += 32) {
+      _mm512_storeu_si512(
+          to, reinterpret_cast<__m512i>(_mm512_cvtne2ps_pbh(
+                  _mm512_loadu_ps(from + 16), _mm512_loadu_ps(from))));
+    }
+    for (; n > 0; n -= 16, from += 16, to += 16) {
+      const __m256bh rounded = _mm512_cvtneps_pbh(V::LoadFirst(from, n));
+      _mm256_mask_storeu_epi16(to, V::First(n),
+                               reinterpret_cast<__m256i>(rounded));
+    }
+  }
+
+ private:
+  static __m512bh Pairs(__m512 words) {
+    return reinterpret_cast<__m512bh>(words);
+  }
+};
+
+}  // namespace
+}  // namespace millrace::models

@@ -1,0 +1,158 @@
+// Products of bf16: bit for bit the chain that dense.h writes down, near double
+// precision of the rounded factors, the same bits for a row whatever is
+// computed beside it. The epilogue is that of f32 products and is tested there.
+
+#include <algorithm>
+#include <cmath>
+#include <vector>
+
+#include "models/tensor/float16.h"
+#include "tests/backend/dense/conv_case.h"
+
+namespace millrace::models {
+namespace {
+
+class Bf16 : public ::testing::Test {
+ protected:
+  void SetUp() override {
+    products_ = FindBf16Products("auto");
+    if (products_ == nullptr) GTEST_SKIP() << "this CPU has no AVX-512 BF16";
+  }
+  const DenseProducts& products() const { return *products_; }
+
+ private:
+  const DenseProducts* products_ = nullptr;
+};
+
+float Rounded(float x) { return BFloat16ToFloat(FloatToBFloat16(x)); }
+
+// What the second factor of each pair adds comes first.
+float Chain(const std::vector<float>& x, const float* w) {
+  const auto k = static_cast<int64_t>(x.size());
+  float acc = 0;
+  for (int64_t i = 0; i < k; i += 2) {
+    const auto add = [&](int64_t at) {
+      const float a = Rounded(x[static_cast<size_t>(at)]);
+      acc = std::fma(a, Rounded(w[at]), acc);
+    };
+    if (i + 1 < k) add(i + 1);
+    add(i);
+  }
+  return acc;
+}
+
+struct Size {
+  int64_t m, n, k;
+};
+// Around tiles of 12 rows, panels of 32, blocks of 96 rows and 1536 steps.
+constexpr Size kSizes[] = {{1, 1, 1},     {1, 200, 33},  {2, 31, 7},
+                           {3, 129, 64},  {4, 97, 1542}, {13, 32, 17},
+                           {15, 65, 5},   {29, 48, 10},  {100, 40, 31},
+                           {197, 35, 20}, {17, 33, 3085}};
+
+TEST_F(Bf16, ProductsFollowTheirChain) {
+  std::mt19937 rng(1);
+  for (const Size& size : kSizes) {
+    const auto [m, n, k] = size;
+    const int64_t ld_x = k + 3;
+    Floats x(m * ld_x), w(n * k), y(m * n), transposed(n * k);
+    FillNormal(rng, x);
+    FillNormal(rng, w);
+    for (int64_t i = 0; i < n * k; ++i) transposed[i % k * n + i / k] = w[i];
+    const int64_t panels = Panels(products(), n);
+    Floats packed(products().packed_floats(n, k));
+    PackAll(products(), w, n, k, packed);
+    Floats other(packed.size());
+    products().pack(transposed.data(), n, k, {.n = 1, .k = n}, 0, panels,
+                    other.data());
+    ASSERT_EQ(Difference(other.data(), packed.data(), packed.size()), "");
+    GemmArgs args{.x = x.data(),
+                  .ld_x = ld_x,
+                  .row_end = m,
+                  .w = packed.data(),
+                  .n = n,
+                  .k = k,
+                  .panel_end = panels,
+                  .y = y.data(),
+                  .ld_y = n};
+    Floats scratch(products().gemm_scratch_floats(args));
+    args.scratch = scratch.data();
+    products().gemm(args);
+    Floats apart(m * n);
+    for (int64_t row = 0; row < m; ++row) {
+      const float* from = x.data() + row * ld_x;
+      const std::vector<float> row_x(from, from + k);
+      for (int64_t j = 0; j < n; ++j) {
+        ASSERT_EQ(Bits(y[row * n + j]), Bits(Chain(row_x, w.data() + j * k)))
+            << m << " x " << n << " x " << k << " at " << row << ", " << j;
+      }
+      args.row_begin = row;
+      args.row_end = row + 1;
+      args.y = apart.data();
+      products().gemm(args);
+    }
+    EXPECT_EQ(Difference(apart.data(), y.data(), m * n), "");
+  }
+}
+
+TEST_F(Bf16, ConvolutionsFollowTheirChain) {
+  std::mt19937 rng(2);
+  for (const ConvShape& shape : kConvShapes) {
+    const ConvCase c(shape, rng);
+    Floats packed(products().packed_floats(shape.n, c.k));
+    PackAll(products(), c.w, shape.n, c.k, packed);
+    Floats none(0), got(c.pixels * shape.n);
+    ConvArgs args = c.Args(products(), packed, none, got);
+    args.epilogue = {};
+    Floats scratch(products().conv_scratch_floats(args));
+    args.scratch = scratch.data();
+    products().conv(args);
+    for (int64_t p = 0; p < c.pixels; ++p) {
+      const std::vector<float> seen = c.Seen(p);
+      for (int64_t n = 0; n < shape.n; ++n) {
+        ASSERT_EQ(Bits(got[p * shape.n + n]),
+                  Bits(Chain(seen, c.w.data() + n * c.k)))
+            << &shape - kConvShapes << " at " << p << ", " << n;
+      }
+    }
+    for (int64_t step : {1, 13, 97}) {
+      Floats y(c.pixels * shape.n, -9.0f);
+      args.y = y.data();
+      for (int64_t p = 0; p < c.pixels; p += step) {
+        for (int64_t panel = 0; panel < Panels(products(), shape.n); ++panel) {
+          args.pixel_begin = p;
+          args.pixel_end = std::min(c.pixels, p + step);
+          args.panel_begin = panel;
+          args.panel_end = panel + 1;
+          products().conv(args);
+        }
+      }
+      ASSERT_EQ(Difference(y.data(), got.data(), y.size()), "")
+          << &shape - kConvShapes << " by " << step;
+    }
+  }
+}
+
+TEST_F(Bf16, AnEpilogueMeetsF32) {
+  const ConvShape& shape = kConvShapes[2];
+  std::mt19937 rng(3);
+  const ConvCase c(shape, rng);
+  Floats packed(products().packed_floats(shape.n, c.k));
+  PackAll(products(), c.w, shape.n, c.k, packed);
+  Floats none(0), got(c.pixels * shape.n);
+  ConvArgs args = c.Args(products(), packed, none, got);
+  Floats scratch(products().conv_scratch_floats(args));
+  args.scratch = scratch.data();
+  products().conv(args);
+  for (int64_t p = 0; p < c.pixels; ++p) {
+    const std::vector<float> seen = c.Seen(p);
+    for (int64_t n = 0; n < shape.n; ++n) {
+      const float sum = Chain(seen, c.w.data() + n * c.k) + c.bias[n];
+      ASSERT_EQ(Bits(got[p * shape.n + n]),
+                Bits(sum + c.residual[p * shape.n + n]));
+    }
+  }
+}
+
+}  // namespace
+}  // namespace millrace::models
