@@ -86,14 +86,19 @@ StatusOr<std::unique_ptr<Executor>> Executor::Create(
                    ChooseDense(options.isa.empty() ? "auto" : options.isa));
   ASSIGN_OR_RETURN(const Int8Table* int8,
                    ChooseInt8(options.isa.empty() ? "auto" : options.isa));
+  const DenseProducts* bf16 =
+      FindBf16Products(options.isa.empty() ? "auto" : options.isa);
   RETURN_IF_ERROR(KeepIntegers(graph));
   ASSIGN_OR_RETURN(Graph settled, Settle(graph, {}));
   FoldBatchNorms(settled);
+  if (options.precision == Precision::kBf16) {
+    RETURN_IF_ERROR(RoundLayers(settled, options.f32_layers));
+  }
   if (options.quantization != nullptr) {
     RETURN_IF_ERROR(InsertQuantization(settled, *options.quantization));
   }
   return std::unique_ptr<Executor>(
-      new GraphExecutor(std::move(settled), options, {*dense, *int8}));
+      new GraphExecutor(std::move(settled), options, {*dense, *int8, bf16}));
 }
 
 }  // namespace millrace::models::graph

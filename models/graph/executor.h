@@ -25,10 +25,18 @@
 
 namespace millrace::models::graph {
 
+enum class Precision {
+  kF32,
+  // Layers with constant weights, but for recurrent ones, round the factors of
+  // their products to bf16 where the CPU has products of it (AVX-512 BF16), and
+  // add in f32. Elsewhere, and in graphs that are interpreted: f32.
+  kBf16,
+};
+
 struct ExecutorOptions {
-  config::CpuSet cpus;  // empty: one worker, not pinned
+  config::CpuSet cpus = {};  // empty: one worker, not pinned
   // Kernels of another instruction set than the best one; empty: the best.
-  std::string isa;
+  std::string isa = "";
   // Sets of input sizes kept ready; the least recently used one goes.
   int32_t max_plans = 32;
   // What lives between steps, and the results, of one run may take so many
@@ -37,6 +45,10 @@ struct ExecutorOptions {
   // Batches whose rows are independent and move more than the weights may be
   // computed a row at a time: the same bits, less memory, warmer caches.
   bool rows_apart = true;
+  Precision precision = Precision::kF32;
+  // Layers that stay in f32, by the names that a QuantizationTable has for
+  // them.
+  std::vector<std::string> f32_layers = {};
   // Layers to be quantised; null: none but those that the graph quantises
   // itself.
   std::shared_ptr<const QuantizationTable> quantization = nullptr;

@@ -37,7 +37,8 @@ constexpr FlagSpec kFlags[] = {
     {"tol", "E", "allowed |got - want| / max |want| (default 1e-4)"},
     {"output", "OUT.npz", "writes what comes out"},
     {"iters", "N", "timed runs, after one that is not (default 1)"},
-    {"precision", "TYPE", "f32 (default), or int8 as --quantization says"},
+    {"precision", "TYPE",
+     "f32 (default), bf16, or int8 as --quantization says"},
     {"quantization", "FILE",
      "of millrace quantize (default: MODEL.quant.json)"},
     {"interpret", "", "by the plain functions of the operators"},
@@ -185,9 +186,9 @@ Status Run(const ParsedArgs& args) {
   ASSIGN_OR_RETURN(const int64_t threads, args.Int("threads", 0, 0, 1024));
   ASSIGN_OR_RETURN(const double tolerance, ReadTolerance(args));
   const std::string precision = args.Text("precision", "f32");
-  if (precision != "f32" && precision != "int8") {
+  if (precision != "f32" && precision != "bf16" && precision != "int8") {
     return UsageError("--precision " + precision +
-                      " is not known; f32 and int8 are");
+                      " is not known; f32, bf16 and int8 are");
   }
 
   const std::string& path = args.positional()[0];
@@ -196,6 +197,7 @@ Status Run(const ParsedArgs& args) {
   ASSIGN_OR_RETURN(options.cpus, TeamFor(threads));
   options.isa = args.Text("isa", "");
   options.interpret = args.Has("interpret");
+  if (precision == "bf16") options.precision = graph::Precision::kBf16;
   if (precision == "int8") {
     ASSIGN_OR_RETURN(
         options.quantization,

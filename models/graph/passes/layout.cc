@@ -111,6 +111,7 @@ void LayoutPass::Emit(const Node& node, const OpDef& op,
   for (int i = 0; i < type.shape.rank(); ++i) {
     type.shape[perm[static_cast<size_t>(i)]] = Type(y).shape[i];
   }
+  if (const int64_t bf16 = node.attrs.Int("bf16", 0)) attrs.Set("bf16", bf16);
   View(y) = {
       lazy_.AddFused(node.name, op, std::move(inputs), std::move(attrs), type),
       perm};

@@ -3,6 +3,9 @@
 // sizes and leave weights alone.
 #pragma once
 
+#include <string>
+#include <vector>
+
 #include "config/base/status.h"
 #include "models/graph/ir.h"
 
@@ -11,6 +14,10 @@ namespace millrace::models::graph {
 // ---- at load time ----
 // A batch normalisation behind a convolution becomes part of its weights.
 void FoldBatchNorms(Graph& graph);
+// Layers with constant weights are to round the factors of their products to
+// bf16, but for those named as a QuantizationTable names them. INVALID_ARGUMENT
+// names one that the graph has not.
+Status RoundLayers(Graph& graph, const std::vector<std::string>& f32_layers);
 
 // ---- for a settled graph ----
 // What exporters spell out and the passes behind need not see goes: sizes that

@@ -9,7 +9,6 @@
 #include "models/graph/plan/image_shape.h"
 #include "models/graph/plan/makers.h"
 #include "models/graph/plan/split.h"
-#include "models/graph/plan/taps_first.h"
 
 namespace millrace::models::graph {
 namespace {
@@ -18,7 +17,7 @@ class ConvStep : public Step {
  public:
   ConvStep(const Node& node, const LowerContext& context,
            const ImageShape& shape, int64_t groups, const float* packed)
-      : dense_(context.dense),
+      : products_(context.products(node)),
         num_members_(context.num_members),
         shape_(shape),
         groups_(groups),
@@ -36,34 +35,32 @@ class ConvStep : public Step {
     ConvArgs args = Sizes();
     const int64_t n = args.n;
     const int64_t channels = args.x.channels;
-    const Part part = SplitProduct(s.batch * s.out_pixels(),
-                                   (n + dense_.panel - 1) / dense_.panel, team);
+    const Part part =
+        SplitProduct(s.batch * s.out_pixels(),
+                     (n + products_.panel - 1) / products_.panel, team);
     args.panel_begin = part.panel_begin;
     args.panel_end = part.panel_end;
     args.scratch =
         reinterpret_cast<float*>(slots.scratch) + team.index * MemberScratch();
     const Epilogue epilogue = epilogue_.At(slots);
     const int64_t pixels = s.out_pixels();
-    ForEachItem(part.row_begin, part.row_end, pixels,
-                [&](int64_t image, int64_t first, int64_t last) {
-                  args.pixel_begin = first;
-                  args.pixel_end = last;
-                  for (int64_t group = 0; group < groups_; ++group) {
-                    const int64_t moved =
-                        image * pixels * s.outputs + group * n;
-                    args.x = s.At(slots.data<float>(x_), image,
-                                  group * channels, channels);
-                    args.w = packed_ + group * dense_.packed_floats(n, K());
-                    args.y = slots.data<float>(y_) + moved;
-                    args.epilogue = epilogue;
-                    if (epilogue.bias != nullptr)
-                      args.epilogue.bias += group * n;
-                    if (epilogue.residual != nullptr)
-                      args.epilogue.residual += moved;
-                    if (epilogue.gate != nullptr) args.epilogue.gate += moved;
-                    dense_.conv(args);
-                  }
-                });
+    for (int64_t at = part.row_begin; at < part.row_end;) {
+      const int64_t image = at / pixels;
+      args.pixel_begin = at - image * pixels;
+      args.pixel_end = std::min(part.row_end - image * pixels, pixels);
+      for (int64_t group = 0; group < groups_; ++group) {
+        const int64_t moved = image * pixels * s.outputs + group * n;
+        args.x = s.At(slots.data<float>(x_), image, group * channels, channels);
+        args.w = packed_ + group * products_.packed_floats(n, K());
+        args.y = slots.data<float>(y_) + moved;
+        args.epilogue = epilogue;
+        if (epilogue.bias != nullptr) args.epilogue.bias += group * n;
+        if (epilogue.residual != nullptr) args.epilogue.residual += moved;
+        if (epilogue.gate != nullptr) args.epilogue.gate += moved;
+        products_.conv(args);
+      }
+      at = image * pixels + args.pixel_end;
+    }
     return OkStatus();
   }
 
@@ -89,10 +86,10 @@ class ConvStep : public Step {
             .ld_y = shape_.outputs};
   }
   int64_t MemberScratch() const {
-    return (dense_.conv_scratch_floats(Sizes()) + 15) / 16 * 16;
+    return (products_.conv_scratch_floats(Sizes()) + 15) / 16 * 16;
   }
 
-  const DenseTable& dense_;
+  const DenseProducts& products_;
   const int64_t num_members_;
   const ImageShape shape_;
   const int64_t groups_;
@@ -119,26 +116,27 @@ class DepthwiseStep : public Step {
     const Epilogue epilogue = epilogue_.At(slots);
     const Part part = SplitEvenly(s.batch * s.out_height,
                                   (s.channels + panel_ - 1) / panel_, team);
-    ForEachItem(
-        part.row_begin, part.row_end, s.out_height,
-        [&](int64_t image, int64_t first, int64_t last) {
-          const int64_t moved = image * s.out_pixels() * s.outputs;
-          DepthwiseArgs args{
-              .x = s.At(slots.data<float>(x_), image, 0, s.channels),
-              .window = s.window,
-              .w = weights_,
-              .out_width = s.out_width,
-              .row_begin = first,
-              .row_end = last,
-              .channel_begin = part.panel_begin * panel_,
-              .channel_end = std::min(part.panel_end * panel_, s.channels),
-              .y = slots.data<float>(y_) + moved,
-              .ld_y = s.outputs,
-              .epilogue = epilogue};
-          if (epilogue.residual != nullptr) args.epilogue.residual += moved;
-          if (epilogue.gate != nullptr) args.epilogue.gate += moved;
-          depthwise_(args);
-        });
+    const int64_t end = part.row_end;
+    for (int64_t at = part.row_begin; at < end;) {
+      const int64_t image = at / s.out_height;
+      const int64_t moved = image * s.out_pixels() * s.outputs;
+      DepthwiseArgs args{
+          .x = s.At(slots.data<float>(x_), image, 0, s.channels),
+          .window = s.window,
+          .w = weights_,
+          .out_width = s.out_width,
+          .row_begin = at - image * s.out_height,
+          .row_end = std::min(end - image * s.out_height, s.out_height),
+          .channel_begin = part.panel_begin * panel_,
+          .channel_end = std::min(part.panel_end * panel_, s.channels),
+          .y = slots.data<float>(y_) + moved,
+          .ld_y = s.outputs,
+          .epilogue = epilogue};
+      if (epilogue.residual != nullptr) args.epilogue.residual += moved;
+      if (epilogue.gate != nullptr) args.epilogue.gate += moved;
+      depthwise_(args);
+      at = image * s.out_height + args.row_end;
+    }
     return OkStatus();
   }
 
@@ -160,6 +158,20 @@ class DepthwiseStep : public Step {
   const float* const weights_;
   const StepEpilogue epilogue_;
 };
+
+// [outputs][channels][taps] of one group to [outputs][taps][channels].
+std::vector<float> TapsFirst(const float* w, int64_t outputs, int64_t channels,
+                             int64_t taps) {
+  std::vector<float> moved(static_cast<size_t>(outputs * channels * taps));
+  float* to = moved.data();
+  for (int64_t o = 0; o < outputs; ++o) {
+    const float* from = w + o * channels * taps;
+    for (int64_t t = 0; t < taps; ++t) {
+      for (int64_t c = 0; c < channels; ++c) *to++ = from[c * taps + t];
+    }
+  }
+  return moved;
+}
 
 // Forms of one weight in the packed weights.
 constexpr int64_t kPanels = 0;
@@ -195,21 +207,24 @@ StatusOr<std::unique_ptr<Step>> MakeConvStep(const Node& node,
     return MakeDepthwise(node, context, shape);
   }
   const auto& weight = context.graph.value(node.inputs[1]).constant;
-  const DenseTable& dense = context.dense;
+  const DenseProducts& products = context.products(node);
   const int64_t n = shape.outputs / groups;
   const int64_t channels = shape.channels / groups;
   const int64_t k = shape.taps() * channels;
-  const int64_t each = dense.packed_floats(n, k);
+  const int64_t each = products.packed_floats(n, k);
   ASSIGN_OR_RETURN(
       const float* packed,
-      context.packed.Get(weight, kPanels, groups * each, [&](float* to) {
-        for (int64_t group = 0; group < groups; ++group) {
-          const std::vector<float> w = TapsFirst(
-              weight->data<float>() + group * n * k, n, channels, shape.taps());
-          dense.pack(w.data(), n, k, {.n = k, .k = 1}, 0,
-                     (n + dense.panel - 1) / dense.panel, to + group * each);
-        }
-      }));
+      context.packed.Get(
+          weight, context.form(node, kPanels), groups * each, [&](float* to) {
+            for (int64_t group = 0; group < groups; ++group) {
+              const std::vector<float> w =
+                  TapsFirst(weight->data<float>() + group * n * k, n, channels,
+                            shape.taps());
+              products.pack(w.data(), n, k, {.n = k, .k = 1}, 0,
+                            (n + products.panel - 1) / products.panel,
+                            to + group * each);
+            }
+          }));
   return std::unique_ptr<Step>(
       std::make_unique<ConvStep>(node, context, shape, groups, packed));
 }

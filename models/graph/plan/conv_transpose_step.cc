@@ -21,32 +21,33 @@ class ConvTransposeStep : public Step {
   ConvTransposeStep(const Node& node, const LowerContext& context,
                     const ImageShape& shape, const float* packed,
                     const float* bias)
-      : dense_(context.dense),
+      : products_(context.products(node)),
+        num_members_(context.num_members),
         shape_(shape),
         x_(context.slot(node.inputs[0])),
         y_(context.slot(node.outputs[0])),
         packed_(packed),
         bias_(bias) {}
 
+  int64_t scratch_bytes() const override {
+    return num_members_ * MemberScratch() * 4;
+  }
+
   Status Run(const Slots& slots, const Team& team) override {
     const ImageShape& s = shape_;
-    const int64_t n = s.window.kernel_w * s.outputs;
-    const int64_t panels = (n + dense_.panel - 1) / dense_.panel;
+    GemmArgs args = Sizes();
+    args.panel_end = (args.n + products_.panel - 1) / products_.panel;
+    args.epilogue = {.bias = bias_};
+    args.scratch =
+        reinterpret_cast<float*>(slots.scratch) + team.index * MemberScratch();
     const auto [begin, end] = team.Share(s.batch * s.out_height);
     for (int64_t row = begin; row < end; ++row) {
       const int64_t kernel_row = row % s.window.kernel_h;
       const int64_t from = row / s.window.kernel_h;
-      dense_.gemm(
-          {.x = slots.data<float>(x_) + from * s.width * s.channels,
-           .ld_x = s.channels,
-           .row_end = s.width,
-           .w = packed_ + kernel_row * dense_.packed_floats(n, s.channels),
-           .n = n,
-           .k = s.channels,
-           .panel_end = panels,
-           .y = slots.data<float>(y_) + row * s.out_width * s.outputs,
-           .ld_y = n,
-           .epilogue = {.bias = bias_}});
+      args.x = slots.data<float>(x_) + from * s.width * s.channels;
+      args.w = packed_ + kernel_row * products_.packed_floats(args.n, args.k);
+      args.y = slots.data<float>(y_) + row * s.out_width * s.outputs;
+      products_.gemm(args);
     }
     return OkStatus();
   }
@@ -59,7 +60,19 @@ class ConvTransposeStep : public Step {
   std::string Text() const override { return "ConvTranspose " + shape_.Text(); }
 
  private:
-  const DenseTable& dense_;
+  GemmArgs Sizes() const {
+    return {.ld_x = shape_.channels,
+            .row_end = shape_.width,
+            .n = shape_.window.kernel_w * shape_.outputs,
+            .k = shape_.channels,
+            .ld_y = shape_.window.kernel_w * shape_.outputs};
+  }
+  int64_t MemberScratch() const {
+    return (products_.gemm_scratch_floats(Sizes()) + 15) / 16 * 16;
+  }
+
+  const DenseProducts& products_;
+  const int64_t num_members_;
   const ImageShape shape_;
   const Slot x_;
   const Slot y_;
@@ -77,32 +90,35 @@ StatusOr<std::unique_ptr<Step>> MakeConvTransposeStep(
     const Node& node, const LowerContext& context) {
   const ImageShape shape = ImageShapeOf(node, context);
   const auto& weight = context.graph.value(node.inputs[1]).constant;
-  const DenseTable& dense = context.dense;
+  const DenseProducts& products = context.products(node);
   const int64_t rows = shape.window.kernel_h;
   const int64_t columns = shape.window.kernel_w;
   const int64_t n = columns * shape.outputs;
   const int64_t k = shape.channels;
-  const int64_t each = dense.packed_floats(n, k);
+  const int64_t each = products.packed_floats(n, k);
   ASSIGN_OR_RETURN(
       const float* packed,
-      context.packed.Get(weight, kRows, rows * each, [&](float* to) {
-        // [c][o][rows][columns] to [(columns, o)][c], row by row.
-        std::vector<float> moved(static_cast<size_t>(n * k));
-        for (int64_t row = 0; row < rows; ++row) {
-          for (int64_t i = 0; i < n; ++i) {
-            const int64_t column = i / shape.outputs;
-            const int64_t o = i % shape.outputs;
-            for (int64_t c = 0; c < k; ++c) {
-              moved[static_cast<size_t>(i * k + c)] =
-                  weight->data<float>()[((c * shape.outputs + o) * rows + row) *
-                                            columns +
-                                        column];
+      context.packed.Get(
+          weight, context.form(node, kRows), rows * each, [&](float* to) {
+            // [c][o][rows][columns] to [(columns, o)][c], row by row.
+            std::vector<float> moved(static_cast<size_t>(n * k));
+            for (int64_t row = 0; row < rows; ++row) {
+              for (int64_t i = 0; i < n; ++i) {
+                const int64_t column = i / shape.outputs;
+                const int64_t o = i % shape.outputs;
+                for (int64_t c = 0; c < k; ++c) {
+                  moved[static_cast<size_t>(i * k + c)] =
+                      weight->data<float>()[((c * shape.outputs + o) * rows +
+                                             row) *
+                                                columns +
+                                            column];
+                }
+              }
+              products.pack(moved.data(), n, k, {.n = k, .k = 1}, 0,
+                            (n + products.panel - 1) / products.panel,
+                            to + row * each);
             }
-          }
-          dense.pack(moved.data(), n, k, {.n = k, .k = 1}, 0,
-                     (n + dense.panel - 1) / dense.panel, to + row * each);
-        }
-      }));
+          }));
   const float* repeated = nullptr;
   if (node.inputs.size() > 2 && node.inputs[2] != kNoValue) {
     const auto& bias = context.graph.value(node.inputs[2]).constant;

@@ -10,6 +10,7 @@ namespace millrace::models::graph {
 struct Kernels {
   const DenseTable& dense;
   const Int8Table& int8;
+  const DenseProducts* bf16;  // null: this machine has none
 };
 
 }  // namespace millrace::models::graph

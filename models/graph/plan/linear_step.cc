@@ -13,8 +13,8 @@ namespace {
 class LinearStep : public Step {
  public:
   LinearStep(const Node& node, const LowerContext& context, const float* packed)
-      : gemm_(context.dense.gemm),
-        panel_(context.dense.panel),
+      : products_(context.products(node)),
+        num_members_(context.num_members),
         x_(context.slot(node.inputs[0])),
         y_(context.slot(node.outputs[0])),
         n_(context.shape(node.outputs[0]).back()),
@@ -24,20 +24,25 @@ class LinearStep : public Step {
         packed_(packed),
         epilogue_(node, context, n_) {}
 
+  int64_t scratch_bytes() const override {
+    return num_members_ * MemberScratch() * 4;
+  }
+
   Status Run(const Slots& slots, const Team& team) override {
-    const Part part = SplitProduct(m_, (n_ + panel_ - 1) / panel_, team);
-    gemm_({.x = slots.data<float>(x_),
-           .ld_x = k_,
-           .row_begin = part.row_begin,
-           .row_end = part.row_end,
-           .w = packed_,
-           .n = n_,
-           .k = k_,
-           .panel_begin = part.panel_begin,
-           .panel_end = part.panel_end,
-           .y = slots.data<float>(y_),
-           .ld_y = n_,
-           .epilogue = epilogue_.At(slots)});
+    const int64_t panel = products_.panel;
+    const Part part = SplitProduct(m_, (n_ + panel - 1) / panel, team);
+    GemmArgs args = Sizes();
+    args.x = slots.data<float>(x_);
+    args.row_begin = part.row_begin;
+    args.row_end = part.row_end;
+    args.w = packed_;
+    args.panel_begin = part.panel_begin;
+    args.panel_end = part.panel_end;
+    args.y = slots.data<float>(y_);
+    args.epilogue = epilogue_.At(slots);
+    args.scratch =
+        reinterpret_cast<float*>(slots.scratch) + team.index * MemberScratch();
+    products_.gemm(args);
     return OkStatus();
   }
 
@@ -51,8 +56,15 @@ class LinearStep : public Step {
   }
 
  private:
-  void (*const gemm_)(const GemmArgs&);
-  const int64_t panel_;
+  GemmArgs Sizes() const {
+    return {.ld_x = k_, .row_end = m_, .n = n_, .k = k_, .ld_y = n_};
+  }
+  int64_t MemberScratch() const {
+    return (products_.gemm_scratch_floats(Sizes()) + 15) / 16 * 16;
+  }
+
+  const DenseProducts& products_;
+  const int64_t num_members_;
   const Slot x_;
   const Slot y_;
   const int64_t n_;
@@ -70,17 +82,18 @@ StatusOr<std::unique_ptr<Step>> MakeLinearStep(const Node& node,
   const bool weight_kn = node.attrs.Int("weight_kn", 0) != 0;
   const int64_t n = weight->shape()[weight_kn ? 1 : 0];
   const int64_t k = weight->shape()[weight_kn ? 0 : 1];
-  const DenseTable& dense = context.dense;
+  const DenseProducts& products = context.products(node);
   ASSIGN_OR_RETURN(
       const float* packed,
-      context.packed.Get(
-          weight, weight_kn ? 1 : 0, dense.packed_floats(n, k), [&](float* to) {
-            const MatrixStrides strides = weight_kn
-                                              ? MatrixStrides{.n = 1, .k = n}
-                                              : MatrixStrides{.n = k, .k = 1};
-            dense.pack(weight->data<float>(), n, k, strides, 0,
-                       (n + dense.panel - 1) / dense.panel, to);
-          }));
+      context.packed.Get(weight, context.form(node, weight_kn ? 1 : 0),
+                         products.packed_floats(n, k), [&](float* to) {
+                           const MatrixStrides strides =
+                               weight_kn ? MatrixStrides{.n = 1, .k = n}
+                                         : MatrixStrides{.n = k, .k = 1};
+                           products.pack(
+                               weight->data<float>(), n, k, strides, 0,
+                               (n + products.panel - 1) / products.panel, to);
+                         }));
   return std::unique_ptr<Step>(
       std::make_unique<LinearStep>(node, context, packed));
 }

@@ -15,13 +15,27 @@
 
 namespace millrace::models::graph {
 
+// Forms of packed weights from here on are of bf16.
+inline constexpr int64_t kBf16Forms = 64;
+
 struct LowerContext {
   const Graph& graph;
   const std::vector<Slot>& slot_of;  // of each value
   int num_members;                   // of the team
   const DenseTable& dense;
   const Int8Table& int8;
+  const DenseProducts* bf16;  // may be null
   PackedWeights& packed;
+
+  // Of a layer, as its attribute `bf16` and this machine want it.
+  const DenseProducts& products(const Node& node) const {
+    const bool rounds = bf16 != nullptr && node.attrs.Int("bf16", 0) != 0;
+    return rounds ? *bf16 : dense;
+  }
+  // The form in which those products want its weight.
+  int64_t form(const Node& node, int64_t f32_form) const {
+    return &products(node) == bf16 ? kBf16Forms + f32_form : f32_form;
+  }
 
   const ValueType& type(ValueId id) const { return *graph.value(id).type; }
   const Shape& shape(ValueId id) const { return type(id).shape; }

@@ -64,7 +64,8 @@ class PlanBuilder {
     }
     for (const Node& node : graph_.nodes) AssignSlots(node);
     const LowerContext context{graph_,        slot_of_,     num_members_,
-                               kernels.dense, kernels.int8, packed};
+                               kernels.dense, kernels.int8, kernels.bf16,
+                               packed};
     for (const Node& node : graph_.nodes) {
       if (IsAlias(node, graph_)) continue;
       ASSIGN_OR_RETURN(std::unique_ptr<Step> step, Lower(node, context));

@@ -21,17 +21,21 @@ constexpr int64_t kRows = 5;
 
 class SameBits : public testing::TestWithParam<std::string> {
  protected:
-  std::unique_ptr<Executor> Make(int threads, bool rows_apart) {
+  std::unique_ptr<Executor> Make(int threads, bool rows_apart) const {
     auto graph = ImportGraph("tests/data/graph/" + GetParam(), nullptr);
     EXPECT_TRUE(graph.ok()) << graph.status().ToString();
     ExecutorOptions options;
     const int last = std::thread::hardware_concurrency() > 1 ? 1 : 0;
     if (threads == 2) options.cpus = {0, last};
     options.rows_apart = rows_apart;
+    options.precision = precision_;
     auto executor = Executor::Create(*std::move(graph), options);
     EXPECT_TRUE(executor.ok()) << executor.status().ToString();
     return *std::move(executor);
   }
+  void Check() const;
+
+  Precision precision_ = Precision::kF32;
 };
 
 // The rows that `order` names of every input that has rows.
@@ -76,7 +80,7 @@ void Vary(std::vector<Tensor>& inputs) {
   }
 }
 
-TEST_P(SameBits, ForARowInEveryBatch) {
+void SameBits::Check() const {
   const auto reference = Make(1, false);
   std::map<std::string, int64_t> sizes;
   for (const Symbol& symbol : reference->symbols()) {
@@ -105,6 +109,14 @@ TEST_P(SameBits, ForARowInEveryBatch) {
       }
     }
   }
+}
+
+TEST_P(SameBits, ForARowInEveryBatch) { Check(); }
+
+// The bits of f32 where the CPU has no bf16.
+TEST_P(SameBits, ForARowInEveryBatchInBf16) {
+  precision_ = Precision::kBf16;
+  Check();
 }
 
 INSTANTIATE_TEST_SUITE_P(

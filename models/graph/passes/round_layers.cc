@@ -1,0 +1,47 @@
+// Layers are marked by the attribute `bf16`, which passes keep and makers of
+// steps read.
+#include <algorithm>
+#include <map>
+#include <string>
+
+#include "models/graph/passes/passes.h"
+#include "models/graph/quantize/insert.h"
+
+namespace millrace::models::graph {
+namespace {
+
+// Those that int8 knows, and transposed convolutions.
+std::vector<QuantizableLayer> LayersOf(const Graph& graph) {
+  std::vector<QuantizableLayer> layers = QuantizableLayers(graph);
+  std::map<std::string, int> seen;
+  for (size_t i = 0; i < graph.nodes.size(); ++i) {
+    const Node& node = graph.nodes[i];
+    if (!node.Is("ConvTranspose") || node.inputs.size() < 2) continue;
+    const int count = ++seen[node.name];
+    layers.push_back(
+        {count == 1 ? node.name : node.name + "#" + std::to_string(count), i});
+  }
+  return layers;
+}
+
+}  // namespace
+
+Status RoundLayers(Graph& graph, const std::vector<std::string>& f32_layers) {
+  const std::vector<QuantizableLayer> layers = LayersOf(graph);
+  for (const QuantizableLayer& layer : layers) {
+    graph.nodes[layer.node].attrs.Set("bf16", int64_t{1});
+  }
+  for (const std::string& name : f32_layers) {
+    const auto found = std::find_if(
+        layers.begin(), layers.end(),
+        [&](const QuantizableLayer& layer) { return layer.name == name; });
+    if (found == layers.end()) {
+      return InvalidArgument("the graph has no layer '" + name +
+                             "' that could stay in f32");
+    }
+    graph.nodes[found->node].attrs.Set("bf16", int64_t{0});
+  }
+  return OkStatus();
+}
+
+}  // namespace millrace::models::graph

@@ -1,0 +1,144 @@
+// Layers at reduced precision: what bf16 rounds, and what stays as it is.
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <cmath>
+
+#include "models/cpu/isa.h"
+#include "models/graph/executor.h"
+#include "models/tensor/float16.h"
+#include "tests/unit/models/graph/graph_maker.h"
+
+namespace millrace::models::graph {
+namespace {
+
+Tensor Rounded(const Tensor& x) {
+  Tensor rounded = Tensor::Make(DType::kF32, x.shape());
+  for (int64_t i = 0; i < x.num_elements(); ++i) {
+    rounded.data<float>()[i] =
+        BFloat16ToFloat(FloatToBFloat16(x.data<float>()[i]));
+  }
+  return rounded;
+}
+
+double Difference(const Tensor& got, const Tensor& want) {
+  EXPECT_EQ(got.shape(), want.shape());
+  double worst = 0;
+  double largest = 0;
+  for (int64_t i = 0; i < want.num_elements(); ++i) {
+    const double w = want.data<float>()[i];
+    worst = std::max(worst, std::abs(got.data<float>()[i] - w));
+    largest = std::max(largest, std::abs(w));
+  }
+  return worst / largest;
+}
+
+class Bf16Layers : public testing::Test {
+ protected:
+  void SetUp() override {
+    if (FindBf16Products("auto") == nullptr) {
+      GTEST_SKIP() << "this CPU has no AVX-512 BF16";
+    }
+  }
+
+  static Tensor Run(const Graph& graph, const std::vector<Tensor>& inputs,
+                    ExecutorOptions options) {
+    auto executor = Executor::Create(graph.Copy(), options);
+    EXPECT_TRUE(executor.ok()) << executor.status().ToString();
+    auto outputs = (*executor)->Run(inputs);
+    EXPECT_TRUE(outputs.ok()) << outputs.status().ToString();
+    return std::move((*outputs)[0]);
+  }
+
+  // One layer: as the interpreter computes it of rounded factors, and not of
+  // those that are not.
+  static void ExpectRounds(GraphMaker& m) {
+    ASSERT_EQ(m.graph.nodes.size(), 1u);
+    Graph rounded = m.graph.Copy();
+    const ValueId w = rounded.nodes[0].inputs[1];
+    auto& weight = rounded.value(w).constant;
+    weight = std::make_shared<const Tensor>(Rounded(*weight));
+    std::vector<Tensor> inputs;
+    inputs.push_back(Rounded(m.Inputs()[0]));
+    const Tensor want = Run(rounded, inputs, {.interpret = true});
+    const Tensor exact = Run(m.graph, m.Inputs(), {.interpret = true});
+    const Tensor got =
+        Run(m.graph, m.Inputs(), {.precision = Precision::kBf16});
+    EXPECT_LT(Difference(got, want), 2e-5);
+    EXPECT_GT(Difference(got, exact), 1e-4);
+    EXPECT_LT(Difference(got, exact), 2e-2);
+  }
+};
+
+TEST_F(Bf16Layers, ProductsWithConstantsRoundTheirFactors) {
+  for (const int64_t rows : {1, 7, 130}) {
+    GraphMaker m;
+    const ValueId x = m.Input({rows, 33});
+    m.graph.AddOutput("y", m.Node("MatMul", {x, m.Weight({33, 70})}));
+    ExpectRounds(m);
+  }
+  GraphMaker m;
+  const ValueId x = m.Input({5, 64});
+  m.graph.AddOutput("y", m.Node("Gemm", {x, m.Weight({19, 64}), m.Weight({19})},
+                                {{"transB", int64_t{1}}}));
+  ExpectRounds(m);
+}
+
+TEST_F(Bf16Layers, ConvolutionsRoundTheirFactors) {
+  for (const int64_t group : {1, 2}) {
+    for (const int64_t kernel : {1, 3}) {
+      GraphMaker m;
+      const ValueId x = m.Input({2, 6, 9, 31});
+      const Attrs attrs = {{"group", group},
+                           {"pads", std::vector<int64_t>(4, kernel / 2)}};
+      m.graph.AddOutput(
+          "y",
+          m.Node("Conv", {x, m.Weight({8, 6 / group, kernel, kernel})}, attrs));
+      ExpectRounds(m);
+    }
+  }
+}
+
+TEST_F(Bf16Layers, TransposedConvolutionsRoundTheirFactors) {
+  GraphMaker m;
+  const ValueId x = m.Input({2, 6, 5, 7});
+  m.graph.AddOutput("y", m.Node("ConvTranspose", {x, m.Weight({6, 4, 2, 2})},
+                                {{"strides", std::vector<int64_t>{2, 2}}}));
+  ExpectRounds(m);
+}
+
+TEST_F(Bf16Layers, StayInF32WhereTheyAreNamed) {
+  GraphMaker m;
+  ValueId x = m.Input({5, 64});
+  x = m.Node("MatMul", {x, m.Weight({64, 64})});
+  m.graph.AddOutput("y", m.Node("MatMul", {x, m.Weight({64, 9})}));
+  const Tensor want = Run(m.graph, m.Inputs(), {});
+  ExecutorOptions options{.precision = Precision::kBf16};
+  const Tensor both = Run(m.graph, m.Inputs(), options);
+  options.f32_layers = {"MatMul"};
+  const Tensor second = Run(m.graph, m.Inputs(), options);
+  options.f32_layers = {"MatMul", "MatMul#2"};
+  const Tensor none = Run(m.graph, m.Inputs(), options);
+  EXPECT_EQ(Difference(none, want), 0);
+  EXPECT_GT(Difference(second, want), 1e-4);
+  EXPECT_GT(Difference(both, second), 1e-4);
+
+  options.f32_layers = {"MatMul#3"};
+  const auto wrong = Executor::Create(m.graph.Copy(), options);
+  ASSERT_FALSE(wrong.ok());
+  EXPECT_EQ(wrong.status().code(), StatusCode::kInvalidArgument);
+  EXPECT_NE(wrong.status().message().find("'MatMul#3'"), std::string::npos);
+}
+
+TEST_F(Bf16Layers, AreThoseOfF32WhereTheKernelsHaveNone) {
+  GraphMaker m;
+  const ValueId x = m.Input({5, 64});
+  m.graph.AddOutput("y", m.Node("MatMul", {x, m.Weight({64, 9})}));
+  const Tensor want = Run(m.graph, m.Inputs(), {.isa = "avx2"});
+  const Tensor got =
+      Run(m.graph, m.Inputs(), {.isa = "avx2", .precision = Precision::kBf16});
+  EXPECT_EQ(Difference(got, want), 0);
+}
+
+}  // namespace
+}  // namespace millrace::models::graph
