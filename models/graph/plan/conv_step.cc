@@ -9,6 +9,7 @@
 #include "models/graph/plan/image_shape.h"
 #include "models/graph/plan/makers.h"
 #include "models/graph/plan/split.h"
+#include "models/graph/plan/taps_first.h"
 
 namespace millrace::models::graph {
 namespace {
@@ -44,23 +45,26 @@ class ConvStep : public Step {
         reinterpret_cast<float*>(slots.scratch) + team.index * MemberScratch();
     const Epilogue epilogue = epilogue_.At(slots);
     const int64_t pixels = s.out_pixels();
-    for (int64_t at = part.row_begin; at < part.row_end;) {
-      const int64_t image = at / pixels;
-      args.pixel_begin = at - image * pixels;
-      args.pixel_end = std::min(part.row_end - image * pixels, pixels);
-      for (int64_t group = 0; group < groups_; ++group) {
-        const int64_t moved = image * pixels * s.outputs + group * n;
-        args.x = s.At(slots.data<float>(x_), image, group * channels, channels);
-        args.w = packed_ + group * products_.packed_floats(n, K());
-        args.y = slots.data<float>(y_) + moved;
-        args.epilogue = epilogue;
-        if (epilogue.bias != nullptr) args.epilogue.bias += group * n;
-        if (epilogue.residual != nullptr) args.epilogue.residual += moved;
-        if (epilogue.gate != nullptr) args.epilogue.gate += moved;
-        products_.conv(args);
-      }
-      at = image * pixels + args.pixel_end;
-    }
+    ForEachItem(part.row_begin, part.row_end, pixels,
+                [&](int64_t image, int64_t first, int64_t last) {
+                  args.pixel_begin = first;
+                  args.pixel_end = last;
+                  for (int64_t group = 0; group < groups_; ++group) {
+                    const int64_t moved =
+                        image * pixels * s.outputs + group * n;
+                    args.x = s.At(slots.data<float>(x_), image,
+                                  group * channels, channels);
+                    args.w = packed_ + group * products_.packed_floats(n, K());
+                    args.y = slots.data<float>(y_) + moved;
+                    args.epilogue = epilogue;
+                    if (epilogue.bias != nullptr)
+                      args.epilogue.bias += group * n;
+                    if (epilogue.residual != nullptr)
+                      args.epilogue.residual += moved;
+                    if (epilogue.gate != nullptr) args.epilogue.gate += moved;
+                    products_.conv(args);
+                  }
+                });
     return OkStatus();
   }
 
@@ -116,27 +120,26 @@ class DepthwiseStep : public Step {
     const Epilogue epilogue = epilogue_.At(slots);
     const Part part = SplitEvenly(s.batch * s.out_height,
                                   (s.channels + panel_ - 1) / panel_, team);
-    const int64_t end = part.row_end;
-    for (int64_t at = part.row_begin; at < end;) {
-      const int64_t image = at / s.out_height;
-      const int64_t moved = image * s.out_pixels() * s.outputs;
-      DepthwiseArgs args{
-          .x = s.At(slots.data<float>(x_), image, 0, s.channels),
-          .window = s.window,
-          .w = weights_,
-          .out_width = s.out_width,
-          .row_begin = at - image * s.out_height,
-          .row_end = std::min(end - image * s.out_height, s.out_height),
-          .channel_begin = part.panel_begin * panel_,
-          .channel_end = std::min(part.panel_end * panel_, s.channels),
-          .y = slots.data<float>(y_) + moved,
-          .ld_y = s.outputs,
-          .epilogue = epilogue};
-      if (epilogue.residual != nullptr) args.epilogue.residual += moved;
-      if (epilogue.gate != nullptr) args.epilogue.gate += moved;
-      depthwise_(args);
-      at = image * s.out_height + args.row_end;
-    }
+    ForEachItem(
+        part.row_begin, part.row_end, s.out_height,
+        [&](int64_t image, int64_t first, int64_t last) {
+          const int64_t moved = image * s.out_pixels() * s.outputs;
+          DepthwiseArgs args{
+              .x = s.At(slots.data<float>(x_), image, 0, s.channels),
+              .window = s.window,
+              .w = weights_,
+              .out_width = s.out_width,
+              .row_begin = first,
+              .row_end = last,
+              .channel_begin = part.panel_begin * panel_,
+              .channel_end = std::min(part.panel_end * panel_, s.channels),
+              .y = slots.data<float>(y_) + moved,
+              .ld_y = s.outputs,
+              .epilogue = epilogue};
+          if (epilogue.residual != nullptr) args.epilogue.residual += moved;
+          if (epilogue.gate != nullptr) args.epilogue.gate += moved;
+          depthwise_(args);
+        });
     return OkStatus();
   }
 
@@ -158,20 +161,6 @@ class DepthwiseStep : public Step {
   const float* const weights_;
   const StepEpilogue epilogue_;
 };
-
-// [outputs][channels][taps] of one group to [outputs][taps][channels].
-std::vector<float> TapsFirst(const float* w, int64_t outputs, int64_t channels,
-                             int64_t taps) {
-  std::vector<float> moved(static_cast<size_t>(outputs * channels * taps));
-  float* to = moved.data();
-  for (int64_t o = 0; o < outputs; ++o) {
-    const float* from = w + o * channels * taps;
-    for (int64_t t = 0; t < taps; ++t) {
-      for (int64_t c = 0; c < channels; ++c) *to++ = from[c * taps + t];
-    }
-  }
-  return moved;
-}
 
 // Forms of one weight in the packed weights.
 constexpr int64_t kPanels = 0;
