@@ -2,7 +2,8 @@
 // the peak measured in registers in the same run. Run it on a quiet machine:
 //
 //   dense_bench [isa [part]]    isa: auto (default), scalar, avx2, avx512;
-//                               part: gemm, …, only those lines
+//                               part: gemm, …, only those lines; bf16: gemm
+//                               and conv at that precision, beside the same peak
 //
 // Times are the best of many short runs, hot: what a graph's layer reads has
 // just been written. Products of one to four rows read cold weights.
@@ -72,7 +73,8 @@ double Best(const std::function<void()>& body) {
 
 struct Bench {
   const DenseTable& t;
-  double peak;  // GFLOP/s
+  const DenseProducts& products;
+  double peak;  // GFLOP/s, of f32
 
   void Print(const std::string& name, double flops, double seconds) const {
     const double rate = flops / seconds * 1e-9;
@@ -86,7 +88,7 @@ struct Bench {
     Random w(n * k, 0.05f);
     Memory y(m * n);
     Random bias(n);
-    const int64_t floats = t.packed_floats(n, k);
+    const int64_t floats = products.packed_floats(n, k);
     const int64_t copies =
         m <= 4 ? std::max<int64_t>(1, (128 << 20) / (floats * 4)) : 1;
     Memory packed(floats * copies);
@@ -95,19 +97,21 @@ struct Bench {
                   .row_end = m,
                   .n = n,
                   .k = k,
-                  .panel_end = (n + t.panel - 1) / t.panel,
+                  .panel_end = (n + products.panel - 1) / products.panel,
                   .y = y.data(),
                   .ld_y = n,
                   .epilogue = {.bias = bias.data(), .f = f}};
+    Memory scratch(products.gemm_scratch_floats(args));
+    args.scratch = scratch.data();
     for (int64_t i = 0; i < copies; ++i) {
-      t.pack(w.data(), n, k, {.n = k, .k = 1}, 0, args.panel_end,
-             packed.data() + i * floats);
+      products.pack(w.data(), n, k, {.n = k, .k = 1}, 0, args.panel_end,
+                    packed.data() + i * floats);
     }
     int64_t turn = 0;
     const double seconds = Best([&] {
       args.w = packed.data() + turn * floats;
       turn = (turn + 1) % copies;
-      t.gemm(args);
+      products.gemm(args);
     });
     char name[80];
     std::snprintf(name, sizeof name, "gemm %ld x %ld x %ld%s", long(m), long(n),
@@ -145,9 +149,9 @@ struct Bench {
     Random w(n * k, 0.05f);
     Random bias(n);
     Memory y(out * out * n);
-    Memory packed(t.packed_floats(n, k));
-    const int64_t panels = (n + t.panel - 1) / t.panel;
-    t.pack(w.data(), n, k, {.n = k, .k = 1}, 0, panels, packed.data());
+    Memory packed(products.packed_floats(n, k));
+    const int64_t panels = (n + products.panel - 1) / products.panel;
+    products.pack(w.data(), n, k, {.n = k, .k = 1}, 0, panels, packed.data());
     ConvArgs args{.x = {x.data(), size, size, c, size * c, c},
                   .window = {.kernel_h = kernel,
                              .kernel_w = kernel,
@@ -163,13 +167,13 @@ struct Bench {
                   .y = y.data(),
                   .ld_y = n,
                   .epilogue = {.bias = bias.data(), .f = Unary::kRelu}};
-    Memory scratch(t.conv_scratch_floats(args));
+    Memory scratch(products.conv_scratch_floats(args));
     args.scratch = scratch.data();
     char name[80];
     std::snprintf(name, sizeof name, "conv %ld^2 x %ld -> %ld, %ld x %ld / %ld",
                   long(size), long(c), long(n), long(kernel), long(kernel),
                   long(stride));
-    Print(name, 2.0 * out * out * n * k, Best([&] { t.conv(args); }));
+    Print(name, 2.0 * out * out * n * k, Best([&] { products.conv(args); }));
   }
 
   void Convolutions() const {
@@ -299,11 +303,18 @@ int Main(const char* isa, const std::string& only) {
     std::fprintf(stderr, "%s\n", chosen.status().ToString().c_str());
     return 2;
   }
-  const Bench bench{**chosen, 2 * MeasurePeaks((*chosen)->name).float_gmacs};
+  const bool bf16 = only == "bf16";
+  const DenseProducts* products = bf16 ? FindBf16Products(isa) : *chosen;
+  if (products == nullptr) {
+    std::fprintf(stderr, "this table has no products of bf16\n");
+    return 2;
+  }
+  const Bench bench{**chosen, *products,
+                    2 * MeasurePeaks((*chosen)->name).float_gmacs};
   std::printf("table %s, one thread, peak %.0f GFLOP/s\n", bench.t.name,
               bench.peak);
-  if (only.empty() || only == "gemm") bench.Products();
-  if (only.empty() || only == "conv") bench.Convolutions();
+  if (only.empty() || only == "gemm" || bf16) bench.Products();
+  if (only.empty() || only == "conv" || bf16) bench.Convolutions();
   if (only.empty() || only == "depthwise") {
     bench.Depthwise(112, 32, 3, 1);
     bench.Depthwise(56, 144, 3, 1);

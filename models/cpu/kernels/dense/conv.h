@@ -105,7 +105,7 @@ class Conv {
 
   static constexpr int64_t kMostWideSteps = 1152;
   // Gathered rows are to stay in L2 beside a panel.
-  static constexpr int64_t kPixels = 96;
+  static constexpr int64_t kPixels = 96 * kPerWord;
 
   // Rows a line more than a multiple of 256 bytes apart: they do not fall on
   // each other in the cache.
