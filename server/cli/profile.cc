@@ -12,8 +12,8 @@
 #include "server/cli/args.h"
 #include "server/cli/bench_report.h"
 #include "server/cli/graph_inputs.h"
+#include "server/cli/graph_options.h"
 #include "server/cli/profile_report.h"
-#include "server/cli/tool_model.h"
 
 namespace millrace::server {
 namespace {
@@ -27,6 +27,8 @@ constexpr FlagSpec kFlags[] = {
     {"top", "N", "steps to show, the longest first (default 25; 0: all)"},
     {"trace", "FILE", "timeline of the last run for Perfetto, as JSON"},
     {"dot", "FILE", "picture of the optimised graph for Graphviz"},
+    kPrecisionFlag,
+    kQuantizationFlag,
     kThreadsFlag,
     kIsaFlag,
 };
@@ -81,12 +83,10 @@ Status WriteFile(const std::string& path, const std::string& text) {
 Status Run(const ParsedArgs& args) {
   ASSIGN_OR_RETURN(const int64_t iters, args.Int("iters", 20, 1, 1 << 20));
   ASSIGN_OR_RETURN(const int64_t top, args.Int("top", 25, 0, 1 << 20));
-  ASSIGN_OR_RETURN(const int64_t threads, args.Int("threads", 0, 0, 1024));
-  graph::ExecutorOptions options;
-  ASSIGN_OR_RETURN(options.cpus, TeamFor(threads));
-  options.isa = args.Text("isa", "");
-  ASSIGN_OR_RETURN(graph::Graph graph,
-                   graph::ImportGraph(args.positional()[0], nullptr));
+  const std::string& path = args.positional()[0];
+  ASSIGN_OR_RETURN(const graph::ExecutorOptions options,
+                   GraphOptions(args, path));
+  ASSIGN_OR_RETURN(graph::Graph graph, graph::ImportGraph(path, nullptr));
   ASSIGN_OR_RETURN(const auto executor,
                    graph::Executor::Create(std::move(graph), options));
   ASSIGN_OR_RETURN(const std::vector<models::Tensor> inputs,

@@ -13,6 +13,7 @@
 #include "models/graph/quantize/calibrate.h"
 #include "server/cli/args.h"
 #include "server/cli/graph_inputs.h"
+#include "server/cli/graph_options.h"
 #include "server/cli/tool_model.h"
 #include "server/cli/verbs.h"
 
@@ -62,9 +63,7 @@ Status Quantize(const ParsedArgs& args) {
   ASSIGN_OR_RETURN(options.method,
                    graph::RangeMethodOf(args.Text("method", "minmax")));
   ASSIGN_OR_RETURN(options.max_error, ReadMaxError(args));
-  ASSIGN_OR_RETURN(const int64_t threads, args.Int("threads", 0, 0, 1024));
-  ASSIGN_OR_RETURN(options.executor.cpus, TeamFor(threads));
-  options.executor.isa = args.Text("isa", "");
+  ASSIGN_OR_RETURN(options.executor, GraphOptions(args, path));
   options.progress = ProgressLine("trying layers");
   ASSIGN_OR_RETURN(const graph::Graph model, graph::ImportGraph(path, nullptr));
   std::vector<std::vector<Tensor>> samples;

@@ -4,10 +4,7 @@
 #include <chrono>
 #include <cmath>
 #include <cstdio>
-#include <fstream>
-#include <iterator>
 #include <limits>
-#include <memory>
 #include <nlohmann/json.hpp>
 #include <string>
 #include <utility>
@@ -20,7 +17,7 @@
 #include "models/tensor/float16.h"
 #include "server/cli/args.h"
 #include "server/cli/graph_inputs.h"
-#include "server/cli/tool_model.h"
+#include "server/cli/graph_options.h"
 
 namespace millrace::server {
 namespace {
@@ -37,10 +34,8 @@ constexpr FlagSpec kFlags[] = {
     {"tol", "E", "allowed |got - want| / max |want| (default 1e-4)"},
     {"output", "OUT.npz", "writes what comes out"},
     {"iters", "N", "timed runs, after one that is not (default 1)"},
-    {"precision", "TYPE",
-     "f32 (default), bf16, or int8 as --quantization says"},
-    {"quantization", "FILE",
-     "of millrace quantize (default: MODEL.quant.json)"},
+    kPrecisionFlag,
+    kQuantizationFlag,
     {"interpret", "", "by the plain functions of the operators"},
     {"plan", "", "prints the steps of the plan"},
     kThreadsFlag,
@@ -167,42 +162,13 @@ StatusOr<double> ReadTolerance(const ParsedArgs& args) {
   return tolerance;
 }
 
-StatusOr<std::shared_ptr<const graph::QuantizationTable>> ReadTable(
-    const std::string& path) {
-  std::ifstream file(path, std::ios::binary);
-  if (!file) {
-    return NotFound("'" + path +
-                    "' cannot be read; write it with millrace quantize");
-  }
-  const std::string text((std::istreambuf_iterator<char>(file)),
-                         std::istreambuf_iterator<char>());
-  ASSIGN_OR_RETURN(graph::QuantizationTable table,
-                   graph::ReadQuantization(text));
-  return std::make_shared<const graph::QuantizationTable>(std::move(table));
-}
-
 Status Run(const ParsedArgs& args) {
   ASSIGN_OR_RETURN(const int64_t iters, args.Int("iters", 1, 0, 1 << 20));
-  ASSIGN_OR_RETURN(const int64_t threads, args.Int("threads", 0, 0, 1024));
   ASSIGN_OR_RETURN(const double tolerance, ReadTolerance(args));
-  const std::string precision = args.Text("precision", "f32");
-  if (precision != "f32" && precision != "bf16" && precision != "int8") {
-    return UsageError("--precision " + precision +
-                      " is not known; f32, bf16 and int8 are");
-  }
-
   const std::string& path = args.positional()[0];
   ASSIGN_OR_RETURN(graph::Graph graph, graph::ImportGraph(path, nullptr));
-  graph::ExecutorOptions options;
-  ASSIGN_OR_RETURN(options.cpus, TeamFor(threads));
-  options.isa = args.Text("isa", "");
+  ASSIGN_OR_RETURN(graph::ExecutorOptions options, GraphOptions(args, path));
   options.interpret = args.Has("interpret");
-  if (precision == "bf16") options.precision = graph::Precision::kBf16;
-  if (precision == "int8") {
-    ASSIGN_OR_RETURN(
-        options.quantization,
-        ReadTable(args.Text("quantization", path + ".quant.json")));
-  }
   const size_t team = std::max<size_t>(options.cpus.size(), 1);
   ASSIGN_OR_RETURN(auto executor,
                    graph::Executor::Create(std::move(graph), options));

@@ -1,6 +1,8 @@
 #include "models/graph/quantize/table.h"
 
 #include <cmath>
+#include <fstream>
+#include <iterator>
 #include <nlohmann/json.hpp>
 #include <utility>
 
@@ -94,6 +96,17 @@ StatusOr<QuantizationTable> ReadQuantization(std::string_view text) {
     ASSIGN_OR_RETURN(table.layers.emplace_back(), Layer(layer));
   }
   return table;
+}
+
+StatusOr<QuantizationTable> LoadQuantization(const std::string& path) {
+  std::ifstream file(path, std::ios::binary);
+  if (!file) {
+    return NotFound("'" + path +
+                    "' cannot be read; write it with millrace quantize");
+  }
+  const std::string text((std::istreambuf_iterator<char>(file)),
+                         std::istreambuf_iterator<char>());
+  return ReadQuantization(text);
 }
 
 }  // namespace millrace::models::graph

@@ -35,5 +35,7 @@ struct QuantizationTable {
 std::string QuantizationJson(const QuantizationTable& table);
 // INVALID_ARGUMENT says what of the file is wrong.
 StatusOr<QuantizationTable> ReadQuantization(std::string_view json);
+// Of a file; NOT_FOUND says how to make it.
+StatusOr<QuantizationTable> LoadQuantization(const std::string& path);
 
 }  // namespace millrace::models::graph
