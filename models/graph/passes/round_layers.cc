@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <map>
 #include <string>
+#include <utility>
 
 #include "models/graph/passes/passes.h"
 #include "models/graph/quantize/insert.h"
@@ -25,6 +26,14 @@ std::vector<QuantizableLayer> LayersOf(const Graph& graph) {
 }
 
 }  // namespace
+
+std::vector<std::string> RoundableLayers(const Graph& graph) {
+  std::vector<std::string> names;
+  for (QuantizableLayer& layer : LayersOf(graph)) {
+    names.push_back(std::move(layer.name));
+  }
+  return names;
+}
 
 Status RoundLayers(Graph& graph, const std::vector<std::string>& f32_layers) {
   const std::vector<QuantizableLayer> layers = LayersOf(graph);

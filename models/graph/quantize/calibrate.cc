@@ -1,7 +1,6 @@
 #include "models/graph/quantize/calibrate.h"
 
 #include <algorithm>
-#include <array>
 #include <cmath>
 #include <limits>
 #include <map>
@@ -10,13 +9,12 @@
 #include <utility>
 
 #include "models/graph/passes/passes.h"
+#include "models/graph/quantize/compare.h"
 #include "models/graph/quantize/insert.h"
 #include "models/graph/settle.h"
 
 namespace millrace::models::graph {
 namespace {
-
-using Samples = std::vector<std::vector<Tensor>>;
 
 constexpr size_t kBins = 2048;
 
@@ -106,46 +104,9 @@ StatusOr<Graph> Loaded(const Graph& graph) {
   return settled;
 }
 
-using Results = std::vector<std::vector<Tensor>>;
-
-StatusOr<Results> RunAll(Executor& executor, const Samples& samples) {
-  Results results;
-  for (const auto& sample : samples) {
-    ASSIGN_OR_RETURN(results.emplace_back(), executor.Run(sample));
-  }
-  return results;
-}
-
-// The root mean square of differences over that of what is wanted; the worst
-// output.
-double ErrorOf(const Results& got, const Results& want) {
-  std::map<size_t, std::array<double, 2>> sums;
-  for (size_t s = 0; s < want.size(); ++s) {
-    for (size_t o = 0; o < want[s].size(); ++o) {
-      if (want[s][o].dtype() != DType::kF32 ||
-          got[s][o].shape() != want[s][o].shape()) {
-        continue;
-      }
-      const float* g = got[s][o].data<float>();
-      const float* w = want[s][o].data<float>();
-      for (int64_t i = 0; i < want[s][o].num_elements(); ++i) {
-        if (!std::isfinite(w[i])) continue;
-        const double off = double{g[i]} - w[i];
-        sums[o][0] += off * off;
-        sums[o][1] += double{w[i]} * w[i];
-      }
-    }
-  }
-  double worst = 0;
-  for (const auto& [output, sum] : sums) {
-    const double error = std::sqrt(sum[0] / std::max(sum[1], 1e-30));
-    worst = std::isnan(error) ? 1e9 : std::max(worst, error);
-  }
-  return worst;
-}
-
-StatusOr<Results> RunWith(const Graph& graph, const QuantizationTable* table,
-                          const Samples& samples, ExecutorOptions options) {
+StatusOr<TensorSets> RunWith(const Graph& graph, const QuantizationTable* table,
+                             const TensorSets& samples,
+                             ExecutorOptions options) {
   options.quantization = nullptr;
   if (table != nullptr) {
     options.quantization = std::make_shared<const QuantizationTable>(*table);
@@ -157,7 +118,7 @@ StatusOr<Results> RunWith(const Graph& graph, const QuantizationTable* table,
 // The limits of all values on a graph whose layers' inputs are results, too.
 StatusOr<std::map<ValueId, Seen>> Watch(
     const Graph& loaded, const std::vector<QuantizableLayer>& layers,
-    const Samples& samples, const CalibrateOptions& options) {
+    const TensorSets& samples, const CalibrateOptions& options) {
   Graph watched = loaded.Copy();
   const size_t first = watched.outputs.size();
   std::vector<ValueId> values;
@@ -201,7 +162,7 @@ StatusOr<RangeMethod> RangeMethodOf(std::string_view name) {
 }
 
 StatusOr<QuantizationTable> Calibrate(const Graph& graph,
-                                      const Samples& samples,
+                                      const TensorSets& samples,
                                       const CalibrateOptions& options) {
   if (samples.empty()) return InvalidArgument("calibration needs a sample");
   ASSIGN_OR_RETURN(const Graph loaded, Loaded(graph));
@@ -215,18 +176,18 @@ StatusOr<QuantizationTable> Calibrate(const Graph& graph,
     table.layers.push_back({layer.name, low, high, 0, true});
   }
   // One sample tells what a layer costs well enough.
-  Samples one;
+  TensorSets one;
   for (const Tensor& input : samples[0]) {
     if (one.empty()) one.emplace_back();
     one[0].push_back(input.Share());
   }
   if (one.empty()) one.emplace_back();
-  ASSIGN_OR_RETURN(const Results want,
+  ASSIGN_OR_RETURN(const TensorSets want,
                    RunWith(graph, nullptr, one, options.executor));
   for (size_t i = 0; i < table.layers.size(); ++i) {
     QuantizedLayer& layer = table.layers[i];
     const QuantizationTable alone{table.method, {layer}};
-    ASSIGN_OR_RETURN(const Results got,
+    ASSIGN_OR_RETURN(const TensorSets got,
                      RunWith(graph, &alone, one, options.executor));
     layer.error = ErrorOf(got, want);
     layer.in_bytes = layer.error <= options.max_error;
@@ -240,11 +201,12 @@ StatusOr<QuantizationTable> Calibrate(const Graph& graph,
 
 StatusOr<double> QuantizationError(const Graph& graph,
                                    const QuantizationTable& table,
-                                   const Samples& samples,
+                                   const TensorSets& samples,
                                    const ExecutorOptions& options) {
-  ASSIGN_OR_RETURN(const Results want,
+  ASSIGN_OR_RETURN(const TensorSets want,
                    RunWith(graph, nullptr, samples, options));
-  ASSIGN_OR_RETURN(const Results got, RunWith(graph, &table, samples, options));
+  ASSIGN_OR_RETURN(const TensorSets got,
+                   RunWith(graph, &table, samples, options));
   return ErrorOf(got, want);
 }
 

@@ -1,0 +1,49 @@
+// A graph at reduced precision, held against itself in f32 before it serves.
+//
+//   ASSIGN_OR_RETURN(Guarded guarded,
+//                    CreateGuarded(std::move(graph), options, samples, {}));
+//   // guarded.executor serves; guarded.report says what became of the wish.
+//
+// Where the results on the samples are further from those in f32 than allowed,
+// the layers that cost most alone go back to f32, as few as will do.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "config/base/status.h"
+#include "models/graph/executor.h"
+#include "models/graph/quantize/compare.h"
+
+namespace millrace::models::graph {
+
+struct GuardOptions {
+  double max_error = 0.1;  // as ErrorOf has it
+  // 0…1 while layers are tried alone; may be empty.
+  std::function<void(double done)> progress = nullptr;
+};
+
+struct PrecisionReport {
+  int64_t layers = 0;                   // that could be reduced
+  std::vector<std::string> f32_layers;  // of them, those that stay in f32
+  double asked_error = 0;               // as the options asked for it
+  double error = 0;                     // as it is now
+};
+
+struct Guarded {
+  std::unique_ptr<Executor> executor;  // has computed the samples
+  PrecisionReport report;
+};
+
+// `options` say bf16, or int8 by a table, whose errors tell its layers' order;
+// for bf16 each layer is tried, which takes as many executors, one after the
+// other. One sample at least.
+StatusOr<Guarded> CreateGuarded(const Graph& graph,
+                                const ExecutorOptions& options,
+                                const TensorSets& samples,
+                                const GuardOptions& guard);
+
+}  // namespace millrace::models::graph

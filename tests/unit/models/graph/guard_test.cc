@@ -1,0 +1,93 @@
+// The guard: what it reports, and that as few layers as will do go back to f32.
+#include "models/graph/guard.h"
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+
+#include "models/cpu/isa.h"
+#include "models/graph/quantize/calibrate.h"
+#include "tests/unit/models/graph/graph_maker.h"
+
+namespace millrace::models::graph {
+namespace {
+
+// Layers one after the other, each wider in its values than the one before.
+class GuardTest : public testing::Test {
+ protected:
+  static constexpr int kLayers = 6;
+
+  GuardTest() {
+    ValueId x = m_.Input({9, 48});
+    for (int i = 0; i < kLayers; ++i) {
+      x = m_.Node("Relu", {m_.Node("MatMul", {x, m_.Weight({48, 48})})});
+    }
+    m_.graph.AddOutput("y", x);
+    std::vector<Tensor>& sample = samples_.emplace_back();
+    for (const Tensor& input : m_.Inputs()) sample.push_back(input.Share());
+  }
+
+  Guarded Make(const ExecutorOptions& options, double max_error) {
+    auto guarded =
+        CreateGuarded(m_.graph, options, samples_, {.max_error = max_error});
+    EXPECT_TRUE(guarded.ok()) << guarded.status().ToString();
+    return *std::move(guarded);
+  }
+
+  void ExpectFallsBackOnlyAsFarAsItMust(const ExecutorOptions& options) {
+    const Guarded all = Make(options, 1);
+    EXPECT_EQ(all.report.layers, kLayers);
+    EXPECT_TRUE(all.report.f32_layers.empty());
+    EXPECT_GT(all.report.error, 0);
+    EXPECT_EQ(all.report.error, all.report.asked_error);
+
+    const double allowed = all.report.error * 0.8;
+    const Guarded some = Make(options, allowed);
+    EXPECT_EQ(some.report.asked_error, all.report.error);
+    EXPECT_LE(some.report.error, allowed);
+    EXPECT_GT(some.report.error, 0);
+    EXPECT_FALSE(some.report.f32_layers.empty());
+    EXPECT_LT(some.report.f32_layers.size(), size_t{kLayers});
+
+    const Guarded none = Make(options, 0);
+    EXPECT_EQ(none.report.f32_layers.size(), size_t{kLayers});
+    EXPECT_EQ(none.report.error, 0);
+    // What is reported is what serves.
+    for (const Guarded* guarded : {&all, &some, &none}) {
+      auto plain = Executor::Create(m_.graph.Copy(), {});
+      ASSERT_TRUE(plain.ok());
+      const auto got = RunAll(*guarded->executor, samples_);
+      const auto want = RunAll(**plain, samples_);
+      ASSERT_TRUE(got.ok() && want.ok());
+      EXPECT_EQ(ErrorOf(*got, *want), guarded->report.error);
+    }
+  }
+
+  GraphMaker m_;
+  TensorSets samples_;
+};
+
+TEST_F(GuardTest, Bf16FallsBackOnlyAsFarAsItMust) {
+  if (FindBf16Products("auto") == nullptr) {
+    GTEST_SKIP() << "this CPU has no AVX-512 BF16";
+  }
+  ExpectFallsBackOnlyAsFarAsItMust({.precision = Precision::kBf16});
+}
+
+TEST_F(GuardTest, Int8FallsBackOnlyAsFarAsItMust) {
+  auto table = Calibrate(m_.graph, samples_, {});
+  ASSERT_TRUE(table.ok()) << table.status().ToString();
+  ExecutorOptions options;
+  options.quantization =
+      std::make_shared<const QuantizationTable>(*std::move(table));
+  ExpectFallsBackOnlyAsFarAsItMust(options);
+}
+
+TEST_F(GuardTest, WantsASample) {
+  const auto guarded = CreateGuarded(m_.graph, {}, {}, {});
+  ASSERT_FALSE(guarded.ok());
+  EXPECT_EQ(guarded.status().code(), StatusCode::kInvalidArgument);
+}
+
+}  // namespace
+}  // namespace millrace::models::graph
