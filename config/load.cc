@@ -96,6 +96,7 @@ class Loader {
     for (size_t i = 0; i < settings().models.size(); ++i) {
       ModelSettings& model = settings().models[i];
       model.llm = settings().llm;
+      model.graph = settings().graph;
       for (const Override& own : overrides_[i]) {
         RETURN_IF_ERROR(SetOwn(i, own));
       }
@@ -236,7 +237,7 @@ class Loader {
     ModelSettings model;
     std::vector<Override> own;
     const Visit llm = [&](const SettingVisitor& v) {
-      VisitLlmSettings(model.llm, v);
+      VisitModelSettings(model, v);
     };
     std::set<std::string> seen;
     for (const auto& field : entry) {
@@ -277,7 +278,7 @@ class Loader {
 
   Status SetOwn(size_t model, const Override& own) {
     const Visit llm = [&](const SettingVisitor& v) {
-      VisitLlmSettings(settings().models[model].llm, v);
+      VisitModelSettings(settings().models[model], v);
     };
     const Target target = Find(llm, Canonical(own.key));
     RETURN_IF_ERROR(Set(target, own.value).Prefixed(own.where));
@@ -301,7 +302,7 @@ class Loader {
     for (size_t i = 0; i < settings().models.size(); ++i) {
       const Target own = Find(
           [&](const SettingVisitor& v) {
-            VisitLlmSettings(settings().models[i].llm, v);
+            VisitModelSettings(settings().models[i], v);
           },
           name);
       if (!own.found) continue;

@@ -44,6 +44,7 @@ std::string Placeholder(const SettingInfo& info, SettingRef value) {
   if (std::holds_alternative<bool*>(value)) return "";
   if (info.unit == Unit::kBytes) return " SIZE";
   if (info.unit == Unit::kMilliseconds) return " TIME";
+  if (info.unit == Unit::kShare) return " SHARE";
   if (std::holds_alternative<int64_t*>(value)) return " N";
   if (info.name.ends_with("file") || info.name == "chat_template") {
     return " FILE";
@@ -75,7 +76,7 @@ std::string Dump(const Loaded& loaded) {
           << "\n";
     }
     const std::string prefix = "models[" + std::to_string(i) + "].";
-    VisitLlmSettings(model.llm, [&](const SettingInfo& info, SettingRef value) {
+    VisitModelSettings(model, [&](const SettingInfo& info, SettingRef value) {
       const auto own = loaded.origins.find(prefix + std::string(info.name));
       if (own == loaded.origins.end()) return;
       out << "    " << Line(info, value, own->second);
@@ -117,13 +118,14 @@ std::string FlagsHelp() {
   out << "server:\n";
   VisitSettings(defaults, [&](const SettingInfo& info, SettingRef value) {
     if (index++ == num_server) {
-      out << "\nlanguage models (the file may set these for one model, under "
+      out << "\nmodels (the file may set these for one of them, under "
              "`models`):\n";
     }
     describe(info, value);
   });
   out << "\nSIZE is bytes or 64MiB, 2GiB, 4GB; TIME is seconds or 5ms, 30s, "
-         "2min. A switch\nstands alone or takes =true or =false; --no-NAME "
+         "2min;\nSHARE is 0.05 or 5%. A switch stands alone or takes =true or "
+         "=false; --no-NAME "
          "turns it off.\n";
   return out.str();
 }

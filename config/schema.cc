@@ -124,6 +124,32 @@ void VisitServerSettings(ServerSettings& s, const SettingVisitor& visit) {
         &s.access_log);
 }
 
+namespace {
+
+void VisitGraphSettings(GraphSettings& s, const SettingVisitor& visit) {
+  visit({.name = "precision",
+         .help = "of the products in graphs (ONNX, .pt2): bf16 where the CPU "
+                 "multiplies such; int8 as millrace quantize has chosen; "
+                 "results are held against f32 when the model is loaded, and "
+                 "the costliest layers stay in f32",
+         .choices = {"f32", "bf16", "int8"}},
+        &s.precision);
+  visit({.name = "quantization",
+         .help = "file that millrace quantize has written, for int8; empty: "
+                 "MODEL.quant.json"},
+        &s.quantization);
+  visit({.name = "precision_samples",
+         .help = ".npz files with inputs to hold bf16 or int8 against f32 on, "
+                 "separated by commas; empty: random ones"},
+        &s.precision_samples);
+  visit({.name = "max_precision_error",
+         .help = "share of the results, as root mean squares, that bf16 or "
+                 "int8 may change",
+         .unit = Unit::kShare,
+         .max = 1'000'000'000},
+        &s.max_precision_error);
+}
+
 void VisitLlmSettings(LlmSettings& s, const SettingVisitor& visit) {
   visit({.name = "max_model_len",
          .help = "tokens of one sequence, prompt and answer; 0: as the model "
@@ -240,9 +266,17 @@ void VisitLlmSettings(LlmSettings& s, const SettingVisitor& visit) {
         &s.generation_config);
 }
 
+}  // namespace
+
+void VisitModelSettings(ModelSettings& settings, const SettingVisitor& visit) {
+  VisitLlmSettings(settings.llm, visit);
+  VisitGraphSettings(settings.graph, visit);
+}
+
 void VisitSettings(Settings& settings, const SettingVisitor& visit) {
   VisitServerSettings(settings.server, visit);
   VisitLlmSettings(settings.llm, visit);
+  VisitGraphSettings(settings.graph, visit);
   visit({.name = "served_model_name",
          .help = "further ids of the model, separated by commas; with several "
                  "models, say it under `models` in the file",

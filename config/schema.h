@@ -63,11 +63,21 @@ struct LlmSettings {
   std::string generation_config = "auto";  // auto | none
 };
 
+// Settings of every graph served, which a model may override like those above.
+// A graph also heeds max_queue_size, threads and isa.
+struct GraphSettings {
+  std::string precision = "f32";  // f32 | bf16 | int8
+  std::string quantization;       // of millrace quantize; "": MODEL.quant.json
+  std::string precision_samples;  // .npz files, by commas; "": made up
+  int64_t max_precision_error = 100'000;  // millionths
+};
+
 struct ModelSettings {
   std::string name = {};  // id in the API; empty: see ModelId
   std::string path = {};
   std::vector<std::string> served_model_name = {};  // further ids
   LlmSettings llm = {};
+  GraphSettings graph = {};
 };
 
 // The id that the model is served as: its name, else the stem of its file, else
@@ -76,7 +86,8 @@ std::string ModelId(const ModelSettings& model);
 
 struct Settings {
   ServerSettings server;
-  LlmSettings llm;  // defaults of each model
+  LlmSettings llm;      // defaults of each model
+  GraphSettings graph;  // and of each graph
   std::vector<ModelSettings> models;
   // Further ids of the only model; Load hands them over when it knows one.
   std::vector<std::string> served_model_name;

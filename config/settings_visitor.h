@@ -19,6 +19,7 @@ enum class Unit {
   kNone,
   kBytes,         // "2GiB"; a bare number is bytes
   kMilliseconds,  // "5ms"; a bare number is seconds
+  kShare,         // "5%", kept in millionths; a bare number is a part of one
 };
 
 struct SettingInfo {
@@ -43,7 +44,7 @@ using SettingVisitor = std::function<void(const SettingInfo&, SettingRef)>;
 
 void VisitServerSettings(ServerSettings& settings, const SettingVisitor& visit);
 // Those that one model may override.
-void VisitLlmSettings(LlmSettings& settings, const SettingVisitor& visit);
+void VisitModelSettings(ModelSettings& settings, const SettingVisitor& visit);
 // All that are keys of the file's top level, in the order of --help.
 void VisitSettings(Settings& settings, const SettingVisitor& visit);
 

@@ -29,6 +29,8 @@ constexpr UnitScale kTimeUnits[] = {
     {"min", 60e3}, {"m", 60e3}, {"h", 3600e3},
 };
 
+constexpr UnitScale kShareUnits[] = {{"of one", 1e6}, {"%", 1e4}};
+
 std::string Lower(std::string_view text) {
   std::string out(text);
   for (char& c : out) {
@@ -100,6 +102,14 @@ std::string PrintScaled(Unit unit, int64_t value) {
     if (value % 1000 == 0) return std::to_string(value / 1000) + "s";
     return std::to_string(value) + "ms";
   }
+  if (unit == Unit::kShare) {
+    std::string text = std::to_string(value / 10'000);
+    if (value % 10'000 != 0) {
+      const std::string digits = std::to_string(10'000 + value % 10'000);
+      text += "." + digits.substr(1, digits.find_last_not_of('0'));
+    }
+    return text + "%";
+  }
   if (unit == Unit::kBytes && value != 0) {
     constexpr std::string_view kNames[] = {"TiB", "GiB", "MiB", "KiB"};
     for (int i = 0; i < 4; ++i) {
@@ -130,6 +140,10 @@ Status ParseNumber(const SettingInfo& info, std::string_view text,
       value = ParseScaled(text, kTimeUnits,
                           bare_unit.empty() ? "s" : Lower(bare_unit));
       wanted = "a time like 30s, 5ms or 2min is wanted, in whole milliseconds";
+      break;
+    case Unit::kShare:
+      value = ParseScaled(text, kShareUnits, "of one");
+      wanted = "a share like 5% or 0.05 is wanted";
       break;
   }
   if (!value) return Wrong(info, text, wanted);

@@ -79,6 +79,10 @@ class GraphExecutor : public Executor {
 
 }  // namespace
 
+bool HasBf16(const std::string& isa) {
+  return FindBf16Products(isa.empty() ? "auto" : isa) != nullptr;
+}
+
 StatusOr<std::unique_ptr<Executor>> Executor::Create(
     Graph graph, const ExecutorOptions& options) {
   RETURN_IF_ERROR(graph.Validate());

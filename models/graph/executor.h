@@ -33,6 +33,9 @@ enum class Precision {
   kBf16,
 };
 
+// Whether kBf16 is more than a wish, with these options' `isa`.
+bool HasBf16(const std::string& isa);
+
 struct ExecutorOptions {
   config::CpuSet cpus = {};  // empty: one worker, not pinned
   // Kernels of another instruction set than the best one; empty: the best.

@@ -2,8 +2,10 @@
 
 #include <algorithm>
 #include <cstring>
+#include <string_view>
 #include <utility>
 
+#include "models/files/npz.h"
 #include "models/tensor/float16.h"
 
 namespace millrace::models::graph {
@@ -80,6 +82,39 @@ Status CheckNames(const std::vector<Symbol>& symbols,
   return OkStatus();
 }
 
+// "in0_x" → "x": how the tools that write such files keep the order.
+std::string_view WithoutOrder(std::string_view name) {
+  const size_t end = name.find('_');
+  if (!name.starts_with("in") || end == name.npos || end == 2) return name;
+  const std::string_view digits = name.substr(2, end - 2);
+  const bool counted = digits.find_first_not_of("0123456789") == digits.npos;
+  return counted ? name.substr(end + 1) : name;
+}
+
+// By name when every port finds its own, else in order.
+StatusOr<std::vector<Tensor>> Arrange(std::vector<NamedTensor> arrays,
+                                      const std::vector<Port>& ports) {
+  if (arrays.size() != ports.size()) {
+    return InvalidArgument("the file has " + std::to_string(arrays.size()) +
+                           " arrays, the model has " +
+                           std::to_string(ports.size()) + " inputs");
+  }
+  std::map<std::string_view, size_t> by_name;
+  for (size_t i = 0; i < arrays.size(); ++i) {
+    by_name[arrays[i].name] = i;
+    by_name.emplace(WithoutOrder(arrays[i].name), i);
+  }
+  const bool named = std::all_of(
+      ports.begin(), ports.end(),
+      [&](const Port& port) { return by_name.contains(port.name); });
+  std::vector<Tensor> inputs;
+  for (size_t i = 0; i < ports.size(); ++i) {
+    const size_t at = named ? by_name.find(ports[i].name)->second : i;
+    inputs.push_back(arrays[at].tensor.Share());
+  }
+  return inputs;
+}
+
 }  // namespace
 
 StatusOr<std::vector<Tensor>> SampleInputs(const std::vector<Port>& ports,
@@ -112,6 +147,25 @@ StatusOr<std::vector<Tensor>> SampleInputs(const std::vector<Port>& ports,
     Fill(inputs.emplace_back(Tensor::Make(port.dtype, shape)), uniform);
   }
   return inputs;
+}
+
+StatusOr<std::vector<Tensor>> ReadInputs(const std::string& path,
+                                         const std::vector<Port>& ports) {
+  ASSIGN_OR_RETURN(std::vector<NamedTensor> arrays, ReadNpz(path));
+  return Arrange(std::move(arrays), ports);
+}
+
+StatusOr<std::vector<std::vector<Tensor>>> ReadSamples(
+    std::string_view paths, const std::vector<Port>& ports) {
+  std::vector<std::vector<Tensor>> samples;
+  while (!paths.empty()) {
+    const size_t end = std::min(paths.find(','), paths.size());
+    const std::string path(paths.substr(0, end));
+    paths.remove_prefix(std::min(end + 1, paths.size()));
+    if (path.empty()) continue;
+    ASSIGN_OR_RETURN(samples.emplace_back(), ReadInputs(path, ports));
+  }
+  return samples;
 }
 
 }  // namespace millrace::models::graph

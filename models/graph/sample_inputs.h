@@ -1,10 +1,11 @@
-// Made-up inputs that fit a graph's ports: to warm it up, to time it, to
-// compare two ways of running it.
+// Inputs that fit a graph's ports, made up or from a file: to warm it up, to
+// time it, to compare two ways of running it.
 #pragma once
 
 #include <cstdint>
 #include <map>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "config/base/status.h"
@@ -26,5 +27,13 @@ struct SampleOptions {
 StatusOr<std::vector<Tensor>> SampleInputs(const std::vector<Port>& ports,
                                            const std::vector<Symbol>& symbols,
                                            const SampleOptions& options);
+
+// Of an .npz file: by name when every port finds its own, else in order. Names
+// may tell the order, too: "in0_x" is "x".
+StatusOr<std::vector<Tensor>> ReadInputs(const std::string& path,
+                                         const std::vector<Port>& ports);
+// Of several, whose names commas separate.
+StatusOr<std::vector<std::vector<Tensor>>> ReadSamples(
+    std::string_view paths, const std::vector<Port>& ports);
 
 }  // namespace millrace::models::graph

@@ -7,48 +7,13 @@
 #include <string_view>
 #include <utility>
 
-#include "models/files/npz.h"
 #include "models/graph/sample_inputs.h"
 
 namespace millrace::server {
 namespace {
 
 namespace graph = models::graph;
-using models::NamedTensor;
 using models::Tensor;
-
-// "in0_x" → "x": how the tools that write such files keep the order.
-std::string_view WithoutOrder(std::string_view name) {
-  const size_t end = name.find('_');
-  if (!name.starts_with("in") || end == name.npos || end == 2) return name;
-  const std::string_view digits = name.substr(2, end - 2);
-  const bool counted = digits.find_first_not_of("0123456789") == digits.npos;
-  return counted ? name.substr(end + 1) : name;
-}
-
-// By name when every port finds its own, else in order.
-StatusOr<std::vector<Tensor>> Arrange(std::vector<NamedTensor> arrays,
-                                      const std::vector<graph::Port>& ports) {
-  if (arrays.size() != ports.size()) {
-    return InvalidArgument("the file has " + std::to_string(arrays.size()) +
-                           " arrays, the model has " +
-                           std::to_string(ports.size()) + " inputs");
-  }
-  std::map<std::string_view, size_t> by_name;
-  for (size_t i = 0; i < arrays.size(); ++i) {
-    by_name[arrays[i].name] = i;
-    by_name.emplace(WithoutOrder(arrays[i].name), i);
-  }
-  const bool named = std::all_of(
-      ports.begin(), ports.end(),
-      [&](const graph::Port& port) { return by_name.contains(port.name); });
-  std::vector<Tensor> inputs;
-  for (size_t i = 0; i < ports.size(); ++i) {
-    const size_t at = named ? by_name.find(ports[i].name)->second : i;
-    inputs.push_back(arrays[at].tensor.Share());
-  }
-  return inputs;
-}
 
 // "batch=8,length=128"
 StatusOr<std::map<std::string, int64_t>> ReadSizes(const std::string& text) {
@@ -75,12 +40,6 @@ StatusOr<std::map<std::string, int64_t>> ReadSizes(const std::string& text) {
 
 }  // namespace
 
-StatusOr<std::vector<Tensor>> GraphInputsOf(const std::string& path,
-                                            const graph::Executor& executor) {
-  ASSIGN_OR_RETURN(std::vector<NamedTensor> arrays, models::ReadNpz(path));
-  return Arrange(std::move(arrays), executor.inputs());
-}
-
 StatusOr<std::vector<Tensor>> GraphInputs(const ParsedArgs& args,
                                           const graph::Executor& executor) {
   if (args.Has("input")) {
@@ -88,7 +47,7 @@ StatusOr<std::vector<Tensor>> GraphInputs(const ParsedArgs& args,
       return UsageError(
           "--sizes is for made-up inputs, --input brings its own");
     }
-    return GraphInputsOf(args.Text("input", ""), executor);
+    return graph::ReadInputs(args.Text("input", ""), executor.inputs());
   }
   ASSIGN_OR_RETURN(auto sizes, ReadSizes(args.Text("sizes", "")));
   return graph::SampleInputs(executor.inputs(), executor.symbols(),

@@ -14,10 +14,6 @@ inline constexpr FlagSpec kInputFlag = {
 inline constexpr FlagSpec kSizesFlag = {
     "sizes", "NAME=N,…", "of made-up inputs, by the names inspect shows"};
 
-// From an .npz file, by name or in order.
-StatusOr<std::vector<models::Tensor>> GraphInputsOf(
-    const std::string& path, const models::graph::Executor& executor);
-
 // As --input or, without it, --sizes say.
 StatusOr<std::vector<models::Tensor>> GraphInputs(
     const ParsedArgs& args, const models::graph::Executor& executor);

@@ -11,8 +11,8 @@
 #include "models/graph/executor.h"
 #include "models/graph/import.h"
 #include "models/graph/quantize/calibrate.h"
+#include "models/graph/sample_inputs.h"
 #include "server/cli/args.h"
-#include "server/cli/graph_inputs.h"
 #include "server/cli/graph_options.h"
 #include "server/cli/tool_model.h"
 #include "server/cli/verbs.h"
@@ -66,18 +66,9 @@ Status Quantize(const ParsedArgs& args) {
   ASSIGN_OR_RETURN(options.executor, GraphOptions(args, path));
   options.progress = ProgressLine("trying layers");
   ASSIGN_OR_RETURN(const graph::Graph model, graph::ImportGraph(path, nullptr));
-  std::vector<std::vector<Tensor>> samples;
-  {
-    ASSIGN_OR_RETURN(const auto executor,
-                     graph::Executor::Create(model.Copy(), options.executor));
-    std::string files = args.Text("calibration", "") + ",";
-    for (size_t at; (at = files.find(',')) != files.npos;
-         files.erase(0, at + 1)) {
-      if (at == 0) continue;
-      ASSIGN_OR_RETURN(samples.emplace_back(),
-                       GraphInputsOf(files.substr(0, at), *executor));
-    }
-  }
+  ASSIGN_OR_RETURN(
+      const auto samples,
+      graph::ReadSamples(args.Text("calibration", ""), model.inputs));
   ASSIGN_OR_RETURN(graph::QuantizationTable table,
                    graph::Calibrate(model, samples, options));
   table.method = args.Text("method", "minmax");

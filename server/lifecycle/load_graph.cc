@@ -14,6 +14,7 @@
 #include "models/graph/import.h"
 #include "models/graph/sample_inputs.h"
 #include "scheduler/batcher.h"
+#include "server/lifecycle/graph_precision.h"
 
 namespace millrace::server {
 
@@ -39,19 +40,20 @@ StatusOr<std::shared_ptr<Servable>> LoadGraph(
   options.cpus = team;
   options.isa = settings.llm.isa;
   options.max_bytes = memory_limit_bytes / 2;
-  ASSIGN_OR_RETURN(std::unique_ptr<models::graph::Executor> executor,
-                   models::graph::Executor::Create(std::move(graph), options));
+  ASSIGN_OR_RETURN(PreparedGraph prepared,
+                   PrepareGraph(std::move(graph), settings, options));
 
   // Inputs that cannot be made up leave the first request to do this work.
-  auto warm_up =
-      models::graph::SampleInputs(executor->inputs(), executor->symbols(), {});
+  auto warm_up = models::graph::SampleInputs(prepared.executor->inputs(),
+                                             prepared.executor->symbols(), {});
 
   auto servable = std::make_shared<Servable>();
   servable->id = id;
+  servable->parameters = std::move(prepared.parameters);
   servable->platform =
       report.format.starts_with("ONNX") ? "millrace_onnx" : "millrace_pytorch";
   servable->batcher = scheduler::Batcher::Create(
-      std::move(executor),
+      std::move(prepared.executor),
       {.model = id,
        .max_queue_size = static_cast<int32_t>(settings.llm.max_queue_size)},
       metrics,

@@ -33,6 +33,8 @@ struct Servable {
   std::string path;
   int64_t created_unix = 0;
   std::string platform;  // "millrace_llama", "millrace_onnx"
+  // What else its metadata tells, for people.
+  std::vector<std::pair<std::string, std::string>> parameters;
 
   // Of language models. The handler uses the engine.
   models::LlmInfo info;

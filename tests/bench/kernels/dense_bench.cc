@@ -3,7 +3,8 @@
 //
 //   dense_bench [isa [part]]    isa: auto (default), scalar, avx2, avx512;
 //                               part: gemm, …, only those lines; bf16: gemm
-//                               and conv at that precision, beside the same peak
+//                               and conv at that precision, beside the same
+//                               peak
 //
 // Times are the best of many short runs, hot: what a graph's layer reads has
 // just been written. Products of one to four rows read cold weights.

@@ -39,6 +39,21 @@ TEST(Values, TimesTakeUnitsAndBareNumbersAreSeconds) {
   EXPECT_EQ(*Parse(Unit::kMilliseconds, "2000us"), 2);
 }
 
+TEST(Values, SharesArePartsOfOneOrPerCent) {
+  EXPECT_EQ(*Parse(Unit::kShare, "0.05"), 50'000);
+  EXPECT_EQ(*Parse(Unit::kShare, "5%"), 50'000);
+  EXPECT_EQ(*Parse(Unit::kShare, "0.25 %"), 2'500);
+  EXPECT_EQ(*Parse(Unit::kShare, "2"), 2'000'000);
+  for (const char* bad : {"", "%", "5 parts", "1e-2", "nan"}) {
+    EXPECT_FALSE(Parse(Unit::kShare, bad).ok()) << bad;
+  }
+  int64_t share = 50'500;
+  const SettingInfo info{.name = "share", .unit = Unit::kShare};
+  EXPECT_EQ(PrintValue(info, &share), "5.05%");
+  share = 100'000;
+  EXPECT_EQ(PrintValue(info, &share), "10%");
+}
+
 TEST(Values, NonsenseIsRefusedWithTheValueAndWhatIsWanted) {
   for (const char* bad : {"", "x", "5 parsecs", "ms", "--3", "1e5s", "nan",
                           "inf", "0x10", "500us", "5m s"}) {

@@ -1,0 +1,118 @@
+#include "server/lifecycle/graph_precision.h"
+
+#include <cstdio>
+
+#include "config/base/log.h"
+#include "models/graph/guard.h"
+#include "models/graph/sample_inputs.h"
+
+namespace millrace::server {
+namespace {
+
+namespace graph = models::graph;
+
+// Names that a log line or a metadata's value can hold.
+constexpr size_t kMostNames = 20;
+
+std::string Names(const std::vector<std::string>& names) {
+  std::string text;
+  for (size_t i = 0; i < names.size(); ++i) {
+    if (i == kMostNames) {
+      return text + ", and " + std::to_string(names.size() - i) + " more";
+    }
+    if (i > 0) text += ", ";
+    text += names[i];
+  }
+  return text;
+}
+
+std::string Number(double value) {
+  char text[32];
+  std::snprintf(text, sizeof text, "%.3g", value);
+  return text;
+}
+
+StatusOr<graph::TensorSets> Samples(const config::GraphSettings& settings,
+                                    const graph::Graph& model) {
+  ASSIGN_OR_RETURN(
+      graph::TensorSets samples,
+      graph::ReadSamples(settings.precision_samples, model.inputs));
+  if (!samples.empty()) return samples;
+  auto made_up = graph::SampleInputs(model.inputs, model.symbols, {});
+  if (!made_up.ok()) {
+    return made_up.status().Prefixed(
+        "give precision_samples, since inputs cannot be made up");
+  }
+  samples.push_back(*std::move(made_up));
+  return samples;
+}
+
+Status SetPrecision(const config::ModelSettings& settings,
+                    graph::ExecutorOptions& options) {
+  if (settings.graph.precision == "bf16") {
+    options.precision = graph::Precision::kBf16;
+    return OkStatus();
+  }
+  const std::string& file = settings.graph.quantization;
+  ASSIGN_OR_RETURN(graph::QuantizationTable table,
+                   graph::LoadQuantization(
+                       file.empty() ? settings.path + ".quant.json" : file));
+  options.quantization =
+      std::make_shared<const graph::QuantizationTable>(std::move(table));
+  return OkStatus();
+}
+
+}  // namespace
+
+StatusOr<PreparedGraph> PrepareGraph(graph::Graph model,
+                                     const config::ModelSettings& settings,
+                                     graph::ExecutorOptions options) {
+  const std::string id = config::ModelId(settings);
+  std::string precision = settings.graph.precision;
+  if (precision == "bf16" && !graph::HasBf16(options.isa)) {
+    LogWarning("this CPU, or the isa asked for, has no products of bf16: f32",
+               {{"model", id}});
+    precision = "f32";
+  }
+  PreparedGraph prepared;
+  if (precision == "f32") {
+    ASSIGN_OR_RETURN(prepared.executor,
+                     graph::Executor::Create(std::move(model), options));
+    prepared.parameters = {{"precision", precision}};
+    return prepared;
+  }
+
+  RETURN_IF_ERROR(SetPrecision(settings, options));
+  ASSIGN_OR_RETURN(const graph::TensorSets samples,
+                   Samples(settings.graph, model));
+  const double allowed =
+      static_cast<double>(settings.graph.max_precision_error) / 1e6;
+  ASSIGN_OR_RETURN(
+      graph::Guarded guarded,
+      graph::CreateGuarded(model, options, samples, {.max_error = allowed}));
+  const graph::PrecisionReport& report = guarded.report;
+  const auto in_f32 = static_cast<int64_t>(report.f32_layers.size());
+  LogInfo("precision held against f32",
+          {{"model", id},
+           {"precision", precision},
+           {"layers", report.layers},
+           {"error", Number(report.error)},
+           {"error_of_all", Number(report.asked_error)},
+           {"max_error", Number(allowed)},
+           {"samples", settings.graph.precision_samples.empty()
+                           ? "made up"
+                           : settings.graph.precision_samples},
+           {"f32_layers", in_f32}});
+  if (in_f32 > 0) {
+    LogWarning("layers stay in f32 because their error is too large",
+               {{"model", id}, {"layers", Names(report.f32_layers)}});
+  }
+  prepared.executor = std::move(guarded.executor);
+  prepared.parameters = {{"precision", precision},
+                         {"precision_error", Number(report.error)},
+                         {"precision_layers", std::to_string(report.layers)},
+                         {"precision_f32_layers", Names(report.f32_layers)}};
+  return prepared;
+}
+
+}  // namespace millrace::server

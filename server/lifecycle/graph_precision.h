@@ -1,0 +1,28 @@
+// A graph at the precision its settings ask for, as far as its results allow.
+#pragma once
+
+#include <memory>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "config/base/status.h"
+#include "config/schema.h"
+#include "models/graph/executor.h"
+
+namespace millrace::server {
+
+struct PreparedGraph {
+  std::unique_ptr<models::graph::Executor> executor;
+  // Of the model's metadata, for people: what it runs at and what that costs.
+  std::vector<std::pair<std::string, std::string>> parameters;
+};
+
+// `options` say everything but the precision. What became of it stands in the
+// log, too. NOT_FOUND and INVALID_ARGUMENT name the file that is missing or
+// does not fit.
+StatusOr<PreparedGraph> PrepareGraph(models::graph::Graph graph,
+                                     const config::ModelSettings& settings,
+                                     models::graph::ExecutorOptions options);
+
+}  // namespace millrace::server
