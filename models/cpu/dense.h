@@ -113,8 +113,8 @@ struct GemmArgs {
   float* y = nullptr;
   int64_t ld_y = 0;
   Epilogue epilogue = {};
-  // Floats from panel to panel, for a product with some steps of a longer
-  // matrix; 0: those of this one. Of f32 products alone.
+  // Floats from panel to panel of `w`, for a product with some steps of a
+  // longer matrix; 0: those of this one.
   int64_t panel_floats = 0;
   float* scratch = nullptr;  // gemm_scratch_floats, aligned to 64 bytes
 };
@@ -311,14 +311,14 @@ struct DenseProducts {
   // Of a convolution of these sizes; pointers and ranges do not matter.
   int64_t (*conv_scratch_floats)(const ConvArgs& args);
   void (*conv)(const ConvArgs& args);
+
+  int64_t (*attention_scratch_floats)(int64_t d, int64_t dv);
+  void (*attention)(const AttentionArgs& args);
 };
 
 // Its products are of f32.
 struct DenseTable : DenseProducts {
   const char* name;  // "scalar", "avx2", "avx512"
-
-  int64_t (*attention_scratch_floats)(int64_t d, int64_t dv);
-  void (*attention)(const AttentionArgs& args);
 
   // ---- functions of whole arrays ----
   // out[i] = f(x[i]) and f(x[i * step_x], y[i * step_y]), steps of 0 or 1: a
@@ -372,7 +372,8 @@ const DenseTable* Avx512Dense();
 // is smaller than 2^-126 to 0. Chain of an output, over pairs of k ascending:
 //   acc = fma(x[k + 1], w[k + 1], acc); acc = fma(x[k], w[k], acc)
 // from +0; an odd last one stands beside 0, and sums below 2^-126 become 0. The
-// rest is as above: a result depends on its own row alone. Null where the
+// rest is as above: a result depends on its own row alone. Attention rounds
+// q * scale, k, p and v; chunks begin at pairs. Null where the
 // compiler has no such target.
 const DenseProducts* Avx512Bf16Products();
 

@@ -13,7 +13,7 @@ namespace {
 class AttentionStep : public Step {
  public:
   AttentionStep(const Node& node, const LowerContext& context)
-      : dense_(context.dense),
+      : products_(context.products(node)),
         num_members_(context.num_members),
         q_(context.slot(node.inputs[0])),
         k_(context.slot(node.inputs[1])),
@@ -59,10 +59,12 @@ class AttentionStep : public Step {
       const int64_t first = b * keys_ * key_heads_ + key_head;
       // Heads that share keys come one after the other.
       if (at == begin || head * key_heads_ % heads_ == 0) {
-        dense_.pack(slots.data<float>(k_) + first * d_, keys_, d_,
-                    {.n = key_heads_ * d_, .k = 1}, 0, Panels(keys_), packed_k);
-        dense_.pack(slots.data<float>(v_) + first * dv_, dv_, keys_,
-                    {.n = 1, .k = key_heads_ * dv_}, 0, Panels(dv_), packed_v);
+        products_.pack(slots.data<float>(k_) + first * d_, keys_, d_,
+                       {.n = key_heads_ * d_, .k = 1}, 0, Panels(keys_),
+                       packed_k);
+        products_.pack(slots.data<float>(v_) + first * dv_, dv_, keys_,
+                       {.n = 1, .k = key_heads_ * dv_}, 0, Panels(dv_),
+                       packed_v);
       }
       AttentionArgs args{
           .q = slots.data<float>(q_) + (b * queries_ * heads_ + head) * d_,
@@ -85,7 +87,7 @@ class AttentionStep : public Step {
                     head * mask_strides_[1];
         args.ld_mask = mask_strides_[2];
       }
-      dense_.attention(args);
+      products_.attention(args);
       at = stop;
     }
     return OkStatus();
@@ -109,16 +111,16 @@ class AttentionStep : public Step {
 
   static int64_t Lines(int64_t floats) { return (floats + 15) / 16 * 16; }
   int64_t Panels(int64_t n) const {
-    return (n + dense_.panel - 1) / dense_.panel;
+    return (n + products_.panel - 1) / products_.panel;
   }
-  int64_t KeyFloats() const { return dense_.packed_floats(keys_, d_); }
-  int64_t ValueFloats() const { return dense_.packed_floats(dv_, keys_); }
+  int64_t KeyFloats() const { return products_.packed_floats(keys_, d_); }
+  int64_t ValueFloats() const { return products_.packed_floats(dv_, keys_); }
   int64_t MemberFloats() const {
     return Lines(KeyFloats()) + Lines(ValueFloats()) +
-           Lines(dense_.attention_scratch_floats(d_, dv_));
+           Lines(products_.attention_scratch_floats(d_, dv_));
   }
 
-  const DenseTable& dense_;
+  const DenseProducts& products_;
   const int64_t num_members_;
   const Slot q_, k_, v_, out_;
   const int64_t batch_, queries_, heads_, d_, keys_, key_heads_, dv_;

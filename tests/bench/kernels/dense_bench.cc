@@ -229,15 +229,17 @@ struct Bench {
     Random v(keys * d);
     Random mask(keys);
     Memory out(rows * d);
-    Memory packed_k(t.packed_floats(keys, d));
-    Memory packed_v(t.packed_floats(d, keys));
-    Memory scratch(t.attention_scratch_floats(d, d));
-    const auto panels = [&](int64_t n) { return (n + t.panel - 1) / t.panel; };
+    Memory packed_k(products.packed_floats(keys, d));
+    Memory packed_v(products.packed_floats(d, keys));
+    Memory scratch(products.attention_scratch_floats(d, d));
+    const auto panels = [&](int64_t n) {
+      return (n + products.panel - 1) / products.panel;
+    };
     const double packing = Best([&] {
-      t.pack(k.data(), keys, d, {.n = d, .k = 1}, 0, panels(keys),
-             packed_k.data());
-      t.pack(v.data(), d, keys, {.n = 1, .k = d}, 0, panels(d),
-             packed_v.data());
+      products.pack(k.data(), keys, d, {.n = d, .k = 1}, 0, panels(keys),
+                    packed_k.data());
+      products.pack(v.data(), d, keys, {.n = 1, .k = d}, 0, panels(d),
+                    packed_v.data());
     });
     const AttentionArgs args{.q = q.data(),
                              .ld_q = d,
@@ -255,7 +257,7 @@ struct Bench {
     char name[80];
     std::snprintf(name, sizeof name, "attention %ld x %ld x %ld", long(rows),
                   long(keys), long(d));
-    Print(name, 4.0 * rows * keys * d, Best([&] { t.attention(args); }));
+    Print(name, 4.0 * rows * keys * d, Best([&] { products.attention(args); }));
     std::printf("%44s %9.1f us\n", "packing its keys and values",
                 packing * 1e6);
   }
@@ -324,7 +326,7 @@ int Main(const char* isa, const std::string& only) {
     bench.Depthwise(14, 672, 5, 1);
     bench.Depthwise(56, 96, 7, 1);
   }
-  if (only.empty() || only == "attention") {
+  if (only.empty() || only == "attention" || bf16) {
     for (int64_t keys : {16, 64, 128, 197, 512, 2048}) {
       bench.Attention(keys, keys, 64);
     }

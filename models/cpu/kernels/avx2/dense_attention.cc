@@ -6,14 +6,19 @@
 #include "models/cpu/kernels/dense/parts.h"
 
 namespace millrace::models {
+namespace {
+
+using Heads = DenseAttention<Vec8, AttentionProducts<Avx2Isa, 16, 1>>;
+
+}  // namespace
 
 template <>
 int64_t DenseParts<Avx2Isa>::AttentionScratchFloats(int64_t d, int64_t dv) {
-  return DenseAttention<Vec8>::ScratchFloats(d, dv);
+  return Heads::ScratchFloats(d, dv);
 }
 template <>
 void DenseParts<Avx2Isa>::Attention(const AttentionArgs& args) {
-  DenseAttention<Vec8>::Run(args, Gemm, 16);
+  Heads::Run(args);
 }
 
 }  // namespace millrace::models

@@ -6,14 +6,19 @@
 #include "models/cpu/kernels/dense/parts.h"
 
 namespace millrace::models {
+namespace {
+
+using Heads = DenseAttention<Vec16, AttentionProducts<Avx512Isa, 32, 1>>;
+
+}  // namespace
 
 template <>
 int64_t DenseParts<Avx512Isa>::AttentionScratchFloats(int64_t d, int64_t dv) {
-  return DenseAttention<Vec16>::ScratchFloats(d, dv);
+  return Heads::ScratchFloats(d, dv);
 }
 template <>
 void DenseParts<Avx512Isa>::Attention(const AttentionArgs& args) {
-  DenseAttention<Vec16>::Run(args, Gemm, 32);
+  Heads::Run(args);
 }
 
 }  // namespace millrace::models

@@ -21,26 +21,33 @@ using Words = Gemm<Bf16Shape>;
 
 int64_t WordsOf(int64_t k) { return (k + 1) / 2; }
 
-// Rows of x are pixels of an image of one row: rounded like those.
-ConvArgs AsConv(const GemmArgs& g) {
-  return {.x = {.data = g.x,
-                .height = 1,
-                .width = g.row_end,
-                .channels = g.k,
-                .ld_row = g.row_end * g.ld_x,
-                .ld_pixel = g.ld_x},
-          .window = {},
-          .out_width = g.row_end,
-          .pixel_begin = g.row_begin,
-          .pixel_end = g.row_end,
-          .w = g.w,
-          .n = g.n,
-          .panel_begin = g.panel_begin,
-          .panel_end = g.panel_end,
-          .y = g.y,
-          .ld_y = g.ld_y,
-          .epilogue = g.epilogue,
-          .scratch = g.scratch};
+// Rows of x are rounded a block at a time, a line more than a multiple of 256
+// bytes apart.
+constexpr int64_t kRoundedRows = 192;
+
+int64_t LdRounded(int64_t words) { return (words + 63) / 64 * 64 + 16; }
+
+__m512i RoundedTo32(__m512 x) {
+  return _mm512_cvtepu16_epi32(
+      reinterpret_cast<__m256i>(_mm512_cvtneps_pbh(x)));
+}
+
+// Two steps of a panel beside each other: where outputs are neighbours.
+void PackPairs(const float* w, int64_t live, int64_t k, int64_t ld,
+               float* packed) {
+  for (int64_t i = 0; i < k; i += 2, packed += Words::kPanel) {
+    for (int64_t j = 0; j < Words::kPanel; j += 16) {
+      const float* from = w + i * ld + j;
+      const __m512i low =
+          RoundedTo32(Bf16Factors::V::LoadFirst(from, live - j));
+      const __m512i high =
+          i + 1 < k
+              ? RoundedTo32(Bf16Factors::V::LoadFirst(from + ld, live - j))
+              : _mm512_setzero_si512();
+      _mm512_storeu_si512(packed + j,
+                          _mm512_or_si512(low, _mm512_slli_epi32(high, 16)));
+    }
+  }
 }
 
 }  // namespace
@@ -50,7 +57,7 @@ int64_t DenseParts<Avx512Bf16Isa>::PackedFloats(int64_t n, int64_t k) {
   return Words::PackedFloats(n, WordsOf(k));
 }
 
-// Some outputs and steps at a time: rounded row by row, then turned.
+// Elsewhere some outputs and steps at a time: rounded row by row, then turned.
 template <>
 void DenseParts<Avx512Bf16Isa>::Pack(const float* w, int64_t n, int64_t k,
                                      MatrixStrides strides, int64_t panel_begin,
@@ -63,6 +70,10 @@ void DenseParts<Avx512Bf16Isa>::Pack(const float* w, int64_t n, int64_t k,
   for (int64_t panel = panel_begin; panel < panel_end; ++panel) {
     const int64_t n0 = panel * kPanel;
     const int64_t live = SmallerOf(n - n0, kPanel);
+    if (strides.n == 1) {
+      PackPairs(w + n0, live, k, strides.k, packed + n0 * words);
+      continue;
+    }
     for (int64_t k0 = 0; k0 < k; k0 += kSteps) {
       const int64_t steps = SmallerOf(k - k0, kSteps);
       __builtin_memset(rounded, 0, sizeof rounded);
@@ -84,11 +95,31 @@ void DenseParts<Avx512Bf16Isa>::Pack(const float* w, int64_t n, int64_t k,
 
 template <>
 int64_t DenseParts<Avx512Bf16Isa>::GemmScratchFloats(const GemmArgs& args) {
-  return models::Conv<Bf16Shape>::ScratchFloats(AsConv(args));
+  const int64_t words = SmallerOf(WordsOf(args.k), Bf16Shape::kBlockK);
+  return SmallerOf(args.row_end, kRoundedRows) * LdRounded(words);
 }
+
 template <>
 void DenseParts<Avx512Bf16Isa>::Gemm(const GemmArgs& args) {
-  models::Conv<Bf16Shape>::Run(AsConv(args));
+  GemmArgs g = args;
+  g.k = WordsOf(args.k);
+  const int64_t blocks = (g.k + Bf16Shape::kBlockK - 1) / Bf16Shape::kBlockK;
+  const int64_t step = (g.k + blocks - 1) / blocks;
+  const int64_t ld = LdRounded(SmallerOf(g.k, Bf16Shape::kBlockK));
+  auto* rounded = reinterpret_cast<uint16_t*>(args.scratch);
+  for (int64_t row = g.row_begin; row < g.row_end; row += kRoundedRows) {
+    const int64_t rows = SmallerOf(g.row_end - row, kRoundedRows);
+    for (int64_t k0 = 0; k0 < g.k; k0 += step) {
+      const int64_t k1 = SmallerOf(k0 + step, g.k);
+      const int64_t live = SmallerOf(2 * k1, args.k) - 2 * k0;
+      for (int64_t r = 0; r < rows; ++r) {
+        uint16_t* to = rounded + 2 * r * ld;
+        Bf16Factors::Copy(args.x + (row + r) * args.ld_x + 2 * k0, live, to);
+        if (live % 2 != 0) to[live] = 0;
+      }
+      Words::Block(g, args.scratch, ld, row, rows, k0, k1);
+    }
+  }
 }
 
 template <>

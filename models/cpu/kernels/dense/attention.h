@@ -4,7 +4,8 @@
 // in the cache. Rows of a block may see different numbers of keys: products
 // reach as far as the farthest sees, weights of hidden keys are 0.
 //
-// V is what scalar/vec1.h shows. Anonymous namespace.
+// V is what scalar/vec1.h shows, P is AttentionProducts of a table. Anonymous
+// namespace.
 #pragma once
 
 #include <cstddef>
@@ -12,20 +13,32 @@
 
 #include "models/cpu/kernels/dense/lanes.h"
 #include "models/cpu/kernels/dense/math.h"
+#include "models/cpu/kernels/dense/parts.h"
 
 namespace millrace::models {
 namespace {
 
-template <class V>
+// How keys and values are packed and multiplied: panels of outputs, words of so
+// many steps.
+template <class Isa, int64_t kOutputs, int64_t kSteps>
+struct AttentionProducts {
+  static constexpr int64_t kPanel = kOutputs;
+  static int64_t Words(int64_t k) { return (k + kSteps - 1) / kSteps; }
+  static int64_t Panels(int64_t n) { return (n + kPanel - 1) / kPanel; }
+  static void Run(const GemmArgs& args) { DenseParts<Isa>::Gemm(args); }
+  static int64_t ScratchFloats(int64_t rows, int64_t k) {
+    return DenseParts<Isa>::GemmScratchFloats({.row_end = rows, .k = k});
+  }
+};
+
+template <class V, class P>
 class DenseAttention {
  public:
-  using Product = void (*)(const GemmArgs&);
-
   static int64_t ScratchFloats(int64_t d, int64_t dv) {
-    return kRows * (Aligned(d) + kLdScores + 2 * Aligned(dv) + 2);
+    return OwnFloats(d, dv) + P::ScratchFloats(kRows, d > kChunk ? d : kChunk);
   }
 
-  static void Run(const AttentionArgs& a, Product product, int64_t panel) {
+  static void Run(const AttentionArgs& a) {
     Block b;
     b.q = a.scratch;
     b.ld_q = Aligned(a.d);
@@ -35,10 +48,11 @@ class DenseAttention {
     b.total = b.chunk + kRows * b.ld_v;
     b.greatest = b.total + kRows * b.ld_v;
     b.sum = b.greatest + kRows;
+    b.product = a.scratch + OwnFloats(a.d, a.dv);
     for (int64_t row = a.row_begin; row < a.row_end; row += kRows) {
       b.row = row;
       b.rows = Smaller(a.row_end - row, kRows);
-      Rows(a, product, panel, b);
+      Rows(a, b);
     }
   }
 
@@ -57,12 +71,17 @@ class DenseAttention {
     float* total;     // [kRows][ld_v] of all chunks so far
     float* greatest;  // [kRows]
     float* sum;       // [kRows]; 0: no chunk so far
+    float* product;   // scratch of products
     int64_t ld_q, ld_v;
     int64_t row, rows;
   };
 
   static int64_t Smaller(int64_t x, int64_t y) { return x < y ? x : y; }
   static int64_t Aligned(int64_t n) { return (n + 15) / 16 * 16; }
+
+  static int64_t OwnFloats(int64_t d, int64_t dv) {
+    return Aligned(kRows * (Aligned(d) + kLdScores + 2 * Aligned(dv) + 2));
+  }
 
   // Keys of the whole head that a row sees.
   static int64_t Visible(const AttentionArgs& a, int64_t row) {
@@ -73,8 +92,7 @@ class DenseAttention {
 
   static float Exp(float x) { return V::FirstLane(Math<V>::Exp(V::Set(x))); }
 
-  static void Rows(const AttentionArgs& a, Product product, int64_t panel,
-                   const Block& b) {
+  static void Rows(const AttentionArgs& a, const Block& b) {
     const F scale = V::Set(a.scale);
     for (int64_t r = 0; r < b.rows; ++r) {
       const float* q = a.q + (b.row + r) * a.ld_q;
@@ -87,15 +105,16 @@ class DenseAttention {
     const int64_t end = Visible(a, b.row + b.rows - 1);
     for (int64_t key = 0; key < end; key += kChunk) {
       const int64_t keys = Smaller(end - key, kChunk);
-      product({.x = b.q,
-               .ld_x = b.ld_q,
-               .row_end = b.rows,
-               .w = a.k + key * a.d,
-               .n = keys,
-               .k = a.d,
-               .panel_end = (keys + panel - 1) / panel,
-               .y = b.scores,
-               .ld_y = kLdScores});
+      P::Run({.x = b.q,
+              .ld_x = b.ld_q,
+              .row_end = b.rows,
+              .w = a.k + key * P::Words(a.d),
+              .n = keys,
+              .k = a.d,
+              .panel_end = P::Panels(keys),
+              .y = b.scores,
+              .ld_y = kLdScores,
+              .scratch = b.product});
       bool any = false;
       // Weights first, as the values of all rows are summed together.
       float m[kRows];
@@ -105,16 +124,17 @@ class DenseAttention {
         any = any || l[r] != 0.0f;
       }
       if (!any) continue;
-      product({.x = b.scores,
-               .ld_x = kLdScores,
-               .row_end = b.rows,
-               .w = a.v + key * panel,
-               .n = a.dv,
-               .k = keys,
-               .panel_end = (a.dv + panel - 1) / panel,
-               .y = b.chunk,
-               .ld_y = b.ld_v,
-               .panel_floats = a.num_keys * panel});
+      P::Run({.x = b.scores,
+              .ld_x = kLdScores,
+              .row_end = b.rows,
+              .w = a.v + P::Words(key) * P::kPanel,
+              .n = a.dv,
+              .k = keys,
+              .panel_end = P::Panels(a.dv),
+              .y = b.chunk,
+              .ld_y = b.ld_v,
+              .panel_floats = P::Words(a.num_keys) * P::kPanel,
+              .scratch = b.product});
       for (int64_t r = 0; r < b.rows; ++r) {
         if (l[r] != 0.0f) Merge(a, b, r, m[r], l[r]);
       }

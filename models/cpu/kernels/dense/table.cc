@@ -17,6 +17,8 @@ constexpr DenseProducts ProductsOf(int32_t panel) {
       .gemm = Parts::Gemm,
       .conv_scratch_floats = Parts::ConvScratchFloats,
       .conv = Parts::Conv,
+      .attention_scratch_floats = Parts::AttentionScratchFloats,
+      .attention = Parts::Attention,
   };
 }
 
@@ -26,8 +28,6 @@ constexpr DenseTable TableOf(const char* name, int32_t panel) {
   DenseTable table{};
   static_cast<DenseProducts&>(table) = ProductsOf<Isa>(panel);
   table.name = name;
-  table.attention_scratch_floats = Parts::AttentionScratchFloats;
-  table.attention = Parts::Attention;
   table.unary = Parts::UnaryOf;
   table.binary = Parts::BinaryOf;
   table.where = Parts::Where;

@@ -5,14 +5,19 @@
 #include "models/cpu/kernels/scalar/vec1.h"
 
 namespace millrace::models {
+namespace {
+
+using Heads = DenseAttention<Vec1, AttentionProducts<ScalarIsa, 16, 1>>;
+
+}  // namespace
 
 template <>
 int64_t DenseParts<ScalarIsa>::AttentionScratchFloats(int64_t d, int64_t dv) {
-  return DenseAttention<Vec1>::ScratchFloats(d, dv);
+  return Heads::ScratchFloats(d, dv);
 }
 template <>
 void DenseParts<ScalarIsa>::Attention(const AttentionArgs& args) {
-  DenseAttention<Vec1>::Run(args, Gemm, 16);
+  Heads::Run(args);
 }
 
 }  // namespace millrace::models
