@@ -104,7 +104,9 @@ class AttentionPass {
     std::vector<ValueId> inputs = {q, k, v};
     if (mask != kNoValue) inputs.push_back(mask);
     editor_.Rewrite(node, *FindOp("Attention"), std::move(inputs),
-                    {{"scale", scale}, {"zero_masked", int64_t{guarded}}});
+                    {{"scale", scale},
+                     {"zero_masked", int64_t{guarded}},
+                     {"bf16", node.attrs.Int("bf16", 0)}});
   }
 
   // The product that these scores are, whatever number it is multiplied by.

@@ -11,13 +11,35 @@
 namespace millrace::models::graph {
 namespace {
 
-// Those that int8 knows, and transposed convolutions.
+// Products of what a softmax made: spelled-out attention will be one node that
+// stands in their place, and keeps their attribute.
+bool EndsAttention(const Graph& graph, const Node& node,
+                   const std::vector<const Node*>& makers) {
+  if (!node.Is("MatMul") || graph.value(node.inputs[1]).constant) return false;
+  const Node* weights = makers[static_cast<size_t>(node.inputs[0])];
+  if (weights != nullptr && weights->Is("Where")) {
+    weights = makers[static_cast<size_t>(weights->inputs[2])];
+  }
+  return weights != nullptr && weights->Is("Softmax");
+}
+
+// Those that int8 knows, transposed convolutions, and attention.
 std::vector<QuantizableLayer> LayersOf(const Graph& graph) {
   std::vector<QuantizableLayer> layers = QuantizableLayers(graph);
+  std::vector<const Node*> makers(graph.values.size());
   std::map<std::string, int> seen;
+  for (const QuantizableLayer& layer : layers) {
+    ++seen[graph.nodes[layer.node].name];
+  }
   for (size_t i = 0; i < graph.nodes.size(); ++i) {
     const Node& node = graph.nodes[i];
-    if (!node.Is("ConvTranspose") || node.inputs.size() < 2) continue;
+    for (const ValueId y : node.outputs) {
+      if (y != kNoValue) makers[static_cast<size_t>(y)] = &node;
+    }
+    if (!node.Is("ConvTranspose") && !node.Is("Attention") &&
+        !EndsAttention(graph, node, makers)) {
+      continue;
+    }
     const int count = ++seen[node.name];
     layers.push_back(
         {count == 1 ? node.name : node.name + "#" + std::to_string(count), i});

@@ -107,6 +107,32 @@ TEST_F(Bf16Layers, TransposedConvolutionsRoundTheirFactors) {
   ExpectRounds(m);
 }
 
+// Softmax(q · kᵀ) · v, as an operator and spelled out.
+TEST_F(Bf16Layers, AttentionRoundsItsFactors) {
+  for (const bool spelled_out : {false, true}) {
+    GraphMaker m;
+    const ValueId q = m.Input({2, 3, 9, 32});
+    const ValueId k = m.Input({2, 3, 11, 32});
+    const ValueId v = m.Input({2, 3, 11, 16});
+    if (spelled_out) {
+      const ValueId k_t = m.Node("Transpose", {k},
+                                 {{"perm", std::vector<int64_t>{0, 1, 3, 2}}});
+      const ValueId p = m.Node("Softmax", {m.Node("MatMul", {q, k_t})});
+      m.graph.AddOutput("y", m.Node("MatMul", {p, v}));
+    } else {
+      m.graph.AddOutput("y", m.Node("Attention", {q, k, v}));
+    }
+    const Tensor exact = Run(m.graph, m.Inputs(), {});
+    ExecutorOptions options{.precision = Precision::kBf16};
+    const Tensor got = Run(m.graph, m.Inputs(), options);
+    EXPECT_GT(Difference(got, exact), 1e-4);
+    EXPECT_LT(Difference(got, exact), 5e-2);
+    options.f32_layers = {spelled_out ? "MatMul" : "Attention"};
+    const Tensor f32 = Run(m.graph, m.Inputs(), options);
+    EXPECT_EQ(Difference(f32, exact), 0);
+  }
+}
+
 TEST_F(Bf16Layers, StayInF32WhereTheyAreNamed) {
   GraphMaker m;
   ValueId x = m.Input({5, 64});
