@@ -92,20 +92,40 @@ struct Int8ConvArgs {
   uint8_t* scratch = nullptr;  // conv_scratch_bytes of k, aligned to 64 bytes
 };
 
-// As DepthwiseArgs of dense.h. w is [kernel_h][kernel_w][channels], whole
-// numbers as floats: taps * 255 * 128 must stay below 2^24, which is up to 514
-// taps.
+// Every channel by its own taps. Work is counted in pieces, so many to a row of
+// the result: [begin, end) are those of one image. Results are dense. What the
+// epilogue says of channels is here once more in the order that the kernel
+// wants; a bias is given.
 struct Int8DepthwiseArgs {
   ByteImage x;
   Window window;
-  const float* w = nullptr;
   int64_t out_width = 0;
-  int64_t row_begin = 0;
-  int64_t row_end = 0;
+  int64_t begin = 0;
+  int64_t end = 0;
+  const int8_t* w = nullptr;  // packed
+  const int32_t* offset = nullptr;
+  const float* scale = nullptr;
+  const float* bias = nullptr;
   uint8_t* y = nullptr;  // pixel 0
   float* y_f32 = nullptr;
-  int64_t ld_y = 0;
   Int8Epilogue epilogue = {};
+  uint8_t* scratch = nullptr;  // aligned to 64 bytes
+};
+
+struct Int8DepthwiseTable {
+  // Pieces of a row of the result.
+  int64_t (*pieces)(int64_t out_width, int64_t channels);
+  // w is [channels][kernel_h][kernel_w].
+  int64_t (*packed_bytes)(const Window& window, int64_t channels);
+  void (*pack)(const int8_t* w, const Window& window, int64_t channels,
+               int8_t* packed);
+  // A value of 32 bits of each channel in the kernel's order, which has
+  // `ordered` of them.
+  int64_t (*ordered)(int64_t channels);
+  void (*order)(const void* of_channels, int64_t channels, void* ordered);
+  int64_t (*scratch_bytes)(const Window& window, int64_t out_width,
+                           int64_t channels);
+  void (*run)(const Int8DepthwiseArgs& args);
 };
 
 // The largest byte of each window: for output rows [row_begin, row_end); the
@@ -131,7 +151,7 @@ struct Int8Table {
   void (*pack)(const int8_t* w, int64_t n, int64_t k, int8_t* packed);
   int64_t (*conv_scratch_bytes)(int64_t k);
   void (*conv)(const Int8ConvArgs& args);
-  void (*depthwise)(const Int8DepthwiseArgs& args);
+  Int8DepthwiseTable depthwise;
   void (*max_pool)(const Int8PoolArgs& args);
 
   // y[i] = byte(round(min(255 - zero, max(-zero, x[i] * scale))) + zero)

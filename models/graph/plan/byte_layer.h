@@ -27,6 +27,10 @@ class ByteEpilogue {
 
   Int8Epilogue At(const Slots& slots) const;
   bool gives_bytes() const { return gives_bytes_; }
+  // Of each output.
+  const std::vector<int32_t>& offset() const { return offset_; }
+  const std::vector<float>& scale() const { return scale_; }
+  const std::vector<float>& bias() const { return bias_; }  // or empty
   uint8_t x_zero() const { return static_cast<uint8_t>(x_.zero); }
   std::string Text() const;
 

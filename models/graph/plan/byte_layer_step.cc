@@ -119,33 +119,46 @@ class ByteDepthwiseStep : public Step {
  public:
   ByteDepthwiseStep(const Node& node, const LowerContext& context,
                     const ImageShape& shape, const SignedWeight& weight,
-                    const float* packed)
-      : int8_(context.int8),
+                    const int8_t* packed)
+      : kernel_(context.int8.depthwise),
+        num_members_(context.num_members),
         shape_(shape),
         x_(context.slot(node.inputs[0])),
         y_(context.slot(node.outputs[0])),
         packed_(packed),
-        epilogue_(node, context, weight, shape.outputs) {}
+        epilogue_(node, context, weight, shape.outputs),
+        offset_(Ordered(epilogue_.offset())),
+        scale_(Ordered(epilogue_.scale())),
+        bias_(Ordered(epilogue_.bias())) {}
+
+  int64_t scratch_bytes() const override {
+    return num_members_ * MemberScratch();
+  }
 
   Status Run(const Slots& slots, const Team& team) override {
     const ImageShape& s = shape_;
     const Int8Epilogue epilogue = epilogue_.At(slots);
-    const auto [begin, end] = team.Share(s.batch * s.out_height);
-    ForEachItem(begin, end, s.out_height,
+    const int64_t each = s.out_height * kernel_.pieces(s.out_width, s.channels);
+    const auto [begin, end] = team.Share(s.batch * each);
+    ForEachItem(begin, end, each,
                 [&](int64_t image, int64_t first, int64_t last) {
                   Int8DepthwiseArgs args{
                       .x = ByteImageAt(s, slots.data<uint8_t>(x_), image, 0,
                                        s.channels, epilogue_.x_zero()),
                       .window = s.window,
-                      .w = packed_,
                       .out_width = s.out_width,
-                      .row_begin = first,
-                      .row_end = last,
-                      .ld_y = s.outputs,
+                      .begin = first,
+                      .end = last,
+                      .w = packed_,
+                      .offset = offset_.data(),
+                      .scale = scale_.data(),
+                      .bias = bias_.data(),
                       .epilogue = Moved(epilogue, image * s.out_pixels(), 0)};
+                  args.scratch = reinterpret_cast<uint8_t*>(slots.scratch) +
+                                 team.index * MemberScratch();
                   SetOut(args, slots, y_, epilogue_.gives_bytes(),
                          image * s.out_pixels() * s.outputs);
-                  int8_.depthwise(args);
+                  kernel_.run(args);
                 });
     return OkStatus();
   }
@@ -160,20 +173,40 @@ class ByteDepthwiseStep : public Step {
   }
 
  private:
-  const Int8Table& int8_;
+  int64_t MemberScratch() const {
+    return (kernel_.scratch_bytes(shape_.window, shape_.out_width,
+                                  shape_.channels) +
+            63) /
+           64 * 64;
+  }
+
+  // Values of channels in the order of the kernel; none are zeros.
+  template <typename T>
+  std::vector<T> Ordered(const std::vector<T>& of_channels) const {
+    std::vector<T> ordered(
+        static_cast<size_t>(kernel_.ordered(shape_.channels)));
+    if (!of_channels.empty()) {
+      kernel_.order(of_channels.data(), shape_.channels, ordered.data());
+    }
+    return ordered;
+  }
+
+  const Int8DepthwiseTable& kernel_;
+  const int64_t num_members_;
   const ImageShape shape_;
   const Slot x_;
   const Slot y_;
-  const float* const packed_;
+  const int8_t* const packed_;
   const ByteEpilogue epilogue_;
+  const std::vector<int32_t> offset_;
+  const std::vector<float> scale_;
+  const std::vector<float> bias_;
 };
 
 // Forms of one weight in the packed weights.
 constexpr int64_t kPanels = 16;
 constexpr int64_t kPanelsKn = 17;
 constexpr int64_t kDepthwise = 18;
-// Exact sums in floats.
-constexpr int64_t kMostDepthwiseTaps = 514;
 
 // The sizes of a linear layer as those of an image.
 ImageShape LinearShape(const Node& node, const LowerContext& context) {
@@ -194,19 +227,17 @@ StatusOr<std::unique_ptr<Step>> MakeDepthwise(const Node& node,
                                               const ImageShape& shape,
                                               const Integers& integers,
                                               const SignedWeight& weight) {
-  ASSIGN_OR_RETURN(
-      const float* packed,
-      context.packed.Get(
-          integers.values, kDepthwise, weight.n * weight.k, [&](float* to) {
-            for (int64_t t = 0; t < weight.k; ++t) {
-              for (int64_t c = 0; c < weight.n; ++c) {
-                *to++ = static_cast<float>(
-                    weight.values[static_cast<size_t>(c * weight.k + t)]);
-              }
-            }
-          }));
+  const Int8DepthwiseTable& kernel = context.int8.depthwise;
+  const int64_t bytes = kernel.packed_bytes(shape.window, shape.channels);
+  ASSIGN_OR_RETURN(const float* packed,
+                   context.packed.Get(
+                       integers.values, kDepthwise, bytes / 4, [&](float* to) {
+                         kernel.pack(weight.values.data(), shape.window,
+                                     shape.channels,
+                                     reinterpret_cast<int8_t*>(to));
+                       }));
   return std::unique_ptr<Step>(std::make_unique<ByteDepthwiseStep>(
-      node, context, shape, weight, packed));
+      node, context, shape, weight, reinterpret_cast<const int8_t*>(packed)));
 }
 
 }  // namespace
@@ -221,8 +252,7 @@ StatusOr<std::unique_ptr<Step>> MakeByteLayerStep(const Node& node,
   const Integers& integers = *context.graph.value(node.inputs[1]).integers;
   const auto weight = SignedWeightOf(integers, weight_kn ? 1 : 0);
   CHECK(weight.has_value(), "the pass has proven the weights");
-  if (groups > 1 && groups == shape.channels && groups == shape.outputs &&
-      shape.taps() <= kMostDepthwiseTaps) {
+  if (groups > 1 && groups == shape.channels && groups == shape.outputs) {
     return MakeDepthwise(node, context, shape, integers, *weight);
   }
   const std::vector<int8_t> w = TapsFirst(

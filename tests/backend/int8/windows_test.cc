@@ -1,4 +1,4 @@
-// Depthwise convolutions, pools and arrays of bytes against plain loops.
+// Pools and arrays of bytes against plain loops.
 
 #include "tests/backend/int8/int8.h"
 
@@ -34,55 +34,6 @@ void ForTaps(const Shape& s, const Bytes& x, int64_t oh, int64_t ow, int64_t c,
       const bool outside = h < 0 || h >= s.height || v < 0 || v >= s.width;
       f(outside ? -1 : int{x[(h * s.width + v) * s.channels + c]},
         i * w.kernel_w + j);
-    }
-  }
-}
-
-TEST_P(Int8Windows, DepthwiseGivesThePlainReferenceBitForBit) {
-  std::mt19937 rng(3);
-  for (const Shape& s : kShapes) {
-    const int64_t taps = s.window.kernel_h * s.window.kernel_w;
-    const Bytes x = RandomBytes(rng, s.height * s.width * s.channels);
-    const Weights w = RandomWeights(rng, taps * s.channels, false);
-    const std::vector<float> floats(w.begin(), w.end());
-    const auto scale = RandomFloats(rng, s.channels, 1e-2f);
-    const auto bias = RandomFloats(rng, s.channels, 20.0f);
-    std::vector<int32_t> offset(static_cast<size_t>(s.channels), -777);
-    const int64_t pixels = s.out_height * s.out_width;
-    Bytes y(static_cast<size_t>(pixels * s.channels));
-    const Bytes residual = RandomBytes(rng, pixels * s.channels);
-    const Int8Epilogue e{.offset = offset.data(),
-                         .scale = scale.data(),
-                         .bias = bias.data(),
-                         .f = Unary::kRelu,
-                         .residual = residual.data(),
-                         .ld_residual = s.channels,
-                         .residual_scale = 0.6f,
-                         .residual_zero = 120,
-                         .y_scale = 0.9f,
-                         .y_zero = 3};
-    Int8DepthwiseArgs args{.x = {x.data(), s.height, s.width, s.channels,
-                                 s.width * s.channels, s.channels, 77},
-                           .window = s.window,
-                           .w = floats.data(),
-                           .out_width = s.out_width,
-                           .row_end = s.out_height,
-                           .y = y.data(),
-                           .ld_y = s.channels,
-                           .epilogue = e};
-    table().depthwise(args);
-    for (int64_t p = 0; p < pixels; ++p) {
-      for (int64_t c = 0; c < s.channels; ++c) {
-        int64_t sum = 0;
-        ForTaps(s, x, p / s.out_width, p % s.out_width, c,
-                [&](int byte, int64_t tap) {
-                  sum += (byte < 0 ? 77 : byte) * w[tap * s.channels + c];
-                });
-        const float want = Finished(sum, e, p, c);
-        ASSERT_EQ(int{y[p * s.channels + c]},
-                  int{AsByte(want, e.y_scale, e.y_zero)})
-            << "shape " << &s - kShapes << " pixel " << p << " channel " << c;
-      }
     }
   }
 }

@@ -119,35 +119,47 @@ struct Bench {
           Best([&] { t.conv(args); }));
   }
 
-  void Depthwise(int64_t size, int64_t c, int64_t kernel,
-                 int64_t stride) const {
+  void Depthwise(int64_t size, int64_t c, int64_t kernel, int64_t stride,
+                 bool lookup = false) const {
     const int64_t out = (size - 1) / stride + 1;
+    const Window window{.kernel_h = kernel,
+                        .kernel_w = kernel,
+                        .stride_h = stride,
+                        .stride_w = stride,
+                        .pad_top = kernel / 2,
+                        .pad_left = kernel / 2};
+    const Int8DepthwiseTable& d = t.depthwise;
     Buffer x(size * size * c);
     Buffer y(out * out * c);
-    const std::vector<float> w(static_cast<size_t>(kernel * kernel * c), 3.0f);
-    const std::vector<float> scale(static_cast<size_t>(c), 1e-3f);
-    const std::vector<int32_t> offset(static_cast<size_t>(c), 1);
-    const Int8DepthwiseArgs args{.x = {x.data, size, size, c, size * c, c, 0},
-                                 .window = {.kernel_h = kernel,
-                                            .kernel_w = kernel,
-                                            .stride_h = stride,
-                                            .stride_w = stride,
-                                            .pad_top = kernel / 2,
-                                            .pad_left = kernel / 2},
-                                 .w = w.data(),
-                                 .out_width = out,
-                                 .row_end = out,
-                                 .y = y.data,
-                                 .ld_y = c,
-                                 .epilogue = {.offset = offset.data(),
-                                              .scale = scale.data(),
-                                              .f = Unary::kHardSwish}};
+    Buffer packed(d.packed_bytes(window, c));
+    auto* weights = reinterpret_cast<int8_t*>(packed.data);
+    d.pack(NormalWeights(kernel * kernel * c).data(), window, c, weights);
+    Buffer scratch(d.scratch_bytes(window, out, c));
+    const auto ordered = static_cast<size_t>(d.ordered(c));
+    const std::vector<float> scale(ordered, 1e-3f);
+    const std::vector<float> bias(ordered, 1.0f);
+    const std::vector<int32_t> offset(ordered, 1);
+    const Int8DepthwiseArgs args{
+        .x = {x.data, size, size, c, size * c, c, 0},
+        .window = window,
+        .out_width = out,
+        .end = out * d.pieces(out, c),
+        .w = weights,
+        .offset = offset.data(),
+        .scale = scale.data(),
+        .bias = bias.data(),
+        .y = y.data,
+        .epilogue = {.offset = offset.data(),
+                     .scale = scale.data(),
+                     .bias = bias.data(),
+                     .lookup = lookup ? x.data : nullptr},
+        .scratch = scratch.data};
     char name[80];
-    std::snprintf(name, sizeof name, "depthwise %ld^2 x %ld, %ld x %ld / %ld",
-                  long(size), long(c), long(kernel), long(kernel),
-                  long(stride));
+    std::snprintf(name, sizeof name, "depthwise %ld^2 x %ld, %ld x %ld / %ld%s",
+                  long(size), long(c), long(kernel), long(kernel), long(stride),
+                  lookup ? " lookup" : "");
     Print(name, static_cast<double>(out * out * c * kernel * kernel),
-          Best([&] { t.depthwise(args); }));
+          Best([&] { d.run(args); }));
   }
 };
 
@@ -179,10 +191,15 @@ int Main(const char* isa) {
   bench.Conv(1, 128, 1536, 384, 1, 1);
   bench.Conv(1, 128, 768, 3072, 1, 1);
   bench.Conv(1, 1, 2048, 1000, 1, 1);
+  bench.Depthwise(112, 16, 3, 1);
+  bench.Depthwise(112, 16, 3, 1, true);
+  bench.Depthwise(112, 64, 3, 2);
   bench.Depthwise(112, 32, 3, 1);
+  bench.Depthwise(56, 72, 3, 1);
   bench.Depthwise(56, 144, 3, 1);
   bench.Depthwise(14, 480, 3, 1);
   bench.Depthwise(14, 672, 5, 1);
+  bench.Depthwise(7, 960, 5, 1);
   return 0;
 }
 

@@ -52,20 +52,43 @@ struct Int8Vec8 {
                      uint8_t* y) {
     int64_t i = 0;
     for (; i + 32 <= n; i += 32) {
-      const I q = _mm256_loadu_si256(reinterpret_cast<const I*>(x + i));
-      I found = _mm256_setzero_si256();
-#pragma GCC unroll 16
-      for (int part = 0; part < 16; ++part) {
-        const I entries = _mm256_broadcastsi128_si256(_mm_loadu_si128(
-            reinterpret_cast<const __m128i*>(table + 16 * part)));
-        const I at = _mm256_adds_epu8(
-            _mm256_xor_si256(q, _mm256_set1_epi8(static_cast<char>(part << 4))),
-            _mm256_set1_epi8(0x70));
-        found = _mm256_or_si256(found, _mm256_shuffle_epi8(entries, at));
-      }
-      _mm256_storeu_si256(reinterpret_cast<I*>(y + i), found);
+      StoreTaps(y + i, 32, LookupTaps(table, LoadTaps(x + i)));
     }
     for (; i < n; ++i) y[i] = table[x[i]];
+  }
+
+  using Taps = __m256i;
+  static Taps NoTaps() { return _mm256_setzero_si256(); }
+  static Taps LoadTaps(const uint8_t* p) {
+    return _mm256_loadu_si256(reinterpret_cast<const I*>(p));
+  }
+  static void StoreTaps(uint8_t* p, int64_t n, Taps v) {
+    if (n >= 32) {
+      _mm256_storeu_si256(reinterpret_cast<I*>(p), v);
+      return;
+    }
+    alignas(32) uint8_t buffer[32];
+    _mm256_store_si256(reinterpret_cast<I*>(buffer), v);
+    for (int64_t i = 0; i < n; ++i) p[i] = buffer[i];
+  }
+  static Taps PackBytes(const I (&q)[4], int32_t zero) {
+    const I add = _mm256_set1_epi16(static_cast<int16_t>(zero));
+    const I low = _mm256_add_epi16(_mm256_packs_epi32(q[0], q[1]), add);
+    const I high = _mm256_add_epi16(_mm256_packs_epi32(q[2], q[3]), add);
+    return _mm256_packus_epi16(low, high);
+  }
+  static Taps LookupTaps(const uint8_t* table, Taps v) {
+    I found = _mm256_setzero_si256();
+#pragma GCC unroll 16
+    for (int part = 0; part < 16; ++part) {
+      const I entries = _mm256_broadcastsi128_si256(
+          _mm_loadu_si128(reinterpret_cast<const __m128i*>(table + 16 * part)));
+      const I at = _mm256_adds_epu8(
+          _mm256_xor_si256(v, _mm256_set1_epi8(static_cast<char>(part << 4))),
+          _mm256_set1_epi8(0x70));
+      found = _mm256_or_si256(found, _mm256_shuffle_epi8(entries, at));
+    }
+    return found;
   }
 
   static __m128i ZeroRaw() { return _mm_setzero_si128(); }
@@ -87,6 +110,24 @@ struct Int8Vec8 {
     for (int64_t i = 0; i < n; ++i) p[i] = buffer[i];
   }
   static __m128i Greater(__m128i a, __m128i b) { return _mm_max_epu8(a, b); }
+};
+
+// Interleaved bytes for products of four at a time.
+struct Int8Fours {
+  static constexpr int kTapRows = 4;
+  static void Interleave(const __m256i (&taps)[4], __m256i (&x)[4]) {
+    const __m256i ab_low = _mm256_unpacklo_epi8(taps[0], taps[1]);
+    const __m256i ab_high = _mm256_unpackhi_epi8(taps[0], taps[1]);
+    const __m256i cd_low = _mm256_unpacklo_epi8(taps[2], taps[3]);
+    const __m256i cd_high = _mm256_unpackhi_epi8(taps[2], taps[3]);
+    x[0] = _mm256_unpacklo_epi16(ab_low, cd_low);
+    x[1] = _mm256_unpackhi_epi16(ab_low, cd_low);
+    x[2] = _mm256_unpacklo_epi16(ab_high, cd_high);
+    x[3] = _mm256_unpackhi_epi16(ab_high, cd_high);
+  }
+  static void PutTaps(const int8_t (&w)[4], int8_t* p) {
+    __builtin_memcpy(p, w, 4);
+  }
 };
 
 }  // namespace

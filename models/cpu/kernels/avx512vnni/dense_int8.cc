@@ -45,30 +45,45 @@ struct Shape {
     }
   }
 
-  // The table as 128 words: one is chosen by the upper seven bits of a byte,
-  // its half by the lowest.
   static void Lookup(const uint8_t* table, const uint8_t* x, int64_t n,
                      uint8_t* y) {
-    const I t0 = _mm512_loadu_si512(table);
-    const I t1 = _mm512_loadu_si512(table + 64);
-    const I t2 = _mm512_loadu_si512(table + 128);
-    const I t3 = _mm512_loadu_si512(table + 192);
-    const I one = _mm512_set1_epi16(1);
-    const I half = _mm512_set1_epi16(128);
-    for (int64_t i = 0; i < n; i += 32) {
-      const int64_t live = n - i;
-      const auto mask =
-          static_cast<__mmask32>(live >= 32 ? ~0u : (1u << live) - 1);
-      const I q = _mm512_cvtepu8_epi16(_mm256_maskz_loadu_epi8(mask, x + i));
-      const I at = _mm512_srli_epi16(q, 1);
-      const I low = _mm512_permutex2var_epi16(t0, at, t1);
-      const I high = _mm512_permutex2var_epi16(t2, at, t3);
-      I word =
-          _mm512_mask_blend_epi16(_mm512_test_epi16_mask(q, half), low, high);
-      word =
-          _mm512_mask_srli_epi16(word, _mm512_test_epi16_mask(q, one), word, 8);
-      _mm256_mask_storeu_epi8(y + i, mask, _mm512_cvtepi16_epi8(word));
+    for (int64_t i = 0; i < n; i += 64) {
+      StoreRaw(y + i, n - i, LookupTaps(table, LoadRaw(x + i, n - i)));
     }
+  }
+
+  using Taps = __m512i;
+  static constexpr int kTapRows = 4;
+  static Taps NoTaps() { return _mm512_setzero_si512(); }
+  static Taps LoadTaps(const uint8_t* p) { return _mm512_loadu_si512(p); }
+  static void StoreTaps(uint8_t* p, int64_t n, Taps v) { StoreRaw(p, n, v); }
+  static void Interleave(const Taps (&taps)[4], I (&x)[4]) {
+    const I ab_low = _mm512_unpacklo_epi8(taps[0], taps[1]);
+    const I ab_high = _mm512_unpackhi_epi8(taps[0], taps[1]);
+    const I cd_low = _mm512_unpacklo_epi8(taps[2], taps[3]);
+    const I cd_high = _mm512_unpackhi_epi8(taps[2], taps[3]);
+    x[0] = _mm512_unpacklo_epi16(ab_low, cd_low);
+    x[1] = _mm512_unpackhi_epi16(ab_low, cd_low);
+    x[2] = _mm512_unpacklo_epi16(ab_high, cd_high);
+    x[3] = _mm512_unpackhi_epi16(ab_high, cd_high);
+  }
+  static void PutTaps(const int8_t (&w)[4], int8_t* p) {
+    __builtin_memcpy(p, w, 4);
+  }
+  static I DotTaps(I acc, I x, I w) { return Dot(acc, x, w); }
+  static Taps PackBytes(const I (&q)[4], int32_t zero) {
+    const I add = _mm512_set1_epi16(static_cast<int16_t>(zero));
+    const I low = _mm512_add_epi16(_mm512_packs_epi32(q[0], q[1]), add);
+    const I high = _mm512_add_epi16(_mm512_packs_epi32(q[2], q[3]), add);
+    return _mm512_packus_epi16(low, high);
+  }
+  // The table as 128 words: one is chosen by the upper seven bits of a byte,
+  // its half by the lowest.
+  static Taps LookupTaps(const uint8_t* table, Taps v) {
+    const I even =
+        LookupWords(table, _mm512_and_si512(v, _mm512_set1_epi16(255)));
+    const I odd = LookupWords(table, _mm512_srli_epi16(v, 8));
+    return _mm512_or_si512(even, _mm512_slli_epi16(odd, 8));
   }
 
   static I ZeroRaw() { return _mm512_setzero_si512(); }
@@ -86,6 +101,22 @@ struct Shape {
   static I Greater(I a, I b) { return _mm512_max_epu8(a, b); }
 
  private:
+  // Of bytes that stand in words.
+  static I LookupWords(const uint8_t* table, I q) {
+    const I t0 = _mm512_loadu_si512(table);
+    const I t1 = _mm512_loadu_si512(table + 64);
+    const I t2 = _mm512_loadu_si512(table + 128);
+    const I t3 = _mm512_loadu_si512(table + 192);
+    const I at = _mm512_srli_epi16(q, 1);
+    const I low = _mm512_permutex2var_epi16(t0, at, t1);
+    const I high = _mm512_permutex2var_epi16(t2, at, t3);
+    const I word = _mm512_mask_blend_epi16(
+        _mm512_test_epi16_mask(q, _mm512_set1_epi16(128)), low, high);
+    // The upper half where the lowest bit is set.
+    const I half = _mm512_mask_srli_epi16(
+        word, _mm512_test_epi16_mask(q, _mm512_set1_epi16(1)), word, 8);
+    return _mm512_and_si512(half, _mm512_set1_epi16(255));
+  }
   static __mmask64 FirstBytes(int64_t n) { return (uint64_t{1} << n) - 1; }
 };
 

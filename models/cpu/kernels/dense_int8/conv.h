@@ -14,6 +14,15 @@ namespace millrace::models {
 namespace {
 
 template <class S>
+void CopyBytes(const uint8_t* from, int64_t n, uint8_t* to) {
+  constexpr int64_t kBytes = S::kRawBytes;
+  for (; n >= kBytes; n -= kBytes, from += kBytes, to += kBytes) {
+    S::StoreRaw(to, kBytes, S::LoadRaw(from, kBytes));
+  }
+  if (n > 0) S::StoreRaw(to, n, S::LoadRaw(from, n));
+}
+
+template <class S>
 class Int8Conv {
  public:
   static int64_t ScratchBytes(int64_t k) {
@@ -54,13 +63,6 @@ class Int8Conv {
            a.x.ld_row == a.x.width * a.x.ld_pixel;
   }
 
-  static void Copy(const uint8_t* from, int64_t n, uint8_t* to) {
-    constexpr int64_t kBytes = S::kRawBytes;
-    for (; n >= kBytes; n -= kBytes, from += kBytes, to += kBytes) {
-      S::StoreRaw(to, kBytes, S::LoadRaw(from, kBytes));
-    }
-    if (n > 0) S::StoreRaw(to, n, S::LoadRaw(from, n));
-  }
   static void Fill(uint8_t byte, int64_t n, uint8_t* to) {
     for (int64_t i = 0; i < n; ++i) to[i] = byte;
   }
@@ -110,7 +112,7 @@ class Int8Conv {
     if (begin > 0) Fill(x.zero, begin, to);
     if (end > begin) {
       const int64_t from = row * x.ld_row + left * x.channels + begin;
-      Copy(x.data + from, end - begin, to + begin);
+      CopyBytes<S>(x.data + from, end - begin, to + begin);
     }
     if (end < run) Fill(x.zero, run - end, to + end);
   }
@@ -123,7 +125,8 @@ class Int8Conv {
       if (column < 0 || column >= x.width) {
         Fill(x.zero, x.channels, to);
       } else {
-        Copy(x.data + row * x.ld_row + column * x.ld_pixel, x.channels, to);
+        CopyBytes<S>(x.data + row * x.ld_row + column * x.ld_pixel, x.channels,
+                     to);
       }
     }
   }

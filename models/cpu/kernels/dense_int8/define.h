@@ -3,6 +3,7 @@
 #pragma once
 
 #include "models/cpu/kernels/dense_int8/conv.h"
+#include "models/cpu/kernels/dense_int8/depthwise.h"
 #include "models/cpu/kernels/dense_int8/parts.h"
 #include "models/cpu/kernels/dense_int8/windows.h"
 
@@ -25,8 +26,36 @@
     Int8Conv<S>::Run(args);                                                    \
   }                                                                            \
   template <>                                                                  \
-  void Int8Parts<Isa>::Depthwise(const Int8DepthwiseArgs& args) {              \
-    Int8Windows<S>::Depthwise(args);                                           \
+  int64_t Int8DepthwiseParts<Isa>::Pieces(int64_t width, int64_t channels) {   \
+    return Int8Depthwise<S>::PiecesOfRow(width, channels);                     \
+  }                                                                            \
+  template <>                                                                  \
+  int64_t Int8DepthwiseParts<Isa>::PackedBytes(const Window& window,           \
+                                               int64_t channels) {             \
+    return Int8Depthwise<S>::PackedBytes(window, channels);                    \
+  }                                                                            \
+  template <>                                                                  \
+  void Int8DepthwiseParts<Isa>::Pack(const int8_t* w, const Window& window,    \
+                                     int64_t channels, int8_t* packed) {       \
+    Int8Depthwise<S>::Pack(w, window, channels, packed);                       \
+  }                                                                            \
+  template <>                                                                  \
+  int64_t Int8DepthwiseParts<Isa>::Ordered(int64_t channels) {                 \
+    return Int8Depthwise<S>::Items(channels);                                  \
+  }                                                                            \
+  template <>                                                                  \
+  void Int8DepthwiseParts<Isa>::Order(const void* of_channels,                 \
+                                      int64_t channels, void* ordered) {       \
+    Int8Depthwise<S>::Order(of_channels, channels, ordered);                   \
+  }                                                                            \
+  template <>                                                                  \
+  int64_t Int8DepthwiseParts<Isa>::ScratchBytes(                               \
+      const Window& window, int64_t out_width, int64_t channels) {             \
+    return Int8Depthwise<S>::ScratchBytes(window, out_width, channels);        \
+  }                                                                            \
+  template <>                                                                  \
+  void Int8DepthwiseParts<Isa>::Run(const Int8DepthwiseArgs& args) {           \
+    Int8Depthwise<S>::Run(args);                                               \
   }                                                                            \
   template <>                                                                  \
   void Int8Parts<Isa>::MaxPool(const Int8PoolArgs& args) {                     \

@@ -38,6 +38,31 @@ struct Int8Out {
   }
 };
 
+// The limits of a result in bytes before its zero point is added. They may say
+// what f says, too: where it only cuts.
+struct ByteLimits {
+  explicit ByteLimits(const Int8Epilogue& e)
+      : low(static_cast<float>(-e.y_zero)),
+        high(static_cast<float>(255 - e.y_zero)) {
+    const bool cuts = e.f == Unary::kRelu || e.f == Unary::kClip;
+    cover_f =
+        e.f == Unary::kNone ||
+        (cuts && e.y_scale == 1 && (e.residual == nullptr || e.residual_first));
+    if (e.f == Unary::kRelu && low < 0) low = 0;
+    if (e.f == Unary::kClip) {
+      // As the limits of a byte come last, they win where both do not meet.
+      const float least = low;
+      low = e.a > low ? (e.a < high ? e.a : high) : low;
+      high = e.b < high ? (e.b > least ? e.b : least) : high;
+      if (high < low) low = high;
+    }
+  }
+
+  float low;
+  float high;
+  bool cover_f;
+};
+
 template <class S>
 class Int8Finish {
  public:

@@ -28,6 +28,15 @@
 //   StoreBytes(p, n, v, zero)  round(v) + zero, the first n; they fit
 //   Lookup(table, x, n, y)  y[i] = table[x[i]], maybe in place
 //   Greater(a, b), LoadRaw(p, n), StoreRaw(p, n, v), kRawBytes: plain bytes
+// and, for four vectors of integers in the order of kernels/dense_int8/
+// depthwise.h and the bytes of as many values, Taps:
+//   kTapRows              values whose products one DotTaps adds
+//   LoadTaps(p), StoreTaps(p, n, bytes), NoTaps()
+//   Interleave(taps, x)   kTapRows times bytes to four vectors
+//   PutTaps(w, p)         kTapRows weights of one lane as DotTaps wants them
+//   DotTaps(acc, x, w)    acc + Σ of kTapRows products
+//   PackBytes(q, zero)    q + zero as bytes, into which they fit
+//   LookupTaps(table, bytes)
 // Anonymous namespace: every instruction set compiles its own copy.
 #pragma once
 
@@ -205,18 +214,11 @@ class Int8Gemm {
 
   static void SetQuick(Part& p) {
     const Int8Epilogue& e = *p.job.epilogue;
+    const ByteLimits limits(e);
     p.quick = p.job.out.bytes != nullptr && e.residual_f32 == nullptr &&
-              (e.f == Unary::kNone ||
-               ((e.f == Unary::kRelu || e.f == Unary::kClip) &&
-                e.y_scale == 1 && (e.residual == nullptr || e.residual_first)));
-    p.low = static_cast<float>(-e.y_zero);
-    p.high = static_cast<float>(255 - e.y_zero);
-    if (e.f == Unary::kRelu && p.low < 0) p.low = 0;
-    if (e.f == Unary::kClip) {
-      // As the limits of a byte come last, they win where both do not meet.
-      p.low = e.a > p.low ? (e.a < p.high ? e.a : p.high) : p.low;
-      p.high = e.b < p.high ? (e.b > p.low ? e.b : p.low) : p.high;
-    }
+              limits.cover_f;
+    p.low = limits.low;
+    p.high = limits.high;
   }
 
   template <int kR>

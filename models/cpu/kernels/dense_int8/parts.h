@@ -16,7 +16,6 @@ struct Int8Parts {
   static void Pack(const int8_t* w, int64_t n, int64_t k, int8_t* packed);
   static int64_t ConvScratchBytes(int64_t k);
   static void Conv(const Int8ConvArgs& args);
-  static void Depthwise(const Int8DepthwiseArgs& args);
   static void MaxPool(const Int8PoolArgs& args);
   static void Quantise(const float* x, int64_t n, float scale, int32_t zero,
                        uint8_t* y);
@@ -26,6 +25,19 @@ struct Int8Parts {
                      uint8_t* y);
   static void ColumnSums(const uint8_t* x, int64_t rows, int64_t n,
                          int64_t ld_x, int32_t* sums);
+};
+
+template <class Isa>
+struct Int8DepthwiseParts {
+  static int64_t Pieces(int64_t out_width, int64_t channels);
+  static int64_t PackedBytes(const Window& window, int64_t channels);
+  static void Pack(const int8_t* w, const Window& window, int64_t channels,
+                   int8_t* packed);
+  static int64_t Ordered(int64_t channels);
+  static void Order(const void* of_channels, int64_t channels, void* ordered);
+  static int64_t ScratchBytes(const Window& window, int64_t out_width,
+                              int64_t channels);
+  static void Run(const Int8DepthwiseArgs& args);
 };
 
 }  // namespace millrace::models

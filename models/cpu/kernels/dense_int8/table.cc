@@ -9,13 +9,16 @@ namespace {
 template <class Isa>
 constexpr Int8Table TableOf(const char* name, int32_t panel) {
   using Parts = Int8Parts<Isa>;
+  using Depthwise = Int8DepthwiseParts<Isa>;
   return {.name = name,
           .panel = panel,
           .packed_bytes = Parts::PackedBytes,
           .pack = Parts::Pack,
           .conv_scratch_bytes = Parts::ConvScratchBytes,
           .conv = Parts::Conv,
-          .depthwise = Parts::Depthwise,
+          .depthwise = {Depthwise::Pieces, Depthwise::PackedBytes,
+                        Depthwise::Pack, Depthwise::Ordered, Depthwise::Order,
+                        Depthwise::ScratchBytes, Depthwise::Run},
           .max_pool = Parts::MaxPool,
           .quantise = Parts::Quantise,
           .dequantise = Parts::Dequantise,

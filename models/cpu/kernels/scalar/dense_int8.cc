@@ -46,6 +46,39 @@ struct Shape {
     for (int64_t i = 0; i < n; ++i) y[i] = table[x[i]];
   }
 
+  // Four values.
+  struct Taps {
+    uint8_t of[4];
+  };
+  static constexpr int kTapRows = 4;
+  static Taps NoTaps() { return {}; }
+  static Taps LoadTaps(const uint8_t* p) { return {{p[0], p[1], p[2], p[3]}}; }
+  static void StoreTaps(uint8_t* p, int64_t n, Taps v) {
+    for (int64_t i = 0; i < 4 && i < n; ++i) p[i] = v.of[i];
+  }
+  static void Interleave(const Taps (&taps)[4], I (&x)[4]) {
+    for (int i = 0; i < 4; ++i) {
+      const uint8_t lane[] = {taps[0].of[i], taps[1].of[i], taps[2].of[i],
+                              taps[3].of[i]};
+      x[i] = Word(lane);
+    }
+  }
+  static void PutTaps(const int8_t (&w)[4], int8_t* p) {
+    for (int i = 0; i < 4; ++i) p[i] = w[i];
+  }
+  static I DotTaps(I acc, I x, I w) { return Dot(acc, x, w); }
+  static Taps PackBytes(const I (&q)[4], int32_t zero) {
+    Taps v;
+    for (int i = 0; i < 4; ++i) {
+      v.of[i] = static_cast<uint8_t>(q[i] + static_cast<I>(zero));
+    }
+    return v;
+  }
+  static Taps LookupTaps(const uint8_t* table, Taps v) {
+    for (uint8_t& byte : v.of) byte = table[byte];
+    return v;
+  }
+
   static uint8_t ZeroRaw() { return 0; }
   static uint8_t LoadRaw(const uint8_t* p, int64_t) { return *p; }
   static void StoreRaw(uint8_t* p, int64_t, uint8_t v) { *p = v; }
