@@ -7,6 +7,8 @@ namespace millrace::models::graph {
 
 StatusOr<Graph> Optimise(Graph settled) {
   Simplify(settled);
+  RecogniseGelu(settled);
+  KeepProductsFloat(settled);
   RecogniseAttention(settled);
   ASSIGN_OR_RETURN(Graph graph, ChooseLayout(settled));
   FuseEpilogues(graph);

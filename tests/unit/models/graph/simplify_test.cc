@@ -36,6 +36,26 @@ TEST(Simplify, AnExpandThatGivesTheResultItsSizeStays) {
   m.ExpectSame();
 }
 
+TEST(Simplify, SpelledOutGeluIsOneFunction) {
+  for (const float half : {0.5f, 0.25f}) {
+    for (const bool divides : {true, false}) {
+      GraphMaker m;
+      const ValueId x = m.Node("MatMul", {m.Input({5, 8}), m.Weight({8, 24})});
+      const ValueId scaled = divides
+                                 ? m.Node("Div", {x, m.Number(1.4142135f)})
+                                 : m.Node("Mul", {m.Number(0.70710678f), x});
+      const ValueId bell =
+          m.Node("Add", {m.Node("Erf", {scaled}), m.Number(1)});
+      const ValueId y =
+          divides ? m.Node("Mul", {m.Node("Mul", {x, bell}), m.Number(half)})
+                  : m.Node("Mul", {m.Node("Mul", {m.Number(half), x}), bell});
+      m.graph.AddOutput("y", y);
+      const std::string plan = m.ExpectSame();
+      EXPECT_EQ(Has(plan, "Linear 5 x 8 -> 24 gelu"), half == 0.5f) << plan;
+    }
+  }
+}
+
 // Scores of [batch · heads] matrices, a guard by Any, as run_decompositions()
 // of PyTorch leaves them.
 TEST(Simplify, DecomposedAttentionIsAttention) {
