@@ -15,7 +15,8 @@
 // bits: callers prove that k * 255 * 128 fits), so their order is free; no
 // table saturates on the way. Behind a sum:
 //   v = fma(float(sum + offset), scale, bias)
-//   v = min(high, max(low, round(v))) * middle.scale   (if it is not 0)
+//   v = fma(min(high, max(low, round(v))), middle.scale, middle.bias)
+//                                                      (if the scale is not 0)
 //   v = fma(r - zero, r_scale, v)                      (residual, if first)
 //   v = f(v)
 //   v = fma(r - zero, r_scale, v)                      (residual otherwise)
@@ -44,6 +45,7 @@ struct Int8Epilogue {
   float middle_scale = 0;
   float middle_low = 0;
   float middle_high = 0;
+  const float* middle_bias = nullptr;  // [n], added behind
   Unary f = Unary::kNone;
   float a = 0;
   float b = 0;

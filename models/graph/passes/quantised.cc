@@ -2,6 +2,7 @@
 // works on the bytes, and gives what the graph defines up to the rounding of
 // floats. What has no way to do so keeps its FP32 form between the two.
 #include <algorithm>
+#include <cmath>
 #include <string>
 #include <utility>
 
@@ -20,6 +21,7 @@ namespace {
 // Operands of a layer on bytes.
 constexpr size_t kResidual = 3;
 constexpr size_t kTable = 5;
+constexpr size_t kMiddleBias = 6;
 
 void SetScale(Attrs& attrs, std::string_view what, const ByteScale& scale) {
   attrs.Set(std::string(what) + "_scale", double{scale.scale});
@@ -85,8 +87,20 @@ class QuantisedPass {
     editor_.Finish();
   }
 
-  void Sums() {
-    EachQuantize([&](Node& node, const ByteScale& scale) { Sum(node, scale); });
+  // Node by node, so that what cannot join leaves what did.
+  void Chains() {
+    for (Node& node : graph_.nodes) {
+      if (node.outputs.size() != 1) continue;
+      if (node.Is("Add")) {
+        Bias(node) || Residual(node);
+      } else if (node.Is("Mul") || node.Is("Div")) {
+        Factor(node);
+      } else if (node.Is("QuantizeLinear")) {
+        Bytes(node);
+      } else if (const auto f = ActivationOf(graph_, node)) {
+        Activate(node, *f);
+      }
+    }
     editor_.Finish();
   }
 
@@ -250,7 +264,7 @@ class QuantisedPass {
     editor_.Rewrite(node, fused::kBytePool, {x->bytes}, std::move(attrs));
   }
 
-  // ---- sums behind layers ----
+  // ---- tables behind layers ----
   // The layer on bytes that makes these bytes for one reader, without anything
   // behind its sum yet.
   const Node* SoleByteLayer(ValueId bytes) {
@@ -262,49 +276,141 @@ class QuantisedPass {
     return layer;
   }
 
-  // layer, quantised → + residual → function? → QuantizeLinear.
-  void Sum(Node& node, const ByteScale& scale) {
-    ValueId sum = node.inputs[0];
-    const Node* maker = editor_.Maker(sum);
-    std::optional<Activation> f;
-    if (maker != nullptr && maker->outputs.size() == 1) {
-      f = ActivationOf(graph_, *maker);
-      if (f && editor_.NumReaders(sum) == 1) sum = maker->inputs[0];
+  // ---- what follows a layer on bytes joins it ----
+  static bool HasOperand(const Node& layer, size_t i) {
+    return layer.inputs.size() > i && layer.inputs[i] != kNoValue;
+  }
+
+  // The layer that gives these floats to one reader: itself, or through bytes
+  // that only that reader dequantises, which then become its middle.
+  struct Open {
+    Node layer;
+    bool has_middle;
+  };
+  std::optional<Open> OpenLayer(ValueId floats) {
+    if (editor_.NumReaders(floats) != 1) return std::nullopt;
+    const Node* maker = editor_.Maker(floats);
+    if (IsByteLayer(maker)) {
+      return Open{*maker, maker->attrs.Has("middle_scale")};
     }
-    const Node* add = editor_.SoleMaker(sum, "Add");
-    if (add == nullptr) return;
-    for (const size_t side : {size_t{1}, size_t{0}}) {
-      const ValueId own = add->inputs[side];
-      const ValueId other = add->inputs[1 - side];
-      if (own == other) return;
-      const auto x = DequantisedOf(graph_, editor_, own);
-      if (!x || editor_.NumReaders(own) != 1) continue;
-      const Node* layer = SoleByteLayer(x->bytes);
-      if (layer == nullptr || layer->attrs.Has("activation") ||
-          (layer->inputs.size() > kResidual &&
-           layer->inputs[kResidual] != kNoValue) ||
-          ShapeOf(other) != ShapeOf(own) || ShapeOf(own) != ShapeOf(sum)) {
+    const auto x = DequantisedOf(graph_, editor_, floats);
+    if (!x) return std::nullopt;
+    const Node* layer = SoleByteLayer(x->bytes);
+    if (layer == nullptr || layer->attrs.Has("activation") ||
+        layer->attrs.Has("middle_scale") || HasOperand(*layer, kResidual)) {
+      return std::nullopt;
+    }
+    Open open{*layer, true};
+    for (const char* name : {"y_scale", "y_zero"}) open.layer.attrs.Erase(name);
+    SetScale(open.layer.attrs, "middle", x->scale);
+    return open;
+  }
+  // Whether nothing stands behind the sum, or its middle, yet.
+  static bool IsBare(const Node& layer) {
+    return !layer.attrs.Has("activation") && !HasOperand(layer, kResidual);
+  }
+
+  bool Become(Node& node, Node layer) {
+    editor_.Rewrite(node, *layer.op, std::move(layer.inputs),
+                    std::move(layer.attrs));
+    return true;
+  }
+
+  // A constant for each output, or for all.
+  bool Bias(Node& node) {
+    for (size_t side = 0; side < 2; ++side) {
+      const ValueId id = node.inputs[1 - side];
+      const Tensor* bias = editor_.Constant(id);
+      if (bias == nullptr || bias->dtype() != DType::kF32) continue;
+      const Shape& out = ShapeOf(node.outputs[0]);
+      const auto open = OpenLayer(node.inputs[side]);
+      const bool fits =
+          bias->num_elements() == 1 || (bias->num_elements() == out.back() &&
+                                        bias->shape().back() == out.back());
+      if (!open || !open->has_middle || !IsBare(open->layer) || !fits ||
+          HasOperand(open->layer, kMiddleBias) ||
+          ShapeOf(node.inputs[side]) != out) {
         continue;
       }
-      std::vector<ValueId> inputs = layer->inputs;
-      inputs.resize(kResidual + 1, kNoValue);
-      inputs[kResidual] = other;
-      Attrs attrs = layer->attrs;
+      Node layer = open->layer;
+      layer.inputs.resize(kMiddleBias + 1, kNoValue);
+      layer.inputs[kMiddleBias] = id;
+      return Become(node, std::move(layer));
+    }
+    return false;
+  }
+
+  bool Residual(Node& node) {
+    for (const size_t side : {size_t{1}, size_t{0}}) {
+      const ValueId own = node.inputs[side];
+      const ValueId other = node.inputs[1 - side];
+      if (own == other || ShapeOf(other) != ShapeOf(own) ||
+          graph_.value(own).type->dtype != DType::kF32) {
+        return false;
+      }
+      auto open = OpenLayer(own);
+      if (!open || HasOperand(open->layer, kResidual)) continue;
+      Node& layer = open->layer;
+      if (layer.inputs.size() <= kResidual) {
+        layer.inputs.resize(kResidual + 1, kNoValue);
+      }
+      layer.inputs[kResidual] = other;
+      layer.attrs.Set("residual_first", int64_t{0});
       if (const auto r = DequantisedOf(graph_, editor_, other)) {
-        inputs[kResidual] = r->bytes;
-        SetScale(attrs, "residual", r->scale);
+        layer.inputs[kResidual] = r->bytes;
+        SetScale(layer.attrs, "residual", r->scale);
       }
-      SetScale(attrs, "middle", x->scale);
-      SetScale(attrs, "y", scale);
-      if (f) {
-        attrs.Set("activation", int64_t{static_cast<int>(f->f)});
-        attrs.Set("alpha", double{f->a});
-        attrs.Set("beta", double{f->b});
-        attrs.Set("residual_first", int64_t{1});
+      return Become(node, std::move(layer));
+    }
+    return false;
+  }
+
+  // A number times the middle; a bias that it has already is left alone.
+  void Factor(Node& node) {
+    for (size_t side = 0; side < (node.Is("Mul") ? 2u : 1u); ++side) {
+      const Tensor* by = editor_.Constant(node.inputs[1 - side]);
+      if (by == nullptr || by->dtype() != DType::kF32 ||
+          by->num_elements() != 1) {
+        continue;
       }
-      editor_.Rewrite(node, *layer->op, std::move(inputs), std::move(attrs));
+      auto open = OpenLayer(node.inputs[side]);
+      if (!open || !open->has_middle || !IsBare(open->layer) ||
+          HasOperand(open->layer, kMiddleBias) ||
+          ShapeOf(node.inputs[side]) != ShapeOf(node.outputs[0])) {
+        continue;
+      }
+      const double number = *by->data<float>();
+      const double factor = node.Is("Mul") ? number : 1 / number;
+      if (!std::isfinite(factor)) return;
+      Attrs& attrs = open->layer.attrs;
+      attrs.Set("middle_factor", attrs.Float("middle_factor", 1) * factor);
+      Become(node, std::move(open->layer));
       return;
     }
+  }
+
+  void Activate(Node& node, const Activation& f) {
+    auto open = OpenLayer(node.inputs[0]);
+    if (!open || open->layer.attrs.Has("activation")) return;
+    Attrs& attrs = open->layer.attrs;
+    attrs.Set("activation", int64_t{static_cast<int>(f.f)});
+    attrs.Set("alpha", double{f.a});
+    attrs.Set("beta", double{f.b});
+    attrs.Set("residual_first", int64_t{HasOperand(open->layer, kResidual)});
+    Become(node, std::move(open->layer));
+  }
+
+  // Only of a layer that gives floats: quantising bytes anew is a table.
+  void Bytes(Node& node) {
+    const auto scale = ByteScaleOf(graph_, node);
+    const Node* maker = editor_.Maker(node.inputs[0]);
+    if (!scale || !IsByteLayer(maker) ||
+        editor_.NumReaders(node.inputs[0]) != 1) {
+      return;
+    }
+    Node layer = *maker;
+    SetScale(layer.attrs, "y", *scale);
+    Become(node, std::move(layer));
   }
 
   Graph& graph_;
@@ -322,7 +428,7 @@ void FuseQuantised(Graph& graph) {
   QuantisedPass(graph).Moves();
   QuantisedPass(graph).Functions();
   QuantisedPass(graph).Layers();
-  QuantisedPass(graph).Sums();
+  QuantisedPass(graph).Chains();
   QuantisedPass(graph).Tables();
 }
 

@@ -8,6 +8,7 @@ namespace {
 constexpr size_t kBias = 2;
 constexpr size_t kResidual = 3;
 constexpr size_t kTable = 5;
+constexpr size_t kMiddleBias = 6;
 
 ValueId Operand(const Node& node, size_t i) {
   return i < node.inputs.size() ? node.inputs[i] : kNoValue;
@@ -58,7 +59,8 @@ void ByteEpilogue::Scales(const Node& node, const LowerContext& context,
   const ByteScale middle = ScaleFromAttrs(node.attrs, "middle");
   if (middle.scale != 0) {
     sum_unit = middle.scale;
-    fixed_.middle_scale = static_cast<float>(middle.scale / unit);
+    const double factor = node.attrs.Float("middle_factor", 1);
+    fixed_.middle_scale = static_cast<float>(middle.scale * factor / unit);
     fixed_.middle_low = static_cast<float>(-middle.zero);
     fixed_.middle_high = static_cast<float>(255 - middle.zero);
   }
@@ -72,6 +74,13 @@ void ByteEpilogue::Scales(const Node& node, const LowerContext& context,
   const Tensor* bias = Operand(node, kBias) != kNoValue
                            ? context.constant(node.inputs[kBias])
                            : nullptr;
+  const Tensor* behind = Operand(node, kMiddleBias) != kNoValue
+                             ? context.constant(node.inputs[kMiddleBias])
+                             : nullptr;
+  for (int64_t n = 0; behind != nullptr && n < weight.n; ++n) {
+    const float b = behind->data<float>()[behind->num_elements() == 1 ? 0 : n];
+    middle_bias_.push_back(static_cast<float>(b / unit));
+  }
   for (int64_t n = 0; n < weight.n; ++n) {
     int32_t sum = 0;
     for (int64_t k = 0; k < weight.k; ++k) {
@@ -91,6 +100,7 @@ Int8Epilogue ByteEpilogue::At(const Slots& slots) const {
   epilogue.offset = offset_.data();
   epilogue.scale = scale_.data();
   if (!bias_.empty()) epilogue.bias = bias_.data();
+  if (!middle_bias_.empty()) epilogue.middle_bias = middle_bias_.data();
   epilogue.lookup = lookup_;
   if (residual_ == kNoSlot) return epilogue;
   if (residual_is_bytes_) {
@@ -105,6 +115,7 @@ std::string ByteEpilogue::Text() const {
   std::string text;
   if (!bias_.empty()) text += " +bias";
   if (fixed_.middle_scale != 0) text += " q";
+  if (!middle_bias_.empty()) text += " +bias";
   const std::string residual =
       residual_is_bytes_ ? " +residual" : " +residual(f32)";
   if (residual_ != kNoSlot && fixed_.residual_first) text += residual;
@@ -121,6 +132,7 @@ Int8Epilogue Moved(const Int8Epilogue& epilogue, int64_t row, int64_t output) {
   moved.offset += output;
   moved.scale += output;
   if (moved.bias != nullptr) moved.bias += output;
+  if (moved.middle_bias != nullptr) moved.middle_bias += output;
   const int64_t at = row * epilogue.ld_residual + output;
   if (moved.residual != nullptr) moved.residual += at;
   if (moved.residual_f32 != nullptr) moved.residual_f32 += at;

@@ -44,6 +44,7 @@ class ByteEpilogue {
   std::vector<int32_t> offset_;
   std::vector<float> scale_;
   std::vector<float> bias_;
+  std::vector<float> middle_bias_;
   Slot residual_ = kNoSlot;
   bool residual_is_bytes_ = false;
   const uint8_t* lookup_ = nullptr;

@@ -121,6 +121,7 @@ struct Case {
     e.middle_high = 135;
     all.push_back(e);
     e.y_scale = 0.37f;
+    e.middle_bias = bias.data();
     all.push_back(e);
     e.f = Unary::kNone;
     e.residual_first = false;

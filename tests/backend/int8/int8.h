@@ -84,8 +84,9 @@ inline float Finished(int64_t sum, const Int8Epilogue& e, int64_t row,
   float v = std::fma(static_cast<float>(sum + e.offset[n]), e.scale[n],
                      e.bias != nullptr ? e.bias[n] : 0.0f);
   if (e.middle_scale != 0) {
-    v = std::min(e.middle_high, std::max(e.middle_low, std::nearbyint(v))) *
-        e.middle_scale;
+    v = std::fma(
+        std::min(e.middle_high, std::max(e.middle_low, std::nearbyint(v))),
+        e.middle_scale, e.middle_bias != nullptr ? e.middle_bias[n] : 0.0f);
   }
   const auto join = [&] {
     const int64_t at = row * e.ld_residual + n;

@@ -57,6 +57,27 @@ struct Int8Vec8 {
     for (; i < n; ++i) y[i] = table[x[i]];
   }
 
+  using Half = __m128i;
+  static Half PackHalf(I a, I b, int32_t zero) {
+    const I words =
+        _mm256_add_epi16(_mm256_packs_epi32(a, b),
+                         _mm256_set1_epi16(static_cast<int16_t>(zero)));
+    const I ordered = _mm256_permute4x64_epi64(words, 0xd8);
+    return _mm_packus_epi16(_mm256_castsi256_si128(ordered),
+                            _mm256_extracti128_si256(ordered, 1));
+  }
+  static void StoreHalf(uint8_t* p, int64_t n, Half v) { StoreRaw(p, n, v); }
+  template <int kN>
+  static void LookupHalves(const uint8_t* table, Half (&v)[kN]) {
+#pragma GCC unroll 16
+    for (int i = 0; i < kN; i += 2) {
+      const int other = i + 1 < kN ? i + 1 : i;
+      const I found = LookupTaps(table, _mm256_set_m128i(v[other], v[i]));
+      v[i] = _mm256_castsi256_si128(found);
+      if (other != i) v[other] = _mm256_extracti128_si256(found, 1);
+    }
+  }
+
   using Taps = __m256i;
   static Taps NoTaps() { return _mm256_setzero_si256(); }
   static Taps LoadTaps(const uint8_t* p) {

@@ -52,6 +52,30 @@ struct Shape {
     }
   }
 
+  using Half = __m256i;
+  static Half PackHalf(I a, I b, int32_t zero) {
+    const I words =
+        _mm512_add_epi16(_mm512_packs_epi32(a, b),
+                         _mm512_set1_epi16(static_cast<int16_t>(zero)));
+    const I order = _mm512_setr_epi64(0, 2, 4, 6, 1, 3, 5, 7);
+    return _mm512_cvtepi16_epi8(_mm512_permutexvar_epi64(order, words));
+  }
+  static void StoreHalf(uint8_t* p, int64_t n, Half v) {
+    if (n >= 32) {
+      _mm256_storeu_si256(reinterpret_cast<__m256i*>(p), v);
+    } else if (n > 0) {
+      _mm256_mask_storeu_epi8(p, (1u << n) - 1, v);
+    }
+  }
+  template <int kN>
+  static void LookupHalves(const uint8_t* table, Half (&v)[kN]) {
+#pragma GCC unroll 16
+    for (int i = 0; i < kN; ++i) {
+      v[i] =
+          _mm512_cvtepi16_epi8(LookupWords(table, _mm512_cvtepu8_epi16(v[i])));
+    }
+  }
+
   using Taps = __m512i;
   static constexpr int kTapRows = 4;
   static Taps NoTaps() { return _mm512_setzero_si512(); }

@@ -17,6 +17,7 @@ inline Int8Epilogue From(const Int8Epilogue& e, int64_t row, int64_t output) {
   moved.offset += output;
   moved.scale += output;
   if (e.bias != nullptr) moved.bias += output;
+  if (e.middle_bias != nullptr) moved.middle_bias += output;
   const int64_t at = row * e.ld_residual + output;
   if (e.residual != nullptr) moved.residual += at;
   if (e.residual_f32 != nullptr) moved.residual_f32 += at;
@@ -113,7 +114,10 @@ class Int8Finish {
           if (e.middle_scale != 0) {
             v = V::Min(V::Set(e.middle_high),
                        V::Max(V::Round(v), V::Set(e.middle_low)));
-            v = V::Mul(v, V::Set(e.middle_scale));
+            v = V::Fma(v, V::Set(e.middle_scale),
+                       e.middle_bias != nullptr
+                           ? V::LoadFirst(e.middle_bias + c, live)
+                           : V::Zero());
           }
           if (e.residual_first) v = WithResidual(v, e, r, c, live);
         }

@@ -27,6 +27,10 @@
 //   LoadBytes(p, n)       the first n bytes as floats, others 0
 //   StoreBytes(p, n, v, zero)  round(v) + zero, the first n; they fit
 //   Lookup(table, x, n, y)  y[i] = table[x[i]], maybe in place
+//   Half                  as many bytes as two vectors have lanes
+//   PackHalf(a, b, zero)  a + zero, b + zero, which fit
+//   StoreHalf(p, n, v)    the first n
+//   LookupHalves(table, v)  each byte of an array of them
 //   Greater(a, b), LoadRaw(p, n), StoreRaw(p, n, v), kRawBytes: plain bytes
 // and, for four vectors of integers in the order of kernels/dense_int8/
 // depthwise.h and the bytes of as many values, Taps:
@@ -188,6 +192,7 @@ class Int8Gemm {
     const int32_t* where = nullptr;
     const int8_t* second = nullptr;
     bool quick = false;  // the epilogue needs no function, and bytes come out
+    bool plain = false;  // and nothing joins
     float low = 0;
     float high = 0;
   };
@@ -217,6 +222,7 @@ class Int8Gemm {
     const ByteLimits limits(e);
     p.quick = p.job.out.bytes != nullptr && e.residual_f32 == nullptr &&
               limits.cover_f;
+    p.plain = e.middle_scale == 0 && e.residual == nullptr && e.y_scale == 1;
     p.low = limits.low;
     p.high = limits.high;
   }
@@ -259,9 +265,10 @@ class Int8Gemm {
     if constexpr (S::kSafePairs) AddSecond<kR, kP>(p, x, panel, acc);
     const int64_t n0 = panel * kPanel;
     const int64_t live = SmallerOf(p.job.n - n0, kWidth);
-    if (live == kWidth && p.quick) {
-      return FinishQuickly<kR, kNv>(p, row, n0, acc);
+    if (p.quick && p.plain) {
+      return FinishQuickly<kR, kNv, true>(p, row, n0, live, acc);
     }
+    if (p.quick) return FinishQuickly<kR, kNv, false>(p, row, n0, live, acc);
     alignas(64) int32_t sums[kR * kWidth];
 #pragma GCC unroll 16
     for (int r = 0; r < kR; ++r) {
@@ -274,59 +281,76 @@ class Int8Gemm {
                        p.job.out.At(row, n0));
   }
 
-  // The commonest epilogues without leaving the registers.
-  template <int kR, int kNv>
+  // The commonest epilogues without leaving the registers: two vectors at a
+  // time, of which `live` values are wanted.
+  template <int kR, int kNv, bool kPlain>
   static void FinishQuickly(const Part& p, int64_t row, int64_t n0,
-                            I (&acc)[kR][kNv]) {
+                            int64_t live, I (&acc)[kR][kNv]) {
+    static_assert(kNv % 2 == 0);
     const Int8Epilogue& e = *p.job.epilogue;
     const F low = V::Set(p.low);
     const F high = V::Set(p.high);
-    uint8_t* y = p.job.out.bytes + row * p.job.out.ld + n0;
-#pragma GCC unroll 16
-    for (int v = 0; v < kNv; ++v) {
-      const int64_t n = n0 + v * V::kLanes;
-      const I offset = S::LoadInts(e.offset + n, V::kLanes);
-      const F scale = V::Load(e.scale + n);
-      const F bias = e.bias != nullptr ? V::Load(e.bias + n) : V::Zero();
-      F value[kR];
+    const int32_t zero = e.y_zero;
+    const uint8_t* const table = e.lookup;
+    const int64_t ld = p.job.out.ld;
+    uint8_t* y = p.job.out.bytes + row * ld + n0;
+#pragma GCC unroll 4
+    for (int v = 0; v < kNv; v += 2) {
+      const int64_t done = v * V::kLanes;
+      const int64_t n = n0 + done;
+      F scale[2];
+      F bias[2];
+      I offset[2];
+#pragma GCC unroll 2
+      for (int i = 0; i < 2; ++i) {
+        const int64_t at = n + i * V::kLanes;
+        const int64_t left = live - done - i * V::kLanes;
+        offset[i] = S::LoadInts(e.offset + at, left);
+        scale[i] = V::LoadFirst(e.scale + at, left);
+        bias[i] =
+            e.bias != nullptr ? V::LoadFirst(e.bias + at, left) : V::Zero();
+      }
+      typename S::Half out[kR];
 #pragma GCC unroll 16
       for (int r = 0; r < kR; ++r) {
-        const I sum = V::AddInts(acc[r][v], offset);
-        value[r] = V::Fma(V::ToFloat(sum), scale, bias);
-      }
-      if (e.middle_scale != 0) {
-#pragma GCC unroll 16
-        for (int r = 0; r < kR; ++r) {
-          F m = V::Max(V::Round(value[r]), V::Set(e.middle_low));
-          m = V::Min(V::Set(e.middle_high), m);
-          value[r] = V::Mul(m, V::Set(e.middle_scale));
+        I q[2];
+#pragma GCC unroll 2
+        for (int i = 0; i < 2; ++i) {
+          const I sum = V::AddInts(acc[r][v + i], offset[i]);
+          F value = V::Fma(V::ToFloat(sum), scale[i], bias[i]);
+          if constexpr (!kPlain) {
+            value = Behind(e, value, row + r, n + i * V::kLanes,
+                           live - done - i * V::kLanes);
+          }
+          q[i] = S::ToInts(V::Min(V::Max(value, low), high));
         }
+        out[r] = S::PackHalf(q[0], q[1], zero);
       }
-      if (e.residual != nullptr) {
-        const uint8_t* from = e.residual + row * e.ld_residual + n;
-#pragma GCC unroll 16
-        for (int r = 0; r < kR; ++r) {
-          const F q = V::Sub(S::LoadBytes(from + r * e.ld_residual, V::kLanes),
-                             V::Set(e.residual_zero));
-          value[r] = V::Fma(q, V::Set(e.residual_scale), value[r]);
-        }
-      }
-      if (e.y_scale != 1) {
-#pragma GCC unroll 16
-        for (int r = 0; r < kR; ++r) {
-          value[r] = V::Mul(value[r], V::Set(e.y_scale));
-        }
-      }
+      if (table != nullptr) S::LookupHalves(table, out);
 #pragma GCC unroll 16
       for (int r = 0; r < kR; ++r) {
-        S::StoreBytes(y + r * p.job.out.ld + v * V::kLanes, V::kLanes,
-                      V::Min(V::Max(value[r], low), high), e.y_zero);
+        S::StoreHalf(y + r * ld + done, live - done, out[r]);
       }
     }
-    if (e.lookup == nullptr) return;
-    for (int r = 0; r < kR; ++r, y += p.job.out.ld) {
-      S::Lookup(e.lookup, y, kNv * V::kLanes, y);
+  }
+
+  // Of one vector, whose first `live` values are wanted.
+  static F Behind(const Int8Epilogue& e, F value, int64_t row, int64_t n,
+                  int64_t live) {
+    if (e.middle_scale != 0) {
+      value = V::Max(V::Round(value), V::Set(e.middle_low));
+      value = V::Min(V::Set(e.middle_high), value);
+      value = V::Fma(value, V::Set(e.middle_scale),
+                     e.middle_bias != nullptr
+                         ? V::LoadFirst(e.middle_bias + n, live)
+                         : V::Zero());
     }
+    if (e.residual != nullptr) {
+      const uint8_t* from = e.residual + row * e.ld_residual + n;
+      const F q = V::Sub(S::LoadBytes(from, live), V::Set(e.residual_zero));
+      value = V::Fma(q, V::Set(e.residual_scale), value);
+    }
+    return V::Mul(value, V::Set(e.y_scale));
   }
 
   // Rows in threes behind one pointer each, as in kernels/dense/gemm.h.

@@ -46,6 +46,23 @@ struct Shape {
     for (int64_t i = 0; i < n; ++i) y[i] = table[x[i]];
   }
 
+  struct Half {
+    uint8_t of[2];
+  };
+  static Half PackHalf(I a, I b, int32_t zero) {
+    const auto add = static_cast<I>(zero);
+    return {{static_cast<uint8_t>(a + add), static_cast<uint8_t>(b + add)}};
+  }
+  static void StoreHalf(uint8_t* p, int64_t n, Half v) {
+    for (int64_t i = 0; i < 2 && i < n; ++i) p[i] = v.of[i];
+  }
+  template <int kN>
+  static void LookupHalves(const uint8_t* table, Half (&v)[kN]) {
+    for (Half& half : v) {
+      for (uint8_t& byte : half.of) byte = table[byte];
+    }
+  }
+
   // Four values.
   struct Taps {
     uint8_t of[4];

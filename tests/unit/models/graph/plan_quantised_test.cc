@@ -131,6 +131,53 @@ TEST(PlanQuantised, AResidualInFloatsIsCountedInStepsOfTheResult) {
   EXPECT_NE(plan.find("+residual(f32) relu"), std::string::npos) << plan;
 }
 
+TEST(PlanQuantised, WhatFollowsARoundedProductJoinsIt) {
+  QuantMaker m;
+  const ValueId x = m.Rounded(m.Input({7, 30}), 0.03f, 140);
+  ValueId y = m.Rounded(m.Node("MatMul", {x, m.Bytes({30, 40}, 1)}), 0.04f, 90);
+  y = m.Node("Mul", {y, m.Number(0.5f)});
+  y = m.Node("Gelu", {m.Node("Add", {m.Weight({40}), y})});
+  y = m.Rounded(y, 0.02f, 10);
+  y = m.Rounded(m.Node("MatMul", {y, m.Bytes({40, 30}, 1)}), 0.04f, 128);
+  y = m.Node("Add", {m.Node("Add", {y, m.Weight({30})}), x});
+  const std::string plan = m.ExpectSameSteps(m.Rounded(y, 0.06f, 120), 0.06);
+  EXPECT_NE(plan.find("30 -> 40 q +bias gelu\n"), std::string::npos) << plan;
+  EXPECT_NE(plan.find("40 -> 30 q +bias +residual\n"), std::string::npos)
+      << plan;
+  EXPECT_EQ(plan.find("Pointwise"), std::string::npos) << plan;
+}
+
+TEST(PlanQuantised, ProductsOfActivationsAreNotRoundedForNothing) {
+  std::vector<Tensor> results;
+  for (const bool rounds : {false, true}) {
+    QuantMaker m;
+    const auto rounded = [&](ValueId id, float scale, int32_t zero) {
+      return rounds ? m.Rounded(id, scale, zero) : id;
+    };
+    const ValueId q = rounded(m.Input({1, 2, 9, 8}), 0.1f, 128);
+    const ValueId k_t = rounded(m.Input({1, 2, 8, 11}), 0.1f, 128);
+    const ValueId v = rounded(m.Input({1, 2, 11, 8}), 0.1f, 128);
+    ValueId p = rounded(m.Node("MatMul", {q, k_t}), 0.2f, 128);
+    p = rounded(m.Node("Softmax", {p}), 0.01f, 0);
+    ValueId y = m.Node("MatMul", {p, v});
+    // A layer behind it wants bytes, however they come.
+    y = m.Rounded(m.Node("Reshape", {y, m.Ints({18, 8})}), 0.02f, 128);
+    y = m.Node("MatMul", {y, m.Bytes({8, 5}, 1)});
+    m.graph.AddOutput("y", y);
+    auto executor = Executor::Create(m.graph.Copy(), {});
+    ASSERT_TRUE(executor.ok());
+    auto result = (*executor)->Run(m.Inputs());
+    ASSERT_TRUE(result.ok()) << result.status().message();
+    results.push_back(std::move((*result)[0]));
+    const std::string plan = (*executor)->PlanText();
+    EXPECT_NE(plan.find("Attention"), std::string::npos) << plan;
+    EXPECT_NE(plan.find("Int8 Linear"), std::string::npos) << plan;
+  }
+  for (int64_t i = 0; i < results[0].num_elements(); ++i) {
+    EXPECT_EQ(results[0].data<float>()[i], results[1].data<float>()[i]);
+  }
+}
+
 TEST(PlanQuantised, GroupsDepthwiseAndMeansWorkOnBytes) {
   QuantMaker m;
   ValueId x = m.Rounded(m.Input({2, 24, 9, 9}), 0.03f, 128);
