@@ -142,6 +142,20 @@ struct Int8PoolArgs {
   int64_t ld_y = 0;      // bytes between pixels
 };
 
+// y[r][c] = byte(round(min(255 - zero, max(-zero, min(high, max(low,
+//                fma(x[r][c], scale[c], bias[c])))))) + zero), dense rows.
+struct Int8AffineArgs {
+  const uint8_t* x = nullptr;
+  int64_t rows = 0;
+  int64_t n = 0;
+  const float* scale = nullptr;  // [n]
+  const float* bias = nullptr;   // [n]
+  float low = 0;
+  float high = 0;
+  int32_t zero = 0;
+  uint8_t* y = nullptr;
+};
+
 struct Int8Table {
   const char* name;  // "scalar", "avx2", "avxvnni", "avx512vnni"
 
@@ -156,6 +170,7 @@ struct Int8Table {
   Int8DepthwiseTable depthwise;
   void (*max_pool)(const Int8PoolArgs& args);
 
+  void (*affine)(const Int8AffineArgs& args);
   // y[i] = byte(round(min(255 - zero, max(-zero, x[i] * scale))) + zero)
   void (*quantise)(const float* x, int64_t n, float scale, int32_t zero,
                    uint8_t* y);

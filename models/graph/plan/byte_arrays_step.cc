@@ -1,10 +1,11 @@
-// Whole arrays: QuantizeLinear and DequantizeLinear by one scale, and tables of
-// bytes.
+// Whole arrays: QuantizeLinear and DequantizeLinear by one scale, tables of
+// bytes, and images of few planes that become channels last.
 #include <optional>
 #include <string>
 
 #include "models/graph/passes/bytes.h"
 #include "models/graph/plan/makers.h"
+#include "models/graph/plan/split.h"
 
 namespace millrace::models::graph {
 namespace {
@@ -72,7 +73,81 @@ class LookupStep : public Step {
   const Slot y_;
 };
 
+// [images][planes][pixels] to [images][pixels][planes].
+class ByteTransposeStep : public Step {
+ public:
+  ByteTransposeStep(const Node& node, const LowerContext& context,
+                    int64_t images, int64_t planes, int64_t pixels)
+      : images_(images),
+        planes_(planes),
+        pixels_(pixels),
+        x_(context.slot(node.inputs[0])),
+        y_(context.slot(node.outputs[0])) {}
+
+  static constexpr int64_t kMostPlanes = 4;
+
+  Status Run(const Slots& slots, const Team& team) override {
+    const auto [begin, end] = team.Share(images_ * pixels_, 64);
+    ForEachItem(begin, end, pixels_,
+                [&](int64_t image, int64_t first, int64_t last) {
+                  const int64_t at = image * planes_ * pixels_;
+                  const uint8_t* x = slots.data<uint8_t>(x_) + at;
+                  uint8_t* y = slots.data<uint8_t>(y_) + at;
+                  switch (planes_) {
+                    case 1:
+                      return Join<1>(x, first, last, y);
+                    case 2:
+                      return Join<2>(x, first, last, y);
+                    case 3:
+                      return Join<3>(x, first, last, y);
+                    default:
+                      return Join<4>(x, first, last, y);
+                  }
+                });
+    return OkStatus();
+  }
+
+  std::string Text() const override {
+    return "Channels last " + std::to_string(images_) + " x " +
+           std::to_string(planes_) + " x " + std::to_string(pixels_);
+  }
+
+ private:
+  template <int kPlanes>
+  void Join(const uint8_t* x, int64_t first, int64_t last, uint8_t* y) const {
+    const int64_t pixels = pixels_;
+    for (int64_t i = first; i < last; ++i) {
+      for (int p = 0; p < kPlanes; ++p) y[i * kPlanes + p] = x[p * pixels + i];
+    }
+  }
+
+  const int64_t images_;
+  const int64_t planes_;
+  const int64_t pixels_;
+  const Slot x_;
+  const Slot y_;
+};
+
 }  // namespace
+
+StatusOr<std::unique_ptr<Step>> MakeByteTransposeStep(
+    const Node& node, const LowerContext& context) {
+  const ValueType& x = context.type(node.inputs[0]);
+  const int rank = x.shape.rank();
+  const std::vector<int64_t>& perm = node.attrs.Ints("perm");
+  if (x.dtype != DType::kU8 || rank < 3 ||
+      static_cast<int>(perm.size()) != rank || perm[0] != 0 ||
+      perm[static_cast<size_t>(rank - 1)] != 1 ||
+      x.shape[1] > ByteTransposeStep::kMostPlanes ||
+      x.shape.num_elements() == 0) {
+    return std::unique_ptr<Step>();
+  }
+  for (int i = 1; i + 1 < rank; ++i) {
+    if (perm[static_cast<size_t>(i)] != i + 1) return std::unique_ptr<Step>();
+  }
+  return std::unique_ptr<Step>(std::make_unique<ByteTransposeStep>(
+      node, context, x.shape[0], x.shape[1], x.shape.Product(2, rank)));
+}
 
 StatusOr<std::unique_ptr<Step>> MakeQuantizeStep(const Node& node,
                                                  const LowerContext& context) {

@@ -16,7 +16,7 @@ constexpr Row kFused[] = {
     {&fused::kAttention, MakeAttentionStep},
     {&fused::kByteConv, MakeByteLayerStep},
     {&fused::kByteLinear, MakeByteLayerStep},
-    {&fused::kBytePointwise, MakePointwiseStep},
+    {&fused::kBytePointwise, MakeByteAffineStep},
     {&fused::kBytePool, MakeBytePoolStep},
     {&fused::kConv, MakeConvStep},
     {&fused::kConvTranspose, MakeConvTransposeStep},
@@ -41,6 +41,7 @@ constexpr FasterRow kFaster[] = {
     {"Softmax", MakeSoftmaxStep},
     {"LogSoftmax", MakeSoftmaxStep},
     {"Transpose", MakeTransposeStep},
+    {"Transpose", MakeByteTransposeStep},
     {"QuantizeLinear", MakeQuantizeStep},
     {"DequantizeLinear", MakeQuantizeStep},
 };

@@ -13,6 +13,10 @@ namespace millrace::models::graph {
 
 StatusOr<std::unique_ptr<Step>> MakeAttentionStep(const Node& node,
                                                   const LowerContext& context);
+// Of operands in floats or bytes and a result in bytes: one pass where the
+// program allows it, MakePointwiseStep otherwise.
+StatusOr<std::unique_ptr<Step>> MakeByteAffineStep(const Node& node,
+                                                   const LowerContext& context);
 // Of both kinds of layers on bytes.
 StatusOr<std::unique_ptr<Step>> MakeByteLayerStep(const Node& node,
                                                   const LowerContext& context);
@@ -44,6 +48,9 @@ StatusOr<std::unique_ptr<Step>> MakeResizeStep(const Node& node,
                                                const LowerContext& context);
 StatusOr<std::unique_ptr<Step>> MakeSoftmaxStep(const Node& node,
                                                 const LowerContext& context);
+// Images of few planes of bytes become channels last.
+StatusOr<std::unique_ptr<Step>> MakeByteTransposeStep(
+    const Node& node, const LowerContext& context);
 StatusOr<std::unique_ptr<Step>> MakeTransposeStep(const Node& node,
                                                   const LowerContext& context);
 

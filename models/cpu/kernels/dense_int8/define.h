@@ -62,6 +62,10 @@
     Int8Windows<S>::MaxPool(args);                                             \
   }                                                                            \
   template <>                                                                  \
+  void Int8Parts<Isa>::Affine(const Int8AffineArgs& args) {                    \
+    Int8Windows<S>::Affine(args);                                              \
+  }                                                                            \
+  template <>                                                                  \
   void Int8Parts<Isa>::Quantise(const float* x, int64_t n, float scale,        \
                                 int32_t zero, uint8_t* y) {                    \
     Int8Windows<S>::Quantise(x, n, scale, zero, y);                            \

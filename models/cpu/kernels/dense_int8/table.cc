@@ -20,6 +20,7 @@ constexpr Int8Table TableOf(const char* name, int32_t panel) {
                         Depthwise::Pack, Depthwise::Ordered, Depthwise::Order,
                         Depthwise::ScratchBytes, Depthwise::Run},
           .max_pool = Parts::MaxPool,
+          .affine = Parts::Affine,
           .quantise = Parts::Quantise,
           .dequantise = Parts::Dequantise,
           .lookup = Parts::Lookup,

@@ -45,6 +45,31 @@ class Int8Windows {
     }
   }
 
+  static void Affine(const Int8AffineArgs& a) {
+    const auto most = static_cast<float>(255 - a.zero);
+    const auto least = static_cast<float>(-a.zero);
+    const F low = V::Set(a.low < least ? least : a.low < most ? a.low : most);
+    const F high = V::Set(a.high > most    ? most
+                          : a.high > least ? a.high
+                                           : least);
+    for (int64_t r = 0; r < a.rows; ++r) {
+      const uint8_t* x = a.x + r * a.n;
+      uint8_t* y = a.y + r * a.n;
+      for (int64_t c = 0; c < a.n; c += 2 * kLanes) {
+        typename S::I q[2];
+#pragma GCC unroll 2
+        for (int i = 0; i < 2; ++i) {
+          const int64_t at = c + i * kLanes;
+          const F v = V::Fma(S::LoadBytes(x + at, a.n - at),
+                             V::LoadFirst(a.scale + at, a.n - at),
+                             V::LoadFirst(a.bias + at, a.n - at));
+          q[i] = S::ToInts(V::Min(high, V::Max(v, low)));
+        }
+        S::StoreHalf(y + c, a.n - c, S::PackHalf(q[0], q[1], a.zero));
+      }
+    }
+  }
+
   static void Quantise(const float* x, int64_t n, float scale, int32_t zero,
                        uint8_t* y) {
     const F low = V::Set(static_cast<float>(-zero));

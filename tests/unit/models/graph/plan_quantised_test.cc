@@ -205,6 +205,22 @@ TEST(PlanQuantised, ElementwiseOperatorsAndConcatReadAndWriteBytes) {
   EXPECT_NE(plan.find("Concat UINT8"), std::string::npos) << plan;
 }
 
+TEST(PlanQuantised, AProductAndASumForEachChannelAreOnePass) {
+  QuantMaker m;
+  ValueId x = m.Rounded(m.Input({2, 24, 9, 8}), 0.03f, 128);
+  x = m.Node("MaxPool", {x}, {{"kernel_shape", Ints64{2, 2}}});
+  x = m.Rounded(x, 0.03f, 128);
+  const ValueId gate = m.Rounded(m.Input({2, 24, 1, 1}), 0.02f, 110);
+  ValueId y = m.Node("Mul", {x, m.Weight({24, 1, 1})});
+  y = m.Node("Sub", {m.Weight({1, 24, 1, 1}), y});
+  y = m.Rounded(m.Node("Relu", {y}), 0.02f, 12);
+  y = m.Rounded(m.Node("Mul", {gate, y}), 0.05f, 99);
+  const std::string plan = m.ExpectSameSteps(y, 0.05);
+  EXPECT_NE(plan.find("3 functions of 3"), std::string::npos) << plan;
+  EXPECT_NE(plan.find("1 functions of 2"), std::string::npos) << plan;
+  EXPECT_EQ(plan.find("Pointwise"), std::string::npos) << plan;
+}
+
 TEST(PlanQuantised, LinearLayersTakeEitherLayoutAndGiveFloats) {
   for (const bool kn : {true, false}) {
     QuantMaker m;
