@@ -51,6 +51,8 @@ class Int8Conv {
   }
 
  private:
+  static constexpr int64_t kShort = 4 * S::V::kLanes;  // bytes of Taps
+
   // Rows a line more than a multiple of 256 bytes apart: they do not fall on
   // each other in the cache. Up to three bytes behind a row meet weights of 0.
   static int64_t LdRow(int64_t k) { return (k + 3 + 255) / 256 * 256 + 64; }
@@ -87,9 +89,17 @@ class Int8Conv {
       for (int64_t i = 0; i < w.kernel_h; ++i) {
         const int64_t row = out_row * w.stride_h - w.pad_top + i * w.dilation_h;
         uint8_t* to = out + i * run;
+        const bool in_image = row >= 0 && row < a.x.height;
+        const bool is_short = joined && in_image && run <= kShort;
         for (int64_t p = 0; p < count; ++p, to += ld) {
           const int64_t left = (column + p) * w.stride_w - w.pad_left;
-          if (row < 0 || row >= a.x.height) {
+          if (is_short && IsInside(a.x, row, left, w.kernel_w)) {
+            // What is written behind the run is written again, since the rows
+            // of the kernel come in turn.
+            S::StoreTaps(
+                to, kShort,
+                S::LoadTaps(a.x.data + row * a.x.ld_row + left * a.x.channels));
+          } else if (!in_image) {
             Fill(a.x.zero, run, to);
           } else if (joined) {
             Run(a.x, row, left, run, to);
@@ -103,6 +113,14 @@ class Int8Conv {
       pixel += count;
       pixels -= count;
     }
+  }
+
+  // Whether columns from `left` on are, and a short run can be read there.
+  static bool IsInside(const ByteImage& x, int64_t row, int64_t left,
+                       int64_t columns) {
+    const int64_t rest = (x.width - left) * x.channels;
+    return left >= 0 && left + columns <= x.width &&
+           (x.height - 1 - row) * x.ld_row + rest >= kShort;
   }
 
   static void Run(const ByteImage& x, int64_t row, int64_t left, int64_t run,
