@@ -181,11 +181,11 @@ class RowCheck {
       return OnlyRows(node, {0}) && ShapeOf(node.inputs[1]).num_elements() == 1;
     }
     if (op == &fused::kAttention) {
-      const Shape& q = ShapeOf(node.inputs[0]);
+      const Shape& y = ShapeOf(node.outputs[0]);
       if (node.inputs.size() > 3 && node.inputs[3] != kNoValue &&
-          !IsBroadcast(node.inputs[3], q) &&
+          !IsBroadcast(node.inputs[3], y) &&
           !(ShapeOf(node.inputs[3]).rank() == 4 &&
-            MayHaveRows(node.inputs[3], q[0]))) {
+            MayHaveRows(node.inputs[3], y[0]))) {
         return false;
       }
       return HasRows(node.inputs[0]) && HasRows(node.inputs[1]) &&

@@ -31,6 +31,8 @@ extern const OpDef kResize;
 extern const OpDef kLinear;
 // q [b, t, h, d], k [b, s, g, d], v [b, s, g, e], mask? broadcast to
 // [b, h, t, s] (FP32 added, or BOOL): scale, is_causal. Result [b, t, h, e].
+// With `offsets` and `strides`, one for each of q, k, v, these lie in something
+// wider, whose tokens are so many floats apart; `sizes` has t, h, d of each.
 extern const OpDef kAttention;
 // Chains of elementwise operators: `program` lists op codes and registers.
 extern const OpDef kPointwise;

@@ -11,6 +11,7 @@ StatusOr<Graph> Optimise(Graph settled) {
   KeepProductsFloat(settled);
   RecogniseAttention(settled);
   ASSIGN_OR_RETURN(Graph graph, ChooseLayout(settled));
+  ReadHeadsInPlace(graph);
   FuseEpilogues(graph);
   FuseQuantised(graph);
   FusePointwise(graph);

@@ -32,6 +32,9 @@ void KeepProductsFloat(Graph& graph);
 // Spelled-out attention becomes the operator.
 void RecogniseAttention(Graph& graph);
 // ChooseLayout of layout.h comes next.
+// Attention reads queries, keys and values where one layer made them side by
+// side.
+void ReadHeadsInPlace(Graph& graph);
 // Bias, activation, residual and gate join the convolution or linear layer
 // before them.
 void FuseEpilogues(Graph& graph);

@@ -10,6 +10,29 @@
 namespace millrace::models::graph {
 namespace {
 
+// Where an operand's tokens of heads of values lie.
+struct Layout {
+  int64_t tokens;
+  int64_t heads;
+  int64_t size;
+  int64_t offset;  // floats
+  int64_t ld;      // floats from token to token
+
+  const float* At(const float* data, int64_t batch, int64_t head) const {
+    return data + offset + batch * tokens * ld + head * size;
+  }
+};
+
+Layout LayoutOf(const Node& node, const LowerContext& context, size_t i) {
+  if (!node.attrs.Has("offsets")) {
+    const Shape& x = context.shape(node.inputs[i]);
+    return {x[1], x[2], x[3], 0, x[2] * x[3]};
+  }
+  const int64_t* sizes = node.attrs.Ints("sizes").data() + 3 * i;
+  return {sizes[0], sizes[1], sizes[2], node.attrs.Ints("offsets")[i],
+          node.attrs.Ints("strides")[i]};
+}
+
 class AttentionStep : public Step {
  public:
   AttentionStep(const Node& node, const LowerContext& context)
@@ -19,13 +42,16 @@ class AttentionStep : public Step {
         k_(context.slot(node.inputs[1])),
         v_(context.slot(node.inputs[2])),
         out_(context.slot(node.outputs[0])),
-        batch_(context.shape(node.inputs[0])[0]),
-        queries_(context.shape(node.inputs[0])[1]),
-        heads_(context.shape(node.inputs[0])[2]),
-        d_(context.shape(node.inputs[0])[3]),
-        keys_(context.shape(node.inputs[1])[1]),
-        key_heads_(context.shape(node.inputs[1])[2]),
-        dv_(context.shape(node.inputs[2])[3]),
+        in_q_(LayoutOf(node, context, 0)),
+        in_k_(LayoutOf(node, context, 1)),
+        in_v_(LayoutOf(node, context, 2)),
+        batch_(context.shape(node.outputs[0])[0]),
+        queries_(in_q_.tokens),
+        heads_(in_q_.heads),
+        d_(in_q_.size),
+        keys_(in_k_.tokens),
+        key_heads_(in_k_.heads),
+        dv_(in_v_.size),
         scale_(static_cast<float>(
             node.attrs.Float("scale", 1 / std::sqrt(static_cast<double>(d_))))),
         causal_(node.attrs.Int("is_causal", 0) != 0),
@@ -56,19 +82,16 @@ class AttentionStep : public Step {
       const int64_t b = item / heads_;
       const int64_t head = item % heads_;
       const int64_t key_head = head * key_heads_ / heads_;
-      const int64_t first = b * keys_ * key_heads_ + key_head;
       // Heads that share keys come one after the other.
       if (at == begin || head * key_heads_ % heads_ == 0) {
-        products_.pack(slots.data<float>(k_) + first * d_, keys_, d_,
-                       {.n = key_heads_ * d_, .k = 1}, 0, Panels(keys_),
-                       packed_k);
-        products_.pack(slots.data<float>(v_) + first * dv_, dv_, keys_,
-                       {.n = 1, .k = key_heads_ * dv_}, 0, Panels(dv_),
-                       packed_v);
+        products_.pack(in_k_.At(slots.data<float>(k_), b, key_head), keys_, d_,
+                       {.n = in_k_.ld, .k = 1}, 0, Panels(keys_), packed_k);
+        products_.pack(in_v_.At(slots.data<float>(v_), b, key_head), dv_, keys_,
+                       {.n = 1, .k = in_v_.ld}, 0, Panels(dv_), packed_v);
       }
       AttentionArgs args{
-          .q = slots.data<float>(q_) + (b * queries_ * heads_ + head) * d_,
-          .ld_q = heads_ * d_,
+          .q = in_q_.At(slots.data<float>(q_), b, head),
+          .ld_q = in_q_.ld,
           .row_begin = (at - item * blocks) * kRows,
           .row_end = std::min((stop - item * blocks) * kRows, queries_),
           .d = d_,
@@ -123,6 +146,7 @@ class AttentionStep : public Step {
   const DenseProducts& products_;
   const int64_t num_members_;
   const Slot q_, k_, v_, out_;
+  const Layout in_q_, in_k_, in_v_;
   const int64_t batch_, queries_, heads_, d_, keys_, key_heads_, dv_;
   const float scale_;
   const bool causal_;

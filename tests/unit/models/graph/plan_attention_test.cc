@@ -1,12 +1,18 @@
 // Attention, planned: as an operator and spelled out.
 #include <gtest/gtest.h>
 
+#include <algorithm>
+
 #include "tests/unit/models/graph/graph_maker.h"
 
 namespace millrace::models::graph {
 namespace {
 
 using Ints = std::vector<int64_t>;
+
+int NumLines(const std::string& text) {
+  return static_cast<int>(std::count(text.begin(), text.end(), '\n'));
+}
 
 // [b, t, heads * d] as [b, heads, t, d].
 ValueId Heads(GraphMaker& m, ValueId x, int64_t heads) {
@@ -33,6 +39,46 @@ TEST(PlanAttention, ReadsHeadsWhereProjectionsLeaveThem) {
   const std::string plan = m.ExpectSame();
   EXPECT_EQ(plan.find("Transpose"), std::string::npos) << plan;
   EXPECT_NE(plan.find("Attention"), std::string::npos) << plan;
+}
+
+// Queries, keys and values of one layer, as a Split or by an axis of three.
+TEST(PlanAttention, ReadsHeadsOfOneLayerInPlace) {
+  for (const bool own_axis : {false, true}) {
+    GraphMaker m;
+    const ValueId x = m.Input({2, 13, 24});
+    const ValueId all = m.Node("MatMul", {x, m.Weight({24, 72})});
+    const ValueId five = m.Node("Reshape", {all, m.Ints({0, 0, 3, 3, 8})});
+    const auto part = [&](int64_t i) {
+      const int64_t each = own_axis ? 1 : 24;
+      const ValueId slice =
+          m.Node("Slice", {own_axis ? five : all, m.Ints({i * each}),
+                           m.Ints({(i + 1) * each}), m.Ints({2}), m.Ints({1})});
+      return Heads(m, m.Node("Reshape", {slice, m.Ints({0, 0, -1})}), 3);
+    };
+    const ValueId q = part(0);
+    const ValueId k = part(1);
+    m.graph.AddOutput("y", Joined(m, m.Node("Attention", {q, k, part(2)})));
+    const std::string plan = m.ExpectSame();
+    EXPECT_EQ(plan.find("Slice"), std::string::npos) << plan;
+    EXPECT_EQ(NumLines(plan), 2) << plan;
+  }
+}
+
+// A slice of the tokens leaves a way between those of a batch that is no one
+// token's: it is copied.
+TEST(PlanAttention, CopiesHeadsOfSomeTokens) {
+  GraphMaker m;
+  const ValueId x = m.Input({2, 13, 24});
+  const auto part = [&](int64_t from, int64_t to) {
+    const ValueId slice = m.Node(
+        "Slice", {x, m.Ints({from}), m.Ints({to}), m.Ints({1}), m.Ints({1})});
+    return Heads(m, slice, 3);
+  };
+  const ValueId q = part(0, 5);
+  const ValueId k = part(1, 9);
+  m.graph.AddOutput("y", Joined(m, m.Node("Attention", {q, k, part(2, 10)})));
+  const std::string plan = m.ExpectSame();
+  EXPECT_NE(plan.find("Slice"), std::string::npos) << plan;
 }
 
 TEST(PlanAttention, AMaskIsBroadcastOverHeadsAndRows) {

@@ -1,0 +1,115 @@
+// Queries, keys and values that one layer made side by side are read where they
+// stand: a slice of such a layer's result that keeps whole tokens apart by a
+// fixed way needs no copy.
+#include <algorithm>
+#include <optional>
+#include <vector>
+
+#include "models/graph/passes/editor.h"
+#include "models/graph/passes/fused.h"
+#include "models/graph/passes/passes.h"
+
+namespace millrace::models::graph {
+namespace {
+
+struct View {
+  ValueId of;
+  int64_t offset;  // floats
+  int64_t ld;      // floats from token to token
+};
+
+class ViewPass {
+ public:
+  explicit ViewPass(Graph& graph) : graph_(graph), editor_(graph) {}
+
+  void Run() {
+    for (size_t i = 0; i < graph_.nodes.size(); ++i) {
+      if (graph_.nodes[i].op == &fused::kAttention) Read(graph_.nodes[i]);
+    }
+    editor_.Finish();
+  }
+
+ private:
+  const Shape& ShapeOf(ValueId id) const {
+    return graph_.value(id).type->shape;
+  }
+
+  void Read(Node& node) {
+    std::vector<ValueId> inputs = node.inputs;
+    std::vector<int64_t> sizes;
+    std::vector<int64_t> offsets(3);
+    std::vector<int64_t> strides(3);
+    bool any = false;
+    Attrs attrs = node.attrs;
+    for (size_t i = 0; i < 3; ++i) {
+      const Shape& shape = ShapeOf(inputs[i]);
+      sizes.insert(sizes.end(), {shape[1], shape[2], shape[3]});
+      strides[i] = shape[2] * shape[3];
+      const std::optional<View> view = ViewOf(inputs[i]);
+      if (!view) continue;
+      any = true;
+      inputs[i] = view->of;
+      offsets[i] = view->offset;
+      strides[i] = view->ld;
+    }
+    if (!any) return;
+    attrs.Set("sizes", std::move(sizes));
+    attrs.Set("offsets", std::move(offsets));
+    attrs.Set("strides", std::move(strides));
+    editor_.Rewrite(node, fused::kAttention, std::move(inputs),
+                    std::move(attrs));
+  }
+
+  // Of [batch, tokens, heads, size], through nodes that only rename axes.
+  std::optional<View> ViewOf(ValueId id) {
+    const Shape& wanted = ShapeOf(id);
+    const int64_t tokens = wanted[0] * wanted[1];
+    const int64_t floats = wanted[2] * wanted[3];
+    Node* maker = editor_.Maker(id);
+    while (maker != nullptr &&
+           (maker->Is("Reshape") || maker->Is("Squeeze") ||
+            maker->Is("Unsqueeze") || maker->Is("Flatten"))) {
+      maker = editor_.Maker(maker->inputs[0]);
+    }
+    if (maker == nullptr || !maker->Is("Slice") || maker->inputs.size() < 4) {
+      return std::nullopt;
+    }
+    const ValueId whole = maker->inputs[0];
+    const Shape& x = ShapeOf(whole);
+    const Shape& y = ShapeOf(maker->outputs[0]);
+    const std::optional<int64_t> axis = One(maker->inputs[3]);
+    const std::optional<int64_t> start = One(maker->inputs[1]);
+    const bool steps = maker->inputs.size() > 4 && maker->inputs[4] != kNoValue;
+    if (!axis || !start || (steps && One(maker->inputs[4]) != 1) ||
+        graph_.value(whole).constant != nullptr) {
+      return std::nullopt;
+    }
+    const int at = static_cast<int>(*axis < 0 ? *axis + x.rank() : *axis);
+    const int64_t first =
+        std::clamp<int64_t>(*start < 0 ? *start + x[at] : *start, 0, x[at]);
+    const int64_t inner = x.Product(at + 1, x.rank());
+    if (at == 0 || x.Product(0, at) != tokens || y[at] * inner != floats ||
+        (wanted[0] > 1 && x[0] != wanted[0])) {
+      return std::nullopt;
+    }
+    return View{whole, first * inner, x[at] * inner};
+  }
+
+  std::optional<int64_t> One(ValueId id) const {
+    const Tensor* constant = id == kNoValue ? nullptr : editor_.Constant(id);
+    if (constant == nullptr || constant->num_elements() != 1 ||
+        constant->dtype() != DType::kI64) {
+      return std::nullopt;
+    }
+    return *constant->data<int64_t>();
+  }
+
+  Graph& graph_;
+  Editor editor_;
+};
+
+}  // namespace
+
+void ReadHeadsInPlace(Graph& graph) { ViewPass(graph).Run(); }
+
+}  // namespace millrace::models::graph
