@@ -152,14 +152,27 @@ class BatcherImpl final : public Batcher {
     const Clock::Time began = options_.clock->Now();
     if (job.task.trace) job.task.trace->Stamp(Stage::kScheduled, began);
     metrics_.Began(began - job.submitted);
-    StatusOr<std::vector<models::Tensor>> outputs =
-        executor_->Run(job.task.inputs);
+    StatusOr<std::vector<models::Tensor>> outputs = executor_->Run(
+        job.task.inputs, {.stopped = [&] { return Stopped(job); }});
     metrics_.Computed(1, closed, options_.clock->Now() - began);
     admission_->CountCompletion();
     if (!outputs.ok()) return End(job, std::move(outputs).status());
     End(job, BatchAnswer{.outputs = std::move(outputs).value(),
                          .batch_size = 1,
                          .closed = closed});
+  }
+
+  // Asked between the steps of a run.
+  Status Stopped(const BatchJob& job) const {
+    if (job.task.stop.stop_requested()) {
+      return Cancelled("the client left while its request was computed");
+    }
+    if (job.task.deadline <= options_.clock->Now()) {
+      return DeadlineExceeded("the deadline passed while model '" +
+                              options_.model +
+                              "' computed the request; give it more time");
+    }
+    return OkStatus();
   }
 
   void Drop(BatchJob& job, bool closing) {

@@ -8,7 +8,7 @@
 // Requests are computed one by one in order of arrival so far; what gathers
 // them would stand in the queue, and callers would see it in BatchAnswer alone.
 // A request whose client left or whose deadline passed before its turn is never
-// computed; one under way is not interrupted.
+// computed; one under way ends behind the step that runs.
 //
 // Thread-safe.
 #pragma once

@@ -29,24 +29,24 @@ class GraphExecutor : public Executor {
                 .max_bytes = options.max_bytes,
                 .rows_apart = options.rows_apart}) {}
 
-  StatusOr<std::vector<Tensor>> Run(
-      const std::vector<Tensor>& inputs) override {
-    return RunTraced(inputs, nullptr);
-  }
-
-  StatusOr<std::vector<Tensor>> RunTraced(const std::vector<Tensor>& inputs,
-                                          Trace* trace) override {
+  StatusOr<std::vector<Tensor>> Run(const std::vector<Tensor>& inputs,
+                                    const RunOptions& run) override {
     RETURN_IF_ERROR(CheckInputs(graph_.inputs, graph_.symbols, inputs));
     last_ = nullptr;
-    if (options_.interpret) return Interpret(graph_, inputs);
-    ASSIGN_OR_RETURN(last_, plans_.For(inputs, trace != nullptr));
-    if (last_ == nullptr) return Interpret(graph_, inputs);
+    if (!options_.interpret) {
+      ASSIGN_OR_RETURN(last_, plans_.For(inputs, run.trace != nullptr));
+    }
+    if (last_ == nullptr) {
+      return Interpret(graph_, inputs, {.stopped = run.stopped});
+    }
     if (last_->rows != nullptr) {
       RETURN_IF_ERROR(HaveArena(last_->rows->arena_bytes()));
-      return last_->rows->Run(inputs, last_->batch, arena_.data(), pool_);
+      return last_->rows->Run(inputs, last_->batch, arena_.data(), pool_,
+                              run.stopped);
     }
     RETURN_IF_ERROR(HaveArena(last_->whole->arena_bytes()));
-    return last_->whole->Run(inputs, arena_.data(), pool_, trace);
+    return last_->whole->Run(inputs, arena_.data(), pool_, run.stopped,
+                             run.trace);
   }
 
   StatusOr<TeamPeaks> MeasurePeaks() override {

@@ -21,6 +21,7 @@
 #include "models/graph/ir.h"
 #include "models/graph/peaks.h"
 #include "models/graph/quantize/table.h"
+#include "models/graph/stop_check.h"
 #include "models/graph/trace.h"
 
 namespace millrace::models::graph {
@@ -59,6 +60,13 @@ struct ExecutorOptions {
   bool interpret = false;
 };
 
+struct RunOptions {
+  StopCheck stopped = nullptr;
+  // When each step ran: without steps when the graph was interpreted; rows are
+  // never apart then.
+  Trace* trace = nullptr;
+};
+
 class Executor {
  public:
   // Errors name the node.
@@ -68,12 +76,8 @@ class Executor {
 
   // Inputs and outputs in the order of the ports. INVALID_ARGUMENT names the
   // input whose type or size does not fit, and what would.
-  virtual StatusOr<std::vector<Tensor>> Run(
-      const std::vector<Tensor>& inputs) = 0;
-  // The same, and when each step ran: without steps when it was interpreted,
-  // rows never apart.
-  virtual StatusOr<std::vector<Tensor>> RunTraced(
-      const std::vector<Tensor>& inputs, Trace* trace) = 0;
+  virtual StatusOr<std::vector<Tensor>> Run(const std::vector<Tensor>& inputs,
+                                            const RunOptions& options = {}) = 0;
 
   // What this team could do at best, measured now (some 50 ms). Same thread as
   // Run.

@@ -118,6 +118,7 @@ StatusOr<std::vector<RuntimeValue>> InterpretValues(
   // A value goes when its last reader has run.
   std::vector<int32_t> uses = graph.CountUses();
   for (const Node& node : graph.nodes) {
+    if (limits.stopped) RETURN_IF_ERROR(limits.stopped());
     Operands operands;
     for (const ValueId id : node.inputs) {
       operands.push_back(id == kNoValue ? nullptr

@@ -12,12 +12,14 @@
 #include "models/graph/ir.h"
 #include "models/graph/op.h"
 #include "models/graph/runtime_value.h"
+#include "models/graph/stop_check.h"
 
 namespace millrace::models::graph {
 
 struct InterpretLimits {
   int64_t max_tensor_bytes = int64_t{4} << 30;
   int64_t max_loop_trips = 1 << 20;
+  StopCheck stopped = nullptr;  // asked before each node
 };
 
 // Inputs and outputs in the order of the graph's ports; inputs are only read.

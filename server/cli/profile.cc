@@ -50,7 +50,7 @@ StatusOr<Profile> Measure(graph::Executor& executor,
   std::vector<std::vector<double>> step_ms;
   std::vector<double> run_ms;
   for (int64_t i = -kWarmUps; i < iters; ++i) {
-    RETURN_IF_ERROR(executor.RunTraced(inputs, &trace).status());
+    RETURN_IF_ERROR(executor.Run(inputs, {.trace = &trace}).status());
     if (trace.steps.empty()) {
       return FailedPrecondition(
           "the shapes of this graph depend on its data, so it is interpreted "

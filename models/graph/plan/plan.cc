@@ -219,6 +219,7 @@ StatusOr<std::unique_ptr<Plan>> Plan::Create(const Graph& graph,
 
 StatusOr<std::vector<Tensor>> Plan::Run(const std::vector<Tensor>& inputs,
                                         std::byte* arena, ComputePool& pool,
+                                        const StopCheck& stopped,
                                         Trace* trace) {
   CHECK(inputs.size() == inputs_.size(), "one tensor for each input");
   for (size_t i = 0; i < inputs.size(); ++i) BindInput(i, inputs[i].bytes());
@@ -228,7 +229,7 @@ StatusOr<std::vector<Tensor>> Plan::Run(const std::vector<Tensor>& inputs,
     BindOutput(outputs.size() - 1, outputs.back().bytes());
   }
   BindArena(arena);
-  RETURN_IF_ERROR(RunTogether(pool, trace));
+  RETURN_IF_ERROR(RunTogether(pool, stopped, trace));
   return outputs;
 }
 
@@ -254,8 +255,9 @@ void Plan::BindArena(std::byte* arena) {
   }
 }
 
-Status Plan::RunAlone() {
+Status Plan::RunAlone(const StopCheck& stopped) {
   for (size_t i = 0; i < steps_.size(); ++i) {
+    if (stopped) RETURN_IF_ERROR(stopped());
     RETURN_IF_ERROR(
         steps_[i]->Run({at_.data(), arena_ + scratch_offsets_[i]}, Team{}));
   }
@@ -285,7 +287,8 @@ void Plan::BeginTrace(const ComputePool& pool, Trace& trace) const {
                      std::vector<StepSpan>(steps_.size()));
 }
 
-Status Plan::RunTogether(ComputePool& pool, Trace* trace) {
+Status Plan::RunTogether(ComputePool& pool, const StopCheck& stopped,
+                         Trace* trace) {
   if (trace != nullptr) BeginTrace(pool, *trace);
   const auto begun = std::chrono::steady_clock::now();
   const auto elapsed_ns = [&] {
@@ -304,6 +307,10 @@ Status Plan::RunTogether(ComputePool& pool, Trace* trace) {
     Status& failure = failures[static_cast<size_t>(team.index)];
     for (size_t i = 0; i < steps_.size(); ++i) {
       Step& step = *steps_[i];
+      if (stopped && team.index == 0 && failure.ok()) {
+        failure = stopped();
+        if (!failure.ok()) failed_at.store(i, std::memory_order_relaxed);
+      }
       if (failure.ok() && (step.splits() || team.index == 0)) {
         const Slots slots{at_.data(), arena_ + scratch_offsets_[i]};
         const int64_t begin_ns = trace != nullptr ? elapsed_ns() : 0;

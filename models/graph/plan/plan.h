@@ -19,6 +19,7 @@
 #include "models/graph/plan/kernels.h"
 #include "models/graph/plan/packed_weights.h"
 #include "models/graph/plan/step.h"
+#include "models/graph/stop_check.h"
 #include "models/graph/trace.h"
 
 namespace millrace::models::graph {
@@ -42,7 +43,7 @@ class Plan {
   // `trace`, if not null, is filled anew.
   StatusOr<std::vector<Tensor>> Run(const std::vector<Tensor>& inputs,
                                     std::byte* arena, ComputePool& pool,
-                                    Trace* trace = nullptr);
+                                    const StopCheck& stopped, Trace* trace);
 
   // ---- Run in parts, for a caller that has memory of its own ----
   // Types of the results, in the order of the ports.
@@ -51,9 +52,10 @@ class Plan {
   void BindInput(size_t i, const std::byte* bytes);
   void BindOutput(size_t i, std::byte* bytes);
   void BindArena(std::byte* arena);
-  Status RunTogether(ComputePool& pool, Trace* trace = nullptr);
+  Status RunTogether(ComputePool& pool, const StopCheck& stopped,
+                     Trace* trace = nullptr);
   // By this thread alone; the plan is for one member.
-  Status RunAlone();
+  Status RunAlone(const StopCheck& stopped);
 
   // One line for each step.
   std::string Text() const;

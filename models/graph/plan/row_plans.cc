@@ -29,7 +29,8 @@ int64_t RowPlans::arena_bytes() const {
 
 StatusOr<std::vector<Tensor>> RowPlans::Run(const std::vector<Tensor>& inputs,
                                             int64_t batch, std::byte* arena,
-                                            ComputePool& pool) {
+                                            ComputePool& pool,
+                                            const StopCheck& stopped) {
   std::vector<Tensor> outputs;
   for (const ValueType& type : together_->OutputTypes()) {
     Shape shape = type.shape;
@@ -56,13 +57,13 @@ StatusOr<std::vector<Tensor>> RowPlans::Run(const std::vector<Tensor>& inputs,
     for (int64_t i = 0; i < each && failures[member].ok(); ++i) {
       bind(worker.index() * each + i, plan,
            arena + worker.index() * plan.arena_bytes());
-      failures[member] = plan.RunAlone();
+      failures[member] = plan.RunAlone(stopped);
     }
   });
   for (Status& failure : failures) RETURN_IF_ERROR(std::move(failure));
   for (int64_t row = each * count; row < batch; ++row) {
     bind(row, *together_, arena);
-    RETURN_IF_ERROR(together_->RunTogether(pool));
+    RETURN_IF_ERROR(together_->RunTogether(pool, stopped));
   }
   return outputs;
 }

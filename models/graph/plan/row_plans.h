@@ -31,7 +31,8 @@ class RowPlans {
   // Inputs of `batch` rows. The arena as of Plan.
   StatusOr<std::vector<Tensor>> Run(const std::vector<Tensor>& inputs,
                                     int64_t batch, std::byte* arena,
-                                    ComputePool& pool);
+                                    ComputePool& pool,
+                                    const StopCheck& stopped);
   const Plan& one() const { return *together_; }
   // Of one row.
   std::string Text() const { return "Each row:\n" + together_->Text(); }

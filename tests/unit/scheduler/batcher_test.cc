@@ -157,6 +157,31 @@ TEST_F(BatcherTest, RequestOfAGoneClientIsNeverComputed) {
   EXPECT_THAT(control_.seen(), ElementsAre(0));
 }
 
+TEST_F(BatcherTest, RequestUnderWayEndsWhenItsClientLeavesOrItIsLate) {
+  Start();
+  Occupy();
+  std::stop_source client;
+  control_.Release();
+  control_.Hold();
+  auto left = Send(1, kNever, client.get_token());
+  control_.AwaitRuns(2);
+  client.request_stop();
+  control_.Release();
+  const Answer gone = left.get();
+  EXPECT_EQ(gone.status().code(), StatusCode::kCancelled);
+  EXPECT_THAT(gone.status().message(), HasSubstr("while"));
+
+  control_.Hold();
+  auto slow = Send(2, clock_.Now() + milliseconds(50));
+  control_.AwaitRuns(3);
+  clock_.Advance(milliseconds(60));
+  control_.Release();
+  const Answer late = slow.get();
+  EXPECT_EQ(late.status().code(), StatusCode::kDeadlineExceeded);
+  EXPECT_THAT(late.status().message(), HasSubstr("while model 'm'"));
+  EXPECT_TRUE(Send(3).get().ok());
+}
+
 TEST_F(BatcherTest, FailureEndsItsRequestAlone) {
   Start();
   auto failing = Send(13);

@@ -69,11 +69,13 @@ class FakeExecutor final : public models::graph::Executor {
     outputs_.push_back({.name = "y", .dims = {{.symbol = 0}, {.size = 2}}});
   }
 
-  // A first value of 13 is a failure.
+  // A first value of 13 is a failure. Asks once whether it shall stop.
   StatusOr<std::vector<models::Tensor>> Run(
-      const std::vector<models::Tensor>& inputs) override {
+      const std::vector<models::Tensor>& inputs,
+      const models::graph::RunOptions& options) override {
     const float first = inputs[0].data<float>()[0];
     control_->Begin(first);
+    if (options.stopped) RETURN_IF_ERROR(options.stopped());
     if (first == 13) return Internal("13 is bad luck");
     std::vector<models::Tensor> outputs;
     outputs.push_back(inputs[0].Copy());
@@ -81,12 +83,6 @@ class FakeExecutor final : public models::graph::Executor {
       outputs[0].data<float>()[i] += 1;
     }
     return outputs;
-  }
-
-  StatusOr<std::vector<models::Tensor>> RunTraced(
-      const std::vector<models::Tensor>& inputs,
-      models::graph::Trace*) override {
-    return Run(inputs);
   }
 
   StatusOr<models::graph::TeamPeaks> MeasurePeaks() override {

@@ -3,6 +3,9 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <atomic>
+#include <thread>
+
 #include "models/graph/op.h"
 
 namespace millrace::models::graph {
@@ -59,6 +62,56 @@ TEST(Executor, AnswersEverySizeAndKeepsItsResultsApart) {
     EXPECT_THAT(std::span(answers[i][1].data<float>(), n), Each(b));
   }
 }
+
+// Some twenty steps; the check ends the run when it has been asked `asks`
+// times.
+class Stopping : public testing::TestWithParam<bool> {
+ protected:
+  static Graph Chain() {
+    Graph graph;
+    const int32_t n = graph.AddSymbol("n");
+    ValueId x = graph.AddInput("x", DType::kF32, {{.symbol = n}, {.size = 3}});
+    for (int i = 0; i < 20; ++i) {
+      x = graph.AddNode("softmax", *FindOp("Softmax"), {x});
+    }
+    graph.AddOutput("y", x);
+    return graph;
+  }
+
+  void Check(const ExecutorOptions& options, int64_t rows) {
+    auto executor = Executor::Create(Chain(), options);
+    ASSERT_TRUE(executor.ok()) << executor.status().message();
+    const auto inputs = One(Filled({rows, 3}, 1));
+    for (const int asks : {1, 4, 1000}) {
+      std::atomic<int> asked = 0;
+      const auto run = (*executor)->Run(
+          inputs, {.stopped = [&]() -> Status {
+            return ++asked < asks ? OkStatus() : Cancelled("enough");
+          }});
+      if (asks == 1000) {
+        EXPECT_TRUE(run.ok()) << run.status().ToString();
+        EXPECT_GE(asked, 20);
+        continue;
+      }
+      EXPECT_EQ(run.status().code(), StatusCode::kCancelled);
+      EXPECT_LT(asked, 20);
+    }
+    EXPECT_TRUE((*executor)->Run(inputs).ok());
+  }
+};
+
+TEST_P(Stopping, EndsARunBetweenItsSteps) {
+  ExecutorOptions options;
+  const int last = std::thread::hardware_concurrency() > 1 ? 1 : 0;
+  if (GetParam()) options.cpus = {0, last};
+  Check(options, 5);
+  options.rows_apart = false;
+  Check(options, 5);
+  options.interpret = true;
+  Check(options, 5);
+}
+
+INSTANTIATE_TEST_SUITE_P(Teams, Stopping, testing::Bool());
 
 TEST(Executor, TellsWhatAnInputMustBe) {
   auto executor = Executor::Create(SquareGraph(), {});
