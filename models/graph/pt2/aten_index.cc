@@ -1,5 +1,6 @@
 // Elements chosen by other tensors: indexing, embeddings, scattering.
 #include <algorithm>
+#include <limits>
 #include <utility>
 
 #include "models/graph/pt2/aten.h"
@@ -158,17 +159,51 @@ void ScatterBy(Lowering& n, const char* reduction) {
 void Scatter(Lowering& n) { ScatterBy(n, "none"); }
 void ScatterAdd(Lowering& n) { ScatterBy(n, "add"); }
 
+// What the first update meets where the operand's own numbers do not count.
+double StartOf(std::string_view reduce) {
+  if (reduce == "prod") return 1;
+  if (reduce == "amax") return -std::numeric_limits<double>::infinity();
+  if (reduce == "amin") return std::numeric_limits<double>::infinity();
+  return 0;
+}
+
+// A mean is a sum, divided by how many there were.
 void ScatterReduce(Lowering& n) {
   const std::string_view reduce = n.Text("reduce", "");
-  const char* reduction = reduce == "sum"    ? "add"
-                          : reduce == "prod" ? "mul"
-                          : reduce == "amax" ? "max"
-                          : reduce == "amin" ? "min"
-                                             : nullptr;
-  if (reduction == nullptr || !n.Flag("include_self", true)) {
+  const bool mean = reduce == "mean";
+  const char* reduction = reduce == "sum" || mean ? "add"
+                          : reduce == "prod"      ? "mul"
+                          : reduce == "amax"      ? "max"
+                          : reduce == "amin"      ? "min"
+                                                  : nullptr;
+  const Operand x = n.Arg("self");
+  const Operand index = n.Arg("index");
+  const bool with_own = n.Flag("include_self", true);
+  if (reduction == nullptr || (!IsFloat(x.dtype()) && (mean || !with_own))) {
     return n.Fail("scatter_reduce of this kind");
   }
-  ScatterBy(n, reduction);
+  if (x.rank() == 0 || index.rank() != x.rank()) {
+    return n.Fail("operand and index are of different rank");
+  }
+  Emitter& e = n.emit();
+  const int64_t axis = n.Axis("dim", 0, x.rank());
+  const auto scatter = [&](ValueId into, ValueId updates, const char* how) {
+    return e.Op("ScatterElements", {into, index.id, updates},
+                {{"axis", axis}, {"reduction", std::string(how)}});
+  };
+  const auto filled = [&](double value, ValueId like) {
+    return e.Expand(e.Number(value, x.dtype()), e.Shape(like));
+  };
+  const ValueId updates = CutLike(n, n.Arg("src"), index, -1);
+  const ValueId from =
+      with_own ? x.id
+               : scatter(x.id, filled(StartOf(reduce), index.id), "none");
+  const ValueId made = scatter(from, updates, reduction);
+  if (!mean) return n.Return(made);
+  const ValueId ones = filled(1, index.id);
+  ValueId counts = filled(1, x.id);
+  if (!with_own) counts = scatter(counts, filled(0, index.id), "none");
+  n.Return(e.Op("Div", {made, scatter(counts, ones, "add")}));
 }
 
 // Whole slices along an axis, by a list of places.

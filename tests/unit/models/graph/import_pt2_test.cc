@@ -192,6 +192,31 @@ TEST(ImportPt2, AnIntegerTimesARealIsReal) {
   EXPECT_THAT(OutputOf(program, {3, 4}), ElementsAre(1.5f, 2));
 }
 
+TEST(ImportPt2, AMeanOfWhatIsScatteredCountsTheOperandOrNot) {
+  for (const bool with_own : {true, false}) {
+    Pt2Program program;
+    program.Input("x", {"4"});
+    program.Node("aten.add.Tensor",
+                 {TensorArg("self", "x"), IntArg("other", "10")}, "source",
+                 {"4"});
+    program.Node("aten.zeros_like.default", {TensorArg("self", "x")}, "zeros",
+                 {"4"});
+    program.Node("aten.to.dtype", {TensorArg("self", "zeros")}, "index", {"4"},
+                 5);
+    program.Node("aten.scatter_reduce.two",
+                 {TensorArg("self", "x"), IntArg("dim", "0"),
+                  TensorArg("index", "index"), TensorArg("src", "source"),
+                  Arg("reduce", R"({"as_string":"mean"})"),
+                  Arg("include_self", with_own ? R"({"as_bool":true})"
+                                               : R"({"as_bool":false})")},
+                 "y", {"4"});
+    program.Output("y");
+    // Four updates, 11 to 14, meet the 1.
+    EXPECT_THAT(OutputOf(program, {1, 2, 3, 4}),
+                ElementsAre(with_own ? 51.0f / 5 : 50.0f / 4, 2, 3, 4));
+  }
+}
+
 TEST(ImportPt2, WeightsAreReadByTheirStrides) {
   Pt2Program program;  // [[1, 2], [3, 4]] lies column by column, behind a 0
   program.Input("x", {"2", "2"});
