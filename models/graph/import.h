@@ -23,6 +23,9 @@ struct ImportLimits {
   int64_t max_weight_bytes = int64_t{64} << 30;
   int64_t max_json_bytes = int64_t{256} << 20;
   int max_depth = 32;  // of graphs inside graphs
+  // Smaller weights of ONNX files are parsed with the rest, larger ones stay in
+  // the file until they are read.
+  int64_t min_late_bytes = int64_t{64} << 10;
 };
 
 struct UnsupportedNode {

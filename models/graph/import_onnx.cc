@@ -1,4 +1,6 @@
 #include <filesystem>
+#include <memory>
+#include <utility>
 
 #include "models/files/mapped_file.h"
 #include "models/graph/import.h"
@@ -8,10 +10,11 @@ namespace millrace::models::graph {
 
 StatusOr<Graph> ImportOnnx(const std::string& path, ImportReport* report,
                            const ImportLimits& limits) {
-  ASSIGN_OR_RETURN(const MappedFile file, MappedFile::Open(path));
-  file.WillRead();
+  ASSIGN_OR_RETURN(MappedFile mapped, MappedFile::Open(path));
+  const auto file = std::make_shared<const MappedFile>(std::move(mapped));
+  file->WillRead();
   const auto folder = std::filesystem::absolute(path).parent_path();
-  return ImportOnnxBytes(file.bytes(), folder.string(), report, limits);
+  return ImportOnnxBytes(file->bytes(), folder.string(), report, limits, file);
 }
 
 }  // namespace millrace::models::graph

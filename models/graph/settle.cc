@@ -93,8 +93,12 @@ class Settler {
       if (of.type) return Sizes(node, of.type->shape);
     }
     if (!AllTyped(operands)) return Kept(node, std::move(operands), {});
-    const std::vector<Arg> args = Args(operands);
+    std::vector<Arg> args = Args(operands, false);
     auto types = node.op->infer(Call{node, args});
+    if (!types.ok() && IsNeedsBytes(types.status())) {
+      args = Args(operands, true);
+      types = node.op->infer(Call{node, args});
+    }
     if (!types.ok()) {
       if (!types_known_ && IsNeedsBytes(types.status())) {
         return Kept(node, std::move(operands), {});
@@ -109,7 +113,7 @@ class Settler {
           std::to_string(node.outputs.size()));
     }
     if (IsNeedless(Call{node, args}, *types)) return operands;
-    if (Folds(node, args, *types)) return Folded(node, operands);
+    if (Folds(node, operands, *types)) return Folded(node, operands);
     return Kept(node, std::move(operands), *types);
   }
 
@@ -229,25 +233,29 @@ class Settler {
     });
   }
 
-  std::vector<Arg> Args(const std::vector<ValueId>& operands) const {
+  // Late constants are as good as unknown unless `late`: nearly always their
+  // types are enough.
+  std::vector<Arg> Args(const std::vector<ValueId>& operands, bool late) const {
     std::vector<Arg> args(operands.size());
     for (size_t i = 0; i < operands.size(); ++i) {
       if (operands[i] == kNoValue) continue;
       const Value& value = made_.value(operands[i]);
       args[i] = {true, value.type->dtype, value.type->shape,
-                 value.constant ? value.constant->bytes() : nullptr};
+                 value.constant && (late || !value.constant->is_late())
+                     ? value.constant->bytes()
+                     : nullptr};
     }
     return args;
   }
 
-  bool Folds(const Node& node, const std::vector<Arg>& args,
+  bool Folds(const Node& node, const std::vector<ValueId>& operands,
              const std::vector<ValueType>& types) const {
     if (!node.op->pure || !node.bodies.empty()) return false;
     int64_t most = limits_.max_folded_bytes;
-    for (const Arg& arg : args) {
-      if (!arg.given) continue;
-      if (arg.bytes == nullptr) return false;
-      most = std::max(most, arg.num_elements() * DTypeBytes(arg.dtype));
+    for (const ValueId id : operands) {
+      if (id == kNoValue) continue;
+      if (Constant(id) == nullptr) return false;
+      most = std::max(most, Constant(id)->num_bytes());
     }
     int64_t bytes = 0;
     for (const ValueType& type : types) {
@@ -261,9 +269,11 @@ class Settler {
   // ---- making ----
   StatusOr<std::vector<ValueId>> Folded(const Node& node,
                                         const std::vector<ValueId>& operands) {
+    std::vector<Tensor> read(operands.size());
     std::vector<const Tensor*> tensors;
-    for (const ValueId id : operands) {
-      tensors.push_back(id == kNoValue ? nullptr : Constant(id));
+    for (size_t i = 0; i < operands.size(); ++i) {
+      if (operands[i] != kNoValue) read[i] = Constant(operands[i])->Aligned();
+      tensors.push_back(operands[i] == kNoValue ? nullptr : &read[i]);
     }
     ASSIGN_OR_RETURN(std::vector<Tensor> results, RunNode(node, tensors));
     std::vector<ValueId> ids;

@@ -1,5 +1,7 @@
 #include "models/tensor/tensor.h"
 
+#include <atomic>
+#include <mutex>
 #include <new>
 
 namespace millrace::models {
@@ -9,14 +11,39 @@ constexpr std::align_val_t kAlignment{64};
 
 }  // namespace
 
+// The one copy of all handles to the same late bytes.
+class Tensor::LateCopy {
+ public:
+  const std::byte* Get(const Tensor& of) {
+    std::call_once(once_, [&] {
+      copy_ = of.Copy();
+      if (of.source_ != nullptr) of.DropPages();
+      // Whoever sees it made sees the bytes.
+      made_.store(true, std::memory_order_release);
+    });
+    return copy_.bytes_;
+  }
+  bool made() const { return made_.load(std::memory_order_acquire); }
+
+ private:
+  std::once_flag once_;
+  std::atomic<bool> made_ = false;
+  Tensor copy_;
+};
+
 Tensor Tensor::Make(DType dtype, const Shape& shape) {
+  Tensor tensor = Allocated(dtype, shape);
+  std::memset(tensor.bytes_, 0, static_cast<size_t>(tensor.num_bytes()));
+  return tensor;
+}
+
+Tensor Tensor::Allocated(DType dtype, const Shape& shape) {
   Tensor tensor;
   tensor.dtype_ = dtype;
   tensor.shape_ = shape;
   const auto bytes = static_cast<size_t>(tensor.num_bytes());
   auto* data = static_cast<std::byte*>(
       ::operator new(bytes > 0 ? bytes : 1, kAlignment));
-  std::memset(data, 0, bytes);
   tensor.bytes_ = data;
   tensor.owner_ = std::shared_ptr<const void>(data, [](const void* p) {
     ::operator delete(const_cast<void*>(p), kAlignment);
@@ -36,6 +63,14 @@ Tensor Tensor::Borrow(DType dtype, const Shape& shape, const std::byte* bytes,
   return tensor;
 }
 
+Tensor Tensor::Late(DType dtype, const Shape& shape, const std::byte* bytes,
+                    std::shared_ptr<const void> keep,
+                    const ByteSource* source) {
+  Tensor tensor = Borrow(dtype, shape, bytes, std::move(keep), source);
+  tensor.late_ = std::make_shared<LateCopy>();
+  return tensor;
+}
+
 Tensor Tensor::Int64s(std::span<const int64_t> values) {
   return From(DType::kI64, {static_cast<int64_t>(values.size())}, values);
 }
@@ -49,16 +84,25 @@ Tensor Tensor::Scalar(float value) {
 }
 
 Tensor Tensor::Copy() const {
-  Tensor copy = Make(dtype_, shape_);
+  Tensor copy = Allocated(dtype_, shape_);
   if (num_bytes() > 0) {
     std::memcpy(copy.bytes_, bytes_, static_cast<size_t>(num_bytes()));
   }
   return copy;
 }
 
-Tensor Tensor::Share() const {
-  return Borrow(dtype_, shape_, bytes_, owner_, source_);
+Tensor Tensor::Share() const { return Reshaped(shape_); }
+
+Tensor Tensor::Aligned() const {
+  if (!is_late()) return Share();
+  Tensor copy = Copy();
+  DropPages();
+  return copy;
 }
+
+bool Tensor::is_late() const { return late_ != nullptr && !late_->made(); }
+
+const std::byte* Tensor::LateBytes() const { return late_->Get(*this); }
 
 void Tensor::DropPages() const {
   if (source_ == nullptr) return;
@@ -68,7 +112,9 @@ void Tensor::DropPages() const {
 Tensor Tensor::Reshaped(const Shape& shape) const {
   CHECK(shape.num_elements() == num_elements(),
         "a reshape keeps the number of elements");
-  return Borrow(dtype_, shape, bytes_, owner_, source_);
+  Tensor tensor = Borrow(dtype_, shape, bytes_, owner_, source_);
+  tensor.late_ = late_;
+  return tensor;
 }
 
 std::string TypeText(DType dtype, const Shape& shape) {

@@ -14,6 +14,7 @@
 #include <memory>
 #include <span>
 #include <string>
+#include <utility>
 
 #include "models/tensor/dtype.h"
 #include "models/tensor/shape.h"
@@ -63,6 +64,11 @@ class Tensor {
     }
     return tensor;
   }
+  // The same of bytes that are not aligned: whoever asks for them first, from
+  // any thread, makes a copy that stays. Copy and Aligned do not ask.
+  static Tensor Late(DType dtype, const Shape& shape, const std::byte* bytes,
+                     std::shared_ptr<const void> keep,
+                     const ByteSource* source = nullptr);
   static Tensor Int64s(std::span<const int64_t> values);  // of rank 1
   static Tensor Scalar(int64_t value);                    // INT64, of rank 0
   static Tensor Scalar(float value);                      // FP32, of rank 0
@@ -72,6 +78,11 @@ class Tensor {
 
   Tensor Copy() const;
   Tensor Share() const;
+  // A handle whose bytes can be read, for a moment: a copy of late ones, which
+  // goes with the handle.
+  Tensor Aligned() const;
+  // Whether asking for the bytes would make a copy of them.
+  bool is_late() const;
   // Gives memory back that can be filled again from a file; the tensor stays
   // what it is.
   void DropPages() const;
@@ -85,23 +96,32 @@ class Tensor {
 
   template <typename T>
   T* data() {
-    return reinterpret_cast<T*>(bytes_);
+    return reinterpret_cast<T*>(bytes());
   }
   template <typename T>
   const T* data() const {
-    return reinterpret_cast<const T*>(bytes_);
+    return reinterpret_cast<const T*>(bytes());
   }
-  std::byte* bytes() { return bytes_; }
-  const std::byte* bytes() const { return bytes_; }
-  TensorView view() const { return {dtype_, shape_, bytes_}; }
+  std::byte* bytes() {
+    return const_cast<std::byte*>(std::as_const(*this).bytes());
+  }
+  const std::byte* bytes() const {
+    return late_ == nullptr ? bytes_ : LateBytes();
+  }
+  TensorView view() const { return {dtype_, shape_, bytes()}; }
 
  private:
+  class LateCopy;
+  static Tensor Allocated(DType dtype, const Shape& shape);  // not zeroed
+  const std::byte* LateBytes() const;
+
   DType dtype_ = DType::kF32;
   Shape shape_;
-  std::byte* bytes_ = nullptr;
+  std::byte* bytes_ = nullptr;  // of a late one: those that are not aligned
   // Several handles may read the same weights: see Share.
   std::shared_ptr<const void> owner_;
   const ByteSource* source_ = nullptr;  // part of the owner
+  std::shared_ptr<LateCopy> late_;      // null: the bytes can be read
 };
 
 // "FP32 [2, 3]"

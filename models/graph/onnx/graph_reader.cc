@@ -70,7 +70,7 @@ Status GraphReader::ReadPorts(onnx::GraphProto* proto, const Place& place) {
   return OkStatus();
 }
 
-Status GraphReader::ReadInitializer(onnx::TensorProto* tensor,
+Status GraphReader::ReadInitializer(onnx::TensorProto* tensor, LateBytes late,
                                     const Place& place) {
   onnx::TensorProto copy;
   if (place.in_function) {
@@ -78,7 +78,7 @@ Status GraphReader::ReadInitializer(onnx::TensorProto* tensor,
     tensor = &copy;
   }
   const std::string name = tensor->name();
-  ASSIGN_OR_RETURN(Tensor constant, TakeTensor(tensor, &files_));
+  ASSIGN_OR_RETURN(Tensor constant, TakeTensor(tensor, &files_, late));
   weight_bytes_ += constant.num_bytes();
   if (weight_bytes_ > limits_->max_weight_bytes) {
     return ResourceExhausted("the weights exceed the limit of " +
@@ -91,8 +91,12 @@ Status GraphReader::ReadInitializer(onnx::TensorProto* tensor,
 }
 
 Status GraphReader::ReadNodes(onnx::GraphProto* proto, const Place& place) {
-  for (auto& tensor : *proto->mutable_initializer()) {
-    RETURN_IF_ERROR(ReadInitializer(&tensor, place));
+  const bool is_main = place.depth == 0 && !place.in_function;
+  for (int i = 0; i < proto->initializer_size(); ++i) {
+    LateBytes late;
+    if (is_main) late = {lifted_->RawOf(i), file_};
+    RETURN_IF_ERROR(
+        ReadInitializer(proto->mutable_initializer(i), late, place));
   }
   ASSIGN_OR_RETURN(const std::vector<int> order, RunningOrder(*proto));
   for (const int i : order) {

@@ -14,8 +14,10 @@
 #include "models/graph/onnx/attributes.h"
 #include "models/graph/onnx/external.h"
 #include "models/graph/onnx/functions.h"
+#include "models/graph/onnx/lifted.h"
 #include "models/graph/onnx/rewrite.h"
 #include "models/graph/onnx/scope.h"
+#include "models/graph/onnx/tensor.h"
 
 namespace onnx {
 class GraphProto;
@@ -29,13 +31,17 @@ namespace millrace::models::graph {
 // One model, once. Reads the protos and takes the bytes out of initializers.
 class GraphReader {
  public:
-  // The model, the report and the limits live longer.
+  // The model, the report, the limits and what was lifted live longer.
+  // `file`, which may be null, holds what was lifted.
   GraphReader(std::string folder, FunctionTable functions, ImportReport* report,
-              const ImportLimits* limits)
+              const ImportLimits* limits, const LiftedModel* lifted,
+              std::shared_ptr<const MappedFile> file)
       : files_(std::move(folder)),
         functions_(std::move(functions)),
         report_(report),
-        limits_(limits) {}
+        limits_(limits),
+        lifted_(lifted),
+        file_(std::move(file)) {}
 
   StatusOr<Graph> Read(onnx::ModelProto* model);
 
@@ -59,7 +65,8 @@ class GraphReader {
   Status ReadPorts(onnx::GraphProto* proto, const Place& place);
   Status ReadNodes(onnx::GraphProto* proto, const Place& place);
   Status ReadOutputs(const onnx::GraphProto& proto, const Place& place);
-  Status ReadInitializer(onnx::TensorProto* tensor, const Place& place);
+  Status ReadInitializer(onnx::TensorProto* tensor, LateBytes late,
+                         const Place& place);
   Status ReadNode(const onnx::NodeProto& node, const Place& place);
   // The values that the node's outputs become.
   StatusOr<Values> Convert(const onnx::NodeProto& node, const Values& inputs,
@@ -79,6 +86,8 @@ class GraphReader {
   FunctionTable functions_;
   ImportReport* report_;
   const ImportLimits* limits_;
+  const LiftedModel* lifted_;
+  std::shared_ptr<const MappedFile> file_;
   int64_t num_nodes_ = 0;
   int64_t weight_bytes_ = 0;
 };

@@ -6,6 +6,7 @@
 
 #include "models/graph/onnx/functions.h"
 #include "models/graph/onnx/graph_reader.h"
+#include "models/graph/onnx/lifted.h"
 #include "models/graph/onnx/text.h"
 
 namespace millrace::models::graph {
@@ -20,7 +21,8 @@ constexpr size_t kMaxBytes = (size_t{1} << 31) - 1;
 
 StatusOr<Graph> ImportOnnxBytes(std::span<const std::byte> bytes,
                                 std::string folder, ImportReport* report,
-                                const ImportLimits& limits) {
+                                const ImportLimits& limits,
+                                std::shared_ptr<const MappedFile> file) {
   ImportReport own;
   if (report == nullptr) report = &own;
   if (bytes.size() > kMaxBytes) {
@@ -29,9 +31,9 @@ StatusOr<Graph> ImportOnnxBytes(std::span<const std::byte> bytes,
         " bytes, but ONNX files have less than 2 GiB; store the weights as "
         "external data");
   }
+  const LiftedModel lifted = LiftInitializers(bytes, limits.min_late_bytes);
   onnx::ModelProto model;
-  if (!model.ParseFromArray(bytes.data(), static_cast<int>(bytes.size())) ||
-      !model.has_graph()) {
+  if (!Parse(lifted, &model) || !model.has_graph()) {
     return InvalidArgument("the file is no ONNX model");
   }
   const Opsets opsets = OpsetsOf(model.opset_import());
@@ -48,7 +50,8 @@ StatusOr<Graph> ImportOnnxBytes(std::span<const std::byte> bytes,
                          "; export it with an older one");
   }
   ASSIGN_OR_RETURN(FunctionTable functions, FunctionTable::Create(model));
-  GraphReader reader(std::move(folder), std::move(functions), report, &limits);
+  GraphReader reader(std::move(folder), std::move(functions), report, &limits,
+                     &lifted, std::move(file));
   ASSIGN_OR_RETURN(Graph graph, reader.Read(&model));
   RETURN_IF_ERROR(UnsupportedStatus(*report));
   RETURN_IF_ERROR(graph.Validate());

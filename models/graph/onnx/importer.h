@@ -2,17 +2,21 @@
 #pragma once
 
 #include <cstddef>
+#include <memory>
 #include <span>
 #include <string>
 
 #include "config/base/status.h"
+#include "models/files/mapped_file.h"
 #include "models/graph/import.h"
 
 namespace millrace::models::graph {
 
-// `folder` is where external data stand; empty: there are none.
+// `folder` is where external data stand; empty: there are none. Large weights
+// stay where `bytes` are if `file` holds these, which may be null.
 StatusOr<Graph> ImportOnnxBytes(std::span<const std::byte> bytes,
                                 std::string folder, ImportReport* report,
-                                const ImportLimits& limits);
+                                const ImportLimits& limits,
+                                std::shared_ptr<const MappedFile> file = {});
 
 }  // namespace millrace::models::graph

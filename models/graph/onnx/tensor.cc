@@ -41,6 +41,17 @@ Tensor Copied(DType dtype, const Shape& shape, const void* bytes) {
   return tensor;
 }
 
+Tensor InFile(DType dtype, const Shape& shape, std::span<const std::byte> bytes,
+              const std::shared_ptr<const MappedFile>& file) {
+  if (bytes.size() < kBorrowedBytes || dtype == DType::kBool) {
+    return Copied(dtype, shape, bytes.data());
+  }
+  const auto address = reinterpret_cast<uintptr_t>(bytes.data());
+  const bool aligned = address % static_cast<uintptr_t>(DTypeBytes(dtype)) == 0;
+  return (aligned ? Tensor::Borrow : Tensor::Late)(dtype, shape, bytes.data(),
+                                                   file, file.get());
+}
+
 template <typename To, typename Field>
 StatusOr<Tensor> FromField(const onnx::TensorProto& proto, DType dtype,
                            const Shape& shape, const Field& field) {
@@ -94,18 +105,13 @@ StatusOr<Tensor> External(const onnx::TensorProto& proto, DType dtype,
   ASSIGN_OR_RETURN(
       const ExternalFiles::Piece piece,
       files->Find(proto, shape.num_elements() * DTypeBytes(dtype)));
-  const auto address = reinterpret_cast<uintptr_t>(piece.bytes.data());
-  if (address % static_cast<uintptr_t>(DTypeBytes(dtype)) != 0 ||
-      dtype == DType::kBool) {
-    return Copied(dtype, shape, piece.bytes.data());
-  }
-  return Tensor::Borrow(dtype, shape, piece.bytes.data(), piece.file,
-                        piece.file.get());
+  return InFile(dtype, shape, piece.bytes, piece.file);
 }
 
 }  // namespace
 
-StatusOr<Tensor> TakeTensor(onnx::TensorProto* proto, ExternalFiles* files) {
+StatusOr<Tensor> TakeTensor(onnx::TensorProto* proto, ExternalFiles* files,
+                            const LateBytes& late) {
   const std::optional<DType> dtype = DTypeFromOnnx(proto->data_type());
   if (!dtype.has_value()) {
     return Unimplemented("tensor " + Quoted(proto->name()) + " is of " +
@@ -120,12 +126,21 @@ StatusOr<Tensor> TakeTensor(onnx::TensorProto* proto, ExternalFiles* files) {
   if (proto->data_location() == onnx::TensorProto::EXTERNAL) {
     return External(*proto, *dtype, *shape, files);
   }
-  if (!proto->has_raw_data()) return FromFields(*proto, *dtype, *shape);
-  const int64_t needed = shape->num_elements() * DTypeBytes(*dtype);
+  if (!late.bytes.has_value() && !proto->has_raw_data()) {
+    return FromFields(*proto, *dtype, *shape);
+  }
   const std::string& raw = proto->raw_data();
-  if (static_cast<int64_t>(raw.size()) != needed) {
-    return Bad(*proto, "holds " + std::to_string(raw.size()) +
-                           " bytes, but is " + TypeText(*dtype, *shape));
+  const size_t given = late.bytes.has_value() ? late.bytes->size() : raw.size();
+  if (static_cast<int64_t>(given) !=
+      shape->num_elements() * DTypeBytes(*dtype)) {
+    return Bad(*proto, "holds " + std::to_string(given) + " bytes, but is " +
+                           TypeText(*dtype, *shape));
+  }
+  if (late.bytes.has_value()) {
+    if (late.file == nullptr) {
+      return Copied(*dtype, *shape, late.bytes->data());
+    }
+    return InFile(*dtype, *shape, *late.bytes, late.file);
   }
   if (raw.size() < kBorrowedBytes || *dtype == DType::kBool) {
     return Copied(*dtype, *shape, raw.data());

@@ -230,12 +230,13 @@ StatusOr<std::unique_ptr<Step>> MakeDepthwise(const Node& node,
   const Int8DepthwiseTable& kernel = context.int8.depthwise;
   const int64_t bytes = kernel.packed_bytes(shape.window, shape.channels);
   ASSIGN_OR_RETURN(const float* packed,
-                   context.packed.Get(
-                       integers.values, kDepthwise, bytes / 4, [&](float* to) {
-                         kernel.pack(weight.values.data(), shape.window,
-                                     shape.channels,
-                                     reinterpret_cast<int8_t*>(to));
-                       }));
+                   context.packed.Get(integers.values, kDepthwise, bytes / 4,
+                                      [&](const Tensor&, float* to) {
+                                        kernel.pack(
+                                            weight.values.data(), shape.window,
+                                            shape.channels,
+                                            reinterpret_cast<int8_t*>(to));
+                                      }));
   return std::unique_ptr<Step>(std::make_unique<ByteDepthwiseStep>(
       node, context, shape, weight, reinterpret_cast<const int8_t*>(packed)));
 }
@@ -269,7 +270,7 @@ StatusOr<std::unique_ptr<Step>> MakeByteLayerStep(const Node& node,
   ASSIGN_OR_RETURN(
       const float* packed,
       context.packed.Get(integers.values, weight_kn ? kPanelsKn : kPanels,
-                         bytes / 4, [&](float* to) {
+                         bytes / 4, [&](const Tensor&, float* to) {
                            for (int64_t group = 0; group < groups; ++group) {
                              context.int8.pack(
                                  w.data() + group * n * weight->k, n, weight->k,

@@ -171,17 +171,17 @@ StatusOr<std::unique_ptr<Step>> MakeDepthwise(const Node& node,
                                               const ImageShape& shape) {
   const auto& weight = context.graph.value(node.inputs[1]).constant;
   const int64_t taps = shape.taps();
-  ASSIGN_OR_RETURN(const float* weights,
-                   context.packed.Get(weight, kDepthwise,
-                                      weight->num_elements(), [&](float* to) {
-                                        const float* w = weight->data<float>();
-                                        for (int64_t t = 0; t < taps; ++t) {
-                                          for (int64_t c = 0;
-                                               c < shape.channels; ++c) {
-                                            *to++ = w[c * taps + t];
-                                          }
-                                        }
-                                      }));
+  ASSIGN_OR_RETURN(
+      const float* weights,
+      context.packed.Get(weight, kDepthwise, weight->num_elements(),
+                         [&](const Tensor& from, float* to) {
+                           const float* w = from.data<float>();
+                           for (int64_t t = 0; t < taps; ++t) {
+                             for (int64_t c = 0; c < shape.channels; ++c) {
+                               *to++ = w[c * taps + t];
+                             }
+                           }
+                         }));
   return std::unique_ptr<Step>(
       std::make_unique<DepthwiseStep>(node, context, shape, weights));
 }
@@ -203,17 +203,18 @@ StatusOr<std::unique_ptr<Step>> MakeConvStep(const Node& node,
   const int64_t each = products.packed_floats(n, k);
   ASSIGN_OR_RETURN(
       const float* packed,
-      context.packed.Get(
-          weight, context.form(node, kPanels), groups * each, [&](float* to) {
-            for (int64_t group = 0; group < groups; ++group) {
-              const std::vector<float> w =
-                  TapsFirst(weight->data<float>() + group * n * k, n, channels,
-                            shape.taps());
-              products.pack(w.data(), n, k, {.n = k, .k = 1}, 0,
-                            (n + products.panel - 1) / products.panel,
-                            to + group * each);
-            }
-          }));
+      context.packed.Get(weight, context.form(node, kPanels), groups * each,
+                         [&](const Tensor& from, float* to) {
+                           for (int64_t group = 0; group < groups; ++group) {
+                             const std::vector<float> w =
+                                 TapsFirst(from.data<float>() + group * n * k,
+                                           n, channels, shape.taps());
+                             products.pack(
+                                 w.data(), n, k, {.n = k, .k = 1}, 0,
+                                 (n + products.panel - 1) / products.panel,
+                                 to + group * each);
+                           }
+                         }));
   return std::unique_ptr<Step>(
       std::make_unique<ConvStep>(node, context, shape, groups, packed));
 }

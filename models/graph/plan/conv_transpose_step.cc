@@ -99,7 +99,8 @@ StatusOr<std::unique_ptr<Step>> MakeConvTransposeStep(
   ASSIGN_OR_RETURN(
       const float* packed,
       context.packed.Get(
-          weight, context.form(node, kRows), rows * each, [&](float* to) {
+          weight, context.form(node, kRows), rows * each,
+          [&](const Tensor& from, float* to) {
             // [c][o][rows][columns] to [(columns, o)][c], row by row.
             std::vector<float> moved(static_cast<size_t>(n * k));
             for (int64_t row = 0; row < rows; ++row) {
@@ -108,10 +109,10 @@ StatusOr<std::unique_ptr<Step>> MakeConvTransposeStep(
                 const int64_t o = i % shape.outputs;
                 for (int64_t c = 0; c < k; ++c) {
                   moved[static_cast<size_t>(i * k + c)] =
-                      weight->data<float>()[((c * shape.outputs + o) * rows +
-                                             row) *
-                                                columns +
-                                            column];
+                      from.data<float>()[((c * shape.outputs + o) * rows +
+                                          row) *
+                                             columns +
+                                         column];
                 }
               }
               products.pack(moved.data(), n, k, {.n = k, .k = 1}, 0,
@@ -123,11 +124,13 @@ StatusOr<std::unique_ptr<Step>> MakeConvTransposeStep(
   if (node.inputs.size() > 2 && node.inputs[2] != kNoValue) {
     const auto& bias = context.graph.value(node.inputs[2]).constant;
     ASSIGN_OR_RETURN(
-        repeated, context.packed.Get(bias, kRepeated, n, [&](float* to) {
-          for (int64_t i = 0; i < columns; ++i) {
-            to = std::copy_n(bias->data<float>(), shape.outputs, to);
-          }
-        }));
+        repeated, context.packed.Get(bias, kRepeated, n,
+                                     [&](const Tensor& from, float* to) {
+                                       for (int64_t i = 0; i < columns; ++i) {
+                                         to = std::copy_n(from.data<float>(),
+                                                          shape.outputs, to);
+                                       }
+                                     }));
   }
   return std::unique_ptr<Step>(std::make_unique<ConvTransposeStep>(
       node, context, shape, packed, repeated));

@@ -12,13 +12,14 @@ constexpr int64_t kLineFloats = 16;
 
 StatusOr<const float*> PackedWeights::Get(
     const std::shared_ptr<const Tensor>& weight, int64_t form,
-    int64_t num_floats, const std::function<void(float*)>& fill) {
+    int64_t num_floats, const Fill& fill) {
+  asked_.push_back(weight.get());
   const auto key = std::make_pair(weight.get(), form);
   if (const auto found = packed_.find(key); found != packed_.end()) {
     return found->second.floats;
   }
   ASSIGN_OR_RETURN(float* floats, Allocate(num_floats));
-  fill(floats);
+  fill(weight->Aligned(), floats);
   // Rarely read again: by a plan that wants another form.
   weight->DropPages();
   packed_.emplace(key, Packed{weight, floats});

@@ -21,15 +21,20 @@ namespace millrace::models::graph {
 class PackedWeights {
  public:
   // `form` tells forms of one weight apart (a group of a convolution, a
-  // layout). `fill` is called when it is not there yet. The floats stay where
-  // they are as long as this object lives; aligned to 64 bytes.
+  // layout). `fill` is called when it is not there yet, with the weight to read
+  // from. The floats stay where they are as long as this object lives; aligned
+  // to 64 bytes.
+  using Fill = std::function<void(const Tensor& weight, float* to)>;
   StatusOr<const float*> Get(const std::shared_ptr<const Tensor>& weight,
                              int64_t form, int64_t num_floats,
-                             const std::function<void(float*)>& fill);
+                             const Fill& fill);
 
   // Null where Get has not made it yet.
   const float* Find(const std::shared_ptr<const Tensor>& weight,
                     int64_t form) const;
+
+  // The weights that Get was asked for since the last call.
+  std::vector<const Tensor*> TakeAsked() { return std::exchange(asked_, {}); }
 
   int64_t bytes() const { return bytes_; }
 
@@ -42,6 +47,7 @@ class PackedWeights {
   StatusOr<float*> Allocate(int64_t num_floats);
 
   std::map<std::pair<const Tensor*, int64_t>, Packed> packed_;
+  std::vector<const Tensor*> asked_;
   std::vector<HugeBuffer> chunks_;
   int64_t left_ = 0;  // floats, in the last chunk
   int64_t bytes_ = 0;

@@ -67,8 +67,12 @@ class PlanBuilder {
                                kernels.dense, kernels.int8, kernels.bf16,
                                packed};
     for (const Node& node : graph_.nodes) {
-      if (IsAlias(node, graph_)) continue;
+      if (IsAlias(node, graph_)) {
+        BindLate(node, {});
+        continue;
+      }
       ASSIGN_OR_RETURN(std::unique_ptr<Step> step, Lower(node, context));
+      BindLate(node, packed.TakeAsked());
       for (const ValueId id : node.inputs) {
         if (id != kNoValue) step->reads.push_back(context.slot(id));
       }
@@ -88,14 +92,31 @@ class PlanBuilder {
   }
 
  private:
+  // Late constants are copied when their bytes are asked for: by steps that
+  // read them, but not by those that read what they are packed to.
+  void BindLate(const Node& node, const std::vector<const Tensor*>& packed) {
+    for (const ValueId id : node.inputs) {
+      if (id == kNoValue) continue;
+      const Tensor* constant = graph_.value(id).constant.get();
+      if (constant == nullptr ||
+          std::find(packed.begin(), packed.end(), constant) != packed.end()) {
+        continue;
+      }
+      Bind(SlotFor(id), *constant);
+    }
+  }
+  void Bind(Slot slot, const Tensor& constant) {
+    plan_->at_[static_cast<size_t>(slot)] =
+        const_cast<std::byte*>(constant.bytes());
+  }
+
   // A constant's slot is made when the constant is first read.
   Slot SlotFor(ValueId id) {
     Slot& slot = slot_of_[static_cast<size_t>(id)];
     if (slot != kNoSlot) return slot;
     slot = NewSlot();
     if (const auto& constant = graph_.value(id).constant) {
-      plan_->at_[static_cast<size_t>(slot)] =
-          const_cast<std::byte*>(constant->bytes());
+      if (!constant->is_late()) Bind(slot, *constant);
       plan_->constants_.push_back(constant);
       SetElsewhere(slot);
     }
@@ -142,6 +163,9 @@ class PlanBuilder {
     // Inputs and constants stay where they are, and two results are never one
     // storage.
     if (IsElsewhere(slot)) {
+      if (const auto& constant = graph_.value(id).constant) {
+        Bind(slot, *constant);
+      }
       const Slot copy = NewSlot();
       const int64_t bytes = BytesOf(id);
       auto step = std::make_unique<CopyStep>(slot, copy, bytes);

@@ -236,12 +236,13 @@ StatusOr<const float*> Pack(const Node& node, const LowerContext& context,
   const auto& weight = context.graph.value(node.inputs[operand]).constant;
   const DenseTable& dense = context.dense;
   const int64_t each = dense.packed_floats(n, k);
-  return context.packed.Get(weight, 0, directions * each, [&](float* to) {
-    for (int64_t i = 0; i < directions; ++i) {
-      dense.pack(weight->data<float>() + i * n * k, n, k, {.n = k, .k = 1}, 0,
-                 (n + dense.panel - 1) / dense.panel, to + i * each);
-    }
-  });
+  return context.packed.Get(
+      weight, 0, directions * each, [&](const Tensor& from, float* to) {
+        for (int64_t i = 0; i < directions; ++i) {
+          dense.pack(from.data<float>() + i * n * k, n, k, {.n = k, .k = 1}, 0,
+                     (n + dense.panel - 1) / dense.panel, to + i * each);
+        }
+      });
 }
 
 // The biases of x and h, [directions][2][n], are added at once; a GRU's last
@@ -252,9 +253,9 @@ Status PackBiases(const Node& node, const LowerContext& context,
   const auto& bias = context.graph.value(node.inputs[3]).constant;
   const int64_t n = plan.gates * plan.hidden;
   const int64_t joined = node.Is("LSTM") ? n : n - plan.hidden;
-  const auto fill = [&](float* to, bool of_h) {
+  const auto fill = [&](const Tensor& both, float* to, bool of_h) {
     for (int64_t i = 0; i < plan.directions * n; ++i) {
-      const float* from = bias->data<float>() + i / n * 2 * n + i % n;
+      const float* from = both.data<float>() + i / n * 2 * n + i % n;
       if (i % n < joined) {
         to[i] = of_h ? 0.0f : from[0] + from[n];
       } else {
@@ -265,13 +266,17 @@ Status PackBiases(const Node& node, const LowerContext& context,
   constexpr int64_t kOfX = 5;
   constexpr int64_t kOfH = 6;
   const int64_t size = plan.directions * n;
-  ASSIGN_OR_RETURN(weights.bias,
-                   context.packed.Get(bias, kOfX, size,
-                                      [&](float* to) { fill(to, false); }));
+  ASSIGN_OR_RETURN(
+      weights.bias,
+      context.packed.Get(bias, kOfX, size, [&](const Tensor& both, float* to) {
+        fill(both, to, false);
+      }));
   if (joined == n) return OkStatus();
   ASSIGN_OR_RETURN(
       weights.r_bias,
-      context.packed.Get(bias, kOfH, size, [&](float* to) { fill(to, true); }));
+      context.packed.Get(bias, kOfH, size, [&](const Tensor& both, float* to) {
+        fill(both, to, true);
+      }));
   return OkStatus();
 }
 

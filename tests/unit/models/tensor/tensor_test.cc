@@ -28,5 +28,23 @@ TEST(Tensor, DropsPagesOfItsSourceAndOfNothingElse) {
   EXPECT_EQ(source->dropped.data(), nullptr);
 }
 
+TEST(Tensor, LateBytesAreCopiedOnceAndOnlyWhenTheyAreAskedFor) {
+  alignas(8) std::byte raw[9];
+  const float one = 1;
+  const float two = 2;
+  std::memcpy(raw + 1, &one, 4);
+  std::memcpy(raw + 5, &two, 4);
+  const Tensor late = Tensor::Late(DType::kF32, {2}, raw + 1, nullptr);
+  const Tensor shared = late.Share().Reshaped({2, 1});
+  EXPECT_EQ(late.Aligned().data<float>()[1], 2);
+  EXPECT_EQ(late.Copy().data<float>()[0], 1);
+  EXPECT_TRUE(late.is_late());
+  const float* asked = shared.data<float>();
+  EXPECT_EQ(asked[1], 2);
+  EXPECT_FALSE(late.is_late());
+  EXPECT_EQ(late.data<float>(), asked);
+  EXPECT_EQ(late.Aligned().data<float>(), asked);
+}
+
 }  // namespace
 }  // namespace millrace::models
