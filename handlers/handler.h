@@ -72,6 +72,9 @@ class TensorHandler {
   using Done = std::function<void(StatusOr<TensorAnswer>)>;
   virtual void Start(TensorRequest request, Done done,
                      std::stop_token stop) = 0;
+  // Whether a request that came now would get a place, else the refusal that
+  // Start would give it: asked before the request's tensors are read.
+  virtual Status HasPlace() const = 0;
 
   virtual const std::vector<models::TensorSpec>& inputs() const = 0;
   virtual const std::vector<models::TensorSpec>& outputs() const = 0;

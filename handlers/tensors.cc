@@ -44,6 +44,12 @@ class GraphHandler final : public TensorHandler {
     if (!status.ok()) done(status);
   }
 
+  // The place is given back at once: held, it would let clients that send
+  // slowly keep others out.
+  Status HasPlace() const override {
+    return parts_.batcher->Reserve().status();
+  }
+
   const std::vector<TensorSpec>& inputs() const override {
     return parts_.batcher->inputs();
   }

@@ -111,6 +111,11 @@ Admission Admit(const Site& site, std::span<const Route> routes,
         head, InvalidArgument("the Content-Encoding is '" +
                               std::string(coding) + "'; send the body as it is")
                   .Because("unsupported_media_type"));
+    return admission;
+  }
+  if (match.route->guard == nullptr) return admission;
+  if (const Status free = match.route->guard(site, match.params); !free.ok()) {
+    admission.answer = Refusal(head, free);
   }
   return admission;
 }

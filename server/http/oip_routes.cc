@@ -6,6 +6,7 @@
 #include <optional>
 #include <string>
 #include <utility>
+#include <vector>
 
 #include "config/base/json.h"
 #include "server/http/message.h"
@@ -25,10 +26,10 @@ struct ModelPath {
   std::string version;  // empty: any
 };
 
-ModelPath PathOf(const Exchange& exchange) {
-  const auto& params = exchange.params();
+ModelPath PathOf(const std::vector<std::string>& params) {
   return {params[0], params.size() > 1 ? params[1] : ""};
 }
+ModelPath PathOf(const Exchange& exchange) { return PathOf(exchange.params()); }
 
 // Listings work while the server loads or drains, so no handle is borrowed.
 // Answers NOT_FOUND itself.
@@ -183,6 +184,15 @@ void ServeOipModelReady(const Site& site,
   exchange->Send(
       JsonResponse(ready ? 200 : 503,
                    DumpJson(Json{{"name", path.name}, {"ready", ready}})));
+}
+
+Status GuardOipInfer(const Site& site, const std::vector<std::string>& params) {
+  const ModelPath path = PathOf(params);
+  const StatusOr<ModelHandle> model =
+      site.services.manager->Borrow(path.name, path.version);
+  // What else is wrong, the route says.
+  if (!model.ok() || !(*model)->is_graph()) return OkStatus();
+  return (*model)->tensor_handler->HasPlace();
 }
 
 void ServeOipInfer(const Site& site,

@@ -12,6 +12,7 @@
 #include <string_view>
 #include <vector>
 
+#include "config/base/status.h"
 #include "server/http/exchange.h"
 
 namespace millrace::server::http {
@@ -23,12 +24,18 @@ struct Site;
 using RouteFunction = void (*)(const Site& site,
                                const std::shared_ptr<Exchange>& exchange);
 
+// The same for what the head alone decides, before the body is read: OK, or why
+// the request is refused.
+using RouteGuard = Status (*)(const Site& site,
+                              const std::vector<std::string>& params);
+
 struct Route {
   std::string_view method;  // "GET" serves HEAD too
   std::string_view pattern;
   RouteFunction serve;
   bool is_public = false;    // needs no key
   bool takes_bytes = false;  // a body that is no JSON, too
+  RouteGuard guard = nullptr;
 };
 
 struct RouteMatch {

@@ -27,10 +27,11 @@ constexpr Route kServing[] = {
     {"GET", "/v2/models", ServeOipModels},
     {"GET", "/v2/models/{id}/versions/{version}/ready", ServeOipModelReady},
     {"POST", "/v2/models/{id}/versions/{version}/infer", ServeOipInfer,
-     !kPublic, kTakesBytes},
+     !kPublic, kTakesBytes, GuardOipInfer},
     {"GET", "/v2/models/{id}/versions/{version}", ServeOipModel},
     {"GET", "/v2/models/{id}/ready", ServeOipModelReady},
-    {"POST", "/v2/models/{id}/infer", ServeOipInfer, !kPublic, kTakesBytes},
+    {"POST", "/v2/models/{id}/infer", ServeOipInfer, !kPublic, kTakesBytes,
+     GuardOipInfer},
     {"GET", "/v2/models/{id}", ServeOipModel},
 };
 

@@ -3,7 +3,10 @@
 #pragma once
 
 #include <memory>
+#include <string>
+#include <vector>
 
+#include "config/base/status.h"
 #include "server/http/exchange.h"
 #include "server/http/site.h"
 
@@ -26,6 +29,8 @@ void ServeOipModels(const Site&, const std::shared_ptr<Exchange>&);
 void ServeOipModel(const Site&, const std::shared_ptr<Exchange>&);
 void ServeOipModelReady(const Site&, const std::shared_ptr<Exchange>&);
 void ServeOipInfer(const Site&, const std::shared_ptr<Exchange>&);
+// Whether the model has a place: a large body is not read to be refused.
+Status GuardOipInfer(const Site&, const std::vector<std::string>& params);
 
 // generate_routes.cc, token_routes.cc: on the handler pool.
 void ServeChatCompletions(const Site&, const std::shared_ptr<Exchange>&);

@@ -256,6 +256,33 @@ TEST_F(InferTest, TellsTheTensorsOfAGraph) {
   EXPECT_EQ(client_.Get("/v2/models/sums/ready").status, 200);
 }
 
+TEST_F(InferTest, ModelWithoutAPlaceRefusesBeforeTheBodyComes) {
+  auto servable = ::millrace::support::GraphServable(
+      "full", ::millrace::support::SumGraph(), server_.pool.get());
+  scheduler::Batcher& batcher = *servable->batcher;
+  server_.manager.Add(std::move(servable));
+  std::vector<scheduler::Reservation> all;
+  while (true) {
+    auto place = batcher.Reserve();
+    if (!place.ok()) break;
+    all.push_back(*std::move(place));
+  }
+  client_.Send(
+      "POST /v2/models/full/infer HTTP/1.1\r\nHost: test\r\n"
+      "Content-Type: application/json\r\nContent-Length: 50000000\r\n\r\n");
+  const Reply reply = client_.Read();
+  EXPECT_EQ(reply.status, 429) << reply.body;
+  EXPECT_NE(reply.Header("retry-after"), "");
+  EXPECT_THAT(reply.body, HasSubstr("full"));
+  all.clear();
+  Client again(server_.port());
+  EXPECT_EQ(again
+                .Post("/v2/models/full/infer",
+                      Request(Input("a", "[1,2]"), Input("b", "[3,4]")))
+                .status,
+            200);
+}
+
 TEST_F(InferTest, PassedDeadlineIsNotComputed) {
   const Reply reply =
       client_.Post(kInfer, Request(Input("a", "[1,2]"), Input("b", "[3,4]"),
