@@ -6,6 +6,7 @@
 
 #include <filesystem>
 #include <fstream>
+#include <set>
 #include <string>
 
 #include "models/files/mapped_file.h"
@@ -46,6 +47,28 @@ TEST(OnnxConformance, TheSmallestCaseOfEachOperatorPasses) {
   }
   EXPECT_GT(count, 200);
   fs::remove_all(root);
+}
+
+// First words of the lines, but for comments.
+std::set<std::string> NamesIn(const std::string& file) {
+  std::ifstream lines("tests/conformance/onnx/" + file);
+  EXPECT_TRUE(lines.is_open()) << file;
+  std::set<std::string> names;
+  for (std::string line; std::getline(lines, line);) {
+    if (!line.starts_with("#")) names.insert(line.substr(0, line.find(' ')));
+  }
+  return names;
+}
+
+// run.sh runs them; that the lists stay whole is checked here.
+TEST(OnnxConformance, EveryCaseOfTheFirstTargetIsExpectedToPassOrHasAReason) {
+  const auto expected = NamesIn("expected_passes.txt");
+  const auto reasons = NamesIn("why_not.txt");
+  const auto target = NamesIn("first_target.txt");
+  EXPECT_EQ(target.size(), 612u);
+  for (const std::string& name : target) {
+    EXPECT_TRUE(expected.contains(name) || reasons.contains(name)) << name;
+  }
 }
 
 }  // namespace
