@@ -31,6 +31,8 @@ StatusOr<std::span<const int64_t>> Numbers(const Attrs& attrs,
 // The number of windows, or an error when not even one fits.
 StatusOr<int64_t> CountWindows(const WindowAxis& axis, bool ceil) {
   const int64_t room = axis.in + axis.pad_begin + axis.pad_end - axis.reach();
+  // Rounded up, a window that is cut off by less than a stride counts.
+  if (ceil && room < 0 && -room < axis.stride && axis.in > 0) return 1;
   if (room < 0) {
     return InvalidArgument("a window of " + std::to_string(axis.reach()) +
                            " does not fit an axis of " +

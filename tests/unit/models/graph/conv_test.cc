@@ -149,6 +149,17 @@ TEST(AveragePool, DividesByWhatTheWindowHolds) {
   EXPECT_THAT(pool({{"count_include_pad", int64_t{1}}}), ElementsAre(1, 5, 8));
 }
 
+TEST(AveragePool, AWindowLargerThanTheOperandCountsWhereSizesAreRoundedUp) {
+  Attrs attrs = {{"kernel_shape", Ints{7}}, {"strides", Ints{7}}};
+  const auto y = [&] {
+    return RunOp("AveragePool", Operands(F({1, 1, 2}, {2, 4})), attrs);
+  };
+  EXPECT_FALSE(y().ok());
+  attrs.Set("ceil_mode", int64_t{1});
+  ASSERT_TRUE(y().ok()) << y().status().message();
+  EXPECT_THAT(Floats((*y())[0]), ElementsAre(3));
+}
+
 TEST(AdaptiveAveragePool, CutsTheAxisAsPyTorchDoes) {
   const auto y =
       RunOp("AdaptiveAveragePool", Operands(F({1, 1, 5}, {1, 2, 3, 4, 5})),

@@ -102,6 +102,20 @@ TEST(PlanImage, PoolsAndConcatenationStayChannelsLast) {
   m.ExpectSame();
 }
 
+TEST(PlanImage, PoolsMayHaveWindowsLargerThanTheImage) {
+  for (const int64_t with_pads : {0, 1}) {
+    GraphMaker m;
+    const ValueId y =
+        m.Node("Conv", {m.Input({2, 6, 3, 2}), m.Weight({5, 6, 1, 1})});
+    m.graph.AddOutput("y", m.Node("AveragePool", {y},
+                                  {{"kernel_shape", Ints{40, 40}},
+                                   {"strides", Ints{40, 40}},
+                                   {"ceil_mode", int64_t{1}},
+                                   {"count_include_pad", with_pads}}));
+    m.ExpectSame();
+  }
+}
+
 TEST(PlanImage, TransposedConvolutionsSideBySideAreOneStep) {
   GraphMaker m;
   ValueId y =
