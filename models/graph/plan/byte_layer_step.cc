@@ -50,8 +50,9 @@ class ByteConvStep : public Step {
     const ImageShape& s = shape_;
     const int64_t n = s.outputs / groups_;
     const int64_t channels = s.channels / groups_;
-    const Part part = SplitProduct(s.batch * s.out_pixels(),
-                                   (n + int8_.panel - 1) / int8_.panel, team);
+    const Part part =
+        SplitProduct(s.batch * s.out_pixels(),
+                     (n + int8_.panel - 1) / int8_.panel, team, s.taps() > 1);
     Int8ConvArgs args{.x = {},
                       .window = s.window,
                       .out_width = s.out_width,

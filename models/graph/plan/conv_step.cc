@@ -36,9 +36,9 @@ class ConvStep : public Step {
     ConvArgs args = Sizes();
     const int64_t n = args.n;
     const int64_t channels = args.x.channels;
-    const Part part =
-        SplitProduct(s.batch * s.out_pixels(),
-                     (n + products_.panel - 1) / products_.panel, team);
+    const Part part = SplitProduct(
+        s.batch * s.out_pixels(), (n + products_.panel - 1) / products_.panel,
+        team, products_.conv_scratch_floats(args) > 0);
     args.panel_begin = part.panel_begin;
     args.panel_end = part.panel_end;
     args.scratch =

@@ -30,8 +30,9 @@ class LinearStep : public Step {
 
   Status Run(const Slots& slots, const Team& team) override {
     const int64_t panel = products_.panel;
-    const Part part = SplitProduct(m_, (n_ + panel - 1) / panel, team);
     GemmArgs args = Sizes();
+    const Part part = SplitProduct(m_, (n_ + panel - 1) / panel, team,
+                                   products_.gemm_scratch_floats(args) > 0);
     args.x = slots.data<float>(x_);
     args.row_begin = part.row_begin;
     args.row_end = part.row_end;

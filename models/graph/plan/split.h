@@ -17,7 +17,9 @@ struct Part {
   int64_t panel_end = 0;
 };
 
-Part SplitProduct(int64_t num_rows, int64_t num_panels, const Team& team);
+// `gathers`: each member copies or rounds the rows that it multiplies.
+Part SplitProduct(int64_t num_rows, int64_t num_panels, const Team& team,
+                  bool gathers);
 
 // By rows or by panels, whichever gives the members more even parts.
 Part SplitEvenly(int64_t num_rows, int64_t num_panels, const Team& team);

@@ -26,6 +26,7 @@ template <class S>
 class Conv {
  public:
   static int64_t ScratchFloats(const ConvArgs& a) {
+    if (kPerWord == 1 && PixelsAreRows(a)) return 0;
     if (IsWide(a)) return Padded::RowsOf(a.window) * Padded::RowWords(a);
     return kPixels * LdRow(SmallerOf(Words(a), S::kBlockK));
   }
