@@ -211,10 +211,63 @@ Status RunGemm(const Call& call, std::span<const Result> results,
   return OkStatus();
 }
 
+// Rows x [s, k] in groups that follow each other, group g ending before row
+// ends[g], times matrices w [g, k, n]; 0 behind the last group. ONNX has none.
+Types InferGrouped(const Call& call) {
+  RETURN_IF_ERROR(CountOperands(call, 3, 3));
+  RETURN_IF_ERROR(FloatOperand(call, 0, "x"));
+  RETURN_IF_ERROR(SameType(call, 1, "w"));
+  const Shape& x = call.arg(0).shape;
+  const Shape& w = call.arg(1).shape;
+  const Arg& ends = call.arg(2);
+  if (x.rank() != 2 || w.rank() != 3 || w[1] != x[1]) {
+    return InvalidArgument("rows " + x.ToString() +
+                           " cannot be multiplied by "
+                           "groups of " +
+                           w.ToString());
+  }
+  RETURN_IF_ERROR(ShapeIs(call, 2, {w[0]}, "ends"));
+  if (ends.dtype != DType::kI32 && ends.dtype != DType::kI64) {
+    return InvalidArgument("ends must be INT32 or INT64");
+  }
+  ASSIGN_OR_RETURN(const Shape out, Shape::Checked({{x[0], w[2]}}));
+  return Outputs(call, {{call.arg(0).dtype, out}});
+}
+
+Status RunGrouped(const Call& call, std::span<const Result> results,
+                  const Team& team) {
+  const Shape& w = call.arg(1).shape;
+  const Arg& ends = call.arg(2);
+  const int64_t rows = call.arg(0).shape[0];
+  return DispatchFloat(call.arg(0).dtype, [&]<typename T>() -> Status {
+    const int64_t k = w[1];
+    const int64_t n = w[2];
+    T* y = results[0].data<T>();
+    int64_t at = 0;
+    for (int64_t g = 0; g < w[0]; ++g) {
+      const int64_t end = ends.dtype == DType::kI32 ? ends.data<int32_t>()[g]
+                                                    : ends.data<int64_t>()[g];
+      if (end < at || end > rows) {
+        return InvalidArgument("group " + std::to_string(g) + " ends at row " +
+                               std::to_string(end) + " of " +
+                               std::to_string(rows));
+      }
+      MatMulInto<T>(k, {call.arg(0).data<T>() + at * k, k, 1},
+                    {call.arg(1).data<T>() + g * k * n, n, 1}, y + at * n, n,
+                    ShareOf(end - at, n, team));
+      at = end;
+    }
+    const auto [first, last] = team.Share((rows - at) * n);
+    std::fill(y + at * n + first, y + at * n + last, T(0));
+    return OkStatus();
+  });
+}
+
 constexpr OpDef kOps[] = {
     {"MatMul", InferMatMul, RunMatMul, Work::kSplits},
     {"Linear", InferLinear, RunLinear, Work::kSplits},
     {"Gemm", InferGemm, RunGemm, Work::kSplits},
+    {"GroupedMatMul", InferGrouped, RunGrouped, Work::kSplits},
 };
 
 }  // namespace

@@ -273,6 +273,35 @@ void OneHot(Lowering& n) {
   n.ReturnAs(DType::kBool, hot);
 }
 
+// How many values fall into each of `bins` equal parts of [min, max].
+void Histc(Lowering& n) {
+  const Operand x = n.Arg("self");
+  const int64_t bins = n.Int("bins", 100);
+  const double min = n.Real("min", 0);
+  const double max = n.Real("max", 0);
+  if (min >= max || bins < 1 || !IsFloat(x.dtype())) {
+    return n.Fail("a histogram whose bounds are those of the data");
+  }
+  Emitter& e = n.emit();
+  const auto number = [&](double v) { return e.Number(v, x.dtype()); };
+  const ValueId values = e.Reshape(x.id, {Num::Of(-1), Num::Of(1)});
+  const ValueId scaled =
+      e.Op("Div", {e.Op("Mul", {e.Op("Sub", {values, number(min)}),
+                                number(static_cast<double>(bins))}),
+                   number(max - min)});
+  // The upper bound itself falls into the last part.
+  const ValueId last = number(static_cast<double>(bins - 1));
+  const ValueId within = e.Op("LessOrEqual", {values, number(max)});
+  const ValueId place =
+      e.Op("Where",
+           {within, e.Op("Min", {e.Op("Floor", {scaled}), last}), number(-1)});
+  const ValueId all =
+      e.Op("Range", {number(0), number(static_cast<double>(bins)), number(1)});
+  const ValueId hits =
+      e.Cast(e.Op("Equal", {place, all}), DType::kBool, x.dtype());
+  n.Return(e.Op("ReduceSum", {hits, e.Ints({0})}, {{"keepdims", int64_t{0}}}));
+}
+
 constexpr AtenOp kRows[] = {
     {"aten.index.Tensor", Index},
     {"aten._unsafe_index.Tensor", Index},
@@ -294,6 +323,7 @@ constexpr AtenOp kRows[] = {
     {"aten.nonzero.default", NonZero},
     {"aten.masked_select.default", MaskedSelect},
     {"aten.bucketize.Tensor", Bucketize},
+    {"aten.histc.default", Histc},
     {"aten.one_hot.default", OneHot},
 };
 

@@ -151,6 +151,23 @@ void ScaledDotProductAttention(Lowering& n) {
   n.Return(Attention(n, n.Flag("is_causal", false)));
 }
 
+// Experts: rows sorted by the matrix they are multiplied with.
+void GroupedMatMul(Lowering& n, const Operand& x, const Operand& w,
+                   const Operand& ends) {
+  if (x.rank() != 2 || w.rank() != 3 || ends.rank() != 1) {
+    return n.Fail("groups of other ranks than rows [s, k], matrices [g, k, n]");
+  }
+  n.Return(n.emit().Op("GroupedMatMul", {x.id, w.id, ends.id}));
+}
+void GroupedMm(Lowering& n) {
+  if (n.ArgOrNone("bias") || !n.Has("offs")) return n.Fail("this form of it");
+  GroupedMatMul(n, n.Arg("self"), n.Arg("mat2"), n.Arg("offs"));
+}
+// What transformers exports where PyTorch has no kernel of it.
+void GroupedMmFallback(Lowering& n) {
+  GroupedMatMul(n, n.Arg("input"), n.Arg("weight"), n.Arg("offs"));
+}
+
 constexpr AtenOp kRows[] = {
     {"aten.linear.default", Linear},
     {"aten.addmm.default", AddMm},
@@ -167,6 +184,8 @@ constexpr AtenOp kRows[] = {
      ScaledDotProductAttention},
     {"aten._scaled_dot_product_attention_math.default",
      ScaledDotProductAttention},
+    {"aten._grouped_mm.default", GroupedMm},
+    {"transformers.grouped_mm_fallback.default", GroupedMmFallback},
 };
 
 }  // namespace

@@ -217,6 +217,17 @@ TEST(ImportPt2, AMeanOfWhatIsScatteredCountsTheOperandOrNot) {
   }
 }
 
+TEST(ImportPt2, AHistogramCountsItsUpperBoundAndNothingBeyondIt) {
+  Pt2Program program;
+  program.Input("x", {"4"});
+  program.Node("aten.histc.default",
+               {TensorArg("self", "x"), IntArg("bins", "4"), IntArg("min", "0"),
+                IntArg("max", "2")},
+               "y", {"4"});
+  program.Output("y");
+  EXPECT_THAT(OutputOf(program, {0, 2, 2.1f, 0.7f}), ElementsAre(1, 1, 0, 1));
+}
+
 TEST(ImportPt2, WeightsAreReadByTheirStrides) {
   Pt2Program program;  // [[1, 2], [3, 4]] lies column by column, behind a 0
   program.Input("x", {"2", "2"});

@@ -67,6 +67,19 @@ TEST(MatMul, VectorsLoseTheirDimension) {
   EXPECT_THAT(Floats((*y)[0]), ElementsAre(11));
 }
 
+TEST(GroupedMatMul, MultipliesEachRowByTheMatrixOfItsGroup) {
+  const auto y = [](std::vector<int32_t> ends) {
+    return RunOp("GroupedMatMul",
+                 Operands(F({4, 1}, {1, 2, 3, 4}), F({2, 1, 2}, {1, 10, 5, 50}),
+                          I32({2}, std::move(ends))));
+  };
+  const auto got = y({1, 3});
+  ASSERT_TRUE(got.ok()) << got.status().message();
+  EXPECT_THAT(Floats((*got)[0]), ElementsAre(1, 10, 10, 100, 15, 150, 0, 0));
+  EXPECT_FALSE(y({3, 1}).ok());
+  EXPECT_FALSE(y({1, 5}).ok());
+}
+
 TEST(MatMul, IntegersWrap) {
   const int32_t big = std::numeric_limits<int32_t>::max();
   const auto y =
