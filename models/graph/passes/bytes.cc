@@ -72,6 +72,25 @@ std::optional<Dequantised> DequantisedOf(const Graph& graph, Editor& editor,
   return Dequantised{maker->inputs[0], *scale};
 }
 
+std::optional<Measured> MeasuredOf(const Graph& graph, Editor& editor,
+                                   ValueId id) {
+  const Node* maker = editor.Maker(id);
+  if (maker == nullptr || !IsDequantize(*maker) || maker->inputs.size() < 3 ||
+      maker->attrs.Int("block_size", 0) != 0) {
+    return std::nullopt;
+  }
+  const Measured found{maker->inputs[0], maker->inputs[1], maker->inputs[2]};
+  const auto is_one = [&](ValueId of, DType dtype) {
+    return of != kNoValue && graph.value(of).constant == nullptr &&
+           graph.value(of).type->dtype == dtype &&
+           graph.value(of).type->shape.num_elements() == 1;
+  };
+  if (!is_one(found.scale, DType::kF32) || !is_one(found.zero, DType::kU8)) {
+    return std::nullopt;
+  }
+  return found;
+}
+
 void UnsignBytes(Graph& graph) {
   // Values that may change: made by one QuantizeLinear, and so far read well.
   std::vector<bool> good(graph.values.size());

@@ -29,6 +29,15 @@ struct Dequantised {
 std::optional<Dequantised> DequantisedOf(const Graph& graph, Editor& editor,
                                          ValueId id);
 
+// The same with a scale and a zero point that are known in a run only.
+struct Measured {
+  ValueId bytes = kNoValue;
+  ValueId scale = kNoValue;
+  ValueId zero = kNoValue;
+};
+std::optional<Measured> MeasuredOf(const Graph& graph, Editor& editor,
+                                   ValueId id);
+
 // INT8 activations become UINT8 ones with a zero point 128 higher, where they
 // are made by QuantizeLinear and read by DequantizeLinear alone.
 void UnsignBytes(Graph& graph);

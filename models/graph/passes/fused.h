@@ -43,8 +43,9 @@ extern const OpDef kPointwise;
 // these are absent; so is the residual, with `residual_scale`, `residual_zero`.
 // `middle_scale`, `middle_zero`: the sum with its bias is quantised by these
 // before anything else happens; then it is multiplied by `middle_factor` and
-// operand 6, [1] or [n], is added. Operand 5: 256 bytes, what becomes of each
-// byte of the result at last.
+// operand 6, [1] or [n], is added. Operands 7 and 8: x's scale and zero point
+// where they are measured in each run. Operand 5: 256 bytes, what becomes of
+// each byte of the result at last.
 extern const OpDef kByteConv;
 extern const OpDef kByteLinear;
 // As kPool: the largest byte, or the mean of a whole image, which has x_scale,

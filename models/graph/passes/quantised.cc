@@ -22,6 +22,7 @@ namespace {
 constexpr size_t kResidual = 3;
 constexpr size_t kTable = 5;
 constexpr size_t kMiddleBias = 6;
+constexpr size_t kMeasured = 7;
 
 void SetScale(Attrs& attrs, std::string_view what, const ByteScale& scale) {
   attrs.Set(std::string(what) + "_scale", double{scale.scale});
@@ -45,10 +46,12 @@ class QuantisedPass {
   void Moves() {
     for (Node& node : graph_.nodes) {
       if (!node.Is("Transpose") && !node.Is("Reshape")) continue;
-      const auto x = DequantisedOf(graph_, editor_, node.inputs[0]);
-      if (!x) continue;
+      if (!DequantisedOf(graph_, editor_, node.inputs[0]) &&
+          !MeasuredOf(graph_, editor_, node.inputs[0])) {
+        continue;
+      }
       std::vector<ValueId> inputs = node.inputs;
-      inputs[0] = x->bytes;
+      inputs[0] = editor_.Maker(node.inputs[0])->inputs[0];
       const ValueId moved =
           editor_.InsertBefore(node, *node.op, std::move(inputs), node.attrs,
                                {DType::kU8, ShapeOf(node.outputs[0])});
@@ -221,7 +224,9 @@ class QuantisedPass {
   void Layer(Node& node, const Node& layer, const ByteScale* out) {
     const auto x = DequantisedOf(graph_, editor_, layer.inputs[0]);
     const auto& integers = graph_.value(layer.inputs[1]).integers;
-    if (!x || integers == nullptr || layer.inputs.size() > kResidual + 1 ||
+    const auto measured = MeasuredOf(graph_, editor_, layer.inputs[0]);
+    if ((!x && !measured) || integers == nullptr ||
+        layer.inputs.size() > kResidual + 1 ||
         !HasSignedWeight(*integers, OutputsAxis(layer))) {
       return;
     }
@@ -231,8 +236,17 @@ class QuantisedPass {
     }
     std::vector<ValueId> inputs = layer.inputs;
     Attrs attrs = layer.attrs;
-    inputs[0] = x->bytes;
-    SetScale(attrs, "x", x->scale);
+    if (measured) {
+      // Only into floats, and channels go together.
+      if (out != nullptr || layer.attrs.Int("group", 1) != 1) return;
+      inputs.resize(kMeasured + 2, kNoValue);
+      inputs[0] = measured->bytes;
+      inputs[kMeasured] = measured->scale;
+      inputs[kMeasured + 1] = measured->zero;
+    } else {
+      inputs[0] = x->bytes;
+      SetScale(attrs, "x", x->scale);
+    }
     if (out != nullptr) SetScale(attrs, "y", *out);
     if (inputs.size() > kResidual && inputs[kResidual] != kNoValue) {
       if (const auto r = DequantisedOf(graph_, editor_, inputs[kResidual])) {

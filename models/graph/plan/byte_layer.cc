@@ -9,6 +9,7 @@ constexpr size_t kBias = 2;
 constexpr size_t kResidual = 3;
 constexpr size_t kTable = 5;
 constexpr size_t kMiddleBias = 6;
+constexpr size_t kMeasured = 7;
 
 ValueId Operand(const Node& node, size_t i) {
   return i < node.inputs.size() ? node.inputs[i] : kNoValue;
@@ -38,6 +39,10 @@ ByteEpilogue::ByteEpilogue(const Node& node, const LowerContext& context,
   }
   if (const ValueId id = Operand(node, kTable); id != kNoValue) {
     lookup_ = context.constant(id)->data<uint8_t>();
+  }
+  if (const ValueId id = Operand(node, kMeasured); id != kNoValue) {
+    x_scale_ = context.slot(id);
+    x_zero_ = context.slot(Operand(node, kMeasured + 1));
   }
   Scales(node, context, weight);
 }
@@ -81,24 +86,37 @@ void ByteEpilogue::Scales(const Node& node, const LowerContext& context,
     const float b = behind->data<float>()[behind->num_elements() == 1 ? 0 : n];
     middle_bias_.push_back(static_cast<float>(b / unit));
   }
+  const ByteScale x = x_scale_ == kNoSlot ? x_ : ByteScale{1, 1};
   for (int64_t n = 0; n < weight.n; ++n) {
     int32_t sum = 0;
     for (int64_t k = 0; k < weight.k; ++k) {
       sum += weight.values[static_cast<size_t>(n * weight.k + k)];
     }
-    offset_.push_back(-x_.zero * sum);
+    offset_.push_back(-x.zero * sum);
     scale_.push_back(static_cast<float>(
-        double{x_.scale} * weight.scales[static_cast<size_t>(n)] / sum_unit));
+        double{x.scale} * weight.scales[static_cast<size_t>(n)] / sum_unit));
     if (bias == nullptr) continue;
     const float b = bias->data<float>()[bias->num_elements() == 1 ? 0 : n];
     bias_.push_back(static_cast<float>(b / sum_unit));
   }
 }
 
-Int8Epilogue ByteEpilogue::At(const Slots& slots) const {
+Int8Epilogue ByteEpilogue::At(const Slots& slots, float* measured) const {
   Int8Epilogue epilogue = fixed_;
   epilogue.offset = offset_.data();
   epilogue.scale = scale_.data();
+  if (x_scale_ != kNoSlot) {
+    const float x_scale = *slots.data<float>(x_scale_);
+    const int32_t x_zero = *slots.data<uint8_t>(x_zero_);
+    const size_t n = scale_.size();
+    auto* offset = reinterpret_cast<int32_t*>(measured + n);
+    for (size_t i = 0; i < n; ++i) {
+      measured[i] = x_scale * scale_[i];
+      offset[i] = x_zero * offset_[i];
+    }
+    epilogue.scale = measured;
+    epilogue.offset = offset;
+  }
   if (!bias_.empty()) epilogue.bias = bias_.data();
   if (!middle_bias_.empty()) epilogue.middle_bias = middle_bias_.data();
   epilogue.lookup = lookup_;
@@ -113,6 +131,7 @@ Int8Epilogue ByteEpilogue::At(const Slots& slots) const {
 
 std::string ByteEpilogue::Text() const {
   std::string text;
+  if (x_scale_ != kNoSlot) text += " measured";
   if (!bias_.empty()) text += " +bias";
   if (fixed_.middle_scale != 0) text += " q";
   if (!middle_bias_.empty()) text += " +bias";

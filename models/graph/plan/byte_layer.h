@@ -25,13 +25,21 @@ class ByteEpilogue {
   ByteEpilogue(const Node& node, const LowerContext& context,
                const SignedWeight& weight, int64_t outputs);
 
-  Int8Epilogue At(const Slots& slots) const;
+  // `measured`: memory of measured_floats(), filled where x's scale is one of
+  // this run's; it stays the caller's.
+  Int8Epilogue At(const Slots& slots, float* measured) const;
+  int64_t measured_floats() const {
+    return x_scale_ == kNoSlot ? 0 : 2 * static_cast<int64_t>(scale_.size());
+  }
   bool gives_bytes() const { return gives_bytes_; }
   // Of each output.
   const std::vector<int32_t>& offset() const { return offset_; }
   const std::vector<float>& scale() const { return scale_; }
   const std::vector<float>& bias() const { return bias_; }  // or empty
-  uint8_t x_zero() const { return static_cast<uint8_t>(x_.zero); }
+  uint8_t x_zero(const Slots& slots) const {
+    return x_zero_ == kNoSlot ? static_cast<uint8_t>(x_.zero)
+                              : *slots.data<uint8_t>(x_zero_);
+  }
   std::string Text() const;
 
  private:
@@ -41,8 +49,10 @@ class ByteEpilogue {
   const ByteScale x_;
   const ByteScale y_;
   const bool gives_bytes_;
-  std::vector<int32_t> offset_;
-  std::vector<float> scale_;
+  Slot x_scale_ = kNoSlot;
+  Slot x_zero_ = kNoSlot;
+  std::vector<int32_t> offset_;  // for a zero point of 1 where it is measured
+  std::vector<float> scale_;     // for a scale of 1 likewise
   std::vector<float> bias_;
   std::vector<float> middle_bias_;
   Slot residual_ = kNoSlot;

@@ -62,7 +62,9 @@ class ByteConvStep : public Step {
                       .ld_y = s.outputs};
     args.scratch = reinterpret_cast<uint8_t*>(slots.scratch) +
                    team.index * MemberScratch();
-    const Int8Epilogue epilogue = epilogue_.At(slots);
+    const Int8Epilogue epilogue = epilogue_.At(
+        slots, reinterpret_cast<float*>(args.scratch + GatherBytes()));
+    const uint8_t x_zero = epilogue_.x_zero(slots);
     const int64_t pixels = s.out_pixels();
     ForEachItem(part.row_begin, part.row_end, pixels,
                 [&](int64_t image, int64_t first, int64_t last) {
@@ -70,8 +72,7 @@ class ByteConvStep : public Step {
                   args.pixel_end = last;
                   for (int64_t group = 0; group < groups_; ++group) {
                     args.x = ByteImageAt(s, slots.data<uint8_t>(x_), image,
-                                         group * channels, channels,
-                                         epilogue_.x_zero());
+                                         group * channels, channels, x_zero);
                     args.w = packed_ + group_at_[static_cast<size_t>(group)];
                     args.epilogue = Moved(epilogue, image * pixels, group * n);
                     SetOut(args, slots, y_, epilogue_.gives_bytes(),
@@ -100,8 +101,11 @@ class ByteConvStep : public Step {
 
  private:
   int64_t K() const { return shape_.taps() * shape_.channels / groups_; }
-  int64_t MemberScratch() const {
+  int64_t GatherBytes() const {
     return (int8_.conv_scratch_bytes(K()) + 63) / 64 * 64;
+  }
+  int64_t MemberScratch() const {
+    return GatherBytes() + (epilogue_.measured_floats() * 4 + 63) / 64 * 64;
   }
 
   const Int8Table& int8_;
@@ -138,14 +142,14 @@ class ByteDepthwiseStep : public Step {
 
   Status Run(const Slots& slots, const Team& team) override {
     const ImageShape& s = shape_;
-    const Int8Epilogue epilogue = epilogue_.At(slots);
+    const Int8Epilogue epilogue = epilogue_.At(slots, nullptr);
     const int64_t each = s.out_height * kernel_.pieces(s.out_width, s.channels);
     const auto [begin, end] = team.Share(s.batch * each);
     ForEachItem(begin, end, each,
                 [&](int64_t image, int64_t first, int64_t last) {
                   Int8DepthwiseArgs args{
                       .x = ByteImageAt(s, slots.data<uint8_t>(x_), image, 0,
-                                       s.channels, epilogue_.x_zero()),
+                                       s.channels, epilogue_.x_zero(slots)),
                       .window = s.window,
                       .out_width = s.out_width,
                       .begin = first,

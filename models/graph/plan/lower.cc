@@ -42,6 +42,7 @@ constexpr FasterRow kFaster[] = {
     {"LogSoftmax", MakeSoftmaxStep},
     {"Transpose", MakeTransposeStep},
     {"Transpose", MakeByteTransposeStep},
+    {"DynamicQuantizeLinear", MakeMeasureStep},
     {"QuantizeLinear", MakeQuantizeStep},
     {"DequantizeLinear", MakeQuantizeStep},
 };

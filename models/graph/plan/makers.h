@@ -39,6 +39,9 @@ StatusOr<std::unique_ptr<Step>> MakePoolStep(const Node& node,
 // Of operands and a result in floats or bytes.
 StatusOr<std::unique_ptr<Step>> MakePointwiseStep(const Node& node,
                                                   const LowerContext& context);
+// DynamicQuantizeLinear.
+StatusOr<std::unique_ptr<Step>> MakeMeasureStep(const Node& node,
+                                                const LowerContext& context);
 // QuantizeLinear and DequantizeLinear by one scale.
 StatusOr<std::unique_ptr<Step>> MakeQuantizeStep(const Node& node,
                                                  const LowerContext& context);

@@ -1,6 +1,9 @@
 #include "models/graph/quantize/integers.h"
 
 #include <algorithm>
+#include <cstring>
+#include <map>
+#include <set>
 #include <string>
 #include <utility>
 #include <vector>
@@ -26,12 +29,19 @@ class Spelling {
   void Run() {
     std::vector<Node> old = std::move(graph_.nodes);
     graph_.nodes.clear();
-    for (Node& node : old) {
-      if (!(node.Is("QLinearConv") && Conv(node)) &&
-          !(node.Is("QLinearMatMul") && MatMul(node))) {
-        graph_.nodes.push_back(std::move(node));
+    for (const Node& node : old) {
+      for (size_t i = 0; i < node.outputs.size(); ++i) {
+        if (node.outputs[i] != kNoValue) makers_[node.outputs[i]] = {&node, i};
       }
     }
+    for (const Node& node : old) {
+      if (!(node.Is("QLinearConv") && Conv(node)) &&
+          !(node.Is("QLinearMatMul") && MatMul(node)) &&
+          !(node.Is("Mul") && Dynamic(node))) {
+        graph_.nodes.push_back(node);
+      }
+    }
+    if (drops_) DropUnread();
   }
 
  private:
@@ -111,7 +121,122 @@ class Spelling {
     return true;
   }
 
+  // Which node makes a value, as which of its results.
+  struct Made {
+    const Node* node = nullptr;
+    size_t output = 0;
+  };
+  Made MakerOf(ValueId id, std::string_view op) const {
+    const auto found = makers_.find(id);
+    return found != makers_.end() && found->second.node->Is(op) ? found->second
+                                                                : Made{};
+  }
+
+  // Mul(Cast(MatMulInteger(x, w, x_zero, w_zero)), Mul(x_scale, w_scale)) with
+  // x, x_scale and x_zero of one DynamicQuantizeLinear.
+  bool Dynamic(const Node& node) {
+    for (size_t side = 0; side < 2; ++side) {
+      const Node* cast = MakerOf(node.inputs[side], "Cast").node;
+      const Node* scales = MakerOf(node.inputs[1 - side], "Mul").node;
+      if (cast == nullptr || scales == nullptr) continue;
+      const Node* product = MakerOf(cast->inputs[0], "MatMulInteger").node;
+      const bool conv = product == nullptr;
+      if (conv) product = MakerOf(cast->inputs[0], "ConvInteger").node;
+      if (product == nullptr || product->inputs.size() < 3) continue;
+      for (size_t x = 0; x < 2; ++x) {
+        if (Dynamic(node, *product, conv, scales->inputs[x],
+                    scales->inputs[1 - x])) {
+          return true;
+        }
+      }
+    }
+    return false;
+  }
+
+  bool Dynamic(const Node& node, const Node& product, bool conv,
+               ValueId x_scale, ValueId w_scale) {
+    const ValueId zero = product.inputs[2];
+    const Made scale = MakerOf(x_scale, "DynamicQuantizeLinear");
+    const Tensor* w = Constant(product.inputs[1]);
+    const Tensor* factors = Constant(w_scale);
+    if (scale.node == nullptr || scale.output != 1 ||
+        scale.node->outputs.size() != 3 ||
+        product.inputs[0] != scale.node->outputs[0] ||
+        zero != scale.node->outputs[2] || w == nullptr || factors == nullptr ||
+        factors->dtype() != DType::kF32 ||
+        (conv ? w->shape().rank() < 3 : w->shape().rank() != 2)) {
+      return false;
+    }
+    const int64_t axis = conv ? 0 : 1;
+    const int64_t n = factors->num_elements();
+    if (n != 1 &&
+        (n != w->shape()[static_cast<int>(axis)] ||
+         !IsOfOutputs(factors->shape(), conv ? w->shape().rank() - 2 : 0))) {
+      return false;
+    }
+    const Tensor* zeros =
+        product.inputs.size() > 3 ? Constant(product.inputs[3]) : nullptr;
+    if (product.inputs.size() > 3 && product.inputs[3] != kNoValue &&
+        (zeros == nullptr ||
+         (zeros->num_elements() != 1 && zeros->num_elements() != n))) {
+      return false;
+    }
+    const ValueId floats =
+        Dequantised(node, product.inputs[0], x_scale, zero, 1);
+    const ValueId weight = Dequantised(
+        node, product.inputs[1], Spread(node, *factors, n),
+        zeros == nullptr ? kNoValue : Spread(node, *zeros, n), axis);
+    graph_.nodes.push_back({.op = &Op(conv ? "Conv" : "MatMul"),
+                            .name = node.name,
+                            .inputs = {floats, weight},
+                            .outputs = node.outputs,
+                            .attrs = product.attrs,
+                            .bodies = {}});
+    drops_ = true;
+    return true;
+  }
+
+  // Whether factors stand along the outputs: last for products, before the
+  // image's dimensions for convolutions.
+  static bool IsOfOutputs(const Shape& shape, int behind) {
+    const int at = shape.rank() - 1 - behind;
+    return at >= 0 && shape[at] == shape.num_elements();
+  }
+
+  // One element for all, or n, as a scalar or a list.
+  ValueId Spread(const Node& near, const Tensor& from, int64_t n) {
+    Tensor to = Tensor::Make(from.dtype(), n == 1 ? Shape{} : Shape{n});
+    const int64_t size = from.num_bytes() / from.num_elements();
+    for (int64_t i = 0; i < n; ++i) {
+      std::memcpy(to.bytes() + i * size,
+                  from.bytes() + (from.num_elements() == 1 ? 0 : i) * size,
+                  static_cast<size_t>(size));
+    }
+    return graph_.AddConstant(near.name, std::move(to));
+  }
+
+  // What was spelled out anew may leave nodes behind that nobody reads.
+  void DropUnread() {
+    std::set<ValueId> read;
+    for (const Port& port : graph_.outputs) read.insert(port.value);
+    std::vector<Node> kept;
+    for (auto node = graph_.nodes.rbegin(); node != graph_.nodes.rend();
+         ++node) {
+      const bool wanted =
+          !node->bodies.empty() ||
+          std::any_of(node->outputs.begin(), node->outputs.end(),
+                      [&](ValueId id) { return read.count(id) != 0; });
+      if (!wanted) continue;
+      read.insert(node->inputs.begin(), node->inputs.end());
+      kept.push_back(std::move(*node));
+    }
+    std::reverse(kept.begin(), kept.end());
+    graph_.nodes = std::move(kept);
+  }
+
   Graph& graph_;
+  std::map<ValueId, Made> makers_;  // of the graph before
+  bool drops_ = false;
 };
 
 // The integers that a DequantizeLinear of a constant reads, or null.

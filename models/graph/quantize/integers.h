@@ -8,8 +8,10 @@
 
 namespace millrace::models::graph {
 
-// QLinearConv, QLinearMatMul with constant scales; then every DequantizeLinear
-// of a constant of INT8 or UINT8. Before the graph is settled.
+// QLinearConv, QLinearMatMul with constant scales; MatMulInteger and
+// ConvInteger of what DynamicQuantizeLinear makes, with the factors behind
+// them; then every DequantizeLinear of a constant of INT8 or UINT8. Before the
+// graph is settled.
 Status KeepIntegers(Graph& graph);
 
 }  // namespace millrace::models::graph

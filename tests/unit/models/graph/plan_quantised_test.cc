@@ -269,5 +269,58 @@ TEST(PlanQuantised, OperatorsOnIntegersAreLayersOnBytesToo) {
   EXPECT_NE(plan.find("Int8 Conv"), std::string::npos) << plan;
 }
 
+// What quantize_dynamic of ONNX Runtime writes, once as it is and once with
+// something between that hides the pattern.
+TEST(PlanQuantised, LayersOfMeasuredBytesGiveWhatTheirIntegersGive) {
+  for (const bool conv : {false, true}) {
+    for (const bool of_outputs : {false, true}) {
+      GraphMaker m;
+      const ValueId x = m.Input(conv ? Shape{2, 6, 7, 9} : Shape{2, 9, 6});
+      const ValueId bytes = m.Node("DynamicQuantizeLinear", {x});
+      const ValueId scale = m.graph.AddValue("scale");
+      const ValueId zero = m.graph.AddValue("zero");
+      m.graph.nodes.back().outputs = {bytes, scale, zero};
+      Tensor w =
+          Tensor::Make(DType::kU8, conv ? Shape{10, 6, 3, 3} : Shape{6, 10});
+      for (int64_t i = 0; i < w.num_elements(); ++i) {
+        w.data<uint8_t>()[i] = static_cast<uint8_t>(i * 37 % 251);
+      }
+      Tensor w_zero = Tensor::Make(DType::kU8, {});
+      *w_zero.data<uint8_t>() = 125;
+      const ValueId product =
+          m.Node(conv ? "ConvInteger" : "MatMulInteger",
+                 {bytes, m.graph.AddConstant("w", std::move(w)), zero,
+                  m.graph.AddConstant("z", std::move(w_zero))},
+                 conv ? Attrs{{"pads", Ints64{1, 1, 1, 1}}} : Attrs{});
+      const ValueId floats = m.Node("Cast", {product}, {{"to", int64_t{1}}});
+      const ValueId factors =
+          of_outputs ? m.Weight(conv ? Shape{1, 10, 1, 1} : Shape{10})
+                     : m.Number(0.01f);
+      const ValueId scales = m.Node("Mul", {scale, factors});
+      const ValueId bias = m.Weight(conv ? Shape{1, 10, 1, 1} : Shape{10});
+      for (const bool hidden : {false, true}) {
+        const ValueId y = m.Node(
+            "Mul", {hidden ? m.Node("Identity", {floats}) : floats, scales});
+        m.graph.AddOutput("y" + std::to_string(int{hidden}),
+                          m.Node("Add", {y, bias}));
+      }
+      auto executor = Executor::Create(m.graph.Copy(), {});
+      ASSERT_TRUE(executor.ok()) << executor.status().message();
+      const auto results = (*executor)->Run(m.Inputs());
+      ASSERT_TRUE(results.ok()) << results.status().message();
+      const std::string plan = (*executor)->PlanText();
+      EXPECT_NE(plan.find("measured +bias -> f32"), std::string::npos) << plan;
+      const Tensor& got = (*results)[0];
+      const Tensor& want = (*results)[1];
+      ASSERT_EQ(got.shape(), want.shape());
+      for (int64_t i = 0; i < got.num_elements(); ++i) {
+        const float v = want.data<float>()[i];
+        // A product and a sum that are rounded once or twice.
+        EXPECT_NEAR(got.data<float>()[i], v, 1e-5f * (20 + std::abs(v)));
+      }
+    }
+  }
+}
+
 }  // namespace
 }  // namespace millrace::models::graph
