@@ -1,4 +1,5 @@
 #include "models/graph/plan/plan.h"
+#include "models/graph/passes/fused.h"
 
 #include <algorithm>
 #include <atomic>
@@ -147,10 +148,18 @@ class PlanBuilder {
       for (const ValueId id : *ids) {
         if (id == kNoValue) continue;
         const bool constant = graph_.value(id).constant != nullptr;
-        if (constant == constants) bytes += static_cast<double>(BytesOf(id));
+        if (constant == constants) bytes += static_cast<double>(Read(node, id));
       }
     }
     return bytes;
+  }
+  // Layers on bytes read what their weight was made of.
+  int64_t Read(const Node& node, ValueId id) const {
+    const bool on_bytes =
+        node.op == &fused::kByteConv || node.op == &fused::kByteLinear;
+    const auto& integers = graph_.value(id).integers;
+    return on_bytes && integers != nullptr ? integers->values->num_bytes()
+                                           : BytesOf(id);
   }
   int64_t BytesOf(ValueId id) const {
     const ValueType& type = *graph_.value(id).type;
