@@ -15,12 +15,12 @@
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
-#include <functional>
 #include <random>
 #include <string>
 #include <utility>
 
 #include "models/cpu/isa.h"
+#include "tests/bench/kernels/best.h"
 #include "tests/bench/kernels/peaks.h"
 
 namespace millrace::bench {
@@ -55,22 +55,6 @@ struct Random : Memory {
     for (int64_t i = 0; i < floats; ++i) data()[i] = normal(rng);
   }
 };
-
-// Best seconds of one call over at least 80 ms.
-double Best(const std::function<void()>& body) {
-  double best = 1e9;
-  const double until = Now() + 0.08;
-  do {
-    const double start = Now();
-    int calls = 0;
-    do {
-      body();
-      ++calls;
-    } while (Now() - start < 2e-4);
-    best = std::min(best, (Now() - start) / calls);
-  } while (Now() < until);
-  return best;
-}
 
 struct Bench {
   const DenseTable& t;

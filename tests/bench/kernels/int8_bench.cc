@@ -9,33 +9,18 @@
 #include <algorithm>
 #include <cstdio>
 #include <cstdlib>
-#include <functional>
 #include <random>
 #include <string>
 #include <vector>
 
 #include "models/cpu/isa.h"
+#include "tests/bench/kernels/best.h"
 #include "tests/bench/kernels/peaks.h"
 
 namespace millrace::bench {
 namespace {
 
 using namespace millrace::models;  // NOLINT: a program, not a header
-
-double Best(const std::function<void()>& body) {
-  double best = 1e9;
-  const double until = Now() + 0.08;
-  do {
-    const double start = Now();
-    int calls = 0;
-    do {
-      body();
-      ++calls;
-    } while (Now() - start < 2e-4);
-    best = std::min(best, (Now() - start) / calls);
-  } while (Now() < until);
-  return best;
-}
 
 std::vector<int8_t> NormalWeights(int64_t n) {
   std::mt19937 rng(1);

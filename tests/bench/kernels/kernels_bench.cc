@@ -20,6 +20,7 @@
 
 #include "models/cpu/compute_pool.h"
 #include "models/cpu/isa.h"
+#include "tests/bench/kernels/best.h"
 #include "tests/bench/kernels/peaks.h"
 
 namespace millrace::bench {
@@ -52,23 +53,6 @@ class Huge {
   int64_t bytes_;
   char* data_;
 };
-
-// Runs the body in short bursts for at least 60 ms; best seconds of one call.
-template <typename Body>
-double Best(Body body) {
-  double best = 1e9;
-  const double until = Now() + 0.06;
-  do {
-    const double start = Now();
-    int calls = 0;
-    do {
-      body();
-      ++calls;
-    } while (Now() - start < 2e-4);
-    best = std::min(best, (Now() - start) / calls);
-  } while (Now() < until);
-  return best;
-}
 
 struct Format {
   WeightFormat format;
