@@ -6,6 +6,8 @@
 #   tests/bench/graph.sh --sweep [names] [ARGS]    many more networks
 #   tests/bench/graph.sh --bench [ARGS]            beside PyTorch and others
 #   tests/bench/graph.sh --start [ARGS]            first result and peak memory
+#   tests/bench/graph.sh --bf16 [ARGS]             bf16 beside OpenVINO's own
+#                                                  precision, and our f32
 #   tests/bench/graph.sh --int8 [ARGS]             int8 beside int8, and our f32;
 #                                                  the first run writes the models
 #
@@ -31,12 +33,18 @@ case $action in
     "$@" ;;
   --start) exec "$venv/bin/python" "$here/start.py" "$models" \
     --millrace "$millrace" "$@" ;;
+  --bf16) exec "$venv/bin/python" "$here/bench.py" "$models" \
+    --peers ov-def --cmd \
+    "millrace-bf16=$millrace run {dir}/{model}.pt2 --input {dir}/{model}.b{batch}.inputs.npz --expect {dir}/{model}.b{batch}.expected.npz --tol 1 --iters {iters} --threads {threads} --precision bf16" \
+    --cmd \
+    "millrace-f32=$millrace run {dir}/{model}.pt2 --input {dir}/{model}.b{batch}.inputs.npz --iters {iters} --threads {threads}" \
+    "$@" ;;
   --int8) exec "$venv/bin/python" "$here/bench.py" "$models" \
     --peers ort-int8,ov-int8,ov-def --cmd \
     "millrace-int8=$millrace run {dir}/{model}.int8.onnx --input {dir}/{model}.b{batch}.inputs.npz --expect {dir}/{model}.b{batch}.expected.npz --tol 1 --iters {iters} --threads {threads}" \
     --cmd \
     "millrace-f32=$millrace run {dir}/{model}.onnx --input {dir}/{model}.b{batch}.inputs.npz --iters {iters} --threads {threads}" \
     "$@" ;;
-  -h | --help) sed -n '2,14s/^# \{0,1\}//p' "$0" ;;
+  -h | --help) sed -n '2,17s/^# \{0,1\}//p' "$0" ;;
   *) echo "graph.sh: there is no action $action; see --help" >&2; exit 2 ;;
 esac

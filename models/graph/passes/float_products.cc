@@ -66,8 +66,9 @@ class FloatProducts {
     return quantise->inputs[0];
   }
 
-  // Whether a layer with weights reads the value, maybe arranged otherwise.
-  bool MeetsLayer(ValueId id) {
+  // Whether a layer with weights reads the value, arranged otherwise by a few
+  // nodes maybe.
+  bool MeetsLayer(ValueId id, int most_nodes = 4) {
     for (const Node& node : graph_.nodes) {
       if (std::count(node.inputs.begin(), node.inputs.end(), id) == 0) continue;
       const bool layer =
@@ -76,7 +77,10 @@ class FloatProducts {
       const bool arranges = node.Is("Transpose") || node.Is("Reshape") ||
                             node.Is("Squeeze") || node.Is("Unsqueeze") ||
                             node.Is("Flatten");
-      if (arranges && MeetsLayer(node.outputs[0])) return true;
+      if (arranges && most_nodes > 0 &&
+          MeetsLayer(node.outputs[0], most_nodes - 1)) {
+        return true;
+      }
     }
     return false;
   }

@@ -13,6 +13,7 @@ namespace millrace::models::graph {
 namespace {
 
 constexpr double kTolerance = 1e-6;
+constexpr int kMostProducts = 3;
 
 class GeluPass {
  public:
@@ -37,13 +38,16 @@ class GeluPass {
     return *tensor->data<float>();
   }
 
-  // What a tree of products multiplies: values, and one number.
-  void Factors(const Node& mul, std::vector<ValueId>& values, double& number) {
+  // What a tree of products multiplies: values, and one number. Trees of more
+  // than three factors are no GELU, so that a chain is not followed far.
+  void Factors(const Node& mul, std::vector<ValueId>& values, double& number,
+               int depth = 0) {
     for (const ValueId id : mul.inputs) {
       if (const auto n = Number(id)) {
         number *= *n;
-      } else if (const Node* inner = editor_.SoleMaker(id, "Mul")) {
-        Factors(*inner, values, number);
+      } else if (const Node* inner = editor_.SoleMaker(id, "Mul");
+                 inner != nullptr && depth < kMostProducts) {
+        Factors(*inner, values, number, depth + 1);
       } else {
         values.push_back(id);
       }

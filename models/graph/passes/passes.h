@@ -14,8 +14,8 @@ namespace millrace::models::graph {
 // ---- at load time ----
 // A batch normalisation behind a convolution becomes part of its weights.
 void FoldBatchNorms(Graph& graph);
-// Layers with constant weights that can round the factors of their products to
-// bf16, by the names that a QuantizationTable has for them.
+// Attention and layers with constant weights, which can round the factors of
+// their products to bf16, by the names that a QuantizationTable has for them.
 std::vector<std::string> RoundableLayers(const Graph& graph);
 // They are to do so, but for those named. INVALID_ARGUMENT names one that the
 // graph has not.

@@ -15,11 +15,16 @@ namespace {
 // stands in their place, and keeps their attribute.
 bool EndsAttention(const Graph& graph, const Node& node,
                    const std::vector<const Node*>& makers) {
-  if (!node.Is("MatMul") || graph.value(node.inputs[1]).constant) return false;
-  const Node* weights = makers[static_cast<size_t>(node.inputs[0])];
-  if (weights != nullptr && weights->Is("Where")) {
-    weights = makers[static_cast<size_t>(weights->inputs[2])];
+  const auto maker = [&](const Node& of, size_t i) -> const Node* {
+    if (of.inputs.size() <= i || of.inputs[i] == kNoValue) return nullptr;
+    return makers[static_cast<size_t>(of.inputs[i])];
+  };
+  if (!node.Is("MatMul") || node.inputs.size() < 2 ||
+      node.inputs[1] == kNoValue || graph.value(node.inputs[1]).constant) {
+    return false;
   }
+  const Node* weights = maker(node, 0);
+  if (weights != nullptr && weights->Is("Where")) weights = maker(*weights, 2);
   return weights != nullptr && weights->Is("Softmax");
 }
 
