@@ -28,7 +28,7 @@ bool EndsAttention(const Graph& graph, const Node& node,
   return weights != nullptr && weights->Is("Softmax");
 }
 
-// Those that int8 knows, transposed convolutions, and attention.
+// Those that int8 knows, transposed convolutions, attention, recurrent layers.
 std::vector<QuantizableLayer> LayersOf(const Graph& graph) {
   std::vector<QuantizableLayer> layers = QuantizableLayers(graph);
   std::vector<const Node*> makers(graph.values.size());
@@ -42,6 +42,7 @@ std::vector<QuantizableLayer> LayersOf(const Graph& graph) {
       if (y != kNoValue) makers[static_cast<size_t>(y)] = &node;
     }
     if (!node.Is("ConvTranspose") && !node.Is("Attention") &&
+        !node.Is("LSTM") && !node.Is("GRU") &&
         !EndsAttention(graph, node, makers)) {
       continue;
     }

@@ -31,12 +31,13 @@ class RecurrentStep : public Step {
   RecurrentStep(const Node& node, const LowerContext& context,
                 const RnnPlan& plan, const Weights& weights)
       : dense_(context.dense),
+        products_(context.products(node)),
         num_members_(context.num_members),
         lstm_(node.Is("LSTM")),
         plan_(plan),
         weights_(weights),
         n_(plan.gates * plan.hidden),
-        panels_((n_ + dense_.panel - 1) / dense_.panel),
+        panels_((n_ + products_.panel - 1) / products_.panel),
         rows_(std::min(kRows, plan.batch)) {
     const auto slot = [&](const std::vector<ValueId>& ids, size_t i) {
       return i < ids.size() ? context.slot(ids[i]) : kNoSlot;
@@ -79,9 +80,16 @@ class RecurrentStep : public Step {
   }
 
  private:
-  int64_t MemberFloats() const {
+  int64_t MemberFloats() const { return OwnFloats() + ProductFloats(); }
+  int64_t OwnFloats() const {
     return ((plan_.seq + 1) * rows_ * n_ + 2 * rows_ * plan_.hidden + 15) / 16 *
            16;
+  }
+  // Of the largest product.
+  int64_t ProductFloats() const {
+    const GemmArgs largest{.row_end = std::max(rows_, plan_.seq),
+                           .k = std::max(plan_.input, plan_.hidden)};
+    return (products_.gemm_scratch_floats(largest) + 15) / 16 * 16;
   }
   const float* Of(const float* all, int64_t direction, int64_t each) const {
     return all != nullptr ? all + direction * each : nullptr;
@@ -95,7 +103,8 @@ class RecurrentStep : public Step {
     float* gates = parts + plan_.seq * rows_ * n_;
     float* h = gates + rows_ * n_;
     float* c = h + rows_ * d;
-    InputParts(slots, direction, row, rows, parts);
+    float* product = scratch + OwnFloats();
+    InputParts(slots, direction, row, rows, parts, product);
     Begin(slots, 0, direction, row, rows, h);
     Begin(slots, 1, direction, row, rows, c);
     float* y =
@@ -104,18 +113,20 @@ class RecurrentStep : public Step {
       const int64_t t =
           plan_.IsReverse(direction) ? plan_.seq - 1 - step : step;
       const float* part = parts + t * rows * n_;
-      dense_.gemm({.x = h,
-                   .ld_x = d,
-                   .row_end = rows,
-                   .w = weights_.r + direction * dense_.packed_floats(n_, d),
-                   .n = n_,
-                   .k = d,
-                   .panel_end = panels_,
-                   .y = gates,
-                   .ld_y = n_,
-                   .epilogue = {.bias = Of(weights_.r_bias, direction, n_),
-                                .residual = lstm_ ? part : nullptr,
-                                .ld_residual = n_}});
+      products_.gemm(
+          {.x = h,
+           .ld_x = d,
+           .row_end = rows,
+           .w = weights_.r + direction * products_.packed_floats(n_, d),
+           .n = n_,
+           .k = d,
+           .panel_end = panels_,
+           .y = gates,
+           .ld_y = n_,
+           .epilogue = {.bias = Of(weights_.r_bias, direction, n_),
+                        .residual = lstm_ ? part : nullptr,
+                        .ld_residual = n_},
+           .scratch = product});
       for (int64_t i = 0; i < rows; ++i) {
         if (lstm_) {
           dense_.lstm(gates + i * n_, d, c + i * d, h + i * d);
@@ -134,13 +145,14 @@ class RecurrentStep : public Step {
   // parts [seq, rows, gates]. With few rows the steps of each are one product,
   // with many the rows of each step.
   void InputParts(const Slots& slots, int64_t direction, int64_t row,
-                  int64_t rows, float* parts) const {
+                  int64_t rows, float* parts, float* product) const {
     const int64_t k = plan_.input;
-    GemmArgs args{.w = weights_.w + direction * dense_.packed_floats(n_, k),
+    GemmArgs args{.w = weights_.w + direction * products_.packed_floats(n_, k),
                   .n = n_,
                   .k = k,
                   .panel_end = panels_,
-                  .epilogue = {.bias = Of(weights_.bias, direction, n_)}};
+                  .epilogue = {.bias = Of(weights_.bias, direction, n_)},
+                  .scratch = product};
     const float* x = slots.data<float>(x_);
     const int64_t step = plan_.batch_first ? k : plan_.batch * k;
     const int64_t next_row = plan_.batch_first ? plan_.seq * k : k;
@@ -152,7 +164,7 @@ class RecurrentStep : public Step {
       for (int64_t i = 0; i < rows; ++i) {
         args.x = x + i * next_row;
         args.y = parts + i * n_;
-        dense_.gemm(args);
+        products_.gemm(args);
       }
       return;
     }
@@ -162,7 +174,7 @@ class RecurrentStep : public Step {
     for (int64_t t = 0; t < plan_.seq; ++t) {
       args.x = x + t * step;
       args.y = parts + t * rows * n_;
-      dense_.gemm(args);
+      products_.gemm(args);
     }
   }
 
@@ -192,6 +204,7 @@ class RecurrentStep : public Step {
   }
 
   const DenseTable& dense_;
+  const DenseProducts& products_;
   const int64_t num_members_;
   const bool lstm_;
   const RnnPlan plan_;
@@ -234,13 +247,15 @@ StatusOr<const float*> Pack(const Node& node, const LowerContext& context,
                             size_t operand, int64_t n, int64_t k,
                             int64_t directions) {
   const auto& weight = context.graph.value(node.inputs[operand]).constant;
-  const DenseTable& dense = context.dense;
-  const int64_t each = dense.packed_floats(n, k);
+  const DenseProducts& products = context.products(node);
+  const int64_t each = products.packed_floats(n, k);
   return context.packed.Get(
-      weight, 0, directions * each, [&](const Tensor& from, float* to) {
+      weight, context.form(node, 0), directions * each,
+      [&](const Tensor& from, float* to) {
         for (int64_t i = 0; i < directions; ++i) {
-          dense.pack(from.data<float>() + i * n * k, n, k, {.n = k, .k = 1}, 0,
-                     (n + dense.panel - 1) / dense.panel, to + i * each);
+          products.pack(from.data<float>() + i * n * k, n, k, {.n = k, .k = 1},
+                        0, (n + products.panel - 1) / products.panel,
+                        to + i * each);
         }
       });
 }

@@ -107,6 +107,28 @@ TEST_F(Bf16Layers, TransposedConvolutionsRoundTheirFactors) {
   ExpectRounds(m);
 }
 
+// States are rounded on their way into the next step's product.
+TEST_F(Bf16Layers, RecurrentLayersRoundTheirFactors) {
+  for (const char* op : {"LSTM", "GRU"}) {
+    const int64_t gates = op[0] == 'L' ? 4 : 3;
+    GraphMaker m;
+    const ValueId x = m.Input({7, 3, 20});
+    const Attrs attrs = {{"hidden_size", int64_t{16}},
+                         {"linear_before_reset", int64_t{1}}};
+    m.graph.AddOutput(
+        "y",
+        m.Node(
+            op,
+            {x, m.Weight({1, gates * 16, 20}), m.Weight({1, gates * 16, 16})},
+            op[0] == 'L' ? Attrs{{"hidden_size", int64_t{16}}} : attrs));
+    const Tensor exact = Run(m.graph, m.Inputs(), {});
+    const Tensor got =
+        Run(m.graph, m.Inputs(), {.precision = Precision::kBf16});
+    EXPECT_GT(Difference(got, exact), 1e-5) << op;
+    EXPECT_LT(Difference(got, exact), 5e-2) << op;
+  }
+}
+
 // Softmax(q · kᵀ) · v, as an operator and spelled out.
 TEST_F(Bf16Layers, AttentionRoundsItsFactors) {
   for (const bool spelled_out : {false, true}) {
