@@ -24,6 +24,11 @@ bool EndsAttention(const Graph& graph, const Node& node,
     return false;
   }
   const Node* weights = maker(node, 0);
+  for (const char* rounding : {"DequantizeLinear", "QuantizeLinear"}) {
+    if (weights != nullptr && weights->Is(rounding)) {
+      weights = maker(*weights, 0);
+    }
+  }
   if (weights != nullptr && weights->Is("Where")) weights = maker(*weights, 2);
   return weights != nullptr && weights->Is("Softmax");
 }

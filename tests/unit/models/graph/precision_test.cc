@@ -155,6 +155,25 @@ TEST_F(Bf16Layers, AttentionRoundsItsFactors) {
   }
 }
 
+// Where a quantised graph rounds the weights to bytes, too.
+TEST_F(Bf16Layers, AttentionOfQuantisedGraphsRoundsItsFactors) {
+  GraphMaker m;
+  const ValueId q = m.Input({2, 3, 9, 32});
+  const ValueId k_t = m.Input({2, 3, 32, 11});
+  const ValueId v = m.Input({2, 3, 11, 16});
+  ValueId p = m.Node("Softmax", {m.Node("MatMul", {q, k_t})});
+  const ValueId scale = m.Number(1.0f / 255);
+  const ValueId zero =
+      m.graph.AddConstant("zero", Tensor::Make(DType::kU8, {}));
+  p = m.Node("QuantizeLinear", {p, scale, zero});
+  p = m.Node("DequantizeLinear", {p, scale, zero});
+  m.graph.AddOutput("y", m.Node("MatMul", {p, v}));
+  const Tensor exact = Run(m.graph, m.Inputs(), {});
+  const Tensor got = Run(m.graph, m.Inputs(), {.precision = Precision::kBf16});
+  EXPECT_GT(Difference(got, exact), 1e-4);
+  EXPECT_LT(Difference(got, exact), 5e-2);
+}
+
 TEST_F(Bf16Layers, StayInF32WhereTheyAreNamed) {
   GraphMaker m;
   ValueId x = m.Input({5, 64});
