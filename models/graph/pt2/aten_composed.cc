@@ -80,13 +80,15 @@ void FlipLr(Lowering& n) { Reversed(n, 1); }
 void Diff(Lowering& n) {
   const Operand x = n.Arg("self");
   const int64_t axis = n.Axis("dim", -1, x.rank());
-  if (n.Has("prepend") || n.Has("append") || n.Int("n", 1) != 1) {
-    return n.Fail("differences of a higher order or of more elements");
-  }
+  if (n.Int("n", 1) != 1) return n.Fail("differences of a higher order");
   Emitter& e = n.emit();
+  std::vector<ValueId> parts = {n.InOrNone("prepend"), x.id,
+                                n.InOrNone("append")};
+  std::erase(parts, kNoValue);
+  const ValueId y = parts.size() > 1 ? e.Concat(parts, axis) : x.id;
   const Num one = Num::Of(1);
-  n.Return(e.Op("Sub", {e.Slice(x.id, axis, one, Num::Of(kToEnd), one),
-                        e.Slice(x.id, axis, Num::Of(0), Num::Of(-1), one)}));
+  n.Return(e.Op("Sub", {e.Slice(y, axis, one, Num::Of(kToEnd), one),
+                        e.Slice(y, axis, Num::Of(0), Num::Of(-1), one)}));
 }
 
 void BroadcastTensors(Lowering& n) {

@@ -228,6 +228,20 @@ TEST(ImportPt2, AHistogramCountsItsUpperBoundAndNothingBeyondIt) {
   EXPECT_THAT(OutputOf(program, {0, 2, 2.1f, 0.7f}), ElementsAre(1, 1, 0, 1));
 }
 
+TEST(ImportPt2, DifferencesReachIntoWhatIsPutBefore) {
+  Pt2Program program;
+  program.Input("x", {"4"});
+  program.Node("aten.slice.Tensor",
+               {TensorArg("self", "x"), IntArg("dim", "0"),
+                IntArg("start", "3"), IntArg("end", "4")},
+               "last", {"1"});
+  program.Node("aten.diff.default",
+               {TensorArg("self", "x"), TensorArg("prepend", "last")}, "y",
+               {"4"});
+  program.Output("y");
+  EXPECT_THAT(OutputOf(program, {1, 3, 6, 10}), ElementsAre(-9, 2, 3, 4));
+}
+
 TEST(ImportPt2, WeightsAreReadByTheirStrides) {
   Pt2Program program;  // [[1, 2], [3, 4]] lies column by column, behind a 0
   program.Input("x", {"2", "2"});
