@@ -162,6 +162,29 @@ TIMM = [
     ("vit_base_patch16_rope_reg1_gap_256", 256, {"depth": 2, "embed_dim": 192, "num_heads": 3}),
     ("flexivit_small", 240, {"depth": 2}), ("vit_small_patch16_dinov3", 256, {"depth": 2}),
     ("naflexvit_base_patch16_gap", 224, {"depth": 2, "embed_dim": 192, "num_heads": 3}),
+    # The most downloaded, and one of each family that is not above.
+    "resnet50", "resnet10t", "resnet50_gn", "resnetrs50", "resnetaa50", "seresnet50", "resnext50_32x4d", "ecaresnet50d_pruned", "densenet121",
+    "efficientnet_b0", "efficientnet_b0_gn", "efficientnet_b0_g16_evos", "efficientnet_b1_pruned", "efficientnet_es", "efficientnetv2_rw_t", "tf_efficientnetv2_b0",
+    "tf_efficientnetv2_s", "tf_efficientnet_lite0", "tf_mixnet_s", "tf_mobilenetv3_small_minimal_100", "mobilenetv2_100", "mobilenetv3_large_100",
+    "mobilenetv3_small_100", "mnasnet_100", "spnasnet_100", "fbnetv3_b", "mobilenetv4_conv_medium", "mobilenetv4_hybrid_large", "vgg11_bn", "regnetx_002", "regnety_016",
+    "regnetv_040", "regnetz_c16_evos", "repvgg_b0", "mobileone_s4", "convnext_tiny", "convnext_atto_ols", "convnext_atto_rms", "convnextv2_nano",
+    "vovnet39a", "ese_vovnet19b_slim", "hgnet_tiny", "hgnetv2_b0", "lcnetv2_small", "lcnet_100", "dpn68b", "res2net50d", "resnest50d_4s2x40d", "skresnext50_32x4d",
+    "resnetv2_50", "resnetv2_50d_evos", "nf_resnet50", "dm_nfnet_f0", "cs3darknet_s", "cspnext_tiny", "darknet53", "cspresnext50", "dla60_res2net", "xception65p",
+    "hrnet_w18_ssld", "inception_v3", "efficientvit_l1", "efficientvim_m1", "lowformer_b0", "cpubone_b0_bfrobust", "rexnetr_200", "seresnextaa101d_32x8d",
+    "selecsls60b", "gernet_m", "tresnet_v2_l", "ghostnetv3_100", "legacy_seresnext26_32x4d", "test_resnet", "test_efficientnet", "test_convnext", "test_nfnet",
+    ("nasnetalarge", 128), ("pnasnet5large", 128), ("repvit_m1", 128), ("fastvit_mci0", 128), ("fastvit_sa12", 128), ("shvit_s3", 128), ("swiftformer_s", 128),
+    ("iformer_t", 224), ("mvitv2_tiny", 224), ("hieradet_small", 224), ("mobilenetv5_300m", 256), ("efficientformerv2_s1", 224),
+    ("vit_tiny_patch16_224", 224, {"depth": 3}), ("vit_small_patch32_224", 224, {"depth": 3}), ("vit_base_patch16_clip_224", 224, {"depth": 2}),
+    ("vit_base_patch32_clip_quickgelu_224", 224, {"depth": 2}), ("vit_small_patch16_dinov3_qkvb", 256, {"depth": 2}), ("vit_so150m2_patch16_reg1_gap_256", 256, {"depth": 2}),
+    ("vit_little_patch16_reg4_gap_256", 256, {"depth": 2}), ("vit_betwixt_patch16_rope_reg4_gap_256", 256, {"depth": 2}), ("vit_small_r26_s32_224", 224, {"depth": 2}),
+    ("vit_relpos_small_patch16_rpn_224", 224, {"depth": 2}), ("vit_base_patch16_xp_224", 224, {"depth": 2}), ("vit_base_patch16_siglip_gap_224", 224, {"depth": 2}),
+    ("vit_pe_core_tiny_patch16_384", 384, {"depth": 2}), ("vit_intern300m_patch14_448", 224, {"depth": 2, "img_size": 224, "embed_dim": 192, "num_heads": 3}), ("aimv2_large_patch14_224", 224, {"depth": 2, "embed_dim": 192, "num_heads": 3}),
+    ("beitv2_base_patch16_224", 224, {"depth": 2}), ("eva02_base_patch16_clip_224", 224, {"depth": 2}), ("eva_giant_patch14_224", 224, {"depth": 2, "embed_dim": 192, "num_heads": 3}),
+    ("deit3_base_patch16_224", 224, {"depth": 2}), ("deit_small_distilled_patch16_224", 224, {"depth": 2}), ("mixer_b16_224", 224), ("resmlp_24_224", 224),
+    ("coat_mini", 224), ("cait_xxs36_224", 224, {"depth": 3}), ("crossvit_15_dagger_240", 240), ("levit_conv_128s", 224), ("levit_192", 224), ("pit_s_distilled_224", 224), ("xcit_tiny_12_p8_224", 224, {"depth": 2}),
+    ("swin_s3_tiny_224", 224), ("swinv2_tiny_window16_256", 256), ("swinv2_cr_tiny_ns_224", 224), ("maxvit_tiny_tf_224", 224), ("coatnext_nano_rw_224", 224), ("coatnet_0_224", 224), ("maxxvitv2_nano_rw_256", 256),
+    ("tnt_s_legacy_patch16_224", 224), ("nest_tiny_jx", 224), ("volo_d2_224", 224), ("hiera_small_abswin_256", 256), ("qwen3_vit_88m", 224, {"depth": 2}), ("gemma4_vit_167m", 224, {"depth": 2}), ("deepseek_vit_412m", 224, {"depth": 2}),
+    ("sebotnet33ts_256", 256), ("lamhalobotnet50ts_256", 256), ("visformer_small", 224), ("vitamin_base_224", 224), ("mobilevitv2_100", 128), ("mobilevit_s", 256), ("edgenext_small", 256), ("davit_small", 224), ("focalnet_small_lrf", 224),
 ]
 
 
@@ -175,7 +198,9 @@ def timm_entries():
 
 
 def entries():
+    from sweep_more import transformers_more
     from sweep_transformers import transformers_entries
     yield from torchvision_entries()
     yield from timm_entries()
     yield from transformers_entries()
+    yield from transformers_more()
