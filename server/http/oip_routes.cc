@@ -166,9 +166,8 @@ void ServeOipModel(const Site& site,
   if (servable->is_graph()) {
     metadata["inputs"] = TensorsJson(servable->tensor_handler->inputs());
     metadata["outputs"] = TensorsJson(servable->tensor_handler->outputs());
-    Json& parameters = metadata["parameters"] = Json::object();
     for (const auto& [name, value] : servable->parameters) {
-      parameters[name] = value;
+      metadata["parameters"][name] = value;
     }
   } else {
     DescribeText(metadata);
