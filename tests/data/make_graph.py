@@ -328,6 +328,17 @@ MODELS = {
 }
 
 
+def forget(tree):
+    """Takes from every node, of nested graphs too, where its code stood."""
+    if isinstance(tree, dict):
+        if "target" in tree and "metadata" in tree:
+            tree["metadata"] = {}
+        tree = tree.values()
+    if not isinstance(tree, str) and hasattr(tree, "__iter__"):
+        for branch in list(tree):
+            forget(branch)
+
+
 def slim(saved, path):
     """The archive without what only Python reads."""
     source = zipfile.ZipFile(saved)
@@ -342,8 +353,7 @@ def slim(saved, path):
             if name.endswith(".json"):
                 packed = zipfile.ZIP_DEFLATED
                 tree = json.loads(data)
-                for node in tree.get("graph_module", {}).get("graph", {}).get("nodes", []):
-                    node["metadata"] = {}
+                forget(tree)
                 data = json.dumps(tree, separators=(",", ":")).encode()
             entry = zipfile.ZipInfo(path.stem + "/" + name, (1980, 1, 1, 0, 0, 0))
             out.writestr(entry, data, packed)
