@@ -17,7 +17,16 @@ struct Bf16Factors {
   using E = uint16_t;
 
   static __m512 MulAdd(__m512 x, __m512 w, __m512 acc) {
-    return _mm512_dpbf16_ps(acc, Pairs(x), Pairs(w));
+#if defined(__clang__)
+    // Clang 16 crashes when it broadcasts vectors of bf16.
+    asm("vdpbf16ps %[w], %[x], %[acc]"
+        : [acc] "+v"(acc)
+        : [x] "v"(x), [w] "v"(w));
+    return acc;
+#else
+    return _mm512_dpbf16_ps(acc, reinterpret_cast<__m512bh>(x),
+                            reinterpret_cast<__m512bh>(w));
+#endif
   }
 
   // Rounds.
@@ -32,11 +41,6 @@ struct Bf16Factors {
       _mm256_mask_storeu_epi16(to, V::First(n),
                                reinterpret_cast<__m256i>(rounded));
     }
-  }
-
- private:
-  static __m512bh Pairs(__m512 words) {
-    return reinterpret_cast<__m512bh>(words);
   }
 };
 
