@@ -20,21 +20,21 @@ class Guard {
         const TensorSets& samples)
       : graph_(graph), options_(options), samples_(samples) {}
 
-  StatusOr<Guarded> Run(const GuardOptions& guard) {
+  StatusOr<Guarded> Run(double max_error) {
     RETURN_IF_ERROR(ListLayers());
     ASSIGN_OR_RETURN(want_, InF32());
     ASSIGN_OR_RETURN(Guarded best, With(0));
     const double asked = best.report.error;
-    if (asked > guard.max_error) {
+    if (asked > max_error) {
       best.executor = nullptr;  // its memory
-      RETURN_IF_ERROR(Rank(guard));
+      RETURN_IF_ERROR(Rank());
       // Fewer layers in f32 than `low` are too few, `high` are enough.
       size_t low = 0;
       size_t high = layers_.size();
       while (high - low > 1) {
         const size_t middle = low + (high - low) / 2;
         ASSIGN_OR_RETURN(const Guarded tried, With(middle));
-        (tried.report.error > guard.max_error ? low : high) = middle;
+        (tried.report.error > max_error ? low : high) = middle;
       }
       ASSIGN_OR_RETURN(best, With(high));
     }
@@ -61,17 +61,13 @@ class Guard {
   }
 
   // The costliest first.
-  Status Rank(const GuardOptions& guard) {
+  Status Rank() {
     if (options_.quantization == nullptr) {
       for (size_t i = 0; i < layers_.size(); ++i) {
         std::swap(layers_[i], layers_.back());
         ASSIGN_OR_RETURN(const Guarded alone, With(layers_.size() - 1));
         layers_.back().error = alone.report.error;
         std::swap(layers_[i], layers_.back());
-        if (guard.progress) {
-          guard.progress(static_cast<double>(i + 1) /
-                         static_cast<double>(layers_.size()));
-        }
       }
     }
     std::stable_sort(
@@ -127,10 +123,9 @@ class Guard {
 
 StatusOr<Guarded> CreateGuarded(const Graph& graph,
                                 const ExecutorOptions& options,
-                                const TensorSets& samples,
-                                const GuardOptions& guard) {
+                                const TensorSets& samples, double max_error) {
   if (samples.empty()) return InvalidArgument("the guard needs a sample");
-  return Guard(graph, options, samples).Run(guard);
+  return Guard(graph, options, samples).Run(max_error);
 }
 
 }  // namespace millrace::models::graph

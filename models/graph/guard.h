@@ -1,7 +1,7 @@
 // A graph at reduced precision, held against itself in f32 before it serves.
 //
 //   ASSIGN_OR_RETURN(Guarded guarded,
-//                    CreateGuarded(std::move(graph), options, samples, {}));
+//                    CreateGuarded(std::move(graph), options, samples, 0.1));
 //   // guarded.executor serves; guarded.report says what became of the wish.
 //
 // Where the results on the samples are further from those in f32 than allowed,
@@ -9,7 +9,6 @@
 #pragma once
 
 #include <cstdint>
-#include <functional>
 #include <memory>
 #include <string>
 #include <vector>
@@ -19,12 +18,6 @@
 #include "models/graph/quantize/compare.h"
 
 namespace millrace::models::graph {
-
-struct GuardOptions {
-  double max_error = 0.1;  // as ErrorOf has it
-  // 0…1 while layers are tried alone; may be empty.
-  std::function<void(double done)> progress = nullptr;
-};
 
 struct PrecisionReport {
   int64_t layers = 0;                   // that could be reduced
@@ -40,10 +33,9 @@ struct Guarded {
 
 // `options` say bf16, or int8 by a table, whose errors tell its layers' order;
 // for bf16 each layer is tried, which takes as many executors, one after the
-// other. One sample at least.
+// other. `max_error` is as ErrorOf has it. One sample at least.
 StatusOr<Guarded> CreateGuarded(const Graph& graph,
                                 const ExecutorOptions& options,
-                                const TensorSets& samples,
-                                const GuardOptions& guard);
+                                const TensorSets& samples, double max_error);
 
 }  // namespace millrace::models::graph

@@ -87,9 +87,8 @@ StatusOr<PreparedGraph> PrepareGraph(graph::Graph model,
                    Samples(settings.graph, model));
   const double allowed =
       static_cast<double>(settings.graph.max_precision_error) / 1e6;
-  ASSIGN_OR_RETURN(
-      graph::Guarded guarded,
-      graph::CreateGuarded(model, options, samples, {.max_error = allowed}));
+  ASSIGN_OR_RETURN(graph::Guarded guarded,
+                   graph::CreateGuarded(model, options, samples, allowed));
   const graph::PrecisionReport& report = guarded.report;
   const auto in_f32 = static_cast<int64_t>(report.f32_layers.size());
   LogInfo("precision held against f32",

@@ -28,8 +28,7 @@ class GuardTest : public testing::Test {
   }
 
   Guarded Make(const ExecutorOptions& options, double max_error) {
-    auto guarded =
-        CreateGuarded(m_.graph, options, samples_, {.max_error = max_error});
+    auto guarded = CreateGuarded(m_.graph, options, samples_, max_error);
     EXPECT_TRUE(guarded.ok()) << guarded.status().ToString();
     return *std::move(guarded);
   }
@@ -84,7 +83,7 @@ TEST_F(GuardTest, Int8FallsBackOnlyAsFarAsItMust) {
 }
 
 TEST_F(GuardTest, WantsASample) {
-  const auto guarded = CreateGuarded(m_.graph, {}, {}, {});
+  const auto guarded = CreateGuarded(m_.graph, {}, {}, 0.1);
   ASSERT_FALSE(guarded.ok());
   EXPECT_EQ(guarded.status().code(), StatusCode::kInvalidArgument);
 }
