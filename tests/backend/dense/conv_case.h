@@ -1,6 +1,7 @@
 // Convolutions of all kinds, for the tests of every kind of product.
 #pragma once
 
+#include <algorithm>
 #include <cmath>
 #include <utility>
 #include <vector>
@@ -80,5 +81,23 @@ struct ConvCase {
   int64_t k, pixels, ld_pixel;
   Floats x, w, bias, residual;
 };
+
+// Pixels `step` at a time and panels one at a time give the bits of `whole`.
+inline void ExpectSameInRanges(const DenseProducts& t, ConvArgs args,
+                               int64_t step, const Floats& whole) {
+  Floats y(whole.size(), -9.0f);
+  args.y = y.data();
+  const int64_t pixels = args.pixel_end;
+  for (int64_t p = 0; p < pixels; p += step) {
+    for (int64_t panel = 0; panel < Panels(t, args.n); ++panel) {
+      args.pixel_begin = p;
+      args.pixel_end = std::min(pixels, p + step);
+      args.panel_begin = panel;
+      args.panel_end = panel + 1;
+      t.conv(args);
+    }
+  }
+  ASSERT_EQ(Difference(y.data(), whole.data(), y.size()), "") << "by " << step;
+}
 
 }  // namespace millrace::models

@@ -2,7 +2,7 @@
 // channels that fill pieces, share them and leave them ragged, ranges of
 // pieces, and every kind of epilogue.
 
-#include "tests/backend/int8/int8.h"
+#include "tests/backend/int8/window_shapes.h"
 
 namespace millrace::models {
 namespace {
@@ -11,29 +11,8 @@ class Int8Depthwise : public Int8Test {};
 
 constexpr uint8_t kZero = 77;
 
-struct Shape {
-  int64_t height, width, channels;
-  Window window;
-  int64_t out_height, out_width;
-};
-
-const Shape kShapes[] = {
-    {9, 21, 40, {3, 3, 1, 1, 1, 1, 1, 1}, 9, 21},
-    {10, 10, 129, {3, 3, 2, 2, 1, 1, 1, 1}, 5, 5},
-    {9, 11, 7, {5, 5, 1, 1, 1, 1, 2, 2}, 9, 11},
-    {8, 9, 16, {3, 2, 1, 2, 2, 3, 1, 1}, 6, 4},
-    {2, 2, 64, {7, 7, 1, 1, 1, 1, 3, 3}, 2, 2},
-    {1, 40, 33, {1, 9, 1, 1, 1, 1, 0, 4}, 1, 40},
-    {6, 7, 72, {5, 5, 2, 2, 1, 1, 2, 2}, 3, 4},
-    {4, 5, 184, {3, 3, 1, 1, 1, 1, 1, 1}, 4, 5},
-    {3, 3, 1, {3, 3, 1, 1, 1, 1, 1, 1}, 3, 3},
-    // Windows beyond both ends, and a stride wider than the kernel.
-    {2, 3, 24, {3, 9, 1, 1, 1, 1, 1, 6}, 2, 7},
-    {7, 13, 32, {2, 2, 3, 4, 1, 1, 0, 0}, 2, 3},
-};
-
 struct Case {
-  Case(const Shape& shape, std::mt19937& rng)
+  Case(const WindowShape& shape, std::mt19937& rng)
       : s(shape),
         taps(s.window.kernel_h * s.window.kernel_w),
         pixels(s.out_height * s.out_width),
@@ -109,7 +88,7 @@ struct Case {
             .y_zero = 3};
   }
 
-  const Shape& s;
+  const WindowShape& s;
   const int64_t taps;
   const int64_t pixels;
   const Bytes x;
@@ -148,7 +127,7 @@ std::vector<Int8Epilogue> Epilogues(const Case& c) {
 
 TEST_P(Int8Depthwise, GivesThePlainReferenceBitForBit) {
   std::mt19937 rng(3);
-  for (const Shape& s : kShapes) {
+  for (const WindowShape& s : kWindowShapes) {
     const Case c(s, rng);
     for (const Int8Epilogue& e : Epilogues(c)) {
       Bytes y(static_cast<size_t>(c.pixels * s.channels));
@@ -162,9 +141,9 @@ TEST_P(Int8Depthwise, GivesThePlainReferenceBitForBit) {
           if (e.lookup != nullptr) byte = e.lookup[byte];
           const int64_t at = p * s.channels + n;
           ASSERT_EQ(floats[at], want)
-              << "shape " << &s - kShapes << " at " << at;
+              << "shape " << &s - kWindowShapes << " at " << at;
           ASSERT_EQ(int{y[at]}, int{byte})
-              << "shape " << &s - kShapes << " at " << at;
+              << "shape " << &s - kWindowShapes << " at " << at;
         }
       }
     }

@@ -1,31 +1,16 @@
 // Pools and arrays of bytes against plain loops.
 
-#include "tests/backend/int8/int8.h"
+#include "tests/backend/int8/window_shapes.h"
 
 namespace millrace::models {
 namespace {
 
 class Int8Windows : public Int8Test {};
 
-struct Shape {
-  int64_t height, width, channels;
-  Window window;
-  int64_t out_height, out_width;
-};
-
-const Shape kShapes[] = {
-    {9, 21, 40, {3, 3, 1, 1, 1, 1, 1, 1}, 9, 21},
-    {10, 10, 129, {3, 3, 2, 2, 1, 1, 1, 1}, 5, 5},
-    {9, 11, 7, {5, 5, 1, 1, 1, 1, 2, 2}, 9, 11},
-    {8, 9, 16, {3, 2, 1, 2, 2, 3, 1, 1}, 6, 4},
-    {2, 2, 64, {7, 7, 1, 1, 1, 1, 3, 3}, 2, 2},
-    {1, 40, 33, {1, 9, 1, 1, 1, 1, 0, 4}, 1, 40},
-};
-
 // f(byte or -1 outside, tap) for every tap of an output pixel.
 template <typename F>
-void ForTaps(const Shape& s, const Bytes& x, int64_t oh, int64_t ow, int64_t c,
-             F f) {
+void ForTaps(const WindowShape& s, const Bytes& x, int64_t oh, int64_t ow,
+             int64_t c, F f) {
   const Window& w = s.window;
   for (int64_t i = 0; i < w.kernel_h; ++i) {
     for (int64_t j = 0; j < w.kernel_w; ++j) {
@@ -40,7 +25,7 @@ void ForTaps(const Shape& s, const Bytes& x, int64_t oh, int64_t ow, int64_t c,
 
 TEST_P(Int8Windows, MaxPoolTakesTheGreatestByteInTheImage) {
   std::mt19937 rng(4);
-  for (const Shape& s : kShapes) {
+  for (const WindowShape& s : kWindowShapes) {
     const Bytes x = RandomBytes(rng, s.height * s.width * s.channels);
     const int64_t pixels = s.out_height * s.out_width;
     Bytes y(static_cast<size_t>(pixels * s.channels), 9);
@@ -56,7 +41,7 @@ TEST_P(Int8Windows, MaxPoolTakesTheGreatestByteInTheImage) {
         int best = 0;
         ForTaps(s, x, p / s.out_width, p % s.out_width, c,
                 [&](int byte, int64_t) { best = std::max(best, byte); });
-        ASSERT_EQ(int{y[p * s.channels + c]}, best) << &s - kShapes;
+        ASSERT_EQ(int{y[p * s.channels + c]}, best) << &s - kWindowShapes;
       }
     }
   }
