@@ -1,6 +1,7 @@
 // Graphs with QuantizeLinear and DequantizeLinear: what stands between them
 // works on the bytes, and gives what the graph defines up to the rounding of
-// floats. What has no way to do so keeps its FP32 form between the two.
+// floats; products of two activations are finer, see float_products.cc. What
+// has no way to do so keeps its FP32 form between the two.
 #include <algorithm>
 #include <cmath>
 #include <string>
