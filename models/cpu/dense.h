@@ -91,6 +91,14 @@ struct Epilogue {
   int64_t ld_gate = 0;
 };
 
+// A bf16, the upper half of an f32. Where arguments of products have a pointer
+// to such beside one to floats, they take one of both and the other is null;
+// distances are counted in values. Only products of bf16 know them: what they
+// read was rounded before as they round (see Avx512Bf16Products), so that a
+// value may be kept in half the bytes between two layers and no bit of a result
+// shows it. Rows begin at even values.
+using Bf16 = uint16_t;
+
 // Distances in floats between neighbours of a matrix to be packed.
 struct MatrixStrides {
   int64_t n = 0;
@@ -102,6 +110,7 @@ struct MatrixStrides {
 // at row 0 and output 0.
 struct GemmArgs {
   const float* x = nullptr;
+  const Bf16* x_bf16 = nullptr;
   int64_t ld_x = 0;
   int64_t row_begin = 0;
   int64_t row_end = 0;
@@ -111,6 +120,7 @@ struct GemmArgs {
   int64_t panel_begin = 0;
   int64_t panel_end = 0;
   float* y = nullptr;
+  Bf16* y_bf16 = nullptr;
   int64_t ld_y = 0;
   Epilogue epilogue = {};
   // Floats from panel to panel of `w`, for a product with some steps of a
@@ -151,6 +161,7 @@ struct Image {
 // pixels first: each panel range gathers its pixels anew.
 struct ConvArgs {
   Image x;
+  const Bf16* x_bf16 = nullptr;  // instead of x.data
   Window window;
   int64_t out_width = 0;
   int64_t pixel_begin = 0;
@@ -160,6 +171,7 @@ struct ConvArgs {
   int64_t panel_begin = 0;
   int64_t panel_end = 0;
   float* y = nullptr;  // pixel 0, output 0
+  Bf16* y_bf16 = nullptr;
   int64_t ld_y = 0;
   Epilogue epilogue = {};
   float* scratch = nullptr;  // conv_scratch_floats, aligned to 64 bytes
@@ -314,6 +326,9 @@ struct DenseProducts {
 
   int64_t (*attention_scratch_floats)(int64_t d, int64_t dv);
   void (*attention)(const AttentionArgs& args);
+
+  // y[i] = x[i] as these products round it. Null for f32.
+  void (*round)(const float* x, int64_t n, Bf16* y);
 };
 
 // Its products are of f32.

@@ -27,7 +27,8 @@ class GraphExecutor : public Executor {
                {.num_members = pool_.size(),
                 .max_plans = options.max_plans,
                 .max_bytes = options.max_bytes,
-                .rows_apart = options.rows_apart}) {}
+                .rows_apart = options.rows_apart,
+                .keep_bf16 = options.keep_bf16}) {}
 
   StatusOr<std::vector<Tensor>> Run(const std::vector<Tensor>& inputs,
                                     const RunOptions& run) override {

@@ -50,6 +50,9 @@ struct ExecutorOptions {
   // computed a row at a time: the same bits, less memory, warmer caches.
   bool rows_apart = true;
   Precision precision = Precision::kF32;
+  // What only products of bf16 read is kept in bf16 between the layers: the
+  // same bits, half of the memory.
+  bool keep_bf16 = true;
   // Layers that stay in f32, by the names that a QuantizationTable has for
   // them.
   std::vector<std::string> f32_layers = {};

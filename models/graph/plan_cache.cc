@@ -6,6 +6,7 @@
 #include "models/graph/op.h"
 #include "models/graph/passes/batch_rows.h"
 #include "models/graph/passes/passes.h"
+#include "models/graph/plan/keep_bf16.h"
 #include "models/graph/settle.h"
 
 namespace millrace::models::graph {
@@ -80,7 +81,9 @@ StatusOr<Graph> PlanCache::OptimisedFor(
     const std::vector<ValueType>& types,
     const std::vector<const Tensor*>& values) const {
   ASSIGN_OR_RETURN(Graph settled, Settle(graph_, types, values));
-  return Optimise(std::move(settled));
+  ASSIGN_OR_RETURN(Graph optimised, Optimise(std::move(settled)));
+  if (options_.keep_bf16 && kernels_.bf16 != nullptr) KeepBf16(optimised);
+  return optimised;
 }
 
 StatusOr<Prepared> PlanCache::Prepare(const std::vector<Tensor>& inputs,

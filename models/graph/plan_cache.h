@@ -30,6 +30,7 @@ struct PlanCacheOptions {
   int32_t max_plans = 32;  // the least recently used one goes
   int64_t max_bytes = 0;   // of arena and results; 0: no limit
   bool rows_apart = true;  // where it pays
+  bool keep_bf16 = true;   // between products of it
 };
 
 class PlanCache {

@@ -24,6 +24,8 @@ class ConvStep : public Step {
         groups_(groups),
         x_(context.slot(node.inputs[0])),
         y_(context.slot(node.outputs[0])),
+        of_bf16_(context.is_bf16(node.inputs[0])),
+        to_bf16_(context.is_bf16(node.outputs[0])),
         packed_(packed),
         epilogue_(node, context, shape.outputs) {}
 
@@ -36,9 +38,10 @@ class ConvStep : public Step {
     ConvArgs args = Sizes();
     const int64_t n = args.n;
     const int64_t channels = args.x.channels;
+    const bool in_place = of_bf16_ && s.taps() == 1;
     const Part part = SplitProduct(
         s.batch * s.out_pixels(), (n + products_.panel - 1) / products_.panel,
-        team, products_.conv_scratch_floats(args) > 0);
+        team, !in_place && products_.conv_scratch_floats(args) > 0);
     args.panel_begin = part.panel_begin;
     args.panel_end = part.panel_end;
     args.scratch =
@@ -52,10 +55,19 @@ class ConvStep : public Step {
                   for (int64_t group = 0; group < groups_; ++group) {
                     const int64_t moved =
                         image * pixels * s.outputs + group * n;
-                    args.x = s.At(slots.data<float>(x_), image,
-                                  group * channels, channels);
+                    if (of_bf16_) {
+                      args.x_bf16 = slots.data<Bf16>(x_) +
+                                    s.Offset(image, group * channels);
+                    } else {
+                      args.x = s.At(slots.data<float>(x_), image,
+                                    group * channels, channels);
+                    }
                     args.w = packed_ + group * products_.packed_floats(n, K());
-                    args.y = slots.data<float>(y_) + moved;
+                    if (to_bf16_) {
+                      args.y_bf16 = slots.data<Bf16>(y_) + moved;
+                    } else {
+                      args.y = slots.data<float>(y_) + moved;
+                    }
                     args.epilogue = epilogue;
                     if (epilogue.bias != nullptr)
                       args.epilogue.bias += group * n;
@@ -76,7 +88,7 @@ class ConvStep : public Step {
   std::string Text() const override {
     std::string text = "Conv " + shape_.Text();
     if (groups_ > 1) text += ", " + std::to_string(groups_) + " groups";
-    return text + epilogue_.Text();
+    return text + epilogue_.Text() + Bf16Text(of_bf16_, to_bf16_);
   }
 
  private:
@@ -99,6 +111,8 @@ class ConvStep : public Step {
   const int64_t groups_;
   const Slot x_;
   const Slot y_;
+  const bool of_bf16_;
+  const bool to_bf16_;
   const float* const packed_;
   const StepEpilogue epilogue_;
 };
@@ -188,13 +202,20 @@ StatusOr<std::unique_ptr<Step>> MakeDepthwise(const Node& node,
 
 }  // namespace
 
+bool IsDepthwise(const Node& node, const Graph& graph) {
+  const int64_t groups = node.attrs.Int("group", 1);
+  return groups > 1 &&
+         groups == graph.value(node.inputs[0]).type->shape.back() &&
+         groups == graph.value(node.outputs[0]).type->shape.back();
+}
+
 StatusOr<std::unique_ptr<Step>> MakeConvStep(const Node& node,
                                              const LowerContext& context) {
   const ImageShape shape = ImageShapeOf(node, context);
-  const int64_t groups = node.attrs.Int("group", 1);
-  if (groups > 1 && groups == shape.channels && groups == shape.outputs) {
+  if (IsDepthwise(node, context.graph)) {
     return MakeDepthwise(node, context, shape);
   }
+  const int64_t groups = node.attrs.Int("group", 1);
   const auto& weight = context.graph.value(node.inputs[1]).constant;
   const DenseProducts& products = context.products(node);
   const int64_t n = shape.outputs / groups;

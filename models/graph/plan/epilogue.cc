@@ -40,4 +40,8 @@ std::string StepEpilogue::Text() const {
   return text;
 }
 
+std::string Bf16Text(bool of, bool to) {
+  return std::string(of ? ", of bf16" : "") + (to ? ", to bf16" : "");
+}
+
 }  // namespace millrace::models::graph

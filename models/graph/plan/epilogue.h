@@ -26,4 +26,7 @@ class StepEpilogue {
   Epilogue fixed_;
 };
 
+// How a layer's text ends where it reads or writes bf16: ", of bf16, to bf16".
+std::string Bf16Text(bool of, bool to);
+
 }  // namespace millrace::models::graph

@@ -26,9 +26,13 @@ struct ImageShape {
   int64_t pixels() const { return height * width; }
   int64_t out_pixels() const { return out_height * out_width; }
   int64_t taps() const { return window.kernel_h * window.kernel_w; }
+  // Where channel `first` of image `i` of the batch begins.
+  int64_t Offset(int64_t i, int64_t first) const {
+    return i * pixels() * channels + first;
+  }
   // Image `i` of the batch at x, from channel `first` on `count` channels.
   Image At(const float* x, int64_t i, int64_t first, int64_t count) const {
-    return {.data = x + i * pixels() * channels + first,
+    return {.data = x == nullptr ? nullptr : x + Offset(i, first),
             .height = height,
             .width = width,
             .channels = count,

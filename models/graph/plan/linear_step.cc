@@ -17,6 +17,8 @@ class LinearStep : public Step {
         num_members_(context.num_members),
         x_(context.slot(node.inputs[0])),
         y_(context.slot(node.outputs[0])),
+        of_bf16_(context.is_bf16(node.inputs[0])),
+        to_bf16_(context.is_bf16(node.outputs[0])),
         n_(context.shape(node.outputs[0]).back()),
         k_(context.shape(node.inputs[0]).back()),
         m_(context.shape(node.outputs[0]).num_elements() /
@@ -31,15 +33,23 @@ class LinearStep : public Step {
   Status Run(const Slots& slots, const Team& team) override {
     const int64_t panel = products_.panel;
     GemmArgs args = Sizes();
-    const Part part = SplitProduct(m_, (n_ + panel - 1) / panel, team,
-                                   products_.gemm_scratch_floats(args) > 0);
-    args.x = slots.data<float>(x_);
+    const bool gathers = !of_bf16_ && products_.gemm_scratch_floats(args) > 0;
+    const Part part = SplitProduct(m_, (n_ + panel - 1) / panel, team, gathers);
+    if (of_bf16_) {
+      args.x_bf16 = slots.data<Bf16>(x_);
+    } else {
+      args.x = slots.data<float>(x_);
+    }
     args.row_begin = part.row_begin;
     args.row_end = part.row_end;
     args.w = packed_;
     args.panel_begin = part.panel_begin;
     args.panel_end = part.panel_end;
-    args.y = slots.data<float>(y_);
+    if (to_bf16_) {
+      args.y_bf16 = slots.data<Bf16>(y_);
+    } else {
+      args.y = slots.data<float>(y_);
+    }
     args.epilogue = epilogue_.At(slots);
     args.scratch =
         reinterpret_cast<float*>(slots.scratch) + team.index * MemberScratch();
@@ -53,7 +63,8 @@ class LinearStep : public Step {
 
   std::string Text() const override {
     return "Linear " + std::to_string(m_) + " x " + std::to_string(k_) +
-           " -> " + std::to_string(n_) + epilogue_.Text();
+           " -> " + std::to_string(n_) + epilogue_.Text() +
+           Bf16Text(of_bf16_, to_bf16_);
   }
 
  private:
@@ -68,6 +79,8 @@ class LinearStep : public Step {
   const int64_t num_members_;
   const Slot x_;
   const Slot y_;
+  const bool of_bf16_;
+  const bool to_bf16_;
   const int64_t n_;
   const int64_t k_;
   const int64_t m_;

@@ -39,6 +39,7 @@ struct LowerContext {
 
   const ValueType& type(ValueId id) const { return *graph.value(id).type; }
   const Shape& shape(ValueId id) const { return type(id).shape; }
+  bool is_bf16(ValueId id) const { return type(id).dtype == DType::kBF16; }
   const Tensor* constant(ValueId id) const {
     return graph.value(id).constant.get();
   }

@@ -11,6 +11,12 @@
 
 namespace millrace::models::graph {
 
+// ---- which nodes the steps below stand for ----
+// A fused convolution of each channel by itself.
+bool IsDepthwise(const Node& node, const Graph& graph);
+// A normalisation of rows of FP32 that have the weights in common.
+bool IsRowNorm(const Node& node, const Graph& graph);
+
 StatusOr<std::unique_ptr<Step>> MakeAttentionStep(const Node& node,
                                                   const LowerContext& context);
 // Of operands in floats or bytes and a result in bytes: one pass where the

@@ -9,6 +9,7 @@
 #include <set>
 #include <utility>
 
+#include "models/graph/passes/alias.h"
 #include "models/graph/plan/lower.h"
 #include "models/graph/plan/memory_plan.h"
 
@@ -37,22 +38,13 @@ class CopyStep : public Step {
   const int64_t bytes_;
 };
 
-// Whether the first result is the bytes of the first operand.
-bool IsAlias(const Node& node, const Graph& graph) {
-  if (node.Is("Reshape") || node.Is("Flatten") || node.Is("Squeeze") ||
-      node.Is("Unsqueeze")) {
-    return true;
-  }
-  return node.Is("Cast") && graph.value(node.inputs[0]).type->dtype ==
-                                graph.value(node.outputs[0]).type->dtype;
-}
-
 }  // namespace
 
 class PlanBuilder {
  public:
-  PlanBuilder(const Graph& graph, int num_members)
+  PlanBuilder(const Graph& graph, int num_members, const Kernels& kernels)
       : graph_(graph),
+        has_bf16_(kernels.bf16 != nullptr),
         num_members_(num_members),
         slot_of_(graph.values.size(), kNoSlot),
         plan_(new Plan()) {}
@@ -153,13 +145,16 @@ class PlanBuilder {
     }
     return bytes;
   }
-  // Layers on bytes read what their weight was made of.
+  // Layers on bytes read what their weight was made of, those of bf16 half of
+  // it.
   int64_t Read(const Node& node, ValueId id) const {
     const bool on_bytes =
         node.op == &fused::kByteConv || node.op == &fused::kByteLinear;
     const auto& integers = graph_.value(id).integers;
-    return on_bytes && integers != nullptr ? integers->values->num_bytes()
-                                           : BytesOf(id);
+    if (on_bytes && integers != nullptr) return integers->values->num_bytes();
+    const bool rounds = has_bf16_ && node.attrs.Int("bf16", 0) != 0 &&
+                        graph_.value(id).constant != nullptr;
+    return rounds ? BytesOf(id) / 2 : BytesOf(id);
   }
   int64_t BytesOf(ValueId id) const {
     const ValueType& type = *graph_.value(id).type;
@@ -237,6 +232,7 @@ class PlanBuilder {
   }
 
   const Graph& graph_;
+  const bool has_bf16_;
   const int num_members_;
   std::vector<Slot> slot_of_;    // of each value
   std::vector<bool> elsewhere_;  // of each storage: not in the arena
@@ -247,7 +243,7 @@ StatusOr<std::unique_ptr<Plan>> Plan::Create(const Graph& graph,
                                              int num_members,
                                              const Kernels& kernels,
                                              PackedWeights& packed) {
-  return PlanBuilder(graph, num_members).Build(kernels, packed);
+  return PlanBuilder(graph, num_members, kernels).Build(kernels, packed);
 }
 
 StatusOr<std::vector<Tensor>> Plan::Run(const std::vector<Tensor>& inputs,

@@ -1,6 +1,6 @@
 // Fused elementwise operators: each instruction runs over a block of floats
 // that stays in the L1 cache. What is in bytes becomes floats there, too, and
-// so does a result before it becomes bytes.
+// so does a result before it becomes bytes or bf16.
 #include <algorithm>
 #include <array>
 #include <string>
@@ -9,6 +9,7 @@
 #include "models/graph/ops/broadcast.h"
 #include "models/graph/passes/program.h"
 #include "models/graph/plan/byte_layer.h"
+#include "models/graph/plan/epilogue.h"
 #include "models/graph/plan/makers.h"
 #include "models/graph/plan/split.h"
 
@@ -47,6 +48,8 @@ class PointwiseStep : public Step {
         walk_(WalkOf(node, context)),
         scales_(ScalesOf(node)),
         out_(context.slot(node.outputs[0])),
+        round_(context.is_bf16(node.outputs[0]) ? context.bf16->round
+                                                : nullptr),
         text_(context.shape(node.outputs[0]).ToString() + ", " +
               std::to_string(program_.size()) + " functions of " +
               std::to_string(node.inputs.size())) {
@@ -79,7 +82,8 @@ class PointwiseStep : public Step {
     const bool bytes =
         std::any_of(scales_.begin(), scales_.end(),
                     [](const ByteScale& s) { return s.scale != 0; });
-    return (bytes ? "Int8 Pointwise " : "Pointwise ") + text_;
+    return (bytes ? "Int8 Pointwise " : "Pointwise ") + text_ +
+           Bf16Text(false, round_ != nullptr);
   }
 
  private:
@@ -90,6 +94,9 @@ class PointwiseStep : public Step {
   };
 
   bool IsBytes(size_t operand) const { return scales_[operand].scale != 0; }
+  bool MakesFloats() const {
+    return scales_.back().scale == 0 && round_ == nullptr;
+  }
 
   void Block(const Slots& slots, const BroadcastRow& row, int64_t at, int64_t n,
              float* buffers) const {
@@ -116,7 +123,7 @@ class PointwiseStep : public Step {
     for (size_t i = 0; i < program_.size(); ++i) {
       const Instruction& op = program_[i];
       const size_t reg = operands_.size() + i;
-      float* out = reg == last && y.scale == 0
+      float* out = reg == last && MakesFloats()
                        ? slots.data<float>(out_) + row.out + at
                        : buffer(reg);
       const Source a = source(op.x);
@@ -132,6 +139,10 @@ class PointwiseStep : public Step {
         dense_.unary(op.f, op.a, op.b, a.x, 1, &one);
         std::fill_n(out, n, one);
       }
+    }
+    if (round_ != nullptr) {
+      round_(buffer(last), n, slots.data<Bf16>(out_) + row.out + at);
+      return;
     }
     if (y.scale == 0) return;
     int8_.quantise(buffer(last), n, 1.0f / y.scale, y.zero,
@@ -159,7 +170,7 @@ class PointwiseStep : public Step {
       for (size_t j = num_operands; j < reg; ++j) {
         if (last_use[j] == i) free.push_back(buffer_of_[j]);
       }
-      if (i + 1 == program_.size() && scales_.back().scale == 0) break;
+      if (i + 1 == program_.size() && MakesFloats()) break;
       if (free.empty()) free.push_back(num_buffers_++);
       buffer_of_[reg] = free.back();
       free.pop_back();
@@ -174,6 +185,7 @@ class PointwiseStep : public Step {
   const std::vector<ByteScale> scales_;
   std::vector<Slot> operands_;
   const Slot out_;
+  void (*const round_)(const float*, int64_t, Bf16*);  // null: it is not bf16
   std::vector<int64_t> buffer_of_;  // of each register, or -1
   int64_t num_buffers_ = 0;
   const std::string text_;

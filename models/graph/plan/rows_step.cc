@@ -2,6 +2,7 @@
 #include <algorithm>
 #include <string>
 
+#include "models/graph/plan/epilogue.h"
 #include "models/graph/plan/makers.h"
 
 namespace millrace::models::graph {
@@ -26,8 +27,8 @@ struct Rows {
   const int64_t count;
 };
 
-bool IsLastAxis(const Node& node, const LowerContext& context) {
-  const ValueType& type = context.type(node.inputs[0]);
+bool IsLastAxis(const Node& node, const Graph& graph) {
+  const ValueType& type = *graph.value(node.inputs[0]).type;
   const int64_t axis = node.attrs.Int("axis", -1);
   return type.dtype == DType::kF32 && type.shape.rank() > 0 &&
          node.outputs.size() == 1 &&
@@ -42,21 +43,14 @@ class NormStep : public Step {
         rows_(node, context),
         weight_(Operand(node, context, 1)),
         bias_(Operand(node, context, 2)),
+        round_(context.is_bf16(node.outputs[0]) ? context.bf16->round
+                                                : nullptr),
+        num_members_(context.num_members),
         eps_(static_cast<float>(node.attrs.Float("epsilon", 1e-5))),
         name_(node.op->name) {}
 
-  // The weights are one row.
-  static bool Fits(const Node& node, const LowerContext& context) {
-    if (!IsLastAxis(node, context)) return false;
-    const int64_t n = context.shape(node.inputs[0]).back();
-    for (size_t i = 1; i < node.inputs.size(); ++i) {
-      const ValueId id = node.inputs[i];
-      if (id != kNoValue && (context.shape(id).num_elements() != n ||
-                             context.type(id).dtype != DType::kF32)) {
-        return false;
-      }
-    }
-    return true;
+  int64_t scratch_bytes() const override {
+    return round_ == nullptr ? 0 : num_members_ * BlockRows() * rows_.n * 4;
   }
 
   Status Run(const Slots& slots, const Team& team) override {
@@ -64,22 +58,41 @@ class NormStep : public Step {
     const auto row = [&](Slot slot) {
       return slot == kNoSlot ? nullptr : slots.data<float>(slot);
     };
-    norm_({.x = slots.data<float>(rows_.x),
-           .ld_x = rows_.n,
-           .row_begin = begin,
-           .row_end = end,
-           .n = rows_.n,
-           .weight = row(weight_),
-           .bias = row(bias_),
-           .eps = eps_,
-           .y = slots.data<float>(rows_.y),
-           .ld_y = rows_.n});
+    NormArgs args{.x = slots.data<float>(rows_.x),
+                  .ld_x = rows_.n,
+                  .row_begin = begin,
+                  .row_end = end,
+                  .n = rows_.n,
+                  .weight = row(weight_),
+                  .bias = row(bias_),
+                  .eps = eps_,
+                  .ld_y = rows_.n};
+    if (round_ == nullptr) {
+      args.y = slots.data<float>(rows_.y);
+      norm_(args);
+      return OkStatus();
+    }
+    args.y = reinterpret_cast<float*>(slots.scratch) +
+             team.index * BlockRows() * rows_.n;
+    args.row_begin = 0;
+    for (int64_t at = begin; at < end; at += BlockRows()) {
+      args.x = slots.data<float>(rows_.x) + at * rows_.n;
+      args.row_end = std::min(end - at, BlockRows());
+      norm_(args);
+      round_(args.y, args.row_end * rows_.n,
+             slots.data<Bf16>(rows_.y) + at * rows_.n);
+    }
     return OkStatus();
   }
 
-  std::string Text() const override { return name_ + " " + rows_.Text(); }
+  std::string Text() const override {
+    return name_ + " " + rows_.Text() + Bf16Text(false, round_ != nullptr);
+  }
 
  private:
+  // Rows that are rounded while they lie in the L1 cache.
+  int64_t BlockRows() const { return std::max<int64_t>(1, 2048 / rows_.n); }
+
   static Slot Operand(const Node& node, const LowerContext& context, size_t i) {
     return i < node.inputs.size() ? context.slot(node.inputs[i]) : kNoSlot;
   }
@@ -88,6 +101,8 @@ class NormStep : public Step {
   const Rows rows_;
   const Slot weight_;
   const Slot bias_;
+  void (*const round_)(const float*, int64_t, Bf16*);  // null: kept in f32
+  const int64_t num_members_;
   const float eps_;
   const std::string name_;
 };
@@ -122,15 +137,31 @@ class SoftmaxStep : public Step {
 
 }  // namespace
 
+bool IsRowNorm(const Node& node, const Graph& graph) {
+  if ((!node.Is("LayerNormalization") && !node.Is("RMSNormalization")) ||
+      !IsLastAxis(node, graph)) {
+    return false;
+  }
+  const int64_t n = graph.value(node.inputs[0]).type->shape.back();
+  for (size_t i = 1; i < node.inputs.size(); ++i) {
+    if (node.inputs[i] == kNoValue) continue;
+    const ValueType& type = *graph.value(node.inputs[i]).type;
+    if (type.shape.num_elements() != n || type.dtype != DType::kF32) {
+      return false;
+    }
+  }
+  return true;
+}
+
 StatusOr<std::unique_ptr<Step>> MakeNormStep(const Node& node,
                                              const LowerContext& context) {
-  if (!NormStep::Fits(node, context)) return std::unique_ptr<Step>();
+  if (!IsRowNorm(node, context.graph)) return std::unique_ptr<Step>();
   return std::unique_ptr<Step>(std::make_unique<NormStep>(node, context));
 }
 
 StatusOr<std::unique_ptr<Step>> MakeSoftmaxStep(const Node& node,
                                                 const LowerContext& context) {
-  if (!IsLastAxis(node, context)) return std::unique_ptr<Step>();
+  if (!IsLastAxis(node, context.graph)) return std::unique_ptr<Step>();
   return std::unique_ptr<Step>(std::make_unique<SoftmaxStep>(node, context));
 }
 

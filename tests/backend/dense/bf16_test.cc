@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <iterator>
 #include <vector>
 
 #include "models/tensor/float16.h"
@@ -12,7 +13,7 @@
 namespace millrace::models {
 namespace {
 
-class Bf16 : public ::testing::Test {
+class Bf16Products : public ::testing::Test {
  protected:
   void SetUp() override {
     products_ = FindBf16Products("auto");
@@ -50,7 +51,7 @@ constexpr Size kSizes[] = {{1, 1, 1},     {1, 200, 33},  {2, 31, 7},
                            {15, 65, 5},   {29, 48, 10},  {100, 40, 31},
                            {197, 35, 20}, {17, 33, 3085}};
 
-TEST_F(Bf16, ProductsFollowTheirChain) {
+TEST_F(Bf16Products, ProductsFollowTheirChain) {
   std::mt19937 rng(1);
   for (const Size& size : kSizes) {
     const auto [m, n, k] = size;
@@ -95,7 +96,7 @@ TEST_F(Bf16, ProductsFollowTheirChain) {
   }
 }
 
-TEST_F(Bf16, ConvolutionsFollowTheirChain) {
+TEST_F(Bf16Products, ConvolutionsFollowTheirChain) {
   std::mt19937 rng(2);
   for (const ConvShape& shape : kConvShapes) {
     const ConvCase c(shape, rng);
@@ -122,7 +123,111 @@ TEST_F(Bf16, ConvolutionsFollowTheirChain) {
   }
 }
 
-TEST_F(Bf16, AnEpilogueMeetsF32) {
+std::vector<Bf16> Kept(const DenseProducts& products, const Floats& x) {
+  std::vector<Bf16> kept(x.size());
+  products.round(x.data(), static_cast<int64_t>(x.size()), kept.data());
+  return kept;
+}
+
+TEST_F(Bf16Products, RoundingIsToNearestEvenAndSubnormalsAreZero) {
+  const float inf = INFINITY;
+  const float values[] = {1.00390625f, 1.01171875f, -1.0078125f, inf,
+                          -1.5e-38f,   1.1e-38f,    -0.0f,       3.4e38f};
+  Floats x(8);
+  std::copy(std::begin(values), std::end(values), x.data());
+  const auto kept = Kept(products(), x);
+  const std::vector<Bf16> want = {0x3f80, 0x3f82, 0xbf81, 0x7f80,
+                                  0x80a3, 0,      0x8000, 0x7f80};
+  EXPECT_EQ(kept, want);
+  const Floats nan(1, NAN);
+  EXPECT_TRUE(std::isnan(BFloat16ToFloat(Kept(products(), nan)[0])));
+}
+
+// What was rounded before gives the same bits, and a result that is rounded is
+// the rounded result: of sums that wait, of functions, and of parts.
+TEST_F(Bf16Products, ProductsOfKeptRowsAreTheSameBits) {
+  std::mt19937 rng(4);
+  for (const Size& size : kSizes) {
+    const auto [m, n, k] = size;
+    if (k % 2 != 0) continue;
+    for (const Unary f : {Unary::kRelu, Unary::kGeluErf}) {
+      const int64_t ld_x = k + 6;
+      Floats x(m * ld_x), w(n * k), bias(n), y(m * n);
+      for (Floats* floats : {&x, &w, &bias}) FillNormal(rng, *floats);
+      Floats packed(products().packed_floats(n, k));
+      PackAll(products(), w, n, k, packed);
+      GemmArgs args{.x = x.data(),
+                    .ld_x = ld_x,
+                    .row_end = m,
+                    .w = packed.data(),
+                    .n = n,
+                    .k = k,
+                    .panel_end = Panels(products(), n),
+                    .y = y.data(),
+                    .ld_y = n,
+                    .epilogue = {.bias = bias.data(), .f = f}};
+      Floats scratch(products().gemm_scratch_floats(args));
+      args.scratch = scratch.data();
+      products().gemm(args);
+      const auto want = Kept(products(), y);
+      const auto kept_x = Kept(products(), x);
+      std::vector<Bf16> got(y.size());
+      args.y = nullptr;
+      args.y_bf16 = got.data();
+      products().gemm(args);
+      ASSERT_EQ(got, want) << m << " x " << n << " x " << k;
+      std::fill(got.begin(), got.end(), 0);
+      args.x = nullptr;
+      args.x_bf16 = kept_x.data();
+      for (int64_t row = 0; row < m; row += 50) {
+        args.row_begin = row;
+        args.row_end = std::min(m, row + 50);
+        products().gemm(args);
+      }
+      ASSERT_EQ(got, want) << m << " x " << n << " x " << k;
+      Floats floats(y.size());
+      args.row_begin = 0;
+      args.row_end = m;
+      args.y = floats.data();
+      args.y_bf16 = nullptr;
+      products().gemm(args);
+      ASSERT_EQ(Difference(floats.data(), y.data(), m * n), "");
+    }
+  }
+}
+
+TEST_F(Bf16Products, ConvolutionsOfKeptImagesAreTheSameBits) {
+  std::mt19937 rng(5);
+  for (const ConvShape& shape : kConvShapes) {
+    const ConvCase c(shape, rng);
+    if (shape.channels % 2 != 0 || c.ld_pixel % 2 != 0) continue;
+    SCOPED_TRACE(&shape - kConvShapes);
+    Floats packed(products().packed_floats(shape.n, c.k));
+    PackAll(products(), c.w, shape.n, c.k, packed);
+    Floats none(0), y(c.pixels * shape.n);
+    ConvArgs args = c.Args(products(), packed, none, y);
+    args.epilogue.f = Unary::kRelu;
+    Floats scratch(products().conv_scratch_floats(args));
+    args.scratch = scratch.data();
+    products().conv(args);
+    const auto want = Kept(products(), y);
+    const auto kept_x = Kept(products(), c.x);
+    args.x.data = nullptr;
+    args.x_bf16 = kept_x.data();
+    ExpectSameInRanges(products(), args, 97, y);
+    std::vector<Bf16> got(y.size());
+    args.y = nullptr;
+    args.y_bf16 = got.data();
+    for (int64_t p = 0; p < c.pixels; p += 13) {
+      args.pixel_begin = p;
+      args.pixel_end = std::min(c.pixels, p + 13);
+      products().conv(args);
+    }
+    ASSERT_EQ(got, want);
+  }
+}
+
+TEST_F(Bf16Products, AnEpilogueMeetsF32) {
   const ConvShape& shape = kConvShapes[2];
   std::mt19937 rng(3);
   const ConvCase c(shape, rng);

@@ -46,7 +46,7 @@ int64_t DenseParts<Avx2Isa>::ConvScratchFloats(const ConvArgs& args) {
 }
 template <>
 void DenseParts<Avx2Isa>::Conv(const ConvArgs& args) {
-  models::Conv<Shape>::Run(args);
+  models::Conv<Shape>::Run(args, args.x.data);
 }
 
 }  // namespace millrace::models

@@ -15,6 +15,7 @@ namespace {
 struct Bf16Factors {
   using V = Vec16;
   using E = uint16_t;
+  static constexpr bool kRounds = true;
 
   static __m512 MulAdd(__m512 x, __m512 w, __m512 acc) {
 #if defined(__clang__)
@@ -41,6 +42,19 @@ struct Bf16Factors {
       _mm256_mask_storeu_epi16(to, V::First(n),
                                reinterpret_cast<__m256i>(rounded));
     }
+  }
+  // Of what is rounded already.
+  static void Copy(const uint16_t* from, int64_t n, uint16_t* to) {
+    for (; n >= 32; n -= 32, from += 32, to += 32) {
+      _mm512_storeu_si512(to, _mm512_loadu_si512(from));
+    }
+    if (n == 0) return;
+    const auto first = static_cast<__mmask32>((1u << n) - 1);
+    _mm512_mask_storeu_epi16(to, first, _mm512_maskz_loadu_epi16(first, from));
+  }
+  static void Round(__m512 x, uint16_t* to) {
+    _mm256_storeu_si256(reinterpret_cast<__m256i_u*>(to),
+                        reinterpret_cast<__m256i>(_mm512_cvtneps_pbh(x)));
   }
 };
 

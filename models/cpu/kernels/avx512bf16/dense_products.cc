@@ -27,6 +27,11 @@ constexpr int64_t kRoundedRows = 192;
 
 int64_t LdRounded(int64_t words) { return (words + 63) / 64 * 64 + 16; }
 
+int64_t RoundedFloats(const GemmArgs& args) {
+  const int64_t words = SmallerOf(WordsOf(args.k), Bf16Shape::kBlockK);
+  return SmallerOf(args.row_end, kRoundedRows) * LdRounded(words);
+}
+
 __m512i RoundedTo32(__m512 x) {
   return _mm512_cvtepu16_epi32(
       reinterpret_cast<__m256i>(_mm512_cvtneps_pbh(x)));
@@ -95,14 +100,20 @@ void DenseParts<Avx512Bf16Isa>::Pack(const float* w, int64_t n, int64_t k,
 
 template <>
 int64_t DenseParts<Avx512Bf16Isa>::GemmScratchFloats(const GemmArgs& args) {
-  const int64_t words = SmallerOf(WordsOf(args.k), Bf16Shape::kBlockK);
-  return SmallerOf(args.row_end, kRoundedRows) * LdRounded(words);
+  return RoundedFloats(args) +
+         Words::SumFloats(args.row_end, args.n, WordsOf(args.k));
 }
 
 template <>
 void DenseParts<Avx512Bf16Isa>::Gemm(const GemmArgs& args) {
   GemmArgs g = args;
   g.k = WordsOf(args.k);
+  float* waiting = args.scratch + RoundedFloats(args);
+  if (args.x_bf16 != nullptr) {
+    Words::Run(g, reinterpret_cast<const float*>(args.x_bf16), args.ld_x / 2,
+               waiting);
+    return;
+  }
   const int64_t blocks = (g.k + Bf16Shape::kBlockK - 1) / Bf16Shape::kBlockK;
   const int64_t step = (g.k + blocks - 1) / blocks;
   const int64_t ld = LdRounded(SmallerOf(g.k, Bf16Shape::kBlockK));
@@ -117,7 +128,7 @@ void DenseParts<Avx512Bf16Isa>::Gemm(const GemmArgs& args) {
         Bf16Factors::Copy(args.x + (row + r) * args.ld_x + 2 * k0, live, to);
         if (live % 2 != 0) to[live] = 0;
       }
-      Words::Block(g, args.scratch, ld, row, rows, k0, k1);
+      Words::Block(g, args.scratch, ld, row, rows, k0, k1, waiting);
     }
   }
 }
@@ -128,7 +139,16 @@ int64_t DenseParts<Avx512Bf16Isa>::ConvScratchFloats(const ConvArgs& args) {
 }
 template <>
 void DenseParts<Avx512Bf16Isa>::Conv(const ConvArgs& args) {
-  models::Conv<Bf16Shape>::Run(args);
+  if (args.x_bf16 != nullptr) {
+    models::Conv<Bf16Shape, Bf16>::Run(args, args.x_bf16);
+  } else {
+    models::Conv<Bf16Shape>::Run(args, args.x.data);
+  }
+}
+
+template <>
+void DenseParts<Avx512Bf16Isa>::Round(const float* x, int64_t n, Bf16* y) {
+  Bf16Factors::Copy(x, n, y);
 }
 
 }  // namespace millrace::models

@@ -1,6 +1,7 @@
 // Convolution as a product of what each output pixel sees with the weights.
 //
-//   1 x 1 kernels that skip nothing: pixels are rows as they stand, if f32.
+//   1 x 1 kernels that skip nothing: pixels are rows as they stand, unless they
+//   are to be rounded.
 //   Wide images: what a pixel sees of one row of the image is one run of
 //   values, (kw, c), and the next pixel's run is a fixed way on. So the rows of
 //   the image, padded once, are rows of the product, in a piece for each kh.
@@ -8,7 +9,8 @@
 //   (kh, kw, c) at a time.
 //
 // A product's steps are words of 32 bits: one f32, or two values of 16 bits, to
-// which an image is rounded on its way into a row.
+// which an image is rounded on its way into a row, or was before. From: what
+// the image is of.
 //
 // S is what kernels/dense/gemm.h says. Anonymous namespace.
 #pragma once
@@ -22,20 +24,19 @@
 namespace millrace::models {
 namespace {
 
-template <class S>
+template <class S, class From = float>
 class Conv {
  public:
   static int64_t ScratchFloats(const ConvArgs& a) {
     if (kPerWord == 1 && PixelsAreRows(a)) return 0;
     if (IsWide(a)) return Padded::RowsOf(a.window) * Padded::RowWords(a);
-    return kPixels * LdRow(SmallerOf(Words(a), S::kBlockK));
+    return GatheredFloats(a) + Sums(a);
   }
 
-  static void Run(const ConvArgs& a) {
+  // `data`: the image.
+  static void Run(const ConvArgs& a, const From* data) {
     const int64_t k = Words(a);
-    GemmArgs g{.x = a.x.data,
-               .ld_x = a.x.ld_pixel,
-               .row_begin = a.pixel_begin,
+    GemmArgs g{.row_begin = a.pixel_begin,
                .row_end = a.pixel_end,
                .w = a.w,
                .n = a.n,
@@ -43,10 +44,15 @@ class Conv {
                .panel_begin = a.panel_begin,
                .panel_end = a.panel_end,
                .y = a.y,
+               .y_bf16 = a.y_bf16,
                .ld_y = a.ld_y,
                .epilogue = a.epilogue};
-    if (kPerWord == 1 && PixelsAreRows(a)) return Gemm<S>::Run(g);
-    if (IsWide(a)) return RunWide(a, g);
+    float* waiting = a.scratch + GatheredFloats(a);
+    if (kIsRow && PixelsAreRows(a)) {
+      return Gemm<S>::Run(g, reinterpret_cast<const float*>(data),
+                          a.x.ld_pixel / kPerWord, waiting);
+    }
+    if (IsWide(a)) return RunWide(a, data, g);
     const int64_t blocks = (k + S::kBlockK - 1) / S::kBlockK;
     const int64_t step = (k + blocks - 1) / blocks;
     const int64_t ld = LdRow(SmallerOf(k, S::kBlockK));
@@ -54,16 +60,25 @@ class Conv {
       const int64_t pixels = SmallerOf(a.pixel_end - p, kPixels);
       for (int64_t k0 = 0; k0 < k; k0 += step) {
         const int64_t k1 = SmallerOf(k0 + step, k);
-        Gather(a, p, pixels, k0 * kPerWord, k1 * kPerWord, ld);
-        Gemm<S>::Block(g, a.scratch, ld, p, pixels, k0, k1);
+        Gather(a, data, p, pixels, k0 * kPerWord, k1 * kPerWord, ld);
+        Gemm<S>::Block(g, a.scratch, ld, p, pixels, k0, k1, waiting);
       }
     }
   }
 
  private:
   using E = typename S::E;
-  using Padded = PaddedRows<S>;
+  using Padded = PaddedRows<S, From>;
   static constexpr int64_t kPerWord = sizeof(float) / sizeof(E);
+  static constexpr bool kIsRow = sizeof(From) == sizeof(E);
+
+  static int64_t GatheredFloats(const ConvArgs& a) {
+    return kPixels * LdRow(SmallerOf(Words(a), S::kBlockK));
+  }
+  // Where results are rounded.
+  static int64_t Sums(const ConvArgs& a) {
+    return S::kRounds ? Gemm<S>::SumFloats(kPixels, a.n, Words(a)) : 0;
+  }
 
   // Values that a pixel sees, and the words they fill.
   static int64_t Values(const ConvArgs& a) {
@@ -86,10 +101,10 @@ class Conv {
            w.pad_top < Padded::RowsOf(w);
   }
 
-  static void RunWide(const ConvArgs& a, GemmArgs& g) {
+  static void RunWide(const ConvArgs& a, const From* data, GemmArgs& g) {
     const Window& w = a.window;
     const int64_t ld = w.stride_w * a.x.channels / kPerWord;
-    Padded padded(a);
+    Padded padded(a, data);
     int64_t offsets[Padded::kMostRows];
     for (int64_t p = a.pixel_begin; p < a.pixel_end;) {
       const int64_t row = p / a.out_width;
@@ -127,8 +142,8 @@ class Conv {
   // for the one that a last word may lack. Pixels of one output row go
   // together, and for each row of the kernel: then only the place in the image
   // row changes.
-  static void Gather(const ConvArgs& a, int64_t pixel, int64_t pixels,
-                     int64_t k0, int64_t k1, int64_t ld_words) {
+  static void Gather(const ConvArgs& a, const From* data, int64_t pixel,
+                     int64_t pixels, int64_t k0, int64_t k1, int64_t ld_words) {
     const Window& w = a.window;
     const int64_t row_values = w.kernel_w * a.x.channels;
     const int64_t ld = ld_words * kPerWord;
@@ -151,7 +166,7 @@ class Conv {
             .count = count,
             .from = from,
             .to = to};
-        GatherStrip(a, strip, out + k - k0, ld);
+        GatherStrip(a, data, strip, out + k - k0, ld);
         k += to - from;
       }
       out += count * ld;
@@ -170,8 +185,8 @@ class Conv {
     int64_t to;
   };
 
-  static void GatherStrip(const ConvArgs& a, const Strip& s, E* out,
-                          int64_t ld) {
+  static void GatherStrip(const ConvArgs& a, const From* data, const Strip& s,
+                          E* out, int64_t ld) {
     const Image& x = a.x;
     const int64_t run = s.to - s.from;
     const bool outside = s.row < 0 || s.row >= x.height;
@@ -183,7 +198,7 @@ class Conv {
       if (outside) {
         Clear(run, to);
       } else if (!joined) {
-        Taps(a, s.row, left, s.from, s.to, to);
+        Taps(a, data, s.row, left, s.from, s.to, to);
       } else {
         // Where the row of the kernel begins; may lie before the image.
         const int64_t start = s.row * x.ld_row + left * x.channels;
@@ -192,14 +207,14 @@ class Conv {
         const int64_t end = Between((x.width - left) * x.channels, begin, s.to);
         if (begin > s.from) Clear(begin - s.from, to);
         if (end > begin)
-          S::Copy(x.data + (start + begin), end - begin, to + begin - s.from);
+          S::Copy(data + (start + begin), end - begin, to + begin - s.from);
         if (end < s.to) Clear(s.to - end, to + end - s.from);
       }
     }
   }
 
-  static void Taps(const ConvArgs& a, int64_t row, int64_t left, int64_t from,
-                   int64_t to, E* out) {
+  static void Taps(const ConvArgs& a, const From* data, int64_t row,
+                   int64_t left, int64_t from, int64_t to, E* out) {
     const Image& x = a.x;
     while (from < to) {
       const int64_t tap = from / x.channels;
@@ -209,7 +224,7 @@ class Conv {
       if (column < 0 || column >= x.width) {
         Clear(run, out);
       } else {
-        S::Copy(x.data + row * x.ld_row + column * x.ld_pixel + channel, run,
+        S::Copy(data + row * x.ld_row + column * x.ld_pixel + channel, run,
                 out);
       }
       from += run;

@@ -9,9 +9,12 @@
 // What one would guess wrong: the chain of an output is the same in every tile
 // and block, because each step of k is one fma into its own lane.
 //
+// Results may be rounded on their way out of the registers: then sums wait
+// elsewhere, as y has no room for them.
+//
 // A file that compiles this gives its vectors as a struct S:
 //   V            as in scalar/vec1.h
-//   E, MulAdd, Copy: FloatFactors below, or avx512bf16/bf16_factors.h
+//   E, MulAdd, Copy, Round: FloatFactors below, or avx512bf16/bf16_factors.h
 //   kVectors     vectors of a panel
 //   kRows        rows of a full tile
 //   kBlockRows   rows of a block, a multiple of kRows
@@ -36,6 +39,7 @@ template <class Vector>
 struct FloatFactors {
   using V = Vector;
   using E = float;  // of the rows that convolutions make of images
+  static constexpr bool kRounds = false;
   static typename V::F MulAdd(typename V::F x, typename V::F w,
                               typename V::F acc) {
     return V::Fma(x, w, acc);
@@ -92,17 +96,27 @@ class Gemm {
     }
   }
 
-  static void Run(const GemmArgs& g) {
+  // A row of x is k words from x + row * ld_x on. `waiting`: SumFloats of
+  // memory; null where y holds sums.
+  static void Run(const GemmArgs& g, const float* x, int64_t ld_x,
+                  float* waiting) {
     for (int64_t row = g.row_begin; row < g.row_end; row += S::kBlockRows) {
       const int64_t rows = SmallerOf(g.row_end - row, S::kBlockRows);
       const int64_t step = KStep(rows, g.k);
       int64_t k0 = 0;
       do {
         const int64_t k1 = SmallerOf(k0 + step, g.k);
-        Block(g, g.x + row * g.ld_x + k0, g.ld_x, row, rows, k0, k1);
+        Block(g, x + row * ld_x + k0, ld_x, row, rows, k0, k1, waiting);
         k0 = k1;
       } while (k0 < g.k);
     }
+  }
+  static void Run(const GemmArgs& g) { Run(g, g.x, g.ld_x, nullptr); }
+
+  // What the sums of a block of rows need where they do not wait in y.
+  static int64_t SumFloats(int64_t rows, int64_t n, int64_t k) {
+    if (k <= S::kBlockK) return 0;
+    return SmallerOf(rows, S::kBlockRows) * PackedFloats(n, 1);
   }
 
   // Steps of k that a block of so many rows takes at a time: evenly cut.
@@ -114,8 +128,12 @@ class Gemm {
 
   // Steps [k0, k1) of k for rows [row, row + rows) of y; x holds just these.
   static void Block(const GemmArgs& g, const float* x, int64_t ld_x,
-                    int64_t row, int64_t rows, int64_t k0, int64_t k1) {
+                    int64_t row, int64_t rows, int64_t k0, int64_t k1,
+                    float* waiting) {
     Part p = PartOf(g, ld_x, k0, k1);
+    if (g.y_bf16 != nullptr) {
+      p.sums = {waiting, PackedFloats(g.n, 1), row};
+    }
     if (rows <= kFewRows) {
       Few(p, static_cast<int>(rows), x, row, g.panel_begin);
       return;
@@ -136,6 +154,17 @@ class Gemm {
   }
 
  private:
+  // Where sums wait between blocks of k.
+  struct Sums {
+    float* at;  // of row `row`, output 0; null: they never wait
+    int64_t ld;
+    int64_t row;
+
+    float* At(int64_t r, int64_t output) const {
+      return at == nullptr ? nullptr : at + (r - row) * ld + output;
+    }
+  };
+
   struct Part {
     const float* w;  // panel 0, at k0
     int64_t panel_floats;
@@ -145,6 +174,8 @@ class Gemm {
     int64_t ld_y, ld_x;
     const Epilogue* epilogue;
     float* y;  // row 0, output 0
+    Bf16* y_bf16;
+    Sums sums;
     int64_t panel_end;
     const float* ahead;  // asked for, never read
     int64_t num_pieces = 1;
@@ -157,9 +188,20 @@ class Gemm {
   static Part PartOf(const GemmArgs& g, int64_t ld_x, int64_t k0, int64_t k1) {
     const int64_t panel_floats =
         g.panel_floats != 0 ? g.panel_floats : g.k * kPanel;
-    Part p{g.w + k0 * kPanel, panel_floats, k1 - k0,     k0 == 0,
-           k1 == g.k,         g.n,          g.ld_y,      ld_x,
-           &g.epilogue,       g.y,          g.panel_end, g.w};
+    Part p{.w = g.w + k0 * kPanel,
+           .panel_floats = panel_floats,
+           .k = k1 - k0,
+           .first = k0 == 0,
+           .last = k1 == g.k,
+           .n = g.n,
+           .ld_y = g.ld_y,
+           .ld_x = ld_x,
+           .epilogue = &g.epilogue,
+           .y = g.y,
+           .y_bf16 = g.y_bf16,
+           .sums = {g.y, g.ld_y, 0},
+           .panel_end = g.panel_end,
+           .ahead = g.w};
     SetQuick(p);
     return p;
   }
@@ -221,7 +263,15 @@ class Gemm {
   }
 
   static void AskFor(const Part& p, int64_t row, int rows, int64_t panel) {
-    const float* y = p.y + row * p.ld_y + panel * kPanel;
+    if (S::kRounds && p.y_bf16 != nullptr) {
+      AskFor(p, p.y_bf16 + row * p.ld_y, rows, panel);
+    } else {
+      AskFor(p, p.y + row * p.ld_y, rows, panel);
+    }
+  }
+  template <class T>
+  static void AskFor(const Part& p, const T* y, int rows, int64_t panel) {
+    y += panel * kPanel;
     const int64_t live = SmallerOf(p.n - panel * kPanel, kPanel);
     for (int r = 0; r < rows; ++r, y += p.ld_y) {
       __builtin_prefetch(y, 1);
@@ -264,7 +314,8 @@ class Gemm {
     const int64_t n0 = panel * kPanel;
     const int64_t live = SmallerOf(p.n - n0, kWidth);
     const bool whole = live == kWidth;
-    float* y = p.y + row * p.ld_y + n0;
+    float* waiting = p.sums.At(row, n0);
+    const int64_t ld_waiting = p.sums.ld;
     F acc[kR][kNv];
     if (p.first) {
 #pragma GCC unroll 16
@@ -277,7 +328,7 @@ class Gemm {
       for (int r = 0; r < kR; ++r) {
 #pragma GCC unroll 16
         for (int v = 0; v < kNv; ++v) {
-          acc[r][v] = V::Load(y + r * p.ld_y + v * V::kLanes);
+          acc[r][v] = V::Load(waiting + r * ld_waiting + v * V::kLanes);
         }
       }
     } else {
@@ -285,7 +336,7 @@ class Gemm {
       for (int r = 0; r < kR; ++r) {
 #pragma GCC unroll 16
         for (int v = 0; v < kNv; ++v) {
-          acc[r][v] = V::LoadFirst(y + r * p.ld_y + v * V::kLanes,
+          acc[r][v] = V::LoadFirst(waiting + r * ld_waiting + v * V::kLanes,
                                    live - v * V::kLanes);
         }
       }
@@ -304,7 +355,7 @@ class Gemm {
       for (int r = 0; r < kR; ++r) {
 #pragma GCC unroll 16
         for (int v = 0; v < kNv; ++v) {
-          V::Store(y + r * p.ld_y + v * V::kLanes, acc[r][v]);
+          V::Store(waiting + r * ld_waiting + v * V::kLanes, acc[r][v]);
         }
       }
       return;
@@ -319,7 +370,17 @@ class Gemm {
       }
     }
     const Epilogue e = p.last ? From(*p.epilogue, row, n0) : Epilogue{};
-    Finish<V>::Run(sums, kWidth, kR, live, e, y, p.ld_y);
+    if constexpr (S::kRounds) {
+      if (p.last && p.y_bf16 != nullptr) {
+        Finish<V>::Run(sums, kWidth, kR, live, e, sums, kWidth);
+        Bf16* y = p.y_bf16 + row * p.ld_y + n0;
+        for (int r = 0; r < kR; ++r) {
+          S::Copy(sums + r * kWidth, live, y + r * p.ld_y);
+        }
+        return;
+      }
+    }
+    Finish<V>::Run(sums, kWidth, kR, live, e, waiting, ld_waiting);
   }
 
   // The commonest epilogues without leaving the registers: limits -infinity and
@@ -348,6 +409,19 @@ class Gemm {
     }
     const F low = V::Set(p.low);
     const F high = V::Set(p.high);
+    if constexpr (S::kRounds) {
+      if (p.y_bf16 != nullptr) {
+        Bf16* y = p.y_bf16 + row * p.ld_y + n0;
+#pragma GCC unroll 16
+        for (int r = 0; r < kR; ++r, y += p.ld_y) {
+#pragma GCC unroll 16
+          for (int v = 0; v < kNv; ++v) {
+            S::Round(V::Min(high, V::Max(low, acc[r][v])), y + v * V::kLanes);
+          }
+        }
+        return;
+      }
+    }
     float* y = p.y + row * p.ld_y + n0;
 #pragma GCC unroll 16
     for (int r = 0; r < kR; ++r, y += p.ld_y) {

@@ -1,7 +1,7 @@
 // A few rows of an image with their padding, kept while a convolution goes down
 // the image: each row is copied once and read by every row of the kernel. S
-// gives the values of a row and how floats become them, as in
-// kernels/dense/gemm.h. Anonymous namespace.
+// gives the values of a row and how an image's, of type From, become them, as
+// in kernels/dense/gemm.h. Anonymous namespace.
 #pragma once
 
 #include <cstddef>
@@ -12,7 +12,7 @@
 namespace millrace::models {
 namespace {
 
-template <class S>
+template <class S, class From>
 class PaddedRows {
  public:
   static constexpr int64_t kMostRows = 16;
@@ -27,8 +27,8 @@ class PaddedRows {
            a.x.channels / kPerWord;
   }
 
-  explicit PaddedRows(const ConvArgs& a)
-      : a_(a), row_words_(RowWords(a)), rows_(RowsOf(a.window)) {
+  PaddedRows(const ConvArgs& a, const From* data)
+      : a_(a), data_(data), row_words_(RowWords(a)), rows_(RowsOf(a.window)) {
     for (int64_t& held : held_) held = kNone;
   }
 
@@ -60,11 +60,12 @@ class PaddedRows {
     int64_t inside = x.width * x.channels;
     if (inside > all - left) inside = all - left;
     __builtin_memset(to, 0, sizeof(E) * left);
-    S::Copy(x.data + row * x.ld_row, inside, to + left);
+    S::Copy(data_ + row * x.ld_row, inside, to + left);
     __builtin_memset(to + left + inside, 0, sizeof(E) * (all - left - inside));
   }
 
   const ConvArgs& a_;
+  const From* const data_;  // the image
   const int64_t row_words_;
   const int64_t rows_;
   int64_t held_[kMostRows];

@@ -23,6 +23,7 @@ struct DenseParts {
   static void Conv(const ConvArgs& args);
   static int64_t AttentionScratchFloats(int64_t d, int64_t dv);
   static void Attention(const AttentionArgs& args);
+  static void Round(const float* x, int64_t n, Bf16* y);  // of bf16 alone
 
   static void UnaryOf(Unary f, float a, float b, const float* x, int64_t n,
                       float* out);

@@ -19,6 +19,7 @@ constexpr DenseProducts ProductsOf(int32_t panel) {
       .conv = Parts::Conv,
       .attention_scratch_floats = Parts::AttentionScratchFloats,
       .attention = Parts::Attention,
+      .round = nullptr,
   };
 }
 
@@ -65,7 +66,11 @@ const DenseTable* Avx512Dense() {
 }
 
 const DenseProducts* Avx512Bf16Products() {
-  static constexpr DenseProducts kProducts = ProductsOf<Avx512Bf16Isa>(32);
+  static constexpr DenseProducts kProducts = [] {
+    DenseProducts products = ProductsOf<Avx512Bf16Isa>(32);
+    products.round = DenseParts<Avx512Bf16Isa>::Round;
+    return products;
+  }();
   return &kProducts;
 }
 #else

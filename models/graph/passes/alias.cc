@@ -1,0 +1,14 @@
+#include "models/graph/passes/alias.h"
+
+namespace millrace::models::graph {
+
+bool IsAlias(const Node& node, const Graph& graph) {
+  if (node.Is("Reshape") || node.Is("Flatten") || node.Is("Squeeze") ||
+      node.Is("Unsqueeze")) {
+    return true;
+  }
+  return node.Is("Cast") && graph.value(node.inputs[0]).type->dtype ==
+                                graph.value(node.outputs[0]).type->dtype;
+}
+
+}  // namespace millrace::models::graph

@@ -1,0 +1,100 @@
+// Starts from all values and drops those with a reader or a maker that wants
+// f32, until none is left: what only arranges bytes (a reshape, a
+// concatenation) has both sides in bf16 or neither.
+#include "models/graph/plan/keep_bf16.h"
+
+#include <algorithm>
+#include <vector>
+
+#include "models/graph/op.h"
+#include "models/graph/passes/alias.h"
+#include "models/graph/passes/fused.h"
+#include "models/graph/plan/makers.h"
+
+namespace millrace::models::graph {
+namespace {
+
+class KeepPass {
+ public:
+  explicit KeepPass(Graph& graph) : graph_(graph) {}
+
+  void Run() {
+    for (const Value& value : graph_.values) {
+      kept_.push_back(value.type && value.type->dtype == DType::kF32 &&
+                      value.constant == nullptr);
+    }
+    for (const auto* ports : {&graph_.inputs, &graph_.outputs}) {
+      for (const Port& port : *ports) Drop(port.value);
+    }
+    while (changed_) {
+      changed_ = false;
+      for (const Node& node : graph_.nodes) {
+        for (size_t i = 0; i < node.inputs.size(); ++i) {
+          if (!Takes(node, i)) Drop(node.inputs[i]);
+        }
+        if (Makes(node)) continue;
+        for (const ValueId id : node.outputs) Drop(id);
+      }
+    }
+    for (size_t i = 0; i < kept_.size(); ++i) {
+      if (kept_[i]) graph_.values[i].type->dtype = DType::kBF16;
+    }
+  }
+
+ private:
+  const Shape& ShapeOf(ValueId id) const {
+    return graph_.value(id).type->shape;
+  }
+  bool IsKept(ValueId id) const {
+    return id != kNoValue && kept_[static_cast<size_t>(id)];
+  }
+  void Drop(ValueId id) {
+    if (!IsKept(id)) return;
+    kept_[static_cast<size_t>(id)] = false;
+    changed_ = true;
+  }
+
+  static bool Rounds(const Node& node) {
+    return node.attrs.Int("bf16", 0) != 0;
+  }
+  // A convolution of each channel by itself multiplies in f32.
+  bool IsProduct(const Node& node) const {
+    if (node.op == &fused::kLinear) return Rounds(node);
+    return node.op == &fused::kConv && Rounds(node) &&
+           !IsDepthwise(node, graph_);
+  }
+  bool Arranges(const Node& node) const {
+    return IsAlias(node, graph_) || node.Is("Concat");
+  }
+  // Of the values that it arranges.
+  bool AllKept(const Node& node) const {
+    if (!IsKept(node.outputs[0])) return false;
+    if (!node.Is("Concat")) return IsKept(node.inputs[0]);
+    return std::all_of(node.inputs.begin(), node.inputs.end(),
+                       [&](ValueId id) { return IsKept(id); });
+  }
+
+  // Whether operand i may be bf16.
+  bool Takes(const Node& node, size_t i) const {
+    if (Arranges(node)) return AllKept(node);
+    if (i != 0 || !IsProduct(node)) return false;
+    // Products take two values at a time.
+    return ShapeOf(node.inputs[0]).back() / node.attrs.Int("group", 1) % 2 == 0;
+  }
+  // Whether the result may be.
+  bool Makes(const Node& node) const {
+    if (Arranges(node)) return AllKept(node);
+    return IsProduct(node) || node.op == &fused::kPointwise ||
+           IsRowNorm(node, graph_);
+  }
+
+  Graph& graph_;
+  std::vector<bool> kept_;  // of each value
+  bool changed_ = true;
+};
+
+}  // namespace
+
+void KeepBf16(Graph& graph) { KeepPass(graph).Run(); }
+
+}  // namespace millrace::models::graph

@@ -1,0 +1,202 @@
+// Values kept in bf16 between layers: which, and that no bit of a result shows
+// it.
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <cstring>
+#include <map>
+#include <memory>
+#include <string>
+#include <thread>
+
+#include "models/cpu/isa.h"
+#include "models/graph/executor.h"
+#include "models/graph/import.h"
+#include "models/graph/sample_inputs.h"
+#include "tests/unit/models/graph/graph_maker.h"
+
+namespace millrace::models::graph {
+namespace {
+
+// Runs in bf16, on one thread or two, with values kept or all in f32; rows
+// together.
+std::unique_ptr<Executor> Make(const Graph& graph, bool keep, int threads) {
+  ExecutorOptions options{
+      .rows_apart = false, .precision = Precision::kBf16, .keep_bf16 = keep};
+  const int last = std::thread::hardware_concurrency() > 1 ? 1 : 0;
+  if (threads == 2) options.cpus = {0, last};
+  auto executor = Executor::Create(graph.Copy(), options);
+  EXPECT_TRUE(executor.ok()) << executor.status().ToString();
+  return *std::move(executor);
+}
+
+// The same bits with and without; returns the plan that keeps.
+std::string ExpectSameBits(const Graph& graph,
+                           const std::vector<Tensor>& inputs) {
+  std::string text;
+  const auto all_f32 = Make(graph, false, 1);
+  const auto want = all_f32->Run(inputs);
+  EXPECT_TRUE(want.ok()) << want.status().ToString();
+  EXPECT_EQ(all_f32->PlanText().find("bf16"), std::string::npos);
+  for (const int threads : {1, 2}) {
+    const auto executor = Make(graph, true, threads);
+    const auto got = executor->Run(inputs);
+    EXPECT_TRUE(got.ok()) << got.status().ToString();
+    if (!got.ok() || !want.ok()) return "";
+    for (size_t i = 0; i < want->size(); ++i) {
+      const Tensor& a = (*got)[i];
+      const Tensor& b = (*want)[i];
+      EXPECT_EQ(a.dtype(), b.dtype());
+      EXPECT_EQ(a.num_bytes(), b.num_bytes());
+      EXPECT_EQ(
+          std::memcmp(a.bytes(), b.bytes(), static_cast<size_t>(b.num_bytes())),
+          0)
+          << "output " << i << " of " << threads << " threads";
+    }
+    text = executor->PlanText();
+  }
+  return text;
+}
+
+int Count(const std::string& text, const std::string& part) {
+  int count = 0;
+  for (size_t at = text.find(part); at != std::string::npos;
+       at = text.find(part, at + 1)) {
+    ++count;
+  }
+  return count;
+}
+
+class KeepBf16Test : public testing::Test {
+ protected:
+  void SetUp() override {
+    if (FindBf16Products("auto") == nullptr) {
+      GTEST_SKIP() << "this CPU has no AVX-512 BF16";
+    }
+  }
+
+  ValueId Linear(ValueId x, int64_t k, int64_t n) {
+    const ValueId y = m_.Node("MatMul", {x, m_.Weight({k, n})});
+    return m_.Node("Add", {y, m_.Weight({n})});
+  }
+  ValueId Conv(ValueId x, int64_t from, int64_t to, int64_t kernel,
+               int64_t group = 1) {
+    return m_.Node(
+        "Conv", {x, m_.Weight({to, from / group, kernel, kernel})},
+        {{"group", group}, {"pads", std::vector<int64_t>(4, kernel / 2)}});
+  }
+  std::string Text(ValueId y) {
+    m_.graph.AddOutput("y", y);
+    return ExpectSameBits(m_.graph, m_.Inputs());
+  }
+
+  GraphMaker m_;
+};
+
+TEST_F(KeepBf16Test, LayersPassOnWhatTheNextOneRounds) {
+  const ValueId x = m_.Input({37, 64});
+  ValueId y = m_.Node("LayerNormalization", {x, m_.Weight({64})});
+  y = m_.Node("Gelu", {Linear(y, 64, 70)});
+  y = m_.Node("Add", {Linear(y, 70, 64), x});
+  const std::string text = Text(y);
+  EXPECT_NE(text.find("LayerNormalization 37 x 64, to bf16"),
+            std::string::npos);
+  EXPECT_NE(text.find("gelu, of bf16, to bf16"), std::string::npos) << text;
+  EXPECT_NE(text.find("+residual, of bf16\n"), std::string::npos) << text;
+}
+
+// Sums wait elsewhere, for whole panels and for parts of one.
+TEST_F(KeepBf16Test, LongSumsAreRoundedAtTheirEnd) {
+  ValueId y = m_.Node("Relu", {Linear(m_.Input({205, 4000}), 4000, 90)});
+  y = Linear(y, 90, 7);
+  EXPECT_EQ(Count(Text(y), "to bf16"), 1);
+}
+
+TEST_F(KeepBf16Test, ResidualsAndResultsStayInF32) {
+  const ValueId x = m_.Input({5, 64});
+  const ValueId a = Linear(x, 64, 64);
+  const ValueId b = Linear(a, 64, 64);
+  m_.graph.AddOutput("b", b);
+  EXPECT_EQ(Count(Text(m_.Node("Add", {Linear(b, 64, 64), a})), "bf16"), 0);
+}
+
+TEST_F(KeepBf16Test, LayersInF32ReadF32) {
+  const ValueId a = Linear(m_.Input({5, 64}), 64, 64);
+  m_.graph.AddOutput("y", Linear(a, 64, 64));
+  ExecutorOptions options{.precision = Precision::kBf16};
+  options.f32_layers = {"MatMul#2"};
+  auto executor = Executor::Create(m_.graph.Copy(), options);
+  ASSERT_TRUE(executor.ok());
+  ASSERT_TRUE((*executor)->Run(m_.Inputs()).ok());
+  EXPECT_EQ(Count((*executor)->PlanText(), "bf16"), 0);
+}
+
+// Products take pairs of values.
+TEST_F(KeepBf16Test, OddRowsStayInF32) {
+  const ValueId a = Linear(m_.Input({5, 64}), 64, 63);
+  EXPECT_EQ(Count(Text(Linear(a, 63, 8)), "bf16"), 0);
+}
+
+TEST_F(KeepBf16Test, ConvolutionsOfAllKindsReadIt) {
+  for (const int64_t kernel : {1, 3}) {
+    for (const int64_t size : {9, 40}) {
+      for (const int64_t group : {1, 2}) {
+        m_ = GraphMaker();
+        ValueId y = m_.Input({2, 6, size, size});
+        y = m_.Node("Relu", {Conv(y, 6, 20, 3)});
+        EXPECT_EQ(Count(Text(Conv(y, 20, 34, kernel, group)), "to bf16"), 1);
+      }
+    }
+  }
+}
+
+TEST_F(KeepBf16Test, DepthwiseConvolutionsMultiplyInF32) {
+  const ValueId y = Conv(m_.Input({1, 8, 9, 9}), 8, 16, 1);
+  EXPECT_EQ(Count(Text(Conv(y, 16, 16, 3, 16)), "of bf16"), 0);
+}
+
+// Both parts or neither.
+TEST_F(KeepBf16Test, WhatIsJoinedIsOfOneType) {
+  for (const bool both : {false, true}) {
+    m_ = GraphMaker();
+    const ValueId x = m_.Input({2, 8, 9, 9});
+    const ValueId a = Conv(x, 8, 16, 1);
+    const ValueId b = both ? Conv(x, 8, 24, 3) : m_.Input({2, 24, 9, 9});
+    const ValueId joined = m_.Node("Concat", {a, b}, {{"axis", int64_t{1}}});
+    const std::string text = Text(Conv(joined, 40, 12, 3));
+    EXPECT_EQ(Count(text, "to bf16"), both ? 2 : 0) << text;
+    EXPECT_EQ(Count(text, "of bf16"), both ? 1 : 0) << text;
+  }
+}
+
+class KeepBf16Networks : public testing::TestWithParam<std::string> {};
+
+TEST_P(KeepBf16Networks, AreTheSameBits) {
+  auto graph = ImportGraph("tests/data/graph/" + GetParam(), nullptr);
+  ASSERT_TRUE(graph.ok()) << graph.status().ToString();
+  std::map<std::string, int64_t> sizes;
+  for (const Symbol& symbol : graph->symbols) sizes[symbol.name] = 3;
+  const auto inputs =
+      SampleInputs(graph->inputs, graph->symbols, {.sizes = sizes});
+  ASSERT_TRUE(inputs.ok()) << inputs.status().ToString();
+  const std::string text = ExpectSameBits(*graph, *inputs);
+  if (HasBf16("")) {
+    EXPECT_NE(text.find("of bf16"), std::string::npos) << text;
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(Networks, KeepBf16Networks,
+                         testing::Values("resnet50.pt2",
+                                         "mobilenet_v3_large.core.pt2",
+                                         "densenet121.pt2", "unet.ts.onnx",
+                                         "convnext_tiny.pt2", "vit_b_16.pt2",
+                                         "swin_t.onnx", "speech_conv.pt2",
+                                         "minilm.onnx", "gpt_small.pt2"),
+                         [](const auto& of) {
+                           std::string name = of.param;
+                           for (char& c : name) c = c == '.' ? '_' : c;
+                           return name;
+                         });
+
+}  // namespace
+}  // namespace millrace::models::graph
