@@ -61,6 +61,11 @@ class GraphExecutor : public Executor {
     if (last_ == nullptr) return "";
     return last_->rows != nullptr ? last_->rows->Text() : last_->whole->Text();
   }
+  int64_t ArenaBytes() const override {
+    if (last_ == nullptr) return 0;
+    return last_->rows != nullptr ? last_->rows->arena_bytes()
+                                  : last_->whole->arena_bytes();
+  }
 
  private:
   Status HaveArena(int64_t bytes) {

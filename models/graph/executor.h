@@ -92,6 +92,8 @@ class Executor {
 
   // What the last Run used, one line a step; empty when it was interpreted.
   virtual std::string PlanText() const = 0;
+  // What lies between the steps of that run at most; 0 when it was interpreted.
+  virtual int64_t ArenaBytes() const = 0;
 };
 
 // What an input of this port must be, for messages: "FP32 [batch, 3, 224]".

@@ -68,6 +68,7 @@ StatusOr<Profile> Measure(graph::Executor& executor,
     profile.steps.push_back({trace.steps[s], Median(std::move(step_ms[s]))});
   }
   profile.run_ms = Median(std::move(run_ms));
+  profile.arena_bytes = executor.ArenaBytes();
   ASSIGN_OR_RETURN(profile.peaks, executor.MeasurePeaks());
   return profile;
 }

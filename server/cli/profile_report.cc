@@ -36,14 +36,11 @@ std::string Rates(double macs, double bytes, double ms,
 }  // namespace
 
 double StepMs(const Trace& trace, size_t i) {
-  int64_t begin = trace.run_ns;
-  int64_t end = 0;
+  int64_t longest = 0;
   for (const auto& member : trace.spans) {
-    if (member[i].end_ns == 0) continue;
-    begin = std::min(begin, member[i].begin_ns);
-    end = std::max(end, member[i].end_ns);
+    longest = std::max(longest, member[i].end_ns - member[i].begin_ns);
   }
-  return static_cast<double>(std::max<int64_t>(end - begin, 0)) / 1e6;
+  return static_cast<double>(longest) / 1e6;
 }
 
 std::string ProfileTable(const Profile& profile, int64_t top) {
@@ -77,9 +74,12 @@ std::string ProfileTable(const Profile& profile, int64_t top) {
   text += Line("%9.4f %5.1f%% ", ms, Share(ms, profile.run_ms)) +
           Rates(macs, bytes, profile.run_ms, profile.peaks) + "  all " +
           std::to_string(steps.size()) + " steps\n";
-  return text + Line("run %.4f ms; peaks %.1f GFLOP/s, %.1f GB/s\n",
-                     profile.run_ms, 2e-9 * profile.peaks.macs_per_s,
-                     1e-9 * profile.peaks.read_bytes_per_s);
+  return text +
+         Line("run %.4f ms; arena %.1f MiB; peaks %.1f GFLOP/s, %.1f GB/s\n",
+              profile.run_ms,
+              static_cast<double>(profile.arena_bytes) / (1 << 20),
+              2e-9 * profile.peaks.macs_per_s,
+              1e-9 * profile.peaks.read_bytes_per_s);
 }
 
 std::string TimelineJson(const Trace& trace) {

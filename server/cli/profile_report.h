@@ -12,16 +12,18 @@ namespace millrace::server {
 
 struct ProfiledStep {
   models::graph::StepInfo info;
-  double median_ms = 0;  // from the first member's begin to the last one's end
+  double median_ms = 0;  // of its slowest member
 };
 
 struct Profile {
   std::vector<ProfiledStep> steps;
   double run_ms = 0;  // median of whole runs
+  int64_t arena_bytes = 0;
   models::graph::TeamPeaks peaks;
 };
 
-// How long step `i` took in one run.
+// How long step `i` took in one run, on the member that took longest. Steps of
+// one stage overlap: all together may be more than the run.
 double StepMs(const models::graph::Trace& trace, size_t i);
 
 // The `top` longest steps (0: all) with their shares of time and of the peaks,

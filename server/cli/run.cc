@@ -45,8 +45,8 @@ constexpr VerbSpec kVerb = {
     "run",
     "MODEL",
     "Runs an ONNX or PyTorch (.pt2) graph on arrays of an .npz file, compares, "
-    "and times.\nThe last line is JSON: median_ms, max_rel_err, threads, "
-    "batch.",
+    "and times.\nThe last line is JSON: median_ms, max_rel_err, arena_bytes, "
+    "threads, batch.",
     kFlags,
     1,
     1};
@@ -197,6 +197,7 @@ Status Run(const ParsedArgs& args) {
     }
     RETURN_IF_ERROR(models::WriteNpz(args.Text("output", ""), outputs));
   }
+  line["arena_bytes"] = executor->ArenaBytes();
   line["threads"] = team;
   line["batch"] = inputs.empty() || inputs[0].shape().rank() == 0
                       ? 1

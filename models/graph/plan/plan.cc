@@ -12,6 +12,7 @@
 #include "models/graph/passes/alias.h"
 #include "models/graph/plan/lower.h"
 #include "models/graph/plan/memory_plan.h"
+#include "models/graph/plan/stages.h"
 
 namespace millrace::models::graph {
 namespace {
@@ -80,6 +81,7 @@ class PlanBuilder {
       plan_->steps_.push_back(std::move(step));
     }
     for (const Port& port : graph_.outputs) BindOutput(port.value);
+    plan_->places_ = PlanStages(plan_->steps_, num_members_);
     PlaceInArena();
     return std::move(plan_);
   }
@@ -196,15 +198,17 @@ class PlanBuilder {
       lives[static_cast<size_t>(slot)].bytes =
           BytesOf(static_cast<ValueId>(id));
     }
+    // Steps of one stage run at the same time.
     std::vector<bool> seen(num_slots);
     for (size_t i = 0; i < plan_->steps_.size(); ++i) {
+      const int32_t stage = plan_->places_[i].stage;
       const auto touch = [&](Slot slot) {
         Lifetime& life = lives[static_cast<size_t>(slot)];
         if (!seen[static_cast<size_t>(slot)]) {
-          life.first = static_cast<int32_t>(i);
+          life.first = stage;
           seen[static_cast<size_t>(slot)] = true;
         }
-        life.last = static_cast<int32_t>(i);
+        life.last = stage;
       };
       for (const Slot slot : plan_->steps_[i]->reads) touch(slot);
       for (const Slot slot : plan_->steps_[i]->writes) touch(slot);
@@ -217,8 +221,8 @@ class PlanBuilder {
       slots.push_back(slot);
     }
     for (size_t i = 0; i < plan_->steps_.size(); ++i) {
-      const auto at = static_cast<int32_t>(i);
-      placed.push_back({plan_->steps_[i]->scratch_bytes(), at, at});
+      const int32_t stage = plan_->places_[i].stage;
+      placed.push_back({plan_->steps_[i]->scratch_bytes(), stage, stage});
     }
     const MemoryPlan memory = PlanMemory(placed);
     plan_->arena_bytes_ = (memory.bytes + 63) / 64 * 64;
@@ -325,35 +329,35 @@ Status Plan::RunTogether(ComputePool& pool, const StopCheck& stopped,
                std::chrono::steady_clock::now() - begun)
         .count();
   };
-  // The step at which the work ends early. A member that is ahead may already
-  // fail in the step behind a barrier: so all compare step numbers. Relaxed:
-  // the barrier orders it.
-  constexpr size_t kNever = std::numeric_limits<size_t>::max();
-  std::atomic<size_t> failed_at{kNever};
+  // The stage at which the work ends early. A member that is ahead may already
+  // fail in the stage behind a barrier: so all compare stages. Relaxed: the
+  // barrier orders it.
+  constexpr int32_t kNever = std::numeric_limits<int32_t>::max();
+  std::atomic<int32_t> failed_at{kNever};
   std::vector<Status> failures(static_cast<size_t>(pool.size()));
   pool.Run([&](Worker& worker) {
     const Team team{worker.index(), worker.count()};
     Status& failure = failures[static_cast<size_t>(team.index)];
     for (size_t i = 0; i < steps_.size(); ++i) {
-      Step& step = *steps_[i];
-      if (stopped && team.index == 0 && failure.ok()) {
-        failure = stopped();
-        if (!failure.ok()) failed_at.store(i, std::memory_order_relaxed);
-      }
-      if (failure.ok() && (step.splits() || team.index == 0)) {
+      const StepPlace place = places_[i];
+      if (stopped && team.index == 0 && failure.ok()) failure = stopped();
+      if (failure.ok() &&
+          (place.member == StepPlace::kTeam || place.member == team.index)) {
         const Slots slots{at_.data(), arena_ + scratch_offsets_[i]};
         const int64_t begin_ns = trace != nullptr ? elapsed_ns() : 0;
-        failure = step.Run(slots, team);
+        failure = steps_[i]->Run(slots, team);
         if (trace != nullptr) {
           trace->spans[static_cast<size_t>(team.index)][i] = {begin_ns,
                                                               elapsed_ns()};
         }
-        if (!failure.ok()) failed_at.store(i, std::memory_order_relaxed);
       }
-      const bool next_splits = i + 1 < steps_.size() && steps_[i + 1]->splits();
-      if (!step.splits() && !next_splits) continue;
+      if (!failure.ok()) {
+        failed_at.store(place.stage, std::memory_order_relaxed);
+      }
+      const bool last = i + 1 == steps_.size();
+      if (last || places_[i + 1].stage == place.stage) continue;
       worker.Barrier();
-      if (failed_at.load(std::memory_order_relaxed) <= i) return;
+      if (failed_at.load(std::memory_order_relaxed) <= place.stage) return;
     }
   });
   if (trace != nullptr) trace->run_ns = elapsed_ns();

@@ -4,8 +4,8 @@
 // Reshapes and the like cost nothing: their results are other names of the same
 // storage. Results of the graph are written where the caller wants them.
 //
-// Run: one thread at a time, which is worker 0 of the pool. Between two steps
-// stands a barrier, unless both are worker 0's alone.
+// Run: one thread at a time, which is worker 0 of the pool. A barrier stands
+// between two stages, which are steps that need not wait for each other.
 #pragma once
 
 #include <cstdint>
@@ -18,6 +18,7 @@
 #include "models/graph/ir.h"
 #include "models/graph/plan/kernels.h"
 #include "models/graph/plan/packed_weights.h"
+#include "models/graph/plan/stages.h"
 #include "models/graph/plan/step.h"
 #include "models/graph/stop_check.h"
 #include "models/graph/trace.h"
@@ -71,6 +72,7 @@ class Plan {
   void BeginTrace(const ComputePool& pool, Trace& trace) const;
 
   std::vector<std::unique_ptr<Step>> steps_;
+  std::vector<StepPlace> places_;         // of each step
   std::vector<int64_t> scratch_offsets_;  // of each step
   std::vector<int64_t> offsets_;  // of each slot in the arena; -1: elsewhere
   std::vector<std::byte*> at_;    // of each slot, during a run

@@ -34,9 +34,10 @@ class Step {
  public:
   virtual ~Step() = default;
 
-  // This member's part. No barrier inside: the plan puts one behind.
+  // This member's part. No barrier inside: the plan puts one before the first
+  // step that reads what this one writes.
   virtual Status Run(const Slots& slots, const Team& team) = 0;
-  // Whether all members are called, or member 0 alone.
+  // Whether all members are called, or any one of them alone.
   virtual bool splits() const { return true; }
   // Memory for all members together, of no value between steps.
   virtual int64_t scratch_bytes() const { return 0; }

@@ -99,6 +99,7 @@ class FakeExecutor final : public models::graph::Executor {
     return symbols_;
   }
   std::string PlanText() const override { return ""; }
+  int64_t ArenaBytes() const override { return 0; }
 
  private:
   FakeControl* const control_;
