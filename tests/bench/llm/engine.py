@@ -90,11 +90,10 @@ TYPES = ["Q4_0", "Q4_1", "Q5_0", "Q5_1", "Q8_0", "Q2_K", "Q3_K", "Q4_K", "Q5_K",
 
 
 def fidelity(args, model):
-    """Mean KL to f32 arithmetic, ours beside llama.cpp's; then the finer mode and its price."""
+    """Mean KL to f32 arithmetic, ours beside llama.cpp's, a row of each type of weights as it comes."""
     tests = os.path.join(HERE, "..")
     dump = os.path.join(os.path.dirname(args.millrace), "dump_logits")
     golden = os.path.join(HERE, "..", "..", "golden", "llm", "logits.json")
-    rows = []
 
     def compare(path, *flags):
         with tempfile.NamedTemporaryFile(suffix=".json") as out:
@@ -103,25 +102,27 @@ def fidelity(args, model):
                            stdout=subprocess.DEVNULL)
             return json.load(open(out.name, encoding="utf-8"))
 
-    def add(key, title, figures, name="millrace", goal=1.0):
-        rows.append(Row(f"kl/{key}", title, "nats", [figures[name]["kl_mean"]],
-                        {"llama.cpp": [figures["llama.cpp"]["kl_mean"]]}, goal, higher=False))
+    def row(key, title, figures, name="millrace", goal=1.0):
+        return Row(f"kl/{key}", title, "nats", [figures[name]["kl_mean"]],
+                   {"llama.cpp": [figures["llama.cpp"]["kl_mean"]]}, goal, higher=False)
     found = compare(model)
-    add("default", "mean KL, default model", found)
-    add("int16", "mean KL, --compute-dtype int16", found, "millrace, int16", 0.1)
+    yield row("default", "mean KL, default model", found)
+    yield row("int16", "mean KL, --compute-dtype int16", found, "millrace, int16", 0.1)
+    for kind in TYPES:
+        path = os.path.join(args.out, f"{kind}.gguf")
+        if not os.path.exists(path):
+            subprocess.run([sys.executable, os.path.join(PEERS, "requantize.py"), model, path, kind], check=True)
+        yield row(kind, f"mean KL, {kind} weights", compare(path, "--other-weights", "--positions", "512"))
+
+
+def int16(args, model):
+    """What the finer activations cost."""
     for shape in ("tg128", "pp512"):
         plain, fine = [], []
         for _ in range(args.rounds):
             plain.append(_run_at(args, model, shape, "auto"))
             fine.append(_run_at(args, model, shape, "int16"))
-        rows.append(Row(f"int16/{shape}", f"{TITLES[shape]}, int16 beside auto", "tokens/s", fine,
-                        {"auto": plain}, 0.6))
-    for kind in TYPES:
-        path = os.path.join(args.out, f"{kind}.gguf")
-        if not os.path.exists(path):
-            subprocess.run([sys.executable, os.path.join(PEERS, "requantize.py"), model, path, kind], check=True)
-        add(kind, f"mean KL, {kind} weights", compare(path, "--other-weights", "--positions", "512"))
-    return rows
+        yield Row(f"int16/{shape}", f"{TITLES[shape]}, int16 beside auto", "tokens/s", fine, {"auto": plain}, 0.6)
 
 
 def attention(args):

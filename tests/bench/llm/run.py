@@ -15,7 +15,8 @@ import engine  # noqa: E402
 import report  # noqa: E402
 import startup  # noqa: E402
 
-SECTIONS = ["engine", "http", "long", "open", "shared", "startup", "attention", "fidelity"]
+SECTIONS = ["engine", "http", "long", "open", "shared", "startup", "attention", "fidelity",
+            "int16"]
 
 ap = argparse.ArgumentParser(description=__doc__)
 ap.add_argument("models", nargs="+", help="GGUF files; the first one is served and measured in all sections")
@@ -78,5 +79,9 @@ if "startup" in only:
 if "attention" in only:
     add(engine.attention(args))
 if "fidelity" in only:
-    add(engine.fidelity(args, args.models[0]))
+    for row in engine.fidelity(args, main):
+        add([row])
+if "int16" in only:
+    for row in engine.int16(args, main):
+        add([row])
 print(f"\n{stem}.md, .json, .svg")
