@@ -100,6 +100,10 @@ class AttendTiles {
     }
   }
 
+  static void PrefetchScales(const void* page, int32_t head_dim) {
+    Prefetch<kPageKeys * sizeof(float)>(page, int64_t{kPageKeys} * head_dim);
+  }
+
   // acc[r][i] += x[r] * y[i]. Whichever are fewer stay in registers.
   template <int kRows, int kVectors, class X, class Y>
   static void Outer(F (&acc)[kRows][kVectors], X x, Y y) {
@@ -239,6 +243,7 @@ class AttendTiles {
                                       groups,
                                       scores + V::kIntRows * kSplitKeys);
     } else {
+      PrefetchScales(ahead, args.head_dim);
       constexpr int kAtOnce = kNarrow * kLanes / 16;
       int32_t g = 0;
       for (; g + kAtOnce <= groups; g += kAtOnce) {
@@ -352,6 +357,9 @@ class AttendTiles {
                         const float* p, float* o) {
     constexpr int kVectors = kRows <= kFewRows ? kWide : kNarrow;
     if (begin >= end) return;
+    if constexpr (kFormat == KvFormat::kInt8) {
+      PrefetchScales(ahead, args.head_dim);
+    }
     int32_t d = 0;
     for (; d + kVectors * kLanes <= args.head_dim; d += kVectors * kLanes) {
       ValueTile<kFormat, kRows, kVectors>(args, page, ahead, d, begin, end, p,

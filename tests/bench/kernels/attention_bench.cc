@@ -9,10 +9,10 @@
 // counted. Prefill: a chunk of 512 rows behind a filled context. Each run reads
 // another layer than the one before, and there are more of them than any cache
 // holds: a case that followed on its own layer would find a part in L3. Lines
-// are measured in turns, best and median of all turns; ceilings are those of
-// the whole team, measured in the same run. A time is the CPU time of the
-// slowest worker between two barriers: what neighbours take of the cores is
-// left out, what they take of caches and memory is not.
+// are measured in turns with the read ceiling, and their medians compared. A
+// time is the CPU time of the slowest worker between two barriers: what
+// neighbours take of the cores is left out, what they take of caches and memory
+// is not.
 
 #include <time.h>
 
@@ -71,9 +71,8 @@ double Phase(ComputePool& pool, Body body) {
   return *std::max_element(each.begin(), each.end());
 }
 
-// All workers at once, since they share the way to memory; best of some rounds.
-Ceilings MeasureTeam(ComputePool& pool, const char* isa,
-                     const HugeBuffer& memory) {
+// All workers at once.
+Ceilings MeasureTeam(ComputePool& pool, const char* isa) {
   Ceilings best;
   std::vector<Peaks> peaks(pool.size());
   pool.Run([&](Worker& worker) { peaks[worker.index()] = MeasurePeaks(isa); });
@@ -81,15 +80,21 @@ Ceilings MeasureTeam(ComputePool& pool, const char* isa,
     best.float_gmacs += own.float_gmacs;
     best.integer_gmacs += own.integer_gmacs;
   }
-  for (int round = 0; round < 20; ++round) {
-    const double seconds = Phase(pool, [&](Worker& worker) {
-      const auto [begin, end] = worker.Share(memory.size(), 4096);
-      ReadOnce(memory.data() + begin, end - begin);
-    });
-    best.read_gbs = std::max(
-        best.read_gbs, static_cast<double>(memory.size()) / seconds * 1e-9);
-  }
   return best;
+}
+
+// All workers at once, since they share the way to memory.
+double ReadSeconds(ComputePool& pool, const HugeBuffer& memory) {
+  return Phase(pool, [&](Worker& worker) {
+    const auto [begin, end] = worker.Share(memory.size(), 4096);
+    ReadOnce(memory.data() + begin, end - begin);
+  });
+}
+
+double Median(std::vector<double> values) {
+  std::nth_element(values.begin(), values.begin() + values.size() / 2,
+                   values.end());
+  return values[values.size() / 2];
 }
 
 // What one step reads and computes.
@@ -192,12 +197,7 @@ void Bench(const KernelTable& t, ComputePool& pool, KvFormat format,
   }
   kv.base = memory->data();
   FillPages(t, kv, kPages);
-  const Ceilings top = MeasureTeam(pool, t.name, *memory);
-  std::printf(
-      "\n%s, %s KV, %d threads: float %.0f GMAC/s, read %.1f GB/s "
-      "(%.0f MB a layer)\n",
-      t.name, format_name, pool.size(), top.float_gmacs, top.read_gbs,
-      static_cast<double>(memory->size()) / kLayers * 1e-6);
+  Ceilings top = MeasureTeam(pool, t.name);
 
   std::vector<Case> cases;
   for (int32_t num_seqs : {256, 64, 16, 4, 1}) {
@@ -225,7 +225,9 @@ void Bench(const KernelTable& t, ComputePool& pool, KvFormat format,
   std::vector<float> out(qkv.size());
   for (float& x : qkv) x = normal(rng);
   int32_t layer = 0;
+  std::vector<double> reads;
   for (int turn = 0; turn <= kTurns; ++turn) {
+    reads.push_back(ReadSeconds(pool, *memory));
     for (Case& c : cases) {
       if (c.batch.num_seqs != c.batch.num_tokens && turn % kPrefillEvery != 0) {
         continue;
@@ -238,11 +240,16 @@ void Bench(const KernelTable& t, ComputePool& pool, KvFormat format,
     }
   }
 
+  top.read_gbs = static_cast<double>(memory->size()) / Median(reads) * 1e-9;
+  std::printf(
+      "\n%s, %s KV, %d threads: float %.0f GMAC/s, read %.1f GB/s "
+      "(%.0f MB a layer)\n",
+      t.name, format_name, pool.size(), top.float_gmacs, top.read_gbs,
+      static_cast<double>(memory->size()) / kLayers * 1e-6);
   double least = 1e9, most = 0;
   for (size_t i = 0; i < cases.size(); ++i) {
     Case& c = cases[i];
-    std::sort(c.seconds.begin(), c.seconds.end());
-    const double best = c.seconds.front();
+    const double median = Median(c.seconds);
     // With int8 half of the products, those with keys, are integers.
     const double key_gmacs =
         format == KvFormat::kInt8 ? top.integer_gmacs : top.float_gmacs;
@@ -250,13 +257,15 @@ void Bench(const KernelTable& t, ComputePool& pool, KvFormat format,
         std::max(c.bytes / (top.read_gbs * 1e9),
                  c.macs / 2e9 * (1 / key_gmacs + 1 / top.float_gmacs));
     std::printf(
-        "%-12s best %7.3f median %7.3f ms | %5.1f GB/s %5.1f GMAC/s | %3.0f %% "
-        "of the lower ceiling\n",
-        c.name.c_str(), best * 1e3, c.seconds[c.seconds.size() / 2] * 1e3,
-        c.bytes / best * 1e-9, c.macs / best * 1e-9, 100 * ceiling / best);
+        "%-12s median %7.3f least %7.3f ms | %5.1f GB/s %5.1f GMAC/s | %3.0f "
+        "%% of the lower ceiling\n",
+        c.name.c_str(), median * 1e3,
+        *std::min_element(c.seconds.begin(), c.seconds.end()) * 1e3,
+        c.bytes / median * 1e-9, c.macs / median * 1e-9,
+        100 * ceiling / median);
     if (i < decodes) {
-      least = std::min(least, best);
-      most = std::max(most, best);
+      least = std::min(least, median);
+      most = std::max(most, median);
     }
     if (i + 1 == decodes) std::printf("max / min %.2f\n", most / least);
   }
