@@ -104,6 +104,7 @@ struct Case {
   double bytes = 0;
   double macs = 0;
   std::vector<double> seconds = {};
+  std::vector<double> merge_seconds = {};  // part of them
 };
 
 StepLimits Limits() {
@@ -163,26 +164,31 @@ void FillPages(const KernelTable& t, const KvLayout& kv, int32_t num_pages) {
   }
 }
 
-// Seconds of one layer: the items, a barrier, and the merge of what was split,
-// shared out as the backend does it.
-double RunOnce(ComputePool& pool, CpuAttention& attention,
-               const CpuAttention::Variant& variant, const Case& c,
-               int32_t layer, const KvLayout& kv, const std::vector<float>& qkv,
-               std::vector<float>& out) {
+struct LayerSeconds {
+  double all = 0;
+  double merge = 0;
+};
+
+// One layer: the items, a barrier, and the merge of what was split, shared out
+// as the backend does it.
+LayerSeconds RunOnce(ComputePool& pool, CpuAttention& attention,
+                     const CpuAttention::Variant& variant, const Case& c,
+                     int32_t layer, const KvLayout& kv,
+                     const std::vector<float>& qkv, std::vector<float>& out) {
   constexpr int64_t kWidth = int64_t{kHeads} * kDims;
   const int32_t rows = c.batch.num_tokens;
-  return Phase(pool,
-               [&](Worker& worker) {
-                 attention.Run(variant, worker.index(), layer, kv, qkv.data(),
-                               kWidth, out.data(), kWidth);
-               }) +
-         Phase(pool, [&](Worker& worker) {
-           const auto [begin, end] = worker.Share(rows);
-           for (int64_t row = begin; row < end; ++row) {
-             attention.Merge(variant, static_cast<int32_t>(row),
-                             out.data() + row * kWidth);
-           }
-         });
+  const double items = Phase(pool, [&](Worker& worker) {
+    attention.Run(variant, worker.index(), layer, kv, qkv.data(), kWidth,
+                  out.data(), kWidth);
+  });
+  const double merge = Phase(pool, [&](Worker& worker) {
+    const auto [begin, end] = worker.Share(rows);
+    for (int64_t row = begin; row < end; ++row) {
+      attention.Merge(variant, static_cast<int32_t>(row),
+                      out.data() + row * kWidth);
+    }
+  });
+  return {items + merge, merge};
 }
 
 void Bench(const KernelTable& t, ComputePool& pool, KvFormat format,
@@ -233,10 +239,12 @@ void Bench(const KernelTable& t, ComputePool& pool, KvFormat format,
         continue;
       }
       attention.Plan(c.batch);
-      const double seconds =
+      const LayerSeconds seconds =
           RunOnce(pool, attention, variant, c, layer, kv, qkv, out);
       layer = (layer + 1) % kLayers;
-      if (turn > 0) c.seconds.push_back(seconds);  // turn 0 warms up
+      if (turn == 0) continue;  // warms up
+      c.seconds.push_back(seconds.all);
+      c.merge_seconds.push_back(seconds.merge);
     }
   }
 
@@ -257,12 +265,12 @@ void Bench(const KernelTable& t, ComputePool& pool, KvFormat format,
         std::max(c.bytes / (top.read_gbs * 1e9),
                  c.macs / 2e9 * (1 / key_gmacs + 1 / top.float_gmacs));
     std::printf(
-        "%-12s median %7.3f least %7.3f ms | %5.1f GB/s %5.1f GMAC/s | %3.0f "
-        "%% of the lower ceiling\n",
+        "%-12s median %7.3f least %7.3f ms, merge %4.1f %% | %5.1f GB/s %5.1f "
+        "GMAC/s | %3.0f %% of the lower ceiling\n",
         c.name.c_str(), median * 1e3,
         *std::min_element(c.seconds.begin(), c.seconds.end()) * 1e3,
-        c.bytes / median * 1e-9, c.macs / median * 1e-9,
-        100 * ceiling / median);
+        100 * Median(c.merge_seconds) / median, c.bytes / median * 1e-9,
+        c.macs / median * 1e-9, 100 * ceiling / median);
     if (i < decodes) {
       least = std::min(least, median);
       most = std::max(most, median);
