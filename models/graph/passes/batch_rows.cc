@@ -168,13 +168,14 @@ class RowCheck {
   bool Keeps(const Node& node) const {
     const OpDef* op = node.op;
     const std::string_view name = op->name;
-    if (op == &fused::kConv || op == &fused::kLinear ||
-        op == &fused::kByteConv || op == &fused::kByteLinear) {
+    if (op == &fused::kConv || op == &fused::kConvTranspose ||
+        op == &fused::kLinear || op == &fused::kByteConv ||
+        op == &fused::kByteLinear) {
       return OnlyRows(node, {0, 3, 4});
     }
-    if (op == &fused::kConvTranspose || op == &fused::kPool ||
-        op == &fused::kGroupNorm || op == &fused::kResize ||
-        op == &fused::kBytePool || op == &fused::kLookup) {
+    if (op == &fused::kPool || op == &fused::kGroupNorm ||
+        op == &fused::kResize || op == &fused::kBytePool ||
+        op == &fused::kLookup) {
       return OnlyRows(node, {0});
     }
     if (name == "QuantizeLinear" || name == "DequantizeLinear") {

@@ -38,7 +38,8 @@ class EpiloguePass {
 
  private:
   Node* Layer(ValueId id) {
-    for (const OpDef* op : {&fused::kLinear, &fused::kConv}) {
+    for (const OpDef* op :
+         {&fused::kLinear, &fused::kConv, &fused::kConvTranspose}) {
       if (Node* maker = editor_.SoleMaker(id, op->name)) return maker;
     }
     return nullptr;

@@ -31,23 +31,27 @@ bool LayoutPass::Convolution(const Node& node) {
   return true;
 }
 
-// Where kernels stand side by side, each pixel makes a square of its own: what
-// networks that draw maps do. Others are left to the plain function.
+// Every phase of the strides is a convolution of its own, which needs a tap at
+// least and padding that is not more than its kernel; others, and groups that
+// would fill little of a panel, are left to the plain function.
 bool LayoutPass::TransposedConvolution(const Node& node) {
   const int rank = Rank(node.inputs[0]);
   const ValueType& x = Type(node.inputs[0]);
   const Tensor* weight = Constant(node, 1);
+  const int64_t groups = node.attrs.Int("group", 1);
+  constexpr int64_t kLeastOfGroup = 8;
   if (x.dtype != DType::kF32 || rank < 3 || rank > 4 || weight == nullptr ||
-      node.attrs.Int("group", 1) != 1) {
+      (groups > 1 && weight->shape()[1] < kLeastOfGroup)) {
     return false;
   }
   const Shape& y = Type(node.outputs[0]).shape;
   const NodeWindow window = WindowOf(node, x.shape, y, weight->shape());
   for (int i = 2; i < rank; ++i) {
     const auto axis = static_cast<size_t>(i - 2);
-    if (window.strides[axis] != weight->shape()[i] ||
-        window.dilations[axis] != 1 ||
-        y[i] != x.shape[i] * window.strides[axis] || window.pads[axis] != 0) {
+    const int64_t kernel = weight->shape()[i];
+    if (window.dilations[axis] != 1 || kernel < window.strides[axis] ||
+        window.pads[axis] < 0 ||
+        window.pads[axis] > kernel - window.strides[axis]) {
       return false;
     }
   }
@@ -55,7 +59,9 @@ bool LayoutPass::TransposedConvolution(const Node& node) {
       lazy_.As(In(node.inputs[0]), ChannelsLast(rank)),
       PlainIn(node.inputs[1])};
   inputs.push_back(node.inputs.size() > 2 ? PlainIn(node.inputs[2]) : kNoValue);
-  Emit(node, fused::kConvTranspose, std::move(inputs), WindowAttrs(window),
+  Attrs attrs = WindowAttrs(window);
+  attrs.Set("group", groups);
+  Emit(node, fused::kConvTranspose, std::move(inputs), std::move(attrs),
        ChannelsFirst(rank));
   return true;
 }

@@ -27,7 +27,8 @@ class ConvTransposeStep : public Step {
         x_(context.slot(node.inputs[0])),
         y_(context.slot(node.outputs[0])),
         packed_(packed),
-        bias_(bias) {}
+        bias_(bias),
+        epilogue_(node, context, shape.outputs) {}
 
   int64_t scratch_bytes() const override {
     return num_members_ * MemberScratch() * 4;
@@ -37,7 +38,10 @@ class ConvTransposeStep : public Step {
     const ImageShape& s = shape_;
     GemmArgs args = Sizes();
     args.panel_end = (args.n + products_.panel - 1) / products_.panel;
-    args.epilogue = {.bias = bias_};
+    Epilogue epilogue = epilogue_.At(slots);
+    epilogue.bias = bias_;
+    epilogue.ld_residual = args.ld_y;
+    epilogue.ld_gate = args.ld_y;
     args.scratch =
         reinterpret_cast<float*>(slots.scratch) + team.index * MemberScratch();
     const auto [begin, end] = team.Share(s.batch * s.out_height);
@@ -46,7 +50,11 @@ class ConvTransposeStep : public Step {
       const int64_t from = row / s.window.kernel_h;
       args.x = slots.data<float>(x_) + from * s.width * s.channels;
       args.w = packed_ + kernel_row * products_.packed_floats(args.n, args.k);
-      args.y = slots.data<float>(y_) + row * s.out_width * s.outputs;
+      const int64_t moved = row * s.out_width * s.outputs;
+      args.y = slots.data<float>(y_) + moved;
+      args.epilogue = epilogue;
+      if (epilogue.residual != nullptr) args.epilogue.residual += moved;
+      if (epilogue.gate != nullptr) args.epilogue.gate += moved;
       products_.gemm(args);
     }
     return OkStatus();
@@ -57,7 +65,9 @@ class ConvTransposeStep : public Step {
            static_cast<double>(shape_.outputs * shape_.channels);
   }
 
-  std::string Text() const override { return "ConvTranspose " + shape_.Text(); }
+  std::string Text() const override {
+    return "ConvTranspose " + shape_.Text() + epilogue_.Text();
+  }
 
  private:
   GemmArgs Sizes() const {
@@ -78,7 +88,16 @@ class ConvTransposeStep : public Step {
   const Slot y_;
   const float* const packed_;
   const float* const bias_;  // repeated for each column of the kernel
+  const StepEpilogue epilogue_;
 };
+
+bool StandSideBySide(const ImageShape& s) {
+  const Window& w = s.window;
+  return w.kernel_h == w.stride_h && w.kernel_w == w.stride_w &&
+         w.pad_top == 0 && w.pad_left == 0 &&
+         s.out_height == s.height * w.stride_h &&
+         s.out_width == s.width * w.stride_w;
+}
 
 // Forms of one weight in the packed weights.
 constexpr int64_t kRows = 3;
@@ -89,6 +108,9 @@ constexpr int64_t kRepeated = 4;
 StatusOr<std::unique_ptr<Step>> MakeConvTransposeStep(
     const Node& node, const LowerContext& context) {
   const ImageShape shape = ImageShapeOf(node, context);
+  if (node.attrs.Int("group", 1) != 1 || !StandSideBySide(shape)) {
+    return MakeTransposedPhasesStep(node, context);
+  }
   const auto& weight = context.graph.value(node.inputs[1]).constant;
   const DenseProducts& products = context.products(node);
   const int64_t rows = shape.window.kernel_h;

@@ -32,6 +32,9 @@ StatusOr<std::unique_ptr<Step>> MakeConvStep(const Node& node,
                                              const LowerContext& context);
 StatusOr<std::unique_ptr<Step>> MakeConvTransposeStep(
     const Node& node, const LowerContext& context);
+// Of kernels that overlap; MakeConvTransposeStep calls it.
+StatusOr<std::unique_ptr<Step>> MakeTransposedPhasesStep(
+    const Node& node, const LowerContext& context);
 StatusOr<std::unique_ptr<Step>> MakeGroupNormStep(const Node& node,
                                                   const LowerContext& context);
 StatusOr<std::unique_ptr<Step>> MakeLinearStep(const Node& node,

@@ -130,14 +130,74 @@ TEST(PlanImage, TransposedConvolutionsSideBySideAreOneStep) {
   EXPECT_NE(plan.find("ConvTranspose 2 x 6x7x5 -> 12x21x9"), plan.npos) << plan;
 }
 
-TEST(PlanImage, TransposedConvolutionsThatOverlapStayAsTheyAre) {
-  GraphMaker m;
-  m.graph.AddOutput("y", m.Node("ConvTranspose",
-                                {m.Input({2, 5, 6, 7}), m.Weight({5, 9, 3, 3})},
-                                {{"strides", Ints{2, 2}},
-                                 {"pads", Ints{1, 1, 1, 1}},
-                                 {"output_padding", Ints{1, 1}}}));
-  m.ExpectSame();
+TEST(PlanImage, TransposedConvolutionsThatOverlapAreOneForEachPhase) {
+  struct Case {
+    std::vector<int64_t> kernel, strides, pads, output_padding;
+  };
+  for (const Case& c : {Case{{3, 3}, {2, 2}, {1, 1, 1, 1}, {1, 1}},
+                        Case{{4, 4}, {2, 2}, {1, 1, 1, 1}, {0, 0}},
+                        Case{{3, 5}, {1, 2}, {2, 0, 0, 3}, {0, 1}},
+                        Case{{5, 2}, {5, 2}, {0, 0, 1, 0}, {0, 0}},
+                        Case{{7, 3}, {3, 1}, {4, 2, 4, 2}, {2, 0}}}) {
+    for (const int64_t groups : {1, 2}) {
+      GraphMaker m;
+      const ValueId weight = m.Weight({6, 8, c.kernel[0], c.kernel[1]});
+      m.graph.AddOutput(
+          "y", m.Node("ConvTranspose",
+                      {m.Input({2, 6, 9, 20}), weight, m.Weight({8 * groups})},
+                      {{"strides", c.strides},
+                       {"pads", c.pads},
+                       {"output_padding", c.output_padding},
+                       {"group", groups}}));
+      const std::string plan = m.ExpectSame();
+      EXPECT_NE(plan.find("phases"), plan.npos) << plan;
+    }
+  }
+}
+
+TEST(PlanImage, TransposedConvolutionsOfSignalsAndOfTinyResultsHavePhasesToo) {
+  for (const int64_t length : {1, 2, 50}) {
+    GraphMaker m;
+    m.graph.AddOutput(
+        "y",
+        m.Node("ConvTranspose", {m.Input({2, 5, length}), m.Weight({5, 3, 16})},
+               {{"strides", Ints{8}}, {"pads", Ints{4, 4}}}));
+    m.graph.AddOutput(
+        "z",
+        m.Node("ConvTranspose", {m.Input({1, 5, length}), m.Weight({5, 3, 6})},
+               {{"strides", Ints{4}}, {"pads", Ints{2, 3}}}));
+    EXPECT_NE(m.ExpectSame().find("8 phases"), std::string::npos);
+  }
+}
+
+TEST(PlanImage, TransposedConvolutionsTakeAlongWhatStandsBehindThem) {
+  for (const int64_t kernel : {2, 4}) {
+    GraphMaker m;
+    ValueId y = m.Node(
+        "ConvTranspose",
+        {m.Input({2, 6, 9, 11}), m.Weight({6, 8, kernel, kernel}),
+         m.Weight({8})},
+        {{"strides", Ints{2, 2}}, {"pads", Ints(4, kernel == 4 ? 1 : 0)}});
+    y = m.Node("Relu", {y});
+    y = m.Node("Mul", {y, m.Input({2, 8, 18, 22})});
+    y = m.Node("Add", {y, m.Input({2, 8, 18, 22})});
+    m.graph.AddOutput("y", y);
+    const std::string plan = m.ExpectSame();
+    EXPECT_NE(plan.find("+bias relu *gate +residual"), plan.npos) << plan;
+  }
+}
+
+TEST(PlanImage, TransposedConvolutionsWithHolesStayAsTheyAre) {
+  for (const auto& [strides, dilations] :
+       {std::pair{Ints{3, 3}, Ints{1, 1}}, std::pair{Ints{1, 1}, Ints{2, 1}}}) {
+    GraphMaker m;
+    m.graph.AddOutput(
+        "y",
+        m.Node("ConvTranspose", {m.Input({2, 5, 6, 7}), m.Weight({5, 9, 2, 2})},
+               {{"strides", strides}, {"dilations", dilations}}));
+    const std::string plan = m.ExpectSame();
+    EXPECT_EQ(plan.find("phases"), plan.npos) << plan;
+  }
 }
 
 TEST(PlanImage, GroupsAndInstancesAreNormalisedChannelsLast) {
