@@ -173,9 +173,9 @@ class RowCheck {
         op == &fused::kByteLinear) {
       return OnlyRows(node, {0, 3, 4});
     }
-    if (op == &fused::kPool || op == &fused::kGroupNorm ||
-        op == &fused::kResize || op == &fused::kBytePool ||
-        op == &fused::kLookup) {
+    if (op == &fused::kVolumeConv || op == &fused::kPool ||
+        op == &fused::kGroupNorm || op == &fused::kResize ||
+        op == &fused::kBytePool || op == &fused::kLookup) {
       return OnlyRows(node, {0});
     }
     if (name == "QuantizeLinear" || name == "DequantizeLinear") {

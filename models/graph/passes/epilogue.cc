@@ -38,14 +38,18 @@ class EpiloguePass {
 
  private:
   Node* Layer(ValueId id) {
-    for (const OpDef* op :
-         {&fused::kLinear, &fused::kConv, &fused::kConvTranspose}) {
+    for (const OpDef* op : {&fused::kLinear, &fused::kConv,
+                            &fused::kConvTranspose, &fused::kVolumeConv}) {
       if (Node* maker = editor_.SoleMaker(id, op->name)) return maker;
     }
     return nullptr;
   }
   static bool Has(const Node& layer, size_t operand) {
     return layer.inputs.size() > operand && layer.inputs[operand] != kNoValue;
+  }
+  // Sums of a volume take the place of a residual.
+  static bool TakesNoImage(const Node& layer) {
+    return layer.op == &fused::kVolumeConv;
   }
   static bool HasActivation(const Node& layer) {
     return layer.attrs.Has("activation");
@@ -74,7 +78,8 @@ class EpiloguePass {
       Become(node, *layer, kBias, other, layer->attrs);
       return true;
     }
-    if (Has(*layer, kResidual) || ShapeOf(other) != out ||
+    if (TakesNoImage(*layer) || Has(*layer, kResidual) ||
+        ShapeOf(other) != out ||
         graph_.value(other).type->dtype != DType::kF32) {
       return false;
     }
@@ -93,9 +98,9 @@ class EpiloguePass {
     const Node* layer = Layer(node.inputs[side]);
     const ValueId other = node.inputs[1 - side];
     const Shape& out = ShapeOf(node.outputs[0]);
-    if (layer == nullptr || Has(*layer, kResidual) || Has(*layer, kGate) ||
-        ShapeOf(node.inputs[side]) != out || ShapeOf(other) != out ||
-        editor_.Constant(other) != nullptr) {
+    if (layer == nullptr || TakesNoImage(*layer) || Has(*layer, kResidual) ||
+        Has(*layer, kGate) || ShapeOf(node.inputs[side]) != out ||
+        ShapeOf(other) != out || editor_.Constant(other) != nullptr) {
       return false;
     }
     Become(node, *layer, kGate, other, layer->attrs);

@@ -3,6 +3,7 @@
 namespace millrace::models::graph::fused {
 
 const OpDef kConv = {.name = "fused.Conv"};
+const OpDef kVolumeConv = {.name = "fused.VolumeConv"};
 const OpDef kConvTranspose = {.name = "fused.ConvTranspose"};
 const OpDef kPool = {.name = "fused.Pool"};
 const OpDef kGroupNorm = {.name = "fused.GroupNorm"};

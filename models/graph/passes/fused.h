@@ -15,7 +15,9 @@ namespace millrace::models::graph::fused {
 // (both of the result's shape): strides, dilations, pads (begins, then ends),
 // group.
 extern const OpDef kConv;
-// The same with weight [c, o/group, k…] for transposed convolution.
+// The same of x [n, depth, h, w, c], without residual and gate.
+extern const OpDef kVolumeConv;
+// As kConv with weight [c, o/group, k…] for transposed convolution.
 extern const OpDef kConvTranspose;
 // x [n, spatial…, c]: kind "max" or "average", kernel_shape, strides,
 // dilations, pads, count_include_pad. The result's type tells its sizes.

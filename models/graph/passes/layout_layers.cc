@@ -13,7 +13,7 @@ namespace millrace::models::graph {
 bool LayoutPass::Convolution(const Node& node) {
   const int rank = Rank(node.inputs[0]);
   const ValueType& type = Type(node.inputs[0]);
-  if (type.dtype != DType::kF32 || rank < 3 || rank > 4 ||
+  if (type.dtype != DType::kF32 || rank < 3 || rank > 5 ||
       Constant(node, 1) == nullptr) {
     return false;
   }
@@ -26,8 +26,8 @@ bool LayoutPass::Convolution(const Node& node) {
   inputs.push_back(node.inputs.size() > 2 ? PlainIn(node.inputs[2]) : kNoValue);
   Attrs attrs = WindowAttrs(window);
   attrs.Set("group", node.attrs.Int("group", 1));
-  Emit(node, fused::kConv, std::move(inputs), std::move(attrs),
-       ChannelsFirst(rank));
+  Emit(node, rank == 5 ? fused::kVolumeConv : fused::kConv, std::move(inputs),
+       std::move(attrs), ChannelsFirst(rank));
   return true;
 }
 

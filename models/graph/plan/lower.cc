@@ -26,6 +26,7 @@ constexpr Row kFused[] = {
     {&fused::kPointwise, MakePointwiseStep},
     {&fused::kPool, MakePoolStep},
     {&fused::kResize, MakeResizeStep},
+    {&fused::kVolumeConv, MakeVolumeConvStep},
 };
 
 // What the dense kernels may do better than the plain function.

@@ -60,6 +60,8 @@ StatusOr<std::unique_ptr<Step>> MakeResizeStep(const Node& node,
                                                const LowerContext& context);
 StatusOr<std::unique_ptr<Step>> MakeSoftmaxStep(const Node& node,
                                                 const LowerContext& context);
+StatusOr<std::unique_ptr<Step>> MakeVolumeConvStep(const Node& node,
+                                                   const LowerContext& context);
 // Images of few planes of bytes become channels last.
 StatusOr<std::unique_ptr<Step>> MakeByteTransposeStep(
     const Node& node, const LowerContext& context);

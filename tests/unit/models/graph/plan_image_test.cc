@@ -187,6 +187,80 @@ TEST(PlanImage, TransposedConvolutionsTakeAlongWhatStandsBehindThem) {
   }
 }
 
+TEST(PlanImage, ConvolutionsOfVolumesAreSumsOfThoseOfImages) {
+  struct Case {
+    Shape input, weight;
+    int64_t group;
+    std::vector<int64_t> strides, dilations, pads;
+  };
+  const std::vector<Case> cases = {
+      {{2, 3, 5, 8, 9}, {20, 3, 3, 3, 3}, 1, {1, 2, 2}, {1, 1, 1}, Ints(6, 1)},
+      {{1, 6, 4, 7, 6},
+       {8, 3, 3, 1, 1},
+       2,
+       {1, 1, 1},
+       {1, 1, 1},
+       {1, 0, 0, 1, 0, 0}},
+      {{1, 4, 7, 6, 5},
+       {5, 4, 2, 3, 2},
+       1,
+       {2, 1, 1},
+       {3, 2, 1},
+       {2, 1, 0, 0, 1, 1}},
+      // Frames of the result that lie in the padding alone.
+      {{1, 4, 2, 6, 5},
+       {5, 4, 2, 3, 2},
+       1,
+       {1, 1, 1},
+       {1, 1, 1},
+       {3, 1, 0, 3, 1, 1}},
+      {{2, 40, 5, 8, 9},
+       {40, 1, 3, 3, 3},
+       40,
+       {1, 2, 1},
+       {1, 1, 1},
+       Ints(6, 1)},
+      {{1, 20, 1, 4, 4},
+       {20, 1, 3, 3, 3},
+       20,
+       {1, 1, 1},
+       {1, 1, 1},
+       {2, 1, 1, 2, 1, 1}},
+      // Frames of several blocks.
+      {{1, 2, 3, 70, 80},
+       {40, 2, 2, 3, 3},
+       1,
+       {1, 1, 1},
+       {1, 1, 1},
+       Ints(6, 1)},
+      {{1, 40, 2, 70, 80},
+       {40, 1, 2, 3, 3},
+       40,
+       {1, 1, 1},
+       {1, 1, 1},
+       Ints(6, 1)}};
+  for (const Case& c : cases) {
+    for (const bool behind : {false, true}) {
+      GraphMaker m;
+      ValueId y = m.Node(
+          "Conv",
+          {m.Input(c.input), m.Weight(c.weight), m.Weight({c.weight[0]})},
+          {{"strides", c.strides},
+           {"dilations", c.dilations},
+           {"pads", c.pads},
+           {"group", c.group}});
+      if (behind) {
+        y = m.Node("Relu", {y});
+        y = m.Node("Add", {y, y});
+      }
+      m.graph.AddOutput("y", y);
+      const std::string plan = m.ExpectSame();
+      EXPECT_NE(plan.find("Volume"), plan.npos) << plan;
+      EXPECT_EQ(plan.find("+bias relu") != plan.npos, behind) << plan;
+    }
+  }
+}
+
 TEST(PlanImage, TransposedConvolutionsWithHolesStayAsTheyAre) {
   for (const auto& [strides, dilations] :
        {std::pair{Ints{3, 3}, Ints{1, 1}}, std::pair{Ints{1, 1}, Ints{2, 1}}}) {

@@ -1,0 +1,388 @@
+// Convolutions of volumes, [n, depth, h, w, c]: a frame of the result is the
+// sum of one convolution of images for each tap in depth that lies in the
+// volume. Partial sums of a block of pixels wait in scratch, small enough for
+// L2:
+//
+//   s0 = frame[z] * w[0]    s1 = s0 + frame[z + 1] * w[1]    y = f(s1 + … +
+//   bias)
+//
+// Channels by themselves (depthwise) go by rows of pixels, others by any.
+#include <algorithm>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "models/graph/passes/windows.h"
+#include "models/graph/plan/epilogue.h"
+#include "models/graph/plan/image_shape.h"
+#include "models/graph/plan/makers.h"
+#include "models/graph/plan/split.h"
+#include "models/graph/plan/taps_first.h"
+
+namespace millrace::models::graph {
+namespace {
+
+struct VolumeShape {
+  ImageShape frame;  // its batch: volumes
+  int64_t depth = 0;
+  int64_t out_depth = 0;
+  int64_t kernel = 0;
+  int64_t stride = 0;
+  int64_t dilation = 0;
+  int64_t pad = 0;
+
+  int64_t out_frames() const { return frame.batch * out_depth; }
+  std::string Text() const {
+    return frame.Text() + ", depth " + std::to_string(depth) + " -> " +
+           std::to_string(out_depth) + ", kernel " + std::to_string(kernel);
+  }
+};
+
+VolumeShape VolumeShapeOf(const Node& node, const LowerContext& context) {
+  const Shape& x = context.shape(node.inputs[0]);
+  const Shape& y = context.shape(node.outputs[0]);
+  const NodeWindow w = WindowFromAttrs(node.attrs);
+  CHECK(x.rank() == 5 && w.kernel.size() == 3, "a volume and its window");
+  return {.frame = {.batch = x[0],
+                    .height = x[2],
+                    .width = x[3],
+                    .channels = x[4],
+                    .out_height = y[2],
+                    .out_width = y[3],
+                    .outputs = y[4],
+                    .window = {.kernel_h = w.kernel[1],
+                               .kernel_w = w.kernel[2],
+                               .stride_h = w.strides[1],
+                               .stride_w = w.strides[2],
+                               .dilation_h = w.dilations[1],
+                               .dilation_w = w.dilations[2],
+                               .pad_top = w.pads[1],
+                               .pad_left = w.pads[2]}},
+          .depth = x[1],
+          .out_depth = y[1],
+          .kernel = w.kernel[0],
+          .stride = w.strides[0],
+          .dilation = w.dilations[0],
+          .pad = w.pads[0]};
+}
+
+// What both kinds of steps do alike: walk the frames of the result, and the
+// taps of each.
+class VolumeStep : public Step {
+ public:
+  VolumeStep(const Node& node, const LowerContext& context,
+             const VolumeShape& shape)
+      : num_members_(context.num_members),
+        shape_(shape),
+        x_(context.slot(node.inputs[0])),
+        y_(context.slot(node.outputs[0])),
+        epilogue_(node, context, shape.frame.outputs) {}
+
+  int64_t scratch_bytes() const override {
+    return num_members_ * MemberScratch() * 4;
+  }
+
+ protected:
+  // Taps of output frame `z`, [begin, end).
+  std::pair<int64_t, int64_t> Taps(int64_t z) const {
+    const VolumeShape& s = shape_;
+    const int64_t first = z * s.stride - s.pad;
+    int64_t begin = 0;
+    while (begin < s.kernel && first + begin * s.dilation < 0) ++begin;
+    int64_t end = s.kernel;
+    while (end > begin && first + (end - 1) * s.dilation >= s.depth) --end;
+    return {begin, end};
+  }
+  // The image that tap `t` of output frame `frame` reads.
+  int64_t ImageAt(int64_t frame, int64_t t) const {
+    const VolumeShape& s = shape_;
+    return frame / s.out_depth * s.depth + frame % s.out_depth * s.stride -
+           s.pad + t * s.dilation;
+  }
+  // Without taps nothing but the epilogue is left.
+  void Empty(const Epilogue& epilogue, int64_t pixels, float* y,
+             const DenseTable& dense) const {
+    const int64_t n = shape_.frame.outputs;
+    for (int64_t pixel = 0; pixel < pixels; ++pixel, y += n) {
+      for (int64_t i = 0; i < n; ++i) {
+        y[i] = epilogue.bias == nullptr ? 0 : epilogue.bias[i];
+      }
+      if (epilogue.f == Unary::kNone) continue;
+      dense.unary(epilogue.f, epilogue.a, epilogue.b, y, n, y);
+    }
+  }
+
+  // body(tap, from, to, last): sums so far, null at the first tap, and where
+  // they go; pixels of a block stand from the first one on.
+  template <typename Body>
+  void ForEachTap(int64_t frame, float* y, float* sums, Body body) const {
+    const auto [begin, end] = Taps(frame % shape_.out_depth);
+    const float* from = nullptr;
+    for (int64_t t = begin; t < end; ++t) {
+      float* to = t + 1 == end ? y : sums + (t % 2) * BlockFloats();
+      body(t, from, to, t + 1 == end);
+      from = to;
+    }
+  }
+
+  virtual int64_t BlockPixels() const = 0;
+  virtual int64_t KernelScratch() const = 0;
+  int64_t BlockFloats() const {
+    return (BlockPixels() * shape_.frame.outputs + 15) / 16 * 16;
+  }
+  int64_t MemberScratch() const { return KernelScratch() + 2 * BlockFloats(); }
+  float* ScratchOf(const Slots& slots, const Team& team) const {
+    return reinterpret_cast<float*>(slots.scratch) +
+           team.index * MemberScratch();
+  }
+
+  // Pixels whose sums stay in L2 beside the rest.
+  int64_t GoodBlock() const {
+    constexpr int64_t kFloats = 32 << 10;
+    return std::max<int64_t>(kFloats / shape_.frame.outputs, 1);
+  }
+
+  const int64_t num_members_;
+  const VolumeShape shape_;
+  const Slot x_;
+  const Slot y_;
+  const StepEpilogue epilogue_;
+};
+
+class VolumeConvStep : public VolumeStep {
+ public:
+  VolumeConvStep(const Node& node, const LowerContext& context,
+                 const VolumeShape& shape, int64_t groups, const float* packed)
+      : VolumeStep(node, context, shape),
+        products_(context.products(node)),
+        dense_(context.dense),
+        groups_(groups),
+        packed_(packed) {}
+
+  Status Run(const Slots& slots, const Team& team) override {
+    const ImageShape& s = shape_.frame;
+    const int64_t pixels = s.out_pixels();
+    const auto [begin, end] = team.Share(shape_.out_frames() * pixels, 16);
+    ForEachItem(begin, end, pixels,
+                [&](int64_t frame, int64_t first, int64_t last) {
+                  while (first < last) {
+                    const int64_t stop = std::min(last, first + BlockPixels());
+                    RunBlock(frame, first, stop, slots, team);
+                    first = stop;
+                  }
+                });
+    return OkStatus();
+  }
+
+  double macs() const override {
+    return static_cast<double>(shape_.out_frames() *
+                               shape_.frame.out_pixels()) *
+           static_cast<double>(shape_.frame.outputs * shape_.kernel * K());
+  }
+
+  std::string Text() const override {
+    std::string text = "VolumeConv " + shape_.Text();
+    if (groups_ > 1) text += ", " + std::to_string(groups_) + " groups";
+    return text + epilogue_.Text();
+  }
+
+ private:
+  void RunBlock(int64_t frame, int64_t first, int64_t last, const Slots& slots,
+                const Team& team) {
+    const ImageShape& s = shape_.frame;
+    const Epilogue epilogue = epilogue_.At(slots);
+    float* y =
+        slots.data<float>(y_) + (frame * s.out_pixels() + first) * s.outputs;
+    const auto [begin, end] = Taps(frame % shape_.out_depth);
+    if (begin == end) return Empty(epilogue, last - first, y, dense_);
+    ConvArgs args = Sizes();
+    args.pixel_begin = first;
+    args.pixel_end = last;
+    args.panel_end = (args.n + products_.panel - 1) / products_.panel;
+    args.scratch = ScratchOf(slots, team);
+    const int64_t channels = args.x.channels;
+    const int64_t each = products_.packed_floats(args.n, K());
+    ForEachTap(frame, y, args.scratch + KernelScratch(),
+               [&](int64_t t, const float* from, float* to, bool last_tap) {
+                 for (int64_t group = 0; group < groups_; ++group) {
+                   const int64_t n = group * args.n;
+                   // Arguments name pixel 0.
+                   const int64_t moved = n - first * s.outputs;
+                   args.x = s.At(slots.data<float>(x_), ImageAt(frame, t),
+                                 group * channels, channels);
+                   args.w = packed_ + (t * groups_ + group) * each;
+                   args.y = to + moved;
+                   args.epilogue = last_tap ? epilogue : Epilogue{};
+                   if (args.epilogue.bias != nullptr) args.epilogue.bias += n;
+                   if (from != nullptr) {
+                     args.epilogue.residual = from + moved;
+                     args.epilogue.ld_residual = s.outputs;
+                     args.epilogue.residual_first = true;
+                   }
+                   products_.conv(args);
+                 }
+               });
+  }
+
+  // Of one tap and one group.
+  int64_t K() const {
+    return shape_.frame.taps() * shape_.frame.channels / groups_;
+  }
+  ConvArgs Sizes() const {
+    const ImageShape& s = shape_.frame;
+    return {.x = s.At(nullptr, 0, 0, s.channels / groups_),
+            .window = s.window,
+            .out_width = s.out_width,
+            .n = s.outputs / groups_,
+            .ld_y = s.outputs};
+  }
+  int64_t BlockPixels() const override {
+    return std::min(GoodBlock(), shape_.frame.out_pixels());
+  }
+  int64_t KernelScratch() const override {
+    return (products_.conv_scratch_floats(Sizes()) + 15) / 16 * 16;
+  }
+
+  const DenseProducts& products_;
+  const DenseTable& dense_;
+  const int64_t groups_;
+  const float* const packed_;
+};
+
+class VolumeDepthwiseStep : public VolumeStep {
+ public:
+  VolumeDepthwiseStep(const Node& node, const LowerContext& context,
+                      const VolumeShape& shape, const float* weights)
+      : VolumeStep(node, context, shape),
+        dense_(context.dense),
+        weights_(weights) {}
+
+  Status Run(const Slots& slots, const Team& team) override {
+    const int64_t rows = shape_.frame.out_height;
+    const auto [begin, end] = team.Share(shape_.out_frames() * rows);
+    ForEachItem(begin, end, rows,
+                [&](int64_t frame, int64_t first, int64_t last) {
+                  while (first < last) {
+                    const int64_t stop = std::min(last, first + BlockRows());
+                    RunBlock(frame, first, stop, slots, team);
+                    first = stop;
+                  }
+                });
+    return OkStatus();
+  }
+
+  double macs() const override {
+    return static_cast<double>(shape_.out_frames() *
+                               shape_.frame.out_pixels()) *
+           static_cast<double>(shape_.frame.outputs * shape_.kernel *
+                               shape_.frame.taps());
+  }
+
+  std::string Text() const override {
+    return "VolumeDepthwise " + shape_.Text() + epilogue_.Text();
+  }
+
+ private:
+  void RunBlock(int64_t frame, int64_t first, int64_t last, const Slots& slots,
+                const Team& team) {
+    const ImageShape& s = shape_.frame;
+    const Epilogue epilogue = epilogue_.At(slots);
+    const int64_t pixel = first * s.out_width;
+    float* y =
+        slots.data<float>(y_) + (frame * s.out_pixels() + pixel) * s.outputs;
+    const auto [begin, end] = Taps(frame % shape_.out_depth);
+    if (begin == end) {
+      return Empty(epilogue, (last - first) * s.out_width, y, dense_);
+    }
+    ForEachTap(frame, y, ScratchOf(slots, team),
+               [&](int64_t t, const float* from, float* to, bool last_tap) {
+                 const int64_t moved = -pixel * s.outputs;
+                 DepthwiseArgs args{
+                     .x = s.At(slots.data<float>(x_), ImageAt(frame, t), 0,
+                               s.channels),
+                     .window = s.window,
+                     .w = weights_ + t * s.taps() * s.channels,
+                     .out_width = s.out_width,
+                     .row_begin = first,
+                     .row_end = last,
+                     .channel_end = s.channels,
+                     .y = to + moved,
+                     .ld_y = s.outputs,
+                     .epilogue = last_tap ? epilogue : Epilogue{}};
+                 if (from != nullptr) {
+                   args.epilogue.residual = from + moved;
+                   args.epilogue.ld_residual = s.outputs;
+                   args.epilogue.residual_first = true;
+                 }
+                 dense_.depthwise(args);
+               });
+  }
+
+  int64_t BlockRows() const {
+    return std::clamp<int64_t>(
+        GoodBlock() / std::max<int64_t>(shape_.frame.out_width, 1), 1,
+        std::max<int64_t>(shape_.frame.out_height, 1));
+  }
+  int64_t BlockPixels() const override {
+    return BlockRows() * shape_.frame.out_width;
+  }
+  int64_t KernelScratch() const override { return 0; }
+
+  const DenseTable& dense_;
+  const float* const weights_;
+};
+
+// Forms of one weight in the packed weights.
+constexpr int64_t kTapPanels = 8;
+constexpr int64_t kTapChannels = 9;
+
+}  // namespace
+
+StatusOr<std::unique_ptr<Step>> MakeVolumeConvStep(
+    const Node& node, const LowerContext& context) {
+  const VolumeShape shape = VolumeShapeOf(node, context);
+  const ImageShape& frame = shape.frame;
+  const int64_t groups = node.attrs.Int("group", 1);
+  const auto& weight = context.graph.value(node.inputs[1]).constant;
+  const int64_t taps = frame.taps();
+  if (groups > 1 && groups == frame.channels && groups == frame.outputs) {
+    ASSIGN_OR_RETURN(
+        const float* weights,
+        context.packed.Get(weight, kTapChannels, weight->num_elements(),
+                           [&](const Tensor& from, float* to) {
+                             const std::vector<float> moved =
+                                 TapsFirst(from.data<float>(), 1,
+                                           frame.channels, shape.kernel * taps);
+                             std::copy(moved.begin(), moved.end(), to);
+                           }));
+    return std::unique_ptr<Step>(
+        std::make_unique<VolumeDepthwiseStep>(node, context, shape, weights));
+  }
+  const DenseProducts& products = context.products(node);
+  const int64_t n = frame.outputs / groups;
+  const int64_t channels = frame.channels / groups;
+  const int64_t k = taps * channels;
+  const int64_t each = products.packed_floats(n, k);
+  ASSIGN_OR_RETURN(
+      const float* packed,
+      context.packed.Get(
+          weight, context.form(node, kTapPanels), shape.kernel * groups * each,
+          [&](const Tensor& from, float* to) {
+            for (int64_t group = 0; group < groups; ++group) {
+              // [n][depth taps][taps][c]: a tap in depth is a part of each row.
+              const std::vector<float> w =
+                  TapsFirst(from.data<float>() + group * n * shape.kernel * k,
+                            n, channels, shape.kernel * taps);
+              for (int64_t t = 0; t < shape.kernel; ++t) {
+                products.pack(w.data() + t * k, n, k,
+                              {.n = shape.kernel * k, .k = 1}, 0,
+                              (n + products.panel - 1) / products.panel,
+                              to + (t * groups + group) * each);
+              }
+            }
+          }));
+  return std::unique_ptr<Step>(
+      std::make_unique<VolumeConvStep>(node, context, shape, groups, packed));
+}
+
+}  // namespace millrace::models::graph
