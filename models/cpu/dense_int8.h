@@ -161,8 +161,8 @@ struct Int8Table {
 
   // Outputs of one panel; a matrix has ceil(n / panel) of them.
   int32_t panel;
-  // Bytes of a packed w[n][k], which depend on what it holds where products are
-  // made of safe halves; its memory is aligned to 64 bytes.
+  // Bytes of a packed w[n][k], which depend on what it holds where a product of
+  // four bytes is missing; its memory is aligned to 64 bytes.
   int64_t (*packed_bytes)(const int8_t* w, int64_t n, int64_t k);
   void (*pack)(const int8_t* w, int64_t n, int64_t k, int8_t* packed);
   int64_t (*conv_scratch_bytes)(int64_t k);

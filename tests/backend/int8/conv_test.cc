@@ -30,13 +30,13 @@ std::vector<ConvShape> Shapes() {
 }
 
 struct Case {
-  Case(const ConvShape& shape, bool extremes, std::mt19937& rng)
+  Case(const ConvShape& shape, WeightKind kind, std::mt19937& rng)
       : s(shape),
         k(s.window.kernel_h * s.window.kernel_w * s.channels),
         pixels(s.out_height * s.out_width),
         ld_pixel(s.channels + s.extra),
         x(RandomBytes(rng, (s.height * s.width - 1) * ld_pixel + s.channels)),
-        w(RandomWeights(rng, s.n * k, extremes)),
+        w(RandomWeights(rng, s.n * k, kind)),
         scale(RandomFloats(rng, s.n, 1e-3f)),
         bias(RandomFloats(rng, s.n, 20.0f)),
         residual(RandomBytes(rng, pixels * s.n)),
@@ -148,8 +148,9 @@ TEST_P(Int8Conv, GivesThePlainReferenceBitForBit) {
   std::mt19937 rng(1);
   const std::vector<ConvShape> shapes = Shapes();
   for (const ConvShape& shape : shapes) {
-    for (const bool extremes : {false, true}) {
-      const Case c(shape, extremes, rng);
+    for (const WeightKind kind :
+         {WeightKind::kAll, WeightKind::kExtreme, WeightKind::kSmall}) {
+      const Case c(shape, kind, rng);
       Aligned<int8_t> packed(table().packed_bytes(c.w.data(), shape.n, c.k));
       table().pack(c.w.data(), shape.n, c.k, packed.data);
       Aligned<uint8_t> scratch(table().conv_scratch_bytes(c.k));
@@ -188,7 +189,7 @@ TEST_P(Int8Conv, PixelKeepsItsBytesInEveryRange) {
   std::mt19937 rng(2);
   const std::vector<ConvShape> shapes = Shapes();
   for (const ConvShape& shape : shapes) {
-    const Case c(shape, true, rng);
+    const Case c(shape, WeightKind::kSmall, rng);
     Aligned<int8_t> packed(table().packed_bytes(c.w.data(), shape.n, c.k));
     table().pack(c.w.data(), shape.n, c.k, packed.data);
     Aligned<uint8_t> scratch(table().conv_scratch_bytes(c.k));
@@ -212,6 +213,56 @@ TEST_P(Int8Conv, PixelKeepsItsBytesInEveryRange) {
       ASSERT_EQ(y, whole) << "shape " << &shape - shapes.data() << " by "
                           << step;
     }
+  }
+}
+
+// Four weights of one output, where a lane of sixteen bits would add their
+// products: 255 * 128 fits and 255 * 129 does not.
+TEST_P(Int8Conv, AddsExactlyAtTheLimitsOfSixteenBits) {
+  const int8_t fours[][4] = {
+      {127, 1, 0, 0},      {32, 32, 32, 32},        {127, 1, 1, 0},
+      {1, 0, 127, 1},      {-128, 0, 0, 0},         {-64, -64, 0, 0},
+      {0, -1, 0, -128},    {127, 127, 127, 127},    {-127, -127, -127, -127},
+      {127, -128, 127, 1}, {-128, -128, -128, -128}};
+  const int64_t n = std::ssize(fours), k = 80;
+  Weights w(static_cast<size_t>(n * k));
+  for (int64_t j = 0; j < n; ++j) {
+    const int64_t at = j * k + 64;  // of a row; in two lanes
+    for (const int64_t lane : {0, 2}) {
+      w[at + lane] = fours[j][0];
+      w[at + lane + 1] = fours[j][1];
+      w[at + lane + 4] = fours[j][2];
+      w[at + lane + 5] = fours[j][3];
+    }
+  }
+  Aligned<int8_t> packed(table().packed_bytes(w.data(), n, k));
+  table().pack(w.data(), n, k, packed.data);
+  Aligned<uint8_t> scratch(table().conv_scratch_bytes(k));
+  const Bytes x(static_cast<size_t>(k), 255);
+  const std::vector<int32_t> offset(static_cast<size_t>(n), 0);
+  const std::vector<float> scale(static_cast<size_t>(n), 1.0f);
+  std::vector<float> y(static_cast<size_t>(n));
+  table().conv({.x = {x.data(), 1, 1, k, k, k, 0},
+                .window = {},
+                .out_width = 1,
+                .pixel_end = 1,
+                .w = packed.data,
+                .n = n,
+                .panel_end = (n + table().panel - 1) / table().panel,
+                .y_f32 = y.data(),
+                .ld_y = n,
+                .epilogue = {.offset = offset.data(), .scale = scale.data()},
+                .scratch = scratch.data});
+  for (int64_t j = 0; j < n; ++j) {
+    int64_t sum = 0;
+    for (int64_t i = 0; i < k; ++i) sum += 255 * w[j * k + i];
+    EXPECT_EQ(y[j], static_cast<float>(sum)) << "output " << j;
+  }
+  if (std::string(table().name) == "avx2") {
+    // A list of what did not fit, where equal weights would take words.
+    const Weights even(w.size(), 127);
+    EXPECT_GT(table().packed_bytes(w.data(), n, k),
+              table().packed_bytes(even.data(), n, k));
   }
 }
 

@@ -17,7 +17,7 @@ struct Case {
         taps(s.window.kernel_h * s.window.kernel_w),
         pixels(s.out_height * s.out_width),
         x(RandomBytes(rng, s.height * s.width * s.channels)),
-        w(RandomWeights(rng, taps * s.channels, true)),
+        w(RandomWeights(rng, taps * s.channels, WeightKind::kExtreme)),
         scale(RandomFloats(rng, s.channels, 1e-2f)),
         bias(RandomFloats(rng, s.channels, 20.0f)),
         offset(static_cast<size_t>(s.channels), -777),

@@ -60,13 +60,20 @@ inline Bytes RandomBytes(std::mt19937& rng, int64_t n) {
   for (uint8_t& b : x) b = static_cast<uint8_t>(any(rng));
   return x;
 }
-// All values; with `extremes` mostly those that overflow sums of pairs.
-inline Weights RandomWeights(std::mt19937& rng, int64_t n, bool extremes) {
+// Which values weights have: all; mostly those that overflow sums of pairs; or
+// small ones, but for a few that are not.
+enum class WeightKind { kAll, kExtreme, kSmall };
+inline Weights RandomWeights(std::mt19937& rng, int64_t n, WeightKind kind) {
   std::uniform_int_distribution<int> any(-128, 127);
+  std::uniform_int_distribution<int> one_of(1, 500);
   Weights w(static_cast<size_t>(n));
   for (int8_t& v : w) {
     const int x = any(rng);
-    v = static_cast<int8_t>(extremes && x % 4 != 0 ? (x < 0 ? -128 : 127) : x);
+    const bool large = kind == WeightKind::kExtreme
+                           ? x % 4 != 0
+                           : kind == WeightKind::kSmall && one_of(rng) == 1;
+    const int small = kind == WeightKind::kSmall ? x / 6 : x;
+    v = static_cast<int8_t>(!large ? small : x < 0 ? -128 : 127);
   }
   return w;
 }

@@ -2,7 +2,13 @@
 // beside the peak of the table's instructions, measured in registers in the
 // same run. Run it on a quiet machine:
 //
-//   int8_bench [isa]    auto (default), scalar, avx2, avxvnni, avx512vnni
+//   int8_bench [isa [weights [part]]]
+//
+//   isa       auto (default), scalar, avx2, avxvnni, avx512vnni
+//   weights   normal (default): a hundred at three standard deviations;
+//             small: at eight, as of trained networks; even: all bytes alike.
+//             Tables without VNNI choose their products by them.
+//   part      only what has this in its name
 //
 // Times are the best of many short runs, hot.
 
@@ -11,6 +17,7 @@
 #include <cstdlib>
 #include <random>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "models/cpu/isa.h"
@@ -22,15 +29,21 @@ namespace {
 
 using namespace millrace::models;  // NOLINT: a program, not a header
 
-std::vector<int8_t> NormalWeights(int64_t n) {
-  std::mt19937 rng(1);
-  std::normal_distribution<float> normal(0.0f, 34.0f);
-  std::vector<int8_t> w(static_cast<size_t>(n));
-  for (int8_t& v : w) {
-    v = static_cast<int8_t>(std::clamp(normal(rng), -127.0f, 127.0f));
+struct Weights {
+  float deviation = 34.0f;  // 0: even
+
+  std::vector<int8_t> Make(int64_t n) const {
+    std::mt19937 rng(1);
+    std::normal_distribution<float> normal(0.0f, deviation);
+    std::uniform_real_distribution<float> even(-127.5f, 127.5f);
+    std::vector<int8_t> w(static_cast<size_t>(n));
+    for (int8_t& v : w) {
+      const float x = deviation > 0 ? normal(rng) : even(rng);
+      v = static_cast<int8_t>(std::clamp(x, -127.0f, 127.0f));
+    }
+    return w;
   }
-  return w;
-}
+};
 
 struct Buffer {
   explicit Buffer(int64_t bytes)
@@ -46,21 +59,26 @@ struct Buffer {
 
 struct Bench {
   const Int8Table& t;
+  const Weights weights_of;
+  const std::string part;
   double peak;  // GMAC/s
 
-  void Print(const char* name, double macs, double seconds) const {
+  template <typename Body>
+  void Time(const char* name, double macs, Body body) const {
+    if (std::string_view(name).find(part) == std::string_view::npos) return;
+    const double seconds = Best(body);
     std::printf("%-44s %9.1f us %7.1f GMAC/s %5.1f %%\n", name, seconds * 1e6,
                 macs / seconds * 1e-9, 100 * macs / seconds * 1e-9 / peak);
     std::fflush(stdout);
   }
 
   void Conv(int64_t height, int64_t width, int64_t c, int64_t n, int64_t kernel,
-            int64_t stride, bool residual = false) const {
+            int64_t stride, bool residual = false, bool lookup = false) const {
     const int64_t out_h = (height - 1) / stride + 1;
     const int64_t out_w = (width - 1) / stride + 1;
     const int64_t k = kernel * kernel * c;
     const int64_t pad = kernel / 2;
-    const auto w = NormalWeights(n * k);
+    const auto w = weights_of.Make(n * k);
     Buffer x(height * width * c);
     Buffer y(out_h * out_w * n);
     Buffer r(out_h * out_w * n);
@@ -88,20 +106,25 @@ struct Bench {
                       .epilogue = {.offset = offset.data(),
                                    .scale = scale.data(),
                                    .bias = bias.data(),
-                                   .f = Unary::kRelu},
+                                   .f = Unary::kRelu,
+                                   .lookup = lookup ? x.data : nullptr},
                       .scratch = scratch.data};
     if (residual) {
+      args.epilogue.middle_scale = 0.7f;
+      args.epilogue.middle_low = -128;
+      args.epilogue.middle_high = 127;
       args.epilogue.residual = r.data;
       args.epilogue.ld_residual = n;
       args.epilogue.residual_scale = 0.5f;
       args.epilogue.residual_first = true;
     }
     char name[80];
-    std::snprintf(name, sizeof name, "conv %ldx%ldx%ld -> %ld, %ldx%ld/%ld%s",
+    std::snprintf(name, sizeof name, "conv %ldx%ldx%ld -> %ld, %ldx%ld/%ld%s%s",
                   long(height), long(width), long(c), long(n), long(kernel),
-                  long(kernel), long(stride), residual ? " +r" : "");
-    Print(name, static_cast<double>(out_h * out_w * n * k),
-          Best([&] { t.conv(args); }));
+                  long(kernel), long(stride), residual ? " +r" : "",
+                  lookup ? " lookup" : "");
+    Time(name, static_cast<double>(out_h * out_w * n * k),
+         [&] { t.conv(args); });
   }
 
   void Depthwise(int64_t size, int64_t c, int64_t kernel, int64_t stride,
@@ -118,7 +141,7 @@ struct Bench {
     Buffer y(out * out * c);
     Buffer packed(d.packed_bytes(window, c));
     auto* weights = reinterpret_cast<int8_t*>(packed.data);
-    d.pack(NormalWeights(kernel * kernel * c).data(), window, c, weights);
+    d.pack(weights_of.Make(kernel * kernel * c).data(), window, c, weights);
     Buffer scratch(d.scratch_bytes(window, out, c));
     const auto ordered = static_cast<size_t>(d.ordered(c));
     const std::vector<float> scale(ordered, 1e-3f);
@@ -143,21 +166,30 @@ struct Bench {
     std::snprintf(name, sizeof name, "depthwise %ld^2 x %ld, %ld x %ld / %ld%s",
                   long(size), long(c), long(kernel), long(kernel), long(stride),
                   lookup ? " lookup" : "");
-    Print(name, static_cast<double>(out * out * c * kernel * kernel),
-          Best([&] { d.run(args); }));
+    Time(name, static_cast<double>(out * out * c * kernel * kernel),
+         [&] { d.run(args); });
   }
 };
 
-int Main(const char* isa) {
+int Main(const char* isa, const std::string& weights, const char* part) {
+  Weights of;
+  if (weights == "small") of.deviation = 12.5f;
+  if (weights == "even") of.deviation = 0;
+
   const auto chosen = ChooseInt8(isa);
   if (!chosen.ok()) {
     std::fprintf(stderr, "%s\n", chosen.status().ToString().c_str());
     return 2;
   }
-  const Bench bench{**chosen, MeasurePeaks((*chosen)->name).integer_gmacs};
+  const Bench bench{**chosen, of, part,
+                    MeasurePeaks((*chosen)->name).integer_gmacs};
   std::printf("table %s, one thread, peak %.0f GMAC/s\n", bench.t.name,
               bench.peak);
   bench.Conv(224, 224, 3, 64, 7, 2);
+  bench.Conv(112, 112, 16, 16, 1, 1, true);
+  bench.Conv(112, 112, 16, 64, 1, 1);
+  bench.Conv(112, 112, 16, 64, 1, 1, false, true);
+  bench.Conv(56, 56, 72, 24, 1, 1);
   bench.Conv(56, 56, 64, 64, 1, 1);
   bench.Conv(56, 56, 64, 64, 3, 1);
   bench.Conv(56, 56, 64, 256, 1, 1, true);
@@ -192,5 +224,7 @@ int Main(const char* isa) {
 }  // namespace millrace::bench
 
 int main(int argc, char** argv) {
-  return millrace::bench::Main(argc > 1 ? argv[1] : "auto");
+  return millrace::bench::Main(argc > 1 ? argv[1] : "auto",
+                               argc > 2 ? argv[2] : "normal",
+                               argc > 3 ? argv[3] : "");
 }

@@ -46,8 +46,6 @@ struct Int8Vec8 {
     }
   }
 
-  // Sixteen parts of the table, each of which answers for its sixteen bytes and
-  // gives 0 for others: 0x70 more than 15 has its highest bit set.
   static void Lookup(const uint8_t* table, const uint8_t* x, int64_t n,
                      uint8_t* y) {
     int64_t i = 0;
@@ -98,18 +96,13 @@ struct Int8Vec8 {
     const I high = _mm256_add_epi16(_mm256_packs_epi32(q[2], q[3]), add);
     return _mm256_packus_epi16(low, high);
   }
+  // Sixteen parts of the table, of which the upper half of a byte chooses one,
+  // bit by bit.
   static Taps LookupTaps(const uint8_t* table, Taps v) {
-    I found = _mm256_setzero_si256();
-#pragma GCC unroll 16
-    for (int part = 0; part < 16; ++part) {
-      const I entries = _mm256_broadcastsi128_si256(
-          _mm_loadu_si128(reinterpret_cast<const __m128i*>(table + 16 * part)));
-      const I at = _mm256_adds_epu8(
-          _mm256_xor_si256(v, _mm256_set1_epi8(static_cast<char>(part << 4))),
-          _mm256_set1_epi8(0x70));
-      found = _mm256_or_si256(found, _mm256_shuffle_epi8(entries, at));
-    }
-    return found;
+    const I at = _mm256_and_si256(v, _mm256_set1_epi8(15));
+    const I bits[4] = {_mm256_slli_epi16(v, 3), _mm256_slli_epi16(v, 2),
+                       _mm256_slli_epi16(v, 1), v};
+    return OneOfParts<4>(table, at, bits);
   }
 
   static __m128i ZeroRaw() { return _mm_setzero_si128(); }
@@ -131,6 +124,21 @@ struct Int8Vec8 {
     for (int64_t i = 0; i < n; ++i) p[i] = buffer[i];
   }
   static __m128i Greater(__m128i a, __m128i b) { return _mm_max_epu8(a, b); }
+
+ private:
+  // Of 2 ^ kBits parts; a bit is the highest of each byte.
+  template <int kBits>
+  static I OneOfParts(const uint8_t* table, I at, const I (&bits)[4]) {
+    if constexpr (kBits == 0) {
+      const I entries = _mm256_broadcastsi128_si256(
+          _mm_loadu_si128(reinterpret_cast<const __m128i*>(table)));
+      return _mm256_shuffle_epi8(entries, at);
+    } else {
+      const I low = OneOfParts<kBits - 1>(table, at, bits);
+      const I high = OneOfParts<kBits - 1>(table + (8 << kBits), at, bits);
+      return _mm256_blendv_epi8(low, high, bits[kBits - 1]);
+    }
+  }
 };
 
 // Interleaved bytes for products of four at a time.

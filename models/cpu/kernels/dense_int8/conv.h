@@ -21,41 +21,82 @@ void CopyBytes(const uint8_t* from, int64_t n, uint8_t* to) {
   }
   if (n > 0) S::StoreRaw(to, n, S::LoadRaw(from, n));
 }
+// As words; writes up to a vector more.
+template <class S>
+void CopyBytes(const uint8_t* from, int64_t n, uint16_t* to) {
+  constexpr int64_t kBytes = S::kRawBytes;
+  for (; n > 0; n -= kBytes, from += kBytes, to += kBytes) {
+    S::StoreWords(to, S::LoadRaw(from, n));
+  }
+}
 
 template <class S>
 class Int8Conv {
  public:
   static int64_t ScratchBytes(int64_t k) {
-    return Int8Gemm<S>::BlockRows(k) * LdRow(k);
+    const int64_t bytes = BlockBytes(k);
+    return S::kPairs && BlockBytes(2 * k) > bytes ? BlockBytes(2 * k) : bytes;
   }
 
   static void Run(const Int8ConvArgs& a) {
     const Window& window = a.window;
     const int64_t k = window.kernel_h * window.kernel_w * a.x.channels;
-    const typename Int8Gemm<S>::Job job{
-        a.w,        a.n, k, a.panel_begin, a.panel_end, {a.y, a.y_f32, a.ld_y},
-        &a.epilogue};
-    const bool direct = PixelsAreRows(a);
-    const int64_t ld = LdRow(k);
-    const int64_t block = Int8Gemm<S>::BlockRows(k);
-    for (int64_t p = a.pixel_begin; p < a.pixel_end; p += block) {
-      const int64_t pixels = SmallerOf(a.pixel_end - p, block);
-      if (direct) {
-        Int8Gemm<S>::Block(job, a.x.data + p * a.x.ld_pixel, a.x.ld_pixel, p,
-                           pixels);
-      } else {
-        Gather(a, p, pixels, k, ld);
-        Int8Gemm<S>::Block(job, a.scratch, ld, p, pixels);
-      }
+    const typename Int8Gemm<S>::Job job{Int8Panels<S>::Read(a.w, a.n, k),
+                                        a.n,
+                                        k,
+                                        a.panel_begin,
+                                        a.panel_end,
+                                        {a.y, a.y_f32, a.ld_y},
+                                        &a.epilogue};
+    if constexpr (S::kPairs) {
+      if (job.w.words) return Blocks<uint16_t>(a, job);
     }
+    Blocks<uint8_t>(a, job);
   }
 
  private:
   static constexpr int64_t kShort = 4 * S::V::kLanes;  // bytes of Taps
 
+  static int64_t BlockBytes(int64_t row_bytes) {
+    return Int8Gemm<S>::BlockRows(row_bytes) * LdRow(row_bytes);
+  }
+
+  // Rows of the product hold a T for each byte.
+  template <typename T>
+  static void Blocks(const Int8ConvArgs& a,
+                     const typename Int8Gemm<S>::Job& job) {
+    constexpr bool kBytes = sizeof(T) == 1;
+    const int64_t row_bytes = job.k * static_cast<int64_t>(sizeof(T));
+    const int64_t ld = LdRow(row_bytes);
+    const int64_t block = Int8Gemm<S>::BlockRows(row_bytes);
+    const bool as_is = PixelsAreRows(a);
+    for (int64_t p = a.pixel_begin; p < a.pixel_end; p += block) {
+      const int64_t pixels = SmallerOf(a.pixel_end - p, block);
+      if (kBytes && as_is) {
+        Int8Gemm<S>::Block(job, a.x.data + p * a.x.ld_pixel, a.x.ld_pixel, p,
+                           pixels);
+        continue;
+      }
+      const auto row = [&](int64_t i) {
+        return reinterpret_cast<T*>(a.scratch + i * ld);
+      };
+      if (as_is) {
+        for (int64_t i = 0; i < pixels; ++i) {
+          CopyBytes<S>(a.x.data + (p + i) * a.x.ld_pixel, job.k, row(i));
+        }
+      } else {
+        Gather(a, p, pixels, row);
+        for (int64_t i = 0; i < pixels; ++i) Fill(0, 3, row(i) + job.k);
+      }
+      Int8Gemm<S>::Block(job, a.scratch, ld, p, pixels);
+    }
+  }
+
   // Rows a line more than a multiple of 256 bytes apart: they do not fall on
-  // each other in the cache. Up to three bytes behind a row meet weights of 0.
-  static int64_t LdRow(int64_t k) { return (k + 3 + 255) / 256 * 256 + 64; }
+  // each other in the cache. Up to three values behind a row meet weights of 0.
+  static int64_t LdRow(int64_t bytes) {
+    return (bytes + 6 + 255) / 256 * 256 + 64;
+  }
 
   static bool PixelsAreRows(const Int8ConvArgs& a) {
     const Window& w = a.window;
@@ -65,7 +106,8 @@ class Int8Conv {
            a.x.ld_row == a.x.width * a.x.ld_pixel;
   }
 
-  static void Fill(uint8_t byte, int64_t n, uint8_t* to) {
+  template <typename T>
+  static void Fill(uint8_t byte, int64_t n, T* to) {
     for (int64_t i = 0; i < n; ++i) to[i] = byte;
   }
 
@@ -74,45 +116,47 @@ class Int8Conv {
   }
 
   // Writes what each pixel sees into rows of the scratch; pixels of one output
-  // row go together, and for each row of the kernel.
+  // row go together, and for each row of the kernel. What is written behind a
+  // run is written again, since the rows of the kernel come in turn.
+  template <class Row>
   static void Gather(const Int8ConvArgs& a, int64_t pixel, int64_t pixels,
-                     int64_t k, int64_t ld) {
+                     const Row& row_at) {
     const Window& w = a.window;
     const int64_t run = w.kernel_w * a.x.channels;
     // Neighbouring taps see neighbouring bytes: a run lies in one piece.
     const bool joined = w.dilation_w == 1 && a.x.ld_pixel == a.x.channels;
-    uint8_t* out = a.scratch;
-    while (pixels > 0) {
+    for (int64_t done = 0; done < pixels;) {
       const int64_t out_row = pixel / a.out_width;
       const int64_t column = pixel - out_row * a.out_width;
-      const int64_t count = SmallerOf(pixels, a.out_width - column);
+      const int64_t count = SmallerOf(pixels - done, a.out_width - column);
       for (int64_t i = 0; i < w.kernel_h; ++i) {
         const int64_t row = out_row * w.stride_h - w.pad_top + i * w.dilation_h;
-        uint8_t* to = out + i * run;
         const bool in_image = row >= 0 && row < a.x.height;
         const bool is_short = joined && in_image && run <= kShort;
-        for (int64_t p = 0; p < count; ++p, to += ld) {
+        for (int64_t p = 0; p < count; ++p) {
+          auto* const to = row_at(done + p) + i * run;
           const int64_t left = (column + p) * w.stride_w - w.pad_left;
           if (is_short && IsInside(a.x, row, left, w.kernel_w)) {
-            // What is written behind the run is written again, since the rows
-            // of the kernel come in turn.
-            S::StoreTaps(
-                to, kShort,
-                S::LoadTaps(a.x.data + row * a.x.ld_row + left * a.x.channels));
+            CopyShort(a.x.data + row * a.x.ld_row + left * a.x.channels, to);
           } else if (!in_image) {
             Fill(a.x.zero, run, to);
           } else if (joined) {
-            Run(a.x, row, left, run, to);
+            CopyRun(a.x, row, left, run, to);
           } else {
             Taps(a, row, left, to);
           }
         }
       }
-      for (int64_t p = 0; p < count; ++p) Fill(0, 3, out + p * ld + k);
-      out += count * ld;
+      done += count;
       pixel += count;
-      pixels -= count;
     }
+  }
+
+  static void CopyShort(const uint8_t* from, uint8_t* to) {
+    S::StoreTaps(to, kShort, S::LoadTaps(from));
+  }
+  static void CopyShort(const uint8_t* from, uint16_t* to) {
+    CopyBytes<S>(from, kShort, to);
   }
 
   // Whether columns from `left` on are, and a short run can be read there.
@@ -123,8 +167,9 @@ class Int8Conv {
            (x.height - 1 - row) * x.ld_row + rest >= kShort;
   }
 
-  static void Run(const ByteImage& x, int64_t row, int64_t left, int64_t run,
-                  uint8_t* to) {
+  template <typename T>
+  static void CopyRun(const ByteImage& x, int64_t row, int64_t left,
+                      int64_t run, T* to) {
     const int64_t begin = Between(-left * x.channels, 0, run);
     const int64_t end = Between((x.width - left) * x.channels, begin, run);
     if (begin > 0) Fill(x.zero, begin, to);
@@ -135,8 +180,8 @@ class Int8Conv {
     if (end < run) Fill(x.zero, run - end, to + end);
   }
 
-  static void Taps(const Int8ConvArgs& a, int64_t row, int64_t left,
-                   uint8_t* to) {
+  template <typename T>
+  static void Taps(const Int8ConvArgs& a, int64_t row, int64_t left, T* to) {
     const ByteImage& x = a.x;
     for (int64_t j = 0; j < a.window.kernel_w; ++j, to += x.channels) {
       const int64_t column = left + j * a.window.dilation_w;

@@ -10,12 +10,12 @@
 #define MILLRACE_DEFINE_INT8(Isa, S)                                           \
   template <>                                                                  \
   int64_t Int8Parts<Isa>::PackedBytes(const int8_t* w, int64_t n, int64_t k) { \
-    return Int8Gemm<S>::PackedBytes(w, n, k);                                  \
+    return Int8Panels<S>::PackedBytes(w, n, k);                                \
   }                                                                            \
   template <>                                                                  \
   void Int8Parts<Isa>::Pack(const int8_t* w, int64_t n, int64_t k,             \
                             int8_t* packed) {                                  \
-    Int8Gemm<S>::Pack(w, n, k, packed);                                        \
+    Int8Panels<S>::Pack(w, n, k, packed);                                      \
   }                                                                            \
   template <>                                                                  \
   int64_t Int8Parts<Isa>::ConvScratchBytes(int64_t k) {                        \

@@ -13,7 +13,7 @@ struct Shape {
   static constexpr int kVectors = 4;
   static constexpr int kRows = 3;
   static constexpr int64_t kBlockBytes = 1 << 16;
-  static constexpr bool kSafePairs = false;
+  static constexpr bool kPairs = false;
   static constexpr int64_t kRawBytes = 1;
 
   static I LoadInts(const int32_t* p, int64_t n) {
