@@ -1,6 +1,8 @@
 // Queries, keys and values that one layer made side by side are read where they
 // stand: a slice of such a layer's result that keeps whole tokens apart by a
-// fixed way needs no copy.
+// fixed way needs no copy, nor does one whose batch stands behind its tokens
+// ([t, b, h, d], as torch's own attention has them). A result that is wanted
+// that way is written that way.
 #include <algorithm>
 #include <optional>
 #include <vector>
@@ -14,17 +16,25 @@ namespace {
 
 struct View {
   ValueId of;
-  int64_t offset;  // floats
-  int64_t ld;      // floats from token to token
+  int64_t offset;    // values
+  int64_t ld;        // values from token to token
+  int64_t ld_batch;  // and from one of the batch to the next
 };
+
+// [t, b, h, d] and [b, t, h, d] become each other.
+bool SwapsBatch(const Node& node) {
+  return node.Is("Transpose") &&
+         node.attrs.Ints("perm") == std::vector<int64_t>{1, 0, 2, 3};
+}
 
 class ViewPass {
  public:
   explicit ViewPass(Graph& graph) : graph_(graph), editor_(graph) {}
 
   void Run() {
-    for (size_t i = 0; i < graph_.nodes.size(); ++i) {
-      if (graph_.nodes[i].op == &fused::kAttention) Read(graph_.nodes[i]);
+    for (Node& node : graph_.nodes) {
+      if (node.op == &fused::kAttention) Read(node);
+      if (SwapsBatch(node)) Write(node);
     }
     editor_.Finish();
   }
@@ -39,29 +49,61 @@ class ViewPass {
     std::vector<int64_t> sizes;
     std::vector<int64_t> offsets(3);
     std::vector<int64_t> strides(3);
+    std::vector<int64_t> batch_strides(3);
     bool any = false;
+    bool swapped = false;
     Attrs attrs = node.attrs;
     for (size_t i = 0; i < 3; ++i) {
       const Shape& shape = ShapeOf(inputs[i]);
       sizes.insert(sizes.end(), {shape[1], shape[2], shape[3]});
       strides[i] = shape[2] * shape[3];
-      const std::optional<View> view = ViewOf(inputs[i]);
+      batch_strides[i] = shape[1] * strides[i];
+      const std::optional<View> view = ViewOf(inputs[i], swapped);
       if (!view) continue;
       any = true;
       inputs[i] = view->of;
       offsets[i] = view->offset;
       strides[i] = view->ld;
+      batch_strides[i] = view->ld_batch;
     }
     if (!any) return;
     attrs.Set("sizes", std::move(sizes));
     attrs.Set("offsets", std::move(offsets));
     attrs.Set("strides", std::move(strides));
+    attrs.Set("batch_strides", std::move(batch_strides));
+    if (swapped) attrs.Set("swapped", int64_t{1});
     editor_.Rewrite(node, fused::kAttention, std::move(inputs),
                     std::move(attrs));
   }
 
+  // Attention, whose result a node swaps.
+  void Write(Node& node) {
+    const Node* maker =
+        editor_.SoleMaker(node.inputs[0], fused::kAttention.name);
+    if (maker == nullptr || maker->attrs.Has("swapped_out")) return;
+    Attrs attrs = maker->attrs;
+    attrs.Set("swapped_out", int64_t{1});
+    editor_.Rewrite(node, fused::kAttention, maker->inputs, std::move(attrs));
+  }
+
+  // Of [batch, tokens, heads, size].
+  std::optional<View> ViewOf(ValueId id, bool& swapped) {
+    const Shape& shape = ShapeOf(id);
+    Node* maker = editor_.Maker(id);
+    if (maker == nullptr || !SwapsBatch(*maker)) return PartOf(id);
+    const ValueId before = maker->inputs[0];
+    std::optional<View> view = PartOf(before);
+    if (!view) {
+      const int64_t ld = shape[2] * shape[3];
+      view = View{before, 0, ld, shape[0] * ld};
+    }
+    // What was a token of one batch is one of the batch of one token.
+    swapped = true;
+    return View{view->of, view->offset, view->ld_batch, view->ld};
+  }
+
   // Of [batch, tokens, heads, size], through nodes that only rename axes.
-  std::optional<View> ViewOf(ValueId id) {
+  std::optional<View> PartOf(ValueId id) {
     const Shape& wanted = ShapeOf(id);
     const int64_t tokens = wanted[0] * wanted[1];
     const int64_t floats = wanted[2] * wanted[3];
@@ -92,7 +134,8 @@ class ViewPass {
         (wanted[0] > 1 && x[0] != wanted[0])) {
       return std::nullopt;
     }
-    return View{whole, first * inner, x[at] * inner};
+    const int64_t ld = x[at] * inner;
+    return View{whole, first * inner, ld, wanted[1] * ld};
   }
 
   std::optional<int64_t> One(ValueId id) const {

@@ -182,6 +182,10 @@ class RowCheck {
       return OnlyRows(node, {0}) && ShapeOf(node.inputs[1]).num_elements() == 1;
     }
     if (op == &fused::kAttention) {
+      // Tokens stand first, and they meet.
+      if (node.attrs.Has("swapped") || node.attrs.Has("swapped_out")) {
+        return false;
+      }
       const Shape& y = ShapeOf(node.outputs[0]);
       if (node.inputs.size() > 3 && node.inputs[3] != kNoValue &&
           !IsBroadcast(node.inputs[3], y) &&

@@ -32,8 +32,10 @@ extern const OpDef kResize;
 extern const OpDef kLinear;
 // q [b, t, h, d], k [b, s, g, d], v [b, s, g, e], mask? broadcast to
 // [b, h, t, s] (FP32 added, or BOOL): scale, is_causal. Result [b, t, h, e].
-// With `offsets` and `strides`, one for each of q, k, v, these lie in something
-// wider, whose tokens are so many floats apart; `sizes` has t, h, d of each.
+// With `offsets`, `strides` and `batch_strides`, one for each of q, k, v, these
+// lie in something wider, where tokens and members of the batch are so many
+// values apart; `sizes` has t, h, d of each. `swapped`: of one of them, tokens
+// stand before the batch; `swapped_out`: so they do in the result, [t, b, h, e].
 extern const OpDef kAttention;
 // Chains of elementwise operators: `program` lists op codes and registers.
 extern const OpDef kPointwise;

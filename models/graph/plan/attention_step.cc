@@ -15,22 +15,37 @@ struct Layout {
   int64_t tokens;
   int64_t heads;
   int64_t size;
-  int64_t offset;  // floats
-  int64_t ld;      // floats from token to token
+  int64_t offset;    // values
+  int64_t ld;        // values from token to token
+  int64_t ld_batch;  // and from one of the batch to the next
 
-  const float* At(const float* data, int64_t batch, int64_t head) const {
-    return data + offset + batch * tokens * ld + head * size;
+  template <typename T>
+  T* At(T* data, int64_t batch, int64_t head) const {
+    return data + offset + batch * ld_batch + head * size;
   }
 };
 
 Layout LayoutOf(const Node& node, const LowerContext& context, size_t i) {
   if (!node.attrs.Has("offsets")) {
     const Shape& x = context.shape(node.inputs[i]);
-    return {x[1], x[2], x[3], 0, x[2] * x[3]};
+    return {x[1], x[2], x[3], 0, x[2] * x[3], x[1] * x[2] * x[3]};
   }
   const int64_t* sizes = node.attrs.Ints("sizes").data() + 3 * i;
-  return {sizes[0], sizes[1], sizes[2], node.attrs.Ints("offsets")[i],
-          node.attrs.Ints("strides")[i]};
+  return {sizes[0],
+          sizes[1],
+          sizes[2],
+          node.attrs.Ints("offsets")[i],
+          node.attrs.Ints("strides")[i],
+          node.attrs.Ints("batch_strides")[i]};
+}
+
+Layout OutLayoutOf(const Node& node, const LowerContext& context) {
+  const Shape& y = context.shape(node.outputs[0]);
+  const int64_t floats = y[2] * y[3];
+  if (node.attrs.Has("swapped_out")) {
+    return {y[0], y[2], y[3], 0, y[1] * floats, floats};
+  }
+  return {y[1], y[2], y[3], 0, floats, y[1] * floats};
 }
 
 class AttentionStep : public Step {
@@ -45,7 +60,10 @@ class AttentionStep : public Step {
         in_q_(LayoutOf(node, context, 0)),
         in_k_(LayoutOf(node, context, 1)),
         in_v_(LayoutOf(node, context, 2)),
-        batch_(context.shape(node.outputs[0])[0]),
+        to_out_(OutLayoutOf(node, context)),
+        batch_(context.shape(node.outputs[0]).num_elements() /
+               std::max<int64_t>(
+                   1, to_out_.tokens * to_out_.heads * to_out_.size)),
         queries_(in_q_.tokens),
         heads_(in_q_.heads),
         d_(in_q_.size),
@@ -102,8 +120,8 @@ class AttentionStep : public Step {
           .scale = scale_,
           .causal = causal_,
           .zero_if_hidden = zero_if_hidden_,
-          .out = slots.data<float>(out_) + (b * queries_ * heads_ + head) * dv_,
-          .ld_out = heads_ * dv_,
+          .out = to_out_.At(slots.data<float>(out_), b, head),
+          .ld_out = to_out_.ld,
           .scratch = scratch};
       if (mask_ != kNoSlot) {
         args.mask = slots.data<float>(mask_) + b * mask_strides_[0] +
@@ -146,7 +164,7 @@ class AttentionStep : public Step {
   const DenseProducts& products_;
   const int64_t num_members_;
   const Slot q_, k_, v_, out_;
-  const Layout in_q_, in_k_, in_v_;
+  const Layout in_q_, in_k_, in_v_, to_out_;
   const int64_t batch_, queries_, heads_, d_, keys_, key_heads_, dv_;
   const float scale_;
   const bool causal_;

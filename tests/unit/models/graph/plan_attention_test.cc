@@ -64,6 +64,36 @@ TEST(PlanAttention, ReadsHeadsOfOneLayerInPlace) {
   }
 }
 
+// Tokens before the batch, as torch's own attention has them: one layer's
+// result as [t, b, 3, h * d], or three layers'.
+TEST(PlanAttention, ReadsAndWritesTokensBeforeTheBatchInPlace) {
+  for (const bool one_layer : {false, true}) {
+    GraphMaker m;
+    const int64_t b = 2, t = 13, h = 3, d = 8;
+    const ValueId x = m.Input({t, b, h * d});
+    ValueId all = m.Node("MatMul", {x, m.Weight({h * d, 3 * h * d})});
+    all = m.Node("Reshape", {all, m.Ints({t, b, 3, h * d})});
+    const auto part = [&](int64_t i) {
+      ValueId y = one_layer
+                      ? m.Node("Slice", {all, m.Ints({i}), m.Ints({i + 1}),
+                                         m.Ints({2}), m.Ints({1})})
+                      : m.Node("MatMul", {x, m.Weight({h * d, h * d})});
+      y = m.Node("Reshape", {y, m.Ints({t, b * h, d})});
+      y = m.Node("Transpose", {y}, {{"perm", Ints{1, 0, 2}}});
+      return m.Node("Reshape", {y, m.Ints({b, h, t, d})});
+    };
+    const ValueId q = part(0);
+    const ValueId k = part(1);
+    ValueId y = m.Node("Attention", {q, k, part(2)});
+    y = m.Node("Transpose", {y}, {{"perm", Ints{2, 0, 1, 3}}});
+    y = m.Node("Reshape", {y, m.Ints({t * b, h * d})});
+    m.graph.AddOutput("y", m.Node("MatMul", {y, m.Weight({h * d, 10})}));
+    const std::string plan = m.ExpectSame();
+    EXPECT_EQ(plan.find("Slice"), std::string::npos) << plan;
+    EXPECT_EQ(plan.find("Transpose"), std::string::npos) << plan;
+  }
+}
+
 // A slice of the tokens leaves a way between those of a batch that is no one
 // token's: it is copied.
 TEST(PlanAttention, CopiesHeadsOfSomeTokens) {
