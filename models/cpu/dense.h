@@ -181,7 +181,7 @@ struct ConvArgs {
 // and channels [channel_begin, channel_end), which begin at whole panels. w is
 // [kernel_h][kernel_w][channels] as it stands. Chain: the taps that lie in the
 // image, (kh, kw) ascending. y is [out_height][out_width][ld_y]; residual and
-// gate are matrices of output pixels.
+// gate are matrices of output pixels of the whole image.
 struct DepthwiseArgs {
   Image x;
   Window window;
@@ -191,8 +191,9 @@ struct DepthwiseArgs {
   int64_t row_end = 0;
   int64_t channel_begin = 0;
   int64_t channel_end = 0;
-  float* y = nullptr;  // pixel 0
+  float* y = nullptr;  // pixel 0 of output row y_row
   int64_t ld_y = 0;    // floats between pixels
+  int64_t y_row = 0;
   Epilogue epilogue = {};
 };
 
@@ -204,6 +205,7 @@ enum class PoolKind : int32_t { kMax, kMean, kMeanPadded };
 // For output rows [row_begin, row_end); the taps in the image, ascending.
 struct PoolArgs {
   Image x;
+  const Bf16* x_bf16 = nullptr;  // instead of x.data
   Window window;
   PoolKind kind = PoolKind::kMax;
   int64_t pad_bottom = 0;  // of kMeanPadded
@@ -212,7 +214,8 @@ struct PoolArgs {
   int64_t row_begin = 0;
   int64_t row_end = 0;
   float* y = nullptr;  // pixel 0
-  int64_t ld_y = 0;    // floats between pixels
+  Bf16* y_bf16 = nullptr;
+  int64_t ld_y = 0;  // values between pixels
 };
 
 // Rows [row_begin, row_end) of n values, normalised; may be done in place.
@@ -286,6 +289,7 @@ enum class ReduceKind : int32_t { kSum, kMean, kMax, kMin };
 // `zero_if_hidden`. A hidden key's value is multiplied by 0: it must be finite.
 struct AttentionArgs {
   const float* q = nullptr;
+  const Bf16* q_bf16 = nullptr;
   int64_t ld_q = 0;
   int64_t row_begin = 0;
   int64_t row_end = 0;
@@ -301,6 +305,7 @@ struct AttentionArgs {
   int64_t causal_offset = 0;
   bool zero_if_hidden = false;
   float* out = nullptr;
+  Bf16* out_bf16 = nullptr;
   int64_t ld_out = 0;
   float* scratch = nullptr;  // attention_scratch_floats, aligned to 64 bytes
 };
@@ -327,8 +332,14 @@ struct DenseProducts {
   int64_t (*attention_scratch_floats)(int64_t d, int64_t dv);
   void (*attention)(const AttentionArgs& args);
 
-  // y[i] = x[i] as these products round it. Null for f32.
+  // ---- null for f32 ----
+  // y[i] = x[i] as these products round it.
   void (*round)(const float* x, int64_t n, Bf16* y);
+  // As `pack`, of what was rounded before.
+  void (*pack_bf16)(const Bf16* w, int64_t n, int64_t k, MatrixStrides strides,
+                    int64_t panel_begin, int64_t panel_end, float* packed);
+  // kMax of PoolArgs, from bf16 to bf16.
+  void (*max_pool)(const PoolArgs& args);
 };
 
 // Its products are of f32.

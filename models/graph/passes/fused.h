@@ -35,7 +35,8 @@ extern const OpDef kLinear;
 // With `offsets`, `strides` and `batch_strides`, one for each of q, k, v, these
 // lie in something wider, where tokens and members of the batch are so many
 // values apart; `sizes` has t, h, d of each. `swapped`: of one of them, tokens
-// stand before the batch; `swapped_out`: so they do in the result, [t, b, h, e].
+// stand before the batch; `swapped_out`: so they do in the result, [t, b, h,
+// e].
 extern const OpDef kAttention;
 // Chains of elementwise operators: `program` lists op codes and registers.
 extern const OpDef kPointwise;

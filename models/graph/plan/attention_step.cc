@@ -5,6 +5,7 @@
 #include <string>
 
 #include "models/graph/ops/broadcast.h"
+#include "models/graph/plan/epilogue.h"
 #include "models/graph/plan/makers.h"
 
 namespace millrace::models::graph {
@@ -57,6 +58,10 @@ class AttentionStep : public Step {
         k_(context.slot(node.inputs[1])),
         v_(context.slot(node.inputs[2])),
         out_(context.slot(node.outputs[0])),
+        q_bf16_(context.is_bf16(node.inputs[0])),
+        k_bf16_(context.is_bf16(node.inputs[1])),
+        v_bf16_(context.is_bf16(node.inputs[2])),
+        to_bf16_(context.is_bf16(node.outputs[0])),
         in_q_(LayoutOf(node, context, 0)),
         in_k_(LayoutOf(node, context, 1)),
         in_v_(LayoutOf(node, context, 2)),
@@ -102,13 +107,12 @@ class AttentionStep : public Step {
       const int64_t key_head = head * key_heads_ / heads_;
       // Heads that share keys come one after the other.
       if (at == begin || head * key_heads_ % heads_ == 0) {
-        products_.pack(in_k_.At(slots.data<float>(k_), b, key_head), keys_, d_,
-                       {.n = in_k_.ld, .k = 1}, 0, Panels(keys_), packed_k);
-        products_.pack(in_v_.At(slots.data<float>(v_), b, key_head), dv_, keys_,
-                       {.n = 1, .k = in_v_.ld}, 0, Panels(dv_), packed_v);
+        Pack(slots, {k_, k_bf16_}, in_k_, b, key_head, keys_, d_,
+             {.n = in_k_.ld, .k = 1}, packed_k);
+        Pack(slots, {v_, v_bf16_}, in_v_, b, key_head, dv_, keys_,
+             {.n = 1, .k = in_v_.ld}, packed_v);
       }
       AttentionArgs args{
-          .q = in_q_.At(slots.data<float>(q_), b, head),
           .ld_q = in_q_.ld,
           .row_begin = (at - item * blocks) * kRows,
           .row_end = std::min((stop - item * blocks) * kRows, queries_),
@@ -120,9 +124,18 @@ class AttentionStep : public Step {
           .scale = scale_,
           .causal = causal_,
           .zero_if_hidden = zero_if_hidden_,
-          .out = to_out_.At(slots.data<float>(out_), b, head),
           .ld_out = to_out_.ld,
           .scratch = scratch};
+      if (q_bf16_) {
+        args.q_bf16 = in_q_.At(slots.data<Bf16>(q_), b, head);
+      } else {
+        args.q = in_q_.At(slots.data<float>(q_), b, head);
+      }
+      if (to_bf16_) {
+        args.out_bf16 = to_out_.At(slots.data<Bf16>(out_), b, head);
+      } else {
+        args.out = to_out_.At(slots.data<float>(out_), b, head);
+      }
       if (mask_ != kNoSlot) {
         args.mask = slots.data<float>(mask_) + b * mask_strides_[0] +
                     head * mask_strides_[1];
@@ -143,7 +156,8 @@ class AttentionStep : public Step {
     return "Attention " + std::to_string(batch_) + " x " +
            std::to_string(heads_) + " heads x " + std::to_string(queries_) +
            " of " + std::to_string(keys_) + " keys x " + std::to_string(d_) +
-           (causal_ ? ", causal" : "") + (mask_ != kNoSlot ? ", masked" : "");
+           (causal_ ? ", causal" : "") + (mask_ != kNoSlot ? ", masked" : "") +
+           Bf16Text(k_bf16_ && v_bf16_, to_bf16_);
   }
 
  private:
@@ -154,6 +168,23 @@ class AttentionStep : public Step {
   int64_t Panels(int64_t n) const {
     return (n + products_.panel - 1) / products_.panel;
   }
+  struct Source {
+    Slot slot;
+    bool is_bf16;
+  };
+  // A head's keys or values, as a matrix [n][k].
+  void Pack(const Slots& slots, Source from, const Layout& in, int64_t batch,
+            int64_t head, int64_t n, int64_t k, MatrixStrides strides,
+            float* packed) const {
+    if (from.is_bf16) {
+      products_.pack_bf16(in.At(slots.data<Bf16>(from.slot), batch, head), n, k,
+                          strides, 0, Panels(n), packed);
+    } else {
+      products_.pack(in.At(slots.data<float>(from.slot), batch, head), n, k,
+                     strides, 0, Panels(n), packed);
+    }
+  }
+
   int64_t KeyFloats() const { return products_.packed_floats(keys_, d_); }
   int64_t ValueFloats() const { return products_.packed_floats(dv_, keys_); }
   int64_t MemberFloats() const {
@@ -164,6 +195,7 @@ class AttentionStep : public Step {
   const DenseProducts& products_;
   const int64_t num_members_;
   const Slot q_, k_, v_, out_;
+  const bool q_bf16_, k_bf16_, v_bf16_, to_bf16_;
   const Layout in_q_, in_k_, in_v_, to_out_;
   const int64_t batch_, queries_, heads_, d_, keys_, key_heads_, dv_;
   const float scale_;

@@ -5,6 +5,7 @@
 #include <string>
 #include <utility>
 
+#include "models/graph/passes/fused.h"
 #include "models/graph/plan/epilogue.h"
 #include "models/graph/plan/image_shape.h"
 #include "models/graph/plan/makers.h"
@@ -127,11 +128,19 @@ class DepthwiseStep : public Step {
         x_(context.slot(node.inputs[0])),
         y_(context.slot(node.outputs[0])),
         weights_(weights),
+        round_(context.rounding(node.outputs[0])),
+        num_members_(context.num_members),
         epilogue_(node, context, shape.outputs) {}
+
+  int64_t scratch_bytes() const override {
+    return round_ == nullptr ? 0 : num_members_ * RowFloats() * 4;
+  }
 
   Status Run(const Slots& slots, const Team& team) override {
     const ImageShape& s = shape_;
     const Epilogue epilogue = epilogue_.At(slots);
+    float* row =
+        reinterpret_cast<float*>(slots.scratch) + team.index * RowFloats();
     const Part part = SplitEvenly(s.batch * s.out_height,
                                   (s.channels + panel_ - 1) / panel_, team);
     ForEachItem(
@@ -147,12 +156,17 @@ class DepthwiseStep : public Step {
               .row_end = last,
               .channel_begin = part.panel_begin * panel_,
               .channel_end = std::min(part.panel_end * panel_, s.channels),
-              .y = slots.data<float>(y_) + moved,
               .ld_y = s.outputs,
               .epilogue = epilogue};
           if (epilogue.residual != nullptr) args.epilogue.residual += moved;
           if (epilogue.gate != nullptr) args.epilogue.gate += moved;
-          depthwise_(args);
+          if (round_ == nullptr) {
+            args.y = slots.data<float>(y_) + moved;
+            depthwise_(args);
+          } else {
+            args.y = row;
+            Rounded(args, slots.data<Bf16>(y_) + moved);
+          }
         });
     return OkStatus();
   }
@@ -163,16 +177,42 @@ class DepthwiseStep : public Step {
   }
 
   std::string Text() const override {
-    return "Depthwise " + shape_.Text() + epilogue_.Text();
+    return "Depthwise " + shape_.Text() + epilogue_.Text() +
+           Bf16Text(false, round_ != nullptr);
   }
 
  private:
+  // Of one output row, which is rounded while it lies in the cache.
+  int64_t RowFloats() const { return shape_.out_width * shape_.outputs; }
+  void Rounded(DepthwiseArgs args, Bf16* y) const {
+    const int64_t end = args.row_end;
+    const int64_t some = args.channel_end - args.channel_begin;
+    const bool all = some == shape_.outputs;
+    for (int64_t row = args.row_begin; row < end; ++row) {
+      args.row_begin = row;
+      args.row_end = row + 1;
+      args.y_row = row;
+      depthwise_(args);
+      Bf16* to = y + row * RowFloats();
+      if (all) {
+        round_(args.y, RowFloats(), to);
+        continue;
+      }
+      for (int64_t pixel = 0; pixel < shape_.out_width; ++pixel) {
+        const int64_t at = pixel * shape_.outputs + args.channel_begin;
+        round_(args.y + at, some, to + at);
+      }
+    }
+  }
+
   void (*const depthwise_)(const DepthwiseArgs&);
   const ImageShape shape_;
   const int64_t panel_;
   const Slot x_;
   const Slot y_;
   const float* const weights_;
+  const Rounding round_;
+  const int64_t num_members_;
   const StepEpilogue epilogue_;
 };
 
@@ -204,7 +244,7 @@ StatusOr<std::unique_ptr<Step>> MakeDepthwise(const Node& node,
 
 bool IsDepthwise(const Node& node, const Graph& graph) {
   const int64_t groups = node.attrs.Int("group", 1);
-  return groups > 1 &&
+  return node.op == &fused::kConv && groups > 1 &&
          groups == graph.value(node.inputs[0]).type->shape.back() &&
          groups == graph.value(node.outputs[0]).type->shape.back();
 }

@@ -9,6 +9,7 @@
 #include <utility>
 #include <vector>
 
+#include "models/graph/passes/fused.h"
 #include "models/graph/plan/epilogue.h"
 #include "models/graph/plan/image_shape.h"
 #include "models/graph/plan/makers.h"
@@ -26,6 +27,8 @@ class ConvTransposeStep : public Step {
         shape_(shape),
         x_(context.slot(node.inputs[0])),
         y_(context.slot(node.outputs[0])),
+        of_bf16_(context.is_bf16(node.inputs[0])),
+        to_bf16_(context.is_bf16(node.outputs[0])),
         packed_(packed),
         bias_(bias),
         epilogue_(node, context, shape.outputs) {}
@@ -48,13 +51,22 @@ class ConvTransposeStep : public Step {
     for (int64_t row = begin; row < end; ++row) {
       const int64_t kernel_row = row % s.window.kernel_h;
       const int64_t from = row / s.window.kernel_h;
-      args.x = slots.data<float>(x_) + from * s.width * s.channels;
+      const int64_t at_x = from * s.width * s.channels;
+      const int64_t at_y = row * s.out_width * s.outputs;
+      if (of_bf16_) {
+        args.x_bf16 = slots.data<Bf16>(x_) + at_x;
+      } else {
+        args.x = slots.data<float>(x_) + at_x;
+      }
+      if (to_bf16_) {
+        args.y_bf16 = slots.data<Bf16>(y_) + at_y;
+      } else {
+        args.y = slots.data<float>(y_) + at_y;
+      }
       args.w = packed_ + kernel_row * products_.packed_floats(args.n, args.k);
-      const int64_t moved = row * s.out_width * s.outputs;
-      args.y = slots.data<float>(y_) + moved;
       args.epilogue = epilogue;
-      if (epilogue.residual != nullptr) args.epilogue.residual += moved;
-      if (epilogue.gate != nullptr) args.epilogue.gate += moved;
+      if (epilogue.residual != nullptr) args.epilogue.residual += at_y;
+      if (epilogue.gate != nullptr) args.epilogue.gate += at_y;
       products_.gemm(args);
     }
     return OkStatus();
@@ -66,7 +78,8 @@ class ConvTransposeStep : public Step {
   }
 
   std::string Text() const override {
-    return "ConvTranspose " + shape_.Text() + epilogue_.Text();
+    return "ConvTranspose " + shape_.Text() + epilogue_.Text() +
+           Bf16Text(of_bf16_, to_bf16_);
   }
 
  private:
@@ -86,18 +99,12 @@ class ConvTransposeStep : public Step {
   const ImageShape shape_;
   const Slot x_;
   const Slot y_;
+  const bool of_bf16_;
+  const bool to_bf16_;
   const float* const packed_;
   const float* const bias_;  // repeated for each column of the kernel
   const StepEpilogue epilogue_;
 };
-
-bool StandSideBySide(const ImageShape& s) {
-  const Window& w = s.window;
-  return w.kernel_h == w.stride_h && w.kernel_w == w.stride_w &&
-         w.pad_top == 0 && w.pad_left == 0 &&
-         s.out_height == s.height * w.stride_h &&
-         s.out_width == s.width * w.stride_w;
-}
 
 // Forms of one weight in the packed weights.
 constexpr int64_t kRows = 3;
@@ -105,12 +112,24 @@ constexpr int64_t kRepeated = 4;
 
 }  // namespace
 
+bool StandsSideBySide(const Node& node, const Graph& graph) {
+  if (node.op != &fused::kConvTranspose || node.attrs.Int("group", 1) != 1) {
+    return false;
+  }
+  const ImageShape s = ImageShapeOf(node, graph);
+  const Window& w = s.window;
+  return w.kernel_h == w.stride_h && w.kernel_w == w.stride_w &&
+         w.pad_top == 0 && w.pad_left == 0 &&
+         s.out_height == s.height * w.stride_h &&
+         s.out_width == s.width * w.stride_w;
+}
+
 StatusOr<std::unique_ptr<Step>> MakeConvTransposeStep(
     const Node& node, const LowerContext& context) {
-  const ImageShape shape = ImageShapeOf(node, context);
-  if (node.attrs.Int("group", 1) != 1 || !StandSideBySide(shape)) {
+  if (!StandsSideBySide(node, context.graph)) {
     return MakeTransposedPhasesStep(node, context);
   }
+  const ImageShape shape = ImageShapeOf(node, context);
   const auto& weight = context.graph.value(node.inputs[1]).constant;
   const DenseProducts& products = context.products(node);
   const int64_t rows = shape.window.kernel_h;

@@ -4,9 +4,9 @@
 
 namespace millrace::models::graph {
 
-ImageShape ImageShapeOf(const Node& node, const LowerContext& context) {
-  const Shape& x = context.shape(node.inputs[0]);
-  const Shape& y = context.shape(node.outputs[0]);
+ImageShape ImageShapeOf(const Node& node, const Graph& graph) {
+  const Shape& x = graph.value(node.inputs[0]).type->shape;
+  const Shape& y = graph.value(node.outputs[0]).type->shape;
   const bool flat = x.rank() == 3;
   const NodeWindow w = WindowFromAttrs(node.attrs);
   CHECK(w.kernel.size() == static_cast<size_t>(x.rank() - 2),

@@ -47,6 +47,9 @@ ByteImage ByteImageAt(const ImageShape& s, const uint8_t* x, int64_t i,
                       int64_t first, int64_t count, uint8_t zero);
 
 // Of a node whose first operand and first result are images.
-ImageShape ImageShapeOf(const Node& node, const LowerContext& context);
+ImageShape ImageShapeOf(const Node& node, const Graph& graph);
+inline ImageShape ImageShapeOf(const Node& node, const LowerContext& context) {
+  return ImageShapeOf(node, context.graph);
+}
 
 }  // namespace millrace::models::graph

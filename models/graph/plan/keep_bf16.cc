@@ -4,6 +4,7 @@
 #include "models/graph/plan/keep_bf16.h"
 
 #include <algorithm>
+#include <cmath>
 #include <vector>
 
 #include "models/graph/op.h"
@@ -59,12 +60,29 @@ class KeepPass {
   }
   // A convolution of each channel by itself multiplies in f32.
   bool IsProduct(const Node& node) const {
-    if (node.op == &fused::kLinear) return Rounds(node);
+    if (node.op == &fused::kLinear || StandsSideBySide(node, graph_)) {
+      return Rounds(node);
+    }
     return node.op == &fused::kConv && Rounds(node) &&
            !IsDepthwise(node, graph_);
   }
+  // The greatest of rounded values is the greatest value, rounded. (But for the
+  // sign of a zero, which no sum that begins with +0 shows.)
+  static bool IsMaxPool(const Node& node) {
+    return node.op == &fused::kPool && node.attrs.Text("kind", "") == "max";
+  }
+  // Queries are rounded behind their scale: the same where it is a power of two
+  // (but for products below 2^-126, which are 0 or nearly so).
+  bool ScalesExactly(const Node& node) const {
+    const int64_t d = node.attrs.Has("sizes") ? node.attrs.Ints("sizes")[2]
+                                              : ShapeOf(node.inputs[0]).back();
+    const double scale =
+        node.attrs.Float("scale", 1 / std::sqrt(static_cast<double>(d)));
+    int exponent;
+    return std::frexp(scale, &exponent) == 0.5 && scale <= 1;
+  }
   bool Arranges(const Node& node) const {
-    return IsAlias(node, graph_) || node.Is("Concat");
+    return IsAlias(node, graph_) || node.Is("Concat") || IsMaxPool(node);
   }
   // Of the values that it arranges.
   bool AllKept(const Node& node) const {
@@ -77,6 +95,10 @@ class KeepPass {
   // Whether operand i may be bf16.
   bool Takes(const Node& node, size_t i) const {
     if (Arranges(node)) return AllKept(node);
+    if (i == 0 && CopiesPixels(node)) return AllKept(node);
+    if (node.op == &fused::kAttention && Rounds(node) && i < 3) {
+      return i > 0 || ScalesExactly(node);
+    }
     if (i != 0 || !IsProduct(node)) return false;
     // Products take two values at a time.
     return ShapeOf(node.inputs[0]).back() / node.attrs.Int("group", 1) % 2 == 0;
@@ -84,7 +106,9 @@ class KeepPass {
   // Whether the result may be.
   bool Makes(const Node& node) const {
     if (Arranges(node)) return AllKept(node);
-    return IsProduct(node) || node.op == &fused::kPointwise ||
+    return IsProduct(node) || IsDepthwise(node, graph_) ||
+           (node.op == &fused::kAttention && Rounds(node)) ||
+           node.op == &fused::kPointwise || node.op == &fused::kResize ||
            IsRowNorm(node, graph_);
   }
 

@@ -18,6 +18,9 @@ namespace millrace::models::graph {
 // Forms of packed weights from here on are of bf16.
 inline constexpr int64_t kBf16Forms = 64;
 
+// Rounds n values to bf16.
+using Rounding = void (*)(const float* x, int64_t n, Bf16* y);
+
 struct LowerContext {
   const Graph& graph;
   const std::vector<Slot>& slot_of;  // of each value
@@ -40,6 +43,10 @@ struct LowerContext {
   const ValueType& type(ValueId id) const { return *graph.value(id).type; }
   const Shape& shape(ValueId id) const { return type(id).shape; }
   bool is_bf16(ValueId id) const { return type(id).dtype == DType::kBF16; }
+  // Of a result that is kept in bf16; null for others.
+  Rounding rounding(ValueId id) const {
+    return is_bf16(id) ? bf16->round : nullptr;
+  }
   const Tensor* constant(ValueId id) const {
     return graph.value(id).constant.get();
   }

@@ -14,6 +14,11 @@ namespace millrace::models::graph {
 // ---- which nodes the steps below stand for ----
 // A fused convolution of each channel by itself.
 bool IsDepthwise(const Node& node, const Graph& graph);
+// A transposed convolution whose kernels stand side by side, so that each pixel
+// makes a square of its own.
+bool StandsSideBySide(const Node& node, const Graph& graph);
+// A resized image whose pixels are copies.
+bool CopiesPixels(const Node& node);
 // A normalisation of rows of FP32 that have the weights in common.
 bool IsRowNorm(const Node& node, const Graph& graph);
 

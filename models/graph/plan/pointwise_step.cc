@@ -48,8 +48,7 @@ class PointwiseStep : public Step {
         walk_(WalkOf(node, context)),
         scales_(ScalesOf(node)),
         out_(context.slot(node.outputs[0])),
-        round_(context.is_bf16(node.outputs[0]) ? context.bf16->round
-                                                : nullptr),
+        round_(context.rounding(node.outputs[0])),
         text_(context.shape(node.outputs[0]).ToString() + ", " +
               std::to_string(program_.size()) + " functions of " +
               std::to_string(node.inputs.size())) {
@@ -185,7 +184,7 @@ class PointwiseStep : public Step {
   const std::vector<ByteScale> scales_;
   std::vector<Slot> operands_;
   const Slot out_;
-  void (*const round_)(const float*, int64_t, Bf16*);  // null: it is not bf16
+  const Rounding round_;
   std::vector<int64_t> buffer_of_;  // of each register, or -1
   int64_t num_buffers_ = 0;
   const std::string text_;

@@ -1,6 +1,7 @@
 // Pools of channels-last images.
 #include <string>
 
+#include "models/graph/plan/epilogue.h"
 #include "models/graph/plan/image_shape.h"
 #include "models/graph/plan/makers.h"
 #include "models/graph/plan/split.h"
@@ -15,7 +16,9 @@ class PoolStep : public Step {
         shape_(ImageShapeOf(node, context)),
         kind_(KindOf(node)),
         x_(context.slot(node.inputs[0])),
-        y_(context.slot(node.outputs[0])) {}
+        y_(context.slot(node.outputs[0])),
+        max_pool_(context.is_bf16(node.inputs[0]) ? context.bf16->max_pool
+                                                  : nullptr) {}
 
   Status Run(const Slots& slots, const Team& team) override {
     if (IsWholeMean()) {
@@ -24,27 +27,34 @@ class PoolStep : public Step {
     }
     const ImageShape& s = shape_;
     const auto [begin, end] = team.Share(s.batch * s.out_height);
-    ForEachItem(
-        begin, end, s.out_height,
-        [&](int64_t image, int64_t first, int64_t last) {
-          dense_.pool(
-              {.x = s.At(slots.data<float>(x_), image, 0, s.channels),
-               .window = s.window,
-               .kind = kind_,
-               .pad_bottom = s.pad_bottom,
-               .pad_right = s.pad_right,
-               .out_width = s.out_width,
-               .row_begin = first,
-               .row_end = last,
-               .y = slots.data<float>(y_) + image * s.out_pixels() * s.outputs,
-               .ld_y = s.outputs});
-        });
+    ForEachItem(begin, end, s.out_height,
+                [&](int64_t image, int64_t first, int64_t last) {
+                  const int64_t moved = image * s.out_pixels() * s.outputs;
+                  PoolArgs args{.x = s.At(nullptr, 0, 0, s.channels),
+                                .window = s.window,
+                                .kind = kind_,
+                                .pad_bottom = s.pad_bottom,
+                                .pad_right = s.pad_right,
+                                .out_width = s.out_width,
+                                .row_begin = first,
+                                .row_end = last,
+                                .ld_y = s.outputs};
+                  if (max_pool_ != nullptr) {
+                    args.x_bf16 = slots.data<Bf16>(x_) + s.Offset(image, 0);
+                    args.y_bf16 = slots.data<Bf16>(y_) + moved;
+                    max_pool_(args);
+                  } else {
+                    args.x = s.At(slots.data<float>(x_), image, 0, s.channels);
+                    args.y = slots.data<float>(y_) + moved;
+                    dense_.pool(args);
+                  }
+                });
     return OkStatus();
   }
 
   std::string Text() const override {
     return (kind_ == PoolKind::kMax ? "MaxPool " : "AveragePool ") +
-           shape_.Text();
+           shape_.Text() + Bf16Text(max_pool_ != nullptr, max_pool_ != nullptr);
   }
 
  private:
@@ -78,6 +88,7 @@ class PoolStep : public Step {
   const PoolKind kind_;
   const Slot x_;
   const Slot y_;
+  void (*const max_pool_)(const PoolArgs&);  // of what is in bf16; or null
 };
 
 }  // namespace

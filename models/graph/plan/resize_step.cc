@@ -1,11 +1,13 @@
 // Resized channels-last images: each pixel of the result is a weighted sum of
-// pixels, or a copy of one.
+// pixels, or a copy of one, which may stay in bf16.
 #include <algorithm>
 #include <string>
 #include <utility>
 #include <vector>
 
 #include "models/graph/ops/resize.h"
+#include "models/graph/passes/fused.h"
+#include "models/graph/plan/epilogue.h"
 #include "models/graph/plan/makers.h"
 
 namespace millrace::models::graph {
@@ -48,6 +50,8 @@ class ResizeStep : public Step {
       : mix_(context.dense.mix),
         x_(context.slot(node.inputs[0])),
         y_(context.slot(node.outputs[0])),
+        of_bf16_(context.is_bf16(node.inputs[0])),
+        round_(context.rounding(node.outputs[0])),
         in_(context.shape(node.inputs[0])),
         out_(context.shape(node.outputs[0])),
         rows_(MixesOf(axes, 2, out_[1])),
@@ -63,16 +67,22 @@ class ResizeStep : public Step {
   Status Run(const Slots& slots, const Team& team) override {
     const int64_t channels = out_[3];
     const auto [begin, end] = team.Share(out_[0] * out_[1]);
+    if (of_bf16_) {
+      Copies(slots, begin, end);
+      return OkStatus();
+    }
     std::byte* scratch = slots.scratch + team.index * MemberScratch();
     const auto from = reinterpret_cast<const float**>(scratch);
     const auto weights =
         reinterpret_cast<float*>(scratch + most_ * int64_t{sizeof(float*)});
+    float* const pixel = weights + most_;
     for (int64_t at = begin; at < end; ++at) {
       const float* image =
           slots.data<float>(x_) + at / out_[1] * in_[1] * in_[2] * channels;
       const Mixed& row = rows_[static_cast<size_t>(at % out_[1])];
-      float* y = slots.data<float>(y_) + at * out_[2] * channels;
+      int64_t place = at * out_[2] * channels;
       for (const Mixed& column : columns_) {
+        float* y = round_ == nullptr ? slots.data<float>(y_) + place : pixel;
         if (row.outside || column.outside) {
           std::fill_n(y, channels, beyond_);
         } else {
@@ -90,17 +100,36 @@ class ResizeStep : public Step {
             mix_(from, weights, count, channels, y);
           }
         }
-        y += channels;
+        if (round_ != nullptr) {
+          round_(y, channels, slots.data<Bf16>(y_) + place);
+        }
+        place += channels;
       }
     }
     return OkStatus();
   }
 
   std::string Text() const override {
-    return "Resize " + in_.ToString() + " -> " + out_.ToString();
+    return "Resize " + in_.ToString() + " -> " + out_.ToString() +
+           Bf16Text(of_bf16_, round_ != nullptr);
   }
 
  private:
+  // Rows [begin, end) of the result, each pixel a copy.
+  void Copies(const Slots& slots, int64_t begin, int64_t end) const {
+    const int64_t channels = out_[3];
+    Bf16* y = slots.data<Bf16>(y_) + begin * out_[2] * channels;
+    for (int64_t at = begin; at < end; ++at) {
+      const Mixed& row = rows_[static_cast<size_t>(at % out_[1])];
+      const Bf16* from =
+          slots.data<Bf16>(x_) +
+          (at / out_[1] * in_[1] + row.index[0]) * in_[2] * channels;
+      for (const Mixed& column : columns_) {
+        y = std::copy_n(from + column.index[0] * channels, channels, y);
+      }
+    }
+  }
+
   static int64_t MostOf(const std::vector<Mixed>& mixes) {
     size_t most = 1;
     for (const Mixed& mixed : mixes) {
@@ -108,15 +137,19 @@ class ResizeStep : public Step {
     }
     return static_cast<int64_t>(most);
   }
-  // Places and weights of one pixel's operands.
+  // Places and weights of one pixel's operands, and the pixel to be rounded.
   int64_t MemberScratch() const {
-    return (most_ * int64_t{sizeof(float*) + sizeof(float)} + 63) / 64 * 64;
+    const int64_t pixel = round_ == nullptr ? 0 : out_[3];
+    return (most_ * int64_t{sizeof(float*) + sizeof(float)} + pixel * 4 + 63) /
+           64 * 64;
   }
 
   void (*const mix_)(const float* const*, const float*, int64_t, int64_t,
                      float*);
   const Slot x_;
   const Slot y_;
+  const bool of_bf16_;
+  const Rounding round_;
   const Shape in_;
   const Shape out_;
   const std::vector<Mixed> rows_;
@@ -127,6 +160,13 @@ class ResizeStep : public Step {
 };
 
 }  // namespace
+
+bool CopiesPixels(const Node& node) {
+  return node.op == &fused::kResize &&
+         node.attrs.Text("mode", "nearest") == "nearest" &&
+         node.attrs.Text("coordinate_transformation_mode", "half_pixel") !=
+             "tf_crop_and_resize";
+}
 
 StatusOr<std::unique_ptr<Step>> MakeResizeStep(const Node& node,
                                                const LowerContext& context) {

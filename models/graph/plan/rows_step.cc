@@ -43,8 +43,7 @@ class NormStep : public Step {
         rows_(node, context),
         weight_(Operand(node, context, 1)),
         bias_(Operand(node, context, 2)),
-        round_(context.is_bf16(node.outputs[0]) ? context.bf16->round
-                                                : nullptr),
+        round_(context.rounding(node.outputs[0])),
         num_members_(context.num_members),
         eps_(static_cast<float>(node.attrs.Float("epsilon", 1e-5))),
         name_(node.op->name) {}
@@ -101,7 +100,7 @@ class NormStep : public Step {
   const Rows rows_;
   const Slot weight_;
   const Slot bias_;
-  void (*const round_)(const float*, int64_t, Bf16*);  // null: kept in f32
+  const Rounding round_;
   const int64_t num_members_;
   const float eps_;
   const std::string name_;

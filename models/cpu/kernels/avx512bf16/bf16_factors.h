@@ -12,6 +12,19 @@
 namespace millrace::models {
 namespace {
 
+// Floats that are loaded from bf16 and stored to it.
+struct KeptVec16 : Vec16 {
+  static F LoadFirst(const uint16_t* p, int64_t n) {
+    const __m256i kept = _mm256_maskz_loadu_epi16(First(n), p);
+    return OfBits(_mm512_slli_epi32(_mm512_cvtepu16_epi32(kept), 16));
+  }
+  // What was a bf16 loses nothing.
+  static void StoreFirst(uint16_t* p, int64_t n, F x) {
+    const __m512i upper = _mm512_srli_epi32(Bits(x), 16);
+    _mm256_mask_storeu_epi16(p, First(n), _mm512_cvtepi32_epi16(upper));
+  }
+};
+
 struct Bf16Factors {
   using V = Vec16;
   using E = uint16_t;

@@ -23,6 +23,7 @@ namespace {
 template <class Isa, int64_t kOutputs, int64_t kSteps>
 struct AttentionProducts {
   static constexpr int64_t kPanel = kOutputs;
+  static constexpr bool kRounds = kSteps > 1;
   static int64_t Words(int64_t k) { return (k + kSteps - 1) / kSteps; }
   static int64_t Panels(int64_t n) { return (n + kPanel - 1) / kPanel; }
   static void Run(const GemmArgs& args) { DenseParts<Isa>::Gemm(args); }
@@ -95,9 +96,10 @@ class DenseAttention {
   static void Rows(const AttentionArgs& a, const Block& b) {
     const F scale = V::Set(a.scale);
     for (int64_t r = 0; r < b.rows; ++r) {
-      const float* q = a.q + (b.row + r) * a.ld_q;
+      float* scaled = b.q + r * b.ld_q;
+      const float* q = Query(a, b.row + r, scaled);
       L::Each(a.d, [&](int64_t i, auto load, auto store) {
-        store(b.q + r * b.ld_q + i, V::Mul(load(q + i), scale));
+        store(scaled + i, V::Mul(load(q + i), scale));
       });
       b.sum[r] = 0.0f;
     }
@@ -140,18 +142,41 @@ class DenseAttention {
       }
     }
     for (int64_t r = 0; r < b.rows; ++r) {
-      float* out = a.out + (b.row + r) * a.ld_out;
-      if (b.sum[r] == 0.0f) {
-        const F v = V::Set(a.zero_if_hidden ? 0.0f : __builtin_nanf(""));
-        L::Each(a.dv, [&](int64_t i, auto, auto store) { store(out + i, v); });
-        continue;
+      float* total = b.total + r * b.ld_v;
+      const int64_t at = (b.row + r) * a.ld_out;
+      if constexpr (P::kRounds) {
+        if (a.out_bf16 != nullptr) {
+          PutRow(a, b.sum[r], total, total);
+          P::Round(total, a.dv, a.out_bf16 + at);
+          continue;
+        }
       }
-      const F factor = V::Set(1.0f / b.sum[r]);
-      const float* total = b.total + r * b.ld_v;
-      L::Each(a.dv, [&](int64_t i, auto load, auto store) {
-        store(out + i, V::Mul(load(total + i), factor));
-      });
+      PutRow(a, b.sum[r], total, a.out + at);
     }
+  }
+
+  // A row of q; what is in bf16 is widened there.
+  static const float* Query(const AttentionArgs& a, int64_t row, float* there) {
+    if constexpr (P::kRounds) {
+      if (a.q_bf16 != nullptr) {
+        P::Widen(a.q_bf16 + row * a.ld_q, a.d, there);
+        return there;
+      }
+    }
+    return a.q + row * a.ld_q;
+  }
+
+  static void PutRow(const AttentionArgs& a, float sum, const float* total,
+                     float* out) {
+    if (sum == 0.0f) {
+      const F v = V::Set(a.zero_if_hidden ? 0.0f : __builtin_nanf(""));
+      L::Each(a.dv, [&](int64_t i, auto, auto store) { store(out + i, v); });
+      return;
+    }
+    const F factor = V::Set(1.0f / sum);
+    L::Each(a.dv, [&](int64_t i, auto load, auto store) {
+      store(out + i, V::Mul(load(total + i), factor));
+    });
   }
 
   // Scores of a row become weights, of all `keys`; their greatest score and

@@ -100,7 +100,7 @@ class Depthwise {
     if (walk.rows > 0) walk.x += first * a.x.ld_row;
     const bool inside = walk.begin == 0 && walk.end >= kColumns;
     const int64_t pixel = row * a.out_width + column;
-    float* y = a.y + pixel * a.ld_y;
+    float* y = a.y + (pixel - a.y_row * a.out_width) * a.ld_y;
     const Epilogue e = From(a.epilogue, pixel, 0);
     const auto load = [](const float* p) { return V::Load(p); };
     int64_t c = a.channel_begin;

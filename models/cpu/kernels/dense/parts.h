@@ -23,7 +23,12 @@ struct DenseParts {
   static void Conv(const ConvArgs& args);
   static int64_t AttentionScratchFloats(int64_t d, int64_t dv);
   static void Attention(const AttentionArgs& args);
-  static void Round(const float* x, int64_t n, Bf16* y);  // of bf16 alone
+  // Of bf16 alone.
+  static void Round(const float* x, int64_t n, Bf16* y);
+  static void PackBf16(const Bf16* w, int64_t n, int64_t k,
+                       MatrixStrides strides, int64_t panel_begin,
+                       int64_t panel_end, float* packed);
+  static void MaxPool(const PoolArgs& args);
 
   static void UnaryOf(Unary f, float a, float b, const float* x, int64_t n,
                       float* out);

@@ -20,6 +20,8 @@ constexpr DenseProducts ProductsOf(int32_t panel) {
       .attention_scratch_floats = Parts::AttentionScratchFloats,
       .attention = Parts::Attention,
       .round = nullptr,
+      .pack_bf16 = nullptr,
+      .max_pool = nullptr,
   };
 }
 
@@ -69,6 +71,8 @@ const DenseProducts* Avx512Bf16Products() {
   static constexpr DenseProducts kProducts = [] {
     DenseProducts products = ProductsOf<Avx512Bf16Isa>(32);
     products.round = DenseParts<Avx512Bf16Isa>::Round;
+    products.pack_bf16 = DenseParts<Avx512Bf16Isa>::PackBf16;
+    products.max_pool = DenseParts<Avx512Bf16Isa>::MaxPool;
     return products;
   }();
   return &kProducts;

@@ -14,15 +14,19 @@ namespace {
 template <class V>
 class Windows {
  public:
-  static void Pool(const PoolArgs& a) {
+  static void Pool(const PoolArgs& a) { PoolOf(a, a.x.data, a.y); }
+
+  // Of images of T, which V loads and stores as vectors of floats.
+  template <class T>
+  static void PoolOf(const PoolArgs& a, const T* image, T* out) {
     const Window& w = a.window;
     for (int64_t row = a.row_begin; row < a.row_end; ++row) {
       const Taps rows = RowTaps(a.x, w, row);
       for (int64_t column = 0; column < a.out_width; ++column) {
         const Taps columns = ColumnTaps(a.x, w, column);
-        float* y = a.y + (row * a.out_width + column) * a.ld_y;
+        T* y = out + (row * a.out_width + column) * a.ld_y;
         if (a.kind == PoolKind::kMax) {
-          PoolPixel<true>(a, rows, columns, 1.0f, y);
+          PoolPixel<true>(a, image, rows, columns, 1.0f, y);
           continue;
         }
         int64_t count = rows.end - rows.begin;
@@ -33,8 +37,8 @@ class Windows {
           across = Padded(columns, w.kernel_w, w.dilation_w,
                           a.x.width + a.pad_right);
         }
-        PoolPixel<false>(a, rows, columns, static_cast<float>(count * across),
-                         y);
+        PoolPixel<false>(a, image, rows, columns,
+                         static_cast<float>(count * across), y);
       }
     }
   }
@@ -66,9 +70,9 @@ class Windows {
     return room < kernel ? room : kernel;
   }
 
-  template <bool kMax>
-  static void PoolPixel(const PoolArgs& a, const Taps& rows,
-                        const Taps& columns, float divisor, float* y) {
+  template <bool kMax, class T>
+  static void PoolPixel(const PoolArgs& a, const T* image, const Taps& rows,
+                        const Taps& columns, float divisor, T* y) {
     const Window& w = a.window;
     for (int64_t c = 0; c < a.x.channels; c += kLanes) {
       const int64_t live = a.x.channels - c;
@@ -78,7 +82,7 @@ class Windows {
         for (int64_t j = columns.begin; j < columns.end; ++j) {
           const int64_t column = columns.start + j * w.dilation_w;
           const F x = V::LoadFirst(
-              a.x.data + (row * a.x.ld_row + column * a.x.ld_pixel + c), live);
+              image + (row * a.x.ld_row + column * a.x.ld_pixel + c), live);
           if constexpr (kMax) {
             acc = V::Select(V::Equal(acc, acc), V::Max(acc, x), acc);
           } else {

@@ -150,9 +150,83 @@ TEST_F(KeepBf16Test, ConvolutionsOfAllKindsReadIt) {
   }
 }
 
+// They round what they make, of all channels or of a member's.
 TEST_F(KeepBf16Test, DepthwiseConvolutionsMultiplyInF32) {
-  const ValueId y = Conv(m_.Input({1, 8, 9, 9}), 8, 16, 1);
-  EXPECT_EQ(Count(Text(Conv(y, 16, 16, 3, 16)), "of bf16"), 0);
+  for (const int64_t size : {1, 9}) {
+    m_ = GraphMaker();
+    const int64_t n = 90;
+    ValueId y = Conv(m_.Input({1, 8, size, size}), 8, n, 1);
+    y = m_.Node("Relu", {Conv(y, n, n, 3, n)});
+    const std::string text = Text(Conv(y, n, 12, 1));
+    EXPECT_EQ(Count(text, "Depthwise"), 1) << text;
+    EXPECT_EQ(Count(text, "to bf16"), 1) << text;
+    EXPECT_EQ(Count(text, "of bf16"), 1) << text;
+  }
+}
+
+TEST_F(KeepBf16Test, TheGreatestValueIsThatOfRoundedOnes) {
+  const ValueId y = Conv(m_.Input({2, 3, 21, 21}), 3, 20, 3);
+  const ValueId pooled = m_.Node("MaxPool", {y},
+                                 {{"kernel_shape", std::vector<int64_t>{3, 3}},
+                                  {"strides", std::vector<int64_t>{2, 2}},
+                                  {"pads", std::vector<int64_t>(4, 1)}});
+  const std::string text = Text(Conv(pooled, 20, 12, 1));
+  EXPECT_NE(text.find("kernel 3x3, of bf16, to bf16"), std::string::npos)
+      << text;
+}
+
+TEST_F(KeepBf16Test, TransposedConvolutionsReadAndWriteIt) {
+  const ValueId y = m_.Node("Relu", {Conv(m_.Input({2, 8, 9, 9}), 8, 16, 3)});
+  const ValueId up =
+      m_.Node("ConvTranspose", {y, m_.Weight({16, 10, 2, 2}), m_.Weight({10})},
+              {{"strides", std::vector<int64_t>{2, 2}}});
+  const std::string text = Text(Conv(up, 10, 12, 3));
+  EXPECT_EQ(Count(text, "to bf16"), 2) << text;
+  EXPECT_EQ(Count(text, "of bf16"), 2) << text;
+}
+
+// Keys and values always, queries where the scale is a power of two; what hides
+// all keys from a row, and what makes several chunks of them, too.
+TEST_F(KeepBf16Test, AttentionReadsAndWritesIt) {
+  for (const int64_t d : {16, 24}) {
+    for (const int64_t keys : {9, 1100}) {
+      m_ = GraphMaker();
+      const ValueId x = m_.Input({2, 9, 48});
+      const ValueId from = m_.Input({2, keys, 48});
+      const auto heads = [&](ValueId of, int64_t size) {
+        ValueId y = Linear(of, 48, 3 * size);
+        y = m_.Node("Reshape", {y, m_.Ints({0, 0, 3, size})});
+        return m_.Node("Transpose", {y},
+                       {{"perm", std::vector<int64_t>{0, 2, 1, 3}}});
+      };
+      const ValueId q = heads(x, d);
+      const ValueId k = heads(from, d);
+      ValueId y = m_.Node("Attention", {q, k, heads(from, 20)});
+      y = m_.Node("Transpose", {y},
+                  {{"perm", std::vector<int64_t>{0, 2, 1, 3}}});
+      y = m_.Node("Reshape", {y, m_.Ints({0, 0, 60})});
+      const std::string text = Text(Linear(y, 60, 10));
+      EXPECT_EQ(
+          Count(text, "keys x " + std::to_string(d) + ", of bf16, to bf16"), 1)
+          << text;
+      EXPECT_EQ(Count(text, "to bf16"), d == 16 ? 4 : 3) << text;
+    }
+  }
+}
+
+// Copies of pixels stay in bf16, mixtures are made of f32.
+TEST_F(KeepBf16Test, ResizedImages) {
+  for (const bool copies : {false, true}) {
+    m_ = GraphMaker();
+    const ValueId y = Conv(m_.Input({2, 8, 5, 7}), 8, 18, 3);
+    const ValueId up =
+        m_.Node("Resize", {y, kNoValue, kNoValue, m_.Ints({2, 18, 12, 14})},
+                {{"mode", copies ? "nearest" : "linear"},
+                 {"coordinate_transformation_mode", "asymmetric"}});
+    const std::string text = Text(Conv(up, 18, 12, 3));
+    EXPECT_EQ(Count(text, "to bf16"), copies ? 2 : 1) << text;
+    EXPECT_EQ(Count(text, "of bf16"), copies ? 2 : 1) << text;
+  }
 }
 
 // Both parts or neither.
