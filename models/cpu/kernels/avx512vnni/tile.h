@@ -37,7 +37,7 @@ inline void AddPart(const __m512i u[8], const Scales16<kFormat>& s, int part,
     __m512i even = _mm512_setzero_si512();
     __m512i odd = _mm512_setzero_si512();
     if constexpr (kShift<kFormat> != 0) {
-      odd = DotPair(_mm512_set1_epi16(-kShift<kFormat>), act.half + 2 * block);
+      odd = MinusTimes<kShift<kFormat>>(act.sum[block]);
     }
 #pragma GCC unroll 4
     for (int j = 0; j < 8; j += 2) {

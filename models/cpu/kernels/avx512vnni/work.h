@@ -40,6 +40,13 @@ inline __m512i DotPair(__m512i w, const int16_t* half) {
   return acc;
 }
 
+// -kBy * sum in each lane: by integer units, which leave those that multiply
+// vectors alone.
+template <int32_t kBy>
+inline __m512i MinusTimes(int32_t sum) {
+  return _mm512_set1_epi32(-kBy * sum);
+}
+
 inline __m512i LoadWords(const uint8_t* p) { return _mm512_loadu_si512(p); }
 inline __m512 LoadHalves(const uint8_t* p) {
   return _mm512_cvtph_ps(
