@@ -29,6 +29,7 @@ if [[ " $* " = *" --native "* ]] && ! "$python" -c 'import llama_cpp' 2>/dev/nul
   source=$(echo "$work"/llama_cpp_python-*/)
   cmake -S "$source/vendor/llama.cpp" -B "$work/build" \
     -DCMAKE_BUILD_TYPE=Release -DBUILD_SHARED_LIBS=ON -DGGML_NATIVE=ON \
+    -DCMAKE_BUILD_WITH_INSTALL_RPATH=ON -DCMAKE_INSTALL_RPATH='$ORIGIN' \
     -DLLAMA_BUILD_COMMON=OFF -DLLAMA_BUILD_TESTS=OFF -DLLAMA_BUILD_TOOLS=OFF \
     -DLLAMA_BUILD_EXAMPLES=OFF -DLLAMA_BUILD_SERVER=OFF >&2
   cmake --build "$work/build" --target llama -j"$(nproc)" >&2
