@@ -85,13 +85,12 @@ void CpuBackend::Quantize(const CpuLinear& linear, ActBuffer& act, int32_t row,
   // Row r's terms are the quantised rows 2 r and 2 r + 1.
   const Q8Row first = act.q8(2 * row, begin);
   kernels_.quantize_row(x, end - begin, first);
-  for (int64_t at = 0; at < end - begin; at += 32) {
-    float rest[32];
-    for (int64_t i = 0; i < 32; ++i) {
-      rest[i] =
-          x[at + i] - first.d[at / 32] * static_cast<float>(first.q[at + i]);
-    }
-    kernels_.quantize_row(rest, 32, act.q8(2 * row + 1, begin + at));
+  constexpr int64_t kAtOnce = 512;
+  float rest[kAtOnce];
+  for (int64_t at = 0; at < end - begin; at += kAtOnce) {
+    const int64_t n = std::min(kAtOnce, end - begin - at);
+    kernels_.rest_of_row(x + at, n, act.q8(2 * row, begin + at), rest);
+    kernels_.quantize_row(rest, n, act.q8(2 * row + 1, begin + at));
   }
 }
 

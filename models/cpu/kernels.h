@@ -228,6 +228,8 @@ struct KernelTable {
 
   // ---- rows ----
   void (*quantize_row)(const float* x, int64_t k, const Q8Row& out);
+  // What x lost when it became q: rest = x - d * float(q), both rounded.
+  void (*rest_of_row)(const float* x, int64_t k, const Q8Row& q, float* rest);
   // k values as bf16 and, where k is odd, a zero after them. Null in a table
   // that multiplies BF16 weights by f32 rows.
   void (*round_row)(const float* x, int64_t k, uint16_t* out);

@@ -52,6 +52,23 @@ TEST_P(Rows, QuantizedBlocksAreNearestAndCarryTheirSums) {
   }
 }
 
+TEST_P(Rows, TheRestIsWhatQuantizingLost) {
+  std::mt19937 rng(4);
+  for (const int64_t k : {32, 576}) {
+    Floats x(k), got(k), want(k);
+    FillNormal(rng, x, 3.0f);
+    Quantized q(k);
+    table().quantize_row(x.data(), k, q.row());
+    table().rest_of_row(x.data(), k, q.row(), got.data());
+    Scalar().rest_of_row(x.data(), k, q.row(), want.data());
+    EXPECT_EQ(BitDifference(got.data(), want.data(), k), "");
+    for (int64_t i = 0; i < k; ++i) {
+      const double bound = 0.51 * q.d[i / 32] + 3 * kUnit * std::abs(x[i]);
+      EXPECT_LE(std::abs(got[i]), bound);
+    }
+  }
+}
+
 TEST_P(Rows, ZeroAndTinyBlocksQuantizeToZero) {
   Floats x(96);
   for (int64_t i = 32; i < 64; ++i) x[i] = 1e-39f;

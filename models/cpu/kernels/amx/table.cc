@@ -18,6 +18,7 @@ const KernelTable* AmxKernels() {
       .linear = amx::Linear,
       .unpack_row = avx512bf16::UnpackRow,
       .quantize_row = avx512vnni::QuantizeRow,
+      .rest_of_row = avx2::RestOfRow,
       .round_row = avx512bf16::RoundRow,
       .rms_norm = avx2::RmsNorm,
       .add = avx2::Add,

@@ -54,6 +54,16 @@ void QuantizeRow(const float* x, int64_t k, const Q8Row& out) {
   }
 }
 
+void RestOfRow(const float* x, int64_t k, const Q8Row& q, float* rest) {
+  for (int64_t i = 0; i < k; i += 8) {
+    const __m256i bytes = _mm256_cvtepi8_epi32(
+        _mm_loadl_epi64(reinterpret_cast<const __m128i*>(q.q + i)));
+    const __m256 near =
+        _mm256_mul_ps(_mm256_set1_ps(q.d[i / 32]), _mm256_cvtepi32_ps(bytes));
+    _mm256_storeu_ps(rest + i, _mm256_sub_ps(_mm256_loadu_ps(x + i), near));
+  }
+}
+
 void RmsNorm(const float* x, const float* weight, int64_t n, float eps,
              float* out) {
   __m256 lanes = _mm256_setzero_ps();

@@ -14,6 +14,7 @@ const KernelTable* Avx2Kernels() {
       .linear = avx2::Linear,
       .unpack_row = avx2::UnpackRow,
       .quantize_row = avx2::QuantizeRow,
+      .rest_of_row = avx2::RestOfRow,
       .round_row = nullptr,
       .rms_norm = avx2::RmsNorm,
       .add = avx2::Add,

@@ -17,6 +17,7 @@ const KernelTable* Avx512VnniKernels() {
       .linear = avx512vnni::Linear,
       .unpack_row = avx512vnni::UnpackRow,
       .quantize_row = avx512vnni::QuantizeRow,
+      .rest_of_row = avx2::RestOfRow,
       .round_row = nullptr,
       .rms_norm = avx2::RmsNorm,
       .add = avx2::Add,

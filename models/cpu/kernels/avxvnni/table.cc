@@ -16,6 +16,7 @@ const KernelTable* AvxVnniKernels() {
       .linear = avxvnni::Linear,
       .unpack_row = avx2::UnpackRow,
       .quantize_row = avx2::QuantizeRow,
+      .rest_of_row = avx2::RestOfRow,
       .round_row = nullptr,
       .rms_norm = avx2::RmsNorm,
       .add = avx2::Add,

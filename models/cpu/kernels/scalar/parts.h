@@ -13,6 +13,7 @@ void Linear(const PackedMatrix& w, int64_t group_begin, int64_t group_end,
 void UnpackRow(const PackedMatrix& w, int64_t row, float* out);
 
 void QuantizeRow(const float* x, int64_t k, const Q8Row& out);
+void RestOfRow(const float* x, int64_t k, const Q8Row& q, float* rest);
 void RmsNorm(const float* x, const float* weight, int64_t n, float eps,
              float* out);
 void Add(float* x, const float* y, int64_t n);

@@ -34,6 +34,12 @@ void QuantizeRow(const float* x, int64_t k, const Q8Row& out) {
   }
 }
 
+void RestOfRow(const float* x, int64_t k, const Q8Row& q, float* rest) {
+  for (int64_t i = 0; i < k; ++i) {
+    rest[i] = x[i] - q.d[i / 32] * static_cast<float>(q.q[i]);
+  }
+}
+
 void RmsNorm(const float* x, const float* weight, int64_t n, float eps,
              float* out) {
   float lanes[8] = {};

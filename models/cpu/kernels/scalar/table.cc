@@ -15,6 +15,7 @@ const KernelTable* ScalarKernels() {
       .linear = scalar::Linear,
       .unpack_row = scalar::UnpackRow,
       .quantize_row = scalar::QuantizeRow,
+      .rest_of_row = scalar::RestOfRow,
       .round_row = nullptr,
       .rms_norm = scalar::RmsNorm,
       .add = scalar::Add,
