@@ -4,7 +4,9 @@
 
 #include <algorithm>
 #include <cmath>
+#include <cstring>
 #include <iterator>
+#include <utility>
 #include <vector>
 
 #include "models/tensor/float16.h"
@@ -225,6 +227,51 @@ TEST_F(Bf16Products, ConvolutionsOfKeptImagesAreTheSameBits) {
     }
     ASSERT_EQ(got, want);
   }
+}
+
+TEST_F(Bf16Products, KeptWeightsArePackedAlike) {
+  std::mt19937 rng(6);
+  for (const auto& [n, k] : {std::pair<int64_t, int64_t>{35, 17}, {64, 300}}) {
+    Floats w(n * k);
+    FillNormal(rng, w);
+    const auto kept = Kept(products(), w);
+    for (const MatrixStrides strides :
+         {MatrixStrides{.n = k, .k = 1}, MatrixStrides{.n = 1, .k = n}}) {
+      Floats want(products().packed_floats(n, k)), got(want.size());
+      const int64_t panels = Panels(products(), n);
+      products().pack(w.data(), n, k, strides, 0, panels, want.data());
+      products().pack_bf16(kept.data(), n, k, strides, 0, panels, got.data());
+      EXPECT_EQ(std::memcmp(got.data(), want.data(), want.size() * 4), 0);
+    }
+  }
+}
+
+// The greatest of rounded values is the greatest one, rounded.
+TEST_F(Bf16Products, MaxPoolsStayInBf16) {
+  std::mt19937 rng(7);
+  const int64_t channels = 37;
+  Floats x(9 * 11 * channels), y(5 * 6 * channels);
+  FillNormal(rng, x);
+  const auto kept_x = Kept(products(), x);
+  PoolArgs args{.x = {x.data(), 9, 11, channels, 11 * channels, channels},
+                .window = {.kernel_h = 3,
+                           .kernel_w = 3,
+                           .stride_h = 2,
+                           .stride_w = 2,
+                           .pad_top = 1,
+                           .pad_left = 1},
+                .out_width = 6,
+                .row_end = 5,
+                .y = y.data(),
+                .ld_y = channels};
+  ScalarDense()->pool(args);
+  std::vector<Bf16> got(y.size());
+  args.x.data = nullptr;
+  args.x_bf16 = kept_x.data();
+  args.y = nullptr;
+  args.y_bf16 = got.data();
+  products().max_pool(args);
+  EXPECT_EQ(got, Kept(products(), y));
 }
 
 TEST_F(Bf16Products, AnEpilogueMeetsF32) {
