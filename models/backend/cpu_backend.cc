@@ -156,12 +156,18 @@ void CpuBackend::DoRopeWriteKv(int32_t layer) {
   }
   commands_.back().ropes = true;
   commands_.back().layer = layer;
+  // A head of k and v is worth two of q to multiply and, in steps of many
+  // sequences, about two more to store: its page is in no cache. So those are
+  // shared out first, and q evens out what they leave.
+  constexpr int32_t kKvCost = 4;
+  const int32_t kv_heads = shape().kv_heads;
+  const int32_t cost = shape().heads + kKvCost * kv_heads;
   q_bounds_.assign(1, 0);
   kv_bounds_.assign(1, 0);
   for (int32_t w = 1; w <= team; ++w) {
-    const int32_t until = units * w / team;
-    q_bounds_.push_back(std::min(until, shape().heads));
-    kv_bounds_.push_back(std::max(0, (until - shape().heads) / 2));
+    kv_bounds_.push_back(kv_heads * w / team);
+    const int32_t until = cost * w / team - kKvCost * kv_bounds_.back();
+    q_bounds_.push_back(std::clamp(until, q_bounds_.back(), shape().heads));
   }
 }
 
