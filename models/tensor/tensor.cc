@@ -14,6 +14,9 @@ constexpr std::align_val_t kAlignment{64};
 // The one copy of all handles to the same late bytes.
 class Tensor::LateCopy {
  public:
+  explicit LateCopy(Change change = nullptr) : change_(std::move(change)) {}
+
+  const Change& change() const { return change_; }
   const std::byte* Get(const Tensor& of) {
     std::call_once(once_, [&] {
       copy_ = of.Copy();
@@ -26,6 +29,7 @@ class Tensor::LateCopy {
   bool made() const { return made_.load(std::memory_order_acquire); }
 
  private:
+  const Change change_;  // may be empty
   std::once_flag once_;
   std::atomic<bool> made_ = false;
   Tensor copy_;
@@ -71,6 +75,20 @@ Tensor Tensor::Late(DType dtype, const Shape& shape, const std::byte* bytes,
   return tensor;
 }
 
+Tensor Tensor::Derived(const Tensor& of, Change change) {
+  Tensor tensor =
+      Borrow(of.dtype_, of.shape_, of.bytes_, of.owner_, of.source_);
+  if (of.late_ != nullptr && of.late_->change() != nullptr) {
+    change = [first = of.late_->change(),
+              then = std::move(change)](std::byte* copy) {
+      first(copy);
+      then(copy);
+    };
+  }
+  tensor.late_ = std::make_shared<LateCopy>(std::move(change));
+  return tensor;
+}
+
 Tensor Tensor::Int64s(std::span<const int64_t> values) {
   return From(DType::kI64, {static_cast<int64_t>(values.size())}, values);
 }
@@ -87,6 +105,9 @@ Tensor Tensor::Copy() const {
   Tensor copy = Allocated(dtype_, shape_);
   if (num_bytes() > 0) {
     std::memcpy(copy.bytes_, bytes_, static_cast<size_t>(num_bytes()));
+    if (late_ != nullptr && late_->change() != nullptr) {
+      late_->change()(copy.bytes_);
+    }
   }
   return copy;
 }

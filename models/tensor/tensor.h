@@ -11,6 +11,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <cstring>
+#include <functional>
 #include <memory>
 #include <span>
 #include <string>
@@ -69,6 +70,11 @@ class Tensor {
   static Tensor Late(DType dtype, const Shape& shape, const std::byte* bytes,
                      std::shared_ptr<const void> keep,
                      const ByteSource* source = nullptr);
+  // What `change` makes of a copy of another tensor's bytes, which stay where
+  // they are. Late as well: every copy that goes is made anew. `change` may be
+  // called from any thread.
+  using Change = std::function<void(std::byte* copy)>;
+  static Tensor Derived(const Tensor& of, Change change);
   static Tensor Int64s(std::span<const int64_t> values);  // of rank 1
   static Tensor Scalar(int64_t value);                    // INT64, of rank 0
   static Tensor Scalar(float value);                      // FP32, of rank 0

@@ -1,5 +1,6 @@
 // y = (conv(x) - mean) * s + beta with s = gamma / sqrt(var + eps) is a
-// convolution with weights w * s and bias (b - mean) * s + beta.
+// convolution with weights w * s and bias (b - mean) * s + beta. Weights are
+// multiplied when they are packed, so that there is no other copy of them.
 #include <cmath>
 #include <utility>
 
@@ -42,18 +43,25 @@ void FoldInto(Editor& editor, const Node& norm, Node& conv) {
   const float* mean = given[2]->data<float>();
   const float* var = given[3]->data<float>();
   const double epsilon = norm.attrs.Float("epsilon", 1e-5);
-  Tensor scaled = weight->Copy();
-  weight->DropPages();
+  std::vector<double> factors;
   Tensor shift = Tensor::Make(DType::kF32, {channels});
   const int64_t each = weight->num_elements() / channels;
   for (int64_t c = 0; c < channels; ++c) {
     const double s = gamma[c] / std::sqrt(var[c] + epsilon);
     const double b = bias != nullptr ? bias->data<float>()[c] : 0.0;
     shift.data<float>()[c] = static_cast<float>((b - mean[c]) * s + beta[c]);
-    float* w = scaled.data<float>() + c * each;
-    for (int64_t i = 0; i < each; ++i) w[i] = static_cast<float>(w[i] * s);
+    factors.push_back(s);
   }
-  const ValueId w = editor.AddConstant(norm.name, std::move(scaled));
+  const auto scale = [factors = std::move(factors), each](std::byte* copy) {
+    auto* w = reinterpret_cast<float*>(copy);
+    for (const double s : factors) {
+      for (const float* end = w + each; w < end; ++w) {
+        *w = static_cast<float>(*w * s);
+      }
+    }
+  };
+  const ValueId w =
+      editor.AddConstant(norm.name, Tensor::Derived(*weight, scale));
   const ValueId b = editor.AddConstant(norm.name, std::move(shift));
   editor.Rewrite(conv, *conv.op, {conv.inputs[0], w, b}, conv.attrs);
   editor.Replace(norm.outputs[0], conv.outputs[0]);

@@ -46,5 +46,21 @@ TEST(Tensor, LateBytesAreCopiedOnceAndOnlyWhenTheyAreAskedFor) {
   EXPECT_EQ(late.Aligned().data<float>(), asked);
 }
 
+TEST(Tensor, DerivedBytesAreMadeAnewForEachCopyAndLeaveTheOthersAlone) {
+  const float values[] = {1, 2};
+  const Tensor of = Tensor::From<float>(DType::kF32, {2}, values);
+  const auto add = [](float by) {
+    return [by](std::byte* copy) { reinterpret_cast<float*>(copy)[1] += by; };
+  };
+  const Tensor once = Tensor::Derived(of, add(10));
+  const Tensor twice = Tensor::Derived(once.Share(), add(100));
+  EXPECT_EQ(once.Aligned().data<float>()[1], 12);
+  EXPECT_TRUE(once.is_late());
+  EXPECT_EQ(twice.Reshaped({2, 1}).Copy().data<float>()[1], 112);
+  EXPECT_EQ(once.data<float>()[1], 12);  // stays
+  EXPECT_EQ(once.Copy().data<float>()[1], 12);
+  EXPECT_EQ(of.data<float>()[1], 2);
+}
+
 }  // namespace
 }  // namespace millrace::models
