@@ -3,10 +3,12 @@
 #include <utility>
 
 #include "models/backend/memory.h"
+#include "models/backend/warm_buffer.h"
 #include "models/cpu/compute_pool.h"
 #include "models/cpu/isa.h"
 #include "models/graph/interpreter.h"
 #include "models/graph/passes/passes.h"
+#include "models/graph/plan/expected_weights.h"
 #include "models/graph/plan_cache.h"
 #include "models/graph/quantize/insert.h"
 #include "models/graph/quantize/integers.h"
@@ -18,7 +20,7 @@ namespace {
 class GraphExecutor : public Executor {
  public:
   GraphExecutor(Graph graph, const ExecutorOptions& options,
-                const Kernels& kernels)
+                const Kernels& kernels, WarmBuffer weights)
       : graph_(std::move(graph)),
         options_(options),
         dense_(kernels.dense),
@@ -28,7 +30,8 @@ class GraphExecutor : public Executor {
                 .max_plans = options.max_plans,
                 .max_bytes = options.max_bytes,
                 .rows_apart = options.rows_apart,
-                .keep_bf16 = options.keep_bf16}) {}
+                .keep_bf16 = options.keep_bf16},
+               std::move(weights)) {}
 
   StatusOr<std::vector<Tensor>> Run(const std::vector<Tensor>& inputs,
                                     const RunOptions& run) override {
@@ -83,6 +86,17 @@ class GraphExecutor : public Executor {
   const Prepared* last_ = nullptr;  // what the last Run used
 };
 
+// Bytes of the weights that will be packed, as far as one knows at once; 0
+// where they are few.
+int64_t ExpectedBytes(const Graph& graph, const ExecutorOptions& options) {
+  constexpr int64_t kFew = int64_t{4} << 20;
+  if (options.interpret || options.quantization != nullptr) return 0;
+  const int64_t floats = FloatsOfLayers(graph);
+  const int64_t bytes =
+      options.precision == Precision::kBf16 ? floats * 2 : floats * 4;
+  return bytes < kFew ? 0 : bytes;
+}
+
 }  // namespace
 
 bool HasBf16(const std::string& isa) {
@@ -98,6 +112,14 @@ StatusOr<std::unique_ptr<Executor>> Executor::Create(
                    ChooseInt8(options.isa.empty() ? "auto" : options.isa));
   const DenseProducts* bf16 =
       FindBf16Products(options.isa.empty() ? "auto" : options.isa);
+  const int64_t expected = ExpectedBytes(graph, options);
+  WarmBuffer weights;
+  if (expected > 0) {
+    // A part more for what packing adds; what is not used costs nothing.
+    ASSIGN_OR_RETURN(weights,
+                     WarmBuffer::Start(expected + expected / 8, expected,
+                                       options.cpus, "graph weights"));
+  }
   RETURN_IF_ERROR(KeepIntegers(graph));
   ASSIGN_OR_RETURN(Graph settled, Settle(graph, {}));
   FoldBatchNorms(settled);
@@ -107,8 +129,8 @@ StatusOr<std::unique_ptr<Executor>> Executor::Create(
   if (options.quantization != nullptr) {
     RETURN_IF_ERROR(InsertQuantization(settled, *options.quantization));
   }
-  return std::unique_ptr<Executor>(
-      new GraphExecutor(std::move(settled), options, {*dense, *int8, bf16}));
+  return std::unique_ptr<Executor>(new GraphExecutor(
+      std::move(settled), options, {*dense, *int8, bf16}, std::move(weights)));
 }
 
 }  // namespace millrace::models::graph

@@ -7,9 +7,11 @@
 #include <cstdint>
 #include <list>
 #include <memory>
+#include <utility>
 #include <vector>
 
 #include "config/base/status.h"
+#include "models/backend/warm_buffer.h"
 #include "models/graph/ir.h"
 #include "models/graph/plan/kernels.h"
 #include "models/graph/plan/packed_weights.h"
@@ -35,10 +37,14 @@ struct PlanCacheOptions {
 
 class PlanCache {
  public:
-  // `graph` has met load-time Settle; it outlives the cache.
+  // `graph` has met load-time Settle; it outlives the cache. Packed weights go
+  // to `weights` first.
   PlanCache(const Graph& graph, const Kernels& kernels,
-            const PlanCacheOptions& options)
-      : graph_(graph), kernels_(kernels), options_(options) {}
+            const PlanCacheOptions& options, WarmBuffer weights = {})
+      : graph_(graph),
+        kernels_(kernels),
+        options_(options),
+        packed_(std::move(weights)) {}
 
   // Null when shapes depend on data, so that the graph can only be interpreted,
   // for these inputs and all others. Valid until the next call. `whole`: the

@@ -1,6 +1,7 @@
 #include "models/graph/plan/packed_weights.h"
 
 #include <algorithm>
+#include <utility>
 
 namespace millrace::models::graph {
 namespace {
@@ -9,6 +10,11 @@ constexpr int64_t kChunkFloats = int64_t{8} << 20;
 constexpr int64_t kLineFloats = 16;
 
 }  // namespace
+
+PackedWeights::PackedWeights(WarmBuffer first)
+    : first_(std::move(first)),
+      next_(reinterpret_cast<float*>(first_.data())),
+      left_(first_.size() / 4) {}
 
 StatusOr<const float*> PackedWeights::Get(
     const std::shared_ptr<const Tensor>& weight, int64_t form,
@@ -39,11 +45,12 @@ StatusOr<float*> PackedWeights::Allocate(int64_t num_floats) {
     const int64_t chunk = std::max(wanted, kChunkFloats);
     ASSIGN_OR_RETURN(HugeBuffer buffer,
                      HugeBuffer::Allocate(chunk * 4, true, "graph weights"));
-    chunks_.push_back(std::move(buffer));
+    next_ = reinterpret_cast<float*>(buffer.data());
     left_ = chunk;
+    chunks_.push_back(std::move(buffer));
   }
-  const HugeBuffer& chunk = chunks_.back();
-  auto* floats = reinterpret_cast<float*>(chunk.data() + chunk.size()) - left_;
+  float* floats = next_;
+  next_ += wanted;
   left_ -= wanted;
   bytes_ += wanted * 4;
   return floats;

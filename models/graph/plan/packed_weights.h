@@ -14,12 +14,16 @@
 
 #include "config/base/status.h"
 #include "models/backend/memory.h"
+#include "models/backend/warm_buffer.h"
 #include "models/tensor/tensor.h"
 
 namespace millrace::models::graph {
 
 class PackedWeights {
  public:
+  // Filled first; may be empty.
+  explicit PackedWeights(WarmBuffer first);
+
   // `form` tells forms of one weight apart (a group of a convolution, a
   // layout). `fill` is called when it is not there yet, with the weight to read
   // from. The floats stay where they are as long as this object lives; aligned
@@ -48,8 +52,10 @@ class PackedWeights {
 
   std::map<std::pair<const Tensor*, int64_t>, Packed> packed_;
   std::vector<const Tensor*> asked_;
+  WarmBuffer first_;
   std::vector<HugeBuffer> chunks_;
-  int64_t left_ = 0;  // floats, in the last chunk
+  float* next_ = nullptr;  // in the last chunk
+  int64_t left_ = 0;       // floats, behind it
   int64_t bytes_ = 0;
 };
 
