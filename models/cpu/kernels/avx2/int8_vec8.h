@@ -65,15 +65,26 @@ struct Int8Vec8 {
                             _mm256_extracti128_si256(ordered, 1));
   }
   static void StoreHalf(uint8_t* p, int64_t n, Half v) { StoreRaw(p, n, v); }
+  using Rows = __m256i;
+  static Rows PackRows(const I (&q)[2][2], int32_t zero) {
+    const I add = _mm256_set1_epi16(static_cast<int16_t>(zero));
+    const I first = _mm256_add_epi16(_mm256_packs_epi32(q[0][0], q[0][1]), add);
+    const I other = _mm256_add_epi16(_mm256_packs_epi32(q[1][0], q[1][1]), add);
+    // Fours of bytes in each half: two of the first row, two of the other.
+    const I fours = _mm256_packus_epi16(first, other);
+    return _mm256_permutevar8x32_epi32(
+        fours, _mm256_setr_epi32(0, 4, 1, 5, 2, 6, 3, 7));
+  }
+  static void StoreRow0(uint8_t* p, int64_t n, Rows v) {
+    StoreRaw(p, n, _mm256_castsi256_si128(v));
+  }
+  static void StoreRow1(uint8_t* p, int64_t n, Rows v) {
+    StoreRaw(p, n, _mm256_extracti128_si256(v, 1));
+  }
   template <int kN>
-  static void LookupHalves(const uint8_t* table, Half (&v)[kN]) {
+  static void LookupRows(const uint8_t* table, Rows (&v)[kN]) {
 #pragma GCC unroll 16
-    for (int i = 0; i < kN; i += 2) {
-      const int other = i + 1 < kN ? i + 1 : i;
-      const I found = LookupTaps(table, _mm256_set_m128i(v[other], v[i]));
-      v[i] = _mm256_castsi256_si128(found);
-      if (other != i) v[other] = _mm256_extracti128_si256(found, 1);
-    }
+    for (int i = 0; i < kN; ++i) v[i] = LookupTaps(table, v[i]);
   }
 
   using Taps = __m256i;

@@ -67,13 +67,27 @@ struct Shape {
       _mm256_mask_storeu_epi8(p, (1u << n) - 1, v);
     }
   }
+  using Rows = __m512i;
+  static Rows PackRows(const I (&q)[2][2], int32_t zero) {
+    const I add = _mm512_set1_epi16(static_cast<int16_t>(zero));
+    const I first = _mm512_add_epi16(_mm512_packs_epi32(q[0][0], q[0][1]), add);
+    const I other = _mm512_add_epi16(_mm512_packs_epi32(q[1][0], q[1][1]), add);
+    // Fours of bytes in each quarter: two of the first row, two of the other.
+    const I fours = _mm512_packus_epi16(first, other);
+    return _mm512_permutexvar_epi32(
+        _mm512_setr_epi32(0, 4, 8, 12, 1, 5, 9, 13, 2, 6, 10, 14, 3, 7, 11, 15),
+        fours);
+  }
+  static void StoreRow0(uint8_t* p, int64_t n, Rows v) {
+    StoreHalf(p, n, _mm512_castsi512_si256(v));
+  }
+  static void StoreRow1(uint8_t* p, int64_t n, Rows v) {
+    StoreHalf(p, n, _mm512_extracti64x4_epi64(v, 1));
+  }
   template <int kN>
-  static void LookupHalves(const uint8_t* table, Half (&v)[kN]) {
+  static void LookupRows(const uint8_t* table, Rows (&v)[kN]) {
 #pragma GCC unroll 16
-    for (int i = 0; i < kN; ++i) {
-      v[i] =
-          _mm512_cvtepi16_epi8(LookupWords(table, _mm512_cvtepu8_epi16(v[i])));
-    }
+    for (int i = 0; i < kN; ++i) v[i] = LookupTaps(table, v[i]);
   }
 
   using Taps = __m512i;

@@ -31,7 +31,10 @@
 //   Half                  as many bytes as two vectors have lanes
 //   PackHalf(a, b, zero)  a + zero, b + zero, which fit
 //   StoreHalf(p, n, v)    the first n
-//   LookupHalves(table, v)  each byte of an array of them
+//   Rows                  as many bytes for each of two rows
+//   PackRows(q, zero)     of q[2][2], as PackHalf
+//   StoreRow0(p, n, v), StoreRow1(p, n, v)
+//   LookupRows(table, v)  each byte of an array of them
 //   Greater(a, b), LoadRaw(p, n), StoreRaw(p, n, v), kRawBytes: plain bytes
 // and, for four vectors of integers in the order of kernels/dense_int8/
 // depthwise.h and the bytes of as many values, Taps:
@@ -290,32 +293,43 @@ class Int8Gemm {
                              ? V::LoadFirst(e.middle_bias + at, live[i])
                              : V::Zero();
       }
-      typename S::Half out[kR];
+      constexpr int kPairs = (kR + 1) / 2;
+      typename S::Rows out[kPairs];
 #pragma GCC unroll 16
-      for (int r = 0; r < kR; ++r) {
-        I q[2];
+      for (int pair = 0; pair < kPairs; ++pair) {
+        I q[2][2];
 #pragma GCC unroll 2
-        for (int i = 0; i < 2; ++i) {
-          const I sum = V::AddInts(acc[r][v + i], offset[i]);
-          F value = V::Fma(V::ToFloat(sum), scale[i], bias[i]);
-          if constexpr (!kPlain) {
-            value = middle.Of(value, middle_bias[i]);
-            if (e.residual != nullptr) {
-              const uint8_t* from = e.residual + (row + r) * e.ld_residual + n;
-              value = middle.Join(value,
-                                  S::LoadBytes(from + i * V::kLanes, live[i]));
+        for (int s = 0; s < 2; ++s) {
+          const int r = 2 * pair + s < kR ? 2 * pair + s : kR - 1;
+#pragma GCC unroll 2
+          for (int i = 0; i < 2; ++i) {
+            const I sum = V::AddInts(acc[r][v + i], offset[i]);
+            F value = V::Fma(V::ToFloat(sum), scale[i], bias[i]);
+            if constexpr (!kPlain) {
+              value = middle.Of(value, middle_bias[i]);
+              if (e.residual != nullptr) {
+                const uint8_t* from =
+                    e.residual + (row + r) * e.ld_residual + n;
+                value = middle.Join(
+                    value, S::LoadBytes(from + i * V::kLanes, live[i]));
+              }
+              value = V::Mul(value, V::Set(e.y_scale));
             }
-            value = V::Mul(value, V::Set(e.y_scale));
+            q[s][i] = S::ToInts(V::Min(V::Max(value, low), high));
           }
-          q[i] = S::ToInts(V::Min(V::Max(value, low), high));
         }
-        out[r] = S::PackHalf(q[0], q[1], zero);
+        out[pair] = S::PackRows(q, zero);
       }
-      if (table != nullptr) S::LookupHalves(table, out);
+      if (table != nullptr) S::LookupRows(table, out);
+      const int64_t bytes = kWhole ? 2 * V::kLanes : live[0];
 #pragma GCC unroll 16
       for (int r = 0; r < kR; ++r) {
-        S::StoreHalf(y + r * ld + v * V::kLanes,
-                     kWhole ? 2 * V::kLanes : live[0], out[r]);
+        uint8_t* const to = y + r * ld + v * V::kLanes;
+        if (r % 2 == 0) {
+          S::StoreRow0(to, bytes, out[r / 2]);
+        } else {
+          S::StoreRow1(to, bytes, out[r / 2]);
+        }
       }
     }
   }

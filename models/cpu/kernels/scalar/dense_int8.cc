@@ -56,10 +56,25 @@ struct Shape {
   static void StoreHalf(uint8_t* p, int64_t n, Half v) {
     for (int64_t i = 0; i < 2 && i < n; ++i) p[i] = v.of[i];
   }
+  struct Rows {
+    Half of[2];
+  };
+  static Rows PackRows(const I (&q)[2][2], int32_t zero) {
+    return {
+        {PackHalf(q[0][0], q[0][1], zero), PackHalf(q[1][0], q[1][1], zero)}};
+  }
+  static void StoreRow0(uint8_t* p, int64_t n, const Rows& v) {
+    StoreHalf(p, n, v.of[0]);
+  }
+  static void StoreRow1(uint8_t* p, int64_t n, const Rows& v) {
+    StoreHalf(p, n, v.of[1]);
+  }
   template <int kN>
-  static void LookupHalves(const uint8_t* table, Half (&v)[kN]) {
-    for (Half& half : v) {
-      for (uint8_t& byte : half.of) byte = table[byte];
+  static void LookupRows(const uint8_t* table, Rows (&v)[kN]) {
+    for (Rows& rows : v) {
+      for (Half& half : rows.of) {
+        for (uint8_t& byte : half.of) byte = table[byte];
+      }
     }
   }
 
