@@ -91,6 +91,11 @@ class GraphExecutor : public Executor {
 int64_t ExpectedBytes(const Graph& graph, const ExecutorOptions& options) {
   constexpr int64_t kFew = int64_t{4} << 20;
   if (options.interpret || options.quantization != nullptr) return 0;
+  // Weights of a file that had to be parsed are in memory until they are
+  // packed: with all packed pages beside them the peak would be higher.
+  for (const Value& value : graph.values) {
+    if (value.constant != nullptr && value.constant->is_late()) return 0;
+  }
   const int64_t floats = FloatsOfLayers(graph);
   const int64_t bytes =
       options.precision == Precision::kBf16 ? floats * 2 : floats * 4;
