@@ -105,6 +105,8 @@ class CpuBackend final : public Backend {
   // Parts of MeasurePeaks; seconds, or units a second.
   double MeasureRead();
   double MeasureMacs();
+  CpuLinear* Widest();  // null where its inputs are wider than any row
+  int64_t ChoosePassBytes();
   double MeasureRowPreparation();
   // What the step that begins will read and multiply.
   void BeginAccount();

@@ -264,8 +264,13 @@ void CpuLinear::Run(int64_t begin, int64_t end, const ActBuffer& act,
     view.data = static_cast<const std::byte*>(view.data) +
                 from / group * view.group_bytes;
     view.n = to - from;
-    part.kernels->linear(view, 0, (view.n + group - 1) / group, rows, num_rows,
-                         y + part.first_output + from - begin, ld_y);
+    const int64_t groups = (view.n + group - 1) / group;
+    const int64_t step = std::max<int64_t>(
+        pass_bytes_ / std::max<int64_t>(view.group_bytes, 1), 1);
+    for (int64_t g = 0; g < groups; g += step) {
+      part.kernels->linear(view, g, std::min(g + step, groups), rows, num_rows,
+                           y + part.first_output + from - begin, ld_y);
+    }
   }
 }
 

@@ -79,6 +79,10 @@ class CpuLinear final : public Linear {
     return needs_q8_ && !needs_f32_ && !needs_bf16_ &&
            rounding_ == Rounding::kTwice;
   }
+  // Bytes of weights that are walked for all rows before the next ones are read
+  // from memory; any number gives the same bits.
+  int64_t pass_bytes() const { return pass_bytes_; }
+  void set_pass_bytes(int64_t bytes) { pass_bytes_ = bytes; }
   // y[row][output - begin] for outputs [begin, end), whole multiples of 16 but
   // for the matrix's own end. Rows are those of act's form that the matrix
   // reads.
@@ -107,6 +111,7 @@ class CpuLinear final : public Linear {
   bool needs_bf16_ = false;
   bool needs_f32_ = false;
   int64_t num_rows_ = 0;
+  int64_t pass_bytes_ = 384 << 10;  // until it has been measured
   std::vector<Part> parts_;
   std::vector<WeightRows> sources_;
 };

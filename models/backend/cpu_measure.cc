@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <atomic>
 #include <chrono>
+#include <limits>
 
 #include "models/backend/cpu_backend.h"
 
@@ -18,6 +19,7 @@ constexpr int kRuns = 3;
 constexpr int32_t kRows = 32;
 constexpr int64_t kOutputs = 64;
 constexpr double kMacSeconds = 0.002;
+constexpr int64_t kPassMacs = int64_t{1} << 27;  // half a millisecond or so
 
 double Since(Clock::time_point begun) {
   return std::chrono::duration<double>(Clock::now() - begun).count();
@@ -48,15 +50,21 @@ double CpuBackend::MeasureRead() {
   return best;
 }
 
-double CpuBackend::MeasureMacs() {
+CpuLinear* CpuBackend::Widest() {
   const auto widest = std::max_element(
       linears_.begin(), linears_.end(), [](const auto& a, const auto& b) {
         return a->outputs() * a->inputs() < b->outputs() * b->inputs();
       });
   if (widest == linears_.end() || (*widest)->inputs() > wide_act_.width()) {
-    return 0;
+    return nullptr;
   }
-  const CpuLinear& linear = **widest;
+  return widest->get();
+}
+
+double CpuBackend::MeasureMacs() {
+  const CpuLinear* widest = Widest();
+  if (widest == nullptr) return 0;
+  const CpuLinear& linear = *widest;
   const int64_t outputs = std::min(kOutputs, linear.outputs() / 16 * 16);
   const int32_t rows = std::min(kRows, limits_.max_tokens);
   double best = 0;
@@ -79,6 +87,41 @@ double CpuBackend::MeasureMacs() {
   return best;
 }
 
+// The passes are cut by what a part of a wide matrix takes: what fits beside
+// the rows differs from one L2 to the next, and what a guest of a host has of
+// it stands nowhere.
+int64_t CpuBackend::ChoosePassBytes() {
+  CpuLinear* const linear = Widest();
+  if (linear == nullptr) return 0;
+  const int32_t rows = std::min(kRowTile, limits_.max_tokens);
+  const int64_t outputs = std::min(
+      {kPassMacs / (rows * linear->inputs()), linear->outputs(), ld_y_});
+  if (outputs < 16) return linear->pass_bytes();
+  const int64_t before = linear->pass_bytes();
+  constexpr int kPasses = 3;
+  const int64_t passes[kPasses] = {before, before / 2, before * 2};
+  double least[kPasses];
+  std::fill_n(least, kPasses, std::numeric_limits<double>::infinity());
+  for (int run = 0; run < kRuns; ++run) {
+    for (int i = 0; i < kPasses; ++i) {
+      linear->set_pass_bytes(passes[i]);
+      const Clock::time_point begun = Clock::now();
+      pool_->Run([&](Worker& worker) {
+        float* y = private_[static_cast<size_t>(worker.index())].y.data();
+        linear->Run(0, outputs / 16 * 16, wide_act_, 0, rows, y, ld_y_);
+      });
+      least[i] = std::min(least[i], Since(begun));
+    }
+  }
+  // Less than that is noise.
+  constexpr double kWorthIt = 0.97;
+  const auto best = std::min_element(least, least + kPasses) - least;
+  const int64_t chosen =
+      least[best] < kWorthIt * least[0] ? passes[best] : before;
+  for (const auto& each : linears_) each->set_pass_bytes(chosen);
+  return chosen;
+}
+
 double CpuBackend::MeasureRowPreparation() {
   ActBuffer& act = private_[0].act;
   const std::vector<float> x(static_cast<size_t>(shape().hidden), 1.0f);
@@ -96,6 +139,7 @@ RunnerPeaks CpuBackend::MeasurePeaks() {
   RunnerPeaks peaks;
   peaks.barrier_s = pool_->MeasureBarrierNs() * 1e-9;
   peaks.read_bytes_per_s = MeasureRead();
+  peaks.pass_bytes = static_cast<double>(ChoosePassBytes());
   peaks.macs_per_s = MeasureMacs();
   // Each worker preparing all rows costs it (1 - 1/team) of them more than its
   // share; sharing them costs a barrier.

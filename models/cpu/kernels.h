@@ -218,8 +218,10 @@ struct KernelTable {
   // ---- linear ----
   // y[m][n] for rows in groups [group_begin, group_end) of w: y points at
   // output 0 of the matrix, ld_y floats between rows of y. Padded rows are not
-  // written. Reads act.q… for integer formats, act.bf16 for kBF16 in a table
-  // with round_row, act.f32 for other float formats.
+  // written. Walks the groups anew for each few rows: a caller with many rows
+  // and many groups hands in as many groups at a time as stay in L2. Reads
+  // act.q… for integer formats, act.bf16 for kBF16 in a table with round_row,
+  // act.f32 for other float formats.
   void (*linear)(const PackedMatrix& w, int64_t group_begin, int64_t group_end,
                  const ActRows& act, int32_t num_rows, float* y, int64_t ld_y);
 

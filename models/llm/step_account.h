@@ -36,6 +36,9 @@ struct RunnerPeaks {
   double read_bytes_per_s = 0;  // of the packed weights, streamed in order
   double macs_per_s = 0;        // by the model's own kernel, in cache
   double barrier_s = 0;
+  // Not a peak, but found in the same way: the weights that are best walked for
+  // all rows before the next ones.
+  double pass_bytes = 0;
 };
 
 }  // namespace millrace::models

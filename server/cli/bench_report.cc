@@ -114,6 +114,7 @@ nlohmann::ordered_json ReportJson(const BenchReport& report) {
           {"weight_bytes", report.info.weight_bytes},
           {"kv_bytes_per_token", report.info.kv_bytes_per_token},
           {"peak_read_bytes_per_s", report.peaks.read_bytes_per_s},
+          {"weight_pass_bytes", report.peaks.pass_bytes},
           {"peak_macs_per_s", report.peaks.macs_per_s},
           {"results", std::move(results)}};
 }

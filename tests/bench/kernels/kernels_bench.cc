@@ -110,7 +110,12 @@ void BenchLinear(const KernelTable& t, const Peaks& peaks, const Format& f,
     const auto run = [&](int64_t which) {
       PackedMatrix w{weights.data() + which * bytes, f.format, n, k,
                      t.group_bytes(f.format, k)};
-      t.linear(w, 0, groups, act, rows, y.as<float>(), n);
+      // As many groups at a time as CpuLinear hands in.
+      constexpr int64_t kPassBytes = 384 << 10;
+      const int64_t step = std::max<int64_t>(kPassBytes / w.group_bytes, 1);
+      for (int64_t g = 0; g < groups; g += step) {
+        t.linear(w, g, std::min(g + step, groups), act, rows, y.as<float>(), n);
+      }
     };
     const double hot = Best([&] { run(0); });
     const double cold = Best([&] { run(copy++ % copies); });

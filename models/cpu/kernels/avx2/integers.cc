@@ -2,17 +2,15 @@
 // Up to 3 tokens stream the weights (GEMV, bound by memory); more go through
 // panels, or through tiles of 4 where weights are signed.
 //
-// Loops, outside in: as many weight rows as fit in L2, token tile, panel of
-// blocks, row group. Every output keeps its one chain over ascending blocks:
-// it is parked in y between panels, which changes no bit.
+// Loops, outside in: token tile, panel of blocks, row group. Every output keeps
+// its one chain over ascending blocks: it is parked in y between panels, which
+// changes no bit.
 
 #include "models/cpu/kernels/avx2/panel.h"
 #include "models/cpu/kernels/avx2/parts.h"
 
 namespace millrace::models::avx2 {
 namespace {
-
-constexpr int64_t kL2Bytes = 256 << 10;  // weights kept for all token tiles
 
 template <WeightFormat kFormat, int kTokens>
 void Gemv(const Work& work, int64_t begin, int64_t end, int64_t token) {
@@ -50,28 +48,23 @@ void Panel(const Work& work, int64_t begin, int64_t end, int64_t token) {
 template <WeightFormat kFormat>
 void Run(const Work& work, int64_t group_begin, int64_t group_end,
          int64_t tokens) {
-  int64_t step = kL2Bytes / work.w.group_bytes;
-  if (step < 1) step = 1;
-  for (int64_t begin = group_begin; begin < group_end; begin += step) {
-    const int64_t end = begin + step < group_end ? begin + step : group_end;
-    int64_t token = 0;
-    if constexpr (kSigned<kFormat>) {
-      for (; token + 4 <= tokens; token += 4) {
-        Gemv<kFormat, 4>(work, begin, end, token);
-      }
-    } else {
-      for (; token + kPanelTokens <= tokens; token += kPanelTokens) {
-        Panel<kFormat, kPanelTokens>(work, begin, end, token);
-      }
-      for (; token + 4 <= tokens; token += 4) {
-        Panel<kFormat, 4>(work, begin, end, token);
-      }
+  int64_t token = 0;
+  if constexpr (kSigned<kFormat>) {
+    for (; token + 4 <= tokens; token += 4) {
+      Gemv<kFormat, 4>(work, group_begin, group_end, token);
     }
-    const int64_t left = tokens - token;
-    if (left == 1) Gemv<kFormat, 1>(work, begin, end, token);
-    if (left == 2) Gemv<kFormat, 2>(work, begin, end, token);
-    if (left == 3) Gemv<kFormat, 3>(work, begin, end, token);
+  } else {
+    for (; token + kPanelTokens <= tokens; token += kPanelTokens) {
+      Panel<kFormat, kPanelTokens>(work, group_begin, group_end, token);
+    }
+    for (; token + 4 <= tokens; token += 4) {
+      Panel<kFormat, 4>(work, group_begin, group_end, token);
+    }
   }
+  const int64_t left = tokens - token;
+  if (left == 1) Gemv<kFormat, 1>(work, group_begin, group_end, token);
+  if (left == 2) Gemv<kFormat, 2>(work, group_begin, group_end, token);
+  if (left == 3) Gemv<kFormat, 3>(work, group_begin, group_end, token);
 }
 
 }  // namespace

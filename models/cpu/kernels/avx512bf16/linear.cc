@@ -12,10 +12,9 @@ namespace millrace::models::avx512bf16 {
 namespace {
 
 constexpr int64_t kRows = 16;
-constexpr int64_t kPairBytes = 64;       // of one pair of columns
-constexpr int64_t kAhead = 8192;         // bytes of prefetch
-constexpr int64_t kL2Bytes = 384 << 10;  // weights kept for all token tiles
-constexpr int kMaxTokens = 6;            // of a tile: 24 sums, 4 weights
+constexpr int64_t kPairBytes = 64;  // of one pair of columns
+constexpr int64_t kAhead = 8192;    // bytes of prefetch
+constexpr int kMaxTokens = 6;       // of a tile: 24 sums, 4 weights
 
 // A pair of activations, read wherever it stands.
 using PairAnywhere = int32_t __attribute__((may_alias, aligned(1)));
@@ -124,15 +123,12 @@ void Linear(const PackedMatrix& w, int64_t group_begin, int64_t group_end,
     return avx512vnni::Linear(w, group_begin, group_end, act, num_rows, y,
                               ld_y);
   }
-  // Outside in: as many weight rows as fit in L2, token tile, row group.
-  int64_t step = kL2Bytes / w.group_bytes;
-  if (step < 1) step = 1;
-  for (int64_t begin = group_begin; begin < group_end; begin += step) {
-    const int64_t end = begin + step < group_end ? begin + step : group_end;
-    for (int64_t token = 0; token < num_rows; token += kMaxTokens) {
-      const int64_t left = num_rows - token;
-      const Tile tile = kTiles[(left < kMaxTokens ? left : kMaxTokens) - 1];
-      for (int64_t g = begin; g < end; ++g) tile(w, act, g, token, y, ld_y);
+  // Outside in: token tile, row group.
+  for (int64_t token = 0; token < num_rows; token += kMaxTokens) {
+    const int64_t left = num_rows - token;
+    const Tile tile = kTiles[(left < kMaxTokens ? left : kMaxTokens) - 1];
+    for (int64_t g = group_begin; g < group_end; ++g) {
+      tile(w, act, g, token, y, ld_y);
     }
   }
 }

@@ -15,9 +15,8 @@
 namespace millrace::models::avxvnni {
 namespace {
 
-constexpr int64_t kAhead = 8192;         // bytes of prefetch
-constexpr int64_t kL2Bytes = 256 << 10;  // weights kept for all token tiles
-constexpr int kMaxTokens = 8;            // of a tile
+constexpr int64_t kAhead = 8192;  // bytes of prefetch
+constexpr int kMaxTokens = 8;     // of a tile
 
 // The scales of half 0 and 1 as 32-bit integers.
 struct Factors {
@@ -141,7 +140,7 @@ const TileOf* TilesOf(WeightFormat format) {
 
 }  // namespace
 
-// Outside in: as many weight rows as fit in L2, token tile, row group.
+// Outside in: token tile, row group.
 void Linear(const PackedMatrix& w, int64_t group_begin, int64_t group_end,
             const ActRows& act, int32_t num_rows, float* y, int64_t ld_y) {
   const TileOf* tiles = TilesOf(w.format);
@@ -149,15 +148,10 @@ void Linear(const PackedMatrix& w, int64_t group_begin, int64_t group_end,
     return avx2::Linear(w, group_begin, group_end, act, num_rows, y, ld_y);
   }
   const Work work{w, act, y, ld_y};
-  int64_t step = kL2Bytes / w.group_bytes;
-  if (step < 1) step = 1;
-  for (int64_t begin = group_begin; begin < group_end; begin += step) {
-    const int64_t end = begin + step < group_end ? begin + step : group_end;
-    for (int64_t token = 0; token < num_rows; token += kMaxTokens) {
-      const int64_t left = num_rows - token;
-      const TileOf tile = tiles[(left < kMaxTokens ? left : kMaxTokens) - 1];
-      for (int64_t g = begin; g < end; ++g) tile(work, g, token);
-    }
+  for (int64_t token = 0; token < num_rows; token += kMaxTokens) {
+    const int64_t left = num_rows - token;
+    const TileOf tile = tiles[(left < kMaxTokens ? left : kMaxTokens) - 1];
+    for (int64_t g = group_begin; g < group_end; ++g) tile(work, g, token);
   }
 }
 
