@@ -66,14 +66,16 @@ VolumeShape VolumeShapeOf(const Node& node, const LowerContext& context) {
           .pad = w.pads[0]};
 }
 
-// What both kinds of steps do alike: walk the frames of the result, and the
-// taps of each.
+// What both kinds of steps do alike: walk the frames of the result in blocks of
+// units, which are pixels or rows of them, and the taps of each.
 class VolumeStep : public Step {
  public:
   VolumeStep(const Node& node, const LowerContext& context,
-             const VolumeShape& shape)
-      : num_members_(context.num_members),
+             const VolumeShape& shape, int64_t unit_pixels)
+      : dense_(context.dense),
+        num_members_(context.num_members),
         shape_(shape),
+        unit_pixels_(unit_pixels),
         x_(context.slot(node.inputs[0])),
         y_(context.slot(node.outputs[0])),
         epilogue_(node, context, shape.frame.outputs) {}
@@ -82,8 +84,63 @@ class VolumeStep : public Step {
     return num_members_ * MemberScratch() * 4;
   }
 
+  Status Run(const Slots& slots, const Team& team) override {
+    const int64_t each = Units();
+    const int64_t most = BlockUnits();
+    const int64_t together = unit_pixels_ == 1 ? 16 : 1;
+    const auto [begin, end] = team.Share(shape_.out_frames() * each, together);
+    float* scratch =
+        reinterpret_cast<float*>(slots.scratch) + team.index * MemberScratch();
+    ForEachItem(begin, end, each,
+                [&](int64_t frame, int64_t first, int64_t last) {
+                  for (; first < last; first += most) {
+                    RunBlock(frame, first, std::min(last, first + most), slots,
+                             scratch);
+                  }
+                });
+    return OkStatus();
+  }
+
  protected:
-  // Taps of output frame `z`, [begin, end).
+  // One tap of units [first, last) of a frame; `x` begins its image, `y` and
+  // the epilogue's residual their frame's pixel 0.
+  struct Tap {
+    int64_t index;
+    const float* x;
+    int64_t first;
+    int64_t last;
+    float* y;
+    Epilogue epilogue;
+    float* scratch;  // KernelScratch floats
+  };
+  virtual void RunTap(const Tap& tap) const = 0;
+  virtual int64_t KernelScratch() const = 0;
+
+  const DenseTable& dense_;
+  const int64_t num_members_;
+  const VolumeShape shape_;
+  const int64_t unit_pixels_;
+  const Slot x_;
+  const Slot y_;
+  const StepEpilogue epilogue_;
+
+ private:
+  int64_t Units() const { return shape_.frame.out_pixels() / unit_pixels_; }
+  // Units whose sums stay in L2 beside the rest.
+  int64_t BlockUnits() const {
+    constexpr int64_t kFloats = 32 << 10;
+    const int64_t unit =
+        std::max<int64_t>(unit_pixels_ * shape_.frame.outputs, 1);
+    const int64_t good = kFloats / unit;
+    return std::max<int64_t>(std::min(good, Units()), 1);
+  }
+  int64_t BlockFloats() const {
+    const int64_t floats = BlockUnits() * unit_pixels_ * shape_.frame.outputs;
+    return (floats + 15) / 16 * 16;
+  }
+  int64_t MemberScratch() const { return KernelScratch() + 2 * BlockFloats(); }
+
+  // Taps of output frame `z` that lie in the volume, [begin, end).
   std::pair<int64_t, int64_t> Taps(int64_t z) const {
     const VolumeShape& s = shape_;
     const int64_t first = z * s.stride - s.pad;
@@ -93,86 +150,66 @@ class VolumeStep : public Step {
     while (end > begin && first + (end - 1) * s.dilation >= s.depth) --end;
     return {begin, end};
   }
-  // The image that tap `t` of output frame `frame` reads.
-  int64_t ImageAt(int64_t frame, int64_t t) const {
+
+  void RunBlock(int64_t frame, int64_t first, int64_t last, const Slots& slots,
+                float* scratch) const {
     const VolumeShape& s = shape_;
-    return frame / s.out_depth * s.depth + frame % s.out_depth * s.stride -
-           s.pad + t * s.dilation;
+    const Epilogue epilogue = epilogue_.At(slots);
+    const int64_t volume = frame / s.out_depth;
+    const int64_t z = frame % s.out_depth;
+    // Arguments name pixel 0; sums of the block stand from its first one on.
+    const int64_t before = first * unit_pixels_ * s.frame.outputs;
+    float* y =
+        slots.data<float>(y_) + frame * s.frame.out_pixels() * s.frame.outputs;
+    const auto [begin, end] = Taps(z);
+    if (begin == end) {
+      return Empty(epilogue, (last - first) * unit_pixels_, y + before);
+    }
+    const float* sums = nullptr;
+    for (int64_t t = begin; t < end; ++t) {
+      const int64_t image =
+          volume * s.depth + z * s.stride - s.pad + t * s.dilation;
+      float* waiting =
+          scratch + KernelScratch() + t % 2 * BlockFloats() - before;
+      Tap tap{
+          t,
+          slots.data<float>(x_) + image * s.frame.pixels() * s.frame.channels,
+          first,
+          last,
+          t + 1 == end ? y : waiting,
+          t + 1 == end ? epilogue : Epilogue{},
+          scratch};
+      if (sums != nullptr) {
+        tap.epilogue.residual = sums;
+        tap.epilogue.ld_residual = s.frame.outputs;
+        tap.epilogue.residual_first = true;
+      }
+      RunTap(tap);
+      sums = tap.y;
+    }
   }
+
   // Without taps nothing but the epilogue is left.
-  void Empty(const Epilogue& epilogue, int64_t pixels, float* y,
-             const DenseTable& dense) const {
+  void Empty(const Epilogue& epilogue, int64_t pixels, float* y) const {
     const int64_t n = shape_.frame.outputs;
     for (int64_t pixel = 0; pixel < pixels; ++pixel, y += n) {
       for (int64_t i = 0; i < n; ++i) {
         y[i] = epilogue.bias == nullptr ? 0 : epilogue.bias[i];
       }
       if (epilogue.f == Unary::kNone) continue;
-      dense.unary(epilogue.f, epilogue.a, epilogue.b, y, n, y);
+      dense_.unary(epilogue.f, epilogue.a, epilogue.b, y, n, y);
     }
   }
-
-  // body(tap, from, to, last): sums so far, null at the first tap, and where
-  // they go; pixels of a block stand from the first one on.
-  template <typename Body>
-  void ForEachTap(int64_t frame, float* y, float* sums, Body body) const {
-    const auto [begin, end] = Taps(frame % shape_.out_depth);
-    const float* from = nullptr;
-    for (int64_t t = begin; t < end; ++t) {
-      float* to = t + 1 == end ? y : sums + (t % 2) * BlockFloats();
-      body(t, from, to, t + 1 == end);
-      from = to;
-    }
-  }
-
-  virtual int64_t BlockPixels() const = 0;
-  virtual int64_t KernelScratch() const = 0;
-  int64_t BlockFloats() const {
-    return (BlockPixels() * shape_.frame.outputs + 15) / 16 * 16;
-  }
-  int64_t MemberScratch() const { return KernelScratch() + 2 * BlockFloats(); }
-  float* ScratchOf(const Slots& slots, const Team& team) const {
-    return reinterpret_cast<float*>(slots.scratch) +
-           team.index * MemberScratch();
-  }
-
-  // Pixels whose sums stay in L2 beside the rest.
-  int64_t GoodBlock() const {
-    constexpr int64_t kFloats = 32 << 10;
-    return std::max<int64_t>(kFloats / shape_.frame.outputs, 1);
-  }
-
-  const int64_t num_members_;
-  const VolumeShape shape_;
-  const Slot x_;
-  const Slot y_;
-  const StepEpilogue epilogue_;
 };
 
 class VolumeConvStep : public VolumeStep {
  public:
   VolumeConvStep(const Node& node, const LowerContext& context,
                  const VolumeShape& shape, int64_t groups, const float* packed)
-      : VolumeStep(node, context, shape),
+      : VolumeStep(node, context, shape, 1),
         products_(context.products(node)),
-        dense_(context.dense),
         groups_(groups),
         packed_(packed) {}
-
-  Status Run(const Slots& slots, const Team& team) override {
-    const ImageShape& s = shape_.frame;
-    const int64_t pixels = s.out_pixels();
-    const auto [begin, end] = team.Share(shape_.out_frames() * pixels, 16);
-    ForEachItem(begin, end, pixels,
-                [&](int64_t frame, int64_t first, int64_t last) {
-                  while (first < last) {
-                    const int64_t stop = std::min(last, first + BlockPixels());
-                    RunBlock(frame, first, stop, slots, team);
-                    first = stop;
-                  }
-                });
-    return OkStatus();
-  }
 
   double macs() const override {
     return static_cast<double>(shape_.out_frames() *
@@ -187,41 +224,24 @@ class VolumeConvStep : public VolumeStep {
   }
 
  private:
-  void RunBlock(int64_t frame, int64_t first, int64_t last, const Slots& slots,
-                const Team& team) {
-    const ImageShape& s = shape_.frame;
-    const Epilogue epilogue = epilogue_.At(slots);
-    float* y =
-        slots.data<float>(y_) + (frame * s.out_pixels() + first) * s.outputs;
-    const auto [begin, end] = Taps(frame % shape_.out_depth);
-    if (begin == end) return Empty(epilogue, last - first, y, dense_);
+  void RunTap(const Tap& tap) const override {
     ConvArgs args = Sizes();
-    args.pixel_begin = first;
-    args.pixel_end = last;
+    args.pixel_begin = tap.first;
+    args.pixel_end = tap.last;
     args.panel_end = (args.n + products_.panel - 1) / products_.panel;
-    args.scratch = ScratchOf(slots, team);
+    args.scratch = tap.scratch;
     const int64_t channels = args.x.channels;
     const int64_t each = products_.packed_floats(args.n, K());
-    ForEachTap(frame, y, args.scratch + KernelScratch(),
-               [&](int64_t t, const float* from, float* to, bool last_tap) {
-                 for (int64_t group = 0; group < groups_; ++group) {
-                   const int64_t n = group * args.n;
-                   // Arguments name pixel 0.
-                   const int64_t moved = n - first * s.outputs;
-                   args.x = s.At(slots.data<float>(x_), ImageAt(frame, t),
-                                 group * channels, channels);
-                   args.w = packed_ + (t * groups_ + group) * each;
-                   args.y = to + moved;
-                   args.epilogue = last_tap ? epilogue : Epilogue{};
-                   if (args.epilogue.bias != nullptr) args.epilogue.bias += n;
-                   if (from != nullptr) {
-                     args.epilogue.residual = from + moved;
-                     args.epilogue.ld_residual = s.outputs;
-                     args.epilogue.residual_first = true;
-                   }
-                   products_.conv(args);
-                 }
-               });
+    for (int64_t group = 0; group < groups_; ++group) {
+      const int64_t n = group * args.n;
+      args.x = shape_.frame.At(tap.x, 0, group * channels, channels);
+      args.w = packed_ + (tap.index * groups_ + group) * each;
+      args.y = tap.y + n;
+      args.epilogue = tap.epilogue;
+      if (args.epilogue.bias != nullptr) args.epilogue.bias += n;
+      if (args.epilogue.residual != nullptr) args.epilogue.residual += n;
+      products_.conv(args);
+    }
   }
 
   // Of one tap and one group.
@@ -236,15 +256,11 @@ class VolumeConvStep : public VolumeStep {
             .n = s.outputs / groups_,
             .ld_y = s.outputs};
   }
-  int64_t BlockPixels() const override {
-    return std::min(GoodBlock(), shape_.frame.out_pixels());
-  }
   int64_t KernelScratch() const override {
     return (products_.conv_scratch_floats(Sizes()) + 15) / 16 * 16;
   }
 
   const DenseProducts& products_;
-  const DenseTable& dense_;
   const int64_t groups_;
   const float* const packed_;
 };
@@ -253,23 +269,9 @@ class VolumeDepthwiseStep : public VolumeStep {
  public:
   VolumeDepthwiseStep(const Node& node, const LowerContext& context,
                       const VolumeShape& shape, const float* weights)
-      : VolumeStep(node, context, shape),
-        dense_(context.dense),
+      : VolumeStep(node, context, shape,
+                   std::max<int64_t>(shape.frame.out_width, 1)),
         weights_(weights) {}
-
-  Status Run(const Slots& slots, const Team& team) override {
-    const int64_t rows = shape_.frame.out_height;
-    const auto [begin, end] = team.Share(shape_.out_frames() * rows);
-    ForEachItem(begin, end, rows,
-                [&](int64_t frame, int64_t first, int64_t last) {
-                  while (first < last) {
-                    const int64_t stop = std::min(last, first + BlockRows());
-                    RunBlock(frame, first, stop, slots, team);
-                    first = stop;
-                  }
-                });
-    return OkStatus();
-  }
 
   double macs() const override {
     return static_cast<double>(shape_.out_frames() *
@@ -283,52 +285,21 @@ class VolumeDepthwiseStep : public VolumeStep {
   }
 
  private:
-  void RunBlock(int64_t frame, int64_t first, int64_t last, const Slots& slots,
-                const Team& team) {
+  void RunTap(const Tap& tap) const override {
     const ImageShape& s = shape_.frame;
-    const Epilogue epilogue = epilogue_.At(slots);
-    const int64_t pixel = first * s.out_width;
-    float* y =
-        slots.data<float>(y_) + (frame * s.out_pixels() + pixel) * s.outputs;
-    const auto [begin, end] = Taps(frame % shape_.out_depth);
-    if (begin == end) {
-      return Empty(epilogue, (last - first) * s.out_width, y, dense_);
-    }
-    ForEachTap(frame, y, ScratchOf(slots, team),
-               [&](int64_t t, const float* from, float* to, bool last_tap) {
-                 const int64_t moved = -pixel * s.outputs;
-                 DepthwiseArgs args{
-                     .x = s.At(slots.data<float>(x_), ImageAt(frame, t), 0,
-                               s.channels),
-                     .window = s.window,
-                     .w = weights_ + t * s.taps() * s.channels,
-                     .out_width = s.out_width,
-                     .row_begin = first,
-                     .row_end = last,
-                     .channel_end = s.channels,
-                     .y = to + moved,
-                     .ld_y = s.outputs,
-                     .epilogue = last_tap ? epilogue : Epilogue{}};
-                 if (from != nullptr) {
-                   args.epilogue.residual = from + moved;
-                   args.epilogue.ld_residual = s.outputs;
-                   args.epilogue.residual_first = true;
-                 }
-                 dense_.depthwise(args);
-               });
-  }
-
-  int64_t BlockRows() const {
-    return std::clamp<int64_t>(
-        GoodBlock() / std::max<int64_t>(shape_.frame.out_width, 1), 1,
-        std::max<int64_t>(shape_.frame.out_height, 1));
-  }
-  int64_t BlockPixels() const override {
-    return BlockRows() * shape_.frame.out_width;
+    dense_.depthwise({.x = s.At(tap.x, 0, 0, s.channels),
+                      .window = s.window,
+                      .w = weights_ + tap.index * s.taps() * s.channels,
+                      .out_width = s.out_width,
+                      .row_begin = tap.first,
+                      .row_end = tap.last,
+                      .channel_end = s.channels,
+                      .y = tap.y,
+                      .ld_y = s.outputs,
+                      .epilogue = tap.epilogue});
   }
   int64_t KernelScratch() const override { return 0; }
 
-  const DenseTable& dense_;
   const float* const weights_;
 };
 
