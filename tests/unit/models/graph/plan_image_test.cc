@@ -261,6 +261,13 @@ TEST(PlanImage, ConvolutionsOfVolumesAreSumsOfThoseOfImages) {
   }
 }
 
+TEST(PlanImage, AVolumeMayHaveNoOutputs) {
+  GraphMaker m;
+  m.graph.AddOutput("y", m.Node("Conv", {m.Input({1, 3, 4, 5, 6}),
+                                         m.Weight({0, 3, 3, 3, 3})}));
+  m.ExpectSame();
+}
+
 TEST(PlanImage, TransposedConvolutionsWithHolesStayAsTheyAre) {
   for (const auto& [strides, dilations] :
        {std::pair{Ints{3, 3}, Ints{1, 1}}, std::pair{Ints{1, 1}, Ints{2, 1}}}) {
