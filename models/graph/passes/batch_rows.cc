@@ -164,6 +164,24 @@ class RowCheck {
            pads->data<int64_t>()[rank] == 0;
   }
 
+  // Of a stack whose outermost axis is cut, or of rows by one matrix.
+  bool KeepsProducts(const Node& node) const {
+    for (const char* perm : {"a_perm", "y_perm"}) {
+      if (node.attrs.Ints(perm)[0] != 0) return false;
+    }
+    const Shape& a = ShapeOf(node.inputs[0]);
+    const Shape& b = ShapeOf(node.inputs[1]);
+    if (!HasRows(node.inputs[1])) {
+      const bool one = b.rank() == 2 || b.rank() < a.rank() ||
+                       (b.rank() == a.rank() && b[0] == 1 &&
+                        node.attrs.Ints("b_perm")[0] == 0);
+      return one && OnlyRows(node, {0, 3, 4});
+    }
+    return OnlyRows(node, {0, 1, 3, 4}) && a.rank() > 2 &&
+           b.rank() == a.rank() && node.attrs.Ints("b_perm")[0] == 0 &&
+           a[0] == b[0];
+  }
+
   // A node that reads rows makes rows.
   bool Keeps(const Node& node) const {
     const OpDef* op = node.op;
@@ -181,6 +199,7 @@ class RowCheck {
     if (name == "QuantizeLinear" || name == "DequantizeLinear") {
       return OnlyRows(node, {0}) && ShapeOf(node.inputs[1]).num_elements() == 1;
     }
+    if (op == &fused::kMatMul) return KeepsProducts(node);
     if (op == &fused::kAttention) {
       // Tokens stand first, and they meet.
       if (node.attrs.Has("swapped") || node.attrs.Has("swapped_out")) {

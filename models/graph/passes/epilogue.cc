@@ -38,7 +38,7 @@ class EpiloguePass {
 
  private:
   Node* Layer(ValueId id) {
-    for (const OpDef* op : {&fused::kLinear, &fused::kConv,
+    for (const OpDef* op : {&fused::kLinear, &fused::kMatMul, &fused::kConv,
                             &fused::kConvTranspose, &fused::kVolumeConv}) {
       if (Node* maker = editor_.SoleMaker(id, op->name)) return maker;
     }

@@ -9,6 +9,7 @@ const OpDef kPool = {.name = "fused.Pool"};
 const OpDef kGroupNorm = {.name = "fused.GroupNorm"};
 const OpDef kResize = {.name = "fused.Resize"};
 const OpDef kLinear = {.name = "fused.Linear"};
+const OpDef kMatMul = {.name = "fused.MatMul"};
 const OpDef kAttention = {.name = "fused.Attention"};
 const OpDef kPointwise = {.name = "fused.Pointwise"};
 const OpDef kByteConv = {.name = "fused.ByteConv"};

@@ -30,6 +30,12 @@ extern const OpDef kResize;
 // x […, k], weight [n, k], or [k, n] if `weight_kn`, bias [n]?, residual?,
 // gate?
 extern const OpDef kLinear;
+// a [batch…, m, k], b [batch…, k, n], both known only in a run, broadcast as
+// MatMul does, then bias [n]?, residual?, gate? (of the result's shape). The
+// operands lie as they were made: axis i of what is multiplied is axis
+// a_perm[i], b_perm[i] of them, and y_perm[i] of the result; of a k, of b k or
+// n, and of the result n stands last.
+extern const OpDef kMatMul;
 // q [b, t, h, d], k [b, s, g, d], v [b, s, g, e], mask? broadcast to
 // [b, h, t, s] (FP32 added, or BOOL): scale, is_causal. Result [b, t, h, e].
 // With `offsets`, `strides` and `batch_strides`, one for each of q, k, v, these

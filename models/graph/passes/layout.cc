@@ -148,7 +148,7 @@ bool LayoutPass::Carried(const Node& node) {
     return Pool(node);
   }
   if (node.Is("Linear")) return Linear(node, false);
-  if (node.Is("MatMul")) return Linear(node, true);
+  if (node.Is("MatMul")) return Linear(node, true) || Product(node);
   if (node.Is("Gemm")) return Gemm(node);
   if (node.Is("BatchNormalization")) return BatchNorm(node);
   if (node.Is("LayerNormalization")) return LayerNorm(node);

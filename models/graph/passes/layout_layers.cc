@@ -173,6 +173,34 @@ bool LayoutPass::Gemm(const Node& node) {
   return Linear(node, attrs.Int("transB", 0) == 0);
 }
 
+bool LayoutPass::Product(const Node& node) {
+  Lazy views[2];
+  for (size_t i = 0; i < 2; ++i) {
+    const ValueType& type = Type(node.inputs[i]);
+    if (type.dtype != DType::kF32 || type.shape.rank() < 2 ||
+        type.shape.num_elements() == 0) {
+      return false;
+    }
+    Lazy& x = views[i] = In(node.inputs[i]);
+    const auto last = static_cast<int>(x.perm.size()) - 1;
+    // Rows of A lie together, of B rows or columns do.
+    const bool columns = i == 1 && x.perm[x.perm.size() - 2] == last;
+    if (x.perm.back() != last && !columns) {
+      x = {lazy_.Plain(x), Straight(last + 1)};
+    }
+  }
+  const auto ints = [](const Order& order) {
+    return std::vector<int64_t>(order.begin(), order.end());
+  };
+  const Order straight = Straight(Rank(node.outputs[0]));
+  Emit(node, fused::kMatMul, {views[0].base, views[1].base},
+       {{"a_perm", ints(views[0].perm)},
+        {"b_perm", ints(views[1].perm)},
+        {"y_perm", ints(straight)}},
+       straight);
+  return true;
+}
+
 // (x - mean) * s + beta with s = gamma / sqrt(var + eps), channels last.
 bool LayoutPass::BatchNorm(const Node& node) {
   const int rank = Rank(node.inputs[0]);

@@ -68,6 +68,7 @@ class LayoutPass {
   bool Pool(const Node& node);
   bool Linear(const Node& node, bool weight_kn);
   bool Gemm(const Node& node);
+  bool Product(const Node& node);  // MatMul of what only a run knows
   bool BatchNorm(const Node& node);
   bool LayerNorm(const Node& node);
   bool Softmax(const Node& node);

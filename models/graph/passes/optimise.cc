@@ -12,6 +12,7 @@ StatusOr<Graph> Optimise(Graph settled) {
   RecogniseAttention(settled);
   ASSIGN_OR_RETURN(Graph graph, ChooseLayout(settled));
   ReadHeadsInPlace(graph);
+  WriteProductsInPlace(graph);
   FuseEpilogues(graph);
   FuseQuantised(graph);
   FusePointwise(graph);

@@ -35,6 +35,8 @@ void RecogniseAttention(Graph& graph);
 // Attention reads queries, keys and values where one layer made them side by
 // side.
 void ReadHeadsInPlace(Graph& graph);
+// Products are written in the order of axes that is wanted of them.
+void WriteProductsInPlace(Graph& graph);
 // Bias, activation, residual and gate join the convolution or linear layer
 // before them.
 void FuseEpilogues(Graph& graph);

@@ -23,6 +23,7 @@ constexpr Row kFused[] = {
     {&fused::kGroupNorm, MakeGroupNormStep},
     {&fused::kLinear, MakeLinearStep},
     {&fused::kLookup, MakeLookupStep},
+    {&fused::kMatMul, MakeMatMulStep},
     {&fused::kPointwise, MakePointwiseStep},
     {&fused::kPool, MakePoolStep},
     {&fused::kResize, MakeResizeStep},

@@ -46,6 +46,8 @@ StatusOr<std::unique_ptr<Step>> MakeLinearStep(const Node& node,
                                                const LowerContext& context);
 StatusOr<std::unique_ptr<Step>> MakeLookupStep(const Node& node,
                                                const LowerContext& context);
+StatusOr<std::unique_ptr<Step>> MakeMatMulStep(const Node& node,
+                                               const LowerContext& context);
 StatusOr<std::unique_ptr<Step>> MakeNormStep(const Node& node,
                                              const LowerContext& context);
 StatusOr<std::unique_ptr<Step>> MakePoolStep(const Node& node,
