@@ -5,8 +5,9 @@
 // query heads of one KV head, prefill up to 48 rows. Pages are the outer loop,
 // so that a page (8 KiB at f16 and 64 dims) stays in L1 for all tiles. Scores
 // have keys in the lanes and need no horizontal sum; p·V has dims there.
-// Whatever is read first has been asked for a page's number earlier: the scores
-// of page i ask for page i of V, its values for page i of the next split's K.
+// What is read has been asked for a few KiB earlier, and for L1 alone: it is
+// read once, and on its way past L2 it displaces nothing there. Asking for more
+// than L1 keeps is slower.
 //
 // What one would guess wrong: rows of a tile that see different numbers of keys
 // share only the keys all of them see; the rest is added row by row, before and
@@ -16,6 +17,7 @@
 // A file that compiles this gives its vectors, a struct V:
 //   F, kLanes          a vector of floats
 //   kAccumulators      vectors that stay in registers beside what is loaded
+//   kAheadBytes        how far ahead of the reading to ask
 //   Zero Load Store Broadcast(const float*) Set(float) Fma Add Sub Mul Div Max
 //   Exp
 //   FromHalf FromInt8  kLanes values of f16 or int8
@@ -96,7 +98,7 @@ class AttendTiles {
     const char* p = static_cast<const char*>(page) + at;
 #pragma GCC unroll 4
     for (int64_t line = 0; line < kBytes; line += 64) {
-      _mm_prefetch(p + line, _MM_HINT_T0);
+      _mm_prefetch(p + line, _MM_HINT_NTA);
     }
   }
 
@@ -287,14 +289,35 @@ class AttendTiles {
     }
   }
 
-  // First key of the first page that any row sees.
-  static int32_t FirstPage(const AttendArgs& args) {
-    if (args.hidden == nullptr) return 0;
+  // Pages that any row sees: begin…end - 1.
+  struct Pages {
+    int32_t begin;
+    int32_t end;
+  };
+  static Pages PagesSeen(const AttendArgs& args) {
+    const int32_t end = (args.num_keys + kPageKeys - 1) / kPageKeys;
+    if (args.hidden == nullptr) return {0, end};
     int32_t least = args.num_keys;
     for (int32_t row = 0; row < args.num_rows; ++row) {
       least = Rows::Hidden(args, row) < least ? Rows::Hidden(args, row) : least;
     }
-    return least / kPageKeys * kPageKeys;
+    return {least / kPageKeys, end};
+  }
+
+  // The page that is read V::kAheadBytes behind `page`: of `now` or, where
+  // these end, of `then`, which is read from its page `first` on.
+  template <KvFormat kFormat>
+  static const void* PageAhead(const AttendArgs& args, Pages pages,
+                               int32_t page, const void* const* now,
+                               const void* const* then, int32_t first) {
+    const int64_t bytes = kPageKeys * args.head_dim * kElement<kFormat>;
+    const int32_t seen = pages.end - pages.begin;
+    int32_t ahead = bytes < V::kAheadBytes
+                        ? static_cast<int32_t>(V::kAheadBytes / bytes)
+                        : 1;
+    ahead = ahead < seen ? ahead : seen;
+    return page + ahead < pages.end ? now[page + ahead]
+                                    : then[first + page + ahead - pages.end];
   }
 
   template <KvFormat kFormat>
@@ -304,12 +327,14 @@ class AttendTiles {
     static constexpr Tile kTiles[kRowTile] = {
         ScorePage<kFormat, 1>, ScorePage<kFormat, 2>, ScorePage<kFormat, 3>,
         ScorePage<kFormat, 4>, ScorePage<kFormat, 5>, ScorePage<kFormat, 6>};
-    for (int32_t first = FirstPage(args); first < args.num_keys;
-         first += kPageKeys) {
+    const Pages pages = PagesSeen(args);
+    for (int32_t i = pages.begin; i < pages.end; ++i) {
+      const int32_t first = i * kPageKeys;
       const int32_t keys = args.num_keys - first;
       const int32_t groups = keys >= kPageKeys ? 4 : (keys + 15) / 16;
-      const void* page = args.k_pages[first / kPageKeys];
-      const void* ahead = args.v_pages[first / kPageKeys];
+      const void* page = args.k_pages[i];
+      const void* ahead = PageAhead<kFormat>(args, pages, i, args.k_pages,
+                                             args.v_pages, pages.begin);
       for (int32_t row = 0; row < args.num_rows; row += kRowTile) {
         const int32_t left = args.num_rows - row;
         kTiles[(left < kRowTile ? left : kRowTile) - 1](
@@ -404,10 +429,12 @@ class AttendTiles {
       }
     }
     const Seen seen = SeenByAll(args);
-    for (int32_t first = FirstPage(args); first < args.num_keys;
-         first += kPageKeys) {
-      const void* page = args.v_pages[first / kPageKeys];
-      const void* ahead = args.next_k_pages[first / kPageKeys];
+    const Pages pages = PagesSeen(args);
+    for (int32_t i = pages.begin; i < pages.end; ++i) {
+      const int32_t first = i * kPageKeys;
+      const void* page = args.v_pages[i];
+      const void* ahead = PageAhead<kFormat>(args, pages, i, args.v_pages,
+                                             args.next_k_pages, 0);
       for (int32_t row = 0; row < args.num_rows; row += kRowTile) {
         const int32_t left = args.num_rows - row;
         const int32_t rows = left < kRowTile ? left : kRowTile;

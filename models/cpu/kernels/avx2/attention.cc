@@ -14,6 +14,7 @@ struct Vectors {
   using Mask = __m256i;
   static constexpr int kLanes = 8;
   static constexpr int kAccumulators = 12;
+  static constexpr int64_t kAheadBytes = 16384;
   static constexpr int kIntRows = 3;  // 6 accumulators and what Dot needs
 
   static F Zero() { return _mm256_setzero_ps(); }

@@ -15,6 +15,7 @@ struct Vectors {
   using Mask = __mmask16;
   static constexpr int kLanes = 16;
   static constexpr int kAccumulators = 24;
+  static constexpr int64_t kAheadBytes = 8192;
   static constexpr int kIntRows = 6;
 
   static F Zero() { return _mm512_setzero_ps(); }
