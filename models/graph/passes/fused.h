@@ -27,8 +27,8 @@ extern const OpDef kGroupNorm;
 // x [n, h, w, c], then the operands behind x and the attributes of a Resize
 // node of [n, c, h, w] that leaves n and c as they are.
 extern const OpDef kResize;
-// x […, k], weight [n, k], or [k, n] if `weight_kn`, bias [n]?, residual?,
-// gate?
+// x […, k], weight [n, k], or [k, n] if `weight_kn`, either with axes apart,
+// bias [n]?, residual?, gate?
 extern const OpDef kLinear;
 // a [batch…, m, k], b [batch…, k, n], both known only in a run, broadcast as
 // MatMul does, then bias [n]?, residual?, gate? (of the result's shape). The

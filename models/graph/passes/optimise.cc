@@ -6,6 +6,7 @@
 namespace millrace::models::graph {
 
 StatusOr<Graph> Optimise(Graph settled) {
+  SpellOutEinsums(settled);
   Simplify(settled);
   RecogniseGelu(settled);
   KeepProductsFloat(settled);

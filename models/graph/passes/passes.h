@@ -25,6 +25,8 @@ Status RoundLayers(Graph& graph, const std::vector<std::string>& f32_layers);
 // What exporters spell out and the passes behind need not see goes: sizes that
 // broadcasting gives anyway, batches of matrices joined to one axis.
 void Simplify(Graph& graph);
+// Einsums of two operands become products.
+void SpellOutEinsums(Graph& graph);
 // Spelled-out GELU becomes the operator.
 void RecogniseGelu(Graph& graph);
 // Quantised graphs do not round what is multiplied as floats anyway.

@@ -94,8 +94,8 @@ StatusOr<std::unique_ptr<Step>> MakeLinearStep(const Node& node,
                                                const LowerContext& context) {
   const auto& weight = context.graph.value(node.inputs[1]).constant;
   const bool weight_kn = node.attrs.Int("weight_kn", 0) != 0;
-  const int64_t n = weight->shape()[weight_kn ? 1 : 0];
-  const int64_t k = weight->shape()[weight_kn ? 0 : 1];
+  const int64_t n = context.shape(node.outputs[0]).back();
+  const int64_t k = context.shape(node.inputs[0]).back();
   const DenseProducts& products = context.products(node);
   ASSIGN_OR_RETURN(
       const float* packed,

@@ -49,8 +49,8 @@ void ExpectProducts(GraphMaker& m, const Tensor& a, const Tensor& b,
 // Around register tiles, panels and blocks of k of every table; enough matrices
 // for each thread, and too few.
 TEST(PlanMatMul, AgreesWithSumsInDouble) {
-  for (const int64_t batch : {2, 3, 9}) {
-    for (const int64_t rows : {1, 4, 5, 25, 49}) {
+  for (const int64_t batch : {2, 9}) {
+    for (const int64_t rows : {1, 5, 49}) {
       for (const int64_t n : {1, 17, 33, 64}) {
         for (const int64_t k : {1, 31, 800}) {
           GraphMaker m;
