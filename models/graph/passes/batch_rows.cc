@@ -155,6 +155,11 @@ class RowCheck {
                         [&](int64_t axis) { return IsFirst(node, axis); });
   }
 
+  // The same mask for each row, whose windows are its batch.
+  bool RepeatsInRows(ValueId mask, int64_t size) const {
+    return !HasRows(mask) && size / batch_ % ShapeOf(mask)[0] == 0;
+  }
+
   // Pads of all axes, none of them at the first one.
   bool PadsLeaveRows(const Node& node) const {
     const Tensor* pads = whole_.value(node.inputs[1]).constant.get();
@@ -209,7 +214,8 @@ class RowCheck {
       if (node.inputs.size() > 3 && node.inputs[3] != kNoValue &&
           !IsBroadcast(node.inputs[3], y) &&
           !(ShapeOf(node.inputs[3]).rank() == 4 &&
-            MayHaveRows(node.inputs[3], y[0]))) {
+            (MayHaveRows(node.inputs[3], y[0]) ||
+             RepeatsInRows(node.inputs[3], y[0])))) {
         return false;
       }
       return HasRows(node.inputs[0]) && HasRows(node.inputs[1]) &&

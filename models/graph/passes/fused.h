@@ -37,7 +37,8 @@ extern const OpDef kLinear;
 // n, and of the result n stands last.
 extern const OpDef kMatMul;
 // q [b, t, h, d], k [b, s, g, d], v [b, s, g, e], mask? broadcast to
-// [b, h, t, s] (FP32 added, or BOOL): scale, is_causal. Result [b, t, h, e].
+// [b, h, t, s] (FP32 added, or BOOL; a batch of it that divides b repeats):
+// scale, is_causal. Result [b, t, h, e].
 // With `offsets`, `strides` and `batch_strides`, one for each of q, k, v, these
 // lie in something wider, where tokens and members of the batch are so many
 // values apart; `sizes` has t, h, d of each. `swapped`: of one of them, tokens

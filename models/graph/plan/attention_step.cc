@@ -81,8 +81,11 @@ class AttentionStep : public Step {
         zero_if_hidden_(node.attrs.Int("zero_masked", 1) != 0) {
     if (node.inputs.size() > 3 && node.inputs[3] != kNoValue) {
       mask_ = context.slot(node.inputs[3]);
-      mask_strides_ = BroadcastStrides(context.shape(node.inputs[3]),
-                                       Shape{batch_, heads_, queries_, keys_});
+      Shape mask = context.shape(node.inputs[3]);
+      while (mask.rank() < 4) mask.Insert(0, 1);
+      mask_batch_ = mask[0];
+      mask_strides_ =
+          BroadcastStrides(mask, Shape{mask_batch_, heads_, queries_, keys_});
     }
   }
 
@@ -137,7 +140,8 @@ class AttentionStep : public Step {
         args.out = to_out_.At(slots.data<float>(out_), b, head);
       }
       if (mask_ != kNoSlot) {
-        args.mask = slots.data<float>(mask_) + b * mask_strides_[0] +
+        args.mask = slots.data<float>(mask_) +
+                    b % mask_batch_ * mask_strides_[0] +
                     head * mask_strides_[1];
         args.ld_mask = mask_strides_[2];
       }
@@ -202,6 +206,7 @@ class AttentionStep : public Step {
   const bool causal_;
   const bool zero_if_hidden_;
   Slot mask_ = kNoSlot;
+  int64_t mask_batch_ = 1;
   Shape mask_strides_;
 };
 

@@ -139,6 +139,84 @@ TEST(PlanAttention, SpelledOutAttentionIsRecognised) {
   EXPECT_EQ(plan.find("Softmax"), std::string::npos) << plan;
 }
 
+// Windows of images: a bias for each head, then a mask for each window, the
+// stack cut another way for it.
+TEST(PlanAttention, SeveralMasksOfStacksCutAnyhowAreRecognised) {
+  for (const bool constant : {false, true}) {
+    for (const int64_t batch : {1, 2}) {
+      GraphMaker m;
+      const int64_t windows = 3, heads = 2, t = 7, d = 8;
+      const auto given = [&](const Shape& shape) {
+        return constant ? m.Weight(shape) : m.Input(shape);
+      };
+      const ValueId q = m.Input({batch * windows, heads, t, d});
+      const ValueId k = m.Input({batch * windows, heads, t, d});
+      const ValueId v = m.Input({batch * windows, heads, t, d});
+      const ValueId k_t =
+          m.Node("Transpose", {k}, {{"perm", Ints{0, 1, 3, 2}}});
+      ValueId s = m.Node("MatMul", {m.Node("Mul", {q, m.Number(0.3f)}), k_t});
+      s = m.Node("Add", {s, given({1, heads, t, t})});
+      s = m.Node("Reshape", {s, m.Ints({batch, windows, heads, t, t})});
+      s = m.Node("Add", {given({1, windows, 1, t, t}), s});
+      s = m.Node("Reshape", {s, m.Ints({-1, heads, t, t})});
+      const ValueId p = m.Node("Softmax", {s}, {{"axis", int64_t{-1}}});
+      m.graph.AddOutput("y", m.Node("MatMul", {p, v}));
+      const std::string plan = m.ExpectSame();
+      EXPECT_NE(plan.find("Attention"), std::string::npos) << plan;
+      EXPECT_EQ(plan.find("Softmax"), std::string::npos) << plan;
+      EXPECT_EQ(plan.find("Pointwise") == std::string::npos, constant) << plan;
+    }
+  }
+}
+
+// A mask of whole batches of which windows repeat has no place in a batch.
+TEST(PlanAttention, AMaskThatRepeatsInsideIsAddedToScores) {
+  GraphMaker m;
+  const ValueId q = m.Input({2, 3, 2, 5, 8});
+  const ValueId k_t = m.Input({2, 3, 2, 8, 5});
+  const ValueId v = m.Input({2, 3, 2, 5, 8});
+  const ValueId s =
+      m.Node("Add", {m.Node("MatMul", {q, k_t}), m.Input({2, 1, 1, 1, 5})});
+  const ValueId p = m.Node("Softmax", {s}, {{"axis", int64_t{-1}}});
+  m.graph.AddOutput("y", m.Node("MatMul", {p, v}));
+  EXPECT_NE(m.ExpectSame().find("Softmax"), std::string::npos);
+}
+
+// Stacks of three and of five axes, and a factor for each head.
+TEST(PlanAttention, StacksOfAnyRankAreRecognised) {
+  for (const bool wide : {false, true}) {
+    GraphMaker m;
+    const auto shape = [&](int64_t rows, int64_t columns) {
+      return wide ? Shape{2, 3, 2, rows, columns} : Shape{6, rows, columns};
+    };
+    const ValueId q = m.Input(shape(5, 8));
+    const ValueId k_t = m.Input(shape(8, 9));
+    const ValueId v = m.Input(shape(9, 4));
+    ValueId s = m.Node("MatMul", {q, k_t});
+    if (wide) s = m.Node("Mul", {s, m.Weight({2, 1, 1})});
+    s = m.Node("Add",
+               {m.Input(wide ? Shape{1, 1, 2, 5, 9} : Shape{1, 5, 9}), s});
+    const ValueId p = m.Node("Softmax", {s}, {{"axis", int64_t{-1}}});
+    m.graph.AddOutput("y", m.Node("MatMul", {p, v}));
+    const std::string plan = m.ExpectSame();
+    EXPECT_NE(plan.find("Attention 6 x "), std::string::npos) << plan;
+    EXPECT_EQ(plan.find("Softmax"), std::string::npos) << plan;
+  }
+}
+
+// A factor behind a mask multiplies the mask, too.
+TEST(PlanAttention, AFactorBehindAMaskIsNone) {
+  GraphMaker m;
+  const ValueId q = m.Input({2, 3, 5, 8});
+  const ValueId k_t = m.Input({2, 3, 8, 5});
+  const ValueId v = m.Input({2, 3, 5, 8});
+  ValueId s = m.Node("Add", {m.Node("MatMul", {q, k_t}), m.Input({5, 5})});
+  s = m.Node("Mul", {s, m.Weight({3, 1, 1})});
+  const ValueId p = m.Node("Softmax", {s}, {{"axis", int64_t{-1}}});
+  m.graph.AddOutput("y", m.Node("MatMul", {p, v}));
+  EXPECT_NE(m.ExpectSame().find("Softmax"), std::string::npos);
+}
+
 TEST(PlanRows, NormsAndSoftmaxRunOnTheDenseKernels) {
   GraphMaker m;
   const ValueId x = m.Input({3, 17, 130});
