@@ -111,6 +111,7 @@ bool LayoutPass::Pool(const Node& node) {
   const int rank = Rank(node.inputs[0]);
   const ValueType& type = Type(node.inputs[0]);
   if (type.dtype != DType::kF32 || rank < 3 || rank > 4) return false;
+  if (node.attrs.Int("divisor_override", 0) != 0) return false;
   Attrs attrs;
   if (node.Is("GlobalAveragePool") || node.Is("GlobalMaxPool")) {
     NodeWindow whole;

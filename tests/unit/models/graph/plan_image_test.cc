@@ -102,6 +102,16 @@ TEST(PlanImage, PoolsAndConcatenationStayChannelsLast) {
   m.ExpectSame();
 }
 
+TEST(PlanImage, AnAverageDividesByWhatItIsToldTo) {
+  GraphMaker m;
+  const ValueId x = m.Input({1, 4, 8, 8});
+  m.graph.AddOutput("y", m.Node("AveragePool", {x},
+                                {{"kernel_shape", Ints{2, 2}},
+                                 {"strides", Ints{2, 2}},
+                                 {"divisor_override", int64_t{3}}}));
+  (void)m.ExpectSame();
+}
+
 TEST(PlanImage, PoolsMayHaveWindowsLargerThanTheImage) {
   for (const int64_t with_pads : {0, 1}) {
     GraphMaker m;
