@@ -91,14 +91,10 @@ std::string_view WithoutOrder(std::string_view name) {
   return counted ? name.substr(end + 1) : name;
 }
 
-// By name when every port finds its own, else in order.
+// By name when every port finds its own, and then there may be more of them:
+// exporters drop inputs that nothing reads. Else in order.
 StatusOr<std::vector<Tensor>> Arrange(std::vector<NamedTensor> arrays,
                                       const std::vector<Port>& ports) {
-  if (arrays.size() != ports.size()) {
-    return InvalidArgument("the file has " + std::to_string(arrays.size()) +
-                           " arrays, the model has " +
-                           std::to_string(ports.size()) + " inputs");
-  }
   std::map<std::string_view, size_t> by_name;
   for (size_t i = 0; i < arrays.size(); ++i) {
     by_name[arrays[i].name] = i;
@@ -107,6 +103,12 @@ StatusOr<std::vector<Tensor>> Arrange(std::vector<NamedTensor> arrays,
   const bool named = std::all_of(
       ports.begin(), ports.end(),
       [&](const Port& port) { return by_name.contains(port.name); });
+  if (arrays.size() < ports.size() ||
+      (arrays.size() > ports.size() && !named)) {
+    return InvalidArgument("the file has " + std::to_string(arrays.size()) +
+                           " arrays, the model has " +
+                           std::to_string(ports.size()) + " inputs");
+  }
   std::vector<Tensor> inputs;
   for (size_t i = 0; i < ports.size(); ++i) {
     const size_t at = named ? by_name.find(ports[i].name)->second : i;

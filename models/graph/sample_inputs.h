@@ -28,8 +28,8 @@ StatusOr<std::vector<Tensor>> SampleInputs(const std::vector<Port>& ports,
                                            const std::vector<Symbol>& symbols,
                                            const SampleOptions& options);
 
-// Of an .npz file: by name when every port finds its own, else in order. Names
-// may tell the order, too: "in0_x" is "x".
+// Of an .npz file: by name when every port finds its own, others left out, else
+// in order. Names may tell the order, too: "in0_x" is "x".
 StatusOr<std::vector<Tensor>> ReadInputs(const std::string& path,
                                          const std::vector<Port>& ports);
 // Of several, whose names commas separate.

@@ -3,6 +3,8 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include "models/files/npz.h"
+
 namespace millrace::models::graph {
 namespace {
 
@@ -67,6 +69,28 @@ TEST(SampleInputs, SaysWhatDoesNotFit) {
   large.AddInput("x", DType::kF32, {{.size = 1 << 20}, {.size = 1 << 20}});
   EXPECT_THAT(SampleInputs(large.inputs, {}, {}).status().message(),
               HasSubstr("choose smaller sizes"));
+}
+
+TEST(SampleInputs, ArraysThatNoInputIsCalledByAreLeftOut) {
+  const std::string path = ::testing::TempDir() + "sample_inputs.npz";
+  const auto write = [&](const std::string& first) {
+    std::vector<NamedTensor> arrays;
+    const std::vector<int64_t> values = {1, 2};
+    const std::span<const int64_t> both = values;
+    arrays.push_back({first, Tensor::Int64s(both.first(1))});
+    arrays.push_back({"in1_x", Tensor::Int64s(both.last(1))});
+    return WriteNpz(path, arrays);
+  };
+  Graph graph;
+  graph.AddInput("x", DType::kI64, {{.size = 1}});
+  ASSERT_TRUE(write("in0_mask").ok());
+  const auto inputs = ReadInputs(path, graph.inputs);
+  ASSERT_TRUE(inputs.ok()) << inputs.status().message();
+  ASSERT_EQ(inputs->size(), 1);
+  EXPECT_EQ((*inputs)[0].data<int64_t>()[0], 2);
+  graph.inputs[0].name = "y";
+  EXPECT_THAT(std::string(ReadInputs(path, graph.inputs).status().message()),
+              HasSubstr("the file has 2 arrays, the model has 1 inputs"));
 }
 
 }  // namespace
