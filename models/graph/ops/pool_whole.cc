@@ -1,5 +1,5 @@
 // Pools whose windows follow from the sizes: the global ones, of whole planes,
-// and AdaptiveAveragePool. Sums are taken in f64.
+// AdaptiveAveragePool and AdaptiveMaxPool. Sums are taken in f64.
 #include <cmath>
 
 #include "models/graph/ops/families.h"
@@ -81,13 +81,15 @@ Types InferAdaptive(const Call& call) {
     if (wanted != -1) size = wanted;
   }
   ASSIGN_OR_RETURN(out, Shape::Checked(out.dims()));
-  return Outputs(call, {{call.arg(0).dtype, out}});
+  return Outputs(call, {{call.arg(0).dtype, out}, {DType::kI64, out}});
 }
 
-Status RunAdaptive(const Call& call, std::span<const Result> results,
-                   const Team& team) {
+// Calls window(plane, o, each), o counting the windows of one plane, each(body)
+// giving body the places of the window's elements in the plane.
+template <typename Body>
+void ForAdaptive(const Call& call, const Shape& out, const Team& team,
+                 Body&& window) {
   const Shape& in = call.arg(0).shape;
-  const Shape& out = results[0].shape;
   const auto rank = static_cast<int>(call.attrs().Ints("output_size").size());
   const int first = in.rank() - rank;
   // Padded to three axes; window o of axis a is [at(a, o), stop(a, o)).
@@ -101,33 +103,82 @@ Status RunAdaptive(const Call& call, std::span<const Result> results,
   const auto stop = [&](size_t a, int64_t o) {
     return ((o + 1) * sizes[a] + counts[a] - 1) / counts[a];
   };
-  const int64_t in_size = in.Product(first, in.rank());
   const auto [begin, end] = team.Share(in.Product(0, first));
-  DispatchFloat(call.arg(0).dtype, [&, b = begin, e = end]<typename T>() {
-    using M = MathType<T>;
-    T* y = results[0].data<T>() + b * out.Product(first, out.rank());
-    for (int64_t i = b; i < e; ++i) {
-      const T* plane = call.arg(0).data<T>() + i * in_size;
-      for (int64_t oz = 0; oz < counts[0]; ++oz) {
-        for (int64_t oy = 0; oy < counts[1]; ++oy) {
-          for (int64_t ox = 0; ox < counts[2]; ++ox) {
-            double sum = 0;
+  for (int64_t plane = begin; plane < end; ++plane) {
+    int64_t o = 0;
+    for (int64_t oz = 0; oz < counts[0]; ++oz) {
+      for (int64_t oy = 0; oy < counts[1]; ++oy) {
+        for (int64_t ox = 0; ox < counts[2]; ++ox) {
+          window(plane, o++, [&](auto&& body) {
             for (int64_t z = at(0, oz); z < stop(0, oz); ++z) {
               for (int64_t r = at(1, oy); r < stop(1, oy); ++r) {
                 for (int64_t c = at(2, ox); c < stop(2, ox); ++c) {
-                  sum += M(plane[(z * sizes[1] + r) * sizes[2] + c]);
+                  body((z * sizes[1] + r) * sizes[2] + c);
                 }
               }
             }
-            const int64_t count = (stop(0, oz) - at(0, oz)) *
-                                  (stop(1, oy) - at(1, oy)) *
-                                  (stop(2, ox) - at(2, ox));
-            *y++ = static_cast<T>(
-                static_cast<M>(sum / static_cast<double>(count)));
-          }
+          });
         }
       }
     }
+  }
+}
+
+struct Planes {
+  Planes(const Call& call, const Shape& out)
+      : in_size(Size(call, call.arg(0).shape)), out_size(Size(call, out)) {}
+  static int64_t Size(const Call& call, const Shape& shape) {
+    const auto rank = static_cast<int>(call.attrs().Ints("output_size").size());
+    return shape.Product(shape.rank() - rank, shape.rank());
+  }
+  int64_t in_size, out_size;
+};
+
+Status RunAdaptiveAverage(const Call& call, std::span<const Result> results,
+                          const Team& team) {
+  const Shape& out = results[0].shape;
+  const Planes planes(call, out);
+  DispatchFloat(call.arg(0).dtype, [&]<typename T>() {
+    using M = MathType<T>;
+    ForAdaptive(call, out, team, [&](int64_t plane, int64_t o, auto&& each) {
+      const T* x = call.arg(0).data<T>() + plane * planes.in_size;
+      double sum = 0;
+      int64_t count = 0;
+      each([&](int64_t i) {
+        sum += M(x[i]);
+        ++count;
+      });
+      results[0].data<T>()[plane * planes.out_size + o] =
+          static_cast<T>(static_cast<M>(sum / static_cast<double>(count)));
+    });
+  });
+  return OkStatus();
+}
+
+// AdaptiveMaxPool(x) {output_size}: over the same windows. Its second output is
+// the place of each maximum in its plane. NaN wins.
+Status RunAdaptiveMax(const Call& call, std::span<const Result> results,
+                      const Team& team) {
+  const Shape& out = results[0].shape;
+  const Planes planes(call, out);
+  int64_t* places = results.size() > 1 ? results[1].data<int64_t>() : nullptr;
+  DispatchFloat(call.arg(0).dtype, [&]<typename T>() {
+    using M = MathType<T>;
+    ForAdaptive(call, out, team, [&](int64_t plane, int64_t o, auto&& each) {
+      const T* x = call.arg(0).data<T>() + plane * planes.in_size;
+      int64_t place = -1;
+      M best = 0;
+      each([&](int64_t i) {
+        const M v = x[i];
+        if (place < 0 || v > best || (v != v && best == best)) {
+          best = v;
+          place = i;
+        }
+      });
+      const int64_t to = plane * planes.out_size + o;
+      results[0].data<T>()[to] = static_cast<T>(best);
+      if (places != nullptr) places[to] = place;
+    });
   });
   return OkStatus();
 }
@@ -137,7 +188,8 @@ constexpr OpDef kOps[] = {
      Work::kSplits},
     {"GlobalMaxPool", InferGlobal, RunGlobal<Kind::kMax>, Work::kSplits},
     {"GlobalLpPool", InferGlobal, RunGlobal<Kind::kLp>, Work::kSplits},
-    {"AdaptiveAveragePool", InferAdaptive, RunAdaptive, Work::kSplits},
+    {"AdaptiveAveragePool", InferAdaptive, RunAdaptiveAverage, Work::kSplits},
+    {"AdaptiveMaxPool", InferAdaptive, RunAdaptiveMax, Work::kSplits},
 };
 
 }  // namespace

@@ -1,5 +1,7 @@
 #include "models/graph/pt2/aten.h"
 
+#include <algorithm>
+#include <iterator>
 #include <string>
 #include <unordered_map>
 #include <utility>
@@ -11,7 +13,8 @@ constexpr std::span<const AtenOp> (*kFamilies[])() = {
     BinaryRows,  CompareRows,  UnaryRows,   ViewRows,      PartRows,
     CreateRows,  ReduceRows,   MatMulRows,  ConvRows,      ImageRows,
     NormRows,    IndexRows,    ArrangeRows, RecurrentRows, SymbolRows,
-    ComplexRows, ComposedRows, VisionRows,  SpecialRows,
+    ComplexRows, ComposedRows, VisionRows,  SpecialRows,   PoolRows,
+    FourierRows, WindowRows,   LossRows,    LinalgRows,    SearchRows,
 };
 
 // Other names for the same, of any overload.
@@ -38,11 +41,15 @@ constexpr std::pair<std::string_view, std::string_view> kOtherNames[] = {
     {"not_equal", "ne"},
     {"row_stack", "vstack"},
     {"special_erf", "erf"},
+    {"special_erfc", "erfc"},
+    {"special_log_softmax", "log_softmax"},
+    {"special_logit", "logit"},
+    {"special_sinc", "sinc"},
+    {"special_xlogy", "xlogy"},
     {"special_exp2", "exp2"},
     {"special_expit", "sigmoid"},
     {"special_expm1", "expm1"},
     {"special_log1p", "log1p"},
-    {"special_log_softmax", "log_softmax"},
     {"special_logsumexp", "logsumexp"},
     {"special_round", "round"},
     {"subtract", "sub"},
@@ -67,6 +74,34 @@ std::string CommonName(std::string_view target) {
   return "";
 }
 
+// Along axes they name, or with sizes that they keep: pairs of parts lie
+// behind, and nothing changes for them.
+constexpr std::string_view kSameForPairs[] = {
+    "aten.cat.default",
+    "aten.chunk.default",
+    "aten.contiguous.default",
+    "aten.detach.default",
+    "aten.flip.default",
+    "aten.index_select.default",
+    "aten.mean.dim",
+    "aten.movedim.int",
+    "aten.narrow.default",
+    "aten.neg.default",
+    "aten.roll.default",
+    "aten.select.int",
+    "aten.select_scatter.default",
+    "aten.slice.Tensor",
+    "aten.slice_scatter.default",
+    "aten.split.Tensor",
+    "aten.split_with_sizes.default",
+    "aten.squeeze.dim",
+    "aten.squeeze.dims",
+    "aten.stack.default",
+    "aten.sum.dim_IntList",
+    "aten.unbind.int",
+    "aten.zeros_like.default",
+};
+
 }  // namespace
 
 const AtenOp* FindAten(std::string_view target) {
@@ -83,6 +118,14 @@ const AtenOp* FindAten(std::string_view target) {
   if (found != kByName->end()) return found->second;
   const auto common = kByName->find(CommonName(target));
   return common != kByName->end() ? common->second : nullptr;
+}
+
+const AtenOp* FindComplexAten(const std::string& target) {
+  if (const AtenOp* op = FindAten("complex." + target)) return op;
+  const bool same =
+      std::find(std::begin(kSameForPairs), std::end(kSameForPairs), target) !=
+      std::end(kSameForPairs);
+  return same ? FindAten(target) : nullptr;
 }
 
 }  // namespace millrace::models::graph::pt2

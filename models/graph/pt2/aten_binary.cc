@@ -129,21 +129,9 @@ void Lerp(Lowering& n) {
   n.ReturnAs(x.dtype(), e.Op("Add", {x.id, step}));
 }
 
-// The angle of the point (other, self), by Atan in each quadrant.
 void Atan2(Lowering& n) {
   const Pair p = Operands(n, true);
-  Emitter& e = n.emit();
-  constexpr double kPi = 3.14159265358979323846;
-  const ValueId zero = e.Number(0, p.type);
-  const ValueId base = e.Op("Atan", {e.Op("Div", {p.a, p.b})});
-  const ValueId turn =
-      e.Op("Where", {e.Op("Less", {p.a, zero}), e.Number(-kPi, p.type),
-                     e.Number(kPi, p.type)});
-  const ValueId left = e.Op(
-      "Where", {e.Op("Less", {p.b, zero}), e.Op("Add", {base, turn}), base});
-  const ValueId origin =
-      e.Op("And", {e.Op("Equal", {p.a, zero}), e.Op("Equal", {p.b, zero})});
-  n.ReturnAs(p.type, e.Op("Where", {origin, zero, left}));
+  n.ReturnAs(p.type, AngleOf(n.emit(), p.type, p.a, p.b));
 }
 
 constexpr AtenOp kRows[] = {
@@ -162,6 +150,7 @@ constexpr AtenOp kRows[] = {
     {"aten.true_divide.Tensor", Div},
     {"aten.floor_divide.default", FloorDivide},
     {"aten.floor_divide.Scalar", FloorDivide},
+    {"aten.floor_divide.Tensor", FloorDivide},  // the form in place
     {"aten.remainder.Tensor", Remainder},
     {"aten.remainder.Scalar", Remainder},
     {"aten.fmod.Tensor", Fmod},
@@ -169,6 +158,7 @@ constexpr AtenOp kRows[] = {
     {"aten.pow.Tensor_Tensor", Pow},
     {"aten.pow.Tensor_Scalar", Pow},
     {"aten.pow.Scalar", Pow},
+    {"aten.pow.Tensor", Pow},  // the form in place
     {"aten.maximum.default", Maximum},
     {"aten.max.other", Maximum},
     {"aten.fmax.default", Maximum},

@@ -4,6 +4,7 @@
 #include <cmath>
 
 #include "models/graph/pt2/aten.h"
+#include "models/graph/pt2/sides.h"
 
 namespace millrace::models::graph::pt2 {
 namespace {
@@ -69,21 +70,19 @@ void To(Lowering& n) {
   n.Return(Pair(n, y, e.Op("Mul", {y, e.Number(0, out->dtype)}), x.rank()));
 }
 
-void Conjugate(Lowering& n) {
-  const Operand x = n.Arg("self");
+ValueId ConjugateOf(Lowering& n, const Operand& x) {
   Emitter& e = n.emit();
   const ValueId signs = e.Concat({e.Unsqueeze(e.Number(1, x.dtype()), {0}),
                                   e.Unsqueeze(e.Number(-1, x.dtype()), {0})},
                                  0);
-  n.Return(e.Op("Mul", {x.id, signs}));
+  return e.Op("Mul", {x.id, signs});
 }
+void Conjugate(Lowering& n) { n.Return(ConjugateOf(n, n.Arg("self"))); }
 
-void Multiply(Lowering& n) {
-  const Operand x = n.Arg("self");
-  const Operand y = n.Arg("other");
+ValueId Product(Lowering& n, const Operand& x, const Operand& y) {
   Emitter& e = n.emit();
   if (!x.meta->is_complex || !y.meta->is_complex) {
-    return n.Return(e.Op("Mul", {Parts(n, x), Parts(n, y)}));
+    return e.Op("Mul", {Parts(n, x), Parts(n, y)});
   }
   // (a + bi)(c + di) = (a + bi)c + (-b + ai)d
   const auto wide = [&](int64_t which) {
@@ -91,8 +90,133 @@ void Multiply(Lowering& n) {
   };
   const ValueId turned = Pair(n, e.Op("Neg", {Part(n, x.id, x.rank(), 1)}),
                               Part(n, x.id, x.rank(), 0), x.rank());
-  n.Return(e.Op(
-      "Add", {e.Op("Mul", {x.id, wide(0)}), e.Op("Mul", {turned, wide(1)})}));
+  return e.Op("Add",
+              {e.Op("Mul", {x.id, wide(0)}), e.Op("Mul", {turned, wide(1)})});
+}
+
+void Multiply(Lowering& n) {
+  const Operand x = n.Arg("self");
+  Emitter& e = n.emit();
+  if (SideOf(n, "other").tensor.meta == nullptr) {  // a real number
+    return n.Return(e.Op("Mul", {x.id, e.Value(n.Number("other"), x.dtype())}));
+  }
+  const Operand y = n.Arg("other");
+  n.Return(Product(n, x, y));
+}
+
+ValueId SquareOf(Lowering& n, const Operand& x) {
+  Emitter& e = n.emit();
+  return e.Op("ReduceSum", {e.Op("Mul", {x.id, x.id}), e.Ints({x.rank()})},
+              {{"keepdims", int64_t{1}}});
+}
+
+// x / y = x · ȳ / |y|²
+void Divide(Lowering& n) {
+  const Operand x = n.Arg("self");
+  Emitter& e = n.emit();
+  if (SideOf(n, "other").tensor.meta == nullptr) {
+    return n.Return(e.Op("Div", {x.id, e.Value(n.Number("other"), x.dtype())}));
+  }
+  const Operand y = n.Arg("other");
+  if (!y.meta->is_complex) {
+    return n.Return(e.Op("Div", {x.id, Parts(n, y)}));
+  }
+  n.Return(e.Op("Div",
+                {Product(n, x, {ConjugateOf(n, y), y.meta}), SquareOf(n, y)}));
+}
+
+// a·b of matrices: four products of their parts.
+void MatMul(Lowering& n) {
+  const Operand x = n.Arg("self");
+  const Operand y = n.Arg(n.Has("mat2") ? "mat2" : "other");
+  if (!x.meta->is_complex || !y.meta->is_complex) {
+    return n.Fail("a product of complex and real matrices");
+  }
+  Emitter& e = n.emit();
+  const auto product = [&](int64_t a, int64_t b) {
+    return e.Op("MatMul",
+                {Part(n, x.id, x.rank(), a), Part(n, y.id, y.rank(), b)});
+  };
+  const int rank = std::max(x.rank(), y.rank());
+  n.Return(Pair(n, e.Op("Sub", {product(0, 0), product(1, 1)}),
+                e.Op("Add", {product(0, 1), product(1, 0)}), rank));
+}
+
+// e^a · (cos b + i sin b)
+void Exp(Lowering& n) {
+  const Operand x = n.Arg("self");
+  Emitter& e = n.emit();
+  const ValueId size = e.Op("Exp", {Part(n, x.id, x.rank(), 0)});
+  const ValueId angle = Part(n, x.id, x.rank(), 1);
+  n.Return(Pair(n, e.Op("Mul", {size, e.Op("Cos", {angle})}),
+                e.Op("Mul", {size, e.Op("Sin", {angle})}), x.rank()));
+}
+
+void Angle(Lowering& n) {
+  const Operand x = n.Arg("self");
+  n.Return(AngleOf(n.emit(), x.dtype(), Part(n, x.id, x.rank(), 1),
+                   Part(n, x.id, x.rank(), 0)));
+}
+
+void Square(Lowering& n) {
+  const Operand x = n.Arg("self");
+  if (n.Has("exponent") && n.Real("exponent", 0) != 2) {
+    return n.Fail("a power other than 2");
+  }
+  n.Return(Product(n, x, x));
+}
+
+// A real value in every place.
+void Fill(Lowering& n, const Num& value, std::vector<Num> sizes) {
+  Emitter& e = n.emit();
+  const TensorMeta* out = n.OutMeta(0);
+  const DType type = out != nullptr ? out->dtype : DType::kF32;
+  const ValueId pair = e.Concat({e.Unsqueeze(e.Value(value, type), {0}),
+                                 e.Unsqueeze(e.Number(0, type), {0})},
+                                0);
+  sizes.push_back(Num::Of(2));
+  n.Return(e.Expand(pair, e.List(sizes)));
+}
+void Full(Lowering& n) { Fill(n, n.Number("fill_value"), n.Numbers("size")); }
+void Zeros(Lowering& n) { Fill(n, Num::Of(0), n.Numbers("size")); }
+void ScalarTensor(Lowering& n) { Fill(n, n.Number("s"), {}); }
+
+void Expand(Lowering& n) {
+  const Operand x = n.Arg("self");
+  std::vector<Num> sizes = n.Numbers("size");
+  const int added = static_cast<int>(sizes.size()) - x.rank();
+  Emitter& e = n.emit();
+  for (int i = 0; i < static_cast<int>(sizes.size()); ++i) {
+    auto& size = sizes[static_cast<size_t>(i)];
+    if (size.Is(-1) && i >= added) size = n.Size(x, i - added);
+  }
+  sizes.push_back(Num::Of(2));
+  n.Return(e.Expand(x.id, e.List(sizes)));
+}
+
+// The mask chooses pairs.
+void Where(Lowering& n) {
+  const Operand mask = n.Arg("condition");
+  const Operand a = n.Arg("self");
+  const Operand b = n.Arg("other");
+  n.Return(n.emit().Op(
+      "Where", {n.emit().Unsqueeze(mask.id, {mask.rank()}), a.id, b.id}));
+}
+void MaskedFill(Lowering& n) {
+  const Operand x = n.Arg("self");
+  const Operand mask = n.Arg("mask");
+  Emitter& e = n.emit();
+  const ValueId pair =
+      e.Concat({e.Unsqueeze(e.Value(n.Number("value"), x.dtype()), {0}),
+                e.Unsqueeze(e.Number(0, x.dtype()), {0})},
+               0);
+  n.Return(e.Op("Where", {e.Unsqueeze(mask.id, {mask.rank()}), pair, x.id}));
+}
+void Copy(Lowering& n) {
+  const Operand source = n.Arg("src");
+  Emitter& e = n.emit();
+  if (!source.meta->is_complex) return n.Fail("reals into complex numbers");
+  n.Return(e.Expand(source.id, e.Shape(n.In("self"))));
 }
 
 void Sum(Lowering& n, const char* op) {
@@ -137,175 +261,6 @@ void Unsqueeze(Lowering& n) {
   n.Return(n.emit().Unsqueeze(x.id, {n.Axis("dim", 0, x.rank() + 1)}));
 }
 
-// ---- Fourier transforms ----
-// What a spectrum is divided by: nothing, the root of the number of elements
-// transformed, that number. DFT divides by the last when inverse.
-enum Norm { kNone = 0, kRoot = 1, kCount = 2 };
-
-struct Transform {
-  std::vector<int64_t> axes = {};
-  bool inverse = false;
-  int64_t norm = kNone;
-  bool half = false;  // of a real signal, along the last of the axes
-};
-
-ValueId Normalised(Lowering& n, const Operand& x, const Transform& t,
-                   ValueId y) {
-  const double power = (t.inverse ? 1.0 : 0.0) - 0.5 * double(t.norm);
-  if (power == 0) return y;
-  Emitter& e = n.emit();
-  Num count = Num::Of(1);
-  for (const int64_t axis : t.axes) count = e.Mul(count, n.Size(x, axis));
-  const ValueId factor =
-      e.Op("Pow", {e.Cast(e.Value(count, DType::kI64), DType::kI64, x.dtype()),
-                   e.Number(power, x.dtype())});
-  return e.Op("Mul", {y, factor});
-}
-
-void Return(Lowering& n, const Operand& x, const Transform& t) {
-  Emitter& e = n.emit();
-  ValueId y = Parts(n, x);
-  bool half = t.half;  // first, while the signal is real
-  for (size_t i = t.axes.size(); i-- > 0;) {
-    y = e.Op("DFT", {y, kNoValue, e.Integer(t.axes[i], DType::kI64)},
-             {{"inverse", int64_t{t.inverse}}, {"onesided", int64_t{half}}});
-    half = false;
-  }
-  n.Return(Normalised(n, x, t, y));
-}
-
-int64_t NormOf(Lowering& n, bool inverse) {
-  const std::string_view norm = n.Text("norm", "backward");
-  if (norm == "ortho") return kRoot;
-  return (norm == "forward") == inverse ? kNone : kCount;
-}
-
-void Fft(Lowering& n, bool inverse, bool half, bool all) {
-  const Operand x = n.Arg("self");
-  Transform t{.inverse = inverse, .norm = NormOf(n, inverse), .half = half};
-  if (n.Has("n") || n.Has("s")) return n.Fail("signals cut or padded");
-  if (half && x.meta->is_complex) return n.Fail("half of a complex spectrum");
-  if (all) {
-    t.axes = n.Axes("dim", x.rank());
-  } else {
-    t.axes = {n.Axis("dim", -1, x.rank())};
-  }
-  Return(n, x, t);
-}
-void Fft1(Lowering& n) { Fft(n, false, false, false); }
-void FftN(Lowering& n) { Fft(n, false, false, true); }
-void Ifft1(Lowering& n) { Fft(n, true, false, false); }
-void IfftN(Lowering& n) { Fft(n, true, false, true); }
-void Rfft1(Lowering& n) { Fft(n, false, true, false); }
-void RfftN(Lowering& n) { Fft(n, false, true, true); }
-// Without `dim`, the last two axes.
-void Fft2(Lowering& n, bool inverse, bool half) {
-  if (n.Has("dim")) return Fft(n, inverse, half, true);
-  const Operand x = n.Arg("self");
-  if (n.Has("s") || x.rank() < 2) return n.Fail("signals cut or padded");
-  Return(n, x,
-         {.axes = {x.rank() - 2, x.rank() - 1},
-          .inverse = inverse,
-          .norm = NormOf(n, inverse),
-          .half = half});
-}
-void FftOfTwo(Lowering& n) { Fft2(n, false, false); }
-void IfftOfTwo(Lowering& n) { Fft2(n, true, false); }
-void RfftOfTwo(Lowering& n) { Fft2(n, false, true); }
-
-void FftC2C(Lowering& n) {
-  const Operand x = n.Arg("self");
-  Return(n, x,
-         {.axes = n.Axes("dim", x.rank()),
-          .inverse = !n.Flag("forward", true),
-          .norm = n.Int("normalization", 0)});
-}
-
-void FftR2C(Lowering& n) {
-  const Operand x = n.Arg("self");
-  Return(n, x,
-         {.axes = n.Axes("dim", x.rank()),
-          .norm = n.Int("normalization", 0),
-          .half = n.Flag("onesided", true)});
-}
-
-// Half a spectrum to its real signal of `length` elements on the last axis.
-void ToReal(Lowering& n, std::vector<int64_t> axes, int64_t norm,
-            const Num& length) {
-  const Operand x = n.Arg("self");
-  Emitter& e = n.emit();
-  if (axes.empty()) return n.Fail("a transform of no axis");
-  ValueId y = x.id;
-  const int64_t last = axes.back();
-  axes.pop_back();
-  Num count = length;
-  for (const int64_t axis : axes) {
-    y = e.Op("DFT", {y, kNoValue, e.Integer(axis, DType::kI64)},
-             {{"inverse", int64_t{1}}});
-    count = e.Mul(count, n.Size(x, axis));
-  }
-  y = e.Op("DFT",
-           {y, e.Value(length, DType::kI64), e.Integer(last, DType::kI64)},
-           {{"inverse", int64_t{1}}, {"onesided", int64_t{1}}});
-  y = e.Squeeze(y, {x.rank()});
-  const double power = 1 - 0.5 * double(norm);
-  if (power != 0) {
-    y = e.Op("Mul", {y, e.Op("Pow", {e.Cast(e.Value(count, DType::kI64),
-                                            DType::kI64, x.dtype()),
-                                     e.Number(power, x.dtype())})});
-  }
-  n.Return(y);
-}
-
-void FftC2R(Lowering& n) {
-  const Operand x = n.Arg("self");
-  ToReal(n, n.Axes("dim", x.rank()), n.Int("normalization", 0),
-         n.Number("last_dim_size"));
-}
-
-// The length of the signal as the file has it.
-void Irfft(Lowering& n, const std::vector<int64_t>& axes) {
-  const TensorMeta* out = n.OutMeta(0);
-  if (axes.empty() || out == nullptr || axes.back() >= out->rank() ||
-      !out->sizes[static_cast<size_t>(axes.back())].fixed) {
-    return n.Fail("an inverse transform whose length is not fixed");
-  }
-  ToReal(n, axes, NormOf(n, true),
-         Num::Of(out->sizes[static_cast<size_t>(axes.back())].hint));
-}
-void Irfft1(Lowering& n) {
-  Irfft(n, {n.Axis("dim", -1, n.Arg("self").rank())});
-}
-void Irfft2(Lowering& n) {
-  const int rank = n.Arg("self").rank();
-  if (n.Has("dim")) return Irfft(n, n.Axes("dim", rank));
-  if (rank < 2) return n.Fail("a transform of two axes");
-  Irfft(n, {rank - 2, rank - 1});
-}
-
-// A signal [n, length] or [length] to [n, bins, frames].
-void Stft(Lowering& n) {
-  const Operand x = n.Arg("self");
-  Emitter& e = n.emit();
-  const Num length = n.Number("n_fft");
-  const Num step =
-      n.Number("hop_length", n.emit().FloorDiv(length, Num::Of(4)));
-  const bool windowed = n.Has("window");
-  if (n.Flag("normalized", false)) return n.Fail("a normalised spectrum");
-  if (windowed &&
-      !(length.known() && n.Number("win_length", length).Is(length.integer))) {
-    return n.Fail("a window shorter than its frame");
-  }
-  const ValueId signal = x.rank() == 1 ? e.Unsqueeze(x.id, {0}) : x.id;
-  ValueId y =
-      e.Op("STFT",
-           {e.Unsqueeze(signal, {2}), e.Value(step, DType::kI64),
-            windowed ? n.In("window") : kNoValue, e.Value(length, DType::kI64)},
-           {{"onesided", int64_t{n.Flag("onesided", true)}}});
-  y = e.Transpose(y, {0, 2, 1, 3});
-  n.Return(x.rank() == 1 ? e.Squeeze(y, {0}) : y);
-}
-
 constexpr AtenOp kRows[] = {
     {"complex.aten.view_as_real.default", Identity},
     {"complex.aten.view_as_complex.default", Identity},
@@ -329,23 +284,28 @@ constexpr AtenOp kRows[] = {
     {"complex.aten.conj.default", Conjugate},
     {"complex.aten.conj_physical.default", Conjugate},
     {"complex.aten.mul.Tensor", Multiply},
+    {"complex.aten.mul.Scalar", Multiply},
+    {"complex.aten.div.Tensor", Divide},
+    {"complex.aten.div.Scalar", Divide},
+    {"complex.aten.mm.default", MatMul},
+    {"complex.aten.bmm.default", MatMul},
+    {"complex.aten.matmul.default", MatMul},
+    {"complex.aten.exp.default", Exp},
+    {"complex.aten.angle.default", Angle},
+    {"complex.aten.square.default", Square},
+    {"complex.aten.pow.Tensor_Scalar", Square},
+    {"complex.aten.full.default", Full},
+    {"complex.aten.new_full.default", Full},
+    {"complex.aten.zeros.default", Zeros},
+    {"complex.aten.new_zeros.default", Zeros},
+    {"complex.aten.empty.memory_format", Zeros},
+    {"complex.aten.scalar_tensor.default", ScalarTensor},
+    {"complex.aten.expand.default", Expand},
+    {"complex.aten.where.self", Where},
+    {"complex.aten.masked_fill.Scalar", MaskedFill},
+    {"complex.aten.copy.default", Copy},
     {"complex.aten.add.Tensor", Add},
     {"complex.aten.sub.Tensor", Subtract},
-    {"complex.aten.fft_fft.default", Fft1},
-    {"complex.aten.fft_fft2.default", FftOfTwo},
-    {"complex.aten.fft_fftn.default", FftN},
-    {"complex.aten.fft_ifft.default", Ifft1},
-    {"complex.aten.fft_ifft2.default", IfftOfTwo},
-    {"complex.aten.fft_ifftn.default", IfftN},
-    {"complex.aten.fft_rfft.default", Rfft1},
-    {"complex.aten.fft_rfft2.default", RfftOfTwo},
-    {"complex.aten.fft_rfftn.default", RfftN},
-    {"complex.aten.fft_irfft.default", Irfft1},
-    {"complex.aten.fft_irfft2.default", Irfft2},
-    {"complex.aten._fft_c2c.default", FftC2C},
-    {"complex.aten._fft_r2c.default", FftR2C},
-    {"complex.aten._fft_c2r.default", FftC2R},
-    {"complex.aten.stft.default", Stft},
 };
 
 }  // namespace

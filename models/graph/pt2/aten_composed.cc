@@ -3,6 +3,7 @@
 #include <limits>
 
 #include "models/graph/pt2/aten.h"
+#include "models/graph/pt2/sides.h"
 
 namespace millrace::models::graph::pt2 {
 namespace {
@@ -170,7 +171,8 @@ void IndexFill(Lowering& n) {
       e.Cast(e.Op("ReduceMax", {hit, e.Ints({1})}, {{"keepdims", int64_t{0}}}),
              DType::kU8, DType::kBool),
       wide);
-  n.Return(e.Op("Where", {mask, e.Value(n.Number("value"), x.dtype()), x.id}));
+  const ValueId value = As(n, SideOf(n, "value"), x.dtype());
+  n.Return(e.Op("Where", {mask, value, x.id}));
 }
 
 // Elements of the source, in order, to where the mask is set.
@@ -318,6 +320,15 @@ void GruCell(Lowering& n) {
   n.Return(e.Op("Add", {fresh, e.Op("Mul", {z, e.Op("Sub", {h.id, fresh})})}));
 }
 
+void RnnCell(Lowering& n, const char* activation) {
+  Emitter& e = n.emit();
+  n.Return(
+      e.Op(activation, {e.Op("Add", {Gates(n, n.In("input"), "w_ih", "b_ih"),
+                                     Gates(n, n.In("hx"), "w_hh", "b_hh")})}));
+}
+void RnnTanhCell(Lowering& n) { RnnCell(n, "Tanh"); }
+void RnnReluCell(Lowering& n) { RnnCell(n, "Relu"); }
+
 constexpr AtenOp kRows[] = {
     {"aten.hstack.default", HStack},
     {"aten.vstack.default", VStack},
@@ -334,6 +345,7 @@ constexpr AtenOp kRows[] = {
     {"aten.diag_embed.default", DiagEmbed},
     {"aten.take_along_dim.default", TakeAlongDim},
     {"aten.index_fill.int_Scalar", IndexFill},
+    {"aten.index_fill.int_Tensor", IndexFill},
     {"aten.masked_scatter.default", MaskedScatter},
     {"aten.where.default", WhereTrue},
     {"aten.nonzero_numpy.default", WhereTrue},
@@ -347,6 +359,8 @@ constexpr AtenOp kRows[] = {
     {"aten.round.decimals", RoundTo},
     {"aten.lstm_cell.default", LstmCell},
     {"aten.gru_cell.default", GruCell},
+    {"aten.rnn_tanh_cell.default", RnnTanhCell},
+    {"aten.rnn_relu_cell.default", RnnReluCell},
 };
 
 }  // namespace

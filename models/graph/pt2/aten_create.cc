@@ -1,4 +1,6 @@
 // Tensors out of numbers.
+#include <cmath>
+
 #include "models/graph/pt2/aten.h"
 
 namespace millrace::models::graph::pt2 {
@@ -46,12 +48,15 @@ void Arange(Lowering& n) {
 }
 
 // Evenly from start to end, both included.
-void Linspace(Lowering& n) {
+ValueId Even(Lowering& n) {
   const int64_t steps = n.Int("steps", 1);
   const double start = n.Real("start", 0);
   const double end = n.Real("end", 1);
   Emitter& e = n.emit();
-  if (steps < 1 || steps > (1 << 24)) return n.Fail("steps out of range");
+  if (steps < 1 || steps > (1 << 24)) {
+    n.Fail("steps out of range");
+    return kNoValue;
+  }
   const double step =
       steps > 1 ? (end - start) / static_cast<double>(steps - 1) : 0;
   const ValueId count =
@@ -59,7 +64,28 @@ void Linspace(Lowering& n) {
                      e.Integer(1, DType::kI64)});
   const ValueId scaled = e.Op("Mul", {e.Cast(count, DType::kI64, DType::kF64),
                                       e.Number(step, DType::kF64)});
-  n.ReturnAs(DType::kF64, e.Op("Add", {scaled, e.Number(start, DType::kF64)}));
+  return e.Op("Add", {scaled, e.Number(start, DType::kF64)});
+}
+void Linspace(Lowering& n) { n.ReturnAs(DType::kF64, Even(n)); }
+void Logspace(Lowering& n) {
+  n.ReturnAs(
+      DType::kF64,
+      n.emit().Op("Pow",
+                  {n.emit().Number(n.Real("base", 10), DType::kF64), Even(n)}));
+}
+
+// As Range, of which the end is part.
+void RangeWithEnd(Lowering& n) {
+  const double start = n.Real("start", 0);
+  const double step = n.Real("step", 1);
+  const double steps = (n.Real("end", 0) - start) / step;
+  if (!(steps >= 0 && steps < (1 << 24))) return n.Fail("steps out of range");
+  Emitter& e = n.emit();
+  // Half a step more than the last.
+  const double end = start + (std::floor(steps) + 0.5) * step;
+  n.ReturnAs(DType::kF64, e.Op("Range", {e.Number(start, DType::kF64),
+                                         e.Number(end, DType::kF64),
+                                         e.Number(step, DType::kF64)}));
 }
 
 // Whether row - column is as asked, of a matrix of these sizes.
@@ -120,10 +146,22 @@ constexpr AtenOp kRows[] = {
     {"aten.arange.start", Arange},
     {"aten.arange.start_step", Arange},
     {"aten.linspace.default", Linspace},
+    {"aten.logspace.default", Logspace},
+    {"aten.range.default", RangeWithEnd},
+    {"aten.range.step", RangeWithEnd},
     {"aten.eye.default", Eye},
     {"aten.eye.m", Eye},
     {"aten.tril.default", Tril},
     {"aten.triu.default", Triu},
+    {"aten.randint.default", Random},
+    {"aten.randint.low", Random},
+    {"aten.randint_like.default", Random},
+    {"aten.randint_like.low_dtype", Random},
+    {"aten.randperm.default", Random},
+    {"aten.normal.float_float", Random},
+    {"aten.normal_functional.default", Random},
+    {"aten.exponential.default", Random},
+    {"aten.uniform.default", Random},
     {"aten.rand.default", Random},
     {"aten.randn.default", Random},
     {"aten.rand_like.default", Random},

@@ -124,8 +124,13 @@ void Linear(Lowering& n) {
 void Cubic(Lowering& n) { Resize(n, 2, Interpolated(n, "cubic")); }
 template <bool kCubic>
 void Antialiased(Lowering& n) {
+  if (n.Flag("align_corners", false)) {
+    return n.Fail("antialias with align_corners");
+  }
   Attrs attrs = Interpolated(n, kCubic ? "cubic" : "linear");
+  // Neighbours beyond the edge do not count.
   attrs.Set("antialias", int64_t{1});
+  attrs.Set("exclude_outside", int64_t{1});
   attrs.Set("cubic_coeff_a", -0.5);
   Resize(n, 2, std::move(attrs));
 }

@@ -158,6 +158,20 @@ void ScatterBy(Lowering& n, const char* reduction) {
 }
 void Scatter(Lowering& n) { ScatterBy(n, "none"); }
 void ScatterAdd(Lowering& n) { ScatterBy(n, "add"); }
+void ScatterReducing(Lowering& n) {
+  const std::string_view reduce = n.Text("reduce", "");
+  if (reduce != "add" && reduce != "multiply") {
+    return n.Fail("a reduction other than 'add' and 'multiply'");
+  }
+  ScatterBy(n, reduce == "add" ? "add" : "mul");
+}
+
+// Of the tensor as one list.
+void Take(Lowering& n) {
+  n.Return(n.emit().Op(
+      "Gather", {n.emit().Reshape(n.In("self"), {Num::Of(-1)}), n.In("index")},
+      {{"axis", int64_t{0}}}));
+}
 
 // What the first update meets where the operand's own numbers do not count.
 double StartOf(std::string_view reduce) {
@@ -317,6 +331,9 @@ constexpr AtenOp kRows[] = {
     {"aten.scatter.src", Scatter},
     {"aten.scatter.value", Scatter},
     {"aten.scatter_add.default", ScatterAdd},
+    {"aten.scatter.reduce", ScatterReducing},
+    {"aten.scatter.value_reduce", ScatterReducing},
+    {"aten.take.default", Take},
     {"aten.scatter_reduce.two", ScatterReduce},
     {"aten.index_add.default", IndexAdd},
     {"aten.index_copy.default", IndexCopy},

@@ -197,6 +197,8 @@ constexpr AtenOp kRows[] = {
     {"aten.any.dim", Any},
     {"aten.any.dims", Any},
     {"aten.all.default", All},
+    {"aten._is_all_true.default", All},
+    {"aten._is_any_true.default", Any},
     {"aten.all.dim", All},
     {"aten.all.dims", All},
     {"aten.logsumexp.default", LogSumExp},

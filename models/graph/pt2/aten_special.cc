@@ -1,7 +1,9 @@
 // Less common functions of elements, rows and pairs.
+#include <limits>
 #include <string>
 
 #include "models/graph/pt2/aten.h"
+#include "models/graph/pt2/sides.h"
 #include "models/tensor/shape.h"
 
 namespace millrace::models::graph::pt2 {
@@ -98,6 +100,118 @@ void Times(Lowering& n, double factor) {
 }
 void Deg2Rad(Lowering& n) { Times(n, 0.017453292519943295); }
 void Rad2Deg(Lowering& n) { Times(n, 57.29577951308232); }
+
+// x · log(y), 0 where x is.
+void XLogY(Lowering& n) {
+  const Pair p = Operands(n, true);
+  Emitter& e = n.emit();
+  const ValueId zero = e.Number(0, p.type);
+  const ValueId y = e.Op("Mul", {p.a, e.Op("Log", {p.b})});
+  n.ReturnAs(p.type, e.Op("Where", {e.Op("Equal", {p.a, zero}), zero, y}));
+}
+// -x · log(x), 0 where x is; below 0 minus infinity.
+void Entropy(Lowering& n) {
+  const Input x = Real(n, "self");
+  Emitter& e = n.emit();
+  const ValueId zero = e.Number(0, x.type);
+  const ValueId y = e.Op("Neg", {e.Op("Mul", {x.id, e.Op("Log", {x.id})})});
+  const ValueId rest =
+      e.Op("Where",
+           {e.Op("Less", {x.id, zero}),
+            e.Number(-std::numeric_limits<double>::infinity(), x.type), zero});
+  n.ReturnAs(x.type, e.Op("Where", {e.Op("Greater", {x.id, zero}), y, rest}));
+}
+
+// sin(πx) / πx
+void Sinc(Lowering& n) {
+  const Input x = Real(n, "self");
+  Emitter& e = n.emit();
+  const ValueId turn = e.Op("Mul", {x.id, e.Number(3.141592653589793, x.type)});
+  const ValueId zero = e.Number(0, x.type);
+  n.ReturnAs(x.type,
+             e.Op("Where", {e.Op("Equal", {x.id, zero}), e.Number(1, x.type),
+                            e.Op("Div", {e.Op("Sin", {turn}), turn})}));
+}
+
+// (1 + erf(x / √2)) / 2
+void NormalShare(Lowering& n) {
+  const Input x = Real(n, "self");
+  Emitter& e = n.emit();
+  const ValueId erf =
+      e.Op("Erf", {e.Op("Mul", {x.id, e.Number(0.7071067811865476, x.type)})});
+  n.ReturnAs(x.type, e.Op("Mul", {e.Op("Add", {erf, e.Number(1, x.type)}),
+                                  e.Number(0.5, x.type)}));
+}
+
+void SignBit(Lowering& n) {
+  const Operand x = n.Arg("self");
+  n.ReturnAs(DType::kBool,
+             n.emit().Op("Less", {x.id, n.emit().Number(0, x.dtype())}));
+}
+
+// The first's size with the second's sign.
+void CopySign(Lowering& n) {
+  const Pair p = Operands(n, true);
+  Emitter& e = n.emit();
+  const ValueId size = e.Op("Abs", {p.a});
+  n.ReturnAs(p.type, e.Op("Where", {e.Op("Less", {p.b, e.Number(0, p.type)}),
+                                    e.Op("Neg", {size}), size}));
+}
+
+void Heaviside(Lowering& n) {
+  const Pair p = Operands(n, false, "self", "values");
+  Emitter& e = n.emit();
+  const ValueId zero = e.Number(0, p.type);
+  const ValueId step =
+      e.Cast(e.Op("Greater", {p.a, zero}), DType::kBool, p.type);
+  n.ReturnAs(p.type, e.Op("Where", {e.Op("Equal", {p.a, zero}), p.b, step}));
+}
+
+void FloatPower(Lowering& n) {
+  const Pair p = Operands(n, true, "self", "exponent");
+  Emitter& e = n.emit();
+  n.ReturnAs(DType::kF64, e.Op("Pow", {e.Cast(p.a, p.type, DType::kF64),
+                                       e.Cast(p.b, p.type, DType::kF64)}));
+}
+
+void LdExp(Lowering& n) {
+  const Pair p = Operands(n, true);
+  Emitter& e = n.emit();
+  n.ReturnAs(p.type,
+             e.Op("Mul", {p.a, e.Op("Pow", {e.Number(2, p.type), p.b})}));
+}
+
+// |a - b| <= atol + rtol · |b|
+void IsClose(Lowering& n) {
+  const Pair p = Operands(n, true);
+  Emitter& e = n.emit();
+  const auto number = [&](const char* name, double otherwise) {
+    return e.Number(n.Real(name, otherwise), p.type);
+  };
+  const ValueId room =
+      e.Op("Add", {number("atol", 1e-8),
+                   e.Op("Mul", {number("rtol", 1e-5), e.Op("Abs", {p.b})})});
+  const ValueId near =
+      e.Op("LessOrEqual", {e.Op("Abs", {e.Op("Sub", {p.a, p.b})}), room});
+  ValueId same = e.Op("Equal", {p.a, p.b});
+  if (n.Flag("equal_nan", false)) {
+    same =
+        e.Op("Or",
+             {same, e.Op("And", {e.Op("IsNaN", {p.a}), e.Op("IsNaN", {p.b})})});
+  }
+  n.ReturnAs(DType::kBool, e.Op("Or", {same, near}));
+}
+
+// Of reals: 0 or π.
+void Angle(Lowering& n) {
+  const Input x = Real(n, "self");
+  Emitter& e = n.emit();
+  const ValueId zero = e.Number(0, x.type);
+  const ValueId turned = e.Op(
+      "Where",
+      {e.Op("Less", {x.id, zero}), e.Number(3.141592653589793, x.type), zero});
+  n.ReturnAs(x.type, e.Op("Where", {e.Op("IsNaN", {x.id}), x.id, turned}));
+}
 
 void CountNonzero(Lowering& n) {
   const Operand x = n.Arg("self");
@@ -219,6 +333,21 @@ void Ravel(Lowering& n) {
 }
 
 constexpr AtenOp kRows[] = {
+    {"aten.xlogy.Tensor", XLogY},
+    {"aten.xlogy.Scalar_Other", XLogY},
+    {"aten.xlogy.Scalar_Self", XLogY},
+    {"aten.special_entr.default", Entropy},
+    {"aten.sinc.default", Sinc},
+    {"aten.special_ndtr.default", NormalShare},
+    {"aten.signbit.default", SignBit},
+    {"aten.copysign.Tensor", CopySign},
+    {"aten.copysign.Scalar", CopySign},
+    {"aten.heaviside.default", Heaviside},
+    {"aten.float_power.Tensor_Scalar", FloatPower},
+    {"aten.float_power.Tensor_Tensor", FloatPower},
+    {"aten.ldexp.Tensor", LdExp},
+    {"aten.isclose.default", IsClose},
+    {"aten.angle.default", Angle},
     {"aten.isposinf.default", IsPosInf},
     {"aten.isneginf.default", IsNegInf},
     {"aten.nan_to_num.default", NanToNum},

@@ -43,7 +43,8 @@ void Rounding(Lowering& n) {
 }
 
 void Identity(Lowering& n) { n.Return(n.In("self")); }
-// The form in place calls its operand otherwise.
+// The form in place calls its operand otherwise. The second result of
+// native_dropout, what was kept, is for training alone.
 void Dropout(Lowering& n) {
   if (n.Flag("train", false)) return n.Fail("dropout of training");
   n.Return(n.In(n.Has("self") ? "self" : "input"));
@@ -287,6 +288,7 @@ constexpr AtenOp kRows[] = {
     {"aten.softshrink.default", Softshrink},
     {"aten.hardshrink.default", Hardshrink},
     {"aten.glu.default", Glu},
+    {"aten.native_dropout.default", Dropout},
     {"aten.dropout.default", Dropout, Alias::kAlways},
     {"aten.feature_dropout.default", Dropout, Alias::kAlways},
     {"aten.alpha_dropout.default", Dropout, Alias::kAlways},

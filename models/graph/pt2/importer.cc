@@ -23,6 +23,10 @@ constexpr size_t kMaxReported = 4096;
 // changes its operand.
 std::string WithoutUnderscore(std::string_view target) {
   const size_t overload = target.rfind('.');
+  constexpr std::string_view kOperator = "aten.__i";  // a &= b
+  if (target.starts_with(kOperator)) {
+    return "aten.__" + std::string(target.substr(kOperator.size()));
+  }
   if (overload == target.npos || overload < 2 || target[overload - 1] != '_' ||
       target[overload - 2] == '_') {
     return "";
@@ -305,8 +309,10 @@ bool Importer::IsComplex(const NodeSpec& node) {
 Status Importer::Lower(const NodeSpec& node) {
   RETURN_IF_ERROR(CheckNew(node));
   if (IsComplex(node)) {
-    const AtenOp* op = FindAten("complex." + node.target);
+    const AtenOp* op = FindComplexAten(node.target);
     if (op == nullptr) {
+      op = FindComplexAten(WithoutUnderscore(node.target));
+      if (op != nullptr) return LowerInPlace(node, *op);
       return Unimplemented("there is no such operator of complex numbers");
     }
     Lowering n(node, *this, emit_);

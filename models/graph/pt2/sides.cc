@@ -43,4 +43,18 @@ Pair Operands(Lowering& n, bool to_float, std::string_view a_name,
   return {type, As(n, a, type), As(n, b, type)};
 }
 
+ValueId AngleOf(Emitter& e, DType type, ValueId y, ValueId x) {
+  constexpr double kPi = 3.14159265358979323846;
+  const ValueId zero = e.Number(0, type);
+  const ValueId base = e.Op("Atan", {e.Op("Div", {y, x})});
+  const ValueId turn = e.Op(
+      "Where",
+      {e.Op("Less", {y, zero}), e.Number(-kPi, type), e.Number(kPi, type)});
+  const ValueId left =
+      e.Op("Where", {e.Op("Less", {x, zero}), e.Op("Add", {base, turn}), base});
+  const ValueId origin =
+      e.Op("And", {e.Op("Equal", {y, zero}), e.Op("Equal", {x, zero})});
+  return e.Op("Where", {origin, zero, left});
+}
+
 }  // namespace millrace::models::graph::pt2

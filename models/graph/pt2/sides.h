@@ -27,4 +27,7 @@ Pair Operands(Lowering& n, bool to_float = false,
               std::string_view a_name = "self",
               std::string_view b_name = "other");
 
+// The angle of the point (x, y), by Atan in each quadrant.
+ValueId AngleOf(Emitter& e, DType type, ValueId y, ValueId x);
+
 }  // namespace millrace::models::graph::pt2
