@@ -2,7 +2,7 @@
 """Builds many networks, exports each in four forms, runs them with
 `millrace run`, compares with PyTorch, and prints a Markdown table and a count.
 
-    sweep.py [names] --millrace BIN [--family timm] [--forms .pt2,.onnx]
+    sweep.py [a,b,…] --millrace BIN [--family timm] [--forms .pt2,.onnx]
              [--folder DIR] [--keep] [--json FILE] [--timeout 600]
 
 Each network is made in a process of its own; its files are deleted after it.
@@ -216,6 +216,19 @@ def cell(result):
     return text
 
 
+def warm():
+    """Loads once, for all processes, what each of them would."""
+    import onnxruntime, timm, torchvision, transformers.modeling_utils  # noqa
+    class Next(torch.nn.Module):
+        def forward(self, x):
+            return x + 1
+    example = (torch.zeros(2),)
+    program = torch.export.export(Next(), example)
+    program.run_decompositions()
+    with contextlib.redirect_stdout(io.StringIO()):
+        torch.onnx.export(program, example, io.BytesIO(), dynamo=True, verbose=False)
+
+
 def main():
     ap = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     ap.add_argument("names", nargs="?", default="")
@@ -230,7 +243,8 @@ def main():
     wanted = a.names.split(",") if a.names else []
     rows = [e for e in sweep_models.entries()
             if (not wanted or e.name in wanted) and (not a.family or e.family in a.family.split(","))]
-    import timm, torchvision, transformers  # noqa: once, for all processes
+    rows.sort(key=lambda e: wanted.index(e.name) if wanted else 0)
+    warm()
     root = a.folder or tempfile.mkdtemp(prefix="sweep-")
     counts = {"agree": 0, "do not": 0, "noise": 0, "not exported": 0}
     head = [f for f in a.forms.split(",")]

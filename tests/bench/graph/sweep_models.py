@@ -42,7 +42,7 @@ def torchvision_entries():
             return Picked(getattr(room, name)(**{"weights": None, "num_classes": 10, **kw}))
         return Entry("torchvision", name, build, images(*shape), {"x": {0: "batch"}})
 
-    plain = ["resnet18", "squeezenet1_1", "shufflenet_v2_x0_5", "mobilenet_v2", "mobilenet_v3_small",
+    plain = ["resnet18", "vgg16", "convnext_base", "densenet121", "efficientnet_b3", "regnet_y_3_2gf", "shufflenet_v2_x1_0", "squeezenet1_0", "resnet34", "squeezenet1_1", "shufflenet_v2_x0_5", "mobilenet_v2", "mobilenet_v3_small",
              "mnasnet0_5", "regnet_x_400mf", "regnet_y_400mf", "resnext50_32x4d", "wide_resnet50_2",
              "densenet169", "efficientnet_v2_s", "efficientnet_b1", "convnext_small", "alexnet"]
     yield from (entry(name) for name in plain)
@@ -62,20 +62,24 @@ def torchvision_entries():
     yield entry("swin3d_t", (3, 8, 64, 64), "video")
     yield entry("mvit_v1_b", (3, 16, 224, 224), "video")
     yield entry("mvit_v2_s", (3, 16, 224, 224), "video")
-    yield Entry("torchvision", "raft_small", raft, lambda b, n=None: {
-        "a": torch.randn(b, 3, 128, 128, generator=gen(b)),
-        "b": torch.randn(b, 3, 128, 128, generator=gen(b + 50))},
-        {"a": {0: "batch"}, "b": {0: "batch"}})
+    for name in ("raft_small", "raft_large"):
+        yield Entry("torchvision", name, raft(name), lambda b, n=None: {
+            "a": torch.randn(b, 3, 128, 128, generator=gen(b)),
+            "b": torch.randn(b, 3, 128, 128, generator=gen(b + 50))},
+            {"a": {0: "batch"}, "b": {0: "batch"}})
     # Lists of images in, dictionaries out: one image, boxes by score.
     for name in ("ssdlite320_mobilenet_v3_large", "fasterrcnn_mobilenet_v3_large_320_fpn", "retinanet_resnet50_fpn",
-                 "fcos_resnet50_fpn"):
+                 "fcos_resnet50_fpn", "ssd300_vgg16", "maskrcnn_resnet50_fpn", "keypointrcnn_resnet50_fpn",
+                 "fasterrcnn_resnet50_fpn_v2", "retinanet_resnet50_fpn_v2"):
         yield Entry("torchvision", name, detector(name), lambda b, n=None: {
             "x": torch.rand(3, 320, 320, generator=gen(b))}, {})
 
 
-def raft():
-    import torchvision
-    return RaftFlow(torchvision.models.optical_flow.raft_small(weights=None))
+def raft(name):
+    def build():
+        import torchvision
+        return RaftFlow(getattr(torchvision.models.optical_flow, name)(weights=None))
+    return build
 
 
 class RaftFlow(nn.Module):
@@ -199,8 +203,11 @@ def timm_entries():
 
 def entries():
     from sweep_more import transformers_more
+    from sweep_popular import transformers_popular
     from sweep_transformers import transformers_entries
-    yield from torchvision_entries()
-    yield from timm_entries()
-    yield from transformers_entries()
-    yield from transformers_more()
+    seen = set()
+    for family in (torchvision_entries, timm_entries, transformers_entries, transformers_more, transformers_popular):
+        for entry in family():
+            if (entry.family, entry.name) not in seen:
+                seen.add((entry.family, entry.name))
+                yield entry
