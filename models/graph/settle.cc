@@ -1,10 +1,12 @@
 #include "models/graph/settle.h"
 
 #include <algorithm>
+#include <optional>
 #include <string>
 #include <unordered_map>
 #include <utility>
 
+#include "models/graph/interpret/parts.h"
 #include "models/graph/interpreter.h"
 #include "models/graph/needless.h"
 #include "models/graph/op.h"
@@ -43,6 +45,7 @@ class Settler {
     RETURN_IF_ERROR(Nodes(from, mapping));
     for (const Port& port : from.outputs) {
       ASSIGN_OR_RETURN(const ValueId id, Mapped(from, mapping, port.value));
+      if (AnySequence({id})) return NeedsBytes("a sequence that is a result");
       Port& made = made_.outputs.emplace_back(port);
       made.value = id;
     }
@@ -86,6 +89,8 @@ class Settler {
     if (node.Is("Identity")) return operands;
     if (node.Is("If")) return Branch(node, operands);
     if (node.Is("Loop")) return Unrolled(node, operands);
+    if (types_known_ && IsOnSequences(node)) return OnSequences(node, operands);
+    if (AnySequence(operands)) return NotSettled(node, std::move(operands));
     // What the interpreter alone can do: sequences and the like.
     if (node.op->infer == nullptr) return NotSettled(node, std::move(operands));
     if (node.Is("Shape")) {
@@ -206,6 +211,125 @@ class Settler {
                        Made(node, "Unsqueeze", {part, axis}, {}));
     }
     return Made(node, "Concat", std::move(rows), {{"axis", int64_t{0}}});
+  }
+
+  // ---- sequences: lists of the values that stand for their items ----
+  bool AnySequence(const std::vector<ValueId>& operands) const {
+    return std::any_of(operands.begin(), operands.end(),
+                       [&](ValueId id) { return sequences_.contains(id); });
+  }
+
+  std::vector<ValueId> Sequence(const Node& node, std::vector<ValueId> items) {
+    const ValueId id = made_.AddValue(node.name);
+    sequences_[id] = std::move(items);
+    return {id};
+  }
+
+  // The number that operand i holds, `otherwise` when it is not given; none
+  // when it is not known.
+  std::optional<int64_t> NumberAt(const std::vector<ValueId>& operands,
+                                  size_t i, int64_t otherwise) const {
+    if (i >= operands.size() || operands[i] == kNoValue) return otherwise;
+    const Tensor* number = Constant(operands[i]);
+    if (number == nullptr || number->num_elements() != 1) return std::nullopt;
+    if (number->dtype() == DType::kI32) return *number->data<int32_t>();
+    if (number->dtype() == DType::kI64) return *number->data<int64_t>();
+    return std::nullopt;
+  }
+
+  StatusOr<std::vector<ValueId>> OnSequences(
+      const Node& node, const std::vector<ValueId>& operands) {
+    if (node.Is("SequenceEmpty")) return Sequence(node, {});
+    if (node.Is("SequenceConstruct")) return Sequence(node, operands);
+    if (node.Is("SplitToSequence")) return Parts(node, operands);
+    const auto found = sequences_.find(operands[0]);
+    if (found == sequences_.end()) return NotSettled(node, operands);
+    std::vector<ValueId> items = found->second;
+    const auto size = static_cast<int64_t>(items.size());
+    if (node.Is("SequenceLength")) {
+      return std::vector<ValueId>{
+          made_.AddConstant(node.name, Tensor::Scalar(size))};
+    }
+    if (node.Is("ConcatFromSequence")) return Joined(node, items);
+    const bool inserts = node.Is("SequenceInsert");
+    auto place = NumberAt(operands, inserts ? 2 : 1, inserts ? size : size - 1);
+    if (!place) return NotSettled(node, operands);
+    if (*place < 0) *place += size;
+    if (*place < 0 || *place >= size + (inserts ? 1 : 0)) {
+      return InvalidArgument("node '" + node.name + "': the position is " +
+                             "outside of a sequence of " +
+                             std::to_string(size));
+    }
+    if (node.Is("SequenceAt")) {
+      return std::vector<ValueId>{items[static_cast<size_t>(*place)]};
+    }
+    if (inserts) {
+      items.insert(items.begin() + *place, operands[1]);
+    } else {
+      items.erase(items.begin() + *place);
+    }
+    return Sequence(node, std::move(items));
+  }
+
+  StatusOr<std::vector<ValueId>> Joined(const Node& node,
+                                        std::vector<ValueId> items) {
+    const int64_t axis = node.attrs.Int("axis", 0);
+    if (items.empty()) return InvalidArgument("the sequence is empty");
+    if (node.attrs.Int("new_axis", 0) != 0) {
+      const ValueId at =
+          made_.AddConstant("axis", Tensor::Int64s(std::vector<int64_t>{axis}));
+      for (ValueId& item : items) {
+        ASSIGN_OR_RETURN(item, Made(node, "Unsqueeze", {item, at}, {}));
+      }
+    }
+    ASSIGN_OR_RETURN(const ValueId id,
+                     Made(node, "Concat", std::move(items), {{"axis", axis}}));
+    return std::vector<ValueId>{id};
+  }
+
+  StatusOr<std::vector<ValueId>> Parts(const Node& node,
+                                       const std::vector<ValueId>& operands) {
+    const std::optional<ValueType>& type = made_.value(operands[0]).type;
+    const bool even = operands.size() < 2 || operands[1] == kNoValue;
+    const Tensor* given = even ? nullptr : Constant(operands[1]);
+    if (!type || (!even && given == nullptr)) return NotSettled(node, operands);
+    ASSIGN_OR_RETURN(const int axis,
+                     NormalAxis(node.attrs.Int("axis", 0), type->shape.rank()));
+    const int64_t size = type->shape[axis];
+    std::vector<int64_t> ends;
+    if (even || given->shape().rank() == 0) {
+      const auto chunk =
+          even ? std::optional<int64_t>(1) : NumberAt(operands, 1, 1);
+      if (!chunk || *chunk <= 0) return NotSettled(node, operands);
+      for (int64_t at = 0; at < size; at += *chunk) {
+        ends.push_back(std::min(size, at + *chunk));
+      }
+    } else {
+      const Arg arg{true, given->dtype(), given->shape(), given->bytes()};
+      ASSIGN_OR_RETURN(ends, IntsOf(arg, "split"));
+      for (size_t i = 1; i < ends.size(); ++i) ends[i] += ends[i - 1];
+    }
+    const auto list = [&](int64_t value) {
+      return made_.AddConstant("part",
+                               Tensor::Int64s(std::vector<int64_t>{value}));
+    };
+    std::vector<ValueId> items;
+    int64_t begin = 0;
+    for (const int64_t end : ends) {
+      if (end < begin || end > size) {
+        return InvalidArgument("the parts are larger than the tensor");
+      }
+      ASSIGN_OR_RETURN(
+          items.emplace_back(),
+          Made(node, "Slice", {operands[0], list(begin), list(end), list(axis)},
+               {}));
+      if (even && node.attrs.Int("keepdims", 1) == 0) {
+        ASSIGN_OR_RETURN(items.back(),
+                         Made(node, "Squeeze", {items.back(), list(axis)}, {}));
+      }
+      begin = end;
+    }
+    return Sequence(node, std::move(items));
   }
 
   StatusOr<ValueId> Made(const Node& near, std::string_view op,
@@ -357,6 +481,7 @@ class Settler {
   const bool types_known_;
   const SettleLimits limits_;
   Graph made_;
+  std::unordered_map<ValueId, std::vector<ValueId>> sequences_;
 };
 
 }  // namespace

@@ -3,6 +3,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include "models/graph/interpreter.h"
 #include "models/graph/op.h"
 
 namespace millrace::models::graph {
@@ -92,6 +93,53 @@ TEST(Settle, AConstantIsNotExpandedToAHugeOne) {
 
   ASSERT_TRUE(settled.ok()) << settled.status().message();
   EXPECT_EQ(settled->nodes.size(), 2u);
+}
+
+TEST(Settle, SequencesGiveWayToTheTensorsInThem) {
+  Graph graph;
+  const ValueId x = graph.AddInput("x", DType::kF32, {{-1}, {2}});
+  const auto number = [&](int64_t value) {
+    return graph.AddConstant("number", Tensor::Scalar(value));
+  };
+  const auto node = [&](const char* op, std::vector<ValueId> operands,
+                        Attrs attrs = {}) {
+    return graph.AddNode(op, *FindOp(op), std::move(operands),
+                         std::move(attrs));
+  };
+  // x's rows, the second of them once more before the last, without the first.
+  ValueId rows = node("SplitToSequence", {x}, {{"keepdims", int64_t{0}}});
+  const ValueId second = node("SequenceAt", {rows, number(1)});
+  rows = node("SequenceInsert", {rows, second, number(-1)});
+  rows = node("SequenceErase", {rows, number(0)});
+  graph.AddOutput("y", node("ConcatFromSequence", {rows},
+                            {{"axis", int64_t{0}}, {"new_axis", int64_t{1}}}));
+  graph.AddOutput("n", node("SequenceLength", {rows}));
+
+  const auto settled = Settle(graph, {{DType::kF32, {3, 2}}});
+
+  ASSERT_TRUE(settled.ok()) << settled.status().message();
+  const ValueType want{DType::kF32, {3, 2}};
+  EXPECT_EQ(settled->value(settled->outputs[0].value).type, want);
+  EXPECT_EQ(
+      *settled->value(settled->outputs[1].value).constant->data<int64_t>(), 3);
+  std::vector<Tensor> inputs;
+  inputs.push_back(Tensor::From<float>(DType::kF32, {3, 2},
+                                       std::vector<float>{1, 2, 3, 4, 5, 6}));
+  const auto outputs = Interpret(*settled, inputs);
+  ASSERT_TRUE(outputs.ok()) << outputs.status().message();
+  const float* y = (*outputs)[0].data<float>();
+  EXPECT_THAT(std::vector<float>(y, y + 6), ElementsAre(3, 4, 3, 4, 5, 6));
+}
+
+TEST(Settle, ASequenceAtAPlaceThatDataDecidesIsInterpreted) {
+  Graph graph;
+  const ValueId x = graph.AddInput("x", DType::kF32, {{2}});
+  const ValueId at = graph.AddInput("at", DType::kI64, {});
+  const ValueId list =
+      graph.AddNode("list", *FindOp("SequenceConstruct"), {x, x});
+  graph.AddOutput("y", graph.AddNode("y", *FindOp("SequenceAt"), {list, at}));
+  EXPECT_TRUE(IsNeedsBytes(
+      Settle(graph, {{DType::kF32, {2}}, {DType::kI64, {}}}).status()));
 }
 
 TEST(Settle, RefusesMoreResultsThanAnOperatorHas) {
