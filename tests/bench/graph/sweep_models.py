@@ -67,12 +67,13 @@ def torchvision_entries():
             "a": torch.randn(b, 3, 128, 128, generator=gen(b)),
             "b": torch.randn(b, 3, 128, 128, generator=gen(b + 50))},
             {"a": {0: "batch"}, "b": {0: "batch"}})
-    # Lists of images in, dictionaries out: one image, boxes by score.
+    # Lists of images in, dictionaries out: one image, boxes by score. Batch
+    # normalisations take their statistics from two.
     for name in ("ssdlite320_mobilenet_v3_large", "fasterrcnn_mobilenet_v3_large_320_fpn", "retinanet_resnet50_fpn",
                  "fcos_resnet50_fpn", "ssd300_vgg16", "maskrcnn_resnet50_fpn", "keypointrcnn_resnet50_fpn",
                  "fasterrcnn_resnet50_fpn_v2", "retinanet_resnet50_fpn_v2"):
         yield Entry("torchvision", name, detector(name), lambda b, n=None: {
-            "x": torch.rand(3, 320, 320, generator=gen(b))}, {})
+            "x": torch.rand(*((2,) if b > 2 else ()), 3, 320, 320, generator=gen(b))}, {})
 
 
 def raft(name):
@@ -97,7 +98,7 @@ class Detector(nn.Module):
         self.m = m
 
     def forward(self, x):
-        found = self.m([x])
+        found = self.m([x] if x.dim() == 3 else list(x))
         found = found[1] if isinstance(found, tuple) else found
         return found[0]["boxes"], found[0]["scores"], found[0]["labels"]
 
