@@ -56,6 +56,7 @@ CpuBackend::CpuBackend(const CpuBackendOptions& options)
   private_.resize(static_cast<size_t>(TeamSize(cpus_)));
   for (Private& own : private_) {
     own.act.Allocate(kMostFewRows, widest);
+    own.row.resize(static_cast<size_t>(std::max(widest, padded_ffn_)));
     own.y.resize(static_cast<size_t>(kRowTile * ld_y_));
   }
 }

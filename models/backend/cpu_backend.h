@@ -127,9 +127,13 @@ class CpuBackend final : public Backend {
   // worker's own buffer when rows are few, else in a shared one.
   ActBuffer& NormRows(Worker& worker, const Command& command);
   ActBuffer& AttentionRows(Worker& worker, const Command& command);
-  // Rounds values [begin, end) of a row as the matrix wants it; whole blocks.
-  void Quantize(const CpuLinear& linear, ActBuffer& act, int32_t row,
-                int64_t begin, int64_t end) const;
+  // Where a worker computes a row for the matrix: in `act` if floats are read,
+  // else in a row of its own, which stays in L1 until Quantize has read it.
+  float* Values(Worker& worker, const CpuLinear& linear, ActBuffer& act,
+                int32_t row);
+  // Rounds values[begin…end - 1] of a row as the matrix wants it; whole blocks.
+  void Quantize(const CpuLinear& linear, const float* values, ActBuffer& act,
+                int32_t row, int64_t begin, int64_t end) const;
   // y[i][output] of rows first_row + i, outputs [begin, end).
   void Multiply(Worker& worker, const CpuLinear& linear, int64_t begin,
                 int64_t end, const ActBuffer& act, int32_t first_row,
@@ -183,6 +187,7 @@ class CpuBackend final : public Backend {
   ActBuffer ffn_act_;   // shared rows of silu(gate) * up
   struct Private {
     ActBuffer act;             // [kMostFewRows] norm(x) or attention
+    std::vector<float> row;    // [widest input] to be rounded
     std::vector<float> y;      // [kRowTile][outputs]
     std::vector<float> terms;  // [2 * kRowTile][kTermColumns], if rounded twice
   };

@@ -72,6 +72,7 @@ class CpuLinear final : public Linear {
   std::span<const WeightRows> sources() const { return sources_; }
 
   // ---- use ----
+  bool needs_f32() const { return needs_f32_; }
   bool needs_q8() const { return needs_q8_; }
   bool needs_bf16() const { return needs_bf16_; }
   // Not beside float parts, which read the same rows.

@@ -71,9 +71,16 @@ float* CpuBackend::X(const Command& command, int32_t row) {
          int64_t{row} * shape().hidden;
 }
 
-void CpuBackend::Quantize(const CpuLinear& linear, ActBuffer& act, int32_t row,
-                          int64_t begin, int64_t end) const {
-  const float* x = act.f32(row) + begin;
+float* CpuBackend::Values(Worker& worker, const CpuLinear& linear,
+                          ActBuffer& act, int32_t row) {
+  return linear.needs_f32() ? act.f32(row)
+                            : private_[worker.index()].row.data();
+}
+
+void CpuBackend::Quantize(const CpuLinear& linear, const float* values,
+                          ActBuffer& act, int32_t row, int64_t begin,
+                          int64_t end) const {
+  const float* x = values + begin;
   if (linear.needs_bf16()) {
     kernels_.round_row(x, end - begin, act.bf16(row) + begin);
   }
@@ -156,9 +163,10 @@ ActBuffer& CpuBackend::NormRows(Worker& worker, const Command& command) {
       few ? std::pair<int64_t, int64_t>(0, rows) : worker.Share(rows);
   for (int64_t i = begin; i < end; ++i) {
     const auto row = static_cast<int32_t>(i);
+    float* values = Values(worker, *command.linear, act, row);
     kernels_.rms_norm(X(command, row), command.norm, shape().hidden,
-                      shape().norm_eps, act.f32(row));
-    Quantize(*command.linear, act, row, 0, shape().hidden);
+                      shape().norm_eps, values);
+    Quantize(*command.linear, values, act, row, 0, shape().hidden);
   }
   if (!few) worker.Barrier();
   return act;
@@ -174,11 +182,12 @@ ActBuffer& CpuBackend::AttentionRows(Worker& worker, const Command& command) {
     const auto row = static_cast<int32_t>(i);
     const int32_t from =
         command.gathers_rows ? batch_->sample_rows()[row] : row;
-    if (!attention_.Merge(command.attend, from, act.f32(row))) {
-      std::memcpy(act.f32(row), attn_.data() + from * q_dim_,
+    float* values = Values(worker, *command.linear, act, row);
+    if (!attention_.Merge(command.attend, from, values)) {
+      std::memcpy(values, attn_.data() + from * q_dim_,
                   static_cast<size_t>(q_dim_) * sizeof(float));
     }
-    Quantize(*command.linear, act, row, 0, q_dim_);
+    Quantize(*command.linear, values, act, row, 0, q_dim_);
   }
   if (!few) worker.Barrier();
   return act;
@@ -301,10 +310,10 @@ void CpuBackend::RunNormGateUpAct(Worker& worker, const Command& command) {
              act, row, count, y, ld_y_);
     for (int32_t i = 0; i < count; ++i) {
       const float* gate = y + i * ld_y_;
-      float* out = ffn_act_.f32(row + i);
+      float* values = Values(worker, *command.reader, ffn_act_, row + i);
       kernels_.silu_mul(gate + begin, gate + padded_ffn_ + begin, end - begin,
-                        out + begin);
-      Quantize(*command.reader, ffn_act_, row + i, begin, end);
+                        values + begin);
+      Quantize(*command.reader, values, ffn_act_, row + i, begin, end);
     }
   }
   worker.Barrier();
