@@ -1,0 +1,143 @@
+// What every plan of the policy keeps, whatever it was asked: rows name each
+// sequence once, nobody overtakes, victims stand behind all that go on, budgets
+// hold, a guess takes nothing from anybody.
+#pragma once
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <cstdint>
+#include <set>
+#include <vector>
+
+#include "scheduler/page_manager.h"
+#include "scheduler/policy.h"
+
+namespace millrace::scheduler {
+
+inline void CheckShape(const std::vector<SequenceView>& views,
+                       const Plan& plan) {
+  // Rows name each sequence once, newcomers are among them.
+  std::set<int32_t> planned;
+  for (const PlannedRows& rows : plan.rows) {
+    ASSERT_TRUE(planned.insert(rows.sequence).second);
+    ASSERT_GT(rows.num_rows, 0);
+    ASSERT_GE(rows.new_pages, 0);
+  }
+  for (const int32_t i : plan.preempted) {
+    ASSERT_TRUE(views[i].running);
+    ASSERT_FALSE(planned.contains(i));
+  }
+  for (const int32_t i : plan.admitted) {
+    ASSERT_FALSE(views[i].running);
+    ASSERT_TRUE(planned.contains(i));
+  }
+  ASSERT_EQ(plan.rows.empty(), views.empty()) << "a step without progress";
+}
+
+inline void CheckGuesses(const std::vector<SequenceView>& views,
+                         const Plan& plan, const PolicyLimits& limits) {
+  int32_t prompt_rows = 0;
+  bool decodes = false;
+  for (const PlannedRows& rows : plan.rows) {
+    const SequenceView& view = views[rows.sequence];
+    const bool decode =
+        view.running && view.num_tokens - view.num_computed == 1;
+    decodes = decodes || decode;
+    prompt_rows += decode ? 0 : rows.num_rows;
+    ASSERT_GE(rows.num_draft, 0);
+    ASSERT_LE(rows.num_draft, decode ? view.num_draft : 0);
+    ASSERT_TRUE(!decode || rows.num_rows == 1 + rows.num_draft);
+    // A guess takes no page from anybody.
+    if (!plan.preempted.empty()) {
+      ASSERT_LE(PagesFor(view.num_tokens + rows.num_draft),
+                view.num_pages + rows.new_pages);
+    }
+  }
+  if (decodes) {
+    ASSERT_LE(prompt_rows, limits.max_prompt_rows);
+  }
+}
+
+inline int32_t CountSamples(const SequenceView& view, int32_t num_rows) {
+  int32_t samples = 0;
+  for (int32_t row = view.num_computed; row < view.num_computed + num_rows;
+       ++row) {
+    samples += (row >= view.score_begin && row < view.score_end) ||
+               row + 1 >= view.num_tokens;
+  }
+  return samples;
+}
+
+// Counts those that wait for a page that is being computed.
+inline void CheckOrder(const std::vector<SequenceView>& views, const Plan& plan,
+                       const PolicyLimits& limits, int64_t& waits) {
+  const auto n = static_cast<int32_t>(views.size());
+  std::vector<bool> runs(n), planned(n, false);
+  for (int32_t i = 0; i < n; ++i) runs[i] = views[i].running;
+  for (const int32_t i : plan.preempted) runs[i] = false;
+
+  // Victims stand behind every sequence that goes on running.
+  for (const int32_t victim : plan.preempted) {
+    for (int32_t i = victim; i < n; ++i) {
+      ASSERT_FALSE(runs[i]) << i << " runs on, before it " << victim;
+    }
+  }
+  if (!plan.preempted.empty()) {
+    ASSERT_TRUE(plan.admitted.empty());
+  }
+  for (const int32_t i : plan.admitted) runs[i] = true;
+  // Nobody overtakes: newcomers are the first of those that waited, but for
+  // those whose next page is being computed.
+  int32_t num_waiting = 0;
+  for (int32_t i = 0; i < n; ++i) {
+    if (views[i].running) continue;
+    const bool admitted = std::ranges::count(plan.admitted, i) > 0;
+    if (!admitted && views[i].waits_for >= 0 && runs[views[i].waits_for]) {
+      ++waits;
+      continue;
+    }
+    ASSERT_EQ(admitted,
+              num_waiting < static_cast<int32_t>(plan.admitted.size()));
+    ++num_waiting;
+  }
+  ASSERT_LE(std::ranges::count(runs, true), limits.max_seqs);
+
+  // Decodes before prompts before newcomers; budgets kept.
+  int32_t tokens = 0;
+  int32_t samples = 0;
+  int32_t kind = 0;
+  for (const PlannedRows& rows : plan.rows) {
+    const SequenceView& view = views[rows.sequence];
+    planned[rows.sequence] = true;
+    ASSERT_TRUE(runs[rows.sequence]);
+    tokens += rows.num_rows;
+    samples += CountSamples(view, rows.num_rows);
+    const int32_t its_kind = !view.running                              ? 2
+                             : view.num_tokens - view.num_computed == 1 ? 0
+                                                                        : 1;
+    ASSERT_LE(kind, its_kind) << "a decode stands behind a prompt";
+    kind = its_kind;
+  }
+  ASSERT_LE(tokens, limits.max_tokens);
+  ASSERT_LE(samples, limits.max_samples);
+  for (int32_t i = 0; i < n; ++i) {
+    if (!runs[i] || planned[i]) continue;
+    if (views[i].num_tokens - views[i].num_computed == 1) {
+      ASSERT_TRUE(tokens == limits.max_tokens || samples == limits.max_samples)
+          << "decode " << i << " is left though there is room";
+    }
+  }
+}
+
+// All of it; how many waited for a page that was being computed.
+inline int64_t CheckPlan(const std::vector<SequenceView>& views,
+                         const Plan& plan, const PolicyLimits& limits) {
+  int64_t waits = 0;
+  CheckShape(views, plan);
+  CheckOrder(views, plan, limits, waits);
+  CheckGuesses(views, plan, limits);
+  return waits;
+}
+
+}  // namespace millrace::scheduler
