@@ -1,5 +1,6 @@
 // Gather, GatherElements and GatherND. An index counts from the end when it is
 // negative; one that is out of range is an error of the request.
+#include <algorithm>
 #include <cstring>
 
 #include "models/graph/ops/checks.h"
@@ -23,6 +24,22 @@ StatusOr<OutTypes> InferGather(const Call& call) {
   return OutTypes{{call.arg(0).dtype, shape}};
 }
 
+// Runs [begin, end) of the result; copy(to, from) copies a run by its number.
+template <typename Copy>
+Status GatherRuns(const Indices& indices, int64_t count, int64_t size,
+                  int64_t begin, int64_t end, Copy&& copy) {
+  for (int64_t i = begin; i < end;) {
+    const int64_t outer = i / count;
+    const int64_t stop = std::min(end, (outer + 1) * count);
+    for (int64_t k = i - outer * count; i < stop; ++i, ++k) {
+      const int64_t at = indices.Find(k, size);
+      if (at < 0) return indices.Outside(k, size);
+      copy(i, outer * size + at);
+    }
+  }
+  return OkStatus();
+}
+
 Status RunGather(const Call& call, std::span<const Result> results,
                  const Team& team) {
   const Shape& x = call.arg(0).shape;
@@ -30,18 +47,24 @@ Status RunGather(const Call& call, std::span<const Result> results,
                    NormalAxis(call.attrs().Int("axis", 0), x.rank()));
   const Indices indices(call.arg(1));
   const int64_t count = call.arg(1).num_elements();
-  const auto run = static_cast<size_t>(x.Product(axis + 1, x.rank()) *
-                                       DTypeBytes(results[0].dtype));
+  const int64_t run = x.Product(axis + 1, x.rank());
   const auto [begin, end] = team.Share(x.Product(0, axis) * count);
-  for (int64_t i = begin; i < end; ++i) {
-    ASSIGN_OR_RETURN(const int64_t at, indices.At(i % count, x[axis]));
-    if (run == 0) continue;
-    std::memcpy(
-        results[0].bytes + static_cast<size_t>(i) * run,
-        call.arg(0).bytes + static_cast<size_t>(i / count * x[axis] + at) * run,
-        run);
+  const auto gather = [&, b = begin, e = end](auto&& copy) {
+    return GatherRuns(indices, count, x[axis], b, e, copy);
+  };
+  if (run == 1) {
+    return DispatchBytes(DTypeBytes(results[0].dtype), [&]<typename T>() {
+      const T* from = call.arg(0).data<T>();
+      T* to = results[0].data<T>();
+      return gather([=](int64_t i, int64_t at) { to[i] = from[at]; });
+    });
   }
-  return OkStatus();
+  const int64_t bytes = run * DTypeBytes(results[0].dtype);
+  return gather([&](int64_t i, int64_t at) {
+    if (bytes == 0) return;
+    std::memcpy(results[0].bytes + i * bytes, call.arg(0).bytes + at * bytes,
+                static_cast<size_t>(bytes));
+  });
 }
 
 StatusOr<OutTypes> InferGatherElements(const Call& call) {
@@ -61,16 +84,23 @@ Status RunGatherElements(const Call& call, std::span<const Result> results,
   const Indices indices(call.arg(1));
   const Shape strides = x.Strides();
   const auto [begin, end] = team.Share(out.num_elements(), 64);
-  return DispatchBytes(
-      DTypeBytes(results[0].dtype), [&]<typename T>() -> Status {
-        for (int64_t i = begin; i < end; ++i) {
-          ASSIGN_OR_RETURN(const int64_t at, indices.At(i, x[axis]));
-          results[0].data<T>()[i] =
-              call.arg(0).data<T>()[Elsewhere(i, out, strides, axis) +
-                                    at * strides[axis]];
-        }
-        return OkStatus();
-      });
+  const int64_t row = out.rank() > 0 ? out.back() : 1;
+  const bool along_row = axis == out.rank() - 1;
+  return DispatchBytes(DTypeBytes(results[0].dtype), [&, b = begin,
+                                                      e = end]<typename T>() {
+    T* y = results[0].data<T>();
+    for (int64_t i = b; i < e;) {
+      const int64_t stop = std::min(e, (i / row + 1) * row);
+      const T* from = call.arg(0).data<T>() + Elsewhere(i, out, strides, axis);
+      const int64_t step = along_row ? 0 : strides.back();
+      for (; i < stop; ++i, from += step) {
+        const int64_t at = indices.Find(i, x[axis]);
+        if (at < 0) return indices.Outside(i, x[axis]);
+        y[i] = from[at * strides[axis]];
+      }
+    }
+    return OkStatus();
+  });
 }
 
 StatusOr<OutTypes> InferGatherNd(const Call& call) {

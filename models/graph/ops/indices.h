@@ -20,16 +20,28 @@ class Indices {
 
   // The i-th, from 0 on; INVALID_ARGUMENT unless it is in [-size, size).
   StatusOr<int64_t> At(int64_t i, int64_t size) const {
-    const int64_t at = wide_ != nullptr ? wide_[i] : narrow_[i];
-    if (at < -size || at >= size) {
-      return InvalidArgument("the index " + std::to_string(at) +
-                             " is outside of a dimension of " +
-                             std::to_string(size));
-    }
+    const int64_t at = Find(i, size);
+    if (at < 0) return Outside(i, size);
+    return at;
+  }
+
+  // The same for loops over elements: -1 where At fails, as Outside says.
+  int64_t Find(int64_t i, int64_t size) const {
+    const int64_t at = Given(i);
+    if (at < -size || at >= size) return -1;
     return at < 0 ? at + size : at;
+  }
+  Status Outside(int64_t i, int64_t size) const {
+    return InvalidArgument("the index " + std::to_string(Given(i)) +
+                           " is outside of a dimension of " +
+                           std::to_string(size));
   }
 
  private:
+  int64_t Given(int64_t i) const {
+    return wide_ != nullptr ? wide_[i] : narrow_[i];
+  }
+
   const int64_t* wide_;
   const int32_t* narrow_;
 };

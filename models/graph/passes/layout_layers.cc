@@ -1,4 +1,5 @@
 // Layers that have a layout of their own, and what of them can be carried.
+#include <algorithm>
 #include <cmath>
 #include <limits>
 #include <string>
@@ -250,14 +251,31 @@ bool LayoutPass::LayerNorm(const Node& node) {
   return true;
 }
 
+// Its axis becomes the last one of the base, where rows lie together.
 bool LayoutPass::Softmax(const Node& node) {
   const Lazy x = In(node.inputs[0]);
   const auto rank = static_cast<int64_t>(x.perm.size());
   if (rank == 0) return false;
   const int64_t axis = node.attrs.Int("axis", -1);
   Attrs attrs = node.attrs;
-  attrs.Set("axis", BaseAxis(x, axis));
-  Emit(node, {x.base}, std::move(attrs), x.perm);
+  const int64_t base_axis = BaseAxis(x, axis);
+  if (base_axis == rank - 1 || lazy_.dtype(x) != DType::kF32) {
+    attrs.Set("axis", base_axis);
+    Emit(node, {x.base}, std::move(attrs), x.perm);
+    return true;
+  }
+  Order order(x.perm.size());  // of view axes, as they stand in the base
+  for (size_t i = 0; i < order.size(); ++i) {
+    order[static_cast<size_t>(x.perm[i])] = static_cast<int>(i);
+  }
+  std::rotate(order.begin() + base_axis, order.begin() + base_axis + 1,
+              order.end());
+  Order perm(order.size());
+  for (size_t i = 0; i < order.size(); ++i) {
+    perm[static_cast<size_t>(order[i])] = static_cast<int>(i);
+  }
+  attrs.Set("axis", int64_t{-1});
+  Emit(node, {lazy_.As(x, order)}, std::move(attrs), perm);
   return true;
 }
 

@@ -63,6 +63,9 @@ StatusOr<std::unique_ptr<Step>> MakeQuantizeStep(const Node& node,
                                                  const LowerContext& context);
 StatusOr<std::unique_ptr<Step>> MakeRecurrentStep(const Node& node,
                                                   const LowerContext& context);
+// Of FP32 over neighbouring axes.
+StatusOr<std::unique_ptr<Step>> MakeReduceStep(const Node& node,
+                                               const LowerContext& context);
 StatusOr<std::unique_ptr<Step>> MakeResizeStep(const Node& node,
                                                const LowerContext& context);
 StatusOr<std::unique_ptr<Step>> MakeSoftmaxStep(const Node& node,

@@ -3,6 +3,8 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <numeric>
+
 #include "models/graph/interpreter.h"
 
 namespace millrace::models::graph {
@@ -68,6 +70,36 @@ TEST(DataOps, ReshapeToAnotherNumberOfElementsIsRefused) {
 TEST(DataOps, GatherRefusesAnIndexOutOfRange) {
   const auto made = RunOne("Gather", List(Floats({3}, {0, 1, 2}), Ints({3})));
   EXPECT_THAT(std::string(made.status().message()),
+              HasSubstr("the index 3 is outside"));
+}
+
+// Single elements and runs, by indices that count from either end; part of a
+// team's rows begin amid them.
+TEST(DataOps, GatherTakesElementsAndRuns) {
+  std::vector<float> values(24);
+  std::iota(values.begin(), values.end(), 0.0f);
+  const Tensor x = Floats({2, 3, 4}, values);
+  EXPECT_THAT(Values<float>(RunOne("Gather", List(x.Share(), Ints({3, -4})),
+                                   {{"axis", AttrValue(int64_t{2})}})),
+              ElementsAre(3, 0, 7, 4, 11, 8, 15, 12, 19, 16, 23, 20));
+  EXPECT_THAT(Values<float>(RunOne("Gather", List(x.Share(), Ints({2})),
+                                   {{"axis", AttrValue(int64_t{1})}})),
+              ElementsAre(8, 9, 10, 11, 20, 21, 22, 23));
+}
+
+TEST(DataOps, GatherElementsTakesOneOfEachLane) {
+  const Tensor x = Floats({2, 3}, {0, 1, 2, 3, 4, 5});
+  const auto taken = [&](const Shape& shape, std::vector<int64_t> indices,
+                         int64_t axis) {
+    Tensor at = Tensor::Int64s(indices).Reshaped(shape);
+    return RunOne("GatherElements", List(x.Share(), std::move(at)),
+                  {{"axis", AttrValue(axis)}});
+  };
+  EXPECT_THAT(Values<float>(taken({2, 2}, {2, -3, 1, 1}, 1)),
+              ElementsAre(2, 0, 4, 4));
+  EXPECT_THAT(Values<float>(taken({3, 3}, {0, 1, 0, 1, 1, -2, -1, 0, 0}, 0)),
+              ElementsAre(0, 4, 2, 3, 4, 2, 3, 1, 2));
+  EXPECT_THAT(std::string(taken({1, 1}, {3}, 1).status().message()),
               HasSubstr("the index 3 is outside"));
 }
 
