@@ -31,7 +31,7 @@ class GraphExecutor : public Executor {
                 .max_bytes = options.max_bytes,
                 .rows_apart = options.rows_apart,
                 .keep_bf16 = options.keep_bf16},
-               std::move(weights)) {}
+               std::move(weights), pool_) {}
 
   StatusOr<std::vector<Tensor>> Run(const std::vector<Tensor>& inputs,
                                     const RunOptions& run) override {

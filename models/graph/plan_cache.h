@@ -37,18 +37,19 @@ struct PlanCacheOptions {
 
 class PlanCache {
  public:
-  // `graph` has met load-time Settle; it outlives the cache. Packed weights go
-  // to `weights` first.
+  // `graph` has met load-time Settle; it and the pool, which packs weights,
+  // outlive the cache. Packed weights go to `weights` first.
   PlanCache(const Graph& graph, const Kernels& kernels,
-            const PlanCacheOptions& options, WarmBuffer weights = {})
+            const PlanCacheOptions& options, WarmBuffer weights,
+            ComputePool& pool)
       : graph_(graph),
         kernels_(kernels),
         options_(options),
-        packed_(std::move(weights)) {}
+        packed_(std::move(weights), &pool) {}
 
-  // Null when shapes depend on data, so that the graph can only be interpreted,
-  // for these inputs and all others. Valid until the next call. `whole`: the
-  // batch at once, whatever pays.
+  // On the thread that runs the pool. Null when shapes depend on data, so that
+  // the graph can only be interpreted, for these inputs and all others. Valid
+  // until the next call. `whole`: the batch at once, whatever pays.
   StatusOr<const Prepared*> For(const std::vector<Tensor>& inputs, bool whole);
 
  private:

@@ -264,18 +264,24 @@ StatusOr<std::unique_ptr<Step>> MakeConvStep(const Node& node,
   const int64_t each = products.packed_floats(n, k);
   ASSIGN_OR_RETURN(
       const float* packed,
-      context.packed.Get(weight, context.form(node, kPanels), groups * each,
-                         [&](const Tensor& from, float* to) {
-                           for (int64_t group = 0; group < groups; ++group) {
-                             const std::vector<float> w =
-                                 TapsFirst(from.data<float>() + group * n * k,
-                                           n, channels, shape.taps());
-                             products.pack(
-                                 w.data(), n, k, {.n = k, .k = 1}, 0,
-                                 (n + products.panel - 1) / products.panel,
-                                 to + group * each);
-                           }
-                         }));
+      context.packed.GetByParts(
+          weight, context.form(node, kPanels), groups * each,
+          [&](const Tensor& from, float* to, const Team& team) {
+            const int64_t panels = (n + products.panel - 1) / products.panel;
+            const auto [begin, end] = team.Share(groups * panels);
+            ForEachItem(
+                begin, end, panels,
+                [&](int64_t group, int64_t first, int64_t last) {
+                  const int64_t row = first * products.panel;
+                  const int64_t rows = std::min(last * products.panel, n) - row;
+                  const std::vector<float> w =
+                      TapsFirst(from.data<float>() + (group * n + row) * k,
+                                rows, channels, shape.taps());
+                  products.pack(
+                      w.data(), rows, k, {.n = k, .k = 1}, 0, last - first,
+                      to + group * each + products.packed_floats(row, k));
+                });
+          }));
   return std::unique_ptr<Step>(
       std::make_unique<ConvStep>(node, context, shape, groups, packed));
 }

@@ -99,14 +99,16 @@ StatusOr<std::unique_ptr<Step>> MakeLinearStep(const Node& node,
   const DenseProducts& products = context.products(node);
   ASSIGN_OR_RETURN(
       const float* packed,
-      context.packed.Get(
+      context.packed.GetByParts(
           weight, context.form(node, weight_kn ? 1 : 0),
-          products.packed_floats(n, k), [&](const Tensor& from, float* to) {
+          products.packed_floats(n, k),
+          [&](const Tensor& from, float* to, const Team& team) {
             const MatrixStrides strides = weight_kn
                                               ? MatrixStrides{.n = 1, .k = n}
                                               : MatrixStrides{.n = k, .k = 1};
-            products.pack(from.data<float>(), n, k, strides, 0,
-                          (n + products.panel - 1) / products.panel, to);
+            const auto [begin, end] =
+                team.Share((n + products.panel - 1) / products.panel);
+            products.pack(from.data<float>(), n, k, strides, begin, end, to);
           }));
   return std::unique_ptr<Step>(
       std::make_unique<LinearStep>(node, context, packed));

@@ -8,28 +8,53 @@ namespace {
 
 constexpr int64_t kChunkFloats = int64_t{8} << 20;
 constexpr int64_t kLineFloats = 16;
+// Below, waking the others costs as much as they would help.
+constexpr int64_t kFewFloats = 1 << 15;
 
 }  // namespace
 
-PackedWeights::PackedWeights(WarmBuffer first)
-    : first_(std::move(first)),
+PackedWeights::PackedWeights(WarmBuffer first, ComputePool* pool)
+    : pool_(pool),
+      first_(std::move(first)),
       next_(reinterpret_cast<float*>(first_.data())),
       left_(first_.size() / 4) {}
 
-StatusOr<const float*> PackedWeights::Get(
+template <typename Make>
+StatusOr<const float*> PackedWeights::FindOrMake(
     const std::shared_ptr<const Tensor>& weight, int64_t form,
-    int64_t num_floats, const Fill& fill) {
+    int64_t num_floats, Make&& make) {
   asked_.push_back(weight.get());
   const auto key = std::make_pair(weight.get(), form);
   if (const auto found = packed_.find(key); found != packed_.end()) {
     return found->second.floats;
   }
   ASSIGN_OR_RETURN(float* floats, Allocate(num_floats));
-  fill(weight->Aligned(), floats);
+  make(weight->Aligned(), floats);
   // Rarely read again: by a plan that wants another form.
   weight->DropPages();
   packed_.emplace(key, Packed{weight, floats});
   return floats;
+}
+
+StatusOr<const float*> PackedWeights::Get(
+    const std::shared_ptr<const Tensor>& weight, int64_t form,
+    int64_t num_floats, const Fill& fill) {
+  return FindOrMake(weight, form, num_floats, fill);
+}
+
+StatusOr<const float*> PackedWeights::GetByParts(
+    const std::shared_ptr<const Tensor>& weight, int64_t form,
+    int64_t num_floats, const FillPart& fill) {
+  return FindOrMake(weight, form, num_floats,
+                    [&](const Tensor& from, float* to) {
+                      if (pool_ == nullptr || num_floats < kFewFloats) {
+                        fill(from, to, Team{});
+                        return;
+                      }
+                      pool_->Run([&](Worker& worker) {
+                        fill(from, to, Team{worker.index(), worker.count()});
+                      });
+                    });
 }
 
 const float* PackedWeights::Find(const std::shared_ptr<const Tensor>& weight,

@@ -15,14 +15,17 @@
 #include "config/base/status.h"
 #include "models/backend/memory.h"
 #include "models/backend/warm_buffer.h"
+#include "models/cpu/compute_pool.h"
+#include "models/graph/op.h"
 #include "models/tensor/tensor.h"
 
 namespace millrace::models::graph {
 
 class PackedWeights {
  public:
-  // Filled first; may be empty.
-  explicit PackedWeights(WarmBuffer first);
+  // `first` is filled first; may be empty. Large weights are packed by all
+  // members of the pool, which outlives this object; null: by the caller.
+  PackedWeights(WarmBuffer first, ComputePool* pool);
 
   // `form` tells forms of one weight apart (a group of a convolution, a
   // layout). `fill` is called when it is not there yet, with the weight to read
@@ -32,6 +35,12 @@ class PackedWeights {
   StatusOr<const float*> Get(const std::shared_ptr<const Tensor>& weight,
                              int64_t form, int64_t num_floats,
                              const Fill& fill);
+  // The same where members of a team may fill a part each.
+  using FillPart =
+      std::function<void(const Tensor& weight, float* to, const Team& team)>;
+  StatusOr<const float*> GetByParts(const std::shared_ptr<const Tensor>& weight,
+                                    int64_t form, int64_t num_floats,
+                                    const FillPart& fill);
 
   // Null where Get has not made it yet.
   const float* Find(const std::shared_ptr<const Tensor>& weight,
@@ -48,10 +57,16 @@ class PackedWeights {
     const float* floats;
   };
 
+  // What is known, else memory that `make` fills.
+  template <typename Make>
+  StatusOr<const float*> FindOrMake(const std::shared_ptr<const Tensor>& weight,
+                                    int64_t form, int64_t num_floats,
+                                    Make&& make);
   StatusOr<float*> Allocate(int64_t num_floats);
 
   std::map<std::pair<const Tensor*, int64_t>, Packed> packed_;
   std::vector<const Tensor*> asked_;
+  ComputePool* const pool_;
   WarmBuffer first_;
   std::vector<HugeBuffer> chunks_;
   float* next_ = nullptr;  // in the last chunk
