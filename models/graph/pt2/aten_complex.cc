@@ -142,6 +142,26 @@ void MatMul(Lowering& n) {
                 e.Op("Add", {product(0, 1), product(1, 0)}), rank));
 }
 
+// Of two operands: four of their parts.
+void Einsum(Lowering& n) {
+  const std::vector<Operand> operands = n.Args("tensors");
+  const TensorMeta* out = n.OutMeta(0);
+  if (operands.size() != 2 || out == nullptr || !operands[0].meta->is_complex ||
+      !operands[1].meta->is_complex) {
+    return n.Fail("a sum over other than two complex operands");
+  }
+  Emitter& e = n.emit();
+  const Attrs equation = {{"equation", std::string(n.Text("equation", ""))}};
+  const auto product = [&](int64_t a, int64_t b) {
+    return e.Op("Einsum",
+                {Part(n, operands[0].id, operands[0].rank(), a),
+                 Part(n, operands[1].id, operands[1].rank(), b)},
+                equation);
+  };
+  n.Return(Pair(n, e.Op("Sub", {product(0, 0), product(1, 1)}),
+                e.Op("Add", {product(0, 1), product(1, 0)}), out->rank()));
+}
+
 // e^a · (cos b + i sin b)
 void Exp(Lowering& n) {
   const Operand x = n.Arg("self");
@@ -250,6 +270,16 @@ void Transpose(Lowering& n) {
   n.Return(n.emit().Transpose(x.id, order));
 }
 
+void SwapLast(Lowering& n) {
+  const Operand x = n.Arg("self");
+  if (x.rank() < 2) return n.Fail("matrices are needed");
+  std::vector<int64_t> order;
+  for (int64_t axis = 0; axis <= x.rank(); ++axis) order.push_back(axis);
+  std::swap(order[static_cast<size_t>(x.rank()) - 2],
+            order[static_cast<size_t>(x.rank()) - 1]);
+  n.Return(n.emit().Transpose(x.id, order));
+}
+
 void Reshape(Lowering& n) {
   std::vector<Num> sizes = n.Numbers(n.Has("shape") ? "shape" : "size");
   sizes.push_back(Num::Of(2));
@@ -290,6 +320,8 @@ constexpr AtenOp kRows[] = {
     {"complex.aten.mm.default", MatMul},
     {"complex.aten.bmm.default", MatMul},
     {"complex.aten.matmul.default", MatMul},
+    {"complex.aten.einsum.default", Einsum},
+    {"complex.aten.mT.default", SwapLast},
     {"complex.aten.exp.default", Exp},
     {"complex.aten.angle.default", Angle},
     {"complex.aten.square.default", Square},

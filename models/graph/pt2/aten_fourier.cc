@@ -1,6 +1,8 @@
 // Fourier transforms. Complex numbers are pairs along one axis more, at the
 // end.
 #include <algorithm>
+#include <utility>
+#include <vector>
 
 #include "models/graph/pt2/aten.h"
 
@@ -152,6 +154,11 @@ void Irfft2(Lowering& n) {
   Irfft(n, {rank - 2, rank - 1});
 }
 
+void IrfftN(Lowering& n) {
+  if (n.Has("s")) return n.Fail("signals cut or padded");
+  Irfft(n, n.Axes("dim", n.Arg("self").rank()));
+}
+
 // A signal [n, length] or [length] to [n, bins, frames].
 void Stft(Lowering& n) {
   const Operand x = n.Arg("self");
@@ -175,6 +182,68 @@ void Stft(Lowering& n) {
   n.Return(x.rank() == 1 ? e.Squeeze(y, {0}) : y);
 }
 
+// Frames [n, length, steps] of a signal, each `hop` behind the last, added up
+// where they overlap: [n, length + (steps - 1) * hop].
+ValueId OverlapAdd(Lowering& n, ValueId frames, DType type, int64_t length,
+                   int64_t hop) {
+  Emitter& e = n.emit();
+  models::Tensor identity =
+      models::Tensor::Make(DType::kF32, {length, 1, length});
+  std::fill_n(identity.data<float>(), length * length, 0.0f);
+  for (int64_t i = 0; i < length; ++i) {
+    identity.data<float>()[i * length + i] = 1;
+  }
+  const ValueId weight =
+      e.Cast(e.Constant(std::move(identity)), DType::kF32, type);
+  return e.Squeeze(e.Op("ConvTranspose", {frames, weight},
+                        {{"kernel_shape", std::vector<int64_t>{length}},
+                         {"strides", std::vector<int64_t>{hop}}}),
+                   {1});
+}
+
+// The signal whose frames have these spectra [n, bins, steps], each frame
+// windowed once more; what windows add up to is divided by.
+void Istft(Lowering& n) {
+  const Operand x = n.Arg("self");
+  Emitter& e = n.emit();
+  const int64_t length = n.Int("n_fft", 0);
+  const int64_t hop = n.Int("hop_length", length / 4);
+  const Operand window = n.ArgOrNone("window");
+  if (length < 1 || length > (1 << 13) || hop < 1 || x.rank() < 2 ||
+      x.rank() > 3 || n.Int("win_length", length) != length ||
+      n.Flag("normalized", false) || !n.Flag("onesided", true) ||
+      n.Flag("return_complex", false)) {
+    return n.Fail("frames of this form (short windows, whole spectra)");
+  }
+  const DType type = x.dtype();
+  const ValueId spectra = x.rank() == 2 ? e.Unsqueeze(x.id, {0}) : x.id;
+  // DFT runs along an axis before the last one, the pairs.
+  const ValueId frames = e.Squeeze(
+      e.Op("DFT",
+           {spectra, e.Integer(length, DType::kI64), e.Integer(1, DType::kI64)},
+           {{"inverse", int64_t{1}}, {"onesided", int64_t{1}}}),
+      {3});
+  const ValueId shape = window
+                            ? e.Unsqueeze(window.id, {1})
+                            : e.Expand(e.Number(1, type), e.Ints({length, 1}));
+  const ValueId sum =
+      OverlapAdd(n, e.Op("Mul", {frames, shape}), type, length, hop);
+  const ValueId one_frame =
+      e.Slice(frames, 0, Num::Of(0), Num::Of(1), Num::Of(1));
+  const ValueId squares =
+      e.Expand(e.Op("Mul", {shape, shape}), e.Shape(one_frame));
+  const ValueId weight = OverlapAdd(n, squares, type, length, hop);
+  const bool center = n.Flag("center", true);
+  const int64_t cut = center ? length / 2 : 0;
+  const auto kept = [&](ValueId y) {
+    const Num end = n.Has("length") ? e.Add(n.Number("length"), Num::Of(cut))
+                                    : e.Sub(e.SizeOf(y, 1), Num::Of(cut));
+    return e.Slice(y, 1, Num::Of(cut), end, Num::Of(1));
+  };
+  const ValueId y = e.Op("Div", {kept(sum), kept(weight)});
+  n.Return(x.rank() == 2 ? e.Squeeze(y, {0}) : y);
+}
+
 constexpr AtenOp kRows[] = {
     {"complex.aten.fft_fft.default", Fft1},
     {"complex.aten.fft_fft2.default", FftOfTwo},
@@ -191,6 +260,8 @@ constexpr AtenOp kRows[] = {
     {"complex.aten._fft_r2c.default", FftR2C},
     {"complex.aten._fft_c2r.default", FftC2R},
     {"complex.aten.stft.default", Stft},
+    {"complex.aten.istft.default", Istft},
+    {"complex.aten.fft_irfftn.default", IrfftN},
 };
 
 }  // namespace

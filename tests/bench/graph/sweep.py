@@ -121,7 +121,7 @@ def form_result(a, form, entry, net, program, how, cases, folder):
             continue
         if "why" in row:
             result["why"] = f"{tag or 'b2'}: {row['why']}"
-            if error is not None and error < 0.01:
+            if error is not None:
                 with contextlib.suppress(Exception):
                     result["noise"] = noise(net, inputs, want)
             if result.get("noise", 0) > TOLERANCE / 4:

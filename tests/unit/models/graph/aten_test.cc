@@ -293,6 +293,31 @@ TEST(Aten, PairsOfPartsAreCutJoinedAndDivided) {
   EXPECT_THAT(program.Run("y", {1, 3, 1, 1}), Near({4, 2, 2, 0}));
 }
 
+TEST(Aten, FramesAreAddedUpAndDividedByTheirWindows) {
+  Program program({1, 2, 2, 2});
+  program.Node("aten.view_as_complex.default", {Self()}, "z", {"1", "2", "2"},
+               10);
+  program.Node("aten.istft.default",
+               {Self("z"), IntArg("n_fft", "2"), IntArg("hop_length", "1"),
+                Truth("center", false)},
+               "y", {"1", "3"});
+  // Frames 3, 1 and 2, 2, one behind the other.
+  EXPECT_THAT(program.Run("y", {4, 0, 4, 0, 2, 0, 0, 0}), Near({3, 1.5f, 2}));
+}
+
+TEST(Aten, SumsOverComplexOperandsAreFourOfTheirParts) {
+  Program program({2, 2});
+  program.Node("aten.view_as_complex.default", {Self()}, "z", {"2"}, 10);
+  program.Node(
+      "aten.einsum.default",
+      {Text("equation", "i,j->ij"),
+       Arg("tensors", R"({"as_tensors":[{"name":"z"},{"name":"z"}]})")},
+      "w", {"2", "2"}, 10);
+  program.Node("aten.imag.default", {Self("w")}, "y", {"2", "2"});
+  // (1 + 2i), (3 + 4i)
+  EXPECT_THAT(program.Run("y", {1, 2, 3, 4}), Near({4, 10, 10, 24}));
+}
+
 // ---- in place ----
 TEST(Aten, ChangesInPlaceHaveOverloadsOfTheirOwn) {
   Program program({3});
