@@ -86,6 +86,17 @@ def peer_error(path, inputs, want):
         return why(e)
 
 
+def own_error(program, inputs, want):
+    """How far PyTorch is from itself when it runs what it exported; a text when
+    it does not run."""
+    try:
+        with torch.no_grad():
+            got = flat(program.module()(*inputs.values()))
+        return max(float(np.abs(g.numpy() - w).max() / max(np.abs(w).max(), 1e-30)) for g, w in zip(got, want))
+    except Exception as e:
+        return why(e)
+
+
 def run_ours(a, path, stem):
     began = time.time()
     command = [a.millrace, "run", path, "--input", stem + ".in.npz", "--expect", stem + ".out.npz",
@@ -126,6 +137,10 @@ def form_result(a, form, entry, net, program, how, cases, folder):
                     result["noise"] = noise(net, inputs, want)
             if result.get("noise", 0) > TOLERANCE / 4:
                 result["why"] += f" ({error:.1e}; PyTorch's f32 is {result['noise']:.1e} off its f64)"
+            elif tag and "onnx" not in form:
+                own = own_error(program, inputs, want)
+                if not isinstance(own, float) or own > TOLERANCE:
+                    result["exporter"] = f"right for batch 2 alone; PyTorch's own run of the program: {own}"
             elif "onnx" in form:
                 peer = peer_error(path, inputs, want)
                 if not isinstance(peer, float) or peer > TOLERANCE:
