@@ -91,7 +91,7 @@ class RecurrentWeights {
   template <typename T>
   RecurrentWeights(const T* r, int64_t num_outputs, int64_t hidden)
       : n_(num_outputs), k_(hidden) {
-    const int64_t cols = BestTile<M>().cols;
+    const int64_t cols = PanelColumns<M>();
     panels_ = Scratch<M>((n_ + cols - 1) / cols * cols * k_);
     for (int64_t j = 0; j < n_; j += cols) {
       PackPanel<M>(Matrix<T>{r, 1, k_}, 0, k_, j, std::min(cols, n_ - j), cols,

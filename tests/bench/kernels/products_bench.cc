@@ -1,7 +1,6 @@
 // Products of two matrices that are only known when a graph runs, on one
-// thread: the dense kernels with B packed each time, oneDNN's matmul (a call
-// for each matrix, and one for the whole stack), and the plain function of
-// graphs.
+// thread: the dense kernels with B packed each time, and oneDNN's matmul (a
+// call for each matrix, and one for the whole stack).
 //
 //   products_bench [isa]    auto (default), avx2, avx512
 //
@@ -20,7 +19,6 @@
 #include <vector>
 
 #include "models/cpu/isa.h"
-#include "models/graph/ops/gemm/gemm.h"
 #include "tests/bench/kernels/best.h"
 
 namespace millrace::bench {
@@ -142,20 +140,12 @@ void Time(const DenseTable& dense, const Case& c) {
   });
   OneDnn all(c, c.batch, a, b);
   const double whole = Best([&] { all.Run(x.data, w.data, y.data); });
-  const double plain = Best([&] {
-    for (int64_t i = 0; i < c.batch; ++i) {
-      graph::MatMulInto<float>(c.k, {x.data + i * a.batch, a.row, a.col},
-                               {w.data + i * b.batch, b.row, b.col},
-                               y.data + i * c.m * c.n, c.n, {0, c.m, 0, c.n});
-    }
-  });
   char name[64];
   std::snprintf(name, sizeof name, "%ld of %ld x %ld x %ld%s%s", long(c.batch),
                 long(c.m), long(c.k), long(c.n), c.transposed ? " t" : "",
                 c.heads ? " h" : "");
-  std::printf("%-28s %7.1f %7.1f %7.1f %7.1f   %s\n", name, flops / ours,
-              flops / by_matrix, flops / whole, flops / plain,
-              all.name.c_str());
+  std::printf("%-28s %7.1f %7.1f %7.1f   %s\n", name, flops / ours,
+              flops / by_matrix, flops / whole, all.name.c_str());
   std::fflush(stdout);
 }
 
@@ -173,8 +163,8 @@ int Main(const char* isa) {
   }
   std::printf("table %s, peak %.0f GFLOP/s\n", (*dense)->name,
               2 * MeasurePeaks((*dense)->name).float_gmacs);
-  std::printf("%-28s %7s %7s %7s %7s\n", "batch of m x k x n", "dense",
-              "oneDNN", "stack", "plain");
+  std::printf("%-28s %7s %7s %7s\n", "batch of m x k x n", "dense", "oneDNN",
+              "stack");
   for (const Case& c :
        std::initializer_list<Case>{{96, 49, 32, 49},
                                    {96, 49, 32, 49, true},

@@ -1,35 +1,60 @@
 #include "models/graph/ops/gemm/gemm.h"
 
+#include "models/cpu/isa.h"
+
 namespace millrace::models::graph {
 namespace {
 
-const GemmTiles& BestTiles() {
-#if defined(__x86_64__)
-  if (__builtin_cpu_supports("avx512f") != 0) return kAvx512Tiles;
-  if (__builtin_cpu_supports("avx2") != 0 && __builtin_cpu_supports("fma") != 0)
-    return kAvx2Tiles;
-#endif
-  return kPlainTiles;
+const DenseTable& WidestTable() {
+  static const DenseTable& table = [&]() -> const DenseTable& {
+    const auto chosen = ChooseDense("auto");
+    CHECK(chosen.ok(), "every machine runs the scalar table");
+    return **chosen;
+  }();
+  return table;
 }
+
+// Rows and columns whose sums stay in registers, two vectors of 16 bytes wide.
+constexpr int64_t kTileRows = 4;
+template <typename M>
+constexpr int64_t kTileColumns = 32 / int64_t{sizeof(M)};
+
+// c[i * ldc + j] (+)= sum over p < k of a[i * lda + p] * b[p * columns + j]
+template <typename M, int64_t kRows>
+void Tile(int64_t k, const M* a, int64_t lda, const M* b, int64_t width, M* c,
+          int64_t ldc, bool add) {
+  constexpr int64_t kColumns = kTileColumns<M>;
+  M sums[kRows][kColumns] = {};
+  for (int64_t p = 0; p < k; ++p, b += kColumns) {
+    for (int64_t i = 0; i < kRows; ++i) {
+      const M x = a[i * lda + p];
+      for (int64_t j = 0; j < kColumns; ++j) sums[i][j] += x * b[j];
+    }
+  }
+  for (int64_t i = 0; i < kRows; ++i) {
+    for (int64_t j = 0; j < width; ++j) {
+      c[i * ldc + j] = add ? c[i * ldc + j] + sums[i][j] : sums[i][j];
+    }
+  }
+}
+
+// Of one row block of dense kernels: sums that are added.
+constexpr int64_t kAddedRows = 48;
 
 }  // namespace
 
-template <>
-const GemmTile<float>& BestTile() {
-  return BestTiles().f32;
+template <typename M>
+int64_t PanelColumns() {
+  if constexpr (std::is_same_v<M, float>) {
+    return WidestTable().panel;
+  } else {
+    return kTileColumns<M>;
+  }
 }
-template <>
-const GemmTile<double>& BestTile() {
-  return BestTiles().f64;
-}
-template <>
-const GemmTile<uint32_t>& BestTile() {
-  return BestTiles().u32;
-}
-template <>
-const GemmTile<uint64_t>& BestTile() {
-  return BestTiles().u64;
-}
+template int64_t PanelColumns<float>();
+template int64_t PanelColumns<double>();
+template int64_t PanelColumns<uint32_t>();
+template int64_t PanelColumns<uint64_t>();
 
 GemmPart ShareOf(int64_t m, int64_t n, const Team& team) {
   if (n >= 64 * team.count || n >= m) {
@@ -43,26 +68,48 @@ GemmPart ShareOf(int64_t m, int64_t n, const Team& team) {
 template <typename M>
 void GemmPanels(int64_t num_rows, int64_t num_cols, int64_t k, const M* a,
                 int64_t lda, const M* panels, M* c, int64_t ldc, bool add) {
-  const GemmTile<M>& tile = BestTile<M>();
-  const int64_t cols = tile.cols;
-  M edge[GemmTile<M>::kMaxRows * GemmTile<M>::kMaxCols];
-  for (int64_t i = 0; i < num_rows; i += tile.rows) {
-    const int64_t rows = std::min<int64_t>(tile.rows, num_rows - i);
-    const auto run = tile.run[rows - 1];
-    for (int64_t j = 0; j < num_cols; j += cols) {
-      const int64_t width = std::min(cols, num_cols - j);
-      M* out = c + i * ldc + j;
-      if (width == cols) {
-        run(k, a + i * lda, lda, panels + j * k, out, ldc, add);
-        continue;
-      }
-      run(k, a + i * lda, lda, panels + j * k, edge, cols, false);
-      for (int64_t r = 0; r < rows; ++r) {
-        for (int64_t x = 0; x < width; ++x) {
-          const M sum = edge[r * cols + x];
-          out[r * ldc + x] = add ? out[r * ldc + x] + sum : sum;
-        }
-      }
+  constexpr int64_t kColumns = kTileColumns<M>;
+  for (int64_t j = 0; j < num_cols; j += kColumns) {
+    const int64_t width = std::min(kColumns, num_cols - j);
+    const M* panel = panels + j * k;
+    int64_t i = 0;
+    for (; i + kTileRows <= num_rows; i += kTileRows) {
+      Tile<M, kTileRows>(k, a + i * lda, lda, panel, width, c + i * ldc + j,
+                         ldc, add);
+    }
+    for (; i < num_rows; ++i) {
+      Tile<M, 1>(k, a + i * lda, lda, panel, width, c + i * ldc + j, ldc, add);
+    }
+  }
+}
+
+// These panels are the packed matrix of the dense kernels.
+template <>
+void GemmPanels(int64_t num_rows, int64_t num_cols, int64_t k, const float* a,
+                int64_t lda, const float* panels, float* c, int64_t ldc,
+                bool add) {
+  const DenseTable& dense = WidestTable();
+  GemmArgs args{.x = a,
+                .ld_x = lda,
+                .row_end = num_rows,
+                .w = panels,
+                .n = num_cols,
+                .k = k,
+                .panel_end = (num_cols + dense.panel - 1) / dense.panel,
+                .y = c,
+                .ld_y = ldc};
+  if (!add) return dense.gemm(args);
+  const auto sums = Scratch<float>(std::min(kAddedRows, num_rows) * num_cols);
+  args.y = sums.get();
+  args.ld_y = num_cols;
+  for (int64_t i = 0; i < num_rows; i += kAddedRows) {
+    args.x = a + i * lda;
+    args.row_end = std::min(kAddedRows, num_rows - i);
+    dense.gemm(args);
+    for (int64_t r = 0; r < args.row_end; ++r) {
+      float* to = c + (i + r) * ldc;
+      dense.binary(Binary::kAdd, to, 1, sums.get() + r * num_cols, 1, num_cols,
+                   to);
     }
   }
 }
@@ -137,8 +184,6 @@ MILLRACE_MATMUL(int64_t);
 MILLRACE_MATMUL(uint64_t);
 #undef MILLRACE_MATMUL
 
-template void GemmPanels<float>(int64_t, int64_t, int64_t, const float*,
-                                int64_t, const float*, float*, int64_t, bool);
 template void GemmPanels<double>(int64_t, int64_t, int64_t, const double*,
                                  int64_t, const double*, double*, int64_t,
                                  bool);

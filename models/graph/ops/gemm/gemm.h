@@ -1,5 +1,7 @@
-// Matrix products of every element type, blocked so that one panel of B stays
-// in the second-level cache.
+// Matrix products of every element type for plain functions, blocked so that
+// one panel of B stays in the second-level cache. Floats, of 16 bits too, are
+// multiplied by the widest dense kernels of this machine, whose bits are those
+// of all tables; other types by a loop that the compiler makes vectors of.
 //
 //   Gemm<float>({.m = m, .n = n, .k = k}, a, lda, pack_b, c, ldc);
 //   MatMulInto<T>(m, n, k, a, b, y, ldy, ShareOf(m, n, team));
@@ -16,13 +18,12 @@
 
 #include "models/graph/op.h"
 #include "models/graph/ops/dispatch.h"
-#include "models/graph/ops/gemm/tile.h"
 
 namespace millrace::models::graph {
 
-// The tile of the best instruction set that this machine has.
+// Columns of a panel.
 template <typename M>
-const GemmTile<M>& BestTile();
+int64_t PanelColumns();
 
 // What products of T accumulate in.
 template <typename T>
@@ -74,7 +75,7 @@ void GemmPanels(int64_t num_rows, int64_t num_cols, int64_t k, const M* a,
 template <typename M, typename PackB>
 void Gemm(const GemmSize& size, const M* a, int64_t lda, PackB&& pack, M* c,
           int64_t ldc, bool add = false) {
-  const int64_t cols = BestTile<M>().cols;
+  const int64_t cols = PanelColumns<M>();
   if (size.k == 0 && !add) {
     for (int64_t i = 0; i < size.m; ++i) {
       std::fill_n(c + i * ldc, size.n, M(0));
