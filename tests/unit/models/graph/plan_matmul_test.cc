@@ -2,6 +2,7 @@
 #include <gtest/gtest.h>
 
 #include <cmath>
+#include <cstring>
 #include <thread>
 
 #include "tests/unit/models/graph/graph_maker.h"
@@ -59,6 +60,37 @@ TEST(PlanMatMul, AgreesWithSumsInDouble) {
           m.graph.AddOutput("y", m.Node("MatMul", {a, b}));
           ExpectProducts(m, m.Inputs()[0], m.Inputs()[1], batch, rows, k, n);
         }
+      }
+    }
+  }
+}
+
+// Members that share the panels of one product, or the rows of many.
+TEST(PlanMatMul, SameBitsOnEveryTableAndForEveryTeam) {
+  const int last_cpu = std::thread::hardware_concurrency() > 1 ? 1 : 0;
+  for (const int64_t batch : {1, 3}) {
+    GraphMaker m;
+    const ValueId a = m.Input({batch, 29, 900});
+    const ValueId b = m.Input({batch, 900, 70});
+    m.graph.AddOutput("y", m.Node("MatMul", {a, b}));
+    std::vector<Tensor> want;
+    for (const char* isa : {"scalar", "avx2", "auto"}) {
+      for (const config::CpuSet& cpus : {config::CpuSet{}, {0, last_cpu}}) {
+        ExecutorOptions options;
+        options.cpus = cpus;
+        options.isa = isa;
+        auto executor = Executor::Create(m.graph.Copy(), options);
+        if (!executor.ok()) continue;  // a table that this machine lacks
+        auto got = (*executor)->Run(m.Inputs());
+        ASSERT_TRUE(got.ok()) << got.status().message();
+        if (want.empty()) {
+          want = std::move(*got);
+          continue;
+        }
+        EXPECT_EQ(std::memcmp((*got)[0].bytes(), want[0].bytes(),
+                              static_cast<size_t>(want[0].num_bytes())),
+                  0)
+            << batch << " " << isa;
       }
     }
   }
