@@ -3,8 +3,8 @@ language models, detectors, segmenters, speech, series, and heads."""
 import torch
 
 from sweep_models import Entry, gen
-from sweep_more import IDS, PIXELS, SOUND, TEXT, model, pixels, speech_and_words, words_and_pixels
-from sweep_transformers import One, Two, seq2seq, text, wave
+from sweep_more import IDS, PIXELS, SOUND, TEXT, model, pixels
+from sweep_transformers import One, Three, Two, text
 
 MOE = dict(n_routed_experts=4, n_group=1, topk_group=1, first_k_dense_replace=1)
 LATENT = dict(q_lora_rank=16, kv_lora_rank=16, qk_rope_head_dim=8, v_head_dim=16, qk_nope_head_dim=8, head_dim=8, num_key_value_heads=4)
