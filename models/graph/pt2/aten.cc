@@ -77,6 +77,7 @@ std::string CommonName(std::string_view target) {
 // Along axes they name, or with sizes that they keep: pairs of parts lie
 // behind, and nothing changes for them.
 constexpr std::string_view kSameForPairs[] = {
+    "aten._assert_tensor_metadata.default",
     "aten.cat.default",
     "aten.chunk.default",
     "aten.contiguous.default",

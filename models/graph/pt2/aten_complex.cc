@@ -310,6 +310,8 @@ constexpr AtenOp kRows[] = {
     {"complex.aten.polar.default", Polar},
     {"complex.aten._to_copy.default", To},
     {"complex.aten.to.dtype", To},
+    {"complex.aten.to.dtype_layout", To},
+    {"complex.aten.to.device", To},
     {"complex.aten._conj.default", Conjugate},
     {"complex.aten.conj.default", Conjugate},
     {"complex.aten.conj_physical.default", Conjugate},

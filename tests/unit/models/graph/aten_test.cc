@@ -282,10 +282,14 @@ TEST(Aten, PairsOfPartsAreCutJoinedAndDivided) {
     program.Node(target, arguments, name, {size}, 10);
   };
   complex("aten.view_as_complex.default", {Self()}, "z", "2");
-  complex(
-      "aten.slice.Tensor",
-      {Self("z"), IntArg("dim", "0"), IntArg("start", "1"), IntArg("end", "2")},
-      "last", "1");
+  program.RawNode("aten._assert_tensor_metadata.default",
+                  {TensorArg("a", "z"), IntArg("dtype", "10")}, "");
+  complex("aten.to.dtype_layout", {Self("z"), IntArg("dtype", "10")}, "z2",
+          "2");
+  complex("aten.slice.Tensor",
+          {Self("z2"), IntArg("dim", "0"), IntArg("start", "1"),
+           IntArg("end", "2")},
+          "last", "1");
   complex("aten.div.Tensor", {Self("z"), TensorArg("other", "last")}, "q", "2");
   complex("aten.mul.Tensor", {Self("q"), FloatArg("other", "2.0")}, "w", "2");
   program.Node("aten.view_as_real.default", {Self("w")}, "y", {"2", "2"});
