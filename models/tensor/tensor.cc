@@ -1,5 +1,7 @@
 #include "models/tensor/tensor.h"
 
+#include <sys/mman.h>
+
 #include <atomic>
 #include <mutex>
 #include <new>
@@ -8,6 +10,9 @@ namespace millrace::models {
 namespace {
 
 constexpr std::align_val_t kAlignment{64};
+// A copy of so many bytes that lives for a moment gets pages of its own: in the
+// heap it would leave a hole that lasting small things keep open.
+constexpr int64_t kOwnPages = 128 << 10;
 
 }  // namespace
 
@@ -53,6 +58,18 @@ Tensor Tensor::Allocated(DType dtype, const Shape& shape) {
     ::operator delete(const_cast<void*>(p), kAlignment);
   });
   return tensor;
+}
+
+Tensor Tensor::Mapped(DType dtype, const Shape& shape) {
+  const auto bytes =
+      static_cast<size_t>(shape.num_elements() * DTypeBytes(dtype));
+  void* pages = mmap(nullptr, bytes, PROT_READ | PROT_WRITE,
+                     MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+  if (pages == MAP_FAILED) return Allocated(dtype, shape);
+  return Borrow(dtype, shape, static_cast<std::byte*>(pages),
+                std::shared_ptr<const void>(pages, [bytes](const void* p) {
+                  munmap(const_cast<void*>(p), bytes);
+                }));
 }
 
 Tensor Tensor::Borrow(DType dtype, const Shape& shape, const std::byte* bytes,
@@ -101,8 +118,9 @@ Tensor Tensor::Scalar(float value) {
   return From<float>(DType::kF32, {}, {&value, 1});
 }
 
-Tensor Tensor::Copy() const {
-  Tensor copy = Allocated(dtype_, shape_);
+Tensor Tensor::Copy() const { return CopyInto(Allocated(dtype_, shape_)); }
+
+Tensor Tensor::CopyInto(Tensor copy) const {
   if (num_bytes() > 0) {
     std::memcpy(copy.bytes_, bytes_, static_cast<size_t>(num_bytes()));
     if (late_ != nullptr && late_->change() != nullptr) {
@@ -116,7 +134,8 @@ Tensor Tensor::Share() const { return Reshaped(shape_); }
 
 Tensor Tensor::Aligned() const {
   if (!is_late()) return Share();
-  Tensor copy = Copy();
+  Tensor copy = CopyInto(num_bytes() < kOwnPages ? Allocated(dtype_, shape_)
+                                                 : Mapped(dtype_, shape_));
   DropPages();
   return copy;
 }

@@ -119,6 +119,9 @@ class Tensor {
  private:
   class LateCopy;
   static Tensor Allocated(DType dtype, const Shape& shape);  // not zeroed
+  // In pages of its own, which go with it; at least one byte.
+  static Tensor Mapped(DType dtype, const Shape& shape);
+  Tensor CopyInto(Tensor copy) const;
   const std::byte* LateBytes() const;
 
   DType dtype_ = DType::kF32;
