@@ -239,6 +239,17 @@ class Settler {
 
   StatusOr<std::vector<ValueId>> OnSequences(
       const Node& node, const std::vector<ValueId>& operands) {
+    // Of what is left out the interpreter tells.
+    const size_t needed = node.Is("SequenceEmpty")       ? 0
+                          : node.Is("SequenceConstruct") ? operands.size()
+                          : node.Is("SequenceInsert")    ? 2
+                                                         : 1;
+    if (operands.size() < needed ||
+        std::count(operands.begin(),
+                   operands.begin() + static_cast<int64_t>(needed),
+                   kNoValue) > 0) {
+      return NotSettled(node, operands);
+    }
     if (node.Is("SequenceEmpty")) return Sequence(node, {});
     if (node.Is("SequenceConstruct")) return Sequence(node, operands);
     if (node.Is("SplitToSequence")) return Parts(node, operands);
@@ -307,7 +318,15 @@ class Settler {
     } else {
       const Arg arg{true, given->dtype(), given->shape(), given->bytes()};
       ASSIGN_OR_RETURN(ends, IntsOf(arg, "split"));
-      for (size_t i = 1; i < ends.size(); ++i) ends[i] += ends[i - 1];
+      int64_t before = 0;
+      for (int64_t& end : ends) {
+        if (end < 0 || end > size - before) {
+          return InvalidArgument("node '" + node.name + "': parts of more " +
+                                 "than the " + std::to_string(size) +
+                                 " there are");
+        }
+        before = end += before;
+      }
     }
     const auto list = [&](int64_t value) {
       return made_.AddConstant("part",
@@ -316,9 +335,6 @@ class Settler {
     std::vector<ValueId> items;
     int64_t begin = 0;
     for (const int64_t end : ends) {
-      if (end < begin || end > size) {
-        return InvalidArgument("the parts are larger than the tensor");
-      }
       ASSIGN_OR_RETURN(
           items.emplace_back(),
           Made(node, "Slice", {operands[0], list(begin), list(end), list(axis)},

@@ -3,6 +3,8 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <limits>
+
 #include "models/graph/interpreter.h"
 #include "models/graph/op.h"
 
@@ -140,6 +142,36 @@ TEST(Settle, ASequenceAtAPlaceThatDataDecidesIsInterpreted) {
   graph.AddOutput("y", graph.AddNode("y", *FindOp("SequenceAt"), {list, at}));
   EXPECT_TRUE(IsNeedsBytes(
       Settle(graph, {{DType::kF32, {2}}, {DType::kI64, {}}}).status()));
+}
+
+// A file may leave out any operand; the interpreter tells of it.
+TEST(Settle, SequencesThatLackOperandsAreInterpreted) {
+  for (const char* op : {"SequenceAt", "SequenceLength", "SplitToSequence",
+                         "SequenceInsert", "ConcatFromSequence"}) {
+    for (const std::vector<ValueId>& operands :
+         {std::vector<ValueId>{}, std::vector<ValueId>{kNoValue}}) {
+      Graph graph;
+      graph.AddInput("x", DType::kF32, {{2}});
+      graph.AddOutput("y", graph.AddNode("y", *FindOp(op), operands));
+      EXPECT_TRUE(IsNeedsBytes(Settle(graph, {{DType::kF32, {2}}}).status()))
+          << op;
+    }
+  }
+}
+
+TEST(Settle, PartsOfMoreThanThereIsAreRefused) {
+  const int64_t most = std::numeric_limits<int64_t>::max();
+  for (const std::vector<int64_t>& parts :
+       {std::vector<int64_t>{1, most}, std::vector<int64_t>{-1, 3}}) {
+    Graph graph;
+    const ValueId x = graph.AddInput("x", DType::kF32, {{2}});
+    const ValueId split = graph.AddConstant("split", Tensor::Int64s(parts));
+    const ValueId list =
+        graph.AddNode("list", *FindOp("SplitToSequence"), {x, split});
+    graph.AddOutput("y", graph.AddNode("y", *FindOp("SequenceLength"), {list}));
+    EXPECT_EQ(Settle(graph, {{DType::kF32, {2}}}).status().code(),
+              StatusCode::kInvalidArgument);
+  }
 }
 
 TEST(Settle, RefusesMoreResultsThanAnOperatorHas) {
