@@ -1,15 +1,15 @@
 #include "models/graph/settle.h"
 
 #include <algorithm>
-#include <optional>
 #include <string>
-#include <unordered_map>
+#include <string_view>
 #include <utility>
 
 #include "models/graph/interpret/parts.h"
 #include "models/graph/interpreter.h"
 #include "models/graph/needless.h"
 #include "models/graph/op.h"
+#include "models/graph/settle_sequences.h"
 
 namespace millrace::models::graph {
 namespace {
@@ -23,7 +23,12 @@ using Mapping = std::vector<ValueId>;
 class Settler {
  public:
   Settler(const Graph& from, bool types_known, const SettleLimits& limits)
-      : types_known_(types_known), limits_(limits) {
+      : types_known_(types_known),
+        limits_(limits),
+        sequences_(&made_, [this](const Node& near, std::string_view op,
+                                  std::vector<ValueId> operands, Attrs attrs) {
+          return Made(near, op, std::move(operands), std::move(attrs));
+        }) {
     made_.name = from.name;
     made_.symbols = from.symbols;
   }
@@ -45,7 +50,8 @@ class Settler {
     RETURN_IF_ERROR(Nodes(from, mapping));
     for (const Port& port : from.outputs) {
       ASSIGN_OR_RETURN(const ValueId id, Mapped(from, mapping, port.value));
-      if (AnySequence({id})) return NeedsBytes("a sequence that is a result");
+      if (sequences_.Any({id}))
+        return NeedsBytes("a sequence that is a result");
       Port& made = made_.outputs.emplace_back(port);
       made.value = id;
     }
@@ -89,8 +95,12 @@ class Settler {
     if (node.Is("Identity")) return operands;
     if (node.Is("If")) return Branch(node, operands);
     if (node.Is("Loop")) return Unrolled(node, operands);
-    if (types_known_ && IsOnSequences(node)) return OnSequences(node, operands);
-    if (AnySequence(operands)) return NotSettled(node, std::move(operands));
+    if (types_known_ && IsOnSequences(node)) {
+      ASSIGN_OR_RETURN(const SettledSequences::Results results,
+                       sequences_.Settle(node, operands));
+      return results ? *results : NotSettled(node, std::move(operands));
+    }
+    if (sequences_.Any(operands)) return NotSettled(node, std::move(operands));
     // What the interpreter alone can do: sequences and the like.
     if (node.op->infer == nullptr) return NotSettled(node, std::move(operands));
     if (node.Is("Shape")) {
@@ -211,141 +221,6 @@ class Settler {
                        Made(node, "Unsqueeze", {part, axis}, {}));
     }
     return Made(node, "Concat", std::move(rows), {{"axis", int64_t{0}}});
-  }
-
-  // ---- sequences: lists of the values that stand for their items ----
-  bool AnySequence(const std::vector<ValueId>& operands) const {
-    return std::any_of(operands.begin(), operands.end(),
-                       [&](ValueId id) { return sequences_.contains(id); });
-  }
-
-  std::vector<ValueId> Sequence(const Node& node, std::vector<ValueId> items) {
-    const ValueId id = made_.AddValue(node.name);
-    sequences_[id] = std::move(items);
-    return {id};
-  }
-
-  // The number that operand i holds, `otherwise` when it is not given; none
-  // when it is not known.
-  std::optional<int64_t> NumberAt(const std::vector<ValueId>& operands,
-                                  size_t i, int64_t otherwise) const {
-    if (i >= operands.size() || operands[i] == kNoValue) return otherwise;
-    const Tensor* number = Constant(operands[i]);
-    if (number == nullptr || number->num_elements() != 1) return std::nullopt;
-    if (number->dtype() == DType::kI32) return *number->data<int32_t>();
-    if (number->dtype() == DType::kI64) return *number->data<int64_t>();
-    return std::nullopt;
-  }
-
-  StatusOr<std::vector<ValueId>> OnSequences(
-      const Node& node, const std::vector<ValueId>& operands) {
-    // Of what is left out the interpreter tells.
-    const size_t needed = node.Is("SequenceEmpty")       ? 0
-                          : node.Is("SequenceConstruct") ? operands.size()
-                          : node.Is("SequenceInsert")    ? 2
-                                                         : 1;
-    if (operands.size() < needed ||
-        std::count(operands.begin(),
-                   operands.begin() + static_cast<int64_t>(needed),
-                   kNoValue) > 0) {
-      return NotSettled(node, operands);
-    }
-    if (node.Is("SequenceEmpty")) return Sequence(node, {});
-    if (node.Is("SequenceConstruct")) return Sequence(node, operands);
-    if (node.Is("SplitToSequence")) return Parts(node, operands);
-    const auto found = sequences_.find(operands[0]);
-    if (found == sequences_.end()) return NotSettled(node, operands);
-    std::vector<ValueId> items = found->second;
-    const auto size = static_cast<int64_t>(items.size());
-    if (node.Is("SequenceLength")) {
-      return std::vector<ValueId>{
-          made_.AddConstant(node.name, Tensor::Scalar(size))};
-    }
-    if (node.Is("ConcatFromSequence")) return Joined(node, items);
-    const bool inserts = node.Is("SequenceInsert");
-    auto place = NumberAt(operands, inserts ? 2 : 1, inserts ? size : size - 1);
-    if (!place) return NotSettled(node, operands);
-    if (*place < 0) *place += size;
-    if (*place < 0 || *place >= size + (inserts ? 1 : 0)) {
-      return InvalidArgument("node '" + node.name + "': the position is " +
-                             "outside of a sequence of " +
-                             std::to_string(size));
-    }
-    if (node.Is("SequenceAt")) {
-      return std::vector<ValueId>{items[static_cast<size_t>(*place)]};
-    }
-    if (inserts) {
-      items.insert(items.begin() + *place, operands[1]);
-    } else {
-      items.erase(items.begin() + *place);
-    }
-    return Sequence(node, std::move(items));
-  }
-
-  StatusOr<std::vector<ValueId>> Joined(const Node& node,
-                                        std::vector<ValueId> items) {
-    const int64_t axis = node.attrs.Int("axis", 0);
-    if (items.empty()) return InvalidArgument("the sequence is empty");
-    if (node.attrs.Int("new_axis", 0) != 0) {
-      const ValueId at =
-          made_.AddConstant("axis", Tensor::Int64s(std::vector<int64_t>{axis}));
-      for (ValueId& item : items) {
-        ASSIGN_OR_RETURN(item, Made(node, "Unsqueeze", {item, at}, {}));
-      }
-    }
-    ASSIGN_OR_RETURN(const ValueId id,
-                     Made(node, "Concat", std::move(items), {{"axis", axis}}));
-    return std::vector<ValueId>{id};
-  }
-
-  StatusOr<std::vector<ValueId>> Parts(const Node& node,
-                                       const std::vector<ValueId>& operands) {
-    const std::optional<ValueType>& type = made_.value(operands[0]).type;
-    const bool even = operands.size() < 2 || operands[1] == kNoValue;
-    const Tensor* given = even ? nullptr : Constant(operands[1]);
-    if (!type || (!even && given == nullptr)) return NotSettled(node, operands);
-    ASSIGN_OR_RETURN(const int axis,
-                     NormalAxis(node.attrs.Int("axis", 0), type->shape.rank()));
-    const int64_t size = type->shape[axis];
-    std::vector<int64_t> ends;
-    if (even || given->shape().rank() == 0) {
-      const auto chunk =
-          even ? std::optional<int64_t>(1) : NumberAt(operands, 1, 1);
-      if (!chunk || *chunk <= 0) return NotSettled(node, operands);
-      for (int64_t at = 0; at < size; at += *chunk) {
-        ends.push_back(std::min(size, at + *chunk));
-      }
-    } else {
-      const Arg arg{true, given->dtype(), given->shape(), given->bytes()};
-      ASSIGN_OR_RETURN(ends, IntsOf(arg, "split"));
-      int64_t before = 0;
-      for (int64_t& end : ends) {
-        if (end < 0 || end > size - before) {
-          return InvalidArgument("node '" + node.name + "': parts of more " +
-                                 "than the " + std::to_string(size) +
-                                 " there are");
-        }
-        before = end += before;
-      }
-    }
-    const auto list = [&](int64_t value) {
-      return made_.AddConstant("part",
-                               Tensor::Int64s(std::vector<int64_t>{value}));
-    };
-    std::vector<ValueId> items;
-    int64_t begin = 0;
-    for (const int64_t end : ends) {
-      ASSIGN_OR_RETURN(
-          items.emplace_back(),
-          Made(node, "Slice", {operands[0], list(begin), list(end), list(axis)},
-               {}));
-      if (even && node.attrs.Int("keepdims", 1) == 0) {
-        ASSIGN_OR_RETURN(items.back(),
-                         Made(node, "Squeeze", {items.back(), list(axis)}, {}));
-      }
-      begin = end;
-    }
-    return Sequence(node, std::move(items));
   }
 
   StatusOr<ValueId> Made(const Node& near, std::string_view op,
@@ -497,7 +372,7 @@ class Settler {
   const bool types_known_;
   const SettleLimits limits_;
   Graph made_;
-  std::unordered_map<ValueId, std::vector<ValueId>> sequences_;
+  SettledSequences sequences_;
 };
 
 }  // namespace
