@@ -28,4 +28,8 @@ std::optional<ByteFunction> ByteFunctionOf(const Graph& graph, Editor& editor,
 
 Tensor TableTensor(const ByteFunction& function);
 
+// What moves, picks or joins values that are quantised before and behind does
+// so with their bytes; functions of single values become tables.
+void FunctionsOfBytes(Graph& graph);
+
 }  // namespace millrace::models::graph

@@ -1,0 +1,144 @@
+// What stands between DequantizeLinear and QuantizeLinear and is no layer:
+// what moves values moves their bytes, functions of single values are tables,
+// and what picks or joins values does so with bytes.
+#include <utility>
+
+#include "models/graph/op.h"
+#include "models/graph/passes/bytes.h"
+#include "models/graph/passes/editor.h"
+#include "models/graph/passes/fused.h"
+#include "models/graph/passes/lookup_tables.h"
+
+namespace millrace::models::graph {
+namespace {
+
+class FunctionsPass {
+ public:
+  explicit FunctionsPass(Graph& graph) : graph_(graph), editor_(graph) {}
+
+  // Bytes are moved rather than what they stand for.
+  void Moves() {
+    for (Node& node : graph_.nodes) {
+      if (!node.Is("Transpose") && !node.Is("Reshape")) continue;
+      if (!DequantisedOf(graph_, editor_, node.inputs[0]) &&
+          !MeasuredOf(graph_, editor_, node.inputs[0])) {
+        continue;
+      }
+      std::vector<ValueId> inputs = node.inputs;
+      inputs[0] = editor_.Maker(node.inputs[0])->inputs[0];
+      const ValueId moved =
+          editor_.InsertBefore(node, *node.op, std::move(inputs), node.attrs,
+                               {DType::kU8, ShapeOf(node.outputs[0])});
+      const Node& maker = *editor_.Maker(node.inputs[0]);
+      inputs = maker.inputs;
+      inputs[0] = moved;
+      editor_.Rewrite(node, *maker.op, std::move(inputs), maker.attrs);
+    }
+    editor_.Finish();
+  }
+
+  void Functions() {
+    EachQuantize([&](Node& node, const ByteScale& scale) {
+      Reshaped(node, scale) || Function(node) || MaxOf(node) || Joined(node);
+    });
+    editor_.Finish();
+  }
+
+ private:
+  template <typename Body>
+  void EachQuantize(Body body) {
+    for (Node& node : graph_.nodes) {
+      if (!node.Is("QuantizeLinear")) continue;
+      if (const auto scale = ByteScaleOf(graph_, node)) body(node, *scale);
+    }
+  }
+
+  const Shape& ShapeOf(ValueId id) const {
+    return graph_.value(id).type->shape;
+  }
+
+  void Become(Node& node, const ByteFunction& function) {
+    if (function.IsIdentity()) {
+      editor_.Replace(node.outputs[0], function.of);
+      return;
+    }
+    const ValueId table = editor_.AddConstant(node.name, TableTensor(function));
+    editor_.Rewrite(node, fused::kLookup, {function.of, table}, {});
+  }
+
+  bool Function(Node& node) {
+    const auto function = ByteFunctionOf(graph_, editor_, node, node.inputs[0]);
+    if (!function) return false;
+    Become(node, *function);
+    return true;
+  }
+
+  // Reshaping moves no byte.
+  bool Reshaped(Node& node, const ByteScale& scale) {
+    const Node* reshape = editor_.Maker(node.inputs[0]);
+    if (reshape == nullptr || !reshape->Is("Reshape")) return false;
+    const auto x = DequantisedOf(graph_, editor_, reshape->inputs[0]);
+    if (!x || !(x->scale == scale)) return false;
+    editor_.Rewrite(node, *reshape->op, {x->bytes, reshape->inputs[1]},
+                    reshape->attrs);
+    return true;
+  }
+
+  // The largest of rising functions of bytes is the function of the largest.
+  bool MaxOf(Node& node) {
+    const Node* pool = editor_.Maker(node.inputs[0]);
+    if (pool == nullptr || pool->op != &fused::kPool ||
+        pool->attrs.Text("kind", "") != "max") {
+      return false;
+    }
+    const auto function =
+        ByteFunctionOf(graph_, editor_, node, pool->inputs[0]);
+    if (!function || !function->Rises()) return false;
+    ValueId bytes = function->of;
+    if (!function->IsIdentity()) {
+      const ValueId table =
+          editor_.AddConstant(node.name, TableTensor(*function));
+      bytes = editor_.InsertBefore(node, fused::kLookup, {bytes, table}, {},
+                                   {DType::kU8, ShapeOf(bytes)});
+    }
+    editor_.Rewrite(node, fused::kBytePool, {bytes}, pool->attrs);
+    return true;
+  }
+
+  // Concat of what is quantised alike, or can be made so byte by byte.
+  bool Joined(Node& node) {
+    const Node* concat = editor_.Maker(node.inputs[0]);
+    if (concat == nullptr || !concat->Is("Concat")) return false;
+    std::vector<ByteFunction> functions;
+    for (const ValueId id : concat->inputs) {
+      const auto function = ByteFunctionOf(graph_, editor_, node, id);
+      if (!function) return false;
+      functions.push_back(*function);
+    }
+    std::vector<ValueId> inputs;
+    for (const ByteFunction& function : functions) {
+      ValueId bytes = function.of;
+      if (!function.IsIdentity()) {
+        const ValueId table =
+            editor_.AddConstant(node.name, TableTensor(function));
+        bytes = editor_.InsertBefore(node, fused::kLookup, {bytes, table}, {},
+                                     {DType::kU8, ShapeOf(bytes)});
+      }
+      inputs.push_back(bytes);
+    }
+    editor_.Rewrite(node, *concat->op, std::move(inputs), concat->attrs);
+    return true;
+  }
+
+  Graph& graph_;
+  Editor editor_;
+};
+
+}  // namespace
+
+void FunctionsOfBytes(Graph& graph) {
+  FunctionsPass(graph).Moves();
+  FunctionsPass(graph).Functions();
+}
+
+}  // namespace millrace::models::graph
