@@ -1,5 +1,6 @@
 #include <utility>
 
+#include "models/graph/passes/copied_pixels.h"
 #include "models/graph/passes/layout.h"
 #include "models/graph/passes/passes.h"
 
@@ -16,6 +17,7 @@ StatusOr<Graph> Optimise(Graph settled) {
   WriteProductsInPlace(graph);
   FuseEpilogues(graph);
   FuseQuantised(graph);
+  LayersBeforeCopies(graph);
   FusePointwise(graph);
   FuseQuantisedPointwise(graph);
   return graph;

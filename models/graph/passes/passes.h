@@ -45,6 +45,7 @@ void FuseEpilogues(Graph& graph);
 // Layers, pools and functions between DequantizeLinear and QuantizeLinear work
 // on the bytes.
 void FuseQuantised(Graph& graph);
+// LayersBeforeCopies of copied_pixels.h comes next.
 // Chains of elementwise operators become one node.
 void FusePointwise(Graph& graph);
 // Such a node reads and writes bytes where they are dequantised before and

@@ -10,6 +10,7 @@
 #include "models/graph/op.h"
 #include "models/graph/passes/activations.h"
 #include "models/graph/passes/bytes.h"
+#include "models/graph/passes/copied_pixels.h"
 #include "models/graph/passes/editor.h"
 #include "models/graph/passes/fused.h"
 #include "models/graph/passes/lookup_tables.h"
@@ -338,6 +339,7 @@ void FuseQuantised(Graph& graph) {
                   [](const Node& node) { return node.Is("DequantizeLinear"); });
   if (!quantised) return;
   UnsignBytes(graph);
+  QuantiseBeforeCopies(graph);
   FunctionsOfBytes(graph);
   QuantisedPass(graph).Layers();
   QuantisedPass(graph).Chains();

@@ -9,6 +9,7 @@
 
 #include "models/graph/op.h"
 #include "models/graph/passes/alias.h"
+#include "models/graph/passes/copied_pixels.h"
 #include "models/graph/passes/fused.h"
 #include "models/graph/plan/makers.h"
 

@@ -17,8 +17,6 @@ bool IsDepthwise(const Node& node, const Graph& graph);
 // A transposed convolution whose kernels stand side by side, so that each pixel
 // makes a square of its own.
 bool StandsSideBySide(const Node& node, const Graph& graph);
-// A resized image whose pixels are copies.
-bool CopiesPixels(const Node& node);
 // A normalisation of rows of FP32 that have the weights in common.
 bool IsRowNorm(const Node& node, const Graph& graph);
 

@@ -1,11 +1,13 @@
 // Resized channels-last images: each pixel of the result is a weighted sum of
-// pixels, or a copy of one, which may stay in bf16.
+// pixels, or a copy of one, which may stay in bf16 or bytes.
 #include <algorithm>
+#include <cstring>
 #include <string>
 #include <utility>
 #include <vector>
 
 #include "models/graph/ops/resize.h"
+#include "models/graph/passes/copied_pixels.h"
 #include "models/graph/passes/fused.h"
 #include "models/graph/plan/epilogue.h"
 #include "models/graph/plan/makers.h"
@@ -51,11 +53,13 @@ class ResizeStep : public Step {
         x_(context.slot(node.inputs[0])),
         y_(context.slot(node.outputs[0])),
         of_bf16_(context.is_bf16(node.inputs[0])),
+        is_bytes_(context.type(node.inputs[0]).dtype == DType::kU8),
         round_(context.rounding(node.outputs[0])),
         in_(context.shape(node.inputs[0])),
         out_(context.shape(node.outputs[0])),
         rows_(MixesOf(axes, 2, out_[1])),
         columns_(MixesOf(axes, 3, out_[2])),
+        pixel_bytes_(CopiedBytes(node, context)),
         beyond_(static_cast<float>(node.attrs.Float("extrapolation_value", 0))),
         num_members_(context.num_members),
         most_(MostOf(rows_) * MostOf(columns_)) {}
@@ -67,7 +71,7 @@ class ResizeStep : public Step {
   Status Run(const Slots& slots, const Team& team) override {
     const int64_t channels = out_[3];
     const auto [begin, end] = team.Share(out_[0] * out_[1]);
-    if (of_bf16_) {
+    if (pixel_bytes_ > 0) {
       Copies(slots, begin, end);
       return OkStatus();
     }
@@ -111,23 +115,47 @@ class ResizeStep : public Step {
 
   std::string Text() const override {
     return "Resize " + in_.ToString() + " -> " + out_.ToString() +
-           Bf16Text(of_bf16_, round_ != nullptr);
+           Bf16Text(of_bf16_, round_ != nullptr) + (is_bytes_ ? " UINT8" : "");
   }
 
  private:
-  // Rows [begin, end) of the result, each pixel a copy.
+  static int64_t CopiedBytes(const Node& node, const LowerContext& context) {
+    const ValueType& x = context.type(node.inputs[0]);
+    const ValueType& y = context.type(node.outputs[0]);
+    return CopiesPixels(node) && x.dtype == y.dtype
+               ? y.shape.back() * DTypeBytes(y.dtype)
+               : 0;
+  }
+  // Rows [begin, end) of the result, each pixel a copy; so are whole rows.
   void Copies(const Slots& slots, int64_t begin, int64_t end) const {
-    const int64_t channels = out_[3];
-    Bf16* y = slots.data<Bf16>(y_) + begin * out_[2] * channels;
-    for (int64_t at = begin; at < end; ++at) {
+    const int64_t row_bytes = out_[2] * pixel_bytes_;
+    std::byte* y = slots.data<std::byte>(y_) + begin * row_bytes;
+    int64_t last = -1;
+    for (int64_t at = begin; at < end; ++at, y += row_bytes) {
       const Mixed& row = rows_[static_cast<size_t>(at % out_[1])];
-      const Bf16* from =
-          slots.data<Bf16>(x_) +
-          (at / out_[1] * in_[1] + row.index[0]) * in_[2] * channels;
+      const int64_t source = at / out_[1] * in_[1] + row.index[0];
+      if (source == last) {
+        std::memcpy(y, y - row_bytes, static_cast<size_t>(row_bytes));
+        continue;
+      }
+      last = source;
+      const std::byte* from =
+          slots.data<std::byte>(x_) + source * in_[2] * pixel_bytes_;
+      std::byte* to = y;
       for (const Mixed& column : columns_) {
-        y = std::copy_n(from + column.index[0] * channels, channels, y);
+        CopyPixel(from + column.index[0] * pixel_bytes_, to);
+        to += pixel_bytes_;
       }
     }
+  }
+  // Too few bytes, mostly, for a call.
+  void CopyPixel(const std::byte* from, std::byte* to) const {
+    constexpr int64_t kPiece = 16;
+    int64_t at = 0;
+    for (; at + kPiece <= pixel_bytes_; at += kPiece) {
+      std::memcpy(to + at, from + at, kPiece);
+    }
+    for (; at < pixel_bytes_; ++at) to[at] = from[at];
   }
 
   static int64_t MostOf(const std::vector<Mixed>& mixes) {
@@ -149,24 +177,19 @@ class ResizeStep : public Step {
   const Slot x_;
   const Slot y_;
   const bool of_bf16_;
+  const bool is_bytes_;
   const Rounding round_;
   const Shape in_;
   const Shape out_;
   const std::vector<Mixed> rows_;
   const std::vector<Mixed> columns_;
+  const int64_t pixel_bytes_;  // 0 where pixels are no plain copies
   const float beyond_;
   const int64_t num_members_;
   const int64_t most_;  // operands of a pixel
 };
 
 }  // namespace
-
-bool CopiesPixels(const Node& node) {
-  return node.op == &fused::kResize &&
-         node.attrs.Text("mode", "nearest") == "nearest" &&
-         node.attrs.Text("coordinate_transformation_mode", "half_pixel") !=
-             "tf_crop_and_resize";
-}
 
 StatusOr<std::unique_ptr<Step>> MakeResizeStep(const Node& node,
                                                const LowerContext& context) {

@@ -323,5 +323,42 @@ TEST(PlanImage, ImagesAreResizedChannelsLast) {
   }
 }
 
+// By sizes, which name the channels, and by scales.
+TEST(PlanImage, ALayerOfSinglePixelsComesBeforeTheirCopies) {
+  for (const bool by_sizes : {true, false}) {
+    GraphMaker m;
+    ValueId x = m.Input({2, 5, 6, 7});
+    Tensor scales = Tensor::Make(DType::kF32, {4});
+    for (int i = 0; i < 4; ++i) scales.data<float>()[i] = i < 2 ? 1.0f : 2.0f;
+    const ValueId by = m.graph.AddConstant("scales", std::move(scales));
+    x = m.Node("Resize",
+               by_sizes ? std::vector<ValueId>{x, kNoValue, kNoValue,
+                                               m.Ints({2, 5, 11, 16})}
+                        : std::vector<ValueId>{x, kNoValue, by},
+               {{"mode", std::string("nearest")},
+                {"coordinate_transformation_mode", std::string("asymmetric")}});
+    x = m.Node("Relu",
+               {m.Node("Conv", {x, m.Weight({9, 5, 1, 1}), m.Weight({9})})});
+    m.graph.AddOutput("y", m.Node("Conv", {x, m.Weight({4, 9, 3, 3})}));
+    const std::string plan = m.ExpectSame();
+    EXPECT_NE(plan.find("Conv 2 x 6x7x5 -> 6x7x9"), plan.npos) << plan;
+    EXPECT_NE(plan.find("Resize [2, 6, 7, 9]"), plan.npos) << plan;
+  }
+}
+
+TEST(PlanImage, ALayerOfSinglePixelsStaysBehindMixedOrFewerOnes) {
+  for (const std::string mode : {"nearest", "linear"}) {
+    GraphMaker m;
+    const int64_t width = mode == "linear" ? 16 : 3;
+    ValueId x = m.Node(
+        "Resize",
+        {m.Input({1, 5, 6, 7}), kNoValue, kNoValue, m.Ints({1, 5, 6, width})},
+        {{"mode", mode}});
+    m.graph.AddOutput("y", m.Node("Conv", {x, m.Weight({9, 5, 1, 1})}));
+    const std::string plan = m.ExpectSame();
+    EXPECT_NE(plan.find("Resize [1, 6, 7, 5]"), plan.npos) << plan;
+  }
+}
+
 }  // namespace
 }  // namespace millrace::models::graph

@@ -205,6 +205,23 @@ TEST(PlanQuantised, ElementwiseOperatorsAndConcatReadAndWriteBytes) {
   EXPECT_NE(plan.find("Concat UINT8"), std::string::npos) << plan;
 }
 
+// What is quantised behind copied pixels is quantised before.
+TEST(PlanQuantised, CopiedPixelsAreBytes) {
+  QuantMaker m;
+  ValueId x = m.Rounded(m.Input({2, 12, 5, 6}), 0.03f, 120);
+  x = m.Node("Conv", {x, m.Bytes({20, 12, 3, 3}, 0), m.Weight({20})});
+  x = m.Node("Relu", {m.Rounded(x, 0.05f, 131)});
+  x = m.Node("Resize", {x, kNoValue, kNoValue, m.Ints({2, 20, 6, 11})},
+             {{"mode", std::string("nearest")}});
+  x = m.Rounded(x, 0.04f, 0);
+  x = m.Node("Conv", {x, m.Bytes({8, 20, 1, 1}, 0), m.Weight({8})});
+  const std::string plan = m.ExpectSameSteps(m.Rounded(x, 0.05f, 128), 0.05);
+  EXPECT_NE(plan.find("Resize [2, 3, 4, 8] -> [2, 6, 11, 8] UINT8"),
+            std::string::npos)
+      << plan;
+  EXPECT_EQ(plan.find("f32"), std::string::npos) << plan;
+}
+
 TEST(PlanQuantised, AProductAndASumForEachChannelAreOnePass) {
   QuantMaker m;
   ValueId x = m.Rounded(m.Input({2, 24, 9, 8}), 0.03f, 128);
