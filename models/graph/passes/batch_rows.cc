@@ -193,7 +193,7 @@ class RowCheck {
     const std::string_view name = op->name;
     if (op == &fused::kConv || op == &fused::kConvTranspose ||
         op == &fused::kLinear || op == &fused::kByteConv ||
-        op == &fused::kByteLinear) {
+        op == &fused::kByteConvTranspose || op == &fused::kByteLinear) {
       return OnlyRows(node, {0, 3, 4});
     }
     if (op == &fused::kVolumeConv || op == &fused::kPool ||

@@ -13,6 +13,7 @@ const OpDef kMatMul = {.name = "fused.MatMul"};
 const OpDef kAttention = {.name = "fused.Attention"};
 const OpDef kPointwise = {.name = "fused.Pointwise"};
 const OpDef kByteConv = {.name = "fused.ByteConv"};
+const OpDef kByteConvTranspose = {.name = "fused.ByteConvTranspose"};
 const OpDef kByteLinear = {.name = "fused.ByteLinear"};
 const OpDef kBytePool = {.name = "fused.BytePool"};
 const OpDef kLookup = {.name = "fused.Lookup"};

@@ -60,6 +60,8 @@ extern const OpDef kPointwise;
 // each byte of the result at last.
 extern const OpDef kByteConv;
 extern const OpDef kByteLinear;
+// As kConvTranspose of one group, likewise; x's scale is a constant.
+extern const OpDef kByteConvTranspose;
 // As kPool: the largest byte, or the mean of a whole image, which has x_scale,
 // x_zero and, unless it is FP32, y_scale, y_zero.
 extern const OpDef kBytePool;

@@ -31,13 +31,22 @@ void SetScale(Attrs& attrs, std::string_view what, const ByteScale& scale) {
   attrs.Set(std::string(what) + "_zero", int64_t{scale.zero});
 }
 
+// The layer on bytes in place of one on floats; null where there is none.
+const OpDef* OnBytes(const Node& layer) {
+  if (layer.op == &fused::kConv) return &fused::kByteConv;
+  if (layer.op == &fused::kLinear) return &fused::kByteLinear;
+  const bool transposed = layer.op == &fused::kConvTranspose;
+  return transposed && layer.attrs.Int("group", 1) == 1
+             ? &fused::kByteConvTranspose
+             : nullptr;
+}
 bool IsLayer(const Node* node) {
-  return node != nullptr &&
-         (node->op == &fused::kConv || node->op == &fused::kLinear);
+  return node != nullptr && OnBytes(*node) != nullptr;
 }
 bool IsByteLayer(const Node* node) {
-  return node != nullptr &&
-         (node->op == &fused::kByteConv || node->op == &fused::kByteLinear);
+  return node != nullptr && (node->op == &fused::kByteConv ||
+                             node->op == &fused::kByteConvTranspose ||
+                             node->op == &fused::kByteLinear);
 }
 
 class QuantisedPass {
@@ -114,7 +123,9 @@ class QuantisedPass {
   }
 
   static int OutputsAxis(const Node& layer) {
-    return layer.op == &fused::kLinear && layer.attrs.Int("weight_kn", 0) != 0
+    return layer.op == &fused::kConvTranspose ||
+                   (layer.op == &fused::kLinear &&
+                    layer.attrs.Int("weight_kn", 0) != 0)
                ? 1
                : 0;
   }
@@ -138,7 +149,10 @@ class QuantisedPass {
     Attrs attrs = layer.attrs;
     if (measured) {
       // Only into floats, and channels go together.
-      if (out != nullptr || layer.attrs.Int("group", 1) != 1) return;
+      if (out != nullptr || layer.attrs.Int("group", 1) != 1 ||
+          layer.op == &fused::kConvTranspose) {
+        return;
+      }
       inputs.resize(kMeasured + 2, kNoValue);
       inputs[0] = measured->bytes;
       inputs[kMeasured] = measured->scale;
@@ -154,9 +168,7 @@ class QuantisedPass {
         SetScale(attrs, "residual", r->scale);
       }
     }
-    editor_.Rewrite(
-        node, layer.op == &fused::kConv ? fused::kByteConv : fused::kByteLinear,
-        std::move(inputs), std::move(attrs));
+    editor_.Rewrite(node, *OnBytes(layer), std::move(inputs), std::move(attrs));
   }
 
   // The mean over a whole image.

@@ -83,7 +83,7 @@ void ByteEpilogue::Scales(const Node& node, const LowerContext& context,
                              ? context.constant(node.inputs[kMiddleBias])
                              : nullptr;
   for (int64_t n = 0; behind != nullptr && n < weight.n; ++n) {
-    const float b = behind->data<float>()[behind->num_elements() == 1 ? 0 : n];
+    const float b = behind->data<float>()[n % behind->num_elements()];
     middle_bias_.push_back(static_cast<float>(b / unit));
   }
   const ByteScale x = x_scale_ == kNoSlot ? x_ : ByteScale{1, 1};
@@ -96,7 +96,7 @@ void ByteEpilogue::Scales(const Node& node, const LowerContext& context,
     scale_.push_back(static_cast<float>(
         double{x.scale} * weight.scales[static_cast<size_t>(n)] / sum_unit));
     if (bias == nullptr) continue;
-    const float b = bias->data<float>()[bias->num_elements() == 1 ? 0 : n];
+    const float b = bias->data<float>()[n % bias->num_elements()];
     bias_.push_back(static_cast<float>(b / sum_unit));
   }
 }

@@ -21,7 +21,7 @@ ByteScale ScaleFromAttrs(const Attrs& attrs, const std::string& what);
 class ByteEpilogue {
  public:
   // `weight` as it was before packing, `outputs`: values in a row of the
-  // result.
+  // result. Biases repeat where the weight has more outputs than they.
   ByteEpilogue(const Node& node, const LowerContext& context,
                const SignedWeight& weight, int64_t outputs);
 

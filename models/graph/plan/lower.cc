@@ -15,6 +15,7 @@ struct Row {
 constexpr Row kFused[] = {
     {&fused::kAttention, MakeAttentionStep},
     {&fused::kByteConv, MakeByteLayerStep},
+    {&fused::kByteConvTranspose, MakeByteTransposedStep},
     {&fused::kByteLinear, MakeByteLayerStep},
     {&fused::kBytePointwise, MakeByteAffineStep},
     {&fused::kBytePool, MakeBytePoolStep},

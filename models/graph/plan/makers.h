@@ -31,6 +31,8 @@ StatusOr<std::unique_ptr<Step>> MakeByteLayerStep(const Node& node,
                                                   const LowerContext& context);
 StatusOr<std::unique_ptr<Step>> MakeBytePoolStep(const Node& node,
                                                  const LowerContext& context);
+StatusOr<std::unique_ptr<Step>> MakeByteTransposedStep(
+    const Node& node, const LowerContext& context);
 StatusOr<std::unique_ptr<Step>> MakeConvStep(const Node& node,
                                              const LowerContext& context);
 StatusOr<std::unique_ptr<Step>> MakeConvTransposeStep(

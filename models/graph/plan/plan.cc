@@ -150,8 +150,9 @@ class PlanBuilder {
   // Layers on bytes read what their weight was made of, those of bf16 half of
   // it.
   int64_t Read(const Node& node, ValueId id) const {
-    const bool on_bytes =
-        node.op == &fused::kByteConv || node.op == &fused::kByteLinear;
+    const bool on_bytes = node.op == &fused::kByteConv ||
+                          node.op == &fused::kByteConvTranspose ||
+                          node.op == &fused::kByteLinear;
     const auto& integers = graph_.value(id).integers;
     if (on_bytes && integers != nullptr) return integers->values->num_bytes();
     const bool rounds = has_bf16_ && node.attrs.Int("bf16", 0) != 0 &&

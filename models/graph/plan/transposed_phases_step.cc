@@ -1,17 +1,11 @@
-// Transposed convolution whose kernels overlap. Results that are `stride` apart
-// see the same taps, so those of one phase are an ordinary convolution by a
-// part of the kernel, turned around; here for one axis:
-//
-//   y[o] = Σ x[i] w[k],   i * stride + k = o + pad
-//   phase r = (o + pad) mod stride:   k = r + stride * t,   i = q - t
-//   q = (o + pad - r) / stride
-//
-// Phases are stored `stride` pixels apart, so each row of one is a call.
+// Transposed convolution whose kernels overlap, phase by phase. Phases are
+// stored `stride` pixels apart, so each row of one is a call.
 #include <algorithm>
 #include <string>
 #include <utility>
 #include <vector>
 
+#include "models/graph/plan/axis_phases.h"
 #include "models/graph/plan/epilogue.h"
 #include "models/graph/plan/image_shape.h"
 #include "models/graph/plan/makers.h"
@@ -19,30 +13,6 @@
 
 namespace millrace::models::graph {
 namespace {
-
-// One phase on one axis.
-struct AxisPhase {
-  int64_t first = 0;  // the least o
-  int64_t count = 0;
-  int64_t remainder = 0;  // r
-  int64_t taps = 0;       // t of them
-  int64_t pad = 0;        // of the ordinary convolution
-};
-
-std::vector<AxisPhase> PhasesOf(int64_t kernel, int64_t stride, int64_t pad,
-                                int64_t out) {
-  std::vector<AxisPhase> phases;
-  for (int64_t o = 0; o < stride; ++o) {
-    const int64_t r = (o + pad) % stride;
-    const int64_t taps = (kernel - r + stride - 1) / stride;
-    phases.push_back({.first = o,
-                      .count = (out - o + stride - 1) / stride,
-                      .remainder = r,
-                      .taps = taps,
-                      .pad = taps - 1 - (o + pad - r) / stride});
-  }
-  return phases;
-}
 
 class TransposedPhasesStep : public Step {
  public:

@@ -16,13 +16,19 @@ namespace millrace::models::graph {
 namespace {
 
 int OutputsAxis(const Node& node) {
-  if (node.Is("MatMul")) return 1;
+  if (node.Is("MatMul") || node.Is("ConvTranspose")) return 1;
   if (node.Is("Gemm")) return node.attrs.Int("transB", 0) != 0 ? 0 : 1;
   return 0;  // Conv, Linear
 }
 
+// Of groups one after the other, or transposed and of one group.
+bool IsConv(const Node& node) {
+  return node.Is("Conv") ||
+         (node.Is("ConvTranspose") && node.attrs.Int("group", 1) == 1);
+}
+
 bool IsQuantizable(const Graph& graph, const Node& node) {
-  const bool conv = node.Is("Conv");
+  const bool conv = IsConv(node);
   if (!conv && !node.Is("MatMul") && !node.Is("Gemm") && !node.Is("Linear")) {
     return false;
   }
@@ -141,7 +147,7 @@ Status InsertQuantization(Graph& graph, const QuantizationTable& table) {
     in_bytes[place->second] = true;
     const auto [range, is_new] =
         ranges.try_emplace(node.inputs[0], Range{layer.low, layer.high, false});
-    range->second.for_all = range->second.for_all || node.Is("Conv");
+    range->second.for_all = range->second.for_all || IsConv(node);
     const ValueId weight = graph.AddValue(node.name);
     graph.value(weight) =
         QuantizedWeight(graph.value(node.inputs[1]), OutputsAxis(node));

@@ -222,6 +222,52 @@ TEST(PlanQuantised, CopiedPixelsAreBytes) {
   EXPECT_EQ(plan.find("f32"), std::string::npos) << plan;
 }
 
+// Kernels side by side, kernels that overlap, with padding, and signals; with
+// what may stand behind.
+TEST(PlanQuantised, TransposedConvolutionsWorkOnBytes) {
+  struct Case {
+    Shape x;
+    Shape w;
+    Attrs attrs;
+  };
+  const Case cases[] = {
+      {{2, 12, 5, 7}, {12, 40, 2, 2}, {{"strides", Ints64{2, 2}}}},
+      {{2, 12, 5, 14}, {12, 9, 1, 3}, {{"strides", Ints64{1, 3}}}},
+      {{1, 8, 6, 5},
+       {8, 36, 4, 4},
+       {{"strides", Ints64{2, 2}}, {"pads", Ints64{1, 1, 1, 1}}}},
+      {{1, 7, 5, 6},
+       {7, 10, 3, 2},
+       {{"strides", Ints64{2, 2}}, {"output_padding", Ints64{1, 1}}}},
+      {{2, 16, 9}, {16, 20, 5}, {{"strides", Ints64{3}}}}};
+  for (const Case& c : cases) {
+    QuantMaker m;
+    const int64_t outputs = c.w[1];
+    const ValueId w = m.Bytes(c.w, 1);
+    const ValueId bias = m.Weight({outputs});
+    const ValueId x = m.Rounded(m.Input(c.x), 0.03f, 120);
+    ValueId y = m.Node("ConvTranspose", {x, w, bias}, c.attrs);
+    y = m.Node("Relu", {m.Rounded(y, 0.05f, 131)});
+    ValueId z = m.Node("ConvTranspose", {x, w}, c.attrs);
+    z = m.Node("Add", {m.Rounded(z, 0.05f, 120), m.Rounded(y, 0.0613f, 7)});
+    const std::string plan =
+        m.ExpectSameSteps(m.Rounded(z, 0.0937f, 99), 0.0937);
+    EXPECT_EQ(plan.find(" ConvTranspose"), plan.find("Int8 ConvTranspose") + 4)
+        << plan;
+    EXPECT_NE(plan.find("+bias lookup"), std::string::npos) << plan;
+    EXPECT_NE(plan.find("q +residual"), std::string::npos) << plan;
+  }
+}
+
+TEST(PlanQuantised, ATransposedConvolutionOfGroupsStaysInFloats) {
+  QuantMaker m;
+  ValueId x = m.Rounded(m.Input({1, 16, 5, 6}), 0.03f, 120);
+  x = m.Node("ConvTranspose", {x, m.Bytes({16, 8, 2, 2}, 1)},
+             {{"group", int64_t{2}}, {"strides", Ints64{2, 2}}});
+  const std::string plan = m.ExpectSameSteps(m.Rounded(x, 0.05f, 128), 0.05);
+  EXPECT_EQ(plan.find("Int8 ConvTranspose"), std::string::npos) << plan;
+}
+
 TEST(PlanQuantised, AProductAndASumForEachChannelAreOnePass) {
   QuantMaker m;
   ValueId x = m.Rounded(m.Input({2, 24, 9, 8}), 0.03f, 128);

@@ -91,6 +91,38 @@ TEST(Calibrate, EveryMethodGivesRangesThatCostLittle) {
   }
 }
 
+TEST(Calibrate, TransposedConvolutionsAreLayers) {
+  GraphMaker m;
+  ValueId x = m.Node(
+      "Relu",
+      {m.Node("Conv", {m.Input({1, 8, 9, 9}), m.Weight({16, 8, 3, 3})})});
+  x = m.Node("ConvTranspose", {x, m.Weight({16, 12, 2, 2}), m.Weight({12})},
+             {{"strides", Ints64{2, 2}}});
+  m.graph.AddOutput("y", m.Node("Conv", {x, m.Weight({4, 12, 1, 1})}));
+  std::vector<std::vector<Tensor>> samples(1);
+  samples[0].push_back(m.Inputs()[0].Share());
+  const auto table = Calibrate(m.graph, samples, {});
+  ASSERT_TRUE(table.ok()) << table.status().message();
+  ASSERT_EQ(table->layers.size(), 3u);
+  EXPECT_EQ(table->layers[1].name, "ConvTranspose");
+  EXPECT_GT(table->layers[1].error, 0);
+  EXPECT_LT(table->layers[1].error, 0.03);
+  const auto error = QuantizationError(m.graph, *table, samples, {});
+  ASSERT_TRUE(error.ok());
+  EXPECT_LT(*error, 0.03);
+  ExecutorOptions quantised;
+  quantised.quantization = std::make_shared<const QuantizationTable>(*table);
+  auto executor = Executor::Create(m.graph.Copy(), quantised);
+  ASSERT_TRUE(executor.ok());
+  ASSERT_TRUE((*executor)->Run(m.Inputs()).ok());
+  const std::string plan = (*executor)->PlanText();
+  EXPECT_NE(plan.find("Int8 ConvTranspose"), std::string::npos) << plan;
+  EXPECT_EQ(plan.find("ConvTranspose 1 x 7x7x16 -> 14x14x12, kernel 2x2, 2 "
+                      "phases +bias -> f32"),
+            std::string::npos)
+      << "the layer behind reads bytes:" << plan;
+}
+
 TEST(Calibrate, LayersThatCostTooMuchStayInFloats) {
   GraphMaker m;
   MakeNet(m);

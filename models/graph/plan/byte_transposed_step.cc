@@ -1,0 +1,235 @@
+// Transposed convolutions on bytes, phase by phase. Where the kernel is as wide
+// as its stride, the phases of a row stand side by side in the result: they are
+// one product with the outputs of all of them.
+//
+// Each row of a phase is a call, and rows may be short; so a few panels are
+// taken over all rows before the next few, which keeps them in the cache.
+#include <algorithm>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "models/graph/plan/axis_phases.h"
+#include "models/graph/plan/byte_layer.h"
+#include "models/graph/plan/image_shape.h"
+#include "models/graph/plan/makers.h"
+#include "models/graph/plan/split.h"
+
+namespace millrace::models::graph {
+namespace {
+
+// Phases of rows and columns with the columns' outputs side by side.
+struct Phase {
+  AxisPhase rows;
+  AxisPhase columns;
+  int64_t side_by_side = 1;  // columns of the kernel
+  int64_t n = 0;             // outputs of all of them
+  int64_t k = 0;
+};
+
+bool StandSideBySide(const ImageShape& s) {
+  return s.window.kernel_w == s.window.stride_w && s.window.pad_left == 0 &&
+         s.out_width == s.width * s.window.stride_w;
+}
+
+std::vector<Phase> PhasesOfImage(const ImageShape& s) {
+  const Window& w = s.window;
+  std::vector<AxisPhase> columns =
+      PhasesOf(w.kernel_w, w.stride_w, w.pad_left, s.out_width);
+  const bool joined = StandSideBySide(s);
+  if (joined) columns.resize(1);
+  std::vector<Phase> phases;
+  for (const AxisPhase& row :
+       PhasesOf(w.kernel_h, w.stride_h, w.pad_top, s.out_height)) {
+    for (const AxisPhase& column : columns) {
+      const int64_t together = joined ? w.stride_w : 1;
+      phases.push_back({row, column, together, together * s.outputs,
+                        row.taps * column.taps * s.channels});
+    }
+  }
+  return phases;
+}
+
+// [outputs][channels][taps] to the phase's [column, outputs][its taps turned
+// around][channels].
+SignedWeight WeightOf(const Phase& phase, const ImageShape& s,
+                      const SignedWeight& all) {
+  SignedWeight weight{{}, {}, phase.n, phase.k};
+  for (int64_t side = 0; side < phase.side_by_side; ++side) {
+    for (int64_t o = 0; o < s.outputs; ++o) {
+      weight.scales.push_back(all.scales[static_cast<size_t>(o)]);
+      for (int64_t i = phase.rows.taps - 1; i >= 0; --i) {
+        for (int64_t j = phase.columns.taps - 1; j >= 0; --j) {
+          const int64_t row = phase.rows.remainder + i * s.window.stride_h;
+          const int64_t column =
+              phase.columns.remainder + side + j * s.window.stride_w;
+          const int64_t tap = row * s.window.kernel_w + column;
+          for (int64_t c = 0; c < s.channels; ++c) {
+            weight.values.push_back(all.values[static_cast<size_t>(
+                (o * s.channels + c) * s.taps() + tap)]);
+          }
+        }
+      }
+    }
+  }
+  return weight;
+}
+
+class ByteTransposedStep : public Step {
+ public:
+  ByteTransposedStep(const Node& node, const LowerContext& context,
+                     const ImageShape& shape, std::vector<Phase> phases,
+                     std::vector<ByteEpilogue> epilogues, const int8_t* packed,
+                     std::vector<int64_t> phase_at)
+      : int8_(context.int8),
+        num_members_(context.num_members),
+        shape_(shape),
+        phases_(std::move(phases)),
+        epilogues_(std::move(epilogues)),
+        x_(context.slot(node.inputs[0])),
+        y_(context.slot(node.outputs[0])),
+        packed_(packed),
+        phase_at_(std::move(phase_at)) {}
+
+  int64_t scratch_bytes() const override {
+    return num_members_ * MemberScratch();
+  }
+
+  Status Run(const Slots& slots, const Team& team) override {
+    for (size_t i = 0; i < phases_.size(); ++i) RunPhase(i, slots, team);
+    return OkStatus();
+  }
+
+  double macs() const override {
+    double macs = 0;
+    for (const Phase& phase : phases_) {
+      macs += static_cast<double>(phase.rows.count * phase.columns.count) *
+              static_cast<double>(phase.n * phase.k);
+    }
+    return macs * static_cast<double>(shape_.batch);
+  }
+
+  std::string Text() const override {
+    return "Int8 ConvTranspose " + shape_.Text() + ", " +
+           std::to_string(phases_.size()) + " phases" + epilogues_[0].Text();
+  }
+
+ private:
+  void RunPhase(size_t at, const Slots& slots, const Team& team) {
+    const ImageShape& s = shape_;
+    const Phase& phase = phases_[at];
+    const ByteEpilogue& behind = epilogues_[at];
+    const int64_t columns = phase.columns.count;
+    const int64_t rows = phase.rows.count;
+    Int8ConvArgs args{.x = {},
+                      .window = {.kernel_h = phase.rows.taps,
+                                 .kernel_w = phase.columns.taps,
+                                 .pad_top = phase.rows.pad,
+                                 .pad_left = phase.columns.pad},
+                      .out_width = columns,
+                      .w = packed_ + phase_at_[at],
+                      .n = phase.n,
+                      .ld_y = s.outputs * s.window.stride_w};
+    args.scratch = reinterpret_cast<uint8_t*>(slots.scratch) +
+                   team.index * MemberScratch();
+    Int8Epilogue epilogue = behind.At(slots, nullptr);
+    epilogue.ld_residual = args.ld_y;
+    const uint8_t x_zero = behind.x_zero(slots);
+    const int64_t panels = (phase.n + int8_.panel - 1) / int8_.panel;
+    const int64_t few = std::clamp<int64_t>(
+        kCached / (int8_.panel * std::max<int64_t>(phase.k, 1)), 1, panels);
+    const auto [begin, end] = team.Share(s.batch * rows * columns, kShare);
+    for (int64_t panel = 0; panel < panels; panel += few) {
+      args.panel_begin = panel;
+      args.panel_end = std::min(panel + few, panels);
+      ForEachItem(
+          begin, end, columns, [&](int64_t item, int64_t first, int64_t last) {
+            const int64_t image = item / rows;
+            const int64_t row = item % rows;
+            args.pixel_begin = row * columns + first;
+            args.pixel_end = row * columns + last;
+            args.x = ByteImageAt(s, slots.data<uint8_t>(x_), image, 0,
+                                 s.channels, x_zero);
+            // Pixel 0 is where this row's pixels would begin if all rows stood
+            // as close as its own pixels.
+            const int64_t to =
+                (image * s.out_pixels() +
+                 (phase.rows.first + row * s.window.stride_h) * s.out_width +
+                 phase.columns.first - row * columns * s.window.stride_w) *
+                s.outputs;
+            args.epilogue = epilogue;
+            if (epilogue.residual != nullptr) args.epilogue.residual += to;
+            if (epilogue.residual_f32 != nullptr) {
+              args.epilogue.residual_f32 += to;
+            }
+            if (behind.gives_bytes()) {
+              args.y = slots.data<uint8_t>(y_) + to;
+            } else {
+              args.y_f32 = slots.data<float>(y_) + to;
+            }
+            int8_.conv(args);
+          });
+    }
+  }
+
+  int64_t MemberScratch() const {
+    int64_t most = 0;
+    for (const Phase& phase : phases_) {
+      most = std::max(most, int8_.conv_scratch_bytes(phase.k));
+    }
+    return (most + 63) / 64 * 64;
+  }
+
+  static constexpr int64_t kShare = 12;          // pixels
+  static constexpr int64_t kCached = 24 * 1024;  // bytes of weights
+
+  const Int8Table& int8_;
+  const int64_t num_members_;
+  const ImageShape shape_;
+  const std::vector<Phase> phases_;
+  const std::vector<ByteEpilogue> epilogues_;  // of each phase
+  const Slot x_;
+  const Slot y_;
+  const int8_t* const packed_;
+  const std::vector<int64_t> phase_at_;  // bytes from packed_
+};
+
+constexpr int64_t kPhases = 19;  // form of a weight in the packed weights
+
+}  // namespace
+
+StatusOr<std::unique_ptr<Step>> MakeByteTransposedStep(
+    const Node& node, const LowerContext& context) {
+  const ImageShape shape = ImageShapeOf(node, context);
+  const Integers& integers = *context.graph.value(node.inputs[1]).integers;
+  const auto all = SignedWeightOf(integers, 1);
+  CHECK(all.has_value(), "the pass has proven the weights");
+  std::vector<Phase> phases = PhasesOfImage(shape);
+  std::vector<SignedWeight> weights;
+  std::vector<ByteEpilogue> epilogues;
+  std::vector<int64_t> phase_at;
+  int64_t bytes = 0;
+  for (const Phase& phase : phases) {
+    weights.push_back(WeightOf(phase, shape, *all));
+    epilogues.emplace_back(node, context, weights.back(), shape.outputs);
+    phase_at.push_back(bytes);
+    const int64_t each = context.int8.packed_bytes(weights.back().values.data(),
+                                                   phase.n, phase.k);
+    bytes += (each + 63) / 64 * 64;
+  }
+  ASSIGN_OR_RETURN(
+      const float* packed,
+      context.packed.Get(
+          integers.values, kPhases, bytes / 4, [&](const Tensor&, float* to) {
+            for (size_t i = 0; i < phases.size(); ++i) {
+              context.int8.pack(weights[i].values.data(), phases[i].n,
+                                phases[i].k,
+                                reinterpret_cast<int8_t*>(to) + phase_at[i]);
+            }
+          }));
+  return std::unique_ptr<Step>(std::make_unique<ByteTransposedStep>(
+      node, context, shape, std::move(phases), std::move(epilogues),
+      reinterpret_cast<const int8_t*>(packed), std::move(phase_at)));
+}
+
+}  // namespace millrace::models::graph
