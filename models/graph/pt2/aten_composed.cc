@@ -195,7 +195,9 @@ void MaskedScatter(Lowering& n) {
 // The coordinates of what is not zero: one list for each axis.
 void WhereTrue(Lowering& n) {
   Emitter& e = n.emit();
-  const ValueId places = e.Op("NonZero", {n.In("self")});
+  // where(condition) and nonzero_numpy(self)
+  const ValueId places =
+      e.Op("NonZero", {n.In(n.Has("condition") ? "condition" : "self")});
   for (size_t i = 0; i < n.num_outputs(); ++i) {
     n.Return(i, e.Op("Gather",
                      {places, e.Integer(static_cast<int64_t>(i), DType::kI64)},
