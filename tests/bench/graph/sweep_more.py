@@ -17,10 +17,17 @@ TINY = dict(
 TOKENS = ("pad_token_id", "bos_token_id", "eos_token_id", "sep_token_id", "cls_token_id", "mask_token_id")
 
 
+def has(config, name):
+    try:
+        return hasattr(config, name)
+    except Exception:    # a field that each layer has for itself
+        return True
+
+
 def shrunk(kind, own):
     """The default configuration with every field of TINY that it has."""
     default = kind()
-    values = {k: v for k, v in TINY.items() if hasattr(default, k) and k not in own}
+    values = {k: v for k, v in TINY.items() if has(default, k) and k not in own}
     for i, name in enumerate(TOKENS):
         token = getattr(default, name, None)
         if isinstance(token, int) and token >= 200 and name not in own:
