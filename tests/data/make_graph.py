@@ -277,6 +277,31 @@ class NoGrad(nn.Module):
         return y + table[1] * n
 
 
+class Branches(nn.Module):
+    """What decides by its operands, with weights and sizes of the program in
+    its bodies; one branch for positive sums, the other for negative ones."""
+    def __init__(self):
+        super().__init__()
+        self.a, self.b, self.c = nn.Linear(4, 4), nn.Linear(4, 4), nn.Linear(4, 4)
+
+    def forward(self, x):
+        from torch._higher_order_ops import while_loop
+        from torch._higher_order_ops.map import map as each
+        from torch._higher_order_ops.scan import scan
+        torch.ops.aten._print("once")
+        y = torch.cond(x.sum() > 0, lambda x: self.a(x).relu(), lambda x: self.b(x) * x.shape[0], (x,))
+        trips, grown = while_loop(lambda n, y: (n < 9) & (y.abs().amax() < 50), lambda n, y: (n + 1, y * 2),
+                                  (torch.zeros((), dtype=torch.int64), y))
+
+        def step(h, row):
+            h = torch.tanh(self.c(row) + h)
+            return h, h * 2
+        last, all_steps = scan(step, torch.zeros(x.shape[0], 4), y, dim=1, reverse=True)
+        sums = each(lambda rows, bias: rows.cumsum(0) + bias, y, self.c.bias)
+        places, _ = torch.where(x[:, 0] > 0.5)
+        return trips, grown, last, all_steps, sums, places.sum()
+
+
 B = {0: Dim("batch", min=1, max=64)}
 T = {0: Dim("batch", min=1, max=64), 1: Dim("seq", min=2, max=32)}
 
@@ -324,6 +349,7 @@ MODELS = {
     "spectral": (Spectral, normal(3, 6), ({**B},), [], False),
     "vision": (Vision, regions, (None, None, None), [], False),
     "nograd": (NoGrad, normal(4), ({**B},), [], False),
+    "branches": (Branches, lambda g, b: (torch.randn(b, 5, 4, generator=g) - b + 2.5,), ({**B},), [], False),
     "sizes": (Sizes, normal(2, 6, 4), ({**B},), [], True),
 }
 

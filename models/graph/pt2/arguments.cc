@@ -228,7 +228,8 @@ StatusOr<Argument> ParseArgument(const Json& json) {
              key == "as_sym_ints" || key == "as_sym_floats" ||
              key == "as_sym_bools") {
     RETURN_IF_ERROR(ParseScalars(value, argument));
-  } else if (key == "as_string" && value.is_string()) {
+  } else if ((key == "as_string" || key == "as_operator") &&
+             value.is_string()) {
     argument.kind = Argument::Kind::kText;
     argument.text = value.get<std::string>();
   } else if (key == "as_scalar_type") {

@@ -3,6 +3,7 @@
 #include <cmath>
 
 #include "models/graph/pt2/aten.h"
+#include "models/graph/pt2/json_fields.h"
 
 namespace millrace::models::graph::pt2 {
 namespace {
@@ -172,6 +173,23 @@ void SkipAndPass(Lowering& n) {
   if (n.num_outputs() > 0) n.Return(n.In("self"));
 }
 
+// (token, operator, its operands) → (token, its results). A server prints
+// nothing, and what has no effect needs no order.
+void WithEffects(Lowering& n) {
+  const auto& inputs = n.spec().inputs;
+  const std::string_view what =
+      inputs.size() > 1 ? std::string_view(inputs[1].second.text) : "";
+  if (what != "torch.ops.aten._print.default" &&
+      what != "torch.ops.higher_order.print" && what != "aten._print.default" &&
+      what != "higher_order.print") {
+    return n.Fail("it has the effect of '" + Shown(what) +
+                  "'; of effects only printing is left out");
+  }
+  if (n.num_outputs() > 0) {
+    n.Return(n.emit().Constant(Tensor::Make(DType::kF32, {0})));
+  }
+}
+
 constexpr AtenOp kRows[] = {
     {"aten.sym_size.int", SymSize},
     {"aten.sym_numel.default", SymNumel},
@@ -215,6 +233,9 @@ constexpr AtenOp kRows[] = {
     {"aten.sym_constrain_range.default", Skip},
     {"aten.sym_constrain_range_for_size.default", Skip},
     {"torch._check", Skip},
+    {"aten._print.default", Skip},
+    {"higher_order.print", Skip},
+    {"higher_order.with_effects", WithEffects},
 };
 
 }  // namespace

@@ -11,13 +11,13 @@
 
 #include "models/graph/pt2/aliases.h"
 #include "models/graph/pt2/aten.h"
+#include "models/graph/pt2/bodies.h"
 #include "models/graph/pt2/json_fields.h"
 #include "models/graph/pt2/strides.h"
+#include "models/graph/pt2/unsupported.h"
 
 namespace millrace::models::graph::pt2 {
 namespace {
-
-constexpr size_t kMaxReported = 4096;
 
 // "aten.relu_.default" → "aten.relu.default"; empty when it is none that
 // changes its operand.
@@ -37,26 +37,36 @@ std::string WithoutUnderscore(std::string_view target) {
 
 class Importer : public Names {
  public:
-  Importer(Pt2Archive& archive, ImportReport* report,
+  Importer(Pt2Archive& archive, const Program& program, ImportReport* report,
            const ImportLimits& limits)
       : archive_(archive),
-        program_(archive.program()),
+        program_(program),
         report_(report),
         limits_(limits),
         emit_(&graph_, limits.max_nodes) {}
 
   StatusOr<Graph> Run() {
     RETURN_IF_ERROR(AddInputs());
-    for (const NodeSpec& node : program_.nodes) {
-      emit_.SetName(Shown(node.name));
-      const Status status = Lower(node);
-      if (!status.ok()) Report(node, status);
-      if (static_cast<int64_t>(graph_.nodes.size()) > limits_.max_nodes) {
-        return ResourceExhausted("the program becomes more than " +
-                                 std::to_string(limits_.max_nodes) + " nodes");
-      }
-    }
+    RETURN_IF_ERROR(Walk());
     RETURN_IF_ERROR(UnsupportedStatus(*report_));
+    RETURN_IF_ERROR(AddOutputs());
+    RETURN_IF_ERROR(graph_.Validate());
+    return std::move(graph_);
+  }
+
+  // Of a node's body. The number of the trip and the condition stand first in
+  // that of a loop.
+  StatusOr<Graph> RunBody(bool of_loop) {
+    if (of_loop) {
+      graph_.AddInput("trip", DType::kI64, {});
+      graph_.AddInput("goes_on", DType::kBool, {});
+    }
+    RETURN_IF_ERROR(AddInputs());
+    RETURN_IF_ERROR(Walk());
+    if (!failed_.empty()) {
+      return FailedPrecondition("a node of its body failed");
+    }
+    RETURN_IF_ERROR(CheckUnchanged());
     RETURN_IF_ERROR(AddOutputs());
     RETURN_IF_ERROR(graph_.Validate());
     return std::move(graph_);
@@ -94,6 +104,8 @@ class Importer : public Names {
   }
 
  private:
+  Status Walk();
+  Status CheckUnchanged();
   Status AddInputs();
   Status AddUserInput(const InputSpec& spec);
   Status AddOutputs();
@@ -101,6 +113,7 @@ class Importer : public Names {
   bool IsComplex(const NodeSpec& node);
   Status Lower(const NodeSpec& node);
   Status LowerInPlace(const NodeSpec& node, const AtenOp& op);
+  Status LowerBranches(const NodeSpec& node);
   void Define(const NodeSpec& node, const AtenOp& op, const Lowering& n);
   bool SharesMemory(const AtenOp& op, const std::string& of,
                     const std::string& name);
@@ -115,8 +128,9 @@ class Importer : public Names {
   Aliases aliases_;
   std::unordered_map<std::string, Num> numbers_;
   std::unordered_map<std::string, int32_t> symbols_;
-  std::unordered_set<std::string> failed_;  // names that no node made
-  std::unordered_set<std::string> state_;   // parameters, buffers, constants
+  std::vector<std::pair<std::string, ValueId>> taken_;  // tensors of the user
+  std::unordered_set<std::string> failed_;              // names no node made
+  std::unordered_set<std::string> state_;  // parameters, buffers, constants
 
   const Aliases::Remake remake_ = [this](const NodeSpec& node,
                                          const AtenOp& op) {
@@ -138,6 +152,30 @@ class Importer : public Names {
     return emit_.ReshapeLike(part, whole.id);
   };
 };
+
+Status Importer::Walk() {
+  for (const NodeSpec& node : program_.nodes) {
+    emit_.SetName(Shown(node.name));
+    const Status status = Lower(node);
+    if (!status.ok()) Report(node, status);
+    if (static_cast<int64_t>(graph_.nodes.size()) > limits_.max_nodes) {
+      return ResourceExhausted("the program becomes more than " +
+                               std::to_string(limits_.max_nodes) + " nodes");
+    }
+  }
+  return OkStatus();
+}
+
+// A body's inputs are the program's values, which do not change.
+Status Importer::CheckUnchanged() {
+  for (const auto& [name, value] : taken_) {
+    if (aliases_.Current(name, remake_) != value) {
+      return Unimplemented("its body changes its operand '" + Shown(name) +
+                           "' in place");
+    }
+  }
+  return OkStatus();
+}
 
 Status Importer::AddUserInput(const InputSpec& spec) {
   const Argument& argument = spec.argument;
@@ -180,8 +218,10 @@ Status Importer::AddUserInput(const InputSpec& spec) {
     }
     port.symbol = row->second;
   }
-  aliases_.Define(name,
-                  graph_.AddInput(Shown(name), meta->dtype, std::move(dims)));
+  const ValueId value =
+      graph_.AddInput(Shown(name), meta->dtype, std::move(dims));
+  aliases_.Define(name, value);
+  taken_.emplace_back(name, value);
   return OkStatus();
 }
 
@@ -194,6 +234,11 @@ Status Importer::AddInputs() {
     const std::string& name = spec.argument.tensors[0];
     if (aliases_.Has(name)) {
       return InvalidArgument("the input '" + Shown(name) + "' is there twice");
+    }
+    if (spec.kind == InputSpec::Kind::kToken) {
+      aliases_.Define(name,
+                      emit_.Constant(models::Tensor::Make(DType::kF32, {0})));
+      continue;
     }
     ASSIGN_OR_RETURN(models::Tensor tensor,
                      spec.kind == InputSpec::Kind::kWeight
@@ -292,6 +337,26 @@ Status Importer::CheckNew(const NodeSpec& node) const {
   return OkStatus();
 }
 
+Status Importer::LowerBranches(const NodeSpec& node) {
+  const ImportBody import = [this](const Program& body, bool of_loop) {
+    return Importer(archive_, body, report_, limits_).RunBody(of_loop);
+  };
+  ASSIGN_OR_RETURN(const std::vector<ValueId> results,
+                   LowerBodies(node, *this, emit_, import));
+  const Graph& body = *graph_.nodes.back().bodies[0];
+  const size_t skipped = body.outputs.size() - results.size();
+  for (size_t i = 0; i < results.size(); ++i) {
+    const Argument& output = node.outputs[i];
+    if (output.kind == Argument::Kind::kTensor) {
+      aliases_.Define(output.tensors[0], results[i]);
+    } else if (output.kind == Argument::Kind::kScalar) {
+      numbers_[output.scalars[0].name] = {
+          .dtype = body.outputs[skipped + i].dtype, .id = results[i]};
+    }
+  }
+  return OkStatus();
+}
+
 // Whether the node takes or gives complex numbers.
 bool Importer::IsComplex(const NodeSpec& node) {
   const auto has = [&](const Argument& argument) {
@@ -308,6 +373,7 @@ bool Importer::IsComplex(const NodeSpec& node) {
 
 Status Importer::Lower(const NodeSpec& node) {
   RETURN_IF_ERROR(CheckNew(node));
+  if (!node.bodies.empty()) return LowerBranches(node);
   if (IsComplex(node)) {
     const AtenOp* op = FindComplexAten(node.target);
     if (op == nullptr) {
@@ -340,35 +406,14 @@ void Importer::Report(const NodeSpec& node, const Status& status) {
     for (const Scalar& scalar : output.scalars) failed_.insert(scalar.name);
   }
   if (status.code() == StatusCode::kFailedPrecondition) return;
-  UnsupportedNode row{.op = Shown(node.target),
-                      .node = Shown(node.name),
-                      .inputs = {},
-                      .why = std::string(status.message())};
-  for (const auto& [name, argument] : node.inputs) {
-    for (const std::string& tensor : argument.tensors) {
-      if (!row.inputs.empty()) row.inputs += ", ";
-      row.inputs += Shown(tensor);
-      const TensorMeta* meta = Meta(tensor);
-      if (meta == nullptr) continue;
-      row.inputs += " " + std::string(DTypeName(meta->dtype)) + " [";
-      for (size_t i = 0; i < meta->sizes.size(); ++i) {
-        const Dim& dim = meta->sizes[i];
-        row.inputs +=
-            (i > 0 ? ", " : "") +
-            (dim.symbol.empty() ? std::to_string(dim.hint) : Shown(dim.symbol));
-      }
-      row.inputs += "]";
-    }
-  }
-  if (report_->unsupported.size() < kMaxReported) {
-    report_->unsupported.push_back(std::move(row));
-  }
+  AddUnsupported(node, *this, status.message(), report_);
 }
 
 Status Importer::AddOutputs() {
   size_t leaf = 0;
   for (const OutputSpec& spec : program_.outputs) {
     const Argument& argument = spec.argument;
+    if (spec.is_token) continue;
     if (spec.is_mutation) {
       if (spec.target.starts_with("user_input")) continue;
       return Unimplemented("the program writes a " + spec.target +
@@ -380,6 +425,7 @@ Status Importer::AddOutputs() {
       name = program_.output_names[place];
     }
     ValueId value = kNoValue;
+    DType dtype = DType::kF32;
     if (argument.kind == Argument::Kind::kTensor) {
       if (name.empty()) name = Shown(argument.tensors[0]);
       const TensorMeta* meta = Meta(argument.tensors[0]);
@@ -392,7 +438,8 @@ Status Importer::AddOutputs() {
       if (scalar.kind != Scalar::Kind::kName) continue;
       if (name.empty()) name = Shown(scalar.name);
       const Num number = Number(scalar.name);
-      value = emit_.Value(number, number.dtype);
+      dtype = number.dtype;
+      value = emit_.Value(number, dtype);
     } else if (argument.kind == Argument::Kind::kNone) {
       continue;
     }
@@ -403,6 +450,7 @@ Status Importer::AddOutputs() {
     }
     graph_.AddOutput(name, value);
     Port& port = graph_.outputs.back();
+    port.dtype = dtype;
     if (const TensorMeta* meta =
             argument.tensors.empty() ? nullptr : Meta(argument.tensors[0])) {
       port.dtype = meta->dtype;
@@ -426,7 +474,7 @@ StatusOr<Graph> ImportArchive(Pt2Archive& archive, ImportReport* report,
   if (report == nullptr) report = &own;
   report->format = "PyTorch export, schema " + archive.program().schema_version;
   report->producer = "PyTorch " + archive.program().torch_version;
-  return Importer(archive, report, limits).Run();
+  return Importer(archive, archive.program(), report, limits).Run();
 }
 
 StatusOr<Graph> ImportPt2Bytes(std::span<const std::byte> bytes,

@@ -22,6 +22,12 @@ constexpr std::string_view kWrappers[] = {
     "higher_order.tag_activation_checkpoint",
 };
 
+// What decides by its operands which of its bodies run, and how often.
+constexpr std::string_view kBranches = "higher_order.cond";
+constexpr std::string_view kLoop = "higher_order.while_loop";
+constexpr std::string_view kScan = "higher_order.scan";
+constexpr std::string_view kMap = "higher_order.map_impl";
+
 StatusOr<NodeSpec> ParseNode(const Json& json) {
   NodeSpec node;
   ASSIGN_OR_RETURN(node.target, TextMember(json, "target"));
@@ -82,8 +88,9 @@ std::vector<Argument> Singles(const std::vector<Argument>& arguments) {
 
 class NodeReader {
  public:
-  NodeReader(const ImportLimits& limits, Program& program)
-      : limits_(limits), program_(program) {}
+  // `num_nodes` counts those of all programs inside each other.
+  NodeReader(const ImportLimits& limits, Program& program, int64_t& num_nodes)
+      : limits_(limits), program_(program), num_nodes_(num_nodes) {}
 
   // Names of the graph get the prefix in the program, but for those that stand
   // for an argument.
@@ -106,7 +113,7 @@ class NodeReader {
     }
     ASSIGN_OR_RETURN(const Json* nodes, ArrayMember(graph, "nodes"));
     for (const Json& json : *nodes) {
-      if (static_cast<int64_t>(program_.nodes.size()) >= limits_.max_nodes) {
+      if (num_nodes_++ >= limits_.max_nodes) {
         return InvalidArgument("the program has more than " +
                                std::to_string(limits_.max_nodes) + " nodes");
       }
@@ -115,9 +122,13 @@ class NodeReader {
       if (std::count(std::begin(kWrappers), std::end(kWrappers), node.target) >
           0) {
         RETURN_IF_ERROR(Inline(json, node, depth));
-      } else {
-        program_.nodes.push_back(std::move(node));
+        continue;
       }
+      if (node.target == kBranches || node.target == kLoop ||
+          node.target == kScan || node.target == kMap) {
+        RETURN_IF_ERROR(Separate(json, depth, node));
+      }
+      program_.nodes.push_back(std::move(node));
     }
     return OkStatus();
   }
@@ -177,20 +188,36 @@ class NodeReader {
           "' computes under autocast, whose casts are not in the file; export "
           "the program's run_decompositions(), which writes them out");
     }
-    ASSIGN_OR_RETURN(const Json* inputs, ArrayMember(json, "inputs"));
-    ASSIGN_OR_RETURN(const Json* arg, Member((*inputs)[place], "arg"));
-    ASSIGN_OR_RETURN(const Json* body, ObjectMember(*arg, "as_graph"));
-    ASSIGN_OR_RETURN(const Json* graph, ObjectMember(*body, "graph"));
+    ASSIGN_OR_RETURN(const Json* graph, BodyAt(json, place));
     std::vector<Argument> operands;
     for (size_t i = place + 1; i < node.inputs.size(); ++i) {
       const Argument& operand = node.inputs[i].second;
       if (operand.kind != Argument::Kind::kText) operands.push_back(operand);
     }
     operands = Singles(operands);
+    ASSIGN_OR_RETURN(
+        const std::vector<Argument> results,
+        Insert(*graph, operands, node, node.name + "/", depth + 1));
+    const std::vector<Argument> wanted = Singles(node.outputs);
+    if (wanted.size() != results.size()) {
+      return Bad(node, "has another number of results than its body");
+    }
+    for (size_t i = 0; i < wanted.size(); ++i) {
+      RETURN_IF_ERROR(Call(node, results[i], wanted[i]));
+    }
+    return OkStatus();
+  }
+
+  // The nodes of a body, with the operands for what it calls its inputs; its
+  // results by their names in the program.
+  StatusOr<std::vector<Argument>> Insert(const Json& graph,
+                                         const std::vector<Argument>& operands,
+                                         const NodeSpec& node,
+                                         const std::string& prefix, int depth) {
     ASSIGN_OR_RETURN(const std::vector<Argument> formals,
-                     Arguments(*graph, "inputs"));
+                     Arguments(graph, "inputs"));
     ASSIGN_OR_RETURN(std::vector<Argument> results,
-                     Arguments(*graph, "outputs"));
+                     Arguments(graph, "outputs"));
     if (formals.size() != operands.size()) {
       return Bad(node, "has another number of operands than its body");
     }
@@ -204,17 +231,125 @@ class NodeReader {
         names.emplace(formal.scalars[0].name, operands[i]);
       }
     }
-    const std::string prefix = node.name + "/";
-    RETURN_IF_ERROR(Graph(*graph, names, prefix, depth + 1));
-    const std::vector<Argument> wanted = Singles(node.outputs);
-    if (wanted.size() != results.size()) {
-      return Bad(node, "has another number of results than its body");
+    RETURN_IF_ERROR(Graph(graph, names, prefix, depth));
+    for (Argument& result : results) Rename(result, names, prefix);
+    return results;
+  }
+
+  // Bodies become programs: one operand after another is left in the node.
+  Status Separate(const Json& json, int depth, NodeSpec& node) {
+    const size_t num_bodies =
+        node.target == kBranches || node.target == kLoop ? 2 : 1;
+    std::vector<const Json*> graphs;
+    std::vector<std::vector<Argument>> lists;  // of operands
+    for (size_t i = 0; i < node.inputs.size(); ++i) {
+      const Argument& input = node.inputs[i].second;
+      if (input.kind == Argument::Kind::kGraph) {
+        ASSIGN_OR_RETURN(graphs.emplace_back(), BodyAt(json, i));
+      } else if (input.kind == Argument::Kind::kTensors ||
+                 input.kind == Argument::Kind::kScalars) {
+        // An empty list has no operands, not one that is none.
+        lists.emplace_back();
+        if (!input.tensors.empty() || !input.scalars.empty()) {
+          lists.back() = Singles({input});
+        }
+      } else {
+        lists.push_back(Singles({input}));
+      }
     }
-    for (size_t i = 0; i < wanted.size(); ++i) {
-      Rename(results[i], names, prefix);
-      RETURN_IF_ERROR(Call(node, results[i], wanted[i]));
+    // cond(condition, …), while_loop(values, …), scan(values, lists, …),
+    // map(lists, …)
+    const size_t least = node.target == kScan ? 2 : 1;
+    if (graphs.size() != num_bodies || lists.size() < least) {
+      return Bad(node, "lacks bodies or operands");
     }
+    if (node.target == kBranches && lists[0].size() != 1) {
+      return Bad(node, "has no condition");
+    }
+    if (node.target == kLoop || node.target == kScan) {
+      node.num_carried = lists[0].size();
+    }
+    if (node.target == kScan) node.num_scanned = lists[1].size();
+    if (node.target == kMap) node.num_scanned = lists[0].size();
+    if ((node.target == kScan || node.target == kMap) &&
+        node.num_scanned == 0) {
+      return Bad(node, "has no list whose items it takes");
+    }
+    std::vector<Argument> operands;
+    for (const auto& list : lists) {
+      operands.insert(operands.end(), list.begin(), list.end());
+    }
+    if (node.target == kLoop) {
+      ASSIGN_OR_RETURN(auto body,
+                       LoopBody(*graphs[0], *graphs[1], depth + 1, node));
+      node.bodies.push_back(std::move(body));
+      ASSIGN_OR_RETURN(
+          const std::vector<Argument> goes_on,
+          Insert(*graphs[0], operands, node, node.name + "/", depth + 1));
+      operands.insert(operands.begin(), goes_on.begin(), goes_on.end());
+    } else {
+      for (const Json* graph : graphs) {
+        ASSIGN_OR_RETURN(auto body, Body(*graph, depth + 1));
+        node.bodies.push_back(std::move(body));
+      }
+    }
+    node.inputs.clear();
+    for (Argument& operand : operands) {
+      node.inputs.emplace_back("", std::move(operand));
+    }
+    node.outputs = Singles(node.outputs);
     return OkStatus();
+  }
+
+  StatusOr<std::shared_ptr<Program>> Body(const Json& graph, int depth) {
+    auto body = std::make_shared<Program>();
+    RETURN_IF_ERROR(
+        NodeReader(limits_, *body, num_nodes_).Graph(graph, {}, "", depth));
+    ASSIGN_OR_RETURN(const std::vector<Argument> formals,
+                     Arguments(graph, "inputs"));
+    for (const Argument& formal : formals) {
+      body->inputs.emplace_back().argument = formal;
+    }
+    ASSIGN_OR_RETURN(const std::vector<Argument> results,
+                     Arguments(graph, "outputs"));
+    for (const Argument& result : results) {
+      body->outputs.emplace_back().argument = result;
+    }
+    return body;
+  }
+
+  // The body's nodes, then those of the condition on its results.
+  StatusOr<std::shared_ptr<Program>> LoopBody(const Json& condition,
+                                              const Json& graph, int depth,
+                                              const NodeSpec& node) {
+    ASSIGN_OR_RETURN(auto body, Body(graph, depth));
+    std::vector<Argument> values;
+    for (const OutputSpec& spec : body->outputs) {
+      values.push_back(spec.argument);
+    }
+    if (values.size() != node.num_carried ||
+        body->inputs.size() < values.size()) {
+      return Bad(node, "has a body that makes another number of values");
+    }
+    for (size_t i = values.size(); i < body->inputs.size(); ++i) {
+      values.push_back(body->inputs[i].argument);
+    }
+    NodeReader inside(limits_, *body, num_nodes_);
+    ASSIGN_OR_RETURN(
+        const std::vector<Argument> goes_on,
+        inside.Insert(condition, values, node, "condition/", depth));
+    if (goes_on.size() != 1) return Bad(node, "has not one condition");
+    OutputSpec first;
+    first.argument = goes_on[0];
+    body->outputs.insert(body->outputs.begin(), std::move(first));
+    return body;
+  }
+
+  static StatusOr<const Json*> BodyAt(const Json& node, size_t input) {
+    ASSIGN_OR_RETURN(const Json* inputs, ArrayMember(node, "inputs"));
+    ASSIGN_OR_RETURN(const Json* arg, Member((*inputs)[input], "arg"));
+    ASSIGN_OR_RETURN(const Json* body, ObjectMember(*arg, "as_graph"));
+    return ObjectMember(*body, "graph");
   }
 
   // From now on `result` is called `wanted`.
@@ -260,13 +395,15 @@ class NodeReader {
 
   const ImportLimits& limits_;
   Program& program_;
+  int64_t& num_nodes_;
 };
 
 }  // namespace
 
 Status ParseGraph(const Json& graph, const ImportLimits& limits,
                   Program& program) {
-  return NodeReader(limits, program).Graph(graph, {}, "", 0);
+  int64_t num_nodes = 0;
+  return NodeReader(limits, program, num_nodes).Graph(graph, {}, "", 0);
 }
 
 }  // namespace millrace::models::graph::pt2

@@ -5,6 +5,9 @@
 //   (y,) = wrap_with_set_grad_enabled(False, body, x)
 //     body(a): t = aten.relu(a); return t
 //   →  wrap/t = aten.relu(x);  y = aten.alias(wrap/t)
+//
+// Bodies of branches and loops become programs of their own. The condition of a
+// loop is computed before it, and again at the end of its body.
 #pragma once
 
 #include "config/base/status.h"

@@ -23,6 +23,11 @@ StatusOr<InputSpec> ParseInputSpec(const Json& json, const Json& input) {
   spec.what = key;
   ASSIGN_OR_RETURN(spec.argument, ParseArgument(input));
   if (key == "user_input" || key == "constant_input") return spec;
+  const bool is_tensor = spec.argument.kind == Argument::Kind::kTensor;
+  if (key == "token" && is_tensor) {
+    spec.kind = InputSpec::Kind::kToken;
+    return spec;
+  }
   spec.kind = InputSpec::Kind::kWeight;
   if (key == "parameter") {
     ASSIGN_OR_RETURN(spec.key, TextMember(*value, "parameter_name"));
@@ -39,7 +44,7 @@ StatusOr<InputSpec> ParseInputSpec(const Json& json, const Json& input) {
     return Unimplemented("the program needs a " + Shown(key) +
                          ", which only Python can make");
   }
-  if (spec.argument.kind != Argument::Kind::kTensor) {
+  if (!is_tensor) {
     return InvalidArgument("the " + key + " '" + Shown(spec.key) +
                            "' is no tensor");
   }
@@ -51,6 +56,8 @@ StatusOr<OutputSpec> ParseOutputSpec(const Json& json, const Json& output) {
   OutputSpec spec;
   ASSIGN_OR_RETURN(spec.argument, ParseArgument(output));
   if (member.first == "user_output") return spec;
+  spec.is_token = member.first == "token";
+  if (spec.is_token) return spec;
   spec.is_mutation = true;
   spec.target = member.first;
   for (const char* key : {"buffer_name", "user_input_name"}) {

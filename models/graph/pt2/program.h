@@ -74,18 +74,30 @@ struct Argument {
   DType dtype = DType::kF32;
 };
 
+// A higher-order operator's bodies are programs whose inputs are all of a user,
+// in the order of the node's operands:
+//
+//   cond        inputs: condition, operands;     bodies: then, else
+//   while_loop  inputs: condition, values, more; body: (values, more) →
+//                                                condition, values
+//   scan, map   inputs: values, lists, more;     body: (values, items, more) →
+//                                                values, items
 struct NodeSpec {
   std::string target;  // "aten.conv2d.default", without "torch.ops."
   std::string name;
   std::vector<std::pair<std::string, Argument>> inputs;  // by schema name
   std::vector<Argument> outputs;
+  std::vector<std::shared_ptr<const Program>> bodies;
+  size_t num_carried = 0;  // values that go from one trip to the next
+  size_t num_scanned = 0;  // lists whose items are handed out, trip by trip
 
   const Argument* Find(std::string_view argument) const;
 };
 
 // What a graph input stands for.
 struct InputSpec {
-  enum class Kind : uint8_t { kUser, kWeight, kConstant };
+  // A token orders effects, such as printing; it has no elements.
+  enum class Kind : uint8_t { kUser, kWeight, kConstant, kToken };
   Kind kind = Kind::kUser;
   Argument argument;
   std::string key;   // in the configuration of weights or of constants
@@ -93,6 +105,7 @@ struct InputSpec {
 };
 
 struct OutputSpec {
+  bool is_token = false;
   bool is_mutation = false;  // a buffer or an input, written back
   Argument argument;
   std::string target;  // of the mutation

@@ -107,6 +107,116 @@ TEST(ImportPt2, ABodyThatOnlyStopsGradientsIsPartOfTheProgram) {
   EXPECT_EQ((*got)[0].data<float>()[7], 1.5f * 3 + 4);
 }
 
+// A body (a) → (t) of one node.
+std::string Body(const std::string& target, const std::string& result = "t") {
+  const std::string meta =
+      R"({"dtype":7,"sizes":[{"as_int":2}],"strides":[{"as_int":1}]})";
+  return R"({"name":"","arg":{"as_graph":{"name":"f","graph":{)"
+         R"("inputs":[{"as_tensor":{"name":"a"}}],)"
+         R"("outputs":[{"as_tensor":{"name":")" +
+         result + R"("}}],"nodes":[{"target":"torch.ops.)" + target +
+         R"(","inputs":[{"name":"self","arg":{"as_tensor":{"name":"a"}}}],)"
+         R"("outputs":[{"as_tensor":{"name":"t"}}],"name":"t"}],)"
+         R"("tensor_values":{"a":)" +
+         meta + R"(,"t":)" + meta + "}}}}}";
+}
+
+std::string Bare(const std::string& arg) {
+  return R"({"name":"","arg":)" + arg + "}";
+}
+
+// y = cond(x[0] > 0, f, g, [x])
+Pt2Program Branch(const std::vector<std::string>& bodies,
+                  const std::string& operands = R"([{"name":"x"}])") {
+  Pt2Program program;
+  program.Input("x", {"2"});
+  program.Node(
+      "aten.select.int",
+      {TensorArg("self", "x"), IntArg("dim", "0"), IntArg("index", "0")},
+      "first", {});
+  program.Node("aten.gt.Scalar",
+               {TensorArg("self", "first"), IntArg("other", "0")}, "p", {}, 12);
+  std::vector<std::string> inputs = {Bare(R"({"as_tensor":{"name":"p"}})")};
+  inputs.insert(inputs.end(), bodies.begin(), bodies.end());
+  inputs.push_back(Bare(R"({"as_tensors":)" + operands + "}"));
+  program.Node("higher_order.cond", inputs, "y", {"2"});
+  program.Output("y");
+  return program;
+}
+
+TEST(ImportPt2, ABranchRunsWhenItsConditionHolds) {
+  const Pt2Program program =
+      Branch({Body("aten.neg.default"), Body("aten.square.default")});
+  EXPECT_THAT(OutputOf(program, {3, 4}), ElementsAre(-3, -4));
+  EXPECT_THAT(OutputOf(program, {-3, 4}), ElementsAre(9, 16));
+}
+
+TEST(ImportPt2, BodiesThatDoNotFitTheirNodeAreRefused) {
+  const std::string neg = Body("aten.neg.default");
+  EXPECT_THAT(ErrorOf(Branch({neg})), HasSubstr("lacks bodies"));
+  EXPECT_THAT(ErrorOf(Branch({neg, neg}, "[]")),
+              HasSubstr("another number of operands"));
+  EXPECT_THAT(ErrorOf(Branch({neg, Body("aten.neg.default", "lost")})),
+              HasSubstr("no tensor 'lost'"));
+  EXPECT_THAT(ErrorOf(Branch({neg, neg}, R"([{"name":"lost"}])")),
+              HasSubstr("no tensor 'lost'"));
+  EXPECT_THAT(ErrorOf(Branch({neg, Body("aten.neg_.default")})),
+              HasSubstr("changes its operand 'a' in place"));
+  ImportReport report;
+  EXPECT_FALSE(
+      Import(Branch({neg, Body("aten.no_such.default")}), &report).ok());
+  ASSERT_EQ(report.unsupported.size(), 1u);
+  EXPECT_EQ(report.unsupported[0].op, "aten.no_such.default");
+}
+
+TEST(ImportPt2, ALoopWhoseBodyLosesAValueAndAScanOfNothingAreRefused) {
+  const std::string neg = Body("aten.neg.default");
+  const std::string x = Bare(R"({"as_tensors":[{"name":"x"}]})");
+  const std::string none = Bare(R"({"as_tensors":[]})");
+  const std::string both =
+      Bare(R"({"as_tensors":[{"name":"x"},{"name":"x"}]})");
+  const auto error = [](const std::string& target,
+                        const std::vector<std::string>& inputs) {
+    Pt2Program program;
+    program.Input("x", {"2"});
+    program.Node(target, inputs, "y", {"2"});
+    program.Output("y");
+    return ErrorOf(program);
+  };
+  EXPECT_THAT(error("higher_order.while_loop", {neg, neg, both, none}),
+              HasSubstr("another number of values"));
+  EXPECT_THAT(error("higher_order.while_loop", {neg, x, none}),
+              HasSubstr("lacks bodies"));
+  EXPECT_THAT(error("higher_order.scan", {neg, x, none, none}),
+              HasSubstr("no list"));
+  EXPECT_THAT(error("higher_order.scan", {neg, x, x, none}),
+              HasSubstr("another number of operands"));
+  EXPECT_THAT(error("higher_order.map_impl", {neg, none, x}),
+              HasSubstr("no list"));
+  EXPECT_THAT(error("higher_order.map_impl", {neg}), HasSubstr("lacks bodies"));
+}
+
+TEST(ImportPt2, OfEffectsOnlyPrintingIsLeftOut) {
+  const auto program = [](const std::string& effect) {
+    Pt2Program made;
+    made.Token("before");
+    made.Input("x", {"2"});
+    made.Node("higher_order.with_effects",
+              {Bare(R"({"as_tensor":{"name":"before"}})"),
+               Bare(R"({"as_operator":"torch.ops.)" + effect + "\"}"),
+               Bare(R"({"as_string":"hello"})")},
+              "after", {"0"});
+    made.TokenOut("after");
+    made.Node("aten.neg.default", {TensorArg("self", "x")}, "y", {"2"});
+    made.Output("y");
+    return made;
+  };
+  EXPECT_THAT(OutputOf(program("aten._print.default"), {1, 2}),
+              ElementsAre(-1, -2));
+  EXPECT_THAT(ErrorOf(program("mine.launch.default")),
+              HasSubstr("the effect of 'torch.ops.mine.launch.default'"));
+}
+
 TEST(ImportPt2, AChangeThroughAViewIsSeenByWhatItLooksAt) {
   Pt2Program program;  // y = x + 0; y[1:3].fill_(9); return y
   program.Input("x", {"4"});

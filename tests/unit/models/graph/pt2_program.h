@@ -112,6 +112,17 @@ class Pt2Program {
     Append(output_specs_, R"({"user_output":{"arg":)" + Tensor(name) + "}}");
   }
 
+  // What orders effects, as the program takes it and gives it back.
+  void Token(const std::string& name) {
+    Meta(name, {"0"});
+    Append(inputs_, Tensor(name));
+    Append(input_specs_, R"({"token":{"arg":{"name":")" + name + "\"}}}");
+  }
+  void TokenOut(const std::string& name) {
+    Append(outputs_, Tensor(name));
+    Append(output_specs_, R"({"token":{"arg":{"name":")" + name + "\"}}}");
+  }
+
   std::string Json() const {
     return R"({"graph_module":{"graph":{"inputs":[)" + inputs_ +
            R"(],"outputs":[)" + outputs_ + R"(],"nodes":[)" + nodes_ +
