@@ -42,7 +42,7 @@ PICTURES = [
     ("PPLCNetForImageClassification", {}), ("UVDocModel", {}), ("PPOCRV5MobileRecModel", {}), ("PPOCRV5ServerRecModel", {}), ("PPOCRV5MobileDetForObjectDetection", {}), ("PPOCRV5ServerDetForObjectDetection", {}), ("TextNetForImageClassification", {}),
 ]
 DETECT = [
-    ("LwDetrForObjectDetection", {}), ("Deimv2ForObjectDetection", {}), ("PPDocLayoutV3ForObjectDetection", {}), ("EomtForUniversalSegmentation", {}), ("UperNetForSemanticSegmentation", {}), ("VitMatteForImageMatting", {}), ("DepthAnythingForDepthEstimation", {}), ("ZoeDepthForDepthEstimation", {}), ("VitPoseForPoseEstimation", {}), ("PromptDepthAnythingForDepthEstimation", {"patch_size": 14}), ("DepthProForDepthEstimation", {}),
+    ("LwDetrForObjectDetection", {}), ("Deimv2ForObjectDetection", {}), ("PPDocLayoutV3ForObjectDetection", {}), ("EomtForUniversalSegmentation", {}), ("UperNetForSemanticSegmentation", {}), ("VitMatteForImageMatting", {"hidden_size": 768, "fusion_hidden_sizes": [256, 128, 64, 32]}), ("DepthAnythingForDepthEstimation", {}), ("ZoeDepthForDepthEstimation", {}), ("PromptDepthAnythingForDepthEstimation", {"patch_size": 14}), ("DepthProForDepthEstimation", {}),
 ]
 
 
@@ -148,7 +148,7 @@ ANY = [
     ("Llama4VisionModel", {"intermediate_size": 256, "vision_output_dim": 32, "projector_input_dim": 32, "projector_output_dim": 32}, {"pixel_values": IMAGE}), ("Florence2VisionBackbone", {}, {"hidden_states": IMAGE}), ("Siglip2Model", {}, {"input_ids": WORDS, "pixel_values": waves(16, 768), "pixel_attention_mask": KEEP, "spatial_shapes": lambda b, g: torch.full((b, 2), 4), "attention_mask": KEEP}), ("VisualBertModel", {"visual_embedding_dim": 16}, {"input_ids": WORDS, "attention_mask": KEEP, "visual_embeds": waves(5, 16)}),
     ("BrosModel", {}, {"input_ids": WORDS, "bbox": boxes, "attention_mask": KEEP}), ("ImageGPTModel", {"vocab_size": 513}, {"input_ids": WORDS}), ("Kosmos2Model", {}, {"pixel_values": IMAGE}, None, "vision_model", "Kosmos2VisionModel"),
     ("VideoLlama3VisionModel", {}, {"pixel_values": lambda b, g: torch.randn(16 * b, 768, generator=g), "grid_thw": lambda b, g: torch.tensor([[1, 4, 4]] * b), "merge_sizes": lambda b, g: torch.ones(b, dtype=torch.long)}, None, None, None, False),
-    ("RfDetrForObjectDetection", {"num_queries": 9}, {"pixel_values": ((3, 224, 224), None)}), ("OneFormerForUniversalSegmentation", {}, {"pixel_values": ((3, 128, 128), None), "task_inputs": ((77,), 197)}),
+    ("VitPoseForPoseEstimation", {}, {"pixel_values": ((3, 256, 192), None)}), ("RfDetrForObjectDetection", {"num_queries": 9}, {"pixel_values": ((3, 224, 224), None)}), ("OneFormerForUniversalSegmentation", {}, {"pixel_values": ((3, 128, 128), None), "task_inputs": ((77,), 197)}),
     ("UdopEncoderModel", {}, {"input_ids": WORDS, "bbox": boxes, "attention_mask": KEEP}), ("XLMWithLMHeadModel", {}, {"input_ids": WORDS, "attention_mask": KEEP}), ("LongformerForSequenceClassification", {"attention_window": 8}, {"input_ids": WORDS, "attention_mask": KEEP}),
 ]
 
