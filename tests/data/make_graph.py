@@ -228,12 +228,13 @@ class Spectral(nn.Module):
         super().__init__()
         self.weight = nn.Parameter(torch.randn(3, 4, 2))
         self.register_buffer("window", torch.hann_window(8))
+        self.register_buffer("turn", torch.polar(torch.ones(6, 3), torch.arange(18.).view(6, 3)).t())
 
     def forward(self, x):
         a = torch.fft.fftn(x, dim=(1, 2)).real
         y = torch.fft.rfft2(x, norm="ortho")
         b = torch.fft.irfft2(y * torch.view_as_complex(self.weight).abs()[:, :4], s=(3, 6), norm="ortho")
-        c = torch.view_as_real(torch.fft.fft(x) * torch.polar(x.abs(), x))
+        c = torch.view_as_real(torch.fft.fft(x) * torch.polar(x.abs(), x) * self.turn)
         d = torch.fft.ifft(torch.complex(x, 2 * x), norm="forward").abs()
         s = torch.stft(x.flatten(1), 8, 2, window=self.window, return_complex=True).abs()
         return a, b, c, d, s, torch.fft.rfft(x, norm="ortho").imag

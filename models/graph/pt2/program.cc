@@ -10,6 +10,7 @@
 #include "models/graph/pt2/arguments.h"
 #include "models/graph/pt2/json_fields.h"
 #include "models/graph/pt2/nodes.h"
+#include "models/tensor/shape.h"
 
 namespace millrace::models::graph::pt2 {
 namespace {
@@ -179,6 +180,31 @@ Status ParseVersion(const Json& root, Program& program) {
   return OkStatus();
 }
 
+// Complex numbers are pairs of parts along one axis more, as they lie.
+Status LayOutPairs(TensorMeta& meta) {
+  if (meta.rank() == Shape::kMaxRank) {
+    return Unimplemented("it has " + std::to_string(meta.rank()) +
+                         " dimensions of complex numbers, the limit is " +
+                         std::to_string(Shape::kMaxRank - 1));
+  }
+  if (meta.storage_offset < 0 || meta.storage_offset > Shape::kMaxElements) {
+    return InvalidArgument("it begins at element " +
+                           std::to_string(meta.storage_offset));
+  }
+  meta.storage_offset *= 2;
+  for (int64_t& stride : meta.strides) {
+    if (stride > Shape::kMaxElements) {
+      return InvalidArgument("it has the stride " + std::to_string(stride));
+    }
+    stride *= 2;
+  }
+  Dim parts;
+  parts.hint = 2;
+  meta.sizes.push_back(parts);
+  meta.strides.push_back(1);
+  return OkStatus();
+}
+
 JsonLimits LimitsFor(size_t bytes) {
   // No value takes fewer than two bytes.
   return {.max_depth = 96,
@@ -229,10 +255,11 @@ StatusOr<std::unordered_map<std::string, StoredTensor>> ParseStored(
     ASSIGN_OR_RETURN(const Json* meta_json, ObjectMember(value, "tensor_meta"));
     auto meta = ParseMeta(*meta_json);
     if (!meta.ok()) return meta.status().Prefixed(what);
-    if (meta->is_complex) {
-      return Unimplemented(what + " is of complex numbers");
-    }
     tensor.meta = std::move(*meta);
+    if (tensor.meta.is_complex) {
+      const Status status = LayOutPairs(tensor.meta);
+      if (!status.ok()) return status.Prefixed(what);
+    }
     stored.emplace(name, std::move(tensor));
   }
   return stored;
