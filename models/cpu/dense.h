@@ -17,10 +17,14 @@
 // its own row (pixel, channel, query) alone, never on what is computed beside
 // it, nor on ranges, strides or alignment.
 //
-// Products: one chain over k ascending, acc = fma(x[k], w[k], acc), from +0.
-// Long chains are cut in blocks and wait in y: y holds garbage meanwhile.
-// Convolution: k runs over (kh, kw, c); what lies in the padding is 0, and is
-// multiplied. Epilogue, each step rounded, absent ones left out:
+// Products: links of kDenseLink steps of k, ascending, each a chain
+// acc = fma(x[k], w[k], acc) from +0; a result is the first link's sum, to
+// which the others' are added in order. So its error grows with the length of a
+// link and the number of links, not with k (N. Higham, The accuracy of floating
+// point summation, 1993, section 4). Between links sums may wait in y: y holds
+// garbage meanwhile. A step of bf16 is two values of k. Convolution: k runs
+// over (kh, kw, c); what lies in the padding is 0, and is multiplied. Epilogue,
+// each step rounded, absent ones left out:
 //   v = acc + bias; v = v + residual (if residual_first); v = f(v);
 //   v = v * gate; v = v + residual (otherwise).
 //
@@ -42,6 +46,9 @@
 #include <cstdint>
 
 namespace millrace::models {
+
+// Steps of k in a link of a product's chain.
+inline constexpr int64_t kDenseLink = 64;
 
 // Functions of one value. a and b are parameters, fixed for the whole call.
 enum class Unary : int32_t {

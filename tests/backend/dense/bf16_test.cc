@@ -32,16 +32,21 @@ float Rounded(float x) { return BFloat16ToFloat(FloatToBFloat16(x)); }
 // What the second factor of each pair adds comes first.
 float Chain(const std::vector<float>& x, const float* w) {
   const auto k = static_cast<int64_t>(x.size());
-  float acc = 0;
-  for (int64_t i = 0; i < k; i += 2) {
+  constexpr int64_t kLink = 2 * kDenseLink;
+  float sum = 0;
+  for (int64_t begin = 0; begin < k; begin += kLink) {
+    float link = 0;
     const auto add = [&](int64_t at) {
       const float a = Rounded(x[static_cast<size_t>(at)]);
-      acc = std::fma(a, Rounded(w[at]), acc);
+      link = std::fma(a, Rounded(w[at]), link);
     };
-    if (i + 1 < k) add(i + 1);
-    add(i);
+    for (int64_t i = begin; i < std::min(k, begin + kLink); i += 2) {
+      if (i + 1 < k) add(i + 1);
+      add(i);
+    }
+    sum = begin == 0 ? link : sum + link;
   }
-  return acc;
+  return sum;
 }
 
 struct Size {

@@ -17,11 +17,12 @@ struct Size {
   int64_t m, n, k;
 };
 // Around tiles of 6 and 12 rows, panels of 16 and 32, blocks of 96 and 192 rows
-// and of 512 and 768 steps.
+// and of 512 and 768 steps, links of 64.
 constexpr Size kSizes[] = {
-    {1, 1, 1},     {1, 200, 33},  {2, 31, 7},   {3, 129, 64},  {4, 97, 770},
-    {5, 16, 100},  {7, 33, 64},   {13, 32, 17}, {15, 65, 5},   {29, 48, 9},
-    {100, 40, 31}, {197, 35, 20}, {9, 70, 600}, {17, 33, 1541}};
+    {1, 1, 1},     {1, 200, 33},  {2, 31, 7},   {3, 129, 64},   {4, 97, 770},
+    {5, 16, 100},  {7, 33, 64},   {13, 32, 17}, {15, 65, 5},    {29, 48, 9},
+    {100, 40, 31}, {197, 35, 20}, {9, 70, 600}, {17, 33, 1541}, {6, 64, 128},
+    {12, 32, 65},  {3, 40, 832}};
 
 // One product with everything around it exactly as long as it must be.
 struct Case {
@@ -59,6 +60,13 @@ struct Case {
   Floats x, w, bias, residual, gate;
 };
 
+// How many of them a term meets at most, each at most a unit of the sum of
+// magnitudes.
+double Roundings(int64_t k) {
+  const int64_t links = (k + kDenseLink - 1) / kDenseLink;
+  return static_cast<double>(std::min(k, kDenseLink) + links);
+}
+
 TEST_P(Gemm, IsNearDoublePrecision) {
   std::mt19937 rng(1);
   for (const Size& size : kSizes) {
@@ -76,11 +84,33 @@ TEST_P(Gemm, IsNearDoublePrecision) {
           sum += term;
           size_of_terms += std::abs(term);
         }
-        // k roundings, each at most a unit of the sum of magnitudes.
-        const double bound = static_cast<double>(c.k) * kUnit * size_of_terms;
+        const double bound = Roundings(c.k) * kUnit * size_of_terms;
         ASSERT_NEAR(y[m * c.n + n], sum, bound)
             << c.m << " x " << c.n << " x " << c.k << " at " << m << ", " << n;
       }
+    }
+  }
+}
+
+// Equal terms err to the same side: a single chain by eight times the bound.
+TEST_P(Gemm, LongSumsStayNear) {
+  const int64_t k = 1 << 14;
+  for (const int64_t m : {1, 7}) {
+    const Floats x(m * k, 1.0f), w(k, 0.1f);
+    Floats packed(table().packed_floats(1, k)), y(m);
+    PackAll(table(), w, 1, k, packed);
+    table().gemm({.x = x.data(),
+                  .ld_x = k,
+                  .row_end = m,
+                  .w = packed.data(),
+                  .n = 1,
+                  .k = k,
+                  .panel_end = 1,
+                  .y = y.data(),
+                  .ld_y = 1});
+    const double sum = double{w[0]} * k;
+    for (int64_t i = 0; i < m; ++i) {
+      EXPECT_NEAR(y[i], sum, Roundings(k) * kUnit * sum);
     }
   }
 }

@@ -128,8 +128,7 @@ void DenseParts<Avx512Bf16Isa>::Gemm(const GemmArgs& args) {
                waiting);
     return;
   }
-  const int64_t blocks = (g.k + Bf16Shape::kBlockK - 1) / Bf16Shape::kBlockK;
-  const int64_t step = (g.k + blocks - 1) / blocks;
+  const int64_t step = Words::KStep(g.k);
   const int64_t ld = LdRounded(SmallerOf(g.k, Bf16Shape::kBlockK));
   auto* rounded = reinterpret_cast<uint16_t*>(args.scratch);
   for (int64_t row = g.row_begin; row < g.row_end; row += kRoundedRows) {

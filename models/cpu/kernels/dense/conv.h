@@ -53,8 +53,7 @@ class Conv {
                           a.x.ld_pixel / kPerWord, waiting);
     }
     if (IsWide(a)) return RunWide(a, data, g);
-    const int64_t blocks = (k + S::kBlockK - 1) / S::kBlockK;
-    const int64_t step = (k + blocks - 1) / blocks;
+    const int64_t step = Gemm<S>::KStep(k);
     const int64_t ld = LdRow(SmallerOf(k, S::kBlockK));
     for (int64_t p = a.pixel_begin; p < a.pixel_end; p += kPixels) {
       const int64_t pixels = SmallerOf(a.pixel_end - p, kPixels);

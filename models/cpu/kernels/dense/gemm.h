@@ -7,7 +7,8 @@
 // panels are read side by side, at the speed of memory.
 //
 // What one would guess wrong: the chain of an output is the same in every tile
-// and block, because each step of k is one fma into its own lane.
+// and block, because each step of k is one fma into its own lane, and blocks
+// end where links do.
 //
 // Results may be rounded on their way out of the registers: then sums wait
 // elsewhere, as y has no room for them.
@@ -18,7 +19,7 @@
 //   kVectors     vectors of a panel
 //   kRows        rows of a full tile
 //   kBlockRows   rows of a block, a multiple of kRows
-//   kBlockK      most steps of k in a block
+//   kBlockK      most steps of k in a block, a multiple of kDenseLink
 //   Turn         Transposes of kernels/dense/transpose.h
 // Anonymous namespace: every instruction set compiles its own copy.
 #pragma once
@@ -119,11 +120,17 @@ class Gemm {
     return SmallerOf(rows, S::kBlockRows) * PackedFloats(n, 1);
   }
 
-  // Steps of k that a block of so many rows takes at a time: evenly cut.
+  // Steps of k that a block of so many rows takes at a time: whole links,
+  // evenly cut.
   static int64_t KStep(int64_t rows, int64_t k) {
-    if (rows <= kFewRows || k <= S::kBlockK) return k;
+    return rows <= kFewRows ? k : KStep(k);
+  }
+  static int64_t KStep(int64_t k) {
+    static_assert(S::kBlockK % kDenseLink == 0);
+    if (k <= S::kBlockK) return k;
     const int64_t blocks = (k + S::kBlockK - 1) / S::kBlockK;
-    return (k + blocks * 8 - 1) / (blocks * 8) * 8;
+    const int64_t links = (k + kDenseLink - 1) / kDenseLink;
+    return (links + blocks - 1) / blocks * kDenseLink;
   }
 
   // Steps [k0, k1) of k for rows [row, row + rows) of y; x holds just these.
@@ -316,59 +323,39 @@ class Gemm {
     const bool whole = live == kWidth;
     float* waiting = p.sums.At(row, n0);
     const int64_t ld_waiting = p.sums.ld;
-    F acc[kR][kNv];
-    if (p.first) {
-#pragma GCC unroll 16
-      for (int r = 0; r < kR; ++r) {
-#pragma GCC unroll 16
-        for (int v = 0; v < kNv; ++v) acc[r][v] = V::Zero();
-      }
-    } else if (whole) {
-#pragma GCC unroll 16
-      for (int r = 0; r < kR; ++r) {
-#pragma GCC unroll 16
-        for (int v = 0; v < kNv; ++v) {
-          acc[r][v] = V::Load(waiting + r * ld_waiting + v * V::kLanes);
-        }
-      }
-    } else {
-#pragma GCC unroll 16
-      for (int r = 0; r < kR; ++r) {
-#pragma GCC unroll 16
-        for (int v = 0; v < kNv; ++v) {
-          acc[r][v] = V::LoadFirst(waiting + r * ld_waiting + v * V::kLanes,
-                                   live - v * V::kLanes);
-        }
-      }
-    }
-    const float* w = p.w + panel * p.panel_floats;
-    if (p.offsets == nullptr) {
-      Multiply<kR, kNv>(p, x, w, p.ahead, acc);
-    } else {
-      for (int64_t i = 0; i < p.num_pieces; ++i) {
-        const int64_t done = i * p.k * kPanel;
-        Multiply<kR, kNv>(p, x + p.offsets[i], w + done, p.ahead + done, acc);
-      }
-    }
-    if (!p.last && whole) {
-#pragma GCC unroll 16
-      for (int r = 0; r < kR; ++r) {
-#pragma GCC unroll 16
-        for (int v = 0; v < kNv; ++v) {
-          V::Store(waiting + r * ld_waiting + v * V::kLanes, acc[r][v]);
-        }
-      }
-      return;
-    }
-    if (whole && p.quick) return FinishQuickly<kR, kNv>(p, row, n0, acc);
+    // The links before the one that acc is of, if there are any.
+    const float* before = p.first ? nullptr : waiting;
+    int64_t ld_before = ld_waiting;
     alignas(64) float sums[kR * kWidth];
-#pragma GCC unroll 16
-    for (int r = 0; r < kR; ++r) {
-#pragma GCC unroll 16
-      for (int v = 0; v < kNv; ++v) {
-        V::Store(sums + r * kWidth + v * V::kLanes, acc[r][v]);
+    F acc[kR][kNv];
+    Clear<kR, kNv>(acc);
+    const float* w = p.w + panel * p.panel_floats;
+    const float* ahead = p.ahead;
+    int64_t left = kDenseLink;
+    for (int64_t i = 0; i < p.num_pieces; ++i) {
+      const float* from = p.offsets == nullptr ? x : x + p.offsets[i];
+      for (int64_t k = p.k; k > 0;) {
+        if (left == 0) {
+          Add<kR, kNv>(before, ld_before, before == sums ? kWidth : live, acc);
+          Store<kR, kNv>(acc, sums, kWidth);
+          Clear<kR, kNv>(acc);
+          before = sums;
+          ld_before = kWidth;
+          left = kDenseLink;
+        }
+        const int64_t steps = SmallerOf(k, left);
+        Multiply<kR, kNv>(p, steps, from, w, ahead, acc);
+        from += steps;
+        w += steps * kPanel;
+        ahead += steps * kPanel;
+        k -= steps;
+        left -= steps;
       }
     }
+    Add<kR, kNv>(before, ld_before, before == sums ? kWidth : live, acc);
+    if (!p.last && whole) return Store<kR, kNv>(acc, waiting, ld_waiting);
+    if (whole && p.quick) return FinishQuickly<kR, kNv>(p, row, n0, acc);
+    Store<kR, kNv>(acc, sums, kWidth);
     const Epilogue e = p.last ? From(*p.epilogue, row, n0) : Epilogue{};
     if constexpr (S::kRounds) {
       if (p.last && p.y_bf16 != nullptr) {
@@ -381,6 +368,50 @@ class Gemm {
       }
     }
     Finish<V>::Run(sums, kWidth, kR, live, e, waiting, ld_waiting);
+  }
+
+  template <int kR, int kNv>
+  static void Clear(F (&acc)[kR][kNv]) {
+#pragma GCC unroll 16
+    for (int r = 0; r < kR; ++r) {
+#pragma GCC unroll 16
+      for (int v = 0; v < kNv; ++v) acc[r][v] = V::Zero();
+    }
+  }
+
+  template <int kR, int kNv>
+  static void Store(const F (&acc)[kR][kNv], float* to, int64_t ld) {
+#pragma GCC unroll 16
+    for (int r = 0; r < kR; ++r, to += ld) {
+#pragma GCC unroll 16
+      for (int v = 0; v < kNv; ++v) V::Store(to + v * V::kLanes, acc[r][v]);
+    }
+  }
+
+  // acc = before + acc, of which `live` columns are there; before may be null.
+  template <int kR, int kNv>
+  static void Add(const float* before, int64_t ld, int64_t live,
+                  F (&acc)[kR][kNv]) {
+    if (before == nullptr) return;
+    if (live == kNv * V::kLanes) {
+#pragma GCC unroll 16
+      for (int r = 0; r < kR; ++r, before += ld) {
+#pragma GCC unroll 16
+        for (int v = 0; v < kNv; ++v) {
+          acc[r][v] = V::Add(V::Load(before + v * V::kLanes), acc[r][v]);
+        }
+      }
+      return;
+    }
+#pragma GCC unroll 16
+    for (int r = 0; r < kR; ++r, before += ld) {
+#pragma GCC unroll 16
+      for (int v = 0; v < kNv; ++v) {
+        const F first =
+            V::LoadFirst(before + v * V::kLanes, live - v * V::kLanes);
+        acc[r][v] = V::Add(first, acc[r][v]);
+      }
+    }
   }
 
   // The commonest epilogues without leaving the registers: limits -infinity and
@@ -432,17 +463,17 @@ class Gemm {
     }
   }
 
-  // acc += x * w over the steps of a block.
+  // acc += x * w over so many steps.
   template <int kR, int kNv>
-  static void Multiply(const Part& p, const float* x, const float* w,
-                       const float* ahead, F (&acc)[kR][kNv]) {
+  static void Multiply(const Part& p, int64_t steps, const float* x,
+                       const float* w, const float* ahead, F (&acc)[kR][kNv]) {
     // Rows in threes behind one pointer each: few enough registers, and
     // addresses that an instruction can form.
     constexpr int kThrees = (kR + 2) / 3;
     const float* rows[kThrees];
 #pragma GCC unroll 16
     for (int t = 0; t < kThrees; ++t) rows[t] = x + 3 * t * p.ld_x;
-    for (int64_t i = 0; i < p.k; ++i) {
+    for (int64_t i = 0; i < steps; ++i) {
       F b[kNv];
 #pragma GCC unroll 16
       for (int v = 0; v < kNv; ++v) {

@@ -9,6 +9,38 @@ namespace {
 
 constexpr int64_t kPanel = 16;
 
+// The chains of one panel's outputs.
+class Chains {
+ public:
+  void Step(float x, const float* w) {
+    if (left_ == 0) {
+      EndLink();
+      left_ = kDenseLink;
+    }
+    --left_;
+    for (int64_t j = 0; j < kPanel; ++j) link_[j] = Fma(x, w[j], link_[j]);
+  }
+
+  const float* Sums() {
+    if (num_links_ > 0) EndLink();
+    return num_links_ > 0 ? sums_ : link_;
+  }
+
+ private:
+  void EndLink() {
+    for (int64_t j = 0; j < kPanel; ++j) {
+      sums_[j] = num_links_ == 0 ? link_[j] : sums_[j] + link_[j];
+      link_[j] = 0;
+    }
+    ++num_links_;
+  }
+
+  float sums_[kPanel] = {};  // of the links that ended
+  float link_[kPanel] = {};
+  int64_t num_links_ = 0;
+  int64_t left_ = kDenseLink;
+};
+
 }  // namespace
 
 template <>
@@ -41,14 +73,10 @@ void DenseParts<ScalarIsa>::Gemm(const GemmArgs& g) {
       const float* x = g.x + m * g.ld_x;
       const float* w =
           g.w + panel * (g.panel_floats != 0 ? g.panel_floats : kPanel * g.k);
-      float sums[kPanel] = {};
-      for (int64_t i = 0; i < g.k; ++i) {
-        for (int64_t j = 0; j < kPanel; ++j) {
-          sums[j] = Fma(x[i], w[i * kPanel + j], sums[j]);
-        }
-      }
+      Chains chains;
+      for (int64_t i = 0; i < g.k; ++i) chains.Step(x[i], w + i * kPanel);
       const int64_t live = g.n - n0 < kPanel ? g.n - n0 : kPanel;
-      Finish<Vec1>::Run(sums, kPanel, 1, live, From(g.epilogue, m, n0),
+      Finish<Vec1>::Run(chains.Sums(), kPanel, 1, live, From(g.epilogue, m, n0),
                         g.y + m * g.ld_y + n0, g.ld_y);
     }
   }
@@ -69,7 +97,7 @@ void DenseParts<ScalarIsa>::Conv(const ConvArgs& a) {
     for (int64_t panel = a.panel_begin; panel < a.panel_end; ++panel) {
       const int64_t n0 = panel * kPanel;
       const float* w = a.w + n0 * k;
-      float sums[kPanel] = {};
+      Chains chains;
       for (int64_t i = 0; i < window.kernel_h * window.kernel_w; ++i) {
         const int64_t row = top + i / window.kernel_w * window.dilation_h;
         const int64_t column = left + i % window.kernel_w * window.dilation_w;
@@ -79,11 +107,11 @@ void DenseParts<ScalarIsa>::Conv(const ConvArgs& a) {
           const float x =
               inside ? a.x.data[row * a.x.ld_row + column * a.x.ld_pixel + c]
                      : 0.0f;
-          for (int64_t j = 0; j < kPanel; ++j) sums[j] = Fma(x, w[j], sums[j]);
+          chains.Step(x, w);
         }
       }
       const int64_t live = a.n - n0 < kPanel ? a.n - n0 : kPanel;
-      Finish<Vec1>::Run(sums, kPanel, 1, live, From(a.epilogue, p, n0),
+      Finish<Vec1>::Run(chains.Sums(), kPanel, 1, live, From(a.epilogue, p, n0),
                         a.y + p * a.ld_y + n0, a.ld_y);
     }
   }
