@@ -70,20 +70,28 @@ TEST_P(Rows, TheRestIsWhatQuantizingLost) {
 }
 
 TEST_P(Rows, ZeroAndTinyBlocksQuantizeToZero) {
-  Floats x(96);
-  for (int64_t i = 32; i < 64; ++i) x[i] = 1e-39f;
-  for (int64_t i = 64; i < 96; ++i) x[i] = i % 2 ? 1e-35f : -1e-35f;
-  Quantized got(96);
-  table().quantize_row(x.data(), 96, got.row());
-  for (int64_t i = 0; i < 64; ++i) EXPECT_EQ(got.q[i], 0);
-  for (int b = 0; b < 2; ++b) {
-    EXPECT_EQ(got.d[b], 0.0f);
-    EXPECT_EQ(got.s[b], 0.0f);
-    EXPECT_EQ(got.sum[b], 0);
-    EXPECT_EQ(got.half[2 * b], 0);
-    EXPECT_EQ(got.half[2 * b + 1], 0);
+  // Three blocks: zero, tiny, small. Eight at once are another loop.
+  for (const int64_t k : {96, 3 * 288}) {
+    Floats x(k);
+    for (int64_t i = 0; i < k; ++i) {
+      const int64_t block = i / 32 % 3;
+      if (block == 1) x[i] = 1e-39f;
+      if (block == 2) x[i] = i % 2 ? 1e-35f : -1e-35f;
+    }
+    Quantized got(k);
+    table().quantize_row(x.data(), k, got.row());
+    for (int64_t i = 0; i < k; ++i) {
+      const int small = i % 2 ? 127 : -127;
+      EXPECT_EQ(got.q[i], i / 32 % 3 < 2 ? 0 : small) << i;
+    }
+    for (int64_t b = 0; b < k / 32; ++b) {
+      EXPECT_EQ(got.d[b] == 0.0f, b % 3 < 2) << b;
+      EXPECT_EQ(got.s[b], 0.0f);
+      EXPECT_EQ(got.sum[b], 0);
+      EXPECT_EQ(got.half[2 * b], 0);
+      EXPECT_EQ(got.half[2 * b + 1], 0);
+    }
   }
-  for (int64_t i = 64; i < 96; ++i) EXPECT_EQ(got.q[i], i % 2 ? 127 : -127);
 }
 
 TEST_P(Rows, HalvesRoundToEven) {

@@ -7,35 +7,59 @@
 
 namespace millrace::models::avx2 {
 
+namespace {
+
+// A row's partials, one for each split.
+struct Splits {
+  const float* m;
+  const float* l;
+  const float* o;
+  int64_t stride_ml;
+  int64_t stride_o;
+  int32_t count;
+  float greatest;     // of m and the sink
+  const float* sink;  // may be null
+};
+
+// kVectors * 8 dims, from `dim` on: sums stay in registers.
+template <int kVectors>
+void MergeDims(const Splits& s, int32_t dim, float* out) {
+  __m256 acc[kVectors];
+  for (__m256& v : acc) v = _mm256_setzero_ps();
+  __m256 sum = _mm256_setzero_ps();  // the same in all lanes
+  for (int32_t i = 0; i < s.count; ++i) {
+    const __m256 c = Exp8(_mm256_set1_ps(s.m[i * s.stride_ml] - s.greatest));
+    sum = _mm256_fmadd_ps(c, _mm256_set1_ps(s.l[i * s.stride_ml]), sum);
+    const float* part = s.o + i * s.stride_o + dim;
+#pragma GCC unroll 8
+    for (int v = 0; v < kVectors; ++v) {
+      acc[v] = _mm256_fmadd_ps(c, _mm256_loadu_ps(part + 8 * v), acc[v]);
+    }
+  }
+  if (s.sink != nullptr) {
+    sum = _mm256_add_ps(sum, Exp8(_mm256_set1_ps(*s.sink - s.greatest)));
+  }
+  const __m256 inverse = _mm256_div_ps(_mm256_set1_ps(1.0f), sum);
+#pragma GCC unroll 8
+  for (int v = 0; v < kVectors; ++v) {
+    _mm256_storeu_ps(out + dim + 8 * v, _mm256_mul_ps(acc[v], inverse));
+  }
+}
+
+}  // namespace
+
 void Merge(const float* m, const float* l, const float* o, int64_t stride_ml,
            int64_t stride_o, int32_t num_splits, int32_t head_dim,
            const float* sink, float* out) {
-  float greatest = m[0];
+  Splits splits{m, l, o, stride_ml, stride_o, num_splits, m[0], sink};
   for (int32_t i = 1; i < num_splits; ++i) {
     const float mi = m[i * stride_ml];
-    greatest = mi > greatest ? mi : greatest;
+    splits.greatest = mi > splits.greatest ? mi : splits.greatest;
   }
-  if (sink != nullptr && *sink > greatest) greatest = *sink;
-  __m256 sum = _mm256_setzero_ps();  // the same in all lanes
-  for (int32_t d = 0; d < head_dim; d += 8) {
-    _mm256_storeu_ps(out + d, _mm256_setzero_ps());
-  }
-  for (int32_t i = 0; i < num_splits; ++i) {
-    const __m256 c = Exp8(_mm256_set1_ps(m[i * stride_ml] - greatest));
-    sum = _mm256_fmadd_ps(c, _mm256_set1_ps(l[i * stride_ml]), sum);
-    const float* part = o + i * stride_o;
-    for (int32_t d = 0; d < head_dim; d += 8) {
-      _mm256_storeu_ps(out + d, _mm256_fmadd_ps(c, _mm256_loadu_ps(part + d),
-                                                _mm256_loadu_ps(out + d)));
-    }
-  }
-  if (sink != nullptr) {
-    sum = _mm256_add_ps(sum, Exp8(_mm256_set1_ps(*sink - greatest)));
-  }
-  const __m256 inverse = _mm256_div_ps(_mm256_set1_ps(1.0f), sum);
-  for (int32_t d = 0; d < head_dim; d += 8) {
-    _mm256_storeu_ps(out + d, _mm256_mul_ps(_mm256_loadu_ps(out + d), inverse));
-  }
+  if (sink != nullptr && *sink > splits.greatest) splits.greatest = *sink;
+  int32_t dim = 0;
+  for (; dim + 64 <= head_dim; dim += 64) MergeDims<8>(splits, dim, out);
+  for (; dim < head_dim; dim += 8) MergeDims<1>(splits, dim, out);
 }
 
 namespace {

@@ -21,6 +21,17 @@ int32_t SumHalves(__m256i q, int16_t* half) {
   return _mm_cvtsi128_si32(_mm_madd_epi16(words, _mm_set1_epi16(1)));
 }
 
+// Four pairs: [c0 s0 c1 s1 …] meets [a0 a0 a1 a1 …] and [s0 c0 s1 c1 …] meets
+// [b0 b0 b1 b1 …]; fmaddsub subtracts in even, adds in odd lanes.
+__m256 RotatePairs(__m256 v, __m128 c, __m128 s) {
+  const __m256 cs =
+      _mm256_set_m128(_mm_unpackhi_ps(c, s), _mm_unpacklo_ps(c, s));
+  const __m256 sc =
+      _mm256_set_m128(_mm_unpackhi_ps(s, c), _mm_unpacklo_ps(s, c));
+  return _mm256_fmaddsub_ps(_mm256_moveldup_ps(v), cs,
+                            _mm256_mul_ps(_mm256_movehdup_ps(v), sc));
+}
+
 }  // namespace
 
 void QuantizeRow(const float* x, int64_t k, const Q8Row& out) {
@@ -111,23 +122,19 @@ void Rope(float* head, int64_t head_dim, const float* cos, const float* sin,
     }
     return;
   }
-  // Four pairs a step: [c0 s0 c1 s1 …] meets [a0 a0 a1 a1 …] and [s0 c0 s1 c1
-  // …] meets [b0 b0 b1 b1 …]; fmaddsub subtracts in even, adds in odd lanes.
-  for (int64_t i = 0; i < half; i += 4) {
-    const __m256i mask = FirstLanes(2 * (half - i));
-    const __m128i half_mask = _mm256_castsi256_si128(FirstLanes(half - i));
-    const __m128 c = _mm_maskload_ps(cos + i, half_mask);
-    const __m128 s = _mm_maskload_ps(sin + i, half_mask);
-    const __m256 cs =
-        _mm256_set_m128(_mm_unpackhi_ps(c, s), _mm_unpacklo_ps(c, s));
-    const __m256 sc =
-        _mm256_set_m128(_mm_unpackhi_ps(s, c), _mm_unpacklo_ps(s, c));
-    const __m256 v = _mm256_maskload_ps(head + 2 * i, mask);
-    const __m256 a = _mm256_moveldup_ps(v);
-    const __m256 b = _mm256_movehdup_ps(v);
-    _mm256_maskstore_ps(head + 2 * i, mask,
-                        _mm256_fmaddsub_ps(a, cs, _mm256_mul_ps(b, sc)));
+  int64_t i = 0;
+  for (; i + 4 <= half; i += 4) {
+    _mm256_storeu_ps(head + 2 * i,
+                     RotatePairs(_mm256_loadu_ps(head + 2 * i),
+                                 _mm_loadu_ps(cos + i), _mm_loadu_ps(sin + i)));
   }
+  if (i == half) return;
+  const __m256i mask = FirstLanes(2 * (half - i));
+  const __m128i half_mask = _mm256_castsi256_si128(FirstLanes(half - i));
+  _mm256_maskstore_ps(head + 2 * i, mask,
+                      RotatePairs(_mm256_maskload_ps(head + 2 * i, mask),
+                                  _mm_maskload_ps(cos + i, half_mask),
+                                  _mm_maskload_ps(sin + i, half_mask)));
 }
 
 void Scale(const float* x, float scale, int64_t n, float* out) {
