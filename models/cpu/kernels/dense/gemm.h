@@ -28,6 +28,7 @@
 #include <cstdint>
 
 #include "models/cpu/kernels/dense/epilogue.h"
+#include "models/cpu/kernels/dense/sums.h"
 
 namespace millrace::models {
 namespace {
@@ -328,7 +329,7 @@ class Gemm {
     int64_t ld_before = ld_waiting;
     alignas(64) float sums[kR * kWidth];
     F acc[kR][kNv];
-    Clear<kR, kNv>(acc);
+    ClearSums<V>(acc);
     const float* w = p.w + panel * p.panel_floats;
     const float* ahead = p.ahead;
     int64_t left = kDenseLink;
@@ -336,9 +337,9 @@ class Gemm {
       const float* from = p.offsets == nullptr ? x : x + p.offsets[i];
       for (int64_t k = p.k; k > 0;) {
         if (left == 0) {
-          Add<kR, kNv>(before, ld_before, before == sums ? kWidth : live, acc);
-          Store<kR, kNv>(acc, sums, kWidth);
-          Clear<kR, kNv>(acc);
+          AddSums<V>(before, ld_before, before == sums ? kWidth : live, acc);
+          StoreSums<V>(acc, sums, kWidth);
+          ClearSums<V>(acc);
           before = sums;
           ld_before = kWidth;
           left = kDenseLink;
@@ -352,10 +353,10 @@ class Gemm {
         left -= steps;
       }
     }
-    Add<kR, kNv>(before, ld_before, before == sums ? kWidth : live, acc);
-    if (!p.last && whole) return Store<kR, kNv>(acc, waiting, ld_waiting);
+    AddSums<V>(before, ld_before, before == sums ? kWidth : live, acc);
+    if (!p.last && whole) return StoreSums<V>(acc, waiting, ld_waiting);
     if (whole && p.quick) return FinishQuickly<kR, kNv>(p, row, n0, acc);
-    Store<kR, kNv>(acc, sums, kWidth);
+    StoreSums<V>(acc, sums, kWidth);
     const Epilogue e = p.last ? From(*p.epilogue, row, n0) : Epilogue{};
     if constexpr (S::kRounds) {
       if (p.last && p.y_bf16 != nullptr) {
@@ -368,50 +369,6 @@ class Gemm {
       }
     }
     Finish<V>::Run(sums, kWidth, kR, live, e, waiting, ld_waiting);
-  }
-
-  template <int kR, int kNv>
-  static void Clear(F (&acc)[kR][kNv]) {
-#pragma GCC unroll 16
-    for (int r = 0; r < kR; ++r) {
-#pragma GCC unroll 16
-      for (int v = 0; v < kNv; ++v) acc[r][v] = V::Zero();
-    }
-  }
-
-  template <int kR, int kNv>
-  static void Store(const F (&acc)[kR][kNv], float* to, int64_t ld) {
-#pragma GCC unroll 16
-    for (int r = 0; r < kR; ++r, to += ld) {
-#pragma GCC unroll 16
-      for (int v = 0; v < kNv; ++v) V::Store(to + v * V::kLanes, acc[r][v]);
-    }
-  }
-
-  // acc = before + acc, of which `live` columns are there; before may be null.
-  template <int kR, int kNv>
-  static void Add(const float* before, int64_t ld, int64_t live,
-                  F (&acc)[kR][kNv]) {
-    if (before == nullptr) return;
-    if (live == kNv * V::kLanes) {
-#pragma GCC unroll 16
-      for (int r = 0; r < kR; ++r, before += ld) {
-#pragma GCC unroll 16
-        for (int v = 0; v < kNv; ++v) {
-          acc[r][v] = V::Add(V::Load(before + v * V::kLanes), acc[r][v]);
-        }
-      }
-      return;
-    }
-#pragma GCC unroll 16
-    for (int r = 0; r < kR; ++r, before += ld) {
-#pragma GCC unroll 16
-      for (int v = 0; v < kNv; ++v) {
-        const F first =
-            V::LoadFirst(before + v * V::kLanes, live - v * V::kLanes);
-        acc[r][v] = V::Add(first, acc[r][v]);
-      }
-    }
   }
 
   // The commonest epilogues without leaving the registers: limits -infinity and
