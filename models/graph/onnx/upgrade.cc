@@ -40,6 +40,15 @@ Values Split(NodeWriter& node) {
   return node.EmitSelf();
 }
 
+// PyTorch's older exporter counts some from the end, which ONNX does not know.
+Values Transpose(NodeWriter& node) {
+  std::vector<int64_t> perm = node.attrs.Ints("perm");
+  const auto rank = static_cast<int64_t>(perm.size());
+  for (int64_t& axis : perm) axis += axis < 0 && axis >= -rank ? rank : 0;
+  if (node.attrs.Has("perm")) node.attrs.Set("perm", std::move(perm));
+  return node.EmitSelf();
+}
+
 Values Clip(NodeWriter& node) {
   if (node.opset < 11) {
     const std::pair<const char*, size_t> bounds[] = {{"min", 1}, {"max", 2}};
@@ -254,6 +263,7 @@ constexpr std::pair<std::string_view, Rewrite> kRows[] = {
     {"Squeeze", AxesToOperand},
     {"Sub", OldBroadcast},
     {"TopK", TopK},
+    {"Transpose", Transpose},
     {"Unsqueeze", AxesToOperand},
     {"Upsample", Resize},
     {"Xor", OldBroadcast},

@@ -23,7 +23,11 @@ StatusOr<std::vector<int>> OrderOf(const Call& call) {
                            " dimensions of " + std::to_string(rank));
   }
   for (size_t i = 0; i < order.size(); ++i) {
-    order[i] = static_cast<int>(perm[i] < 0 ? perm[i] + rank : perm[i]);
+    if (perm[i] < 0) {  // passes read it as it stands
+      return InvalidArgument("perm has the negative axis " +
+                             std::to_string(perm[i]));
+    }
+    order[i] = static_cast<int>(perm[i]);
   }
   return order;
 }

@@ -66,6 +66,25 @@ TEST(ImportOnnx, IdentityAndDropoutVanish) {
   EXPECT_EQ(graph->nodes.size(), 1u);
 }
 
+TEST(ImportOnnx, AxesOfATransposeAreCountedFromTheBeginning) {
+  OnnxModel m;
+  m.Input("x", {2, 3});
+  OnnxModel::Ints(m.Node("Transpose", {"x"}, {"y"}), "perm", {-1, 0});
+  m.Output("y");
+  const auto graph = m.Import();
+  ASSERT_TRUE(graph.ok()) << graph.status().ToString();
+  EXPECT_THAT(graph->nodes[0].attrs.Ints("perm"), ElementsAre(1, 0));
+  OnnxModel beyond;
+  beyond.Input("x", {2, 3});
+  OnnxModel::Ints(beyond.Node("Transpose", {"x"}, {"y"}), "perm", {-3, 0});
+  beyond.Output("y");
+  const auto bad = beyond.Import();
+  ASSERT_TRUE(bad.ok()) << bad.status().ToString();
+  std::vector<Tensor> inputs;
+  inputs.push_back(Tensor::Make(DType::kF32, {2, 3}));
+  EXPECT_FALSE(Interpret(*bad, inputs).ok());
+}
+
 TEST(ImportOnnx, ACycleIsRefused) {
   OnnxModel model;
   model.Input("x", {1});
