@@ -42,7 +42,7 @@ PICTURES = [
     ("PPLCNetForImageClassification", {}), ("UVDocModel", {}), ("PPOCRV5MobileRecModel", {}), ("PPOCRV5ServerRecModel", {}), ("PPOCRV5MobileDetForObjectDetection", {}), ("PPOCRV5ServerDetForObjectDetection", {}), ("TextNetForImageClassification", {}),
 ]
 DETECT = [
-    ("Deimv2ForObjectDetection", {}), ("PPDocLayoutV3ForObjectDetection", {}), ("EomtForUniversalSegmentation", {}), ("UperNetForSemanticSegmentation", {}), ("VitMatteForImageMatting", {"hidden_size": 768, "fusion_hidden_sizes": [256, 128, 64, 32]}), ("DepthAnythingForDepthEstimation", {}), ("ZoeDepthForDepthEstimation", {}), ("PromptDepthAnythingForDepthEstimation", {"patch_size": 14}), ("DepthProForDepthEstimation", {}),
+    ("Deimv2ForObjectDetection", {}), ("PPDocLayoutV3ForObjectDetection", {}), ("EomtForUniversalSegmentation", {}), ("UperNetForSemanticSegmentation", {}), ("VitMatteForImageMatting", {"hidden_size": 768, "fusion_hidden_sizes": [256, 128, 64, 32]}), ("DepthAnythingForDepthEstimation", {"patch_size": 14}), ("ZoeDepthForDepthEstimation", {}), ("PromptDepthAnythingForDepthEstimation", {"patch_size": 14}), ("DepthProForDepthEstimation", {}),
 ]
 
 
