@@ -303,6 +303,31 @@ class Branches(nn.Module):
         return trips, grown, last, all_steps, sums, places.sum()
 
 
+class Rare(nn.Module):
+    """What few programs have: functions of the gamma function, blocks, turns, distances, the commonest value."""
+    def __init__(self):
+        super().__init__()
+        self.register_buffer("bytes", torch.randint(-99, 99, (4, 6), dtype=torch.int8))
+        self.register_buffer("wide", torch.randint(-99, 99, (32, 32), dtype=torch.int8))
+
+    def forward(self, x):
+        unit = torch.tanh(x)
+        functions = torch.lgamma(3 * x), torch.digamma(3 * x), torch.erfinv(unit), torch.special.ndtri(unit.abs()), torch.mvlgamma(x.abs() + 2, 3)
+        halves = x.half().lgamma_().float(), torch.logaddexp2(8 * x, x.flip(0))
+        shapes = torch.block_diag(x, x[0], x[1, 2], x[:2]), torch.cartesian_prod(x[0], x[:, 1], x[2, :2]), torch.atleast_3d(x[0]) + torch.atleast_2d(x[1]), *torch.atleast_1d(x[0, 0], x[1])
+        parts = *torch.hsplit(x, 2), *torch.vsplit(x, [1, 4]), *torch.dsplit(x[None], 2), *torch.hsplit(x[0], [3])
+        turns = torch.rot90(x), torch.rot90(x, -1), torch.rot90(x[None], 2, [2, 0]), torch.rot90(x, 3, [1, 0]), torch.msort(x)
+        y = x[:, :3]
+        lengths = [torch.dist(y, x[0, :3], p) for p in (0, 1, 2, 3, float("inf"), float("-inf"))] + [torch.pdist(x, p) for p in (1.0, 2.0)] + [torch.norm_except_dim(x, 2, 1)]
+        means = torch.nanmean(x / (x > -0.5), 1, keepdim=True), torch.ger(x[0], x[1])
+        sums = torch.trapezoid(x, dim=0), torch.trapezoid(x, x[:, 0], dim=0), torch.trapz(x, 2 * x), torch.trapz(x, dx=0.5)
+        rounded = (2 * x).round()
+        common = *torch.mode(rounded, 1), *torch.mode(rounded.long(), 0, keepdim=True)
+        byte_products = torch._int_mm((40 * x).to(torch.int8), self.bytes).float(), torch._weight_int8pack_mm(x.repeat(1, 8), self.wide, torch.arange(32) / 32)
+        certain = torch.bernoulli(x, 1.0) - torch.bernoulli(x, 0.0)
+        return functions, halves, shapes, parts, turns, lengths, means, sums, common, byte_products, certain
+
+
 B = {0: Dim("batch", min=1, max=64)}
 T = {0: Dim("batch", min=1, max=64), 1: Dim("seq", min=2, max=32)}
 
@@ -351,6 +376,7 @@ MODELS = {
     "vision": (Vision, regions, (None, None, None), [], False),
     "nograd": (NoGrad, normal(4), ({**B},), [], False),
     "branches": (Branches, lambda g, b: (torch.randn(b, 5, 4, generator=g) - b + 2.5,), ({**B},), [], False),
+    "rare": (Rare, lambda g, b: (torch.randn(5, 4, generator=g),), (None,), [], False),
     "sizes": (Sizes, normal(2, 6, 4), ({**B},), [], True),
 }
 

@@ -37,6 +37,7 @@ std::span<const OpDef> WholePoolOps();     // pool_whole.cc: global, adaptive
 std::span<const OpDef> ControlFlowOps();   // ../interpret: If, Loop, Scan
 std::span<const OpDef> SequenceOps();      // ../interpret: SequenceAt, …
 std::span<const OpDef> UnaryOps();         // unary.cc: Exp, Not, …
+std::span<const OpDef> SpecialOps();       // special.cc: Lgamma, …
 std::span<const OpDef> IndexOps();         // index.cc: Index, IndexPut
 std::span<const OpDef> ViewOps();          // views.cc: SliceScatter, AsStrided
 std::span<const OpDef> AlongAxisOps();     // along_axis.cc: ArgMax, TopK, …
@@ -75,6 +76,7 @@ inline constexpr std::span<const OpDef> (*kOpFamilies[])() = {
     ControlFlowOps,
     SequenceOps,
     UnaryOps,
+    SpecialOps,
     IndexOps,
     ViewOps,
     GatedOps,

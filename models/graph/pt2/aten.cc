@@ -15,6 +15,7 @@ constexpr std::span<const AtenOp> (*kFamilies[])() = {
     NormRows,    IndexRows,    ArrangeRows, RecurrentRows, SymbolRows,
     ComplexRows, ComposedRows, VisionRows,  SpecialRows,   PoolRows,
     FourierRows, WindowRows,   LossRows,    LinalgRows,    SearchRows,
+    RareRows,
 };
 
 // Other names for the same, of any overload.
@@ -33,6 +34,7 @@ constexpr std::pair<std::string_view, std::string_view> kOtherNames[] = {
     {"fix", "trunc"},
     {"greater", "gt"},
     {"greater_equal", "ge"},
+    {"ger", "outer"},
     {"less", "lt"},
     {"less_equal", "le"},
     {"moveaxis", "movedim"},
@@ -41,7 +43,12 @@ constexpr std::pair<std::string_view, std::string_view> kOtherNames[] = {
     {"not_equal", "ne"},
     {"row_stack", "vstack"},
     {"special_erf", "erf"},
+    {"special_digamma", "digamma"},
     {"special_erfc", "erfc"},
+    {"special_erfinv", "erfinv"},
+    {"special_gammaln", "lgamma"},
+    {"special_multigammaln", "mvlgamma"},
+    {"special_psi", "digamma"},
     {"special_log_softmax", "log_softmax"},
     {"special_logit", "logit"},
     {"special_sinc", "sinc"},

@@ -119,6 +119,12 @@ void Tril(Lowering& n) { Triangle(n, false); }
 void Triu(Lowering& n) { Triangle(n, true); }
 
 void Random(Lowering& n) { n.Fail("it draws random numbers"); }
+// Of a chance of 0 or 1 nothing is left to chance.
+void Bernoulli(Lowering& n) {
+  const double p = n.Real("p", 0.5);
+  if (p == 0) return ZerosLike(n);
+  p == 1 ? OnesLike(n) : Random(n);
+}
 
 constexpr AtenOp kRows[] = {
     {"aten.full.default", Full},
@@ -167,7 +173,7 @@ constexpr AtenOp kRows[] = {
     {"aten.rand_like.default", Random},
     {"aten.randn_like.default", Random},
     {"aten.bernoulli.default", Random},
-    {"aten.bernoulli.p", Random},
+    {"aten.bernoulli.p", Bernoulli},
     {"aten.multinomial.default", Random},
 };
 

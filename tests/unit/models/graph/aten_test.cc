@@ -345,5 +345,39 @@ TEST(Aten, WhatIsNotKnownIsNamed) {
               HasSubstr("a norm of matrices other than 'fro'"));
 }
 
+// ---- what few programs have ----
+TEST(Aten, PartsTurnsAndPairsThatAreNotThereAreRefused) {
+  const auto error = [](const std::string& target,
+                        const std::vector<std::string>& arguments,
+                        const std::vector<std::string>& sizes) {
+    Pt2Program program;
+    program.Input("x", sizes);
+    program.Node(target, arguments, "y", sizes);
+    program.Output("y");
+    const auto graph =
+        pt2::ImportPt2Bytes(AsBytes(program.Archive()), nullptr, {});
+    return graph.ok() ? "" : std::string(graph.status().message());
+  };
+  EXPECT_THAT(
+      error("aten.dsplit.int", {Self(), IntArg("sections", "1")}, {"2", "2"}),
+      HasSubstr("an axis that is not there"));
+  EXPECT_THAT(
+      error("aten.hsplit.int", {Self(), IntArg("sections", "-1")}, {"2", "2"}),
+      HasSubstr("an axis that is not there"));
+  EXPECT_THAT(error("aten.rot90.default", {Self(), IntsArg("dims", "[0,-2]")},
+                    {"2", "2"}),
+              HasSubstr("from an axis to itself"));
+  EXPECT_THAT(error("aten.rot90.default", {Self()}, {"2"}),
+              HasSubstr("from an axis to itself"));
+  EXPECT_THAT(error("aten.pdist.default", {Self()}, {"s0", "2"}),
+              HasSubstr("rows that is not fixed"));
+  EXPECT_THAT(error("aten.mode.default", {Self()}, {}),
+              HasSubstr("of one number"));
+  EXPECT_THAT(error("aten.mvlgamma.default", {Self(), IntArg("p", "0")}, {"2"}),
+              HasSubstr("of this dimension"));
+  EXPECT_THAT(error("aten.bernoulli.p", {Self(), FloatArg("p", "0.5")}, {"2"}),
+              HasSubstr("random"));
+}
+
 }  // namespace
 }  // namespace millrace::models::graph
