@@ -303,6 +303,18 @@ class Branches(nn.Module):
         return trips, grown, last, all_steps, sums, places.sum()
 
 
+class Projected(nn.Module):
+    """An LSTM whose states are projections, from first states of its own."""
+    def __init__(self):
+        super().__init__()
+        self.rnn = nn.LSTM(3, 6, 2, proj_size=2, bidirectional=True, batch_first=True)
+        self.plain = nn.LSTM(4, 5, proj_size=3, bias=False, batch_first=True)
+
+    def forward(self, x, h, c):
+        y, states = self.rnn(x, (h.transpose(0, 1), c.transpose(0, 1)))
+        return y, *states, self.plain(y)[0]
+
+
 class Rare(nn.Module):
     """What few programs have: functions of the gamma function, blocks, turns, distances, the commonest value."""
     def __init__(self):
@@ -376,6 +388,8 @@ MODELS = {
     "vision": (Vision, regions, (None, None, None), [], False),
     "nograd": (NoGrad, normal(4), ({**B},), [], False),
     "branches": (Branches, lambda g, b: (torch.randn(b, 5, 4, generator=g) - b + 2.5,), ({**B},), [], False),
+    "projected": (Projected, lambda g, b: (torch.randn(b, 4, 3, generator=g), torch.randn(b, 4, 2, generator=g), torch.randn(b, 4, 6, generator=g)),
+                  ({**B}, {**B}, {**B}), [], False),
     "rare": (Rare, lambda g, b: (torch.randn(5, 4, generator=g),), (None,), [], False),
     "sizes": (Sizes, normal(2, 6, 4), ({**B},), [], True),
 }

@@ -153,7 +153,9 @@ void IndexFill(Lowering& n) {
   const Operand x = n.Arg("self");
   const int64_t axis = n.Axis("dim", 0, x.rank());
   const Operand index = n.Arg("index");
-  if (index.rank() != 1) return n.Fail("a list of places is needed");
+  if (index.rank() != 1 || x.rank() == 0) {
+    return n.Fail("a list of places is needed, and an axis for them");
+  }
   Emitter& e = n.emit();
   const Num size = n.Size(x, axis);
   const ValueId all =

@@ -1,5 +1,6 @@
 // LSTM, GRU and RNN of PyTorch as one ONNX operator a layer. Gates come in
 // another order, biases in one list, and directions along an axis of their own.
+#include <algorithm>
 #include <utility>
 
 #include "models/graph/pt2/aten.h"
@@ -32,6 +33,76 @@ ValueId Stacked(Emitter& e, std::vector<ValueId> parts) {
   return e.Concat(std::move(parts), 0);
 }
 
+// An LSTM whose state h = W_hr·z is a projection of what its cell gives out, z.
+// ONNX has none, but W_hh·h = (W_hh·W_hr)·z: all but the first state are those
+// of an LSTM without projection. What the first one adds to the first step
+// comes as columns of the operand:
+//
+//   step          0    1    2   …       weights
+//   operand       x₀   x₁   x₂          W_ih
+//                 h₀   0    0           W_hh
+void ProjectedLstm(Lowering& n, const Cell& cell) {
+  const Operand input = n.Arg("input");
+  const std::vector<Operand> states = n.Args("hx");
+  const std::vector<Operand> params = n.Args("params");
+  const bool has_biases = n.Flag("has_biases", true);
+  const bool batch_first = n.Flag("batch_first", false);
+  const int64_t layers = n.Int("num_layers", 1);
+  const int64_t directions = n.Flag("bidirectional", false) ? 2 : 1;
+  const int64_t each = has_biases ? 5 : 3;
+  Emitter& e = n.emit();
+  ValueId x = batch_first ? e.Transpose(input.id, {1, 0, 2}) : input.id;
+  const Num more =
+      e.Sub(n.Size(input, batch_first ? 1 : 0), Num::Of(1));  // steps
+  std::vector<ValueId> last_h;
+  std::vector<ValueId> last_c;
+  for (int64_t layer = 0; layer < layers; ++layer) {
+    std::vector<ValueId> results;
+    for (int64_t d = 0; d < directions; ++d) {
+      const int64_t place = layer * directions + d;
+      const auto at = static_cast<size_t>(place * each);
+      const Operand& projection = params[at + static_cast<size_t>(each) - 1];
+      if (projection.rank() != 2 || !projection.meta->sizes[1].fixed) {
+        return n.Fail("a projection that is no matrix");
+      }
+      const auto state = [&](size_t i) {
+        return e.Slice(states[i].id, 0, Num::Of(place), Num::Of(place + 1),
+                       Num::Of(1));
+      };
+      const Num zero = Num::Of(0);
+      const ValueId first =
+          e.Op("Pad", {state(0), e.List({d == 0 ? zero : more, zero, zero,
+                                         d == 0 ? more : zero, zero, zero})});
+      const ValueId w_hh = Reordered(e, params[at + 1].id, cell.gates);
+      const ValueId w =
+          e.Concat({Reordered(e, params[at].id, cell.gates), w_hh}, 1);
+      ValueId b = kNoValue;
+      if (has_biases) {
+        b = e.Unsqueeze(e.Concat({Reordered(e, params[at + 2].id, cell.gates),
+                                  Reordered(e, params[at + 3].id, cell.gates)},
+                                 0),
+                        {0});
+      }
+      const auto y =
+          e.Ops(cell.op,
+                {e.Concat({x, first}, 2), e.Unsqueeze(w, {0}),
+                 e.Unsqueeze(e.Op("MatMul", {w_hh, projection.id}), {0}), b,
+                 kNoValue, kNoValue, state(1)},
+                {{"hidden_size", projection.meta->sizes[1].hint},
+                 {"direction", std::string(d == 0 ? "forward" : "reverse")}},
+                3);
+      const ValueId down = e.Transpose(projection.id, {1, 0});
+      results.push_back(e.Op("MatMul", {e.Squeeze(y[0], {1}), down}));
+      last_h.push_back(e.Op("MatMul", {y[1], down}));
+      last_c.push_back(y[2]);
+    }
+    x = directions == 1 ? results[0] : e.Concat(std::move(results), 2);
+  }
+  n.Return(0, batch_first ? e.Transpose(x, {1, 0, 2}) : x);
+  n.Return(1, e.Concat(std::move(last_h), 0));
+  n.Return(2, e.Concat(std::move(last_c), 0));
+}
+
 void Recurrent(Lowering& n, const Cell& cell, bool is_lstm) {
   const Operand input = n.Arg("input");
   const std::vector<Operand> states =
@@ -46,12 +117,22 @@ void Recurrent(Lowering& n, const Cell& cell, bool is_lstm) {
     return n.Fail("recurrent layers with dropout of training");
   }
   const auto expected = static_cast<size_t>(is_lstm ? 2 : 1);
-  if (layers < 1 || layers > 64 || input.rank() != 3 ||
-      states.size() != expected || !states.back() ||
+  const auto holds_all = [](const std::vector<Operand>& list) {
+    return std::all_of(list.begin(), list.end(),
+                       [](const Operand& x) { return bool{x}; });
+  };
+  const bool fits = layers >= 1 && layers <= 64 && input.rank() == 3 &&
+                    states.size() == expected && holds_all(states) &&
+                    holds_all(params);
+  if (fits && is_lstm &&
+      params.size() == static_cast<size_t>(layers * directions * (each + 1))) {
+    return ProjectedLstm(n, cell);
+  }
+  if (!fits ||
       params.size() != static_cast<size_t>(layers * directions * each)) {
     return n.Fail(
-        "recurrent layers of this form (projections, packed "
-        "sequences or inputs without a batch)");
+        "recurrent layers of this form (packed sequences or inputs without a "
+        "batch)");
   }
   Emitter& e = n.emit();
   const Num hidden = n.Size(states[0], 2);

@@ -122,6 +122,7 @@ std::vector<int64_t> LastTwoOrder(Lowering& n, const Operand& x) {
 }
 
 std::vector<int64_t> MoveOrder(Lowering& n, const Operand& x) {
+  if (x.rank() == 0) return {};
   const auto from = n.Axes("source", x.rank());
   const auto to = n.Axes("destination", x.rank());
   std::vector<int64_t> order(static_cast<size_t>(x.rank()), -1);

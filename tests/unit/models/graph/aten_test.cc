@@ -345,6 +345,26 @@ TEST(Aten, WhatIsNotKnownIsNamed) {
               HasSubstr("a norm of matrices other than 'fro'"));
 }
 
+// ---- axes of what has none ----
+TEST(Aten, AxesOfATensorWithoutAnyAreRefusedOrMeanNothing) {
+  Program places({});
+  places.Node("aten.arange.default", {IntArg("end", "1")}, "list", {"1"}, 5);
+  places.Node("aten.index_fill.int_Scalar",
+              {Self(), IntArg("dim", "0"), TensorArg("index", "list"),
+               IntArg("value", "3")},
+              "y", {});
+  places.Output("y");
+  const auto graph =
+      pt2::ImportPt2Bytes(AsBytes(places.Archive()), nullptr, {});
+  EXPECT_THAT(std::string(graph.status().message()),
+              HasSubstr("an axis for them"));
+  EXPECT_THAT(
+      One("aten.movedim.intlist",
+          {Self(), IntsArg("source", "[0]"), IntsArg("destination", "[-1]")},
+          {}, {5}, {}),
+      ElementsAre(5));
+}
+
 // ---- what few programs have ----
 TEST(Aten, PartsTurnsAndPairsThatAreNotThereAreRefused) {
   const auto error = [](const std::string& target,

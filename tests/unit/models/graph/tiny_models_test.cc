@@ -120,7 +120,8 @@ INSTANTIATE_TEST_SUITE_P(
         TinyModel{"special", {"b2", "b3"}}, TinyModel{"composed", {"b2"}},
         TinyModel{"spectral", {"b2", "b3"}}, TinyModel{"vision", {"b2"}},
         TinyModel{"nograd", {"b2", "b3"}}, TinyModel{"branches", {"b2", "b3"}},
-        TinyModel{"rare", {"b2"}}, TinyModel{"sizes", {"b2", "b3"}}),
+        TinyModel{"projected", {"b2", "b3"}}, TinyModel{"rare", {"b2"}},
+        TinyModel{"sizes", {"b2", "b3"}}),
     [](const auto& of) { return of.param.name; });
 
 class TinyZoo : public testing::TestWithParam<TinyModel> {};
