@@ -3,7 +3,7 @@
 // that says of calls, ranges and images holds here, too.
 //
 //   const Int8Table& int8 = …;  // ChooseInt8 of isa.h
-//   int8.pack(w, n, k, packed);                              // once
+//   int8.pack(w, n, window, channels, packed);               // once
 //   int8.conv({.x = image, .w = packed, .n = n, .panel_end = panels, .y = y,
 //              .ld_y = n, .epilogue = {.offset = …, .scale = …}, …});
 //
@@ -91,7 +91,7 @@ struct Int8ConvArgs {
   float* y_f32 = nullptr;
   int64_t ld_y = 0;
   Int8Epilogue epilogue = {};
-  uint8_t* scratch = nullptr;  // conv_scratch_bytes of k, aligned to 64 bytes
+  uint8_t* scratch = nullptr;  // conv_scratch_bytes, aligned to 64 bytes
 };
 
 // Every channel by its own taps. Work is counted in pieces, so many to a row of
@@ -161,11 +161,15 @@ struct Int8Table {
 
   // Outputs of one panel; a matrix has ceil(n / panel) of them.
   int32_t panel;
-  // Bytes of a packed w[n][k], which depend on what it holds where a product of
-  // four bytes is missing; its memory is aligned to 64 bytes.
-  int64_t (*packed_bytes)(const int8_t* w, int64_t n, int64_t k);
-  void (*pack)(const int8_t* w, int64_t n, int64_t k, int8_t* packed);
-  int64_t (*conv_scratch_bytes)(int64_t k);
+  // Bytes of a packed w[n][kernel_h][kernel_w][channels], which depend on what
+  // it holds where a product of four bytes is missing; its memory is aligned to
+  // 64 bytes.
+  int64_t (*packed_bytes)(const int8_t* w, int64_t n, const Window& window,
+                          int64_t channels);
+  void (*pack)(const int8_t* w, int64_t n, const Window& window,
+               int64_t channels, int8_t* packed);
+  int64_t (*conv_scratch_bytes)(const Window& window, int64_t out_width,
+                                int64_t channels);
   void (*conv)(const Int8ConvArgs& args);
   Int8DepthwiseTable depthwise;
   void (*max_pool)(const Int8PoolArgs& args);

@@ -102,7 +102,10 @@ class ByteConvStep : public Step {
  private:
   int64_t K() const { return shape_.taps() * shape_.channels / groups_; }
   int64_t GatherBytes() const {
-    return (int8_.conv_scratch_bytes(K()) + 63) / 64 * 64;
+    return (int8_.conv_scratch_bytes(shape_.window, shape_.out_width,
+                                     shape_.channels / groups_) +
+            63) /
+           64 * 64;
   }
   int64_t MemberScratch() const {
     return GatherBytes() + (epilogue_.measured_floats() * 4 + 63) / 64 * 64;
@@ -261,15 +264,16 @@ StatusOr<std::unique_ptr<Step>> MakeByteLayerStep(const Node& node,
   if (groups > 1 && groups == shape.channels && groups == shape.outputs) {
     return MakeDepthwise(node, context, shape, integers, *weight);
   }
-  const std::vector<int8_t> w = TapsFirst(
-      weight->values.data(), weight->n, shape.channels / groups, shape.taps());
+  const int64_t channels = shape.channels / groups;
+  const std::vector<int8_t> w =
+      TapsFirst(weight->values.data(), weight->n, channels, shape.taps());
   const int64_t n = weight->n / groups;
   std::vector<int64_t> group_at;
   int64_t bytes = 0;
   for (int64_t group = 0; group < groups; ++group) {
     group_at.push_back(bytes);
     const int64_t each = context.int8.packed_bytes(
-        w.data() + group * n * weight->k, n, weight->k);
+        w.data() + group * n * weight->k, n, shape.window, channels);
     bytes += (each + 63) / 64 * 64;
   }
   ASSIGN_OR_RETURN(
@@ -278,7 +282,8 @@ StatusOr<std::unique_ptr<Step>> MakeByteLayerStep(const Node& node,
                          bytes / 4, [&](const Tensor&, float* to) {
                            for (int64_t group = 0; group < groups; ++group) {
                              context.int8.pack(
-                                 w.data() + group * n * weight->k, n, weight->k,
+                                 w.data() + group * n * weight->k, n,
+                                 shape.window, channels,
                                  reinterpret_cast<int8_t*>(to) +
                                      group_at[static_cast<size_t>(group)]);
                            }

@@ -25,6 +25,14 @@ struct Phase {
   int64_t side_by_side = 1;  // columns of the kernel
   int64_t n = 0;             // outputs of all of them
   int64_t k = 0;
+
+  // Of the ordinary convolution.
+  Window window() const {
+    return {.kernel_h = rows.taps,
+            .kernel_w = columns.taps,
+            .pad_top = rows.pad,
+            .pad_left = columns.pad};
+  }
 };
 
 bool StandSideBySide(const ImageShape& s) {
@@ -122,10 +130,7 @@ class ByteTransposedStep : public Step {
     const int64_t columns = phase.columns.count;
     const int64_t rows = phase.rows.count;
     Int8ConvArgs args{.x = {},
-                      .window = {.kernel_h = phase.rows.taps,
-                                 .kernel_w = phase.columns.taps,
-                                 .pad_top = phase.rows.pad,
-                                 .pad_left = phase.columns.pad},
+                      .window = phase.window(),
                       .out_width = columns,
                       .w = packed_ + phase_at_[at],
                       .n = phase.n,
@@ -175,7 +180,9 @@ class ByteTransposedStep : public Step {
   int64_t MemberScratch() const {
     int64_t most = 0;
     for (const Phase& phase : phases_) {
-      most = std::max(most, int8_.conv_scratch_bytes(phase.k));
+      most = std::max(
+          most, int8_.conv_scratch_bytes(phase.window(), phase.columns.count,
+                                         shape_.channels));
     }
     return (most + 63) / 64 * 64;
   }
@@ -213,8 +220,8 @@ StatusOr<std::unique_ptr<Step>> MakeByteTransposedStep(
     weights.push_back(WeightOf(phase, shape, *all));
     epilogues.emplace_back(node, context, weights.back(), shape.outputs);
     phase_at.push_back(bytes);
-    const int64_t each = context.int8.packed_bytes(weights.back().values.data(),
-                                                   phase.n, phase.k);
+    const int64_t each = context.int8.packed_bytes(
+        weights.back().values.data(), phase.n, phase.window(), shape.channels);
     bytes += (each + 63) / 64 * 64;
   }
   ASSIGN_OR_RETURN(
@@ -223,7 +230,7 @@ StatusOr<std::unique_ptr<Step>> MakeByteTransposedStep(
           integers.values, kPhases, bytes / 4, [&](const Tensor&, float* to) {
             for (size_t i = 0; i < phases.size(); ++i) {
               context.int8.pack(weights[i].values.data(), phases[i].n,
-                                phases[i].k,
+                                phases[i].window(), shape.channels,
                                 reinterpret_cast<int8_t*>(to) + phase_at[i]);
             }
           }));

@@ -21,6 +21,11 @@ const ConvShape kOwnShapes[] = {
     {1, 2, 37, 130, {}, 1, 2, 0},
     {1, 3, 61, 64, {}, 1, 3, 0},
     {1, 131, 30, 70, {}, 1, 131, 0},
+    // Pixels gathered for many panels; more rows than are copied at a time.
+    {5, 9, 12, 140, {3, 3, 1, 1, 1, 1, 1, 1}, 5, 9, 0},
+    {9, 11, 5, 140, {3, 3, 2, 2, 1, 1, 1, 1}, 5, 6, 3},
+    {70, 5, 4, 21, {3, 3, 1, 1, 1, 1, 1, 1}, 70, 5, 0},
+    {75, 6, 8, 40, {2, 3, 2, 2, 2, 1, 1, 1}, 38, 3, 8},
 };
 
 std::vector<ConvShape> Shapes() {
@@ -151,9 +156,12 @@ TEST_P(Int8Conv, GivesThePlainReferenceBitForBit) {
     for (const WeightKind kind :
          {WeightKind::kAll, WeightKind::kExtreme, WeightKind::kSmall}) {
       const Case c(shape, kind, rng);
-      Aligned<int8_t> packed(table().packed_bytes(c.w.data(), shape.n, c.k));
-      table().pack(c.w.data(), shape.n, c.k, packed.data);
-      Aligned<uint8_t> scratch(table().conv_scratch_bytes(c.k));
+      Aligned<int8_t> packed(table().packed_bytes(
+          c.w.data(), shape.n, shape.window, shape.channels));
+      table().pack(c.w.data(), shape.n, shape.window, shape.channels,
+                   packed.data);
+      Aligned<uint8_t> scratch(table().conv_scratch_bytes(
+          shape.window, shape.out_width, shape.channels));
       const auto epilogues = c.Epilogues();
       for (size_t i = 0; i < epilogues.size(); ++i) {
         const Int8Epilogue& e = epilogues[i];
@@ -190,9 +198,12 @@ TEST_P(Int8Conv, PixelKeepsItsBytesInEveryRange) {
   const std::vector<ConvShape> shapes = Shapes();
   for (const ConvShape& shape : shapes) {
     const Case c(shape, WeightKind::kSmall, rng);
-    Aligned<int8_t> packed(table().packed_bytes(c.w.data(), shape.n, c.k));
-    table().pack(c.w.data(), shape.n, c.k, packed.data);
-    Aligned<uint8_t> scratch(table().conv_scratch_bytes(c.k));
+    Aligned<int8_t> packed(table().packed_bytes(c.w.data(), shape.n,
+                                                shape.window, shape.channels));
+    table().pack(c.w.data(), shape.n, shape.window, shape.channels,
+                 packed.data);
+    Aligned<uint8_t> scratch(table().conv_scratch_bytes(
+        shape.window, shape.out_width, shape.channels));
     Bytes whole(static_cast<size_t>(c.pixels * shape.n));
     Int8ConvArgs args = c.Args(table(), packed.data, scratch.data);
     const int64_t panels = args.panel_end;
@@ -235,9 +246,9 @@ TEST_P(Int8Conv, AddsExactlyAtTheLimitsOfSixteenBits) {
       w[at + lane + 5] = fours[j][3];
     }
   }
-  Aligned<int8_t> packed(table().packed_bytes(w.data(), n, k));
-  table().pack(w.data(), n, k, packed.data);
-  Aligned<uint8_t> scratch(table().conv_scratch_bytes(k));
+  Aligned<int8_t> packed(table().packed_bytes(w.data(), n, {}, k));
+  table().pack(w.data(), n, {}, k, packed.data);
+  Aligned<uint8_t> scratch(table().conv_scratch_bytes({}, 1, k));
   const Bytes x(static_cast<size_t>(k), 255);
   const std::vector<int32_t> offset(static_cast<size_t>(n), 0);
   const std::vector<float> scale(static_cast<size_t>(n), 1.0f);
@@ -261,8 +272,8 @@ TEST_P(Int8Conv, AddsExactlyAtTheLimitsOfSixteenBits) {
   if (std::string(table().name) == "avx2") {
     // A list of what did not fit, where equal weights would take words.
     const Weights even(w.size(), 127);
-    EXPECT_GT(table().packed_bytes(w.data(), n, k),
-              table().packed_bytes(even.data(), n, k));
+    EXPECT_GT(table().packed_bytes(w.data(), n, {}, k),
+              table().packed_bytes(even.data(), n, {}, k));
   }
 }
 

@@ -78,24 +78,25 @@ struct Bench {
     const int64_t out_w = (width - 1) / stride + 1;
     const int64_t k = kernel * kernel * c;
     const int64_t pad = kernel / 2;
+    const Window window{.kernel_h = kernel,
+                        .kernel_w = kernel,
+                        .stride_h = stride,
+                        .stride_w = stride,
+                        .pad_top = pad,
+                        .pad_left = pad};
     const auto w = weights_of.Make(n * k);
     Buffer x(height * width * c);
     Buffer y(out_h * out_w * n);
     Buffer r(out_h * out_w * n);
-    Buffer packed(t.packed_bytes(w.data(), n, k));
+    Buffer packed(t.packed_bytes(w.data(), n, window, c));
     auto* weights = reinterpret_cast<int8_t*>(packed.data);
-    t.pack(w.data(), n, k, weights);
-    Buffer scratch(t.conv_scratch_bytes(k));
+    t.pack(w.data(), n, window, c, weights);
+    Buffer scratch(t.conv_scratch_bytes(window, out_w, c));
     const std::vector<float> scale(static_cast<size_t>(n), 1e-3f);
     const std::vector<float> bias(static_cast<size_t>(n), 1.0f);
     const std::vector<int32_t> offset(static_cast<size_t>(n), 1);
     Int8ConvArgs args{.x = {x.data, height, width, c, width * c, c, 0},
-                      .window = {.kernel_h = kernel,
-                                 .kernel_w = kernel,
-                                 .stride_h = stride,
-                                 .stride_w = stride,
-                                 .pad_top = pad,
-                                 .pad_left = pad},
+                      .window = window,
                       .out_width = out_w,
                       .pixel_end = out_h * out_w,
                       .w = weights,
@@ -186,6 +187,9 @@ int Main(const char* isa, const std::string& weights, const char* part) {
   std::printf("table %s, one thread, peak %.0f GMAC/s\n", bench.t.name,
               bench.peak);
   bench.Conv(224, 224, 3, 64, 7, 2);
+  bench.Conv(112, 112, 32, 32, 3, 1);
+  bench.Conv(112, 112, 64, 32, 3, 1);
+  bench.Conv(28, 28, 128, 32, 3, 1);
   bench.Conv(112, 112, 16, 16, 1, 1, true);
   bench.Conv(112, 112, 16, 64, 1, 1);
   bench.Conv(112, 112, 16, 64, 1, 1, false, true);

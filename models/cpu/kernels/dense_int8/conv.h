@@ -8,53 +8,55 @@
 #include <cstddef>
 #include <cstdint>
 
+#include "models/cpu/kernels/dense_int8/copy.h"
 #include "models/cpu/kernels/dense_int8/gemm.h"
+#include "models/cpu/kernels/dense_int8/rows.h"
 
 namespace millrace::models {
 namespace {
 
 template <class S>
-void CopyBytes(const uint8_t* from, int64_t n, uint8_t* to) {
-  constexpr int64_t kBytes = S::kRawBytes;
-  for (; n >= kBytes; n -= kBytes, from += kBytes, to += kBytes) {
-    S::StoreRaw(to, kBytes, S::LoadRaw(from, kBytes));
-  }
-  if (n > 0) S::StoreRaw(to, n, S::LoadRaw(from, n));
-}
-// As words; writes up to a vector more.
-template <class S>
-void CopyBytes(const uint8_t* from, int64_t n, uint16_t* to) {
-  constexpr int64_t kBytes = S::kRawBytes;
-  for (; n > 0; n -= kBytes, from += kBytes, to += kBytes) {
-    S::StoreWords(to, S::LoadRaw(from, n));
-  }
-}
-
-template <class S>
 class Int8Conv {
  public:
-  static int64_t ScratchBytes(int64_t k) {
-    const int64_t bytes = BlockBytes(k);
-    return S::kPairs && BlockBytes(2 * k) > bytes ? BlockBytes(2 * k) : bytes;
+  static int64_t ScratchBytes(const Window& w, int64_t out_width,
+                              int64_t channels) {
+    const int64_t k = w.kernel_h * w.kernel_w * channels;
+    int64_t most = BlockBytes(k);
+    if (S::kPairs && BlockBytes(2 * k) > most) most = BlockBytes(2 * k);
+    // More outputs are gathered for.
+    if (!OrderOf<S>(1, w, channels).by_rows) return most;
+    const int64_t rows = Int8RowConv<S>::ScratchBytes(w, out_width, channels);
+    return rows > most ? rows : most;
   }
 
   static void Run(const Int8ConvArgs& a) {
-    const Window& window = a.window;
-    const int64_t k = window.kernel_h * window.kernel_w * a.x.channels;
-    const typename Int8Gemm<S>::Job job{Int8Panels<S>::Read(a.w, a.n, k),
-                                        a.n,
-                                        k,
-                                        a.panel_begin,
-                                        a.panel_end,
-                                        {a.y, a.y_f32, a.ld_y},
-                                        &a.epilogue};
+    const Int8Order order = OrderOf<S>(a.n, a.window, a.x.channels);
+    const typename Int8Gemm<S>::Job job{
+        Int8Panels<S>::Read(a.w, a.n, order.k()),
+        a.n,
+        order.k(),
+        a.panel_begin,
+        a.panel_end,
+        {a.y, a.y_f32, a.ld_y},
+        &a.epilogue};
+    if (a.pixel_begin >= a.pixel_end) return;
     if constexpr (S::kPairs) {
-      if (job.w.words) return Blocks<uint16_t>(a, job);
+      if (job.w.words) return Run<uint16_t>(a, order, job);
     }
-    Blocks<uint8_t>(a, job);
+    Run<uint8_t>(a, order, job);
   }
 
  private:
+  template <typename T>
+  static void Run(const Int8ConvArgs& a, const Int8Order& order,
+                  const typename Int8Gemm<S>::Job& job) {
+    if (order.by_rows) {
+      Int8RowConv<S>::template Run<T>(a, order, job);
+    } else {
+      Blocks<T>(a, job);
+    }
+  }
+
   static constexpr int64_t kShort = 4 * S::V::kLanes;  // bytes of Taps
 
   static int64_t BlockBytes(int64_t row_bytes) {
@@ -86,7 +88,7 @@ class Int8Conv {
         }
       } else {
         Gather(a, p, pixels, row);
-        for (int64_t i = 0; i < pixels; ++i) Fill(0, 3, row(i) + job.k);
+        for (int64_t i = 0; i < pixels; ++i) FillBytes(0, 3, row(i) + job.k);
       }
       Int8Gemm<S>::Block(job, a.scratch, ld, p, pixels);
     }
@@ -104,15 +106,6 @@ class Int8Conv {
            w.stride_w == 1 && w.pad_top == 0 && w.pad_left == 0 &&
            a.out_width == a.x.width && a.x.channels % 4 == 0 &&
            a.x.ld_row == a.x.width * a.x.ld_pixel;
-  }
-
-  template <typename T>
-  static void Fill(uint8_t byte, int64_t n, T* to) {
-    for (int64_t i = 0; i < n; ++i) to[i] = byte;
-  }
-
-  static int64_t Between(int64_t v, int64_t low, int64_t high) {
-    return v < low ? low : v > high ? high : v;
   }
 
   // Writes what each pixel sees into rows of the scratch; pixels of one output
@@ -139,7 +132,7 @@ class Int8Conv {
           if (is_short && IsInside(a.x, row, left, w.kernel_w)) {
             CopyShort(a.x.data + row * a.x.ld_row + left * a.x.channels, to);
           } else if (!in_image) {
-            Fill(a.x.zero, run, to);
+            FillBytes(a.x.zero, run, to);
           } else if (joined) {
             CopyRun(a.x, row, left, run, to);
           } else {
@@ -172,12 +165,12 @@ class Int8Conv {
                       int64_t run, T* to) {
     const int64_t begin = Between(-left * x.channels, 0, run);
     const int64_t end = Between((x.width - left) * x.channels, begin, run);
-    if (begin > 0) Fill(x.zero, begin, to);
+    if (begin > 0) FillBytes(x.zero, begin, to);
     if (end > begin) {
       const int64_t from = row * x.ld_row + left * x.channels + begin;
       CopyBytes<S>(x.data + from, end - begin, to + begin);
     }
-    if (end < run) Fill(x.zero, run - end, to + end);
+    if (end < run) FillBytes(x.zero, run - end, to + end);
   }
 
   template <typename T>
@@ -186,7 +179,7 @@ class Int8Conv {
     for (int64_t j = 0; j < a.window.kernel_w; ++j, to += x.channels) {
       const int64_t column = left + j * a.window.dilation_w;
       if (column < 0 || column >= x.width) {
-        Fill(x.zero, x.channels, to);
+        FillBytes(x.zero, x.channels, to);
       } else {
         CopyBytes<S>(x.data + row * x.ld_row + column * x.ld_pixel, x.channels,
                      to);

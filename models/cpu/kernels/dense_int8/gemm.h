@@ -12,6 +12,7 @@
 //   kVectors              vectors of a panel
 //   kRows                 rows of a full tile
 //   kBlockBytes           of rows that are to stay in cache beside a panel
+//   kFewPanels            that gathering pixels does not pay for
 //   kPairs                see above
 //   LoadInts(p, n)        the first n lanes, others 0
 //   StoreInts(p, v)
@@ -77,6 +78,10 @@ class Int8Gemm {
     int64_t panel_end;
     Int8Out out;  // row 0, output 0
     const Int8Epilogue* epilogue;
+    // Where k is not in one piece: pieces of `run`, whole groups, with so many
+    // bytes between them in rows of x.
+    int64_t run = 0;
+    int64_t skip = 0;
   };
   static void Block(const Job& job, const uint8_t* x, int64_t ld_x, int64_t row,
                     int64_t rows) {
@@ -102,6 +107,7 @@ class Int8Gemm {
     const Job& job;
     int64_t groups;
     int64_t ld_x;
+    int64_t run_groups;
     bool quick = false;  // the epilogue needs no function, and bytes come out
     bool plain = false;  // and nothing joins
     float low = 0;
@@ -136,7 +142,8 @@ class Int8Gemm {
   static void BlockOf(const Job& job, const uint8_t* x, int64_t ld_x,
                       int64_t row, int64_t rows) {
     constexpr int kRows = Form::kRows;
-    Part p{job, Panels::Groups(job.k), ld_x};
+    const int64_t groups = Panels::Groups(job.k);
+    Part p{job, groups, ld_x, job.run > 0 ? job.run / 4 : groups};
     SetQuick(p);
     if (rows <= kFewRows) {
       Few<Form, kFewRows>(p, static_cast<int>(rows), x, row);
@@ -354,16 +361,30 @@ class Int8Gemm {
     }
   };
 
-  // Of panels side by side, whose weights lie so many bytes apart.
+  // Of panels side by side, whose weights lie so many bytes apart. A k in one
+  // piece has a loop of its own, since compilers copy sums around where loops
+  // meet.
   template <class Form, int kR, int kP>
   static void Multiply(const Part& p, const uint8_t* x, const int8_t* w,
                        I (&acc)[kR][kP * S::kVectors]) {
     const int64_t panel_bytes = p.groups * Panels::kGroup;
+    const int8_t* const end = w + panel_bytes;
     Rows<kR> rows(x, p.ld_x);
-    for (const int8_t* const end = w + panel_bytes; w < end;
-         w += Form::kBytes) {
-      Step<Form, kR, kP>(rows, w, panel_bytes, acc);
-      rows.Advance(4);
+    if (p.job.run == 0) {
+      for (; w < end; w += Form::kBytes) {
+        Step<Form, kR, kP>(rows, w, panel_bytes, acc);
+        rows.Advance(4);
+      }
+      return;
+    }
+    const int64_t run_bytes = p.run_groups * Panels::kGroup;
+    while (w < end) {
+      for (const int8_t* const stop = w + run_bytes; w < stop;
+           w += Form::kBytes) {
+        Step<Form, kR, kP>(rows, w, panel_bytes, acc);
+        rows.Advance(4);
+      }
+      rows.Advance(p.job.skip);
     }
   }
 
@@ -391,7 +412,7 @@ class Int8Gemm {
     }
   }
 
-  // Two groups at a time, then one that is left.
+  // Two groups at a time, then one that is left, of a k in one piece.
   template <int kR, int kP>
   static void MultiplySums(const Part& p, const uint8_t* x, const int8_t* w,
                            I (&acc)[kR][kP * S::kVectors]) {
@@ -399,23 +420,30 @@ class Int8Gemm {
     constexpr int64_t kGroup = Panels::kGroup;
     const int64_t panel_bytes = p.groups * kGroup;
     Rows<kR> rows(x, p.ld_x);
-    for (int64_t g = 0; g + 2 <= p.groups; g += 2) {
-      if constexpr (kP == 1) Fetch(w + panel_bytes, 2 * kGroup);
+    for (const int8_t* const end = w + panel_bytes;;) {
+      for (int64_t g = 0; g + 2 <= p.run_groups; g += 2) {
+        if constexpr (kP == 1) Fetch(w + panel_bytes, 2 * kGroup);
 #pragma GCC unroll 16
-      for (int v = 0; v < kNv; ++v) {
-        const int8_t* of = w + v / S::kVectors * panel_bytes;
-        const I b0 = Fours::Weights(of, v % S::kVectors);
-        const I b1 = Fours::Weights(of + kGroup, v % S::kVectors);
+        for (int v = 0; v < kNv; ++v) {
+          const int8_t* of = w + v / S::kVectors * panel_bytes;
+          const I b0 = Fours::Weights(of, v % S::kVectors);
+          const I b1 = Fours::Weights(of + kGroup, v % S::kVectors);
 #pragma GCC unroll 16
-        for (int r = 0; r < kR; ++r) {
-          acc[r][v] =
-              S::DotTwo(acc[r][v], rows.Four(r), b0, rows.Four(r, 4), b1);
+          for (int r = 0; r < kR; ++r) {
+            acc[r][v] =
+                S::DotTwo(acc[r][v], rows.Four(r), b0, rows.Four(r, 4), b1);
+          }
         }
+        w += 2 * kGroup;
+        rows.Advance(8);
       }
-      w += 2 * kGroup;
-      rows.Advance(8);
+      if (p.run_groups % 2 != 0) {
+        Step<Fours, kR, kP>(rows, w, panel_bytes, acc);
+        w += kGroup;
+      }
+      if (w >= end) return;
+      rows.Advance(p.job.skip);
     }
-    if (p.groups % 2 != 0) Step<Fours, kR, kP>(rows, w, panel_bytes, acc);
   }
 
   template <int kR, int kP>
@@ -425,8 +453,13 @@ class Int8Gemm {
 #pragma GCC unroll 4
     for (int j = 0; j < kP; ++j) {
       const int32_t end = packed.first[panel + j + 1];
+      const uint8_t* piece = x;
+      int64_t next = p.run_groups;  // the first group behind it; groups rise
       for (int32_t i = packed.first[panel + j]; i < end; ++i) {
-        const uint8_t* from = x + int64_t{packed.at[i]} * 4;
+        for (; packed.at[i] >= next; next += p.run_groups) {
+          piece += p.job.skip;
+        }
+        const uint8_t* from = piece + int64_t{packed.at[i]} * 4;
         const int8_t* w = packed.further + int64_t{i} * Panels::kGroup;
 #pragma GCC unroll 16
         for (int r = 0; r < kR; ++r) {

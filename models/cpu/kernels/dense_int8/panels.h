@@ -29,6 +29,17 @@
 namespace millrace::models {
 namespace {
 
+// The order of k. By rows: each row of the kernel has its run of weights,
+// filled up by zeros. Otherwise all of k is one run.
+struct Int8Order {
+  bool by_rows = false;
+  int64_t rows = 1;
+  int64_t run = 0;
+  int64_t filled = 0;
+
+  int64_t k() const { return rows * filled; }
+};
+
 template <class S>
 class Int8Panels {
  public:
@@ -47,10 +58,12 @@ class Int8Panels {
     const int8_t* further = nullptr;
   };
 
-  static int64_t PackedBytes(const int8_t* w, int64_t n, int64_t k) {
-    const int64_t panels = Panels(n) * Groups(k) * kGroup;
+  // w is [n][rows][run].
+  static int64_t PackedBytes(const int8_t* w, int64_t n,
+                             const Int8Order& order) {
+    const int64_t panels = Panels(n) * Groups(order.k()) * kGroup;
     if constexpr (S::kPairs) {
-      const Source from{w, n, k};
+      const Source from{w, n, order.k(), order};
       const int64_t entries = CountEntries(from);
       return entries < 0 ? kHead + panels : Layout(from, entries).end;
     } else {
@@ -58,8 +71,9 @@ class Int8Panels {
     }
   }
 
-  static void Pack(const int8_t* w, int64_t n, int64_t k, int8_t* packed) {
-    const Source from{w, n, k};
+  static void Pack(const int8_t* w, int64_t n, const Int8Order& order,
+                   int8_t* packed) {
+    const Source from{w, n, order.k(), order};
     if constexpr (S::kPairs) {
       const int64_t entries = CountEntries(from);
       *reinterpret_cast<int64_t*>(packed) = entries;
@@ -77,7 +91,7 @@ class Int8Panels {
     if constexpr (S::kPairs) {
       const int64_t entries = *reinterpret_cast<const int64_t*>(packed);
       if (entries < 0) return {packed + kHead, true};
-      const Layout layout({nullptr, n, k}, entries);
+      const Layout layout({nullptr, n, k, {}}, entries);
       return {packed + kHead, false,
               reinterpret_cast<const int32_t*>(packed + layout.first),
               reinterpret_cast<const int32_t*>(packed + layout.at),
@@ -96,9 +110,14 @@ class Int8Panels {
     const int8_t* w;
     int64_t n;
     int64_t k;
+    Int8Order order;
 
     int32_t At(int64_t j, int64_t i) const {
-      return j < n && i < k ? w[j * k + i] : 0;
+      if (j >= n || i >= k) return 0;
+      if (order.run == order.filled) return w[j * k + i];
+      const int64_t row = i / order.filled;
+      const int64_t at = i - row * order.filled;
+      return at < order.run ? w[(j * order.rows + row) * order.run + at] : 0;
     }
   };
 

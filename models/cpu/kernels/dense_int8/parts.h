@@ -12,9 +12,12 @@ struct Avx512VnniBytes;
 
 template <class Isa>
 struct Int8Parts {
-  static int64_t PackedBytes(const int8_t* w, int64_t n, int64_t k);
-  static void Pack(const int8_t* w, int64_t n, int64_t k, int8_t* packed);
-  static int64_t ConvScratchBytes(int64_t k);
+  static int64_t PackedBytes(const int8_t* w, int64_t n, const Window& window,
+                             int64_t channels);
+  static void Pack(const int8_t* w, int64_t n, const Window& window,
+                   int64_t channels, int8_t* packed);
+  static int64_t ConvScratchBytes(const Window& window, int64_t out_width,
+                                  int64_t channels);
   static void Conv(const Int8ConvArgs& args);
   static void MaxPool(const Int8PoolArgs& args);
   static void Affine(const Int8AffineArgs& args);
