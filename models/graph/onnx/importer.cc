@@ -8,6 +8,7 @@
 #include "models/graph/onnx/graph_reader.h"
 #include "models/graph/onnx/lifted.h"
 #include "models/graph/onnx/text.h"
+#include "models/graph/op.h"
 
 namespace millrace::models::graph {
 namespace {
@@ -16,6 +17,29 @@ namespace {
 constexpr int64_t kNewestOpset = 28;
 // Of one protobuf message.
 constexpr size_t kMaxBytes = (size_t{1} << 31) - 1;
+
+// What may stand without a first operand.
+bool StandsAlone(const Node& node) {
+  return node.Is("RandomNormal") || node.Is("RandomUniform") ||
+         node.Is("SequenceEmpty") || node.Is("Loop");
+}
+
+// Operators count their operands when they run; whoever reads a graph before
+// that may take for granted that what a node is about is there.
+Status CheckFirstOperands(const Graph& graph) {
+  for (const Node& node : graph.nodes) {
+    if ((node.inputs.empty() || node.inputs[0] == kNoValue) &&
+        !StandsAlone(node)) {
+      return InvalidArgument("node '" + node.name + "' (" +
+                             std::string(node.op->name) +
+                             ") lacks its first operand");
+    }
+    for (const auto& body : node.bodies) {
+      RETURN_IF_ERROR(CheckFirstOperands(*body));
+    }
+  }
+  return OkStatus();
+}
 
 }  // namespace
 
@@ -54,6 +78,7 @@ StatusOr<Graph> ImportOnnxBytes(std::span<const std::byte> bytes,
                      &lifted, std::move(file));
   ASSIGN_OR_RETURN(Graph graph, reader.Read(&model));
   RETURN_IF_ERROR(UnsupportedStatus(*report));
+  RETURN_IF_ERROR(CheckFirstOperands(graph));
   RETURN_IF_ERROR(graph.Validate());
   return graph;
 }

@@ -102,6 +102,21 @@ TEST(ImportOnnx, AMissingOperandIsNamed) {
               HasSubstr("nothing makes its operand 'nobody'"));
 }
 
+TEST(ImportOnnx, ANodeWithoutItsFirstOperandIsRefused) {
+  for (const char* op : {"Transpose", "Shape", "Relu", "Gemm"}) {
+    for (const bool named : {true, false}) {
+      OnnxModel m;
+      m.Input("x", {2, 3});
+      auto* node = m.Node(op, {}, {"y"});
+      if (named) node->add_input("");
+      m.Output("y");
+      EXPECT_THAT(Message(m.Import().status()),
+                  HasSubstr("lacks its first operand"))
+          << op;
+    }
+  }
+}
+
 TEST(ImportOnnx, OneNameForTwoValuesIsRefused) {
   OnnxModel model;
   model.Input("x", {1});
