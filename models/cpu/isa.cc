@@ -84,6 +84,12 @@ std::vector<Feature> Avx512VnniFeatures() {
   return all;
 }
 
+std::vector<Feature> Avx512VbmiFeatures() {
+  std::vector<Feature> all = Avx512VnniFeatures();
+  all.push_back({"avx512_vbmi", Bit(Cpuid(7).c, 1)});
+  return all;
+}
+
 std::vector<Feature> Avx512Bf16Features() {
   std::vector<Feature> all = Avx512VnniFeatures();
   const bool has_subleaf = Cpuid(7).a >= 1;
@@ -109,6 +115,7 @@ std::vector<Feature> Avx2Features() { return {{"an x86-64 CPU", false}}; }
 std::vector<Feature> AvxVnniFeatures() { return Avx2Features(); }
 std::vector<Feature> Avx512Features() { return Avx2Features(); }
 std::vector<Feature> Avx512VnniFeatures() { return Avx2Features(); }
+std::vector<Feature> Avx512VbmiFeatures() { return Avx2Features(); }
 std::vector<Feature> Avx512Bf16Features() { return Avx2Features(); }
 std::vector<Feature> AmxFeatures() { return Avx2Features(); }
 
@@ -219,6 +226,8 @@ StatusOr<const Int8Table*> ChooseInt8(std::string_view wanted) {
     std::string missing;
   };
   const Row rows[] = {
+      {"avx512vbmi", Avx512VbmiInt8(),
+       Missing(Avx512VbmiInt8(), Avx512VbmiFeatures())},
       {"avx512vnni", Avx512VnniInt8(),
        Missing(Avx512VnniInt8(), Avx512VnniFeatures())},
       {"avxvnni", AvxVnniInt8(), Missing(AvxVnniInt8(), AvxVnniFeatures())},
@@ -226,17 +235,17 @@ StatusOr<const Int8Table*> ChooseInt8(std::string_view wanted) {
       {"scalar", ScalarInt8(), ""}};
   const bool newer = wanted == "avx512bf16" || wanted == "amx";
   for (const Row& row : rows) {
+    const bool may = wanted == "auto" || wanted == "avx512" ||
+                     (newer && row.name == "avx512vbmi");
+    if (may && row.missing.empty()) return row.table;
     if (wanted == row.name || (newer && row.name == "avx512vnni")) {
       if (!row.missing.empty()) return CannotRun(wanted, row.missing);
-      return row.table;
-    }
-    if ((wanted == "auto" || wanted == "avx512") && row.missing.empty()) {
       return row.table;
     }
   }
   return InvalidArgument("isa is '" + std::string(wanted) +
                          "' but must be one of auto, scalar, avx2, avxvnni, "
-                         "avx512, avx512vnni")
+                         "avx512, avx512vnni, avx512vbmi")
       .At("isa");
 }
 

@@ -39,7 +39,8 @@ StatusOr<const KernelTable*> ChooseKernels(std::string_view wanted);
 // matter.
 StatusOr<const DenseTable*> ChooseDense(std::string_view wanted);
 // The same for the int8 kernels of graphs: "scalar", "avx2", "avxvnni",
-// "avx512vnni", or "auto"; "avx512" stands for what of it this machine has.
+// "avx512vnni", "avx512vbmi", or "auto"; "avx512" and newer names stand for
+// what of it this machine has.
 StatusOr<const Int8Table*> ChooseInt8(std::string_view wanted);
 
 // The products of bf16 that go with `wanted`, a name that ChooseDense takes;

@@ -4,7 +4,7 @@
 //
 //   int8_bench [isa [weights [part]]]
 //
-//   isa       auto (default), scalar, avx2, avxvnni, avx512vnni
+//   isa       auto (default), scalar, avx2, avxvnni, avx512vnni, avx512vbmi
 //   weights   normal (default): a hundred at three standard deviations;
 //             small: at eight, as of trained networks; even: all bytes alike.
 //             Tables without VNNI choose their products by them.

@@ -109,7 +109,8 @@ double Now() {
 
 Peaks MeasurePeaks(const char* isa) {
   const bool bf16 = std::strcmp(isa, "avx512bf16") == 0;
-  if (bf16 || std::strcmp(isa, "avx512vnni") == 0) {
+  if (bf16 || std::strcmp(isa, "avx512vnni") == 0 ||
+      std::strcmp(isa, "avx512vbmi") == 0) {
     return {Gmacs(64, BestSeconds(Dot512)), Gmacs(16, BestSeconds(Fma512)),
             bf16 ? Gmacs(32, BestSeconds(Pair512)) : 0};
   }

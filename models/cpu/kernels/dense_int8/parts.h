@@ -9,6 +9,7 @@ struct ScalarBytes;
 struct Avx2Bytes;
 struct AvxVnniBytes;
 struct Avx512VnniBytes;
+struct Avx512VbmiBytes;
 
 template <class Isa>
 struct Int8Parts {

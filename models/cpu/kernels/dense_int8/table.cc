@@ -48,10 +48,16 @@ const Int8Table* Avx512VnniInt8() {
       TableOf<Avx512VnniBytes>("avx512vnni", 32);
   return &kTable;
 }
+const Int8Table* Avx512VbmiInt8() {
+  static constexpr Int8Table kTable =
+      TableOf<Avx512VbmiBytes>("avx512vbmi", 32);
+  return &kTable;
+}
 #else
 const Int8Table* Avx2Int8() { return nullptr; }
 const Int8Table* AvxVnniInt8() { return nullptr; }
 const Int8Table* Avx512VnniInt8() { return nullptr; }
+const Int8Table* Avx512VbmiInt8() { return nullptr; }
 #endif
 
 }  // namespace millrace::models

@@ -95,5 +95,24 @@ TEST(Isa, DenseTablesFollowTheNamesOfTheOthers) {
   EXPECT_EQ(ChooseDense("sse9").status().code(), StatusCode::kInvalidArgument);
 }
 
+// bf16 does not say whether there are permutations of bytes.
+TEST(Isa, NewerNamesTakeWhatInt8TableThereIs) {
+  const auto vbmi = ChooseInt8("avx512vbmi");
+  const auto vnni = ChooseInt8("avx512vnni");
+  for (const char* isa : {"auto", "avx512", "avx512bf16", "amx"}) {
+    const auto chosen = ChooseInt8(isa);
+    if (vbmi.ok()) {
+      EXPECT_EQ(*chosen, Avx512VbmiInt8()) << isa;
+    } else if (vnni.ok()) {
+      EXPECT_EQ(*chosen, Avx512VnniInt8()) << isa;
+    } else if (chosen.ok()) {
+      EXPECT_STRNE((*chosen)->name, "avx512vnni") << isa;
+    }
+  }
+  if (vnni.ok()) {
+    EXPECT_EQ(*vnni, Avx512VnniInt8());
+  }
+}
+
 }  // namespace
 }  // namespace millrace::models
