@@ -211,11 +211,6 @@ class ByteDepthwiseStep : public Step {
   const std::vector<float> bias_;
 };
 
-// Forms of one weight in the packed weights.
-constexpr int64_t kPanels = 16;
-constexpr int64_t kPanelsKn = 17;
-constexpr int64_t kDepthwise = 18;
-
 // The sizes of a linear layer as those of an image.
 ImageShape LinearShape(const Node& node, const LowerContext& context) {
   ImageShape shape;
@@ -237,14 +232,15 @@ StatusOr<std::unique_ptr<Step>> MakeDepthwise(const Node& node,
                                               const SignedWeight& weight) {
   const Int8DepthwiseTable& kernel = context.int8.depthwise;
   const int64_t bytes = kernel.packed_bytes(shape.window, shape.channels);
-  ASSIGN_OR_RETURN(const float* packed,
-                   context.packed.Get(integers.values, kDepthwise, bytes / 4,
-                                      [&](const Tensor&, float* to) {
-                                        kernel.pack(
-                                            weight.values.data(), shape.window,
-                                            shape.channels,
-                                            reinterpret_cast<int8_t*>(to));
-                                      }));
+  ASSIGN_OR_RETURN(
+      const float* packed,
+      context.packed.Get(
+          integers.values,
+          {PackedForm::Kind::kByteDepthwise, ByteSizes(shape.window, integers)},
+          bytes / 4, [&](const Tensor&, float* to) {
+            kernel.pack(weight.values.data(), shape.window, shape.channels,
+                        reinterpret_cast<int8_t*>(to));
+          }));
   return std::unique_ptr<Step>(std::make_unique<ByteDepthwiseStep>(
       node, context, shape, weight, reinterpret_cast<const int8_t*>(packed)));
 }
@@ -276,18 +272,22 @@ StatusOr<std::unique_ptr<Step>> MakeByteLayerStep(const Node& node,
         w.data() + group * n * weight->k, n, shape.window, channels);
     bytes += (each + 63) / 64 * 64;
   }
+  PackedForm form{weight_kn   ? PackedForm::Kind::kByteColumns
+                  : is_linear ? PackedForm::Kind::kByteRows
+                              : PackedForm::Kind::kByteConvolution,
+                  ByteSizes(shape.window, integers)};
+  form.sizes.push_back(groups);
   ASSIGN_OR_RETURN(
       const float* packed,
-      context.packed.Get(integers.values, weight_kn ? kPanelsKn : kPanels,
-                         bytes / 4, [&](const Tensor&, float* to) {
-                           for (int64_t group = 0; group < groups; ++group) {
-                             context.int8.pack(
-                                 w.data() + group * n * weight->k, n,
-                                 shape.window, channels,
-                                 reinterpret_cast<int8_t*>(to) +
-                                     group_at[static_cast<size_t>(group)]);
-                           }
-                         }));
+      context.packed.Get(
+          integers.values, form, bytes / 4, [&](const Tensor&, float* to) {
+            for (int64_t group = 0; group < groups; ++group) {
+              context.int8.pack(w.data() + group * n * weight->k, n,
+                                shape.window, channels,
+                                reinterpret_cast<int8_t*>(to) +
+                                    group_at[static_cast<size_t>(group)]);
+            }
+          }));
   return std::unique_ptr<Step>(std::make_unique<ByteConvStep>(
       node, context, shape, groups, *weight,
       reinterpret_cast<const int8_t*>(packed), std::move(group_at)));

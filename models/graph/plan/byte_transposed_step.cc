@@ -201,8 +201,6 @@ class ByteTransposedStep : public Step {
   const std::vector<int64_t> phase_at_;  // bytes from packed_
 };
 
-constexpr int64_t kPhases = 19;  // form of a weight in the packed weights
-
 }  // namespace
 
 StatusOr<std::unique_ptr<Step>> MakeByteTransposedStep(
@@ -224,10 +222,13 @@ StatusOr<std::unique_ptr<Step>> MakeByteTransposedStep(
         weights.back().values.data(), phase.n, phase.window(), shape.channels);
     bytes += (each + 63) / 64 * 64;
   }
+  PackedForm form{PackedForm::Kind::kBytePhases,
+                  ByteSizes(shape.window, integers)};
+  form.sizes.push_back(phases[0].side_by_side);
   ASSIGN_OR_RETURN(
       const float* packed,
       context.packed.Get(
-          integers.values, kPhases, bytes / 4, [&](const Tensor&, float* to) {
+          integers.values, form, bytes / 4, [&](const Tensor&, float* to) {
             for (size_t i = 0; i < phases.size(); ++i) {
               context.int8.pack(weights[i].values.data(), phases[i].n,
                                 phases[i].window(), shape.channels,

@@ -216,26 +216,23 @@ class DepthwiseStep : public Step {
   const StepEpilogue epilogue_;
 };
 
-// Forms of one weight in the packed weights.
-constexpr int64_t kPanels = 0;
-constexpr int64_t kDepthwise = 2;
-
 StatusOr<std::unique_ptr<Step>> MakeDepthwise(const Node& node,
                                               const LowerContext& context,
                                               const ImageShape& shape) {
   const auto& weight = context.graph.value(node.inputs[1]).constant;
   const int64_t taps = shape.taps();
-  ASSIGN_OR_RETURN(
-      const float* weights,
-      context.packed.Get(weight, kDepthwise, weight->num_elements(),
-                         [&](const Tensor& from, float* to) {
-                           const float* w = from.data<float>();
-                           for (int64_t t = 0; t < taps; ++t) {
-                             for (int64_t c = 0; c < shape.channels; ++c) {
-                               *to++ = w[c * taps + t];
-                             }
-                           }
-                         }));
+  ASSIGN_OR_RETURN(const float* weights,
+                   context.packed.Get(weight, {PackedForm::Kind::kTapsFirst},
+                                      weight->num_elements(),
+                                      [&](const Tensor& from, float* to) {
+                                        const float* w = from.data<float>();
+                                        for (int64_t t = 0; t < taps; ++t) {
+                                          for (int64_t c = 0;
+                                               c < shape.channels; ++c) {
+                                            *to++ = w[c * taps + t];
+                                          }
+                                        }
+                                      }));
   return std::unique_ptr<Step>(
       std::make_unique<DepthwiseStep>(node, context, shape, weights));
 }
@@ -265,8 +262,8 @@ StatusOr<std::unique_ptr<Step>> MakeConvStep(const Node& node,
   ASSIGN_OR_RETURN(
       const float* packed,
       context.packed.GetByParts(
-          weight, context.form(node, kPanels), groups * each,
-          [&](const Tensor& from, float* to, const Team& team) {
+          weight, context.form(node, PackedForm::Kind::kConvolution, {groups}),
+          groups * each, [&](const Tensor& from, float* to, const Team& team) {
             const int64_t panels = (n + products.panel - 1) / products.panel;
             const auto [begin, end] = team.Share(groups * panels);
             ForEachItem(

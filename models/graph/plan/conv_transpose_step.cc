@@ -106,10 +106,6 @@ class ConvTransposeStep : public Step {
   const StepEpilogue epilogue_;
 };
 
-// Forms of one weight in the packed weights.
-constexpr int64_t kRows = 3;
-constexpr int64_t kRepeated = 4;
-
 }  // namespace
 
 bool StandsSideBySide(const Node& node, const Graph& graph) {
@@ -140,8 +136,8 @@ StatusOr<std::unique_ptr<Step>> MakeConvTransposeStep(
   ASSIGN_OR_RETURN(
       const float* packed,
       context.packed.Get(
-          weight, context.form(node, kRows), rows * each,
-          [&](const Tensor& from, float* to) {
+          weight, context.form(node, PackedForm::Kind::kKernelRows),
+          rows * each, [&](const Tensor& from, float* to) {
             // [c][o][rows][columns] to [(columns, o)][c], row by row.
             std::vector<float> moved(static_cast<size_t>(n * k));
             for (int64_t row = 0; row < rows; ++row) {
@@ -165,13 +161,14 @@ StatusOr<std::unique_ptr<Step>> MakeConvTransposeStep(
   if (node.inputs.size() > 2 && node.inputs[2] != kNoValue) {
     const auto& bias = context.graph.value(node.inputs[2]).constant;
     ASSIGN_OR_RETURN(
-        repeated, context.packed.Get(bias, kRepeated, n,
-                                     [&](const Tensor& from, float* to) {
-                                       for (int64_t i = 0; i < columns; ++i) {
-                                         to = std::copy_n(from.data<float>(),
-                                                          shape.outputs, to);
-                                       }
-                                     }));
+        repeated,
+        context.packed.Get(bias, {PackedForm::Kind::kRepeated, {columns}}, n,
+                           [&](const Tensor& from, float* to) {
+                             for (int64_t i = 0; i < columns; ++i) {
+                               to = std::copy_n(from.data<float>(),
+                                                shape.outputs, to);
+                             }
+                           }));
   }
   return std::unique_ptr<Step>(std::make_unique<ConvTransposeStep>(
       node, context, shape, packed, repeated));

@@ -100,7 +100,9 @@ StatusOr<std::unique_ptr<Step>> MakeLinearStep(const Node& node,
   ASSIGN_OR_RETURN(
       const float* packed,
       context.packed.GetByParts(
-          weight, context.form(node, weight_kn ? 1 : 0),
+          weight,
+          context.form(node, weight_kn ? PackedForm::Kind::kColumns
+                                       : PackedForm::Kind::kRows),
           products.packed_floats(n, k),
           [&](const Tensor& from, float* to, const Team& team) {
             const MatrixStrides strides = weight_kn

@@ -15,9 +15,6 @@
 
 namespace millrace::models::graph {
 
-// Forms of packed weights from here on are of bf16.
-inline constexpr int64_t kBf16Forms = 64;
-
 // Rounds n values to bf16.
 using Rounding = void (*)(const float* x, int64_t n, Bf16* y);
 
@@ -36,8 +33,9 @@ struct LowerContext {
     return rounds ? *bf16 : dense;
   }
   // The form in which those products want its weight.
-  int64_t form(const Node& node, int64_t f32_form) const {
-    return &products(node) == bf16 ? kBf16Forms + f32_form : f32_form;
+  PackedForm form(const Node& node, PackedForm::Kind kind,
+                  std::vector<int64_t> sizes = {}) const {
+    return {kind, std::move(sizes), &products(node) == bf16};
   }
 
   const ValueType& type(ValueId id) const { return *graph.value(id).type; }

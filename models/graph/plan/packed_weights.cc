@@ -21,7 +21,7 @@ PackedWeights::PackedWeights(WarmBuffer first, ComputePool* pool)
 
 template <typename Make>
 StatusOr<const float*> PackedWeights::FindOrMake(
-    const std::shared_ptr<const Tensor>& weight, int64_t form,
+    const std::shared_ptr<const Tensor>& weight, const PackedForm& form,
     int64_t num_floats, Make&& make) {
   asked_.push_back(weight.get());
   const auto key = std::make_pair(weight.get(), form);
@@ -37,13 +37,13 @@ StatusOr<const float*> PackedWeights::FindOrMake(
 }
 
 StatusOr<const float*> PackedWeights::Get(
-    const std::shared_ptr<const Tensor>& weight, int64_t form,
+    const std::shared_ptr<const Tensor>& weight, const PackedForm& form,
     int64_t num_floats, const Fill& fill) {
   return FindOrMake(weight, form, num_floats, fill);
 }
 
 StatusOr<const float*> PackedWeights::GetByParts(
-    const std::shared_ptr<const Tensor>& weight, int64_t form,
+    const std::shared_ptr<const Tensor>& weight, const PackedForm& form,
     int64_t num_floats, const FillPart& fill) {
   return FindOrMake(weight, form, num_floats,
                     [&](const Tensor& from, float* to) {
@@ -55,12 +55,6 @@ StatusOr<const float*> PackedWeights::GetByParts(
                         fill(from, to, Team{worker.index(), worker.count()});
                       });
                     });
-}
-
-const float* PackedWeights::Find(const std::shared_ptr<const Tensor>& weight,
-                                 int64_t form) const {
-  const auto found = packed_.find(std::make_pair(weight.get(), form));
-  return found != packed_.end() ? found->second.floats : nullptr;
 }
 
 StatusOr<float*> PackedWeights::Allocate(int64_t num_floats) {

@@ -17,6 +17,7 @@
 #include "models/backend/warm_buffer.h"
 #include "models/cpu/compute_pool.h"
 #include "models/graph/op.h"
+#include "models/graph/plan/packed_form.h"
 #include "models/tensor/tensor.h"
 
 namespace millrace::models::graph {
@@ -27,24 +28,19 @@ class PackedWeights {
   // members of the pool, which outlives this object; null: by the caller.
   PackedWeights(WarmBuffer first, ComputePool* pool);
 
-  // `form` tells forms of one weight apart (a group of a convolution, a
-  // layout). `fill` is called when it is not there yet, with the weight to read
-  // from. The floats stay where they are as long as this object lives; aligned
-  // to 64 bytes.
+  // `fill` is called when the weight is not there in this form yet, with the
+  // weight to read from. The floats stay where they are as long as this object
+  // lives; aligned to 64 bytes.
   using Fill = std::function<void(const Tensor& weight, float* to)>;
   StatusOr<const float*> Get(const std::shared_ptr<const Tensor>& weight,
-                             int64_t form, int64_t num_floats,
+                             const PackedForm& form, int64_t num_floats,
                              const Fill& fill);
   // The same where members of a team may fill a part each.
   using FillPart =
       std::function<void(const Tensor& weight, float* to, const Team& team)>;
   StatusOr<const float*> GetByParts(const std::shared_ptr<const Tensor>& weight,
-                                    int64_t form, int64_t num_floats,
+                                    const PackedForm& form, int64_t num_floats,
                                     const FillPart& fill);
-
-  // Null where Get has not made it yet.
-  const float* Find(const std::shared_ptr<const Tensor>& weight,
-                    int64_t form) const;
 
   // The weights that Get was asked for since the last call.
   std::vector<const Tensor*> TakeAsked() { return std::exchange(asked_, {}); }
@@ -60,11 +56,11 @@ class PackedWeights {
   // What is known, else memory that `make` fills.
   template <typename Make>
   StatusOr<const float*> FindOrMake(const std::shared_ptr<const Tensor>& weight,
-                                    int64_t form, int64_t num_floats,
+                                    const PackedForm& form, int64_t num_floats,
                                     Make&& make);
   StatusOr<float*> Allocate(int64_t num_floats);
 
-  std::map<std::pair<const Tensor*, int64_t>, Packed> packed_;
+  std::map<std::pair<const Tensor*, PackedForm>, Packed> packed_;
   std::vector<const Tensor*> asked_;
   ComputePool* const pool_;
   WarmBuffer first_;

@@ -250,8 +250,8 @@ StatusOr<const float*> Pack(const Node& node, const LowerContext& context,
   const DenseProducts& products = context.products(node);
   const int64_t each = products.packed_floats(n, k);
   return context.packed.Get(
-      weight, context.form(node, 0), directions * each,
-      [&](const Tensor& from, float* to) {
+      weight, context.form(node, PackedForm::Kind::kRecurrent),
+      directions * each, [&](const Tensor& from, float* to) {
         for (int64_t i = 0; i < directions; ++i) {
           products.pack(from.data<float>() + i * n * k, n, k, {.n = k, .k = 1},
                         0, (n + products.panel - 1) / products.panel,
@@ -278,20 +278,19 @@ Status PackBiases(const Node& node, const LowerContext& context,
       }
     }
   };
-  constexpr int64_t kOfX = 5;
-  constexpr int64_t kOfH = 6;
+  const std::vector<int64_t> sizes = {n, joined};
   const int64_t size = plan.directions * n;
-  ASSIGN_OR_RETURN(
-      weights.bias,
-      context.packed.Get(bias, kOfX, size, [&](const Tensor& both, float* to) {
-        fill(both, to, false);
-      }));
+  ASSIGN_OR_RETURN(weights.bias,
+                   context.packed.Get(bias, {PackedForm::Kind::kBiasOfX, sizes},
+                                      size, [&](const Tensor& both, float* to) {
+                                        fill(both, to, false);
+                                      }));
   if (joined == n) return OkStatus();
-  ASSIGN_OR_RETURN(
-      weights.r_bias,
-      context.packed.Get(bias, kOfH, size, [&](const Tensor& both, float* to) {
-        fill(both, to, true);
-      }));
+  ASSIGN_OR_RETURN(weights.r_bias,
+                   context.packed.Get(bias, {PackedForm::Kind::kBiasOfH, sizes},
+                                      size, [&](const Tensor& both, float* to) {
+                                        fill(both, to, true);
+                                      }));
   return OkStatus();
 }
 

@@ -138,8 +138,6 @@ class TransposedPhasesStep : public Step {
   const StepEpilogue epilogue_;
 };
 
-constexpr int64_t kPhases = 7;  // form of a weight in the packed weights
-
 }  // namespace
 
 StatusOr<std::unique_ptr<Step>> MakeTransposedPhasesStep(
@@ -166,8 +164,11 @@ StatusOr<std::unique_ptr<Step>> MakeTransposedPhasesStep(
   ASSIGN_OR_RETURN(
       const float* packed,
       context.packed.Get(
-          weight, context.form(node, kPhases), floats,
-          [&](const Tensor& from, float* to) {
+          weight,
+          context.form(node, PackedForm::Kind::kPhases,
+                       {groups, window.stride_h, window.stride_w,
+                        window.pad_top, window.pad_left}),
+          floats, [&](const Tensor& from, float* to) {
             // [c][o][kernel_h][kernel_w] to [o][taps turned around][c].
             for (const auto& phase : phases) {
               const AxisPhase& rows = phase.rows;

@@ -303,10 +303,6 @@ class VolumeDepthwiseStep : public VolumeStep {
   const float* const weights_;
 };
 
-// Forms of one weight in the packed weights.
-constexpr int64_t kTapPanels = 8;
-constexpr int64_t kTapChannels = 9;
-
 }  // namespace
 
 StatusOr<std::unique_ptr<Step>> MakeVolumeConvStep(
@@ -319,13 +315,13 @@ StatusOr<std::unique_ptr<Step>> MakeVolumeConvStep(
   if (groups > 1 && groups == frame.channels && groups == frame.outputs) {
     ASSIGN_OR_RETURN(
         const float* weights,
-        context.packed.Get(weight, kTapChannels, weight->num_elements(),
-                           [&](const Tensor& from, float* to) {
-                             const std::vector<float> moved =
-                                 TapsFirst(from.data<float>(), 1,
-                                           frame.channels, shape.kernel * taps);
-                             std::copy(moved.begin(), moved.end(), to);
-                           }));
+        context.packed.Get(
+            weight, {PackedForm::Kind::kTapsFirst}, weight->num_elements(),
+            [&](const Tensor& from, float* to) {
+              const std::vector<float> moved = TapsFirst(
+                  from.data<float>(), 1, frame.channels, shape.kernel * taps);
+              std::copy(moved.begin(), moved.end(), to);
+            }));
     return std::unique_ptr<Step>(
         std::make_unique<VolumeDepthwiseStep>(node, context, shape, weights));
   }
@@ -337,8 +333,8 @@ StatusOr<std::unique_ptr<Step>> MakeVolumeConvStep(
   ASSIGN_OR_RETURN(
       const float* packed,
       context.packed.Get(
-          weight, context.form(node, kTapPanels), shape.kernel * groups * each,
-          [&](const Tensor& from, float* to) {
+          weight, context.form(node, PackedForm::Kind::kVolume, {groups}),
+          shape.kernel * groups * each, [&](const Tensor& from, float* to) {
             for (int64_t group = 0; group < groups; ++group) {
               // [n][depth taps][taps][c]: a tap in depth is a part of each row.
               const std::vector<float> w =

@@ -385,5 +385,33 @@ TEST(PlanQuantised, LayersOfMeasuredBytesGiveWhatTheirIntegersGive) {
   }
 }
 
+// One tensor of bytes stands for two weights, with zeros of its own each.
+TEST(PlanQuantised, LayersMayShareTheirBytes) {
+  QuantMaker m;
+  Tensor bytes = Tensor::Make(DType::kI8, {6, 4, 1, 1});
+  for (int i = 0; i < 24; ++i) {
+    bytes.data<int8_t>()[i] = static_cast<int8_t>(i * 37 % 200 - 100);
+  }
+  const ValueId w = m.graph.AddConstant("w", std::move(bytes));
+  ValueId sum = kNoValue;
+  struct Layer {
+    int64_t groups;
+    int8_t zero;
+  };
+  for (const auto& [groups, zero] : {Layer{1, 0}, Layer{1, 20}, Layer{2, 0}}) {
+    const ValueId x = m.Rounded(m.Input({1, 4 * groups, 5, 5}), 0.02f, 120);
+    Tensor zeros = Tensor::Make(DType::kI8, {});
+    *zeros.data<int8_t>() = zero;
+    const ValueId weight = m.Node(
+        "DequantizeLinear",
+        {w, m.Number(0.01f), m.graph.AddConstant("z", std::move(zeros))});
+    const ValueId y =
+        m.Rounded(m.Node("Conv", {x, weight}, {{"group", groups}}), 0.05f, 128);
+    sum = sum == kNoValue ? y : m.Node("Add", {sum, y});
+  }
+  const std::string plan = m.ExpectSameSteps(sum, 0.05);
+  EXPECT_NE(plan.find("Int8 Conv"), std::string::npos) << plan;
+}
+
 }  // namespace
 }  // namespace millrace::models::graph
