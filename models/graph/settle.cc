@@ -153,7 +153,9 @@ class Settler {
   StatusOr<std::vector<ValueId>> Branch(const Node& node,
                                         std::vector<ValueId>& operands) {
     const Tensor* condition = Constant(operands[0]);
-    if (condition == nullptr) return NotSettled(node, std::move(operands));
+    if (!IsOne(condition, DType::kBool)) {
+      return NotSettled(node, std::move(operands));
+    }
     const bool then = *condition->data<bool>();
     return Inlined(*node.bodies[then ? 0 : 1],
                    {operands.begin() + 1, operands.end()});
@@ -169,9 +171,8 @@ class Settler {
         operands[0] == kNoValue ? nullptr : Constant(operands[0]);
     const Tensor* go =
         operands[1] == kNoValue ? nullptr : Constant(operands[1]);
-    const bool known = (operands[0] == kNoValue || trips != nullptr) &&
-                       (operands[1] == kNoValue || go != nullptr) &&
-                       trips != nullptr;
+    const bool known = IsOne(trips, DType::kI64) &&
+                       (operands[1] == kNoValue || IsOne(go, DType::kBool));
     if (!known) return NotSettled(node, std::move(operands));
     const int64_t count = *trips->data<int64_t>();
     bool goes_on = go == nullptr || *go->data<bool>();
@@ -192,7 +193,7 @@ class Settler {
       ASSIGN_OR_RETURN(const std::vector<ValueId> results,
                        Inlined(body, inputs));
       const Tensor* next = Constant(results[0]);
-      if (next == nullptr) {
+      if (!IsOne(next, DType::kBool)) {
         return NeedsBytes("the condition of loop '" + node.name + "'");
       }
       goes_on = *next->data<bool>();
@@ -238,6 +239,11 @@ class Settler {
   }
 
   // ---- what is known ----
+  static bool IsOne(const Tensor* tensor, DType dtype) {
+    return tensor != nullptr && tensor->dtype() == dtype &&
+           tensor->num_elements() == 1;
+  }
+
   const Tensor* Constant(ValueId id) const {
     return made_.value(id).constant.get();
   }

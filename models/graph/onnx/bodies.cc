@@ -45,6 +45,32 @@ void HandIn(Bodies& bodies, std::vector<ValueId>* operands) {
   }
 }
 
+// What the node gives and wants is what its bodies take and make; whoever runs
+// or unrolls them counts on it.
+Status CheckFit(std::string_view op, const std::vector<ValueId>& operands,
+                size_t num_results, const Graph& body, int64_t num_carried) {
+  const auto carried = static_cast<size_t>(num_carried);
+  const size_t formal = operands.size() - (op == "If" ? 1 : 0);
+  // A body of a loop says first whether it goes on.
+  const size_t spare = op == "Loop" ? 1 : 0;
+  if (body.inputs.size() != formal || body.outputs.size() < carried + spare ||
+      body.outputs.size() - spare < num_results) {
+    return InvalidArgument(
+        "a body has " + std::to_string(body.inputs.size()) + " inputs and " +
+        std::to_string(body.outputs.size()) +
+        " outputs, which do not fit the " + std::to_string(operands.size()) +
+        " operands and " + std::to_string(num_results) +
+        " results of the node");
+  }
+  const size_t optional = op == "Loop" ? 2 : 0;  // number of trips, condition
+  if (std::count(operands.begin() +
+                     static_cast<int64_t>(std::min(optional, operands.size())),
+                 operands.end(), kNoValue) > 0) {
+    return InvalidArgument("an operand that its body takes is left out");
+  }
+  return OkStatus();
+}
+
 }  // namespace
 
 bool HasBodies(std::string_view op) {
@@ -108,6 +134,11 @@ StatusOr<GraphReader::Values> GraphReader::ControlFlow(
                              std::to_string(num_operands) + " operands");
     }
     attrs.Set("num_carried", num_operands - num_scanned);
+  }
+  for (const Body& body : bodies) {
+    RETURN_IF_ERROR(CheckFit(node.op_type(), inputs,
+                             static_cast<size_t>(node.output_size()),
+                             *body.graph, attrs.Int("num_carried", 0)));
   }
   HandIn(bodies, &inputs);
   Node made;

@@ -9,6 +9,10 @@ std::optional<ValueId> Scope::Find(const std::string& name) {
   if (around_ == nullptr) return std::nullopt;
   const std::optional<ValueId> outside = around_->Find(name);
   if (!outside.has_value()) return std::nullopt;
+  if (*outside == kNoValue) {  // an operand that a function was not given
+    own_.emplace(name, kNoValue);
+    return kNoValue;
+  }
   const Value& value = around_->graph_->value(*outside);
   ValueId inside = kNoValue;
   if (value.constant != nullptr) {

@@ -185,6 +185,42 @@ TEST(ImportOnnx, BranchesSeeWhatStandsAroundThem) {
   }
 }
 
+// Loop(trips, condition, carried…) whose body adds x to the one value it has.
+OnnxModel Sums(const std::vector<std::string>& operands) {
+  OnnxModel model;
+  model.Input("x", {2});
+  model.Output("y");
+  onnx::TensorProto* trips = model.graph()->add_initializer();
+  trips->set_name("trips");
+  trips->set_data_type(onnx::TensorProto::INT64);
+  trips->add_int64_data(3);
+  onnx::NodeProto* node = model.Node("Loop", operands, {"y"});
+  onnx::AttributeProto* attribute = node->add_attribute();
+  attribute->set_name("body");
+  attribute->set_type(onnx::AttributeProto::GRAPH);
+  onnx::GraphProto* body = attribute->mutable_g();
+  for (const char* name : {"trip", "go", "sum"}) {
+    body->add_input()->set_name(name);
+  }
+  OnnxModel::NodeIn(body, "Add", {"sum", "x"}, {"more"});
+  for (const char* name : {"go", "more"}) body->add_output()->set_name(name);
+  return model;
+}
+
+TEST(ImportOnnx, ALoopWhoseBodyDoesNotFitItIsRefused) {
+  const auto graph = Sums({"trips", "", "x"}).Import();
+  ASSERT_TRUE(graph.ok()) << graph.status().message();
+  EXPECT_THAT(Answer(*graph, {1, 2}), ElementsAre(4, 8));
+  for (const std::vector<std::string>& operands :
+       {std::vector<std::string>{"trips", ""},
+        std::vector<std::string>{"trips", "", "x", "x"}}) {
+    EXPECT_THAT(Message(Sums(operands).Import().status()),
+                HasSubstr("do not fit"));
+  }
+  EXPECT_THAT(Message(Sums({"trips", "", ""}).Import().status()),
+              HasSubstr("is left out"));
+}
+
 TEST(ImportOnnx, FunctionsOfTheModelAreInlined) {
   OnnxModel model;
   model.Input("x", {2});

@@ -4,6 +4,7 @@
 #include <gtest/gtest.h>
 
 #include <limits>
+#include <memory>
 
 #include "models/graph/interpreter.h"
 #include "models/graph/op.h"
@@ -157,6 +158,23 @@ TEST(Settle, SequencesThatLackOperandsAreInterpreted) {
           << op;
     }
   }
+}
+
+TEST(Settle, AConditionThatIsNoTruthDecidesNothing) {
+  Graph graph;
+  const ValueId x = graph.AddInput("x", DType::kF32, {{2}});
+  const ValueId none =
+      graph.AddConstant("none", Tensor::Make(DType::kI64, {0}));
+  const auto branch = std::make_shared<Graph>();
+  branch->AddOutput("y", branch->AddInput("x", DType::kF32, {{2}}));
+  graph.AddOutput("y", graph.AddNode("if", *FindOp("If"), {none, x}));
+  graph.nodes.back().bodies = {branch, branch};
+  const auto settled = Settle(graph, {});
+  ASSERT_TRUE(settled.ok()) << settled.status().message();
+  EXPECT_EQ(settled->nodes.size(), 1u);
+  std::vector<Tensor> inputs;
+  inputs.push_back(Tensor::Make(DType::kF32, {2}));
+  EXPECT_FALSE(Interpret(graph, inputs).ok());
 }
 
 TEST(Settle, PartsOfMoreThanThereIsAreRefused) {
