@@ -11,6 +11,7 @@ struct Shape : Int8Vec8 {
   static constexpr int kVectors = 2;
   static constexpr int kRows = 4;
   static constexpr int64_t kBlockBytes = 160 << 10;
+  static constexpr bool kHalves = true;
   static constexpr int64_t kFewPanels = 8;
   static constexpr bool kPairs = true;
   static constexpr int kWordRows = 6;

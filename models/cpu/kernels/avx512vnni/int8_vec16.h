@@ -16,6 +16,7 @@ struct Int8Vec16 {
   static constexpr int kVectors = 2;
   static constexpr int kRows = 12;
   static constexpr int64_t kBlockBytes = 256 << 10;
+  static constexpr bool kHalves = true;
   static constexpr int64_t kFewPanels = 4;
   static constexpr bool kPairs = false;
   static constexpr int64_t kRawBytes = 64;

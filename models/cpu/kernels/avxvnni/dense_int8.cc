@@ -10,6 +10,7 @@ struct Shape : Int8Vec8, Int8Fours {
   static constexpr int kVectors = 2;
   static constexpr int kRows = 6;
   static constexpr int64_t kBlockBytes = 160 << 10;
+  static constexpr bool kHalves = false;
   static constexpr int64_t kFewPanels = 8;
   static constexpr bool kPairs = false;
 

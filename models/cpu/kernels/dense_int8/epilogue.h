@@ -11,6 +11,8 @@
 namespace millrace::models {
 namespace {
 
+inline int64_t SmallerOf(int64_t a, int64_t b) { return a < b ? a : b; }
+
 // The same epilogue from another row and output on.
 inline Int8Epilogue From(const Int8Epilogue& e, int64_t row, int64_t output) {
   Int8Epilogue moved = e;

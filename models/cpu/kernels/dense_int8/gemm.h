@@ -12,6 +12,8 @@
 //   kVectors              vectors of a panel
 //   kRows                 rows of a full tile
 //   kBlockBytes           of rows that are to stay in cache beside a panel
+//   kHalves               half a panel is worth a tile of its own, which has
+//                         sums enough
 //   kFewPanels            that gathering pixels does not pay for
 //   kPairs                see above
 //   LoadInts(p, n)        the first n lanes, others 0
@@ -54,11 +56,10 @@
 
 #include "models/cpu/kernels/dense_int8/epilogue.h"
 #include "models/cpu/kernels/dense_int8/panels.h"
+#include "models/cpu/kernels/dense_int8/quick.h"
 
 namespace millrace::models {
 namespace {
-
-inline int64_t SmallerOf(int64_t a, int64_t b) { return a < b ? a : b; }
 
 template <class S>
 class Int8Gemm {
@@ -108,10 +109,7 @@ class Int8Gemm {
     int64_t groups;
     int64_t ld_x;
     int64_t run_groups;
-    bool quick = false;  // the epilogue needs no function, and bytes come out
-    bool plain = false;  // and nothing joins
-    float low = 0;
-    float high = 0;
+    Int8Quick<S> quick;
   };
 
   // Forms of weights: how one panel's weights for kStep bytes of a row are read
@@ -143,8 +141,8 @@ class Int8Gemm {
                       int64_t row, int64_t rows) {
     constexpr int kRows = Form::kRows;
     const int64_t groups = Panels::Groups(job.k);
-    Part p{job, groups, ld_x, job.run > 0 ? job.run / 4 : groups};
-    SetQuick(p);
+    const Part p{job, groups, ld_x, job.run > 0 ? job.run / 4 : groups,
+                 Int8Quick<S>(*job.epilogue, job.out, job.n)};
     if (rows <= kFewRows) {
       Few<Form, kFewRows>(p, static_cast<int>(rows), x, row);
       return;
@@ -162,21 +160,17 @@ class Int8Gemm {
     }
   }
 
-  static void SetQuick(Part& p) {
-    const Int8Epilogue& e = *p.job.epilogue;
-    const ByteLimits limits(e);
-    p.quick = p.job.out.bytes != nullptr && e.residual_f32 == nullptr &&
-              limits.cover_f;
-    p.plain = e.middle_scale == 0 && e.residual == nullptr && e.y_scale == 1;
-    p.low = limits.low;
-    p.high = limits.high;
-  }
-
   template <class Form, int kR>
   static void Wide(const Part& p, int rows, const uint8_t* x, int64_t row,
                    int64_t panel) {
     if constexpr (kR > 1) {
       if (rows < kR) return Wide<Form, kR - 1>(p, rows, x, row, panel);
+    }
+    if constexpr (S::kHalves) {
+      constexpr int kHalf = S::kVectors / 2;
+      if (p.job.n - panel * kPanel <= kHalf * V::kLanes) {
+        return Tile<Form, kR, 1, kHalf>(p, x, row, panel);
+      }
     }
     Tile<Form, kR, 1>(p, x, row, panel);
   }
@@ -197,11 +191,12 @@ class Int8Gemm {
       Tile<Form, kR, 1>(p, x, row, panel);
   }
 
-  template <class Form, int kR, int kP>
+  // Of so many vectors of each panel: all, or the half that is left of one.
+  template <class Form, int kR, int kP, int kV = S::kVectors>
   static void Tile(const Part& p, const uint8_t* x, int64_t row,
                    int64_t panel) {
-    constexpr int kNv = kP * S::kVectors;
-    constexpr int64_t kWidth = kP * kPanel;
+    constexpr int kNv = kP * kV;
+    constexpr int64_t kWidth = kNv * V::kLanes;
     I acc[kR][kNv];
 #pragma GCC unroll 16
     for (int r = 0; r < kR; ++r) {
@@ -210,22 +205,18 @@ class Int8Gemm {
     }
     const int8_t* w = p.job.w.panels + panel * p.groups * Panels::kGroup;
     if constexpr (Form::kTwo) {
-      MultiplySums<kR, kP>(p, x, w, acc);
-      AddFurther<kR, kP>(p, x, panel, acc);
+      MultiplySums<kR, kP, kV>(p, x, w, acc);
+      AddFurther<kR, kP, kV>(p, x, panel, acc);
     } else {
-      Multiply<Form, kR, kP>(p, x, w, acc);
+      Multiply<Form, kR, kP, kV>(p, x, w, acc);
     }
     const int64_t n0 = panel * kPanel;
     const int64_t live = SmallerOf(p.job.n - n0, kWidth);
-    if (p.quick) {
+    if (p.quick.applies()) {
       constexpr bool kMany = kR > 3;
-      if (kMany && live == kWidth) {
-        if (p.plain)
-          return FinishQuickly<kR, kNv, true, kMany>(p, row, n0, acc);
-        return FinishQuickly<kR, kNv, false, kMany>(p, row, n0, acc);
-      }
-      if (p.plain) return FinishQuickly<kR, kNv, true, false>(p, row, n0, acc);
-      return FinishQuickly<kR, kNv, false, false>(p, row, n0, acc);
+      return kMany && live == kWidth
+                 ? p.quick.template Finish<kMany>(row, n0, acc)
+                 : p.quick.template Finish<false>(row, n0, acc);
     }
     alignas(64) int32_t sums[kR * kWidth];
 #pragma GCC unroll 16
@@ -237,108 +228,6 @@ class Int8Gemm {
     }
     Int8Finish<S>::Run(sums, kWidth, kR, live, From(*p.job.epilogue, row, n0),
                        p.job.out.At(row, n0));
-  }
-
-  // What an epilogue does between a sum and its byte, but for f.
-  struct Middle {
-    explicit Middle(const Int8Epilogue& e)
-        : rounds(e.middle_scale != 0),
-          scale(V::Set(e.middle_scale)),
-          low(V::Set(e.middle_low)),
-          high(V::Set(e.middle_high)),
-          residual_scale(V::Set(e.residual_scale)),
-          residual_zero(V::Set(e.residual_zero)) {}
-
-    F Of(F value, F bias) const {
-      if (!rounds) return value;
-      value = V::Min(high, V::Max(V::Round(value), low));
-      return V::Fma(value, scale, bias);
-    }
-    F Join(F value, F byte) const {
-      return V::Fma(V::Sub(byte, residual_zero), residual_scale, value);
-    }
-
-    const bool rounds;
-    const F scale;
-    const F low;
-    const F high;
-    const F residual_scale;
-    const F residual_zero;
-  };
-
-  // The commonest epilogues without leaving the registers: two vectors at a
-  // time, whole ones or what is left of the outputs.
-  template <int kR, int kNv, bool kPlain, bool kWhole>
-  static void FinishQuickly(const Part& p, int64_t row, int64_t n0,
-                            I (&acc)[kR][kNv]) {
-    static_assert(kNv % 2 == 0);
-    const Int8Epilogue& e = *p.job.epilogue;
-    const F low = V::Set(p.low);
-    const F high = V::Set(p.high);
-    const int32_t zero = e.y_zero;
-    const uint8_t* const table = e.lookup;
-    const int64_t ld = p.job.out.ld;
-    uint8_t* y = p.job.out.bytes + row * ld + n0;
-    const Middle middle(e);
-#pragma GCC unroll 4
-    for (int v = 0; v < kNv; v += 2) {
-      const int64_t n = n0 + v * V::kLanes;
-      int64_t live[2];
-      F scale[2];
-      F bias[2];
-      F middle_bias[2];
-      I offset[2];
-#pragma GCC unroll 2
-      for (int i = 0; i < 2; ++i) {
-        const int64_t at = n + i * V::kLanes;
-        live[i] = kWhole ? int64_t{V::kLanes} : p.job.n - at;
-        offset[i] = S::LoadInts(e.offset + at, live[i]);
-        scale[i] = V::LoadFirst(e.scale + at, live[i]);
-        bias[i] =
-            e.bias != nullptr ? V::LoadFirst(e.bias + at, live[i]) : V::Zero();
-        middle_bias[i] = e.middle_bias != nullptr
-                             ? V::LoadFirst(e.middle_bias + at, live[i])
-                             : V::Zero();
-      }
-      constexpr int kPairs = (kR + 1) / 2;
-      typename S::Rows out[kPairs];
-#pragma GCC unroll 16
-      for (int pair = 0; pair < kPairs; ++pair) {
-        I q[2][2];
-#pragma GCC unroll 2
-        for (int s = 0; s < 2; ++s) {
-          const int r = 2 * pair + s < kR ? 2 * pair + s : kR - 1;
-#pragma GCC unroll 2
-          for (int i = 0; i < 2; ++i) {
-            const I sum = V::AddInts(acc[r][v + i], offset[i]);
-            F value = V::Fma(V::ToFloat(sum), scale[i], bias[i]);
-            if constexpr (!kPlain) {
-              value = middle.Of(value, middle_bias[i]);
-              if (e.residual != nullptr) {
-                const uint8_t* from =
-                    e.residual + (row + r) * e.ld_residual + n;
-                value = middle.Join(
-                    value, S::LoadBytes(from + i * V::kLanes, live[i]));
-              }
-              value = V::Mul(value, V::Set(e.y_scale));
-            }
-            q[s][i] = S::ToInts(V::Min(V::Max(value, low), high));
-          }
-        }
-        out[pair] = S::PackRows(q, zero);
-      }
-      if (table != nullptr) S::LookupRows(table, out);
-      const int64_t bytes = kWhole ? 2 * V::kLanes : live[0];
-#pragma GCC unroll 16
-      for (int r = 0; r < kR; ++r) {
-        uint8_t* const to = y + r * ld + v * V::kLanes;
-        if (r % 2 == 0) {
-          S::StoreRow0(to, bytes, out[r / 2]);
-        } else {
-          S::StoreRow1(to, bytes, out[r / 2]);
-        }
-      }
-    }
   }
 
   // Rows in threes behind one pointer each, as in kernels/dense/gemm.h.
@@ -364,15 +253,17 @@ class Int8Gemm {
   // Of panels side by side, whose weights lie so many bytes apart. A k in one
   // piece has a loop of its own, since compilers copy sums around where loops
   // meet.
-  template <class Form, int kR, int kP>
-  static void Multiply(const Part& p, const uint8_t* x, const int8_t* w,
-                       I (&acc)[kR][kP * S::kVectors]) {
+  template <class Form, int kR, int kP, int kV>
+  [[gnu::always_inline]] static inline void Multiply(const Part& p,
+                                                     const uint8_t* x,
+                                                     const int8_t* w,
+                                                     I (&acc)[kR][kP * kV]) {
     const int64_t panel_bytes = p.groups * Panels::kGroup;
     const int8_t* const end = w + panel_bytes;
     Rows<kR> rows(x, p.ld_x);
     if (p.job.run == 0) {
       for (; w < end; w += Form::kBytes) {
-        Step<Form, kR, kP>(rows, w, panel_bytes, acc);
+        Step<Form, kR, kP, kV>(rows, w, panel_bytes, acc);
         rows.Advance(4);
       }
       return;
@@ -381,7 +272,7 @@ class Int8Gemm {
     while (w < end) {
       for (const int8_t* const stop = w + run_bytes; w < stop;
            w += Form::kBytes) {
-        Step<Form, kR, kP>(rows, w, panel_bytes, acc);
+        Step<Form, kR, kP, kV>(rows, w, panel_bytes, acc);
         rows.Advance(4);
       }
       rows.Advance(p.job.skip);
@@ -394,15 +285,26 @@ class Int8Gemm {
     for (int64_t i = 0; i < bytes; i += 64) __builtin_prefetch(w + i, 0, 2);
   }
 
-  template <class Form, int kR, int kP>
-  static void Step(const Rows<kR>& rows, const int8_t* w, int64_t panel_bytes,
-                   I (&acc)[kR][kP * S::kVectors]) {
-    constexpr int kNv = kP * S::kVectors;
+  template <class Form, int kR, int kP, int kV>
+  [[gnu::always_inline]] static inline void Step(const Rows<kR>& rows,
+                                                 const int8_t* w,
+                                                 int64_t panel_bytes,
+                                                 I (&acc)[kR][kP * kV]) {
+    constexpr int kNv = kP * kV;
     if constexpr (kP == 1) Fetch(w + panel_bytes, Form::kBytes);
+    if constexpr (kR == 1) {  // each weight is used once
+      const I a = rows.Four(0);
+#pragma GCC unroll 16
+      for (int v = 0; v < kNv; ++v) {
+        acc[0][v] = Form::Dot(acc[0][v], a,
+                              Form::Weights(w + v / kV * panel_bytes, v % kV));
+      }
+      return;
+    }
     I b[kNv];
 #pragma GCC unroll 16
     for (int v = 0; v < kNv; ++v) {
-      b[v] = Form::Weights(w + v / S::kVectors * panel_bytes, v % S::kVectors);
+      b[v] = Form::Weights(w + v / kV * panel_bytes, v % kV);
     }
 #pragma GCC unroll 16
     for (int r = 0; r < kR; ++r) {
@@ -413,10 +315,10 @@ class Int8Gemm {
   }
 
   // Two groups at a time, then one that is left, of a k in one piece.
-  template <int kR, int kP>
-  static void MultiplySums(const Part& p, const uint8_t* x, const int8_t* w,
-                           I (&acc)[kR][kP * S::kVectors]) {
-    constexpr int kNv = kP * S::kVectors;
+  template <int kR, int kP, int kV>
+  [[gnu::always_inline]] static inline void MultiplySums(
+      const Part& p, const uint8_t* x, const int8_t* w, I (&acc)[kR][kP * kV]) {
+    constexpr int kNv = kP * kV;
     constexpr int64_t kGroup = Panels::kGroup;
     const int64_t panel_bytes = p.groups * kGroup;
     Rows<kR> rows(x, p.ld_x);
@@ -425,9 +327,9 @@ class Int8Gemm {
         if constexpr (kP == 1) Fetch(w + panel_bytes, 2 * kGroup);
 #pragma GCC unroll 16
         for (int v = 0; v < kNv; ++v) {
-          const int8_t* of = w + v / S::kVectors * panel_bytes;
-          const I b0 = Fours::Weights(of, v % S::kVectors);
-          const I b1 = Fours::Weights(of + kGroup, v % S::kVectors);
+          const int8_t* of = w + v / kV * panel_bytes;
+          const I b0 = Fours::Weights(of, v % kV);
+          const I b1 = Fours::Weights(of + kGroup, v % kV);
 #pragma GCC unroll 16
           for (int r = 0; r < kR; ++r) {
             acc[r][v] =
@@ -438,7 +340,7 @@ class Int8Gemm {
         rows.Advance(8);
       }
       if (p.run_groups % 2 != 0) {
-        Step<Fours, kR, kP>(rows, w, panel_bytes, acc);
+        Step<Fours, kR, kP, kV>(rows, w, panel_bytes, acc);
         w += kGroup;
       }
       if (w >= end) return;
@@ -446,9 +348,11 @@ class Int8Gemm {
     }
   }
 
-  template <int kR, int kP>
-  static void AddFurther(const Part& p, const uint8_t* x, int64_t panel,
-                         I (&acc)[kR][kP * S::kVectors]) {
+  template <int kR, int kP, int kV>
+  [[gnu::always_inline]] static inline void AddFurther(const Part& p,
+                                                       const uint8_t* x,
+                                                       int64_t panel,
+                                                       I (&acc)[kR][kP * kV]) {
     const typename Panels::View& packed = p.job.w;
 #pragma GCC unroll 4
     for (int j = 0; j < kP; ++j) {
@@ -465,8 +369,8 @@ class Int8Gemm {
         for (int r = 0; r < kR; ++r) {
           const I a = S::Four(from + r * p.ld_x);
 #pragma GCC unroll 16
-          for (int v = 0; v < S::kVectors; ++v) {
-            I& sum = acc[r][j * S::kVectors + v];
+          for (int v = 0; v < kV; ++v) {
+            I& sum = acc[r][j * kV + v];
             sum = S::Dot(sum, a, Fours::Weights(w, v));
           }
         }

@@ -13,6 +13,7 @@ struct Shape {
   static constexpr int kVectors = 4;
   static constexpr int kRows = 3;
   static constexpr int64_t kBlockBytes = 1 << 16;
+  static constexpr bool kHalves = true;
   static constexpr int64_t kFewPanels = 8;
   static constexpr bool kPairs = false;
   static constexpr int64_t kRawBytes = 1;
