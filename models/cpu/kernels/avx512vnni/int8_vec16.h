@@ -125,12 +125,19 @@ struct Int8Vec16 {
 
   static I ZeroRaw() { return _mm512_setzero_si512(); }
   static I LoadRaw(const uint8_t* p, int64_t n) {
+    if (n == 32) {  // faster than masks
+      return _mm512_zextsi256_si512(
+          _mm256_loadu_si256(reinterpret_cast<const __m256i*>(p)));
+    }
     return n >= 64 ? _mm512_loadu_si512(p)
                    : _mm512_maskz_loadu_epi8(FirstBytes(n), p);
   }
   static void StoreRaw(uint8_t* p, int64_t n, I v) {
     if (n >= 64) {
       _mm512_storeu_si512(p, v);
+    } else if (n == 32) {
+      _mm256_storeu_si256(reinterpret_cast<__m256i*>(p),
+                          _mm512_castsi512_si256(v));
     } else {
       _mm512_mask_storeu_epi8(p, FirstBytes(n), v);
     }

@@ -22,22 +22,26 @@ class Int8Windows {
     const ByteImage& x = a.x;
     constexpr int64_t kBytes = S::kRawBytes;
     for (int64_t row = a.row_begin; row < a.row_end; ++row) {
+      const int64_t top = row * w.stride_h - w.pad_top;
+      const Taps down(top, w.kernel_h, w.dilation_h, x.height);
       for (int64_t column = 0; column < a.out_width; ++column) {
+        const int64_t left = column * w.stride_w - w.pad_left;
+        const Taps along(left, w.kernel_w, w.dilation_w, x.width);
+        const uint8_t* from = x.data +
+                              (top + down.begin * w.dilation_h) * x.ld_row +
+                              (left + along.begin * w.dilation_w) * x.ld_pixel;
         uint8_t* y = a.y + (row * a.out_width + column) * a.ld_y;
         for (int64_t c = 0; c < x.channels; c += kBytes) {
           const int64_t live = SmallerOf(x.channels - c, kBytes);
           auto best = S::ZeroRaw();
-          for (int64_t i = 0; i < w.kernel_h; ++i) {
-            const int64_t h = row * w.stride_h - w.pad_top + i * w.dilation_h;
-            if (h < 0 || h >= x.height) continue;
-            for (int64_t j = 0; j < w.kernel_w; ++j) {
-              const int64_t v =
-                  column * w.stride_w - w.pad_left + j * w.dilation_w;
-              if (v < 0 || v >= x.width) continue;
-              best = S::Greater(
-                  best,
-                  S::LoadRaw(x.data + h * x.ld_row + v * x.ld_pixel + c, live));
+          const uint8_t* line = from + c;
+          for (int64_t i = down.begin; i < down.end; ++i) {
+            const uint8_t* tap = line;
+            for (int64_t j = along.begin; j < along.end; ++j) {
+              best = S::Greater(best, S::LoadRaw(tap, live));
+              tap += w.dilation_w * x.ld_pixel;
             }
+            line += w.dilation_h * x.ld_row;
           }
           S::StoreRaw(y + c, live, best);
         }
@@ -119,6 +123,18 @@ class Int8Windows {
       }
     }
   }
+
+ private:
+  // The taps of a window on one axis that lie in the image.
+  struct Taps {
+    Taps(int64_t first, int64_t kernel, int64_t dilation, int64_t size)
+        : end(kernel) {
+      while (begin < end && first + begin * dilation < 0) ++begin;
+      while (begin < end && first + (end - 1) * dilation >= size) --end;
+    }
+    int64_t begin = 0;
+    int64_t end;
+  };
 };
 
 }  // namespace
