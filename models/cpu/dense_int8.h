@@ -156,6 +156,20 @@ struct Int8AffineArgs {
   uint8_t* y = nullptr;
 };
 
+// A weighted sum of `count` runs of n bytes:
+//   v = Σ fma(from[j][i] - x_zero, weight[j], v), in order, beginning with 0
+//   y[i] = byte(round(min(255 - y_zero, max(-y_zero, v * scale))) + y_zero)
+struct Int8MixArgs {
+  const uint8_t* const* from = nullptr;  // [count]
+  const float* weight = nullptr;         // [count]
+  int64_t count = 0;
+  int64_t n = 0;
+  int32_t x_zero = 0;
+  float scale = 1;
+  int32_t y_zero = 0;
+  uint8_t* y = nullptr;
+};
+
 struct Int8Table {
   const char* name;  // "scalar", "avx2", "avxvnni", "avx512vnni", "avx512vbmi"
 
@@ -175,6 +189,7 @@ struct Int8Table {
   void (*max_pool)(const Int8PoolArgs& args);
 
   void (*affine)(const Int8AffineArgs& args);
+  void (*mix)(const Int8MixArgs& args);
   // y[i] = byte(round(min(255 - zero, max(-zero, x[i] * scale))) + zero)
   void (*quantise)(const float* x, int64_t n, float scale, int32_t zero,
                    uint8_t* y);

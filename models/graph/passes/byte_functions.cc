@@ -39,7 +39,8 @@ class FunctionsPass {
 
   void Functions() {
     EachQuantize([&](Node& node, const ByteScale& scale) {
-      Reshaped(node, scale) || Function(node) || MaxOf(node) || Joined(node);
+      Reshaped(node, scale) || Function(node) || MaxOf(node) || Joined(node) ||
+          Mixed(node, scale);
     });
     editor_.Finish();
   }
@@ -94,13 +95,7 @@ class FunctionsPass {
     const auto function =
         ByteFunctionOf(graph_, editor_, node, pool->inputs[0]);
     if (!function || !function->Rises()) return false;
-    ValueId bytes = function->of;
-    if (!function->IsIdentity()) {
-      const ValueId table =
-          editor_.AddConstant(node.name, TableTensor(*function));
-      bytes = editor_.InsertBefore(node, fused::kLookup, {bytes, table}, {},
-                                   {DType::kU8, ShapeOf(bytes)});
-    }
+    const ValueId bytes = BytesOf(node, *function);
     editor_.Rewrite(node, fused::kBytePool, {bytes}, pool->attrs);
     return true;
   }
@@ -117,17 +112,47 @@ class FunctionsPass {
     }
     std::vector<ValueId> inputs;
     for (const ByteFunction& function : functions) {
-      ValueId bytes = function.of;
-      if (!function.IsIdentity()) {
-        const ValueId table =
-            editor_.AddConstant(node.name, TableTensor(function));
-        bytes = editor_.InsertBefore(node, fused::kLookup, {bytes, table}, {},
-                                     {DType::kU8, ShapeOf(bytes)});
-      }
-      inputs.push_back(bytes);
+      inputs.push_back(BytesOf(node, function));
     }
     editor_.Rewrite(node, *concat->op, std::move(inputs), concat->attrs);
     return true;
+  }
+
+  // Weighted sums of pixels of bytes, or of what a ReLU leaves of them.
+  bool Mixed(Node& node, const ByteScale& scale) {
+    const Node* resize = editor_.Maker(node.inputs[0]);
+    if (resize == nullptr || resize->op != &fused::kResize ||
+        resize->attrs.Text("coordinate_transformation_mode", "") ==
+            "tf_crop_and_resize") {
+      return false;
+    }
+    const Node* relu = editor_.Maker(resize->inputs[0]);
+    const bool cut = relu != nullptr && relu->Is("Relu");
+    const auto x = DequantisedOf(graph_, editor_,
+                                 cut ? relu->inputs[0] : resize->inputs[0]);
+    if (!x) return false;
+    ByteFunction function{.of = x->bytes};
+    for (int32_t i = 0; i < 256; ++i) {
+      function.table[static_cast<size_t>(i)] =
+          static_cast<uint8_t>(cut && i < x->scale.zero ? x->scale.zero : i);
+    }
+    std::vector<ValueId> inputs = resize->inputs;
+    Attrs attrs = resize->attrs;
+    inputs[0] = BytesOf(node, function);
+    attrs.Set("x_scale", double{x->scale.scale});
+    attrs.Set("x_zero", int64_t{x->scale.zero});
+    attrs.Set("y_scale", double{scale.scale});
+    attrs.Set("y_zero", int64_t{scale.zero});
+    editor_.Rewrite(node, fused::kResize, std::move(inputs), std::move(attrs));
+    return true;
+  }
+
+  // What the function makes of its bytes, made before the node.
+  ValueId BytesOf(const Node& node, const ByteFunction& function) {
+    if (function.IsIdentity()) return function.of;
+    const ValueId table = editor_.AddConstant(node.name, TableTensor(function));
+    return editor_.InsertBefore(node, fused::kLookup, {function.of, table}, {},
+                                {DType::kU8, ShapeOf(function.of)});
   }
 
   Graph& graph_;

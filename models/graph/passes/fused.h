@@ -25,8 +25,9 @@ extern const OpDef kPool;
 // x [n, spatial…, c], scale [c]?, bias [c]?: num_groups, epsilon.
 extern const OpDef kGroupNorm;
 // x [n, h, w, c], then the operands behind x and the attributes of a Resize
-// node of [n, c, h, w] that leaves n and c as they are. Where pixels are
-// copies, UINT8 too.
+// node of [n, c, h, w] that leaves n and c as they are. UINT8, too, where
+// pixels are copies; where they are not, with the scales that layers on bytes
+// have.
 extern const OpDef kResize;
 // x […, k], weight [n, k], or [k, n] if `weight_kn`, either with axes apart,
 // bias [n]?, residual?, gate?

@@ -1,5 +1,5 @@
 // Resized channels-last images: each pixel of the result is a weighted sum of
-// pixels, or a copy of one, which may stay in bf16 or bytes.
+// pixels, of floats or of bytes, or a copy of one, which may stay in bf16.
 #include <algorithm>
 #include <cstring>
 #include <string>
@@ -9,6 +9,7 @@
 #include "models/graph/ops/resize.h"
 #include "models/graph/passes/copied_pixels.h"
 #include "models/graph/passes/fused.h"
+#include "models/graph/plan/byte_layer.h"
 #include "models/graph/plan/epilogue.h"
 #include "models/graph/plan/makers.h"
 
@@ -50,10 +51,13 @@ class ResizeStep : public Step {
   ResizeStep(const Node& node, const LowerContext& context,
              const std::vector<ResizeAxis>& axes)
       : mix_(context.dense.mix),
+        mix_bytes_(context.int8.mix),
         x_(context.slot(node.inputs[0])),
         y_(context.slot(node.outputs[0])),
         of_bf16_(context.is_bf16(node.inputs[0])),
         is_bytes_(context.type(node.inputs[0]).dtype == DType::kU8),
+        x_scale_(ScaleFromAttrs(node.attrs, "x")),
+        y_scale_(ScaleFromAttrs(node.attrs, "y")),
         round_(context.rounding(node.outputs[0])),
         in_(context.shape(node.inputs[0])),
         out_(context.shape(node.outputs[0])),
@@ -76,6 +80,10 @@ class ResizeStep : public Step {
       return OkStatus();
     }
     std::byte* scratch = slots.scratch + team.index * MemberScratch();
+    if (is_bytes_) {
+      MixBytes(slots, begin, end, scratch);
+      return OkStatus();
+    }
     const auto from = reinterpret_cast<const float**>(scratch);
     const auto weights =
         reinterpret_cast<float*>(scratch + most_ * int64_t{sizeof(float*)});
@@ -158,6 +166,39 @@ class ResizeStep : public Step {
     for (; at < pixel_bytes_; ++at) to[at] = from[at];
   }
 
+  // Rows [begin, end) of the result, each pixel a sum.
+  void MixBytes(const Slots& slots, int64_t begin, int64_t end,
+                std::byte* scratch) const {
+    const int64_t channels = out_[3];
+    const auto from = reinterpret_cast<const uint8_t**>(scratch);
+    const auto weights =
+        reinterpret_cast<float*>(scratch + most_ * int64_t{sizeof(float*)});
+    Int8MixArgs args{.from = from,
+                     .weight = weights,
+                     .n = channels,
+                     .x_zero = x_scale_.zero,
+                     .scale = x_scale_.scale / y_scale_.scale,
+                     .y_zero = y_scale_.zero,
+                     .y = slots.data<uint8_t>(y_) + begin * out_[2] * channels};
+    for (int64_t at = begin; at < end; ++at) {
+      const uint8_t* image =
+          slots.data<uint8_t>(x_) + at / out_[1] * in_[1] * in_[2] * channels;
+      const Mixed& row = rows_[static_cast<size_t>(at % out_[1])];
+      for (const Mixed& column : columns_) {
+        args.count = 0;
+        for (size_t i = 0; i < row.index.size(); ++i) {
+          for (size_t j = 0; j < column.index.size(); ++j, ++args.count) {
+            from[args.count] =
+                image + (row.index[i] * in_[2] + column.index[j]) * channels;
+            weights[args.count] = row.weight[i] * column.weight[j];
+          }
+        }
+        mix_bytes_(args);
+        args.y += channels;
+      }
+    }
+  }
+
   static int64_t MostOf(const std::vector<Mixed>& mixes) {
     size_t most = 1;
     for (const Mixed& mixed : mixes) {
@@ -174,10 +215,13 @@ class ResizeStep : public Step {
 
   void (*const mix_)(const float* const*, const float*, int64_t, int64_t,
                      float*);
+  void (*const mix_bytes_)(const Int8MixArgs&);
   const Slot x_;
   const Slot y_;
   const bool of_bf16_;
   const bool is_bytes_;
+  const ByteScale x_scale_;
+  const ByteScale y_scale_;
   const Rounding round_;
   const Shape in_;
   const Shape out_;

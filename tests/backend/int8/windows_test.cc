@@ -89,6 +89,35 @@ TEST_P(Int8Windows, LookupTakesEachByteFromTheTable) {
   EXPECT_EQ(all, table_of);
 }
 
+TEST_P(Int8Windows, MixesAreSumsInOrder) {
+  std::mt19937 rng(7);
+  for (const int64_t n : {1, 15, 32, 37, 130}) {
+    for (const int64_t count : {1, 2, 4, 16}) {
+      std::vector<Bytes> x;
+      std::vector<const uint8_t*> from;
+      for (int64_t j = 0; j < count; ++j) x.push_back(RandomBytes(rng, n));
+      for (const Bytes& of : x) from.push_back(of.data());
+      const std::vector<float> weight = RandomFloats(rng, count, 0.5f);
+      Bytes y(static_cast<size_t>(n));
+      table().mix({.from = from.data(),
+                   .weight = weight.data(),
+                   .count = count,
+                   .n = n,
+                   .x_zero = 77,
+                   .scale = 0.8f,
+                   .y_zero = 120,
+                   .y = y.data()});
+      for (size_t i = 0; i < y.size(); ++i) {
+        float v = 0;
+        for (size_t j = 0; j < x.size(); ++j) {
+          v = std::fma(static_cast<float>(x[j][i]) - 77, weight[j], v);
+        }
+        ASSERT_EQ(int{y[i]}, int{AsByte(v, 0.8f, 120)}) << n << " " << count;
+      }
+    }
+  }
+}
+
 TEST_P(Int8Windows, ColumnSumsAreExact) {
   const int64_t rows = 70000;
   const int64_t n = 19;

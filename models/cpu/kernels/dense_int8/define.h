@@ -68,6 +68,10 @@
     Int8Windows<S>::Affine(args);                                             \
   }                                                                           \
   template <>                                                                 \
+  void Int8Parts<Isa>::Mix(const Int8MixArgs& args) {                         \
+    Int8Windows<S>::Mix(args);                                                \
+  }                                                                           \
+  template <>                                                                 \
   void Int8Parts<Isa>::Quantise(const float* x, int64_t n, float scale,       \
                                 int32_t zero, uint8_t* y) {                   \
     Int8Windows<S>::Quantise(x, n, scale, zero, y);                           \

@@ -22,6 +22,7 @@ struct Int8Parts {
   static void Conv(const Int8ConvArgs& args);
   static void MaxPool(const Int8PoolArgs& args);
   static void Affine(const Int8AffineArgs& args);
+  static void Mix(const Int8MixArgs& args);
   static void Quantise(const float* x, int64_t n, float scale, int32_t zero,
                        uint8_t* y);
   static void Dequantise(const uint8_t* x, int64_t n, float scale, int32_t zero,

@@ -21,6 +21,7 @@ constexpr Int8Table TableOf(const char* name, int32_t panel) {
                         Depthwise::ScratchBytes, Depthwise::Run},
           .max_pool = Parts::MaxPool,
           .affine = Parts::Affine,
+          .mix = Parts::Mix,
           .quantise = Parts::Quantise,
           .dequantise = Parts::Dequantise,
           .lookup = Parts::Lookup,

@@ -74,6 +74,22 @@ class Int8Windows {
     }
   }
 
+  static void Mix(const Int8MixArgs& a) {
+    const F low = V::Set(static_cast<float>(-a.y_zero));
+    const F high = V::Set(static_cast<float>(255 - a.y_zero));
+    const F less = V::Set(static_cast<float>(a.x_zero));
+    const F scale = V::Set(a.scale);
+    for (int64_t i = 0; i < a.n; i += kLanes) {
+      F v = V::Zero();
+      for (int64_t j = 0; j < a.count; ++j) {
+        v = V::Fma(V::Sub(S::LoadBytes(a.from[j] + i, a.n - i), less),
+                   V::Set(a.weight[j]), v);
+      }
+      S::StoreBytes(a.y + i, a.n - i,
+                    Int8Finish<S>::Limited(v, scale, low, high), a.y_zero);
+    }
+  }
+
   static void Quantise(const float* x, int64_t n, float scale, int32_t zero,
                        uint8_t* y) {
     const F low = V::Set(static_cast<float>(-zero));

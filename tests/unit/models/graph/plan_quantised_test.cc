@@ -222,6 +222,22 @@ TEST(PlanQuantised, CopiedPixelsAreBytes) {
   EXPECT_EQ(plan.find("f32"), std::string::npos) << plan;
 }
 
+TEST(PlanQuantised, MixedPixelsAreBytes) {
+  for (const std::string mode : {"linear", "cubic"}) {
+    QuantMaker m;
+    ValueId x = m.Rounded(m.Input({2, 12, 5, 6}), 0.03f, 120);
+    x = m.Node("Conv", {x, m.Bytes({20, 12, 3, 3}, 0), m.Weight({20})});
+    x = m.Node("Relu", {m.Rounded(x, 0.05f, 131)});
+    x = m.Node("Resize", {x, kNoValue, kNoValue, m.Ints({2, 20, 6, 11})},
+               {{"mode", mode}});
+    const std::string plan = m.ExpectSameSteps(m.Rounded(x, 0.043f, 9), 0.043);
+    EXPECT_NE(plan.find("Resize [2, 3, 4, 20] -> [2, 6, 11, 20] UINT8"),
+              std::string::npos)
+        << plan;
+    EXPECT_NE(plan.find("+bias lookup"), std::string::npos) << plan;
+  }
+}
+
 // Kernels side by side, kernels that overlap, with padding, and signals; with
 // what may stand behind.
 TEST(PlanQuantised, TransposedConvolutionsWorkOnBytes) {
