@@ -26,6 +26,8 @@ const ConvShape kOwnShapes[] = {
     {9, 11, 5, 140, {3, 3, 2, 2, 1, 1, 1, 1}, 5, 6, 3},
     {70, 5, 4, 21, {3, 3, 1, 1, 1, 1, 1, 1}, 70, 5, 0},
     {75, 6, 8, 40, {2, 3, 2, 2, 2, 1, 1, 1}, 38, 3, 8},
+    // So wide that few rows fit, seven of bytes and three of words.
+    {5, 704, 32, 2, {3, 3, 1, 1, 1, 1, 1, 1}, 5, 704, 0},
 };
 
 std::vector<ConvShape> Shapes() {
@@ -160,8 +162,11 @@ TEST_P(Int8Conv, GivesThePlainReferenceBitForBit) {
           c.w.data(), shape.n, shape.window, shape.channels));
       table().pack(c.w.data(), shape.n, shape.window, shape.channels,
                    packed.data);
-      Aligned<uint8_t> scratch(table().conv_scratch_bytes(
-          shape.window, shape.out_width, shape.channels));
+      const int64_t scratch_bytes = table().conv_scratch_bytes(
+          shape.window, shape.out_width, shape.channels);
+      Aligned<uint8_t> scratch(scratch_bytes + 64);
+      const uint8_t behind = 0xa5;
+      std::fill_n(scratch.data + scratch_bytes, 64, behind);
       const auto epilogues = c.Epilogues();
       for (size_t i = 0; i < epilogues.size(); ++i) {
         const Int8Epilogue& e = epilogues[i];
@@ -189,6 +194,9 @@ TEST_P(Int8Conv, GivesThePlainReferenceBitForBit) {
           }
         }
       }
+      const uint8_t* end = scratch.data + scratch_bytes;
+      EXPECT_EQ(std::count(end, end + 64, behind), 64)
+          << "shape " << &shape - shapes.data() << " needs more scratch";
     }
   }
 }

@@ -42,8 +42,10 @@ class Int8RowConv {
  public:
   static int64_t ScratchBytes(const Window& w, int64_t out_width,
                               int64_t channels) {
-    const int64_t ld = LdRow(w, out_width, channels * (S::kPairs ? 2 : 1));
-    return Reach(w, Rows(w, ld)) * ld + 64;
+    // More rows of bytes may fit than of words, and take more.
+    const int64_t bytes = RowsBytes(w, out_width, channels);
+    const int64_t words = S::kPairs ? RowsBytes(w, out_width, 2 * channels) : 0;
+    return (bytes > words ? bytes : words) + 64;
   }
 
   // T holds a byte of the image.
@@ -83,6 +85,11 @@ class Int8RowConv {
                        int64_t pixel_bytes) {
     const int64_t bytes = Columns(w, out_width) * pixel_bytes + 16;
     return ((bytes + 63) / 64 | 1) * 64;
+  }
+  static int64_t RowsBytes(const Window& w, int64_t out_width,
+                           int64_t pixel_bytes) {
+    const int64_t ld = LdRow(w, out_width, pixel_bytes);
+    return Reach(w, Rows(w, ld)) * ld;
   }
   // Rows of the image that so many rows of the result see.
   static int64_t Reach(const Window& w, int64_t rows) {
