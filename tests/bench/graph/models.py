@@ -42,7 +42,7 @@ def randomise(m: nn.Module, example) -> nn.Module:
             if "layer_scale" in name or name.endswith("gamma"):
                 p.copy_(0.2 + 0.6 * rand(p))
             elif p.numel() > 0 and p.abs().max() == 0:
-                p.copy_(randn(p) * (0.05 if p.dim() == 1 else 1 / math.sqrt(p.shape[-1])))
+                p.copy_(randn(p) * (0.05 if p.dim() < 2 else 1 / math.sqrt(p.shape[-1])))
         bns = [x for x in m.modules() if isinstance(x, (nn.BatchNorm1d, nn.BatchNorm2d, nn.BatchNorm3d))]
         m.eval()
         if bns:
