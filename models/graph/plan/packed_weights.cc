@@ -71,7 +71,6 @@ StatusOr<float*> PackedWeights::Allocate(int64_t num_floats) {
   float* floats = next_;
   next_ += wanted;
   left_ -= wanted;
-  bytes_ += wanted * 4;
   return floats;
 }
 

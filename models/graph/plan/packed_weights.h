@@ -45,8 +45,6 @@ class PackedWeights {
   // The weights that Get was asked for since the last call.
   std::vector<const Tensor*> TakeAsked() { return std::exchange(asked_, {}); }
 
-  int64_t bytes() const { return bytes_; }
-
  private:
   struct Packed {
     std::shared_ptr<const Tensor> weight;  // so that its address stays its own
@@ -67,7 +65,6 @@ class PackedWeights {
   std::vector<HugeBuffer> chunks_;
   float* next_ = nullptr;  // in the last chunk
   int64_t left_ = 0;       // floats, behind it
-  int64_t bytes_ = 0;
 };
 
 }  // namespace millrace::models::graph
