@@ -38,7 +38,7 @@ class FunctionsPass {
   }
 
   void Functions() {
-    EachQuantize([&](Node& node, const ByteScale& scale) {
+    EachQuantize(graph_, [&](Node& node, const ByteScale& scale) {
       Reshaped(node, scale) || Function(node) || MaxOf(node) || Joined(node) ||
           Mixed(node, scale);
     });
@@ -46,14 +46,6 @@ class FunctionsPass {
   }
 
  private:
-  template <typename Body>
-  void EachQuantize(Body body) {
-    for (Node& node : graph_.nodes) {
-      if (!node.Is("QuantizeLinear")) continue;
-      if (const auto scale = ByteScaleOf(graph_, node)) body(node, *scale);
-    }
-  }
-
   const Shape& ShapeOf(ValueId id) const {
     return graph_.value(id).type->shape;
   }

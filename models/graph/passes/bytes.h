@@ -21,6 +21,15 @@ struct ByteScale {
 // Of QuantizeLinear to, or DequantizeLinear from, UINT8 by one constant scale.
 std::optional<ByteScale> ByteScaleOf(const Graph& graph, const Node& node);
 
+// Calls body(node, scale) for each QuantizeLinear that has one.
+template <typename Body>
+void EachQuantize(Graph& graph, Body body) {
+  for (Node& node : graph.nodes) {
+    if (!node.Is("QuantizeLinear")) continue;
+    if (const auto scale = ByteScaleOf(graph, node)) body(node, *scale);
+  }
+}
+
 // The DequantizeLinear that makes this value of bytes, with its scale.
 struct Dequantised {
   ValueId bytes = kNoValue;

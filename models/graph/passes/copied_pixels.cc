@@ -43,9 +43,7 @@ class CopiesPass {
   explicit CopiesPass(Graph& graph) : graph_(graph), editor_(graph) {}
 
   void Quantise() {
-    for (Node& node : graph_.nodes) {
-      if (node.Is("QuantizeLinear") && ByteScaleOf(graph_, node)) Swap(node);
-    }
+    EachQuantize(graph_, [&](Node& node, const ByteScale&) { Swap(node); });
     editor_.Finish();
   }
 

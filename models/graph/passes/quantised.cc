@@ -54,7 +54,7 @@ class QuantisedPass {
   explicit QuantisedPass(Graph& graph) : graph_(graph), editor_(graph) {}
 
   void Layers() {
-    EachQuantize([&](Node& node, const ByteScale& scale) {
+    EachQuantize(graph_, [&](Node& node, const ByteScale& scale) {
       Node* maker = editor_.Maker(node.inputs[0]);
       if (maker == nullptr || editor_.NumReaders(node.inputs[0]) != 1) return;
       if (IsLayer(maker)) {
@@ -104,14 +104,6 @@ class QuantisedPass {
   }
 
  private:
-  template <typename Body>
-  void EachQuantize(Body body) {
-    for (Node& node : graph_.nodes) {
-      if (!node.Is("QuantizeLinear")) continue;
-      if (const auto scale = ByteScaleOf(graph_, node)) body(node, *scale);
-    }
-  }
-
   const Shape& ShapeOf(ValueId id) const {
     return graph_.value(id).type->shape;
   }

@@ -56,6 +56,17 @@ void MakeNet(GraphMaker& m) {
   m.graph.AddOutput("y", m.Node("MatMul", {z, m.Weight({16, 10})}));
 }
 
+// The plan of a run by the table.
+std::string QuantisedPlan(GraphMaker& m, const QuantizationTable& table) {
+  ExecutorOptions options;
+  options.quantization = std::make_shared<const QuantizationTable>(table);
+  auto executor = Executor::Create(m.graph.Copy(), options);
+  EXPECT_TRUE(executor.ok());
+  if (!executor.ok()) return "";
+  EXPECT_TRUE((*executor)->Run(m.Inputs()).ok());
+  return (*executor)->PlanText();
+}
+
 TEST(Calibrate, EveryMethodGivesRangesThatCostLittle) {
   GraphMaker m;
   MakeNet(m);
@@ -79,12 +90,7 @@ TEST(Calibrate, EveryMethodGivesRangesThatCostLittle) {
     EXPECT_LT(*error, 0.05) << name;
     EXPECT_GT(*error, 0) << name;
 
-    ExecutorOptions quantised;
-    quantised.quantization = std::make_shared<const QuantizationTable>(*table);
-    auto executor = Executor::Create(m.graph.Copy(), quantised);
-    ASSERT_TRUE(executor.ok());
-    ASSERT_TRUE((*executor)->Run(m.Inputs()).ok());
-    const std::string plan = (*executor)->PlanText();
+    const std::string plan = QuantisedPlan(m, *table);
     EXPECT_NE(plan.find("Int8 Conv"), std::string::npos) << plan;
     EXPECT_NE(plan.find("+residual relu"), std::string::npos) << plan;
     EXPECT_NE(plan.find("Int8 Linear"), std::string::npos) << plan;
@@ -110,12 +116,7 @@ TEST(Calibrate, TransposedConvolutionsAreLayers) {
   const auto error = QuantizationError(m.graph, *table, samples, {});
   ASSERT_TRUE(error.ok());
   EXPECT_LT(*error, 0.03);
-  ExecutorOptions quantised;
-  quantised.quantization = std::make_shared<const QuantizationTable>(*table);
-  auto executor = Executor::Create(m.graph.Copy(), quantised);
-  ASSERT_TRUE(executor.ok());
-  ASSERT_TRUE((*executor)->Run(m.Inputs()).ok());
-  const std::string plan = (*executor)->PlanText();
+  const std::string plan = QuantisedPlan(m, *table);
   EXPECT_NE(plan.find("Int8 ConvTranspose"), std::string::npos) << plan;
   EXPECT_EQ(plan.find("ConvTranspose 1 x 7x7x16 -> 14x14x12, kernel 2x2, 2 "
                       "phases +bias -> f32"),
