@@ -51,8 +51,8 @@ const Function kFunctions[] = {
      [](double x) { return x * HardSigmoid(x, 1.0 / 6, 0.5); }},
     {"silu", Unary::kSilu, 0, 0, -80, 80, 5, 0,
      [](double x) { return x * Sigmoid(x); }},
-    // 1 + erf loses digits below 0; the loss is half of x times a unit of 1.
-    {"gelu", Unary::kGeluErf, 0, 0, -9, 9, 5, 3e-7,
+    // 1 + erf loses digits below 0; the loss is half of x times units of 1.
+    {"gelu", Unary::kGeluErf, 0, 0, -9, 9, 5, 1.1e-6,
      [](double x) { return x / 2 * (1 + std::erf(x * std::sqrt(0.5))); }},
     // The exponent is rounded, so its size is lost in the power.
     {"gelu tanh", Unary::kGeluTanh, 0, 0, -9, 9, 5, 3e-7,
@@ -60,7 +60,7 @@ const Function kFunctions[] = {
        const double u = 0.7978845608028654 * (x + 0.044715 * x * x * x);
        return x / (1 + std::exp(-2 * u));
      }},
-    {"tanh", Unary::kTanh, 0, 0, -12, 12, 4, 0,
+    {"tanh", Unary::kTanh, 0, 0, -12, 12, 5, 0,
      [](double x) { return std::tanh(x); }},
     {"elu", Unary::kElu, 1, 0, -30, 9, 3, 0,
      [](double x) { return x > 0 ? x : std::expm1(x); }},
@@ -80,7 +80,7 @@ const Function kFunctions[] = {
     {"neg", Unary::kNeg, 0, 0, -9, 9, 0, 0, [](double x) { return -x; }},
     {"abs", Unary::kAbs, 0, 0, -9, 9, 0, 0,
      [](double x) { return std::abs(x); }},
-    {"erf", Unary::kErf, 0, 0, -5, 5, 3, 0,
+    {"erf", Unary::kErf, 0, 0, -5, 5, 6, 0,
      [](double x) { return std::erf(x); }},
     {"floor", Unary::kFloor, 0, 0, -9, 9, 0, 0,
      [](double x) { return std::floor(x); }},
