@@ -122,6 +122,10 @@ struct Bench {
     Product(196, 1024, 256);
     Product(49, 2048, 512);
     Product(49, 512, 2048);
+    // Batches of maps, from memory.
+    Product(100352, 64, 128);
+    Product(25088, 128, 96);
+    Product(25088, 128, 224);
     for (int64_t m : {1, 2, 4, 5, 8, 16, 32}) Product(m, 1024, 1024);
   }
 

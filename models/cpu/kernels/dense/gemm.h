@@ -185,7 +185,8 @@ class Gemm {
     Bf16* y_bf16;
     Sums sums;
     int64_t panel_end;
-    const float* ahead;  // asked for, never read
+    const float* ahead;  // asked for, never read: so many floats a step of k
+    int64_t ahead_step;
     int64_t num_pieces = 1;
     const int64_t* offsets = nullptr;  // of pieces in a row of x; null: 0
     bool quick = false;  // the last block's sums only meet bias, residual first
@@ -209,7 +210,8 @@ class Gemm {
            .y_bf16 = g.y_bf16,
            .sums = {g.y, g.ld_y, 0},
            .panel_end = g.panel_end,
-           .ahead = g.w};
+           .ahead = g.w,
+           .ahead_step = kPanel};
     SetQuick(p);
     return p;
   }
@@ -226,9 +228,7 @@ class Gemm {
       if (next_panel < g.panel_end) {
         AskFor(p, row + next_done, next_take, next_panel);
       }
-      // So are the weights of the next panel, a line in each step of k.
-      p.ahead = p.w + SmallerOf(panel + 1, g.panel_end - 1) * p.panel_floats +
-                done / S::kRows % kLines * kLine;
+      AskAhead(g, p, x, done, next_done, panel);
       if (p.n - panel * kPanel <= V::kLanes) {
         Wide<S::kRows, 1>(p, take, x + done * p.ld_x, row + done, panel);
       } else {
@@ -239,6 +239,23 @@ class Gemm {
       panel = next_panel;
       take = next_take;
     }
+  }
+
+  // What each step of k asks for: the first panel, which finds x in memory if
+  // it is a map that some other layer wrote, for the rows of the next tile
+  // (such runs are too short for the hardware); the others for the weights of
+  // the next panel, a line in each step.
+  static void AskAhead(const GemmArgs& g, Part& p, const float* x, int64_t done,
+                       int64_t next_done, int64_t panel) {
+    const bool rows_are_one_run = p.ld_x == p.k && p.offsets == nullptr;
+    if (panel == g.panel_begin && next_done > 0 && rows_are_one_run) {
+      p.ahead = x + next_done * p.ld_x;
+      p.ahead_step = S::kRows;
+      return;
+    }
+    p.ahead = p.w + SmallerOf(panel + 1, g.panel_end - 1) * p.panel_floats +
+              done / S::kRows % kLines * kLine;
+    p.ahead_step = kPanel;
   }
 
   static constexpr int kSliver = 4;
@@ -348,7 +365,7 @@ class Gemm {
         Multiply<kR, kNv>(p, steps, from, w, ahead, acc);
         from += steps;
         w += steps * kPanel;
-        ahead += steps * kPanel;
+        ahead += steps * p.ahead_step;
         k -= steps;
         left -= steps;
       }
@@ -448,7 +465,7 @@ class Gemm {
       w += kPanel;
       if constexpr (kNv <= S::kVectors) {
         __builtin_prefetch(ahead, 0, 2);
-        ahead += kPanel;
+        ahead += p.ahead_step;
       }
     }
   }
