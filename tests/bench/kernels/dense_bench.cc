@@ -68,8 +68,10 @@ struct Bench {
     std::fflush(stdout);
   }
 
-  void Product(int64_t m, int64_t n, int64_t k, Unary f = Unary::kNone) const {
+  void Product(int64_t m, int64_t n, int64_t k, Unary f = Unary::kNone,
+               bool joins = false) const {
     Random x(m * k);
+    Memory residual(joins ? m * n : 1);
     Random w(n * k, 0.05f);
     Memory y(m * n);
     Random bias(n);
@@ -85,7 +87,11 @@ struct Bench {
                   .panel_end = (n + products.panel - 1) / products.panel,
                   .y = y.data(),
                   .ld_y = n,
-                  .epilogue = {.bias = bias.data(), .f = f}};
+                  .epilogue = {.bias = bias.data(),
+                               .f = f,
+                               .residual = joins ? residual.data() : nullptr,
+                               .ld_residual = n,
+                               .residual_first = true}};
     Memory scratch(products.gemm_scratch_floats(args));
     args.scratch = scratch.data();
     for (int64_t i = 0; i < copies; ++i) {
@@ -99,8 +105,9 @@ struct Bench {
       products.gemm(args);
     });
     char name[80];
-    std::snprintf(name, sizeof name, "gemm %ld x %ld x %ld%s", long(m), long(n),
-                  long(k), f == Unary::kGeluErf ? " gelu" : "");
+    std::snprintf(name, sizeof name, "gemm %ld x %ld x %ld%s%s", long(m),
+                  long(n), long(k), f == Unary::kGeluErf ? " gelu" : "",
+                  joins ? " +residual" : "");
     Print(name, 2.0 * m * n * k, seconds);
     if (m <= 4) std::printf("%54.1f GB/s\n", floats * 4 / seconds * 1e-9);
   }
@@ -126,6 +133,8 @@ struct Bench {
     Product(100352, 64, 128);
     Product(25088, 128, 96);
     Product(25088, 128, 224);
+    Product(25088, 256, 64);
+    Product(25088, 256, 64, Unary::kRelu, true);
     for (int64_t m : {1, 2, 4, 5, 8, 16, 32}) Product(m, 1024, 1024);
   }
 

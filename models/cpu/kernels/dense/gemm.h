@@ -287,20 +287,29 @@ class Gemm {
     return static_cast<int>(SmallerOf(left, S::kRows));
   }
 
-  static void AskFor(const Part& p, int64_t row, int rows, int64_t panel) {
+  // Into L2: rows of y often lie so far apart that L1 could not keep them
+  // beside each other, and asking for L1 takes from the few misses that it can
+  // have. Always inlined: g++ leaves out calls of functions that only ask.
+  [[gnu::always_inline]] static void AskFor(const Part& p, int64_t row,
+                                            int rows, int64_t panel) {
+    const int64_t n0 = panel * kPanel;
+    const int64_t live = SmallerOf(p.n - n0, kPanel);
+    const Epilogue& e = *p.epilogue;
+    if (p.last && e.residual != nullptr) {
+      AskFor(e.residual + row * e.ld_residual + n0, e.ld_residual, rows, live);
+    }
     if (S::kRounds && p.y_bf16 != nullptr) {
-      AskFor(p, p.y_bf16 + row * p.ld_y, rows, panel);
+      AskFor(p.y_bf16 + row * p.ld_y + n0, p.ld_y, rows, live);
     } else {
-      AskFor(p, p.y + row * p.ld_y, rows, panel);
+      AskFor(p.y + row * p.ld_y + n0, p.ld_y, rows, live);
     }
   }
   template <class T>
-  static void AskFor(const Part& p, const T* y, int rows, int64_t panel) {
-    y += panel * kPanel;
-    const int64_t live = SmallerOf(p.n - panel * kPanel, kPanel);
-    for (int r = 0; r < rows; ++r, y += p.ld_y) {
-      __builtin_prefetch(y, 1);
-      __builtin_prefetch(y + live - 1, 1);
+  [[gnu::always_inline]] static void AskFor(const T* at, int64_t ld, int rows,
+                                            int64_t live) {
+    for (int r = 0; r < rows; ++r, at += ld) {
+      __builtin_prefetch(at, 0, 2);
+      __builtin_prefetch(at + live - 1, 0, 2);
     }
   }
 
