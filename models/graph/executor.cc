@@ -30,7 +30,8 @@ class GraphExecutor : public Executor {
                 .max_plans = options.max_plans,
                 .max_bytes = options.max_bytes,
                 .rows_apart = options.rows_apart,
-                .keep_bf16 = options.keep_bf16},
+                .keep_bf16 = options.keep_bf16,
+                .joins = options.joins},
                std::move(weights), pool_) {}
 
   StatusOr<std::vector<Tensor>> Run(const std::vector<Tensor>& inputs,

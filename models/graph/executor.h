@@ -53,6 +53,9 @@ struct ExecutorOptions {
   // What only products of bf16 read is kept in bf16 between the layers: the
   // same bits, half of the memory.
   bool keep_bf16 = true;
+  // What a Concat would copy is made side by side where the steps that make it
+  // can do so: the same bits.
+  bool joins = true;
   // Layers that stay in f32, by the names that a QuantizationTable has for
   // them.
   std::vector<std::string> f32_layers = {};

@@ -117,8 +117,9 @@ StatusOr<Prepared> PlanCache::Prepare(const std::vector<Tensor>& inputs,
       return prepared;
     }
   }
-  ASSIGN_OR_RETURN(prepared.whole, Plan::Create(optimised, options_.num_members,
-                                                kernels_, packed_));
+  ASSIGN_OR_RETURN(prepared.whole,
+                   Plan::Create(optimised, options_.num_members, kernels_,
+                                options_.joins, packed_));
   RETURN_IF_ERROR(
       CheckBytes(*prepared.whole, prepared.whole->arena_bytes(), 1));
   return prepared;
@@ -176,9 +177,10 @@ StatusOr<std::shared_ptr<RowPlans>> PlanCache::RowsFor(
   for (const Kept& kept : kept_) {
     if (kept.row_key == row_key) return kept.prepared.rows;
   }
-  ASSIGN_OR_RETURN(std::unique_ptr<RowPlans> rows,
-                   RowPlans::Create(*one, std::move(has_rows),
-                                    options_.num_members, kernels_, packed_));
+  ASSIGN_OR_RETURN(
+      std::unique_ptr<RowPlans> rows,
+      RowPlans::Create(*one, std::move(has_rows), options_.num_members,
+                       kernels_, options_.joins, packed_));
   if (!rows->MovesMoreThanWeights()) return nullptr;
   return std::shared_ptr<RowPlans>(std::move(rows));
 }

@@ -33,6 +33,7 @@ struct PlanCacheOptions {
   int64_t max_bytes = 0;   // of arena and results; 0: no limit
   bool rows_apart = true;  // where it pays
   bool keep_bf16 = true;   // between products of it
+  bool joins = true;       // what a Concat would copy
 };
 
 class PlanCache {

@@ -222,6 +222,8 @@ ImageShape LinearShape(const Node& node, const LowerContext& context) {
   shape.out_height = 1;
   shape.width = x.num_elements() / std::max<int64_t>(shape.channels, 1);
   shape.out_width = shape.width;
+  shape.ld_x = shape.channels;
+  shape.ld_y = shape.outputs;
   return shape;
 }
 

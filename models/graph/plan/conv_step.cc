@@ -54,8 +54,7 @@ class ConvStep : public Step {
                   args.pixel_begin = first;
                   args.pixel_end = last;
                   for (int64_t group = 0; group < groups_; ++group) {
-                    const int64_t moved =
-                        image * pixels * s.outputs + group * n;
+                    const int64_t moved = image * pixels * s.ld_y + group * n;
                     if (of_bf16_) {
                       args.x_bf16 = slots.data<Bf16>(x_) +
                                     s.Offset(image, group * channels);
@@ -69,12 +68,7 @@ class ConvStep : public Step {
                     } else {
                       args.y = slots.data<float>(y_) + moved;
                     }
-                    args.epilogue = epilogue;
-                    if (epilogue.bias != nullptr)
-                      args.epilogue.bias += group * n;
-                    if (epilogue.residual != nullptr)
-                      args.epilogue.residual += moved;
-                    if (epilogue.gate != nullptr) args.epilogue.gate += moved;
+                    args.epilogue = Moved(epilogue, image * pixels, group * n);
                     products_.conv(args);
                   }
                 });
@@ -100,7 +94,7 @@ class ConvStep : public Step {
             .window = shape_.window,
             .out_width = shape_.out_width,
             .n = shape_.outputs / groups_,
-            .ld_y = shape_.outputs};
+            .ld_y = shape_.ld_y};
   }
   int64_t MemberScratch() const {
     return (products_.conv_scratch_floats(Sizes()) + 15) / 16 * 16;
@@ -146,7 +140,8 @@ class DepthwiseStep : public Step {
     ForEachItem(
         part.row_begin, part.row_end, s.out_height,
         [&](int64_t image, int64_t first, int64_t last) {
-          const int64_t moved = image * s.out_pixels() * s.outputs;
+          const int64_t first_pixel = image * s.out_pixels();
+          const int64_t moved = first_pixel * s.ld_y;
           DepthwiseArgs args{
               .x = s.At(slots.data<float>(x_), image, 0, s.channels),
               .window = s.window,
@@ -156,15 +151,14 @@ class DepthwiseStep : public Step {
               .row_end = last,
               .channel_begin = part.panel_begin * panel_,
               .channel_end = std::min(part.panel_end * panel_, s.channels),
-              .ld_y = s.outputs,
-              .epilogue = epilogue};
-          if (epilogue.residual != nullptr) args.epilogue.residual += moved;
-          if (epilogue.gate != nullptr) args.epilogue.gate += moved;
+              .ld_y = s.ld_y,
+              .epilogue = Moved(epilogue, first_pixel, 0)};
           if (round_ == nullptr) {
             args.y = slots.data<float>(y_) + moved;
             depthwise_(args);
           } else {
             args.y = row;
+            args.ld_y = s.outputs;
             Rounded(args, slots.data<Bf16>(y_) + moved);
           }
         });
@@ -187,20 +181,21 @@ class DepthwiseStep : public Step {
   void Rounded(DepthwiseArgs args, Bf16* y) const {
     const int64_t end = args.row_end;
     const int64_t some = args.channel_end - args.channel_begin;
-    const bool all = some == shape_.outputs;
+    const bool all = some == shape_.outputs && shape_.ld_y == shape_.outputs;
     for (int64_t row = args.row_begin; row < end; ++row) {
       args.row_begin = row;
       args.row_end = row + 1;
       args.y_row = row;
       depthwise_(args);
-      Bf16* to = y + row * RowFloats();
+      Bf16* to = y + row * shape_.out_width * shape_.ld_y;
       if (all) {
         round_(args.y, RowFloats(), to);
         continue;
       }
       for (int64_t pixel = 0; pixel < shape_.out_width; ++pixel) {
-        const int64_t at = pixel * shape_.outputs + args.channel_begin;
-        round_(args.y + at, some, to + at);
+        const int64_t c = args.channel_begin;
+        round_(args.y + pixel * shape_.outputs + c, some,
+               to + pixel * shape_.ld_y + c);
       }
     }
   }

@@ -40,19 +40,16 @@ class ConvTransposeStep : public Step {
   Status Run(const Slots& slots, const Team& team) override {
     const ImageShape& s = shape_;
     GemmArgs args = Sizes();
-    args.panel_end = (args.n + products_.panel - 1) / products_.panel;
     Epilogue epilogue = epilogue_.At(slots);
     epilogue.bias = bias_;
-    epilogue.ld_residual = args.ld_y;
-    epilogue.ld_gate = args.ld_y;
     args.scratch =
         reinterpret_cast<float*>(slots.scratch) + team.index * MemberScratch();
     const auto [begin, end] = team.Share(s.batch * s.out_height);
     for (int64_t row = begin; row < end; ++row) {
       const int64_t kernel_row = row % s.window.kernel_h;
       const int64_t from = row / s.window.kernel_h;
-      const int64_t at_x = from * s.width * s.channels;
-      const int64_t at_y = row * s.out_width * s.outputs;
+      const int64_t at_x = from * s.width * s.ld_x;
+      const int64_t at_y = row * s.out_width * s.ld_y;
       if (of_bf16_) {
         args.x_bf16 = slots.data<Bf16>(x_) + at_x;
       } else {
@@ -64,10 +61,10 @@ class ConvTransposeStep : public Step {
         args.y = slots.data<float>(y_) + at_y;
       }
       args.w = packed_ + kernel_row * products_.packed_floats(args.n, args.k);
-      args.epilogue = epilogue;
-      if (epilogue.residual != nullptr) args.epilogue.residual += at_y;
-      if (epilogue.gate != nullptr) args.epilogue.gate += at_y;
-      products_.gemm(args);
+      args.epilogue = Moved(epilogue, row * s.out_width, 0);
+      args.epilogue.ld_residual *= s.window.kernel_w;
+      args.epilogue.ld_gate *= s.window.kernel_w;
+      Columns(args);
     }
     return OkStatus();
   }
@@ -83,12 +80,29 @@ class ConvTransposeStep : public Step {
   }
 
  private:
+  // All columns of the kernel at once where their results are dense; else they
+  // are whole panels each, whose outputs the kernel finds as far from y as if
+  // they were.
+  void Columns(GemmArgs& args) const {
+    const ImageShape& s = shape_;
+    const int64_t panels = (args.n + products_.panel - 1) / products_.panel;
+    const int64_t columns = s.ld_y == s.outputs ? 1 : s.window.kernel_w;
+    for (int64_t column = 0; column < columns; ++column) {
+      args.panel_begin = panels / columns * column;
+      args.panel_end =
+          column + 1 == columns ? panels : panels / columns * (column + 1);
+      products_.gemm(args);
+      if (args.y != nullptr) args.y += s.ld_y - s.outputs;
+      if (args.y_bf16 != nullptr) args.y_bf16 += s.ld_y - s.outputs;
+    }
+  }
+
   GemmArgs Sizes() const {
-    return {.ld_x = shape_.channels,
+    return {.ld_x = shape_.ld_x,
             .row_end = shape_.width,
             .n = shape_.window.kernel_w * shape_.outputs,
             .k = shape_.channels,
-            .ld_y = shape_.window.kernel_w * shape_.outputs};
+            .ld_y = shape_.window.kernel_w * shape_.ld_y};
   }
   int64_t MemberScratch() const {
     return (products_.gemm_scratch_floats(Sizes()) + 15) / 16 * 16;

@@ -16,8 +16,14 @@ StepEpilogue::StepEpilogue(const Node& node, const LowerContext& context,
   fixed_.a = static_cast<float>(node.attrs.Float("alpha", 0));
   fixed_.b = static_cast<float>(node.attrs.Float("beta", 0));
   fixed_.residual_first = node.attrs.Int("residual_first", 0) != 0;
-  fixed_.ld_residual = outputs;
-  fixed_.ld_gate = outputs;
+  const auto distance = [&](size_t i) {
+    const bool given = i < node.inputs.size() && node.inputs[i] != kNoValue;
+    return given && context.place(node.inputs[i]).storage != kNoValue
+               ? context.distance(node.inputs[i])
+               : outputs;
+  };
+  fixed_.ld_residual = distance(3);
+  fixed_.ld_gate = distance(4);
 }
 
 Epilogue StepEpilogue::At(const Slots& slots) const {
@@ -26,6 +32,16 @@ Epilogue StepEpilogue::At(const Slots& slots) const {
   if (residual_ != kNoSlot) epilogue.residual = slots.data<float>(residual_);
   if (gate_ != kNoSlot) epilogue.gate = slots.data<float>(gate_);
   return epilogue;
+}
+
+Epilogue Moved(const Epilogue& epilogue, int64_t row, int64_t output) {
+  Epilogue moved = epilogue;
+  if (moved.bias != nullptr) moved.bias += output;
+  if (moved.residual != nullptr) {
+    moved.residual += row * moved.ld_residual + output;
+  }
+  if (moved.gate != nullptr) moved.gate += row * moved.ld_gate + output;
+  return moved;
 }
 
 std::string StepEpilogue::Text() const {

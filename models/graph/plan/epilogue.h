@@ -13,7 +13,7 @@ namespace millrace::models::graph {
 class StepEpilogue {
  public:
   // Operands 2, 3 and 4 of the node: bias, residual, gate. `outputs`: values in
-  // a row of the result.
+  // a row of the result, and of the last two unless they lie farther apart.
   StepEpilogue(const Node& node, const LowerContext& context, int64_t outputs);
 
   Epilogue At(const Slots& slots) const;
@@ -25,6 +25,9 @@ class StepEpilogue {
   Slot gate_ = kNoSlot;
   Epilogue fixed_;
 };
+
+// Moves the epilogue to another row of the result and another first output.
+Epilogue Moved(const Epilogue& epilogue, int64_t row, int64_t output);
 
 // How a layer's text ends where it reads or writes bf16: ", of bf16, to bf16".
 std::string Bf16Text(bool of, bool to);

@@ -37,17 +37,19 @@ ImageShape ImageShapeOf(const Node& node, const Graph& graph) {
                   .pad_left = column(w.pads)};
   shape.pad_bottom = flat ? 0 : w.pads[axes];
   shape.pad_right = w.pads[2 * axes - 1];
+  shape.ld_x = shape.channels;
+  shape.ld_y = shape.outputs;
   return shape;
 }
 
 ByteImage ByteImageAt(const ImageShape& s, const uint8_t* x, int64_t i,
                       int64_t first, int64_t count, uint8_t zero) {
-  return {.data = x + i * s.pixels() * s.channels + first,
+  return {.data = x + s.Offset(i, first),
           .height = s.height,
           .width = s.width,
           .channels = count,
-          .ld_row = s.width * s.channels,
-          .ld_pixel = s.channels,
+          .ld_row = s.width * s.ld_x,
+          .ld_pixel = s.ld_x,
           .zero = zero};
 }
 

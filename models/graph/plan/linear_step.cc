@@ -21,6 +21,8 @@ class LinearStep : public Step {
         to_bf16_(context.is_bf16(node.outputs[0])),
         n_(context.shape(node.outputs[0]).back()),
         k_(context.shape(node.inputs[0]).back()),
+        ld_x_(context.distance(node.inputs[0])),
+        ld_y_(context.distance(node.outputs[0])),
         m_(context.shape(node.outputs[0]).num_elements() /
            std::max<int64_t>(n_, 1)),
         packed_(packed),
@@ -69,7 +71,7 @@ class LinearStep : public Step {
 
  private:
   GemmArgs Sizes() const {
-    return {.ld_x = k_, .row_end = m_, .n = n_, .k = k_, .ld_y = n_};
+    return {.ld_x = ld_x_, .row_end = m_, .n = n_, .k = k_, .ld_y = ld_y_};
   }
   int64_t MemberScratch() const {
     return (products_.gemm_scratch_floats(Sizes()) + 15) / 16 * 16;
@@ -83,6 +85,8 @@ class LinearStep : public Step {
   const bool to_bf16_;
   const int64_t n_;
   const int64_t k_;
+  const int64_t ld_x_;
+  const int64_t ld_y_;
   const int64_t m_;
   const float* const packed_;
   const StepEpilogue epilogue_;

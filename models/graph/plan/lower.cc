@@ -47,6 +47,7 @@ constexpr FasterRow kFaster[] = {
     {"ReduceMin", MakeReduceStep},
     {"ReduceSum", MakeReduceStep},
     {"ReduceSumSquare", MakeReduceStep},
+    {"Concat", MakeConcatStep},
     {"Softmax", MakeSoftmaxStep},
     {"LogSoftmax", MakeSoftmaxStep},
     {"Transpose", MakeTransposeStep},

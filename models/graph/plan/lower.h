@@ -9,6 +9,7 @@
 #include "models/cpu/dense.h"
 #include "models/cpu/dense_int8.h"
 #include "models/graph/ir.h"
+#include "models/graph/plan/joined.h"
 #include "models/graph/plan/kernels.h"
 #include "models/graph/plan/packed_weights.h"
 #include "models/graph/plan/step.h"
@@ -21,6 +22,7 @@ using Rounding = void (*)(const float* x, int64_t n, Bf16* y);
 struct LowerContext {
   const Graph& graph;
   const std::vector<Slot>& slot_of;  // of each value
+  const std::vector<Place>& places;  // likewise
   int num_members;                   // of the team
   const DenseTable& dense;
   const Int8Table& int8;
@@ -48,6 +50,12 @@ struct LowerContext {
   const Tensor* constant(ValueId id) const {
     return graph.value(id).constant.get();
   }
+  const Place& place(ValueId id) const {
+    return places[static_cast<size_t>(id)];
+  }
+  // Of rows of the last axis, in values. Only steps of operators that are
+  // known to take such see another one than the axis' size.
+  int64_t distance(ValueId id) const { return place(id).distance; }
   Slot slot(ValueId id) const {
     return id == kNoValue ? kNoSlot : slot_of[static_cast<size_t>(id)];
   }

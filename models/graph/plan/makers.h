@@ -33,6 +33,9 @@ StatusOr<std::unique_ptr<Step>> MakeBytePoolStep(const Node& node,
                                                  const LowerContext& context);
 StatusOr<std::unique_ptr<Step>> MakeByteTransposedStep(
     const Node& node, const LowerContext& context);
+// Of rows at a distance, or of one piece each.
+StatusOr<std::unique_ptr<Step>> MakeConcatStep(const Node& node,
+                                               const LowerContext& context);
 StatusOr<std::unique_ptr<Step>> MakeConvStep(const Node& node,
                                              const LowerContext& context);
 StatusOr<std::unique_ptr<Step>> MakeConvTransposeStep(

@@ -6,10 +6,13 @@
 #include <chrono>
 #include <cstring>
 #include <limits>
+#include <map>
+#include <numeric>
 #include <set>
 #include <utility>
 
 #include "models/graph/passes/alias.h"
+#include "models/graph/plan/joined.h"
 #include "models/graph/plan/lower.h"
 #include "models/graph/plan/memory_plan.h"
 #include "models/graph/plan/stages.h"
@@ -43,8 +46,10 @@ class CopyStep : public Step {
 
 class PlanBuilder {
  public:
-  PlanBuilder(const Graph& graph, int num_members, const Kernels& kernels)
+  PlanBuilder(const Graph& graph, int num_members, const Kernels& kernels,
+              bool joins)
       : graph_(graph),
+        places_(joins ? JoinValues(graph, kernels) : Apart(graph)),
         has_bf16_(kernels.bf16 != nullptr),
         num_members_(num_members),
         slot_of_(graph.values.size(), kNoSlot),
@@ -57,11 +62,13 @@ class PlanBuilder {
       SetElsewhere(plan_->inputs_.back());
     }
     for (const Node& node : graph_.nodes) AssignSlots(node);
-    const LowerContext context{graph_,        slot_of_,     num_members_,
-                               kernels.dense, kernels.int8, kernels.bf16,
-                               packed};
+    FindParts();
+    const LowerContext context{graph_,       slot_of_,      places_,
+                               num_members_, kernels.dense, kernels.int8,
+                               kernels.bf16, packed};
     for (const Node& node : graph_.nodes) {
-      if (IsAlias(node, graph_)) {
+      if (node.Is("Concat")) MakeOf(node);
+      if (IsAlias(node, graph_) || IsJoined(node, graph_, places_)) {
         BindLate(node, {});
         continue;
       }
@@ -81,6 +88,7 @@ class PlanBuilder {
       plan_->steps_.push_back(std::move(step));
     }
     for (const Port& port : graph_.outputs) BindOutput(port.value);
+    for (const auto& step : plan_->steps_) ReadParts(*step);
     plan_->places_ = PlanStages(plan_->steps_, num_members_);
     PlaceInArena();
     return std::move(plan_);
@@ -133,6 +141,49 @@ class PlanBuilder {
       return;
     }
     for (const ValueId id : node.outputs) SlotFor(id);
+  }
+
+  // ---- values that are parts of others ----
+  void FindParts() {
+    storage_of_.resize(plan_->at_.size());
+    std::iota(storage_of_.begin(), storage_of_.end(), Slot{0});
+    for (size_t id = 0; id < places_.size(); ++id) {
+      const Place& place = places_[id];
+      if (place.storage == kNoValue || slot_of_[id] == kNoSlot) continue;
+      const Slot slot = slot_of_[id];
+      const Slot storage = slot_of_[static_cast<size_t>(place.storage)];
+      if (StorageOf(slot) == storage) continue;  // another name of it
+      storage_of_[static_cast<size_t>(slot)] = storage;
+      const int64_t each = DTypeBytes(graph_.values[id].type->dtype);
+      plan_->parts_.push_back({slot, storage, place.offset * each});
+    }
+  }
+  // Slots that are made later are no parts.
+  Slot StorageOf(Slot slot) const {
+    const auto at = static_cast<size_t>(slot);
+    return at < storage_of_.size() ? storage_of_[at] : slot;
+  }
+  // What is read of a Concat's result was written, in part, as its operands.
+  void MakeOf(const Node& node) {
+    const Slot y = SlotFor(node.outputs[0]);
+    for (const ValueId id : node.inputs) {
+      const Slot x = SlotFor(id);
+      if (StorageOf(x) != StorageOf(y)) continue;
+      std::set<Slot>& made_of = made_of_[y];
+      made_of.insert(x);
+      const auto found = made_of_.find(x);
+      if (found == made_of_.end()) continue;
+      made_of.insert(found->second.begin(), found->second.end());
+    }
+  }
+  void ReadParts(Step& step) const {
+    std::set<Slot> reads(step.reads.begin(), step.reads.end());
+    for (const Slot slot : step.reads) {
+      const auto found = made_of_.find(slot);
+      if (found == made_of_.end()) continue;
+      reads.insert(found->second.begin(), found->second.end());
+    }
+    step.reads.assign(reads.begin(), reads.end());
   }
 
   // Of the constants among operands and results, or of the others.
@@ -203,7 +254,8 @@ class PlanBuilder {
     std::vector<bool> seen(num_slots);
     for (size_t i = 0; i < plan_->steps_.size(); ++i) {
       const int32_t stage = plan_->places_[i].stage;
-      const auto touch = [&](Slot slot) {
+      const auto touch = [&](Slot part) {
+        const Slot slot = StorageOf(part);
         Lifetime& life = lives[static_cast<size_t>(slot)];
         if (!seen[static_cast<size_t>(slot)]) {
           life.first = stage;
@@ -237,18 +289,21 @@ class PlanBuilder {
   }
 
   const Graph& graph_;
+  const std::vector<Place> places_;  // of each value
   const bool has_bf16_;
   const int num_members_;
-  std::vector<Slot> slot_of_;    // of each value
-  std::vector<bool> elsewhere_;  // of each storage: not in the arena
+  std::vector<Slot> slot_of_;     // of each value
+  std::vector<bool> elsewhere_;   // of each storage: not in the arena
+  std::vector<Slot> storage_of_;  // of each slot: itself, or what it is part of
+  std::map<Slot, std::set<Slot>> made_of_;  // of results of Concats: parts
   std::unique_ptr<Plan> plan_;
 };
 
 StatusOr<std::unique_ptr<Plan>> Plan::Create(const Graph& graph,
                                              int num_members,
-                                             const Kernels& kernels,
+                                             const Kernels& kernels, bool joins,
                                              PackedWeights& packed) {
-  return PlanBuilder(graph, num_members, kernels).Build(kernels, packed);
+  return PlanBuilder(graph, num_members, kernels, joins).Build(kernels, packed);
 }
 
 StatusOr<std::vector<Tensor>> Plan::Run(const std::vector<Tensor>& inputs,
@@ -289,7 +344,15 @@ void Plan::BindArena(std::byte* arena) {
   }
 }
 
+void Plan::BindParts() {
+  for (const Part& part : parts_) {
+    at_[static_cast<size_t>(part.slot)] =
+        at_[static_cast<size_t>(part.storage)] + part.offset;
+  }
+}
+
 Status Plan::RunAlone(const StopCheck& stopped) {
+  BindParts();
   for (size_t i = 0; i < steps_.size(); ++i) {
     if (stopped) RETURN_IF_ERROR(stopped());
     RETURN_IF_ERROR(
@@ -323,6 +386,7 @@ void Plan::BeginTrace(const ComputePool& pool, Trace& trace) const {
 
 Status Plan::RunTogether(ComputePool& pool, const StopCheck& stopped,
                          Trace* trace) {
+  BindParts();
   if (trace != nullptr) BeginTrace(pool, *trace);
   const auto begun = std::chrono::steady_clock::now();
   const auto elapsed_ns = [&] {

@@ -28,10 +28,12 @@ namespace millrace::models::graph {
 class Plan {
  public:
   // `graph` is settled and optimised for these sizes: every value has a type.
+  // `joins`: what a Concat joins is made side by side where it can be.
   // `packed` lives as long as the plan.
   static StatusOr<std::unique_ptr<Plan>> Create(const Graph& graph,
                                                 int num_members,
                                                 const Kernels& kernels,
+                                                bool joins,
                                                 PackedWeights& packed);
 
   // The memory that Run needs for what lives between steps, whole lines of 64
@@ -68,7 +70,15 @@ class Plan {
     ValueType type;
   };
 
+  // A value that is part of another one's storage.
+  struct Part {
+    Slot slot;
+    Slot storage;
+    int64_t offset;  // in bytes
+  };
+
   Plan() = default;
+  void BindParts();
   void BeginTrace(const ComputePool& pool, Trace& trace) const;
 
   std::vector<std::unique_ptr<Step>> steps_;
@@ -76,6 +86,7 @@ class Plan {
   std::vector<int64_t> scratch_offsets_;  // of each step
   std::vector<int64_t> offsets_;  // of each slot in the arena; -1: elsewhere
   std::vector<std::byte*> at_;    // of each slot, during a run
+  std::vector<Part> parts_;
   std::vector<Slot> inputs_;
   std::vector<Binding> outputs_;
   std::vector<std::shared_ptr<const Tensor>> constants_;  // kept alive

@@ -18,11 +18,23 @@ namespace {
 
 constexpr int64_t kBlock = 1024;
 
+bool LiesApart(ValueId id, const LowerContext& context) {
+  const Shape& shape = context.shape(id);
+  return shape.rank() > 0 && context.distance(id) != shape.back();
+}
+
+// Of the operands, then of a result whose rows lie apart.
 BroadcastWalk WalkOf(const Node& node, const LowerContext& context) {
   const Shape& out = context.shape(node.outputs[0]);
+  std::vector<ValueId> walked = node.inputs;
+  if (LiesApart(node.outputs[0], context)) walked.push_back(node.outputs[0]);
   std::vector<Shape> strides;
-  for (const ValueId id : node.inputs) {
-    strides.push_back(BroadcastStrides(context.shape(id), out));
+  for (const ValueId id : walked) {
+    Shape of = BroadcastStrides(context.shape(id), out);
+    for (int i = 0; i + 1 < of.rank() && LiesApart(id, context); ++i) {
+      of[i] = of[i] / context.shape(id).back() * context.distance(id);
+    }
+    strides.push_back(of);
   }
   return BroadcastWalk::WithStrides(out, strides);
 }
@@ -48,11 +60,15 @@ class PointwiseStep : public Step {
         walk_(WalkOf(node, context)),
         scales_(ScalesOf(node)),
         out_(context.slot(node.outputs[0])),
+        out_apart_(LiesApart(node.outputs[0], context)),
         round_(context.rounding(node.outputs[0])),
         text_(context.shape(node.outputs[0]).ToString() + ", " +
               std::to_string(program_.size()) + " functions of " +
               std::to_string(node.inputs.size())) {
-    for (const ValueId id : node.inputs) operands_.push_back(context.slot(id));
+    for (const ValueId id : node.inputs) {
+      operands_.push_back(context.slot(id));
+      ahead_.push_back(LiesApart(id, context) ? AheadOf(id, context) : 0);
+    }
     AssignBuffers();
   }
 
@@ -92,6 +108,17 @@ class PointwiseStep : public Step {
     int64_t step;
   };
 
+  // Rows at a distance are asked for a few rows ahead: beyond the end of a row
+  // a core foresees what nobody wants.
+  static int64_t AheadOf(ValueId id, const LowerContext& context) {
+    const int64_t rows = kBlock / context.shape(id).back();
+    return std::max<int64_t>(rows, 1) * context.distance(id);
+  }
+  static void Ask(const float* row, int64_t n) {
+    constexpr int64_t kLine = 16;
+    for (int64_t i = 0; i < n; i += kLine) __builtin_prefetch(row + i);
+  }
+
   bool IsBytes(size_t operand) const { return scales_[operand].scale != 0; }
   bool MakesFloats() const {
     return scales_.back().scale == 0 && round_ == nullptr;
@@ -107,12 +134,15 @@ class PointwiseStep : public Step {
       const int64_t step = row.step[i];
       const int64_t from = row.at[i] + at * step;
       operands[i] = {slots.data<float>(operands_[i]) + from, step};
+      if (ahead_[i] != 0) Ask(operands[i].x + ahead_[i], n);
       if (!IsBytes(i)) continue;
       int8_.dequantise(slots.data<uint8_t>(operands_[i]) + from,
                        step == 0 ? 1 : n, scales_[i].scale, scales_[i].zero,
                        buffer(i));
       operands[i].x = buffer(i);
     }
+    const int64_t out_at =
+        (out_apart_ ? row.at[operands_.size()] : row.out) + at;
     const auto source = [&](int32_t reg) -> Source {
       const auto i = static_cast<size_t>(reg);
       return i < operands_.size() ? operands[i] : Source{buffer(i), 1};
@@ -123,7 +153,7 @@ class PointwiseStep : public Step {
       const Instruction& op = program_[i];
       const size_t reg = operands_.size() + i;
       float* out = reg == last && MakesFloats()
-                       ? slots.data<float>(out_) + row.out + at
+                       ? slots.data<float>(out_) + out_at
                        : buffer(reg);
       const Source a = source(op.x);
       if (op.kind != Pointwise::kUnary) {
@@ -140,12 +170,12 @@ class PointwiseStep : public Step {
       }
     }
     if (round_ != nullptr) {
-      round_(buffer(last), n, slots.data<Bf16>(out_) + row.out + at);
+      round_(buffer(last), n, slots.data<Bf16>(out_) + out_at);
       return;
     }
     if (y.scale == 0) return;
     int8_.quantise(buffer(last), n, 1.0f / y.scale, y.zero,
-                   slots.data<uint8_t>(out_) + row.out + at);
+                   slots.data<uint8_t>(out_) + out_at);
   }
 
   // A buffer for each operand in bytes and for each result, but for a last one
@@ -183,7 +213,9 @@ class PointwiseStep : public Step {
   const BroadcastWalk walk_;
   const std::vector<ByteScale> scales_;
   std::vector<Slot> operands_;
+  std::vector<int64_t> ahead_;  // of operands in rows at a distance; 0: others
   const Slot out_;
+  const bool out_apart_;
   const Rounding round_;
   std::vector<int64_t> buffer_of_;  // of each register, or -1
   int64_t num_buffers_ = 0;

@@ -29,7 +29,7 @@ class PoolStep : public Step {
     const auto [begin, end] = team.Share(s.batch * s.out_height);
     ForEachItem(begin, end, s.out_height,
                 [&](int64_t image, int64_t first, int64_t last) {
-                  const int64_t moved = image * s.out_pixels() * s.outputs;
+                  const int64_t moved = image * s.out_pixels() * s.ld_y;
                   PoolArgs args{.x = s.At(nullptr, 0, 0, s.channels),
                                 .window = s.window,
                                 .kind = kind_,
@@ -38,7 +38,7 @@ class PoolStep : public Step {
                                 .out_width = s.out_width,
                                 .row_begin = first,
                                 .row_end = last,
-                                .ld_y = s.outputs};
+                                .ld_y = s.ld_y};
                   if (max_pool_ != nullptr) {
                     args.x_bf16 = slots.data<Bf16>(x_) + s.Offset(image, 0);
                     args.y_bf16 = slots.data<Bf16>(y_) + moved;
@@ -76,10 +76,9 @@ class PoolStep : public Step {
     const ImageShape& s = shape_;
     const auto [begin, end] = team.Share(s.channels, 16);
     for (int64_t image = 0; image < s.batch; ++image) {
-      dense_.column_means(
-          slots.data<float>(x_) + image * s.pixels() * s.channels + begin,
-          s.pixels(), end - begin, s.channels,
-          slots.data<float>(y_) + image * s.channels + begin);
+      dense_.column_means(slots.data<float>(x_) + s.Offset(image, begin),
+                          s.pixels(), end - begin, s.ld_x,
+                          slots.data<float>(y_) + image * s.ld_y + begin);
     }
   }
 

@@ -61,6 +61,8 @@ class ResizeStep : public Step {
         round_(context.rounding(node.outputs[0])),
         in_(context.shape(node.inputs[0])),
         out_(context.shape(node.outputs[0])),
+        ld_x_(context.distance(node.inputs[0])),
+        ld_y_(context.distance(node.outputs[0])),
         rows_(MixesOf(axes, 2, out_[1])),
         columns_(MixesOf(axes, 3, out_[2])),
         pixel_bytes_(CopiedBytes(node, context)),
@@ -90,9 +92,9 @@ class ResizeStep : public Step {
     float* const pixel = weights + most_;
     for (int64_t at = begin; at < end; ++at) {
       const float* image =
-          slots.data<float>(x_) + at / out_[1] * in_[1] * in_[2] * channels;
+          slots.data<float>(x_) + at / out_[1] * in_[1] * in_[2] * ld_x_;
       const Mixed& row = rows_[static_cast<size_t>(at % out_[1])];
-      int64_t place = at * out_[2] * channels;
+      int64_t place = at * out_[2] * ld_y_;
       for (const Mixed& column : columns_) {
         float* y = round_ == nullptr ? slots.data<float>(y_) + place : pixel;
         if (row.outside || column.outside) {
@@ -102,7 +104,7 @@ class ResizeStep : public Step {
           for (size_t i = 0; i < row.index.size(); ++i) {
             for (size_t j = 0; j < column.index.size(); ++j, ++count) {
               from[count] =
-                  image + (row.index[i] * in_[2] + column.index[j]) * channels;
+                  image + (row.index[i] * in_[2] + column.index[j]) * ld_x_;
               weights[count] = row.weight[i] * column.weight[j];
             }
           }
@@ -115,7 +117,7 @@ class ResizeStep : public Step {
         if (round_ != nullptr) {
           round_(y, channels, slots.data<Bf16>(y_) + place);
         }
-        place += channels;
+        place += ld_y_;
       }
     }
     return OkStatus();
@@ -136,23 +138,25 @@ class ResizeStep : public Step {
   }
   // Rows [begin, end) of the result, each pixel a copy; so are whole rows.
   void Copies(const Slots& slots, int64_t begin, int64_t end) const {
-    const int64_t row_bytes = out_[2] * pixel_bytes_;
+    const int64_t from_step = pixel_bytes_ / out_[3] * ld_x_;
+    const int64_t to_step = pixel_bytes_ / out_[3] * ld_y_;
+    const int64_t row_bytes = out_[2] * to_step;
     std::byte* y = slots.data<std::byte>(y_) + begin * row_bytes;
     int64_t last = -1;
     for (int64_t at = begin; at < end; ++at, y += row_bytes) {
       const Mixed& row = rows_[static_cast<size_t>(at % out_[1])];
       const int64_t source = at / out_[1] * in_[1] + row.index[0];
-      if (source == last) {
+      if (source == last && to_step == pixel_bytes_) {
         std::memcpy(y, y - row_bytes, static_cast<size_t>(row_bytes));
         continue;
       }
       last = source;
       const std::byte* from =
-          slots.data<std::byte>(x_) + source * in_[2] * pixel_bytes_;
+          slots.data<std::byte>(x_) + source * in_[2] * from_step;
       std::byte* to = y;
       for (const Mixed& column : columns_) {
-        CopyPixel(from + column.index[0] * pixel_bytes_, to);
-        to += pixel_bytes_;
+        CopyPixel(from + column.index[0] * from_step, to);
+        to += to_step;
       }
     }
   }
@@ -179,22 +183,22 @@ class ResizeStep : public Step {
                      .x_zero = x_scale_.zero,
                      .scale = x_scale_.scale / y_scale_.scale,
                      .y_zero = y_scale_.zero,
-                     .y = slots.data<uint8_t>(y_) + begin * out_[2] * channels};
+                     .y = slots.data<uint8_t>(y_) + begin * out_[2] * ld_y_};
     for (int64_t at = begin; at < end; ++at) {
       const uint8_t* image =
-          slots.data<uint8_t>(x_) + at / out_[1] * in_[1] * in_[2] * channels;
+          slots.data<uint8_t>(x_) + at / out_[1] * in_[1] * in_[2] * ld_x_;
       const Mixed& row = rows_[static_cast<size_t>(at % out_[1])];
       for (const Mixed& column : columns_) {
         args.count = 0;
         for (size_t i = 0; i < row.index.size(); ++i) {
           for (size_t j = 0; j < column.index.size(); ++j, ++args.count) {
             from[args.count] =
-                image + (row.index[i] * in_[2] + column.index[j]) * channels;
+                image + (row.index[i] * in_[2] + column.index[j]) * ld_x_;
             weights[args.count] = row.weight[i] * column.weight[j];
           }
         }
         mix_bytes_(args);
-        args.y += channels;
+        args.y += ld_y_;
       }
     }
   }
@@ -225,6 +229,8 @@ class ResizeStep : public Step {
   const Rounding round_;
   const Shape in_;
   const Shape out_;
+  const int64_t ld_x_;
+  const int64_t ld_y_;
   const std::vector<Mixed> rows_;
   const std::vector<Mixed> columns_;
   const int64_t pixel_bytes_;  // 0 where pixels are no plain copies

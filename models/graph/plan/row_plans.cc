@@ -5,19 +5,17 @@
 
 namespace millrace::models::graph {
 
-StatusOr<std::unique_ptr<RowPlans>> RowPlans::Create(const Graph& one,
-                                                     std::vector<bool> has_rows,
-                                                     int num_members,
-                                                     const Kernels& kernels,
-                                                     PackedWeights& packed) {
+StatusOr<std::unique_ptr<RowPlans>> RowPlans::Create(
+    const Graph& one, std::vector<bool> has_rows, int num_members,
+    const Kernels& kernels, bool joins, PackedWeights& packed) {
   std::unique_ptr<RowPlans> plans(new RowPlans());
   plans->has_rows_ = std::move(has_rows);
   for (int i = 0; i < num_members; ++i) {
     ASSIGN_OR_RETURN(plans->alone_.emplace_back(),
-                     Plan::Create(one, 1, kernels, packed));
+                     Plan::Create(one, 1, kernels, joins, packed));
   }
   ASSIGN_OR_RETURN(plans->together_,
-                   Plan::Create(one, num_members, kernels, packed));
+                   Plan::Create(one, num_members, kernels, joins, packed));
   return plans;
 }
 

@@ -71,9 +71,7 @@ class TransposedPhasesStep : public Step {
     args.panel_end = (n + products_.panel - 1) / products_.panel;
     args.scratch =
         reinterpret_cast<float*>(slots.scratch) + team.index * MemberScratch();
-    Epilogue epilogue = epilogue_.At(slots);
-    epilogue.ld_residual = args.ld_y;
-    epilogue.ld_gate = args.ld_y;
+    const Epilogue epilogue = epilogue_.At(slots);
     const auto [begin, end] =
         team.Share(s.batch * phase.rows.count * columns, kShare);
     ForEachItem(
@@ -92,12 +90,10 @@ class TransposedPhasesStep : public Step {
             args.x =
                 s.At(slots.data<float>(x_), image, group * channels, channels);
             args.w = packed_ + phase.at + group * each;
-            const int64_t moved = to * s.outputs + group * n;
-            args.y = slots.data<float>(y_) + moved;
-            args.epilogue = epilogue;
-            if (epilogue.bias != nullptr) args.epilogue.bias += group * n;
-            if (epilogue.residual != nullptr) args.epilogue.residual += moved;
-            if (epilogue.gate != nullptr) args.epilogue.gate += moved;
+            args.y = slots.data<float>(y_) + to * s.ld_y + group * n;
+            args.epilogue = Moved(epilogue, to, group * n);
+            args.epilogue.ld_residual *= s.window.stride_w;
+            args.epilogue.ld_gate *= s.window.stride_w;
             products_.conv(args);
           }
         });
@@ -115,7 +111,7 @@ class TransposedPhasesStep : public Step {
                        .pad_left = phase.columns.pad},
             .out_width = phase.columns.count,
             .n = shape_.outputs / groups_,
-            .ld_y = shape_.outputs * shape_.window.stride_w};
+            .ld_y = shape_.ld_y * shape_.window.stride_w};
   }
   int64_t MemberScratch() const {
     int64_t most = 0;
