@@ -4,6 +4,7 @@
 #   tests/bench/graph.sh --export [--models a,b]   writes them (torch is needed)
 #   tests/bench/graph.sh --check [ARGS]            all models, forms and inputs
 #   tests/bench/graph.sh --sweep [names] [ARGS]    many more networks
+#   tests/bench/graph.sh --ort [ops] [ARGS]        operators of com.microsoft
 #   tests/bench/graph.sh --bench [ARGS]            beside PyTorch and others
 #   tests/bench/graph.sh --start [ARGS]            first result and peak memory
 #   tests/bench/graph.sh --bf16 [ARGS]             bf16 beside OpenVINO's own
@@ -27,6 +28,7 @@ shift || true
 case $action in
   --export) exec "$venv/bin/python" "$here/export_models.py" "$models" "$@" ;;
   --sweep) exec "$venv/bin/python" "$here/sweep.py" --millrace "$millrace" "$@" ;;
+  --ort) exec "$venv/bin/python" "$here/ort_ops.py" --millrace "$millrace" "$@" ;;
   --check) exec python3 "$here/check.py" "$models" --millrace "$millrace" "$@" ;;
   --bench) exec "$venv/bin/python" "$here/bench.py" "$models" --cmd \
     "millrace=$millrace run {dir}/{model}.pt2 --input {dir}/{model}.b{batch}.inputs.npz --iters {iters} --threads {threads}" \
@@ -45,6 +47,6 @@ case $action in
     --cmd \
     "millrace-f32=$millrace run {dir}/{model}.onnx --input {dir}/{model}.b{batch}.inputs.npz --iters {iters} --threads {threads}" \
     "$@" ;;
-  -h | --help) sed -n '2,17s/^# \{0,1\}//p' "$0" ;;
+  -h | --help) sed -n '2,18s/^# \{0,1\}//p' "$0" ;;
   *) echo "graph.sh: there is no action $action; see --help" >&2; exit 2 ;;
 esac

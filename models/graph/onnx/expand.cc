@@ -115,10 +115,18 @@ Values SoftmaxCrossEntropy(NodeWriter& node) {
   return outputs;
 }
 
+// ONNX Runtime's name, which it writes into ONNX's own domain.
+Values SimplifiedLayerNormalization(NodeWriter& node) {
+  if (node.Wants(1)) return Unimplemented("its statistics are asked for");
+  node.op = "RMSNormalization";
+  return node.EmitSelf();
+}
+
 constexpr std::pair<std::string_view, Rewrite> kRows[] = {
     {"Constant", Constant},
     {"ConstantOfShape", ConstantOfShape},
     {"NegativeLogLikelihoodLoss", NegativeLogLikelihood},
+    {"SimplifiedLayerNormalization", SimplifiedLayerNormalization},
     {"SoftmaxCrossEntropyLoss", SoftmaxCrossEntropy},
 };
 

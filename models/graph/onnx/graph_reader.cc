@@ -24,6 +24,14 @@ bool IsOwnDomain(const onnx::NodeProto& node) {
   return node.domain().empty() || node.domain() == "ai.onnx";
 }
 
+std::string OtherDomain(const onnx::NodeProto& node) {
+  if (node.domain() == "com.microsoft.nchwc") {
+    return "ONNX Runtime has laid its weights out for the machine that saved "
+           "the file; save it with ORT_ENABLE_EXTENDED at most";
+  }
+  return "its domain is neither ONNX's own nor com.microsoft";
+}
+
 }  // namespace
 
 StatusOr<Graph> GraphReader::Read(onnx::ModelProto* model) {
@@ -170,16 +178,17 @@ StatusOr<GraphReader::Values> GraphReader::Convert(const onnx::NodeProto& node,
   if (const Function* function = functions_.Find(node)) {
     return Call(node, *function, inputs, place);
   }
-  if (!IsOwnDomain(node)) {
-    return Unimplemented("its domain is not ONNX's own");
+  const bool microsoft = node.domain() == "com.microsoft";
+  if (!IsOwnDomain(node) && !microsoft) return Unimplemented(OtherDomain(node));
+  if (!microsoft && HasBodies(node.op_type())) {
+    return ControlFlow(node, inputs, place);
   }
-  if (HasBodies(node.op_type())) return ControlFlow(node, inputs, place);
   NodeWriter writer(place.scope.graph());
   writer.op = node.op_type();
   writer.name =
       Cleaned(node.name().empty() && node.output_size() > 0 ? node.output(0)
                                                             : node.name());
-  const auto opset = place.opsets.find("");
+  const auto opset = place.opsets.find(microsoft ? node.domain() : "");
   writer.opset = opset != place.opsets.end() ? opset->second : 1;
   writer.inputs = inputs;
   while (!writer.inputs.empty() && writer.inputs.back() == kNoValue) {
@@ -205,7 +214,11 @@ StatusOr<GraphReader::Values> GraphReader::Convert(const onnx::NodeProto& node,
     }
     return -1;
   };
-  Rewrite rewrite = FindExpansion(writer.op);
+  Rewrite rewrite =
+      microsoft ? FindMicrosoft(writer.op) : FindExpansion(writer.op);
+  if (rewrite == nullptr && microsoft) {
+    return Unimplemented("no such operator of its domain");
+  }
   if (rewrite == nullptr) rewrite = FindUpgrade(writer.op);
   if (rewrite == nullptr) {
     Values made = writer.EmitSelf();

@@ -48,20 +48,27 @@ ValueId NodeWriter::Emit(std::string_view op_name,
                          std::move(node_attrs));
 }
 
-std::vector<ValueId> NodeWriter::EmitSelf() {
+std::vector<ValueId> NodeWriter::EmitAll(std::string_view op_name,
+                                         std::vector<ValueId> operands,
+                                         const std::vector<bool>& wants,
+                                         Attrs node_attrs) {
   std::vector<ValueId> outputs;
-  for (const bool want : wanted) {
+  for (const bool want : wants) {
     outputs.push_back(want ? graph_->AddValue(name) : kNoValue);
   }
-  if (const OpDef* found = Find(op)) {
+  if (const OpDef* found = Find(op_name)) {
     graph_->nodes.push_back({.op = found,
                              .name = name,
-                             .inputs = inputs,
+                             .inputs = std::move(operands),
                              .outputs = outputs,
-                             .attrs = attrs,
+                             .attrs = std::move(node_attrs),
                              .bodies = {}});
   }
   return outputs;
+}
+
+std::vector<ValueId> NodeWriter::EmitSelf() {
+  return EmitAll(op, inputs, wanted, attrs);
 }
 
 const Tensor* NodeWriter::ConstantOf(ValueId value) const {

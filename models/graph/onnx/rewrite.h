@@ -47,6 +47,12 @@ class NodeWriter {
   // A node of one output.
   ValueId Emit(std::string_view op_name, std::vector<ValueId> operands,
                Attrs node_attrs = {});
+  // A node of as many outputs as `wants` says, kNoValue for those that are
+  // not wanted.
+  std::vector<ValueId> EmitAll(std::string_view op_name,
+                               std::vector<ValueId> operands,
+                               const std::vector<bool>& wants,
+                               Attrs node_attrs = {});
   // The node as it now stands, with all of its outputs.
   std::vector<ValueId> EmitSelf();
   // The constant's tensor, or null.
@@ -69,5 +75,9 @@ using Rewrite = StatusOr<std::vector<ValueId>> (*)(NodeWriter& node);
 // Null: the node stays as it is.
 Rewrite FindUpgrade(std::string_view op);    // upgrade.cc: older forms
 Rewrite FindExpansion(std::string_view op);  // expand.cc: from others of ours
+// Of ONNX Runtime's own domain, com.microsoft; null: there is no such operator.
+Rewrite FindMicrosoft(std::string_view op);           // microsoft.cc
+Rewrite FindMicrosoftAttention(std::string_view op);  // microsoft_attention.cc
+Rewrite FindMicrosoftBytes(std::string_view op);      // microsoft_bytes.cc
 
 }  // namespace millrace::models::graph

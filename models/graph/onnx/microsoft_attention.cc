@@ -1,0 +1,145 @@
+// Attention as ONNX Runtime's tools for transformers write it, in the form of
+// ONNX.
+#include <algorithm>
+#include <iterator>
+#include <utility>
+
+#include "models/graph/onnx/rewrite.h"
+
+namespace millrace::models::graph {
+namespace {
+
+using Values = StatusOr<std::vector<ValueId>>;
+
+// A mask of keys (1: seen) as numbers that are added to scores, of a rank
+// that goes with [batch, heads, queries, keys]. Hidden keys get a finite
+// number, so that a row that sees none of them sees them all.
+StatusOr<ValueId> Bias(NodeWriter& node, ValueId mask) {
+  const int rank = node.rank_of(mask);
+  if (rank != 2 && rank != 3) {
+    return Unimplemented(
+        "its mask is not of [batch, keys] or [batch, "
+        "queries, keys]");
+  }
+  const ValueId zero = node.Emit("CastLike", {node.Int(0), mask});
+  const ValueId seen = node.Emit("Greater", {mask, zero});
+  const auto hidden =
+      static_cast<float>(node.attrs.Float("mask_filter_value", -10000));
+  const ValueId bias = node.Emit("Where", {seen, node.FloatLike(0, node.in(0)),
+                                           node.FloatLike(hidden, node.in(0))});
+  return node.Emit("Unsqueeze",
+                   {bias, rank == 2 ? node.Ints({1, 2}) : node.Ints({1})});
+}
+
+// What the places of the operands say of one attention.
+struct Parts {
+  ValueId q = kNoValue, k = kNoValue, v = kNoValue;
+  ValueId mask = kNoValue;
+  ValueId bias = kNoValue;
+  ValueId past_k = kNoValue, past_v = kNoValue;
+};
+
+// Three outputs: the result, keys and values with those of the past.
+Values Attend(NodeWriter& node, const Parts& parts, std::vector<bool> wanted) {
+  const int64_t heads = node.attrs.Int("num_heads", 0);
+  const bool causal = node.attrs.Int("unidirectional", 0) != 0;
+  Attrs attrs = {{"q_num_heads", heads}, {"kv_num_heads", heads}};
+  if (causal) attrs.Set("is_causal", int64_t{1});
+  if (const double scale = node.attrs.Float("scale", 0); scale != 0) {
+    attrs.Set("scale", scale);
+  }
+  std::vector<ValueId> operands = {parts.q, parts.k, parts.v};
+  ValueId bias = parts.bias;
+  ValueId lengths = kNoValue;
+  if (parts.mask != kNoValue && node.rank_of(parts.mask) == 1) {
+    // How many keys of each row hold something.
+    if (causal || parts.past_k != kNoValue) {
+      return Unimplemented("its mask is a list of lengths, and it looks back");
+    }
+    lengths = node.Emit("CastLike", {parts.mask, node.Int(0)});
+  } else if (parts.mask != kNoValue) {
+    ASSIGN_OR_RETURN(const ValueId mask, Bias(node, parts.mask));
+    bias = bias == kNoValue ? mask : node.Emit("Add", {bias, mask});
+  }
+  operands.insert(operands.end(), {bias, parts.past_k, parts.past_v, lengths});
+  while (!operands.empty() && operands.back() == kNoValue) operands.pop_back();
+  return node.EmitAll("Attention", std::move(operands), std::move(wanted),
+                      std::move(attrs));
+}
+
+std::vector<ValueId> InThree(NodeWriter& node, ValueId x, int64_t axis,
+                             const std::vector<int64_t>& sizes) {
+  Attrs attrs = {{"axis", axis}};
+  std::vector<ValueId> operands = {x};
+  if (sizes.size() == 3) {
+    operands.push_back(node.Ints(sizes));
+  } else {
+    attrs.Set("num_outputs", int64_t{3});
+  }
+  return node.EmitAll("Split", std::move(operands), {true, true, true},
+                      std::move(attrs));
+}
+
+// Operands: x, weights and bias of q, k and v side by side, mask, past, bias
+// of scores.
+Values Attention(NodeWriter& node) {
+  for (const char* name : {"do_rotary", "past_present_share_buffer"}) {
+    if (node.attrs.Int(name, 0) != 0) {
+      return Unimplemented("it has '" + std::string(name) + "'");
+    }
+  }
+  ValueId x = node.Emit("MatMul", {node.in(0), node.in(1)});
+  if (node.in(2) != kNoValue) x = node.Emit("Add", {x, node.in(2)});
+  const auto qkv = InThree(node, x, -1, node.attrs.Ints("qkv_hidden_sizes"));
+  Parts parts{qkv[0], qkv[1], qkv[2], node.in(3), node.in(5)};
+  if (const ValueId past = node.in(4); past != kNoValue) {
+    const Attrs first = {{"axis", int64_t{0}}};
+    parts.past_k = node.Emit("Gather", {past, node.Int(0)}, first);
+    parts.past_v = node.Emit("Gather", {past, node.Int(1)}, first);
+  }
+  const bool present = node.Wants(1);
+  ASSIGN_OR_RETURN(std::vector<ValueId> made,
+                   Attend(node, parts, {true, present, present}));
+  if (!present) return std::vector<ValueId>{made[0]};
+  std::vector<ValueId> both;
+  for (const size_t i : {size_t{1}, size_t{2}}) {
+    both.push_back(node.Emit("Unsqueeze", {made[i], node.Ints({0})}));
+  }
+  return std::vector<ValueId>{
+      made[0], node.Emit("Concat", std::move(both), {{"axis", int64_t{0}}})};
+}
+
+// Operands: q, k, v, one list of biases of all three, mask, bias of scores,
+// past keys and values.
+Values MultiHeadAttention(NodeWriter& node) {
+  Parts parts{node.in(0), node.in(1), node.in(2), node.in(4),
+              node.in(5), node.in(6), node.in(7)};
+  if (parts.k == kNoValue || parts.v == kNoValue) {
+    return Unimplemented("its keys and values are packed with the queries");
+  }
+  if (node.in(8) != kNoValue || node.Wants(3)) {
+    return Unimplemented("it has places in a shared cache, or shows scores");
+  }
+  if (node.in(3) != kNoValue) {
+    const auto biases = InThree(node, node.in(3), 0, {});
+    parts.q = node.Emit("Add", {parts.q, biases[0]});
+    parts.k = node.Emit("Add", {parts.k, biases[1]});
+    parts.v = node.Emit("Add", {parts.v, biases[2]});
+  }
+  return Attend(node, parts, {true, node.Wants(1), node.Wants(2)});
+}
+
+constexpr std::pair<std::string_view, Rewrite> kRows[] = {
+    {"Attention", Attention},
+    {"MultiHeadAttention", MultiHeadAttention},
+};
+
+}  // namespace
+
+Rewrite FindMicrosoftAttention(std::string_view op) {
+  const auto* row = std::find_if(std::begin(kRows), std::end(kRows),
+                                 [&](const auto& r) { return r.first == op; });
+  return row != std::end(kRows) ? row->second : nullptr;
+}
+
+}  // namespace millrace::models::graph
