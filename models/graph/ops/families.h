@@ -26,6 +26,7 @@ std::span<const OpDef> QLinearOps();    // qlinear.cc: MatMulInteger, QLinear…
 std::span<const OpDef> ResizeOps();     // resize.cc: Resize, Upsample
 std::span<const OpDef> GridSampleOps();  // grid_sample.cc: also AffineGrid
 std::span<const OpDef> RegionOps();  // regions.cc: RoiAlign, NonMaxSuppression
+std::span<const OpDef> RegionPoolOps();    // region_pools.cc: MaxRoiPool, …
 std::span<const OpDef> EmbeddingBagOps();  // embedding_bag.cc
 std::span<const OpDef> SignalOps();        // signal.cc: DFT, STFT
 std::span<const OpDef> WindowOps();        // windows.cc: HannWindow, …
@@ -88,6 +89,7 @@ inline constexpr std::span<const OpDef> (*kOpFamilies[])() = {
     ResizeOps,
     GridSampleOps,
     RegionOps,
+    RegionPoolOps,
     EmbeddingBagOps,
     SignalOps,
     WindowOps,

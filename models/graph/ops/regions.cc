@@ -11,7 +11,10 @@ namespace {
 
 constexpr int64_t kMostSamples = 1 << 10;  // of one cell along one axis
 
-// x [n, c, h, w], rois [r, 4] as x1, y1, x2, y2, batch_indices [r].
+// x [n, c, h, w], rois [r, 4] as x1, y1, x2, y2, batch_indices [r]. Where
+// `own_channels` is not 0, which ONNX has not, channel (d * height + i) * width
+// + j belongs to cell (i, j) of result channel d alone (PS-RoI align, Li et
+// al. 2017).
 Types InferRoi(const Call& call) {
   RETURN_IF_ERROR(CountOperands(call, 3, 3));
   RETURN_IF_ERROR(FloatOperand(call, 0, "x"));
@@ -40,7 +43,16 @@ Types InferRoi(const Call& call) {
         "the output's size must be positive, and "
         "sampling_ratio 0 to 1024");
   }
-  const int64_t dims[] = {rois[0], x[1], height, width};
+  int64_t channels = x[1];
+  if (attrs.Int("own_channels", 0) != 0) {
+    if (channels % height != 0 || channels / height % width != 0) {
+      return InvalidArgument(
+          std::to_string(channels) + " channels cannot be shared by " +
+          std::to_string(height) + " x " + std::to_string(width) + " cells");
+    }
+    channels = channels / height / width;
+  }
+  const int64_t dims[] = {rois[0], channels, height, width};
   ASSIGN_OR_RETURN(const Shape out, Shape::Checked(dims));
   return Outputs(call, {{call.arg(0).dtype, out}});
 }
@@ -76,6 +88,7 @@ Status RunRoi(const Call& call, std::span<const Result> results,
   const bool half_pixel = attrs.Text("coordinate_transformation_mode",
                                      "half_pixel") == "half_pixel";
   const bool max = attrs.Text("mode", "avg") == "max";
+  const bool own = attrs.Int("own_channels", 0) != 0;
   const int64_t ratio = attrs.Int("sampling_ratio", 0);
   const auto* images = call.arg(2).data<int64_t>();
   for (int64_t r = 0; r < out[0]; ++r) {
@@ -122,9 +135,10 @@ Status RunRoi(const Call& call, std::span<const Result> results,
               (static_cast<M>(i % sx) + M(0.5)) * bin_w / static_cast<M>(sx);
           points.emplace_back(y, at, x[2], x[3]);
         }
-        for (int64_t c = 0; c < x[1]; ++c) {
+        for (int64_t c = 0; c < out[1]; ++c) {
+          const int64_t from = own ? c * out[2] * out[3] + p : c;
           const T* plane =
-              call.arg(0).data<T>() + (images[r] * x[1] + c) * x[2] * x[3];
+              call.arg(0).data<T>() + (images[r] * x[1] + from) * x[2] * x[3];
           M value = 0;
           bool first = true;
           for (const Bilinear<M>& point : points) {
@@ -140,7 +154,7 @@ Status RunRoi(const Call& call, std::span<const Result> results,
             if (!max) value += sum;
             first = false;
           }
-          results[0].data<T>()[(r * x[1] + c) * out[2] * out[3] + p] =
+          results[0].data<T>()[(r * out[1] + c) * out[2] * out[3] + p] =
               static_cast<T>(max ? value : value / count);
         }
       }

@@ -56,8 +56,9 @@ void Nms(Lowering& n) {
                 {{"axis", int64_t{1}}}));
 }
 
-// rois [count, 5]: the image's number, then the box.
-void RoiAlign(Lowering& n) {
+// rois [count, 5]: the image's number, then the box. Of `own` each cell has
+// channels of its own.
+void Align(Lowering& n, bool half_pixel, bool own) {
   const Operand rois = n.Arg("rois");
   Emitter& e = n.emit();
   const ValueId boxes = e.Slice(rois.id, 1, Num::Of(1), Num::Of(5), Num::Of(1));
@@ -66,17 +67,33 @@ void RoiAlign(Lowering& n) {
                   {{"axis", int64_t{1}}}),
              rois.dtype(), DType::kI64);
   const int64_t ratio = n.Int("sampling_ratio", -1);
-  n.Return(
-      e.Op("RoiAlign", {n.In("input"), boxes, image},
-           {{"mode", std::string("avg")},
-            {"output_height", n.Int("pooled_height", 1)},
-            {"output_width", n.Int("pooled_width", 1)},
-            {"spatial_scale", n.Real("spatial_scale", 1)},
-            {"sampling_ratio", ratio < 0 ? int64_t{0} : ratio},
-            {"coordinate_transformation_mode",
-             std::string(n.Flag("aligned", false) ? "half_pixel"
-                                                  : "output_half_pixel")}}));
+  Attrs attrs = {
+      {"mode", std::string("avg")},
+      {"output_height", n.Int("pooled_height", 1)},
+      {"output_width", n.Int("pooled_width", 1)},
+      {"spatial_scale", n.Real("spatial_scale", 1)},
+      {"sampling_ratio", ratio < 0 ? int64_t{0} : ratio},
+      {"coordinate_transformation_mode",
+       std::string(half_pixel ? "half_pixel" : "output_half_pixel")}};
+  if (own) attrs.Set("own_channels", int64_t{1});
+  n.Return(e.Op("RoiAlign", {n.In("input"), boxes, image}, std::move(attrs)));
 }
+
+void RoiAlign(Lowering& n) { Align(n, n.Flag("aligned", false), false); }
+
+void PsRoiAlign(Lowering& n) { Align(n, true, true); }
+
+void Pool(Lowering& n, const char* op) {
+  n.Return(n.emit().Op(
+      op, {n.In("input"), n.In("rois")},
+      {{"pooled_shape", std::vector<int64_t>{n.Int("pooled_height", 1),
+                                             n.Int("pooled_width", 1)}},
+       {"spatial_scale", n.Real("spatial_scale", 1)}}));
+}
+
+void RoiPool(Lowering& n) { Pool(n, "MaxRoiPool"); }
+
+void PsRoiPool(Lowering& n) { Pool(n, "PsRoiPool"); }
 
 void DeformConv(Lowering& n) {
   const int64_t ph = n.Int("pad_h", 0);
@@ -102,7 +119,10 @@ constexpr AtenOp kRows[] = {
     {"aten.affine_grid_generator.default", AffineGrid},
     {"aten.col2im.default", Col2Im},
     {"torchvision.nms.default", Nms},
+    {"torchvision.ps_roi_align.default", PsRoiAlign},
+    {"torchvision.ps_roi_pool.default", PsRoiPool},
     {"torchvision.roi_align.default", RoiAlign},
+    {"torchvision.roi_pool.default", RoiPool},
     {"torchvision.deform_conv2d.default", DeformConv},
 };
 

@@ -334,6 +334,26 @@ TEST(Aten, ChangesInPlaceHaveOverloadsOfTheirOwn) {
   EXPECT_THAT(program.Run("c", {1, 2, 3}), ElementsAre(1, 1, 1));
 }
 
+TEST(Aten, RegionsHaveChannelsOfTheirOwnOrTheGreatestPixel) {
+  const auto run = [](const std::string& target, int64_t cells) {
+    Program program({1, 2, 1, 2});
+    program.Weight("rois", {"1", "5"}, {0, 0, 0, 2, 1},
+                   R"([{"as_int":5},{"as_int":1}])");
+    program.Node(
+        target,
+        {TensorArg("input", "x"), TensorArg("rois", "rois"),
+         FloatArg("spatial_scale", "1.0"), IntArg("pooled_height", "1"),
+         IntArg("pooled_width", std::to_string(cells)),
+         IntArg("sampling_ratio", "1")},
+        "y", {"1", "1", "1", "2"});
+    return program.Run("y", {1, 2, 30, 40});
+  };
+  EXPECT_THAT(run("torchvision.ps_roi_align.default", 2), Near({1, 40}));
+  EXPECT_THAT(run("torchvision.roi_pool.default", 1), Near({2, 40}));
+  // The mean never sees the last row.
+  EXPECT_THAT(run("torchvision.ps_roi_pool.default", 2), Near({0, 0}));
+}
+
 TEST(Aten, WhatIsNotKnownIsNamed) {
   Program program({2, 2});
   program.Node("aten.linalg_matrix_norm.str_ord", {Self(), Text("ord", "nuc")},

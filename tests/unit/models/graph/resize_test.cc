@@ -131,6 +131,51 @@ TEST(RoiAlign, AveragesPointsOfEachCell) {
   EXPECT_EQ(far.status().code(), StatusCode::kOutOfRange);
 }
 
+TEST(RoiAlign, CellsMayHaveChannelsOfTheirOwn) {
+  const Attrs attrs = {{"output_width", int64_t{2}},
+                       {"sampling_ratio", int64_t{1}},
+                       {"own_channels", int64_t{1}}};
+  const auto y = RunOp("RoiAlign",
+                       Operands(F({1, 2, 1, 2}, {1, 2, 30, 40}),
+                                F({1, 4}, {0, 0, 2, 1}), I64({1}, {0})),
+                       attrs);
+  ASSERT_TRUE(y.ok()) << y.status().message();
+  EXPECT_EQ((*y)[0].shape(), (Shape{1, 1, 1, 2}));
+  EXPECT_THAT(Floats((*y)[0]), Near({1, 40}));
+  const auto odd = RunOp(
+      "RoiAlign",
+      Operands(F({1, 1, 1, 1}, {1}), F({1, 4}, {0, 0, 1, 1}), I64({1}, {0})),
+      attrs);
+  EXPECT_EQ(odd.status().code(), StatusCode::kInvalidArgument);
+}
+
+// A region of 3 x 3 pixels in two columns, which share the one in the middle,
+// and one that lies outside.
+TEST(MaxRoiPool, TakesTheGreatestPixelOfEachCell) {
+  const auto y = RunOp(
+      "MaxRoiPool",
+      Operands(F({1, 1, 3, 4}, {1, 2, 3, 4, 9, 5, 6, 7, 0, 8, 1, 50}),
+               F({2, 5}, {0, 0, 0, 4, 4, 0, 20, 20, 30, 30})),
+      {{"pooled_shape", std::vector<int64_t>{1, 2}}, {"spatial_scale", 0.5}});
+  ASSERT_TRUE(y.ok()) << y.status().message();
+  EXPECT_THAT(Floats((*y)[0]), ElementsAre(9, 8, 0, 0));
+}
+
+TEST(PsRoiPool, TakesTheMeanOfEachCellsOwnChannel) {
+  const auto run = [](float image) {
+    return RunOp("PsRoiPool",
+                 Operands(F({1, 2, 2, 3}, {1, 3, 5, 0, 0, 0,  //
+                                           10, 20, 30, 0, 0, 0}),
+                          F({1, 5}, {image, 0, 0, 2, 1})),
+                 {{"pooled_shape", std::vector<int64_t>{1, 2}}});
+  };
+  const auto y = run(0);
+  ASSERT_TRUE(y.ok()) << y.status().message();
+  EXPECT_THAT(Floats((*y)[0]), ElementsAre(1, 20));
+  EXPECT_EQ(run(1).status().code(), StatusCode::kOutOfRange);
+  EXPECT_EQ(run(NAN).status().code(), StatusCode::kOutOfRange);
+}
+
 TEST(NonMaxSuppression, KeepsTheBestOfBoxesThatOverlap) {
   const auto y =
       RunOp("NonMaxSuppression",
