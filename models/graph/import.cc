@@ -6,6 +6,7 @@
 
 #include "models/files/mapped_file.h"
 #include "models/files/zip.h"
+#include "models/graph/passes/passes.h"
 
 namespace millrace::models::graph {
 namespace {
@@ -45,6 +46,7 @@ StatusOr<Graph> ImportGraph(const std::string& path, ImportReport* report,
           "the file is neither an ONNX model nor a PyTorch export (.pt2)");
   }
   if (!graph.ok()) return graph.status().Prefixed("'" + path + "'");
+  WidenHalves(*graph);
   return graph;
 }
 

@@ -91,6 +91,15 @@ std::string_view WithoutOrder(std::string_view name) {
   return counted ? name.substr(end + 1) : name;
 }
 
+// What numpy cannot hold stands in files as FP32.
+Tensor AsBFloat16(const Tensor& wide) {
+  Tensor narrow = Tensor::Make(DType::kBF16, wide.shape());
+  for (int64_t i = 0; i < wide.num_elements(); ++i) {
+    narrow.data<uint16_t>()[i] = FloatToBFloat16(wide.data<float>()[i]);
+  }
+  return narrow;
+}
+
 // By name when every port finds its own, and then there may be more of them:
 // exporters drop inputs that nothing reads. Else in order.
 StatusOr<std::vector<Tensor>> Arrange(std::vector<NamedTensor> arrays,
@@ -112,7 +121,10 @@ StatusOr<std::vector<Tensor>> Arrange(std::vector<NamedTensor> arrays,
   std::vector<Tensor> inputs;
   for (size_t i = 0; i < ports.size(); ++i) {
     const size_t at = named ? by_name.find(ports[i].name)->second : i;
-    inputs.push_back(arrays[at].tensor.Share());
+    const Tensor& given = arrays[at].tensor;
+    const bool narrow =
+        ports[i].dtype == DType::kBF16 && given.dtype() == DType::kF32;
+    inputs.push_back(narrow ? AsBFloat16(given) : given.Share());
   }
   return inputs;
 }

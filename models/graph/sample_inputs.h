@@ -29,7 +29,8 @@ StatusOr<std::vector<Tensor>> SampleInputs(const std::vector<Port>& ports,
                                            const SampleOptions& options);
 
 // Of an .npz file: by name when every port finds its own, others left out, else
-// in order. Names may tell the order, too: "in0_x" is "x".
+// in order. Names may tell the order, too: "in0_x" is "x". For a port of BF16
+// an array of FP32 is rounded.
 StatusOr<std::vector<Tensor>> ReadInputs(const std::string& path,
                                          const std::vector<Port>& ports);
 // Of several, whose names commas separate.

@@ -12,6 +12,9 @@
 namespace millrace::models::graph {
 
 // ---- at load time ----
+// A graph whose weights are 16-bit floats is computed in FP32; its inputs and
+// outputs keep their types.
+void WidenHalves(Graph& graph);
 // A batch normalisation behind a convolution becomes part of its weights.
 void FoldBatchNorms(Graph& graph);
 // Attention and layers with constant weights, which can round the factors of

@@ -93,5 +93,18 @@ TEST(SampleInputs, ArraysThatNoInputIsCalledByAreLeftOut) {
               HasSubstr("the file has 2 arrays, the model has 1 inputs"));
 }
 
+TEST(SampleInputs, ArraysOfFloatsAreRoundedForAPortOfBFloat16) {
+  const std::string path = ::testing::TempDir() + "bf16_inputs.npz";
+  std::vector<NamedTensor> arrays;
+  arrays.push_back({"x", Tensor::Scalar(1.00390625f + 0.001f)});
+  ASSERT_TRUE(WriteNpz(path, arrays).ok());
+  Graph graph;
+  graph.AddInput("x", DType::kBF16, {});
+  const auto inputs = ReadInputs(path, graph.inputs);
+  ASSERT_TRUE(inputs.ok()) << inputs.status().message();
+  ASSERT_EQ((*inputs)[0].dtype(), DType::kBF16);
+  EXPECT_EQ((*inputs)[0].data<uint16_t>()[0], 0x3f81);  // 1 + 2^-7
+}
+
 }  // namespace
 }  // namespace millrace::models::graph
