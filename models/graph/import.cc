@@ -23,6 +23,12 @@ Format FormatOf(const std::string& path, std::span<const std::byte> bytes) {
   return onnx ? Format::kOnnx : Format::kNeither;
 }
 
+// As torch.save wrote them before it made archives.
+bool IsPickle(std::span<const std::byte> bytes) {
+  return bytes.size() >= 2 && bytes[0] == std::byte{0x80} &&
+         bytes[1] == std::byte{2};
+}
+
 }  // namespace
 
 StatusOr<bool> IsGraphFile(const std::string& path) {
@@ -42,8 +48,13 @@ StatusOr<Graph> ImportGraph(const std::string& path, ImportReport* report,
       graph = ImportOnnx(path, report, limits);
       break;
     case Format::kNeither:
-      graph = InvalidArgument(
-          "the file is neither an ONNX model nor a PyTorch export (.pt2)");
+      graph = IsPickle(file.bytes())
+                  ? InvalidArgument(
+                        "the file holds pickled weights, not an "
+                        "exported program; use torch.export.save")
+                  : InvalidArgument(
+                        "the file is neither an ONNX model nor a "
+                        "PyTorch export (.pt2)");
   }
   if (!graph.ok()) return graph.status().Prefixed("'" + path + "'");
   WidenHalves(*graph);

@@ -44,10 +44,14 @@ void OwnStatistics(Lowering& n) {
   n.Return(y);
 }
 
+void TrainingNorm(Lowering& n) {
+  n.Fail("batch norm of training; export the model after eval()");
+}
+
 void BatchNorm(Lowering& n) {
   const Operand x = n.Arg("input");
   if (n.Flag("training", false)) {
-    if (n.Has("running_mean")) return n.Fail("batch norm of training");
+    if (n.Has("running_mean")) return TrainingNorm(n);
     return OwnStatistics(n);
   }
   if (x.rank() < 2) return n.Fail("an operand with channels is needed");
@@ -64,9 +68,8 @@ void BatchNorm(Lowering& n) {
 
 void InstanceNorm(Lowering& n) {
   const Operand x = n.Arg("input");
-  if (!n.Flag("use_input_stats", true) || x.rank() < 3) {
-    return n.Fail("instance norm with statistics of its own");
-  }
+  if (!n.Flag("use_input_stats", true)) return BatchNorm(n);
+  if (x.rank() < 3) return n.Fail("an operand of images is needed");
   const std::vector<Num> channels = {n.Size(x, 1)};
   n.Return(n.emit().Op("InstanceNormalization",
                        {x.id, OrFilled(n, "weight", 1, channels, x.dtype()),
@@ -151,7 +154,10 @@ void SafeSoftmax(Lowering& n) {
 constexpr AtenOp kRows[] = {
     {"aten.batch_norm.default", BatchNorm},
     {"aten._native_batch_norm_legit_no_training.default", BatchNorm},
+    {"aten._native_batch_norm_legit.default", BatchNorm},
     {"aten._native_batch_norm_legit.no_stats", OwnStatistics},
+    {"aten._native_batch_norm_legit_functional.default", TrainingNorm},
+    {"aten.native_batch_norm.default", BatchNorm},
     {"aten.instance_norm.default", InstanceNorm},
     {"aten.layer_norm.default", LayerNorm},
     {"aten.native_layer_norm.default", LayerNorm},

@@ -46,7 +46,8 @@ void Identity(Lowering& n) { n.Return(n.In("self")); }
 // The form in place calls its operand otherwise. The second result of
 // native_dropout, what was kept, is for training alone.
 void Dropout(Lowering& n) {
-  if (n.Flag("train", false)) return n.Fail("dropout of training");
+  if (n.Flag("train", false))
+    return n.Fail("dropout of training; export the model after eval()");
   n.Return(n.In(n.Has("self") ? "self" : "input"));
 }
 

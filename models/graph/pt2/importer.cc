@@ -312,7 +312,7 @@ Status Importer::LowerInPlace(const NodeSpec& node, const AtenOp& op) {
   if (state_.contains(aliases_.Owner(changed))) {
     return Unimplemented(
         "it changes a weight or buffer of the model: state is not kept "
-        "between requests");
+        "between requests; export a model that was trained after eval()");
   }
   RETURN_IF_ERROR(
       aliases_.Write(changed, n.outputs()[0], remake_, write_back_));
@@ -397,7 +397,7 @@ Status Importer::Lower(const NodeSpec& node) {
   if (const AtenOp* op = FindAten(WithoutUnderscore(node.target))) {
     return LowerInPlace(node, *op);
   }
-  return Unimplemented("there is no such operator");
+  return NoSuchOperator(node.target);
 }
 
 void Importer::Report(const NodeSpec& node, const Status& status) {
@@ -417,7 +417,8 @@ Status Importer::AddOutputs() {
     if (spec.is_mutation) {
       if (spec.target.starts_with("user_input")) continue;
       return Unimplemented("the program writes a " + spec.target +
-                           ": state is not kept between requests");
+                           ": state is not kept between requests; export a "
+                           "model that was trained after eval()");
     }
     const size_t place = leaf++;
     std::string name;

@@ -42,4 +42,13 @@ void AddUnsupported(const NodeSpec& node, Names& names, std::string_view why,
   report->unsupported.push_back(std::move(row));
 }
 
+Status NoSuchOperator(std::string_view target) {
+  if (target.starts_with("torch._functorch.")) {
+    return Unimplemented(
+        "functions that torch.vmap maps are only marked; save "
+        "what run_decompositions() makes of the program");
+  }
+  return Unimplemented("there is no such operator");
+}
+
 }  // namespace millrace::models::graph::pt2

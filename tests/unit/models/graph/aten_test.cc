@@ -334,6 +334,19 @@ TEST(Aten, ChangesInPlaceHaveOverloadsOfTheirOwn) {
   EXPECT_THAT(program.Run("c", {1, 2, 3}), ElementsAre(1, 1, 1));
 }
 
+TEST(Aten, InstanceNormMayHaveStatisticsThatWereKept) {
+  Program program({1, 2, 1, 1});
+  const std::string strides = R"([{"as_int":1}])";
+  program.Weight("mean", {"2"}, {1, 2}, strides);
+  program.Weight("var", {"2"}, {4, 1}, strides);
+  program.Node("aten.instance_norm.default",
+               {TensorArg("input", "x"), TensorArg("running_mean", "mean"),
+                TensorArg("running_var", "var"),
+                Truth("use_input_stats", false), FloatArg("eps", "0.0")},
+               "y", {"1", "2", "1", "1"});
+  EXPECT_THAT(program.Run("y", {3, 5}), Near({1, 3}));
+}
+
 TEST(Aten, RegionsHaveChannelsOfTheirOwnOrTheGreatestPixel) {
   const auto run = [](const std::string& target, int64_t cells) {
     Program program({1, 2, 1, 2});
@@ -363,6 +376,22 @@ TEST(Aten, WhatIsNotKnownIsNamed) {
       pt2::ImportPt2Bytes(AsBytes(program.Archive()), nullptr, {});
   EXPECT_THAT(std::string(graph.status().message()),
               HasSubstr("a norm of matrices other than 'fro'"));
+}
+
+TEST(Aten, WhatCannotBeServedSaysHowToExportInstead) {
+  const auto why = [](const std::string& target) {
+    Program program({2, 2});
+    program.Node(target, {Self()}, "y", {"2", "2"});
+    program.Output("y");
+    return std::string(
+        pt2::ImportPt2Bytes(AsBytes(program.Archive()), nullptr, {})
+            .status()
+            .message());
+  };
+  EXPECT_THAT(why("aten._native_batch_norm_legit_functional.default"),
+              HasSubstr("after eval()"));
+  EXPECT_THAT(why("torch._functorch.predispatch._add_batch_dim"),
+              HasSubstr("run_decompositions()"));
 }
 
 // ---- axes of what has none ----
