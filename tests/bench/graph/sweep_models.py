@@ -204,10 +204,11 @@ def timm_entries():
 
 def entries():
     from sweep_more import transformers_more
+    from sweep_newest import transformers_newest
     from sweep_popular import transformers_popular
     from sweep_transformers import transformers_entries
     seen = set()
-    for family in (torchvision_entries, timm_entries, transformers_entries, transformers_more, transformers_popular):
+    for family in (torchvision_entries, timm_entries, transformers_entries, transformers_more, transformers_popular, transformers_newest):
         for entry in family():
             if (entry.family, entry.name) not in seen:
                 seen.add((entry.family, entry.name))
