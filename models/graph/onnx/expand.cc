@@ -1,6 +1,4 @@
 // Operators that we have not, written with those we have.
-#include <algorithm>
-#include <iterator>
 #include <utility>
 
 #include "models/graph/onnx/rewrite.h"
@@ -122,7 +120,7 @@ Values SimplifiedLayerNormalization(NodeWriter& node) {
   return node.EmitSelf();
 }
 
-constexpr std::pair<std::string_view, Rewrite> kRows[] = {
+constexpr RewriteRow kRows[] = {
     {"Constant", Constant},
     {"ConstantOfShape", ConstantOfShape},
     {"NegativeLogLikelihoodLoss", NegativeLogLikelihood},
@@ -132,10 +130,6 @@ constexpr std::pair<std::string_view, Rewrite> kRows[] = {
 
 }  // namespace
 
-Rewrite FindExpansion(std::string_view op) {
-  const auto* row = std::find_if(std::begin(kRows), std::end(kRows),
-                                 [&](const auto& r) { return r.first == op; });
-  return row != std::end(kRows) ? row->second : nullptr;
-}
+Rewrite FindExpansion(std::string_view op) { return FindRow(kRows, op); }
 
 }  // namespace millrace::models::graph

@@ -1,9 +1,6 @@
 // The operators of ONNX Runtime's own domain that its optimiser writes into
 // the files it saves, and those of its tools for transformers: written with
 // ours. What they mean is told in ContribOperators.md of ONNX Runtime.
-#include <algorithm>
-#include <array>
-#include <iterator>
 #include <utility>
 
 #include "models/graph/onnx/rewrite.h"
@@ -214,7 +211,7 @@ Values RotaryEmbedding(NodeWriter& node) {
                          std::move(attrs)));
 }
 
-constexpr std::pair<std::string_view, Rewrite> kRows[] = {
+constexpr RewriteRow kRows[] = {
     {"BiasAdd", BiasAdd},
     {"BiasGelu", Gelu},
     {"BiasSplitGelu", BiasSplitGelu},
@@ -237,9 +234,7 @@ constexpr std::pair<std::string_view, Rewrite> kRows[] = {
 }  // namespace
 
 Rewrite FindMicrosoft(std::string_view op) {
-  const auto* row = std::find_if(std::begin(kRows), std::end(kRows),
-                                 [&](const auto& r) { return r.first == op; });
-  if (row != std::end(kRows)) return row->second;
+  if (const Rewrite found = FindRow(kRows, op)) return found;
   if (const Rewrite found = FindMicrosoftAttention(op)) return found;
   return FindMicrosoftBytes(op);
 }

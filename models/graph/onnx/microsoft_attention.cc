@@ -1,7 +1,5 @@
 // Attention as ONNX Runtime's tools for transformers write it, in the form of
 // ONNX.
-#include <algorithm>
-#include <iterator>
 #include <utility>
 
 #include "models/graph/onnx/rewrite.h"
@@ -129,7 +127,7 @@ Values MultiHeadAttention(NodeWriter& node) {
   return Attend(node, parts, {true, node.Wants(1), node.Wants(2)});
 }
 
-constexpr std::pair<std::string_view, Rewrite> kRows[] = {
+constexpr RewriteRow kRows[] = {
     {"Attention", Attention},
     {"MultiHeadAttention", MultiHeadAttention},
 };
@@ -137,9 +135,7 @@ constexpr std::pair<std::string_view, Rewrite> kRows[] = {
 }  // namespace
 
 Rewrite FindMicrosoftAttention(std::string_view op) {
-  const auto* row = std::find_if(std::begin(kRows), std::end(kRows),
-                                 [&](const auto& r) { return r.first == op; });
-  return row != std::end(kRows) ? row->second : nullptr;
+  return FindRow(kRows, op);
 }
 
 }  // namespace millrace::models::graph

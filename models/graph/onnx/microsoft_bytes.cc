@@ -1,8 +1,6 @@
 // Quantised operators of ONNX Runtime's own domain: what ONNX has, between
 // DequantizeLinear and QuantizeLinear, which passes join again where there are
 // kernels for bytes.
-#include <algorithm>
-#include <iterator>
 #include <utility>
 
 #include "models/graph/onnx/rewrite.h"
@@ -139,7 +137,7 @@ Values DynamicQuantizeLstm(NodeWriter& node) {
   return node.EmitAll("LSTM", std::move(operands), node.wanted, node.attrs);
 }
 
-constexpr std::pair<std::string_view, Rewrite> kRows[] = {
+constexpr RewriteRow kRows[] = {
     {"DynamicQuantizeLSTM", DynamicQuantizeLstm},
     {"DynamicQuantizeMatMul", DynamicQuantizeMatMul},
     {"MatMulIntegerToFloat", MatMulIntegerToFloat},
@@ -156,10 +154,6 @@ constexpr std::pair<std::string_view, Rewrite> kRows[] = {
 
 }  // namespace
 
-Rewrite FindMicrosoftBytes(std::string_view op) {
-  const auto* row = std::find_if(std::begin(kRows), std::end(kRows),
-                                 [&](const auto& r) { return r.first == op; });
-  return row != std::end(kRows) ? row->second : nullptr;
-}
+Rewrite FindMicrosoftBytes(std::string_view op) { return FindRow(kRows, op); }
 
 }  // namespace millrace::models::graph

@@ -1,5 +1,7 @@
 #include "models/graph/onnx/rewrite.h"
 
+#include <algorithm>
+
 #include "models/graph/op.h"
 
 namespace millrace::models::graph {
@@ -73,6 +75,12 @@ std::vector<ValueId> NodeWriter::EmitSelf() {
 
 const Tensor* NodeWriter::ConstantOf(ValueId value) const {
   return value == kNoValue ? nullptr : graph_->value(value).constant.get();
+}
+
+Rewrite FindRow(std::span<const RewriteRow> rows, std::string_view op) {
+  const auto row = std::find_if(rows.begin(), rows.end(),
+                                [&](const auto& r) { return r.first == op; });
+  return row != rows.end() ? row->second : nullptr;
 }
 
 }  // namespace millrace::models::graph

@@ -4,8 +4,10 @@
 
 #include <cstdint>
 #include <functional>
+#include <span>
 #include <string>
 #include <string_view>
+#include <utility>
 #include <vector>
 
 #include "config/base/status.h"
@@ -71,6 +73,10 @@ class NodeWriter {
 // The values that the node's outputs become, kNoValue for those that nobody
 // wants. UNIMPLEMENTED: say so in the report.
 using Rewrite = StatusOr<std::vector<ValueId>> (*)(NodeWriter& node);
+using RewriteRow = std::pair<std::string_view, Rewrite>;
+
+// Null: there is no row of that name.
+Rewrite FindRow(std::span<const RewriteRow> rows, std::string_view op);
 
 // Null: the node stays as it is.
 Rewrite FindUpgrade(std::string_view op);    // upgrade.cc: older forms

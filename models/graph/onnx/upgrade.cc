@@ -1,7 +1,5 @@
 // Older forms of operators as the newest: what used to be an attribute becomes
 // an operand, what used to flatten its operand says so.
-#include <algorithm>
-#include <iterator>
 #include <utility>
 
 #include "models/graph/onnx/rewrite.h"
@@ -224,7 +222,7 @@ Values PRelu(NodeWriter& node) {
   return node.EmitSelf();
 }
 
-constexpr std::pair<std::string_view, Rewrite> kRows[] = {
+constexpr RewriteRow kRows[] = {
     {"Add", OldBroadcast},
     {"And", OldBroadcast},
     {"BatchNormalization", BatchNormalization},
@@ -271,10 +269,6 @@ constexpr std::pair<std::string_view, Rewrite> kRows[] = {
 
 }  // namespace
 
-Rewrite FindUpgrade(std::string_view op) {
-  const auto* row = std::find_if(std::begin(kRows), std::end(kRows),
-                                 [&](const auto& r) { return r.first == op; });
-  return row != std::end(kRows) ? row->second : nullptr;
-}
+Rewrite FindUpgrade(std::string_view op) { return FindRow(kRows, op); }
 
 }  // namespace millrace::models::graph
