@@ -7,13 +7,12 @@
 
 #include "models/graph/ops/families.h"
 #include "models/graph/ops/operands.h"
+#include "models/graph/ops/regions.h"
 
 namespace millrace::models::graph {
 namespace {
 
-// x [n, c, h, w], rois [r, 5] as image, x1, y1, x2, y2. Of PsRoiPool channel
-// (d * cells of a column + i) * cells of a row + j belongs to cell (i, j) of
-// result channel d.
+// x [n, c, h, w], rois [r, 5] as image, x1, y1, x2, y2.
 template <bool kOwnChannels>
 Types Infer(const Call& call) {
   RETURN_IF_ERROR(CountOperands(call, 2, 2));
@@ -32,14 +31,7 @@ Types Infer(const Call& call) {
   }
   int64_t channels = x[1];
   if (kOwnChannels) {
-    if (cells[0] > channels || channels % cells[0] != 0 ||
-        channels / cells[0] % cells[1] != 0) {
-      return InvalidArgument(std::to_string(channels) +
-                             " channels cannot be shared by " +
-                             std::to_string(cells[0]) + " x " +
-                             std::to_string(cells[1]) + " cells");
-    }
-    channels /= cells[0] * cells[1];
+    ASSIGN_OR_RETURN(channels, ChannelsOfCells(channels, cells[0], cells[1]));
   }
   const int64_t dims[] = {rois[0], channels, cells[0], cells[1]};
   ASSIGN_OR_RETURN(const Shape out, Shape::Checked(dims));

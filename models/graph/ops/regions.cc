@@ -5,6 +5,7 @@
 
 #include "models/graph/ops/families.h"
 #include "models/graph/ops/operands.h"
+#include "models/graph/ops/regions.h"
 
 namespace millrace::models::graph {
 namespace {
@@ -12,9 +13,8 @@ namespace {
 constexpr int64_t kMostSamples = 1 << 10;  // of one cell along one axis
 
 // x [n, c, h, w], rois [r, 4] as x1, y1, x2, y2, batch_indices [r]. Where
-// `own_channels` is not 0, which ONNX has not, channel (d * height + i) * width
-// + j belongs to cell (i, j) of result channel d alone (PS-RoI align, Li et
-// al. 2017).
+// `own_channels` is not 0, which ONNX has not, cells have channels of their own
+// (PS-RoI align, Li et al. 2017).
 Types InferRoi(const Call& call) {
   RETURN_IF_ERROR(CountOperands(call, 3, 3));
   RETURN_IF_ERROR(FloatOperand(call, 0, "x"));
@@ -45,12 +45,7 @@ Types InferRoi(const Call& call) {
   }
   int64_t channels = x[1];
   if (attrs.Int("own_channels", 0) != 0) {
-    if (channels % height != 0 || channels / height % width != 0) {
-      return InvalidArgument(
-          std::to_string(channels) + " channels cannot be shared by " +
-          std::to_string(height) + " x " + std::to_string(width) + " cells");
-    }
-    channels = channels / height / width;
+    ASSIGN_OR_RETURN(channels, ChannelsOfCells(channels, height, width));
   }
   const int64_t dims[] = {rois[0], channels, height, width};
   ASSIGN_OR_RETURN(const Shape out, Shape::Checked(dims));
@@ -273,6 +268,16 @@ constexpr OpDef kOps[] = {
 };
 
 }  // namespace
+
+StatusOr<int64_t> ChannelsOfCells(int64_t channels, int64_t height,
+                                  int64_t width) {
+  if (channels % height != 0 || channels / height % width != 0) {
+    return InvalidArgument(
+        std::to_string(channels) + " channels cannot be shared by " +
+        std::to_string(height) + " x " + std::to_string(width) + " cells");
+  }
+  return channels / height / width;
+}
 
 std::span<const OpDef> RegionOps() { return kOps; }
 
