@@ -16,6 +16,16 @@
 
 namespace millrace::models::graph {
 
+// How often a plan's text has the part.
+inline int Count(const std::string& text, const std::string& part) {
+  int count = 0;
+  for (size_t at = text.find(part); at != std::string::npos;
+       at = text.find(part, at + 1)) {
+    ++count;
+  }
+  return count;
+}
+
 class GraphMaker {
  public:
   Tensor Random(const Shape& shape) {

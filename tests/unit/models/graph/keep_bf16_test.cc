@@ -58,15 +58,6 @@ std::string ExpectSameBits(const Graph& graph,
   return text;
 }
 
-int Count(const std::string& text, const std::string& part) {
-  int count = 0;
-  for (size_t at = text.find(part); at != std::string::npos;
-       at = text.find(part, at + 1)) {
-    ++count;
-  }
-  return count;
-}
-
 class KeepBf16Test : public testing::Test {
  protected:
   void SetUp() override {

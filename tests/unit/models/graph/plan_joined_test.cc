@@ -18,15 +18,6 @@ namespace {
 
 using Ints = std::vector<int64_t>;
 
-int Count(const std::string& text, const std::string& part) {
-  int count = 0;
-  for (size_t at = text.find(part); at != std::string::npos;
-       at = text.find(part, at + 1)) {
-    ++count;
-  }
-  return count;
-}
-
 void ExpectSameTensors(const std::vector<Tensor>& got,
                        const std::vector<Tensor>& want) {
   ASSERT_EQ(got.size(), want.size());
