@@ -6,6 +6,7 @@
 #include <cmath>
 #include <string>
 #include <utility>
+#include <vector>
 
 #include "models/graph/op.h"
 #include "models/graph/passes/activations.h"
@@ -29,6 +30,12 @@ constexpr size_t kMeasured = 7;
 void SetScale(Attrs& attrs, std::string_view what, const ByteScale& scale) {
   attrs.Set(std::string(what) + "_scale", double{scale.scale});
   attrs.Set(std::string(what) + "_zero", int64_t{scale.zero});
+}
+
+// The operands behind this one stay as they are.
+void SetOperand(std::vector<ValueId>& inputs, size_t i, ValueId id) {
+  inputs.resize(std::max(inputs.size(), i + 1), kNoValue);
+  inputs[i] = id;
 }
 
 // The layer on bytes in place of one on floats; null where there is none.
@@ -96,8 +103,7 @@ class QuantisedPass {
       const Node* layer = SoleByteLayer(node.inputs[0]);
       if (layer == nullptr) continue;
       std::vector<ValueId> inputs = layer->inputs;
-      inputs.resize(kTable + 1, kNoValue);
-      inputs[kTable] = node.inputs[1];
+      SetOperand(inputs, kTable, node.inputs[1]);
       editor_.Rewrite(node, *layer->op, std::move(inputs), layer->attrs);
     }
     editor_.Finish();
@@ -145,10 +151,9 @@ class QuantisedPass {
           layer.op == &fused::kConvTranspose) {
         return;
       }
-      inputs.resize(kMeasured + 2, kNoValue);
       inputs[0] = measured->bytes;
-      inputs[kMeasured] = measured->scale;
-      inputs[kMeasured + 1] = measured->zero;
+      SetOperand(inputs, kMeasured, measured->scale);
+      SetOperand(inputs, kMeasured + 1, measured->zero);
     } else {
       inputs[0] = x->bytes;
       SetScale(attrs, "x", x->scale);
@@ -251,8 +256,7 @@ class QuantisedPass {
         continue;
       }
       Node layer = open->layer;
-      layer.inputs.resize(kMiddleBias + 1, kNoValue);
-      layer.inputs[kMiddleBias] = id;
+      SetOperand(layer.inputs, kMiddleBias, id);
       return Become(node, std::move(layer));
     }
     return false;
@@ -269,10 +273,7 @@ class QuantisedPass {
       auto open = OpenLayer(own);
       if (!open || HasOperand(open->layer, kResidual)) continue;
       Node& layer = open->layer;
-      if (layer.inputs.size() <= kResidual) {
-        layer.inputs.resize(kResidual + 1, kNoValue);
-      }
-      layer.inputs[kResidual] = other;
+      SetOperand(layer.inputs, kResidual, other);
       layer.attrs.Set("residual_first", int64_t{0});
       if (const auto r = DequantisedOf(graph_, editor_, other)) {
         layer.inputs[kResidual] = r->bytes;

@@ -147,6 +147,35 @@ TEST(PlanQuantised, WhatFollowsARoundedProductJoinsIt) {
   EXPECT_EQ(plan.find("Pointwise"), std::string::npos) << plan;
 }
 
+// QLinearMatMul, QLinearAdd and what stands between bytes, as quantize_static
+// of ONNX Runtime writes them: the table comes behind a bias of its own.
+TEST(PlanQuantised, ATableJoinsALayerThatHasABiasBehindItsBytes) {
+  QuantMaker m;
+  const ValueId x = m.Rounded(m.Input({7, 30}), 0.03f, 140);
+  ValueId y = m.Rounded(m.Node("MatMul", {x, m.Bytes({30, 40}, 1)}), 0.04f, 90);
+  y = m.Rounded(m.Node("Add", {y, m.Weight({40})}), 0.05f, 110);
+  y = m.Rounded(m.Node("Gelu", {y}), 0.04f, 10);
+  const std::string plan = m.ExpectSameSteps(y, 0.04);
+  EXPECT_NE(plan.find("30 -> 40 q +bias lookup\n"), std::string::npos) << plan;
+}
+
+TEST(PlanQuantised, WhatJoinsALayerOfMeasuredBytesLeavesItsMeasure) {
+  for (const bool table : {false, true}) {
+    QuantMaker m;
+    const ValueId bytes = m.Node("DynamicQuantizeLinear", {m.Input({7, 30})});
+    const ValueId scale = m.graph.AddValue("scale");
+    const ValueId zero = m.graph.AddValue("zero");
+    m.graph.nodes.back().outputs = {bytes, scale, zero};
+    const ValueId x = m.Node("DequantizeLinear", {bytes, scale, zero});
+    ValueId y =
+        m.Rounded(m.Node("MatMul", {x, m.Bytes({30, 40}, 1)}), 0.04f, 90);
+    y = table ? m.Node("Gelu", {y}) : m.Node("Add", {y, m.Weight({40})});
+    const std::string plan = m.ExpectSameSteps(m.Rounded(y, 0.05f, 90), 0.05);
+    const std::string joined = table ? " measured lookup" : " measured q +bias";
+    EXPECT_NE(plan.find("30 -> 40" + joined + "\n"), std::string::npos) << plan;
+  }
+}
+
 TEST(PlanQuantised, ProductsOfActivationsAreNotRoundedForNothing) {
   std::vector<Tensor> results;
   for (const bool rounds : {false, true}) {
