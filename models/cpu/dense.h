@@ -84,6 +84,14 @@ enum class Unary : int32_t {
 // Functions of two values.
 enum class Binary : int32_t { kAdd, kSub, kMul, kDiv, kMin, kMax };
 
+// A bf16, the upper half of an f32. Where arguments of products have a pointer
+// to such beside one to floats, they take one of both and the other is null;
+// distances are counted in values. Only products of bf16 know them: what they
+// read was rounded before as they round (see Avx512Bf16Products), so that a
+// value may be kept in half the bytes between two layers. Rows begin at even
+// values.
+using Bf16 = uint16_t;
+
 // What happens to a finished sum. Pointers may be null: absent. Rows are those
 // of y, columns the outputs.
 struct Epilogue {
@@ -91,20 +99,13 @@ struct Epilogue {
   Unary f = Unary::kNone;
   float a = 0;
   float b = 0;
-  const float* residual = nullptr;  // [m][ld_residual]
+  const float* residual = nullptr;      // [m][ld_residual]
+  const Bf16* residual_bf16 = nullptr;  // of products
   int64_t ld_residual = 0;
   bool residual_first = false;  // before f
   const float* gate = nullptr;  // [m][ld_gate]
   int64_t ld_gate = 0;
 };
-
-// A bf16, the upper half of an f32. Where arguments of products have a pointer
-// to such beside one to floats, they take one of both and the other is null;
-// distances are counted in values. Only products of bf16 know them: what they
-// read was rounded before as they round (see Avx512Bf16Products), so that a
-// value may be kept in half the bytes between two layers and no bit of a result
-// shows it. Rows begin at even values.
-using Bf16 = uint16_t;
 
 // Distances in floats between neighbours of a matrix to be packed.
 struct MatrixStrides {
@@ -191,6 +192,7 @@ struct ConvArgs {
 // gate are matrices of output pixels of the whole image.
 struct DepthwiseArgs {
   Image x;
+  const Bf16* x_bf16 = nullptr;  // instead of x.data
   Window window;
   const float* w = nullptr;
   int64_t out_width = 0;
@@ -347,6 +349,8 @@ struct DenseProducts {
                     int64_t panel_begin, int64_t panel_end, float* packed);
   // kMax of PoolArgs, from bf16 to bf16.
   void (*max_pool)(const PoolArgs& args);
+  // Of bf16, to f32; multiplies in f32.
+  void (*depthwise_bf16)(const DepthwiseArgs& args);
 };
 
 // Its products are of f32.

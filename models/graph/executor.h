@@ -50,8 +50,8 @@ struct ExecutorOptions {
   // computed a row at a time: the same bits, less memory, warmer caches.
   bool rows_apart = true;
   Precision precision = Precision::kF32;
-  // What only products of bf16 read is kept in bf16 between the layers: the
-  // same bits, half of the memory.
+  // What only layers in bf16 read is kept in bf16 between them; else rounded
+  // and kept in f32: the same bits.
   bool keep_bf16 = true;
   // What a Concat would copy is made side by side where the steps that make it
   // can do so: the same bits.

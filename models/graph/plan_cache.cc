@@ -82,7 +82,9 @@ StatusOr<Graph> PlanCache::OptimisedFor(
     const std::vector<const Tensor*>& values) const {
   ASSIGN_OR_RETURN(Graph settled, Settle(graph_, types, values));
   ASSIGN_OR_RETURN(Graph optimised, Optimise(std::move(settled)));
-  if (options_.keep_bf16 && kernels_.bf16 != nullptr) KeepBf16(optimised);
+  if (kernels_.bf16 != nullptr) {
+    options_.keep_bf16 ? KeepBf16(optimised) : RoundAsKept(optimised);
+  }
   return optimised;
 }
 

@@ -116,7 +116,9 @@ class DepthwiseStep : public Step {
  public:
   DepthwiseStep(const Node& node, const LowerContext& context,
                 const ImageShape& shape, const float* weights)
-      : depthwise_(context.dense.depthwise),
+      : of_bf16_(context.is_bf16(node.inputs[0])),
+        depthwise_(of_bf16_ ? context.bf16->depthwise_bf16
+                            : context.dense.depthwise),
         shape_(shape),
         panel_(context.dense.panel),
         x_(context.slot(node.inputs[0])),
@@ -143,7 +145,7 @@ class DepthwiseStep : public Step {
           const int64_t first_pixel = image * s.out_pixels();
           const int64_t moved = first_pixel * s.ld_y;
           DepthwiseArgs args{
-              .x = s.At(slots.data<float>(x_), image, 0, s.channels),
+              .x = s.At(nullptr, 0, 0, s.channels),
               .window = s.window,
               .w = weights_,
               .out_width = s.out_width,
@@ -153,6 +155,11 @@ class DepthwiseStep : public Step {
               .channel_end = std::min(part.panel_end * panel_, s.channels),
               .ld_y = s.ld_y,
               .epilogue = Moved(epilogue, first_pixel, 0)};
+          if (of_bf16_) {
+            args.x_bf16 = slots.data<Bf16>(x_) + s.Offset(image, 0);
+          } else {
+            args.x.data = slots.data<float>(x_) + s.Offset(image, 0);
+          }
           if (round_ == nullptr) {
             args.y = slots.data<float>(y_) + moved;
             depthwise_(args);
@@ -172,7 +179,7 @@ class DepthwiseStep : public Step {
 
   std::string Text() const override {
     return "Depthwise " + shape_.Text() + epilogue_.Text() +
-           Bf16Text(false, round_ != nullptr);
+           Bf16Text(of_bf16_, round_ != nullptr);
   }
 
  private:
@@ -200,6 +207,7 @@ class DepthwiseStep : public Step {
     }
   }
 
+  const bool of_bf16_;
   void (*const depthwise_)(const DepthwiseArgs&);
   const ImageShape shape_;
   const int64_t panel_;

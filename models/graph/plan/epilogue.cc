@@ -12,6 +12,7 @@ StepEpilogue::StepEpilogue(const Node& node, const LowerContext& context,
   bias_ = slot(2);
   residual_ = slot(3);
   gate_ = slot(4);
+  residual_is_bf16_ = residual_ != kNoSlot && context.is_bf16(node.inputs[3]);
   fixed_.f = static_cast<Unary>(node.attrs.Int("activation", 0));
   fixed_.a = static_cast<float>(node.attrs.Float("alpha", 0));
   fixed_.b = static_cast<float>(node.attrs.Float("beta", 0));
@@ -29,7 +30,11 @@ StepEpilogue::StepEpilogue(const Node& node, const LowerContext& context,
 Epilogue StepEpilogue::At(const Slots& slots) const {
   Epilogue epilogue = fixed_;
   if (bias_ != kNoSlot) epilogue.bias = slots.data<float>(bias_);
-  if (residual_ != kNoSlot) epilogue.residual = slots.data<float>(residual_);
+  if (residual_ != kNoSlot && residual_is_bf16_) {
+    epilogue.residual_bf16 = slots.data<Bf16>(residual_);
+  } else if (residual_ != kNoSlot) {
+    epilogue.residual = slots.data<float>(residual_);
+  }
   if (gate_ != kNoSlot) epilogue.gate = slots.data<float>(gate_);
   return epilogue;
 }
@@ -40,6 +45,9 @@ Epilogue Moved(const Epilogue& epilogue, int64_t row, int64_t output) {
   if (moved.residual != nullptr) {
     moved.residual += row * moved.ld_residual + output;
   }
+  if (moved.residual_bf16 != nullptr) {
+    moved.residual_bf16 += row * moved.ld_residual + output;
+  }
   if (moved.gate != nullptr) moved.gate += row * moved.ld_gate + output;
   return moved;
 }
@@ -47,12 +55,14 @@ Epilogue Moved(const Epilogue& epilogue, int64_t row, int64_t output) {
 std::string StepEpilogue::Text() const {
   std::string text;
   if (bias_ != kNoSlot) text += " +bias";
-  if (residual_ != kNoSlot && fixed_.residual_first) text += " +residual";
+  const char* residual =
+      residual_is_bf16_ ? " +residual of bf16" : " +residual";
+  if (residual_ != kNoSlot && fixed_.residual_first) text += residual;
   if (fixed_.f != Unary::kNone) {
     text += " " + std::string(UnaryName(fixed_.f));
   }
   if (gate_ != kNoSlot) text += " *gate";
-  if (residual_ != kNoSlot && !fixed_.residual_first) text += " +residual";
+  if (residual_ != kNoSlot && !fixed_.residual_first) text += residual;
   return text;
 }
 

@@ -23,6 +23,7 @@ class StepEpilogue {
   Slot bias_ = kNoSlot;
   Slot residual_ = kNoSlot;
   Slot gate_ = kNoSlot;
+  bool residual_is_bf16_ = false;
   Epilogue fixed_;
 };
 

@@ -7,6 +7,7 @@
 #include <cmath>
 #include <vector>
 
+#include "models/graph/onnx_dtype.h"
 #include "models/graph/op.h"
 #include "models/graph/passes/alias.h"
 #include "models/graph/passes/copied_pixels.h"
@@ -16,11 +17,14 @@
 namespace millrace::models::graph {
 namespace {
 
+// Of a layer: what is added to its sums.
+constexpr size_t kResidual = 3;
+
 class KeepPass {
  public:
   explicit KeepPass(Graph& graph) : graph_(graph) {}
 
-  void Run() {
+  void Run(bool apart) {
     for (const Value& value : graph_.values) {
       kept_.push_back(value.type && value.type->dtype == DType::kF32 &&
                       value.constant == nullptr);
@@ -38,6 +42,7 @@ class KeepPass {
         for (const ValueId id : node.outputs) Drop(id);
       }
     }
+    if (apart) return RoundApart();
     for (size_t i = 0; i < kept_.size(); ++i) {
       if (kept_[i]) graph_.values[i].type->dtype = DType::kBF16;
     }
@@ -56,14 +61,51 @@ class KeepPass {
     changed_ = true;
   }
 
+  // Behind each maker to BF16 and back.
+  void RoundApart() {
+    std::vector<Node> nodes;
+    for (Node& maker : graph_.nodes) {
+      std::vector<Node> behind;
+      for (ValueId& id : maker.outputs) {
+        if (!IsKept(id)) continue;
+        const ValueId rounded = id;
+        id = Another(rounded, DType::kF32);
+        const ValueId narrow = Another(rounded, DType::kBF16);
+        behind.push_back(Cast(id, narrow, DType::kBF16));
+        behind.push_back(Cast(narrow, rounded, DType::kF32));
+      }
+      nodes.push_back(std::move(maker));
+      for (Node& cast : behind) nodes.push_back(std::move(cast));
+    }
+    graph_.nodes = std::move(nodes);
+  }
+  ValueId Another(ValueId like, DType dtype) {
+    const ValueId id = graph_.AddValue(graph_.value(like).name);
+    graph_.value(id).type = ValueType{dtype, ShapeOf(like)};
+    return id;
+  }
+  static Node Cast(ValueId from, ValueId to, DType dtype) {
+    Node node;
+    node.op = FindOp("Cast");
+    node.inputs = {from};
+    node.outputs = {to};
+    node.attrs.Set("to", OnnxNumber(dtype));
+    return node;
+  }
+
   static bool Rounds(const Node& node) {
     return node.attrs.Int("bf16", 0) != 0;
   }
-  // A convolution of each channel by itself multiplies in f32.
+  // A convolution of each channel by itself multiplies in f32, though it may
+  // round what it reads.
   bool IsProduct(const Node& node) const {
     if (node.op == &fused::kLinear || StandsSideBySide(node, graph_)) {
       return Rounds(node);
     }
+    return node.op == &fused::kConv && Rounds(node) &&
+           !IsDepthwise(node, graph_);
+  }
+  bool AddsResidual(const Node& node) const {
     return node.op == &fused::kConv && Rounds(node) &&
            !IsDepthwise(node, graph_);
   }
@@ -100,6 +142,8 @@ class KeepPass {
     if (node.op == &fused::kAttention && Rounds(node) && i < 3) {
       return i > 0 || ScalesExactly(node);
     }
+    if (i == 0 && IsDepthwise(node, graph_)) return Rounds(node);
+    if (i == kResidual) return AddsResidual(node);
     if (i != 0 || !IsProduct(node)) return false;
     // Products take two values at a time.
     return ShapeOf(node.inputs[0]).back() / node.attrs.Int("group", 1) % 2 == 0;
@@ -120,6 +164,7 @@ class KeepPass {
 
 }  // namespace
 
-void KeepBf16(Graph& graph) { KeepPass(graph).Run(); }
+void KeepBf16(Graph& graph) { KeepPass(graph).Run(false); }
+void RoundAsKept(Graph& graph) { KeepPass(graph).Run(true); }
 
 }  // namespace millrace::models::graph

@@ -14,14 +14,25 @@ namespace {
 
 // Floats that are loaded from bf16 and stored to it.
 struct KeptVec16 : Vec16 {
+  using Vec16::Load;
+  using Vec16::LoadFirst;
+  using Vec16::StoreFirst;
+
+  static F Load(const uint16_t* p) {
+    return OfKept(_mm256_loadu_si256(reinterpret_cast<const __m256i_u*>(p)));
+  }
   static F LoadFirst(const uint16_t* p, int64_t n) {
-    const __m256i kept = _mm256_maskz_loadu_epi16(First(n), p);
-    return OfBits(_mm512_slli_epi32(_mm512_cvtepu16_epi32(kept), 16));
+    return OfKept(_mm256_maskz_loadu_epi16(First(n), p));
   }
   // What was a bf16 loses nothing.
   static void StoreFirst(uint16_t* p, int64_t n, F x) {
     const __m512i upper = _mm512_srli_epi32(Bits(x), 16);
     _mm256_mask_storeu_epi16(p, First(n), _mm512_cvtepi32_epi16(upper));
+  }
+
+ private:
+  static F OfKept(__m256i kept) {
+    return OfBits(_mm512_slli_epi32(_mm512_cvtepu16_epi32(kept), 16));
   }
 };
 
@@ -67,6 +78,13 @@ struct Bf16Factors {
     if (n == 0) return;
     const auto first = static_cast<__mmask32>((1u << n) - 1);
     _mm512_mask_storeu_epi16(to, first, _mm512_maskz_loadu_epi16(first, from));
+  }
+  // What was rounded, as floats.
+  static __m512 Widened(const uint16_t* from) { return KeptVec16::Load(from); }
+  static void Widen(const uint16_t* from, int64_t n, float* to) {
+    for (; n > 0; n -= 16, from += 16, to += 16) {
+      V::StoreFirst(to, n, KeptVec16::LoadFirst(from, n));
+    }
   }
   static void Round(__m512 x, uint16_t* to) {
     _mm256_storeu_si256(reinterpret_cast<__m256i_u*>(to),

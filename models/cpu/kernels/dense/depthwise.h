@@ -24,16 +24,26 @@ namespace {
 template <class V>
 class Depthwise {
  public:
-  static void Run(const DepthwiseArgs& a) {
+  static void Run(const DepthwiseArgs& a) { Of(a, a.x.data); }
+
+  // Of an image of T, which V loads as vectors of floats.
+  template <class T>
+  static void Of(const DepthwiseArgs& a, const T* image) {
     const Window& w = a.window;
     const bool joined = w.dilation_w == 1;
-    if (joined && w.kernel_w == 3 && w.stride_w == 1) return Rows<3, 1>(a);
-    if (joined && w.kernel_w == 3 && w.stride_w == 2) return Rows<3, 2>(a);
-    if (joined && w.kernel_w == 5 && w.stride_w == 1) return Rows<5, 1>(a);
-    if (joined && w.kernel_w == 5 && w.stride_w == 2) return Rows<5, 2>(a);
-    if (joined && w.kernel_w == 7 && w.stride_w == 1) return Rows<7, 1>(a);
-    if (joined && w.kernel_w == 9 && w.stride_w == 1) return Rows<9, 1>(a);
-    Rows<0, 0>(a);
+    if (joined && w.kernel_w == 3 && w.stride_w == 1)
+      return Rows<3, 1>(a, image);
+    if (joined && w.kernel_w == 3 && w.stride_w == 2)
+      return Rows<3, 2>(a, image);
+    if (joined && w.kernel_w == 5 && w.stride_w == 1)
+      return Rows<5, 1>(a, image);
+    if (joined && w.kernel_w == 5 && w.stride_w == 2)
+      return Rows<5, 2>(a, image);
+    if (joined && w.kernel_w == 7 && w.stride_w == 1)
+      return Rows<7, 1>(a, image);
+    if (joined && w.kernel_w == 9 && w.stride_w == 1)
+      return Rows<9, 1>(a, image);
+    Rows<0, 0>(a, image);
   }
 
  private:
@@ -41,30 +51,31 @@ class Depthwise {
   static constexpr int kLanes = V::kLanes;
 
   // kTaps of a row of the kernel, kStride apart; 0: any.
-  template <int kTaps, int kStride>
-  static void Rows(const DepthwiseArgs& a) {
+  template <int kTaps, int kStride, class T>
+  static void Rows(const DepthwiseArgs& a, const T* image) {
     for (int64_t row = a.row_begin; row < a.row_end; ++row) {
       const Taps rows = RowTaps(a.x, a.window, row);
       for (int64_t column = 0; column < a.out_width;) {
         const int64_t left = a.out_width - column;
         if (left >= 8) {
-          column += Pixels<kTaps, kStride, 8>(a, rows, row, column);
+          column += Pixels<kTaps, kStride, 8>(a, image, rows, row, column);
         } else if (left == 7) {
-          column += Pixels<kTaps, kStride, 7>(a, rows, row, column);
+          column += Pixels<kTaps, kStride, 7>(a, image, rows, row, column);
         } else if (left >= 4) {
-          column += Pixels<kTaps, kStride, 4>(a, rows, row, column);
+          column += Pixels<kTaps, kStride, 4>(a, image, rows, row, column);
         } else if (left >= 2) {
-          column += Pixels<kTaps, kStride, 2>(a, rows, row, column);
+          column += Pixels<kTaps, kStride, 2>(a, image, rows, row, column);
         } else {
-          column += Pixels<kTaps, kStride, 1>(a, rows, row, column);
+          column += Pixels<kTaps, kStride, 1>(a, image, rows, row, column);
         }
       }
     }
   }
 
-  // Where the taps of a strip stand, counted in floats.
+  // Where the taps of a strip stand, counted in values.
+  template <class T>
   struct Walk {
-    const float* x;  // first row in the image, column `start`
+    const T* x;      // first row in the image, column `start`
     const float* w;  // first row
     int64_t rows;    // of taps
     int64_t x_row, w_row;
@@ -75,34 +86,34 @@ class Depthwise {
     int64_t width;
   };
 
-  template <int kTaps, int kStride, int kCount>
-  static int64_t Pixels(const DepthwiseArgs& a, const Taps& rows, int64_t row,
-                        int64_t column) {
+  template <int kTaps, int kStride, int kCount, class T>
+  static int64_t Pixels(const DepthwiseArgs& a, const T* image,
+                        const Taps& rows, int64_t row, int64_t column) {
     const Window& w = a.window;
     const int64_t first = rows.start + rows.begin * w.dilation_h;
     const int64_t start = column * w.stride_w - w.pad_left;
     constexpr int kColumns = kStride * (kCount - 1) + kTaps;
-    Walk walk{.x = a.x.data,
-              .w = a.w + rows.begin * w.kernel_w * a.x.channels,
-              .rows = rows.end - rows.begin,
-              .x_row = w.dilation_h * a.x.ld_row,
-              .w_row = w.kernel_w * a.x.channels,
-              .pixel = a.x.ld_pixel,
-              .channels = a.x.channels,
-              .start = start,
-              .begin = start < 0 ? -start : 0,
-              .end = a.x.width - start,
-              .taps = w.kernel_w,
-              .stride = w.stride_w,
-              .dilation = w.dilation_w,
-              .width = a.x.width};
+    Walk<T> walk{.x = image,
+                 .w = a.w + rows.begin * w.kernel_w * a.x.channels,
+                 .rows = rows.end - rows.begin,
+                 .x_row = w.dilation_h * a.x.ld_row,
+                 .w_row = w.kernel_w * a.x.channels,
+                 .pixel = a.x.ld_pixel,
+                 .channels = a.x.channels,
+                 .start = start,
+                 .begin = start < 0 ? -start : 0,
+                 .end = a.x.width - start,
+                 .taps = w.kernel_w,
+                 .stride = w.stride_w,
+                 .dilation = w.dilation_w,
+                 .width = a.x.width};
     // Without rows the place may lie outside of the image.
     if (walk.rows > 0) walk.x += first * a.x.ld_row;
     const bool inside = walk.begin == 0 && walk.end >= kColumns;
     const int64_t pixel = row * a.out_width + column;
     float* y = a.y + (pixel - a.y_row * a.out_width) * a.ld_y;
     const Epilogue e = From(a.epilogue, pixel, 0);
-    const auto load = [](const float* p) { return V::Load(p); };
+    const auto load = [](const auto* p) { return V::Load(p); };
     int64_t c = a.channel_begin;
     for (; c + kLanes <= a.channel_end; c += kLanes) {
       F acc[kCount];
@@ -117,7 +128,7 @@ class Depthwise {
       Put<kCount>(e, c, load, store, acc, y, a.ld_y);
     }
     if (const int64_t rest = a.channel_end - c; rest > 0) {
-      const auto load_cut = [=](const float* p) {
+      const auto load_cut = [=](const auto* p) {
         return V::LoadFirst(p, rest);
       };
       F acc[kCount];
@@ -138,18 +149,20 @@ class Depthwise {
     return kCount;
   }
 
-  template <int kTaps, int kStride, int kCount, bool kInside, class Load>
-  static void Slide(const Walk& walk, int64_t c, Load load, F (&acc)[kCount]) {
+  template <int kTaps, int kStride, int kCount, bool kInside, class T,
+            class Load>
+  static void Slide(const Walk<T>& walk, int64_t c, Load load,
+                    F (&acc)[kCount]) {
     constexpr int kColumns = kStride * (kCount - 1) + kTaps;
 #pragma GCC unroll 8
     for (int p = 0; p < kCount; ++p) acc[p] = V::Zero();
-    const float* x_row = walk.x + (walk.start * walk.pixel + c);
+    const T* x_row = walk.x + (walk.start * walk.pixel + c);
     const float* w_row = walk.w + c;
     for (int64_t i = 0; i < walk.rows; ++i) {
       F w[kTaps];
 #pragma GCC unroll 16
       for (int t = 0; t < kTaps; ++t) w[t] = load(w_row + t * walk.channels);
-      const float* x = x_row;
+      const T* x = x_row;
 #pragma GCC unroll 32
       for (int j = 0; j < kColumns; ++j, x += walk.pixel) {
         if constexpr (!kInside) {
@@ -167,12 +180,12 @@ class Depthwise {
     }
   }
 
-  template <int kCount, class Load>
-  static void AnyTaps(const Walk& walk, int64_t c, Load load,
+  template <int kCount, class T, class Load>
+  static void AnyTaps(const Walk<T>& walk, int64_t c, Load load,
                       F (&acc)[kCount]) {
 #pragma GCC unroll 8
     for (int p = 0; p < kCount; ++p) acc[p] = V::Zero();
-    const float* x_row = walk.x + c;
+    const T* x_row = walk.x + c;
     const float* w_row = walk.w + c;
     for (int64_t i = 0; i < walk.rows; ++i) {
       for (int64_t t = 0; t < walk.taps; ++t) {

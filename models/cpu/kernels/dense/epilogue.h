@@ -16,6 +16,9 @@ inline Epilogue From(const Epilogue& e, int64_t row, int64_t output) {
   Epilogue moved = e;
   if (e.bias != nullptr) moved.bias += output;
   if (e.residual != nullptr) moved.residual += row * e.ld_residual + output;
+  if (e.residual_bf16 != nullptr) {
+    moved.residual_bf16 += row * e.ld_residual + output;
+  }
   if (e.gate != nullptr) moved.gate += row * e.ld_gate + output;
   return moved;
 }

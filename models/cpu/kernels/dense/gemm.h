@@ -273,7 +273,8 @@ class Gemm {
     const Epilogue& e = *p.epilogue;
     p.quick =
         p.last && e.gate == nullptr &&
-        (e.residual == nullptr || e.residual_first || e.f == Unary::kNone) &&
+        (e.residual_first || e.f == Unary::kNone ||
+         (e.residual == nullptr && e.residual_bf16 == nullptr)) &&
         (e.f == Unary::kNone || e.f == Unary::kRelu || e.f == Unary::kClip);
     if (e.f == Unary::kRelu) p.low = 0.0f;
     if (e.f != Unary::kClip) return;
@@ -297,6 +298,10 @@ class Gemm {
     const Epilogue& e = *p.epilogue;
     if (p.last && e.residual != nullptr) {
       AskFor(e.residual + row * e.ld_residual + n0, e.ld_residual, rows, live);
+    }
+    if (S::kRounds && p.last && e.residual_bf16 != nullptr) {
+      AskFor(e.residual_bf16 + row * e.ld_residual + n0, e.ld_residual, rows,
+             live);
     }
     if (S::kRounds && p.y_bf16 != nullptr) {
       AskFor(p.y_bf16 + row * p.ld_y + n0, p.ld_y, rows, live);
@@ -383,8 +388,10 @@ class Gemm {
     if (!p.last && whole) return StoreSums<V>(acc, waiting, ld_waiting);
     if (whole && p.quick) return FinishQuickly<kR, kNv>(p, row, n0, acc);
     StoreSums<V>(acc, sums, kWidth);
-    const Epilogue e = p.last ? From(*p.epilogue, row, n0) : Epilogue{};
+    Epilogue e = p.last ? From(*p.epilogue, row, n0) : Epilogue{};
     if constexpr (S::kRounds) {
+      alignas(64) float residual[kR * kWidth];
+      if (e.residual_bf16 != nullptr) Widen<kR, kWidth>(live, residual, e);
       if (p.last && p.y_bf16 != nullptr) {
         Finish<V>::Run(sums, kWidth, kR, live, e, sums, kWidth);
         Bf16* y = p.y_bf16 + row * p.ld_y + n0;
@@ -393,8 +400,19 @@ class Gemm {
         }
         return;
       }
+      return Finish<V>::Run(sums, kWidth, kR, live, e, waiting, ld_waiting);
     }
     Finish<V>::Run(sums, kWidth, kR, live, e, waiting, ld_waiting);
+  }
+
+  // Rows of the residual as floats.
+  template <int kR, int64_t kWidth>
+  static void Widen(int64_t live, float* rows, Epilogue& e) {
+    for (int r = 0; r < kR; ++r) {
+      S::Widen(e.residual_bf16 + r * e.ld_residual, live, rows + r * kWidth);
+    }
+    e.residual = rows;
+    e.ld_residual = kWidth;
   }
 
   // The commonest epilogues without leaving the registers: limits -infinity and
@@ -418,6 +436,18 @@ class Gemm {
 #pragma GCC unroll 16
         for (int v = 0; v < kNv; ++v) {
           acc[r][v] = V::Add(acc[r][v], V::Load(from + v * V::kLanes));
+        }
+      }
+    }
+    if constexpr (S::kRounds) {
+      if (e.residual_bf16 != nullptr) {
+        const Bf16* from = e.residual_bf16 + row * e.ld_residual + n0;
+#pragma GCC unroll 16
+        for (int r = 0; r < kR; ++r, from += e.ld_residual) {
+#pragma GCC unroll 16
+          for (int v = 0; v < kNv; ++v) {
+            acc[r][v] = V::Add(acc[r][v], S::Widened(from + v * V::kLanes));
+          }
         }
       }
     }

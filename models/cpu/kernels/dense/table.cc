@@ -22,6 +22,7 @@ constexpr DenseProducts ProductsOf(int32_t panel) {
       .round = nullptr,
       .pack_bf16 = nullptr,
       .max_pool = nullptr,
+      .depthwise_bf16 = nullptr,
   };
 }
 
@@ -73,6 +74,7 @@ const DenseProducts* Avx512Bf16Products() {
     products.round = DenseParts<Avx512Bf16Isa>::Round;
     products.pack_bf16 = DenseParts<Avx512Bf16Isa>::PackBf16;
     products.max_pool = DenseParts<Avx512Bf16Isa>::MaxPool;
+    products.depthwise_bf16 = DenseParts<Avx512Bf16Isa>::Depthwise;
     return products;
   }();
   return &kProducts;

@@ -1,5 +1,5 @@
-// Values kept in bf16 between layers: which, and that no bit of a result shows
-// it.
+// Values kept in bf16 between layers: which, and that results have the bits of
+// values that nodes of their own round.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -18,8 +18,8 @@
 namespace millrace::models::graph {
 namespace {
 
-// Runs in bf16, on one thread or two, with values kept or all in f32; rows
-// together.
+// Runs in bf16, on one thread or two, with values kept or rounded and kept in
+// f32; rows together.
 std::unique_ptr<Executor> Make(const Graph& graph, bool keep, int threads) {
   ExecutorOptions options{
       .rows_apart = false, .precision = Precision::kBf16, .keep_bf16 = keep};
@@ -37,7 +37,8 @@ std::string ExpectSameBits(const Graph& graph,
   const auto all_f32 = Make(graph, false, 1);
   const auto want = all_f32->Run(inputs);
   EXPECT_TRUE(want.ok()) << want.status().ToString();
-  EXPECT_EQ(all_f32->PlanText().find("bf16"), std::string::npos);
+  EXPECT_EQ(all_f32->PlanText().find("of bf16"), std::string::npos);
+  EXPECT_EQ(all_f32->PlanText().find("to bf16"), std::string::npos);
   for (const int threads : {1, 2}) {
     const auto executor = Make(graph, true, threads);
     const auto got = executor->Run(inputs);
@@ -103,7 +104,7 @@ TEST_F(KeepBf16Test, LongSumsAreRoundedAtTheirEnd) {
   EXPECT_EQ(Count(Text(y), "to bf16"), 1);
 }
 
-TEST_F(KeepBf16Test, ResidualsAndResultsStayInF32) {
+TEST_F(KeepBf16Test, ResidualsOfLinearLayersAndResultsStayInF32) {
   const ValueId x = m_.Input({5, 64});
   const ValueId a = Linear(x, 64, 64);
   const ValueId b = Linear(a, 64, 64);
@@ -141,18 +142,63 @@ TEST_F(KeepBf16Test, ConvolutionsOfAllKindsReadIt) {
   }
 }
 
-// They round what they make, of all channels or of a member's.
-TEST_F(KeepBf16Test, DepthwiseConvolutionsMultiplyInF32) {
-  for (const int64_t size : {1, 9}) {
-    m_ = GraphMaker();
-    const int64_t n = 90;
-    ValueId y = Conv(m_.Input({1, 8, size, size}), 8, n, 1);
-    y = m_.Node("Relu", {Conv(y, n, n, 3, n)});
-    const std::string text = Text(Conv(y, n, 12, 1));
-    EXPECT_EQ(Count(text, "Depthwise"), 1) << text;
-    EXPECT_EQ(Count(text, "to bf16"), 1) << text;
-    EXPECT_EQ(Count(text, "of bf16"), 1) << text;
+// They round what they make, of all channels or of a member's; kernels that
+// slide over pixels and others.
+TEST_F(KeepBf16Test, DepthwiseConvolutionsReadAndWriteIt) {
+  for (const int64_t size : {1, 9, 21}) {
+    for (const int64_t kernel : {3, 5, 11}) {
+      m_ = GraphMaker();
+      const int64_t n = 90;
+      ValueId y = Conv(m_.Input({1, 8, size, size}), 8, n, 1);
+      y = m_.Node("Relu", {Conv(y, n, n, kernel, n)});
+      const std::string text = Text(Conv(y, n, 12, 1));
+      EXPECT_EQ(Count(text, "Depthwise"), 1) << text;
+      EXPECT_EQ(Count(text, "to bf16"), 2) << text;
+      EXPECT_EQ(Count(text, "of bf16"), 2) << text;
+    }
   }
+}
+
+TEST_F(KeepBf16Test, DepthwiseConvolutionsInF32ReadF32) {
+  const ValueId a = Conv(m_.Input({1, 8, 9, 9}), 8, 16, 1);
+  m_.graph.AddOutput("y", Conv(a, 16, 16, 3, 16));
+  ExecutorOptions options{.precision = Precision::kBf16};
+  options.f32_layers = {"Conv#2"};
+  auto executor = Executor::Create(m_.graph.Copy(), options);
+  ASSERT_TRUE(executor.ok());
+  ASSERT_TRUE((*executor)->Run(m_.Inputs()).ok());
+  EXPECT_EQ(Count((*executor)->PlanText(), "bf16"), 0);
+}
+
+// A chain of blocks, whose sums are read as factors and as residuals: before
+// and behind the function, in panels and in parts of one.
+TEST_F(KeepBf16Test, ConvolutionsAddResidualsInIt) {
+  for (const char* function : {"Relu", "HardSwish", "Tanh"}) {
+    for (const bool first : {false, true}) {
+      m_ = GraphMaker();
+      const int64_t n = 70;
+      ValueId y = Conv(m_.Input({2, 8, 13, 13}), 8, n, 1);
+      for (int block = 0; block < 2; ++block) {
+        ValueId z = Conv(m_.Node("Relu", {Conv(y, n, 32, 3)}), 32, n, 1);
+        if (first) {
+          y = m_.Node(function, {m_.Node("Add", {z, y})});
+        } else {
+          y = m_.Node("Add", {m_.Node(function, {z}), y});
+        }
+      }
+      const std::string text = Text(Conv(y, n, 12, 1));
+      EXPECT_EQ(Count(text, "+residual of bf16"), 2) << text;
+      EXPECT_EQ(Count(text, "to bf16"), 5) << text;
+    }
+  }
+}
+
+// The first block's residual is a result as well.
+TEST_F(KeepBf16Test, ResidualsThatOthersReadStayInF32) {
+  const ValueId x = Conv(m_.Input({2, 8, 13, 13}), 8, 32, 1);
+  m_.graph.AddOutput("x", x);
+  const ValueId y = m_.Node("Add", {Conv(x, 32, 32, 3), x});
+  EXPECT_EQ(Count(Text(Conv(y, 32, 12, 1)), "residual of bf16"), 0);
 }
 
 TEST_F(KeepBf16Test, TheGreatestValueIsThatOfRoundedOnes) {
