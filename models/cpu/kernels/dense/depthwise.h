@@ -205,7 +205,8 @@ class Depthwise {
   // Epilogues that are done before the sums leave the registers.
   static bool IsQuick(const Epilogue& e) {
     return e.gate == nullptr && e.residual == nullptr &&
-           (e.f == Unary::kNone || e.f == Unary::kRelu || e.f == Unary::kClip);
+           (e.f == Unary::kNone || e.f == Unary::kRelu || e.f == Unary::kClip ||
+            e.f == Unary::kHardSwish);
   }
 
   template <int kCount, class Load, class Store>
@@ -217,7 +218,10 @@ class Depthwise {
 #pragma GCC unroll 8
         for (int p = 0; p < kCount; ++p) acc[p] = V::Add(acc[p], bias);
       }
-      if (e.f != Unary::kNone) {
+      if (e.f == Unary::kHardSwish) {
+#pragma GCC unroll 8
+        for (int p = 0; p < kCount; ++p) acc[p] = Math<V>::HardSwish(acc[p]);
+      } else if (e.f != Unary::kNone) {
         const bool clip = e.f == Unary::kClip;
         const F low = V::Set(clip ? e.a : 0.0f);
         const F high = V::Set(clip ? e.b : __builtin_inff());

@@ -15,7 +15,8 @@
 //
 // A file that compiles this gives its vectors as a struct S:
 //   V            as in scalar/vec1.h
-//   E, MulAdd, Copy, Round: FloatFactors below, or avx512bf16/bf16_factors.h
+//   E, MulAdd, Copy, Round, Widen: FloatFactors below, or
+//                avx512bf16/bf16_factors.h
 //   kVectors     vectors of a panel
 //   kRows        rows of a full tile
 //   kBlockRows   rows of a block, a multiple of kRows
@@ -28,6 +29,7 @@
 #include <cstdint>
 
 #include "models/cpu/kernels/dense/epilogue.h"
+#include "models/cpu/kernels/dense/quick_epilogue.h"
 #include "models/cpu/kernels/dense/sums.h"
 
 namespace millrace::models {
@@ -189,9 +191,7 @@ class Gemm {
     int64_t ahead_step;
     int64_t num_pieces = 1;
     const int64_t* offsets = nullptr;  // of pieces in a row of x; null: 0
-    bool quick = false;  // the last block's sums only meet bias, residual first
-    float low = -__builtin_inff();  // and these limits
-    float high = __builtin_inff();
+    QuickEpilogue<S> quick{};          // of the last block's sums
   };
 
   static Part PartOf(const GemmArgs& g, int64_t ld_x, int64_t k0, int64_t k1) {
@@ -212,7 +212,7 @@ class Gemm {
            .panel_end = g.panel_end,
            .ahead = g.w,
            .ahead_step = kPanel};
-    SetQuick(p);
+    if (p.last) p.quick = QuickEpilogue<S>(g.epilogue);
     return p;
   }
 
@@ -268,19 +268,6 @@ class Gemm {
   static constexpr int kPanelsFor = kSums / (kR * S::kVectors) > 4
                                         ? 4
                                         : kSums / (kR * S::kVectors);
-
-  static void SetQuick(Part& p) {
-    const Epilogue& e = *p.epilogue;
-    p.quick =
-        p.last && e.gate == nullptr &&
-        (e.residual_first || e.f == Unary::kNone ||
-         (e.residual == nullptr && e.residual_bf16 == nullptr)) &&
-        (e.f == Unary::kNone || e.f == Unary::kRelu || e.f == Unary::kClip);
-    if (e.f == Unary::kRelu) p.low = 0.0f;
-    if (e.f != Unary::kClip) return;
-    p.low = e.a;
-    p.high = e.b;
-  }
 
   // Two middling tiles rather than a full one and a sliver.
   static int TileRows(int64_t left) {
@@ -386,7 +373,8 @@ class Gemm {
     }
     AddSums<V>(before, ld_before, before == sums ? kWidth : live, acc);
     if (!p.last && whole) return StoreSums<V>(acc, waiting, ld_waiting);
-    if (whole && p.quick) return FinishQuickly<kR, kNv>(p, row, n0, acc);
+    if (whole && p.quick.takes())
+      return FinishQuickly<kR, kNv>(p, row, n0, acc);
     StoreSums<V>(acc, sums, kWidth);
     Epilogue e = p.last ? From(*p.epilogue, row, n0) : Epilogue{};
     if constexpr (S::kRounds) {
@@ -415,44 +403,10 @@ class Gemm {
     e.ld_residual = kWidth;
   }
 
-  // The commonest epilogues without leaving the registers: limits -infinity and
-  // infinity change nothing.
   template <int kR, int kNv>
   static void FinishQuickly(const Part& p, int64_t row, int64_t n0,
                             F (&acc)[kR][kNv]) {
-    const Epilogue& e = *p.epilogue;
-    if (e.bias != nullptr) {
-#pragma GCC unroll 16
-      for (int v = 0; v < kNv; ++v) {
-        const F bias = V::Load(e.bias + n0 + v * V::kLanes);
-#pragma GCC unroll 16
-        for (int r = 0; r < kR; ++r) acc[r][v] = V::Add(acc[r][v], bias);
-      }
-    }
-    if (e.residual != nullptr) {
-      const float* from = e.residual + row * e.ld_residual + n0;
-#pragma GCC unroll 16
-      for (int r = 0; r < kR; ++r, from += e.ld_residual) {
-#pragma GCC unroll 16
-        for (int v = 0; v < kNv; ++v) {
-          acc[r][v] = V::Add(acc[r][v], V::Load(from + v * V::kLanes));
-        }
-      }
-    }
-    if constexpr (S::kRounds) {
-      if (e.residual_bf16 != nullptr) {
-        const Bf16* from = e.residual_bf16 + row * e.ld_residual + n0;
-#pragma GCC unroll 16
-        for (int r = 0; r < kR; ++r, from += e.ld_residual) {
-#pragma GCC unroll 16
-          for (int v = 0; v < kNv; ++v) {
-            acc[r][v] = V::Add(acc[r][v], S::Widened(from + v * V::kLanes));
-          }
-        }
-      }
-    }
-    const F low = V::Set(p.low);
-    const F high = V::Set(p.high);
+    p.quick.Apply(row, n0, acc);
     if constexpr (S::kRounds) {
       if (p.y_bf16 != nullptr) {
         Bf16* y = p.y_bf16 + row * p.ld_y + n0;
@@ -460,7 +414,7 @@ class Gemm {
         for (int r = 0; r < kR; ++r, y += p.ld_y) {
 #pragma GCC unroll 16
           for (int v = 0; v < kNv; ++v) {
-            S::Round(V::Min(high, V::Max(low, acc[r][v])), y + v * V::kLanes);
+            S::Round(acc[r][v], y + v * V::kLanes);
           }
         }
         return;
@@ -471,7 +425,7 @@ class Gemm {
     for (int r = 0; r < kR; ++r, y += p.ld_y) {
 #pragma GCC unroll 16
       for (int v = 0; v < kNv; ++v) {
-        V::Store(y + v * V::kLanes, V::Min(high, V::Max(low, acc[r][v])));
+        V::Store(y + v * V::kLanes, acc[r][v]);
       }
     }
   }

@@ -135,6 +135,10 @@ struct Math {
     return V::Div(Set(1.0f), V::Add(Set(1.0f), Exp(Neg(x))));
   }
 
+  static F HardSwish(F x) {
+    const F t = V::Fma(Set(1.0f / 6), x, Set(0.5f));
+    return V::Mul(x, V::Min(Set(1.0f), V::Max(V::Zero(), t)));
+  }
   static F GeluErf(F x) {
     const F half = V::Mul(x, Set(0.5f));
     return V::Fma(half, ErfRatio(V::Mul(x, Set(0.707106781f))), half);
@@ -205,10 +209,7 @@ struct Math {
         return body(
             [=](F x) { return V::Min(one, V::Max(zero, V::Fma(va, x, vb))); });
       case Unary::kHardSwish:
-        return body([=](F x) {
-          const F t = V::Fma(Set(1.0f / 6), x, Set(0.5f));
-          return V::Mul(x, V::Min(one, V::Max(zero, t)));
-        });
+        return body([](F x) { return HardSwish(x); });
       case Unary::kSilu:
         return body([](F x) { return V::Mul(x, Sigmoid(x)); });
       case Unary::kGeluErf:
