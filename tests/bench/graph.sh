@@ -11,6 +11,8 @@
 #                                                  precision, and our f32
 #   tests/bench/graph.sh --int8 [ARGS]             int8 beside int8, and our f32;
 #                                                  the first run writes the models
+#   tests/bench/graph.sh --qkv [ARGS]              three products beside one of
+#                                                  joined weights
 #
 # PEERS_VENV is a Python with torch, torchvision, timm, transformers, onnx and
 # onnxruntime; GRAPH_MODELS the folder of the models. See tests/bench/graph/.
@@ -29,6 +31,7 @@ case $action in
   --export) exec "$venv/bin/python" "$here/export_models.py" "$models" "$@" ;;
   --sweep) exec "$venv/bin/python" "$here/sweep.py" --millrace "$millrace" "$@" ;;
   --ort) exec "$venv/bin/python" "$here/ort_ops.py" --millrace "$millrace" "$@" ;;
+  --qkv) exec "$venv/bin/python" "$here/qkv.py" --millrace "$millrace" "$@" ;;
   --check) exec python3 "$here/check.py" "$models" --millrace "$millrace" "$@" ;;
   --bench) exec "$venv/bin/python" "$here/bench.py" "$models" --cmd \
     "millrace=$millrace run {dir}/{model}.pt2 --input {dir}/{model}.b{batch}.inputs.npz --iters {iters} --threads {threads}" \
@@ -47,6 +50,6 @@ case $action in
     --cmd \
     "millrace-f32=$millrace run {dir}/{model}.onnx --input {dir}/{model}.b{batch}.inputs.npz --iters {iters} --threads {threads}" \
     "$@" ;;
-  -h | --help) sed -n '2,18s/^# \{0,1\}//p' "$0" ;;
+  -h | --help) sed -n '2,20s/^# \{0,1\}//p' "$0" ;;
   *) echo "graph.sh: there is no action $action; see --help" >&2; exit 2 ;;
 esac
