@@ -1,0 +1,58 @@
+// Attention as ONNX Runtime's tools write it.
+#include "tests/unit/models/graph/microsoft_model.h"
+
+namespace millrace::models::graph {
+namespace {
+
+using ::testing::ElementsAre;
+
+class MicrosoftAttention : public MicrosoftModel {};
+
+// One head of one number; weights of zero make all keys alike.
+TEST_F(MicrosoftAttention, AttentionHidesKeysOfItsMask) {
+  model_.Input("x", {1, 3, 1});
+  model_.Input("mask", {1, 3}, onnx::TensorProto::INT32);
+  model_.Floats("w", {1, 3}, {0, 0, 2});
+  model_.Floats("b", {3}, {0, 0, 1});
+  Int(Node("Attention", {"x", "w", "b", "mask"}), "num_heads", 1);
+  for (const auto& [mask, value] :
+       {std::pair(std::vector<int32_t>{1, 1, 0}, 4.f),
+        std::pair(std::vector<int32_t>{0, 0, 0}, 9.f)}) {
+    std::vector<Tensor> inputs;
+    inputs.push_back(F({1, 3, 1}, {1, 2, 9}));
+    inputs.push_back(I32({1, 3}, mask));
+    const auto y = Run(std::move(inputs));
+    ASSERT_EQ(y.size(), 1u);
+    EXPECT_THAT(Floats(y[0]), Near({value, value, value}));
+  }
+}
+
+TEST_F(MicrosoftAttention, AttentionHandsOnItsKeysAndValues) {
+  model_.Input("x", {1, 1, 1});
+  model_.Floats("w", {1, 3}, {0, 1, 2});
+  model_.Floats("b", {3}, {0, 0, 0});
+  model_.Floats("past", {2, 1, 1, 1, 1}, {7, 8});
+  onnx::NodeProto* node =
+      Node("Attention", {"x", "w", "b", "", "past"}, {"y", "present"});
+  Int(node, "num_heads", 1);
+  Int(node, "unidirectional", 1);
+  std::vector<Tensor> inputs;
+  inputs.push_back(F({1, 1, 1}, {3}));
+  const auto y = Run(std::move(inputs));
+  ASSERT_EQ(y.size(), 2u);
+  EXPECT_THAT(Floats(y[0]), Near({7}));
+  EXPECT_EQ(y[1].shape(), (Shape{2, 1, 1, 2, 1}));
+  EXPECT_THAT(Floats(y[1]), ElementsAre(7, 3, 8, 6));
+}
+
+TEST_F(MicrosoftAttention, MultiHeadAttentionHasBiasesSideBySide) {
+  model_.Input("v", {1, 2, 1});
+  model_.Floats("q", {1, 1, 1}, {0});
+  model_.Floats("k", {1, 2, 1}, {1, 1});
+  model_.Floats("b", {3}, {0, 0, 10});
+  Int(Node("MultiHeadAttention", {"q", "k", "v", "b"}), "num_heads", 1);
+  EXPECT_THAT(One(F({1, 2, 1}, {1, 3})), Near({12}));
+}
+
+}  // namespace
+}  // namespace millrace::models::graph
