@@ -1,6 +1,8 @@
 // The operators of ONNX Runtime's own domain that its optimiser writes into
 // the files it saves, and those of its tools for transformers: written with
 // ours. What they mean is told in ContribOperators.md of ONNX Runtime.
+#include <algorithm>
+#include <iterator>
 #include <utility>
 
 #include "models/graph/onnx/rewrite.h"
@@ -46,37 +48,36 @@ Values BiasSplitGelu(NodeWriter& node) {
   return Alone(node.Emit("Mul", {halves[0], node.Emit("Gelu", {halves[1]})}));
 }
 
-// An activation that has been joined to the layer before it.
-Values Activated(NodeWriter& node, ValueId x, const std::string& name,
-                 const std::vector<double>& numbers) {
-  const auto number = [&](size_t i, double otherwise) {
-    return i < numbers.size() ? numbers[i] : otherwise;
-  };
+// An activation that has been joined to the layer before it, with its numbers
+// under the names that they have there.
+Values Activated(NodeWriter& node, ValueId x, Attrs numbers) {
+  const std::string name(node.attrs.Text("activation", ""));
   if (name.empty()) return Alone(x);
   if (name == "Clip") {
-    const auto bound = [&](size_t i, double otherwise) {
-      return node.FloatLike(static_cast<float>(number(i, otherwise)), x);
+    const auto bound = [&](const char* attr, double otherwise) {
+      return node.FloatLike(static_cast<float>(numbers.Float(attr, otherwise)),
+                            x);
     };
-    return Alone(
-        node.Emit("Clip", {x, bound(0, -3.402823e38), bound(1, 3.402823e38)}));
-  }
-  if (name == "LeakyRelu") {
-    return Alone(node.Emit(name, {x}, {{"alpha", number(0, 0.01)}}));
-  }
-  if (name == "HardSigmoid") {
     return Alone(node.Emit(
-        name, {x}, {{"alpha", number(0, 0.2)}, {"beta", number(1, 0.5)}}));
+        "Clip", {x, bound("min", -3.402823e38), bound("max", 3.402823e38)}));
   }
-  for (const std::string_view plain :
-       {"Relu", "Sigmoid", "Tanh", "HardSwish", "Softplus", "Softsign"}) {
-    if (name == plain) return Alone(node.Emit(name, {x}));
+  for (const std::string_view known :
+       {"Elu", "HardSigmoid", "HardSwish", "LeakyRelu", "Relu", "Selu",
+        "Sigmoid", "Softplus", "Softsign", "Tanh", "ThresholdedRelu"}) {
+    if (name == known) return Alone(node.Emit(name, {x}, std::move(numbers)));
   }
   return Unimplemented("its activation is '" + name + "'");
 }
 
+// The activation's numbers are a list, in the order of its attributes.
 Values FusedConv(NodeWriter& node) {
-  const std::string activation(node.attrs.Text("activation", ""));
-  const std::vector<double> numbers = node.attrs.Floats("activation_params");
+  const bool clips = node.attrs.Text("activation", "") == "Clip";
+  const std::vector<double>& list = node.attrs.Floats("activation_params");
+  Attrs numbers;
+  const char* const names[] = {clips ? "min" : "alpha", clips ? "max" : "beta"};
+  for (size_t i = 0; i < std::min(list.size(), std::size(names)); ++i) {
+    numbers.Set(names[i], list[i]);
+  }
   Attrs attrs = node.attrs;
   for (const char* name : {"activation", "activation_params"}) {
     attrs.Erase(name);
@@ -84,21 +85,21 @@ Values FusedConv(NodeWriter& node) {
   std::vector<ValueId> operands = {node.in(0), node.in(1)};
   if (node.in(2) != kNoValue) operands.push_back(node.in(2));
   const ValueId y = node.Emit("Conv", std::move(operands), std::move(attrs));
-  return Activated(node, AddGiven(node, y, node.in(3)), activation, numbers);
+  return Activated(node, AddGiven(node, y, node.in(3)), std::move(numbers));
 }
 
+// The activation's numbers are attributes of their own.
 Values FusedGemm(NodeWriter& node) {
-  const std::string activation(node.attrs.Text("activation", ""));
-  std::vector<double> numbers;
+  Attrs numbers;
   Attrs attrs = node.attrs;
-  for (const char* name :
-       {"activation_alpha", "activation_beta", "activation_gamma"}) {
-    if (attrs.Has(name)) numbers.push_back(attrs.Float(name, 0));
-    attrs.Erase(name);
-  }
   attrs.Erase("activation");
+  for (const std::string name : {"alpha", "beta", "gamma"}) {
+    const std::string given = "activation_" + name;
+    if (attrs.Has(given)) numbers.Set(name, attrs.Float(given, 0));
+    attrs.Erase(given);
+  }
   return Activated(node, node.Emit("Gemm", node.inputs, std::move(attrs)),
-                   activation, numbers);
+                   std::move(numbers));
 }
 
 // The operand of a product: its matrices turned, and (`batches`) the rows of

@@ -86,6 +86,8 @@ def cases():
         yield f"FusedConv.{name}", case("FusedConv", image, {"w": floats(6, 4, 3, 3), "b": floats(6)}, activation=name, pads=[1] * 4, **({"activation_params": params} if params else {}))
     yield "FusedConv.sum", case("FusedConv", {**image, "z": floats(2, 6, 8, 8)}, {"w": floats(6, 4, 3, 3), "b": floats(6)}, activation="Relu", pads=[1] * 4, order=["x", "w", "b", "z"])
     yield "FusedGemm", case("FusedGemm", {"x": floats(3, 6)}, {"w": floats(5, 6), "b": floats(5)}, activation="LeakyRelu", activation_alpha=0.3, transB=1)
+    for name, alpha, other in (("Elu", 0.7, {}), ("ThresholdedRelu", 0.7, {}), ("Selu", 1.2, {"activation_gamma": 1.1}), ("HardSigmoid", 0.3, {"activation_beta": 0.4})):
+        yield f"FusedGemm.{name}", case("FusedGemm", {"x": floats(3, 6)}, {"w": floats(6, 5)}, activation=name, activation_alpha=alpha, **other)
     words = {"ids": ints(50, 2, 7), "segments": ints(2, 2, 7)}
     tables = {"w": floats(50, 16), "p": floats(20, 16), "t": floats(2, 16), "g": floats(16), "b": floats(16)}
     order = ["ids", "segments", "w", "p", "t", "g", "b", "mask"]

@@ -67,6 +67,24 @@ TEST_F(Microsoft, FusedMatMulTakesRowsOfTheFirstAxis) {
   EXPECT_THAT(One(F({2, 1, 2}, {1, 2, 3, 4})), ElementsAre(21, 43));
 }
 
+TEST_F(Microsoft, FusedGemmHasNumbersOfItsActivationByName) {
+  model_.Input("x", {1, 3});
+  model_.Floats("w", {3, 3}, {1, 0, 0, 0, 1, 0, 0, 0, 1});
+  onnx::NodeProto* node = Node("FusedGemm", {"x", "w"});
+  Text(node, "activation", "HardSigmoid");
+  Float(node, "activation_beta", 0.25);
+  EXPECT_THAT(One(F({1, 3}, {-9, 1, 9})), Near({0, 0.45f, 1}));
+}
+
+TEST_F(Microsoft, FusedGemmHasActivationsOfManyKinds) {
+  model_.Input("x", {1, 2});
+  model_.Floats("w", {2, 2}, {1, 0, 0, 1});
+  onnx::NodeProto* node = Node("FusedGemm", {"x", "w"});
+  Text(node, "activation", "ThresholdedRelu");
+  Float(node, "activation_alpha", 2);
+  EXPECT_THAT(One(F({1, 2}, {1, 3})), ElementsAre(0, 3));
+}
+
 TEST_F(Microsoft, FusedConvAddsThenActivates) {
   model_.Input("x", {1, 1, 1, 2});
   model_.Floats("w", {1, 1, 1, 1}, {2});
