@@ -103,10 +103,12 @@ Values FusedGemm(NodeWriter& node) {
 }
 
 // The operand of a product: its matrices turned, and (`batches`) the rows of
-// all of them taken from the first axis instead of the last but one.
+// all of them taken from the first axis instead of the last but one. A vector
+// stays as it is.
 ValueId Turned(NodeWriter& node, ValueId x, bool turn, bool batches) {
   if (!turn && !batches) return x;
   const int rank = node.rank_of(x);
+  if (rank == 1 && !batches) return x;
   if (rank < 2) {  // not told by the file
     const std::string equation = !batches ? "...ij->...ji"
                                  : turn   ? "i...j->...ji"

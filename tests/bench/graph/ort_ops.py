@@ -81,6 +81,7 @@ def cases():
         batched = {"a": floats(4, 2, 3, 6), "b": floats(5, 2, 3, 6)}
         yield f"FusedMatMul.batch{told}", case("FusedMatMul", batched, told=told, transBatchA=1, transBatchB=1, transB=1)
         yield f"FusedMatMul.batches{told}", case("FusedMatMul", {"a": floats(6, 2, 3, 4), "b": floats(2, 3, 6, 5)}, told=told, transBatchA=1, transA=1)
+    yield "FusedMatMul.vector", case("FusedMatMul", {"a": floats(6), "b": floats(6, 5)}, transA=1)
     image = {"x": floats(2, 4, 8, 8)}
     for name, params in (("Relu", []), ("LeakyRelu", [0.2]), ("Clip", [-0.5, 0.5]), ("HardSigmoid", [0.3, 0.4]), ("Tanh", []), ("Sigmoid", [])):
         yield f"FusedConv.{name}", case("FusedConv", image, {"w": floats(6, 4, 3, 3), "b": floats(6)}, activation=name, pads=[1] * 4, **({"activation_params": params} if params else {}))

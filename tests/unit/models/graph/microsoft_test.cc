@@ -67,6 +67,13 @@ TEST_F(Microsoft, FusedMatMulTakesRowsOfTheFirstAxis) {
   EXPECT_THAT(One(F({2, 1, 2}, {1, 2, 3, 4})), ElementsAre(21, 43));
 }
 
+TEST_F(Microsoft, FusedMatMulLeavesVectorsAsTheyAre) {
+  model_.Input("x", {2});
+  model_.Floats("w", {2, 1}, {1, 10});
+  Int(Node("FusedMatMul", {"x", "w"}), "transA", 1);
+  EXPECT_THAT(One(F({2}, {3, 4})), ElementsAre(43));
+}
+
 TEST_F(Microsoft, FusedGemmHasNumbersOfItsActivationByName) {
   model_.Input("x", {1, 3});
   model_.Floats("w", {3, 3}, {1, 0, 0, 0, 1, 0, 0, 0, 1});
