@@ -198,12 +198,20 @@ Values EmbedLayerNormalization(NodeWriter& node) {
   return std::vector<ValueId>{y, shown, sum};
 }
 
-// Positions of [batch, tokens], or the first one of all rows.
+// Positions [batch, tokens] of all rows of x, whose first token is at `first`.
+ValueId PositionsFrom(NodeWriter& node, ValueId x, ValueId first) {
+  const ValueId shape = node.Emit("Shape", {x});
+  const ValueId sizes = node.Emit("Gather", {shape, node.Ints({0, -2})});
+  const ValueId row = node.Emit("Add", {Places(node, x, -2), first});
+  return node.Emit("Expand", {row, sizes});
+}
+
+// Positions of [batch, tokens], or the first one of all rows. ONNX Runtime
+// does not use `scale`.
 Values RotaryEmbedding(NodeWriter& node) {
+  if (node.in(1) == kNoValue) return InvalidArgument("it has no positions");
   ValueId at = node.in(1);
-  if (node.rank_of(at) == 1) {
-    return Unimplemented("its position is that of the first token alone");
-  }
+  if (node.rank_of(at) == 1) at = PositionsFrom(node, node.in(0), at);
   Attrs attrs = node.attrs;
   if (attrs.Int("is_packed_batching", 0) != 0) {
     return Unimplemented("its rows are packed");

@@ -1,5 +1,6 @@
 // RotaryEmbedding (Su et al. 2021): pairs of elements of each head turned by
-// the angle of their position, whose cosine and sine come as tables.
+// the angle of their position, whose cosine and sine come as tables. Without
+// num_heads, heads are as wide as the tables say.
 #include "models/graph/ops/families.h"
 #include "models/graph/ops/operands.h"
 
@@ -18,7 +19,13 @@ struct Plan {
 
 StatusOr<Plan> MakePlan(const Call& call) {
   const Shape& x = call.arg(0).shape;
-  const int64_t heads = call.attrs().Int("num_heads", 0);
+  const Shape& table = call.arg(1).shape;
+  const int64_t turned = call.attrs().Int("rotary_embedding_dim", 0);
+  int64_t heads = call.attrs().Int("num_heads", 0);
+  if (heads == 0 && turned == 0 && x.rank() == 3 && table.rank() > 0 &&
+      table.back() > 0 && x[2] % (2 * table.back()) == 0) {
+    heads = x[2] / (2 * table.back());
+  }
   Plan plan;
   if (x.rank() == 4) {
     plan = {x[0], x[1], x[2], x[3], 0, false};
@@ -29,7 +36,6 @@ StatusOr<Plan> MakePlan(const Call& call) {
                            std::to_string(heads) +
                            " heads is not [batch, heads, tokens, size]");
   }
-  const int64_t turned = call.attrs().Int("rotary_embedding_dim", 0);
   if (turned < 0 || turned > plan.dim ||
       (turned == 0 ? plan.dim : turned) % 2 != 0) {
     return InvalidArgument("rotary_embedding_dim is " + std::to_string(turned) +

@@ -113,6 +113,10 @@ def cases():
     yield "MultiHeadAttention.keys", case("MultiHeadAttention", {**heads, "m": keys}, num_heads=4, order=["q", "k", "v", "-", "m"])
     yield "MultiHeadAttention.past", case("MultiHeadAttention", {**heads, "pk": floats(2, 4, 3, 4), "pv": floats(2, 4, 3, 4)}, None, 3, num_heads=4,
                                           order=["q", "k", "v", "-", "-", "-", "pk", "pv"])
+    turned = {"x": floats(2, 7, 32), "p": np.tile(np.arange(7), (2, 1))}
+    yield "RotaryEmbedding.rows", case("RotaryEmbedding", turned, {"c": floats(20, 4), "s": floats(20, 4)})
+    for told in (3, 4):
+        yield f"RotaryEmbedding.first{told}", case("RotaryEmbedding", {"x": floats(*(2, 4, 7, 8)[4 - told:]), "p": np.array([3])}, {"c": floats(20, 4), "s": floats(20, 4)})
     yield "RotaryEmbedding", case("RotaryEmbedding", {"x": floats(2, 4, 7, 8), "p": np.tile(np.arange(7), (2, 1))}, {"c": floats(20, 4), "s": floats(20, 4)})
     for op in ("QLinearAdd", "QLinearMul", "QLinearSigmoid"):
         yield op, linear(op)

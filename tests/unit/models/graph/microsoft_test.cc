@@ -139,5 +139,25 @@ TEST_F(Microsoft, EmbedLayerNormalizationCountsTheWordsThatAreShown) {
   EXPECT_THAT(Floats(y[2]), ElementsAre(1, 3, 8, 4));
 }
 
+// Angles of 0 but at position 2, a quarter turn. Two heads of one pair.
+TEST_F(Microsoft, RotaryEmbeddingFindsHeadsAndPositions) {
+  model_.Input("x", {1, 2, 4});
+  onnx::TensorProto* first = model_.Floats("first", {1}, {});
+  first->set_data_type(onnx::TensorProto::INT64);
+  first->add_int64_data(1);
+  model_.Floats("cos", {3, 1}, {1, 1, 0});
+  model_.Floats("sin", {3, 1}, {0, 0, 1});
+  Node("RotaryEmbedding", {"x", "first", "cos", "sin"});
+  EXPECT_THAT(One(F({1, 2, 4}, {1, 2, 3, 4, 5, 6, 7, 8})),
+              ElementsAre(1, 2, 3, 4, -6, 5, -8, 7));
+}
+
+TEST_F(Microsoft, RotaryEmbeddingWithoutPositionsIsRefused) {
+  model_.Input("x", {1, 1, 1, 2});
+  model_.Floats("t", {1, 1, 1}, {1});
+  Node("RotaryEmbedding", {"x", "", "t", "t"});
+  EXPECT_FALSE(model_.Import().ok());
+}
+
 }  // namespace
 }  // namespace millrace::models::graph
