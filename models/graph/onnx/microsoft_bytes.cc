@@ -65,7 +65,7 @@ Values Concat(NodeWriter& node) {
   return Quantised(node, y, 0);
 }
 
-// Its bias is integers on the scale of the product.
+// Its bias is integers on the scale of the product, alpha included.
 Values Gemm(NodeWriter& node) {
   const bool turned = node.attrs.Int("transB", 0) != 0;
   std::vector<ValueId> operands = {
@@ -76,7 +76,9 @@ Values Gemm(NodeWriter& node) {
     const ValueId bias = node.Emit("CastLike", {node.in(6), scale});
     operands.push_back(node.Emit("Mul", {bias, scale}));
   }
-  const ValueId y = node.Emit("Gemm", std::move(operands), node.attrs);
+  Attrs attrs = node.attrs;
+  attrs.Set("beta", attrs.Float("alpha", 1));
+  const ValueId y = node.Emit("Gemm", std::move(operands), std::move(attrs));
   if (node.in(7) == kNoValue) return std::vector<ValueId>{y};
   return Quantised(node, y, 7);
 }

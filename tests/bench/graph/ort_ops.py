@@ -130,6 +130,7 @@ def cases():
     product = {"s": SCALE, "z": ZERO, "b": ints(255, 6, 5).astype(np.int8), "bs": np.float32(0.02), "bz": np.int8(0), "c": ints(900, 5)}
     yield "QGemm", case("QGemm", {"x": quantised(3, 6)}, {**product, "ys": np.float32(0.3), "yz": np.uint8(128)})
     yield "QGemm.columns", case("QGemm", {"x": quantised(3, 6)}, {**product, "bs": np.abs(floats(5)), "bz": np.zeros(5, np.int8)})
+    yield "QGemm.alpha", case("QGemm", {"x": quantised(3, 6)}, product, alpha=0.5)
     bytes_ = {"b": product["b"], "as": SCALE, "bs": np.abs(floats(5)), "az": ZERO, "bz": np.zeros(5, np.int8), "c": floats(5)}
     yield "MatMulIntegerToFloat", case("MatMulIntegerToFloat", {"x": quantised(3, 6)}, bytes_)
     yield "DynamicQuantizeMatMul", case("DynamicQuantizeMatMul", {"x": floats(3, 6)}, {"b": product["b"], "bs": np.float32(0.02), "bz": np.int8(3), "c": floats(5)})

@@ -24,6 +24,19 @@ TEST_F(MicrosoftBytes, QLinearAddIsOnThreeScales) {
   EXPECT_THAT(Values<uint8_t>(y[0]), ElementsAre(3, 30));
 }
 
+TEST_F(MicrosoftBytes, AlphaOfQGemmBelongsToItsBiasToo) {
+  model_.Input("x", {1, 1}, onnx::TensorProto::UINT8);
+  model_.Floats("s", {}, {0.5});
+  onnx::TensorProto* w = model_.Floats("w", {1, 1}, {});
+  w->set_data_type(onnx::TensorProto::INT8);
+  w->add_int32_data(3);
+  onnx::TensorProto* c = model_.Floats("c", {1}, {});
+  c->set_data_type(onnx::TensorProto::INT32);
+  c->add_int32_data(10);
+  Float(Node("QGemm", {"x", "s", "", "w", "s", "", "c"}), "alpha", 4);
+  EXPECT_THAT(One(U8({1, 1}, {2})), ElementsAre(16));  // (2*3 + 10) / 4 * 4
+}
+
 TEST_F(MicrosoftBytes, QGemmHasABiasOnTheScaleOfTheProduct) {
   model_.Input("x", {1, 2}, onnx::TensorProto::UINT8);
   model_.Floats("s", {}, {0.5});
