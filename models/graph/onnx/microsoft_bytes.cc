@@ -46,13 +46,20 @@ Values Unary(NodeWriter& node) {
   return Quantised(node, y, 3);
 }
 
-// Softmax of ONNX before 13 saw a matrix.
+// Before 13 the operand was seen as a matrix, cut before `axis`.
 Values Softmax(NodeWriter& node) {
-  if (node.attrs.Int("opset", 13) < 13 && node.attrs.Int("axis", 1) != -1 &&
-      node.attrs.Int("axis", 1) != node.rank_of(node.in(0)) - 1) {
-    return Unimplemented("it flattens its operand");
+  const int64_t axis = node.attrs.Int("axis", -1);
+  const int rank = node.rank_of(node.in(0));
+  if (node.attrs.Int("opset", 13) >= 13 || axis == -1 ||
+      (rank > 0 && axis == rank - 1)) {
+    return Unary(node);
   }
-  return Unary(node);
+  const ValueId x = Dequantised(node, 0);
+  const ValueId matrix = node.Emit("Flatten", {x}, {{"axis", axis}});
+  const ValueId rows = node.Emit("Softmax", {matrix});
+  const ValueId y =
+      node.Emit("Reshape", {rows, node.Emit("Shape", {node.in(0)})});
+  return Quantised(node, y, 3);
 }
 
 // Scale and zero point of the result, then those of each part behind it.

@@ -124,6 +124,9 @@ def cases():
     yield "QLinearGlobalAveragePool", linear("QLinearGlobalAveragePool", channels_last=0)
     yield "QLinearAveragePool", linear("QLinearAveragePool", kernel_shape=[2, 2], strides=[2, 2])
     yield "QLinearSoftmax", linear("QLinearSoftmax", axis=-1, opset=13)
+    for axis in ({}, {"axis": 1}, {"axis": 2}, {"axis": -2}):
+        for told in (True, False):
+            yield f"QLinearSoftmax.old{axis.get('axis', '')}{told}", linear("QLinearSoftmax", opset=11, told=told, **axis)
     yield "QLinearConcat", case("QLinearConcat", {"x": quantised(2, 3), "y": quantised(2, 4)},
                                 {"os": np.float32(0.1), "oz": np.uint8(100), "xs": SCALE, "xz": ZERO, "ys": np.float32(0.08), "yz": np.uint8(90)},
                                 axis=1, order=["os", "oz", "x", "xs", "xz", "y", "ys", "yz"])

@@ -24,6 +24,21 @@ TEST_F(MicrosoftBytes, QLinearAddIsOnThreeScales) {
   EXPECT_THAT(Values<uint8_t>(y[0]), ElementsAre(3, 30));
 }
 
+// Each of four numbers is a quarter, on a scale of 1/64.
+TEST_F(MicrosoftBytes, OldSoftmaxesOfBytesSeeAMatrix) {
+  model_.Input("x", {1, 2, 2}, onnx::TensorProto::UINT8);
+  model_.Floats("s", {}, {1});
+  model_.Floats("t", {}, {1 / 64.f});
+  onnx::NodeProto* node = Node("QLinearSoftmax", {"x", "s", "", "t", ""});
+  Int(node, "opset", 11);
+  Int(node, "axis", 1);
+  std::vector<Tensor> inputs;
+  inputs.push_back(U8({1, 2, 2}, {5, 5, 5, 5}));
+  const auto y = Run(std::move(inputs));
+  ASSERT_EQ(y.size(), 1u);
+  EXPECT_THAT(Values<uint8_t>(y[0]), ElementsAre(16, 16, 16, 16));
+}
+
 TEST_F(MicrosoftBytes, AlphaOfQGemmBelongsToItsBiasToo) {
   model_.Input("x", {1, 1}, onnx::TensorProto::UINT8);
   model_.Floats("s", {}, {0.5});
