@@ -17,11 +17,13 @@ ValueId Dequantised(NodeWriter& node, size_t i, Attrs attrs = {}) {
   return node.Emit("DequantizeLinear", std::move(operands), std::move(attrs));
 }
 
-// Scale and zero point of the result stand at i and i + 1.
-Values Quantised(NodeWriter& node, ValueId y, size_t i) {
-  std::vector<ValueId> operands = {y, node.in(i)};
-  if (node.in(i + 1) != kNoValue) operands.push_back(node.in(i + 1));
-  return std::vector<ValueId>{node.Emit("QuantizeLinear", std::move(operands))};
+// Scale and zero point of the result stand at i and i + 1. Without one, the
+// result is of the type of `like`.
+Values Quantised(NodeWriter& node, ValueId y, size_t i, ValueId like) {
+  ValueId zero = node.in(i + 1);
+  if (zero == kNoValue) zero = node.Emit("CastLike", {node.Int(0), like});
+  return std::vector<ValueId>{
+      node.Emit("QuantizeLinear", {y, node.in(i), zero})};
 }
 
 std::string WithoutPrefix(const NodeWriter& node) {
@@ -31,7 +33,7 @@ std::string WithoutPrefix(const NodeWriter& node) {
 Values Binary(NodeWriter& node) {
   const ValueId a = Dequantised(node, 0);
   const ValueId b = Dequantised(node, 3);
-  return Quantised(node, node.Emit(WithoutPrefix(node), {a, b}), 6);
+  return Quantised(node, node.Emit(WithoutPrefix(node), {a, b}), 6, node.in(0));
 }
 
 // Attributes that have ONNX's meaning go along.
@@ -43,7 +45,7 @@ Values Unary(NodeWriter& node) {
   for (const char* name : {"channels_last", "opset"}) attrs.Erase(name);
   const ValueId y =
       node.Emit(WithoutPrefix(node), {Dequantised(node, 0)}, std::move(attrs));
-  return Quantised(node, y, 3);
+  return Quantised(node, y, 3, node.in(0));
 }
 
 // Before 13 the operand was seen as a matrix, cut before `axis`.
@@ -59,17 +61,17 @@ Values Softmax(NodeWriter& node) {
   const ValueId rows = node.Emit("Softmax", {matrix});
   const ValueId y =
       node.Emit("Reshape", {rows, node.Emit("Shape", {node.in(0)})});
-  return Quantised(node, y, 3);
+  return Quantised(node, y, 3, node.in(0));
 }
 
 // Scale and zero point of the result, then those of each part behind it.
 Values Concat(NodeWriter& node) {
   std::vector<ValueId> parts;
-  for (size_t i = 2; i + 1 < node.inputs.size(); i += 3) {
+  for (size_t i = 2; i < node.inputs.size(); i += 3) {
     parts.push_back(Dequantised(node, i));
   }
   const ValueId y = node.Emit("Concat", std::move(parts), node.attrs);
-  return Quantised(node, y, 0);
+  return Quantised(node, y, 0, node.in(2));
 }
 
 // Its bias is integers on the scale of the product, alpha included.
@@ -87,7 +89,7 @@ Values Gemm(NodeWriter& node) {
   attrs.Set("beta", attrs.Float("alpha", 1));
   const ValueId y = node.Emit("Gemm", std::move(operands), std::move(attrs));
   if (node.in(7) == kNoValue) return std::vector<ValueId>{y};
-  return Quantised(node, y, 7);
+  return Quantised(node, y, 7, node.in(0));
 }
 
 // A product of bytes, (a - a_zero)(b - b_zero), times both scales.

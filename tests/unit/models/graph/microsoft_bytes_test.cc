@@ -24,6 +24,18 @@ TEST_F(MicrosoftBytes, QLinearAddIsOnThreeScales) {
   EXPECT_THAT(Values<uint8_t>(y[0]), ElementsAre(3, 30));
 }
 
+TEST_F(MicrosoftBytes, BytesWithoutZeroPointsKeepTheirType) {
+  model_.Input("x", {2}, onnx::TensorProto::INT8);
+  model_.Floats("s", {}, {1});
+  Node("QLinearAdd", {"x", "s", "", "x", "s", "", "s"});
+  std::vector<Tensor> inputs;
+  inputs.push_back(I8({2}, {-4, 40}));
+  const auto y = Run(std::move(inputs));
+  ASSERT_EQ(y.size(), 1u);
+  ASSERT_EQ(y[0].dtype(), DType::kI8);
+  EXPECT_THAT(Values<int8_t>(y[0]), ElementsAre(-8, 80));
+}
+
 // Each of four numbers is a quarter, on a scale of 1/64.
 TEST_F(MicrosoftBytes, OldSoftmaxesOfBytesSeeAMatrix) {
   model_.Input("x", {1, 2, 2}, onnx::TensorProto::UINT8);
@@ -37,6 +49,17 @@ TEST_F(MicrosoftBytes, OldSoftmaxesOfBytesSeeAMatrix) {
   const auto y = Run(std::move(inputs));
   ASSERT_EQ(y.size(), 1u);
   EXPECT_THAT(Values<uint8_t>(y[0]), ElementsAre(16, 16, 16, 16));
+}
+
+TEST_F(MicrosoftBytes, QLinearConcatTakesPartsWhole) {
+  model_.Input("x", {1}, onnx::TensorProto::UINT8);
+  model_.Floats("s", {}, {1});
+  Int(Node("QLinearConcat", {"s", "", "x", "s", "", "x"}), "axis", 0);
+  const auto graph = model_.Import();
+  ASSERT_TRUE(graph.ok());
+  std::vector<Tensor> inputs;
+  inputs.push_back(U8({1}, {1}));
+  EXPECT_FALSE(Interpret(*graph, inputs).ok());
 }
 
 TEST_F(MicrosoftBytes, AlphaOfQGemmBelongsToItsBiasToo) {
