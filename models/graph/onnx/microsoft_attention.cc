@@ -9,6 +9,8 @@ namespace {
 
 using Values = StatusOr<std::vector<ValueId>>;
 
+const std::vector<int64_t> kHeadsInside = {0, 2, 1, 3};
+
 // A mask of keys (1: seen) as numbers that are added to scores, of a rank
 // that goes with [batch, heads, queries, keys]. Hidden keys get a finite
 // number, so that a row that sees none of them sees them all.
@@ -37,21 +39,32 @@ struct Parts {
   ValueId past_k = kNoValue, past_v = kNoValue;
 };
 
-// Three outputs: the result, keys and values with those of the past.
-Values Attend(NodeWriter& node, const Parts& parts, std::vector<bool> wanted) {
+// [batch, tokens, heads * size] as [batch, heads, tokens, size], which keys and
+// values may be already.
+ValueId WithHeads(NodeWriter& node, ValueId x, int64_t heads) {
+  if (node.rank_of(x) == 4) return x;
+  const ValueId apart = node.Emit("Reshape", {x, node.Ints({0, 0, heads, -1})});
+  return node.Emit("Transpose", {apart}, {{"perm", kHeadsInside}});
+}
+
+// The result, and (`present`) keys and values with those of the past.
+Values Attend(NodeWriter& node, const Parts& parts, bool present) {
   const int64_t heads = node.attrs.Int("num_heads", 0);
-  const bool causal = node.attrs.Int("unidirectional", 0) != 0;
-  Attrs attrs = {{"q_num_heads", heads}, {"kv_num_heads", heads}};
-  if (causal) attrs.Set("is_causal", int64_t{1});
+  if (heads < 1) {
+    return InvalidArgument("num_heads is " + std::to_string(heads));
+  }
+  Attrs attrs;
+  if (node.attrs.Int("unidirectional", 0) != 0) {
+    attrs.Set("is_causal", int64_t{1});
+  }
   if (const double scale = node.attrs.Float("scale", 0); scale != 0) {
     attrs.Set("scale", scale);
   }
-  std::vector<ValueId> operands = {parts.q, parts.k, parts.v};
   ValueId bias = parts.bias;
   ValueId lengths = kNoValue;
   if (parts.mask != kNoValue && node.rank_of(parts.mask) == 1) {
     // How many keys of each row hold something.
-    if (causal || parts.past_k != kNoValue) {
+    if (attrs.Has("is_causal") || parts.past_k != kNoValue) {
       return Unimplemented("its mask is a list of lengths, and it looks back");
     }
     lengths = node.Emit("CastLike", {parts.mask, node.Int(0)});
@@ -59,10 +72,21 @@ Values Attend(NodeWriter& node, const Parts& parts, std::vector<bool> wanted) {
     ASSIGN_OR_RETURN(const ValueId mask, Bias(node, parts.mask));
     bias = bias == kNoValue ? mask : node.Emit("Add", {bias, mask});
   }
-  operands.insert(operands.end(), {bias, parts.past_k, parts.past_v, lengths});
+  std::vector<ValueId> operands = {WithHeads(node, parts.q, heads),
+                                   WithHeads(node, parts.k, heads),
+                                   WithHeads(node, parts.v, heads),
+                                   bias,
+                                   parts.past_k,
+                                   parts.past_v,
+                                   lengths};
   while (!operands.empty() && operands.back() == kNoValue) operands.pop_back();
-  return node.EmitAll("Attention", std::move(operands), std::move(wanted),
-                      std::move(attrs));
+  auto made =
+      node.EmitAll("Attention", std::move(operands),
+                   std::vector<bool>(present ? 3 : 1, true), std::move(attrs));
+  const ValueId rows =
+      node.Emit("Transpose", {made[0]}, {{"perm", kHeadsInside}});
+  made[0] = node.Emit("Reshape", {rows, node.Ints({0, 0, -1})});
+  return made;
 }
 
 std::vector<ValueId> InThree(NodeWriter& node, ValueId x, int64_t axis,
@@ -96,9 +120,8 @@ Values Attention(NodeWriter& node) {
     parts.past_v = node.Emit("Gather", {past, node.Int(1)}, first);
   }
   const bool present = node.Wants(1);
-  ASSIGN_OR_RETURN(std::vector<ValueId> made,
-                   Attend(node, parts, {true, present, present}));
-  if (!present) return std::vector<ValueId>{made[0]};
+  ASSIGN_OR_RETURN(std::vector<ValueId> made, Attend(node, parts, present));
+  if (!present) return made;
   std::vector<ValueId> both;
   for (const size_t i : {size_t{1}, size_t{2}}) {
     both.push_back(node.Emit("Unsqueeze", {made[i], node.Ints({0})}));
@@ -124,7 +147,7 @@ Values MultiHeadAttention(NodeWriter& node) {
     parts.k = node.Emit("Add", {parts.k, biases[1]});
     parts.v = node.Emit("Add", {parts.v, biases[2]});
   }
-  return Attend(node, parts, {true, node.Wants(1), node.Wants(2)});
+  return Attend(node, parts, node.Wants(1) || node.Wants(2));
 }
 
 constexpr RewriteRow kRows[] = {
