@@ -11,26 +11,6 @@ using Values = StatusOr<std::vector<ValueId>>;
 
 const std::vector<int64_t> kHeadsInside = {0, 2, 1, 3};
 
-// A mask of keys (1: seen) as numbers that are added to scores, of a rank
-// that goes with [batch, heads, queries, keys]. Hidden keys get a finite
-// number, so that a row that sees none of them sees them all.
-StatusOr<ValueId> Bias(NodeWriter& node, ValueId mask) {
-  const int rank = node.rank_of(mask);
-  if (rank != 2 && rank != 3) {
-    return Unimplemented(
-        "its mask is not of [batch, keys] or [batch, "
-        "queries, keys]");
-  }
-  const ValueId zero = node.Emit("CastLike", {node.Int(0), mask});
-  const ValueId seen = node.Emit("Greater", {mask, zero});
-  const auto hidden =
-      static_cast<float>(node.attrs.Float("mask_filter_value", -10000));
-  const ValueId bias = node.Emit("Where", {seen, node.FloatLike(0, node.in(0)),
-                                           node.FloatLike(hidden, node.in(0))});
-  return node.Emit("Unsqueeze",
-                   {bias, rank == 2 ? node.Ints({1, 2}) : node.Ints({1})});
-}
-
 // What the places of the operands say of one attention.
 struct Parts {
   ValueId q = kNoValue, k = kNoValue, v = kNoValue;
@@ -38,6 +18,46 @@ struct Parts {
   ValueId bias = kNoValue;
   ValueId past_k = kNoValue, past_v = kNoValue;
 };
+
+// How many rows x has, [batch, rows, columns] or [batch, heads, rows, columns].
+ValueId Rows(NodeWriter& node, ValueId x) {
+  return node.Emit("Gather", {node.Emit("Shape", {x}), node.Int(-2)});
+}
+
+// Which keys are seen, by how many of each row are: [batch, keys].
+ValueId SeenUpTo(NodeWriter& node, ValueId lengths, const Parts& parts) {
+  ValueId keys = Rows(node, parts.k);
+  if (parts.past_k != kNoValue) {
+    keys = node.Emit("Add", {keys, Rows(node, parts.past_k)});
+  }
+  const ValueId places = node.Emit("Range", {node.Int(0), keys, node.Int(1)});
+  const ValueId ends = node.Emit("Unsqueeze", {lengths, node.Ints({1})});
+  return node.Emit("Less", {places, node.Emit("CastLike", {ends, places})});
+}
+
+// The mask of keys (1: seen) as numbers that are added to scores, of a rank
+// that goes with [batch, heads, queries, keys]. Hidden keys get a finite
+// number, so that a row that sees none of them sees them all.
+StatusOr<ValueId> MaskBias(NodeWriter& node, const Parts& parts) {
+  const int rank = node.rank_of(parts.mask);
+  if (rank < 1 || rank > 3) {
+    return Unimplemented(
+        "its mask is not of [batch], [batch, keys] or [batch, queries, keys]");
+  }
+  ValueId seen = kNoValue;
+  if (rank == 1) {
+    seen = SeenUpTo(node, parts.mask, parts);
+  } else {
+    const ValueId zero = node.Emit("CastLike", {node.Int(0), parts.mask});
+    seen = node.Emit("Greater", {parts.mask, zero});
+  }
+  const auto hidden =
+      static_cast<float>(node.attrs.Float("mask_filter_value", -10000));
+  const ValueId bias = node.Emit("Where", {seen, node.FloatLike(0, parts.q),
+                                           node.FloatLike(hidden, parts.q)});
+  return node.Emit("Unsqueeze",
+                   {bias, rank == 3 ? node.Ints({1}) : node.Ints({1, 2})});
+}
 
 // [batch, tokens, heads * size] as [batch, heads, tokens, size], which keys and
 // values may be already.
@@ -61,15 +81,8 @@ Values Attend(NodeWriter& node, const Parts& parts, bool present) {
     attrs.Set("scale", scale);
   }
   ValueId bias = parts.bias;
-  ValueId lengths = kNoValue;
-  if (parts.mask != kNoValue && node.rank_of(parts.mask) == 1) {
-    // How many keys of each row hold something.
-    if (attrs.Has("is_causal") || parts.past_k != kNoValue) {
-      return Unimplemented("its mask is a list of lengths, and it looks back");
-    }
-    lengths = node.Emit("CastLike", {parts.mask, node.Int(0)});
-  } else if (parts.mask != kNoValue) {
-    ASSIGN_OR_RETURN(const ValueId mask, Bias(node, parts.mask));
+  if (parts.mask != kNoValue) {
+    ASSIGN_OR_RETURN(const ValueId mask, MaskBias(node, parts));
     bias = bias == kNoValue ? mask : node.Emit("Add", {bias, mask});
   }
   std::vector<ValueId> operands = {WithHeads(node, parts.q, heads),
@@ -77,8 +90,7 @@ Values Attend(NodeWriter& node, const Parts& parts, bool present) {
                                    WithHeads(node, parts.v, heads),
                                    bias,
                                    parts.past_k,
-                                   parts.past_v,
-                                   lengths};
+                                   parts.past_v};
   while (!operands.empty() && operands.back() == kNoValue) operands.pop_back();
   auto made =
       node.EmitAll("Attention", std::move(operands),

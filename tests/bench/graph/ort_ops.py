@@ -101,6 +101,10 @@ def cases():
     yield "Attention", case("Attention", rows, weights, num_heads=4)
     yield "Attention.keys", case("Attention", {**rows, "m": shown}, weights, num_heads=4, order=["x", "w", "b", "m"])
     yield "Attention.lengths", case("Attention", {**rows, "m": np.array([7, 4], np.int32)}, weights, num_heads=4, order=["x", "w", "b", "m"])
+    for last in (4, 0):
+        lengths = {**rows, "m": np.array([7, last], np.int32)}
+        yield f"Attention.lengths{last}", case("Attention", lengths, weights, num_heads=4, order=["x", "w", "b", "m"], mask_filter_value=-2.0, unidirectional=int(last > 0))
+    yield "Attention.lengths.past", case("Attention", {**rows, "m": np.array([10, 6], np.int32), "past": floats(2, 2, 4, 3, 4)}, weights, 2, num_heads=4, order=["x", "w", "b", "m", "past"])
     yield "Attention.none", case("Attention", {**rows, "m": shown * 0}, weights, num_heads=4, order=["x", "w", "b", "m"])
     yield "Attention.pairs", case("Attention", {**rows, "m": ints(2, 2, 7, 7)}, weights, num_heads=4, order=["x", "w", "b", "m"], mask_filter_value=-50.0)
     yield "Attention.causal", case("Attention", rows, weights, num_heads=4, unidirectional=1, scale=0.2)
@@ -113,6 +117,7 @@ def cases():
     yield "MultiHeadAttention.keys", case("MultiHeadAttention", {**heads, "m": keys}, num_heads=4, order=["q", "k", "v", "-", "m"])
     yield "MultiHeadAttention.past", case("MultiHeadAttention", {**heads, "pk": floats(2, 4, 3, 4), "pv": floats(2, 4, 3, 4)}, None, 3, num_heads=4,
                                           order=["q", "k", "v", "-", "-", "-", "pk", "pv"])
+    yield "MultiHeadAttention.lengths", case("MultiHeadAttention", {**heads, "m": np.array([9, 4], np.int32)}, num_heads=4, order=["q", "k", "v", "-", "m"])
     turned = {"x": floats(2, 7, 32), "p": np.tile(np.arange(7), (2, 1))}
     yield "RotaryEmbedding.rows", case("RotaryEmbedding", turned, {"c": floats(20, 4), "s": floats(20, 4)})
     for told in (3, 4):

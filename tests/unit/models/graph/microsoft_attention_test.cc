@@ -1,4 +1,6 @@
 // Attention as ONNX Runtime's tools write it.
+#include <cmath>
+
 #include "tests/unit/models/graph/microsoft_model.h"
 
 namespace millrace::models::graph {
@@ -25,6 +27,41 @@ TEST_F(MicrosoftAttention, AttentionHidesKeysOfItsMask) {
     ASSERT_EQ(y.size(), 1u);
     EXPECT_THAT(Floats(y[0]), Near({value, value, value}));
   }
+}
+
+// Values are 3, 5 and 19. Where no key is seen, all are.
+TEST_F(MicrosoftAttention, AttentionHidesKeysBehindTheLengthOfTheirRow) {
+  model_.Input("x", {1, 3, 1});
+  model_.Input("lengths", {1}, onnx::TensorProto::INT32);
+  model_.Floats("w", {1, 3}, {0, 0, 2});
+  model_.Floats("b", {3}, {0, 0, 1});
+  onnx::NodeProto* node = Node("Attention", {"x", "w", "b", "lengths"});
+  Int(node, "num_heads", 1);
+  Int(node, "unidirectional", 1);
+  for (const auto& [length, last] :
+       {std::pair(2, 4.f), std::pair(3, 9.f), std::pair(0, 9.f)}) {
+    std::vector<Tensor> inputs;
+    inputs.push_back(F({1, 3, 1}, {1, 2, 9}));
+    inputs.push_back(I32({1}, {length}));
+    const auto y = Run(std::move(inputs));
+    ASSERT_EQ(y.size(), 1u);
+    EXPECT_THAT(Floats(y[0]), Near({3, 4, last}));
+  }
+}
+
+TEST_F(MicrosoftAttention, LengthsCountKeysOfThePast) {
+  model_.Input("v", {1, 1, 1});
+  model_.Floats("one", {1, 1, 1}, {1});
+  model_.Floats("past", {1, 1, 2, 1}, {3, 5});
+  onnx::TensorProto* lengths = model_.Floats("lengths", {1}, {});
+  lengths->set_data_type(onnx::TensorProto::INT32);
+  lengths->add_int32_data(2);
+  Int(Node("MultiHeadAttention",
+           {"one", "one", "v", "", "lengths", "", "past", "past"}),
+      "num_heads", 1);
+  const float seen =
+      (3 * std::exp(3.f) + 5 * std::exp(5.f)) / (std::exp(3.f) + std::exp(5.f));
+  EXPECT_THAT(One(F({1, 1, 1}, {100})), Near({seen}));
 }
 
 TEST_F(MicrosoftAttention, AttentionHandsOnItsKeysAndValues) {
