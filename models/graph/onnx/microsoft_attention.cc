@@ -101,19 +101,6 @@ Values Attend(NodeWriter& node, const Parts& parts, bool present) {
   return made;
 }
 
-std::vector<ValueId> InThree(NodeWriter& node, ValueId x, int64_t axis,
-                             const std::vector<int64_t>& sizes) {
-  Attrs attrs = {{"axis", axis}};
-  std::vector<ValueId> operands = {x};
-  if (sizes.size() == 3) {
-    operands.push_back(node.Ints(sizes));
-  } else {
-    attrs.Set("num_outputs", int64_t{3});
-  }
-  return node.EmitAll("Split", std::move(operands), {true, true, true},
-                      std::move(attrs));
-}
-
 // Operands: x, weights and bias of q, k and v side by side, mask, past, bias
 // of scores.
 Values Attention(NodeWriter& node) {
@@ -124,7 +111,15 @@ Values Attention(NodeWriter& node) {
   }
   ValueId x = node.Emit("MatMul", {node.in(0), node.in(1)});
   if (node.in(2) != kNoValue) x = node.Emit("Add", {x, node.in(2)});
-  const auto qkv = InThree(node, x, -1, node.attrs.Ints("qkv_hidden_sizes"));
+  Attrs split = {{"axis", int64_t{-1}}};
+  std::vector<ValueId> operands = {x};
+  if (node.attrs.Has("qkv_hidden_sizes")) {
+    operands.push_back(node.Ints(node.attrs.Ints("qkv_hidden_sizes")));
+  } else {
+    split.Set("num_outputs", int64_t{3});
+  }
+  const auto qkv = node.EmitAll("Split", std::move(operands),
+                                {true, true, true}, std::move(split));
   Parts parts{qkv[0], qkv[1], qkv[2], node.in(3), node.in(5)};
   if (const ValueId past = node.in(4); past != kNoValue) {
     const Attrs first = {{"axis", int64_t{0}}};
@@ -142,22 +137,43 @@ Values Attention(NodeWriter& node) {
       made[0], node.Emit("Concat", std::move(both), {{"axis", int64_t{0}}})};
 }
 
+// One list: biases of queries, of keys and of values, as wide as those are.
+// Keys and values that have heads come with theirs.
+void AddBiases(NodeWriter& node, ValueId biases, bool has_heads, Parts* parts) {
+  const auto width = [&](ValueId x) {
+    return node.Emit("Shape", {x}, {{"start", int64_t{-1}}});
+  };
+  const auto add = [&](ValueId bias, ValueId* x) {
+    *x = node.Emit("Add", {*x, bias});
+  };
+  const ValueId q_width = width(parts->q);
+  const Attrs first = {{"axis", int64_t{0}}};
+  if (has_heads) {
+    add(node.Emit("Slice", {biases, node.Ints({0}), q_width}), &parts->q);
+    return;
+  }
+  const ValueId widths =
+      node.Emit("Concat", {q_width, width(parts->k), width(parts->v)}, first);
+  const auto each =
+      node.EmitAll("Split", {biases, widths}, {true, true, true}, first);
+  add(each[0], &parts->q);
+  add(each[1], &parts->k);
+  add(each[2], &parts->v);
+}
+
 // Operands: q, k, v, one list of biases of all three, mask, bias of scores,
 // past keys and values.
 Values MultiHeadAttention(NodeWriter& node) {
+  if (node.in(8) != kNoValue || node.in(9) != kNoValue || node.Wants(3)) {
+    return Unimplemented("it has places in a shared cache, or shows scores");
+  }
   Parts parts{node.in(0), node.in(1), node.in(2), node.in(4),
               node.in(5), node.in(6), node.in(7)};
   if (parts.k == kNoValue || parts.v == kNoValue) {
     return Unimplemented("its keys and values are packed with the queries");
   }
-  if (node.in(8) != kNoValue || node.Wants(3)) {
-    return Unimplemented("it has places in a shared cache, or shows scores");
-  }
   if (node.in(3) != kNoValue) {
-    const auto biases = InThree(node, node.in(3), 0, {});
-    parts.q = node.Emit("Add", {parts.q, biases[0]});
-    parts.k = node.Emit("Add", {parts.k, biases[1]});
-    parts.v = node.Emit("Add", {parts.v, biases[2]});
+    AddBiases(node, node.in(3), node.rank_of(parts.k) == 4, &parts);
   }
   return Attend(node, parts, node.Wants(1) || node.Wants(2));
 }

@@ -118,6 +118,10 @@ def cases():
     yield "MultiHeadAttention.past", case("MultiHeadAttention", {**heads, "pk": floats(2, 4, 3, 4), "pv": floats(2, 4, 3, 4)}, None, 3, num_heads=4,
                                           order=["q", "k", "v", "-", "-", "-", "pk", "pv"])
     yield "MultiHeadAttention.lengths", case("MultiHeadAttention", {**heads, "m": np.array([9, 4], np.int32)}, num_heads=4, order=["q", "k", "v", "-", "m"])
+    yield "MultiHeadAttention.sizes", case("MultiHeadAttention", {**heads, "v": floats(2, 9, 24)}, {"b": floats(56)}, num_heads=4)
+    with_heads = {"q": floats(2, 7, 16), "k": floats(2, 4, 9, 4), "v": floats(2, 4, 9, 4)}
+    yield "MultiHeadAttention.heads", case("MultiHeadAttention", with_heads, num_heads=4)
+    yield "MultiHeadAttention.headsBias", case("MultiHeadAttention", with_heads, {"b": floats(48)}, num_heads=4)
     turned = {"x": floats(2, 7, 32), "p": np.tile(np.arange(7), (2, 1))}
     yield "RotaryEmbedding.rows", case("RotaryEmbedding", turned, {"c": floats(20, 4), "s": floats(20, 4)})
     for told in (3, 4):

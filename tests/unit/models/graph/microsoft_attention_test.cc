@@ -91,5 +91,37 @@ TEST_F(MicrosoftAttention, MultiHeadAttentionHasBiasesSideBySide) {
   EXPECT_THAT(One(F({1, 2, 1}, {1, 3})), Near({12}));
 }
 
+TEST_F(MicrosoftAttention, BiasesAreAsWideAsWhatTheyAreAddedTo) {
+  model_.Input("v", {1, 1, 3});
+  model_.Floats("q", {1, 1, 1}, {0});
+  model_.Floats("b", {5}, {7, 8, 10, 20, 30});
+  Int(Node("MultiHeadAttention", {"q", "q", "v", "b"}), "num_heads", 1);
+  EXPECT_THAT(One(F({1, 1, 3}, {1, 2, 3})), Near({11, 22, 33}));
+}
+
+// Keys are 0 and ln 3, the query 0 + 1.
+TEST_F(MicrosoftAttention, KeysThatHaveHeadsHaveTheirBiases) {
+  model_.Input("v", {1, 1, 2, 1});
+  model_.Floats("q", {1, 1, 1}, {0});
+  model_.Floats("k", {1, 1, 2, 1}, {0, 1.0986123f});
+  model_.Floats("b", {3}, {1, 50, 50});
+  Int(Node("MultiHeadAttention", {"q", "k", "v", "b"}), "num_heads", 1);
+  EXPECT_THAT(One(F({1, 1, 2, 1}, {4, 8})), Near({7}));
+}
+
+TEST_F(MicrosoftAttention, SharedCachesAreRefused) {
+  for (const size_t place : {8, 9}) {
+    OnnxModel model;
+    model.Input("x", {1, 1, 1});
+    model.Output("y");
+    std::vector<std::string> operands(place + 1);
+    operands[0] = operands[1] = operands[2] = operands[place] = "x";
+    onnx::NodeProto* node = model.Node("MultiHeadAttention", operands, {"y"});
+    node->set_domain("com.microsoft");
+    Int(node, "num_heads", 1);
+    EXPECT_EQ(model.Import().status().code(), StatusCode::kUnimplemented);
+  }
+}
+
 }  // namespace
 }  // namespace millrace::models::graph
