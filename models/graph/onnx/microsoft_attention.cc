@@ -137,6 +137,37 @@ Values Attention(NodeWriter& node) {
       made[0], node.Emit("Concat", std::move(both), {{"axis", int64_t{0}}})};
 }
 
+// x [batch, tokens, heads, count, size] as `count` of [batch, tokens, heads *
+// size].
+std::vector<ValueId> Unpacked(NodeWriter& node, ValueId x, size_t count) {
+  const ValueId ones = node.Ints(std::vector<int64_t>(count, 1));
+  auto parts = node.EmitAll("Split", {x, ones}, std::vector<bool>(count, true),
+                            {{"axis", int64_t{3}}});
+  for (ValueId& part : parts) {
+    part = node.Emit("Reshape", {part, node.Ints({0, 0, -1})});
+  }
+  return parts;
+}
+
+// Keys and values stand on their own, with the queries, or with each other.
+Status UnpackParts(NodeWriter& node, Parts* parts) {
+  if (parts->k != kNoValue && parts->v != kNoValue) return OkStatus();
+  const bool all = parts->k == kNoValue;
+  const ValueId packed = all ? parts->q : parts->k;
+  const int rank = node.rank_of(packed);
+  if (parts->v != kNoValue || (rank != 5 && rank != -1)) {
+    return Unimplemented(all ? "its queries are not [batch, tokens, heads, 3, "
+                               "size], and there are no keys"
+                             : "its keys are not [batch, tokens, heads, 2, "
+                               "size], and there are no values");
+  }
+  const auto unpacked = Unpacked(node, packed, all ? 3 : 2);
+  if (all) parts->q = unpacked[0];
+  parts->k = unpacked[unpacked.size() - 2];
+  parts->v = unpacked.back();
+  return OkStatus();
+}
+
 // One list: biases of queries, of keys and of values, as wide as those are.
 // Keys and values that have heads come with theirs.
 void AddBiases(NodeWriter& node, ValueId biases, bool has_heads, Parts* parts) {
@@ -169,9 +200,7 @@ Values MultiHeadAttention(NodeWriter& node) {
   }
   Parts parts{node.in(0), node.in(1), node.in(2), node.in(4),
               node.in(5), node.in(6), node.in(7)};
-  if (parts.k == kNoValue || parts.v == kNoValue) {
-    return Unimplemented("its keys and values are packed with the queries");
-  }
+  RETURN_IF_ERROR(UnpackParts(node, &parts));
   if (node.in(3) != kNoValue) {
     AddBiases(node, node.in(3), node.rank_of(parts.k) == 4, &parts);
   }

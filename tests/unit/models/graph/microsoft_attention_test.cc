@@ -109,6 +109,21 @@ TEST_F(MicrosoftAttention, KeysThatHaveHeadsHaveTheirBiases) {
   EXPECT_THAT(One(F({1, 1, 2, 1}, {4, 8})), Near({7}));
 }
 
+// Two heads of one number: queries are 0, keys alike.
+TEST_F(MicrosoftAttention, MultiHeadAttentionUnpacksWhatStandsTogether) {
+  model_.Input("qkv", {1, 2, 2, 3, 1});
+  Int(Node("MultiHeadAttention", {"qkv"}), "num_heads", 2);
+  EXPECT_THAT(One(F({1, 2, 2, 3, 1}, {0, 1, 2, 0, 1, 3, 0, 1, 4, 0, 1, 9})),
+              Near({3, 6, 3, 6}));
+}
+
+TEST_F(MicrosoftAttention, MultiHeadAttentionUnpacksKeysAndValues) {
+  model_.Input("kv", {1, 2, 2, 2, 1});
+  model_.Floats("q", {1, 1, 2}, {0, 0});
+  Int(Node("MultiHeadAttention", {"q", "kv"}), "num_heads", 2);
+  EXPECT_THAT(One(F({1, 2, 2, 2, 1}, {1, 2, 1, 3, 1, 4, 1, 9})), Near({3, 6}));
+}
+
 TEST_F(MicrosoftAttention, SharedCachesAreRefused) {
   for (const size_t place : {8, 9}) {
     OnnxModel model;
