@@ -2,6 +2,7 @@
 // ONNX.
 #include <utility>
 
+#include "models/graph/onnx/byte_product.h"
 #include "models/graph/onnx/rewrite.h"
 
 namespace millrace::models::graph {
@@ -101,16 +102,14 @@ Values Attend(NodeWriter& node, const Parts& parts, bool present) {
   return made;
 }
 
-// Operands: x, weights and bias of q, k and v side by side, mask, past, bias
-// of scores.
-Values Attention(NodeWriter& node) {
+// Operators that have weights have one cache of keys and values, too.
+Values AttendWithCache(NodeWriter& node, ValueId x, ValueId mask, ValueId past,
+                       ValueId bias) {
   for (const char* name : {"do_rotary", "past_present_share_buffer"}) {
     if (node.attrs.Int(name, 0) != 0) {
       return Unimplemented("it has '" + std::string(name) + "'");
     }
   }
-  ValueId x = node.Emit("MatMul", {node.in(0), node.in(1)});
-  if (node.in(2) != kNoValue) x = node.Emit("Add", {x, node.in(2)});
   Attrs split = {{"axis", int64_t{-1}}};
   std::vector<ValueId> operands = {x};
   if (node.attrs.Has("qkv_hidden_sizes")) {
@@ -120,8 +119,8 @@ Values Attention(NodeWriter& node) {
   }
   const auto qkv = node.EmitAll("Split", std::move(operands),
                                 {true, true, true}, std::move(split));
-  Parts parts{qkv[0], qkv[1], qkv[2], node.in(3), node.in(5)};
-  if (const ValueId past = node.in(4); past != kNoValue) {
+  Parts parts{qkv[0], qkv[1], qkv[2], mask, bias};
+  if (past != kNoValue) {
     const Attrs first = {{"axis", int64_t{0}}};
     parts.past_k = node.Emit("Gather", {past, node.Int(0)}, first);
     parts.past_v = node.Emit("Gather", {past, node.Int(1)}, first);
@@ -135,6 +134,23 @@ Values Attention(NodeWriter& node) {
   }
   return std::vector<ValueId>{
       made[0], node.Emit("Concat", std::move(both), {{"axis", int64_t{0}}})};
+}
+
+// Operands: x, weights and bias of q, k and v side by side, mask, past, bias
+// of scores.
+Values Attention(NodeWriter& node) {
+  ValueId x = node.Emit("MatMul", {node.in(0), node.in(1)});
+  if (node.in(2) != kNoValue) x = node.Emit("Add", {x, node.in(2)});
+  return AttendWithCache(node, x, node.in(3), node.in(4), node.in(5));
+}
+
+// Operands: x, weights, bias, scales of x and of weights, mask, zero points of
+// both, past.
+Values QAttention(NodeWriter& node) {
+  const ValueId x =
+      ByteProduct(node, {node.in(0), node.in(3), node.in(6)},
+                  {node.in(1), node.in(4), node.in(7)}, node.in(2));
+  return AttendWithCache(node, x, node.in(5), node.in(8), kNoValue);
 }
 
 // x [batch, tokens, heads, count, size] as `count` of [batch, tokens, heads *
@@ -210,6 +226,7 @@ Values MultiHeadAttention(NodeWriter& node) {
 constexpr RewriteRow kRows[] = {
     {"Attention", Attention},
     {"MultiHeadAttention", MultiHeadAttention},
+    {"QAttention", QAttention},
 };
 
 }  // namespace

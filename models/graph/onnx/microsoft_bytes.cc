@@ -3,6 +3,7 @@
 // kernels for bytes.
 #include <utility>
 
+#include "models/graph/onnx/byte_product.h"
 #include "models/graph/onnx/rewrite.h"
 
 namespace millrace::models::graph {
@@ -92,29 +93,18 @@ Values Gemm(NodeWriter& node) {
   return Quantised(node, y, 7, node.in(0));
 }
 
-// A product of bytes, (a - a_zero)(b - b_zero), times both scales.
-Values Scaled(NodeWriter& node, ValueId a, ValueId a_scale, ValueId a_zero,
-              ValueId b_scale, ValueId b_zero, ValueId bias) {
-  std::vector<ValueId> operands = {a, node.in(1), a_zero, b_zero};
-  while (!operands.empty() && operands.back() == kNoValue) operands.pop_back();
-  const ValueId sums = node.Emit("MatMulInteger", std::move(operands));
-  const ValueId scale = node.Emit("Mul", {a_scale, b_scale});
-  const ValueId floats = node.Emit("Cast", {sums}, {{"to", int64_t{1}}});
-  ValueId y = node.Emit("Mul", {floats, scale});
-  if (bias != kNoValue) y = node.Emit("Add", {y, bias});
-  return std::vector<ValueId>{y};
-}
-
 Values MatMulIntegerToFloat(NodeWriter& node) {
-  return Scaled(node, node.in(0), node.in(2), node.in(4), node.in(3),
-                node.in(5), node.in(6));
+  return std::vector<ValueId>{
+      ByteProduct(node, {node.in(0), node.in(2), node.in(4)},
+                  {node.in(1), node.in(3), node.in(5)}, node.in(6))};
 }
 
 Values DynamicQuantizeMatMul(NodeWriter& node) {
   const auto bytes =
       node.EmitAll("DynamicQuantizeLinear", {node.in(0)}, {true, true, true});
-  return Scaled(node, bytes[0], bytes[1], bytes[2], node.in(2), node.in(3),
-                node.in(4));
+  return std::vector<ValueId>{ByteProduct(node, {bytes[0], bytes[1], bytes[2]},
+                                          {node.in(1), node.in(2), node.in(3)},
+                                          node.in(4))};
 }
 
 // Weights [directions, inputs, 4 * hidden] with scale and zero point for each

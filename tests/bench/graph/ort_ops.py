@@ -52,6 +52,10 @@ def quantised(*shape):
     return ints(255, *shape, dtype=np.uint8)
 
 
+def signed(*shape):
+    return (ints(255, *shape) - 127).astype(np.int8)
+
+
 SCALE, ZERO = np.float32(0.05), np.uint8(120)
 
 
@@ -60,6 +64,20 @@ def linear(op, **attrs):
     weights = {"s": SCALE, "z": ZERO, **({"b": quantised(2, 4, 6, 6), "bs": np.float32(0.03), "bz": np.uint8(99)} if two else {}),
                "ys": np.float32(0.07), "yz": np.uint8(111)}
     return case(op, {"x": quantised(2, 4, 6, 6)}, weights, **attrs)
+
+
+def quantised_attention():
+    rows = {"x": quantised(2, 7, 16)}
+    one = {"w": signed(16, 48), "b": floats(48), "xs": SCALE, "ws": np.float32(0.02), "xz": ZERO, "wz": np.int8(0)}
+    columns = {**one, "ws": np.abs(floats(48)) / 50, "wz": signed(48)}
+    shown = {"keys": ints(2, 2, 7), "pairs": ints(2, 2, 7, 7), "lengths": np.array([7, 4], np.int32)}
+    order = ["x", "w", "b", "xs", "ws", "m", "xz", "wz", "past"]
+    yield "QAttention", case("QAttention", rows, one, num_heads=4, order=order)
+    yield "QAttention.columns", case("QAttention", rows, columns, num_heads=4, order=order, scale=0.2)
+    yield "QAttention.plain", case("QAttention", rows, {k: v for k, v in one.items() if k not in ("xz", "wz")}, num_heads=4, order=order)
+    for name, mask in shown.items():
+        yield f"QAttention.{name}", case("QAttention", {**rows, "m": mask}, one, num_heads=4, order=order, mask_filter_value=-50.0)
+    yield "QAttention.past", case("QAttention", {**rows, "past": floats(2, 2, 4, 3, 4)}, one, 2, num_heads=4, unidirectional=1, order=order)
 
 
 def cases():
@@ -122,6 +140,7 @@ def cases():
     with_heads = {"q": floats(2, 7, 16), "k": floats(2, 4, 9, 4), "v": floats(2, 4, 9, 4)}
     yield "MultiHeadAttention.heads", case("MultiHeadAttention", with_heads, num_heads=4)
     yield "MultiHeadAttention.headsBias", case("MultiHeadAttention", with_heads, {"b": floats(48)}, num_heads=4)
+    yield from quantised_attention()
     turned = {"x": floats(2, 7, 32), "p": np.tile(np.arange(7), (2, 1))}
     yield "RotaryEmbedding.rows", case("RotaryEmbedding", turned, {"c": floats(20, 4), "s": floats(20, 4)})
     for told in (3, 4):

@@ -138,5 +138,24 @@ TEST_F(MicrosoftAttention, SharedCachesAreRefused) {
   }
 }
 
+// Weights of zero but for values, which are 0.5 * 2 * (x - 1) + 1.
+TEST_F(MicrosoftAttention, QAttentionMultipliesBytes) {
+  model_.Input("x", {1, 2, 1}, onnx::TensorProto::UINT8);
+  onnx::TensorProto* w = model_.Floats("w", {1, 3}, {});
+  w->set_data_type(onnx::TensorProto::INT8);
+  for (const int v : {0, 0, 2}) w->add_int32_data(v);
+  model_.Floats("b", {3}, {0, 0, 1});
+  model_.Floats("s", {}, {0.5});
+  model_.Floats("t", {}, {1});
+  onnx::TensorProto* zero = model_.Floats("z", {}, {});
+  zero->set_data_type(onnx::TensorProto::UINT8);
+  zero->add_int32_data(1);
+  onnx::NodeProto* node =
+      Node("QAttention", {"x", "w", "b", "s", "t", "", "z"});
+  Int(node, "num_heads", 1);
+  Int(node, "unidirectional", 1);
+  EXPECT_THAT(One(U8({1, 2, 1}, {3, 7})), Near({3, 5}));
+}
+
 }  // namespace
 }  // namespace millrace::models::graph

@@ -27,9 +27,9 @@ TEST_F(Microsoft, NodesWithoutOperandsAreRefused) {
   for (const char* op :
        {"Attention", "BiasGelu", "DynamicQuantizeLSTM", "DynamicQuantizeMatMul",
         "EmbedLayerNormalization", "FastGelu", "FusedConv", "FusedGemm",
-        "FusedMatMul", "MatMulIntegerToFloat", "MultiHeadAttention", "QGemm",
-        "QLinearAdd", "QLinearConcat", "QLinearSoftmax", "RotaryEmbedding",
-        "SkipLayerNormalization"}) {
+        "FusedMatMul", "MatMulIntegerToFloat", "MultiHeadAttention",
+        "QAttention", "QGemm", "QLinearAdd", "QLinearConcat", "QLinearSoftmax",
+        "RotaryEmbedding", "SkipLayerNormalization"}) {
     OnnxModel model;
     model.Output("y");
     model.Node(op, {}, {"y"})->set_domain("com.microsoft");
