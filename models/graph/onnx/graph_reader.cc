@@ -78,6 +78,16 @@ Status GraphReader::ReadPorts(onnx::GraphProto* proto, const Place& place) {
   return OkStatus();
 }
 
+Status GraphReader::Charge(int64_t bytes) {
+  if (bytes > limits_->max_weight_bytes - weight_bytes_) {
+    return ResourceExhausted("the weights exceed the limit of " +
+                             std::to_string(limits_->max_weight_bytes) +
+                             " bytes");
+  }
+  weight_bytes_ += bytes;
+  return OkStatus();
+}
+
 Status GraphReader::ReadInitializer(onnx::TensorProto* tensor, LateBytes late,
                                     const Place& place) {
   onnx::TensorProto copy;
@@ -87,12 +97,7 @@ Status GraphReader::ReadInitializer(onnx::TensorProto* tensor, LateBytes late,
   }
   const std::string name = tensor->name();
   ASSIGN_OR_RETURN(Tensor constant, TakeTensor(tensor, &files_, late));
-  weight_bytes_ += constant.num_bytes();
-  if (weight_bytes_ > limits_->max_weight_bytes) {
-    return ResourceExhausted("the weights exceed the limit of " +
-                             std::to_string(limits_->max_weight_bytes) +
-                             " bytes");
-  }
+  RETURN_IF_ERROR(Charge(constant.num_bytes()));
   place.ranks.emplace(tensor->name(), constant.shape().rank());
   return place.scope.Define(name, place.scope.graph()->AddConstant(
                                       Cleaned(name), std::move(constant)));
@@ -214,6 +219,7 @@ StatusOr<GraphReader::Values> GraphReader::Convert(const onnx::NodeProto& node,
     }
     return -1;
   };
+  writer.charge = [this](int64_t bytes) { return Charge(bytes); };
   Rewrite rewrite =
       microsoft ? FindMicrosoft(writer.op) : FindExpansion(writer.op);
   if (rewrite == nullptr && microsoft) {

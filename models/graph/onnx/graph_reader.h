@@ -65,6 +65,8 @@ class GraphReader {
   Status ReadPorts(onnx::GraphProto* proto, const Place& place);
   Status ReadNodes(onnx::GraphProto* proto, const Place& place);
   Status ReadOutputs(const onnx::GraphProto& proto, const Place& place);
+  // Counts weights against their limit.
+  Status Charge(int64_t bytes);
   Status ReadInitializer(onnx::TensorProto* tensor, LateBytes late,
                          const Place& place);
   Status ReadNode(const onnx::NodeProto& node, const Place& place);

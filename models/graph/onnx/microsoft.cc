@@ -247,6 +247,7 @@ constexpr RewriteRow kRows[] = {
 Rewrite FindMicrosoft(std::string_view op) {
   if (const Rewrite found = FindRow(kRows, op)) return found;
   if (const Rewrite found = FindMicrosoftAttention(op)) return found;
+  if (const Rewrite found = FindMicrosoftBlocks(op)) return found;
   return FindMicrosoftBytes(op);
 }
 

@@ -29,6 +29,9 @@ class NodeWriter {
   std::function<StatusOr<Tensor>(std::string_view)> tensor_attr;
   // Rank of a value as far as the file tells, or -1.
   std::function<int(ValueId)> rank_of;
+  // Before a constant is made that is larger than what the file holds of it.
+  // RESOURCE_EXHAUSTED: there are too many weights.
+  std::function<Status(int64_t bytes)> charge;
 
   explicit NodeWriter(Graph* graph) : graph_(graph) {}
 
@@ -84,6 +87,7 @@ Rewrite FindExpansion(std::string_view op);  // expand.cc: from others of ours
 // Of ONNX Runtime's own domain, com.microsoft; null: there is no such operator.
 Rewrite FindMicrosoft(std::string_view op);           // microsoft.cc
 Rewrite FindMicrosoftAttention(std::string_view op);  // microsoft_attention.cc
+Rewrite FindMicrosoftBlocks(std::string_view op);     // microsoft_blocks.cc
 Rewrite FindMicrosoftBytes(std::string_view op);      // microsoft_bytes.cc
 
 }  // namespace millrace::models::graph

@@ -80,6 +80,19 @@ def quantised_attention():
     yield "QAttention.past", case("QAttention", {**rows, "past": floats(2, 2, 4, 3, 4)}, one, 2, num_heads=4, unidirectional=1, order=order)
 
 
+def of_few_bits():
+    for bits, rows, size, zeros, shape in ((4, 32, 16, None, (3,)), (4, 40, 16, "bytes", (2, 3)), (4, 40, 16, "floats", (3,)), (4, 64, 32, "bytes", (3,)),
+                                           (8, 40, 16, "bytes", (3,)), (8, 64, 32, None, (3,)), (2, 64, 16, "bytes", (3,))):
+        columns, blocks = 21, -(-rows // size)
+        weights = {"b": ints(256, columns, blocks, size * bits // 8, dtype=np.uint8), "s": np.abs(floats(columns, blocks)), "c": floats(columns)}
+        if zeros == "bytes":
+            weights["z"] = ints(256, columns, -(-blocks * bits // 8), dtype=np.uint8)
+        elif zeros:
+            weights["z"] = floats(columns, blocks)
+        yield f"MatMulNBits.{bits}.{rows}.{zeros}", case("MatMulNBits", {"x": floats(*shape, rows)}, weights, K=rows, N=columns, bits=bits, block_size=size,
+                                                         order=["x", "b", "s", "z", "-", "c"])
+
+
 def cases():
     x = {"x": floats(2, 5, 16)}
     yield "Gelu", case("Gelu", x)
@@ -162,6 +175,7 @@ def cases():
     yield "QGemm", case("QGemm", {"x": quantised(3, 6)}, {**product, "ys": np.float32(0.3), "yz": np.uint8(128)})
     yield "QGemm.columns", case("QGemm", {"x": quantised(3, 6)}, {**product, "bs": np.abs(floats(5)), "bz": np.zeros(5, np.int8)})
     yield "QGemm.alpha", case("QGemm", {"x": quantised(3, 6)}, product, alpha=0.5)
+    yield from of_few_bits()
     bytes_ = {"b": product["b"], "as": SCALE, "bs": np.abs(floats(5)), "az": ZERO, "bz": np.zeros(5, np.int8), "c": floats(5)}
     yield "MatMulIntegerToFloat", case("MatMulIntegerToFloat", {"x": quantised(3, 6)}, bytes_)
     yield "DynamicQuantizeMatMul", case("DynamicQuantizeMatMul", {"x": floats(3, 6)}, {"b": product["b"], "bs": np.float32(0.02), "bz": np.int8(3), "c": floats(5)})

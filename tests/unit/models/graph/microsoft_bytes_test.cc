@@ -75,6 +75,76 @@ TEST_F(MicrosoftBytes, AlphaOfQGemmBelongsToItsBiasToo) {
   EXPECT_THAT(One(U8({1, 1}, {2})), ElementsAre(16));  // (2*3 + 10) / 4 * 4
 }
 
+// 17 rows of one column in blocks of 16; the first has a zero point of 2 and a
+// scale of 1, the other of 1 and 10. Bytes hold 3 and 4, lowest bits first.
+TEST_F(MicrosoftBytes, MatMulNBitsHasWeightsInBlocks) {
+  model_.Input("x", {2, 17});
+  onnx::TensorProto* w = model_.Floats("w", {1, 2, 8}, {});
+  w->set_data_type(onnx::TensorProto::UINT8);
+  for (int i = 0; i < 16; ++i) w->add_int32_data(0x43);
+  model_.Floats("s", {1, 2}, {1, 10});
+  onnx::TensorProto* zero = model_.Floats("z", {1, 1}, {});
+  zero->set_data_type(onnx::TensorProto::UINT8);
+  zero->add_int32_data(0x12);
+  model_.Floats("c", {1}, {100});
+  onnx::NodeProto* node = Node("MatMulNBits", {"x", "w", "s", "z", "", "c"});
+  for (const auto& [name, value] :
+       {std::pair("K", 17), std::pair("N", 1), std::pair("block_size", 16)}) {
+    Int(node, name, value);
+  }
+  std::vector<float> x(34, 0);
+  x[0] = x[1] = 1;  // 3 - 2 + 4 - 2
+  x[33] = 1;        // (3 - 1) * 10
+  EXPECT_THAT(One(F({2, 17}, x)), ElementsAre(103, 120));
+}
+
+TEST_F(MicrosoftBytes, MatMulNBitsCountsWhatItsWeightsBecome) {
+  model_.Input("x", {1, 16});
+  onnx::TensorProto* w = model_.Floats("w", {1, 1, 8}, {});
+  w->set_data_type(onnx::TensorProto::UINT8);
+  for (int i = 0; i < 8; ++i) w->add_int32_data(0);
+  model_.Floats("s", {1, 1}, {1});
+  onnx::NodeProto* node = Node("MatMulNBits", {"x", "w", "s"});
+  for (const auto& [name, value] :
+       {std::pair("K", 16), std::pair("N", 1), std::pair("block_size", 16)}) {
+    Int(node, name, value);
+  }
+  // 8 + 4 bytes of the file, 64 of floats.
+  ImportLimits limits;
+  limits.max_weight_bytes = 76;
+  EXPECT_TRUE(model_.Import(nullptr, "", limits).ok());
+  limits.max_weight_bytes = 75;
+  EXPECT_EQ(model_.Import(nullptr, "", limits).status().code(),
+            StatusCode::kResourceExhausted);
+}
+
+TEST_F(MicrosoftBytes, MatMulNBitsOfOtherLayoutsIsRefused) {
+  for (const auto& [name, value] :
+       {std::pair("N", int64_t{2}), std::pair("N", int64_t{-1}),
+        std::pair("K", int64_t{1} << 62), std::pair("K", int64_t{0}),
+        std::pair("block_size", int64_t{0}),
+        std::pair("block_size", int64_t{24}),
+        std::pair("block_size", int64_t{1} << 62),
+        std::pair("bits", int64_t{3}),
+        std::pair("weight_prepacked", int64_t{1})}) {
+    OnnxModel model;
+    model.Input("x", {1, 16});
+    model.Output("y");
+    onnx::TensorProto* w = model.Floats("w", {1, 1, 8}, {});
+    w->set_data_type(onnx::TensorProto::UINT8);
+    for (int i = 0; i < 8; ++i) w->add_int32_data(0);
+    model.Floats("s", {1, 1}, {1});
+    onnx::NodeProto* node = model.Node("MatMulNBits", {"x", "w", "s"}, {"y"});
+    node->set_domain("com.microsoft");
+    Int(node, name, value);
+    for (const auto& [other, usual] :
+         {std::pair("K", 16), std::pair("N", 1), std::pair("block_size", 16)}) {
+      if (std::string(name) != other) Int(node, other, usual);
+    }
+    EXPECT_FALSE(model.Import().ok()) << name << " " << value;
+  }
+}
+
 TEST_F(MicrosoftBytes, QGemmHasABiasOnTheScaleOfTheProduct) {
   model_.Input("x", {1, 2}, onnx::TensorProto::UINT8);
   model_.Floats("s", {}, {0.5});

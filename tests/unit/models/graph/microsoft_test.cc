@@ -28,8 +28,8 @@ TEST_F(Microsoft, NodesWithoutOperandsAreRefused) {
        {"Attention", "BiasGelu", "DynamicQuantizeLSTM", "DynamicQuantizeMatMul",
         "EmbedLayerNormalization", "FastGelu", "FusedConv", "FusedGemm",
         "FusedMatMul", "MatMulIntegerToFloat", "MultiHeadAttention",
-        "QAttention", "QGemm", "QLinearAdd", "QLinearConcat", "QLinearSoftmax",
-        "RotaryEmbedding", "SkipLayerNormalization"}) {
+        "QAttention", "MatMulNBits", "QGemm", "QLinearAdd", "QLinearConcat",
+        "QLinearSoftmax", "RotaryEmbedding", "SkipLayerNormalization"}) {
     OnnxModel model;
     model.Output("y");
     model.Node(op, {}, {"y"})->set_domain("com.microsoft");
