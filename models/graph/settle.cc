@@ -8,6 +8,7 @@
 #include "models/graph/interpret/parts.h"
 #include "models/graph/interpreter.h"
 #include "models/graph/needless.h"
+#include "models/graph/onnx_dtype.h"
 #include "models/graph/op.h"
 #include "models/graph/settle_sequences.h"
 
@@ -107,6 +108,8 @@ class Settler {
       const Value& of = made_.value(operands[0]);
       if (of.type) return Sizes(node, of.type->shape);
     }
+    if (IsTypedCastLike(node, operands))
+      return One(AsCast(node, operands), {operands[0]});
     if (!AllTyped(operands)) return Kept(node, std::move(operands), {});
     std::vector<Arg> args = Args(operands, false);
     auto types = node.op->infer(Call{node, args});
@@ -130,6 +133,19 @@ class Settler {
     if (IsNeedless(Call{node, args}, *types)) return operands;
     if (Folds(node, operands, *types)) return Folded(node, operands);
     return Kept(node, std::move(operands), *types);
+  }
+
+  // Of its second operand, CastLike needs the type alone.
+  bool IsTypedCastLike(const Node& node,
+                       const std::vector<ValueId>& operands) const {
+    return node.Is("CastLike") && operands.size() == 2 &&
+           operands[1] != kNoValue && made_.value(operands[1]).type.has_value();
+  }
+  Node AsCast(const Node& node, const std::vector<ValueId>& operands) const {
+    Node cast = node;
+    cast.op = FindOp("Cast");
+    cast.attrs = {{"to", OnnxNumber(made_.value(operands[1]).type->dtype)}};
+    return cast;
   }
 
   StatusOr<std::vector<ValueId>> Inlined(const Graph& body,

@@ -46,6 +46,22 @@ TEST(Settle, GivesEveryValueItsTypeOnceSizesAreKnown) {
   EXPECT_EQ(settled->value(settled->outputs[0].value).type, want);
 }
 
+TEST(Settle, OfWhatAConstantIsCastLikeTheTypeIsEnough) {
+  Graph graph;
+  const ValueId x = graph.AddInput("x", DType::kI32, {{-1}});
+  const ValueId two = graph.AddConstant("two", Tensor::Scalar(int64_t{2}));
+  const ValueId like = graph.AddNode("like", *FindOp("CastLike"), {two, x});
+  graph.AddOutput("y", graph.AddNode("y", *FindOp("Mul"), {x, like}));
+
+  const auto settled = Settle(graph, {{DType::kI32, {3}}});
+
+  ASSERT_TRUE(settled.ok()) << settled.status().message();
+  ASSERT_EQ(settled->nodes.size(), 1u);
+  const Value& factor = settled->value(settled->nodes[0].inputs[1]);
+  ASSERT_NE(factor.constant, nullptr);
+  EXPECT_EQ(*factor.constant->data<int32_t>(), 2);
+}
+
 TEST(Settle, DropsWhatNobodyReads) {
   Graph graph;
   const ValueId x = graph.AddInput("x", DType::kF32, {{-1}});
