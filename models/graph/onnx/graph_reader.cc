@@ -219,6 +219,12 @@ StatusOr<GraphReader::Values> GraphReader::Convert(const onnx::NodeProto& node,
     }
     return -1;
   };
+  writer.tell_rank = [&](size_t output, int rank) {
+    const auto i = static_cast<int>(output);
+    if (rank >= 0 && i < node.output_size()) {
+      place.ranks.emplace(node.output(i), rank);
+    }
+  };
   writer.charge = [this](int64_t bytes) { return Charge(bytes); };
   Rewrite rewrite =
       microsoft ? FindMicrosoft(writer.op) : FindExpansion(writer.op);
@@ -226,6 +232,9 @@ StatusOr<GraphReader::Values> GraphReader::Convert(const onnx::NodeProto& node,
     return Unimplemented("no such operator of its domain");
   }
   if (rewrite == nullptr) rewrite = FindUpgrade(writer.op);
+  if (!microsoft && (writer.op == "Cast" || writer.op == "Identity")) {
+    writer.tell_rank(0, writer.rank_of(writer.in(0)));
+  }
   if (rewrite == nullptr) {
     Values made = writer.EmitSelf();
     RETURN_IF_ERROR(writer.status());

@@ -194,6 +194,7 @@ Values EmbedLayerNormalization(NodeWriter& node) {
                         {ids, node.Emit("CastLike", {node.Int(0), ids})});
     shown = node.Emit("ReduceSum", {words, node.Ints({1})},
                       {{"keepdims", int64_t{0}}});
+    node.tell_rank(1, 1);
   }
   return std::vector<ValueId>{y, shown, sum};
 }

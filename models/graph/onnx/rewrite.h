@@ -29,6 +29,8 @@ class NodeWriter {
   std::function<StatusOr<Tensor>(std::string_view)> tensor_attr;
   // Rank of a value as far as the file tells, or -1.
   std::function<int(ValueId)> rank_of;
+  // Says the rank of an output, which the file may not.
+  std::function<void(size_t output, int rank)> tell_rank;
   // Before a constant is made that is larger than what the file holds of it.
   // RESOURCE_EXHAUSTED: there are too many weights.
   std::function<Status(int64_t bytes)> charge;

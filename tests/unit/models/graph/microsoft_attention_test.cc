@@ -49,6 +49,35 @@ TEST_F(MicrosoftAttention, AttentionHidesKeysBehindTheLengthOfTheirRow) {
   }
 }
 
+// The file tells the rank of its inputs alone.
+TEST_F(MicrosoftAttention, MasksMayComeOutOfCastsAndEmbeddings) {
+  model_.Input("ids", {1, 2}, onnx::TensorProto::INT32);
+  model_.Input("mask", {1, 2}, onnx::TensorProto::INT64);
+  model_.Floats("words", {2, 1}, {0, 0});
+  model_.Floats("ones", {1}, {1});
+  model_.Floats("w", {1, 3}, {0, 0, 0});
+  model_.Floats("b", {3}, {0, 0, 7});
+  onnx::NodeProto* cast = model_.Node("Cast", {"mask"}, {"keys"});
+  Int(cast, "to", onnx::TensorProto::INT32);
+  model_
+      .Node("EmbedLayerNormalization",
+            {"ids", "", "words", "words", "", "ones", "ones", "keys"},
+            {"x", "lengths"})
+      ->set_domain("com.microsoft");
+  for (const char* shown : {"keys", "lengths"}) {
+    onnx::NodeProto* node =
+        Node("Attention", {"x", "w", "b", shown}, {std::string("y_") + shown});
+    Int(node, "num_heads", 1);
+  }
+  std::vector<Tensor> inputs;
+  inputs.push_back(I32({1, 2}, {0, 1}));
+  inputs.push_back(I64({1, 2}, {1, 0}));
+  const auto y = Run(std::move(inputs));
+  ASSERT_EQ(y.size(), 2u);
+  EXPECT_THAT(Floats(y[0]), Near({7, 7}));
+  EXPECT_THAT(Floats(y[1]), Near({7, 7}));
+}
+
 TEST_F(MicrosoftAttention, LengthsCountKeysOfThePast) {
   model_.Input("v", {1, 1, 1});
   model_.Floats("one", {1, 1, 1}, {1});
