@@ -170,21 +170,26 @@ ValueId Places(NodeWriter& node, ValueId x, int64_t axis) {
 }
 
 // Words, places and segments, added and normalised; then how many of the
-// words of each row the mask shows; then the sum.
-Values EmbedLayerNormalization(NodeWriter& node) {
+// words of each row the mask shows; then the sum. Tables of bytes have their
+// scales from operand 8 on, and zero points behind those.
+Values Embedded(NodeWriter& node, ValueId places, bool bytes) {
+  const auto floats = [&](size_t table, ValueId x) {
+    if (!bytes) return x;
+    return node.Emit("DequantizeLinear",
+                     {x, node.in(table + 6), node.in(table + 11)});
+  };
+  const auto rows = [&](size_t table, ValueId ids) {
+    return floats(table, node.Emit("Gather", {node.in(table), ids}));
+  };
   const ValueId ids = node.in(0);
   const ValueId mask = node.in(7);
-  const ValueId places =
-      node.in(8) != kNoValue ? node.in(8) : Places(node, ids, 1);
-  ValueId sum = node.Emit("Add", {node.Emit("Gather", {node.in(2), ids}),
-                                  node.Emit("Gather", {node.in(3), places})});
+  ValueId sum = node.Emit("Add", {rows(2, ids), rows(3, places)});
   if (node.in(1) != kNoValue && node.in(4) != kNoValue) {
-    sum =
-        node.Emit("Add", {sum, node.Emit("Gather", {node.in(4), node.in(1)})});
+    sum = node.Emit("Add", {sum, rows(4, node.in(1))});
   }
-  const ValueId y =
-      node.Emit("LayerNormalization", {sum, node.in(5), node.in(6)},
-                {{"epsilon", node.attrs.Float("epsilon", 1e-12)}});
+  const ValueId y = node.Emit(
+      "LayerNormalization", {sum, floats(5, node.in(5)), floats(6, node.in(6))},
+      {{"epsilon", node.attrs.Float("epsilon", 1e-12)}});
   ValueId shown = kNoValue;
   if (node.Wants(1)) {
     const ValueId words =
@@ -197,6 +202,16 @@ Values EmbedLayerNormalization(NodeWriter& node) {
     node.tell_rank(1, 1);
   }
   return std::vector<ValueId>{y, shown, sum};
+}
+
+Values EmbedLayerNormalization(NodeWriter& node) {
+  const ValueId places =
+      node.in(8) != kNoValue ? node.in(8) : Places(node, node.in(0), 1);
+  return Embedded(node, places, false);
+}
+
+Values QEmbedLayerNormalization(NodeWriter& node) {
+  return Embedded(node, Places(node, node.in(0), 1), true);
 }
 
 // Positions [batch, tokens] of all rows of x, whose first token is at `first`.
@@ -235,6 +250,7 @@ constexpr RewriteRow kRows[] = {
     {"FusedMatMul", FusedMatMul},
     {"Gelu", Gelu},
     {"LayerNormalization", Itself},
+    {"QEmbedLayerNormalization", QEmbedLayerNormalization},
     {"QuantizeLinear", Itself},
     {"QuickGelu", QuickGelu},
     {"RotaryEmbedding", RotaryEmbedding},

@@ -127,6 +127,10 @@ def cases():
     yield "EmbedLayerNormalization", case("EmbedLayerNormalization", {**words, "mask": shown}, tables, 3, order=order, epsilon=1e-3)
     yield "EmbedLayerNormalization.plain", case("EmbedLayerNormalization", {"ids": words["ids"]}, {k: v for k, v in tables.items() if k != "t"}, 2,
                                                 order=["ids", "-", "w", "p", "-", "g", "b"], epsilon=1e-3)
+    of_bytes = {k: quantised(*v.shape) for k, v in tables.items()}
+    scales = {f"{k}s": np.float32(0.01 * (i + 1)) for i, k in enumerate(tables)}
+    zeros = {f"{k}z": np.uint8(120 + i) for i, k in enumerate(tables)}
+    yield "QEmbedLayerNormalization", case("QEmbedLayerNormalization", {**words, "mask": shown}, {**of_bytes, **scales, **zeros}, 2, order=[*order, *scales, *zeros], epsilon=1e-3)
     weights = {"w": floats(16, 48), "b": floats(48)}
     rows = {"x": floats(2, 7, 16)}
     yield "Attention", case("Attention", rows, weights, num_heads=4)

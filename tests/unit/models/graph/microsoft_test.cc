@@ -139,6 +139,29 @@ TEST_F(Microsoft, EmbedLayerNormalizationCountsTheWordsThatAreShown) {
   EXPECT_THAT(Floats(y[2]), ElementsAre(1, 3, 8, 4));
 }
 
+// Bytes on a scale of 0.5, words from 2 on, places and biases from 0 on.
+TEST_F(Microsoft, QEmbedLayerNormalizationHasTablesOfBytes) {
+  model_.Input("ids", {1, 2}, onnx::TensorProto::INT32);
+  const auto bytes = [&](const char* name, std::vector<int64_t> dims,
+                         const std::vector<int>& values) {
+    onnx::TensorProto* tensor = model_.Floats(name, std::move(dims), {});
+    tensor->set_data_type(onnx::TensorProto::UINT8);
+    for (const int value : values) tensor->add_int32_data(value);
+  };
+  bytes("words", {2, 2}, {2, 4, 6, 2});
+  bytes("places", {2, 2}, {0, 0, 2, 4});
+  bytes("g", {2}, {2, 4});
+  bytes("b", {2}, {0, 2});
+  bytes("two", {}, {2});
+  bytes("zero", {}, {0});
+  model_.Floats("s", {}, {0.5});
+  // Sums are (0, 1) and (3, 2); (-1, 1) and (1, -1) before scale and bias.
+  Node("QEmbedLayerNormalization",
+       {"ids", "", "words", "places", "", "g", "b", "", "s", "s", "", "s", "s",
+        "two", "zero", "", "zero", "zero"});
+  EXPECT_THAT(One(I32({1, 2}, {0, 1})), Near({-1, 3, 1, -1}));
+}
+
 // Angles of 0 but at position 2, a quarter turn. Two heads of one pair.
 TEST_F(Microsoft, RotaryEmbeddingFindsHeadsAndPositions) {
   model_.Input("x", {1, 2, 4});
