@@ -1,5 +1,5 @@
 // Queries, keys and values that one layer made side by side are read where they
-// stand: a slice of such a layer's result that keeps whole tokens apart by a
+// stand: a part of such a layer's result that keeps whole tokens apart by a
 // fixed way needs no copy, nor does one whose batch stands behind its tokens
 // ([t, b, h, d], as torch's own attention has them). A result that is wanted
 // that way is written that way.
@@ -102,6 +102,14 @@ class ViewPass {
     return View{view->of, view->offset, view->ld_batch, view->ld};
   }
 
+  // What is cut out of a whole along an axis.
+  struct Cut {
+    ValueId of;
+    int axis;
+    int64_t first;
+    int64_t size;
+  };
+
   // Of [batch, tokens, heads, size], through nodes that only rename axes.
   std::optional<View> PartOf(ValueId id) {
     const Shape& wanted = ShapeOf(id);
@@ -111,31 +119,49 @@ class ViewPass {
     while (maker != nullptr &&
            (maker->Is("Reshape") || maker->Is("Squeeze") ||
             maker->Is("Unsqueeze") || maker->Is("Flatten"))) {
-      maker = editor_.Maker(maker->inputs[0]);
+      id = maker->inputs[0];
+      maker = editor_.Maker(id);
     }
-    if (maker == nullptr || !maker->Is("Slice") || maker->inputs.size() < 4) {
+    if (maker == nullptr) return std::nullopt;
+    const std::optional<Cut> cut =
+        maker->Is("Split") ? PartOfSplit(*maker, id) : PartOfSlice(*maker);
+    if (!cut || graph_.value(cut->of).constant != nullptr) return std::nullopt;
+    const Shape& x = ShapeOf(cut->of);
+    const int64_t inner = x.Product(cut->axis + 1, x.rank());
+    if (cut->axis == 0 || x.Product(0, cut->axis) != tokens ||
+        cut->size * inner != floats || (wanted[0] > 1 && x[0] != wanted[0])) {
       return std::nullopt;
     }
-    const ValueId whole = maker->inputs[0];
-    const Shape& x = ShapeOf(whole);
-    const Shape& y = ShapeOf(maker->outputs[0]);
-    const std::optional<int64_t> axis = One(maker->inputs[3]);
-    const std::optional<int64_t> start = One(maker->inputs[1]);
-    const bool steps = maker->inputs.size() > 4 && maker->inputs[4] != kNoValue;
-    if (!axis || !start || (steps && One(maker->inputs[4]) != 1) ||
-        graph_.value(whole).constant != nullptr) {
+    const int64_t ld = x[cut->axis] * inner;
+    return View{cut->of, cut->first * inner, ld, wanted[1] * ld};
+  }
+
+  std::optional<Cut> PartOfSlice(const Node& node) const {
+    if (!node.Is("Slice") || node.inputs.size() < 4) return std::nullopt;
+    const Shape& x = ShapeOf(node.inputs[0]);
+    const std::optional<int64_t> axis = One(node.inputs[3]);
+    const std::optional<int64_t> start = One(node.inputs[1]);
+    const bool steps = node.inputs.size() > 4 && node.inputs[4] != kNoValue;
+    if (!axis || !start || (steps && One(node.inputs[4]) != 1)) {
       return std::nullopt;
     }
     const int at = static_cast<int>(*axis < 0 ? *axis + x.rank() : *axis);
     const int64_t first =
         std::clamp<int64_t>(*start < 0 ? *start + x[at] : *start, 0, x[at]);
-    const int64_t inner = x.Product(at + 1, x.rank());
-    if (at == 0 || x.Product(0, at) != tokens || y[at] * inner != floats ||
-        (wanted[0] > 1 && x[0] != wanted[0])) {
-      return std::nullopt;
+    return Cut{node.inputs[0], at, first, ShapeOf(node.outputs[0])[at]};
+  }
+
+  std::optional<Cut> PartOfSplit(const Node& node, ValueId part) const {
+    const int rank = ShapeOf(node.inputs[0]).rank();
+    const int64_t axis = node.attrs.Int("axis", 0);
+    const int at = static_cast<int>(axis < 0 ? axis + rank : axis);
+    int64_t first = 0;
+    for (const ValueId id : node.outputs) {
+      if (id == part) return Cut{node.inputs[0], at, first, ShapeOf(id)[at]};
+      if (id == kNoValue) break;  // of unknown size
+      first += ShapeOf(id)[at];
     }
-    const int64_t ld = x[at] * inner;
-    return View{whole, first * inner, ld, wanted[1] * ld};
+    return std::nullopt;
   }
 
   std::optional<int64_t> One(ValueId id) const {

@@ -64,6 +64,26 @@ TEST(PlanAttention, ReadsHeadsOfOneLayerInPlace) {
   }
 }
 
+// Values are twice as wide.
+TEST(PlanAttention, ReadsPartsOfASplitInPlace) {
+  GraphMaker m;
+  const ValueId x = m.Input({2, 13, 24});
+  const ValueId all = m.Node("MatMul", {x, m.Weight({24, 96})});
+  std::vector<ValueId> parts;
+  for (int i = 0; i < 3; ++i) parts.push_back(m.graph.AddValue("part"));
+  m.graph.nodes.push_back({.op = FindOp("Split"),
+                           .name = "split",
+                           .inputs = {all, m.Ints({24, 24, 48})},
+                           .outputs = parts,
+                           .attrs = {{"axis", int64_t{-1}}},
+                           .bodies = {}});
+  for (ValueId& part : parts) part = Heads(m, part, 3);
+  m.graph.AddOutput("y", Joined(m, m.Node("Attention", parts)));
+  const std::string plan = m.ExpectSame();
+  EXPECT_EQ(plan.find("Split"), std::string::npos) << plan;
+  EXPECT_EQ(NumLines(plan), 2) << plan;
+}
+
 // Tokens before the batch, as torch's own attention has them: one layer's
 // result as [t, b, 3, h * d], or three layers'.
 TEST(PlanAttention, ReadsAndWritesTokensBeforeTheBatchInPlace) {
