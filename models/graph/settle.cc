@@ -108,8 +108,9 @@ class Settler {
       const Value& of = made_.value(operands[0]);
       if (of.type) return Sizes(node, of.type->shape);
     }
-    if (IsTypedCastLike(node, operands))
+    if (IsTypedCastLike(node, operands)) {
       return One(AsCast(node, operands), {operands[0]});
+    }
     if (!AllTyped(operands)) return Kept(node, std::move(operands), {});
     std::vector<Arg> args = Args(operands, false);
     auto types = node.op->infer(Call{node, args});
