@@ -106,8 +106,7 @@ class KeepPass {
            !IsDepthwise(node, graph_);
   }
   bool AddsResidual(const Node& node) const {
-    return node.op == &fused::kConv && Rounds(node) &&
-           !IsDepthwise(node, graph_);
+    return node.op == &fused::kConv && IsProduct(node);
   }
   // The greatest of rounded values is the greatest value, rounded. (But for the
   // sign of a zero, which no sum that begins with +0 shows.)
