@@ -28,7 +28,10 @@ Status Broken(const Node& node, std::string_view what) {
 bool Node::Is(std::string_view op_name) const { return op->name == op_name; }
 
 ValueId Graph::AddValue(std::string_view value_name) {
-  values.emplace_back().name = value_name;
+  // The name may be that of one of the values, which are about to move.
+  Value added;
+  added.name = value_name;
+  values.push_back(std::move(added));
   return static_cast<ValueId>(values.size() - 1);
 }
 
