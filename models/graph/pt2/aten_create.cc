@@ -1,5 +1,7 @@
 // Tensors out of numbers.
+#include <algorithm>
 #include <cmath>
+#include <string_view>
 
 #include "models/graph/pt2/aten.h"
 
@@ -47,31 +49,44 @@ void Arange(Lowering& n) {
                           e.Value(n.Number("step", Num::Of(1)), type)}));
 }
 
-// Evenly from start to end, both included.
+// Evenly from start to end, both included, each a number or a tensor of one.
+template <bool kFromTensor, bool kToTensor>
 ValueId Even(Lowering& n) {
   const int64_t steps = n.Int("steps", 1);
-  const double start = n.Real("start", 0);
-  const double end = n.Real("end", 1);
   Emitter& e = n.emit();
   if (steps < 1 || steps > (1 << 24)) {
     n.Fail("steps out of range");
     return kNoValue;
   }
-  const double step =
-      steps > 1 ? (end - start) / static_cast<double>(steps - 1) : 0;
+  const auto tensor = [&](std::string_view name) {
+    const Operand x = n.Arg(name);
+    return x ? e.Cast(x.id, x.dtype(), DType::kF64) : kNoValue;
+  };
+  const auto number = [&](std::string_view name, double otherwise) {
+    return e.Number(n.Real(name, otherwise), DType::kF64);
+  };
+  const ValueId start = kFromTensor ? tensor("start") : number("start", 0);
+  const ValueId end = kToTensor ? tensor("end") : number("end", 1);
+  if (start == kNoValue || end == kNoValue) return kNoValue;
+  const auto parts = static_cast<double>(std::max<int64_t>(steps - 1, 1));
+  const ValueId step =
+      e.Op("Div", {e.Op("Sub", {end, start}), e.Number(parts, DType::kF64)});
   const ValueId count =
       e.Op("Range", {e.Integer(0, DType::kI64), e.Integer(steps, DType::kI64),
                      e.Integer(1, DType::kI64)});
-  const ValueId scaled = e.Op("Mul", {e.Cast(count, DType::kI64, DType::kF64),
-                                      e.Number(step, DType::kF64)});
-  return e.Op("Add", {scaled, e.Number(start, DType::kF64)});
+  const ValueId scaled =
+      e.Op("Mul", {e.Cast(count, DType::kI64, DType::kF64), step});
+  return e.Op("Add", {scaled, start});
 }
-void Linspace(Lowering& n) { n.ReturnAs(DType::kF64, Even(n)); }
+template <bool kFromTensor = false, bool kToTensor = false>
+void Linspace(Lowering& n) {
+  n.ReturnAs(DType::kF64, Even<kFromTensor, kToTensor>(n));
+}
+template <bool kFromTensor = false, bool kToTensor = false>
 void Logspace(Lowering& n) {
-  n.ReturnAs(
-      DType::kF64,
-      n.emit().Op("Pow",
-                  {n.emit().Number(n.Real("base", 10), DType::kF64), Even(n)}));
+  const ValueId base = n.emit().Number(n.Real("base", 10), DType::kF64);
+  n.ReturnAs(DType::kF64,
+             n.emit().Op("Pow", {base, Even<kFromTensor, kToTensor>(n)}));
 }
 
 // As Range, of which the end is part.
@@ -151,8 +166,14 @@ constexpr AtenOp kRows[] = {
     {"aten.arange.default", Arange},
     {"aten.arange.start", Arange},
     {"aten.arange.start_step", Arange},
-    {"aten.linspace.default", Linspace},
-    {"aten.logspace.default", Logspace},
+    {"aten.linspace.default", Linspace<>},
+    {"aten.linspace.Tensor_Scalar", Linspace<true, false>},
+    {"aten.linspace.Scalar_Tensor", Linspace<false, true>},
+    {"aten.linspace.Tensor_Tensor", Linspace<true, true>},
+    {"aten.logspace.default", Logspace<>},
+    {"aten.logspace.Tensor_Scalar", Logspace<true, false>},
+    {"aten.logspace.Scalar_Tensor", Logspace<false, true>},
+    {"aten.logspace.Tensor_Tensor", Logspace<true, true>},
     {"aten.range.default", RangeWithEnd},
     {"aten.range.step", RangeWithEnd},
     {"aten.eye.default", Eye},

@@ -352,6 +352,18 @@ TEST(ImportPt2, DifferencesReachIntoWhatIsPutBefore) {
   EXPECT_THAT(OutputOf(program, {1, 3, 6, 10}), ElementsAre(-9, 2, 3, 4));
 }
 
+TEST(ImportPt2, EvenNumbersReachFromATensorToANumber) {
+  Pt2Program program;
+  program.Input("x", {"4"});
+  program.Node("aten.sum.default", {TensorArg("self", "x")}, "from", {});
+  program.Node("aten.linspace.Tensor_Scalar",
+               {TensorArg("start", "from"), FloatArg("end", "4.0"),
+                IntArg("steps", "4")},
+               "y", {"4"});
+  program.Output("y");
+  EXPECT_THAT(OutputOf(program, {1, 3, 2, 10}), ElementsAre(16, 12, 8, 4));
+}
+
 TEST(ImportPt2, WeightsAreReadByTheirStrides) {
   Pt2Program program;  // [[1, 2], [3, 4]] lies column by column, behind a 0
   program.Input("x", {"2", "2"});
