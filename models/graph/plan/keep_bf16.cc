@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <utility>
 #include <vector>
 
 #include "models/graph/onnx_dtype.h"
@@ -22,45 +23,13 @@ constexpr size_t kResidual = 3;
 
 class KeepPass {
  public:
-  explicit KeepPass(Graph& graph) : graph_(graph) {}
+  explicit KeepPass(Graph& graph) : graph_(graph) { Choose(); }
 
-  void Run(bool apart) {
-    for (const Value& value : graph_.values) {
-      kept_.push_back(value.type && value.type->dtype == DType::kF32 &&
-                      value.constant == nullptr);
-    }
-    for (const auto* ports : {&graph_.inputs, &graph_.outputs}) {
-      for (const Port& port : *ports) Drop(port.value);
-    }
-    while (changed_) {
-      changed_ = false;
-      for (const Node& node : graph_.nodes) {
-        for (size_t i = 0; i < node.inputs.size(); ++i) {
-          if (!Takes(node, i)) Drop(node.inputs[i]);
-        }
-        if (Makes(node)) continue;
-        for (const ValueId id : node.outputs) Drop(id);
-      }
-    }
-    if (apart) return RoundApart();
+  void Keep() {
     for (size_t i = 0; i < kept_.size(); ++i) {
       if (kept_[i]) graph_.values[i].type->dtype = DType::kBF16;
     }
   }
-
- private:
-  const Shape& ShapeOf(ValueId id) const {
-    return graph_.value(id).type->shape;
-  }
-  bool IsKept(ValueId id) const {
-    return id != kNoValue && kept_[static_cast<size_t>(id)];
-  }
-  void Drop(ValueId id) {
-    if (!IsKept(id)) return;
-    kept_[static_cast<size_t>(id)] = false;
-    changed_ = true;
-  }
-
   // Behind each maker to BF16 and back.
   void RoundApart() {
     std::vector<Node> nodes;
@@ -79,6 +48,40 @@ class KeepPass {
     }
     graph_.nodes = std::move(nodes);
   }
+
+ private:
+  void Choose() {
+    for (const Value& value : graph_.values) {
+      kept_.push_back(value.type && value.type->dtype == DType::kF32 &&
+                      value.constant == nullptr);
+    }
+    for (const auto* ports : {&graph_.inputs, &graph_.outputs}) {
+      for (const Port& port : *ports) Drop(port.value);
+    }
+    while (changed_) {
+      changed_ = false;
+      for (const Node& node : graph_.nodes) {
+        for (size_t i = 0; i < node.inputs.size(); ++i) {
+          if (!Takes(node, i)) Drop(node.inputs[i]);
+        }
+        if (Makes(node)) continue;
+        for (const ValueId id : node.outputs) Drop(id);
+      }
+    }
+  }
+
+  const Shape& ShapeOf(ValueId id) const {
+    return graph_.value(id).type->shape;
+  }
+  bool IsKept(ValueId id) const {
+    return id != kNoValue && kept_[static_cast<size_t>(id)];
+  }
+  void Drop(ValueId id) {
+    if (!IsKept(id)) return;
+    kept_[static_cast<size_t>(id)] = false;
+    changed_ = true;
+  }
+
   ValueId Another(ValueId like, DType dtype) {
     const ValueId id = graph_.AddValue(graph_.value(like).name);
     graph_.value(id).type = ValueType{dtype, ShapeOf(like)};
@@ -163,7 +166,7 @@ class KeepPass {
 
 }  // namespace
 
-void KeepBf16(Graph& graph) { KeepPass(graph).Run(false); }
-void RoundAsKept(Graph& graph) { KeepPass(graph).Run(true); }
+void KeepBf16(Graph& graph) { KeepPass(graph).Keep(); }
+void RoundAsKept(Graph& graph) { KeepPass(graph).RoundApart(); }
 
 }  // namespace millrace::models::graph
