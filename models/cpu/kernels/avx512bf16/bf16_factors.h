@@ -37,7 +37,7 @@ struct KeptVec16 : Vec16 {
 };
 
 struct Bf16Factors {
-  using V = Vec16;
+  using V = KeptVec16;
   using E = uint16_t;
   static constexpr bool kRounds = true;
 
@@ -78,13 +78,6 @@ struct Bf16Factors {
     if (n == 0) return;
     const auto first = static_cast<__mmask32>((1u << n) - 1);
     _mm512_mask_storeu_epi16(to, first, _mm512_maskz_loadu_epi16(first, from));
-  }
-  // What was rounded, as floats.
-  static __m512 Widened(const uint16_t* from) { return KeptVec16::Load(from); }
-  static void Widen(const uint16_t* from, int64_t n, float* to) {
-    for (; n > 0; n -= 16, from += 16, to += 16) {
-      V::StoreFirst(to, n, KeptVec16::LoadFirst(from, n));
-    }
   }
   static void Round(__m512 x, uint16_t* to) {
     _mm256_storeu_si256(reinterpret_cast<__m256i_u*>(to),

@@ -16,6 +16,7 @@
 #include <cstdint>
 
 #include "models/cpu/kernels/dense/epilogue.h"
+#include "models/cpu/kernels/dense/quick_epilogue.h"
 #include "models/cpu/kernels/dense/taps.h"
 
 namespace millrace::models {
@@ -26,24 +27,18 @@ class Depthwise {
  public:
   static void Run(const DepthwiseArgs& a) { Of(a, a.x.data); }
 
-  // Of an image of T, which V loads as vectors of floats.
+  // Of the image x of T, which V loads as vectors of floats.
   template <class T>
-  static void Of(const DepthwiseArgs& a, const T* image) {
+  static void Of(const DepthwiseArgs& a, const T* x) {
     const Window& w = a.window;
     const bool joined = w.dilation_w == 1;
-    if (joined && w.kernel_w == 3 && w.stride_w == 1)
-      return Rows<3, 1>(a, image);
-    if (joined && w.kernel_w == 3 && w.stride_w == 2)
-      return Rows<3, 2>(a, image);
-    if (joined && w.kernel_w == 5 && w.stride_w == 1)
-      return Rows<5, 1>(a, image);
-    if (joined && w.kernel_w == 5 && w.stride_w == 2)
-      return Rows<5, 2>(a, image);
-    if (joined && w.kernel_w == 7 && w.stride_w == 1)
-      return Rows<7, 1>(a, image);
-    if (joined && w.kernel_w == 9 && w.stride_w == 1)
-      return Rows<9, 1>(a, image);
-    Rows<0, 0>(a, image);
+    if (joined && w.kernel_w == 3 && w.stride_w == 1) return Rows<3, 1>(a, x);
+    if (joined && w.kernel_w == 3 && w.stride_w == 2) return Rows<3, 2>(a, x);
+    if (joined && w.kernel_w == 5 && w.stride_w == 1) return Rows<5, 1>(a, x);
+    if (joined && w.kernel_w == 5 && w.stride_w == 2) return Rows<5, 2>(a, x);
+    if (joined && w.kernel_w == 7 && w.stride_w == 1) return Rows<7, 1>(a, x);
+    if (joined && w.kernel_w == 9 && w.stride_w == 1) return Rows<9, 1>(a, x);
+    Rows<0, 0>(a, x);
   }
 
  private:
@@ -113,10 +108,11 @@ class Depthwise {
     const int64_t pixel = row * a.out_width + column;
     float* y = a.y + (pixel - a.y_row * a.out_width) * a.ld_y;
     const Epilogue e = From(a.epilogue, pixel, 0);
+    const QuickEpilogue<V> quick(e);
     const auto load = [](const auto* p) { return V::Load(p); };
     int64_t c = a.channel_begin;
     for (; c + kLanes <= a.channel_end; c += kLanes) {
-      F acc[kCount];
+      F acc[kCount][1];
       if constexpr (kTaps == 0) {
         AnyTaps<kCount>(walk, c, load, acc);
       } else if (inside) {
@@ -124,23 +120,27 @@ class Depthwise {
       } else {
         Slide<kTaps, kStride, kCount, false>(walk, c, load, acc);
       }
-      const auto store = [](float* p, F v) { V::Store(p, v); };
-      Put<kCount>(e, c, load, store, acc, y, a.ld_y);
+      if (quick.takes()) quick.Apply(0, c, load, acc);
+#pragma GCC unroll 8
+      for (int p = 0; p < kCount; ++p) V::Store(y + p * a.ld_y + c, acc[p][0]);
     }
     if (const int64_t rest = a.channel_end - c; rest > 0) {
       const auto load_cut = [=](const auto* p) {
         return V::LoadFirst(p, rest);
       };
-      F acc[kCount];
+      F acc[kCount][1];
       if constexpr (kTaps == 0) {
         AnyTaps<kCount>(walk, c, load_cut, acc);
       } else {
         Slide<kTaps, kStride, kCount, false>(walk, c, load_cut, acc);
       }
-      const auto store = [=](float* p, F v) { V::StoreFirst(p, rest, v); };
-      Put<kCount>(e, c, load_cut, store, acc, y, a.ld_y);
+      if (quick.takes()) quick.Apply(0, c, load_cut, acc);
+#pragma GCC unroll 8
+      for (int p = 0; p < kCount; ++p) {
+        V::StoreFirst(y + p * a.ld_y + c, rest, acc[p][0]);
+      }
     }
-    if (!IsQuick(e)) {
+    if (!quick.takes()) {
       Finish<V>::Run(y + a.channel_begin, a.ld_y, kCount,
                      a.channel_end - a.channel_begin,
                      From(a.epilogue, pixel, a.channel_begin),
@@ -152,10 +152,10 @@ class Depthwise {
   template <int kTaps, int kStride, int kCount, bool kInside, class T,
             class Load>
   static void Slide(const Walk<T>& walk, int64_t c, Load load,
-                    F (&acc)[kCount]) {
+                    F (&acc)[kCount][1]) {
     constexpr int kColumns = kStride * (kCount - 1) + kTaps;
 #pragma GCC unroll 8
-    for (int p = 0; p < kCount; ++p) acc[p] = V::Zero();
+    for (int p = 0; p < kCount; ++p) acc[p][0] = V::Zero();
     const T* x_row = walk.x + (walk.start * walk.pixel + c);
     const float* w_row = walk.w + c;
     for (int64_t i = 0; i < walk.rows; ++i) {
@@ -172,7 +172,7 @@ class Depthwise {
 #pragma GCC unroll 8
         for (int p = 0; p < kCount; ++p) {
           const int tap = j - p * kStride;
-          if (tap >= 0 && tap < kTaps) acc[p] = V::Fma(v, w[tap], acc[p]);
+          if (tap >= 0 && tap < kTaps) acc[p][0] = V::Fma(v, w[tap], acc[p][0]);
         }
       }
       x_row += walk.x_row;
@@ -182,9 +182,9 @@ class Depthwise {
 
   template <int kCount, class T, class Load>
   static void AnyTaps(const Walk<T>& walk, int64_t c, Load load,
-                      F (&acc)[kCount]) {
+                      F (&acc)[kCount][1]) {
 #pragma GCC unroll 8
-    for (int p = 0; p < kCount; ++p) acc[p] = V::Zero();
+    for (int p = 0; p < kCount; ++p) acc[p][0] = V::Zero();
     const T* x_row = walk.x + c;
     const float* w_row = walk.w + c;
     for (int64_t i = 0; i < walk.rows; ++i) {
@@ -194,45 +194,12 @@ class Depthwise {
 #pragma GCC unroll 8
         for (int p = 0; p < kCount; ++p, column += walk.stride) {
           if (column < 0 || column >= walk.width) continue;
-          acc[p] = V::Fma(load(x_row + column * walk.pixel), w, acc[p]);
+          acc[p][0] = V::Fma(load(x_row + column * walk.pixel), w, acc[p][0]);
         }
       }
       x_row += walk.x_row;
       w_row += walk.w_row;
     }
-  }
-
-  // Epilogues that are done before the sums leave the registers.
-  static bool IsQuick(const Epilogue& e) {
-    return e.gate == nullptr && e.residual == nullptr &&
-           (e.f == Unary::kNone || e.f == Unary::kRelu || e.f == Unary::kClip ||
-            e.f == Unary::kHardSwish);
-  }
-
-  template <int kCount, class Load, class Store>
-  static void Put(const Epilogue& e, int64_t c, Load load, Store store,
-                  F (&acc)[kCount], float* y, int64_t ld_y) {
-    if (IsQuick(e)) {
-      if (e.bias != nullptr) {
-        const F bias = load(e.bias + c);
-#pragma GCC unroll 8
-        for (int p = 0; p < kCount; ++p) acc[p] = V::Add(acc[p], bias);
-      }
-      if (e.f == Unary::kHardSwish) {
-#pragma GCC unroll 8
-        for (int p = 0; p < kCount; ++p) acc[p] = Math<V>::HardSwish(acc[p]);
-      } else if (e.f != Unary::kNone) {
-        const bool clip = e.f == Unary::kClip;
-        const F low = V::Set(clip ? e.a : 0.0f);
-        const F high = V::Set(clip ? e.b : __builtin_inff());
-#pragma GCC unroll 8
-        for (int p = 0; p < kCount; ++p) {
-          acc[p] = V::Min(high, V::Max(low, acc[p]));
-        }
-      }
-    }
-#pragma GCC unroll 8
-    for (int p = 0; p < kCount; ++p) store(y + p * ld_y + c, acc[p]);
   }
 };
 

@@ -15,8 +15,7 @@
 //
 // A file that compiles this gives its vectors as a struct S:
 //   V            as in scalar/vec1.h
-//   E, MulAdd, Copy, Round, Widen: FloatFactors below, or
-//                avx512bf16/bf16_factors.h
+//   E, MulAdd, Copy, Round: FloatFactors below, or avx512bf16/bf16_factors.h
 //   kVectors     vectors of a panel
 //   kRows        rows of a full tile
 //   kBlockRows   rows of a block, a multiple of kRows
@@ -191,7 +190,7 @@ class Gemm {
     int64_t ahead_step;
     int64_t num_pieces = 1;
     const int64_t* offsets = nullptr;  // of pieces in a row of x; null: 0
-    QuickEpilogue<S> quick{};          // of the last block's sums
+    QuickEpilogue<V> quick{};          // of the last block's sums
   };
 
   static Part PartOf(const GemmArgs& g, int64_t ld_x, int64_t k0, int64_t k1) {
@@ -212,7 +211,7 @@ class Gemm {
            .panel_end = g.panel_end,
            .ahead = g.w,
            .ahead_step = kPanel};
-    if (p.last) p.quick = QuickEpilogue<S>(g.epilogue);
+    if (p.last) p.quick = QuickEpilogue<V>(g.epilogue);
     return p;
   }
 
@@ -397,7 +396,11 @@ class Gemm {
   template <int kR, int64_t kWidth>
   static void Widen(int64_t live, float* rows, Epilogue& e) {
     for (int r = 0; r < kR; ++r) {
-      S::Widen(e.residual_bf16 + r * e.ld_residual, live, rows + r * kWidth);
+      const Bf16* from = e.residual_bf16 + r * e.ld_residual;
+      for (int64_t c = 0; c < live; c += V::kLanes) {
+        V::StoreFirst(rows + r * kWidth + c, live - c,
+                      V::LoadFirst(from + c, live - c));
+      }
     }
     e.residual = rows;
     e.ld_residual = kWidth;
@@ -406,7 +409,8 @@ class Gemm {
   template <int kR, int kNv>
   static void FinishQuickly(const Part& p, int64_t row, int64_t n0,
                             F (&acc)[kR][kNv]) {
-    p.quick.Apply(row, n0, acc);
+    const auto load = [](const auto* at) { return V::Load(at); };
+    p.quick.Apply(row, n0, load, acc);
     if constexpr (S::kRounds) {
       if (p.y_bf16 != nullptr) {
         Bf16* y = p.y_bf16 + row * p.ld_y + n0;

@@ -1,6 +1,7 @@
 // The commonest epilogues of sums that are still in registers: a bias, a
-// residual before the function, and functions that are limits or nearly so.
-// S is what kernels/dense/gemm.h says. Anonymous namespace.
+// residual before the function, and functions that are limits or nearly so. V
+// is what scalar/vec1.h shows; one that loads bf16 adds residuals of that, too.
+// Anonymous namespace.
 #pragma once
 
 #include <cstddef>
@@ -11,9 +12,8 @@
 namespace millrace::models {
 namespace {
 
-template <class S>
+template <class V>
 class QuickEpilogue {
-  using V = typename S::V;
   using F = typename V::F;
 
  public:
@@ -34,28 +34,28 @@ class QuickEpilogue {
   // False: it is none of these.
   bool takes() const { return takes_; }
 
-  // Of the sums of kR rows from `row` on and kNv vectors from output n0 on.
-  template <int kR, int kNv>
-  [[gnu::always_inline]] void Apply(int64_t row, int64_t n0,
+  // Of the sums of kR rows from `row` on and kNv vectors from output n0 on, for
+  // which load(p) gives a vector of what there is at p.
+  template <int kR, int kNv, class Load>
+  [[gnu::always_inline]] void Apply(int64_t row, int64_t n0, Load load,
                                     F (&acc)[kR][kNv]) const {
     const Epilogue& e = *epilogue_;
     if (e.bias != nullptr) {
 #pragma GCC unroll 16
       for (int v = 0; v < kNv; ++v) {
-        const F bias = V::Load(e.bias + n0 + v * V::kLanes);
+        const F bias = load(e.bias + n0 + v * V::kLanes);
 #pragma GCC unroll 16
         for (int r = 0; r < kR; ++r) acc[r][v] = V::Add(acc[r][v], bias);
       }
     }
     if (e.residual != nullptr) {
       const float* from = e.residual + row * e.ld_residual + n0;
-      Add(from, e.ld_residual, acc, [](const float* p) { return V::Load(p); });
+      Add(from, e.ld_residual, load, acc);
     }
-    if constexpr (S::kRounds) {
+    if constexpr (requires(const Bf16* p) { V::Load(p); }) {
       if (e.residual_bf16 != nullptr) {
         const Bf16* from = e.residual_bf16 + row * e.ld_residual + n0;
-        Add(from, e.ld_residual, acc,
-            [](const Bf16* p) { return S::Widened(p); });
+        Add(from, e.ld_residual, load, acc);
       }
     }
     if (e.f == Unary::kHardSwish) {
@@ -69,8 +69,8 @@ class QuickEpilogue {
 
  private:
   template <int kR, int kNv, class T, class Load>
-  [[gnu::always_inline]] static void Add(const T* from, int64_t ld,
-                                         F (&acc)[kR][kNv], Load load) {
+  [[gnu::always_inline]] static void Add(const T* from, int64_t ld, Load load,
+                                         F (&acc)[kR][kNv]) {
 #pragma GCC unroll 16
     for (int r = 0; r < kR; ++r, from += ld) {
 #pragma GCC unroll 16
