@@ -15,9 +15,6 @@ namespace {
 
 // Of a fused Resize: the sizes [n, c, h, w] it may be given.
 constexpr size_t kSizes = 3;
-// Of layers: an image of the result's size, of which there is none here.
-constexpr size_t kResidual = 3;
-constexpr size_t kGate = 4;
 
 bool Has(const Node& node, size_t operand) {
   return node.inputs.size() > operand && node.inputs[operand] != kNoValue;
@@ -27,7 +24,7 @@ bool Has(const Node& node, size_t operand) {
 bool TakesSinglePixels(const Node& node) {
   if (node.op == &fused::kLookup) return true;
   if ((node.op != &fused::kConv && node.op != &fused::kByteConv) ||
-      Has(node, kResidual) || Has(node, kGate)) {
+      Has(node, fused::kResidual) || Has(node, fused::kGate)) {
     return false;
   }
   const NodeWindow window = WindowFromAttrs(node.attrs);

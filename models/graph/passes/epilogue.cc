@@ -13,11 +13,6 @@
 namespace millrace::models::graph {
 namespace {
 
-// Operands of a fused layer; its node may leave out those at the end.
-constexpr size_t kBias = 2;
-constexpr size_t kResidual = 3;
-constexpr size_t kGate = 4;
-
 class EpiloguePass {
  public:
   explicit EpiloguePass(Graph& graph) : graph_(graph), editor_(graph) {}
@@ -73,17 +68,17 @@ class EpiloguePass {
     const ValueId other = node.inputs[1 - side];
     const Shape& out = ShapeOf(node.outputs[0]);
     if (ShapeOf(node.inputs[side]) != out) return false;
-    if (!Has(*layer, kBias) && !Has(*layer, kResidual) &&
+    if (!Has(*layer, fused::kBias) && !Has(*layer, fused::kResidual) &&
         !HasActivation(*layer) && IsBias(other, out)) {
-      Become(node, *layer, kBias, other, layer->attrs);
+      Become(node, *layer, fused::kBias, other, layer->attrs);
       return true;
     }
-    if (TakesNoImage(*layer) || Has(*layer, kResidual) ||
+    if (TakesNoImage(*layer) || Has(*layer, fused::kResidual) ||
         ShapeOf(other) != out ||
         graph_.value(other).type->dtype != DType::kF32) {
       return false;
     }
-    Become(node, *layer, kResidual, other, layer->attrs);
+    Become(node, *layer, fused::kResidual, other, layer->attrs);
     return true;
   }
 
@@ -98,19 +93,21 @@ class EpiloguePass {
     const Node* layer = Layer(node.inputs[side]);
     const ValueId other = node.inputs[1 - side];
     const Shape& out = ShapeOf(node.outputs[0]);
-    if (layer == nullptr || TakesNoImage(*layer) || Has(*layer, kResidual) ||
-        Has(*layer, kGate) || ShapeOf(node.inputs[side]) != out ||
-        ShapeOf(other) != out || editor_.Constant(other) != nullptr) {
+    if (layer == nullptr || TakesNoImage(*layer) ||
+        Has(*layer, fused::kResidual) || Has(*layer, fused::kGate) ||
+        ShapeOf(node.inputs[side]) != out || ShapeOf(other) != out ||
+        editor_.Constant(other) != nullptr) {
       return false;
     }
-    Become(node, *layer, kGate, other, layer->attrs);
+    Become(node, *layer, fused::kGate, other, layer->attrs);
     return true;
   }
 
   void Activated(Node& node) {
     if (node.inputs.empty()) return;
     const Node* layer = Layer(node.inputs[0]);
-    if (layer == nullptr || HasActivation(*layer) || Has(*layer, kGate)) {
+    if (layer == nullptr || HasActivation(*layer) ||
+        Has(*layer, fused::kGate)) {
       return;
     }
     const auto activation = ActivationOf(graph_, node);
@@ -120,7 +117,7 @@ class EpiloguePass {
     attrs.Set("alpha", double{activation->a});
     attrs.Set("beta", double{activation->b});
     // What was added already is added before the function.
-    attrs.Set("residual_first", int64_t{Has(*layer, kResidual)});
+    attrs.Set("residual_first", int64_t{Has(*layer, fused::kResidual)});
     editor_.Rewrite(node, *layer->op, layer->inputs, std::move(attrs));
   }
 

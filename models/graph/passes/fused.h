@@ -7,9 +7,20 @@
 // `residual_first`, activation, gate, residual otherwise.
 #pragma once
 
+#include <cstddef>
+
 #include "models/graph/op.h"
 
 namespace millrace::models::graph::fused {
+
+// Where operands of layers stand; a node may leave out those at its end.
+inline constexpr size_t kBias = 2;
+inline constexpr size_t kResidual = 3;
+inline constexpr size_t kGate = 4;
+// Of layers on bytes.
+inline constexpr size_t kTable = 5;
+inline constexpr size_t kMiddleBias = 6;
+inline constexpr size_t kMeasured = 7;  // scale; the zero point is next
 
 // x [n, spatial…, c], weight [o, c/group, k…], bias [o]?, residual?, gate?
 // (both of the result's shape): strides, dilations, pads (begins, then ends),

@@ -21,12 +21,6 @@
 namespace millrace::models::graph {
 namespace {
 
-// Operands of a layer on bytes.
-constexpr size_t kResidual = 3;
-constexpr size_t kTable = 5;
-constexpr size_t kMiddleBias = 6;
-constexpr size_t kMeasured = 7;
-
 void SetScale(Attrs& attrs, std::string_view what, const ByteScale& scale) {
   attrs.Set(std::string(what) + "_scale", double{scale.scale});
   attrs.Set(std::string(what) + "_zero", int64_t{scale.zero});
@@ -103,7 +97,7 @@ class QuantisedPass {
       const Node* layer = SoleByteLayer(node.inputs[0]);
       if (layer == nullptr) continue;
       std::vector<ValueId> inputs = layer->inputs;
-      SetOperand(inputs, kTable, node.inputs[1]);
+      SetOperand(inputs, fused::kTable, node.inputs[1]);
       editor_.Rewrite(node, *layer->op, std::move(inputs), layer->attrs);
     }
     editor_.Finish();
@@ -135,7 +129,7 @@ class QuantisedPass {
     const auto& integers = graph_.value(layer.inputs[1]).integers;
     const auto measured = MeasuredOf(graph_, editor_, layer.inputs[0]);
     if ((!x && !measured) || integers == nullptr ||
-        layer.inputs.size() > kResidual + 1 ||
+        layer.inputs.size() > fused::kResidual + 1 ||
         !HasSignedWeight(*integers, OutputsAxis(layer))) {
       return;
     }
@@ -152,16 +146,18 @@ class QuantisedPass {
         return;
       }
       inputs[0] = measured->bytes;
-      SetOperand(inputs, kMeasured, measured->scale);
-      SetOperand(inputs, kMeasured + 1, measured->zero);
+      SetOperand(inputs, fused::kMeasured, measured->scale);
+      SetOperand(inputs, fused::kMeasured + 1, measured->zero);
     } else {
       inputs[0] = x->bytes;
       SetScale(attrs, "x", x->scale);
     }
     if (out != nullptr) SetScale(attrs, "y", *out);
-    if (inputs.size() > kResidual && inputs[kResidual] != kNoValue) {
-      if (const auto r = DequantisedOf(graph_, editor_, inputs[kResidual])) {
-        inputs[kResidual] = r->bytes;
+    if (inputs.size() > fused::kResidual &&
+        inputs[fused::kResidual] != kNoValue) {
+      if (const auto r =
+              DequantisedOf(graph_, editor_, inputs[fused::kResidual])) {
+        inputs[fused::kResidual] = r->bytes;
         SetScale(attrs, "residual", r->scale);
       }
     }
@@ -193,7 +189,8 @@ class QuantisedPass {
   const Node* SoleByteLayer(ValueId bytes) {
     const Node* layer = editor_.Maker(bytes);
     if (!IsByteLayer(layer) || editor_.NumReaders(bytes) != 1 ||
-        (layer->inputs.size() > kTable && layer->inputs[kTable] != kNoValue)) {
+        (layer->inputs.size() > fused::kTable &&
+         layer->inputs[fused::kTable] != kNoValue)) {
       return nullptr;
     }
     return layer;
@@ -220,7 +217,8 @@ class QuantisedPass {
     if (!x) return std::nullopt;
     const Node* layer = SoleByteLayer(x->bytes);
     if (layer == nullptr || layer->attrs.Has("activation") ||
-        layer->attrs.Has("middle_scale") || HasOperand(*layer, kResidual)) {
+        layer->attrs.Has("middle_scale") ||
+        HasOperand(*layer, fused::kResidual)) {
       return std::nullopt;
     }
     Open open{*layer, true};
@@ -230,7 +228,8 @@ class QuantisedPass {
   }
   // Whether nothing stands behind the sum, or its middle, yet.
   static bool IsBare(const Node& layer) {
-    return !layer.attrs.Has("activation") && !HasOperand(layer, kResidual);
+    return !layer.attrs.Has("activation") &&
+           !HasOperand(layer, fused::kResidual);
   }
 
   bool Become(Node& node, Node layer) {
@@ -251,12 +250,12 @@ class QuantisedPass {
           bias->num_elements() == 1 || (bias->num_elements() == out.back() &&
                                         bias->shape().back() == out.back());
       if (!open || !open->has_middle || !IsBare(open->layer) || !fits ||
-          HasOperand(open->layer, kMiddleBias) ||
+          HasOperand(open->layer, fused::kMiddleBias) ||
           ShapeOf(node.inputs[side]) != out) {
         continue;
       }
       Node layer = open->layer;
-      SetOperand(layer.inputs, kMiddleBias, id);
+      SetOperand(layer.inputs, fused::kMiddleBias, id);
       return Become(node, std::move(layer));
     }
     return false;
@@ -271,12 +270,12 @@ class QuantisedPass {
         return false;
       }
       auto open = OpenLayer(own);
-      if (!open || HasOperand(open->layer, kResidual)) continue;
+      if (!open || HasOperand(open->layer, fused::kResidual)) continue;
       Node& layer = open->layer;
-      SetOperand(layer.inputs, kResidual, other);
+      SetOperand(layer.inputs, fused::kResidual, other);
       layer.attrs.Set("residual_first", int64_t{0});
       if (const auto r = DequantisedOf(graph_, editor_, other)) {
-        layer.inputs[kResidual] = r->bytes;
+        layer.inputs[fused::kResidual] = r->bytes;
         SetScale(layer.attrs, "residual", r->scale);
       }
       return Become(node, std::move(layer));
@@ -294,7 +293,7 @@ class QuantisedPass {
       }
       auto open = OpenLayer(node.inputs[side]);
       if (!open || !open->has_middle || !IsBare(open->layer) ||
-          HasOperand(open->layer, kMiddleBias) ||
+          HasOperand(open->layer, fused::kMiddleBias) ||
           ShapeOf(node.inputs[side]) != ShapeOf(node.outputs[0])) {
         continue;
       }
@@ -315,7 +314,8 @@ class QuantisedPass {
     attrs.Set("activation", int64_t{static_cast<int>(f.f)});
     attrs.Set("alpha", double{f.a});
     attrs.Set("beta", double{f.b});
-    attrs.Set("residual_first", int64_t{HasOperand(open->layer, kResidual)});
+    attrs.Set("residual_first",
+              int64_t{HasOperand(open->layer, fused::kResidual)});
     Become(node, std::move(open->layer));
   }
 

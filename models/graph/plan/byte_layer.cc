@@ -1,15 +1,10 @@
 #include "models/graph/plan/byte_layer.h"
 
 #include "models/graph/passes/activations.h"
+#include "models/graph/passes/fused.h"
 
 namespace millrace::models::graph {
 namespace {
-
-constexpr size_t kBias = 2;
-constexpr size_t kResidual = 3;
-constexpr size_t kTable = 5;
-constexpr size_t kMiddleBias = 6;
-constexpr size_t kMeasured = 7;
 
 ValueId Operand(const Node& node, size_t i) {
   return i < node.inputs.size() ? node.inputs[i] : kNoValue;
@@ -33,16 +28,16 @@ ByteEpilogue::ByteEpilogue(const Node& node, const LowerContext& context,
   fixed_.residual_first = node.attrs.Int("residual_first", 0) != 0;
   fixed_.ld_residual = outputs;
   fixed_.y_zero = y_.zero;
-  if (const ValueId id = Operand(node, kResidual); id != kNoValue) {
+  if (const ValueId id = Operand(node, fused::kResidual); id != kNoValue) {
     residual_ = context.slot(id);
     residual_is_bytes_ = context.type(id).dtype == DType::kU8;
   }
-  if (const ValueId id = Operand(node, kTable); id != kNoValue) {
+  if (const ValueId id = Operand(node, fused::kTable); id != kNoValue) {
     lookup_ = context.constant(id)->data<uint8_t>();
   }
-  if (const ValueId id = Operand(node, kMeasured); id != kNoValue) {
+  if (const ValueId id = Operand(node, fused::kMeasured); id != kNoValue) {
     x_scale_ = context.slot(id);
-    x_zero_ = context.slot(Operand(node, kMeasured + 1));
+    x_zero_ = context.slot(Operand(node, fused::kMeasured + 1));
   }
   Scales(node, context, weight);
 }
@@ -76,11 +71,11 @@ void ByteEpilogue::Scales(const Node& node, const LowerContext& context,
   } else {
     fixed_.residual_scale = static_cast<float>(1 / unit);
   }
-  const Tensor* bias = Operand(node, kBias) != kNoValue
-                           ? context.constant(node.inputs[kBias])
+  const Tensor* bias = Operand(node, fused::kBias) != kNoValue
+                           ? context.constant(node.inputs[fused::kBias])
                            : nullptr;
-  const Tensor* behind = Operand(node, kMiddleBias) != kNoValue
-                             ? context.constant(node.inputs[kMiddleBias])
+  const Tensor* behind = Operand(node, fused::kMiddleBias) != kNoValue
+                             ? context.constant(node.inputs[fused::kMiddleBias])
                              : nullptr;
   for (int64_t n = 0; behind != nullptr && n < weight.n; ++n) {
     const float b = behind->data<float>()[n % behind->num_elements()];

@@ -62,11 +62,10 @@ bool WritesApart(const Node& node, const Graph& graph, const Kernels& kernels) {
 
 // Whether it can read rows of operand i at a distance.
 bool ReadsApart(const Node& node, size_t i, const Graph& graph) {
-  constexpr size_t kResidual = 3;
   if (StandsSideBySide(node, graph)) return i == 0;
   if (node.op == &fused::kConv || node.op == &fused::kConvTranspose ||
       node.op == &fused::kLinear) {
-    return i == 0 || i >= kResidual;
+    return i == 0 || i >= fused::kResidual;
   }
   if (node.op == &fused::kPool || node.op == &fused::kResize) return i == 0;
   if (node.op == &fused::kPointwise) return WalksRows(node, graph);

@@ -18,9 +18,6 @@
 namespace millrace::models::graph {
 namespace {
 
-// Of a layer: what is added to its sums.
-constexpr size_t kResidual = 3;
-
 class KeepPass {
  public:
   explicit KeepPass(Graph& graph) : graph_(graph) { Choose(); }
@@ -145,7 +142,7 @@ class KeepPass {
       return i > 0 || ScalesExactly(node);
     }
     if (i == 0 && IsDepthwise(node, graph_)) return Rounds(node);
-    if (i == kResidual) return AddsResidual(node);
+    if (i == fused::kResidual) return AddsResidual(node);
     if (i != 0 || !IsProduct(node)) return false;
     // Products take two values at a time.
     return ShapeOf(node.inputs[0]).back() / node.attrs.Int("group", 1) % 2 == 0;
