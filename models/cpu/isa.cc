@@ -97,6 +97,18 @@ std::vector<Feature> Avx512Bf16Features() {
   return all;
 }
 
+// Linux keeps no room for tiles until a process asks (arch_prctl, 5.16 and
+// later); an instruction that needs them is a fault before that.
+bool AskForTiles() {
+#if defined(__linux__)
+  constexpr long kRequestPermission = 0x1023;  // ARCH_REQ_XCOMP_PERM
+  constexpr long kTileData = 18;
+  return syscall(SYS_arch_prctl, kRequestPermission, kTileData) == 0;
+#else
+  return false;
+#endif
+}
+
 std::vector<Feature> AmxFeatures() {
   std::vector<Feature> all = Avx512Bf16Features();
   const Leaf seven = Cpuid(7);
@@ -106,6 +118,9 @@ std::vector<Feature> AmxFeatures() {
   all.push_back({"amx_bf16", Bit(seven.d, 22)});
   all.push_back(
       {"tiles saved by the operating system", Bit(xcr0, 17) && Bit(xcr0, 18)});
+  if (all.back().present && Bit(seven.d, 24)) {
+    all.push_back({"tiles granted by the operating system", AskForTiles()});
+  }
   return all;
 }
 
@@ -147,18 +162,6 @@ Status CannotRun(std::string_view isa, const std::string& missing) {
       .At("isa");
 }
 
-// Linux keeps no room for tiles until a process asks (arch_prctl, 5.16 and
-// later); an instruction that needs them is a fault before that.
-bool AskForTiles() {
-#if defined(__x86_64__) && defined(__linux__)
-  constexpr long kRequestPermission = 0x1023;  // ARCH_REQ_XCOMP_PERM
-  constexpr long kTileData = 18;
-  return syscall(SYS_arch_prctl, kRequestPermission, kTileData) == 0;
-#else
-  return false;
-#endif
-}
-
 }  // namespace
 
 std::vector<IsaChoice> ListKernels() {
@@ -181,13 +184,7 @@ StatusOr<const KernelTable*> ChooseKernels(std::string_view wanted) {
     names += std::string(", ") + choice.name;
     if (choice.missing.empty() && choice.automatic) best = choice.kernels;
     if (wanted != choice.name) continue;
-    if (choice.missing.empty()) {
-      if (wanted != "amx" || AskForTiles()) return choice.kernels;
-      return FailedPrecondition(
-                 "isa 'amx' cannot run: the operating system refuses its "
-                 "tiles; use 'auto' or force another table")
-          .At("isa");
-    }
+    if (choice.missing.empty()) return choice.kernels;
     return CannotRun(wanted, choice.missing);
   }
   if (wanted == "auto") return best;

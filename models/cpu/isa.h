@@ -3,8 +3,9 @@
 //
 //   ASSIGN_OR_RETURN(const KernelTable* kernels, ChooseKernels("auto"));
 //
-// Thread-safe: asks the CPU anew at every call and keeps nothing. Choosing amx
-// also asks the operating system, for the whole process, to save its tiles.
+// Thread-safe: asks the CPU anew at every call and keeps nothing. On a CPU with
+// AMX every call also asks the operating system, for the whole process, to save
+// its tiles (arch_prctl); it may refuse.
 #pragma once
 
 #include <string>

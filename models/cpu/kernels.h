@@ -264,6 +264,24 @@ struct KernelTable {
                    int32_t index_in_page, KvFormat format, void* k_page,
                    void* v_page);
 
+  // ---- rows of prompts ----
+  // Null in a table that treats them as all rows. A row of a prompt always goes
+  // this way and a generated row never does, whatever stands beside it, since
+  // the bits differ (see Chains).
+  //
+  // As `linear`, for integer formats: reads act.bf16. Weights become bf16 once
+  // for all rows of a call, so a caller hands in all rows and as many groups as
+  // it likes. False and nothing done for a format that it does not know.
+  int64_t (*prompt_linear_scratch_bytes)(const PackedMatrix& w,
+                                         int32_t num_rows) = nullptr;
+  bool (*prompt_linear)(const PackedMatrix& w, int64_t group_begin,
+                        int64_t group_end, const ActRows& act, int32_t num_rows,
+                        float* y, int64_t ld_y, void* scratch) = nullptr;
+  // As attend_scratch_floats and `attend`, for any number of rows.
+  int64_t (*prompt_attend_scratch_floats)(int32_t num_rows,
+                                          int32_t head_dim) = nullptr;
+  void (*prompt_attend)(const AttendArgs& args) = nullptr;
+
   // ---- sampling ----
   float (*max)(const float* x, int64_t n);
   // Lane tree of exp((x[i] - offset) * scale), lanes and tree in f64; out may

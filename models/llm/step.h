@@ -11,6 +11,7 @@
 //   q_start    0        1                5       6
 //   kv_len       5           4             10        new rows included
 //   slot         7           2              0
+//   prompt_rows  0           4              0
 //
 // A sequence may bring rows beyond the tokens it is known to have: guesses,
 // each of which samples, too. A row draws as if the guesses before it had been
@@ -65,6 +66,7 @@ class StepBatch {
         q_start_(limits.max_seqs + 1),
         kv_len_(limits.max_seqs),
         slot_(limits.max_seqs),
+        prompt_rows_(limits.max_seqs),
         page_table_(int64_t{limits.max_seqs} * limits.max_pages_per_seq),
         copies_(limits.max_seqs),
         sample_rows_(limits.max_samples),
@@ -84,6 +86,11 @@ class StepBatch {
   std::span<int32_t> q_start() { return q_start_; }      // [num_seqs + 1]
   std::span<int32_t> kv_len() { return kv_len_; }        // [num_seqs]
   std::span<int32_t> slot() { return slot_; }            // [num_seqs]
+  // How many of a sequence's rows, the first ones, are tokens of its prompt;
+  // the others were generated (or are guesses): [num_seqs]. A backend may
+  // compute the two in different ways, so a token keeps its role for as long as
+  // its sequence lives.
+  std::span<int32_t> prompt_rows() { return prompt_rows_; }
   // Pages of one sequence in order of position; the tail is kNoPage.
   std::span<PageId> pages(int32_t seq) {
     return std::span(page_table_)
@@ -104,6 +111,7 @@ class StepBatch {
   std::span<const int32_t> q_start() const { return q_start_; }
   std::span<const int32_t> kv_len() const { return kv_len_; }
   std::span<const int32_t> slot() const { return slot_; }
+  std::span<const int32_t> prompt_rows() const { return prompt_rows_; }
   std::span<const PageId> pages(int32_t seq) const {
     return std::span(page_table_)
         .subspan(int64_t{seq} * limits_.max_pages_per_seq,
@@ -116,7 +124,8 @@ class StepBatch {
 
  private:
   StepLimits limits_;
-  std::vector<int32_t> tokens_, positions_, q_start_, kv_len_, slot_;
+  std::vector<int32_t> tokens_, positions_, q_start_, kv_len_, slot_,
+      prompt_rows_;
   std::vector<PageId> page_table_;
   std::vector<PageCopy> copies_;
   std::vector<int32_t> sample_rows_, sample_seqs_, score_ids_;

@@ -5,61 +5,12 @@
 // emulation of the instructions, the assembly below has only been assembled. So
 // the table is never chosen unasked.
 
+#include "models/cpu/kernels/amx/cpu_tiles.h"
 #include "models/cpu/kernels/amx/parts.h"
 #include "models/cpu/kernels/amx/tiles.h"
 #include "models/cpu/kernels/avx512vnni/parts.h"
 
 namespace millrace::models::amx {
-namespace {
-
-// Assembly because the compiler's own functions take tile numbers as text and
-// do not say that a load reads memory.
-struct CpuTiles {
-  void Configure(const TileConfig& config) {
-    asm volatile("ldtilecfg %[config]" : : [config] "m"(config));
-  }
-  void Release() { asm volatile("tilerelease"); }
-
-  template <int kTile>
-  void Zero() {
-    asm volatile("tilezero %%tmm%c[tile]" : : [tile] "i"(kTile));
-  }
-  template <int kTile>
-  void Load(const void* from, int64_t stride) {
-    asm volatile("tileloadd (%[from],%[stride],1), %%tmm%c[tile]"
-                 :
-                 : [tile] "i"(kTile), [from] "r"(from), [stride] "r"(stride)
-                 : "memory");
-  }
-  template <int kTile>
-  void Store(void* to, int64_t stride) {
-    asm volatile("tilestored %%tmm%c[tile], (%[to],%[stride],1)"
-                 :
-                 : [tile] "i"(kTile), [to] "r"(to), [stride] "r"(stride)
-                 : "memory");
-  }
-  template <int kC, int kA, int kB>
-  void DotSignedSigned() {
-    asm volatile("tdpbssd %%tmm%c[b], %%tmm%c[a], %%tmm%c[c]"
-                 :
-                 : [a] "i"(kA), [b] "i"(kB), [c] "i"(kC));
-  }
-  template <int kC, int kA, int kB>
-  void DotSignedUnsigned() {
-    asm volatile("tdpbsud %%tmm%c[b], %%tmm%c[a], %%tmm%c[c]"
-                 :
-                 : [a] "i"(kA), [b] "i"(kB), [c] "i"(kC));
-  }
-  template <int kC, int kA, int kB>
-  void DotBf16() {
-    asm volatile("tdpbf16ps %%tmm%c[b], %%tmm%c[a], %%tmm%c[c]"
-                 :
-                 : [a] "i"(kA), [b] "i"(kB), [c] "i"(kC));
-  }
-};
-
-}  // namespace
-
 void Linear(const PackedMatrix& w, int64_t group_begin, int64_t group_end,
             const ActRows& act, int32_t num_rows, float* y, int64_t ld_y) {
   CpuTiles tiles;

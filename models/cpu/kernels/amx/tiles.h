@@ -18,6 +18,7 @@
 #include <cstddef>
 #include <cstdint>
 
+#include "models/cpu/kernels/amx/tile_config.h"
 #include "models/cpu/kernels/packing.h"
 
 namespace millrace::models {
@@ -27,20 +28,6 @@ using Pack16 = Packing<16>;
 
 constexpr int kTileTokens = 16;
 constexpr int kTileGroups = 4;
-
-// What ldtilecfg reads.
-struct alignas(64) TileConfig {
-  uint8_t palette = 1;
-  uint8_t start_row = 0;
-  uint8_t reserved[14] = {};
-  uint16_t row_bytes[16] = {};
-  uint8_t rows[16] = {};
-
-  void Shape(int tile, int num_rows, int num_bytes) {
-    rows[tile] = static_cast<uint8_t>(num_rows);
-    row_bytes[tile] = static_cast<uint16_t>(num_bytes);
-  }
-};
 
 inline __m512 LoadHalves16(const uint8_t* p) {
   return _mm512_cvtph_ps(
