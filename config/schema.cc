@@ -224,6 +224,12 @@ void VisitLlmSettings(LlmSettings& s, const SettingVisitor& visit) {
          .help = "keep keys and values of ended requests for prompts that "
                  "begin alike"},
         &s.enable_prefix_caching);
+  visit({.name = "prefix_cache_share_generated",
+         .help = "let a prompt that holds an earlier completion reuse its keys "
+                 "and values where prompts are computed in bf16 (CPUs with "
+                 "AMX): faster next turns, whose results depend on what is "
+                 "cached; without effect elsewhere"},
+        &s.prefix_cache_share_generated);
   visit({.name = "kv_cache_dtype",
          .help = "numbers that keys and values are kept in; int8 has a scale "
                  "for each head of a token; auto is f16, q8_0 is int8",
@@ -231,11 +237,12 @@ void VisitLlmSettings(LlmSettings& s, const SettingVisitor& visit) {
          .aliases = {{"ctk"}, {"ctv"}}},
         &s.kv_cache_dtype);
   visit({.name = "compute_dtype",
-         .help = "auto: int8 activations where weights are quantised, bf16 "
-                 "where they are and the CPU multiplies such; int16: finer "
-                 "ones, a long prompt takes twice as long; f32: everything "
-                 "in f32",
-         .choices = {"auto", "int16", "f32"}},
+         .help = "activations: auto: int8 where weights are quantised, bf16 "
+                 "where they are and the CPU multiplies such; on CPUs with AMX "
+                 "bf16 for all rows of prompts; int8: as auto, but int8 for "
+                 "prompts too; int16: finer ones, a long prompt takes twice as "
+                 "long; f32: everything in f32",
+         .choices = {"auto", "int8", "int16", "f32"}},
         &s.compute_dtype);
   visit({.name = "quantize",
          .help = "round weights in F32, F16 or BF16 to a smaller type while "

@@ -52,8 +52,9 @@ struct LlmSettings {
   int64_t max_queue_size = 100;       // requests waiting beyond max_num_seqs
   int64_t kv_cache_memory_bytes = 0;  // 0: 25 % of the memory limit
   bool enable_prefix_caching = true;
+  bool prefix_cache_share_generated = false;
   std::string kv_cache_dtype = "f16";  // f16 | int8 | f32
-  // Activations where weights are quantised: auto (int8), int16, f32.
+  // Activations where weights are quantised: auto, int8, int16, f32.
   std::string compute_dtype = "auto";
   std::string quantize = "none";  // float weights: none | q8_0 | q4_0 | …
   int64_t threads = 0;            // 0: one per physical core allowed

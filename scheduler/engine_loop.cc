@@ -62,7 +62,9 @@ EngineLoop::EngineLoop(models::Runner& runner, models::Runner* draft,
       clock_(*options.clock),
       prefix_caching_(options.enable_prefix_caching),
       ledger_({.num_pages = runner.info().num_pages,
-               .prefix_caching = options.enable_prefix_caching}),
+               .prefix_caching = options.enable_prefix_caching,
+               .separate_roles = runner.info().kv_depends_on_role &&
+                                 !options.prefix_cache_share_generated}),
       batch_(runner.info().limits),
       target_itl_seconds_(Seconds(options.target_itl)) {
   const SpeculativeOptions& speculative = options.speculative;

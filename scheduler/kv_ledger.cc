@@ -23,7 +23,21 @@ int32_t MostSkippable(const Sequence& sequence) {
   return scores ? std::min(most, sequence.num_scored) : most;
 }
 
+// Set in the id of a generated token. Ids are not negative and vocabularies are
+// much smaller.
+constexpr int32_t kGeneratedBit = 1 << 30;
+
 }  // namespace
+
+std::span<const int32_t> KvLedger::CacheIds(Sequence& sequence) const {
+  if (!options_.separate_roles) return sequence.tokens;
+  std::vector<int32_t>& ids = sequence.marked_tokens;
+  for (size_t i = ids.size(); i < sequence.tokens.size(); ++i) {
+    const bool generated = static_cast<int32_t>(i) >= sequence.num_prompt;
+    ids.push_back(sequence.tokens[i] | (generated ? kGeneratedBit : 0));
+  }
+  return ids;
+}
 
 KvLedger::KvLedger(const LedgerOptions& options)
     : options_(options), pages_(options.num_pages, options.hash_mask) {}
@@ -54,7 +68,7 @@ std::vector<SequenceView> KvLedger::Views(std::span<Sequence* const> sequences,
     // The policy stops where slots or tokens of the step end: no look-up then.
     if (slots_left <= 0 || tokens_left <= 0) break;
     if (options_.prefix_caching) {
-      pages_.HashPages(sequence.tokens, sequence.page_hashes);
+      HashPages(sequence);
     }
     const auto i = static_cast<int32_t>(k);
     Start& start = starts_[k];
@@ -74,7 +88,7 @@ std::vector<SequenceView> KvLedger::Views(std::span<Sequence* const> sequences,
 
 KvLedger::Start KvLedger::FindStart(std::span<Sequence* const> sequences,
                                     int32_t i) const {
-  const Sequence& sequence = *sequences[i];
+  Sequence& sequence = *sequences[i];
   const int32_t skippable = MostSkippable(sequence);
   Start start;
   if (sequence.family != nullptr) {
@@ -90,7 +104,7 @@ KvLedger::Start KvLedger::FindStart(std::span<Sequence* const> sequences,
       start.num_computed = common;
     }
   }
-  auto found = pages_.Find(sequence.tokens, sequence.page_hashes,
+  auto found = pages_.Find(CacheIds(sequence), Hashes(sequence),
                            skippable / kPageTokens);
   const auto num_found = static_cast<int32_t>(found.pages.size());
   if (num_found * kPageTokens >= start.num_computed) {
@@ -120,8 +134,8 @@ int32_t KvLedger::WhoComputes(std::span<Sequence* const> sequences, int32_t i,
     // Equal hashes are as good as certain here: at worst somebody waits a
     // little for nothing.
     if (options_.prefix_caching && wanted <= skippable &&
-        next < other.page_hashes.size() &&
-        other.page_hashes[next] == sequence.page_hashes[next] &&
+        next < Hashes(other).size() &&
+        Hashes(other)[next] == Hashes(sequence)[next] &&
         starts_[j].num_computed < wanted && other.num_computed < wanted) {
       return j;
     }
@@ -167,13 +181,13 @@ void KvLedger::Grow(Sequence& sequence, int32_t num_rows) {
 void KvLedger::Advance(Sequence& sequence, int32_t num_computed) {
   sequence.num_computed = num_computed;
   if (!options_.prefix_caching) return;
-  pages_.HashPages(sequence.tokens, sequence.page_hashes);
+  HashPages(sequence);
+  const std::span<const int32_t> ids = CacheIds(sequence);
   while ((sequence.num_registered + 1) * kPageTokens <= num_computed) {
     const int32_t page = sequence.num_registered++;
-    pages_.Register(
-        sequence.pages, page,
-        std::span(sequence.tokens).subspan(page * kPageTokens, kPageTokens),
-        sequence.page_hashes[static_cast<size_t>(page)]);
+    pages_.Register(sequence.pages, page,
+                    ids.subspan(page * kPageTokens, kPageTokens),
+                    Hashes(sequence)[static_cast<size_t>(page)]);
   }
 }
 

@@ -18,6 +18,11 @@
 //   prefix   the longest chain of cached or used pages with the same tokens
 // A sequence whose next page is being computed by a running one waits for it.
 //
+// Where a token's keys and values depend on whether it was in the prompt or was
+// generated, the two are different tokens to the prefix cache: a chain is found
+// only by a sequence with the same roles. So a preempted sequence finds its own
+// pages, and a prompt that holds an earlier completion computes that again.
+//
 // Plain and deterministic; the simulator runs it against an oracle. Engine
 // thread only.
 #pragma once
@@ -37,6 +42,7 @@ namespace millrace::scheduler {
 struct LedgerOptions {
   int32_t num_pages = 0;
   bool prefix_caching = true;
+  bool separate_roles = false;  // keys and values depend on a token's role
   uint64_t hash_mask = ~uint64_t{0};  // see PageManager
 };
 
@@ -72,6 +78,24 @@ class KvLedger {
   void Forget() { pages_.Forget(); }
 
  private:
+  // The sequence's tokens as the prefix cache compares them, and the hashes of
+  // its full pages, of all pages after HashPages.
+  std::span<const int32_t> CacheIds(Sequence& sequence) const;
+  std::vector<uint64_t>& Hashes(Sequence& sequence) const {
+    return options_.separate_roles ? sequence.marked_hashes
+                                   : sequence.page_hashes;
+  }
+  const std::vector<uint64_t>& Hashes(const Sequence& sequence) const {
+    return options_.separate_roles ? sequence.marked_hashes
+                                   : sequence.page_hashes;
+  }
+  // Also those of the plain tokens, which a draft model's pages are found by.
+  void HashPages(Sequence& sequence) const {
+    pages_.HashPages(sequence.tokens, sequence.page_hashes);
+    if (!options_.separate_roles) return;
+    pages_.HashPages(CacheIds(sequence), sequence.marked_hashes);
+  }
+
   struct Start {
     const Sequence* sibling = nullptr;  // forked from, or null
     PageManager::Found found;           // else shared

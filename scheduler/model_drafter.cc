@@ -128,6 +128,8 @@ void ModelDrafter::AddRows(const DraftRequest& request, int32_t begin,
   batch_.q_start()[seq + 1] = batch_.num_tokens;
   batch_.kv_len()[seq] = begin + num_rows;
   batch_.slot()[seq] = request.sequence->slot;
+  batch_.prompt_rows()[seq] =
+      std::clamp(request.sequence->num_prompt - begin, 0, num_rows);
   const auto table = batch_.pages(seq);
   const auto tail =
       std::ranges::copy(ledger_.PagesOf(*request.sequence), table.begin()).out;

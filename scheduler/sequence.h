@@ -36,6 +36,10 @@ struct Sequence {
   std::vector<models::PageId> pages;
   int32_t num_registered = 0;  // of those, from the first; see PageManager
   std::vector<uint64_t> page_hashes;  // of full pages, as far as asked for
+  // The same where the prefix cache tells generated tokens from those of
+  // prompts: `tokens`, marked, and hashes of those. See KvLedger.
+  std::vector<int32_t> marked_tokens;
+  std::vector<uint64_t> marked_hashes;
   // Guesses at the tokens after the last one, to be checked in this step.
   std::vector<int32_t> draft;
   // Tokens it found computed at its first start; -1: it has not started.

@@ -46,6 +46,8 @@ int32_t StepBuilder::Add(const Sequence& sequence, int32_t num_rows) {
   }
   batch_.kv_len()[seq] = end;
   batch_.slot()[seq] = sequence.slot;
+  batch_.prompt_rows()[seq] =
+      std::clamp(sequence.num_prompt - begin, 0, num_rows);
   const auto table = batch_.pages(seq);
   const auto tail =
       std::copy(sequence.pages.begin(), sequence.pages.end(), table.begin());

@@ -47,6 +47,7 @@ Status ScoreTokens(
     batch.q_start()[1] = count;
     batch.kv_len()[0] = at + count;
     batch.slot()[0] = 0;
+    batch.prompt_rows()[0] = count;
     const std::span<PageId> pages = batch.pages(0);
     for (size_t i = 0; i < pages.size(); ++i) {
       const bool used = static_cast<int64_t>(i) * kPageTokens < at + count;

@@ -53,21 +53,22 @@ void BenchSteps::SetPages(int32_t index, int32_t seq) {
   }
 }
 
-void BenchSteps::AddRows(int32_t seq, int32_t begin, int32_t count,
+void BenchSteps::AddRows(int32_t seq, int32_t begin, int32_t count, Role role,
                          bool sample) {
   const int32_t index = batch_.num_seqs++;
   for (int32_t i = 0; i < count; ++i) {
     const int32_t row = batch_.num_tokens + i;
-    const bool answers = seq != kSpare && count == 1;
     // Any ids do; a stride that is prime to most sizes visits many.
     const int64_t any = (int64_t{7919} * (begin + i) + 13) % info_.vocab_size;
-    batch_.tokens()[row] = answers ? next_[seq] : static_cast<int32_t>(any);
+    batch_.tokens()[row] =
+        role == Role::kGenerated ? next_[seq] : static_cast<int32_t>(any);
     batch_.positions()[row] = begin + i;
   }
   batch_.num_tokens += count;
   batch_.q_start()[index + 1] = batch_.num_tokens;
   batch_.kv_len()[index] = begin + count;
   batch_.slot()[index] = std::max(seq, 0);
+  batch_.prompt_rows()[index] = role == Role::kPrompt ? count : 0;
   SetPages(index, seq);
   if (!sample) return;
   const int32_t at = batch_.num_samples++;
@@ -101,14 +102,14 @@ Status BenchSteps::Fill(int32_t num_seqs, int32_t depth, int32_t more) {
   for (int32_t at = 0; at < kPageTokens; at += info_.limits.max_tokens) {
     BeginStep();
     AddRows(kSpare, at, std::min(info_.limits.max_tokens, kPageTokens - at),
-            false);
+            Role::kPrompt, false);
     RETURN_IF_ERROR(Run());
   }
   const PageId spare{info_.num_pages - 1};
   const int32_t full = (depth + kPageTokens - 1) / kPageTokens;
   for (int32_t i = 0; i < num_seqs * full;) {
     BeginStep();
-    AddRows(kSpare, kPageTokens - 1, 1, false);
+    AddRows(kSpare, kPageTokens - 1, 1, Role::kPrompt, false);
     for (; i < num_seqs * full && batch_.num_copies < info_.limits.max_seqs;
          ++i) {
       const PageId page{i / full * pages_per_seq_ + i % full};
@@ -126,7 +127,7 @@ StatusOr<BenchRun> BenchSteps::Prefill(int32_t depth, int32_t count) {
   for (int32_t at = 0; at < count; at += info_.limits.max_tokens) {
     const int32_t rows = std::min(info_.limits.max_tokens, count - at);
     BeginStep();
-    AddRows(0, depth + at, rows, at + rows == count);
+    AddRows(0, depth + at, rows, Role::kPrompt, at + rows == count);
     RETURN_IF_ERROR(Run());
   }
   run_.seconds = SecondsSince(begun);
@@ -142,7 +143,7 @@ StatusOr<BenchRun> BenchSteps::Decode(int32_t num_seqs, int32_t depth,
   for (int32_t i = 0; i < count; ++i) {
     BeginStep();
     for (int32_t seq = 0; seq < num_seqs; ++seq) {
-      AddRows(seq, depth + i, 1, true);
+      AddRows(seq, depth + i, 1, Role::kGenerated, true);
     }
     RETURN_IF_ERROR(Run());
     next_ = sampled_;

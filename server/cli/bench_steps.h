@@ -39,8 +39,10 @@ class BenchSteps {
  private:
   void InitSlots(int32_t num_seqs);
   void BeginStep();
+  enum class Role { kPrompt, kGenerated };
   // Adds rows of one sequence at positions [begin, begin + count).
-  void AddRows(int32_t seq, int32_t begin, int32_t count, bool sample);
+  void AddRows(int32_t seq, int32_t begin, int32_t count, Role role,
+               bool sample);
   void SetPages(int32_t index, int32_t seq);
   Status Run();
 

@@ -80,6 +80,7 @@ StatusOr<std::shared_ptr<Servable>> LoadLanguageModel(
           static_cast<int32_t>(settings.llm.max_num_batched_tokens),
       .max_queue_size = static_cast<int32_t>(settings.llm.max_queue_size),
       .enable_prefix_caching = settings.llm.enable_prefix_caching,
+      .prefix_cache_share_generated = settings.llm.prefix_cache_share_generated,
       .target_itl = std::chrono::milliseconds(settings.llm.target_itl_ms),
       .speculative = SpeculativeOf(settings.llm)};
   if (model.draft_runner != nullptr) {

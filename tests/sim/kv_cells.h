@@ -18,7 +18,7 @@ namespace millrace::scheduler {
 class KvCells {
  public:
   explicit KvCells(int32_t num_pages)
-      : cells_(int64_t{num_pages} * models::kPageTokens, -1) {}
+      : cells_(int64_t{num_pages} * models::kPageTokens) {}
 
   // Copies, then all rows of a step.
   void Write(const models::StepBatch& batch) {
@@ -33,7 +33,8 @@ class KvCells {
            ++row) {
         const int64_t cell = Cell(batch, seq, batch.positions()[row]);
         ASSERT_TRUE(written.insert(cell).second) << "written by two rows";
-        cells_[cell] = batch.tokens()[row];
+        cells_[cell] = {batch.tokens()[row],
+                        row - batch.q_start()[seq] >= batch.prompt_rows()[seq]};
       }
     }
   }
@@ -42,15 +43,25 @@ class KvCells {
   std::vector<int32_t> Read(const models::StepBatch& batch, int32_t seq) const {
     std::vector<int32_t> tokens(batch.kv_len()[seq]);
     for (int32_t position = 0; position < batch.kv_len()[seq]; ++position) {
-      tokens[position] = cells_[Cell(batch, seq, position)];
+      tokens[position] = cells_[Cell(batch, seq, position)].token;
     }
     return tokens;
   }
+  // Whether it was written as a generated one.
+  bool IsGenerated(const models::StepBatch& batch, int32_t seq,
+                   int32_t position) const {
+    return cells_[Cell(batch, seq, position)].generated;
+  }
 
   // A device fault: all is worthless.
-  void Spoil() { std::ranges::fill(cells_, -1); }
+  void Spoil() { std::ranges::fill(cells_, Content{}); }
 
  private:
+  struct Content {
+    int32_t token = -1;
+    bool generated = false;
+  };
+
   static int64_t Cell(models::PageId page, int32_t position) {
     return static_cast<int64_t>(page) * models::kPageTokens +
            position % models::kPageTokens;
@@ -63,7 +74,7 @@ class KvCells {
     return page == models::kNoPage ? 0 : Cell(page, position);
   }
 
-  std::vector<int32_t> cells_;
+  std::vector<Content> cells_;
 };
 
 // The "model": the next token is a hash of the seed and all tokens before.

@@ -46,8 +46,10 @@ class World {
         // All hashes collide, some do, none does.
         hash_mask_(std::vector<uint64_t>{0, 3, ~uint64_t{0},
                                          ~uint64_t{0}}[Uniform(0, 3)]),
+        separate_roles_(Uniform(0, 1) > 0),
         ledger_({.num_pages = Uniform(1, 24),
                  .prefix_caching = Uniform(0, 5) > 0,
+                 .separate_roles = separate_roles_,
                  .hash_mask = hash_mask_}),
         cells_(pages().total()),
         batch_(Capacity()),
@@ -278,8 +280,14 @@ class World {
       const auto seen = cells_.Read(batch_, i);
       std::vector<int32_t> tokens = sequence.tokens;
       tokens.insert(tokens.end(), sequence.draft.begin(), sequence.draft.end());
-      ASSERT_TRUE(std::equal(seen.begin(), seen.end(), tokens.begin()))
-          << "sequence " << plan.rows[i].sequence << " sees a foreign token";
+      for (int32_t p = 0; p < static_cast<int32_t>(seen.size()); ++p) {
+        ASSERT_EQ(seen[p], tokens[p])
+            << "sequence " << plan.rows[i].sequence << " sees a foreign token";
+        if (!separate_roles_) continue;
+        ASSERT_EQ(cells_.IsGenerated(batch_, i, p), p >= sequence.num_prompt)
+            << "sequence " << plan.rows[i].sequence
+            << " sees a token of another role";
+      }
     }
   }
 
@@ -340,6 +348,7 @@ class World {
   std::mt19937 random_;
   const PolicyLimits limits_;
   const uint64_t hash_mask_;
+  const bool separate_roles_;
   KvLedger ledger_;
   KvCells cells_;
   models::StepBatch batch_;

@@ -221,6 +221,43 @@ TEST(Engine, PromptsThatBeginAlikeStartBehindWhatIsCached) {
   ExpectAllPagesBack(*engine);
 }
 
+TEST(Engine, CompletionsAreNotLentToPromptsThatAreComputedInAnotherWay) {
+  struct Case {
+    bool depends_on_role;
+    int32_t cached;  // tokens found by the next turn
+  };
+  for (const Case& c : {Case{false, 256}, Case{true, 64}}) {
+    auto engine = MakeEngine({.kv_depends_on_role = c.depends_on_role});
+    Reader first(MustSubmit(*engine, MakeTask(LongPrompt(100, 1), 200)));
+    ASSERT_TRUE(first.AwaitEnd());
+    std::vector<int32_t> prompt = LongPrompt(100, 1);
+    const auto completion = first.ids();
+    prompt.insert(prompt.end(), completion.begin(), completion.end());
+    prompt.push_back(7);
+    Reader next(MustSubmit(*engine, MakeTask(prompt, 5)));
+    ASSERT_TRUE(next.AwaitEnd());
+    EXPECT_EQ(next.end->cached_tokens, c.cached);
+    // The fake runner looks at the role of everything it sees.
+    EXPECT_EQ(next.ids(), FakeAnswer(prompt, 5, {}));
+    ExpectAllPagesBack(*engine);
+  }
+}
+
+TEST(Engine, PreemptedSequencesFindTheirOwnPagesWhateverTheRoles) {
+  auto engine = MakeEngine({.num_pages = 8, .kv_depends_on_role = true});
+  std::vector<Reader> readers;
+  for (int32_t i = 0; i < 4; ++i) {
+    readers.emplace_back(
+        MustSubmit(*engine, MakeTask(LongPrompt(70, 500 + i), 150)));
+  }
+  for (int32_t i = 0; i < 4; ++i) {
+    ASSERT_TRUE(readers[i].AwaitEnd());
+    EXPECT_EQ(readers[i].ids(), FakeAnswer(LongPrompt(70, 500 + i), 150, {}));
+  }
+  EXPECT_GT(engine->stats().preemptions, 0);
+  ExpectAllPagesBack(*engine);
+}
+
 TEST(Engine, ScoredPromptsAreComputedWhole) {
   auto engine = MakeEngine({});
   for (int i = 0; i < 2; ++i) {

@@ -105,6 +105,7 @@ FakeRunner::FakeRunner(FakeOptions options)
   info_.vocab_size = kFakeVocab;
   info_.max_context = options_.max_context;
   info_.num_pages = options_.num_pages;
+  info_.kv_depends_on_role = options_.kv_depends_on_role;
 }
 
 void FakeRunner::InitSlot(const models::SlotInit& init) {
@@ -157,6 +158,13 @@ StatusOr<const models::StepResult*> FakeRunner::Wait() {
   return &std::as_const(result_);
 }
 
+int32_t FakeRunner::Content(const Slot& slot, int32_t position,
+                            int32_t token) const {
+  const bool marked =
+      options_.kv_depends_on_role && position >= slot.num_prompt;
+  return marked ? token + kFakeVocab : token;
+}
+
 void FakeRunner::WriteKv(const models::StepBatch& batch) {
   for (int32_t i = 0; i < batch.num_copies; ++i) {
     const auto [src, dst] = batch.copies()[i];
@@ -177,7 +185,8 @@ void FakeRunner::WriteKv(const models::StepBatch& batch) {
       EXPECT_TRUE(written.insert(cell).second)
           << "page " << static_cast<int32_t>(page)
           << " is written by two rows of a step";
-      kv_[cell] = batch.tokens()[row];
+      kv_[cell] =
+          Content(slots_[batch.slot()[seq]], position, batch.tokens()[row]);
     }
   }
 }
@@ -194,14 +203,18 @@ void FakeRunner::CheckSequence(const models::StepBatch& batch, int32_t seq) {
   num_guesses_ += std::max(kv_len - num_known, 0);
   for (int32_t row = begin; row < end; ++row) {
     EXPECT_EQ(batch.positions()[row], kv_len - (end - row));
+    EXPECT_EQ(row < begin + batch.prompt_rows()[seq],
+              batch.positions()[row] < slot.num_prompt);
   }
   for (int32_t position = 0; position < kv_len; ++position) {
     const PageId page = batch.pages(seq)[position / kPageTokens];
     ASSERT_EQ(
         kv_[static_cast<int64_t>(page) * kPageTokens + position % kPageTokens],
-        position < num_known
-            ? slot.tokens[position]
-            : batch.tokens()[begin + position - (kv_len - (end - begin))])
+        Content(
+            slot, position,
+            position < num_known
+                ? slot.tokens[position]
+                : batch.tokens()[begin + position - (kv_len - (end - begin))]))
         << "slot " << batch.slot()[seq] << " sees a foreign token at position "
         << position << " of page " << static_cast<int32_t>(page);
   }
@@ -219,7 +232,8 @@ void FakeRunner::AnswerSample(const models::StepBatch& batch, int32_t sample) {
   for (int32_t position = 0; position < num_visible; ++position) {
     const PageId page = batch.pages(seq)[position / kPageTokens];
     visible[position] =
-        kv_[static_cast<int64_t>(page) * kPageTokens + position % kPageTokens];
+        kv_[static_cast<int64_t>(page) * kPageTokens + position % kPageTokens] %
+        kFakeVocab;
   }
   int32_t id = batch.score_ids()[sample];
   bool counts = false;

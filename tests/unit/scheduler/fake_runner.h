@@ -52,6 +52,8 @@ struct FakeOptions {
   int32_t max_tokens = 512;
   int32_t max_seqs = 16;
   int32_t max_samples = 64;
+  // Generated tokens leave other contents in pages than those of prompts.
+  bool kv_depends_on_role = false;
   int32_t fault_at_step = 0;                 // counted from 1; 0: never
   std::shared_ptr<StepGate> gate = nullptr;  // null: always open
   // Moved on by what a step takes; null: steps take no time.
@@ -76,6 +78,8 @@ class FakeRunner final : public models::Runner {
     int32_t num_prompt = 0;
   };
 
+  // What a page holds of a token at a position of this slot's sequence.
+  int32_t Content(const Slot& slot, int32_t position, int32_t token) const;
   void WriteKv(const models::StepBatch& batch);
   void CheckSequence(const models::StepBatch& batch, int32_t seq);
   void AnswerSample(const models::StepBatch& batch, int32_t sample);

@@ -106,6 +106,9 @@ std::vector<DriverAnswer> Drive(Runner& runner,
       batch.q_start()[index + 1] = batch.num_tokens;
       batch.kv_len()[index] = end;
       batch.slot()[index] = seq.slot;
+      batch.prompt_rows()[index] = std::clamp(
+          static_cast<int32_t>(seq.request->prompt.size()) - seq.computed, 0,
+          rows);
       seq.computed = end;
       if (end == seq.length()) {
         batch.sample_rows()[batch.num_samples] = batch.num_tokens - 1;
