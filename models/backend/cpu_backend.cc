@@ -24,6 +24,7 @@ CpuBackend::CpuBackend(const CpuBackendOptions& options)
       kernels_(*options.kernels),
       cpus_(options.cpus),
       compute_f32_(options.compute_f32),
+      prompts_in_bf16_(options.prompts_in_bf16),
       huge_pages_(options.huge_pages),
       q_dim_(int64_t{shape().heads} * shape().head_dim),
       qkv_dim_(q_dim_ + 2 * int64_t{shape().kv_heads} * shape().head_dim),
@@ -42,6 +43,7 @@ CpuBackend::CpuBackend(const CpuBackendOptions& options)
   const auto hidden = static_cast<size_t>(shape().hidden);
   const auto half = static_cast<size_t>(shape().head_dim / 2);
   seq_of_row_.resize(rows);
+  prompt_of_row_.resize(rows);
   x_.resize(rows * hidden);
   x_kept_.resize(samples * hidden);
   qkv_.resize(rows * static_cast<size_t>(qkv_dim_));
@@ -57,7 +59,9 @@ CpuBackend::CpuBackend(const CpuBackendOptions& options)
   for (Private& own : private_) {
     own.act.Allocate(kMostFewRows, widest);
     own.row.resize(static_cast<size_t>(std::max(widest, padded_ffn_)));
-    own.y.resize(static_cast<size_t>(kRowTile * ld_y_));
+    own.y.resize(static_cast<size_t>(
+        std::max(kRowTile * ld_y_,
+                 prompts_in_bf16_ ? kPromptTile * kPromptColumns : 0)));
   }
 }
 

@@ -34,6 +34,10 @@ struct CpuBackendOptions {
   std::shared_ptr<ComputePool> team;
   KvFormat kv_format = KvFormat::kF16;
   bool compute_f32 = false;  // weights dequantised, activations f32
+  // Rows of prompts are computed in bf16 up to the last layer's attention, by
+  // kernels of their own, which the table must have. Bits then depend on which
+  // rows a StepBatch calls prompt_rows.
+  bool prompts_in_bf16 = false;
   bool huge_pages = true;
 };
 
@@ -64,8 +68,21 @@ class CpuBackend final : public Backend {
   static constexpr int32_t kFewRows = 4;
   // Rows of one pass over a matrix: its outputs stay in L2 until finished.
   static constexpr int32_t kRowTile = 64;
+  // Rows and outputs of one pass over a matrix for rows of prompts in bf16:
+  // many rows, as weights are converted once a pass; results stay in L2.
+  static constexpr int32_t kPromptTile = 512;
+  static constexpr int64_t kPromptColumns = 256;
   // Outputs of one pass when rows are rounded twice.
   static constexpr int64_t kTermColumns = 1024;
+
+  // Rows [begin, end) of a step, all of prompts or none.
+  struct Rows {
+    int32_t begin = 0;
+    int32_t end = 0;
+    bool prompt = false;
+
+    int32_t count() const { return end - begin; }
+  };
 
   // One recorded phase.
   struct Command {
@@ -122,6 +139,16 @@ class CpuBackend final : public Backend {
 
   // Rows that a command computes, and where row i's x is.
   int32_t RowsOf(const Command& command) const;
+  // Finds the runs of rows with one role in the batch.
+  void FindRuns(const StepBatch& batch);
+  // Whether a row goes through the command's matrix, or that of the command
+  // behind it, in bf16.
+  bool InBf16(const Command& command, const CpuLinear& linear,
+              int32_t row) const;
+  // body(rows) for all rows of the command, some at a time: those that share
+  // one pass over its matrix.
+  template <typename Body>
+  void ForEachTile(const Command& command, Body body) const;
   float* X(const Command& command, int32_t row);
   // norm(x), or the attention rows, ready for the command's matrix: in the
   // worker's own buffer when rows are few, else in a shared one.
@@ -133,11 +160,11 @@ class CpuBackend final : public Backend {
                 int32_t row);
   // Rounds values[begin…end - 1] of a row as the matrix wants it; whole blocks.
   void Quantize(const CpuLinear& linear, const float* values, ActBuffer& act,
-                int32_t row, int64_t begin, int64_t end) const;
-  // y[i][output] of rows first_row + i, outputs [begin, end).
+                int32_t row, int64_t begin, int64_t end, bool in_bf16) const;
+  // y[i][output - begin] of rows.begin + i, outputs [begin, end).
   void Multiply(Worker& worker, const CpuLinear& linear, int64_t begin,
-                int64_t end, const ActBuffer& act, int32_t first_row,
-                int32_t num_rows, float* y, int64_t ld_y);
+                int64_t end, const ActBuffer& act, const Rows& rows, float* y,
+                int64_t ld_y);
   // Rotates one row's q heads [q0, q1) and rotates and stores kv heads
   // [kv0, kv1).
   void RopeHeads(int32_t row, int32_t layer, int32_t q0, int32_t q1,
@@ -148,6 +175,7 @@ class CpuBackend final : public Backend {
   const KernelTable& kernels_;
   const config::CpuSet cpus_;
   const bool compute_f32_;
+  const bool prompts_in_bf16_;
   const bool huge_pages_;
   const int64_t q_dim_;
   const int64_t qkv_dim_;
@@ -171,6 +199,8 @@ class CpuBackend final : public Backend {
   StepAccount account_;
   const StepBatch* batch_ = nullptr;
   std::vector<int32_t> seq_of_row_;
+  std::vector<Rows> runs_;  // of all tokens, ascending
+  std::vector<bool> prompt_of_row_;
   CpuAttention attention_;
   KvLayout kv_;
 
@@ -186,9 +216,10 @@ class CpuBackend final : public Backend {
   ActBuffer wide_act_;  // shared rows of norm(x) or attention
   ActBuffer ffn_act_;   // shared rows of silu(gate) * up
   struct Private {
-    ActBuffer act;             // [kMostFewRows] norm(x) or attention
-    std::vector<float> row;    // [widest input] to be rounded
-    std::vector<float> y;      // [kRowTile][outputs]
+    ActBuffer act;           // [kMostFewRows] norm(x) or attention
+    std::vector<float> row;  // [widest input] to be rounded
+    std::vector<float> y;    // [kRowTile][outputs], or of a prompt's pass
+    HugeBuffer prompt_scratch;
     std::vector<float> terms;  // [2 * kRowTile][kTermColumns], if rounded twice
   };
   std::vector<Private> private_;

@@ -67,7 +67,8 @@ WeightFormat FormatOf(GgmlType type) {
 
 void ActBuffer::Allocate(int64_t rows, int64_t k) {
   ld_f32_ = RoundUp(k, 16);
-  ld_bf16_ = RoundUp(k, 32);
+  // Rows a multiple of 4 KiB apart would meet few sets of the caches.
+  ld_bf16_ = RoundUp(k, 32) + 32;
   ld_q_ = RoundUp(k, 64);
   ld_block_ = RoundUp(k, 512) / 32;
   f32_.assign(static_cast<size_t>(rows * ld_f32_), 0.0f);
@@ -249,28 +250,80 @@ void CpuLinear::PackGroup(int64_t group) {
         "the table said it packs this format");
 }
 
+PackedMatrix CpuLinear::ViewOf(const Part& part, int64_t begin, int64_t end,
+                               int64_t* first) {
+  const int64_t from = std::max<int64_t>(begin - part.first_output, 0);
+  const int64_t to = std::min(end - part.first_output, part.matrix.n);
+  PackedMatrix view = part.matrix;
+  view.n = std::max<int64_t>(to - from, 0);
+  view.data = static_cast<const std::byte*>(view.data) +
+              from / part.kernels->row_group * view.group_bytes;
+  *first = part.first_output + from;
+  return view;
+}
+
 void CpuLinear::Run(int64_t begin, int64_t end, const ActBuffer& act,
                     int64_t first_row, int32_t num_rows, float* y,
                     int64_t ld_y) const {
   for (const Part& part : parts_) {
-    const int64_t from = std::max<int64_t>(begin - part.first_output, 0);
-    const int64_t to = std::min(end - part.first_output, part.matrix.n);
-    if (from >= to) continue;
+    int64_t first;
+    const PackedMatrix view = ViewOf(part, begin, end, &first);
+    if (view.n == 0) continue;
     const int64_t group = part.kernels->row_group;
     const ActRows rows = IsInteger(part.matrix.format) ? act.Q8Rows(first_row)
                          : ReadsBf16(part)             ? act.Bf16Rows(first_row)
                                                        : act.F32Rows(first_row);
-    PackedMatrix view = part.matrix;
-    view.data = static_cast<const std::byte*>(view.data) +
-                from / group * view.group_bytes;
-    view.n = to - from;
     const int64_t groups = (view.n + group - 1) / group;
     const int64_t step = std::max<int64_t>(
         pass_bytes_ / std::max<int64_t>(view.group_bytes, 1), 1);
     for (int64_t g = 0; g < groups; g += step) {
       part.kernels->linear(view, g, std::min(g + step, groups), rows, num_rows,
-                           y + part.first_output + from - begin, ld_y);
+                           y + first - begin, ld_y);
     }
+  }
+}
+
+void CpuLinear::ChoosePromptWay(bool wanted) {
+  const auto has_way = [&](const Part& part) {
+    if (part.kernels->prompt_linear == nullptr) return false;
+    if (ReadsBf16(part)) return true;
+    // Asked with no rows.
+    return IsInteger(part.matrix.format) &&
+           part.kernels->prompt_linear(part.matrix, 0, 0, {}, 0, nullptr, 0,
+                                       nullptr);
+  };
+  prompts_in_bf16_ =
+      wanted && std::all_of(parts_.begin(), parts_.end(), has_way);
+}
+
+int64_t CpuLinear::prompt_scratch_bytes(int32_t num_rows) const {
+  int64_t bytes = 0;
+  for (const Part& part : parts_) {
+    if (ReadsBf16(part)) continue;
+    bytes = std::max(bytes, part.kernels->prompt_linear_scratch_bytes(
+                                part.matrix, num_rows));
+  }
+  return bytes;
+}
+
+void CpuLinear::RunPrompt(int64_t begin, int64_t end, const ActBuffer& act,
+                          int64_t first_row, int32_t num_rows, float* y,
+                          int64_t ld_y, std::byte* scratch) const {
+  const ActRows rows = act.Bf16Rows(first_row);
+  for (const Part& part : parts_) {
+    int64_t first;
+    const PackedMatrix view = ViewOf(part, begin, end, &first);
+    if (view.n == 0) continue;
+    const int64_t groups =
+        (view.n + part.kernels->row_group - 1) / part.kernels->row_group;
+    float* out = y + first - begin;
+    if (ReadsBf16(part)) {
+      part.kernels->linear(view, 0, groups, rows, num_rows, out, ld_y);
+      continue;
+    }
+    CHECK(part.kernels->prompt_linear(view, 0, groups, rows, num_rows, out,
+                                      ld_y, scratch),
+          "ChoosePromptWay asked for this format");
   }
 }
 

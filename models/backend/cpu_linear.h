@@ -75,6 +75,10 @@ class CpuLinear final : public Linear {
   bool needs_f32() const { return needs_f32_; }
   bool needs_q8() const { return needs_q8_; }
   bool needs_bf16() const { return needs_bf16_; }
+  // Whether rows of prompts go through RunPrompt, in bf16. Where it is wanted,
+  // a matrix does so if its table has kernels for all its parts.
+  bool prompts_in_bf16() const { return prompts_in_bf16_; }
+  void ChoosePromptWay(bool wanted);
   // Not beside float parts, which read the same rows.
   bool rounds_twice() const {
     return needs_q8_ && !needs_f32_ && !needs_bf16_ &&
@@ -89,6 +93,14 @@ class CpuLinear final : public Linear {
   // reads.
   void Run(int64_t begin, int64_t end, const ActBuffer& act, int64_t first_row,
            int32_t num_rows, float* y, int64_t ld_y) const;
+  // The same for rows of prompts in bf16, in a table that has kernels of their
+  // own for them. All rows in one call: quantised weights become bf16 once for
+  // all of them. `scratch`: prompt_scratch_bytes of at least so many rows,
+  // aligned to 64 bytes.
+  void RunPrompt(int64_t begin, int64_t end, const ActBuffer& act,
+                 int64_t first_row, int32_t num_rows, float* y, int64_t ld_y,
+                 std::byte* scratch) const;
+  int64_t prompt_scratch_bytes(int32_t num_rows) const;
   void UnpackRow(int64_t row, float* out) const;
 
   std::vector<float> bias;  // empty, or one for each output
@@ -103,6 +115,10 @@ class CpuLinear final : public Linear {
     std::vector<const std::byte*> rows;  // null: padding
   };
   Part& PartFor(GgmlType source_type, GgmlType packed_type);
+  // The outputs [begin, end) of the whole matrix that are in a part, as a
+  // matrix of their own; n is 0 where there are none. `first`: of the first.
+  static PackedMatrix ViewOf(const Part& part, int64_t begin, int64_t end,
+                             int64_t* first);
   bool ReadsBf16(const Part& part) const;
 
   const KernelTable& kernels_;
@@ -111,6 +127,7 @@ class CpuLinear final : public Linear {
   bool needs_q8_ = false;
   bool needs_bf16_ = false;
   bool needs_f32_ = false;
+  bool prompts_in_bf16_ = false;
   int64_t num_rows_ = 0;
   int64_t pass_bytes_ = 384 << 10;  // until it has been measured
   std::vector<Part> parts_;

@@ -56,7 +56,13 @@ uint64_t HashOf(std::string_view text) {
 Status CpuBackend::PlaceWeights() {
   int64_t bytes = 0;
   bool twice = false;
+  int64_t prompt_scratch = 0;
   for (const auto& linear : linears_) {
+    linear->ChoosePromptWay(prompts_in_bf16_);
+    if (linear->prompts_in_bf16()) {
+      prompt_scratch =
+          std::max(prompt_scratch, linear->prompt_scratch_bytes(kPromptTile));
+    }
     bytes += linear->packed_bytes();
     twice = twice || linear->rounds_twice();
   }
@@ -68,6 +74,11 @@ Status CpuBackend::PlaceWeights() {
     at += linear->packed_bytes();
   }
   for (Private& own : private_) {
+    if (prompt_scratch > 0) {
+      ASSIGN_OR_RETURN(own.prompt_scratch,
+                       HugeBuffer::Allocate(prompt_scratch, huge_pages_,
+                                            "products of prompts"));
+    }
     own.terms.resize(twice ? static_cast<size_t>(2 * kRowTile * kTermColumns)
                            : 0);
   }

@@ -39,6 +39,7 @@ Status CpuBackend::Run(const StepBatch& batch, const AfterStep& after) {
     std::fill(seq_of_row_.begin() + batch.q_start()[seq],
               seq_of_row_.begin() + batch.q_start()[seq + 1], seq);
   }
+  FindRuns(batch);
   attention_.Plan(batch);
   BeginAccount();
   pool_->Run([&](Worker& worker) {
@@ -66,6 +67,51 @@ int32_t CpuBackend::RowsOf(const Command& command) const {
   return command.sample_rows ? batch_->num_samples : batch_->num_tokens;
 }
 
+void CpuBackend::FindRuns(const StepBatch& batch) {
+  runs_.clear();
+  const auto add = [&](int32_t begin, int32_t end, bool prompt) {
+    if (begin == end) return;
+    std::fill(prompt_of_row_.begin() + begin, prompt_of_row_.begin() + end,
+              prompt);
+    if (!runs_.empty() && runs_.back().prompt == prompt) {
+      runs_.back().end = end;
+    } else {
+      runs_.push_back({begin, end, prompt});
+    }
+  };
+  for (int32_t seq = 0; seq < batch.num_seqs; ++seq) {
+    const int32_t begin = batch.q_start()[seq];
+    const int32_t middle =
+        begin + (prompts_in_bf16_ ? batch.prompt_rows()[seq] : 0);
+    const int32_t end = batch.q_start()[seq + 1];
+    CHECK(begin <= middle && middle <= end,
+          "a sequence's prompt rows are among its rows");
+    add(begin, middle, true);
+    add(middle, end, false);
+  }
+}
+
+// Rows that are kept for the head go the way of generated ones from there on:
+// they are too few for the other.
+bool CpuBackend::InBf16(const Command& command, const CpuLinear& linear,
+                        int32_t row) const {
+  return linear.prompts_in_bf16() && !command.sample_rows &&
+         prompt_of_row_[static_cast<size_t>(row)];
+}
+
+template <typename Body>
+void CpuBackend::ForEachTile(const Command& command, Body body) const {
+  const Rows all{0, RowsOf(command), false};
+  const bool by_role =
+      command.linear->prompts_in_bf16() && !command.sample_rows;
+  for (const Rows& run : by_role ? std::span(runs_) : std::span(&all, 1)) {
+    const int32_t tile = run.prompt ? kPromptTile : kRowTile;
+    for (int32_t row = run.begin; row < run.end; row += tile) {
+      body(Rows{row, std::min(row + tile, run.end), run.prompt});
+    }
+  }
+}
+
 float* CpuBackend::X(const Command& command, int32_t row) {
   return (command.sample_rows ? x_kept_ : x_).data() +
          int64_t{row} * shape().hidden;
@@ -79,8 +125,12 @@ float* CpuBackend::Values(Worker& worker, const CpuLinear& linear,
 
 void CpuBackend::Quantize(const CpuLinear& linear, const float* values,
                           ActBuffer& act, int32_t row, int64_t begin,
-                          int64_t end) const {
+                          int64_t end, bool in_bf16) const {
   const float* x = values + begin;
+  if (in_bf16) {
+    kernels_.round_row(x, end - begin, act.bf16(row) + begin);
+    return;
+  }
   if (linear.needs_bf16()) {
     kernels_.round_row(x, end - begin, act.bf16(row) + begin);
   }
@@ -103,23 +153,27 @@ void CpuBackend::Quantize(const CpuLinear& linear, const float* values,
 
 void CpuBackend::Multiply(Worker& worker, const CpuLinear& linear,
                           int64_t begin, int64_t end, const ActBuffer& act,
-                          int32_t first_row, int32_t num_rows, float* y,
-                          int64_t ld_y) {
+                          const Rows& rows, float* y, int64_t ld_y) {
   if (begin >= end) return;
+  if (rows.prompt) {
+    linear.RunPrompt(begin, end, act, rows.begin, rows.count(), y, ld_y,
+                     private_[worker.index()].prompt_scratch.data());
+    return;
+  }
   if (!linear.rounds_twice()) {
-    linear.Run(begin, end, act, first_row, num_rows, y + begin, ld_y);
+    linear.Run(begin, end, act, rows.begin, rows.count(), y, ld_y);
     return;
   }
   float* terms = private_[worker.index()].terms.data();
   for (int64_t at = begin; at < end; at += kTermColumns) {
     const int64_t columns = std::min(kTermColumns, end - at);
-    for (int32_t row = 0; row < num_rows; row += kRowTile) {
-      const int32_t count = std::min(kRowTile, num_rows - row);
-      linear.Run(at, at + columns, act, 2 * (first_row + row), 2 * count, terms,
-                 kTermColumns);
+    for (int32_t row = 0; row < rows.count(); row += kRowTile) {
+      const int32_t count = std::min(kRowTile, rows.count() - row);
+      linear.Run(at, at + columns, act, 2 * (rows.begin + row), 2 * count,
+                 terms, kTermColumns);
       for (int32_t i = 0; i < count; ++i) {
         const float* term = terms + 2 * i * kTermColumns;
-        float* out = y + (row + i) * ld_y + at;
+        float* out = y + (row + i) * ld_y + at - begin;
         std::memcpy(out, term, static_cast<size_t>(columns) * sizeof(float));
         kernels_.add(out, term + kTermColumns, columns);
       }
@@ -166,7 +220,8 @@ ActBuffer& CpuBackend::NormRows(Worker& worker, const Command& command) {
     float* values = Values(worker, *command.linear, act, row);
     kernels_.rms_norm(X(command, row), command.norm, shape().hidden,
                       shape().norm_eps, values);
-    Quantize(*command.linear, values, act, row, 0, shape().hidden);
+    Quantize(*command.linear, values, act, row, 0, shape().hidden,
+             InBf16(command, *command.linear, row));
   }
   if (!few) worker.Barrier();
   return act;
@@ -187,7 +242,8 @@ ActBuffer& CpuBackend::AttentionRows(Worker& worker, const Command& command) {
       std::memcpy(values, attn_.data() + from * q_dim_,
                   static_cast<size_t>(q_dim_) * sizeof(float));
     }
-    Quantize(*command.linear, values, act, row, 0, q_dim_);
+    Quantize(*command.linear, values, act, row, 0, q_dim_,
+             InBf16(command, *command.linear, row));
   }
   if (!few) worker.Barrier();
   return act;
@@ -221,7 +277,6 @@ void CpuBackend::RopeHeads(int32_t row, int32_t layer, int32_t q0, int32_t q1,
 void CpuBackend::RunNormLinear(Worker& worker, const Command& command) {
   ActBuffer& act = NormRows(worker, command);
   const CpuLinear& linear = *command.linear;
-  const int32_t rows = RowsOf(command);
   const int w = worker.index();
   // One range of outputs, or with whole heads a range of q and one of k, v.
   std::pair<int64_t, int64_t> ranges[2] = {{0, 0}, {0, 0}};
@@ -233,23 +288,21 @@ void CpuBackend::RunNormLinear(Worker& worker, const Command& command) {
   } else {
     ranges[0] = worker.Share(qkv_dim_, 16);
   }
-  for (int32_t row = 0; row < rows; row += kRowTile) {
-    const int32_t count = std::min(kRowTile, rows - row);
-    float* y = qkv_.data() + row * qkv_dim_;
+  ForEachTile(command, [&](const Rows& rows) {
     for (const auto& [begin, end] : ranges) {
-      Multiply(worker, linear, begin, end, act, row, count, y, qkv_dim_);
+      float* y = qkv_.data() + rows.begin * qkv_dim_ + begin;
+      Multiply(worker, linear, begin, end, act, rows, y, qkv_dim_);
       if (begin >= end || linear.bias.empty()) continue;
-      for (int32_t i = 0; i < count; ++i) {
-        kernels_.add(y + i * qkv_dim_ + begin, linear.bias.data() + begin,
-                     end - begin);
+      for (int32_t i = 0; i < rows.count(); ++i) {
+        kernels_.add(y + i * qkv_dim_, linear.bias.data() + begin, end - begin);
       }
     }
-    if (!command.ropes) continue;
-    for (int32_t i = row; i < row + count; ++i) {
-      RopeHeads(i, command.layer, q_bounds_[w], q_bounds_[w + 1], kv_bounds_[w],
-                kv_bounds_[w + 1]);
+    if (!command.ropes) return;
+    for (int32_t row = rows.begin; row < rows.end; ++row) {
+      RopeHeads(row, command.layer, q_bounds_[w], q_bounds_[w + 1],
+                kv_bounds_[w], kv_bounds_[w + 1]);
     }
-  }
+  });
   worker.Barrier();
 }
 
@@ -277,45 +330,53 @@ void CpuBackend::RunLinearResidual(Worker& worker, const Command& command) {
   ActBuffer& act = command.input == Activation::kAttention
                        ? AttentionRows(worker, command)
                        : ffn_act_;
-  const int32_t rows = RowsOf(command);
-  const auto [begin, end] = worker.Share(shape().hidden, 16);
+  const auto share = worker.Share(shape().hidden, 16);
   float* y = private_[worker.index()].y.data();
-  for (int32_t row = 0; row < rows && begin < end; row += kRowTile) {
-    const int32_t count = std::min(kRowTile, rows - row);
-    Multiply(worker, *command.linear, begin, end, act, row, count, y, ld_y_);
-    for (int32_t i = 0; i < count; ++i) {
-      float* x = X(command, row + i) + begin;
-      if (command.gathers_rows) {
-        const float* from =
-            x_.data() +
-            int64_t{batch_->sample_rows()[row + i]} * shape().hidden + begin;
-        std::memcpy(x, from, static_cast<size_t>(end - begin) * sizeof(float));
+  ForEachTile(command, [&](const Rows& rows) {
+    const int64_t step = rows.prompt ? kPromptColumns : shape().hidden;
+    const int64_t ld_y = rows.prompt ? kPromptColumns : ld_y_;
+    for (int64_t begin = share.first; begin < share.second; begin += step) {
+      const int64_t columns = std::min(step, share.second - begin);
+      Multiply(worker, *command.linear, begin, begin + columns, act, rows, y,
+               ld_y);
+      for (int32_t row = rows.begin; row < rows.end; ++row) {
+        float* x = X(command, row) + begin;
+        if (command.gathers_rows) {
+          const float* from =
+              x_.data() + int64_t{batch_->sample_rows()[row]} * shape().hidden +
+              begin;
+          std::memcpy(x, from, static_cast<size_t>(columns) * sizeof(float));
+        }
+        kernels_.add(x, y + (row - rows.begin) * ld_y, columns);
       }
-      kernels_.add(x, y + i * ld_y_ + begin, end - begin);
     }
-  }
+  });
   worker.Barrier();
 }
 
 void CpuBackend::RunNormGateUpAct(Worker& worker, const Command& command) {
   ActBuffer& act = NormRows(worker, command);
-  const int32_t rows = RowsOf(command);
+  const CpuLinear& linear = *command.linear;
   // Whole blocks of 32, so that the worker quantises its own columns.
-  const auto [begin, end] = worker.Share(padded_ffn_, 32);
+  const auto share = worker.Share(padded_ffn_, 32);
   float* y = private_[worker.index()].y.data();
-  for (int32_t row = 0; row < rows && begin < end; row += kRowTile) {
-    const int32_t count = std::min(kRowTile, rows - row);
-    Multiply(worker, *command.linear, begin, end, act, row, count, y, ld_y_);
-    Multiply(worker, *command.linear, padded_ffn_ + begin, padded_ffn_ + end,
-             act, row, count, y, ld_y_);
-    for (int32_t i = 0; i < count; ++i) {
-      const float* gate = y + i * ld_y_;
-      float* values = Values(worker, *command.reader, ffn_act_, row + i);
-      kernels_.silu_mul(gate + begin, gate + padded_ffn_ + begin, end - begin,
-                        values + begin);
-      Quantize(*command.reader, values, ffn_act_, row + i, begin, end);
+  ForEachTile(command, [&](const Rows& rows) {
+    const int64_t step = rows.prompt ? kPromptColumns / 2 : padded_ffn_;
+    const int64_t ld_y = rows.prompt ? kPromptColumns : ld_y_;
+    for (int64_t begin = share.first; begin < share.second; begin += step) {
+      const int64_t end = std::min(begin + step, share.second);
+      Multiply(worker, linear, begin, end, act, rows, y, ld_y);
+      Multiply(worker, linear, padded_ffn_ + begin, padded_ffn_ + end, act,
+               rows, y + step, ld_y);
+      for (int32_t row = rows.begin; row < rows.end; ++row) {
+        const float* gate = y + (row - rows.begin) * ld_y;
+        float* values = Values(worker, *command.reader, ffn_act_, row);
+        kernels_.silu_mul(gate, gate + step, end - begin, values + begin);
+        Quantize(*command.reader, values, ffn_act_, row, begin, end,
+                 InBf16(command, *command.reader, row));
+      }
     }
-  }
+  });
   worker.Barrier();
 }
 
@@ -324,8 +385,8 @@ void CpuBackend::RunHead(Worker& worker, const Command& command) {
   ActBuffer& act = NormRows(worker, command);
   const auto [begin, end] = worker.Share(shape().vocab, 16);
   if (begin < end) {
-    Multiply(worker, *command.linear, begin, end, act, 0, RowsOf(command),
-             logits_.data(), ld_logits_);
+    Multiply(worker, *command.linear, begin, end, act,
+             {0, RowsOf(command), false}, logits_.data() + begin, ld_logits_);
   }
   worker.Barrier();
 }

@@ -128,9 +128,10 @@ StatusOr<CpuBackendOptions> BackendFor(const LlmPlan& plan,
                                        const LlmOptions& options) {
   const config::LlmSettings& settings = options.settings;
   const std::string& compute = settings.compute_dtype;
-  if (compute != "auto" && compute != "int16" && compute != "f32") {
+  if (compute != "auto" && compute != "int8" && compute != "int16" &&
+      compute != "f32") {
     return InvalidArgument("compute_dtype is '" + compute +
-                           "'; auto, int16 and f32 exist")
+                           "'; auto, int8, int16 and f32 exist")
         .At("compute_dtype");
   }
   CpuBackendOptions cpu;
@@ -139,6 +140,8 @@ StatusOr<CpuBackendOptions> BackendFor(const LlmPlan& plan,
   cpu.shape = ShapeOf(plan.config, plan.tensors);
   cpu.cpus = options.cpus;
   cpu.compute_f32 = compute == "f32";
+  cpu.prompts_in_bf16 =
+      compute == "auto" && cpu.kernels->prompt_attend != nullptr;
   cpu.huge_pages = settings.huge_pages;
   return cpu;
 }
@@ -256,6 +259,7 @@ StatusOr<LlmModel> Load(const std::string& path, const LlmOptions& options,
   runner.vocab_size = config.vocab;
   runner.max_context = kv.max_context;
   runner.num_pages = kv.num_pages;
+  runner.kv_depends_on_role = cpu.prompts_in_bf16;
   model.runner = std::make_unique<CpuRunner>(
       runner, std::move(backend), std::move(pool), *cpu.kernels, info.threads);
   return model;

@@ -66,10 +66,14 @@ class SameBits : public testing::TestWithParam<GgmlType> {
   }
 
   // Tables whose chains are the same have the same name here.
-  static std::string ChainOf(const std::string& isa) {
+  static std::string ChainOf(const std::string& isa,
+                             const std::string& compute_dtype) {
     const auto table = ChooseKernels(isa);
-    return GetParam() == GgmlType::kBF16 && table.ok() &&
-                   (*table)->round_row != nullptr
+    if (!table.ok()) return isa;
+    if (compute_dtype == "auto" && (*table)->prompt_attend != nullptr) {
+      return isa + ", prompts in bf16";
+    }
+    return GetParam() == GgmlType::kBF16 && (*table)->round_row != nullptr
                ? isa
                : "f32 or int8 rows";
   }
@@ -115,17 +119,21 @@ TEST_P(SameBits, HoweverARequestIsRun) {
     // BF16 weights meet bf16 rows in some tables and f32 rows in others: those
     // of one chain agree.
     std::map<std::string, std::vector<DriverAnswer>> of_chain;
-    of_chain[ChainOf(reference.info.isa)] = expected;
+    of_chain[ChainOf(reference.info.isa, "auto")] = expected;
     for (const IsaChoice& isa : ListKernels()) {
       if (isa.kernels == nullptr || !isa.missing.empty()) continue;
-      options = TinyOptions(2);
-      options.settings.kv_cache_dtype = kv;
-      options.settings.isa = isa.name;
-      LlmModel other = Load(options);
-      EXPECT_EQ(other.info.isa, isa.name);
-      const auto got = Drive(*other.runner, requests, {.chunk = 64});
-      const auto& want = of_chain.try_emplace(ChainOf(isa.name), got);
-      EXPECT_EQ(got, want.first->second) << isa.name;
+      for (const char* compute : {"auto", "int8"}) {
+        options = TinyOptions(2);
+        options.settings.kv_cache_dtype = kv;
+        options.settings.isa = isa.name;
+        options.settings.compute_dtype = compute;
+        LlmModel other = Load(options);
+        EXPECT_EQ(other.info.isa, isa.name);
+        const auto got = Drive(*other.runner, requests, {.chunk = 64});
+        const auto& want =
+            of_chain.try_emplace(ChainOf(isa.name, compute), got);
+        EXPECT_EQ(got, want.first->second) << isa.name << ", " << compute;
+      }
     }
   }
 }
