@@ -141,7 +141,7 @@ StatusOr<CpuBackendOptions> BackendFor(const LlmPlan& plan,
   cpu.cpus = options.cpus;
   cpu.compute_f32 = compute == "f32";
   cpu.prompts_in_bf16 =
-      compute == "auto" && cpu.kernels->prompt_attend != nullptr;
+      compute == "auto" && cpu.kernels->prompt_linear != nullptr;
   cpu.huge_pages = settings.huge_pages;
   return cpu;
 }

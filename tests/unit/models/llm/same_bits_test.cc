@@ -70,7 +70,7 @@ class SameBits : public testing::TestWithParam<GgmlType> {
                              const std::string& compute_dtype) {
     const auto table = ChooseKernels(isa);
     if (!table.ok()) return isa;
-    if (compute_dtype == "auto" && (*table)->prompt_attend != nullptr) {
+    if (compute_dtype == "auto" && (*table)->prompt_linear != nullptr) {
       return isa + ", prompts in bf16";
     }
     return GetParam() == GgmlType::kBF16 && (*table)->round_row != nullptr

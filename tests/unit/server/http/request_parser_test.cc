@@ -47,6 +47,27 @@ TEST(RequestParser, HeadIsKnownBeforeTheBody) {
   EXPECT_EQ(parser.body_left(), 3u);
 }
 
+TEST(RequestParser, ChunkedBodyMayArriveInPiecesOfAnySize) {
+  const std::string text =
+      "POST /x HTTP/1.1\r\nHost: h\r\nTransfer-Encoding: chunked\r\n\r\n"
+      "3\r\nabc\r\n1;x=1\r\nd\r\n0\r\nTrailer: t\r\n\r\n";
+  for (size_t piece = 1; piece <= text.size(); ++piece) {
+    RequestParser parser({});
+    std::string input;
+    for (size_t at = 0; at < text.size(); at += piece) {
+      input += text.substr(at, piece);
+      while (true) {
+        const auto taken = parser.Put(input);
+        ASSERT_TRUE(taken.ok()) << taken.status().ToString();
+        if (*taken == 0) break;
+        input.erase(0, *taken);
+      }
+    }
+    ASSERT_TRUE(parser.done()) << "pieces of " << piece;
+    EXPECT_EQ(parser.Take().body, "abcd");
+  }
+}
+
 TEST(RequestParser, AbsoluteFormGivesThePath) {
   RequestParser parser({});
   std::string_view input = "GET http://h/health?q HTTP/1.1\r\nHost: h\r\n\r\n";
