@@ -50,6 +50,13 @@
 // pairs, a last one filled up with zeros; in each step two strands from 0, even
 // and odd columns, ascending, u_j = fma(w, x, u_j); then acc = acc + (u0 + u1).
 // Subnormals as above, in these sums too.
+// So neither the number of rows nor a cut between steps shows.
+//
+// prompt_linear of the amx table, integer weights and bf16 rows (not the bits
+// of `linear`): the unpacked weight (see below) becomes bf16, to nearest even, a
+// subnormal becoming a zero; then the chain of BF16 weights in the amx table. A
+// whole row is so 5 times nearer to the exact sum than with Q8 rows: 2.3e-3 of
+// it against 1.2e-2 rms, where 1 in 97 values is 20 times the others.
 //
 // Lane tree over an array (norms, softmax sums): lane j of 8 takes elements
 // j, j + 8, …, ascending; then (l0+l4, l1+l5, l2+l6, l3+l7), then (+2), (+1).
@@ -270,8 +277,11 @@ struct KernelTable {
   // the bits differ (see Chains).
   //
   // As `linear`, for integer formats: reads act.bf16. Weights become bf16 once
-  // for all rows of a call, so a caller hands in all rows and as many groups as
-  // it likes. False and nothing done for a format that it does not know.
+  // for all rows of a call (once for each 512 rows of a long one), so a caller
+  // hands in all rows and as many groups as it likes. Rows of act.bf16 whose
+  // distance is a multiple of 4 KiB meet few sets of the caches; k + 32 values
+  // is a good one. False and nothing done for a format that it does not know.
+  // `scratch` is aligned to 64 bytes and belongs to the calling thread.
   int64_t (*prompt_linear_scratch_bytes)(const PackedMatrix& w,
                                          int32_t num_rows) = nullptr;
   bool (*prompt_linear)(const PackedMatrix& w, int64_t group_begin,

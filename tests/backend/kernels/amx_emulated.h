@@ -16,6 +16,12 @@ bool EmulatedAmxLinear(const KernelTable& rest, const PackedMatrix& w,
                        int64_t group_begin, int64_t group_end,
                        const ActRows& act, int32_t num_rows, float* y,
                        int64_t ld_y);
+// As KernelTable::prompt_linear…; `known` gets what prompt_linear returns.
+int64_t EmulatedAmxPromptScratchBytes(const PackedMatrix& w, int32_t num_rows);
+bool EmulatedAmxPromptLinear(const PackedMatrix& w, int64_t group_begin,
+                             int64_t group_end, const ActRows& act,
+                             int32_t num_rows, float* y, int64_t ld_y,
+                             void* scratch, bool* known);
 
 // Knows one table more: "amx_emulated", whose own name is "amx".
 class EmulatedKernelTest : public KernelTest {
@@ -31,6 +37,16 @@ class EmulatedKernelTest : public KernelTest {
                           int32_t num_rows, float* y, int64_t ld_y) {
       EXPECT_TRUE(EmulatedAmxLinear(*Avx512Bf16Kernels(), w, group_begin,
                                     group_end, act, num_rows, y, ld_y));
+    };
+    emulated_.prompt_linear_scratch_bytes = EmulatedAmxPromptScratchBytes;
+    emulated_.prompt_linear = [](const PackedMatrix& w, int64_t group_begin,
+                                 int64_t group_end, const ActRows& act,
+                                 int32_t num_rows, float* y, int64_t ld_y,
+                                 void* scratch) {
+      bool known = false;
+      EXPECT_TRUE(EmulatedAmxPromptLinear(w, group_begin, group_end, act,
+                                          num_rows, y, ld_y, scratch, &known));
+      return known;
     };
     set_table(&emulated_);
   }

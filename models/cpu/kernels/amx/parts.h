@@ -8,4 +8,9 @@ namespace millrace::models::amx {
 void Linear(const PackedMatrix& w, int64_t group_begin, int64_t group_end,
             const ActRows& act, int32_t num_rows, float* y, int64_t ld_y);
 
+int64_t PromptLinearScratchBytes(const PackedMatrix& w, int32_t num_rows);
+bool PromptLinear(const PackedMatrix& w, int64_t group_begin, int64_t group_end,
+                  const ActRows& act, int32_t num_rows, float* y, int64_t ld_y,
+                  void* scratch);
+
 }  // namespace millrace::models::amx

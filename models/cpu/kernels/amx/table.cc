@@ -29,6 +29,8 @@ const KernelTable* AmxKernels() {
       .attend = avx512vnni::Attend,
       .merge = avx2::Merge,
       .write_kv = avx2::WriteKv,
+      .prompt_linear_scratch_bytes = amx::PromptLinearScratchBytes,
+      .prompt_linear = amx::PromptLinear,
       .max = avx2::Max,
       .sum_exp = avx2::SumExp,
   };

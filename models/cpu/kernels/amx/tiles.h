@@ -18,7 +18,7 @@
 #include <cstddef>
 #include <cstdint>
 
-#include "models/cpu/kernels/amx/tile_config.h"
+#include "models/cpu/kernels/amx/bf16_panels.h"
 #include "models/cpu/kernels/packing.h"
 
 namespace millrace::models {
@@ -26,7 +26,6 @@ namespace {
 
 using Pack16 = Packing<16>;
 
-constexpr int kTileTokens = 16;
 constexpr int kTileGroups = 4;
 
 inline __m512 LoadHalves16(const uint8_t* p) {
