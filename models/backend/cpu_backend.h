@@ -18,6 +18,7 @@
 #include "models/backend/backend.h"
 #include "models/backend/cpu_attention.h"
 #include "models/backend/cpu_linear.h"
+#include "models/backend/line_vector.h"
 #include "models/backend/memory.h"
 #include "models/cpu/compute_pool.h"
 #include "models/cpu/kernels.h"
@@ -206,21 +207,21 @@ class CpuBackend final : public Backend {
 
   // Activations. Rows of x, qkv and attention are written by one worker each
   // between barriers; see the phases.
-  std::vector<float> x_;          // [max_tokens][hidden]
-  std::vector<float> x_kept_;     // [max_samples][hidden]
-  std::vector<float> qkv_;        // [max_tokens][qkv_dim_]
-  std::vector<float> attn_;       // [max_tokens][q_dim_]
-  std::vector<float> cos_, sin_;  // [max_tokens][head_dim / 2]
-  std::vector<float> logits_;     // [max_samples][ld_logits_]
+  LineVector<float> x_;          // [max_tokens][hidden]
+  LineVector<float> x_kept_;     // [max_samples][hidden]
+  LineVector<float> qkv_;        // [max_tokens][qkv_dim_]
+  LineVector<float> attn_;       // [max_tokens][q_dim_]
+  LineVector<float> cos_, sin_;  // [max_tokens][head_dim / 2]
+  LineVector<float> logits_;     // [max_samples][ld_logits_]
   int64_t ld_logits_;
   ActBuffer wide_act_;  // shared rows of norm(x) or attention
   ActBuffer ffn_act_;   // shared rows of silu(gate) * up
   struct Private {
-    ActBuffer act;           // [kMostFewRows] norm(x) or attention
-    std::vector<float> row;  // [widest input] to be rounded
-    std::vector<float> y;    // [kRowTile][outputs], or of a prompt's pass
+    ActBuffer act;          // [kMostFewRows] norm(x) or attention
+    LineVector<float> row;  // [widest input] to be rounded
+    LineVector<float> y;    // [kRowTile][outputs], or of a prompt's pass
     HugeBuffer prompt_scratch;
-    std::vector<float> terms;  // [2 * kRowTile][kTermColumns], if rounded twice
+    LineVector<float> terms;  // [2 * kRowTile][kTermColumns], if rounded twice
   };
   std::vector<Private> private_;
   int64_t ld_y_;

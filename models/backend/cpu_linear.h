@@ -12,6 +12,7 @@
 #include <vector>
 
 #include "models/backend/backend.h"
+#include "models/backend/line_vector.h"
 #include "models/cpu/kernels.h"
 
 namespace millrace::models {
@@ -44,12 +45,12 @@ class ActBuffer {
   int64_t ld_bf16_ = 0;
   int64_t ld_q_ = 0;
   int64_t ld_block_ = 0;
-  std::vector<float> f32_;
-  std::vector<uint16_t> bf16_;
-  std::vector<int8_t> q_;
-  std::vector<float> d_, s_;
-  std::vector<int32_t> sum_;
-  std::vector<int16_t> half_;
+  LineVector<float> f32_;
+  LineVector<uint16_t> bf16_;
+  LineVector<int8_t> q_;
+  LineVector<float> d_, s_;
+  LineVector<int32_t> sum_;
+  LineVector<int16_t> half_;
 };
 
 class CpuLinear final : public Linear {
