@@ -3,7 +3,7 @@
 // rest of the program.
 
 #include "models/cpu/kernels/amx/prompt_linear.h"
-#include "models/cpu/kernels/amx/tiles.h"
+#include "models/cpu/kernels/amx/tile_linear.h"
 #include "tests/backend/kernels/emulated_tiles.h"
 
 namespace millrace::models {
@@ -15,10 +15,10 @@ bool EmulatedAmxLinear(const KernelTable& rest, const PackedMatrix& w,
                        int64_t ld_y) {
   EmulatedTiles tiles;
   const int32_t done =
-      RunTiles(tiles, w, group_begin, group_end, act, num_rows, y, ld_y);
+      RunTileLinear(tiles, w, group_begin, group_end, act, num_rows, y, ld_y);
   if (done < num_rows) {
     rest.linear(w, group_begin, group_end,
-                done == 0 ? act : RowsFrom(act, done), num_rows - done,
+                done == 0 ? act : Q8RowsFrom(act, done), num_rows - done,
                 y + done * ld_y, ld_y);
   }
   return !tiles.fault && !tiles.configured;

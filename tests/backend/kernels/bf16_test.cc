@@ -169,7 +169,7 @@ TEST_P(Bf16, EveryOutputIsTheDocumentedChainAndNearTheExactSum) {
                              {17, 575},
                              {70, 100},
                              {40, 1536}}) {
-    for (const int32_t rows : {1, 2, 3, 4, 5, 6, 7, 18}) {
+    for (const int32_t rows : {1, 2, 3, 4, 5, 6, 7, 18, 32, 33, 64}) {
       Problem p(rng, table(), n, k, rows);
       ASSERT_NO_FATAL_FAILURE(p.Prepare());
       const int64_t ld = n + 3;  // three columns nobody may touch
@@ -227,16 +227,34 @@ TEST_P(Bf16, SubnormalsCountAsZeroAndNothingElseIsLost) {
 
 TEST_P(Bf16, NeitherTheTileNorTheShareOfGroupsShows) {
   std::mt19937 rng(4);
-  Problem p(rng, table(), 1030, 288, 11);  // more than one cache panel
+  Problem p(rng, table(), 1030, 288, 200);  // more than one cache panel
   ASSERT_NO_FATAL_FAILURE(p.Prepare());
   Floats all(p.rows * p.n);
   p.Run(0, p.groups, 0, p.rows, all.data(), p.n);
-  Floats one(p.rows * p.n);
-  for (int32_t m = 0; m < p.rows; ++m) {
-    p.Run(0, 3, m, 1, one.data() + m * p.n, p.n);
-    p.Run(3, p.groups, m, 1, one.data() + m * p.n, p.n);
+  for (const int32_t count : {1, 7, 16, 33, 64}) {
+    for (const int32_t first : {0, 11, p.rows - count}) {
+      Floats part(count * p.n);
+      p.Run(0, 3, first, count, part.data(), p.n);
+      p.Run(3, p.groups, first, count, part.data(), p.n);
+      EXPECT_EQ(
+          BitDifference(part.data(), all.data() + first * p.n, part.size()),
+          "");
+    }
   }
-  EXPECT_EQ(BitDifference(one.data(), all.data(), all.size()), "");
+}
+
+TEST_P(Bf16, SoManyRowsThatTheyAreCut) {
+  std::mt19937 rng(5);
+  Problem p(rng, table(), 20, 35, 1100);
+  ASSERT_NO_FATAL_FAILURE(p.Prepare());
+  Floats y(p.rows * p.n);
+  p.Run(0, p.groups, 0, p.rows, y.data(), p.n);
+  for (int32_t m = 0; m < p.rows; ++m) {
+    for (int64_t r = 0; r < p.n; ++r) {
+      ASSERT_EQ(Bits(y[m * p.n + r]),
+                Bits(Dot(table(), p.w[r], p.rounded.data() + m * p.ld_x)));
+    }
+  }
 }
 
 INSTANTIATE_TEST_SUITE_P(Isa, Bf16, ::testing::Values("avx512bf16", "amx"),

@@ -236,7 +236,7 @@ TEST_P(Linear, EveryTileWidthGivesTheReferenceAndScalarsBits) {
   std::mt19937 rng(1);
   for (WeightFormat format : kFormats) {
     const Weights w = MakeWeights(rng, format, 21, WholeColumns(format, 96));
-    for (int32_t rows : {1, 2, 3, 4, 5, 6, 7, 8, 9, 11, 16, 17, 33}) {
+    for (int32_t rows : {1, 2, 3, 4, 5, 6, 7, 8, 9, 11, 16, 17, 33, 64}) {
       Acts act(rows, w.k);
       FillNormal(rng, act.x);
       act.Quantize();
@@ -257,7 +257,7 @@ TEST_P(Linear, RaggedOutputsAndLongRows) {
                               {17, 1536}}) {
       const int64_t k = WholeColumns(format, columns);
       const Weights w = MakeWeights(rng, format, n, k);
-      for (int32_t rows : {1, 3, 13}) {
+      for (int32_t rows : {1, 3, 13, 40}) {
         Acts act(rows, k);
         FillNormal(rng, act.x);
         act.Quantize();
@@ -296,10 +296,11 @@ TEST_P(Linear, TheGreatestSumsNeitherWrapNorSaturate) {
     const int64_t columns = WholeColumns(format, 64);
     const Weights w = MakeWeights(rng, format, 16, columns, true);
     for (float sign : {1.0f, -1.0f}) {
-      Acts act(8, w.k);
+      Acts act(32, w.k);
       for (int64_t i = 0; i < act.x.size(); ++i) act.x[i] = sign * 127.0f;
       act.Quantize();
       ASSERT_EQ(act.q[0], static_cast<int8_t>(sign * 127));
+      CheckShape(table(), w, act, 32);
       CheckShape(table(), w, act, 8);
       CheckShape(table(), w, act, 1);
     }

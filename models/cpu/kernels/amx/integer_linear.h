@@ -1,0 +1,181 @@
+// y = W x for integer weights in int8 tiles, for 32 tokens and more; the chain
+// and the bits of kernels.h. Over a type `Tiles` as cpu_tiles.h.
+//
+// Codes of one group are unpacked once for all tokens, a run of 16 blocks of 32
+// columns at a time. For 16 tokens, products of all blocks of the run are
+// stored as integers, and the float chain follows in AVX-512. The two do not
+// run beside each other: next to tile products the CPU has one 512-bit FMA a
+// clock instead of two.
+#pragma once
+
+#include "models/cpu/kernels/amx/tile_config.h"
+#include "models/cpu/kernels/avx512vnni/scales.h"
+
+namespace millrace::models {
+namespace {
+
+// A run of blocks of one group, unpacked. For formats with one scale for each
+// 32 columns.
+template <WeightFormat kFormat>
+struct UnpackedRun {
+  static constexpr int kMaxBlocks = 16;
+
+  int num_blocks;
+  alignas(64) int8_t codes[kMaxBlocks][8 * 64];  // signed, columns in fours
+  alignas(64) float d[kMaxBlocks][16];
+  alignas(64) float m[HasMin(kFormat) ? kMaxBlocks : 1][16];
+
+  // `p` is the first of whole blocks of the file's format.
+  void Unpack(const uint8_t* p, int blocks) {
+    constexpr int64_t kBlock = Pack16::BlockBytes(kFormat);
+    num_blocks = blocks;
+    for (int b = 0; b < blocks; p += kBlock) {
+      ScalesOf<kFormat> scales;
+      Load(p, scales);
+      const uint8_t* part = p + Pack16::PartsAt(kFormat);
+#pragma GCC unroll 1
+      for (int i = 0; i < kParts<kFormat>; ++i, ++b) {
+        for (int64_t line = 0; line < kBlock / kParts<kFormat>; line += 64) {
+          Prefetch(p + kAhead + i * (kBlock / kParts<kFormat>)+line);
+        }
+        __m512i u[8];
+        UnpackCodes<kFormat>(part, u);
+        const __m512i shift =
+            _mm512_set1_epi8(static_cast<char>(kShift<kFormat>));
+#pragma GCC unroll 8
+        for (int j = 0; j < 8; ++j) {
+          _mm512_store_si512(codes[b] + 64 * j, _mm512_sub_epi8(u[j], shift));
+        }
+        _mm512_store_ps(d[b], scales.d[i]);
+        if constexpr (HasMin(kFormat)) _mm512_store_ps(m[b], scales.m[i]);
+        part += Pack16::QuantBytes(kFormat);
+      }
+    }
+  }
+};
+
+// The sums of one block of 16 tokens x 16 rows: tile C is kTile, A kTile + 2,
+// B kTile + 4.
+template <int kTile, typename Tiles>
+inline void SumBlock(Tiles& tiles, const int8_t* q, int64_t ld_q,
+                     const int8_t* codes, int32_t* sums) {
+  tiles.template Zero<kTile>();
+  tiles.template Load<kTile + 2>(q, ld_q);
+  tiles.template Load<kTile + 4>(codes, 64);
+  tiles.template DotSignedSigned<kTile, kTile + 2, kTile + 4>();
+  tiles.template Store<kTile>(sums, 64);
+}
+
+template <WeightFormat kFormat, typename Tiles>
+class IntegerLinear {
+ public:
+  IntegerLinear(Tiles& tiles, const PackedMatrix& w, const ActRows& act,
+                float* y, int64_t ld_y)
+      : tiles_(tiles), w_(w), act_(act), y_(y), ld_y_(ld_y) {}
+
+  // `tokens` is a multiple of 16.
+  void Run(int64_t group_begin, int64_t group_end, int64_t tokens) {
+    TileConfig config;
+    config.Shape(0, 16, 64);
+    config.Shape(1, 16, 64);
+    config.Shape(2, 16, 32);
+    config.Shape(3, 16, 32);
+    config.Shape(4, 8, 64);
+    config.Shape(5, 8, 64);
+    tiles_.Configure(config);
+    const int64_t num_blocks = w_.k / 32;
+    for (int64_t g = group_begin; g < group_end; ++g) {
+      const auto* group =
+          static_cast<const uint8_t*>(w_.data) + g * w_.group_bytes;
+      const auto live = static_cast<__mmask16>(
+          w_.n - g * 16 >= 16 ? 0xffffu : (1u << (w_.n - g * 16)) - 1);
+      for (int64_t block = 0; block < num_blocks; block += kMaxBlocks) {
+        const int64_t left = num_blocks - block;
+        run_.Unpack(
+            group + block / kParts<kFormat> * Pack16::BlockBytes(kFormat),
+            static_cast<int>(left < kMaxBlocks ? left : kMaxBlocks));
+        for (int64_t token = 0; token < tokens; token += 16) {
+          SumRun(token, block);
+          AddRun(token, block, live, y_ + token * ld_y_ + g * 16);
+        }
+      }
+    }
+    tiles_.Release();
+  }
+
+ private:
+  static constexpr int kMaxBlocks = UnpackedRun<kFormat>::kMaxBlocks;
+
+  void SumRun(int64_t token, int64_t block) {
+    const int8_t* q = act_.q + token * act_.ld_q + block * 32;
+    int b = 0;
+    for (; b + 2 <= run_.num_blocks; b += 2) {
+      SumBlock<0>(tiles_, q + b * 32, act_.ld_q, run_.codes[b], sums_[b][0]);
+      SumBlock<1>(tiles_, q + b * 32 + 32, act_.ld_q, run_.codes[b + 1],
+                  sums_[b + 1][0]);
+    }
+    if (b < run_.num_blocks) {
+      SumBlock<0>(tiles_, q + b * 32, act_.ld_q, run_.codes[b], sums_[b][0]);
+    }
+  }
+
+  // The chain of kernels.h over the run; earlier runs' results stand in y.
+  void AddRun(int64_t token, int64_t block, __mmask16 live, float* y) const {
+    __m512 acc[16];
+#pragma GCC unroll 16
+    for (int t = 0; t < 16; ++t) {
+      acc[t] = block == 0 ? _mm512_setzero_ps()
+                          : _mm512_maskz_loadu_ps(live, y + t * ld_y_);
+    }
+    const int64_t ld = act_.ld_block;
+    const float* dx = act_.d + token * ld + block;
+    const float* s = act_.s + token * ld + block;
+    for (int b = 0; b < run_.num_blocks; ++b) {
+      const __m512 d = _mm512_load_ps(run_.d[b]);
+#pragma GCC unroll 16
+      for (int t = 0; t < 16; ++t) {
+        const __m512 isum = _mm512_cvtepi32_ps(_mm512_load_si512(sums_[b][t]));
+        acc[t] = _mm512_fmadd_ps(
+            isum, _mm512_mul_ps(d, _mm512_set1_ps(dx[t * ld + b])), acc[t]);
+        if constexpr (HasMin(kFormat)) {
+          acc[t] = _mm512_fmadd_ps(_mm512_load_ps(run_.m[b]),
+                                   _mm512_set1_ps(s[t * ld + b]), acc[t]);
+        }
+      }
+    }
+#pragma GCC unroll 16
+    for (int t = 0; t < 16; ++t) {
+      _mm512_mask_storeu_ps(y + t * ld_y_, live, acc[t]);
+    }
+  }
+
+  Tiles& tiles_;
+  const PackedMatrix& w_;
+  const ActRows& act_;
+  float* const y_;
+  const int64_t ld_y_;
+  UnpackedRun<kFormat> run_;
+  alignas(64) int32_t sums_[kMaxBlocks][16][16];
+};
+
+template <WeightFormat kFormat, typename Tiles>
+void RunIntegerLinear(Tiles& tiles, const PackedMatrix& w, int64_t group_begin,
+                      int64_t group_end, const ActRows& act, int64_t tokens,
+                      float* y, int64_t ld_y) {
+  IntegerLinear<kFormat, Tiles>(tiles, w, act, y, ld_y)
+      .Run(group_begin, group_end, tokens);
+}
+
+// The rows from `first` on.
+inline ActRows Q8RowsFrom(const ActRows& act, int64_t first) {
+  ActRows rest = act;
+  rest.q += first * act.ld_q;
+  rest.d += first * act.ld_block;
+  rest.s += first * act.ld_block;
+  rest.sum += first * act.ld_block;
+  rest.half += 2 * first * act.ld_block;
+  return rest;
+}
+
+}  // namespace
+}  // namespace millrace::models
