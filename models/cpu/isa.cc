@@ -5,6 +5,7 @@
 #include "models/cpu/isa.h"
 
 #include <cstdint>
+#include <cstdio>
 #include <string>
 
 #if defined(__x86_64__)
@@ -14,6 +15,8 @@
 #include <sys/syscall.h>
 #include <unistd.h>
 #endif
+
+#include "models/cpu/bf16_rate.h"
 
 namespace millrace::models {
 namespace {
@@ -152,7 +155,17 @@ std::string Missing(const void* table, const std::vector<Feature>& features) {
 
 IsaChoice Examine(const char* name, const KernelTable* kernels,
                   const std::vector<Feature>& features) {
-  return {name, kernels, Missing(kernels, features)};
+  return {name, kernels, Missing(kernels, features), true, ""};
+}
+
+void LeaveOutSlowBf16(IsaChoice& choice) {
+  if (!choice.missing.empty() || IsFastBf16(Bf16PairRate())) return;
+  char text[96];
+  std::snprintf(text, sizeof text,
+                "its bf16 pairs do %.2f of the multiply-adds of f32",
+                Bf16PairRate());
+  choice.automatic = false;
+  choice.left_out = text;
 }
 
 Status CannotRun(std::string_view isa, const std::string& missing) {
@@ -173,6 +186,7 @@ std::vector<IsaChoice> ListKernels() {
       Examine("avx512bf16", Avx512Bf16Kernels(), Avx512Bf16Features()),
       Examine("amx", AmxKernels(), AmxFeatures())};
   all.back().automatic = false;  // never measured
+  LeaveOutSlowBf16(all[4]);
   return all;
 }
 
@@ -191,6 +205,19 @@ StatusOr<const KernelTable*> ChooseKernels(std::string_view wanted) {
   return InvalidArgument("isa is '" + std::string(wanted) +
                          "' but must be one of " + names)
       .At("isa");
+}
+
+std::string LeftOutByAuto() {
+  std::string text;
+  for (const IsaChoice& choice : ListKernels()) {
+    if (!choice.missing.empty()) continue;
+    if (choice.automatic) {
+      text.clear();
+    } else if (!choice.left_out.empty()) {
+      text = std::string(choice.name) + ": " + choice.left_out;
+    }
+  }
+  return text;
 }
 
 StatusOr<const DenseTable*> ChooseDense(std::string_view wanted) {
@@ -251,7 +278,9 @@ const DenseProducts* FindBf16Products(std::string_view wanted) {
                        wanted == "avx512bf16" || wanted == "amx";
   const DenseProducts* products = Avx512Bf16Products();
   const bool can_run = Missing(products, Avx512Bf16Features()).empty();
-  return allowed && can_run ? products : nullptr;
+  if (!allowed || !can_run) return nullptr;
+  const bool forced = wanted == "avx512bf16";
+  return forced || IsFastBf16(Bf16PairRate()) ? products : nullptr;
 }
 
 }  // namespace millrace::models

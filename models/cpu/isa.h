@@ -24,14 +24,16 @@ struct IsaChoice {
   const KernelTable* kernels;  // null: not compiled in
   std::string missing;         // what is missing here; empty: usable
   bool automatic = true;       // "auto" may choose it
+  std::string left_out;        // why not, where it could run; else empty
 };
 
 // Every table the product knows, slowest first.
 std::vector<IsaChoice> ListKernels();
 
-// "auto" is the last usable table of the list that it may choose; a name forces
-// that table, and one that cannot run here is an error that names what is
-// missing.
+// "auto" is the last usable table of the list that it may choose. Tables of
+// bf16 pairs are chosen where they are faster than f32 (bf16_rate.h). A name
+// forces that table, and one that cannot run here is an error that names what
+// is missing.
 StatusOr<const KernelTable*> ChooseKernels(std::string_view wanted);
 
 // The same for the f32 kernels of graphs, which know three widths: "scalar",
@@ -44,8 +46,13 @@ StatusOr<const DenseTable*> ChooseDense(std::string_view wanted);
 // what of it this machine has.
 StatusOr<const Int8Table*> ChooseInt8(std::string_view wanted);
 
+// "avx512bf16: <why>" of what could run here, stands behind the choice of
+// "auto" in the list, and was left out; empty where nothing was.
+std::string LeftOutByAuto();
+
 // The products of bf16 that go with `wanted`, a name that ChooseDense takes;
-// null where this machine, or what the name stands for, has none.
+// null where this machine, or what the name stands for, has none that are
+// faster than those of f32. "avx512bf16" forces them.
 const DenseProducts* FindBf16Products(std::string_view wanted);
 
 }  // namespace millrace::models

@@ -1,10 +1,12 @@
-// millrace topology: the machine as this process may use it, and the team that
-// each model would be pinned to. The same planning as the server's own.
+// millrace topology: the machine as this process may use it, the team that each
+// model would be pinned to, and the kernel tables that it could run. The same
+// planning and choice as the server's own.
 #include <cstdio>
 #include <string>
 #include <vector>
 
 #include "config/topology.h"
+#include "models/cpu/isa.h"
 #include "server/cli/args.h"
 #include "server/lifecycle/load.h"
 
@@ -18,7 +20,12 @@ constexpr FlagSpec kFlags[] = {
      "another machine, as hwloc describes it: \"numa:2 core:4 pu:2\""},
 };
 constexpr VerbSpec kVerb = {
-    "topology", "", "Shows which cores would be pinned to what.", kFlags, 0, 0};
+    "topology",
+    "",
+    "Shows which cores would be pinned to what, and which kernels run here.",
+    kFlags,
+    0,
+    0};
 
 std::string ListOf(const config::CpuSet& cpus) {
   std::string text;
@@ -26,6 +33,31 @@ std::string ListOf(const config::CpuSet& cpus) {
     text += (text.empty() ? "" : " ") + std::to_string(cpu);
   }
   return text.empty() ? "any (not pinned)" : text;
+}
+
+// What --isa takes on this machine, whatever --synthetic says.
+void PrintKernels() {
+  const auto chosen = models::ChooseKernels("auto");
+  std::printf("\nkernels of language models (--isa):\n");
+  for (const models::IsaChoice& choice : models::ListKernels()) {
+    std::string text = "can be forced";
+    if (!choice.missing.empty()) {
+      text = "cannot run, it lacks: " + choice.missing;
+    } else if (chosen.ok() && *chosen == choice.kernels) {
+      text = "chosen by auto";
+    } else if (!choice.left_out.empty()) {
+      text += "; auto leaves it out: " + choice.left_out;
+    }
+    std::printf("  %-10s  %s\n", choice.name, text.c_str());
+  }
+  const auto dense = models::ChooseDense("auto");
+  const auto int8 = models::ChooseInt8("auto");
+  if (!dense.ok() || !int8.ok()) return;
+  std::printf("kernels of graphs: f32 by %s, int8 by %s, %s\n", (*dense)->name,
+              (*int8)->name,
+              models::FindBf16Products("auto") != nullptr
+                  ? "bf16 faster than f32"
+                  : "no bf16 that is faster than f32");
 }
 
 Status Topology(const ParsedArgs& args) {
@@ -49,6 +81,7 @@ Status Topology(const ParsedArgs& args) {
   std::printf(
       "floating over all of them: sockets, handlers, metrics (the first thread "
       "of a\nteam is its model's engine)\n");
+  PrintKernels();
   return OkStatus();
 }
 

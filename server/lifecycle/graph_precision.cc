@@ -70,8 +70,10 @@ StatusOr<PreparedGraph> PrepareGraph(graph::Graph model,
   const std::string id = config::ModelId(settings);
   std::string precision = settings.graph.precision;
   if (precision == "bf16" && !graph::HasBf16(options.isa)) {
-    LogWarning("this CPU, or the isa asked for, has no products of bf16: f32",
-               {{"model", id}});
+    LogWarning(
+        "this CPU, or the isa asked for, has no products of bf16 that are "
+        "faster than f32's: f32",
+        {{"model", id}});
     precision = "f32";
   }
   PreparedGraph prepared;

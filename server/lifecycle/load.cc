@@ -10,6 +10,7 @@
 
 #include "config/base/log.h"
 #include "handlers/generate.h"
+#include "models/cpu/isa.h"
 #include "models/llm/model.h"
 #include "scheduler/engine.h"
 #include "server/lifecycle/load_graph.h"
@@ -50,6 +51,13 @@ void LogDraftModel(const std::string& id, const std::string& path,
            {"weight_mib", draft.weight_bytes >> 20},
            {"kv_pages", pages},
            {"kv_mib", kv_bytes >> 20}});
+}
+
+// Who chose the kernel table; of "auto" also what it left out, and why.
+std::string IsaChoiceText(const std::string& wanted) {
+  if (wanted != "auto") return "forced";
+  const std::string left_out = models::LeftOutByAuto();
+  return left_out.empty() ? "auto" : "auto, without " + left_out;
 }
 
 StatusOr<std::shared_ptr<Servable>> LoadLanguageModel(
@@ -106,6 +114,7 @@ StatusOr<std::shared_ptr<Servable>> LoadLanguageModel(
                            {"weight_mib", model.info.weight_bytes >> 20},
                            {"kv_pages", servable->engine->info().num_pages},
                            {"isa", model.info.isa},
+                           {"isa_choice", IsaChoiceText(settings.llm.isa)},
                            {"threads", model.info.threads}});
   return servable;
 }

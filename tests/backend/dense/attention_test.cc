@@ -17,7 +17,7 @@ class Attention : public ::testing::TestWithParam<const char*> {
   void SetUp() override {
     const std::string name = GetParam();
     if (name == "bf16") {
-      table_ = FindBf16Products("auto");
+      table_ = FindBf16Products("avx512bf16");
       if (table_ == nullptr) GTEST_SKIP() << "this CPU has no AVX-512 BF16";
       rounding_ = 0x1p-8;
       return;

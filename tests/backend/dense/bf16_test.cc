@@ -18,7 +18,7 @@ namespace {
 class Bf16Products : public ::testing::Test {
  protected:
   void SetUp() override {
-    products_ = FindBf16Products("auto");
+    products_ = FindBf16Products("avx512bf16");
     if (products_ == nullptr) GTEST_SKIP() << "this CPU has no AVX-512 BF16";
   }
   const DenseProducts& products() const { return *products_; }

@@ -8,6 +8,8 @@
 
 #include <string>
 
+#include "models/cpu/bf16_rate.h"
+
 namespace millrace::models {
 namespace {
 
@@ -25,11 +27,42 @@ TEST(Isa, AutoIsTheLastUsableOfTheListThatItMayChoose) {
   const KernelTable* best = nullptr;
   for (const IsaChoice& choice : ListKernels()) {
     if (choice.missing.empty() && choice.automatic) best = choice.kernels;
-    EXPECT_EQ(choice.automatic, std::string(choice.name) != "amx");
+    EXPECT_EQ(choice.left_out.empty() || !choice.automatic, true);
   }
   auto chosen = ChooseKernels("auto");
   ASSERT_TRUE(chosen.ok());
   EXPECT_EQ(*chosen, best);
+}
+
+TEST(Isa, AutoTakesBf16PairsOnlyWhereTheyAreFasterThanF32) {
+  const IsaChoice choice = ListKernels()[4];
+  ASSERT_STREQ(choice.name, "avx512bf16");
+  if (!choice.missing.empty()) GTEST_SKIP() << "it lacks " << choice.missing;
+  const bool fast = IsFastBf16(Bf16PairRate());
+  EXPECT_EQ(choice.automatic, fast) << Bf16PairRate();
+  EXPECT_EQ(choice.left_out.empty(), fast);
+  EXPECT_EQ(FindBf16Products("avx512bf16"), Avx512Bf16Products());
+  if (!fast) {
+    EXPECT_NE(FindBf16Products("auto"), Avx512Bf16Products());
+    EXPECT_NE(*ChooseKernels("auto"), choice.kernels);
+    if ((*ChooseKernels("auto"))->name == std::string("avx512vnni")) {
+      EXPECT_THAT(LeftOutByAuto(), HasSubstr("avx512bf16: its bf16 pairs do"));
+    } else {
+      EXPECT_EQ(LeftOutByAuto(), "");
+    }
+  }
+}
+
+// The choice decides about bits, so it may not hang on noise: CPUs known so far
+// are at 0.5 (Intel) and at 2 (AMD).
+TEST(Isa, TheRateOfBf16PairsIsFarFromTheLimit) {
+  EXPECT_TRUE(IsFastBf16(2));
+  EXPECT_FALSE(IsFastBf16(0.5));
+  EXPECT_FALSE(IsFastBf16(0));  // no AVX-512 BF16
+  const double rate = Bf16PairRate();
+  EXPECT_EQ(rate, Bf16PairRate());
+  EXPECT_EQ(rate == 0, !ListKernels()[4].missing.empty());
+  EXPECT_FALSE(rate > 1.1 && rate < 1.6) << rate;
 }
 
 TEST(Isa, ForcingATableGivesItOrNamesWhatIsMissing) {

@@ -68,7 +68,7 @@ class GuardTest : public testing::Test {
 
 TEST_F(GuardTest, Bf16FallsBackOnlyAsFarAsItMust) {
   if (FindBf16Products("auto") == nullptr) {
-    GTEST_SKIP() << "this CPU has no AVX-512 BF16";
+    GTEST_SKIP() << "this CPU has no fast products of bf16";
   }
   ExpectFallsBackOnlyAsFarAsItMust({.precision = Precision::kBf16});
 }

@@ -63,7 +63,7 @@ class KeepBf16Test : public testing::Test {
  protected:
   void SetUp() override {
     if (FindBf16Products("auto") == nullptr) {
-      GTEST_SKIP() << "this CPU has no AVX-512 BF16";
+      GTEST_SKIP() << "this CPU has no fast products of bf16";
     }
   }
 

@@ -262,7 +262,7 @@ TEST_F(JoinedTest, MapsBeyondTheCachesAreNotReadAtADistanceByPools) {
 
 TEST_F(JoinedTest, Bf16LiesSideBySideToo) {
   if (FindBf16Products("auto") == nullptr) {
-    GTEST_SKIP() << "this CPU has no AVX-512 BF16";
+    GTEST_SKIP() << "this CPU has no fast products of bf16";
   }
   precision_ = Precision::kBf16;
   const ValueId x = Conv(m_.Input({2, 3, 12, 14}), 3, 32);
@@ -282,7 +282,7 @@ TEST_F(JoinedTest, Bf16LiesSideBySideToo) {
 // Values of 16 bits are read two at a time.
 TEST_F(JoinedTest, Bf16BeginsAtEvenValues) {
   if (FindBf16Products("auto") == nullptr) {
-    GTEST_SKIP() << "this CPU has no AVX-512 BF16";
+    GTEST_SKIP() << "this CPU has no fast products of bf16";
   }
   precision_ = Precision::kBf16;
   const ValueId x = Conv(m_.Input({2, 3, 9, 9}), 3, 16);

@@ -37,7 +37,7 @@ class Bf16Layers : public testing::Test {
  protected:
   void SetUp() override {
     if (FindBf16Products("auto") == nullptr) {
-      GTEST_SKIP() << "this CPU has no AVX-512 BF16";
+      GTEST_SKIP() << "this CPU has no fast products of bf16";
     }
   }
 
