@@ -185,7 +185,6 @@ std::vector<IsaChoice> ListKernels() {
       Examine("avx512vnni", Avx512VnniKernels(), Avx512VnniFeatures()),
       Examine("avx512bf16", Avx512Bf16Kernels(), Avx512Bf16Features()),
       Examine("amx", AmxKernels(), AmxFeatures())};
-  all.back().automatic = false;  // never measured
   LeaveOutSlowBf16(all[4]);
   return all;
 }
