@@ -92,6 +92,28 @@
 //   m = max s;  p[k] = exp(s[k] - m);  l = lane tree of p, lane k mod 8
 //   o[d] = chain over keys ascending of fma(p[k], V[k][d], o)
 //   int8: fma(p[k] * dv[k], float(V8[k][d]), o)
+// Attention of a prompt's row (prompt_attend) over one split [k0, k1) of keys,
+// k0 a multiple of 1024, only its visible keys:
+//   q, K and V become bf16, to nearest even, a subnormal f32 becoming a zero; V
+//   within bf16's finite values, so that infinities and NaN become one of them
+//   s[k] = the amx table's chain of BF16 weights over d; a soft cap as above
+//   In runs of 256 keys, k0 + 256 i, ascending, those where it sees a key:
+//   M = max(m, s[k] of the run), in the first run without m;
+//   e(x) = 2^fma(x, log2e, -(M * log2e)), log2e = 1.44269504; p[k] = e(s[k]) in
+//   bf16; c = e(m); then m = M
+//   2^x = ((((a4 r + a3) r + a2) r + a1) r + a0) * 2^floor(x), fma each, r = x
+//   -
+//     floor(x), a = 1.0000026, 6.9300383e-1, 2.4144275e-1, 5.2011464e-2,
+//     1.3534167e-2; 0 where x < -100; a NaN stays one
+//   l = fma(l, c, sum of p): lane j of 32 takes keys j, j + 32, …, ascending;
+//     lanes 2 i and 2 i + 1 are added, the 16 sums as (s0+s8, s1+s9, …), then
+//     the lane tree
+//   o[d] = fma(o[d], c, sum): the amx table's chain over all keys of the run, p
+//     of those not seen being 0
+//   In the first run l and o[d] are the sums. A zero in o has either sign.
+// l sums the rounded p, so that the weights of a row sum to 1: with p before
+// rounding, what all values have in common would be off by the mean error.
+//
 // Merge of splits, ascending: M = max m_i; c_i = exp(m_i - M);
 //   L = chain of fma(c_i, l_i, L); O[d] = chain of fma(c_i, o_i[d], O);
 //   out = O * (1 / L). One split gives the same as no merge.
@@ -180,7 +202,8 @@ struct AttendArgs {
   int32_t head_dim;  // a multiple of 16
   // A row sees the keys hidden[row]…visible[row] - 1 of this split, one at
   // least. The greatest of visible, up to 256, is num_keys; hidden may be null:
-  // all 0. Pages that no row sees may have null pointers.
+  // all 0. Pages that no row sees may have null pointers. prompt_attend takes
+  // up to 1024 keys.
   const int32_t* visible;  // [num_rows]
   const int32_t* hidden;   // [num_rows]
   float softcap;           // of scores; 0: none
@@ -195,7 +218,8 @@ struct AttendArgs {
   const void* const* k_pages;
   const void* const* v_pages;
   // K pages that will be wanted next, as many as k_pages has: asked for early.
-  // An entry may be null; nothing is ever read through them.
+  // An entry may be null; nothing is ever read through them. Not for
+  // prompt_attend.
   const void* const* next_k_pages;
   KvFormat kv_format;
   // Partial results of each row.
@@ -203,7 +227,9 @@ struct AttendArgs {
   float* l;  // [num_rows]
   float* o;  // [num_rows][o_stride]
   int64_t o_stride;
-  float* scratch;  // attend_scratch_floats(…) floats, 64-byte aligned
+  // attend_scratch_floats(…) floats, or prompt_attend_scratch_floats(…);
+  // 64-byte aligned.
+  float* scratch;
 };
 
 struct KernelTable {
@@ -287,7 +313,8 @@ struct KernelTable {
   bool (*prompt_linear)(const PackedMatrix& w, int64_t group_begin,
                         int64_t group_end, const ActRows& act, int32_t num_rows,
                         float* y, int64_t ld_y, void* scratch) = nullptr;
-  // As attend_scratch_floats and `attend`, for any number of rows.
+  // As attend_scratch_floats and `attend`. K and V are laid out anew in each
+  // call, which takes the time of some 40 rows, so a caller hands in hundreds.
   int64_t (*prompt_attend_scratch_floats)(int32_t num_rows,
                                           int32_t head_dim) = nullptr;
   void (*prompt_attend)(const AttendArgs& args) = nullptr;

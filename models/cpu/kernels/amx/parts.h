@@ -13,4 +13,7 @@ bool PromptLinear(const PackedMatrix& w, int64_t group_begin, int64_t group_end,
                   const ActRows& act, int32_t num_rows, float* y, int64_t ld_y,
                   void* scratch);
 
+int64_t PromptAttendScratchFloats(int32_t num_rows, int32_t head_dim);
+void PromptAttend(const AttendArgs& args);
+
 }  // namespace millrace::models::amx

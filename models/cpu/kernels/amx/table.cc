@@ -31,6 +31,8 @@ const KernelTable* AmxKernels() {
       .write_kv = avx2::WriteKv,
       .prompt_linear_scratch_bytes = amx::PromptLinearScratchBytes,
       .prompt_linear = amx::PromptLinear,
+      .prompt_attend_scratch_floats = amx::PromptAttendScratchFloats,
+      .prompt_attend = amx::PromptAttend,
       .max = avx2::Max,
       .sum_exp = avx2::SumExp,
   };
