@@ -6,6 +6,7 @@
 
 #include <algorithm>
 #include <cstring>
+#include <numeric>
 
 namespace millrace::models {
 namespace {
@@ -13,12 +14,22 @@ namespace {
 // Query rows that share one load of K and V. Larger tiles read KV less often,
 // smaller ones balance better; 48 keeps q, scores and output in L1.
 constexpr int32_t kTileRows = 48;
-// What loading one key costs beside a query row's use of it.
+// The same for rows of prompts in prompt_attend, which lays out K and V anew
+// for each tile. Between these, so that each worker gets some kPromptItems.
+constexpr int32_t kLeastPromptRows = 96;
+constexpr int32_t kMostPromptRows = 768;
+constexpr int64_t kPromptItems = 6;
+// Keys of one call of prompt_attend: the most that it takes.
+constexpr int32_t kPromptSplitKeys = 1024;
+constexpr int32_t kMostPages = kPromptSplitKeys / kPageTokens;
+// What loading one key costs beside a query row's use of it; also in
+// prompt_attend, and how many rows that one attends in the time of one.
 constexpr int64_t kKeyCost = 4;
-constexpr int32_t kPagesPerSplit = kSplitTokens / kPageTokens;
+constexpr int64_t kPromptKeyCost = 40;
+constexpr int64_t kPromptSpeed = 5;
 
-int32_t SplitsOf(int32_t keys) {
-  return (keys + kSplitTokens - 1) / kSplitTokens;
+int32_t SplitsOf(int32_t keys, int32_t split_keys) {
+  return (keys + split_keys - 1) / split_keys;
 }
 
 float* Aligned64(std::vector<float>& v) {
@@ -29,12 +40,15 @@ float* Aligned64(std::vector<float>& v) {
 }  // namespace
 
 CpuAttention::CpuAttention(const BackendShape& shape,
-                           const KernelTable& kernels, int num_workers)
+                           const KernelTable& kernels, int num_workers,
+                           bool prompts_on_tiles)
     : kv_heads_(shape.kv_heads),
       group_(shape.heads / shape.kv_heads),
       head_dim_(shape.head_dim),
-      tile_tokens_(std::max(1, kTileRows / group_)),
+      prompts_on_tiles_(prompts_on_tiles && kernels.prompt_attend != nullptr),
       kernels_(kernels),
+      generated_{false, kSplitTokens, std::max(1, kTileRows / group_)},
+      prompt_{true, kPromptSplitKeys, 1},
       scratch_(static_cast<size_t>(num_workers)) {}
 
 CpuAttention::Variant CpuAttention::AddVariant(const AttendOptions& options) {
@@ -49,38 +63,55 @@ CpuAttention::Variant CpuAttention::AddVariant(const AttendOptions& options) {
   return variant;
 }
 
-int32_t CpuAttention::FirstSplit(const Work& work, int32_t position) {
+int32_t CpuAttention::FirstSplit(const Work& work, const Role& role,
+                                 int32_t position) {
   if (work.window == 0) return 0;
-  return std::max(0, position + 1 - work.window) / kSplitTokens;
+  return std::max(0, position + 1 - work.window) / role.split_keys;
 }
 
 void CpuAttention::Plan(const StepBatch& batch) {
   batch_ = &batch;
+  int64_t prompt_tokens = 0;
+  for (int32_t seq = 0; seq < batch.num_seqs; ++seq) {
+    prompt_tokens += batch.prompt_rows()[seq];
+  }
+  const int64_t items =
+      kPromptItems * static_cast<int64_t>(scratch_.size()) / kv_heads_ + 1;
+  prompt_.tile_tokens = static_cast<int32_t>(
+      std::clamp<int64_t>((prompt_tokens + items - 1) / items,
+                          std::max(1, kLeastPromptRows / group_),
+                          std::max(1, kMostPromptRows / group_)));
+
   int64_t partial_rows = 0;
-  int32_t most_splits = 1;
+  int64_t whole_rows = 0;
+  int64_t tile_rows = 0;
   for (Work& work : works_) {
     PlanWork(work);
     // Layers run one after the other and share the room.
     partial_rows = std::max(partial_rows, work.partial_rows);
-    most_splits = std::max(most_splits, work.most_splits);
+    whole_rows = std::max(whole_rows, work.whole_rows);
+    tile_rows = std::max(tile_rows, work.tile_rows);
   }
 
   const size_t d = static_cast<size_t>(head_dim_);
   m_.resize(static_cast<size_t>(partial_rows));
   l_.resize(m_.size());
   o_.resize(m_.size() * d);
-  const auto rows = static_cast<size_t>(tile_tokens_) * group_;
-  const auto splits = static_cast<size_t>(most_splits);
+  const auto rows = static_cast<int32_t>(tile_rows);
+  int64_t kernel = kernels_.attend_scratch_floats(
+      std::min(rows, generated_.tile_tokens * group_), head_dim_);
+  if (prompts_on_tiles_ && prompt_tokens > 0) {
+    kernel = std::max(kernel,
+                      kernels_.prompt_attend_scratch_floats(rows, head_dim_));
+  }
   for (Scratch& scratch : scratch_) {
-    scratch.q.resize(rows * d);
-    scratch.hidden.resize(rows);
-    scratch.visible.resize(rows);
-    scratch.m.resize(splits * rows);
-    scratch.l.resize(splits * rows);
-    scratch.o.resize(splits * rows * d);
-    scratch.kernel.resize(static_cast<size_t>(kernels_.attend_scratch_floats(
-                              static_cast<int32_t>(rows), head_dim_)) +
-                          16);
+    scratch.q.resize(static_cast<size_t>(tile_rows) * d);
+    scratch.hidden.resize(static_cast<size_t>(tile_rows));
+    scratch.visible.resize(static_cast<size_t>(tile_rows));
+    scratch.m.resize(static_cast<size_t>(whole_rows));
+    scratch.l.resize(static_cast<size_t>(whole_rows));
+    scratch.o.resize(static_cast<size_t>(whole_rows) * d + 16);
+    scratch.kernel.resize(static_cast<size_t>(kernel) + 16);
   }
 }
 
@@ -88,63 +119,83 @@ void CpuAttention::PlanWork(Work& work) {
   const StepBatch& batch = *batch_;
   work.tiles.clear();
   work.items.clear();
+  work.cost.clear();
   work.tile_of_row.resize(static_cast<size_t>(batch.num_tokens));
   work.partial_rows = 0;
-  work.most_splits = 1;
-  std::vector<int64_t> cost;
-  int64_t total = 0;
+  work.whole_rows = 0;
+  work.tile_rows = 0;
   for (int32_t seq = 0; seq < batch.num_seqs; ++seq) {
     const int32_t begin = batch.q_start()[seq];
     const int32_t end = batch.q_start()[seq + 1];
-    const bool one_tile = end - begin <= tile_tokens_;
-    for (int32_t row = begin; row < end; row += tile_tokens_) {
-      Tile tile{};
-      tile.seq = seq;
-      tile.first_row = row;
-      tile.num_tokens = std::min(tile_tokens_, end - row);
-      const int32_t keys = batch.positions()[row + tile.num_tokens - 1] + 1;
-      tile.first_split = FirstSplit(work, batch.positions()[row]);
-      tile.num_splits = SplitsOf(keys) - tile.first_split;
-      tile.partial = -1;
-      const bool split = one_tile && tile.num_splits > 1;
-      const int64_t rows = int64_t{tile.num_tokens} * group_;
-      if (split) {
-        tile.partial = work.partial_rows;
-        work.partial_rows += rows * kv_heads_ * tile.num_splits;
-      } else {
-        work.most_splits = std::max(work.most_splits, tile.num_splits);
+    const int32_t prompt_end =
+        prompts_on_tiles_ ? begin + batch.prompt_rows()[seq] : begin;
+    PlanRows(work, prompt_, seq, begin, prompt_end);
+    PlanRows(work, generated_, seq, prompt_end, end);
+  }
+  ShareItems(work);
+}
+
+void CpuAttention::PlanRows(Work& work, const Role& role, int32_t seq,
+                            int32_t begin, int32_t end) {
+  const bool one_tile = end - begin <= role.tile_tokens;
+  for (int32_t row = begin; row < end; row += role.tile_tokens) {
+    Tile tile{};
+    tile.role = &role;
+    tile.seq = seq;
+    tile.first_row = row;
+    tile.num_tokens = std::min(role.tile_tokens, end - row);
+    const int32_t keys = batch_->positions()[row + tile.num_tokens - 1] + 1;
+    tile.first_split = FirstSplit(work, role, batch_->positions()[row]);
+    tile.num_splits = SplitsOf(keys, role.split_keys) - tile.first_split;
+    tile.partial = -1;
+    const bool split = one_tile && tile.num_splits > 1;
+    const int64_t rows = int64_t{tile.num_tokens} * group_;
+    work.tile_rows = std::max(work.tile_rows, rows);
+    if (split) {
+      tile.partial = work.partial_rows;
+      work.partial_rows += rows * kv_heads_ * tile.num_splits;
+    } else {
+      work.whole_rows = std::max(work.whole_rows, rows * tile.num_splits);
+    }
+    const auto index = static_cast<int32_t>(work.tiles.size());
+    std::fill_n(work.tile_of_row.begin() + row, tile.num_tokens, index);
+    work.tiles.push_back(tile);
+    const int32_t end_split = tile.first_split + tile.num_splits;
+    for (int32_t s = tile.first_split; s < end_split; ++s) {
+      const int32_t left = keys - s * role.split_keys;
+      const int64_t seen = split ? std::min(left, role.split_keys) : left;
+      // A chunk's rows see half of its own keys.
+      const int64_t cost =
+          role.prompt
+              ? ((seen - std::min(seen, int64_t{tile.num_tokens}) / 2) * rows +
+                 seen * kPromptKeyCost) /
+                    kPromptSpeed
+              : seen * (rows + kKeyCost);
+      // Heads of one split are neighbours in memory.
+      for (int32_t head = 0; head < kv_heads_; ++head) {
+        work.items.push_back({index, head, split ? s : -1});
+        work.cost.push_back(cost);
       }
-      const auto index = static_cast<int32_t>(work.tiles.size());
-      std::fill_n(work.tile_of_row.begin() + row, tile.num_tokens, index);
-      work.tiles.push_back(tile);
-      const int32_t end_split = tile.first_split + tile.num_splits;
-      for (int32_t s = tile.first_split; s < end_split; ++s) {
-        // Heads of one split are neighbours in memory.
-        for (int32_t head = 0; head < kv_heads_; ++head) {
-          const int64_t seen =
-              split ? std::min(keys - s * kSplitTokens, kSplitTokens)
-                    : keys - s * kSplitTokens;
-          work.items.push_back({index, head, split ? s : -1});
-          cost.push_back(seen * (rows + kKeyCost));
-          total += cost.back();
-        }
-        if (!split) break;
-      }
+      if (!split) break;
     }
   }
+}
 
-  // Contiguous shares of equal cost: item i goes where its middle falls.
+// Item i goes where its middle falls.
+void CpuAttention::ShareItems(Work& work) {
+  const int64_t total =
+      std::accumulate(work.cost.begin(), work.cost.end(), int64_t{0});
   const auto workers = static_cast<int64_t>(scratch_.size());
   work.item_begin.assign(scratch_.size() + 1, work.items.size());
   work.item_begin[0] = 0;
   int64_t before = 0;
   int64_t worker = 0;
   for (size_t i = 0; i < work.items.size(); ++i) {
-    const int64_t middle = before + cost[i] / 2;
+    const int64_t middle = before + work.cost[i] / 2;
     while (worker + 1 < workers && middle * workers >= total * (worker + 1)) {
       work.item_begin[static_cast<size_t>(++worker)] = i;
     }
-    before += cost[i];
+    before += work.cost[i];
   }
 }
 
@@ -169,9 +220,10 @@ void CpuAttention::AttendSplit(const Layer& layer, const Part& part,
                                float* l, float* o) {
   const KvLayout& kv = layer.kv;
   const Tile& tile = *part.tile;
+  const Role& role = *tile.role;
   const int32_t kv_head = part.kv_head;
   const int32_t window = layer.work.window;
-  const int32_t first_key = part.split * kSplitTokens;
+  const int32_t first_key = part.split * role.split_keys;
   const std::span<const int32_t> positions =
       batch_->positions().subspan(static_cast<size_t>(tile.first_row),
                                   static_cast<size_t>(tile.num_tokens));
@@ -179,32 +231,36 @@ void CpuAttention::AttendSplit(const Layer& layer, const Part& part,
   int32_t token = 0;
   while (positions[token] < first_key) ++token;
   int32_t after = tile.num_tokens;
-  while (FirstSplit(layer.work, positions[after - 1]) > part.split) --after;
+  while (FirstSplit(layer.work, role, positions[after - 1]) > part.split) {
+    --after;
+  }
   const int32_t first_row = token * group_;
   AttendArgs args{};
   args.num_rows = (after - token) * group_;
   for (int32_t row = 0; row < args.num_rows; ++row) {
     const int32_t keys = positions[token + row / group_] + 1 - first_key;
-    scratch.visible[row] = std::min(keys, kSplitTokens);
+    scratch.visible[row] = std::min(keys, role.split_keys);
     scratch.hidden[row] = std::max(0, keys - window);
   }
   args.hidden = window > 0 ? scratch.hidden.data() : nullptr;
   args.softcap = layer.variant.softcap;
   args.num_keys = scratch.visible[args.num_rows - 1];
-  const void* k_pages[kPagesPerSplit];
-  const void* v_pages[kPagesPerSplit];
+  const int32_t split_pages = role.split_keys / kPageTokens;
+  const void* k_pages[kMostPages];
+  const void* v_pages[kMostPages];
   const std::span<const PageId> pages = batch_->pages(tile.seq);
   for (int32_t i = 0; i * kPageTokens < args.num_keys; ++i) {
-    const PageId page = pages[part.split * kPagesPerSplit + i];
+    const PageId page = pages[part.split * split_pages + i];
     k_pages[i] = kv.k(page, layer.index, kv_head);
     v_pages[i] = kv.v(page, layer.index, kv_head);
   }
-  const void* next_k_pages[kPagesPerSplit] = {};
+  const void* next_k_pages[kMostPages] = {};
   if (next != nullptr) {
     const std::span<const PageId> later = batch_->pages(next->tile->seq);
-    const int32_t begin = next->split * kPagesPerSplit;
+    const int32_t begin =
+        next->split * next->tile->role->split_keys / kPageTokens;
     const auto end = static_cast<int32_t>(later.size());
-    for (int32_t i = 0; i < kPagesPerSplit && begin + i < end; ++i) {
+    for (int32_t i = 0; i < split_pages && begin + i < end; ++i) {
       const PageId page = later[begin + i];
       if (page != kNoPage)
         next_k_pages[i] = kv.k(page, layer.index, next->kv_head);
@@ -223,7 +279,11 @@ void CpuAttention::AttendSplit(const Layer& layer, const Part& part,
   args.o = o + int64_t{first_row} * head_dim_;
   args.o_stride = head_dim_;
   args.scratch = Aligned64(scratch.kernel);
-  kernels_.attend(args);
+  if (role.prompt) {
+    kernels_.prompt_attend(args);
+  } else {
+    kernels_.attend(args);
+  }
 }
 
 void CpuAttention::RunSplit(const Layer& layer, const Item& item,
@@ -246,26 +306,26 @@ void CpuAttention::RunWhole(const Layer& layer, const Item& item,
   int64_t q_stride;
   const float* q = GatherQ(layer, tile, item.kv_head, scratch, &q_stride);
   const int64_t rows = int64_t{tile.num_tokens} * group_;
+  float* o = Aligned64(scratch.o);
   for (int32_t i = 0; i < tile.num_splits; ++i) {
     const int32_t split = tile.first_split + i;
     const Part after{&tile, item.kv_head, split + 1};
     AttendSplit(layer, {&tile, item.kv_head, split},
                 i + 1 < tile.num_splits ? &after : next, scratch, q, q_stride,
                 scratch.m.data() + i * rows, scratch.l.data() + i * rows,
-                scratch.o.data() + i * rows * head_dim_);
+                o + i * rows * head_dim_);
   }
   for (int64_t row = 0; row < rows; ++row) {
     const auto token = static_cast<int32_t>(row / group_);
     const int32_t position = batch_->positions()[tile.first_row + token];
     const int64_t head = int64_t{item.kv_head} * group_ + row % group_;
-    const int32_t first = FirstSplit(layer.work, position);
+    const int32_t first = FirstSplit(layer.work, *tile.role, position);
     const int64_t at = (first - tile.first_split) * rows + row;
     const float* sinks = layer.variant.sinks;
     kernels_.merge(
-        scratch.m.data() + at, scratch.l.data() + at,
-        scratch.o.data() + at * head_dim_, rows, rows * head_dim_,
-        SplitsOf(position + 1) - first, head_dim_,
-        sinks != nullptr ? sinks + head : nullptr,
+        scratch.m.data() + at, scratch.l.data() + at, o + at * head_dim_, rows,
+        rows * head_dim_, SplitsOf(position + 1, tile.role->split_keys) - first,
+        head_dim_, sinks != nullptr ? sinks + head : nullptr,
         layer.out + (tile.first_row + token) * layer.ld_out + head * head_dim_);
   }
 }
@@ -302,18 +362,18 @@ bool CpuAttention::Merge(const Variant& variant, int32_t row,
   if (tile.partial < 0) return false;
   const int64_t rows = int64_t{tile.num_tokens} * group_;
   const int32_t position = batch_->positions()[row];
-  const int32_t first = FirstSplit(work, position);
+  const int32_t first = FirstSplit(work, *tile.role, position);
   for (int32_t head = 0; head < kv_heads_ * group_; ++head) {
     const int64_t at =
         tile.partial +
         (int64_t{head / group_} * tile.num_splits + first - tile.first_split) *
             rows +
         int64_t{row - tile.first_row} * group_ + head % group_;
-    kernels_.merge(m_.data() + at, l_.data() + at, o_.data() + at * head_dim_,
-                   rows, rows * head_dim_, SplitsOf(position + 1) - first,
-                   head_dim_,
-                   variant.sinks != nullptr ? variant.sinks + head : nullptr,
-                   out + int64_t{head} * head_dim_);
+    kernels_.merge(
+        m_.data() + at, l_.data() + at, o_.data() + at * head_dim_, rows,
+        rows * head_dim_, SplitsOf(position + 1, tile.role->split_keys) - first,
+        head_dim_, variant.sinks != nullptr ? variant.sinks + head : nullptr,
+        out + int64_t{head} * head_dim_);
   }
   return true;
 }

@@ -1,13 +1,18 @@
 // Who attends to what in one step: the work of attention cut into items, made
 // once a step on the calling thread and walked by every layer.
 //
-// An item is (sequence, kv head, tile of up to kTileRows query rows); all query
-// heads that share the kv head are in one tile, so each K and V is loaded once
-// for all. Long sequences of a single tile (decode) are cut further, into their
-// 256-key splits, whose partial results meet later, in Merge. How work is cut
-// never shows in the results: every row merges its splits in ascending order.
-// Splits are cut by absolute position, and those that no row of a tile sees
-// through its window are left out.
+// An item is (sequence, kv head, tile of query rows); all query heads that
+// share the kv head are in one tile, so each K and V is loaded once for all.
+// Long sequences of a single tile (decode) are cut further, into their splits,
+// whose partial results meet later, in Merge. How work is cut never shows in
+// the results: every row merges its splits in ascending order. Splits are cut
+// by absolute position, and those that no row of a tile sees through its window
+// are left out.
+//
+// Rows of prompts may go through a kernel of their own (prompt_attend in
+// kernels.h), whose bits differ. Which kernel a row takes depends on its
+// token's role alone, see StepBatch::prompt_rows, so a tile holds rows of one
+// role.
 #pragma once
 
 #include <cstddef>
@@ -60,8 +65,10 @@ class CpuAttention {
     const float* sinks = nullptr;  // [heads]
   };
 
+  // `prompts_on_tiles`: rows of prompts take the table's prompt_attend, where
+  // it has one.
   CpuAttention(const BackendShape& shape, const KernelTable& kernels,
-               int num_workers);
+               int num_workers, bool prompts_on_tiles = false);
 
   // Before the first Plan.
   Variant AddVariant(const AttendOptions& options);
@@ -79,7 +86,14 @@ class CpuAttention {
   bool Merge(const Variant& variant, int32_t row, float* out) const;
 
  private:
-  struct Tile {  // consecutive rows of one sequence
+  // How rows of one role are cut.
+  struct Role {
+    bool prompt;
+    int32_t split_keys;
+    int32_t tile_tokens;
+  };
+  struct Tile {  // consecutive rows of one sequence, all of one role
+    const Role* role;
     int32_t seq;
     int32_t first_row;
     int32_t num_tokens;
@@ -96,10 +110,12 @@ class CpuAttention {
   struct Work {
     int32_t window = 0;  // 0: none
     int64_t partial_rows = 0;
-    int32_t most_splits = 1;  // of a tile worked on whole
+    int64_t whole_rows = 0;  // most partial rows of a tile worked on whole
+    int64_t tile_rows = 0;   // most rows of a tile
     std::vector<Tile> tiles = {};
     std::vector<int32_t> tile_of_row = {};
     std::vector<Item> items = {};
+    std::vector<int64_t> cost = {};       // of each item
     std::vector<size_t> item_begin = {};  // [workers + 1]
   };
   // One split of what an item attends to: the kernel's unit of work.
@@ -128,8 +144,14 @@ class CpuAttention {
   };
 
   void PlanWork(Work& work);
+  // Tiles and items of the rows [begin, end) of a sequence.
+  void PlanRows(Work& work, const Role& role, int32_t seq, int32_t begin,
+                int32_t end);
+  // Contiguous shares of the items, of equal cost.
+  void ShareItems(Work& work);
   // Positions in splits: the row at `position` sees splits [first, end).
-  static int32_t FirstSplit(const Work& work, int32_t position);
+  static int32_t FirstSplit(const Work& work, const Role& role,
+                            int32_t position);
   // `next` is the worker's part after this item, null after its last.
   void RunWhole(const Layer& layer, const Item& item, const Part* next,
                 Scratch& scratch);
@@ -148,11 +170,13 @@ class CpuAttention {
   const int32_t kv_heads_;
   const int32_t group_;  // query heads for each kv head
   const int32_t head_dim_;
-  const int32_t tile_tokens_;
+  const bool prompts_on_tiles_;
   const KernelTable& kernels_;
+  const Role generated_;
 
   // Made by Plan, constant while phases run.
   const StepBatch* batch_ = nullptr;
+  Role prompt_;
   std::vector<Work> works_;  // one for each window there is
 
   // Each worker's own.

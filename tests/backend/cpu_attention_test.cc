@@ -13,6 +13,7 @@
 #include <vector>
 
 #include "models/cpu/isa.h"
+#include "tests/backend/kernels/prompt_attention_emulated.h"
 
 namespace millrace::models {
 namespace {
@@ -24,12 +25,15 @@ constexpr int64_t kWidth = kHeads * kDims;
 constexpr int32_t kMaxKeys = 1100;
 constexpr int32_t kPages = 64;
 constexpr double kUnit = 0x1p-24;
+constexpr double kBf16 = 0x1p-8;  // a rounding to bf16, relatively
 
-// The rows of one sequence: positions [begin, end), pages from `first_page`.
+// The rows of one sequence: positions [begin, end), pages from `first_page`;
+// the first `prompt` rows are tokens of a prompt.
 struct Rows {
   int32_t begin;
   int32_t end;
   int32_t first_page;
+  int32_t prompt = 0;
 };
 
 class CpuAttentionTest : public testing::Test {
@@ -68,7 +72,8 @@ class CpuAttentionTest : public testing::Test {
   // Results of all rows, [rows][kWidth].
   std::vector<float> Run(const KernelTable& kernels, int workers,
                          const AttendOptions& options,
-                         const std::vector<Rows>& seqs) {
+                         const std::vector<Rows>& seqs,
+                         bool prompts_on_tiles = false) {
     StepLimits limits;
     limits.max_tokens = kMaxKeys;
     limits.max_seqs = 4;
@@ -85,6 +90,7 @@ class CpuAttentionTest : public testing::Test {
       }
       batch.q_start()[seq + 1] = batch.num_tokens;
       batch.kv_len()[seq] = rows.end;
+      batch.prompt_rows()[seq] = rows.prompt;
       std::fill(batch.pages(seq).begin(), batch.pages(seq).end(), kNoPage);
       for (int32_t i = 0; i * kPageTokens < rows.end; ++i) {
         batch.pages(seq)[i] = PageId{rows.first_page + i};
@@ -95,7 +101,7 @@ class CpuAttentionTest : public testing::Test {
     shape.heads = kHeads;
     shape.kv_heads = kKvHeads;
     shape.head_dim = kDims;
-    CpuAttention attention(shape, kernels, workers);
+    CpuAttention attention(shape, kernels, workers, prompts_on_tiles);
     attention.AddVariant({.window = 3});  // another layer's, unused
     const CpuAttention::Variant variant = attention.AddVariant(options);
     attention.Plan(batch);
@@ -109,8 +115,9 @@ class CpuAttentionTest : public testing::Test {
     return out;
   }
 
+  // `bf16`: q, K, V and weights were rounded to bf16.
   void CheckRow(const AttendOptions& options, int32_t position,
-                int32_t first_page, const float* got) {
+                int32_t first_page, const float* got, bool bf16 = false) {
     const int32_t first =
         options.window > 0 ? std::max(0, position + 1 - options.window) : 0;
     for (int32_t head = 0; head < kHeads; ++head) {
@@ -132,6 +139,7 @@ class CpuAttentionTest : public testing::Test {
         score.push_back(s);
         most = std::max(most, s);
         score_error = std::max(score_error, kDims * kUnit * magnitude);
+        if (bf16) score_error = std::max(score_error, 2.01 * kBf16 * magnitude);
       }
       score_error += 8 * kUnit * options.softcap;
       double sum =
@@ -147,10 +155,11 @@ class CpuAttentionTest : public testing::Test {
         }
       }
       // A weight is wrong by the errors of two scores and of two exp (4 units,
-      // and one for each of an argument's, below 40); sums over keys and splits
-      // add a rounding each. Numerator and denominator both.
+      // and one for each of an argument's, below 40), in bf16 by a rounding;
+      // sums over keys and splits add a rounding each. Numerator and
+      // denominator both; the numerator also has V's rounding.
       const double relative =
-          2 * (2 * score_error +
+          2 * (std::expm1(2 * score_error) + (bf16 ? 1.5 * kBf16 : 0) +
                (2 * (4 + 40) + static_cast<double>(score.size()) + 8) * kUnit);
       for (int32_t d = 0; d < kDims; ++d) {
         ASSERT_NEAR(got[head * kDims + d], out[d] / sum,
@@ -205,6 +214,81 @@ TEST_F(CpuAttentionTest, EveryWayOfAttendingHoweverItIsCut) {
       EXPECT_TRUE(
           same(got.data(), want.data() + (1 + p - 500) * kWidth, kWidth))
           << p;
+    }
+  }
+}
+
+// Tables with attention of prompts that can run here: the real tiles, where
+// there are any, and emulated ones.
+std::vector<KernelTable> PromptTables() {
+  std::vector<KernelTable> tables;
+  for (const IsaChoice& isa : ListKernels()) {
+    if (isa.kernels == nullptr || !isa.missing.empty()) continue;
+    if (isa.kernels->prompt_attend != nullptr) tables.push_back(*isa.kernels);
+    if (std::string(isa.name) == "avx512bf16") {
+      tables.push_back(EmulatedPromptKernels());
+    }
+  }
+  return tables;
+}
+
+// The way a row takes is its role's alone: not its chunk's, its mates', nor the
+// number of workers'.
+TEST_F(CpuAttentionTest, RowsOfPromptsTakeTheirOwnWayHoweverTheyAreCut) {
+  const std::vector<KernelTable> tables = PromptTables();
+  if (tables.empty()) GTEST_SKIP() << "needs avx512bf16 or amx";
+  const std::vector<float> sinks = {-1.0f, 0.0f, 2.0f, 5.0f, -30.0f, 1.0f};
+  const AttendOptions ways[] = {
+      {},
+      {.window = 100, .sinks = sinks},
+      {.window = 600, .softcap = 5.0f},
+  };
+  // A decode, a prompt's end with the first tokens after it, a short prompt and
+  // one that crosses a split of prompts.
+  const std::vector<Rows> seqs = {{600, 601, 0, 0},
+                                  {500, 548, 20, 40},
+                                  {0, 20, 30, 20},
+                                  {980, 1060, 40, 80}};
+  const auto same = [](const float* a, const float* b) {
+    return std::memcmp(a, b, kWidth * sizeof(float)) == 0;
+  };
+  for (const KernelTable& table : tables) {
+    for (const AttendOptions& way : ways) {
+      SCOPED_TRACE(std::string(table.name) + " window " +
+                   std::to_string(way.window));
+      const auto want = Run(table, 1, way, seqs, true);
+      const auto off = Run(table, 1, way, seqs, false);
+      const float* row = want.data();
+      for (const Rows& rows : seqs) {
+        for (int32_t p = rows.begin; p < rows.end; ++p, row += kWidth) {
+          const bool prompt = p < rows.begin + rows.prompt;
+          CheckRow(way, p, rows.first_page, row, prompt);
+          EXPECT_EQ(same(row, off.data() + (row - want.data())), !prompt) << p;
+        }
+      }
+      for (const int workers : {2, 5}) {
+        EXPECT_EQ(Run(table, workers, way, seqs, true), want) << workers;
+      }
+      // Each sequence alone, in chunks of any size.
+      row = want.data();
+      for (const Rows& rows : seqs) {
+        for (const int32_t chunk : {1, 7, 33}) {
+          for (int32_t p = rows.begin; p < rows.end; p += chunk) {
+            const int32_t end = std::min(p + chunk, rows.end);
+            const int32_t prompt =
+                std::clamp(rows.begin + rows.prompt - p, 0, end - p);
+            if (chunk == 1 && p % 5 != 0) continue;
+            const auto got =
+                Run(table, 2, way, {{p, end, rows.first_page, prompt}}, true);
+            for (int32_t i = p; i < end; ++i) {
+              EXPECT_TRUE(same(got.data() + (i - p) * kWidth,
+                               row + (i - rows.begin) * kWidth))
+                  << "position " << i << " in chunks of " << chunk;
+            }
+          }
+        }
+        row += (rows.end - rows.begin) * kWidth;
+      }
     }
   }
 }
