@@ -40,12 +40,10 @@ float* Aligned64(std::vector<float>& v) {
 }  // namespace
 
 CpuAttention::CpuAttention(const BackendShape& shape,
-                           const KernelTable& kernels, int num_workers,
-                           bool prompts_on_tiles)
+                           const KernelTable& kernels, int num_workers)
     : kv_heads_(shape.kv_heads),
       group_(shape.heads / shape.kv_heads),
       head_dim_(shape.head_dim),
-      prompts_on_tiles_(prompts_on_tiles && kernels.prompt_attend != nullptr),
       kernels_(kernels),
       generated_{false, kSplitTokens, std::max(1, kTileRows / group_)},
       prompt_{true, kPromptSplitKeys, 1},

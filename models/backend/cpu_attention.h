@@ -65,10 +65,12 @@ class CpuAttention {
     const float* sinks = nullptr;  // [heads]
   };
 
-  // `prompts_on_tiles`: rows of prompts take the table's prompt_attend, where
-  // it has one.
   CpuAttention(const BackendShape& shape, const KernelTable& kernels,
-               int num_workers, bool prompts_on_tiles = false);
+               int num_workers);
+
+  // Rows of prompts take the table's prompt_attend, which it must have. Before
+  // the first Plan; off at first.
+  void set_prompts_on_tiles(bool on) { prompts_on_tiles_ = on; }
 
   // Before the first Plan.
   Variant AddVariant(const AttendOptions& options);
@@ -170,9 +172,10 @@ class CpuAttention {
   const int32_t kv_heads_;
   const int32_t group_;  // query heads for each kv head
   const int32_t head_dim_;
-  const bool prompts_on_tiles_;
   const KernelTable& kernels_;
   const Role generated_;
+
+  bool prompts_on_tiles_ = false;
 
   // Made by Plan, constant while phases run.
   const StepBatch* batch_ = nullptr;

@@ -24,7 +24,8 @@ CpuBackend::CpuBackend(const CpuBackendOptions& options)
       kernels_(*options.kernels),
       cpus_(options.cpus),
       compute_f32_(options.compute_f32),
-      prompts_in_bf16_(options.prompts_in_bf16),
+      wants_prompts_in_bf16_(options.prompts_in_bf16 &&
+                             kernels_.prompt_attend != nullptr),
       huge_pages_(options.huge_pages),
       q_dim_(int64_t{shape().heads} * shape().head_dim),
       qkv_dim_(q_dim_ + 2 * int64_t{shape().kv_heads} * shape().head_dim),
@@ -61,7 +62,7 @@ CpuBackend::CpuBackend(const CpuBackendOptions& options)
     own.row.resize(static_cast<size_t>(std::max(widest, padded_ffn_)));
     own.y.resize(static_cast<size_t>(
         std::max(kRowTile * ld_y_,
-                 prompts_in_bf16_ ? kPromptTile * kPromptColumns : 0)));
+                 wants_prompts_in_bf16_ ? kPromptTile * kPromptColumns : 0)));
   }
 }
 
@@ -218,6 +219,21 @@ void CpuBackend::DoHead(Vector norm, const Linear& w) {
   Command& command = Record(StepPhase::kHead, &CpuBackend::RunHead);
   command.norm = norm.data();
   command.linear = static_cast<const CpuLinear*>(&w);
+}
+
+bool CpuBackend::ChoosePromptWay() {
+  prompts_in_bf16_ =
+      wants_prompts_in_bf16_ &&
+      std::all_of(commands_.begin(), commands_.end(), [](const Command& each) {
+        return each.linear == nullptr || each.sample_rows ||
+               each.phase == StepPhase::kEmbed ||
+               each.linear->prompts_in_bf16();
+      });
+  if (!prompts_in_bf16_) {
+    for (const auto& linear : linears_) linear->ChoosePromptWay(false);
+  }
+  attention_.set_prompts_on_tiles(prompts_in_bf16_);
+  return prompts_in_bf16_;
 }
 
 }  // namespace millrace::models

@@ -35,9 +35,7 @@ struct CpuBackendOptions {
   std::shared_ptr<ComputePool> team;
   KvFormat kv_format = KvFormat::kF16;
   bool compute_f32 = false;  // weights dequantised, activations f32
-  // Rows of prompts are computed in bf16 up to the last layer's attention, by
-  // kernels of their own, which the table must have. Bits then depend on which
-  // rows a StepBatch calls prompt_rows.
+  // Rows of prompts may be computed in bf16; see ChoosePromptWay.
   bool prompts_in_bf16 = false;
   bool huge_pages = true;
 };
@@ -57,6 +55,11 @@ class CpuBackend final : public Backend {
                     const std::function<void(double)>& progress) override;
   int64_t KvPageBytes() const override { return kv_.page_bytes(); }
   void BindKv(std::byte* pages, int32_t num_pages) override;
+  // Ends recording. Rows of prompts go in bf16, up to the last layer's
+  // attention, if that was wanted and the kernel table has a way of its own for
+  // them and for all matrices of the layers. True then: bits depend on which
+  // rows a StepBatch calls prompt_rows.
+  bool ChoosePromptWay();
   Status Run(const StepBatch& batch, const AfterStep& after) override;
   std::span<float> logits(int32_t sample) override;
   const StepAccount& account() const override { return account_; }
@@ -176,7 +179,7 @@ class CpuBackend final : public Backend {
   const KernelTable& kernels_;
   const config::CpuSet cpus_;
   const bool compute_f32_;
-  const bool prompts_in_bf16_;
+  const bool wants_prompts_in_bf16_;
   const bool huge_pages_;
   const int64_t q_dim_;
   const int64_t qkv_dim_;
@@ -194,6 +197,7 @@ class CpuBackend final : public Backend {
   bool keeping_ = false;        // recording after KeepSampleRows
   bool keep_is_fresh_ = false;  // and nothing recorded since
 
+  bool prompts_in_bf16_ = false;
   int32_t few_rows_ = kFewRows;
 
   // Of the step that runs.

@@ -58,7 +58,7 @@ Status CpuBackend::PlaceWeights() {
   bool twice = false;
   int64_t prompt_scratch = 0;
   for (const auto& linear : linears_) {
-    linear->ChoosePromptWay(prompts_in_bf16_);
+    linear->ChoosePromptWay(wants_prompts_in_bf16_);
     if (linear->prompts_in_bf16()) {
       prompt_scratch =
           std::max(prompt_scratch, linear->prompt_scratch_bytes(kPromptTile));

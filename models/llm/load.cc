@@ -140,8 +140,7 @@ StatusOr<CpuBackendOptions> BackendFor(const LlmPlan& plan,
   cpu.shape = ShapeOf(plan.config, plan.tensors);
   cpu.cpus = options.cpus;
   cpu.compute_f32 = compute == "f32";
-  cpu.prompts_in_bf16 =
-      compute == "auto" && cpu.kernels->prompt_linear != nullptr;
+  cpu.prompts_in_bf16 = compute == "auto";
   cpu.huge_pages = settings.huge_pages;
   return cpu;
 }
@@ -234,6 +233,7 @@ StatusOr<LlmModel> Load(const std::string& path, const LlmOptions& options,
       LoadWeights(*source, tensors, settings.compute_dtype == "int16", quantize,
                   *backend, options.progress));
   plan.family->recipe(config, weights, *backend);
+  const bool kv_depends_on_role = backend->ChoosePromptWay();
   const int64_t kv_bytes = kv.num_pages * page_bytes;
   RETURN_IF_ERROR(
       CheckMemory(backend->weight_bytes(), kv_bytes, options, shared));
@@ -259,7 +259,7 @@ StatusOr<LlmModel> Load(const std::string& path, const LlmOptions& options,
   runner.vocab_size = config.vocab;
   runner.max_context = kv.max_context;
   runner.num_pages = kv.num_pages;
-  runner.kv_depends_on_role = cpu.prompts_in_bf16;
+  runner.kv_depends_on_role = kv_depends_on_role;
   model.runner = std::make_unique<CpuRunner>(
       runner, std::move(backend), std::move(pool), *cpu.kernels, info.threads);
   return model;

@@ -101,7 +101,8 @@ class CpuAttentionTest : public testing::Test {
     shape.heads = kHeads;
     shape.kv_heads = kKvHeads;
     shape.head_dim = kDims;
-    CpuAttention attention(shape, kernels, workers, prompts_on_tiles);
+    CpuAttention attention(shape, kernels, workers);
+    attention.set_prompts_on_tiles(prompts_on_tiles);
     attention.AddVariant({.window = 3});  // another layer's, unused
     const CpuAttention::Variant variant = attention.AddVariant(options);
     attention.Plan(batch);

@@ -234,6 +234,7 @@ TEST_F(EngineModel, BitsAreTheSameWithADraftModel) {
     expected.emplace_back(MustSubmit(*plain, task));
     ASSERT_EQ(expected.back().EndCode(), StatusCode::kOk);
   }
+  int64_t preemptions_where_tight = 0;
   for (const std::string& draft : {path_, other}) {
     // Ten pages of 16 KiB, and as many of the draft model's.
     const int64_t tight = int64_t{10} * (draft == path_ ? 32 : 24) * 1024;
@@ -253,11 +254,17 @@ TEST_F(EngineModel, BitsAreTheSameWithADraftModel) {
       }
       EXPECT_GT(Value(registry, "num_draft_tokens"), 100);
       EXPECT_GT(Value(registry, "num_accepted_tokens"), 50);
-      EXPECT_EQ(engine->stats().preemptions > 0, kv_bytes == tight);
+      if (kv_bytes == tight) {
+        preemptions_where_tight += engine->stats().preemptions;
+      } else {
+        EXPECT_EQ(engine->stats().preemptions, 0);
+      }
       EXPECT_EQ(engine->stats().draft_pages_used, 0);
       ExpectAllPagesBack(*engine);
     }
   }
+  // How many there are depends on how many guesses come true.
+  EXPECT_GT(preemptions_where_tight, 0);
   std::remove(other.c_str());
 }
 

@@ -70,7 +70,10 @@ class SameBits : public testing::TestWithParam<GgmlType> {
                              const std::string& compute_dtype) {
     const auto table = ChooseKernels(isa);
     if (!table.ok()) return isa;
-    if (compute_dtype == "auto" && (*table)->prompt_linear != nullptr) {
+    const bool floats =
+        GetParam() == GgmlType::kF32 || GetParam() == GgmlType::kF16;
+    if (compute_dtype == "auto" && (*table)->prompt_attend != nullptr &&
+        !floats) {
       return isa + ", prompts in bf16";
     }
     return GetParam() == GgmlType::kBF16 && (*table)->round_row != nullptr
