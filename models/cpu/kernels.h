@@ -101,10 +101,9 @@
 //   M = max(m, s[k] of the run), in the first run without m;
 //   e(x) = 2^fma(x, log2e, -(M * log2e)), log2e = 1.44269504; p[k] = e(s[k]) in
 //   bf16; c = e(m); then m = M
-//   2^x = ((((a4 r + a3) r + a2) r + a1) r + a0) * 2^floor(x), fma each, r = x
-//   -
-//     floor(x), a = 1.0000026, 6.9300383e-1, 2.4144275e-1, 5.2011464e-2,
-//     1.3534167e-2; 0 where x < -100; a NaN stays one
+//   2^x = (((a3 r + a2) r + a1) r + a0) * 2^floor(x), fma each, r = x -
+//     floor(x), a = 9.9992522e-1, 6.9583354e-1, 2.2606716e-1, 7.8024521e-2; 0
+//     where x < -100; a NaN stays one
 //   l = fma(l, c, sum of p): lane j of 32 takes keys j, j + 32, …, ascending;
 //     lanes 2 i and 2 i + 1 are added, the 16 sums as (s0+s8, s1+s9, …), then
 //     the lane tree

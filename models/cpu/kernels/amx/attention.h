@@ -223,17 +223,16 @@ class PromptAttention {
 
   // ---- softmax ----
 
-  // 2^x for x <= 0, within 4e-6 of it; 0 below -100. A NaN stays one.
+  // 2^x for x <= 0, within 1e-4 of it; 0 below -100. A NaN stays one.
   static __m512 Exp2(__m512 x) {
     const __mmask16 keep =
         _mm512_cmp_ps_mask(x, _mm512_set1_ps(-100.0f), _CMP_NLT_UQ);
     constexpr int kFloor = _MM_FROUND_TO_NEG_INF | _MM_FROUND_NO_EXC;
     const __m512 r = _mm512_reduce_ps(x, kFloor);  // x - floor(x)
-    __m512 p = _mm512_set1_ps(1.3534167e-2f);
-    p = _mm512_fmadd_ps(p, r, _mm512_set1_ps(5.2011464e-2f));
-    p = _mm512_fmadd_ps(p, r, _mm512_set1_ps(2.4144275e-1f));
-    p = _mm512_fmadd_ps(p, r, _mm512_set1_ps(6.9300383e-1f));
-    p = _mm512_fmadd_ps(p, r, _mm512_set1_ps(1.0000026f));
+    __m512 p = _mm512_set1_ps(7.8024521e-2f);
+    p = _mm512_fmadd_ps(p, r, _mm512_set1_ps(2.2606716e-1f));
+    p = _mm512_fmadd_ps(p, r, _mm512_set1_ps(6.9583354e-1f));
+    p = _mm512_fmadd_ps(p, r, _mm512_set1_ps(9.9992522e-1f));
     return _mm512_maskz_scalef_ps(keep, p, x);
   }
 
