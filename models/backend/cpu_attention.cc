@@ -15,10 +15,12 @@ namespace {
 // smaller ones balance better; 48 keeps q, scores and output in L1.
 constexpr int32_t kTileRows = 48;
 // The same for rows of prompts in prompt_attend, which lays out K and V anew
-// for each tile. Between these, so that each worker gets some kPromptItems.
-constexpr int32_t kLeastPromptRows = 96;
+// for each tile: as many as leave queries and results of a split in L2. Not
+// less than some rows where another worker could take the rest.
 constexpr int32_t kMostPromptRows = 768;
-constexpr int64_t kPromptItems = 6;
+constexpr int32_t kLeastPromptRows = 96;
+// Rows of a worker below which prompts are cut into their splits instead.
+constexpr int64_t kFewPromptRows = 384;
 // Keys of one call of prompt_attend: the most that it takes.
 constexpr int32_t kPromptSplitKeys = 1024;
 constexpr int32_t kMostPages = kPromptSplitKeys / kPageTokens;
@@ -46,7 +48,7 @@ CpuAttention::CpuAttention(const BackendShape& shape,
       head_dim_(shape.head_dim),
       kernels_(kernels),
       generated_{false, kSplitTokens, std::max(1, kTileRows / group_)},
-      prompt_{true, kPromptSplitKeys, 1},
+      prompt_{true, kPromptSplitKeys, std::max(1, kMostPromptRows / group_)},
       scratch_(static_cast<size_t>(num_workers)) {}
 
 CpuAttention::Variant CpuAttention::AddVariant(const AttendOptions& options) {
@@ -69,17 +71,6 @@ int32_t CpuAttention::FirstSplit(const Work& work, const Role& role,
 
 void CpuAttention::Plan(const StepBatch& batch) {
   batch_ = &batch;
-  int64_t prompt_tokens = 0;
-  for (int32_t seq = 0; seq < batch.num_seqs; ++seq) {
-    prompt_tokens += batch.prompt_rows()[seq];
-  }
-  const int64_t items =
-      kPromptItems * static_cast<int64_t>(scratch_.size()) / kv_heads_ + 1;
-  prompt_.tile_tokens = static_cast<int32_t>(
-      std::clamp<int64_t>((prompt_tokens + items - 1) / items,
-                          std::max(1, kLeastPromptRows / group_),
-                          std::max(1, kMostPromptRows / group_)));
-
   int64_t partial_rows = 0;
   int64_t whole_rows = 0;
   int64_t tile_rows = 0;
@@ -98,7 +89,7 @@ void CpuAttention::Plan(const StepBatch& batch) {
   const auto rows = static_cast<int32_t>(tile_rows);
   int64_t kernel = kernels_.attend_scratch_floats(
       std::min(rows, generated_.tile_tokens * group_), head_dim_);
-  if (prompts_on_tiles_ && prompt_tokens > 0) {
+  if (prompts_on_tiles_) {
     kernel = std::max(kernel,
                       kernels_.prompt_attend_scratch_floats(rows, head_dim_));
   }
@@ -122,59 +113,134 @@ void CpuAttention::PlanWork(Work& work) {
   work.partial_rows = 0;
   work.whole_rows = 0;
   work.tile_rows = 0;
+  const auto prompt_end = [&](int32_t seq) {
+    const int32_t rows = prompts_on_tiles_ ? batch.prompt_rows()[seq] : 0;
+    return batch.q_start()[seq] + rows;
+  };
+  int64_t prompt_cost = 0;  // of those that PlanPrompt is to cut
   for (int32_t seq = 0; seq < batch.num_seqs; ++seq) {
     const int32_t begin = batch.q_start()[seq];
-    const int32_t end = batch.q_start()[seq + 1];
-    const int32_t prompt_end =
-        prompts_on_tiles_ ? begin + batch.prompt_rows()[seq] : begin;
-    PlanRows(work, prompt_, seq, begin, prompt_end);
-    PlanRows(work, generated_, seq, prompt_end, end);
+    const int32_t end = prompt_end(seq);
+    PlanRows(work, generated_, seq, end, batch.q_start()[seq + 1]);
+    if (SplitsPrompt(work, begin, end)) {
+      PlanRows(work, prompt_, seq, begin, end);
+    } else {
+      for (int32_t row = begin; row < end; ++row) {
+        prompt_cost += kv_heads_ * PromptTokenCost(work, row);
+      }
+    }
+  }
+  const int64_t total =
+      prompt_cost +
+      std::accumulate(work.cost.begin(), work.cost.end(), int64_t{0});
+  const int64_t share = total / static_cast<int64_t>(scratch_.size()) + 1;
+  for (int32_t seq = 0; seq < batch.num_seqs; ++seq) {
+    const int32_t begin = batch.q_start()[seq];
+    const int32_t end = prompt_end(seq);
+    if (!SplitsPrompt(work, begin, end)) {
+      PlanPrompt(work, seq, begin, end, share);
+    }
   }
   ShareItems(work);
+}
+
+int32_t CpuAttention::AddTile(Work& work, const Role& role, int32_t seq,
+                              int32_t first_row, int32_t num_tokens,
+                              bool may_split) {
+  Tile tile{};
+  tile.role = &role;
+  tile.seq = seq;
+  tile.first_row = first_row;
+  tile.num_tokens = num_tokens;
+  const int32_t keys = batch_->positions()[first_row + num_tokens - 1] + 1;
+  tile.first_split = FirstSplit(work, role, batch_->positions()[first_row]);
+  tile.num_splits = SplitsOf(keys, role.split_keys) - tile.first_split;
+  tile.partial = -1;
+  const int64_t rows = int64_t{num_tokens} * group_;
+  work.tile_rows = std::max(work.tile_rows, rows);
+  if (may_split && tile.num_splits > 1) {
+    tile.partial = work.partial_rows;
+    work.partial_rows += rows * kv_heads_ * tile.num_splits;
+  } else {
+    work.whole_rows = std::max(work.whole_rows, rows * tile.num_splits);
+  }
+  const auto index = static_cast<int32_t>(work.tiles.size());
+  std::fill_n(work.tile_of_row.begin() + first_row, num_tokens, index);
+  work.tiles.push_back(tile);
+  return index;
 }
 
 void CpuAttention::PlanRows(Work& work, const Role& role, int32_t seq,
                             int32_t begin, int32_t end) {
   const bool one_tile = end - begin <= role.tile_tokens;
   for (int32_t row = begin; row < end; row += role.tile_tokens) {
-    Tile tile{};
-    tile.role = &role;
-    tile.seq = seq;
-    tile.first_row = row;
-    tile.num_tokens = std::min(role.tile_tokens, end - row);
-    const int32_t keys = batch_->positions()[row + tile.num_tokens - 1] + 1;
-    tile.first_split = FirstSplit(work, role, batch_->positions()[row]);
-    tile.num_splits = SplitsOf(keys, role.split_keys) - tile.first_split;
-    tile.partial = -1;
-    const bool split = one_tile && tile.num_splits > 1;
+    const int32_t index =
+        AddTile(work, role, seq, row, std::min(role.tile_tokens, end - row),
+                one_tile || role.prompt);
+    const Tile& tile = work.tiles[index];
+    const bool split = tile.partial >= 0;
     const int64_t rows = int64_t{tile.num_tokens} * group_;
-    work.tile_rows = std::max(work.tile_rows, rows);
-    if (split) {
-      tile.partial = work.partial_rows;
-      work.partial_rows += rows * kv_heads_ * tile.num_splits;
-    } else {
-      work.whole_rows = std::max(work.whole_rows, rows * tile.num_splits);
-    }
-    const auto index = static_cast<int32_t>(work.tiles.size());
-    std::fill_n(work.tile_of_row.begin() + row, tile.num_tokens, index);
-    work.tiles.push_back(tile);
+    const int32_t keys = batch_->positions()[row + tile.num_tokens - 1] + 1;
     const int32_t end_split = tile.first_split + tile.num_splits;
     for (int32_t s = tile.first_split; s < end_split; ++s) {
       const int32_t left = keys - s * role.split_keys;
       const int64_t seen = split ? std::min(left, role.split_keys) : left;
-      // A chunk's rows see half of its own keys.
-      const int64_t cost =
-          role.prompt
-              ? ((seen - std::min(seen, int64_t{tile.num_tokens}) / 2) * rows +
-                 seen * kPromptKeyCost) /
-                    kPromptSpeed
-              : seen * (rows + kKeyCost);
+      const int64_t cost = role.prompt
+                               ? seen * (rows + kPromptKeyCost) / kPromptSpeed
+                               : seen * (rows + kKeyCost);
       // Heads of one split are neighbours in memory.
       for (int32_t head = 0; head < kv_heads_; ++head) {
         work.items.push_back({index, head, split ? s : -1});
         work.cost.push_back(cost);
       }
       if (!split) break;
+    }
+  }
+}
+
+bool CpuAttention::SplitsPrompt(const Work& work, int32_t begin,
+                                int32_t end) const {
+  if (begin == end) return false;
+  const int32_t last = batch_->positions()[end - 1];
+  const int32_t first = batch_->positions()[begin];
+  return int64_t{end - begin} * group_ * kv_heads_ <
+             kFewPromptRows * static_cast<int64_t>(scratch_.size()) &&
+         SplitsOf(last + 1, kPromptSplitKeys) -
+                 FirstSplit(work, prompt_, first) >
+             1;
+}
+
+int64_t CpuAttention::PromptTokenCost(const Work& work, int32_t row) const {
+  const int64_t keys = batch_->positions()[row] + 1;
+  const int64_t seen =
+      work.window > 0 ? std::min<int64_t>(keys, work.window) : keys;
+  return seen * group_ / kPromptSpeed;
+}
+
+void CpuAttention::PlanPrompt(Work& work, int32_t seq, int32_t begin,
+                              int32_t end, int64_t share) {
+  const int32_t least = std::max(1, kLeastPromptRows / group_);
+  int64_t before =
+      std::accumulate(work.cost.begin(), work.cost.end(), int64_t{0});
+  for (int32_t head = 0; head < kv_heads_; ++head) {
+    for (int32_t row = begin; row < end;) {
+      const int64_t room = share - before % share;
+      int64_t cost = 0;
+      int32_t tokens = 0;
+      while (row + tokens < end && tokens < prompt_.tile_tokens &&
+             (tokens < least || cost < room)) {
+        cost += PromptTokenCost(work, row + tokens++);
+      }
+      if (end - row - tokens < least) {
+        while (row + tokens < end) {
+          cost += PromptTokenCost(work, row + tokens++);
+        }
+      }
+      const int32_t index = AddTile(work, prompt_, seq, row, tokens, false);
+      work.items.push_back({index, head, -1});
+      work.cost.push_back(cost);
+      before += cost;
+      row += tokens;
     }
   }
 }

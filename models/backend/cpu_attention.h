@@ -149,6 +149,17 @@ class CpuAttention {
   // Tiles and items of the rows [begin, end) of a sequence.
   void PlanRows(Work& work, const Role& role, int32_t seq, int32_t begin,
                 int32_t end);
+  // The same of a prompt that is not cut into splits: its tiles are as large as
+  // they may be, and end where a worker's share of all work ends.
+  void PlanPrompt(Work& work, int32_t seq, int32_t begin, int32_t end,
+                  int64_t share);
+  // Whether a prompt is so short that its splits are needed to occupy all.
+  bool SplitsPrompt(const Work& work, int32_t begin, int32_t end) const;
+  // One tile; returns its index.
+  int32_t AddTile(Work& work, const Role& role, int32_t seq, int32_t first_row,
+                  int32_t num_tokens, bool may_split);
+  // Cost of attending a token of a prompt, for each kv head.
+  int64_t PromptTokenCost(const Work& work, int32_t row) const;
   // Contiguous shares of the items, of equal cost.
   void ShareItems(Work& work);
   // Positions in splits: the row at `position` sees splits [first, end).
@@ -173,13 +184,12 @@ class CpuAttention {
   const int32_t group_;  // query heads for each kv head
   const int32_t head_dim_;
   const KernelTable& kernels_;
-  const Role generated_;
+  const Role generated_, prompt_;
 
   bool prompts_on_tiles_ = false;
 
   // Made by Plan, constant while phases run.
   const StepBatch* batch_ = nullptr;
-  Role prompt_;
   std::vector<Work> works_;  // one for each window there is
 
   // Each worker's own.
