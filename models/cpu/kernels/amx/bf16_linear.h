@@ -2,8 +2,9 @@
 // already, so groups are panels as they lie. Any number of tokens follows one
 // chain, that of kernels.h. Over a type `Tiles` as cpu_tiles.h.
 //
-// Long rows are cut into runs of columns whose panel stays in L1; the columns
-// after the last whole step are a run of their own, beside zeros.
+// Where a panel is used again, long rows are cut into runs of columns that stay
+// in L1. The columns after the last whole step are a run of their own, beside
+// zeros.
 #pragma once
 
 #include "models/cpu/kernels.h"
@@ -25,10 +26,11 @@ class Bf16Linear {
 
   void Run(int64_t group_begin, int64_t group_end, const ActRows& act,
            int64_t num_rows) {
-    for (int64_t token = 0; token < num_rows; token += kMaxTokens) {
+    const int64_t tokens = ChunkTokens();
+    for (int64_t token = 0; token < num_rows; token += tokens) {
       const int64_t left = num_rows - token;
       const TokenRows rows = {act.bf16 + token * act.ld_bf16, act.ld_bf16,
-                              left < kMaxTokens ? left : kMaxTokens};
+                              left < tokens ? left : tokens};
       if (whole_columns_ < w_.k) KeepLastColumns(rows);
       for (int64_t g = group_begin; g < group_end; g += 2) {
         RunPair(g, group_end - g > 1 ? 2 : 1, token, rows);
@@ -38,18 +40,30 @@ class Bf16Linear {
   }
 
  private:
-  // Tokens whose rows stay in L2 while all groups pass, and columns of which
-  // two groups are 48 KiB.
   static constexpr int64_t kMaxTokens = 512;
-  static constexpr int64_t kMaxColumns = 768;
+
+  // Whole blocks of tokens whose rows are half a MiB: they stay in L2 beside
+  // the caller's groups while all of these pass.
+  int64_t ChunkTokens() const {
+    constexpr int64_t kValues = 256 << 10;
+    const int64_t tokens = kValues / w_.k / kBlockTokens * kBlockTokens;
+    return tokens > kMaxTokens     ? kMaxTokens
+           : tokens < kBlockTokens ? kBlockTokens
+                                   : tokens;
+  }
+  // Columns of a run: two groups are 48 KiB.
+  int64_t RunColumns(int64_t num_rows) const {
+    return num_rows > kBlockTokens ? 768 : whole_columns_;
+  }
 
   void RunPair(int64_t g, int groups, int64_t token, const TokenRows& rows) {
     const uint8_t* w =
         static_cast<const uint8_t*>(w_.data) + g * w_.group_bytes;
     const Outputs out = {y_ + token * ld_y_ + g * 16, ld_y_, w_.n - g * 16};
-    for (int64_t k = 0; k < whole_columns_; k += kMaxColumns) {
+    const int64_t most = RunColumns(rows.num_rows);
+    for (int64_t k = 0; k < whole_columns_; k += most) {
       const int64_t left = whole_columns_ - k;
-      const int64_t columns = left < kMaxColumns ? left : kMaxColumns;
+      const int64_t columns = left < most ? left : most;
       const TokenRows from = {rows.x + k, rows.ld_x, rows.num_rows};
       const Panel panel = {w + k / kStepColumns * kStepBytes, w_.group_bytes,
                            groups, columns / kStepColumns};
