@@ -301,11 +301,12 @@ struct KernelTable {
   // this way and a generated row never does, whatever stands beside it, since
   // the bits differ (see Chains).
   //
-  // As `linear`, for integer formats: reads act.bf16. Weights become bf16 once
-  // for all rows of a call (once for each 512 rows of a long one), so a caller
+  // As `linear`, for integer formats, and for BF16 of whole steps of 32 columns
+  // with the bits of `linear`: reads act.bf16. Weights become bf16 once for all
+  // rows of a call (once for each 512 rows of a long one), so a caller
   // hands in all rows and as many groups as it likes. Rows of act.bf16 whose
   // distance is a multiple of 4 KiB meet few sets of the caches; k + 32 values
-  // is a good one. False and nothing done for a format that it does not know.
+  // is a good one. False and nothing done for what it does not know.
   // `scratch` is aligned to 64 bytes and belongs to the calling thread.
   int64_t (*prompt_linear_scratch_bytes)(const PackedMatrix& w,
                                          int32_t num_rows) = nullptr;

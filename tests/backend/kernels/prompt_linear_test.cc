@@ -216,11 +216,40 @@ TEST_P(PromptLinear, IsNearTheExactSum) {
   }
 }
 
-TEST_P(PromptLinear, FloatWeightsAreLeftToTheCaller) {
-  const PackedMatrix w{nullptr, WeightFormat::kBF16, 16, 32, 1024};
+// BF16 weights of several runs and chunks: the bits of linear.
+TEST_P(PromptLinear, Bf16WeightsGetTheBitsOfLinear) {
+  std::mt19937 rng(6);
+  std::normal_distribution<float> normal;
+  for (const auto& [n, k] :
+       {std::pair<int64_t, int64_t>{37, 96}, {300, 1056}}) {
+    Buffer<uint16_t> packed((n + 15) / 16 * 16 * k);
+    for (int64_t i = 0; i < packed.size(); ++i) packed[i] = Round(normal(rng));
+    const PackedMatrix w{packed.data(), WeightFormat::kBF16, n, k, 32 * k};
+    constexpr int32_t kRows = 70;
+    Buffer<uint16_t> x(kRows * k);
+    for (int64_t i = 0; i < x.size(); ++i) x[i] = Round(normal(rng));
+    ActRows act;
+    act.bf16 = x.data();
+    act.ld_bf16 = k;
+    Floats y(kRows * n), want(kRows * n);
+    Buffer<uint8_t> scratch(table().prompt_linear_scratch_bytes(w, kRows));
+    const int64_t groups = (n + 15) / 16;
+    ASSERT_TRUE(table().prompt_linear(w, 0, groups, act, kRows, y.data(), n,
+                                      scratch.data()));
+    table().linear(w, 0, groups, act, kRows, want.data(), n);
+    EXPECT_EQ(BitDifference(y.data(), want.data(), y.size()), "");
+  }
+}
+
+TEST_P(PromptLinear, OtherFloatWeightsAreLeftToTheCaller) {
   ActRows act;
-  EXPECT_EQ(table().prompt_linear_scratch_bytes(w, 4), 0);
-  EXPECT_FALSE(table().prompt_linear(w, 0, 1, act, 4, nullptr, 16, nullptr));
+  for (const auto& [format, k] :
+       {std::pair{WeightFormat::kF16, 32}, std::pair{WeightFormat::kF32, 32},
+        std::pair{WeightFormat::kBF16, 33}}) {
+    const PackedMatrix w{nullptr, format, 16, k, 2048};
+    EXPECT_EQ(table().prompt_linear_scratch_bytes(w, 4), 0);
+    EXPECT_FALSE(table().prompt_linear(w, 0, 1, act, 4, nullptr, 16, nullptr));
+  }
 }
 
 INSTANTIATE_TEST_SUITE_P(Isa, PromptLinear, ::testing::Values("amx"),

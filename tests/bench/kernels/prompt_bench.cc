@@ -164,7 +164,6 @@ class Product {
 
 void Compare(const KernelTable& amx, const KernelTable& other, const Format& f,
              int64_t n, int64_t k, ComputePool& pool) {
-  const bool is_integer = f.format > WeightFormat::kBF16;
   const int threads = pool.size();
   std::printf("%-6s %5ld x %-5ld %dT", f.name, static_cast<long>(n),
               static_cast<long>(k), threads);
@@ -176,7 +175,7 @@ void Compare(const KernelTable& amx, const KernelTable& other, const Format& f,
     };
     add(other, Way::kLinear);
     add(amx, Way::kLinear);
-    if (is_integer) add(amx, Way::kPromptLinear);
+    add(amx, Way::kPromptLinear);
     std::vector<std::vector<double>> seconds(ways.size());
     const double until = Now() + 0.15;
     while (Now() < until || seconds[0].size() < 5) {

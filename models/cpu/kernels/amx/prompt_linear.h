@@ -1,5 +1,6 @@
 // y = W x for rows of prompts: integer weights become bf16 panels once for many
-// tokens, and bf16 rows meet them in tiles. Over a type `Tiles` as cpu_tiles.h.
+// tokens, and bf16 rows meet them in tiles. BF16 weights are panels as they
+// lie. Over a type `Tiles` as cpu_tiles.h.
 //
 // Up to 768 columns, a panel of two groups stays in L1 while all tokens pass.
 // Beyond, neither that panel nor all tokens' rows would stay where they are
@@ -25,7 +26,8 @@ struct PromptCut {
     if (k <= kNarrowColumns) return {k, 2, 512};
     return {512, 16, 512};
   }
-  int64_t PanelBytes() const {
+  int64_t PanelBytes(WeightFormat format) const {
+    if (format == WeightFormat::kBF16) return 0;
     return chunk_groups * (run_columns / kStepColumns) * kStepBytes;
   }
   int64_t SumBytes(int64_t k, int64_t num_rows) const {
@@ -43,10 +45,15 @@ inline int64_t EvenShare(int64_t count, int64_t most, int64_t unit) {
   return ((count + parts - 1) / parts + unit - 1) / unit * unit;
 }
 
+inline bool HasPromptLinear(const PackedMatrix& w) {
+  if (w.format == WeightFormat::kBF16) return w.k % kStepColumns == 0;
+  return ToTilesOf(w.format) != nullptr;
+}
+
 inline int64_t PromptScratchBytes(const PackedMatrix& w, int32_t num_rows) {
-  if (ToTilesOf(w.format) == nullptr) return 0;
+  if (!HasPromptLinear(w)) return 0;
   const PromptCut cut = PromptCut::Of(w.k);
-  return cut.PanelBytes() + cut.SumBytes(w.k, num_rows);
+  return cut.PanelBytes(w.format) + cut.SumBytes(w.k, num_rows);
 }
 
 template <typename Tiles>
@@ -62,7 +69,7 @@ class PromptProduct {
         y_(y),
         ld_y_(ld_y),
         panel_(static_cast<uint8_t*>(scratch)),
-        sums_(reinterpret_cast<float*>(panel_ + cut_.PanelBytes())) {}
+        sums_(reinterpret_cast<float*>(panel_ + cut_.PanelBytes(w.format))) {}
 
   void Run(int64_t group_begin, int64_t group_end, const ActRows& act,
            int64_t num_rows) {
@@ -89,16 +96,14 @@ class PromptProduct {
     for (int64_t k = 0; k < w_.k; k += cut_.run_columns) {
       const int64_t left = w_.k - k;
       const int64_t columns = left < cut_.run_columns ? left : cut_.run_columns;
-      const int64_t group_bytes = columns / kStepColumns * kStepBytes;
-      for (int64_t g = group_begin; g < group_end; ++g) {
-        Convert(g, k, columns, panel_ + (g - group_begin) * group_bytes);
-      }
+      const Tiled tiled = ConvertRun(group_begin, group_end, k, columns);
       const TokenRows from = {rows.x + k, rows.ld_x, rows.num_rows};
       float* sums = sums_;
       for (int64_t g = group_begin; g < group_end; g += 2) {
-        const Panel panel = {panel_ + (g - group_begin) * group_bytes,
-                             group_bytes, group_end - g > 1 ? 2 : 1,
-                             columns / kStepColumns};
+        const Panel panel = {
+            tiled.tiles + (g - group_begin) * tiled.group_bytes,
+            tiled.group_bytes, group_end - g > 1 ? 2 : 1,
+            columns / kStepColumns};
         const ColumnRun run = {k == 0, k + columns == w_.k, sums};
         const Outputs out = {y_ + token * ld_y_ + g * 16, ld_y_, w_.n - g * 16};
         MultiplyPanel(tiles_, shape_, from, panel, run, out);
@@ -108,18 +113,34 @@ class PromptProduct {
     }
   }
 
-  void Convert(int64_t g, int64_t column, int64_t columns, uint8_t* to) {
+  struct Tiled {
+    const uint8_t* tiles;  // of the first group
+    int64_t group_bytes;
+  };
+  // A run of columns of some groups in tile order.
+  Tiled ConvertRun(int64_t group_begin, int64_t group_end, int64_t column,
+                   int64_t columns) {
+    const uint8_t* from =
+        static_cast<const uint8_t*>(w_.data) + group_begin * w_.group_bytes;
+    if (to_tiles_ == nullptr) {
+      return {from + column / kStepColumns * kStepBytes, w_.group_bytes};
+    }
     const int64_t block_columns = ShapeOf(w_.format).columns;
-    const auto* group =
-        static_cast<const uint8_t*>(w_.data) + g * w_.group_bytes;
-    to_tiles_(group + column / block_columns * Pack16::BlockBytes(w_.format),
-              columns / block_columns, to);
+    from += column / block_columns * Pack16::BlockBytes(w_.format);
+    // What is converted next: the rest of the group, or a neighbour's same run.
+    const int64_t ahead = columns == w_.k ? kAhead : w_.group_bytes;
+    const int64_t group_bytes = columns / kStepColumns * kStepBytes;
+    for (int64_t g = 0; g < group_end - group_begin; ++g) {
+      to_tiles_(from + g * w_.group_bytes, columns / block_columns, ahead,
+                panel_ + g * group_bytes);
+    }
+    return {panel_, group_bytes};
   }
 
   Tiles& tiles_;
   BlockTiles<Tiles> shape_;
   const PackedMatrix& w_;
-  const ToTiles to_tiles_;
+  const ToTiles to_tiles_;  // null: BF16
   const PromptCut cut_;
   float* const y_;
   const int64_t ld_y_;
@@ -131,7 +152,7 @@ template <typename Tiles>
 bool RunPromptLinear(Tiles& tiles, const PackedMatrix& w, int64_t group_begin,
                      int64_t group_end, const ActRows& act, int32_t num_rows,
                      float* y, int64_t ld_y, void* scratch) {
-  if (ToTilesOf(w.format) == nullptr) return false;
+  if (!HasPromptLinear(w)) return false;
   PromptProduct<Tiles>(tiles, w, y, ld_y, scratch)
       .Run(group_begin, group_end, act, num_rows);
   return true;

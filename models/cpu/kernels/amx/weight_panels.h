@@ -81,9 +81,11 @@ inline void StorePairs(__m512 even, __m512 odd, uint8_t* to) {
                                               _mm512_cvtne2ps_pbh(odd, even))));
 }
 
-// Blocks of the file's format to tiles of 32 columns, one after the other.
+// Blocks of the file's format to tiles of 32 columns, one after the other. Asks
+// for the blocks `ahead` bytes behind them.
 template <WeightFormat kFormat>
-void BlocksToTiles(const uint8_t* block, int64_t num_blocks, uint8_t* to) {
+void BlocksToTiles(const uint8_t* block, int64_t num_blocks, int64_t ahead,
+                   uint8_t* to) {
   constexpr int64_t kBlock = Pack16::BlockBytes(kFormat);
   constexpr int64_t kPartBytes = Pack16::QuantBytes(kFormat);
   constexpr int64_t kPartShare = kBlock / kParts<kFormat>;
@@ -95,7 +97,7 @@ void BlocksToTiles(const uint8_t* block, int64_t num_blocks, uint8_t* to) {
 #pragma GCC unroll 1
     for (int part = 0; part < kParts<kFormat>; ++part) {
       for (int64_t line = 0; line < kPartShare; line += 64) {
-        Prefetch(block + kAhead + part * kPartShare + line);
+        Prefetch(block + ahead + part * kPartShare + line);
       }
       const PartFactors f = FactorsOf(scales, part);
       __m512i codes[8];
@@ -116,7 +118,8 @@ void BlocksToTiles(const uint8_t* block, int64_t num_blocks, uint8_t* to) {
 }
 
 // Null for float formats.
-using ToTiles = void (*)(const uint8_t* block, int64_t num_blocks, uint8_t* to);
+using ToTiles = void (*)(const uint8_t* block, int64_t num_blocks,
+                         int64_t ahead, uint8_t* to);
 
 inline ToTiles ToTilesOf(WeightFormat format) {
   switch (format) {
