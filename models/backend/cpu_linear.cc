@@ -286,9 +286,8 @@ void CpuLinear::Run(int64_t begin, int64_t end, const ActBuffer& act,
 void CpuLinear::ChoosePromptWay(bool wanted) {
   const auto has_way = [&](const Part& part) {
     if (part.kernels->prompt_linear == nullptr) return false;
-    if (ReadsBf16(part)) return true;
-    // Asked with no rows.
-    return IsInteger(part.matrix.format) &&
+    // Asked with no rows. BF16 weights have the same bits either way.
+    return ReadsBf16(part) ||
            part.kernels->prompt_linear(part.matrix, 0, 0, {}, 0, nullptr, 0,
                                        nullptr);
   };
@@ -299,7 +298,6 @@ void CpuLinear::ChoosePromptWay(bool wanted) {
 int64_t CpuLinear::prompt_scratch_bytes(int32_t num_rows) const {
   int64_t bytes = 0;
   for (const Part& part : parts_) {
-    if (ReadsBf16(part)) continue;
     bytes = std::max(bytes, part.kernels->prompt_linear_scratch_bytes(
                                 part.matrix, num_rows));
   }
@@ -317,13 +315,11 @@ void CpuLinear::RunPrompt(int64_t begin, int64_t end, const ActBuffer& act,
     const int64_t groups =
         (view.n + part.kernels->row_group - 1) / part.kernels->row_group;
     float* out = y + first - begin;
-    if (ReadsBf16(part)) {
-      part.kernels->linear(view, 0, groups, rows, num_rows, out, ld_y);
+    if (part.kernels->prompt_linear(view, 0, groups, rows, num_rows, out, ld_y,
+                                    scratch)) {
       continue;
     }
-    CHECK(part.kernels->prompt_linear(view, 0, groups, rows, num_rows, out,
-                                      ld_y, scratch),
-          "ChoosePromptWay asked for this format");
+    part.kernels->linear(view, 0, groups, rows, num_rows, out, ld_y);
   }
 }
 
