@@ -14,29 +14,35 @@
 namespace millrace::models {
 namespace {
 
-// A run of blocks of one group, unpacked. For formats with one scale for each
-// 32 columns.
+// Integer sums of a block: of its 32 columns, or of each half.
+template <WeightFormat kFormat>
+constexpr int kSumsOf = HasHalves(kFormat) ? 2 : 1;
+
+// A run of blocks of one group, unpacked: 16 sums of tokens x rows in all.
 template <WeightFormat kFormat>
 struct UnpackedRun {
-  static constexpr int kMaxBlocks = 16;
+  static constexpr int kMaxBlocks = 16 / kSumsOf<kFormat>;
 
   int num_blocks;
   alignas(64) int8_t codes[kMaxBlocks][8 * 64];  // signed, columns in fours
   alignas(64) float d[kMaxBlocks][16];
   alignas(64) float m[HasMin(kFormat) ? kMaxBlocks : 1][16];
+  // Of halves.
+  alignas(64) float scales[HasHalves(kFormat) ? kMaxBlocks : 1][2][16];
 
   // `p` is the first of whole blocks of the file's format.
   void Unpack(const uint8_t* p, int blocks) {
     constexpr int64_t kBlock = Pack16::BlockBytes(kFormat);
+    constexpr int64_t kPartShare = kBlock / kParts<kFormat>;
     num_blocks = blocks;
     for (int b = 0; b < blocks; p += kBlock) {
-      ScalesOf<kFormat> scales;
-      Load(p, scales);
+      ScalesOf<kFormat> all;
+      Load(p, all);
       const uint8_t* part = p + Pack16::PartsAt(kFormat);
 #pragma GCC unroll 1
       for (int i = 0; i < kParts<kFormat>; ++i, ++b) {
-        for (int64_t line = 0; line < kBlock / kParts<kFormat>; line += 64) {
-          Prefetch(p + kAhead + i * (kBlock / kParts<kFormat>)+line);
+        for (int64_t line = 0; line < kPartShare; line += 64) {
+          Prefetch(p + kAhead + i * kPartShare + line);
         }
         __m512i u[8];
         UnpackCodes<kFormat>(part, u);
@@ -46,18 +52,30 @@ struct UnpackedRun {
         for (int j = 0; j < 8; ++j) {
           _mm512_store_si512(codes[b] + 64 * j, _mm512_sub_epi8(u[j], shift));
         }
-        _mm512_store_ps(d[b], scales.d[i]);
-        if constexpr (HasMin(kFormat)) _mm512_store_ps(m[b], scales.m[i]);
+        Keep(all, i, b);
         part += Pack16::QuantBytes(kFormat);
       }
     }
   }
+
+ private:
+  void Keep(const Scales16<kFormat>& all, int part, int b) {
+    _mm512_store_ps(d[b], all.d[part]);
+    if constexpr (HasMin(kFormat)) _mm512_store_ps(m[b], all.m[part]);
+  }
+  void Keep(const HalfScales16<kFormat>& all, int part, int b) {
+    const __m512i pair = all.Pair(all.words, part);
+    const __m512i low = _mm512_srai_epi32(_mm512_slli_epi32(pair, 16), 16);
+    _mm512_store_ps(scales[b][0], _mm512_cvtepi32_ps(low));
+    _mm512_store_ps(scales[b][1],
+                    _mm512_cvtepi32_ps(_mm512_srai_epi32(pair, 16)));
+    _mm512_store_ps(d[b], all.d);
+  }
 };
 
-// The sums of one block of 16 tokens x 16 rows: tile C is kTile, A kTile + 2,
-// B kTile + 4.
+// One sum of 16 tokens x 16 rows: tile C is kTile, A kTile + 2, B kTile + 4.
 template <int kTile, typename Tiles>
-inline void SumBlock(Tiles& tiles, const int8_t* q, int64_t ld_q,
+inline void Sum16x16(Tiles& tiles, const int8_t* q, int64_t ld_q,
                      const int8_t* codes, int32_t* sums) {
   tiles.template Zero<kTile>();
   tiles.template Load<kTile + 2>(q, ld_q);
@@ -78,10 +96,10 @@ class IntegerLinear {
     TileConfig config;
     config.Shape(0, 16, 64);
     config.Shape(1, 16, 64);
-    config.Shape(2, 16, 32);
-    config.Shape(3, 16, 32);
-    config.Shape(4, 8, 64);
-    config.Shape(5, 8, 64);
+    config.Shape(2, 16, kSumColumns);
+    config.Shape(3, 16, kSumColumns);
+    config.Shape(4, kSumColumns / 4, 64);
+    config.Shape(5, kSumColumns / 4, 64);
     tiles_.Configure(config);
     const int64_t num_blocks = w_.k / 32;
     for (int64_t g = group_begin; g < group_end; ++g) {
@@ -106,16 +124,23 @@ class IntegerLinear {
  private:
   static constexpr int kMaxBlocks = UnpackedRun<kFormat>::kMaxBlocks;
 
+  static constexpr int kSumColumns = 32 / kSumsOf<kFormat>;
+
   void SumRun(int64_t token, int64_t block) {
+    constexpr int kCodes = 16 * kSumColumns;
     const int8_t* q = act_.q + token * act_.ld_q + block * 32;
-    int b = 0;
-    for (; b + 2 <= run_.num_blocks; b += 2) {
-      SumBlock<0>(tiles_, q + b * 32, act_.ld_q, run_.codes[b], sums_[b][0]);
-      SumBlock<1>(tiles_, q + b * 32 + 32, act_.ld_q, run_.codes[b + 1],
-                  sums_[b + 1][0]);
+    const int8_t* codes = run_.codes[0];
+    const int num_sums = run_.num_blocks * kSumsOf<kFormat>;
+    int i = 0;
+    for (; i + 2 <= num_sums; i += 2) {
+      Sum16x16<0>(tiles_, q + i * kSumColumns, act_.ld_q, codes + i * kCodes,
+                  sums_[i][0]);
+      Sum16x16<1>(tiles_, q + (i + 1) * kSumColumns, act_.ld_q,
+                  codes + (i + 1) * kCodes, sums_[i + 1][0]);
     }
-    if (b < run_.num_blocks) {
-      SumBlock<0>(tiles_, q + b * 32, act_.ld_q, run_.codes[b], sums_[b][0]);
+    if (i < num_sums) {
+      Sum16x16<0>(tiles_, q + i * kSumColumns, act_.ld_q, codes + i * kCodes,
+                  sums_[i][0]);
     }
   }
 
@@ -127,20 +152,11 @@ class IntegerLinear {
       acc[t] = block == 0 ? _mm512_setzero_ps()
                           : _mm512_maskz_loadu_ps(live, y + t * ld_y_);
     }
-    const int64_t ld = act_.ld_block;
-    const float* dx = act_.d + token * ld + block;
-    const float* s = act_.s + token * ld + block;
     for (int b = 0; b < run_.num_blocks; ++b) {
-      const __m512 d = _mm512_load_ps(run_.d[b]);
+      const int64_t at = token * act_.ld_block + block + b;
 #pragma GCC unroll 16
       for (int t = 0; t < 16; ++t) {
-        const __m512 isum = _mm512_cvtepi32_ps(_mm512_load_si512(sums_[b][t]));
-        acc[t] = _mm512_fmadd_ps(
-            isum, _mm512_mul_ps(d, _mm512_set1_ps(dx[t * ld + b])), acc[t]);
-        if constexpr (HasMin(kFormat)) {
-          acc[t] = _mm512_fmadd_ps(_mm512_load_ps(run_.m[b]),
-                                   _mm512_set1_ps(s[t * ld + b]), acc[t]);
-        }
+        acc[t] = AddBlock(acc[t], b, t, at + t * act_.ld_block);
       }
     }
 #pragma GCC unroll 16
@@ -149,13 +165,35 @@ class IntegerLinear {
     }
   }
 
+  // Block b of the run, for token t; `at` is the place of its scales.
+  __m512 AddBlock(__m512 acc, int b, int t, int64_t at) const {
+    const __m512 d = _mm512_load_ps(run_.d[b]);
+    const __m512 dx = _mm512_set1_ps(act_.d[at]);
+    if constexpr (HasHalves(kFormat)) {
+      // Exact: these integers stay below 2^24.
+      const __m512 isum = _mm512_fmadd_ps(
+          SumOf(2 * b + 1, t), _mm512_load_ps(run_.scales[b][1]),
+          _mm512_mul_ps(SumOf(2 * b, t), _mm512_load_ps(run_.scales[b][0])));
+      return _mm512_fmadd_ps(isum, _mm512_mul_ps(d, dx), acc);
+    }
+    acc = _mm512_fmadd_ps(SumOf(b, t), _mm512_mul_ps(d, dx), acc);
+    if constexpr (HasMin(kFormat)) {
+      acc = _mm512_fmadd_ps(_mm512_load_ps(run_.m[b]),
+                            _mm512_set1_ps(act_.s[at]), acc);
+    }
+    return acc;
+  }
+  __m512 SumOf(int i, int t) const {
+    return _mm512_cvtepi32_ps(_mm512_load_si512(sums_[i][t]));
+  }
+
   Tiles& tiles_;
   const PackedMatrix& w_;
   const ActRows& act_;
   float* const y_;
   const int64_t ld_y_;
   UnpackedRun<kFormat> run_;
-  alignas(64) int32_t sums_[kMaxBlocks][16][16];
+  alignas(64) int32_t sums_[kMaxBlocks * kSumsOf<kFormat>][16][16];
 };
 
 template <WeightFormat kFormat, typename Tiles>

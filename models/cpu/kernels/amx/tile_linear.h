@@ -14,7 +14,8 @@ using RunInteger = void (*)(Tiles& tiles, const PackedMatrix& w,
                             const ActRows& act, int64_t tokens, float* y,
                             int64_t ld_y);
 
-// Null where VNNI is as fast.
+// Null for Q2_K, whose two scales and two minima a block leave tiles 1.05 times
+// as fast as VNNI at most, and for float weights.
 template <typename Tiles>
 RunInteger<Tiles> IntegerTilesOf(WeightFormat format) {
   switch (format) {
@@ -28,10 +29,14 @@ RunInteger<Tiles> IntegerTilesOf(WeightFormat format) {
       return RunIntegerLinear<WeightFormat::kQ5_0, Tiles>;
     case WeightFormat::kQ5_1:
       return RunIntegerLinear<WeightFormat::kQ5_1, Tiles>;
+    case WeightFormat::kQ3_K:
+      return RunIntegerLinear<WeightFormat::kQ3_K, Tiles>;
     case WeightFormat::kQ4_K:
       return RunIntegerLinear<WeightFormat::kQ4_K, Tiles>;
     case WeightFormat::kQ5_K:
       return RunIntegerLinear<WeightFormat::kQ5_K, Tiles>;
+    case WeightFormat::kQ6_K:
+      return RunIntegerLinear<WeightFormat::kQ6_K, Tiles>;
     case WeightFormat::kIQ4_NL:
       return RunIntegerLinear<WeightFormat::kIQ4_NL, Tiles>;
     case WeightFormat::kIQ4_XS:
@@ -53,6 +58,8 @@ int32_t RunTileLinear(Tiles& tiles, const PackedMatrix& w, int64_t group_begin,
         .Run(group_begin, group_end, act, num_rows);
     return num_rows;
   }
+  // With 16 tokens, unpacking first gains 0 to 15 % (Q4_0: 30) on weights that
+  // are in L2 and loses up to 15 % on K types that are not.
   constexpr int32_t kLeastTokens = 32;
   const RunInteger<Tiles> run = IntegerTilesOf<Tiles>(w.format);
   if (run == nullptr || num_rows < kLeastTokens) return 0;
