@@ -301,10 +301,12 @@ void CpuAttention::AttendSplit(const Layer& layer, const Part& part,
   const int32_t first_row = token * group_;
   AttendArgs args{};
   args.num_rows = (after - token) * group_;
-  for (int32_t row = 0; row < args.num_rows; ++row) {
-    const int32_t keys = positions[token + row / group_] + 1 - first_key;
-    scratch.visible[row] = std::min(keys, role.split_keys);
-    scratch.hidden[row] = std::max(0, keys - window);
+  for (int32_t row = 0; row < args.num_rows; ++token) {
+    const int32_t keys = positions[token] + 1 - first_key;
+    for (const int32_t end = row + group_; row < end; ++row) {
+      scratch.visible[row] = std::min(keys, role.split_keys);
+      scratch.hidden[row] = std::max(0, keys - window);
+    }
   }
   args.hidden = window > 0 ? scratch.hidden.data() : nullptr;
   args.softcap = layer.variant.softcap;

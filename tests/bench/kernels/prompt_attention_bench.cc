@@ -2,7 +2,7 @@
 // by the kernel of all rows and by the one for rows of prompts, in turns. Run
 // it on a quiet machine:
 //
-//   prompt_attention_bench [isa] [threads]     isa: amx (default), …
+//   prompt_attention_bench [isa] [threads] [keys]     isa: amx (default), …
 //
 // Heads of SmolLM2-135M (9 query heads, 3 KV heads of 64) and of Llama 3 8B
 // (32, 8 of 128), f16 and int8 pages. A time is the CPU time of the slowest
@@ -168,7 +168,7 @@ class Bench {
   std::vector<float> qkv_;
 };
 
-int Main(const char* isa, int threads) {
+int Main(const char* isa, int threads, int32_t only_keys) {
   const auto chosen = ChooseKernels(isa);
   if (!chosen.ok()) {
     std::fprintf(stderr, "%s\n", chosen.status().ToString().c_str());
@@ -186,7 +186,9 @@ int Main(const char* isa, int threads) {
         return 2;
       }
       Bench bench(**chosen, pool, shape, format, *memory);
-      for (const int32_t keys : {512, 2048, 8000}) bench.Run(keys);
+      for (const int32_t keys : {512, 2048, 8000}) {
+        if (only_keys == 0 || keys == only_keys) bench.Run(keys);
+      }
     }
   }
   return 0;
@@ -197,5 +199,6 @@ int Main(const char* isa, int threads) {
 
 int main(int argc, char** argv) {
   return millrace::bench::Main(argc > 1 ? argv[1] : "amx",
-                               argc > 2 ? std::max(1, std::atoi(argv[2])) : 2);
+                               argc > 2 ? std::max(1, std::atoi(argv[2])) : 2,
+                               argc > 3 ? std::atoi(argv[3]) : 0);
 }

@@ -11,9 +11,7 @@
 //
 // Keys are walked in runs of 256. The keys and values of a run become bf16
 // tiles once for all rows of the call; then 32 rows at a time are scored,
-// weighed and summed while their 34 KiB of scores stay in L1. A row keeps the
-// greatest score so far, and what it has summed is scaled down when a later run
-// exceeds it. Source: online softmax, Milakov and Gimelshein 2018;
+// weighed and summed while their 34 KiB of scores stay in L1. Source:
 // FlashAttention, Dao et al. 2022.
 #pragma once
 
@@ -24,9 +22,8 @@
 
 #include "models/cpu/kernels.h"
 #include "models/cpu/kernels/amx/kv_tiles.h"
+#include "models/cpu/kernels/amx/prompt_softmax.h"
 #include "models/cpu/kernels/amx/tile_config.h"
-#include "models/cpu/kernels/avx2/vec8.h"
-#include "models/cpu/kernels/avx512vnni/vec16.h"
 
 namespace millrace::models {
 namespace {
@@ -38,7 +35,7 @@ class PromptAttention {
     const int64_t padded = KvTiles::PaddedDims(head_dim);
     const int64_t halves =
         2 * kRunKeys * padded + PaddedRows(num_rows) * padded;
-    return halves / 2 + kBlockRows * (kScoreStride + kStep);
+    return halves / 2 + RowBlock::kRows * (RowBlock::kStride + kStep);
   }
 
   static void Attend(Tiles& tiles, const AttendArgs& args) {
@@ -63,23 +60,6 @@ class PromptAttention {
   static constexpr int32_t kStep = KvTiles::kStep;
   static constexpr int32_t kTileSize = KvTiles::kTileSize;
   static constexpr int32_t kTile = 16;  // rows of a tile
-  static constexpr int32_t kBlockRows = 32;
-  static constexpr float kLog2e = 1.44269504f;
-  // Floats between rows of scores; not a power of two, which would put the rows
-  // of a tile into few sets of L1.
-  static constexpr int64_t kScoreStride = kRunKeys + 16;
-
-  // What a block of rows has in a run.
-  struct Block {
-    int32_t first_row;
-    int32_t num_rows;
-    Range steps;  // of 32 keys, that any of its rows sees
-    // Of each row:
-    bool sees[kBlockRows];    // keys of this run
-    bool starts[kBlockRows];  // and these are its first
-    float shift[kBlockRows];  // added to scores times log2(e)
-    float carry[kBlockRows];  // multiplies its sums of earlier runs
-  };
 
   PromptAttention(Tiles& tiles, const AttendArgs& args)
       : tiles_(tiles),
@@ -90,7 +70,7 @@ class PromptAttention {
     queries_ = values_ + kRunKeys * padded_;
     scores_ = reinterpret_cast<float*>(queries_ +
                                        PaddedRows(args.num_rows) * padded_);
-    sums_ = scores_ + kBlockRows * kScoreStride;
+    sums_ = scores_ + RowBlock::kRows * RowBlock::kStride;
   }
 
   static int32_t Least(int32_t a, int32_t b) { return a < b ? a : b; }
@@ -102,16 +82,8 @@ class PromptAttention {
   int32_t Hidden(int32_t row) const {
     return args_.hidden != nullptr ? args_.hidden[row] : 0;
   }
-  // The keys of the run that a row sees; none where end <= begin.
-  Range Seen(int32_t row, int32_t run) const {
-    return {Greatest(Hidden(row) - run, 0),
-            Least(args_.visible[row] - run, kRunKeys)};
-  }
   static Range StepsOf(Range keys) {
     return {keys.begin / kStep, (keys.end + kStep - 1) / kStep};
-  }
-  static Range WholeStepsOf(Range keys) {
-    return {(keys.begin + kStep - 1) / kStep, keys.end / kStep};
   }
 
   // ---- operands ----
@@ -138,7 +110,7 @@ class PromptAttention {
   // Scores of a block against the steps of keys that it sees. C is tiles 0 to
   // 3, A 4 and 5, B 6 and 7; a block of up to 16 rows has one tile of rows.
   template <bool kTwo>
-  void Score(const Block& block) {
+  void Score(const RowBlock& block) {
     const uint16_t* q = queries_ + block.first_row * padded_;
     const int64_t q_bytes = padded_ * 2;
     const uint16_t* k = keys_ + block.steps.begin * kStep * padded_;
@@ -159,14 +131,14 @@ class PromptAttention {
           tiles_.template DotBf16<3, 5, 7>();
         }
       }
-      Store<kTwo>(scores_ + step * kStep, kScoreStride);
+      Store<kTwo>(scores_ + step * kStep, RowBlock::kStride);
     }
   }
 
   // o = o * carry + P V.
   template <bool kTwo>
-  void Sum(const Block& block) {
-    constexpr int64_t kStride = kScoreStride * sizeof(float);
+  void Sum(const RowBlock& block) {
+    constexpr int64_t kStride = RowBlock::kStride * sizeof(float);
     const auto* p = reinterpret_cast<const uint16_t*>(scores_);
     for (int64_t dim = 0; dim < padded_; dim += kStep) {
       const uint16_t* v =
@@ -183,8 +155,8 @@ class PromptAttention {
         tiles_.template LoadStreamed<7>(v + kTileSize, 64);
         tiles_.template DotBf16<1, 4, 7>();
         if constexpr (kTwo) {
-          tiles_.template Load<5>(p + 2 * kTile * kScoreStride + step * kStep,
-                                  kStride);
+          tiles_.template Load<5>(
+              p + 2 * kTile * RowBlock::kStride + step * kStep, kStride);
           tiles_.template DotBf16<2, 5, 6>();
           tiles_.template DotBf16<3, 5, 7>();
         }
@@ -206,9 +178,9 @@ class PromptAttention {
     }
   }
 
-  void AddSums(const Block& block, int64_t dim) {
+  void AddSums(const RowBlock& block, int64_t dim) {
     for (int32_t i = 0; i < block.num_rows; ++i) {
-      if (!block.sees[i]) continue;
+      if (!block.Sees(i)) continue;
       float* o = args_.o + (block.first_row + i) * args_.o_stride + dim;
       const __m512 carry = _mm512_set1_ps(block.carry[i]);
       for (int64_t d = 0; d < kStep && dim + d < args_.head_dim; d += 16) {
@@ -221,124 +193,6 @@ class PromptAttention {
     }
   }
 
-  // ---- softmax ----
-
-  // 2^x for x <= 0, within 1e-4 of it; 0 below -100. A NaN stays one.
-  static __m512 Exp2(__m512 x) {
-    const __mmask16 keep =
-        _mm512_cmp_ps_mask(x, _mm512_set1_ps(-100.0f), _CMP_NLT_UQ);
-    constexpr int kFloor = _MM_FROUND_TO_NEG_INF | _MM_FROUND_NO_EXC;
-    const __m512 r = _mm512_reduce_ps(x, kFloor);  // x - floor(x)
-    __m512 p = _mm512_set1_ps(7.8024521e-2f);
-    p = _mm512_fmadd_ps(p, r, _mm512_set1_ps(2.2606716e-1f));
-    p = _mm512_fmadd_ps(p, r, _mm512_set1_ps(6.9583354e-1f));
-    p = _mm512_fmadd_ps(p, r, _mm512_set1_ps(9.9992522e-1f));
-    return _mm512_maskz_scalef_ps(keep, p, x);
-  }
-
-  // Which of the 32 keys from `key` on lie in the range.
-  static uint32_t Mask(Range keys, int32_t key) {
-    const auto below = [key](int32_t end) {
-      const int32_t n = Greatest(0, Least(end - key, kStep));
-      return (uint64_t{1} << n) - 1;
-    };
-    return static_cast<uint32_t>(below(keys.end) & ~below(keys.begin));
-  }
-  static __mmask16 Low(uint32_t mask) { return static_cast<__mmask16>(mask); }
-  static __mmask16 High(uint32_t mask) {
-    return static_cast<__mmask16>(mask >> 16);
-  }
-
-  // cap * tanh(s / cap)
-  static void SoftCap(float* s, float cap, Range steps) {
-    const __m512 one = _mm512_set1_ps(1.0f);
-    for (int32_t k = steps.begin * kStep; k < steps.end * kStep; k += 16) {
-      const __m512 e = Exp16(
-          _mm512_mul_ps(_mm512_load_ps(s + k), _mm512_set1_ps(2.0f / cap)));
-      const __m512 t = _mm512_sub_ps(
-          one, _mm512_div_ps(_mm512_set1_ps(2.0f), _mm512_add_ps(e, one)));
-      _mm512_store_ps(s + k, _mm512_mul_ps(t, _mm512_set1_ps(cap)));
-    }
-  }
-
-  // The greatest score of row i of a block, earlier runs included, and what the
-  // row's sums so far are to be multiplied by.
-  void FindGreatest(Block& block, int32_t i, Range seen) {
-    const int32_t row = block.first_row + i;
-    float* s = scores_ + i * kScoreStride;
-    const Range steps = StepsOf(seen);
-    const Range whole = WholeStepsOf(seen);
-    if (args_.softcap > 0) SoftCap(s, args_.softcap, steps);
-    const float before = block.starts[i] ? -__builtin_inff() : args_.m[row];
-    __m512 m0 = _mm512_set1_ps(before);
-    __m512 m1 = m0;
-    for (int32_t t = steps.begin; t < steps.end; ++t) {
-      const __m512 low = _mm512_load_ps(s + t * kStep);
-      const __m512 high = _mm512_load_ps(s + t * kStep + 16);
-      if (t >= whole.begin && t < whole.end) {
-        m0 = _mm512_max_ps(low, m0);
-        m1 = _mm512_max_ps(high, m1);
-      } else {
-        const uint32_t mask = Mask(seen, t * kStep);
-        m0 = _mm512_mask_max_ps(m0, Low(mask), low, m0);
-        m1 = _mm512_mask_max_ps(m1, High(mask), high, m1);
-      }
-    }
-    m0 = _mm512_max_ps(m0, m1);
-    const float m = LaneMax8(_mm256_max_ps(_mm512_castps512_ps256(m0),
-                                           _mm512_extractf32x8_ps(m0, 1)));
-    block.shift[i] = -(m * kLog2e);
-    block.carry[i] = _mm512_cvtss_f32(
-        Exp2(_mm512_set1_ps(__builtin_fmaf(before, kLog2e, block.shift[i]))));
-    args_.m[row] = m;
-  }
-
-  // Scores of row i become weights in bf16, in the same place.
-  void Weigh(const Block& block, int32_t i, Range seen) {
-    const int32_t row = block.first_row + i;
-    const float* s = scores_ + i * kScoreStride;
-    auto* p = reinterpret_cast<uint16_t*>(scores_ + i * kScoreStride);
-    const Range steps = StepsOf(seen);
-    const Range whole = WholeStepsOf(seen);
-    const __m512 shift = _mm512_set1_ps(block.shift[i]);
-    const auto weight = [&](const float* score) {
-      return Exp2(_mm512_fmadd_ps(_mm512_load_ps(score), _mm512_set1_ps(kLog2e),
-                                  shift));
-    };
-    __m512 even = _mm512_setzero_ps();
-    __m512 odd = even;
-    const __m512i upper = _mm512_set1_epi32(static_cast<int>(0xffff0000));
-    ClearSteps(p, block.steps.begin, steps.begin);
-    for (int32_t t = steps.begin; t < steps.end; ++t) {
-      __m512 low = weight(s + t * kStep);
-      __m512 high = weight(s + t * kStep + 16);
-      if (t < whole.begin || t >= whole.end) {
-        const uint32_t mask = Mask(seen, t * kStep);
-        low = _mm512_maskz_mov_ps(Low(mask), low);
-        high = _mm512_maskz_mov_ps(High(mask), high);
-      }
-      const auto rounded =
-          reinterpret_cast<__m512i>(_mm512_cvtne2ps_pbh(high, low));
-      _mm512_store_si512(p + t * kStep, rounded);
-      even = _mm512_add_ps(even,
-                           _mm512_castsi512_ps(_mm512_slli_epi32(rounded, 16)));
-      odd = _mm512_add_ps(
-          odd, _mm512_castsi512_ps(_mm512_and_si512(rounded, upper)));
-    }
-    ClearSteps(p, steps.end, block.steps.end);
-    even = _mm512_add_ps(even, odd);
-    const float l = LaneSum8(_mm256_add_ps(_mm512_castps512_ps256(even),
-                                           _mm512_extractf32x8_ps(even, 1)));
-    args_.l[row] =
-        block.starts[i] ? l : __builtin_fmaf(args_.l[row], block.carry[i], l);
-  }
-
-  static void ClearSteps(uint16_t* p, int32_t begin, int32_t end) {
-    for (int32_t t = begin; t < end; ++t) {
-      _mm512_store_si512(p + t * kStep, _mm512_setzero_si512());
-    }
-  }
-
   // ---- walk ----
 
   // All rows over the keys of one run; no row sees a key before `begin`.
@@ -347,43 +201,43 @@ class PromptAttention {
                         StepsOf({Greatest(begin - run, 0),
                                  Least(args_.num_keys - run, kRunKeys)}),
                         keys_, values_);
-    for (int32_t row = 0; row < args_.num_rows; row += kBlockRows) {
-      Block block;
+    RowBlock block{};
+    block.scores = scores_;
+    for (int32_t row = 0; row < args_.num_rows; row += RowBlock::kRows) {
       block.first_row = row;
-      block.num_rows = Least(kBlockRows, args_.num_rows - row);
-      Range keys{kRunKeys, 0};
-      for (int32_t i = 0; i < block.num_rows; ++i) {
-        const Range seen = Seen(row + i, run);
-        block.sees[i] = seen.begin < seen.end;
-        block.starts[i] = Hidden(row + i) >= run;
-        if (!block.sees[i]) continue;
-        keys.begin = Least(keys.begin, seen.begin);
-        keys.end = Greatest(keys.end, seen.end);
-      }
-      if (keys.begin >= keys.end) continue;
-      block.steps = StepsOf(keys);
+      block.num_rows = Least(RowBlock::kRows, args_.num_rows - row);
+      FindSeen(block, run);
+      if (block.steps.begin >= block.steps.end) continue;
       if (block.num_rows > kTile) {
-        RunBlock<true>(block, run);
+        RunBlock<true>(block);
       } else {
-        RunBlock<false>(block, run);
+        RunBlock<false>(block);
       }
     }
   }
 
+  // What the rows of a block see of a run.
+  void FindSeen(RowBlock& block, int32_t run) const {
+    Range any{kRunKeys, 0};
+    block.all_whole = true;
+    for (int32_t i = 0; i < block.num_rows; ++i) {
+      const int32_t row = block.first_row + i;
+      const int32_t hidden = Hidden(row);
+      const Range seen{Greatest(hidden - run, 0),
+                       Least(args_.visible[row] - run, kRunKeys)};
+      block.seen[i] = seen;
+      block.starts[i] = hidden >= run;
+      if (seen.begin > 0 || seen.end < kRunKeys) block.all_whole = false;
+      if (seen.begin >= seen.end) continue;
+      any = {Least(any.begin, seen.begin), Greatest(any.end, seen.end)};
+    }
+    block.steps = any.begin < any.end ? StepsOf(any) : Range{0, 0};
+  }
+
   template <bool kTwo>
-  void RunBlock(Block& block, int32_t run) {
+  void RunBlock(RowBlock& block) {
     Score<kTwo>(block);
-    for (int32_t i = 0; i < block.num_rows; ++i) {
-      if (block.sees[i]) FindGreatest(block, i, Seen(block.first_row + i, run));
-    }
-    for (int32_t i = 0; i < block.num_rows; ++i) {
-      if (block.sees[i]) {
-        Weigh(block, i, Seen(block.first_row + i, run));
-      } else {
-        ClearSteps(reinterpret_cast<uint16_t*>(scores_ + i * kScoreStride),
-                   block.steps.begin, block.steps.end);
-      }
-    }
+    PromptSoftmax::Run(args_, block);
     Sum<kTwo>(block);
   }
 
@@ -394,9 +248,10 @@ class PromptAttention {
   uint16_t* keys_;
   uint16_t* values_;
   uint16_t* queries_;  // [rows][padded_]
-  // [kBlockRows][kScoreStride], in which rows of p replace those of s.
+  // [RowBlock::kRows][RowBlock::kStride], in which rows of p replace those of
+  // s.
   float* scores_;
-  float* sums_;  // [kBlockRows][32 dims]
+  float* sums_;  // [RowBlock::kRows][32 dims]
 };
 
 }  // namespace
