@@ -124,8 +124,8 @@ class CpuBackend final : public Backend {
   Command& Record(StepPhase phase,
                   void (CpuBackend::*run)(Worker&, const Command&));
   // Parts of MeasurePeaks; seconds, or units a second.
-  double MeasureRead();
   double MeasureMacs();
+  double RunMacs(const CpuLinear& linear, int64_t outputs, int32_t rows);
   CpuLinear* Widest();  // null where its inputs are wider than any row
   int64_t ChoosePassBytes();
   double MeasureRowPreparation();

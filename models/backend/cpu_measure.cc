@@ -1,5 +1,5 @@
 // What this team can do at best, measured once on the model's own memory and
-// kernels: a few milliseconds each, the best of several runs, since anything
+// kernels: the best of several runs of a few milliseconds each, since anything
 // else on the machine can only lower a run.
 #include <algorithm>
 #include <atomic>
@@ -7,16 +7,14 @@
 #include <limits>
 
 #include "models/backend/cpu_backend.h"
+#include "models/cpu/read_rate.h"
 
 namespace millrace::models {
 namespace {
 
 using Clock = std::chrono::steady_clock;
-using Vec = uint64_t __attribute__((vector_size(16), aligned(16)));
 
-constexpr int64_t kReadBytes = int64_t{128} << 20;  // at most
 constexpr int kRuns = 3;
-constexpr int32_t kRows = 32;
 constexpr int64_t kOutputs = 64;
 constexpr double kMacSeconds = 0.002;
 constexpr int64_t kPassMacs = int64_t{1} << 27;  // half a millisecond or so
@@ -26,29 +24,6 @@ double Since(Clock::time_point begun) {
 }
 
 }  // namespace
-
-double CpuBackend::MeasureRead() {
-  const int64_t vectors = std::min(weights_.size(), kReadBytes) / 128 * 8;
-  if (vectors == 0) return 0;
-  const auto* data = reinterpret_cast<const Vec*>(weights_.data());
-  std::atomic<uint64_t> sink{0};  // relaxed: keeps the reads alive, no more
-  double best = 0;
-  for (int run = 0; run < kRuns; ++run) {
-    const Clock::time_point begun = Clock::now();
-    pool_->Run([&](Worker& worker) {
-      const auto [begin, end] = worker.Share(vectors, 8);
-      Vec sum[8] = {};
-      for (int64_t i = begin; i < end; i += 8) {
-        for (int j = 0; j < 8; ++j) sum[j] += data[i + j];
-      }
-      Vec all = {};
-      for (const Vec& part : sum) all += part;
-      sink.fetch_add(all[0] + all[1], std::memory_order_relaxed);
-    });
-    best = std::max(best, static_cast<double>(vectors) * 16 / Since(begun));
-  }
-  return best;
-}
 
 CpuLinear* CpuBackend::Widest() {
   const auto widest = std::max_element(
@@ -66,25 +41,34 @@ double CpuBackend::MeasureMacs() {
   if (widest == nullptr) return 0;
   const CpuLinear& linear = *widest;
   const int64_t outputs = std::min(kOutputs, linear.outputs() / 16 * 16);
-  const int32_t rows = std::min(kRows, limits_.max_tokens);
+  // Kernels that prepare weights once for all rows are faster with many rows,
+  // others with few, which stay in L1.
+  const int32_t most = std::min(kRowTile, limits_.max_tokens);
   double best = 0;
-  for (int run = 0; run < kRuns; ++run) {
-    std::atomic<int64_t> calls{0};  // relaxed: read after all have joined
-    const Clock::time_point begun = Clock::now();
-    pool_->Run([&](Worker& worker) {
-      float* y = private_[static_cast<size_t>(worker.index())].y.data();
-      int64_t done = 0;
-      do {
-        linear.Run(0, outputs, wide_act_, 0, rows, y, ld_y_);
-        ++done;
-      } while (Since(begun) < kMacSeconds);
-      calls.fetch_add(done, std::memory_order_relaxed);
-    });
-    const double macs = static_cast<double>(calls.load()) *
-                        static_cast<double>(outputs * linear.inputs()) * rows;
-    best = std::max(best, macs / Since(begun));
+  for (const int32_t rows : {std::min(kRowTile / 2, most), most}) {
+    for (int run = 0; run < kRuns; ++run) {
+      best = std::max(best, RunMacs(linear, outputs, rows));
+    }
   }
   return best;
+}
+
+double CpuBackend::RunMacs(const CpuLinear& linear, int64_t outputs,
+                           int32_t rows) {
+  std::atomic<int64_t> calls{0};  // relaxed: read after all have joined
+  const Clock::time_point begun = Clock::now();
+  pool_->Run([&](Worker& worker) {
+    float* y = private_[static_cast<size_t>(worker.index())].y.data();
+    int64_t done = 0;
+    do {
+      linear.Run(0, outputs, wide_act_, 0, rows, y, ld_y_);
+      ++done;
+    } while (Since(begun) < kMacSeconds);
+    calls.fetch_add(done, std::memory_order_relaxed);
+  });
+  const double macs = static_cast<double>(calls.load()) *
+                      static_cast<double>(outputs * linear.inputs()) * rows;
+  return macs / Since(begun);
 }
 
 // The passes are cut by what a part of a wide matrix takes: what fits beside
@@ -138,7 +122,8 @@ double CpuBackend::MeasureRowPreparation() {
 RunnerPeaks CpuBackend::MeasurePeaks() {
   RunnerPeaks peaks;
   peaks.barrier_s = pool_->MeasureBarrierNs() * 1e-9;
-  peaks.read_bytes_per_s = MeasureRead();
+  peaks.read_bytes_per_s =
+      MeasureReadRate(*pool_, weights_.data(), weights_.size());
   peaks.pass_bytes = static_cast<double>(ChoosePassBytes());
   peaks.macs_per_s = MeasureMacs();
   // Each worker preparing all rows costs it (1 - 1/team) of them more than its

@@ -33,8 +33,9 @@ struct StepAccount {
 
 // Measured, not looked up: zero where nobody did.
 struct RunnerPeaks {
-  double read_bytes_per_s = 0;  // of the packed weights, streamed in order
-  double macs_per_s = 0;        // by the model's own kernel, in cache
+  // Of the packed weights by loads alone, read over and over as steps do.
+  double read_bytes_per_s = 0;
+  double macs_per_s = 0;  // by the model's own kernel, in cache
   double barrier_s = 0;
   // Not a peak, but found in the same way: the weights that are best walked for
   // all rows before the next ones.
