@@ -23,7 +23,7 @@ class GraphExecutor : public Executor {
                 const Kernels& kernels, WarmBuffer weights)
       : graph_(std::move(graph)),
         options_(options),
-        dense_(kernels.dense),
+        kernels_(kernels),
         pool_(options.cpus, "graph"),
         plans_(graph_, kernels,
                {.num_members = pool_.size(),
@@ -55,7 +55,12 @@ class GraphExecutor : public Executor {
   }
 
   StatusOr<TeamPeaks> MeasurePeaks() override {
-    return graph::MeasurePeaks(pool_, dense_);
+    int64_t weight_bytes = 0;
+    for (const Value& value : graph_.values) {
+      if (value.constant != nullptr)
+        weight_bytes += value.constant->num_bytes();
+    }
+    return graph::MeasurePeaks(pool_, kernels_, weight_bytes);
   }
 
   const std::vector<Port>& inputs() const override { return graph_.inputs; }
@@ -80,7 +85,7 @@ class GraphExecutor : public Executor {
 
   const Graph graph_;
   const ExecutorOptions options_;
-  const DenseTable& dense_;
+  const Kernels kernels_;
   ComputePool pool_;
   HugeBuffer arena_;
   PlanCache plans_;

@@ -1,11 +1,15 @@
 #include "models/graph/peaks.h"
 
+#include <unistd.h>
+
 #include <algorithm>
 #include <atomic>
 #include <chrono>
+#include <functional>
 #include <vector>
 
 #include "models/backend/memory.h"
+#include "models/cpu/read_rate.h"
 
 namespace millrace::models::graph {
 namespace {
@@ -14,82 +18,171 @@ using Clock = std::chrono::steady_clock;
 
 constexpr int kRuns = 3;
 constexpr double kMacSeconds = 0.003;
-constexpr int64_t kReadBytes = int64_t{128} << 20;
+constexpr int64_t kLeastReadBytes = int64_t{32} << 20;
+constexpr int64_t kMostReadBytes = int64_t{1} << 30;
 
 double Since(Clock::time_point begun) {
   return std::chrono::duration<double>(Clock::now() - begun).count();
 }
 
-// Each member multiplies small matrices of its own: 48 rows, two panels and 128
-// steps are 24 KiB of x, 16 KiB of w at most.
-StatusOr<double> MeasureMacs(ComputePool& pool, const DenseTable& dense) {
-  constexpr int64_t kRows = 48;
-  constexpr int64_t kSteps = 128;
-  const int64_t n = 2 * dense.panel;
-  const int64_t packed = dense.packed_floats(n, kSteps);
-  const int64_t each = (packed + kRows * (kSteps + n) + 15) / 16 * 16;
+// Each member multiplies matrices of its own: [rows][k] by [panels][k].
+struct Size {
+  int64_t rows, panels, k;
+};
+// In L1 as f32, and in L2: tiles are fastest where long sums of many rows hide
+// what comes before and behind them.
+constexpr Size kSizes[] = {{48, 2, 128}, {64, 4, 1024}, {256, 4, 512}};
+
+int64_t Lines(int64_t bytes) { return (bytes + 63) / 64 * 64; }
+
+// Multiply-adds a second, if `multiply` does so many by a call with memory of
+// `bytes` that starts at zero.
+StatusOr<double> Rate(ComputePool& pool, double macs, int64_t bytes,
+                      const std::function<void(std::byte*)>& multiply) {
   ASSIGN_OR_RETURN(
       const HugeBuffer buffer,
-      HugeBuffer::Allocate(each * 4 * pool.size(), true, "measurement"));
+      HugeBuffer::Allocate(bytes * pool.size(), true, "measurement"));
   double best = 0;
   for (int run = 0; run < kRuns; ++run) {
     std::atomic<int64_t> calls{0};  // relaxed: read after all have joined
     const Clock::time_point begun = Clock::now();
     pool.Run([&](Worker& worker) {
-      auto* w = reinterpret_cast<float*>(buffer.data()) + worker.index() * each;
-      float* x = w + packed;
+      std::byte* memory = buffer.data() + worker.index() * bytes;
       int64_t done = 0;
       do {
-        for (int i = 0; i < 16; ++i, ++done) {
-          dense.gemm({.x = x,
-                      .ld_x = kSteps,
-                      .row_end = kRows,
-                      .w = w,
-                      .n = n,
-                      .k = kSteps,
-                      .panel_end = 2,
-                      .y = x + kRows * kSteps,
-                      .ld_y = n});
-        }
+        multiply(memory);
+        ++done;
       } while (Since(begun) < kMacSeconds);
       calls.fetch_add(done, std::memory_order_relaxed);
     });
-    const double macs = static_cast<double>(calls.load()) *
-                        static_cast<double>(kRows * kSteps) *
-                        static_cast<double>(n);
-    best = std::max(best, macs / Since(begun));
+    best =
+        std::max(best, macs * static_cast<double>(calls.load()) / Since(begun));
   }
   return best;
 }
 
-StatusOr<double> MeasureRead(ComputePool& pool, const DenseTable& dense) {
-  ASSIGN_OR_RETURN(const HugeBuffer buffer,
-                   HugeBuffer::Allocate(kReadBytes, true, "measurement"));
-  auto* data = reinterpret_cast<float*>(buffer.data());
-  // Pages that were never written would all be one page of zeros.
-  std::fill_n(data, kReadBytes / 4, 1.0f);
-  constexpr int64_t kRow = 4096;
-  std::vector<float> sums(static_cast<size_t>(kReadBytes / 4 / kRow));
+// Rows of bf16 are read and written by the products of bf16: the form in which
+// layers hand them on, and the fastest.
+StatusOr<double> DenseRate(ComputePool& pool, const DenseProducts& products) {
+  const bool bf16 = FactorsOf(products) == Factors::kBf16;
   double best = 0;
-  for (int run = 0; run < kRuns; ++run) {
-    const Clock::time_point begun = Clock::now();
-    pool.Run([&](Worker& worker) {
-      const auto [begin, end] =
-          worker.Share(static_cast<int64_t>(sums.size()), 16);
-      dense.reduce(ReduceKind::kMax, data + begin * kRow, end - begin, kRow,
-                   kRow, sums.data() + begin);
-    });
-    best = std::max(best, static_cast<double>(kReadBytes) / Since(begun));
+  for (const auto& [rows, panels, k] : kSizes) {
+    const int64_t n = panels * products.panel;
+    GemmArgs args{.ld_x = k,
+                  .row_end = rows,
+                  .n = n,
+                  .k = k,
+                  .panel_end = panels,
+                  .ld_y = n};
+    const int64_t w = Lines(products.packed_floats(n, k) * 4);
+    const int64_t x = Lines(rows * k * 4);
+    const int64_t y = Lines(rows * n * 4);
+    const int64_t scratch = Lines(products.gemm_scratch_floats(args) * 4);
+    const auto multiply = [=, &products](std::byte* memory) {
+      GemmArgs call = args;
+      call.w = reinterpret_cast<const float*>(memory);
+      if (bf16) {
+        call.x_bf16 = reinterpret_cast<const Bf16*>(memory + w);
+        call.y_bf16 = reinterpret_cast<Bf16*>(memory + w + x);
+      } else {
+        call.x = reinterpret_cast<const float*>(memory + w);
+        call.y = reinterpret_cast<float*>(memory + w + x);
+      }
+      call.scratch = reinterpret_cast<float*>(memory + w + x + y);
+      products.gemm(call);
+    };
+    ASSIGN_OR_RETURN(const double rate,
+                     Rate(pool, static_cast<double>(rows * n * k),
+                          w + x + y + scratch, multiply));
+    best = std::max(best, rate);
   }
   return best;
+}
+
+StatusOr<double> Int8Rate(ComputePool& pool, const Int8Table& int8) {
+  const Window window;
+  double best = 0;
+  for (const auto& [rows, panels, k] : kSizes) {
+    const int64_t n = panels * int8.panel;
+    const std::vector<int8_t> plain(static_cast<size_t>(n * k), 1);
+    const std::vector<int32_t> offset(static_cast<size_t>(n), 1);
+    const std::vector<float> scale(static_cast<size_t>(n), 1e-3f);
+    const std::vector<float> bias(static_cast<size_t>(n));
+    const int64_t packed = Lines(int8.packed_bytes(plain.data(), n, window, k));
+    std::vector<int8_t> memory_of_w(static_cast<size_t>(packed) + 64);
+    auto* w = memory_of_w.data();
+    w += -reinterpret_cast<uintptr_t>(w) % 64;
+    int8.pack(plain.data(), n, window, k, w);
+    const int64_t x = Lines(rows * k);
+    const int64_t y = Lines(rows * n);
+    const int64_t scratch = Lines(int8.conv_scratch_bytes(window, rows, k));
+    const auto multiply = [&, rows = rows, panels = panels,
+                           k = k](std::byte* memory) {
+      auto* bytes = reinterpret_cast<uint8_t*>(memory);
+      int8.conv({.x = {bytes, 1, rows, k, rows * k, k, 0},
+                 .window = window,
+                 .out_width = rows,
+                 .pixel_end = rows,
+                 .w = w,
+                 .n = n,
+                 .panel_end = panels,
+                 .y = bytes + x,
+                 .ld_y = n,
+                 .epilogue = {.offset = offset.data(),
+                              .scale = scale.data(),
+                              .bias = bias.data()},
+                 .scratch = bytes + x + y});
+    };
+    ASSIGN_OR_RETURN(const double rate,
+                     Rate(pool, static_cast<double>(rows * n * k),
+                          x + y + scratch, multiply));
+    best = std::max(best, rate);
+  }
+  return best;
+}
+
+// A core's own; what the system does not know is taken to be 1 MiB.
+int64_t CacheBytes() {
+  const int64_t known = sysconf(_SC_LEVEL2_CACHE_SIZE);
+  return known > 0 ? known : int64_t{1} << 20;
 }
 
 }  // namespace
 
-StatusOr<TeamPeaks> MeasurePeaks(ComputePool& pool, const DenseTable& dense) {
+double TeamPeaks::MacSeconds(const StepInfo& step) const {
+  const double peak = step.factors == Factors::kBf16   ? bf16_macs_per_s
+                      : step.factors == Factors::kInt8 ? int8_macs_per_s
+                                                       : macs_per_s;
+  return peak > 0 ? step.macs / peak : 0;
+}
+
+double TeamPeaks::ByteSeconds(const StepInfo& step) const {
+  if (read_bytes_per_s <= 0) return 0;
+  const double cached =
+      cache_bytes_per_s > 0 ? std::min(step.bytes, cache_bytes) : 0;
+  return (cached > 0 ? cached / cache_bytes_per_s : 0) +
+         (step.bytes - cached) / read_bytes_per_s;
+}
+
+StatusOr<TeamPeaks> MeasurePeaks(ComputePool& pool, const Kernels& kernels,
+                                 int64_t weight_bytes) {
   TeamPeaks peaks;
-  ASSIGN_OR_RETURN(peaks.macs_per_s, MeasureMacs(pool, dense));
-  ASSIGN_OR_RETURN(peaks.read_bytes_per_s, MeasureRead(pool, dense));
+  ASSIGN_OR_RETURN(peaks.macs_per_s, DenseRate(pool, kernels.dense));
+  if (kernels.bf16 != nullptr) {
+    ASSIGN_OR_RETURN(peaks.bf16_macs_per_s, DenseRate(pool, *kernels.bf16));
+  }
+  ASSIGN_OR_RETURN(peaks.int8_macs_per_s, Int8Rate(pool, kernels.int8));
+  const int64_t bytes =
+      std::clamp(weight_bytes, kLeastReadBytes, kMostReadBytes);
+  ASSIGN_OR_RETURN(const HugeBuffer buffer,
+                   HugeBuffer::Allocate(bytes, true, "measurement"));
+  // Pages that were never written would all be one page of zeros.
+  std::fill_n(buffer.data(), bytes, std::byte{1});
+  peaks.read_bytes_per_s = MeasureReadRate(pool, buffer.data(), bytes);
+  const int64_t cache = CacheBytes() * pool.size();
+  peaks.cache_bytes = static_cast<double>(cache);
+  // Half of it: other things need room there.
+  peaks.cache_bytes_per_s = MeasureReadRate(pool, buffer.data(), cache / 2);
   return peaks;
 }
 

@@ -1,20 +1,36 @@
-// The yardsticks beside which the speed of a step is shown.
+// The ceilings beside which the speed of a step is shown.
 #pragma once
+
+#include <cstdint>
 
 #include "config/base/status.h"
 #include "models/cpu/compute_pool.h"
-#include "models/cpu/dense.h"
+#include "models/graph/plan/kernels.h"
+#include "models/graph/trace.h"
 
 namespace millrace::models::graph {
 
 // Of all members together.
 struct TeamPeaks {
-  double macs_per_s = 0;        // f32 products whose operands lie in L1
-  double read_bytes_per_s = 0;  // memory read once
+  // Products by the kernels in use, whose operands lie in the caches; 0: none.
+  double macs_per_s = 0;         // of f32
+  double bf16_macs_per_s = 0;    // of bf16
+  double int8_macs_per_s = 0;    // of bytes
+  double read_bytes_per_s = 0;   // memory, as much of it as the weights are
+  double cache_bytes_per_s = 0;  // what stays in L2
+  double cache_bytes = 0;        // the L2 of all members
+
+  // The least time that a step's products need; 0 where no peak is known.
+  double MacSeconds(const StepInfo& step) const;
+  // The same of its bytes. Some of them may lie in L2, since the step before
+  // has just written them: as many as fit are taken to.
+  double ByteSeconds(const StepInfo& step) const;
 };
 
 // The best of several runs of a few milliseconds each, since anything else on
-// the machine can only lower a run.
-StatusOr<TeamPeaks> MeasurePeaks(ComputePool& pool, const DenseTable& dense);
+// the machine can only lower a run. `weight_bytes` is what a run of the graph
+// reads of constants.
+StatusOr<TeamPeaks> MeasurePeaks(ComputePool& pool, const Kernels& kernels,
+                                 int64_t weight_bytes);
 
 }  // namespace millrace::models::graph

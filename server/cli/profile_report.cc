@@ -24,13 +24,41 @@ double Share(double part, double whole) {
   return whole > 0 ? 100 * part / whole : 0;
 }
 
-// Of a step or of the whole run.
-std::string Rates(double macs, double bytes, double ms,
-                  const models::graph::TeamPeaks& peaks) {
-  const double seconds = std::max(ms, 1e-9) / 1e3;
-  return Line("%9.1f %5.1f%% %8.1f %5.1f%%", 2e-9 * macs / seconds,
-              Share(macs / seconds, peaks.macs_per_s), 1e-9 * bytes / seconds,
-              Share(bytes / seconds, peaks.read_bytes_per_s));
+// Of a step or of the whole run; the least seconds that its multiply-adds and
+// its bytes need tell how near they come to the peaks.
+struct Work {
+  double macs = 0;
+  double mac_seconds = 0;
+  double bytes = 0;
+  double byte_seconds = 0;
+
+  void Add(const models::graph::StepInfo& step,
+           const models::graph::TeamPeaks& peaks) {
+    macs += step.macs;
+    mac_seconds += peaks.MacSeconds(step);
+    bytes += step.bytes;
+    byte_seconds += peaks.ByteSeconds(step);
+  }
+  std::string Rates(double ms) const {
+    const double seconds = std::max(ms, 1e-9) / 1e3;
+    return Line("%9.1f %5.1f%% %8.1f %5.1f%%", 2e-9 * macs / seconds,
+                Share(mac_seconds, seconds), 1e-9 * bytes / seconds,
+                Share(byte_seconds, seconds));
+  }
+};
+
+std::string PeaksText(const models::graph::TeamPeaks& peaks) {
+  std::string text =
+      Line("peaks: %.1f GFLOP/s in f32", 2e-9 * peaks.macs_per_s);
+  if (peaks.bf16_macs_per_s > 0) {
+    text += Line(", %.1f in bf16", 2e-9 * peaks.bf16_macs_per_s);
+  }
+  if (peaks.int8_macs_per_s > 0) {
+    text += Line(", %.1f Gop/s in int8", 2e-9 * peaks.int8_macs_per_s);
+  }
+  return text + Line("; %.1f GB/s from memory, %.1f from L2\n",
+                     1e-9 * peaks.read_bytes_per_s,
+                     1e-9 * peaks.cache_bytes_per_s);
 }
 
 }  // namespace
@@ -57,29 +85,25 @@ std::string ProfileTable(const Profile& profile, int64_t top) {
                           "GFLOP/s", "peak", "GB/s", "peak", "step");
   for (const size_t i : order) {
     const ProfiledStep& step = steps[i];
-    text +=
-        Line("%9.4f %5.1f%% ", step.median_ms,
-             Share(step.median_ms, profile.run_ms)) +
-        Rates(step.info.macs, step.info.bytes, step.median_ms, profile.peaks) +
-        "  " + step.info.text + "\n";
+    Work work;
+    work.Add(step.info, profile.peaks);
+    text += Line("%9.4f %5.1f%% ", step.median_ms,
+                 Share(step.median_ms, profile.run_ms)) +
+            work.Rates(step.median_ms) + "  " + step.info.text + "\n";
   }
   double ms = 0;
-  double macs = 0;
-  double bytes = 0;
+  Work all;
   for (const ProfiledStep& step : steps) {
     ms += step.median_ms;
-    macs += step.info.macs;
-    bytes += step.info.bytes;
+    all.Add(step.info, profile.peaks);
   }
   text += Line("%9.4f %5.1f%% ", ms, Share(ms, profile.run_ms)) +
-          Rates(macs, bytes, profile.run_ms, profile.peaks) + "  all " +
-          std::to_string(steps.size()) + " steps\n";
+          all.Rates(profile.run_ms) + "  all " + std::to_string(steps.size()) +
+          " steps\n";
   return text +
-         Line("run %.4f ms; arena %.1f MiB; peaks %.1f GFLOP/s, %.1f GB/s\n",
-              profile.run_ms,
-              static_cast<double>(profile.arena_bytes) / (1 << 20),
-              2e-9 * profile.peaks.macs_per_s,
-              1e-9 * profile.peaks.read_bytes_per_s);
+         Line("run %.4f ms; arena %.1f MiB\n", profile.run_ms,
+              static_cast<double>(profile.arena_bytes) / (1 << 20)) +
+         PeaksText(profile.peaks);
 }
 
 std::string TimelineJson(const Trace& trace) {

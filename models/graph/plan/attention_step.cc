@@ -151,6 +151,7 @@ class AttentionStep : public Step {
     return OkStatus();
   }
 
+  Factors factors() const override { return FactorsOf(products_); }
   double macs() const override {
     return static_cast<double>(batch_ * heads_ * queries_) *
            static_cast<double>(keys_ * (d_ + dv_));

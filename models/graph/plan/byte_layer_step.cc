@@ -83,6 +83,7 @@ class ByteConvStep : public Step {
     return OkStatus();
   }
 
+  Factors factors() const override { return Factors::kInt8; }
   double macs() const override {
     return static_cast<double>(shape_.batch * shape_.out_pixels()) *
            static_cast<double>(shape_.outputs * K());
@@ -171,6 +172,7 @@ class ByteDepthwiseStep : public Step {
     return OkStatus();
   }
 
+  Factors factors() const override { return Factors::kInt8; }
   double macs() const override {
     return static_cast<double>(shape_.batch * shape_.out_pixels()) *
            static_cast<double>(shape_.outputs * shape_.taps());

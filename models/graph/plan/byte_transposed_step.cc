@@ -108,6 +108,7 @@ class ByteTransposedStep : public Step {
     return OkStatus();
   }
 
+  Factors factors() const override { return Factors::kInt8; }
   double macs() const override {
     double macs = 0;
     for (const Phase& phase : phases_) {

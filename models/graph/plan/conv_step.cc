@@ -75,6 +75,7 @@ class ConvStep : public Step {
     return OkStatus();
   }
 
+  Factors factors() const override { return FactorsOf(products_); }
   double macs() const override {
     return static_cast<double>(shape_.batch * shape_.out_pixels()) *
            static_cast<double>(shape_.outputs * K());

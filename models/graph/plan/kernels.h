@@ -3,6 +3,7 @@
 
 #include "models/cpu/dense.h"
 #include "models/cpu/dense_int8.h"
+#include "models/graph/trace.h"
 
 namespace millrace::models::graph {
 
@@ -12,5 +13,10 @@ struct Kernels {
   const Int8Table& int8;
   const DenseProducts* bf16;  // null: this machine has none
 };
+
+// What these products multiply.
+inline Factors FactorsOf(const DenseProducts& products) {
+  return products.round != nullptr ? Factors::kBf16 : Factors::kF32;
+}
 
 }  // namespace millrace::models::graph

@@ -59,6 +59,7 @@ class LinearStep : public Step {
     return OkStatus();
   }
 
+  Factors factors() const override { return FactorsOf(products_); }
   double macs() const override {
     return static_cast<double>(m_) * static_cast<double>(n_ * k_);
   }

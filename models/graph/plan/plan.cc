@@ -378,7 +378,8 @@ void Plan::BeginTrace(const ComputePool& pool, Trace& trace) const {
     trace.steps.push_back({step.Text(),
                            step.macs(),
                            step.bytes,
-                           {sources.begin(), sources.end()}});
+                           {sources.begin(), sources.end()},
+                           step.factors()});
   }
   trace.spans.assign(static_cast<size_t>(pool.size()),
                      std::vector<StepSpan>(steps_.size()));

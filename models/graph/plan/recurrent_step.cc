@@ -66,6 +66,7 @@ class RecurrentStep : public Step {
     return OkStatus();
   }
 
+  Factors factors() const override { return FactorsOf(products_); }
   double macs() const override {
     return static_cast<double>(plan_.directions * plan_.seq * plan_.batch) *
            static_cast<double>(n_ * (plan_.input + plan_.hidden));

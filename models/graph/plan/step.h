@@ -10,6 +10,7 @@
 
 #include "config/base/status.h"
 #include "models/graph/op.h"
+#include "models/graph/trace.h"
 
 namespace millrace::models::graph {
 
@@ -43,6 +44,7 @@ class Step {
   virtual int64_t scratch_bytes() const { return 0; }
   // Multiply-adds of all members together, of products alone.
   virtual double macs() const { return 0; }
+  virtual Factors factors() const { return Factors::kF32; }
   // For people: "Linear 128x384 -> 1536, gelu".
   virtual std::string Text() const = 0;
 

@@ -44,6 +44,7 @@ class TransposedPhasesStep : public Step {
     return OkStatus();
   }
 
+  Factors factors() const override { return FactorsOf(products_); }
   double macs() const override {
     double macs = 0;
     for (const Phase& phase : phases_) {

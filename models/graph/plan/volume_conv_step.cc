@@ -213,6 +213,7 @@ class VolumeConvStep : public VolumeStep {
         groups_(groups),
         packed_(packed) {}
 
+  Factors factors() const override { return FactorsOf(products_); }
   double macs() const override {
     return static_cast<double>(shape_.out_frames() *
                                shape_.frame.out_pixels()) *

@@ -38,6 +38,25 @@ TEST(ProfileReport, TopCutsRowsButNotTheSums) {
   EXPECT_THAT(table, HasSubstr("all 2 steps"));
 }
 
+// Each kind of product has a peak of its own, and what fits into L2 is held
+// against reading there: no share may be above what is possible.
+TEST(ProfileReport, StepsAreHeldAgainstThePeakOfTheirKind) {
+  using models::graph::Factors;
+  const models::graph::TeamPeaks peaks = {.macs_per_s = 1e9,
+                                          .bf16_macs_per_s = 4e9,
+                                          .int8_macs_per_s = 8e9,
+                                          .read_bytes_per_s = 10,
+                                          .cache_bytes_per_s = 50,
+                                          .cache_bytes = 100};
+  EXPECT_DOUBLE_EQ(peaks.MacSeconds({.macs = 8e9}), 8);
+  EXPECT_DOUBLE_EQ(peaks.MacSeconds({.macs = 8e9, .factors = Factors::kBf16}),
+                   2);
+  EXPECT_DOUBLE_EQ(peaks.MacSeconds({.macs = 8e9, .factors = Factors::kInt8}),
+                   1);
+  EXPECT_DOUBLE_EQ(peaks.ByteSeconds({.bytes = 50}), 1);
+  EXPECT_DOUBLE_EQ(peaks.ByteSeconds({.bytes = 150}), 2 + 5);
+}
+
 models::graph::Trace TwoMembers() {
   models::graph::Trace trace;
   trace.steps = {{.text = "a"}, {.text = "b"}};
