@@ -2,6 +2,7 @@
 
 #include "models/cpu/kernels/avx2/square8.h"
 #include "models/cpu/kernels/avx512bf16/bf16_factors.h"
+#include "models/cpu/kernels/avx512bf16/bf16_panels.h"
 #include "models/cpu/kernels/dense/conv.h"
 #include "models/cpu/kernels/dense/gemm.h"
 #include "models/cpu/kernels/dense/parts.h"
@@ -32,65 +33,6 @@ int64_t RoundedFloats(const GemmArgs& args) {
   return SmallerOf(args.row_end, kRoundedRows) * LdRounded(words);
 }
 
-// Rounded, in the lower halves.
-__m512i FirstRounded(const float* p, int64_t n) {
-  return _mm512_cvtepu16_epi32(
-      reinterpret_cast<__m256i>(_mm512_cvtneps_pbh(Vec16::LoadFirst(p, n))));
-}
-__m512i FirstRounded(const Bf16* p, int64_t n) {
-  return _mm512_cvtepu16_epi32(_mm256_maskz_loadu_epi16(Vec16::First(n), p));
-}
-
-// Two steps of a panel beside each other: where outputs are neighbours.
-template <class T>
-void PackPairs(const T* w, int64_t live, int64_t k, int64_t ld, float* packed) {
-  for (int64_t i = 0; i < k; i += 2, packed += Words::kPanel) {
-    for (int64_t j = 0; j < Words::kPanel; j += 16) {
-      const T* from = w + i * ld + j;
-      const __m512i low = FirstRounded(from, live - j);
-      const __m512i high = i + 1 < k ? FirstRounded(from + ld, live - j)
-                                     : _mm512_setzero_si512();
-      _mm512_storeu_si512(packed + j,
-                          _mm512_or_si512(low, _mm512_slli_epi32(high, 16)));
-    }
-  }
-}
-
-// Elsewhere some outputs and steps at a time: rounded row by row, then turned.
-template <class T>
-void PackPanels(const T* w, int64_t n, int64_t k, MatrixStrides strides,
-                int64_t panel_begin, int64_t panel_end, float* packed) {
-  constexpr int64_t kPanel = Words::kPanel;
-  constexpr int64_t kSteps = 128;
-  T gathered[kSteps];
-  alignas(64) float rounded[kPanel * kSteps / 2];
-  const int64_t words = WordsOf(k);
-  for (int64_t panel = panel_begin; panel < panel_end; ++panel) {
-    const int64_t n0 = panel * kPanel;
-    const int64_t live = SmallerOf(n - n0, kPanel);
-    if (strides.n == 1) {
-      PackPairs(w + n0, live, k, strides.k, packed + n0 * words);
-      continue;
-    }
-    for (int64_t k0 = 0; k0 < k; k0 += kSteps) {
-      const int64_t steps = SmallerOf(k - k0, kSteps);
-      __builtin_memset(rounded, 0, sizeof rounded);
-      for (int64_t j = 0; j < live; ++j) {
-        const T* from = w + (n0 + j) * strides.n + k0 * strides.k;
-        if (strides.k != 1) {
-          for (int64_t i = 0; i < steps; ++i) gathered[i] = from[i * strides.k];
-          from = gathered;
-        }
-        Bf16Factors::Copy(
-            from, steps,
-            reinterpret_cast<uint16_t*>(rounded + j * (kSteps / 2)));
-      }
-      Bf16Shape::Turn::Run(rounded, kPanel, WordsOf(steps), kSteps / 2,
-                           packed + n0 * words + k0 / 2 * kPanel, kPanel);
-    }
-  }
-}
-
 }  // namespace
 
 template <>
@@ -102,14 +44,16 @@ template <>
 void DenseParts<Avx512Bf16Isa>::Pack(const float* w, int64_t n, int64_t k,
                                      MatrixStrides strides, int64_t panel_begin,
                                      int64_t panel_end, float* packed) {
-  PackPanels(w, n, k, strides, panel_begin, panel_end, packed);
+  Bf16Panels::Pack(w, n, k, WordsOf(k), strides, panel_begin, panel_end,
+                   packed);
 }
 template <>
 void DenseParts<Avx512Bf16Isa>::PackBf16(const Bf16* w, int64_t n, int64_t k,
                                          MatrixStrides strides,
                                          int64_t panel_begin, int64_t panel_end,
                                          float* packed) {
-  PackPanels(w, n, k, strides, panel_begin, panel_end, packed);
+  Bf16Panels::Pack(w, n, k, WordsOf(k), strides, panel_begin, panel_end,
+                   packed);
 }
 
 template <>
