@@ -414,4 +414,13 @@ const DenseTable* Avx512Dense();
 // compiler has no such target.
 const DenseProducts* Avx512Bf16Products();
 
+// The same in tiles; of the same rounding, but another chain, that of the amx
+// table in kernels.h: steps of 32 values of k, from 0 on and ascending, a last
+// one filled up with zeros; in each step two sums from +0, of its even and of
+// its odd values, ascending, u_j = fma(x[k], w[k], u_j); then
+//   acc = acc + (u_0 + u_1)
+// from +0. Links do not cut it. Sums below 2^-126 become 0 at each of these
+// additions.
+const DenseProducts* AmxBf16Products();
+
 }  // namespace millrace::models

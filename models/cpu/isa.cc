@@ -273,6 +273,11 @@ StatusOr<const Int8Table*> ChooseInt8(std::string_view wanted) {
 }
 
 const DenseProducts* FindBf16Products(std::string_view wanted) {
+  const DenseProducts* tiles = AmxBf16Products();
+  if ((wanted == "auto" || wanted == "amx") &&
+      Missing(tiles, AmxFeatures()).empty()) {
+    return tiles;
+  }
   const bool allowed = wanted == "auto" || wanted == "avx512" ||
                        wanted == "avx512bf16" || wanted == "amx";
   const DenseProducts* products = Avx512Bf16Products();

@@ -50,9 +50,10 @@ StatusOr<const Int8Table*> ChooseInt8(std::string_view wanted);
 // "auto" in the list, and was left out; empty where nothing was.
 std::string LeftOutByAuto();
 
-// The products of bf16 that go with `wanted`, a name that ChooseDense takes;
-// null where this machine, or what the name stands for, has none that are
-// faster than those of f32. "avx512bf16" forces them.
+// The products of bf16 that go with `wanted`, a name that ChooseDense takes:
+// those in tiles for "auto" and "amx" where this machine has AMX, else those of
+// AVX-512 BF16; null where this machine, or what the name stands for, has none
+// that are faster than those of f32. "avx512bf16" forces them.
 const DenseProducts* FindBf16Products(std::string_view wanted);
 
 }  // namespace millrace::models

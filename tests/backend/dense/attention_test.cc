@@ -6,6 +6,7 @@
 #include <limits>
 #include <vector>
 
+#include "tests/backend/dense/bf16.h"
 #include "tests/backend/dense/dense.h"
 
 namespace millrace::models {
@@ -16,9 +17,9 @@ class Attention : public ::testing::TestWithParam<const char*> {
  protected:
   void SetUp() override {
     const std::string name = GetParam();
-    if (name == "bf16") {
-      table_ = FindBf16Products("avx512bf16");
-      if (table_ == nullptr) GTEST_SKIP() << "this CPU has no AVX-512 BF16";
+    if (name == "avx512bf16" || name.starts_with("amx")) {
+      table_ = Bf16ProductsOf(name);
+      if (table_ == nullptr) GTEST_SKIP() << "this CPU cannot run " << name;
       rounding_ = 0x1p-8;
       return;
     }
@@ -232,7 +233,8 @@ TEST_P(Attention, CausalRowsBeforeTheFirstKeySeeNothing) {
 }
 
 INSTANTIATE_TEST_SUITE_P(Isa, Attention,
-                         ::testing::Values("scalar", "avx2", "avx512", "bf16"),
+                         ::testing::Values("scalar", "avx2", "avx512",
+                                           "avx512bf16", "amx", "amx_emulated"),
                          [](const auto& test) {
                            return std::string(test.param);
                          });

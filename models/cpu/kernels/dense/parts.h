@@ -11,6 +11,7 @@ struct ScalarIsa;
 struct Avx2Isa;
 struct Avx512Isa;
 struct Avx512Bf16Isa;  // products alone
+struct AmxBf16Isa;     // as well
 
 template <class Isa>
 struct DenseParts {

@@ -79,10 +79,23 @@ const DenseProducts* Avx512Bf16Products() {
   }();
   return &kProducts;
 }
+
+const DenseProducts* AmxBf16Products() {
+  static constexpr DenseProducts kProducts = [] {
+    DenseProducts products = ProductsOf<AmxBf16Isa>(32);
+    products.round = DenseParts<Avx512Bf16Isa>::Round;
+    products.pack_bf16 = DenseParts<AmxBf16Isa>::PackBf16;
+    products.max_pool = DenseParts<Avx512Bf16Isa>::MaxPool;
+    products.depthwise_bf16 = DenseParts<Avx512Bf16Isa>::Depthwise;
+    return products;
+  }();
+  return &kProducts;
+}
 #else
 const DenseTable* Avx2Dense() { return nullptr; }
 const DenseTable* Avx512Dense() { return nullptr; }
 const DenseProducts* Avx512Bf16Products() { return nullptr; }
+const DenseProducts* AmxBf16Products() { return nullptr; }
 #endif
 
 }  // namespace millrace::models

@@ -1,0 +1,178 @@
+// What happens to a block of finished sums of bf16 products, up to 32 rows by
+// 32 outputs. It is done some rows at a time, so that it can stand between the
+// tile products of the next block: they run beside each other. A block's
+// results are rounded here where they are kept in bf16. Anonymous namespace.
+#pragma once
+
+#include <immintrin.h>
+
+#include <cstddef>
+#include <cstdint>
+
+#include "models/cpu/kernels/avx512bf16/bf16_factors.h"
+#include "models/cpu/kernels/dense/math.h"
+
+namespace millrace::models {
+namespace {
+
+// Where the results of a call go.
+struct Results {
+  float* y = nullptr;
+  Bf16* y_bf16 = nullptr;  // instead of y
+  int64_t ld_y = 0;
+  int64_t n = 0;
+  const Epilogue* epilogue = nullptr;
+};
+
+class Ending {
+ public:
+  static constexpr int kRows = 32;
+  static constexpr int64_t kPanel = 32;
+
+  Ending() = default;
+  // sums [rows][kPanel] of outputs from n0 on. Row i is row first + i of y or,
+  // where there is a list, row_of[i], which may be none: -1.
+  Ending(const Results& results, const float* sums, int rows, int64_t first,
+         const int32_t* row_of, int64_t n0)
+      : results_(&results),
+        sums_(sums),
+        row_of_(row_of),
+        first_(first),
+        n0_(n0),
+        rows_(rows) {}
+
+  // Finishes the rows up to `to` that are not finished yet.
+  void Until(int to) {
+    if (to > rows_) to = rows_;
+    if (done_ >= to) return;
+    const Epilogue& e = *results_->epilogue;
+    Math<Vec16>::With(e.f, e.a, e.b, [&](auto f) {
+      if (results_->n - n0_ >= kPanel) {
+        Rows<true>(e, to, f);
+      } else {
+        Rows<false>(e, to, f);
+      }
+    });
+    done_ = to;
+  }
+
+  // Asks for what the rows [from, to) will be added to.
+  void AskFor(int from, int to) const {
+    const Epilogue& e = *results_->epilogue;
+    if (to > rows_) to = rows_;
+    for (; from < to; ++from) {
+      const int64_t row = RowOf(from);
+      if (row < 0) continue;
+      const int64_t at = row * e.ld_residual + n0_;
+      if (e.residual != nullptr) {
+        __builtin_prefetch(e.residual + at);
+        __builtin_prefetch(e.residual + at + kPanel / 2);
+      } else {
+        __builtin_prefetch(e.residual_bf16 + at);
+      }
+    }
+  }
+  bool asks() const {
+    const Epilogue& e = *results_->epilogue;
+    return e.residual != nullptr || e.residual_bf16 != nullptr;
+  }
+
+ private:
+  using V = KeptVec16;
+  using F = V::F;
+
+  int64_t RowOf(int i) const {
+    return row_of_ == nullptr ? first_ + i : row_of_[i];
+  }
+
+  // Two vectors of a row, of which the last outputs may be missing.
+  template <bool kWhole>
+  struct Pair {
+    int64_t live;
+
+    template <class T>
+    F First(const T* p) const {
+      if constexpr (kWhole) return V::Load(p);
+      return V::LoadFirst(p, live);
+    }
+    template <class T>
+    F Second(const T* p) const {
+      if constexpr (kWhole) return V::Load(p + 16);
+      return V::LoadFirst(p + 16, live - 16);
+    }
+    void Store(F first, F second, float* y) const {
+      if constexpr (kWhole) {
+        V::Store(y, first);
+        V::Store(y + 16, second);
+      } else {
+        V::StoreFirst(y, live, first);
+        V::StoreFirst(y + 16, live - 16, second);
+      }
+    }
+    void Round(F first, F second, Bf16* y) const {
+      const auto both =
+          reinterpret_cast<__m512i>(_mm512_cvtne2ps_pbh(second, first));
+      if constexpr (kWhole) {
+        _mm512_storeu_si512(y, both);
+      } else {
+        _mm512_mask_storeu_epi16(y, (uint32_t{1} << live) - 1, both);
+      }
+    }
+  };
+
+  template <bool kWhole, class Function>
+  void Rows(const Epilogue& e, int to, Function f) const {
+    const Results& r = *results_;
+    const Pair<kWhole> pair{r.n - n0_};
+    for (int i = done_; i < to; ++i) {
+      const int64_t row = RowOf(i);
+      if (row < 0) continue;
+      const float* sums = sums_ + i * kPanel;
+      F a = V::Load(sums);
+      F b = V::Load(sums + 16);
+      if (e.bias != nullptr) {
+        a = V::Add(a, pair.First(e.bias + n0_));
+        b = V::Add(b, pair.Second(e.bias + n0_));
+      }
+      if (e.residual_first) AddResidual(e, pair, row, a, b);
+      a = f(a);
+      b = f(b);
+      if (e.gate != nullptr) {
+        const float* gate = e.gate + row * e.ld_gate + n0_;
+        a = V::Mul(a, pair.First(gate));
+        b = V::Mul(b, pair.Second(gate));
+      }
+      if (!e.residual_first) AddResidual(e, pair, row, a, b);
+      const int64_t at = row * r.ld_y + n0_;
+      if (r.y_bf16 != nullptr) {
+        pair.Round(a, b, r.y_bf16 + at);
+      } else {
+        pair.Store(a, b, r.y + at);
+      }
+    }
+  }
+
+  template <bool kWhole>
+  void AddResidual(const Epilogue& e, const Pair<kWhole>& pair, int64_t row,
+                   F& a, F& b) const {
+    const int64_t at = row * e.ld_residual + n0_;
+    if (e.residual != nullptr) {
+      a = V::Add(a, pair.First(e.residual + at));
+      b = V::Add(b, pair.Second(e.residual + at));
+    } else if (e.residual_bf16 != nullptr) {
+      a = V::Add(a, pair.First(e.residual_bf16 + at));
+      b = V::Add(b, pair.Second(e.residual_bf16 + at));
+    }
+  }
+
+  const Results* results_ = nullptr;
+  const float* sums_ = nullptr;
+  const int32_t* row_of_ = nullptr;
+  int64_t first_ = 0;
+  int64_t n0_ = 0;
+  int rows_ = 0;
+  int done_ = 0;
+};
+
+}  // namespace
+}  // namespace millrace::models
