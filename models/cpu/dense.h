@@ -420,7 +420,12 @@ const DenseProducts* Avx512Bf16Products();
 // its odd values, ascending, u_j = fma(x[k], w[k], u_j); then
 //   acc = acc + (u_0 + u_1)
 // from +0. Links do not cut it. Sums below 2^-126 become 0 at each of these
-// additions.
+// additions. Attention, with e = 1.44269504 and [ ] rounded first:
+//   s = (Σ q * k) * [scale * e]; s = fma(mask, e, s); m = max s
+//   p = 2^(s - m), 0 below -126, by n = floor(x), r = x - n and
+//     1 + r * (c1 + r * (c2 + r * (c3 + r * c4))), fma each, times 2^n, with
+//     c = 6.93044841e-1, 2.41280213e-1, 5.22424690e-2, 1.34266876e-2
+// and as above otherwise, the same powers where chunks are merged.
 const DenseProducts* AmxBf16Products();
 
 }  // namespace millrace::models

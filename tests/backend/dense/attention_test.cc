@@ -30,7 +30,8 @@ class Attention : public ::testing::TestWithParam<const char*> {
   const DenseProducts& table() const { return *table_; }
   // Of the whole range in one call: those that every range must have.
   const DenseProducts& Reference() const {
-    return rounding_ > 0 ? *table_ : ScalarTable();
+    if (rounding_ == 0) return ScalarTable();
+    return *table_;
   }
 
   const DenseProducts* table_ = nullptr;
