@@ -4,7 +4,6 @@
 #include "models/graph/plan/keep_bf16.h"
 
 #include <algorithm>
-#include <cmath>
 #include <utility>
 #include <vector>
 
@@ -113,16 +112,6 @@ class KeepPass {
   static bool IsMaxPool(const Node& node) {
     return node.op == &fused::kPool && node.attrs.Text("kind", "") == "max";
   }
-  // Queries are rounded behind their scale: the same where it is a power of two
-  // (but for products below 2^-126, which are 0 or nearly so).
-  bool ScalesExactly(const Node& node) const {
-    const int64_t d = node.attrs.Has("sizes") ? node.attrs.Ints("sizes")[2]
-                                              : ShapeOf(node.inputs[0]).back();
-    const double scale =
-        node.attrs.Float("scale", 1 / std::sqrt(static_cast<double>(d)));
-    int exponent;
-    return std::frexp(scale, &exponent) == 0.5 && scale <= 1;
-  }
   bool Arranges(const Node& node) const {
     return IsAlias(node, graph_) || node.Is("Concat") || IsMaxPool(node);
   }
@@ -138,9 +127,7 @@ class KeepPass {
   bool Takes(const Node& node, size_t i) const {
     if (Arranges(node)) return AllKept(node);
     if (i == 0 && CopiesPixels(node)) return AllKept(node);
-    if (node.op == &fused::kAttention && Rounds(node) && i < 3) {
-      return i > 0 || ScalesExactly(node);
-    }
+    if (node.op == &fused::kAttention && Rounds(node) && i < 3) return true;
     if (i == 0 && IsDepthwise(node, graph_)) return Rounds(node);
     if (i == fused::kResidual) return AddsResidual(node);
     if (i != 0 || !IsProduct(node)) return false;
