@@ -1,6 +1,8 @@
 #include "models/graph/guard.h"
 
 #include <algorithm>
+#include <chrono>
+#include <limits>
 #include <utility>
 
 #include "models/graph/passes/passes.h"
@@ -17,12 +19,15 @@ struct Layer {
 class Guard {
  public:
   Guard(const Graph& graph, const ExecutorOptions& options,
-        const TensorSets& samples)
-      : graph_(graph), options_(options), samples_(samples) {}
+        const TensorSets& samples, const Stopwatch& stopwatch)
+      : graph_(graph),
+        options_(options),
+        samples_(samples),
+        stopwatch_(stopwatch) {}
 
   StatusOr<Guarded> Run(double max_error) {
     RETURN_IF_ERROR(ListLayers());
-    ASSIGN_OR_RETURN(want_, InF32());
+    RETURN_IF_ERROR(RunInF32());
     ASSIGN_OR_RETURN(Guarded best, With(0));
     const double asked = best.report.error;
     if (asked > max_error) {
@@ -39,6 +44,7 @@ class Guard {
       ASSIGN_OR_RETURN(best, With(high));
     }
     best.report.asked_error = asked;
+    if (TimesIt()) RETURN_IF_ERROR(DropIfSlow(best));
     return best;
   }
 
@@ -76,14 +82,40 @@ class Guard {
     return OkStatus();
   }
 
-  StatusOr<TensorSets> InF32() const {
+  StatusOr<std::unique_ptr<Executor>> InF32() const {
     ExecutorOptions options = options_;
     options.precision = Precision::kF32;
     options.f32_layers = {};
     options.quantization = nullptr;
-    ASSIGN_OR_RETURN(const auto executor,
-                     Executor::Create(graph_.Copy(), options));
-    return RunAll(*executor, samples_);
+    return Executor::Create(graph_.Copy(), options);
+  }
+  Status RunInF32() {
+    ASSIGN_OR_RETURN(const auto executor, InF32());
+    ASSIGN_OR_RETURN(want_, RunAll(*executor, samples_));
+    if (TimesIt()) {
+      ASSIGN_OR_RETURN(f32_ms_, stopwatch_(*executor, samples_));
+    }
+    return OkStatus();
+  }
+
+  // Bytes may be asked for to save memory; bf16 has no other use than speed.
+  bool TimesIt() const {
+    return options_.quantization == nullptr &&
+           options_.precision == Precision::kBf16;
+  }
+  Status DropIfSlow(Guarded& best) const {
+    PrecisionReport& report = best.report;
+    report.f32_ms = f32_ms_;
+    ASSIGN_OR_RETURN(report.reduced_ms, stopwatch_(*best.executor, samples_));
+    if (report.reduced_ms <= report.f32_ms) return OkStatus();
+    report.too_slow = true;
+    report.error = 0;
+    report.f32_layers.clear();
+    for (const Layer& layer : layers_) report.f32_layers.push_back(layer.name);
+    best.executor = nullptr;  // its memory
+    ASSIGN_OR_RETURN(best.executor, InF32());
+    // As promised; the first request then pays for no plan.
+    return RunAll(*best.executor, samples_).status();
   }
 
   // With the first `count` layers in f32.
@@ -115,17 +147,38 @@ class Guard {
   const Graph& graph_;
   const ExecutorOptions& options_;
   const TensorSets& samples_;
+  const Stopwatch& stopwatch_;
   TensorSets want_;
+  double f32_ms_ = 0;
   std::vector<Layer> layers_;
 };
 
 }  // namespace
 
+StatusOr<double> LeastMs(Executor& executor, const TensorSets& samples) {
+  using Clock = std::chrono::steady_clock;
+  constexpr int kLeastRuns = 3;
+  constexpr int kMostRuns = 50;
+  constexpr std::chrono::milliseconds kEnough(200);
+  double least = std::numeric_limits<double>::infinity();
+  const Clock::time_point start = Clock::now();
+  for (int i = 0; i < kMostRuns; ++i) {
+    if (i >= kLeastRuns && Clock::now() - start > kEnough) break;
+    const Clock::time_point before = Clock::now();
+    RETURN_IF_ERROR(RunAll(executor, samples).status());
+    const std::chrono::duration<double, std::milli> took =
+        Clock::now() - before;
+    least = std::min(least, took.count());
+  }
+  return least;
+}
+
 StatusOr<Guarded> CreateGuarded(const Graph& graph,
                                 const ExecutorOptions& options,
-                                const TensorSets& samples, double max_error) {
+                                const TensorSets& samples, double max_error,
+                                const Stopwatch& stopwatch) {
   if (samples.empty()) return InvalidArgument("the guard needs a sample");
-  return Guard(graph, options, samples).Run(max_error);
+  return Guard(graph, options, samples, stopwatch).Run(max_error);
 }
 
 }  // namespace millrace::models::graph

@@ -5,10 +5,12 @@
 //   // guarded.executor serves; guarded.report says what became of the wish.
 //
 // Where the results on the samples are further from those in f32 than allowed,
-// the layers that cost most alone go back to f32, as few as will do.
+// the layers that cost most alone go back to f32, as few as will do. A graph
+// that bf16 makes slower, on this machine and on these samples, stays in f32.
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <string>
 #include <vector>
@@ -24,7 +26,18 @@ struct PrecisionReport {
   std::vector<std::string> f32_layers;  // of them, those that stay in f32
   double asked_error = 0;               // as the options asked for it
   double error = 0;                     // as it is now
+  // Of bf16: one run of all samples at best, in f32 and as it was asked for or,
+  // if that was too far off, as the layers in f32 left it.
+  double f32_ms = 0;
+  double reduced_ms = 0;
+  bool too_slow = false;  // so the whole graph stays in f32
 };
+
+// Milliseconds that the executor takes for all samples.
+using Stopwatch = std::function<StatusOr<double>(Executor&, const TensorSets&)>;
+// The least of a few runs, so that what else the machine does counts little:
+// some tenths of a second.
+StatusOr<double> LeastMs(Executor& executor, const TensorSets& samples);
 
 struct Guarded {
   std::unique_ptr<Executor> executor;  // has computed the samples
@@ -36,6 +49,7 @@ struct Guarded {
 // other. `max_error` is as ErrorOf has it. One sample at least.
 StatusOr<Guarded> CreateGuarded(const Graph& graph,
                                 const ExecutorOptions& options,
-                                const TensorSets& samples, double max_error);
+                                const TensorSets& samples, double max_error,
+                                const Stopwatch& stopwatch = LeastMs);
 
 }  // namespace millrace::models::graph

@@ -1,6 +1,7 @@
 #include "server/lifecycle/graph_precision.h"
 
 #include <cstdio>
+#include <utility>
 
 #include "config/base/log.h"
 #include "models/graph/guard.h"
@@ -103,16 +104,32 @@ StatusOr<PreparedGraph> PrepareGraph(graph::Graph model,
            {"samples", settings.graph.precision_samples.empty()
                            ? "made up"
                            : settings.graph.precision_samples},
-           {"f32_layers", in_f32}});
-  if (in_f32 > 0) {
+           {"f32_layers", in_f32},
+           {"f32_ms", Number(report.f32_ms)},
+           {"reduced_ms", Number(report.reduced_ms)}});
+  if (report.too_slow) {
+    LogWarning("served in f32, which is faster here",
+               {{"model", id},
+                {"precision", precision},
+                {"f32_ms", Number(report.f32_ms)},
+                {"reduced_ms", Number(report.reduced_ms)}});
+  } else if (in_f32 > 0) {
     LogWarning("layers stay in f32 because their error is too large",
                {{"model", id}, {"layers", Names(report.f32_layers)}});
   }
   prepared.executor = std::move(guarded.executor);
-  prepared.parameters = {{"precision", precision},
+  prepared.parameters = {{"precision", report.too_slow ? "f32" : precision},
                          {"precision_error", Number(report.error)},
                          {"precision_layers", std::to_string(report.layers)},
                          {"precision_f32_layers", Names(report.f32_layers)}};
+  if (report.f32_ms > 0) {
+    for (const auto& [name, value] :
+         {std::pair<const char*, std::string>{"precision_asked", precision},
+          {"precision_f32_ms", Number(report.f32_ms)},
+          {"precision_asked_ms", Number(report.reduced_ms)}}) {
+      prepared.parameters.emplace_back(name, value);
+    }
+  }
   return prepared;
 }
 

@@ -28,7 +28,10 @@ class GuardTest : public testing::Test {
   }
 
   Guarded Make(const ExecutorOptions& options, double max_error) {
-    auto guarded = CreateGuarded(m_.graph, options, samples_, max_error);
+    // Whatever bf16 takes here.
+    auto guarded = CreateGuarded(
+        m_.graph, options, samples_, max_error,
+        [](Executor&, const TensorSets&) -> StatusOr<double> { return 1; });
     EXPECT_TRUE(guarded.ok()) << guarded.status().ToString();
     return *std::move(guarded);
   }
@@ -71,6 +74,47 @@ TEST_F(GuardTest, Bf16FallsBackOnlyAsFarAsItMust) {
     GTEST_SKIP() << "this CPU has no fast products of bf16";
   }
   ExpectFallsBackOnlyAsFarAsItMust({.precision = Precision::kBf16});
+}
+
+TEST_F(GuardTest, Bf16ThatIsSlowerIsServedInF32) {
+  if (FindBf16Products("auto") == nullptr) {
+    GTEST_SKIP() << "this CPU has no products of bf16";
+  }
+  for (const double bf16_ms : {4.0, 5.0, 6.0}) {
+    // The first time is that of f32.
+    std::vector<double> times = {5.0, bf16_ms};
+    auto guarded =
+        CreateGuarded(m_.graph, {.precision = Precision::kBf16}, samples_, 1,
+                      [&](Executor&, const TensorSets&) -> StatusOr<double> {
+                        const double ms = times.front();
+                        times.erase(times.begin());
+                        return ms;
+                      });
+    ASSERT_TRUE(guarded.ok()) << guarded.status().ToString();
+    const PrecisionReport& report = guarded->report;
+    EXPECT_EQ(report.f32_ms, 5.0);
+    EXPECT_EQ(report.reduced_ms, bf16_ms);
+    const bool slower = bf16_ms > 5;
+    EXPECT_EQ(report.too_slow, slower);
+    EXPECT_EQ(report.f32_layers.size(), slower ? size_t{kLayers} : 0);
+    EXPECT_GT(report.asked_error, 0);
+    auto plain = Executor::Create(m_.graph.Copy(), {});
+    ASSERT_TRUE(plain.ok());
+    const auto got = RunAll(*guarded->executor, samples_);
+    const auto want = RunAll(**plain, samples_);
+    ASSERT_TRUE(got.ok() && want.ok());
+    EXPECT_EQ(ErrorOf(*got, *want), report.error);
+    EXPECT_EQ(report.error == 0, slower);
+  }
+}
+
+TEST_F(GuardTest, TimesAreMeasured) {
+  auto executor = Executor::Create(m_.graph.Copy(), {});
+  ASSERT_TRUE(executor.ok());
+  const auto ms = LeastMs(**executor, samples_);
+  ASSERT_TRUE(ms.ok());
+  EXPECT_GT(*ms, 0);
+  EXPECT_LT(*ms, 1000);
 }
 
 TEST_F(GuardTest, Int8FallsBackOnlyAsFarAsItMust) {
