@@ -82,13 +82,15 @@ class DenseBlocks {
     int64_t num_rest = 0;  // up to kRows
     int64_t first = 0;
     const int32_t* row_of = nullptr;
+    // Whether runs read the same lines again, one after the other.
+    bool overlap = false;
   };
   void Multiply(const Rows& rows) {
     if (rows.num_whole == 0 && rows.num_rest <= kTileRows) {
       FewRows(rows);
       return;
     }
-    const bool once = rows.num_whole > 2 * kRows;
+    const bool once = rows.num_whole > 2 * kRows && !rows.overlap;
     for (int64_t panel = panels_.begin; panel < panels_.end; ++panel) {
       const int64_t blocks =
           rows.num_whole / kRows + static_cast<int64_t>(rows.num_rest > 0);

@@ -170,7 +170,8 @@ class TileConv {
                        .num_whole = whole,
                        .rest = {rest, num_runs},
                        .num_rest = p1 - p0 - whole,
-                       .row_of = row_of});
+                       .row_of = row_of,
+                       .overlap = w.kernel_w > 1});
       pixel = last;
     }
     blocks.Finish();
