@@ -1,6 +1,7 @@
 // Int8Table: kernels of graphs on quantised images and matrices, one table for
-// each of scalar, AVX2, AVX-VNNI, AVX-512 VNNI, and that with VBMI. The sibling
-// of dense.h: what that says of calls, ranges and images holds here, too.
+// each of scalar, AVX2, AVX-VNNI, AVX-512 VNNI, that with VBMI, and AMX. The
+// sibling of dense.h: what that says of calls, ranges and images holds here,
+// too.
 //
 //   const Int8Table& int8 = …;  // ChooseInt8 of isa.h
 //   int8.pack(w, n, window, channels, packed);               // once
@@ -171,7 +172,8 @@ struct Int8MixArgs {
 };
 
 struct Int8Table {
-  const char* name;  // "scalar", "avx2", "avxvnni", "avx512vnni", "avx512vbmi"
+  const char* name;  // "scalar", "avx2", "avxvnni", "avx512vnni", "avx512vbmi",
+                     // "amx"
 
   // Outputs of one panel; a matrix has ceil(n / panel) of them.
   int32_t panel;
@@ -210,5 +212,6 @@ const Int8Table* Avx2Int8();
 const Int8Table* AvxVnniInt8();
 const Int8Table* Avx512VnniInt8();
 const Int8Table* Avx512VbmiInt8();
+const Int8Table* AmxInt8();
 
 }  // namespace millrace::models

@@ -127,6 +127,12 @@ std::vector<Feature> AmxFeatures() {
   return all;
 }
 
+std::vector<Feature> AmxInt8Features() {
+  std::vector<Feature> all = AmxFeatures();
+  all.push_back({"avx512_vbmi", Bit(Cpuid(7).c, 1)});
+  return all;
+}
+
 #else
 
 std::vector<Feature> Avx2Features() { return {{"an x86-64 CPU", false}}; }
@@ -136,6 +142,7 @@ std::vector<Feature> Avx512VnniFeatures() { return Avx2Features(); }
 std::vector<Feature> Avx512VbmiFeatures() { return Avx2Features(); }
 std::vector<Feature> Avx512Bf16Features() { return Avx2Features(); }
 std::vector<Feature> AmxFeatures() { return Avx2Features(); }
+std::vector<Feature> AmxInt8Features() { return Avx2Features(); }
 
 #endif
 
@@ -249,6 +256,7 @@ StatusOr<const Int8Table*> ChooseInt8(std::string_view wanted) {
     std::string missing;
   };
   const Row rows[] = {
+      {"amx", AmxInt8(), Missing(AmxInt8(), AmxInt8Features())},
       {"avx512vbmi", Avx512VbmiInt8(),
        Missing(Avx512VbmiInt8(), Avx512VbmiFeatures())},
       {"avx512vnni", Avx512VnniInt8(),
@@ -256,19 +264,19 @@ StatusOr<const Int8Table*> ChooseInt8(std::string_view wanted) {
       {"avxvnni", AvxVnniInt8(), Missing(AvxVnniInt8(), AvxVnniFeatures())},
       {"avx2", Avx2Int8(), Missing(Avx2Int8(), Avx2Features())},
       {"scalar", ScalarInt8(), ""}};
-  const bool newer = wanted == "avx512bf16" || wanted == "amx";
+  const bool bf16 = wanted == "avx512bf16";
   for (const Row& row : rows) {
-    const bool may = wanted == "auto" || wanted == "avx512" ||
-                     (newer && row.name == "avx512vbmi");
+    const bool is_named =
+        wanted == row.name || (bf16 && row.name == "avx512vnni");
+    const bool may = is_named || wanted == "auto" ||
+                     (wanted == "avx512" && row.name != "amx") ||
+                     (bf16 && row.name == "avx512vbmi");
     if (may && row.missing.empty()) return row.table;
-    if (wanted == row.name || (newer && row.name == "avx512vnni")) {
-      if (!row.missing.empty()) return CannotRun(wanted, row.missing);
-      return row.table;
-    }
+    if (is_named) return CannotRun(wanted, row.missing);
   }
   return InvalidArgument("isa is '" + std::string(wanted) +
                          "' but must be one of auto, scalar, avx2, avxvnni, "
-                         "avx512, avx512vnni, avx512vbmi")
+                         "avx512, avx512vnni, avx512vbmi, amx")
       .At("isa");
 }
 

@@ -42,8 +42,8 @@ StatusOr<const KernelTable*> ChooseKernels(std::string_view wanted);
 // matter.
 StatusOr<const DenseTable*> ChooseDense(std::string_view wanted);
 // The same for the int8 kernels of graphs: "scalar", "avx2", "avxvnni",
-// "avx512vnni", "avx512vbmi", or "auto"; "avx512" and newer names stand for
-// what of it this machine has.
+// "avx512vnni", "avx512vbmi", "amx", or "auto"; "avx512" and "avx512bf16" stand
+// for what of AVX-512 this machine has.
 StatusOr<const Int8Table*> ChooseInt8(std::string_view wanted);
 
 // "avx512bf16: <why>" of what could run here, stands behind the choice of

@@ -5,12 +5,56 @@
 #include <iterator>
 
 #include "tests/backend/conv_shapes.h"
+#if defined(__x86_64__)
+#include "tests/backend/int8/amx_emulated.h"
+#endif
 #include "tests/backend/int8/int8.h"
 
 namespace millrace::models {
 namespace {
 
-class Int8Conv : public Int8Test {};
+// Knows one table more: "amx_emulated".
+class Int8Conv : public Int8Test {
+#if defined(__x86_64__)
+ protected:
+  void SetUp() override {
+    if (std::string(GetParam()) != "amx_emulated") return Int8Test::SetUp();
+    const auto base = ChooseInt8("avx512vbmi");
+    if (!base.ok()) GTEST_SKIP() << base.status().ToString();
+    using Amx = EmulatedAmxInt8;
+    emulated_ = **base;
+    emulated_.name = "amx_emulated";
+    emulated_.packed_bytes = [](const int8_t* w, int64_t n,
+                                const Window& window, int64_t channels) {
+      return Amx::Takes(n, window, channels)
+                 ? Amx::PackedBytes(w, n, window, channels)
+                 : Avx512VbmiInt8()->packed_bytes(w, n, window, channels);
+    };
+    emulated_.pack = [](const int8_t* w, int64_t n, const Window& window,
+                        int64_t channels, int8_t* packed) {
+      Amx::Takes(n, window, channels)
+          ? Amx::Pack(w, n, window, channels, packed)
+          : Avx512VbmiInt8()->pack(w, n, window, channels, packed);
+    };
+    emulated_.conv_scratch_bytes = [](const Window& window, int64_t out_width,
+                                      int64_t channels) {
+      return std::max(
+          Amx::ScratchBytes(window, channels),
+          Avx512VbmiInt8()->conv_scratch_bytes(window, out_width, channels));
+    };
+    emulated_.conv = [](const Int8ConvArgs& args) {
+      if (!Amx::Takes(args.n, args.window, args.x.channels)) {
+        return Avx512VbmiInt8()->conv(args);
+      }
+      EXPECT_TRUE(Amx::Conv(args));
+    };
+    set_table(&emulated_);
+  }
+
+ private:
+  Int8Table emulated_;
+#endif
+};
 
 // What only sums of bytes are sensitive to: long k, panels side by side, and
 // matrices of few rows or of rows that are no multiple of four.
@@ -21,6 +65,14 @@ const ConvShape kOwnShapes[] = {
     {1, 2, 37, 130, {}, 1, 2, 0},
     {1, 3, 61, 64, {}, 1, 3, 0},
     {1, 131, 30, 70, {}, 1, 131, 0},
+    // Whole and partial blocks of rows, outputs and steps of tiles.
+    {1, 7, 100, 40, {}, 1, 7, 0},
+    {1, 15, 64, 16, {}, 1, 15, 0},
+    {1, 16, 100, 48, {}, 1, 16, 0},
+    {1, 30, 192, 80, {}, 1, 30, 0},
+    {3, 15, 130, 47, {}, 3, 15, 6},
+    {9, 64, 64, 96, {}, 9, 64, 0},
+    {8, 8, 64, 33, {3, 3, 1, 1, 1, 1, 1, 1}, 8, 8, 0},
     // Pixels gathered for many panels; more rows than are copied at a time.
     {5, 9, 12, 140, {3, 3, 1, 1, 1, 1, 1, 1}, 5, 9, 0},
     {9, 11, 5, 140, {3, 3, 2, 2, 1, 1, 1, 1}, 5, 6, 3},
@@ -235,6 +287,50 @@ TEST_P(Int8Conv, PixelKeepsItsBytesInEveryRange) {
   }
 }
 
+// The plain reference knows no exp; the scalar table's functions are tested on
+// their own.
+TEST_P(Int8Conv, FunctionsGiveTheScalarTablesBytes) {
+  std::mt19937 rng(3);
+  const ConvShape shapes[] = {
+      {1, 37, 64, 80, {}, 1, 37, 0},
+      {6, 9, 20, 41, {3, 3, 1, 1, 1, 1, 1, 1}, 6, 9, 0}};
+  for (const ConvShape& shape : shapes) {
+    const Case c(shape, WeightKind::kSmall, rng);
+    const auto bytes_of = [&](const Int8Table& t, const Int8Epilogue& e) {
+      Aligned<int8_t> packed(
+          t.packed_bytes(c.w.data(), shape.n, shape.window, shape.channels));
+      t.pack(c.w.data(), shape.n, shape.window, shape.channels, packed.data);
+      Aligned<uint8_t> scratch(
+          t.conv_scratch_bytes(shape.window, shape.out_width, shape.channels));
+      Bytes y(static_cast<size_t>(c.pixels * shape.n));
+      Int8ConvArgs args = c.Args(t, packed.data, scratch.data);
+      args.epilogue = e;
+      args.y = y.data();
+      t.conv(args);
+      return y;
+    };
+    for (const Unary f : {Unary::kGeluErf, Unary::kHardSwish, Unary::kRelu}) {
+      for (const bool middle : {false, true}) {
+        Int8Epilogue e{.offset = c.offset.data(), .scale = c.scale.data()};
+        e.f = f;
+        e.y_scale = 9.7f;
+        e.y_zero = 40;
+        if (middle) {
+          e.middle_scale = 0.31f;
+          e.middle_low = -100;
+          e.middle_high = 155;
+          e.middle_bias = c.bias.data();
+        } else {
+          e.bias = c.bias.data();
+          e.lookup = c.lookup.data();
+        }
+        ASSERT_EQ(bytes_of(table(), e), bytes_of(*ScalarInt8(), e))
+            << "function " << static_cast<int>(f) << " middle " << middle;
+      }
+    }
+  }
+}
+
 // Four weights of one output, where a lane of sixteen bits would add their
 // products: 255 * 128 fits and 255 * 129 does not.
 TEST_P(Int8Conv, AddsExactlyAtTheLimitsOfSixteenBits) {
@@ -286,6 +382,12 @@ TEST_P(Int8Conv, AddsExactlyAtTheLimitsOfSixteenBits) {
 }
 
 INSTANTIATE_INT8_TESTS(Int8Conv);
+#if defined(__x86_64__)
+INSTANTIATE_TEST_SUITE_P(Emulated, Int8Conv, ::testing::Values("amx_emulated"),
+                         [](const auto& test) {
+                           return std::string(test.param);
+                         });
+#endif
 
 }  // namespace
 }  // namespace millrace::models

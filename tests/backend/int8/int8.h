@@ -27,6 +27,8 @@ class Int8Test : public ::testing::TestWithParam<const char*> {
     ASSERT_STREQ(table_->name, GetParam());
   }
   const Int8Table& table() const { return *table_; }
+  // It lives as long as the test.
+  void set_table(const Int8Table* table) { table_ = table; }
 
  private:
   const Int8Table* table_ = nullptr;
@@ -36,7 +38,7 @@ class Int8Test : public ::testing::TestWithParam<const char*> {
   INSTANTIATE_TEST_SUITE_P(                                        \
       Isa, suite,                                                  \
       ::testing::Values("scalar", "avx2", "avxvnni", "avx512vnni", \
-                        "avx512vbmi"),                             \
+                        "avx512vbmi", "amx"),                      \
       [](const auto& test) { return std::string(test.param); })
 
 using Bytes = std::vector<uint8_t>;

@@ -4,7 +4,8 @@
 //
 //   int8_bench [isa [weights [part]]]
 //
-//   isa       auto (default), scalar, avx2, avxvnni, avx512vnni, avx512vbmi
+//   isa       auto (default), scalar, avx2, avxvnni, avx512vnni, avx512vbmi,
+//             amx
 //   weights   normal (default): a hundred at three standard deviations;
 //             small: at eight, as of trained networks; even: all bytes alike.
 //             Tables without VNNI choose their products by them.
@@ -67,8 +68,10 @@ struct Bench {
   void Time(const char* name, double macs, Body body) const {
     if (std::string_view(name).find(part) == std::string_view::npos) return;
     const double seconds = Best(body);
-    std::printf("%-44s %9.1f us %7.1f GMAC/s %5.1f %%\n", name, seconds * 1e6,
-                macs / seconds * 1e-9, 100 * macs / seconds * 1e-9 / peak);
+    const double gmacs = macs / seconds * 1e-9;
+    std::printf("%-44s %9.1f us %7.1f GMAC/s", name, seconds * 1e6, gmacs);
+    if (peak > 0) std::printf(" %5.1f %%", 100 * gmacs / peak);
+    std::printf("\n");
     std::fflush(stdout);
   }
 

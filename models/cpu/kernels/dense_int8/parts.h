@@ -10,6 +10,7 @@ struct Avx2Bytes;
 struct AvxVnniBytes;
 struct Avx512VnniBytes;
 struct Avx512VbmiBytes;
+struct AmxBytes;  // products alone
 
 template <class Isa>
 struct Int8Parts {

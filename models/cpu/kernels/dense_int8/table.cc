@@ -54,11 +54,23 @@ const Int8Table* Avx512VbmiInt8() {
       TableOf<Avx512VbmiBytes>("avx512vbmi", 32);
   return &kTable;
 }
+const Int8Table* AmxInt8() {
+  static constexpr Int8Table kTable = [] {
+    Int8Table table = TableOf<Avx512VbmiBytes>("amx", 32);
+    table.packed_bytes = Int8Parts<AmxBytes>::PackedBytes;
+    table.pack = Int8Parts<AmxBytes>::Pack;
+    table.conv_scratch_bytes = Int8Parts<AmxBytes>::ConvScratchBytes;
+    table.conv = Int8Parts<AmxBytes>::Conv;
+    return table;
+  }();
+  return &kTable;
+}
 #else
 const Int8Table* Avx2Int8() { return nullptr; }
 const Int8Table* AvxVnniInt8() { return nullptr; }
 const Int8Table* Avx512VnniInt8() { return nullptr; }
 const Int8Table* Avx512VbmiInt8() { return nullptr; }
+const Int8Table* AmxInt8() { return nullptr; }
 #endif
 
 }  // namespace millrace::models

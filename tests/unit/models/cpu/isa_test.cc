@@ -132,7 +132,7 @@ TEST(Isa, DenseTablesFollowTheNamesOfTheOthers) {
 TEST(Isa, NewerNamesTakeWhatInt8TableThereIs) {
   const auto vbmi = ChooseInt8("avx512vbmi");
   const auto vnni = ChooseInt8("avx512vnni");
-  for (const char* isa : {"auto", "avx512", "avx512bf16", "amx"}) {
+  for (const char* isa : {"avx512", "avx512bf16"}) {
     const auto chosen = ChooseInt8(isa);
     if (vbmi.ok()) {
       EXPECT_EQ(*chosen, Avx512VbmiInt8()) << isa;
@@ -145,6 +145,21 @@ TEST(Isa, NewerNamesTakeWhatInt8TableThereIs) {
   if (vnni.ok()) {
     EXPECT_EQ(*vnni, Avx512VnniInt8());
   }
+}
+
+// Whatever the operating system says of its tiles, it says to both.
+TEST(Isa, TilesAreTakenForInt8WhereThereAreAny) {
+  const auto amx = ChooseInt8("amx");
+  if (amx.ok()) {
+    EXPECT_EQ(*amx, AmxInt8());
+    EXPECT_EQ(*ChooseInt8("auto"), AmxInt8());
+  } else {
+    EXPECT_EQ(amx.status().code(), StatusCode::kFailedPrecondition);
+    EXPECT_NE(*ChooseInt8("auto"), AmxInt8());
+  }
+  EXPECT_EQ(amx.ok(), ChooseKernels("amx").ok() &&
+                          Avx512VbmiInt8() != nullptr &&
+                          ChooseInt8("avx512vbmi").ok());
 }
 
 }  // namespace
