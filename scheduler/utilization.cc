@@ -13,7 +13,8 @@ void Utilization::Add(const models::StepAccount& step, double seconds) {
   const double keep = std::exp(-seconds / kMemorySeconds);
   seconds_ = seconds_ * keep + seconds;
   bytes_ = bytes_ * keep + step.weight_bytes + step.kv_bytes;
-  macs_ = macs_ * keep + step.macs;
+  mac_seconds_ =
+      mac_seconds_ * keep + peaks_.MacSeconds(step.macs, step.prompt_macs);
 }
 
 double Utilization::bandwidth() const {
@@ -22,8 +23,7 @@ double Utilization::bandwidth() const {
 }
 
 double Utilization::compute() const {
-  const double possible = seconds_ * peaks_.macs_per_s;
-  return possible > 0 ? macs_ / possible : 0;
+  return seconds_ > 0 ? mac_seconds_ / seconds_ : 0;
 }
 
 }  // namespace millrace::scheduler

@@ -26,7 +26,7 @@ class Utilization {
   // Exponentially forgotten sums.
   double seconds_ = 0;
   double bytes_ = 0;
-  double macs_ = 0;
+  double mac_seconds_ = 0;  // at the peaks
 };
 
 }  // namespace millrace::scheduler

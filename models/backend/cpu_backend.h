@@ -125,7 +125,9 @@ class CpuBackend final : public Backend {
                   void (CpuBackend::*run)(Worker&, const Command&));
   // Parts of MeasurePeaks; seconds, or units a second.
   double MeasureMacs();
-  double RunMacs(const CpuLinear& linear, int64_t outputs, int32_t rows);
+  double RunMacs(const CpuLinear& linear, int64_t outputs, int32_t rows,
+                 bool prompt);
+  double MeasurePromptMacs();
   CpuLinear* Widest();  // null where its inputs are wider than any row
   int64_t ChoosePassBytes();
   double MeasureRowPreparation();

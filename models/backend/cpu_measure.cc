@@ -47,21 +47,46 @@ double CpuBackend::MeasureMacs() {
   double best = 0;
   for (const int32_t rows : {std::min(kRowTile / 2, most), most}) {
     for (int run = 0; run < kRuns; ++run) {
-      best = std::max(best, RunMacs(linear, outputs, rows));
+      best = std::max(best, RunMacs(linear, outputs, rows, false));
     }
   }
   return best;
 }
 
+double CpuBackend::MeasurePromptMacs() {
+  if (!prompts_in_bf16_) return 0;
+  const CpuLinear* widest = nullptr;
+  for (const Command& command : commands_) {
+    const CpuLinear* linear = command.linear;
+    if (linear == nullptr || command.phase == StepPhase::kEmbed ||
+        command.sample_rows || linear->inputs() > wide_act_.width()) {
+      continue;
+    }
+    if (widest == nullptr || linear->outputs() > widest->outputs()) {
+      widest = linear;
+    }
+  }
+  if (widest == nullptr) return 0;
+  const int64_t outputs = std::min(kPromptColumns, widest->outputs() / 16 * 16);
+  const int32_t rows = std::min(kPromptTile, limits_.max_tokens);
+  double best = 0;
+  for (int run = 0; run < kRuns; ++run) {
+    best = std::max(best, RunMacs(*widest, outputs, rows, true));
+  }
+  return best;
+}
+
 double CpuBackend::RunMacs(const CpuLinear& linear, int64_t outputs,
-                           int32_t rows) {
+                           int32_t rows, bool prompt) {
   std::atomic<int64_t> calls{0};  // relaxed: read after all have joined
   const Clock::time_point begun = Clock::now();
   pool_->Run([&](Worker& worker) {
     float* y = private_[static_cast<size_t>(worker.index())].y.data();
+    const Rows all{0, rows, prompt};
+    const int64_t ld_y = prompt ? kPromptColumns : ld_y_;
     int64_t done = 0;
     do {
-      linear.Run(0, outputs, wide_act_, 0, rows, y, ld_y_);
+      Multiply(worker, linear, 0, outputs, wide_act_, all, y, ld_y);
       ++done;
     } while (Since(begun) < kMacSeconds);
     calls.fetch_add(done, std::memory_order_relaxed);
@@ -126,6 +151,7 @@ RunnerPeaks CpuBackend::MeasurePeaks() {
       MeasureReadRate(*pool_, weights_.data(), weights_.size());
   peaks.pass_bytes = static_cast<double>(ChoosePassBytes());
   peaks.macs_per_s = MeasureMacs();
+  peaks.prompt_macs_per_s = MeasurePromptMacs();
   // Each worker preparing all rows costs it (1 - 1/team) of them more than its
   // share; sharing them costs a barrier.
   const int team = pool_->size();
@@ -147,9 +173,13 @@ void CpuBackend::BeginAccount() {
     if (rows == 0) continue;
     account_.weight_bytes +=
         static_cast<double>(command.linear->packed_bytes());
-    account_.macs += static_cast<double>(command.linear->inputs() *
-                                         command.linear->outputs()) *
-                     rows;
+    const auto row_macs = static_cast<double>(command.linear->inputs() *
+                                              command.linear->outputs());
+    account_.macs += row_macs * rows;
+    if (!command.linear->prompts_in_bf16() || command.sample_rows) continue;
+    for (const Rows& run : runs_) {
+      if (run.prompt) account_.prompt_macs += row_macs * run.count();
+    }
   }
   const double key_bytes = static_cast<double>(kv_.page_bytes()) / kPageTokens;
   for (int32_t seq = 0; seq < batch_->num_seqs; ++seq) {

@@ -12,7 +12,7 @@ enum class Factors { kF32, kBf16, kInt8 };
 
 // What a step is and what it must do at least.
 struct StepInfo {
-  std::string text;
+  std::string text = {};
   double macs = 0;   // multiply-adds of products; 0: none to speak of
   double bytes = 0;  // of operands and results, each once
   std::vector<int32_t> sources = {};  // steps whose results it reads, ascending

@@ -29,6 +29,8 @@ struct StepAccount {
   double kv_bytes = 0;      // keys and values of each sequence, read once
   // Multiply-adds of all matrices; attention's are left out.
   double macs = 0;
+  // Of those, what rows of prompts took where they have kernels of their own.
+  double prompt_macs = 0;
 };
 
 // Measured, not looked up: zero where nobody did.
@@ -36,10 +38,19 @@ struct RunnerPeaks {
   // Of the packed weights by loads alone, read over and over as steps do.
   double read_bytes_per_s = 0;
   double macs_per_s = 0;  // by the model's own kernel, in cache
+  // The same of the kernels for rows of prompts; 0: there are none.
+  double prompt_macs_per_s = 0;
   double barrier_s = 0;
   // Not a peak, but found in the same way: the weights that are best walked for
   // all rows before the next ones.
   double pass_bytes = 0;
+
+  // What multiply-adds take at their peaks; 0 where a peak is not known.
+  double MacSeconds(double macs, double prompt_macs) const {
+    const double others = macs - prompt_macs;
+    return (macs_per_s > 0 ? others / macs_per_s : 0) +
+           (prompt_macs_per_s > 0 ? prompt_macs / prompt_macs_per_s : 0);
+  }
 };
 
 }  // namespace millrace::models

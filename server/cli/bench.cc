@@ -105,6 +105,7 @@ class Bench {
       row.weight_bytes = run.weight_bytes;
       row.kv_bytes = run.kv_bytes;
       row.linear_macs = run.macs;
+      row.prompt_macs = run.prompt_macs;
       if (i > 0) row.seconds.push_back(run.seconds);
     }
     return row;

@@ -18,7 +18,7 @@ std::string Format(const char* format, Values... values) {
 
 struct Rates {
   double median = 0, least = 0, most = 0;  // tokens/s
-  double weight_bytes = 0, kv_bytes = 0, macs = 0;
+  double weight_bytes = 0, kv_bytes = 0, macs = 0, prompt_macs = 0;
 };
 
 Rates RatesOf(const BenchCase& row) {
@@ -34,6 +34,7 @@ Rates RatesOf(const BenchCase& row) {
   rates.weight_bytes = row.weight_bytes / seconds;
   rates.kv_bytes = row.kv_bytes / seconds;
   rates.macs = row.linear_macs / seconds;
+  rates.prompt_macs = row.prompt_macs / seconds;
   return rates;
 }
 
@@ -53,16 +54,19 @@ double Median(std::vector<double> values) {
 
 std::string MachineText(const BenchReport& report) {
   const models::LlmInfo& info = report.info;
+  const std::string prompts =
+      report.peaks.prompt_macs_per_s > 0
+          ? Format(", %.0f for prompts", report.peaks.prompt_macs_per_s * 1e-9)
+          : "";
   return Format(
       "%s  %s %s  %.0f M parameters\n%d threads, %s; the machine reads "
       "%.1f GB/s of the model's weights and does %.0f GMAC/s with the kernel "
-      "of its "
-      "widest matrix in cache\n\n",
+      "of its widest matrix in cache%s\n\n",
       info.name.substr(0, 60).c_str(), info.architecture.substr(0, 30).c_str(),
       info.quantization.c_str(),
       static_cast<double>(info.num_parameters) * 1e-6, info.threads,
       info.isa.c_str(), report.peaks.read_bytes_per_s * 1e-9,
-      report.peaks.macs_per_s * 1e-9);
+      report.peaks.macs_per_s * 1e-9, prompts.c_str());
 }
 
 std::string TableHeader() {
@@ -84,7 +88,8 @@ std::string TableRow(const BenchCase& row, const models::RunnerPeaks& peaks) {
                     rates.weight_bytes * 1e-9, rates.kv_bytes * 1e-9,
                     Percent(rates.weight_bytes + rates.kv_bytes,
                             peaks.read_bytes_per_s),
-                    rates.macs * 1e-9, Percent(rates.macs, peaks.macs_per_s));
+                    rates.macs * 1e-9,
+                    100 * peaks.MacSeconds(rates.macs, rates.prompt_macs));
 }
 
 nlohmann::ordered_json ReportJson(const BenchReport& report) {
@@ -103,6 +108,7 @@ nlohmann::ordered_json ReportJson(const BenchReport& report) {
       result["weight_bytes_per_s"] = rates.weight_bytes;
       result["kv_bytes_per_s"] = rates.kv_bytes;
       result["linear_macs_per_s"] = rates.macs;
+      result["prompt_macs_per_s"] = rates.prompt_macs;
       result["seconds"] = row.seconds;
     }
     results.push_back(std::move(result));
@@ -116,6 +122,7 @@ nlohmann::ordered_json ReportJson(const BenchReport& report) {
           {"peak_read_bytes_per_s", report.peaks.read_bytes_per_s},
           {"weight_pass_bytes", report.peaks.pass_bytes},
           {"peak_macs_per_s", report.peaks.macs_per_s},
+          {"peak_prompt_macs_per_s", report.peaks.prompt_macs_per_s},
           {"results", std::move(results)}};
 }
 

@@ -20,6 +20,7 @@ struct BenchCase {
   double weight_bytes = 0;  // read in one repetition
   double kv_bytes = 0;      // read in one repetition
   double linear_macs = 0;   // of one repetition, attention not counted
+  double prompt_macs = 0;   // of those, by the kernels for prompts
   std::vector<double> seconds;  // of each repetition
   std::string skipped;          // why there are none
 };

@@ -85,6 +85,7 @@ Status BenchSteps::Run() {
   run_.weight_bytes += account.weight_bytes;
   run_.kv_bytes += account.kv_bytes;
   run_.macs += account.macs;
+  run_.prompt_macs += account.prompt_macs;
   return OkStatus();
 }
 

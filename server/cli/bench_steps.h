@@ -19,6 +19,7 @@ struct BenchRun {
   double weight_bytes = 0;
   double kv_bytes = 0;
   double macs = 0;
+  double prompt_macs = 0;
 };
 
 class BenchSteps {

@@ -30,6 +30,14 @@ TEST(Utilization, IsTheShareOfThePeaksWhileStepsAreAlike) {
   EXPECT_NEAR(u.compute(), 0.2, 1e-9);    // 100 / (0.5 * 1000)
 }
 
+TEST(Utilization, RowsOfPromptsHaveAPeakOfTheirOwn) {
+  Utilization u({.macs_per_s = 100, .prompt_macs_per_s = 1000});
+  models::StepAccount step = Step(0, 550);
+  step.prompt_macs = 500;
+  u.Add(step, 2);
+  EXPECT_NEAR(u.compute(), 0.5, 1e-9);  // (50 / 100 + 500 / 1000) / 2
+}
+
 TEST(Utilization, ForgetsWithinTensOfSecondsOfSteps) {
   Utilization u({.read_bytes_per_s = 100, .macs_per_s = 100});
   for (int i = 0; i < 100; ++i) u.Add(Step(100, 0), 1);
