@@ -24,6 +24,9 @@ constexpr int64_t kFewPromptRows = 384;
 // Keys of one call of prompt_attend: the most that it takes.
 constexpr int32_t kPromptSplitKeys = 1024;
 constexpr int32_t kMostPages = kPromptSplitKeys / kPageTokens;
+// Tokens between what is copied to or from the rows of a step and what is asked
+// for: their heads lie apart, so the CPU does not foresee it.
+constexpr int64_t kTokensAhead = 4;
 // What loading one key costs beside a query row's use of it; also in
 // prompt_attend, and how many rows that one attends in the time of one.
 constexpr int64_t kKeyCost = 4;
@@ -272,6 +275,10 @@ const float* CpuAttention::GatherQ(const Layer& layer, const Tile& tile,
   if (tile.num_tokens == 1) return first;
   const int64_t block = int64_t{group_} * head_dim_;
   for (int32_t t = 0; t < tile.num_tokens; ++t) {
+    const bool more = t + kTokensAhead < tile.num_tokens;
+    for (int64_t i = 0; more && i < block; i += 16) {
+      __builtin_prefetch(first + (t + kTokensAhead) * layer.ld_qkv + i);
+    }
     std::memcpy(scratch.q.data() + t * block, first + t * layer.ld_qkv,
                 static_cast<size_t>(block) * sizeof(float));
   }
@@ -388,11 +395,16 @@ void CpuAttention::RunWhole(const Layer& layer, const Item& item,
     const int32_t first = FirstSplit(layer.work, *tile.role, position);
     const int64_t at = (first - tile.first_split) * rows + row;
     const float* sinks = layer.variant.sinks;
-    kernels_.merge(
-        scratch.m.data() + at, scratch.l.data() + at, o + at * head_dim_, rows,
-        rows * head_dim_, SplitsOf(position + 1, tile.role->split_keys) - first,
-        head_dim_, sinks != nullptr ? sinks + head : nullptr,
-        layer.out + (tile.first_row + token) * layer.ld_out + head * head_dim_);
+    float* out =
+        layer.out + (tile.first_row + token) * layer.ld_out + head * head_dim_;
+    const bool more = token + kTokensAhead < tile.num_tokens;
+    for (int64_t i = 0; more && i < head_dim_; i += 16) {
+      __builtin_prefetch(out + kTokensAhead * layer.ld_out + i, 1);
+    }
+    kernels_.merge(scratch.m.data() + at, scratch.l.data() + at,
+                   o + at * head_dim_, rows, rows * head_dim_,
+                   SplitsOf(position + 1, tile.role->split_keys) - first,
+                   head_dim_, sinks != nullptr ? sinks + head : nullptr, out);
   }
 }
 
