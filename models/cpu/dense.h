@@ -319,11 +319,23 @@ struct AttentionArgs {
   float* scratch = nullptr;  // attention_scratch_floats, aligned to 64 bytes
 };
 
+// What decides how a product is best cut for several threads.
+struct ProductCosts {
+  int64_t row_unit;  // rows of a full register tile
+  // Reading a weight costs as much as multiplying it by so many rows.
+  int64_t rows_per_weight;
+  // What a row costs beside its products, in tenths of a panel that it meets:
+  // to read it, as another thread may have written it, and to copy or round it.
+  int64_t read;
+  int64_t gather;
+};
+
 // Products at one precision of their factors. What goes in and comes out, and
 // the sums, are f32 at each.
 struct DenseProducts {
   // Outputs of one panel; a matrix has ceil(n / panel) of them.
   int32_t panel;
+  ProductCosts costs;
   // Floats of a packed matrix; its memory is aligned to 64 bytes.
   int64_t (*packed_floats)(int64_t n, int64_t k);
   // Packs panels [begin, end) of w[n][k]; `packed` is the whole matrix, read by

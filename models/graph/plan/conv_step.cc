@@ -42,7 +42,8 @@ class ConvStep : public Step {
     const bool in_place = of_bf16_ && s.taps() == 1;
     const Part part = SplitProduct(
         s.batch * s.out_pixels(), (n + products_.panel - 1) / products_.panel,
-        team, !in_place && products_.conv_scratch_floats(args) > 0);
+        team, !in_place && products_.conv_scratch_floats(args) > 0,
+        products_.costs);
     args.panel_begin = part.panel_begin;
     args.panel_end = part.panel_end;
     args.scratch =

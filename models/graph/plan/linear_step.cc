@@ -36,7 +36,8 @@ class LinearStep : public Step {
     const int64_t panel = products_.panel;
     GemmArgs args = Sizes();
     const bool gathers = !of_bf16_ && products_.gemm_scratch_floats(args) > 0;
-    const Part part = SplitProduct(m_, (n_ + panel - 1) / panel, team, gathers);
+    const Part part = SplitProduct(m_, (n_ + panel - 1) / panel, team, gathers,
+                                   products_.costs);
     if (of_bf16_) {
       args.x_bf16 = slots.data<Bf16>(x_);
     } else {

@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <cstdint>
 
+#include "models/cpu/dense.h"
 #include "models/graph/op.h"
 
 namespace millrace::models::graph {
@@ -17,9 +18,13 @@ struct Part {
   int64_t panel_end = 0;
 };
 
+// The costs of f32 products.
+inline constexpr ProductCosts kPlainCosts = {
+    .row_unit = 12, .rows_per_weight = 10, .read = 0, .gather = 2};
+
 // `gathers`: each member copies or rounds the rows that it multiplies.
 Part SplitProduct(int64_t num_rows, int64_t num_panels, const Team& team,
-                  bool gathers);
+                  bool gathers, const ProductCosts& costs = kPlainCosts);
 
 // By rows or by panels, whichever gives the members more even parts.
 Part SplitEvenly(int64_t num_rows, int64_t num_panels, const Team& team);

@@ -4,8 +4,11 @@
 #include <algorithm>
 #include <cmath>
 #include <limits>
+#include <string>
+#include <utility>
 #include <vector>
 
+#include "models/tensor/float16.h"
 #include "tests/backend/dense/bf16.h"
 #include "tests/backend/dense/dense.h"
 
@@ -172,6 +175,113 @@ TEST_P(Attention, GivesTheSameBitsInEveryRange) {
       }
       ASSERT_EQ(Difference(got.data(), want.data(), got.size()), "")
           << &s - kShapes << " by " << step;
+    }
+  }
+}
+
+// The chain that dense.h gives attention in tiles, row by row.
+class TileAttentionChain {
+ public:
+  TileAttentionChain(const Case& c, int64_t row) : c_(c), row_(row) {}
+
+  std::vector<float> Run() {
+    const Shape& s = c_.s;
+    int64_t end = s.keys;
+    if (s.causal) end = std::min(end, row_ + s.offset + 1);
+    std::vector<float> out(static_cast<size_t>(s.dv));
+    float greatest = 0, sum = 0;
+    for (int64_t key = 0; key < end; key += 512) {
+      const int64_t keys = std::min<int64_t>(end - key, 512);
+      const std::vector<float> scores = Scores(key, keys);
+      const float m = *std::max_element(scores.begin(), scores.end());
+      if (m == -kInf) continue;
+      std::vector<float> p;
+      for (const float score : scores) p.push_back(Power(score - m));
+      float l;
+      ScalarTable().reduce(ReduceKind::kSum, p.data(), 1, keys, keys, &l);
+      const bool first = sum == 0;
+      const float both = first ? m : std::max(greatest, m);
+      const float before = first ? 0 : Power(greatest - both);
+      const float now = Power(m - both);
+      sum = first ? l : std::fma(sum, before, l * now);
+      greatest = both;
+      for (int64_t i = 0; i < s.dv; ++i) {
+        const float o =
+            Product(keys,
+                    [&](int64_t j) {
+                      return std::pair(p[static_cast<size_t>(j)],
+                                       c_.v[(key + j) * (s.dv + 3) + i]);
+                    }) +
+            0.0f;
+        float& total = out[static_cast<size_t>(i)];
+        total = first ? o : std::fma(total, before, o * now);
+      }
+    }
+    for (float& v : out) v *= 1 / sum;
+    return out;
+  }
+
+ private:
+  static constexpr float kE = 1.44269504f;
+
+  std::vector<float> Scores(int64_t key, int64_t keys) const {
+    const Shape& s = c_.s;
+    std::vector<float> scores;
+    for (int64_t j = key; j < key + keys; ++j) {
+      const float sum = Product(s.d, [&](int64_t i) {
+        return std::pair(c_.q[row_ * (s.d + 1) + i], c_.k[j * (s.d + 2) + i]);
+      });
+      float score = sum * (0.3f * kE);
+      if (s.mask) score = std::fma(c_.mask[row_ * s.keys + j], kE, score);
+      scores.push_back(score);
+    }
+    return scores;
+  }
+
+  template <typename Factors>
+  static float Product(int64_t k, Factors factors) {
+    float sum = 0;
+    for (int64_t step = 0; step < k; step += 32) {
+      float strand[2] = {0, 0};
+      for (int64_t i = step; i < std::min(k, step + 32); ++i) {
+        const auto [x, w] = factors(i);
+        strand[i % 2] = std::fma(Rounded(x), Rounded(w), strand[i % 2]);
+      }
+      sum += strand[0] + strand[1];
+    }
+    return sum;
+  }
+  // What is below 2^-126 becomes 0.
+  static float Rounded(float x) {
+    return std::abs(x) < 0x1p-126f ? 0.0f : BFloat16ToFloat(FloatToBFloat16(x));
+  }
+  static float Power(float x) {
+    if (x < -126) return 0;
+    const float r = x - std::floor(x);
+    float p = 1.34266876e-02f;
+    for (const float c :
+         {5.22424690e-02f, 2.41280213e-01f, 6.93044841e-01f, 1.0f}) {
+      p = std::fma(p, r, c);
+    }
+    return std::ldexp(p, static_cast<int>(std::floor(x)));
+  }
+
+  const Case& c_;
+  const int64_t row_;
+};
+
+TEST_P(Attention, TilesFollowTheirChain) {
+  if (!std::string(GetParam()).starts_with("amx")) return;
+  std::mt19937 rng(6);
+  for (const Shape& s : kShapes) {
+    const Case c(s, rng);
+    Case::Packed packed(c, table());
+    Floats out(s.rows * s.dv);
+    table().attention(c.Args(packed, out));
+    for (int64_t r = 0; r < s.rows; ++r) {
+      const std::vector<float> want = TileAttentionChain(c, r).Run();
+      ASSERT_EQ(Difference(out.data() + r * s.dv, want.data(), s.dv), "")
+          << &s - kShapes << " row " << r;
     }
   }
 }

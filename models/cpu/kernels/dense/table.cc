@@ -11,6 +11,7 @@ constexpr DenseProducts ProductsOf(int32_t panel) {
   using Parts = DenseParts<Isa>;
   return {
       .panel = panel,
+      .costs = {.row_unit = 12, .rows_per_weight = 10, .read = 0, .gather = 2},
       .packed_floats = Parts::PackedFloats,
       .pack = Parts::Pack,
       .gemm_scratch_floats = Parts::GemmScratchFloats,
@@ -83,6 +84,9 @@ const DenseProducts* Avx512Bf16Products() {
 const DenseProducts* AmxBf16Products() {
   static constexpr DenseProducts kProducts = [] {
     DenseProducts products = ProductsOf<AmxBf16Isa>(32);
+    // A core multiplies 1.7 T values a second and reads 30 GB from L3.
+    products.costs = {
+        .row_unit = 16, .rows_per_weight = 60, .read = 20, .gather = 10};
     products.round = DenseParts<Avx512Bf16Isa>::Round;
     products.pack_bf16 = DenseParts<AmxBf16Isa>::PackBf16;
     products.max_pool = DenseParts<Avx512Bf16Isa>::MaxPool;
