@@ -3,7 +3,8 @@
 // all of k. Written over a type `Tiles`, as tiles.h is.
 //
 // Rows stream past a panel, which is read again for each block: so they are
-// loaded as what is read once, and the panel stays in L1. The ending of a block
+// loaded as what is read once (but for taps of convolutions, which read the same
+// lines again), and the panel stays in L1. The ending of a block
 // stands between the products of the next one, step by step, and so do requests
 // for the next panel, which comes from L3 where weights are large: those of a
 // whole panel at once would wait for each other.
