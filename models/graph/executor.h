@@ -29,8 +29,8 @@ namespace millrace::models::graph {
 enum class Precision {
   kF32,
   // Attention and layers with constant weights round the factors of their
-  // products to bf16 where the CPU has products of it (AVX-512 BF16, AMX), and add
-  // in f32. Elsewhere, and in graphs that are interpreted: f32.
+  // products to bf16 where the CPU has products of it (AVX-512 BF16, AMX), and
+  // add in f32. Elsewhere, and in graphs that are interpreted: f32.
   kBf16,
 };
 

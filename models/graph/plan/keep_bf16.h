@@ -7,15 +7,15 @@
 //   LayerNorm ── bf16 ── Linear +gelu ── bf16 ── Linear +residual ── f32 ──
 //
 // Queries of attention are rounded, too: in tiles their scores are scaled, so
-// that no bit changes; products of AVX-512 BF16 scale the queries and round them
-// once more where the scale is no power of two.
+// that no bit changes; products of AVX-512 BF16 scale the queries and round
+// them once more where the scale is no power of two.
 //
 // A convolution that rounds its factors takes the residual that it adds in
 // bf16, too, and a depthwise one what it multiplies in f32, if all other
-// readers take bf16. Beside these, nothing changes bits of results. (Residuals of linear
-// layers stay in f32: in BERT they took the error from 0.004 to 0.02 of the
-// largest result and no time.) Gates and whatever else reads a value in f32
-// keep it in f32.
+// readers take bf16. Beside these, nothing changes bits of results. (Residuals
+// of linear layers stay in f32: in BERT they took the error from 0.004 to 0.02
+// of the largest result and no time.) Gates and whatever else reads a value in
+// f32 keep it in f32.
 #pragma once
 
 #include "models/graph/ir.h"

@@ -3,11 +3,11 @@
 // all of k. Written over a type `Tiles`, as tiles.h is.
 //
 // Rows stream past a panel, which is read again for each block: so they are
-// loaded as what is read once (but for taps of convolutions, which read the same
-// lines again), and the panel stays in L1. The ending of a block
-// stands between the products of the next one, step by step, and so do requests
-// for the next panel, which comes from L3 where weights are large: those of a
-// whole panel at once would wait for each other.
+// loaded as what is read once (but for taps of convolutions, which read the
+// same lines again), and the panel stays in L1. The ending of a block stands
+// between the products of the next one, step by step, and so do requests for
+// the next panel, which comes from L3 where weights are large: those of a whole
+// panel at once would wait for each other.
 //
 // All tiles are full: rows and steps of k that do not fill one must be readable
 // all the same. What stands in rows beyond the last is multiplied and dropped;
@@ -65,7 +65,9 @@ class DenseBlocks {
     for (int i = 0; i < 8; ++i) config.Shape(i, kTileRows, kStepBytes);
     tiles_.Configure(config);
   }
-  ~DenseBlocks() {
+  // At the end of each call. No destructor: it would need a symbol that all
+  // object files share.
+  void End() {
     ending_.Until(kRows);
     tiles_.Release();
   }

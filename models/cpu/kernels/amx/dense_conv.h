@@ -45,6 +45,7 @@ class TileConv {
     } else {
       RunGathered(blocks, a, data);
     }
+    blocks.End();
   }
 
   static int64_t ScratchFloats(const ConvArgs& a) {

@@ -58,6 +58,7 @@ class DenseRows {
       const int64_t left = args.row_end - row;
       Some(blocks, args, x + row * args.ld_x, row, left < each ? left : each);
     }
+    blocks.End();
   }
 
   static int64_t ScratchFloats(const GemmArgs& args) {
