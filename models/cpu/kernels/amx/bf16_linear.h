@@ -27,13 +27,14 @@ class Bf16Linear {
   void Run(int64_t group_begin, int64_t group_end, const ActRows& act,
            int64_t num_rows) {
     const int64_t tokens = ChunkTokens();
+    const bool far = Outputs::AreFar(num_rows, w_.n);
     for (int64_t token = 0; token < num_rows; token += tokens) {
       const int64_t left = num_rows - token;
       const TokenRows rows = {act.bf16 + token * act.ld_bf16, act.ld_bf16,
                               left < tokens ? left : tokens};
       if (whole_columns_ < w_.k) KeepLastColumns(rows);
       for (int64_t g = group_begin; g < group_end; g += 2) {
-        RunPair(g, group_end - g > 1 ? 2 : 1, token, rows);
+        RunPair(g, group_end - g > 1 ? 2 : 1, token, rows, far);
       }
     }
     shape_.Release();
@@ -56,10 +57,12 @@ class Bf16Linear {
     return num_rows > kBlockTokens ? 768 : whole_columns_;
   }
 
-  void RunPair(int64_t g, int groups, int64_t token, const TokenRows& rows) {
+  void RunPair(int64_t g, int groups, int64_t token, const TokenRows& rows,
+               bool far) {
     const uint8_t* w =
         static_cast<const uint8_t*>(w_.data) + g * w_.group_bytes;
-    const Outputs out = {y_ + token * ld_y_ + g * 16, ld_y_, w_.n - g * 16};
+    const Outputs out = {y_ + token * ld_y_ + g * 16, ld_y_, w_.n - g * 16,
+                         far};
     const int64_t most = RunColumns(rows.num_rows);
     for (int64_t k = 0; k < whole_columns_; k += most) {
       const int64_t left = whole_columns_ - k;

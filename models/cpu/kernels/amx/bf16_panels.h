@@ -82,6 +82,13 @@ struct Outputs {
   float* y;  // first output of the first token
   int64_t ld_y;
   int64_t live;  // outputs that exist; the last group may be partial
+  // All outputs of the call are more than L2 keeps: each block asks for its
+  // lines a thousand clocks before it stores them.
+  bool far;
+
+  static bool AreFar(int64_t num_rows, int64_t num_outputs) {
+    return num_rows * num_outputs > 256 << 10;
+  }
 };
 
 // ---- one block: up to 32 tokens, one or two groups ----
@@ -154,15 +161,27 @@ inline void StoreOutputs(Tiles& tiles, int64_t tokens, const Outputs& out) {
   }
 }
 
+// Asks for the lines of tokens 2i and 2i + 1 of a block, to be written.
+inline void AskForOutputs(const Outputs& out, int64_t i) {
+  const float* even = out.y + 2 * i * out.ld_y;
+  const float* odd = even + out.ld_y;
+  asm volatile("prefetchw %0" : : "m"(even[0]));
+  asm volatile("prefetchw %0" : : "m"(even[16]));
+  asm volatile("prefetchw %0" : : "m"(odd[0]));
+  asm volatile("prefetchw %0" : : "m"(odd[16]));
+}
+
 // Adds the products of all steps to the sums. kStreamed: the panel is used
-// again for other tokens and should stay in L1, so these keep out of it.
+// again for other tokens and should stay in L1, so these keep out of it. `far`:
+// outputs to ask for, or null.
 template <int kTokenTiles, int kGroups, bool kStreamed, typename Tiles>
 inline void AddSteps(Tiles& tiles, const uint16_t* x, int64_t ld_x,
-                     const Panel& panel) {
+                     const Panel& panel, const Outputs* far) {
   const int64_t stride = 2 * ld_x;
   const uint16_t* second = x + kTileTokens * ld_x;
   const uint8_t* w = panel.tiles;
   for (int64_t i = 0; i < panel.steps; ++i) {
+    if (kStreamed && far != nullptr && i < kTileTokens) AskForOutputs(*far, i);
     tiles.template Load<6>(w, 64);
     if constexpr (kStreamed) {
       tiles.template LoadStreamed<4>(x, stride);
@@ -206,7 +225,8 @@ void MultiplyBlock(Tiles& tiles, const TokenRows& rows, const Panel& panel,
   } else {
     LoadSums<kTokenTiles, kGroups>(tiles, run.sums);
   }
-  AddSteps<kTokenTiles, kGroups, kStreamed>(tiles, rows.x, rows.ld_x, panel);
+  AddSteps<kTokenTiles, kGroups, kStreamed>(
+      tiles, rows.x, rows.ld_x, panel, run.last && out.far ? &out : nullptr);
   if (run.last) {
     StoreOutputs<kTokenTiles, kGroups>(tiles, rows.num_rows, out);
   } else {
@@ -225,7 +245,7 @@ void MultiplyRows(Tiles& tiles, BlockTiles<Tiles>& shape, const TokenRows& rows,
                              left < kBlockTokens ? left : kBlockTokens};
     const ColumnRun here = {run.first, run.last,
                             run.sums + token / kBlockTokens * kBlockFloats};
-    const Outputs to = {out.y + token * out.ld_y, out.ld_y, out.live};
+    const Outputs to = {out.y + token * out.ld_y, out.ld_y, out.live, out.far};
     shape.Fit(static_cast<int>(block.num_rows));
     if (block.num_rows <= kTileTokens) {
       MultiplyBlock<1, kGroups, false>(tiles, block, panel, here, to);

@@ -59,26 +59,28 @@ inline int64_t PromptScratchBytes(const PackedMatrix& w, int32_t num_rows) {
 template <typename Tiles>
 class PromptProduct {
  public:
-  PromptProduct(Tiles& tiles, const PackedMatrix& w, float* y, int64_t ld_y,
-                void* scratch)
+  PromptProduct(Tiles& tiles, const PackedMatrix& w, int64_t num_rows, float* y,
+                int64_t ld_y, void* scratch)
       : tiles_(tiles),
         shape_(tiles),
         w_(w),
+        num_rows_(num_rows),
         to_tiles_(ToTilesOf(w.format)),
         cut_(PromptCut::Of(w.k)),
         y_(y),
         ld_y_(ld_y),
+        far_outputs_(Outputs::AreFar(num_rows, w.n)),
         panel_(static_cast<uint8_t*>(scratch)),
         sums_(reinterpret_cast<float*>(panel_ + cut_.PanelBytes(w.format))) {}
 
-  void Run(int64_t group_begin, int64_t group_end, const ActRows& act,
-           int64_t num_rows) {
-    if (group_begin >= group_end || num_rows <= 0) return;
-    const int64_t tokens = EvenShare(num_rows, cut_.chunk_tokens, kBlockTokens);
+  void Run(int64_t group_begin, int64_t group_end, const ActRows& act) {
+    if (group_begin >= group_end || num_rows_ <= 0) return;
+    const int64_t tokens =
+        EvenShare(num_rows_, cut_.chunk_tokens, kBlockTokens);
     const int64_t groups =
         EvenShare(group_end - group_begin, cut_.chunk_groups, 2);
-    for (int64_t token = 0; token < num_rows; token += tokens) {
-      const int64_t left = num_rows - token;
+    for (int64_t token = 0; token < num_rows_; token += tokens) {
+      const int64_t left = num_rows_ - token;
       const TokenRows rows = {act.bf16 + token * act.ld_bf16, act.ld_bf16,
                               left < tokens ? left : tokens};
       for (int64_t g = group_begin; g < group_end; g += groups) {
@@ -105,7 +107,8 @@ class PromptProduct {
             tiled.group_bytes, group_end - g > 1 ? 2 : 1,
             columns / kStepColumns};
         const ColumnRun run = {k == 0, k + columns == w_.k, sums};
-        const Outputs out = {y_ + token * ld_y_ + g * 16, ld_y_, w_.n - g * 16};
+        const Outputs out = {y_ + token * ld_y_ + g * 16, ld_y_, w_.n - g * 16,
+                             far_outputs_};
         MultiplyPanel(tiles_, shape_, from, panel, run, out);
         sums +=
             (rows.num_rows + kBlockTokens - 1) / kBlockTokens * kBlockFloats;
@@ -140,10 +143,12 @@ class PromptProduct {
   Tiles& tiles_;
   BlockTiles<Tiles> shape_;
   const PackedMatrix& w_;
+  const int64_t num_rows_;
   const ToTiles to_tiles_;  // null: BF16
   const PromptCut cut_;
   float* const y_;
   const int64_t ld_y_;
+  const bool far_outputs_;
   uint8_t* const panel_;  // [chunk_groups][steps of a run] tiles
   float* const sums_;     // [pairs of groups][blocks of tokens][kBlockFloats]
 };
@@ -153,8 +158,8 @@ bool RunPromptLinear(Tiles& tiles, const PackedMatrix& w, int64_t group_begin,
                      int64_t group_end, const ActRows& act, int32_t num_rows,
                      float* y, int64_t ld_y, void* scratch) {
   if (!HasPromptLinear(w)) return false;
-  PromptProduct<Tiles>(tiles, w, y, ld_y, scratch)
-      .Run(group_begin, group_end, act, num_rows);
+  PromptProduct<Tiles>(tiles, w, num_rows, y, ld_y, scratch)
+      .Run(group_begin, group_end, act);
   return true;
 }
 
