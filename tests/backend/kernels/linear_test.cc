@@ -276,6 +276,18 @@ TEST_P(Linear, MoreWeightsThanOneCachePanel) {
   CheckShape(table(), w, act, 9);
 }
 
+// Some tables take a few rows at a time.
+TEST_P(Linear, MoreRowsThanOneChunk) {
+  std::mt19937 rng(9);
+  for (WeightFormat format : {WeightFormat::kQ8_0, WeightFormat::kQ6_K}) {
+    const Weights w = MakeWeights(rng, format, 18, 2048);
+    Acts act(600, w.k);
+    FillNormal(rng, act.x);
+    act.Quantize();
+    CheckShape(table(), w, act, 600);
+  }
+}
+
 TEST_P(Linear, FloatColumnsNeedNotBeAMultipleOfFour) {
   std::mt19937 rng(4);
   for (WeightFormat format :

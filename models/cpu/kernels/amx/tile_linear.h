@@ -63,8 +63,16 @@ int32_t RunTileLinear(Tiles& tiles, const PackedMatrix& w, int64_t group_begin,
   constexpr int32_t kLeastTokens = 32;
   const RunInteger<Tiles> run = IntegerTilesOf<Tiles>(w.format);
   if (run == nullptr || num_rows < kLeastTokens) return 0;
+  // Half a MiB of quantised rows at a time: they stay in L2 while the caller's
+  // groups pass.
+  int64_t chunk = (int64_t{512} << 10) / w.k / 16 * 16;
+  if (chunk < kLeastTokens) chunk = kLeastTokens;
   const int32_t tokens = num_rows / 16 * 16;
-  run(tiles, w, group_begin, group_end, act, tokens, y, ld_y);
+  for (int64_t token = 0; token < tokens; token += chunk) {
+    const int64_t left = tokens - token;
+    run(tiles, w, group_begin, group_end, Q8RowsFrom(act, token),
+        left < chunk ? left : chunk, y + token * ld_y, ld_y);
+  }
   return tokens;
 }
 
