@@ -51,11 +51,12 @@ class Bench {
       : shape_(shape),
         pool_(pool),
         kv_{format, 1, shape.kv_heads, shape.head_dim, memory.data()},
-        old_(ShapeOf(shape), kernels, pool.size(), false),
-        new_(ShapeOf(shape), kernels, pool.size(), true),
+        old_(ShapeOf(shape), kernels, pool.size()),
+        new_(ShapeOf(shape), kernels, pool.size()),
         old_variant_(old_.AddVariant({})),
         new_variant_(new_.AddVariant({})),
         qkv_(size_t{kChunk} * width()) {
+    new_.set_prompts_on_tiles(true);
     std::mt19937 rng(1);
     std::normal_distribution<float> normal;
     for (float& x : qkv_) {
