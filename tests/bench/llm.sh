@@ -21,7 +21,7 @@ export PEERS_VENV=$(dirname "$(dirname "$python")")
 eight=$cache/models/SmolLM2-135M-Instruct.Q8_0.gguf
 [ -s "$eight" ] || "$python" "$repo/tests/bench/peers/requantize.py" "$default" "$eight" Q8_0
 qwen=$cache/models/qwen2.5-coder-0.5b-instruct-q4_k_m.gguf
-models=(${MODELS:-$default $eight $([ -s "$qwen" ] && echo "$qwen")})
+models=(${MODELS:-$default $eight $([ ! -s "$qwen" ] || echo "$qwen")})
 exec nice -n -15 "$python" "$repo/tests/bench/llm/run.py" "${models[@]}" \
   --millrace "$repo/build/release/bin/millrace" --peers-venv "$PEERS_VENV" \
   --out "$repo/build/bench" "$@"
