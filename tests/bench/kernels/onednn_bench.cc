@@ -296,7 +296,7 @@ std::vector<Way> TheirWays(const Maker& maker, Type type, int members) {
     for (int i = 0; i < members; ++i) {
       const auto primitive = std::make_shared<OneDnn>(
           kind, type, type, maker.layer(), maker.share(), maker.weights());
-      way.name = primitive->name;
+      way.name = primitive->name();
       way.work.push_back([primitive] { primitive->Run(); });
     }
     ways.push_back(std::move(way));

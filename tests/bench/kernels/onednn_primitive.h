@@ -11,14 +11,13 @@
 #include <cstdlib>
 #include <cstring>
 #include <memory>
-#include <oneapi/dnnl/dnnl.hpp>
 #include <string>
-#include <unordered_map>
 #include <vector>
 
 namespace millrace::bench {
 
-using Type = dnnl::memory::data_type;
+// Of values in memory; weights beside u8 are s8.
+enum class Type { f32, bf16, u8 };
 
 // A convolution of images; a matrix of m rows is one of 1 x m pixels.
 struct Layer {
@@ -67,25 +66,17 @@ class OneDnn {
   OneDnn(Primitive kind, Type type, Type to, const Layer& layer,
          const Share& share, const std::vector<float>& weights);
 
-  void Run() { primitive_.execute(stream_, args_); }
-  std::byte* src() { return Data(DNNL_ARG_SRC); }
-  std::byte* dst() { return Data(DNNL_ARG_DST); }
+  ~OneDnn();
 
-  std::string name;
+  void Run();
+  std::byte* src();
+  std::byte* dst();
+  // The implementation that oneDNN chose.
+  const std::string& name() const;
 
  private:
-  template <typename Desc>
-  void Take(const Desc& desc, const dnnl::primitive& primitive);
-  void Add(int arg, const dnnl::memory::desc& desc);
-  void AddScales(int arg, int64_t count);
-  std::byte* Data(int arg) {
-    return static_cast<std::byte*>(args_.at(arg).get_data_handle());
-  }
-
-  dnnl::stream stream_;
-  dnnl::primitive primitive_;
-  Buffers own_;
-  std::unordered_map<int, dnnl::memory> args_;
+  struct Impl;
+  std::unique_ptr<Impl> impl_;
 };
 
 }  // namespace millrace::bench
