@@ -224,10 +224,14 @@ TEST(Engine, PromptsThatBeginAlikeStartBehindWhatIsCached) {
 TEST(Engine, CompletionsAreNotLentToPromptsThatAreComputedInAnotherWay) {
   struct Case {
     bool depends_on_role;
+    bool share;
     int32_t cached;  // tokens found by the next turn
   };
-  for (const Case& c : {Case{false, 256}, Case{true, 64}}) {
-    auto engine = MakeEngine({.kv_depends_on_role = c.depends_on_role});
+  for (const Case& c : {Case{false, false, 256}, Case{true, false, 64},
+                        Case{true, true, 256}}) {
+    auto engine = MakeEngine(
+        {.kv_depends_on_role = c.depends_on_role, .checks_roles = !c.share},
+        {.prefix_cache_share_generated = c.share});
     Reader first(MustSubmit(*engine, MakeTask(LongPrompt(100, 1), 200)));
     ASSERT_TRUE(first.AwaitEnd());
     std::vector<int32_t> prompt = LongPrompt(100, 1);

@@ -160,8 +160,8 @@ StatusOr<const models::StepResult*> FakeRunner::Wait() {
 
 int32_t FakeRunner::Content(const Slot& slot, int32_t position,
                             int32_t token) const {
-  const bool marked =
-      options_.kv_depends_on_role && position >= slot.num_prompt;
+  const bool marked = options_.kv_depends_on_role && options_.checks_roles &&
+                      position >= slot.num_prompt;
   return marked ? token + kFakeVocab : token;
 }
 

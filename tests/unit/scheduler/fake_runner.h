@@ -54,6 +54,7 @@ struct FakeOptions {
   int32_t max_samples = 64;
   // Generated tokens leave other contents in pages than those of prompts.
   bool kv_depends_on_role = false;
+  bool checks_roles = true;                  // where they depend on it
   int32_t fault_at_step = 0;                 // counted from 1; 0: never
   std::shared_ptr<StepGate> gate = nullptr;  // null: always open
   // Moved on by what a step takes; null: steps take no time.
