@@ -149,5 +149,41 @@ TEST(EngineEnd, FaultEndsRunningRequestsAndLaterOnesRun) {
   ExpectAllPagesBack(*engine);
 }
 
+TEST(EngineEnd, PagesComputedBeforeAFailedStepAreNotLentAfterIt) {
+  // Four steps answer the first request; the next step fails, and the fake
+  // device loses all that its pages held.
+  auto engine = MakeEngine({.fault_at_step = 5});
+  const std::vector<int32_t> prompt(300, 7);
+  Reader first(MustSubmit(*engine, MakeTask(prompt, 4)));
+  EXPECT_EQ(first.EndCode(), StatusCode::kOk);
+  EXPECT_EQ(engine->stats().pages_cached, 4);
+  Reader failed(MustSubmit(*engine, MakeTask({1}, 4)));
+  EXPECT_EQ(failed.EndCode(), StatusCode::kInternal);
+  EXPECT_EQ(engine->stats().pages_cached, 0);
+  Reader again(MustSubmit(*engine, MakeTask(prompt, 4)));
+  EXPECT_EQ(again.EndCode(), StatusCode::kOk);
+  EXPECT_EQ(again.end->cached_tokens, 0);
+  EXPECT_EQ(again.ids(), FakeAnswer(prompt, 4, {}));
+  ExpectAllPagesBack(*engine);
+}
+
+TEST(EngineEnd, CompletionsAreTheRateBehindRetryAfter) {
+  FakeClock clock;
+  auto engine =
+      MakeEngine({.clock = &clock, .step_time = seconds(1)},
+                 {.max_num_seqs = 1, .max_queue_size = 0, .clock = &clock});
+  for (int i = 0; i < 4; ++i) {
+    Reader reader(MustSubmit(*engine, MakeTask({1}, 3)));
+    EXPECT_EQ(reader.EndCode(), StatusCode::kOk);
+  }
+  const auto place = engine->Reserve();
+  ASSERT_TRUE(place.ok());
+  // Three seconds each; twelve if nobody had counted the ends.
+  const auto refused = engine->Reserve();
+  EXPECT_EQ(refused.status().code(), StatusCode::kResourceExhausted);
+  EXPECT_NEAR(static_cast<double>(refused.status().retry_after_ms()), 3'000,
+              500);
+}
+
 }  // namespace
 }  // namespace millrace::scheduler
