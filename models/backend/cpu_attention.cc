@@ -8,6 +8,8 @@
 #include <cstring>
 #include <numeric>
 
+#include "models/cpu/isa.h"
+
 namespace millrace::models {
 namespace {
 
@@ -52,6 +54,7 @@ CpuAttention::CpuAttention(const BackendShape& shape,
       kernels_(kernels),
       generated_{false, kSplitTokens, std::max(1, kTileRows / group_)},
       prompt_{true, kPromptSplitKeys, std::max(1, kMostPromptRows / group_)},
+      ask_all_caches_(AsksAllCaches()),
       scratch_(static_cast<size_t>(num_workers)) {}
 
 CpuAttention::Variant CpuAttention::AddVariant(const AttendOptions& options) {
@@ -346,6 +349,7 @@ void CpuAttention::AttendSplit(const Layer& layer, const Part& part,
   args.k_pages = k_pages;
   args.v_pages = v_pages;
   args.next_k_pages = next_k_pages;
+  args.ask_all_caches = ask_all_caches_;
   args.kv_format = kv.format;
   args.m = m + first_row;
   args.l = l + first_row;

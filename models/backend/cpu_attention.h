@@ -185,6 +185,7 @@ class CpuAttention {
   const int32_t head_dim_;
   const KernelTable& kernels_;
   const Role generated_, prompt_;
+  const bool ask_all_caches_;  // see AttendArgs
 
   bool prompts_on_tiles_ = false;
 

@@ -295,4 +295,12 @@ const DenseProducts* FindBf16Products(std::string_view wanted) {
   return forced || IsFastBf16(Bf16PairRate()) ? products : nullptr;
 }
 
+bool AsksAllCaches() {
+#if defined(__x86_64__)
+  return __builtin_cpu_is("intel") != 0;
+#else
+  return false;
+#endif
+}
+
 }  // namespace millrace::models

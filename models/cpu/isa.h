@@ -56,4 +56,11 @@ std::string LeftOutByAuto();
 // that are faster than those of f32. "avx512bf16" forces them.
 const DenseProducts* FindBf16Products(std::string_view wanted);
 
+// Whether memory that is read once should be asked for in all caches
+// (prefetcht0) rather than the nearest alone (prefetchnta). Intel's L1 keeps
+// lines of prefetchnta in one of its ways only, so that those asked for 8 KiB
+// ahead push each other out before they are read (Intel Optimization Reference
+// Manual, section on prefetchnta).
+bool AsksAllCaches();
+
 }  // namespace millrace::models

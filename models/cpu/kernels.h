@@ -221,6 +221,10 @@ struct AttendArgs {
   // An entry may be null; nothing is ever read through them. Not for
   // prompt_attend.
   const void* const* next_k_pages;
+  // How pages are asked for: into all caches, or (false) into the nearest
+  // alone, which is better where that keeps such lines until they are read. See
+  // AsksAllCaches of isa.h.
+  bool ask_all_caches = false;
   KvFormat kv_format;
   // Partial results of each row.
   float* m;  // [num_rows]

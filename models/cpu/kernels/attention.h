@@ -93,17 +93,25 @@ class AttendTiles {
 
   // Asks for `bytes` from `at` on; `page` may be null: nothing to ask for.
   template <int64_t kBytes>
-  static void Prefetch(const void* page, int64_t at) {
+  static void Prefetch(const AttendArgs& args, const void* page, int64_t at) {
     if (page == nullptr) return;
     const char* p = static_cast<const char*>(page) + at;
+    if (args.ask_all_caches) {
+#pragma GCC unroll 4
+      for (int64_t line = 0; line < kBytes; line += 64) {
+        _mm_prefetch(p + line, _MM_HINT_T0);
+      }
+      return;
+    }
 #pragma GCC unroll 4
     for (int64_t line = 0; line < kBytes; line += 64) {
       _mm_prefetch(p + line, _MM_HINT_NTA);
     }
   }
 
-  static void PrefetchScales(const void* page, int32_t head_dim) {
-    Prefetch<kPageKeys * sizeof(float)>(page, int64_t{kPageKeys} * head_dim);
+  static void PrefetchScales(const AttendArgs& args, const void* page) {
+    Prefetch<kPageKeys * sizeof(float)>(args, page,
+                                        int64_t{kPageKeys} * args.head_dim);
   }
 
   // acc[r][i] += x[r] * y[i]. Whichever are fewer stay in registers.
@@ -149,7 +157,7 @@ class AttendTiles {
       for (int i = 0; i < kVectors; ++i) s[r][i] = V::Zero();
     }
     for (int64_t d = 0; d < dims; ++d) {
-      Prefetch<kAsk>(ahead, key * dims * kElement<kFormat> + d * kAsk);
+      Prefetch<kAsk>(args, ahead, key * dims * kElement<kFormat> + d * kAsk);
       Outer<kRows, kVectors>(
           s, [&](int r) { return V::Broadcast(q + r * args.q_stride + d); },
           [&](int i) {
@@ -208,7 +216,7 @@ class AttendTiles {
       }
     }
     for (int64_t d = 0; d < dims; d += 4) {
-      Prefetch<kAsk>(ahead, key * dims + d / 4 * kAsk);
+      Prefetch<kAsk>(args, ahead, key * dims + d / 4 * kAsk);
       typename V::I k[kVectors];
 #pragma GCC unroll 8
       for (int i = 0; i < kVectors; ++i) {
@@ -245,7 +253,7 @@ class AttendTiles {
                                       groups,
                                       scores + V::kIntRows * kSplitKeys);
     } else {
-      PrefetchScales(ahead, args.head_dim);
+      PrefetchScales(args, ahead);
       constexpr int kAtOnce = kNarrow * kLanes / 16;
       int32_t g = 0;
       for (; g + kAtOnce <= groups; g += kAtOnce) {
@@ -361,7 +369,7 @@ class AttendTiles {
     }
     for (int32_t k = begin; k < end; ++k) {
       const int64_t at = int64_t{k} * args.head_dim + dim;
-      Prefetch<kAsk>(ahead, at * kElement<kFormat>);
+      Prefetch<kAsk>(args, ahead, at * kElement<kFormat>);
       Outer<kRows, kVectors>(
           acc, [&](int r) { return V::Broadcast(p + r * kSplitKeys + k); },
           [&](int i) { return LoadKv<kFormat>(page, at + i * kLanes); });
@@ -383,7 +391,7 @@ class AttendTiles {
     constexpr int kVectors = kRows <= kFewRows ? kWide : kNarrow;
     if (begin >= end) return;
     if constexpr (kFormat == KvFormat::kInt8) {
-      PrefetchScales(ahead, args.head_dim);
+      PrefetchScales(args, ahead);
     }
     int32_t d = 0;
     for (; d + kVectors * kLanes <= args.head_dim; d += kVectors * kLanes) {

@@ -161,6 +161,7 @@ void BenchAttention(const KernelTable& t, const Peaks& peaks, KvFormat format,
     args.k_pages = k_pages;
     args.v_pages = v_pages;
     args.next_k_pages = next_k_pages;
+    args.ask_all_caches = AsksAllCaches();
     args.kv_format = format;
     args.m = ml.as<float>();
     args.l = ml.as<float>() + rows;
