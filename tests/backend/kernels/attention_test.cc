@@ -1,5 +1,6 @@
 // Attention over pages against softmax(qK)V in double precision, and bit for
-// bit against scalar. Keys nobody may see hold NaN, so a leak cannot hide.
+// bit against scalar. Keys that no row sees hold NaN: reading one
+// shows in the result.
 
 #include <algorithm>
 #include <cmath>

@@ -172,7 +172,7 @@ TEST_P(Bf16, EveryOutputIsTheDocumentedChainAndNearTheExactSum) {
     for (const int32_t rows : {1, 2, 3, 4, 5, 6, 7, 18, 32, 33, 64}) {
       Problem p(rng, table(), n, k, rows);
       ASSERT_NO_FATAL_FAILURE(p.Prepare());
-      const int64_t ld = n + 3;  // three columns nobody may touch
+      const int64_t ld = n + 3;  // three columns that stay unwritten
       Floats y(rows * ld, -7.0f);
       p.Run(0, p.groups, 0, rows, y.data(), ld);
       for (int32_t m = 0; m < rows; ++m) {

@@ -213,7 +213,7 @@ void CheckShape(const KernelTable& t, const Weights& w, Acts& act,
   const Packed mine(t, w);
   const Packed scalar(Scalar(), w);
   ASSERT_TRUE(mine.packed);
-  const int64_t ld = w.n + 3;  // three columns nobody may touch
+  const int64_t ld = w.n + 3;  // three columns that stay unwritten
   Floats y(num_rows * ld, -7.0f);
   Floats want(num_rows * ld, -7.0f);
   t.linear(mine.matrix, 0, mine.num_groups, act.For(w.format), num_rows,

@@ -1,7 +1,7 @@
 // Attention of prompts in tiles against softmax(qK)V in double precision. Keys
-// nobody may see hold NaN, so a leak cannot hide. The emulated tiles are tested
-// on any CPU with AVX-512 BF16; where the real ones are, they give the same
-// bits.
+// that no row sees hold NaN: reading one shows in the result. The emulated
+// tiles are tested on any CPU with AVX-512 BF16; where the real ones are, they
+// give the same bits.
 
 #include <cmath>
 #include <limits>

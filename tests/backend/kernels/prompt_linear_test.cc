@@ -134,7 +134,7 @@ TEST_P(PromptLinear, EveryOutputIsTheDocumentedChain) {
                      " n " + std::to_string(n) + " columns " +
                      std::to_string(columns) + " rows " + std::to_string(rows));
         const Problem p(rng, table(), f.format, n, columns, rows);
-        const int64_t ld = n + 3;  // three columns nobody may touch
+        const int64_t ld = n + 3;  // three columns that stay unwritten
         Floats y(rows * ld, -7.0f);
         p.Run(0, p.groups, 0, rows, y.data(), ld);
         ASSERT_NO_FATAL_FAILURE(ExpectChain(p, y, ld));

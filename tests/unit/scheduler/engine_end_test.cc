@@ -178,7 +178,8 @@ TEST(EngineEnd, CompletionsAreTheRateBehindRetryAfter) {
   }
   const auto place = engine->Reserve();
   ASSERT_TRUE(place.ok());
-  // Three seconds each; twelve if nobody had counted the ends.
+  // Each request took three seconds. Without counted completions the estimate
+  // would be the twelve seconds of all four.
   const auto refused = engine->Reserve();
   EXPECT_EQ(refused.status().code(), StatusCode::kResourceExhausted);
   EXPECT_NEAR(static_cast<double>(refused.status().retry_after_ms()), 3'000,
