@@ -18,7 +18,7 @@ inline constexpr FlagSpec kThreadsFlag = {
 inline constexpr FlagSpec kIsaFlag = {
     "isa", "NAME", "kernel table: auto, or a name serve --help lists"};
 inline constexpr FlagSpec kComputeFlag = {"compute-dtype", "TYPE",
-                                          "auto, int16 (finer), or f32"};
+                                          "auto, int8, int16 (finer), f32"};
 inline constexpr FlagSpec kQuantizeFlag = {
     "quantize", "TYPE",
     "round float weights to q8_0, q4_0, q4_1, q5_0 or q5_1"};
