@@ -8,7 +8,7 @@
 #include <span>
 #include <string_view>
 
-#include "models/backend/quant.h"
+#include "models/tensor/quant.h"
 
 namespace millrace::models {
 

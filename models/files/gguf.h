@@ -22,7 +22,7 @@
 
 #include "config/base/status.h"
 #include "models/files/file_tensor.h"
-#include "models/files/mapped_file.h"
+#include "models/memory/mapped_file.h"
 
 namespace millrace::models {
 

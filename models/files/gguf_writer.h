@@ -18,7 +18,7 @@
 #include <vector>
 
 #include "config/base/status.h"
-#include "models/backend/quant.h"
+#include "models/tensor/quant.h"
 
 namespace millrace::models {
 

@@ -10,9 +10,9 @@
 #include <utility>
 
 #include "config/base/utf8.h"
-#include "models/files/mapped_file.h"
 #include "models/files/zip.h"
 #include "models/files/zip_writer.h"
+#include "models/memory/mapped_file.h"
 #include "models/tensor/float16.h"
 
 namespace millrace::models {

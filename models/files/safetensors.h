@@ -22,7 +22,7 @@
 #include <vector>
 
 #include "config/base/status.h"
-#include "models/files/mapped_file.h"
+#include "models/memory/mapped_file.h"
 
 namespace millrace::models {
 

@@ -2,8 +2,6 @@
 
 #include <utility>
 
-#include "models/backend/memory.h"
-#include "models/backend/warm_buffer.h"
 #include "models/cpu/compute_pool.h"
 #include "models/cpu/isa.h"
 #include "models/graph/interpreter.h"
@@ -13,6 +11,8 @@
 #include "models/graph/quantize/insert.h"
 #include "models/graph/quantize/integers.h"
 #include "models/graph/settle.h"
+#include "models/memory/huge_buffer.h"
+#include "models/memory/warm_buffer.h"
 
 namespace millrace::models::graph {
 namespace {

@@ -4,9 +4,9 @@
 #include <span>
 #include <string_view>
 
-#include "models/files/mapped_file.h"
 #include "models/files/zip.h"
 #include "models/graph/passes/passes.h"
+#include "models/memory/mapped_file.h"
 
 namespace millrace::models::graph {
 namespace {

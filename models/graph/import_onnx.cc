@@ -2,9 +2,9 @@
 #include <memory>
 #include <utility>
 
-#include "models/files/mapped_file.h"
 #include "models/graph/import.h"
 #include "models/graph/onnx/importer.h"
+#include "models/memory/mapped_file.h"
 
 namespace millrace::models::graph {
 

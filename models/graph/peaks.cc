@@ -8,8 +8,8 @@
 #include <functional>
 #include <vector>
 
-#include "models/backend/memory.h"
 #include "models/cpu/read_rate.h"
+#include "models/memory/huge_buffer.h"
 
 namespace millrace::models::graph {
 namespace {

@@ -11,12 +11,12 @@
 #include <vector>
 
 #include "config/base/status.h"
-#include "models/backend/warm_buffer.h"
 #include "models/graph/ir.h"
 #include "models/graph/plan/kernels.h"
 #include "models/graph/plan/packed_weights.h"
 #include "models/graph/plan/plan.h"
 #include "models/graph/plan/row_plans.h"
+#include "models/memory/warm_buffer.h"
 
 namespace millrace::models::graph {
 

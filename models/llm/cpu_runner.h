@@ -7,8 +7,8 @@
 #include <memory>
 #include <vector>
 
-#include "models/backend/backend.h"
 #include "models/cpu/kernels.h"
+#include "models/llm/backend.h"
 #include "models/llm/kv_pool.h"
 #include "models/llm/runner.h"
 #include "models/llm/sampler.h"

@@ -5,7 +5,7 @@
 #include <string>
 #include <string_view>
 
-#include "models/backend/backend.h"
+#include "models/llm/backend.h"
 #include "models/llm/config.h"
 #include "models/llm/weights.h"
 

@@ -7,7 +7,7 @@
 #include <string_view>
 #include <utility>
 
-#include "models/backend/cpu_attention.h"
+#include "models/llm/cpu/attention.h"
 
 namespace millrace::models {
 

@@ -6,8 +6,8 @@
 
 #include "config/base/status.h"
 #include "config/schema.h"
-#include "models/backend/memory.h"
 #include "models/llm/config.h"
+#include "models/memory/huge_buffer.h"
 
 namespace millrace::models {
 

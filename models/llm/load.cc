@@ -10,9 +10,9 @@
 
 #include "config/base/log.h"
 #include "config/speculation.h"
-#include "models/backend/cpu_backend.h"
 #include "models/cpu/isa.h"
 #include "models/llm/config.h"
+#include "models/llm/cpu/cpu_backend.h"
 #include "models/llm/cpu_runner.h"
 #include "models/llm/draft_model.h"
 #include "models/llm/inspect.h"

@@ -25,8 +25,8 @@
 #include <vector>
 
 #include "config/base/status.h"
-#include "models/backend/backend.h"
 #include "models/files/gguf.h"
+#include "models/llm/backend.h"
 #include "models/llm/source.h"
 
 namespace millrace::models {

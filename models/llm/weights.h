@@ -8,7 +8,7 @@
 #include <vector>
 
 #include "config/base/status.h"
-#include "models/backend/backend.h"
+#include "models/llm/backend.h"
 #include "models/llm/config.h"
 
 namespace millrace::models {

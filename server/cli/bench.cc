@@ -12,7 +12,7 @@
 #include <vector>
 
 #include "config/base/json.h"
-#include "models/backend/cpu_linear.h"
+#include "models/llm/cpu/linear.h"
 #include "models/llm/source.h"
 #include "server/cli/args.h"
 #include "server/cli/bench_report.h"

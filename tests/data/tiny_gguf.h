@@ -14,7 +14,7 @@
 #include <string_view>
 #include <vector>
 
-#include "models/backend/quant.h"
+#include "models/tensor/quant.h"
 
 namespace millrace::models {
 

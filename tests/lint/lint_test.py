@@ -18,8 +18,11 @@ CLEAN = {
     "models/graph/ir.h": "#pragma once\n",
     "models/cpu/backend.h": "#pragma once\n",
     "models/cuda/backend.h": "#pragma once\n",
-    "models/backend/create.cc":
+    "models/llm/create.cc":
         '#include "models/cpu/backend.h"\n#include "models/cuda/backend.h"\n',
+    "models/llm/cpu/engine.h":
+        '#pragma once\n#include "models/cpu/backend.h"\n'
+        '#include "models/llm/step.h"\n',
     "models/cpu/kernels.h": "#pragma once\n",
     "models/cpu/kernels/avx2/k.cc":
         '#include <immintrin.h>\n\n#include "models/cpu/kernels.h"\n',
@@ -82,6 +85,11 @@ class LintTest(unittest.TestCase):
                 ("models/llm/bad.cc", "models/graph/ir.h"),
                 ("models/graph/bad.cc", "models/llm/model.h"),
                 ("models/cpu/bad.cc", "models/cuda/backend.h"),
+                ("models/cpu/bad.cc", "models/llm/step.h"),
+                ("models/tensor/bad.cc", "models/cpu/backend.h"),
+                ("models/memory/bad.cc", "models/cpu/backend.h"),
+                ("models/text/bad.cc", "models/llm/step.h"),
+                ("models/llm/cpu/bad.cc", "models/llm/model.h"),
                 ("models/cpu/kernels/avx2/bad.cc", "config/a.h"),
                 ("server/bad.cc", "tests/unit/helper.h"),
                 ("server/bad.cc", "auth.h")]:

@@ -10,7 +10,7 @@
 #include <string_view>
 
 #include "config/base/status.h"
-#include "models/files/mapped_file.h"
+#include "models/memory/mapped_file.h"
 
 namespace onnx {
 class TensorProto;

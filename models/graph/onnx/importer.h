@@ -7,8 +7,8 @@
 #include <string>
 
 #include "config/base/status.h"
-#include "models/files/mapped_file.h"
 #include "models/graph/import.h"
+#include "models/memory/mapped_file.h"
 
 namespace millrace::models::graph {
 

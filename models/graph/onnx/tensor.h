@@ -7,7 +7,7 @@
 #include <span>
 
 #include "config/base/status.h"
-#include "models/files/mapped_file.h"
+#include "models/memory/mapped_file.h"
 #include "models/tensor/tensor.h"
 
 namespace onnx {

@@ -13,11 +13,11 @@
 #include <vector>
 
 #include "config/base/status.h"
-#include "models/backend/memory.h"
-#include "models/backend/warm_buffer.h"
 #include "models/cpu/compute_pool.h"
 #include "models/graph/op.h"
 #include "models/graph/plan/packed_form.h"
+#include "models/memory/huge_buffer.h"
+#include "models/memory/warm_buffer.h"
 #include "models/tensor/tensor.h"
 
 namespace millrace::models::graph {

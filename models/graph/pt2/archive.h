@@ -13,10 +13,10 @@
 #include <unordered_map>
 
 #include "config/base/status.h"
-#include "models/files/mapped_file.h"
 #include "models/files/zip.h"
 #include "models/graph/import.h"
 #include "models/graph/pt2/program.h"
+#include "models/memory/mapped_file.h"
 #include "models/tensor/tensor.h"
 
 namespace millrace::models::graph::pt2 {

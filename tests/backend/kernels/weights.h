@@ -6,8 +6,8 @@
 #include <random>
 #include <vector>
 
-#include "models/backend/quant.h"
 #include "models/cpu/kernels.h"
+#include "models/tensor/quant.h"
 
 namespace millrace::models {
 

@@ -25,10 +25,10 @@
 #include <string>
 #include <vector>
 
-#include "models/backend/cpu_attention.h"
-#include "models/backend/memory.h"
 #include "models/cpu/compute_pool.h"
 #include "models/cpu/isa.h"
+#include "models/llm/cpu/attention.h"
+#include "models/memory/huge_buffer.h"
 #include "tests/bench/kernels/peaks.h"
 
 namespace millrace::bench {

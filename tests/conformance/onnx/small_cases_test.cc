@@ -9,8 +9,8 @@
 #include <set>
 #include <string>
 
-#include "models/files/mapped_file.h"
 #include "models/files/zip.h"
+#include "models/memory/mapped_file.h"
 #include "tests/conformance/onnx/case.h"
 
 namespace millrace::models::graph {

@@ -8,7 +8,7 @@
 #include <fstream>
 #include <iterator>
 
-#include "models/backend/quant.h"
+#include "models/tensor/quant.h"
 
 namespace millrace::models {
 namespace {

@@ -1,6 +1,6 @@
 // The pages of a warm buffer come by themselves and take nothing from whoever
 // writes meanwhile.
-#include "models/backend/warm_buffer.h"
+#include "models/memory/warm_buffer.h"
 
 #include <gtest/gtest.h>
 #include <sys/mman.h>

@@ -29,9 +29,9 @@
 #include <vector>
 
 #include "config/base/status.h"
-#include "models/backend/quant.h"
 #include "models/llm/step.h"
 #include "models/llm/step_account.h"
+#include "models/tensor/quant.h"
 
 namespace millrace::models {
 

@@ -1,7 +1,7 @@
 // Attention of whole steps, over many pages and splits, against softmax(qK)V in
 // double precision: windows, soft caps, sinks, prompts in chunks and single
 // rows. However the work is cut, a row's bits are the same.
-#include "models/backend/cpu_attention.h"
+#include "models/llm/cpu/attention.h"
 
 #include <gtest/gtest.h>
 

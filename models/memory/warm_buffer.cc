@@ -1,6 +1,6 @@
 // MADV_POPULATE_WRITE makes pages as a write would and leaves what they hold,
 // so that it may run beside whoever fills them.
-#include "models/backend/warm_buffer.h"
+#include "models/memory/warm_buffer.h"
 
 #include <sys/mman.h>
 

@@ -2,7 +2,7 @@
 // the keys' absolute positions (the chains are written above the kernel table);
 // this file only decides which worker runs which part and where partials wait.
 // Source: flash decoding, Dao et al. 2023; PagedAttention, Kwon et al. 2023.
-#include "models/backend/cpu_attention.h"
+#include "models/llm/cpu/attention.h"
 
 #include <algorithm>
 #include <cstring>

@@ -6,8 +6,8 @@
 #include <chrono>
 #include <limits>
 
-#include "models/backend/cpu_backend.h"
 #include "models/cpu/read_rate.h"
+#include "models/llm/cpu/cpu_backend.h"
 
 namespace millrace::models {
 namespace {

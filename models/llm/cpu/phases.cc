@@ -7,7 +7,7 @@
 #include <cstring>
 #include <utility>
 
-#include "models/backend/cpu_backend.h"
+#include "models/llm/cpu/cpu_backend.h"
 
 namespace millrace::models {
 namespace {

@@ -1,5 +1,5 @@
 // Halves against their definition; blocks against values worked by hand.
-#include "models/backend/quant.h"
+#include "models/tensor/quant.h"
 
 #include <gtest/gtest.h>
 

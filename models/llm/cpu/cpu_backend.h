@@ -15,14 +15,14 @@
 #include <vector>
 
 #include "config/topology.h"
-#include "models/backend/backend.h"
-#include "models/backend/cpu_attention.h"
-#include "models/backend/cpu_linear.h"
-#include "models/backend/line_vector.h"
-#include "models/backend/memory.h"
 #include "models/cpu/compute_pool.h"
 #include "models/cpu/kernels.h"
+#include "models/llm/backend.h"
+#include "models/llm/cpu/attention.h"
+#include "models/llm/cpu/line_vector.h"
+#include "models/llm/cpu/linear.h"
 #include "models/llm/step.h"
+#include "models/memory/huge_buffer.h"
 
 namespace millrace::models {
 

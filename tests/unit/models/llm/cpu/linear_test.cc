@@ -1,4 +1,4 @@
-#include "models/backend/cpu_linear.h"
+#include "models/llm/cpu/linear.h"
 
 #include <gtest/gtest.h>
 
@@ -7,8 +7,8 @@
 #include <string>
 #include <vector>
 
-#include "models/backend/memory.h"
 #include "models/cpu/isa.h"
+#include "models/memory/huge_buffer.h"
 
 namespace millrace::models {
 namespace {

@@ -17,7 +17,7 @@
 
 #include "config/base/status.h"
 #include "config/topology.h"
-#include "models/backend/memory.h"
+#include "models/memory/huge_buffer.h"
 
 namespace millrace::models {
 

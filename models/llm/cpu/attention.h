@@ -19,8 +19,8 @@
 #include <cstdint>
 #include <vector>
 
-#include "models/backend/backend.h"
 #include "models/cpu/kernels.h"
+#include "models/llm/backend.h"
 #include "models/llm/step.h"
 
 namespace millrace::models {

@@ -1,5 +1,5 @@
 // Load time: which rows go where, and the recording of phases.
-#include "models/backend/cpu_backend.h"
+#include "models/llm/cpu/cpu_backend.h"
 
 #include <algorithm>
 #include <cstring>

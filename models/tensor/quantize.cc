@@ -7,7 +7,7 @@
 #include <cmath>
 #include <cstring>
 
-#include "models/backend/quant.h"
+#include "models/tensor/quant.h"
 
 namespace millrace::models {
 namespace {

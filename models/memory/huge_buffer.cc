@@ -3,7 +3,7 @@
 // memory. An ordinary mapping has 4 KiB alignment only, so it is made one huge
 // page larger than needed and used from its first 2 MiB boundary on; the slack
 // is never touched and costs address space alone.
-#include "models/backend/memory.h"
+#include "models/memory/huge_buffer.h"
 
 #include <sys/mman.h>
 

@@ -1,5 +1,5 @@
 // The table of GGUF types, and the two 16-bit floats.
-#include "models/backend/quant.h"
+#include "models/tensor/quant.h"
 
 #include <bit>
 

@@ -9,7 +9,7 @@
 #include <bit>
 #include <cstring>
 
-#include "models/backend/quant.h"
+#include "models/tensor/quant.h"
 
 namespace millrace::models {
 namespace {

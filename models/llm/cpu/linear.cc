@@ -2,7 +2,7 @@
 // reader would guess wrong: parts are not blocks of columns of one kernel call;
 // each part is a matrix of its own and Run cuts the range of outputs along
 // them, which is why every part but the last has a multiple of 16 rows.
-#include "models/backend/cpu_linear.h"
+#include "models/llm/cpu/linear.h"
 
 #include <algorithm>
 #include <cstring>

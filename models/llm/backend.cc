@@ -1,6 +1,6 @@
 // Matching of shapes, the same for every backend. Sizes came from a file that
 // was checked when it was read, so a mismatch here is a recipe's mistake.
-#include "models/backend/backend.h"
+#include "models/llm/backend.h"
 
 #include <utility>
 

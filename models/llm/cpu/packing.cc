@@ -9,7 +9,7 @@
 #include <system_error>
 #include <thread>
 
-#include "models/backend/cpu_backend.h"
+#include "models/llm/cpu/cpu_backend.h"
 
 namespace millrace::models {
 namespace {

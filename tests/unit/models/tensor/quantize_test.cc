@@ -8,7 +8,7 @@
 #include <limits>
 #include <nlohmann/json.hpp>
 
-#include "models/backend/quant.h"
+#include "models/tensor/quant.h"
 
 namespace millrace::models {
 namespace {

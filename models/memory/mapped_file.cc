@@ -1,7 +1,7 @@
 // mmap with an owner. The surprise to know: a file that another process cuts
 // short while it is mapped raises SIGBUS on access; nothing here can prevent
 // that, so weights are copied out of the mapping once, at load.
-#include "models/files/mapped_file.h"
+#include "models/memory/mapped_file.h"
 
 #include <fcntl.h>
 #include <sys/mman.h>

@@ -11,9 +11,9 @@
 #include <string>
 #include <vector>
 
-#include "models/backend/backend.h"
-#include "models/backend/line_vector.h"
 #include "models/cpu/kernels.h"
+#include "models/llm/backend.h"
+#include "models/llm/cpu/line_vector.h"
 
 namespace millrace::models {
 
