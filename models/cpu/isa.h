@@ -13,9 +13,9 @@
 #include <vector>
 
 #include "config/base/status.h"
-#include "models/cpu/dense.h"
-#include "models/cpu/dense_int8.h"
-#include "models/cpu/kernels.h"
+#include "models/cpu/graph_int8_kernels.h"
+#include "models/cpu/graph_kernels.h"
+#include "models/cpu/llm_kernels.h"
 
 namespace millrace::models {
 

@@ -7,7 +7,7 @@
 #include <memory>
 #include <vector>
 
-#include "models/cpu/kernels.h"
+#include "models/cpu/llm_kernels.h"
 #include "models/llm/backend.h"
 #include "models/llm/kv_pool.h"
 #include "models/llm/runner.h"

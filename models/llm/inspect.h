@@ -5,7 +5,7 @@
 
 #include "config/base/status.h"
 #include "config/schema.h"
-#include "models/cpu/kernels.h"
+#include "models/cpu/llm_kernels.h"
 #include "models/llm/config.h"
 #include "models/llm/families.h"
 #include "models/llm/source.h"

@@ -12,7 +12,7 @@
 #include <unordered_map>
 #include <vector>
 
-#include "models/cpu/kernels.h"
+#include "models/cpu/llm_kernels.h"
 #include "models/llm/step.h"
 
 namespace millrace::models {

@@ -4,7 +4,7 @@
 
 #include <cstdint>
 
-#include "models/cpu/dense.h"
+#include "models/cpu/graph_kernels.h"
 
 namespace millrace::models {
 

@@ -49,9 +49,9 @@ WALLS = [
                          "models/llm/step.h", "models/llm/step_account.h",
                          "models/cpu/", "models/memory/", "models/tensor/",
                          "config/"]),
-    ("models/cpu/kernels/", ["models/cpu/kernels/", "models/cpu/kernels.h",
-                             "models/cpu/dense.h",
-                             "models/cpu/dense_int8.h"]),
+    ("models/cpu/kernels/", ["models/cpu/kernels/", "models/cpu/llm_kernels.h",
+                             "models/cpu/graph_kernels.h",
+                             "models/cpu/graph_int8_kernels.h"]),
 ]
 # Folders that never meet, and the files that may see both.
 STRANGERS = [

@@ -23,9 +23,9 @@ CLEAN = {
     "models/llm/cpu/engine.h":
         '#pragma once\n#include "models/cpu/backend.h"\n'
         '#include "models/llm/step.h"\n',
-    "models/cpu/kernels.h": "#pragma once\n",
+    "models/cpu/llm_kernels.h": "#pragma once\n",
     "models/cpu/kernels/avx2/k.cc":
-        '#include <immintrin.h>\n\n#include "models/cpu/kernels.h"\n',
+        '#include <immintrin.h>\n\n#include "models/cpu/llm_kernels.h"\n',
     "scheduler/engine.h": '#pragma once\n#include "models/llm/step.h"\n',
     "scheduler/policy.h": "#pragma once\n",
     "handlers/h.h":

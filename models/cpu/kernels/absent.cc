@@ -1,6 +1,6 @@
 // Stands in for the vector tables where the compiler has no such target.
 
-#include "models/cpu/kernels.h"
+#include "models/cpu/llm_kernels.h"
 
 namespace millrace::models {
 

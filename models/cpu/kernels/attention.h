@@ -1,5 +1,5 @@
 // Attention of a few query rows over one split of keys, for any vector width.
-// The chains are those of kernels.h; compare scalar/attention.cc.
+// The chains are those of llm_kernels.h; compare scalar/attention.cc.
 //
 // Every load of K and V is shared by a tile of rows: decode brings the few
 // query heads of one KV head, prefill up to 48 rows. Pages are the outer loop,
@@ -37,10 +37,10 @@
 #include <cstddef>
 #include <cstdint>
 
-#include "models/cpu/kernels.h"
 #include "models/cpu/kernels/avx2/head8.h"
 #include "models/cpu/kernels/avx2/vec8.h"
 #include "models/cpu/kernels/softmax.h"
+#include "models/cpu/llm_kernels.h"
 
 namespace millrace::models {
 namespace {

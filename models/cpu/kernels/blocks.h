@@ -28,8 +28,8 @@
 #include <cstddef>
 #include <cstdint>
 
-#include "models/cpu/kernels.h"
 #include "models/cpu/kernels/scalar/numbers.h"
+#include "models/cpu/llm_kernels.h"
 
 namespace millrace::models {
 namespace {
@@ -227,8 +227,8 @@ inline void ReadCodes(WeightFormat format, const uint8_t* block, int part,
   __builtin_memcpy(q, four, 32);
 }
 
-// What the chains of kernels.h need beside the codes of one part. Q4_K, Q5_K
-// and IQ4_XS: d and m already hold the part's scale, and m its sign.
+// What the chains of llm_kernels.h need beside the codes of one part. Q4_K,
+// Q5_K and IQ4_XS: d and m already hold the part's scale, and m its sign.
 struct Scales {
   float d;
   float m;           // 0 without minima; Q2_K: dmin
@@ -307,7 +307,7 @@ inline Scales ReadScales(WeightFormat format, const uint8_t* block, int part) {
   return s;
 }
 
-// The 32 weights of a part, see "Unpacked weights" in kernels.h.
+// The 32 weights of a part, see "Unpacked weights" in llm_kernels.h.
 inline void UnpackPart(WeightFormat format, const Scales& s,
                        const uint8_t q[32], float* out) {
   for (int i = 0; i < 32; ++i) {

@@ -23,8 +23,8 @@
 #include <cstddef>
 #include <cstdint>
 
-#include "models/cpu/kernels.h"
 #include "models/cpu/kernels/blocks.h"
+#include "models/cpu/llm_kernels.h"
 
 namespace millrace::models {
 namespace {

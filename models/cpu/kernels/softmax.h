@@ -8,8 +8,8 @@
 #include <cstddef>
 #include <cstdint>
 
-#include "models/cpu/kernels.h"
 #include "models/cpu/kernels/avx2/vec8.h"
+#include "models/cpu/llm_kernels.h"
 
 namespace millrace::models {
 namespace {

@@ -4,7 +4,7 @@
 #include <optional>
 #include <string_view>
 
-#include "models/cpu/dense.h"
+#include "models/cpu/graph_kernels.h"
 #include "models/graph/ir.h"
 
 namespace millrace::models::graph {

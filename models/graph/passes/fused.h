@@ -2,9 +2,10 @@
 // function and no importer finds them. Activations stand channels last; weights
 // stay as the graph has them, for the step that packs them.
 //
-// An activation is the attribute `activation`, a number of cpu/dense.h's Unary,
-// with `alpha` and `beta`. The order is that of its Epilogue: bias, residual if
-// `residual_first`, activation, gate, residual otherwise.
+// An activation is the attribute `activation`, a number of
+// cpu/graph_kernels.h's Unary, with `alpha` and `beta`. The order is that of
+// its Epilogue: bias, residual if `residual_first`, activation, gate, residual
+// otherwise.
 #pragma once
 
 #include <cstddef>

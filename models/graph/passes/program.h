@@ -11,7 +11,7 @@
 #include <cstdint>
 #include <vector>
 
-#include "models/cpu/dense.h"
+#include "models/cpu/graph_kernels.h"
 #include "models/graph/attrs.h"
 
 namespace millrace::models::graph {

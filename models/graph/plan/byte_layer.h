@@ -7,7 +7,7 @@
 #include <vector>
 
 #include "config/base/status.h"
-#include "models/cpu/dense_int8.h"
+#include "models/cpu/graph_int8_kernels.h"
 #include "models/graph/ir.h"
 #include "models/graph/passes/bytes.h"
 #include "models/graph/plan/lower.h"

@@ -3,7 +3,7 @@
 
 #include <string>
 
-#include "models/cpu/dense.h"
+#include "models/cpu/graph_kernels.h"
 #include "models/graph/ir.h"
 #include "models/graph/plan/lower.h"
 #include "models/graph/plan/step.h"

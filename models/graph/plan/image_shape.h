@@ -5,8 +5,8 @@
 #include <cstdint>
 #include <string>
 
-#include "models/cpu/dense.h"
-#include "models/cpu/dense_int8.h"
+#include "models/cpu/graph_int8_kernels.h"
+#include "models/cpu/graph_kernels.h"
 #include "models/graph/plan/lower.h"
 
 namespace millrace::models::graph {

@@ -1,8 +1,8 @@
 // The tables of kernels that the steps of a plan are made of.
 #pragma once
 
-#include "models/cpu/dense.h"
-#include "models/cpu/dense_int8.h"
+#include "models/cpu/graph_int8_kernels.h"
+#include "models/cpu/graph_kernels.h"
 #include "models/graph/trace.h"
 
 namespace millrace::models::graph {

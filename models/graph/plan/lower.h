@@ -6,8 +6,8 @@
 #include <vector>
 
 #include "config/base/status.h"
-#include "models/cpu/dense.h"
-#include "models/cpu/dense_int8.h"
+#include "models/cpu/graph_int8_kernels.h"
+#include "models/cpu/graph_kernels.h"
 #include "models/graph/ir.h"
 #include "models/graph/plan/joined.h"
 #include "models/graph/plan/kernels.h"

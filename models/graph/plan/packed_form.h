@@ -7,7 +7,7 @@
 #include <cstdint>
 #include <vector>
 
-#include "models/cpu/dense.h"
+#include "models/cpu/graph_kernels.h"
 #include "models/graph/ir.h"
 
 namespace millrace::models::graph {

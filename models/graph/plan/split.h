@@ -6,7 +6,7 @@
 #include <algorithm>
 #include <cstdint>
 
-#include "models/cpu/dense.h"
+#include "models/cpu/graph_kernels.h"
 #include "models/graph/op.h"
 
 namespace millrace::models::graph {

@@ -10,7 +10,7 @@
 // are left out.
 //
 // Rows of prompts may go through a kernel of their own (prompt_attend in
-// kernels.h), whose bits differ. Which kernel a row takes depends on its
+// llm_kernels.h), whose bits differ. Which kernel a row takes depends on its
 // token's role alone, see StepBatch::prompt_rows, so a tile holds rows of one
 // role.
 #pragma once
@@ -19,7 +19,7 @@
 #include <cstdint>
 #include <vector>
 
-#include "models/cpu/kernels.h"
+#include "models/cpu/llm_kernels.h"
 #include "models/llm/backend.h"
 #include "models/llm/step.h"
 

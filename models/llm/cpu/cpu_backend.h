@@ -16,7 +16,7 @@
 
 #include "config/topology.h"
 #include "models/cpu/compute_pool.h"
-#include "models/cpu/kernels.h"
+#include "models/cpu/llm_kernels.h"
 #include "models/llm/backend.h"
 #include "models/llm/cpu/attention.h"
 #include "models/llm/cpu/line_vector.h"

@@ -11,7 +11,7 @@
 #include <string>
 #include <vector>
 
-#include "models/cpu/kernels.h"
+#include "models/cpu/llm_kernels.h"
 #include "models/llm/backend.h"
 #include "models/llm/cpu/line_vector.h"
 

@@ -179,7 +179,7 @@ TEST_P(Attention, GivesTheSameBitsInEveryRange) {
   }
 }
 
-// The chain that dense.h gives attention in tiles, row by row.
+// The chain that graph_kernels.h gives attention in tiles, row by row.
 class TileAttentionChain {
  public:
   TileAttentionChain(const Case& c, int64_t row) : c_(c), row_(row) {}

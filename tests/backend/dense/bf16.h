@@ -7,7 +7,7 @@
 
 #include <string>
 
-#include "models/cpu/dense.h"
+#include "models/cpu/graph_kernels.h"
 #include "models/cpu/isa.h"
 
 namespace millrace::models {

@@ -1,6 +1,7 @@
-// Products of bf16: bit for bit the chain that dense.h writes down, near double
-// precision of the rounded factors, the same bits for a row whatever is
-// computed beside it. The epilogue is that of f32 products and is tested there.
+// Products of bf16: bit for bit the chain that graph_kernels.h writes down,
+// near double precision of the rounded factors, the same bits for a row
+// whatever is computed beside it. The epilogue is that of f32 products and is
+// tested there.
 
 #include <algorithm>
 #include <cmath>
@@ -18,7 +19,7 @@ namespace {
 
 class Bf16Products : public Bf16Test {
  protected:
-  // The chain that dense.h gives these products.
+  // The chain that graph_kernels.h gives these products.
   float Chain(const std::vector<float>& x, const float* w) const {
     return tiles() ? TileChain(x, w) : PairChain(x, w);
   }

@@ -8,7 +8,7 @@
 #include <random>
 #include <string>
 
-#include "models/cpu/dense.h"
+#include "models/cpu/graph_kernels.h"
 #include "models/cpu/isa.h"
 #include "tests/backend/kernels/tables.h"
 

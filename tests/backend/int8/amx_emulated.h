@@ -3,7 +3,7 @@
 // nonetheless.
 #pragma once
 
-#include "models/cpu/dense_int8.h"
+#include "models/cpu/graph_int8_kernels.h"
 
 namespace millrace::models {
 

@@ -13,7 +13,7 @@
 #include <string>
 #include <vector>
 
-#include "models/cpu/dense_int8.h"
+#include "models/cpu/graph_int8_kernels.h"
 #include "models/cpu/isa.h"
 
 namespace millrace::models {
@@ -88,7 +88,8 @@ inline std::vector<float> RandomFloats(std::mt19937& rng, int64_t n,
   return x;
 }
 
-// A sum's end as dense_int8.h describes it, for functions that need no exp.
+// A sum's end as graph_int8_kernels.h describes it, for functions that need no
+// exp.
 inline float Finished(int64_t sum, const Int8Epilogue& e, int64_t row,
                       int64_t n) {
   float v = std::fma(static_cast<float>(sum + e.offset[n]), e.scale[n],

@@ -1,6 +1,6 @@
-// The AMX kernels of kernels.h over emulated tiles. Compiled for AVX-512, so
-// nothing here comes from a header whose functions a linker may share with the
-// rest of the program.
+// The AMX kernels of llm_kernels.h over emulated tiles. Compiled for AVX-512,
+// so nothing here comes from a header whose functions a linker may share with
+// the rest of the program.
 
 #include "models/cpu/kernels/amx/prompt_linear.h"
 #include "models/cpu/kernels/amx/tile_linear.h"

@@ -1,5 +1,5 @@
 // Tables that multiply BF16 weights by bf16 rows: rounding, the chain of
-// kernels.h bit for bit, its distance from plain double precision, and that
+// llm_kernels.h bit for bit, its distance from plain double precision, and that
 // neither the tile nor the share of groups shows.
 
 #include <cmath>
@@ -11,7 +11,7 @@
 namespace millrace::models {
 namespace {
 
-// ---- the oracle: kernels.h, word for word ----
+// ---- the oracle: llm_kernels.h, word for word ----
 
 float OfBf16(uint16_t bits) {
   return __builtin_bit_cast(float, uint32_t{bits} << 16);

@@ -2,7 +2,7 @@
 // nothing here comes from a header whose functions a linker may share with the
 // rest of the program.
 
-#include "models/cpu/kernels.h"
+#include "models/cpu/llm_kernels.h"
 
 #if defined(__x86_64__)
 #include "models/cpu/kernels/amx/attention.h"

@@ -6,7 +6,7 @@
 
 #include <cstdint>
 
-#include "models/cpu/kernels.h"
+#include "models/cpu/llm_kernels.h"
 
 namespace millrace::models {
 

@@ -1,5 +1,5 @@
-// prompt_linear of every integer format: the chain of kernels.h bit for bit,
-// its distance from plain double precision, and that neither the number of
+// prompt_linear of every integer format: the chain of llm_kernels.h bit for
+// bit, its distance from plain double precision, and that neither the number of
 // tokens nor the share of groups shows.
 
 #include <algorithm>
@@ -12,7 +12,7 @@
 namespace millrace::models {
 namespace {
 
-// ---- the oracle: kernels.h, word for word ----
+// ---- the oracle: llm_kernels.h, word for word ----
 
 float OfBf16(uint16_t bits) {
   return __builtin_bit_cast(float, uint32_t{bits} << 16);

@@ -13,7 +13,7 @@
 #include <vector>
 
 #include "models/cpu/isa.h"
-#include "models/cpu/kernels.h"
+#include "models/cpu/llm_kernels.h"
 
 namespace millrace::models {
 

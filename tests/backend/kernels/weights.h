@@ -6,7 +6,7 @@
 #include <random>
 #include <vector>
 
-#include "models/cpu/kernels.h"
+#include "models/cpu/llm_kernels.h"
 #include "models/tensor/quant.h"
 
 namespace millrace::models {

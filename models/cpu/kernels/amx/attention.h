@@ -1,6 +1,6 @@
 // Attention of the rows of a prompt in tiles of bf16: many query rows meet the
 // same keys, so two products of matrices with a softmax between them. The chain
-// is written in kernels.h. Written over a type `Tiles`, see cpu_tiles.h.
+// is written in llm_kernels.h. Written over a type `Tiles`, see cpu_tiles.h.
 //
 //   S = Q K^T    A: 16 rows of q x 32 dims     B: K, pairs of dims x 16 keys
 //   O = P V      A: 16 rows of p x 32 keys     B: V, pairs of keys x 16 dims
@@ -20,10 +20,10 @@
 #include <cstddef>
 #include <cstdint>
 
-#include "models/cpu/kernels.h"
 #include "models/cpu/kernels/amx/kv_tiles.h"
 #include "models/cpu/kernels/amx/prompt_softmax.h"
 #include "models/cpu/kernels/amx/tile_config.h"
+#include "models/cpu/llm_kernels.h"
 
 namespace millrace::models {
 namespace {

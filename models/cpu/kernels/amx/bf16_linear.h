@@ -1,14 +1,14 @@
 // y = W x for BF16 weights in tiles. The packing of 16 rows is tile order
 // already, so groups are panels as they lie. Any number of tokens follows one
-// chain, that of kernels.h. Over a type `Tiles` as cpu_tiles.h.
+// chain, that of llm_kernels.h. Over a type `Tiles` as cpu_tiles.h.
 //
 // Where a panel is used again, long rows are cut into runs of columns that stay
 // in L1. The columns after the last whole step are a run of their own, beside
 // zeros.
 #pragma once
 
-#include "models/cpu/kernels.h"
 #include "models/cpu/kernels/amx/bf16_panels.h"
+#include "models/cpu/llm_kernels.h"
 
 namespace millrace::models {
 namespace {

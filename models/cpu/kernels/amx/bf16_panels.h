@@ -9,8 +9,9 @@
 // A panel holds, for each group, one tile for each step of 32 columns,
 // ascending; in a tile word (p, r) is columns 2p and 2p + 1 of row r.
 //
-// Sums leave a tile only as f32 and come back as C, so the chain of kernels.h
-// shows neither how many tokens a block has nor where a run of columns ends.
+// Sums leave a tile only as f32 and come back as C, so the chain of
+// llm_kernels.h shows neither how many tokens a block has nor where a run of
+// columns ends.
 #pragma once
 
 #include <immintrin.h>

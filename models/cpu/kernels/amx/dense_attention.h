@@ -1,9 +1,10 @@
 // Attention of one head in tiles: scores of 32 queries and a chunk of keys are
 // made in f32, turned into bf16 weights by AVX-512 and multiplied with the
 // values. All of this lies in a scratch of L1's and L2's size; keys and values
-// are packed as weights are. The chain stands in dense.h (AmxBf16Products):
-// that of all attention, but scores are scaled, not queries, and weights are
-// powers of 2 by a shorter polynomial, since bf16 keeps 8 bits of them.
+// are packed as weights are. The chain stands in graph_kernels.h
+// (AmxBf16Products): that of all attention, but scores are scaled, not queries,
+// and weights are powers of 2 by a shorter polynomial, since bf16 keeps 8 bits
+// of them.
 //
 // Written over a type `Tiles`. Anonymous namespace.
 #pragma once
@@ -13,7 +14,7 @@
 #include <cstddef>
 #include <cstdint>
 
-#include "models/cpu/dense.h"
+#include "models/cpu/graph_kernels.h"
 #include "models/cpu/kernels/amx/tile_config.h"
 #include "models/cpu/kernels/avx512bf16/bf16_factors.h"
 #include "models/cpu/kernels/dense/math.h"

@@ -17,7 +17,7 @@
 #include <cstddef>
 #include <cstdint>
 
-#include "models/cpu/dense.h"
+#include "models/cpu/graph_kernels.h"
 
 namespace millrace::models {
 namespace {

@@ -1,6 +1,7 @@
-// What happens to the sums of a block of tiles: the chain of dense_int8.h for
-// rows of 32 outputs, several at a time, with the commonest epilogues compiled
-// on their own. The vectors' own code does the others, with the same bits.
+// What happens to the sums of a block of tiles: the chain of
+// graph_int8_kernels.h for rows of 32 outputs, several at a time, with the
+// commonest epilogues compiled on their own. The vectors' own code does the
+// others, with the same bits.
 //
 // S is what kernels/dense_int8/gemm.h says, of 16 lanes, and packs integers to
 // bytes with saturation: limits that only say what a byte holds are left out.

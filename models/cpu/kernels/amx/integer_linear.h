@@ -1,5 +1,5 @@
 // y = W x for integer weights in int8 tiles, for 32 tokens and more; the chain
-// and the bits of kernels.h. Over a type `Tiles` as cpu_tiles.h.
+// and the bits of llm_kernels.h. Over a type `Tiles` as cpu_tiles.h.
 //
 // Codes of one group are unpacked once for all tokens, a run of 16 blocks of 32
 // columns at a time. For 16 tokens, products of all blocks of the run are
@@ -144,7 +144,7 @@ class IntegerLinear {
     }
   }
 
-  // The chain of kernels.h over the run; earlier runs' results stand in y.
+  // The chain of llm_kernels.h over the run; earlier runs' results stand in y.
   void AddRun(int64_t token, int64_t block, __mmask16 live, float* y) const {
     __m512 acc[16];
 #pragma GCC unroll 16

@@ -10,8 +10,8 @@
 #include <cstddef>
 #include <cstdint>
 
-#include "models/cpu/kernels.h"
 #include "models/cpu/kernels/avx2/head8.h"
+#include "models/cpu/llm_kernels.h"
 
 namespace millrace::models {
 namespace {

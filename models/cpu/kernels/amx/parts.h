@@ -1,7 +1,7 @@
 // The functions that the AMX table does not take from AVX-512.
 #pragma once
 
-#include "models/cpu/kernels.h"
+#include "models/cpu/llm_kernels.h"
 
 namespace millrace::models::amx {
 

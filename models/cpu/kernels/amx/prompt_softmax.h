@@ -1,8 +1,8 @@
 // The softmax of a block of rows over a run of keys: scores become weights in
 // bf16, in the same place. A row keeps its greatest score so far; where a later
 // run exceeds it, what the row has summed is scaled down. The chain is written
-// in kernels.h. Source: online softmax, Milakov and Gimelshein 2018. Anonymous
-// namespace: every instruction set compiles its own copy.
+// in llm_kernels.h. Source: online softmax, Milakov and Gimelshein 2018.
+// Anonymous namespace: every instruction set compiles its own copy.
 #pragma once
 
 #include <immintrin.h>
@@ -10,10 +10,10 @@
 #include <cstddef>
 #include <cstdint>
 
-#include "models/cpu/kernels.h"
 #include "models/cpu/kernels/amx/kv_tiles.h"
 #include "models/cpu/kernels/avx2/vec8.h"
 #include "models/cpu/kernels/avx512vnni/vec16.h"
+#include "models/cpu/llm_kernels.h"
 
 namespace millrace::models {
 namespace {

@@ -1,6 +1,6 @@
 // Packed integer weights as bf16 in tile order: what prompt_linear multiplies.
 // Each weight is bf16 (to nearest even, a subnormal becoming a zero) of exactly
-// the "Unpacked weights" of kernels.h:
+// the "Unpacked weights" of llm_kernels.h:
 //
 //   w = fma(float(code), d, m)
 //

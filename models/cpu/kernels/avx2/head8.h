@@ -1,5 +1,5 @@
 // A key, value or query of one head as int8, in an anonymous namespace; the
-// layout of an int8 page is written above AttendArgs in kernels.h.
+// layout of an int8 page is written above AttendArgs in llm_kernels.h.
 #pragma once
 
 #include <immintrin.h>

@@ -1,7 +1,7 @@
-// The functions of the AVX2 table; kernels.h says what each must do.
+// The functions of the AVX2 table; llm_kernels.h says what each must do.
 #pragma once
 
-#include "models/cpu/kernels.h"
+#include "models/cpu/llm_kernels.h"
 
 namespace millrace::models::avx2 {
 

@@ -1,6 +1,6 @@
 // The header of a packed block for eight rows, and what each part's integer
 // sums become with it. Row r has lane r; see blocks.h for the fields and
-// kernels.h for the chains.
+// llm_kernels.h for the chains.
 #pragma once
 
 #include "models/cpu/kernels/avx2/work.h"

@@ -7,7 +7,7 @@
 #include <cstddef>
 #include <cstdint>
 
-#include "models/cpu/dense.h"
+#include "models/cpu/graph_kernels.h"
 #include "models/cpu/kernels/avx2/square8.h"
 #include "models/cpu/kernels/avx512bf16/bf16_factors.h"
 #include "models/cpu/kernels/dense/transpose.h"

@@ -1,7 +1,7 @@
 // The functions that the AVX-512 BF16 table does not take from AVX-512 VNNI.
 #pragma once
 
-#include "models/cpu/kernels.h"
+#include "models/cpu/llm_kernels.h"
 
 namespace millrace::models::avx512bf16 {
 

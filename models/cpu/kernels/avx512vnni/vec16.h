@@ -1,5 +1,5 @@
 // Sixteen floats at a time: what the AVX-512 files share, in an anonymous
-// namespace. The chains are those of kernels.h; compare scalar/numbers.h.
+// namespace. The chains are those of llm_kernels.h; compare scalar/numbers.h.
 #pragma once
 
 #include <immintrin.h>

@@ -7,8 +7,8 @@
 #include <cstddef>
 #include <cstdint>
 
-#include "models/cpu/kernels.h"
 #include "models/cpu/kernels/packing.h"
+#include "models/cpu/llm_kernels.h"
 
 namespace millrace::models {
 namespace {

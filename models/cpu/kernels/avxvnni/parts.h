@@ -1,7 +1,7 @@
 // The functions that the AVX-VNNI table does not take from AVX2.
 #pragma once
 
-#include "models/cpu/kernels.h"
+#include "models/cpu/llm_kernels.h"
 
 namespace millrace::models::avxvnni {
 

@@ -3,7 +3,7 @@
 // that has none of them, since it is read on every machine.
 #pragma once
 
-#include "models/cpu/dense.h"
+#include "models/cpu/graph_kernels.h"
 
 namespace millrace::models {
 

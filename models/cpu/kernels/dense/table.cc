@@ -1,6 +1,6 @@
 // The dense tables. Nothing here depends on an instruction set.
 
-#include "models/cpu/dense.h"
+#include "models/cpu/graph_kernels.h"
 #include "models/cpu/kernels/dense/parts.h"
 
 namespace millrace::models {

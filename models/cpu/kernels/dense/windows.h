@@ -5,7 +5,7 @@
 #include <cstddef>
 #include <cstdint>
 
-#include "models/cpu/dense.h"
+#include "models/cpu/graph_kernels.h"
 #include "models/cpu/kernels/dense/taps.h"
 
 namespace millrace::models {

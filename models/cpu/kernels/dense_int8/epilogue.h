@@ -5,7 +5,7 @@
 #include <cstddef>
 #include <cstdint>
 
-#include "models/cpu/dense_int8.h"
+#include "models/cpu/graph_int8_kernels.h"
 #include "models/cpu/kernels/dense/math.h"
 
 namespace millrace::models {

@@ -1,7 +1,7 @@
 // The functions of the int8 tables, as kernels/dense/parts.h has those of f32.
 #pragma once
 
-#include "models/cpu/dense_int8.h"
+#include "models/cpu/graph_int8_kernels.h"
 
 namespace millrace::models {
 

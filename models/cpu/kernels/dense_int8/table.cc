@@ -1,6 +1,6 @@
 // The int8 tables. Nothing here depends on an instruction set.
 
-#include "models/cpu/dense_int8.h"
+#include "models/cpu/graph_int8_kernels.h"
 #include "models/cpu/kernels/dense_int8/parts.h"
 
 namespace millrace::models {

@@ -63,7 +63,7 @@ inline int32_t RoundToInt(float x) {
                               BitsOfFloat(kRounder));
 }
 
-// See kernels.h. Error below 2 ulp over the whole range.
+// See llm_kernels.h. Error below 2 ulp over the whole range.
 inline float Exp(float x) {
   if (x < -87.33654f) return 0.0f;
   x = x > 88.37626f ? 88.37626f : x;

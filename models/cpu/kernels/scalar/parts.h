@@ -1,7 +1,7 @@
-// The functions of the scalar table; kernels.h says what each must do.
+// The functions of the scalar table; llm_kernels.h says what each must do.
 #pragma once
 
-#include "models/cpu/kernels.h"
+#include "models/cpu/llm_kernels.h"
 
 namespace millrace::models::scalar {
 

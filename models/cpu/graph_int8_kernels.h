@@ -1,7 +1,7 @@
 // Int8Table: kernels of graphs on quantised images and matrices, one table for
 // each of scalar, AVX2, AVX-VNNI, AVX-512 VNNI, that with VBMI, and AMX. The
-// sibling of dense.h: what that says of calls, ranges and images holds here,
-// too.
+// sibling of graph_kernels.h: what that says of calls, ranges and images holds
+// here, too.
 //
 //   const Int8Table& int8 = …;  // ChooseInt8 of isa.h
 //   int8.pack(w, n, window, channels, packed);               // once
@@ -31,7 +31,7 @@
 #include <cstddef>
 #include <cstdint>
 
-#include "models/cpu/dense.h"
+#include "models/cpu/graph_kernels.h"
 
 namespace millrace::models {
 
@@ -65,7 +65,8 @@ struct Int8Epilogue {
   const uint8_t* lookup = nullptr;  // [256]
 };
 
-// One image of bytes; see Image of dense.h. What lies in the padding is `zero`.
+// One image of bytes; see Image of graph_kernels.h. What lies in the padding is
+// `zero`.
 struct ByteImage {
   const uint8_t* data = nullptr;
   int64_t height = 0;
@@ -76,8 +77,8 @@ struct ByteImage {
   uint8_t zero = 0;
 };
 
-// As ConvArgs of dense.h. A matrix is an image of height 1. One of y and y_f32
-// is given.
+// As ConvArgs of graph_kernels.h. A matrix is an image of height 1. One of y
+// and y_f32 is given.
 struct Int8ConvArgs {
   ByteImage x;
   Window window;

@@ -1,6 +1,7 @@
 // DenseTable: f32 kernels of graphs (encoders, vision, ranking) on a CPU, one
-// table for each of scalar, AVX2 and AVX-512. The sibling of kernels.h, which
-// serves language models; like it, plain structs and function pointers only.
+// table for each of scalar, AVX2 and AVX-512. The sibling of llm_kernels.h,
+// which serves language models; like it, plain structs and function pointers
+// only.
 //
 //   const DenseTable& dense = …;  // ChooseDense of isa.h
 //   dense.pack(w, n, k, {.n = k, .k = 1}, 0, PanelsOf(n), packed);  // once
@@ -36,8 +37,8 @@
 // min likewise with <.
 //
 // exp: x = min(89, max(-105, x)); n = round-to-nearest-even(x * 1.44269504)
-//   the product not rounded before; r and p as in kernels.h; p * 2^n, rounded
-//   once. So it overflows to infinity and underflows gradually.
+//   the product not rounded before; r and p as in llm_kernels.h; p * 2^n,
+//   rounded once. So it overflows to infinity and underflows gradually.
 // The other functions are written once, in kernels/dense/math.h, for vectors of
 // any width, one lane included; their greatest errors stand there.
 #pragma once
@@ -427,9 +428,9 @@ const DenseTable* Avx512Dense();
 const DenseProducts* Avx512Bf16Products();
 
 // The same in tiles; of the same rounding, but another chain, that of the amx
-// table in kernels.h: steps of 32 values of k, from 0 on and ascending, a last
-// one filled up with zeros; in each step two sums from +0, of its even and of
-// its odd values, ascending, u_j = fma(x[k], w[k], u_j); then
+// table in llm_kernels.h: steps of 32 values of k, from 0 on and ascending, a
+// last one filled up with zeros; in each step two sums from +0, of its even and
+// of its odd values, ascending, u_j = fma(x[k], w[k], u_j); then
 //   acc = acc + (u_0 + u_1)
 // from +0. Links do not cut it. Sums below 2^-126 become 0 at each of these
 // additions. Attention, with e = 1.44269504 and [ ] rounded first:
