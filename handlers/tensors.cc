@@ -70,10 +70,10 @@ class GraphHandler final : public TensorHandler {
     task.stop = std::move(stop);
     task.trace = std::move(request.trace);
     task.done = [this, wanted = std::move(wanted),
-                 done](StatusOr<scheduler::BatchAnswer> answer) {
+                 done](StatusOr<scheduler::BatchResult> answer) {
       // Shared because tasks of the pool can be copied.
       const auto held =
-          std::make_shared<StatusOr<scheduler::BatchAnswer>>(std::move(answer));
+          std::make_shared<StatusOr<scheduler::BatchResult>>(std::move(answer));
       parts_.pool->Continue([this, wanted, done, held] {
         if (!held->ok()) return done(held->status());
         done(Named(std::move((*held)->outputs), wanted));

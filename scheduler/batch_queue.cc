@@ -1,5 +1,4 @@
-// A reader would guess that only the first job is looked at: all are, whenever
-// the thread comes by, so that the places of those who left are free at once.
+// Waits for the moments that the former names, under one lock.
 #include "scheduler/batch_queue.h"
 
 #include <algorithm>
@@ -10,7 +9,7 @@ namespace millrace::scheduler {
 Status BatchQueue::Post(std::unique_ptr<BatchJob> job) {
   MutexLock lock(mu_);
   if (closed_) return Unavailable("the model takes no new requests");
-  jobs_.push_back(std::move(job));
+  RETURN_IF_ERROR(former_.Add(job));
   changed_.NotifyOne();
   return OkStatus();
 }
@@ -18,40 +17,74 @@ Status BatchQueue::Post(std::unique_ptr<BatchJob> job) {
 void BatchQueue::Close() {
   MutexLock lock(mu_);
   closed_ = true;
-  changed_.NotifyOne();
+  changed_.NotifyAll();
 }
 
-BatchQueue::Batch BatchQueue::Take() {
+void BatchQueue::Wake() {
+  MutexLock lock(mu_);
+  changed_.NotifyAll();
+}
+
+BatchQueue::Batch BatchQueue::Take(const std::stop_token& stop) {
   Batch batch;
   MutexLock lock(mu_);
-  running_ = 0;
-  while (jobs_.empty() && !closed_) changed_.Wait(mu_);
-  batch.last = closed_;
-  const Clock::Time now = clock_->Now();
-  std::deque<std::unique_ptr<BatchJob>> kept;
-  for (std::unique_ptr<BatchJob>& job : jobs_) {
-    const bool unwanted =
-        closed_ || job->task.stop.stop_requested() || now >= job->task.deadline;
-    (unwanted ? batch.dropped.emplace_back() : kept.emplace_back()) =
-        std::move(job);
+  while (true) {
+    if (closed_) {
+      batch.dropped = former_.Clear();
+      batch.last = true;
+      return batch;
+    }
+    if (stop.stop_requested()) {
+      // Another instance may have slept through a Post that woke this one.
+      changed_.NotifyOne();
+      batch.last = true;
+      return batch;
+    }
+    BatchFormer::Decision decision = former_.Form(clock_->Now());
+    if (!decision.jobs.empty() || !decision.dropped.empty()) {
+      batch.jobs = std::move(decision.jobs);
+      batch.closed = decision.closed;
+      batch.dropped = std::move(decision.dropped);
+      running_ += static_cast<int32_t>(batch.jobs.size());
+      // What is left may be for another instance.
+      if (former_.size() > 0) changed_.NotifyOne();
+      return batch;
+    }
+    if (decision.wake == kNever) {
+      changed_.Wait(mu_);
+    } else {
+      changed_.WaitUntil(mu_, decision.wake);
+    }
   }
-  jobs_ = std::move(kept);
-  if (!jobs_.empty()) {
-    batch.jobs.push_back(std::move(jobs_.front()));
-    jobs_.pop_front();
-  }
-  running_ = static_cast<int32_t>(batch.jobs.size());
-  return batch;
+}
+
+void BatchQueue::Done(int32_t requests, int32_t rows,
+                      Clock::Duration duration) {
+  // The estimate falls at once and rises slowly: one batch that waited for its
+  // plan or for the machine must not refuse those that follow.
+  constexpr int64_t kRise = 8;
+  MutexLock lock(mu_);
+  running_ -= requests;
+  const Clock::Duration row = duration / std::max(rows, 1);
+  const Clock::Duration before = former_.row_time();
+  former_.SetRowTime(before.count() == 0 || row < before
+                         ? row
+                         : before + (row - before) / kRise);
 }
 
 int32_t BatchQueue::waiting() const {
   MutexLock lock(mu_);
-  return static_cast<int32_t>(jobs_.size());
+  return former_.size();
 }
 
 int32_t BatchQueue::running() const {
   MutexLock lock(mu_);
   return running_;
+}
+
+Clock::Duration BatchQueue::row_time() const {
+  MutexLock lock(mu_);
+  return former_.row_time();
 }
 
 }  // namespace millrace::scheduler

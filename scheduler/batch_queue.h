@@ -1,58 +1,62 @@
-// The requests that wait for a batcher's thread, oldest first.
+// The requests that wait for a batcher's instances: a BatchFormer that several
+// threads share.
 //
 // Bounded by the places of admission, one of which every job holds. A job
 // leaves by Take, once: to be computed, or because nobody waits for it any
-// more.
+// more. Each instance takes its next batch when it has computed the one before.
 //
-// Post, Close, waiting, running: any thread. Take: the batcher's thread.
+// Thread-safe.
 #pragma once
 
 #include <cstdint>
-#include <deque>
 #include <memory>
+#include <stop_token>
 #include <vector>
 
 #include "config/base/clock.h"
 #include "config/base/mutex.h"
 #include "config/base/status.h"
-#include "scheduler/batcher.h"
-#include "scheduler/reservation.h"
+#include "scheduler/batch_former.h"
 
 namespace millrace::scheduler {
 
-struct BatchJob {
-  BatchTask task;
-  Reservation place;
-  Clock::Time submitted;
-};
-
 class BatchQueue {
  public:
-  explicit BatchQueue(const Clock* clock) : clock_(clock) {}
+  BatchQueue(const BatchingOptions& options, const Clock* clock)
+      : clock_(clock), former_(options) {}
 
-  // UNAVAILABLE once closed.
+  // UNAVAILABLE once closed, RESOURCE_EXHAUSTED where the request's priority
+  // level is full.
   Status Post(std::unique_ptr<BatchJob> job);
+  // What waits is dropped by the next Take; every Take ends with `last`.
   void Close();
 
   struct Batch {
     std::vector<std::unique_ptr<BatchJob>> jobs;
-    BatchClosed closed = BatchClosed::kFull;
-    // Left, late, or (last) all that waited when the queue closed.
-    std::vector<std::unique_ptr<BatchJob>> dropped;
+    BatchClosed closed = BatchClosed::kIdle;
+    std::vector<BatchFormer::Dropped> dropped;
+    // The queue was closed, or the caller was asked to stop: nothing follows.
     bool last = false;
   };
-  // Sleeps until there is something to do. The batch before it is done then.
-  Batch Take();
+  // Sleeps until there is something to do. Requests of the batch count as
+  // running until Done.
+  Batch Take(const std::stop_token& stop = {});
+  // The batch of so many requests and rows has been computed in so long a time.
+  void Done(int32_t requests, int32_t rows, Clock::Duration duration);
+  // Wakes all that sleep in Take, so that they see their stop tokens.
+  void Wake();
 
   int32_t waiting() const;
   int32_t running() const;
+  // What one row has taken lately; 0 before anything was computed.
+  Clock::Duration row_time() const;
 
  private:
   const Clock* const clock_;
 
   mutable Mutex mu_;
   CondVar changed_;
-  std::deque<std::unique_ptr<BatchJob>> jobs_ GUARDED_BY(mu_);
+  BatchFormer former_ GUARDED_BY(mu_);
   int32_t running_ GUARDED_BY(mu_) = 0;
   bool closed_ GUARDED_BY(mu_) = false;
 };

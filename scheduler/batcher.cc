@@ -1,21 +1,28 @@
-// The queue decides, this computes: the thread takes a batch, ends what was
-// dropped, runs the rest, and ends each request with its part.
+// The queue decides, this computes: each instance's thread takes a batch, ends
+// what was dropped, runs the rest, and ends each request with its part.
 #include "scheduler/batcher.h"
 
+#include <algorithm>
 #include <future>
 #include <mutex>
+#include <numeric>
+#include <span>
 #include <thread>
 #include <utility>
 
 #include "config/base/log.h"
+#include "config/base/mutex.h"
 #include "config/topology.h"
 #include "scheduler/admission.h"
 #include "scheduler/batch_queue.h"
+#include "scheduler/batch_tensors.h"
 #include "scheduler/batcher_metrics.h"
+#include "scheduler/ordered_endings.h"
 
 namespace millrace::scheduler {
 namespace {
 
+using models::Tensor;
 using models::TensorSpec;
 using models::graph::Executor;
 using models::graph::Port;
@@ -37,40 +44,50 @@ std::vector<TensorSpec> SpecsOf(
   return specs;
 }
 
+std::vector<std::string> NamesOf(const std::vector<Port>& ports) {
+  std::vector<std::string> names;
+  for (const Port& port : ports) names.push_back(port.name);
+  return names;
+}
+
+std::string Milliseconds(Clock::Duration duration) {
+  return std::to_string(
+      std::chrono::duration_cast<std::chrono::milliseconds>(duration).count());
+}
+
 class BatcherImpl final : public Batcher {
  public:
-  BatcherImpl(std::unique_ptr<Executor> executor, const BatcherOptions& options,
-              MetricRegistry* registry, std::vector<models::Tensor> warm_up)
+  BatcherImpl(std::vector<std::unique_ptr<Executor>> instances,
+              const BatcherOptions& options, MetricRegistry* registry,
+              std::vector<Inputs> warm_ups)
       : options_(options),
-        inputs_(SpecsOf(executor->inputs(), executor->symbols())),
-        outputs_(SpecsOf(executor->outputs(), executor->symbols())),
-        executor_(std::move(executor)),
+        ports_(instances.front()->inputs()),
+        symbols_(instances.front()->symbols()),
+        input_names_(NamesOf(ports_)),
+        inputs_(SpecsOf(ports_, symbols_)),
+        outputs_(SpecsOf(instances.front()->outputs(), symbols_)),
+        warm_ups_(std::move(warm_ups)),
         metrics_(registry ? BatcherMetrics(*registry, options.model)
                           : BatcherMetrics()),
         admission_(Admission::Create({
             .model = options.model,
-            .max_num_seqs = 1,
-            .max_num_seqs_name = "max_batch_size",
+            .max_num_seqs = options.batching.max_batch_size *
+                            static_cast<int32_t>(instances.size()),
+            .max_num_seqs_name = instances.size() > 1
+                                     ? "instances x max_batch_size"
+                                     : "max_batch_size",
             .max_queue_size = options.max_queue_size,
             .clock = options.clock,
             .queue_full = metrics_.refused_queue_full,
             .deadline = metrics_.refused_deadline,
             .draining = metrics_.refused_draining,
         })),
-        queue_(std::make_shared<BatchQueue>(options.clock)) {
+        queue_(std::make_shared<BatchQueue>(options.batching, options.clock)) {
     if (registry != nullptr) {
       scrape_ = registry->OnScrape(
           [metrics = metrics_, queue = queue_] { SetGauges(metrics, *queue); });
     }
-    std::promise<void> warm;
-    std::future<void> is_warm = warm.get_future();
-    thread_ = std::thread(
-        [this, warm = std::move(warm), inputs = std::move(warm_up)]() mutable {
-          WarmUp(std::exchange(inputs, {}));
-          warm.set_value();
-          Run();
-        });
-    is_warm.wait();
+    for (auto& instance : instances) AddInstance(std::move(instance));
   }
 
   ~BatcherImpl() override {
@@ -81,8 +98,11 @@ class BatcherImpl final : public Batcher {
   }
 
   StatusOr<Reservation> Reserve(Clock::Time deadline) override {
-    StatusOr<Reservation> place = admission_->Reserve(deadline);
-    if (!place.ok()) metrics_.Refused();
+    StatusOr<Reservation> place = ReservePlace(deadline);
+    if (!place.ok()) {
+      metrics_.Refused();
+      statistics_.Refused();
+    }
     return place;
   }
 
@@ -90,14 +110,30 @@ class BatcherImpl final : public Batcher {
     if (!place) {
       return FailedPrecondition("a task is submitted with a place of Reserve");
     }
-    RETURN_IF_ERROR(models::graph::CheckInputs(
-        executor_->inputs(), executor_->symbols(), task.inputs));
+    RETURN_IF_ERROR(models::graph::CheckInputs(ports_, symbols_, task.inputs));
     auto job = std::make_unique<BatchJob>();
+    const BatchingOptions& batching = options_.batching;
+    if (batching.max_batch_size > 1) {
+      ASSIGN_OR_RETURN(job->rows, RowsOf(task.inputs, input_names_));
+      if (batching.refuse_larger && job->rows > batching.max_batch_size) {
+        return InvalidArgument(
+            "the request has " + std::to_string(job->rows) +
+            " rows but max_batch_size of model '" + options_.model + "' is " +
+            std::to_string(batching.max_batch_size) +
+            "; send fewer rows at a time or raise max_batch_size");
+      }
+      job->kind = KindOf(task.inputs);
+    }
     job->submitted = options_.clock->Now();
     if (task.trace) task.trace->Stamp(Stage::kSubmitted, job->submitted);
     job->task = std::move(task);
     job->place = std::move(place);
-    return queue_->Post(std::move(job));
+    const Status posted = queue_->Post(std::move(job));
+    if (!posted.ok()) {
+      metrics_.Refused();
+      statistics_.Refused();
+    }
+    return posted;
   }
 
   bool Drain(std::chrono::steady_clock::time_point deadline) override {
@@ -107,10 +143,55 @@ class BatcherImpl final : public Batcher {
     return by_itself;
   }
 
+  void AddInstance(std::unique_ptr<Executor> executor) override {
+    auto instance = std::make_unique<Instance>();
+    instance->executor = std::move(executor);
+    std::promise<void> warm;
+    std::future<void> is_warm = warm.get_future();
+    instance->thread = std::thread(
+        [this, warm = std::move(warm), it = instance.get()]() mutable {
+          WarmUp(*it->executor);
+          warm.set_value();
+          Run(*it->executor, it->stop.get_token());
+        });
+    is_warm.wait();
+    MutexLock lock(mu_);
+    instances_.push_back(std::move(instance));
+  }
+
+  bool RemoveInstance() override {
+    std::unique_ptr<Instance> leaving;
+    {
+      MutexLock lock(mu_);
+      if (instances_.size() <= 1) return false;
+      leaving = std::move(instances_.back());
+      instances_.pop_back();
+    }
+    leaving->stop.request_stop();
+    queue_->Wake();
+    leaving->thread.join();
+    return true;
+  }
+
+  int32_t num_instances() const override {
+    MutexLock lock(mu_);
+    return static_cast<int32_t>(instances_.size());
+  }
+
+  BatchCounts counts() const override { return statistics_.counts(); }
+  const BatchingOptions& batching() const override { return options_.batching; }
   const std::vector<TensorSpec>& inputs() const override { return inputs_; }
   const std::vector<TensorSpec>& outputs() const override { return outputs_; }
 
  private:
+  using Jobs = std::vector<std::unique_ptr<BatchJob>>;
+
+  struct Instance {
+    std::unique_ptr<Executor> executor;
+    std::stop_source stop;
+    std::thread thread;
+  };
+
   static void SetGauges(const BatcherMetrics& metrics,
                         const BatchQueue& queue) {
     metrics.running.Set(queue.running());
@@ -118,52 +199,142 @@ class BatcherImpl final : public Batcher {
     metrics.nv_pending.Set(queue.waiting());
   }
 
-  void CloseAndJoin() {
-    queue_->Close();
-    std::call_once(joined_, [this] { thread_.join(); });
+  StatusOr<Reservation> ReservePlace(Clock::Time deadline) {
+    ASSIGN_OR_RETURN(Reservation place, admission_->Reserve(deadline));
+    // Requests that run or wait already come first, this one among them.
+    const int32_t in_use = admission_->in_use();
+    if (deadline == kNever || in_use <= 1) return place;
+    const Clock::Duration wait =
+        queue_->row_time() * std::max(in_use / num_instances(), 1);
+    const Clock::Duration left = deadline - options_.clock->Now();
+    if (wait <= left) return place;
+    metrics_.refused_deadline.Add();
+    return DeadlineExceeded("the deadline is " + Milliseconds(left) +
+                            " ms away but model '" + options_.model +
+                            "' would answer in about " + Milliseconds(wait) +
+                            " ms; give it more time or send it later")
+        .RetryAfterMs(
+            std::max<int64_t>(wait / std::chrono::milliseconds(1), 1000));
   }
 
-  // ---- batcher thread ----
+  void CloseAndJoin() {
+    queue_->Close();
+    std::call_once(joined_, [this] {
+      std::vector<std::unique_ptr<Instance>> all;
+      {
+        MutexLock lock(mu_);
+        all = std::move(instances_);
+      }
+      for (auto& instance : all) instance->thread.join();
+    });
+  }
 
-  void WarmUp(const std::vector<models::Tensor>& inputs) {
+  // ---- threads of instances ----
+
+  void WarmUp(Executor& executor) {
     // The executor pins its worker 0, which is this thread; here only a name.
     if (Status named = config::PinThisThread({}, "batcher"); !named.ok()) {
       LogWarning("batcher thread has no name", {{"status", named.ToString()}});
     }
-    if (inputs.empty()) return;
-    const auto outputs = executor_->Run(inputs);
-    if (outputs.ok()) return;
-    LogWarning(
-        "warm-up failed; the first request will take longer",
-        {{"model", options_.model}, {"status", outputs.status().ToString()}});
-  }
-
-  void Run() {
-    while (true) {
-      BatchQueue::Batch batch = queue_->Take();
-      for (auto& job : batch.dropped) Drop(*job, batch.last);
-      batch.dropped.clear();
-      if (batch.last) return;
-      for (auto& job : batch.jobs) Compute(*job, batch.closed);
+    for (const Inputs& inputs : warm_ups_) {
+      const auto outputs = executor.Run(inputs);
+      if (outputs.ok()) continue;
+      LogWarning(
+          "warm-up failed; the first request will take longer",
+          {{"model", options_.model}, {"status", outputs.status().ToString()}});
     }
   }
 
-  void Compute(BatchJob& job, BatchClosed closed) {
-    const Clock::Time began = options_.clock->Now();
-    if (job.task.trace) job.task.trace->Stamp(Stage::kScheduled, began);
-    metrics_.Began(began - job.submitted);
-    StatusOr<std::vector<models::Tensor>> outputs = executor_->Run(
-        job.task.inputs, {.stopped = [&] { return Stopped(job); }});
-    metrics_.Computed(1, closed, options_.clock->Now() - began);
-    admission_->CountCompletion();
-    if (!outputs.ok()) return End(job, std::move(outputs).status());
-    End(job, BatchAnswer{.outputs = std::move(outputs).value(),
-                         .batch_size = 1,
-                         .closed = closed});
+  void Run(Executor& executor, const std::stop_token& stop) {
+    while (true) {
+      BatchQueue::Batch batch = queue_->Take(stop);
+      for (auto& [job, why] : batch.dropped) Drop(std::move(job), why);
+      batch.dropped.clear();
+      if (batch.last) return;
+      if (!batch.jobs.empty()) Compute(executor, batch.jobs, batch.closed);
+    }
   }
 
-  // Asked between the steps of a run.
-  Status Stopped(const BatchJob& job) const {
+  void Compute(Executor& executor, Jobs& jobs, BatchClosed closed) {
+    const Clock::Time began = options_.clock->Now();
+    std::vector<int32_t> rows;
+    for (const auto& job : jobs) {
+      if (job->task.trace) job->task.trace->Stamp(Stage::kScheduled, began);
+      metrics_.Began(began - job->submitted);
+      rows.push_back(job->rows);
+    }
+    BatchResult common;
+    common.batch_requests = static_cast<int32_t>(jobs.size());
+    common.batch_rows = std::accumulate(rows.begin(), rows.end(), 0);
+
+    auto parts = RunTogether(executor, jobs, rows, common.times);
+    const Clock::Duration duration = options_.clock->Now() - began;
+    const bool again = !parts.ok() && jobs.size() > 1;
+    queue_->Done(again ? 0 : common.batch_requests, common.batch_rows,
+                 duration);
+    metrics_.Computed(common.batch_requests, common.batch_rows, closed,
+                      duration);
+    statistics_.Computed(common.batch_rows, common.times);
+    if (again) {
+      for (auto& job : jobs) ComputeAlone(executor, std::move(job), closed);
+      return;
+    }
+    for (size_t i = 0; i < jobs.size(); ++i) {
+      admission_->CountCompletion();
+      if (!parts.ok()) {
+        End(std::move(jobs[i]), parts.status());
+        continue;
+      }
+      BatchResult result{.outputs = std::move((*parts)[i]),
+                         .batch_rows = common.batch_rows,
+                         .batch_requests = common.batch_requests,
+                         .closed = closed,
+                         .times = common.times};
+      result.times.queue = began - jobs[i]->submitted;
+      EndUnlessUnwanted(std::move(jobs[i]), std::move(result));
+    }
+  }
+
+  // A request of a batch that failed: it has its own result or error.
+  void ComputeAlone(Executor& executor, std::unique_ptr<BatchJob> job,
+                    BatchClosed closed) {
+    Jobs one;
+    one.push_back(std::move(job));
+    Compute(executor, one, closed);
+  }
+
+  // The outputs of each job.
+  StatusOr<std::vector<std::vector<Tensor>>> RunTogether(
+      Executor& executor, const Jobs& jobs, const std::vector<int32_t>& rows,
+      BatchTimes& times) {
+    const models::graph::RunOptions options = {
+        .stopped = [&] { return Stopped(jobs); }};
+    const Clock& clock = *options_.clock;
+    const Clock::Time began = clock.Now();
+    if (jobs.size() == 1) {
+      auto outputs = executor.Run(jobs[0]->task.inputs, options);
+      times.compute_infer = clock.Now() - began;
+      RETURN_IF_ERROR(outputs.status());
+      std::vector<std::vector<Tensor>> parts;
+      parts.push_back(std::move(outputs).value());
+      return parts;
+    }
+    std::vector<const Inputs*> inputs;
+    for (const auto& job : jobs) inputs.push_back(&job->task.inputs);
+    const Inputs joined = JoinRows(inputs);
+    const Clock::Time input_ready = clock.Now();
+    times.compute_input = input_ready - began;
+    auto outputs = executor.Run(joined, options);
+    const Clock::Time output_ready = clock.Now();
+    times.compute_infer = output_ready - input_ready;
+    RETURN_IF_ERROR(outputs.status());
+    auto parts = PartRows(std::move(outputs).value(), rows);
+    times.compute_output = clock.Now() - output_ready;
+    return parts;
+  }
+
+  // Why nobody waits for the job any more, or OK.
+  Status Unwanted(const BatchJob& job) const {
     if (job.task.stop.stop_requested()) {
       return Cancelled("the client left while its request was computed");
     }
@@ -175,74 +346,120 @@ class BatcherImpl final : public Batcher {
     return OkStatus();
   }
 
-  void Drop(BatchJob& job, bool closing) {
-    const BatchTask& task = job.task;
-    if (task.stop.stop_requested()) {
-      return End(job, Cancelled("the client left before its request began"));
+  // Asked between the steps of a run: stops when no job is wanted any more.
+  Status Stopped(std::span<const std::unique_ptr<BatchJob>> jobs) const {
+    Status unwanted;
+    for (const auto& job : jobs) {
+      unwanted = Unwanted(*job);
+      if (unwanted.ok()) return unwanted;
     }
-    const Clock::Duration waited = options_.clock->Now() - job.submitted;
-    if (task.deadline <= job.submitted + waited) {
-      return End(
-          job,
-          DeadlineExceeded(
-              "the deadline passed after the request had waited " +
-              std::to_string(
-                  std::chrono::duration_cast<std::chrono::milliseconds>(waited)
-                      .count()) +
-              " ms in the queue of model '" + options_.model +
-              "'; give it more time or send it later"));
-    }
-    CHECK(closing, "a request leaves the queue for a reason");
-    End(job, Unavailable("model '" + options_.model +
-                         "' was drained before the request began"));
+    return unwanted;
   }
 
-  void End(BatchJob& job, StatusOr<BatchAnswer> answer) {
-    metrics_.Ended(answer.status(), options_.clock->Now() - job.submitted);
-    job.task.done(std::move(answer));
-    job.place.Release();
+  void EndUnlessUnwanted(std::unique_ptr<BatchJob> job, BatchResult result) {
+    // A request alone was asked between the steps; one that is computed in time
+    // but for its last step is answered.
+    if (result.batch_requests > 1 && job->task.stop.stop_requested()) {
+      return End(std::move(job), Unwanted(*job));
+    }
+    End(std::move(job), std::move(result));
+  }
+
+  void Drop(std::unique_ptr<BatchJob> job, BatchDrop why) {
+    const Clock::Duration waited = options_.clock->Now() - job->submitted;
+    const std::string in_queue = Milliseconds(waited) +
+                                 " ms in the queue of model '" +
+                                 options_.model + "'";
+    switch (why) {
+      case BatchDrop::kClientGone:
+        return End(std::move(job),
+                   Cancelled("the client left before its request began"));
+      case BatchDrop::kDeadlinePassed:
+        return End(std::move(job),
+                   DeadlineExceeded(
+                       "the deadline passed after the request had waited " +
+                       in_queue + "; give it more time or send it later"));
+      case BatchDrop::kDeadlineTooNear:
+        return End(std::move(job),
+                   DeadlineExceeded(
+                       "the deadline was too near to compute the request after "
+                       "it had waited " +
+                       in_queue + "; give it more time or send it later"));
+      case BatchDrop::kQueueTimeout:
+        return End(std::move(job),
+                   Unavailable("the request timed out after " + in_queue +
+                               "; send it later or raise the queue policy's "
+                               "timeout"));
+      case BatchDrop::kClosed:
+        break;
+    }
+    End(std::move(job), Unavailable("model '" + options_.model +
+                                    "' was drained before the request began"));
+  }
+
+  // Move-only results travel in a shared pointer, since endings may be kept.
+  void End(std::unique_ptr<BatchJob> job, StatusOr<BatchResult> result) {
+    const Clock::Duration total = options_.clock->Now() - job->submitted;
+    metrics_.Ended(result.status(), total);
+    statistics_.Ended(result.status(), total,
+                      result.ok() ? result->times : BatchTimes{});
+    if (!options_.batching.preserve_ordering) {
+      job->task.done(std::move(result));
+      job->place.Release();
+      return;
+    }
+    const int64_t sequence = job->sequence;
+    const auto kept = std::make_shared<
+        std::pair<std::unique_ptr<BatchJob>, StatusOr<BatchResult>>>(
+        std::move(job), std::move(result));
+    endings_.End(sequence, [kept] {
+      kept->first->task.done(std::move(kept->second));
+      kept->first->place.Release();
+    });
   }
 
   // Constant after construction.
   const BatcherOptions options_;
+  const std::vector<Port> ports_;
+  const std::vector<models::graph::Symbol> symbols_;
+  const std::vector<std::string> input_names_;
   const std::vector<TensorSpec> inputs_;
   const std::vector<TensorSpec> outputs_;
-
-  // Ports and symbols are constant; Run is the batcher thread's.
-  const std::unique_ptr<Executor> executor_;
+  const std::vector<Inputs> warm_ups_;
 
   // Thread-safe, each. The queue is shared with the scrape.
   const BatcherMetrics metrics_;
+  BatchStatistics statistics_;
+  OrderedEndings endings_;
   const std::shared_ptr<Admission> admission_;
   const std::shared_ptr<BatchQueue> queue_;
   std::shared_ptr<void> scrape_;
 
   std::once_flag joined_;
-  std::thread thread_;
+  mutable Mutex mu_;
+  std::vector<std::unique_ptr<Instance>> instances_ GUARDED_BY(mu_);
 };
 
 }  // namespace
 
-std::string_view BatchClosedName(BatchClosed closed) {
-  switch (closed) {
-    case BatchClosed::kFull:
-      return "full";
-    case BatchClosed::kPreferred:
-      return "preferred";
-    case BatchClosed::kDelay:
-      return "delay";
-    case BatchClosed::kMismatch:
-      return "mismatch";
-  }
-  return "";
+std::unique_ptr<Batcher> Batcher::Create(
+    std::vector<std::unique_ptr<Executor>> instances,
+    const BatcherOptions& options, MetricRegistry* registry,
+    std::vector<Inputs> warm_ups) {
+  CHECK(!instances.empty(), "a batcher has an instance");
+  return std::make_unique<BatcherImpl>(std::move(instances), options, registry,
+                                       std::move(warm_ups));
 }
 
-std::unique_ptr<Batcher> Batcher::Create(std::unique_ptr<Executor> executor,
+std::unique_ptr<Batcher> Batcher::Create(std::unique_ptr<Executor> instance,
                                          const BatcherOptions& options,
                                          MetricRegistry* registry,
-                                         std::vector<models::Tensor> warm_up) {
-  return std::make_unique<BatcherImpl>(std::move(executor), options, registry,
-                                       std::move(warm_up));
+                                         Inputs warm_up) {
+  std::vector<std::unique_ptr<Executor>> instances;
+  instances.push_back(std::move(instance));
+  std::vector<Inputs> warm_ups;
+  if (!warm_up.empty()) warm_ups.push_back(std::move(warm_up));
+  return Create(std::move(instances), options, registry, std::move(warm_ups));
 }
 
 }  // namespace millrace::scheduler

@@ -1,82 +1,70 @@
-// The batcher runs one stateless model: a bounded queue before the one thread
-// that owns the executor (it is worker 0 of the compute team).
+// The batcher runs one stateless model: a bounded queue before one or several
+// instances, each a thread that owns an executor (it is worker 0 of the
+// executor's compute team).
 //
 //   ASSIGN_OR_RETURN(Reservation place, batcher.Reserve(deadline));  // or 429
 //   ... read the tensors ...
 //   RETURN_IF_ERROR(batcher.Submit(std::move(place), std::move(task)));
 //
-// Requests are computed one by one in order of arrival so far; what gathers
-// them would stand in the queue, and callers would see it in BatchAnswer alone.
+// Requests of equal sizes are joined along their first dimension, as
+// BatchingOptions say; batch_former.h tells which and when. Batching does not
+// change a request's bits, since the runtime computes each row alike whatever
+// stands beside it. When a batch fails, its requests are computed again one by
+// one, so that only those that fail by themselves end with an error.
+//
 // A request whose client left or whose deadline passed before its turn is never
-// computed; one under way ends behind the step that runs.
+// computed; one under way ends behind the step that runs, if it is alone or all
+// of its batch are unwanted.
 //
 // Thread-safe.
 #pragma once
 
 #include <chrono>
 #include <cstdint>
-#include <functional>
 #include <memory>
-#include <stop_token>
 #include <string>
-#include <string_view>
 #include <vector>
 
 #include "config/base/clock.h"
 #include "config/base/metrics.h"
 #include "config/base/status.h"
-#include "config/base/trace.h"
 #include "models/graph/executor.h"
 #include "models/tensor/tensor.h"
 #include "models/tensor/tensor_spec.h"
+#include "scheduler/batch_job.h"
+#include "scheduler/batch_statistics.h"
+#include "scheduler/batching_options.h"
 #include "scheduler/reservation.h"
 
 namespace millrace::scheduler {
 
-// Why no further request joined a batch.
-enum class BatchClosed {
-  kFull,       // max_batch_size is reached, as it is now by every request
-  kPreferred,  // a preferred size is reached
-  kDelay,      // the oldest has waited for max_queue_delay
-  kMismatch,   // the next one has other sizes
-};
-inline constexpr int kNumBatchClosed = 4;
-std::string_view BatchClosedName(BatchClosed closed);
-
-struct BatchAnswer {
-  std::vector<models::Tensor> outputs;  // in the order of the ports
-  int32_t batch_size = 1;               // requests computed together
-  BatchClosed closed = BatchClosed::kFull;
-};
-
-struct BatchTask {
-  std::vector<models::Tensor> inputs;  // in the order of the ports
-  Clock::Time deadline = kNever;
-  int32_t priority = 0;          // lower runs first; all are alike so far
-  std::stop_token stop;          // the client is gone
-  std::shared_ptr<Trace> trace;  // may be null
-  // The one ending: on the batcher's thread, so it must be short. The place is
-  // given back after it.
-  std::function<void(StatusOr<BatchAnswer>)> done;
-};
-
 struct BatcherOptions {
   std::string model = "";        // label of metrics and log lines
-  int32_t max_queue_size = 100;  // waiting beyond the one that is computed
+  int32_t max_queue_size = 100;  // waiting beyond what is computed
+  BatchingOptions batching = {};
   const Clock* clock = &Clock::Real();
 };
 
 class Batcher {
  public:
-  // Starts the thread. `registry` may be null. `warm_up`, where there are any,
-  // are inputs that are computed once before this returns, so that the first
-  // request finds weights packed and memory touched; no metric counts them, and
-  // when they fail a line in the log says so and that is all.
+  using Inputs = std::vector<models::Tensor>;
+
+  // Starts a thread for each instance; there is at least one, and all are of
+  // one graph. `registry` may be null. `warm_ups` are inputs that each instance
+  // computes before this returns, so that the first request finds weights
+  // packed and memory touched; no metric counts them, and when one fails a line
+  // in the log says so and that is all.
   static std::unique_ptr<Batcher> Create(
-      std::unique_ptr<models::graph::Executor> executor,
+      std::vector<std::unique_ptr<models::graph::Executor>> instances,
       const BatcherOptions& options, MetricRegistry* registry,
-      std::vector<models::Tensor> warm_up = {});
-  virtual ~Batcher() = default;  // ends what still waits, joins the thread
+      std::vector<Inputs> warm_ups = {});
+  // The same with one instance and one set of inputs to warm it up; none where
+  // `warm_up` is empty.
+  static std::unique_ptr<Batcher> Create(
+      std::unique_ptr<models::graph::Executor> instance,
+      const BatcherOptions& options, MetricRegistry* registry,
+      Inputs warm_up = {});
+  virtual ~Batcher() = default;  // ends what still waits, joins the threads
 
   // A place, or RESOURCE_EXHAUSTED with retry_after_ms from the live service
   // rate (queue full), UNAVAILABLE (draining), DEADLINE_EXCEEDED (cannot be
@@ -92,6 +80,16 @@ class Batcher {
   // had its ending when this returns.
   virtual bool Drain(std::chrono::steady_clock::time_point deadline) = 0;
 
+  // While serving: one instance more, warmed up before it takes requests, or
+  // one less, which computes its batch to the end first. The last one stays:
+  // RemoveInstance answers false then. Not beside a Drain.
+  virtual void AddInstance(
+      std::unique_ptr<models::graph::Executor> instance) = 0;
+  virtual bool RemoveInstance() = 0;
+  virtual int32_t num_instances() const = 0;
+
+  virtual BatchCounts counts() const = 0;
+  virtual const BatchingOptions& batching() const = 0;
   virtual const std::vector<models::TensorSpec>& inputs() const = 0;
   virtual const std::vector<models::TensorSpec>& outputs() const = 0;
 };

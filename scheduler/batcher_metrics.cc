@@ -43,7 +43,7 @@ BatcherMetrics::BatcherMetrics(MetricRegistry& registry,
   nv_canceled = failures("CANCELED");
   nv_backend = failures("BACKEND");
   nv_count =
-      registry.AddCounter("nv_inference_count", "Requests computed.", labels);
+      registry.AddCounter("nv_inference_count", "Rows computed.", labels);
   nv_exec_count = registry.AddCounter("nv_inference_exec_count",
                                       "Batches computed.", labels);
   nv_request_us = registry.AddCounter(
@@ -60,13 +60,13 @@ BatcherMetrics::BatcherMetrics(MetricRegistry& registry,
                         "Requests that wait for their computation.", labels);
 }
 
-void BatcherMetrics::Computed(int32_t num_requests, BatchClosed why,
-                              Clock::Duration duration) const {
+void BatcherMetrics::Computed(int32_t num_requests, int32_t num_rows,
+                              BatchClosed why, Clock::Duration duration) const {
   closed[static_cast<size_t>(why)].Add();
   batch_size.Observe(num_requests);
   compute_time.Observe(Seconds(duration));
   nv_exec_count.Add();
-  nv_count.Add(num_requests);
+  nv_count.Add(num_rows);
   nv_compute_us.Add(Microseconds(duration) * num_requests);
 }
 

@@ -8,7 +8,7 @@
 #include "config/base/clock.h"
 #include "config/base/metrics.h"
 #include "config/base/status.h"
-#include "scheduler/batcher.h"
+#include "scheduler/batch_job.h"
 #include "scheduler/load_metrics.h"
 
 namespace millrace::scheduler {
@@ -18,7 +18,7 @@ struct BatcherMetrics : LoadMetrics {
   BatcherMetrics(MetricRegistry& registry, const std::string& model);
 
   // A batch has been computed.
-  void Computed(int32_t num_requests, BatchClosed why,
+  void Computed(int32_t num_requests, int32_t num_rows, BatchClosed why,
                 Clock::Duration duration) const;
   // A request's computation begins after so long a wait.
   void Began(Clock::Duration queued) const;

@@ -24,7 +24,7 @@ using std::chrono::milliseconds;
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 
-using Answer = StatusOr<BatchAnswer>;
+using Answer = StatusOr<BatchResult>;
 
 std::chrono::steady_clock::time_point Soon() {
   return std::chrono::steady_clock::now() + std::chrono::seconds(20);
@@ -90,7 +90,7 @@ TEST_F(BatcherTest, ComputesInOrderOfArrival) {
   ASSERT_TRUE(answer.ok());
   ASSERT_EQ(answer->outputs.size(), 1u);
   EXPECT_EQ(answer->outputs[0].data<float>()[1], 3);
-  EXPECT_EQ(answer->batch_size, 1);
+  EXPECT_EQ(answer->batch_rows, 1);
   EXPECT_TRUE(first.get().ok());
   EXPECT_TRUE(second.get().ok());
   EXPECT_THAT(control_.seen(), ElementsAre(0, 1, 2));

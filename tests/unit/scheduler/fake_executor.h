@@ -1,7 +1,7 @@
 // An executor that the test holds by the hand: y = x + 1, x and y FP32 [n, 2].
 #pragma once
 
-#include <atomic>
+#include <algorithm>
 #include <mutex>
 #include <optional>
 #include <string>
@@ -35,6 +35,11 @@ class FakeControl {
     MutexLock lock(mu_);
     return num_begun_;
   }
+  // The largest number of executors that have run at the same time.
+  int most_together() {
+    MutexLock lock(mu_);
+    return most_together_;
+  }
   // First values of the inputs, in order of their runs.
   std::vector<float> seen() {
     MutexLock lock(mu_);
@@ -45,11 +50,10 @@ class FakeControl {
     MutexLock lock(mu_);
     ++num_begun_;
     seen_.push_back(first);
-    if (!thread_) thread_ = std::this_thread::get_id();
-    CHECK(thread_ == std::this_thread::get_id(),
-          "an executor belongs to one thread");
+    most_together_ = std::max(most_together_, ++num_running_);
     changed_.NotifyAll();
     while (held_) changed_.Wait(mu_);
+    --num_running_;
   }
 
  private:
@@ -57,8 +61,9 @@ class FakeControl {
   CondVar changed_;
   bool held_ GUARDED_BY(mu_) = false;
   int num_begun_ GUARDED_BY(mu_) = 0;
+  int num_running_ GUARDED_BY(mu_) = 0;
+  int most_together_ GUARDED_BY(mu_) = 0;
   std::vector<float> seen_ GUARDED_BY(mu_);
-  std::optional<std::thread::id> thread_ GUARDED_BY(mu_);
 };
 
 class FakeExecutor final : public models::graph::Executor {
@@ -69,14 +74,18 @@ class FakeExecutor final : public models::graph::Executor {
     outputs_.push_back({.name = "y", .dims = {{.symbol = 0}, {.size = 2}}});
   }
 
-  // A first value of 13 is a failure. Asks once whether it shall stop.
+  // A row that begins with 13 is a failure. Asks once whether it shall stop.
   StatusOr<std::vector<models::Tensor>> Run(
       const std::vector<models::Tensor>& inputs,
       const models::graph::RunOptions& options) override {
-    const float first = inputs[0].data<float>()[0];
-    control_->Begin(first);
+    if (!thread_) thread_ = std::this_thread::get_id();
+    CHECK(thread_ == std::this_thread::get_id(),
+          "an executor belongs to one thread");
+    control_->Begin(inputs[0].data<float>()[0]);
     if (options.stopped) RETURN_IF_ERROR(options.stopped());
-    if (first == 13) return Internal("13 is bad luck");
+    for (int64_t i = 0; i < inputs[0].num_elements(); i += 2) {
+      if (inputs[0].data<float>()[i] == 13) return Internal("13 is bad luck");
+    }
     std::vector<models::Tensor> outputs;
     outputs.push_back(inputs[0].Copy());
     for (int64_t i = 0; i < outputs[0].num_elements(); ++i) {
@@ -103,6 +112,7 @@ class FakeExecutor final : public models::graph::Executor {
 
  private:
   FakeControl* const control_;
+  std::optional<std::thread::id> thread_;  // of the first run
   std::vector<models::graph::Symbol> symbols_;
   std::vector<models::graph::Port> inputs_;
   std::vector<models::graph::Port> outputs_;
