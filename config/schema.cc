@@ -164,7 +164,9 @@ void VisitLlmSettings(LlmSettings& s, const SettingVisitor& visit) {
          .aliases = {{"np"}, {"parallel"}}},
         &s.max_num_seqs);
   visit({.name = "max_num_batched_tokens",
-         .help = "tokens computed in one step",
+         .help =
+             "tokens computed in one step; running sequences may exceed it by "
+             "their next token",
          .min = 1,
          .max = 1 << 20,
          .aliases =

@@ -20,11 +20,15 @@ using models::kPageTokens;
 using models::RunnerInfo;
 
 // What the engine promises: the runner's limits, narrowed to the options and
-// to what one sequence can hold when it has the whole pool.
+// to what one sequence can hold when it has the whole pool. Every running
+// sequence decodes in every step, so no more run than a step has rows and
+// samples for; max_tokens becomes the budget that prompts keep to.
 RunnerInfo Narrow(RunnerInfo info, const EngineOptions& options) {
+  info.limits.max_seqs =
+      std::min({info.limits.max_seqs, options.max_num_seqs,
+                info.limits.max_tokens, info.limits.max_samples});
   info.limits.max_tokens =
       std::min(info.limits.max_tokens, options.max_num_batched_tokens);
-  info.limits.max_seqs = std::min(info.limits.max_seqs, options.max_num_seqs);
   const int64_t pages = std::min(info.num_pages, info.limits.max_pages_per_seq);
   info.max_context = static_cast<int32_t>(
       std::min<int64_t>(info.max_context, pages * kPageTokens));

@@ -40,7 +40,10 @@ class Planner {
     PlanDecodes();
     if (!plan_.rows.empty()) {
       PlanDrafts();
-      tokens_left_ = std::min(tokens_left_, limits_.max_prompt_rows);
+      // Decodes leave a prompt one row at least: it runs or will run, so that
+      // with it they are max_seqs together at most.
+      tokens_left_ =
+          std::max(std::min(tokens_left_, limits_.max_prompt_rows), 1);
     }
     PlanPrompts();
     // After a preemption pages are short: newcomers would take what was freed.
@@ -56,7 +59,7 @@ class Planner {
 
   void PlanDecodes() {
     for (int32_t i = 0; i < size(); ++i) {
-      if (tokens_left_ == 0 || samples_left_ == 0) return;
+      if (samples_left_ == 0) return;
       if (!runs_[i] || Lacking(views_[i]) != 1) continue;
       // It may hold a page more than it needs, from guesses that came to
       // nothing.
@@ -68,12 +71,16 @@ class Planner {
   }
 
   // Guesses take what is there and nothing from anybody: no page beyond those
-  // that other sequences will want soon, let alone a preemption.
+  // that other sequences will want soon, let alone a preemption, and not the
+  // one row and sample that let prompts go on.
   void PlanDrafts() {
     int32_t kept_back = 0;
+    bool prompts = false;
     for (int32_t i = 0; i < size(); ++i) {
       kept_back += runs_[i] && WantsPageSoon(views_[i], views_[i].num_pages);
+      prompts = prompts || !runs_[i] || Lacking(views_[i]) > 1;
     }
+    const int32_t kept_rows = prompts ? 1 : 0;
     for (PlannedRows& rows : plan_.rows) {
       const SequenceView& view = views_[rows.sequence];
       const int32_t held = view.num_pages + rows.new_pages;
@@ -81,7 +88,8 @@ class Planner {
       const int32_t room =
           (held + spare) * models::kPageTokens - view.num_tokens;
       const int32_t num_draft =
-          std::min({view.num_draft, tokens_left_, samples_left_, room});
+          std::min({view.num_draft, tokens_left_ - kept_rows,
+                    samples_left_ - kept_rows, room});
       if (num_draft <= 0) continue;
       const int32_t new_pages = PagesFor(view.num_tokens + num_draft) - held;
       rows.num_draft = num_draft;
@@ -186,7 +194,7 @@ class Planner {
   std::unordered_map<models::PageId, int32_t> holders_;
   int32_t num_running_ = 0;
   int32_t pages_left_;
-  int32_t tokens_left_;
+  int32_t tokens_left_;  // below 0 while decodes exceed the budget
   int32_t samples_left_;
 };
 

@@ -1,10 +1,12 @@
 // Who runs in the next step, and with how many rows: a pure function of
 // integers. No thread, no clock, no memory between steps.
 //
-//   1. Decodes first: every running sequence that lacks one row. Then, as far
-//      as the step has room, the guesses that may follow their last tokens.
+//   1. Decodes first: every running sequence that lacks one row, also beyond
+//      the token budget of the step. Then, as far as the budget goes, the
+//      guesses that may follow their last tokens.
 //   2. Then prompts of running sequences, in chunks, until the token budget of
-//      the step is spent, or that for prompts when there are decodes.
+//      the step is spent, or that for prompts when there are decodes. Prompts
+//      get one row at least, however many decodes there are.
 //   3. Then waiting sequences, by priority and arrival, as long as a slot,
 //      tokens and pages for all they know so far are there. The first that does
 //      not fit stops the admission: nobody overtakes, hence nobody starves
@@ -57,7 +59,9 @@ struct SequenceView {
 SequenceView View(const Sequence& sequence);
 
 struct PolicyLimits {
-  int32_t max_tokens = 0;   // rows of a step
+  // Budget of rows for a step. Only decodes, and one row of a prompt beside
+  // them, may exceed it: a step has max(max_tokens, max_seqs) rows at most.
+  int32_t max_tokens = 0;
   int32_t max_seqs = 0;     // running together
   int32_t max_samples = 0;  // rows through the head, at least 1
   // Rows of prompts, newcomers included, in a step that also decodes.

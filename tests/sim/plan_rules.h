@@ -119,14 +119,43 @@ inline void CheckOrder(const std::vector<SequenceView>& views, const Plan& plan,
     ASSERT_LE(kind, its_kind) << "a decode stands behind a prompt";
     kind = its_kind;
   }
-  ASSERT_LE(tokens, limits.max_tokens);
+  ASSERT_LE(tokens, std::max(limits.max_tokens, limits.max_seqs));
   ASSERT_LE(samples, limits.max_samples);
   for (int32_t i = 0; i < n; ++i) {
     if (!runs[i] || planned[i]) continue;
     if (views[i].num_tokens - views[i].num_computed == 1) {
-      ASSERT_TRUE(tokens == limits.max_tokens || samples == limits.max_samples)
+      ASSERT_EQ(samples, limits.max_samples)
           << "decode " << i << " is left though there is room";
     }
+  }
+}
+
+// Only decodes exceed the token budget, prompts beside them by one row in all.
+inline void CheckBudget(const std::vector<SequenceView>& views,
+                        const Plan& plan, const PolicyLimits& limits) {
+  int32_t decodes = 0;
+  int32_t drafts = 0;
+  int32_t prompt_rows = 0;
+  for (const PlannedRows& rows : plan.rows) {
+    const SequenceView& view = views[rows.sequence];
+    const bool decode =
+        view.running && view.num_tokens - view.num_computed == 1;
+    decodes += decode ? 1 : 0;
+    drafts += rows.num_draft;
+    prompt_rows += decode ? 0 : rows.num_rows;
+  }
+  ASSERT_LE(drafts, std::max(limits.max_tokens - decodes, 0));
+  ASSERT_LE(prompt_rows, std::max(limits.max_tokens - decodes - drafts, 1));
+  // The first running prompt goes on in every step that has a sample for it.
+  for (size_t i = 0; i < views.size(); ++i) {
+    const SequenceView& view = views[i];
+    if (!view.running || view.num_tokens - view.num_computed == 1) continue;
+    if (std::ranges::count(plan.preempted, static_cast<int32_t>(i)) > 0) {
+      continue;
+    }
+    ASSERT_TRUE(prompt_rows > 0 || decodes + drafts >= limits.max_samples)
+        << "prompts stand still";
+    break;
   }
 }
 
@@ -137,6 +166,7 @@ inline int64_t CheckPlan(const std::vector<SequenceView>& views,
   CheckShape(views, plan);
   CheckOrder(views, plan, limits, waits);
   CheckGuesses(views, plan, limits);
+  CheckBudget(views, plan, limits);
   return waits;
 }
 

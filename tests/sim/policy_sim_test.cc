@@ -105,7 +105,7 @@ class World {
   }
 
   models::StepLimits Capacity() const {
-    return {.max_tokens = limits_.max_tokens,
+    return {.max_tokens = std::max(limits_.max_tokens, limits_.max_seqs),
             .max_seqs = limits_.max_seqs,
             .max_pages_per_seq = pages().total(),
             .max_samples = limits_.max_samples};

@@ -2,7 +2,9 @@
 // and pages survive whatever clients do.
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <atomic>
+#include <memory>
 #include <random>
 #include <stop_token>
 #include <string>
@@ -65,10 +67,11 @@ int64_t RunCrowd(uint32_t seed) {
   FakeOptions fake;
   fake.max_context = Uniform(random, 65, 300);
   fake.num_pages = Uniform(random, 5, 16);
-  fake.max_tokens = std::vector{1, 3, 16, 512}[Uniform(random, 0, 3)];
+  const int32_t budget = std::vector{1, 3, 16, 512}[Uniform(random, 0, 3)];
   fake.max_seqs = Uniform(random, 1, 16);
   fake.max_samples = Uniform(random, 1, 40);
-  auto engine = MakeEngine(fake);
+  fake.max_tokens = std::max(budget, fake.max_seqs);  // as real runners do
+  auto engine = MakeEngine(fake, {.max_num_batched_tokens = budget});
   std::vector<GenerateTask> tasks;
   std::vector<Reader> readers;
   const int32_t num_tasks = Uniform(random, 1, 24);
@@ -105,6 +108,30 @@ TEST(EngineCrowd, PreemptedSequencesAnswerAsIfTheyHadNotBeen) {
   for (int32_t i = 0; i < 4; ++i) ExpectAsIfAlone(tasks[i], readers[i]);
   EXPECT_GT(engine->stats().preemptions, 0);
   ExpectAllPagesBack(*engine);
+}
+
+TEST(EngineCrowd, DecodesMissNoStepForASmallTokenBudget) {
+  auto gate = std::make_shared<StepGate>();
+  gate->Close();
+  auto engine = MakeEngine({.max_seqs = 8, .gate = gate},
+                           {.max_num_seqs = 8, .max_num_batched_tokens = 2});
+  std::vector<GenerateTask> tasks;
+  std::vector<Reader> readers;
+  for (int32_t i = 0; i < 8; ++i) {
+    tasks.push_back(MakeTask({i}, 100));
+    readers.emplace_back(MustSubmit(*engine, tasks.back()));
+  }
+  gate->Open();
+  for (int32_t i = 0; i < 8; ++i) ExpectAsIfAlone(tasks[i], readers[i]);
+  // One step each for most newcomers, then 100 tokens for all together.
+  EXPECT_LE(engine->stats().steps, 8 + 100);
+}
+
+TEST(EngineCrowd, NoMoreRunTogetherThanAStepHasRowsAndSamplesFor) {
+  EXPECT_EQ(
+      MakeEngine({.max_tokens = 5, .max_seqs = 8})->info().limits.max_seqs, 5);
+  EXPECT_EQ(
+      MakeEngine({.max_seqs = 8, .max_samples = 3})->info().limits.max_seqs, 3);
 }
 
 TEST(EngineCrowd, AThousandRandomCancelsLoseNoPage) {

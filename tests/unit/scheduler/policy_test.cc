@@ -138,12 +138,31 @@ TEST(Policy, RowsScoredBeforeAPreemptionCostNothingAgain) {
               ElementsAre(PlannedRows{0, 90, 2}));
 }
 
-TEST(Policy, BudgetSmallerThanTheDecodesServesTheFirst) {
+TEST(Policy, DecodesMissNoStepForATokenBudget) {
   const std::vector<SequenceView> views(3, Decoding(10));
   const PolicyLimits limits = {
       .max_tokens = 2, .max_seqs = 4, .max_samples = 4};
   EXPECT_THAT(Rows(MakePlan(views, 10, limits)),
-              ElementsAre(PlannedRows{0, 1, 0}, PlannedRows{1, 1, 0}));
+              ElementsAre(PlannedRows{0, 1, 0}, PlannedRows{1, 1, 0},
+                          PlannedRows{2, 1, 0}));
+}
+
+TEST(Policy, PromptsGoOnByARowBesideDecodesThatExceedTheBudget) {
+  const PolicyLimits limits = {
+      .max_tokens = 2, .max_seqs = 4, .max_samples = 4};
+  const std::vector<SequenceView> running = {Decoding(10), Running(90, 40, 2),
+                                             Decoding(10), Decoding(10)};
+  EXPECT_THAT(Rows(MakePlan(running, 10, limits)),
+              ElementsAre(PlannedRows{0, 1, 0}, PlannedRows{2, 1, 0},
+                          PlannedRows{3, 1, 0}, PlannedRows{1, 1, 0}));
+  // A newcomer, too; the second one waits for the next step.
+  const std::vector<SequenceView> waiting = {Decoding(10), Decoding(10),
+                                             Waiting(90), Waiting(90)};
+  const Plan plan = MakePlan(waiting, 10, limits);
+  EXPECT_THAT(Rows(plan),
+              ElementsAre(PlannedRows{0, 1, 0}, PlannedRows{1, 1, 0},
+                          PlannedRows{2, 1, 2}));
+  EXPECT_THAT(plan.admitted, ElementsAre(2));
 }
 
 TEST(Policy, NewcomerStartsBehindWhatItFinds) {
@@ -223,6 +242,16 @@ TEST(Policy, GuessesFollowAllDecodes) {
   EXPECT_EQ(plan.rows[0].num_draft, 3);
   EXPECT_EQ(plan.rows[1].num_rows, 2);
   EXPECT_EQ(plan.rows[1].num_draft, 1);
+}
+
+TEST(Policy, GuessesLeaveARowForPrompts) {
+  const PolicyLimits limits = {
+      .max_tokens = 8, .max_seqs = 4, .max_samples = 8};
+  const Plan plan =
+      MakePlan(std::vector{Guessing(10, 20), Waiting(30)}, 10, limits);
+  ASSERT_EQ(plan.rows.size(), 2u);
+  EXPECT_EQ(plan.rows[0].num_draft, 6);
+  EXPECT_EQ(plan.rows[1].num_rows, 1);
 }
 
 TEST(Policy, GuessesTakeNoPageThatSomebodyWillWant) {
