@@ -95,6 +95,7 @@ class Loader {
     // then what the environment and the flags say to all.
     for (size_t i = 0; i < settings().models.size(); ++i) {
       ModelSettings& model = settings().models[i];
+      model.common = settings().common;
       model.llm = settings().llm;
       model.graph = settings().graph;
       for (const Override& own : overrides_[i]) {

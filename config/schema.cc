@@ -126,6 +126,29 @@ void VisitServerSettings(ServerSettings& s, const SettingVisitor& visit) {
 
 namespace {
 
+void VisitCommonSettings(CommonSettings& s, const SettingVisitor& visit) {
+  visit({.name = "threads",
+         .help = "compute threads; 0: one for each physical core allowed",
+         .max = 1024,
+         .aliases = {{"t"}, {"inference_num_threads"}}},
+        &s.threads);
+  visit({.name = "isa",
+         .help = "instruction set of the kernels",
+         .choices = {"auto", "scalar", "avx2", "avxvnni", "avx512vnni",
+                     "avx512bf16", "amx"}},
+        &s.isa);
+  visit(
+      {.name = "max_queue_size",
+       .help = "requests of a model that may wait beyond those that run; more "
+               "are refused with 429",
+       .max = 1'000'000,
+       .aliases = {{"job_queue_size"},
+                   {"jobQueueSize"},
+                   {"max_num_queued_reqs"},
+                   {"max_concurrent_requests"}}},
+      &s.max_queue_size);
+}
+
 void VisitGraphSettings(GraphSettings& s, const SettingVisitor& visit) {
   visit({.name = "precision",
          .help = "of the products in graphs (ONNX, .pt2): bf16 where the CPU "
@@ -207,15 +230,6 @@ void VisitLlmSettings(LlmSettings& s, const SettingVisitor& visit) {
          .min = 1,
          .max = 64},
         &s.prompt_lookup_max);
-  visit({.name = "max_queue_size",
-         .help = "requests that may wait beyond those; more are refused with "
-                 "429",
-         .max = 1'000'000,
-         .aliases = {{"job_queue_size"},
-                     {"jobQueueSize"},
-                     {"max_num_queued_reqs"},
-                     {"max_concurrent_requests"}}},
-        &s.max_queue_size);
   visit({.name = "kv_cache_memory_bytes",
          .help = "memory for keys and values; 0: a quarter of the memory limit",
          .unit = Unit::kBytes,
@@ -251,16 +265,6 @@ void VisitLlmSettings(LlmSettings& s, const SettingVisitor& visit) {
                  "loading; embedding and head get 8 bits",
          .choices = {"none", "q8_0", "q4_0", "q4_1", "q5_0", "q5_1"}},
         &s.quantize);
-  visit({.name = "threads",
-         .help = "compute threads; 0: one for each physical core allowed",
-         .max = 1024,
-         .aliases = {{"t"}, {"inference_num_threads"}}},
-        &s.threads);
-  visit({.name = "isa",
-         .help = "instruction set of the kernels",
-         .choices = {"auto", "scalar", "avx2", "avxvnni", "avx512vnni",
-                     "avx512bf16", "amx"}},
-        &s.isa);
   visit({.name = "huge_pages", .help = "ask for huge pages for the weights"},
         &s.huge_pages);
   visit({.name = "chat_template",
@@ -278,12 +282,14 @@ void VisitLlmSettings(LlmSettings& s, const SettingVisitor& visit) {
 }  // namespace
 
 void VisitModelSettings(ModelSettings& settings, const SettingVisitor& visit) {
+  VisitCommonSettings(settings.common, visit);
   VisitLlmSettings(settings.llm, visit);
   VisitGraphSettings(settings.graph, visit);
 }
 
 void VisitSettings(Settings& settings, const SettingVisitor& visit) {
   VisitServerSettings(settings.server, visit);
+  VisitCommonSettings(settings.common, visit);
   VisitLlmSettings(settings.llm, visit);
   VisitGraphSettings(settings.graph, visit);
   visit({.name = "served_model_name",

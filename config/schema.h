@@ -1,7 +1,9 @@
-// Every setting, as plain structs. One visitor (VisitSettings in schema.cc)
-// gives each its name, unit, bounds and help; the YAML reader, MILLRACE_*
-// variables, flags, --help and the printed effective configuration are all
-// made from it, so a setting is declared in two places only: here and there.
+// Every setting, as plain structs. Defaults stand here alone: those that
+// classes of other folders share are constants of their struct. One visitor
+// (VisitSettings in schema.cc) gives each its name, unit, bounds and help; the
+// YAML reader, MILLRACE_* variables, flags, --help and the printed effective
+// configuration are all made from it, so a setting is declared in two places
+// only: here and there.
 //
 // Names and defaults follow what users of Triton, vLLM, llama.cpp and
 // TorchServe already know. Immutable once loaded.
@@ -14,6 +16,9 @@
 namespace millrace::config {
 
 struct ServerSettings {
+  static constexpr int64_t kMaxInputBytes = int64_t{64} << 20;
+  static constexpr int64_t kMaxHeaderBytes = 16 << 10;
+
   std::string host = "127.0.0.1";
   int64_t http_port = 8000;       // 0: any free port, printed at start
   int64_t grpc_port = 8001;       // 0: any free port; -1: no gRPC
@@ -22,8 +27,8 @@ struct ServerSettings {
   std::string api_key_file;       // one key a line
   bool no_auth = false;           // allows a non-loopback host without keys
   std::string cors_allow_origin;  // empty: no CORS headers; "*" or an origin
-  int64_t http_max_input_bytes = int64_t{64} << 20;
-  int64_t http_max_header_bytes = 16 << 10;
+  int64_t http_max_input_bytes = kMaxInputBytes;
+  int64_t http_max_header_bytes = kMaxHeaderBytes;
   int64_t header_timeout_ms = 10'000;
   int64_t idle_timeout_ms = 75'000;   // keep-alive connection without request
   int64_t write_timeout_ms = 60'000;  // a client that reads nothing for so long
@@ -36,20 +41,34 @@ struct ServerSettings {
   bool access_log = true;
 };
 
-// Settings of every language model served; one model may override them in the
-// YAML file under `models`.
+// Settings that mean the same for every kind of model; one model may override
+// these and those of its kind in the YAML file under `models`.
+struct CommonSettings {
+  static constexpr int32_t kMaxQueueSize = 100;
+
+  int64_t threads = 0;       // 0: one per physical core allowed
+  std::string isa = "auto";  // auto | scalar | avx2 | avxvnni | …
+  // Requests that wait beyond those that run; more are refused.
+  int64_t max_queue_size = kMaxQueueSize;
+};
+
+// Settings of language models alone.
 struct LlmSettings {
+  static constexpr int32_t kMaxNumSeqs = 64;
+  static constexpr int32_t kMaxNumBatchedTokens = 512;
+  static constexpr int32_t kPromptLookupMin = 2;
+  static constexpr int32_t kPromptLookupMax = 4;
+
   int64_t max_model_len = 0;  // tokens a sequence, 0: as the model says
-  int64_t max_num_seqs = 64;
-  int64_t max_num_batched_tokens = 512;
+  int64_t max_num_seqs = kMaxNumSeqs;
+  int64_t max_num_batched_tokens = kMaxNumBatchedTokens;
   int64_t target_itl_ms = 150;  // 0: prompts take the whole step
   // auto | none | ngram | draft_model; see SpeculativeMethodOf
   std::string speculative_method = "auto";
   std::string speculative_model;  // a smaller one of the same vocabulary
   int64_t num_speculative_tokens = 5;
-  int64_t prompt_lookup_min = 2;
-  int64_t prompt_lookup_max = 4;
-  int64_t max_queue_size = 100;       // requests waiting beyond max_num_seqs
+  int64_t prompt_lookup_min = kPromptLookupMin;
+  int64_t prompt_lookup_max = kPromptLookupMax;
   int64_t kv_cache_memory_bytes = 0;  // 0: 25 % of the memory limit
   bool enable_prefix_caching = true;
   bool prefix_cache_share_generated = false;
@@ -57,15 +76,12 @@ struct LlmSettings {
   // Activations where weights are quantised: auto, int8, int16, f32.
   std::string compute_dtype = "auto";
   std::string quantize = "none";  // float weights: none | q8_0 | q4_0 | …
-  int64_t threads = 0;            // 0: one per physical core allowed
-  std::string isa = "auto";       // auto | scalar | avx2 | avxvnni | …
   bool huge_pages = true;
   std::string chat_template;  // a Jinja file instead of the model's own
   std::string generation_config = "auto";  // auto | none
 };
 
-// Settings of every graph served, which a model may override like those above.
-// A graph also heeds max_queue_size, threads and isa.
+// Settings of graphs alone (ONNX, .pt2).
 struct GraphSettings {
   std::string precision = "f32";  // f32 | bf16 | int8
   std::string quantization;       // of millrace quantize; "": MODEL.quant.json
@@ -77,6 +93,7 @@ struct ModelSettings {
   std::string name = {};  // id in the API; empty: see ModelId
   std::string path = {};
   std::vector<std::string> served_model_name = {};  // further ids
+  CommonSettings common = {};
   LlmSettings llm = {};
   GraphSettings graph = {};
 };
@@ -87,8 +104,9 @@ std::string ModelId(const ModelSettings& model);
 
 struct Settings {
   ServerSettings server;
-  LlmSettings llm;      // defaults of each model
-  GraphSettings graph;  // and of each graph
+  CommonSettings common;  // defaults of each model
+  LlmSettings llm;        // of each language model
+  GraphSettings graph;    // and of each graph
   std::vector<ModelSettings> models;
   // Further ids of the only model; Load hands them over when it knows one.
   std::vector<std::string> served_model_name;

@@ -21,6 +21,7 @@
 #include "config/base/clock.h"
 #include "config/base/metrics.h"
 #include "config/base/status.h"
+#include "config/schema.h"
 #include "config/topology.h"
 #include "models/llm/runner.h"
 #include "scheduler/request.h"
@@ -35,15 +36,17 @@ namespace millrace::scheduler {
 struct SpeculativeOptions {
   int32_t num_tokens = 0;  // guesses a sequence and step, at most; 0: none
   bool always = false;     // faster or not: to measure it
-  int32_t prompt_lookup_min = 2;  // tokens that must match
-  int32_t prompt_lookup_max = 4;  // and those that are looked at
+  // Tokens that must match, and those that are looked at.
+  int32_t prompt_lookup_min = config::LlmSettings::kPromptLookupMin;
+  int32_t prompt_lookup_max = config::LlmSettings::kPromptLookupMax;
 };
 
 struct EngineOptions {
-  std::string model = "";     // label of metrics and log lines
-  int32_t max_num_seqs = 64;  // running together
-  int32_t max_num_batched_tokens = 512;
-  int32_t max_queue_size = 100;  // waiting beyond those
+  std::string model = "";  // label of metrics and log lines
+  // Running together; tokens in one step; waiting beyond those that run.
+  int32_t max_num_seqs = config::LlmSettings::kMaxNumSeqs;
+  int32_t max_num_batched_tokens = config::LlmSettings::kMaxNumBatchedTokens;
+  int32_t max_queue_size = config::CommonSettings::kMaxQueueSize;
   // Keeps the pages of ended prompts and answers for those that begin alike.
   bool enable_prefix_caching = true;
   // A completion's pages are lent to prompts that hold it, although the runner

@@ -135,7 +135,7 @@ StatusOr<CpuBackendOptions> BackendFor(const LlmPlan& plan,
         .At("compute_dtype");
   }
   CpuBackendOptions cpu;
-  ASSIGN_OR_RETURN(cpu.kernels, ChooseKernels(settings.isa));
+  ASSIGN_OR_RETURN(cpu.kernels, ChooseKernels(options.isa));
   ASSIGN_OR_RETURN(cpu.kv_format, KvFormatOf(settings.kv_cache_dtype));
   cpu.shape = ShapeOf(plan.config, plan.tensors);
   cpu.cpus = options.cpus;

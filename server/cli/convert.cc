@@ -37,7 +37,7 @@ Status Convert(const ParsedArgs& args) {
                            "' is the model itself; name another file to write");
   }
   models::LlmOptions options;
-  options.settings.isa = args.Text("isa", options.settings.isa);
+  options.isa = args.Text("isa", options.isa);
   options.settings.compute_dtype =
       args.Text("compute-dtype", options.settings.compute_dtype);
   ASSIGN_OR_RETURN(const int64_t threads, args.Int("threads", 0, 0, 1024));

@@ -70,7 +70,7 @@ Status Topology(const ParsedArgs& args) {
   std::fputs(topology.Describe().c_str(), stdout);
 
   config::ModelSettings model;
-  model.llm.threads = threads;
+  model.common.threads = threads;
   const std::vector<config::CpuSet> teams = PlanTeams(
       topology, std::vector<config::ModelSettings>(num_models, model));
   std::printf("\npinned:\n");

@@ -16,6 +16,7 @@
 #include <string_view>
 
 #include "config/base/status.h"
+#include "config/schema.h"
 #include "server/http/message.h"
 
 namespace millrace::server::http {
@@ -23,8 +24,8 @@ namespace millrace::server::http {
 class RequestParser {
  public:
   struct Limits {
-    int64_t header_bytes = 16 << 10;
-    int64_t body_bytes = int64_t{64} << 20;
+    int64_t header_bytes = config::ServerSettings::kMaxHeaderBytes;
+    int64_t body_bytes = config::ServerSettings::kMaxInputBytes;
   };
   explicit RequestParser(const Limits& limits);
   ~RequestParser();

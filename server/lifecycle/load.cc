@@ -67,6 +67,7 @@ StatusOr<std::shared_ptr<Servable>> LoadLanguageModel(
   const std::string id = config::ModelId(settings);
   StatusOr<models::LlmModel> loaded =
       models::LoadLlm(settings.path, {.settings = settings.llm,
+                                      .isa = settings.common.isa,
                                       .cpus = team,
                                       .memory_limit_bytes = memory_limit_bytes,
                                       .progress = std::move(progress)});
@@ -86,7 +87,7 @@ StatusOr<std::shared_ptr<Servable>> LoadLanguageModel(
       .max_num_seqs = static_cast<int32_t>(settings.llm.max_num_seqs),
       .max_num_batched_tokens =
           static_cast<int32_t>(settings.llm.max_num_batched_tokens),
-      .max_queue_size = static_cast<int32_t>(settings.llm.max_queue_size),
+      .max_queue_size = static_cast<int32_t>(settings.common.max_queue_size),
       .enable_prefix_caching = settings.llm.enable_prefix_caching,
       .prefix_cache_share_generated = settings.llm.prefix_cache_share_generated,
       .target_itl = std::chrono::milliseconds(settings.llm.target_itl_ms),
@@ -114,7 +115,7 @@ StatusOr<std::shared_ptr<Servable>> LoadLanguageModel(
                            {"weight_mib", model.info.weight_bytes >> 20},
                            {"kv_pages", servable->engine->info().num_pages},
                            {"isa", model.info.isa},
-                           {"isa_choice", IsaChoiceText(settings.llm.isa)},
+                           {"isa_choice", IsaChoiceText(settings.common.isa)},
                            {"threads", model.info.threads}});
   return servable;
 }
@@ -129,7 +130,7 @@ std::vector<config::CpuSet> PlanTeams(
   std::vector<config::CpuSet> teams;
   size_t next = 0;
   for (size_t i = 0; i < models.size(); ++i) {
-    const int wanted = models[i].llm.threads;
+    const int wanted = models[i].common.threads;
     const size_t fair = std::max<size_t>(all.size() / models.size(), 1);
     if (wanted > cores && models.size() == 1) {
       // Asked for in so many words: every core allowed, none left to sockets.

@@ -38,7 +38,7 @@ StatusOr<std::shared_ptr<Servable>> LoadGraph(
   const size_t num_nodes = graph.nodes.size();
   models::graph::ExecutorOptions options;
   options.cpus = team;
-  options.isa = settings.llm.isa;
+  options.isa = settings.common.isa;
   options.max_bytes = memory_limit_bytes / 2;
   ASSIGN_OR_RETURN(PreparedGraph prepared,
                    PrepareGraph(std::move(graph), settings, options));
@@ -55,7 +55,7 @@ StatusOr<std::shared_ptr<Servable>> LoadGraph(
   servable->batcher = scheduler::Batcher::Create(
       std::move(prepared.executor),
       {.model = id,
-       .max_queue_size = static_cast<int32_t>(settings.llm.max_queue_size)},
+       .max_queue_size = static_cast<int32_t>(settings.common.max_queue_size)},
       metrics,
       warm_up.ok() ? *std::move(warm_up) : std::vector<models::Tensor>());
   servable->tensor_handler = handlers::MakeTensorHandler(

@@ -135,7 +135,7 @@ TEST_F(LoadTest, AliasesReachTheCanonicalSetting) {
   EXPECT_EQ(settings.llm.max_num_seqs, 7);
   EXPECT_EQ(settings.server.http_port, 9000);
   EXPECT_EQ(settings.llm.kv_cache_memory_bytes, 2'000'000'000);
-  EXPECT_EQ(settings.llm.threads, 3);
+  EXPECT_EQ(settings.common.threads, 3);
   EXPECT_EQ(settings.server.shutdown_timeout_ms, 9000);
 }
 
@@ -178,7 +178,7 @@ TEST_F(LoadTest, ModelOverridesGeneralAndFlagOverridesBoth) {
   Settings settings = Good();
   ASSERT_EQ(settings.models.size(), 2u);
   EXPECT_EQ(settings.models[0].llm.max_num_seqs, 2);
-  EXPECT_EQ(settings.models[0].llm.threads, 1);
+  EXPECT_EQ(settings.models[0].common.threads, 1);
   EXPECT_EQ(settings.models[0].llm.kv_cache_dtype, "f32");
   EXPECT_EQ(settings.models[0].served_model_name,
             (std::vector<std::string>{"x", "y"}));
@@ -193,7 +193,7 @@ TEST_F(LoadTest, ModelOverridesGeneralAndFlagOverridesBoth) {
 
 TEST_F(LoadTest, GeneralSettingsReachModelsWhateverTheOrderInTheFile) {
   File("models: [{path: m.gguf}]\nthreads: 4\n");
-  EXPECT_EQ(Good().models[0].llm.threads, 4);
+  EXPECT_EQ(Good().models[0].common.threads, 4);
 }
 
 TEST_F(LoadTest, ModelsOfTheCommandLineReplaceTheFiles) {
@@ -202,7 +202,7 @@ TEST_F(LoadTest, ModelsOfTheCommandLineReplaceTheFiles) {
   const Settings settings = Good();
   ASSERT_EQ(settings.models.size(), 1u);
   EXPECT_EQ(settings.models[0].path, "other.gguf");
-  EXPECT_EQ(settings.models[0].llm.threads, 4);
+  EXPECT_EQ(settings.models[0].common.threads, 4);
 }
 
 TEST_F(LoadTest, ServedNameFlagBelongsToTheOnlyModel) {
@@ -285,10 +285,10 @@ TEST_F(LoadTest, DumpShowsOriginsHidesSecretsAndReadsBack) {
   const Settings again = Good();
   EXPECT_EQ(again.server.http_max_input_bytes, 3 << 20);
   EXPECT_EQ(again.server.header_timeout_ms, 1500);
-  EXPECT_EQ(again.llm.max_queue_size, 5);
+  EXPECT_EQ(again.common.max_queue_size, 5);
   ASSERT_EQ(again.models.size(), 1u);
   EXPECT_EQ(again.models[0].path, "/a b/\"m\".gguf");
-  EXPECT_EQ(again.models[0].llm.threads, 2);
+  EXPECT_EQ(again.models[0].common.threads, 2);
 }
 
 TEST_F(LoadTest, HelpNamesEverySettingWithItsDefault) {

@@ -58,7 +58,7 @@ TEST_P(Packed, GivesTheBitsOfTheOriginal) {
     if (!isa.missing.empty()) continue;
     for (const char* compute : {"auto", "int16", "f32"}) {
       LlmOptions options = TinyOptions(2);
-      options.settings.isa = isa.name;
+      options.isa = isa.name;
       options.settings.compute_dtype = compute;
       const Status status = ConvertLlm(original_, packed_, options);
       ASSERT_TRUE(status.ok()) << status.ToString();

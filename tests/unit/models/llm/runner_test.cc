@@ -144,7 +144,7 @@ TEST(LoadLlm, SaysWhatIsWrongWithAFileOrSetting) {
   EXPECT_EQ(LoadLlm(path, options).status().code(),
             StatusCode::kResourceExhausted);
   options = TinyOptions(1);
-  options.settings.isa = "mmx";
+  options.isa = "mmx";
   EXPECT_FALSE(LoadLlm(path, options).ok());
   options = TinyOptions(1);
   options.settings.kv_cache_dtype = "f8";

@@ -128,7 +128,7 @@ TEST_P(SameBits, HoweverARequestIsRun) {
       for (const char* compute : {"auto", "int8"}) {
         options = TinyOptions(2);
         options.settings.kv_cache_dtype = kv;
-        options.settings.isa = isa.name;
+        options.isa = isa.name;
         options.settings.compute_dtype = compute;
         LlmModel other = Load(options);
         EXPECT_EQ(other.info.isa, isa.name);
