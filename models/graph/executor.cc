@@ -46,12 +46,12 @@ class GraphExecutor : public Executor {
     }
     if (last_->rows != nullptr) {
       RETURN_IF_ERROR(HaveArena(last_->rows->arena_bytes()));
-      return last_->rows->Run(inputs, last_->batch, arena_.data(), pool_,
-                              run.stopped);
+      return last_->rows->Run(inputs, last_->batch, arena_.data(), bindings_,
+                              pool_, run.stopped);
     }
     RETURN_IF_ERROR(HaveArena(last_->whole->arena_bytes()));
-    return last_->whole->Run(inputs, arena_.data(), pool_, run.stopped,
-                             run.trace);
+    return last_->whole->Run(inputs, arena_.data(), bindings_[0], pool_,
+                             run.stopped, run.trace);
   }
 
   StatusOr<TeamPeaks> MeasurePeaks() override {
@@ -88,6 +88,7 @@ class GraphExecutor : public Executor {
   const Kernels kernels_;
   ComputePool pool_;
   HugeBuffer arena_;
+  std::vector<Bindings> bindings_{1};
   PlanCache plans_;
   const Prepared* last_ = nullptr;  // what the last Run used
 };

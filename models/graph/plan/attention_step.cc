@@ -93,7 +93,7 @@ class AttentionStep : public Step {
     return num_members_ * MemberFloats() * 4;
   }
 
-  Status Run(const Slots& slots, const Team& team) override {
+  Status Run(const Slots& slots, const Team& team) const override {
     float* packed_k =
         reinterpret_cast<float*>(slots.scratch) + team.index * MemberFloats();
     float* packed_v = packed_k + Lines(KeyFloats());

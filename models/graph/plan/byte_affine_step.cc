@@ -128,7 +128,7 @@ class ByteAffineStep : public Step {
     return num_members_ * MemberFloats() * 4;
   }
 
-  Status Run(const Slots& slots, const Team& team) override {
+  Status Run(const Slots& slots, const Team& team) const override {
     float* mine =
         reinterpret_cast<float*>(slots.scratch) + team.index * MemberFloats();
     const auto [begin, end] = team.Share(images_ * rows_);

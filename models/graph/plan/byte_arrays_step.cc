@@ -20,7 +20,7 @@ class QuantizeStep : public Step {
         x_(context.slot(node.inputs[0])),
         y_(context.slot(node.outputs[0])) {}
 
-  Status Run(const Slots& slots, const Team& team) override {
+  Status Run(const Slots& slots, const Team& team) const override {
     const auto [begin, end] = team.Share(n_, 64);
     if (quantises_) {
       int8_.quantise(slots.data<float>(x_) + begin, end - begin,
@@ -56,7 +56,7 @@ class LookupStep : public Step {
         x_(context.slot(node.inputs[0])),
         y_(context.slot(node.outputs[0])) {}
 
-  Status Run(const Slots& slots, const Team& team) override {
+  Status Run(const Slots& slots, const Team& team) const override {
     const auto [begin, end] = team.Share(n_, 64);
     int8_.lookup(table_, slots.data<uint8_t>(x_) + begin, end - begin,
                  slots.data<uint8_t>(y_) + begin);
@@ -86,7 +86,7 @@ class ByteTransposeStep : public Step {
 
   static constexpr int64_t kMostPlanes = 4;
 
-  Status Run(const Slots& slots, const Team& team) override {
+  Status Run(const Slots& slots, const Team& team) const override {
     const auto [begin, end] = team.Share(images_ * pixels_, 64);
     ForEachItem(begin, end, pixels_,
                 [&](int64_t image, int64_t first, int64_t last) {

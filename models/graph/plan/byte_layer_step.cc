@@ -46,7 +46,7 @@ class ByteConvStep : public Step {
     return num_members_ * MemberScratch();
   }
 
-  Status Run(const Slots& slots, const Team& team) override {
+  Status Run(const Slots& slots, const Team& team) const override {
     const ImageShape& s = shape_;
     const int64_t n = s.outputs / groups_;
     const int64_t channels = s.channels / groups_;
@@ -144,7 +144,7 @@ class ByteDepthwiseStep : public Step {
     return num_members_ * MemberScratch();
   }
 
-  Status Run(const Slots& slots, const Team& team) override {
+  Status Run(const Slots& slots, const Team& team) const override {
     const ImageShape& s = shape_;
     const Int8Epilogue epilogue = epilogue_.At(slots, nullptr);
     const int64_t each = s.out_height * kernel_.pieces(s.out_width, s.channels);

@@ -19,7 +19,7 @@ class ByteMaxStep : public Step {
         x_(context.slot(node.inputs[0])),
         y_(context.slot(node.outputs[0])) {}
 
-  Status Run(const Slots& slots, const Team& team) override {
+  Status Run(const Slots& slots, const Team& team) const override {
     const ImageShape& s = shape_;
     const auto [begin, end] = team.Share(s.batch * s.out_height);
     ForEachItem(begin, end, s.out_height,
@@ -62,7 +62,7 @@ class ByteMeanStep : public Step {
     return num_members_ * MemberFloats() * 4;
   }
 
-  Status Run(const Slots& slots, const Team& team) override {
+  Status Run(const Slots& slots, const Team& team) const override {
     const ImageShape& s = shape_;
     const auto [begin, end] = team.Share(s.channels, 64);
     if (begin == end) return OkStatus();

@@ -103,7 +103,7 @@ class ByteTransposedStep : public Step {
     return num_members_ * MemberScratch();
   }
 
-  Status Run(const Slots& slots, const Team& team) override {
+  Status Run(const Slots& slots, const Team& team) const override {
     for (size_t i = 0; i < phases_.size(); ++i) RunPhase(i, slots, team);
     return OkStatus();
   }
@@ -124,7 +124,7 @@ class ByteTransposedStep : public Step {
   }
 
  private:
-  void RunPhase(size_t at, const Slots& slots, const Team& team) {
+  void RunPhase(size_t at, const Slots& slots, const Team& team) const {
     const ImageShape& s = shape_;
     const Phase& phase = phases_[at];
     const ByteEpilogue& behind = epilogues_[at];

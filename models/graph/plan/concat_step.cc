@@ -40,7 +40,7 @@ class ConcatStep : public Step {
     text_ += " -> " + TypeText(out.dtype, out.shape);
   }
 
-  Status Run(const Slots& slots, const Team& team) override {
+  Status Run(const Slots& slots, const Team& team) const override {
     for (const Piece& piece : pieces_) {
       const std::byte* from = slots.at[piece.from];
       std::byte* to = slots.at[y_] + piece.to;

@@ -34,7 +34,7 @@ class ConvStep : public Step {
     return num_members_ * MemberScratch() * 4;
   }
 
-  Status Run(const Slots& slots, const Team& team) override {
+  Status Run(const Slots& slots, const Team& team) const override {
     const ImageShape& s = shape_;
     ConvArgs args = Sizes();
     const int64_t n = args.n;
@@ -134,7 +134,7 @@ class DepthwiseStep : public Step {
     return round_ == nullptr ? 0 : num_members_ * RowFloats() * 4;
   }
 
-  Status Run(const Slots& slots, const Team& team) override {
+  Status Run(const Slots& slots, const Team& team) const override {
     const ImageShape& s = shape_;
     const Epilogue epilogue = epilogue_.At(slots);
     float* row =

@@ -37,7 +37,7 @@ class ConvTransposeStep : public Step {
     return num_members_ * MemberScratch() * 4;
   }
 
-  Status Run(const Slots& slots, const Team& team) override {
+  Status Run(const Slots& slots, const Team& team) const override {
     const ImageShape& s = shape_;
     GemmArgs args = Sizes();
     Epilogue epilogue = epilogue_.At(slots);

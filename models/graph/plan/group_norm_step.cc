@@ -24,7 +24,7 @@ class GroupNormStep : public Step {
         groups_(node.attrs.Int("num_groups", 1)),
         eps_(static_cast<float>(node.attrs.Float("epsilon", 1e-5))) {}
 
-  Status Run(const Slots& slots, const Team& team) override {
+  Status Run(const Slots& slots, const Team& team) const override {
     const auto row = [&](Slot slot) {
       return slot == kNoSlot ? nullptr : slots.data<float>(slot);
     };

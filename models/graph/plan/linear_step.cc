@@ -32,7 +32,7 @@ class LinearStep : public Step {
     return num_members_ * MemberScratch() * 4;
   }
 
-  Status Run(const Slots& slots, const Team& team) override {
+  Status Run(const Slots& slots, const Team& team) const override {
     const int64_t panel = products_.panel;
     GemmArgs args = Sizes();
     const bool gathers = !of_bf16_ && products_.gemm_scratch_floats(args) > 0;

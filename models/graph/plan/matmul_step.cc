@@ -58,7 +58,7 @@ class MatMulStep : public Step {
     return (ByPanels(num_members_) ? 1 : num_members_) * PackedFloats() * 4;
   }
 
-  Status Run(const Slots& slots, const Team& team) override {
+  Status Run(const Slots& slots, const Team& team) const override {
     float* packed = reinterpret_cast<float*>(slots.scratch);
     if (ByPanels(team.count)) {
       // Members pack panels of one matrix, each those that it multiplies by.

@@ -23,7 +23,7 @@ class MeasureStep : public Step {
         scale_(context.slot(node.outputs[1])),
         zero_(context.slot(node.outputs[2])) {}
 
-  Status Run(const Slots& slots, const Team& team) override {
+  Status Run(const Slots& slots, const Team& team) const override {
     const auto* x = slots.data<float>(x_);
     const float low = std::min(0.0f, Extreme(Binary::kMin, x));
     const float high = std::max(0.0f, Extreme(Binary::kMax, x));

@@ -26,7 +26,7 @@ class CopyStep : public Step {
   CopyStep(Slot from, Slot to, int64_t bytes)
       : from_(from), to_(to), bytes_(bytes) {}
 
-  Status Run(const Slots& slots, const Team& team) override {
+  Status Run(const Slots& slots, const Team& team) const override {
     const auto [begin, end] = team.Share(bytes_, 64);
     std::memcpy(slots.at[to_] + begin, slots.at[from_] + begin,
                 static_cast<size_t>(end - begin));
@@ -109,7 +109,7 @@ class PlanBuilder {
     }
   }
   void Bind(Slot slot, const Tensor& constant) {
-    plan_->at_[static_cast<size_t>(slot)] =
+    plan_->constant_at_[static_cast<size_t>(slot)] =
         const_cast<std::byte*>(constant.bytes());
   }
 
@@ -127,9 +127,9 @@ class PlanBuilder {
   }
 
   Slot NewSlot() {
-    plan_->at_.push_back(nullptr);
+    plan_->constant_at_.push_back(nullptr);
     elsewhere_.push_back(false);
-    return static_cast<Slot>(plan_->at_.size() - 1);
+    return static_cast<Slot>(plan_->constant_at_.size() - 1);
   }
 
   void AssignSlots(const Node& node) {
@@ -145,7 +145,7 @@ class PlanBuilder {
 
   // ---- values that are parts of others ----
   void FindParts() {
-    storage_of_.resize(plan_->at_.size());
+    storage_of_.resize(plan_->constant_at_.size());
     std::iota(storage_of_.begin(), storage_of_.end(), Slot{0});
     for (size_t id = 0; id < places_.size(); ++id) {
       const Place& place = places_[id];
@@ -242,7 +242,7 @@ class PlanBuilder {
   void SetElsewhere(Slot slot) { elsewhere_[static_cast<size_t>(slot)] = true; }
 
   void PlaceInArena() {
-    const size_t num_slots = plan_->at_.size();
+    const size_t num_slots = plan_->constant_at_.size();
     std::vector<Lifetime> lives(num_slots);
     for (size_t id = 0; id < graph_.values.size(); ++id) {
       const Slot slot = slot_of_[id];
@@ -307,18 +307,21 @@ StatusOr<std::unique_ptr<Plan>> Plan::Create(const Graph& graph,
 }
 
 StatusOr<std::vector<Tensor>> Plan::Run(const std::vector<Tensor>& inputs,
-                                        std::byte* arena, ComputePool& pool,
+                                        std::byte* arena, Bindings& at,
+                                        ComputePool& pool,
                                         const StopCheck& stopped,
-                                        Trace* trace) {
+                                        Trace* trace) const {
   CHECK(inputs.size() == inputs_.size(), "one tensor for each input");
-  for (size_t i = 0; i < inputs.size(); ++i) BindInput(i, inputs[i].bytes());
+  Begin(arena, at);
+  for (size_t i = 0; i < inputs.size(); ++i) {
+    BindInput(i, inputs[i].bytes(), at);
+  }
   std::vector<Tensor> outputs;
   for (const Binding& output : outputs_) {
     outputs.push_back(Tensor::Make(output.type.dtype, output.type.shape));
-    BindOutput(outputs.size() - 1, outputs.back().bytes());
+    BindOutput(outputs.size() - 1, outputs.back().bytes(), at);
   }
-  BindArena(arena);
-  RETURN_IF_ERROR(RunTogether(pool, stopped, trace));
+  RETURN_IF_ERROR(RunTogether(at, pool, stopped, trace));
   return outputs;
 }
 
@@ -328,42 +331,43 @@ std::vector<ValueType> Plan::OutputTypes() const {
   return types;
 }
 
-void Plan::BindInput(size_t i, const std::byte* bytes) {
+void Plan::Begin(std::byte* arena, Bindings& at) const {
+  at.at = constant_at_;
+  at.arena = arena;
+  for (size_t slot = 0; slot < offsets_.size(); ++slot) {
+    if (offsets_[slot] >= 0) at.at[slot] = arena + offsets_[slot];
+  }
+}
+
+void Plan::BindInput(size_t i, const std::byte* bytes, Bindings& at) const {
   // No step writes to the slot of an input.
-  at_[static_cast<size_t>(inputs_[i])] = const_cast<std::byte*>(bytes);
+  at.at[static_cast<size_t>(inputs_[i])] = const_cast<std::byte*>(bytes);
 }
 
-void Plan::BindOutput(size_t i, std::byte* bytes) {
-  at_[static_cast<size_t>(outputs_[i].slot)] = bytes;
+void Plan::BindOutput(size_t i, std::byte* bytes, Bindings& at) const {
+  at.at[static_cast<size_t>(outputs_[i].slot)] = bytes;
 }
 
-void Plan::BindArena(std::byte* arena) {
-  arena_ = arena;
-  for (size_t slot = 0; slot < at_.size(); ++slot) {
-    if (offsets_[slot] >= 0) at_[slot] = arena + offsets_[slot];
-  }
-}
-
-void Plan::BindParts() {
+void Plan::BindParts(Bindings& at) const {
   for (const Part& part : parts_) {
-    at_[static_cast<size_t>(part.slot)] =
-        at_[static_cast<size_t>(part.storage)] + part.offset;
+    at.at[static_cast<size_t>(part.slot)] =
+        at.at[static_cast<size_t>(part.storage)] + part.offset;
   }
 }
 
-Status Plan::RunAlone(const StopCheck& stopped) {
-  BindParts();
+Status Plan::RunAlone(Bindings& at, const StopCheck& stopped) const {
+  BindParts(at);
   for (size_t i = 0; i < steps_.size(); ++i) {
     if (stopped) RETURN_IF_ERROR(stopped());
     RETURN_IF_ERROR(
-        steps_[i]->Run({at_.data(), arena_ + scratch_offsets_[i]}, Team{}));
+        steps_[i]->Run({at.at.data(), at.arena + scratch_offsets_[i]}, Team{}));
   }
   return OkStatus();
 }
 
 void Plan::BeginTrace(const ComputePool& pool, Trace& trace) const {
   trace = {};
-  std::vector<int32_t> writer(at_.size(), -1);
+  std::vector<int32_t> writer(constant_at_.size(), -1);
   for (size_t i = 0; i < steps_.size(); ++i) {
     const Step& step = *steps_[i];
     std::set<int32_t> sources;
@@ -385,9 +389,9 @@ void Plan::BeginTrace(const ComputePool& pool, Trace& trace) const {
                      std::vector<StepSpan>(steps_.size()));
 }
 
-Status Plan::RunTogether(ComputePool& pool, const StopCheck& stopped,
-                         Trace* trace) {
-  BindParts();
+Status Plan::RunTogether(Bindings& at, ComputePool& pool,
+                         const StopCheck& stopped, Trace* trace) const {
+  BindParts(at);
   if (trace != nullptr) BeginTrace(pool, *trace);
   const auto begun = std::chrono::steady_clock::now();
   const auto elapsed_ns = [&] {
@@ -409,7 +413,7 @@ Status Plan::RunTogether(ComputePool& pool, const StopCheck& stopped,
       if (stopped && team.index == 0 && failure.ok()) failure = stopped();
       if (failure.ok() &&
           (place.member == StepPlace::kTeam || place.member == team.index)) {
-        const Slots slots{at_.data(), arena_ + scratch_offsets_[i]};
+        const Slots slots{at.at.data(), at.arena + scratch_offsets_[i]};
         const int64_t begin_ns = trace != nullptr ? elapsed_ns() : 0;
         failure = steps_[i]->Run(slots, team);
         if (trace != nullptr) {

@@ -4,8 +4,13 @@
 // Reshapes and the like cost nothing: their results are other names of the same
 // storage. Results of the graph are written where the caller wants them.
 //
-// Run: one thread at a time, which is worker 0 of the pool. A barrier stands
-// between two stages, which are steps that need not wait for each other.
+// A plan holds nothing of a run: the state of a run is in its Bindings, so
+// several threads may run one plan at the same time, each with Bindings, an
+// arena and a pool of its own. The calling thread is worker 0 of the pool. A
+// barrier stands between two stages, which are steps that need not wait for
+// each other.
+//
+// Immutable after Create.
 #pragma once
 
 #include <cstdint>
@@ -25,6 +30,13 @@
 
 namespace millrace::models::graph {
 
+// Where each value of a plan lies during a run. Kept between runs, so that
+// they do not allocate.
+struct Bindings {
+  std::vector<std::byte*> at;  // of each slot
+  std::byte* arena = nullptr;
+};
+
 class Plan {
  public:
   // `graph` is settled and optimised for these sizes: every value has a type.
@@ -42,23 +54,25 @@ class Plan {
   // What all steps read of constants, and what they move besides.
   double constant_bytes() const { return constant_bytes_; }
   double value_bytes() const { return value_bytes_; }
-  // `arena` has arena_bytes and is aligned to 64 bytes.
-  // `trace`, if not null, is filled anew.
+  // `arena` has arena_bytes and is aligned to 64 bytes. `at` may have served
+  // another plan before. `trace`, if not null, is filled anew.
   StatusOr<std::vector<Tensor>> Run(const std::vector<Tensor>& inputs,
-                                    std::byte* arena, ComputePool& pool,
-                                    const StopCheck& stopped, Trace* trace);
+                                    std::byte* arena, Bindings& at,
+                                    ComputePool& pool, const StopCheck& stopped,
+                                    Trace* trace) const;
 
   // ---- Run in parts, for a caller that has memory of its own ----
   // Types of the results, in the order of the ports.
   std::vector<ValueType> OutputTypes() const;
-  // All are bound before a run and stay so; inputs are only read.
-  void BindInput(size_t i, const std::byte* bytes);
-  void BindOutput(size_t i, std::byte* bytes);
-  void BindArena(std::byte* arena);
-  Status RunTogether(ComputePool& pool, const StopCheck& stopped,
-                     Trace* trace = nullptr);
+  // Makes `at` this plan's: constants and the arena are bound then. Inputs and
+  // outputs are bound before each run; inputs are only read.
+  void Begin(std::byte* arena, Bindings& at) const;
+  void BindInput(size_t i, const std::byte* bytes, Bindings& at) const;
+  void BindOutput(size_t i, std::byte* bytes, Bindings& at) const;
+  Status RunTogether(Bindings& at, ComputePool& pool, const StopCheck& stopped,
+                     Trace* trace = nullptr) const;
   // By this thread alone; the plan is for one member.
-  Status RunAlone(const StopCheck& stopped);
+  Status RunAlone(Bindings& at, const StopCheck& stopped) const;
 
   // One line for each step.
   std::string Text() const;
@@ -78,19 +92,18 @@ class Plan {
   };
 
   Plan() = default;
-  void BindParts();
+  void BindParts(Bindings& at) const;
   void BeginTrace(const ComputePool& pool, Trace& trace) const;
 
   std::vector<std::unique_ptr<Step>> steps_;
   std::vector<StepPlace> places_;         // of each step
   std::vector<int64_t> scratch_offsets_;  // of each step
   std::vector<int64_t> offsets_;  // of each slot in the arena; -1: elsewhere
-  std::vector<std::byte*> at_;    // of each slot, during a run
+  std::vector<std::byte*> constant_at_;  // of each slot; null: no constant
   std::vector<Part> parts_;
   std::vector<Slot> inputs_;
   std::vector<Binding> outputs_;
   std::vector<std::shared_ptr<const Tensor>> constants_;  // kept alive
-  std::byte* arena_ = nullptr;
   int64_t arena_bytes_ = 0;
   double constant_bytes_ = 0;
   double value_bytes_ = 0;

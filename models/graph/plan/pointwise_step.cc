@@ -76,7 +76,7 @@ class PointwiseStep : public Step {
     return num_members_ * num_buffers_ * kBlock * 4;
   }
 
-  Status Run(const Slots& slots, const Team& team) override {
+  Status Run(const Slots& slots, const Team& team) const override {
     float* buffers = reinterpret_cast<float*>(slots.scratch) +
                      team.index * num_buffers_ * kBlock;
     const int64_t length = walk_.row_length();

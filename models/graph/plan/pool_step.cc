@@ -20,7 +20,7 @@ class PoolStep : public Step {
         max_pool_(context.is_bf16(node.inputs[0]) ? context.bf16->max_pool
                                                   : nullptr) {}
 
-  Status Run(const Slots& slots, const Team& team) override {
+  Status Run(const Slots& slots, const Team& team) const override {
     if (IsWholeMean()) {
       Means(slots, team);
       return OkStatus();

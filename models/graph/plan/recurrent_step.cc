@@ -52,7 +52,7 @@ class RecurrentStep : public Step {
     return num_members_ * MemberFloats() * 4;
   }
 
-  Status Run(const Slots& slots, const Team& team) override {
+  Status Run(const Slots& slots, const Team& team) const override {
     float* scratch =
         reinterpret_cast<float*>(slots.scratch) + team.index * MemberFloats();
     const auto [begin, end] = team.Share(plan_.directions * plan_.batch);

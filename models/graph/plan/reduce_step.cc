@@ -53,7 +53,7 @@ class ReduceStep : public Step {
         columns_(ColumnsFor(sizes, context.num_members)),
         name_(node.op->name) {}
 
-  Status Run(const Slots& slots, const Team& team) override {
+  Status Run(const Slots& slots, const Team& team) const override {
     const float* x = slots.data<float>(x_);
     float* y = slots.data<float>(y_);
     if (sizes_.inner == 1) {

@@ -74,7 +74,7 @@ class ResizeStep : public Step {
     return num_members_ * MemberScratch();
   }
 
-  Status Run(const Slots& slots, const Team& team) override {
+  Status Run(const Slots& slots, const Team& team) const override {
     const int64_t channels = out_[3];
     const auto [begin, end] = team.Share(out_[0] * out_[1]);
     if (pixel_bytes_ > 0) {

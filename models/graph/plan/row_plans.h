@@ -1,11 +1,11 @@
-// A batch computed row by row: each member of the team has a plan for one row
-// of its own and takes its share of the rows through it without meeting the
-// others; rows that are left over the team computes together.
+// A batch computed row by row: each member of the team takes its share of the
+// rows through a plan for one row without meeting the others; rows that are
+// left over the team computes together.
 //
 //   5 rows, 2 members:   member 0: rows 0, 1    member 1: rows 2, 3
 //                        both:     row 4
 //
-// Run: one thread at a time, which is worker 0 of the pool.
+// Immutable after Create; as with Plan, the state of a run is in its bindings.
 #pragma once
 
 #include <cstdint>
@@ -26,11 +26,13 @@ class RowPlans {
 
   // For all members together.
   int64_t arena_bytes() const;
-  // Inputs of `batch` rows. The arena as of Plan.
+  // Inputs of `batch` rows. The arena as of Plan; the bindings become one for
+  // each member and may have served other plans.
   StatusOr<std::vector<Tensor>> Run(const std::vector<Tensor>& inputs,
                                     int64_t batch, std::byte* arena,
+                                    std::vector<Bindings>& bindings,
                                     ComputePool& pool,
-                                    const StopCheck& stopped);
+                                    const StopCheck& stopped) const;
   const Plan& one() const { return *together_; }
   // Of one row.
   std::string Text() const { return "Each row:\n" + together_->Text(); }
@@ -44,8 +46,9 @@ class RowPlans {
   RowPlans() = default;
 
   std::vector<bool> has_rows_;
-  std::vector<std::unique_ptr<Plan>> alone_;  // of each member
-  std::unique_ptr<Plan> together_;
+  int num_members_ = 1;
+  std::unique_ptr<const Plan> alone_;     // by one member
+  std::unique_ptr<const Plan> together_;  // by all of them
 };
 
 }  // namespace millrace::models::graph

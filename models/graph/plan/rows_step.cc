@@ -52,7 +52,7 @@ class NormStep : public Step {
     return round_ == nullptr ? 0 : num_members_ * BlockRows() * rows_.n * 4;
   }
 
-  Status Run(const Slots& slots, const Team& team) override {
+  Status Run(const Slots& slots, const Team& team) const override {
     const auto [begin, end] = team.Share(rows_.count);
     const auto row = [&](Slot slot) {
       return slot == kNoSlot ? nullptr : slots.data<float>(slot);
@@ -113,7 +113,7 @@ class SoftmaxStep : public Step {
         rows_(node, context),
         logarithm_(node.Is("LogSoftmax")) {}
 
-  Status Run(const Slots& slots, const Team& team) override {
+  Status Run(const Slots& slots, const Team& team) const override {
     const auto [begin, end] = team.Share(rows_.count);
     softmax_({.x = slots.data<float>(rows_.x),
               .ld_x = rows_.n,

@@ -29,15 +29,16 @@ struct Slots {
   }
 };
 
-// Immutable after construction but for scratch of its own that is apart for
-// each member of the team.
+// Immutable after construction: one step may run in several contexts at the
+// same time. What a run writes besides its results goes to the scratch of its
+// slots.
 class Step {
  public:
   virtual ~Step() = default;
 
   // This member's part. No barrier inside: the plan puts one before the first
   // step that reads what this one writes.
-  virtual Status Run(const Slots& slots, const Team& team) = 0;
+  virtual Status Run(const Slots& slots, const Team& team) const = 0;
   // Whether all members are called, or any one of them alone.
   virtual bool splits() const { return true; }
   // Memory for all members together, of no value between steps.

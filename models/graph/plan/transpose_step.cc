@@ -58,7 +58,7 @@ class TransposeStep : public Step {
     for (const Axis& axis : outer_) num_planes_ *= axis.size;
   }
 
-  Status Run(const Slots& slots, const Team& team) override {
+  Status Run(const Slots& slots, const Team& team) const override {
     // Pieces of columns, or of rows where there are few columns.
     const bool by_columns = columns_.size >= rows_.size;
     const int64_t cut = by_columns ? columns_.size : rows_.size;

@@ -39,7 +39,7 @@ class TransposedPhasesStep : public Step {
     return num_members_ * MemberScratch() * 4;
   }
 
-  Status Run(const Slots& slots, const Team& team) override {
+  Status Run(const Slots& slots, const Team& team) const override {
     for (const Phase& phase : phases_) RunPhase(phase, slots, team);
     return OkStatus();
   }
@@ -62,7 +62,8 @@ class TransposedPhasesStep : public Step {
   }
 
  private:
-  void RunPhase(const Phase& phase, const Slots& slots, const Team& team) {
+  void RunPhase(const Phase& phase, const Slots& slots,
+                const Team& team) const {
     const ImageShape& s = shape_;
     const int64_t columns = phase.columns.count;
     const int64_t n = s.outputs / groups_;

@@ -86,7 +86,7 @@ class VolumeStep : public Step {
     return num_members_ * MemberScratch() * 4;
   }
 
-  Status Run(const Slots& slots, const Team& team) override {
+  Status Run(const Slots& slots, const Team& team) const override {
     const int64_t each = Units();
     const int64_t most = BlockUnits();
     const int64_t together = unit_pixels_ == 1 ? 16 : 1;

@@ -14,7 +14,7 @@ class FakeStep : public Step {
     writes = {out};
     bytes = 100;
   }
-  Status Run(const Slots&, const Team&) override { return OkStatus(); }
+  Status Run(const Slots&, const Team&) const override { return OkStatus(); }
   bool splits() const override { return splits_; }
   std::string Text() const override { return "Fake"; }
 
