@@ -43,7 +43,9 @@ std::string Quoted(std::string text) {
 std::string Placeholder(const SettingInfo& info, SettingRef value) {
   if (std::holds_alternative<bool*>(value)) return "";
   if (info.unit == Unit::kBytes) return " SIZE";
-  if (info.unit == Unit::kMilliseconds) return " TIME";
+  if (info.unit == Unit::kMilliseconds || info.unit == Unit::kMicroseconds) {
+    return " TIME";
+  }
   if (info.unit == Unit::kShare) return " SHARE";
   if (std::holds_alternative<int64_t*>(value)) return " N";
   if (info.name.ends_with("file") || info.name == "chat_template") {

@@ -149,6 +149,62 @@ void VisitCommonSettings(CommonSettings& s, const SettingVisitor& visit) {
       &s.max_queue_size);
 }
 
+void VisitBatchSettings(GraphSettings& s, const SettingVisitor& visit) {
+  visit({.name = "max_batch_size",
+         .help = "rows of requests that a graph computes together; 1: none "
+                 "are joined; 0: 32 where the graph's rows are independent",
+         .max = 1 << 16,
+         .aliases = {{"batch_size"}, {"batchSize"}}},
+        &s.max_batch_size);
+  visit({.name = "max_queue_delay",
+         .help = "time that a batch which is not full waits for more requests",
+         .unit = Unit::kMicroseconds,
+         .max = 60'000'000,
+         .aliases = {{"max_queue_delay_microseconds", "us"},
+                     {"batch_timeout_micros", "us"},
+                     {"max_batch_delay", "ms"},
+                     {"maxBatchDelay", "ms"}}},
+        &s.max_queue_delay_us);
+  visit({.name = "preferred_batch_size",
+         .help = "sizes of batches that are sent at once, such as 4,8"},
+        &s.preferred_batch_size);
+  visit({.name = "preserve_ordering",
+         .help = "results of a graph leave in the order of the requests"},
+        &s.preserve_ordering);
+  visit({.name = "priority_levels",
+         .help = "levels of priority of requests, 1 is first; 0: none",
+         .max = 1000},
+        &s.priority_levels);
+  visit({.name = "default_priority_level",
+         .help = "of requests without one; 0: the middle level",
+         .max = 1000},
+        &s.default_priority_level);
+  visit({.name = "default_queue_timeout",
+         .help = "time that a request of a graph may wait in the queue; 0: no "
+                 "limit",
+         .unit = Unit::kMicroseconds,
+         .max = 3'600'000'000,
+         .aliases = {{"default_timeout_microseconds", "us"}}},
+        &s.queue_timeout_us);
+  visit(
+      {.name = "timeout_action",
+       .help = "what becomes of a request whose time in the queue is over: it "
+               "is refused, or waits behind all others",
+       .choices = {"reject", "delay"}},
+      &s.queue_timeout_action);
+  visit({.name = "allow_timeout_override",
+         .help = "a request's own timeout may shorten its time in the queue"},
+        &s.allow_timeout_override);
+  visit(
+      {.name = "instance_count",
+       .help = "instances of a graph that run at the same time, each on cores "
+               "of its own; they share weights",
+       .min = 1,
+       .max = 1024,
+       .aliases = {{"instances"}, {"minWorkers"}, {"initial_workers"}}},
+      &s.instance_count);
+}
+
 void VisitGraphSettings(GraphSettings& s, const SettingVisitor& visit) {
   visit({.name = "precision",
          .help = "of the products in graphs (ONNX, .pt2): bf16 where the CPU "
@@ -171,6 +227,7 @@ void VisitGraphSettings(GraphSettings& s, const SettingVisitor& visit) {
          .unit = Unit::kShare,
          .max = 1'000'000'000},
         &s.max_precision_error);
+  VisitBatchSettings(s, visit);
 }
 
 void VisitLlmSettings(LlmSettings& s, const SettingVisitor& visit) {

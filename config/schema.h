@@ -87,6 +87,18 @@ struct GraphSettings {
   std::string quantization;       // of millrace quantize; "": MODEL.quant.json
   std::string precision_samples;  // .npz files, by commas; "": made up
   int64_t max_precision_error = 100'000;  // millionths
+
+  // Dynamic batching, see scheduler/batching_options.h.
+  int64_t max_batch_size = 0;      // rows; 0: chosen where rows are independent
+  int64_t max_queue_delay_us = 0;  // 0: an idle instance takes what is there
+  std::vector<std::string> preferred_batch_size;  // ascending
+  bool preserve_ordering = false;
+  int64_t priority_levels = 0;
+  int64_t default_priority_level = 0;           // 0: the middle one
+  int64_t queue_timeout_us = 0;                 // in the queue; 0: none
+  std::string queue_timeout_action = "reject";  // reject | delay
+  bool allow_timeout_override = false;
+  int64_t instance_count = 1;  // contexts that run at the same time
 };
 
 struct ModelSettings {

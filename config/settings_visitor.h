@@ -19,6 +19,7 @@ enum class Unit {
   kNone,
   kBytes,         // "2GiB"; a bare number is bytes
   kMilliseconds,  // "5ms"; a bare number is seconds
+  kMicroseconds,  // "500us"; a bare number is seconds
   kShare,         // "5%", kept in millionths; a bare number is a part of one
 };
 

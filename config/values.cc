@@ -28,6 +28,9 @@ constexpr UnitScale kTimeUnits[] = {
     {"us", 1e-3},  {"ms", 1},   {"s", 1e3},
     {"min", 60e3}, {"m", 60e3}, {"h", 3600e3},
 };
+constexpr UnitScale kShortTimeUnits[] = {
+    {"us", 1}, {"ms", 1e3}, {"s", 1e6}, {"min", 60e6}, {"m", 60e6},
+};
 
 constexpr UnitScale kShareUnits[] = {{"of one", 1e6}, {"%", 1e4}};
 
@@ -102,6 +105,11 @@ std::string PrintScaled(Unit unit, int64_t value) {
     if (value % 1000 == 0) return std::to_string(value / 1000) + "s";
     return std::to_string(value) + "ms";
   }
+  if (unit == Unit::kMicroseconds) {
+    if (value % 1'000'000 == 0) return std::to_string(value / 1'000'000) + "s";
+    if (value % 1000 == 0) return std::to_string(value / 1000) + "ms";
+    return std::to_string(value) + "us";
+  }
   if (unit == Unit::kShare) {
     std::string text = std::to_string(value / 10'000);
     if (value % 10'000 != 0) {
@@ -140,6 +148,11 @@ Status ParseNumber(const SettingInfo& info, std::string_view text,
       value = ParseScaled(text, kTimeUnits,
                           bare_unit.empty() ? "s" : Lower(bare_unit));
       wanted = "a time like 30s, 5ms or 2min is wanted, in whole milliseconds";
+      break;
+    case Unit::kMicroseconds:
+      value = ParseScaled(text, kShortTimeUnits,
+                          bare_unit.empty() ? "s" : Lower(bare_unit));
+      wanted = "a time like 500us, 5ms or 1s is wanted, in whole microseconds";
       break;
     case Unit::kShare:
       value = ParseScaled(text, kShareUnits, "of one");

@@ -37,6 +37,10 @@ TEST(Values, TimesTakeUnitsAndBareNumbersAreSeconds) {
   EXPECT_EQ(*Parse(Unit::kMilliseconds, "2min"), 120'000);
   EXPECT_EQ(*Parse(Unit::kMilliseconds, "1h"), 3'600'000);
   EXPECT_EQ(*Parse(Unit::kMilliseconds, "2000us"), 2);
+  EXPECT_EQ(*Parse(Unit::kMicroseconds, "500us"), 500);
+  EXPECT_EQ(*Parse(Unit::kMicroseconds, "1.5ms"), 1'500);
+  EXPECT_EQ(*Parse(Unit::kMicroseconds, "2"), 2'000'000);
+  EXPECT_FALSE(Parse(Unit::kMicroseconds, "0.5us").ok());
 }
 
 TEST(Values, SharesArePartsOfOneOrPerCent) {
@@ -104,7 +108,8 @@ TEST(Values, SwitchesChoicesAndLists) {
 
 TEST(Values, WhatIsPrintedReadsBackTheSame) {
   std::mt19937_64 random(7);
-  for (const Unit unit : {Unit::kNone, Unit::kBytes, Unit::kMilliseconds}) {
+  for (const Unit unit :
+       {Unit::kNone, Unit::kBytes, Unit::kMilliseconds, Unit::kMicroseconds}) {
     const SettingInfo info = {
         .name = "x", .unit = unit, .max = int64_t{1} << 45};
     for (int i = 0; i < 1000; ++i) {

@@ -1,0 +1,100 @@
+// Checks the settings of one model against each other and against its graph.
+#include "server/lifecycle/batching.h"
+
+#include <algorithm>
+#include <charconv>
+#include <chrono>
+
+namespace millrace::server {
+namespace {
+
+// Where the settings leave the size to us: large enough for a CPU to gain all
+// there is, small enough to keep the time of one batch short.
+constexpr int32_t kChosenBatchSize = 32;
+
+StatusOr<int32_t> MaxBatchSize(const config::GraphSettings& settings,
+                               const RowFacts& rows) {
+  const auto asked = static_cast<int32_t>(settings.max_batch_size);
+  if (!rows.joinable) {
+    if (asked <= 1) return 1;
+    return InvalidArgument("max_batch_size is " + std::to_string(asked) +
+                           " but requests of this graph cannot be joined: " +
+                           rows.why_not + "; set it to 1 or 0")
+        .At("max_batch_size");
+  }
+  if (rows.max_rows > 0 && asked > rows.max_rows) {
+    return InvalidArgument("max_batch_size is " + std::to_string(asked) +
+                           " but the graph takes at most " +
+                           std::to_string(rows.max_rows) +
+                           " rows; lower max_batch_size")
+        .At("max_batch_size");
+  }
+  if (asked > 0) return asked;
+  return rows.max_rows == 0 ? kChosenBatchSize
+                            : static_cast<int32_t>(std::min<int64_t>(
+                                  kChosenBatchSize, rows.max_rows));
+}
+
+StatusOr<std::vector<int32_t>> PreferredSizes(
+    const std::vector<std::string>& texts, int32_t max_batch_size) {
+  std::vector<int32_t> sizes;
+  for (const std::string& text : texts) {
+    int32_t size = 0;
+    const char* end = text.data() + text.size();
+    const auto [stop, error] = std::from_chars(text.data(), end, size);
+    if (error != std::errc() || stop != end || size < 1) {
+      return InvalidArgument("preferred_batch_size has '" + text +
+                             "' but sizes are whole numbers above 0")
+          .At("preferred_batch_size");
+    }
+    if (size > max_batch_size) {
+      return InvalidArgument("preferred_batch_size has " + text +
+                             " but max_batch_size is " +
+                             std::to_string(max_batch_size) +
+                             "; lower the one or raise the other")
+          .At("preferred_batch_size");
+    }
+    sizes.push_back(size);
+  }
+  std::sort(sizes.begin(), sizes.end());
+  return sizes;
+}
+
+}  // namespace
+
+StatusOr<scheduler::BatchingOptions> BatchingOf(
+    const config::GraphSettings& settings, const RowFacts& rows) {
+  scheduler::BatchingOptions options;
+  ASSIGN_OR_RETURN(options.max_batch_size, MaxBatchSize(settings, rows));
+  // A size that was asked for is a promise to clients; ours is only a choice.
+  options.refuse_larger = settings.max_batch_size > 1;
+  options.max_queue_delay =
+      std::chrono::microseconds(settings.max_queue_delay_us);
+  ASSIGN_OR_RETURN(
+      options.preferred_batch_sizes,
+      PreferredSizes(settings.preferred_batch_size, options.max_batch_size));
+  options.preserve_ordering = settings.preserve_ordering;
+  options.priority_levels = static_cast<int32_t>(settings.priority_levels);
+  options.default_priority_level =
+      settings.default_priority_level > 0
+          ? static_cast<int32_t>(settings.default_priority_level)
+          : (options.priority_levels + 1) / 2;
+  if (options.default_priority_level > options.priority_levels) {
+    return InvalidArgument(
+               "default_priority_level is " +
+               std::to_string(options.default_priority_level) +
+               " but priority_levels is " +
+               std::to_string(options.priority_levels) +
+               "; raise priority_levels or lower default_priority_level")
+        .At("default_priority_level");
+  }
+  scheduler::QueuePolicy& policy = options.default_queue_policy;
+  policy.default_timeout = std::chrono::microseconds(settings.queue_timeout_us);
+  policy.timeout_action = settings.queue_timeout_action == "delay"
+                              ? scheduler::TimeoutAction::kDelay
+                              : scheduler::TimeoutAction::kReject;
+  policy.allow_timeout_override = settings.allow_timeout_override;
+  return options;
+}
+
+}  // namespace millrace::server

@@ -1,0 +1,79 @@
+#include "server/lifecycle/batching.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <chrono>
+#include <string>
+
+namespace millrace::server {
+namespace {
+
+using ::testing::ElementsAre;
+using ::testing::HasSubstr;
+
+const RowFacts kJoinable = {.joinable = true};
+
+std::string Refusal(const config::GraphSettings& settings,
+                    const RowFacts& rows) {
+  const auto options = BatchingOf(settings, rows);
+  EXPECT_EQ(options.status().code(), StatusCode::kInvalidArgument);
+  return std::string(options.status().message());
+}
+
+TEST(Batching, SizeIsChosenWhereTheGraphAllowsIt) {
+  EXPECT_EQ(BatchingOf({}, kJoinable)->max_batch_size, 32);
+  EXPECT_EQ(BatchingOf({}, {.joinable = true, .max_rows = 8})->max_batch_size,
+            8);
+  EXPECT_EQ(BatchingOf({}, {.why_not = "it has a fixed size"})->max_batch_size,
+            1);
+  EXPECT_FALSE(BatchingOf({}, kJoinable)->refuse_larger);
+}
+
+TEST(Batching, SettingsReachTheQueue) {
+  config::GraphSettings settings;
+  settings.max_batch_size = 8;
+  settings.max_queue_delay_us = 500;
+  settings.preferred_batch_size = {"8", "4"};
+  settings.preserve_ordering = true;
+  settings.priority_levels = 4;
+  settings.queue_timeout_us = 2000;
+  settings.queue_timeout_action = "delay";
+  settings.allow_timeout_override = true;
+  const auto options = BatchingOf(settings, kJoinable);
+  ASSERT_TRUE(options.ok());
+  EXPECT_EQ(options->max_batch_size, 8);
+  EXPECT_TRUE(options->refuse_larger);
+  EXPECT_EQ(options->max_queue_delay, std::chrono::microseconds(500));
+  EXPECT_THAT(options->preferred_batch_sizes, ElementsAre(4, 8));
+  EXPECT_TRUE(options->preserve_ordering);
+  EXPECT_EQ(options->priority_levels, 4);
+  EXPECT_EQ(options->default_priority_level, 2);
+  EXPECT_EQ(options->default_queue_policy.default_timeout,
+            std::chrono::milliseconds(2));
+  EXPECT_EQ(options->default_queue_policy.timeout_action,
+            scheduler::TimeoutAction::kDelay);
+  EXPECT_TRUE(options->default_queue_policy.allow_timeout_override);
+}
+
+TEST(Batching, ContradictionsNameTheirSetting) {
+  config::GraphSettings settings;
+  settings.max_batch_size = 8;
+  EXPECT_THAT(Refusal(settings, {.why_not = "its batch is fixed to 1"}),
+              HasSubstr("cannot be joined: its batch is fixed to 1"));
+  EXPECT_THAT(Refusal(settings, {.joinable = true, .max_rows = 4}),
+              HasSubstr("takes at most 4 rows"));
+  settings.preferred_batch_size = {"16"};
+  EXPECT_THAT(Refusal(settings, kJoinable),
+              HasSubstr("has 16 but max_batch_size is 8"));
+  settings.preferred_batch_size = {"4x"};
+  EXPECT_THAT(Refusal(settings, kJoinable), HasSubstr("has '4x'"));
+  settings.preferred_batch_size = {};
+  settings.default_priority_level = 3;
+  EXPECT_THAT(
+      Refusal(settings, kJoinable),
+      HasSubstr("default_priority_level is 3 but priority_levels is 0"));
+}
+
+}  // namespace
+}  // namespace millrace::server
