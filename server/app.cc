@@ -66,6 +66,7 @@ int HandlerThreads(const config::ServerSettings& settings,
 struct App::Parts {
   config::Settings settings;
   MetricRegistry metrics;
+  Gauge build_info;
   std::unique_ptr<Auth> auth;
   std::unique_ptr<handlers::Pool> pool;
   Manager manager;
@@ -89,10 +90,10 @@ StatusOr<std::unique_ptr<App>> App::Start(
   parts->pool = std::make_unique<handlers::Pool>(
       HandlerThreads(settings.server, topology), kMaxQueuedHandlerTasks,
       config::CpuSet{});
-  parts->metrics
-      .AddGauge("millrace_build_info", "Always 1; the labels tell the build.",
-                {{"version", std::string(Version())}})
-      .Set(1);
+  parts->build_info = parts->metrics.AddGauge(
+      "millrace_build_info", "Always 1; the labels tell the build.",
+      {{"version", std::string(Version())}});
+  parts->build_info.Set(1);
 
   const std::vector<config::CpuSet> teams =
       PlanTeams(topology, settings.models);

@@ -10,6 +10,8 @@
 
 #include <exception>
 #include <list>
+#include <map>
+#include <tuple>
 #include <utility>
 
 #include "config/base/mutex.h"
@@ -37,19 +39,67 @@ auto Checked(Make make) {
   }
 }
 
-}  // namespace
+// The series of a registry by name and labels. Shared with the handles, which
+// may outlive the registry.
+struct SeriesTable : std::enable_shared_from_this<SeriesTable> {
+  struct Entry {
+    void* metric = nullptr;
+    std::function<void()> remove;  // from its family
+    int num_owners = 0;
+  };
+  using Key = std::pair<std::string, MetricLabels>;
 
-struct MetricRegistry::Impl {
   prometheus::Registry registry;
   Mutex mu;
   // The registry merges families by name and would drop a second help text.
   std::map<std::string, std::string, std::less<>> helps GUARDED_BY(mu);
+  std::map<Key, Entry> series GUARDED_BY(mu);
 
-  void SameHelp(std::string_view name, std::string_view help) {
+  // `make` gives the family; `bounds` go to Add, as the kind wants them.
+  // Metrics are added and removed under the lock: else a series could be found
+  // by its labels while its last owner removes it.
+  template <typename Metric, typename MakeFamily, typename... Bounds>
+  std::pair<void*, std::shared_ptr<void>> Own(std::string_view name,
+                                              std::string_view help,
+                                              const MetricLabels& labels,
+                                              MakeFamily make,
+                                              const Bounds&... bounds) {
     MutexLock lock(mu);
-    const auto at = helps.emplace(name, help).first;
-    CHECK(at->second == help, at->first.c_str());
+    const auto first = helps.emplace(name, help).first;
+    CHECK(first->second == help, first->first.c_str());
+    const auto [at, is_new] =
+        series.try_emplace(Key(std::string(name), labels), Entry());
+    Entry& entry = at->second;
+    // Asked for again although it exists: another kind under this name stops.
+    prometheus::Family<Metric>* family = Checked([&] {
+      return &make()
+                  .Name(std::string(name))
+                  .Help(std::string(help))
+                  .Register(registry);
+    });
+    if (is_new) {
+      Metric* metric = Checked([&] { return &family->Add(labels, bounds...); });
+      entry.metric = metric;
+      entry.remove = [family, metric] { family->Remove(metric); };
+    }
+    ++entry.num_owners;
+    return {entry.metric,
+            std::shared_ptr<void>(nullptr, [self = shared_from_this(), at = at](
+                                               void*) { self->Leave(at); })};
   }
+
+  void Leave(std::map<Key, Entry>::iterator at) {
+    MutexLock lock(mu);
+    if (--at->second.num_owners > 0) return;
+    at->second.remove();
+    series.erase(at);
+  }
+};
+
+}  // namespace
+
+struct MetricRegistry::Impl {
+  std::shared_ptr<SeriesTable> table = std::make_shared<SeriesTable>();
   std::shared_ptr<Hooks> hooks = std::make_shared<Hooks>();
 };
 
@@ -77,29 +127,18 @@ MetricRegistry::~MetricRegistry() = default;
 
 Counter MetricRegistry::AddCounter(std::string_view name, std::string_view help,
                                    const MetricLabels& labels) {
-  impl_->SameHelp(name, help);
   Counter counter;
-  counter.impl_ = Checked([&] {
-    return &prometheus::BuildCounter()
-                .Name(std::string(name))
-                .Help(std::string(help))
-                .Register(impl_->registry)
-                .Add(labels);
-  });
+  std::tie(counter.impl_, counter.owner_) =
+      impl_->table->Own<prometheus::Counter>(name, help, labels,
+                                             prometheus::BuildCounter);
   return counter;
 }
 
 Gauge MetricRegistry::AddGauge(std::string_view name, std::string_view help,
                                const MetricLabels& labels) {
-  impl_->SameHelp(name, help);
   Gauge gauge;
-  gauge.impl_ = Checked([&] {
-    return &prometheus::BuildGauge()
-                .Name(std::string(name))
-                .Help(std::string(help))
-                .Register(impl_->registry)
-                .Add(labels);
-  });
+  std::tie(gauge.impl_, gauge.owner_) = impl_->table->Own<prometheus::Gauge>(
+      name, help, labels, prometheus::BuildGauge);
   return gauge;
 }
 
@@ -107,15 +146,10 @@ Histogram MetricRegistry::AddHistogram(std::string_view name,
                                        std::string_view help,
                                        const std::vector<double>& bucket_bounds,
                                        const MetricLabels& labels) {
-  impl_->SameHelp(name, help);
   Histogram histogram;
-  histogram.impl_ = Checked([&] {
-    return &prometheus::BuildHistogram()
-                .Name(std::string(name))
-                .Help(std::string(help))
-                .Register(impl_->registry)
-                .Add(labels, bucket_bounds);
-  });
+  std::tie(histogram.impl_, histogram.owner_) =
+      impl_->table->Own<prometheus::Histogram>(
+          name, help, labels, prometheus::BuildHistogram, bucket_bounds);
   return histogram;
 }
 
@@ -134,7 +168,8 @@ std::string MetricRegistry::Text() {
     MutexLock lock(impl_->hooks->mu);
     for (const auto& fold : impl_->hooks->all) fold();
   }
-  return prometheus::TextSerializer().Serialize(impl_->registry.Collect());
+  return prometheus::TextSerializer().Serialize(
+      impl_->table->registry.Collect());
 }
 
 const std::vector<double>& LatencyBucketsSeconds() {

@@ -13,7 +13,12 @@
 //
 // Names end in a unit (_seconds, _bytes) or _total; help says what an operator
 // can act on. prometheus-cpp stands behind; its headers stay in the source.
-// Every object here is a cheap handle, valid as long as the registry.
+//
+// A handle owns its series together with its copies and with handles of the
+// same name and labels: when the last of them dies, the series leaves /metrics.
+// So a model that is unloaded takes its series along, and while two versions of
+// it overlap they count into one series. Keep the handle; a series whose handle
+// was dropped at once is never shown. Handles may outlive the registry.
 // Thread-safe.
 #pragma once
 
@@ -36,7 +41,9 @@ class Counter {
 
  private:
   friend class MetricRegistry;
-  void* impl_ = nullptr;  // prometheus::Counter, owned by the registry
+  // prometheus::Counter, alive while `owner_` is.
+  void* impl_ = nullptr;
+  std::shared_ptr<void> owner_;
 };
 
 class Gauge {
@@ -49,6 +56,7 @@ class Gauge {
  private:
   friend class MetricRegistry;
   void* impl_ = nullptr;
+  std::shared_ptr<void> owner_;
 };
 
 class Histogram {
@@ -59,6 +67,7 @@ class Histogram {
  private:
   friend class MetricRegistry;
   void* impl_ = nullptr;
+  std::shared_ptr<void> owner_;
 };
 
 class MetricRegistry {

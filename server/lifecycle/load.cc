@@ -170,11 +170,11 @@ StatusOr<std::shared_ptr<Servable>> LoadServable(
   const double seconds =
       std::chrono::duration<double>(std::chrono::steady_clock::now() - begun)
           .count();
-  metrics
-      ->AddGauge("millrace_model_load_seconds",
-                 "Seconds from opening the model's files to being ready.",
-                 {{"model", servable.id}, {"version", servable.version}})
-      .Set(seconds);
+  servable.load_seconds = metrics->AddGauge(
+      "millrace_model_load_seconds",
+      "Seconds from opening the model's files to being ready.",
+      {{"model", servable.id}, {"version", servable.version}});
+  servable.load_seconds.Set(seconds);
   LogInfo("model ready", {{"model", servable.id}, {"seconds", seconds}});
   return loaded;
 }

@@ -16,6 +16,7 @@
 #include <vector>
 
 #include "config/base/gate.h"
+#include "config/base/metrics.h"
 #include "config/base/status.h"
 #include "handlers/handler.h"
 #include "models/llm/model.h"
@@ -47,6 +48,8 @@ struct Servable {
   // Of graphs. The handler uses the batcher.
   std::unique_ptr<scheduler::Batcher> batcher;
   std::unique_ptr<handlers::TensorHandler> tensor_handler;
+
+  Gauge load_seconds;  // of this load, shown as long as the model is here
 
   Gate gate;  // counts handles
 

@@ -13,7 +13,8 @@ TEST(Metrics, TextHoldsHelpTypeLabelsAndValue) {
       registry.AddCounter("millrace_x_total", "What x is.", {{"model", "m"}});
   counter.Add();
   counter.Add(2);
-  registry.AddGauge("millrace_y", "What y is.").Set(1.5);
+  const Gauge gauge = registry.AddGauge("millrace_y", "What y is.");
+  gauge.Set(1.5);
   const Histogram histogram =
       registry.AddHistogram("millrace_z_seconds", "What z is.", {0.1, 1});
   histogram.Observe(0.5);
@@ -31,15 +32,17 @@ TEST(Metrics, TextHoldsHelpTypeLabelsAndValue) {
 
 TEST(Metrics, SameNameAndLabelsAreTheSameMetric) {
   MetricRegistry registry;
-  registry.AddCounter("a_total", "A.", {{"k", "1"}}).Add(2);
-  registry.AddCounter("a_total", "A.", {{"k", "2"}}).Add(5);
+  const Counter one = registry.AddCounter("a_total", "A.", {{"k", "1"}});
+  const Counter two = registry.AddCounter("a_total", "A.", {{"k", "2"}});
+  one.Add(2);
+  two.Add(5);
   EXPECT_EQ(registry.AddCounter("a_total", "A.", {{"k", "1"}}).value(), 2);
 }
 
 TEST(MetricsDeathTest, AnotherKindUnderTheSameNameStops) {
   GTEST_FLAG_SET(death_test_style, "threadsafe");
   MetricRegistry registry;
-  registry.AddCounter("a_total", "A.");
+  const Counter counter = registry.AddCounter("a_total", "A.");
   EXPECT_DEATH(registry.AddGauge("a_total", "A."), "CHECK failed");
   EXPECT_DEATH(registry.AddCounter("a_total", "B."), "CHECK failed");
 }
@@ -65,11 +68,53 @@ TEST(Metrics, FoldRunsAtEachScrapeUntilItsHandleDies) {
   EXPECT_EQ(runs, 2);
 }
 
+TEST(Metrics, SeriesLeavesWithItsLastHandle) {
+  MetricRegistry registry;
+  const Counter other = registry.AddCounter("a_total", "A.", {{"k", "2"}});
+  Counter counter = registry.AddCounter("a_total", "A.", {{"k", "1"}});
+  counter.Add(3);
+  {
+    const Counter copy = counter;
+    const Counter same = registry.AddCounter("a_total", "A.", {{"k", "1"}});
+    counter = Counter();
+    EXPECT_NE(registry.Text().find("a_total{k=\"1\"} 3"), std::string::npos);
+  }
+  EXPECT_EQ(registry.Text().find("k=\"1\""), std::string::npos);
+  EXPECT_NE(registry.Text().find("k=\"2\""), std::string::npos);
+  // One that comes back starts anew.
+  EXPECT_EQ(registry.AddCounter("a_total", "A.", {{"k", "1"}}).value(), 0);
+}
+
+TEST(Metrics, AFamilyWithoutSeriesIsNotShown) {
+  MetricRegistry registry;
+  { const Gauge gauge = registry.AddGauge("g_alone", "G."); }
+  { const Histogram h = registry.AddHistogram("h_alone", "H.", {1}); }
+  EXPECT_EQ(registry.Text().find("_alone"), std::string::npos);
+}
+
+TEST(Metrics, SeriesComeAndGoWhileOthersScrape) {
+  MetricRegistry registry;
+  const auto come_and_go = [&] {
+    for (int i = 0; i < 500; ++i) {
+      registry.AddCounter("c_total", "C.", {{"k", "1"}}).Add();
+    }
+  };
+  std::thread a(come_and_go), b(come_and_go);
+  for (int i = 0; i < 50; ++i) registry.Text();
+  a.join();
+  b.join();
+  EXPECT_EQ(registry.Text().find("c_total"), std::string::npos);
+}
+
 TEST(Metrics, HandleMayOutliveTheRegistry) {
   auto registry = std::make_unique<MetricRegistry>();
   std::shared_ptr<void> handle = registry->OnScrape([] {});
+  Counter counter = registry->AddCounter("c_total", "C.");
   registry.reset();
   handle.reset();
+  counter.Add();
+  EXPECT_EQ(counter.value(), 1);
+  counter = Counter();
 }
 
 TEST(Metrics, ThreadsUpdateAndScrapeAtOnce) {
