@@ -100,16 +100,16 @@ StatusOr<std::unique_ptr<App>> App::Start(
   for (size_t i = 0; i < settings.models.size(); ++i) {
     const config::ModelSettings& model = settings.models[i];
     for (const std::shared_ptr<Servable>& other : parts->manager.List()) {
-      if (!model.name.empty() && other->id == model.name) {
+      if (!model.name.empty() && other->id() == model.name) {
         return InvalidArgument("two models are called '" + model.name +
                                "'; give one of them another NAME=PATH");
       }
     }
     ASSIGN_OR_RETURN(
         std::shared_ptr<Servable> servable,
-        LoadServable(model, teams[i], topology.memory_limit_bytes(),
-                     parts->pool.get(), &parts->metrics,
-                     [&progress, &model](double done) {
+        LoadServable(model, std::string(kOnlyVersion), teams[i],
+                     topology.memory_limit_bytes(), parts->pool.get(),
+                     &parts->metrics, [&progress, &model](double done) {
                        if (progress) progress(model.path, done);
                      }));
     parts->manager.Add(std::move(servable));

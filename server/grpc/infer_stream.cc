@@ -167,7 +167,7 @@ class InferStream final : public ::grpc::ServerBidiReactor<Request, Response>,
     ASSIGN_OR_RETURN(handlers::GenerateHandler * handler, model->ForText());
     ASSIGN_OR_RETURN(InferCall infer, DecodeInfer(request_));
     call->trace->Stamp(Stage::kParsed, parts_.clock->Now());
-    call->version = model->version;
+    call->version = model->version();
     call->stream = infer.stream;
     call->raw = infer.raw;
     call->empty_final_response = infer.empty_final_response;

@@ -67,7 +67,7 @@ class UnaryInfer final : public ::grpc::ServerUnaryReactor,
     ASSIGN_OR_RETURN(ModelHandle model,
                      parts_.manager->Borrow(request_->model_name(),
                                             request_->model_version()));
-    if (model->is_graph()) return Compute(std::move(model));
+    if (model->kind() == ModelKind::kTensors) return Compute(std::move(model));
     ASSIGN_OR_RETURN(handlers::GenerateHandler * handler, model->ForText());
     ASSIGN_OR_RETURN(InferCall call, DecodeInfer(*request_));
     if (call.stream) {
@@ -78,7 +78,7 @@ class UnaryInfer final : public ::grpc::ServerUnaryReactor,
     }
     trace_->Stamp(Stage::kParsed, parts_.clock->Now());
     raw_ = call.raw;
-    version_ = model->version;
+    version_ = model->version();
     model_.emplace(std::move(model));
     handler->Start(MakeRequest(call, info_, trace_, *parts_.clock),
                    shared_from_this(), stop_.get_token());
@@ -90,7 +90,7 @@ class UnaryInfer final : public ::grpc::ServerUnaryReactor,
     ASSIGN_OR_RETURN(TensorCall call, DecodeTensors(*request_));
     trace_->Stamp(Stage::kParsed, parts_.clock->Now());
     raw_ = call.raw;
-    version_ = model->version;
+    version_ = model->version();
     model_.emplace(std::move(model));
     call.request.deadline = DeadlineOf(info_, call.timeout, *parts_.clock);
     call.request.trace = trace_;

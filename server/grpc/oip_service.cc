@@ -85,11 +85,11 @@ class OipService final
       ASSIGN_OR_RETURN(
           ModelHandle model,
           parts_.manager->Borrow(request->name(), request->version()));
-      response->set_name(model->id);
-      response->add_versions(model->version);
-      response->set_platform(model->platform);
-      if (model->is_graph()) {
-        DescribeTensors(*model->tensor_handler, response);
+      response->set_name(model->id());
+      response->add_versions(model->version());
+      response->set_platform(model->facts().platform);
+      if (const auto handler = model->ForTensors(); handler.ok()) {
+        DescribeTensors(**handler, response);
       } else {
         DescribeTensors(response);
       }

@@ -1,7 +1,6 @@
 // OpenAI's list of models: those that generate text. A reader would guess one
 // entry a model: each further name under which it is served has one of its own,
 // with `root` naming the model.
-#include <algorithm>
 #include <nlohmann/json.hpp>
 #include <string>
 
@@ -14,18 +13,20 @@ namespace {
 
 using Json = nlohmann::ordered_json;
 
+// Of a model that generates text.
 Json ModelEntry(const Servable& servable, const std::string& name) {
+  const TextFacts& text = *servable.text_facts();
   return Json{{"id", name},
               {"object", "model"},
-              {"created", servable.created_unix},
+              {"created", servable.facts().created_unix},
               {"owned_by", "millrace"},
-              {"root", servable.id},
+              {"root", servable.id()},
               {"parent", nullptr},
-              {"max_model_len", servable.max_model_len},
+              {"max_model_len", text.max_model_len},
               {"meta",
-               {{"n_ctx_train", servable.info.trained_context},
-                {"n_params", servable.info.num_parameters},
-                {"size", servable.info.file_bytes}}}};
+               {{"n_ctx_train", text.trained_context},
+                {"n_params", text.num_parameters},
+                {"size", text.file_bytes}}}};
 }
 
 // By id or further name; null if there is none. Listings work while the server
@@ -33,11 +34,7 @@ Json ModelEntry(const Servable& servable, const std::string& name) {
 std::shared_ptr<Servable> FindServable(const Site& site,
                                        const std::string& name) {
   for (std::shared_ptr<Servable>& servable : site.services.manager->List()) {
-    const auto& aliases = servable->aliases;
-    if (servable->id == name ||
-        std::find(aliases.begin(), aliases.end(), name) != aliases.end()) {
-      return servable;
-    }
+    if (servable->IsNamed(name)) return servable;
   }
   return nullptr;
 }
@@ -54,9 +51,9 @@ Status NoSuchModel(const std::string& name) {
 void ServeModels(const Site& site, const std::shared_ptr<Exchange>& exchange) {
   Json data = Json::array();
   for (const auto& servable : site.services.manager->List()) {
-    if (servable->is_graph()) continue;
-    data.push_back(ModelEntry(*servable, servable->id));
-    for (const std::string& alias : servable->aliases) {
+    if (servable->text_facts() == nullptr) continue;
+    data.push_back(ModelEntry(*servable, servable->id()));
+    for (const std::string& alias : servable->facts().aliases) {
       data.push_back(ModelEntry(*servable, alias));
     }
   }

@@ -36,17 +36,13 @@ ModelPath PathOf(const Exchange& exchange) { return PathOf(exchange.params()); }
 std::shared_ptr<Servable> Find(const Site& site, Exchange& exchange,
                                const ModelPath& path) {
   for (std::shared_ptr<Servable>& servable : site.services.manager->List()) {
-    const auto& aliases = servable->aliases;
-    if (servable->id != path.name &&
-        std::find(aliases.begin(), aliases.end(), path.name) == aliases.end()) {
-      continue;
-    }
-    if (path.version.empty() || path.version == servable->version) {
+    if (!servable->IsNamed(path.name)) continue;
+    if (path.version.empty() || path.version == servable->version()) {
       return servable;
     }
     exchange.Send(OipErrorResponse(
         NotFound("model '" + path.name + "' has no version '" + path.version +
-                 "'; it has version " + servable->version)
+                 "'; it has version " + servable->version())
             .Because("model_not_found")));
     return nullptr;
   }
@@ -110,7 +106,7 @@ Status Infer(const Site& site, const std::shared_ptr<Exchange>& exchange) {
   const Clock::Time now = site.services.clock->Now();
   exchange->trace()->Stamp(Stage::kParsed, now);
   InferAnswerShape shape = {.model = path.name,
-                            .version = model->version,
+                            .version = model->version(),
                             .id = std::move(body->id),
                             .binary = body->binary,
                             .binary_by_name = std::move(body->binary_by_name)};
@@ -149,7 +145,7 @@ void ServeOipModels(const Site& site,
                     const std::shared_ptr<Exchange>& exchange) {
   Json names = Json::array();
   for (const auto& servable : site.services.manager->List()) {
-    names.push_back(servable->id);
+    names.push_back(servable->id());
   }
   exchange->Send(
       JsonResponse(200, DumpJson(Json{{"models", std::move(names)}})));
@@ -161,16 +157,16 @@ void ServeOipModel(const Site& site,
   const std::shared_ptr<Servable> servable = Find(site, *exchange, path);
   if (servable == nullptr) return;
   Json metadata = {{"name", path.name},
-                   {"versions", Json::array({servable->version})},
-                   {"platform", servable->platform}};
-  if (servable->is_graph()) {
-    metadata["inputs"] = TensorsJson(servable->tensor_handler->inputs());
-    metadata["outputs"] = TensorsJson(servable->tensor_handler->outputs());
-    for (const auto& [name, value] : servable->parameters) {
-      metadata["parameters"][name] = value;
-    }
+                   {"versions", Json::array({servable->version()})},
+                   {"platform", servable->facts().platform}};
+  if (const auto handler = servable->ForTensors(); handler.ok()) {
+    metadata["inputs"] = TensorsJson((*handler)->inputs());
+    metadata["outputs"] = TensorsJson((*handler)->outputs());
   } else {
     DescribeText(metadata);
+  }
+  for (const auto& [name, value] : servable->facts().parameters) {
+    metadata["parameters"][name] = value;
   }
   exchange->Send(JsonResponse(200, DumpJson(metadata)));
 }
@@ -190,8 +186,9 @@ Status GuardOipInfer(const Site& site, const std::vector<std::string>& params) {
   const StatusOr<ModelHandle> model =
       site.services.manager->Borrow(path.name, path.version);
   // What else is wrong, the route says.
-  if (!model.ok() || !(*model)->is_graph()) return OkStatus();
-  return (*model)->tensor_handler->HasPlace();
+  if (!model.ok()) return OkStatus();
+  const auto handler = (*model)->ForTensors();
+  return handler.ok() ? (*handler)->HasPlace() : OkStatus();
 }
 
 void ServeOipInfer(const Site& site,

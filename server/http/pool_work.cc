@@ -59,7 +59,9 @@ StatusOr<ModelHandle> BorrowModel(const Site& site, Exchange& exchange,
                    handlers::ReadString(body, "model"));
   if (!name.has_value()) {
     auto servables = site.services.manager->List();
-    std::erase_if(servables, [](const auto& each) { return each->is_graph(); });
+    std::erase_if(servables, [](const auto& each) {
+      return each->kind() != ModelKind::kText;
+    });
     if (servables.size() > 1) {
       return InvalidArgument(
                  "model is missing and this server has " +
@@ -67,7 +69,7 @@ StatusOr<ModelHandle> BorrowModel(const Site& site, Exchange& exchange,
                  " models; name one of those that GET /v1/models lists")
           .At("model");
     }
-    name = servables.empty() ? "" : servables.front()->id;
+    name = servables.empty() ? "" : servables.front()->id();
   }
   exchange.SetModel(*name);
   return site.services.manager->Borrow(*name);

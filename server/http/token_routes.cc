@@ -74,7 +74,7 @@ Status Tokenize(const Site& site, const std::shared_ptr<Exchange>& exchange) {
                    TokenizeBody(*handler, body));
   Json answer = Json::object();
   answer["count"] = text.ids.size();
-  answer["max_model_len"] = model->max_model_len;
+  answer["max_model_len"] = model->text_facts()->max_model_len;
   answer["tokens"] = TokensJson(text, with_pieces.value_or(false));
   answer["token_strs"] = nullptr;
   if (with_strings.value_or(false)) answer["token_strs"] = text.pieces;

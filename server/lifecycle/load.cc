@@ -13,6 +13,7 @@
 #include "models/cpu/isa.h"
 #include "models/llm/model.h"
 #include "scheduler/engine.h"
+#include "server/lifecycle/language_model.h"
 #include "server/lifecycle/load_graph.h"
 
 namespace millrace::server {
@@ -61,10 +62,11 @@ std::string IsaChoiceText(const std::string& wanted) {
 }
 
 StatusOr<std::shared_ptr<Servable>> LoadLanguageModel(
-    const config::ModelSettings& settings, const config::CpuSet& team,
-    int64_t memory_limit_bytes, handlers::Pool* pool, MetricRegistry* metrics,
+    ModelFacts facts, const config::ModelSettings& settings,
+    const config::CpuSet& team, int64_t memory_limit_bytes,
+    handlers::Pool* pool, MetricRegistry* metrics,
     std::function<void(double)> progress) {
-  const std::string id = config::ModelId(settings);
+  const std::string& id = facts.id;
   StatusOr<models::LlmModel> loaded =
       models::LoadLlm(settings.path, {.settings = settings.llm,
                                       .isa = settings.common.isa,
@@ -74,14 +76,11 @@ StatusOr<std::shared_ptr<Servable>> LoadLanguageModel(
   RETURN_IF_ERROR(loaded.status());
   models::LlmModel model = std::move(loaded).value();
 
-  auto servable = std::make_shared<Servable>();
-  servable->id = id;
-  servable->info = model.info;
-  servable->platform = "millrace_" + model.info.architecture;
-  servable->max_model_len = model.runner->info().max_context;
-  if (model.chat_template != nullptr) {
-    servable->chat_template = model.chat_template->source();
-  }
+  facts.platform = "millrace_" + model.info.architecture;
+  const TextFacts text = {.max_model_len = model.runner->info().max_context,
+                          .trained_context = model.info.trained_context,
+                          .num_parameters = model.info.num_parameters,
+                          .file_bytes = model.info.file_bytes};
   const scheduler::EngineOptions options = {
       .model = id,
       .max_num_seqs = static_cast<int32_t>(settings.llm.max_num_seqs),
@@ -95,29 +94,30 @@ StatusOr<std::shared_ptr<Servable>> LoadLanguageModel(
   if (model.draft_runner != nullptr) {
     LogDraftModel(id, settings.llm.speculative_model, model);
   }
-  servable->engine = scheduler::Engine::Create(
+  auto engine = scheduler::Engine::Create(
       std::move(model.runner), options, metrics, std::move(model.draft_runner));
-  servable->handler =
+  auto handler =
       handlers::MakeGenerateHandler({.model = id,
                                      .tokenizer = model.tokenizer,
                                      .chat_template = model.chat_template,
                                      .defaults = model.generation,
                                      .bos_text = model.bos_text,
                                      .eos_text = model.eos_text,
-                                     .engine = servable->engine.get(),
+                                     .engine = engine.get(),
                                      .pool = pool});
 
   LogInfo("model loaded", {{"model", id},
                            {"architecture", model.info.architecture},
                            {"quantization", model.info.quantization},
                            {"parameters", model.info.num_parameters},
-                           {"context", servable->max_model_len},
+                           {"context", text.max_model_len},
                            {"weight_mib", model.info.weight_bytes >> 20},
-                           {"kv_pages", servable->engine->info().num_pages},
+                           {"kv_pages", engine->info().num_pages},
                            {"isa", model.info.isa},
                            {"isa_choice", IsaChoiceText(settings.common.isa)},
                            {"threads", model.info.threads}});
-  return servable;
+  return std::make_shared<LanguageModel>(std::move(facts), text,
+                                         std::move(engine), std::move(handler));
 }
 
 }  // namespace
@@ -148,34 +148,40 @@ std::vector<config::CpuSet> PlanTeams(
 }
 
 StatusOr<std::shared_ptr<Servable>> LoadServable(
-    const config::ModelSettings& settings, const config::CpuSet& team,
-    int64_t memory_limit_bytes, handlers::Pool* pool, MetricRegistry* metrics,
+    const config::ModelSettings& settings, const std::string& version,
+    const config::CpuSet& team, int64_t memory_limit_bytes,
+    handlers::Pool* pool, MetricRegistry* metrics,
     std::function<void(double)> progress) {
   const auto begun = std::chrono::steady_clock::now();
+  ModelFacts facts;
+  facts.id = config::ModelId(settings);
+  facts.version = version;
+  facts.aliases = settings.served_model_name;
+  facts.path = settings.path;
+  facts.created_unix = std::chrono::duration_cast<std::chrono::seconds>(
+                           std::chrono::system_clock::now().time_since_epoch())
+                           .count();
   StatusOr<std::shared_ptr<Servable>> loaded =
       IsGraphFile(settings.path)
-          ? LoadGraph(settings, team, memory_limit_bytes, pool, metrics)
-          : LoadLanguageModel(settings, team, memory_limit_bytes, pool, metrics,
+          ? LoadGraph(std::move(facts), settings, team, memory_limit_bytes,
+                      pool, metrics)
+          : LoadLanguageModel(std::move(facts), settings, team,
+                              memory_limit_bytes, pool, metrics,
                               std::move(progress));
   if (!loaded.ok()) {
     return loaded.status().Prefixed("cannot serve " + settings.path);
   }
   Servable& servable = **loaded;
-  servable.aliases = settings.served_model_name;
-  servable.path = settings.path;
-  servable.created_unix =
-      std::chrono::duration_cast<std::chrono::seconds>(
-          std::chrono::system_clock::now().time_since_epoch())
-          .count();
   const double seconds =
       std::chrono::duration<double>(std::chrono::steady_clock::now() - begun)
           .count();
-  servable.load_seconds = metrics->AddGauge(
+  const Gauge load_seconds = metrics->AddGauge(
       "millrace_model_load_seconds",
       "Seconds from opening the model's files to being ready.",
-      {{"model", servable.id}, {"version", servable.version}});
-  servable.load_seconds.Set(seconds);
-  LogInfo("model ready", {{"model", servable.id}, {"seconds", seconds}});
+      {{"model", servable.id()}, {"version", servable.version()}});
+  load_seconds.Set(seconds);
+  servable.Keep(std::make_shared<Gauge>(load_seconds));
+  LogInfo("model ready", {{"model", servable.id()}, {"seconds", seconds}});
   return loaded;
 }
 

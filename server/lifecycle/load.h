@@ -5,6 +5,7 @@
 
 #include <functional>
 #include <memory>
+#include <string>
 #include <vector>
 
 #include "config/base/metrics.h"
@@ -12,7 +13,7 @@
 #include "config/schema.h"
 #include "config/topology.h"
 #include "handlers/pool.h"
-#include "server/lifecycle/manager.h"
+#include "server/lifecycle/servable.h"
 
 namespace millrace::server {
 
@@ -25,8 +26,9 @@ std::vector<config::CpuSet> PlanTeams(
 
 // Blocks for the load. Errors name the file.
 StatusOr<std::shared_ptr<Servable>> LoadServable(
-    const config::ModelSettings& settings, const config::CpuSet& team,
-    int64_t memory_limit_bytes, handlers::Pool* pool, MetricRegistry* metrics,
+    const config::ModelSettings& settings, const std::string& version,
+    const config::CpuSet& team, int64_t memory_limit_bytes,
+    handlers::Pool* pool, MetricRegistry* metrics,
     std::function<void(double)> progress);
 
 }  // namespace millrace::server

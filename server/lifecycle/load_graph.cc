@@ -14,6 +14,7 @@
 #include "models/graph/import.h"
 #include "models/graph/sample_inputs.h"
 #include "scheduler/batcher.h"
+#include "server/lifecycle/graph_model.h"
 #include "server/lifecycle/graph_precision.h"
 
 namespace millrace::server {
@@ -29,9 +30,10 @@ bool IsGraphFile(const std::string& path) {
 }
 
 StatusOr<std::shared_ptr<Servable>> LoadGraph(
-    const config::ModelSettings& settings, const config::CpuSet& team,
-    int64_t memory_limit_bytes, handlers::Pool* pool, MetricRegistry* metrics) {
-  const std::string id = config::ModelId(settings);
+    ModelFacts facts, const config::ModelSettings& settings,
+    const config::CpuSet& team, int64_t memory_limit_bytes,
+    handlers::Pool* pool, MetricRegistry* metrics) {
+  const std::string id = facts.id;
   models::graph::ImportReport report;
   ASSIGN_OR_RETURN(models::graph::Graph graph,
                    models::graph::ImportGraph(settings.path, &report));
@@ -47,25 +49,24 @@ StatusOr<std::shared_ptr<Servable>> LoadGraph(
   auto warm_up = models::graph::SampleInputs(prepared.executor->inputs(),
                                              prepared.executor->symbols(), {});
 
-  auto servable = std::make_shared<Servable>();
-  servable->id = id;
-  servable->parameters = std::move(prepared.parameters);
-  servable->platform =
+  facts.parameters = std::move(prepared.parameters);
+  facts.platform =
       report.format.starts_with("ONNX") ? "millrace_onnx" : "millrace_pytorch";
-  servable->batcher = scheduler::Batcher::Create(
+  auto batcher = scheduler::Batcher::Create(
       std::move(prepared.executor),
       {.model = id,
        .max_queue_size = static_cast<int32_t>(settings.common.max_queue_size)},
       metrics,
       warm_up.ok() ? *std::move(warm_up) : std::vector<models::Tensor>());
-  servable->tensor_handler = handlers::MakeTensorHandler(
-      {.model = id, .batcher = servable->batcher.get(), .pool = pool});
+  auto handler = handlers::MakeTensorHandler(
+      {.model = id, .batcher = batcher.get(), .pool = pool});
   LogInfo("graph loaded", {{"model", id},
                            {"format", report.format},
                            {"producer", report.producer},
                            {"nodes", static_cast<int64_t>(num_nodes)},
                            {"threads", static_cast<int64_t>(team.size())}});
-  return servable;
+  return std::make_shared<GraphModel>(std::move(facts), std::move(batcher),
+                                      std::move(handler));
 }
 
 }  // namespace millrace::server

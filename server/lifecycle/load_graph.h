@@ -10,16 +10,18 @@
 #include "config/schema.h"
 #include "config/topology.h"
 #include "handlers/pool.h"
-#include "server/lifecycle/manager.h"
+#include "server/lifecycle/servable.h"
 
 namespace millrace::server {
 
 // By its name, or because it is a ZIP archive, as .pt2 files are.
 bool IsGraphFile(const std::string& path);
 
-// Blocks for the load. UNIMPLEMENTED names an operator that is missing.
+// Completes `facts`. Blocks for the load. UNIMPLEMENTED names an operator that
+// is missing.
 StatusOr<std::shared_ptr<Servable>> LoadGraph(
-    const config::ModelSettings& settings, const config::CpuSet& team,
-    int64_t memory_limit_bytes, handlers::Pool* pool, MetricRegistry* metrics);
+    ModelFacts facts, const config::ModelSettings& settings,
+    const config::CpuSet& team, int64_t memory_limit_bytes,
+    handlers::Pool* pool, MetricRegistry* metrics);
 
 }  // namespace millrace::server

@@ -3,40 +3,10 @@
 // the gates alone keep new requests out.
 #include "server/lifecycle/manager.h"
 
-#include <algorithm>
 #include <string>
 #include <utility>
 
 namespace millrace::server {
-namespace {
-
-bool IsNamed(const Servable& servable, std::string_view name) {
-  return servable.id == name ||
-         std::find(servable.aliases.begin(), servable.aliases.end(), name) !=
-             servable.aliases.end();
-}
-
-Status WrongKind(std::string_view text) {
-  return InvalidArgument(text).At("model").Because("wrong_model_kind");
-}
-
-}  // namespace
-
-StatusOr<handlers::GenerateHandler*> Servable::ForText() const {
-  if (handler != nullptr) return handler.get();
-  return WrongKind("the model '" + id +
-                   "' is a graph, which takes tensors and generates no text; "
-                   "POST /v2/models/" +
-                   id + "/infer or call ModelInfer");
-}
-
-StatusOr<handlers::TensorHandler*> Servable::ForTensors() const {
-  if (tensor_handler != nullptr) return tensor_handler.get();
-  return WrongKind("the model '" + id +
-                   "' is a language model; POST /v1/chat/completions, or call "
-                   "ModelInfer over gRPC with a text_input");
-}
-
 Manager::~Manager() = default;
 
 void Manager::Add(std::shared_ptr<Servable> servable) {
@@ -53,8 +23,8 @@ StatusOr<ModelHandle> Manager::Borrow(std::string_view name,
     MutexLock lock(mu_);
     state = state_;
     for (const std::shared_ptr<Servable>& servable : servables_) {
-      if (IsNamed(*servable, name)) found = servable;
-      known += (known.empty() ? "'" : ", '") + servable->id + "'";
+      if (servable->IsNamed(name)) found = servable;
+      known += (known.empty() ? "'" : ", '") + servable->id() + "'";
     }
   }
   if (state == ServerState::kLoading) {
@@ -76,14 +46,14 @@ StatusOr<ModelHandle> Manager::Borrow(std::string_view name,
         .At("model")
         .Because("model_not_found");
   }
-  if (!version.empty() && version != found->version) {
+  if (!version.empty() && version != found->version()) {
     return NotFound("model '" + std::string(name) + "' has no version '" +
                     std::string(version) + "'; it has version " +
-                    found->version)
+                    found->version())
         .At("model_version")
         .Because("model_not_found");
   }
-  Gate::Pass pass = found->gate.Enter();
+  Gate::Pass pass = found->gate().Enter();
   if (!pass) {
     return Unavailable("the model '" + std::string(name) +
                        "' is being unloaded; try again or use another model")
@@ -112,18 +82,14 @@ void Manager::SetState(ServerState state) {
 bool Manager::Drain(std::chrono::steady_clock::time_point deadline) {
   SetState(ServerState::kDraining);
   const std::vector<std::shared_ptr<Servable>> all = List();
-  for (const std::shared_ptr<Servable>& servable : all) servable->gate.Close();
+  for (const std::shared_ptr<Servable>& servable : all)
+    servable->gate().Close();
   bool ended_by_themselves = true;
   for (const std::shared_ptr<Servable>& servable : all) {
     // A request between its handle and its place in the queue is refused
     // there; the rest runs on until the deadline.
-    if (servable->engine != nullptr) {
-      ended_by_themselves &= servable->engine->Drain(deadline);
-    }
-    if (servable->batcher != nullptr) {
-      ended_by_themselves &= servable->batcher->Drain(deadline);
-    }
-    ended_by_themselves &= servable->gate.WaitEmpty(deadline);
+    ended_by_themselves &= servable->Drain(deadline);
+    ended_by_themselves &= servable->gate().WaitEmpty(deadline);
   }
   return ended_by_themselves;
 }

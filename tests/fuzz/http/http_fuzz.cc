@@ -24,6 +24,7 @@
 #include "server/http/detail/session.h"
 #include "server/http/router.h"
 #include "server/http/site.h"
+#include "server/lifecycle/language_model.h"
 #include "server/lifecycle/manager.h"
 
 namespace millrace::server::http {
@@ -128,10 +129,9 @@ struct World {
     settings.http_max_input_bytes = 4096;
     settings.http_max_header_bytes = 1024;
     settings.cors_allow_origin = "*";
-    auto servable = std::make_shared<Servable>();
-    servable->id = "m";
-    servable->handler = std::make_unique<EchoHandler>();
-    manager.Add(servable);
+    manager.Add(std::make_shared<LanguageModel>(
+        ModelFacts{.id = "m"}, TextFacts{}, nullptr,
+        std::make_unique<EchoHandler>()));
     manager.SetState(ServerState::kReady);
     auth = std::make_unique<Auth>(*Auth::Create(settings));
     HttpServices services;

@@ -24,6 +24,7 @@
 #include "open_inference_grpc.grpc.pb.h"
 #include "server/auth.h"
 #include "server/grpc/server.h"
+#include "server/lifecycle/language_model.h"
 #include "server/lifecycle/manager.h"
 
 namespace millrace::server::testing {
@@ -159,14 +160,12 @@ class GrpcTest : public ::testing::Test {
   void SetUp() override {
     settings_.grpc_port = 0;
     settings_.access_log = false;
-    auto servable = std::make_shared<Servable>();
-    servable->id = "tiny";
-    servable->aliases = {"small"};
-    servable->platform = "millrace_llama";
     auto handler = std::make_unique<PlayedHandler>();
     handler_ = handler.get();
-    servable->handler = std::move(handler);
-    manager_.Add(std::move(servable));
+    manager_.Add(std::make_shared<LanguageModel>(
+        ModelFacts{
+            .id = "tiny", .aliases = {"small"}, .platform = "millrace_llama"},
+        TextFacts{}, nullptr, std::move(handler)));
     manager_.SetState(ServerState::kReady);
   }
 

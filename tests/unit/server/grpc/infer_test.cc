@@ -169,7 +169,7 @@ TEST_F(ModelInferTest, EveryEndIsCountedByRouteAndOutcome) {
 TEST_F(ModelInferTest, NoHandleIsKeptAfterTheEnd) {
   auto call = Call(TextRequest("Hi"));
   const Session session = handler_->Take("Hi");
-  EXPECT_EQ(manager_.List()[0]->gate.in_flight(), 1);
+  EXPECT_EQ(manager_.List()[0]->gate().in_flight(), 1);
   session.End();
   EXPECT_TRUE(call.get().ok());
   EXPECT_TRUE(manager_.Drain(Soon()));

@@ -134,16 +134,16 @@ config::ServerSettings QuietSettings() {
 TestServer::TestServer(config::ServerSettings settings) {
   auto fake = std::make_unique<FakeHandler>();
   handler = fake.get();
-  servable = std::make_shared<Servable>();
-  servable->id = "tiny";
-  servable->aliases = {"tiny-chat"};
-  servable->created_unix = 1700000000;
-  servable->platform = "millrace_llama";
-  servable->max_model_len = 128;
-  servable->info.trained_context = 2048;
-  servable->info.num_parameters = 1000;
-  servable->info.file_bytes = 4000;
-  servable->handler = std::move(fake);
+  servable =
+      std::make_shared<LanguageModel>(ModelFacts{.id = "tiny",
+                                                 .aliases = {"tiny-chat"},
+                                                 .created_unix = 1700000000,
+                                                 .platform = "millrace_llama"},
+                                      TextFacts{.max_model_len = 128,
+                                                .trained_context = 2048,
+                                                .num_parameters = 1000,
+                                                .file_bytes = 4000},
+                                      nullptr, std::move(fake));
   manager.Add(servable);
   manager.SetState(ServerState::kReady);
   pool = std::make_unique<handlers::Pool>(2, 64, config::CpuSet{});

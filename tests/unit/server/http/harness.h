@@ -19,6 +19,7 @@
 #include "handlers/pool.h"
 #include "server/auth.h"
 #include "server/http/listener.h"
+#include "server/lifecycle/language_model.h"
 #include "server/lifecycle/manager.h"
 
 namespace millrace::server::http {

@@ -259,7 +259,7 @@ TEST_F(InferTest, TellsTheTensorsOfAGraph) {
 TEST_F(InferTest, ModelWithoutAPlaceRefusesBeforeTheBodyComes) {
   auto servable = ::millrace::support::GraphServable(
       "full", ::millrace::support::SumGraph(), server_.pool.get());
-  scheduler::Batcher& batcher = *servable->batcher;
+  scheduler::Batcher& batcher = servable->batcher();
   server_.manager.Add(std::move(servable));
   std::vector<scheduler::Reservation> all;
   while (true) {

@@ -7,6 +7,7 @@
 #include <optional>
 #include <thread>
 
+#include "server/lifecycle/language_model.h"
 #include "tests/support/graph_servable.h"
 #include "tests/support/test_graphs.h"
 
@@ -17,19 +18,18 @@ std::chrono::steady_clock::time_point In(int ms) {
   return std::chrono::steady_clock::now() + std::chrono::milliseconds(ms);
 }
 
-std::shared_ptr<Servable> Named(std::string id) {
-  auto servable = std::make_shared<Servable>();
-  servable->id = std::move(id);
-  servable->aliases = {"also-" + servable->id};
-  return servable;
+std::shared_ptr<Servable> Named(const std::string& id) {
+  return std::make_shared<LanguageModel>(
+      ModelFacts{.id = id, .aliases = {"also-" + id}}, TextFacts{}, nullptr,
+      nullptr);
 }
 
 TEST(Manager, LendsByIdAndAlias) {
   Manager manager;
   manager.Add(Named("a"));
   manager.SetState(ServerState::kReady);
-  EXPECT_EQ((*manager.Borrow("a"))->id, "a");
-  EXPECT_EQ((*manager.Borrow("also-a"))->id, "a");
+  EXPECT_EQ((*manager.Borrow("a"))->id(), "a");
+  EXPECT_EQ((*manager.Borrow("also-a"))->id(), "a");
   const Status missing = manager.Borrow("b").status();
   EXPECT_EQ(missing.code(), StatusCode::kNotFound);
   EXPECT_EQ(missing.reason(), "model_not_found");
@@ -56,10 +56,11 @@ TEST(Manager, SaysWhichKindAModelIs) {
 
 TEST(Manager, DrainDrainsGraphs) {
   Manager manager;
-  manager.Add(support::GraphServable("g", support::SumGraph(), nullptr));
+  const auto graph = support::GraphServable("g", support::SumGraph(), nullptr);
+  manager.Add(graph);
   manager.SetState(ServerState::kReady);
   EXPECT_TRUE(manager.Drain(In(20'000)));
-  EXPECT_EQ(manager.List()[0]->batcher->Reserve().status().code(),
+  EXPECT_EQ(graph->batcher().Reserve().status().code(),
             StatusCode::kUnavailable);
 }
 
@@ -94,7 +95,7 @@ TEST(Manager, HandleOutlivesTheTable) {
     manager.SetState(ServerState::kReady);
     held.emplace(*manager.Borrow("a"));
   }
-  EXPECT_EQ((*held)->id, "a");
+  EXPECT_EQ((*held)->id(), "a");
   held.reset();
   EXPECT_TRUE(watched.expired());
 }

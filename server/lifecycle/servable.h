@@ -1,0 +1,92 @@
+// One version of one model, ready to answer. What every model can be asked
+// stands here; what kind it is decides which handler it has.
+//
+//   ASSIGN_OR_RETURN(handlers::TensorHandler * handler, model->ForTensors());
+//
+// Implementations: LanguageModel (text), GraphModel (tensors). Immutable but
+// for what its parts guard themselves; thread-safe.
+#pragma once
+
+#include <chrono>
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+#include "config/base/gate.h"
+#include "config/base/metrics.h"
+#include "config/base/status.h"
+#include "handlers/handler.h"
+
+namespace millrace::server {
+
+// The version of a model that was given as a plain file or folder.
+inline constexpr std::string_view kOnlyVersion = "1";
+
+// What metadata and listings tell of every kind of model.
+struct ModelFacts {
+  std::string id;  // name in the API
+  std::string version = std::string(kOnlyVersion);
+  std::vector<std::string> aliases = {};  // served_model_name
+  std::string path = {};
+  int64_t created_unix = 0;
+  std::string platform = {};  // "millrace_llama", "millrace_onnx"
+  // What else its metadata tells, for people.
+  std::vector<std::pair<std::string, std::string>> parameters = {};
+};
+
+// What listings tell of models that generate text.
+struct TextFacts {
+  int32_t max_model_len = 0;    // tokens of one sequence as it is served
+  int32_t trained_context = 0;  // and as it was trained
+  int64_t num_parameters = 0;
+  int64_t file_bytes = 0;
+};
+
+enum class ModelKind { kText, kTensors };
+
+class Servable {
+ public:
+  virtual ~Servable() = default;
+  Servable(const Servable&) = delete;
+  Servable& operator=(const Servable&) = delete;
+
+  const ModelFacts& facts() const { return facts_; }
+  const std::string& id() const { return facts_.id; }
+  const std::string& version() const { return facts_.version; }
+  // By its id or one of its aliases.
+  bool IsNamed(std::string_view name) const;
+
+  virtual ModelKind kind() const = 0;
+  // Null unless it generates text.
+  virtual const TextFacts* text_facts() const { return nullptr; }
+
+  // The handler of that task, or INVALID_ARGUMENT that says which kind of model
+  // this is and where it answers.
+  virtual StatusOr<handlers::GenerateHandler*> ForText() const = 0;
+  virtual StatusOr<handlers::TensorHandler*> ForTensors() const = 0;
+
+  // No new requests; running ones go on until the deadline, then end with
+  // UNAVAILABLE. True if all of them ended by themselves.
+  virtual bool Drain(std::chrono::steady_clock::time_point deadline) = 0;
+
+  // Counts the handles that are lent; closed when the model leaves.
+  Gate& gate() { return gate_; }
+
+  // Kept as long as the model: series in /metrics, cores of its own.
+  void Keep(std::shared_ptr<const void> part) {
+    kept_.push_back(std::move(part));
+  }
+
+ protected:
+  explicit Servable(ModelFacts facts) : facts_(std::move(facts)) {}
+
+ private:
+  const ModelFacts facts_;
+  std::vector<std::shared_ptr<const void>> kept_;
+  Gate gate_;
+};
+
+}  // namespace millrace::server
