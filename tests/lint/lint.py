@@ -204,6 +204,38 @@ def check_symbols(tree):
                 yield f"{where}:0: weak symbol {kind[2]}"
 
 
+def readelf(option, path):
+    return subprocess.run(["readelf", "-W", option, path], capture_output=True,
+                          text=True, check=True).stdout
+
+
+def check_hardening(tree):
+    """The release binary is built so that a memory error is hard to use."""
+    path = tree.build / "bin/millrace"
+    if not path.exists():
+        yield f"{path}: no binary; build the release first"
+        return
+    dynamic = readelf("-d", path)
+    segments = readelf("-l", path)
+    imports = readelf("--dyn-syms", path)
+    for missing, why in (
+            (not re.search(r"\(FLAGS_1\).*\bPIE\b", dynamic),
+             "not position independent; link with -pie"),
+            ("GNU_RELRO" not in segments, "no RELRO; link with -z relro"),
+            (not re.search(r"BIND_NOW|\(FLAGS_1\).*\bNOW\b", dynamic),
+             "symbols bind lazily, so RELRO is partial; link with -z now"),
+            (not re.search(r"GNU_STACK .* RW ", segments),
+             "the stack is executable; link with -z noexecstack"),
+            (re.search(r"LOAD .* RWE ", segments),
+             "a segment is writable and executable"),
+            ("__stack_chk_fail" not in imports,
+             "no stack protector; compile with -fstack-protector-strong"),
+            (not re.search(r" __\w+_chk@", imports),
+             "no checked string functions; compile with -D_FORTIFY_SOURCE=2")):
+        if missing:
+            yield f"bin/millrace:0: {why}"
+
+
 def closure(tree, name, seen):
     """The header and all headers of ours that it reaches."""
     if name in seen or not (tree.root / name).is_file():

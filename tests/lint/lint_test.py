@@ -137,6 +137,34 @@ class LintTest(unittest.TestCase):
     def test_no_kernel_objects_is_a_finding(self):
         self.expect("symbols", "no kernel objects")
 
+    def link(self, *flags):
+        self.put("m.cc", "#include <cstring>\n#include <cstdio>\n"
+                         "int main(int n, char** a) { char b[64];\n"
+                         "std::strcpy(b, a[0]); std::puts(b); return n; }\n")
+        (self.root / "build/bin").mkdir(parents=True, exist_ok=True)
+        subprocess.run(["g++", "-O2", "-U_FORTIFY_SOURCE", *flags, "-o",
+                        self.root / "build/bin/millrace", self.root / "m.cc"],
+                       check=True)
+
+    def test_each_missing_protection_is_a_finding(self):
+        good = ["-fPIE", "-pie", "-D_FORTIFY_SOURCE=2",
+                "-fstack-protector-strong", "-Wl,-z,relro,-z,now"]
+        self.link(*good)
+        self.assertEqual(self.findings("hardening"), [])
+        for wrong, word in (
+                (["-no-pie"], "position independent"),
+                (["-Wl,-z,norelro"], "no RELRO"),
+                (["-Wl,-z,lazy"], "bind lazily"),
+                (["-Wl,-z,execstack"], "stack is executable"),
+                (["-fno-stack-protector"], "stack protector"),
+                (["-U_FORTIFY_SOURCE"], "string functions")):
+            with self.subTest(word):
+                self.link(*good, *wrong)
+                self.expect("hardening", word)
+
+    def test_no_binary_is_a_finding(self):
+        self.expect("hardening", "no binary")
+
     def test_header_that_needs_another(self):
         self.put("config/bad.h", "#pragma once\nstd::string Name();\n")
         self.expect("headers", "config/bad.h:1", "does not compile alone")
