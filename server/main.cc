@@ -19,6 +19,7 @@ struct Verb {
 constexpr Verb kVerbs[] = {
     {"serve", "serve models over REST and gRPC", RunServe},
     {"chat", "chat with a running server in the terminal", RunChat},
+    {"health", "exit 0 if a running server is ready, else 1", RunHealth},
     {"inspect", "what a model file holds, servable or why not", RunInspect},
     {"topology", "which cores would be pinned to what", RunTopology},
     {"bench", "tokens per second beside the machine's limits", RunBench},

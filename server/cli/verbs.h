@@ -12,6 +12,7 @@ using Args = std::span<const std::string>;
 
 int RunServe(Args args);     // the server
 int RunChat(Args args);      // a terminal chat with a running server
+int RunHealth(Args args);    // whether a running server is ready
 int RunInspect(Args args);   // what a model file holds, servable or why not
 int RunTopology(Args args);  // what would be pinned where
 int RunBench(Args args);     // tokens/s beside the machine's limits
