@@ -1,0 +1,91 @@
+# What `cmake --install` and `cpack` put where. Components:
+#   program    bin/millrace, documentation, list of dependencies
+#   libraries  lib/millrace: shared libraries for systems without our packages
+#   service    the systemd unit and its settings file
+# `cmake --install build/release` installs all; --component picks one.
+include(GNUInstallDirs)
+
+set(package_dir ${CMAKE_SOURCE_DIR}/deploy/package)
+set(doc_dir share/doc/millrace)
+
+# Found first where the component `libraries` is installed, else not there. The
+# older tag (RPATH) also holds for what the libraries themselves need.
+set_target_properties(millrace PROPERTIES
+  INSTALL_RPATH "$ORIGIN/../lib/millrace")
+target_link_options(millrace PRIVATE -Wl,--disable-new-dtags)
+install(TARGETS millrace
+        RUNTIME_DEPENDENCY_SET millrace_libraries
+        RUNTIME DESTINATION bin COMPONENT program)
+
+# The C library stays the system's: a program must not bring its own loader.
+install(RUNTIME_DEPENDENCY_SET millrace_libraries
+        PRE_EXCLUDE_REGEXES "^ld-linux" "^lib(c|m|dl|rt|pthread|resolv)\\.so"
+        LIBRARY DESTINATION lib/millrace COMPONENT libraries)
+
+install(FILES ${CMAKE_SOURCE_DIR}/README.md
+        DESTINATION ${doc_dir} COMPONENT program)
+install(DIRECTORY ${CMAKE_SOURCE_DIR}/config/examples
+        DESTINATION ${doc_dir} COMPONENT program)
+
+# Versions and licences of all that the program is linked with.
+find_package(Python3 REQUIRED COMPONENTS Interpreter)
+install(CODE "
+  set(target \"\$ENV{DESTDIR}\${CMAKE_INSTALL_PREFIX}/${doc_dir}\")
+  message(STATUS \"Installing: \${target}/sbom.spdx.json and dependencies.txt\")
+  execute_process(
+    COMMAND ${Python3_EXECUTABLE} ${package_dir}/sbom.py
+            $<TARGET_FILE:millrace> --version ${PROJECT_VERSION}
+            --installed \"\$ENV{DESTDIR}\${CMAKE_INSTALL_PREFIX}/bin/millrace\"
+            --copyrights \${target}/copyrights
+            --spdx \${target}/sbom.spdx.json --text \${target}/dependencies.txt
+    COMMAND_ERROR_IS_FATAL ANY)
+  " COMPONENT program)
+
+# The unit names program and settings by their full paths, which only the install
+# knows. The settings of /usr stand in /etc, those of another prefix below it.
+install(CODE "
+  set(millrace_etc \"\${CMAKE_INSTALL_PREFIX}/etc/millrace\")
+  if(\"\${CMAKE_INSTALL_PREFIX}\" STREQUAL /usr)
+    set(millrace_etc /etc/millrace)
+  endif()
+  set(target \"\$ENV{DESTDIR}\${CMAKE_INSTALL_PREFIX}/lib/systemd/system\")
+  message(STATUS \"Installing: \${target}/millrace.service\")
+  configure_file(${CMAKE_SOURCE_DIR}/deploy/systemd/millrace.service.in
+                 \${target}/millrace.service @ONLY)
+  set(target \"\$ENV{DESTDIR}\${millrace_etc}/millrace.yaml\")
+  if(EXISTS \${target})
+    message(STATUS \"Kept as it is: \${target}\")
+  else()
+    message(STATUS \"Installing: \${target}\")
+    configure_file(${CMAKE_SOURCE_DIR}/deploy/systemd/millrace.yaml
+                   \${target} COPYONLY)
+  endif()
+  " COMPONENT service)
+
+# ---- packages: cpack -G DEB and cpack -G TGZ --------------------------------
+
+set(CPACK_PACKAGE_NAME millrace)
+set(CPACK_PACKAGE_VENDOR "Millrace")
+set(CPACK_PACKAGE_CONTACT "The Millrace developers <millrace@localhost>")
+set(CPACK_PACKAGE_DESCRIPTION_SUMMARY
+    "model server for language models and ONNX graphs on CPUs")
+set(CPACK_PACKAGE_DESCRIPTION
+    "Serves GGUF and Hugging Face language models and ONNX or PyTorch graphs "
+    "behind the OpenAI and KServe v2 protocols, in one native process.")
+list(JOIN CPACK_PACKAGE_DESCRIPTION "" CPACK_PACKAGE_DESCRIPTION)
+set(CPACK_STRIP_FILES ON)
+set(CPACK_VERBATIM_VARIABLES ON)
+set(CPACK_PACKAGE_FILE_NAME
+    "millrace-${PROJECT_VERSION}-${CMAKE_SYSTEM_PROCESSOR}")
+set(CPACK_COMPONENTS_GROUPING ALL_COMPONENTS_IN_ONE)
+set(CPACK_PROJECT_CONFIG_FILE ${package_dir}/cpack_options.cmake)
+set(CPACK_DEB_COMPONENT_INSTALL ON)
+set(CPACK_ARCHIVE_COMPONENT_INSTALL ON)
+
+set(CPACK_DEBIAN_FILE_NAME DEB-DEFAULT)
+set(CPACK_DEBIAN_PACKAGE_SECTION science)
+set(CPACK_DEBIAN_PACKAGE_SHLIBDEPS ON)
+set(CPACK_DEBIAN_PACKAGE_CONTROL_EXTRA
+    ${package_dir}/conffiles ${package_dir}/postinst ${package_dir}/prerm)
+set(CPACK_DEBIAN_PACKAGE_CONTROL_STRICT_PERMISSION ON)
+include(CPack)
