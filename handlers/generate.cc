@@ -1,6 +1,6 @@
 // The handler itself holds nothing but its parts; each request is a session of
-// its own. What a reader would guess wrong: sessions share the parts and may
-// outlive the handler for the moment after their end.
+// its own. Sessions share the parts: they may outlive the handler for the
+// moment after their end.
 #include "handlers/generate.h"
 
 #include <utility>
@@ -8,6 +8,7 @@
 #include "config/base/utf8.h"
 #include "handlers/generate_prompt.h"
 #include "handlers/generate_session.h"
+#include "scheduler/request.h"
 
 namespace millrace::handlers {
 namespace {
@@ -57,14 +58,8 @@ class Generate final : public GenerateHandler {
 
   StatusOr<std::string> Detokenize(
       const std::vector<int32_t>& ids) const override {
-    for (size_t i = 0; i < ids.size(); ++i) {
-      if (ids[i] >= 0 && ids[i] < parts_->tokenizer->size()) continue;
-      return InvalidArgument("tokens[" + std::to_string(i) + "] is " +
-                             std::to_string(ids[i]) + " but model '" +
-                             parts_->model + "' has tokens 0 to " +
-                             std::to_string(parts_->tokenizer->size() - 1))
-          .At("tokens");
-    }
+    RETURN_IF_ERROR(scheduler::CheckTokenIds(ids, parts_->tokenizer->size(),
+                                             "tokens", parts_->model));
     return ReplaceInvalidUtf8(
         parts_->tokenizer->Decode(ids, /*with_special=*/true));
   }

@@ -1,10 +1,12 @@
-// What a reader would guess wrong: a chat prompt gets no BOS from the
-// tokenizer, for templates write their own; a raw prompt does.
+// A chat prompt gets no BOS from the tokenizer, since templates write their
+// own; a raw prompt does.
 #include "handlers/generate_prompt.h"
 
 #include <algorithm>
 #include <nlohmann/json.hpp>
 #include <utility>
+
+#include "scheduler/request.h"
 
 namespace millrace::handlers {
 namespace {
@@ -44,20 +46,6 @@ std::vector<int32_t> EncodeRendered(
   return parts.tokenizer->EncodeParts(pieces, /*add_special=*/false);
 }
 
-StatusOr<std::vector<int32_t>> CheckIds(const GenerateParts& parts,
-                                        const TokenPrompt& prompt) {
-  const int32_t size = parts.tokenizer->size();
-  for (size_t i = 0; i < prompt.ids.size(); ++i) {
-    const int32_t id = prompt.ids[i];
-    if (id >= 0 && id < size) continue;
-    return InvalidArgument("prompt[" + std::to_string(i) + "] is token " +
-                           std::to_string(id) + " but model '" + parts.model +
-                           "' has tokens 0 to " + std::to_string(size - 1))
-        .At("prompt");
-  }
-  return prompt.ids;
-}
-
 }  // namespace
 
 const char* PromptField(const Prompt& prompt) {
@@ -94,45 +82,32 @@ StatusOr<std::vector<int32_t>> EncodeChat(const GenerateParts& parts,
   return EncodeRendered(parts, rendered);
 }
 
-Status PromptTooLong(const GenerateParts& parts, const Prompt& prompt,
-                     int64_t num_tokens, int64_t max_context, bool at_least) {
-  const char* field = PromptField(prompt);
-  return InvalidArgument(
-             std::string(field) + " has " + (at_least ? "at least " : "") +
-             std::to_string(num_tokens) + " tokens but model '" + parts.model +
-             "' takes at most " + std::to_string(max_context) +
-             " tokens, prompt and answer together; shorten it")
-      .At(field)
-      .Because("context_length_exceeded");
-}
-
 StatusOr<std::vector<int32_t>> EncodePrompt(const GenerateParts& parts,
                                             const Prompt& prompt,
                                             int64_t max_context) {
-  std::vector<int32_t> ids;
-  const auto too_many = [&](int64_t bytes) {
-    return SurelyTooMany(*parts.tokenizer, bytes, max_context);
+  const char* field = PromptField(prompt);
+  // Whether text of so many bytes can fit at all.
+  const auto check_bytes = [&](int64_t bytes) {
+    const int64_t least = SurelyTooMany(*parts.tokenizer, bytes, max_context);
+    return scheduler::CheckContext(
+        {.num_tokens = least, .at_least = true, .field = field}, 1, max_context,
+        parts.model);
   };
+  std::vector<int32_t> ids;
   if (const auto* chat = std::get_if<ChatPrompt>(&prompt)) {
     ASSIGN_OR_RETURN(const auto rendered, RenderChat(parts, *chat));
-    if (const int64_t least = too_many(TextBytes(rendered))) {
-      return PromptTooLong(parts, prompt, least, max_context,
-                           /*at_least=*/true);
-    }
+    RETURN_IF_ERROR(check_bytes(TextBytes(rendered)));
     ids = EncodeRendered(parts, rendered);
   } else if (const auto* text = std::get_if<TextPrompt>(&prompt)) {
-    const auto bytes = static_cast<int64_t>(text->text.size());
-    if (const int64_t least = too_many(bytes)) {
-      return PromptTooLong(parts, prompt, least, max_context,
-                           /*at_least=*/true);
-    }
+    RETURN_IF_ERROR(check_bytes(static_cast<int64_t>(text->text.size())));
     ids = parts.tokenizer->Encode(text->text,
                                   {.add_special = true, .parse_special = true});
   } else {
-    ASSIGN_OR_RETURN(ids, CheckIds(parts, std::get<TokenPrompt>(prompt)));
+    ids = std::get<TokenPrompt>(prompt).ids;
+    RETURN_IF_ERROR(scheduler::CheckTokenIds(ids, parts.tokenizer->size(),
+                                             field, parts.model));
   }
   if (ids.empty()) {
-    const char* field = PromptField(prompt);
     return InvalidArgument(std::string(field) +
                            " has no tokens but must have at least one; send "
                            "some text")

@@ -34,12 +34,6 @@ StatusOr<std::vector<int32_t>> EncodePrompt(const GenerateParts& parts,
                                             const Prompt& prompt,
                                             int64_t max_context);
 
-// Error of a prompt with `num_tokens` (or at least so many) for a context of
-// `max_context`.
-Status PromptTooLong(const GenerateParts& parts, const Prompt& prompt,
-                     int64_t num_tokens, int64_t max_context,
-                     bool at_least = false);
-
 StatusOr<std::vector<int32_t>> EncodeChat(const GenerateParts& parts,
                                           const ChatPrompt& chat);
 

@@ -1,7 +1,9 @@
-// One answer on its way through: from Start on the caller's thread, over the
-// handler pool and the engine, to exactly one OnEnd. A request with n > 1 is
-// the session of its first answer, which reserves all places, encodes the
-// prompt and submits for all; afterwards each of them is on its own.
+// One completion on its way through: from Start on the caller's thread, over
+// the handler pool and the engine, to exactly one OnEnd. What the request means
+// is decided in generate_task.h, what its client sees in output_processor.h;
+// here is who runs when. A request with n > 1 is the session of its first
+// completion, which reserves all places, encodes the prompt and submits for
+// all; afterwards each of them is on its own.
 //
 //   std::make_shared<GenerateSession>(parts, request, sink, stop)->Begin();
 //
@@ -17,12 +19,11 @@
 #include <memory>
 #include <optional>
 #include <stop_token>
-#include <string>
 #include <vector>
 
 #include "handlers/generate.h"
 #include "handlers/handler.h"
-#include "handlers/text_out.h"
+#include "handlers/output_processor.h"
 #include "scheduler/engine.h"
 
 namespace millrace::handlers {
@@ -43,28 +44,20 @@ class GenerateSession : public std::enable_shared_from_this<GenerateSession> {
   // On the pool, before the engine has it.
   void Prepare();
   Status SubmitAll();
-  // Gives the engine this session's task; echo_text is the prompt's, if asked.
+  // Gives the engine this session's task.
   Status Submit(scheduler::Reservation place, scheduler::GenerateTask task,
-                const std::string& echo_text);
+                const OutputProcessor::Options& output);
   void Follow();
   Status CheckFamilyFits() const;
-  std::string EchoText(const std::vector<int32_t>& ids) const;
-  StatusOr<int64_t> AnswerLimit(int64_t prompt_tokens, int64_t max_context);
-  StatusOr<models::SamplingParams> Sampling(int64_t max_tokens) const;
   Status CheckStillWanted() const;
 
   // On the pool, afterwards.
   void Wake();
   void Run();
   void Advance();
-  void OnToken(const scheduler::TokenEvent& event);
-  void EmitEcho();
-  void Emit(TextChunk chunk);
+  void Send();
   void EndWith(const scheduler::StreamEnd& end);
   void End(GenerateEnd end);
-
-  TokenLogprobs::Candidate CandidateOf(int32_t id, float logprob) const;
-  TokenLogprobs LogprobsOf(const scheduler::TokenEvent& event) const;
 
   const std::shared_ptr<const GenerateParts> parts_;
   const std::stop_token client_stop_;
@@ -82,15 +75,8 @@ class GenerateSession : public std::enable_shared_from_this<GenerateSession> {
   std::vector<std::shared_ptr<GenerateSession>> siblings_;  // until submitted
   scheduler::Reservation place_;  // until submitted; of the siblings, too
   std::shared_ptr<scheduler::TokenStream> stream_;  // null before and after
-  TextOut out_;
-  std::vector<int32_t> stop_ids_;  // ascending
+  std::optional<OutputProcessor> output_;           // once submitted
   Usage usage_;
-  int32_t unsent_tokens_ = 0;  // counted by chunks that had nothing to show
-  std::optional<GenerateEnd> ended_early_;  // by a stop string or stop id
-  bool echo_due_ = false;
-  std::string echo_text_;
-  std::vector<int32_t> echo_ids_;  // with log-probabilities only
-  std::vector<scheduler::TokenEvent> echo_events_;
 
   // Wake-ups not served yet. Release on the way up, acquire by Run: what the
   // waker did before is seen by the run that serves it.

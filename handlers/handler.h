@@ -2,10 +2,10 @@
 //
 //   handler->Start(std::move(request), sink, stop_token);
 //
-// Start returns at once. The sink then gets any number of chunks, in order, and
+// Start returns at once. The sink then gets any number of deltas, in order, and
 // exactly one end, from threads of the handler pool, never two at a time. A
 // failure before the first token (template, too long, no place) is an end
-// without chunks, so the codec can still choose the status line.
+// without deltas, so the codec can still choose the status line.
 #pragma once
 
 #include <functional>
@@ -24,10 +24,10 @@ class GenerateSink {
  public:
   virtual ~GenerateSink() = default;
   // The request has passed every check and is with the engine; a streaming
-  // codec may send its header now. Called once, before the first chunk.
+  // codec may send its header now. Called once, before the first delta.
   virtual void OnAccepted(const Usage& prompt) = 0;
   // Must not block: the sink keeps what it cannot write yet.
-  virtual void OnChunk(TextChunk chunk) = 0;
+  virtual void OnDelta(OutputDelta delta) = 0;
   virtual void OnEnd(GenerateEnd end) = 0;
 };
 

@@ -79,14 +79,25 @@ struct TokenLogprobs {
   std::vector<Candidate> top;  // best first
 };
 
-// A piece of the answer: whole UTF-8 characters, never half a stop string.
-struct TextChunk {
-  std::string text;
-  std::vector<TokenLogprobs> logprobs;  // when asked for
-  int32_t num_tokens = 0;               // answer tokens this chunk stands for
+// What a piece of output is to its client.
+enum class DeltaKind {
+  kContent,  // text of the completion, or of an echoed prompt
+};
+
+// The next piece of a completion: whole UTF-8 characters, never half a stop
+// string. A client's view is the pieces in their order, each of one kind.
+struct OutputDelta {
+  DeltaKind kind = DeltaKind::kContent;
+  std::string text = {};
+  std::vector<TokenLogprobs> logprobs = {};  // when asked for
+  int32_t num_tokens = 0;  // output tokens that this piece stands for
 };
 
 enum class FinishReason { kStop, kLength, kError };
+
+// The stop string or stop token id that ended a completion; none when its model
+// did. vLLM's stop_reason.
+using StopReason = std::variant<std::monostate, std::string, int32_t>;
 
 struct Usage {
   int64_t prompt_tokens = 0;
@@ -97,8 +108,7 @@ struct Usage {
 struct GenerateEnd {
   Status status = {};  // not OK: the answer failed or was cut off by us
   FinishReason reason = FinishReason::kError;
-  // The stop string or stop token id that ended the answer; vLLM's stop_reason.
-  std::variant<std::monostate, std::string, int32_t> stop_reason = {};
+  StopReason stop_reason = {};
   Usage usage = {};
 };
 

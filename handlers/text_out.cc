@@ -80,8 +80,8 @@ void TextOut::Append(std::string_view clean, bool may_stop) {
   }
 }
 
-TextChunk TextOut::Take() {
-  TextChunk chunk;
+OutputDelta TextOut::Take() {
+  OutputDelta chunk;
   const bool over = stopped_by_ || finished_;
   const size_t size = text_.size() - (over ? 0 : matcher_.held());
   chunk.text = text_.substr(0, size);

@@ -3,8 +3,8 @@
 //
 //   TextOut out({.stop = {"\n\n"}});
 //   for (token : tokens) if (!out.Push(piece, {})) break;   // stop string
-//   sink->OnChunk(out.Take());
-//   ... out.Finish(); sink->OnChunk(out.Take());
+//   sink->OnDelta(out.Take());
+//   ... out.Finish(); sink->OnDelta(out.Take());
 //
 // The answer text is what its tokens' bytes spell, with each ill-formed part
 // (also an incomplete character at the end) as U+FFFD, cut where the first stop
@@ -46,7 +46,7 @@ class TextOut {
   // All text and tokens that can be released now. A token is released with the
   // last of its text. After a stop string, tokens with no text before the cut
   // are dropped from `logprobs` but counted in `num_tokens`.
-  TextChunk Take();
+  OutputDelta Take();
 
   // The stop string that ended the text.
   const std::optional<std::string>& stop_string() const { return stopped_by_; }

@@ -100,7 +100,7 @@ class EngineImpl final : public Engine {
     if (!place) {
       return FailedPrecondition("a task is submitted with a place of Reserve");
     }
-    RETURN_IF_ERROR(Check(task));
+    RETURN_IF_ERROR(CheckTask(task, info_, options_.model));
 
     auto job = std::make_unique<Job>();
     job->submitted = options_.clock->Now();
@@ -150,55 +150,6 @@ class EngineImpl final : public Engine {
     EngineStats stats = board.Read();
     stats.waiting += mailbox.size();
     return stats;
-  }
-
-  bool InVocabulary(int32_t id) const {
-    return id >= 0 && id < info_.vocab_size;
-  }
-
-  Status BadId(int32_t id, const char* field) const {
-    return InvalidArgument("token id " + std::to_string(id) +
-                           " is not in the vocabulary of model '" +
-                           options_.model + "', which has ids 0 to " +
-                           std::to_string(info_.vocab_size - 1))
-        .At(field);
-  }
-
-  // What the runner may rely on.
-  Status Check(const GenerateTask& task) const {
-    if (task.prompt.empty()) {
-      return InvalidArgument("the prompt is empty; send one token at least")
-          .At("prompt");
-    }
-    if (task.max_tokens < 1) {
-      return InvalidArgument("max_tokens is " +
-                             std::to_string(task.max_tokens) +
-                             " but must be 1 at least")
-          .At("max_tokens");
-    }
-    const int64_t num_prompt = static_cast<int64_t>(task.prompt.size());
-    if (num_prompt + task.max_tokens > info_.max_context) {
-      return InvalidArgument("the prompt has " + std::to_string(num_prompt) +
-                             " tokens and max_tokens is " +
-                             std::to_string(task.max_tokens) + ", together " +
-                             std::to_string(num_prompt + task.max_tokens) +
-                             ", but model '" + options_.model +
-                             "' has room for " +
-                             std::to_string(info_.max_context) +
-                             " tokens; shorten the prompt or lower max_tokens")
-          .At(num_prompt < info_.max_context ? "max_tokens" : "prompt")
-          .Because("context_length_exceeded");
-    }
-    for (const int32_t id : task.prompt) {
-      if (!InVocabulary(id)) return BadId(id, "prompt");
-    }
-    for (const int32_t id : task.sampling.stop_ids) {
-      if (!InVocabulary(id)) return BadId(id, "stop_token_ids");
-    }
-    for (const auto& [id, bias] : task.sampling.logit_bias) {
-      if (!InVocabulary(id)) return BadId(id, "logit_bias");
-    }
-    return OkStatus();
   }
 
   // Constant after construction.

@@ -93,7 +93,7 @@ class Engine {
   virtual StatusOr<Reservation> Reserve(Clock::Time deadline = kNever,
                                         int32_t places = 1) = 0;
 
-  // INVALID_ARGUMENT when prompt and answer can never fit. The stream ends
+  // INVALID_ARGUMENT as CheckTask finds it. The stream ends
   // with exactly one StreamEnd, whatever happens; the place is held until
   // then. A stop request or a passed deadline is seen at the next step edge.
   virtual StatusOr<std::shared_ptr<TokenStream>> Submit(Reservation place,

@@ -1,14 +1,21 @@
 // What the scheduler knows of a request: integers, limits and when to stop.
+// The checks of a request's token ids and of its length stand here; handlers
+// ask them early, with the client's field names, and the engine asks them
+// again for every task.
 #pragma once
 
 #include <cstdint>
 #include <memory>
+#include <span>
 #include <stop_token>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "config/base/clock.h"
+#include "config/base/status.h"
 #include "config/base/trace.h"
+#include "models/llm/runner.h"
 #include "models/llm/step.h"
 
 namespace millrace::scheduler {
@@ -26,5 +33,26 @@ struct GenerateTask {
   std::stop_token stop;          // the client is gone
   std::shared_ptr<Trace> trace;  // may be null
 };
+
+// INVALID_ARGUMENT at `field`, a list of token ids in the request, unless
+// 0 <= id < num_ids for all.
+Status CheckTokenIds(std::span<const int32_t> ids, int32_t num_ids,
+                     const char* field, std::string_view model);
+
+// A prompt beside the context of a model.
+struct PromptSize {
+  int64_t num_tokens = 0;
+  bool at_least = false;         // it has more, but they were not counted
+  const char* field = "prompt";  // of the request, for messages
+};
+// INVALID_ARGUMENT at the prompt's field or at max_tokens when they do not fit
+// in `max_context` together. A max_tokens of 1 asks whether the prompt fits.
+Status CheckContext(const PromptSize& prompt, int64_t max_tokens,
+                    int64_t max_context, std::string_view model);
+
+// Whether a runner can run the task: INVALID_ARGUMENT for an empty prompt, a
+// token id outside the vocabulary, or too little context.
+Status CheckTask(const GenerateTask& task, const models::RunnerInfo& info,
+                 std::string_view model);
 
 }  // namespace millrace::scheduler

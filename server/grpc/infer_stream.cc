@@ -47,7 +47,7 @@ class StreamedCall final : public handlers::GenerateSink {
     trace->request_id = std::move(request_id);
   }
   void OnAccepted(const handlers::Usage&) override {}
-  void OnChunk(handlers::TextChunk chunk) override;
+  void OnDelta(handlers::OutputDelta chunk) override;
   void OnEnd(handlers::GenerateEnd end) override;
 
  private:
@@ -355,7 +355,7 @@ class InferStream final : public ::grpc::ServerBidiReactor<Request, Response>,
   bool finished_ GUARDED_BY(mu_) = false;
 };
 
-void StreamedCall::OnChunk(handlers::TextChunk chunk) {
+void StreamedCall::OnDelta(handlers::OutputDelta chunk) {
   stream_->AddText(*this, std::move(chunk.text));
 }
 

@@ -42,7 +42,7 @@ class UnaryInfer final : public ::grpc::ServerUnaryReactor,
 
   // ---- handler ----
   void OnAccepted(const handlers::Usage&) override {}
-  void OnChunk(handlers::TextChunk chunk) override { text_ += chunk.text; }
+  void OnDelta(handlers::OutputDelta chunk) override { text_ += chunk.text; }
   void OnEnd(handlers::GenerateEnd end) override {
     Status status = end.status;
     if (status.ok()) {

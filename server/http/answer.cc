@@ -16,8 +16,8 @@ class Answer::Sink final : public handlers::GenerateSink {
   void OnAccepted(const handlers::Usage& prompt) override {
     answer_->OnAccepted(index_, prompt);
   }
-  void OnChunk(handlers::TextChunk chunk) override {
-    answer_->OnChunk(index_, std::move(chunk));
+  void OnDelta(handlers::OutputDelta chunk) override {
+    answer_->OnDelta(index_, std::move(chunk));
   }
   void OnEnd(handlers::GenerateEnd end) override {
     answer_->OnEnd(index_, std::move(end));
@@ -89,7 +89,7 @@ void Answer::OnAccepted(int index, const handlers::Usage& prompt) {
   if (num_accepted_ == shape_.num_choices) BeginStream();
 }
 
-void Answer::OnChunk(int index, handlers::TextChunk chunk) {
+void Answer::OnDelta(int index, handlers::OutputDelta chunk) {
   MutexLock lock(mu_);
   if (failed_) return;
   usages_[static_cast<size_t>(index)].completion_tokens += chunk.num_tokens;

@@ -30,7 +30,7 @@ class Answer : public std::enable_shared_from_this<Answer> {
  private:
   class Sink;
   void OnAccepted(int index, const handlers::Usage& prompt);
-  void OnChunk(int index, handlers::TextChunk chunk);
+  void OnDelta(int index, handlers::OutputDelta chunk);
   void OnEnd(int index, handlers::GenerateEnd end);
   void BeginStream() REQUIRES(mu_);
   void Fail(const Status& status) REQUIRES(mu_);

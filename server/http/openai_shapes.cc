@@ -213,7 +213,7 @@ std::string ChunkMaker::Role(int index, const handlers::Usage* usage) {
                "null", kNotFinished, usage);
 }
 
-std::string ChunkMaker::Text(int index, const handlers::TextChunk& chunk,
+std::string ChunkMaker::Text(int index, const handlers::OutputDelta& chunk,
                              const handlers::Usage* usage) {
   std::string logprobs = "null";
   if (shape_.logprobs) {

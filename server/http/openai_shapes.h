@@ -48,7 +48,7 @@ class ChunkMaker {
   // Each is one whole server-sent event. `usage` is given when every chunk
   // carries it.
   std::string Role(int index, const handlers::Usage* usage);
-  std::string Text(int index, const handlers::TextChunk& chunk,
+  std::string Text(int index, const handlers::OutputDelta& chunk,
                    const handlers::Usage* usage);
   std::string Finish(int index, const ChoiceText& choice,
                      const handlers::Usage* usage);

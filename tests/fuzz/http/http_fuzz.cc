@@ -91,12 +91,12 @@ class EchoHandler final : public handlers::GenerateHandler {
     handlers::GenerateEnd end;
     end.usage.prompt_tokens = 1;
     sink->OnAccepted(end.usage);
-    handlers::TextChunk chunk;
+    handlers::OutputDelta chunk;
     chunk.num_tokens = 1;
     if (auto* text = std::get_if<handlers::TextPrompt>(&request.prompt)) {
       chunk.text = text->text;
     }
-    sink->OnChunk(std::move(chunk));
+    sink->OnDelta(std::move(chunk));
     end.reason = handlers::FinishReason::kStop;
     sink->OnEnd(std::move(end));
   }

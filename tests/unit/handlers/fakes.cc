@@ -6,6 +6,7 @@
 #include <utility>
 
 #include "config/base/json.h"
+#include "scheduler/request.h"
 #include "tests/unit/models/text/tiny_vocabulary.h"
 
 namespace millrace::handlers {
@@ -89,6 +90,7 @@ StatusOr<scheduler::Reservation> FakeEngine::Reserve(Clock::Time,
 StatusOr<std::shared_ptr<scheduler::TokenStream>> FakeEngine::Submit(
     scheduler::Reservation place, scheduler::GenerateTask task) {
   if (!submit_status.ok()) return submit_status;
+  RETURN_IF_ERROR(scheduler::CheckTask(task, info_, "tiny"));
   auto submission =
       std::make_shared<Submission>(std::move(place), std::move(task));
   std::lock_guard lock(mu_);
@@ -121,7 +123,7 @@ void RecordingSink::OnAccepted(const Usage& prompt) {
   changed_.notify_all();
 }
 
-void RecordingSink::OnChunk(TextChunk chunk) {
+void RecordingSink::OnDelta(OutputDelta chunk) {
   Alone alone(*this);
   std::lock_guard lock(mu_);
   EXPECT_TRUE(accepted_);
@@ -141,13 +143,13 @@ void RecordingSink::OnEnd(GenerateEnd end) {
 
 std::string RecordingSink::text() const {
   std::string text;
-  for (const TextChunk& chunk : chunks_) text += chunk.text;
+  for (const OutputDelta& chunk : chunks_) text += chunk.text;
   return text;
 }
 
 std::vector<TokenLogprobs> RecordingSink::logprobs() const {
   std::vector<TokenLogprobs> all;
-  for (const TextChunk& chunk : chunks_) {
+  for (const OutputDelta& chunk : chunks_) {
     all.insert(all.end(), chunk.logprobs.begin(), chunk.logprobs.end());
   }
   return all;

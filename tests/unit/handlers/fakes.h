@@ -89,13 +89,13 @@ class RecordingSink final : public GenerateSink {
   explicit RecordingSink(FakeEngine* engine) : engine_(engine) {}
 
   void OnAccepted(const Usage& prompt) override;
-  void OnChunk(TextChunk chunk) override;
+  void OnDelta(OutputDelta chunk) override;
   void OnEnd(GenerateEnd end) override;
 
   void AwaitText(std::string_view text);  // all text so far is this
   GenerateEnd AwaitEnd();
   // After the end.
-  const std::vector<TextChunk>& chunks() const { return chunks_; }
+  const std::vector<OutputDelta>& chunks() const { return chunks_; }
   std::string text() const;
   std::vector<TokenLogprobs> logprobs() const;
   bool accepted() const { return accepted_; }
@@ -111,7 +111,7 @@ class RecordingSink final : public GenerateSink {
   std::mutex mu_;
   std::condition_variable changed_;
   bool accepted_ = false;
-  std::vector<TextChunk> chunks_;
+  std::vector<OutputDelta> chunks_;
   std::vector<GenerateEnd> ends_;
   int places_at_end_ = -1;
 };

@@ -94,11 +94,12 @@ TEST(GenerateEnd, IdsOutsideTheVocabularyAreRefused) {
   EXPECT_EQ(EndOf(world, TokenRequest({-1})).field(), "prompt");
   EXPECT_EQ(
       EndOf(world, TextRequest("Hi", {.logit_bias = {{kVocabSize, 1.0f}}}))
-          .field(),
-      "logit_bias");
+          .message(),
+      "a key of logit_bias is token 259 but model 'tiny' has tokens 0 to 258");
   EXPECT_EQ(
-      EndOf(world, TextRequest("Hi", {.stop_token_ids = {kVocabSize}})).field(),
-      "stop_token_ids");
+      EndOf(world, TextRequest("Hi", {.stop_token_ids = {kVocabSize}}))
+          .message(),
+      "stop_token_ids[0] is token 259 but model 'tiny' has tokens 0 to 258");
   EXPECT_EQ(EndOf(world, TokenRequest({})).field(), "prompt");
 }
 

@@ -41,7 +41,7 @@ TEST(Generate, TextArrivesInOrderAndEndsOnce) {
   EXPECT_EQ(end.usage.cached_tokens, 2);
   EXPECT_EQ(sink->places_at_end(), 0);
   int32_t counted = 0;
-  for (const TextChunk& chunk : sink->chunks()) counted += chunk.num_tokens;
+  for (const OutputDelta& chunk : sink->chunks()) counted += chunk.num_tokens;
   EXPECT_EQ(counted, 7);
 }
 
@@ -265,7 +265,7 @@ TEST(Generate, TokenizeAndBack) {
   EXPECT_EQ(world.handler->Detokenize({0xC3}).value(), "\xEF\xBF\xBD");
   const Status bad = world.handler->Detokenize({1, kVocabSize}).status();
   EXPECT_EQ(bad.message(),
-            "tokens[1] is 259 but model 'tiny' has tokens 0 to 258");
+            "tokens[1] is token 259 but model 'tiny' has tokens 0 to 258");
   EXPECT_EQ(bad.field(), "tokens");
 }
 

@@ -24,7 +24,7 @@ TEST(GenerateText, CharactersAreNeverCut) {
   engine->End(EngineReason::kLength);
   sink->AwaitEnd();
   EXPECT_EQ(sink->text(), "a\xF0\x9F\x98\x80\xEF\xBF\xBD");
-  for (const TextChunk& chunk : sink->chunks()) {
+  for (const OutputDelta& chunk : sink->chunks()) {
     EXPECT_TRUE(IsValidUtf8(chunk.text));
   }
 }
@@ -66,7 +66,7 @@ TEST(GenerateText, LogprobsComeWithTheirText) {
   EXPECT_EQ(logprobs[1].top.size(), 1u) << "unused entries are left out";
   EXPECT_TRUE(logprobs[2].top.empty());
   // Each chunk's tokens spell its text.
-  for (const TextChunk& chunk : sink->chunks()) {
+  for (const OutputDelta& chunk : sink->chunks()) {
     std::string spelled;
     for (const auto& token : chunk.logprobs) spelled += token.chosen.bytes;
     EXPECT_EQ(spelled, chunk.text);

@@ -18,7 +18,7 @@ TokenLogprobs Logprob(int32_t id) {
   return logprobs;
 }
 
-std::vector<int32_t> Ids(const TextChunk& chunk) {
+std::vector<int32_t> Ids(const OutputDelta& chunk) {
   std::vector<int32_t> ids;
   for (const auto& token : chunk.logprobs) ids.push_back(token.chosen.id);
   return ids;
@@ -29,7 +29,7 @@ using IdList = std::vector<int32_t>;
 TEST(TextOut, PlainTextPassesTokenByToken) {
   TextOut out({});
   ASSERT_TRUE(out.Push("Hel", Logprob(1)));
-  TextChunk chunk = out.Take();
+  OutputDelta chunk = out.Take();
   EXPECT_EQ(chunk.text, "Hel");
   EXPECT_EQ(Ids(chunk), IdList{1});
   EXPECT_EQ(chunk.num_tokens, 1);
@@ -43,7 +43,7 @@ TEST(TextOut, CharacterWaitsForItsLastByteAndSoDoItsTokens) {
   TextOut out({});
   // U+1F600 in four tokens.
   ASSERT_TRUE(out.Push("a\xF0", Logprob(1)));
-  TextChunk chunk = out.Take();
+  OutputDelta chunk = out.Take();
   EXPECT_EQ(chunk.text, "a");
   EXPECT_EQ(chunk.num_tokens, 0) << "its last character is not out yet";
   ASSERT_TRUE(out.Push("\x9F", Logprob(2)));
@@ -68,7 +68,7 @@ TEST(TextOut, IncompleteTailBecomesOneReplacementCharacterAtTheEnd) {
   ASSERT_TRUE(out.Push("x\xE2", Logprob(1)));
   ASSERT_TRUE(out.Push("\x82", Logprob(2)));
   out.Finish();
-  const TextChunk chunk = out.Take();
+  const OutputDelta chunk = out.Take();
   EXPECT_EQ(chunk.text, "x\xEF\xBF\xBD");
   EXPECT_EQ(Ids(chunk), (IdList{1, 2}));
 }
@@ -76,7 +76,7 @@ TEST(TextOut, IncompleteTailBecomesOneReplacementCharacterAtTheEnd) {
 TEST(TextOut, BeginningOfAStopStringIsHeldBackUntilItCannotBeOne) {
   TextOut out({.stop = {"\nUser:"}});
   ASSERT_TRUE(out.Push("Hi\nUs", Logprob(1)));
-  TextChunk chunk = out.Take();
+  OutputDelta chunk = out.Take();
   EXPECT_EQ(chunk.text, "Hi");
   EXPECT_EQ(chunk.num_tokens, 0);
   ASSERT_TRUE(out.Push("age", Logprob(2)));
@@ -93,7 +93,7 @@ TEST(TextOut, StopStringAcrossTokensCutsTextAndDropsWhatHasNoTextLeft) {
   EXPECT_EQ(out.Take().text, "go on ");
   EXPECT_FALSE(out.Push("P and more", Logprob(4)));
   EXPECT_EQ(out.stop_string(), "STOP");
-  const TextChunk chunk = out.Take();
+  const OutputDelta chunk = out.Take();
   EXPECT_EQ(chunk.text, "");
   EXPECT_EQ(Ids(chunk), IdList{2}) << "token 2 is partly visible";
   EXPECT_EQ(chunk.num_tokens, 3);
@@ -105,7 +105,7 @@ TEST(TextOut, StopStringStaysWhenAskedForAndNothingAfterIt) {
   TextOut out({.stop = {"STOP"}, .include_stop = true});
   ASSERT_TRUE(out.Push("a ST", Logprob(1)));
   EXPECT_FALSE(out.Push("OP b", Logprob(2)));
-  const TextChunk chunk = out.Take();
+  const OutputDelta chunk = out.Take();
   EXPECT_EQ(chunk.text, "a STOP");
   EXPECT_EQ(Ids(chunk), (IdList{1, 2}));
 }
@@ -142,7 +142,7 @@ TEST(TextOut, HeldTextComesOutAtTheEnd) {
   ASSERT_TRUE(out.Push("the EN", Logprob(1)));
   EXPECT_EQ(out.Take().text, "the ");
   out.Finish();
-  const TextChunk chunk = out.Take();
+  const OutputDelta chunk = out.Take();
   EXPECT_EQ(chunk.text, "EN");
   EXPECT_EQ(Ids(chunk), IdList{1});
   EXPECT_FALSE(out.stop_string());
@@ -238,7 +238,7 @@ TEST(TextOut, ChunksAlwaysAddUpToTheWholeText) {
     IdList ids;
     int32_t count = 0;
     const auto take = [&] {
-      const TextChunk chunk = out.Take();
+      const OutputDelta chunk = out.Take();
       EXPECT_TRUE(IsValidUtf8(chunk.text)) << "seed " << seed;
       shown += chunk.text;
       count += chunk.num_tokens;

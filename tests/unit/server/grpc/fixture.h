@@ -41,10 +41,10 @@ struct Session {
   std::stop_token stop;
 
   void Say(const std::string& text) const {
-    handlers::TextChunk chunk;
+    handlers::OutputDelta chunk;
     chunk.text = text;
     chunk.num_tokens = 1;
-    sink->OnChunk(std::move(chunk));
+    sink->OnDelta(std::move(chunk));
   }
   void End(handlers::FinishReason reason = handlers::FinishReason::kStop,
            int64_t prompt_tokens = 3, int64_t completion_tokens = 2) const {

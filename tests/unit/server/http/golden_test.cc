@@ -36,18 +36,18 @@ void Script(Started started) {
   const bool logprobs = started.request.options.logprobs.has_value();
   started.usage.cached_tokens = 2;
   started.Accept(5);
-  handlers::TextChunk chunk;
+  handlers::OutputDelta chunk;
   chunk.text = "H\xc3\xa9";
   chunk.num_tokens = 2;
   if (logprobs) {
     chunk.logprobs = {Token(7, "H", -0.25f), Token(9, "\xc3\xa9", -1.5f)};
   }
   started.usage.completion_tokens = 2;
-  started.sink->OnChunk(chunk);
+  started.sink->OnDelta(chunk);
   chunk.text = "llo";
   chunk.num_tokens = 1;
   if (logprobs) chunk.logprobs = {Token(11, "llo", -0.125f)};
-  started.sink->OnChunk(chunk);
+  started.sink->OnDelta(chunk);
   handlers::GenerateEnd end;
   end.reason = handlers::FinishReason::kStop;
   end.stop_reason = std::string("\n");

@@ -25,10 +25,10 @@ void Started::Accept(int64_t prompt_tokens) {
 
 void Started::Chunk(std::string text, int32_t num_tokens) {
   usage.completion_tokens += num_tokens;
-  handlers::TextChunk chunk;
+  handlers::OutputDelta chunk;
   chunk.text = std::move(text);
   chunk.num_tokens = num_tokens;
-  sink->OnChunk(std::move(chunk));
+  sink->OnDelta(std::move(chunk));
 }
 
 void Started::End(handlers::FinishReason reason) {

@@ -49,7 +49,7 @@ TEST(Shapes, TextOffsetsGoOnFromChunkToChunk) {
   shape.logprobs = true;
   shape.num_choices = 2;
   ChunkMaker chunks(shape);
-  handlers::TextChunk chunk;
+  handlers::OutputDelta chunk;
   chunk.text = "ab";
   chunk.logprobs.resize(1);
   chunk.logprobs[0].chosen.bytes = "ab";

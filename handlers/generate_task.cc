@@ -1,0 +1,131 @@
+// A chat may fill the context unless it asks for less; a raw completion has 16
+// tokens, as OpenAI's.
+#include "handlers/generate_task.h"
+
+#include <algorithm>
+#include <random>
+#include <string>
+#include <utility>
+
+#include "config/base/utf8.h"
+#include "handlers/generate_prompt.h"
+
+namespace millrace::handlers {
+namespace {
+
+constexpr int64_t kDefaultCompletionTokens = 16;
+
+uint64_t DrawSeed() {
+  std::random_device device;
+  return (uint64_t{device()} << 32) | device();
+}
+
+// Most tokens of the completion.
+StatusOr<int64_t> CompletionLimit(const GenerateParts& parts,
+                                  const GenerateRequest& request,
+                                  int64_t prompt_tokens) {
+  const GenerateOptions& options = request.options;
+  const int64_t max_context = parts.engine->info().max_context;
+  RETURN_IF_ERROR(scheduler::CheckContext(
+      {.num_tokens = prompt_tokens, .field = PromptField(request.prompt)},
+      options.max_tokens.value_or(1), max_context, parts.model));
+  const int64_t room = max_context - prompt_tokens;
+  const int64_t by_default = std::holds_alternative<ChatPrompt>(request.prompt)
+                                 ? room
+                                 : std::min(room, kDefaultCompletionTokens);
+  const int64_t limit = options.max_tokens.value_or(by_default);
+  if (options.min_tokens > limit) {
+    return InvalidArgument("min_tokens is " +
+                           std::to_string(options.min_tokens) +
+                           " but the answer has at most " +
+                           std::to_string(limit) + " tokens; lower it")
+        .At("min_tokens");
+  }
+  return limit;
+}
+
+models::SamplingParams SamplingOf(const GenerateParts& parts,
+                                  const GenerateOptions& options,
+                                  int64_t max_tokens) {
+  models::SamplingParams sampling;
+  // The request, else the model's makers, else nothing that changes a logit.
+  const models::GenerationDefaults& defaults = parts.defaults;
+  const auto pick = [](std::optional<double> wanted,
+                       std::optional<double> usual, double otherwise) {
+    return static_cast<float>(wanted.value_or(usual.value_or(otherwise)));
+  };
+  const int64_t top_k = options.top_k.value_or(defaults.top_k.value_or(0));
+  const int64_t vocab_size = parts.engine->info().vocab_size;
+  sampling.temperature = pick(options.temperature, defaults.temperature, 1);
+  sampling.top_k =
+      top_k <= 0 ? 0 : static_cast<int32_t>(std::min(top_k, vocab_size));
+  sampling.top_p = pick(options.top_p, defaults.top_p, 1);
+  sampling.min_p = pick(options.min_p, defaults.min_p, 0);
+  sampling.repetition_penalty =
+      pick(options.repetition_penalty, defaults.repetition_penalty, 1);
+  sampling.presence_penalty = pick(options.presence_penalty, {}, 0);
+  sampling.frequency_penalty = pick(options.frequency_penalty, {}, 0);
+  sampling.seed = options.seed ? *options.seed : DrawSeed();
+  sampling.logprobs = options.logprobs.has_value();
+  sampling.top_logprobs = options.logprobs.value_or(0);
+  sampling.logit_bias = options.logit_bias;
+  sampling.stop_ids = options.stop_token_ids;
+  if (!options.ignore_eos) {
+    const auto& eog = parts.tokenizer->vocabulary().eog_ids;
+    sampling.stop_ids.insert(sampling.stop_ids.end(), eog.begin(), eog.end());
+  }
+  sampling.min_tokens =
+      static_cast<int32_t>(std::min(options.min_tokens, max_tokens));
+  return sampling;
+}
+
+PromptEcho EchoOf(const GenerateParts& parts, const GenerateRequest& request,
+                  const scheduler::GenerateTask& task) {
+  PromptEcho echo;
+  const auto* text = std::get_if<TextPrompt>(&request.prompt);
+  echo.text = ReplaceInvalidUtf8(
+      text != nullptr ? text->text
+                      : parts.tokenizer->Decode(
+                            task.prompt, !request.options.skip_special_tokens));
+  if (request.options.logprobs) echo.ids = task.prompt;
+  return echo;
+}
+
+}  // namespace
+
+StatusOr<scheduler::GenerateTask> MakeTask(const GenerateParts& parts,
+                                           const GenerateRequest& request,
+                                           std::vector<int32_t> prompt) {
+  const GenerateOptions& options = request.options;
+  ASSIGN_OR_RETURN(
+      const int64_t max_tokens,
+      CompletionLimit(parts, request, static_cast<int64_t>(prompt.size())));
+  scheduler::GenerateTask task;
+  task.sampling = SamplingOf(parts, options, max_tokens);
+  task.prompt_logprobs = options.echo && options.logprobs.has_value();
+  task.prompt = std::move(prompt);
+  task.max_tokens = static_cast<int32_t>(max_tokens);
+  task.deadline = request.deadline;
+  task.priority = options.priority;
+  task.trace = request.trace;
+  return task;
+}
+
+OutputProcessor::Options OutputOptionsOf(const GenerateParts& parts,
+                                         const GenerateRequest& request,
+                                         const scheduler::GenerateTask& task) {
+  const GenerateOptions& options = request.options;
+  OutputProcessor::Options output = {
+      .tokenizer = parts.tokenizer.get(),
+      .stop = options.stop,
+      .stop_ids = task.sampling.stop_ids,
+      .include_stop = options.include_stop_str_in_output,
+      .ignore_eos = options.ignore_eos,
+      .skip_special_tokens = options.skip_special_tokens,
+      .logprobs = options.logprobs.has_value(),
+      .min_tokens = options.min_tokens};
+  if (options.echo) output.echo = EchoOf(parts, request, task);
+  return output;
+}
+
+}  // namespace millrace::handlers

@@ -1,0 +1,125 @@
+#include "handlers/output_processor.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "tests/unit/handlers/fakes.h"
+
+namespace millrace::handlers {
+namespace {
+
+using ::testing::IsEmpty;
+using ::testing::SizeIs;
+
+class OutputProcessorTest : public testing::Test {
+ protected:
+  OutputProcessor Make(OutputProcessor::Options options) const {
+    options.tokenizer = tokenizer_.get();
+    return OutputProcessor(std::move(options));
+  }
+  // A token for each byte, until the completion is over.
+  static bool Say(OutputProcessor& output, std::string_view bytes) {
+    for (const char byte : bytes) {
+      if (!output.Push({.id = static_cast<uint8_t>(byte)})) return false;
+    }
+    return true;
+  }
+  static std::string Text(const std::vector<OutputDelta>& deltas) {
+    std::string text;
+    for (const OutputDelta& delta : deltas) {
+      EXPECT_EQ(delta.kind, DeltaKind::kContent);
+      text += delta.text;
+    }
+    return text;
+  }
+
+  const std::shared_ptr<const models::Tokenizer> tokenizer_ = ByteTokenizer();
+};
+
+TEST_F(OutputProcessorTest, TokensBecomeOneDelta) {
+  OutputProcessor output = Make({});
+  EXPECT_TRUE(Say(output, "abc"));
+  const auto deltas = output.Take();
+  ASSERT_THAT(deltas, SizeIs(1));
+  EXPECT_EQ(deltas[0].text, "abc");
+  EXPECT_EQ(deltas[0].num_tokens, 3);
+  EXPECT_THAT(output.Take(), IsEmpty());
+  EXPECT_EQ(output.num_tokens(), 3);
+  EXPECT_FALSE(output.stop_reason());
+}
+
+TEST_F(OutputProcessorTest, StopStringEndsItAndLaterTokensAreDropped) {
+  OutputProcessor output = Make({.stop = {"END"}});
+  EXPECT_FALSE(Say(output, "onEND"));
+  EXPECT_TRUE(output.stopped_by_text());
+  EXPECT_EQ(*output.stop_reason(), StopReason("END"));
+  EXPECT_FALSE(output.Push({.id = 'x'}));
+  EXPECT_EQ(Text(output.Take()), "on");
+  EXPECT_EQ(output.num_tokens(), 5);
+}
+
+TEST_F(OutputProcessorTest, StopIdEndsItWithoutItsText) {
+  OutputProcessor output = Make({.stop_ids = {'!', '.'}});
+  EXPECT_FALSE(Say(output, "a."));
+  EXPECT_FALSE(output.stopped_by_text()) << "the engine knows of it";
+  EXPECT_EQ(*output.stop_reason(), StopReason(int32_t{'.'}));
+  const auto deltas = output.Take();
+  EXPECT_EQ(Text(deltas), "a");
+  EXPECT_EQ(deltas[0].num_tokens, 2) << "the stop token is counted";
+}
+
+TEST_F(OutputProcessorTest, StopIdStaysWhenAskedFor) {
+  OutputProcessor output = Make({.stop_ids = {'.'}, .include_stop = true});
+  EXPECT_FALSE(Say(output, "a."));
+  EXPECT_EQ(Text(output.Take()), "a.");
+}
+
+TEST_F(OutputProcessorTest, TheModelsOwnEndHasNoReason) {
+  OutputProcessor output = Make({.stop_ids = {kImEnd}});
+  EXPECT_FALSE(output.Push({.id = kImEnd}));
+  EXPECT_EQ(*output.stop_reason(), StopReason());
+  // Named by a client that ignores the model's end, it is one.
+  OutputProcessor named = Make({.stop_ids = {kImEnd}, .ignore_eos = true});
+  EXPECT_FALSE(named.Push({.id = kImEnd}));
+  EXPECT_EQ(*named.stop_reason(), StopReason(kImEnd));
+}
+
+TEST_F(OutputProcessorTest, TheEndOfTheTextMayCompleteAStopString) {
+  OutputProcessor output = Make({.stop = {"\xEF\xBF\xBD"}});
+  EXPECT_TRUE(output.Push({.id = 0xF0}));  // half a character
+  EXPECT_FALSE(output.stop_reason());
+  output.Finish();
+  EXPECT_EQ(*output.stop_reason(), StopReason("\xEF\xBF\xBD"));
+}
+
+TEST_F(OutputProcessorTest, EchoComesFirstAsADeltaOfItsOwn) {
+  OutputProcessor output = Make({.echo = PromptEcho{.text = "Hi"}});
+  Say(output, "!");
+  const auto deltas = output.Take();
+  ASSERT_THAT(deltas, SizeIs(2));
+  EXPECT_EQ(deltas[0].text, "Hi");
+  EXPECT_EQ(deltas[0].num_tokens, 0);
+  EXPECT_EQ(deltas[1].text, "!");
+}
+
+TEST_F(OutputProcessorTest, EchoWithLogprobsWaitsForTheScores) {
+  OutputProcessor output =
+      Make({.logprobs = true,
+            .echo = PromptEcho{.text = "abc", .ids = {'a', 'b', 'c'}}});
+  EXPECT_THAT(output.Take(), IsEmpty());
+  output.PushPrompt({.id = 'b', .logprob = -1});
+  EXPECT_THAT(output.Take(), IsEmpty());
+  output.PushPrompt({.id = 'c', .logprob = -2});
+  const auto deltas = output.Take();
+  ASSERT_THAT(deltas, SizeIs(1));
+  ASSERT_THAT(deltas[0].logprobs, SizeIs(3));
+  EXPECT_FALSE(deltas[0].logprobs[0].has_logprob);
+  EXPECT_EQ(deltas[0].logprobs[2].chosen.logprob, -2);
+}
+
+}  // namespace
+}  // namespace millrace::handlers
