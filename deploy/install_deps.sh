@@ -12,7 +12,7 @@ set -euo pipefail
 build_packages=(
   ca-certificates curl python3 python3-venv
   g++ cmake ninja-build pkg-config ccache mold
-  libboost1.81-dev libssl-dev
+  libboost1.81-dev libboost-program-options1.81-dev libssl-dev
   libgrpc++-dev protobuf-compiler-grpc libprotobuf-dev protobuf-compiler
   prometheus-cpp-dev nlohmann-json3-dev libspdlog-dev libfmt-dev
   libyaml-cpp-dev libpcre2-dev libutf8proc-dev libhwloc-dev libonnx-dev

@@ -35,6 +35,8 @@ CLEAN = {
     "server/http/s.cc":
         '#include "handlers/h.h"\n#include "server/auth.h"\n',
     "server/grpc/g.h": "#pragma once\n",
+    "loadtest/url.h": "#pragma once\n",
+    "loadtest/url.cc": '#include "loadtest/url.h"\n',
     "tests/unit/helper.h": "#pragma once\n",
     "tests/unit/x_test.cc":
         '#include <nlohmann/json.hpp>\n\n'
@@ -92,7 +94,10 @@ class LintTest(unittest.TestCase):
                 ("models/llm/cpu/bad.cc", "models/llm/model.h"),
                 ("models/cpu/kernels/avx2/bad.cc", "config/a.h"),
                 ("server/bad.cc", "tests/unit/helper.h"),
-                ("server/bad.cc", "auth.h")]:
+                ("server/bad.cc", "auth.h"),
+                ("server/bad.cc", "loadtest/url.h"),
+                ("loadtest/bad.cc", "server/auth.h"),
+                ("loadtest/bad.cc", "config/a.h")]:
             with self.subTest(name=name, include=include):
                 self.put(name, f'#include "{include}"\n')
                 self.expect("includes", f"{name}:1")

@@ -1,0 +1,3 @@
+// Asio's own functions, compiled once: every other file that includes Asio
+// then only declares them (BOOST_ASIO_SEPARATE_COMPILATION).
+#include <boost/asio/impl/src.hpp>

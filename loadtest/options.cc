@@ -1,0 +1,466 @@
+// Boost.Program_options cuts the command line; what values mean and which
+// flags go together is checked here, so that each error names its remedy.
+#include "loadtest/options.h"
+
+#include <algorithm>
+#include <boost/program_options.hpp>
+#include <nlohmann/json.hpp>
+#include <sstream>
+
+#include "loadtest/option_values.h"
+
+namespace millrace::loadtest {
+namespace {
+
+namespace po = boost::program_options;
+using std::chrono::nanoseconds;
+using std::chrono::seconds;
+
+using Text = std::string;
+using Texts = std::vector<std::string>;
+
+po::options_description TargetFlags() {
+  po::options_description flags("Target");
+  auto add = flags.add_options();
+  add("url,u", po::value<Text>(),
+      "address of the server (http://127.0.0.1:8000; kserve-grpc: "
+      "127.0.0.1:8001)");
+  add("model,m", po::value<Text>(),
+      "name of the model, as the server knows it");
+  add("endpoint-type", po::value<Text>(),
+      "chat (default), completions, embeddings, kserve, kserve-grpc or "
+      "torchserve");
+  add("endpoint", po::value<Text>(), "path, where it is not the usual one");
+  add("streaming", po::bool_switch(), "ask for token streams (SSE)");
+  add("header,H", po::value<Texts>(), "one more header, as in 'Name: value'");
+  add("api-key", po::value<Text>(), "sent as Authorization: Bearer KEY");
+  add("request-timeout", po::value<Text>(),
+      "a request that takes longer is a failure (120s)");
+  return flags;
+}
+
+po::options_description LoadFlags() {
+  po::options_description flags("Load");
+  auto add = flags.add_options();
+  add("concurrency", po::value<Text>(),
+      "closed loop: so many requests are always under way (1)");
+  add("request-rate", po::value<Text>(),
+      "open loop: requests/s, sent when they are due whether or not earlier "
+      "ones were answered");
+  add("arrival", po::value<Text>(),
+      "of the open loop: constant (default), poisson, burst or trace");
+  add("burst-size", po::value<Text>(), "requests of one burst (10)");
+  add("trace-speed", po::value<Text>(),
+      "replays a trace so many times faster (1)");
+  add("max-connections", po::value<Text>(),
+      "of the open loop; further requests wait, and their waiting counts "
+      "(1024)");
+  add("num-requests,n", po::value<Text>(),
+      "so many requests are measured (100 where no --duration is given)");
+  add("duration", po::value<Text>(),
+      "requests are sent for so long, as in 30s");
+  add("grace-period", po::value<Text>(),
+      "time for requests under way at the end; later ones count as failures "
+      "(30s)");
+  add("warmup", po::value<Text>(),
+      "requests (10) or time (5s) before the measurement, not reported (0)");
+  add("repetitions", po::value<Text>(),
+      "measures so many times and reports 95 % confidence intervals (1)");
+  add("sweep", po::value<Text>(),
+      "concurrency=1,2,4 or request-rate=5,10,20: measures each value and "
+      "finds the knee and the highest load that meets the SLO");
+  add("client-threads", po::value<Text>(), "threads of the client (1)");
+  add("client-cpus", po::value<Text>(),
+      "pins the threads to these CPUs, as in 0,1 (not pinned)");
+  add("random-seed", po::value<Text>(),
+      "seed of arrivals, prompts and tensors (0)");
+  return flags;
+}
+
+po::options_description DataFlags() {
+  po::options_description flags("Requests");
+  auto add = flags.add_options();
+  add("dataset", po::value<Text>(),
+      "JSONL file of prompts, conversations or a trace; see README.md");
+  add("input-tokens", po::value<Text>(),
+      "synthetic prompts of MEAN or MEAN:STDDEV tokens (128)");
+  add("output-tokens", po::value<Text>(),
+      "asks for MEAN or MEAN:STDDEV tokens");
+  add("no-ignore-eos", po::bool_switch(),
+      "with --output-tokens: the model may end earlier");
+  add("shared-prefix-tokens", po::value<Text>(),
+      "all synthetic prompts begin with the same so many tokens (0)");
+  add("num-prompts", po::value<Text>(),
+      "different synthetic prompts (as many as requests, at least 1000)");
+  add("turns", po::value<Text>(),
+      "turns of a synthetic conversation; each sends the replies before it "
+      "(1)");
+  add("extra-input", po::value<Texts>(),
+      "one more field of the body, as in temperature:0 (value: JSON or text)");
+  add("batch-size,b", po::value<Text>(), "first dimension of tensors (1)");
+  add("shape", po::value<Texts>(),
+      "sizes of an input with variable ones, as in input:1,3,224,224");
+  add("input", po::value<Texts>(), "values of an input, as in input:FILE.npy");
+  add("tensor-format", po::value<Text>(),
+      "of kserve: binary (default) or json");
+  add("data", po::value<Text>(), "file whose bytes torchserve is sent");
+  add("content-type", po::value<Text>(),
+      "of --data (application/octet-stream)");
+  return flags;
+}
+
+po::options_description ReportFlags() {
+  po::options_description flags("Report");
+  auto add = flags.add_options();
+  add("slo", po::value<Text>(),
+      "objectives, as in ttft:p99:500ms,itl:p99:50ms,latency:p99:2s; the exit "
+      "status is 3 when one is missed");
+  add("max-error-rate", po::value<Text>(),
+      "with --slo: share of failed requests that is still met (0.01)");
+  add("json", po::value<Text>(), "writes the figures as JSON");
+  add("csv", po::value<Text>(), "writes the figures as CSV");
+  add("html", po::value<Text>(), "writes a page with plots");
+  add("no-progress", po::bool_switch(), "no live line on the terminal");
+  add("help,h", po::bool_switch(), "this text");
+  return flags;
+}
+
+po::options_description AllFlags() {
+  po::options_description all;
+  all.add(TargetFlags()).add(LoadFlags()).add(DataFlags()).add(ReportFlags());
+  return all;
+}
+
+// The values of one command line, with our errors.
+class Flags {
+ public:
+  explicit Flags(const po::variables_map& map) : map_(map) {}
+
+  bool Has(const char* name) const {
+    return map_.count(name) > 0 && !map_[name].defaulted();
+  }
+  bool On(const char* name) const { return map_[name].as<bool>(); }
+  Text Str(const char* name, const Text& otherwise = "") const {
+    return Has(name) ? map_[name].as<Text>() : otherwise;
+  }
+  Texts Many(const char* name) const {
+    return Has(name) ? map_[name].as<Texts>() : Texts();
+  }
+  StatusOr<int64_t> Int(const char* name, int64_t otherwise, int64_t least,
+                        int64_t most) const {
+    if (!Has(name)) return otherwise;
+    return ParseInt(name, Str(name), least, most);
+  }
+  StatusOr<double> Real(const char* name, double otherwise, double least,
+                        double most) const {
+    if (!Has(name)) return otherwise;
+    return ParseReal(name, Str(name), least, most);
+  }
+  StatusOr<nanoseconds> Duration(const char* name,
+                                 nanoseconds otherwise) const {
+    if (!Has(name)) return otherwise;
+    StatusOr<nanoseconds> value = ParseDuration(Str(name));
+    if (value.ok() && value->count() <= 0) {
+      return InvalidArgument(std::string("--") + name +
+                             " is 0; it must be longer");
+    }
+    if (value.ok()) return value;
+    return std::move(value).status().Prefixed(std::string("--") + name);
+  }
+
+ private:
+  const po::variables_map& map_;
+};
+
+Status ReadTarget(const Flags& flags, Options& options) {
+  const Text type = flags.Str("endpoint-type", "chat");
+  const auto endpoint = EndpointOf(type);
+  if (!endpoint) {
+    return InvalidArgument("--endpoint-type '" + type +
+                           "' is unknown; it is one of chat, completions, "
+                           "embeddings, kserve, kserve-grpc and torchserve");
+  }
+  options.endpoint = *endpoint;
+  const bool grpc = *endpoint == EndpointType::kKserveGrpc;
+  options.url_text =
+      flags.Str("url", grpc ? "127.0.0.1:8001" : "http://127.0.0.1:8000");
+  ASSIGN_OR_RETURN(options.url,
+                   ParseUrl(options.url_text, grpc ? "8001" : "80"));
+  options.model = flags.Str("model");
+  options.path = flags.Str("endpoint");
+  if (!options.path.empty() && !options.path.starts_with('/')) {
+    return InvalidArgument("--endpoint '" + options.path +
+                           "' must begin with /, as in /v1/chat/completions");
+  }
+  options.streaming = flags.On("streaming");
+  if (options.streaming && !Generates(options.endpoint)) {
+    return InvalidArgument(
+        "--streaming needs --endpoint-type chat or "
+        "completions; '" +
+        type + "' has no token stream");
+  }
+  for (const Text& header : flags.Many("header")) {
+    ASSIGN_OR_RETURN(auto pair, ParsePair("header", header));
+    options.headers.push_back(std::move(pair));
+  }
+  if (flags.Has("api-key")) {
+    options.headers.emplace_back("Authorization",
+                                 "Bearer " + flags.Str("api-key"));
+  }
+  for (const auto& [name, value] : options.headers) {
+    if ((name + value).find_first_of("\r\n") != Text::npos) {
+      return InvalidArgument("header '" + name + "' holds a line break");
+    }
+  }
+  ASSIGN_OR_RETURN(options.request_timeout,
+                   flags.Duration("request-timeout", seconds(120)));
+  return OkStatus();
+}
+
+Status ReadOpenLoop(const Flags& flags, Options& options) {
+  const Text arrival = flags.Str("arrival", "constant");
+  static constexpr std::pair<std::string_view, ArrivalKind> kKinds[] = {
+      {"constant", ArrivalKind::kConstant},
+      {"poisson", ArrivalKind::kPoisson},
+      {"burst", ArrivalKind::kBurst},
+      {"trace", ArrivalKind::kTrace}};
+  const auto* kind =
+      std::find_if(std::begin(kKinds), std::end(kKinds),
+                   [&](const auto& known) { return known.first == arrival; });
+  if (kind == std::end(kKinds)) {
+    return InvalidArgument("--arrival '" + arrival +
+                           "' is unknown; it is one of constant, poisson, "
+                           "burst and trace");
+  }
+  options.arrivals.kind = kind->second;
+  const bool trace = options.arrivals.kind == ArrivalKind::kTrace;
+  const bool rate = flags.Has("request-rate") || options.sweep.over_rate;
+  options.open_loop = rate || trace;
+  if (flags.Has("arrival") && !options.open_loop) {
+    return InvalidArgument("--arrival " + arrival + " needs --request-rate");
+  }
+  if (trace && rate) {
+    return InvalidArgument(
+        "--arrival trace takes its times from --dataset; "
+        "leave out --request-rate, or set --trace-speed");
+  }
+  if (trace && !flags.Has("dataset")) {
+    return InvalidArgument(
+        "--arrival trace needs --dataset FILE with a "
+        "timestamp in each line");
+  }
+  if (options.open_loop && flags.Has("concurrency")) {
+    return InvalidArgument(
+        "--concurrency is of a closed loop and the rate of "
+        "an open one; give one of them, and limit an open "
+        "loop with --max-connections");
+  }
+  if (!options.open_loop && flags.Has("max-connections")) {
+    return InvalidArgument(
+        "--max-connections limits an open loop; a closed "
+        "one has --concurrency connections");
+  }
+  ASSIGN_OR_RETURN(options.arrivals.rate,
+                   flags.Real("request-rate", 1, 1e-4, 1e7));
+  if (trace) {
+    ASSIGN_OR_RETURN(options.arrivals.rate,
+                     flags.Real("trace-speed", 1, 1e-4, 1e6));
+  }
+  ASSIGN_OR_RETURN(options.arrivals.burst_size,
+                   flags.Int("burst-size", 10, 1, 1'000'000));
+  ASSIGN_OR_RETURN(options.max_connections,
+                   flags.Int("max-connections", 1024, 1, 60'000));
+  return OkStatus();
+}
+
+Status ReadLoad(const Flags& flags, Options& options) {
+  if (flags.Has("sweep")) {
+    ASSIGN_OR_RETURN(options.sweep, ParseSweep(flags.Str("sweep")));
+    for (const char* fixed : {"concurrency", "request-rate"}) {
+      if (flags.Has(fixed)) {
+        return InvalidArgument(std::string("--sweep sets the load itself; "
+                                           "leave out --") +
+                               fixed);
+      }
+    }
+  }
+  RETURN_IF_ERROR(ReadOpenLoop(flags, options));
+  ASSIGN_OR_RETURN(options.concurrency, flags.Int("concurrency", 1, 1, 60'000));
+  ASSIGN_OR_RETURN(options.num_requests,
+                   flags.Int("num-requests", -1, 1, 1'000'000'000));
+  ASSIGN_OR_RETURN(options.duration, flags.Duration("duration", seconds(0)));
+  const bool trace = options.arrivals.kind == ArrivalKind::kTrace;
+  if (options.num_requests < 0 && options.duration.count() == 0 && !trace) {
+    options.num_requests = 100;
+  }
+  ASSIGN_OR_RETURN(options.grace, flags.Duration("grace-period", seconds(30)));
+  if (flags.Has("warmup")) {
+    const Text warmup = flags.Str("warmup");
+    const bool count =
+        warmup.find_first_not_of("0123456789") == std::string::npos;
+    if (count) {
+      ASSIGN_OR_RETURN(options.warmup_requests,
+                       flags.Int("warmup", 0, 0, 1'000'000'000));
+    } else {
+      ASSIGN_OR_RETURN(options.warmup_time,
+                       flags.Duration("warmup", seconds(0)));
+    }
+  }
+  ASSIGN_OR_RETURN(options.repetitions, flags.Int("repetitions", 1, 1, 1000));
+  ASSIGN_OR_RETURN(options.threads, flags.Int("client-threads", 1, 1, 64));
+  ASSIGN_OR_RETURN(options.cpus, ParseCpus(flags.Str("client-cpus")));
+  ASSIGN_OR_RETURN(const int64_t seed,
+                   flags.Int("random-seed", 0, 0, int64_t{1} << 53));
+  options.seed = static_cast<uint64_t>(seed);
+  options.arrivals.seed = options.seed;
+  return OkStatus();
+}
+
+Status ReadText(const Flags& flags, Options& options) {
+  options.dataset = flags.Str("dataset");
+  ASSIGN_OR_RETURN(options.input_tokens,
+                   ParseTokenCount("input-tokens", flags.Str("input-tokens")));
+  ASSIGN_OR_RETURN(
+      options.output_tokens,
+      ParseTokenCount("output-tokens", flags.Str("output-tokens")));
+  options.ignore_eos = !flags.On("no-ignore-eos");
+  ASSIGN_OR_RETURN(options.shared_prefix_tokens,
+                   flags.Int("shared-prefix-tokens", 0, 0, 10'000'000));
+  ASSIGN_OR_RETURN(options.num_prompts,
+                   flags.Int("num-prompts", 0, 1, 1'000'000));
+  ASSIGN_OR_RETURN(options.turns, flags.Int("turns", 1, 1, 1000));
+  const bool text = TakesText(options.endpoint);
+  for (const char* name : {"dataset", "input-tokens", "output-tokens",
+                           "shared-prefix-tokens", "num-prompts", "turns"}) {
+    if (flags.Has(name) && !text) {
+      return InvalidArgument(std::string("--") + name +
+                             " is for text; --endpoint-type " +
+                             std::string(EndpointName(options.endpoint)) +
+                             " takes --input, --shape or --data");
+    }
+    const std::string_view word = name;
+    if (flags.Has(name) && !options.dataset.empty() && word != "dataset" &&
+        word != "output-tokens") {
+      return InvalidArgument("--" + std::string(word) +
+                             " is for synthetic prompts; leave it out or "
+                             "leave out --dataset");
+    }
+  }
+  if (options.turns > 1 && options.endpoint != EndpointType::kChat) {
+    return InvalidArgument("--turns needs --endpoint-type chat");
+  }
+  for (const Text& extra : flags.Many("extra-input")) {
+    ASSIGN_OR_RETURN(auto pair, ParsePair("extra-input", extra));
+    if (!nlohmann::json::accept(pair.second)) {
+      pair.second = nlohmann::json(pair.second).dump();
+    }
+    options.extra_inputs.push_back(std::move(pair));
+  }
+  return OkStatus();
+}
+
+Status ReadTensors(const Flags& flags, Options& options) {
+  ASSIGN_OR_RETURN(options.batch_size, flags.Int("batch-size", 1, 1, 65536));
+  for (const Text& shape : flags.Many("shape")) {
+    ASSIGN_OR_RETURN(auto named, ParseShape(shape));
+    options.shapes.push_back(std::move(named));
+  }
+  for (const Text& input : flags.Many("input")) {
+    ASSIGN_OR_RETURN(auto pair, ParsePair("input", input));
+    options.input_files.push_back(std::move(pair));
+  }
+  const Text format = flags.Str("tensor-format", "binary");
+  if (format != "binary" && format != "json") {
+    return InvalidArgument("--tensor-format '" + format +
+                           "' is unknown; it is binary or json");
+  }
+  options.binary_tensors = format == "binary";
+  options.data_file = flags.Str("data");
+  options.content_type = flags.Str("content-type", options.content_type);
+  const bool serve = options.endpoint == EndpointType::kTorchserve;
+  if (serve && options.data_file.empty()) {
+    return InvalidArgument(
+        "--endpoint-type torchserve needs --data FILE, the "
+        "body of each request");
+  }
+  return OkStatus();
+}
+
+Status ReadReport(const Flags& flags, Options& options) {
+  options.slo_text = flags.Str("slo");
+  if (flags.Has("slo")) {
+    ASSIGN_OR_RETURN(options.slo, ParseSlo(options.slo_text));
+    for (const Objective& objective : options.slo) {
+      if (objective.metric != Metric::kLatency && !options.streaming) {
+        return InvalidArgument(
+            "--slo names " + std::string(MetricName(objective.metric)) +
+            ", which only a stream shows; add --streaming or bound latency");
+      }
+    }
+  }
+  ASSIGN_OR_RETURN(options.max_error_rate,
+                   flags.Real("max-error-rate", 0.01, 0, 1));
+  options.json_file = flags.Str("json");
+  options.csv_file = flags.Str("csv");
+  options.html_file = flags.Str("html");
+  options.progress = !flags.On("no-progress");
+  return OkStatus();
+}
+
+Status CheckModel(const Options& options) {
+  if (!options.model.empty() || TakesText(options.endpoint)) return OkStatus();
+  return InvalidArgument("--endpoint-type " +
+                         std::string(EndpointName(options.endpoint)) +
+                         " needs --model NAME");
+}
+
+}  // namespace
+
+StatusOr<Options> ParseOptions(const std::vector<std::string>& args) {
+  po::variables_map map;
+  const po::options_description all = AllFlags();
+  try {
+    namespace style = po::command_line_style;
+    po::store(po::command_line_parser(args)
+                  .options(all)
+                  .positional(po::positional_options_description())
+                  .style(style::unix_style & ~style::allow_guessing)
+                  .run(),
+              map);
+  } catch (const po::unknown_option& unknown) {
+    std::string name = unknown.get_option_name();
+    name.erase(0, name.find_first_not_of('-'));
+    std::vector<std::string> known;
+    for (const auto& flag : all.options()) known.push_back(flag->long_name());
+    return InvalidArgument("there is no flag --" + name +
+                           "; the nearest one is --" + Nearest(name, known) +
+                           " (see --help)");
+  } catch (const po::error& error) {
+    return InvalidArgument(std::string(error.what()) + "; see --help");
+  }
+  const Flags flags(map);
+  Options options;
+  options.help = flags.On("help");
+  if (options.help) return options;
+  RETURN_IF_ERROR(ReadTarget(flags, options));
+  RETURN_IF_ERROR(ReadLoad(flags, options));
+  RETURN_IF_ERROR(ReadText(flags, options));
+  RETURN_IF_ERROR(ReadTensors(flags, options));
+  RETURN_IF_ERROR(ReadReport(flags, options));
+  RETURN_IF_ERROR(CheckModel(options));
+  return options;
+}
+
+std::string HelpText() {
+  std::ostringstream out;
+  out << "millrace-loadtest [flags]           puts load on a server and "
+         "reports\n"
+         "millrace-loadtest compare A.json B.json    tells two reports apart\n"
+      << AllFlags()
+      << "\nDurations carry their unit: 500us, 20ms, 1.5s, 3m, 1h.\n"
+         "Exit status: 0 measured, 1 nothing could be measured, 2 wrong "
+         "flags,\n3 an objective of --slo was missed.\n";
+  return out.str();
+}
+
+}  // namespace millrace::loadtest

@@ -1,0 +1,140 @@
+#include "loadtest/tensors.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <cstring>
+#include <nlohmann/json.hpp>
+
+namespace millrace::loadtest {
+namespace {
+
+using testing::ElementsAre;
+using testing::HasSubstr;
+
+std::string Npy(const std::string& header, const std::string& data) {
+  std::string file = "\x93NUMPY";
+  file += '\1';
+  file += '\0';
+  file += static_cast<char>(header.size());
+  file += '\0';
+  return file + header + data;
+}
+
+TEST(Npy, ReadsDatatypeShapeAndBytes) {
+  const auto tensor = ParseNpy(
+      Npy("{'descr': '<f4', 'fortran_order': False, 'shape': (2, 3), }\n",
+          std::string(24, 'x')));
+  ASSERT_TRUE(tensor.ok()) << tensor.status().ToString();
+  EXPECT_EQ(tensor->spec.datatype, "FP32");
+  EXPECT_THAT(tensor->spec.shape, ElementsAre(2, 3));
+  EXPECT_EQ(tensor->bytes.size(), 24u);
+  const auto vector = ParseNpy(
+      Npy("{'descr': '|u1', 'fortran_order': False, 'shape': (3,), }", "abc"));
+  EXPECT_THAT(vector->spec.shape, ElementsAre(3));
+  const auto scalar = ParseNpy(
+      Npy("{'descr': '|b1', 'fortran_order': False, 'shape': (), }", "a"));
+  EXPECT_TRUE(scalar->spec.shape.empty());
+}
+
+TEST(Npy, ErrorsSayWhy) {
+  const auto message = [](const std::string& file) {
+    return std::string(ParseNpy(file).status().message());
+  };
+  EXPECT_THAT(message("PK\3\4 and more bytes"), HasSubstr("begin"));
+  EXPECT_THAT(message(Npy("{'descr': '<f4', 'fortran_order': True, "
+                          "'shape': (1,), }",
+                          "aaaa")),
+              HasSubstr("Fortran"));
+  EXPECT_THAT(message(Npy("{'descr': '<c8', 'fortran_order': False, "
+                          "'shape': (1,), }",
+                          "aaaa")),
+              HasSubstr("<c8"));
+  EXPECT_THAT(message(Npy("{'descr': '<f4', 'fortran_order': False, "
+                          "'shape': (2,), }",
+                          "aaaa")),
+              HasSubstr("needs 8"));
+  EXPECT_THAT(message(Npy("{'descr': '<f4', 'fortran_order': False, "
+                          "'shape': (99999999999999999999,), }",
+                          "aaaa")),
+              HasSubstr("too large"));
+  std::string cut = Npy("{'descr': '<f4'}", "");
+  cut[8] = 'z';
+  EXPECT_THAT(message(cut), HasSubstr("cut short"));
+  EXPECT_FALSE(ParseNpy(Npy("", "")).ok());
+}
+
+TEST(Tensors, MetadataGivesNamesTypesAndSizes) {
+  const auto specs = ParseMetadata(
+      R"({"inputs":[{"name":"x","datatype":"FP32","shape":[-1,4]}]})");
+  ASSERT_TRUE(specs.ok());
+  EXPECT_EQ((*specs)[0].name, "x");
+  EXPECT_THAT((*specs)[0].shape, ElementsAre(-1, 4));
+  for (const char* wrong :
+       {"", "{}", R"({"inputs":[{}]})",
+        R"({"inputs":[{"name":1,"datatype":"X","shape":[]}]})",
+        R"({"inputs":[{"name":"x","datatype":"X","shape":["a"]}]})"}) {
+    EXPECT_FALSE(ParseMetadata(wrong).ok()) << wrong;
+  }
+}
+
+TEST(Tensors, VariableSizesComeFromBatchSizeAndShape) {
+  Options options;
+  options.batch_size = 3;
+  const std::vector<TensorSpec> specs = {{"x", "FP32", {-1, 4}},
+                                         {"ids", "INT64", {-1, -1}}};
+  EXPECT_THAT(std::string(MakeTensors(options, specs, 1).status().message()),
+              HasSubstr("--shape ids:"));
+  options.shapes = {{"ids", {3, 5}}};
+  const auto tensors = MakeTensors(options, specs, 1);
+  ASSERT_TRUE(tensors.ok()) << tensors.status().ToString();
+  EXPECT_EQ((*tensors)[0].bytes.size(), 3u * 4 * 4);
+  EXPECT_EQ((*tensors)[1].bytes.size(), 3u * 5 * 8);
+  for (size_t i = 0; i < 12; ++i) {
+    float value = -1;
+    std::memcpy(&value, (*tensors)[0].bytes.data() + 4 * i, 4);
+    EXPECT_GE(value, 0);
+    EXPECT_LT(value, 1);
+  }
+  EXPECT_NE(MakeTensors(options, specs, 2)->front().bytes,
+            tensors->front().bytes);
+  options.shapes = {{"y", {1}}};
+  EXPECT_THAT(std::string(MakeTensors(options, specs, 1).status().message()),
+              HasSubstr("inputs are x, ids"));
+}
+
+TEST(Tensors, BinaryBodiesHoldTheJsonThenTheBytes) {
+  const std::vector<Tensor> tensors = {{{"x", "UINT8", {2}}, "\1\2"},
+                                       {{"y", "BOOL", {1}}, "\1"}};
+  int64_t json_bytes = 0;
+  const std::string body = *KserveBody(tensors, true, &json_bytes);
+  EXPECT_EQ(body.substr(static_cast<size_t>(json_bytes)), "\1\2\1");
+  const auto json =
+      nlohmann::json::parse(body.substr(0, static_cast<size_t>(json_bytes)));
+  EXPECT_EQ(json["inputs"][0]["parameters"]["binary_data_size"], 2);
+  EXPECT_EQ(json["parameters"]["binary_data_output"], true);
+}
+
+TEST(Tensors, JsonBodiesHoldNumbersAndStrings) {
+  Options options;
+  const std::vector<TensorSpec> specs = {{"s", "BYTES", {2}},
+                                         {"b", "BOOL", {1}}};
+  std::vector<Tensor> tensors = *MakeTensors(options, specs, 1);
+  const float half = 0.5f;
+  tensors.push_back({{"f", "FP32", {1}},
+                     std::string(reinterpret_cast<const char*>(&half), 4)});
+  int64_t json_bytes = 0;
+  const auto json =
+      nlohmann::json::parse(*KserveBody(tensors, false, &json_bytes));
+  EXPECT_EQ(json["inputs"][0]["data"].size(), 2u);
+  EXPECT_EQ(json["inputs"][0]["data"][1].get<std::string>().size(), 16u);
+  EXPECT_TRUE(json["inputs"][1]["data"][0].is_boolean());
+  EXPECT_EQ(json["inputs"][2]["data"][0], 0.5);
+  tensors.push_back({{"h", "FP16", {1}}, "ab"});
+  EXPECT_THAT(
+      std::string(KserveBody(tensors, false, &json_bytes).status().message()),
+      HasSubstr("--tensor-format binary"));
+}
+
+}  // namespace
+}  // namespace millrace::loadtest
