@@ -207,9 +207,10 @@ RunStats GrpcWorker::Run(const Phase& phase, Progress& progress) {
       }
     }
     if (!more) sending_ended = std::min(sending_ended, now);
+    const Time ended = std::min(sending_ended, phase.stop);
     const bool bounded = phase.stop != Time::max() || stop != StopLevel::kNone;
     if (!aborted && (stop == StopLevel::kAbort ||
-                     (bounded && !more && now - sending_ended > phase.grace))) {
+                     (bounded && now > ended && now - ended > phase.grace))) {
       aborted = true;
       CancelAll();
     }

@@ -241,11 +241,13 @@ asio::awaitable<void> HttpWorker::Sweep() {
     co_await sweep_timer_.async_wait(kAwait);
     const Time now = Clock::now();
     const StopLevel stop = progress_->stop.load(std::memory_order_relaxed);
+    if (stop != StopLevel::kNone)
+      sending_ended_ = std::min(sending_ended_, now);
     const bool bounded =
         phase_->stop != Time::max() || stop != StopLevel::kNone;
+    const Time ended = std::min(sending_ended_, phase_->stop);
     const bool over = stop == StopLevel::kAbort ||
-                      (bounded && sending_ended_ != Time::max() &&
-                       now - sending_ended_ > phase_->grace);
+                      (bounded && now > ended && now - ended > phase_->grace);
     if (over) {
       progress_->stop.store(StopLevel::kAbort, std::memory_order_relaxed);
     }
