@@ -1,11 +1,15 @@
 // millrace-loadtest: puts load on a model server and reports what it did.
 #include <cstdio>
 #include <string>
+#include <utility>
 #include <vector>
 
+#include "loadtest/compare.h"
+#include "loadtest/dataset.h"
 #include "loadtest/options.h"
 #include "loadtest/report.h"
 #include "loadtest/session.h"
+#include "loadtest/sweep.h"
 
 namespace millrace::loadtest {
 namespace {
@@ -21,39 +25,87 @@ int Fail(const Status& status, int code) {
   return code;
 }
 
-Status WriteFiles(const Options& options, const Report& report) {
-  if (!options.json_file.empty()) {
-    RETURN_IF_ERROR(WriteFile(options.json_file, JsonText(report)));
-  }
-  if (!options.csv_file.empty()) {
-    RETURN_IF_ERROR(WriteFile(options.csv_file, ReportCsv(report)));
-  }
-  return OkStatus();
+// Makes the text only where the file is asked for.
+template <typename Text>
+Status WriteIfAsked(const std::string& path, Text text) {
+  return path.empty() ? OkStatus() : WriteFile(path, text());
 }
 
-StatusOr<int> RunLoad(const Options& options) {
-  ASSIGN_OR_RETURN(const auto session, Session::Open(&options));
+StatusOr<int> RunOne(const Options& options, Session& session) {
   const Load load = LoadOf(options);
-  ASSIGN_OR_RETURN(Measurement measurement, session->Measure(load));
+  ASSIGN_OR_RETURN(Measurement measurement, session.Measure(load));
   const Report report =
-      MakeReport(options, *session, load, std::move(measurement));
+      MakeReport(options, session, load, std::move(measurement));
   std::fputs(TableText(report).c_str(), stdout);
-  RETURN_IF_ERROR(WriteFiles(options, report));
+  RETURN_IF_ERROR(
+      WriteIfAsked(options.json_file, [&] { return JsonText(report); }));
+  RETURN_IF_ERROR(
+      WriteIfAsked(options.csv_file, [&] { return ReportCsv(report); }));
+  RETURN_IF_ERROR(
+      WriteIfAsked(options.html_file, [&] { return ReportHtml(report); }));
   if (report.num_ok == 0) return kNothingMeasured;
   return report.slo_met ? kMeasured : kSloMissed;
 }
 
+StatusOr<int> RunLoads(const Options& options, Session& session) {
+  SweepResult header;
+  header.over_rate = options.sweep.over_rate;
+  std::fputs(SweepHeader(header).c_str(), stdout);
+  ASSIGN_OR_RETURN(const SweepResult result,
+                   RunSweep(options, session, [&](const Report& report) {
+                     std::fputs(SweepRow(header, report).c_str(), stdout);
+                     std::fflush(stdout);
+                   }));
+  std::fputs(("\n" + SweepFooter(result)).c_str(), stdout);
+  RETURN_IF_ERROR(
+      WriteIfAsked(options.json_file, [&] { return SweepJson(result); }));
+  RETURN_IF_ERROR(
+      WriteIfAsked(options.csv_file, [&] { return SweepCsv(result); }));
+  RETURN_IF_ERROR(
+      WriteIfAsked(options.html_file, [&] { return SweepHtml(result); }));
+  bool any = false;
+  for (const Report& report : result.steps) any |= report.num_ok > 0;
+  if (!any) return kNothingMeasured;
+  return options.slo.empty() || result.best ? kMeasured : kSloMissed;
+}
+
+StatusOr<int> RunLoad(const Options& options) {
+  ASSIGN_OR_RETURN(const auto session, Session::Open(&options));
+  return options.sweep.values.empty() ? RunOne(options, *session)
+                                      : RunLoads(options, *session);
+}
+
+StatusOr<int> RunCompare(const std::vector<std::string>& files) {
+  if (files.size() != 2) {
+    return InvalidArgument(
+        "compare takes two reports, as in compare A.json "
+        "B.json; " +
+        std::to_string(files.size()) + " were given");
+  }
+  ASSIGN_OR_RETURN(const std::string before, ReadFile(files[0]));
+  ASSIGN_OR_RETURN(const std::string after, ReadFile(files[1]));
+  ASSIGN_OR_RETURN(const std::string text, CompareReports(before, after));
+  std::fputs(text.c_str(), stdout);
+  return kMeasured;
+}
+
+int Finish(const StatusOr<int>& code) {
+  if (code.ok()) return *code;
+  const bool usage = code.status().code() == StatusCode::kInvalidArgument;
+  return Fail(code.status(), usage ? kUsage : kNothingMeasured);
+}
+
 int Main(const std::vector<std::string>& args) {
+  if (!args.empty() && args[0] == "compare") {
+    return Finish(RunCompare({args.begin() + 1, args.end()}));
+  }
   const StatusOr<Options> options = ParseOptions(args);
   if (!options.ok()) return Fail(options.status(), kUsage);
   if (options->help) {
     std::fputs(HelpText().c_str(), stdout);
     return kMeasured;
   }
-  const StatusOr<int> code = RunLoad(*options);
-  if (code.ok()) return *code;
-  const bool usage = code.status().code() == StatusCode::kInvalidArgument;
-  return Fail(code.status(), usage ? kUsage : kNothingMeasured);
+  return Finish(RunLoad(*options));
 }
 
 }  // namespace

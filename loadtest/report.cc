@@ -20,6 +20,7 @@ Summary Summarize(const char* key, const char* title, const char* unit,
                   const Histogram& values, double scale) {
   Summary summary = {key, title, unit};
   summary.count = values.count();
+  const int64_t count = values.count();
   summary.mean = values.Mean() / scale;
   summary.std = values.StdDev() / scale;
   summary.min = static_cast<double>(values.min()) / scale;
@@ -33,6 +34,14 @@ Summary Summarize(const char* key, const char* title, const char* unit,
   summary.p95 = at(95);
   summary.p99 = at(99);
   summary.p999 = at(99.9);
+  for (const double percent :
+       {0.0,  5.0,  10.0, 20.0, 30.0, 40.0, 50.0, 60.0, 70.0, 80.0,  85.0,
+        90.0, 92.5, 95.0, 97.0, 98.0, 99.0, 99.5, 99.7, 99.9, 99.95, 99.99}) {
+    // Beyond one value in count there is only the maximum.
+    const double rest = (1 - percent / 100) * static_cast<double>(count);
+    if (rest < 0.999) break;
+    summary.curve.emplace_back(percent, at(percent));
+  }
   return summary;
 }
 

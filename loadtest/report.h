@@ -10,6 +10,7 @@
 #include <nlohmann/json_fwd.hpp>
 #include <string>
 #include <string_view>
+#include <utility>
 #include <vector>
 
 #include "config/base/status.h"
@@ -26,6 +27,7 @@ struct Summary {
   int64_t count = 0;
   double mean = 0, std = 0, min = 0, max = 0;
   double p50 = 0, p75 = 0, p90 = 0, p95 = 0, p99 = 0, p999 = 0;
+  std::vector<std::pair<double, double>> curve = {};  // percentile, value
 };
 
 // A mean over repetitions with its 95 % confidence interval.
@@ -43,7 +45,6 @@ struct Report {
   std::string url, model, endpoint, arrival;
   bool streaming = false;
   bool open_loop = false;
-  bool over_rate_unknown = false;
   Load load;
   int64_t repetitions = 1;
   double seconds = 0;

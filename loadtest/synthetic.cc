@@ -148,8 +148,11 @@ StatusOr<Dataset> MakeDataset(const Options& options, const std::string& model,
     const int64_t num_prompts =
         options.num_prompts > 0
             ? options.num_prompts
-            : std::clamp(options.num_requests * options.repetitions,
-                         kMinPrompts, kMaxPrompts);
+            : std::clamp(
+                  options.num_requests * options.repetitions *
+                      std::max<int64_t>(
+                          1, static_cast<int64_t>(options.sweep.values.size())),
+                  kMinPrompts, kMaxPrompts);
     const std::string prefix = words.Make(options.shared_prefix_tokens);
     for (int64_t i = 0; i < num_prompts; ++i) {
       Conversation conversation;

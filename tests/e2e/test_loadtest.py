@@ -149,6 +149,36 @@ def test_slo_decides_the_exit_status(fake, tmp_path):
     assert report["goodput"] == 0
 
 
+def test_a_sweep_measures_each_load_and_writes_a_page(fake, tmp_path):
+    # Requests take the same time whatever the load: throughput grows with
+    # concurrency and every load meets the objective.
+    page, table = tmp_path / "sweep.html", tmp_path / "sweep.csv"
+    report = load(tmp_path, "--url", fake.url, "-m", "steady", "--streaming",
+                  "--sweep", "concurrency=1,2,4", "-n", 8, "--html", page,
+                  "--csv", table, "--slo", "ttft:p99:2s")
+    assert [step["concurrency"] for step in report["steps"]] == [1, 2, 4]
+    rates = [step["request_throughput"] for step in report["steps"]]
+    assert rates[1] == pytest.approx(2 * rates[0], rel=0.2)
+    assert report["highest_meeting_slo"] == 4
+    assert page.read_text().count("<svg") >= 4
+    rows = list(csv.DictReader(table.open()))
+    assert [row["concurrency"] for row in rows] == ["1", "2", "4"]
+
+
+def test_two_reports_are_compared(fake, tmp_path):
+    page = tmp_path / "run.html"
+    load(tmp_path, "--url", fake.url, "-m", "spread", "-n", 5, "--html", page)
+    assert page.read_text().count("<svg") == 3
+    out = tmp_path / "report.json"
+    done = subprocess.run(command("compare", out, out), capture_output=True,
+                          text=True, timeout=10)
+    assert done.returncode == 0
+    assert "WORSE" not in done.stdout and "same" in done.stdout
+    done = subprocess.run(command("compare", out), capture_output=True,
+                          text=True, timeout=10)
+    assert done.returncode == 2 and "two reports" in done.stderr
+
+
 # ---- faults ------------------------------------------------------------------
 
 @pytest.mark.parametrize("model,kind,streaming", [
