@@ -1,0 +1,144 @@
+"""Rules and dashboard: what they ask for is what the server exports, and every
+alert has a test and a line in the runbook."""
+import json
+import re
+import shutil
+import socket
+import subprocess
+import sys
+import time
+import urllib.parse
+import urllib.request
+
+import pytest
+import yaml
+
+from conftest import MODEL_ID, REPO
+
+FOLDER = REPO / "deploy" / "observability"
+RULES = yaml.safe_load((FOLDER / "rules.yaml").read_text())
+DASHBOARD = json.loads((FOLDER / "dashboard.json").read_text())
+METRIC = re.compile(r"\b(?:millrace|nv)_[a-z0-9_]+\b|\bmillrace:[a-z0-9_:]+")
+
+
+def all_rules():
+    return [rule for group in RULES["groups"] for rule in group["rules"]]
+
+
+def queries():
+    """(where, expression) of every rule and every panel."""
+    for rule in all_rules():
+        yield rule.get("alert") or rule["record"], rule["expr"]
+    for panel in DASHBOARD["panels"]:
+        for target in panel.get("targets", []):
+            yield panel["title"], target["expr"]
+
+
+def promtool(*args):
+    done = subprocess.run(["promtool", *map(str, args)], capture_output=True,
+                          text=True, timeout=60)
+    assert done.returncode == 0, done.stdout + done.stderr
+
+
+def test_configuration_and_rules_hold():
+    promtool("check", "config", FOLDER / "prometheus.yaml")
+    promtool("test", "rules", FOLDER / "rules_test.yaml")
+
+
+def test_every_alert_is_tested_and_has_a_line_in_the_runbook():
+    tests = (FOLDER / "rules_test.yaml").read_text()
+    runbook = (FOLDER / "README.md").read_text()
+    alerts = [rule["alert"] for rule in all_rules() if "alert" in rule]
+    assert len(alerts) >= 10
+    for alert in alerts:
+        assert tests.count(f"alertname: {alert}\n") == 2, alert
+        assert f"| `{alert}` |" in runbook, alert
+
+
+def test_the_dashboard_is_what_its_script_makes():
+    made = subprocess.run([sys.executable, FOLDER / "dashboard.py"],
+                          capture_output=True, text=True, check=True).stdout
+    assert made == (FOLDER / "dashboard.json").read_text()
+
+
+def exported(server):
+    """Names that a query may use."""
+    names = set()
+    for line in server.get("/metrics").decode().splitlines():
+        if line and not line.startswith("#"):
+            names.add(re.split(r"[{ ]", line, maxsplit=1)[0])
+    return names
+
+
+def complete(server):
+    body = json.dumps({"model": MODEL_ID, "prompt": "Once", "max_tokens": 8,
+                       "ignore_eos": True}).encode()
+    request = urllib.request.Request(server.url + "/v1/completions", body,
+                                     {"Content-Type": "application/json"})
+    urllib.request.urlopen(request, timeout=60).read()
+
+
+def test_every_metric_asked_for_is_exported(server):
+    complete(server)
+    known = exported(server)
+    known |= {rule["record"] for rule in all_rules() if "record" in rule}
+    for where, expression in queries():
+        for name in METRIC.findall(expression):
+            assert name in known, f"{where}: {name}"
+
+
+class Prometheus:
+    def __init__(self, folder, target):
+        with socket.socket() as free:
+            free.bind(("127.0.0.1", 0))
+            self.port = free.getsockname()[1]
+        shutil.copy(FOLDER / "rules.yaml", folder)
+        config = (FOLDER / "prometheus.yaml").read_text()
+        (folder / "prometheus.yaml").write_text(config.replace("15s", "1s"))
+        (folder / "targets.yaml").write_text(f'- targets: ["{target}"]\n')
+        self.process = subprocess.Popen(
+            ["prometheus", f"--config.file={folder}/prometheus.yaml",
+             f"--storage.tsdb.path={folder}/data",
+             f"--web.listen-address=127.0.0.1:{self.port}"],
+            stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+
+    def query(self, expression):
+        text = urllib.parse.urlencode({"query": expression})
+        with urllib.request.urlopen(
+                f"http://127.0.0.1:{self.port}/api/v1/query?{text}",
+                timeout=10) as answer:
+            body = json.load(answer)
+        assert body["status"] == "success", body
+        return body["data"]["result"]
+
+
+@pytest.mark.skipif(not shutil.which("prometheus"),
+                    reason="prometheus is not installed")
+def test_every_query_runs_in_a_real_prometheus(server, tmp_path):
+    prometheus = Prometheus(tmp_path, f"127.0.0.1:{server.http_port}")
+    try:
+        end = time.monotonic() + 60
+        while time.monotonic() < end:
+            complete(server)
+            time.sleep(0.3)
+            try:
+                if prometheus.query("millrace:generation_tokens:rate5m > 0"):
+                    break
+            except OSError:
+                pass
+        empty = set()
+        for where, expression in queries():
+            expression = (expression.replace("$__rate_interval", "1m")
+                          .replace("$job", "millrace")
+                          .replace("$instance", ".*")
+                          .replace("$model", ".*"))
+            if not prometheus.query(expression):
+                empty.add(where)
+        # No alert is due, and nobody drafts tokens or has errors in this test.
+        alerts = {rule["alert"] for rule in all_rules() if "alert" in rule}
+        assert empty - alerts <= {"Draft tokens accepted",
+                                  "millrace:error_ratio:rate5m",
+                                  "millrace:rejected_ratio:rate5m"}
+    finally:
+        prometheus.process.kill()
+        prometheus.process.wait()
