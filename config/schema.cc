@@ -322,6 +322,10 @@ void VisitLlmSettings(LlmSettings& s, const SettingVisitor& visit) {
                  "loading; embedding and head get 8 bits",
          .choices = {"none", "q8_0", "q4_0", "q4_1", "q5_0", "q5_1"}},
         &s.quantize);
+  visit({.name = "device",
+         .help = "where a model runs; auto: on the CPU",
+         .choices = {"auto", "cpu"}},
+        &s.device);
   visit({.name = "huge_pages", .help = "ask for huge pages for the weights"},
         &s.huge_pages);
   visit({.name = "chat_template",

@@ -1,5 +1,6 @@
-// The one door to compute, in two moments. At load a recipe declares its
-// weights and records its phases; at run the recorded list runs once a step.
+// Where a recipe declares its weights and records its phases, once, at load. A
+// device makes a backend (device.h) and later a runner, which runs the recorded
+// list once a step.
 //
 //   const Linear* qkv = backend.AddQkv(q, k, v, {});
 //   ...
@@ -16,8 +17,7 @@
 //   backend.Head(output_norm, *head);
 //
 // Shapes are matched here, once, when a phase is recorded; a wrong one is our
-// own mistake and stops the process. Recording: one thread. Run: always the
-// same thread, which is worker 0 of the team.
+// own mistake and stops the process. Loading thread only.
 #pragma once
 
 #include <cstddef>
@@ -29,8 +29,6 @@
 #include <vector>
 
 #include "config/base/status.h"
-#include "models/llm/step.h"
-#include "models/llm/step_account.h"
 #include "models/tensor/quant.h"
 
 namespace millrace::models {
@@ -114,7 +112,7 @@ class Backend {
   virtual ~Backend() = default;
   const BackendShape& shape() const { return shape_; }
 
-  // ---- load: weights ----
+  // ---- weights ----
   const Linear* AddLinear(const WeightRows& rows,
                           Rounding rounding = Rounding::kOnce);
   // Biases are all given or all empty.
@@ -137,11 +135,7 @@ class Backend {
   virtual Status TakePacked(std::span<const std::byte> bytes,
                             const std::function<void(double)>& progress) = 0;
 
-  // ---- load: KV pages ----
-  virtual int64_t KvPageBytes() const = 0;  // all layers of one page
-  virtual void BindKv(std::byte* pages, int32_t num_pages) = 0;
-
-  // ---- load: phases, in order of running ----
+  // ---- phases, in order of running ----
   // x = table[token]; also does the step's page copies.
   void Embed(const Linear& table);
   // qkv = W · norm(x) (+ bias)
@@ -158,19 +152,6 @@ class Backend {
   void NormGateUpAct(Vector norm, const Linear& gate_up);
   // logits = W · norm(x)
   void Head(Vector norm, const Linear& w);
-
-  // ---- run ----
-  // Runs the recorded phases, then `after` on every worker once all logits are
-  // known. A device fault comes back as a Status.
-  using AfterStep = std::function<void(int worker, int num_workers)>;
-  virtual Status Run(const StepBatch& batch, const AfterStep& after) = 0;
-  // Of the last Run; lives until the next.
-  virtual const StepAccount& account() const = 0;
-  // Measures the machine, once, before the first Run and on its thread; takes
-  // tens of milliseconds and changes no result.
-  virtual RunnerPeaks MeasurePeaks() = 0;
-  // Of the last Run's sample, [vocab]; may be written until the next Run.
-  virtual std::span<float> logits(int32_t sample) = 0;
 
  protected:
   explicit Backend(BackendShape shape) : shape_(std::move(shape)) {}

@@ -7,7 +7,7 @@
 #include <string_view>
 #include <utility>
 
-#include "models/llm/cpu/attention.h"
+#include "models/llm/device.h"
 
 namespace millrace::models {
 
@@ -36,9 +36,17 @@ StatusOr<Vocabulary> VocabularyFor(const ModelSource& source,
   return vocabulary;
 }
 
-int64_t KvBytesPerToken(const ModelConfig& config, KvFormat format) {
-  return int64_t{2} * config.layers * config.kv_heads *
-         KvHeadBytes(format, config.head_dim) / kPageTokens;
+int64_t KvBytesPerToken(const ModelConfig& config,
+                        const std::string& kv_cache_dtype) {
+  config::LlmSettings settings;
+  settings.kv_cache_dtype = kv_cache_dtype;
+  const auto device = OpenDevice(settings, "auto", {});
+  CHECK(device.ok(), "the default device holds this dtype");
+  BackendShape shape;
+  shape.layers = config.layers;
+  shape.kv_heads = config.kv_heads;
+  shape.head_dim = config.head_dim;
+  return (*device)->KvPageBytes(shape) / kPageTokens;
 }
 
 std::string MainWeightType(const ModelSource& source) {

@@ -2,10 +2,9 @@
 #pragma once
 
 #include <cstdint>
+#include <string>
 
 #include "config/base/status.h"
-#include "config/schema.h"
-#include "models/cpu/llm_kernels.h"
 #include "models/llm/config.h"
 #include "models/llm/families.h"
 #include "models/llm/source.h"
@@ -27,8 +26,10 @@ StatusOr<LlmPlan> PlanLlm(const ModelSource& source);
 StatusOr<Vocabulary> VocabularyFor(const ModelSource& source,
                                    const ModelConfig& config);
 
-// Bytes of KV cache for one token.
-int64_t KvBytesPerToken(const ModelConfig& config, KvFormat format);
+// Bytes of KV cache for one token on the device that is chosen by default.
+// `kv_cache_dtype` is as in the settings; one that exists.
+int64_t KvBytesPerToken(const ModelConfig& config,
+                        const std::string& kv_cache_dtype);
 
 // "Q4_1": the type of most weights; "none" without any.
 std::string MainWeightType(const ModelSource& source);

@@ -10,13 +10,11 @@
 
 #include "config/base/log.h"
 #include "config/speculation.h"
-#include "models/cpu/isa.h"
 #include "models/llm/config.h"
-#include "models/llm/cpu/cpu_backend.h"
-#include "models/llm/cpu_runner.h"
+#include "models/llm/device.h"
 #include "models/llm/draft_model.h"
 #include "models/llm/inspect.h"
-#include "models/llm/kv_pool.h"
+#include "models/llm/kv_plan.h"
 #include "models/llm/model.h"
 #include "models/llm/packed.h"
 #include "models/llm/source.h"
@@ -86,15 +84,6 @@ StatusOr<std::shared_ptr<const ChatTemplate>> LoadTemplate(
   return std::shared_ptr<const ChatTemplate>();
 }
 
-StatusOr<KvFormat> KvFormatOf(const std::string& name) {
-  if (name == "f16" || name == "auto") return KvFormat::kF16;
-  if (name == "f32") return KvFormat::kF32;
-  if (name == "int8" || name == "q8_0") return KvFormat::kInt8;
-  return InvalidArgument("kv_cache_dtype is '" + name +
-                         "'; f16, int8 and f32 exist")
-      .At("kv_cache_dtype");
-}
-
 std::string TextOf(const Tokenizer& tokenizer, int32_t id) {
   return id < 0 ? "" : std::string(tokenizer.Piece(id, true));
 }
@@ -116,34 +105,12 @@ BackendShape ShapeOf(const ModelConfig& config, const ModelTensors& tensors) {
 
 // What a model and its draft model share.
 struct Shared {
-  std::shared_ptr<ComputePool> team;  // null: each its own
+  Device& device;
   // For the model: what a page for the draft model takes beside its own.
   int64_t draft_page_bytes = 0;
   // For the draft model: whom it guesses for. Else null.
   const LlmModel* target = nullptr;
 };
-
-// All but the limits.
-StatusOr<CpuBackendOptions> BackendFor(const LlmPlan& plan,
-                                       const LlmOptions& options) {
-  const config::LlmSettings& settings = options.settings;
-  const std::string& compute = settings.compute_dtype;
-  if (compute != "auto" && compute != "int8" && compute != "int16" &&
-      compute != "f32") {
-    return InvalidArgument("compute_dtype is '" + compute +
-                           "'; auto, int8, int16 and f32 exist")
-        .At("compute_dtype");
-  }
-  CpuBackendOptions cpu;
-  ASSIGN_OR_RETURN(cpu.kernels, ChooseKernels(options.isa));
-  ASSIGN_OR_RETURN(cpu.kv_format, KvFormatOf(settings.kv_cache_dtype));
-  cpu.shape = ShapeOf(plan.config, plan.tensors);
-  cpu.cpus = options.cpus;
-  cpu.compute_f32 = compute == "f32";
-  cpu.prompts_in_bf16 = compute == "auto";
-  cpu.huge_pages = settings.huge_pages;
-  return cpu;
-}
 
 // Whoever guesses for another has as many pages, and reaches no further.
 StatusOr<KvPlan> KvPlanFor(const LlmOptions& options, const ModelConfig& config,
@@ -196,9 +163,6 @@ StatusOr<LlmModel> Load(const std::string& path, const LlmOptions& options,
   ASSIGN_OR_RETURN(const LlmPlan plan, PlanLlm(*source));
   const ModelConfig& config = plan.config;
   const ModelTensors& tensors = plan.tensors;
-  ASSIGN_OR_RETURN(CpuBackendOptions cpu, BackendFor(plan, options));
-  cpu.team = shared.team;
-
   ASSIGN_OR_RETURN(const QuantizeTo quantize,
                    QuantizeFor(settings.quantize, *source, tensors, shared));
 
@@ -221,24 +185,26 @@ StatusOr<LlmModel> Load(const std::string& path, const LlmOptions& options,
     ASSIGN_OR_RETURN(model.generation, source->ReadGenerationDefaults());
   }
 
-  const int64_t page_bytes =
-      kPageTokens * KvBytesPerToken(config, cpu.kv_format);
+  Device& device = shared.device;
+  const BackendShape shape = ShapeOf(config, tensors);
+  const int64_t page_bytes = device.KvPageBytes(shape);
   ASSIGN_OR_RETURN(const KvPlan kv,
                    KvPlanFor(options, config, page_bytes, shared));
-  ASSIGN_OR_RETURN(cpu.limits, LimitsOf(settings, kv.max_context));
+  RunnerInfo runner;
+  ASSIGN_OR_RETURN(runner.limits, LimitsOf(settings, kv.max_context));
+  runner.vocab_size = config.vocab;
+  runner.max_context = kv.max_context;
+  runner.num_pages = kv.num_pages;
 
-  auto backend = std::make_unique<CpuBackend>(cpu);
+  std::unique_ptr<Backend> backend = device.NewBackend(shape, runner.limits);
   ASSIGN_OR_RETURN(
       const ModelWeights weights,
       LoadWeights(*source, tensors, settings.compute_dtype == "int16", quantize,
                   *backend, options.progress));
   plan.family->recipe(config, weights, *backend);
-  const bool kv_depends_on_role = backend->ChoosePromptWay();
   const int64_t kv_bytes = kv.num_pages * page_bytes;
   RETURN_IF_ERROR(
       CheckMemory(backend->weight_bytes(), kv_bytes, options, shared));
-  ASSIGN_OR_RETURN(KvPool pool, KvPool::Create(kv.num_pages, page_bytes,
-                                               settings.huge_pages));
 
   LlmInfo& info = model.info;
   info.architecture = config.architecture;
@@ -251,27 +217,16 @@ StatusOr<LlmModel> Load(const std::string& path, const LlmOptions& options,
   info.weight_bytes = backend->weight_bytes();
   info.kv_bytes_per_token = page_bytes / kPageTokens;
   info.trained_context = config.context;
-  info.isa = cpu.kernels->name;
-  info.threads = std::max<int32_t>(1, static_cast<int32_t>(cpu.cpus.size()));
-
-  RunnerInfo runner;
-  runner.limits = cpu.limits;
-  runner.vocab_size = config.vocab;
-  runner.max_context = kv.max_context;
-  runner.num_pages = kv.num_pages;
-  runner.kv_depends_on_role = kv_depends_on_role;
-  model.runner = std::make_unique<CpuRunner>(
-      runner, std::move(backend), std::move(pool), *cpu.kernels, info.threads);
+  info.isa = device.kernels();
+  info.threads = device.threads();
+  ASSIGN_OR_RETURN(model.runner, device.NewRunner(runner, std::move(backend)));
   return model;
 }
 
-StatusOr<int64_t> PageBytesOf(const std::string& path,
-                              const LlmOptions& options) {
+StatusOr<int64_t> PageBytesOf(const std::string& path, const Device& device) {
   ASSIGN_OR_RETURN(const auto source, OpenModelSource(path));
   ASSIGN_OR_RETURN(const LlmPlan plan, PlanLlm(*source));
-  ASSIGN_OR_RETURN(const KvFormat format,
-                   KvFormatOf(options.settings.kv_cache_dtype));
-  return kPageTokens * KvBytesPerToken(plan.config, format);
+  return device.KvPageBytes(ShapeOf(plan.config, plan.tensors));
 }
 
 // The model, and the draft model if the settings name one.
@@ -279,22 +234,23 @@ StatusOr<LlmModel> LoadBoth(const std::string& path,
                             const LlmOptions& options) {
   ASSIGN_OR_RETURN(const config::SpeculativeMethod method,
                    config::SpeculativeMethodOf(options.settings));
+  ASSIGN_OR_RETURN(const auto device,
+                   OpenDevice(options.settings, options.isa, options.cpus));
   if (method != config::SpeculativeMethod::kDraftModel) {
-    return Load(path, options, {});
+    return Load(path, options, {.device = *device});
   }
   const std::string& draft_path = options.settings.speculative_model;
   const std::string where = "speculative_model '" + draft_path + "'";
   const LlmOptions draft_options = DraftOptions(options);
-  const auto page_bytes = PageBytesOf(draft_path, draft_options);
+  const auto page_bytes = PageBytesOf(draft_path, *device);
   if (!page_bytes.ok()) {
     return page_bytes.status().Prefixed(where).At("speculative_model");
   }
-  const auto team = std::make_shared<ComputePool>(options.cpus, "llm");
-  ASSIGN_OR_RETURN(
-      LlmModel model,
-      Load(path, options, {.team = team, .draft_page_bytes = *page_bytes}));
+  ASSIGN_OR_RETURN(LlmModel model,
+                   Load(path, options,
+                        {.device = *device, .draft_page_bytes = *page_bytes}));
   StatusOr<LlmModel> draft =
-      Load(draft_path, draft_options, {.team = team, .target = &model});
+      Load(draft_path, draft_options, {.device = *device, .target = &model});
   if (!draft.ok()) {
     return draft.status().Prefixed(where).At("speculative_model");
   }
@@ -324,15 +280,17 @@ Status Convert(const std::string& path, const std::string& out,
                const LlmOptions& options) {
   ASSIGN_OR_RETURN(const auto source, OpenModelSource(path));
   ASSIGN_OR_RETURN(const LlmPlan plan, PlanLlm(*source));
-  ASSIGN_OR_RETURN(CpuBackendOptions cpu, BackendFor(plan, options));
-  cpu.limits = {
+  ASSIGN_OR_RETURN(const auto device,
+                   OpenDevice(options.settings, options.isa, options.cpus));
+  const StepLimits limits = {
       .max_tokens = 1, .max_seqs = 1, .max_pages_per_seq = 1, .max_samples = 1};
-  CpuBackend backend(cpu);
+  const std::unique_ptr<Backend> backend =
+      device->NewBackend(ShapeOf(plan.config, plan.tensors), limits);
   RETURN_IF_ERROR(LoadWeights(*source, plan.tensors,
                               options.settings.compute_dtype == "int16",
-                              QuantizeTo{}, backend, options.progress)
+                              QuantizeTo{}, *backend, options.progress)
                       .status());
-  return WritePacked(*source, backend, out);
+  return WritePacked(*source, *backend, out);
 }
 
 }  // namespace

@@ -51,4 +51,12 @@ class Runner {
   virtual RunnerPeaks MeasurePeaks() { return {}; }
 };
 
+// What a runner offers beside Runner when it can show whole logits.
+class LogitsView {
+ public:
+  virtual ~LogitsView() = default;
+  // Of sample i of the last step, [vocab]; unchanged when the row was scored.
+  virtual std::span<const float> Logits(int32_t sample) const = 0;
+};
+
 }  // namespace millrace::models

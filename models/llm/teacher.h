@@ -12,14 +12,6 @@
 
 namespace millrace::models {
 
-// What a runner offers beside Runner when it can show whole logits.
-class LogitsView {
- public:
-  virtual ~LogitsView() = default;
-  // Of sample i of the last step, [vocab]; unchanged when the row was scored.
-  virtual std::span<const float> Logits(int32_t sample) const = 0;
-};
-
 // Runs the tokens as one sequence from position 0, `chunk` of them a step (0:
 // as many as fit), and calls back with the logits that follow each, in order,
 // from position `first` on. Nothing else may use the runner meanwhile; the

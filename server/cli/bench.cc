@@ -12,7 +12,6 @@
 #include <vector>
 
 #include "config/base/json.h"
-#include "models/llm/cpu/linear.h"
 #include "models/llm/source.h"
 #include "server/cli/args.h"
 #include "server/cli/bench_report.h"

@@ -205,10 +205,8 @@ int64_t PrintTensors(const models::ModelSource& source) {
 
 void PrintMemory(const models::ModelConfig& config, int64_t weight_bytes,
                  int64_t context) {
-  const int64_t token_bytes =
-      models::KvBytesPerToken(config, models::KvFormat::kF16);
-  const int64_t int8_bytes =
-      models::KvBytesPerToken(config, models::KvFormat::kInt8);
+  const int64_t token_bytes = models::KvBytesPerToken(config, "f16");
+  const int64_t int8_bytes = models::KvBytesPerToken(config, "int8");
   const int64_t pages =
       (context + models::kPageTokens - 1) / models::kPageTokens;
   const int64_t kv_bytes = pages * models::kPageTokens * token_bytes;
@@ -282,7 +280,7 @@ Status PrintDraft(const models::ModelSource& source,
       Clean(draft_plan.config.architecture).c_str(),
       models::MainWeightType(draft).c_str(), MiB(draft.file_bytes()),
       static_cast<long long>(
-          models::KvBytesPerToken(draft_plan.config, models::KvFormat::kF16)));
+          models::KvBytesPerToken(draft_plan.config, "f16")));
   return OkStatus();
 }
 

@@ -45,7 +45,13 @@ WALLS = [
     ("models/llm/step_account.h", ["config/"]),
     ("models/llm/backend.h", ["models/llm/step.h", "models/llm/step_account.h",
                               "models/tensor/", "config/"]),
+    ("models/llm/runner.h", ["models/llm/step.h", "models/llm/step_account.h",
+                             "config/"]),
+    ("models/llm/device.h", ["models/llm/backend.h", "models/llm/runner.h",
+                             "models/llm/step.h", "config/"]),
     ("models/llm/cpu/", ["models/llm/cpu/", "models/llm/backend.h",
+                         "models/llm/device.h", "models/llm/kv_pool.h",
+                         "models/llm/runner.h", "models/llm/sampler.h",
                          "models/llm/step.h", "models/llm/step_account.h",
                          "models/cpu/", "models/memory/", "models/tensor/",
                          "config/"]),
@@ -62,6 +68,10 @@ STRANGERS = [
 # itself and these alone.
 STANDALONE = "loadtest/"
 STANDALONE_SEES = ["loadtest/", "config/base/status.h"]
+# Folders whose headers only these files and their own may include.
+DOORS = [
+    ("models/llm/cpu/", ["models/llm/open_device.cc"]),
+]
 # Headers that cost seconds: source files only, and headers of a `detail`
 # folder, which no header outside of one may include.
 HEAVY = re.compile(
@@ -162,6 +172,10 @@ def judge_include(name, path, quoted, exists, beside):
         for left, allowed in WALLS:
             if exists and name.startswith(left) and not admitted(path, allowed):
                 return f"{left} may not see {path}"
+        for folder, files in DOORS:
+            if (exists and path.startswith(folder)
+                    and not name.startswith(folder) and name not in files):
+                return f"{folder} is seen by {' '.join(files)} alone"
         if (name.endswith(".h") and "/detail/" in path
                 and "/detail/" not in name):
             return f"{path} is for source files"

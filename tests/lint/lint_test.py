@@ -18,8 +18,7 @@ CLEAN = {
     "models/graph/ir.h": "#pragma once\n",
     "models/cpu/backend.h": "#pragma once\n",
     "models/cuda/backend.h": "#pragma once\n",
-    "models/llm/create.cc":
-        '#include "models/cpu/backend.h"\n#include "models/cuda/backend.h"\n',
+    "models/llm/open_device.cc": '#include "models/llm/cpu/engine.h"\n',
     "models/llm/cpu/engine.h":
         '#pragma once\n#include "models/cpu/backend.h"\n'
         '#include "models/llm/step.h"\n',
@@ -92,6 +91,7 @@ class LintTest(unittest.TestCase):
                 ("models/memory/bad.cc", "models/cpu/backend.h"),
                 ("models/text/bad.cc", "models/llm/step.h"),
                 ("models/llm/cpu/bad.cc", "models/llm/model.h"),
+                ("models/llm/bad.cc", "models/llm/cpu/engine.h"),
                 ("models/cpu/kernels/avx2/bad.cc", "config/a.h"),
                 ("server/bad.cc", "tests/unit/helper.h"),
                 ("server/bad.cc", "auth.h"),

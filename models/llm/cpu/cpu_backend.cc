@@ -12,17 +12,12 @@ int64_t RoundUp(int64_t n, int64_t unit) {
   return (n + unit - 1) / unit * unit;
 }
 
-int TeamSize(const config::CpuSet& cpus) {
-  return std::max<int>(1, static_cast<int>(cpus.size()));
-}
-
 }  // namespace
 
 CpuBackend::CpuBackend(const CpuBackendOptions& options)
     : Backend(options.shape),
       limits_(options.limits),
       kernels_(*options.kernels),
-      cpus_(options.cpus),
       compute_f32_(options.compute_f32),
       wants_prompts_in_bf16_(options.prompts_in_bf16 &&
                              kernels_.prompt_attend != nullptr),
@@ -30,15 +25,12 @@ CpuBackend::CpuBackend(const CpuBackendOptions& options)
       q_dim_(int64_t{shape().heads} * shape().head_dim),
       qkv_dim_(q_dim_ + 2 * int64_t{shape().kv_heads} * shape().head_dim),
       padded_ffn_(RoundUp(shape().ffn, 32)),
-      attention_(shape(), kernels_, TeamSize(cpus_)),
+      attention_(shape(), kernels_, options.team->size()),
       kv_{options.kv_format, shape().layers, shape().kv_heads, shape().head_dim,
           nullptr},
       ld_logits_(RoundUp(shape().vocab, 16)),
       ld_y_(std::max({RoundUp(shape().hidden, 16), 2 * padded_ffn_, qkv_dim_})),
-      pool_(options.team != nullptr
-                ? options.team
-                : std::make_shared<ComputePool>(cpus_, "llm")) {
-  CHECK(pool_->size() == TeamSize(cpus_), "a team has a worker for each CPU");
+      pool_(options.team) {
   const auto rows = static_cast<size_t>(limits_.max_tokens);
   const auto samples = static_cast<size_t>(limits_.max_samples);
   const auto hidden = static_cast<size_t>(shape().hidden);
@@ -56,7 +48,7 @@ CpuBackend::CpuBackend(const CpuBackendOptions& options)
   wide_act_.Allocate(std::max(limits_.max_tokens, limits_.max_samples), widest);
   ffn_act_.Allocate(std::max(limits_.max_tokens, limits_.max_samples),
                     padded_ffn_);
-  private_.resize(static_cast<size_t>(TeamSize(cpus_)));
+  private_.resize(static_cast<size_t>(pool_->size()));
   for (Private& own : private_) {
     own.act.Allocate(kMostFewRows, widest);
     own.row.resize(static_cast<size_t>(std::max(widest, padded_ffn_)));

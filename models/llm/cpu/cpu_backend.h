@@ -11,10 +11,10 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <vector>
 
-#include "config/topology.h"
 #include "models/cpu/compute_pool.h"
 #include "models/cpu/llm_kernels.h"
 #include "models/llm/backend.h"
@@ -22,6 +22,7 @@
 #include "models/llm/cpu/line_vector.h"
 #include "models/llm/cpu/linear.h"
 #include "models/llm/step.h"
+#include "models/llm/step_account.h"
 #include "models/memory/huge_buffer.h"
 
 namespace millrace::models {
@@ -30,8 +31,7 @@ struct CpuBackendOptions {
   BackendShape shape;
   StepLimits limits;
   const KernelTable* kernels = nullptr;
-  config::CpuSet cpus;  // one worker each; empty: one, not pinned
-  // The team of those CPUs where several models take turns on it, else null.
+  // Models that take turns on the same CPUs share it.
   std::shared_ptr<ComputePool> team;
   KvFormat kv_format = KvFormat::kF16;
   bool compute_f32 = false;  // weights dequantised, activations f32
@@ -53,17 +53,26 @@ class CpuBackend final : public Backend {
   }
   Status TakePacked(std::span<const std::byte> bytes,
                     const std::function<void(double)>& progress) override;
-  int64_t KvPageBytes() const override { return kv_.page_bytes(); }
-  void BindKv(std::byte* pages, int32_t num_pages) override;
+  int64_t KvPageBytes() const { return kv_.page_bytes(); }
+  void BindKv(std::byte* pages, int32_t num_pages);
   // Ends recording. Rows of prompts go in bf16, up to the last layer's
   // attention, if that was wanted and the kernel table has a way of its own for
   // them and for all matrices of the layers. True then: bits depend on which
   // rows a StepBatch calls prompt_rows.
   bool ChoosePromptWay();
-  Status Run(const StepBatch& batch, const AfterStep& after) override;
-  std::span<float> logits(int32_t sample) override;
-  const StepAccount& account() const override { return account_; }
-  RunnerPeaks MeasurePeaks() override;
+
+  // ---- run; always the same thread, which is worker 0 of the team ----
+  // Runs the recorded phases, then `after` on every worker once all logits are
+  // known.
+  using AfterStep = std::function<void(int worker, int num_workers)>;
+  Status Run(const StepBatch& batch, const AfterStep& after);
+  // Of the last Run's sample, [vocab]; may be written until the next Run.
+  std::span<float> logits(int32_t sample);
+  // Of the last Run; lives until the next.
+  const StepAccount& account() const { return account_; }
+  // Measures the machine, once, before the first Run and on its thread; takes
+  // tens of milliseconds and changes no result.
+  RunnerPeaks MeasurePeaks();
 
  private:
   // Rows up to which each worker prepares its own activations, at most and
@@ -179,7 +188,6 @@ class CpuBackend final : public Backend {
   // Constant after construction.
   const StepLimits limits_;
   const KernelTable& kernels_;
-  const config::CpuSet cpus_;
   const bool compute_f32_;
   const bool wants_prompts_in_bf16_;
   const bool huge_pages_;
@@ -232,7 +240,6 @@ class CpuBackend final : public Backend {
   std::vector<Private> private_;
   int64_t ld_y_;
 
-  // Shared with the models that take turns on the same team.
   const std::shared_ptr<ComputePool> pool_;
 };
 

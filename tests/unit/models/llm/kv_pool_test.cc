@@ -2,6 +2,7 @@
 
 #include <gtest/gtest.h>
 
+#include "models/llm/kv_plan.h"
 #include "models/llm/step.h"
 
 namespace millrace::models {

@@ -42,9 +42,9 @@ TEST(ModelConfig, OfTheTinyModel) {
   EXPECT_TRUE(plan->config.rope.interleaved);
   EXPECT_EQ(plan->tensors.output, plan->tensors.embedding);
   // 2 (K and V) × 2 layers × 2 kv heads × 16 values × 2 bytes.
-  EXPECT_EQ(KvBytesPerToken(plan->config, KvFormat::kF16), 256);
+  EXPECT_EQ(KvBytesPerToken(plan->config, "f16"), 256);
   // × (16 bytes and a scale of 4).
-  EXPECT_EQ(KvBytesPerToken(plan->config, KvFormat::kInt8), 160);
+  EXPECT_EQ(KvBytesPerToken(plan->config, "int8"), 160);
   EXPECT_EQ(MainWeightType(source), "Q4_1");
 }
 

@@ -150,6 +150,13 @@ TEST(LoadLlm, SaysWhatIsWrongWithAFileOrSetting) {
   options.settings.kv_cache_dtype = "f8";
   EXPECT_EQ(LoadLlm(path, options).status().field(), "kv_cache_dtype");
   options = TinyOptions(1);
+  options.settings.device = "cuda:0";
+  EXPECT_EQ(LoadLlm(path, options).status().message(),
+            "'" + path +
+                "': device is 'cuda:0', but this build runs language models on "
+                "'cpu' alone; set device to cpu, or leave it out");
+  EXPECT_EQ(LoadLlm(path, options).status().field(), "device");
+  options = TinyOptions(1);
   options.memory_limit_bytes = 100'000;
   options.settings.kv_cache_memory_bytes = 1 << 20;
   EXPECT_EQ(LoadLlm(path, options).status().code(),

@@ -2,7 +2,7 @@
 // join their slots' counts after all rows are sampled; a row that stands behind
 // guesses is told of them instead, and of the drawn tokens only those that
 // follow from true guesses join.
-#include "models/llm/cpu_runner.h"
+#include "models/llm/cpu/cpu_runner.h"
 
 #include <utility>
 
@@ -26,8 +26,9 @@ std::span<const int32_t> GuessesBefore(const StepBatch& batch, int32_t i) {
 
 }  // namespace
 
-CpuRunner::CpuRunner(const RunnerInfo& info, std::unique_ptr<Backend> backend,
-                     KvPool pool, const KernelTable& kernels, int num_workers)
+CpuRunner::CpuRunner(const RunnerInfo& info,
+                     std::unique_ptr<CpuBackend> backend, KvPool pool,
+                     const KernelTable& kernels, int num_workers)
     : info_(info),
       pool_(std::move(pool)),
       backend_(std::move(backend)),

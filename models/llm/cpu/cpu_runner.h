@@ -8,11 +8,10 @@
 #include <vector>
 
 #include "models/cpu/llm_kernels.h"
-#include "models/llm/backend.h"
+#include "models/llm/cpu/cpu_backend.h"
 #include "models/llm/kv_pool.h"
 #include "models/llm/runner.h"
 #include "models/llm/sampler.h"
-#include "models/llm/teacher.h"
 
 namespace millrace::models {
 
@@ -20,7 +19,7 @@ class CpuRunner final : public Runner, public LogitsView {
  public:
   // The backend is recorded and has its weights; the pool's pages are bound to
   // it here.
-  CpuRunner(const RunnerInfo& info, std::unique_ptr<Backend> backend,
+  CpuRunner(const RunnerInfo& info, std::unique_ptr<CpuBackend> backend,
             KvPool pool, const KernelTable& kernels, int num_workers);
 
   const RunnerInfo& info() const override { return info_; }
@@ -37,7 +36,7 @@ class CpuRunner final : public Runner, public LogitsView {
  private:
   const RunnerInfo info_;
   KvPool pool_;
-  const std::unique_ptr<Backend> backend_;
+  const std::unique_ptr<CpuBackend> backend_;
   Sampler sampler_;
   std::vector<Sampler::Scratch> scratch_;  // one for each worker
   StepResult result_;

@@ -1,0 +1,54 @@
+// A device that runs language models: the cores of this machine today, a GPU
+// later. It makes the backend that a recipe records into and the runner that
+// then runs steps. What stands above sees neither its memory nor its workers.
+//
+//   ASSIGN_OR_RETURN(const auto device, OpenDevice(settings, isa, cpus));
+//   const auto backend = device->NewBackend(shape, limits);
+//   ...  // weights are added and packed, the recipe records its phases
+//   ASSIGN_OR_RETURN(auto runner, device->NewRunner(info, std::move(backend)));
+//
+// A model and its draft model share one device, and take turns on it. Loading
+// thread only; runners outlive the device.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <string>
+
+#include "config/base/status.h"
+#include "config/schema.h"
+#include "config/topology.h"
+#include "models/llm/backend.h"
+#include "models/llm/runner.h"
+#include "models/llm/step.h"
+
+namespace millrace::models {
+
+class Device {
+ public:
+  virtual ~Device() = default;
+
+  virtual std::string name() const = 0;     // as in the settings: "cpu"
+  virtual std::string kernels() const = 0;  // "avx512vnni"
+  virtual int32_t threads() const = 0;      // of the host that compute for it
+
+  // Bytes of one page of keys and values, all layers together.
+  virtual int64_t KvPageBytes(const BackendShape& shape) const = 0;
+  virtual std::unique_ptr<Backend> NewBackend(const BackendShape& shape,
+                                              const StepLimits& limits) = 0;
+  // Ends the recording of a backend that this device made and gives it
+  // info.num_pages pages for keys and values. The runner's own info() may say
+  // more than `info`: kv_depends_on_role is the device's choice.
+  virtual StatusOr<std::unique_ptr<Runner>> NewRunner(
+      const RunnerInfo& info, std::unique_ptr<Backend> backend) = 0;
+};
+
+// The device that settings.device names: "cpu", or "auto" for the best one.
+// `isa` names the kernel table on a CPU.
+// INVALID_ARGUMENT names a setting that is out of range; UNIMPLEMENTED a device
+// that this build does not have.
+StatusOr<std::unique_ptr<Device>> OpenDevice(
+    const config::LlmSettings& settings, const std::string& isa,
+    const config::CpuSet& cpus);
+
+}  // namespace millrace::models

@@ -1,0 +1,62 @@
+// Sizes are whole pages. With no memory limit known and no size given the cache
+// has 1 GiB.
+#include "models/llm/kv_plan.h"
+
+#include <algorithm>
+#include <limits>
+#include <string>
+
+#include "config/base/log.h"
+#include "models/llm/step.h"
+
+namespace millrace::models {
+namespace {
+
+constexpr int64_t kPoolWithoutLimit = int64_t{1} << 30;
+
+int64_t PagesOf(int64_t tokens) {
+  return (tokens + kPageTokens - 1) / kPageTokens;
+}
+
+}  // namespace
+
+StatusOr<KvPlan> PlanKv(const config::LlmSettings& settings,
+                        const ModelConfig& model, int64_t page_bytes,
+                        int64_t memory_limit_bytes) {
+  const bool asked = settings.max_model_len > 0;
+  if (settings.max_model_len > model.context) {
+    return InvalidArgument("max_model_len is " +
+                           std::to_string(settings.max_model_len) +
+                           ", but the model was trained for " +
+                           std::to_string(model.context) + " tokens; lower it")
+        .At("max_model_len");
+  }
+  int64_t context = asked ? settings.max_model_len : model.context;
+  const bool sized = settings.kv_cache_memory_bytes > 0;
+  const int64_t bytes = sized ? settings.kv_cache_memory_bytes
+                        : memory_limit_bytes > 0 ? memory_limit_bytes / 4
+                                                 : kPoolWithoutLimit;
+  const int64_t affordable = bytes / page_bytes;
+  if (affordable < 1 || (asked && affordable < PagesOf(context))) {
+    return ResourceExhausted(
+               "the KV cache of " + std::to_string(bytes) + " bytes holds " +
+               std::to_string(affordable * kPageTokens) +
+               " tokens, but one sequence may have " + std::to_string(context) +
+               "; lower max_model_len or raise kv_cache_memory_bytes to " +
+               std::to_string(PagesOf(context) * page_bytes))
+        .At("kv_cache_memory_bytes");
+  }
+  if (affordable < PagesOf(context)) {
+    context = affordable * kPageTokens;
+    LogWarning("context cut to what the KV cache holds",
+               {{"max_model_len", context},
+                {"trained", model.context},
+                {"kv_cache_memory_bytes", bytes}});
+  }
+  const int64_t useful = PagesOf(context) * settings.max_num_seqs;
+  const int64_t pages = std::min(
+      {affordable, useful, int64_t{std::numeric_limits<int32_t>::max()}});
+  return KvPlan{static_cast<int32_t>(context), static_cast<int32_t>(pages)};
+}
+
+}  // namespace millrace::models
