@@ -6,7 +6,9 @@
 
 #include <algorithm>
 #include <chrono>
+#include <string>
 #include <utility>
+#include <vector>
 
 #include "config/base/log.h"
 #include "config/base/metrics.h"
@@ -15,8 +17,9 @@
 #include "server/auth.h"
 #include "server/grpc/server.h"
 #include "server/http/listener.h"
+#include "server/lifecycle/core_allocator.h"
 #include "server/lifecycle/load.h"
-#include "server/lifecycle/manager.h"
+#include "server/lifecycle/repository.h"
 #include "server/version.h"
 
 namespace millrace::server {
@@ -61,6 +64,42 @@ int HandlerThreads(const config::ServerSettings& settings,
   return std::max<int>(2, static_cast<int>(topology.cores().size()) / 4);
 }
 
+// The models that settings name, each of one version.
+class NamedModels final : public ModelSource {
+ public:
+  explicit NamedModels(std::vector<config::ModelSettings> models)
+      : models_(std::move(models)) {}
+
+  std::vector<std::string> Names() override {
+    std::vector<std::string> names;
+    for (const config::ModelSettings& model : models_) {
+      names.push_back(config::ModelId(model));
+    }
+    return names;
+  }
+
+  StatusOr<std::vector<VersionPlan>> Find(const std::string& name,
+                                          const std::string&) override {
+    for (const config::ModelSettings& model : models_) {
+      if (config::ModelId(model) != name) continue;
+      return std::vector<VersionPlan>{{std::string(kOnlyVersion), model}};
+    }
+    return NotFound("no model called '" + name + "' was named at start");
+  }
+
+ private:
+  const std::vector<config::ModelSettings> models_;
+};
+
+std::vector<CoreRequest> CoresWanted(
+    const std::vector<config::ModelSettings>& models) {
+  std::vector<CoreRequest> requests;
+  for (const config::ModelSettings& model : models) {
+    requests.push_back({config::ModelId(model), model.common.threads});
+  }
+  return requests;
+}
+
 }  // namespace
 
 struct App::Parts {
@@ -69,7 +108,8 @@ struct App::Parts {
   Gauge build_info;
   std::unique_ptr<Auth> auth;
   std::unique_ptr<handlers::Pool> pool;
-  Manager manager;
+  std::unique_ptr<CoreAllocator> cores;
+  std::unique_ptr<Repository> repository;
   std::unique_ptr<HttpServer> http;
   std::unique_ptr<GrpcServer> grpc;
 };
@@ -95,39 +135,35 @@ StatusOr<std::unique_ptr<App>> App::Start(
       {{"version", std::string(Version())}});
   parts->build_info.Set(1);
 
-  const std::vector<config::CpuSet> teams =
-      PlanTeams(topology, settings.models);
-  for (size_t i = 0; i < settings.models.size(); ++i) {
-    const config::ModelSettings& model = settings.models[i];
-    for (const std::shared_ptr<Servable>& other : parts->manager.List()) {
-      if (!model.name.empty() && other->id() == model.name) {
-        return InvalidArgument("two models are called '" + model.name +
-                               "'; give one of them another NAME=PATH");
-      }
-    }
-    ASSIGN_OR_RETURN(
-        std::shared_ptr<Servable> servable,
-        LoadServable(model, std::string(kOnlyVersion), teams[i],
-                     topology.memory_limit_bytes(), parts->pool.get(),
-                     &parts->metrics, [&progress, &model](double done) {
-                       if (progress) progress(model.path, done);
-                     }));
-    parts->manager.Add(std::move(servable));
+  parts->cores = std::make_unique<CoreAllocator>(topology);
+  parts->cores->Reserve(CoresWanted(settings.models));
+  parts->repository = std::make_unique<Repository>(
+      std::make_unique<NamedModels>(settings.models),
+      std::make_unique<ServableLoader>(
+          LoaderParts{.cores = parts->cores.get(),
+                      .memory_limit_bytes = topology.memory_limit_bytes(),
+                      .pool = parts->pool.get(),
+                      .metrics = &parts->metrics,
+                      .progress = std::move(progress)}),
+      RepositoryOptions{});
+  for (const config::ModelSettings& model : settings.models) {
+    RETURN_IF_ERROR(parts->repository->Load(config::ModelId(model)));
   }
-  parts->manager.SetState(ServerState::kReady);
+  parts->repository->SetState(ServerState::kReady);
 
-  ASSIGN_OR_RETURN(parts->http, HttpServer::Start(settings.server,
-                                                  {.manager = &parts->manager,
-                                                   .pool = parts->pool.get(),
-                                                   .metrics = &parts->metrics,
-                                                   .auth = parts->auth.get()}));
+  ASSIGN_OR_RETURN(
+      parts->http,
+      HttpServer::Start(settings.server, {.repository = parts->repository.get(),
+                                          .pool = parts->pool.get(),
+                                          .metrics = &parts->metrics,
+                                          .auth = parts->auth.get()}));
   if (settings.server.grpc_port >= 0) {
-    ASSIGN_OR_RETURN(
-        parts->grpc,
-        GrpcServer::Start(settings.server, {.manager = &parts->manager,
-                                            .pool = parts->pool.get(),
-                                            .metrics = &parts->metrics,
-                                            .auth = parts->auth.get()}));
+    ASSIGN_OR_RETURN(parts->grpc,
+                     GrpcServer::Start(settings.server,
+                                       {.repository = parts->repository.get(),
+                                        .pool = parts->pool.get(),
+                                        .metrics = &parts->metrics,
+                                        .auth = parts->auth.get()}));
   }
   return std::unique_ptr<App>(new App(std::move(parts)));
 }
@@ -142,13 +178,13 @@ bool App::Shutdown() {
   const auto deadline =
       std::chrono::steady_clock::now() +
       std::chrono::milliseconds(parts_->settings.server.shutdown_timeout_ms);
-  parts_->manager.SetState(ServerState::kDraining);
+  parts_->repository->SetState(ServerState::kDraining);
   if (parts_->grpc != nullptr) parts_->grpc->StopAccepting();
   LogInfo("draining",
           {{"timeout_ms", parts_->settings.server.shutdown_timeout_ms}});
   // HTTP goes on answering 503 meanwhile, so that probes and balancers learn
   // why.
-  const bool clean = parts_->manager.Drain(deadline);
+  const bool clean = parts_->repository->Drain(deadline);
   parts_->http->StopAccepting();
   // What ended must still reach its client: a moment beyond the deadline.
   const auto last = std::max(

@@ -7,9 +7,18 @@
 #include <cstdio>
 #include <utility>
 
-#include "server/lifecycle/load.h"
+#include "server/lifecycle/core_allocator.h"
 
 namespace millrace::server {
+namespace {
+
+config::CpuSet TeamOf(const config::Topology& topology, int64_t threads) {
+  CoreAllocator cores(topology);
+  cores.Reserve({{"tool", threads}});
+  return cores.Take({"tool", threads})->cpus();
+}
+
+}  // namespace
 
 std::function<void(double)> ProgressLine(const char* what) {
   if (isatty(STDERR_FILENO) == 0) return {};
@@ -21,18 +30,15 @@ std::function<void(double)> ProgressLine(const char* what) {
 
 StatusOr<config::CpuSet> TeamFor(int64_t threads) {
   ASSIGN_OR_RETURN(const config::Topology topology, config::Topology::Detect());
-  config::ModelSettings model;
-  model.common.threads = threads;
-  return PlanTeams(topology, {model})[0];
+  return TeamOf(topology, threads);
 }
 
 StatusOr<ToolModel> LoadForTool(const std::string& path, const ParsedArgs& args,
                                 config::LlmSettings settings) {
-  config::ModelSettings model;
-  model.path = path;
-  ASSIGN_OR_RETURN(model.common.threads,
-                   args.Int("threads", model.common.threads, 0, 1024));
-  model.common.isa = args.Text("isa", model.common.isa);
+  config::CommonSettings common;
+  ASSIGN_OR_RETURN(common.threads,
+                   args.Int("threads", common.threads, 0, 1024));
+  common.isa = args.Text("isa", common.isa);
   settings.compute_dtype = args.Text("compute-dtype", settings.compute_dtype);
   settings.quantize = args.Text("quantize", settings.quantize);
   settings.kv_cache_dtype =
@@ -40,11 +46,11 @@ StatusOr<ToolModel> LoadForTool(const std::string& path, const ParsedArgs& args,
 
   ASSIGN_OR_RETURN(const config::Topology topology, config::Topology::Detect());
   ToolModel tool;
-  tool.team = PlanTeams(topology, {model})[0];
+  tool.team = TeamOf(topology, common.threads);
   tool.memory_limit_bytes = topology.memory_limit_bytes();
   ASSIGN_OR_RETURN(
       tool.model, models::LoadLlm(path, {.settings = settings,
-                                         .isa = model.common.isa,
+                                         .isa = common.isa,
                                          .cpus = tool.team,
                                          .memory_limit_bytes = 0,
                                          .progress = ProgressLine("loading")}));

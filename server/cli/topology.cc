@@ -8,7 +8,7 @@
 #include "config/topology.h"
 #include "models/cpu/isa.h"
 #include "server/cli/args.h"
-#include "server/lifecycle/load.h"
+#include "server/lifecycle/core_allocator.h"
 
 namespace millrace::server {
 namespace {
@@ -69,14 +69,17 @@ Status Topology(const ParsedArgs& args) {
                    config::Topology::Detect(sources));
   std::fputs(topology.Describe().c_str(), stdout);
 
-  config::ModelSettings model;
-  model.common.threads = threads;
-  const std::vector<config::CpuSet> teams = PlanTeams(
-      topology, std::vector<config::ModelSettings>(num_models, model));
+  std::vector<CoreRequest> models;
+  for (int64_t i = 1; i <= num_models; ++i) {
+    models.push_back({std::to_string(i), threads});
+  }
+  CoreAllocator cores(topology);
+  cores.Reserve(models);
   std::printf("\npinned:\n");
-  for (size_t i = 0; i < teams.size(); ++i) {
-    std::printf("  compute team of model %zu: %zu threads on cpus %s\n", i + 1,
-                teams[i].size(), ListOf(teams[i]).c_str());
+  for (const CoreRequest& model : models) {
+    const config::CpuSet team = cores.Take(model)->cpus();
+    std::printf("  compute team of model %s: %zu threads on cpus %s\n",
+                model.owner.c_str(), team.size(), ListOf(team).c_str());
   }
   std::printf(
       "floating over all of them: sockets, handlers, metrics (the first thread "

@@ -16,13 +16,13 @@
 #include "server/grpc/call_info.h"
 #include "server/grpc/infer_codec.h"
 #include "server/grpc/recorder.h"
-#include "server/lifecycle/manager.h"
+#include "server/lifecycle/repository.h"
 
 namespace millrace::server {
 
 // All outlive every call.
 struct InferParts {
-  Manager* manager = nullptr;
+  Repository* repository = nullptr;
   handlers::Pool* pool = nullptr;
   Recorder* recorder = nullptr;
   const Clock* clock = nullptr;

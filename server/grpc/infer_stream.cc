@@ -162,8 +162,8 @@ class InferStream final : public ::grpc::ServerBidiReactor<Request, Response>,
 
   Status TryTakeIn(const std::shared_ptr<StreamedCall>& call) {
     ASSIGN_OR_RETURN(ModelHandle model,
-                     parts_.manager->Borrow(request_.model_name(),
-                                            request_.model_version()));
+                     parts_.repository->Borrow(request_.model_name(),
+                                               request_.model_version()));
     ASSIGN_OR_RETURN(handlers::GenerateHandler * handler, model->ForText());
     ASSIGN_OR_RETURN(InferCall infer, DecodeInfer(request_));
     call->trace->Stamp(Stage::kParsed, parts_.clock->Now());

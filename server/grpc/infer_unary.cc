@@ -65,8 +65,8 @@ class UnaryInfer final : public ::grpc::ServerUnaryReactor,
 
   Status TryRun() {
     ASSIGN_OR_RETURN(ModelHandle model,
-                     parts_.manager->Borrow(request_->model_name(),
-                                            request_->model_version()));
+                     parts_.repository->Borrow(request_->model_name(),
+                                               request_->model_version()));
     if (model->kind() == ModelKind::kTensors) return Compute(std::move(model));
     ASSIGN_OR_RETURN(handlers::GenerateHandler * handler, model->ForText());
     ASSIGN_OR_RETURN(InferCall call, DecodeInfer(*request_));

@@ -48,7 +48,7 @@ class OipService final
       CallbackServerContext* context, const inference::ServerReadyRequest*,
       inference::ServerReadyResponse* response) override {
     return Answer(GrpcRoute::kServerReady, context, [&] {
-      response->set_ready(parts_.manager->state() == ServerState::kReady);
+      response->set_ready(parts_.repository->state() == ServerState::kReady);
       return OkStatus();
     });
   }
@@ -60,7 +60,7 @@ class OipService final
       inference::ModelReadyResponse* response) override {
     return Answer(GrpcRoute::kModelReady, context, [&] {
       response->set_ready(
-          parts_.manager->Borrow(request->name(), request->version()).ok());
+          parts_.repository->Borrow(request->name(), request->version()).ok());
       return OkStatus();
     });
   }
@@ -84,9 +84,12 @@ class OipService final
     return Answer(GrpcRoute::kModelMetadata, context, [&]() -> Status {
       ASSIGN_OR_RETURN(
           ModelHandle model,
-          parts_.manager->Borrow(request->name(), request->version()));
+          parts_.repository->Borrow(request->name(), request->version()));
       response->set_name(model->id());
-      response->add_versions(model->version());
+      for (const std::string& version :
+           parts_.repository->VersionsOf(request->name())) {
+        response->add_versions(version);
+      }
       response->set_platform(model->facts().platform);
       if (const auto handler = model->ForTensors(); handler.ok()) {
         DescribeTensors(**handler, response);

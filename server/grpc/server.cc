@@ -84,7 +84,7 @@ class GrpcServerImpl final : public GrpcServer {
                  const GrpcServices& services)
       : reader_(services.auth, services.clock),
         recorder_(services.metrics, settings.access_log),
-        service_(MakeOipService({.manager = services.manager,
+        service_(MakeOipService({.repository = services.repository,
                                  .pool = services.pool,
                                  .recorder = &recorder_,
                                  .clock = services.clock},
@@ -164,7 +164,7 @@ class GrpcServerImpl final : public GrpcServer {
 StatusOr<std::unique_ptr<GrpcServer>> GrpcServer::Start(
     const config::ServerSettings& settings, const GrpcServices& services) {
   auto server = std::make_unique<GrpcServerImpl>(settings, services);
-  RETURN_IF_ERROR(server->Listen(settings, services.manager->state()));
+  RETURN_IF_ERROR(server->Listen(settings, services.repository->state()));
   return std::unique_ptr<GrpcServer>(std::move(server));
 }
 

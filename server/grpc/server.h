@@ -15,12 +15,12 @@
 #include "config/schema.h"
 #include "handlers/pool.h"
 #include "server/auth.h"
-#include "server/lifecycle/manager.h"
+#include "server/lifecycle/repository.h"
 
 namespace millrace::server {
 
 struct GrpcServices {
-  Manager* manager = nullptr;
+  Repository* repository = nullptr;
   handlers::Pool* pool = nullptr;
   MetricRegistry* metrics = nullptr;
   const Auth* auth = nullptr;

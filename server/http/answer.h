@@ -16,7 +16,7 @@
 #include "handlers/handler.h"
 #include "server/http/exchange.h"
 #include "server/http/openai_shapes.h"
-#include "server/lifecycle/manager.h"
+#include "server/lifecycle/repository.h"
 
 namespace millrace::server::http {
 

@@ -24,7 +24,7 @@ std::string_view StateName(ServerState state) {
 }
 
 HttpResponse ReadyOrNot(const Site& site, std::string body) {
-  const bool ready = site.services.manager->state() == ServerState::kReady;
+  const bool ready = site.services.repository->state() == ServerState::kReady;
   HttpResponse response = JsonResponse(ready ? 200 : 503, std::move(body));
   if (!ready) response.headers.emplace_back("Retry-After", "1");
   return response;
@@ -33,7 +33,7 @@ HttpResponse ReadyOrNot(const Site& site, std::string body) {
 }  // namespace
 
 void ServeHealth(const Site& site, const std::shared_ptr<Exchange>& exchange) {
-  const std::string_view name = StateName(site.services.manager->state());
+  const std::string_view name = StateName(site.services.repository->state());
   exchange->Send(
       ReadyOrNot(site, "{\"status\":\"" + std::string(name) + "\"}"));
 }
@@ -43,7 +43,7 @@ void ServeLive(const Site&, const std::shared_ptr<Exchange>& exchange) {
 }
 
 void ServeReady(const Site& site, const std::shared_ptr<Exchange>& exchange) {
-  const bool ready = site.services.manager->state() == ServerState::kReady;
+  const bool ready = site.services.repository->state() == ServerState::kReady;
   exchange->Send(
       ReadyOrNot(site, ready ? "{\"ready\":true}" : "{\"ready\":false}"));
 }

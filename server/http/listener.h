@@ -19,13 +19,13 @@
 #include "config/schema.h"
 #include "handlers/pool.h"
 #include "server/auth.h"
-#include "server/lifecycle/manager.h"
+#include "server/lifecycle/repository.h"
 
 namespace millrace::server {
 
 // What routes need; all of it outlives the server.
 struct HttpServices {
-  Manager* manager = nullptr;
+  Repository* repository = nullptr;
   handlers::Pool* pool = nullptr;
   MetricRegistry* metrics = nullptr;
   const Auth* auth = nullptr;

@@ -29,28 +29,11 @@ Json ModelEntry(const Servable& servable, const std::string& name) {
                 {"size", text.file_bytes}}}};
 }
 
-// By id or further name; null if there is none. Listings work while the server
-// loads or drains, so no handle is borrowed.
-std::shared_ptr<Servable> FindServable(const Site& site,
-                                       const std::string& name) {
-  for (std::shared_ptr<Servable>& servable : site.services.manager->List()) {
-    if (servable->IsNamed(name)) return servable;
-  }
-  return nullptr;
-}
-
-Status NoSuchModel(const std::string& name) {
-  return NotFound("the model '" + name +
-                  "' does not exist here; GET /v1/models lists what does")
-      .At("model")
-      .Because("model_not_found");
-}
-
 }  // namespace
 
 void ServeModels(const Site& site, const std::shared_ptr<Exchange>& exchange) {
   Json data = Json::array();
-  for (const auto& servable : site.services.manager->List()) {
+  for (const auto& servable : site.services.repository->List()) {
     if (servable->text_facts() == nullptr) continue;
     data.push_back(ModelEntry(*servable, servable->id()));
     for (const std::string& alias : servable->facts().aliases) {
@@ -63,16 +46,13 @@ void ServeModels(const Site& site, const std::shared_ptr<Exchange>& exchange) {
 
 void ServeModel(const Site& site, const std::shared_ptr<Exchange>& exchange) {
   const std::string& name = exchange->params().front();
-  const std::shared_ptr<Servable> servable = FindServable(site, name);
-  if (servable == nullptr) {
-    exchange->Send(ErrorResponse(NoSuchModel(name)));
-    return;
-  }
-  if (const auto text = servable->ForText(); !text.ok()) {
-    exchange->Send(ErrorResponse(text.status()));
-    return;
-  }
-  exchange->Send(JsonResponse(200, DumpJson(ModelEntry(*servable, name))));
+  // No handle is borrowed: listings work while the server loads or drains.
+  const auto servable = site.services.repository->Find(name);
+  const Status refused =
+      servable.ok() ? (*servable)->ForText().status() : servable.status();
+  exchange->Send(refused.ok()
+                     ? JsonResponse(200, DumpJson(ModelEntry(**servable, name)))
+                     : ErrorResponse(refused));
 }
 
 }  // namespace millrace::server::http

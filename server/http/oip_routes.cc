@@ -31,28 +31,6 @@ ModelPath PathOf(const std::vector<std::string>& params) {
 }
 ModelPath PathOf(const Exchange& exchange) { return PathOf(exchange.params()); }
 
-// Listings work while the server loads or drains, so no handle is borrowed.
-// Answers NOT_FOUND itself.
-std::shared_ptr<Servable> Find(const Site& site, Exchange& exchange,
-                               const ModelPath& path) {
-  for (std::shared_ptr<Servable>& servable : site.services.manager->List()) {
-    if (!servable->IsNamed(path.name)) continue;
-    if (path.version.empty() || path.version == servable->version()) {
-      return servable;
-    }
-    exchange.Send(OipErrorResponse(
-        NotFound("model '" + path.name + "' has no version '" + path.version +
-                 "'; it has version " + servable->version())
-            .Because("model_not_found")));
-    return nullptr;
-  }
-  exchange.Send(OipErrorResponse(
-      NotFound("the model '" + path.name +
-               "' does not exist here; GET /v2/models lists what does")
-          .Because("model_not_found")));
-  return nullptr;
-}
-
 Json TensorJson(const models::TensorSpec& spec) {
   Json shape = Json::array();
   for (const int64_t size : spec.dims) shape.push_back(size);
@@ -93,7 +71,7 @@ Status Infer(const Site& site, const std::shared_ptr<Exchange>& exchange) {
   const ModelPath path = PathOf(*exchange);
   exchange->SetModel(path.name);
   ASSIGN_OR_RETURN(ModelHandle model,
-                   site.services.manager->Borrow(path.name, path.version));
+                   site.services.repository->Borrow(path.name, path.version));
   ASSIGN_OR_RETURN(handlers::TensorHandler * handler, model->ForTensors());
   ASSIGN_OR_RETURN(const Clock::Time deadline, ReadDeadline(*exchange));
   std::optional<InferBody> body;
@@ -144,7 +122,7 @@ void ServeOipServer(const Site&, const std::shared_ptr<Exchange>& exchange) {
 void ServeOipModels(const Site& site,
                     const std::shared_ptr<Exchange>& exchange) {
   Json names = Json::array();
-  for (const auto& servable : site.services.manager->List()) {
+  for (const auto& servable : site.services.repository->List()) {
     names.push_back(servable->id());
   }
   exchange->Send(
@@ -154,10 +132,18 @@ void ServeOipModels(const Site& site,
 void ServeOipModel(const Site& site,
                    const std::shared_ptr<Exchange>& exchange) {
   const ModelPath path = PathOf(*exchange);
-  const std::shared_ptr<Servable> servable = Find(site, *exchange, path);
-  if (servable == nullptr) return;
+  const auto found = site.services.repository->Find(path.name, path.version);
+  if (!found.ok()) {
+    exchange->Send(OipErrorResponse(found.status()));
+    return;
+  }
+  const std::shared_ptr<Servable>& servable = *found;
+  Json versions = Json::array();
+  for (std::string& version : site.services.repository->VersionsOf(path.name)) {
+    versions.push_back(std::move(version));
+  }
   Json metadata = {{"name", path.name},
-                   {"versions", Json::array({servable->version()})},
+                   {"versions", std::move(versions)},
                    {"platform", servable->facts().platform}};
   if (const auto handler = servable->ForTensors(); handler.ok()) {
     metadata["inputs"] = TensorsJson((*handler)->inputs());
@@ -174,8 +160,13 @@ void ServeOipModel(const Site& site,
 void ServeOipModelReady(const Site& site,
                         const std::shared_ptr<Exchange>& exchange) {
   const ModelPath path = PathOf(*exchange);
-  if (Find(site, *exchange, path) == nullptr) return;
-  const bool ready = site.services.manager->state() == ServerState::kReady;
+  const auto found = site.services.repository->Find(path.name, path.version);
+  if (!found.ok() && found.status().code() == StatusCode::kNotFound) {
+    exchange->Send(OipErrorResponse(found.status()));
+    return;
+  }
+  const bool ready =
+      found.ok() && site.services.repository->state() == ServerState::kReady;
   exchange->Send(
       JsonResponse(ready ? 200 : 503,
                    DumpJson(Json{{"name", path.name}, {"ready", ready}})));
@@ -184,7 +175,7 @@ void ServeOipModelReady(const Site& site,
 Status GuardOipInfer(const Site& site, const std::vector<std::string>& params) {
   const ModelPath path = PathOf(params);
   const StatusOr<ModelHandle> model =
-      site.services.manager->Borrow(path.name, path.version);
+      site.services.repository->Borrow(path.name, path.version);
   // What else is wrong, the route says.
   if (!model.ok()) return OkStatus();
   const auto handler = (*model)->ForTensors();

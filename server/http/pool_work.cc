@@ -58,7 +58,7 @@ StatusOr<ModelHandle> BorrowModel(const Site& site, Exchange& exchange,
   ASSIGN_OR_RETURN(std::optional<std::string> name,
                    handlers::ReadString(body, "model"));
   if (!name.has_value()) {
-    auto servables = site.services.manager->List();
+    auto servables = site.services.repository->List();
     std::erase_if(servables, [](const auto& each) {
       return each->kind() != ModelKind::kText;
     });
@@ -72,7 +72,7 @@ StatusOr<ModelHandle> BorrowModel(const Site& site, Exchange& exchange,
     name = servables.empty() ? "" : servables.front()->id();
   }
   exchange.SetModel(*name);
-  return site.services.manager->Borrow(*name);
+  return site.services.repository->Borrow(*name);
 }
 
 StatusOr<Clock::Time> ReadDeadline(const Exchange& exchange) {

@@ -19,12 +19,6 @@
 namespace millrace::server {
 namespace {
 
-int CoresForCompute(const config::Topology& topology) {
-  const int cores =
-      std::min<int>(topology.cores().size(), topology.cpu_limit());
-  return cores >= 4 ? cores - 1 : std::max(cores, 1);
-}
-
 // The settings do not contradict each other: the model is loaded.
 scheduler::SpeculativeOptions SpeculativeOf(const config::LlmSettings& llm) {
   scheduler::SpeculativeOptions options;
@@ -122,52 +116,31 @@ StatusOr<std::shared_ptr<Servable>> LoadLanguageModel(
 
 }  // namespace
 
-std::vector<config::CpuSet> PlanTeams(
-    const config::Topology& topology,
-    const std::vector<config::ModelSettings>& models) {
-  const int cores = CoresForCompute(topology);
-  const config::CpuSet all = topology.PhysicalCores(cores);
-  std::vector<config::CpuSet> teams;
-  size_t next = 0;
-  for (size_t i = 0; i < models.size(); ++i) {
-    const int wanted = models[i].common.threads;
-    const size_t fair = std::max<size_t>(all.size() / models.size(), 1);
-    if (wanted > cores && models.size() == 1) {
-      // Asked for in so many words: every core allowed, none left to sockets.
-      teams.push_back(topology.PhysicalCores(wanted));
-      continue;
-    }
-    const size_t size =
-        wanted > 0 ? std::min<size_t>(wanted, all.size()) : fair;
-    config::CpuSet team;
-    for (size_t k = 0; k < size; ++k) team.push_back(all[next++ % all.size()]);
-    std::sort(team.begin(), team.end());
-    teams.push_back(std::move(team));
-  }
-  return teams;
-}
-
-StatusOr<std::shared_ptr<Servable>> LoadServable(
-    const config::ModelSettings& settings, const std::string& version,
-    const config::CpuSet& team, int64_t memory_limit_bytes,
-    handlers::Pool* pool, MetricRegistry* metrics,
-    std::function<void(double)> progress) {
+StatusOr<std::shared_ptr<Servable>> ServableLoader::Load(
+    const VersionPlan& plan) {
+  const config::ModelSettings& settings = plan.settings;
   const auto begun = std::chrono::steady_clock::now();
   ModelFacts facts;
   facts.id = config::ModelId(settings);
-  facts.version = version;
+  facts.version = plan.version;
   facts.aliases = settings.served_model_name;
   facts.path = settings.path;
   facts.created_unix = std::chrono::duration_cast<std::chrono::seconds>(
                            std::chrono::system_clock::now().time_since_epoch())
                            .count();
+  std::shared_ptr<const CoreAllocator::Lease> cores =
+      parts_.cores->Take({facts.id, settings.common.threads});
   StatusOr<std::shared_ptr<Servable>> loaded =
       IsGraphFile(settings.path)
-          ? LoadGraph(std::move(facts), settings, team, memory_limit_bytes,
-                      pool, metrics)
-          : LoadLanguageModel(std::move(facts), settings, team,
-                              memory_limit_bytes, pool, metrics,
-                              std::move(progress));
+          ? LoadGraph(std::move(facts), settings, cores->cpus(),
+                      parts_.memory_limit_bytes, parts_.pool, parts_.metrics)
+          : LoadLanguageModel(std::move(facts), settings, cores->cpus(),
+                              parts_.memory_limit_bytes, parts_.pool,
+                              parts_.metrics, [&](double done) {
+                                if (parts_.progress) {
+                                  parts_.progress(settings.path, done);
+                                }
+                              });
   if (!loaded.ok()) {
     return loaded.status().Prefixed("cannot serve " + settings.path);
   }
@@ -175,12 +148,13 @@ StatusOr<std::shared_ptr<Servable>> LoadServable(
   const double seconds =
       std::chrono::duration<double>(std::chrono::steady_clock::now() - begun)
           .count();
-  const Gauge load_seconds = metrics->AddGauge(
+  const Gauge load_seconds = parts_.metrics->AddGauge(
       "millrace_model_load_seconds",
       "Seconds from opening the model's files to being ready.",
       {{"model", servable.id()}, {"version", servable.version()}});
   load_seconds.Set(seconds);
   servable.Keep(std::make_shared<Gauge>(load_seconds));
+  servable.Keep(std::move(cores));
   LogInfo("model ready", {{"model", servable.id()}, {"seconds", seconds}});
   return loaded;
 }

@@ -6,29 +6,34 @@
 #include <functional>
 #include <memory>
 #include <string>
-#include <vector>
+#include <utility>
 
 #include "config/base/metrics.h"
 #include "config/base/status.h"
-#include "config/schema.h"
-#include "config/topology.h"
 #include "handlers/pool.h"
-#include "server/lifecycle/servable.h"
+#include "server/lifecycle/core_allocator.h"
+#include "server/lifecycle/model_source.h"
 
 namespace millrace::server {
 
-// The CPUs of each model's compute team, in the order of `models`: disjoint
-// while there are cores enough, else shared. With four physical cores or more
-// one is left to sockets and handlers.
-std::vector<config::CpuSet> PlanTeams(
-    const config::Topology& topology,
-    const std::vector<config::ModelSettings>& models);
+// What a load needs beside the model; all outlive the models.
+struct LoaderParts {
+  CoreAllocator* cores = nullptr;
+  int64_t memory_limit_bytes = 0;
+  handlers::Pool* pool = nullptr;
+  MetricRegistry* metrics = nullptr;
+  // Sees the model's path and 0…1; may be empty.
+  std::function<void(const std::string&, double)> progress = {};
+};
 
-// Blocks for the load. Errors name the file.
-StatusOr<std::shared_ptr<Servable>> LoadServable(
-    const config::ModelSettings& settings, const std::string& version,
-    const config::CpuSet& team, int64_t memory_limit_bytes,
-    handlers::Pool* pool, MetricRegistry* metrics,
-    std::function<void(double)> progress);
+// Errors name the file.
+class ServableLoader final : public ModelLoader {
+ public:
+  explicit ServableLoader(LoaderParts parts) : parts_(std::move(parts)) {}
+  StatusOr<std::shared_ptr<Servable>> Load(const VersionPlan& plan) override;
+
+ private:
+  const LoaderParts parts_;
+};
 
 }  // namespace millrace::server

@@ -25,7 +25,7 @@
 #include "server/http/router.h"
 #include "server/http/site.h"
 #include "server/lifecycle/language_model.h"
-#include "server/lifecycle/manager.h"
+#include "server/lifecycle/repository.h"
 
 namespace millrace::server::http {
 namespace {
@@ -129,13 +129,13 @@ struct World {
     settings.http_max_input_bytes = 4096;
     settings.http_max_header_bytes = 1024;
     settings.cors_allow_origin = "*";
-    manager.Add(std::make_shared<LanguageModel>(
+    repository.Add(std::make_shared<LanguageModel>(
         ModelFacts{.id = "m"}, TextFacts{}, nullptr,
         std::make_unique<EchoHandler>()));
-    manager.SetState(ServerState::kReady);
+    repository.SetState(ServerState::kReady);
     auth = std::make_unique<Auth>(*Auth::Create(settings));
     HttpServices services;
-    services.manager = &manager;
+    services.repository = &repository;
     services.pool = &pool;
     services.auth = auth.get();
     site = std::make_shared<Site>(settings, services,
@@ -145,7 +145,7 @@ struct World {
   }
 
   config::ServerSettings settings;
-  Manager manager;
+  Repository repository;
   handlers::Pool pool{1, 16, {}};
   std::unique_ptr<Auth> auth;
   std::shared_ptr<Site> site;

@@ -25,7 +25,7 @@
 #include "server/auth.h"
 #include "server/grpc/server.h"
 #include "server/lifecycle/language_model.h"
-#include "server/lifecycle/manager.h"
+#include "server/lifecycle/repository.h"
 
 namespace millrace::server::testing {
 
@@ -162,11 +162,11 @@ class GrpcTest : public ::testing::Test {
     settings_.access_log = false;
     auto handler = std::make_unique<PlayedHandler>();
     handler_ = handler.get();
-    manager_.Add(std::make_shared<LanguageModel>(
+    repository_.Add(std::make_shared<LanguageModel>(
         ModelFacts{
             .id = "tiny", .aliases = {"small"}, .platform = "millrace_llama"},
         TextFacts{}, nullptr, std::move(handler)));
-    manager_.SetState(ServerState::kReady);
+    repository_.SetState(ServerState::kReady);
   }
 
   void TearDown() override {
@@ -178,7 +178,7 @@ class GrpcTest : public ::testing::Test {
 
   GrpcServices Services() {
     GrpcServices services;
-    services.manager = &manager_;
+    services.repository = &repository_;
     services.pool = &pool_;
     services.metrics = &metrics_;
     services.auth = auth_.get();
@@ -201,7 +201,7 @@ class GrpcTest : public ::testing::Test {
 
   config::ServerSettings settings_;
   MetricRegistry metrics_;
-  Manager manager_;
+  Repository repository_;
   PlayedHandler* handler_ = nullptr;
   handlers::Pool pool_{2, 64, {}};
   std::unique_ptr<Auth> auth_;

@@ -169,10 +169,10 @@ TEST_F(ModelInferTest, EveryEndIsCountedByRouteAndOutcome) {
 TEST_F(ModelInferTest, NoHandleIsKeptAfterTheEnd) {
   auto call = Call(TextRequest("Hi"));
   const Session session = handler_->Take("Hi");
-  EXPECT_EQ(manager_.List()[0]->gate().in_flight(), 1);
+  EXPECT_EQ(repository_.List()[0]->gate().in_flight(), 1);
   session.End();
   EXPECT_TRUE(call.get().ok());
-  EXPECT_TRUE(manager_.Drain(Soon()));
+  EXPECT_TRUE(repository_.Drain(Soon()));
 }
 
 // Two tasks hold both threads of the pool, 64 more fill its queue.

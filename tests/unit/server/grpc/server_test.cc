@@ -80,11 +80,11 @@ TEST_F(GrpcTest, LiveReadyAndMetadata) {
   EXPECT_NE(metadata.version(), "");
 }
 
-TEST_F(GrpcTest, ReadyFollowsTheManager) {
+TEST_F(GrpcTest, ReadyFollowsTheRepository) {
   Start();
   for (const ServerState state :
        {ServerState::kLoading, ServerState::kReady, ServerState::kDraining}) {
-    manager_.SetState(state);
+    repository_.SetState(state);
     ::grpc::ClientContext c1, c2;
     inference::ServerReadyResponse server;
     EXPECT_TRUE(stub_->ServerReady(&c1, {}, &server).ok());

@@ -191,7 +191,7 @@ TEST_F(StreamInferTest, CancelStopsEveryRequest) {
   a.Fail(Cancelled("stopped"));
   b.Fail(Cancelled("stopped"));
   EXPECT_EQ(stream_->Finish().error_code(), ::grpc::StatusCode::CANCELLED);
-  EXPECT_TRUE(manager_.Drain(Soon()));
+  EXPECT_TRUE(repository_.Drain(Soon()));
 }
 
 TEST_F(StreamInferTest, IdleStreamEndsWhenTheServerDrains) {

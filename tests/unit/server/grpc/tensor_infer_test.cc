@@ -49,12 +49,14 @@ class TensorInferTest : public GrpcTest {
  protected:
   void SetUp() override {
     GrpcTest::SetUp();
-    manager_.Add(support::GraphServable("sums", support::SumGraph(), &pool_));
-    manager_.Add(support::GraphServable("echo", support::EchoGraph(), &pool_));
+    repository_.Add(
+        support::GraphServable("sums", support::SumGraph(), &pool_));
+    repository_.Add(
+        support::GraphServable("echo", support::EchoGraph(), &pool_));
     Start();
   }
   void TearDown() override {
-    EXPECT_TRUE(manager_.Drain(Soon()));
+    EXPECT_TRUE(repository_.Drain(Soon()));
     GrpcTest::TearDown();
   }
 

@@ -110,7 +110,7 @@ TEST(Golden, AnswersAreAsWritten) {
   const bool update = std::getenv("MILLRACE_UPDATE_GOLDEN") != nullptr;
   TestServer server;
   server.handler->script = Script;
-  server.manager.Add(::millrace::support::GraphServable(
+  server.repository.Add(::millrace::support::GraphServable(
       "sums", ::millrace::support::SumGraph(), server.pool.get()));
   for (const std::filesystem::path& path : files) {
     std::stringstream text;

@@ -144,8 +144,8 @@ TestServer::TestServer(config::ServerSettings settings) {
                                                 .num_parameters = 1000,
                                                 .file_bytes = 4000},
                                       nullptr, std::move(fake));
-  manager.Add(servable);
-  manager.SetState(ServerState::kReady);
+  repository.Add(servable);
+  repository.SetState(ServerState::kReady);
   pool = std::make_unique<handlers::Pool>(2, 64, config::CpuSet{});
   StatusOr<Auth> made = Auth::Create(settings);
   if (!made.ok()) {
@@ -154,7 +154,7 @@ TestServer::TestServer(config::ServerSettings settings) {
   }
   auth = std::make_unique<Auth>(*std::move(made));
   HttpServices services;
-  services.manager = &manager;
+  services.repository = &repository;
   services.pool = pool.get();
   services.metrics = &metrics;
   services.auth = auth.get();

@@ -20,7 +20,7 @@
 #include "server/auth.h"
 #include "server/http/listener.h"
 #include "server/lifecycle/language_model.h"
-#include "server/lifecycle/manager.h"
+#include "server/lifecycle/repository.h"
 
 namespace millrace::server::http {
 
@@ -88,7 +88,7 @@ class TestServer {
   FakeHandler* handler = nullptr;  // the servable owns it
   std::shared_ptr<Servable> servable;
   MetricRegistry metrics;
-  Manager manager;
+  Repository repository;
   std::unique_ptr<handlers::Pool> pool;
   std::unique_ptr<Auth> auth;
   std::unique_ptr<HttpServer> http;

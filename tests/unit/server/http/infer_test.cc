@@ -45,14 +45,14 @@ class InferTest : public testing::Test {
  protected:
   InferTest() {
     namespace t = ::millrace::support;
-    server_.manager.Add(
+    server_.repository.Add(
         t::GraphServable("sums", t::SumGraph(), server_.pool.get()));
-    server_.manager.Add(
+    server_.repository.Add(
         t::GraphServable("echo", t::EchoGraph(), server_.pool.get()));
   }
   ~InferTest() override {
-    server_.manager.Drain(std::chrono::steady_clock::now() +
-                          std::chrono::seconds(20));
+    server_.repository.Drain(std::chrono::steady_clock::now() +
+                             std::chrono::seconds(20));
   }
 
   std::string Refusal(
@@ -260,7 +260,7 @@ TEST_F(InferTest, ModelWithoutAPlaceRefusesBeforeTheBodyComes) {
   auto servable = ::millrace::support::GraphServable(
       "full", ::millrace::support::SumGraph(), server_.pool.get());
   scheduler::Batcher& batcher = servable->batcher();
-  server_.manager.Add(std::move(servable));
+  server_.repository.Add(std::move(servable));
   std::vector<scheduler::Reservation> all;
   while (true) {
     auto place = batcher.Reserve();

@@ -50,7 +50,7 @@ TEST(Router, KnowsWhatItDoesNotServe) {
 TEST(Routes, HealthFollowsTheServersState) {
   TestServer server;
   Client client(server.port());
-  server.manager.SetState(ServerState::kLoading);
+  server.repository.SetState(ServerState::kLoading);
   Reply reply = client.Get("/health");
   EXPECT_EQ(reply.status, 503);
   EXPECT_EQ(reply.body, "{\"status\":\"loading\"}");
@@ -59,10 +59,10 @@ TEST(Routes, HealthFollowsTheServersState) {
   reply = client.Post(kChat, kHi);
   EXPECT_EQ(reply.status, 503);
   EXPECT_EQ(reply.Header("retry-after"), "1");
-  server.manager.SetState(ServerState::kReady);
+  server.repository.SetState(ServerState::kReady);
   EXPECT_EQ(client.Get("/health").status, 200);
   EXPECT_EQ(client.Get("/v2/health/ready").body, "{\"ready\":true}");
-  server.manager.SetState(ServerState::kDraining);
+  server.repository.SetState(ServerState::kDraining);
   EXPECT_EQ(client.Get("/health").body, "{\"status\":\"draining\"}");
 }
 

@@ -407,7 +407,7 @@ TEST(Session, BusyPortIsAStatusThatNamesIt) {
   config::ServerSettings settings = QuietSettings();
   settings.http_port = server.port();
   HttpServices services;
-  services.manager = &server.manager;
+  services.repository = &server.repository;
   services.pool = server.pool.get();
   services.auth = server.auth.get();
   const auto second = HttpServer::Start(settings, services);

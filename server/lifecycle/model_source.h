@@ -1,0 +1,45 @@
+// What the repository asks of the world around it: which models exist and which
+// of their versions are wanted (ModelSource), and how one of those becomes a
+// servable (ModelLoader). Tests fake both.
+#pragma once
+
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "config/base/status.h"
+#include "config/schema.h"
+#include "server/lifecycle/servable.h"
+
+namespace millrace::server {
+
+// A version that shall be served, and how.
+struct VersionPlan {
+  std::string version;
+  config::ModelSettings settings;  // name and path included
+  // Changes when the files or the settings do: an equal one is not loaded
+  // again. Empty: always loaded.
+  std::string stamp = {};
+};
+
+class ModelSource {
+ public:
+  virtual ~ModelSource() = default;
+  // Every model there is, loaded or not.
+  virtual std::vector<std::string> Names() = 0;
+  // The wanted versions of a model, at least one. `config` in JSON replaces the
+  // model's own configuration; empty: none. NOT_FOUND when there is no such
+  // model, INVALID_ARGUMENT when its configuration or folder is wrong.
+  virtual StatusOr<std::vector<VersionPlan>> Find(
+      const std::string& name, const std::string& config) = 0;
+};
+
+class ModelLoader {
+ public:
+  virtual ~ModelLoader() = default;
+  // Loads and warms; blocks as long as that takes. Repository's thread only,
+  // one at a time.
+  virtual StatusOr<std::shared_ptr<Servable>> Load(const VersionPlan& plan) = 0;
+};
+
+}  // namespace millrace::server

@@ -1,0 +1,111 @@
+#include "server/lifecycle/operation_queue.h"
+
+#include <future>
+#include <memory>
+#include <string>
+#include <utility>
+
+#include "config/topology.h"
+
+namespace millrace::server {
+namespace {
+
+constexpr size_t kMaxOperations = 64;
+
+Status Stopped() {
+  return Unavailable("the server is shutting down; use another instance")
+      .Because("draining")
+      .RetryAfterMs(1000);
+}
+
+}  // namespace
+
+OperationQueue::OperationQueue(Options options, bool start)
+    : options_(std::move(options)), stopping_(!start) {
+  if (start) thread_ = std::thread([this] { Run(); });
+}
+
+OperationQueue::~OperationQueue() {
+  Stop();
+  if (thread_.joinable()) thread_.join();
+}
+
+Status OperationQueue::Wait(Work work) {
+  auto ended = std::make_shared<std::promise<Status>>();
+  std::future<Status> result = ended->get_future();
+  Post(std::move(work),
+       [ended](Status status) { ended->set_value(std::move(status)); });
+  return result.get();
+}
+
+void OperationQueue::Post(Work work, Done done) {
+  Status refused;
+  {
+    MutexLock lock(mu_);
+    if (stopping_) {
+      refused = Stopped();
+    } else if (operations_.size() >= kMaxOperations) {
+      refused = ResourceExhausted(std::to_string(kMaxOperations) +
+                                  " loads and unloads wait already; try again "
+                                  "later")
+                    .Because("queue_full")
+                    .RetryAfterMs(1000);
+    } else {
+      operations_.push_back({std::move(work), std::move(done)});
+      changed_.NotifyAll();
+      return;
+    }
+  }
+  done(std::move(refused));
+}
+
+void OperationQueue::Stop() {
+  MutexLock lock(mu_);
+  stopping_ = true;
+  changed_.NotifyAll();
+}
+
+bool OperationQueue::stopping() const {
+  MutexLock lock(mu_);
+  return stopping_;
+}
+
+void OperationQueue::Run() {
+  // Only a name for top -H: naming a thread cannot fail.
+  static_cast<void>(config::PinThisThread({}, "repository"));
+  const bool idles = options_.idle_interval.count() > 0;
+  while (true) {
+    Operation next;
+    {
+      MutexLock lock(mu_);
+      const auto until =
+          std::chrono::steady_clock::now() + options_.idle_interval;
+      while (operations_.empty() && !stopping_) {
+        if (!idles) {
+          changed_.Wait(mu_);
+        } else if (!changed_.WaitUntil(mu_, until)) {
+          break;
+        }
+      }
+      if (stopping_) break;
+      if (!operations_.empty()) {
+        next = std::move(operations_.front());
+        operations_.pop_front();
+      }
+    }
+    if (next.work) {
+      next.done(next.work());
+    } else {
+      options_.idle();
+    }
+    if (options_.after) options_.after();
+  }
+  std::deque<Operation> left;
+  {
+    MutexLock lock(mu_);
+    left.swap(operations_);
+  }
+  for (Operation& each : left) each.done(Stopped());
+}
+
+}  // namespace millrace::server

@@ -1,0 +1,465 @@
+// The table of models and the thread that changes it. Requests take one short
+// lock; nothing that takes long is done under it. Draining at the end of the
+// process leaves the table whole, so that listings and metrics stay; the gates
+// alone keep new requests out.
+#include "server/lifecycle/repository.h"
+
+#include <malloc.h>
+
+#include <algorithm>
+#include <exception>
+#include <string>
+#include <thread>
+#include <utility>
+
+#include "config/base/log.h"
+
+namespace millrace::server {
+namespace {
+
+using SteadyClock = std::chrono::steady_clock;
+
+// How often a wait for requests looks whether the process ends.
+constexpr auto kLookAgain = std::chrono::milliseconds(100);
+// Those that only read a listing let go of a model within that time.
+constexpr auto kReadersLeave = std::chrono::seconds(2);
+
+Status Draining() {
+  return Unavailable(
+             "the server is shutting down and takes no new requests; "
+             "use another instance")
+      .Because("draining")
+      .RetryAfterMs(1000);
+}
+
+// By number; names that are no numbers stand before all numbers.
+bool IsLower(const std::string& a, const std::string& b) {
+  const auto is_number = [](const std::string& text) {
+    return !text.empty() && std::all_of(text.begin(), text.end(), [](char c) {
+      return c >= '0' && c <= '9';
+    });
+  };
+  if (is_number(a) != is_number(b)) return is_number(b);
+  return a.size() != b.size() && is_number(a) ? a.size() < b.size() : a < b;
+}
+
+}  // namespace
+
+std::string_view VersionStateName(VersionState state) {
+  switch (state) {
+    case VersionState::kLoading:
+      return "LOADING";
+    case VersionState::kReady:
+      return "READY";
+    case VersionState::kUnloading:
+      return "UNLOADING";
+    case VersionState::kUnavailable:
+      return "UNAVAILABLE";
+    case VersionState::kUnknown:
+      break;
+  }
+  return "UNKNOWN";
+}
+
+Repository::Repository() : Repository(nullptr, nullptr, {}) {}
+
+Repository::Repository(std::unique_ptr<ModelSource> source,
+                       std::unique_ptr<ModelLoader> loader,
+                       const RepositoryOptions& options)
+    : source_(std::move(source)),
+      loader_(std::move(loader)),
+      allow_control_(options.allow_control && source_ != nullptr),
+      operations_({.after = [this] { RetireAll(); },
+                   .idle = [this] { Poll(); },
+                   .idle_interval = options.poll_interval},
+                  source_ != nullptr) {}
+
+Repository::~Repository() = default;
+
+// ---- requests and listings ----
+
+const Repository::Model* Repository::FindModel(std::string_view name) const {
+  for (const Model& model : models_) {
+    if (model.name == name) return &model;
+    for (const Version& version : model.versions) {
+      if (version.servable != nullptr && version.servable->IsNamed(name)) {
+        return &model;
+      }
+    }
+  }
+  return nullptr;
+}
+
+Repository::Version& Repository::Entry(const std::string& name,
+                                       const std::string& version) {
+  auto model = std::find_if(models_.begin(), models_.end(),
+                            [&](const Model& m) { return m.name == name; });
+  if (model == models_.end()) {
+    model = models_.insert(models_.end(), Model{name, {}});
+  }
+  auto at = model->versions.begin();
+  while (at != model->versions.end() && IsLower(at->version, version)) ++at;
+  if (at == model->versions.end() || at->version != version) {
+    at = model->versions.insert(at, Version{version});
+  }
+  return *at;
+}
+
+StatusOr<std::shared_ptr<Servable>> Repository::Choose(
+    std::string_view name, std::string_view version) const {
+  const auto quoted = "'" + std::string(name) + "'";
+  const Model* model = FindModel(name);
+  if (model == nullptr) {
+    std::string known;
+    for (const Model& each : models_) {
+      known += (known.empty() ? "'" : ", '") + each.name + "'";
+    }
+    return NotFound("the model " + quoted +
+                    " does not exist here; this server has " +
+                    (known.empty() ? std::string("none") : known))
+        .At("model")
+        .Because("model_not_found");
+  }
+  const Version* found = nullptr;
+  const Version* other = nullptr;  // would have been it, but is not ready
+  std::string ready;
+  for (const Version& each : model->versions) {
+    if (each.state == VersionState::kReady) {
+      ready += (ready.empty() ? "" : ", ") + each.version;
+    }
+    if (!version.empty() && version != each.version) continue;
+    (each.state == VersionState::kReady ? found : other) = &each;
+  }
+  if (found != nullptr) return found->servable;
+  if (other != nullptr && other->state == VersionState::kLoading) {
+    return Unavailable("the model " + quoted +
+                       " is being loaded; try again soon")
+        .At("model")
+        .Because("loading")
+        .RetryAfterMs(1000);
+  }
+  if (other != nullptr && other->state == VersionState::kUnloading) {
+    return Unavailable("the model " + quoted +
+                       " is being unloaded; try again or use another model")
+        .At("model")
+        .Because("draining")
+        .RetryAfterMs(1000);
+  }
+  if (ready.empty()) {
+    return NotFound("the model " + quoted + " is not loaded" +
+                    (other == nullptr ? "" : ": " + other->reason))
+        .At("model")
+        .Because("model_not_found");
+  }
+  return NotFound("model " + quoted + " has no version '" +
+                  std::string(version) + "' that serves; it has version " +
+                  ready)
+      .At("model_version")
+      .Because("model_not_found");
+}
+
+StatusOr<ModelHandle> Repository::Borrow(std::string_view name,
+                                         std::string_view version) const {
+  MutexLock lock(mu_);
+  if (state_ == ServerState::kLoading) {
+    return Unavailable("the server is still loading its models; try again soon")
+        .Because("loading")
+        .RetryAfterMs(1000);
+  }
+  if (state_ == ServerState::kDraining) return Draining();
+  ASSIGN_OR_RETURN(std::shared_ptr<Servable> found, Choose(name, version));
+  // Under the lock, so that what is ready here cannot close meanwhile.
+  Gate::Pass pass = found->gate().Enter();
+  if (!pass) return Draining();
+  return ModelHandle(std::move(found), std::move(pass));
+}
+
+StatusOr<std::shared_ptr<Servable>> Repository::Find(
+    std::string_view name, std::string_view version) const {
+  MutexLock lock(mu_);
+  return Choose(name, version);
+}
+
+std::vector<std::shared_ptr<Servable>> Repository::List() const {
+  MutexLock lock(mu_);
+  std::vector<std::shared_ptr<Servable>> all;
+  for (const Model& model : models_) {
+    const auto at = std::find_if(
+        model.versions.rbegin(), model.versions.rend(),
+        [](const Version& v) { return v.state == VersionState::kReady; });
+    if (at != model.versions.rend()) all.push_back(at->servable);
+  }
+  return all;
+}
+
+std::vector<std::string> Repository::VersionsOf(std::string_view name) const {
+  MutexLock lock(mu_);
+  std::vector<std::string> versions;
+  const Model* model = FindModel(name);
+  if (model == nullptr) return versions;
+  for (const Version& each : model->versions) {
+    if (each.state == VersionState::kReady) versions.push_back(each.version);
+  }
+  return versions;
+}
+
+std::vector<VersionStatus> Repository::Index() const {
+  std::vector<VersionStatus> index;
+  std::vector<std::string> others;
+  if (source_ != nullptr) others = source_->Names();
+  {
+    MutexLock lock(mu_);
+    for (const Model& model : models_) {
+      std::erase(others, model.name);
+      for (const Version& each : model.versions) {
+        index.push_back({model.name, each.version, each.state, each.reason});
+      }
+    }
+  }
+  for (std::string& name : others) {
+    index.push_back({std::move(name), {}, VersionState::kUnknown, {}});
+  }
+  std::stable_sort(index.begin(), index.end(),
+                   [](const VersionStatus& a, const VersionStatus& b) {
+                     return a.name < b.name;
+                   });
+  return index;
+}
+
+ServerState Repository::state() const {
+  MutexLock lock(mu_);
+  return state_;
+}
+
+void Repository::SetState(ServerState state) {
+  MutexLock lock(mu_);
+  state_ = state;
+}
+
+bool Repository::Drain(SteadyClock::time_point deadline) {
+  operations_.Stop();
+  std::vector<std::shared_ptr<Servable>> all;
+  {
+    MutexLock lock(mu_);
+    state_ = ServerState::kDraining;
+    for (const Model& model : models_) {
+      for (const Version& each : model.versions) {
+        if (each.servable != nullptr) all.push_back(each.servable);
+      }
+    }
+    for (const Retired& each : retired_) all.push_back(each.servable);
+  }
+  for (const std::shared_ptr<Servable>& each : all) each->gate().Close();
+  bool ended_by_themselves = true;
+  for (const std::shared_ptr<Servable>& each : all) {
+    // A request between its handle and its place in the queue is refused
+    // there; the rest runs on until the deadline.
+    ended_by_themselves &= each->Drain(deadline);
+    ended_by_themselves &= each->gate().WaitEmpty(deadline);
+  }
+  return ended_by_themselves;
+}
+
+// ---- changes ----
+
+void Repository::Add(std::shared_ptr<Servable> servable) {
+  MutexLock lock(mu_);
+  Version& entry = Entry(servable->id(), servable->version());
+  if (entry.servable != nullptr) {
+    retired_.push_back({std::move(entry.servable), servable->id(), false});
+  }
+  entry.state = VersionState::kReady;
+  entry.reason.clear();
+  entry.servable = std::move(servable);
+}
+
+Status Repository::Load(const std::string& name, const std::string& config) {
+  return operations_.Wait([=, this] { return DoLoad(name, config); });
+}
+
+Status Repository::Unload(const std::string& name) {
+  return operations_.Wait([=, this] { return DoUnload(name); });
+}
+
+Status Repository::CheckControl() const {
+  if (allow_control_) return OkStatus();
+  return Unavailable(
+             "models are loaded and unloaded by request only with "
+             "--model-control-mode explicit")
+      .Because("model_control_disabled");
+}
+
+void Repository::RequestLoad(const std::string& name, const std::string& config,
+                             Done done) {
+  if (Status refused = CheckControl(); !refused.ok()) return done(refused);
+  operations_.Post([=, this] { return DoLoad(name, config); }, std::move(done));
+}
+
+void Repository::RequestUnload(const std::string& name, Done done) {
+  if (Status refused = CheckControl(); !refused.ok()) return done(refused);
+  operations_.Post([=, this] { return DoUnload(name); }, std::move(done));
+}
+
+// ---- the repository's thread ----
+
+Status Repository::DoLoad(const std::string& name, const std::string& config) {
+  ASSIGN_OR_RETURN(const std::vector<VersionPlan> plans,
+                   source_->Find(name, config));
+  Status first_error;
+  std::vector<std::string> wanted;
+  for (const VersionPlan& plan : plans) {
+    wanted.push_back(plan.version);
+    Status status = DoLoadVersion(name, plan);
+    if (first_error.ok()) first_error = std::move(status);
+  }
+  // What served before goes on until all that shall replace it serves.
+  if (first_error.ok()) TakeOut(name, wanted);
+  return first_error;
+}
+
+Status Repository::DoLoadVersion(const std::string& name,
+                                 const VersionPlan& plan) {
+  {
+    MutexLock lock(mu_);
+    Version& entry = Entry(name, plan.version);
+    if (entry.state == VersionState::kReady) {
+      if (!plan.stamp.empty() && entry.stamp == plan.stamp) return OkStatus();
+    } else {
+      entry.state = VersionState::kLoading;
+      entry.reason.clear();
+    }
+  }
+  StatusOr<std::shared_ptr<Servable>> loaded = [&]() {
+    try {
+      return loader_->Load(plan);
+    } catch (const std::exception& error) {  // out of memory, most likely
+      return StatusOr<std::shared_ptr<Servable>>(
+          ResourceExhausted(std::string("cannot load: ") + error.what()));
+    }
+  }();
+  MutexLock lock(mu_);
+  Version& entry = Entry(name, plan.version);
+  if (!loaded.ok()) {
+    entry.failed_stamp = plan.stamp;
+    const std::string why(loaded.status().message());
+    const bool serves = entry.state == VersionState::kReady;
+    entry.reason =
+        serves ? "the load before this one serves; the last failed: " + why
+               : why;
+    if (!serves) entry.state = VersionState::kUnavailable;
+    LogError("model not loaded", {{"model", name},
+                                  {"version", plan.version},
+                                  {"error", why},
+                                  {"one_before_serves", serves}});
+    return loaded.status();
+  }
+  if (entry.servable != nullptr) {
+    retired_.push_back({std::move(entry.servable), name, false});
+  }
+  entry.state = VersionState::kReady;
+  entry.reason.clear();
+  entry.stamp = plan.stamp;
+  entry.failed_stamp.clear();
+  entry.servable = *std::move(loaded);
+  return OkStatus();
+}
+
+Status Repository::DoUnload(const std::string& name) {
+  if (VersionsOf(name).empty()) {
+    return NotFound("the model '" + name + "' is not loaded")
+        .At("model")
+        .Because("model_not_found");
+  }
+  TakeOut(name, {});
+  return OkStatus();
+}
+
+void Repository::TakeOut(const std::string& name,
+                         const std::vector<std::string>& kept_versions) {
+  MutexLock lock(mu_);
+  for (Model& model : models_) {
+    if (model.name != name) continue;
+    for (Version& each : model.versions) {
+      if (each.state != VersionState::kReady ||
+          std::find(kept_versions.begin(), kept_versions.end(), each.version) !=
+              kept_versions.end()) {
+        continue;
+      }
+      each.state = VersionState::kUnloading;
+      retired_.push_back({std::move(each.servable), name, true});
+    }
+  }
+}
+
+// A version that failed is no news until its files change.
+bool Repository::IsNews(const std::string& name,
+                        const std::vector<VersionPlan>& plans) {
+  size_t num_ready = 0;
+  for (const VersionPlan& plan : plans) {
+    MutexLock lock(mu_);
+    const Version& entry = Entry(name, plan.version);
+    const bool is_failure =
+        !plan.stamp.empty() && entry.failed_stamp == plan.stamp;
+    if (entry.stamp != plan.stamp && !is_failure) return true;
+    if (!is_failure && entry.state == VersionState::kReady) ++num_ready;
+  }
+  return num_ready == plans.size() && VersionsOf(name).size() > num_ready;
+}
+
+void Repository::Poll() {
+  const std::vector<std::string> names = source_->Names();
+  for (const std::string& name : names) {
+    auto plans = source_->Find(name, {});
+    if (!plans.ok()) {
+      LogError("model not loaded",
+               {{"model", name}, {"error", plans.status().message()}});
+      continue;
+    }
+    // The reason of a failure is logged and stands in the index.
+    if (IsNews(name, *plans)) static_cast<void>(DoLoad(name, {}));
+  }
+  for (const std::shared_ptr<Servable>& each : List()) {
+    if (std::find(names.begin(), names.end(), each->id()) == names.end()) {
+      TakeOut(each->id(), {});
+    }
+  }
+}
+
+void Repository::RetireAll() {
+  while (true) {
+    Retired leaving;
+    {
+      MutexLock lock(mu_);
+      if (retired_.empty()) return;
+      leaving = retired_.front();
+    }
+    Gate& gate = leaving.servable->gate();
+    gate.Close();
+    while (!gate.WaitEmpty(SteadyClock::now() + kLookAgain)) {
+      if (operations_.stopping()) return;
+    }
+    leaving.servable->Drain(SteadyClock::now());
+    // It is freed here, on no thread of its own or of a request.
+    {
+      MutexLock lock(mu_);
+      retired_.erase(retired_.begin());
+    }
+    const auto last = SteadyClock::now() + kReadersLeave;
+    while (leaving.servable.use_count() > 1 && SteadyClock::now() < last) {
+      std::this_thread::sleep_for(std::chrono::milliseconds(1));
+    }
+    const std::string version = leaving.servable->version();
+    leaving.servable.reset();
+    malloc_trim(0);
+    MutexLock lock(mu_);
+    Version& entry = Entry(leaving.name, version);
+    if (leaving.was_unloaded && entry.state == VersionState::kUnloading) {
+      entry.state = VersionState::kUnavailable;
+      entry.reason = "unloaded";
+      entry.stamp.clear();
+    }
+    LogInfo("model unloaded", {{"model", leaving.name}, {"version", version}});
+  }
+}
+
+}  // namespace millrace::server

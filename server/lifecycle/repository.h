@@ -1,0 +1,181 @@
+// The models being served: name → versions → state. Loads and unloads them
+// while others serve, lends handles.
+//
+//   ASSIGN_OR_RETURN(ModelHandle model, repository.Borrow("smollm2"));
+//   ASSIGN_OR_RETURN(auto* handler, model->ForText());   // keep the handle
+//   RETURN_IF_ERROR(repository.Load("smollm2"));         // until the request's
+//                                                        // end
+// A load goes through load → warm → swap → drain → unload: requests go to the
+// new version from the swap on, and the one before leaves when the last of its
+// requests has ended. A version that fails to load changes nothing for requests
+// and its reason stands in Index. Loads and unloads run on a thread of their
+// own, one at a time, in order.
+//
+// Thread-safe.
+#pragma once
+
+#include <chrono>
+#include <memory>
+#include <string>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+#include "config/base/gate.h"
+#include "config/base/mutex.h"
+#include "config/base/status.h"
+#include "server/lifecycle/model_source.h"
+#include "server/lifecycle/operation_queue.h"
+#include "server/lifecycle/servable.h"
+
+namespace millrace::server {
+
+// Shared because requests end on their own time after a model left the table.
+class ModelHandle {
+ public:
+  ModelHandle(std::shared_ptr<Servable> servable, Gate::Pass pass)
+      : servable_(std::move(servable)), pass_(std::move(pass)) {}
+  Servable* operator->() const { return servable_.get(); }
+  Servable& operator*() const { return *servable_; }
+
+ private:
+  std::shared_ptr<Servable> servable_;
+  Gate::Pass pass_;  // leaves before the servable can go
+};
+
+enum class ServerState { kLoading, kReady, kDraining };
+
+enum class VersionState {
+  kUnknown,      // known to the source, never loaded
+  kLoading,      // being loaded; no requests
+  kReady,        // takes requests
+  kUnloading,    // takes none; its last requests run
+  kUnavailable,  // failed to load, or unloaded: see the reason
+};
+// As Triton's repository index says it: "READY".
+std::string_view VersionStateName(VersionState state);
+
+struct VersionStatus {
+  std::string name;
+  std::string version;  // empty: never loaded
+  VersionState state = VersionState::kUnknown;
+  std::string reason;
+};
+
+struct RepositoryOptions {
+  // Load, unload by request (model control mode "explicit").
+  bool allow_control = false;
+  // Looks at the source again and again; zero: never (mode "poll").
+  std::chrono::milliseconds poll_interval{0};
+};
+
+class Repository {
+ public:
+  using Done = OperationQueue::Done;
+
+  // One without source serves what Add brings.
+  Repository();
+  Repository(std::unique_ptr<ModelSource> source,
+             std::unique_ptr<ModelLoader> loader,
+             const RepositoryOptions& options);
+  // Operations that wait end with UNAVAILABLE; the one that runs is waited for.
+  ~Repository();
+
+  // ---- requests ----
+
+  // By id or alias, and by version; without one the highest that is ready.
+  // NOT_FOUND with reason "model_not_found", UNAVAILABLE while loading or
+  // draining.
+  StatusOr<ModelHandle> Borrow(std::string_view name,
+                               std::string_view version = {}) const;
+
+  // ---- listings; what they return may be held for the length of a request --
+
+  // Borrow's choice without counting as a request: works while the server loads
+  // or drains. NOT_FOUND.
+  StatusOr<std::shared_ptr<Servable>> Find(std::string_view name,
+                                           std::string_view version = {}) const;
+  // One of each model that serves: its highest version.
+  std::vector<std::shared_ptr<Servable>> List() const;
+  // Versions that serve, ascending.
+  std::vector<std::string> VersionsOf(std::string_view name) const;
+  // Every version ever loaded and every model of the source, by name.
+  std::vector<VersionStatus> Index() const;
+
+  // ---- changes ----
+
+  // Serves it from now on; one of the same name and version gives way.
+  void Add(std::shared_ptr<Servable> servable);
+
+  // Loads what the source wants of this model now. OK when all of it serves;
+  // the first error otherwise. Waits for the swap, not for requests of what
+  // gave way.
+  Status Load(const std::string& name, const std::string& config = {});
+  // Takes all versions out of service; they are gone when their requests are.
+  // NOT_FOUND when none is loaded.
+  Status Unload(const std::string& name);
+  // The same without waiting, for clients: `done` is called once, from the
+  // repository's thread or before this returns. UNAVAILABLE unless control is
+  // allowed, RESOURCE_EXHAUSTED when too many operations wait.
+  void RequestLoad(const std::string& name, const std::string& config,
+                   Done done);
+  void RequestUnload(const std::string& name, Done done);
+
+  ServerState state() const;
+  void SetState(ServerState state);
+
+  // Draining: refuses new handles, lets running requests end until the
+  // deadline. True if all of them ended by themselves.
+  bool Drain(std::chrono::steady_clock::time_point deadline);
+
+ private:
+  struct Version {
+    std::string version;
+    VersionState state = VersionState::kUnknown;
+    std::string reason = {};
+    std::string stamp = {};                   // of what serves
+    std::string failed_stamp = {};            // of the last load, if it failed
+    std::shared_ptr<Servable> servable = {};  // while kReady or kUnloading
+  };
+  struct Model {
+    std::string name;
+    std::vector<Version> versions;  // ascending
+  };
+  const Model* FindModel(std::string_view name) const REQUIRES(mu_);
+  Version& Entry(const std::string& name, const std::string& version)
+      REQUIRES(mu_);
+  StatusOr<std::shared_ptr<Servable>> Choose(std::string_view name,
+                                             std::string_view version) const
+      REQUIRES(mu_);
+
+  // Repository's thread.
+  Status DoLoad(const std::string& name, const std::string& config);
+  Status DoLoadVersion(const std::string& name, const VersionPlan& plan);
+  Status DoUnload(const std::string& name);
+  void TakeOut(const std::string& name,
+               const std::vector<std::string>& kept_versions);
+  bool IsNews(const std::string& name, const std::vector<VersionPlan>& plans);
+  void Poll();
+  void RetireAll();
+
+  Status CheckControl() const;
+
+  const std::unique_ptr<ModelSource> source_;  // may be null
+  const std::unique_ptr<ModelLoader> loader_;
+  const bool allow_control_;
+
+  // Gave way or was taken out, until its last request has ended.
+  struct Retired {
+    std::shared_ptr<Servable> servable;
+    std::string name;
+    bool was_unloaded = false;  // its entry goes on to kUnavailable
+  };
+  mutable Mutex mu_;
+  std::vector<Model> models_ GUARDED_BY(mu_);  // in the order of loading
+  std::vector<Retired> retired_ GUARDED_BY(mu_);
+  ServerState state_ GUARDED_BY(mu_) = ServerState::kLoading;
+
+  OperationQueue operations_;  // last: its thread uses all of the above
+};
+
+}  // namespace millrace::server

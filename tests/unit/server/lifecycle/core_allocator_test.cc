@@ -1,0 +1,122 @@
+#include "server/lifecycle/core_allocator.h"
+
+#include <gtest/gtest.h>
+#include <unistd.h>
+
+#include <filesystem>
+#include <string>
+
+namespace millrace::server {
+namespace {
+
+using config::CpuSet;
+
+// hwloc's synthetic machines; no control group limits them.
+config::Topology Machine(const std::string& synthetic) {
+  const std::string root =
+      testing::TempDir() + "/millrace_no_cgroup_" + std::to_string(getpid());
+  std::filesystem::create_directories(root);
+  auto topology =
+      config::Topology::Detect({.hwloc_synthetic = synthetic, .root = root});
+  EXPECT_TRUE(topology.ok()) << topology.status().ToString();
+  return *topology;
+}
+
+CpuSet Take(CoreAllocator& cores, const std::string& owner, int64_t threads) {
+  return cores.Take({owner, threads})->cpus();
+}
+
+TEST(CoreAllocator, OneOfFourOrMoreCoresIsLeftToSockets) {
+  CoreAllocator four(Machine("core:4 pu:1"));
+  EXPECT_EQ(Take(four, "a", 0), (CpuSet{0, 1, 2}));
+  CoreAllocator two(Machine("core:2 pu:1"));
+  EXPECT_EQ(Take(two, "a", 0), (CpuSet{0, 1}));
+}
+
+TEST(CoreAllocator, ReserveDividesAmongTheModelsOfTheStart) {
+  CoreAllocator cores(Machine("core:8 pu:1"));  // seven compute
+  cores.Reserve({{"a", 3}, {"b", 0}, {"c", 0}});
+  EXPECT_EQ(Take(cores, "b", 0), (CpuSet{3, 4})) << "a fair share of seven";
+  EXPECT_EQ(Take(cores, "a", 3), (CpuSet{0, 1, 2}));
+  EXPECT_EQ(Take(cores, "c", 0), (CpuSet{5, 6}));
+}
+
+TEST(CoreAllocator, MoreModelsThanCoresShare) {
+  CoreAllocator cores(Machine("core:2 pu:1"));
+  cores.Reserve({{"a", 0}, {"b", 0}, {"c", 0}});
+  EXPECT_EQ(Take(cores, "a", 0), (CpuSet{0}));
+  EXPECT_EQ(Take(cores, "b", 0), (CpuSet{1}));
+  EXPECT_EQ(Take(cores, "c", 0), (CpuSet{0}));
+}
+
+TEST(CoreAllocator, ALoneModelMayAskForEveryCore) {
+  CoreAllocator cores(Machine("core:4 pu:1"));
+  cores.Reserve({{"a", 4}});
+  EXPECT_EQ(Take(cores, "a", 4), (CpuSet{0, 1, 2, 3}));
+}
+
+TEST(CoreAllocator, OneHardwareThreadOfEachCore) {
+  CoreAllocator cores(Machine("core:4 pu:2"));
+  EXPECT_EQ(Take(cores, "a", 0), (CpuSet{0, 2, 4}));
+}
+
+TEST(CoreAllocator, TeamsStayWithinOneNodeWhereTheyFit) {
+  const config::Topology machine = Machine("numa:2 core:4 pu:1");
+  CoreAllocator cores(machine);
+  cores.Reserve({{"a", 4}, {"b", 3}});
+  EXPECT_EQ(Take(cores, "a", 4), (CpuSet{0, 1, 2, 3}));
+  EXPECT_EQ(Take(cores, "b", 3), (CpuSet{4, 5, 6}));
+}
+
+TEST(CoreAllocator, CoresComeBackWithTheLease) {
+  CoreAllocator cores(Machine("core:8 pu:1"));
+  auto a = cores.Take({"a", 4});
+  auto b = cores.Take({"b", 0});
+  EXPECT_EQ(b->cpus(), (CpuSet{4, 5, 6})) << "all that are free";
+  a.reset();
+  EXPECT_EQ(cores.Take({"c", 2})->cpus(), (CpuSet{0, 1}));
+  ASSERT_EQ(cores.Holders().size(), 1u);
+  EXPECT_EQ(cores.Holders()[0].owner, "b");
+}
+
+TEST(CoreAllocator, WithoutFreeCoresThoseWithTheFewestHoldersAreShared) {
+  CoreAllocator cores(Machine("core:4 pu:1"));  // three compute
+  const auto a = cores.Take({"a", 3});
+  const auto b = cores.Take({"b", 1});
+  EXPECT_EQ(b->cpus(), (CpuSet{0}));
+  EXPECT_EQ(cores.Take({"c", 2})->cpus(), (CpuSet{1, 2}));
+  EXPECT_EQ(cores.Take({"d", 0})->cpus(), (CpuSet{1})) << "one part in three";
+}
+
+TEST(CoreAllocator, VersionsOfAModelHaveOneTeam) {
+  CoreAllocator cores(Machine("core:8 pu:1"));
+  auto old_version = cores.Take({"a", 2});
+  auto new_version = cores.Take({"a", 2});
+  EXPECT_EQ(old_version->cpus(), new_version->cpus());
+  old_version.reset();
+  EXPECT_EQ(cores.Take({"b", 0})->cpus(), (CpuSet{2, 3, 4, 5, 6}));
+}
+
+TEST(CoreAllocator, AReloadMayAskForAnotherNumber) {
+  CoreAllocator cores(Machine("core:8 pu:1"));
+  auto small = cores.Take({"a", 2});
+  auto large = cores.Take({"a", 4});
+  EXPECT_EQ(large->cpus(), (CpuSet{0, 1, 2, 3}));
+  small.reset();
+  ASSERT_EQ(cores.Holders().size(), 1u);
+  EXPECT_EQ(cores.Holders()[0].cpus, large->cpus());
+  large.reset();
+  EXPECT_TRUE(cores.Holders().empty());
+}
+
+TEST(CoreAllocator, ALeaseMayOutliveTheAllocator) {
+  std::shared_ptr<const CoreAllocator::Lease> lease;
+  {
+    CoreAllocator cores(Machine("core:2 pu:1"));
+    lease = cores.Take({"a", 1});
+  }
+  EXPECT_EQ(lease->cpus(), (CpuSet{0}));
+}
+
+}  // namespace
+}  // namespace millrace::server

@@ -1,0 +1,372 @@
+#include "server/lifecycle/repository.h"
+
+#include <gtest/gtest.h>
+
+#include <atomic>
+#include <chrono>
+#include <functional>
+#include <future>
+#include <map>
+#include <memory>
+#include <optional>
+#include <string>
+#include <thread>
+#include <utility>
+#include <vector>
+
+#include "server/lifecycle/language_model.h"
+#include "tests/support/graph_servable.h"
+#include "tests/support/test_graphs.h"
+
+namespace millrace::server {
+namespace {
+
+std::chrono::steady_clock::time_point In(int ms) {
+  return std::chrono::steady_clock::now() + std::chrono::milliseconds(ms);
+}
+
+std::shared_ptr<Servable> Named(const std::string& id) {
+  return std::make_shared<LanguageModel>(
+      ModelFacts{.id = id, .aliases = {"also-" + id}}, TextFacts{}, nullptr,
+      nullptr);
+}
+
+TEST(Repository, LendsByIdAndAlias) {
+  Repository repository;
+  repository.Add(Named("a"));
+  repository.SetState(ServerState::kReady);
+  EXPECT_EQ((*repository.Borrow("a"))->id(), "a");
+  EXPECT_EQ((*repository.Borrow("also-a"))->id(), "a");
+  const Status missing = repository.Borrow("b").status();
+  EXPECT_EQ(missing.code(), StatusCode::kNotFound);
+  EXPECT_EQ(missing.reason(), "model_not_found");
+  EXPECT_EQ(missing.field(), "model");
+}
+
+TEST(Repository, LendsTheVersionNamed) {
+  Repository repository;
+  repository.Add(Named("a"));
+  repository.SetState(ServerState::kReady);
+  EXPECT_TRUE(repository.Borrow("a", "1").ok());
+  const Status missing = repository.Borrow("a", "2").status();
+  EXPECT_EQ(missing.code(), StatusCode::kNotFound);
+  EXPECT_EQ(missing.field(), "model_version");
+}
+
+TEST(Repository, SaysWhichKindAModelIs) {
+  const auto graph = support::GraphServable("g", support::SumGraph(), nullptr);
+  EXPECT_TRUE(graph->ForTensors().ok());
+  EXPECT_EQ(graph->ForText().status().reason(), "wrong_model_kind");
+  EXPECT_EQ(Named("a")->ForTensors().status().code(),
+            StatusCode::kInvalidArgument);
+}
+
+TEST(Repository, DrainDrainsGraphs) {
+  Repository repository;
+  const auto graph = support::GraphServable("g", support::SumGraph(), nullptr);
+  repository.Add(graph);
+  repository.SetState(ServerState::kReady);
+  EXPECT_TRUE(repository.Drain(In(20'000)));
+  EXPECT_EQ(graph->batcher().Reserve().status().code(),
+            StatusCode::kUnavailable);
+}
+
+TEST(Repository, LendsNothingWhileLoading) {
+  Repository repository;
+  repository.Add(Named("a"));
+  EXPECT_EQ(repository.Borrow("a").status().code(), StatusCode::kUnavailable);
+  EXPECT_EQ(repository.List().size(), 1u);
+}
+
+TEST(Repository, DrainWaitsForHandlesAndRefusesNewOnes) {
+  Repository repository;
+  repository.Add(Named("a"));
+  repository.SetState(ServerState::kReady);
+  std::optional<ModelHandle> held(*repository.Borrow("a"));
+  EXPECT_FALSE(repository.Drain(In(1)));
+  EXPECT_EQ(repository.state(), ServerState::kDraining);
+  EXPECT_EQ(repository.Borrow("a").status().reason(), "draining");
+  std::thread releaser([&] { held.reset(); });
+  EXPECT_TRUE(repository.Drain(In(20'000)));
+  releaser.join();
+}
+
+TEST(Repository, HandleOutlivesTheTable) {
+  std::optional<ModelHandle> held;
+  std::weak_ptr<Servable> watched;
+  {
+    Repository repository;
+    auto servable = Named("a");
+    watched = servable;
+    repository.Add(std::move(servable));
+    repository.SetState(ServerState::kReady);
+    held.emplace(*repository.Borrow("a"));
+  }
+  EXPECT_EQ((*held)->id(), "a");
+  held.reset();
+  EXPECT_TRUE(watched.expired());
+}
+
+// ---- loading and unloading ----
+
+VersionPlan Wanted(const std::string& version, const std::string& stamp = {}) {
+  return {.version = version, .settings = {.name = "m"}, .stamp = stamp};
+}
+
+// What tests change while the repository runs; the fakes only point at it.
+struct World {
+  Mutex mu;
+  std::map<std::string, std::vector<VersionPlan>> models GUARDED_BY(mu);
+  std::map<std::string, Status> failures GUARDED_BY(mu);  // by version
+  std::vector<std::string> loads GUARDED_BY(mu);          // versions, in order
+  std::function<void()> while_loading;                    // set before the load
+
+  void Want(std::vector<VersionPlan> plans) {
+    MutexLock lock(mu);
+    models["m"] = std::move(plans);
+  }
+  void Fail(const std::string& version, Status status) {
+    MutexLock lock(mu);
+    failures[version] = std::move(status);
+  }
+  std::vector<std::string> Loads() {
+    MutexLock lock(mu);
+    return loads;
+  }
+};
+
+class FakeSource final : public ModelSource {
+ public:
+  explicit FakeSource(World* world) : world_(world) {}
+  std::vector<std::string> Names() override {
+    MutexLock lock(world_->mu);
+    std::vector<std::string> names;
+    for (const auto& [name, plans] : world_->models) names.push_back(name);
+    return names;
+  }
+  StatusOr<std::vector<VersionPlan>> Find(const std::string& name,
+                                          const std::string&) override {
+    MutexLock lock(world_->mu);
+    const auto at = world_->models.find(name);
+    if (at == world_->models.end()) return NotFound("no model " + name);
+    return at->second;
+  }
+
+ private:
+  World* const world_;
+};
+
+class FakeLoader final : public ModelLoader {
+ public:
+  explicit FakeLoader(World* world) : world_(world) {}
+  StatusOr<std::shared_ptr<Servable>> Load(const VersionPlan& plan) override {
+    EXPECT_EQ(++running_, 1) << "one at a time";
+    if (world_->while_loading) world_->while_loading();
+    --running_;
+    MutexLock lock(world_->mu);
+    world_->loads.push_back(plan.version);
+    if (!world_->failures[plan.version].ok()) {
+      return world_->failures[plan.version];
+    }
+    return std::shared_ptr<Servable>(std::make_shared<LanguageModel>(
+        ModelFacts{.id = plan.settings.name, .version = plan.version},
+        TextFacts{}, nullptr, nullptr));
+  }
+
+ private:
+  World* const world_;
+  std::atomic<int> running_ = 0;
+};
+
+class RepositoryLoads : public ::testing::Test {
+ protected:
+  void Start(RepositoryOptions options = {.allow_control = true}) {
+    repository_.emplace(std::make_unique<FakeSource>(&world_),
+                        std::make_unique<FakeLoader>(&world_), options);
+    repository_->SetState(ServerState::kReady);
+  }
+  // "1 READY, 2 UNAVAILABLE out of luck"
+  std::string States() {
+    std::string text;
+    for (const VersionStatus& each : repository_->Index()) {
+      text += (text.empty() ? "" : ", ") + each.version + " " +
+              std::string(VersionStateName(each.state));
+      if (!each.reason.empty()) text += " " + each.reason;
+    }
+    return text;
+  }
+  // Waits for the repository's thread.
+  void Await(const std::function<bool()>& condition) {
+    for (int i = 0; i < 20'000 && !condition(); ++i) {
+      std::this_thread::sleep_for(std::chrono::milliseconds(1));
+    }
+    EXPECT_TRUE(condition()) << States();
+  }
+
+  World world_;
+  std::optional<Repository> repository_;
+};
+
+TEST_F(RepositoryLoads, IndexFollowsAVersionFromUnknownToUnloaded) {
+  world_.Want({Wanted("1")});
+  Start();
+  EXPECT_EQ(States(), " UNKNOWN");
+  world_.while_loading = [&] { EXPECT_EQ(States(), "1 LOADING"); };
+  EXPECT_EQ(repository_->Borrow("m").status().code(), StatusCode::kNotFound);
+  ASSERT_TRUE(repository_->Load("m").ok());
+  EXPECT_EQ(States(), "1 READY");
+  std::optional<ModelHandle> held(*repository_->Borrow("m"));
+  ASSERT_TRUE(repository_->Unload("m").ok());
+  EXPECT_EQ(States(), "1 UNLOADING");
+  EXPECT_EQ(repository_->Borrow("m").status().reason(), "draining");
+  held.reset();
+  Await([&] { return States() == "1 UNAVAILABLE unloaded"; });
+  EXPECT_EQ(repository_->Borrow("m").status().reason(), "model_not_found");
+  EXPECT_EQ(repository_->Unload("m").code(), StatusCode::kNotFound);
+  EXPECT_TRUE(repository_->List().empty());
+}
+
+TEST_F(RepositoryLoads, NewVersionTakesOverWhileTheOldOneFinishes) {
+  world_.Want({Wanted("1")});
+  Start();
+  ASSERT_TRUE(repository_->Load("m").ok());
+  std::optional<ModelHandle> held(*repository_->Borrow("m"));
+  world_.Want({Wanted("2")});
+  world_.while_loading = [&] {
+    EXPECT_EQ((*repository_->Borrow("m"))->version(), "1");
+  };
+  ASSERT_TRUE(repository_->Load("m").ok());
+  EXPECT_EQ((*repository_->Borrow("m"))->version(), "2");
+  EXPECT_EQ((*held)->version(), "1") << "its request still runs";
+  EXPECT_EQ(States(), "1 UNLOADING, 2 READY");
+  held.reset();
+  Await([&] { return States() == "1 UNAVAILABLE unloaded, 2 READY"; });
+}
+
+TEST_F(RepositoryLoads, FailingVersionLeavesTheOldOneServing) {
+  world_.Want({Wanted("1")});
+  Start();
+  ASSERT_TRUE(repository_->Load("m").ok());
+  world_.Want({Wanted("2")});
+  world_.Fail("2", InvalidArgument("out of luck"));
+  const Status failed = repository_->Load("m");
+  EXPECT_EQ(failed.code(), StatusCode::kInvalidArgument);
+  EXPECT_EQ(States(), "1 READY, 2 UNAVAILABLE out of luck");
+  EXPECT_EQ((*repository_->Borrow("m"))->version(), "1");
+  EXPECT_EQ(repository_->Borrow("m", "2").status().field(), "model_version");
+  world_.Fail("2", OkStatus());
+  EXPECT_TRUE(repository_->Load("m").ok());
+  EXPECT_EQ((*repository_->Borrow("m"))->version(), "2");
+}
+
+TEST_F(RepositoryLoads, FailingReloadOfTheSameVersionKeepsTheFirstLoad) {
+  world_.Want({Wanted("1", "a")});
+  Start();
+  ASSERT_TRUE(repository_->Load("m").ok());
+  const Servable* first = &**repository_->Borrow("m");
+  world_.Want({Wanted("1", "b")});
+  world_.Fail("1", InvalidArgument("out of luck"));
+  EXPECT_FALSE(repository_->Load("m").ok());
+  EXPECT_EQ(&**repository_->Borrow("m"), first);
+  EXPECT_EQ(States(),
+            "1 READY the load before this one serves; the last failed: out of "
+            "luck");
+  EXPECT_FALSE(repository_->Load("m").ok()) << "tried again, fails again";
+  world_.Fail("1", OkStatus());
+  EXPECT_TRUE(repository_->Load("m").ok());
+  EXPECT_EQ(States(), "1 READY");
+}
+
+TEST_F(RepositoryLoads, UnchangedVersionIsNotLoadedAgain) {
+  world_.Want({Wanted("1", "a"), Wanted("2", "a")});
+  Start();
+  ASSERT_TRUE(repository_->Load("m").ok());
+  world_.Want({Wanted("1", "a"), Wanted("2", "b")});
+  ASSERT_TRUE(repository_->Load("m").ok());
+  EXPECT_EQ(world_.Loads(), (std::vector<std::string>{"1", "2", "2"}));
+  EXPECT_EQ(repository_->VersionsOf("m"), (std::vector<std::string>{"1", "2"}));
+}
+
+TEST_F(RepositoryLoads, TheHighestNumberServesRequestsWithoutVersion) {
+  world_.Want({Wanted("10"), Wanted("9")});
+  Start();
+  ASSERT_TRUE(repository_->Load("m").ok());
+  EXPECT_EQ((*repository_->Borrow("m"))->version(), "10");
+  EXPECT_EQ((*repository_->Borrow("m", "9"))->version(), "9");
+  EXPECT_EQ(repository_->List().size(), 1u);
+}
+
+TEST_F(RepositoryLoads, NoAcceptedRequestMeetsAClosedModel) {
+  world_.Want({Wanted("1")});
+  Start();
+  ASSERT_TRUE(repository_->Load("m").ok());
+  std::atomic<bool> stop = false;
+  std::atomic<int> refused = 0;
+  std::thread client([&] {
+    while (!stop) {
+      if (!repository_->Borrow("m").ok()) ++refused;
+    }
+  });
+  for (int i = 0; i < 50; ++i) ASSERT_TRUE(repository_->Load("m").ok());
+  stop = true;
+  client.join();
+  EXPECT_EQ(refused, 0);
+}
+
+TEST_F(RepositoryLoads, PollLoadsWhatChangesAndDropsWhatVanishes) {
+  Start({.poll_interval = std::chrono::milliseconds(1)});
+  world_.Want({Wanted("1", "a")});
+  Await([&] { return States() == "1 READY"; });
+  world_.Fail("1", InvalidArgument("out of luck"));
+  world_.Want({Wanted("1", "b")});
+  Await([&] { return world_.Loads().size() == 2; });
+  std::this_thread::sleep_for(std::chrono::milliseconds(20));
+  EXPECT_EQ(world_.Loads().size(), 2u) << "a failure is not tried again";
+  EXPECT_EQ((*repository_->Borrow("m"))->version(), "1");
+  {
+    MutexLock lock(world_.mu);
+    world_.models.clear();
+  }
+  Await([&] { return States() == "1 UNAVAILABLE unloaded"; });
+}
+
+TEST_F(RepositoryLoads, RequestsAreRefusedUnlessControlIsAllowed) {
+  world_.Want({Wanted("1")});
+  Start({});
+  Status got;
+  const auto keep = [&](Status status) { got = std::move(status); };
+  repository_->RequestLoad("m", "", keep);
+  EXPECT_EQ(got.reason(), "model_control_disabled");
+  repository_->RequestUnload("m", keep);
+  EXPECT_EQ(got.code(), StatusCode::kUnavailable);
+  EXPECT_TRUE(world_.Loads().empty());
+}
+
+TEST_F(RepositoryLoads, OperationsThatWaitEndWhenTheServerDrains) {
+  world_.Want({Wanted("1")});
+  Start();
+  std::promise<void> begun, go;
+  world_.while_loading = [&] {
+    begun.set_value();
+    go.get_future().wait();
+  };
+  std::promise<Status> first, second;
+  repository_->RequestLoad("m", "", [&](Status s) { first.set_value(s); });
+  begun.get_future().wait();
+  repository_->RequestUnload("m", [&](Status s) { second.set_value(s); });
+  EXPECT_TRUE(repository_->Drain(In(1)));
+  go.set_value();
+  EXPECT_TRUE(first.get_future().get().ok());
+  EXPECT_EQ(second.get_future().get().reason(), "draining");
+}
+
+TEST_F(RepositoryLoads, AnExceptionOfALoadIsItsReason) {
+  world_.Want({Wanted("1")});
+  Start();
+  world_.while_loading = [] { throw std::bad_alloc(); };
+  EXPECT_EQ(repository_->Load("m").code(), StatusCode::kResourceExhausted);
+  EXPECT_EQ(States(), "1 UNAVAILABLE cannot load: std::bad_alloc");
+}
+
+}  // namespace
+}  // namespace millrace::server
