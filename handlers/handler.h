@@ -69,7 +69,7 @@ class TensorHandler {
 
   // Checks at once; `done` is called once, from a thread of the handler pool
   // or, for a refusal, before this returns.
-  using Done = std::function<void(StatusOr<TensorAnswer>)>;
+  using Done = std::function<void(StatusOr<TensorResponse>)>;
   virtual void Start(TensorRequest request, Done done,
                      std::stop_token stop) = 0;
   // Whether a request that came now would get a place, else the refusal that

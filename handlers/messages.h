@@ -123,10 +123,27 @@ struct TensorRequest {
   // Those wanted, in this order; none: all.
   std::vector<std::string> outputs;
   int32_t priority = 0;
-  Clock::Time deadline = kNever;
+  Clock::Time deadline = kNever;  // of the transport
+  // The request's own limit, from now on: of its time in the queue where the
+  // model says so (allow_timeout_override), else of all its time.
+  std::optional<std::chrono::microseconds> timeout = {};
   std::shared_ptr<Trace> trace;  // never null
 };
 
-using TensorAnswer = std::vector<NamedTensor>;
+// The batch that a request was computed in, and where its time went.
+struct BatchFacts {
+  int32_t rows = 1;
+  int32_t requests = 1;
+  std::string closed = {};  // why no further request joined
+  Clock::Duration queue{0};
+  Clock::Duration compute_input{0};
+  Clock::Duration compute_infer{0};
+  Clock::Duration compute_output{0};
+};
+
+struct TensorResponse {
+  std::vector<NamedTensor> outputs;
+  BatchFacts batch = {};
+};
 
 }  // namespace millrace::handlers

@@ -1,8 +1,10 @@
-// Names are checked here, types and sizes where the request is submitted. A
-// reader would guess that the batcher's thread makes the answer: it only hands
-// it over, so that the compute team goes on with the next request.
+// Names are checked here, types and sizes where the request is submitted. The
+// batcher's thread hands its result to the pool and goes on with the next
+// batch.
 #include "handlers/tensors.h"
 
+#include <algorithm>
+#include <chrono>
 #include <optional>
 #include <string_view>
 #include <utility>
@@ -60,23 +62,28 @@ class GraphHandler final : public TensorHandler {
  private:
   Status TryStart(TensorRequest& request, const Done& done,
                   std::stop_token stop) {
+    const Clock::Time deadline = DeadlineOf(request);
     ASSIGN_OR_RETURN(scheduler::Reservation place,
-                     parts_.batcher->Reserve(request.deadline));
+                     parts_.batcher->Reserve(deadline));
     scheduler::BatchTask task;
     ASSIGN_OR_RETURN(task.inputs, InOrder(std::move(request.inputs)));
     ASSIGN_OR_RETURN(std::vector<size_t> wanted, Wanted(request.outputs));
-    task.deadline = request.deadline;
+    task.deadline = deadline;
+    if (TimeoutIsOfQueue()) {
+      task.queue_timeout =
+          request.timeout.value_or(std::chrono::microseconds(0));
+    }
     task.priority = request.priority;
     task.stop = std::move(stop);
     task.trace = std::move(request.trace);
     task.done = [this, wanted = std::move(wanted),
-                 done](StatusOr<scheduler::BatchResult> answer) {
+                 done](StatusOr<scheduler::BatchResult> result) {
       // Shared because tasks of the pool can be copied.
       const auto held =
-          std::make_shared<StatusOr<scheduler::BatchResult>>(std::move(answer));
+          std::make_shared<StatusOr<scheduler::BatchResult>>(std::move(result));
       parts_.pool->Continue([this, wanted, done, held] {
         if (!held->ok()) return done(held->status());
-        done(Named(std::move((*held)->outputs), wanted));
+        done(ResponseOf(**held, wanted));
       });
     };
     return parts_.batcher->Submit(std::move(place), std::move(task));
@@ -141,13 +148,36 @@ class GraphHandler final : public TensorHandler {
     return wanted;
   }
 
-  TensorAnswer Named(std::vector<models::Tensor> all,
-                     const std::vector<size_t>& wanted) const {
-    TensorAnswer answer;
+  TensorResponse ResponseOf(scheduler::BatchResult& result,
+                            const std::vector<size_t>& wanted) const {
+    TensorResponse response;
     for (const size_t at : wanted) {
-      answer.push_back({outputs()[at].name, std::move(all[at])});
+      response.outputs.push_back(
+          {outputs()[at].name, std::move(result.outputs[at])});
     }
-    return answer;
+    response.batch = {.rows = result.batch_rows,
+                      .requests = result.batch_requests,
+                      .closed = std::string(BatchClosedName(result.closed)),
+                      .queue = result.times.queue,
+                      .compute_input = result.times.compute_input,
+                      .compute_infer = result.times.compute_infer,
+                      .compute_output = result.times.compute_output};
+    return response;
+  }
+
+  bool TimeoutIsOfQueue() const {
+    return parts_.batcher->batching()
+        .default_queue_policy.allow_timeout_override;
+  }
+
+  Clock::Time DeadlineOf(const TensorRequest& request) const {
+    // A timeout beyond a year is none: the sum must not overflow.
+    constexpr auto kYear = std::chrono::hours(24 * 365);
+    if (!request.timeout || *request.timeout >= kYear || TimeoutIsOfQueue()) {
+      return request.deadline;
+    }
+    return std::min(request.deadline,
+                    parts_.clock->Now() + Clock::Duration(*request.timeout));
   }
 
   const TensorParts parts_;

@@ -14,7 +14,8 @@ namespace millrace::handlers {
 struct TensorParts {
   std::string model;  // for messages
   scheduler::Batcher* batcher = nullptr;
-  Pool* pool = nullptr;  // answers go home on its threads
+  Pool* pool = nullptr;  // responses are given out on its threads
+  const Clock* clock = &Clock::Real();
 };
 
 std::unique_ptr<TensorHandler> MakeTensorHandler(TensorParts parts);

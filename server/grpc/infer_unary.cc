@@ -92,14 +92,15 @@ class UnaryInfer final : public ::grpc::ServerUnaryReactor,
     raw_ = call.raw;
     version_ = model->version();
     model_.emplace(std::move(model));
-    call.request.deadline = DeadlineOf(info_, call.timeout, *parts_.clock);
+    call.request.deadline = info_.deadline;
     call.request.trace = trace_;
     handler->Start(
         std::move(call.request),
-        [self = shared_from_this()](
-            const StatusOr<handlers::TensorAnswer>& answer) {
+        [self = shared_from_this(), batch_statistics = call.batch_statistics](
+            const StatusOr<handlers::TensorResponse>& answer) {
           if (answer.ok()) {
             BeginResponse(*self->request_, self->version_, self->response_);
+            if (batch_statistics) EncodeBatch(answer->batch, self->response_);
             EncodeTensors(*answer, self->raw_, self->response_);
           }
           self->End(answer.status(), {});

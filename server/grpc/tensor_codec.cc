@@ -129,6 +129,42 @@ void Describe(const models::TensorSpec& spec,
   if (!spec.rank_known) tensor->add_shape(-1);
 }
 
+// Those without a meaning here are left alone.
+Status ReadParameters(const inference::ModelInferRequest& request,
+                      TensorCall& call) {
+  using inference::InferParameter;
+  const auto& parameters = request.parameters();
+  if (const auto found = parameters.find("priority");
+      found != parameters.end()) {
+    const InferParameter& value = found->second;
+    const bool is_unsigned =
+        value.parameter_choice_case() == InferParameter::kUint64Param;
+    if (!is_unsigned &&
+        value.parameter_choice_case() != InferParameter::kInt64Param) {
+      return InvalidArgument("parameter 'priority' is not a whole number")
+          .At("priority");
+    }
+    const uint64_t level = is_unsigned
+                               ? value.uint64_param()
+                               : static_cast<uint64_t>(value.int64_param());
+    if (level > INT32_MAX) {
+      return InvalidArgument("parameter 'priority' must be from 0 to " +
+                             std::to_string(INT32_MAX))
+          .At("priority");
+    }
+    call.request.priority = static_cast<int32_t>(level);
+  }
+  if (const auto found = parameters.find("batch_statistics");
+      found != parameters.end()) {
+    if (found->second.parameter_choice_case() != InferParameter::kBoolParam) {
+      return InvalidArgument("parameter 'batch_statistics' is not a bool")
+          .At("batch_statistics");
+    }
+    call.batch_statistics = found->second.bool_param();
+  }
+  return OkStatus();
+}
+
 }  // namespace
 
 StatusOr<TensorCall> DecodeTensors(
@@ -136,7 +172,8 @@ StatusOr<TensorCall> DecodeTensors(
   TensorCall call;
   call.raw = request.raw_input_contents_size() > 0;
   RETURN_IF_ERROR(CheckForm(request));
-  ASSIGN_OR_RETURN(call.timeout, ReadTimeout(request));
+  ASSIGN_OR_RETURN(call.request.timeout, ReadTimeout(request));
+  RETURN_IF_ERROR(ReadParameters(request, call));
   for (int i = 0; i < request.inputs_size(); ++i) {
     const auto& input = request.inputs(i);
     if (input.parameters().count("shared_memory_region") != 0) {
@@ -166,8 +203,9 @@ StatusOr<TensorCall> DecodeTensors(
   return call;
 }
 
-void EncodeTensors(const handlers::TensorAnswer& outputs, bool raw,
+void EncodeTensors(const handlers::TensorResponse& result, bool raw,
                    inference::ModelInferResponse* response) {
+  const std::vector<handlers::NamedTensor>& outputs = result.outputs;
   raw = raw || std::any_of(outputs.begin(), outputs.end(), OnlyRaw);
   for (const handlers::NamedTensor& each : outputs) {
     auto* output = response->add_outputs();
@@ -180,6 +218,18 @@ void EncodeTensors(const handlers::TensorAnswer& outputs, bool raw,
       ToContents(each.tensor, output->mutable_contents());
     }
   }
+}
+
+void EncodeBatch(const handlers::BatchFacts& batch,
+                 inference::ModelInferResponse* response) {
+  auto& parameters = *response->mutable_parameters();
+  parameters["batch_closed"].set_string_param(batch.closed);
+  parameters["batch_size"].set_int64_param(batch.rows);
+  parameters["batch_requests"].set_int64_param(batch.requests);
+  parameters["queue_ns"].set_int64_param(batch.queue.count());
+  parameters["compute_input_ns"].set_int64_param(batch.compute_input.count());
+  parameters["compute_infer_ns"].set_int64_param(batch.compute_infer.count());
+  parameters["compute_output_ns"].set_int64_param(batch.compute_output.count());
 }
 
 void DescribeTensors(const handlers::TensorHandler& handler,

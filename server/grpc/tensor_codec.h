@@ -4,9 +4,6 @@
 // raw.
 #pragma once
 
-#include <chrono>
-#include <optional>
-
 #include "config/base/status.h"
 #include "handlers/handler.h"
 
@@ -20,15 +17,19 @@ namespace millrace::server {
 
 struct TensorCall {
   handlers::TensorRequest request;  // but for deadline and trace
-  bool raw = true;                  // form of request and answer
-  std::optional<std::chrono::microseconds> timeout;
+  bool raw = true;                  // form of request and response
+  // The response tells its batch and where its time went.
+  bool batch_statistics = false;
 };
 
 // INVALID_ARGUMENT names the tensor or parameter at fault.
 StatusOr<TensorCall> DecodeTensors(const inference::ModelInferRequest& request);
 
-void EncodeTensors(const handlers::TensorAnswer& outputs, bool raw,
+void EncodeTensors(const handlers::TensorResponse& result, bool raw,
                    inference::ModelInferResponse* response);
+// As parameters of the response.
+void EncodeBatch(const handlers::BatchFacts& batch,
+                 inference::ModelInferResponse* response);
 
 // The graph's tensors, for ModelMetadata.
 void DescribeTensors(const handlers::TensorHandler& handler,

@@ -1,4 +1,4 @@
-// Written by hand: an answer is long lists of numbers between few words.
+// Written by hand: a response is long lists of numbers between few words.
 #include "server/http/oip_answer.h"
 
 #include <nlohmann/json.hpp>
@@ -27,10 +27,25 @@ void AppendHead(const handlers::NamedTensor& output, std::string& json) {
   json += ']';
 }
 
+void AppendBatch(const handlers::BatchFacts& batch, std::string& json) {
+  json += ",\"parameters\":{\"batch_closed\":";
+  AppendText(batch.closed, json);
+  const auto append = [&json](const char* name, int64_t value) {
+    json += std::string(",\"") + name + "\":" + std::to_string(value);
+  };
+  append("batch_size", batch.rows);
+  append("batch_requests", batch.requests);
+  append("queue_ns", batch.queue.count());
+  append("compute_input_ns", batch.compute_input.count());
+  append("compute_infer_ns", batch.compute_infer.count());
+  append("compute_output_ns", batch.compute_output.count());
+  json += '}';
+}
+
 }  // namespace
 
 StatusOr<HttpResponse> InferResponse(const InferAnswerShape& shape,
-                                     const handlers::TensorAnswer& outputs) {
+                                     const handlers::TensorResponse& result) {
   std::string json = "{\"model_name\":";
   AppendText(shape.model, json);
   json += ",\"model_version\":";
@@ -39,7 +54,9 @@ StatusOr<HttpResponse> InferResponse(const InferAnswerShape& shape,
     json += ",\"id\":";
     AppendText(*shape.id, json);
   }
+  if (shape.batch_statistics) AppendBatch(result.batch, json);
   json += ",\"outputs\":[";
+  const std::vector<handlers::NamedTensor>& outputs = result.outputs;
   std::string bytes;
   bool any_binary = false;
   for (size_t i = 0; i < outputs.size(); ++i) {

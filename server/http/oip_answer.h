@@ -17,10 +17,11 @@ struct InferAnswerShape {
   std::optional<std::string> id;
   bool binary = false;  // outputs behind the JSON: all, but for those named
   std::map<std::string, bool> binary_by_name;
+  bool batch_statistics = false;  // as parameters of the response
 };
 
 // FAILED_PRECONDITION when a value cannot be said in JSON.
 StatusOr<HttpResponse> InferResponse(const InferAnswerShape& shape,
-                                     const handlers::TensorAnswer& outputs);
+                                     const handlers::TensorResponse& result);
 
 }  // namespace millrace::server::http

@@ -218,12 +218,15 @@ class BodyReader {
     ASSIGN_OR_RETURN(const auto timeout_us,
                      handlers::ReadInt(*parameters, "timeout", {.min = 0}));
     if (timeout_us.value_or(0) > 0) {
-      body.timeout = std::chrono::microseconds(*timeout_us);
+      body.request.timeout = std::chrono::microseconds(*timeout_us);
     }
     ASSIGN_OR_RETURN(const auto priority,
                      handlers::ReadInt(*parameters, "priority",
                                        {.min = 0, .max = INT32_MAX}));
     body.request.priority = static_cast<int32_t>(priority.value_or(0));
+    ASSIGN_OR_RETURN(const auto batch_statistics,
+                     handlers::ReadBool(*parameters, "batch_statistics"));
+    body.batch_statistics = batch_statistics.value_or(false);
     return OkStatus();
   }
 

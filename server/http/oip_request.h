@@ -19,7 +19,8 @@ namespace millrace::server::http {
 struct InferBody {
   std::optional<std::string> id;
   handlers::TensorRequest request;  // but for deadline and trace
-  std::optional<std::chrono::microseconds> timeout;
+  // The response tells its batch and where its time went.
+  bool batch_statistics = false;
   // Outputs as bytes behind the JSON of the answer: all, but for those named.
   bool binary = false;
   std::map<std::string, bool> binary_by_name;

@@ -59,14 +59,6 @@ void DescribeText(Json& metadata) {
 }
 
 // The earlier of the header's and the body's.
-Clock::Time Earlier(Clock::Time deadline,
-                    std::optional<std::chrono::microseconds> timeout,
-                    Clock::Time now) {
-  // A timeout beyond a year is none: the sum must not overflow.
-  if (!timeout || *timeout > std::chrono::hours(24 * 365)) return deadline;
-  return std::min(deadline, now + *timeout);
-}
-
 Status Infer(const Site& site, const std::shared_ptr<Exchange>& exchange) {
   const ModelPath path = PathOf(*exchange);
   exchange->SetModel(path.name);
@@ -81,15 +73,15 @@ Status Infer(const Site& site, const std::shared_ptr<Exchange>& exchange) {
                      ReadJsonBytes(exchange->request(), bytes.text.size()));
     ASSIGN_OR_RETURN(body, ReadInferBody(bytes.text, json_bytes));
   }
-  const Clock::Time now = site.services.clock->Now();
-  exchange->trace()->Stamp(Stage::kParsed, now);
+  exchange->trace()->Stamp(Stage::kParsed, site.services.clock->Now());
   InferAnswerShape shape = {.model = path.name,
                             .version = model->version(),
                             .id = std::move(body->id),
                             .binary = body->binary,
-                            .binary_by_name = std::move(body->binary_by_name)};
+                            .binary_by_name = std::move(body->binary_by_name),
+                            .batch_statistics = body->batch_statistics};
   handlers::TensorRequest request = std::move(body->request);
-  request.deadline = Earlier(deadline, body->timeout, now);
+  request.deadline = deadline;
   request.trace = exchange->trace();
   // Let go of by the ending itself: the last copy of the closure may die on the
   // model's own thread, which must not be the one to unload it.
@@ -97,7 +89,7 @@ Status Infer(const Site& site, const std::shared_ptr<Exchange>& exchange) {
   handler->Start(
       std::move(request),
       [exchange, held, shape = std::move(shape)](
-          const StatusOr<handlers::TensorAnswer>& answer) {
+          const StatusOr<handlers::TensorResponse>& answer) {
         StatusOr<HttpResponse> response =
             answer.ok() ? InferResponse(shape, *answer)
                         : StatusOr<HttpResponse>(answer.status());

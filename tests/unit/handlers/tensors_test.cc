@@ -37,15 +37,15 @@ class TensorHandlerTest : public testing::Test {
         {.model = "sums", .batcher = batcher_.get(), .pool = &pool_});
   }
 
-  StatusOr<TensorAnswer> Ask(std::vector<NamedTensor> inputs,
-                             std::vector<std::string> outputs = {}) {
+  StatusOr<TensorResponse> Ask(std::vector<NamedTensor> inputs,
+                               std::vector<std::string> outputs = {}) {
     TensorRequest request;
     request.inputs = std::move(inputs);
     request.outputs = std::move(outputs);
     request.trace = std::make_shared<Trace>();
-    std::promise<StatusOr<TensorAnswer>> ended;
+    std::promise<StatusOr<TensorResponse>> ended;
     handler_->Start(std::move(request),
-                    [&](StatusOr<TensorAnswer> answer) {
+                    [&](StatusOr<TensorResponse> answer) {
                       ended.set_value(std::move(answer));
                     },
                     {});
@@ -72,11 +72,11 @@ class TensorHandlerTest : public testing::Test {
 TEST_F(TensorHandlerTest, TakesInputsInAnyOrderAndGivesAllOutputs) {
   auto answer = Ask(List(Filled("b", 1), Filled("a", 2)));
   ASSERT_TRUE(answer.ok()) << answer.status().ToString();
-  ASSERT_EQ(answer->size(), 2u);
-  EXPECT_EQ((*answer)[0].name, "sum");
-  EXPECT_EQ((*answer)[0].tensor.data<float>()[1], 3);
-  EXPECT_EQ((*answer)[1].name, "twice");
-  EXPECT_EQ((*answer)[1].tensor.data<float>()[0], 6);
+  ASSERT_EQ(answer->outputs.size(), 2u);
+  EXPECT_EQ(answer->outputs[0].name, "sum");
+  EXPECT_EQ(answer->outputs[0].tensor.data<float>()[1], 3);
+  EXPECT_EQ(answer->outputs[1].name, "twice");
+  EXPECT_EQ(answer->outputs[1].tensor.data<float>()[0], 6);
 }
 
 TEST_F(TensorHandlerTest, GivesTheOutputsAskedForInTheirOrder) {

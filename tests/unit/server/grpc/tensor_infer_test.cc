@@ -182,6 +182,23 @@ TEST_F(TensorInferTest, PassedTimeoutIsDeadlineExceeded) {
   EXPECT_EQ(Infer(request).error_code(), ::grpc::StatusCode::DEADLINE_EXCEEDED);
 }
 
+TEST_F(TensorInferTest, TellsItsBatchWhereThatIsAskedFor) {
+  Request request = RawSums();
+  ASSERT_TRUE(Infer(request).ok());
+  EXPECT_EQ(response_.parameters_size(), 0);
+  auto& parameters = *request.mutable_parameters();
+  parameters["batch_statistics"].set_bool_param(true);
+  parameters["priority"].set_uint64_param(1);
+  ASSERT_TRUE(Infer(request).ok());
+  EXPECT_EQ(response_.parameters().at("batch_closed").string_param(), "full");
+  EXPECT_EQ(response_.parameters().at("batch_size").int64_param(), 1);
+  EXPECT_GT(response_.parameters().at("compute_infer_ns").int64_param(), 0);
+  parameters["priority"].set_int64_param(-1);
+  EXPECT_THAT(Refusal(request), HasSubstr("'priority' must be from 0 to"));
+  parameters["priority"].set_string_param("high");
+  EXPECT_THAT(Refusal(request), HasSubstr("'priority' is not a whole number"));
+}
+
 TEST_F(TensorInferTest, MetadataTellTheGraph) {
   ::grpc::ClientContext context;
   inference::ModelMetadataRequest request;

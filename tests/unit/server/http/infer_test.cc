@@ -291,5 +291,28 @@ TEST_F(InferTest, PassedDeadlineIsNotComputed) {
   EXPECT_EQ(reply.status, 504) << reply.body;
 }
 
+TEST_F(InferTest, TellsItsBatchWhereThatIsAskedFor) {
+  const std::string plain =
+      client_.Post(kInfer, Request(Input("a", "[1,2]"), Input("b", "[3,4]")))
+          .body;
+  EXPECT_FALSE(Json::parse(plain).contains("parameters"));
+  const Reply reply = client_.Post(
+      kInfer, Request(Input("a", "[1,2]"), Input("b", "[3,4]"),
+                      R"(,"parameters":{"batch_statistics":true})"));
+  ASSERT_EQ(reply.status, 200) << reply.body;
+  const Json told = Json::parse(reply.body)["parameters"];
+  EXPECT_EQ(told["batch_size"], 1);
+  EXPECT_EQ(told["batch_requests"], 1);
+  EXPECT_EQ(told["batch_closed"], "full");
+  EXPECT_GT(told["compute_infer_ns"], 0);
+  EXPECT_GE(told["queue_ns"], 0);
+  EXPECT_EQ(
+      client_
+          .Post(kInfer, Request(Input("a", "[1,2]"), Input("b", "[3,4]"),
+                                R"(,"parameters":{"batch_statistics":"yes"})"))
+          .status,
+      400);
+}
+
 }  // namespace
 }  // namespace millrace::server::http

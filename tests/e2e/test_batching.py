@@ -1,0 +1,165 @@
+"""Requests of many clients in one batch: rows keep their bits, the response
+tells the batch, queue policies mean what Triton's mean."""
+import concurrent.futures
+import time
+
+import numpy as np
+import pytest
+import tritonclient.grpc as triton_grpc
+import tritonclient.http as triton_http
+from tritonclient.utils import InferenceServerException
+
+from conftest import REPO, start
+
+DATA = REPO / "tests" / "data" / "graph"
+DTYPES = {"float32": "FP32", "int64": "INT64"}
+
+
+def rows_of(model):
+    """Inputs of the model's three-row case, by name."""
+    names = {"minilm": ["input_ids", "attention_mask"], "resnet50": ["x"]}
+    with np.load(DATA / f"{model}.b3.npz") as case:
+        return {name: case[f"in{i}"] for i, name in enumerate(names[model])}
+
+
+def infer(module, client, model, inputs, **options):
+    made = []
+    for name, value in inputs.items():
+        tensor = module.InferInput(name, list(value.shape),
+                                   DTYPES[str(value.dtype)])
+        tensor.set_data_from_numpy(value)
+        made.append(tensor)
+    return client.infer(model, made, **options)
+
+
+def outputs(answer):
+    response = answer.get_response()
+    names = ([o["name"] for o in response["outputs"]]
+             if isinstance(response, dict)
+             else [o.name for o in response.outputs])
+    return {name: answer.as_numpy(name) for name in names}
+
+
+def batch_of(answer):
+    response = answer.get_response()
+    if isinstance(response, dict):
+        return response["parameters"]
+    return {key: getattr(value, value.WhichOneof("parameter_choice"))
+            for key, value in response.parameters.items()}
+
+
+@pytest.fixture(scope="module")
+def server():
+    with start(DATA / "minilm.onnx", DATA / "resnet50.onnx",
+               "--max-batch-size", 4, "--max-queue-delay", "300ms") as running:
+        yield running
+
+
+@pytest.fixture(params=[triton_http, triton_grpc], ids=["http", "grpc"])
+def triton(request, server):
+    if request.param is triton_http:
+        with triton_http.InferenceServerClient(
+                f"127.0.0.1:{server.http_port}", concurrency=8) as client:
+            yield request.param, client
+    else:
+        with triton_grpc.InferenceServerClient(
+                f"127.0.0.1:{server.grpc_port}") as client:
+            yield request.param, client
+
+
+@pytest.mark.parametrize("model", ["minilm", "resnet50"])
+def test_rows_of_one_batch_keep_their_bits(triton, model):
+    module, client = triton
+    inputs = rows_of(model)
+    each = [{name: value[row:row + 1] for name, value in inputs.items()}
+            for row in range(3)]
+    alone = [outputs(infer(module, client, model, one)) for one in each]
+    requests = each + [each[0]]
+    with concurrent.futures.ThreadPoolExecutor(len(requests)) as pool:
+        answers = list(pool.map(
+            lambda one: infer(module, client, model, one,
+                              parameters={"batch_statistics": True}),
+            requests))
+    for answer in answers:
+        told = batch_of(answer)
+        assert told["batch_size"] == 4 and told["batch_requests"] == 4
+        assert told["batch_closed"] == "full"
+        assert told["compute_infer_ns"] > 0
+    for answer, expected in zip(answers, alone + [alone[0]]):
+        for name, value in outputs(answer).items():
+            assert value.tobytes() == expected[name].tobytes(), name
+
+
+def test_a_batch_that_is_not_full_waits_for_its_delay(triton):
+    module, client = triton
+    one = {name: value[:1] for name, value in rows_of("resnet50").items()}
+    began = time.monotonic()
+    told = batch_of(infer(module, client, "resnet50", one,
+                          parameters={"batch_statistics": True}))
+    assert time.monotonic() - began >= 0.3
+    assert told["batch_closed"] == "delay" and told["batch_size"] == 1
+    assert told["queue_ns"] >= 300e6
+
+
+def test_more_rows_than_max_batch_size_are_refused(triton):
+    module, client = triton
+    five = {name: np.concatenate([value, value[:2]])
+            for name, value in rows_of("resnet50").items()}
+    with pytest.raises(InferenceServerException) as refused:
+        infer(module, client, "resnet50", five)
+    assert "5 rows" in str(refused.value)
+    assert "max_batch_size" in str(refused.value)
+
+
+def test_metrics_count_rows_and_batches(server):
+    counts = server.metric("nv_inference_count")
+    batches = server.metric("nv_inference_exec_count")
+    label = next(key for key in counts if "resnet50" in key)
+    assert counts[label] > batches[label] > 0
+    closed = server.metric("millrace_batches_total")
+    assert any("full" in key and value > 0 for key, value in closed.items())
+
+
+def test_preferred_sizes_do_not_wait():
+    with start(DATA / "resnet50.onnx", "--max-batch-size", 8,
+               "--preferred-batch-size", "2",
+               "--max-queue-delay", "20s") as server:
+        one = {name: value[:1] for name, value in rows_of("resnet50").items()}
+        with triton_http.InferenceServerClient(
+                f"127.0.0.1:{server.http_port}", concurrency=2) as client, \
+                concurrent.futures.ThreadPoolExecutor(2) as pool:
+            told = list(pool.map(
+                lambda _: batch_of(infer(
+                    triton_http, client, "resnet50", one,
+                    parameters={"batch_statistics": True})), range(2)))
+    assert [t["batch_closed"] for t in told] == ["preferred", "preferred"]
+
+
+def test_instances_share_the_load():
+    with start(DATA / "resnet50.onnx", "--instance-count", 2,
+               "--max-batch-size", 1) as server:
+        inputs = rows_of("resnet50")
+        with triton_http.InferenceServerClient(
+                f"127.0.0.1:{server.http_port}", concurrency=8) as client:
+            one = {name: value[:1] for name, value in inputs.items()}
+            expected = outputs(infer(triton_http, client, "resnet50", one))
+            with concurrent.futures.ThreadPoolExecutor(8) as pool:
+                answers = list(pool.map(
+                    lambda _: outputs(infer(triton_http, client, "resnet50",
+                                            one)), range(40)))
+        for answer in answers:
+            for name, value in answer.items():
+                assert value.tobytes() == expected[name].tobytes()
+
+
+@pytest.mark.parametrize("flags, told", [
+    (["--max-batch-size", "4", "--preferred-batch-size", "8"],
+     "preferred_batch_size has 8 but max_batch_size is 4"),
+    (["--default-priority-level", "2"], "priority_levels is 0"),
+    (["--max-queue-delay", "soon"], "max_queue_delay is 'soon'"),
+])
+def test_settings_that_contradict_each_other_are_named(flags, told):
+    with pytest.raises(AssertionError) as ended:
+        with start(DATA / "resnet50.onnx", *flags):
+            pass
+    assert told in str(ended.value)
