@@ -1,4 +1,4 @@
-// The handler of graphs: named tensors to the executor's inputs and back.
+// The handler of graphs: named tensors to the graph's inputs and back.
 #pragma once
 
 #include <memory>

@@ -24,7 +24,7 @@ namespace {
 
 using models::Tensor;
 using models::TensorSpec;
-using models::graph::Executor;
+using models::graph::ExecutionContext;
 using models::graph::Port;
 
 std::vector<TensorSpec> SpecsOf(
@@ -57,7 +57,7 @@ std::string Milliseconds(Clock::Duration duration) {
 
 class BatcherImpl final : public Batcher {
  public:
-  BatcherImpl(std::vector<std::unique_ptr<Executor>> instances,
+  BatcherImpl(std::vector<std::unique_ptr<ExecutionContext>> instances,
               const BatcherOptions& options, MetricRegistry* registry,
               std::vector<Inputs> warm_ups)
       : options_(options),
@@ -143,16 +143,16 @@ class BatcherImpl final : public Batcher {
     return by_itself;
   }
 
-  void AddInstance(std::unique_ptr<Executor> executor) override {
+  void AddInstance(std::unique_ptr<ExecutionContext> context) override {
     auto instance = std::make_unique<Instance>();
-    instance->executor = std::move(executor);
+    instance->context = std::move(context);
     std::promise<void> warm;
     std::future<void> is_warm = warm.get_future();
     instance->thread = std::thread(
         [this, warm = std::move(warm), it = instance.get()]() mutable {
-          WarmUp(*it->executor);
+          WarmUp(*it->context);
           warm.set_value();
-          Run(*it->executor, it->stop.get_token());
+          Run(*it->context, it->stop.get_token());
         });
     is_warm.wait();
     MutexLock lock(mu_);
@@ -187,7 +187,7 @@ class BatcherImpl final : public Batcher {
   using Jobs = std::vector<std::unique_ptr<BatchJob>>;
 
   struct Instance {
-    std::unique_ptr<Executor> executor;
+    std::unique_ptr<ExecutionContext> context;
     std::stop_source stop;
     std::thread thread;
   };
@@ -231,13 +231,13 @@ class BatcherImpl final : public Batcher {
 
   // ---- threads of instances ----
 
-  void WarmUp(Executor& executor) {
-    // The executor pins its worker 0, which is this thread; here only a name.
+  void WarmUp(ExecutionContext& context) {
+    // The context pins its worker 0, which is this thread; here only a name.
     if (Status named = config::PinThisThread({}, "batcher"); !named.ok()) {
       LogWarning("batcher thread has no name", {{"status", named.ToString()}});
     }
     for (const Inputs& inputs : warm_ups_) {
-      const auto outputs = executor.Run(inputs);
+      const auto outputs = context.Run(inputs);
       if (outputs.ok()) continue;
       LogWarning(
           "warm-up failed; the first request will take longer",
@@ -245,17 +245,17 @@ class BatcherImpl final : public Batcher {
     }
   }
 
-  void Run(Executor& executor, const std::stop_token& stop) {
+  void Run(ExecutionContext& context, const std::stop_token& stop) {
     while (true) {
       BatchQueue::Batch batch = queue_->Take(stop);
       for (auto& [job, why] : batch.dropped) Drop(std::move(job), why);
       batch.dropped.clear();
       if (batch.last) return;
-      if (!batch.jobs.empty()) Compute(executor, batch.jobs, batch.closed);
+      if (!batch.jobs.empty()) Compute(context, batch.jobs, batch.closed);
     }
   }
 
-  void Compute(Executor& executor, Jobs& jobs, BatchClosed closed) {
+  void Compute(ExecutionContext& context, Jobs& jobs, BatchClosed closed) {
     const Clock::Time began = options_.clock->Now();
     std::vector<int32_t> rows;
     for (const auto& job : jobs) {
@@ -267,7 +267,7 @@ class BatcherImpl final : public Batcher {
     common.batch_requests = static_cast<int32_t>(jobs.size());
     common.batch_rows = std::accumulate(rows.begin(), rows.end(), 0);
 
-    auto parts = RunTogether(executor, jobs, rows, common.times);
+    auto parts = RunTogether(context, jobs, rows, common.times);
     const Clock::Duration duration = options_.clock->Now() - began;
     const bool again = !parts.ok() && jobs.size() > 1;
     queue_->Done(again ? 0 : common.batch_requests, common.batch_rows,
@@ -276,7 +276,7 @@ class BatcherImpl final : public Batcher {
                       duration);
     statistics_.Computed(common.batch_rows, common.times);
     if (again) {
-      for (auto& job : jobs) ComputeAlone(executor, std::move(job), closed);
+      for (auto& job : jobs) ComputeAlone(context, std::move(job), closed);
       return;
     }
     for (size_t i = 0; i < jobs.size(); ++i) {
@@ -296,23 +296,23 @@ class BatcherImpl final : public Batcher {
   }
 
   // A request of a batch that failed: it has its own result or error.
-  void ComputeAlone(Executor& executor, std::unique_ptr<BatchJob> job,
+  void ComputeAlone(ExecutionContext& context, std::unique_ptr<BatchJob> job,
                     BatchClosed closed) {
     Jobs one;
     one.push_back(std::move(job));
-    Compute(executor, one, closed);
+    Compute(context, one, closed);
   }
 
   // The outputs of each job.
   StatusOr<std::vector<std::vector<Tensor>>> RunTogether(
-      Executor& executor, const Jobs& jobs, const std::vector<int32_t>& rows,
-      BatchTimes& times) {
+      ExecutionContext& context, const Jobs& jobs,
+      const std::vector<int32_t>& rows, BatchTimes& times) {
     const models::graph::RunOptions options = {
         .stopped = [&] { return Stopped(jobs); }};
     const Clock& clock = *options_.clock;
     const Clock::Time began = clock.Now();
     if (jobs.size() == 1) {
-      auto outputs = executor.Run(jobs[0]->task.inputs, options);
+      auto outputs = context.Run(jobs[0]->task.inputs, options);
       times.compute_infer = clock.Now() - began;
       RETURN_IF_ERROR(outputs.status());
       std::vector<std::vector<Tensor>> parts;
@@ -324,7 +324,7 @@ class BatcherImpl final : public Batcher {
     const Inputs joined = JoinRows(inputs);
     const Clock::Time input_ready = clock.Now();
     times.compute_input = input_ready - began;
-    auto outputs = executor.Run(joined, options);
+    auto outputs = context.Run(joined, options);
     const Clock::Time output_ready = clock.Now();
     times.compute_infer = output_ready - input_ready;
     RETURN_IF_ERROR(outputs.status());
@@ -443,7 +443,7 @@ class BatcherImpl final : public Batcher {
 }  // namespace
 
 std::unique_ptr<Batcher> Batcher::Create(
-    std::vector<std::unique_ptr<Executor>> instances,
+    std::vector<std::unique_ptr<ExecutionContext>> instances,
     const BatcherOptions& options, MetricRegistry* registry,
     std::vector<Inputs> warm_ups) {
   CHECK(!instances.empty(), "a batcher has an instance");
@@ -451,11 +451,10 @@ std::unique_ptr<Batcher> Batcher::Create(
                                        std::move(warm_ups));
 }
 
-std::unique_ptr<Batcher> Batcher::Create(std::unique_ptr<Executor> instance,
-                                         const BatcherOptions& options,
-                                         MetricRegistry* registry,
-                                         Inputs warm_up) {
-  std::vector<std::unique_ptr<Executor>> instances;
+std::unique_ptr<Batcher> Batcher::Create(
+    std::unique_ptr<ExecutionContext> instance, const BatcherOptions& options,
+    MetricRegistry* registry, Inputs warm_up) {
+  std::vector<std::unique_ptr<ExecutionContext>> instances;
   instances.push_back(std::move(instance));
   std::vector<Inputs> warm_ups;
   if (!warm_up.empty()) warm_ups.push_back(std::move(warm_up));

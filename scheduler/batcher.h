@@ -1,6 +1,6 @@
 // The batcher runs one stateless model: a bounded queue before one or several
-// instances, each a thread that owns an executor (it is worker 0 of the
-// executor's compute team).
+// instances, each a thread that owns an execution context (it is worker 0 of
+// the compute team).
 //
 //   ASSIGN_OR_RETURN(Reservation place, batcher.Reserve(deadline));  // or 429
 //   ... read the tensors ...
@@ -28,7 +28,7 @@
 #include "config/base/clock.h"
 #include "config/base/metrics.h"
 #include "config/base/status.h"
-#include "models/graph/executor.h"
+#include "models/graph/execution_context.h"
 #include "models/tensor/tensor.h"
 #include "models/tensor/tensor_spec.h"
 #include "scheduler/batch_job.h"
@@ -55,13 +55,13 @@ class Batcher {
   // packed and memory touched; no metric counts them, and when one fails a line
   // in the log says so and that is all.
   static std::unique_ptr<Batcher> Create(
-      std::vector<std::unique_ptr<models::graph::Executor>> instances,
+      std::vector<std::unique_ptr<models::graph::ExecutionContext>> instances,
       const BatcherOptions& options, MetricRegistry* registry,
       std::vector<Inputs> warm_ups = {});
   // The same with one instance and one set of inputs to warm it up; none where
   // `warm_up` is empty.
   static std::unique_ptr<Batcher> Create(
-      std::unique_ptr<models::graph::Executor> instance,
+      std::unique_ptr<models::graph::ExecutionContext> instance,
       const BatcherOptions& options, MetricRegistry* registry,
       Inputs warm_up = {});
   virtual ~Batcher() = default;  // ends what still waits, joins the threads
@@ -84,7 +84,7 @@ class Batcher {
   // one less, which computes its batch to the end first. The last one stays:
   // RemoveInstance answers false then. Not beside a Drain.
   virtual void AddInstance(
-      std::unique_ptr<models::graph::Executor> instance) = 0;
+      std::unique_ptr<models::graph::ExecutionContext> instance) = 0;
   virtual bool RemoveInstance() = 0;
   virtual int32_t num_instances() const = 0;
 

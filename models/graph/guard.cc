@@ -18,7 +18,7 @@ struct Layer {
 
 class Guard {
  public:
-  Guard(const Graph& graph, const ExecutorOptions& options,
+  Guard(const Graph& graph, const InstanceOptions& options,
         const TensorSets& samples, const Stopwatch& stopwatch)
       : graph_(graph),
         options_(options),
@@ -31,7 +31,8 @@ class Guard {
     ASSIGN_OR_RETURN(Guarded best, With(0));
     const double asked = best.report.error;
     if (asked > max_error) {
-      best.executor = nullptr;  // its memory
+      best.context = nullptr;  // their memory
+      best.graph = nullptr;
       RETURN_IF_ERROR(Rank());
       // Fewer layers in f32 than `low` are too few, `high` are enough.
       size_t low = 0;
@@ -82,18 +83,28 @@ class Guard {
     return OkStatus();
   }
 
-  StatusOr<std::unique_ptr<Executor>> InF32() const {
-    ExecutorOptions options = options_;
+  // Compiles the graph and gives it a context.
+  Status Create(const InstanceOptions& options, Guarded& guarded) const {
+    CompileOptions compile = options;
+    compile.weight_cpus = options.cpus;
+    ASSIGN_OR_RETURN(guarded.graph,
+                     CompiledGraph::Create(graph_.Copy(), compile));
+    guarded.context = ExecutionContext::Create(guarded.graph, options);
+    return OkStatus();
+  }
+  Status CreateInF32(Guarded& guarded) const {
+    InstanceOptions options = options_;
     options.precision = Precision::kF32;
     options.f32_layers = {};
     options.quantization = nullptr;
-    return Executor::Create(graph_.Copy(), options);
+    return Create(options, guarded);
   }
   Status RunInF32() {
-    ASSIGN_OR_RETURN(const auto executor, InF32());
-    ASSIGN_OR_RETURN(want_, RunAll(*executor, samples_));
+    Guarded f32;
+    RETURN_IF_ERROR(CreateInF32(f32));
+    ASSIGN_OR_RETURN(want_, RunAll(*f32.context, samples_));
     if (TimesIt()) {
-      ASSIGN_OR_RETURN(f32_ms_, stopwatch_(*executor, samples_));
+      ASSIGN_OR_RETURN(f32_ms_, stopwatch_(*f32.context, samples_));
     }
     return OkStatus();
   }
@@ -106,16 +117,17 @@ class Guard {
   Status DropIfSlow(Guarded& best) const {
     PrecisionReport& report = best.report;
     report.f32_ms = f32_ms_;
-    ASSIGN_OR_RETURN(report.reduced_ms, stopwatch_(*best.executor, samples_));
+    ASSIGN_OR_RETURN(report.reduced_ms, stopwatch_(*best.context, samples_));
     if (report.reduced_ms <= report.f32_ms) return OkStatus();
     report.too_slow = true;
     report.error = 0;
     report.f32_layers.clear();
     for (const Layer& layer : layers_) report.f32_layers.push_back(layer.name);
-    best.executor = nullptr;  // its memory
-    ASSIGN_OR_RETURN(best.executor, InF32());
+    best.context = nullptr;  // their memory
+    best.graph = nullptr;
+    RETURN_IF_ERROR(CreateInF32(best));
     // As promised; the first request then pays for no plan.
-    return RunAll(*best.executor, samples_).status();
+    return RunAll(*best.context, samples_).status();
   }
 
   // With the first `count` layers in f32.
@@ -124,7 +136,7 @@ class Guard {
     guarded.report.layers = static_cast<int64_t>(layers_.size());
     std::vector<std::string>& f32 = guarded.report.f32_layers;
     for (size_t i = 0; i < count; ++i) f32.push_back(layers_[i].name);
-    ExecutorOptions options = options_;
+    InstanceOptions options = options_;
     if (options.quantization != nullptr) {
       auto table = std::make_shared<QuantizationTable>(*options.quantization);
       for (QuantizedLayer& layer : table->layers) {
@@ -137,15 +149,14 @@ class Guard {
       options.f32_layers.insert(options.f32_layers.end(), f32.begin(),
                                 f32.end());
     }
-    ASSIGN_OR_RETURN(guarded.executor,
-                     Executor::Create(graph_.Copy(), options));
-    ASSIGN_OR_RETURN(const TensorSets got, RunAll(*guarded.executor, samples_));
+    RETURN_IF_ERROR(Create(options, guarded));
+    ASSIGN_OR_RETURN(const TensorSets got, RunAll(*guarded.context, samples_));
     guarded.report.error = ErrorOf(got, want_);
     return guarded;
   }
 
   const Graph& graph_;
-  const ExecutorOptions& options_;
+  const InstanceOptions& options_;
   const TensorSets& samples_;
   const Stopwatch& stopwatch_;
   TensorSets want_;
@@ -155,7 +166,7 @@ class Guard {
 
 }  // namespace
 
-StatusOr<double> LeastMs(Executor& executor, const TensorSets& samples) {
+StatusOr<double> LeastMs(ExecutionContext& context, const TensorSets& samples) {
   using Clock = std::chrono::steady_clock;
   constexpr int kLeastRuns = 3;
   constexpr int kMostRuns = 50;
@@ -165,7 +176,7 @@ StatusOr<double> LeastMs(Executor& executor, const TensorSets& samples) {
   for (int i = 0; i < kMostRuns; ++i) {
     if (i >= kLeastRuns && Clock::now() - start > kEnough) break;
     const Clock::time_point before = Clock::now();
-    RETURN_IF_ERROR(RunAll(executor, samples).status());
+    RETURN_IF_ERROR(RunAll(context, samples).status());
     const std::chrono::duration<double, std::milli> took =
         Clock::now() - before;
     least = std::min(least, took.count());
@@ -174,7 +185,7 @@ StatusOr<double> LeastMs(Executor& executor, const TensorSets& samples) {
 }
 
 StatusOr<Guarded> CreateGuarded(const Graph& graph,
-                                const ExecutorOptions& options,
+                                const InstanceOptions& options,
                                 const TensorSets& samples, double max_error,
                                 const Stopwatch& stopwatch) {
   if (samples.empty()) return InvalidArgument("the guard needs a sample");

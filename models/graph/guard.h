@@ -2,7 +2,7 @@
 //
 //   ASSIGN_OR_RETURN(Guarded guarded,
 //                    CreateGuarded(std::move(graph), options, samples, 0.1));
-//   // guarded.executor serves; guarded.report says what became of the wish.
+//   // guarded.context serves; guarded.report says what was reduced.
 //
 // Where the results on the samples are further from those in f32 than allowed,
 // the layers that cost most alone go back to f32, as few as will do. A graph
@@ -16,7 +16,7 @@
 #include <vector>
 
 #include "config/base/status.h"
-#include "models/graph/executor.h"
+#include "models/graph/execution_context.h"
 #include "models/graph/quantize/compare.h"
 
 namespace millrace::models::graph {
@@ -33,22 +33,24 @@ struct PrecisionReport {
   bool too_slow = false;  // so the whole graph stays in f32
 };
 
-// Milliseconds that the executor takes for all samples.
-using Stopwatch = std::function<StatusOr<double>(Executor&, const TensorSets&)>;
+// Milliseconds that the context takes for all samples.
+using Stopwatch =
+    std::function<StatusOr<double>(ExecutionContext&, const TensorSets&)>;
 // The least of a few runs, so that what else the machine does counts little:
 // some tenths of a second.
-StatusOr<double> LeastMs(Executor& executor, const TensorSets& samples);
+StatusOr<double> LeastMs(ExecutionContext& context, const TensorSets& samples);
 
 struct Guarded {
-  std::unique_ptr<Executor> executor;  // has computed the samples
+  std::shared_ptr<CompiledGraph> graph;
+  std::unique_ptr<ExecutionContext> context;  // of it; has run the samples
   PrecisionReport report;
 };
 
 // `options` say bf16, or int8 by a table, whose errors tell its layers' order;
-// for bf16 each layer is tried, which takes as many executors, one after the
+// for bf16 each layer is tried, which takes as many contexts, one after the
 // other. `max_error` is as ErrorOf has it. One sample at least.
 StatusOr<Guarded> CreateGuarded(const Graph& graph,
-                                const ExecutorOptions& options,
+                                const InstanceOptions& options,
                                 const TensorSets& samples, double max_error,
                                 const Stopwatch& stopwatch = LeastMs);
 

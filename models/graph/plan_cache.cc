@@ -1,6 +1,5 @@
 #include "models/graph/plan_cache.h"
 
-#include <string>
 #include <utility>
 
 #include "models/graph/op.h"
@@ -15,6 +14,11 @@ namespace {
 // Inputs of so few integers may decide the course of a graph (a sampling rate,
 // a length): where shapes depend on data, plans are made for their values.
 constexpr int64_t kMostKeyIntegers = 16;
+
+bool MayDecideShapes(const Tensor& input) {
+  return input.dtype() == DType::kI64 &&
+         input.num_elements() <= kMostKeyIntegers;
+}
 
 // The symbol that counts the rows of a batch: that of the first dimension of
 // the first input that has one, or -1.
@@ -31,50 +35,68 @@ bool HasRows(const Port& port, int32_t symbol) {
 
 }  // namespace
 
-bool PlanCache::IsKeyed(const Tensor& tensor) const {
-  return by_value_ && tensor.dtype() == DType::kI64 &&
-         tensor.num_elements() <= kMostKeyIntegers;
+double Prepared::ResultBytes() const {
+  double bytes = 0;
+  for (const ValueType& type :
+       (rows != nullptr ? rows->one() : *whole).OutputTypes()) {
+    bytes += static_cast<double>(type.shape.num_elements()) *
+             static_cast<double>(DTypeBytes(type.dtype));
+  }
+  return rows != nullptr ? bytes * static_cast<double>(batch) : bytes;
 }
 
-PlanCache::Key PlanCache::KeyOf(const std::vector<Tensor>& inputs,
-                                bool whole) const {
-  Key key = {whole};
-  for (const Tensor& input : inputs) {
+PlanCache::Key PlanCache::KeyOf(const Request& request) {
+  Key key = {request.whole, request.by_value, request.pool.size()};
+  for (const Tensor& input : request.inputs) {
     key.push_back(input.shape().rank());
     key.insert(key.end(), input.shape().begin(), input.shape().end());
-    if (!IsKeyed(input)) continue;
+    if (!request.by_value || !MayDecideShapes(input)) continue;
     const auto* values = input.data<int64_t>();
     key.insert(key.end(), values, values + input.num_elements());
   }
   return key;
 }
 
-StatusOr<const Prepared*> PlanCache::For(const std::vector<Tensor>& inputs,
-                                         bool whole) {
-  if (interprets_) return nullptr;
-  const Key key = KeyOf(inputs, whole);
+std::shared_ptr<const Prepared> PlanCache::Find(const Key& key) {
   for (auto kept = kept_.begin(); kept != kept_.end(); ++kept) {
     if (kept->key != key) continue;
     kept_.splice(kept_.begin(), kept_, kept);
-    return &kept_.front().prepared;
+    return kept_.front().prepared;
   }
-  Key row_key;
-  auto prepared = Prepare(inputs, whole, row_key);
-  if (!prepared.ok() && IsNeedsBytes(prepared.status())) {
-    kept_.clear();
-    if (by_value_) {
-      interprets_ = true;
-      return nullptr;
+  return nullptr;
+}
+
+StatusOr<std::shared_ptr<const Prepared>> PlanCache::For(
+    const std::vector<Tensor>& inputs, bool whole, ComputePool& pool) {
+  Request request{inputs, whole, false, pool};
+  while (true) {
+    Key key;
+    {
+      MutexLock lock(mu_);
+      if (interprets_) return nullptr;
+      request.by_value = by_value_;
+      key = KeyOf(request);
+      if (auto found = Find(key)) return found;
     }
-    by_value_ = true;
-    return For(inputs, whole);
+    Key row_key;
+    auto prepared = Prepare(request, row_key);
+    if (!prepared.ok() && !IsNeedsBytes(prepared.status())) {
+      return prepared.status();
+    }
+    MutexLock lock(mu_);
+    if (!prepared.ok()) {
+      kept_.clear();
+      (request.by_value ? interprets_ : by_value_) = true;
+      continue;
+    }
+    if (auto found = Find(key)) return found;
+    while (static_cast<int32_t>(kept_.size()) >= options_.max_plans) {
+      kept_.pop_back();
+    }
+    kept_.push_front({std::move(key), std::move(row_key),
+                      std::make_shared<const Prepared>(*std::move(prepared))});
+    return kept_.front().prepared;
   }
-  RETURN_IF_ERROR(prepared.status());
-  while (static_cast<int32_t>(kept_.size()) >= options_.max_plans) {
-    kept_.pop_back();
-  }
-  kept_.push_front({key, std::move(row_key), *std::move(prepared)});
-  return &kept_.front().prepared;
 }
 
 StatusOr<Graph> PlanCache::OptimisedFor(
@@ -88,13 +110,13 @@ StatusOr<Graph> PlanCache::OptimisedFor(
   return optimised;
 }
 
-StatusOr<Prepared> PlanCache::Prepare(const std::vector<Tensor>& inputs,
-                                      bool whole, Key& row_key) {
+StatusOr<Prepared> PlanCache::Prepare(const Request& request, Key& row_key) {
   std::vector<ValueType> types;
   std::vector<const Tensor*> known;
-  for (const Tensor& input : inputs) {
+  for (const Tensor& input : request.inputs) {
     types.push_back({input.dtype(), input.shape()});
-    known.push_back(IsKeyed(input) ? &input : nullptr);
+    const bool keyed = request.by_value && MayDecideShapes(input);
+    known.push_back(keyed ? &input : nullptr);
   }
   // A plan outlives the request that it was made for.
   std::vector<Tensor> copies;
@@ -104,55 +126,28 @@ StatusOr<Prepared> PlanCache::Prepare(const std::vector<Tensor>& inputs,
   }
   ASSIGN_OR_RETURN(const Graph optimised, OptimisedFor(types, known));
   Prepared prepared;
-  if (!whole && options_.rows_apart && !by_value_) {
+  if (!request.whole && options_.rows_apart && !request.by_value) {
     const int32_t symbol = BatchSymbol(graph_.inputs);
     for (size_t i = 0; i < types.size() && symbol >= 0; ++i) {
       if (HasRows(graph_.inputs[i], symbol)) {
         prepared.batch = types[i].shape[0];
       }
     }
-    ASSIGN_OR_RETURN(prepared.rows,
-                     RowsFor(optimised, types, prepared.batch, row_key));
-    if (prepared.rows != nullptr) {
-      RETURN_IF_ERROR(CheckBytes(prepared.rows->one(),
-                                 prepared.rows->arena_bytes(), prepared.batch));
-      return prepared;
-    }
+    ASSIGN_OR_RETURN(prepared.rows, RowsFor(optimised, types, prepared.batch,
+                                            request.pool, row_key));
+    if (prepared.rows != nullptr) return prepared;
   }
+  WeightPacker packer(packed_, &request.pool);
   ASSIGN_OR_RETURN(prepared.whole,
-                   Plan::Create(optimised, options_.num_members, kernels_,
-                                options_.joins, packed_));
-  RETURN_IF_ERROR(
-      CheckBytes(*prepared.whole, prepared.whole->arena_bytes(), 1));
+                   Plan::Create(optimised, request.pool.size(), kernels_,
+                                options_.joins, packer));
   return prepared;
 }
 
-Status PlanCache::CheckBytes(const Plan& plan, int64_t arena_bytes,
-                             int64_t batch) const {
-  if (options_.max_bytes == 0) return OkStatus();
-  // Sizes are foreign: each is below 2^51 bytes, their sum is cut before it
-  // could overflow.
-  int64_t results = 0;
-  for (const ValueType& type : plan.OutputTypes()) {
-    results += type.shape.num_elements() * DTypeBytes(type.dtype);
-    if (results > options_.max_bytes / batch) break;
-  }
-  if (arena_bytes <= options_.max_bytes &&
-      results <= (options_.max_bytes - arena_bytes) / batch) {
-    return OkStatus();
-  }
-  return ResourceExhausted(
-      "inputs of these sizes need " + std::to_string(arena_bytes >> 20) +
-      " MiB between layers and " + std::to_string((results >> 20) * batch) +
-      " MiB or more for results; the limit is " +
-      std::to_string(options_.max_bytes >> 20) +
-      " MiB, half of the memory limit: send fewer rows or smaller ones");
-}
-
-StatusOr<std::shared_ptr<RowPlans>> PlanCache::RowsFor(
+StatusOr<std::shared_ptr<const RowPlans>> PlanCache::RowsFor(
     const Graph& optimised, std::vector<ValueType> types, int64_t batch,
-    Key& row_key) {
-  if (batch < 2 || batch < options_.num_members) return nullptr;
+    ComputePool& pool, Key& row_key) {
+  if (batch < 2 || batch < pool.size()) return nullptr;
   const int32_t symbol = BatchSymbol(graph_.inputs);
   const Symbol& range = graph_.symbols[static_cast<size_t>(symbol)];
   if (range.min > 1 || range.max <= batch) return nullptr;
@@ -172,19 +167,23 @@ StatusOr<std::shared_ptr<RowPlans>> PlanCache::RowsFor(
   }
   const auto one = of_rows(1);
   if (!one.ok()) return nullptr;
+  row_key.push_back(pool.size());
   for (const ValueType& type : types) {
     row_key.push_back(type.shape.rank());
     row_key.insert(row_key.end(), type.shape.begin(), type.shape.end());
   }
-  for (const Kept& kept : kept_) {
-    if (kept.row_key == row_key) return kept.prepared.rows;
+  {
+    MutexLock lock(mu_);
+    for (const Kept& kept : kept_) {
+      if (kept.row_key == row_key) return kept.prepared->rows;
+    }
   }
-  ASSIGN_OR_RETURN(
-      std::unique_ptr<RowPlans> rows,
-      RowPlans::Create(*one, std::move(has_rows), options_.num_members,
-                       kernels_, options_.joins, packed_));
+  WeightPacker packer(packed_, &pool);
+  ASSIGN_OR_RETURN(std::unique_ptr<RowPlans> rows,
+                   RowPlans::Create(*one, std::move(has_rows), pool.size(),
+                                    kernels_, options_.joins, packer));
   if (!rows->MovesMoreThanWeights()) return nullptr;
-  return std::shared_ptr<RowPlans>(std::move(rows));
+  return std::shared_ptr<const RowPlans>(std::move(rows));
 }
 
 }  // namespace millrace::models::graph

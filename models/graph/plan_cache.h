@@ -1,16 +1,21 @@
 // The plans of a graph, one for each set of input sizes that was asked for
-// lately. Making one is what the first request of new sizes pays for.
+// lately, shared by all contexts of the graph. Making one is what the first
+// request of new sizes pays for.
 //
-// One thread at a time.
+// Thread-safe. Two threads make plans at the same time; when both want the same
+// new sizes, the plan that is ready first stays.
 #pragma once
 
 #include <cstdint>
 #include <list>
 #include <memory>
+#include <string>
 #include <utility>
 #include <vector>
 
+#include "config/base/mutex.h"
 #include "config/base/status.h"
+#include "models/cpu/compute_pool.h"
 #include "models/graph/ir.h"
 #include "models/graph/plan/kernels.h"
 #include "models/graph/plan/packed_weights.h"
@@ -20,17 +25,24 @@
 
 namespace millrace::models::graph {
 
-// One of both: the whole batch at once, or its rows apart.
+// One of both: the whole batch at once, or its rows apart. Immutable.
 struct Prepared {
-  std::unique_ptr<Plan> whole;
-  std::shared_ptr<RowPlans> rows;  // shared by batches of the same rows
-  int64_t batch = 0;               // rows
+  std::unique_ptr<const Plan> whole;
+  std::shared_ptr<const RowPlans> rows;  // shared by batches of the same rows
+  int64_t batch = 0;                     // rows
+
+  int64_t arena_bytes() const {
+    return rows != nullptr ? rows->arena_bytes() : whole->arena_bytes();
+  }
+  std::string Text() const {
+    return rows != nullptr ? rows->Text() : whole->Text();
+  }
+  // Of all results together: sizes are foreign, their sum could overflow.
+  double ResultBytes() const;
 };
 
 struct PlanCacheOptions {
-  int num_members = 1;     // of the team
   int32_t max_plans = 32;  // the least recently used one goes
-  int64_t max_bytes = 0;   // of arena and results; 0: no limit
   bool rows_apart = true;  // where it pays
   bool keep_bf16 = true;   // between products of it
   bool joins = true;       // what a Concat would copy
@@ -38,50 +50,61 @@ struct PlanCacheOptions {
 
 class PlanCache {
  public:
-  // `graph` has met load-time Settle; it and the pool, which packs weights,
-  // outlive the cache. Packed weights go to `weights` first.
+  // `graph` has met load-time Settle; it outlives the cache. Packed weights go
+  // to `weights` first.
   PlanCache(const Graph& graph, const Kernels& kernels,
-            const PlanCacheOptions& options, WarmBuffer weights,
-            ComputePool& pool)
+            const PlanCacheOptions& options, WarmBuffer weights)
       : graph_(graph),
         kernels_(kernels),
         options_(options),
-        packed_(std::move(weights), &pool) {}
+        packed_(std::move(weights)) {}
 
-  // On the thread that runs the pool. Null when shapes depend on data, so that
-  // the graph can only be interpreted, for these inputs and all others. Valid
-  // until the next call. `whole`: the batch at once, whatever pays.
-  StatusOr<const Prepared*> For(const std::vector<Tensor>& inputs, bool whole);
+  // A plan for a team as large as the pool, which is that of the calling thread
+  // and packs weights. Null when shapes depend on data, so that the graph can
+  // only be interpreted, for these inputs and all others. `whole`: the batch at
+  // once, whatever pays. A plan must not outlive the cache.
+  StatusOr<std::shared_ptr<const Prepared>> For(
+      const std::vector<Tensor>& inputs, bool whole, ComputePool& pool)
+      EXCLUDES(mu_);
+
+  int64_t packed_bytes() const { return packed_.bytes(); }
 
  private:
   using Key = std::vector<int64_t>;
   struct Kept {
     Key key;
     Key row_key;  // of one row, where rows go apart
-    Prepared prepared;
+    std::shared_ptr<const Prepared> prepared;
+  };
+  // What a plan is made for.
+  struct Request {
+    const std::vector<Tensor>& inputs;
+    bool whole;
+    bool by_value;
+    ComputePool& pool;
   };
 
-  bool IsKeyed(const Tensor& tensor) const;
-  Key KeyOf(const std::vector<Tensor>& inputs, bool whole) const;
+  static Key KeyOf(const Request& request);
+  // Null when there is none.
+  std::shared_ptr<const Prepared> Find(const Key& key) REQUIRES(mu_);
   // For inputs of these types; `values` as of Settle.
   StatusOr<Graph> OptimisedFor(const std::vector<ValueType>& types,
                                const std::vector<const Tensor*>& values) const;
-  StatusOr<Prepared> Prepare(const std::vector<Tensor>& inputs, bool whole,
-                             Key& row_key);
-  // RESOURCE_EXHAUSTED when a run would need more than max_bytes.
-  Status CheckBytes(const Plan& plan, int64_t arena_bytes, int64_t batch) const;
+  StatusOr<Prepared> Prepare(const Request& request, Key& row_key);
   // Null where rows stay together.
-  StatusOr<std::shared_ptr<RowPlans>> RowsFor(const Graph& optimised,
-                                              std::vector<ValueType> types,
-                                              int64_t batch, Key& row_key);
+  StatusOr<std::shared_ptr<const RowPlans>> RowsFor(
+      const Graph& optimised, std::vector<ValueType> types, int64_t batch,
+      ComputePool& pool, Key& row_key);
 
   const Graph& graph_;
   const Kernels kernels_;
   const PlanCacheOptions options_;
-  bool by_value_ = false;  // plans depend on the values of small inputs
-  bool interprets_ = false;
   PackedWeights packed_;  // outlives the plans
-  std::list<Kept> kept_;  // the last used first
+  Mutex mu_;              // not held while a plan is made
+  // Plans depend on the values of small inputs.
+  bool by_value_ GUARDED_BY(mu_) = false;
+  bool interprets_ GUARDED_BY(mu_) = false;
+  std::list<Kept> kept_ GUARDED_BY(mu_);  // the last used first
 };
 
 }  // namespace millrace::models::graph

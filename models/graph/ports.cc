@@ -1,7 +1,6 @@
-// Inputs against what the graph says of them.
-#include <optional>
+#include "models/graph/ports.h"
 
-#include "models/graph/executor.h"
+#include <optional>
 
 namespace millrace::models::graph {
 namespace {

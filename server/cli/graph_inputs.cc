@@ -40,17 +40,17 @@ StatusOr<std::map<std::string, int64_t>> ReadSizes(const std::string& text) {
 
 }  // namespace
 
-StatusOr<std::vector<Tensor>> GraphInputs(const ParsedArgs& args,
-                                          const graph::Executor& executor) {
+StatusOr<std::vector<Tensor>> GraphInputs(
+    const ParsedArgs& args, const graph::ExecutionContext& context) {
   if (args.Has("input")) {
     if (args.Has("sizes")) {
       return UsageError(
           "--sizes is for made-up inputs, --input brings its own");
     }
-    return graph::ReadInputs(args.Text("input", ""), executor.inputs());
+    return graph::ReadInputs(args.Text("input", ""), context.inputs());
   }
   ASSIGN_OR_RETURN(auto sizes, ReadSizes(args.Text("sizes", "")));
-  return graph::SampleInputs(executor.inputs(), executor.symbols(),
+  return graph::SampleInputs(context.inputs(), context.symbols(),
                              {.sizes = std::move(sizes)});
 }
 

@@ -4,7 +4,7 @@
 #include <vector>
 
 #include "config/base/status.h"
-#include "models/graph/executor.h"
+#include "models/graph/execution_context.h"
 #include "server/cli/args.h"
 
 namespace millrace::server {
@@ -16,6 +16,6 @@ inline constexpr FlagSpec kSizesFlag = {
 
 // As --input or, without it, --sizes say.
 StatusOr<std::vector<models::Tensor>> GraphInputs(
-    const ParsedArgs& args, const models::graph::Executor& executor);
+    const ParsedArgs& args, const models::graph::ExecutionContext& context);
 
 }  // namespace millrace::server

@@ -7,9 +7,9 @@ namespace millrace::server {
 
 namespace graph = models::graph;
 
-StatusOr<graph::ExecutorOptions> GraphOptions(const ParsedArgs& args,
+StatusOr<graph::InstanceOptions> GraphOptions(const ParsedArgs& args,
                                               const std::string& path) {
-  graph::ExecutorOptions options;
+  graph::InstanceOptions options;
   ASSIGN_OR_RETURN(const int64_t threads, args.Int("threads", 0, 0, 1024));
   ASSIGN_OR_RETURN(options.cpus, TeamFor(threads));
   options.isa = args.Text("isa", "");

@@ -4,7 +4,7 @@
 #include <string>
 
 #include "config/base/status.h"
-#include "models/graph/executor.h"
+#include "models/graph/execution_context.h"
 #include "server/cli/args.h"
 #include "server/cli/tool_model.h"
 
@@ -17,7 +17,7 @@ inline constexpr FlagSpec kQuantizationFlag = {
 
 // As --threads, --isa, --precision and --quantization say of the model at
 // `path`; a verb may lack the last two.
-StatusOr<models::graph::ExecutorOptions> GraphOptions(const ParsedArgs& args,
+StatusOr<models::graph::InstanceOptions> GraphOptions(const ParsedArgs& args,
                                                       const std::string& path);
 
 }  // namespace millrace::server

@@ -5,9 +5,10 @@
 #include <string_view>
 #include <vector>
 
-#include "models/graph/executor.h"
+#include "models/graph/execution_context.h"
 #include "models/graph/import.h"
 #include "models/graph/op.h"
+#include "models/graph/ports.h"
 
 namespace millrace::server {
 namespace {

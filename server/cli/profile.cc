@@ -7,7 +7,7 @@
 #include <utility>
 #include <vector>
 
-#include "models/graph/executor.h"
+#include "models/graph/execution_context.h"
 #include "models/graph/import.h"
 #include "server/cli/args.h"
 #include "server/cli/bench_report.h"
@@ -44,13 +44,13 @@ constexpr VerbSpec kVerb = {
 
 constexpr int64_t kWarmUps = 3;
 
-StatusOr<Profile> Measure(graph::Executor& executor,
+StatusOr<Profile> Measure(graph::ExecutionContext& context,
                           const std::vector<models::Tensor>& inputs,
                           int64_t iters, graph::Trace& trace) {
   std::vector<std::vector<double>> step_ms;
   std::vector<double> run_ms;
   for (int64_t i = -kWarmUps; i < iters; ++i) {
-    RETURN_IF_ERROR(executor.Run(inputs, {.trace = &trace}).status());
+    RETURN_IF_ERROR(context.Run(inputs, {.trace = &trace}).status());
     if (trace.steps.empty()) {
       return FailedPrecondition(
           "the shapes of this graph depend on its data, so it is interpreted "
@@ -68,8 +68,8 @@ StatusOr<Profile> Measure(graph::Executor& executor,
     profile.steps.push_back({trace.steps[s], Median(std::move(step_ms[s]))});
   }
   profile.run_ms = Median(std::move(run_ms));
-  profile.arena_bytes = executor.ArenaBytes();
-  ASSIGN_OR_RETURN(profile.peaks, executor.MeasurePeaks());
+  profile.arena_bytes = context.ArenaBytes();
+  ASSIGN_OR_RETURN(profile.peaks, context.MeasurePeaks());
   return profile;
 }
 
@@ -85,16 +85,16 @@ Status Run(const ParsedArgs& args) {
   ASSIGN_OR_RETURN(const int64_t iters, args.Int("iters", 20, 1, 1 << 20));
   ASSIGN_OR_RETURN(const int64_t top, args.Int("top", 25, 0, 1 << 20));
   const std::string& path = args.positional()[0];
-  ASSIGN_OR_RETURN(const graph::ExecutorOptions options,
+  ASSIGN_OR_RETURN(const graph::InstanceOptions options,
                    GraphOptions(args, path));
   ASSIGN_OR_RETURN(graph::Graph graph, graph::ImportGraph(path, nullptr));
-  ASSIGN_OR_RETURN(const auto executor,
-                   graph::Executor::Create(std::move(graph), options));
+  ASSIGN_OR_RETURN(const auto context,
+                   graph::CreateInstance(std::move(graph), options));
   ASSIGN_OR_RETURN(const std::vector<models::Tensor> inputs,
-                   GraphInputs(args, *executor));
+                   GraphInputs(args, *context));
   graph::Trace trace;
   ASSIGN_OR_RETURN(const Profile profile,
-                   Measure(*executor, inputs, iters, trace));
+                   Measure(*context, inputs, iters, trace));
   std::fputs(ProfileTable(profile, top).c_str(), stdout);
   if (args.Has("trace")) {
     RETURN_IF_ERROR(WriteFile(args.Text("trace", ""), TimelineJson(trace)));

@@ -8,7 +8,7 @@
 #include <utility>
 #include <vector>
 
-#include "models/graph/executor.h"
+#include "models/graph/execution_context.h"
 #include "models/graph/import.h"
 #include "models/graph/quantize/calibrate.h"
 #include "models/graph/sample_inputs.h"
@@ -63,7 +63,7 @@ Status Quantize(const ParsedArgs& args) {
   ASSIGN_OR_RETURN(options.method,
                    graph::RangeMethodOf(args.Text("method", "minmax")));
   ASSIGN_OR_RETURN(options.max_error, ReadMaxError(args));
-  ASSIGN_OR_RETURN(options.executor, GraphOptions(args, path));
+  ASSIGN_OR_RETURN(options.instance, GraphOptions(args, path));
   options.progress = ProgressLine("trying layers");
   ASSIGN_OR_RETURN(const graph::Graph model, graph::ImportGraph(path, nullptr));
   ASSIGN_OR_RETURN(
@@ -81,7 +81,7 @@ Status Quantize(const ParsedArgs& args) {
   }
   ASSIGN_OR_RETURN(
       const double error,
-      graph::QuantizationError(model, table, samples, options.executor));
+      graph::QuantizationError(model, table, samples, options.instance));
   const std::string output = args.Text("output", path + ".quant.json");
   std::ofstream file(output, std::ios::binary);
   file << graph::QuantizationJson(table);

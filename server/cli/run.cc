@@ -12,7 +12,7 @@
 
 #include "config/base/json.h"
 #include "models/files/npz.h"
-#include "models/graph/executor.h"
+#include "models/graph/execution_context.h"
 #include "models/graph/import.h"
 #include "models/tensor/float16.h"
 #include "server/cli/args.h"
@@ -132,14 +132,14 @@ struct Timed {
   double median_ms = 0;
 };
 
-StatusOr<Timed> Time(graph::Executor& executor,
+StatusOr<Timed> Time(graph::ExecutionContext& context,
                      const std::vector<Tensor>& inputs, int64_t iters) {
   using Clock = std::chrono::steady_clock;
   Timed timed;
   std::vector<double> times;
   for (int64_t i = 0; i <= iters; ++i) {
     const auto begin = Clock::now();
-    ASSIGN_OR_RETURN(timed.outputs, executor.Run(inputs));
+    ASSIGN_OR_RETURN(timed.outputs, context.Run(inputs));
     const std::chrono::duration<double, std::milli> took = Clock::now() - begin;
     if (i == 0) {
       timed.first_ms = took.count();
@@ -167,16 +167,16 @@ Status Run(const ParsedArgs& args) {
   ASSIGN_OR_RETURN(const double tolerance, ReadTolerance(args));
   const std::string& path = args.positional()[0];
   ASSIGN_OR_RETURN(graph::Graph graph, graph::ImportGraph(path, nullptr));
-  ASSIGN_OR_RETURN(graph::ExecutorOptions options, GraphOptions(args, path));
+  ASSIGN_OR_RETURN(graph::InstanceOptions options, GraphOptions(args, path));
   options.interpret = args.Has("interpret");
   const size_t team = std::max<size_t>(options.cpus.size(), 1);
-  ASSIGN_OR_RETURN(auto executor,
-                   graph::Executor::Create(std::move(graph), options));
+  ASSIGN_OR_RETURN(auto context,
+                   graph::CreateInstance(std::move(graph), options));
 
   ASSIGN_OR_RETURN(const std::vector<Tensor> inputs,
-                   GraphInputs(args, *executor));
-  ASSIGN_OR_RETURN(const Timed timed, Time(*executor, inputs, iters));
-  if (args.Has("plan")) std::fputs(executor->PlanText().c_str(), stdout);
+                   GraphInputs(args, *context));
+  ASSIGN_OR_RETURN(const Timed timed, Time(*context, inputs, iters));
+  if (args.Has("plan")) std::fputs(context->PlanText().c_str(), stdout);
 
   nlohmann::ordered_json line = {{"median_ms", timed.median_ms},
                                  {"first_ms", timed.first_ms}};
@@ -184,7 +184,7 @@ Status Run(const ParsedArgs& args) {
   if (args.Has("expect")) {
     ASSIGN_OR_RETURN(const auto want, models::ReadNpz(args.Text("expect", "")));
     ASSIGN_OR_RETURN(const double error,
-                     Compare(timed.outputs, executor->outputs(), want));
+                     Compare(timed.outputs, context->outputs(), want));
     // JSON has no infinity.
     line["max_rel_err"] = std::isfinite(error) ? error : 1e30;
     agrees = error <= tolerance;
@@ -192,12 +192,11 @@ Status Run(const ParsedArgs& args) {
   if (args.Has("output")) {
     std::vector<NamedTensor> outputs;
     for (size_t i = 0; i < timed.outputs.size(); ++i) {
-      outputs.push_back(
-          {executor->outputs()[i].name, timed.outputs[i].Share()});
+      outputs.push_back({context->outputs()[i].name, timed.outputs[i].Share()});
     }
     RETURN_IF_ERROR(models::WriteNpz(args.Text("output", ""), outputs));
   }
-  line["arena_bytes"] = executor->ArenaBytes();
+  line["arena_bytes"] = context->ArenaBytes();
   line["threads"] = team;
   line["batch"] = inputs.empty() || inputs[0].shape().rank() == 0
                       ? 1

@@ -49,7 +49,7 @@ StatusOr<graph::TensorSets> Samples(const config::GraphSettings& settings,
 }
 
 Status SetPrecision(const config::ModelSettings& settings,
-                    graph::ExecutorOptions& options) {
+                    graph::InstanceOptions& options) {
   if (settings.graph.precision == "bf16") {
     options.precision = graph::Precision::kBf16;
     return OkStatus();
@@ -67,7 +67,7 @@ Status SetPrecision(const config::ModelSettings& settings,
 
 StatusOr<PreparedGraph> PrepareGraph(graph::Graph model,
                                      const config::ModelSettings& settings,
-                                     graph::ExecutorOptions options) {
+                                     graph::InstanceOptions options) {
   const std::string id = config::ModelId(settings);
   std::string precision = settings.graph.precision;
   if (precision == "bf16" && !graph::HasBf16(options.isa)) {
@@ -79,8 +79,11 @@ StatusOr<PreparedGraph> PrepareGraph(graph::Graph model,
   }
   PreparedGraph prepared;
   if (precision == "f32") {
-    ASSIGN_OR_RETURN(prepared.executor,
-                     graph::Executor::Create(std::move(model), options));
+    graph::CompileOptions compile = options;
+    compile.weight_cpus = options.cpus;
+    ASSIGN_OR_RETURN(prepared.graph,
+                     graph::CompiledGraph::Create(std::move(model), compile));
+    prepared.context = graph::ExecutionContext::Create(prepared.graph, options);
     prepared.parameters = {{"precision", precision}};
     return prepared;
   }
@@ -117,7 +120,8 @@ StatusOr<PreparedGraph> PrepareGraph(graph::Graph model,
     LogWarning("layers stay in f32 because their error is too large",
                {{"model", id}, {"layers", Names(report.f32_layers)}});
   }
-  prepared.executor = std::move(guarded.executor);
+  prepared.graph = std::move(guarded.graph);
+  prepared.context = std::move(guarded.context);
   prepared.parameters = {{"precision", report.too_slow ? "f32" : precision},
                          {"precision_error", Number(report.error)},
                          {"precision_layers", std::to_string(report.layers)},

@@ -8,12 +8,14 @@
 
 #include "config/base/status.h"
 #include "config/schema.h"
-#include "models/graph/executor.h"
+#include "models/graph/execution_context.h"
 
 namespace millrace::server {
 
 struct PreparedGraph {
-  std::unique_ptr<models::graph::Executor> executor;
+  std::shared_ptr<models::graph::CompiledGraph> graph;
+  // Of the graph; others may be made beside it.
+  std::unique_ptr<models::graph::ExecutionContext> context;
   // Of the model's metadata, for people: what it runs at and what that costs.
   std::vector<std::pair<std::string, std::string>> parameters;
 };
@@ -23,6 +25,6 @@ struct PreparedGraph {
 // does not fit.
 StatusOr<PreparedGraph> PrepareGraph(models::graph::Graph graph,
                                      const config::ModelSettings& settings,
-                                     models::graph::ExecutorOptions options);
+                                     models::graph::InstanceOptions options);
 
 }  // namespace millrace::server

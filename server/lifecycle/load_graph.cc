@@ -1,4 +1,5 @@
-// A servable of tensors is its executor inside a batcher inside a handler.
+// A servable of tensors: a handler before a batcher before an execution
+// context of the graph.
 // Weights may stay in the mapped file, which must not change while it is
 // served.
 #include "server/lifecycle/load_graph.h"
@@ -10,7 +11,7 @@
 
 #include "config/base/log.h"
 #include "handlers/tensors.h"
-#include "models/graph/executor.h"
+#include "models/graph/execution_context.h"
 #include "models/graph/import.h"
 #include "models/graph/sample_inputs.h"
 #include "scheduler/batcher.h"
@@ -38,7 +39,7 @@ StatusOr<std::shared_ptr<Servable>> LoadGraph(
   ASSIGN_OR_RETURN(models::graph::Graph graph,
                    models::graph::ImportGraph(settings.path, &report));
   const size_t num_nodes = graph.nodes.size();
-  models::graph::ExecutorOptions options;
+  models::graph::InstanceOptions options;
   options.cpus = team;
   options.isa = settings.common.isa;
   options.max_bytes = memory_limit_bytes / 2;
@@ -46,14 +47,14 @@ StatusOr<std::shared_ptr<Servable>> LoadGraph(
                    PrepareGraph(std::move(graph), settings, options));
 
   // Inputs that cannot be made up leave the first request to do this work.
-  auto warm_up = models::graph::SampleInputs(prepared.executor->inputs(),
-                                             prepared.executor->symbols(), {});
+  auto warm_up = models::graph::SampleInputs(prepared.context->inputs(),
+                                             prepared.context->symbols(), {});
 
   facts.parameters = std::move(prepared.parameters);
   facts.platform =
       report.format.starts_with("ONNX") ? "millrace_onnx" : "millrace_pytorch";
   auto batcher = scheduler::Batcher::Create(
-      std::move(prepared.executor),
+      std::move(prepared.context),
       {.model = id,
        .max_queue_size = static_cast<int32_t>(settings.common.max_queue_size)},
       metrics,

@@ -17,7 +17,7 @@ DTYPES = {"float32": "FP32", "int64": "INT64"}
 
 def rows_of(model):
     """Inputs of the model's three-row case, by name."""
-    names = {"minilm": ["input_ids", "attention_mask"], "resnet50": ["x"]}
+    names = {"minilm": ["input_ids", "attention_mask"], "resnet50": ["input"]}
     with np.load(DATA / f"{model}.b3.npz") as case:
         return {name: case[f"in{i}"] for i, name in enumerate(names[model])}
 

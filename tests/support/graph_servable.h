@@ -1,4 +1,4 @@
-// A graph as a servable, with a real executor behind it.
+// A graph as a servable, with a real context behind it.
 #pragma once
 
 #include <cstdio>
@@ -9,7 +9,7 @@
 
 #include "handlers/pool.h"
 #include "handlers/tensors.h"
-#include "models/graph/executor.h"
+#include "models/graph/execution_context.h"
 #include "scheduler/batcher.h"
 #include "server/lifecycle/graph_model.h"
 
@@ -18,13 +18,13 @@ namespace millrace::support {
 // Its answers go home on the pool's threads.
 inline std::shared_ptr<server::GraphModel> GraphServable(
     const std::string& id, models::graph::Graph graph, handlers::Pool* pool) {
-  auto executor = models::graph::Executor::Create(std::move(graph), {});
-  if (!executor.ok()) {
-    std::fprintf(stderr, "%s\n", executor.status().ToString().c_str());
+  auto context = models::graph::CreateInstance(std::move(graph), {});
+  if (!context.ok()) {
+    std::fprintf(stderr, "%s\n", context.status().ToString().c_str());
     std::abort();
   }
   auto batcher = scheduler::Batcher::Create(
-      *std::move(executor), {.model = id, .max_queue_size = 8}, nullptr);
+      *std::move(context), {.model = id, .max_queue_size = 8}, nullptr);
   auto handler = handlers::MakeTensorHandler(
       {.model = id, .batcher = batcher.get(), .pool = pool});
   return std::make_shared<server::GraphModel>(

@@ -4,7 +4,7 @@
 #include <string>
 #include <vector>
 
-#include "models/graph/executor.h"
+#include "models/graph/execution_context.h"
 #include "models/graph/op.h"
 
 namespace millrace::support {

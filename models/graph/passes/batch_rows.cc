@@ -6,6 +6,7 @@
 
 #include <algorithm>
 #include <cstring>
+#include <string>
 
 #include "models/graph/op.h"
 #include "models/graph/passes/elementwise.h"
@@ -22,28 +23,45 @@ class RowCheck {
         batch_(batch),
         rows_(whole.values.size(), false) {}
 
-  bool Run(const std::vector<bool>& has_rows) {
-    if (whole_.nodes.size() != more_.nodes.size()) return false;
+  std::string Run(const std::vector<bool>& has_rows) {
+    if (whole_.nodes.size() != more_.nodes.size()) {
+      return "the nodes that remain after constant folding depend on the "
+             "number of rows";
+    }
     for (size_t i = 0; i < whole_.inputs.size(); ++i) {
       rows_[static_cast<size_t>(whole_.inputs[i].value)] = has_rows[i];
     }
     for (size_t i = 0; i < whole_.nodes.size(); ++i) {
       const Node& node = whole_.nodes[i];
-      if (!SameNode(node, more_.nodes[i])) return false;
+      if (!SameNode(node, more_.nodes[i])) {
+        return Named(node) + " depends on the number of rows";
+      }
       const bool rows = AnyRows(node) || IsRepeated(node);
-      if (rows && !Keeps(node)) return false;
-      if (!rows && !node.op->pure) return false;
+      if (rows && !Keeps(node)) {
+        return Named(node) + " joins rows, or is not known to keep them apart";
+      }
+      if (!rows && !node.op->pure) return Named(node) + " draws at random";
       for (const ValueId id : node.outputs) {
         if (id == kNoValue) continue;
-        if (rows && !IsCut(id)) return false;
+        if (rows && !IsCut(id)) {
+          return Named(node) +
+                 " joins rows, or is not known to keep them apart";
+        }
         rows_[static_cast<size_t>(id)] = rows;
       }
     }
-    return std::all_of(whole_.outputs.begin(), whole_.outputs.end(),
-                       [&](const Port& port) { return HasRows(port.value); });
+    for (const Port& port : whole_.outputs) {
+      if (!HasRows(port.value)) {
+        return "output '" + port.name + "' is the same for all rows";
+      }
+    }
+    return "";
   }
 
  private:
+  static std::string Named(const Node& node) {
+    return "node '" + node.name + "' (" + std::string(node.op->name) + ")";
+  }
   bool HasRows(ValueId id) const { return rows_[static_cast<size_t>(id)]; }
   const Shape& ShapeOf(ValueId id) const {
     return whole_.value(id).type->shape;
@@ -285,9 +303,10 @@ class RowCheck {
 
 }  // namespace
 
-bool RowsAreIndependent(const Graph& whole, const Graph& more, int64_t batch,
+std::string WhyRowsMeet(const Graph& whole, const Graph& more, int64_t batch,
                         const std::vector<bool>& has_rows) {
-  return batch > 1 && RowCheck(whole, more, batch).Run(has_rows);
+  if (batch < 2) return "one row says nothing of several";
+  return RowCheck(whole, more, batch).Run(has_rows);
 }
 
 }  // namespace millrace::models::graph

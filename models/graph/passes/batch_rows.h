@@ -4,6 +4,7 @@
 #pragma once
 
 #include <cstdint>
+#include <string>
 #include <vector>
 
 #include "models/graph/ir.h"
@@ -13,8 +14,15 @@ namespace millrace::models::graph {
 // `whole` and `more` are the same graph optimised for `batch` rows and for one
 // row more: a constant that depends on their number shows. has_rows: of each
 // input, whether its first dimension is the batch; the others are the same for
-// all rows. Answers false when in doubt.
-bool RowsAreIndependent(const Graph& whole, const Graph& more, int64_t batch,
+// all rows. Empty when the rows are independent; else, and when in doubt, a
+// sentence that says why they may not be.
+std::string WhyRowsMeet(const Graph& whole, const Graph& more, int64_t batch,
                         const std::vector<bool>& has_rows);
+
+inline bool RowsAreIndependent(const Graph& whole, const Graph& more,
+                               int64_t batch,
+                               const std::vector<bool>& has_rows) {
+  return WhyRowsMeet(whole, more, batch, has_rows).empty();
+}
 
 }  // namespace millrace::models::graph

@@ -27,7 +27,7 @@ struct LowerContext {
   const DenseTable& dense;
   const Int8Table& int8;
   const DenseProducts* bf16;  // may be null
-  PackedWeights& packed;
+  WeightPacker& packed;
 
   // Of a layer, as its attribute `bf16` and this machine want it.
   const DenseProducts& products(const Node& node) const {

@@ -13,48 +13,52 @@ constexpr int64_t kFewFloats = 1 << 15;
 
 }  // namespace
 
-PackedWeights::PackedWeights(WarmBuffer first, ComputePool* pool)
-    : pool_(pool),
-      first_(std::move(first)),
+PackedWeights::PackedWeights(WarmBuffer first)
+    : first_(std::move(first)),
       next_(reinterpret_cast<float*>(first_.data())),
       left_(first_.size() / 4) {}
 
-template <typename Make>
 StatusOr<const float*> PackedWeights::FindOrMake(
     const std::shared_ptr<const Tensor>& weight, const PackedForm& form,
-    int64_t num_floats, Make&& make) {
-  asked_.push_back(weight.get());
+    int64_t num_floats, const Fill& fill) {
   const auto key = std::make_pair(weight.get(), form);
+  MutexLock lock(mu_);
   if (const auto found = packed_.find(key); found != packed_.end()) {
     return found->second.floats;
   }
   ASSIGN_OR_RETURN(float* floats, Allocate(num_floats));
-  make(weight->Aligned(), floats);
+  fill(weight->Aligned(), floats);
   // Rarely read again: by a plan that wants another form.
   weight->DropPages();
   packed_.emplace(key, Packed{weight, floats});
+  bytes_ += num_floats * 4;
   return floats;
 }
 
-StatusOr<const float*> PackedWeights::Get(
-    const std::shared_ptr<const Tensor>& weight, const PackedForm& form,
-    int64_t num_floats, const Fill& fill) {
-  return FindOrMake(weight, form, num_floats, fill);
+int64_t PackedWeights::bytes() const {
+  MutexLock lock(mu_);
+  return bytes_;
 }
 
-StatusOr<const float*> PackedWeights::GetByParts(
+StatusOr<const float*> WeightPacker::Get(
+    const std::shared_ptr<const Tensor>& weight, const PackedForm& form,
+    int64_t num_floats, const PackedWeights::Fill& fill) {
+  asked_.push_back(weight.get());
+  return packed_.FindOrMake(weight, form, num_floats, fill);
+}
+
+StatusOr<const float*> WeightPacker::GetByParts(
     const std::shared_ptr<const Tensor>& weight, const PackedForm& form,
     int64_t num_floats, const FillPart& fill) {
-  return FindOrMake(weight, form, num_floats,
-                    [&](const Tensor& from, float* to) {
-                      if (pool_ == nullptr || num_floats < kFewFloats) {
-                        fill(from, to, Team{});
-                        return;
-                      }
-                      pool_->Run([&](Worker& worker) {
-                        fill(from, to, Team{worker.index(), worker.count()});
-                      });
-                    });
+  return Get(weight, form, num_floats, [&](const Tensor& from, float* to) {
+    if (pool_ == nullptr || num_floats < kFewFloats) {
+      fill(from, to, Team{});
+      return;
+    }
+    pool_->Run([&](Worker& worker) {
+      fill(from, to, Team{worker.index(), worker.count()});
+    });
+  });
 }
 
 StatusOr<float*> PackedWeights::Allocate(int64_t num_floats) {

@@ -1,8 +1,8 @@
-// Weights as the kernels want them, made once and shared by all plans of an
-// executor. A weight is known by the tensor it comes from, so plans for other
-// input sizes find it again.
+// Weights as the kernels want them, made once and shared by all plans and all
+// contexts of a graph. A weight is known by the tensor it comes from, so plans
+// for other input sizes find it again.
 //
-// Engine thread only.
+// PackedWeights: thread-safe. WeightPacker: one thread.
 #pragma once
 
 #include <cstdint>
@@ -12,6 +12,7 @@
 #include <utility>
 #include <vector>
 
+#include "config/base/mutex.h"
 #include "config/base/status.h"
 #include "models/cpu/compute_pool.h"
 #include "models/graph/op.h"
@@ -24,17 +25,50 @@ namespace millrace::models::graph {
 
 class PackedWeights {
  public:
-  // `first` is filled first; may be empty. Large weights are packed by all
-  // members of the pool, which outlives this object; null: by the caller.
-  PackedWeights(WarmBuffer first, ComputePool* pool);
+  // `first` is filled first; may be empty.
+  explicit PackedWeights(WarmBuffer first);
 
   // `fill` is called when the weight is not there in this form yet, with the
-  // weight to read from. The floats stay where they are as long as this object
-  // lives; aligned to 64 bytes.
+  // weight to read from; threads that want another weight wait for it. The
+  // floats stay where they are as long as this object lives; aligned to 64
+  // bytes.
   using Fill = std::function<void(const Tensor& weight, float* to)>;
+  StatusOr<const float*> FindOrMake(const std::shared_ptr<const Tensor>& weight,
+                                    const PackedForm& form, int64_t num_floats,
+                                    const Fill& fill) EXCLUDES(mu_);
+
+  // Of all weights that were packed so far.
+  int64_t bytes() const EXCLUDES(mu_);
+
+ private:
+  struct Packed {
+    std::shared_ptr<const Tensor> weight;  // so that its address stays its own
+    const float* floats;
+  };
+  StatusOr<float*> Allocate(int64_t num_floats) REQUIRES(mu_);
+
+  // Held while a weight is packed: two threads never pack the same one.
+  mutable Mutex mu_;
+  std::map<std::pair<const Tensor*, PackedForm>, Packed> packed_
+      GUARDED_BY(mu_);
+  const WarmBuffer first_;
+  std::vector<HugeBuffer> chunks_ GUARDED_BY(mu_);
+  float* next_ GUARDED_BY(mu_) = nullptr;  // in the last chunk
+  int64_t left_ GUARDED_BY(mu_) = 0;       // floats, behind it
+  int64_t bytes_ GUARDED_BY(mu_) = 0;
+};
+
+// How one plan, while it is made, asks for packed weights.
+class WeightPacker {
+ public:
+  // Large weights are packed by all members of the pool, which is that of the
+  // calling thread; null: by the caller alone.
+  WeightPacker(PackedWeights& packed, ComputePool* pool)
+      : packed_(packed), pool_(pool) {}
+
   StatusOr<const float*> Get(const std::shared_ptr<const Tensor>& weight,
                              const PackedForm& form, int64_t num_floats,
-                             const Fill& fill);
+                             const PackedWeights::Fill& fill);
   // The same where members of a team may fill a part each.
   using FillPart =
       std::function<void(const Tensor& weight, float* to, const Team& team)>;
@@ -46,25 +80,9 @@ class PackedWeights {
   std::vector<const Tensor*> TakeAsked() { return std::exchange(asked_, {}); }
 
  private:
-  struct Packed {
-    std::shared_ptr<const Tensor> weight;  // so that its address stays its own
-    const float* floats;
-  };
-
-  // What is known, else memory that `make` fills.
-  template <typename Make>
-  StatusOr<const float*> FindOrMake(const std::shared_ptr<const Tensor>& weight,
-                                    const PackedForm& form, int64_t num_floats,
-                                    Make&& make);
-  StatusOr<float*> Allocate(int64_t num_floats);
-
-  std::map<std::pair<const Tensor*, PackedForm>, Packed> packed_;
-  std::vector<const Tensor*> asked_;
+  PackedWeights& packed_;
   ComputePool* const pool_;
-  WarmBuffer first_;
-  std::vector<HugeBuffer> chunks_;
-  float* next_ = nullptr;  // in the last chunk
-  int64_t left_ = 0;       // floats, behind it
+  std::vector<const Tensor*> asked_;
 };
 
 }  // namespace millrace::models::graph

@@ -56,7 +56,7 @@ class PlanBuilder {
         plan_(new Plan()) {}
 
   StatusOr<std::unique_ptr<Plan>> Build(const Kernels& kernels,
-                                        PackedWeights& packed) {
+                                        WeightPacker& packed) {
     for (const Port& port : graph_.inputs) {
       plan_->inputs_.push_back(SlotFor(port.value));
       SetElsewhere(plan_->inputs_.back());
@@ -302,7 +302,7 @@ class PlanBuilder {
 StatusOr<std::unique_ptr<Plan>> Plan::Create(const Graph& graph,
                                              int num_members,
                                              const Kernels& kernels, bool joins,
-                                             PackedWeights& packed) {
+                                             WeightPacker& packed) {
   return PlanBuilder(graph, num_members, kernels, joins).Build(kernels, packed);
 }
 

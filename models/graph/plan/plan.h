@@ -41,12 +41,12 @@ class Plan {
  public:
   // `graph` is settled and optimised for these sizes: every value has a type.
   // `joins`: what a Concat joins is made side by side where it can be.
-  // `packed` lives as long as the plan.
+  // What `packed` packs to lives as long as the plan.
   static StatusOr<std::unique_ptr<Plan>> Create(const Graph& graph,
                                                 int num_members,
                                                 const Kernels& kernels,
                                                 bool joins,
-                                                PackedWeights& packed);
+                                                WeightPacker& packed);
 
   // The memory that Run needs for what lives between steps, whole lines of 64
   // bytes.

@@ -7,7 +7,7 @@ namespace millrace::models::graph {
 
 StatusOr<std::unique_ptr<RowPlans>> RowPlans::Create(
     const Graph& one, std::vector<bool> has_rows, int num_members,
-    const Kernels& kernels, bool joins, PackedWeights& packed) {
+    const Kernels& kernels, bool joins, WeightPacker& packed) {
   std::unique_ptr<RowPlans> plans(new RowPlans());
   plans->has_rows_ = std::move(has_rows);
   plans->num_members_ = num_members;

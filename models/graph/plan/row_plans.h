@@ -22,7 +22,7 @@ class RowPlans {
   // `one` is optimised for one row; has_rows: of each input.
   static StatusOr<std::unique_ptr<RowPlans>> Create(
       const Graph& one, std::vector<bool> has_rows, int num_members,
-      const Kernels& kernels, bool joins, PackedWeights& packed);
+      const Kernels& kernels, bool joins, WeightPacker& packed);
 
   // For all members together.
   int64_t arena_bytes() const;

@@ -97,7 +97,7 @@ class Seen {
   std::vector<int64_t> bins_ = std::vector<int64_t>(kBins);
 };
 
-// As an executor sees the graph at load.
+// As a compiled graph starts out.
 StatusOr<Graph> Loaded(const Graph& graph) {
   ASSIGN_OR_RETURN(Graph settled, Settle(graph, {}));
   FoldBatchNorms(settled);
@@ -106,13 +106,13 @@ StatusOr<Graph> Loaded(const Graph& graph) {
 
 StatusOr<TensorSets> RunWith(const Graph& graph, const QuantizationTable* table,
                              const TensorSets& samples,
-                             ExecutorOptions options) {
+                             InstanceOptions options) {
   options.quantization = nullptr;
   if (table != nullptr) {
     options.quantization = std::make_shared<const QuantizationTable>(*table);
   }
-  ASSIGN_OR_RETURN(auto executor, Executor::Create(graph.Copy(), options));
-  return RunAll(*executor, samples);
+  ASSIGN_OR_RETURN(auto context, CreateInstance(graph.Copy(), options));
+  return RunAll(*context, samples);
 }
 
 // The limits of all values on a graph whose layers' inputs are results, too.
@@ -128,14 +128,13 @@ StatusOr<std::map<ValueId, Seen>> Watch(
     watched.AddOutput("watched " + std::to_string(values.size()), id);
     values.push_back(id);
   }
-  ExecutorOptions plain = options.executor;
+  InstanceOptions plain = options.instance;
   plain.quantization = nullptr;
-  ASSIGN_OR_RETURN(auto executor, Executor::Create(std::move(watched), plain));
+  ASSIGN_OR_RETURN(auto context, CreateInstance(std::move(watched), plain));
   std::map<ValueId, Seen> seen;
   for (const bool counts : {false, true}) {
     for (const auto& sample : samples) {
-      ASSIGN_OR_RETURN(const std::vector<Tensor> results,
-                       executor->Run(sample));
+      ASSIGN_OR_RETURN(const std::vector<Tensor> results, context->Run(sample));
       for (size_t i = 0; i < values.size(); ++i) {
         const Tensor& x = results[first + i];
         if (x.dtype() != DType::kF32) continue;
@@ -183,12 +182,12 @@ StatusOr<QuantizationTable> Calibrate(const Graph& graph,
   }
   if (one.empty()) one.emplace_back();
   ASSIGN_OR_RETURN(const TensorSets want,
-                   RunWith(graph, nullptr, one, options.executor));
+                   RunWith(graph, nullptr, one, options.instance));
   for (size_t i = 0; i < table.layers.size(); ++i) {
     QuantizedLayer& layer = table.layers[i];
     const QuantizationTable alone{table.method, {layer}};
     ASSIGN_OR_RETURN(const TensorSets got,
-                     RunWith(graph, &alone, one, options.executor));
+                     RunWith(graph, &alone, one, options.instance));
     layer.error = ErrorOf(got, want);
     layer.in_bytes = layer.error <= options.max_error;
     if (options.progress) {
@@ -202,7 +201,7 @@ StatusOr<QuantizationTable> Calibrate(const Graph& graph,
 StatusOr<double> QuantizationError(const Graph& graph,
                                    const QuantizationTable& table,
                                    const TensorSets& samples,
-                                   const ExecutorOptions& options) {
+                                   const InstanceOptions& options) {
   ASSIGN_OR_RETURN(const TensorSets want,
                    RunWith(graph, nullptr, samples, options));
   ASSIGN_OR_RETURN(const TensorSets got,

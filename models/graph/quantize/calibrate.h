@@ -7,7 +7,7 @@
 #include <vector>
 
 #include "config/base/status.h"
-#include "models/graph/executor.h"
+#include "models/graph/execution_context.h"
 #include "models/graph/quantize/table.h"
 
 namespace millrace::models::graph {
@@ -24,7 +24,7 @@ struct CalibrateOptions {
   RangeMethod method = RangeMethod::kMinMax;
   // Layers whose error alone is larger stay in FP32.
   double max_error = 1;
-  ExecutorOptions executor;
+  InstanceOptions instance;
   std::function<void(double done)> progress;  // may be empty
 };
 
@@ -37,6 +37,6 @@ StatusOr<QuantizationTable> Calibrate(
 StatusOr<double> QuantizationError(
     const Graph& graph, const QuantizationTable& table,
     const std::vector<std::vector<Tensor>>& samples,
-    const ExecutorOptions& options);
+    const InstanceOptions& options);
 
 }  // namespace millrace::models::graph

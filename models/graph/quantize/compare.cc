@@ -7,10 +7,11 @@
 
 namespace millrace::models::graph {
 
-StatusOr<TensorSets> RunAll(Executor& executor, const TensorSets& samples) {
+StatusOr<TensorSets> RunAll(ExecutionContext& context,
+                            const TensorSets& samples) {
   TensorSets results;
   for (const auto& sample : samples) {
-    ASSIGN_OR_RETURN(results.emplace_back(), executor.Run(sample));
+    ASSIGN_OR_RETURN(results.emplace_back(), context.Run(sample));
   }
   return results;
 }

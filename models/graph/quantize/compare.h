@@ -4,14 +4,15 @@
 #include <vector>
 
 #include "config/base/status.h"
-#include "models/graph/executor.h"
+#include "models/graph/execution_context.h"
 
 namespace millrace::models::graph {
 
 // Sets of inputs, or of outputs, in the order of the ports.
 using TensorSets = std::vector<std::vector<Tensor>>;
 
-StatusOr<TensorSets> RunAll(Executor& executor, const TensorSets& samples);
+StatusOr<TensorSets> RunAll(ExecutionContext& context,
+                            const TensorSets& samples);
 
 // The root mean square of differences over that of what is wanted, the worst
 // output; of FP32 outputs, where what is wanted is finite. NaN that is not

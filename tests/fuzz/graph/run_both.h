@@ -6,7 +6,7 @@
 #include <utility>
 #include <vector>
 
-#include "models/graph/executor.h"
+#include "models/graph/execution_context.h"
 #include "models/graph/interpreter.h"
 
 namespace millrace::models::graph {
@@ -33,8 +33,8 @@ inline void RunBoth(Graph graph) {
   const auto outputs = Interpret(
       graph, inputs, {.max_tensor_bytes = 1 << 16, .max_loop_trips = 16});
   if (!outputs.ok()) return;
-  auto executor = Executor::Create(std::move(graph), {});
-  if (executor.ok()) (void)(*executor)->Run(inputs);
+  auto context = CreateInstance(std::move(graph), {});
+  if (context.ok()) (void)(*context)->Run(inputs);
 }
 
 }  // namespace millrace::models::graph

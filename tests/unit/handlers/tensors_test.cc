@@ -29,10 +29,10 @@ NamedTensor Filled(const std::string& name, float value,
 class TensorHandlerTest : public testing::Test {
  protected:
   void SetUp() override {
-    auto executor = models::graph::Executor::Create(SumGraph(), {});
-    ASSERT_TRUE(executor.ok()) << executor.status().ToString();
+    auto context = models::graph::CreateInstance(SumGraph(), {});
+    ASSERT_TRUE(context.ok()) << context.status().ToString();
     batcher_ = scheduler::Batcher::Create(
-        *std::move(executor), {.model = "sums", .max_queue_size = 4}, nullptr);
+        *std::move(context), {.model = "sums", .max_queue_size = 4}, nullptr);
     handler_ = MakeTensorHandler(
         {.model = "sums", .batcher = batcher_.get(), .pool = &pool_});
   }

@@ -12,7 +12,7 @@
 #include <vector>
 
 #include "scheduler/batcher.h"
-#include "tests/unit/scheduler/fake_executor.h"
+#include "tests/unit/scheduler/fake_context.h"
 
 namespace millrace::scheduler {
 namespace {
@@ -31,9 +31,9 @@ class BatcherInstancesTest : public testing::Test {
   ~BatcherInstancesTest() override { control_.Release(); }
 
   void Start(const BatchingOptions& batching, int num_instances = 1) {
-    std::vector<std::unique_ptr<models::graph::Executor>> instances;
+    std::vector<std::unique_ptr<models::graph::ExecutionContext>> instances;
     for (int i = 0; i < num_instances; ++i) {
-      instances.push_back(std::make_unique<FakeExecutor>(&control_));
+      instances.push_back(std::make_unique<FakeContext>(&control_));
     }
     batcher_ = Batcher::Create(std::move(instances),
                                {.model = "m", .batching = batching}, &metrics_);
@@ -191,7 +191,7 @@ TEST_F(BatcherInstancesTest, InstancesComeAndGoWithoutLosingARequest) {
     }
   });
   for (int i = 0; i < 50; ++i) {
-    batcher_->AddInstance(std::make_unique<FakeExecutor>(&control_));
+    batcher_->AddInstance(std::make_unique<FakeContext>(&control_));
     EXPECT_EQ(batcher_->num_instances(), 2);
     EXPECT_TRUE(batcher_->RemoveInstance());
   }

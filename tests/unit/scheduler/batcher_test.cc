@@ -12,7 +12,7 @@
 #include <utility>
 #include <vector>
 
-#include "tests/unit/scheduler/fake_executor.h"
+#include "tests/unit/scheduler/fake_context.h"
 
 namespace millrace::scheduler {
 namespace {
@@ -43,7 +43,7 @@ class BatcherTest : public testing::Test {
 
   void Start(int32_t max_queue_size = 8) {
     batcher_ = Batcher::Create(
-        std::make_unique<FakeExecutor>(&control_),
+        std::make_unique<FakeContext>(&control_),
         {.model = "m", .max_queue_size = max_queue_size, .clock = &clock_},
         &metrics_);
   }
@@ -260,7 +260,7 @@ TEST_F(BatcherTest, CountsByTheNamesOfTriton) {
 
 // Many senders, some of whom leave or are late: as many endings as requests.
 TEST_F(BatcherTest, EveryRequestOfACrowdEndsOnce) {
-  batcher_ = Batcher::Create(std::make_unique<FakeExecutor>(&control_),
+  batcher_ = Batcher::Create(std::make_unique<FakeContext>(&control_),
                              {.model = "m", .max_queue_size = 16}, &metrics_);
   constexpr int kSenders = 4;
   constexpr int kEach = 200;
@@ -297,7 +297,7 @@ TEST_F(BatcherTest, EveryRequestOfACrowdEndsOnce) {
 
 TEST_F(BatcherTest, WarmsUpOnItsThreadBeforeItIsThereAndCountsNothing) {
   batcher_ =
-      Batcher::Create(std::make_unique<FakeExecutor>(&control_),
+      Batcher::Create(std::make_unique<FakeContext>(&control_),
                       {.model = "m", .clock = &clock_}, &metrics_, Input(3));
   EXPECT_THAT(control_.seen(), ElementsAre(3));
   const auto answer = Send(5).get();
@@ -309,7 +309,7 @@ TEST_F(BatcherTest, WarmsUpOnItsThreadBeforeItIsThereAndCountsNothing) {
 
 TEST_F(BatcherTest, AWarmUpThatFailsIsOnlyLogged) {
   batcher_ =
-      Batcher::Create(std::make_unique<FakeExecutor>(&control_),
+      Batcher::Create(std::make_unique<FakeContext>(&control_),
                       {.model = "m", .clock = &clock_}, &metrics_, Input(13));
   EXPECT_TRUE(Send(5).get().ok());
 }

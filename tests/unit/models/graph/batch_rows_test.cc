@@ -34,15 +34,16 @@ struct Batch {
   }
   void Output(ValueId y) { m.graph.AddOutput("y", y); }
 
-  std::unique_ptr<Executor> Make(bool rows_apart, bool interpret = false) {
-    ExecutorOptions options;
+  std::unique_ptr<ExecutionContext> Make(bool rows_apart,
+                                         bool interpret = false) {
+    InstanceOptions options;
     const int last = std::thread::hardware_concurrency() > 1 ? 1 : 0;
     options.cpus = {0, last};
     options.rows_apart = rows_apart;
     options.interpret = interpret;
-    auto executor = Executor::Create(m.graph.Copy(), options);
-    EXPECT_TRUE(executor.ok()) << executor.status().message();
-    return *std::move(executor);
+    auto context = CreateInstance(m.graph.Copy(), options);
+    EXPECT_TRUE(context.ok()) << context.status().message();
+    return *std::move(context);
   }
 };
 

@@ -11,7 +11,7 @@
 #include <utility>
 #include <vector>
 
-#include "models/graph/executor.h"
+#include "models/graph/execution_context.h"
 #include "models/graph/op.h"
 
 namespace millrace::models::graph {
@@ -60,11 +60,11 @@ class GraphMaker {
     std::string text;
     const int last_cpu = std::thread::hardware_concurrency() > 1 ? 1 : 0;
     for (const config::CpuSet& cpus : {config::CpuSet{}, {0, last_cpu}}) {
-      ExecutorOptions options;
+      InstanceOptions options;
       options.cpus = cpus;
-      auto planned = Executor::Create(graph.Copy(), options);
+      auto planned = CreateInstance(graph.Copy(), options);
       options.interpret = true;
-      auto interpreted = Executor::Create(graph.Copy(), options);
+      auto interpreted = CreateInstance(graph.Copy(), options);
       EXPECT_TRUE(planned.ok() && interpreted.ok());
       const auto got = (*planned)->Run(inputs_);
       const auto want = (*interpreted)->Run(inputs_);

@@ -27,16 +27,17 @@ class GuardTest : public testing::Test {
     for (const Tensor& input : m_.Inputs()) sample.push_back(input.Share());
   }
 
-  Guarded Make(const ExecutorOptions& options, double max_error) {
+  Guarded Make(const InstanceOptions& options, double max_error) {
     // Whatever bf16 takes here.
-    auto guarded = CreateGuarded(
-        m_.graph, options, samples_, max_error,
-        [](Executor&, const TensorSets&) -> StatusOr<double> { return 1; });
+    auto guarded =
+        CreateGuarded(m_.graph, options, samples_, max_error,
+                      [](ExecutionContext&,
+                         const TensorSets&) -> StatusOr<double> { return 1; });
     EXPECT_TRUE(guarded.ok()) << guarded.status().ToString();
     return *std::move(guarded);
   }
 
-  void ExpectFallsBackOnlyAsFarAsItMust(const ExecutorOptions& options) {
+  void ExpectFallsBackOnlyAsFarAsItMust(const InstanceOptions& options) {
     const Guarded all = Make(options, 1);
     EXPECT_EQ(all.report.layers, kLayers);
     EXPECT_TRUE(all.report.f32_layers.empty());
@@ -56,9 +57,9 @@ class GuardTest : public testing::Test {
     EXPECT_EQ(none.report.error, 0);
     // What is reported is what serves.
     for (const Guarded* guarded : {&all, &some, &none}) {
-      auto plain = Executor::Create(m_.graph.Copy(), {});
+      auto plain = CreateInstance(m_.graph.Copy(), {});
       ASSERT_TRUE(plain.ok());
-      const auto got = RunAll(*guarded->executor, samples_);
+      const auto got = RunAll(*guarded->context, samples_);
       const auto want = RunAll(**plain, samples_);
       ASSERT_TRUE(got.ok() && want.ok());
       EXPECT_EQ(ErrorOf(*got, *want), guarded->report.error);
@@ -73,7 +74,7 @@ TEST_F(GuardTest, Bf16FallsBackOnlyAsFarAsItMust) {
   if (FindBf16Products("auto") == nullptr) {
     GTEST_SKIP() << "this CPU has no fast products of bf16";
   }
-  ExpectFallsBackOnlyAsFarAsItMust({.precision = Precision::kBf16});
+  ExpectFallsBackOnlyAsFarAsItMust({{.precision = Precision::kBf16}, {}});
 }
 
 TEST_F(GuardTest, Bf16ThatIsSlowerIsServedInF32) {
@@ -83,13 +84,13 @@ TEST_F(GuardTest, Bf16ThatIsSlowerIsServedInF32) {
   for (const double bf16_ms : {4.0, 5.0, 6.0}) {
     // The first time is that of f32.
     std::vector<double> times = {5.0, bf16_ms};
-    auto guarded =
-        CreateGuarded(m_.graph, {.precision = Precision::kBf16}, samples_, 1,
-                      [&](Executor&, const TensorSets&) -> StatusOr<double> {
-                        const double ms = times.front();
-                        times.erase(times.begin());
-                        return ms;
-                      });
+    auto guarded = CreateGuarded(
+        m_.graph, {{.precision = Precision::kBf16}, {}}, samples_, 1,
+        [&](ExecutionContext&, const TensorSets&) -> StatusOr<double> {
+          const double ms = times.front();
+          times.erase(times.begin());
+          return ms;
+        });
     ASSERT_TRUE(guarded.ok()) << guarded.status().ToString();
     const PrecisionReport& report = guarded->report;
     EXPECT_EQ(report.f32_ms, 5.0);
@@ -98,9 +99,9 @@ TEST_F(GuardTest, Bf16ThatIsSlowerIsServedInF32) {
     EXPECT_EQ(report.too_slow, slower);
     EXPECT_EQ(report.f32_layers.size(), slower ? size_t{kLayers} : 0);
     EXPECT_GT(report.asked_error, 0);
-    auto plain = Executor::Create(m_.graph.Copy(), {});
+    auto plain = CreateInstance(m_.graph.Copy(), {});
     ASSERT_TRUE(plain.ok());
-    const auto got = RunAll(*guarded->executor, samples_);
+    const auto got = RunAll(*guarded->context, samples_);
     const auto want = RunAll(**plain, samples_);
     ASSERT_TRUE(got.ok() && want.ok());
     EXPECT_EQ(ErrorOf(*got, *want), report.error);
@@ -109,9 +110,9 @@ TEST_F(GuardTest, Bf16ThatIsSlowerIsServedInF32) {
 }
 
 TEST_F(GuardTest, TimesAreMeasured) {
-  auto executor = Executor::Create(m_.graph.Copy(), {});
-  ASSERT_TRUE(executor.ok());
-  const auto ms = LeastMs(**executor, samples_);
+  auto context = CreateInstance(m_.graph.Copy(), {});
+  ASSERT_TRUE(context.ok());
+  const auto ms = LeastMs(**context, samples_);
   ASSERT_TRUE(ms.ok());
   EXPECT_GT(*ms, 0);
   EXPECT_LT(*ms, 1000);
@@ -120,7 +121,7 @@ TEST_F(GuardTest, TimesAreMeasured) {
 TEST_F(GuardTest, Int8FallsBackOnlyAsFarAsItMust) {
   auto table = Calibrate(m_.graph, samples_, {});
   ASSERT_TRUE(table.ok()) << table.status().ToString();
-  ExecutorOptions options;
+  InstanceOptions options;
   options.quantization =
       std::make_shared<const QuantizationTable>(*std::move(table));
   ExpectFallsBackOnlyAsFarAsItMust(options);

@@ -10,7 +10,7 @@
 #include <thread>
 
 #include "models/cpu/isa.h"
-#include "models/graph/executor.h"
+#include "models/graph/execution_context.h"
 #include "models/graph/import.h"
 #include "models/graph/sample_inputs.h"
 #include "tests/unit/models/graph/graph_maker.h"
@@ -20,14 +20,17 @@ namespace {
 
 // Runs in bf16, on one thread or two, with values kept or rounded and kept in
 // f32; rows together.
-std::unique_ptr<Executor> Make(const Graph& graph, bool keep, int threads) {
-  ExecutorOptions options{
-      .rows_apart = false, .precision = Precision::kBf16, .keep_bf16 = keep};
+std::unique_ptr<ExecutionContext> Make(const Graph& graph, bool keep,
+                                       int threads) {
+  InstanceOptions options;
+  options.rows_apart = false;
+  options.precision = Precision::kBf16;
+  options.keep_bf16 = keep;
   const int last = std::thread::hardware_concurrency() > 1 ? 1 : 0;
   if (threads == 2) options.cpus = {0, last};
-  auto executor = Executor::Create(graph.Copy(), options);
-  EXPECT_TRUE(executor.ok()) << executor.status().ToString();
-  return *std::move(executor);
+  auto context = CreateInstance(graph.Copy(), options);
+  EXPECT_TRUE(context.ok()) << context.status().ToString();
+  return *std::move(context);
 }
 
 // The same bits with and without; returns the plan that keeps.
@@ -40,8 +43,8 @@ std::string ExpectSameBits(const Graph& graph,
   EXPECT_EQ(all_f32->PlanText().find("of bf16"), std::string::npos);
   EXPECT_EQ(all_f32->PlanText().find("to bf16"), std::string::npos);
   for (const int threads : {1, 2}) {
-    const auto executor = Make(graph, true, threads);
-    const auto got = executor->Run(inputs);
+    const auto context = Make(graph, true, threads);
+    const auto got = context->Run(inputs);
     EXPECT_TRUE(got.ok()) << got.status().ToString();
     if (!got.ok() || !want.ok()) return "";
     for (size_t i = 0; i < want->size(); ++i) {
@@ -54,7 +57,7 @@ std::string ExpectSameBits(const Graph& graph,
           0)
           << "output " << i << " of " << threads << " threads";
     }
-    text = executor->PlanText();
+    text = context->PlanText();
   }
   return text;
 }
@@ -115,12 +118,13 @@ TEST_F(KeepBf16Test, ResidualsOfLinearLayersAndResultsStayInF32) {
 TEST_F(KeepBf16Test, LayersInF32ReadF32) {
   const ValueId a = Linear(m_.Input({5, 64}), 64, 64);
   m_.graph.AddOutput("y", Linear(a, 64, 64));
-  ExecutorOptions options{.precision = Precision::kBf16};
+  InstanceOptions options;
+  options.precision = Precision::kBf16;
   options.f32_layers = {"MatMul#2"};
-  auto executor = Executor::Create(m_.graph.Copy(), options);
-  ASSERT_TRUE(executor.ok());
-  ASSERT_TRUE((*executor)->Run(m_.Inputs()).ok());
-  EXPECT_EQ(Count((*executor)->PlanText(), "bf16"), 0);
+  auto context = CreateInstance(m_.graph.Copy(), options);
+  ASSERT_TRUE(context.ok());
+  ASSERT_TRUE((*context)->Run(m_.Inputs()).ok());
+  EXPECT_EQ(Count((*context)->PlanText(), "bf16"), 0);
 }
 
 // Products take pairs of values.
@@ -162,12 +166,13 @@ TEST_F(KeepBf16Test, DepthwiseConvolutionsReadAndWriteIt) {
 TEST_F(KeepBf16Test, DepthwiseConvolutionsInF32ReadF32) {
   const ValueId a = Conv(m_.Input({1, 8, 9, 9}), 8, 16, 1);
   m_.graph.AddOutput("y", Conv(a, 16, 16, 3, 16));
-  ExecutorOptions options{.precision = Precision::kBf16};
+  InstanceOptions options;
+  options.precision = Precision::kBf16;
   options.f32_layers = {"Conv#2"};
-  auto executor = Executor::Create(m_.graph.Copy(), options);
-  ASSERT_TRUE(executor.ok());
-  ASSERT_TRUE((*executor)->Run(m_.Inputs()).ok());
-  EXPECT_EQ(Count((*executor)->PlanText(), "bf16"), 0);
+  auto context = CreateInstance(m_.graph.Copy(), options);
+  ASSERT_TRUE(context.ok());
+  ASSERT_TRUE((*context)->Run(m_.Inputs()).ok());
+  EXPECT_EQ(Count((*context)->PlanText(), "bf16"), 0);
 }
 
 // A chain of blocks, whose sums are read as factors and as residuals: before

@@ -8,7 +8,7 @@
 #include <fstream>
 #include <string>
 
-#include "models/graph/executor.h"
+#include "models/graph/execution_context.h"
 #include "models/graph/import.h"
 #include "models/graph/interpreter.h"
 #include "tests/unit/models/graph/onnx_model.h"
@@ -123,9 +123,9 @@ TEST(Lifted, WeightsAreReadFromTheFileWhereverTheyStand) {
     std::fill_n(inputs[0].data<float>(), 8, 1.0f);
     inputs.push_back(Tensor::Int64s(std::vector<int64_t>{5}));
     const auto plain = Interpret(graph->Copy(), inputs);
-    auto executor = Executor::Create(*std::move(graph), {});
-    ASSERT_TRUE(executor.ok()) << executor.status().ToString();
-    const auto planned = (*executor)->Run(inputs);
+    auto context = CreateInstance(*std::move(graph), {});
+    ASSERT_TRUE(context.ok()) << context.status().ToString();
+    const auto planned = (*context)->Run(inputs);
     for (const auto* got : {&plain, &planned}) {
       ASSERT_TRUE(got->ok()) << got->status().ToString();
       EXPECT_EQ((**got)[0].data<float>()[511], 28);

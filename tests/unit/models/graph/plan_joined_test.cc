@@ -51,15 +51,17 @@ class JoinedTest : public testing::Test {
   }
   void Output(ValueId y) { m_.graph.AddOutput("y", y); }
 
-  std::unique_ptr<Executor> Make(bool joins, int threads,
-                                 const std::string& isa = "") {
-    ExecutorOptions options{.isa = isa, .precision = precision_};
+  std::unique_ptr<ExecutionContext> Make(bool joins, int threads,
+                                         const std::string& isa = "") {
+    InstanceOptions options;
+    options.isa = isa;
+    options.precision = precision_;
     options.joins = joins;
     const int last = std::thread::hardware_concurrency() > 1 ? 1 : 0;
     if (threads == 2) options.cpus = {0, last};
-    auto executor = Executor::Create(m_.graph.Copy(), options);
-    EXPECT_TRUE(executor.ok()) << executor.status().ToString();
-    return *std::move(executor);
+    auto context = CreateInstance(m_.graph.Copy(), options);
+    EXPECT_TRUE(context.ok()) << context.status().ToString();
+    return *std::move(context);
   }
 
   // The same bits as with copies, on one thread and two, and nearly what the
@@ -70,14 +72,14 @@ class JoinedTest : public testing::Test {
     EXPECT_TRUE(want.ok()) << want.status().ToString();
     EXPECT_NE(copies->PlanText().find("Concat"), std::string::npos);
     for (const int threads : {1, 2}) {
-      const auto executor = Make(true, threads);
+      const auto context = Make(true, threads);
       // What another run left in the arena is of no account.
       for (int run = 0; run < 2; ++run) {
-        const auto got = executor->Run(m_.Inputs());
+        const auto got = context->Run(m_.Inputs());
         EXPECT_TRUE(got.ok()) << got.status().ToString();
         if (got.ok() && want.ok()) ExpectSameTensors(*got, *want);
       }
-      text_ = executor->PlanText();
+      text_ = context->PlanText();
     }
     if (precision_ == Precision::kF32) m_.ExpectSame(tolerance);
     return Count(text_, "Concat");

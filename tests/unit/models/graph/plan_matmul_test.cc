@@ -18,9 +18,9 @@ void ExpectProducts(GraphMaker& m, const Tensor& a, const Tensor& b,
                     int64_t batch, int64_t rows, int64_t k, int64_t n) {
   const int last_cpu = std::thread::hardware_concurrency() > 1 ? 1 : 0;
   for (const config::CpuSet& cpus : {config::CpuSet{}, {0, last_cpu}}) {
-    ExecutorOptions options;
+    InstanceOptions options;
     options.cpus = cpus;
-    auto planned = Executor::Create(m.graph.Copy(), options);
+    auto planned = CreateInstance(m.graph.Copy(), options);
     ASSERT_TRUE(planned.ok());
     const auto got = (*planned)->Run(m.Inputs());
     ASSERT_TRUE(got.ok()) << got.status().message();
@@ -76,12 +76,12 @@ TEST(PlanMatMul, SameBitsOnEveryTableAndForEveryTeam) {
     std::vector<Tensor> want;
     for (const char* isa : {"scalar", "avx2", "auto"}) {
       for (const config::CpuSet& cpus : {config::CpuSet{}, {0, last_cpu}}) {
-        ExecutorOptions options;
+        InstanceOptions options;
         options.cpus = cpus;
         options.isa = isa;
-        auto executor = Executor::Create(m.graph.Copy(), options);
-        if (!executor.ok()) continue;  // a table that this machine lacks
-        auto got = (*executor)->Run(m.Inputs());
+        auto context = CreateInstance(m.graph.Copy(), options);
+        if (!context.ok()) continue;  // a table that this machine lacks
+        auto got = (*context)->Run(m.Inputs());
         ASSERT_TRUE(got.ok()) << got.status().message();
         if (want.empty()) {
           want = std::move(*got);

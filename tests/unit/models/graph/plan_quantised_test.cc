@@ -61,12 +61,12 @@ class QuantMaker : public GraphMaker {
     graph.AddOutput("y", y);
     std::string text;
     for (const char* isa : {"scalar", "avx2", "avx512"}) {
-      ExecutorOptions options;
+      InstanceOptions options;
       options.isa = isa;
-      auto planned = Executor::Create(graph.Copy(), options);
+      auto planned = CreateInstance(graph.Copy(), options);
       if (!planned.ok()) continue;  // not on this machine
       options.interpret = true;
-      auto interpreted = Executor::Create(graph.Copy(), options);
+      auto interpreted = CreateInstance(graph.Copy(), options);
       const auto got = (*planned)->Run(Inputs());
       const auto want = (*interpreted)->Run(Inputs());
       EXPECT_TRUE(got.ok()) << got.status().message();
@@ -193,12 +193,12 @@ TEST(PlanQuantised, ProductsOfActivationsAreNotRoundedForNothing) {
     y = m.Rounded(m.Node("Reshape", {y, m.Ints({18, 8})}), 0.02f, 128);
     y = m.Node("MatMul", {y, m.Bytes({8, 5}, 1)});
     m.graph.AddOutput("y", y);
-    auto executor = Executor::Create(m.graph.Copy(), {});
-    ASSERT_TRUE(executor.ok());
-    auto result = (*executor)->Run(m.Inputs());
+    auto context = CreateInstance(m.graph.Copy(), {});
+    ASSERT_TRUE(context.ok());
+    auto result = (*context)->Run(m.Inputs());
     ASSERT_TRUE(result.ok()) << result.status().message();
     results.push_back(std::move((*result)[0]));
-    const std::string plan = (*executor)->PlanText();
+    const std::string plan = (*context)->PlanText();
     EXPECT_NE(plan.find("Attention"), std::string::npos) << plan;
     EXPECT_NE(plan.find("Int8 Linear"), std::string::npos) << plan;
   }
@@ -414,11 +414,11 @@ TEST(PlanQuantised, LayersOfMeasuredBytesGiveWhatTheirIntegersGive) {
         m.graph.AddOutput("y" + std::to_string(int{hidden}),
                           m.Node("Add", {y, bias}));
       }
-      auto executor = Executor::Create(m.graph.Copy(), {});
-      ASSERT_TRUE(executor.ok()) << executor.status().message();
-      const auto results = (*executor)->Run(m.Inputs());
+      auto context = CreateInstance(m.graph.Copy(), {});
+      ASSERT_TRUE(context.ok()) << context.status().message();
+      const auto results = (*context)->Run(m.Inputs());
       ASSERT_TRUE(results.ok()) << results.status().message();
-      const std::string plan = (*executor)->PlanText();
+      const std::string plan = (*context)->PlanText();
       EXPECT_NE(plan.find("measured +bias -> f32"), std::string::npos) << plan;
       const Tensor& got = (*results)[0];
       const Tensor& want = (*results)[1];

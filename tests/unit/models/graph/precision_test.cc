@@ -5,7 +5,7 @@
 #include <cmath>
 
 #include "models/cpu/isa.h"
-#include "models/graph/executor.h"
+#include "models/graph/execution_context.h"
 #include "models/tensor/float16.h"
 #include "tests/unit/models/graph/graph_maker.h"
 
@@ -42,10 +42,10 @@ class Bf16Layers : public testing::Test {
   }
 
   static Tensor Run(const Graph& graph, const std::vector<Tensor>& inputs,
-                    ExecutorOptions options) {
-    auto executor = Executor::Create(graph.Copy(), options);
-    EXPECT_TRUE(executor.ok()) << executor.status().ToString();
-    auto outputs = (*executor)->Run(inputs);
+                    const CompileOptions& options) {
+    auto context = CreateInstance(graph.Copy(), {options, {}});
+    EXPECT_TRUE(context.ok()) << context.status().ToString();
+    auto outputs = (*context)->Run(inputs);
     EXPECT_TRUE(outputs.ok()) << outputs.status().ToString();
     return std::move((*outputs)[0]);
   }
@@ -145,7 +145,8 @@ TEST_F(Bf16Layers, AttentionRoundsItsFactors) {
       m.graph.AddOutput("y", m.Node("Attention", {q, k, v}));
     }
     const Tensor exact = Run(m.graph, m.Inputs(), {});
-    ExecutorOptions options{.precision = Precision::kBf16};
+    InstanceOptions options;
+    options.precision = Precision::kBf16;
     const Tensor got = Run(m.graph, m.Inputs(), options);
     EXPECT_GT(Difference(got, exact), 1e-4);
     EXPECT_LT(Difference(got, exact), 5e-2);
@@ -180,7 +181,8 @@ TEST_F(Bf16Layers, StayInF32WhereTheyAreNamed) {
   x = m.Node("MatMul", {x, m.Weight({64, 64})});
   m.graph.AddOutput("y", m.Node("MatMul", {x, m.Weight({64, 9})}));
   const Tensor want = Run(m.graph, m.Inputs(), {});
-  ExecutorOptions options{.precision = Precision::kBf16};
+  InstanceOptions options;
+  options.precision = Precision::kBf16;
   const Tensor both = Run(m.graph, m.Inputs(), options);
   options.f32_layers = {"MatMul"};
   const Tensor second = Run(m.graph, m.Inputs(), options);
@@ -191,7 +193,7 @@ TEST_F(Bf16Layers, StayInF32WhereTheyAreNamed) {
   EXPECT_GT(Difference(both, second), 1e-4);
 
   options.f32_layers = {"MatMul#3"};
-  const auto wrong = Executor::Create(m.graph.Copy(), options);
+  const auto wrong = CreateInstance(m.graph.Copy(), options);
   ASSERT_FALSE(wrong.ok());
   EXPECT_EQ(wrong.status().code(), StatusCode::kInvalidArgument);
   EXPECT_NE(wrong.status().message().find("'MatMul#3'"), std::string::npos);

@@ -58,13 +58,13 @@ void MakeNet(GraphMaker& m) {
 
 // The plan of a run by the table.
 std::string QuantisedPlan(GraphMaker& m, const QuantizationTable& table) {
-  ExecutorOptions options;
+  InstanceOptions options;
   options.quantization = std::make_shared<const QuantizationTable>(table);
-  auto executor = Executor::Create(m.graph.Copy(), options);
-  EXPECT_TRUE(executor.ok());
-  if (!executor.ok()) return "";
-  EXPECT_TRUE((*executor)->Run(m.Inputs()).ok());
-  return (*executor)->PlanText();
+  auto context = CreateInstance(m.graph.Copy(), options);
+  EXPECT_TRUE(context.ok());
+  if (!context.ok()) return "";
+  EXPECT_TRUE((*context)->Run(m.Inputs()).ok());
+  return (*context)->PlanText();
 }
 
 TEST(Calibrate, EveryMethodGivesRangesThatCostLittle) {
@@ -144,12 +144,12 @@ TEST(Calibrate, LayersThatCostTooMuchStayInFloats) {
 TEST(InsertQuantization, ALayerThatIsNotThereIsAnErrorThatNamesIt) {
   GraphMaker m;
   MakeNet(m);
-  ExecutorOptions options;
+  InstanceOptions options;
   options.quantization = std::make_shared<const QuantizationTable>(
       QuantizationTable{"minmax", {{"nowhere", -1, 1, 0, true}}});
-  const auto executor = Executor::Create(m.graph.Copy(), options);
-  ASSERT_FALSE(executor.ok());
-  EXPECT_NE(executor.status().message().find("'nowhere'"), std::string::npos);
+  const auto context = CreateInstance(m.graph.Copy(), options);
+  ASSERT_FALSE(context.ok());
+  EXPECT_NE(context.status().message().find("'nowhere'"), std::string::npos);
 }
 
 }  // namespace

@@ -1,5 +1,5 @@
 // A row's results are the same bits whatever its batch-mates, its place among
-// them, the threads and the way its batch is computed: the real executor on the
+// them, the threads and the way its batch is computed: the real context on the
 // tiny networks of tests/data/graph.
 #include <gtest/gtest.h>
 
@@ -10,7 +10,7 @@
 #include <vector>
 
 #include "models/files/npz.h"
-#include "models/graph/executor.h"
+#include "models/graph/execution_context.h"
 #include "models/graph/import.h"
 #include "models/graph/sample_inputs.h"
 
@@ -21,17 +21,17 @@ constexpr int64_t kRows = 5;
 
 class SameBits : public testing::TestWithParam<std::string> {
  protected:
-  std::unique_ptr<Executor> Make(int threads, bool rows_apart) const {
+  std::unique_ptr<ExecutionContext> Make(int threads, bool rows_apart) const {
     auto graph = ImportGraph("tests/data/graph/" + GetParam(), nullptr);
     EXPECT_TRUE(graph.ok()) << graph.status().ToString();
-    ExecutorOptions options;
+    InstanceOptions options;
     const int last = std::thread::hardware_concurrency() > 1 ? 1 : 0;
     if (threads == 2) options.cpus = {0, last};
     options.rows_apart = rows_apart;
     options.precision = precision_;
-    auto executor = Executor::Create(*std::move(graph), options);
-    EXPECT_TRUE(executor.ok()) << executor.status().ToString();
-    return *std::move(executor);
+    auto context = CreateInstance(*std::move(graph), options);
+    EXPECT_TRUE(context.ok()) << context.status().ToString();
+    return *std::move(context);
   }
   void Check() const;
 
@@ -97,10 +97,10 @@ void SameBits::Check() const {
   for (const int threads : {1, 2}) {
     for (const bool apart : {false, true}) {
       SCOPED_TRACE(std::to_string(threads) + (apart ? ", apart" : ", whole"));
-      const auto executor = Make(threads, apart);
+      const auto context = Make(threads, apart);
       for (const std::vector<int64_t>& order :
            {all, {4, 3, 2, 1, 0}, {2, 2}, {1, 4, 0}, {3}}) {
-        const auto got = executor->Run(Rows(*inputs, order));
+        const auto got = context->Run(Rows(*inputs, order));
         ASSERT_TRUE(got.ok()) << got.status().ToString();
         for (size_t i = 0; i < order.size(); ++i) {
           ExpectRow(*got, static_cast<int64_t>(i),

@@ -14,7 +14,7 @@
 #include <vector>
 
 #include "models/files/npz.h"
-#include "models/graph/executor.h"
+#include "models/graph/execution_context.h"
 #include "models/graph/import.h"
 
 namespace millrace::models::graph {
@@ -74,14 +74,14 @@ void Check(const std::string& model, const std::string& form,
     SCOPED_TRACE(form + (interpret ? ", interpreted" : ", planned"));
     auto graph = ImportGraph(stem + form, nullptr);
     ASSERT_TRUE(graph.ok()) << graph.status().ToString();
-    ExecutorOptions options;
+    InstanceOptions options;
     options.interpret = interpret;
-    auto executor = Executor::Create(std::move(*graph), options);
-    ASSERT_TRUE(executor.ok()) << executor.status().ToString();
+    auto context = CreateInstance(std::move(*graph), options);
+    ASSERT_TRUE(context.ok()) << context.status().ToString();
     for (const std::string& tag : tags) {
       SCOPED_TRACE(tag);
       const Arrays arrays = ReadArrays(stem + "." + tag + ".npz");
-      const auto got = (*executor)->Run(arrays.inputs);
+      const auto got = (*context)->Run(arrays.inputs);
       ASSERT_TRUE(got.ok()) << got.status().ToString();
       ASSERT_EQ(got->size(), arrays.outputs.size());
       for (size_t i = 0; i < got->size(); ++i) {

@@ -1,4 +1,4 @@
-#include "models/graph/executor.h"
+#include "models/graph/execution_context.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -41,15 +41,15 @@ Graph SquareGraph() {
   return graph;
 }
 
-TEST(Executor, AnswersEverySizeAndKeepsItsResultsApart) {
-  ExecutorOptions options;
+TEST(ExecutionContext, AnswersEverySizeAndKeepsItsResultsApart) {
+  InstanceOptions options;
   options.max_plans = 2;
-  auto executor = Executor::Create(SquareGraph(), options);
-  ASSERT_TRUE(executor.ok()) << executor.status().message();
+  auto context = CreateInstance(SquareGraph(), options);
+  ASSERT_TRUE(context.ok()) << context.status().message();
   std::vector<std::vector<Tensor>> answers;
   for (const int64_t batch : {1, 2, 3, 1, 64}) {
     auto outputs =
-        (*executor)->Run(One(Filled({batch, 3}, static_cast<float>(batch))));
+        (*context)->Run(One(Filled({batch, 3}, static_cast<float>(batch))));
     ASSERT_TRUE(outputs.ok()) << outputs.status().message();
     answers.push_back(*std::move(outputs));
   }
@@ -78,13 +78,13 @@ class Stopping : public testing::TestWithParam<bool> {
     return graph;
   }
 
-  void Check(const ExecutorOptions& options, int64_t rows) {
-    auto executor = Executor::Create(Chain(), options);
-    ASSERT_TRUE(executor.ok()) << executor.status().message();
+  void Check(const InstanceOptions& options, int64_t rows) {
+    auto context = CreateInstance(Chain(), options);
+    ASSERT_TRUE(context.ok()) << context.status().message();
     const auto inputs = One(Filled({rows, 3}, 1));
     for (const int asks : {1, 4, 1000}) {
       std::atomic<int> asked = 0;
-      const auto run = (*executor)->Run(
+      const auto run = (*context)->Run(
           inputs, {.stopped = [&]() -> Status {
             return ++asked < asks ? OkStatus() : Cancelled("enough");
           }});
@@ -96,12 +96,12 @@ class Stopping : public testing::TestWithParam<bool> {
       EXPECT_EQ(run.status().code(), StatusCode::kCancelled);
       EXPECT_LT(asked, 20);
     }
-    EXPECT_TRUE((*executor)->Run(inputs).ok());
+    EXPECT_TRUE((*context)->Run(inputs).ok());
   }
 };
 
 TEST_P(Stopping, EndsARunBetweenItsSteps) {
-  ExecutorOptions options;
+  InstanceOptions options;
   const int last = std::thread::hardware_concurrency() > 1 ? 1 : 0;
   if (GetParam()) options.cpus = {0, last};
   Check(options, 5);
@@ -113,21 +113,21 @@ TEST_P(Stopping, EndsARunBetweenItsSteps) {
 
 INSTANTIATE_TEST_SUITE_P(Teams, Stopping, testing::Bool());
 
-TEST(Executor, TellsWhatAnInputMustBe) {
-  auto executor = Executor::Create(SquareGraph(), {});
-  ASSERT_TRUE(executor.ok());
+TEST(ExecutionContext, TellsWhatAnInputMustBe) {
+  auto context = CreateInstance(SquareGraph(), {});
+  ASSERT_TRUE(context.ok());
   const auto run = [&](const Shape& shape) {
     return std::string(
-        (*executor)->Run(One(Filled(shape, 0))).status().message());
+        (*context)->Run(One(Filled(shape, 0))).status().message());
   };
   EXPECT_THAT(run({2, 4}), HasSubstr("input 'x' is FP32 [2, 4] but the model "
                                      "takes FP32 [batch, 3]"));
   EXPECT_THAT(run({65, 3}), HasSubstr("with batch from 1 to 64"));
-  EXPECT_THAT((*executor)->Run({}).status().message(),
+  EXPECT_THAT((*context)->Run({}).status().message(),
               HasSubstr("takes 1 inputs, the request has 0"));
 }
 
-TEST(Executor, ARunMayTakeSoMuchMemoryAndNoMore) {
+TEST(ExecutionContext, ARunMayTakeSoMuchMemoryAndNoMore) {
   // x [n, 3] times y [3, 4096] thrice: what lies between is far larger than x.
   Graph graph;
   const int32_t n = graph.AddSymbol("n");
@@ -137,15 +137,15 @@ TEST(Executor, ARunMayTakeSoMuchMemoryAndNoMore) {
       graph.AddNode("y", *FindOp("MatMul"),
                     {x, graph.AddConstant("w", Filled({3, 4096}, 1))});
   graph.AddOutput("z", graph.AddNode("z", *FindOp("Softmax"), {y}));
-  ExecutorOptions options;
+  InstanceOptions options;
   options.max_bytes = int64_t{1} << 20;
-  auto executor = Executor::Create(std::move(graph), options);
-  ASSERT_TRUE(executor.ok()) << executor.status().message();
-  EXPECT_TRUE((*executor)->Run(One(Filled({8, 3}, 1))).ok());
-  const auto large = (*executor)->Run(One(Filled({100, 3}, 1)));
+  auto context = CreateInstance(std::move(graph), options);
+  ASSERT_TRUE(context.ok()) << context.status().message();
+  EXPECT_TRUE((*context)->Run(One(Filled({8, 3}, 1))).ok());
+  const auto large = (*context)->Run(One(Filled({100, 3}, 1)));
   EXPECT_EQ(large.status().code(), StatusCode::kResourceExhausted);
   EXPECT_THAT(large.status().message(), HasSubstr("the limit is 1 MiB"));
-  EXPECT_TRUE((*executor)->Run(One(Filled({8, 3}, 1))).ok());
+  EXPECT_TRUE((*context)->Run(One(Filled({8, 3}, 1))).ok());
 }
 
 }  // namespace

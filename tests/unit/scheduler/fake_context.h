@@ -1,4 +1,5 @@
-// An executor that the test holds by the hand: y = x + 1, x and y FP32 [n, 2].
+// An execution context that tests hold and release: y = x + 1, x and y FP32 [n,
+// 2].
 #pragma once
 
 #include <algorithm>
@@ -10,11 +11,11 @@
 #include <vector>
 
 #include "config/base/mutex.h"
-#include "models/graph/executor.h"
+#include "models/graph/execution_context.h"
 
 namespace millrace::scheduler {
 
-// What test and executor share, since the batcher owns the executor.
+// What the test and the context share, since the batcher owns the context.
 class FakeControl {
  public:
   // Runs wait until Release, so that a queue can grow behind one of them.
@@ -35,7 +36,7 @@ class FakeControl {
     MutexLock lock(mu_);
     return num_begun_;
   }
-  // The largest number of executors that have run at the same time.
+  // The largest number of contexts that have run at the same time.
   int most_together() {
     MutexLock lock(mu_);
     return most_together_;
@@ -66,9 +67,9 @@ class FakeControl {
   std::vector<float> seen_ GUARDED_BY(mu_);
 };
 
-class FakeExecutor final : public models::graph::Executor {
+class FakeContext final : public models::graph::ExecutionContext {
  public:
-  explicit FakeExecutor(FakeControl* control) : control_(control) {
+  explicit FakeContext(FakeControl* control) : control_(control) {
     symbols_ = {{.name = "n", .min = 1, .max = 64}};
     inputs_.push_back({.name = "x", .dims = {{.symbol = 0}, {.size = 2}}});
     outputs_.push_back({.name = "y", .dims = {{.symbol = 0}, {.size = 2}}});
@@ -80,7 +81,7 @@ class FakeExecutor final : public models::graph::Executor {
       const models::graph::RunOptions& options) override {
     if (!thread_) thread_ = std::this_thread::get_id();
     CHECK(thread_ == std::this_thread::get_id(),
-          "an executor belongs to one thread");
+          "a context belongs to one thread");
     control_->Begin(inputs[0].data<float>()[0]);
     if (options.stopped) RETURN_IF_ERROR(options.stopped());
     for (int64_t i = 0; i < inputs[0].num_elements(); i += 2) {

@@ -1,0 +1,99 @@
+#include "models/graph/compiled_graph.h"
+
+#include <utility>
+
+#include "models/cpu/isa.h"
+#include "models/graph/passes/passes.h"
+#include "models/graph/plan/expected_weights.h"
+#include "models/graph/quantize/insert.h"
+#include "models/graph/quantize/integers.h"
+#include "models/graph/settle.h"
+
+namespace millrace::models::graph {
+namespace {
+
+// Bytes of the weights that will be packed, as far as one knows at once; 0
+// where they are few.
+int64_t ExpectedBytes(const Graph& graph, const CompileOptions& options) {
+  constexpr int64_t kFew = int64_t{4} << 20;
+  if (options.interpret || options.quantization != nullptr) return 0;
+  // Weights of a file that had to be parsed are in memory until they are
+  // packed: with all packed pages beside them the peak would be higher.
+  for (const Value& value : graph.values) {
+    if (value.constant != nullptr && value.constant->is_late()) return 0;
+  }
+  const int64_t floats = FloatsOfLayers(graph);
+  const int64_t bytes =
+      options.precision == Precision::kBf16 ? floats * 2 : floats * 4;
+  return bytes < kFew ? 0 : bytes;
+}
+
+}  // namespace
+
+bool HasBf16(const std::string& isa) {
+  return FindBf16Products(isa.empty() ? "auto" : isa) != nullptr;
+}
+
+StatusOr<std::shared_ptr<CompiledGraph>> CompiledGraph::Create(
+    Graph graph, const CompileOptions& options) {
+  RETURN_IF_ERROR(graph.Validate());
+  ASSIGN_OR_RETURN(const DenseTable* dense,
+                   ChooseDense(options.isa.empty() ? "auto" : options.isa));
+  ASSIGN_OR_RETURN(const Int8Table* int8,
+                   ChooseInt8(options.isa.empty() ? "auto" : options.isa));
+  const DenseProducts* bf16 =
+      FindBf16Products(options.isa.empty() ? "auto" : options.isa);
+  const int64_t expected = ExpectedBytes(graph, options);
+  WarmBuffer weights;
+  if (expected > 0) {
+    // A part more for what packing adds; what is not used costs nothing.
+    ASSIGN_OR_RETURN(weights,
+                     WarmBuffer::Start(expected + expected / 8, expected,
+                                       options.weight_cpus, "graph weights"));
+  }
+  RETURN_IF_ERROR(KeepIntegers(graph));
+  ASSIGN_OR_RETURN(Graph settled, Settle(graph, {}));
+  FoldBatchNorms(settled);
+  if (options.precision == Precision::kBf16) {
+    RETURN_IF_ERROR(RoundLayers(settled, options.f32_layers));
+  }
+  if (options.quantization != nullptr) {
+    RETURN_IF_ERROR(InsertQuantization(settled, *options.quantization));
+  }
+  return std::shared_ptr<CompiledGraph>(new CompiledGraph(
+      std::move(settled), options, {*dense, *int8, bf16}, std::move(weights)));
+}
+
+CompiledGraph::CompiledGraph(Graph graph, const CompileOptions& options,
+                             const Kernels& kernels, WarmBuffer weights)
+    : graph_(std::move(graph)),
+      kernels_(kernels),
+      interprets_(options.interpret),
+      plans_(graph_, kernels,
+             {.max_plans = options.max_plans,
+              .rows_apart = options.rows_apart,
+              .keep_bf16 = options.keep_bf16,
+              .joins = options.joins},
+             std::move(weights)) {}
+
+const BatchAxis& CompiledGraph::batch_axis() const {
+  std::call_once(batch_axis_found_,
+                 [this] { batch_axis_ = FindBatchAxis(graph_); });
+  return batch_axis_;
+}
+
+int64_t CompiledGraph::constant_bytes() const {
+  int64_t bytes = 0;
+  for (const Value& value : graph_.values) {
+    if (value.constant != nullptr) bytes += value.constant->num_bytes();
+  }
+  return bytes;
+}
+
+StatusOr<std::shared_ptr<const Prepared>> CompiledGraph::PlanFor(
+    const std::vector<Tensor>& inputs, bool whole, ComputePool& pool) {
+  if (interprets_) return nullptr;
+  return plans_.For(inputs, whole, pool);
+}
+
+}  // namespace millrace::models::graph

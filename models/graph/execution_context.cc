@@ -1,0 +1,108 @@
+#include "models/graph/execution_context.h"
+
+#include <utility>
+
+#include "models/graph/interpreter.h"
+#include "models/graph/ports.h"
+#include "models/memory/huge_buffer.h"
+
+namespace millrace::models::graph {
+namespace {
+
+class GraphContext final : public ExecutionContext {
+ public:
+  GraphContext(std::shared_ptr<CompiledGraph> graph,
+               const ContextOptions& options)
+      : graph_(std::move(graph)),
+        max_bytes_(options.max_bytes),
+        pool_(options.cpus, "graph") {}
+
+  StatusOr<std::vector<Tensor>> Run(const std::vector<Tensor>& inputs,
+                                    const RunOptions& run) override {
+    RETURN_IF_ERROR(CheckInputs(graph_->inputs(), graph_->symbols(), inputs));
+    last_ = nullptr;
+    ASSIGN_OR_RETURN(last_,
+                     graph_->PlanFor(inputs, run.trace != nullptr, pool_));
+    if (last_ == nullptr) {
+      return Interpret(graph_->graph(), inputs, {.stopped = run.stopped});
+    }
+    RETURN_IF_ERROR(CheckBytes(*last_));
+    RETURN_IF_ERROR(HaveArena(last_->arena_bytes()));
+    if (last_->rows != nullptr) {
+      return last_->rows->Run(inputs, last_->batch, arena_.data(), bindings_,
+                              pool_, run.stopped);
+    }
+    return last_->whole->Run(inputs, arena_.data(), bindings_[0], pool_,
+                             run.stopped, run.trace);
+  }
+
+  StatusOr<TeamPeaks> MeasurePeaks() override {
+    return graph::MeasurePeaks(pool_, graph_->kernels(),
+                               graph_->constant_bytes());
+  }
+
+  const std::vector<Port>& inputs() const override { return graph_->inputs(); }
+  const std::vector<Port>& outputs() const override {
+    return graph_->outputs();
+  }
+  const std::vector<Symbol>& symbols() const override {
+    return graph_->symbols();
+  }
+  const BatchAxis& batch_axis() const override { return graph_->batch_axis(); }
+  std::string PlanText() const override {
+    return last_ == nullptr ? "" : last_->Text();
+  }
+  int64_t ArenaBytes() const override {
+    return last_ == nullptr ? 0 : last_->arena_bytes();
+  }
+
+ private:
+  Status CheckBytes(const Prepared& prepared) const {
+    if (max_bytes_ == 0) return OkStatus();
+    const int64_t arena = prepared.arena_bytes();
+    const double results = prepared.ResultBytes();
+    if (static_cast<double>(arena) + results <=
+        static_cast<double>(max_bytes_)) {
+      return OkStatus();
+    }
+    return ResourceExhausted(
+        "inputs of these sizes need " + std::to_string(arena >> 20) +
+        " MiB between layers and " +
+        std::to_string(static_cast<int64_t>(results / (1 << 20))) +
+        " MiB for results; the limit is " + std::to_string(max_bytes_ >> 20) +
+        " MiB, half of the memory limit: send fewer rows or smaller ones");
+  }
+
+  Status HaveArena(int64_t bytes) {
+    if (arena_.size() >= bytes && arena_.data() != nullptr) return OkStatus();
+    ASSIGN_OR_RETURN(arena_, HugeBuffer::Allocate(bytes, true, "graph values"));
+    return OkStatus();
+  }
+
+  // Shared with other contexts of the graph; outlives last_.
+  const std::shared_ptr<CompiledGraph> graph_;
+  const int64_t max_bytes_;
+  ComputePool pool_;
+  HugeBuffer arena_;
+  std::vector<Bindings> bindings_{1};
+  // What the last Run used; null: it was interpreted.
+  std::shared_ptr<const Prepared> last_;
+};
+
+}  // namespace
+
+std::unique_ptr<ExecutionContext> ExecutionContext::Create(
+    std::shared_ptr<CompiledGraph> graph, const ContextOptions& options) {
+  return std::make_unique<GraphContext>(std::move(graph), options);
+}
+
+StatusOr<std::unique_ptr<ExecutionContext>> CreateInstance(
+    Graph graph, const InstanceOptions& options) {
+  CompileOptions compile = options;
+  compile.weight_cpus = options.cpus;
+  ASSIGN_OR_RETURN(auto compiled,
+                   CompiledGraph::Create(std::move(graph), compile));
+  return ExecutionContext::Create(std::move(compiled), options);
+}
+
+}  // namespace millrace::models::graph
