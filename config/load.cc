@@ -19,6 +19,17 @@
 namespace millrace::config {
 namespace {
 
+// Whether the setting holds several values.
+bool IsList(std::string_view name) {
+  bool is_list = false;
+  Settings defaults;
+  VisitSettings(defaults, [&](const SettingInfo& info, SettingRef value) {
+    is_list |= info.name == name &&
+               std::holds_alternative<std::vector<std::string>*>(value);
+  });
+  return is_list;
+}
+
 using Visit = std::function<void(const SettingVisitor&)>;
 
 // "--http-port", "http-port" and "http_port" are one name.
@@ -204,7 +215,7 @@ class Loader {
   StatusOr<std::string> Text(const YAML::Node& node,
                              const std::string& name) const {
     if (node.IsScalar()) return node.Scalar();
-    if (node.IsSequence() && name == "served_model_name") {
+    if (node.IsSequence() && IsList(name)) {
       std::string list;
       for (const auto& item : node) {
         if (!item.IsScalar()) break;

@@ -13,6 +13,7 @@
 #include "config/base/log.h"
 #include "config/base/mutex.h"
 #include "config/topology.h"
+#include "models/graph/ports.h"
 #include "scheduler/admission.h"
 #include "scheduler/batch_queue.h"
 #include "scheduler/batch_tensors.h"

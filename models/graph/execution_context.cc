@@ -41,6 +41,9 @@ class GraphContext final : public ExecutionContext {
                                graph_->constant_bytes());
   }
 
+  const std::shared_ptr<CompiledGraph>& compiled_graph() const override {
+    return graph_;
+  }
   const std::vector<Port>& inputs() const override { return graph_->inputs(); }
   const std::vector<Port>& outputs() const override {
     return graph_->outputs();

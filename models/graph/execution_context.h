@@ -55,6 +55,9 @@ class ExecutionContext {
   // What this team could do at best, measured now (some 50 ms).
   virtual StatusOr<TeamPeaks> MeasurePeaks() = 0;
 
+  // The graph that it runs, for further contexts of it.
+  virtual const std::shared_ptr<CompiledGraph>& compiled_graph() const = 0;
+
   // ---- facts of the graph ----
   virtual const std::vector<Port>& inputs() const = 0;
   virtual const std::vector<Port>& outputs() const = 0;

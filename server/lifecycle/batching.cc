@@ -13,26 +13,25 @@ namespace {
 constexpr int32_t kChosenBatchSize = 32;
 
 StatusOr<int32_t> MaxBatchSize(const config::GraphSettings& settings,
-                               const RowFacts& rows) {
+                               const models::graph::BatchAxis& axis) {
   const auto asked = static_cast<int32_t>(settings.max_batch_size);
-  if (!rows.joinable) {
+  if (!axis.batchable) {
     if (asked <= 1) return 1;
     return InvalidArgument("max_batch_size is " + std::to_string(asked) +
                            " but requests of this graph cannot be joined: " +
-                           rows.why_not + "; set it to 1 or 0")
+                           axis.reason + "; set it to 1 or 0")
         .At("max_batch_size");
   }
-  if (rows.max_rows > 0 && asked > rows.max_rows) {
+  if (asked > axis.max_rows) {
     return InvalidArgument("max_batch_size is " + std::to_string(asked) +
                            " but the graph takes at most " +
-                           std::to_string(rows.max_rows) +
+                           std::to_string(axis.max_rows) +
                            " rows; lower max_batch_size")
         .At("max_batch_size");
   }
   if (asked > 0) return asked;
-  return rows.max_rows == 0 ? kChosenBatchSize
-                            : static_cast<int32_t>(std::min<int64_t>(
-                                  kChosenBatchSize, rows.max_rows));
+  return static_cast<int32_t>(
+      std::min<int64_t>(kChosenBatchSize, axis.max_rows));
 }
 
 StatusOr<std::vector<int32_t>> PreferredSizes(
@@ -63,9 +62,10 @@ StatusOr<std::vector<int32_t>> PreferredSizes(
 }  // namespace
 
 StatusOr<scheduler::BatchingOptions> BatchingOf(
-    const config::GraphSettings& settings, const RowFacts& rows) {
+    const config::GraphSettings& settings,
+    const models::graph::BatchAxis& axis) {
   scheduler::BatchingOptions options;
-  ASSIGN_OR_RETURN(options.max_batch_size, MaxBatchSize(settings, rows));
+  ASSIGN_OR_RETURN(options.max_batch_size, MaxBatchSize(settings, axis));
   // A size that was asked for is a promise to clients; ours is only a choice.
   options.refuse_larger = settings.max_batch_size > 1;
   options.max_queue_delay =
@@ -95,6 +95,22 @@ StatusOr<scheduler::BatchingOptions> BatchingOf(
                               : scheduler::TimeoutAction::kReject;
   policy.allow_timeout_override = settings.allow_timeout_override;
   return options;
+}
+
+std::vector<config::CpuSet> InstanceTeams(const config::CpuSet& team,
+                                          int64_t count) {
+  std::vector<config::CpuSet> teams(static_cast<size_t>(count));
+  const auto num_cpus = static_cast<int64_t>(team.size());
+  for (int64_t i = 0; i < count && num_cpus > 0; ++i) {
+    config::CpuSet& part = teams[static_cast<size_t>(i)];
+    if (count > num_cpus) {
+      part = {team[static_cast<size_t>(i % num_cpus)]};
+    } else {
+      part.assign(team.begin() + i * num_cpus / count,
+                  team.begin() + (i + 1) * num_cpus / count);
+    }
+  }
+  return teams;
 }
 
 }  // namespace millrace::server

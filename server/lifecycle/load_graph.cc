@@ -4,6 +4,7 @@
 // served.
 #include "server/lifecycle/load_graph.h"
 
+#include <algorithm>
 #include <filesystem>
 #include <fstream>
 #include <system_error>
@@ -15,6 +16,7 @@
 #include "models/graph/import.h"
 #include "models/graph/sample_inputs.h"
 #include "scheduler/batcher.h"
+#include "server/lifecycle/batching.h"
 #include "server/lifecycle/graph_model.h"
 #include "server/lifecycle/graph_precision.h"
 
@@ -30,6 +32,34 @@ bool IsGraphFile(const std::string& path) {
   return std::string_view(magic, sizeof magic) == "PK\x03\x04";
 }
 
+namespace {
+
+using models::graph::ExecutionContext;
+
+// One row and, where it was asked for, a full batch. Inputs that cannot be made
+// up leave the first request to do this work.
+std::vector<scheduler::Batcher::Inputs> WarmUps(
+    const ExecutionContext& context,
+    const scheduler::BatchingOptions& batching) {
+  std::vector<scheduler::Batcher::Inputs> warm_ups;
+  const models::graph::BatchAxis& axis = context.batch_axis();
+  std::vector<int64_t> sizes = {1};
+  if (batching.refuse_larger) sizes.push_back(batching.max_batch_size);
+  for (const int64_t rows : sizes) {
+    models::graph::SampleOptions options;
+    if (axis.batchable) {
+      const auto& symbol = context.symbols()[static_cast<size_t>(axis.symbol)];
+      options.sizes[symbol.name] = std::max(rows, axis.min_rows);
+    }
+    auto inputs = models::graph::SampleInputs(context.inputs(),
+                                              context.symbols(), options);
+    if (inputs.ok()) warm_ups.push_back(*std::move(inputs));
+  }
+  return warm_ups;
+}
+
+}  // namespace
+
 StatusOr<std::shared_ptr<Servable>> LoadGraph(
     ModelFacts facts, const config::ModelSettings& settings,
     const config::CpuSet& team, int64_t memory_limit_bytes,
@@ -40,32 +70,47 @@ StatusOr<std::shared_ptr<Servable>> LoadGraph(
                    models::graph::ImportGraph(settings.path, &report));
   const size_t num_nodes = graph.nodes.size();
   models::graph::InstanceOptions options;
-  options.cpus = team;
+  const std::vector<config::CpuSet> teams =
+      InstanceTeams(team, settings.graph.instance_count);
+  options.cpus = teams.front();
   options.isa = settings.common.isa;
-  options.max_bytes = memory_limit_bytes / 2;
+  options.max_bytes =
+      memory_limit_bytes / 2 / static_cast<int64_t>(teams.size());
   ASSIGN_OR_RETURN(PreparedGraph prepared,
                    PrepareGraph(std::move(graph), settings, options));
 
-  // Inputs that cannot be made up leave the first request to do this work.
-  auto warm_up = models::graph::SampleInputs(prepared.context->inputs(),
-                                             prepared.context->symbols(), {});
+  const models::graph::BatchAxis axis = prepared.context->batch_axis();
+  ASSIGN_OR_RETURN(const scheduler::BatchingOptions batching,
+                   BatchingOf(settings.graph, axis));
+  std::vector<scheduler::Batcher::Inputs> warm_ups =
+      WarmUps(*prepared.context, batching);
+  std::vector<std::unique_ptr<ExecutionContext>> instances;
+  instances.push_back(std::move(prepared.context));
+  for (size_t i = 1; i < teams.size(); ++i) {
+    instances.push_back(ExecutionContext::Create(
+        instances.front()->compiled_graph(),
+        {.cpus = teams[i], .max_bytes = options.max_bytes}));
+  }
 
   facts.parameters = std::move(prepared.parameters);
   facts.platform =
       report.format.starts_with("ONNX") ? "millrace_onnx" : "millrace_pytorch";
   auto batcher = scheduler::Batcher::Create(
-      std::move(prepared.context),
+      std::move(instances),
       {.model = id,
-       .max_queue_size = static_cast<int32_t>(settings.common.max_queue_size)},
-      metrics,
-      warm_up.ok() ? *std::move(warm_up) : std::vector<models::Tensor>());
+       .max_queue_size = static_cast<int32_t>(settings.common.max_queue_size),
+       .batching = batching},
+      metrics, std::move(warm_ups));
   auto handler = handlers::MakeTensorHandler(
       {.model = id, .batcher = batcher.get(), .pool = pool});
   LogInfo("graph loaded", {{"model", id},
                            {"format", report.format},
                            {"producer", report.producer},
                            {"nodes", static_cast<int64_t>(num_nodes)},
-                           {"threads", static_cast<int64_t>(team.size())}});
+                           {"threads", static_cast<int64_t>(team.size())},
+                           {"instances", static_cast<int64_t>(teams.size())},
+                           {"max_batch_size", batching.max_batch_size},
+                           {"not_batched", axis.reason}});
   return std::make_shared<GraphModel>(std::move(facts), std::move(batcher),
                                       std::move(handler));
 }

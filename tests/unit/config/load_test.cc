@@ -258,6 +258,15 @@ TEST_F(LoadTest, DeepAndSelfReferringYamlEnds) {
   Bad();
 }
 
+TEST_F(LoadTest, ListsAreSequencesOrTextsWithCommas) {
+  File("preferred_batch_size: [4, 8]\n");
+  EXPECT_EQ(Good().graph.preferred_batch_size,
+            (std::vector<std::string>{"4", "8"}));
+  sources_.flags = {{"preferred-batch-size", "2,16"}};
+  EXPECT_EQ(Good().graph.preferred_batch_size,
+            (std::vector<std::string>{"2", "16"}));
+}
+
 TEST_F(LoadTest, DumpShowsOriginsHidesSecretsAndReadsBack) {
   File(
       "http_max_input_size: 3MiB\nheader_timeout: 1500ms\n"

@@ -82,11 +82,11 @@ TEST_F(TensorHandlerTest, TakesInputsInAnyOrderAndGivesAllOutputs) {
 TEST_F(TensorHandlerTest, GivesTheOutputsAskedForInTheirOrder) {
   auto both = Ask(List(Filled("a", 1), Filled("b", 1)), {"twice", "sum"});
   ASSERT_TRUE(both.ok());
-  EXPECT_EQ((*both)[0].name, "twice");
-  EXPECT_EQ((*both)[1].name, "sum");
+  EXPECT_EQ(both->outputs[0].name, "twice");
+  EXPECT_EQ(both->outputs[1].name, "sum");
   auto one = Ask(List(Filled("a", 1), Filled("b", 1)), {"twice"});
   ASSERT_TRUE(one.ok());
-  EXPECT_EQ(one->size(), 1u);
+  EXPECT_EQ(one->outputs.size(), 1u);
 }
 
 TEST_F(TensorHandlerTest, NamesTheInputAtFault) {

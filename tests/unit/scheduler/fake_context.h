@@ -108,11 +108,21 @@ class FakeContext final : public models::graph::ExecutionContext {
   const std::vector<models::graph::Symbol>& symbols() const override {
     return symbols_;
   }
+  const std::shared_ptr<models::graph::CompiledGraph>& compiled_graph()
+      const override {
+    return no_graph_;
+  }
+  const models::graph::BatchAxis& batch_axis() const override {
+    return batch_axis_;
+  }
   std::string PlanText() const override { return ""; }
   int64_t ArenaBytes() const override { return 0; }
 
  private:
   FakeControl* const control_;
+  const std::shared_ptr<models::graph::CompiledGraph> no_graph_;
+  const models::graph::BatchAxis batch_axis_ = {
+      .batchable = true, .symbol = 0, .max_rows = 64};
   std::optional<std::thread::id> thread_;  // of the first run
   std::vector<models::graph::Symbol> symbols_;
   std::vector<models::graph::Port> inputs_;

@@ -12,20 +12,23 @@ namespace {
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 
-const RowFacts kJoinable = {.joinable = true};
+using models::graph::BatchAxis;
+
+const BatchAxis kJoinable = {
+    .batchable = true, .min_rows = 0, .max_rows = 1 << 20};
 
 std::string Refusal(const config::GraphSettings& settings,
-                    const RowFacts& rows) {
-  const auto options = BatchingOf(settings, rows);
+                    const BatchAxis& axis) {
+  const auto options = BatchingOf(settings, axis);
   EXPECT_EQ(options.status().code(), StatusCode::kInvalidArgument);
   return std::string(options.status().message());
 }
 
 TEST(Batching, SizeIsChosenWhereTheGraphAllowsIt) {
   EXPECT_EQ(BatchingOf({}, kJoinable)->max_batch_size, 32);
-  EXPECT_EQ(BatchingOf({}, {.joinable = true, .max_rows = 8})->max_batch_size,
+  EXPECT_EQ(BatchingOf({}, {.batchable = true, .max_rows = 8})->max_batch_size,
             8);
-  EXPECT_EQ(BatchingOf({}, {.why_not = "it has a fixed size"})->max_batch_size,
+  EXPECT_EQ(BatchingOf({}, {.reason = "it has a fixed size"})->max_batch_size,
             1);
   EXPECT_FALSE(BatchingOf({}, kJoinable)->refuse_larger);
 }
@@ -59,9 +62,9 @@ TEST(Batching, SettingsReachTheQueue) {
 TEST(Batching, ContradictionsNameTheirSetting) {
   config::GraphSettings settings;
   settings.max_batch_size = 8;
-  EXPECT_THAT(Refusal(settings, {.why_not = "its batch is fixed to 1"}),
+  EXPECT_THAT(Refusal(settings, {.reason = "its batch is fixed to 1"}),
               HasSubstr("cannot be joined: its batch is fixed to 1"));
-  EXPECT_THAT(Refusal(settings, {.joinable = true, .max_rows = 4}),
+  EXPECT_THAT(Refusal(settings, {.batchable = true, .max_rows = 4}),
               HasSubstr("takes at most 4 rows"));
   settings.preferred_batch_size = {"16"};
   EXPECT_THAT(Refusal(settings, kJoinable),
@@ -73,6 +76,17 @@ TEST(Batching, ContradictionsNameTheirSetting) {
   EXPECT_THAT(
       Refusal(settings, kJoinable),
       HasSubstr("default_priority_level is 3 but priority_levels is 0"));
+}
+
+TEST(Batching, InstancesDivideTheTeam) {
+  EXPECT_THAT(InstanceTeams({0, 2, 4, 6, 8}, 2),
+              ElementsAre(ElementsAre(0, 2), ElementsAre(4, 6, 8)));
+  EXPECT_THAT(InstanceTeams({3, 5}, 2),
+              ElementsAre(ElementsAre(3), ElementsAre(5)));
+  EXPECT_THAT(InstanceTeams({3, 5}, 3),
+              ElementsAre(ElementsAre(3), ElementsAre(5), ElementsAre(3)));
+  EXPECT_THAT(InstanceTeams({}, 2),
+              ElementsAre(testing::IsEmpty(), testing::IsEmpty()));
 }
 
 }  // namespace
