@@ -19,17 +19,6 @@
 namespace millrace::config {
 namespace {
 
-// Whether the setting holds several values.
-bool IsList(std::string_view name) {
-  bool is_list = false;
-  Settings defaults;
-  VisitSettings(defaults, [&](const SettingInfo& info, SettingRef value) {
-    is_list |= info.name == name &&
-               std::holds_alternative<std::vector<std::string>*>(value);
-  });
-  return is_list;
-}
-
 using Visit = std::function<void(const SettingVisitor&)>;
 
 // "--http-port", "http-port" and "http_port" are one name.
@@ -71,6 +60,10 @@ Target Find(const Visit& visit, const std::string& name) {
     }
   });
   return target;
+}
+
+bool IsList(const Target& target) {
+  return std::holds_alternative<std::vector<std::string>*>(target.value);
 }
 
 Status Set(const Target& target, std::string_view text) {
@@ -187,7 +180,8 @@ class Loader {
       }
       const std::string name(target.info.name);
       RETURN_IF_ERROR(Once(seen, name, At(entry.first)));
-      ASSIGN_OR_RETURN(const std::string text, Text(entry.second, name));
+      ASSIGN_OR_RETURN(const std::string text,
+                       Text(entry.second, name, IsList(target)));
       RETURN_IF_ERROR(Set(target, text).Prefixed(At(entry.first)));
       loaded_.origins[name] = Origin::kFile;
     }
@@ -212,10 +206,10 @@ class Loader {
   }
 
   // A scalar's text; a sequence of scalars as a list with commas.
-  StatusOr<std::string> Text(const YAML::Node& node,
-                             const std::string& name) const {
+  StatusOr<std::string> Text(const YAML::Node& node, const std::string& name,
+                             bool is_list) const {
     if (node.IsScalar()) return node.Scalar();
-    if (node.IsSequence() && IsList(name)) {
+    if (node.IsSequence() && is_list) {
       std::string list;
       for (const auto& item : node) {
         if (!item.IsScalar()) break;
@@ -257,7 +251,8 @@ class Loader {
       const std::string where = At(field.first);
       if (key == "name" || key == "path" || key == "served_model_name") {
         RETURN_IF_ERROR(Once(seen, key, where));
-        ASSIGN_OR_RETURN(const std::string text, Text(field.second, key));
+        ASSIGN_OR_RETURN(const std::string text,
+                         Text(field.second, key, key == "served_model_name"));
         if (key == "name") model.name = text;
         if (key == "path") model.path = text;
         if (key == "served_model_name") {
@@ -275,7 +270,8 @@ class Loader {
       }
       const std::string name(target.info.name);
       RETURN_IF_ERROR(Once(seen, name, where));
-      ASSIGN_OR_RETURN(const std::string text, Text(field.second, name));
+      ASSIGN_OR_RETURN(const std::string text,
+                       Text(field.second, name, IsList(target)));
       own.push_back({key, text, where});
     }
     if (model.path.empty()) {
@@ -406,6 +402,24 @@ FlagKind KindOfFlag(std::string_view name) {
   if (!target.found) return FlagKind::kUnknown;
   return std::holds_alternative<bool*>(target.value) ? FlagKind::kSwitch
                                                      : FlagKind::kValue;
+}
+
+bool IsModelSetting(std::string_view name) {
+  ModelSettings model;
+  return Find([&](const SettingVisitor& v) { VisitModelSettings(model, v); },
+              Canonical(name))
+      .found;
+}
+
+Status SetModelSetting(ModelSettings* model, std::string_view name,
+                       std::string_view text) {
+  const Target target =
+      Find([&](const SettingVisitor& v) { VisitModelSettings(*model, v); },
+           Canonical(name));
+  if (!target.found) {
+    return NotFound("'" + std::string(name) + "' is no setting of a model");
+  }
+  return Set(target, text);
 }
 
 Status UnknownFlag(std::string_view name) {

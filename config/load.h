@@ -56,6 +56,12 @@ std::string FlagsHelp();
 // may stand alone); used by the command line to tell flags from models.
 enum class FlagKind { kUnknown, kSwitch, kValue };
 FlagKind KindOfFlag(std::string_view name);
+// One setting of a model by name ("threads"), from text as a file holds it;
+// INVALID_ARGUMENT as for the file, NOT_FOUND for a name that is no such
+// setting.
+bool IsModelSetting(std::string_view name);
+Status SetModelSetting(ModelSettings* model, std::string_view name,
+                       std::string_view text);
 // "unknown flag --htp-port; did you mean --http-port?"
 Status UnknownFlag(std::string_view name);
 

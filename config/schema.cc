@@ -112,6 +112,28 @@ void VisitServerSettings(ServerSettings& s, const SettingVisitor& visit) {
          .max = kDayMs,
          .aliases = {{"exit_timeout_secs"}, {"graceful_termination_timeout"}}},
         &s.shutdown_timeout_ms);
+  visit({.name = "model_repository",
+         .help = "folder with models: NAME/VERSION/model.onnx (.pt2, .gguf) "
+                 "or NAME.onnx, with NAME/config.pbtxt where there is one",
+         .aliases = {{"model_store"}}},
+        &s.model_repository);
+  visit({.name = "model_control_mode",
+         .help = "which models of the repository are loaded: none: all, at "
+                 "start; poll: all, and what changes later; explicit: those "
+                 "of load_model, and what clients ask for",
+         .choices = {"none", "poll", "explicit"}},
+        &s.model_control_mode);
+  visit({.name = "load_model",
+         .help = "models to load at start in mode explicit, separated by "
+                 "commas; *: all"},
+        &s.load_model);
+  visit({.name = "repository_poll_interval",
+         .help = "time between two looks at the repository in mode poll",
+         .unit = Unit::kMilliseconds,
+         .min = 10,
+         .max = kDayMs,
+         .aliases = {{"repository_poll_secs"}}},
+        &s.repository_poll_ms);
   visit({.name = "log_level",
          .help = "least important lines to log",
          .choices = {"debug", "info", "warning", "error", "off"}},

@@ -36,6 +36,11 @@ struct ServerSettings {
   int64_t io_threads = 1;
   int64_t handler_threads = 0;  // 0: 2, or a quarter of the cores
   int64_t shutdown_timeout_ms = 30'000;
+  // Folder with a model repository; empty: none, models are named.
+  std::string model_repository;
+  std::string model_control_mode = "none";  // none | poll | explicit
+  std::vector<std::string> load_model;      // at start, in mode explicit
+  int64_t repository_poll_ms = 15'000;      // in mode poll
   std::string log_level = "info";
   std::string log_format = "text";  // text | json
   bool access_log = true;

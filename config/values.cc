@@ -205,7 +205,11 @@ Status ParseText(const SettingInfo& info, std::string_view text,
 Status ParseList(const SettingInfo& info, std::string_view text,
                  std::vector<std::string>& out) {
   std::vector<std::string> items;
-  while (!text.empty()) {
+  if (Trim(text).empty()) {  // "[]" in a file
+    out.clear();
+    return OkStatus();
+  }
+  while (true) {
     const size_t comma = text.find(',');
     const std::string_view item = Trim(text.substr(0, comma));
     if (item.empty()) return Wrong(info, text, "no name may be empty");

@@ -19,6 +19,7 @@
 #include "server/http/listener.h"
 #include "server/lifecycle/core_allocator.h"
 #include "server/lifecycle/load.h"
+#include "server/lifecycle/model_directory.h"
 #include "server/lifecycle/repository.h"
 #include "server/version.h"
 
@@ -91,11 +92,47 @@ class NamedModels final : public ModelSource {
   const std::vector<config::ModelSettings> models_;
 };
 
-std::vector<CoreRequest> CoresWanted(
-    const std::vector<config::ModelSettings>& models) {
+StatusOr<std::unique_ptr<ModelSource>> SourceOf(
+    const config::Settings& settings) {
+  const std::string& root = settings.server.model_repository;
+  if (root.empty()) {
+    return std::unique_ptr<ModelSource>(
+        std::make_unique<NamedModels>(settings.models));
+  }
+  if (!settings.models.empty()) {
+    return InvalidArgument("model_repository is '" + root + "' but '" +
+                           settings.models.front().path +
+                           "' is named as a model, too; leave one of them out")
+        .At("model_repository");
+  }
+  auto directory = std::make_unique<ModelDirectory>(
+      root, config::ModelSettings{.common = settings.common,
+                                  .llm = settings.llm,
+                                  .graph = settings.graph});
+  RETURN_IF_ERROR(directory->CheckRoot());
+  return std::unique_ptr<ModelSource>(std::move(directory));
+}
+
+// In the order of loading.
+std::vector<std::string> ModelsOfTheStart(
+    const config::ServerSettings& settings, ModelSource* source) {
+  const bool all = settings.model_repository.empty() ||
+                   settings.model_control_mode != "explicit" ||
+                   settings.load_model == std::vector<std::string>{"*"};
+  return all ? source->Names() : settings.load_model;
+}
+
+std::vector<CoreRequest> CoresWanted(const std::vector<std::string>& names,
+                                     const config::Settings& settings) {
   std::vector<CoreRequest> requests;
-  for (const config::ModelSettings& model : models) {
-    requests.push_back({config::ModelId(model), model.common.threads});
+  for (const std::string& name : names) {
+    CoreRequest request{name, settings.common.threads};
+    for (const config::ModelSettings& model : settings.models) {
+      if (config::ModelId(model) == name) {
+        request.threads = model.common.threads;
+      }
+    }
+    requests.push_back(std::move(request));
   }
   return requests;
 }
@@ -136,18 +173,28 @@ StatusOr<std::unique_ptr<App>> App::Start(
   parts->build_info.Set(1);
 
   parts->cores = std::make_unique<CoreAllocator>(topology);
-  parts->cores->Reserve(CoresWanted(settings.models));
+  ASSIGN_OR_RETURN(std::unique_ptr<ModelSource> source, SourceOf(settings));
+  const std::vector<std::string> at_start =
+      ModelsOfTheStart(settings.server, source.get());
+  parts->cores->Reserve(CoresWanted(at_start, settings));
+  const std::string& mode = settings.server.model_control_mode;
+  const bool polls =
+      mode == "poll" && !settings.server.model_repository.empty();
   parts->repository = std::make_unique<Repository>(
-      std::make_unique<NamedModels>(settings.models),
+      std::move(source),
       std::make_unique<ServableLoader>(
           LoaderParts{.cores = parts->cores.get(),
                       .memory_limit_bytes = topology.memory_limit_bytes(),
                       .pool = parts->pool.get(),
                       .metrics = &parts->metrics,
                       .progress = std::move(progress)}),
-      RepositoryOptions{});
-  for (const config::ModelSettings& model : settings.models) {
-    RETURN_IF_ERROR(parts->repository->Load(config::ModelId(model)));
+      RepositoryOptions{.allow_control = mode == "explicit",
+                        .poll_interval = std::chrono::milliseconds(
+                            polls ? settings.server.repository_poll_ms : 0)});
+  for (const std::string& name : at_start) {
+    const Status loaded = parts->repository->Load(name);
+    // What is polled may be mended later, and its error was logged.
+    if (!polls) RETURN_IF_ERROR(loaded);
   }
   parts->repository->SetState(ServerState::kReady);
 

@@ -103,7 +103,8 @@ void PrintHelp() {
       "safetensors, or an\n"
       "ONNX graph) as NAME, or as the file's stem or the folder's name; "
       "without one,\n"
-      "the default model that deploy/install_deps.sh puts in the cache.\n"
+      "those of --model-repository, or the default model that\n"
+      "deploy/install_deps.sh puts in the cache.\n"
       "Every flag is also a key of the YAML file and an environment variable:\n"
       "--http-port, http_port, MILLRACE_HTTP_PORT. Flags win over "
       "environment,\n"
@@ -143,7 +144,10 @@ StatusOr<config::ModelSettings> DefaultModel() {
 
 StatusOr<config::Loaded> LoadSettings(config::Sources sources) {
   ASSIGN_OR_RETURN(config::Loaded loaded, config::Load(sources));
-  if (!loaded.settings.models.empty()) return loaded;
+  if (!loaded.settings.models.empty() ||
+      !loaded.settings.server.model_repository.empty()) {
+    return loaded;
+  }
   // Neither the command line nor the file names one. Loading again gives the
   // default model what the file, the environment and the flags say of models.
   ASSIGN_OR_RETURN(config::ModelSettings model, DefaultModel());

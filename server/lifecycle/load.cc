@@ -15,6 +15,7 @@
 #include "scheduler/engine.h"
 #include "server/lifecycle/language_model.h"
 #include "server/lifecycle/load_graph.h"
+#include "server/lifecycle/model_config.h"
 
 namespace millrace::server {
 namespace {
@@ -114,6 +115,24 @@ StatusOr<std::shared_ptr<Servable>> LoadLanguageModel(
                                          std::move(engine), std::move(handler));
 }
 
+// Holds the configuration against the model and completes it from there.
+Status Configure(const VersionPlan& plan, Servable* servable) {
+  ModelConfig config;
+  if (!plan.config.empty()) {
+    ASSIGN_OR_RETURN(config, ModelConfig::FromJson(plan.config));
+  }
+  const std::string& platform = servable->facts().platform;
+  if (const auto graph = servable->ForTensors(); graph.ok()) {
+    RETURN_IF_ERROR(config.Check((*graph)->inputs(), (*graph)->outputs()));
+    config.Complete(servable->id(), platform, (*graph)->inputs(),
+                    (*graph)->outputs(), plan.settings);
+  } else {
+    config.CompleteText(servable->id(), platform, plan.settings);
+  }
+  servable->set_config_json(config.ToJson());
+  return OkStatus();
+}
+
 }  // namespace
 
 StatusOr<std::shared_ptr<Servable>> ServableLoader::Load(
@@ -145,6 +164,8 @@ StatusOr<std::shared_ptr<Servable>> ServableLoader::Load(
     return loaded.status().Prefixed("cannot serve " + settings.path);
   }
   Servable& servable = **loaded;
+  RETURN_IF_ERROR(
+      Configure(plan, &servable).Prefixed("cannot serve " + settings.path));
   const double seconds =
       std::chrono::duration<double>(std::chrono::steady_clock::now() - begun)
           .count();

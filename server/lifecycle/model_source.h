@@ -17,6 +17,7 @@ namespace millrace::server {
 struct VersionPlan {
   std::string version;
   config::ModelSettings settings;  // name and path included
+  std::string config = {};         // the model's configuration as JSON
   // Changes when the files or the settings do: an equal one is not loaded
   // again. Empty: always loaded.
   std::string stamp = {};

@@ -75,6 +75,11 @@ class Servable {
   // Counts the handles that are lent; closed when the model leaves.
   Gate& gate() { return gate_; }
 
+  // Its configuration as clients may ask for it, a JSON object; empty: none.
+  const std::string& config_json() const { return config_json_; }
+  // Before it serves.
+  void set_config_json(std::string json) { config_json_ = std::move(json); }
+
   // Kept as long as the model: series in /metrics, cores of its own.
   void Keep(std::shared_ptr<const void> part) {
     kept_.push_back(std::move(part));
@@ -85,6 +90,7 @@ class Servable {
 
  private:
   const ModelFacts facts_;
+  std::string config_json_;
   std::vector<std::shared_ptr<const void>> kept_;
   Gate gate_;
 };

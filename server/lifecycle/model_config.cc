@@ -1,0 +1,394 @@
+// config.pbtxt by the text parser of protocol buffers, which knows lines and
+// field names; its messages become ours.
+#include "server/lifecycle/model_config.h"
+
+#include <google/protobuf/io/tokenizer.h>
+#include <google/protobuf/text_format.h>
+#include <google/protobuf/util/json_util.h>
+
+#include <algorithm>
+#include <nlohmann/json.hpp>
+#include <set>
+#include <string_view>
+#include <utility>
+
+#include "config/base/json.h"
+#include "config/base/log.h"
+#include "config/load.h"
+#include "model_config.pb.h"
+
+namespace millrace::server {
+namespace {
+
+using Json = nlohmann::ordered_json;
+using models::DType;
+
+// Known to Triton, not to this server.
+constexpr std::string_view kNotSupported[] = {
+    "ensemble_scheduling",   "sequence_batching",
+    "response_cache",        "model_repository_agents",
+    "priority_queue_policy", "reshape",
+    "allow_ragged_batch",    "optimization",
+    "batch_input",           "batch_output"};
+
+// The field that a message of the parser quotes, or the message itself.
+std::string InOurWords(const std::string& message) {
+  const size_t at = message.find("no field named \"");
+  std::string field;
+  if (at != std::string::npos) {
+    field = message.substr(at + 16);
+    field.resize(std::min(field.find('"'), field.size()));
+  } else if (const size_t colon = message.find(": Cannot find field");
+             colon != std::string::npos) {
+    field = message.substr(0, colon);
+    field = field.substr(field.rfind(' ') + 1);
+  }
+  if (field.empty()) return message;
+  for (const std::string_view known : kNotSupported) {
+    if (known == field) {
+      return "the field '" + field +
+             "' is not supported by this server; remove it";
+    }
+  }
+  return "unknown field '" + field + "'";
+}
+
+class FirstError final : public google::protobuf::io::ErrorCollector {
+ public:
+  void AddError(int line, int, const std::string& message) override {
+    if (!text_.empty()) return;
+    text_ = "line " + std::to_string(line + 1) + ": " + InOurWords(message);
+  }
+  void AddWarning(int, int, const std::string&) override {}
+  const std::string& text() const { return text_; }
+
+ private:
+  std::string text_;
+};
+
+// Protocol buffers write 64-bit numbers as texts; clients of this protocol get
+// numbers.
+void NumbersFromTexts(Json& value, bool is_number) {
+  static const std::set<std::string> kNames = {"dims",
+                                               "versions",
+                                               "max_queue_delay_microseconds",
+                                               "priority_levels",
+                                               "default_priority_level",
+                                               "default_timeout_microseconds"};
+  if (value.is_object()) {
+    for (auto& [key, child] : value.items()) {
+      NumbersFromTexts(child, kNames.count(key) > 0);
+    }
+  } else if (value.is_array()) {
+    for (Json& child : value) NumbersFromTexts(child, is_number);
+  } else if (is_number && value.is_string()) {
+    value = std::stoll(value.get<std::string>());
+  }
+}
+
+inference::DataType DataTypeOf(DType dtype) {
+  inference::DataType type = inference::TYPE_INVALID;
+  inference::DataType_Parse("TYPE_" + std::string(models::DTypeName(dtype)),
+                            &type);
+  return type;
+}
+
+template <typename Declared>
+std::string SizesText(const Declared& dims) {
+  std::string text = "[";
+  for (const int64_t size : dims) {
+    text += (text.size() > 1 ? ", " : "") + std::to_string(size);
+  }
+  return text + "]";
+}
+
+template <typename Declared>
+Status CheckTensors(const char* field, const Declared& declared,
+                    const std::vector<models::TensorSpec>& specs,
+                    bool without_batch) {
+  for (const auto& tensor : declared) {
+    const std::string what =
+        std::string(field) + " '" + tensor.name() + "' of the configuration";
+    const auto spec = std::find_if(
+        specs.begin(), specs.end(),
+        [&](const models::TensorSpec& s) { return s.name == tensor.name(); });
+    if (spec == specs.end()) {
+      std::string names;
+      for (const models::TensorSpec& each : specs) {
+        names += (names.empty() ? "'" : ", '") + each.name + "'";
+      }
+      return InvalidArgument(what + " is not in the model, which has " + names)
+          .At(field);
+    }
+    if (tensor.data_type() != inference::TYPE_INVALID &&
+        tensor.data_type() != DataTypeOf(spec->dtype)) {
+      return InvalidArgument(what + " has data_type " +
+                             inference::DataType_Name(tensor.data_type()) +
+                             " but the model has " +
+                             inference::DataType_Name(DataTypeOf(spec->dtype)))
+          .At("data_type");
+    }
+    if (!spec->rank_known || tensor.dims().empty()) continue;
+    std::vector<int64_t> dims(tensor.dims().begin(), tensor.dims().end());
+    if (without_batch) dims.insert(dims.begin(), -1);
+    bool same = dims.size() == spec->dims.size();
+    for (size_t i = 0; same && i < dims.size(); ++i) {
+      same = dims[i] == spec->dims[i] || dims[i] == -1 || spec->dims[i] == -1;
+    }
+    if (!same) {
+      return InvalidArgument(what + " has dims " + SizesText(tensor.dims()) +
+                             (without_batch ? " behind the batch's" : "") +
+                             " but the model has " + SizesText(spec->dims))
+          .At("dims");
+    }
+  }
+  return OkStatus();
+}
+
+template <typename Tensor>
+void Declare(const models::TensorSpec& spec, bool without_batch,
+             Tensor* tensor) {
+  tensor->set_name(spec.name);
+  tensor->set_data_type(DataTypeOf(spec.dtype));
+  for (size_t i = without_batch ? 1 : 0; i < spec.dims.size(); ++i) {
+    tensor->add_dims(spec.dims[i]);
+  }
+}
+
+}  // namespace
+
+ModelConfig::ModelConfig()
+    : message_(std::make_shared<inference::ModelConfig>()) {}
+
+StatusOr<ModelConfig> ModelConfig::FromText(const std::string& text,
+                                            const std::string& where) {
+  ModelConfig config;
+  google::protobuf::TextFormat::Parser parser;
+  FirstError error;
+  parser.RecordErrorsTo(&error);
+  if (parser.ParseFromString(text, config.message_.get())) return config;
+  return InvalidArgument(where + " " + error.text()).At("config");
+}
+
+StatusOr<ModelConfig> ModelConfig::FromJson(const std::string& json) {
+  // Checked by our own parser first, which has limits.
+  ASSIGN_OR_RETURN(const Json tree, ParseJson(json));
+  if (!tree.is_object()) {
+    return InvalidArgument("config must be a JSON object").At("config");
+  }
+  ModelConfig config;
+  const auto status = google::protobuf::util::JsonStringToMessage(
+      json, config.message_.get(), {});
+  if (status.ok()) return config;
+  return InvalidArgument("config: " + InOurWords(std::string(status.message())))
+      .At("config");
+}
+
+std::string ModelConfig::ToJson() const {
+  google::protobuf::util::JsonPrintOptions options;
+  options.always_print_primitive_fields = true;
+  options.preserve_proto_field_names = true;
+  std::string text;
+  if (!google::protobuf::util::MessageToJsonString(*message_, &text, options)
+           .ok()) {
+    return "{}";
+  }
+  auto tree = ParseJson(text);
+  if (!tree.ok()) return "{}";
+  NumbersFromTexts(*tree, false);
+  return DumpJson(*tree);
+}
+
+const std::string& ModelConfig::name() const { return message_->name(); }
+
+const std::string& ModelConfig::default_model_filename() const {
+  return message_->default_model_filename();
+}
+
+StatusOr<std::vector<std::string>> ModelConfig::ChooseVersions(
+    const std::vector<std::string>& available) const {
+  const inference::ModelVersionPolicy& policy = message_->version_policy();
+  if (policy.has_all()) return available;
+  if (policy.has_specific()) {
+    std::vector<std::string> chosen;
+    for (const int64_t number : policy.specific().versions()) {
+      const std::string version = std::to_string(number);
+      if (std::find(available.begin(), available.end(), version) ==
+          available.end()) {
+        return InvalidArgument("version_policy asks for version " + version +
+                               ", which has no folder with a model")
+            .At("version_policy");
+      }
+      chosen.push_back(version);
+    }
+    if (chosen.empty()) {
+      return InvalidArgument("version_policy.specific names no versions")
+          .At("version_policy");
+    }
+    return chosen;
+  }
+  const size_t wanted = std::max<size_t>(policy.latest().num_versions(), 1);
+  const size_t first =
+      available.size() > wanted ? available.size() - wanted : 0;
+  return std::vector<std::string>(
+      available.begin() + static_cast<ptrdiff_t>(first), available.end());
+}
+
+Status ModelConfig::ApplyTo(config::ModelSettings* settings) const {
+  static const std::set<std::string> kBackends = {"", "onnxruntime", "pytorch",
+                                                  "millrace"};
+  static const std::set<std::string> kPlatforms = {
+      "", "onnxruntime_onnx", "pytorch_libtorch", "millrace_onnx",
+      "millrace_pytorch"};
+  if (kBackends.count(message_->backend()) == 0) {
+    return InvalidArgument("backend is '" + message_->backend() +
+                           "' but this server has onnxruntime and pytorch "
+                           "(both run by its own runtime); leave it out")
+        .At("backend");
+  }
+  if (kPlatforms.count(message_->platform()) == 0) {
+    return InvalidArgument("platform is '" + message_->platform() +
+                           "' but this server has onnxruntime_onnx and "
+                           "pytorch_libtorch; leave it out")
+        .At("platform");
+  }
+  if (message_->max_batch_size() < 0) {
+    return InvalidArgument("max_batch_size is " +
+                           std::to_string(message_->max_batch_size()) +
+                           " but must be at least 0")
+        .At("max_batch_size");
+  }
+  int64_t num_instances = 0;
+  for (const inference::ModelInstanceGroup& group :
+       message_->instance_group()) {
+    if (group.kind() == inference::ModelInstanceGroup::KIND_GPU) {
+      return InvalidArgument(
+                 "instance_group has kind KIND_GPU but this server computes "
+                 "on CPUs; use KIND_CPU")
+          .At("instance_group");
+    }
+    if (group.count() < 0) {
+      return InvalidArgument("instance_group has count " +
+                             std::to_string(group.count()) +
+                             " but must have at least 1")
+          .At("instance_group");
+    }
+    num_instances += std::max(group.count(), 1);
+  }
+  const auto set = [&](const char* name, const std::string& value) {
+    return config::SetModelSetting(settings, name, value);
+  };
+  if (num_instances > 0) {
+    RETURN_IF_ERROR(set("instance_count", std::to_string(num_instances)));
+  }
+  if (!message_->has_dynamic_batching()) {
+    // As with Triton, requests are joined only where that is asked for.
+    settings->graph.max_batch_size = 1;
+  } else {
+    const inference::ModelDynamicBatching& batching =
+        message_->dynamic_batching();
+    RETURN_IF_ERROR(
+        set("max_batch_size", std::to_string(message_->max_batch_size())));
+    RETURN_IF_ERROR(
+        set("max_queue_delay",
+            std::to_string(batching.max_queue_delay_microseconds()) + "us"));
+    std::string sizes;
+    for (const int32_t size : batching.preferred_batch_size()) {
+      sizes += (sizes.empty() ? "" : ",") + std::to_string(size);
+    }
+    if (!sizes.empty()) RETURN_IF_ERROR(set("preferred_batch_size", sizes));
+    settings->graph.preserve_ordering = batching.preserve_ordering();
+    RETURN_IF_ERROR(
+        set("priority_levels", std::to_string(batching.priority_levels())));
+    RETURN_IF_ERROR(set("default_priority_level",
+                        std::to_string(batching.default_priority_level())));
+    const inference::ModelQueuePolicy& policy = batching.default_queue_policy();
+    RETURN_IF_ERROR(
+        set("default_queue_timeout",
+            std::to_string(policy.default_timeout_microseconds()) + "us"));
+    settings->graph.queue_timeout_action =
+        policy.timeout_action() == inference::ModelQueuePolicy::DELAY
+            ? "delay"
+            : "reject";
+    settings->graph.allow_timeout_override = policy.allow_timeout_override();
+    if (policy.max_queue_size() > 0) {
+      RETURN_IF_ERROR(
+          set("max_queue_size", std::to_string(policy.max_queue_size())));
+    }
+  }
+  for (const auto& [name, parameter] : message_->parameters()) {
+    if (!config::IsModelSetting(name)) {
+      LogWarning("a parameter of the configuration means nothing here",
+                 {{"model", settings->name}, {"parameter", name}});
+      continue;
+    }
+    RETURN_IF_ERROR(
+        config::SetModelSetting(settings, name, parameter.string_value()));
+  }
+  return OkStatus();
+}
+
+Status ModelConfig::Check(
+    const std::vector<models::TensorSpec>& inputs,
+    const std::vector<models::TensorSpec>& outputs) const {
+  const bool without_batch = message_->max_batch_size() > 0;
+  RETURN_IF_ERROR(
+      CheckTensors("input", message_->input(), inputs, without_batch));
+  return CheckTensors("output", message_->output(), outputs, without_batch);
+}
+
+void ModelConfig::Complete(const std::string& name, const std::string& platform,
+                           const std::vector<models::TensorSpec>& inputs,
+                           const std::vector<models::TensorSpec>& outputs,
+                           const config::ModelSettings& settings) {
+  inference::ModelConfig& message = *message_;
+  message.set_name(name);
+  if (message.platform().empty()) message.set_platform(platform);
+  if (message.backend().empty()) message.set_backend("millrace");
+  if (message.version_policy().policy_choice_case() ==
+      inference::ModelVersionPolicy::POLICY_CHOICE_NOT_SET) {
+    message.mutable_version_policy()->mutable_latest()->set_num_versions(1);
+  }
+  if (message.instance_group().empty()) {
+    inference::ModelInstanceGroup* group = message.add_instance_group();
+    group->set_name(name);
+    group->set_count(static_cast<int32_t>(settings.graph.instance_count));
+    group->set_kind(inference::ModelInstanceGroup::KIND_CPU);
+  }
+  const bool without_batch = message.max_batch_size() > 0;
+  if (message.input().empty()) {
+    for (const models::TensorSpec& spec : inputs) {
+      Declare(spec, without_batch, message.add_input());
+    }
+  }
+  if (message.output().empty()) {
+    for (const models::TensorSpec& spec : outputs) {
+      Declare(spec, without_batch, message.add_output());
+    }
+  }
+}
+
+void ModelConfig::CompleteText(const std::string& name,
+                               const std::string& platform,
+                               const config::ModelSettings& settings) {
+  Complete(name, platform, {}, {}, settings);
+  const auto declare = [](const char* of, inference::DataType type,
+                          auto* tensor) {
+    tensor->set_name(of);
+    tensor->set_data_type(type);
+    tensor->add_dims(1);
+  };
+  inference::ModelConfig& message = *message_;
+  if (message.input().empty()) {
+    declare("text_input", inference::TYPE_STRING, message.add_input());
+    declare("stream", inference::TYPE_BOOL, message.add_input());
+    declare("sampling_parameters", inference::TYPE_STRING, message.add_input());
+    message.mutable_input(1)->set_optional(true);
+    message.mutable_input(2)->set_optional(true);
+  }
+  if (message.output().empty()) {
+    declare("text_output", inference::TYPE_STRING, message.add_output());
+  }
+}
+
+}  // namespace millrace::server

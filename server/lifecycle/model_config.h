@@ -1,0 +1,73 @@
+// A model's configuration in the form that Triton's users write (config.pbtxt,
+// or JSON in a load request): read, checked, turned into settings, and told to
+// clients.
+//
+//   ASSIGN_OR_RETURN(ModelConfig config, ModelConfig::FromText(text, path));
+//   RETURN_IF_ERROR(config.ApplyTo(&settings));
+//
+// Immutable after its factory but for Complete. Protocol buffers stay in the
+// source.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "config/base/status.h"
+#include "config/schema.h"
+#include "models/tensor/tensor_spec.h"
+
+namespace inference {
+class ModelConfig;
+}
+
+namespace millrace::server {
+
+class ModelConfig {
+ public:
+  // An empty one: everything is as the model's file says.
+  ModelConfig();
+  // Protocol buffers as text. INVALID_ARGUMENT names `where`, the line and the
+  // field: unknown, not supported, of another type.
+  static StatusOr<ModelConfig> FromText(const std::string& text,
+                                        const std::string& where);
+  static StatusOr<ModelConfig> FromJson(const std::string& json);
+
+  // As GET /v2/models/NAME/config answers: every field, 64-bit numbers as
+  // numbers.
+  std::string ToJson() const;
+
+  const std::string& name() const;
+  const std::string& default_model_filename() const;
+
+  // Of the versions there are, ascending, those that the version policy wants.
+  // INVALID_ARGUMENT when that is none, or one is asked for that is missing.
+  StatusOr<std::vector<std::string>> ChooseVersions(
+      const std::vector<std::string>& available) const;
+
+  // Writes what the configuration decides over the settings. INVALID_ARGUMENT
+  // names the field: a backend or kind of instance that does not exist here.
+  // Parameters that are settings of ours (threads, precision) are set, others
+  // are logged and left alone.
+  Status ApplyTo(config::ModelSettings* settings) const;
+
+  // Holds the inputs and outputs that are declared against the model's own:
+  // name, type and sizes. INVALID_ARGUMENT names the tensor.
+  Status Check(const std::vector<models::TensorSpec>& inputs,
+               const std::vector<models::TensorSpec>& outputs) const;
+
+  // Fills in what is not declared, for clients that ask.
+  void Complete(const std::string& name, const std::string& platform,
+                const std::vector<models::TensorSpec>& inputs,
+                const std::vector<models::TensorSpec>& outputs,
+                const config::ModelSettings& settings);
+  // The same for a language model, which takes and gives text.
+  void CompleteText(const std::string& name, const std::string& platform,
+                    const config::ModelSettings& settings);
+
+ private:
+  std::shared_ptr<inference::ModelConfig> message_;  // never null
+};
+
+}  // namespace millrace::server

@@ -1,0 +1,39 @@
+// A folder of models as the source of the repository:
+//
+//   DIR/NAME/config.pbtxt            may be missing
+//   DIR/NAME/VERSION/model.onnx      or .pt2, .gguf, or what the configuration
+//                                    calls default_model_filename, or the files
+//                                    of a Hugging Face folder
+//   DIR/NAME.onnx                    a model of one version, "1"
+//
+// Versions are whole numbers above 0. Names that begin with a dot are left out.
+// Looks at the disk at every call; thread-safe.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "config/base/status.h"
+#include "config/schema.h"
+#include "server/lifecycle/model_source.h"
+
+namespace millrace::server {
+
+class ModelDirectory final : public ModelSource {
+ public:
+  // `defaults` are the settings of models that their configuration leaves
+  // alone.
+  ModelDirectory(std::string root, config::ModelSettings defaults);
+
+  // NOT_FOUND when the root is no folder.
+  Status CheckRoot() const;
+  std::vector<std::string> Names() override;
+  StatusOr<std::vector<VersionPlan>> Find(const std::string& name,
+                                          const std::string& config) override;
+
+ private:
+  const std::string root_;
+  const config::ModelSettings defaults_;
+};
+
+}  // namespace millrace::server

@@ -1,0 +1,115 @@
+#include "server/lifecycle/model_directory.h"
+
+#include <gtest/gtest.h>
+#include <unistd.h>
+
+#include <filesystem>
+#include <fstream>
+#include <string>
+
+namespace millrace::server {
+namespace {
+
+namespace fs = std::filesystem;
+
+class ModelDirectoryTest : public ::testing::Test {
+ protected:
+  void SetUp() override {
+    root_ = fs::path(testing::TempDir()) /
+            ("millrace_models_" + std::to_string(getpid()));
+    fs::create_directories(root_);
+  }
+  void TearDown() override { fs::remove_all(root_); }
+
+  void Put(const std::string& path, const std::string& text = "x") {
+    fs::create_directories((root_ / path).parent_path());
+    std::ofstream(root_ / path) << text;
+  }
+  ModelDirectory Directory() {
+    return {root_.string(), config::ModelSettings{}};
+  }
+  // "1 a/1/model.onnx, …"
+  std::string Plans(const std::string& name, const std::string& config = {}) {
+    const auto plans = Directory().Find(name, config);
+    if (!plans.ok()) return std::string(plans.status().message());
+    std::string text;
+    for (const VersionPlan& plan : *plans) {
+      EXPECT_EQ(plan.settings.name, name);
+      text += (text.empty() ? "" : ", ") + plan.version + " " +
+              fs::relative(plan.settings.path, root_).string();
+    }
+    return text;
+  }
+
+  fs::path root_;
+};
+
+TEST_F(ModelDirectoryTest, NamesAreFoldersAndModelFiles) {
+  Put("b/1/model.onnx");
+  Put("a.onnx");
+  Put("notes.txt");
+  Put(".git/1/model.onnx");
+  EXPECT_EQ(Directory().Names(), (std::vector<std::string>{"a", "b"}));
+}
+
+TEST_F(ModelDirectoryTest, TheNewestVersionUnlessThePolicySaysMore) {
+  Put("m/9/model.onnx");
+  Put("m/10/model.pt2");
+  Put("m/11/notes.txt");
+  Put("m/012/model.onnx");
+  Put("m/old/model.onnx");
+  EXPECT_EQ(Plans("m"), "10 m/10/model.pt2");
+  Put("m/config.pbtxt", "version_policy { all {} }");
+  EXPECT_EQ(Plans("m"), "9 m/9/model.onnx, 10 m/10/model.pt2");
+  EXPECT_EQ(Plans("m", R"({"versionPolicy":{"specific":{"versions":[9]}}})"),
+            "9 m/9/model.onnx");
+}
+
+TEST_F(ModelDirectoryTest, PlainFilesAndFoldersOfHuggingFace) {
+  Put("a.gguf");
+  Put("hf/3/config.json");
+  EXPECT_EQ(Plans("a"), "1 a.gguf");
+  EXPECT_EQ(Plans("hf"), "3 hf/3");
+}
+
+TEST_F(ModelDirectoryTest, FileNameOfTheConfiguration) {
+  Put("m/1/net.onnx");
+  Put("m/config.pbtxt", "default_model_filename: \"net.onnx\"");
+  EXPECT_EQ(Plans("m"), "1 m/1/net.onnx");
+  Put("m/config.pbtxt", "default_model_filename: \"../../etc/net.onnx\"");
+  EXPECT_NE(Plans("m").find("must be the name of a file"), std::string::npos);
+}
+
+TEST_F(ModelDirectoryTest, ErrorsNameTheModelAndTheRemedy) {
+  Put("empty/config.pbtxt", "");
+  EXPECT_NE(Plans("empty").find("empty/1/model.onnx (or .pt2, .gguf)"),
+            std::string::npos)
+      << Plans("empty");
+  EXPECT_EQ(Directory().Find("none", {}).status().code(),
+            StatusCode::kNotFound);
+  EXPECT_EQ(Directory().Find("..", {}).status().code(), StatusCode::kNotFound);
+  Put("m/1/model.onnx");
+  Put("m/config.pbtxt", "name: \"other\"");
+  EXPECT_NE(Plans("m").find("name is 'other'"), std::string::npos);
+  Put("m/config.pbtxt", "nmae: \"m\"");
+  EXPECT_NE(Plans("m").find("m/config.pbtxt line 1: unknown field 'nmae'"),
+            std::string::npos)
+      << Plans("m");
+  EXPECT_EQ(ModelDirectory("/no/such/folder", {}).CheckRoot().field(),
+            "model_repository");
+}
+
+TEST_F(ModelDirectoryTest, StampFollowsFilesAndConfiguration) {
+  Put("m/1/model.onnx");
+  const auto stamp = [&] { return (*Directory().Find("m", {}))[0].stamp; };
+  const std::string first = stamp();
+  EXPECT_EQ(stamp(), first);
+  Put("m/1/model.onnx", "longer");
+  const std::string second = stamp();
+  EXPECT_NE(second, first);
+  Put("m/config.pbtxt", "max_batch_size: 2");
+  EXPECT_NE(stamp(), second);
+}
+
+}  // namespace
+}  // namespace millrace::server
