@@ -55,6 +55,9 @@ struct Integers {
   std::vector<float> scales;
   std::vector<int32_t> zeros;  // as many as scales
   int axis = 0;
+  // Whether every value without its zero point fits a byte with sign, which
+  // layers on bytes want: looked at once, not for each set of input sizes.
+  bool fits_signed = false;
 };
 
 struct Value {

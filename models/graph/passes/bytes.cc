@@ -1,6 +1,7 @@
 #include "models/graph/passes/bytes.h"
 
 #include <algorithm>
+#include <numeric>
 #include <utility>
 
 namespace millrace::models::graph {
@@ -156,21 +157,27 @@ std::optional<Sizes> SizesOf(const Integers& integers, int outputs_axis) {
 
 // body(output, term, value without zero point) for every element.
 template <typename Body>
-void Each(const Integers& integers, int outputs_axis, const Sizes& sizes,
-          Body body) {
+void Each(const Integers& integers, int outputs_axis, Body body) {
   const Shape& shape = integers.values->shape();
+  const int64_t outputs = shape[outputs_axis];
   const int64_t inner = shape.Product(outputs_axis + 1, shape.rank());
+  const int64_t outer = shape.Product(0, outputs_axis);
   const auto* bytes =
       reinterpret_cast<const uint8_t*>(integers.values->bytes());
   const bool has_sign = integers.values->dtype() == DType::kI8;
-  for (int64_t i = 0; i < sizes.n * sizes.k; ++i) {
-    const int64_t output = i / inner % sizes.n;
-    const int64_t term = i / (inner * sizes.n) * inner + i % inner;
-    const int32_t value =
-        has_sign ? int32_t{static_cast<int8_t>(bytes[i])} : int32_t{bytes[i]};
-    const size_t at =
-        integers.zeros.size() == 1 ? 0 : static_cast<size_t>(output);
-    body(output, term, value - integers.zeros[at]);
+  for (int64_t row = 0; row < outer; ++row) {
+    for (int64_t output = 0; output < outputs; ++output) {
+      const int32_t zero =
+          integers
+              .zeros[integers.zeros.size() == 1 ? 0
+                                                : static_cast<size_t>(output)];
+      for (int64_t i = 0; i < inner; ++i) {
+        const uint8_t byte = *bytes++;
+        const int32_t value =
+            has_sign ? int32_t{static_cast<int8_t>(byte)} : int32_t{byte};
+        body(output, row * inner + i, value - zero);
+      }
+    }
   }
 }
 
@@ -178,26 +185,28 @@ void Each(const Integers& integers, int outputs_axis, const Sizes& sizes,
 
 std::optional<SignedWeight> SignedWeightOf(const Integers& integers,
                                            int outputs_axis) {
-  const auto sizes = SizesOf(integers, outputs_axis);
-  if (!sizes) return std::nullopt;
-  SignedWeight out{{}, {}, sizes->n, sizes->k};
-  out.values.resize(static_cast<size_t>(sizes->n * sizes->k));
-  bool fits = true;
-  Each(integers, outputs_axis, *sizes,
+  if (!HasSignedWeight(integers, outputs_axis)) return std::nullopt;
+  const Sizes sizes = *SizesOf(integers, outputs_axis);
+  SignedWeight out{{}, {}, sizes.n, sizes.k};
+  out.values.resize(static_cast<size_t>(sizes.n * sizes.k));
+  Each(integers, outputs_axis,
        [&](int64_t output, int64_t term, int32_t value) {
-         fits = fits && value >= -128 && value <= 127;
-         out.values[static_cast<size_t>(output * sizes->k + term)] =
+         out.values[static_cast<size_t>(output * sizes.k + term)] =
              static_cast<int8_t>(value);
        });
-  if (!fits) return std::nullopt;
-  out.scales = integers.scales;
-  out.scales.resize(static_cast<size_t>(sizes->n), integers.scales[0]);
+  out.sums.reserve(static_cast<size_t>(sizes.n));
+  for (int64_t n = 0; n < sizes.n; ++n) {
+    const int8_t* of = out.values.data() + n * sizes.k;
+    out.sums.push_back(std::accumulate(of, of + sizes.k, int32_t{0}));
+  }
   return out;
 }
 
 bool HasSignedWeight(const Integers& integers, int outputs_axis) {
-  const auto sizes = SizesOf(integers, outputs_axis);
-  if (!sizes) return false;
+  return integers.fits_signed && SizesOf(integers, outputs_axis).has_value();
+}
+
+bool FitsSigned(const Integers& integers) {
   const bool has_sign = integers.values->dtype() == DType::kI8;
   const auto trivial = [&](int32_t zero) {
     return zero == (has_sign ? 0 : 128);
@@ -206,9 +215,10 @@ bool HasSignedWeight(const Integers& integers, int outputs_axis) {
     return true;
   }
   bool fits = true;
-  Each(integers, outputs_axis, *sizes, [&](int64_t, int64_t, int32_t value) {
-    fits = fits && value >= -128 && value <= 127;
-  });
+  Each(integers, integers.zeros.size() == 1 ? 0 : integers.axis,
+       [&](int64_t, int64_t, int32_t value) {
+         fits = fits && value >= -128 && value <= 127;
+       });
   return fits;
 }
 

@@ -57,13 +57,15 @@ void UnsignBytes(Graph& graph);
 // outputs.
 struct SignedWeight {
   std::vector<int8_t> values;
-  std::vector<float> scales;  // one for each output
+  std::vector<int32_t> sums;  // of the values of each output
   int64_t n = 0;
   int64_t k = 0;
 };
 std::optional<SignedWeight> SignedWeightOf(const Integers& integers,
                                            int outputs_axis);
-// Whether there is one, without making it.
+// Whether there is one, without reading the values.
 bool HasSignedWeight(const Integers& integers, int outputs_axis);
+// What Integers::fits_signed says, from all of its values.
+bool FitsSigned(const Integers& integers);
 
 }  // namespace millrace::models::graph

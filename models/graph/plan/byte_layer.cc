@@ -18,7 +18,7 @@ ByteScale ScaleFromAttrs(const Attrs& attrs, const std::string& what) {
 }
 
 ByteEpilogue::ByteEpilogue(const Node& node, const LowerContext& context,
-                           const SignedWeight& weight, int64_t outputs)
+                           const ByteOutputs& weight, int64_t outputs)
     : x_(ScaleFromAttrs(node.attrs, "x")),
       y_(ScaleFromAttrs(node.attrs, "y")),
       gives_bytes_(y_.scale != 0) {
@@ -45,7 +45,7 @@ ByteEpilogue::ByteEpilogue(const Node& node, const LowerContext& context,
 // Where the function behind the sum lets a factor through, all is counted in
 // steps of the result.
 void ByteEpilogue::Scales(const Node& node, const LowerContext& context,
-                          const SignedWeight& weight) {
+                          const ByteOutputs& weight) {
   const bool through = fixed_.f == Unary::kNone || fixed_.f == Unary::kRelu ||
                        fixed_.f == Unary::kClip;
   const double y_scale = gives_bytes_ ? double{y_.scale} : 1.0;
@@ -77,19 +77,17 @@ void ByteEpilogue::Scales(const Node& node, const LowerContext& context,
   const Tensor* behind = Operand(node, fused::kMiddleBias) != kNoValue
                              ? context.constant(node.inputs[fused::kMiddleBias])
                              : nullptr;
-  for (int64_t n = 0; behind != nullptr && n < weight.n; ++n) {
+  const auto num_outputs = static_cast<int64_t>(weight.sums.size());
+  for (int64_t n = 0; behind != nullptr && n < num_outputs; ++n) {
     const float b = behind->data<float>()[n % behind->num_elements()];
     middle_bias_.push_back(static_cast<float>(b / unit));
   }
   const ByteScale x = x_scale_ == kNoSlot ? x_ : ByteScale{1, 1};
-  for (int64_t n = 0; n < weight.n; ++n) {
-    int32_t sum = 0;
-    for (int64_t k = 0; k < weight.k; ++k) {
-      sum += weight.values[static_cast<size_t>(n * weight.k + k)];
-    }
-    offset_.push_back(-x.zero * sum);
+  for (int64_t n = 0; n < num_outputs; ++n) {
+    const auto at = static_cast<size_t>(n);
+    offset_.push_back(-x.zero * weight.sums[at]);
     scale_.push_back(static_cast<float>(
-        double{x.scale} * weight.scales[static_cast<size_t>(n)] / sum_unit));
+        double{x.scale} * weight.scales[at % weight.scales.size()] / sum_unit));
     if (bias == nullptr) continue;
     const float b = bias->data<float>()[n % bias->num_elements()];
     bias_.push_back(static_cast<float>(b / sum_unit));

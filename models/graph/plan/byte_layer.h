@@ -3,6 +3,7 @@
 #pragma once
 
 #include <cstdint>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -18,12 +19,19 @@ namespace millrace::models::graph {
 // "x_scale" and "x_zero" of a node's attributes; a scale of 0: absent.
 ByteScale ScaleFromAttrs(const Attrs& attrs, const std::string& what);
 
+// What is known of each output of a weight.
+struct ByteOutputs {
+  std::span<const int32_t> sums;  // of its values
+  // Of as many outputs, of one for all, or of as many as repeat.
+  std::span<const float> scales;
+};
+
 class ByteEpilogue {
  public:
-  // `weight` as it was before packing, `outputs`: values in a row of the
-  // result. Biases repeat where the weight has more outputs than they.
+  // `outputs`: values in a row of the result. Biases repeat where the weight
+  // has more outputs than they.
   ByteEpilogue(const Node& node, const LowerContext& context,
-               const SignedWeight& weight, int64_t outputs);
+               const ByteOutputs& weight, int64_t outputs);
 
   // `measured`: memory of measured_floats(), filled where x's scale is one of
   // this run's; it stays the caller's.
@@ -44,7 +52,7 @@ class ByteEpilogue {
 
  private:
   void Scales(const Node& node, const LowerContext& context,
-              const SignedWeight& weight);
+              const ByteOutputs& weight);
 
   const ByteScale x_;
   const ByteScale y_;

@@ -29,8 +29,7 @@ class ByteConvStep : public Step {
  public:
   ByteConvStep(const Node& node, const LowerContext& context,
                const ImageShape& shape, int64_t groups,
-               const SignedWeight& weight, const int8_t* packed,
-               std::vector<int64_t> group_at)
+               const Integers& integers, const PackedBytes& packed)
       : int8_(context.int8),
         num_members_(context.num_members),
         shape_(shape),
@@ -39,8 +38,8 @@ class ByteConvStep : public Step {
         x_(context.slot(node.inputs[0])),
         y_(context.slot(node.outputs[0])),
         packed_(packed),
-        group_at_(std::move(group_at)),
-        epilogue_(node, context, weight, shape.outputs) {}
+        epilogue_(node, context, {packed.sums, integers.scales},
+                  shape.outputs) {}
 
   int64_t scratch_bytes() const override {
     return num_members_ * MemberScratch();
@@ -73,7 +72,8 @@ class ByteConvStep : public Step {
                   for (int64_t group = 0; group < groups_; ++group) {
                     args.x = ByteImageAt(s, slots.data<uint8_t>(x_), image,
                                          group * channels, channels, x_zero);
-                    args.w = packed_ + group_at_[static_cast<size_t>(group)];
+                    args.w = packed_.data +
+                             packed_.part_at[static_cast<size_t>(group)];
                     args.epilogue = Moved(epilogue, image * pixels, group * n);
                     SetOut(args, slots, y_, epilogue_.gives_bytes(),
                            image * pixels * s.outputs + group * n);
@@ -119,23 +119,22 @@ class ByteConvStep : public Step {
   const bool is_linear_;
   const Slot x_;
   const Slot y_;
-  const int8_t* const packed_;
-  const std::vector<int64_t> group_at_;  // bytes from packed_
+  const PackedBytes& packed_;
   const ByteEpilogue epilogue_;
 };
 
 class ByteDepthwiseStep : public Step {
  public:
   ByteDepthwiseStep(const Node& node, const LowerContext& context,
-                    const ImageShape& shape, const SignedWeight& weight,
-                    const int8_t* packed)
+                    const ImageShape& shape, const Integers& integers,
+                    const PackedBytes& packed)
       : kernel_(context.int8.depthwise),
         num_members_(context.num_members),
         shape_(shape),
         x_(context.slot(node.inputs[0])),
         y_(context.slot(node.outputs[0])),
-        packed_(packed),
-        epilogue_(node, context, weight, shape.outputs),
+        packed_(packed.data),
+        epilogue_(node, context, {packed.sums, integers.scales}, shape.outputs),
         offset_(Ordered(epilogue_.offset())),
         scale_(Ordered(epilogue_.scale())),
         bias_(Ordered(epilogue_.bias())) {}
@@ -229,24 +228,61 @@ ImageShape LinearShape(const Node& node, const LowerContext& context) {
   return shape;
 }
 
+SignedWeight ProvenWeight(const Integers& integers, int outputs_axis) {
+  auto weight = SignedWeightOf(integers, outputs_axis);
+  CHECK(weight.has_value(), "the pass has proven the weights");
+  return *std::move(weight);
+}
+
 StatusOr<std::unique_ptr<Step>> MakeDepthwise(const Node& node,
                                               const LowerContext& context,
                                               const ImageShape& shape,
-                                              const Integers& integers,
-                                              const SignedWeight& weight) {
+                                              const Integers& integers) {
   const Int8DepthwiseTable& kernel = context.int8.depthwise;
-  const int64_t bytes = kernel.packed_bytes(shape.window, shape.channels);
   ASSIGN_OR_RETURN(
-      const float* packed,
-      context.packed.Get(
+      const PackedBytes* packed,
+      context.packed.GetBytes(
           integers.values,
           {PackedForm::Kind::kByteDepthwise, ByteSizes(shape.window, integers)},
-          bytes / 4, [&](const Tensor&, float* to) {
-            kernel.pack(weight.values.data(), shape.window, shape.channels,
-                        reinterpret_cast<int8_t*>(to));
+          [&]() -> BytesToPack {
+            SignedWeight weight = ProvenWeight(integers, 0);
+            return {{0},
+                    std::move(weight.sums),
+                    kernel.packed_bytes(shape.window, shape.channels),
+                    [&kernel, &shape,
+                     values = std::move(weight.values)](int8_t* to) {
+                      kernel.pack(values.data(), shape.window, shape.channels,
+                                  to);
+                    }};
           }));
   return std::unique_ptr<Step>(std::make_unique<ByteDepthwiseStep>(
-      node, context, shape, weight, reinterpret_cast<const int8_t*>(packed)));
+      node, context, shape, integers, *packed));
+}
+
+BytesToPack WeightToPack(const Integers& integers, int outputs_axis,
+                         const ImageShape& shape, int64_t groups,
+                         const Int8Table& int8) {
+  SignedWeight weight = ProvenWeight(integers, outputs_axis);
+  const int64_t channels = shape.channels / groups;
+  const int64_t n = weight.n / groups;
+  const int64_t each = n * weight.k;  // of a group
+  std::vector<int8_t> w =
+      TapsFirst(weight.values.data(), weight.n, channels, shape.taps());
+  BytesToPack todo{{}, std::move(weight.sums), 0, nullptr};
+  for (int64_t group = 0; group < groups; ++group) {
+    todo.part_at.push_back(todo.num_bytes);
+    const int64_t bytes =
+        int8.packed_bytes(w.data() + group * each, n, shape.window, channels);
+    todo.num_bytes += (bytes + 63) / 64 * 64;
+  }
+  todo.pack = [&int8, &shape, n, each, channels, w = std::move(w),
+               part_at = todo.part_at](int8_t* to) {
+    for (size_t group = 0; group < part_at.size(); ++group) {
+      int8.pack(w.data() + static_cast<int64_t>(group) * each, n, shape.window,
+                channels, to + part_at[group]);
+    }
+  };
+  return todo;
 }
 
 }  // namespace
@@ -259,42 +295,21 @@ StatusOr<std::unique_ptr<Step>> MakeByteLayerStep(const Node& node,
   const int64_t groups = node.attrs.Int("group", 1);
   const bool weight_kn = is_linear && node.attrs.Int("weight_kn", 0) != 0;
   const Integers& integers = *context.graph.value(node.inputs[1]).integers;
-  const auto weight = SignedWeightOf(integers, weight_kn ? 1 : 0);
-  CHECK(weight.has_value(), "the pass has proven the weights");
   if (groups > 1 && groups == shape.channels && groups == shape.outputs) {
-    return MakeDepthwise(node, context, shape, integers, *weight);
-  }
-  const int64_t channels = shape.channels / groups;
-  const std::vector<int8_t> w =
-      TapsFirst(weight->values.data(), weight->n, channels, shape.taps());
-  const int64_t n = weight->n / groups;
-  std::vector<int64_t> group_at;
-  int64_t bytes = 0;
-  for (int64_t group = 0; group < groups; ++group) {
-    group_at.push_back(bytes);
-    const int64_t each = context.int8.packed_bytes(
-        w.data() + group * n * weight->k, n, shape.window, channels);
-    bytes += (each + 63) / 64 * 64;
+    return MakeDepthwise(node, context, shape, integers);
   }
   PackedForm form{weight_kn   ? PackedForm::Kind::kByteColumns
                   : is_linear ? PackedForm::Kind::kByteRows
                               : PackedForm::Kind::kByteConvolution,
                   ByteSizes(shape.window, integers)};
   form.sizes.push_back(groups);
-  ASSIGN_OR_RETURN(
-      const float* packed,
-      context.packed.Get(
-          integers.values, form, bytes / 4, [&](const Tensor&, float* to) {
-            for (int64_t group = 0; group < groups; ++group) {
-              context.int8.pack(w.data() + group * n * weight->k, n,
-                                shape.window, channels,
-                                reinterpret_cast<int8_t*>(to) +
-                                    group_at[static_cast<size_t>(group)]);
-            }
-          }));
+  ASSIGN_OR_RETURN(const PackedBytes* packed,
+                   context.packed.GetBytes(integers.values, form, [&] {
+                     return WeightToPack(integers, weight_kn ? 1 : 0, shape,
+                                         groups, context.int8);
+                   }));
   return std::unique_ptr<Step>(std::make_unique<ByteConvStep>(
-      node, context, shape, groups, *weight,
-      reinterpret_cast<const int8_t*>(packed), std::move(group_at)));
+      node, context, shape, groups, integers, *packed));
 }
 
 }  // namespace millrace::models::graph

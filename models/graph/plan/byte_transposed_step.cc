@@ -5,6 +5,8 @@
 // Each row of a phase is a call, and rows may be short; so a few panels are
 // taken over all rows before the next few, which keeps them in the cache.
 #include <algorithm>
+#include <numeric>
+#include <span>
 #include <string>
 #include <utility>
 #include <vector>
@@ -60,12 +62,11 @@ std::vector<Phase> PhasesOfImage(const ImageShape& s) {
 
 // [outputs][channels][taps] to the phase's [column, outputs][its taps turned
 // around][channels].
-SignedWeight WeightOf(const Phase& phase, const ImageShape& s,
-                      const SignedWeight& all) {
-  SignedWeight weight{{}, {}, phase.n, phase.k};
+std::vector<int8_t> WeightOf(const Phase& phase, const ImageShape& s,
+                             const SignedWeight& all) {
+  std::vector<int8_t> weight;
   for (int64_t side = 0; side < phase.side_by_side; ++side) {
     for (int64_t o = 0; o < s.outputs; ++o) {
-      weight.scales.push_back(all.scales[static_cast<size_t>(o)]);
       for (int64_t i = phase.rows.taps - 1; i >= 0; --i) {
         for (int64_t j = phase.columns.taps - 1; j >= 0; --j) {
           const int64_t row = phase.rows.remainder + i * s.window.stride_h;
@@ -73,7 +74,7 @@ SignedWeight WeightOf(const Phase& phase, const ImageShape& s,
               phase.columns.remainder + side + j * s.window.stride_w;
           const int64_t tap = row * s.window.kernel_w + column;
           for (int64_t c = 0; c < s.channels; ++c) {
-            weight.values.push_back(all.values[static_cast<size_t>(
+            weight.push_back(all.values[static_cast<size_t>(
                 (o * s.channels + c) * s.taps() + tap)]);
           }
         }
@@ -87,8 +88,8 @@ class ByteTransposedStep : public Step {
  public:
   ByteTransposedStep(const Node& node, const LowerContext& context,
                      const ImageShape& shape, std::vector<Phase> phases,
-                     std::vector<ByteEpilogue> epilogues, const int8_t* packed,
-                     std::vector<int64_t> phase_at)
+                     std::vector<ByteEpilogue> epilogues,
+                     const PackedBytes& packed)
       : int8_(context.int8),
         num_members_(context.num_members),
         shape_(shape),
@@ -96,8 +97,7 @@ class ByteTransposedStep : public Step {
         epilogues_(std::move(epilogues)),
         x_(context.slot(node.inputs[0])),
         y_(context.slot(node.outputs[0])),
-        packed_(packed),
-        phase_at_(std::move(phase_at)) {}
+        packed_(packed) {}
 
   int64_t scratch_bytes() const override {
     return num_members_ * MemberScratch();
@@ -133,7 +133,7 @@ class ByteTransposedStep : public Step {
     Int8ConvArgs args{.x = {},
                       .window = phase.window(),
                       .out_width = columns,
-                      .w = packed_ + phase_at_[at],
+                      .w = packed_.data + packed_.part_at[at],
                       .n = phase.n,
                       .ld_y = s.outputs * s.window.stride_w};
     args.scratch = reinterpret_cast<uint8_t*>(slots.scratch) +
@@ -198,9 +198,37 @@ class ByteTransposedStep : public Step {
   const std::vector<ByteEpilogue> epilogues_;  // of each phase
   const Slot x_;
   const Slot y_;
-  const int8_t* const packed_;
-  const std::vector<int64_t> phase_at_;  // bytes from packed_
+  const PackedBytes& packed_;  // a part for each phase
 };
+
+BytesToPack WeightToPack(const Integers& integers, const ImageShape& shape,
+                         const std::vector<Phase>& phases,
+                         const Int8Table& int8) {
+  const auto all = SignedWeightOf(integers, 1);
+  CHECK(all.has_value(), "the pass has proven the weights");
+  std::vector<std::vector<int8_t>> weights;
+  BytesToPack todo;
+  for (const Phase& phase : phases) {
+    const std::vector<int8_t>& w =
+        weights.emplace_back(WeightOf(phase, shape, *all));
+    for (int64_t n = 0; n < phase.n; ++n) {
+      const int8_t* of = w.data() + n * phase.k;
+      todo.sums.push_back(std::accumulate(of, of + phase.k, int32_t{0}));
+    }
+    todo.part_at.push_back(todo.num_bytes);
+    const int64_t bytes =
+        int8.packed_bytes(w.data(), phase.n, phase.window(), shape.channels);
+    todo.num_bytes += (bytes + 63) / 64 * 64;
+  }
+  todo.pack = [&int8, &shape, &phases, weights = std::move(weights),
+               part_at = todo.part_at](int8_t* to) {
+    for (size_t i = 0; i < phases.size(); ++i) {
+      int8.pack(weights[i].data(), phases[i].n, phases[i].window(),
+                shape.channels, to + part_at[i]);
+    }
+  };
+  return todo;
+}
 
 }  // namespace
 
@@ -208,37 +236,25 @@ StatusOr<std::unique_ptr<Step>> MakeByteTransposedStep(
     const Node& node, const LowerContext& context) {
   const ImageShape shape = ImageShapeOf(node, context);
   const Integers& integers = *context.graph.value(node.inputs[1]).integers;
-  const auto all = SignedWeightOf(integers, 1);
-  CHECK(all.has_value(), "the pass has proven the weights");
   std::vector<Phase> phases = PhasesOfImage(shape);
-  std::vector<SignedWeight> weights;
-  std::vector<ByteEpilogue> epilogues;
-  std::vector<int64_t> phase_at;
-  int64_t bytes = 0;
-  for (const Phase& phase : phases) {
-    weights.push_back(WeightOf(phase, shape, *all));
-    epilogues.emplace_back(node, context, weights.back(), shape.outputs);
-    phase_at.push_back(bytes);
-    const int64_t each = context.int8.packed_bytes(
-        weights.back().values.data(), phase.n, phase.window(), shape.channels);
-    bytes += (each + 63) / 64 * 64;
-  }
   PackedForm form{PackedForm::Kind::kBytePhases,
                   ByteSizes(shape.window, integers)};
   form.sizes.push_back(phases[0].side_by_side);
-  ASSIGN_OR_RETURN(
-      const float* packed,
-      context.packed.Get(
-          integers.values, form, bytes / 4, [&](const Tensor&, float* to) {
-            for (size_t i = 0; i < phases.size(); ++i) {
-              context.int8.pack(weights[i].values.data(), phases[i].n,
-                                phases[i].window(), shape.channels,
-                                reinterpret_cast<int8_t*>(to) + phase_at[i]);
-            }
-          }));
+  ASSIGN_OR_RETURN(const PackedBytes* packed,
+                   context.packed.GetBytes(integers.values, form, [&] {
+                     return WeightToPack(integers, shape, phases, context.int8);
+                   }));
+  std::vector<ByteEpilogue> epilogues;
+  std::span<const int32_t> sums = packed->sums;
+  for (const Phase& phase : phases) {
+    const auto n = static_cast<size_t>(phase.n);
+    epilogues.emplace_back(node, context,
+                           ByteOutputs{sums.first(n), integers.scales},
+                           shape.outputs);
+    sums = sums.subspan(n);
+  }
   return std::unique_ptr<Step>(std::make_unique<ByteTransposedStep>(
-      node, context, shape, std::move(phases), std::move(epilogues),
-      reinterpret_cast<const int8_t*>(packed), std::move(phase_at)));
+      node, context, shape, std::move(phases), std::move(epilogues), *packed));
 }
 
 }  // namespace millrace::models::graph

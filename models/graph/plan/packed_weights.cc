@@ -21,7 +21,7 @@ PackedWeights::PackedWeights(WarmBuffer first)
 StatusOr<const float*> PackedWeights::FindOrMake(
     const std::shared_ptr<const Tensor>& weight, const PackedForm& form,
     int64_t num_floats, const Fill& fill) {
-  const auto key = std::make_pair(weight.get(), form);
+  const Key key(weight.get(), form);
   MutexLock lock(mu_);
   if (const auto found = packed_.find(key); found != packed_.end()) {
     return found->second.floats;
@@ -35,6 +35,30 @@ StatusOr<const float*> PackedWeights::FindOrMake(
   return floats;
 }
 
+StatusOr<const PackedBytes*> PackedWeights::FindOrMakeBytes(
+    const std::shared_ptr<const Tensor>& weight, const PackedForm& form,
+    const MakeBytes& make) {
+  const Key key(weight.get(), form);
+  MutexLock lock(mu_);
+  if (const auto found = packed_.find(key); found != packed_.end()) {
+    return &found->second.bytes;
+  }
+  BytesToPack todo = make();
+  const int64_t num_floats = (todo.num_bytes + 3) / 4;
+  ASSIGN_OR_RETURN(float* floats, Allocate(num_floats));
+  auto* data = reinterpret_cast<int8_t*>(floats);
+  todo.pack(data);
+  weight->DropPages();
+  bytes_ += num_floats * 4;
+  Packed& packed =
+      packed_
+          .emplace(key, Packed{.weight = weight,
+                               .bytes = {data, std::move(todo.part_at),
+                                         std::move(todo.sums)}})
+          .first->second;
+  return &packed.bytes;
+}
+
 int64_t PackedWeights::bytes() const {
   MutexLock lock(mu_);
   return bytes_;
@@ -45,6 +69,13 @@ StatusOr<const float*> WeightPacker::Get(
     int64_t num_floats, const PackedWeights::Fill& fill) {
   asked_.push_back(weight.get());
   return packed_.FindOrMake(weight, form, num_floats, fill);
+}
+
+StatusOr<const PackedBytes*> WeightPacker::GetBytes(
+    const std::shared_ptr<const Tensor>& weight, const PackedForm& form,
+    const PackedWeights::MakeBytes& make) {
+  asked_.push_back(weight.get());
+  return packed_.FindOrMakeBytes(weight, form, make);
 }
 
 StatusOr<const float*> WeightPacker::GetByParts(

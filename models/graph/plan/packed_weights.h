@@ -23,6 +23,21 @@
 
 namespace millrace::models::graph {
 
+// A weight on bytes as the kernels want it, and what plans need to know of its
+// values. Groups or phases of a layer lie behind one another.
+struct PackedBytes {
+  const int8_t* data = nullptr;  // aligned to 64 bytes
+  std::vector<int64_t> part_at;  // of each group or phase, from data
+  std::vector<int32_t> sums;     // of the values of each output
+};
+// What it takes to make one: `pack` fills memory of `num_bytes`.
+struct BytesToPack {
+  std::vector<int64_t> part_at;
+  std::vector<int32_t> sums;
+  int64_t num_bytes = 0;
+  std::function<void(int8_t* to)> pack;
+};
+
 class PackedWeights {
  public:
   // `first` is filled first; may be empty.
@@ -37,20 +52,28 @@ class PackedWeights {
                                     const PackedForm& form, int64_t num_floats,
                                     const Fill& fill) EXCLUDES(mu_);
 
+  // The same of bytes: `make` turns and reads the whole weight, so it is called
+  // once. What is returned stays where it is as long as this object lives.
+  using MakeBytes = std::function<BytesToPack()>;
+  StatusOr<const PackedBytes*> FindOrMakeBytes(
+      const std::shared_ptr<const Tensor>& weight, const PackedForm& form,
+      const MakeBytes& make) EXCLUDES(mu_);
+
   // Of all weights that were packed so far.
   int64_t bytes() const EXCLUDES(mu_);
 
  private:
   struct Packed {
     std::shared_ptr<const Tensor> weight;  // so that its address stays its own
-    const float* floats;
+    const float* floats = nullptr;
+    PackedBytes bytes = {};
   };
+  using Key = std::pair<const Tensor*, PackedForm>;
   StatusOr<float*> Allocate(int64_t num_floats) REQUIRES(mu_);
 
   // Held while a weight is packed: two threads never pack the same one.
   mutable Mutex mu_;
-  std::map<std::pair<const Tensor*, PackedForm>, Packed> packed_
-      GUARDED_BY(mu_);
+  std::map<Key, Packed> packed_ GUARDED_BY(mu_);
   const WarmBuffer first_;
   std::vector<HugeBuffer> chunks_ GUARDED_BY(mu_);
   float* next_ GUARDED_BY(mu_) = nullptr;  // in the last chunk
@@ -75,6 +98,10 @@ class WeightPacker {
   StatusOr<const float*> GetByParts(const std::shared_ptr<const Tensor>& weight,
                                     const PackedForm& form, int64_t num_floats,
                                     const FillPart& fill);
+
+  StatusOr<const PackedBytes*> GetBytes(
+      const std::shared_ptr<const Tensor>& weight, const PackedForm& form,
+      const PackedWeights::MakeBytes& make);
 
   // The weights that Get was asked for since the last call.
   std::vector<const Tensor*> TakeAsked() { return std::exchange(asked_, {}); }

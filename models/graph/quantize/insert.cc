@@ -56,7 +56,8 @@ Value QuantizedWeight(const Value& from, int axis) {
   Integers integers{.values = nullptr,
                     .scales = std::vector<float>(static_cast<size_t>(n)),
                     .zeros = std::vector<int32_t>(static_cast<size_t>(n)),
-                    .axis = axis};
+                    .axis = axis,
+                    .fits_signed = true};
   for (int64_t i = 0; i < weight.num_elements(); ++i) {
     float& most = integers.scales[output(i)];
     most = std::max(most, std::abs(w[i]));

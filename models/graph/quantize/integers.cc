@@ -11,6 +11,7 @@
 #include "models/graph/interpreter.h"
 #include "models/graph/op.h"
 #include "models/graph/ops/quantize.h"
+#include "models/graph/passes/bytes.h"
 
 namespace millrace::models::graph {
 namespace {
@@ -276,6 +277,7 @@ std::shared_ptr<const Integers> IntegersOf(const Graph& graph,
       (integers.axis < 0 || integers.axis >= rank)) {
     return nullptr;
   }
+  integers.fits_signed = FitsSigned(integers);
   return std::make_shared<const Integers>(std::move(integers));
 }
 
