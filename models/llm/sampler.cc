@@ -80,6 +80,10 @@ void Sampler::InitSlot(const SlotInit& init) {
   slot.has_penalties = slot.params.repetition_penalty != 1.0f ||
                        slot.params.presence_penalty != 0.0f ||
                        slot.params.frequency_penalty != 0.0f;
+  slot.processors = MakeLogitsProcessors(slot.params, vocab_);
+  for (const int32_t id : init.answer) {
+    for (const auto& processor : slot.processors) processor->Accept(id);
+  }
   slot.seen.clear();
   if (!slot.has_penalties) return;
   for (const int32_t id : init.prompt) slot.seen[id].in_prompt = true;
@@ -90,6 +94,54 @@ void Sampler::Count(int32_t slot_index, int32_t id) {
   Slot& slot = slots_[static_cast<size_t>(slot_index)];
   ++slot.answer_tokens;
   if (slot.has_penalties) ++slot.seen[id].in_answer;
+  for (const auto& processor : slot.processors) processor->Accept(id);
+}
+
+void Sampler::FillMasks(int32_t slot_index, std::span<const int32_t> drafts,
+                        std::span<uint32_t> masks) {
+  const Slot& slot = slots_[static_cast<size_t>(slot_index)];
+  const size_t words = mask_words();
+  std::ranges::fill(masks, ~0u);
+  // Bits behind the last token are not set.
+  const int32_t rest = vocab_ % 32;
+  for (size_t i = words; rest != 0 && i <= masks.size(); i += words) {
+    masks[i - 1] = (1u << rest) - 1;
+  }
+  size_t accepted = 0;
+  while (true) {
+    const auto mask = masks.subspan(accepted * words, words);
+    for (const auto& processor : slot.processors) processor->Restrict(mask);
+    if (accepted == drafts.size()) break;
+    const int32_t id = drafts[accepted];
+    if (id < 0 || id >= vocab_ || !IsAllowed(mask, id)) break;
+    for (const auto& processor : slot.processors) processor->Accept(id);
+    ++accepted;
+  }
+  if (accepted == 0) return;
+  for (const auto& processor : slot.processors) {
+    processor->Rollback(static_cast<int32_t>(accepted));
+  }
+}
+
+int32_t Sampler::Apply(std::span<const uint32_t> mask,
+                       std::span<float> logits) const {
+  constexpr float kNever = -std::numeric_limits<float>::infinity();
+  int32_t first = -1;
+  bool any = false;  // an allowed token can be drawn
+  for (int32_t begin = 0; begin < vocab_; begin += 32) {
+    const uint32_t word = mask[static_cast<size_t>(begin) / 32];
+    if (any && word == ~0u) continue;
+    const int32_t end = std::min(begin + 32, vocab_);
+    for (int32_t id = begin; id < end; ++id) {
+      if (!IsAllowed(mask, id)) {
+        logits[id] = kNever;
+        continue;
+      }
+      if (first < 0) first = id;
+      any = any || logits[id] > kNever;
+    }
+  }
+  return any ? -1 : first;
 }
 
 void Sampler::Change(const Slot& slot, std::span<const int32_t> guesses,
@@ -233,8 +285,8 @@ Sampler::Drawn Sampler::Sample(int32_t slot_index, int32_t position,
                                int32_t score_id,
                                std::span<const int32_t> guesses,
                                std::span<float> logits,
-                               std::span<TokenLogprob> top,
-                               Scratch& scratch) const {
+                               std::span<TokenLogprob> top, Scratch& scratch,
+                               std::span<const uint32_t> mask) const {
   const Slot& slot = slots_[static_cast<size_t>(slot_index)];
   const SamplingParams& params = slot.params;
   std::fill(top.begin(), top.end(), TokenLogprob{-1, 0.0f});
@@ -276,7 +328,9 @@ Sampler::Drawn Sampler::Sample(int32_t slot_index, int32_t position,
 
   scratch.raw.clear();
   Change(slot, guesses, logits, scratch);
-  const int32_t id = params.temperature < kMinTemperature
+  const int32_t only = mask.empty() ? -1 : Apply(mask, logits);
+  const int32_t id = only >= 0 ? only
+                     : params.temperature < kMinTemperature
                          ? Greatest(logits)
                          : Draw(params, position, logits, scratch);
   if (!wants_logprob) return {id, 0.0f};

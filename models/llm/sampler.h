@@ -4,15 +4,18 @@
 //
 // A draw depends on the logits, the slot's state and (seed, position), on
 // nothing else. Sample may run for different rows on several threads at once;
-// InitSlot and Count only while none does.
+// InitSlot, FillMasks and Count only while none does.
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
+#include <memory>
 #include <span>
 #include <unordered_map>
 #include <vector>
 
 #include "models/cpu/llm_kernels.h"
+#include "models/llm/logits_processor.h"
 #include "models/llm/step.h"
 
 namespace millrace::models {
@@ -34,15 +37,30 @@ class Sampler {
   Sampler(const KernelTable& kernels, int32_t vocab, int32_t num_slots);
 
   void InitSlot(const SlotInit& init);
+  // Some tokens are forbidden, so that rows of the slot need masks.
+  bool NeedsMasks(int32_t slot) const {
+    return !slots_[static_cast<size_t>(slot)].processors.empty();
+  }
+  // Words of a mask, see logits_processor.h.
+  size_t mask_words() const { return TokenMaskWords(vocab_); }
+  // The allowed tokens of a row and of those behind it that hold `drafts`, one
+  // mask after the other: [drafts.size() + 1][mask_words()]. Behind a draft
+  // token that is not allowed nothing can count, and masks allow everything.
+  // Only while no Sample runs.
+  void FillMasks(int32_t slot, std::span<const int32_t> drafts,
+                 std::span<uint32_t> masks);
   // A token was drawn for the slot and joins its answer.
   void Count(int32_t slot, int32_t id);
 
   // Changes the logits. `score_id` is kSample or the id to score; `guesses` are
   // taken for drawn, behind the counted tokens; `top` gets the alternatives,
-  // kMaxTopLogprobs of them, unused ones -1.
+  // kMaxTopLogprobs of them, unused ones -1. `mask` is of FillMasks, or empty:
+  // all are allowed. When all allowed tokens are forbidden by other rules (stop
+  // ids before min_tokens), the first of them is drawn.
   Drawn Sample(int32_t slot, int32_t position, int32_t score_id,
                std::span<const int32_t> guesses, std::span<float> logits,
-               std::span<TokenLogprob> top, Scratch& scratch) const;
+               std::span<TokenLogprob> top, Scratch& scratch,
+               std::span<const uint32_t> mask = {}) const;
 
  private:
   struct Seen {
@@ -54,10 +72,14 @@ class Sampler {
     bool has_penalties = false;
     std::unordered_map<int32_t, Seen> seen;  // only with penalties
     int32_t answer_tokens = 0;
+    std::vector<std::unique_ptr<LogitsProcessor>> processors;
   };
 
   void Change(const Slot& slot, std::span<const int32_t> guesses,
               std::span<float> logits, Scratch& scratch) const;
+  // The logits of tokens that are not allowed become -inf. The first allowed
+  // one if no logit is left above that, else -1.
+  int32_t Apply(std::span<const uint32_t> mask, std::span<float> logits) const;
   int32_t Greatest(std::span<const float> logits) const;
   // At least k weights are as great as this.
   float BoundOfTopK(const float* weights, int32_t k, Scratch& scratch) const;

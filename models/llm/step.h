@@ -149,8 +149,9 @@ struct StepResult {
 
 // How the tokens of one sequence are drawn. Order of work (as in vLLM):
 // logit bias and forbidden stop ids, repetition penalty, presence and frequency
-// penalties, then greedy when temperature is 0, else temperature, top-k, min-p,
-// top-p, and a draw from (seed, position), which no batch-mate can change.
+// penalties, tokens that are not allowed, then greedy when temperature is 0,
+// else temperature, top-k, min-p, top-p, and a draw from (seed, position),
+// which no batch-mate can change.
 struct SamplingParams {
   float temperature = 1.0f;         // 0: greedy
   int32_t top_k = 0;                // 0: off
@@ -163,6 +164,8 @@ struct SamplingParams {
   bool logprobs = false;     // report the sampled token's
   int32_t top_logprobs = 0;  // and this many alternatives
   std::vector<std::pair<int32_t, float>> logit_bias;
+  std::vector<int32_t> allowed_token_ids;       // empty: all
+  std::vector<std::vector<int32_t>> bad_words;  // tokens never in a row
   // Never drawn while the answer has fewer than min_tokens tokens.
   std::vector<int32_t> stop_ids;
   int32_t min_tokens = 0;

@@ -4,7 +4,10 @@
 // The thread that calls Launch first is worker 0 and must stay the caller.
 #pragma once
 
+#include <cstddef>
+#include <cstdint>
 #include <memory>
+#include <span>
 #include <vector>
 
 #include "models/cpu/llm_kernels.h"
@@ -34,11 +37,18 @@ class CpuRunner final : public Runner, public LogitsView {
   std::span<const float> Logits(int32_t sample) const override;
 
  private:
+  static constexpr size_t kNoMask = ~size_t{0};
+  // Which tokens the rows of a step may draw.
+  void FillMasks(const StepBatch& batch);
+  std::span<const uint32_t> MaskOf(int32_t sample) const;
+
   const RunnerInfo info_;
   KvPool pool_;
   const std::unique_ptr<CpuBackend> backend_;
   Sampler sampler_;
   std::vector<Sampler::Scratch> scratch_;  // one for each worker
+  std::vector<uint32_t> masks_;            // of the rows that need one
+  std::vector<size_t> mask_at_;  // [num_samples], into masks_, or kNoMask
   StepResult result_;
   Status status_;
 };

@@ -2,6 +2,7 @@
 // threads and the preemptions, each request gets the bits that it gets alone.
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <atomic>
 #include <chrono>
 #include <cstdio>
@@ -48,6 +49,8 @@ std::vector<GenerateTask> RandomTasks(uint32_t seed) {
     if (i % 4 == 3) task.sampling.top_k = 20;
     if (i % 5 == 0) task.sampling.frequency_penalty = 0.5f;
     if (i % 7 == 0) task.sampling.repetition_penalty = 1.3f;
+    if (i % 6 == 1) task.sampling.allowed_token_ids = {7, 31, 32, 70, 199, 250};
+    if (i % 6 == 4) task.sampling.bad_words = {{40}, {41, 42}};
     tasks.push_back(std::move(task));
   }
   return tasks;
@@ -220,6 +223,61 @@ double Value(MetricRegistry& registry, const std::string& name) {
   return at == std::string::npos
              ? 0.0
              : std::stod(text.substr(text.find("} ", at) + 2));
+}
+
+TEST_F(EngineModel, ForbiddenTokensAreNeverDrawn) {
+  // Four tokens, of which two are forbidden behind any two of them: what may
+  // come next depends on the tokens just before, at each place.
+  const std::vector<int32_t> allowed = {7, 31, 70, 199};
+  std::mt19937 random(3);
+  std::vector<std::vector<int32_t>> bad_words;
+  for (const int32_t a : allowed) {
+    for (const int32_t b : allowed) {
+      const size_t first = random() % 4;
+      const size_t second = (first + 1 + random() % 3) % 4;
+      bad_words.push_back({a, b, allowed[first]});
+      bad_words.push_back({a, b, allowed[second]});
+    }
+  }
+  std::vector<GenerateTask> tasks = RandomTasks(9);
+  for (GenerateTask& task : tasks) {
+    task.max_tokens = 120;
+    task.sampling.allowed_token_ids = allowed;
+    task.sampling.bad_words = bad_words;
+  }
+  auto plain = Make(1, int64_t{4} << 20, {.max_num_seqs = 1});
+  std::vector<Reader> expected;
+  for (const GenerateTask& task : tasks) {
+    expected.emplace_back(MustSubmit(*plain, task));
+    ASSERT_EQ(expected.back().EndCode(), StatusCode::kOk);
+  }
+  // Ten pages: some are preempted in the middle of their output.
+  TickingClock clock;
+  MetricRegistry registry;
+  auto engine = Make(2, int64_t{10} * 16 * 1024,
+                     {.speculative = {.num_tokens = 6, .prompt_lookup_min = 1},
+                      .clock = &clock},
+                     &registry);
+  std::vector<Reader> readers;
+  for (const GenerateTask& task : tasks) {
+    readers.emplace_back(MustSubmit(*engine, task));
+  }
+  for (size_t i = 0; i < tasks.size(); ++i) {
+    ASSERT_EQ(readers[i].EndCode(), StatusCode::kOk);
+    const std::vector<int32_t> ids = readers[i].ids();
+    for (const int32_t id : ids) {
+      EXPECT_EQ(std::ranges::count(allowed, id), 1) << "task " << i;
+    }
+    for (const auto& word : bad_words) {
+      EXPECT_TRUE(std::ranges::search(ids, word).empty()) << "task " << i;
+    }
+    EXPECT_TRUE(SameBits(readers[i].tokens, expected[i].tokens))
+        << "task " << i;
+  }
+  EXPECT_GT(engine->stats().preemptions, 0);
+  EXPECT_GT(Value(registry, "num_accepted_tokens"), 20);
+  EXPECT_GT(Value(registry, "num_draft_tokens"),
+            Value(registry, "num_accepted_tokens"));
 }
 
 TEST_F(EngineModel, BitsAreTheSameWithADraftModel) {

@@ -4,6 +4,7 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <cmath>
 #include <map>
 #include <random>
@@ -23,7 +24,7 @@ class SamplerTest : public testing::Test {
     Make(logits.size());
     top_.assign(kMaxTopLogprobs, {});
     return sampler_->Sample(0, position, score_id, guesses_, logits, top_,
-                            scratch_);
+                            scratch_, mask_);
   }
   void Make(size_t vocab) {
     if (sampler_ != nullptr) return;
@@ -52,6 +53,7 @@ class SamplerTest : public testing::Test {
 
   SamplingParams params_;
   std::vector<int32_t> prompt_, answer_, guesses_;
+  std::vector<uint32_t> mask_;  // empty: all tokens are allowed
   std::unique_ptr<Sampler> sampler_;
   Sampler::Scratch scratch_;
   std::vector<TokenLogprob> top_;
@@ -268,6 +270,78 @@ TEST_F(SamplerTest, AScoredTokenIsNotDrawn) {
   const Sampler::Drawn drawn = SampleDrawn({0, 9, 0}, 0, 2);
   EXPECT_EQ(drawn.id, 2);
   EXPECT_NEAR(drawn.logprob, -std::log(std::exp(9.0) + 2), 1e-6);
+}
+
+TEST_F(SamplerTest, AMaskIsAsIfTheOtherLogitsWereMinusInfinity) {
+  std::mt19937 random(11);
+  std::normal_distribution<float> normal(0, 3);
+  constexpr int32_t kVocab = 77;
+  for (int i = 0; i < 400; ++i) {
+    params_ = {};
+    params_.temperature = i % 3 == 0 ? 0.0f : 1.0f;
+    params_.top_k = i % 2 == 0 ? 0 : 5;
+    params_.top_p = i % 5 == 0 ? 0.8f : 1.0f;
+    params_.seed = random();
+    params_.logprobs = true;
+    sampler_.reset();
+    std::vector<float> logits(kVocab);
+    for (float& x : logits) x = normal(random);
+    std::vector<float> forbidden = logits;
+    std::vector<uint32_t> mask(TokenMaskWords(kVocab), 0);
+    for (int32_t id = 0; id < kVocab; ++id) {
+      if (id == i % kVocab || random() % 4 == 0) {
+        mask[static_cast<size_t>(id) / 32] |= 1u << (id % 32);
+      } else {
+        forbidden[id] = -INFINITY;
+      }
+    }
+    mask_ = mask;
+    const Sampler::Drawn masked = SampleDrawn(logits, i);
+    EXPECT_TRUE(IsAllowed(mask, masked.id));
+    mask_.clear();
+    EXPECT_EQ(masked.id, Sample(forbidden, i));
+    // Log-probabilities are those of the model, before any rule.
+    EXPECT_EQ(masked.logprob, SampleDrawn(logits, 0, masked.id).logprob);
+  }
+}
+
+TEST_F(SamplerTest, AnAllowedTokenIsDrawnThoughOtherRulesForbidAll) {
+  params_.stop_ids = {2};
+  params_.min_tokens = 5;
+  mask_ = {1u << 2};
+  EXPECT_EQ(Sample({9, 8, 1, 7}), 2);
+  params_.temperature = 0;
+  Init();
+  EXPECT_EQ(Sample({9, 8, 1, 7}), 2);
+}
+
+TEST_F(SamplerTest, MasksOfDraftTokensAreThoseOfDrawnOnes) {
+  constexpr int32_t kVocab = 40;
+  params_.bad_words = {{1, 2}, {2, 3}, {3, 3, 4}};
+  answer_ = {7, 1};  // as after a preemption
+  Make(kVocab);
+  EXPECT_TRUE(sampler_->NeedsMasks(0));
+  const size_t words = sampler_->mask_words();
+  ASSERT_EQ(words, 2u);
+  const std::vector<int32_t> drafts = {3, 3, 4, 5};
+  std::vector<uint32_t> masks(5 * words);
+  sampler_->FillMasks(0, drafts, masks);
+  std::vector<std::vector<uint32_t>> one_by_one;
+  for (size_t i = 0; i < 3; ++i) {
+    std::vector<uint32_t> mask(words);
+    sampler_->FillMasks(0, {}, mask);
+    EXPECT_TRUE(std::equal(mask.begin(), mask.end(),
+                           masks.begin() + static_cast<long>(i * words)))
+        << "row " << i;
+    one_by_one.push_back(mask);
+    sampler_->Count(0, drafts[i]);
+  }
+  EXPECT_FALSE(IsAllowed(one_by_one[0], 2));
+  EXPECT_TRUE(IsAllowed(one_by_one[1], 2));
+  EXPECT_FALSE(IsAllowed(one_by_one[2], 4)) << "the third draft is refused";
+  // Behind it nothing can count: all is allowed.
+  EXPECT_EQ(masks[3 * words], ~0u);
+  EXPECT_EQ(masks[3 * words + 1], 0xffu);
 }
 
 }  // namespace
