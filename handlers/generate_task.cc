@@ -44,6 +44,27 @@ StatusOr<int64_t> CompletionLimit(const GenerateParts& parts,
   return limit;
 }
 
+// Each word as it is spelled at the beginning of a text, and as it is spelled
+// behind a space where that is another sequence of as many tokens. As in vLLM.
+std::vector<std::vector<int32_t>> EncodeBadWords(
+    const models::Tokenizer& tokenizer, const std::vector<std::string>& words) {
+  std::vector<std::vector<int32_t>> encoded;
+  for (const std::string& word : words) {
+    const std::string bare = word.substr(word.find_first_not_of(" \t\r\n"));
+    const auto encode = [&](const std::string& text) {
+      return tokenizer.Encode(text,
+                              {.add_special = false, .parse_special = true});
+    };
+    std::vector<int32_t> first = encode(bare);
+    std::vector<int32_t> later = encode(" " + bare);
+    const bool differs = !first.empty() && later.size() == first.size() &&
+                         later.front() != first.front();
+    if (!first.empty()) encoded.push_back(std::move(first));
+    if (differs) encoded.push_back(std::move(later));
+  }
+  return encoded;
+}
+
 models::SamplingParams SamplingOf(const GenerateParts& parts,
                                   const GenerateOptions& options,
                                   int64_t max_tokens) {
@@ -69,6 +90,8 @@ models::SamplingParams SamplingOf(const GenerateParts& parts,
   sampling.logprobs = options.logprobs.has_value();
   sampling.top_logprobs = options.logprobs.value_or(0);
   sampling.logit_bias = options.logit_bias;
+  sampling.allowed_token_ids = options.allowed_token_ids;
+  sampling.bad_words = EncodeBadWords(*parts.tokenizer, options.bad_words);
   sampling.stop_ids = options.stop_token_ids;
   if (!options.ignore_eos) {
     const auto& eog = parts.tokenizer->vocabulary().eog_ids;

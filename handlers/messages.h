@@ -49,7 +49,9 @@ struct GenerateOptions {
   std::optional<double> presence_penalty = {};
   std::optional<double> frequency_penalty = {};
   std::vector<std::pair<int32_t, float>> logit_bias = {};
-  std::optional<uint64_t> seed = {};  // absent: drawn
+  std::vector<int32_t> allowed_token_ids = {};  // empty: all
+  std::vector<std::string> bad_words = {};      // never in the completion
+  std::optional<uint64_t> seed = {};            // absent: drawn
   std::vector<std::string> stop = {};
   std::vector<int32_t> stop_token_ids = {};
   bool include_stop_str_in_output = false;

@@ -1,6 +1,6 @@
-// One table of refusals, one list of readers. What a reader would guess wrong:
-// a field that has no say in the answer (user, metadata, service_tier) is not
-// named here at all; what is named is read or refused.
+// One table of refusals, one list of readers. What is named here is read or
+// refused; a field that does not change the completion (user, metadata,
+// service_tier) is not named at all.
 #include "handlers/request_fields.h"
 
 #include <array>
@@ -22,6 +22,9 @@ constexpr size_t kMaxStops = 16;
 constexpr size_t kMaxStopBytes = 1024;
 constexpr size_t kMaxStopTokenIds = 1024;
 constexpr size_t kMaxLogitBias = 1024;
+constexpr size_t kMaxAllowedTokenIds = 1 << 18;
+constexpr size_t kMaxBadWords = 256;
+constexpr size_t kMaxBadWordBytes = 1024;
 constexpr int64_t kMaxTopLogprobs = 20;
 constexpr int64_t kMaxAnswers = 128;  // n
 
@@ -70,8 +73,6 @@ constexpr Refusal kRefusals[] = {
     {"audio", kInChat, IsEmpty, "leave it out"},
     {"web_search_options", kInChat, Never, "leave it out"},
     {"logits_processors", kAll, IsEmpty, "leave it out"},
-    {"bad_words", kAll, IsEmpty, "use logit_bias"},
-    {"allowed_token_ids", kAll, IsEmpty, "use logit_bias"},
     {"use_beam_search", kAll, IsEmpty, "leave it out"},
     {"prompt_logprobs", kAll, Never, "use completions with echo and logprobs"},
     {"truncate_prompt_tokens", kAll, Never, "shorten the prompt"},
@@ -166,21 +167,62 @@ Status ReadStop(const Json& body, GenerateOptions& options) {
   return OkStatus();
 }
 
-Status ReadStopTokenIds(const Json& body, GenerateOptions& options) {
-  ASSIGN_OR_RETURN(const Json* ids, ReadArray(body, "stop_token_ids"));
-  if (ids == nullptr) return OkStatus();
-  if (ids->size() > kMaxStopTokenIds) {
-    return InvalidArgument(
-               "stop_token_ids holds " + std::to_string(ids->size()) +
-               " ids but may hold at most " + std::to_string(kMaxStopTokenIds))
-        .At("stop_token_ids");
+// The ids of a list; empty when it is absent.
+StatusOr<std::vector<int32_t>> ReadTokenIds(const Json& body, const char* field,
+                                            size_t most) {
+  std::vector<int32_t> result;
+  ASSIGN_OR_RETURN(const Json* ids, ReadArray(body, field));
+  if (ids == nullptr) return result;
+  if (ids->size() > most) {
+    return InvalidArgument(std::string(field) + " holds " +
+                           std::to_string(ids->size()) +
+                           " ids but may hold at most " + std::to_string(most))
+        .At(field);
   }
   for (size_t i = 0; i < ids->size(); ++i) {
-    ASSIGN_OR_RETURN(
-        const int64_t id,
-        AsInt((*ids)[i], "stop_token_ids[" + std::to_string(i) + "]",
-              {0, INT32_MAX}));
-    options.stop_token_ids.push_back(static_cast<int32_t>(id));
+    ASSIGN_OR_RETURN(const int64_t id,
+                     AsInt((*ids)[i], field + ("[" + std::to_string(i) + "]"),
+                           {0, INT32_MAX}));
+    result.push_back(static_cast<int32_t>(id));
+  }
+  return result;
+}
+
+Status ReadAllowedTokenIds(const Json& body, GenerateOptions& options) {
+  ASSIGN_OR_RETURN(
+      options.allowed_token_ids,
+      ReadTokenIds(body, "allowed_token_ids", kMaxAllowedTokenIds));
+  if (FindField(body, "allowed_token_ids") == nullptr ||
+      !options.allowed_token_ids.empty()) {
+    return OkStatus();
+  }
+  return InvalidArgument(
+             "allowed_token_ids is empty, so that no token could be drawn; "
+             "name one id at least or leave it out")
+      .At("allowed_token_ids");
+}
+
+Status ReadBadWords(const Json& body, GenerateOptions& options) {
+  ASSIGN_OR_RETURN(const Json* words, ReadArray(body, "bad_words"));
+  if (words == nullptr) return OkStatus();
+  if (words->size() > kMaxBadWords) {
+    return InvalidArgument("bad_words holds " + std::to_string(words->size()) +
+                           " strings but may hold at most " +
+                           std::to_string(kMaxBadWords))
+        .At("bad_words");
+  }
+  for (size_t i = 0; i < words->size(); ++i) {
+    const std::string path = "bad_words[" + std::to_string(i) + "]";
+    ASSIGN_OR_RETURN(std::string word, AsString((*words)[i], path));
+    if (word.size() > kMaxBadWordBytes ||
+        word.find_first_not_of(" \t\r\n") == std::string::npos) {
+      return InvalidArgument(path + " has " + std::to_string(word.size()) +
+                             " bytes but must have between 1 and " +
+                             std::to_string(kMaxBadWordBytes) +
+                             ", not only white space")
+          .At(path);
+    }
+    options.bad_words.push_back(std::move(word));
   }
   return OkStatus();
 }
@@ -323,7 +365,10 @@ StatusOr<GenerateOptions> Read(const Json& body, FieldDialect dialect) {
                    ReadInt(body, "priority", {INT32_MIN, INT32_MAX}));
   options.priority = static_cast<int32_t>(priority.value_or(0));
   RETURN_IF_ERROR(ReadStop(body, options));
-  RETURN_IF_ERROR(ReadStopTokenIds(body, options));
+  ASSIGN_OR_RETURN(options.stop_token_ids,
+                   ReadTokenIds(body, "stop_token_ids", kMaxStopTokenIds));
+  RETURN_IF_ERROR(ReadAllowedTokenIds(body, options));
+  RETURN_IF_ERROR(ReadBadWords(body, options));
   RETURN_IF_ERROR(ReadLogitBias(body, options));
   RETURN_IF_ERROR(ReadLogprobs(body, dialect, options));
   return options;

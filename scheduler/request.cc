@@ -73,6 +73,15 @@ Status CheckTask(const GenerateTask& task, const models::RunnerInfo& info,
   RETURN_IF_ERROR(CheckTokenIds(task.prompt, info.vocab_size, "prompt", model));
   RETURN_IF_ERROR(CheckTokenIds(sampling.stop_ids, info.vocab_size,
                                 "stop_token_ids", model));
+  RETURN_IF_ERROR(CheckTokenIds(sampling.allowed_token_ids, info.vocab_size,
+                                "allowed_token_ids", model));
+  for (const std::vector<int32_t>& word : sampling.bad_words) {
+    for (const int32_t id : word) {
+      if (Exists(id, info.vocab_size)) continue;
+      return NoSuchToken("a part of bad_words", id, info.vocab_size, model)
+          .At("bad_words");
+    }
+  }
   for (const auto& [id, bias] : sampling.logit_bias) {
     if (Exists(id, info.vocab_size)) continue;
     return NoSuchToken("a key of logit_bias", id, info.vocab_size, model)

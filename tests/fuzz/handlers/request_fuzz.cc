@@ -55,6 +55,13 @@ void CheckOptions(const GenerateOptions& options) {
     Require(!stop.empty() && millrace::IsValidUtf8(stop), "a stop string");
   }
   Require(options.logit_bias.size() <= 1024, "logit_bias");
+  Require(options.bad_words.size() <= 256, "bad_words");
+  for (const std::string& word : options.bad_words) {
+    Require(!word.empty() && millrace::IsValidUtf8(word), "a bad word");
+  }
+  for (const int32_t id : options.allowed_token_ids) {
+    Require(id >= 0, "an allowed token id");
+  }
   for (const auto& [id, bias] : options.logit_bias) {
     Require(id >= 0 && bias >= -100 && bias <= 100, "a logit bias");
   }

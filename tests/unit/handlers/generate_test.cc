@@ -115,6 +115,8 @@ TEST(Generate, SamplingReachesTheEngine) {
   options.frequency_penalty = 2;
   options.seed = 99;
   options.logit_bias = {{7, 1.5f}};
+  options.allowed_token_ids = {5, 6};
+  options.bad_words = {" ab"};
   options.stop_token_ids = {10};
   options.logprobs = 3;
   options.priority = -4;
@@ -133,6 +135,9 @@ TEST(Generate, SamplingReachesTheEngine) {
   EXPECT_EQ(sampling.frequency_penalty, 2.0f);
   EXPECT_EQ(sampling.seed, 99u);
   EXPECT_EQ(sampling.logit_bias, options.logit_bias);
+  EXPECT_EQ(sampling.allowed_token_ids, (Ids{5, 6}));
+  // Behind a space it is longer, so that it is named by its end.
+  EXPECT_EQ(sampling.bad_words, (std::vector<Ids>{{'a', 'b'}}));
   EXPECT_EQ(sampling.stop_ids, (Ids{10, kImEnd}));
   EXPECT_EQ(sampling.min_tokens, 2);
   EXPECT_TRUE(sampling.logprobs);

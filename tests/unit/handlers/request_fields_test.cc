@@ -51,7 +51,8 @@ TEST(RequestFields, EveryHonouredFieldIsRead) {
     "top_p": 0.9, "min_p": 0.05, "repetition_penalty": 1.1,
     "presence_penalty": -1, "frequency_penalty": 2, "seed": -1,
     "logit_bias": {"42": -100, "7": 1.5}, "stop": ["a", "b"],
-    "stop_token_ids": [3, 4], "include_stop_str_in_output": true,
+    "stop_token_ids": [3, 4], "allowed_token_ids": [5, 6],
+    "bad_words": ["no", " never"], "include_stop_str_in_output": true,
     "ignore_eos": true, "skip_special_tokens": false, "priority": -3,
     "logprobs": true, "top_logprobs": 5})");
   ASSERT_TRUE(options.ok()) << options.status().ToString();
@@ -69,6 +70,8 @@ TEST(RequestFields, EveryHonouredFieldIsRead) {
   EXPECT_EQ(options->logit_bias, bias);
   EXPECT_EQ(options->stop, (std::vector<std::string>{"a", "b"}));
   EXPECT_EQ(options->stop_token_ids, (std::vector<int32_t>{3, 4}));
+  EXPECT_EQ(options->allowed_token_ids, (std::vector<int32_t>{5, 6}));
+  EXPECT_EQ(options->bad_words, (std::vector<std::string>{"no", " never"}));
   EXPECT_TRUE(options->include_stop_str_in_output);
   EXPECT_TRUE(options->ignore_eos);
   EXPECT_FALSE(options->skip_special_tokens);
@@ -232,6 +235,17 @@ TEST(RequestFields, BodyMustBeAnObjectOfFewFields) {
             "the request has 1001 fields but may have at most 1000");
   EXPECT_FALSE(Read("[]").ok());
   EXPECT_FALSE(Read("3", FieldDialect::kSamplingParameters).ok());
+}
+
+TEST(RequestFields, TokensThatMayBeDrawnAreListsThatMakeSense) {
+  ExpectRefused(R"({"allowed_token_ids": []})", "allowed_token_ids");
+  ExpectRefused(R"({"allowed_token_ids": [1, -1]})", "allowed_token_ids[1]");
+  ExpectRefused(R"({"allowed_token_ids": "1"})", "allowed_token_ids");
+  ExpectRefused(R"({"bad_words": "no"})", "bad_words");
+  ExpectRefused(R"({"bad_words": ["no", ""]})", "bad_words[1]");
+  ExpectRefused(R"({"bad_words": [" \t"]})", "bad_words[0]");
+  ExpectRefused(R"({"bad_words": [3]})", "bad_words[0]");
+  EXPECT_TRUE(Read(R"({"allowed_token_ids": null, "bad_words": []})").ok());
 }
 
 }  // namespace

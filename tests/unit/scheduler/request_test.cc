@@ -2,6 +2,7 @@
 
 #include <gtest/gtest.h>
 
+#include <string>
 #include <vector>
 
 namespace millrace::scheduler {
@@ -39,6 +40,32 @@ TEST(Request, MaxTokensBeyondTheContextNamesWhatIsLeft) {
   EXPECT_EQ(status.field(), "max_tokens");
   EXPECT_EQ(status.reason(), "context_length_exceeded");
   EXPECT_NE(status.message().find("ask for at most 4"), std::string_view::npos);
+}
+
+TEST(Request, EveryListOfTokenIdsOfATaskIsChecked) {
+  models::RunnerInfo info;
+  info.vocab_size = 10;
+  info.max_context = 64;
+  GenerateTask task;
+  task.prompt = {1};
+  task.max_tokens = 1;
+  ASSERT_TRUE(CheckTask(task, info, "m").ok());
+  const auto field = [&](auto set) {
+    GenerateTask wrong = task;
+    set(wrong.sampling);
+    return std::string(CheckTask(wrong, info, "m").field());
+  };
+  using Params = models::SamplingParams;
+  EXPECT_EQ(field([](Params& p) { p.stop_ids = {10}; }), "stop_token_ids");
+  EXPECT_EQ(field([](Params& p) { p.logit_bias = {{-1, 0}}; }), "logit_bias");
+  EXPECT_EQ(field([](Params& p) {
+              p.allowed_token_ids = {3, 10};
+            }),
+            "allowed_token_ids");
+  EXPECT_EQ(field([](Params& p) {
+              p.bad_words = {{3}, {4, 10}};
+            }),
+            "bad_words");
 }
 
 }  // namespace
