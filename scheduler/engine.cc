@@ -11,7 +11,7 @@
 #include "scheduler/engine_loop.h"
 #include "scheduler/engine_metrics.h"
 #include "scheduler/job.h"
-#include "scheduler/mailbox.h"
+#include "scheduler/request_queue.h"
 
 namespace millrace::scheduler {
 namespace {
@@ -59,14 +59,14 @@ class EngineImpl final : public Engine {
             .deadline = metrics_.refused_deadline,
             .draining = metrics_.refused_draining,
         })),
-        mailbox_(std::make_shared<Mailbox>(admission_->places())) {
+        queue_(std::make_shared<RequestQueue>(admission_->places())) {
     CHECK(draft_ == nullptr ||
               draft_->info().limits.max_seqs >= info_.limits.max_seqs,
           "each sequence has its slot with the draft model, too");
     if (registry) {
       scrape_ = registry->OnScrape(
-          [metrics = metrics_, board = board_, mailbox = mailbox_] {
-            metrics.SetGauges(Stats(*board, *mailbox));
+          [metrics = metrics_, board = board_, queue = queue_] {
+            metrics.SetGauges(Stats(*board, *queue));
           });
     }
     thread_ = std::thread([this] {
@@ -78,14 +78,14 @@ class EngineImpl final : public Engine {
                       {.max_tokens = info_.limits.max_tokens,
                        .max_seqs = info_.limits.max_seqs,
                        .max_samples = info_.limits.max_samples},
-                      options_, *mailbox_, *admission_, *board_, metrics_);
+                      options_, *queue_, *admission_, *board_, metrics_);
       loop.Run();
     });
   }
 
   ~EngineImpl() override {
     admission_->Drain();
-    mailbox_->Quit();
+    queue_->Quit();
     thread_.join();
     scrape_.reset();
     metrics_.SetGauges(EngineStats());
@@ -130,25 +130,25 @@ class EngineImpl final : public Engine {
     job->place = std::move(place);
 
     std::shared_ptr<TokenStream> stream = job->stream;
-    RETURN_IF_ERROR(mailbox_->Post(std::move(job)));
+    RETURN_IF_ERROR(queue_->Post(std::move(job)));
     return stream;
   }
 
   bool Drain(std::chrono::steady_clock::time_point deadline) override {
     admission_->Drain();
     const bool by_itself = admission_->WaitEmpty(deadline);
-    mailbox_->Close();
-    mailbox_->AwaitEnded();
+    queue_->Close();
+    queue_->AwaitEnded();
     return by_itself;
   }
 
-  EngineStats stats() const override { return Stats(*board_, *mailbox_); }
+  EngineStats stats() const override { return Stats(*board_, *queue_); }
   const RunnerInfo& info() const override { return info_; }
 
  private:
-  static EngineStats Stats(const StatsBoard& board, const Mailbox& mailbox) {
+  static EngineStats Stats(const StatsBoard& board, const RequestQueue& queue) {
     EngineStats stats = board.Read();
-    stats.waiting += mailbox.size();
+    stats.waiting += queue.size();
     return stats;
   }
 
@@ -160,11 +160,11 @@ class EngineImpl final : public Engine {
   const std::unique_ptr<models::Runner> runner_;
   const std::unique_ptr<models::Runner> draft_;  // or null
 
-  // Thread-safe, each. The board and the mailbox are shared with the scrape.
+  // Thread-safe, each. The board and the queue are shared with the scrape.
   const EngineMetrics metrics_;
   const std::shared_ptr<StatsBoard> board_;
   const std::shared_ptr<Admission> admission_;
-  const std::shared_ptr<Mailbox> mailbox_;
+  const std::shared_ptr<RequestQueue> queue_;
   std::shared_ptr<void> scrape_;
 
   std::thread thread_;

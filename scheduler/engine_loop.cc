@@ -49,13 +49,13 @@ TokenEvent EventOf(const StepResult& result, int32_t sample,
 
 EngineLoop::EngineLoop(models::Runner& runner, models::Runner* draft,
                        const PolicyLimits& limits, const EngineOptions& options,
-                       Mailbox& mailbox, Admission& admission,
+                       RequestQueue& queue, Admission& admission,
                        StatsBoard& board, const EngineMetrics& metrics)
     : runner_(runner),
       draft_(draft),
       limits_(limits),
       model_(options.model),
-      mailbox_(mailbox),
+      queue_(queue),
       admission_(admission),
       board_(board),
       metrics_(metrics),
@@ -103,12 +103,12 @@ void EngineLoop::Run() {
     const bool idle = jobs_.empty();
     const bool prepares =
         idle && runner_.PrepareAhead(ledger_.pages().first_unused());
-    Mailbox::Mail mail = mailbox_.Take(/*park=*/idle && !prepares);
-    Receive(std::move(mail.jobs));
-    EndUnwanted(mail.closed);
+    RequestQueue::Taken taken = queue_.Take(/*park=*/idle && !prepares);
+    Receive(std::move(taken.jobs));
+    EndUnwanted(taken.closed);
     DeliverEndings();
-    if (mail.closed && jobs_.empty()) mailbox_.Ended();
-    if (mail.quit) return;
+    if (taken.closed && jobs_.empty()) queue_.Ended();
+    if (taken.quit) return;
     if (jobs_.empty()) continue;
     RunStep();
     DeliverEndings();

@@ -1,8 +1,9 @@
-// The engine thread's own life: at each step edge it takes mail, ends what is
-// cancelled or late, plans, launches, and hands the results out.
+// The loop of the engine thread: at each step edge it takes new requests, ends
+// those that are cancelled or late, plans a step, launches it, and hands the
+// results out.
 //
-//   EngineLoop loop(runner, draft, limits, options, mailbox, admission, board,
-//   metrics); loop.Run();   // until the mailbox says quit
+//   EngineLoop loop(runner, draft, limits, options, queue, admission, board,
+//   metrics); loop.Run();   // until the queue says quit
 //
 // It alone touches sequences, pages, slots and the runner, hence no locks. It
 // parks only when it holds no job and memory is ready for what may come, and
@@ -24,8 +25,8 @@
 #include "scheduler/engine_metrics.h"
 #include "scheduler/job.h"
 #include "scheduler/kv_ledger.h"
-#include "scheduler/mailbox.h"
 #include "scheduler/policy.h"
+#include "scheduler/request_queue.h"
 #include "scheduler/speculation.h"
 #include "scheduler/step_cost.h"
 #include "scheduler/utilization.h"
@@ -38,7 +39,7 @@ class EngineLoop {
   // the options and the runner leave together; `draft` may be null.
   EngineLoop(models::Runner& runner, models::Runner* draft,
              const PolicyLimits& limits, const EngineOptions& options,
-             Mailbox& mailbox, Admission& admission, StatsBoard& board,
+             RequestQueue& queue, Admission& admission, StatsBoard& board,
              const EngineMetrics& metrics);
 
   void Run();
@@ -80,7 +81,7 @@ class EngineLoop {
   models::Runner* const draft_;  // or null
   const PolicyLimits limits_;
   const std::string model_;
-  Mailbox& mailbox_;
+  RequestQueue& queue_;
   Admission& admission_;
   StatsBoard& board_;
   const EngineMetrics& metrics_;
