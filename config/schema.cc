@@ -282,7 +282,7 @@ void VisitLlmSettings(LlmSettings& s, const SettingVisitor& visit) {
          .aliases = {{"target_itl_ms", "ms"}}},
         &s.target_itl_ms);
   visit({.name = "speculative_method",
-         .help = "guess next tokens and check several in one step, where that "
+         .help = "draft next tokens and check several in one step, where that "
                  "is faster; answers stay the same; ngram: from what stands "
                  "in prompt and answer; draft_model: what speculative_model "
                  "says; auto: draft_model where one is named, else ngram",
@@ -290,16 +290,16 @@ void VisitLlmSettings(LlmSettings& s, const SettingVisitor& visit) {
         &s.speculative_method);
   visit({.name = "speculative_model",
          .help = "smaller model with the vocabulary of the one served, to "
-                 "guess with; it shares the memory for keys and values",
+                 "draft with; it shares the memory for keys and values",
          .aliases = {{"model_draft"}, {"md"}}},
         &s.speculative_model);
   visit({.name = "num_speculative_tokens",
-         .help = "most tokens to guess ahead",
+         .help = "most tokens to draft in a row",
          .max = 31,
          .aliases = {{"draft_max"}, {"draft_n"}}},
         &s.num_speculative_tokens);
   visit({.name = "prompt_lookup_min",
-         .help = "tokens that must match before a guess",
+         .help = "tokens that must match before tokens are drafted",
          .min = 1,
          .max = 64},
         &s.prompt_lookup_min);

@@ -12,7 +12,7 @@ StatusOr<SpeculativeMethod> SpeculativeMethodOf(const LlmSettings& llm) {
   }
   if (method == "ngram" && named) {
     return InvalidArgument(
-               "speculative_method is ngram, which guesses without "
+               "speculative_method is ngram, which drafts without "
                "a model, but speculative_model is '" +
                llm.speculative_model + "'; leave one of the two out")
         .At("speculative_method");

@@ -1,4 +1,4 @@
-// How next tokens are guessed: what a method of "auto" stands for, and which
+// How next tokens are drafted: what a method of "auto" stands for, and which
 // settings contradict each other.
 #pragma once
 

@@ -1,6 +1,6 @@
 // What a reader would guess wrong: a page is registered when its tokens are
-// held, never for guesses, and a held token is never given up again. So no
-// registered page is written, although guesses are written over.
+// held, never for draft tokens, and a held token is never given up again. So no
+// registered page is written, although draft tokens are written over.
 #include "scheduler/draft_ledger.h"
 
 #include <algorithm>
@@ -17,7 +17,7 @@ DraftLedger::DraftLedger(const DraftLedgerOptions& options)
 
 DraftLedger::State& DraftLedger::At(const Sequence& sequence) {
   CHECK(sequence.running() && sequence.slot < options_.num_slots,
-        "only running sequences are guessed for");
+        "only running sequences are drafted for");
   return states_[static_cast<size_t>(sequence.slot)];
 }
 
@@ -56,7 +56,7 @@ void DraftLedger::Hold(const Sequence& sequence, int32_t num_rows) {
   State& state = At(sequence);
   CHECK(state.on_trial.empty() && num_rows > 0 &&
             state.held + num_rows <= sequence.num_tokens(),
-        "known tokens are computed before guesses are");
+        "known tokens are computed before draft tokens are");
   state.held += num_rows;
   if (state.held == sequence.num_tokens()) {
     --state.held;
@@ -67,7 +67,8 @@ void DraftLedger::Hold(const Sequence& sequence, int32_t num_rows) {
 
 void DraftLedger::Try(const Sequence& sequence, int32_t id) {
   State& state = At(sequence);
-  CHECK(!state.on_trial.empty(), "a guess stands behind all known tokens");
+  CHECK(!state.on_trial.empty(),
+        "a draft token stands behind all known tokens");
   state.on_trial.push_back(id);
 }
 

@@ -3,21 +3,21 @@
 //
 //   tokens    [ t0 t1 t2 t3 ]          known to the sequence
 //   held        ^  ^  ^                computed by the draft model, for good
-//   on trial             t3 g4 g5      computed, too: the last one, and guesses
+//   on trial             t3 d4 d5      computed, too: the last one, and drafts
 //
-// When the sequence has moved on, guesses that came true are held and the rest
+// When the sequence has moved on, accepted draft tokens are held and the rest
 // is forgotten: what lies behind the held tokens is written over, so a rejected
-// guess costs a number, no work. The last known token is never held, since its
-// row is what the next guess is drawn from.
+// draft token costs no work. The last known token is never held,
+// since its row is what the next draft token is drawn from.
 //
 //   ledger.Sync(sequence);                     // before asking anything else
 //   if (ledger.Grow(sequence, end)) ...        // pages up to a position
 //   ledger.Hold(sequence, num_rows);           // known tokens are computed
-//   ledger.Try(sequence, id);                  // a guess is
+//   ledger.Try(sequence, id);                  // a draft token is
 //   ledger.Release(sequence);                  // before it gives up its slot
 //
 // Full pages of held tokens can be found by others that begin alike, as in the
-// model's own cache. A sequence for which no page is left is not guessed for;
+// model's own cache. A sequence for which no page is left is not drafted for;
 // nothing is ever taken from another one.
 //
 // Plain and deterministic; the simulator runs it beside the model's ledger.
@@ -58,8 +58,8 @@ class DraftLedger {
     return sequence.num_tokens() - Held(sequence);
   }
 
-  // Judges the guesses by the sequence's tokens. Of a sequence of which nothing
-  // is held, looks up what others have computed.
+  // Judges the draft tokens by the sequence's tokens. Of a sequence of which
+  // nothing is held, looks up what others have computed.
   void Sync(const Sequence& sequence);
 
   // Pages for positions below `end`; false, with nothing taken, when there are
@@ -68,10 +68,10 @@ class DraftLedger {
 
   // The next `num_rows` known tokens are computed.
   void Hold(const Sequence& sequence, int32_t num_rows);
-  // The guess behind all that is known and on trial is computed.
+  // The draft token behind all that is known and on trial is computed.
   void Try(const Sequence& sequence, int32_t id);
 
-  // The sequence stops running, or is not guessed for any more.
+  // The sequence stops running, or is not drafted for any more.
   void Release(const Sequence& sequence);
 
   // Contents are not to be trusted any more (a device fault).

@@ -9,10 +9,10 @@
 namespace millrace::scheduler {
 namespace {
 
-// The plan must beat no guesses by so much: prices are estimates.
+// The plan must beat no drafts by so much: prices are estimates.
 constexpr double kMargin = 1.1;
 constexpr int kRounds = 6;
-// A sequence that moves on lacks its last token and one guess.
+// A sequence that moves on lacks its last token and one draft token.
 constexpr int32_t kUsuallyLacking = 2;
 
 struct Best {
@@ -82,7 +82,7 @@ class Planner {
   const double tokens_;
   const double seconds_;
   const double level_seconds_;
-  std::vector<double> row_seconds_;  // to guess a token and to check it
+  std::vector<double> row_seconds_;  // to draft a token and to check it
   int32_t most_ = 0;
 };
 

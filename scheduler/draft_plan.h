@@ -1,7 +1,7 @@
-// How many tokens a draft model should guess for whom: as many as give the most
+// How many tokens a draft model should draft for whom: as many as give the most
 // tokens a second, its own time counted. A pure function of prices and rates.
 //
-// A level is one step of the draft model: it guesses the next token of each of
+// A level is one step of the draft model: it drafts the next token of each of
 // its sequences, and reads all of its weights for that. So a level pays for
 // many sequences sooner than for one, while the rows to check pay sooner beside
 // few.
@@ -16,9 +16,9 @@
 namespace millrace::scheduler {
 
 struct DraftCandidate {
-  double rate = 0;          // how likely a guess behind true ones is true
+  double rate = 0;          // chance of a draft token behind accepted ones
   int32_t num_tokens = 0;   // known
-  int32_t max_tokens = 0;   // guesses
+  int32_t max_tokens = 0;   // draft tokens
   int32_t num_lacking = 0;  // rows the draft model has to compute before
   int32_t num_left = 0;     // tokens that its answer may still get
 };
@@ -28,9 +28,10 @@ struct DraftPrices {
   const StepCost& draft;
 };
 
-// Tokens to guess for each candidate, zeros where nothing pays. `decodes` are
-// all rows of the step without guesses. Rows that lack are an expense of once:
-// they are left alone where the rest of the answer would not save as much.
+// Tokens to draft for each candidate, zeros where nothing pays. `decodes` are
+// all rows of the step without draft tokens. Rows that lack are an expense of
+// once: they are left alone where the rest of the answer would not save as
+// much.
 std::vector<int32_t> PlanDrafts(std::span<const DraftCandidate> candidates,
                                 const StepShape& decodes,
                                 const DraftPrices& prices);

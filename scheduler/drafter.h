@@ -1,6 +1,6 @@
-// Drafters guess the next tokens of sequences, cheaply; the model then checks
-// several guesses in one step. A guess never changes an answer, only how many
-// steps it takes.
+// Drafters draft the next tokens of sequences, cheaply; the model then checks
+// several draft tokens in one step. A draft token never changes an answer, only
+// how many steps it takes.
 //
 //   drafter.Propose(requests);        // all that decode, together
 //   drafter.Release(sequence);        // before it gives up its slot
@@ -19,7 +19,8 @@
 
 namespace millrace::scheduler {
 
-// How sure a drafter is: guesses of one kind come true about equally often.
+// How sure a drafter is: draft tokens of one kind are accepted about equally
+// often.
 inline constexpr int32_t kDraftKinds = 8;
 
 struct Draft {
@@ -41,11 +42,11 @@ class Drafter {
   // The sequence stops running: what is kept of it is worth nothing.
   virtual void Release(const Sequence&) {}
 
-  // Of a drafter whose guesses take time, else null: the price of one of its
-  // steps, which guesses one token for each of its sequences.
+  // Of a drafter whose draft tokens take time, else null: the price of one of
+  // its steps, which drafts one token for each of its sequences.
   virtual const StepCost* cost() const { return nullptr; }
-  // ... and the rows it has to compute before its first guess; nothing where it
-  // cannot guess.
+  // ... and the rows it has to compute before its first draft token; nothing
+  // where it cannot draft.
   virtual std::optional<int32_t> Lacking(const Sequence&) { return 0; }
   // Seconds that all proposals took so far.
   virtual double seconds() const { return 0; }

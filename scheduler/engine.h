@@ -30,11 +30,11 @@
 
 namespace millrace::scheduler {
 
-// Guesses at the next tokens: a draft model's if there is one, else from what
-// stands in the prompt and the answer already. Answers do not change; the
-// engine guesses only where that is faster.
+// Speculation: draft tokens come from a draft model if there is one, else from
+// what stands in the prompt and the completion already. Completions do not
+// change; the engine drafts only where that is faster.
 struct SpeculativeOptions {
-  int32_t num_tokens = 0;  // guesses a sequence and step, at most; 0: none
+  int32_t num_tokens = 0;  // draft tokens a sequence and step, at most; 0: none
   bool always = false;     // faster or not: to measure it
   // Tokens that must match, and those that are looked at.
   int32_t prompt_lookup_min = config::LlmSettings::kPromptLookupMin;

@@ -190,7 +190,7 @@ void EngineLoop::RunStep() {
 Plan EngineLoop::PlanStep() {
   sequences_.clear();
   for (const auto& job : jobs_) sequences_.push_back(&job->sequence);
-  if (speculation_) GuessAhead();
+  if (speculation_) ProposeDrafts();
   const auto views = ledger_.Views(sequences_, limits_);
   PolicyLimits limits = limits_;
   if (target_itl_seconds_ > 0 && cost_.known()) {
@@ -199,21 +199,21 @@ Plan EngineLoop::PlanStep() {
   return MakePlan(views, ledger_.pages().available(), limits);
 }
 
-void EngineLoop::GuessAhead() {
-  std::vector<Speculation::Guesser> guessers;
+void EngineLoop::ProposeDrafts() {
+  std::vector<Speculation::Target> targets;
   StepShape decodes;
   for (const auto& job : jobs_) {
     Sequence& sequence = job->sequence;
     sequence.draft.clear();
-    job->guesses.draft = {};
+    job->drafts.draft = {};
     if (!sequence.running() ||
         sequence.num_tokens() - sequence.num_computed != 1) {
       continue;
     }
     decodes += ShapeOfRows(sequence.num_computed, 1, 1);
-    guessers.push_back({&sequence, &job->guesses});
+    targets.push_back({&sequence, &job->drafts});
   }
-  metrics_.draft_seconds.Add(speculation_->Guess(guessers, decodes, cost_));
+  metrics_.draft_seconds.Add(speculation_->Propose(targets, decodes, cost_));
 }
 
 void EngineLoop::CarryOut(const Plan& plan) {
@@ -294,7 +294,7 @@ void EngineLoop::ApplyRows(const PlannedRows& rows, const StepResult& result,
       continue;
     }
     if (position >= num_known) {
-      // A guess: what its row drew counts if it came true.
+      // A draft token: what its row drew counts if it was accepted.
       if (batch_.tokens()[row] != sequence.tokens[position]) break;
       ++num_computed;
     }
@@ -311,7 +311,7 @@ void EngineLoop::ApplyRows(const PlannedRows& rows, const StepResult& result,
   metrics_.draft_tokens.Add(rows.num_draft);
   metrics_.accepted_tokens.Add(std::max(num_new - 1, 0));
   if (speculation_ && num_new > 0) {
-    speculation_->Learn(job->guesses, rows.num_draft,
+    speculation_->Learn(job->drafts, rows.num_draft,
                         std::span(sequence.tokens).subspan(num_known));
   }
   // The token drawn last is known and not computed yet.

@@ -58,7 +58,7 @@ class EngineLoop {
 
   // Parts of a step.
   Plan PlanStep();
-  void GuessAhead();
+  void ProposeDrafts();
   void CarryOut(const Plan& plan);
   void Preempt(Job& job);
   void Start(Job& job);

@@ -29,15 +29,15 @@ EngineMetrics::EngineMetrics(MetricRegistry& registry, const std::string& model)
 
   draft_tokens =
       registry.AddCounter("millrace_spec_decode_num_draft_tokens_total",
-                          "Guessed tokens that steps have checked.", labels);
+                          "Draft tokens that steps have checked.", labels);
   accepted_tokens = registry.AddCounter(
       "millrace_spec_decode_num_accepted_tokens_total",
-      "Of those, tokens that came true and saved a step.", labels);
-  draft_seconds = registry.AddCounter(
-      "millrace_spec_decode_draft_seconds_total",
-      "Time that a draft model took for its guesses, its reading of prompts "
-      "included; 0 without one.",
-      labels);
+      "Of those, tokens that were accepted and saved a step.", labels);
+  draft_seconds =
+      registry.AddCounter("millrace_spec_decode_draft_seconds_total",
+                          "Time that a draft model took, its reading of "
+                          "prompts included; 0 without one.",
+                          labels);
 
   for (size_t i = 0; i < phase_seconds.size(); ++i) {
     phase_seconds[i] = registry.AddCounter(

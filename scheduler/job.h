@@ -20,7 +20,7 @@ namespace millrace::scheduler {
 
 struct Job {
   Sequence sequence;
-  GuessRecord guesses;
+  DraftRecord drafts;
   std::shared_ptr<const void> family;  // keeps sequence.family unique
   models::SamplingParams sampling;
   Clock::Time deadline = kNever;

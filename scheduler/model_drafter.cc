@@ -1,6 +1,6 @@
 // What a reader would guess wrong: sequences that lack only what their last
 // step drew come first, and long chunks share what is left of the step, so that
-// a newcomer's prompt never keeps the others from guessing.
+// a newcomer's prompt never keeps the others from drafting.
 #include "scheduler/model_drafter.h"
 
 #include <algorithm>
@@ -50,7 +50,7 @@ void ModelDrafter::Propose(std::span<const DraftRequest> requests) {
   if (broken_ || requests.empty()) return;
   const Clock::Time begun = options_.clock->Now();
   CatchUp(requests);
-  while (!lines_.empty() && RunStep()) GuessOn();
+  while (!lines_.empty() && RunStep()) DraftNext();
   seconds_ +=
       std::chrono::duration<double>(options_.clock->Now() - begun).count();
 }
@@ -176,8 +176,8 @@ bool ModelDrafter::RunStep() {
   return true;
 }
 
-// One row for each sequence that may guess on: its last guess.
-void ModelDrafter::GuessOn() {
+// One row for each sequence that may go on: its last draft token.
+void ModelDrafter::DraftNext() {
   const std::vector<Line> before = std::exchange(lines_, {});
   batch_.Clear();
   shape_ = {};

@@ -1,12 +1,12 @@
-// Guesses with a second, smaller model of the same vocabulary: what it would
-// say next, greedily. All sequences guess together, one token a step of the
+// Drafts with a second, smaller model of the same vocabulary: what it would
+// say next, greedily. All sequences draft together, one token a step of the
 // draft model:
 //
 //   step 1    what each lacks of its own tokens, in chunks when that is much
-//   step 2    the first guesses        one row for each sequence
-//   step 3    the second guesses       …
+//   step 2    the first draft tokens     one row for each sequence
+//   step 3    the second draft tokens    …
 //
-// A sequence whose chunk did not reach its last token guesses nothing yet.
+// A sequence whose chunk did not reach its last token drafts nothing yet.
 //
 // The draft model has KV pages of its own, kept by a DraftLedger. When one of
 // its steps fails it is switched off for good: answers go on without it.
@@ -62,13 +62,14 @@ class ModelDrafter final : public Drafter {
   };
 
   void CatchUp(std::span<const DraftRequest> requests);
-  void GuessOn();
+  void DraftNext();
   void AddKnown(const DraftRequest& request, int32_t most_rows);
   void AddRows(const DraftRequest& request, int32_t begin,
                std::span<const int32_t> ids, bool draws);
   bool InVocabulary(std::span<const int32_t> ids) const;
   int32_t MostCatchUpRows() const;
-  // Runs the batch; each line that draws has one guess more, if it is one.
+  // Runs the batch; each line that draws has one draft token more, if it is
+  // one.
   bool RunStep();
 
   const ModelDrafterOptions options_;

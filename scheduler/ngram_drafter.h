@@ -1,6 +1,7 @@
 // Looks the end of a sequence up in the sequence itself, prompt and answer:
-// what followed the last time may follow again. Quoting, editing and code make
-// it come true. The kind of a guess is the length of its match.
+// what followed the last time may follow again. It does in
+// quotations, edits and code. The kind of a draft token is the length of its
+// match.
 //
 // Stateless and thread-safe.
 // Source: prompt lookup decoding, Saxena 2023.

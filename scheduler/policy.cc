@@ -61,8 +61,8 @@ class Planner {
     for (int32_t i = 0; i < size(); ++i) {
       if (samples_left_ == 0) return;
       if (!runs_[i] || Lacking(views_[i]) != 1) continue;
-      // It may hold a page more than it needs, from guesses that came to
-      // nothing.
+      // It may hold a page more than it needs, from draft tokens that were
+      // rejected.
       const int32_t new_pages =
           std::max(PagesFor(views_[i].num_tokens) - views_[i].num_pages, 0);
       while (new_pages > pages_left_ && runs_[i]) PreemptLast();
@@ -70,9 +70,9 @@ class Planner {
     }
   }
 
-  // Guesses take what is there and nothing from anybody: no page beyond those
-  // that other sequences will want soon, let alone a preemption, and not the
-  // one row and sample that let prompts go on.
+  // Draft tokens take what is there and nothing from anybody: no page beyond
+  // those that other sequences will want soon, let alone a preemption, and not
+  // the one row and sample that let prompts go on.
   void PlanDrafts() {
     int32_t kept_back = 0;
     bool prompts = false;

@@ -3,7 +3,7 @@
 //
 //   1. Decodes first: every running sequence that lacks one row, also beyond
 //      the token budget of the step. Then, as far as the budget goes, the
-//      guesses that may follow their last tokens.
+//      draft tokens that may follow their last tokens.
 //   2. Then prompts of running sequences, in chunks, until the token budget of
 //      the step is spent, or that for prompts when there are decodes. Prompts
 //      get one row at least, however many decodes there are.
@@ -48,8 +48,8 @@ struct SequenceView {
   // Of a waiting sequence: the view that computes, or would first compute, the
   // page it needs next; -1: none does.
   int32_t waits_for = -1;
-  // Of a sequence that decodes: guesses that wait to be checked behind its last
-  // known token.
+  // Of a sequence that decodes: draft tokens that wait to be checked behind its
+  // last known token.
   int32_t num_draft = 0;
   // Rows in [score_begin, score_end) also leave through the head.
   int32_t score_begin = 0;
@@ -72,7 +72,7 @@ struct PlannedRows {
   int32_t sequence = 0;   // index into the views
   int32_t num_rows = 0;   // from num_computed on
   int32_t new_pages = 0;  // to be allocated before the step
-  int32_t num_draft = 0;  // of the rows, the last ones: guesses
+  int32_t num_draft = 0;  // of the rows, the last ones: draft tokens
 };
 
 // To be carried out in this order. Indices are those of the views.

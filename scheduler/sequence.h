@@ -40,7 +40,7 @@ struct Sequence {
   // prompts: `tokens`, marked, and hashes of those. See KvLedger.
   std::vector<int32_t> marked_tokens;
   std::vector<uint64_t> marked_hashes;
-  // Guesses at the tokens after the last one, to be checked in this step.
+  // Draft tokens behind the last known one, to be checked in this step.
   std::vector<int32_t> draft;
   // Tokens it found computed at its first start; -1: it has not started.
   int32_t num_found = -1;

@@ -1,6 +1,6 @@
-// The best set is found greedily: guesses in order of gain per second, as long
-// as each beats the average so far. Within a sequence the gains fall, because a
-// guess counts only if all before it came true.
+// The best set is found greedily: draft tokens in order of gain per second, as
+// long as each beats the average so far. Within a sequence the gains fall,
+// because a draft token counts only if all before it are accepted.
 #include "scheduler/speculation.h"
 
 #include <algorithm>
@@ -10,30 +10,31 @@
 namespace millrace::scheduler {
 namespace {
 
-// Before anything is known, a guess is thought to come true this often: of a
-// look-up too seldom for a long one, of a model more often.
+// Before anything is known, a draft token is thought to be accepted this often:
+// of a look-up too seldom for a long one, of a model more often.
 constexpr double kFirstRate = 0.4;
 constexpr double kFirstModelRate = 0.7;
-// What others' guesses say weighs as much as so many of the sequence's own.
+// What others' draft tokens say weighs as much as so many of the sequence's
+// own.
 constexpr double kOthersWeight = 4;
-// The latest guesses count for about so many.
+// The latest draft tokens count for about so many.
 constexpr double kMemory = 24;
-// A guess must beat the average by so much: prices are estimates.
+// A draft token must beat the average by so much: prices are estimates.
 constexpr double kMargin = 1.1;
-// Of the time without guesses, for trials; so much is saved up at most.
+// Of the time without draft tokens, for trials; so much is saved up at most.
 constexpr double kTrialShare = 0.01;
 constexpr double kMostTrialSeconds = 0.5;
 constexpr int32_t kTrialTokens = 2;
 
 }  // namespace
 
-double GuessRates::Rate(int32_t kind, double expected) const {
+double AcceptanceRates::Rate(int32_t kind, double expected) const {
   const Counts& counts = counts_[static_cast<size_t>(kind)];
   return (counts.come_true + kOthersWeight * expected) /
          (counts.all + kOthersWeight);
 }
 
-void GuessRates::Count(int32_t kind, int32_t num_true, int32_t num_false) {
+void AcceptanceRates::Count(int32_t kind, int32_t num_true, int32_t num_false) {
   Counts& counts = counts_[static_cast<size_t>(kind)];
   counts.come_true += num_true;
   counts.all += num_true + num_false;
@@ -49,34 +50,34 @@ Speculation::Speculation(std::unique_ptr<Drafter> drafter, int32_t max_tokens,
       always_(always),
       first_rate_(drafter_->cost() == nullptr ? kFirstRate : kFirstModelRate) {}
 
-double Speculation::Rate(const GuessRecord& record) const {
+double Speculation::Rate(const DraftRecord& record) const {
   const int32_t kind = record.draft.kind;
   return record.rates.Rate(kind, all_.Rate(kind, first_rate_));
 }
 
-double Speculation::Guess(std::span<const Guesser> guessers,
-                          const StepShape& decodes, const StepCost& cost) {
+double Speculation::Propose(std::span<const Target> targets,
+                            const StepShape& decodes, const StepCost& cost) {
   std::vector<DraftRequest> requests;
-  for (const Guesser& guesser : guessers) {
-    const Sequence& sequence = *guesser.sequence;
+  for (const Target& target : targets) {
+    const Sequence& sequence = *target.sequence;
     // The row of the last token draws one by itself.
     const int32_t room = sequence.max_answer - sequence.num_answer() - 1;
-    guesser.record->draft = {};
+    target.record->draft = {};
     requests.push_back({&sequence, std::min(max_tokens_, std::max(room, 0)),
-                        &guesser.record->draft});
+                        &target.record->draft});
   }
   if (drafter_->cost() != nullptr && !always_) {
-    Plan(guessers, decodes, cost, requests);
+    Plan(targets, decodes, cost, requests);
   }
   const double before = drafter_->seconds();
   drafter_->Propose(requests);
   const double spent = drafter_->seconds() - before;
   if (trying_) trial_seconds_ -= spent;
-  Choose(guessers, decodes, cost, spent);
+  Choose(targets, decodes, cost, spent);
   return spent;
 }
 
-void Speculation::Plan(std::span<const Guesser> guessers,
+void Speculation::Plan(std::span<const Target> targets,
                        const StepShape& decodes, const StepCost& cost,
                        std::span<DraftRequest> requests) {
   const StepCost& draft_cost = *drafter_->cost();
@@ -86,7 +87,7 @@ void Speculation::Plan(std::span<const Guesser> guessers,
     const std::optional<int32_t> lacking = drafter_->Lacking(sequence);
     if (!lacking || !cost.known()) requests[i].max_tokens = 0;
     candidates.push_back(
-        {.rate = Rate(*guessers[i].record),
+        {.rate = Rate(*targets[i].record),
          .num_tokens = sequence.num_tokens(),
          .max_tokens = requests[i].max_tokens,
          .num_lacking = lacking.value_or(0),
@@ -110,7 +111,7 @@ void Speculation::Plan(std::span<const Guesser> guessers,
   Try(candidates, requests);
 }
 
-// With the sequence that needs least before its first guess, if that is
+// With the sequence that needs least before its first draft token, if that is
 // affordable.
 void Speculation::Try(std::span<const DraftCandidate> candidates,
                       std::span<DraftRequest> requests) {
@@ -135,11 +136,11 @@ void Speculation::Try(std::span<const DraftCandidate> candidates,
   cheapest->max_tokens = std::min(kTrialTokens, most);
 }
 
-void Speculation::Choose(std::span<const Guesser> guessers,
+void Speculation::Choose(std::span<const Target> targets,
                          const StepShape& decodes, const StepCost& cost,
                          double spent_seconds) const {
   if (always_) {
-    for (const auto& [sequence, record] : guessers) {
+    for (const auto& [sequence, record] : targets) {
       sequence->draft = record->draft.tokens;
     }
     return;
@@ -147,16 +148,16 @@ void Speculation::Choose(std::span<const Guesser> guessers,
   struct Row {
     double gain;  // tokens
     double seconds;
-    size_t guesser;
+    size_t target;
   };
   std::vector<Row> rows;
-  for (size_t i = 0; i < guessers.size(); ++i) {
-    Sequence& sequence = *guessers[i].sequence;
+  for (size_t i = 0; i < targets.size(); ++i) {
+    Sequence& sequence = *targets[i].sequence;
     sequence.draft.clear();
     if (!cost.known()) continue;
-    const double rate = Rate(*guessers[i].record);
+    const double rate = Rate(*targets[i].record);
     double gain = 1;
-    for (size_t k = 0; k < guessers[i].record->draft.tokens.size(); ++k) {
+    for (size_t k = 0; k < targets[i].record->draft.tokens.size(); ++k) {
       gain *= rate;
       const int32_t position =
           sequence.num_computed + 1 + static_cast<int32_t>(k);
@@ -173,17 +174,17 @@ void Speculation::Choose(std::span<const Guesser> guessers,
     if (row.gain * seconds <= kMargin * tokens * row.seconds) break;
     tokens += row.gain;
     seconds += row.seconds;
-    const Guesser& guesser = guessers[row.guesser];
-    std::vector<int32_t>& draft = guesser.sequence->draft;
-    draft.push_back(guesser.record->draft.tokens[draft.size()]);
+    const Target& target = targets[row.target];
+    std::vector<int32_t>& draft = target.sequence->draft;
+    draft.push_back(target.record->draft.tokens[draft.size()]);
   }
 }
 
-void Speculation::Learn(GuessRecord& record, int32_t num_taken,
+void Speculation::Learn(DraftRecord& record, int32_t num_taken,
                         std::span<const int32_t> sampled) {
   const Draft& draft = record.draft;
   if (draft.tokens.empty() || sampled.empty()) return;
-  // Of a guess that was not taken the first token is known to be right or not.
+  // Of a draft that was not taken the first token is known to be right or not.
   const auto judged = std::min(static_cast<size_t>(std::max(num_taken, 1)),
                                draft.tokens.size());
   int32_t num_true = 0;

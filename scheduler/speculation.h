@@ -1,16 +1,16 @@
-// Which guesses are worth a row. A guess costs a row of the step and gains a
-// token with some probability; it is taken when it gains more tokens per second
-// than the step makes without it. So a lone sequence, whose step is bound by
-// memory, takes long guesses, a full batch none.
+// Which draft tokens are worth a row. A draft token costs a row of the step and
+// gains a token with some probability; it is taken when it gains more tokens
+// per second than the step makes without it. So a lone sequence, whose step is
+// bound by memory, takes long drafts, a full batch none.
 //
 //   Speculation speculation(options);
-//   speculation.Guess(guessers, shape, cost);   // for all that decode
+//   speculation.Propose(targets, shape, cost);   // for all that decode
 //   ... the step runs ...
 //   speculation.Learn(record, num_taken, sampled);
 //
-// How often guesses come true is learnt for each sequence and each kind of
-// guess, also from guesses that were not taken: their first token can still be
-// compared with what was drawn.
+// How often draft tokens are accepted is learnt for each sequence and each kind
+// of draft token, also from drafts that were not taken: their first token can
+// still be compared with what was drawn.
 //
 // A drafter that costs is asked only for what PlanDrafts thinks worth it. While
 // that is nothing, a hundredth of the time is saved up and spent on trials with
@@ -32,8 +32,8 @@
 
 namespace millrace::scheduler {
 
-// Decaying counts of guesses by kind.
-class GuessRates {
+// Decaying counts of draft tokens by kind.
+class AcceptanceRates {
  public:
   // `expected` stands for what is not known yet.
   double Rate(int32_t kind, double expected) const;
@@ -47,33 +47,33 @@ class GuessRates {
   std::array<Counts, kDraftKinds> counts_;
 };
 
-// What a sequence's guesses were so far, and the one for this step.
-struct GuessRecord {
-  GuessRates rates;
+// How a sequence's drafts did so far, and the draft for this step.
+struct DraftRecord {
+  AcceptanceRates rates;
   Draft draft;  // as proposed; the sequence's own draft is what was taken
 };
 
 class Speculation {
  public:
-  // At most `max_tokens` guesses a sequence and step; `always` so many, whether
-  // that pays or not.
+  // At most `max_tokens` draft tokens a sequence and step; `always` so many,
+  // whether that pays or not.
   Speculation(std::unique_ptr<Drafter> drafter, int32_t max_tokens,
               bool always = false);
 
-  struct Guesser {
+  struct Target {
     Sequence* sequence;  // decodes
-    GuessRecord* record;
+    DraftRecord* record;
   };
-  // Has guesses proposed, never beyond a longest answer, and sets each
+  // Has draft tokens proposed, never beyond a longest answer, and sets each
   // sequence's draft to the part of its proposal that pays beside `decodes`,
-  // all rows of the step without guesses.
+  // all rows of the step without draft tokens.
   // Returns the seconds that the proposals took.
-  double Guess(std::span<const Guesser> guessers, const StepShape& decodes,
-               const StepCost& cost);
+  double Propose(std::span<const Target> targets, const StepShape& decodes,
+                 const StepCost& cost);
 
   // `sampled` are the ids drawn for the sequence in this step: what was taken
-  // and came true, and the first that did not.
-  void Learn(GuessRecord& record, int32_t num_taken,
+  // and accepted, and the first that was not.
+  void Learn(DraftRecord& record, int32_t num_taken,
              std::span<const int32_t> sampled);
 
   // The sequence stops running.
@@ -81,13 +81,13 @@ class Speculation {
   const Drafter& drafter() const { return *drafter_; }
 
  private:
-  double Rate(const GuessRecord& record) const;
+  double Rate(const DraftRecord& record) const;
   // Cuts the requests to a drafter that costs to what pays, or to a trial.
-  void Plan(std::span<const Guesser> guessers, const StepShape& decodes,
+  void Plan(std::span<const Target> targets, const StepShape& decodes,
             const StepCost& cost, std::span<DraftRequest> requests);
   void Try(std::span<const DraftCandidate> candidates,
            std::span<DraftRequest> requests);
-  void Choose(std::span<const Guesser> guessers, const StepShape& decodes,
+  void Choose(std::span<const Target> targets, const StepShape& decodes,
               const StepCost& cost, double spent_seconds) const;
 
   const std::unique_ptr<Drafter> drafter_;
@@ -96,7 +96,7 @@ class Speculation {
   const double first_rate_;
   bool trying_ = false;       // in this step
   double trial_seconds_ = 0;  // saved up for trials
-  GuessRates all_;  // of all sequences: what a new one is expected to do
+  AcceptanceRates all_;  // of all sequences: what a new one is expected to do
 };
 
 }  // namespace millrace::scheduler

@@ -13,7 +13,7 @@ namespace millrace::scheduler {
 // Prompts go on by this much in every step, whatever the target.
 inline constexpr int32_t kLeastPromptRows = 16;
 
-// What the rows of all decodes among `views` come to, guesses left out.
+// What the rows of all decodes among `views` come to, draft tokens left out.
 StepShape ShapeOfDecodes(std::span<const SequenceView> views);
 
 // Most rows from `begin` on, at most `num_rows`, that cost `seconds` together.

@@ -23,7 +23,7 @@ int32_t StepBuilder::Add(const Sequence& sequence, int32_t num_rows) {
   const auto num_draft = static_cast<int32_t>(sequence.draft.size());
   CHECK(sequence.running() && num_rows > 0 &&
             end <= sequence.num_tokens() + num_draft,
-        "rows must be known or guessed tokens of a running sequence");
+        "rows must be known or draft tokens of a running sequence");
   CHECK(seq < batch_.limits().max_seqs &&
             batch_.num_tokens + num_rows <= batch_.limits().max_tokens,
         "the plan is larger than a step");
@@ -34,9 +34,9 @@ int32_t StepBuilder::Add(const Sequence& sequence, int32_t num_rows) {
 
   for (int32_t position = begin; position < end; ++position) {
     const int32_t row = batch_.num_tokens++;
-    const int32_t guess = position - sequence.num_tokens();
+    const int32_t draft = position - sequence.num_tokens();
     batch_.tokens()[row] =
-        guess < 0 ? sequence.tokens[position] : sequence.draft[guess];
+        draft < 0 ? sequence.tokens[position] : sequence.draft[draft];
     batch_.positions()[row] = position;
     if (position + 1 >= sequence.num_tokens()) {
       AddSample(row, seq, kSample);

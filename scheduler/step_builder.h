@@ -4,7 +4,8 @@
 //   int32_t seq = builder.Add(sequence, 16);
 //
 // The sequence has its slot and its pages. Rows that score prompt tokens, the
-// last known row, which samples, and guesses behind it go through the head.
+// last known row, which samples, and draft tokens behind it go through the
+// head.
 //
 // Engine thread only.
 #pragma once

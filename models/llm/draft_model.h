@@ -1,4 +1,4 @@
-// What a model that guesses for another one must have in common with it.
+// What a model that drafts for another one must have in common with it.
 #pragma once
 
 #include "config/base/status.h"

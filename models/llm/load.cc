@@ -108,11 +108,11 @@ struct Shared {
   Device& device;
   // For the model: what a page for the draft model takes beside its own.
   int64_t draft_page_bytes = 0;
-  // For the draft model: whom it guesses for. Else null.
+  // For the draft model: whom it drafts for. Else null.
   const LlmModel* target = nullptr;
 };
 
-// Whoever guesses for another has as many pages, and reaches no further.
+// A draft model has as many pages, and reaches no further.
 StatusOr<KvPlan> KvPlanFor(const LlmOptions& options, const ModelConfig& config,
                            int64_t page_bytes, const Shared& shared) {
   if (shared.target == nullptr) {

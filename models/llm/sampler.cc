@@ -144,7 +144,7 @@ int32_t Sampler::Apply(std::span<const uint32_t> mask,
   return any ? -1 : first;
 }
 
-void Sampler::Change(const Slot& slot, std::span<const int32_t> guesses,
+void Sampler::Change(const Slot& slot, std::span<const int32_t> drafts,
                      std::span<float> logits, Scratch& scratch) const {
   const SamplingParams& params = slot.params;
   const auto valid = [&](int32_t id) { return id >= 0 && id < vocab_; };
@@ -156,8 +156,8 @@ void Sampler::Change(const Slot& slot, std::span<const int32_t> guesses,
     remember(id);
     logits[id] += bias;
   }
-  const auto num_guesses = static_cast<int32_t>(guesses.size());
-  if (slot.answer_tokens + num_guesses < params.min_tokens) {
+  const auto num_drafts = static_cast<int32_t>(drafts.size());
+  if (slot.answer_tokens + num_drafts < params.min_tokens) {
     for (const int32_t id : params.stop_ids) {
       if (!valid(id)) continue;
       remember(id);
@@ -177,17 +177,17 @@ void Sampler::Change(const Slot& slot, std::span<const int32_t> guesses,
       x -= params.frequency_penalty * static_cast<float>(in_answer);
     }
   };
-  const auto num_guessed = [&](int32_t id) {
-    return static_cast<int32_t>(std::ranges::count(guesses, id));
+  const auto times_drafted = [&](int32_t id) {
+    return static_cast<int32_t>(std::ranges::count(drafts, id));
   };
   // Each token is changed on its own, so the map's order does not matter.
   for (const auto& [id, seen] : slot.seen) {
-    penalise(id, seen.in_answer + num_guessed(id));
+    penalise(id, seen.in_answer + times_drafted(id));
   }
-  for (size_t i = 0; i < guesses.size(); ++i) {
-    const bool first = std::ranges::count(guesses.first(i), guesses[i]) == 0;
-    if (!first || slot.seen.contains(guesses[i])) continue;
-    penalise(guesses[i], num_guessed(guesses[i]));
+  for (size_t i = 0; i < drafts.size(); ++i) {
+    const bool first = std::ranges::count(drafts.first(i), drafts[i]) == 0;
+    if (!first || slot.seen.contains(drafts[i])) continue;
+    penalise(drafts[i], times_drafted(drafts[i]));
   }
 }
 
@@ -283,7 +283,7 @@ int32_t Sampler::Draw(const SamplingParams& params, int32_t position,
 
 Sampler::Drawn Sampler::Sample(int32_t slot_index, int32_t position,
                                int32_t score_id,
-                               std::span<const int32_t> guesses,
+                               std::span<const int32_t> drafts,
                                std::span<float> logits,
                                std::span<TokenLogprob> top, Scratch& scratch,
                                std::span<const uint32_t> mask) const {
@@ -327,7 +327,7 @@ Sampler::Drawn Sampler::Sample(int32_t slot_index, int32_t position,
   }
 
   scratch.raw.clear();
-  Change(slot, guesses, logits, scratch);
+  Change(slot, drafts, logits, scratch);
   const int32_t only = mask.empty() ? -1 : Apply(mask, logits);
   const int32_t id = only >= 0 ? only
                      : params.temperature < kMinTemperature

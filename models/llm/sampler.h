@@ -52,13 +52,13 @@ class Sampler {
   // A token was drawn for the slot and joins its answer.
   void Count(int32_t slot, int32_t id);
 
-  // Changes the logits. `score_id` is kSample or the id to score; `guesses` are
+  // Changes the logits. `score_id` is kSample or the id to score; `drafts` are
   // taken for drawn, behind the counted tokens; `top` gets the alternatives,
   // kMaxTopLogprobs of them, unused ones -1. `mask` is of FillMasks, or empty:
   // all are allowed. When all allowed tokens are forbidden by other rules (stop
   // ids before min_tokens), the first of them is drawn.
   Drawn Sample(int32_t slot, int32_t position, int32_t score_id,
-               std::span<const int32_t> guesses, std::span<float> logits,
+               std::span<const int32_t> drafts, std::span<float> logits,
                std::span<TokenLogprob> top, Scratch& scratch,
                std::span<const uint32_t> mask = {}) const;
 
@@ -75,7 +75,7 @@ class Sampler {
     std::vector<std::unique_ptr<LogitsProcessor>> processors;
   };
 
-  void Change(const Slot& slot, std::span<const int32_t> guesses,
+  void Change(const Slot& slot, std::span<const int32_t> drafts,
               std::span<float> logits, Scratch& scratch) const;
   // The logits of tokens that are not allowed become -inf. The first allowed
   // one if no logit is left above that, else -1.

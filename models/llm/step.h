@@ -13,12 +13,13 @@
 //   slot         7           2              0
 //   prompt_rows  0           4              0
 //
-// A sequence may bring rows beyond the tokens it is known to have: guesses,
-// each of which samples, too. A row draws as if the guesses before it had been
-// drawn, so its id counts if the row before drew the token that stands here:
+// A sequence may bring rows beyond the tokens it is known to have: draft
+// tokens, each of which samples, too. A row draws as if the draft tokens before
+// it had been drawn, so its id counts if the row before drew the token that
+// stands here:
 //
-//   tokens     [ a4 g5 g6 ]     known a0 … a4, guessed g5, g6
-//   drawn        g5 x6 y7       g5 and x6 are the next tokens, y7 is worthless
+//   tokens     [ a4 d5 d6 ]     known a0 … a4, draft tokens d5, d6
+//   drawn        d5 x6 y7       d5 and x6 are the next tokens, y7 is worthless
 //
 // Sequence state that outlives a step (penalty counts, seed, stop ids) lives in
 // the runner under a slot, a small stable id; see SlotInit.
@@ -87,7 +88,7 @@ class StepBatch {
   std::span<int32_t> kv_len() { return kv_len_; }        // [num_seqs]
   std::span<int32_t> slot() { return slot_; }            // [num_seqs]
   // How many of a sequence's rows, the first ones, are tokens of its prompt;
-  // the others were generated (or are guesses): [num_seqs]. A backend may
+  // the others were generated (or are draft tokens): [num_seqs]. A backend may
   // compute the two in different ways, so a token keeps its role for as long as
   // its sequence lives.
   std::span<int32_t> prompt_rows() { return prompt_rows_; }

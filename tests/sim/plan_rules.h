@@ -1,6 +1,6 @@
 // What every plan of the policy keeps, whatever it was asked: rows name each
 // sequence once, nobody overtakes, victims stand behind all that go on, budgets
-// hold, a guess takes nothing from anybody.
+// hold, a draft token takes nothing from anybody.
 #pragma once
 
 #include <gtest/gtest.h>
@@ -35,8 +35,8 @@ inline void CheckShape(const std::vector<SequenceView>& views,
   ASSERT_EQ(plan.rows.empty(), views.empty()) << "a step without progress";
 }
 
-inline void CheckGuesses(const std::vector<SequenceView>& views,
-                         const Plan& plan, const PolicyLimits& limits) {
+inline void CheckDrafts(const std::vector<SequenceView>& views,
+                        const Plan& plan, const PolicyLimits& limits) {
   int32_t prompt_rows = 0;
   bool decodes = false;
   for (const PlannedRows& rows : plan.rows) {
@@ -48,7 +48,7 @@ inline void CheckGuesses(const std::vector<SequenceView>& views,
     ASSERT_GE(rows.num_draft, 0);
     ASSERT_LE(rows.num_draft, decode ? view.num_draft : 0);
     ASSERT_TRUE(!decode || rows.num_rows == 1 + rows.num_draft);
-    // A guess takes no page from anybody.
+    // A draft token takes no page from anybody.
     if (!plan.preempted.empty()) {
       ASSERT_LE(PagesFor(view.num_tokens + rows.num_draft),
                 view.num_pages + rows.new_pages);
@@ -165,7 +165,7 @@ inline int64_t CheckPlan(const std::vector<SequenceView>& views,
   int64_t waits = 0;
   CheckShape(views, plan);
   CheckOrder(views, plan, limits, waits);
-  CheckGuesses(views, plan, limits);
+  CheckDrafts(views, plan, limits);
   CheckBudget(views, plan, limits);
   return waits;
 }

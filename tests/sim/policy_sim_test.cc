@@ -31,9 +31,9 @@ struct Events {
   int64_t found_tokens = 0;
   int64_t evicting_steps = 0;  // with nothing free and something cached
   int64_t waits = 0;
-  int64_t true_guesses = 0;
-  int64_t draft_guesses = 0;     // proposed by the draft model
-  int64_t sure_guesses = 0;      // of those, where it cannot be wrong
+  int64_t accepted_drafts = 0;
+  int64_t proposed_drafts = 0;   // proposed by the draft model
+  int64_t sure_drafts = 0;       // of those, where it cannot be wrong
   int64_t drafts_held_back = 0;  // for want of its pages, rows or context
 };
 
@@ -169,7 +169,7 @@ class World {
   }
 
   // What comes next, as far as the model is concerned, or something like it.
-  void Guess(Life& life) {
+  void Propose(Life& life) {
     Sequence& sequence = life.sequence;
     sequence.draft.clear();
     const int32_t room = sequence.max_answer - sequence.num_answer() - 1;
@@ -182,7 +182,7 @@ class World {
     }
   }
 
-  // The draft model guesses for some of those that decode; not all of it is
+  // The draft model drafts for some of those that decode; not all of it is
   // always taken.
   void Draft() {
     std::deque<scheduler::Draft> drafts;
@@ -200,25 +200,26 @@ class World {
     drafter_.Propose(requests);
     for (size_t i = 0; i < requests.size(); ++i) {
       Sequence& sequence = lives[i]->sequence;
-      const std::vector<int32_t>& guesses = requests[i].draft->tokens;
-      ASSERT_LE(static_cast<int32_t>(guesses.size()), requests[i].max_tokens);
-      events_.draft_guesses += static_cast<int64_t>(guesses.size());
-      events_.drafts_held_back += requests[i].max_tokens > 0 && guesses.empty();
-      if (lives[i]->seed == 0) CheckSure(sequence, guesses);
-      const auto taken = static_cast<int32_t>(guesses.size());
-      sequence.draft.assign(guesses.begin(),
-                            guesses.begin() + Uniform(taken / 2, taken));
+      const std::vector<int32_t>& proposed = requests[i].draft->tokens;
+      ASSERT_LE(static_cast<int32_t>(proposed.size()), requests[i].max_tokens);
+      events_.proposed_drafts += static_cast<int64_t>(proposed.size());
+      events_.drafts_held_back +=
+          requests[i].max_tokens > 0 && proposed.empty();
+      if (lives[i]->seed == 0) CheckSure(sequence, proposed);
+      const auto taken = static_cast<int32_t>(proposed.size());
+      sequence.draft.assign(proposed.begin(),
+                            proposed.begin() + Uniform(taken / 2, taken));
     }
   }
 
   // Wrong only if the draft model's pages hold something else than the tokens.
   void CheckSure(const Sequence& sequence,
-                 const std::vector<int32_t>& guesses) {
+                 const std::vector<int32_t>& proposed) {
     std::vector<int32_t> tokens = sequence.tokens;
-    for (const int32_t guess : guesses) {
-      ASSERT_EQ(guess, SimNext(tokens, 0)) << "its pages hold foreign tokens";
-      tokens.push_back(guess);
-      ++events_.sure_guesses;
+    for (const int32_t id : proposed) {
+      ASSERT_EQ(id, SimNext(tokens, 0)) << "its pages hold foreign tokens";
+      tokens.push_back(id);
+      ++events_.sure_drafts;
     }
   }
 
@@ -226,7 +227,7 @@ class World {
     sequences_.clear();
     for (const auto& life : live_) {
       sequences_.push_back(&life->sequence);
-      if (!drafts_) Guess(*life);
+      if (!drafts_) Propose(*life);
     }
     if (drafts_) Draft();
     const auto views = ledger_.Views(sequences_, limits_);
@@ -303,7 +304,7 @@ class World {
         for (int32_t k = 0; k < rows.num_draft; ++k) {
           if (sequence.draft[k] != sequence.tokens.back()) break;
           ++computed;
-          ++events_.true_guesses;
+          ++events_.accepted_drafts;
           sequence.tokens.push_back(SimNext(sequence.tokens, seed));
         }
       }
@@ -354,7 +355,7 @@ class World {
   models::StepBatch batch_;
   SimDraft draft_;
   ModelDrafter drafter_;
-  bool drafts_ = false;  // guesses are the draft model's
+  bool drafts_ = false;  // draft tokens are the draft model's
   std::vector<int32_t> free_slots_;
   int32_t arrivals_left_ = 0;
   int32_t fault_every_ = 0;
@@ -382,9 +383,9 @@ TEST(PolicySim, InvariantsHoldAtEveryStepOfManyWorlds) {
   EXPECT_GT(events.found_tokens, 10'000);
   EXPECT_GT(events.evicting_steps, 100);
   EXPECT_GT(events.waits, 100);
-  EXPECT_GT(events.true_guesses, 1000);
-  EXPECT_GT(events.draft_guesses, 10'000);
-  EXPECT_GT(events.sure_guesses, 1000);
+  EXPECT_GT(events.accepted_drafts, 1000);
+  EXPECT_GT(events.proposed_drafts, 10'000);
+  EXPECT_GT(events.sure_drafts, 1000);
   EXPECT_GT(events.drafts_held_back, 100);
 }
 

@@ -10,9 +10,9 @@ namespace millrace::models {
 
 namespace {
 
-// The guessed tokens up to and with the row of sample i: those of the rows
+// The draft tokens up to and with the row of sample i: those of the rows
 // behind the first one of its sequence that draws.
-std::span<const int32_t> GuessesBefore(const StepBatch& batch, int32_t i) {
+std::span<const int32_t> DraftsBefore(const StepBatch& batch, int32_t i) {
   const int32_t row = batch.sample_rows()[i];
   int32_t first = i;
   while (first > 0 &&
@@ -86,7 +86,7 @@ void CpuRunner::Launch(const StepBatch& batch) {
       const int32_t slot = batch.slot()[batch.sample_seqs()[i]];
       const Sampler::Drawn drawn =
           sampler_.Sample(slot, batch.positions()[row], batch.score_ids()[i],
-                          GuessesBefore(batch, i), backend_->logits(i),
+                          DraftsBefore(batch, i), backend_->logits(i),
                           std::span(result_.top)
                               .subspan(static_cast<size_t>(i) * kMaxTopLogprobs,
                                        kMaxTopLogprobs),
@@ -100,10 +100,10 @@ void CpuRunner::Launch(const StepBatch& batch) {
   bool counts = true;
   for (int32_t i = 0; i < batch.num_samples; ++i) {
     if (batch.score_ids()[i] != kSample) continue;
-    if (GuessesBefore(batch, i).empty()) {
+    if (DraftsBefore(batch, i).empty()) {
       counts = true;
     } else {
-      // The row holds a guess: was it the token the row before drew?
+      // The row holds a draft token: was it the token the row before drew?
       counts = counts &&
                batch.tokens()[batch.sample_rows()[i]] == result_.ids[i - 1];
     }

@@ -1,11 +1,12 @@
-// What guesses do to one model's speed, without sockets:
+// What draft tokens do to one model's speed, without sockets:
 //
 //   speculation_bench MODEL [DRAFT] [STREAMS…]
 //
 // For each number of streams (1 4 16 if none is given) the same greedy answers
-// are generated without guesses, by look-up, and, where a draft model is named,
-// as the engine chooses and always with 1, 3 and 5 guesses. Ways take turns,
-// medians of three rounds are printed. Answers must be the same in every way.
+// are generated without draft tokens, by look-up, and, where a draft model is
+// named, as the engine chooses and always with 1, 3 and 5 draft tokens. Ways
+// take turns, medians of three rounds are printed. Answers must be the same in
+// every way.
 #include <algorithm>
 #include <chrono>
 #include <cstdio>
@@ -161,7 +162,7 @@ Status Main(const std::string& path, const std::string& draft,
     benches.push_back(std::move(bench));
   }
   std::printf(
-      "| streams | guesses | tokens/s | drafted | accepted | %% | draft's "
+      "| streams | draft tokens | tokens/s | drafted | accepted | %% | draft's "
       "time, %% |\n|---|---|---|---|---|---|---|\n");
   for (const int32_t streams : all_streams) {
     for (auto& bench : benches) bench->rounds.clear();
@@ -170,7 +171,7 @@ Status Main(const std::string& path, const std::string& draft,
         RETURN_IF_ERROR(Run(*bench, streams));
         if (round < 0) bench->rounds.clear();  // prices are being learnt
         if (bench->answers != benches[0]->answers) {
-          return Internal("guesses have changed an answer");
+          return Internal("draft tokens have changed an answer");
         }
       }
     }

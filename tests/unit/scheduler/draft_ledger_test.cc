@@ -29,13 +29,13 @@ void CatchUp(DraftLedger& ledger, const Sequence& sequence) {
   ledger.Hold(sequence, ledger.Lacking(sequence));
 }
 
-TEST(DraftLedger, TrueGuessesAreHeldAndFalseOnesForgotten) {
+TEST(DraftLedger, AcceptedDraftsAreHeldAndRejectedOnesForgotten) {
   DraftLedger ledger = Make(4);
   Sequence sequence = Running(1, 10);
   CatchUp(ledger, sequence);
   EXPECT_EQ(ledger.Held(sequence), 9) << "the last one must draw again";
   for (const int32_t id : {70, 71, 72}) ledger.Try(sequence, id);
-  // 70 and 71 came true, then something else was drawn.
+  // 70 and 71 were accepted, then something else was drawn.
   sequence.tokens.insert(sequence.tokens.end(), {70, 71, 5});
   ledger.Sync(sequence);
   EXPECT_EQ(ledger.Held(sequence), 12);

@@ -39,7 +39,7 @@ DraftCandidate Usual(double rate) {
           .num_left = 100};
 }
 
-TEST(DraftPlan, ACheapDraftModelThatIsRightGuessesFar) {
+TEST(DraftPlan, ACheapDraftModelThatIsRightDraftsFar) {
   const StepCost model = CostOf(10e-3, 1e-4);
   EXPECT_THAT(Plan({Usual(0.95)}, model, CostOf(1e-3, 1e-5)), ElementsAre(5));
   // 1 + 0.3 tokens for 11.1 ms pays, 0.09 more for another 1.1 ms does not.
@@ -52,7 +52,7 @@ TEST(DraftPlan, AModelIsNoDraftOfItself) {
   EXPECT_THAT(Plan({Usual(1.0)}, cost, cost), ElementsAre(0));
 }
 
-TEST(DraftPlan, AFullBatchThatComputesGuessesNothing) {
+TEST(DraftPlan, AFullBatchThatComputesDraftsNothing) {
   // 64 rows of a millisecond: five checked rows a token are five times as dear.
   const std::vector<DraftCandidate> many(64, Usual(0.6));
   EXPECT_THAT(Plan(many, CostOf(2e-3, 1e-3), CostOf(1e-3, 1e-4)), Each(0));
@@ -64,7 +64,7 @@ TEST(DraftPlan, LevelsPayForManySoonerThanForOne) {
   const StepCost model = CostOf(10e-3, 1e-5);
   const StepCost draft = CostOf(6e-3, 1e-5);
   EXPECT_THAT(Plan({Usual(0.6)}, model, draft), ElementsAre(0));
-  // Beside sure ones the others guess for next to nothing.
+  // Beside sure ones the others draft for next to nothing.
   const auto plan =
       Plan({Usual(0.99), Usual(0.99), Usual(0.99), Usual(0.4)}, model, draft);
   EXPECT_GE(plan[0], 2);

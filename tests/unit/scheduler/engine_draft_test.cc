@@ -1,5 +1,6 @@
 // The engine with a draft model, on a clock that only the fake runners move:
-// guesses where they pay, none where they do not, and never another answer.
+// draft tokens where they pay, none where they do not, and never another
+// answer.
 #include <gtest/gtest.h>
 
 #include <chrono>
@@ -86,7 +87,7 @@ FakeDraftOptions Cheap(int32_t right_of_8) {
   return options;
 }
 
-TEST(EngineDraft, GuessesThatAreAlwaysRightSaveFourStepsOfFive) {
+TEST(EngineDraft, DraftsThatAreAlwaysRightSaveFourStepsOfFive) {
   World world(Cheap(8));
   const GenerateTask task = Greedy(20, 1, 600);
   Reader reader(MustSubmit(*world.engine, task));
@@ -99,7 +100,7 @@ TEST(EngineDraft, GuessesThatAreAlwaysRightSaveFourStepsOfFive) {
   world.ExpectNothingHeld();
 }
 
-TEST(EngineDraft, GuessesThatAreAlwaysWrongStop) {
+TEST(EngineDraft, DraftsThatAreAlwaysWrongStop) {
   World world(Cheap(0));
   const GenerateTask task = Greedy(20, 1, 600);
   Reader reader(MustSubmit(*world.engine, task));
@@ -122,7 +123,7 @@ TEST(EngineDraft, AModelAsSlowAsItsTargetIsTriedAndLeftAlone) {
   EXPECT_GT(world.draft->steps(), 4 + 6);
 }
 
-TEST(EngineDraft, GuessesThatAreSometimesRightSaveSomeSteps) {
+TEST(EngineDraft, DraftsThatAreSometimesRightSaveSomeSteps) {
   World world(Cheap(6));
   std::vector<GenerateTask> tasks;
   std::vector<Reader> readers;
@@ -138,7 +139,7 @@ TEST(EngineDraft, GuessesThatAreSometimesRightSaveSomeSteps) {
   world.ExpectNothingHeld();
 }
 
-TEST(EngineDraft, AFullBatchWhoseRowsAreDearIsNotGuessedFor) {
+TEST(EngineDraft, AFullBatchWhoseRowsAreDearIsNotDraftedFor) {
   World world(Cheap(6), {.num_pages = 200,
                          .step_time = milliseconds(1),
                          .row_time = milliseconds(2)});

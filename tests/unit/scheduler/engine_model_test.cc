@@ -73,7 +73,7 @@ bool SameBits(const std::vector<TokenEvent>& a,
 }
 
 // Each look at it is a millisecond later: steps take the same time however many
-// rows they have, so guesses always pay.
+// rows they have, so draft tokens always pay.
 class TickingClock final : public Clock {
  public:
   Time Now() const override {
@@ -168,7 +168,7 @@ TEST_F(EngineModel, BitsAreTheSameAloneAndInACrowd) {
   }
 }
 
-TEST_F(EngineModel, BitsAreTheSameWithAndWithoutGuesses) {
+TEST_F(EngineModel, BitsAreTheSameWithAndWithoutDrafts) {
   std::vector<GenerateTask> tasks = RandomTasks(5);
   for (size_t i = 0; i < tasks.size(); ++i) {
     // Long enough to repeat themselves; some under every kind of penalty.
@@ -201,7 +201,7 @@ TEST_F(EngineModel, BitsAreTheSameWithAndWithoutGuesses) {
           << "answer of request " << i;
     }
     ExpectAllPagesBack(*engine);
-    // Guesses were checked, some came true and some did not.
+    // Draft tokens were checked, some were accepted and some were not.
     const std::string text = registry.Text();
     const auto value = [&](const std::string& name) {
       const size_t at = text.find("\n" + name + "{");
@@ -321,12 +321,12 @@ TEST_F(EngineModel, BitsAreTheSameWithADraftModel) {
       ExpectAllPagesBack(*engine);
     }
   }
-  // How many there are depends on how many guesses come true.
+  // How many there are depends on how many draft tokens are accepted.
   EXPECT_GT(preemptions_where_tight, 0);
   std::remove(other.c_str());
 }
 
-TEST_F(EngineModel, AModelGuessesItsOwnGreedyAnswer) {
+TEST_F(EngineModel, AModelDraftsItsOwnGreedyCompletion) {
   GenerateTask task;
   for (int32_t id = 10; id < 110; ++id) task.prompt.push_back(id);
   task.max_tokens = 301;

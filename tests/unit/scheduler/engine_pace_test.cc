@@ -1,6 +1,6 @@
 // What the engine does with the price of a step, on a clock that only the fake
-// runner moves: prompts that leave answers under way in time, and guesses where
-// they pay.
+// runner moves: prompts that leave answers under way in time, and draft tokens
+// where they pay.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -73,7 +73,7 @@ TEST(EnginePace, PromptsLeaveAnswersInTime) {
               10);
 }
 
-TEST(EnginePace, GuessesSaveStepsAndChangeNoAnswer) {
+TEST(EnginePace, DraftsSaveStepsAndChangeNoCompletion) {
   MetricRegistry registry;
   FakeClock clock;
   auto engine = MakeEngine({.clock = &clock,
@@ -102,7 +102,7 @@ TEST(EnginePace, GuessesSaveStepsAndChangeNoAnswer) {
   ExpectAllPagesBack(*engine);
 }
 
-TEST(EnginePace, NothingIsGuessedWhereRowsAreDear) {
+TEST(EnginePace, NothingIsDraftedWhereRowsAreDear) {
   MetricRegistry registry;
   FakeClock clock;
   auto engine = MakeEngine({.clock = &clock, .row_time = milliseconds(1)},
@@ -117,7 +117,7 @@ TEST(EnginePace, NothingIsGuessedWhereRowsAreDear) {
             30);
 }
 
-TEST(EnginePace, ATrueGuessMayEndTheAnswer) {
+TEST(EnginePace, AnAcceptedDraftMayEndTheCompletion) {
   FakeClock clock;
   auto engine = MakeEngine({.clock = &clock,
                             .step_time = milliseconds(5),

@@ -26,7 +26,7 @@ FakeDraft::FakeDraft(const FakeDraftOptions& options)
 }
 
 void FakeDraft::InitSlot(const models::SlotInit& init) {
-  EXPECT_EQ(init.sampling->temperature, 0) << "guesses are greedy";
+  EXPECT_EQ(init.sampling->temperature, 0) << "draft tokens are greedy";
 }
 
 int64_t FakeDraft::Cell(const models::StepBatch& batch, int32_t seq,

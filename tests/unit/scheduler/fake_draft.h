@@ -1,7 +1,7 @@
 // A draft model over the fake runner's text: it reads back what its KV pages
-// hold, as that one does, and says what would follow. So a guess comes true
-// only if its pages held the sequence's own tokens, whatever was rolled back
-// before.
+// hold, as that one does, and says what would follow. So a draft token is
+// accepted only if its pages held the sequence's own tokens, whatever was
+// rolled back before.
 #pragma once
 
 #include <cstdint>
@@ -13,7 +13,7 @@
 namespace millrace::scheduler {
 
 struct FakeDraftOptions {
-  int32_t right_of_8 = 8;  // guesses that are what a greedy answer says
+  int32_t right_of_8 = 8;  // draft tokens that are what a greedy answer says
   int32_t num_pages = 64;
   int32_t max_context = 1024;
   int32_t max_tokens = 512;

@@ -200,7 +200,7 @@ void FakeRunner::CheckSequence(const models::StepBatch& batch, int32_t seq) {
   const auto num_known = static_cast<int32_t>(slot.tokens.size());
   ASSERT_LE(kv_len - (end - begin), num_known - 1)
       << "the slot was not initialised or runs ahead of its tokens";
-  num_guesses_ += std::max(kv_len - num_known, 0);
+  num_drafts_ += std::max(kv_len - num_known, 0);
   for (int32_t row = begin; row < end; ++row) {
     EXPECT_EQ(batch.positions()[row], kv_len - (end - row));
     EXPECT_EQ(row < begin + batch.prompt_rows()[seq],
@@ -240,7 +240,7 @@ void FakeRunner::AnswerSample(const models::StepBatch& batch, int32_t sample) {
   if (id == kSample) {
     ASSERT_GE(num_visible, known_[seq]) << "the last known token samples";
     id = FakeNext(visible, slot.num_prompt, slot.sampling);
-    // Guesses in front of it came true.
+    // Draft tokens in front of it were accepted.
     counts = num_visible == static_cast<int32_t>(slot.tokens.size()) &&
              std::ranges::equal(visible, slot.tokens);
   }

@@ -90,7 +90,7 @@ class FakeRunner final : public models::Runner {
   std::vector<int32_t> kv_;  // [page][kPageTokens]
   std::vector<Slot> slots_;
   std::vector<int32_t> known_;  // by sequence of the step: tokens before it
-  int64_t num_guesses_ = 0;
+  int64_t num_drafts_ = 0;
   models::StepResult result_;
   int32_t steps_ = 0;
 };

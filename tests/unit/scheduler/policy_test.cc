@@ -225,18 +225,18 @@ TEST(Policy, PromptsBesideDecodesHaveABudgetOfTheirOwn) {
               ElementsAre(PlannedRows{0, 100, 3}));
 }
 
-SequenceView Guessing(int32_t num_tokens, int32_t num_draft) {
+SequenceView Drafting(int32_t num_tokens, int32_t num_draft) {
   SequenceView view = Decoding(num_tokens);
   view.num_draft = num_draft;
   return view;
 }
 
-TEST(Policy, GuessesFollowAllDecodes) {
+TEST(Policy, DraftsFollowAllDecodes) {
   PolicyLimits limits = kLimits;
   limits.max_samples = 6;
-  // Two decodes, then guesses while samples last.
+  // Two decodes, then draft tokens while samples last.
   const Plan plan =
-      MakePlan(std::vector{Guessing(10, 3), Guessing(20, 3)}, 10, limits);
+      MakePlan(std::vector{Drafting(10, 3), Drafting(20, 3)}, 10, limits);
   ASSERT_EQ(plan.rows.size(), 2u);
   EXPECT_EQ(plan.rows[0].num_rows, 4);
   EXPECT_EQ(plan.rows[0].num_draft, 3);
@@ -244,23 +244,24 @@ TEST(Policy, GuessesFollowAllDecodes) {
   EXPECT_EQ(plan.rows[1].num_draft, 1);
 }
 
-TEST(Policy, GuessesLeaveARowForPrompts) {
+TEST(Policy, DraftsLeaveARowForPrompts) {
   const PolicyLimits limits = {
       .max_tokens = 8, .max_seqs = 4, .max_samples = 8};
   const Plan plan =
-      MakePlan(std::vector{Guessing(10, 20), Waiting(30)}, 10, limits);
+      MakePlan(std::vector{Drafting(10, 20), Waiting(30)}, 10, limits);
   ASSERT_EQ(plan.rows.size(), 2u);
   EXPECT_EQ(plan.rows[0].num_draft, 6);
   EXPECT_EQ(plan.rows[1].num_rows, 1);
 }
 
-TEST(Policy, GuessesTakeNoPageThatSomebodyWillWant) {
-  // The guesses of the first reach into a new page.
-  const SequenceView guessing = Guessing(62, 8);
-  EXPECT_EQ(MakePlan(std::vector{guessing}, 2, kLimits).rows[0].num_draft, 8);
-  EXPECT_EQ(MakePlan(std::vector{guessing}, 2, kLimits).rows[0].new_pages, 1);
-  // Both will want the only page soon: guesses stay in the pages there are.
-  const Plan tight = MakePlan(std::vector{guessing, Decoding(60)}, 1, kLimits);
+TEST(Policy, DraftsTakeNoPageThatSomebodyWillWant) {
+  // The draft tokens of the first reach into a new page.
+  const SequenceView drafting = Drafting(62, 8);
+  EXPECT_EQ(MakePlan(std::vector{drafting}, 2, kLimits).rows[0].num_draft, 8);
+  EXPECT_EQ(MakePlan(std::vector{drafting}, 2, kLimits).rows[0].new_pages, 1);
+  // Both will want the only page soon: draft tokens stay in the pages there
+  // are.
+  const Plan tight = MakePlan(std::vector{drafting, Decoding(60)}, 1, kLimits);
   EXPECT_EQ(tight.rows[0].num_draft, 2);
   EXPECT_EQ(tight.rows[0].new_pages, 0);
 }

@@ -45,7 +45,7 @@ TEST(NgramDrafter, ARunMayFollowItself) {
   EXPECT_THAT(drafter.Propose(Ids{7, 7, 7}, 5).tokens, ElementsAre(7));
 }
 
-// Always guesses 1, 1, 1, ...
+// Always drafts 1, 1, 1, ...
 class Ones final : public Drafter {
  public:
   void Propose(std::span<const DraftRequest> requests) override {
@@ -77,15 +77,15 @@ struct World {
       sequences[i].max_answer = 100;
     }
   }
-  // The rows guessed for all.
+  // The rows drafted for all.
   int32_t Choose(const StepCost& cost) {
-    std::vector<Speculation::Guesser> guessers;
+    std::vector<Speculation::Target> targets;
     StepShape decodes;
     for (size_t i = 0; i < sequences.size(); ++i) {
-      guessers.push_back({&sequences[i], &records[i]});
+      targets.push_back({&sequences[i], &records[i]});
       decodes += ShapeOfRows(2, 1, 1);
     }
-    speculation.Guess(guessers, decodes, cost);
+    speculation.Propose(targets, decodes, cost);
     int32_t rows = 0;
     for (const Sequence& sequence : sequences) {
       rows += static_cast<int32_t>(sequence.draft.size());
@@ -94,7 +94,7 @@ struct World {
   }
   void Learn(bool come_true, int times) {
     for (int i = 0; i < times; ++i) {
-      for (GuessRecord& record : records) {
+      for (DraftRecord& record : records) {
         speculation.Learn(record, 0, Ids{come_true ? 1 : 5});
       }
     }
@@ -102,15 +102,15 @@ struct World {
 
   Speculation speculation{std::make_unique<Ones>(), 5};
   std::vector<Sequence> sequences;
-  std::vector<GuessRecord> records;
+  std::vector<DraftRecord> records;
 };
 
-TEST(Speculation, NothingIsGuessedBeforeAStepHasAPrice) {
+TEST(Speculation, NothingIsDraftedBeforeAStepHasAPrice) {
   World world(1);
   EXPECT_EQ(world.Choose(StepCost()), 0);
 }
 
-TEST(Speculation, GuessesThatComeTrueGrowAndFalseOnesStop) {
+TEST(Speculation, AcceptedDraftsGrowAndRejectedOnesStop) {
   const StepCost cost = CostOf(3e-4);
   World world(1);
   const int32_t at_first = world.Choose(cost);
@@ -119,12 +119,12 @@ TEST(Speculation, GuessesThatComeTrueGrowAndFalseOnesStop) {
   EXPECT_EQ(world.Choose(cost), 5);
   world.Learn(false, 60);
   EXPECT_EQ(world.Choose(cost), 0);
-  // Learnt from guesses that were not taken.
+  // Learnt from draft tokens that were not taken.
   world.Learn(true, 60);
   EXPECT_EQ(world.Choose(cost), 5);
 }
 
-TEST(Speculation, AFullBatchGuessesNothingUnlessNearlySure) {
+TEST(Speculation, AFullBatchDraftsNothingUnlessNearlySure) {
   const StepCost cost = CostOf(3e-4);
   World world(64);  // 64 tokens in 21 ms: a row must gain 0.9 of a token
   EXPECT_EQ(world.Choose(cost), 0);
@@ -132,7 +132,7 @@ TEST(Speculation, AFullBatchGuessesNothingUnlessNearlySure) {
   EXPECT_GT(free.Choose(CostOf(1e-6)), 64) << "rows cost nothing";
 }
 
-TEST(Speculation, NeverGuessesBeyondTheLongestAnswer) {
+TEST(Speculation, NeverDraftsBeyondTheLongestCompletion) {
   const StepCost cost = CostOf(1e-6);
   World world(1);
   world.Choose(cost);

@@ -55,7 +55,7 @@ TEST(StepBuilder, WritesTheDrawingOfTheContract) {
   EXPECT_EQ(batch.score_ids()[0], kSample);
 }
 
-TEST(StepBuilder, GuessesStandBehindTheKnownTokensAndSampleToo) {
+TEST(StepBuilder, DraftsStandBehindTheKnownTokensAndSampleToo) {
   models::StepBatch batch({.max_tokens = 8,
                            .max_seqs = 1,
                            .max_pages_per_seq = 1,

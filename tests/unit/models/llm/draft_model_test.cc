@@ -87,14 +87,14 @@ TEST_F(LoadDraft, BothModelsHaveAsManyPagesOutOfOneBudget) {
   EXPECT_LT(model->draft_info.weight_bytes, model->info.weight_bytes);
 }
 
-TEST_F(LoadDraft, NoneIsLoadedWhereNothingIsGuessed) {
+TEST_F(LoadDraft, NoneIsLoadedWhereNothingIsDrafted) {
   options_.settings.speculative_method = "none";
   const StatusOr<LlmModel> model = LoadLlm(path_, options_);
   ASSERT_TRUE(model.ok()) << model.status().ToString();
   EXPECT_EQ(model->draft_runner, nullptr);
 }
 
-TEST_F(LoadDraft, AFileThatCannotGuessForTheModelIsNamed) {
+TEST_F(LoadDraft, AFileThatCannotDraftForTheModelIsNamed) {
   options_.settings.speculative_model = "/nonexistent/draft.gguf";
   const Status missing = LoadLlm(path_, options_).status();
   EXPECT_EQ(missing.field(), "speculative_model");

@@ -23,7 +23,7 @@ class SamplerTest : public testing::Test {
                              int32_t score_id = kSample) {
     Make(logits.size());
     top_.assign(kMaxTopLogprobs, {});
-    return sampler_->Sample(0, position, score_id, guesses_, logits, top_,
+    return sampler_->Sample(0, position, score_id, drafts_, logits, top_,
                             scratch_, mask_);
   }
   void Make(size_t vocab) {
@@ -52,7 +52,7 @@ class SamplerTest : public testing::Test {
   }
 
   SamplingParams params_;
-  std::vector<int32_t> prompt_, answer_, guesses_;
+  std::vector<int32_t> prompt_, answer_, drafts_;
   std::vector<uint32_t> mask_;  // empty: all tokens are allowed
   std::unique_ptr<Sampler> sampler_;
   Sampler::Scratch scratch_;
@@ -192,7 +192,7 @@ TEST_F(SamplerTest, PenaltiesWorkOnWhatWasSeen) {
   EXPECT_EQ(Sample({3, 4.5f, 3}), 0);
 }
 
-TEST_F(SamplerTest, GuessesCountAsIfTheyHadBeenDrawn) {
+TEST_F(SamplerTest, DraftsCountAsIfTheyHadBeenDrawn) {
   std::mt19937 random(5);
   const auto uniform = [&](int low, int high) {
     return std::uniform_int_distribution<int>(low, high)(random);
@@ -222,14 +222,14 @@ TEST_F(SamplerTest, GuessesCountAsIfTheyHadBeenDrawn) {
 
     Make(kVocab);
     Init();
-    guesses_ = drawn;
-    const Sampler::Drawn guessed = SampleDrawn(logits, 40);
-    guesses_.clear();
+    drafts_ = drawn;
+    const Sampler::Drawn drafted = SampleDrawn(logits, 40);
+    drafts_.clear();
     Init();
     for (const int32_t id : drawn) sampler_->Count(0, id);
     const Sampler::Drawn counted = SampleDrawn(logits, 40);
-    EXPECT_EQ(guessed.id, counted.id);
-    EXPECT_EQ(guessed.logprob, counted.logprob);
+    EXPECT_EQ(drafted.id, counted.id);
+    EXPECT_EQ(drafted.logprob, counted.logprob);
   }
 }
 
