@@ -54,10 +54,11 @@ Status GenerateSession::CheckFamilyFits() const {
   const auto n = static_cast<int32_t>(siblings_.size()) + 1;
   const int32_t most = parts_->engine->info().limits.max_seqs;
   if (n == 1 || n <= most) return OkStatus();
-  return InvalidArgument("n is " + std::to_string(n) + " but model '" +
-                         parts_->model + "' runs " + std::to_string(most) +
-                         " sequences at once; ask for fewer answers or raise "
-                         "max_num_seqs")
+  return InvalidArgument(
+             "n is " + std::to_string(n) + " but model '" + parts_->model +
+             "' runs " + std::to_string(most) +
+             " sequences at once; ask for fewer completions or raise "
+             "max_num_seqs")
       .At("n");
 }
 
@@ -73,7 +74,7 @@ Status GenerateSession::CheckStillWanted() const {
 
 void GenerateSession::Prepare() {
   const Status status = SubmitAll();
-  // The prompt may be large: it does not wait for the answer to end.
+  // The prompt may be large: it does not wait for the completion to end.
   request_.prompt = TextPrompt{};
   place_.Release();
   const auto siblings = std::move(siblings_);

@@ -37,7 +37,7 @@ StatusOr<int64_t> CompletionLimit(const GenerateParts& parts,
   if (options.min_tokens > limit) {
     return InvalidArgument("min_tokens is " +
                            std::to_string(options.min_tokens) +
-                           " but the answer has at most " +
+                           " but the completion has at most " +
                            std::to_string(limit) + " tokens; lower it")
         .At("min_tokens");
   }

@@ -1,4 +1,4 @@
-// A handler turns a request into an answer, blind to the wire.
+// A handler turns a request into a completion or tensors, blind to the wire.
 //
 //   handler->Start(std::move(request), sink, stop_token);
 //
@@ -44,8 +44,8 @@ class GenerateHandler {
   virtual void Start(GenerateRequest request,
                      std::shared_ptr<GenerateSink> sink,
                      std::stop_token stop) = 0;
-  // One answer for each sink, drawn with the seeds s, s + 1, …; options.n is
-  // their number. By default they are as many requests; a handler that can
+  // One completion for each sink, drawn with the seeds s, s + 1, …; options.n
+  // is their number. By default they are as many requests; a handler that can
   // computes the prompt once.
   virtual void StartFamily(GenerateRequest request,
                            std::vector<std::shared_ptr<GenerateSink>> sinks,

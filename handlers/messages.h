@@ -39,7 +39,7 @@ struct TokenPrompt {
 struct GenerateOptions {
   // Absent: chat fills the context, completions get 16.
   std::optional<int64_t> max_tokens = {};
-  int32_t n = 1;  // answers to the same prompt
+  int32_t n = 1;  // completions of the same prompt
   int64_t min_tokens = 0;
   std::optional<double> temperature = {};
   std::optional<int64_t> top_k = {};  // 0 or -1: off
@@ -69,7 +69,7 @@ struct GenerateRequest {
   std::shared_ptr<Trace> trace;  // never null
 };
 
-// One token of the answer with its log-probability.
+// One token of the completion with its log-probability.
 struct TokenLogprobs {
   struct Candidate {
     int32_t id;
@@ -108,7 +108,7 @@ struct Usage {
 };
 
 struct GenerateEnd {
-  Status status = {};  // not OK: the answer failed or was cut off by us
+  Status status = {};  // not OK: the completion failed or was cut off by us
   FinishReason reason = FinishReason::kError;
   StopReason stop_reason = {};
   Usage usage = {};

@@ -26,9 +26,9 @@ constexpr size_t kMaxAllowedTokenIds = 1 << 18;
 constexpr size_t kMaxBadWords = 256;
 constexpr size_t kMaxBadWordBytes = 1024;
 constexpr int64_t kMaxTopLogprobs = 20;
-constexpr int64_t kMaxAnswers = 128;  // n
+constexpr int64_t kMaxCompletions = 128;  // n
 
-// --- What would change the answer and does not work yet ---------------------
+// --- What would change the completion and does not work yet -----------------
 
 bool IsEmpty(const Json& value) {
   return value.is_boolean()  ? !value.get<bool>()
@@ -97,7 +97,8 @@ Status CheckNothingRefused(const Json& body, FieldDialect dialect) {
     ASSIGN_OR_RETURN(const auto echo, ReadBool(body, "echo"));
     if (echo.value_or(false)) {
       return InvalidArgument(
-                 "echo is true but a chat answer never repeats the messages; "
+                 "echo is true but a chat completion never repeats the "
+                 "messages; "
                  "use /v1/completions")
           .At("echo")
           .Because("unsupported_parameter");
@@ -108,16 +109,17 @@ Status CheckNothingRefused(const Json& body, FieldDialect dialect) {
 
 // --- Readers of what is no plain number -------------------------------------
 
-Status ReadAnswers(const Json& body, FieldDialect dialect,
-                   GenerateOptions& options) {
-  ASSIGN_OR_RETURN(const auto n, ReadInt(body, "n", {1, kMaxAnswers}));
+Status ReadCompletions(const Json& body, FieldDialect dialect,
+                       GenerateOptions& options) {
+  ASSIGN_OR_RETURN(const auto n, ReadInt(body, "n", {1, kMaxCompletions}));
   ASSIGN_OR_RETURN(const auto best_of,
-                   ReadInt(body, "best_of", {1, kMaxAnswers}));
+                   ReadInt(body, "best_of", {1, kMaxCompletions}));
   options.n = static_cast<int32_t>(n.value_or(1));
   if (options.n > 1 && dialect == FieldDialect::kSamplingParameters) {
-    return InvalidArgument("n is " + std::to_string(options.n) +
-                           " but this protocol carries one answer a request; "
-                           "send several requests or use REST")
+    return InvalidArgument(
+               "n is " + std::to_string(options.n) +
+               " but this protocol carries one completion a request; "
+               "send several requests or use REST")
         .At("n")
         .Because("unsupported_parameter");
   }
@@ -128,10 +130,11 @@ Status ReadAnswers(const Json& body, FieldDialect dialect,
         .At("best_of");
   }
   if (best_of.value_or(options.n) > options.n) {
-    return InvalidArgument("best_of is " + std::to_string(*best_of) +
-                           " and n is " + std::to_string(options.n) +
-                           ", but choosing among more answers than are sent "
-                           "is not supported; raise n and choose yourself")
+    return InvalidArgument(
+               "best_of is " + std::to_string(*best_of) + " and n is " +
+               std::to_string(options.n) +
+               ", but choosing among more completions than are sent "
+               "is not supported; raise n and choose yourself")
         .At("best_of")
         .Because("unsupported_parameter");
   }
@@ -356,7 +359,7 @@ StatusOr<GenerateOptions> Read(const Json& body, FieldDialect dialect) {
     options.echo = echo.value_or(false);
   }
   RETURN_IF_ERROR(ReadLengths(body, options));
-  RETURN_IF_ERROR(ReadAnswers(body, dialect, options));
+  RETURN_IF_ERROR(ReadCompletions(body, dialect, options));
   ASSIGN_OR_RETURN(const auto top_k, ReadInt(body, "top_k", {-1, INT32_MAX}));
   options.top_k = top_k;
   ASSIGN_OR_RETURN(const auto seed, ReadInt(body, "seed"));

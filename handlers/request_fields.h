@@ -15,7 +15,7 @@ enum class FieldDialect { kChat, kCompletions, kSamplingParameters };
 
 // Reads every sampling field of `body`, an object. INVALID_ARGUMENT with
 // field() set for a wrong type, a value out of range (value and limit in the
-// message), or a field that would change the answer and is not supported
+// message), or a field that would change the completion and is not supported
 // (tools, response_format, …). Fields without effect (user, metadata, …)
 // and null are accepted; so are unknown ones, as OpenAI's clients expect.
 StatusOr<GenerateOptions> ReadGenerateOptions(

@@ -6,10 +6,10 @@
 //   sink->OnDelta(out.Take());
 //   ... out.Finish(); sink->OnDelta(out.Take());
 //
-// The answer text is what its tokens' bytes spell, with each ill-formed part
-// (also an incomplete character at the end) as U+FFFD, cut where the first stop
-// string to be complete begins (or ends, with include_stop). How the tokens are
-// spread over calls changes the chunks, never their concatenation.
+// The completion text is what its tokens' bytes spell, with each ill-formed
+// part (also an incomplete character at the end) as U+FFFD, cut where the first
+// stop string to be complete begins (or ends, with include_stop). How the
+// tokens are spread over calls changes the chunks, never their concatenation.
 //
 // Not thread-safe.
 #pragma once
@@ -53,7 +53,7 @@ class TextOut {
 
  private:
   static constexpr int64_t kOpen = -1;  // its last character is not complete
-  // Positions are bytes of the whole (clean) answer text.
+  // Positions are bytes of the whole (clean) text.
   struct Pending {
     int64_t begin;
     int64_t end;

@@ -20,7 +20,7 @@ struct DraftCandidate {
   int32_t num_tokens = 0;   // known
   int32_t max_tokens = 0;   // draft tokens
   int32_t num_lacking = 0;  // rows the draft model has to compute before
-  int32_t num_left = 0;     // tokens that its answer may still get
+  int32_t num_left = 0;     // tokens that its output may still get
 };
 
 struct DraftPrices {
@@ -30,7 +30,7 @@ struct DraftPrices {
 
 // Tokens to draft for each candidate, zeros where nothing pays. `decodes` are
 // all rows of the step without draft tokens. Rows that lack are an expense of
-// once: they are left alone where the rest of the answer would not save as
+// once: they are left alone where the rest of the completion would not save as
 // much.
 std::vector<int32_t> PlanDrafts(std::span<const DraftCandidate> candidates,
                                 const StepShape& decodes,

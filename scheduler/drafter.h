@@ -1,6 +1,6 @@
 // Drafters draft the next tokens of sequences, cheaply; the model then checks
-// several draft tokens in one step. A draft token never changes an answer, only
-// how many steps it takes.
+// several draft tokens in one step. A draft token never changes a completion,
+// only how many steps it takes.
 //
 //   drafter.Propose(requests);        // all that decode, together
 //   drafter.Release(sequence);        // before it gives up its slot

@@ -117,7 +117,7 @@ class EngineImpl final : public Engine {
     Sequence& sequence = job->sequence;
     sequence.num_prompt = static_cast<int32_t>(task.prompt.size());
     sequence.tokens = std::move(task.prompt);
-    sequence.max_answer = task.max_tokens;
+    sequence.max_output = task.max_tokens;
     sequence.score_prompt = task.prompt_logprobs;
     sequence.priority = task.priority;
     sequence.family = task.family.get();

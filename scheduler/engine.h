@@ -47,13 +47,14 @@ struct EngineOptions {
   int32_t max_num_seqs = config::LlmSettings::kMaxNumSeqs;
   int32_t max_num_batched_tokens = config::LlmSettings::kMaxNumBatchedTokens;
   int32_t max_queue_size = config::CommonSettings::kMaxQueueSize;
-  // Keeps the pages of ended prompts and answers for those that begin alike.
+  // Keeps the pages of ended prompts and completions for those that begin
+  // alike.
   bool enable_prefix_caching = true;
   // A completion's pages are lent to prompts that hold it, although the runner
   // computes prompts in another way: a faster next turn of a conversation,
   // whose bits depend on what is cached.
   bool prefix_cache_share_generated = false;
-  // Time between two tokens of an answer that prompts of others should not
+  // Time between two tokens of a completion that prompts of others should not
   // stretch; 0: prompts take the whole step.
   std::chrono::milliseconds target_itl{0};
   SpeculativeOptions speculative = {};

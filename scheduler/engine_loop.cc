@@ -147,8 +147,8 @@ void EngineLoop::EndUnwanted(bool closed) {
       End(job,
           DeadlineExceeded(
               "the deadline passed after " +
-              std::to_string(job->sequence.num_answer()) + " of at most " +
-              std::to_string(job->sequence.max_answer) +
+              std::to_string(job->sequence.num_output()) + " of at most " +
+              std::to_string(job->sequence.max_output) +
               " tokens; give the request more time or lower max_tokens"),
           FinishReason::kError);
     }
@@ -257,12 +257,12 @@ void EngineLoop::Start(Job& job) {
   runner_.InitSlot({.slot = job.sequence.slot,
                     .sampling = &job.sampling,
                     .prompt = job.sequence.prompt(),
-                    .answer = job.sequence.answer()});
+                    .output = job.sequence.output()});
 }
 
 void EngineLoop::Apply(const Plan& plan, const StepResult& result) {
   CHECK(static_cast<int32_t>(result.ids.size()) >= batch_.num_samples,
-        "a step answers every row that leaves through the head");
+        "a step gives an id for every row that leaves through the head");
   const Clock::Time now = clock_.Now();
   int32_t sample = 0;
   for (size_t seq = 0; seq < plan.rows.size(); ++seq) {
@@ -302,7 +302,7 @@ void EngineLoop::ApplyRows(const PlannedRows& rows, const StepResult& result,
     if (std::ranges::count(job->sampling.stop_ids, sequence.tokens.back()) >
         0) {
       ends = FinishReason::kStop;
-    } else if (sequence.num_answer() >= sequence.max_answer) {
+    } else if (sequence.num_output() >= sequence.max_output) {
       ends = FinishReason::kLength;
     }
   }
@@ -321,7 +321,7 @@ void EngineLoop::ApplyRows(const PlannedRows& rows, const StepResult& result,
 
 void EngineLoop::ApplySampled(Job& job, TokenEvent event, Clock::Time now) {
   Sequence& sequence = job.sequence;
-  if (sequence.num_answer() == 0) {
+  if (sequence.num_output() == 0) {
     if (job.trace) job.trace->Stamp(Stage::kFirstToken, now);
     metrics_.time_to_first_token.Observe(Seconds(now - job.accepted));
   } else {
@@ -340,7 +340,7 @@ void EngineLoop::End(std::unique_ptr<Job>& job, Status status,
   end.reason = reason;
   end.prompt_tokens = job->sequence.num_prompt;
   end.cached_tokens = std::max(job->sequence.num_found, 0);
-  end.answer_tokens = job->sequence.num_answer();
+  end.output_tokens = job->sequence.num_output();
   endings_.push_back({std::move(job), std::move(end)});
 }
 

@@ -52,7 +52,7 @@ EngineMetrics::EngineMetrics(MetricRegistry& registry, const std::string& model)
       LatencyBucketsSeconds(), labels);
   inter_token_latency = registry.AddHistogram(
       "millrace_inter_token_latency_seconds",
-      "Between two tokens of one answer.", LatencyBucketsSeconds(), labels);
+      "Between two tokens of one completion.", LatencyBucketsSeconds(), labels);
 
   const auto pages = [&](const char* state) {
     return registry.AddGauge("millrace_kv_pages",

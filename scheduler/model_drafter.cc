@@ -27,7 +27,7 @@ void MakeGreedy(models::Runner& runner) {
   greedy.temperature = 0;
   for (int32_t slot = 0; slot < runner.info().limits.max_seqs; ++slot) {
     runner.InitSlot(
-        {.slot = slot, .sampling = &greedy, .prompt = {}, .answer = {}});
+        {.slot = slot, .sampling = &greedy, .prompt = {}, .output = {}});
   }
 }
 

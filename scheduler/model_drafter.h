@@ -9,7 +9,7 @@
 // A sequence whose chunk did not reach its last token drafts nothing yet.
 //
 // The draft model has KV pages of its own, kept by a DraftLedger. When one of
-// its steps fails it is switched off for good: answers go on without it.
+// its steps fails it is switched off for good: completions go on without it.
 //
 // Engine thread only, which is the draft model's worker 0, too.
 // Source: speculative decoding, Leviathan et al. 2023; verified by equality

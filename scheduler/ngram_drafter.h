@@ -1,4 +1,4 @@
-// Looks the end of a sequence up in the sequence itself, prompt and answer:
+// Looks the end of a sequence up in the sequence itself, prompt and completion:
 // what followed the last time may follow again. It does in
 // quotations, edits and code. The kind of a draft token is the length of its
 // match.

@@ -34,7 +34,7 @@ namespace millrace::scheduler {
 // What the policy sees of a sequence.
 struct SequenceView {
   bool running = false;
-  int32_t num_tokens = 0;  // known: prompt and answer so far
+  int32_t num_tokens = 0;  // known: prompt and completion so far
   // Of a waiting sequence: what it finds computed by others when it starts.
   int32_t num_computed = 0;  // < num_tokens
   // Held; of a waiting sequence: those it would share with others.

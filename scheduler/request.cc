@@ -32,23 +32,24 @@ Status CheckContext(const PromptSize& prompt, int64_t max_tokens,
                     int64_t max_context, std::string_view model) {
   const int64_t room = max_context - prompt.num_tokens;
   if (room < 1) {
-    return InvalidArgument(std::string(prompt.field) + " has " +
-                           (prompt.at_least ? "at least " : "") +
-                           std::to_string(prompt.num_tokens) +
-                           " tokens but model '" + std::string(model) +
-                           "' takes at most " + std::to_string(max_context) +
-                           " tokens, prompt and answer together; shorten it")
+    return InvalidArgument(
+               std::string(prompt.field) + " has " +
+               (prompt.at_least ? "at least " : "") +
+               std::to_string(prompt.num_tokens) + " tokens but model '" +
+               std::string(model) + "' takes at most " +
+               std::to_string(max_context) +
+               " tokens, prompt and completion together; shorten it")
         .At(prompt.field)
         .Because("context_length_exceeded");
   }
   if (max_tokens > room) {
-    return InvalidArgument("max_tokens is " + std::to_string(max_tokens) +
-                           " but the prompt has " +
-                           std::to_string(prompt.num_tokens) +
-                           " tokens and model '" + std::string(model) +
-                           "' takes at most " + std::to_string(max_context) +
-                           ", prompt and answer together; ask for at most " +
-                           std::to_string(room))
+    return InvalidArgument(
+               "max_tokens is " + std::to_string(max_tokens) +
+               " but the prompt has " + std::to_string(prompt.num_tokens) +
+               " tokens and model '" + std::string(model) + "' takes at most " +
+               std::to_string(max_context) +
+               ", prompt and completion together; ask for at most " +
+               std::to_string(room))
         .At("max_tokens")
         .Because("context_length_exceeded");
   }

@@ -22,8 +22,8 @@ namespace millrace::scheduler {
 
 struct GenerateTask {
   std::vector<int32_t> prompt;      // at least one token
-  models::SamplingParams sampling;  // its stop_ids end the answer
-  int32_t max_tokens = 0;           // of the answer, at least 1
+  models::SamplingParams sampling;  // its stop_ids end the completion
+  int32_t max_tokens = 0;           // of the completion, at least 1
   bool prompt_logprobs = false;     // score prompt tokens 1…n-1
   Clock::Time deadline = kNever;
   int32_t priority = 0;  // lower runs first, as in vLLM

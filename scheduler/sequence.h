@@ -1,12 +1,12 @@
 // One sequence: its tokens, how far they are computed, and what it holds.
 // Plain and deterministic: no clock, no thread, no stream.
 //
-//   tokens    [ p0 p1 p2 p3 | a0 a1 ]      prompt, then answer
+//   tokens    [ p0 p1 p2 p3 | o0 o1 ]      prompt, then output
 //   computed    ^  ^  ^  ^    ^            these have their KV in pages
-//                                 a1 is known but not computed: the next row
+//                                 o1 is known but not computed: the next row
 //
 // Running means holding a slot. A waiting sequence holds neither slot nor
-// pages; after a preemption it comes back and runs its prompt and its answer so
+// pages; after a preemption it comes back and runs its prompt and its output so
 // far as one prompt, less what it finds computed.
 //
 // Engine thread only.
@@ -24,7 +24,7 @@ namespace millrace::scheduler {
 struct Sequence {
   std::vector<int32_t> tokens;
   int32_t num_prompt = 0;
-  int32_t max_answer = 0;  // tokens
+  int32_t max_output = 0;  // tokens
   bool score_prompt = false;
   int32_t priority = 0;  // lower runs first
   int64_t arrival = 0;   // unique; breaks ties of priority
@@ -51,11 +51,11 @@ struct Sequence {
 
   bool running() const { return slot >= 0; }
   int32_t num_tokens() const { return static_cast<int32_t>(tokens.size()); }
-  int32_t num_answer() const { return num_tokens() - num_prompt; }
+  int32_t num_output() const { return num_tokens() - num_prompt; }
   std::span<const int32_t> prompt() const {
     return std::span(tokens).first(num_prompt);
   }
-  std::span<const int32_t> answer() const {
+  std::span<const int32_t> output() const {
     return std::span(tokens).subspan(num_prompt);
   }
   // The row at this position scores the prompt token after it.

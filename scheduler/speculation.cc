@@ -61,7 +61,7 @@ double Speculation::Propose(std::span<const Target> targets,
   for (const Target& target : targets) {
     const Sequence& sequence = *target.sequence;
     // The row of the last token draws one by itself.
-    const int32_t room = sequence.max_answer - sequence.num_answer() - 1;
+    const int32_t room = sequence.max_output - sequence.num_output() - 1;
     target.record->draft = {};
     requests.push_back({&sequence, std::min(max_tokens_, std::max(room, 0)),
                         &target.record->draft});
@@ -91,7 +91,7 @@ void Speculation::Plan(std::span<const Target> targets,
          .num_tokens = sequence.num_tokens(),
          .max_tokens = requests[i].max_tokens,
          .num_lacking = lacking.value_or(0),
-         .num_left = sequence.max_answer - sequence.num_answer()});
+         .num_left = sequence.max_output - sequence.num_output()});
   }
   trying_ = false;
   if (!cost.known()) return;

@@ -64,7 +64,7 @@ class Speculation {
     Sequence* sequence;  // decodes
     DraftRecord* record;
   };
-  // Has draft tokens proposed, never beyond a longest answer, and sets each
+  // Has draft tokens proposed, never beyond a longest completion, and sets each
   // sequence's draft to the part of its proposal that pays beside `decodes`,
   // all rows of the step without draft tokens.
   // Returns the seconds that the proposals took.

@@ -33,7 +33,7 @@ struct StreamEnd {
   FinishReason reason = FinishReason::kError;
   int32_t prompt_tokens = 0;
   int32_t cached_tokens = 0;  // of the prompt, found in the prefix cache
-  int32_t answer_tokens = 0;
+  int32_t output_tokens = 0;
 };
 
 class TokenStream {

@@ -17,7 +17,7 @@ namespace millrace::models {
 struct RunnerInfo {
   StepLimits limits;
   int32_t vocab_size = 0;
-  int32_t max_context = 0;  // tokens of one sequence, prompt and answer
+  int32_t max_context = 0;  // tokens of one sequence, prompt and completion
   int32_t num_pages = 0;    // of the KV pool
   // Rows of prompts are computed in another way than generated ones (see
   // StepBatch::prompt_rows), so the same token has other keys and values.

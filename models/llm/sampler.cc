@@ -76,24 +76,24 @@ Sampler::Sampler(const KernelTable& kernels, int32_t vocab, int32_t num_slots)
 void Sampler::InitSlot(const SlotInit& init) {
   Slot& slot = slots_[static_cast<size_t>(init.slot)];
   slot.params = *init.sampling;
-  slot.answer_tokens = static_cast<int32_t>(init.answer.size());
+  slot.output_tokens = static_cast<int32_t>(init.output.size());
   slot.has_penalties = slot.params.repetition_penalty != 1.0f ||
                        slot.params.presence_penalty != 0.0f ||
                        slot.params.frequency_penalty != 0.0f;
   slot.processors = MakeLogitsProcessors(slot.params, vocab_);
-  for (const int32_t id : init.answer) {
+  for (const int32_t id : init.output) {
     for (const auto& processor : slot.processors) processor->Accept(id);
   }
   slot.seen.clear();
   if (!slot.has_penalties) return;
   for (const int32_t id : init.prompt) slot.seen[id].in_prompt = true;
-  for (const int32_t id : init.answer) ++slot.seen[id].in_answer;
+  for (const int32_t id : init.output) ++slot.seen[id].in_output;
 }
 
 void Sampler::Count(int32_t slot_index, int32_t id) {
   Slot& slot = slots_[static_cast<size_t>(slot_index)];
-  ++slot.answer_tokens;
-  if (slot.has_penalties) ++slot.seen[id].in_answer;
+  ++slot.output_tokens;
+  if (slot.has_penalties) ++slot.seen[id].in_output;
   for (const auto& processor : slot.processors) processor->Accept(id);
 }
 
@@ -157,7 +157,7 @@ void Sampler::Change(const Slot& slot, std::span<const int32_t> drafts,
     logits[id] += bias;
   }
   const auto num_drafts = static_cast<int32_t>(drafts.size());
-  if (slot.answer_tokens + num_drafts < params.min_tokens) {
+  if (slot.output_tokens + num_drafts < params.min_tokens) {
     for (const int32_t id : params.stop_ids) {
       if (!valid(id)) continue;
       remember(id);
@@ -165,16 +165,16 @@ void Sampler::Change(const Slot& slot, std::span<const int32_t> drafts,
     }
   }
   if (!slot.has_penalties) return;
-  const auto penalise = [&](int32_t id, int32_t in_answer) {
+  const auto penalise = [&](int32_t id, int32_t in_output) {
     if (!valid(id)) return;
     remember(id);
     float& x = logits[id];
     if (params.repetition_penalty != 1.0f) {
       x = x > 0 ? x / params.repetition_penalty : x * params.repetition_penalty;
     }
-    if (in_answer > 0) {
+    if (in_output > 0) {
       x -= params.presence_penalty;
-      x -= params.frequency_penalty * static_cast<float>(in_answer);
+      x -= params.frequency_penalty * static_cast<float>(in_output);
     }
   };
   const auto times_drafted = [&](int32_t id) {
@@ -182,7 +182,7 @@ void Sampler::Change(const Slot& slot, std::span<const int32_t> drafts,
   };
   // Each token is changed on its own, so the map's order does not matter.
   for (const auto& [id, seen] : slot.seen) {
-    penalise(id, seen.in_answer + times_drafted(id));
+    penalise(id, seen.in_output + times_drafted(id));
   }
   for (size_t i = 0; i < drafts.size(); ++i) {
     const bool first = std::ranges::count(drafts.first(i), drafts[i]) == 0;

@@ -1,5 +1,5 @@
 // Draws tokens from logits. State that outlives a step (penalty counts, length
-// of the answer) is kept by slot. The order of work stands beside
+// of the completion) is kept by slot. The order of work stands beside
 // SamplingParams in step.h.
 //
 // A draw depends on the logits, the slot's state and (seed, position), on
@@ -49,7 +49,7 @@ class Sampler {
   // Only while no Sample runs.
   void FillMasks(int32_t slot, std::span<const int32_t> drafts,
                  std::span<uint32_t> masks);
-  // A token was drawn for the slot and joins its answer.
+  // A token was drawn for the slot and joins its output.
   void Count(int32_t slot, int32_t id);
 
   // Changes the logits. `score_id` is kSample or the id to score; `drafts` are
@@ -65,13 +65,13 @@ class Sampler {
  private:
   struct Seen {
     bool in_prompt = false;
-    int32_t in_answer = 0;
+    int32_t in_output = 0;
   };
   struct Slot {
     SamplingParams params;
     bool has_penalties = false;
     std::unordered_map<int32_t, Seen> seen;  // only with penalties
-    int32_t answer_tokens = 0;
+    int32_t output_tokens = 0;
     std::vector<std::unique_ptr<LogitsProcessor>> processors;
   };
 

@@ -158,16 +158,16 @@ struct SamplingParams {
   int32_t top_k = 0;                // 0: off
   float top_p = 1.0f;               // 1: off
   float min_p = 0.0f;               // 0: off
-  float repetition_penalty = 1.0f;  // over prompt and answer
-  float presence_penalty = 0.0f;    // over the answer
-  float frequency_penalty = 0.0f;   // over the answer
+  float repetition_penalty = 1.0f;  // over prompt and completion
+  float presence_penalty = 0.0f;    // over the output
+  float frequency_penalty = 0.0f;   // over the output
   uint64_t seed = 0;
   bool logprobs = false;     // report the sampled token's
   int32_t top_logprobs = 0;  // and this many alternatives
   std::vector<std::pair<int32_t, float>> logit_bias;
   std::vector<int32_t> allowed_token_ids;       // empty: all
   std::vector<std::vector<int32_t>> bad_words;  // tokens never in a row
-  // Never drawn while the answer has fewer than min_tokens tokens.
+  // Never drawn while the completion has fewer than min_tokens tokens.
   std::vector<int32_t> stop_ids;
   int32_t min_tokens = 0;
 };
@@ -178,7 +178,7 @@ struct SlotInit {
   int32_t slot = 0;
   const SamplingParams* sampling = nullptr;  // copied
   std::span<const int32_t> prompt;
-  std::span<const int32_t> answer;  // tokens sampled before, if any
+  std::span<const int32_t> output;  // tokens sampled before, if any
 };
 
 }  // namespace millrace::models

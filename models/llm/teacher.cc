@@ -36,7 +36,7 @@ Status ScoreTokens(
 
   const SamplingParams sampling;
   model.runner->InitSlot(
-      {.slot = 0, .sampling = &sampling, .prompt = {}, .answer = {}});
+      {.slot = 0, .sampling = &sampling, .prompt = {}, .output = {}});
   StepBatch batch(info.limits);
   for (int32_t at = 0; at < n; at += step) {
     const auto count = static_cast<int32_t>(std::min<int64_t>(step, n - at));

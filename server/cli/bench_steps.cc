@@ -32,7 +32,7 @@ void BenchSteps::InitSlots(int32_t num_seqs) {
   const int32_t prompt[] = {0};
   for (int32_t slot = 0; slot < num_seqs; ++slot) {
     runner_.InitSlot(
-        {.slot = slot, .sampling = &greedy, .prompt = prompt, .answer = {}});
+        {.slot = slot, .sampling = &greedy, .prompt = prompt, .output = {}});
   }
 }
 

@@ -129,7 +129,7 @@ class World {
     Sequence sequence;
     sequence.num_prompt = Uniform(1, std::min(room - 1, 500));
     sequence.tokens = RandomPrompt(sequence.num_prompt);
-    sequence.max_answer = Uniform(1, std::min(room - sequence.num_prompt, 200));
+    sequence.max_output = Uniform(1, std::min(room - sequence.num_prompt, 200));
     sequence.score_prompt = Uniform(0, 4) == 0;
     sequence.priority = Uniform(0, 2);
     const int32_t siblings = Uniform(0, 3) == 0 ? Uniform(2, 5) : 1;
@@ -139,7 +139,7 @@ class World {
       life->sequence = sequence;
       life->sequence.arrival = num_arrived_++;
       life->seed = static_cast<uint64_t>(Uniform(0, 3));
-      work_ += sequence.num_prompt + sequence.max_answer;
+      work_ += sequence.num_prompt + sequence.max_output;
       const auto place = std::upper_bound(
           live_.begin(), live_.end(), life, [](const auto& a, const auto& b) {
             return a->sequence.Before(b->sequence);
@@ -172,7 +172,7 @@ class World {
   void Propose(Life& life) {
     Sequence& sequence = life.sequence;
     sequence.draft.clear();
-    const int32_t room = sequence.max_answer - sequence.num_answer() - 1;
+    const int32_t room = sequence.max_output - sequence.num_output() - 1;
     if (!Decodes(sequence) || Uniform(0, 1) == 0 || room < 1) return;
     std::vector<int32_t> tokens = sequence.tokens;
     for (int32_t n = Uniform(1, std::min(room, 70)); n > 0; --n) {
@@ -191,7 +191,7 @@ class World {
     for (const auto& life : live_) {
       Sequence& sequence = life->sequence;
       sequence.draft.clear();
-      const int32_t room = sequence.max_answer - sequence.num_answer() - 1;
+      const int32_t room = sequence.max_output - sequence.num_output() - 1;
       if (!Decodes(sequence) || Uniform(0, 3) == 0 || room < 1) continue;
       requests.push_back(
           {&sequence, Uniform(0, std::min(room, 8)), &drafts.emplace_back()});
@@ -311,7 +311,7 @@ class World {
       ledger_.Advance(sequence, computed);
     }
     EndWhere([](const Sequence& sequence) {
-      return sequence.num_answer() == sequence.max_answer;
+      return sequence.num_output() == sequence.max_output;
     });
   }
 

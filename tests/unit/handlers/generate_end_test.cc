@@ -56,7 +56,7 @@ TEST(GenerateEnd, PromptLongerThanTheContextNamesTokensAndLimit) {
   EXPECT_EQ(status.field(), "prompt");
   EXPECT_EQ(status.message(),
             "prompt has 64 tokens but model 'tiny' takes at most 64 tokens, "
-            "prompt and answer together; shorten it");
+            "prompt and completion together; shorten it");
   const Status chat = EndOf(world, ChatRequest(std::string(100, 'x')));
   EXPECT_EQ(chat.reason(), "context_length_exceeded");
   EXPECT_EQ(chat.field(), "messages");

@@ -31,7 +31,7 @@ TEST(EngineEnd, CancelFreesPagesWithinAStep) {
   stop.request_stop();
   gate->AllowSteps(1);  // the one that runs already, and no other
   EXPECT_EQ(reader.EndCode(), StatusCode::kCancelled);
-  EXPECT_EQ(reader.end->answer_tokens, 1);
+  EXPECT_EQ(reader.end->output_tokens, 1);
   ExpectAllPagesBack(*engine);
   gate->Open();
 }
@@ -49,7 +49,7 @@ TEST(EngineEnd, WaitingRequestIsCancelledToo) {
   stop.request_stop();
   gate->AllowSteps(1);
   EXPECT_EQ(waiting.EndCode(), StatusCode::kCancelled);
-  EXPECT_EQ(waiting.end->answer_tokens, 0);
+  EXPECT_EQ(waiting.end->output_tokens, 0);
   gate->Open();
   EXPECT_EQ(running.EndCode(), StatusCode::kOk);
 }

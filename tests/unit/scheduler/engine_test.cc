@@ -25,7 +25,7 @@ TEST(Engine, AnswersAsTheModelDoes) {
   EXPECT_TRUE(reader.end->status.ok());
   EXPECT_EQ(reader.end->reason, FinishReason::kLength);
   EXPECT_EQ(reader.end->prompt_tokens, 3);
-  EXPECT_EQ(reader.end->answer_tokens, 10);
+  EXPECT_EQ(reader.end->output_tokens, 10);
   ExpectAllPagesBack(*engine);
 }
 

@@ -114,7 +114,7 @@ void FakeRunner::InitSlot(const models::SlotInit& init) {
   Slot& slot = slots_[init.slot];
   slot.sampling = *init.sampling;
   slot.tokens.assign(init.prompt.begin(), init.prompt.end());
-  slot.tokens.insert(slot.tokens.end(), init.answer.begin(), init.answer.end());
+  slot.tokens.insert(slot.tokens.end(), init.output.begin(), init.output.end());
   slot.num_prompt = static_cast<int32_t>(init.prompt.size());
 }
 

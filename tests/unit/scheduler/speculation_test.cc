@@ -74,7 +74,7 @@ struct World {
       sequences[i].tokens = {1, 2, 3};
       sequences[i].num_prompt = 3;
       sequences[i].num_computed = 2;
-      sequences[i].max_answer = 100;
+      sequences[i].max_output = 100;
     }
   }
   // The rows drafted for all.
@@ -137,9 +137,9 @@ TEST(Speculation, NeverDraftsBeyondTheLongestCompletion) {
   World world(1);
   world.Choose(cost);
   world.Learn(true, 50);
-  world.sequences[0].max_answer = 3;
+  world.sequences[0].max_output = 3;
   EXPECT_EQ(world.Choose(cost), 2);
-  world.sequences[0].max_answer = 1;
+  world.sequences[0].max_output = 1;
   EXPECT_EQ(world.Choose(cost), 0);
 }
 

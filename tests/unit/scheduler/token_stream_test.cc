@@ -26,12 +26,12 @@ TEST(TokenStream, WakesOncePerEdgeUntilTaken) {
   EXPECT_EQ(wakes, 1);
   stream.Push({.id = 4});
   EXPECT_EQ(wakes, 2);
-  stream.Finish({.answer_tokens = 3});  // still not taken: no second wake
+  stream.Finish({.output_tokens = 3});  // still not taken: no second wake
   EXPECT_EQ(wakes, 2);
   taken = stream.Take();
   EXPECT_EQ(taken.tokens.size(), 1u);
   ASSERT_TRUE(taken.end.has_value());
-  EXPECT_EQ(taken.end->answer_tokens, 3);
+  EXPECT_EQ(taken.end->output_tokens, 3);
   EXPECT_FALSE(stream.Take().end.has_value()) << "the end came twice";
 }
 

@@ -36,7 +36,7 @@ class SamplerTest : public testing::Test {
     sampler_->InitSlot({.slot = 0,
                         .sampling = &params_,
                         .prompt = prompt_,
-                        .answer = answer_});
+                        .output = answer_});
   }
   // The ids that occur in many draws, with their shares.
   std::map<int32_t, double> Shares(const std::vector<float>& logits,

@@ -31,7 +31,7 @@ void Init(Runner& runner, const Running& seq) {
   runner.InitSlot({.slot = seq.slot,
                    .sampling = &seq.request->sampling,
                    .prompt = seq.request->prompt,
-                   .answer = seq.answer->ids});
+                   .output = seq.answer->ids});
 }
 
 }  // namespace
@@ -62,7 +62,7 @@ std::vector<DriverAnswer> Drive(Runner& runner,
   std::vector<Running> running;
   for (size_t i = 0; i < requests.size(); ++i) {
     running.push_back({.request = &requests[i],
-                       .answer = &answers[i],
+                       .output = &answers[i],
                        .slot = static_cast<int32_t>(requests.size() - 1 - i),
                        .pages = {}});
     Init(runner, running.back());
