@@ -55,9 +55,13 @@ std::optional<double> HalfWidth(const Json& report, const Row& row) {
   if (row.statistic != nullptr) key += "." + std::string(row.statistic);
   const auto interval = all->find(key);
   if (interval == all->end() || !interval->is_object()) return std::nullopt;
-  const double low = interval->value("low", 0.0);
-  const double high = interval->value("high", 0.0);
-  return (high - low) / 2;
+  const auto low = interval->find("low");
+  const auto high = interval->find("high");
+  if (low == interval->end() || !low->is_number() || high == interval->end() ||
+      !high->is_number()) {
+    return std::nullopt;
+  }
+  return (high->get<double>() - low->get<double>()) / 2;
 }
 
 const char* Judge(const Json& before, const Json& after, const Row& row,

@@ -133,6 +133,14 @@ StatusOr<Dataset> MakeDataset(const Options& options, const std::string& model,
   bool synthetic = options.dataset.empty();
   if (!synthetic) {
     ASSIGN_OR_RETURN(dataset, LoadJsonl(options.dataset));
+    for (const Conversation& one : dataset) {
+      if (one.messages.empty() || options.endpoint == EndpointType::kChat) {
+        continue;
+      }
+      return InvalidArgument("--dataset " + options.dataset +
+                             " holds \"messages\", which need "
+                             "--endpoint-type chat");
+    }
     synthetic = std::any_of(
         dataset.begin(), dataset.end(),
         [](const Conversation& one) { return one.input_length > 0; });

@@ -1,8 +1,9 @@
 """A server of the OpenAI protocol with known delays and known faults, for
-tests of clients. The model's name says how it answers:
+tests of clients. /predictions/ answers "cat"; else the model's name says how:
 
     steady          first token after 60 ms, 10 more every 15 ms
     spread          no stream: request i takes 20 + (i % 100) ms
+    vectors         an embedding
     stall           stands still for the first second, then answers at once
     cut             half a stream, then the connection closes
     no-done         a whole stream without [DONE]
@@ -32,14 +33,17 @@ def event(payload):
 
 
 def token(text):
-    return event(json.dumps({"choices": [{"delta": {"content": text}}]}))
+    return event(json.dumps({"object": "chat.completion.chunk",
+                             "choices": [{"delta": {"content": text}}]}))
 
 
 STREAM = (b"HTTP/1.1 200 OK\r\nContent-Type: text/event-stream\r\n"
           b"Transfer-Encoding: chunked\r\n\r\n")
-USAGE = json.dumps({"choices": [], "usage": {"prompt_tokens": 5,
-                                             "completion_tokens": 11}})
+USAGE = json.dumps({"object": "chat.completion.chunk", "choices": [],
+                    "usage": {"prompt_tokens": 5,
+                              "completion_tokens": 11}})
 ANSWER = json.dumps({
+    "object": "chat.completion",
     "choices": [{"message": {"content": "yes"}}],
     "usage": {"prompt_tokens": 5, "completion_tokens": 3}}).encode()
 
@@ -104,6 +108,10 @@ class FakeLlm:
             text = json.loads(body)["prompt"]
             writer.write(reply(b'{"count": %d}' % len(text.split())))
             return True
+        if path.startswith("/predictions/"):
+            self.bodies.append(body)
+            writer.write(reply(b"cat"))
+            return True
         request = json.loads(body)
         self.bodies.append(request)
         index = self.num_requests
@@ -124,6 +132,11 @@ class FakeLlm:
     async def _spread(self, index, writer):
         await asyncio.sleep((20 + index % 100) / 1000)
         writer.write(reply(ANSWER))
+        return True
+
+    async def _vectors(self, index, writer):
+        writer.write(reply(b'{"data": [{"embedding": [0.5]}], '
+                           b'"usage": {"prompt_tokens": 9}}'))
         return True
 
     async def _stall(self, index, writer):

@@ -129,6 +129,21 @@ def test_conversations_send_the_replies_before(fake, tmp_path):
     assert first[:3] == second[:3] and len(first) == len(second) == 5
 
 
+def test_embeddings_and_predictions(fake, tmp_path):
+    report = load(tmp_path, "--url", fake.url, "-m", "vectors", "-n", 7,
+                  "--endpoint-type", "embeddings", "--input-tokens", 9)
+    assert report["request_count"] == 7
+    assert report["input_tokens"]["p50"] == 9
+    assert "output_tokens" not in report
+    assert isinstance(fake.bodies[0]["input"], str)
+    image = tmp_path / "image.bin"
+    image.write_bytes(bytes(range(256)))
+    report = load(tmp_path, "--url", fake.url, "-m", "resnet", "-n", 5,
+                  "--endpoint-type", "torchserve", "--data", image)
+    assert report["request_count"] == 5
+    assert fake.bodies[-1] == image.read_bytes()
+
+
 def test_warmup_is_not_reported_and_repetitions_are(fake, tmp_path):
     report = load(tmp_path, "--url", fake.url, "-m", "spread", "--warmup", 5,
                   "-n", 20, "--concurrency", 5, "--repetitions", 3,
@@ -255,6 +270,19 @@ def test_an_interrupt_reports_what_was_measured(fake, tmp_path):
     assert running.returncode == 0
     assert "interrupted" in text
     assert json.loads(out.read_text())["request_count"] > 5
+
+
+def test_wrong_datasets_end_with_2(fake, tmp_path):
+    wrong = tmp_path / "wrong.jsonl"
+    for line, says in (("{}", "line 1"),
+                       ('{"messages": [{"role": "user"}]}', "chat")):
+        wrong.write_text(line)
+        done = subprocess.run(
+            command("--url", fake.url, "-m", "x", "--endpoint-type",
+                    "completions", "--dataset", wrong),
+            capture_output=True, text=True, timeout=10)
+        assert done.returncode == 2
+        assert str(wrong) in done.stderr and says in done.stderr
 
 
 def test_wrong_flags_end_with_2():

@@ -46,6 +46,18 @@ TEST(Compare, WithinTheConfidenceIntervalsIsTheSame) {
               ContainsRegex("Requests/s .*better"));
 }
 
+TEST(Compare, FiguresOfAnotherTypeAreLeftOut) {
+  Json odd = Sample(10, 20);
+  odd["confidence_95"]["request_throughput"] = {{"low", "x"}, {"high", 1}};
+  odd["request_latency_ms"] = "fast";
+  odd["goodput"] = Json::array();
+  const auto text = CompareReports(odd.dump(), odd.dump());
+  ASSERT_TRUE(text.ok());
+  EXPECT_THAT(*text, ContainsRegex("Requests/s .*same"));
+  EXPECT_THAT(*text, Not(HasSubstr("latency")));
+  EXPECT_THAT(*text, Not(HasSubstr("Goodput")));
+}
+
 TEST(Compare, ADifferentLoadIsNoted) {
   Json other = Sample(10, 20);
   other["concurrency"] = 8;
