@@ -10,6 +10,7 @@
 #include <boost/asio/steady_timer.hpp>
 #include <boost/asio/use_awaitable.hpp>
 #include <deque>
+#include <exception>
 #include <string>
 #include <utility>
 #include <vector>
@@ -66,7 +67,7 @@ class HttpWorker final : public Worker {
   asio::awaitable<void> Sweep();
 
   Slot& TakeSlot();
-  void CoroutineEnded();
+  void CoroutineEnded(const std::exception_ptr& error);
   bool stopped() const {
     return progress_->stop.load(std::memory_order_relaxed) != StopLevel::kNone;
   }
@@ -96,7 +97,7 @@ RunStats HttpWorker::Run(const Phase& phase, Progress& progress) {
   recorder_.emplace(options_.slo, phase.start);
   sending_ended_ = Time::max();
   context_.restart();
-  const auto done = [this](std::exception_ptr) { CoroutineEnded(); };
+  const auto done = [this](std::exception_ptr error) { CoroutineEnded(error); };
   if (phase.open_loop) {
     ++coroutines_;
     asio::co_spawn(context_, OpenLoop(), done);
@@ -125,7 +126,9 @@ Slot& HttpWorker::TakeSlot() {
   return *slots_.back();
 }
 
-void HttpWorker::CoroutineEnded() {
+// No coroutine throws but for want of memory, which ends the process.
+void HttpWorker::CoroutineEnded(const std::exception_ptr& error) {
+  if (error != nullptr) std::rethrow_exception(error);
   if (--coroutines_ > 0) return;
   sweep_timer_.cancel();
 }
@@ -159,7 +162,7 @@ asio::awaitable<void> HttpWorker::OpenLoop() {
     }
     ++coroutines_;
     asio::co_spawn(context_, ServeTickets(TakeSlot(), *ticket),
-                   [this](std::exception_ptr) { CoroutineEnded(); });
+                   [this](std::exception_ptr error) { CoroutineEnded(error); });
   }
   sending_ended_ = Clock::now();
 }

@@ -218,7 +218,10 @@ StatusOr<std::vector<TensorSpec>> ParseMetadata(std::string_view json) {
 }
 
 StatusOr<std::vector<TensorSpec>> InputsOf(const Options& options) {
-  const std::string path = options.url.prefix + "/v2/models/" + options.model;
+  // The path of infer requests without its last part.
+  std::string path =
+      EndpointPath(EndpointType::kKserve, options.model, options.url.prefix);
+  path.resize(path.rfind('/'));
   ASSIGN_OR_RETURN(const FetchReply reply, Fetch(options, "GET", path));
   if (reply.status != 200) {
     return NotFound("GET " + path + " gave " + reply.body +
