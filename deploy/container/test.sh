@@ -74,7 +74,8 @@ check "there is no shell" equals 127 \
 check "without a key it does not start, and says what to do" says "api_key" \
   "$(podman run --rm --network none \
     --volume "$model:/var/lib/millrace/models/$(basename "$model"):ro" "$image" 2>&1)"
-check "it sees the memory and the cores of its container" says "512" \
+check "it sees the memory and the cores of its container" \
+  says "CPU limit 1, memory limit 512 MiB" \
   "$(podman run --rm --network none --memory 512m --cpus 1 "$image" topology 2>&1)"
 
 for network in none host bridge slirp4netns; do

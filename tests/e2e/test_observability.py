@@ -1,11 +1,13 @@
 """Rules and dashboard: what they ask for is what the server exports, and every
 alert has a test and a line in the runbook."""
+import http.server
 import json
 import re
 import shutil
 import socket
 import subprocess
 import sys
+import threading
 import time
 import urllib.parse
 import urllib.request
@@ -13,11 +15,13 @@ import urllib.request
 import pytest
 import yaml
 
-from conftest import MODEL_ID, REPO
+from conftest import MODEL_ID, REPO, start
 
 FOLDER = REPO / "deploy" / "observability"
 RULES = yaml.safe_load((FOLDER / "rules.yaml").read_text())
 DASHBOARD = json.loads((FOLDER / "dashboard.json").read_text())
+ALERTS = {rule["alert"] for group in RULES["groups"]
+          for rule in group["rules"] if "alert" in rule}
 METRIC = re.compile(r"\b(?:millrace|nv)_[a-z0-9_]+\b|\bmillrace:[a-z0-9_:]+")
 
 
@@ -48,9 +52,8 @@ def test_configuration_and_rules_hold():
 def test_every_alert_is_tested_and_has_a_line_in_the_runbook():
     tests = (FOLDER / "rules_test.yaml").read_text()
     runbook = (FOLDER / "README.md").read_text()
-    alerts = [rule["alert"] for rule in all_rules() if "alert" in rule]
-    assert len(alerts) >= 10
-    for alert in alerts:
+    assert len(ALERTS) >= 10
+    for alert in ALERTS:
         assert tests.count(f"alertname: {alert}\n") == 2, alert
         assert f"| `{alert}` |" in runbook, alert
 
@@ -88,14 +91,19 @@ def test_every_metric_asked_for_is_exported(server):
 
 
 class Prometheus:
-    def __init__(self, folder, target):
+    """A Prometheus with our configuration that scrapes each second.
+    `change_rules` gets the text of the rules and returns another."""
+
+    def __init__(self, folder, *targets, change_rules=lambda text: text):
         with socket.socket() as free:
             free.bind(("127.0.0.1", 0))
             self.port = free.getsockname()[1]
-        shutil.copy(FOLDER / "rules.yaml", folder)
+        rules = (FOLDER / "rules.yaml").read_text()
+        (folder / "rules.yaml").write_text(change_rules(rules))
         config = (FOLDER / "prometheus.yaml").read_text()
         (folder / "prometheus.yaml").write_text(config.replace("15s", "1s"))
-        (folder / "targets.yaml").write_text(f'- targets: ["{target}"]\n')
+        (folder / "targets.yaml").write_text(
+            json.dumps([{"targets": list(targets)}]))
         self.process = subprocess.Popen(
             ["prometheus", f"--config.file={folder}/prometheus.yaml",
              f"--storage.tsdb.path={folder}/data",
@@ -111,12 +119,18 @@ class Prometheus:
         assert body["status"] == "success", body
         return body["data"]["result"]
 
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *_):
+        self.process.kill()
+        self.process.wait()
+
 
 @pytest.mark.skipif(not shutil.which("prometheus"),
                     reason="prometheus is not installed")
 def test_every_query_runs_in_a_real_prometheus(server, tmp_path):
-    prometheus = Prometheus(tmp_path, f"127.0.0.1:{server.http_port}")
-    try:
+    with Prometheus(tmp_path, f"127.0.0.1:{server.http_port}") as prometheus:
         end = time.monotonic() + 60
         while time.monotonic() < end:
             complete(server)
@@ -135,10 +149,75 @@ def test_every_query_runs_in_a_real_prometheus(server, tmp_path):
             if not prometheus.query(expression):
                 empty.add(where)
         # No alert is due, and nobody drafts tokens or has errors in this test.
-        alerts = {rule["alert"] for rule in all_rules() if "alert" in rule}
-        assert empty - alerts <= {"Draft tokens accepted",
+        assert empty - ALERTS <= {"Draft tokens accepted",
                                   "millrace:error_ratio:rate5m",
                                   "millrace:rejected_ratio:rate5m"}
-    finally:
-        prometheus.process.kill()
-        prometheus.process.wait()
+
+
+class Other(http.server.BaseHTTPRequestHandler):
+    """Metrics of a server of another version."""
+
+    def do_GET(self):
+        self.send_response(200)
+        self.end_headers()
+        self.wfile.write(b'millrace_build_info{version="0.0.1"} 1\n')
+
+    def log_message(self, *_):
+        pass
+
+
+def impatient(rules):
+    """The rules with windows of seconds and without waiting."""
+    rules = re.sub(r"^ +for: \w+\n", "", rules, flags=re.M)
+    return re.sub(r"\[\d+m\]", "[10s]", rules)
+
+
+@pytest.mark.skipif(not shutil.which("prometheus"),
+                    reason="prometheus is not installed")
+def test_alerts_fire_when_their_cause_is_there(tmp_path):
+    """Two sequences at once, ten pages and a crowd: everything but an error of
+    the server and slow tokens, which nobody can ask for."""
+    expected = ALERTS - {"MillraceErrors", "MillraceSlowTokens"}
+    fired = set()
+    with start("--max-num-seqs", 2, "--max-queue-size", 40, "--max-connections",
+               80, "--kv-cache-memory-bytes", "16MiB",
+               "--max-model-len", 512) as server, \
+            http.server.ThreadingHTTPServer(("127.0.0.1", 0), Other) as other, \
+            Prometheus(tmp_path, f"127.0.0.1:{server.http_port}",
+                       f"127.0.0.1:{other.server_port}", "127.0.0.1:9",
+                       change_rules=impatient) as prometheus:
+        threading.Thread(target=other.serve_forever, daemon=True).start()
+        body = json.dumps({"model": MODEL_ID, "prompt": "Once",
+                           "max_tokens": 450, "ignore_eos": True}).encode()
+
+        def ask():
+            request = urllib.request.Request(
+                server.url + "/v1/completions", body,
+                {"Content-Type": "application/json"})
+            while fired != expected:
+                try:
+                    urllib.request.urlopen(request, timeout=120).read()
+                except OSError:
+                    time.sleep(0.2)
+
+        for _ in range(60):
+            threading.Thread(target=ask, daemon=True).start()
+        idle = []
+        end = time.monotonic() + 90
+        while fired != expected and time.monotonic() < end:
+            if len(idle) < 60:
+                idle += [socket.create_connection(
+                    ("127.0.0.1", server.http_port)) for _ in range(4)]
+            time.sleep(0.5)
+            try:
+                firing = prometheus.query('ALERTS{alertstate="firing"}')
+            except OSError:
+                continue
+            fired |= {alert["metric"]["alertname"] for alert in firing}
+            fired &= expected
+        missing = expected - fired
+        fired |= expected  # lets the crowd end
+        for connection in idle:
+            connection.close()
+        other.shutdown()
+        assert not missing
