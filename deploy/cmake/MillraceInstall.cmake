@@ -2,7 +2,8 @@
 #   program    bin/millrace, documentation, list of dependencies
 #   libraries  lib/millrace: shared libraries for systems without our packages
 #   service    the systemd unit and its settings file
-# `cmake --install build/release` installs all; --component picks one.
+# `cmake --install build/release` installs all but the libraries, which are the
+# system's here; --component picks one.
 include(GNUInstallDirs)
 
 set(package_dir ${CMAKE_SOURCE_DIR}/deploy/package)
@@ -20,11 +21,15 @@ install(TARGETS millrace
 # The C library stays the system's: a program must not bring its own loader.
 install(RUNTIME_DEPENDENCY_SET millrace_libraries
         PRE_EXCLUDE_REGEXES "^ld-linux" "^lib(c|m|dl|rt|pthread|resolv)\\.so"
-        LIBRARY DESTINATION lib/millrace COMPONENT libraries)
+        LIBRARY DESTINATION lib/millrace COMPONENT libraries
+                EXCLUDE_FROM_ALL)
 
 install(FILES ${CMAKE_SOURCE_DIR}/README.md
         DESTINATION ${doc_dir} COMPONENT program)
+install(FILES ${package_dir}/millrace.1
+        DESTINATION share/man/man1 COMPONENT program)
 install(DIRECTORY ${CMAKE_SOURCE_DIR}/config/examples
+        ${CMAKE_SOURCE_DIR}/deploy/observability
         DESTINATION ${doc_dir} COMPONENT program)
 
 # Versions and licences of all that the program is linked with.

@@ -24,6 +24,9 @@ def run(*command, **kwargs):
 def prefix(tmp_path_factory):
     folder = tmp_path_factory.mktemp("install") / "first"
     run("cmake", "--install", BUILD, "--prefix", folder, "--strip")
+    assert not (folder / "lib/millrace").exists()
+    run("cmake", "--install", BUILD, "--prefix", folder, "--strip",
+        "--component", "libraries")
     moved = folder.parent / "moved"
     folder.rename(moved)
     return moved
@@ -48,6 +51,15 @@ def test_the_examples_are_readable_settings(prefix):
     out = run(prefix / "bin/millrace", "serve", "--config", settings,
               "--print-config")
     assert re.search(r"^\s*shutdown_timeout: 30s", out, re.M), out
+
+
+def test_the_manual_names_every_verb(prefix):
+    manual = (prefix / "share/man/man1/millrace.1").read_text()
+    verbs = re.findall(r"^  (\w+) ", run(prefix / "bin/millrace", "--help"),
+                       re.M)
+    assert len(verbs) >= 11
+    for verb in verbs:
+        assert f".TP\n.B {verb}\n" in manual, verb
 
 
 def test_the_list_of_dependencies_is_whole(prefix):
