@@ -138,6 +138,17 @@ def test_a_chart_without_image_or_key_says_so():
 
 
 @needs_helm
+@pytest.mark.parametrize("key, value", [
+    ("resources.cpu", 2.5), ("resources.memory", "4G"), ("models", []),
+    ("config", {"http_port": 80}), ("image.digest", "latest"),
+    ("autoscaling.minReplica", 2), ("service.httpPort", 70000)])
+def test_wrong_values_are_refused_by_name(key, value):
+    done = render({**ALL_ON, key: value})
+    assert done.returncode != 0
+    assert key.split(".")[-1] in done.stderr, done.stderr
+
+
+@needs_helm
 @pytest.mark.skipif(not importlib.util.find_spec("kubernetes_validate"),
                     reason="kubernetes-validate is not installed")
 def test_manifests_hold_for_kubernetes_schemas():
