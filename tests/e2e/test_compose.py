@@ -1,6 +1,6 @@
 """deploy/compose: the files that it mounts exist, the settings are the server's,
-and its parts accept their configuration. Running it needs images, so that is done
-by hand; deploy/README.md says what was seen."""
+and its parts accept their configuration. Running it needs images: that is done
+by deploy/compose/test.sh."""
 import os
 import re
 import shutil
