@@ -62,7 +62,7 @@ std::vector<DriverAnswer> Drive(Runner& runner,
   std::vector<Running> running;
   for (size_t i = 0; i < requests.size(); ++i) {
     running.push_back({.request = &requests[i],
-                       .output = &answers[i],
+                       .answer = &answers[i],
                        .slot = static_cast<int32_t>(requests.size() - 1 - i),
                        .pages = {}});
     Init(runner, running.back());
