@@ -49,8 +49,10 @@ struct CompileOptions {
   config::CpuSet weight_cpus = {};
   // Kernels of another instruction set than the best one; empty: the best.
   std::string isa = "";
-  // Sets of input sizes kept ready; the least recently used one goes.
-  int32_t max_plans = 32;
+  // Plans of all input sizes together may hold so many bytes; beyond, those
+  // that were not used for the longest time are dropped and made again when
+  // their sizes come back.
+  int64_t max_plan_bytes = int64_t{1} << 30;
   // Batches whose rows are independent and move more than the weights may be
   // computed a row at a time: the same bits, less memory, warmer caches.
   bool rows_apart = true;
@@ -88,6 +90,10 @@ class CompiledGraph {
   int64_t constant_bytes() const;
   // Of the weights that were packed so far.
   int64_t packed_bytes() const { return plans_.packed_bytes(); }
+
+  // Of the plans that are kept now, and how many they are.
+  int64_t plan_bytes() const { return plans_.plan_bytes(); }
+  int64_t num_plans() const { return plans_.num_plans(); }
 
   // ---- for ExecutionContext ----
   const Graph& graph() const { return graph_; }

@@ -29,6 +29,14 @@ int32_t BatchSymbol(const std::vector<Port>& ports) {
   return -1;
 }
 
+std::set<const Tensor*> ConstantsOf(const Graph& graph) {
+  std::set<const Tensor*> constants;
+  for (const Value& value : graph.values) {
+    if (value.constant != nullptr) constants.insert(value.constant.get());
+  }
+  return constants;
+}
+
 bool HasRows(const Port& port, int32_t symbol) {
   return !port.dims.empty() && port.dims[0].symbol == symbol;
 }
@@ -45,6 +53,45 @@ double Prepared::ResultBytes() const {
   return rows != nullptr ? bytes * static_cast<double>(batch) : bytes;
 }
 
+PlanCache::PlanCache(const Graph& graph, const Kernels& kernels,
+                     const PlanCacheOptions& options, WarmBuffer weights)
+    : graph_(graph),
+      kernels_(kernels),
+      options_(options),
+      graph_constants_(ConstantsOf(graph)),
+      packed_(std::move(weights)) {}
+
+int64_t PlanCache::plan_bytes() const {
+  MutexLock lock(mu_);
+  return kept_bytes_;
+}
+
+int64_t PlanCache::num_plans() const {
+  MutexLock lock(mu_);
+  return static_cast<int64_t>(kept_.size());
+}
+
+int64_t PlanCache::HeldBytes(const Prepared& prepared) const {
+  const auto is_shared = [&](const Tensor* constant) {
+    return graph_constants_.contains(constant);
+  };
+  // Row plans of several batches are one: each counts them, so that dropping
+  // the others makes no difference.
+  return prepared.rows != nullptr ? prepared.rows->held_bytes(is_shared)
+                                  : prepared.whole->held_bytes(is_shared);
+}
+
+std::vector<std::shared_ptr<const Prepared>> PlanCache::TakeOldest() {
+  std::vector<std::shared_ptr<const Prepared>> taken;
+  while (kept_bytes_ > options_.max_plan_bytes && kept_.size() > 1) {
+    kept_bytes_ -= kept_.back().bytes;
+    by_key_.erase(kept_.back().key);
+    taken.push_back(std::move(kept_.back().prepared));
+    kept_.pop_back();
+  }
+  return taken;
+}
+
 PlanCache::Key PlanCache::KeyOf(const Request& request) {
   Key key = {request.whole, request.by_value, request.pool.size()};
   for (const Tensor& input : request.inputs) {
@@ -58,12 +105,10 @@ PlanCache::Key PlanCache::KeyOf(const Request& request) {
 }
 
 std::shared_ptr<const Prepared> PlanCache::Find(const Key& key) {
-  for (auto kept = kept_.begin(); kept != kept_.end(); ++kept) {
-    if (kept->key != key) continue;
-    kept_.splice(kept_.begin(), kept_, kept);
-    return kept_.front().prepared;
-  }
-  return nullptr;
+  const auto found = by_key_.find(key);
+  if (found == by_key_.end()) return nullptr;
+  kept_.splice(kept_.begin(), kept_, found->second);
+  return kept_.front().prepared;
 }
 
 StatusOr<std::shared_ptr<const Prepared>> PlanCache::For(
@@ -83,18 +128,23 @@ StatusOr<std::shared_ptr<const Prepared>> PlanCache::For(
     if (!prepared.ok() && !IsNeedsBytes(prepared.status())) {
       return prepared.status();
     }
+    std::vector<std::shared_ptr<const Prepared>> dropped;  // after the lock
     MutexLock lock(mu_);
     if (!prepared.ok()) {
       kept_.clear();
+      by_key_.clear();
+      kept_bytes_ = 0;
       (request.by_value ? interprets_ : by_value_) = true;
       continue;
     }
     if (auto found = Find(key)) return found;
-    while (static_cast<int32_t>(kept_.size()) >= options_.max_plans) {
-      kept_.pop_back();
-    }
-    kept_.push_front({std::move(key), std::move(row_key),
-                      std::make_shared<const Prepared>(*std::move(prepared))});
+    const int64_t bytes = HeldBytes(*prepared);
+    kept_.push_front({key, std::move(row_key),
+                      std::make_shared<const Prepared>(*std::move(prepared)),
+                      bytes});
+    by_key_[std::move(key)] = kept_.begin();
+    kept_bytes_ += bytes;
+    dropped = TakeOldest();
     return kept_.front().prepared;
   }
 }

@@ -2,13 +2,20 @@
 // lately, shared by all contexts of the graph. Making one is what the first
 // request of new sizes pays for.
 //
+// The cache has a limit of bytes. Beyond it, plans that were not used for the
+// longest time are dropped; the newest one always stays. Nobody gets an error:
+// sizes whose plan was dropped pay for a new one. A run under way keeps its
+// plan alive.
+//
 // Thread-safe. Two threads make plans at the same time; when both want the same
 // new sizes, the plan that is ready first stays.
 #pragma once
 
 #include <cstdint>
 #include <list>
+#include <map>
 #include <memory>
+#include <set>
 #include <string>
 #include <utility>
 #include <vector>
@@ -42,7 +49,7 @@ struct Prepared {
 };
 
 struct PlanCacheOptions {
-  int32_t max_plans = 32;  // the least recently used one goes
+  int64_t max_plan_bytes = int64_t{1} << 30;
   bool rows_apart = true;  // where it pays
   bool keep_bf16 = true;   // between products of it
   bool joins = true;       // what a Concat would copy
@@ -53,11 +60,7 @@ class PlanCache {
   // `graph` has met load-time Settle; it outlives the cache. Packed weights go
   // to `weights` first.
   PlanCache(const Graph& graph, const Kernels& kernels,
-            const PlanCacheOptions& options, WarmBuffer weights)
-      : graph_(graph),
-        kernels_(kernels),
-        options_(options),
-        packed_(std::move(weights)) {}
+            const PlanCacheOptions& options, WarmBuffer weights);
 
   // A plan for a team as large as the pool, which is that of the calling thread
   // and packs weights. Null when shapes depend on data, so that the graph can
@@ -68,6 +71,9 @@ class PlanCache {
       EXCLUDES(mu_);
 
   int64_t packed_bytes() const { return packed_.bytes(); }
+  // Of the plans that are kept now, and how many they are.
+  int64_t plan_bytes() const EXCLUDES(mu_);
+  int64_t num_plans() const EXCLUDES(mu_);
 
  private:
   using Key = std::vector<int64_t>;
@@ -75,6 +81,7 @@ class PlanCache {
     Key key;
     Key row_key;  // of one row, where rows go apart
     std::shared_ptr<const Prepared> prepared;
+    int64_t bytes = 0;
   };
   // What a plan is made for.
   struct Request {
@@ -87,6 +94,9 @@ class PlanCache {
   static Key KeyOf(const Request& request);
   // Null when there is none.
   std::shared_ptr<const Prepared> Find(const Key& key) REQUIRES(mu_);
+  // Takes plans out until the others fit, for the caller to drop.
+  std::vector<std::shared_ptr<const Prepared>> TakeOldest() REQUIRES(mu_);
+  int64_t HeldBytes(const Prepared& prepared) const;
   // For inputs of these types; `values` as of Settle.
   StatusOr<Graph> OptimisedFor(const std::vector<ValueType>& types,
                                const std::vector<const Tensor*>& values) const;
@@ -99,12 +109,15 @@ class PlanCache {
   const Graph& graph_;
   const Kernels kernels_;
   const PlanCacheOptions options_;
+  const std::set<const Tensor*> graph_constants_;
   PackedWeights packed_;  // outlives the plans
-  Mutex mu_;              // not held while a plan is made
+  mutable Mutex mu_;      // not held while a plan is made
   // Plans depend on the values of small inputs.
   bool by_value_ GUARDED_BY(mu_) = false;
   bool interprets_ GUARDED_BY(mu_) = false;
   std::list<Kept> kept_ GUARDED_BY(mu_);  // the last used first
+  std::map<Key, std::list<Kept>::iterator> by_key_ GUARDED_BY(mu_);
+  int64_t kept_bytes_ GUARDED_BY(mu_) = 0;
 };
 
 }  // namespace millrace::models::graph

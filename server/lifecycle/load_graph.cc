@@ -76,6 +76,8 @@ StatusOr<std::shared_ptr<Servable>> LoadGraph(
   options.isa = settings.common.isa;
   options.max_bytes =
       memory_limit_bytes / 2 / static_cast<int64_t>(teams.size());
+  options.max_plan_bytes =
+      std::min(options.max_plan_bytes, memory_limit_bytes / 8);
   ASSIGN_OR_RETURN(PreparedGraph prepared,
                    PrepareGraph(std::move(graph), settings, options));
 

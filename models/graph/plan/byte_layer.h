@@ -49,6 +49,12 @@ class ByteEpilogue {
                               : *slots.data<uint8_t>(x_zero_);
   }
   std::string Text() const;
+  // Of the lists above.
+  int64_t held_bytes() const {
+    return static_cast<int64_t>(offset_.size() + scale_.size() + bias_.size() +
+                                middle_bias_.size()) *
+           4;
+  }
 
  private:
   void Scales(const Node& node, const LowerContext& context,

@@ -83,6 +83,7 @@ class ByteConvStep : public Step {
     return OkStatus();
   }
 
+  int64_t held_bytes() const override { return epilogue_.held_bytes(); }
   Factors factors() const override { return Factors::kInt8; }
   double macs() const override {
     return static_cast<double>(shape_.batch * shape_.out_pixels()) *
@@ -171,6 +172,7 @@ class ByteDepthwiseStep : public Step {
     return OkStatus();
   }
 
+  int64_t held_bytes() const override { return 2 * epilogue_.held_bytes(); }
   Factors factors() const override { return Factors::kInt8; }
   double macs() const override {
     return static_cast<double>(shape_.batch * shape_.out_pixels()) *

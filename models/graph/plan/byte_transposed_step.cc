@@ -108,6 +108,13 @@ class ByteTransposedStep : public Step {
     return OkStatus();
   }
 
+  int64_t held_bytes() const override {
+    int64_t bytes = 0;
+    for (const ByteEpilogue& epilogue : epilogues_) {
+      bytes += epilogue.held_bytes();
+    }
+    return bytes;
+  }
   Factors factors() const override { return Factors::kInt8; }
   double macs() const override {
     double macs = 0;

@@ -435,6 +435,19 @@ Status Plan::RunTogether(Bindings& at, ComputePool& pool,
   return OkStatus();
 }
 
+int64_t Plan::held_bytes(
+    const std::function<bool(const Tensor*)>& is_shared) const {
+  // A step with its attributes, slots and text, as most are.
+  constexpr int64_t kStepBytes = 1024;
+  const auto num_slots = static_cast<int64_t>(constant_at_.size());
+  int64_t bytes = num_slots * static_cast<int64_t>(2 * sizeof(int64_t));
+  for (const auto& step : steps_) bytes += kStepBytes + step->held_bytes();
+  for (const auto& constant : constants_) {
+    if (!is_shared(constant.get())) bytes += constant->num_bytes();
+  }
+  return bytes;
+}
+
 std::string Plan::Text() const {
   std::string text;
   for (const auto& step : steps_) text += step->Text() + "\n";

@@ -14,6 +14,7 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <string>
 #include <vector>
@@ -76,6 +77,9 @@ class Plan {
 
   // One line for each step.
   std::string Text() const;
+  // The memory that the plan itself takes, some estimated: steps, and constants
+  // that were folded for these sizes. Those that `is_shared` are not counted.
+  int64_t held_bytes(const std::function<bool(const Tensor*)>& is_shared) const;
 
  private:
   friend class PlanBuilder;

@@ -9,6 +9,7 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <string>
 #include <vector>
@@ -33,6 +34,11 @@ class RowPlans {
                                     std::vector<Bindings>& bindings,
                                     ComputePool& pool,
                                     const StopCheck& stopped) const;
+  // As of Plan, of both plans.
+  int64_t held_bytes(
+      const std::function<bool(const Tensor*)>& is_shared) const {
+    return alone_->held_bytes(is_shared) + together_->held_bytes(is_shared);
+  }
   const Plan& one() const { return *together_; }
   // Of one row.
   std::string Text() const { return "Each row:\n" + together_->Text(); }

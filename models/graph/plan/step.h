@@ -46,6 +46,9 @@ class Step {
   // Multiply-adds of all members together, of products alone.
   virtual double macs() const { return 0; }
   virtual Factors factors() const { return Factors::kF32; }
+  // Memory of its own beyond a few hundred bytes, where that grows with a
+  // layer.
+  virtual int64_t held_bytes() const { return 0; }
   // For people: "Linear 128x384 -> 1536, gelu".
   virtual std::string Text() const = 0;
 

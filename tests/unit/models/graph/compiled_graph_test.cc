@@ -90,6 +90,39 @@ TEST(CompiledGraph, OnePlanServesAllContextsOfOneTeamSize) {
   EXPECT_NE(*plan, *compiled->PlanFor(inputs, false, two));
 }
 
+TEST(CompiledGraph, PlansAreDroppedByTheirBytesTheOldestFirst) {
+  Tokens t;
+  t.Output(t.Layer(t.x));
+  ComputePool pool({}, "one");
+  CompileOptions options;
+  int64_t each = 0;
+  {
+    const auto compiled = t.Compile();
+    ASSERT_TRUE(
+        compiled->PlanFor(One(t.m.Random({1, 1, 256})), false, pool).ok());
+    each = compiled->plan_bytes();
+    ASSERT_GT(each, 0);
+    // The weight is the graph's, not the plan's.
+    EXPECT_LT(each, 256 * 256 * 4);
+  }
+  options.max_plan_bytes = 2 * each;
+  const auto compiled = CompiledGraph::Create(t.m.graph.Copy(), options);
+  ASSERT_TRUE(compiled.ok());
+  const auto plan = [&](int64_t length) {
+    const auto inputs = One(t.m.Random({1, length, 256}));
+    return *(*compiled)->PlanFor(inputs, false, pool);
+  };
+  const auto one = plan(1);
+  const auto two = plan(2);
+  EXPECT_EQ(plan(1), one);
+  const auto three = plan(3);
+  EXPECT_EQ((*compiled)->num_plans(), 2);
+  EXPECT_EQ((*compiled)->plan_bytes(), 2 * each);
+  EXPECT_EQ(plan(1), one);
+  EXPECT_EQ(plan(3), three);
+  EXPECT_NE(plan(2), two) << "it was not used for the longest time";
+}
+
 // Under ThreadSanitizer this test also finds what contexts must not share.
 TEST(CompiledGraph, ContextsRunAtTheSameTimeWithTheBitsOfOne) {
   Tokens t;
@@ -109,7 +142,7 @@ TEST(CompiledGraph, ContextsRunAtTheSameTimeWithTheBitsOfOne) {
   }
   // Few plans are kept, so that they are also made and dropped at that time.
   CompileOptions options;
-  options.max_plans = 3;
+  options.max_plan_bytes = 20000;
   const auto compiled = CompiledGraph::Create(t.m.graph.Copy(), options);
   ASSERT_TRUE(compiled.ok());
   const auto serve = [&](const config::CpuSet& cpus, size_t step) {

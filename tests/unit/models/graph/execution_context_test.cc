@@ -43,7 +43,7 @@ Graph SquareGraph() {
 
 TEST(ExecutionContext, AnswersEverySizeAndKeepsItsResultsApart) {
   InstanceOptions options;
-  options.max_plans = 2;
+  options.max_plan_bytes = 1;
   auto context = CreateInstance(SquareGraph(), options);
   ASSERT_TRUE(context.ok()) << context.status().message();
   std::vector<std::vector<Tensor>> answers;
