@@ -32,6 +32,19 @@ def infer(module, client, model, inputs, **options):
     return client.infer(model, made, **options)
 
 
+def together(module, server, model, requests, **options):
+    """Answers to requests sent at the same time, each by its own client:
+    those of tritonclient.http belong to one thread."""
+    port = (server.http_port if module is triton_http else server.grpc_port)
+
+    def send(inputs):
+        with module.InferenceServerClient(f"127.0.0.1:{port}") as client:
+            return infer(module, client, model, inputs, **options)
+
+    with concurrent.futures.ThreadPoolExecutor(len(requests)) as pool:
+        return list(pool.map(send, requests))
+
+
 def outputs(answer):
     response = answer.get_response()
     names = ([o["name"] for o in response["outputs"]]
@@ -59,7 +72,7 @@ def server():
 def triton(request, server):
     if request.param is triton_http:
         with triton_http.InferenceServerClient(
-                f"127.0.0.1:{server.http_port}", concurrency=8) as client:
+                f"127.0.0.1:{server.http_port}") as client:
             yield request.param, client
     else:
         with triton_grpc.InferenceServerClient(
@@ -68,18 +81,15 @@ def triton(request, server):
 
 
 @pytest.mark.parametrize("model", ["minilm", "resnet50"])
-def test_rows_of_one_batch_keep_their_bits(triton, model):
+def test_rows_of_one_batch_keep_their_bits(server, triton, model):
     module, client = triton
     inputs = rows_of(model)
     each = [{name: value[row:row + 1] for name, value in inputs.items()}
             for row in range(3)]
     alone = [outputs(infer(module, client, model, one)) for one in each]
     requests = each + [each[0]]
-    with concurrent.futures.ThreadPoolExecutor(len(requests)) as pool:
-        answers = list(pool.map(
-            lambda one: infer(module, client, model, one,
-                              parameters={"batch_statistics": True}),
-            requests))
+    answers = together(module, server, model, requests,
+                       parameters={"batch_statistics": True})
     for answer in answers:
         told = batch_of(answer)
         assert told["batch_size"] == 4 and told["batch_requests"] == 4
@@ -125,13 +135,9 @@ def test_preferred_sizes_do_not_wait():
                "--preferred-batch-size", "2",
                "--max-queue-delay", "20s") as server:
         one = {name: value[:1] for name, value in rows_of("resnet50").items()}
-        with triton_http.InferenceServerClient(
-                f"127.0.0.1:{server.http_port}", concurrency=2) as client, \
-                concurrent.futures.ThreadPoolExecutor(2) as pool:
-            told = list(pool.map(
-                lambda _: batch_of(infer(
-                    triton_http, client, "resnet50", one,
-                    parameters={"batch_statistics": True})), range(2)))
+        told = [batch_of(answer) for answer in together(
+            triton_http, server, "resnet50", [one, one],
+            parameters={"batch_statistics": True})]
     assert [t["batch_closed"] for t in told] == ["preferred", "preferred"]
 
 
@@ -139,14 +145,9 @@ def test_instances_share_the_load():
     with start(DATA / "resnet50.onnx", "--instance-count", 2,
                "--max-batch-size", 1) as server:
         inputs = rows_of("resnet50")
-        with triton_http.InferenceServerClient(
-                f"127.0.0.1:{server.http_port}", concurrency=8) as client:
-            one = {name: value[:1] for name, value in inputs.items()}
-            expected = outputs(infer(triton_http, client, "resnet50", one))
-            with concurrent.futures.ThreadPoolExecutor(8) as pool:
-                answers = list(pool.map(
-                    lambda _: outputs(infer(triton_http, client, "resnet50",
-                                            one)), range(40)))
+        one = {name: value[:1] for name, value in inputs.items()}
+        expected, *answers = [outputs(answer) for answer in together(
+            triton_http, server, "resnet50", [one] * 12)]
         for answer in answers:
             for name, value in answer.items():
                 assert value.tobytes() == expected[name].tobytes()
