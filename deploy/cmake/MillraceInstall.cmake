@@ -18,6 +18,15 @@ install(TARGETS millrace
         RUNTIME_DEPENDENCY_SET millrace_libraries
         RUNTIME DESTINATION bin COMPONENT program)
 
+# The load tester comes along where it was built.
+if(TARGET millrace-loadtest)
+  set_target_properties(millrace-loadtest PROPERTIES
+    INSTALL_RPATH "$ORIGIN/../lib/millrace")
+  target_link_options(millrace-loadtest PRIVATE -Wl,--disable-new-dtags)
+  install(TARGETS millrace-loadtest OPTIONAL
+          RUNTIME DESTINATION bin COMPONENT program)
+endif()
+
 # The C library stays the system's: a program must not bring its own loader.
 install(RUNTIME_DEPENDENCY_SET millrace_libraries
         PRE_EXCLUDE_REGEXES "^ld-linux" "^lib(c|m|dl|rt|pthread|resolv)\\.so"
