@@ -1,5 +1,5 @@
-// What a reader would guess wrong: roles are not checked against a list. A
-// template knows which it takes and says so by raise_exception.
+// Roles are not checked against a list: a template knows which it takes and
+// says so by raise_exception.
 #include "handlers/chat_messages.h"
 
 #include <memory>

@@ -1,6 +1,6 @@
-// What a reader would guess wrong: JSON numbers are not C++ numbers. 1.0 and
-// 1e2 are integers, 18446744073709551615 is one that int64_t cannot hold, and
-// 1e999 has become infinity by the time we see it.
+// JSON numbers are not C++ numbers: 1.0 and 1e2 are integers,
+// 18446744073709551615 is an integer that int64_t cannot hold, and 1e999 is
+// infinity once it is parsed.
 #include "handlers/json_fields.h"
 
 #include <cmath>

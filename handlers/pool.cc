@@ -1,6 +1,6 @@
-// A bounded queue and a few named threads. What a reader would guess wrong:
-// the bound counts every queued task, yet Continue ignores it, so the queue may
-// grow past the bound by as many tasks as there are accepted requests.
+// A bounded queue and a few named threads. The bound counts all queued tasks,
+// but Continue ignores it: the queue may exceed the bound by as many tasks as
+// there are accepted requests.
 #include "handlers/pool.h"
 
 #include <algorithm>

@@ -1,6 +1,7 @@
-// Knuth, Morris, Pratt 1977. What a reader would guess wrong: when several stop
-// strings end at the same byte the longest wins, for then nothing of it is
-// shown; and the first to be *complete* wins over one that began earlier.
+// When several stop strings end at the same byte the longest is reported, so
+// that nothing of it is shown. The string that is complete first is reported
+// even if another began earlier.
+// Source: Knuth, Morris, Pratt 1977.
 #include "handlers/stop_matcher.h"
 
 #include <algorithm>

@@ -1,7 +1,7 @@
-// Two small delays in a row: bytes of an incomplete character wait in tail_,
-// characters that may begin a stop string wait in text_. What a reader would
-// guess wrong: a token need not have text of its own (special tokens, middle
-// bytes of an emoji), so tokens are released by position, not by length.
+// Bytes of an incomplete character wait in tail_, characters that may begin a
+// stop string wait in text_. A token may have no text of its own (special
+// tokens, middle bytes of an emoji), so tokens are released by position, not by
+// length.
 #include "handlers/text_out.h"
 
 #include <utility>

@@ -1,5 +1,6 @@
-// A counter with manners. Only time with a place in use counts for the rate: an
-// idle night must not make the first busy minute look slow.
+// Counts requests in flight; refuses new ones when all places are taken. Only
+// time with a place in use counts for the service rate, so an idle night does
+// not make the first busy minute look slow.
 #include "scheduler/admission.h"
 
 #include <algorithm>

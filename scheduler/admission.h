@@ -1,5 +1,5 @@
-// Places: how many requests may run or wait at one engine or batcher, and an
-// answer at once for those that find none.
+// Admission: counts the requests that run or wait at one engine or batcher, and
+// refuses new ones at once when all places are taken.
 //
 //   ASSIGN_OR_RETURN(Reservation place, admission->Reserve(deadline));
 //

@@ -1,6 +1,6 @@
-// What a reader would guess wrong: a page is registered when its tokens are
-// held, never for draft tokens, and a held token is never given up again. So no
-// registered page is written, although draft tokens are written over.
+// A page is registered for the prefix cache when all its tokens are held, never
+// for draft tokens, and held tokens stay held. So no registered page is
+// written, although the rows of rejected draft tokens are written over.
 #include "scheduler/draft_ledger.h"
 
 #include <algorithm>

@@ -1,14 +1,14 @@
-// What the draft model's KV cache holds of each running sequence, and its
-// pages: books of their own beside the model's, over pages of their own.
+// The KV pages of the draft model: which tokens of each running sequence it has
+// computed, and which pages hold them. Separate from the pages of the model.
 //
 //   tokens    [ t0 t1 t2 t3 ]          known to the sequence
 //   held        ^  ^  ^                computed by the draft model, for good
 //   on trial             t3 d4 d5      computed, too: the last one, and drafts
 //
 // When the sequence has moved on, accepted draft tokens are held and the rest
-// is forgotten: what lies behind the held tokens is written over, so a rejected
-// draft token costs no work. The last known token is never held,
-// since its row is what the next draft token is drawn from.
+// is forgotten: rows behind the held tokens are written over, so a rejected
+// draft token costs no work. The last known token is never held, since the next
+// draft token is drawn from its row.
 //
 //   ledger.Sync(sequence);                     // before asking anything else
 //   if (ledger.Grow(sequence, end)) ...        // pages up to a position

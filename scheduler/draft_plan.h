@@ -1,5 +1,6 @@
-// How many tokens a draft model should draft for whom: as many as give the most
-// tokens a second, its own time counted. A pure function of prices and rates.
+// How many tokens a draft model should draft for each sequence: as many as give
+// the most tokens a second, the draft model's own time counted. A pure function
+// of prices and rates.
 //
 // A level is one step of the draft model: it drafts the next token of each of
 // its sequences, and reads all of its weights for that. So a level pays for

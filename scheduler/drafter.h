@@ -1,6 +1,6 @@
-// Drafters draft the next tokens of sequences, cheaply; the model then checks
-// several draft tokens in one step. A draft token never changes a completion,
-// only how many steps it takes.
+// Drafter: proposes the next tokens of sequences cheaply, so that the model
+// checks several draft tokens in one step. A draft token never changes a
+// completion, only how many steps it takes.
 //
 //   drafter.Propose(requests);        // all that decode, together
 //   drafter.Release(sequence);        // before it gives up its slot

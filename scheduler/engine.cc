@@ -1,5 +1,5 @@
-// The engine's public face: checks what comes in, and owns the thread. All of
-// the work is the loop's; here are only the doors.
+// The engine's interface: checks tasks and owns the engine thread. The work of
+// the steps is in engine_loop.cc.
 #include "scheduler/engine.h"
 
 #include <algorithm>

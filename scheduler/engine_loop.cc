@@ -1,7 +1,6 @@
-// Step after step. What a reader would guess wrong: a job that ends inside a
-// step gives back pages and slot at once, but its stream is told only after the
-// numbers are posted and its place is free. So a client that reacts to an end
-// finds the room it left.
+// A job that ends inside a step gives back pages and slot at once. Its stream
+// is told only after the numbers are posted and its place is free, so that a
+// client that reacts to the end finds room for its next request.
 #include "scheduler/engine_loop.h"
 
 #include <algorithm>

@@ -1,5 +1,5 @@
-// What the engine tells an operator: one struct of metrics, and the board where
-// the engine thread posts its numbers once a step for everybody else to read.
+// Metrics of the engine: one struct of counters and histograms, and the board
+// where the engine thread posts its numbers once a step for other threads.
 #pragma once
 
 #include <array>

@@ -1,7 +1,6 @@
-// What a reader would guess wrong: Admit takes all shared pages of all
-// newcomers before it makes the first copy, because making room for a copy may
-// evict cached pages, and those found for a later newcomer must not be among
-// them.
+// Admit takes all shared pages of all newcomers before it makes the first copy:
+// making room for a copy may evict cached pages, and those found for a later
+// newcomer must not be among them.
 #include "scheduler/kv_ledger.h"
 
 #include <algorithm>

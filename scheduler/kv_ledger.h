@@ -1,6 +1,6 @@
-// The ledger of sequences and pages: what each sequence holds, what a waiting
-// one would find computed when it starts, and the page part of carrying a plan
-// out. At each step edge:
+// KV pages of sequences: which pages each sequence holds, what a waiting one
+// would find in the prefix cache when it starts, and the page part of carrying
+// a plan out. At each step edge:
 //
 //   const auto views = ledger.Views(sequences, limits);
 //   const Plan plan = MakePlan(views, ledger.pages().available(), limits);

@@ -1,5 +1,5 @@
-// What every model tells of its load, be it served by an engine or a batcher:
-// the same names, so that one dashboard shows both.
+// Load metrics that engines and batchers share: the same names for both, so
+// that one dashboard shows them.
 #pragma once
 
 #include <string>

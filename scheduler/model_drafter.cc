@@ -1,6 +1,6 @@
-// What a reader would guess wrong: sequences that lack only what their last
-// step drew come first, and long chunks share what is left of the step, so that
-// a newcomer's prompt never keeps the others from drafting.
+// Sequences that lack only what their last step drew come first. Long chunks
+// share what is left of the step, so that the prompt of a newcomer does not
+// keep the others from drafting.
 #include "scheduler/model_drafter.h"
 
 #include <algorithm>

@@ -1,7 +1,6 @@
-// Looks the end of a sequence up in the sequence itself, prompt and completion:
-// what followed the last time may follow again. It does in
-// quotations, edits and code. The kind of a draft token is the length of its
-// match.
+// Prompt lookup: drafts what followed the last tokens the last time that they
+// stood in the sequence, prompt or completion. Right in quotations, edits and
+// code. The kind of a draft is the length of its match.
 //
 // Stateless and thread-safe.
 // Source: prompt lookup decoding, Saxena 2023.

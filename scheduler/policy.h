@@ -1,5 +1,6 @@
-// Who runs in the next step, and with how many rows: a pure function of
-// integers. No thread, no clock, no memory between steps.
+// The scheduling policy: which sequences run in the next step, and with how
+// many rows (one row computes one token). A pure function of integers: no
+// thread, no clock, no memory between steps.
 //
 //   1. Decodes first: every running sequence that lacks one row, also beyond
 //      the token budget of the step. Then, as far as the budget goes, the

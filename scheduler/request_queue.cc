@@ -1,5 +1,5 @@
-// One lock, held to swap a vector. Closing and posting are ordered by it: a job
-// is either refused or seen by the edge that ends everything.
+// One lock, held to swap a vector. It orders Close and Post: a job is either
+// refused, or taken by the step edge that ends all jobs.
 #include "scheduler/request_queue.h"
 
 #include <string>

@@ -1,7 +1,8 @@
-// Which draft tokens are worth a row. A draft token costs a row of the step and
-// gains a token with some probability; it is taken when it gains more tokens
-// per second than the step makes without it. So a lone sequence, whose step is
-// bound by memory, takes long drafts, a full batch none.
+// Speculative decoding: which draft tokens are checked. A draft token costs a
+// row of the step and gains a token with some probability; it is taken when it
+// gains more tokens per second than the step makes without it. So a lone
+// sequence, whose step is bound by memory, takes long drafts, a full batch
+// none.
 //
 //   Speculation speculation(options);
 //   speculation.Propose(targets, shape, cost);   // for all that decode

@@ -1,5 +1,6 @@
-// How many prompt rows a step may take beside its decodes so that the answers
-// under way go on in time. A pure function of what the policy sees.
+// How many prompt rows a step may take beside its decodes so that running
+// completions meet the target time between tokens. A pure function of what the
+// policy sees.
 #pragma once
 
 #include <cstdint>

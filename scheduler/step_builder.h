@@ -4,8 +4,7 @@
 //   int32_t seq = builder.Add(sequence, 16);
 //
 // The sequence has its slot and its pages. Rows that score prompt tokens, the
-// last known row, which samples, and draft tokens behind it go through the
-// head.
+// last known row, which samples, and rows of draft tokens go through the head.
 //
 // Engine thread only.
 #pragma once

@@ -1,7 +1,7 @@
 // Prices are kept in milliseconds a step, a row, a sample and a thousand keys.
-// What a reader would guess wrong: how uncertain each is at first decides whom
-// a lone decode's time is put down to, as it has one of everything. It is the
-// step: reading the weights costs far more than one row of arithmetic.
+// The first variances decide which price explains the time of a lone decode,
+// which has one of each. The step has the largest one: reading the weights
+// costs far more than one row of arithmetic.
 #include "scheduler/step_cost.h"
 
 #include <algorithm>

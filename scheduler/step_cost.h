@@ -8,7 +8,7 @@
 // kept by a Kalman filter: each step corrects them along what it had much of,
 // in proportion to how uncertain that is; what a step says nothing about stays.
 // A step that took much longer than the prices say (somebody else had the core)
-// counts as a little longer.
+// counts as a little longer only.
 //
 //   StepCost cost;
 //   cost.Observe(shape, seconds);          // after each step

@@ -1,6 +1,6 @@
-// A locked vector and one wake per edge. What a reader would guess wrong: the
-// wake function is dropped at the end, because it usually owns the request that
-// owns this stream; kept, the two would hold each other for ever.
+// A vector behind a lock, and one wake-up for each time it fills. The wake
+// function is dropped at the end: it usually owns the request that owns this
+// stream, and the two would keep each other alive.
 #include "scheduler/token_stream.h"
 
 #include <utility>

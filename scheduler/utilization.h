@@ -1,5 +1,5 @@
-// How near the steps come to what the machine can do: model bandwidth and model
-// FLOPs utilisation (MBU, MFU), as shares of the measured peaks.
+// Utilisation of the machine: model bandwidth and model FLOPs utilisation (MBU,
+// MFU), as shares of the peak bandwidth and peak operations that were measured.
 //
 // Averages over the last seconds of running time; a pause does not count, since
 // an idle machine says nothing of the kernels.
