@@ -175,20 +175,20 @@ def impatient(rules):
 @pytest.mark.skipif(not shutil.which("prometheus"),
                     reason="prometheus is not installed")
 def test_alerts_fire_when_their_cause_is_there(tmp_path):
-    """Two sequences at once, ten pages and a crowd: everything but an error of
+    """Two sequences at once, four pages and a crowd: everything but an error of
     the server and slow tokens, which nobody can ask for."""
     expected = ALERTS - {"MillraceErrors", "MillraceSlowTokens"}
     fired = set()
     with start("--max-num-seqs", 2, "--max-queue-size", 40, "--max-connections",
-               80, "--kv-cache-memory-bytes", "16MiB",
-               "--max-model-len", 512) as server, \
+               80, "--kv-cache-memory-bytes", "6MiB",
+               "--max-model-len", 256) as server, \
             http.server.ThreadingHTTPServer(("127.0.0.1", 0), Other) as other, \
             Prometheus(tmp_path, f"127.0.0.1:{server.http_port}",
                        f"127.0.0.1:{other.server_port}", "127.0.0.1:9",
                        change_rules=impatient) as prometheus:
         threading.Thread(target=other.serve_forever, daemon=True).start()
         body = json.dumps({"model": MODEL_ID, "prompt": "Once",
-                           "max_tokens": 450, "ignore_eos": True}).encode()
+                           "max_tokens": 200, "ignore_eos": True}).encode()
 
         def ask():
             request = urllib.request.Request(
@@ -203,7 +203,7 @@ def test_alerts_fire_when_their_cause_is_there(tmp_path):
         for _ in range(60):
             threading.Thread(target=ask, daemon=True).start()
         idle = []
-        end = time.monotonic() + 90
+        end = time.monotonic() + 180
         while fired != expected and time.monotonic() < end:
             if len(idle) < 60:
                 idle += [socket.create_connection(
