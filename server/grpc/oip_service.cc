@@ -11,6 +11,7 @@
 #include "open_inference_grpc.grpc.pb.h"
 #include "server/grpc/grpc_status.h"
 #include "server/grpc/infer_unary.h"
+#include "server/grpc/repository_calls.h"
 #include "server/grpc/tensor_codec.h"
 #include "server/version.h"
 
@@ -72,7 +73,10 @@ class OipService final
       response->set_name("millrace");
       response->set_version(std::string(Version()));
       response->add_extensions("parameters");
-      response->add_extensions("binary_tensor_data");
+      for (const char* extension : {"binary_tensor_data", "model_repository",
+                                    "model_configuration", "statistics"}) {
+        response->add_extensions(extension);
+      }
       return OkStatus();
     });
   }
@@ -98,6 +102,57 @@ class OipService final
       }
       return OkStatus();
     });
+  }
+
+  ServerUnaryReactor* ModelConfig(
+      CallbackServerContext* context,
+      const inference::ModelConfigRequest* request,
+      inference::ModelConfigResponse* response) override {
+    return Answer(GrpcRoute::kModelConfig, context, [&]() -> Status {
+      ASSIGN_OR_RETURN(
+          const std::shared_ptr<Servable> model,
+          parts_.repository->Find(request->name(), request->version()));
+      return DescribeConfig(*model, response);
+    });
+  }
+
+  ServerUnaryReactor* ModelStatistics(
+      CallbackServerContext* context,
+      const inference::ModelStatisticsRequest* request,
+      inference::ModelStatisticsResponse* response) override {
+    return Answer(GrpcRoute::kModelStatistics, context, [&] {
+      return DescribeStatistics(*parts_.repository, *request, response);
+    });
+  }
+
+  ServerUnaryReactor* RepositoryIndex(
+      CallbackServerContext* context,
+      const inference::RepositoryIndexRequest* request,
+      inference::RepositoryIndexResponse* response) override {
+    return Answer(GrpcRoute::kRepositoryIndex, context, [&] {
+      DescribeIndex(*parts_.repository, request->ready(), response);
+      return OkStatus();
+    });
+  }
+
+  ServerUnaryReactor* RepositoryModelLoad(
+      CallbackServerContext* context,
+      const inference::RepositoryModelLoadRequest* request,
+      inference::RepositoryModelLoadResponse*) override {
+    return AnswerLater(
+        GrpcRoute::kRepositoryModelLoad, context, [&](Repository::Done done) {
+          StartLoad(parts_.repository, *request, std::move(done));
+        });
+  }
+
+  ServerUnaryReactor* RepositoryModelUnload(
+      CallbackServerContext* context,
+      const inference::RepositoryModelUnloadRequest* request,
+      inference::RepositoryModelUnloadResponse*) override {
+    return AnswerLater(
+        GrpcRoute::kRepositoryModelUnload, context, [&](Repository::Done done) {
+          StartUnload(parts_.repository, *request, std::move(done));
+        });
   }
 
   ServerUnaryReactor* ModelInfer(
@@ -130,6 +185,22 @@ class OipService final
       status = work();
     }
     return FinishWith(route, context, status);
+  }
+
+  // The call ends when `start`'s argument is called, on any thread.
+  template <typename Start>
+  ServerUnaryReactor* AnswerLater(GrpcRoute route,
+                                  CallbackServerContext* context, Start start) {
+    if (Status status = reader_->Authorize(*context); !status.ok()) {
+      return FinishWith(route, context, status);
+    }
+    reader_->Read(*context);
+    ServerUnaryReactor* reactor = context->DefaultReactor();
+    start([reactor, route, recorder = parts_.recorder](const Status& status) {
+      recorder->Count(route, status);
+      reactor->Finish(ToGrpc(status));
+    });
+    return reactor;
   }
 
   ServerUnaryReactor* FinishWith(GrpcRoute route,

@@ -11,9 +11,12 @@ namespace millrace::server {
 namespace {
 
 constexpr std::string_view kRoutes[] = {
-    "grpc/ServerLive",       "grpc/ServerReady",   "grpc/ModelReady",
-    "grpc/ServerMetadata",   "grpc/ModelMetadata", "grpc/ModelInfer",
-    "grpc/ModelStreamInfer",
+    "grpc/ServerLive",          "grpc/ServerReady",
+    "grpc/ModelReady",          "grpc/ServerMetadata",
+    "grpc/ModelMetadata",       "grpc/ModelInfer",
+    "grpc/ModelStreamInfer",    "grpc/ModelConfig",
+    "grpc/ModelStatistics",     "grpc/RepositoryIndex",
+    "grpc/RepositoryModelLoad", "grpc/RepositoryModelUnload",
 };
 static_assert(std::size(kRoutes) == static_cast<size_t>(GrpcRoute::kCount));
 

@@ -25,6 +25,11 @@ enum class GrpcRoute {
   kModelMetadata,
   kModelInfer,
   kModelStreamInfer,
+  kModelConfig,
+  kModelStatistics,
+  kRepositoryIndex,
+  kRepositoryModelLoad,
+  kRepositoryModelUnload,
   kCount,
 };
 

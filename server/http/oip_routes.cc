@@ -108,7 +108,9 @@ void ServeOipServer(const Site&, const std::shared_ptr<Exchange>& exchange) {
       200,
       DumpJson(Json{{"name", "millrace"},
                     {"version", std::string(Version())},
-                    {"extensions", Json::array({"binary_tensor_data"})}})));
+                    {"extensions",
+                     Json::array({"binary_tensor_data", "model_repository",
+                                  "model_configuration", "statistics"})}})));
 }
 
 void ServeOipModels(const Site& site,

@@ -32,6 +32,14 @@ void ServeOipInfer(const Site&, const std::shared_ptr<Exchange>&);
 // Whether the model has a place: a large body is not read to be refused.
 Status GuardOipInfer(const Site&, const std::vector<std::string>& params);
 
+// repository_routes.cc: likewise; bodies are read on the handler pool, loads
+// and unloads run on the repository's thread.
+void ServeRepositoryIndex(const Site&, const std::shared_ptr<Exchange>&);
+void ServeRepositoryLoad(const Site&, const std::shared_ptr<Exchange>&);
+void ServeRepositoryUnload(const Site&, const std::shared_ptr<Exchange>&);
+void ServeOipModelConfig(const Site&, const std::shared_ptr<Exchange>&);
+void ServeOipModelStats(const Site&, const std::shared_ptr<Exchange>&);
+
 // generate_routes.cc, token_routes.cc: on the handler pool.
 void ServeChatCompletions(const Site&, const std::shared_ptr<Exchange>&);
 void ServeCompletions(const Site&, const std::shared_ptr<Exchange>&);

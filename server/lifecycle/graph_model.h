@@ -23,6 +23,8 @@ class GraphModel final : public Servable {
     return batcher_->Drain(deadline);
   }
 
+  std::optional<ModelStatistics> statistics() const override;
+
   scheduler::Batcher& batcher() { return *batcher_; }
 
  private:

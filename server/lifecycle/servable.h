@@ -10,6 +10,7 @@
 #include <chrono>
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <utility>
@@ -19,6 +20,7 @@
 #include "config/base/metrics.h"
 #include "config/base/status.h"
 #include "handlers/handler.h"
+#include "server/lifecycle/statistics.h"
 
 namespace millrace::server {
 
@@ -67,6 +69,12 @@ class Servable {
   // this is and where it answers.
   virtual StatusOr<handlers::GenerateHandler*> ForText() const = 0;
   virtual StatusOr<handlers::TensorHandler*> ForTensors() const = 0;
+
+  // What was computed since the load; none for text, whose counts stand in
+  // /metrics.
+  virtual std::optional<ModelStatistics> statistics() const {
+    return std::nullopt;
+  }
 
   // No new requests; running ones go on until the deadline, then end with
   // UNAVAILABLE. True if all of them ended by themselves.

@@ -3,6 +3,7 @@ by Triton's clients, and what is wrong with either."""
 import json
 import shutil
 import subprocess
+import threading
 import time
 
 import numpy as np
@@ -130,3 +131,176 @@ def test_wrong_flags_are_named_at_start(tmp_path):
     assert "'other' is not in the repository" in refused(
         "--model-repository", tmp_path, "--model-control-mode", "explicit",
         "--load-model", "other")
+
+
+# ---- control by clients ----
+
+@pytest.fixture(params=[triton_http, triton_grpc], ids=["http", "grpc"])
+def control(request, tmp_path):
+    put(tmp_path, 1)
+    put(tmp_path, 1, name="other")
+    with start("--model-repository", tmp_path, "--model-control-mode",
+               "explicit", "--load-model", "other") as server:
+        port = (server.http_port if request.param is triton_http
+                else server.grpc_port)
+        with request.param.InferenceServerClient(
+                f"127.0.0.1:{port}") as client:
+            yield server, client, tmp_path
+
+
+def index(client):
+    """(name, version, state, reason) of each entry."""
+    told = client.get_model_repository_index()
+    entries = ([(e["name"], e.get("version", ""), e.get("state", ""),
+                 e.get("reason", "")) for e in told]
+               if isinstance(told, list) else
+               [(e.name, e.version, e.state, e.reason) for e in told.models])
+    return sorted(entries)
+
+
+def as_json(client, answer):
+    if isinstance(answer, dict):
+        return answer
+    from google.protobuf import json_format
+    return json_format.MessageToDict(answer, preserving_proto_field_name=True)
+
+
+OTHER = ("other", "1", "READY", "")
+
+
+def test_clients_load_and_unload(control):
+    server, client, root = control
+    assert index(client) == [("mlp", "", "", ""), OTHER]
+    assert not client.is_model_ready("mlp")
+    client.load_model("mlp")
+    assert index(client) == [("mlp", "1", "READY", ""), OTHER]
+    assert client.is_model_ready("mlp")
+    with http(server) as asking:
+        assert infer(asking) == "1"
+        assert 'model="mlp"' in server.get("/metrics").decode()
+        client.unload_model("mlp")
+        assert not client.is_model_ready("mlp")
+        await_true(lambda: index(client) == [
+            ("mlp", "1", "UNAVAILABLE", "unloaded"), OTHER])
+        assert 'model="mlp"' not in server.get("/metrics").decode()
+        with pytest.raises(InferenceServerException, match="not loaded"):
+            infer(asking)
+        client.load_model("mlp")
+        assert infer(asking) == "1"
+
+
+def test_a_failing_version_leaves_the_one_before_serving(control):
+    server, client, root = control
+    client.load_model("mlp")
+    folder = root / "mlp" / "2"
+    folder.mkdir()
+    (folder / "model.onnx").write_bytes(b"nonsense")
+    with pytest.raises(InferenceServerException, match="cannot serve"):
+        client.load_model("mlp")
+    entries = index(client)
+    assert entries[0] == ("mlp", "1", "READY", "")
+    assert entries[1][:3] == ("mlp", "2", "UNAVAILABLE")
+    assert "cannot serve" in entries[1][3]
+    with http(server) as asking:
+        assert infer(asking) == "1"
+        put(root, 2)
+        client.load_model("mlp")
+        assert infer(asking) == "2"
+
+
+def test_configuration_is_told_and_overridden(control):
+    server, client, root = control
+    put(root, 2)
+    client.load_model("mlp", config=json.dumps(
+        {"version_policy": {"specific": {"versions": [1]}},
+         "parameters": {"threads": {"string_value": "1"}}}))
+    told = as_json(client, client.get_model_config("mlp"))
+    told = told.get("config", told)
+    assert told["name"] == "mlp"
+    assert told["platform"] == "millrace_onnx"
+    assert [each["name"] for each in told["input"]] == ["x", "scale"]
+    assert told["input"][0]["data_type"] == "TYPE_FP32"
+    assert [int(v) for v in
+            told["version_policy"]["specific"]["versions"]] == [1]
+    assert told["parameters"]["threads"]["string_value"] == "1"
+    with http(server) as asking:
+        assert infer(asking) == "1"
+    with pytest.raises(InferenceServerException,
+                       match="unknown field 'max_batchsize'"):
+        client.load_model("mlp", config='{"max_batchsize": 3}')
+    with pytest.raises(InferenceServerException, match="repository's folder"):
+        client.load_model("mlp", config="{}",
+                          files={"file:1/model.onnx": b"bytes"})
+
+
+def test_statistics_count_requests(control):
+    server, client, root = control
+    with http(server) as asking:
+        for _ in range(3):
+            infer(asking, "other")
+    told = as_json(client, client.get_inference_statistics("other"))
+    stats, = told["model_stats"]
+    assert (stats["name"], stats["version"]) == ("other", "1")
+    rows = len(CASE["x"])
+    assert int(stats["execution_count"]) == 3
+    assert int(stats["inference_count"]) in (3, 3 * rows)
+    assert int(stats["last_inference"]) > 1_700_000_000_000
+    success = stats["inference_stats"]["success"]
+    assert int(success["count"]) == 3
+    assert int(success["ns"]) > int(
+        stats["inference_stats"]["compute_infer"]["ns"]) > 0
+    everything = as_json(client, client.get_inference_statistics())
+    assert [each["name"] for each in everything["model_stats"]] == ["other"]
+    with pytest.raises(InferenceServerException, match="'none'"):
+        client.get_inference_statistics("none")
+
+
+def test_what_cannot_be_loaded_is_named(control):
+    _, client, _ = control
+    with pytest.raises(InferenceServerException, match="'none' is not in"):
+        client.load_model("none")
+    with pytest.raises(InferenceServerException, match="'..' is not in"):
+        client.load_model("..")
+    with pytest.raises(InferenceServerException, match="'mlp' is not loaded"):
+        client.unload_model("mlp")
+
+
+def test_control_needs_the_explicit_mode(tmp_path):
+    put(tmp_path, 1)
+    with start("--model-repository", tmp_path) as server:
+        with http(server) as client:
+            for ask in (client.load_model, client.unload_model):
+                with pytest.raises(InferenceServerException,
+                                   match="model-control-mode explicit"):
+                    ask("mlp")
+            assert index(client) == [("mlp", "1", "READY", "")]
+            assert infer(client) == "1"
+
+
+def test_no_request_fails_while_versions_come_and_go(control):
+    server, client, root = control
+    client.load_model("mlp")
+    stop = threading.Event()
+    served, failed = set(), []
+
+    def ask():
+        with http(server) as asking:
+            while not stop.is_set():
+                try:
+                    served.add(infer(asking))
+                except InferenceServerException as error:
+                    failed.append(str(error))
+
+    clients = [threading.Thread(target=ask) for _ in range(3)]
+    for each in clients:
+        each.start()
+    for version in range(2, 22):
+        put(root, version)
+        client.load_model("mlp")
+    stop.set()
+    for each in clients:
+        each.join()
+    assert failed == []
+    assert len(served) > 2
+    assert [e for e in index(client) if e[2] == "READY"] == [
+        ("mlp", "21", "READY", ""), OTHER]

@@ -210,8 +210,8 @@ TEST_F(GrpcTest, MessageOverTheLimitIsRefused) {
 
 TEST_F(GrpcTest, CallsThatAreNotOursAreUnimplemented) {
   Start();
-  const RawAnswer answer = CallByName(
-      channel_, "/inference.GRPCInferenceService/ModelStatistics", "");
+  const RawAnswer answer =
+      CallByName(channel_, "/inference.GRPCInferenceService/LogSettings", "");
   EXPECT_EQ(answer.status.error_code(), ::grpc::StatusCode::UNIMPLEMENTED);
 }
 
