@@ -212,7 +212,7 @@ StatusOr<std::shared_ptr<const RowPlans>> PlanCache::RowsFor(
     return OptimisedFor(types, {});
   };
   const auto more = of_rows(batch + 1);
-  if (!more.ok() || !RowsAreIndependent(optimised, *more, batch, has_rows)) {
+  if (!more.ok() || !RowsMayGoApart(optimised, *more, batch, has_rows)) {
     return nullptr;
   }
   const auto one = of_rows(1);

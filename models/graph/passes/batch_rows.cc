@@ -17,10 +17,11 @@ namespace {
 
 class RowCheck {
  public:
-  RowCheck(const Graph& whole, const Graph& more, int64_t batch)
+  RowCheck(const Graph& whole, const Graph& more, int64_t batch, bool apart)
       : whole_(whole),
         more_(more),
         batch_(batch),
+        apart_(apart),
         rows_(whole.values.size(), false) {}
 
   std::string Run(const std::vector<bool>& has_rows) {
@@ -92,7 +93,11 @@ class RowCheck {
       const Tensor* x = whole_.value(a.inputs[i]).constant.get();
       const Tensor* y = more_.value(b.inputs[i]).constant.get();
       if ((x == nullptr) != (y == nullptr)) return false;
-      if (x != nullptr && !SameConstant(*x, *y)) return false;
+      if (x == nullptr) continue;
+      if (IsRowNumbers(a, i) ? !SameRowNumbers(a, *x, *y)
+                             : !SameConstant(*x, *y)) {
+        return false;
+      }
     }
     return true;
   }
@@ -115,6 +120,63 @@ class RowCheck {
       if (!SameBytes(x.bytes() + i * each, x.bytes(), each)) return false;
     }
     return true;
+  }
+
+  // ---- indices that name each row: x[row, …] for all rows ----
+  // The operand that begins with numbers of rows, where there may be one. Of a
+  // value that is shared by all rows they would take what differs by the row.
+  bool IsRowNumbers(const Node& node, size_t i) const {
+    return !apart_ && i == 1 && (node.Is("GatherND") || node.Is("Index")) &&
+           HasRows(node.inputs[0]);
+  }
+  // GatherND has tuples in the last axis, of which the row is the first.
+  static int64_t TupleOf(const Node& node, const Tensor& numbers) {
+    return node.Is("GatherND") ? numbers.shape().back() : 1;
+  }
+  // Block r of `rows` blocks says r, and else what the first block says.
+  static bool CountsRows(const Tensor& x, int64_t rows, int64_t tuple) {
+    if (x.dtype() != DType::kI64 || x.shape().rank() == 0 ||
+        x.shape()[0] != rows || tuple == 0) {
+      return false;
+    }
+    const auto* numbers = x.data<int64_t>();
+    const int64_t each = x.num_elements() / rows;
+    for (int64_t i = 0; i < rows * each; ++i) {
+      const bool is_row = i % tuple == 0;
+      if (numbers[i] != (is_row ? i / each : numbers[i % each])) return false;
+    }
+    return true;
+  }
+  // Both are the same everywhere but do not count rows, or both count them.
+  bool SameRowNumbers(const Node& node, const Tensor& x,
+                      const Tensor& y) const {
+    if (SameConstant(x, y)) return true;
+    const int64_t tuple = TupleOf(node, x);
+    const int64_t bytes = x.num_bytes() / batch_;
+    return CountsRows(x, batch_, tuple) &&
+           CountsRows(y, batch_ + 1, TupleOf(node, y)) &&
+           TupleOf(node, y) == tuple && y.num_bytes() / (batch_ + 1) == bytes &&
+           SameBytes(x.bytes(), y.bytes(), bytes);
+  }
+  // Every row is taken from itself, and the results stand in order of rows.
+  bool TakesRowsInPlace(const Node& node) const {
+    const Tensor* numbers = whole_.value(node.inputs[1]).constant.get();
+    if (numbers == nullptr || !OnlyRows(node, {0}) ||
+        ShapeOf(node.inputs[0])[0] != batch_ ||
+        ShapeOf(node.outputs[0])[0] != batch_ ||
+        !CountsRows(*numbers, batch_, TupleOf(node, *numbers))) {
+      return false;
+    }
+    if (node.Is("GatherND")) return node.attrs.Int("batch_dims", 0) == 0;
+    // Other indices are broadcast along the first dimension.
+    const int rank = numbers->shape().rank();
+    return node.attrs.Ints("axes")[0] == 0 &&
+           std::all_of(node.inputs.begin() + 2, node.inputs.end(),
+                       [&](ValueId id) {
+                         const Shape& shape = ShapeOf(id);
+                         return shape.rank() < rank ||
+                                (shape.rank() == rank && shape[0] == 1);
+                       });
   }
 
   // ---- operators ----
@@ -287,6 +349,9 @@ class RowCheck {
       const bool first = IsFirst(node, node.attrs.Int("axis", 0));
       return OnlyRows(node, {first ? size_t{1} : size_t{0}});
     }
+    if (!apart_ && (name == "GatherND" || name == "Index")) {
+      return TakesRowsInPlace(node);
+    }
     if (name == "Expand") {
       const Shape& x = ShapeOf(node.inputs[0]);
       const Shape& y = ShapeOf(node.outputs[0]);
@@ -298,6 +363,7 @@ class RowCheck {
   const Graph& whole_;
   const Graph& more_;
   const int64_t batch_;
+  const bool apart_;
   std::vector<bool> rows_;  // of each value
 };
 
@@ -306,7 +372,12 @@ class RowCheck {
 std::string WhyRowsMeet(const Graph& whole, const Graph& more, int64_t batch,
                         const std::vector<bool>& has_rows) {
   if (batch < 2) return "one row says nothing of several";
-  return RowCheck(whole, more, batch).Run(has_rows);
+  return RowCheck(whole, more, batch, false).Run(has_rows);
+}
+
+bool RowsMayGoApart(const Graph& whole, const Graph& more, int64_t batch,
+                    const std::vector<bool>& has_rows) {
+  return batch > 1 && RowCheck(whole, more, batch, true).Run(has_rows).empty();
 }
 
 }  // namespace millrace::models::graph

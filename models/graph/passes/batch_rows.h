@@ -19,10 +19,10 @@ namespace millrace::models::graph {
 std::string WhyRowsMeet(const Graph& whole, const Graph& more, int64_t batch,
                         const std::vector<bool>& has_rows);
 
-inline bool RowsAreIndependent(const Graph& whole, const Graph& more,
-                               int64_t batch,
-                               const std::vector<bool>& has_rows) {
-  return WhyRowsMeet(whole, more, batch, has_rows).empty();
-}
+// The same for plans that compute rows apart. Graphs whose masks are indexed by
+// numbers of rows are left to plans for the whole batch: whether they gain from
+// rows apart was not measured.
+bool RowsMayGoApart(const Graph& whole, const Graph& more, int64_t batch,
+                    const std::vector<bool>& has_rows);
 
 }  // namespace millrace::models::graph

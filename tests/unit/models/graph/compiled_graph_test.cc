@@ -210,6 +210,20 @@ TEST(CompiledGraph, AReasonSaysWhyRowsAreNoBatch) {
     EXPECT_THAT(Reason(t), HasSubstr("output 'y' has the shape"));
   }
   {
+    // x[row - 1] is another row.
+    Tokens t;
+    t.m.graph.symbols[0].max = 64;
+    const ValueId shape = t.m.Node("Shape", {t.x});
+    const ValueId n = t.m.Node("Gather", {shape, t.m.Ints({0})});
+    const ValueId scalar = t.m.Node("Squeeze", {n});
+    const ValueId zero = t.m.graph.AddConstant("0", Tensor::Scalar(int64_t{0}));
+    const ValueId one = t.m.graph.AddConstant("1", Tensor::Scalar(int64_t{1}));
+    ValueId rows = t.m.Node("Range", {zero, scalar, one});
+    rows = t.m.Node("Sub", {rows, one});
+    t.Output(t.m.Node("Index", {t.x, rows}, {{"axes", Ints{0}}}));
+    EXPECT_THAT(Reason(t), HasSubstr("(Index) depends on the number of rows"));
+  }
+  {
     Tokens t;
     t.Output(t.m.Node("NonZero", {t.x}));
     EXPECT_THAT(Reason(t), HasSubstr("cannot be known before it runs"));
@@ -232,7 +246,9 @@ INSTANTIATE_TEST_SUITE_P(
     Networks, Networks,
     testing::Values("resnet50.pt2", "mobilenet_v3_large.core.pt2",
                     "efficientnet_b0.onnx", "densenet121.pt2", "unet.ts.onnx",
-                    "convnext_tiny.pt2", "speech_conv.pt2", "gpt_small.pt2"));
+                    "convnext_tiny.pt2", "speech_conv.pt2", "gpt_small.pt2",
+                    "minilm.onnx", "minilm.pt2", "bert_base.onnx",
+                    "bert_base.pt2", "distilbert.onnx", "distilbert.pt2"));
 
 }  // namespace
 }  // namespace millrace::models::graph
