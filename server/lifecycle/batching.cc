@@ -15,13 +15,7 @@ constexpr int32_t kChosenBatchSize = 32;
 StatusOr<int32_t> MaxBatchSize(const config::GraphSettings& settings,
                                const models::graph::BatchAxis& axis) {
   const auto asked = static_cast<int32_t>(settings.max_batch_size);
-  if (!axis.batchable) {
-    if (asked <= 1) return 1;
-    return InvalidArgument("max_batch_size is " + std::to_string(asked) +
-                           " but requests of this graph cannot be joined: " +
-                           axis.reason + "; set it to 1 or 0")
-        .At("max_batch_size");
-  }
+  if (!axis.batchable) return 1;
   if (asked > axis.max_rows) {
     return InvalidArgument("max_batch_size is " + std::to_string(asked) +
                            " but the graph takes at most " +
@@ -67,12 +61,15 @@ StatusOr<scheduler::BatchingOptions> BatchingOf(
   scheduler::BatchingOptions options;
   ASSIGN_OR_RETURN(options.max_batch_size, MaxBatchSize(settings, axis));
   // A size that was asked for is a promise to clients; ours is only a choice.
-  options.refuse_larger = settings.max_batch_size > 1;
+  options.refuse_larger = axis.batchable && settings.max_batch_size > 1;
   options.max_queue_delay =
       std::chrono::microseconds(settings.max_queue_delay_us);
   ASSIGN_OR_RETURN(
       options.preferred_batch_sizes,
-      PreferredSizes(settings.preferred_batch_size, options.max_batch_size));
+      PreferredSizes(settings.preferred_batch_size,
+                     axis.batchable
+                         ? options.max_batch_size
+                         : static_cast<int32_t>(settings.max_batch_size)));
   options.preserve_ordering = settings.preserve_ordering;
   options.priority_levels = static_cast<int32_t>(settings.priority_levels);
   options.default_priority_level =

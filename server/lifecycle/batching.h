@@ -12,9 +12,11 @@
 
 namespace millrace::server {
 
-// INVALID_ARGUMENT names the setting that contradicts another one or the graph:
-// a max_batch_size above 1 for a graph whose rows cannot be joined, a preferred
-// size above max_batch_size, a default level that does not exist.
+// A graph whose rows are not proven independent is served without joining
+// requests, whatever max_batch_size says. INVALID_ARGUMENT names the setting
+// that contradicts another one or the graph: a max_batch_size that the graph
+// does not take, a preferred size above it, a default level that does not
+// exist.
 StatusOr<scheduler::BatchingOptions> BatchingOf(
     const config::GraphSettings& settings,
     const models::graph::BatchAxis& axis);

@@ -84,6 +84,12 @@ StatusOr<std::shared_ptr<Servable>> LoadGraph(
   const models::graph::BatchAxis axis = prepared.context->batch_axis();
   ASSIGN_OR_RETURN(const scheduler::BatchingOptions batching,
                    BatchingOf(settings.graph, axis));
+  if (!axis.batchable && settings.graph.max_batch_size > 1) {
+    LogWarning("requests are not joined to batches",
+               {{"model", id},
+                {"max_batch_size", settings.graph.max_batch_size},
+                {"because", axis.reason}});
+  }
   std::vector<scheduler::Batcher::Inputs> warm_ups =
       WarmUps(*prepared.context, batching);
   std::vector<std::unique_ptr<ExecutionContext>> instances;

@@ -164,3 +164,8 @@ def test_settings_that_contradict_each_other_are_named(flags, told):
         with start(DATA / "resnet50.onnx", *flags):
             pass
     assert told in str(ended.value)
+
+
+def test_a_graph_whose_rows_meet_is_served_one_by_one():
+    with start(DATA / "vit_b_16.onnx", "--max-batch-size", 8) as server:
+        assert any("requests are not joined" in line for line in server.lines)

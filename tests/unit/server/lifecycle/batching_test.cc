@@ -33,6 +33,16 @@ TEST(Batching, SizeIsChosenWhereTheGraphAllowsIt) {
   EXPECT_FALSE(BatchingOf({}, kJoinable)->refuse_larger);
 }
 
+TEST(Batching, GraphsThatCannotBeJoinedAreServedOneByOne) {
+  config::GraphSettings settings;
+  settings.max_batch_size = 8;
+  settings.preferred_batch_size = {"4"};
+  const auto options = BatchingOf(settings, {.reason = "rows meet"});
+  ASSERT_TRUE(options.ok());
+  EXPECT_EQ(options->max_batch_size, 1);
+  EXPECT_FALSE(options->refuse_larger);
+}
+
 TEST(Batching, SettingsReachTheQueue) {
   config::GraphSettings settings;
   settings.max_batch_size = 8;
@@ -62,8 +72,6 @@ TEST(Batching, SettingsReachTheQueue) {
 TEST(Batching, ContradictionsNameTheirSetting) {
   config::GraphSettings settings;
   settings.max_batch_size = 8;
-  EXPECT_THAT(Refusal(settings, {.reason = "its batch is fixed to 1"}),
-              HasSubstr("cannot be joined: its batch is fixed to 1"));
   EXPECT_THAT(Refusal(settings, {.batchable = true, .max_rows = 4}),
               HasSubstr("takes at most 4 rows"));
   settings.preferred_batch_size = {"16"};
