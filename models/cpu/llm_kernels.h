@@ -65,7 +65,11 @@
 //
 // Norm: r = 1 / sqrt(ss / float(n) + eps) with ss the lane tree of
 // fma(x, x, lane); out = (x * r) * weight.
-// Activation: t = 1 / (1 + exp(-gate)); out = (gate * t) * up.
+// SiLU: t = 1 / (1 + exp(-gate)); out = (gate * t) * up.
+// GELU, the tanh form (Hendrycks and Gimpel 2016), as gate * sigmoid(u):
+//   u = gate * fma(gate * gate, 7.13548163e-2, 1.59576912)
+//   t = 1 / (1 + exp(-u)); out = (gate * t) * up.
+// Soft cap: (1 - 2 / (exp(x * (2 / cap)) + 1)) * cap.
 // Unpacked weights: fma(float(w_q), dw, mw) with a minimum, which for Q2_K is
 // fma(float(w_q), d * float(sc), -(dmin * float(mn))); float(w_q) * dw without,
 // which for Q6_K and Q3_K is float(w_q) * (d * float(sc)).
@@ -279,6 +283,10 @@ struct KernelTable {
   void (*add)(float* x, const float* y, int64_t n);
   // out = gate * (1 / (1 + exp(-gate))) * up
   void (*silu_mul)(const float* gate, const float* up, int64_t n, float* out);
+  // out = gelu(gate) * up
+  void (*gelu_mul)(const float* gate, const float* up, int64_t n, float* out);
+  // x = cap * tanh(x / cap)
+  void (*soft_cap)(float* x, float cap, int64_t n);
   // Rotates one head in place. cos and sin hold head_dim / 2 factors of the
   // position. Interleaved: pairs (2i, 2i + 1); else (i, i + head_dim / 2).
   // a' = fma(a, c, -(b * s)); b' = fma(a, s, b * c).

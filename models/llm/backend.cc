@@ -41,7 +41,7 @@ const Linear* Backend::AddGateUp(const WeightRows& gate, const WeightRows& up,
   return DoAddGateUp(gate, up, rounding);
 }
 
-Backend::Vector Backend::AddVector(const WeightRows& row) {
+Backend::Vector Backend::AddVector(const WeightRows& row, float offset) {
   std::vector<float>& out =
       vectors_.emplace_back(static_cast<size_t>(row.num_rows * row.k));
   for (int64_t i = 0; i < row.num_rows; ++i) {
@@ -49,13 +49,16 @@ Backend::Vector Backend::AddVector(const WeightRows& row) {
                         out.data() + i * row.k),
           "vectors have a served type");
   }
+  if (offset != 0) {
+    for (float& value : out) value += offset;
+  }
   return out;  // moving the outer vector leaves the floats where they are
 }
 
-void Backend::Embed(const Linear& table) {
+void Backend::Embed(const Linear& table, float scale) {
   CHECK(table.inputs() == shape_.hidden && table.outputs() == shape_.vocab,
         "the embedding is [vocab][hidden]");
-  DoEmbed(table);
+  DoEmbed(table, scale);
 }
 
 void Backend::NormLinear(Vector norm, const Linear& qkv) {
@@ -65,44 +68,55 @@ void Backend::NormLinear(Vector norm, const Linear& qkv) {
   DoNormLinear(norm, qkv);
 }
 
-void Backend::RopeWriteKv(int32_t layer) {
+void Backend::RopeWriteKv(int32_t layer, const RopeOptions& options) {
   CHECK(layer >= 0 && layer < shape_.layers, "a layer of the model");
-  DoRopeWriteKv(layer);
+  CHECK(options.rope >= 0 &&
+            options.rope < static_cast<int32_t>(shape_.ropes.size()),
+        "a table of the model");
+  for (const Vector norm : {options.q_norm, options.k_norm}) {
+    CHECK(norm.size() == options.q_norm.size() &&
+              (norm.empty() ||
+               static_cast<int32_t>(norm.size()) == shape_.head_dim),
+          "norms of a head of q and of k, or none");
+  }
+  DoRopeWriteKv(layer, options);
 }
 
 void Backend::Attend(int32_t layer, const AttendOptions& options) {
   CHECK(layer >= 0 && layer < shape_.layers, "a layer of the model");
   CHECK(options.window >= 0 && options.softcap >= 0, "sizes, or none");
-  CHECK(options.sinks.empty() ||
-            static_cast<int32_t>(options.sinks.size()) == shape_.heads,
-        "one sink for each head");
   DoAttend(layer, options);
 }
 
 void Backend::KeepSampleRows() { DoKeepSampleRows(); }
 
-void Backend::LinearResidual(Activation input, const Linear& w) {
-  const int64_t inputs = input == Activation::kAttention
+void Backend::LinearResidual(Branch branch, const Linear& w, Vector post_norm) {
+  const int64_t inputs = branch == Branch::kAttention
                              ? int64_t{shape_.heads} * shape_.head_dim
                              : shape_.ffn;
   CHECK(w.inputs() == inputs && w.outputs() == shape_.hidden,
         "a projection back to x");
-  DoLinearResidual(input, w);
+  CHECK(post_norm.empty() ||
+            static_cast<int32_t>(post_norm.size()) == shape_.hidden,
+        "norm of a row, or none");
+  DoLinearResidual(branch, w, post_norm);
 }
 
-void Backend::NormGateUpAct(Vector norm, const Linear& gate_up) {
+void Backend::NormGateUpAct(Vector norm, const Linear& gate_up,
+                            Activation activation) {
   CHECK(static_cast<int32_t>(norm.size()) == shape_.hidden, "norm of x");
   CHECK(gate_up.inputs() == shape_.hidden &&
             gate_up.outputs() == 2 * int64_t{shape_.ffn},
         "gate and up together");
-  DoNormGateUpAct(norm, gate_up);
+  DoNormGateUpAct(norm, gate_up, activation);
 }
 
-void Backend::Head(Vector norm, const Linear& w) {
+void Backend::Head(Vector norm, const Linear& w, float softcap) {
   CHECK(static_cast<int32_t>(norm.size()) == shape_.hidden, "norm of x");
   CHECK(w.inputs() == shape_.hidden && w.outputs() == shape_.vocab,
         "the head is [vocab][hidden]");
-  DoHead(norm, w);
+  CHECK(softcap >= 0, "a cap, or none");
+  DoHead(norm, w, softcap);
 }
 
 }  // namespace millrace::models

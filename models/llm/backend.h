@@ -8,11 +8,11 @@
 //   backend.Embed(*embedding);
 //   for (layer…) {
 //     backend.NormLinear(norm, *qkv);
-//     backend.RopeWriteKv(layer);
+//     backend.RopeWriteKv(layer, {.q_scale = scale});
 //     backend.Attend(layer);
-//     backend.LinearResidual(Activation::kAttention, *attn_output);
-//     backend.NormGateUpAct(ffn_norm, *gate_up);
-//     backend.LinearResidual(Activation::kFfn, *down);
+//     backend.LinearResidual(Branch::kAttention, *attn_output);
+//     backend.NormGateUpAct(ffn_norm, *gate_up, Activation::kSilu);
+//     backend.LinearResidual(Branch::kFfn, *down);
 //   }
 //   backend.Head(output_norm, *head);
 //
@@ -76,8 +76,22 @@ class Linear {
 // same reading of weights. Without effect where activations stay f32.
 enum class Rounding { kOnce, kTwice };
 
-// What a LinearResidual reads.
-enum class Activation { kAttention, kFfn };
+// Whose rows a LinearResidual reads.
+enum class Branch { kAttention, kFfn };
+
+// The function of the gate in a gated feed-forward: SiLU (SwiGLU) or GELU in
+// its tanh form (GeGLU). Source: Shazeer 2020.
+enum class Activation { kSilu, kGelu };
+
+// What happens to q and k between their projection and the cache.
+struct RopeOptions {
+  int32_t rope = 0;  // index of BackendShape::ropes
+  // Weights of RMS norms over each head of q and of k, [head_dim], before they
+  // are rotated; both empty: none. They live as long as the backend.
+  std::span<const float> q_norm = {};
+  std::span<const float> k_norm = {};
+  float q_scale = 1;  // multiplies q, and so q · k
+};
 
 // How a layer attends.
 struct AttendOptions {
@@ -85,10 +99,6 @@ struct AttendOptions {
   int32_t window = 0;
   // Scores become cap * tanh(score / cap) (Gemma 2, section 2); 0: they stay.
   float softcap = 0;
-  // A logit for each head that joins the sum of its softmax without a value
-  // (Xiao et al. 2023, attention sinks; gpt-oss); empty: none. Lives as long
-  // as the backend.
-  std::span<const float> sinks = {};
 };
 
 struct BackendShape {
@@ -101,8 +111,9 @@ struct BackendShape {
   int32_t vocab = 0;
   float norm_eps = 0;
   bool rope_interleaved = false;
-  // Radians a position for each pair of a head: [head_dim / 2].
-  std::vector<float> rope_freqs;
+  // Tables of frequencies, in radians a position for each pair of a head:
+  // [tables][head_dim / 2].
+  std::vector<std::vector<float>> ropes;
 };
 
 class Backend {
@@ -121,7 +132,8 @@ class Backend {
                        Rounding rounding = Rounding::kOnce);
   const Linear* AddGateUp(const WeightRows& gate, const WeightRows& up,
                           Rounding rounding = Rounding::kOnce);
-  Vector AddVector(const WeightRows& row);
+  // `offset` is added to every value.
+  Vector AddVector(const WeightRows& row, float offset = 0);
   // Re-lays all declared weights, on all CPUs of the team; same bits for each
   // weight. `progress` hears 0…1 on the calling thread.
   virtual Status PackWeights(const std::function<void(double)>& progress) = 0;
@@ -136,22 +148,22 @@ class Backend {
                             const std::function<void(double)>& progress) = 0;
 
   // ---- phases, in order of running ----
-  // x = table[token]; also does the step's page copies.
-  void Embed(const Linear& table);
+  // x = scale * table[token]; also does the step's page copies.
+  void Embed(const Linear& table, float scale = 1);
   // qkv = W · norm(x) (+ bias)
   void NormLinear(Vector norm, const Linear& qkv);
-  // Rotates q and k, scales q by 1/sqrt(head_dim), stores k and v.
-  void RopeWriteKv(int32_t layer);
+  // Normalises q and k if wanted, rotates both, scales q, stores k and v.
+  void RopeWriteKv(int32_t layer, const RopeOptions& options);
   // attention = softmax(q · K) · V over each row's own sequence.
   void Attend(int32_t layer, const AttendOptions& options = {});
   // From here on only rows that leave through the head are computed.
   void KeepSampleRows();
-  // x += W · input
-  void LinearResidual(Activation input, const Linear& w);
-  // ffn = silu(gate · norm(x)) * (up · norm(x))
-  void NormGateUpAct(Vector norm, const Linear& gate_up);
-  // logits = W · norm(x)
-  void Head(Vector norm, const Linear& w);
+  // x += W · rows, or, with the weights of an RMS norm, x += norm(W · rows).
+  void LinearResidual(Branch branch, const Linear& w, Vector post_norm = {});
+  // ffn = activation(gate · norm(x)) * (up · norm(x))
+  void NormGateUpAct(Vector norm, const Linear& gate_up, Activation activation);
+  // logits = W · norm(x), with a soft cap above 0: cap * tanh(logit / cap).
+  void Head(Vector norm, const Linear& w, float softcap = 0);
 
  protected:
   explicit Backend(BackendShape shape) : shape_(std::move(shape)) {}
@@ -166,14 +178,16 @@ class Backend {
   virtual const Linear* DoAddGateUp(const WeightRows& gate,
                                     const WeightRows& up,
                                     Rounding rounding) = 0;
-  virtual void DoEmbed(const Linear& table) = 0;
+  virtual void DoEmbed(const Linear& table, float scale) = 0;
   virtual void DoNormLinear(Vector norm, const Linear& qkv) = 0;
-  virtual void DoRopeWriteKv(int32_t layer) = 0;
+  virtual void DoRopeWriteKv(int32_t layer, const RopeOptions& options) = 0;
   virtual void DoAttend(int32_t layer, const AttendOptions& options) = 0;
   virtual void DoKeepSampleRows() = 0;
-  virtual void DoLinearResidual(Activation input, const Linear& w) = 0;
-  virtual void DoNormGateUpAct(Vector norm, const Linear& gate_up) = 0;
-  virtual void DoHead(Vector norm, const Linear& w) = 0;
+  virtual void DoLinearResidual(Branch branch, const Linear& w,
+                                Vector post_norm) = 0;
+  virtual void DoNormGateUpAct(Vector norm, const Linear& gate_up,
+                               Activation activation) = 0;
+  virtual void DoHead(Vector norm, const Linear& w, float softcap) = 0;
 
   BackendShape shape_;
   std::vector<std::vector<float>> vectors_;

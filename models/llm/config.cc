@@ -1,11 +1,12 @@
-// Keys by the names they have in GGUF without the architecture's prefix. What a
-// reader would guess wrong: the vocabulary's size is not taken from
-// vocab_size, which some files lack or round, but from the embedding itself,
-// and the tokenizer must not be larger.
+// Keys by the names they have in GGUF without the architecture's prefix. The
+// vocabulary's size is that of the embedding, not vocab_size, which some files
+// lack or round; the tokenizer must not be larger.
 #include "models/llm/config.h"
 
 #include <cmath>
 #include <string>
+
+#include "models/llm/families.h"
 
 namespace millrace::models {
 namespace {
@@ -51,6 +52,7 @@ class Keys {
 
 Status ReadRope(const ModelSource& source, const Keys& keys,
                 ModelConfig& config) {
+  RopeConfig& rope = config.ropes.front();
   ASSIGN_OR_RETURN(const int32_t dims,
                    keys.Count("rope.dimension_count", 4096, config.head_dim));
   if (dims != config.head_dim) {
@@ -59,14 +61,13 @@ Status ReadRope(const ModelSource& source, const Keys& keys,
                          std::to_string(config.head_dim) +
                          ": rotating a part of a head is not supported");
   }
-  ASSIGN_OR_RETURN(config.rope.freq_base,
-                   keys.Positive("rope.freq_base", 10000.0));
+  ASSIGN_OR_RETURN(rope.freq_base, keys.Positive("rope.freq_base", 10000.0));
   ASSIGN_OR_RETURN(const std::string scaling,
                    source.String("rope.scaling.type", "none"));
   if (scaling == "linear") {
     ASSIGN_OR_RETURN(const float factor,
                      keys.Positive("rope.scaling.factor", 1.0));
-    config.rope.scale = 1.0f / factor;
+    rope.scale = 1.0f / factor;
   } else if (scaling != "none") {
     return Unimplemented(keys.Name("rope.scaling.type") + " is '" + scaling +
                          "'; none and linear are supported");
@@ -138,10 +139,15 @@ class Finder {
 
 }  // namespace
 
-StatusOr<ModelConfig> ReadModelConfig(const ModelSource& source,
-                                      const FamilyTraits& traits) {
+StatusOr<ModelConfig> ReadModelConfig(const ModelSource& source) {
   ModelConfig config;
   ASSIGN_OR_RETURN(config.architecture, source.Architecture());
+  const Family* family = FindFamily(config.architecture);
+  if (family == nullptr) {
+    return Unimplemented("the architecture '" +
+                         config.architecture.substr(0, 64) +
+                         "' is not served; these are: " + FamilyNames());
+  }
   config.name = source.name();
   const Keys keys(source);
   RETURN_IF_ERROR(RefuseWhatIsNotServed(source));
@@ -188,8 +194,10 @@ StatusOr<ModelConfig> ReadModelConfig(const ModelSource& source,
   ASSIGN_OR_RETURN(config.norm_eps,
                    keys.Positive("attention.layer_norm_rms_epsilon", 1e-5));
   RETURN_IF_ERROR(ReadRope(source, keys, config));
-  config.rope.interleaved = traits.rope_interleaved && !source.qk_as_trained();
-  config.qkv_bias = traits.qkv_bias;
+  config.attention_scale =
+      1.0f / std::sqrt(static_cast<float>(config.head_dim));
+  config.specs.resize(static_cast<size_t>(config.layers));
+  RETURN_IF_ERROR(family->describe(source, config));
 
   const FileTensor* embedding = source.FindTensor("token_embd.weight");
   if (embedding == nullptr) {
@@ -211,55 +219,56 @@ StatusOr<ModelTensors> FindModelTensors(const ModelSource& source,
   const Finder finder(source, config);
   ModelTensors out{};
   const int64_t d = config.hidden;
-  const int64_t q = int64_t{config.heads} * config.head_dim;
-  const int64_t kv = int64_t{config.kv_heads} * config.head_dim;
-  ASSIGN_OR_RETURN(out.embedding,
+  const int64_t dim = config.head_dim;
+  const int64_t q = int64_t{config.heads} * dim;
+  const int64_t kv = int64_t{config.kv_heads} * dim;
+  ASSIGN_OR_RETURN(out.token_embd,
                    finder.Find("token_embd.weight", d, config.vocab));
   ASSIGN_OR_RETURN(out.output_norm, finder.Find("output_norm.weight", d, 0));
-  out.output = out.embedding;
+  out.output = out.token_embd;
   if (!config.tied_output) {
     ASSIGN_OR_RETURN(out.output, finder.Find("output.weight", d, config.vocab));
   }
   if (source.FindTensor("rope_freqs.weight") != nullptr) {
-    ASSIGN_OR_RETURN(out.rope_factors,
+    ASSIGN_OR_RETURN(out.rope_freqs,
                      finder.Find("rope_freqs.weight", config.head_dim / 2, 0));
   }
   for (int32_t i = 0; i < config.layers; ++i) {
     const std::string blk = "blk." + std::to_string(i) + ".";
+    const LayerSpec& spec = config.specs[static_cast<size_t>(i)];
     LayerTensors layer{};
     const struct {
       const char* name;
       int64_t k;
-      int64_t n;
+      int64_t n;  // 0: a vector
       const FileTensor*& tensor;
+      bool present = true;
     } wanted[] = {
         {"attn_norm.weight", d, 0, layer.attn_norm},
-        {"attn_q.weight", d, q, layer.q},
-        {"attn_k.weight", d, kv, layer.k},
-        {"attn_v.weight", d, kv, layer.v},
+        {"attn_q.weight", d, q, layer.attn_q},
+        {"attn_k.weight", d, kv, layer.attn_k},
+        {"attn_v.weight", d, kv, layer.attn_v},
         {"attn_output.weight", q, d, layer.attn_output},
         {"ffn_norm.weight", d, 0, layer.ffn_norm},
-        {"ffn_gate.weight", d, config.ffn, layer.gate},
-        {"ffn_up.weight", d, config.ffn, layer.up},
-        {"ffn_down.weight", config.ffn, d, layer.down},
+        {"ffn_gate.weight", d, config.ffn, layer.ffn_gate},
+        {"ffn_up.weight", d, config.ffn, layer.ffn_up},
+        {"ffn_down.weight", config.ffn, d, layer.ffn_down},
+        {"attn_q.bias", q, 0, layer.attn_q_bias, spec.qkv_bias},
+        {"attn_k.bias", kv, 0, layer.attn_k_bias, spec.qkv_bias},
+        {"attn_v.bias", kv, 0, layer.attn_v_bias, spec.qkv_bias},
+        {"attn_q_norm.weight", dim, 0, layer.attn_q_norm, spec.qk_norm},
+        {"attn_k_norm.weight", dim, 0, layer.attn_k_norm, spec.qk_norm},
+        {"post_attention_norm.weight", d, 0, layer.post_attention_norm,
+         spec.post_norms},
+        {"post_ffw_norm.weight", d, 0, layer.post_ffw_norm, spec.post_norms},
     };
     for (const auto& want : wanted) {
-      ASSIGN_OR_RETURN(want.tensor,
-                       finder.Find(blk + want.name, want.k, want.n));
-    }
-    const struct {
-      const char* name;
-      int64_t k;
-      const FileTensor*& tensor;
-    } biases[] = {{"attn_q.bias", q, layer.q_bias},
-                  {"attn_k.bias", kv, layer.k_bias},
-                  {"attn_v.bias", kv, layer.v_bias}};
-    for (const auto& want : biases) {
-      if (config.qkv_bias) {
-        ASSIGN_OR_RETURN(want.tensor, finder.Find(blk + want.name, want.k, 0));
+      if (want.present) {
+        ASSIGN_OR_RETURN(want.tensor,
+                         finder.Find(blk + want.name, want.k, want.n));
       } else if (source.FindTensor(blk + want.name) != nullptr) {
         return Unimplemented("tensor '" + source.TensorName(blk + want.name) +
-                             "': biases are not supported in the family '" +
+                             "' is not supported in the family '" +
                              config.architecture + "'");
       }
     }

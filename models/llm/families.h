@@ -1,22 +1,22 @@
 // Which architectures are served: one table, architecture name → family.
 #pragma once
 
-#include <span>
 #include <string>
 #include <string_view>
+#include <vector>
 
-#include "models/llm/backend.h"
+#include "config/base/status.h"
 #include "models/llm/config.h"
-#include "models/llm/weights.h"
+#include "models/llm/source.h"
 
 namespace millrace::models {
 
 struct Family {
-  std::string_view architecture;  // general.architecture of the file
-  FamilyTraits traits;
-  // Records the model's phases.
-  void (*recipe)(const ModelConfig& config, const ModelWeights& weights,
-                 Backend& backend);
+  std::string_view architecture;  // general.architecture of a GGUF file
+  // The recipe: completes a config whose shared sizes have been read, with one
+  // default LayerSpec for each layer. INVALID_ARGUMENT or UNIMPLEMENTED names
+  // the key.
+  Status (*describe)(const ModelSource& source, ModelConfig& config);
 };
 
 // Null: no such family.
@@ -24,8 +24,19 @@ const Family* FindFamily(std::string_view architecture);
 // "llama, qwen2"
 std::string FamilyNames();
 
-// ---- recipes, one file each ----
-void LlamaRecipe(const ModelConfig& config, const ModelWeights& weights,
-                 Backend& backend);
+// ---- recipes, in models/llm/recipes ----
+Status DescribeLlama(const ModelSource& source, ModelConfig& config);
+Status DescribeQwen2(const ModelSource& source, ModelConfig& config);
+Status DescribeQwen3(const ModelSource& source, ModelConfig& config);
+Status DescribeGemma2(const ModelSource& source, ModelConfig& config);
+Status DescribeGemma3(const ModelSource& source, ModelConfig& config);
+
+// ---- for recipes ----
+// Gives the layers that slide the model's window: those that the file's
+// attention.sliding_window_pattern names (one flag for each layer), else those
+// of which `slides` is true. Returns which ones they are.
+StatusOr<std::vector<bool>> SetWindows(const ModelSource& source,
+                                       bool (*slides)(int32_t layer),
+                                       ModelConfig& config);
 
 }  // namespace millrace::models

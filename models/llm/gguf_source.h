@@ -22,9 +22,7 @@ class GgufSource final : public ModelSource {
   int64_t file_bytes() const override { return file_.file_bytes(); }
   StatusOr<std::string> Architecture() const override;
   std::string name() const override;
-  bool qk_as_trained() const override {
-    return packed_ && packed_->qk_as_trained;
-  }
+  bool as_trained() const override { return packed_ && packed_->as_trained; }
   const PackedWeights* packed() const override {
     return packed_ ? &packed_->weights : nullptr;
   }

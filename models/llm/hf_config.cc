@@ -1,7 +1,8 @@
-// What a reader would guess wrong: transformers 5 writes rope_theta and
-// rope_scaling as one object, rope_parameters; a sliding window that is given
-// is not always in use; and Llama 3's scaling of frequencies is carried, as
-// GGUF does, by one factor for each pair of a head.
+// Transformers 5 writes rope_theta and rope_scaling as one object,
+// rope_parameters, which has one object for each kind of layer where these
+// differ. A sliding window that is given is not always in use. Llama 3's
+// scaling of frequencies becomes one factor for each pair of a head, as in GGUF
+// files.
 #include "models/llm/hf_config.h"
 
 #include <algorithm>
@@ -22,11 +23,15 @@ struct Architecture {
   std::string_view class_name;
   std::string_view model_type;
   std::string_view name;
+  std::string_view activation = "silu";
 };
 constexpr Architecture kArchitectures[] = {
     {"LlamaForCausalLM", "llama", "llama"},
     {"MistralForCausalLM", "mistral", "llama"},
     {"Qwen2ForCausalLM", "qwen2", "qwen2"},
+    {"Qwen3ForCausalLM", "qwen3", "qwen3"},
+    {"Gemma2ForCausalLM", "gemma2", "gemma2", "gelu_pytorch_tanh"},
+    {"Gemma3ForCausalLM", "gemma3_text", "gemma3", "gelu_pytorch_tanh"},
 };
 
 struct Names {
@@ -43,7 +48,11 @@ constexpr Names kKeys[] = {
     {"attention.key_length", "head_dim"},
     {"attention.value_length", "head_dim"},
     {"attention.layer_norm_rms_epsilon", "rms_norm_eps"},
+    {"attention.query_pre_attn_scalar", "query_pre_attn_scalar"},
+    {"attn_logit_softcapping", "attn_logit_softcapping"},
+    {"final_logit_softcapping", "final_logit_softcapping"},
     {"rope.freq_base", "rope_theta"},
+    {"rope.freq_base_swa", "rope_local_base_freq"},
     {"expert_count", "num_local_experts"},
     {"expert_count", "num_experts"},
 };
@@ -60,14 +69,25 @@ constexpr Names kLayerTensors[] = {
     {"attn_q.bias", "self_attn.q_proj.bias"},
     {"attn_k.bias", "self_attn.k_proj.bias"},
     {"attn_v.bias", "self_attn.v_proj.bias"},
+    {"attn_q_norm.weight", "self_attn.q_norm.weight"},
+    {"attn_k_norm.weight", "self_attn.k_norm.weight"},
     {"attn_output.weight", "self_attn.o_proj.weight"},
     {"ffn_norm.weight", "post_attention_layernorm.weight"},
     {"ffn_gate.weight", "mlp.gate_proj.weight"},
     {"ffn_up.weight", "mlp.up_proj.weight"},
     {"ffn_down.weight", "mlp.down_proj.weight"},
 };
+// These come before those above in the families that have norms on both sides
+// of a branch.
+constexpr Names kPostNormTensors[] = {
+    {"post_attention_norm.weight", "post_attention_layernorm.weight"},
+    {"ffn_norm.weight", "pre_feedforward_layernorm.weight"},
+    {"post_ffw_norm.weight", "post_feedforward_layernorm.weight"},
+};
 constexpr std::string_view kOurLayer = "blk.";
 constexpr std::string_view kTheirLayer = "model.layers.";
+constexpr std::string_view kSliding = "sliding_attention";
+constexpr double kMostLayers = 1024;
 
 // Null when absent or JSON's null.
 const Json* Find(const Json& object, const char* key) {
@@ -108,6 +128,10 @@ SourceValue Made(std::string value) {
   return {"string", false, std::move(value)};
 }
 
+bool HasPostNorms(std::string_view architecture) {
+  return architecture == "gemma2" || architecture == "gemma3";
+}
+
 std::string ArchitectureOf(const Json& config) {
   std::string class_name;
   if (const Json* list = Find(config, "architectures");
@@ -125,7 +149,16 @@ std::string ArchitectureOf(const Json& config) {
   return class_name.empty() ? model_type : class_name;
 }
 
-Status RefuseWhatIsNotServed(const Json& config) {
+std::string_view ActivationOf(std::string_view architecture) {
+  for (const Architecture& known : kArchitectures) {
+    if (known.name == architecture) return known.activation;
+  }
+  return "silu";
+}
+
+Status RefuseWhatIsNotServed(const Json& config,
+                             std::string_view architecture) {
+  const std::string wanted(ActivationOf(architecture));
   if (const Json* quantized = Find(config, "quantization_config")) {
     const std::string method = TextOf(*quantized, "quant_method");
     return Unimplemented("quantization_config: weights quantised by '" +
@@ -135,41 +168,46 @@ Status RefuseWhatIsNotServed(const Json& config) {
   }
   for (const char* key : {"hidden_act", "hidden_activation"}) {
     const std::string act = TextOf(config, key);
-    if (!act.empty() && act != "silu" && act != "swish") {
-      return Unimplemented(std::string(key) + " is '" + act +
-                           "'; silu is supported");
+    if (!act.empty() && act != wanted &&
+        !(act == "swish" && wanted == "silu")) {
+      return Unimplemented(std::string(key) + " is '" + act + "'; " + wanted +
+                           " is supported");
     }
   }
   return OkStatus();
 }
 
-// In how many layers a position may lose sight of another.
-enum class Windowed { kNoLayer, kSomeLayers, kAllLayers };
-
-Windowed SlidingLayers(const Json& config) {
+// Fills in the window that is in use, and which layers slide where some do not;
+// layers that nobody names are left to the family.
+void ReadSlidingLayers(const Json& config, HfConfig& out) {
   const std::optional<double> window = NumberOf(config, "sliding_window");
   const std::string type = TextOf(config, "model_type");
-  if (!window || type == "llama") return Windowed::kNoLayer;
+  if (!window || type == "llama") return;
   const Json* use = Find(config, "use_sliding_window");
-  if (use != nullptr ? *use == false : type == "qwen2") {
-    return Windowed::kNoLayer;
-  }
-  if (const auto context = NumberOf(config, "max_position_embeddings");
-      context && *window >= *context) {
-    return Windowed::kNoLayer;
-  }
+  const bool needs_use = type == "qwen2" || type == "qwen3";
+  if (use != nullptr ? *use == false : needs_use) return;
   // Layers from the first windowed one on, or a list of them all.
   const auto layers = NumberOf(config, "num_hidden_layers");
   const auto first = NumberOf(config, "max_window_layers");
-  double sliding = layers.value_or(1) - first.value_or(0);
+  std::vector<int64_t> slides;
   if (const Json* types = Find(config, "layer_types");
       types != nullptr && types->is_array()) {
-    sliding = static_cast<double>(
-        std::count(types->begin(), types->end(), "sliding_attention"));
+    for (const Json& kind : *types) slides.push_back(kind == kSliding ? 1 : 0);
+  } else if (first && layers && *layers >= 1 && *layers <= kMostLayers) {
+    for (int64_t i = 0; i < static_cast<int64_t>(*layers); ++i) {
+      slides.push_back(static_cast<double>(i) >= *first ? 1 : 0);
+    }
   }
-  if (sliding <= 0) return Windowed::kNoLayer;
-  return sliding >= layers.value_or(1) ? Windowed::kAllLayers
-                                       : Windowed::kSomeLayers;
+  const auto sliding = std::count(slides.begin(), slides.end(), 1);
+  if (!slides.empty() && sliding == 0) return;
+  out.values["attention.sliding_window"] =
+      ValueOf(*Find(config, "sliding_window"));
+  if (slides.empty()) return;
+  SourceValue flags;
+  flags.type = "array of boolean";
+  flags.is_array = true;
+  flags.value = std::move(slides);
+  out.values["attention.sliding_window_pattern"] = std::move(flags);
 }
 
 // Llama 3.1: long wavelengths are stretched by `factor`, short ones are left,
@@ -230,6 +268,17 @@ Status ReadRope(const Json& config, HfConfig& out) {
   if (!scaling->is_object()) {
     return InvalidArgument("rope_scaling is no object");
   }
+  if (const Json* local = Find(*scaling, "sliding_attention")) {
+    const std::string type = TextOf(*local, "rope_type");
+    if (!type.empty() && type != "default") {
+      return Unimplemented("the rope of sliding layers is of type '" + type +
+                           "'; default is supported");
+    }
+    if (const Json* theta = Find(*local, "rope_theta")) {
+      out.values["rope.freq_base_swa"] = ValueOf(*theta);
+    }
+  }
+  if (const Json* full = Find(*scaling, "full_attention")) scaling = full;
   if (const Json* theta = Find(*scaling, "rope_theta")) {
     out.values["rope.freq_base"] = ValueOf(*theta);
   }
@@ -269,6 +318,15 @@ std::optional<std::pair<std::string_view, std::string_view>> CutLayer(
   return std::pair(layer, name.substr(dot + 1));
 }
 
+std::vector<Names> LayerNames(std::string_view architecture) {
+  std::vector<Names> names;
+  if (HasPostNorms(architecture)) {
+    names.assign(std::begin(kPostNormTensors), std::end(kPostNormTensors));
+  }
+  names.insert(names.end(), std::begin(kLayerTensors), std::end(kLayerTensors));
+  return names;
+}
+
 }  // namespace
 
 StatusOr<HfConfig> ReadHfConfig(const Json& config) {
@@ -284,23 +342,14 @@ StatusOr<HfConfig> ReadHfConfig(const Json& config) {
       out.values[std::string(key.ours)] = ValueOf(*value);
     }
   }
-  RETURN_IF_ERROR(RefuseWhatIsNotServed(config));
+  RETURN_IF_ERROR(RefuseWhatIsNotServed(config, out.architecture));
   RETURN_IF_ERROR(ReadRope(config, out));
   if (const auto part = NumberOf(config, "partial_rotary_factor");
       part && *part != 1) {
     return Unimplemented("partial_rotary_factor is " + std::to_string(*part) +
                          ": rotating a part of a head is not supported");
   }
-  const Windowed windowed = SlidingLayers(config);
-  if (windowed == Windowed::kSomeLayers) {
-    return Unimplemented(
-        "sliding_window is in use in some layers and not in others; all or "
-        "none are supported");
-  }
-  if (windowed == Windowed::kAllLayers) {
-    out.values["attention.sliding_window"] =
-        ValueOf(*Find(config, "sliding_window"));
-  }
+  ReadSlidingLayers(config, out);
   if (const Json* tied = Find(config, "tie_word_embeddings");
       tied != nullptr && tied->is_boolean()) {
     out.tied_output = tied->get<bool>();
@@ -319,29 +368,32 @@ std::string HfKeyName(std::string_view key) {
   return std::string(key);
 }
 
-std::string NameOfHfTensor(std::string_view hf_name) {
+std::string NameOfHfTensor(std::string_view hf_name,
+                           std::string_view architecture) {
   for (const Names& known : kTensors) {
     if (known.theirs == hf_name) return std::string(known.ours);
   }
   if (const auto layer = CutLayer(hf_name, kTheirLayer)) {
-    for (const Names& known : kLayerTensors) {
-      if (known.theirs != layer->second) continue;
-      return std::string(kOurLayer) + std::string(layer->first) + "." +
-             std::string(known.ours);
+    const std::string before =
+        std::string(kOurLayer) + std::string(layer->first) + ".";
+    for (const Names& known : LayerNames(architecture)) {
+      if (known.theirs == layer->second)
+        return before + std::string(known.ours);
     }
   }
   return "";
 }
 
-std::string HfTensorName(std::string_view name) {
+std::string HfTensorName(std::string_view name, std::string_view architecture) {
   for (const Names& known : kTensors) {
     if (known.ours == name) return std::string(known.theirs);
   }
   if (const auto layer = CutLayer(name, kOurLayer)) {
-    for (const Names& known : kLayerTensors) {
-      if (known.ours != layer->second) continue;
-      return std::string(kTheirLayer) + std::string(layer->first) + "." +
-             std::string(known.theirs);
+    const std::string before =
+        std::string(kTheirLayer) + std::string(layer->first) + ".";
+    for (const Names& known : LayerNames(architecture)) {
+      if (known.ours == layer->second)
+        return before + std::string(known.theirs);
     }
   }
   return std::string(name);

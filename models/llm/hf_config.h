@@ -30,8 +30,10 @@ StatusOr<HfConfig> ReadHfConfig(const nlohmann::ordered_json& config);
 std::string HfKeyName(std::string_view key);
 // "blk.0.attn_q.weight" ↔ "model.layers.0.self_attn.q_proj.weight"; empty when
 // there is none. Towards the folder, an unknown name stays as it is.
-std::string NameOfHfTensor(std::string_view hf_name);
-std::string HfTensorName(std::string_view name);
+std::string NameOfHfTensor(std::string_view hf_name,
+                           std::string_view architecture = "llama");
+std::string HfTensorName(std::string_view name,
+                         std::string_view architecture = "llama");
 // Buffers that old folders hold beside the weights and nothing reads.
 bool IsIdleHfTensor(std::string_view hf_name);
 

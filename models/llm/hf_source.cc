@@ -194,7 +194,8 @@ Status HfSource::AddTensors() {
   for (const SafetensorsFile& file : files_) {
     for (const SafetensorsTensor& tensor : file.tensors()) {
       if (IsIdleHfTensor(tensor.name)) continue;
-      const std::string name = NameOfHfTensor(tensor.name);
+      const std::string name =
+          NameOfHfTensor(tensor.name, config_.architecture);
       if (name.empty()) {
         return Unimplemented("tensor '" + tensor.name +
                              "' belongs to no family that is served; the "

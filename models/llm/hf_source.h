@@ -34,12 +34,12 @@ class HfSource final : public ModelSource {
     return config_.architecture;
   }
   std::string name() const override;
-  bool qk_as_trained() const override { return true; }
+  bool as_trained() const override { return true; }
   std::string KeyName(std::string_view key) const override {
     return HfKeyName(key);
   }
   std::string TensorName(std::string_view name) const override {
-    return HfTensorName(name);
+    return HfTensorName(name, config_.architecture);
   }
   void WillRead() const override;
   void DropPages() const override;

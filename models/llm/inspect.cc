@@ -13,13 +13,7 @@ namespace millrace::models {
 
 StatusOr<LlmPlan> PlanLlm(const ModelSource& source) {
   LlmPlan plan{};
-  ASSIGN_OR_RETURN(const std::string architecture, source.Architecture());
-  plan.family = FindFamily(architecture);
-  if (plan.family == nullptr) {
-    return Unimplemented("the architecture '" + architecture.substr(0, 64) +
-                         "' is not served; these are: " + FamilyNames());
-  }
-  ASSIGN_OR_RETURN(plan.config, ReadModelConfig(source, plan.family->traits));
+  ASSIGN_OR_RETURN(plan.config, ReadModelConfig(source));
   ASSIGN_OR_RETURN(plan.tensors, FindModelTensors(source, plan.config));
   return plan;
 }

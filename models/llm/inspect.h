@@ -6,14 +6,12 @@
 
 #include "config/base/status.h"
 #include "models/llm/config.h"
-#include "models/llm/families.h"
 #include "models/llm/source.h"
 
 namespace millrace::models {
 
 // All that LoadLlm would need to know of a model.
 struct LlmPlan {
-  const Family* family;
   ModelConfig config;
   ModelTensors tensors;  // views into the source
 };

@@ -11,6 +11,7 @@
 #include "config/base/log.h"
 #include "config/speculation.h"
 #include "models/llm/config.h"
+#include "models/llm/decoder.h"
 #include "models/llm/device.h"
 #include "models/llm/draft_model.h"
 #include "models/llm/inspect.h"
@@ -98,8 +99,8 @@ BackendShape ShapeOf(const ModelConfig& config, const ModelTensors& tensors) {
   shape.head_dim = config.head_dim;
   shape.vocab = config.vocab;
   shape.norm_eps = config.norm_eps;
-  shape.rope_interleaved = config.rope.interleaved;
-  shape.rope_freqs = RopeFrequencies(config, tensors);
+  shape.rope_interleaved = config.rope_interleaved;
+  shape.ropes = RopeFrequencies(config, tensors);
   return shape;
 }
 
@@ -199,9 +200,9 @@ StatusOr<LlmModel> Load(const std::string& path, const LlmOptions& options,
   std::unique_ptr<Backend> backend = device.NewBackend(shape, runner.limits);
   ASSIGN_OR_RETURN(
       const ModelWeights weights,
-      LoadWeights(*source, tensors, settings.compute_dtype == "int16", quantize,
-                  *backend, options.progress));
-  plan.family->recipe(config, weights, *backend);
+      LoadWeights(*source, config, tensors, settings.compute_dtype == "int16",
+                  quantize, *backend, options.progress));
+  RecordDecoder(config, weights, *backend);
   const int64_t kv_bytes = kv.num_pages * page_bytes;
   RETURN_IF_ERROR(
       CheckMemory(backend->weight_bytes(), kv_bytes, options, shared));
@@ -286,7 +287,7 @@ Status Convert(const std::string& path, const std::string& out,
       .max_tokens = 1, .max_seqs = 1, .max_pages_per_seq = 1, .max_samples = 1};
   const std::unique_ptr<Backend> backend =
       device->NewBackend(ShapeOf(plan.config, plan.tensors), limits);
-  RETURN_IF_ERROR(LoadWeights(*source, plan.tensors,
+  RETURN_IF_ERROR(LoadWeights(*source, plan.config, plan.tensors,
                               options.settings.compute_dtype == "int16",
                               QuantizeTo{}, *backend, options.progress)
                       .status());

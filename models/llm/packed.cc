@@ -128,8 +128,7 @@ StatusOr<std::optional<PackedForm>> ReadPackedForm(const GgufFile& file) {
   ASSIGN_OR_RETURN(const std::string_view layout,
                    file.String("millrace.packed.layout"));
   form.weights.layout = layout;
-  ASSIGN_OR_RETURN(form.qk_as_trained,
-                   file.Bool("millrace.packed.qk_as_trained"));
+  ASSIGN_OR_RETURN(form.as_trained, file.Bool("millrace.packed.qk_as_trained"));
   ASSIGN_OR_RETURN(const auto names, file.Strings("millrace.packed.names"));
   ASSIGN_OR_RETURN(const auto types, file.Ints("millrace.packed.types"));
   ASSIGN_OR_RETURN(const auto dims, file.Ints("millrace.packed.dims"));
@@ -181,7 +180,7 @@ Status WritePacked(const ModelSource& source, const Backend& backend,
 
   writer.AddInt("millrace.packed.version", kVersion);
   writer.AddString("millrace.packed.layout", backend.PackedLayout());
-  writer.AddBool("millrace.packed.qk_as_trained", source.qk_as_trained());
+  writer.AddBool("millrace.packed.qk_as_trained", source.as_trained());
   std::vector<std::string> names;
   std::vector<int64_t> types, dims;
   for (const auto& [name, tensor] : source.NamedTensors()) {

@@ -5,7 +5,7 @@
 //
 //   millrace.packed.version        1
 //   millrace.packed.layout         Backend::PackedLayout() of who made it
-//   millrace.packed.qk_as_trained  see ModelSource
+//   millrace.packed.qk_as_trained  ModelSource::as_trained
 //   millrace.packed.eog_ids        ids that end an answer
 //   millrace.packed.splits, .drop_gaps, .whole_pieces_first, .nfc
 //                                  how text is cut, where no name says it
@@ -36,7 +36,7 @@ inline constexpr std::string_view kPackedWeights = "millrace.packed.weights";
 // What is special about a packed file; views into it.
 struct PackedForm {
   PackedWeights weights;
-  bool qk_as_trained = false;
+  bool as_trained = false;
   std::vector<FileTensor> matrices;  // without data
 };
 

@@ -57,9 +57,10 @@ class ModelSource {
   // is absent or unknown.
   virtual StatusOr<std::string> Architecture() const = 0;
   virtual std::string name() const = 0;  // of the model; may be empty
-  // Rows of q and k stand as in training, pairs to rotate half a head apart,
-  // also in families whose GGUF files hold them permuted to neighbours.
-  virtual bool qk_as_trained() const = 0;
+  // Weights stand as in training. GGUF files hold some families' weights
+  // changed: llama's rows of q and k so that pairs to rotate are neighbours,
+  // gemma's norms with the 1 that is added to them.
+  virtual bool as_trained() const = 0;
 
   // ---- hyper-parameters, without the architecture's prefix ----
   // How the file spells a key, there or not.

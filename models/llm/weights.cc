@@ -63,18 +63,22 @@ LayerRounding RoundingOf(size_t layer, size_t layers, bool finer) {
 
 }  // namespace
 
-std::vector<float> RopeFrequencies(const ModelConfig& config,
-                                   const ModelTensors& tensors) {
+std::vector<std::vector<float>> RopeFrequencies(const ModelConfig& config,
+                                                const ModelTensors& tensors) {
   std::vector<float> factors;
-  AppendVector(tensors.rope_factors, factors);
-  std::vector<float> out;
+  AppendVector(tensors.rope_freqs, factors);
+  std::vector<std::vector<float>> out;
   const auto dim = static_cast<float>(config.head_dim);
-  for (int32_t i = 0; i < config.head_dim / 2; ++i) {
-    const float exponent = static_cast<float>(2 * i) / dim;
-    float frequency = 1.0f / std::pow(config.rope.freq_base, exponent);
-    frequency *= config.rope.scale;
-    if (!factors.empty()) frequency /= factors[static_cast<size_t>(i)];
-    out.push_back(frequency);
+  for (const RopeConfig& rope : config.ropes) {
+    const bool by_factors = rope.file_factors && !factors.empty();
+    std::vector<float>& table = out.emplace_back();
+    for (int32_t i = 0; i < config.head_dim / 2; ++i) {
+      const float exponent = static_cast<float>(2 * i) / dim;
+      float frequency = 1.0f / std::pow(rope.freq_base, exponent);
+      frequency *= rope.scale;
+      if (by_factors) frequency /= factors[static_cast<size_t>(i)];
+      table.push_back(frequency);
+    }
   }
   return out;
 }
@@ -93,11 +97,12 @@ StatusOr<QuantizeTo> ReadQuantize(const std::string& name,
         .At("quantize");
   }
   out.outside = GgmlType::kQ8_0;
-  std::vector<const FileTensor*> matrices = {tensors.embedding, tensors.output};
+  std::vector<const FileTensor*> matrices = {tensors.token_embd,
+                                             tensors.output};
   for (const LayerTensors& layer : tensors.layers) {
-    matrices.insert(matrices.end(),
-                    {layer.q, layer.k, layer.v, layer.attn_output, layer.gate,
-                     layer.up, layer.down});
+    matrices.insert(matrices.end(), {layer.attn_q, layer.attn_k, layer.attn_v,
+                                     layer.attn_output, layer.ffn_gate,
+                                     layer.ffn_up, layer.ffn_down});
   }
   for (const FileTensor* matrix : matrices) {
     const GgmlTypeInfo& info = InfoOf(matrix->type);
@@ -113,39 +118,49 @@ StatusOr<QuantizeTo> ReadQuantize(const std::string& name,
 }
 
 StatusOr<ModelWeights> LoadWeights(
-    const ModelSource& source, const ModelTensors& tensors, bool finer,
-    const QuantizeTo& quantize, Backend& backend,
-    const std::function<void(double)>& progress) {
+    const ModelSource& source, const ModelConfig& config,
+    const ModelTensors& tensors, bool finer, const QuantizeTo& quantize,
+    Backend& backend, const std::function<void(double)>& progress) {
   source.WillRead();
   ModelWeights out{};
+  const auto norm = [&](const FileTensor* tensor) {
+    return tensor == nullptr
+               ? Backend::Vector()
+               : backend.AddVector(RowsOf(*tensor), config.norm_offset);
+  };
   const Rounding outside = finer ? Rounding::kTwice : Rounding::kOnce;
-  out.embedding =
-      backend.AddLinear(RowsOf(*tensors.embedding, quantize.outside), outside);
+  out.token_embd =
+      backend.AddLinear(RowsOf(*tensors.token_embd, quantize.outside), outside);
   for (size_t i = 0; i < tensors.layers.size(); ++i) {
     const LayerTensors& from = tensors.layers[i];
     const LayerRounding rounding = RoundingOf(i, tensors.layers.size(), finer);
+    const auto rows = [&](const FileTensor* tensor) {
+      return RowsOf(*tensor, quantize.layers);
+    };
     LayerWeights layer{};
     std::vector<float> bias;
-    AppendVector(from.q_bias, bias);
-    AppendVector(from.k_bias, bias);
-    AppendVector(from.v_bias, bias);
-    layer.attn_norm = backend.AddVector(RowsOf(*from.attn_norm));
-    layer.qkv = backend.AddQkv(
-        RowsOf(*from.q, quantize.layers), RowsOf(*from.k, quantize.layers),
-        RowsOf(*from.v, quantize.layers), std::move(bias), rounding.qkv);
-    layer.attn_output = backend.AddLinear(
-        RowsOf(*from.attn_output, quantize.layers), rounding.attn_output);
-    layer.ffn_norm = backend.AddVector(RowsOf(*from.ffn_norm));
-    layer.gate_up =
-        backend.AddGateUp(RowsOf(*from.gate, quantize.layers),
-                          RowsOf(*from.up, quantize.layers), rounding.gate_up);
-    layer.down =
-        backend.AddLinear(RowsOf(*from.down, quantize.layers), rounding.down);
+    AppendVector(from.attn_q_bias, bias);
+    AppendVector(from.attn_k_bias, bias);
+    AppendVector(from.attn_v_bias, bias);
+    layer.attn_norm = norm(from.attn_norm);
+    layer.attn_qkv =
+        backend.AddQkv(rows(from.attn_q), rows(from.attn_k), rows(from.attn_v),
+                       std::move(bias), rounding.qkv);
+    layer.attn_q_norm = norm(from.attn_q_norm);
+    layer.attn_k_norm = norm(from.attn_k_norm);
+    layer.attn_output =
+        backend.AddLinear(rows(from.attn_output), rounding.attn_output);
+    layer.post_attention_norm = norm(from.post_attention_norm);
+    layer.ffn_norm = norm(from.ffn_norm);
+    layer.ffn_gate_up = backend.AddGateUp(rows(from.ffn_gate),
+                                          rows(from.ffn_up), rounding.gate_up);
+    layer.ffn_down = backend.AddLinear(rows(from.ffn_down), rounding.down);
+    layer.post_ffw_norm = norm(from.post_ffw_norm);
     out.layers.push_back(layer);
   }
-  out.output_norm = backend.AddVector(RowsOf(*tensors.output_norm));
-  out.output = tensors.output == tensors.embedding
-                   ? out.embedding
+  out.output_norm = norm(tensors.output_norm);
+  out.output = tensors.output == tensors.token_embd
+                   ? out.token_embd
                    : backend.AddLinear(
                          RowsOf(*tensors.output, quantize.outside), outside);
   if (const PackedWeights* packed = source.packed(); packed == nullptr) {

@@ -13,17 +13,22 @@
 
 namespace millrace::models {
 
+// Named as the file's tensors; empty where the layer's spec has none.
 struct LayerWeights {
   Backend::Vector attn_norm;
-  const Linear* qkv;
+  const Linear* attn_qkv;
+  Backend::Vector attn_q_norm;
+  Backend::Vector attn_k_norm;
   const Linear* attn_output;
+  Backend::Vector post_attention_norm;
   Backend::Vector ffn_norm;
-  const Linear* gate_up;
-  const Linear* down;
+  const Linear* ffn_gate_up;
+  const Linear* ffn_down;
+  Backend::Vector post_ffw_norm;
 };
 
 struct ModelWeights {
-  const Linear* embedding;
+  const Linear* token_embd;
   std::vector<LayerWeights> layers;
   Backend::Vector output_norm;
   const Linear* output;  // the embedding when tied
@@ -44,13 +49,14 @@ StatusOr<QuantizeTo> ReadQuantize(const std::string& name,
 // dropped from memory afterwards. With `finer`, activations are rounded more
 // carefully before integer weights.
 StatusOr<ModelWeights> LoadWeights(const ModelSource& source,
+                                   const ModelConfig& config,
                                    const ModelTensors& tensors, bool finer,
                                    const QuantizeTo& quantize, Backend& backend,
                                    const std::function<void(double)>& progress);
 
-// Radians a position for each pair of a head, scaling and the file's own
-// factors included.
-std::vector<float> RopeFrequencies(const ModelConfig& config,
-                                   const ModelTensors& tensors);
+// Radians a position for each pair of a head, for each of the config's ropes;
+// scaling and the file's own factors are included.
+std::vector<std::vector<float>> RopeFrequencies(const ModelConfig& config,
+                                                const ModelTensors& tensors);
 
 }  // namespace millrace::models

@@ -241,15 +241,8 @@ void PrintTemplate(const models::ModelSource& source, bool whole) {
 // All that loading checks, short of the weights' values.
 Status WhyNotServable(const models::ModelSource& source, int64_t weight_bytes,
                       int64_t wanted_context) {
-  ASSIGN_OR_RETURN(const std::string architecture, source.Architecture());
-  const models::Family* family = models::FindFamily(architecture);
-  if (family == nullptr) {
-    return Unimplemented(
-        "the architecture '" + architecture +
-        "' is not served; these are: " + models::FamilyNames());
-  }
   ASSIGN_OR_RETURN(const models::ModelConfig config,
-                   models::ReadModelConfig(source, family->traits));
+                   models::ReadModelConfig(source));
   PrintMemory(config, weight_bytes,
               wanted_context > 0 ? wanted_context : config.context);
   RETURN_IF_ERROR(models::FindModelTensors(source, config).status());

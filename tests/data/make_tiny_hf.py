@@ -1,9 +1,9 @@
 #!/usr/bin/env python3
-"""Writes tests/data/hf_llama and tests/data/hf_qwen2: random Hugging Face
-folders with a golden.json each (token ids of texts, logits, greedy answers),
-all by transformers.
+"""Writes tests/data/hf_llama, hf_qwen2, hf_qwen3, hf_gemma2 and hf_gemma3: random
+Hugging Face folders with a golden.json each (token ids of texts, logits, greedy
+answers), all by transformers. With names, writes only those.
 
-    python3 tests/data/make_tiny_hf.py
+    python3 tests/data/make_tiny_hf.py [NAME...]
 
 Made with transformers 5.23.0, tokenizers 0.23.3, torch 2.15.0 on the CPU; the
 logits are f32 arithmetic on the folder's own weights.
@@ -11,13 +11,16 @@ logits are f32 arithmetic on the folder's own weights.
 import json
 import pathlib
 import shutil
+import sys
 
 import torch
 from tokenizers import (AddedToken, Regex, Tokenizer, decoders, models,
                         normalizers, pre_tokenizers, processors, trainers)
-from transformers import (GenerationConfig, LlamaConfig, LlamaForCausalLM,
-                          PreTrainedTokenizerFast, Qwen2Config,
-                          Qwen2ForCausalLM)
+from transformers import (Gemma2Config, Gemma2ForCausalLM, Gemma3ForCausalLM,
+                          Gemma3TextConfig, GenerationConfig, LlamaConfig,
+                          LlamaForCausalLM, PreTrainedTokenizerFast,
+                          Qwen2Config, Qwen2ForCausalLM, Qwen3Config,
+                          Qwen3ForCausalLM)
 
 OUT = pathlib.Path(__file__).parent
 CORPUS = [
@@ -64,7 +67,8 @@ def train(regex, ignore_merges, nfc):
 def golden(model, tok, out):
     text = "the mill turns the water; hello 42"
     ids = tok.encode(text).ids
-    model = type(model).from_pretrained(out, dtype=torch.float32).eval()
+    model = type(model).from_pretrained(
+        out, dtype=torch.float32, attn_implementation="eager").eval()
     with torch.no_grad():
         tokens = (ids * 9)[:96]  # past the scaled rope's original context
         logits = model(torch.tensor([tokens])).logits[0]
@@ -87,6 +91,8 @@ def golden(model, tok, out):
 
 
 def write(name, model, tok, config, generation, shard):
+    if len(sys.argv) > 1 and name not in sys.argv[1:]:
+        return
     out = OUT / name
     shutil.rmtree(out, ignore_errors=True)
     model.generation_config = GenerationConfig(**generation)
@@ -103,7 +109,9 @@ def spread(model, seed):
     torch.manual_seed(seed)
     for name, weight in model.named_parameters():
         if "norm" in name:
-            weight.data = 1 + 0.2 * torch.randn(weight.shape)
+            # Gemma adds 1 to the weights of its norms.
+            mean = 0 if "Gemma" in type(model).__name__ else 1
+            weight.data = mean + 0.2 * torch.randn(weight.shape)
         else:
             weight.data = 0.25 * torch.randn(weight.shape)
     return model
@@ -141,6 +149,34 @@ def main():
            "do_sample": True, "temperature": 0.7, "top_p": 0.8,
            "repetition_penalty": 1.1}, "5GB")
     (OUT / "hf_qwen2" / "chat_template.jinja").write_text(CHAT)
+    newer(tok)
+
+
+def newer(tok):
+    """Families whose layers differ from llama's, with the tokenizer of Qwen2:
+    sliding layers of 24 tokens between full ones, soft caps that matter."""
+    end = tok.token_to_id("<|end|>")
+    sizes = dict(vocab_size=320, hidden_size=48, intermediate_size=64,
+                 num_attention_heads=4, num_key_value_heads=2, head_dim=16,
+                 max_position_embeddings=256, rms_norm_eps=1e-6,
+                 tie_word_embeddings=True, eos_token_id=end, bos_token_id=None,
+                 pad_token_id=None)
+    end_tokens = {"bos_token": None, "eos_token": "<|end|>",
+                  "chat_template": CHAT}
+    write("hf_qwen3", spread(Qwen3ForCausalLM(Qwen3Config(
+        num_hidden_layers=2, use_sliding_window=False, **sizes)), 11), tok,
+          end_tokens, {"eos_token_id": end}, "5GB")
+    write("hf_gemma2", spread(Gemma2ForCausalLM(Gemma2Config(
+        num_hidden_layers=3, sliding_window=24, query_pre_attn_scalar=20,
+        attn_logit_softcapping=4.0, final_logit_softcapping=9.0,
+        **sizes)), 12), tok, end_tokens, {"eos_token_id": end}, "5GB")
+    write("hf_gemma3", spread(Gemma3ForCausalLM(Gemma3TextConfig(
+        num_hidden_layers=7, sliding_window=24, query_pre_attn_scalar=16,
+        rope_parameters={
+            "sliding_attention": {"rope_type": "default", "rope_theta": 100.0},
+            "full_attention": {"rope_type": "linear", "factor": 4.0,
+                               "rope_theta": 5000.0}},
+        **sizes)), 14), tok, end_tokens, {"eos_token_id": end}, "5GB")
 
 
 if __name__ == "__main__":

@@ -60,7 +60,6 @@ CpuAttention::CpuAttention(const BackendShape& shape,
 CpuAttention::Variant CpuAttention::AddVariant(const AttendOptions& options) {
   Variant variant;
   variant.softcap = options.softcap;
-  variant.sinks = options.sinks.empty() ? nullptr : options.sinks.data();
   const auto same = std::find_if(
       works_.begin(), works_.end(),
       [&](const Work& work) { return work.window == options.window; });
@@ -398,7 +397,6 @@ void CpuAttention::RunWhole(const Layer& layer, const Item& item,
     const int64_t head = int64_t{item.kv_head} * group_ + row % group_;
     const int32_t first = FirstSplit(layer.work, *tile.role, position);
     const int64_t at = (first - tile.first_split) * rows + row;
-    const float* sinks = layer.variant.sinks;
     float* out =
         layer.out + (tile.first_row + token) * layer.ld_out + head * head_dim_;
     const bool more = token + kTokensAhead < tile.num_tokens;
@@ -408,7 +406,7 @@ void CpuAttention::RunWhole(const Layer& layer, const Item& item,
     kernels_.merge(scratch.m.data() + at, scratch.l.data() + at,
                    o + at * head_dim_, rows, rows * head_dim_,
                    SplitsOf(position + 1, tile.role->split_keys) - first,
-                   head_dim_, sinks != nullptr ? sinks + head : nullptr, out);
+                   head_dim_, nullptr, out);
   }
 }
 
@@ -451,11 +449,10 @@ bool CpuAttention::Merge(const Variant& variant, int32_t row,
         (int64_t{head / group_} * tile.num_splits + first - tile.first_split) *
             rows +
         int64_t{row - tile.first_row} * group_ + head % group_;
-    kernels_.merge(
-        m_.data() + at, l_.data() + at, o_.data() + at * head_dim_, rows,
-        rows * head_dim_, SplitsOf(position + 1, tile.role->split_keys) - first,
-        head_dim_, variant.sinks != nullptr ? variant.sinks + head : nullptr,
-        out + int64_t{head} * head_dim_);
+    kernels_.merge(m_.data() + at, l_.data() + at, o_.data() + at * head_dim_,
+                   rows, rows * head_dim_,
+                   SplitsOf(position + 1, tile.role->split_keys) - first,
+                   head_dim_, nullptr, out + int64_t{head} * head_dim_);
   }
   return true;
 }

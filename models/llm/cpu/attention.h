@@ -62,7 +62,6 @@ class CpuAttention {
   struct Variant {
     int32_t plan = 0;  // index of the window's plan
     float softcap = 0;
-    const float* sinks = nullptr;  // [heads]
   };
 
   CpuAttention(const BackendShape& shape, const KernelTable& kernels,

@@ -41,8 +41,8 @@ CpuBackend::CpuBackend(const CpuBackendOptions& options)
   x_kept_.resize(samples * hidden);
   qkv_.resize(rows * static_cast<size_t>(qkv_dim_));
   attn_.resize(rows * static_cast<size_t>(q_dim_));
-  cos_.resize(rows * half);
-  sin_.resize(rows * half);
+  cos_.resize(shape().ropes.size() * rows * half);
+  sin_.resize(shape().ropes.size() * rows * half);
   logits_.resize(samples * static_cast<size_t>(ld_logits_));
   const int64_t widest = std::max<int64_t>(shape().hidden, q_dim_);
   wide_act_.Allocate(std::max(limits_.max_tokens, limits_.max_samples), widest);
@@ -128,9 +128,10 @@ CpuBackend::Command& CpuBackend::Record(
   return commands_.back();
 }
 
-void CpuBackend::DoEmbed(const Linear& table) {
-  Record(StepPhase::kEmbed, &CpuBackend::RunEmbed).linear =
-      static_cast<const CpuLinear*>(&table);
+void CpuBackend::DoEmbed(const Linear& table, float scale) {
+  Command& command = Record(StepPhase::kEmbed, &CpuBackend::RunEmbed);
+  command.linear = static_cast<const CpuLinear*>(&table);
+  command.scale = scale;
 }
 
 void CpuBackend::DoNormLinear(Vector norm, const Linear& qkv) {
@@ -140,7 +141,7 @@ void CpuBackend::DoNormLinear(Vector norm, const Linear& qkv) {
   command.linear = static_cast<const CpuLinear*>(&qkv);
 }
 
-void CpuBackend::DoRopeWriteKv(int32_t layer) {
+void CpuBackend::DoRopeWriteKv(int32_t layer, const RopeOptions& options) {
   CHECK(
       !commands_.empty() && commands_.back().run == &CpuBackend::RunNormLinear,
       "q, k and v are rotated as soon as they are known");
@@ -149,11 +150,14 @@ void CpuBackend::DoRopeWriteKv(int32_t layer) {
   const int32_t team = pool_->size();
   const int32_t units = shape().heads + 2 * shape().kv_heads;
   if (team * 3 > units) {
-    Record(StepPhase::kQkv, &CpuBackend::RunRopeWriteKv).layer = layer;
+    Command& command = Record(StepPhase::kQkv, &CpuBackend::RunRopeWriteKv);
+    command.layer = layer;
+    command.rope = options;
     return;
   }
   commands_.back().ropes = true;
   commands_.back().layer = layer;
+  commands_.back().rope = options;
   // A head of k and v is worth two of q to multiply and, in steps of many
   // sequences, about two more to store: its page is in no cache. So those are
   // shared out first, and q evens out what they leave.
@@ -177,16 +181,22 @@ void CpuBackend::DoAttend(int32_t layer, const AttendOptions& options) {
 
 void CpuBackend::DoKeepSampleRows() { keeping_ = keep_is_fresh_ = true; }
 
-void CpuBackend::DoLinearResidual(Activation input, const Linear& w) {
-  Command& command =
-      Record(input == Activation::kFfn ? StepPhase::kDown
-                                       : StepPhase::kAttentionOutput,
-             &CpuBackend::RunLinearResidual);
+void CpuBackend::DoLinearResidual(Branch branch, const Linear& w,
+                                  Vector post_norm) {
+  Command& command = Record(
+      branch == Branch::kFfn ? StepPhase::kDown : StepPhase::kAttentionOutput,
+      &CpuBackend::RunLinearResidual);
   command.linear = static_cast<const CpuLinear*>(&w);
-  command.input = input;
-  CHECK(!command.gathers_rows || input == Activation::kAttention,
+  command.branch = branch;
+  if (!post_norm.empty()) {
+    command.post_norm = post_norm.data();
+    branch_.resize(static_cast<size_t>(
+        int64_t{std::max(limits_.max_tokens, limits_.max_samples)} *
+        shape().hidden));
+  }
+  CHECK(!command.gathers_rows || branch == Branch::kAttention,
         "rows are given up right after attention");
-  if (input == Activation::kAttention) {
+  if (branch == Branch::kAttention) {
     const Command& producer = commands_[commands_.size() - 2];
     CHECK(producer.run == &CpuBackend::RunAttend,
           "attention rows are read as soon as they are known");
@@ -199,16 +209,19 @@ void CpuBackend::DoLinearResidual(Activation input, const Linear& w) {
   }
 }
 
-void CpuBackend::DoNormGateUpAct(Vector norm, const Linear& gate_up) {
+void CpuBackend::DoNormGateUpAct(Vector norm, const Linear& gate_up,
+                                 Activation activation) {
   Command& command = Record(StepPhase::kGateUp, &CpuBackend::RunNormGateUpAct);
+  command.activation = activation;
   CHECK(!command.gathers_rows, "rows are given up right after attention");
   command.norm = norm.data();
   command.linear = static_cast<const CpuLinear*>(&gate_up);
 }
 
-void CpuBackend::DoHead(Vector norm, const Linear& w) {
+void CpuBackend::DoHead(Vector norm, const Linear& w, float softcap) {
   CHECK(keeping_, "only rows that sample go through the head");
   Command& command = Record(StepPhase::kHead, &CpuBackend::RunHead);
+  command.softcap = softcap;
   command.norm = norm.data();
   command.linear = static_cast<const CpuLinear*>(&w);
 }

@@ -105,9 +105,15 @@ class CpuBackend final : public Backend {
     const float* norm = nullptr;
     StepPhase phase = StepPhase::kEmbed;
     int32_t layer = 0;
+    float scale = 1;        // of Embed
+    float softcap = 0;      // of Head
+    RopeOptions rope = {};  // of RopeWriteKv
+    // Of LinearResidual: weights of the norm before the sum, or null.
+    const float* post_norm = nullptr;
+    Activation activation = Activation::kSilu;  // of NormGateUpAct
     // Of Attend, and of what reads its rows.
     CpuAttention::Variant attend = {};
-    Activation input = Activation::kAttention;
+    Branch branch = Branch::kAttention;
     bool sample_rows = false;   // rows are those kept
     bool gathers_rows = false;  // the first phase whose rows are
     bool ropes = false;         // NormLinear that also does RopeWriteKv
@@ -119,14 +125,16 @@ class CpuBackend final : public Backend {
                          Rounding rounding) override;
   const Linear* DoAddGateUp(const WeightRows& gate, const WeightRows& up,
                             Rounding rounding) override;
-  void DoEmbed(const Linear& table) override;
+  void DoEmbed(const Linear& table, float scale) override;
   void DoNormLinear(Vector norm, const Linear& qkv) override;
-  void DoRopeWriteKv(int32_t layer) override;
+  void DoRopeWriteKv(int32_t layer, const RopeOptions& options) override;
   void DoAttend(int32_t layer, const AttendOptions& options) override;
   void DoKeepSampleRows() override;
-  void DoLinearResidual(Activation input, const Linear& w) override;
-  void DoNormGateUpAct(Vector norm, const Linear& gate_up) override;
-  void DoHead(Vector norm, const Linear& w) override;
+  void DoLinearResidual(Branch branch, const Linear& w,
+                        Vector post_norm) override;
+  void DoNormGateUpAct(Vector norm, const Linear& gate_up,
+                       Activation activation) override;
+  void DoHead(Vector norm, const Linear& w, float softcap) override;
   // Memory for all matrices, and the place of each in it.
   Status PlaceWeights();
   CpuLinear* NewLinear(int64_t inputs, int64_t outputs, Rounding rounding);
@@ -180,9 +188,13 @@ class CpuBackend final : public Backend {
   void Multiply(Worker& worker, const CpuLinear& linear, int64_t begin,
                 int64_t end, const ActBuffer& act, const Rows& rows, float* y,
                 int64_t ld_y);
-  // Rotates one row's q heads [q0, q1) and rotates and stores kv heads
-  // [kv0, kv1).
-  void RopeHeads(int32_t row, int32_t layer, int32_t q0, int32_t q1,
+  // x += norm(branch_) for the command's rows, shared out among the workers.
+  void AddBranch(Worker& worker, const Command& command);
+  // Row `row` of the step as the first command of the rows kept finds it.
+  void GatherRow(int32_t row, int64_t begin, int64_t end);
+  // Normalises, rotates and scales one row's q heads [q0, q1); normalises,
+  // rotates and stores kv heads [kv0, kv1).
+  void RopeHeads(int32_t row, const Command& command, int32_t q0, int32_t q1,
                  int32_t kv0, int32_t kv1);
 
   // Constant after construction.
@@ -225,7 +237,8 @@ class CpuBackend final : public Backend {
   LineVector<float> x_kept_;     // [max_samples][hidden]
   LineVector<float> qkv_;        // [max_tokens][qkv_dim_]
   LineVector<float> attn_;       // [max_tokens][q_dim_]
-  LineVector<float> cos_, sin_;  // [max_tokens][head_dim / 2]
+  LineVector<float> branch_;     // [max_tokens][hidden], before a post-norm
+  LineVector<float> cos_, sin_;  // [ropes][max_tokens][head_dim / 2]
   LineVector<float> logits_;     // [max_samples][ld_logits_]
   int64_t ld_logits_;
   ActBuffer wide_act_;  // shared rows of norm(x) or attention

@@ -197,13 +197,20 @@ void CpuBackend::RunEmbed(Worker& worker, const Command& command) {
   const int32_t half = shape().head_dim / 2;
   const auto [begin, end] = worker.Share(batch.num_tokens);
   for (int64_t row = begin; row < end; ++row) {
-    command.linear->UnpackRow(batch.tokens()[row],
-                              x_.data() + row * shape().hidden);
+    float* x = x_.data() + row * shape().hidden;
+    command.linear->UnpackRow(batch.tokens()[row], x);
+    if (command.scale != 1) {
+      kernels_.scale(x, command.scale, shape().hidden, x);
+    }
     const auto position = static_cast<float>(batch.positions()[row]);
-    for (int32_t i = 0; i < half; ++i) {
-      const float angle = position * shape().rope_freqs[i];
-      cos_[row * half + i] = std::cos(angle);
-      sin_[row * half + i] = std::sin(angle);
+    int64_t at = row * half;
+    for (const std::vector<float>& frequencies : shape().ropes) {
+      for (int32_t i = 0; i < half; ++i) {
+        const float angle = position * frequencies[i];
+        cos_[at + i] = std::cos(angle);
+        sin_[at + i] = std::sin(angle);
+      }
+      at += int64_t{limits_.max_tokens} * half;
     }
   }
   worker.Barrier();
@@ -249,26 +256,34 @@ ActBuffer& CpuBackend::AttentionRows(Worker& worker, const Command& command) {
   return act;
 }
 
-void CpuBackend::RopeHeads(int32_t row, int32_t layer, int32_t q0, int32_t q1,
-                           int32_t kv0, int32_t kv1) {
+void CpuBackend::RopeHeads(int32_t row, const Command& command, int32_t q0,
+                           int32_t q1, int32_t kv0, int32_t kv1) {
   const int32_t d = shape().head_dim;
+  const RopeOptions& options = command.rope;
   float* qkv = qkv_.data() + row * qkv_dim_;
-  const float* cos = cos_.data() + int64_t{row} * (d / 2);
-  const float* sin = sin_.data() + int64_t{row} * (d / 2);
-  const float scale = 1.0f / std::sqrt(static_cast<float>(d));
+  const int64_t angles =
+      (int64_t{options.rope} * limits_.max_tokens + row) * (d / 2);
+  const float* cos = cos_.data() + angles;
+  const float* sin = sin_.data() + angles;
+  const auto rotate = [&](float* head, std::span<const float> norm) {
+    if (!norm.empty()) {
+      kernels_.rms_norm(head, norm.data(), d, shape().norm_eps, head);
+    }
+    kernels_.rope(head, d, cos, sin, shape().rope_interleaved);
+  };
   for (int32_t head = q0; head < q1; ++head) {
-    kernels_.rope(qkv + int64_t{head} * d, d, cos, sin,
-                  shape().rope_interleaved);
+    rotate(qkv + int64_t{head} * d, options.q_norm);
   }
   if (q1 > q0) {
     float* q = qkv + int64_t{q0} * d;
-    kernels_.scale(q, scale, int64_t{q1 - q0} * d, q);
+    kernels_.scale(q, options.q_scale, int64_t{q1 - q0} * d, q);
   }
+  const int32_t layer = command.layer;
   const int32_t position = batch_->positions()[row];
   const PageId page = batch_->pages(seq_of_row_[row])[position / kPageTokens];
   for (int32_t head = kv0; head < kv1; ++head) {
     float* k = qkv + q_dim_ + int64_t{2} * head * d;
-    kernels_.rope(k, d, cos, sin, shape().rope_interleaved);
+    rotate(k, options.k_norm);
     kernels_.write_kv(k, k + d, d, position % kPageTokens, kv_.format,
                       kv_.k(page, layer, head), kv_.v(page, layer, head));
   }
@@ -299,8 +314,8 @@ void CpuBackend::RunNormLinear(Worker& worker, const Command& command) {
     }
     if (!command.ropes) return;
     for (int32_t row = rows.begin; row < rows.end; ++row) {
-      RopeHeads(row, command.layer, q_bounds_[w], q_bounds_[w + 1],
-                kv_bounds_[w], kv_bounds_[w + 1]);
+      RopeHeads(row, command, q_bounds_[w], q_bounds_[w + 1], kv_bounds_[w],
+                kv_bounds_[w + 1]);
     }
   });
   worker.Barrier();
@@ -314,8 +329,7 @@ void CpuBackend::RunRopeWriteKv(Worker& worker, const Command& command) {
   for (int64_t i = begin; i < end; ++i) {
     const auto row = static_cast<int32_t>(i / kv_heads);
     const auto head = static_cast<int32_t>(i % kv_heads);
-    RopeHeads(row, command.layer, head * group, (head + 1) * group, head,
-              head + 1);
+    RopeHeads(row, command, head * group, (head + 1) * group, head, head + 1);
   }
   worker.Barrier();
 }
@@ -327,7 +341,7 @@ void CpuBackend::RunAttend(Worker& worker, const Command& command) {
 }
 
 void CpuBackend::RunLinearResidual(Worker& worker, const Command& command) {
-  ActBuffer& act = command.input == Activation::kAttention
+  ActBuffer& act = command.branch == Branch::kAttention
                        ? AttentionRows(worker, command)
                        : ffn_act_;
   const auto share = worker.Share(shape().hidden, 16);
@@ -337,20 +351,44 @@ void CpuBackend::RunLinearResidual(Worker& worker, const Command& command) {
     const int64_t ld_y = rows.prompt ? kPromptColumns : ld_y_;
     for (int64_t begin = share.first; begin < share.second; begin += step) {
       const int64_t columns = std::min(step, share.second - begin);
+      if (command.post_norm != nullptr) {
+        const int64_t hidden = shape().hidden;
+        Multiply(worker, *command.linear, begin, begin + columns, act, rows,
+                 branch_.data() + rows.begin * hidden + begin, hidden);
+        continue;
+      }
       Multiply(worker, *command.linear, begin, begin + columns, act, rows, y,
                ld_y);
       for (int32_t row = rows.begin; row < rows.end; ++row) {
         float* x = X(command, row) + begin;
-        if (command.gathers_rows) {
-          const float* from =
-              x_.data() + int64_t{batch_->sample_rows()[row]} * shape().hidden +
-              begin;
-          std::memcpy(x, from, static_cast<size_t>(columns) * sizeof(float));
-        }
+        if (command.gathers_rows) GatherRow(row, begin, begin + columns);
         kernels_.add(x, y + (row - rows.begin) * ld_y, columns);
       }
     }
   });
+  worker.Barrier();
+  if (command.post_norm != nullptr) AddBranch(worker, command);
+}
+
+void CpuBackend::GatherRow(int32_t row, int64_t begin, int64_t end) {
+  const int64_t hidden = shape().hidden;
+  const float* from =
+      x_.data() + int64_t{batch_->sample_rows()[row]} * hidden + begin;
+  std::memcpy(x_kept_.data() + row * hidden + begin, from,
+              static_cast<size_t>(end - begin) * sizeof(float));
+}
+
+void CpuBackend::AddBranch(Worker& worker, const Command& command) {
+  const int64_t hidden = shape().hidden;
+  const auto [begin, end] = worker.Share(RowsOf(command));
+  for (int64_t i = begin; i < end; ++i) {
+    const auto row = static_cast<int32_t>(i);
+    float* branch = branch_.data() + row * hidden;
+    kernels_.rms_norm(branch, command.post_norm, hidden, shape().norm_eps,
+                      branch);
+    if (command.gathers_rows) GatherRow(row, 0, hidden);
+    kernels_.add(X(command, row), branch, hidden);
+  }
   worker.Barrier();
 }
 
@@ -371,7 +409,10 @@ void CpuBackend::RunNormGateUpAct(Worker& worker, const Command& command) {
       for (int32_t row = rows.begin; row < rows.end; ++row) {
         const float* gate = y + (row - rows.begin) * ld_y;
         float* values = Values(worker, *command.reader, ffn_act_, row);
-        kernels_.silu_mul(gate, gate + step, end - begin, values + begin);
+        const auto gated = command.activation == Activation::kGelu
+                               ? kernels_.gelu_mul
+                               : kernels_.silu_mul;
+        gated(gate, gate + step, end - begin, values + begin);
         Quantize(*command.reader, values, ffn_act_, row, begin, end,
                  InBf16(command, *command.reader, row));
       }
@@ -387,6 +428,10 @@ void CpuBackend::RunHead(Worker& worker, const Command& command) {
   if (begin < end) {
     Multiply(worker, *command.linear, begin, end, act,
              {0, RowsOf(command), false}, logits_.data() + begin, ld_logits_);
+    for (int32_t i = 0; command.softcap > 0 && i < RowsOf(command); ++i) {
+      kernels_.soft_cap(logits_.data() + i * ld_logits_ + begin,
+                        command.softcap, end - begin);
+    }
   }
   worker.Barrier();
 }

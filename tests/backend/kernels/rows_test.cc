@@ -2,6 +2,7 @@
 // and bit for bit against scalar, for lengths that leave partial vectors.
 
 #include <cmath>
+#include <numbers>
 
 #include "tests/backend/kernels/tables.h"
 
@@ -176,6 +177,45 @@ TEST_P(Rows, SiluOfLargeGatesIsTheGateOrNothing) {
   for (int i = 0; i < 4; ++i) EXPECT_NEAR(got[i], 0.0f, 1e-30f) << gates[i];
   EXPECT_EQ(got[4], 100.0f);
   EXPECT_EQ(got[5], 1e4f);
+}
+
+TEST_P(Rows, GeluMul) {
+  std::mt19937 rng(6);
+  for (int64_t n : {1, 5, 8, 23, 256}) {
+    Floats gate(n), up(n), got(n), want(n);
+    FillNormal(rng, gate, 2.0f);
+    FillNormal(rng, up);
+    table().gelu_mul(gate.data(), up.data(), n, got.data());
+    Scalar().gelu_mul(gate.data(), up.data(), n, want.data());
+    EXPECT_EQ(BitDifference(got.data(), want.data(), n), "") << n;
+    for (int64_t i = 0; i < n; ++i) {
+      const double g = gate[i];
+      const double u =
+          std::sqrt(2 / std::numbers::pi) * (g + 0.044715 * g * g * g);
+      const double value = 0.5 * g * (1 + std::tanh(u)) * up[i];
+      // The argument of exp is off by four roundings of itself, which exp makes
+      // relative; then as silu.
+      EXPECT_NEAR(got[i], value,
+                  std::abs(value) * (8 + 8 * std::abs(u)) * kUnit)
+          << g;
+    }
+  }
+}
+
+TEST_P(Rows, SoftCap) {
+  std::mt19937 rng(7);
+  for (int64_t n : {1, 5, 8, 23, 256}) {
+    Floats x(n), got(n), want(n);
+    FillNormal(rng, x, 40.0f);
+    for (int64_t i = 0; i < n; ++i) got[i] = want[i] = x[i];
+    table().soft_cap(got.data(), 30.0f, n);
+    Scalar().soft_cap(want.data(), 30.0f, n);
+    EXPECT_EQ(BitDifference(got.data(), want.data(), n), "") << n;
+    for (int64_t i = 0; i < n; ++i) {
+      // Near 0 the difference from 1 keeps the units of 1.
+      EXPECT_NEAR(got[i], 30 * std::tanh(x[i] / 30.0), 30 * 8 * kUnit) << x[i];
+    }
+  }
 }
 
 TEST_P(Rows, RopeRotatesPairs) {

@@ -107,6 +107,33 @@ void SiluMul(const float* gate, const float* up, int64_t n, float* out) {
   }
 }
 
+void GeluMul(const float* gate, const float* up, int64_t n, float* out) {
+  const __m256 one = _mm256_set1_ps(1.0f);
+  const __m256 sign = _mm256_set1_ps(-0.0f);
+  const __m256 cubic = _mm256_set1_ps(7.13548163e-2f);
+  const __m256 linear = _mm256_set1_ps(1.59576912f);
+  for (Chunks8 c(n); c.More(); c.Next()) {
+    const __m256 g = c.Load(gate);
+    const __m256 u =
+        _mm256_mul_ps(g, _mm256_fmadd_ps(_mm256_mul_ps(g, g), cubic, linear));
+    const __m256 e = Exp8(_mm256_xor_ps(u, sign));
+    const __m256 t = _mm256_div_ps(one, _mm256_add_ps(one, e));
+    c.Store(out, _mm256_mul_ps(_mm256_mul_ps(g, t), c.Load(up)));
+  }
+}
+
+void SoftCap(float* x, float cap, int64_t n) {
+  const __m256 one = _mm256_set1_ps(1.0f);
+  const __m256 two = _mm256_set1_ps(2.0f);
+  const __m256 inner = _mm256_set1_ps(2.0f / cap);
+  const __m256 outer = _mm256_set1_ps(cap);
+  for (Chunks8 c(n); c.More(); c.Next()) {
+    const __m256 e = Exp8(_mm256_mul_ps(c.Load(x), inner));
+    const __m256 part = _mm256_div_ps(two, _mm256_add_ps(e, one));
+    c.Store(x, _mm256_mul_ps(_mm256_sub_ps(one, part), outer));
+  }
+}
+
 void Rope(float* head, int64_t head_dim, const float* cos, const float* sin,
           bool interleaved) {
   const int64_t half = head_dim / 2;

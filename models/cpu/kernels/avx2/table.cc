@@ -19,6 +19,8 @@ const KernelTable* Avx2Kernels() {
       .rms_norm = avx2::RmsNorm,
       .add = avx2::Add,
       .silu_mul = avx2::SiluMul,
+      .gelu_mul = avx2::GeluMul,
+      .soft_cap = avx2::SoftCap,
       .rope = avx2::Rope,
       .scale = avx2::Scale,
       .attend_scratch_floats = avx2::AttendScratchFloats,

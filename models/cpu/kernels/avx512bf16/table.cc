@@ -22,6 +22,8 @@ const KernelTable* Avx512Bf16Kernels() {
       .rms_norm = avx2::RmsNorm,
       .add = avx2::Add,
       .silu_mul = avx512vnni::SiluMul,
+      .gelu_mul = avx2::GeluMul,
+      .soft_cap = avx2::SoftCap,
       .rope = avx2::Rope,
       .scale = avx2::Scale,
       .attend_scratch_floats = avx512vnni::AttendScratchFloats,

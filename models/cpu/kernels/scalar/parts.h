@@ -18,6 +18,8 @@ void RmsNorm(const float* x, const float* weight, int64_t n, float eps,
              float* out);
 void Add(float* x, const float* y, int64_t n);
 void SiluMul(const float* gate, const float* up, int64_t n, float* out);
+void GeluMul(const float* gate, const float* up, int64_t n, float* out);
+void SoftCap(float* x, float cap, int64_t n);
 void Rope(float* head, int64_t head_dim, const float* cos, const float* sin,
           bool interleaved);
 void Scale(const float* x, float scale, int64_t n, float* out);

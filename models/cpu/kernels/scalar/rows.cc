@@ -60,6 +60,22 @@ void SiluMul(const float* gate, const float* up, int64_t n, float* out) {
   }
 }
 
+void GeluMul(const float* gate, const float* up, int64_t n, float* out) {
+  for (int64_t i = 0; i < n; ++i) {
+    const float g = gate[i];
+    const float u = g * Fma(g * g, 7.13548163e-2f, 1.59576912f);
+    const float t = 1.0f / (1.0f + Exp(-u));
+    out[i] = (g * t) * up[i];
+  }
+}
+
+void SoftCap(float* x, float cap, int64_t n) {
+  const float inner = 2.0f / cap;
+  for (int64_t i = 0; i < n; ++i) {
+    x[i] = (1.0f - 2.0f / (Exp(x[i] * inner) + 1.0f)) * cap;
+  }
+}
+
 void Rope(float* head, int64_t head_dim, const float* cos, const float* sin,
           bool interleaved) {
   const int64_t half = head_dim / 2;

@@ -20,6 +20,8 @@ const KernelTable* ScalarKernels() {
       .rms_norm = scalar::RmsNorm,
       .add = scalar::Add,
       .silu_mul = scalar::SiluMul,
+      .gelu_mul = scalar::GeluMul,
+      .soft_cap = scalar::SoftCap,
       .rope = scalar::Rope,
       .scale = scalar::Scale,
       .attend_scratch_floats = scalar::AttendScratchFloats,

@@ -98,9 +98,10 @@ TEST(Isa, TablesAreComplete) {
     EXPECT_TRUE(table.row_group == 8 || table.row_group == 16);
     EXPECT_TRUE(table.group_bytes && table.pack_group && table.linear &&
                 table.unpack_row && table.quantize_row && table.rest_of_row &&
-                table.rms_norm && table.add && table.silu_mul && table.rope &&
-                table.scale && table.attend_scratch_floats && table.attend &&
-                table.merge && table.write_kv && table.max && table.sum_exp)
+                table.rms_norm && table.add && table.silu_mul &&
+                table.gelu_mul && table.soft_cap && table.rope && table.scale &&
+                table.attend_scratch_floats && table.attend && table.merge &&
+                table.write_kv && table.max && table.sum_exp)
         << table.name;
     EXPECT_EQ(table.round_row != nullptr,
               std::string(choice.name) == "avx512bf16" ||

@@ -39,8 +39,8 @@ TEST(ModelConfig, OfTheTinyModel) {
   EXPECT_EQ(plan->config.layers, 2);
   EXPECT_EQ(plan->config.vocab, 279);
   EXPECT_TRUE(plan->config.tied_output);
-  EXPECT_TRUE(plan->config.rope.interleaved);
-  EXPECT_EQ(plan->tensors.output, plan->tensors.embedding);
+  EXPECT_TRUE(plan->config.rope_interleaved);
+  EXPECT_EQ(plan->tensors.output, plan->tensors.token_embd);
   // 2 (K and V) × 2 layers × 2 kv heads × 16 values × 2 bytes.
   EXPECT_EQ(KvBytesPerToken(plan->config, "f16"), 256);
   // × (16 bytes and a scale of 4).

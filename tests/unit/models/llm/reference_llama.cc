@@ -39,11 +39,12 @@ Row Norm(const FileTensor* weight, const Row& x, double eps) {
 void Rotate(const ModelConfig& config, int position, double* head) {
   const int half = config.head_dim / 2;
   for (int i = 0; i < half; ++i) {
-    const double angle = position * config.rope.scale *
-                         std::pow(static_cast<double>(config.rope.freq_base),
-                                  -2.0 * i / config.head_dim);
-    double& a = head[config.rope.interleaved ? 2 * i : i];
-    double& b = head[config.rope.interleaved ? 2 * i + 1 : i + half];
+    const double angle =
+        position * config.ropes[0].scale *
+        std::pow(static_cast<double>(config.ropes[0].freq_base),
+                 -2.0 * i / config.head_dim);
+    double& a = head[config.rope_interleaved ? 2 * i : i];
+    double& b = head[config.rope_interleaved ? 2 * i + 1 : i + half];
     const double a0 = a;
     a = a0 * std::cos(angle) - b * std::sin(angle);
     b = a0 * std::sin(angle) + b * std::cos(angle);
@@ -62,12 +63,12 @@ std::vector<std::vector<double>> ReferenceLogits(
   std::vector<Row> logits;
   for (size_t t = 0; t < tokens.size(); ++t) {
     const int position = static_cast<int>(t);
-    Row x = Load(tensors.embedding, tokens[t]);
+    Row x = Load(tensors.token_embd, tokens[t]);
     for (size_t i = 0; i < tensors.layers.size(); ++i) {
       const LayerTensors& layer = tensors.layers[i];
       const Row h = Norm(layer.attn_norm, x, config.norm_eps);
-      Row q = Times(layer.q, h, layer.q_bias);
-      Row k = Times(layer.k, h, layer.k_bias);
+      Row q = Times(layer.attn_q, h, layer.attn_q_bias);
+      Row k = Times(layer.attn_k, h, layer.attn_k_bias);
       for (int n = 0; n < config.heads; ++n) {
         Rotate(config, position, q.data() + n * d);
       }
@@ -75,14 +76,14 @@ std::vector<std::vector<double>> ReferenceLogits(
         Rotate(config, position, k.data() + n * d);
       }
       keys[i].push_back(k);
-      values[i].push_back(Times(layer.v, h, layer.v_bias));
+      values[i].push_back(Times(layer.attn_v, h, layer.attn_v_bias));
       Row attended(q.size(), 0.0);
       for (int n = 0; n < config.heads; ++n) {
         const int kv = n / group;
         Row p;
         const size_t first =
-            config.sliding_window > 0
-                ? std::max(0, position + 1 - config.sliding_window)
+            config.specs[i].window > 0
+                ? std::max(0, position + 1 - config.specs[i].window)
                 : 0;
         for (size_t s = first; s <= t; ++s) {
           const Row& key = keys[i][s];
@@ -103,12 +104,12 @@ std::vector<std::vector<double>> ReferenceLogits(
       const Row o = Times(layer.attn_output, attended, nullptr);
       for (size_t e = 0; e < x.size(); ++e) x[e] += o[e];
       const Row f = Norm(layer.ffn_norm, x, config.norm_eps);
-      Row gate = Times(layer.gate, f, nullptr);
-      const Row up = Times(layer.up, f, nullptr);
+      Row gate = Times(layer.ffn_gate, f, nullptr);
+      const Row up = Times(layer.ffn_up, f, nullptr);
       for (size_t e = 0; e < gate.size(); ++e) {
         gate[e] = gate[e] / (1 + std::exp(-gate[e])) * up[e];
       }
-      const Row down = Times(layer.down, gate, nullptr);
+      const Row down = Times(layer.ffn_down, gate, nullptr);
       for (size_t e = 0; e < x.size(); ++e) x[e] += down[e];
     }
     logits.push_back(Times(tensors.output,

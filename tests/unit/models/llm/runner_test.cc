@@ -167,7 +167,7 @@ TEST(LoadLlm, SaysWhatIsWrongWithAFileOrSetting) {
   EXPECT_EQ(LoadLlm(path, TinyOptions(1)).status().message(),
             "'" + path +
                 "': the architecture 'mamba' is not served; these are: llama, "
-                "qwen2");
+                "qwen2, qwen3, gemma2, gemma3");
   EXPECT_EQ(std::remove(path.c_str()), 0);
 }
 

@@ -1,5 +1,5 @@
 // Attention of whole steps, over many pages and splits, against softmax(qK)V in
-// double precision: windows, soft caps, sinks, prompts in chunks and single
+// double precision: windows, soft caps, prompts in chunks and single
 // rows. However the work is cut, a row's bits are the same.
 #include "models/llm/cpu/attention.h"
 
@@ -125,7 +125,7 @@ class CpuAttentionTest : public testing::Test {
       const int32_t kv_head = head / (kHeads / kKvHeads);
       const float* q = Q(position) + head * kDims;
       std::vector<double> score;
-      double most = options.sinks.empty() ? -1e300 : options.sinks[head];
+      double most = -1e300;
       double score_error = 0;
       for (int32_t key = first; key <= position; ++key) {
         const float* k = Head(k_, first_page * kPageTokens + key, kv_head);
@@ -143,8 +143,7 @@ class CpuAttentionTest : public testing::Test {
         if (bf16) score_error = std::max(score_error, 2.01 * kBf16 * magnitude);
       }
       score_error += 8 * kUnit * options.softcap;
-      double sum =
-          options.sinks.empty() ? 0 : std::exp(options.sinks[head] - most);
+      double sum = 0;
       std::vector<double> out(kDims), magnitude(kDims);
       for (int32_t key = first; key <= position; ++key) {
         const double p = std::exp(score[key - first] - most);
@@ -176,15 +175,14 @@ class CpuAttentionTest : public testing::Test {
 };
 
 TEST_F(CpuAttentionTest, EveryWayOfAttendingHoweverItIsCut) {
-  const std::vector<float> sinks = {-1.0f, 0.0f, 2.0f, 5.0f, -30.0f, 1.0f};
   const AttendOptions ways[] = {
       {},
       {.window = 1},
       {.window = 100},
       {.window = 256},
-      {.window = 300, .sinks = sinks},
+      {.window = 300},
       {.window = 1000, .softcap = 2.0f},
-      {.softcap = 20.0f, .sinks = sinks},
+      {.softcap = 20.0f},
   };
   // A long decode, a chunk across splits, a short prompt and a decode of few.
   const std::vector<Rows> seqs = {
@@ -238,10 +236,9 @@ std::vector<KernelTable> PromptTables() {
 TEST_F(CpuAttentionTest, RowsOfPromptsTakeTheirOwnWayHoweverTheyAreCut) {
   const std::vector<KernelTable> tables = PromptTables();
   if (tables.empty()) GTEST_SKIP() << "needs avx512bf16 or amx";
-  const std::vector<float> sinks = {-1.0f, 0.0f, 2.0f, 5.0f, -30.0f, 1.0f};
   const AttendOptions ways[] = {
       {},
-      {.window = 100, .sinks = sinks},
+      {.window = 100},
       {.window = 600, .softcap = 5.0f},
   };
   // A decode, a prompt's end with the first tokens after it, a short prompt and

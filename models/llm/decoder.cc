@@ -1,0 +1,26 @@
+#include "models/llm/decoder.h"
+
+namespace millrace::models {
+
+void RecordDecoder(const ModelConfig& config, const ModelWeights& weights,
+                   Backend& backend) {
+  backend.Embed(*weights.token_embd, config.embedding_scale);
+  for (int32_t i = 0; i < config.layers; ++i) {
+    const LayerSpec& spec = config.specs[static_cast<size_t>(i)];
+    const LayerWeights& layer = weights.layers[static_cast<size_t>(i)];
+    backend.NormLinear(layer.attn_norm, *layer.attn_qkv);
+    backend.RopeWriteKv(i, {.rope = spec.rope,
+                            .q_norm = layer.attn_q_norm,
+                            .k_norm = layer.attn_k_norm,
+                            .q_scale = config.attention_scale});
+    backend.Attend(i, {.window = spec.window, .softcap = spec.softcap});
+    if (i + 1 == config.layers) backend.KeepSampleRows();
+    backend.LinearResidual(Branch::kAttention, *layer.attn_output,
+                           layer.post_attention_norm);
+    backend.NormGateUpAct(layer.ffn_norm, *layer.ffn_gate_up, spec.activation);
+    backend.LinearResidual(Branch::kFfn, *layer.ffn_down, layer.post_ffw_norm);
+  }
+  backend.Head(weights.output_norm, *weights.output, config.logit_softcap);
+}
+
+}  // namespace millrace::models
