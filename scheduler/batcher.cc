@@ -206,7 +206,7 @@ class BatcherImpl final : public Batcher {
     const int32_t in_use = admission_->in_use();
     if (deadline == kNever || in_use <= 1) return place;
     const Clock::Duration wait =
-        queue_->row_time() * std::max(in_use / num_instances(), 1);
+        queue_->row_time() * std::max(in_use / std::max(num_instances(), 1), 1);
     const Clock::Duration left = deadline - options_.clock->Now();
     if (wait <= left) return place;
     metrics_.refused_deadline.Add();

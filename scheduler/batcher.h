@@ -28,6 +28,7 @@
 #include "config/base/clock.h"
 #include "config/base/metrics.h"
 #include "config/base/status.h"
+#include "config/schema.h"
 #include "models/graph/execution_context.h"
 #include "models/tensor/tensor.h"
 #include "models/tensor/tensor_spec.h"
@@ -39,8 +40,9 @@
 namespace millrace::scheduler {
 
 struct BatcherOptions {
-  std::string model = "";        // label of metrics and log lines
-  int32_t max_queue_size = 100;  // waiting beyond what is computed
+  std::string model = "";  // label of metrics and log lines
+  // Waiting beyond what is computed.
+  int32_t max_queue_size = config::CommonSettings::kMaxQueueSize;
   BatchingOptions batching = {};
   const Clock* clock = &Clock::Real();
 };
