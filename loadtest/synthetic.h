@@ -45,7 +45,7 @@ StatusOr<std::vector<std::string>> SingleTokenWords(const Options& options,
                                                     bool* estimated);
 
 // The conversations of a run: from the file, or made up as the flags say.
-// `num_requests` is how many will be sent, -1 where nobody knows.
+// `num_requests` is how many will be sent, -1 where that is not known.
 StatusOr<Dataset> MakeDataset(const Options& options, const std::string& model,
                               bool* estimated);
 

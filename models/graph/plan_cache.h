@@ -3,9 +3,9 @@
 // request of new sizes pays for.
 //
 // The cache has a limit of bytes. Beyond it, plans that were not used for the
-// longest time are dropped; the newest one always stays. Nobody gets an error:
-// sizes whose plan was dropped pay for a new one. A run under way keeps its
-// plan alive.
+// longest time are dropped; the newest one always stays. No request fails by
+// that: sizes whose plan was dropped pay for a new one. A run under way keeps
+// its plan alive.
 //
 // Thread-safe. Two threads make plans at the same time; when both want the same
 // new sizes, the plan that is ready first stays.
@@ -57,8 +57,8 @@ struct PlanCacheOptions {
 
 class PlanCache {
  public:
-  // `graph` has met load-time Settle; it outlives the cache. Packed weights go
-  // to `weights` first.
+  // `graph` has had shape inference at load; it outlives the cache. Packed
+  // weights go to `weights` first.
   PlanCache(const Graph& graph, const Kernels& kernels,
             const PlanCacheOptions& options, WarmBuffer weights);
 

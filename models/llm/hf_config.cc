@@ -178,7 +178,7 @@ Status RefuseWhatIsNotServed(const Json& config,
 }
 
 // Fills in the window that is in use, and which layers slide where some do not;
-// layers that nobody names are left to the family.
+// layers that the file does not name are as the family has them.
 void ReadSlidingLayers(const Json& config, HfConfig& out) {
   const std::optional<double> window = NumberOf(config, "sliding_window");
   const std::string type = TextOf(config, "model_type");

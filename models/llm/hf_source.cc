@@ -1,7 +1,6 @@
-// What a reader would guess wrong: safetensors give shapes with the contiguous
-// dimension last, we count it first; and weights are aligned to their type by
-// every writer but not by the format, so that is checked here, where they
-// become rows of numbers.
+// Safetensors give shapes with the contiguous dimension last; here it counts as
+// the first. Writers align weights to their type, the format does not demand
+// it: that is checked here, where weights become rows of numbers.
 #include "models/llm/hf_source.h"
 
 #include <algorithm>

@@ -1,7 +1,7 @@
-// What a reader would guess wrong: gRPC shares ports by default (SO_REUSEPORT),
-// so a second server on a busy port would start and steal half the calls. That
-// is switched off here, and since gRPC does not say why a port was refused, a
-// plain socket is bound once more to learn the reason.
+// gRPC shares ports by default (SO_REUSEPORT): a second server on a busy port
+// would start and take half of the calls. That is switched off here. gRPC does
+// not say why a port was refused, so a plain socket is bound once more to learn
+// the reason.
 #include "server/grpc/server.h"
 
 #include <google/protobuf/stubs/logging.h>

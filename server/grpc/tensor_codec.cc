@@ -1,5 +1,5 @@
-// A reader would guess one typed field for each datatype: the narrow integers
-// share one, so their values are checked against the range of the narrow type.
+// Narrow integers share one typed field of the message, so their values are
+// checked against the range of the narrow type.
 #include "server/grpc/tensor_codec.h"
 
 #include <algorithm>

@@ -1,6 +1,5 @@
-// From sink calls to the exchange. A reader would guess that a stream's header
-// goes out with the first choice: it waits until every prompt was accepted, so
-// that a refusal of any of them can still be a plain 4xx.
+// From sink calls to the exchange. The header of a stream is sent when every
+// prompt was accepted, so that a refusal of any of them is still a plain 4xx.
 #include "server/http/answer.h"
 
 #include <utility>

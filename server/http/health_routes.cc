@@ -1,7 +1,6 @@
 // Probes, version and metrics: answered on the I/O thread, so that they work
-// while everything else is busy. A reader would guess that /health says whether
-// the process lives: it says whether to send requests here; /v2/health/live is
-// the other one.
+// while everything else is busy. /health says whether to send requests here;
+// /v2/health/live says whether the process lives.
 #include <string>
 
 #include "server/http/message.h"

@@ -1,6 +1,6 @@
-// OpenAI's list of models: those that generate text. A reader would guess one
-// entry a model: each further name under which it is served has one of its own,
-// with `root` naming the model.
+// OpenAI's list of models: those that generate text. Each further name under
+// which a model is served has an entry of its own, with `root` naming the
+// model.
 #include <nlohmann/json.hpp>
 #include <string>
 

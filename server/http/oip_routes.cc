@@ -1,6 +1,5 @@
-// The Open Inference Protocol over REST. A reader would guess that infer serves
-// every model: language models answer it over gRPC only, here they say where
-// else to go.
+// The Open Inference Protocol over REST. Language models answer infer over gRPC
+// only; over REST the refusal names the route to use.
 #include <algorithm>
 #include <nlohmann/json.hpp>
 #include <optional>

@@ -1,6 +1,6 @@
-// OpenAI's shapes by concatenation. A reader would guess that a chunk is built
-// as a JSON tree: it is one allocation and a few appends, because there is one
-// for every token; only strings need care, and they go through one function.
+// OpenAI's shapes by concatenation. There is a chunk for every token, so it is
+// made by one allocation and a few appends instead of a JSON tree; strings are
+// escaped by one function.
 #include "server/http/openai_shapes.h"
 
 #include <algorithm>

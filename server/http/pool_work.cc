@@ -1,6 +1,5 @@
-// Between the I/O thread and the handlers. A reader would guess that a missing
-// `model` is an error: with one language model served there is nothing to
-// choose, and clients of single-model servers leave it out.
+// Between the I/O thread and the handlers. `model` may be missing where one
+// language model is served: clients of single-model servers leave it out.
 #include "server/http/pool_work.h"
 
 #include <charconv>

@@ -1,5 +1,5 @@
-// The two tables of routes. A reader would guess that probes need a key: they
-// do not, and neither does /metrics, as with other model servers.
+// The two tables of routes. Probes and /metrics need no key, as with other
+// model servers.
 #include "server/http/routes.h"
 
 #include "server/http/router.h"

@@ -1,6 +1,6 @@
-// POST /tokenize, /detokenize and /apply-template. A reader would guess that
-// /tokenize has one body shape: llama.cpp's clients send `content`, vLLM's send
-// `prompt` or `messages`, and their defaults differ, so the key decides.
+// POST /tokenize, /detokenize and /apply-template. llama.cpp's clients send
+// `content` to /tokenize, vLLM's send `prompt` or `messages`, and their
+// defaults differ: the key decides.
 #include <nlohmann/json.hpp>
 #include <string>
 #include <utility>
