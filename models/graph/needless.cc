@@ -26,9 +26,8 @@ bool IsNeedless(const Call& call, const std::vector<ValueType>& types) {
       types[0] != ValueType{call.arg(0).dtype, call.arg(0).shape}) {
     return false;
   }
-  for (const std::string_view op :
-       {"Expand", "Reshape", "Squeeze", "Unsqueeze", "Flatten", "Cast"}) {
-    if (node.Is(op)) return true;
+  if (node.op->facts.reshapes || node.Is("Expand") || node.Is("Cast")) {
+    return true;
   }
   if (node.Is("Transpose")) return IsStraightTranspose(node);
   if (node.Is("Slice")) return StepsForward(call);

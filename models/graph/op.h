@@ -1,13 +1,16 @@
-// An operator: its name, what it makes of the types of its operands, and a
-// plain function that computes it on the host. Faster ways to compute the same
-// are chosen by the plan; this one always answers.
+// An operator: its name, what it makes of the types of its operands, a plain
+// function that computes it on the host, and the facts that passes need of it.
+// Faster ways to compute the same are chosen by the plan; the plain function
+// always answers.
 //
-// Adding one: a row here (in the family's file under models/graph/ops), a row
-// in the importer's table, a row in the test.
+// Adding one: a row in the family's file under models/graph/ops, a row in the
+// importer's table (PyTorch only: ONNX names are the graph's own), a row in the
+// test. README.md of this folder shows it by an example.
 #pragma once
 
 #include <cstddef>
 #include <cstdint>
+#include <optional>
 #include <span>
 #include <string_view>
 #include <utility>
@@ -69,6 +72,54 @@ struct Team {
 // member 0 alone calls it.
 enum class Work : uint8_t { kWhole, kSplits };
 
+// How the elements of the one result follow from those of the operands.
+enum class Elementwise : uint8_t {
+  kNo,
+  kUnary,      // element i from element i of operand 0, and scalars beside it
+  kBroadcast,  // element i from element i of all operands, broadcast
+};
+
+// Operands that may hold the numbers of rows, as in x[row, …] for all rows.
+enum class RowNumbers : uint8_t {
+  kNone,
+  kPlain,   // operand 1
+  kTuples,  // operand 1, the first of each tuple along its last axis
+};
+
+struct Activation;  // activation.h
+class RowView;      // row_view.h
+
+// A layer: operand 0 meets a weight, which is operand 1.
+struct LayerFacts {
+  // The axis of the weight along which the outputs lie.
+  int (*outputs_axis)(const Node& node) = nullptr;
+  // Axes of a weight that the int8 kernels take.
+  int min_weight_rank = 2;
+  int max_weight_rank = 2;
+  // Whether there is an int8 form of this node; null: always.
+  bool (*has_int8)(const Node& node) = nullptr;
+};
+
+// What passes may assume of an operator. A fact that is left out costs speed
+// and never correctness.
+struct OpFacts {
+  Elementwise elementwise = Elementwise::kNo;
+  // The result is the elements of operand 0 in their order, in another shape.
+  bool reshapes = false;
+  // Operand 1 says the shape of the result; it may differ with the batch.
+  bool has_shape_operand = false;
+  RowNumbers row_numbers = RowNumbers::kNone;
+  // The function that a layer before it can apply to its results, when this
+  // call is one. Constant operands have their bytes; the rest is FP32.
+  std::optional<Activation> (*activation)(const Call& call) = nullptr;
+  // Whether each row of the results depends on the same row of the operands
+  // alone, given that some operands have rows. Null: elementwise operators
+  // keep rows apart, others are not known to.
+  bool (*keeps_rows)(const RowView& node) = nullptr;
+  // Null: no layer.
+  const LayerFacts* layer = nullptr;
+};
+
 struct OpDef {
   std::string_view name;
   // The types of all outputs. Says what is wrong with operands or attributes
@@ -80,6 +131,7 @@ struct OpDef {
   Status (*run)(const Call& call, std::span<const Result> results,
                 const Team& team) = nullptr;
   Work work = Work::kWhole;
+  OpFacts facts = {};
   // False for what draws random numbers: it is never folded.
   bool pure = true;
 };

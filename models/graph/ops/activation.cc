@@ -3,6 +3,7 @@
 // not overflow.
 #include <cmath>
 
+#include "models/graph/ops/facts.h"
 #include "models/graph/ops/families.h"
 #include "models/graph/ops/operands.h"
 
@@ -200,23 +201,77 @@ Status RunRelu(const Call& call, std::span<const Result> results,
   return OkStatus();
 }
 
+// ---- what a layer before them can apply ----
+float Number(const Call& call, std::string_view name, double otherwise) {
+  return static_cast<float>(call.attrs().Float(name, otherwise));
+}
+
+std::optional<Activation> LeakyReluOf(const Call& call) {
+  return Activation{Unary::kLeakyRelu, Number(call, "alpha", 0.01)};
+}
+std::optional<Activation> EluOf(const Call& call) {
+  return Activation{Unary::kElu, Number(call, "alpha", 1)};
+}
+std::optional<Activation> GeluOf(const Call& call) {
+  const bool tanh = call.attrs().Text("approximate", "none") == "tanh";
+  return Activation{tanh ? Unary::kGeluTanh : Unary::kGeluErf};
+}
+std::optional<Activation> HardSigmoidOf(const Call& call) {
+  return Activation{Unary::kHardSigmoid, Number(call, "alpha", 0.2),
+                    Number(call, "beta", 0.5)};
+}
+std::optional<Activation> SoftplusOf(const Call&) {
+  return Activation{Unary::kSoftplus, 1};
+}
+std::optional<Activation> SwishOf(const Call& call) {
+  if (Number(call, "alpha", 1) != 1) return std::nullopt;
+  return Activation{Unary::kSilu};
+}
+
 constexpr OpDef kOps[] = {
-    {"Relu", InferNumber, RunRelu, Work::kSplits},
-    {"LeakyRelu", Infer, Run<LeakyRelu>, Work::kSplits},
-    {"Elu", Infer, Run<Elu>, Work::kSplits},
-    {"Selu", Infer, Run<Selu>, Work::kSplits},
-    {"Celu", Infer, Run<Celu>, Work::kSplits},
-    {"Gelu", Infer, Run<Gelu>, Work::kSplits},
-    {"Sigmoid", Infer, Run<Sigmoid>, Work::kSplits},
-    {"HardSigmoid", Infer, Run<HardSigmoid>, Work::kSplits},
-    {"HardSwish", Infer, Run<HardSwish>, Work::kSplits},
-    {"Softplus", Infer, Run<Softplus>, Work::kSplits},
-    {"Softsign", Infer, Run<Softsign>, Work::kSplits},
-    {"Mish", Infer, Run<Mish>, Work::kSplits},
-    {"Swish", Infer, Run<Swish>, Work::kSplits},
-    {"ThresholdedRelu", Infer, Run<ThresholdedRelu>, Work::kSplits},
+    {"Relu", InferNumber, RunRelu, Work::kSplits,
+     kActivationFact<Unary::kRelu>},
+    {"LeakyRelu",
+     Infer,
+     Run<LeakyRelu>,
+     Work::kSplits,
+     {.elementwise = Elementwise::kUnary, .activation = LeakyReluOf}},
+    {"Elu",
+     Infer,
+     Run<Elu>,
+     Work::kSplits,
+     {.elementwise = Elementwise::kUnary, .activation = EluOf}},
+    {"Selu", Infer, Run<Selu>, Work::kSplits, kUnaryFact},
+    {"Celu", Infer, Run<Celu>, Work::kSplits, kUnaryFact},
+    {"Gelu",
+     Infer,
+     Run<Gelu>,
+     Work::kSplits,
+     {.elementwise = Elementwise::kUnary, .activation = GeluOf}},
+    {"Sigmoid", Infer, Run<Sigmoid>, Work::kSplits,
+     kActivationFact<Unary::kSigmoid>},
+    {"HardSigmoid",
+     Infer,
+     Run<HardSigmoid>,
+     Work::kSplits,
+     {.elementwise = Elementwise::kUnary, .activation = HardSigmoidOf}},
+    {"HardSwish", Infer, Run<HardSwish>, Work::kSplits,
+     kActivationFact<Unary::kHardSwish>},
+    {"Softplus",
+     Infer,
+     Run<Softplus>,
+     Work::kSplits,
+     {.elementwise = Elementwise::kUnary, .activation = SoftplusOf}},
+    {"Softsign", Infer, Run<Softsign>, Work::kSplits, kUnaryFact},
+    {"Mish", Infer, Run<Mish>, Work::kSplits, kActivationFact<Unary::kMish>},
+    {"Swish",
+     Infer,
+     Run<Swish>,
+     Work::kSplits,
+     {.elementwise = Elementwise::kUnary, .activation = SwishOf}},
+    {"ThresholdedRelu", Infer, Run<ThresholdedRelu>, Work::kSplits, kUnaryFact},
     {"Shrink", Infer, Run<Shrink>, Work::kSplits},
-    {"Tanh", Infer, Run<Tanh>, Work::kSplits},
+    {"Tanh", Infer, Run<Tanh>, Work::kSplits, kActivationFact<Unary::kTanh>},
 };
 
 }  // namespace

@@ -5,6 +5,7 @@
 
 #include "models/graph/ops/broadcast.h"
 #include "models/graph/ops/dispatch.h"
+#include "models/graph/ops/facts.h"
 #include "models/graph/ops/families.h"
 
 namespace millrace::models::graph {
@@ -152,15 +153,17 @@ Status Run(const Call& call, std::span<const Result> results,
 }
 
 constexpr OpDef kOps[] = {
-    {"Add", InferArithmetic, Run<AddOf>, Work::kSplits},
-    {"Sub", InferArithmetic, Run<SubOf>, Work::kSplits},
-    {"Mul", InferArithmetic, Run<MulOf>, Work::kSplits},
-    {"Div", InferArithmetic, Run<DivOf>, Work::kSplits},
-    {"Equal", InferComparison, Run<EqualOf>, Work::kSplits},
-    {"Less", InferComparison, Run<LessOf>, Work::kSplits},
-    {"LessOrEqual", InferComparison, Run<LessOrEqualOf>, Work::kSplits},
-    {"Greater", InferComparison, Run<GreaterOf>, Work::kSplits},
-    {"GreaterOrEqual", InferComparison, Run<GreaterOrEqualOf>, Work::kSplits},
+    {"Add", InferArithmetic, Run<AddOf>, Work::kSplits, kBroadcastFact},
+    {"Sub", InferArithmetic, Run<SubOf>, Work::kSplits, kBroadcastFact},
+    {"Mul", InferArithmetic, Run<MulOf>, Work::kSplits, kBroadcastFact},
+    {"Div", InferArithmetic, Run<DivOf>, Work::kSplits, kBroadcastFact},
+    {"Equal", InferComparison, Run<EqualOf>, Work::kSplits, kBroadcastFact},
+    {"Less", InferComparison, Run<LessOf>, Work::kSplits, kBroadcastFact},
+    {"LessOrEqual", InferComparison, Run<LessOrEqualOf>, Work::kSplits,
+     kBroadcastFact},
+    {"Greater", InferComparison, Run<GreaterOf>, Work::kSplits, kBroadcastFact},
+    {"GreaterOrEqual", InferComparison, Run<GreaterOrEqualOf>, Work::kSplits,
+     kBroadcastFact},
 };
 
 }  // namespace

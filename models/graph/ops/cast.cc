@@ -8,6 +8,7 @@
 #include "models/graph/ops/checks.h"
 #include "models/graph/ops/dispatch.h"
 #include "models/graph/ops/elementwise.h"
+#include "models/graph/ops/facts.h"
 #include "models/graph/ops/families.h"
 
 namespace millrace::models::graph {
@@ -85,7 +86,7 @@ Status RunBitCast(const Call& call, std::span<const Result> results,
 
 constexpr OpDef kOps[] = {
     {"BitCast", InferBitCast, RunBitCast, Work::kSplits},
-    {"Cast", InferCast, RunCast, Work::kSplits},
+    {"Cast", InferCast, RunCast, Work::kSplits, kUnaryFact},
     {"CastLike", InferCastLike, RunCast, Work::kSplits},
 };
 

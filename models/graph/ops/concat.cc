@@ -4,6 +4,7 @@
 
 #include "models/graph/ops/checks.h"
 #include "models/graph/ops/families.h"
+#include "models/graph/ops/row_rules.h"
 
 namespace millrace::models::graph {
 namespace {
@@ -117,8 +118,16 @@ Status RunSplit(const Call& call, std::span<const Result> results,
 }
 
 constexpr OpDef kOps[] = {
-    {"Concat", InferConcat, RunConcat, Work::kSplits},
-    {"Split", InferSplit, RunSplit, Work::kSplits},
+    {"Concat",
+     InferConcat,
+     RunConcat,
+     Work::kSplits,
+     {.keeps_rows = rows::Joined}},
+    {"Split",
+     InferSplit,
+     RunSplit,
+     Work::kSplits,
+     {.keeps_rows = rows::Parted}},
 };
 
 }  // namespace

@@ -149,8 +149,13 @@ Status RunInteger(const Call& call, std::span<const Result> results,
   return OkStatus();
 }
 
+constexpr LayerFacts kConvLayer = {
+    .outputs_axis = [](const Node&) { return 0; },
+    .min_weight_rank = 3,
+    .max_weight_rank = Shape::kMaxRank};
+
 constexpr OpDef kOps[] = {
-    {"Conv", InferConv, RunConv, Work::kSplits},
+    {"Conv", InferConv, RunConv, Work::kSplits, {.layer = &kConvLayer}},
     {"ConvInteger", InferInteger, RunInteger, Work::kSplits},
 };
 

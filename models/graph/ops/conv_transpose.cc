@@ -226,8 +226,20 @@ Status RunCol2Im(const Call& call, std::span<const Result> results,
   return OkStatus();
 }
 
+// Its int8 kernels know no groups.
+constexpr LayerFacts kConvTransposeLayer = {
+    .outputs_axis = [](const Node&) { return 1; },
+    .min_weight_rank = 3,
+    .max_weight_rank = Shape::kMaxRank,
+    .has_int8 =
+        [](const Node& node) { return node.attrs.Int("group", 1) == 1; }};
+
 constexpr OpDef kOps[] = {
-    {"ConvTranspose", Infer, Run, Work::kSplits},
+    {"ConvTranspose",
+     Infer,
+     Run,
+     Work::kSplits,
+     {.layer = &kConvTransposeLayer}},
     {"Col2Im", InferCol2Im, RunCol2Im, Work::kSplits},
 };
 

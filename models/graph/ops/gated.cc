@@ -3,6 +3,7 @@
 // in f32 and rounded once.
 #include <cmath>
 
+#include "models/graph/ops/facts.h"
 #include "models/graph/ops/families.h"
 #include "models/graph/ops/operands.h"
 
@@ -95,7 +96,7 @@ Status RunGlu(const Call& call, std::span<const Result> results,
 }
 
 constexpr OpDef kOps[] = {
-    {"PRelu", InferPRelu, RunPRelu, Work::kSplits},
+    {"PRelu", InferPRelu, RunPRelu, Work::kSplits, kBroadcastFact},
     {"Glu", InferGlu, RunGlu, Work::kSplits},
 };
 

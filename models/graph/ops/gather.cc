@@ -7,6 +7,7 @@
 #include "models/graph/ops/dispatch.h"
 #include "models/graph/ops/families.h"
 #include "models/graph/ops/indices.h"
+#include "models/graph/ops/row_rules.h"
 
 namespace millrace::models::graph {
 namespace {
@@ -158,9 +159,17 @@ Status RunGatherNd(const Call& call, std::span<const Result> results,
 }
 
 constexpr OpDef kOps[] = {
-    {"Gather", InferGather, RunGather, Work::kSplits},
+    {"Gather",
+     InferGather,
+     RunGather,
+     Work::kSplits,
+     {.keeps_rows = rows::Gathered}},
     {"GatherElements", InferGatherElements, RunGatherElements, Work::kSplits},
-    {"GatherND", InferGatherNd, RunGatherNd, Work::kSplits},
+    {"GatherND",
+     InferGatherNd,
+     RunGatherNd,
+     Work::kSplits,
+     {.row_numbers = RowNumbers::kTuples, .keeps_rows = rows::IndexedByRow}},
 };
 
 }  // namespace

@@ -16,6 +16,7 @@
 #include "models/graph/ops/broadcast.h"
 #include "models/graph/ops/dispatch.h"
 #include "models/graph/ops/families.h"
+#include "models/graph/ops/row_rules.h"
 
 namespace millrace::models::graph {
 namespace {
@@ -222,7 +223,11 @@ Status RunIndexPut(const Call& call, std::span<const Result> results,
 }
 
 constexpr OpDef kOps[] = {
-    {"Index", InferIndex, RunIndex},
+    {"Index",
+     InferIndex,
+     RunIndex,
+     Work::kWhole,
+     {.row_numbers = RowNumbers::kPlain, .keeps_rows = rows::IndexedByRow}},
     {"IndexPut", InferIndexPut, RunIndexPut},
 };
 

@@ -4,6 +4,7 @@
 #include "models/graph/ops/checks.h"
 #include "models/graph/ops/dispatch.h"
 #include "models/graph/ops/elementwise.h"
+#include "models/graph/ops/facts.h"
 #include "models/graph/ops/families.h"
 
 namespace millrace::models::graph {
@@ -77,13 +78,13 @@ Status RunShift(const Call& call, std::span<const Result> results,
 }
 
 constexpr OpDef kOps[] = {
-    {"And", InferBools, Run<kAnd>, Work::kSplits},
+    {"And", InferBools, Run<kAnd>, Work::kSplits, kBroadcastFact},
     {"BitShift", InferShift, RunShift, Work::kSplits},
     {"BitwiseAnd", InferBits, Run<kAnd>, Work::kSplits},
     {"BitwiseOr", InferBits, Run<kOr>, Work::kSplits},
     {"BitwiseXor", InferBits, Run<kXor>, Work::kSplits},
-    {"Or", InferBools, Run<kOr>, Work::kSplits},
-    {"Xor", InferBools, Run<kXor>, Work::kSplits},
+    {"Or", InferBools, Run<kOr>, Work::kSplits, kBroadcastFact},
+    {"Xor", InferBools, Run<kXor>, Work::kSplits, kBroadcastFact},
 };
 
 }  // namespace

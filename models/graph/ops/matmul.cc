@@ -4,6 +4,7 @@
 
 #include "models/graph/ops/families.h"
 #include "models/graph/ops/operands.h"
+#include "models/graph/ops/row_rules.h"
 
 namespace millrace::models::graph {
 
@@ -263,10 +264,28 @@ Status RunGrouped(const Call& call, std::span<const Result> results,
   });
 }
 
+// Rows of a product by a matrix with outputs along one of its axes.
+bool IsPlain(const Node& node) { return node.attrs.Int("transA", 0) == 0; }
+
+constexpr LayerFacts kMatMulLayer = {
+    .outputs_axis = [](const Node&) { return 1; }};
+constexpr LayerFacts kLinearLayer = {
+    .outputs_axis = [](const Node&) { return 0; }};
+constexpr LayerFacts kGemmLayer = {
+    .outputs_axis =
+        [](const Node& node) {
+          return node.attrs.Int("transB", 0) != 0 ? 0 : 1;
+        },
+    .has_int8 = IsPlain};
+
 constexpr OpDef kOps[] = {
-    {"MatMul", InferMatMul, RunMatMul, Work::kSplits},
-    {"Linear", InferLinear, RunLinear, Work::kSplits},
-    {"Gemm", InferGemm, RunGemm, Work::kSplits},
+    {"MatMul",
+     InferMatMul,
+     RunMatMul,
+     Work::kSplits,
+     {.keeps_rows = rows::StackedProduct, .layer = &kMatMulLayer}},
+    {"Linear", InferLinear, RunLinear, Work::kSplits, {.layer = &kLinearLayer}},
+    {"Gemm", InferGemm, RunGemm, Work::kSplits, {.layer = &kGemmLayer}},
     {"GroupedMatMul", InferGrouped, RunGrouped, Work::kSplits},
 };
 

@@ -4,6 +4,7 @@
 
 #include "models/graph/ops/families.h"
 #include "models/graph/ops/operands.h"
+#include "models/graph/ops/row_rules.h"
 
 namespace millrace::models::graph {
 namespace {
@@ -186,8 +187,16 @@ Status RunLp(const Call& call, std::span<const Result> results,
 }
 
 constexpr OpDef kOps[] = {
-    {"LayerNormalization", InferLayer, RunRows<true>, Work::kSplits},
-    {"RMSNormalization", InferRms, RunRows<false>, Work::kSplits},
+    {"LayerNormalization",
+     InferLayer,
+     RunRows<true>,
+     Work::kSplits,
+     {.keeps_rows = rows::AxisBehindRows}},
+    {"RMSNormalization",
+     InferRms,
+     RunRows<false>,
+     Work::kSplits,
+     {.keeps_rows = rows::AxisBehindRows}},
     {"LpNormalization", InferLp, RunLp, Work::kSplits},
 };
 

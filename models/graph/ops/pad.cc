@@ -4,6 +4,7 @@
 #include "models/graph/ops/checks.h"
 #include "models/graph/ops/dispatch.h"
 #include "models/graph/ops/families.h"
+#include "models/graph/ops/row_rules.h"
 
 namespace millrace::models::graph {
 namespace {
@@ -131,7 +132,8 @@ Status RunPad(const Call& call, std::span<const Result> results,
   return OkStatus();
 }
 
-constexpr OpDef kOps[] = {{"Pad", InferPad, RunPad, Work::kSplits}};
+constexpr OpDef kOps[] = {
+    {"Pad", InferPad, RunPad, Work::kSplits, {.keeps_rows = rows::Padded}}};
 
 }  // namespace
 

@@ -5,6 +5,7 @@
 #include "models/graph/ops/checks.h"
 #include "models/graph/ops/dispatch.h"
 #include "models/graph/ops/elementwise.h"
+#include "models/graph/ops/facts.h"
 #include "models/graph/ops/families.h"
 
 namespace millrace::models::graph {
@@ -121,8 +122,8 @@ Status RunMod(const Call& call, std::span<const Result> results,
 }
 
 constexpr OpDef kOps[] = {
-    {"Mod", InferMod, RunMod, Work::kSplits},
-    {"Pow", InferPow, RunPow, Work::kSplits},
+    {"Mod", InferMod, RunMod, Work::kSplits, kBroadcastFact},
+    {"Pow", InferPow, RunPow, Work::kSplits, kBroadcastFact},
 };
 
 }  // namespace

@@ -7,6 +7,7 @@
 
 #include "models/graph/ops/families.h"
 #include "models/graph/ops/operands.h"
+#include "models/graph/ops/row_rules.h"
 
 namespace millrace::models::graph {
 
@@ -247,8 +248,16 @@ Status RunDynamic(const Call& call, std::span<const Result> results,
 }
 
 constexpr OpDef kOps[] = {
-    {"QuantizeLinear", InferQuantize, RunQuantize, Work::kSplits},
-    {"DequantizeLinear", InferDequantize, RunDequantize, Work::kSplits},
+    {"QuantizeLinear",
+     InferQuantize,
+     RunQuantize,
+     Work::kSplits,
+     {.keeps_rows = rows::OneScale}},
+    {"DequantizeLinear",
+     InferDequantize,
+     RunDequantize,
+     Work::kSplits,
+     {.keeps_rows = rows::OneScale}},
     {"DynamicQuantizeLinear", InferDynamic, RunDynamic, Work::kSplits},
 };
 

@@ -98,11 +98,11 @@ Status RunBernoulli(const Call& call, std::span<const Result> results,
 }
 
 constexpr OpDef kOps[] = {
-    {"RandomUniform", InferShape, RunUniform, Work::kWhole, false},
-    {"RandomUniformLike", InferLike, RunUniform, Work::kWhole, false},
-    {"RandomNormal", InferShape, RunNormal, Work::kWhole, false},
-    {"RandomNormalLike", InferLike, RunNormal, Work::kWhole, false},
-    {"Bernoulli", InferBernoulli, RunBernoulli, Work::kWhole, false},
+    {"RandomUniform", InferShape, RunUniform, Work::kWhole, {}, false},
+    {"RandomUniformLike", InferLike, RunUniform, Work::kWhole, {}, false},
+    {"RandomNormal", InferShape, RunNormal, Work::kWhole, {}, false},
+    {"RandomNormalLike", InferLike, RunNormal, Work::kWhole, {}, false},
+    {"Bernoulli", InferBernoulli, RunBernoulli, Work::kWhole, {}, false},
 };
 
 }  // namespace

@@ -5,6 +5,7 @@
 
 #include "models/graph/ops/checks.h"
 #include "models/graph/ops/families.h"
+#include "models/graph/ops/row_rules.h"
 
 namespace millrace::models::graph {
 namespace {
@@ -120,11 +121,29 @@ Status RunCopy(const Call& call, std::span<const Result> results,
 }
 
 constexpr OpDef kOps[] = {
-    {"Flatten", InferFlatten, RunCopy, Work::kSplits},
+    {"Flatten",
+     InferFlatten,
+     RunCopy,
+     Work::kSplits,
+     {.reshapes = true, .keeps_rows = rows::FirstHasRows}},
     {"Identity", InferIdentity, RunCopy, Work::kSplits},
-    {"Reshape", InferReshape, RunCopy, Work::kSplits},
-    {"Squeeze", InferSqueeze, RunCopy, Work::kSplits},
-    {"Unsqueeze", InferUnsqueeze, RunCopy, Work::kSplits},
+    {"Reshape",
+     InferReshape,
+     RunCopy,
+     Work::kSplits,
+     {.reshapes = true,
+      .has_shape_operand = true,
+      .keeps_rows = rows::FirstHasRows}},
+    {"Squeeze",
+     InferSqueeze,
+     RunCopy,
+     Work::kSplits,
+     {.reshapes = true, .keeps_rows = rows::FirstHasRows}},
+    {"Unsqueeze",
+     InferUnsqueeze,
+     RunCopy,
+     Work::kSplits,
+     {.reshapes = true, .keeps_rows = rows::FirstHasRows}},
 };
 
 }  // namespace

@@ -6,6 +6,7 @@
 #include "models/graph/ops/checks.h"
 #include "models/graph/ops/dispatch.h"
 #include "models/graph/ops/elementwise.h"
+#include "models/graph/ops/facts.h"
 #include "models/graph/ops/families.h"
 
 namespace millrace::models::graph {
@@ -84,9 +85,32 @@ Status RunClip(const Call& call, std::span<const Result> results,
   return OkStatus();
 }
 
+// A bound that is absent, or a constant scalar.
+std::optional<float> Bound(const Call& call, size_t i, float otherwise) {
+  const Arg& arg = call.arg(i);
+  if (!arg.given) return otherwise;
+  if (arg.bytes == nullptr || arg.dtype != DType::kF32 ||
+      arg.num_elements() != 1) {
+    return std::nullopt;
+  }
+  return *arg.data<float>();
+}
+
+std::optional<Activation> ClipOf(const Call& call) {
+  constexpr float kInfinity = std::numeric_limits<float>::infinity();
+  const auto low = Bound(call, 1, -kInfinity);
+  const auto high = Bound(call, 2, kInfinity);
+  if (!low || !high) return std::nullopt;
+  return Activation{Unary::kClip, *low, *high};
+}
+
 constexpr OpDef kOps[] = {
-    {"Clip", InferClip, RunClip, Work::kSplits},
-    {"Where", InferWhere, RunWhere, Work::kSplits},
+    {"Clip",
+     InferClip,
+     RunClip,
+     Work::kSplits,
+     {.elementwise = Elementwise::kUnary, .activation = ClipOf}},
+    {"Where", InferWhere, RunWhere, Work::kSplits, kBroadcastFact},
 };
 
 }  // namespace

@@ -4,6 +4,7 @@
 
 #include "models/graph/ops/checks.h"
 #include "models/graph/ops/families.h"
+#include "models/graph/ops/row_rules.h"
 #include "models/graph/ops/strided.h"
 
 namespace millrace::models::graph {
@@ -143,8 +144,16 @@ Status RunTile(const Call& call, std::span<const Result> results,
 }
 
 constexpr OpDef kOps[] = {
-    {"Expand", InferExpand, RunExpand, Work::kSplits},
-    {"Slice", InferSlice, RunSlice, Work::kSplits},
+    {"Expand",
+     InferExpand,
+     RunExpand,
+     Work::kSplits,
+     {.has_shape_operand = true, .keeps_rows = rows::Expanded}},
+    {"Slice",
+     InferSlice,
+     RunSlice,
+     Work::kSplits,
+     {.keeps_rows = rows::Sliced}},
     {"Tile", InferTile, RunTile, Work::kSplits},
 };
 

@@ -5,6 +5,7 @@
 
 #include "models/graph/ops/families.h"
 #include "models/graph/ops/operands.h"
+#include "models/graph/ops/row_rules.h"
 
 namespace millrace::models::graph {
 namespace {
@@ -80,8 +81,16 @@ Status Run(const Call& call, std::span<const Result> results,
 }
 
 constexpr OpDef kOps[] = {
-    {"Softmax", Infer, Run<Kind::kSoftmax>, Work::kSplits},
-    {"LogSoftmax", Infer, Run<Kind::kLog>, Work::kSplits},
+    {"Softmax",
+     Infer,
+     Run<Kind::kSoftmax>,
+     Work::kSplits,
+     {.keeps_rows = rows::AxisBehindRows}},
+    {"LogSoftmax",
+     Infer,
+     Run<Kind::kLog>,
+     Work::kSplits,
+     {.keeps_rows = rows::AxisBehindRows}},
     {"Hardmax", Infer, Run<Kind::kHard>, Work::kSplits},
 };
 

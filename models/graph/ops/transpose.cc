@@ -4,6 +4,7 @@
 
 #include "models/graph/ops/checks.h"
 #include "models/graph/ops/families.h"
+#include "models/graph/ops/row_rules.h"
 #include "models/graph/ops/strided.h"
 
 namespace millrace::models::graph {
@@ -120,7 +121,11 @@ Status RunSpaceToDepth(const Call& call, std::span<const Result> results,
 constexpr OpDef kOps[] = {
     {"DepthToSpace", InferDepthToSpace, RunDepthToSpace, Work::kSplits},
     {"SpaceToDepth", InferSpaceToDepth, RunSpaceToDepth, Work::kSplits},
-    {"Transpose", InferTranspose, RunTranspose, Work::kSplits},
+    {"Transpose",
+     InferTranspose,
+     RunTranspose,
+     Work::kSplits,
+     {.keeps_rows = rows::Permuted}},
 };
 
 }  // namespace

@@ -6,6 +6,7 @@
 #include "models/graph/ops/checks.h"
 #include "models/graph/ops/dispatch.h"
 #include "models/graph/ops/elementwise.h"
+#include "models/graph/ops/facts.h"
 #include "models/graph/ops/families.h"
 
 namespace millrace::models::graph {
@@ -160,7 +161,8 @@ Status RunIsInf(const Call& call, std::span<const Result> results,
 }
 
 constexpr OpDef kOps[] = {
-    {"Abs", InferNumber, RunNumber<kAbs>, Work::kSplits},
+    {"Abs", InferNumber, RunNumber<kAbs>, Work::kSplits,
+     kActivationFact<Unary::kAbs>},
     {"Acos", InferFloat, RunFloat<kAcos>, Work::kSplits},
     {"Acosh", InferFloat, RunFloat<kAcosh>, Work::kSplits},
     {"Asin", InferFloat, RunFloat<kAsin>, Work::kSplits},
@@ -168,23 +170,32 @@ constexpr OpDef kOps[] = {
     {"Atan", InferFloat, RunFloat<kAtan>, Work::kSplits},
     {"Atanh", InferFloat, RunFloat<kAtanh>, Work::kSplits},
     {"BitwiseNot", InferInteger, RunBitwiseNot, Work::kSplits},
-    {"Ceil", InferFloat, RunFloat<kCeil>, Work::kSplits},
-    {"Cos", InferFloat, RunFloat<kCos>, Work::kSplits},
+    {"Ceil", InferFloat, RunFloat<kCeil>, Work::kSplits,
+     kActivationFact<Unary::kCeil>},
+    {"Cos", InferFloat, RunFloat<kCos>, Work::kSplits, kUnaryFact},
     {"Cosh", InferFloat, RunFloat<kCosh>, Work::kSplits},
-    {"Erf", InferFloat, RunFloat<kErf>, Work::kSplits},
-    {"Exp", InferFloat, RunFloat<kExp>, Work::kSplits},
-    {"Floor", InferFloat, RunFloat<kFloor>, Work::kSplits},
-    {"IsInf", InferQuestion, RunIsInf, Work::kSplits},
-    {"IsNaN", InferQuestion, RunIsNan, Work::kSplits},
-    {"Log", InferFloat, RunFloat<kLog>, Work::kSplits},
-    {"Neg", InferNumber, RunNumber<kNeg>, Work::kSplits},
-    {"Not", InferNot, RunNot, Work::kSplits},
-    {"Reciprocal", InferFloat, RunFloat<kReciprocal>, Work::kSplits},
-    {"Round", InferFloat, RunFloat<kRound>, Work::kSplits},
-    {"Sign", InferNumber, RunNumber<kSign>, Work::kSplits},
-    {"Sin", InferFloat, RunFloat<kSin>, Work::kSplits},
+    {"Erf", InferFloat, RunFloat<kErf>, Work::kSplits,
+     kActivationFact<Unary::kErf>},
+    {"Exp", InferFloat, RunFloat<kExp>, Work::kSplits,
+     kActivationFact<Unary::kExp>},
+    {"Floor", InferFloat, RunFloat<kFloor>, Work::kSplits,
+     kActivationFact<Unary::kFloor>},
+    {"IsInf", InferQuestion, RunIsInf, Work::kSplits, kUnaryFact},
+    {"IsNaN", InferQuestion, RunIsNan, Work::kSplits, kUnaryFact},
+    {"Log", InferFloat, RunFloat<kLog>, Work::kSplits,
+     kActivationFact<Unary::kLog>},
+    {"Neg", InferNumber, RunNumber<kNeg>, Work::kSplits,
+     kActivationFact<Unary::kNeg>},
+    {"Not", InferNot, RunNot, Work::kSplits, kUnaryFact},
+    {"Reciprocal", InferFloat, RunFloat<kReciprocal>, Work::kSplits,
+     kActivationFact<Unary::kReciprocal>},
+    {"Round", InferFloat, RunFloat<kRound>, Work::kSplits,
+     kActivationFact<Unary::kRound>},
+    {"Sign", InferNumber, RunNumber<kSign>, Work::kSplits, kUnaryFact},
+    {"Sin", InferFloat, RunFloat<kSin>, Work::kSplits, kUnaryFact},
     {"Sinh", InferFloat, RunFloat<kSinh>, Work::kSplits},
-    {"Sqrt", InferFloat, RunFloat<kSqrt>, Work::kSplits},
+    {"Sqrt", InferFloat, RunFloat<kSqrt>, Work::kSplits,
+     kActivationFact<Unary::kSqrt>},
     {"Tan", InferFloat, RunFloat<kTan>, Work::kSplits},
 };
 

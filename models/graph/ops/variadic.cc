@@ -7,6 +7,7 @@
 #include "models/graph/ops/checks.h"
 #include "models/graph/ops/dispatch.h"
 #include "models/graph/ops/elementwise.h"
+#include "models/graph/ops/facts.h"
 #include "models/graph/ops/families.h"
 
 namespace millrace::models::graph {
@@ -110,9 +111,9 @@ Status Run(const Call& call, std::span<const Result> results,
 }
 
 constexpr OpDef kOps[] = {
-    {"Max", InferNumbers, Run<MaxOf>, Work::kSplits},
+    {"Max", InferNumbers, Run<MaxOf>, Work::kSplits, kBroadcastFact},
     {"Mean", InferFloats, Run<SumOf, true>, Work::kSplits},
-    {"Min", InferNumbers, Run<MinOf>, Work::kSplits},
+    {"Min", InferNumbers, Run<MinOf>, Work::kSplits, kBroadcastFact},
     {"Sum", InferFloats, Run<SumOf>, Work::kSplits},
 };
 

@@ -5,7 +5,7 @@
 #include <string>
 #include <utility>
 
-#include "models/graph/passes/activations.h"
+#include "models/graph/activation.h"
 #include "models/graph/passes/editor.h"
 #include "models/graph/passes/fused.h"
 #include "models/graph/passes/passes.h"

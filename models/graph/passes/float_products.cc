@@ -74,9 +74,7 @@ class FloatProducts {
       const bool layer =
           node.Is("MatMul") || node.Is("Gemm") || node.Is("Conv");
       if (layer && !IsProduct(node)) return true;
-      const bool arranges = node.Is("Transpose") || node.Is("Reshape") ||
-                            node.Is("Squeeze") || node.Is("Unsqueeze") ||
-                            node.Is("Flatten");
+      const bool arranges = node.Is("Transpose") || node.op->facts.reshapes;
       if (arranges && most_nodes > 0 &&
           MeetsLayer(node.outputs[0], most_nodes - 1)) {
         return true;

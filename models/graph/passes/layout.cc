@@ -3,7 +3,6 @@
 #include <string>
 #include <utility>
 
-#include "models/graph/passes/elementwise.h"
 #include "models/graph/passes/layout_pass.h"
 
 namespace millrace::models::graph {
@@ -127,15 +126,15 @@ bool LayoutPass::Carried(const Node& node) {
   if (node.outputs.size() != 1) return node.Is("Split") && Split(node);
   const ValueId y = node.outputs[0];
   if (node.Is("Transpose")) return Transpose(node);
-  if (node.Is("Reshape") || node.Is("Flatten") || node.Is("Squeeze") ||
-      node.Is("Unsqueeze")) {
+  const OpFacts& facts = node.op->facts;
+  if (facts.reshapes) {
     View(y) = lazy_.Reshaped(In(node.inputs[0]), Type(y).shape);
     return true;
   }
-  if (IsElementwiseUnary(node.op->name) || HasOneScale(node)) {
+  if (facts.elementwise == Elementwise::kUnary || HasOneScale(node)) {
     return Unary(node);
   }
-  if (IsElementwiseBroadcast(node.op->name)) return Elementwise(node);
+  if (facts.elementwise == Elementwise::kBroadcast) return Broadcast(node);
   if (node.op->name.starts_with("Reduce")) return Reduce(node);
   if (node.Is("Conv")) return Convolution(node);
   if (node.Is("ConvTranspose")) return TransposedConvolution(node);

@@ -53,7 +53,7 @@ class LayoutPass {
   // ---- layout_shapes.cc: axes and elements ----
   bool Transpose(const Node& node);
   bool Unary(const Node& node);
-  bool Elementwise(const Node& node);
+  bool Broadcast(const Node& node);
   bool Reduce(const Node& node);
   bool Concat(const Node& node);
   bool Slice(const Node& node);

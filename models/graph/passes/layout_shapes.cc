@@ -32,7 +32,7 @@ bool LayoutPass::Unary(const Node& node) {
   return true;
 }
 
-bool LayoutPass::Elementwise(const Node& node) {
+bool LayoutPass::Broadcast(const Node& node) {
   const Shape& out = Type(node.outputs[0]).shape;
   // The order of the largest operand that is not straight.
   Order perm = Straight(out.rank());

@@ -8,7 +8,6 @@
 
 #include "models/graph/interpreter.h"
 #include "models/graph/passes/bytes.h"
-#include "models/graph/passes/elementwise.h"
 #include "models/graph/passes/fused.h"
 
 namespace millrace::models::graph {
@@ -64,8 +63,7 @@ class Island {
     }
     if (const auto leaf = DequantisedOf(graph_, editor_, id)) {
       leaves_.push_back(leaf->bytes);
-    } else if (IsElementwiseUnary(maker->op->name) ||
-               IsElementwiseBroadcast(maker->op->name)) {
+    } else if (maker->op->facts.elementwise != Elementwise::kNo) {
       if (graph_.value(id).type->dtype != DType::kF32) return false;
       for (const ValueId input : maker->inputs) {
         if (input != kNoValue && !Collect(input)) return false;

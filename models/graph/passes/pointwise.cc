@@ -6,8 +6,8 @@
 #include <optional>
 #include <utility>
 
+#include "models/graph/activation.h"
 #include "models/graph/ops/broadcast.h"
-#include "models/graph/passes/activations.h"
 #include "models/graph/passes/editor.h"
 #include "models/graph/passes/fused.h"
 #include "models/graph/passes/passes.h"

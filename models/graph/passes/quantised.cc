@@ -8,8 +8,8 @@
 #include <utility>
 #include <vector>
 
+#include "models/graph/activation.h"
 #include "models/graph/op.h"
-#include "models/graph/passes/activations.h"
 #include "models/graph/passes/bytes.h"
 #include "models/graph/passes/copied_pixels.h"
 #include "models/graph/passes/editor.h"

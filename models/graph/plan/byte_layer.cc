@@ -1,6 +1,6 @@
 #include "models/graph/plan/byte_layer.h"
 
-#include "models/graph/passes/activations.h"
+#include "models/graph/activation.h"
 #include "models/graph/passes/fused.h"
 
 namespace millrace::models::graph {

@@ -1,6 +1,6 @@
 #include "models/graph/plan/epilogue.h"
 
-#include "models/graph/passes/activations.h"
+#include "models/graph/activation.h"
 
 namespace millrace::models::graph {
 

@@ -15,32 +15,19 @@
 namespace millrace::models::graph {
 namespace {
 
-int OutputsAxis(const Node& node) {
-  if (node.Is("MatMul") || node.Is("ConvTranspose")) return 1;
-  if (node.Is("Gemm")) return node.attrs.Int("transB", 0) != 0 ? 0 : 1;
-  return 0;  // Conv, Linear
-}
-
-// Of groups one after the other, or transposed and of one group.
-bool IsConv(const Node& node) {
-  return node.Is("Conv") ||
-         (node.Is("ConvTranspose") && node.attrs.Int("group", 1) == 1);
-}
-
 bool IsQuantizable(const Graph& graph, const Node& node) {
-  const bool conv = IsConv(node);
-  if (!conv && !node.Is("MatMul") && !node.Is("Gemm") && !node.Is("Linear")) {
-    return false;
-  }
-  if (node.inputs.size() < 2 || node.inputs[0] == kNoValue ||
-      node.inputs[1] == kNoValue || graph.value(node.inputs[0]).constant ||
-      node.attrs.Int("transA", 0) != 0) {
+  const LayerFacts* layer = node.op->facts.layer;
+  if (layer == nullptr || node.inputs.size() < 2 ||
+      node.inputs[0] == kNoValue || node.inputs[1] == kNoValue ||
+      graph.value(node.inputs[0]).constant ||
+      (layer->has_int8 != nullptr && !layer->has_int8(node))) {
     return false;
   }
   const auto& weight = graph.value(node.inputs[1]).constant;
   return weight != nullptr && weight->dtype() == DType::kF32 &&
          weight->num_elements() > 0 &&
-         (conv ? weight->shape().rank() >= 3 : weight->shape().rank() == 2);
+         weight->shape().rank() >= layer->min_weight_rank &&
+         weight->shape().rank() <= layer->max_weight_rank;
 }
 
 // The weight in bytes, and what they stand for.
@@ -148,10 +135,11 @@ Status InsertQuantization(Graph& graph, const QuantizationTable& table) {
     in_bytes[place->second] = true;
     const auto [range, is_new] =
         ranges.try_emplace(node.inputs[0], Range{layer.low, layer.high, false});
-    range->second.for_all = range->second.for_all || IsConv(node);
+    range->second.for_all =
+        range->second.for_all || node.op->facts.layer->min_weight_rank > 2;
     const ValueId weight = graph.AddValue(node.name);
-    graph.value(weight) =
-        QuantizedWeight(graph.value(node.inputs[1]), OutputsAxis(node));
+    graph.value(weight) = QuantizedWeight(
+        graph.value(node.inputs[1]), node.op->facts.layer->outputs_axis(node));
     node.inputs[1] = weight;
   }
   std::map<ValueId, ValueId> rounded;

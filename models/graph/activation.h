@@ -1,4 +1,5 @@
-// Which function of the dense kernels an elementwise node is.
+// Functions of one value that the dense kernels know, which a layer before can
+// apply to its results.
 #pragma once
 
 #include <optional>
@@ -16,7 +17,8 @@ struct Activation {
 };
 
 // Nothing when the node is not such a function of its first operand, in FP32,
-// with constant parameters. The graph is settled.
+// with constant parameters: its operator's row says so (OpFacts::activation).
+// Values have types.
 std::optional<Activation> ActivationOf(const Graph& graph, const Node& node);
 
 // For people: "relu", "gelu_tanh".
