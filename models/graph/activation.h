@@ -5,16 +5,10 @@
 #include <optional>
 #include <string_view>
 
-#include "models/cpu/graph_kernels.h"
+#include "models/graph/fused_params.h"
 #include "models/graph/ir.h"
 
 namespace millrace::models::graph {
-
-struct Activation {
-  Unary f = Unary::kNone;
-  float a = 0;
-  float b = 0;
-};
 
 // Nothing when the node is not such a function of its first operand, in FP32,
 // with constant parameters: its operator's row says so (OpFacts::activation).

@@ -2,6 +2,8 @@
 
 #include <algorithm>
 
+#include "models/graph/fused_params.h"
+
 namespace millrace::models::graph {
 namespace {
 
@@ -17,6 +19,13 @@ const T& ListOr(const AttrValue* value) {
 Attrs::Attrs(
     std::initializer_list<std::pair<std::string_view, AttrValue>> rows) {
   for (const auto& [name, value] : rows) Set(name, value);
+}
+
+bool Attrs::operator==(const Attrs& other) const {
+  const bool same =
+      fused_ == other.fused_ || (fused_ != nullptr && other.fused_ != nullptr &&
+                                 *fused_ == *other.fused_);
+  return same && rows_ == other.rows_;
 }
 
 void Attrs::Set(std::string_view name, AttrValue value) {

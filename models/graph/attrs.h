@@ -1,5 +1,6 @@
 // The attributes of a node: numbers, texts and lists by name, as the ONNX
-// specification types them.
+// specification types them. A fused operator, which only passes make, has typed
+// parameters besides (fused_params.h).
 //
 //   Attrs attrs = {{"strides", std::vector<int64_t>{2, 2}}, {"epsilon", 1e-5}};
 //   attrs.Int("group", 1);
@@ -7,6 +8,7 @@
 
 #include <cstdint>
 #include <initializer_list>
+#include <memory>
 #include <string>
 #include <string_view>
 #include <utility>
@@ -18,6 +20,8 @@ namespace millrace::models::graph {
 using AttrValue =
     std::variant<int64_t, double, std::string, std::vector<int64_t>,
                  std::vector<double>, std::vector<std::string>>;
+
+struct FusedParams;
 
 class Attrs {
  public:
@@ -40,12 +44,19 @@ class Attrs {
 
   auto begin() const { return rows_.begin(); }
   auto end() const { return rows_.end(); }
-  bool operator==(const Attrs&) const = default;
+  bool operator==(const Attrs& other) const;
+
+  // Null for nodes whose operator is not fused.
+  const FusedParams* fused() const { return fused_.get(); }
+  void SetFused(std::shared_ptr<const FusedParams> fused) {
+    fused_ = std::move(fused);
+  }
 
  private:
   const AttrValue* Find(std::string_view name) const;
 
   std::vector<std::pair<std::string, AttrValue>> rows_;
+  std::shared_ptr<const FusedParams> fused_;  // shared by copies
 };
 
 }  // namespace millrace::models::graph

@@ -86,7 +86,7 @@ enum class RowNumbers : uint8_t {
   kTuples,  // operand 1, the first of each tuple along its last axis
 };
 
-struct Activation;  // activation.h
+struct Activation;  // fused_params.h
 class RowView;      // row_view.h
 
 // A layer: operand 0 meets a weight, which is operand 1.

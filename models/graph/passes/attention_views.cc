@@ -4,6 +4,7 @@
 // ([t, b, h, d], as torch's own attention has them). A result that is wanted
 // that way is written that way.
 #include <algorithm>
+#include <array>
 #include <optional>
 #include <vector>
 
@@ -46,32 +47,30 @@ class ViewPass {
 
   void Read(Node& node) {
     std::vector<ValueId> inputs = node.inputs;
-    std::vector<int64_t> sizes;
-    std::vector<int64_t> offsets(3);
-    std::vector<int64_t> strides(3);
-    std::vector<int64_t> batch_strides(3);
+    std::array<AttentionOperand, 3> views;
     bool any = false;
     bool swapped = false;
-    Attrs attrs = node.attrs;
     for (size_t i = 0; i < 3; ++i) {
       const Shape& shape = ShapeOf(inputs[i]);
-      sizes.insert(sizes.end(), {shape[1], shape[2], shape[3]});
-      strides[i] = shape[2] * shape[3];
-      batch_strides[i] = shape[1] * strides[i];
+      const int64_t stride = shape[2] * shape[3];
+      views[i] = {.tokens = shape[1],
+                  .heads = shape[2],
+                  .size = shape[3],
+                  .stride = stride,
+                  .batch_stride = shape[1] * stride};
       const std::optional<View> view = ViewOf(inputs[i], swapped);
       if (!view) continue;
       any = true;
       inputs[i] = view->of;
-      offsets[i] = view->offset;
-      strides[i] = view->ld;
-      batch_strides[i] = view->ld_batch;
+      views[i].offset = view->offset;
+      views[i].stride = view->ld;
+      views[i].batch_stride = view->ld_batch;
     }
     if (!any) return;
-    attrs.Set("sizes", std::move(sizes));
-    attrs.Set("offsets", std::move(offsets));
-    attrs.Set("strides", std::move(strides));
-    attrs.Set("batch_strides", std::move(batch_strides));
-    if (swapped) attrs.Set("swapped", int64_t{1});
+    Attrs attrs = node.attrs;
+    auto& params = EditParams<AttentionParams>(attrs);
+    params.views = views;
+    params.swapped = swapped;
     editor_.Rewrite(node, fused::kAttention, std::move(inputs),
                     std::move(attrs));
   }
@@ -80,9 +79,12 @@ class ViewPass {
   void Write(Node& node) {
     const Node* maker =
         editor_.SoleMaker(node.inputs[0], fused::kAttention.name);
-    if (maker == nullptr || maker->attrs.Has("swapped_out")) return;
+    if (maker == nullptr ||
+        ParamsOf<AttentionParams>(maker->attrs).swapped_out) {
+      return;
+    }
     Attrs attrs = maker->attrs;
-    attrs.Set("swapped_out", int64_t{1});
+    EditParams<AttentionParams>(attrs).swapped_out = true;
     editor_.Rewrite(node, fused::kAttention, maker->inputs, std::move(attrs));
   }
 
@@ -116,9 +118,7 @@ class ViewPass {
     const int64_t tokens = wanted[0] * wanted[1];
     const int64_t floats = wanted[2] * wanted[3];
     Node* maker = editor_.Maker(id);
-    while (maker != nullptr &&
-           (maker->Is("Reshape") || maker->Is("Squeeze") ||
-            maker->Is("Unsqueeze") || maker->Is("Flatten"))) {
+    while (maker != nullptr && maker->op->facts.reshapes) {
       id = maker->inputs[0];
       maker = editor_.Maker(id);
     }

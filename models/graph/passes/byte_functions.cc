@@ -81,7 +81,7 @@ class FunctionsPass {
   bool MaxOf(Node& node) {
     const Node* pool = editor_.Maker(node.inputs[0]);
     if (pool == nullptr || pool->op != &fused::kPool ||
-        pool->attrs.Text("kind", "") != "max") {
+        !ParamsOf<PoolParams>(pool->attrs).is_max) {
       return false;
     }
     const auto function =
@@ -131,10 +131,7 @@ class FunctionsPass {
     std::vector<ValueId> inputs = resize->inputs;
     Attrs attrs = resize->attrs;
     inputs[0] = BytesOf(node, function);
-    attrs.Set("x_scale", double{x->scale.scale});
-    attrs.Set("x_zero", int64_t{x->scale.zero});
-    attrs.Set("y_scale", double{scale.scale});
-    attrs.Set("y_zero", int64_t{scale.zero});
+    EditParams<ResizeParams>(attrs) = {.x = x->scale, .y = scale};
     editor_.Rewrite(node, fused::kResize, std::move(inputs), std::move(attrs));
     return true;
   }

@@ -6,17 +6,11 @@
 #include <optional>
 #include <vector>
 
+#include "models/graph/fused_params.h"
 #include "models/graph/ir.h"
 #include "models/graph/passes/editor.h"
 
 namespace millrace::models::graph {
-
-// Bytes without sign stand for (q - zero) * scale.
-struct ByteScale {
-  float scale = 0;
-  int32_t zero = 0;
-  bool operator==(const ByteScale&) const = default;
-};
 
 // Of QuantizeLinear to, or DequantizeLinear from, UINT8 by one constant scale.
 std::optional<ByteScale> ByteScaleOf(const Graph& graph, const Node& node);

@@ -8,7 +8,6 @@
 #include "models/graph/passes/bytes.h"
 #include "models/graph/passes/editor.h"
 #include "models/graph/passes/fused.h"
-#include "models/graph/passes/windows.h"
 
 namespace millrace::models::graph {
 namespace {
@@ -27,7 +26,7 @@ bool TakesSinglePixels(const Node& node) {
       Has(node, fused::kResidual) || Has(node, fused::kGate)) {
     return false;
   }
-  const NodeWindow window = WindowFromAttrs(node.attrs);
+  const NodeWindow& window = ParamsOf<ConvParams>(node.attrs).window;
   const auto all = [](const std::vector<int64_t>& list, int64_t number) {
     return std::all_of(list.begin(), list.end(),
                        [=](int64_t v) { return v == number; });

@@ -125,9 +125,10 @@ class EinsumPass {
     const bool weight_kn = weight_labels == labels.inner + labels.columns;
     const ValueId rows =
         Arranged(node, x, x_labels, "", labels.rows, labels.inner);
+    LinearParams params;
+    params.weight_kn = weight_kn;
     return editor_.InsertBefore(
-        node, fused::kLinear, {rows, weight},
-        {{"weight_kn", int64_t{weight_kn}}},
+        node, fused::kLinear, {rows, weight}, FusedAttrs(params),
         {DType::kF32, {Count(labels.rows), Count(labels.columns)}});
   }
 

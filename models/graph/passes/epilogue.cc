@@ -47,7 +47,7 @@ class EpiloguePass {
     return layer.op == &fused::kVolumeConv;
   }
   static bool HasActivation(const Node& layer) {
-    return layer.attrs.Has("activation");
+    return LayerParamsOf(layer.attrs).epilogue.activation.f != Unary::kNone;
   }
   const Shape& ShapeOf(ValueId id) const {
     return graph_.value(id).type->shape;
@@ -113,11 +113,10 @@ class EpiloguePass {
     const auto activation = ActivationOf(graph_, node);
     if (!activation) return;
     Attrs attrs = layer->attrs;
-    attrs.Set("activation", int64_t{static_cast<int>(activation->f)});
-    attrs.Set("alpha", double{activation->a});
-    attrs.Set("beta", double{activation->b});
     // What was added already is added before the function.
-    attrs.Set("residual_first", int64_t{Has(*layer, fused::kResidual)});
+    EditLayerParams(attrs).epilogue = {
+        .activation = *activation,
+        .residual_first = Has(*layer, fused::kResidual)};
     editor_.Rewrite(node, *layer->op, layer->inputs, std::move(attrs));
   }
 

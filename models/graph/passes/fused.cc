@@ -11,13 +11,11 @@ bool Layer(const RowView& node) { return node.OnlyRows({0, kResidual, kGate}); }
 
 // Of a stack whose outermost axis is cut, or of rows by one matrix.
 bool Product(const RowView& node) {
-  const Attrs& attrs = node.attrs();
-  if (attrs.Ints("a_perm")[0] != 0 || attrs.Ints("y_perm")[0] != 0) {
-    return false;
-  }
+  const auto& params = ParamsOf<MatMulParams>(node.attrs());
+  if (params.a_perm[0] != 0 || params.y_perm[0] != 0) return false;
   const Shape& a = node.shape(0);
   const Shape& b = node.shape(1);
-  const bool b_straight = attrs.Ints("b_perm")[0] == 0;
+  const bool b_straight = params.b_perm[0] == 0;
   if (!node.has_rows(1)) {
     const bool one = b.rank() == 2 || b.rank() < a.rank() ||
                      (b.rank() == a.rank() && b[0] == 1 && b_straight);
@@ -29,9 +27,8 @@ bool Product(const RowView& node) {
 
 bool AttentionRows(const RowView& node) {
   // Tokens stand first, and they meet.
-  if (node.attrs().Has("swapped") || node.attrs().Has("swapped_out")) {
-    return false;
-  }
+  const auto& params = ParamsOf<AttentionParams>(node.attrs());
+  if (params.swapped || params.swapped_out) return false;
   constexpr size_t kMask = 3;
   const Shape& y = node.out();
   if (node.given(kMask) && !node.IsBroadcast(kMask, y)) {

@@ -25,10 +25,11 @@ bool LayoutPass::Convolution(const Node& node) {
       lazy_.As(In(node.inputs[0]), ChannelsLast(rank)),
       PlainIn(node.inputs[1])};
   inputs.push_back(node.inputs.size() > 2 ? PlainIn(node.inputs[2]) : kNoValue);
-  Attrs attrs = WindowAttrs(window);
-  attrs.Set("group", node.attrs.Int("group", 1));
+  ConvParams params;
+  params.window = window;
+  params.groups = node.attrs.Int("group", 1);
   Emit(node, rank == 5 ? fused::kVolumeConv : fused::kConv, std::move(inputs),
-       std::move(attrs), ChannelsFirst(rank));
+       FusedAttrs(std::move(params)), ChannelsFirst(rank));
   return true;
 }
 
@@ -60,10 +61,11 @@ bool LayoutPass::TransposedConvolution(const Node& node) {
       lazy_.As(In(node.inputs[0]), ChannelsLast(rank)),
       PlainIn(node.inputs[1])};
   inputs.push_back(node.inputs.size() > 2 ? PlainIn(node.inputs[2]) : kNoValue);
-  Attrs attrs = WindowAttrs(window);
-  attrs.Set("group", groups);
-  Emit(node, fused::kConvTranspose, std::move(inputs), std::move(attrs),
-       ChannelsFirst(rank));
+  ConvParams params;
+  params.window = window;
+  params.groups = groups;
+  Emit(node, fused::kConvTranspose, std::move(inputs),
+       FusedAttrs(std::move(params)), ChannelsFirst(rank));
   return true;
 }
 
@@ -80,11 +82,12 @@ bool LayoutPass::GroupNorm(const Node& node) {
     }
     inputs.push_back(PlainIn(node.inputs[i]));
   }
-  Attrs attrs = node.attrs;
-  if (node.Is("InstanceNormalization")) {
-    attrs.Set("num_groups", int64_t{type.shape[1]});
-  }
-  Emit(node, fused::kGroupNorm, std::move(inputs), std::move(attrs),
+  const bool one_channel_each = node.Is("InstanceNormalization");
+  Emit(node, fused::kGroupNorm, std::move(inputs),
+       FusedAttrs(GroupNormParams{
+           .num_groups = one_channel_each ? type.shape[1]
+                                          : node.attrs.Int("num_groups", 1),
+           .epsilon = node.attrs.Float("epsilon", 1e-5)}),
        ChannelsFirst(rank));
   return true;
 }
@@ -104,7 +107,11 @@ bool LayoutPass::Resize(const Node& node) {
     }
     inputs.push_back(PlainIn(node.inputs[i]));
   }
-  Emit(node, fused::kResize, std::move(inputs), node.attrs, ChannelsFirst(4));
+  Attrs attrs = node.attrs;
+  attrs.SetFused(
+      std::make_shared<const FusedParams>(FusedParams{.of = ResizeParams{}}));
+  Emit(node, fused::kResize, std::move(inputs), std::move(attrs),
+       ChannelsFirst(4));
   return true;
 }
 
@@ -113,29 +120,27 @@ bool LayoutPass::Pool(const Node& node) {
   const ValueType& type = Type(node.inputs[0]);
   if (type.dtype != DType::kF32 || rank < 3 || rank > 4) return false;
   if (node.attrs.Int("divisor_override", 0) != 0) return false;
-  Attrs attrs;
+  PoolParams params;
   if (node.Is("GlobalAveragePool") || node.Is("GlobalMaxPool")) {
-    NodeWindow whole;
+    NodeWindow& whole = params.window;
     for (int i = 2; i < rank; ++i) {
       whole.kernel.push_back(type.shape[i]);
       whole.strides.push_back(1);
       whole.dilations.push_back(1);
     }
     whole.pads.assign(2 * whole.kernel.size(), 0);
-    attrs = WindowAttrs(whole);
   } else {
     Shape weight = {1, 1};
     for (const int64_t size : node.attrs.Ints("kernel_shape")) {
       weight.Append(size);
     }
-    attrs = WindowAttrs(
-        WindowOf(node, type.shape, Type(node.outputs[0]).shape, weight));
-    attrs.Set("count_include_pad", node.attrs.Int("count_include_pad", 0));
+    params.window =
+        WindowOf(node, type.shape, Type(node.outputs[0]).shape, weight);
+    params.count_include_pad = node.attrs.Int("count_include_pad", 0) != 0;
   }
-  const bool max = node.Is("MaxPool") || node.Is("GlobalMaxPool");
-  attrs.Set("kind", std::string(max ? "max" : "average"));
+  params.is_max = node.Is("MaxPool") || node.Is("GlobalMaxPool");
   Emit(node, fused::kPool, {lazy_.As(In(node.inputs[0]), ChannelsLast(rank))},
-       std::move(attrs), ChannelsFirst(rank));
+       FusedAttrs(std::move(params)), ChannelsFirst(rank));
   return true;
 }
 
@@ -151,8 +156,9 @@ bool LayoutPass::Linear(const Node& node, bool weight_kn) {
   std::vector<ValueId> inputs = {carried ? x.base : lazy_.Plain(x),
                                  PlainIn(node.inputs[1])};
   if (node.inputs.size() > 2) inputs.push_back(PlainIn(node.inputs[2]));
-  Emit(node, fused::kLinear, std::move(inputs),
-       {{"weight_kn", int64_t{weight_kn}}},
+  LinearParams params;
+  params.weight_kn = weight_kn;
+  Emit(node, fused::kLinear, std::move(inputs), FusedAttrs(params),
        carried ? x.perm : Straight(static_cast<int>(x.perm.size())));
   return true;
 }
@@ -195,11 +201,12 @@ bool LayoutPass::Product(const Node& node) {
     return std::vector<int64_t>(order.begin(), order.end());
   };
   const Order straight = Straight(Rank(node.outputs[0]));
+  MatMulParams params;
+  params.a_perm = ints(views[0].perm);
+  params.b_perm = ints(views[1].perm);
+  params.y_perm = ints(straight);
   Emit(node, fused::kMatMul, {views[0].base, views[1].base},
-       {{"a_perm", ints(views[0].perm)},
-        {"b_perm", ints(views[1].perm)},
-        {"y_perm", ints(straight)}},
-       straight);
+       FusedAttrs(std::move(params)), straight);
   return true;
 }
 
@@ -310,7 +317,12 @@ bool LayoutPass::Attention(const Node& node) {
     inputs.push_back(lazy_.As(In(node.inputs[i]), heads_inside));
   }
   inputs.push_back(mask);
-  Emit(node, fused::kAttention, std::move(inputs), node.attrs, heads_inside);
+  AttentionParams params;
+  if (node.attrs.Has("scale")) params.scale = node.attrs.Float("scale", 1);
+  params.is_causal = node.attrs.Int("is_causal", 0) != 0;
+  params.zero_masked = node.attrs.Int("zero_masked", 1) != 0;
+  Emit(node, fused::kAttention, std::move(inputs),
+       FusedAttrs(std::move(params)), heads_inside);
   return true;
 }
 

@@ -7,11 +7,11 @@
 #include <utility>
 
 #include "models/graph/activation.h"
+#include "models/graph/fused_params.h"
 #include "models/graph/ops/broadcast.h"
 #include "models/graph/passes/editor.h"
 #include "models/graph/passes/fused.h"
 #include "models/graph/passes/passes.h"
-#include "models/graph/passes/program.h"
 
 namespace millrace::models::graph {
 namespace {
@@ -78,8 +78,9 @@ class PointwisePass {
       last.y = registers[1];
       tree.program.push_back(last);
       Renumber(tree);
-      editor_.Rewrite(node, fused::kPointwise, tree.operands,
-                      ProgramAttrs(tree.program));
+      editor_.Rewrite(
+          node, fused::kPointwise, tree.operands,
+          FusedAttrs(PointwiseParams{.program = tree.program, .scales = {}}));
       return;
     }
   }
@@ -112,7 +113,8 @@ class PointwisePass {
                  ? Operand(tree, maker->inputs[static_cast<size_t>(reg)])
                  : kResults + begin + reg - num_operands;
     };
-    for (Instruction instruction : ProgramFrom(maker->attrs)) {
+    for (Instruction instruction :
+         ParamsOf<PointwiseParams>(maker->attrs).program) {
       instruction.x = moved(instruction.x);
       instruction.y = moved(instruction.y);
       tree.program.push_back(instruction);

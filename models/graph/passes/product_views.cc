@@ -32,10 +32,10 @@ void WriteProductsInPlace(Graph& graph) {
     const Node* product = editor.SoleMaker(node.inputs[0], fused::kMatMul.name);
     const std::vector<int64_t> places = Places(node);
     if (product == nullptr || places.empty()) continue;
-    std::vector<int64_t> perm = product->attrs.Ints("y_perm");
+    std::vector<int64_t> perm = ParamsOf<MatMulParams>(product->attrs).y_perm;
     for (int64_t& axis : perm) axis = places[static_cast<size_t>(axis)];
     Attrs attrs = product->attrs;
-    attrs.Set("y_perm", std::move(perm));
+    EditParams<MatMulParams>(attrs).y_perm = std::move(perm);
     editor.Rewrite(node, fused::kMatMul, product->inputs, std::move(attrs));
   }
   editor.Finish();

@@ -16,14 +16,18 @@
 #include "models/graph/passes/fused.h"
 #include "models/graph/passes/lookup_tables.h"
 #include "models/graph/passes/passes.h"
-#include "models/graph/passes/windows.h"
 
 namespace millrace::models::graph {
 namespace {
 
-void SetScale(Attrs& attrs, std::string_view what, const ByteScale& scale) {
-  attrs.Set(std::string(what) + "_scale", double{scale.scale});
-  attrs.Set(std::string(what) + "_zero", int64_t{scale.zero});
+const FusedEpilogue& EpilogueOf(const Node& layer) {
+  return LayerParamsOf(layer.attrs).epilogue;
+}
+bool IsActivated(const Node& layer) {
+  return EpilogueOf(layer).activation.f != Unary::kNone;
+}
+const Quantization& QuantizationOf(const Node& layer) {
+  return LayerParamsOf(layer.attrs).quantization;
 }
 
 // The operands behind this one stay as they are.
@@ -37,9 +41,8 @@ const OpDef* OnBytes(const Node& layer) {
   if (layer.op == &fused::kConv) return &fused::kByteConv;
   if (layer.op == &fused::kLinear) return &fused::kByteLinear;
   const bool transposed = layer.op == &fused::kConvTranspose;
-  return transposed && layer.attrs.Int("group", 1) == 1
-             ? &fused::kByteConvTranspose
-             : nullptr;
+  return transposed && GroupsOf(layer.attrs) == 1 ? &fused::kByteConvTranspose
+                                                  : nullptr;
 }
 bool IsLayer(const Node* node) {
   return node != nullptr && OnBytes(*node) != nullptr;
@@ -117,7 +120,7 @@ class QuantisedPass {
   static int OutputsAxis(const Node& layer) {
     return layer.op == &fused::kConvTranspose ||
                    (layer.op == &fused::kLinear &&
-                    layer.attrs.Int("weight_kn", 0) != 0)
+                    ParamsOf<LinearParams>(layer.attrs).weight_kn)
                ? 1
                : 0;
   }
@@ -139,9 +142,10 @@ class QuantisedPass {
     }
     std::vector<ValueId> inputs = layer.inputs;
     Attrs attrs = layer.attrs;
+    Quantization& quantization = EditLayerParams(attrs).quantization;
     if (measured) {
       // Only into floats, and channels go together.
-      if (out != nullptr || layer.attrs.Int("group", 1) != 1 ||
+      if (out != nullptr || GroupsOf(layer.attrs) != 1 ||
           layer.op == &fused::kConvTranspose) {
         return;
       }
@@ -150,15 +154,15 @@ class QuantisedPass {
       SetOperand(inputs, fused::kMeasured + 1, measured->zero);
     } else {
       inputs[0] = x->bytes;
-      SetScale(attrs, "x", x->scale);
+      quantization.x = x->scale;
     }
-    if (out != nullptr) SetScale(attrs, "y", *out);
+    if (out != nullptr) quantization.y = *out;
     if (inputs.size() > fused::kResidual &&
         inputs[fused::kResidual] != kNoValue) {
       if (const auto r =
               DequantisedOf(graph_, editor_, inputs[fused::kResidual])) {
         inputs[fused::kResidual] = r->bytes;
-        SetScale(attrs, "residual", r->scale);
+        quantization.residual = r->scale;
       }
     }
     editor_.Rewrite(node, *OnBytes(layer), std::move(inputs), std::move(attrs));
@@ -167,9 +171,10 @@ class QuantisedPass {
   // The mean over a whole image.
   void Mean(Node& node, const Node& pool, const ByteScale* out) {
     const auto x = DequantisedOf(graph_, editor_, pool.inputs[0]);
-    if (!x || pool.attrs.Text("kind", "") == "max") return;
+    const auto& params = ParamsOf<PoolParams>(pool.attrs);
+    if (!x || params.is_max) return;
     const Shape& image = ShapeOf(pool.inputs[0]);
-    const NodeWindow window = WindowFromAttrs(pool.attrs);
+    const NodeWindow& window = params.window;
     for (size_t i = 0; i < window.kernel.size(); ++i) {
       if (window.kernel[i] != image[static_cast<int>(i) + 1]) return;
     }
@@ -178,8 +183,9 @@ class QuantisedPass {
       return;
     }
     Attrs attrs = pool.attrs;
-    SetScale(attrs, "x", x->scale);
-    if (out != nullptr) SetScale(attrs, "y", *out);
+    auto& edited = EditParams<PoolParams>(attrs);
+    edited.x = x->scale;
+    if (out != nullptr) edited.y = *out;
     editor_.Rewrite(node, fused::kBytePool, {x->bytes}, std::move(attrs));
   }
 
@@ -211,25 +217,25 @@ class QuantisedPass {
     if (editor_.NumReaders(floats) != 1) return std::nullopt;
     const Node* maker = editor_.Maker(floats);
     if (IsByteLayer(maker)) {
-      return Open{*maker, maker->attrs.Has("middle_scale")};
+      return Open{*maker, QuantizationOf(*maker).middle.given()};
     }
     const auto x = DequantisedOf(graph_, editor_, floats);
     if (!x) return std::nullopt;
     const Node* layer = SoleByteLayer(x->bytes);
-    if (layer == nullptr || layer->attrs.Has("activation") ||
-        layer->attrs.Has("middle_scale") ||
+    if (layer == nullptr || IsActivated(*layer) ||
+        QuantizationOf(*layer).middle.given() ||
         HasOperand(*layer, fused::kResidual)) {
       return std::nullopt;
     }
     Open open{*layer, true};
-    for (const char* name : {"y_scale", "y_zero"}) open.layer.attrs.Erase(name);
-    SetScale(open.layer.attrs, "middle", x->scale);
+    Quantization& edited = EditLayerParams(open.layer.attrs).quantization;
+    edited.y = {};
+    edited.middle = x->scale;
     return open;
   }
   // Whether nothing stands behind the sum, or its middle, yet.
   static bool IsBare(const Node& layer) {
-    return !layer.attrs.Has("activation") &&
-           !HasOperand(layer, fused::kResidual);
+    return !IsActivated(layer) && !HasOperand(layer, fused::kResidual);
   }
 
   bool Become(Node& node, Node layer) {
@@ -273,10 +279,11 @@ class QuantisedPass {
       if (!open || HasOperand(open->layer, fused::kResidual)) continue;
       Node& layer = open->layer;
       SetOperand(layer.inputs, fused::kResidual, other);
-      layer.attrs.Set("residual_first", int64_t{0});
+      LayerParams& params = EditLayerParams(layer.attrs);
+      params.epilogue.residual_first = false;
       if (const auto r = DequantisedOf(graph_, editor_, other)) {
         layer.inputs[fused::kResidual] = r->bytes;
-        SetScale(layer.attrs, "residual", r->scale);
+        params.quantization.residual = r->scale;
       }
       return Become(node, std::move(layer));
     }
@@ -300,8 +307,7 @@ class QuantisedPass {
       const double number = *by->data<float>();
       const double factor = node.Is("Mul") ? number : 1 / number;
       if (!std::isfinite(factor)) return;
-      Attrs& attrs = open->layer.attrs;
-      attrs.Set("middle_factor", attrs.Float("middle_factor", 1) * factor);
+      EditLayerParams(open->layer.attrs).quantization.middle_factor *= factor;
       Become(node, std::move(open->layer));
       return;
     }
@@ -309,13 +315,10 @@ class QuantisedPass {
 
   void Activate(Node& node, const Activation& f) {
     auto open = OpenLayer(node.inputs[0]);
-    if (!open || open->layer.attrs.Has("activation")) return;
-    Attrs& attrs = open->layer.attrs;
-    attrs.Set("activation", int64_t{static_cast<int>(f.f)});
-    attrs.Set("alpha", double{f.a});
-    attrs.Set("beta", double{f.b});
-    attrs.Set("residual_first",
-              int64_t{HasOperand(open->layer, fused::kResidual)});
+    if (!open || IsActivated(open->layer)) return;
+    EditLayerParams(open->layer.attrs).epilogue = {
+        .activation = f,
+        .residual_first = HasOperand(open->layer, fused::kResidual)};
     Become(node, std::move(open->layer));
   }
 
@@ -328,7 +331,7 @@ class QuantisedPass {
       return;
     }
     Node layer = *maker;
-    SetScale(layer.attrs, "y", *scale);
+    EditLayerParams(layer.attrs).quantization.y = *scale;
     Become(node, std::move(layer));
   }
 
@@ -356,23 +359,19 @@ void FuseQuantisedPointwise(Graph& graph) {
   const auto join = [&](Node& node, const Node& program,
                         std::optional<ByteScale> out) {
     std::vector<ValueId> inputs = program.inputs;
-    std::vector<double> scales;
-    std::vector<int64_t> zeros;
+    std::vector<ByteScale> scales;
     for (ValueId& id : inputs) {
       const auto x = DequantisedOf(graph, editor, id);
       if (x) id = x->bytes;
-      scales.push_back(x ? x->scale.scale : 0);
-      zeros.push_back(x ? x->scale.zero : 0);
+      scales.push_back(x ? x->scale : ByteScale{});
     }
-    scales.push_back(out ? out->scale : 0);
-    zeros.push_back(out ? out->zero : 0);
-    if (std::all_of(scales.begin(), scales.end(),
-                    [](double scale) { return scale == 0; })) {
+    scales.push_back(out.value_or(ByteScale{}));
+    if (std::none_of(scales.begin(), scales.end(),
+                     [](const ByteScale& scale) { return scale.given(); })) {
       return;
     }
     Attrs attrs = program.attrs;
-    attrs.Set("scales", std::move(scales));
-    attrs.Set("zeros", std::move(zeros));
+    EditParams<PointwiseParams>(attrs).scales = std::move(scales);
     editor.Rewrite(node, fused::kBytePointwise, std::move(inputs),
                    std::move(attrs));
   };

@@ -35,16 +35,4 @@ NodeWindow WindowOf(const Node& node, const Shape& in, const Shape& out,
   return window;
 }
 
-Attrs WindowAttrs(const NodeWindow& window) {
-  return {{"kernel_shape", window.kernel},
-          {"strides", window.strides},
-          {"dilations", window.dilations},
-          {"pads", window.pads}};
-}
-
-NodeWindow WindowFromAttrs(const Attrs& attrs) {
-  return {attrs.Ints("kernel_shape"), attrs.Ints("strides"),
-          attrs.Ints("dilations"), attrs.Ints("pads")};
-}
-
 }  // namespace millrace::models::graph

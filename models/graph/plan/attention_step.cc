@@ -4,6 +4,7 @@
 #include <cmath>
 #include <string>
 
+#include "models/graph/fused_params.h"
 #include "models/graph/ops/broadcast.h"
 #include "models/graph/plan/epilogue.h"
 #include "models/graph/plan/makers.h"
@@ -27,23 +28,20 @@ struct Layout {
 };
 
 Layout LayoutOf(const Node& node, const LowerContext& context, size_t i) {
-  if (!node.attrs.Has("offsets")) {
+  const auto& views = ParamsOf<AttentionParams>(node.attrs).views;
+  if (!views) {
     const Shape& x = context.shape(node.inputs[i]);
     return {x[1], x[2], x[3], 0, x[2] * x[3], x[1] * x[2] * x[3]};
   }
-  const int64_t* sizes = node.attrs.Ints("sizes").data() + 3 * i;
-  return {sizes[0],
-          sizes[1],
-          sizes[2],
-          node.attrs.Ints("offsets")[i],
-          node.attrs.Ints("strides")[i],
-          node.attrs.Ints("batch_strides")[i]};
+  const AttentionOperand& view = (*views)[i];
+  return {view.tokens, view.heads,  view.size,
+          view.offset, view.stride, view.batch_stride};
 }
 
 Layout OutLayoutOf(const Node& node, const LowerContext& context) {
   const Shape& y = context.shape(node.outputs[0]);
   const int64_t floats = y[2] * y[3];
-  if (node.attrs.Has("swapped_out")) {
+  if (ParamsOf<AttentionParams>(node.attrs).swapped_out) {
     return {y[0], y[2], y[3], 0, y[1] * floats, floats};
   }
   return {y[1], y[2], y[3], 0, floats, y[1] * floats};
@@ -76,9 +74,10 @@ class AttentionStep : public Step {
         key_heads_(in_k_.heads),
         dv_(in_v_.size),
         scale_(static_cast<float>(
-            node.attrs.Float("scale", 1 / std::sqrt(static_cast<double>(d_))))),
-        causal_(node.attrs.Int("is_causal", 0) != 0),
-        zero_if_hidden_(node.attrs.Int("zero_masked", 1) != 0) {
+            ParamsOf<AttentionParams>(node.attrs)
+                .scale.value_or(1 / std::sqrt(static_cast<double>(d_))))),
+        causal_(ParamsOf<AttentionParams>(node.attrs).is_causal),
+        zero_if_hidden_(ParamsOf<AttentionParams>(node.attrs).zero_masked) {
     if (node.inputs.size() > 3 && node.inputs[3] != kNoValue) {
       mask_ = context.slot(node.inputs[3]);
       Shape mask = context.shape(node.inputs[3]);

@@ -10,7 +10,7 @@
 #include <utility>
 #include <vector>
 
-#include "models/graph/passes/program.h"
+#include "models/graph/fused_params.h"
 #include "models/graph/plan/byte_layer.h"
 #include "models/graph/plan/makers.h"
 #include "models/graph/plan/split.h"
@@ -44,8 +44,9 @@ std::optional<size_t> AffineOperand(const Node& node,
                                     const LowerContext& context,
                                     const Program& program) {
   const Shape& out = context.shape(node.outputs[0]);
-  const std::vector<double>& scales = node.attrs.Floats("scales");
-  if (scales.empty() || scales.back() == 0 || out.rank() < 2 ||
+  const std::vector<ByteScale>& scales =
+      ParamsOf<PointwiseParams>(node.attrs).scales;
+  if (scales.empty() || !scales.back().given() || out.rank() < 2 ||
       out[out.rank() - 1] < kFewestChannels) {
     return std::nullopt;
   }
@@ -53,7 +54,7 @@ std::optional<size_t> AffineOperand(const Node& node,
   std::vector<Kind> kinds;
   for (size_t i = 0; i < node.inputs.size(); ++i) {
     const Shape& shape = context.shape(node.inputs[i]);
-    const bool is_x = shape == out && scales[i] != 0 && !x;
+    const bool is_x = shape == out && scales[i].given() && !x;
     if (is_x) x = i;
     if (!is_x && !IsOfChannels(shape, out)) return std::nullopt;
     kinds.push_back(is_x ? Kind::kAffine : Kind::kFree);
@@ -104,20 +105,18 @@ class ByteAffineStep : public Step {
         text_(context.shape(node.outputs[0]).ToString()) {
     const Shape& out = context.shape(node.outputs[0]);
     channels_ = out[out.rank() - 1];
-    const std::vector<double>& scales = node.attrs.Floats("scales");
-    const std::vector<int64_t>& zeros = node.attrs.Ints("zeros");
+    const std::vector<ByteScale>& scales =
+        ParamsOf<PointwiseParams>(node.attrs).scales;
     for (size_t i = 0; i < node.inputs.size(); ++i) {
       const Shape& shape = context.shape(node.inputs[i]);
       const int64_t n = shape.num_elements();
-      operands_.push_back({context.slot(node.inputs[i]),
-                           static_cast<float>(scales[i]),
-                           static_cast<int32_t>(zeros[i]), n == 1 ? 0 : 1,
+      operands_.push_back({context.slot(node.inputs[i]), scales[i].scale,
+                           scales[i].zero, n == 1 ? 0 : 1,
                            i != x && n > channels_});
       if (i != x && n > channels_) images_ = out[0];
     }
     rows_ = out.num_elements() / channels_ / images_;
-    y_ = {static_cast<float>(scales.back()),
-          static_cast<int32_t>(zeros.back())};
+    y_ = scales.back();
     if (const Instruction& last = program_.back(); Cuts(last)) {
       low_ = last.f == Unary::kRelu ? 0 : last.a / y_.scale;
       if (last.f == Unary::kClip) high_ = last.b / y_.scale;
@@ -270,7 +269,7 @@ class ByteAffineStep : public Step {
 
 StatusOr<std::unique_ptr<Step>> MakeByteAffineStep(
     const Node& node, const LowerContext& context) {
-  Program program = ProgramFrom(node.attrs);
+  Program program = ParamsOf<PointwiseParams>(node.attrs).program;
   const auto x = AffineOperand(node, context, program);
   if (!x) return MakePointwiseStep(node, context);
   return std::unique_ptr<Step>(

@@ -12,20 +12,16 @@ ValueId Operand(const Node& node, size_t i) {
 
 }  // namespace
 
-ByteScale ScaleFromAttrs(const Attrs& attrs, const std::string& what) {
-  return {static_cast<float>(attrs.Float(what + "_scale", 0)),
-          static_cast<int32_t>(attrs.Int(what + "_zero", 0))};
-}
-
 ByteEpilogue::ByteEpilogue(const Node& node, const LowerContext& context,
                            const ByteOutputs& weight, int64_t outputs)
-    : x_(ScaleFromAttrs(node.attrs, "x")),
-      y_(ScaleFromAttrs(node.attrs, "y")),
-      gives_bytes_(y_.scale != 0) {
-  fixed_.f = static_cast<Unary>(node.attrs.Int("activation", 0));
-  fixed_.a = static_cast<float>(node.attrs.Float("alpha", 0));
-  fixed_.b = static_cast<float>(node.attrs.Float("beta", 0));
-  fixed_.residual_first = node.attrs.Int("residual_first", 0) != 0;
+    : x_(LayerParamsOf(node.attrs).quantization.x),
+      y_(LayerParamsOf(node.attrs).quantization.y),
+      gives_bytes_(y_.given()) {
+  const FusedEpilogue& epilogue = LayerParamsOf(node.attrs).epilogue;
+  fixed_.f = epilogue.activation.f;
+  fixed_.a = epilogue.activation.a;
+  fixed_.b = epilogue.activation.b;
+  fixed_.residual_first = epilogue.residual_first;
   fixed_.ld_residual = outputs;
   fixed_.y_zero = y_.zero;
   if (const ValueId id = Operand(node, fused::kResidual); id != kNoValue) {
@@ -56,15 +52,16 @@ void ByteEpilogue::Scales(const Node& node, const LowerContext& context,
     fixed_.b = static_cast<float>(fixed_.b / unit);
   }
   double sum_unit = unit;
-  const ByteScale middle = ScaleFromAttrs(node.attrs, "middle");
-  if (middle.scale != 0) {
+  const Quantization& quantization = LayerParamsOf(node.attrs).quantization;
+  const ByteScale& middle = quantization.middle;
+  if (middle.given()) {
     sum_unit = middle.scale;
-    const double factor = node.attrs.Float("middle_factor", 1);
+    const double factor = quantization.middle_factor;
     fixed_.middle_scale = static_cast<float>(middle.scale * factor / unit);
     fixed_.middle_low = static_cast<float>(-middle.zero);
     fixed_.middle_high = static_cast<float>(255 - middle.zero);
   }
-  const ByteScale residual = ScaleFromAttrs(node.attrs, "residual");
+  const ByteScale& residual = quantization.residual;
   if (residual_is_bytes_) {
     fixed_.residual_scale = static_cast<float>(residual.scale / unit);
     fixed_.residual_zero = static_cast<float>(residual.zero);

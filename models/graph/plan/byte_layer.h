@@ -9,15 +9,13 @@
 
 #include "config/base/status.h"
 #include "models/cpu/graph_int8_kernels.h"
+#include "models/graph/fused_params.h"
 #include "models/graph/ir.h"
 #include "models/graph/passes/bytes.h"
 #include "models/graph/plan/lower.h"
 #include "models/graph/plan/step.h"
 
 namespace millrace::models::graph {
-
-// "x_scale" and "x_zero" of a node's attributes; a scale of 0: absent.
-ByteScale ScaleFromAttrs(const Attrs& attrs, const std::string& what);
 
 // What is known of each output of a weight.
 struct ByteOutputs {

@@ -294,8 +294,9 @@ StatusOr<std::unique_ptr<Step>> MakeByteLayerStep(const Node& node,
   const bool is_linear = node.op == &fused::kByteLinear;
   const ImageShape shape =
       is_linear ? LinearShape(node, context) : ImageShapeOf(node, context);
-  const int64_t groups = node.attrs.Int("group", 1);
-  const bool weight_kn = is_linear && node.attrs.Int("weight_kn", 0) != 0;
+  const int64_t groups = GroupsOf(node.attrs);
+  const bool weight_kn =
+      is_linear && ParamsOf<LinearParams>(node.attrs).weight_kn;
   const Integers& integers = *context.graph.value(node.inputs[1]).integers;
   if (groups > 1 && groups == shape.channels && groups == shape.outputs) {
     return MakeDepthwise(node, context, shape, integers);

@@ -3,6 +3,7 @@
 #include <string>
 #include <vector>
 
+#include "models/graph/fused_params.h"
 #include "models/graph/plan/byte_layer.h"
 #include "models/graph/plan/image_shape.h"
 #include "models/graph/plan/makers.h"
@@ -53,8 +54,8 @@ class ByteMeanStep : public Step {
       : int8_(context.int8),
         num_members_(context.num_members),
         shape_(ImageShapeOf(node, context)),
-        x_scale_(ScaleFromAttrs(node.attrs, "x")),
-        y_scale_(ScaleFromAttrs(node.attrs, "y")),
+        x_scale_(ParamsOf<PoolParams>(node.attrs).x),
+        y_scale_(ParamsOf<PoolParams>(node.attrs).y),
         x_(context.slot(node.inputs[0])),
         y_(context.slot(node.outputs[0])) {}
 
@@ -109,7 +110,7 @@ class ByteMeanStep : public Step {
 
 StatusOr<std::unique_ptr<Step>> MakeBytePoolStep(const Node& node,
                                                  const LowerContext& context) {
-  if (node.attrs.Text("kind", "") == "max") {
+  if (ParamsOf<PoolParams>(node.attrs).is_max) {
     return std::unique_ptr<Step>(std::make_unique<ByteMaxStep>(node, context));
   }
   return std::unique_ptr<Step>(std::make_unique<ByteMeanStep>(node, context));

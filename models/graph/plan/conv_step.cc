@@ -245,8 +245,9 @@ StatusOr<std::unique_ptr<Step>> MakeDepthwise(const Node& node,
 }  // namespace
 
 bool IsDepthwise(const Node& node, const Graph& graph) {
-  const int64_t groups = node.attrs.Int("group", 1);
-  return node.op == &fused::kConv && groups > 1 &&
+  if (node.op != &fused::kConv) return false;
+  const int64_t groups = ParamsOf<ConvParams>(node.attrs).groups;
+  return groups > 1 &&
          groups == graph.value(node.inputs[0]).type->shape.back() &&
          groups == graph.value(node.outputs[0]).type->shape.back();
 }
@@ -257,7 +258,7 @@ StatusOr<std::unique_ptr<Step>> MakeConvStep(const Node& node,
   if (IsDepthwise(node, context.graph)) {
     return MakeDepthwise(node, context, shape);
   }
-  const int64_t groups = node.attrs.Int("group", 1);
+  const int64_t groups = ParamsOf<ConvParams>(node.attrs).groups;
   const auto& weight = context.graph.value(node.inputs[1]).constant;
   const DenseProducts& products = context.products(node);
   const int64_t n = shape.outputs / groups;

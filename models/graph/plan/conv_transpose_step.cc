@@ -124,7 +124,8 @@ class ConvTransposeStep : public Step {
 }  // namespace
 
 bool StandsSideBySide(const Node& node, const Graph& graph) {
-  if (node.op != &fused::kConvTranspose || node.attrs.Int("group", 1) != 1) {
+  if (node.op != &fused::kConvTranspose ||
+      ParamsOf<ConvParams>(node.attrs).groups != 1) {
     return false;
   }
   const ImageShape s = ImageShapeOf(node, graph);

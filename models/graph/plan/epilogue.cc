@@ -1,6 +1,7 @@
 #include "models/graph/plan/epilogue.h"
 
 #include "models/graph/activation.h"
+#include "models/graph/passes/fused.h"
 
 namespace millrace::models::graph {
 
@@ -9,22 +10,24 @@ StepEpilogue::StepEpilogue(const Node& node, const LowerContext& context,
   const auto slot = [&](size_t i) {
     return i < node.inputs.size() ? context.slot(node.inputs[i]) : kNoSlot;
   };
-  bias_ = slot(2);
-  residual_ = slot(3);
-  gate_ = slot(4);
-  residual_is_bf16_ = residual_ != kNoSlot && context.is_bf16(node.inputs[3]);
-  fixed_.f = static_cast<Unary>(node.attrs.Int("activation", 0));
-  fixed_.a = static_cast<float>(node.attrs.Float("alpha", 0));
-  fixed_.b = static_cast<float>(node.attrs.Float("beta", 0));
-  fixed_.residual_first = node.attrs.Int("residual_first", 0) != 0;
+  bias_ = slot(fused::kBias);
+  residual_ = slot(fused::kResidual);
+  gate_ = slot(fused::kGate);
+  residual_is_bf16_ =
+      residual_ != kNoSlot && context.is_bf16(node.inputs[fused::kResidual]);
+  const FusedEpilogue& epilogue = LayerParamsOf(node.attrs).epilogue;
+  fixed_.f = epilogue.activation.f;
+  fixed_.a = epilogue.activation.a;
+  fixed_.b = epilogue.activation.b;
+  fixed_.residual_first = epilogue.residual_first;
   const auto distance = [&](size_t i) {
     const bool given = i < node.inputs.size() && node.inputs[i] != kNoValue;
     return given && context.place(node.inputs[i]).storage != kNoValue
                ? context.distance(node.inputs[i])
                : outputs;
   };
-  fixed_.ld_residual = distance(3);
-  fixed_.ld_gate = distance(4);
+  fixed_.ld_residual = distance(fused::kResidual);
+  fixed_.ld_gate = distance(fused::kGate);
 }
 
 Epilogue StepEpilogue::At(const Slots& slots) const {

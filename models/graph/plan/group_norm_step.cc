@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <string>
 
+#include "models/graph/fused_params.h"
 #include "models/graph/plan/makers.h"
 #include "models/graph/plan/split.h"
 
@@ -21,8 +22,10 @@ class GroupNormStep : public Step {
         channels_(context.shape(node.inputs[0]).back()),
         pixels_(context.shape(node.inputs[0])
                     .Product(1, context.shape(node.inputs[0]).rank() - 1)),
-        groups_(node.attrs.Int("num_groups", 1)),
-        eps_(static_cast<float>(node.attrs.Float("epsilon", 1e-5))) {}
+        groups_(ParamsOf<GroupNormParams>(node.attrs).num_groups),
+        eps_(
+            static_cast<float>(ParamsOf<GroupNormParams>(node.attrs).epsilon)) {
+  }
 
   Status Run(const Slots& slots, const Team& team) const override {
     const auto row = [&](Slot slot) {

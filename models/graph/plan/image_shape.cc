@@ -1,6 +1,8 @@
 #include "models/graph/plan/image_shape.h"
 
-#include "models/graph/passes/windows.h"
+#include <variant>
+
+#include "models/graph/fused_params.h"
 
 namespace millrace::models::graph {
 
@@ -8,7 +10,9 @@ ImageShape ImageShapeOf(const Node& node, const Graph& graph) {
   const Shape& x = graph.value(node.inputs[0]).type->shape;
   const Shape& y = graph.value(node.outputs[0]).type->shape;
   const bool flat = x.rank() == 3;
-  const NodeWindow w = WindowFromAttrs(node.attrs);
+  const PoolParams* pool = std::get_if<PoolParams>(&node.attrs.fused()->of);
+  const NodeWindow& w =
+      pool != nullptr ? pool->window : ParamsOf<ConvParams>(node.attrs).window;
   CHECK(w.kernel.size() == static_cast<size_t>(x.rank() - 2),
         "a window fits its image");
   // The number for rows, or for columns, of an image.

@@ -110,7 +110,7 @@ class KeepPass {
   // The greatest of rounded values is the greatest value, rounded. (But for the
   // sign of a zero, which no sum that begins with +0 shows.)
   static bool IsMaxPool(const Node& node) {
-    return node.op == &fused::kPool && node.attrs.Text("kind", "") == "max";
+    return node.op == &fused::kPool && ParamsOf<PoolParams>(node.attrs).is_max;
   }
   bool Arranges(const Node& node) const {
     return IsAlias(node, graph_) || node.Is("Concat") || IsMaxPool(node);
@@ -132,7 +132,7 @@ class KeepPass {
     if (i == fused::kResidual) return AddsResidual(node);
     if (i != 0 || !IsProduct(node)) return false;
     // Products take two values at a time.
-    return ShapeOf(node.inputs[0]).back() / node.attrs.Int("group", 1) % 2 == 0;
+    return ShapeOf(node.inputs[0]).back() / GroupsOf(node.attrs) % 2 == 0;
   }
   // Whether the result may be.
   bool Makes(const Node& node) const {

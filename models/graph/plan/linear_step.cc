@@ -3,6 +3,7 @@
 #include <string>
 #include <utility>
 
+#include "models/graph/fused_params.h"
 #include "models/graph/plan/epilogue.h"
 #include "models/graph/plan/makers.h"
 #include "models/graph/plan/split.h"
@@ -99,7 +100,7 @@ class LinearStep : public Step {
 StatusOr<std::unique_ptr<Step>> MakeLinearStep(const Node& node,
                                                const LowerContext& context) {
   const auto& weight = context.graph.value(node.inputs[1]).constant;
-  const bool weight_kn = node.attrs.Int("weight_kn", 0) != 0;
+  const bool weight_kn = ParamsOf<LinearParams>(node.attrs).weight_kn;
   const int64_t n = context.shape(node.outputs[0]).back();
   const int64_t k = context.shape(node.inputs[0]).back();
   const DenseProducts& products = context.products(node);

@@ -7,6 +7,7 @@
 #include <utility>
 #include <vector>
 
+#include "models/graph/fused_params.h"
 #include "models/graph/plan/epilogue.h"
 #include "models/graph/plan/makers.h"
 #include "models/graph/plan/split.h"
@@ -16,11 +17,11 @@ namespace {
 
 // A value as a product sees its axes.
 struct View {
-  View(const Node& node, const LowerContext& context, ValueId id,
-       std::string_view perm) {
+  View(const LowerContext& context, ValueId id,
+       const std::vector<int64_t>& perm) {
     const Shape& base = context.shape(id);
     const Shape base_strides = base.Strides();
-    for (const int64_t axis : node.attrs.Ints(perm)) {
+    for (const int64_t axis : perm) {
       sizes.Append(base[static_cast<int>(axis)]);
       strides.Append(base_strides[static_cast<int>(axis)]);
     }
@@ -50,9 +51,13 @@ struct Axis {
 class MatMulStep : public Step {
  public:
   MatMulStep(const Node& node, const LowerContext& context)
-      : MatMulStep(node, context, View(node, context, node.inputs[0], "a_perm"),
-                   View(node, context, node.inputs[1], "b_perm"),
-                   View(node, context, node.outputs[0], "y_perm")) {}
+      : MatMulStep(node, context,
+                   View(context, node.inputs[0],
+                        ParamsOf<MatMulParams>(node.attrs).a_perm),
+                   View(context, node.inputs[1],
+                        ParamsOf<MatMulParams>(node.attrs).b_perm),
+                   View(context, node.outputs[0],
+                        ParamsOf<MatMulParams>(node.attrs).y_perm)) {}
 
   int64_t scratch_bytes() const override {
     return (ByPanels(num_members_) ? 1 : num_members_) * PackedFloats() * 4;

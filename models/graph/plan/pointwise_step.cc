@@ -6,8 +6,8 @@
 #include <string>
 #include <utility>
 
+#include "models/graph/fused_params.h"
 #include "models/graph/ops/broadcast.h"
-#include "models/graph/passes/program.h"
 #include "models/graph/plan/byte_layer.h"
 #include "models/graph/plan/epilogue.h"
 #include "models/graph/plan/makers.h"
@@ -41,13 +41,9 @@ BroadcastWalk WalkOf(const Node& node, const LowerContext& context) {
 
 // Scales of the operands, then of the result; 0 for what is in floats.
 std::vector<ByteScale> ScalesOf(const Node& node) {
-  std::vector<ByteScale> out(node.inputs.size() + 1);
-  const std::vector<double>& scales = node.attrs.Floats("scales");
-  const std::vector<int64_t>& zeros = node.attrs.Ints("zeros");
-  for (size_t i = 0; i < scales.size(); ++i) {
-    out[i] = {static_cast<float>(scales[i]), static_cast<int32_t>(zeros[i])};
-  }
-  return out;
+  std::vector<ByteScale> scales = ParamsOf<PointwiseParams>(node.attrs).scales;
+  scales.resize(node.inputs.size() + 1);
+  return scales;
 }
 
 class PointwiseStep : public Step {
@@ -56,7 +52,7 @@ class PointwiseStep : public Step {
       : dense_(context.dense),
         int8_(context.int8),
         num_members_(context.num_members),
-        program_(ProgramFrom(node.attrs)),
+        program_(ParamsOf<PointwiseParams>(node.attrs).program),
         walk_(WalkOf(node, context)),
         scales_(ScalesOf(node)),
         out_(context.slot(node.outputs[0])),

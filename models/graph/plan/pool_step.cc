@@ -1,6 +1,7 @@
 // Pools of channels-last images.
 #include <string>
 
+#include "models/graph/fused_params.h"
 #include "models/graph/plan/epilogue.h"
 #include "models/graph/plan/image_shape.h"
 #include "models/graph/plan/makers.h"
@@ -59,9 +60,9 @@ class PoolStep : public Step {
 
  private:
   static PoolKind KindOf(const Node& node) {
-    if (node.attrs.Text("kind", "") == "max") return PoolKind::kMax;
-    return node.attrs.Int("count_include_pad", 0) != 0 ? PoolKind::kMeanPadded
-                                                       : PoolKind::kMean;
+    const auto& params = ParamsOf<PoolParams>(node.attrs);
+    if (params.is_max) return PoolKind::kMax;
+    return params.count_include_pad ? PoolKind::kMeanPadded : PoolKind::kMean;
   }
 
   bool IsWholeMean() const {

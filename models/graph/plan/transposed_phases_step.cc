@@ -5,6 +5,7 @@
 #include <utility>
 #include <vector>
 
+#include "models/graph/fused_params.h"
 #include "models/graph/plan/axis_phases.h"
 #include "models/graph/plan/epilogue.h"
 #include "models/graph/plan/image_shape.h"
@@ -143,7 +144,7 @@ StatusOr<std::unique_ptr<Step>> MakeTransposedPhasesStep(
   const ImageShape shape = ImageShapeOf(node, context);
   const Window& window = shape.window;
   const DenseProducts& products = context.products(node);
-  const int64_t groups = node.attrs.Int("group", 1);
+  const int64_t groups = ParamsOf<ConvParams>(node.attrs).groups;
   const int64_t n = shape.outputs / groups;
   const int64_t channels = shape.channels / groups;
   std::vector<TransposedPhasesStep::Phase> phases;

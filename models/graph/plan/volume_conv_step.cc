@@ -12,7 +12,7 @@
 #include <utility>
 #include <vector>
 
-#include "models/graph/passes/windows.h"
+#include "models/graph/fused_params.h"
 #include "models/graph/plan/epilogue.h"
 #include "models/graph/plan/image_shape.h"
 #include "models/graph/plan/makers.h"
@@ -41,7 +41,7 @@ struct VolumeShape {
 VolumeShape VolumeShapeOf(const Node& node, const LowerContext& context) {
   const Shape& x = context.shape(node.inputs[0]);
   const Shape& y = context.shape(node.outputs[0]);
-  const NodeWindow w = WindowFromAttrs(node.attrs);
+  const NodeWindow& w = ParamsOf<ConvParams>(node.attrs).window;
   CHECK(x.rank() == 5 && w.kernel.size() == 3, "a volume and its window");
   return {.frame = {.batch = x[0],
                     .height = x[2],
@@ -312,7 +312,7 @@ StatusOr<std::unique_ptr<Step>> MakeVolumeConvStep(
     const Node& node, const LowerContext& context) {
   const VolumeShape shape = VolumeShapeOf(node, context);
   const ImageShape& frame = shape.frame;
-  const int64_t groups = node.attrs.Int("group", 1);
+  const int64_t groups = ParamsOf<ConvParams>(node.attrs).groups;
   const auto& weight = context.graph.value(node.inputs[1]).constant;
   const int64_t taps = frame.taps();
   if (groups > 1 && groups == frame.channels && groups == frame.outputs) {
