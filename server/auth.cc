@@ -1,6 +1,6 @@
-// API keys. A reader would guess that the comparison stops at the first key
-// that fits: it looks at every byte of every key, so that the time it takes
-// says nothing about how much of a guess was right.
+// API keys. The comparison looks at every byte of every key, also behind the
+// first key that fits, so that its time says nothing about how much of a wrong
+// key was right.
 #include "server/auth.h"
 
 #include <algorithm>

@@ -1,7 +1,6 @@
-// One table from Status to what each protocol calls it. A reader would guess
-// that the HTTP status follows from the code alone: a few refusals of the
-// transport (a body too large, a wrong method) have statuses of their own,
-// chosen by the status' reason.
+// One table from Status to what each protocol calls it. The HTTP status follows
+// from the code, but a few refusals of the transport (a body too large, a wrong
+// method) have statuses of their own, chosen by the status' reason.
 #include "server/error_map.h"
 
 #include <iterator>

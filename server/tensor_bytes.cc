@@ -1,6 +1,6 @@
-// A reader would guess that an empty tensor is harmless: its other dimensions
-// may be anything, and what a graph makes of them (a sum over the empty one)
-// has elements. They are bounded like those of a tensor with elements.
+// An empty tensor's other dimensions may be anything, and what a graph makes of
+// them (a sum over the empty one) has elements, so they are bounded like those
+// of a tensor with elements.
 #include "server/tensor_bytes.h"
 
 #include <algorithm>

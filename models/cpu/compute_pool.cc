@@ -3,10 +3,10 @@
 // it to arrive at all: more workers than free CPUs), and after 200 µs park on
 // a condition variable, which costs the waker 20-35 µs and the machine nothing.
 //
-// The thing one would guess wrong: nobody counts arrivals. Each worker owns a
-// flag on its own cache line and writes the number of the phase it has
-// finished; the others read it. So no line is written by two cores. Phases only
-// grow, and a worker is at most one phase ahead of any other.
+// There is no counter of arrivals. Each worker owns a flag on its own cache
+// line and writes the number of the phase it has finished; the others read it.
+// So no line is written by two cores. Phases only grow, and a worker is at most
+// one phase ahead of any other.
 
 #include "models/cpu/compute_pool.h"
 

@@ -1,7 +1,7 @@
-// Reads a GGUF front to back with one bounds-checked cursor. What a reader
-// would guess wrong: sizes are compared by subtraction from what is left of
-// the file, never by adding to an offset, so that no sum can overflow; and an
-// array of strings is walked once here, so that later walks need no checks.
+// Reads a GGUF front to back with one bounds-checked cursor. Sizes are compared
+// by subtraction from what is left of the file, never by adding to an offset,
+// so that no sum can overflow; and an array of strings is walked once here, so
+// that later walks need no checks.
 #include "models/files/gguf.h"
 
 #include <cstring>

@@ -1,6 +1,6 @@
-// The header is JSON, so most lies are of kinds: a number where a list should
-// be, a name twice. What a reader would guess wrong: offsets count from the end
-// of the header, not from the start of the file.
+// The header is JSON, so most faults are of types: a number where a list should
+// be, a name twice. Offsets count from the end of the header, not from the
+// start of the file.
 #include "models/files/safetensors.h"
 
 #include <algorithm>

@@ -1,7 +1,6 @@
-// What a reader would guess wrong: sizes and checksums come from the directory
-// at the end of the file (local headers may hold zeros), but where the data
-// begin only the local header says, for its extra field has a length of its
-// own.
+// Sizes and checksums come from the directory at the end of the file (local
+// headers may hold zeros), but where the data begin only the local header says,
+// for its extra field has a length of its own.
 #include "models/files/zip.h"
 
 #include <zlib.h>

@@ -1,7 +1,6 @@
-// Tokenizer keys of a GGUF. What a reader would guess wrong: the ids that end
-// an answer are more than eos; files name eot and eom apart, and many chat
-// models end their turns with a control token that no key names, so those
-// known by their text count too.
+// Tokenizer keys of a GGUF. More ids than eos end a completion: files name eot
+// and eom apart, and many chat models end their turns with a control token that
+// no key names, so those known by their text count too.
 #include "models/llm/vocabulary.h"
 
 #include <algorithm>

@@ -1,8 +1,7 @@
 // Rounding to blocks of 32 values, as the reference quantisers of GGUF do it in
-// f32. What a reader would guess wrong: Q4_0 and Q5_0 give the value of
-// greatest magnitude the number -8 or -16, whatever its sign, so the step is
-// negative where that value is positive; and the numbers are found with the
-// step before it is rounded to half precision.
+// f32. Q4_0 and Q5_0 give the value of greatest magnitude the number -8 or -16,
+// whatever its sign, so the step is negative where that value is positive; and
+// the numbers are found with the step before it is rounded to half precision.
 #include <algorithm>
 #include <cmath>
 #include <cstring>

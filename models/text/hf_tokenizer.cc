@@ -1,7 +1,6 @@
-// What a reader would guess wrong: ids of added tokens count beside those of
-// the vocabulary and win over them; merges come as "a b" or as ["a", "b"],
-// depending on the library's version; and a gap between ids is legal, no text
-// gives such a token.
+// Ids of added tokens count beside those of the vocabulary and win over them;
+// merges come as "a b" or as ["a", "b"], depending on the library's version;
+// and a gap between ids is legal, no text gives such a token.
 #include "models/text/hf_tokenizer.h"
 
 #include <algorithm>

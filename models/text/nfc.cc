@@ -1,7 +1,7 @@
 // utf8proc knows the characters: what each decomposes to, its class, what a
-// pair composes to. What a reader would guess wrong: the marks are ordered here
-// and not by utf8proc, whose sort is quadratic in the length of a run of marks,
-// and a request may be one such run.
+// pair composes to. The marks are ordered here and not by utf8proc, whose sort
+// is quadratic in the length of a run of marks, and a request may be one such
+// run.
 // Source: UAX #15; the Unicode Standard, section 3.11.
 #include "models/text/nfc.h"
 

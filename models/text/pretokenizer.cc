@@ -1,7 +1,7 @@
-// Pre-tokenisers by PCRE2. What a reader would guess wrong: \s is not used, as
-// PCRE2 counts U+180E as a space and Unicode (with the tokenizers that models
-// are trained with) does not; and digits are split off before GPT-2's rule
-// runs, so that its look-ahead sees the end of text where a digit stands.
+// Pre-tokenisers by PCRE2. \s is not used, as PCRE2 counts U+180E as a space
+// and Unicode (with the tokenizers that models are trained with) does not; and
+// digits are split off before GPT-2's rule runs, so that its look-ahead sees
+// the end of text where a digit stands.
 #include "models/text/pretokenizer.h"
 
 #define PCRE2_CODE_UNIT_WIDTH 8

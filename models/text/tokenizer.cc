@@ -1,8 +1,8 @@
 // The tokenizer joins three parts: special tokens are found first, the text
-// between them is cut into pieces, and each piece is merged from its bytes.
-// What a reader would guess wrong: a byte may have no token (models are trained
-// without some control characters); such a byte vanishes, and its neighbours
-// may then merge, as in the tokenizers that models are trained with.
+// between them is cut into pieces, and each piece is merged from its bytes. A
+// byte may have no token (models are trained without some control characters);
+// such a byte vanishes, and its neighbours may then merge, as in the tokenizers
+// that models are trained with.
 #include "models/text/tokenizer.h"
 
 #include <algorithm>

@@ -1,6 +1,6 @@
 // The request's tensors are untrusted bytes: every length is checked against
-// what really came. What a reader would guess wrong: strings are only turned
-// into numbers for fields that are numbers, so a stop string "42" stays one.
+// what really came. Strings are only turned into numbers for fields that are
+// numbers, so a stop string "42" stays one.
 #include "server/grpc/infer_codec.h"
 
 #include <charconv>

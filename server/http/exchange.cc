@@ -1,6 +1,7 @@
-// The outbox between an answer's threads and its connection. A reader would
-// guess that every write wakes the connection: one wake stands until the
-// connection has taken everything, so a fast answer costs few of them.
+// The outgoing bytes between the threads that make a response and its
+// connection. A write wakes the connection only when no wake is pending: one
+// stands until the connection has taken everything, so a fast response costs
+// few of them.
 #include "server/http/exchange.h"
 
 #include <utility>

@@ -1,6 +1,6 @@
-// Early answers. A reader would guess that an unknown path is 404 whoever asks:
-// without a key, all but the public paths are 401, so that a stranger learns
-// nothing of what is here.
+// Responses before the body is read. Without a key, all but the public paths
+// are 401, unknown paths too, so that a stranger learns nothing of what is
+// here.
 #include "server/http/gatekeeper.h"
 
 #include <sys/random.h>

@@ -1,6 +1,6 @@
 // POST /v1/chat/completions and /v1/completions: the body becomes one neutral
-// request for each prompt, with n answers each. A reader would guess that
-// `prompt: [1, 2]` is two prompts: numbers are the ids of one, strings are one
+// request for each prompt, with n completions each. In `prompt`, a list of
+// numbers is one prompt of token ids, and a list of strings is one prompt for
 // each.
 #include <chrono>
 #include <nlohmann/json.hpp>

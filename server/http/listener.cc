@@ -1,6 +1,6 @@
-// Sockets, I/O threads and the two stages of stopping. A reader would guess
-// that one io_context serves all threads: each thread has its own, so that a
-// connection lives on one thread and needs no strand.
+// Sockets, I/O threads and the two stages of stopping. Each thread has an
+// io_context of its own, so that a connection lives on one thread and needs no
+// strand.
 #include "server/http/listener.h"
 
 #include <algorithm>

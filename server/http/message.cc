@@ -1,6 +1,6 @@
-// Requests and answers as text. A reader would guess that Beast writes the
-// answers: heads are few lines, and writing them here keeps Beast's serialisers
-// (most of its compile time) out of the program.
+// Requests and responses as text. Heads of responses are few lines; writing
+// them here keeps Beast's serialisers (most of its compile time) out of the
+// program.
 #include "server/http/message.h"
 
 #include <algorithm>

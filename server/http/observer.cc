@@ -1,6 +1,5 @@
-// Request metrics and the access log. A reader would guess that metric labels
-// hold the path: they hold the route's pattern, so that no client can make
-// series.
+// Request metrics and the access log. Metric labels hold the route's pattern,
+// not the path, so that no client can make series.
 #include "server/http/observer.h"
 
 #include <algorithm>

@@ -1,6 +1,6 @@
-// Beast as a parser, and the rules of RFC 9112 that it leaves to us. A reader
-// would guess that a body is reserved from its Content-Length: it grows as
-// bytes arrive, so that a client cannot claim memory with a header.
+// Beast as a parser, and the rules of RFC 9112 that it leaves to us. A body's
+// memory is not reserved from its Content-Length: it grows as bytes arrive, so
+// that a client cannot claim memory with a header.
 #include "server/http/request_parser.h"
 
 #include <algorithm>

@@ -1,5 +1,5 @@
-// Matching a path against the table. A reader would guess at a trie: twenty
-// patterns compared one after the other cost less than the parse before.
+// Matching a path against the table. Patterns are compared one after the other:
+// twenty of them cost less than the parse before, so there is no trie.
 #include "server/http/router.h"
 
 #include <algorithm>

@@ -1,6 +1,6 @@
-// Numbers come and go one by one: a tensor has too many for a tree. A reader
-// would guess that nesting is ignored; where it is there it must be that of the
-// shape, for a transposed list is the mistake people make.
+// Numbers come and go one by one: a tensor has too many for a tree. A flat list
+// is accepted. A nested one must be nested as the shape says, because a
+// transposed list is a frequent mistake.
 #include "server/http/tensor_json.h"
 
 #include <charconv>

@@ -9,10 +9,10 @@
 // read once, and on its way past L2 it displaces nothing there. Asking for more
 // than L1 keeps is slower.
 //
-// What one would guess wrong: rows of a tile that see different numbers of keys
-// share only the keys all of them see; the rest is added row by row, before and
-// after. Adding 0 * V instead would let an infinity in V, or the sign of a
-// zero, leak.
+// Rows of a tile may see different numbers of keys. They share only those keys
+// that all of them see; the rest is added row by row, before and after the
+// shared ones. Adding 0 * V instead would let an infinity in V, or the sign of
+// a zero, leak.
 //
 // A file that compiles this gives its vectors, a struct V:
 //   F, kLanes          a vector of floats

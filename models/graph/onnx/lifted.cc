@@ -1,7 +1,7 @@
 // Fields of the wire format (https://protobuf.dev/programming-guides/encoding)
-// are walked at three levels: model, graph, tensor. What a reader would guess
-// wrong: a field that occurs twice is merged, or the last one wins; a model
-// that has two graphs, or a tensor with two raw data, is left as it is.
+// are walked at three levels: model, graph, tensor. A field that occurs twice
+// is merged, or the last one wins; a model that has two graphs, or a tensor
+// with two raw data, is left as it is.
 #include "models/graph/onnx/lifted.h"
 
 #include <google/protobuf/io/zero_copy_stream_impl.h>

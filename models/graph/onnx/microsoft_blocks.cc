@@ -1,6 +1,6 @@
 // Products with weights of few bits, which become constants of floats when the
-// model is loaded. What a reader would guess wrong: weights [columns, blocks,
-// bytes] are packed along the rows, and the last block of a column is padded.
+// model is loaded. Weights [columns, blocks, bytes] are packed along the rows,
+// and the last block of a column is padded.
 #include <algorithm>
 #include <string>
 #include <utility>

@@ -1,5 +1,5 @@
-// Small numbers travel in int32_data whatever their type; what a reader would
-// guess wrong: 16-bit floats stand there as their bits.
+// Small numbers travel in int32_data whatever their type; 16-bit floats stand
+// there as their bits.
 #include "models/graph/onnx/tensor.h"
 
 #include <onnx/onnx_pb.h>

@@ -1,5 +1,5 @@
-// What a reader would guess wrong: a weight's file is the whole storage of the
-// tensor, of which the tensor may be a part with strides of its own.
+// A weight's file is the whole storage of the tensor, of which the tensor may
+// be a part with strides of its own.
 #include "models/graph/pt2/archive.h"
 
 #include <algorithm>

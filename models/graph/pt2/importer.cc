@@ -1,7 +1,6 @@
-// Walks the nodes in the file's order. What a reader would guess wrong: views
-// are lowered a second time when what they look at has changed in place since,
-// and a node that fails does not end the walk, so that the report names every
-// node that cannot be imported.
+// Walks the nodes in the file's order. Views are lowered a second time when
+// what they look at has changed in place since, and a node that fails does not
+// end the walk, so that the report names every node that cannot be imported.
 #include "models/graph/pt2/importer.h"
 
 #include <algorithm>

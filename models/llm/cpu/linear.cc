@@ -1,7 +1,7 @@
-// Packing goes group by group so that any thread can pack any group. What a
-// reader would guess wrong: parts are not blocks of columns of one kernel call;
-// each part is a matrix of its own and Run cuts the range of outputs along
-// them, which is why every part but the last has a multiple of 16 rows.
+// Packing goes group by group so that any thread can pack any group. Parts are
+// not blocks of columns of one kernel call; each part is a matrix of its own
+// and Run cuts the range of outputs along them, which is why every part but the
+// last has a multiple of 16 rows.
 #include "models/llm/cpu/linear.h"
 
 #include <algorithm>

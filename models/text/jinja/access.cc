@@ -1,7 +1,6 @@
-// Attributes, items and slices. What a reader would guess wrong: "d.items" is
-// the method even when the dict has a key of that name, and d["items"] is the
-// key; methods that would change a value are not there at all, as in the
-// sandbox that templates are written for.
+// Attributes, items and slices. "d.items" is the method even when the dict has
+// a key of that name, and d["items"] is the key; methods that would change a
+// value are not there at all, as in the sandbox that templates are written for.
 #include <algorithm>
 #include <array>
 

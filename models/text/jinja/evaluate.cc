@@ -1,6 +1,5 @@
-// Expressions. What a reader would guess wrong: "and" and "or" give one of
-// their operands, and an "if" without "else" gives something undefined, which
-// prints as nothing.
+// Expressions. As in Python, "and" and "or" give one of their operands, and an
+// "if" without "else" gives something undefined, which prints as nothing.
 #include <utility>
 
 #include "models/text/jinja/interpreter.h"

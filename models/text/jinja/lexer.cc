@@ -1,6 +1,6 @@
-// The lexer. What a reader would guess wrong: lstrip_blocks strips before
-// blocks and comments, not before {{; the newline after a block or comment is
-// dropped, not the one after }}; and the source's own last newline is no text.
+// The lexer. lstrip_blocks strips before blocks and comments, not before {{;
+// the newline after a block or comment is dropped, not the one after }}; and
+// the source's own last newline is no text.
 #include "models/text/jinja/lexer.h"
 
 #include <algorithm>

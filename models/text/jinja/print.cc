@@ -1,6 +1,6 @@
-// Printing. What a reader would guess wrong: brackets, commas and quotes count
-// as the request's text when the container came from the request, so that no
-// mixture of template and request can spell a special token between them.
+// Printing. Brackets, commas and quotes count as the request's text when the
+// container came from the request, so that no mixture of template and request
+// can spell a special token between them.
 #include "models/text/jinja/print.h"
 
 #include <algorithm>

@@ -1,5 +1,5 @@
-// The terminal side. What a reader would guess wrong: Ctrl-C is caught only
-// while an answer is on its way; at the prompt it ends the program as usual.
+// The terminal side. Ctrl-C is caught only while an answer is on its way; at
+// the prompt it ends the program as usual.
 #include "server/cli/chat/chat.h"
 
 #include <unistd.h>

@@ -1,5 +1,5 @@
-// What a reader would guess wrong: several bare words are one prompt, so that
-// `millrace chat how are you` needs no quotes; after "--" all words are bare.
+// Several bare words are one prompt, so that `millrace chat how are you` needs
+// no quotes; after "--" all words are bare.
 #include "server/cli/chat/chat_options.h"
 
 #include <charconv>

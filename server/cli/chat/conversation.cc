@@ -1,5 +1,5 @@
-// What a reader would guess wrong: an error may come after the status line said
-// 200, as an event of its own in the middle of the stream.
+// An error may come after the status line said 200, as an event of its own in
+// the middle of the stream.
 #include "server/cli/chat/conversation.h"
 
 #include <nlohmann/json.hpp>

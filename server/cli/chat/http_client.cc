@@ -1,6 +1,6 @@
-// A socket, poll and Beast's parser fed by hand. What a reader would guess
-// wrong: Ctrl-C is no event here. Every wait is a short poll, after which the
-// cancel function is asked, so no signal can be lost between check and wait.
+// A socket, poll and Beast's parser fed by hand. Ctrl-C is no event here: every
+// wait is a short poll, after which the cancel function is asked, so no signal
+// can be lost between check and wait.
 #include "server/cli/chat/http_client.h"
 
 #include <fcntl.h>

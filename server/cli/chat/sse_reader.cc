@@ -1,5 +1,5 @@
-// What a reader would guess wrong: a line may end with CR, LF or both, and the
-// two halves of CR LF may come in different pieces.
+// A line may end with CR, LF or both, and the two halves of CR LF may come in
+// different pieces.
 #include "server/cli/chat/sse_reader.h"
 
 #include <utility>

@@ -1,6 +1,6 @@
-// The session's coroutine. A reader would guess that time-outs cancel reads:
-// they only end waits, because a read stays under way for the whole life of the
-// connection; the one thing a time-out closes is a write that nobody reads.
+// The session's coroutine. Time-outs do not cancel reads. They only end waits,
+// because a read stays under way for the whole life of the connection; the one
+// thing a time-out closes is a write that nobody reads.
 //
 // No co_await stands in the condition of an if or while: g++ 12 then lays the
 // coroutine's frame out wrongly (a variable of its own comes before the resume

@@ -1,7 +1,7 @@
 // A session's answers: the head of each, the bytes as they come, and what is
-// told of the request afterwards. A reader would guess that a slow client costs
-// a buffer a token: what its request makes meanwhile gathers in the exchange
-// and goes out as one piece.
+// told of the request afterwards. While a client is slow, what its request
+// makes gathers in the exchange and goes out as one piece: there is no buffer
+// for each token.
 //
 // No co_await stands in the condition of an if or while, see session.cc.
 #include <chrono>

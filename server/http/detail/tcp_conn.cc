@@ -1,6 +1,6 @@
-// Plain TCP. A reader would guess that closing drops unread bytes quietly: the
-// kernel answers them with a reset, which may overtake our last answer, so the
-// session drains what it can before it closes.
+// Plain TCP. On closing, the kernel answers unread bytes with a reset, which
+// may overtake our last answer, so the session drains what it can before it
+// closes.
 #include "server/http/detail/tcp_conn.h"
 
 #include <utility>

@@ -6,9 +6,9 @@
 // few rows there is nothing to reuse but x: then k is not cut and several
 // panels are read side by side, at the speed of memory.
 //
-// What one would guess wrong: the chain of an output is the same in every tile
-// and block, because each step of k is one fma into its own lane, and blocks
-// end where links do.
+// Additions of an output happen in the same order in every tile and block: each
+// step of k is one fma into its own lane, and blocks end where links of the sum
+// do.
 //
 // Results may be rounded on their way out of the registers: then sums wait
 // elsewhere, as y has no room for them.

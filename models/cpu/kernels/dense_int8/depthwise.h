@@ -8,9 +8,9 @@
 // takes kTapRows rows of the kernel at once: their bytes are interleaved, so
 // that a lane holds the taps of one value.
 //
-// What one would guess wrong: weights are repeated until a whole number of
-// channels fills a whole number of pieces, since pieces do not care where a
-// pixel ends. Where that takes too many, a pixel is a run of its own.
+// Weights are repeated until a whole number of channels fills a whole number of
+// pieces, since pieces do not care where a pixel ends. Where that takes too
+// many, a pixel is a run of its own.
 //
 //   weights      [piece][kernel_w][kernel_h / kTapRows][vector][lane] of 4
 //   bytes

@@ -3,9 +3,9 @@
 // time. Sums are not cut in blocks of k, since they could not wait in y; a
 // panel comes from L2 then, which is fast enough for tiles of some rows.
 //
-// What one would guess wrong: where the machine multiplies pairs into sixteen
-// bits (S::kPairs), the weights themselves decide how they are multiplied, see
-// panels.h; activations are words then or bytes.
+// Where the machine multiplies pairs into sixteen bits (S::kPairs), the weights
+// themselves decide how they are multiplied, see panels.h; activations are
+// words then or bytes.
 //
 // A file that compiles this gives its vectors as a struct S:
 //   V                     floats and integers, as in scalar/vec1.h
