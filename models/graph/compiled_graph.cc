@@ -3,6 +3,7 @@
 #include <utility>
 
 #include "models/cpu/isa.h"
+#include "models/graph/dim_names.h"
 #include "models/graph/passes/passes.h"
 #include "models/graph/plan/expected_weights.h"
 #include "models/graph/quantize/insert.h"
@@ -53,6 +54,7 @@ StatusOr<std::shared_ptr<CompiledGraph>> CompiledGraph::Create(
   }
   RETURN_IF_ERROR(KeepIntegers(graph));
   ASSIGN_OR_RETURN(Graph settled, Settle(graph, {}));
+  SeparateDims(settled);
   FoldBatchNorms(settled);
   if (options.precision == Precision::kBf16) {
     RETURN_IF_ERROR(RoundLayers(settled, options.f32_layers));

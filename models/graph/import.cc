@@ -5,6 +5,8 @@
 #include <string_view>
 
 #include "models/files/zip.h"
+#include "models/graph/dim_names.h"
+#include "models/graph/onnx/lifted.h"
 #include "models/graph/passes/passes.h"
 #include "models/memory/mapped_file.h"
 
@@ -13,13 +15,10 @@ namespace {
 
 enum class Format { kPt2, kOnnx, kNeither };
 
-// An ONNX file is a bare protobuf message and has no magic; its first field is
-// as a rule the version of the format, a small number.
+// An ONNX file is a bare protobuf message and has no magic: its fields tell.
 Format FormatOf(const std::string& path, std::span<const std::byte> bytes) {
   if (ZipFile::LooksLikeZip(bytes)) return Format::kPt2;
-  const bool onnx = path.ends_with(".onnx") ||
-                    (bytes.size() >= 4 && bytes[0] == std::byte{0x08} &&
-                     bytes[1] > std::byte{0} && bytes[1] < std::byte{0x40});
+  const bool onnx = path.ends_with(".onnx") || HasOnnxGraph(bytes);
   return onnx ? Format::kOnnx : Format::kNeither;
 }
 
@@ -58,6 +57,7 @@ StatusOr<Graph> ImportGraph(const std::string& path, ImportReport* report,
   }
   if (!graph.ok()) return graph.status().Prefixed("'" + path + "'");
   WidenHalves(*graph);
+  NameOpenDims(*graph);
   return graph;
 }
 

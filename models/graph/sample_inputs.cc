@@ -2,10 +2,14 @@
 
 #include <algorithm>
 #include <cstring>
+#include <iterator>
+#include <optional>
 #include <string_view>
 #include <utility>
 
 #include "models/files/npz.h"
+#include "models/graph/op.h"
+#include "models/graph/settle.h"
 #include "models/tensor/float16.h"
 
 namespace millrace::models::graph {
@@ -66,20 +70,95 @@ StatusOr<int64_t> SizeOf(const Symbol& symbol, const SampleOptions& options) {
                          std::to_string(symbol.max));
 }
 
-Status CheckNames(const std::vector<Symbol>& symbols,
-                  const SampleOptions& options) {
-  for (const auto& [name, size] : options.sizes) {
-    if (std::any_of(symbols.begin(), symbols.end(),
-                    [&](const Symbol& s) { return s.name == name; })) {
-      continue;
+StatusOr<Shape> ShapeOf(const Port& port, const std::vector<Symbol>& symbols,
+                        const SampleOptions& options) {
+  if (!port.rank_known || port.is_sequence) {
+    return Unimplemented("input '" + port.name +
+                         "' has no rank or is a sequence: give it in a file");
+  }
+  std::vector<int64_t> dims;
+  for (const PortDim& dim : port.dims) {
+    int64_t size = dim.size >= 0 ? dim.size : 1;
+    if (dim.symbol >= 0) {
+      ASSIGN_OR_RETURN(
+          size, SizeOf(symbols[static_cast<size_t>(dim.symbol)], options));
     }
+    dims.push_back(size);
+  }
+  ASSIGN_OR_RETURN(const Shape shape, Shape::Checked(dims));
+  if (shape.num_elements() > kMostElements) {
+    return InvalidArgument("input '" + port.name + "' would be " +
+                           shape.ToString() + ", more than " +
+                           std::to_string(kMostElements) +
+                           " elements: choose smaller sizes");
+  }
+  return shape;
+}
+
+Status CheckNames(const std::vector<Port>& ports,
+                  const std::vector<Symbol>& symbols,
+                  const SampleOptions& options) {
+  const std::vector<std::string> names = SizeNames(ports, symbols);
+  for (const auto& [name, size] : options.sizes) {
+    if (std::find(names.begin(), names.end(), name) != names.end()) continue;
     std::string known;
-    for (const Symbol& symbol : symbols) known += " '" + symbol.name + "'";
+    for (const std::string& one : names) known += " '" + one + "'";
     return InvalidArgument(
         "no dimension is called '" + name + "'; there " +
         (known.empty() ? "is none that varies" : "are" + known));
   }
   return OkStatus();
+}
+
+// Sizes to try for what varies besides rows: lengths, and sides of images.
+struct Likely {
+  int64_t length;
+  int64_t side;
+};
+constexpr Likely kLikelySizes[] = {{128, 224}, {64, 64},   {16, 32},   {32, 48},
+                                   {256, 256}, {512, 512}, {1000, 320}};
+
+// An image or a volume: floats with two dimensions behind rows and channels.
+bool HasSides(const Port& port) {
+  return port.dims.size() >= 4 &&
+         (port.dtype == DType::kF32 || port.dtype == DType::kF16 ||
+          port.dtype == DType::kBF16 || port.dtype == DType::kU8);
+}
+
+// `given`, and for every other symbol of an input a likely size in its range.
+std::map<std::string, int64_t> WithLikely(
+    const Graph& graph, const std::map<std::string, int64_t>& given,
+    const Likely& likely) {
+  std::map<std::string, int64_t> sizes = given;
+  for (const Port& port : graph.inputs) {
+    for (size_t axis = 0; axis < port.dims.size(); ++axis) {
+      if (port.dims[axis].symbol < 0) continue;
+      const Symbol& symbol =
+          graph.symbols[static_cast<size_t>(port.dims[axis].symbol)];
+      const int64_t size = axis == 0        ? 1
+                           : HasSides(port) ? likely.side
+                                            : likely.length;
+      sizes.emplace(symbol.name, std::clamp(size, symbol.min, symbol.max));
+    }
+  }
+  return sizes;
+}
+
+// OK when the graph has shapes with these sizes, or when nobody can tell before
+// it runs. A symbol that is left out is as SampleInputs has it.
+Status Accepts(const Graph& graph, const SampleOptions& options) {
+  std::vector<ValueType> types;
+  std::string tried;
+  for (const Port& port : graph.inputs) {
+    ASSIGN_OR_RETURN(const Shape shape, ShapeOf(port, graph.symbols, options));
+    types.push_back({port.dtype, shape});
+    tried += (tried.empty() ? "'" : ", '") + port.name + "' " +
+             TypeText(port.dtype, shape);
+  }
+  const Status status = Settle(graph, types).status();
+  if (status.ok() || IsNeedsBytes(status)) return OkStatus();
+  return InvalidArgument(std::string(status.message()) +
+                         "; the made-up inputs were " + tried);
 }
 
 // "in0_x" → "x": how the tools that write such files keep the order.
@@ -131,36 +210,52 @@ StatusOr<std::vector<Tensor>> Arrange(std::vector<NamedTensor> arrays,
 
 }  // namespace
 
+std::vector<std::string> SizeNames(const std::vector<Port>& ports,
+                                   const std::vector<Symbol>& symbols) {
+  std::vector<std::string> names;
+  for (const Port& port : ports) {
+    for (const PortDim& dim : port.dims) {
+      if (dim.symbol < 0) continue;
+      const auto& name = symbols[static_cast<size_t>(dim.symbol)].name;
+      if (std::find(names.begin(), names.end(), name) == names.end()) {
+        names.push_back(name);
+      }
+    }
+  }
+  return names;
+}
+
 StatusOr<std::vector<Tensor>> SampleInputs(const std::vector<Port>& ports,
                                            const std::vector<Symbol>& symbols,
                                            const SampleOptions& options) {
-  RETURN_IF_ERROR(CheckNames(symbols, options));
+  RETURN_IF_ERROR(CheckNames(ports, symbols, options));
   Uniform uniform(options.seed);
   std::vector<Tensor> inputs;
   for (const Port& port : ports) {
-    if (!port.rank_known || port.is_sequence) {
-      return Unimplemented("input '" + port.name +
-                           "' has no rank or is a sequence: give it in a file");
-    }
-    std::vector<int64_t> dims;
-    for (const PortDim& dim : port.dims) {
-      int64_t size = dim.size >= 0 ? dim.size : 1;
-      if (dim.symbol >= 0) {
-        ASSIGN_OR_RETURN(
-            size, SizeOf(symbols[static_cast<size_t>(dim.symbol)], options));
-      }
-      dims.push_back(size);
-    }
-    ASSIGN_OR_RETURN(const Shape shape, Shape::Checked(dims));
-    if (shape.num_elements() > kMostElements) {
-      return InvalidArgument("input '" + port.name + "' would be " +
-                             shape.ToString() + ", more than " +
-                             std::to_string(kMostElements) +
-                             " elements: choose smaller sizes");
-    }
+    ASSIGN_OR_RETURN(const Shape shape, ShapeOf(port, symbols, options));
     Fill(inputs.emplace_back(Tensor::Make(port.dtype, shape)), uniform);
   }
   return inputs;
+}
+
+StatusOr<std::vector<Tensor>> SampleInputs(const Graph& graph,
+                                           const SampleOptions& options,
+                                           LeftOutSizes left_out) {
+  RETURN_IF_ERROR(CheckNames(graph.inputs, graph.symbols, options));
+  std::vector<Likely> rows(std::begin(kLikelySizes), std::end(kLikelySizes));
+  constexpr Likely kLeast = {1, 1};
+  rows.insert(left_out == LeftOutSizes::kLeast ? rows.begin() : rows.end(),
+              kLeast);
+  std::optional<Status> failure;
+  SampleOptions tried = options;
+  for (const Likely& likely : rows) {
+    tried.sizes = WithLikely(graph, options.sizes, likely);
+    const Status status = Accepts(graph, tried);
+    if (status.ok()) return SampleInputs(graph.inputs, graph.symbols, tried);
+    if (status.code() == StatusCode::kUnimplemented) return status;
+    if (!failure) failure = status;
+  }
+  return *failure;
 }
 
 StatusOr<std::vector<Tensor>> ReadInputs(const std::string& path,

@@ -13,11 +13,22 @@
 
 namespace millrace::models::graph {
 
+// What the dimensions of inputs that vary are called, each once.
+std::vector<std::string> SizeNames(const std::vector<Port>& ports,
+                                   const std::vector<Symbol>& symbols);
+
 struct SampleOptions {
   // Sizes of dimensions that vary, by the name of their symbol. Those left out
   // are 1, or the least that the symbol allows.
   std::map<std::string, int64_t> sizes;
   uint64_t seed = 1;
+};
+
+// Sizes of dimensions that vary where nobody has chosen them.
+enum class LeftOutSizes {
+  kLeast,  // the least at first: quick, for a warm-up
+  kLikely  // what such inputs are like at first: 128 tokens, images of 224 x
+           // 224
 };
 
 // Floats are spread evenly over [-1, 1); integers are 1, which most indices,
@@ -27,6 +38,14 @@ struct SampleOptions {
 StatusOr<std::vector<Tensor>> SampleInputs(const std::vector<Port>& ports,
                                            const std::vector<Symbol>& symbols,
                                            const SampleOptions& options);
+
+// The same with sizes that the graph accepts: where shape inference fails with
+// the first ones, some other likely sizes are tried. One row where the first
+// dimension varies. INVALID_ARGUMENT says what the graph has against the sizes
+// that were tried first. `graph` may have had load-time shape inference or not.
+StatusOr<std::vector<Tensor>> SampleInputs(const Graph& graph,
+                                           const SampleOptions& options,
+                                           LeftOutSizes left_out);
 
 // Of an .npz file: by name when every port finds its own, others left out, else
 // in order. Names may tell the order, too: "in0_x" is "x". For a port of BF16

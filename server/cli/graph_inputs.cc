@@ -40,6 +40,40 @@ StatusOr<std::map<std::string, int64_t>> ReadSizes(const std::string& text) {
 
 }  // namespace
 
+std::string InputsText(const ParsedArgs& args,
+                       const graph::ExecutionContext& context,
+                       const std::vector<Tensor>& inputs) {
+  std::string text = "inputs (";
+  if (args.Has("input")) {
+    text += "of " + args.Text("input", "") + ")\n";
+  } else {
+    text += "made up";
+    // Each symbol once, with the size that it has.
+    std::map<std::string, int64_t> sizes;
+    for (size_t i = 0; i < inputs.size(); ++i) {
+      const auto& dims = context.inputs()[i].dims;
+      for (size_t axis = 0; axis < dims.size(); ++axis) {
+        if (dims[axis].symbol < 0) continue;
+        const auto symbol = static_cast<size_t>(dims[axis].symbol);
+        sizes.emplace(context.symbols()[symbol].name,
+                      inputs[i].shape()[static_cast<int>(axis)]);
+      }
+    }
+    if (!sizes.empty()) text += "; choose others with --sizes ";
+    bool first = true;
+    for (const auto& [name, size] : sizes) {
+      text += (first ? "" : ",") + name + "=" + std::to_string(size);
+      first = false;
+    }
+    text += ")\n";
+  }
+  for (size_t i = 0; i < inputs.size(); ++i) {
+    text += "  " + context.inputs()[i].name + " " +
+            models::TypeText(inputs[i].dtype(), inputs[i].shape()) + "\n";
+  }
+  return text;
+}
+
 StatusOr<std::vector<Tensor>> GraphInputs(
     const ParsedArgs& args, const graph::ExecutionContext& context) {
   if (args.Has("input")) {
@@ -50,8 +84,13 @@ StatusOr<std::vector<Tensor>> GraphInputs(
     return graph::ReadInputs(args.Text("input", ""), context.inputs());
   }
   ASSIGN_OR_RETURN(auto sizes, ReadSizes(args.Text("sizes", "")));
-  return graph::SampleInputs(context.inputs(), context.symbols(),
-                             {.sizes = std::move(sizes)});
+  auto inputs = graph::SampleInputs(context.compiled_graph()->graph(),
+                                    {.sizes = std::move(sizes)},
+                                    graph::LeftOutSizes::kLikely);
+  if (inputs.ok()) return inputs;
+  return InvalidArgument(std::string(inputs.status().message()) +
+                         "; choose sizes with --sizes NAME=N or give a file "
+                         "with --input IN.npz");
 }
 
 }  // namespace millrace::server

@@ -1,6 +1,7 @@
 // The inputs with which a verb runs a graph: from a file, or made up.
 #pragma once
 
+#include <string>
 #include <vector>
 
 #include "config/base/status.h"
@@ -17,5 +18,10 @@ inline constexpr FlagSpec kSizesFlag = {
 // As --input or, without it, --sizes say.
 StatusOr<std::vector<models::Tensor>> GraphInputs(
     const ParsedArgs& args, const models::graph::ExecutionContext& context);
+
+// What they are, a line each, for people: where they come from and their sizes.
+std::string InputsText(const ParsedArgs& args,
+                       const models::graph::ExecutionContext& context,
+                       const std::vector<models::Tensor>& inputs);
 
 }  // namespace millrace::server

@@ -39,7 +39,7 @@ StatusOr<graph::TensorSets> Samples(const config::GraphSettings& settings,
       graph::TensorSets samples,
       graph::ReadSamples(settings.precision_samples, model.inputs));
   if (!samples.empty()) return samples;
-  auto made_up = graph::SampleInputs(model.inputs, model.symbols, {});
+  auto made_up = graph::SampleInputs(model, {}, graph::LeftOutSizes::kLeast);
   if (!made_up.ok()) {
     return made_up.status().Prefixed(
         "give precision_samples, since inputs cannot be made up");

@@ -6,7 +6,6 @@
 
 #include <algorithm>
 #include <filesystem>
-#include <fstream>
 #include <system_error>
 #include <utility>
 
@@ -27,9 +26,8 @@ bool IsGraphFile(const std::string& path) {
   if (!std::filesystem::is_regular_file(path, error)) return false;
   const std::string extension = std::filesystem::path(path).extension();
   if (extension == ".onnx" || extension == ".pt2") return true;
-  char magic[4] = {};
-  std::ifstream(path, std::ios::binary).read(magic, sizeof magic);
-  return std::string_view(magic, sizeof magic) == "PK\x03\x04";
+  const StatusOr<bool> is_graph = models::graph::IsGraphFile(path);
+  return is_graph.ok() && *is_graph;
 }
 
 namespace {
@@ -51,8 +49,9 @@ std::vector<scheduler::Batcher::Inputs> WarmUps(
       const auto& symbol = context.symbols()[static_cast<size_t>(axis.symbol)];
       options.sizes[symbol.name] = std::max(rows, axis.min_rows);
     }
-    auto inputs = models::graph::SampleInputs(context.inputs(),
-                                              context.symbols(), options);
+    auto inputs =
+        models::graph::SampleInputs(context.compiled_graph()->graph(), options,
+                                    models::graph::LeftOutSizes::kLeast);
     if (inputs.ok()) warm_ups.push_back(*std::move(inputs));
   }
   return warm_ups;

@@ -14,7 +14,7 @@
 
 namespace millrace::server {
 
-// By its name, or because it is a ZIP archive, as .pt2 files are.
+// By its name, or by what it holds.
 bool IsGraphFile(const std::string& path);
 
 // Completes `facts`. Blocks for the load. UNIMPLEMENTED names an operator that

@@ -16,6 +16,8 @@ namespace {
 using Bytes = LiftedModel::Bytes;
 
 constexpr uint64_t kModelGraph = 7;
+// ModelProto has 26 now; some room for newer ones.
+constexpr uint64_t kLargestModelField = 64;
 constexpr uint64_t kGraphInitializer = 5;
 constexpr uint64_t kTensorRawData = 9;
 
@@ -202,6 +204,22 @@ class Lifter {
 LiftedModel LiftInitializers(std::span<const std::byte> bytes,
                              int64_t least_bytes) {
   return Lifter(bytes, static_cast<size_t>(least_bytes)).Run();
+}
+
+bool HasOnnxGraph(std::span<const std::byte> bytes) {
+  bool has_graph = false;
+  for (size_t at = 0; at < bytes.size();) {
+    const auto field = ReadField(bytes, at);
+    if (!field.has_value() || field->number == 0 ||
+        field->number > kLargestModelField) {
+      return false;
+    }
+    has_graph |= field->number == kModelGraph &&
+                 field->wire_type == kLengthDelimited &&
+                 field->end > field->content;
+    at = field->end;
+  }
+  return has_graph;
 }
 
 bool Parse(const LiftedModel& lifted, onnx::ModelProto* model) {

@@ -47,6 +47,11 @@ class LiftedModel {
 LiftedModel LiftInitializers(std::span<const std::byte> bytes,
                              int64_t least_bytes);
 
+// Whether the bytes are a message as an ONNX model is: whole fields with small
+// numbers from beginning to end, a graph among them. Reads the headers of the
+// outer fields only.
+bool HasOnnxGraph(std::span<const std::byte> bytes);
+
 bool Parse(const LiftedModel& lifted, onnx::ModelProto* model);
 
 }  // namespace millrace::models::graph

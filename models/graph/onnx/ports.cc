@@ -22,6 +22,11 @@ int32_t SymbolOf(const std::string& name, Graph* graph) {
   return graph->AddSymbol(name);
 }
 
+// What exporters write for a dimension that has no name.
+bool IsName(const std::string& text) {
+  return !text.empty() && text != "?" && text != "-1" && text != "None";
+}
+
 // The tensor, also of a sequence; null: it is neither.
 const onnx::TypeProto* TensorOf(const onnx::TypeProto* type) {
   if (type->has_sequence_type()) type = &type->sequence_type().elem_type();
@@ -66,7 +71,7 @@ StatusOr<Port> PortOf(const onnx::ValueInfoProto& info, Graph* graph) {
     if (dim.has_dim_value()) {
       // Some exporters write 0 or -1 where they mean any size.
       one.size = dim.dim_value() > 0 ? dim.dim_value() : -1;
-    } else if (dim.has_dim_param() && !dim.dim_param().empty()) {
+    } else if (dim.has_dim_param() && IsName(dim.dim_param())) {
       one.symbol = SymbolOf(Cleaned(dim.dim_param()), graph);
     }
   }

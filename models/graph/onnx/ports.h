@@ -13,7 +13,8 @@ class ValueInfoProto;
 namespace millrace::models::graph {
 
 // Everything of the port but its value. Named dimensions become symbols of the
-// graph, one for each name. UNIMPLEMENTED: of maps, strings and the like.
+// graph, one for each name; "?" is no name. UNIMPLEMENTED: of maps, strings and
+// the like.
 StatusOr<Port> PortOf(const onnx::ValueInfoProto& info, Graph* graph);
 
 // The rank that is declared, or -1.

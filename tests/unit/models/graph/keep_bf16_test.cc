@@ -290,7 +290,9 @@ TEST_P(KeepBf16Networks, AreTheSameBits) {
   auto graph = ImportGraph("tests/data/graph/" + GetParam(), nullptr);
   ASSERT_TRUE(graph.ok()) << graph.status().ToString();
   std::map<std::string, int64_t> sizes;
-  for (const Symbol& symbol : graph->symbols) sizes[symbol.name] = 3;
+  for (const auto& name : SizeNames(graph->inputs, graph->symbols)) {
+    sizes[name] = 3;
+  }
   const auto inputs =
       SampleInputs(graph->inputs, graph->symbols, {.sizes = sizes});
   ASSERT_TRUE(inputs.ok()) << inputs.status().ToString();

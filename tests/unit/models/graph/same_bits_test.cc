@@ -83,8 +83,9 @@ void Vary(std::vector<Tensor>& inputs) {
 void SameBits::Check() const {
   const auto reference = Make(1, false);
   std::map<std::string, int64_t> sizes;
-  for (const Symbol& symbol : reference->symbols()) {
-    sizes[symbol.name] = kRows;
+  for (const auto& name :
+       SizeNames(reference->inputs(), reference->symbols())) {
+    sizes[name] = kRows;
   }
   auto inputs =
       SampleInputs(reference->inputs(), reference->symbols(), {.sizes = sizes});
