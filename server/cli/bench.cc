@@ -16,6 +16,7 @@
 #include "server/cli/args.h"
 #include "server/cli/bench_report.h"
 #include "server/cli/bench_steps.h"
+#include "server/cli/model_kind.h"
 #include "server/cli/tool_model.h"
 
 namespace millrace::server {
@@ -177,6 +178,7 @@ Status BenchVerb(const ParsedArgs& args) {
   ASSIGN_OR_RETURN(const Wanted wanted, ReadWanted(args));
   BenchReport report;
   report.path = args.positional()[0];
+  RETURN_IF_ERROR(ExpectKind(report.path, ModelKind::kLanguageModel, "bench"));
   ToolModel tool;
   {
     ASSIGN_OR_RETURN(const auto source, models::OpenModelSource(report.path));

@@ -8,6 +8,7 @@
 
 #include "models/llm/model.h"
 #include "server/cli/args.h"
+#include "server/cli/model_kind.h"
 #include "server/cli/tool_model.h"
 #include "server/cli/verbs.h"
 
@@ -31,6 +32,7 @@ constexpr VerbSpec kVerb = {
 Status Convert(const ParsedArgs& args) {
   const std::string& model = args.positional()[0];
   const std::string& out = args.positional()[1];
+  RETURN_IF_ERROR(ExpectKind(model, ModelKind::kLanguageModel, "convert"));
   std::error_code error;
   if (std::filesystem::equivalent(model, out, error)) {
     return InvalidArgument("'" + out +

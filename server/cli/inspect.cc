@@ -16,7 +16,6 @@
 #include "config/base/json.h"
 #include "config/base/utf8.h"
 #include "models/files/gguf.h"
-#include "models/graph/import.h"
 #include "models/llm/config.h"
 #include "models/llm/draft_model.h"
 #include "models/llm/families.h"
@@ -27,6 +26,7 @@
 #include "models/text/tokenizer.h"
 #include "server/cli/args.h"
 #include "server/cli/inspect_graph.h"
+#include "server/cli/model_kind.h"
 
 namespace millrace::server {
 namespace {
@@ -38,14 +38,16 @@ using models::GgufValueType;
 constexpr FlagSpec kFlags[] = {
     {"ctx", "N", "context to say the memory for (default: the model's own)"},
     {"template", "", "the whole chat template too"},
-    {"speculative-model", "DRAFT", "whether DRAFT can guess for MODEL"},
+    {"speculative-model", "DRAFT", "whether DRAFT can be its draft model"},
 };
 constexpr VerbSpec kVerb = {
     "inspect",
     "MODEL",
     "Metadata, tensors by type, memory at a context, chat template, and "
-    "whether the\nmodel can be served or why not. Of a graph (.onnx, .pt2): "
-    "inputs, outputs, operators,\nand every node that cannot be run.",
+    "whether the\nmodel can be served or why not. Of a graph (ONNX, .pt2): "
+    "inputs, outputs, operators,\nand every node that cannot be run. Exits "
+    "with "
+    "1 when the model cannot be served.",
     kFlags,
     1,
     1};
@@ -179,7 +181,16 @@ struct OfType {
   int64_t bytes = 0;
 };
 
-// Returns the bytes of all tensors.
+// Tensors of a packed file have no data of their own: as they were before they
+// were packed.
+int64_t BytesOf(const models::FileTensor& tensor) {
+  if (!tensor.data.empty() || tensor.dims[0] == 0) {
+    return static_cast<int64_t>(tensor.data.size());
+  }
+  return tensor.num_elements / tensor.dims[0] * tensor.row_bytes;
+}
+
+// Returns the bytes that all tensors take in memory.
 int64_t PrintTensors(const models::ModelSource& source) {
   std::map<std::string_view, OfType> types;
   OfType all;
@@ -187,7 +198,7 @@ int64_t PrintTensors(const models::ModelSource& source) {
     for (OfType* sum : {&types[models::InfoOf(tensor.type).name], &all}) {
       ++sum->tensors;
       sum->values += tensor.num_elements;
-      sum->bytes += static_cast<int64_t>(tensor.data.size());
+      sum->bytes += BytesOf(tensor);
     }
   }
   std::printf("\ntensors\n  %-8s %8s %16s %12s\n", "type", "count",
@@ -200,7 +211,12 @@ int64_t PrintTensors(const models::ModelSource& source) {
   std::printf("  %-8s %8lld %16lld %12.1f\n", "all",
               static_cast<long long>(all.tensors),
               static_cast<long long>(all.values), MiB(all.bytes));
-  return all.bytes;
+  const models::PackedWeights* packed = source.packed();
+  if (packed == nullptr) return all.bytes;
+  const auto packed_bytes = static_cast<int64_t>(packed->bytes.size());
+  std::printf("  matrices are packed as %s, %.1f MiB of this file\n",
+              Clean(packed->layout).c_str(), MiB(packed_bytes));
+  return std::max(all.bytes, packed_bytes);
 }
 
 void PrintMemory(const models::ModelConfig& config, int64_t weight_bytes,
@@ -280,10 +296,8 @@ Status PrintDraft(const models::ModelSource& source,
 Status Inspect(const ParsedArgs& args) {
   ASSIGN_OR_RETURN(const int64_t context, args.Int("ctx", 0, 1, 1 << 30));
   const std::string& path = args.positional()[0];
-  if (std::filesystem::is_regular_file(path)) {
-    ASSIGN_OR_RETURN(const bool is_graph, models::graph::IsGraphFile(path));
-    if (is_graph) return InspectGraph(path);
-  }
+  ASSIGN_OR_RETURN(const ModelKind kind, ModelKindOf(path));
+  if (kind == ModelKind::kGraph) return InspectGraph(path);
   ASSIGN_OR_RETURN(const auto source, models::OpenModelSource(path));
   std::printf("%s: %s, %.1f MiB\n\n", path.c_str(), source->format().c_str(),
               MiB(source->file_bytes()));
@@ -306,13 +320,16 @@ Status Inspect(const ParsedArgs& args) {
   if (args.Has("speculative-model")) {
     ASSIGN_OR_RETURN(const auto draft, models::OpenModelSource(
                                            args.Text("speculative-model", "")));
-    std::printf("can guess      ");
-    const Status guesses = PrintDraft(*source, *draft);
-    if (!guesses.ok()) {
-      std::printf("no: %s\n", Clean(guesses.message(), 1000).c_str());
+    std::printf("draft model    ");
+    const Status drafts = PrintDraft(*source, *draft);
+    if (!drafts.ok()) {
+      std::printf("no: %s\n", Clean(drafts.message(), 1000).c_str());
+      return FailedPrecondition("'" + args.Text("speculative-model", "") +
+                                "' cannot be its draft model");
     }
   }
-  return OkStatus();
+  if (why_not.ok()) return OkStatus();
+  return FailedPrecondition("'" + path + "' cannot be served");
 }
 
 }  // namespace

@@ -2,10 +2,12 @@
 
 #include <cstdio>
 #include <map>
+#include <set>
 #include <string_view>
+#include <utility>
 #include <vector>
 
-#include "models/graph/execution_context.h"
+#include "models/graph/compiled_graph.h"
 #include "models/graph/import.h"
 #include "models/graph/op.h"
 #include "models/graph/ports.h"
@@ -24,11 +26,22 @@ void PrintPorts(const char* title, const std::vector<graph::Port>& ports,
   }
 }
 
-void PrintSymbols(const std::vector<graph::Symbol>& symbols) {
-  for (const graph::Symbol& symbol : symbols) {
+// Those of inputs: sizes of results follow from them.
+void PrintSymbols(const std::vector<graph::Port>& inputs,
+                  const std::vector<graph::Symbol>& symbols) {
+  std::set<int32_t> used;
+  for (const graph::Port& port : inputs) {
+    for (const graph::PortDim& dim : port.dims) {
+      if (dim.symbol >= 0) used.insert(dim.symbol);
+    }
+  }
+  if (used.empty()) return;
+  std::printf("\nsizes that may differ\n");
+  for (const int32_t i : used) {
+    const graph::Symbol& symbol = symbols[static_cast<size_t>(i)];
     const bool open = symbol.max == graph::Symbol().max;
     std::printf("  %-32s from %lld%s\n", symbol.name.c_str(),
-                static_cast<long long>(symbol.min),
+                static_cast<long long>(symbol.min > 0 ? symbol.min : 1),
                 open ? "" : (" to " + std::to_string(symbol.max)).c_str());
   }
 }
@@ -50,13 +63,7 @@ void PrintUnsupported(const graph::ImportReport& report) {
   }
 }
 
-void PrintGraph(const graph::Graph& graph) {
-  PrintPorts("inputs", graph.inputs, graph.symbols);
-  if (!graph.symbols.empty()) {
-    std::printf("\nsizes that may differ\n");
-    PrintSymbols(graph.symbols);
-  }
-  PrintPorts("outputs", graph.outputs, graph.symbols);
+void PrintOperators(const graph::Graph& graph) {
   int64_t weight_bytes = 0;
   int64_t parameters = 0;
   for (const graph::Value& value : graph.values) {
@@ -76,6 +83,34 @@ void PrintGraph(const graph::Graph& graph) {
               static_cast<double>(weight_bytes) / (1 << 20));
 }
 
+// Everything that loading does but packing weights, which needs no proof.
+StatusOr<std::shared_ptr<graph::CompiledGraph>> Prepare(
+    const graph::Graph& graph) {
+  return graph::CompiledGraph::Create(graph.Copy(), {.interpret = true});
+}
+
+void PrintPrepared(const graph::CompiledGraph& prepared) {
+  PrintPorts("inputs", prepared.inputs(), prepared.symbols());
+  PrintSymbols(prepared.inputs(), prepared.symbols());
+  PrintPorts("outputs", prepared.outputs(), prepared.symbols());
+}
+
+void PrintBatching(const graph::CompiledGraph& prepared) {
+  const graph::BatchAxis& axis = prepared.batch_axis();
+  std::printf("batching       %s\n", axis.batchable
+                                         ? "requests can be joined to one batch"
+                                         : ("no: " + axis.reason).c_str());
+}
+
+Status NotServable(const std::string& path, const Status& why) {
+  // The path stands before it already.
+  std::string text(why.message());
+  const std::string prefix = "'" + path + "': ";
+  if (text.starts_with(prefix)) text.erase(0, prefix.size());
+  std::printf("\nservable       no: %s\n", text.c_str());
+  return FailedPrecondition("'" + path + "' cannot be served");
+}
+
 }  // namespace
 
 Status InspectGraph(const std::string& path) {
@@ -83,14 +118,26 @@ Status InspectGraph(const std::string& path) {
   const StatusOr<graph::Graph> imported = graph::ImportGraph(path, &report);
   if (!report.format.empty()) {
     std::printf("%s: %s, by %s\n", path.c_str(), report.format.c_str(),
-                report.producer.c_str());
+                report.producer.empty() ? "an unnamed program"
+                                        : report.producer.c_str());
+  } else {
+    std::printf("%s\n", path.c_str());
   }
-  if (imported.ok()) {
-    PrintGraph(*imported);
-    return OkStatus();
+  if (!imported.ok()) {
+    if (!report.unsupported.empty()) PrintUnsupported(report);
+    return NotServable(path, imported.status());
   }
-  if (report.unsupported.empty()) return imported.status();
-  PrintUnsupported(report);
+  const auto prepared = Prepare(*imported);
+  if (prepared.ok()) {
+    PrintPrepared(**prepared);
+  } else {
+    PrintPorts("inputs", imported->inputs, imported->symbols);
+    PrintPorts("outputs", imported->outputs, imported->symbols);
+  }
+  PrintOperators(*imported);
+  if (!prepared.ok()) return NotServable(path, prepared.status());
+  PrintBatching(**prepared);
+  std::printf("\nservable       yes: millrace serve %s\n", path.c_str());
   return OkStatus();
 }
 

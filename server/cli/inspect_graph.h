@@ -7,8 +7,9 @@
 
 namespace millrace::server {
 
-// Prints what a graph takes, gives and consists of, or every node that cannot
-// be run.
+// Prints what a graph takes, gives and consists of, every node that cannot be
+// run, and whether the graph can be served. FAILED_PRECONDITION when it cannot:
+// the reason is printed already.
 Status InspectGraph(const std::string& path);
 
 }  // namespace millrace::server

@@ -16,6 +16,7 @@
 #include "config/base/json.h"
 #include "models/llm/teacher.h"
 #include "server/cli/args.h"
+#include "server/cli/model_kind.h"
 #include "server/cli/tool_model.h"
 
 namespace millrace::server {
@@ -132,6 +133,8 @@ Status Logits(const ParsedArgs& args) {
   ASSIGN_OR_RETURN(const int64_t first, args.Int("first", 0, 0, INT32_MAX));
   ASSIGN_OR_RETURN(const int64_t chunk, args.Int("chunk", 0, 0, INT32_MAX));
   ASSIGN_OR_RETURN(const auto sequences, ReadTokens(args.Text("tokens", "")));
+  RETURN_IF_ERROR(
+      ExpectKind(args.positional()[0], ModelKind::kLanguageModel, "logits"));
   config::LlmSettings settings;
   settings.max_num_seqs = 1;
   ASSIGN_OR_RETURN(ToolModel tool,

@@ -18,6 +18,7 @@
 #include "server/cli/args.h"
 #include "server/cli/graph_inputs.h"
 #include "server/cli/graph_options.h"
+#include "server/cli/model_kind.h"
 
 namespace millrace::server {
 namespace {
@@ -166,6 +167,7 @@ Status Run(const ParsedArgs& args) {
   ASSIGN_OR_RETURN(const int64_t iters, args.Int("iters", 1, 0, 1 << 20));
   ASSIGN_OR_RETURN(const double tolerance, ReadTolerance(args));
   const std::string& path = args.positional()[0];
+  RETURN_IF_ERROR(ExpectKind(path, ModelKind::kGraph, "run"));
   ASSIGN_OR_RETURN(graph::Graph graph, graph::ImportGraph(path, nullptr));
   ASSIGN_OR_RETURN(graph::InstanceOptions options, GraphOptions(args, path));
   options.interpret = args.Has("interpret");
@@ -175,6 +177,9 @@ Status Run(const ParsedArgs& args) {
 
   ASSIGN_OR_RETURN(const std::vector<Tensor> inputs,
                    GraphInputs(args, *context));
+  if (!args.Has("input")) {
+    std::fputs(InputsText(args, *context, inputs).c_str(), stdout);
+  }
   ASSIGN_OR_RETURN(const Timed timed, Time(*context, inputs, iters));
   if (args.Has("plan")) std::fputs(context->PlanText().c_str(), stdout);
 

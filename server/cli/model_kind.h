@@ -1,0 +1,26 @@
+// What a path on the command line holds, told by its content, so that each verb
+// can say which kinds of model it takes.
+#pragma once
+
+#include <string>
+#include <string_view>
+
+#include "config/base/status.h"
+
+namespace millrace::server {
+
+enum class ModelKind {
+  kLanguageModel,  // a GGUF file or a Hugging Face folder
+  kGraph           // an ONNX file or a PyTorch export
+};
+
+// NOT_FOUND when nothing is there, INVALID_ARGUMENT when it is no model; both
+// name the kinds that there are.
+StatusOr<ModelKind> ModelKindOf(const std::string& path);
+
+// OK when the path holds this kind. Else a sentence for people about the verb
+// and what to use instead.
+Status ExpectKind(const std::string& path, ModelKind kind,
+                  std::string_view verb);
+
+}  // namespace millrace::server
