@@ -147,6 +147,34 @@ int64_t CacheBytes() {
   return known > 0 ? known : int64_t{1} << 20;
 }
 
+// In seconds.
+struct ByteTimes {
+  double cache = 0;
+  double memory = 0;
+};
+
+ByteTimes ByteTimesOf(const TeamPeaks& peaks, const StepInfo& step) {
+  if (peaks.read_bytes_per_s <= 0) return {};
+  if (peaks.cache_bytes_per_s <= 0) {
+    return {0, step.bytes / peaks.read_bytes_per_s};
+  }
+  const bool weights_stay = peaks.weight_bytes <= peaks.cache_bytes;
+  const double may_stay =
+      weights_stay ? step.bytes : step.bytes - step.constant_bytes;
+  const double cached = std::min(may_stay, peaks.cache_bytes);
+  return {cached / peaks.cache_bytes_per_s,
+          (step.bytes - cached) / peaks.read_bytes_per_s};
+}
+
+// The L3 that this process may use, as the operating system tells; 0: unknown.
+int64_t L3Bytes() {
+#if defined(_SC_LEVEL3_CACHE_SIZE)
+  return std::max<int64_t>(0, sysconf(_SC_LEVEL3_CACHE_SIZE));
+#else
+  return 0;
+#endif
+}
+
 }  // namespace
 
 double TeamPeaks::MacSeconds(const StepInfo& step) const {
@@ -157,11 +185,13 @@ double TeamPeaks::MacSeconds(const StepInfo& step) const {
 }
 
 double TeamPeaks::ByteSeconds(const StepInfo& step) const {
-  if (read_bytes_per_s <= 0) return 0;
-  const double cached =
-      cache_bytes_per_s > 0 ? std::min(step.bytes, cache_bytes) : 0;
-  return (cached > 0 ? cached / cache_bytes_per_s : 0) +
-         (step.bytes - cached) / read_bytes_per_s;
+  const ByteTimes times = ByteTimesOf(*this, step);
+  return times.cache + times.memory;
+}
+
+const char* TeamPeaks::ByteCeiling(const StepInfo& step) const {
+  const ByteTimes times = ByteTimesOf(*this, step);
+  return times.cache > times.memory ? "L2" : memory_name;
 }
 
 StatusOr<TeamPeaks> MeasurePeaks(ComputePool& pool, const Kernels& kernels,
@@ -179,6 +209,8 @@ StatusOr<TeamPeaks> MeasurePeaks(ComputePool& pool, const Kernels& kernels,
   // Pages that were never written would all be one page of zeros.
   std::fill_n(buffer.data(), bytes, std::byte{1});
   peaks.read_bytes_per_s = MeasureReadRate(pool, buffer.data(), bytes);
+  if (bytes <= L3Bytes()) peaks.memory_name = "L3";
+  peaks.weight_bytes = static_cast<double>(weight_bytes);
   const int64_t cache = CacheBytes() * pool.size();
   peaks.cache_bytes = static_cast<double>(cache);
   // Half of it: other things need room there.

@@ -13,8 +13,10 @@ enum class Factors { kF32, kBf16, kInt8 };
 // What a step is and what it must do at least.
 struct StepInfo {
   std::string text = {};
-  double macs = 0;   // multiply-adds of products; 0: none to speak of
-  double bytes = 0;  // of operands and results, each once
+  std::string name = {};  // of the model's node, of a fused step the main one
+  double macs = 0;        // multiply-adds of products; 0: none to speak of
+  double bytes = 0;       // of operands and results, each once
+  double constant_bytes = 0;  // of them, those of weights and other constants
   std::vector<int32_t> sources = {};  // steps whose results it reads, ascending
   Factors factors = Factors::kF32;    // of `macs`
 };

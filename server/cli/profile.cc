@@ -1,6 +1,6 @@
 // millrace profile: where a graph's time goes, step by step, beside what the
 // team's cores could do.
-#include <algorithm>
+#include <chrono>
 #include <cstdio>
 #include <fstream>
 #include <string>
@@ -10,9 +10,10 @@
 #include "models/graph/execution_context.h"
 #include "models/graph/import.h"
 #include "server/cli/args.h"
-#include "server/cli/bench_report.h"
 #include "server/cli/graph_inputs.h"
 #include "server/cli/graph_options.h"
+#include "server/cli/model_kind.h"
+#include "server/cli/profile_picture.h"
 #include "server/cli/profile_report.h"
 
 namespace millrace::server {
@@ -23,10 +24,11 @@ namespace graph = models::graph;
 constexpr FlagSpec kFlags[] = {
     kInputFlag,
     kSizesFlag,
-    {"iters", "N", "runs to take the median of (default 20)"},
+    {"iters", "N", "runs that are timed (default 20)"},
     {"top", "N", "steps to show, the longest first (default 25; 0: all)"},
     {"trace", "FILE", "timeline of the last run for Perfetto, as JSON"},
-    {"dot", "FILE", "picture of the optimised graph for Graphviz"},
+    {"svg", "FILE", "picture of the optimised graph, for a browser"},
+    {"dot", "FILE", "the same for Graphviz"},
     kPrecisionFlag,
     kQuantizationFlag,
     kThreadsFlag,
@@ -36,8 +38,10 @@ constexpr VerbSpec kVerb = {
     "profile",
     "MODEL",
     "Time, GFLOP/s and GB/s of each step that an ONNX or PyTorch (.pt2) graph\n"
-    "is made of once its input sizes are known, beside the machine's measured\n"
-    "peaks. Run it on a quiet machine.",
+    "is made of once its input sizes are known, beside what limits it on this\n"
+    "machine: products (f32, bf16, int8) or reading (L2, L3, DRAM). Run it on "
+    "a\n"
+    "quiet machine.",
     kFlags,
     1,
     1};
@@ -47,27 +51,31 @@ constexpr int64_t kWarmUps = 3;
 StatusOr<Profile> Measure(graph::ExecutionContext& context,
                           const std::vector<models::Tensor>& inputs,
                           int64_t iters, graph::Trace& trace) {
-  std::vector<std::vector<double>> step_ms;
-  std::vector<double> run_ms;
+  using Clock = std::chrono::steady_clock;
+  std::vector<RunTimes> runs;
   for (int64_t i = -kWarmUps; i < iters; ++i) {
+    const auto begun = Clock::now();
     RETURN_IF_ERROR(context.Run(inputs, {.trace = &trace}).status());
+    const std::chrono::duration<double, std::milli> took = Clock::now() - begun;
     if (trace.steps.empty()) {
       return FailedPrecondition(
           "the shapes of this graph depend on its data, so it is interpreted "
-          "and has no steps to profile");
+          "and has no steps to profile; millrace run --iters N times the "
+          "whole");
     }
-    if (i < 0) continue;
-    run_ms.push_back(static_cast<double>(trace.run_ns) / 1e6);
-    step_ms.resize(trace.steps.size());
-    for (size_t s = 0; s < step_ms.size(); ++s) {
-      step_ms[s].push_back(StepMs(trace, s));
-    }
+    if (i >= 0) runs.push_back(TimesOf(trace, took.count()));
   }
+  const RunTimes mean = MeanOfQuickest(std::move(runs));
   Profile profile;
-  for (size_t s = 0; s < step_ms.size(); ++s) {
-    profile.steps.push_back({trace.steps[s], Median(std::move(step_ms[s]))});
+  for (size_t s = 0; s < mean.step_ms.size(); ++s) {
+    profile.steps.push_back({trace.steps[s], mean.step_ms[s]});
   }
-  profile.run_ms = Median(std::move(run_ms));
+  profile.waiting_ms = mean.waiting_ms;
+  profile.overhead_ms = mean.overhead_ms;
+  profile.run_ms = mean.run_ms;
+  profile.idle_ms = mean.idle_ms;
+  profile.num_runs = iters;
+  profile.num_members = static_cast<int64_t>(trace.spans.size());
   profile.arena_bytes = context.ArenaBytes();
   ASSIGN_OR_RETURN(profile.peaks, context.MeasurePeaks());
   return profile;
@@ -85,6 +93,7 @@ Status Run(const ParsedArgs& args) {
   ASSIGN_OR_RETURN(const int64_t iters, args.Int("iters", 20, 1, 1 << 20));
   ASSIGN_OR_RETURN(const int64_t top, args.Int("top", 25, 0, 1 << 20));
   const std::string& path = args.positional()[0];
+  RETURN_IF_ERROR(ExpectKind(path, ModelKind::kGraph, "profile"));
   ASSIGN_OR_RETURN(const graph::InstanceOptions options,
                    GraphOptions(args, path));
   ASSIGN_OR_RETURN(graph::Graph graph, graph::ImportGraph(path, nullptr));
@@ -92,12 +101,17 @@ Status Run(const ParsedArgs& args) {
                    graph::CreateInstance(std::move(graph), options));
   ASSIGN_OR_RETURN(const std::vector<models::Tensor> inputs,
                    GraphInputs(args, *context));
+  std::fputs(InputsText(args, *context, inputs).c_str(), stdout);
+  std::fflush(stdout);
   graph::Trace trace;
   ASSIGN_OR_RETURN(const Profile profile,
                    Measure(*context, inputs, iters, trace));
   std::fputs(ProfileTable(profile, top).c_str(), stdout);
   if (args.Has("trace")) {
     RETURN_IF_ERROR(WriteFile(args.Text("trace", ""), TimelineJson(trace)));
+  }
+  if (args.Has("svg")) {
+    RETURN_IF_ERROR(WriteFile(args.Text("svg", ""), PictureSvg(profile)));
   }
   if (args.Has("dot")) {
     RETURN_IF_ERROR(WriteFile(args.Text("dot", ""), PictureDot(profile)));

@@ -11,11 +11,16 @@
 namespace millrace::server {
 namespace {
 
+using models::graph::StepInfo;
+using models::graph::TeamPeaks;
 using models::graph::Trace;
+
+// Longer descriptions of steps do not move the names behind the others.
+constexpr size_t kMostTextColumns = 72;
 
 template <typename... Args>
 std::string Line(const char* format, Args... args) {
-  char text[160];
+  char text[200];
   std::snprintf(text, sizeof(text), format, args...);
   return text;
 }
@@ -24,51 +29,152 @@ double Share(double part, double whole) {
   return whole > 0 ? 100 * part / whole : 0;
 }
 
-// Of a step or of the whole run; the least seconds that its multiply-adds and
-// its bytes need tell how near they come to the peaks.
+// Of a step or of the whole run.
 struct Work {
   double macs = 0;
-  double mac_seconds = 0;
   double bytes = 0;
-  double byte_seconds = 0;
+  double ceiling_seconds = 0;  // what it takes at least
+  std::string ceiling = {};    // that of one step
 
-  void Add(const models::graph::StepInfo& step,
-           const models::graph::TeamPeaks& peaks) {
+  void Add(const StepInfo& step, const TeamPeaks& peaks) {
     macs += step.macs;
-    mac_seconds += peaks.MacSeconds(step);
     bytes += step.bytes;
-    byte_seconds += peaks.ByteSeconds(step);
+    const double multiplying = peaks.MacSeconds(step);
+    const double reading = peaks.ByteSeconds(step);
+    ceiling_seconds += std::max(multiplying, reading);
+    if (multiplying == 0 && reading == 0) return;
+    ceiling = multiplying >= reading ? FactorsName(step.factors)
+                                     : peaks.ByteCeiling(step);
   }
   std::string Rates(double ms) const {
     const double seconds = std::max(ms, 1e-9) / 1e3;
-    return Line("%9.1f %5.1f%% %8.1f %5.1f%%", 2e-9 * macs / seconds,
-                Share(mac_seconds, seconds), 1e-9 * bytes / seconds,
-                Share(byte_seconds, seconds));
+    return Line("%9.1f %8.1f", 2e-9 * macs / seconds, 1e-9 * bytes / seconds);
+  }
+  double Percent(double ms) const {
+    return Share(ceiling_seconds, std::max(ms, 1e-9) / 1e3);
+  }
+
+ private:
+  static const char* FactorsName(models::graph::Factors factors) {
+    switch (factors) {
+      case models::graph::Factors::kBf16:
+        return "bf16";
+      case models::graph::Factors::kInt8:
+        return "int8";
+      case models::graph::Factors::kF32:
+        break;
+    }
+    return "f32";
   }
 };
 
-std::string PeaksText(const models::graph::TeamPeaks& peaks) {
+// "62% f32"; beyond the ceiling only that it is.
+std::string PercentText(double percent, const std::string& ceiling) {
+  if (percent == 0) return "-";
+  const std::string number = percent > 100 ? ">100%" : Line("%.0f%%", percent);
+  return ceiling.empty() ? number : number + " " + ceiling;
+}
+
+std::string PeaksText(const TeamPeaks& peaks) {
   std::string text =
-      Line("peaks: %.1f GFLOP/s in f32", 2e-9 * peaks.macs_per_s);
+      Line("ceilings, measured now: %.1f GFLOP/s f32", 2e-9 * peaks.macs_per_s);
   if (peaks.bf16_macs_per_s > 0) {
-    text += Line(", %.1f in bf16", 2e-9 * peaks.bf16_macs_per_s);
+    text += Line(", %.1f bf16", 2e-9 * peaks.bf16_macs_per_s);
   }
   if (peaks.int8_macs_per_s > 0) {
-    text += Line(", %.1f Gop/s in int8", 2e-9 * peaks.int8_macs_per_s);
+    text += Line(", %.1f Gop/s int8", 2e-9 * peaks.int8_macs_per_s);
   }
-  return text + Line("; %.1f GB/s from memory, %.1f from L2\n",
-                     1e-9 * peaks.read_bytes_per_s,
-                     1e-9 * peaks.cache_bytes_per_s);
+  return text + Line("; %.1f GB/s L2, %.1f %s\n",
+                     1e-9 * peaks.cache_bytes_per_s,
+                     1e-9 * peaks.read_bytes_per_s, peaks.memory_name);
+}
+
+std::string Padded(const std::string& text, size_t columns) {
+  return text.size() < columns ? text + std::string(columns - text.size(), ' ')
+                               : text;
+}
+
+std::string SumLine(const Profile& profile, double ms,
+                    const std::string& what) {
+  return Line("%9.4f %5.1f%% %32s  ", ms, Share(ms, profile.run_ms), "") +
+         what + "\n";
 }
 
 }  // namespace
 
-double StepMs(const Trace& trace, size_t i) {
-  int64_t longest = 0;
+RunTimes TimesOf(const Trace& trace, double run_ms) {
+  struct Event {
+    int64_t at_ns;
+    int change;  // +1: a member begins the step, -1: it ends it
+    size_t step;
+  };
+  std::vector<Event> events;
   for (const auto& member : trace.spans) {
-    longest = std::max(longest, member[i].end_ns - member[i].begin_ns);
+    for (size_t i = 0; i < member.size(); ++i) {
+      if (member[i].end_ns == 0) continue;
+      events.push_back({member[i].begin_ns, 1, i});
+      events.push_back({member[i].end_ns, -1, i});
+    }
   }
-  return static_cast<double>(longest) / 1e6;
+  std::sort(events.begin(), events.end(),
+            [](const Event& a, const Event& b) { return a.at_ns < b.at_ns; });
+  RunTimes times;
+  times.run_ms = run_ms;
+  times.step_ms.assign(trace.steps.size(), 0);
+  std::vector<int> running(trace.steps.size());
+  std::vector<size_t> active;  // steps that run now
+  int num_busy = 0;
+  const auto members = static_cast<double>(trace.spans.size());
+  double in_steps = 0;
+  double between = 0;
+  for (size_t e = 0; e < events.size(); ++e) {
+    if (e > 0) {
+      const double ms =
+          static_cast<double>(events[e].at_ns - events[e - 1].at_ns) / 1e6;
+      if (num_busy == 0) {
+        between += ms;
+      } else {
+        in_steps += ms;
+        times.idle_ms += ms * (members - num_busy) / members;
+        for (const size_t step : active) {
+          times.step_ms[step] += ms * running[step] / num_busy;
+        }
+      }
+    }
+    const Event& event = events[e];
+    running[event.step] += event.change;
+    num_busy += event.change;
+    const auto found = std::find(active.begin(), active.end(), event.step);
+    if (running[event.step] == 0) {
+      if (found != active.end()) active.erase(found);
+    } else if (found == active.end()) {
+      active.push_back(event.step);
+    }
+  }
+  times.waiting_ms = between;
+  times.overhead_ms = std::max(0.0, run_ms - in_steps - between);
+  return times;
+}
+
+RunTimes MeanOfQuickest(std::vector<RunTimes> runs) {
+  std::sort(runs.begin(), runs.end(), [](const RunTimes& a, const RunTimes& b) {
+    return a.run_ms < b.run_ms;
+  });
+  const size_t count = (runs.size() + 1) / 2;
+  RunTimes mean;
+  const auto weight = 1 / static_cast<double>(count);
+  for (size_t i = 0; i < count; ++i) {
+    const RunTimes& run = runs[i];
+    mean.step_ms.resize(run.step_ms.size());
+    for (size_t s = 0; s < run.step_ms.size(); ++s) {
+      mean.step_ms[s] += weight * run.step_ms[s];
+    }
+    mean.waiting_ms += weight * run.waiting_ms;
+    mean.overhead_ms += weight * run.overhead_ms;
+    mean.run_ms += weight * run.run_ms;
+    mean.idle_ms += weight * run.idle_ms;
+  }
+  return mean;
 }
 
 std::string ProfileTable(const Profile& profile, int64_t top) {
@@ -76,34 +182,70 @@ std::string ProfileTable(const Profile& profile, int64_t top) {
   std::vector<size_t> order(steps.size());
   std::iota(order.begin(), order.end(), size_t{0});
   std::stable_sort(order.begin(), order.end(), [&](size_t a, size_t b) {
-    return steps[a].median_ms > steps[b].median_ms;
+    return steps[a].ms > steps[b].ms;
   });
   if (top > 0 && order.size() > static_cast<size_t>(top)) {
     order.resize(static_cast<size_t>(top));
   }
-  std::string text = Line("%9s %6s %9s %6s %8s %6s  %s\n", "ms", "time",
-                          "GFLOP/s", "peak", "GB/s", "peak", "step");
+  size_t columns = 4;
+  for (const size_t i : order) {
+    const size_t size = steps[i].info.text.size();
+    columns = std::max(columns, std::min(size, kMostTextColumns));
+  }
+  std::string text = Line("%9s %6s %9s %8s  %-13s  ", "ms", "time", "GFLOP/s",
+                          "GB/s", "of ceiling") +
+                     Padded("step", columns) + "  node of the model\n";
+  bool is_beyond = false;
+  double shown_ms = 0;
   for (const size_t i : order) {
     const ProfiledStep& step = steps[i];
     Work work;
     work.Add(step.info, profile.peaks);
-    text += Line("%9.4f %5.1f%% ", step.median_ms,
-                 Share(step.median_ms, profile.run_ms)) +
-            work.Rates(step.median_ms) + "  " + step.info.text + "\n";
+    const double percent = work.Percent(step.ms);
+    is_beyond |= percent > 100;
+    shown_ms += step.ms;
+    text += Line("%9.4f %5.1f%% ", step.ms, Share(step.ms, profile.run_ms)) +
+            work.Rates(step.ms) +
+            Line("  %-13s  ", PercentText(percent, work.ceiling).c_str()) +
+            Padded(step.info.text, columns) + "  " + step.info.name + "\n";
   }
   double ms = 0;
   Work all;
   for (const ProfiledStep& step : steps) {
-    ms += step.median_ms;
+    ms += step.ms;
     all.Add(step.info, profile.peaks);
   }
-  text += Line("%9.4f %5.1f%% ", ms, Share(ms, profile.run_ms)) +
-          all.Rates(profile.run_ms) + "  all " + std::to_string(steps.size()) +
-          " steps\n";
-  return text +
-         Line("run %.4f ms; arena %.1f MiB\n", profile.run_ms,
-              static_cast<double>(profile.arena_bytes) / (1 << 20)) +
-         PeaksText(profile.peaks);
+  if (order.size() < steps.size()) {
+    text += SumLine(profile, ms - shown_ms,
+                    std::to_string(steps.size() - order.size()) +
+                        " shorter steps (--top 0 shows all)");
+  }
+  text += SumLine(profile, profile.waiting_ms,
+                  "waiting: between steps, cores meet and none computes");
+  text += SumLine(profile, profile.overhead_ms,
+                  "overhead: before the first step and after the last");
+  const double percent = all.Percent(profile.run_ms);
+  text += Line("%9.4f %5.1f%% ", profile.run_ms, 100.0) +
+          all.Rates(profile.run_ms) +
+          Line("  %-13s  ", PercentText(percent, "").c_str()) + "the run, " +
+          std::to_string(steps.size()) + " steps\n";
+  text += Line("mean of the quicker half of %lld runs; arena %.1f MiB\n",
+               static_cast<long long>(profile.num_runs),
+               static_cast<double>(profile.arena_bytes) / (1 << 20));
+  if (profile.num_members > 1) {
+    text += Line(
+        "while steps ran, %.1f%% of the time of %lld cores was "
+        "waiting for each other\n",
+        Share(profile.idle_ms, std::max(ms, 1e-9)),
+        static_cast<long long>(profile.num_members));
+  }
+  text += PeaksText(profile.peaks);
+  if (is_beyond || percent > 100) {
+    text +=
+        ">100%: quicker than the ceiling that was measured: the data lay in a "
+        "nearer cache, or\nother programs held up the measurement\n";
+  }
+  return text;
 }
 
 std::string TimelineJson(const Trace& trace) {
@@ -122,37 +264,13 @@ std::string TimelineJson(const Trace& trace) {
            {"pid", 0},
            {"tid", member},
            {"args",
-            {{"step", i}, {"macs", step.macs}, {"bytes", step.bytes}}}});
+            {{"step", i},
+             {"node", step.name},
+             {"macs", step.macs},
+             {"bytes", step.bytes}}}});
     }
   }
   return DumpJson(nlohmann::ordered_json{{"traceEvents", std::move(events)}});
-}
-
-std::string PictureDot(const Profile& profile) {
-  double longest = 0;
-  for (const ProfiledStep& step : profile.steps) {
-    longest = std::max(longest, step.median_ms);
-  }
-  std::string text =
-      "digraph plan {\n"
-      "  node [shape=box, style=\"filled,rounded\", fontname=Helvetica];\n";
-  for (size_t i = 0; i < profile.steps.size(); ++i) {
-    const ProfiledStep& step = profile.steps[i];
-    const double heat = longest > 0 ? step.median_ms / longest : 0;
-    std::string label;
-    for (const char c : step.info.text) {
-      if (c == '"' || c == '\\') label += '\\';
-      label += c;
-    }
-    const std::string name = "  s" + std::to_string(i);
-    text += name + " [label=\"" + label +
-            Line("\\n%.3f ms\", fillcolor=\"0.02 %.3f 1.0\"];\n",
-                 step.median_ms, 0.05 + 0.65 * heat);
-    for (const int32_t source : step.info.sources) {
-      text += "  s" + std::to_string(source) + " ->" + name + ";\n";
-    }
-  }
-  return text + "}\n";
 }
 
 }  // namespace millrace::server

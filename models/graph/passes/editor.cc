@@ -2,11 +2,29 @@
 
 #include <algorithm>
 #include <cmath>
+#include <iterator>
 #include <utility>
 
 #include "models/graph/op.h"
+#include "models/graph/passes/fused.h"
 
 namespace millrace::models::graph {
+
+namespace {
+
+// What people know a fused node by.
+bool IsLayer(const OpDef& op) {
+  constexpr const OpDef* kLayers[] = {
+      &fused::kConv,     &fused::kVolumeConv, &fused::kConvTranspose,
+      &fused::kLinear,   &fused::kMatMul,     &fused::kAttention,
+      &fused::kByteConv, &fused::kByteLinear, &fused::kByteConvTranspose,
+      &fused::kPool,     &fused::kBytePool,   &fused::kGroupNorm,
+      &fused::kResize};
+  return std::find(std::begin(kLayers), std::end(kLayers), &op) !=
+         std::end(kLayers);
+}
+
+}  // namespace
 
 Editor::Editor(Graph& graph)
     : graph_(graph), maker_(graph.values.size(), -1), uses_(graph.CountUses()) {
@@ -61,8 +79,28 @@ void Editor::Replace(ValueId from, ValueId to) {
   }
 }
 
+const Node* Editor::LayerBefore(const Node& node,
+                                const std::vector<ValueId>& inputs) {
+  const Node* layer = nullptr;
+  for (const ValueId id : node.inputs) {
+    const Node* maker = Maker(id);
+    while (maker != nullptr &&
+           (maker->Is("QuantizeLinear") || maker->Is("DequantizeLinear"))) {
+      maker = Maker(maker->inputs[0]);
+    }
+    if (maker == nullptr || !IsLayer(*maker->op)) continue;
+    const bool same_weight = maker->inputs.size() > 1 && inputs.size() > 1 &&
+                             maker->inputs[1] == inputs[1];
+    if (layer == nullptr || same_weight) layer = maker;
+  }
+  return layer;
+}
+
 void Editor::Rewrite(Node& node, const OpDef& op, std::vector<ValueId> inputs,
                      Attrs attrs) {
+  if (IsLayer(op) && !IsLayer(*node.op)) {
+    if (const Node* layer = LayerBefore(node, inputs)) node.name = layer->name;
+  }
   for (const ValueId id : inputs) {
     if (id != kNoValue) ++uses_[Index(id)];
   }

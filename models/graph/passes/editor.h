@@ -38,7 +38,8 @@ class Editor {
 
   // All readers of `from`, outputs of the graph too, take `to` from now on.
   void Replace(ValueId from, ValueId to);
-  // The node computes something else from other operands from now on.
+  // The node computes something else from other operands from now on. One that
+  // takes over a layer (a product, a convolution, a pool) takes its name, too.
   void Rewrite(Node& node, const OpDef& op, std::vector<ValueId> inputs,
                Attrs attrs);
   ValueId AddConstant(std::string_view name, Tensor tensor);
@@ -54,6 +55,9 @@ class Editor {
 
  private:
   static size_t Index(ValueId id) { return static_cast<size_t>(id); }
+  // The layer that makes an operand of the node, quantised in between or not;
+  // of several, the one whose weight is among the new operands. Null: none.
+  const Node* LayerBefore(const Node& node, const std::vector<ValueId>& inputs);
 
   Graph& graph_;
   std::vector<int32_t> maker_;  // of each value: the node's place, or -1

@@ -82,7 +82,9 @@ class PlanBuilder {
       }
       const double constants = BytesOf(node, true);
       const double values = BytesOf(node, false);
-      step->bytes = constants + values;
+      step->name = node.name;
+      step->constant_bytes = std::min(constants, ReadAtMost(node));
+      step->bytes = step->constant_bytes + values;
       plan_->constant_bytes_ += constants;
       plan_->value_bytes_ += values;
       plan_->steps_.push_back(std::move(step));
@@ -197,6 +199,14 @@ class PlanBuilder {
       }
     }
     return bytes;
+  }
+  // Of constants. What looks rows up reads as much of a table as it writes.
+  double ReadAtMost(const Node& node) const {
+    if (!node.Is("Gather") && !node.Is("GatherND") &&
+        !node.Is("GatherElements") && !node.Is("Slice")) {
+      return std::numeric_limits<double>::infinity();
+    }
+    return static_cast<double>(BytesOf(node.outputs[0]));
   }
   // Layers on bytes read what their weight was made of, those of bf16 half of
   // it.
@@ -380,8 +390,10 @@ void Plan::BeginTrace(const ComputePool& pool, Trace& trace) const {
       writer[static_cast<size_t>(slot)] = static_cast<int32_t>(i);
     }
     trace.steps.push_back({step.Text(),
+                           step.name,
                            step.macs(),
                            step.bytes,
+                           step.constant_bytes,
                            {sources.begin(), sources.end()},
                            step.factors()});
   }

@@ -55,7 +55,9 @@ class Step {
   // ---- set by the plan ----
   std::vector<Slot> reads;
   std::vector<Slot> writes;
-  double bytes = 0;  // of what it reads and writes, each once
+  std::string name;           // of the graph's node
+  double bytes = 0;           // of what it reads and writes, each once
+  double constant_bytes = 0;  // of them, those of constants
 };
 
 }  // namespace millrace::models::graph
