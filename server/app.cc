@@ -5,13 +5,16 @@
 #include <sys/resource.h>
 
 #include <algorithm>
+#include <atomic>
 #include <chrono>
 #include <string>
+#include <thread>
 #include <utility>
 #include <vector>
 
 #include "config/base/log.h"
 #include "config/base/metrics.h"
+#include "config/base/mutex.h"
 #include "config/topology.h"
 #include "handlers/pool.h"
 #include "server/auth.h"
@@ -19,6 +22,7 @@
 #include "server/http/listener.h"
 #include "server/lifecycle/core_allocator.h"
 #include "server/lifecycle/load.h"
+#include "server/lifecycle/load_progress.h"
 #include "server/lifecycle/model_directory.h"
 #include "server/lifecycle/repository.h"
 #include "server/version.h"
@@ -140,7 +144,16 @@ std::vector<CoreRequest> CoresWanted(const std::vector<std::string>& names,
 }  // namespace
 
 struct App::Parts {
+  explicit Parts(LoadProgress::Show show) : progress(std::move(show)) {}
+  ~Parts() {
+    if (!loader.joinable()) return;
+    repository->SetState(ServerState::kDraining);
+    loader.join();
+  }
+
   config::Settings settings;
+  std::function<void()> on_failed;
+  LoadProgress progress;
   MetricRegistry metrics;
   Gauge build_info;
   std::unique_ptr<Auth> auth;
@@ -149,16 +162,22 @@ struct App::Parts {
   std::unique_ptr<Repository> repository;
   std::unique_ptr<HttpServer> http;
   std::unique_ptr<GrpcServer> grpc;
+
+  Mutex mu;
+  Status load_status GUARDED_BY(mu);
+  // Relaxed: tells only whether to wait for the thread.
+  std::atomic<bool> loading = true;
+  std::thread loader;  // of the models of the start
 };
 
 App::App(std::unique_ptr<Parts> parts) : parts_(std::move(parts)) {}
 App::~App() = default;
 
-StatusOr<std::unique_ptr<App>> App::Start(
-    const config::Settings& settings,
-    std::function<void(const std::string&, double)> progress) {
-  auto parts = std::make_unique<Parts>();
+StatusOr<std::unique_ptr<App>> App::Start(const config::Settings& settings,
+                                          Options options) {
+  auto parts = std::make_unique<Parts>(std::move(options.show));
   parts->settings = settings;
+  parts->on_failed = std::move(options.on_failed);
   RETURN_IF_ERROR(EnsureOpenFiles(settings.server.max_connections));
   ASSIGN_OR_RETURN(Auth auth, Auth::Create(settings.server));
   parts->auth = std::make_unique<Auth>(std::move(auth));
@@ -187,17 +206,11 @@ StatusOr<std::unique_ptr<App>> App::Start(
                       .memory_limit_bytes = topology.memory_limit_bytes(),
                       .pool = parts->pool.get(),
                       .metrics = &parts->metrics,
-                      .progress = std::move(progress)}),
+                      .progress = &parts->progress}),
       RepositoryOptions{.allow_control = mode == "explicit",
                         .poll_interval = std::chrono::milliseconds(
-                            polls ? settings.server.repository_poll_ms : 0)});
-  for (const std::string& name : at_start) {
-    const Status loaded = parts->repository->Load(name);
-    // What is polled may be mended later, and its error was logged.
-    if (!polls) RETURN_IF_ERROR(loaded);
-  }
-  parts->repository->SetState(ServerState::kReady);
-
+                            polls ? settings.server.repository_poll_ms : 0),
+                        .progress = &parts->progress});
   ASSIGN_OR_RETURN(
       parts->http,
       HttpServer::Start(settings.server, {.repository = parts->repository.get(),
@@ -212,7 +225,61 @@ StatusOr<std::unique_ptr<App>> App::Start(
                                         .metrics = &parts->metrics,
                                         .auth = parts->auth.get()}));
   }
-  return std::unique_ptr<App>(new App(std::move(parts)));
+  std::unique_ptr<App> app(new App(std::move(parts)));
+  LogInfo("listening", {{"host", settings.server.host},
+                        {"http_port", app->http_port()},
+                        {"grpc_port", app->grpc_port()}});
+  app->parts_->progress.Expect(static_cast<int>(at_start.size()));
+  app->parts_->loader = std::thread(
+      [app = app.get(), at_start, polls] { app->LoadModels(at_start, polls); });
+  return app;
+}
+
+void App::LoadModels(const std::vector<std::string>& names, bool polls) {
+  // Only a name for top -H: naming a thread cannot fail.
+  static_cast<void>(config::PinThisThread({}, "start"));
+  const auto begun = std::chrono::steady_clock::now();
+  Repository& repository = *parts_->repository;
+  Status failed;
+  for (const std::string& name : names) {
+    if (repository.state() == ServerState::kDraining) break;
+    const Status loaded = repository.Load(name);
+    if (loaded.ok()) parts_->progress.CountReady();
+    // What is polled may be mended later, and its error was logged.
+    if (!loaded.ok() && !polls) {
+      failed = loaded;
+      break;
+    }
+  }
+  parts_->loading.store(false, std::memory_order_relaxed);
+  // A load that the end of the process refused is no failure.
+  if (repository.state() == ServerState::kDraining) return;
+  if (!failed.ok()) {
+    {
+      MutexLock lock(parts_->mu);
+      parts_->load_status = failed;
+    }
+    if (parts_->on_failed) parts_->on_failed();
+    return;
+  }
+  repository.SetState(ServerState::kReady);
+  if (parts_->grpc != nullptr) parts_->grpc->SetReady();
+  const std::chrono::duration<double> seconds =
+      std::chrono::steady_clock::now() - begun;
+  LogInfo("ready", {{"host", parts_->settings.server.host},
+                    {"http_port", http_port()},
+                    {"grpc_port", grpc_port()},
+                    {"models", static_cast<int64_t>(names.size())},
+                    {"seconds", seconds.count()}});
+}
+
+bool App::loading() const {
+  return parts_->loading.load(std::memory_order_relaxed);
+}
+
+Status App::load_status() const {
+  MutexLock lock(parts_->mu);
+  return parts_->load_status;
 }
 
 int App::http_port() const { return parts_->http->port(); }

@@ -1,7 +1,7 @@
 // The application: makes every part, wires them, runs until told to stop. The
 // only place where dependencies meet.
 //
-//   ASSIGN_OR_RETURN(auto app, App::Start(settings, progress));
+//   ASSIGN_OR_RETURN(auto app, App::Start(settings, options));
 //   WaitForStopSignal();
 //   app->Shutdown();
 #pragma once
@@ -9,21 +9,35 @@
 #include <functional>
 #include <memory>
 #include <string>
+#include <vector>
 
 #include "config/base/status.h"
 #include "config/load.h"
+#include "server/lifecycle/load_progress.h"
 
 namespace millrace::server {
 
 class App {
  public:
-  // Loads every model, then listens: what cannot work (a corrupt file, a busy
-  // port, too little memory, too few file descriptors) is told before anything
-  // answers. `progress` sees a model's name and 0…1; may be empty.
-  static StatusOr<std::unique_ptr<App>> Start(
-      const config::Settings& settings,
-      std::function<void(const std::string&, double)> progress);
+  struct Options {
+    LoadProgress::Show show = {};  // how far loads are; may be empty
+    // Called once, from another thread, when a model of the start cannot be
+    // loaded: load_status() says why, and the server is never ready.
+    std::function<void()> on_failed = {};
+  };
+
+  // Listens, then loads the models behind: until all of them serve, probes and
+  // requests are answered 503 "loading". What can be refused without a load (a
+  // busy port, too few file descriptors, wrong keys) is refused before one
+  // begins.
+  static StatusOr<std::unique_ptr<App>> Start(const config::Settings& settings,
+                                              Options options);
   ~App();
+
+  // A load runs that cannot be interrupted; destruction waits for its end.
+  bool loading() const;
+  // OK until a model of the start cannot be loaded.
+  Status load_status() const;
 
   int http_port() const;
   int grpc_port() const;  // -1: no gRPC
@@ -35,6 +49,9 @@ class App {
  private:
   struct Parts;
   explicit App(std::unique_ptr<Parts> parts);
+  // Names in the order of loading. Runs on a thread of its own.
+  void LoadModels(const std::vector<std::string>& names, bool polls);
+
   std::unique_ptr<Parts> parts_;
 };
 

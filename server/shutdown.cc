@@ -35,6 +35,8 @@ int WaitForStopSignal() {
   return signal;
 }
 
+void SendStopSignal() { kill(getpid(), SIGTERM); }
+
 void ExitOnNextStopSignal() {
   // Lives until the process ends, on purpose: it is what may end it.
   std::thread([] { _exit(128 + WaitForStopSignal()); }).detach();

@@ -8,6 +8,8 @@ namespace millrace::server {
 void BlockStopSignals();
 // Returns the first SIGTERM or SIGINT.
 int WaitForStopSignal();
+// What a stop signal from outside does.
+void SendStopSignal();
 // From now on another one exits with 128 + its number.
 void ExitOnNextStopSignal();
 

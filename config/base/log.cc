@@ -9,8 +9,10 @@
 #include <atomic>
 #include <charconv>
 #include <cmath>
+#include <cstdio>
 #include <memory>
 
+#include "config/base/mutex.h"
 #include "config/base/utf8.h"
 
 namespace millrace {
@@ -41,7 +43,15 @@ struct Sink {
   spdlog::logger logger;
   std::atomic<LogFormat> format{LogFormat::kText};
   std::atomic<LogLevel> min_level{LogLevel::kInfo};
+
+  Mutex status_mu;  // held while a line is written below which it stands
+  std::string status GUARDED_BY(status_mu);
+  // Relaxed: a line that crosses a change is drawn over, which the next mends.
+  std::atomic<bool> has_status{false};
 };
+
+// To the beginning of the line, and clears it (ECMA-48, CR and EL).
+constexpr char kClearLine[] = "\r\x1b[K";
 
 Sink& TheSink() {
   static Sink& sink = *new Sink;
@@ -155,6 +165,15 @@ StatusOr<LogFormat> ParseLogFormat(std::string_view name) {
       .At("log_format");
 }
 
+void ShowStatusLine(std::string_view text) {
+  Sink& sink = TheSink();
+  MutexLock lock(sink.status_mu);
+  if (sink.status == text) return;
+  sink.status = text;
+  sink.has_status.store(!text.empty(), std::memory_order_relaxed);
+  std::fputs((kClearLine + sink.status).c_str(), stderr);
+}
+
 bool LogEnabled(LogLevel level) {
   return level != LogLevel::kOff &&
          level >= TheSink().min_level.load(std::memory_order_relaxed);
@@ -165,8 +184,16 @@ void Log(LogLevel level, std::string_view event, LogFields fields) {
   Sink& sink = TheSink();
   const bool json =
       sink.format.load(std::memory_order_relaxed) == LogFormat::kJson;
-  sink.logger.log(spdlog::level::info, json ? JsonMembers(level, event, fields)
-                                            : TextLine(level, event, fields));
+  const std::string line =
+      json ? JsonMembers(level, event, fields) : TextLine(level, event, fields);
+  if (!sink.has_status.load(std::memory_order_relaxed)) {
+    sink.logger.log(spdlog::level::info, line);
+    return;
+  }
+  MutexLock lock(sink.status_mu);
+  std::fputs(kClearLine, stderr);
+  sink.logger.log(spdlog::level::info, line);
+  std::fputs(sink.status.c_str(), stderr);
 }
 
 }  // namespace millrace

@@ -52,6 +52,10 @@ void SetUpLog(LogLevel level, LogFormat format);
 StatusOr<LogLevel> ParseLogLevel(std::string_view name);
 StatusOr<LogFormat> ParseLogFormat(std::string_view name);
 
+// Keeps `text` in the last line of the terminal, below the log's lines, until
+// another call; an empty one clears it. Call it only when stderr is a terminal.
+void ShowStatusLine(std::string_view text);
+
 bool LogEnabled(LogLevel level);
 void Log(LogLevel level, std::string_view event, LogFields fields = {});
 inline void LogDebug(std::string_view event, LogFields fields = {}) {

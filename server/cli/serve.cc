@@ -3,6 +3,7 @@
 // loading, and waits for the signal to stop.
 #include <unistd.h>
 
+#include <algorithm>
 #include <cstdio>
 #include <cstdlib>
 #include <filesystem>
@@ -115,16 +116,16 @@ void PrintHelp() {
       config::FlagsHelp().c_str());
 }
 
-// One line that grows on a terminal; the log tells the end either way.
-void ShowProgress(const std::string& path, double done) {
-  if (isatty(STDERR_FILENO) == 0) return;
+// A bar in the terminal's last line; the log tells begin and end either way.
+void ShowProgress(const LoadProgress::State& state) {
+  if (state.model.empty()) return ShowStatusLine("");
   constexpr int kWidth = 30;
-  const int filled = static_cast<int>(done * kWidth);
-  const std::string bar =
-      std::string(filled, '#') + std::string(kWidth - filled, '.');
-  std::fprintf(stderr, "\rloading %s [%s] %3.0f%%%s",
-               std::filesystem::path(path).filename().c_str(), bar.c_str(),
-               done * 100, done >= 1 ? "\n" : "");
+  const int filled = static_cast<int>(std::max(state.done, 0.0) * kWidth);
+  char numbers[40];
+  std::snprintf(numbers, sizeof numbers, "] %3.0f%% %.1f s",
+                std::max(state.done, 0.0) * 100, state.seconds);
+  ShowStatusLine("loading " + state.model + " [" + std::string(filled, '#') +
+                 std::string(kWidth - filled, '.') + numbers);
 }
 
 StatusOr<config::ModelSettings> DefaultModel() {
@@ -172,15 +173,19 @@ Status Serve(Args args) {
   SetUpLog(level, format);
 
   BlockStopSignals();
+  App::Options options;
+  if (isatty(STDERR_FILENO) != 0) options.show = ShowProgress;
+  options.on_failed = SendStopSignal;
   ASSIGN_OR_RETURN(std::unique_ptr<App> app,
-                   App::Start(loaded.settings, ShowProgress));
-  LogInfo("ready", {{"host", server.host},
-                    {"http_port", app->http_port()},
-                    {"grpc_port", app->grpc_port()}});
+                   App::Start(loaded.settings, std::move(options)));
   WaitForStopSignal();
+  const Status failed = app->load_status();
+  const bool loading = app->loading();
   ExitOnNextStopSignal();
   app->Shutdown();
-  return OkStatus();
+  // A load cannot be interrupted, and nothing of it is lost.
+  if (loading) _exit(0);
+  return failed;
 }
 
 }  // namespace

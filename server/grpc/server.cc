@@ -120,10 +120,19 @@ class GrpcServerImpl final : public GrpcServer {
     return OkStatus();
   }
 
+  void SetReady() override {
+    MutexLock lock(mu_);
+    if (accepting_) SetHealth(true);
+  }
+
   int port() const override { return port_; }
 
   void StopAccepting() override {
-    SetHealth(false);
+    {
+      MutexLock lock(mu_);
+      accepting_ = false;
+      SetHealth(false);
+    }
     streams_.Drain();
   }
 
@@ -155,6 +164,7 @@ class GrpcServerImpl final : public GrpcServer {
   const std::unique_ptr<::grpc::Service> service_;
   int port_ = 0;
   Mutex mu_;
+  bool accepting_ GUARDED_BY(mu_) = true;
   bool stopped_ GUARDED_BY(mu_) = false;
   std::unique_ptr<::grpc::Server> server_;  // stops before what it serves
 };

@@ -29,12 +29,16 @@ struct GrpcServices {
 
 class GrpcServer {
  public:
-  // A busy port is FAILED_PRECONDITION naming host and port.
+  // Health is SERVING if the repository is ready now, see SetReady. A busy port
+  // is FAILED_PRECONDITION naming host and
+  // port.
   static StatusOr<std::unique_ptr<GrpcServer>> Start(
       const config::ServerSettings& settings, const GrpcServices& services);
   virtual ~GrpcServer() = default;
 
   virtual int port() const = 0;
+  // Health goes from NOT_SERVING to SERVING, unless it stops accepting.
+  virtual void SetReady() = 0;
   // Health goes to NOT_SERVING.
   virtual void StopAccepting() = 0;
   virtual void Stop(std::chrono::steady_clock::time_point deadline) = 0;

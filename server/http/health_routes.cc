@@ -1,14 +1,19 @@
 // Probes, version and metrics: answered on the I/O thread, so that they work
 // while everything else is busy. /health says whether to send requests here;
 // /v2/health/live says whether the process lives.
+#include <cmath>
+#include <nlohmann/json.hpp>
 #include <string>
 
+#include "config/base/json.h"
 #include "server/http/message.h"
 #include "server/http/routes.h"
 #include "server/version.h"
 
 namespace millrace::server::http {
 namespace {
+
+using Json = nlohmann::ordered_json;
 
 std::string_view StateName(ServerState state) {
   switch (state) {
@@ -22,19 +27,38 @@ std::string_view StateName(ServerState state) {
   return "ok";
 }
 
-HttpResponse ReadyOrNot(const Site& site, std::string body) {
-  const bool ready = site.services.repository->state() == ServerState::kReady;
-  HttpResponse response = JsonResponse(ready ? 200 : 503, std::move(body));
-  if (!ready) response.headers.emplace_back("Retry-After", "1");
+// What a probe's reader wants to know of a server that loads.
+void AddLoading(const LoadProgress& progress, Json& body) {
+  const LoadProgress::State state = progress.state();
+  body["models_ready"] = state.num_ready;
+  body["models_expected"] = state.num_expected;
+  if (state.model.empty()) return;
+  Json load = {{"model", state.model}};
+  if (state.done >= 0) load["progress"] = std::round(state.done * 1e3) / 1e3;
+  load["seconds"] = std::round(state.seconds * 1e3) / 1e3;
+  body["loading"] = std::move(load);
+}
+
+// 200 when ready, else 503 with the state and how far loads are.
+HttpResponse Readiness(const Site& site, Json body) {
+  const Repository& repository = *site.services.repository;
+  const ServerState state = repository.state();
+  if (state == ServerState::kReady) return JsonResponse(200, DumpJson(body));
+  body["status"] = std::string(StateName(state));
+  int64_t seconds = 1;
+  if (state == ServerState::kLoading && repository.progress() != nullptr) {
+    AddLoading(*repository.progress(), body);
+    seconds = (repository.progress()->TimeLeft().count() + 999) / 1000;
+  }
+  HttpResponse response = JsonResponse(503, DumpJson(body));
+  response.headers.emplace_back("Retry-After", std::to_string(seconds));
   return response;
 }
 
 }  // namespace
 
 void ServeHealth(const Site& site, const std::shared_ptr<Exchange>& exchange) {
-  const std::string_view name = StateName(site.services.repository->state());
-  exchange->Send(
-      ReadyOrNot(site, "{\"status\":\"" + std::string(name) + "\"}"));
+  exchange->Send(Readiness(site, Json{{"status", "ok"}}));
 }
 
 void ServeLive(const Site&, const std::shared_ptr<Exchange>& exchange) {
@@ -43,8 +67,7 @@ void ServeLive(const Site&, const std::shared_ptr<Exchange>& exchange) {
 
 void ServeReady(const Site& site, const std::shared_ptr<Exchange>& exchange) {
   const bool ready = site.services.repository->state() == ServerState::kReady;
-  exchange->Send(
-      ReadyOrNot(site, ready ? "{\"ready\":true}" : "{\"ready\":false}"));
+  exchange->Send(Readiness(site, Json{{"ready", ready}}));
 }
 
 void ServeVersion(const Site&, const std::shared_ptr<Exchange>& exchange) {

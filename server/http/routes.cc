@@ -19,6 +19,8 @@ constexpr Route kServing[] = {
     {"POST", "/detokenize", ServeDetokenize},
     {"POST", "/apply-template", ServeApplyTemplate},
     {"GET", "/health", ServeHealth, kPublic},
+    {"GET", "/health/live", ServeLive, kPublic},
+    {"GET", "/health/ready", ServeReady, kPublic},
     {"GET", "/v2/health/live", ServeLive, kPublic},
     {"GET", "/v2/health/ready", ServeReady, kPublic},
     {"GET", "/version", ServeVersion, kPublic},

@@ -3,8 +3,11 @@
 // live in packed memory of their own.
 #include "server/lifecycle/load.h"
 
+#include <unistd.h>
+
 #include <algorithm>
 #include <chrono>
+#include <fstream>
 #include <string>
 #include <utility>
 
@@ -115,6 +118,19 @@ StatusOr<std::shared_ptr<Servable>> LoadLanguageModel(
                                          std::move(engine), std::move(handler));
 }
 
+// Names the path once.
+Status CannotServe(const Status& status, const std::string& path) {
+  const bool is_named = status.message().find(path) != std::string_view::npos;
+  return status.Prefixed(is_named ? "cannot serve" : "cannot serve " + path);
+}
+
+// Of this process, in memory now (proc(5), statm).
+int64_t ResidentMib() {
+  int64_t pages = 0;
+  std::ifstream("/proc/self/statm") >> pages >> pages;
+  return pages * sysconf(_SC_PAGESIZE) >> 20;
+}
+
 // Holds the configuration against the model and completes it from there.
 Status Configure(const VersionPlan& plan, Servable* servable) {
   ModelConfig config;
@@ -139,6 +155,7 @@ StatusOr<std::shared_ptr<Servable>> ServableLoader::Load(
     const VersionPlan& plan) {
   const config::ModelSettings& settings = plan.settings;
   const auto begun = std::chrono::steady_clock::now();
+  const int64_t resident_before = ResidentMib();
   ModelFacts facts;
   facts.id = config::ModelId(settings);
   facts.version = plan.version;
@@ -147,25 +164,21 @@ StatusOr<std::shared_ptr<Servable>> ServableLoader::Load(
   facts.created_unix = std::chrono::duration_cast<std::chrono::seconds>(
                            std::chrono::system_clock::now().time_since_epoch())
                            .count();
+  const std::string id = facts.id;
+  LoadProgress::Load load(parts_.progress, id, plan.version, settings.path);
   std::shared_ptr<const CoreAllocator::Lease> cores =
-      parts_.cores->Take({facts.id, settings.common.threads});
+      parts_.cores->Take({id, settings.common.threads});
   StatusOr<std::shared_ptr<Servable>> loaded =
       IsGraphFile(settings.path)
           ? LoadGraph(std::move(facts), settings, cores->cpus(),
                       parts_.memory_limit_bytes, parts_.pool, parts_.metrics)
           : LoadLanguageModel(std::move(facts), settings, cores->cpus(),
                               parts_.memory_limit_bytes, parts_.pool,
-                              parts_.metrics, [&](double done) {
-                                if (parts_.progress) {
-                                  parts_.progress(settings.path, done);
-                                }
-                              });
-  if (!loaded.ok()) {
-    return loaded.status().Prefixed("cannot serve " + settings.path);
-  }
+                              parts_.metrics,
+                              [&load](double done) { load.Report(done); });
+  if (!loaded.ok()) return CannotServe(loaded.status(), settings.path);
   Servable& servable = **loaded;
-  RETURN_IF_ERROR(
-      Configure(plan, &servable).Prefixed("cannot serve " + settings.path));
+  RETURN_IF_ERROR(CannotServe(Configure(plan, &servable), settings.path));
   const double seconds =
       std::chrono::duration<double>(std::chrono::steady_clock::now() - begun)
           .count();
@@ -176,7 +189,12 @@ StatusOr<std::shared_ptr<Servable>> ServableLoader::Load(
   load_seconds.Set(seconds);
   servable.Keep(std::make_shared<Gauge>(load_seconds));
   servable.Keep(std::move(cores));
-  LogInfo("model ready", {{"model", servable.id()}, {"seconds", seconds}});
+  const int64_t resident = ResidentMib();
+  LogInfo("model ready", {{"model", id},
+                          {"version", plan.version},
+                          {"seconds", seconds},
+                          {"memory_mib", resident - resident_before},
+                          {"resident_mib", resident}});
   return loaded;
 }
 

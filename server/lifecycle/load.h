@@ -3,7 +3,6 @@
 // together; graphs are put together beside it.
 #pragma once
 
-#include <functional>
 #include <memory>
 #include <string>
 #include <utility>
@@ -12,6 +11,7 @@
 #include "config/base/status.h"
 #include "handlers/pool.h"
 #include "server/lifecycle/core_allocator.h"
+#include "server/lifecycle/load_progress.h"
 #include "server/lifecycle/model_source.h"
 
 namespace millrace::server {
@@ -22,8 +22,7 @@ struct LoaderParts {
   int64_t memory_limit_bytes = 0;
   handlers::Pool* pool = nullptr;
   MetricRegistry* metrics = nullptr;
-  // Sees the model's path and 0…1; may be empty.
-  std::function<void(const std::string&, double)> progress = {};
+  LoadProgress* progress = nullptr;
 };
 
 // Errors name the file.

@@ -69,6 +69,7 @@ Repository::Repository(std::unique_ptr<ModelSource> source,
     : source_(std::move(source)),
       loader_(std::move(loader)),
       allow_control_(options.allow_control && source_ != nullptr),
+      progress_(options.progress),
       operations_({.after = [this] { RetireAll(); },
                    .idle = [this] { Poll(); },
                    .idle_interval = options.poll_interval},
@@ -77,6 +78,19 @@ Repository::Repository(std::unique_ptr<ModelSource> source,
 Repository::~Repository() = default;
 
 // ---- requests and listings ----
+
+std::string Repository::LoadSentence() const {
+  return progress_ == nullptr ? std::string() : progress_->Sentence();
+}
+
+Status Repository::StillLoading(const std::string& what) const {
+  const std::string sentence = LoadSentence();
+  return Unavailable(what + (sentence.empty() ? "" : " (" + sentence + ")") +
+                     "; try again soon")
+      .Because("loading")
+      .RetryAfterMs(progress_ == nullptr ? 1000
+                                         : progress_->TimeLeft().count());
+}
 
 const Repository::Model* Repository::FindModel(std::string_view name) const {
   for (const Model& model : models_) {
@@ -109,6 +123,11 @@ StatusOr<std::shared_ptr<Servable>> Repository::Choose(
     std::string_view name, std::string_view version) const {
   const auto quoted = "'" + std::string(name) + "'";
   const Model* model = FindModel(name);
+  if (model == nullptr && state_ == ServerState::kLoading) {
+    return StillLoading("the model " + quoted +
+                        " is not served yet, the server is loading its models")
+        .At("model");
+  }
   if (model == nullptr) {
     std::string known;
     for (const Model& each : models_) {
@@ -132,11 +151,7 @@ StatusOr<std::shared_ptr<Servable>> Repository::Choose(
   }
   if (found != nullptr) return found->servable;
   if (other != nullptr && other->state == VersionState::kLoading) {
-    return Unavailable("the model " + quoted +
-                       " is being loaded; try again soon")
-        .At("model")
-        .Because("loading")
-        .RetryAfterMs(1000);
+    return StillLoading("the model " + quoted + " is being loaded").At("model");
   }
   if (other != nullptr && other->state == VersionState::kUnloading) {
     return Unavailable("the model " + quoted +
@@ -162,9 +177,10 @@ StatusOr<ModelHandle> Repository::Borrow(std::string_view name,
                                          std::string_view version) const {
   MutexLock lock(mu_);
   if (state_ == ServerState::kLoading) {
-    return Unavailable("the server is still loading its models; try again soon")
-        .Because("loading")
-        .RetryAfterMs(1000);
+    return StillLoading((name.empty() ? std::string()
+                                      : "the model '" + std::string(name) +
+                                            "' is not served yet, ") +
+                        "the server is loading its models");
   }
   if (state_ == ServerState::kDraining) return Draining();
   ASSIGN_OR_RETURN(std::shared_ptr<Servable> found, Choose(name, version));
@@ -233,7 +249,7 @@ ServerState Repository::state() const {
 
 void Repository::SetState(ServerState state) {
   MutexLock lock(mu_);
-  state_ = state;
+  if (state_ != ServerState::kDraining) state_ = state;
 }
 
 bool Repository::Drain(SteadyClock::time_point deadline) {

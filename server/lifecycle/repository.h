@@ -24,6 +24,7 @@
 #include "config/base/gate.h"
 #include "config/base/mutex.h"
 #include "config/base/status.h"
+#include "server/lifecycle/load_progress.h"
 #include "server/lifecycle/model_source.h"
 #include "server/lifecycle/operation_queue.h"
 #include "server/lifecycle/servable.h"
@@ -67,6 +68,8 @@ struct RepositoryOptions {
   bool allow_control = false;
   // Looks at the source again and again; zero: never (mode "poll").
   std::chrono::milliseconds poll_interval{0};
+  // What refusals tell of loads; outlives the repository. Null: nothing.
+  const LoadProgress* progress = nullptr;
 };
 
 class Repository {
@@ -92,7 +95,7 @@ class Repository {
   // ---- listings; what they return may be held for the length of a request --
 
   // Borrow's choice without counting as a request: works while the server loads
-  // or drains. NOT_FOUND.
+  // or drains. NOT_FOUND; UNAVAILABLE for what may still be loaded.
   StatusOr<std::shared_ptr<Servable>> Find(std::string_view name,
                                            std::string_view version = {}) const;
   // One of each model that serves: its highest version.
@@ -122,7 +125,11 @@ class Repository {
   void RequestUnload(const std::string& name, Done done);
 
   ServerState state() const;
+  // A server that drains stays so.
   void SetState(ServerState state);
+  // "0 of 2 models are ready, 'm' is at 43 %"; empty: nothing is known.
+  std::string LoadSentence() const;
+  const LoadProgress* progress() const { return progress_; }  // may be null
 
   // Draining: refuses new handles, lets running requests end until the
   // deadline. True if all of them ended by themselves.
@@ -159,10 +166,12 @@ class Repository {
   void RetireAll();
 
   Status CheckControl() const;
+  Status StillLoading(const std::string& what) const;
 
   const std::unique_ptr<ModelSource> source_;  // may be null
   const std::unique_ptr<ModelLoader> loader_;
   const bool allow_control_;
+  const LoadProgress* const progress_;
 
   // Gave way or was taken out, until its last request has ended.
   struct Retired {

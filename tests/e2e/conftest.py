@@ -28,9 +28,10 @@ MODEL_ID = MODEL.stem
 
 
 class Server:
-    """A running millrace; its JSON log lines are kept in `lines`."""
+    """A running millrace; its JSON log lines are kept in `lines`. `until` is the
+    event that it is waited for: "ready", or "listening" before any load."""
 
-    def __init__(self, *flags, env=None, preexec_fn=None):
+    def __init__(self, *flags, env=None, preexec_fn=None, until="ready"):
         self.lines = []
         self._events = queue.Queue()
         self.process = subprocess.Popen(
@@ -40,7 +41,7 @@ class Server:
             env={**os.environ, **(env or {})})
         self._reader = threading.Thread(target=self._read, daemon=True)
         self._reader.start()
-        ready = self.wait_event("ready")
+        ready = self.wait_event(until)
         self.http_port = ready["http_port"]
         self.grpc_port = ready["grpc_port"]
         self.url = f"http://127.0.0.1:{self.http_port}"

@@ -43,6 +43,20 @@ TEST_F(LogTest, TextLineHasTimeLevelEventAndFields) {
             "path=\"a b\\n\\\"c\\\"\"");
 }
 
+TEST_F(LogTest, StatusLineStaysBelowTheLines) {
+  testing::internal::CaptureStderr();
+  ShowStatusLine("half");
+  LogInfo("one");
+  ShowStatusLine("");
+  LogInfo("two");
+  const std::string text = testing::internal::GetCapturedStderr();
+  const std::string clear = "\r\x1b[K";
+  EXPECT_EQ(text.find(clear + "half" + clear + "20"), 0u) << text;
+  EXPECT_NE(text.find("INFO  one\nhalf" + clear + "20"), std::string::npos)
+      << text;
+  EXPECT_TRUE(text.ends_with("INFO  two\n")) << text;
+}
+
 TEST_F(LogTest, JsonLineParsesWhateverTheValues) {
   SetUpLog(LogLevel::kInfo, LogFormat::kJson);
   const auto lines = Lines([] {

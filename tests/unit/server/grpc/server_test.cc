@@ -97,6 +97,18 @@ TEST_F(GrpcTest, ReadyFollowsTheRepository) {
   }
 }
 
+TEST_F(GrpcTest, HealthServesOnceTheLoadsHaveEnded) {
+  repository_.SetState(ServerState::kLoading);
+  Start();
+  EXPECT_EQ(Health(channel_, ""), "NOT_SERVING");
+  repository_.SetState(ServerState::kReady);
+  server_->SetReady();
+  EXPECT_EQ(Health(channel_, ""), "SERVING");
+  server_->StopAccepting();
+  server_->SetReady();
+  EXPECT_EQ(Health(channel_, ""), "NOT_SERVING") << "a load ended too late";
+}
+
 TEST_F(GrpcTest, UnknownModelIsNotReadyWithoutError) {
   Start();
   for (const auto& [name, version, ready] :

@@ -88,7 +88,8 @@ class TestServer {
   FakeHandler* handler = nullptr;  // the servable owns it
   std::shared_ptr<Servable> servable;
   MetricRegistry metrics;
-  Repository repository;
+  LoadProgress progress;
+  Repository repository{nullptr, nullptr, {.progress = &progress}};
   std::unique_ptr<handlers::Pool> pool;
   std::unique_ptr<Auth> auth;
   std::unique_ptr<HttpServer> http;

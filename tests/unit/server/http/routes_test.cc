@@ -53,9 +53,13 @@ TEST(Routes, HealthFollowsTheServersState) {
   server.repository.SetState(ServerState::kLoading);
   Reply reply = client.Get("/health");
   EXPECT_EQ(reply.status, 503);
-  EXPECT_EQ(reply.body, "{\"status\":\"loading\"}");
-  EXPECT_EQ(client.Get("/v2/health/live").status, 200);
-  EXPECT_EQ(client.Get("/v2/health/ready").status, 503);
+  EXPECT_EQ(reply.body,
+            "{\"status\":\"loading\",\"models_ready\":0,"
+            "\"models_expected\":0}");
+  EXPECT_EQ(reply.Header("retry-after"), "1");
+  for (const char* path : {"/health/live", "/v2/health/live"}) {
+    EXPECT_EQ(client.Get(path).status, 200) << path;
+  }
   reply = client.Post(kChat, kHi);
   EXPECT_EQ(reply.status, 503);
   EXPECT_EQ(reply.Header("retry-after"), "1");
@@ -64,6 +68,37 @@ TEST(Routes, HealthFollowsTheServersState) {
   EXPECT_EQ(client.Get("/v2/health/ready").body, "{\"ready\":true}");
   server.repository.SetState(ServerState::kDraining);
   EXPECT_EQ(client.Get("/health").body, "{\"status\":\"draining\"}");
+}
+
+TEST(Routes, ProbesAndRefusalsTellHowFarALoadIs) {
+  TestServer server;
+  Client client(server.port());
+  server.repository.SetState(ServerState::kLoading);
+  server.progress.Expect(2);
+  server.progress.CountReady();
+  LoadProgress::Load load(&server.progress, "big", "1", "big.gguf");
+  for (const char* path : {"/health", "/health/ready", "/v2/health/ready"}) {
+    const Json body = Body(client.Get(path));
+    EXPECT_EQ(body["status"], "loading") << path;
+    EXPECT_EQ(body["models_ready"], 1);
+    EXPECT_EQ(body["models_expected"], 2);
+    EXPECT_EQ(body["loading"]["model"], "big");
+    EXPECT_FALSE(body["loading"].contains("progress")) << "not known yet";
+  }
+  load.Report(0.25);
+  EXPECT_EQ(Body(client.Get("/health"))["loading"]["progress"], 0.25);
+  const Reply refused = client.Post(
+      kChat, R"({"model":"big","messages":[{"role":"user","content":"hi"}]})");
+  EXPECT_EQ(refused.status, 503);
+  EXPECT_NE(refused.Header("retry-after"), "");
+  EXPECT_EQ(Body(refused)["error"]["code"], "loading");
+  EXPECT_EQ(Body(refused)["error"]["message"],
+            "the model 'big' is not served yet, the server is loading its "
+            "models (1 of 2 models are ready, 'big' is at 25 %); try again "
+            "soon");
+  // Its further names are not known before it is loaded.
+  EXPECT_EQ(client.Get("/v1/models/other-name").status, 503);
+  EXPECT_EQ(client.Get("/v2/models/big/ready").status, 503);
 }
 
 TEST(Routes, UnknownPathIs404WithAnErrorObject) {

@@ -76,6 +76,15 @@ TEST(Repository, LendsNothingWhileLoading) {
   repository.Add(Named("a"));
   EXPECT_EQ(repository.Borrow("a").status().code(), StatusCode::kUnavailable);
   EXPECT_EQ(repository.List().size(), 1u);
+  // It may be the name of a model that is loaded later.
+  EXPECT_EQ(repository.Find("b").status().reason(), "loading");
+}
+
+TEST(Repository, AServerThatDrainsIsNeverReadyAgain) {
+  Repository repository;
+  repository.SetState(ServerState::kDraining);
+  repository.SetState(ServerState::kReady);
+  EXPECT_EQ(repository.state(), ServerState::kDraining);
 }
 
 TEST(Repository, DrainWaitsForHandlesAndRefusesNewOnes) {

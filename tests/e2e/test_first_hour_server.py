@@ -1,0 +1,189 @@
+"""What a new user meets in the first hour, the server's half: it listens before
+it loads, says what it does, and names what is wrong."""
+import contextlib
+import json
+import os
+import pty
+import signal
+import socket
+import subprocess
+import time
+import urllib.error
+import urllib.request
+
+import grpc
+import pytest
+import tritonclient.grpc as triton_grpc
+from grpc_health.v1 import health_pb2, health_pb2_grpc
+from tritonclient.utils import InferenceServerException
+
+from conftest import BINARY, MODEL, MODEL_ID, start
+
+CHAT = {"model": MODEL_ID, "max_tokens": 4,
+        "messages": [{"role": "user", "content": "Hi"}]}
+
+
+def ask(server, path, body=None, method=None, headers=None):
+    """Status, headers and body, whatever the status."""
+    if body is not None and not isinstance(body, bytes):
+        body = json.dumps(body).encode()
+    request = urllib.request.Request(
+        server.url + path, body, method=method,
+        headers=headers if headers is not None
+        else {"Content-Type": "application/json"})
+    try:
+        with urllib.request.urlopen(request, timeout=60) as answer:
+            return answer.status, answer.headers, answer.read()
+    except urllib.error.HTTPError as error:
+        return error.code, error.headers, error.read()
+
+
+def events(server):
+    return [json.loads(line) for line in server.lines]
+
+
+# ---- listen first, load behind ----
+
+
+class SlowLoad:
+    """A load that stands still until `go`: the chat template is read from a pipe
+    that nobody writes to."""
+
+    def __init__(self, folder):
+        self.pipe = folder / "template"
+        os.mkfifo(self.pipe)
+        self.flags = ["--chat-template", self.pipe]
+
+    def go(self):
+        self.pipe.write_text("{{ messages[0].content }}")
+
+
+@pytest.fixture
+def slow(tmp_path):
+    return SlowLoad(tmp_path)
+
+
+def test_a_server_listens_while_it_loads(slow):
+    with start(*slow.flags, until="listening") as server:
+        server.wait_event("still loading model")
+        for path in ("/health", "/health/ready", "/v2/health/ready"):
+            status, headers, body = ask(server, path)
+            assert status == 503 and int(headers["Retry-After"]) >= 1, path
+            told = json.loads(body)
+            assert told["status"] == "loading"
+            assert told["models_expected"] == 1 and told["models_ready"] == 0
+            assert told["loading"]["model"] == MODEL_ID
+            assert told["loading"]["seconds"] > 0.9
+        assert ask(server, "/health/live")[0] == 200
+        assert ask(server, "/v2/health/live")[0] == 200
+        assert ask(server, f"/v2/models/{MODEL_ID}/ready")[0] == 503
+        status, headers, body = ask(server, "/v1/chat/completions", CHAT)
+        assert status == 503 and int(headers["Retry-After"]) >= 1
+        error = json.loads(body)["error"]
+        assert error["code"] == "loading" and MODEL_ID in error["message"]
+        address = f"127.0.0.1:{server.grpc_port}"
+        with grpc.insecure_channel(address) as channel:
+            check = health_pb2_grpc.HealthStub(channel).Check
+            request = health_pb2.HealthCheckRequest()
+            assert (check(request).status
+                    == health_pb2.HealthCheckResponse.NOT_SERVING)
+            with triton_grpc.InferenceServerClient(address) as client:
+                assert client.is_server_live()
+                assert not client.is_server_ready()
+                assert not client.is_model_ready(MODEL_ID)
+                with pytest.raises(InferenceServerException,
+                                   match="is not served yet"):
+                    client.infer(MODEL_ID, [])
+            slow.go()
+            server.wait_event("ready")
+            assert (check(request).status
+                    == health_pb2.HealthCheckResponse.SERVING)
+        assert ask(server, "/health")[0] == 200
+        assert ask(server, "/v1/chat/completions", CHAT)[0] == 200
+
+
+def test_each_load_is_logged_from_begin_to_end(slow):
+    with start(*slow.flags, until="listening") as server:
+        server.wait_event("still loading model")
+        slow.go()
+        server.wait_event("ready")
+        told = {event["event"]: event for event in events(server)}
+    names = [event["event"] for event in events(server)]
+    order = ["listening", "loading model", "still loading model",
+             "model ready", "ready"]
+    assert sorted(order, key=names.index) == order
+    assert told["loading model"]["path"] == str(MODEL)
+    assert told["still loading model"]["model"] == MODEL_ID
+    assert told["model ready"]["seconds"] >= 1
+    assert told["model ready"]["memory_mib"] > 50
+    assert told["model ready"]["resident_mib"] > 50
+
+
+def test_sigterm_while_loading_ends_promptly(slow):
+    with start(*slow.flags, until="listening") as server:
+        server.wait_event("loading model")
+        begun = time.monotonic()
+        assert server.stop(timeout=10) == 0
+        assert time.monotonic() - begun < 5
+
+
+def test_a_busy_port_costs_no_load():
+    with socket.socket() as busy:
+        busy.bind(("127.0.0.1", 0))
+        busy.listen()
+        for flag in ("--http-port", "--grpc-port"):
+            ports = {"--http-port": 0, "--grpc-port": 0,
+                     flag: busy.getsockname()[1]}
+            done = subprocess.run(
+                [BINARY, "serve",
+                 *(str(word) for pair in ports.items() for word in pair)],
+                capture_output=True, text=True, timeout=30)
+            assert done.returncode == 1
+            assert f"cannot listen on 127.0.0.1:{ports[flag]}" in done.stderr
+            for event in ("loading model", "model loaded", "model ready"):
+                assert event not in done.stderr
+
+
+def test_a_load_that_fails_ends_the_process(tmp_path):
+    corrupt = tmp_path / "corrupt.gguf"
+    corrupt.write_bytes(b"no model at all, but long enough to be looked at")
+    done = subprocess.run(
+        [BINARY, "serve", "--http-port", "0", "--grpc-port", "0", corrupt],
+        capture_output=True, text=True, timeout=30)
+    last = done.stderr.splitlines()[-1]
+    assert done.returncode in (1, 2)
+    assert last.startswith("millrace serve: ") and last.count(str(corrupt)) == 1
+
+
+@contextlib.contextmanager
+def on_a_terminal(*flags):
+    """A server whose stderr is a terminal; gives what it writes there."""
+    ours, theirs = pty.openpty()
+    process = subprocess.Popen(
+        [BINARY, "serve", "--http-port", "0", "--grpc-port", "0",
+         *map(str, flags)], stderr=theirs)
+    os.close(theirs)
+    try:
+        yield lambda: os.read(ours, 1 << 16).decode(), process
+    finally:
+        process.kill()
+        process.wait()
+        os.close(ours)
+
+
+def test_a_terminal_shows_a_bar(slow):
+    with on_a_terminal(*slow.flags) as (read, process):
+        text = ""
+        while text.count("\r\x1b[Kloading") < 2:
+            text += read()
+        assert f"loading {MODEL_ID} [....." in text
+        slow.go()
+        while " ready " not in text:
+            text += read()
+        assert "100%" in text
+        assert "still loading" not in text
+        # The bar is gone when the line of the end is written.
+        ready = next(line for line in text.split("\n") if " ready " in line)
+        assert "[#" not in ready.split("\x1b[K")[-1]
+        process.send_signal(signal.SIGTERM)
+        process.wait(10)
