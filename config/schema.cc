@@ -27,10 +27,21 @@ std::string ModelId(const ModelSettings& model) {
   return (path.has_filename() ? path : path.parent_path()).filename().string();
 }
 
-void VisitServerSettings(ServerSettings& s, const SettingVisitor& visit) {
+namespace {
+
+// Tells each setting which group of --help it stands in.
+SettingVisitor InGroup(std::string_view group, const SettingVisitor& visit) {
+  return [group, &visit](SettingInfo info, SettingRef value) {
+    info.group = group;
+    visit(info, value);
+  };
+}
+
+void VisitListening(ServerSettings& s, const SettingVisitor& visit) {
   visit({.name = "host",
          .help = "address to listen on; one that is not loopback needs an API "
-                 "key or --no-auth"},
+                 "key or --no-auth",
+         .aliases = {{"http_address"}}},
         &s.host);
   visit({.name = "http_port",
          .help = "HTTP port; 0: any free one, printed at start",
@@ -59,6 +70,9 @@ void VisitServerSettings(ServerSettings& s, const SettingVisitor& visit) {
   visit({.name = "cors_allow_origin",
          .help = "origin that browsers may call from, or *; empty: none"},
         &s.cors_allow_origin);
+}
+
+void VisitLimits(ServerSettings& s, const SettingVisitor& visit) {
   visit({.name = "http_max_input_size",
          .help = "largest request body",
          .unit = Unit::kBytes,
@@ -99,7 +113,7 @@ void VisitServerSettings(ServerSettings& s, const SettingVisitor& visit) {
          .help = "threads that move bytes of sockets",
          .min = 1,
          .max = 64,
-         .aliases = {{"threads_http"}}},
+         .aliases = {{"threads_http"}, {"http_thread_count"}}},
         &s.io_threads);
   visit({.name = "handler_threads",
          .help = "threads for JSON, templates and tokens; 0: two, or a quarter "
@@ -112,6 +126,9 @@ void VisitServerSettings(ServerSettings& s, const SettingVisitor& visit) {
          .max = kDayMs,
          .aliases = {{"exit_timeout_secs"}, {"graceful_termination_timeout"}}},
         &s.shutdown_timeout_ms);
+}
+
+void VisitRepository(ServerSettings& s, const SettingVisitor& visit) {
   visit({.name = "model_repository",
          .help = "folder with models: NAME/VERSION/model.onnx (.pt2, .gguf) "
                  "or NAME.onnx, with NAME/config.pbtxt where there is one",
@@ -134,6 +151,9 @@ void VisitServerSettings(ServerSettings& s, const SettingVisitor& visit) {
          .max = kDayMs,
          .aliases = {{"repository_poll_secs"}}},
         &s.repository_poll_ms);
+}
+
+void VisitLogs(ServerSettings& s, const SettingVisitor& visit) {
   visit({.name = "log_level",
          .help = "least important lines to log",
          .choices = {"debug", "info", "warning", "error", "off"}},
@@ -144,6 +164,15 @@ void VisitServerSettings(ServerSettings& s, const SettingVisitor& visit) {
         &s.log_format);
   visit({.name = "access_log", .help = "log one line for each request"},
         &s.access_log);
+}
+
+}  // namespace
+
+void VisitServerSettings(ServerSettings& s, const SettingVisitor& visit) {
+  VisitListening(s, InGroup("addresses and keys", visit));
+  VisitLimits(s, InGroup("limits, threads, shutdown", visit));
+  VisitRepository(s, InGroup("model repository", visit));
+  VisitLogs(s, InGroup("logs", visit));
 }
 
 namespace {
@@ -227,7 +256,7 @@ void VisitBatchSettings(GraphSettings& s, const SettingVisitor& visit) {
       &s.instance_count);
 }
 
-void VisitGraphSettings(GraphSettings& s, const SettingVisitor& visit) {
+void VisitPrecision(GraphSettings& s, const SettingVisitor& visit) {
   visit({.name = "precision",
          .help = "of the products in graphs (ONNX, .pt2): bf16 where the CPU "
                  "multiplies such; int8 as millrace quantize has chosen; "
@@ -249,21 +278,21 @@ void VisitGraphSettings(GraphSettings& s, const SettingVisitor& visit) {
          .unit = Unit::kShare,
          .max = 1'000'000'000},
         &s.max_precision_error);
-  VisitBatchSettings(s, visit);
 }
 
-void VisitLlmSettings(LlmSettings& s, const SettingVisitor& visit) {
+void VisitSequences(LlmSettings& s, const SettingVisitor& visit) {
   visit({.name = "max_model_len",
          .help = "tokens of one sequence, prompt and answer; 0: as the model "
                  "says",
          .max = 1 << 24,
-         .aliases = {{"ctx_size"}, {"c"}, {"max_total_tokens"}}},
+         .aliases =
+             {{"ctx_size"}, {"c"}, {"max_total_tokens"}, {"context_length"}}},
         &s.max_model_len);
   visit({.name = "max_num_seqs",
          .help = "sequences that run at once",
          .min = 1,
          .max = 4096,
-         .aliases = {{"np"}, {"parallel"}}},
+         .aliases = {{"np"}, {"parallel"}, {"max_running_requests"}}},
         &s.max_num_seqs);
   visit({.name = "max_num_batched_tokens",
          .help =
@@ -281,6 +310,9 @@ void VisitLlmSettings(LlmSettings& s, const SettingVisitor& visit) {
          .max = 3'600'000,
          .aliases = {{"target_itl_ms", "ms"}}},
         &s.target_itl_ms);
+}
+
+void VisitSpeculation(LlmSettings& s, const SettingVisitor& visit) {
   visit({.name = "speculative_method",
          .help = "draft next tokens and check several in one step, where that "
                  "is faster; answers stay the same; ngram: from what stands "
@@ -288,11 +320,12 @@ void VisitLlmSettings(LlmSettings& s, const SettingVisitor& visit) {
                  "says; auto: draft_model where one is named, else ngram",
          .choices = {"auto", "none", "ngram", "draft_model"}},
         &s.speculative_method);
-  visit({.name = "speculative_model",
-         .help = "smaller model with the vocabulary of the one served, to "
-                 "draft with; it shares the memory for keys and values",
-         .aliases = {{"model_draft"}, {"md"}}},
-        &s.speculative_model);
+  visit(
+      {.name = "speculative_model",
+       .help = "smaller model with the vocabulary of the one served, to "
+               "draft with; it shares the memory for keys and values",
+       .aliases = {{"model_draft"}, {"md"}, {"speculative_draft_model_path"}}},
+      &s.speculative_model);
   visit({.name = "num_speculative_tokens",
          .help = "most tokens to draft in a row",
          .max = 31,
@@ -309,6 +342,9 @@ void VisitLlmSettings(LlmSettings& s, const SettingVisitor& visit) {
          .min = 1,
          .max = 64},
         &s.prompt_lookup_max);
+}
+
+void VisitMemory(LlmSettings& s, const SettingVisitor& visit) {
   visit({.name = "kv_cache_memory_bytes",
          .help = "memory for keys and values; 0: a quarter of the memory limit",
          .unit = Unit::kBytes,
@@ -329,7 +365,7 @@ void VisitLlmSettings(LlmSettings& s, const SettingVisitor& visit) {
          .help = "numbers that keys and values are kept in; int8 has a scale "
                  "for each head of a token; auto is f16, q8_0 is int8",
          .choices = {"f16", "int8", "f32", "auto", "q8_0"},
-         .aliases = {{"ctk"}, {"ctv"}}},
+         .aliases = {{"ctk"}, {"ctv"}, {"cache_type_k"}, {"cache_type_v"}}},
         &s.kv_cache_dtype);
   visit({.name = "compute_dtype",
          .help = "activations: auto: int8 where weights are quantised, bf16 "
@@ -350,32 +386,53 @@ void VisitLlmSettings(LlmSettings& s, const SettingVisitor& visit) {
         &s.device);
   visit({.name = "huge_pages", .help = "ask for huge pages for the weights"},
         &s.huge_pages);
+}
+
+void VisitText(LlmSettings& s, const SettingVisitor& visit) {
   visit({.name = "chat_template",
          .help = "file with a Jinja template instead of the model's own",
          .aliases = {{"chat_template_file"}}},
         &s.chat_template);
   visit({.name = "generation_config",
-         .help = "auto: sampling that requests leave out is as the model "
-                 "folder's generation_config.json says; none: as if it said "
-                 "nothing",
-         .choices = {"auto", "none"}},
+         .help = "sampling of requests that leave it out; auto: as the model "
+                 "folder's generation_config.json or the GGUF file's "
+                 "general.sampling keys say, or its makers where we know "
+                 "them; none or vllm: ignores those; else a folder with "
+                 "another generation_config.json"},
         &s.generation_config);
+  visit({.name = "override_generation_config",
+         .help = "single fields of it as JSON, such as "
+                 "{\"temperature\": 0.5}; a request's own fields win"},
+        &s.override_generation_config);
 }
 
 }  // namespace
 
+void VisitLlmSettings(LlmSettings& s, const SettingVisitor& visit) {
+  VisitSequences(s, InGroup("language models", visit));
+  VisitText(s, InGroup("language models", visit));
+  VisitMemory(s, InGroup("memory and number types of language models", visit));
+  VisitSpeculation(s, InGroup("speculative decoding", visit));
+}
+
+void VisitGraphSettings(GraphSettings& s, const SettingVisitor& visit) {
+  VisitPrecision(s, InGroup("graphs (ONNX, .pt2)", visit));
+  VisitBatchSettings(s, InGroup("batching of graphs", visit));
+}
+
 void VisitModelSettings(ModelSettings& settings, const SettingVisitor& visit) {
-  VisitCommonSettings(settings.common, visit);
+  VisitCommonSettings(settings.common, InGroup("all models", visit));
   VisitLlmSettings(settings.llm, visit);
   VisitGraphSettings(settings.graph, visit);
 }
 
 void VisitSettings(Settings& settings, const SettingVisitor& visit) {
   VisitServerSettings(settings.server, visit);
-  VisitCommonSettings(settings.common, visit);
+  VisitCommonSettings(settings.common, InGroup("all models", visit));
   VisitLlmSettings(settings.llm, visit);
   VisitGraphSettings(settings.graph, visit);
   visit({.name = "served_model_name",
+         .group = "all models",
          .help = "further ids of the model, separated by commas; with several "
                  "models, say it under `models` in the file",
          .aliases = {{"alias"}, {"a"}}},

@@ -84,7 +84,9 @@ struct LlmSettings {
   std::string device = "auto";    // where it runs: auto | cpu
   bool huge_pages = true;
   std::string chat_template;  // a Jinja file instead of the model's own
-  std::string generation_config = "auto";  // auto | none
+  // auto | none | vllm (as none) | a folder with generation_config.json
+  std::string generation_config = "auto";
+  std::string override_generation_config;  // JSON object, wins over it
 };
 
 // Settings of graphs alone (ONNX, .pt2).

@@ -29,8 +29,9 @@ struct SettingInfo {
     std::string_view name;
     std::string_view bare_unit = {};  // of a bare number, where it differs
   };
-  std::string_view name;       // snake_case: YAML key, flag and MILLRACE_ name
-  std::string_view help = {};  // what it does, in the words of --help
+  std::string_view name;        // snake_case: YAML key, flag and MILLRACE_ name
+  std::string_view group = {};  // heading of --help
+  std::string_view help = {};   // what it does, in the words of --help
   Unit unit = Unit::kNone;
   int64_t min = 0;
   int64_t max = 0;
@@ -44,6 +45,8 @@ using SettingRef =
 using SettingVisitor = std::function<void(const SettingInfo&, SettingRef)>;
 
 void VisitServerSettings(ServerSettings& settings, const SettingVisitor& visit);
+void VisitLlmSettings(LlmSettings& settings, const SettingVisitor& visit);
+void VisitGraphSettings(GraphSettings& settings, const SettingVisitor& visit);
 // Those that one model may override.
 void VisitModelSettings(ModelSettings& settings, const SettingVisitor& visit);
 // All that are keys of the file's top level, in the order of --help.

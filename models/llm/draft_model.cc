@@ -36,6 +36,7 @@ LlmOptions DraftOptions(const LlmOptions& options) {
   // Nobody talks to it.
   draft.settings.chat_template.clear();
   draft.settings.generation_config = "none";
+  draft.settings.override_generation_config.clear();
   draft.progress = {};
   return draft;
 }

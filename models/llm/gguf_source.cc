@@ -2,8 +2,10 @@
 // prefix ("llama.block_count" is block_count).
 #include "models/llm/gguf_source.h"
 
+#include <cmath>
 #include <utility>
 
+#include "models/llm/generation_config.h"
 #include "models/llm/vocabulary.h"
 
 namespace millrace::models {
@@ -43,6 +45,12 @@ SourceValue ValueOf(const GgufFile& file, const GgufKey& key) {
       }
       return out;
   }
+}
+
+// The decimal number that was rounded to this float: 0.95, not 0.949999988.
+double AsWritten(double value) {
+  const double scaled = value * 1e6;
+  return std::abs(scaled) < 1e12 ? std::round(scaled) / 1e6 : value;
 }
 
 }  // namespace
@@ -106,19 +114,28 @@ StatusOr<Vocabulary> GgufSource::ReadVocabulary() const {
   return models::ReadVocabulary(file_);
 }
 
+// Of a file in packed form those that its original had; else the keys that
+// llama.cpp reads.
 StatusOr<GenerationDefaults> GgufSource::ReadGenerationDefaults() const {
+  constexpr std::string_view kPacked = "millrace.packed.";
+  constexpr std::string_view kSampling = "general.sampling.";
+  const bool packed = packed_.has_value();
+  const std::string prefix(packed ? kPacked : kSampling);
   GenerationDefaults out;
   for (const auto& [key, value] :
-       {std::pair("temperature", &out.temperature),
+       {std::pair(packed ? "temperature" : "temp", &out.temperature),
         std::pair("top_p", &out.top_p), std::pair("min_p", &out.min_p),
-        std::pair("repetition_penalty", &out.repetition_penalty)}) {
-    const std::string name = std::string("millrace.packed.") + key;
+        std::pair(packed ? "repetition_penalty" : "penalty_repeat",
+                  &out.repetition_penalty)}) {
+    const std::string name = prefix + key;
     if (file_.FindKey(name) == nullptr) continue;
-    ASSIGN_OR_RETURN(*value, file_.Float(name));
+    ASSIGN_OR_RETURN(const double number, file_.Float(name));
+    *value = AsWritten(number);
   }
-  if (file_.FindKey("millrace.packed.top_k") != nullptr) {
-    ASSIGN_OR_RETURN(out.top_k, file_.Int("millrace.packed.top_k"));
+  if (file_.FindKey(prefix + "top_k") != nullptr) {
+    ASSIGN_OR_RETURN(out.top_k, file_.Int(prefix + "top_k"));
   }
+  RETURN_IF_ERROR(CheckGenerationDefaults(out, "the keys " + prefix + "*"));
   return out;
 }
 

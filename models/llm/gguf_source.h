@@ -32,7 +32,8 @@ class GgufSource final : public ModelSource {
   void DropPages() const override;
   StatusOr<Vocabulary> ReadVocabulary() const override;
   StatusOr<std::string> ChatTemplateText() const override;
-  // A file in packed form keeps those of its original.
+  // The keys general.sampling.*; a file in packed form keeps those of its
+  // original.
   StatusOr<GenerationDefaults> ReadGenerationDefaults() const override;
 
  private:

@@ -12,6 +12,7 @@
 #include <utility>
 
 #include "config/base/json.h"
+#include "models/llm/generation_config.h"
 #include "models/llm/vocabulary.h"
 #include "models/text/hf_tokenizer.h"
 
@@ -23,7 +24,6 @@ using Json = nlohmann::ordered_json;
 constexpr int64_t kMaxJsonBytes = int64_t{8} << 20;
 constexpr int64_t kMaxIndexBytes = int64_t{64} << 20;
 constexpr int64_t kMaxTokenizerBytes = int64_t{128} << 20;
-constexpr double kAboveZero = 1e-9;
 constexpr char kSingleFile[] = "model.safetensors";
 constexpr char kIndexFile[] = "model.safetensors.index.json";
 
@@ -314,40 +314,9 @@ StatusOr<std::string> HfSource::ChatTemplateText() const {
 
 StatusOr<GenerationDefaults> HfSource::ReadGenerationDefaults() const {
   const std::string path = In(folder_, "generation_config.json");
-  ASSIGN_OR_RETURN(const Json config, ReadJsonIfThere(path));
-  GenerationDefaults out;
-  const struct {
-    const char* key;
-    double least;
-    double most;
-    std::optional<double>& value;
-  } numbers[] = {
-      {"temperature", 0, 2, out.temperature},
-      {"top_p", kAboveZero, 1, out.top_p},
-      {"min_p", 0, 1, out.min_p},
-      {"repetition_penalty", kAboveZero, 10, out.repetition_penalty}};
-  for (const auto& wanted : numbers) {
-    const auto it = config.find(wanted.key);
-    if (it == config.end() || it->is_null()) continue;
-    const double value = it->is_number() ? it->get<double>() : -1;
-    if (!(value >= wanted.least && value <= wanted.most)) {
-      return InvalidArgument("'" + path + "': " + wanted.key + " is " +
-                             DumpJson(*it).substr(0, 40) +
-                             ", which is out of range");
-    }
-    wanted.value = value;
-  }
-  const auto top_k = config.find("top_k");
-  if (top_k != config.end() && !top_k->is_null()) {
-    if (!top_k->is_number_integer() || top_k->get<int64_t>() < -1 ||
-        top_k->get<int64_t>() > INT32_MAX) {
-      return InvalidArgument("'" + path + "': top_k is " +
-                             DumpJson(*top_k).substr(0, 40) +
-                             ", which is out of range");
-    }
-    out.top_k = top_k->get<int64_t>();
-  }
-  return out;
+  if (!Exists(path)) return GenerationDefaults{};
+  ASSIGN_OR_RETURN(const std::string text, ReadText(path, kMaxJsonBytes));
+  return ParseGenerationConfig(text, "'" + path + "'");
 }
 
 }  // namespace millrace::models

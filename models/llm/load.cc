@@ -14,6 +14,7 @@
 #include "models/llm/decoder.h"
 #include "models/llm/device.h"
 #include "models/llm/draft_model.h"
+#include "models/llm/generation_config.h"
 #include "models/llm/inspect.h"
 #include "models/llm/kv_plan.h"
 #include "models/llm/model.h"
@@ -182,9 +183,10 @@ StatusOr<LlmModel> Load(const std::string& path, const LlmOptions& options,
   }
   ASSIGN_OR_RETURN(model.chat_template,
                    LoadTemplate(*source, settings.chat_template));
-  if (settings.generation_config != "none") {
-    ASSIGN_OR_RETURN(model.generation, source->ReadGenerationDefaults());
-  }
+  ASSIGN_OR_RETURN(const ModelGeneration generation,
+                   ReadModelGeneration(*source, settings));
+  model.generation = generation.defaults;
+  model.generation_origin = generation.origin;
 
   Device& device = shared.device;
   const BackendShape shape = ShapeOf(config, tensors);

@@ -50,7 +50,8 @@ struct LlmModel {
   std::unique_ptr<Runner> runner;
   std::shared_ptr<const Tokenizer> tokenizer;
   std::shared_ptr<const ChatTemplate> chat_template;  // null: has none
-  GenerationDefaults generation;  // empty when the settings say none
+  GenerationDefaults generation;  // what requests get that leave it out
+  std::string generation_origin;  // who says so, see ModelGeneration
   std::string bos_text;           // what templates see as bos_token
   std::string eos_text;
   // The draft model that the settings name: its steps run between the model's

@@ -13,6 +13,16 @@ namespace {
 
 using Json = nlohmann::ordered_json;
 
+// What requests get that leave sampling fields out.
+Json SamplingJson(const models::GenerationDefaults& defaults) {
+  Json fields = Json::object();
+  for (const auto& [name, value] : models::NamedValues(defaults)) {
+    fields[std::string(name)] = value;
+  }
+  if (defaults.top_k) fields["top_k"] = *defaults.top_k;
+  return fields;
+}
+
 // Of a model that generates text.
 Json ModelEntry(const Servable& servable, const std::string& name) {
   const TextFacts& text = *servable.text_facts();
@@ -23,6 +33,7 @@ Json ModelEntry(const Servable& servable, const std::string& name) {
               {"root", servable.id()},
               {"parent", nullptr},
               {"max_model_len", text.max_model_len},
+              {"default_sampling_params", SamplingJson(text.default_sampling)},
               {"meta",
                {{"n_ctx_train", text.trained_context},
                 {"n_params", text.num_parameters},

@@ -7,6 +7,7 @@
 
 #include <algorithm>
 #include <chrono>
+#include <cstdio>
 #include <fstream>
 #include <string>
 #include <utility>
@@ -59,6 +60,19 @@ std::string IsaChoiceText(const std::string& wanted) {
   return left_out.empty() ? "auto" : "auto, without " + left_out;
 }
 
+// "temperature 0.2, top_p 0.9 (generation_config.json)"
+std::string SamplingText(const models::LlmModel& model) {
+  std::string text;
+  for (const auto& [name, value] : models::NamedValues(model.generation)) {
+    char number[32];
+    std::snprintf(number, sizeof(number), "%g", value);
+    text.append(text.empty() ? "" : ", ").append(name);
+    text.append(" ").append(number);
+  }
+  if (text.empty()) text = "temperature 1, top_p 1";
+  return text + " (" + model.generation_origin + ")";
+}
+
 StatusOr<std::shared_ptr<Servable>> LoadLanguageModel(
     ModelFacts facts, const config::ModelSettings& settings,
     const config::CpuSet& team, int64_t memory_limit_bytes,
@@ -78,7 +92,8 @@ StatusOr<std::shared_ptr<Servable>> LoadLanguageModel(
   const TextFacts text = {.max_model_len = model.runner->info().max_context,
                           .trained_context = model.info.trained_context,
                           .num_parameters = model.info.num_parameters,
-                          .file_bytes = model.info.file_bytes};
+                          .file_bytes = model.info.file_bytes,
+                          .default_sampling = model.generation};
   const scheduler::EngineOptions options = {
       .model = id,
       .max_num_seqs = static_cast<int32_t>(settings.llm.max_num_seqs),
@@ -113,7 +128,8 @@ StatusOr<std::shared_ptr<Servable>> LoadLanguageModel(
                            {"kv_pages", engine->info().num_pages},
                            {"isa", model.info.isa},
                            {"isa_choice", IsaChoiceText(settings.common.isa)},
-                           {"threads", model.info.threads}});
+                           {"threads", model.info.threads},
+                           {"sampling", SamplingText(model)}});
   return std::make_shared<LanguageModel>(std::move(facts), text,
                                          std::move(engine), std::move(handler));
 }

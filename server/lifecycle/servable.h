@@ -20,6 +20,7 @@
 #include "config/base/metrics.h"
 #include "config/base/status.h"
 #include "handlers/handler.h"
+#include "models/text/generation_defaults.h"
 #include "server/lifecycle/statistics.h"
 
 namespace millrace::server {
@@ -45,6 +46,8 @@ struct TextFacts {
   int32_t trained_context = 0;  // and as it was trained
   int64_t num_parameters = 0;
   int64_t file_bytes = 0;
+  // Sampling of requests that leave it out.
+  models::GenerationDefaults default_sampling = {};
 };
 
 enum class ModelKind { kText, kTensors };
