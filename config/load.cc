@@ -1,7 +1,7 @@
 // Four layers write into one Settings, each overwriting the one below. The
 // environment is asked for canonical names only: container platforms set
 // variables of their own making (a service called millrace gives every pod a
-// MILLRACE_PORT), which must not be taken for aliases.
+// MILLRACE_PORT), which must not be taken for aliases, nor be warned of.
 #include "config/load.h"
 
 #include <cstdlib>
@@ -12,6 +12,10 @@
 
 #include <yaml-cpp/yaml.h>
 
+#include "config/base/nearest.h"
+#include "config/environment.h"
+#include "config/find_setting.h"
+#include "config/foreign_names.h"
 #include "config/settings_visitor.h"
 #include "config/speculation.h"
 #include "config/values.h"
@@ -19,82 +23,17 @@
 namespace millrace::config {
 namespace {
 
-using Visit = std::function<void(const SettingVisitor&)>;
-
-// "--http-port", "http-port" and "http_port" are one name.
-std::string Canonical(std::string_view name) {
-  std::string out(name);
-  for (char& c : out) c = c == '-' ? '_' : c;
-  return out;
-}
-
-std::string Dashed(std::string_view name) {
-  std::string out(name);
-  for (char& c : out) c = c == '_' ? '-' : c;
-  return out;
-}
-
-struct Target {
-  SettingInfo info;
-  SettingRef value = static_cast<bool*>(nullptr);
-  std::string_view bare_unit;  // of the alias it was called by
-  bool negated = false;        // "no_access_log"
-  bool found = false;
-};
-
-// The setting called `name`, by its own name, by an alias, or, for a switch, by
-// its opposite.
-Target Find(const Visit& visit, const std::string& name) {
-  Target target;
-  visit([&](const SettingInfo& info, SettingRef value) {
-    const auto take = [&](std::string_view bare_unit, bool negated) {
-      target = {info, value, bare_unit, negated, true};
-    };
-    if (info.name == name) take({}, false);
-    for (const SettingInfo::Alias& alias : info.aliases) {
-      if (alias.name == name) take(alias.bare_unit, false);
-    }
-    if (std::holds_alternative<bool*>(value) && !target.found &&
-        "no_" + std::string(info.name) == name && info.name != "no_auth") {
-      take({}, true);
-    }
-  });
-  return target;
-}
-
-bool IsList(const Target& target) {
-  return std::holds_alternative<std::vector<std::string>*>(target.value);
-}
-
-Status Set(const Target& target, std::string_view text) {
-  RETURN_IF_ERROR(
-      ParseValue(target.info, text, target.bare_unit, target.value));
-  if (target.negated) {
-    bool& flag = *std::get<bool*>(target.value);
-    flag = !flag;
-  }
-  return OkStatus();
-}
-
-std::vector<std::string_view> Names(const Visit& visit) {
-  std::vector<std::string_view> names;
-  visit([&](const SettingInfo& info, SettingRef) {
-    names.push_back(info.name);
-    for (const auto& alias : info.aliases) names.push_back(alias.name);
-  });
-  return names;
-}
-
 class Loader {
  public:
   explicit Loader(const Sources& sources) : sources_(sources) {}
 
   StatusOr<Loaded> Run() {
     if (!sources_.config_file.empty()) RETURN_IF_ERROR(ReadFile());
-    if (!sources_.models.empty()) {
-      settings().models = sources_.models;
-      overrides_.assign(settings().models.size(), {});
-    }
+    // Those of the command line stand first: clients that name no model get
+    // the first one.
+    settings().models.insert(settings().models.begin(), sources_.models.begin(),
+                             sources_.models.end());
+    overrides_.insert(overrides_.begin(), sources_.models.size(), {});
     // A model starts from the file's general settings; its own come next, and
     // then what the environment and the flags say to all.
     for (size_t i = 0; i < settings().models.size(); ++i) {
@@ -174,6 +113,11 @@ class Loader {
       }
       const Target target = Find(AllSettings(), Canonical(key));
       if (!target.found) {
+        if (key == "path" || key == "name") {
+          return Misplaced(key, At(entry.first),
+                           "belongs to a model; write '- path: FILE' under "
+                           "'models:'");
+        }
         std::vector<std::string_view> names = Names(AllSettings());
         names.push_back("models");
         return Unknown(key, names, At(entry.first));
@@ -191,10 +135,26 @@ class Loader {
   static Status Unknown(const std::string& key,
                         const std::vector<std::string_view>& names,
                         const std::string& where) {
-    return InvalidArgument(where + ": unknown setting '" + key.substr(0, 100) +
-                           "'; did you mean '" +
-                           std::string(Nearest(Canonical(key), names)) + "'?")
-        .At(key);
+    const std::string name = Canonical(key);
+    std::string message =
+        where + ": unknown setting '" + key.substr(0, 100) + "'; ";
+    const std::string_view answer = ForeignNameAnswer(name);
+    const std::string_view near = Nearest(name, names);
+    if (!answer.empty()) {
+      message += answer;
+    } else if (!near.empty()) {
+      message.append("did you mean '").append(near).append("'?");
+    } else {
+      message += "millrace serve --help-all lists the settings";
+    }
+    return InvalidArgument(message).At(key);
+  }
+
+  // A setting in the wrong place of the file: of the server under a model, or
+  // of a model at the top.
+  static Status Misplaced(const std::string& key, const std::string& where,
+                          const std::string& right) {
+    return InvalidArgument(where + ": " + key + " " + right).At(key);
   }
 
   static Status Once(std::set<std::string>& seen, const std::string& name,
@@ -217,8 +177,23 @@ class Loader {
       }
       return list;
     }
+    if (node.IsMap() && name == "override_generation_config") {
+      return JsonOf(node);
+    }
     return InvalidArgument(At(node) + ": " + name + " has no single value")
         .At(name);
+  }
+
+  // {temperature: 0.5} as {"temperature": 0.5}; what is wrong with a value is
+  // found by the reader of the JSON.
+  static std::string JsonOf(const YAML::Node& map) {
+    std::string json;
+    for (const auto& field : map) {
+      json.append(json.empty() ? "{\"" : ", \"");
+      json.append(field.first.as<std::string>()).append("\": ");
+      json.append(field.second.IsScalar() ? field.second.Scalar() : "[]");
+    }
+    return json.empty() ? "{}" : json + "}";
   }
 
   Status ReadModels(const YAML::Node& list) {
@@ -264,6 +239,14 @@ class Loader {
       }
       const Target target = Find(llm, Canonical(key));
       if (!target.found) {
+        const Visit server = [&](const SettingVisitor& v) {
+          VisitServerSettings(settings().server, v);
+        };
+        if (Find(server, Canonical(key)).found) {
+          return Misplaced(key, where,
+                           "belongs to the server, not to a model; write it at "
+                           "the top level of the file");
+        }
         std::vector<std::string_view> names = Names(llm);
         names.insert(names.end(), {"name", "path", "served_model_name"});
         return Unknown(key, names, where);
@@ -341,15 +324,20 @@ class Loader {
       if (!value || value->empty()) continue;
       RETURN_IF_ERROR(SetForAll(name, *value, variable, Origin::kEnvironment));
     }
+    const auto variables = sources_.environment ? sources_.environment()
+                           : sources_.getenv    ? Environment()
+                                                : ProcessEnvironment();
+    loaded_.warnings = UnknownVariables(variables, names);
     return OkStatus();
   }
 
   Status ReadFlags() {
     for (const auto& [typed, value] : sources_.flags) {
-      if (KindOfFlag(typed) == FlagKind::kUnknown) return UnknownFlag(typed);
-      const std::string dashes = typed.size() > 3 ? "--" : "-";
-      RETURN_IF_ERROR(
-          SetForAll(Canonical(typed), value, dashes + typed, Origin::kFlag));
+      const std::string name = Canonical(typed);
+      const Target target = Find(AllSettings(), name);
+      if (!target.found) return UnknownFlag(typed);
+      RETURN_IF_ERROR(SetForAll(
+          name, value, AsFlag(typed, target.info.name == name), Origin::kFlag));
     }
     return OkStatus();
   }
@@ -371,12 +359,23 @@ class Loader {
   }
 
   Status CheckIds() {
-    std::set<std::string> ids;
-    for (const ModelSettings& model : settings().models) {
+    const size_t num_typed = sources_.models.size();
+    std::map<std::string, size_t> ids;  // name to the model's place
+    for (size_t i = 0; i < settings().models.size(); ++i) {
+      const ModelSettings& model = settings().models[i];
       std::vector<std::string> own = model.served_model_name;
       own.push_back(ModelId(model));
       for (const std::string& id : own) {
-        if (ids.insert(id).second) continue;
+        const auto [at, is_new] = ids.emplace(id, i);
+        if (is_new) continue;
+        if (at->second < num_typed && i >= num_typed) {
+          return InvalidArgument(
+                     "the command line and " + sources_.config_file +
+                     " both name a model '" + id +
+                     "'; the models of both are served, so give one of them "
+                     "another name or leave it out")
+              .At("models");
+        }
         return InvalidArgument("two models, or two names of one, are '" + id +
                                "'; give one of them another name")
             .At("models");
@@ -393,43 +392,5 @@ class Loader {
 }  // namespace
 
 StatusOr<Loaded> Load(const Sources& sources) { return Loader(sources).Run(); }
-
-FlagKind KindOfFlag(std::string_view name) {
-  Settings settings;
-  const Target target =
-      Find([&](const SettingVisitor& v) { VisitSettings(settings, v); },
-           Canonical(name));
-  if (!target.found) return FlagKind::kUnknown;
-  return std::holds_alternative<bool*>(target.value) ? FlagKind::kSwitch
-                                                     : FlagKind::kValue;
-}
-
-bool IsModelSetting(std::string_view name) {
-  ModelSettings model;
-  return Find([&](const SettingVisitor& v) { VisitModelSettings(model, v); },
-              Canonical(name))
-      .found;
-}
-
-Status SetModelSetting(ModelSettings* model, std::string_view name,
-                       std::string_view text) {
-  const Target target =
-      Find([&](const SettingVisitor& v) { VisitModelSettings(*model, v); },
-           Canonical(name));
-  if (!target.found) {
-    return NotFound("'" + std::string(name) + "' is no setting of a model");
-  }
-  return Set(target, text);
-}
-
-Status UnknownFlag(std::string_view name) {
-  Settings settings;
-  const auto names =
-      Names([&](const SettingVisitor& v) { VisitSettings(settings, v); });
-  return InvalidArgument("unknown flag --" + std::string(name.substr(0, 100)) +
-                         "; did you mean --" +
-                         Dashed(Nearest(Canonical(name), names)) + "?")
-      .At(name);
-}
 
 }  // namespace millrace::config

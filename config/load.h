@@ -21,6 +21,7 @@
 #include <vector>
 
 #include "config/base/status.h"
+#include "config/environment.h"
 #include "config/schema.h"
 
 namespace millrace::config {
@@ -31,16 +32,21 @@ struct Sources {
   std::string config_file = {};  // empty: none
   // In command-line order, names as typed without the leading dashes.
   std::vector<std::pair<std::string, std::string>> flags = {};
-  // Name and path of models named on the command line; they replace the file's.
+  // Name and path of models named on the command line; the file's come behind.
   std::vector<ModelSettings> models = {};
   // Looks an environment variable up; the process's own by default.
   std::function<std::optional<std::string>(const std::string&)> getenv = {};
+  // All variables, to warn of those that are no setting; the process's own by
+  // default, none where only `getenv` is given.
+  std::function<Environment()> environment = {};
 };
 
 struct Loaded {
   Settings settings;
   // By setting name; a model's own setting is "models[0].threads".
   std::map<std::string, Origin> origins;
+  // What was given and has no effect, one sentence each.
+  std::vector<std::string> warnings = {};
 };
 
 StatusOr<Loaded> Load(const Sources& sources);
@@ -49,8 +55,19 @@ StatusOr<Loaded> Load(const Sources& sources);
 // Secrets are shown as "***".
 std::string Dump(const Loaded& loaded);
 
-// The flags part of --help: one line each with unit, bounds and default.
-std::string FlagsHelp();
+// The flags part of --help, in groups, wrapped to `width` columns. Not `all`:
+// those that most people need, with their defaults. All: every one, with unit,
+// bounds, default and aliases.
+std::string FlagsHelp(size_t width, bool all);
+
+// One flag of each setting, for completions of shells.
+struct FlagInfo {
+  std::string name;  // without dashes in front
+  std::string help;
+  bool takes_value = false;
+  std::vector<std::string> choices = {};
+};
+std::vector<FlagInfo> Flags();
 
 // Whether a flag of this name exists and whether it takes a value ("--no-auth"
 // may stand alone); used by the command line to tell flags from models.
@@ -62,7 +79,8 @@ FlagKind KindOfFlag(std::string_view name);
 bool IsModelSetting(std::string_view name);
 Status SetModelSetting(ModelSettings* model, std::string_view name,
                        std::string_view text);
-// "unknown flag --htp-port; did you mean --http-port?"
+// "unknown flag --htp-port; did you mean --http-port?", or what to do instead
+// of a flag of another server.
 Status UnknownFlag(std::string_view name);
 
 }  // namespace millrace::config

@@ -258,7 +258,7 @@ void VisitBatchSettings(GraphSettings& s, const SettingVisitor& visit) {
 
 void VisitPrecision(GraphSettings& s, const SettingVisitor& visit) {
   visit({.name = "precision",
-         .help = "of the products in graphs (ONNX, .pt2): bf16 where the CPU "
+         .help = "number type that graphs multiply in: bf16 where the CPU "
                  "multiplies such; int8 as millrace quantize has chosen; "
                  "results are held against f32 when the model is loaded, and "
                  "the costliest layers stay in f32",

@@ -278,38 +278,4 @@ std::string DescribeBounds(const SettingInfo& info, SettingRef value) {
   return Choices(info, " | ");
 }
 
-std::string_view Nearest(std::string_view name,
-                         const std::vector<std::string_view>& candidates) {
-  // Optimal string alignment distance, three rows of its table at a time.
-  const auto distance = [](std::string_view a, std::string_view b) {
-    std::vector<size_t> before(b.size() + 1), above(b.size() + 1),
-        row(b.size() + 1);
-    for (size_t j = 0; j <= b.size(); ++j) above[j] = j;
-    for (size_t i = 1; i <= a.size(); ++i) {
-      row[0] = i;
-      for (size_t j = 1; j <= b.size(); ++j) {
-        row[j] = std::min({above[j] + 1, row[j - 1] + 1,
-                           above[j - 1] + (a[i - 1] == b[j - 1] ? 0 : 1)});
-        if (i > 1 && j > 1 && a[i - 1] == b[j - 2] && a[i - 2] == b[j - 1]) {
-          row[j] = std::min(row[j], before[j - 2] + 1);
-        }
-      }
-      std::swap(before, above);
-      std::swap(above, row);
-    }
-    return above[b.size()];
-  };
-  name = name.substr(0, 100);
-  std::string_view best = candidates.front();
-  size_t fewest = distance(name, best);
-  for (const std::string_view candidate : candidates) {
-    const size_t edits = distance(name, candidate);
-    if (edits < fewest) {
-      fewest = edits;
-      best = candidate;
-    }
-  }
-  return best;
-}
-
 }  // namespace millrace::config

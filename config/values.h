@@ -1,5 +1,4 @@
-// Setting values as text: numbers with units, switches, choices; and the
-// nearest name to a mistyped one.
+// Setting values as text: numbers with units, switches, choices.
 //
 // Private to config.
 #pragma once
@@ -25,10 +24,5 @@ std::string PrintValue(const SettingInfo& info, SettingRef value);
 
 // "A to B", "text | json", … for --help; empty when anything goes.
 std::string DescribeBounds(const SettingInfo& info, SettingRef value);
-
-// The candidate with the fewest edits (insert, delete, replace, swap of
-// neighbours) to `name`; the first of equals. Candidates must not be empty.
-std::string_view Nearest(std::string_view name,
-                         const std::vector<std::string_view>& candidates);
 
 }  // namespace millrace::config

@@ -7,12 +7,20 @@
 #include <optional>
 #include <utility>
 
+#include "config/base/nearest.h"
+#include "config/base/wrap.h"
+#include "server/cli/examples.h"
+
 namespace millrace::server {
 namespace {
 
+constexpr size_t kHelpColumn = 26;
+
 const FlagSpec* Find(const VerbSpec& verb, std::string_view name) {
   for (const FlagSpec& flag : verb.flags) {
-    if (flag.name == name) return &flag;
+    if (flag.name == name || (!flag.also.empty() && flag.also == name)) {
+      return &flag;
+    }
   }
   return nullptr;
 }
@@ -36,22 +44,45 @@ StatusOr<int64_t> Number(std::string_view flag, std::string_view text,
   return value;
 }
 
-void PrintHelp(const VerbSpec& verb) {
-  std::string text = Joined("usage: millrace ", verb.name);
-  if (!verb.positional.empty()) text.append(" ").append(verb.positional);
-  if (!verb.flags.empty()) text.append(" [flags]");
-  text.append("\n\n").append(verb.what).append("\n");
-  if (!verb.flags.empty()) text.append("\n");
-  for (const FlagSpec& flag : verb.flags) {
-    std::string left = Joined("  --", flag.name);
-    if (!flag.value.empty()) left.append(" ").append(flag.value);
-    left.resize(std::max<size_t>(left.size() + 2, 26), ' ');
-    text.append(left).append(flag.help).append("\n");
-  }
-  std::fputs(text.c_str(), stdout);
+std::string LeftColumn(const FlagSpec& flag) {
+  std::string left = Joined("  --", flag.name);
+  if (!flag.value.empty()) left.append(" ").append(flag.value);
+  return left;
+}
+
+// "-x" of one letter, else "--xyz".
+std::string Dashed(std::string_view name) {
+  return Joined(name.size() == 1 ? "-" : "--", name);
+}
+
+Status UnknownFlag(const VerbSpec& verb, std::string_view typed,
+                   std::string_view name) {
+  std::vector<std::string_view> names = {"help"};
+  for (const FlagSpec& flag : verb.flags) names.push_back(flag.name);
+  const std::string_view near = Nearest(name, names);
+  std::string message = Joined("there is no flag ", typed);
+  if (!near.empty()) message += Joined("; did you mean --", near, "?");
+  message += Joined(near.empty() ? "; " : " (", "millrace ", verb.name,
+                    " --help lists the flags");
+  return UsageError(near.empty() ? message : message + ")");
 }
 
 }  // namespace
+
+std::string HelpText(const VerbSpec& verb) {
+  const size_t width = HelpWidth();
+  std::string text = Joined("usage: millrace ", verb.name);
+  if (!verb.positional.empty()) text.append(" ").append(verb.positional);
+  if (!verb.flags.empty()) text.append(" [flags]");
+  text.append("\n\n").append(WrapText(verb.what, 0, width));
+  if (!verb.flags.empty()) text.append("\n");
+  for (const FlagSpec& flag : verb.flags) {
+    std::string help(flag.help);
+    if (!flag.also.empty()) help.append("; also ").append(Dashed(flag.also));
+    text += HelpEntry(LeftColumn(flag), help, kHelpColumn, width);
+  }
+  return text + ExamplesText(verb.name);
+}
 
 Status UsageError(std::string_view message) {
   return InvalidArgument(message).Because("usage");
@@ -82,27 +113,28 @@ StatusOr<ParsedArgs> ParsedArgs::Parse(const VerbSpec& verb, Args args) {
     }
     const FlagSpec* flag = Find(verb, name);
     if (flag == nullptr) {
-      return UsageError(
-          Joined("there is no flag --", name, "; see millrace ", verb.name) +
-          " --help");
+      return UnknownFlag(verb, arg.substr(0, arg.find('=')), name);
     }
     if (flag->value.empty()) {
       if (value) return UsageError(Joined("--", name, " takes no value"));
       value = "";
     } else if (!value) {
       if (i + 1 == args.size()) {
-        return UsageError(Joined("--", name, " needs a value after it"));
+        return UsageError(Joined(Dashed(name), " needs a value after it: ",
+                                 Dashed(name), " ") +
+                          std::string(flag->value));
       }
       value = args[++i];
     }
-    parsed.flags_[std::string(name)] = *value;
+    parsed.flags_[std::string(flag->name)] = *value;
   }
   const size_t count = parsed.positional_.size();
   if (count < verb.min_positional || count > verb.max_positional) {
-    return UsageError(Joined("the command line is: millrace ", verb.name, " ",
-                             verb.positional) +
-                      ", but " + std::to_string(count) +
-                      " arguments were given");
+    return UsageError(
+        Joined("the command line is: millrace ", verb.name,
+               verb.positional.empty() ? "" : " ", verb.positional) +
+        ", but " + std::to_string(count) +
+        (count == 1 ? " argument was" : " arguments were") + " given");
   }
   return parsed;
 }
@@ -146,7 +178,7 @@ int RunVerb(const VerbSpec& verb, Args args,
             Status (*body)(const ParsedArgs& args)) {
   const StatusOr<ParsedArgs> parsed = ParsedArgs::Parse(verb, args);
   if (parsed.ok() && parsed->help()) {
-    PrintHelp(verb);
+    std::fputs(HelpText(verb).c_str(), stdout);
     return 0;
   }
   const Status status = parsed.ok() ? body(*parsed) : parsed.status();

@@ -24,12 +24,13 @@ struct FlagSpec {
   std::string_view name;   // without dashes
   std::string_view value;  // what help calls its value; empty: a switch
   std::string_view help;
+  std::string_view also = {};  // another name, as other programs have it
 };
 
 struct VerbSpec {
   std::string_view name;
   std::string_view positional;  // as help shows it
-  std::string_view what;        // one or more lines of help
+  std::string_view what;        // what it does, wrapped by the help
   std::span<const FlagSpec> flags;
   size_t min_positional = 0;
   size_t max_positional = 0;
@@ -59,6 +60,9 @@ class ParsedArgs {
 
 // What is wrong with a command line; RunVerb answers 2 to it.
 Status UsageError(std::string_view message);
+
+// What --help prints: as wide as the terminal, with examples at the end.
+std::string HelpText(const VerbSpec& verb);
 
 // Parses, shows help when asked, runs the body and turns its status into the
 // process' exit code, with one sentence on stderr.

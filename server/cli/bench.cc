@@ -174,7 +174,7 @@ Status RunCases(const Wanted& wanted, ToolModel& tool, BenchReport& report) {
   return OkStatus();
 }
 
-Status BenchVerb(const ParsedArgs& args) {
+Status MeasureModel(const ParsedArgs& args) {
   ASSIGN_OR_RETURN(const Wanted wanted, ReadWanted(args));
   BenchReport report;
   report.path = args.positional()[0];
@@ -195,6 +195,7 @@ Status BenchVerb(const ParsedArgs& args) {
 
 }  // namespace
 
-int RunBench(Args args) { return RunVerb(kVerb, args, BenchVerb); }
+const VerbSpec& BenchVerb() { return kVerb; }
+int RunBench(Args args) { return RunVerb(kVerb, args, MeasureModel); }
 
 }  // namespace millrace::server

@@ -57,6 +57,7 @@ Status Convert(const ParsedArgs& args) {
 
 }  // namespace
 
+const VerbSpec& ConvertVerb() { return kVerb; }
 int RunConvert(Args args) { return RunVerb(kVerb, args, Convert); }
 
 }  // namespace millrace::server

@@ -75,6 +75,7 @@ Status Health(const ParsedArgs& args) {
 
 }  // namespace
 
+const VerbSpec& HealthVerb() { return kVerb; }
 int RunHealth(Args args) { return RunVerb(kVerb, args, Health); }
 
 }  // namespace millrace::server

@@ -334,6 +334,7 @@ Status Inspect(const ParsedArgs& args) {
 
 }  // namespace
 
+const VerbSpec& InspectVerb() { return kVerb; }
 int RunInspect(Args args) { return RunVerb(kVerb, args, Inspect); }
 
 }  // namespace millrace::server

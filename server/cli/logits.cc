@@ -180,6 +180,7 @@ Status Logits(const ParsedArgs& args) {
 
 }  // namespace
 
+const VerbSpec& LogitsVerb() { return kVerb; }
 int RunLogits(Args args) { return RunVerb(kVerb, args, Logits); }
 
 }  // namespace millrace::server

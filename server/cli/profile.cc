@@ -121,6 +121,7 @@ Status Run(const ParsedArgs& args) {
 
 }  // namespace
 
+const VerbSpec& ProfileVerb() { return kVerb; }
 int RunProfile(Args args) { return RunVerb(kVerb, args, Run); }
 
 }  // namespace millrace::server

@@ -96,6 +96,7 @@ Status Quantize(const ParsedArgs& args) {
 
 }  // namespace
 
+const VerbSpec& QuantizeVerb() { return kVerb; }
 int RunQuantize(Args args) { return RunVerb(kVerb, args, Quantize); }
 
 }  // namespace millrace::server

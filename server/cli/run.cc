@@ -218,6 +218,7 @@ Status Run(const ParsedArgs& args) {
 
 }  // namespace
 
+const VerbSpec& GraphVerb() { return kVerb; }
 int RunGraph(Args args) { return RunVerb(kVerb, args, Run); }
 
 }  // namespace millrace::server

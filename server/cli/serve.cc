@@ -9,13 +9,19 @@
 #include <filesystem>
 #include <optional>
 #include <string>
+#include <system_error>
 #include <utility>
 #include <vector>
 
 #include "config/base/log.h"
+#include "config/base/wrap.h"
+#include "config/effect.h"
 #include "config/load.h"
+#include "config/topology.h"
 #include "server/app.h"
+#include "server/cli/examples.h"
 #include "server/cli/verbs.h"
+#include "server/lifecycle/load_graph.h"
 #include "server/shutdown.h"
 
 namespace millrace::server {
@@ -26,6 +32,7 @@ constexpr const char* kDefaultModel = "SmolLM2-135M-Instruct.Q4_1.gguf";
 struct CommandLine {
   config::Sources sources;
   bool help = false;
+  bool help_all = false;
   bool print_config = false;
 };
 
@@ -61,6 +68,10 @@ StatusOr<CommandLine> Parse(Args args) {
       line.help = true;
       continue;
     }
+    if (arg == "--help-all") {
+      line.help = line.help_all = true;
+      continue;
+    }
     if (arg == "--print-config") {
       line.print_config = true;
       continue;
@@ -76,8 +87,12 @@ StatusOr<CommandLine> Parse(Args args) {
       name.resize(equals);
     }
     const bool is_config = name == "config";
-    const config::FlagKind kind =
-        is_config ? config::FlagKind::kValue : config::KindOfFlag(name);
+    // What vLLM, llama.cpp and SGLang call the positional argument.
+    const bool is_model = name == "model" || name == "m" ||
+                          name == "model-path" || name == "model_path";
+    const config::FlagKind kind = is_config || is_model
+                                      ? config::FlagKind::kValue
+                                      : config::KindOfFlag(name);
     if (kind == config::FlagKind::kUnknown) return config::UnknownFlag(name);
     if (!value.has_value()) {
       if (kind == config::FlagKind::kSwitch) {
@@ -85,11 +100,13 @@ StatusOr<CommandLine> Parse(Args args) {
       } else if (i + 1 < args.size()) {
         value = args[++i];
       } else {
-        return InvalidArgument("--" + name + " needs a value after it");
+        return InvalidArgument(arg + " needs a value after it");
       }
     }
     if (is_config) {
       line.sources.config_file = *value;
+    } else if (is_model) {
+      line.sources.models.push_back(ModelArgument(*value));
     } else {
       line.sources.flags.emplace_back(name, *value);
     }
@@ -97,23 +114,33 @@ StatusOr<CommandLine> Parse(Args args) {
   return line;
 }
 
-void PrintHelp() {
-  std::printf(
-      "usage: millrace serve [[NAME=]MODEL…] [--config FILE] [flags]\n\n"
-      "Serves each MODEL (a GGUF file, a Hugging Face folder with "
-      "safetensors, or an\n"
-      "ONNX graph) as NAME, or as the file's stem or the folder's name; "
-      "without one,\n"
-      "those of --model-repository, or the default model that\n"
-      "deploy/install_deps.sh puts in the cache.\n"
-      "Every flag is also a key of the YAML file and an environment variable:\n"
-      "--http-port, http_port, MILLRACE_HTTP_PORT. Flags win over "
-      "environment,\n"
-      "environment over file.\n\n"
-      "  --config FILE      settings in YAML\n"
-      "  --print-config     the effective settings and where each comes from\n"
-      "%s",
-      config::FlagsHelp().c_str());
+std::string HelpText(bool all) {
+  const size_t width = HelpWidth();
+  std::string text =
+      "usage: millrace serve [[NAME=]MODEL…] [--config FILE] [flags]\n\n";
+  text += WrapText(
+      "Serves each MODEL (a GGUF file, a Hugging Face folder with safetensors, "
+      "an ONNX graph or a PyTorch export .pt2) as NAME, or as the file's stem "
+      "or the folder's name; without one, those of --model-repository, or the "
+      "default model that deploy/install_deps.sh puts in the cache.\n"
+      "\n"
+      "Every flag is also a key of the YAML file and an environment variable: "
+      "--http-port, http_port, MILLRACE_HTTP_PORT. Flags win over environment, "
+      "environment over file.\n"
+      "\n",
+      0, width);
+  constexpr size_t kColumn = 32;
+  text += HelpEntry("  --config FILE", "settings in YAML", kColumn, width);
+  text += HelpEntry("  --model MODEL", "as the argument MODEL; also -m",
+                    kColumn, width);
+  text += HelpEntry("  --print-config",
+                    "the effective settings and where each comes from", kColumn,
+                    width);
+  if (!all) {
+    text += HelpEntry("  --help-all", "every flag, with bounds and aliases",
+                      kColumn, width);
+  }
+  return text + "\n" + config::FlagsHelp(width, all) + ExamplesText("serve");
 }
 
 // A bar in the terminal's last line; the log tells begin and end either way.
@@ -156,14 +183,36 @@ StatusOr<config::Loaded> LoadSettings(config::Sources sources) {
   return config::Load(sources);
 }
 
+std::vector<std::string> WarningsOf(const config::Loaded& loaded) {
+  std::vector<std::string> warnings = loaded.warnings;
+  config::EffectFacts facts;
+  for (const config::ModelSettings& model : loaded.settings.models) {
+    std::error_code ignored;
+    // The load will say so.
+    if (!std::filesystem::exists(model.path, ignored)) return warnings;
+    facts.is_graph.push_back(IsGraphFile(model.path));
+  }
+  if (const auto topology = config::Topology::Detect(); topology.ok()) {
+    facts.num_cores = static_cast<int64_t>(topology->cores().size());
+  }
+  for (std::string& sentence : config::SettingsWithoutEffect(loaded, facts)) {
+    warnings.push_back(std::move(sentence));
+  }
+  return warnings;
+}
+
 Status Serve(Args args) {
   ASSIGN_OR_RETURN(const CommandLine line, Parse(args));
   if (line.help) {
-    PrintHelp();
+    std::fputs(HelpText(line.help_all).c_str(), stdout);
     return OkStatus();
   }
   ASSIGN_OR_RETURN(const config::Loaded loaded, LoadSettings(line.sources));
+  const std::vector<std::string> warnings = WarningsOf(loaded);
   if (line.print_config) {
+    for (const std::string& warning : warnings) {
+      std::fprintf(stderr, "warning: %s\n", warning.c_str());
+    }
     std::fputs(config::Dump(loaded).c_str(), stdout);
     return OkStatus();
   }
@@ -171,6 +220,9 @@ Status Serve(Args args) {
   ASSIGN_OR_RETURN(const LogLevel level, ParseLogLevel(server.log_level));
   ASSIGN_OR_RETURN(const LogFormat format, ParseLogFormat(server.log_format));
   SetUpLog(level, format);
+  for (const std::string& warning : warnings) {
+    LogWarning("a setting has no effect", {{"why", warning}});
+  }
 
   BlockStopSignals();
   App::Options options;

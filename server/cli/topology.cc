@@ -90,6 +90,7 @@ Status Topology(const ParsedArgs& args) {
 
 }  // namespace
 
+const VerbSpec& TopologyVerb() { return kVerb; }
 int RunTopology(Args args) { return RunVerb(kVerb, args, Topology); }
 
 }  // namespace millrace::server

@@ -10,16 +10,31 @@ namespace millrace::server {
 
 using Args = std::span<const std::string>;
 
-int RunServe(Args args);     // the server
-int RunChat(Args args);      // a terminal chat with a running server
-int RunHealth(Args args);    // whether a running server is ready
-int RunInspect(Args args);   // what a model file holds, servable or why not
-int RunTopology(Args args);  // what would be pinned where
-int RunBench(Args args);     // tokens/s beside the machine's limits
-int RunLogits(Args args);    // teacher-forced logits
-int RunGraph(Args args);     // a graph on arrays of a file
-int RunProfile(Args args);   // where a graph's time goes
-int RunQuantize(Args args);  // ranges of a graph's layers, for int8
-int RunConvert(Args args);   // a model in the form that loads fastest
+int RunServe(Args args);       // the server
+int RunChat(Args args);        // a terminal chat with a running server
+int RunHealth(Args args);      // whether a running server is ready
+int RunInspect(Args args);     // what a model file holds, servable or why not
+int RunTopology(Args args);    // what would be pinned where
+int RunBench(Args args);       // tokens/s beside the machine's limits
+int RunLogits(Args args);      // teacher-forced logits
+int RunGraph(Args args);       // a graph on arrays of a file
+int RunProfile(Args args);     // where a graph's time goes
+int RunQuantize(Args args);    // ranges of a graph's layers, for int8
+int RunConvert(Args args);     // a model in the form that loads fastest
+int RunCompletion(Args args);  // completions of a shell
+
+// What each takes; serve takes the settings.
+struct VerbSpec;
+const VerbSpec& ChatVerb();
+const VerbSpec& HealthVerb();
+const VerbSpec& InspectVerb();
+const VerbSpec& TopologyVerb();
+const VerbSpec& BenchVerb();
+const VerbSpec& LogitsVerb();
+const VerbSpec& GraphVerb();
+const VerbSpec& ProfileVerb();
+const VerbSpec& QuantizeVerb();
+const VerbSpec& ConvertVerb();
+const VerbSpec& CompletionVerb();
 
 }  // namespace millrace::server

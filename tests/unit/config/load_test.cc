@@ -3,10 +3,14 @@
 #include <gtest/gtest.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <filesystem>
 #include <fstream>
 #include <set>
+#include <sstream>
 
+#include "config/base/wrap.h"
+#include "config/foreign_names.h"
 #include "config/settings_visitor.h"
 #include "config/speculation.h"
 
@@ -111,6 +115,90 @@ TEST_F(LoadTest, UnknownKeyNamesTheNearest) {
   EXPECT_TRUE(Has(Bad(), "did you mean --max-num-seqs?"));
 }
 
+TEST_F(LoadTest, WhatIsNearNothingGetsNoSuggestion) {
+  EXPECT_EQ(UnknownFlag("foo").message(),
+            "unknown flag --foo; millrace serve --help-all lists the flags");
+  EXPECT_EQ(UnknownFlag("x").message(),
+            "unknown flag -x; millrace serve --help-all lists the flags");
+  EXPECT_TRUE(Has(std::string(UnknownFlag("iso").message()), "--isa?"));
+  File("foo: 1\n");
+  EXPECT_TRUE(Has(Bad(), "unknown setting 'foo'; millrace serve --help-all"));
+}
+
+TEST_F(LoadTest, FlagsOfOtherServersAreAnswered) {
+  for (const auto& [name, words] :
+       std::vector<std::pair<std::string, std::string>>{
+           {"lora", "--lora is a flag of other servers: LoRA adapters"},
+           {"ngl", "-ngl is a flag of other servers: models run on CPUs"},
+           {"gpu-memory-utilization", "--kv-cache-memory-bytes"},
+           {"tensor-parallel-size", "--threads"},
+           {"dtype", "--compute-dtype"},
+           {"trust-remote-code", "no code of a model is ever run"},
+           {"temp", "--override-generation-config"},
+           {"v", "-v is a flag of other servers: say --log-level debug"},
+           {"ssl-keyfile", "TLS"}}) {
+    EXPECT_TRUE(Has(std::string(UnknownFlag(name).message()), words)) << name;
+  }
+  File("models: [{path: m, lora: x}]\n");
+  EXPECT_TRUE(Has(Bad(), "'lora'; LoRA adapters are not supported"));
+}
+
+// A name that is ours has no answer for those of others.
+TEST(ForeignNames, NoneIsASetting) {
+  Settings settings;
+  VisitSettings(settings, [](const SettingInfo& info, SettingRef) {
+    EXPECT_EQ(ForeignNameAnswer(info.name), "") << info.name;
+    for (const auto& alias : info.aliases) {
+      EXPECT_EQ(ForeignNameAnswer(alias.name), "") << alias.name;
+    }
+  });
+}
+
+TEST_F(LoadTest, ErrorsNameFlagsAsTheyAreTyped) {
+  sources_.flags = {{"isa", "none"}};
+  EXPECT_TRUE(Has(Bad(), "--isa: isa is 'none'"));
+  sources_.flags = {{"np", "x"}};
+  EXPECT_TRUE(Has(Bad(), "-np: max_num_seqs is 'x'"));
+  sources_.flags = {{"t", "x"}};
+  EXPECT_TRUE(Has(Bad(), "-t: threads is 'x'"));
+}
+
+TEST_F(LoadTest, VariablesThatAreNoSettingAreWarnedOf) {
+  sources_.environment = [] {
+    return Environment{{"MILLRACE_HTTP_PROT", "9"},
+                       {"MILLRACE_HTTP_PORT", "9"},
+                       {"MILLRACE_CACHE", "/x"},
+                       {"MILLRACE_FROBNICATE", "1"},
+                       {"MILLRACE_EMPTY", ""},
+                       {"PATH", "/bin"},
+                       // Of Kubernetes, for services called millrace and
+                       // millrace-web.
+                       {"MILLRACE_PORT", "tcp://10.0.0.1:80"},
+                       {"MILLRACE_SERVICE_HOST", "10.0.0.1"},
+                       {"MILLRACE_PORT_80_TCP_ADDR", "10.0.0.1"},
+                       {"MILLRACE_WEB_SERVICE_PORT_HTTP", "80"}};
+  };
+  const auto loaded = Load(sources_);
+  ASSERT_TRUE(loaded.ok());
+  EXPECT_EQ(loaded->warnings,
+            (std::vector<std::string>{
+                "the environment variable MILLRACE_FROBNICATE has no effect: "
+                "there is no such setting",
+                "the environment variable MILLRACE_HTTP_PROT has no effect: "
+                "there is no such setting; did you mean "
+                "MILLRACE_HTTP_PORT?"}));
+}
+
+TEST_F(LoadTest, AnOverrideOfSamplingMayBeAMap) {
+  File(
+      "override_generation_config: {temperature: 0.5}\n"
+      "models: [{path: m.gguf, override_generation_config: {top_k: 4}}]\n");
+  const Settings settings = Good();
+  EXPECT_EQ(settings.llm.override_generation_config, R"({"temperature": 0.5})");
+  EXPECT_EQ(settings.models[0].llm.override_generation_config,
+            R"({"top_k": 4})");
+}
+
 TEST_F(LoadTest, ErrorsSayWhereTheValueCameFrom) {
   File("http_port: 70000\n");
   EXPECT_EQ(Bad(), file_.string() +
@@ -196,13 +284,18 @@ TEST_F(LoadTest, GeneralSettingsReachModelsWhateverTheOrderInTheFile) {
   EXPECT_EQ(Good().models[0].common.threads, 4);
 }
 
-TEST_F(LoadTest, ModelsOfTheCommandLineReplaceTheFiles) {
+TEST_F(LoadTest, ModelsOfTheCommandLineStandBeforeTheFiles) {
   File("threads: 4\nmodels: [{path: m.gguf, threads: 1}]\n");
   sources_.models = {{.name = "n", .path = "other.gguf"}};
   const Settings settings = Good();
-  ASSERT_EQ(settings.models.size(), 1u);
+  ASSERT_EQ(settings.models.size(), 2u);
   EXPECT_EQ(settings.models[0].path, "other.gguf");
   EXPECT_EQ(settings.models[0].common.threads, 4);
+  EXPECT_EQ(settings.models[1].path, "m.gguf");
+  EXPECT_EQ(settings.models[1].common.threads, 1);
+  sources_.models = {{.path = "other/m.gguf"}};
+  EXPECT_TRUE(Has(Bad(), "the command line and " + file_.string() +
+                             " both name a model 'm'"));
 }
 
 TEST_F(LoadTest, ServedNameFlagBelongsToTheOnlyModel) {
@@ -244,7 +337,9 @@ TEST_F(LoadTest, BadFilesGetOneSentence) {
   File("models: [{name: x}]\n");
   EXPECT_TRUE(Has(Bad(), "has no path"));
   File("models: [{path: x, http_port: 3}]\n");
-  EXPECT_TRUE(Has(Bad(), "unknown setting 'http_port'"));
+  EXPECT_TRUE(Has(Bad(), "http_port belongs to the server, not to a model"));
+  File("path: x\n");
+  EXPECT_TRUE(Has(Bad(), "path belongs to a model"));
   File("models: [{path: x, threads: many}]\n");
   EXPECT_TRUE(Has(Bad(), "line 1: threads is 'many'"));
   File("");
@@ -301,7 +396,7 @@ TEST_F(LoadTest, DumpShowsOriginsHidesSecretsAndReadsBack) {
 }
 
 TEST_F(LoadTest, HelpNamesEverySettingWithItsDefault) {
-  const std::string help = FlagsHelp();
+  const std::string help = FlagsHelp(1000, /*all=*/true);
   EXPECT_TRUE(Has(help, "--http-port N"));
   EXPECT_TRUE(Has(help, "(0 to 65535, default 8000); also --port"));
   EXPECT_TRUE(Has(help, "--idle-timeout TIME"));
@@ -313,7 +408,23 @@ TEST_F(LoadTest, HelpNamesEverySettingWithItsDefault) {
     for (char& c : flag) c = c == '_' ? '-' : c;
     EXPECT_TRUE(Has(help, flag)) << flag;
     EXPECT_FALSE(info.help.empty()) << info.name;
+    EXPECT_FALSE(info.group.empty()) << info.name;
   });
+}
+
+TEST_F(LoadTest, HelpFitsTheTerminal) {
+  for (const size_t width : {size_t{80}, size_t{120}}) {
+    for (const bool all : {false, true}) {
+      std::istringstream lines(FlagsHelp(width, all));
+      for (std::string line; std::getline(lines, line);) {
+        EXPECT_LE(TextColumns(line), width) << line;
+      }
+    }
+  }
+  const std::string few = FlagsHelp(80, false);
+  EXPECT_TRUE(Has(few, "--max-model-len"));
+  EXPECT_FALSE(Has(few, "--idle-timeout"));
+  EXPECT_LT(std::count(few.begin(), few.end(), '\n'), 70);
 }
 
 TEST(Schema, NamesAreUniqueAndDefaultsWithinTheirBounds) {

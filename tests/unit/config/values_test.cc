@@ -133,15 +133,5 @@ TEST(Values, SecretsAreNeitherPrintedNorQuotedInErrors) {
             std::string_view::npos);
 }
 
-TEST(Nearest, CountsInsertDeleteReplaceAndSwap) {
-  const std::vector<std::string_view> names = {"http_port", "grpc_port", "host",
-                                               "threads"};
-  EXPECT_EQ(Nearest("htpt_port", names), "http_port");
-  EXPECT_EQ(Nearest("gprc_port", names), "grpc_port");
-  EXPECT_EQ(Nearest("hosts", names), "host");
-  EXPECT_EQ(Nearest("thread", names), "threads");
-  EXPECT_EQ(Nearest("", names), "host");
-}
-
 }  // namespace
 }  // namespace millrace::config

@@ -4,8 +4,12 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <iterator>
+#include <sstream>
 #include <string>
 #include <vector>
+
+#include "server/cli/examples.h"
 
 namespace millrace::server {
 namespace {
@@ -13,7 +17,8 @@ namespace {
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 
-constexpr FlagSpec kFlags[] = {{"ctx", "N", "tokens"}, {"raw", "", "switch"}};
+constexpr FlagSpec kFlags[] = {{"ctx", "N", "tokens", "c"},
+                               {"raw", "", "switch"}};
 constexpr VerbSpec kVerb = {"inspect", "FILE", "looks", kFlags, 1, 2};
 
 StatusOr<ParsedArgs> Parse(std::vector<std::string> args) {
@@ -33,6 +38,53 @@ TEST(Args, EqualsSignAndOneDashMeanTheSame) {
   ASSERT_TRUE(args.ok()) << args.status().ToString();
   EXPECT_EQ(args->Text("ctx", ""), "8");
   EXPECT_FALSE(args->Has("raw"));
+}
+
+TEST(Args, AnotherNameOfAFlagIsTheFlag) {
+  const auto args = Parse({"-c", "8", "a"});
+  ASSERT_TRUE(args.ok()) << args.status().ToString();
+  EXPECT_EQ(args->Int("ctx", 1, 0, 100).value(), 8);
+}
+
+TEST(Args, OnlyANearFlagIsSuggested) {
+  EXPECT_EQ(Parse({"a", "--cxt", "8"}).status().message(),
+            "there is no flag --cxt; did you mean --ctx? (millrace inspect "
+            "--help lists the flags)");
+  EXPECT_EQ(Parse({"a", "--foo=8"}).status().message(),
+            "there is no flag --foo; millrace inspect --help lists the flags");
+}
+
+TEST(Args, HelpEndsWithExamplesAndIsNotTooWide) {
+  const std::string help = HelpText(kVerb);
+  EXPECT_THAT(help, HasSubstr("  --ctx N                 tokens; also -c\n"));
+  EXPECT_THAT(help, HasSubstr("\nexamples:\n  millrace inspect "));
+  EXPECT_TRUE(help.ends_with(".onnx\n")) << help;
+}
+
+TEST(Args, EveryVerbHasTwoExamplesThatItTakes) {
+  const std::vector<const VerbSpec*> verbs = {
+      &InspectVerb(), &TopologyVerb(), &BenchVerb(),    &LogitsVerb(),
+      &GraphVerb(),   &ProfileVerb(),  &QuantizeVerb(), &ConvertVerb()};
+  for (const VerbSpec* verb : verbs) {
+    std::istringstream text(ExamplesText(verb->name));
+    int num_examples = 0;
+    for (std::string line; std::getline(text, line);) {
+      if (!line.starts_with("  ")) continue;
+      ++num_examples;
+      EXPECT_LE(line.size(), 80u) << line;
+      std::istringstream in(line);
+      std::string program, name;
+      in >> program >> name;
+      EXPECT_EQ(program + " " + name, "millrace " + std::string(verb->name));
+      const std::vector<std::string> args(
+          std::istream_iterator<std::string>(in), {});
+      // What stands in quotes is one argument to a shell.
+      if (line.find('"') != line.npos) continue;
+      const auto parsed = ParsedArgs::Parse(*verb, args);
+      EXPECT_TRUE(parsed.ok()) << line << ": " << parsed.status().ToString();
+    }
+    EXPECT_EQ(num_examples, 2) << verb->name;
+  }
 }
 
 TEST(Args, AfterTwoDashesNothingIsAFlag) {

@@ -1,0 +1,16 @@
+// The known name that a mistyped one means.
+#pragma once
+
+#include <string_view>
+#include <vector>
+
+namespace millrace {
+
+// The candidate with the fewest edits (insert, delete, replace, swap of
+// neighbours) to `name`, the first of equals; "-" and "_" count as one
+// character. Empty when none is near: more edits than a quarter of the name's
+// characters, and than one.
+std::string_view Nearest(std::string_view name,
+                         const std::vector<std::string_view>& candidates);
+
+}  // namespace millrace

@@ -1,0 +1,63 @@
+// What a command line may ask of one name: whether there is such a flag, and
+// what to say where there is none.
+#include "config/base/nearest.h"
+#include "config/find_setting.h"
+#include "config/foreign_names.h"
+#include "config/load.h"
+
+namespace millrace::config {
+
+FlagKind KindOfFlag(std::string_view name) {
+  Settings settings;
+  const Target target =
+      Find([&](const SettingVisitor& v) { VisitSettings(settings, v); },
+           Canonical(name));
+  if (!target.found) return FlagKind::kUnknown;
+  return std::holds_alternative<bool*>(target.value) ? FlagKind::kSwitch
+                                                     : FlagKind::kValue;
+}
+
+bool IsModelSetting(std::string_view name) {
+  ModelSettings model;
+  return Find([&](const SettingVisitor& v) { VisitModelSettings(model, v); },
+              Canonical(name))
+      .found;
+}
+
+Status SetModelSetting(ModelSettings* model, std::string_view name,
+                       std::string_view text) {
+  const Target target =
+      Find([&](const SettingVisitor& v) { VisitModelSettings(*model, v); },
+           Canonical(name));
+  if (!target.found) {
+    return NotFound("'" + std::string(name) + "' is no setting of a model");
+  }
+  return Set(target, text);
+}
+
+Status UnknownFlag(std::string_view name) {
+  const std::string canonical = Canonical(name.substr(0, 100));
+  if (const std::string_view answer = ForeignNameAnswer(canonical);
+      !answer.empty()) {
+    return InvalidArgument(
+               AsFlag(canonical, false) +
+               " is a flag of other servers: " + std::string(answer))
+        .At(name);
+  }
+  Settings settings;
+  const Visit all = [&](const SettingVisitor& v) {
+    VisitSettings(settings, v);
+  };
+  const std::string near(Nearest(canonical, Names(all)));
+  const std::string typed =
+      (canonical.size() == 1 ? "-" : "--") + std::string(name.substr(0, 100));
+  return InvalidArgument(
+             "unknown flag " + typed +
+             (near.empty()
+                  ? "; millrace serve --help-all lists the flags"
+                  : "; did you mean " +
+                        AsFlag(near, Find(all, near).info.name == near) + "?"))
+      .At(name);
+}
+
+}  // namespace millrace::config

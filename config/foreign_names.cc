@@ -1,0 +1,119 @@
+#include "config/foreign_names.h"
+
+#include <algorithm>
+#include <iterator>
+
+namespace millrace::config {
+namespace {
+
+struct Answer {
+  std::string_view names;  // separated by spaces
+  std::string_view sentence;
+};
+constexpr Answer kAnswers[] = {
+    {"lora lora_modules enable_lora lora_path lora_paths lora_scaled "
+     "lora_adapters",
+     "LoRA adapters are not supported; merge the adapter into the model's "
+     "weights and serve the result"},
+    {"ngl n_gpu_layers gpu_layers num_gpu gpu_memory_utilization "
+     "mem_fraction_static main_gpu mg split_mode tensor_split ts",
+     "models run on CPUs only; leave it out (--kv-cache-memory-bytes sets the "
+     "memory for keys and values)"},
+    {"tensor_parallel_size tp tp_size pipeline_parallel_size pp pp_size "
+     "data_parallel_size dp num_shard sharded numa "
+     "distributed_executor_backend",
+     "a model runs in one process on the cores of one machine; leave it out "
+     "(--threads sets how many)"},
+    {"swap_space cpu_offload_gb enforce_eager max_seq_len_to_capture "
+     "cuda_graph_max_bs disable_cuda_graph attention_backend flash_attn fa",
+     "it tunes GPU servers; leave it out, attention has one fast "
+     "implementation here"},
+    {"dtype",
+     "weights keep the type of their file; --quantize rounds them while "
+     "loading, --compute-dtype chooses the type of activations"},
+    {"load_format", "the format is found from the file; leave it out"},
+    {"trust_remote_code", "no code of a model is ever run; leave it out"},
+    {"revision tokenizer_revision download_dir hf_token hf hfr hf_repo hf_file "
+     "hff hf_overrides mu model_url huggingface_hub_cache code_revision",
+     "nothing is downloaded; fetch the model first and name its file or "
+     "folder"},
+    {"tokenizer tokenizer_path tokenizer_mode skip_tokenizer_init",
+     "the tokenizer is the one in the model's file or folder; leave it out"},
+    {"mmproj limit_mm_per_prompt mm_processor_kwargs media_path",
+     "language models take text only; leave it out"},
+    {"embedding embeddings rerank reranking task runner pooling is_embedding",
+     "language models generate text only; serve an embedding or ranking model "
+     "as an ONNX graph"},
+    {"enable_auto_tool_choice tool_call_parser reasoning_parser "
+     "enable_reasoning guided_decoding_backend grammar grammar_file "
+     "json_schema",
+     "tool calls and structured output are not supported; leave it out"},
+    {"jinja", "chat templates are always applied; leave it out"},
+    {"ssl_keyfile ssl_certfile ssl_key_file ssl_cert_file ssl_ca_certs "
+     "tls_cert tls_key ssl",
+     "TLS is not supported; put a proxy that speaks it in front"},
+    {"enable_chunked_prefill chunked_prefill_size max_prefill_tokens "
+     "cont_batching cb disable_chunked_prefix_cache",
+     "prompts are always cut and batched with others; "
+     "--max-num-batched-tokens sets the tokens of a step"},
+    {"disable_radix_cache cache_prompt no_cache_prompt",
+     "say --no-enable-prefix-caching to turn the prefix cache off"},
+    {"seed s random_seed", "a seed is a field of each request ('seed')"},
+    {"temp temperature top_k top_p min_p repeat_penalty repetition_penalty "
+     "presence_penalty frequency_penalty",
+     "sampling is a field of each request; to change what requests without it "
+     "get, say --override-generation-config '{\"temperature\": 0.2}'"},
+    {"max_tokens n_predict predict n max_new_tokens default_max_tokens",
+     "the length of an answer is a field of each request ('max_tokens')"},
+    {"prompt p system_prompt system sys",
+     "serve answers requests; ask with `millrace chat`"},
+    {"verbose v log_verbose debug", "say --log-level debug"},
+    {"disable_log_requests disable_log_stats no_log_requests log_disable "
+     "disable_uvicorn_access_log",
+     "say --no-access-log"},
+    {"quiet q", "say --log-level warning"},
+    {"mlock no_mmap mmap direct_io",
+     "weights are packed into memory of their own when they are loaded; leave "
+     "it out"},
+    {"metrics enable_metrics allow_metrics slots props no_slots",
+     "/metrics is always served; leave it out"},
+    {"allow_http allow_grpc",
+     "both are always on; --grpc-port -1 turns gRPC off"},
+    {"speculative_config speculative_algorithm draft draft_min draft_p_min",
+     "say --speculative-model FILE, --num-speculative-tokens N or "
+     "--speculative-method ngram"},
+    {"workers num_workers worker tokenizer_workers",
+     "one process serves all; --handler-threads and --io-threads set its "
+     "threads"},
+    {"models start ncs ts_config",
+     "name models as arguments: millrace serve NAME=FILE NAME=FILE"},
+    {"timeout to request_timeout timeout_keep_alive",
+     "say which: --header-timeout, --idle-timeout, --write-timeout or "
+     "--shutdown-timeout"},
+    {"rope_scaling rope_theta rope_freq_base rope_freq_scale yarn_orig_ctx",
+     "positions are scaled as the model's file says; leave it out"},
+    {"daemon detach d",
+     "the server stays in the foreground; start it from systemd, a container "
+     "or with & behind it"},
+};
+
+bool Holds(std::string_view names, std::string_view name) {
+  while (!names.empty()) {
+    const size_t end = std::min(names.find(' '), names.size());
+    if (names.substr(0, end) == name) return true;
+    names.remove_prefix(std::min(end + 1, names.size()));
+  }
+  return false;
+}
+
+}  // namespace
+
+std::string_view ForeignNameAnswer(std::string_view name) {
+  if (name.empty()) return {};
+  const auto at = std::find_if(
+      std::begin(kAnswers), std::end(kAnswers),
+      [&](const Answer& answer) { return Holds(answer.names, name); });
+  return at == std::end(kAnswers) ? std::string_view() : at->sentence;
+}
+
+}  // namespace millrace::config

@@ -1,0 +1,81 @@
+#include "config/effect.h"
+
+#include <gtest/gtest.h>
+
+namespace millrace::config {
+namespace {
+
+using Sentences = std::vector<std::string>;
+
+// Of one model, given by flags.
+Sentences OfFlags(std::vector<std::pair<std::string, std::string>> flags,
+                  const EffectFacts& facts,
+                  std::vector<ModelSettings> models = {{.path = "m"}}) {
+  Sources sources;
+  sources.flags = std::move(flags);
+  sources.models = std::move(models);
+  sources.getenv = [](const std::string& name) {
+    return name == "MILLRACE_MAX_NUM_SEQS" ? std::optional<std::string>("4")
+                                           : std::nullopt;
+  };
+  const auto loaded = Load(sources);
+  EXPECT_TRUE(loaded.ok()) << loaded.status().ToString();
+  return SettingsWithoutEffect(*loaded, facts);
+}
+
+const EffectFacts kText = {.is_graph = {false}, .num_cores = 2};
+const EffectFacts kGraph = {.is_graph = {true}, .num_cores = 2};
+
+TEST(Effect, SettingsOfTheOtherKindOfModel) {
+  EXPECT_EQ(OfFlags({{"precision", "int8"}}, kText),
+            (Sentences{"--precision has no effect: it is for graphs, and none "
+                       "is served; language models have --compute-dtype and "
+                       "--quantize"}));
+  EXPECT_EQ(
+      OfFlags({{"max-model-len", "64"}}, kGraph),
+      (Sentences{"--max-model-len has no effect: it is for language models, "
+                 "and none is served; the sizes of a graph's inputs come with "
+                 "each request",
+                 "MILLRACE_MAX_NUM_SEQS has no effect: it is for language "
+                 "models, and none is served; graphs have --max-batch-size"}));
+}
+
+TEST(Effect, AGeneralSettingMayServeOneOfTwoModels) {
+  EXPECT_EQ(OfFlags({{"precision", "bf16"}, {"max-model-len", "64"}},
+                    {.is_graph = {false, true}, .num_cores = 2},
+                    {{.path = "a"}, {.path = "b"}}),
+            Sentences{});
+}
+
+TEST(Effect, ARepositoryMayHoldAnyKind) {
+  EXPECT_EQ(OfFlags({{"precision", "bf16"}, {"model-repository", "x"}},
+                    {.is_graph = {}, .num_cores = 2}, {}),
+            Sentences{});
+}
+
+TEST(Effect, MoreThreadsThanCores) {
+  EXPECT_EQ(OfFlags({{"threads", "8"}}, kText),
+            (Sentences{"--threads is 8 but this process may use 2 physical "
+                       "cores: 2 compute"}));
+  EXPECT_EQ(OfFlags({{"threads", "2"}}, kText), Sentences{});
+}
+
+TEST(Effect, SettingsThatAnotherOneMakesMeaningless) {
+  EXPECT_EQ(OfFlags({{"model-control-mode", "poll"}}, kText),
+            (Sentences{"--model-control-mode has no effect: there is no "
+                       "model_repository"}));
+  EXPECT_EQ(
+      OfFlags({{"speculative-method", "none"}, {"num-speculative-tokens", "3"}},
+              kText),
+      (Sentences{"--num-speculative-tokens has no effect: "
+                 "speculative_method is none"}));
+  EXPECT_EQ(OfFlags({{"precision-samples", "x.npz"}}, kText).size(), 1u)
+      << "one reason is enough";
+}
+
+TEST(Effect, DefaultsAreNotWarnedOf) {
+  EXPECT_EQ(OfFlags({}, kText), Sentences{});
+}
+
+}  // namespace
+}  // namespace millrace::config
