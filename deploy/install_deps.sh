@@ -16,6 +16,7 @@ build_packages=(
   libgrpc++-dev protobuf-compiler-grpc libprotobuf-dev protobuf-compiler
   prometheus-cpp-dev nlohmann-json3-dev libspdlog-dev libfmt-dev
   libyaml-cpp-dev libpcre2-dev libutf8proc-dev libhwloc-dev libonnx-dev
+  libedit-dev
   zlib1g-dev
 )
 test_packages=(

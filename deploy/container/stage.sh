@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # Lays out the root file system of the runtime image: the installed program, the
-# shared libraries that its loader would take, and the few files that a C library
-# reads. Every file gets the time SOURCE_DATE_EPOCH.
+# shared libraries that its loader would take, and the few files that the C and
+# terminal libraries read. Every file gets the time SOURCE_DATE_EPOCH.
 #
 #   deploy/container/stage.sh BUILD_FOLDER IMAGE_FOLDER
 set -euo pipefail
@@ -26,6 +26,12 @@ DESTDIR=$image cmake --install "$build" --prefix /usr --strip \
     esac
     install -D -m 755 "$(realpath "$library")" "$target"
   done
+
+# Terminals that `millrace chat` can edit lines on.
+for terminal in xterm xterm-256color screen screen-256color tmux-256color linux; do
+  entry=/lib/terminfo/${terminal:0:1}/$terminal
+  if [ -e "$entry" ]; then install -D -m 644 "$entry" "$image/usr$entry"; fi
+done
 
 mkdir -p "$image/etc" "$image/var/lib/millrace/models"
 install -d -m 1777 "$image/tmp"

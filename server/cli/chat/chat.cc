@@ -5,12 +5,17 @@
 #include <unistd.h>
 
 #include <csignal>
+#include <cstdlib>
 #include <iostream>
 #include <string>
+#include <string_view>
 #include <utility>
 
 #include "server/cli/chat/chat_options.h"
+#include "server/cli/chat/commands.h"
 #include "server/cli/chat/conversation.h"
+#include "server/cli/chat/line_editor.h"
+#include "server/cli/chat/markdown.h"
 
 namespace millrace::server {
 namespace {
@@ -36,12 +41,20 @@ class InterruptGuard {
   struct sigaction before_ {};
 };
 
-// Control characters but for line breaks and tabs are left out.
+// Control characters but for line breaks and tabs are left out: those of ASCII
+// and U+0080 to U+009F, which some terminals obey as well.
 std::string Printable(std::string_view text) {
   std::string out;
-  for (const char c : text) {
-    const auto byte = static_cast<unsigned char>(c);
-    if ((byte >= ' ' && byte != 0x7F) || c == '\n' || c == '\t') out += c;
+  for (size_t i = 0; i < text.size(); ++i) {
+    const auto byte = static_cast<unsigned char>(text[i]);
+    if (byte == 0xC2 && i + 1 < text.size() &&
+        static_cast<unsigned char>(text[i + 1]) < 0xA0) {
+      ++i;
+      continue;
+    }
+    if ((byte >= ' ' && byte != 0x7F) || byte == '\n' || byte == '\t') {
+      out += text[i];
+    }
   }
   return out;
 }
@@ -54,62 +67,104 @@ std::string Trimmed(const std::string& line) {
 
 int Failed(const ChatTerminal& terminal, const Status& status) {
   terminal.err << "millrace chat: " << status.message() << "\n";
-  return status.code() == StatusCode::kInvalidArgument ? 2 : 1;
+  const bool usage = status.code() == StatusCode::kInvalidArgument;
+  return usage ? 2 : 1;
+}
+
+void Note(const ChatTerminal& terminal, const std::string& text) {
+  if (terminal.styled) {
+    terminal.err << "\x1b[2m" << text << "\x1b[0m\n";
+  } else {
+    terminal.err << text << "\n";
+  }
+}
+
+std::string CutNote(const Conversation& talk, bool interactive) {
+  if (talk.max_tokens() > 0) {
+    return "(cut off: --max-tokens is " + std::to_string(talk.max_tokens()) +
+           ")";
+  }
+  const int64_t context = talk.model().max_model_len;
+  return "(cut off: the context of " +
+         (context > 0 ? std::to_string(context) + " tokens" : "the model") +
+         " is full" + (interactive ? "; /clear starts anew)" : ")");
 }
 
 // Asks and prints; 0 or 1.
 int Answer(Conversation& talk, const std::string& question,
            const ChatTerminal& terminal) {
   bool at_line_start = true;
-  Status status;
+  MarkdownScreen screen;
+  const auto show = [&](const std::string& shown) {
+    if (shown.empty()) return;
+    at_line_start = shown.back() == '\n';
+    terminal.out << shown << std::flush;
+  };
+  StatusOr<std::string> ended = std::string();
   {
     InterruptGuard guard;
-    status = talk.Ask(
+    ended = talk.Ask(
         question,
         [&](std::string_view text) {
-          const std::string shown =
+          const std::string plain =
               terminal.to_screen ? Printable(text) : std::string(text);
-          if (shown.empty()) return;
-          at_line_start = shown.back() == '\n';
-          terminal.out << shown << std::flush;
+          show(terminal.styled ? screen.Feed(plain) : plain);
         },
         terminal.cancelled);
   }
+  if (terminal.styled) show(screen.Finish());
   if (!at_line_start) terminal.out << "\n";
   terminal.out << std::flush;
-  if (status.code() == StatusCode::kCancelled) {
-    terminal.err << "(stopped)\n";
-    return 1;
+  if (ended.ok()) {
+    if (*ended == "length") Note(terminal, CutNote(talk, terminal.interactive));
+    return 0;
   }
-  return status.ok() ? 0 : (Failed(terminal, status), 1);
+  if (ended.status().code() == StatusCode::kCancelled) {
+    Note(terminal, "(stopped)");
+  } else {
+    Failed(terminal, ended.status());
+  }
+  return 1;
+}
+
+std::optional<std::string> ReadLine(const ChatTerminal& terminal) {
+  if (terminal.read_line) return terminal.read_line();
+  if (terminal.interactive) terminal.out << "> " << std::flush;
+  std::string line;
+  if (!std::getline(terminal.in, line)) return std::nullopt;
+  return line;
 }
 
 int Talk(Conversation& talk, const ChatTerminal& terminal) {
   if (terminal.interactive) {
-    terminal.out << "Talking with " << talk.model()
-                 << ". /reset starts anew, /exit leaves, Ctrl-C stops an "
-                    "answer.\n";
+    terminal.out << "Talking with " << talk.model().id << " ("
+                 << talk.SamplingText()
+                 << ").\n/help lists the commands, Ctrl-C stops an answer, "
+                    "Ctrl-D leaves.\n";
   }
   int result = 0;
-  std::string line;
-  while (true) {
-    if (terminal.interactive) terminal.out << "> " << std::flush;
-    if (!std::getline(terminal.in, line)) break;
-    const std::string question = Trimmed(line);
+  while (const auto line = ReadLine(terminal)) {
+    const std::string question = Trimmed(*line);
     if (question.empty()) continue;
-    if (question == "/exit" || question == "/quit") return result;
-    if (question == "/reset") {
-      talk.Reset();
+    if (!IsCommand(question)) {
+      result = Answer(talk, question, terminal);
       continue;
     }
-    if (question == "/help") {
-      terminal.out << "/reset starts anew, /exit leaves\n";
-      continue;
+    const CommandOutcome done = RunCommand(question, talk);
+    if (done.leave) return result;
+    if (done.status.ok()) {
+      terminal.out << done.text << std::flush;
+    } else {
+      Failed(terminal, done.status);
     }
-    result = Answer(talk, question, terminal);
   }
   if (terminal.interactive) terminal.out << "\n";
   return result;
+}
+
+bool IsSet(const char* variable) {
+  const char* value = std::getenv(variable);
+  return value != nullptr && *value != '\0';
 }
 
 }  // namespace
@@ -118,7 +173,7 @@ int RunChatOn(Args args, ChatTerminal terminal) {
   const auto options = ParseChatOptions(args);
   if (!options.ok()) return Failed(terminal, options.status());
   if (options->help) {
-    terminal.out << ChatHelp();
+    terminal.out << HelpText(ChatVerb());
     return 0;
   }
   auto talk = Conversation::Open(*options);
@@ -128,14 +183,27 @@ int RunChatOn(Args args, ChatTerminal terminal) {
 }
 
 int RunChat(Args args) {
+  const char* kind = std::getenv("TERM");
   const bool to_screen = ::isatty(STDOUT_FILENO) != 0;
-  return RunChatOn(args,
-                   {.in = std::cin,
-                    .out = std::cout,
-                    .err = std::cerr,
-                    .interactive = to_screen && ::isatty(STDIN_FILENO) != 0,
-                    .to_screen = to_screen,
-                    .cancelled = [] { return interrupted != 0; }});
+  const bool interactive = to_screen && ::isatty(STDIN_FILENO) != 0;
+  const bool able =
+      kind != nullptr && std::string_view(kind) != "dumb" && *kind != '\0';
+  const bool styled = to_screen && able && !IsSet("NO_COLOR");
+  ChatTerminal terminal = {.in = std::cin,
+                           .out = std::cout,
+                           .err = std::cerr,
+                           .interactive = interactive,
+                           .to_screen = to_screen,
+                           .styled = styled,
+                           .cancelled = [] { return interrupted != 0; }};
+  std::unique_ptr<LineEditor> editor;  // made when the first line is wanted
+  if (interactive && able) {
+    terminal.read_line = [&editor, styled] {
+      if (editor == nullptr) editor = std::make_unique<LineEditor>(styled);
+      return editor->Read();
+    };
+  }
+  return RunChatOn(args, std::move(terminal));
 }
 
 }  // namespace millrace::server

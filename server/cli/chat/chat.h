@@ -4,8 +4,10 @@
 
 #include <functional>
 #include <iosfwd>
+#include <optional>
+#include <string>
 
-#include "server/cli/verbs.h"
+#include "server/cli/args.h"
 
 namespace millrace::server {
 
@@ -13,9 +15,12 @@ struct ChatTerminal {
   std::istream& in;
   std::ostream& out;
   std::ostream& err;
-  bool interactive;                 // a person types: greet and prompt
-  bool to_screen;                   // answers must not drive the terminal
-  std::function<bool()> cancelled;  // Ctrl-C since the last answer began
+  bool interactive = false;              // a person types: greet and prompt
+  bool to_screen = false;                // answers must not drive the terminal
+  bool styled = false;                   // colour, and Markdown shown as styles
+  std::function<bool()> cancelled = {};  // Ctrl-C since the last answer began
+  // Prompts and reads a line; nothing at the end. Empty: from `in`.
+  std::function<std::optional<std::string>()> read_line = {};
 };
 
 int RunChatOn(Args args, ChatTerminal terminal);

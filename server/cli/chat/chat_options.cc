@@ -1,106 +1,91 @@
 // Several bare words are one prompt, so that `millrace chat how are you` needs
-// no quotes; after "--" all words are bare.
+// no quotes.
 #include "server/cli/chat/chat_options.h"
 
 #include <charconv>
-#include <cmath>
 #include <cstdlib>
+#include <limits>
 #include <string_view>
 
 namespace millrace::server {
 namespace {
 
-StatusOr<int64_t> WholeNumber(const std::string& flag,
-                              const std::string& text) {
-  int64_t value = 0;
-  const char* const end = text.data() + text.size();
-  const auto parsed = std::from_chars(text.data(), end, value);
-  if (parsed.ec != std::errc() || parsed.ptr != end || value < 1) {
-    return InvalidArgument(flag + " is '" + text +
-                           "' but must be a whole number of at least 1");
-  }
-  return value;
-}
+constexpr FlagSpec kFlags[] = {
+    {"url", "URL", "server (default http://127.0.0.1:8000)"},
+    {"model", "ID", "default: the first that the server lists", "m"},
+    {"system", "TEXT", "system message", "sys"},
+    {"max-tokens", "N",
+     "length limit of each answer (default: what the context leaves)", "n"},
+    {"temperature", "T",
+     "0 to 2 (default: the model's own as the server tells it, else 0.7)",
+     "temp"},
+    {"top-p", "P",
+     "share of the likeliest tokens to draw from, above 0 to 1 (default: the "
+     "model's own, else 0.9)"},
+    {"api-key", "KEY", "default: the environment variable MILLRACE_API_KEY"},
+};
+constexpr VerbSpec kVerb = {
+    "chat",
+    "[PROMPT…]",
+    "Talks with a running server. With a PROMPT it answers once and exits; "
+    "without one it reads lines, with history (arrow keys, Ctrl-R) on a "
+    "terminal. /help lists what a line may begin with, Ctrl-C stops an "
+    "answer.\n"
+    "\n"
+    "On a terminal Markdown is shown as bold, headings and lists; NO_COLOR=1 "
+    "turns that off.",
+    kFlags,
+    0,
+    std::numeric_limits<size_t>::max()};
 
-StatusOr<double> Temperature(const std::string& text) {
+StatusOr<double> Number(const ParsedArgs& args, std::string_view flag,
+                        double most, bool zero_too) {
+  const std::string text = args.Text(flag, "");
   double value = 0;
   const char* const end = text.data() + text.size();
   const auto parsed = std::from_chars(text.data(), end, value);
-  if (parsed.ec != std::errc() || parsed.ptr != end || !(value >= 0) ||
-      !(value <= 2)) {
-    return InvalidArgument("--temperature is '" + text +
-                           "' but must be a number between 0 and 2");
+  if (parsed.ec != std::errc() || parsed.ptr != end || !(value <= most) ||
+      !(zero_too ? value >= 0 : value > 0)) {
+    return UsageError("--" + std::string(flag) + " is '" + text +
+                      "' but must be a number " +
+                      (zero_too ? "between 0 and " : "above 0 and at most ") +
+                      std::to_string(static_cast<int>(most)));
   }
   return value;
 }
 
 }  // namespace
 
-std::string ChatHelp() {
-  return R"(usage: millrace chat [FLAGS] [PROMPT…]
-
-Talks with a running server. With a PROMPT it answers once and exits; without
-one it reads lines: /reset forgets the conversation, /exit leaves, Ctrl-C stops
-an answer.
-
-  --url URL          server, default http://127.0.0.1:8000
-  --model ID         default: the first that the server lists
-  --system TEXT      system message
-  --max-tokens N     length limit of each answer
-  --temperature T    0 to 2
-  --api-key KEY      default: the environment variable MILLRACE_API_KEY
-)";
-}
+const VerbSpec& ChatVerb() { return kVerb; }
 
 StatusOr<ChatOptions> ParseChatOptions(Args args) {
+  ASSIGN_OR_RETURN(const ParsedArgs parsed, ParsedArgs::Parse(kVerb, args));
   ChatOptions options;
-  if (const char* key = std::getenv("MILLRACE_API_KEY")) options.api_key = key;
-  bool flags_over = false;
-  for (size_t i = 0; i < args.size(); ++i) {
-    const std::string& arg = args[i];
-    if (flags_over || !arg.starts_with("-") || arg == "-") {
-      if (!options.prompt.empty()) options.prompt += ' ';
-      options.prompt += arg;
-      continue;
-    }
-    if (arg == "--") {
-      flags_over = true;
-      continue;
-    }
-    if (arg == "--help" || arg == "-h") {
-      options.help = true;
-      return options;
-    }
-    const size_t equals = arg.find('=');
-    const std::string flag = arg.substr(0, equals);
-    if (flag != "--url" && flag != "--model" && flag != "--system" &&
-        flag != "--max-tokens" && flag != "--temperature" &&
-        flag != "--api-key") {
-      return InvalidArgument("unknown flag " + flag +
-                             "; millrace chat --help lists the flags");
-    }
-    std::string value;
-    if (equals != arg.npos) {
-      value = arg.substr(equals + 1);
-    } else if (++i < args.size()) {
-      value = args[i];
-    } else {
-      return InvalidArgument(flag + " needs a value");
-    }
-    if (flag == "--url") options.url = value;
-    if (flag == "--model") options.model = value;
-    if (flag == "--system") options.system = value;
-    if (flag == "--api-key") options.api_key = value;
-    if (flag == "--max-tokens") {
-      ASSIGN_OR_RETURN(options.max_tokens, WholeNumber(flag, value));
-    }
-    if (flag == "--temperature") {
-      ASSIGN_OR_RETURN(options.temperature, Temperature(value));
-    }
+  options.help = parsed.help();
+  if (options.help) return options;
+  const char* key = std::getenv("MILLRACE_API_KEY");
+  options.api_key = parsed.Text("api-key", key == nullptr ? "" : key);
+  options.url = parsed.Text("url", options.url);
+  options.model = parsed.Text("model", "");
+  options.system = parsed.Text("system", "");
+  if (parsed.Has("max-tokens")) {
+    ASSIGN_OR_RETURN(options.max_tokens,
+                     parsed.Int("max-tokens", 1, 1, INT32_MAX));
+  }
+  if (parsed.Has("temperature")) {
+    ASSIGN_OR_RETURN(options.temperature,
+                     Number(parsed, "temperature", 2, true));
+  }
+  if (parsed.Has("top-p")) {
+    ASSIGN_OR_RETURN(options.top_p, Number(parsed, "top-p", 1, false));
+  }
+  for (const std::string& word : parsed.positional()) {
+    if (!options.prompt.empty()) options.prompt += ' ';
+    options.prompt += word;
   }
   for (const char c : options.api_key) {
     if (static_cast<unsigned char>(c) < ' ' || c == 0x7F) {
-      return InvalidArgument("--api-key holds a control character");
+      return UsageError("--api-key holds a control character");
     }
   }
   return options;

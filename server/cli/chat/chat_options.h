@@ -6,7 +6,7 @@
 #include <string>
 
 #include "config/base/status.h"
-#include "server/cli/verbs.h"
+#include "server/cli/args.h"
 
 namespace millrace::server {
 
@@ -17,12 +17,12 @@ struct ChatOptions {
   std::string api_key;
   std::optional<int64_t> max_tokens;
   std::optional<double> temperature;
+  std::optional<double> top_p;
   std::string prompt;  // empty: talk line by line
   bool help = false;
 };
 
 // INVALID_ARGUMENT names the argument at fault.
 StatusOr<ChatOptions> ParseChatOptions(Args args);
-std::string ChatHelp();
 
 }  // namespace millrace::server

@@ -2,7 +2,11 @@
 // the middle of the stream.
 #include "server/cli/chat/conversation.h"
 
+#include <cstdio>
+#include <filesystem>
+#include <fstream>
 #include <nlohmann/json.hpp>
+#include <optional>
 #include <utility>
 
 #include "config/base/json.h"
@@ -14,6 +18,10 @@ namespace {
 
 using Json = nlohmann::ordered_json;
 constexpr size_t kMaxErrorBytes = 64 << 10;
+// Where neither the user nor the model's makers say anything. A small model
+// drawn from at temperature 1 answers with nonsense.
+constexpr double kTemperature = 0.7;
+constexpr double kTopP = 0.9;
 
 // The value under these keys, or null.
 const Json* Find(const Json& value, std::initializer_list<const char*> keys) {
@@ -27,14 +35,20 @@ const Json* Find(const Json& value, std::initializer_list<const char*> keys) {
   return at;
 }
 
-Status ErrorOf(int status, const std::string& body) {
+Status ErrorOf(int status, const std::string& body, bool had_key) {
   const auto parsed = ParseJson(body);
   const Json* message =
       parsed.ok() ? Find(*parsed, {"error", "message"}) : nullptr;
-  const std::string text = message != nullptr && message->is_string()
-                               ? message->get<std::string>()
-                               : ReplaceInvalidUtf8(body.substr(0, 200));
-  if (status == 401) return Unauthenticated(text);
+  std::string text = message != nullptr && message->is_string()
+                         ? message->get<std::string>()
+                         : ReplaceInvalidUtf8(body.substr(0, 200));
+  if (status == 401) {
+    return Unauthenticated(
+        had_key ? "the server refused this API key; check --api-key or "
+                  "MILLRACE_API_KEY"
+                : "the server wants an API key; give it with --api-key KEY or "
+                  "in MILLRACE_API_KEY");
+  }
   return Unavailable(text.empty() ? "the server answered with status " +
                                         std::to_string(status)
                                   : text);
@@ -51,22 +65,96 @@ StatusOr<std::string> Get(const HttpUrl& url, const ChatOptions& options,
   ASSIGN_OR_RETURN(
       const int status,
       Exchange(url, {.target = target, .api_key = options.api_key}, hooks));
-  if (status != 200) return ErrorOf(status, body);
+  if (status == 404) return NotFound("no " + target);
+  if (status != 200) return ErrorOf(status, body, !options.api_key.empty());
   return body;
 }
 
-// The text an event brings; empty for those without.
-StatusOr<std::string> TextOfEvent(const std::string& data) {
-  ASSIGN_OR_RETURN(const Json event, ParseJson(data));
-  if (Find(event, {"error"}) != nullptr) return ErrorOf(200, data);
-  const Json* choices = Find(event, {"choices"});
+std::string Number(double value) {
+  char text[32];
+  std::snprintf(text, sizeof(text), "%g", value);
+  return text;
+}
+
+ListedModel ModelOf(const Json& entry) {
+  ListedModel model;
+  if (const Json* id = Find(entry, {"id"}); id != nullptr && id->is_string()) {
+    model.id = id->get<std::string>();
+  }
+  if (const Json* length = Find(entry, {"max_model_len"});
+      length != nullptr && length->is_number_integer()) {
+    model.max_model_len = length->get<int64_t>();
+  }
+  const Json* sampling = Find(entry, {"default_sampling_params"});
+  if (sampling == nullptr || !sampling->is_object()) return model;
+  for (const auto& [name, value] : sampling->items()) {
+    if (!value.is_number()) continue;
+    model.sampling += model.sampling.empty() ? "" : ", ";
+    model.sampling += name + " " + Number(value.get<double>());
+  }
+  model.has_sampling =
+      sampling->contains("temperature") || sampling->contains("top_p");
+  return model;
+}
+
+StatusOr<std::vector<ListedModel>> List(const HttpUrl& url,
+                                        const ChatOptions& options) {
+  StatusOr<std::string> body = Get(url, options, "/v1/models");
+  std::vector<ListedModel> models;
+  if (body.status().code() == StatusCode::kNotFound) return models;
+  RETURN_IF_ERROR(body.status());
+  const auto list = ParseJson(*body);
+  const Json* data = list.ok() ? Find(*list, {"data"}) : nullptr;
+  if (data == nullptr || !data->is_array()) return models;
+  for (const Json& entry : *data) {
+    models.push_back(ModelOf(entry));
+    if (models.back().id.empty()) models.pop_back();
+  }
+  return models;
+}
+
+// The model of that id, or the first. A server that lists nothing may still
+// know the one that was asked for.
+StatusOr<ListedModel> Choose(const HttpUrl& url, const std::string& id,
+                             const std::vector<ListedModel>& models) {
+  if (models.empty() && id.empty()) {
+    return FailedPrecondition("the server at " + url.authority +
+                              " lists no model that generates text; name one "
+                              "with --model");
+  }
+  if (models.empty()) return ListedModel{.id = id};
+  if (id.empty()) return models.front();
+  std::string names;
+  for (const ListedModel& model : models) {
+    if (model.id == id) return model;
+    names.append(names.empty() ? "" : ", ").append(model.id);
+  }
+  return NotFound("the server at " + url.authority + " has no model '" + id +
+                  "'; it has " + names);
+}
+
+struct Event {
+  std::string text;
+  std::string finish_reason;  // empty in all but the last
+};
+
+StatusOr<Event> ReadEvent(const std::string& data) {
+  ASSIGN_OR_RETURN(const Json json, ParseJson(data));
+  if (Find(json, {"error"}) != nullptr) return ErrorOf(200, data, false);
+  Event event;
+  const Json* choices = Find(json, {"choices"});
   if (choices == nullptr || !choices->is_array() || choices->empty()) {
-    return std::string();
+    return event;
   }
   const Json* content = Find((*choices)[0], {"delta", "content"});
-  return content != nullptr && content->is_string()
-             ? content->get<std::string>()
-             : std::string();
+  if (content != nullptr && content->is_string()) {
+    event.text = content->get<std::string>();
+  }
+  const Json* reason = Find((*choices)[0], {"finish_reason"});
+  if (reason != nullptr && reason->is_string()) {
+    event.finish_reason = reason->get<std::string>();
+  }
+  return event;
 }
 
 Json Message(const char* role, const std::string& content) {
@@ -82,7 +170,7 @@ Conversation::Conversation(ChatOptions options, HttpUrl url)
     : options_(std::move(options)),
       url_(std::move(url)),
       messages_(std::make_unique<Json>()) {
-  Reset();
+  Clear();
 }
 Conversation::Conversation(Conversation&&) noexcept = default;
 Conversation& Conversation::operator=(Conversation&&) noexcept = default;
@@ -90,42 +178,94 @@ Conversation::~Conversation() = default;
 
 StatusOr<Conversation> Conversation::Open(const ChatOptions& options) {
   ASSIGN_OR_RETURN(HttpUrl url, ParseHttpUrl(options.url));
-  ChatOptions complete = options;
-  if (complete.model.empty()) {
-    ASSIGN_OR_RETURN(const std::string body, Get(url, options, "/v1/models"));
-    const auto list = ParseJson(body);
-    const Json* models = list.ok() ? Find(*list, {"data"}) : nullptr;
-    if (models == nullptr || !models->is_array() || models->empty() ||
-        Find((*models)[0], {"id"}) == nullptr ||
-        !(*models)[0]["id"].is_string()) {
-      return FailedPrecondition("the server at " + url.authority +
-                                " lists no model; name one with --model");
-    }
-    complete.model = (*models)[0]["id"].get<std::string>();
-  }
-  return Conversation(std::move(complete), std::move(url));
+  Conversation talk(options, std::move(url));
+  RETURN_IF_ERROR(talk.SetModel(options.model));
+  return talk;
 }
 
-void Conversation::Reset() {
+void Conversation::Clear() {
   *messages_ = Json::array();
   if (!options_.system.empty()) {
     messages_->push_back(Message("system", options_.system));
   }
 }
 
-Status Conversation::Ask(const std::string& question,
-                         const std::function<void(std::string_view)>& on_text,
-                         const std::function<bool()>& cancelled) {
+void Conversation::SetSystem(const std::string& text) {
+  const bool had = !options_.system.empty();
+  options_.system = text;
+  if (had) messages_->erase(0);
+  if (!text.empty()) {
+    messages_->insert(messages_->begin(), Message("system", text));
+  }
+}
+
+Status Conversation::SetModel(const std::string& id) {
+  ASSIGN_OR_RETURN(const std::vector<ListedModel> models, ListModels());
+  ASSIGN_OR_RETURN(model_, Choose(url_, id, models));
+  return OkStatus();
+}
+
+StatusOr<std::vector<ListedModel>> Conversation::ListModels() const {
+  return List(url_, options_);
+}
+
+std::string Conversation::SamplingText() const {
+  std::string text;
+  if (options_.temperature) {
+    text = "temperature " + Number(*options_.temperature);
+  }
+  if (options_.top_p) {
+    text += (text.empty() ? "top_p " : ", top_p ") + Number(*options_.top_p);
+  }
+  if (!text.empty()) return text;
+  if (model_.has_sampling) return model_.sampling;
+  return "temperature " + Number(kTemperature) + ", top_p " + Number(kTopP);
+}
+
+int64_t Conversation::num_messages() const {
+  return static_cast<int64_t>(messages_->size());
+}
+
+Status Conversation::Save(const std::string& path) const {
+  std::error_code ignored;
+  if (std::filesystem::exists(path, ignored)) {
+    return AlreadyExists("'" + path + "' exists; name another file");
+  }
+  Json document = Json::object();
+  document["model"] = model_.id;
+  document["messages"] = *messages_;
+  std::ofstream out(path, std::ios::binary);
+  out << document.dump(2, ' ', false, Json::error_handler_t::replace) << "\n";
+  out.flush();
+  if (out) return OkStatus();
+  return FailedPrecondition("'" + path + "' cannot be written");
+}
+
+// Fields that neither the user nor the model's makers decide are ours.
+std::string Conversation::RequestBody(const std::string& question) const {
   Json request = Json::object();
-  request["model"] = options_.model;
+  request["model"] = model_.id;
   request["messages"] = *messages_;
   request["messages"].push_back(Message("user", question));
   request["stream"] = true;
   if (options_.max_tokens) request["max_tokens"] = *options_.max_tokens;
-  if (options_.temperature) request["temperature"] = *options_.temperature;
+  std::optional<double> temperature = options_.temperature;
+  std::optional<double> top_p = options_.top_p;
+  if (!temperature && !top_p && !model_.has_sampling) {
+    temperature = kTemperature;
+    top_p = kTopP;
+  }
+  if (temperature) request["temperature"] = *temperature;
+  if (top_p) request["top_p"] = *top_p;
+  return DumpJson(request);
+}
 
+StatusOr<std::string> Conversation::Ask(
+    const std::string& question,
+    const std::function<void(std::string_view)>& on_text,
+    const std::function<bool()>& cancelled) {
   SseReader reader;
-  std::string answer, error_body;
+  std::string answer, error_body, finish_reason;
   Status failure;
   bool done = false;
   HttpHooks hooks;
@@ -138,26 +278,30 @@ Status Conversation::Ask(const std::string& question,
     for (const std::string& data : reader.Feed(bytes)) {
       if (data == "[DONE]") done = true;
       if (done || !failure.ok()) return;
-      auto text = TextOfEvent(data);
-      if (!text.ok()) {
-        failure = text.status();
-      } else if (!text->empty()) {
-        answer += *text;
-        on_text(*text);
+      auto event = ReadEvent(data);
+      if (!event.ok()) {
+        failure = event.status();
+        return;
       }
+      if (!event->finish_reason.empty()) finish_reason = event->finish_reason;
+      if (event->text.empty()) continue;
+      answer += event->text;
+      on_text(event->text);
     }
   };
   const StatusOr<int> status = Exchange(url_,
                                         {.method = "POST",
                                          .target = "/v1/chat/completions",
-                                         .body = DumpJson(request),
+                                         .body = RequestBody(question),
                                          .api_key = options_.api_key},
                                         hooks);
   if (!failure.ok()) return failure;
   if (!status.ok() && status.status().code() != StatusCode::kCancelled) {
     return status.status();
   }
-  if (status.ok() && *status != 200) return ErrorOf(*status, error_body);
+  if (status.ok() && *status != 200) {
+    return ErrorOf(*status, error_body, !options_.api_key.empty());
+  }
   if (status.ok() && !done) {
     return Unavailable("the answer ended before it was complete");
   }
@@ -165,7 +309,8 @@ Status Conversation::Ask(const std::string& question,
     messages_->push_back(Message("user", question));
     messages_->push_back(Message("assistant", answer));
   }
-  return status.ok() ? OkStatus() : status.status();
+  if (!status.ok()) return status.status();
+  return finish_reason;
 }
 
 }  // namespace millrace::server

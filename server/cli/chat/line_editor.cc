@@ -1,0 +1,77 @@
+// libedit decodes what is typed by the locale. Where that is not UTF-8 (LANG
+// unset, as in many containers) C.UTF-8 is taken, else letters beyond ASCII
+// would be dropped.
+#include "server/cli/chat/line_editor.h"
+
+#include <histedit.h>
+#include <langinfo.h>
+
+#include <clocale>
+#include <cstdio>
+#include <cstring>
+
+namespace millrace::server {
+namespace {
+
+constexpr int kHistoryLines = 1000;
+
+// '\1' encloses what takes no columns. libedit wants a writable text.
+char* PlainPrompt(EditLine*) {
+  static char text[] = "> ";
+  return text;
+}
+char* BoldPrompt(EditLine*) {
+  static char text[] = "\1\x1b[1m\1> \1\x1b[0m\1";
+  return text;
+}
+
+void TakeUtf8() {
+  std::setlocale(LC_CTYPE, "");
+  if (std::strcmp(::nl_langinfo(CODESET), "UTF-8") != 0) {
+    std::setlocale(LC_CTYPE, "C.UTF-8");
+  }
+}
+
+}  // namespace
+
+struct LineEditor::Parts {
+  EditLine* edit = nullptr;
+  History* history = nullptr;
+};
+
+LineEditor::LineEditor(bool styled) : parts_(std::make_unique<Parts>()) {
+  TakeUtf8();
+  HistEvent event;
+  parts_->history = ::history_init();
+  ::history(parts_->history, &event, H_SETSIZE, kHistoryLines);
+  ::history(parts_->history, &event, H_SETUNIQUE, 1);
+  EditLine* edit = ::el_init("millrace", stdin, stdout, stderr);
+  parts_->edit = edit;
+  ::el_set(edit, EL_PROMPT_ESC, styled ? BoldPrompt : PlainPrompt, '\1');
+  ::el_set(edit, EL_EDITOR, "emacs");
+  // Ctrl-C puts the terminal back before it ends the program.
+  ::el_set(edit, EL_SIGNAL, 1);
+  ::el_set(edit, EL_HIST, ::history, parts_->history);
+  ::el_set(edit, EL_BIND, "^R", "em-inc-search-prev", nullptr);
+  ::el_source(edit, nullptr);
+}
+
+LineEditor::~LineEditor() {
+  ::el_end(parts_->edit);
+  ::history_end(parts_->history);
+}
+
+std::optional<std::string> LineEditor::Read() {
+  int count = 0;
+  const char* text = ::el_gets(parts_->edit, &count);
+  if (text == nullptr || count <= 0) return std::nullopt;
+  std::string line(text);
+  while (line.ends_with('\n') || line.ends_with('\r')) line.pop_back();
+  if (line.find_first_not_of(" \t") != line.npos) {
+    HistEvent event;
+    ::history(parts_->history, &event, H_ENTER, line.c_str());
+  }
+  return line;
+}
+
+}  // namespace millrace::server
