@@ -4,39 +4,19 @@
 #include <string_view>
 #include <vector>
 
-#include "server/cli/verbs.h"
+#include "config/base/nearest.h"
+#include "server/cli/verb_table.h"
 #include "server/version.h"
 
 namespace millrace::server {
 namespace {
-
-struct Verb {
-  std::string_view name;
-  std::string_view help;
-  int (*run)(Args);
-};
-
-constexpr Verb kVerbs[] = {
-    {"serve", "serve models over REST and gRPC", RunServe},
-    {"chat", "chat with a running server in the terminal", RunChat},
-    {"health", "exit 0 if a running server is ready, else 1", RunHealth},
-    {"inspect", "what a model file holds, servable or why not", RunInspect},
-    {"topology", "which cores would be pinned to what", RunTopology},
-    {"bench", "tokens per second beside the machine's limits", RunBench},
-    {"convert", "write a model in the form that loads fastest", RunConvert},
-    {"run", "run an ONNX or PyTorch graph on arrays of a file", RunGraph},
-    {"quantize", "choose the ranges of a graph's layers, for int8",
-     RunQuantize},
-    {"profile", "where a graph's time goes, step by step", RunProfile},
-    {"logits", "teacher-forced logits of a model", RunLogits},
-};
 
 int Usage(std::FILE* out, int code) {
   std::fprintf(out, "millrace %s: a model server\n\n",
                std::string(Version()).c_str());
   std::fprintf(out,
                "usage: millrace VERB [ARGS…], or millrace VERB --help\n\n");
-  for (const Verb& verb : kVerbs) {
+  for (const Verb& verb : Verbs()) {
     std::fprintf(out, "  %-10s %s\n", std::string(verb.name).c_str(),
                  std::string(verb.help).c_str());
   }
@@ -53,11 +33,18 @@ int Main(std::vector<std::string> args) {
     std::printf("millrace %s\n", std::string(Version()).c_str());
     return 0;
   }
-  for (const Verb& verb : kVerbs) {
+  for (const Verb& verb : Verbs()) {
     if (verb.name == args[0]) return verb.run(Args(args).subspan(1));
   }
-  std::fprintf(stderr, "millrace: there is no verb '%s'\n\n", args[0].c_str());
-  return Usage(stderr, 2);
+  std::vector<std::string_view> names;
+  for (const Verb& verb : Verbs()) names.push_back(verb.name);
+  const std::string near(Nearest(args[0], names));
+  std::fprintf(stderr,
+               "millrace: there is no verb '%s'%s; millrace --help "
+               "lists the verbs\n",
+               args[0].c_str(),
+               near.empty() ? "" : ("; did you mean '" + near + "'?").c_str());
+  return 2;
 }
 
 }  // namespace
