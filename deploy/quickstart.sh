@@ -46,7 +46,8 @@ until curl -fs "$url/health" >/dev/null 2>&1; do
 done
 id=$(curl -fs "$url/v1/models" | python3 -c 'import json,sys; print(json.load(sys.stdin)["data"][0]["id"])')
 
-question="Why is the sky blue? Answer in two sentences."
+# One that so small a model answers truly.
+question="What is the water cycle? Answer in one sentence."
 printf '\n> %s\n' "$question"
 "$bin" chat --url "$url" --model "$id" --max-tokens 120 "$question"
 

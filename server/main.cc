@@ -39,11 +39,10 @@ int Main(std::vector<std::string> args) {
   std::vector<std::string_view> names;
   for (const Verb& verb : Verbs()) names.push_back(verb.name);
   const std::string near(Nearest(args[0], names));
-  std::fprintf(stderr,
-               "millrace: there is no verb '%s'%s; millrace --help "
-               "lists the verbs\n",
-               args[0].c_str(),
-               near.empty() ? "" : ("; did you mean '" + near + "'?").c_str());
+  const std::string hint = near.empty() ? "; millrace --help lists them"
+                                        : "; did you mean '" + near + "'?";
+  std::fprintf(stderr, "millrace: there is no verb '%s'%s\n", args[0].c_str(),
+               hint.c_str());
   return 2;
 }
 

@@ -155,7 +155,7 @@ int Talk(Conversation& talk, const ChatTerminal& terminal) {
     if (done.status.ok()) {
       terminal.out << done.text << std::flush;
     } else {
-      Failed(terminal, done.status);
+      terminal.err << done.status.message() << "\n";
     }
   }
   if (terminal.interactive) terminal.out << "\n";

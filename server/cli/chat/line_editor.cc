@@ -15,13 +15,14 @@ namespace {
 
 constexpr int kHistoryLines = 1000;
 
-// '\1' encloses what takes no columns. libedit wants a writable text.
+// '\1' encloses what takes no columns. libedit wants a writable text, and drops
+// such a part where it is the last one.
 char* PlainPrompt(EditLine*) {
   static char text[] = "> ";
   return text;
 }
 char* BoldPrompt(EditLine*) {
-  static char text[] = "\1\x1b[1m\1> \1\x1b[0m\1";
+  static char text[] = "\1\x1b[1m\1>\1\x1b[0m\1 ";
   return text;
 }
 
