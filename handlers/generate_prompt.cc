@@ -4,6 +4,8 @@
 
 #include <algorithm>
 #include <nlohmann/json.hpp>
+#include <string>
+#include <string_view>
 #include <utility>
 
 #include "scheduler/request.h"
@@ -46,6 +48,69 @@ std::vector<int32_t> EncodeRendered(
   return parts.tokenizer->EncodeParts(pieces, /*add_special=*/false);
 }
 
+bool IsCommonRole(const std::string& role) {
+  return role == "system" || role == "user" || role == "assistant";
+}
+
+// The roles that the template's text has in quotes: "system", "user", ….
+std::string RolesIn(const std::string& source) {
+  std::string roles;
+  for (const std::string_view role :
+       {"system", "developer", "user", "assistant", "model", "tool", "function",
+        "ipython"}) {
+    const auto has = [&](char quote) {
+      return source.find(quote + std::string(role) + quote) != source.npos;
+    };
+    if (!has('\'') && !has('"')) continue;
+    if (!roles.empty()) roles += ", ";
+    roles += "\"" + std::string(role) + "\"";
+  }
+  return roles.empty() ? "\"system\", \"user\", \"assistant\"" : roles;
+}
+
+bool IsSameText(const std::vector<models::PromptPart>& a,
+                const std::vector<models::PromptPart>& b) {
+  return std::equal(a.begin(), a.end(), b.begin(), b.end(),
+                    [](const auto& x, const auto& y) {
+                      return x.text == y.text && x.from_user == y.from_user;
+                    });
+}
+
+// A template skips the messages of a role that it does not know. That loses
+// what the client said, so it is refused: the template leaves a role out if the
+// prompt is the same without all messages of that role. One rendering for each
+// of the first few rare roles of a request.
+Status CheckRoles(const GenerateParts& parts, const models::ChatInput& input,
+                  const std::vector<models::PromptPart>& rendered) {
+  constexpr size_t kMostRoles = 4;
+  std::vector<std::string> seen;
+  for (size_t i = 0; i < input.messages->size(); ++i) {
+    const auto role = (*input.messages)[i].value("role", std::string());
+    if (IsCommonRole(role) || seen.size() == kMostRoles ||
+        std::find(seen.begin(), seen.end(), role) != seen.end()) {
+      continue;
+    }
+    seen.push_back(role);
+    auto others = nlohmann::ordered_json::array();
+    for (const auto& message : *input.messages) {
+      if (message.value("role", std::string()) != role) {
+        others.push_back(message);
+      }
+    }
+    models::ChatInput without = input;
+    without.messages = &others;
+    const auto same = parts.chat_template->Render(without);
+    if (!same.ok() || !IsSameText(*same, rendered)) continue;
+    const std::string field = "messages[" + std::to_string(i) + "].role";
+    return InvalidArgument(field + " is \"" + role +
+                           "\", which the chat template of model '" +
+                           parts.model + "' leaves out; it knows " +
+                           RolesIn(parts.chat_template->source()))
+        .At(field);
+  }
+  return OkStatus();
+}
+
 }  // namespace
 
 const char* PromptField(const Prompt& prompt) {
@@ -73,6 +138,7 @@ StatusOr<std::vector<models::PromptPart>> RenderChat(const GenerateParts& parts,
   if (!rendered.ok() && rendered.status().field().empty()) {
     return rendered.status().At("messages");
   }
+  if (rendered.ok()) RETURN_IF_ERROR(CheckRoles(parts, input, *rendered));
   return rendered;
 }
 

@@ -23,7 +23,8 @@ using Prompt = std::variant<ChatPrompt, TextPrompt, TokenPrompt>;
 const char* PromptField(const Prompt& prompt);
 
 // FAILED_PRECONDITION without a chat template; INVALID_ARGUMENT with the
-// template's own text when it raises.
+// template's own text when it raises, or when the template leaves out a message
+// because it does not know its role.
 StatusOr<std::vector<models::PromptPart>> RenderChat(const GenerateParts& parts,
                                                      const ChatPrompt& chat);
 
