@@ -4,16 +4,20 @@
 #include <cstdio>
 #include <cstdlib>
 #include <fstream>
+#include <iterator>
 #include <string>
+#include <string_view>
 #include <utility>
 #include <vector>
 
 #include "models/graph/execution_context.h"
 #include "models/graph/import.h"
+#include "models/graph/op.h"
 #include "models/graph/quantize/calibrate.h"
 #include "models/graph/sample_inputs.h"
 #include "server/cli/args.h"
 #include "server/cli/graph_options.h"
+#include "server/cli/model_kind.h"
 #include "server/cli/tool_model.h"
 #include "server/cli/verbs.h"
 
@@ -54,28 +58,63 @@ StatusOr<double> ReadMaxError(const ParsedArgs& args) {
   return most;
 }
 
+// The first node that computes with integers already; null: there is none.
+const graph::Node* QuantizedNode(const graph::Graph& model) {
+  constexpr std::string_view kOps[] = {
+      "QuantizeLinear", "DequantizeLinear", "DynamicQuantizeLinear",
+      "QLinearConv",    "QLinearMatMul",    "ConvInteger",
+      "MatMulInteger"};
+  for (const graph::Node& node : model.nodes) {
+    if (std::find(std::begin(kOps), std::end(kOps), node.op->name) !=
+        std::end(kOps)) {
+      return &node;
+    }
+  }
+  return nullptr;
+}
+
+Status CheckNotQuantized(const std::string& path, const graph::Graph& model) {
+  const graph::Node* node = QuantizedNode(model);
+  if (node == nullptr) return OkStatus();
+  return FailedPrecondition("'" + path + "' is quantised already: its node '" +
+                            node->name + "' is a " +
+                            std::string(node->op->name) +
+                            "; run and serve the file as it is, or quantise "
+                            "the model it was made from");
+}
+
 Status Quantize(const ParsedArgs& args) {
   if (!args.Has("calibration")) {
     return UsageError("--calibration A.npz,B.npz is missing");
   }
   const std::string& path = args.positional()[0];
+  RETURN_IF_ERROR(ExpectKind(path, ModelKind::kGraph, "quantize"));
   graph::CalibrateOptions options;
   ASSIGN_OR_RETURN(options.method,
                    graph::RangeMethodOf(args.Text("method", "minmax")));
   ASSIGN_OR_RETURN(options.max_error, ReadMaxError(args));
   ASSIGN_OR_RETURN(options.instance, GraphOptions(args, path));
-  options.progress = ProgressLine("trying layers");
+  options.progress = ProgressLines("trying layers");
   ASSIGN_OR_RETURN(const graph::Graph model, graph::ImportGraph(path, nullptr));
+  RETURN_IF_ERROR(CheckNotQuantized(path, model));
   ASSIGN_OR_RETURN(
       const auto samples,
       graph::ReadSamples(args.Text("calibration", ""), model.inputs));
   ASSIGN_OR_RETURN(graph::QuantizationTable table,
                    graph::Calibrate(model, samples, options));
   table.method = args.Text("method", "minmax");
+  if (table.layers.empty()) {
+    return FailedPrecondition(
+        "'" + path +
+        "' has no convolution and no product with constant FP32 weights, so "
+        "there is nothing to quantise");
+  }
   int64_t in_bytes = 0;
+  std::printf("%-48s %12s %12s  %-15s %s\n", "layer", "input from", "to",
+              "error if alone", "computed in");
   for (const graph::QuantizedLayer& layer : table.layers) {
     in_bytes += layer.in_bytes;
-    std::printf("%-48s %12.5g %12.5g  error %-9.3g %s\n", layer.name.c_str(),
+    std::printf("%-48s %12.5g %12.5g  %-15.3g %s\n", layer.name.c_str(),
                 static_cast<double>(layer.low), static_cast<double>(layer.high),
                 layer.error, layer.in_bytes ? "int8" : "f32");
   }
@@ -88,9 +127,13 @@ Status Quantize(const ParsedArgs& args) {
   if (!file.flush()) {
     return Unavailable("'" + output + "' cannot be written");
   }
-  std::printf("%s: %lld of %zu layers in int8, error %.3g together\n",
-              output.c_str(), static_cast<long long>(in_bytes),
-              table.layers.size(), error);
+  std::printf(
+      "%s: %lld of %zu layers in int8, error %.3g together\n"
+      "(error: what of the results changes, root mean squares; 0.01 is 1 %%)\n"
+      "next: millrace run %s --precision int8, or millrace serve %s "
+      "--precision int8\n",
+      output.c_str(), static_cast<long long>(in_bytes), table.layers.size(),
+      error, path.c_str(), path.c_str());
   return OkStatus();
 }
 

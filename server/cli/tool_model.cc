@@ -28,6 +28,16 @@ std::function<void(double)> ProgressLine(const char* what) {
   };
 }
 
+std::function<void(double)> ProgressLines(const char* what) {
+  if (isatty(STDERR_FILENO) != 0) return ProgressLine(what);
+  return [what, tenths = 0](double done) mutable {
+    const auto now = static_cast<int>(done * 10);
+    if (now <= tenths) return;
+    tenths = now;
+    std::fprintf(stderr, "%s %d %%\n", what, tenths * 10);
+  };
+}
+
 StatusOr<config::CpuSet> TeamFor(int64_t threads) {
   ASSIGN_OR_RETURN(const config::Topology topology, config::Topology::Detect());
   return TeamOf(topology, threads);

@@ -28,6 +28,10 @@ inline constexpr FlagSpec kKvFlag = {"kv-cache-dtype", "TYPE",
 // Where stderr is a terminal, a line there that tells 0…1 as per cent.
 std::function<void(double)> ProgressLine(const char* what);
 
+// The same for work of minutes: where stderr is no terminal, a line for each
+// tenth.
+std::function<void(double)> ProgressLines(const char* what);
+
 // The CPUs that a lone model with so many threads (0: as serve) would take.
 StatusOr<config::CpuSet> TeamFor(int64_t threads);
 
