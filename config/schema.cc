@@ -184,7 +184,9 @@ void VisitCommonSettings(CommonSettings& s, const SettingVisitor& visit) {
          .aliases = {{"t"}, {"inference_num_threads"}}},
         &s.threads);
   visit({.name = "isa",
-         .help = "instruction set of the kernels",
+         .help = "instruction set of the kernels; `millrace topology` tells "
+                 "which run here and which give other bits than the rest (amx "
+                 "for prompts, and both bf16 ones for BF16 weights)",
          .choices = {"auto", "scalar", "avx2", "avxvnni", "avx512vnni",
                      "avx512bf16", "amx"}},
         &s.isa);

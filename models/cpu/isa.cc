@@ -193,6 +193,9 @@ std::vector<IsaChoice> ListKernels() {
       Examine("avx512bf16", Avx512Bf16Kernels(), Avx512Bf16Features()),
       Examine("amx", AmxKernels(), AmxFeatures())};
   LeaveOutSlowBf16(all[4]);
+  const std::string bf16 = "BF16 weights, whose rows are rounded to bf16";
+  all[4].other_bits = {bf16};
+  all[5].other_bits = {bf16, "prompts, in bf16 where compute_dtype is auto"};
   return all;
 }
 
@@ -213,17 +216,26 @@ StatusOr<const KernelTable*> ChooseKernels(std::string_view wanted) {
       .At("isa");
 }
 
-std::string LeftOutByAuto() {
-  std::string text;
-  for (const IsaChoice& choice : ListKernels()) {
-    if (!choice.missing.empty()) continue;
-    if (choice.automatic) {
-      text.clear();
-    } else if (!choice.left_out.empty()) {
-      text = std::string(choice.name) + ": " + choice.left_out;
+std::string WhyAuto(const std::vector<IsaChoice>& choices) {
+  std::string chosen;
+  std::string faster;
+  for (const IsaChoice& choice : choices) {
+    if (choice.missing.empty() && choice.automatic) {
+      chosen = choice.name;
+      faster.clear();
+      continue;
     }
+    if (!faster.empty()) faster += "; ";
+    faster +=
+        choice.missing.empty()
+            ? std::string(choice.name) + " is left out: " + choice.left_out
+            : std::string(choice.name) + " cannot run, it lacks " +
+                  choice.missing;
   }
-  return text;
+  return chosen + " is the fastest that runs here: " +
+         (faster.empty() ? "the CPU has its instructions and the operating "
+                           "system saves its registers"
+                         : faster);
 }
 
 StatusOr<const DenseTable*> ChooseDense(std::string_view wanted) {

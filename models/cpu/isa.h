@@ -25,6 +25,9 @@ struct IsaChoice {
   std::string missing;         // what is missing here; empty: usable
   bool automatic = true;       // "auto" may choose it
   std::string left_out;        // why not, where it could run; else empty
+  // Where its results are not the bits that the other tables all give; empty:
+  // nowhere. Why: models/README.md.
+  std::vector<std::string> other_bits = {};
 };
 
 // Every table the product knows, slowest first.
@@ -46,9 +49,10 @@ StatusOr<const DenseTable*> ChooseDense(std::string_view wanted);
 // for what of AVX-512 this machine has.
 StatusOr<const Int8Table*> ChooseInt8(std::string_view wanted);
 
-// "avx512bf16: <why>" of what could run here, stands behind the choice of
-// "auto" in the list, and was left out; empty where nothing was.
-std::string LeftOutByAuto();
+// Why "auto" takes the table that it takes, for a log: what keeps each faster
+// one from being chosen, or that nothing faster is known. `choices` is a list
+// as of ListKernels.
+std::string WhyAuto(const std::vector<IsaChoice>& choices);
 
 // The products of bf16 that go with `wanted`, a name that ChooseDense takes:
 // those in tiles for "auto" and "amx" where this machine has AMX, else those of

@@ -16,7 +16,7 @@ namespace millrace::server {
 inline constexpr FlagSpec kThreadsFlag = {
     "threads", "N", "threads to compute with (default: as serve would take)"};
 inline constexpr FlagSpec kIsaFlag = {
-    "isa", "NAME", "kernel table: auto, or a name serve --help lists"};
+    "isa", "NAME", "kernel table: auto, or a name that topology lists"};
 inline constexpr FlagSpec kComputeFlag = {"compute-dtype", "TYPE",
                                           "auto, int8, int16 (finer), f32"};
 inline constexpr FlagSpec kQuantizeFlag = {

@@ -49,6 +49,10 @@ void PrintKernels() {
       text += "; auto leaves it out: " + choice.left_out;
     }
     std::printf("  %-10s  %s\n", choice.name, text.c_str());
+    if (!choice.missing.empty()) continue;
+    for (const std::string& what : choice.other_bits) {
+      std::printf("              results differ: %s\n", what.c_str());
+    }
   }
   const auto dense = models::ChooseDense("auto");
   const auto int8 = models::ChooseInt8("auto");

@@ -53,11 +53,10 @@ void LogDraftModel(const std::string& id, const std::string& path,
            {"kv_mib", kv_bytes >> 20}});
 }
 
-// Who chose the kernel table; of "auto" also what it left out, and why.
+// Who chose the kernel table, and why.
 std::string IsaChoiceText(const std::string& wanted) {
-  if (wanted != "auto") return "forced";
-  const std::string left_out = models::LeftOutByAuto();
-  return left_out.empty() ? "auto" : "auto, without " + left_out;
+  if (wanted != "auto") return "forced by isa: " + wanted;
+  return "auto: " + models::WhyAuto(models::ListKernels());
 }
 
 // "temperature 0.2, top_p 0.9 (generation_config.json)"

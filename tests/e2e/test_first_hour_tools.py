@@ -339,3 +339,38 @@ def test_a_role_that_the_template_leaves_out_is_refused(tmp_path):
             'messages[1].role is "wizard", which the chat template of model '
             '\'chat\' leaves out; it knows "system", "user", "assistant"')
         assert ask(("system", "Be brief."), ("user", "Hi"))[0] == 200
+
+
+# ---- kernel tables ----
+def test_topology_and_the_log_say_which_kernels_and_why():
+    told = millrace("topology").stdout
+    chosen = re.search(r"^  (\S+) +chosen by auto", told, re.M)[1]
+    rows = dict(re.findall(r"^  (\S+) +(\S.*(?:\n {14}.*)*)", told, re.M))
+    assert "results differ" not in rows["scalar"] + rows["avx512vnni"]
+    if "cannot run" not in rows["amx"]:
+        assert "prompts, in bf16 where compute_dtype is auto" in rows["amx"]
+    with start(MODEL, "--max-model-len", 256) as server:
+        loaded = next(json.loads(line) for line in server.lines
+                      if '"model loaded"' in line)
+        assert loaded["isa"] == chosen
+        assert loaded["isa_choice"].startswith(
+            f"auto: {chosen} is the fastest that runs here: ")
+    with start(MODEL, "--max-model-len", 256, "--isa", "scalar") as server:
+        loaded = next(json.loads(line) for line in server.lines
+                      if '"model loaded"' in line)
+        assert loaded["isa_choice"] == "forced by isa: scalar"
+
+
+def test_integer_weights_give_the_same_bits_on_every_table(tmp_path):
+    """With compute_dtype int8 on AMX, too: models/README.md."""
+    (tmp_path / "t.json").write_text(json.dumps(list(range(500, 516))))
+    told = millrace("topology").stdout
+    seen = set()
+    for isa in ("scalar", "avx2", "avx512vnni", "avx512bf16", "amx"):
+        if re.search(rf"^  {isa} +cannot run", told, re.M):
+            continue
+        out = tmp_path / isa
+        millrace("logits", MODEL, "--tokens", tmp_path / "t.json", "--raw",
+                 "--out", out, "--isa", isa, "--compute-dtype", "int8")
+        seen.add(out.read_bytes())
+    assert len(seen) == 1

@@ -45,12 +45,28 @@ TEST(Isa, AutoTakesBf16PairsOnlyWhereTheyAreFasterThanF32) {
   if (!fast) {
     EXPECT_NE(FindBf16Products("auto"), Avx512Bf16Products());
     EXPECT_NE(*ChooseKernels("auto"), choice.kernels);
-    if ((*ChooseKernels("auto"))->name == std::string("avx512vnni")) {
-      EXPECT_THAT(LeftOutByAuto(), HasSubstr("avx512bf16: its bf16 pairs do"));
-    } else {
-      EXPECT_EQ(LeftOutByAuto(), "");
-    }
   }
+}
+
+std::vector<IsaChoice> ThreeTables() {
+  return {{"plain", nullptr, "", true, ""},
+          {"pairs", nullptr, "", true, ""},
+          {"tiles", nullptr, "", true, ""}};
+}
+
+TEST(Isa, TheReasonForAutoNamesWhatKeepsFasterTablesOut) {
+  auto choices = ThreeTables();
+  EXPECT_EQ(WhyAuto(choices),
+            "tiles is the fastest that runs here: the CPU has its instructions "
+            "and the operating system saves its registers");
+  choices[1].automatic = false;
+  choices[1].left_out = "slow";
+  EXPECT_THAT(WhyAuto(choices), ::testing::StartsWith("tiles is the fastest"));
+  EXPECT_THAT(WhyAuto(choices), ::testing::Not(HasSubstr("slow")));
+  choices[2].missing = "amx_tile, amx_int8";
+  EXPECT_EQ(WhyAuto(choices),
+            "plain is the fastest that runs here: pairs is left out: slow; "
+            "tiles cannot run, it lacks amx_tile, amx_int8");
 }
 
 // The choice decides about bits, so it may not hang on noise: CPUs known so far
