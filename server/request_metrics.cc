@@ -33,6 +33,15 @@ Outcome OutcomeOfHttpStatus(int status) {
   return status < 500 ? Outcome::kClientError : Outcome::kError;
 }
 
+void AddError(const Status& status, LogFieldList& fields) {
+  if (status.ok()) return;
+  fields.AddText("error_kind", status.reason().empty()
+                                   ? StatusCodeName(status.code())
+                                   : status.reason());
+  fields.AddText("error_field", status.field());
+  fields.AddText("error", status.message());
+}
+
 RequestMetrics::RequestMetrics(MetricRegistry* registry,
                                std::string_view route) {
   if (registry == nullptr) return;

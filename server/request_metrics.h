@@ -4,7 +4,9 @@
 
 #include <string_view>
 
+#include "config/base/log.h"
 #include "config/base/metrics.h"
+#include "config/base/status.h"
 
 namespace millrace::server {
 
@@ -20,6 +22,10 @@ enum class Outcome {
 };
 std::string_view OutcomeName(Outcome outcome);
 Outcome OutcomeOfHttpStatus(int status);
+
+// Why a request failed, for its line of the access log: error_kind (the reason,
+// else the code), error_field and error. None for OK.
+void AddError(const Status& status, LogFieldList& fields);
 
 // Of one route: an HTTP pattern ("/v1/models/:id") or "grpc/METHOD", never a
 // path, so that no client can make series. Thread-safe.

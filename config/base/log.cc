@@ -11,6 +11,7 @@
 #include <cmath>
 #include <cstdio>
 #include <memory>
+#include <span>
 
 #include "config/base/mutex.h"
 #include "config/base/utf8.h"
@@ -101,7 +102,9 @@ bool NeedsQuotes(std::string_view value) {
   return !IsValidUtf8(value);
 }
 
-std::string TextLine(LogLevel level, std::string_view event, LogFields fields) {
+using Fields = std::span<const LogField>;
+
+std::string TextLine(LogLevel level, std::string_view event, Fields fields) {
   std::string line(kLevelColumns[static_cast<int>(level)]);
   line += ' ';
   AppendEscaped(line, IsValidUtf8(event) ? std::string(event)
@@ -117,8 +120,7 @@ std::string TextLine(LogLevel level, std::string_view event, LogFields fields) {
   return line;
 }
 
-std::string JsonMembers(LogLevel level, std::string_view event,
-                        LogFields fields) {
+std::string JsonMembers(LogLevel level, std::string_view event, Fields fields) {
   std::string line = "\"level\":\"";
   line.append(kLevelNames[static_cast<int>(level)]).append("\",\"event\":");
   AppendQuoted(line, event);
@@ -179,7 +181,9 @@ bool LogEnabled(LogLevel level) {
          level >= TheSink().min_level.load(std::memory_order_relaxed);
 }
 
-void Log(LogLevel level, std::string_view event, LogFields fields) {
+namespace {
+
+void Write(LogLevel level, std::string_view event, Fields fields) {
   if (!LogEnabled(level)) return;
   Sink& sink = TheSink();
   const bool json =
@@ -194,6 +198,16 @@ void Log(LogLevel level, std::string_view event, LogFields fields) {
   std::fputs(kClearLine, stderr);
   sink.logger.log(spdlog::level::info, line);
   std::fputs(sink.status.c_str(), stderr);
+}
+
+}  // namespace
+
+void Log(LogLevel level, std::string_view event, LogFields fields) {
+  Write(level, event, Fields(fields.begin(), fields.size()));
+}
+
+void Log(LogLevel level, std::string_view event, const LogFieldList& fields) {
+  Write(level, event, fields.all());
 }
 
 }  // namespace millrace

@@ -13,6 +13,7 @@
 #include <string>
 #include <string_view>
 #include <type_traits>
+#include <vector>
 
 #include "config/base/status.h"
 
@@ -46,6 +47,28 @@ class LogField {
 };
 using LogFields = std::initializer_list<LogField>;
 
+// Fields of a line, some of which may be absent.
+//
+//   LogFieldList fields;
+//   fields.Add("model", id);
+//   if (status != 0) fields.Add("status", status);
+//   LogInfo("request", fields);
+class LogFieldList {
+ public:
+  template <typename Value>
+  void Add(std::string_view field, const Value& value) {
+    all_.emplace_back(field, value);
+  }
+  // Left out when it is empty.
+  void AddText(std::string_view field, std::string_view text) {
+    if (!text.empty()) all_.emplace_back(field, text);
+  }
+  const std::vector<LogField>& all() const { return all_; }
+
+ private:
+  std::vector<LogField> all_;
+};
+
 // Called once at start-up; before it, text at level info.
 void SetUpLog(LogLevel level, LogFormat format);
 // "debug", "info", "warning", "error", "off"; "text", "json".
@@ -58,10 +81,14 @@ void ShowStatusLine(std::string_view text);
 
 bool LogEnabled(LogLevel level);
 void Log(LogLevel level, std::string_view event, LogFields fields = {});
+void Log(LogLevel level, std::string_view event, const LogFieldList& fields);
 inline void LogDebug(std::string_view event, LogFields fields = {}) {
   if (LogEnabled(LogLevel::kDebug)) Log(LogLevel::kDebug, event, fields);
 }
 inline void LogInfo(std::string_view event, LogFields fields = {}) {
+  Log(LogLevel::kInfo, event, fields);
+}
+inline void LogInfo(std::string_view event, const LogFieldList& fields) {
   Log(LogLevel::kInfo, event, fields);
 }
 inline void LogWarning(std::string_view event, LogFields fields = {}) {

@@ -169,7 +169,8 @@ class OipService final
                             inference::ModelStreamInferResponse>*
   ModelStreamInfer(CallbackServerContext* context) override {
     if (Status status = reader_->Authorize(*context); !status.ok()) {
-      parts_.recorder->Count(GrpcRoute::kModelStreamInfer, status);
+      parts_.recorder->Count(GrpcRoute::kModelStreamInfer, status,
+                             context->peer());
       return new RefusedStream(status);  // deletes itself when done
     }
     return StartStreamInfer(parts_, reader_->Read(*context), streams_);
@@ -196,8 +197,9 @@ class OipService final
     }
     reader_->Read(*context);
     ServerUnaryReactor* reactor = context->DefaultReactor();
-    start([reactor, route, recorder = parts_.recorder](const Status& status) {
-      recorder->Count(route, status);
+    start([reactor, route, recorder = parts_.recorder,
+           peer = context->peer()](const Status& status) {
+      recorder->Count(route, status, peer);
       reactor->Finish(ToGrpc(status));
     });
     return reactor;
@@ -206,7 +208,7 @@ class OipService final
   ServerUnaryReactor* FinishWith(GrpcRoute route,
                                  CallbackServerContext* context,
                                  const Status& status) {
-    parts_.recorder->Count(route, status);
+    parts_.recorder->Count(route, status, context->peer());
     ServerUnaryReactor* reactor = context->DefaultReactor();
     reactor->Finish(ToGrpc(status));
     return reactor;

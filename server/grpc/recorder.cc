@@ -11,17 +11,30 @@ namespace millrace::server {
 namespace {
 
 constexpr std::string_view kRoutes[] = {
-    "grpc/ServerLive",          "grpc/ServerReady",
-    "grpc/ModelReady",          "grpc/ServerMetadata",
-    "grpc/ModelMetadata",       "grpc/ModelInfer",
-    "grpc/ModelStreamInfer",    "grpc/ModelConfig",
-    "grpc/ModelStatistics",     "grpc/RepositoryIndex",
-    "grpc/RepositoryModelLoad", "grpc/RepositoryModelUnload",
+    "grpc/ServerLive",
+    "grpc/ServerReady",
+    "grpc/ModelReady",
+    "grpc/ServerMetadata",
+    "grpc/ModelMetadata",
+    "grpc/ModelInfer",
+    "grpc/ModelStreamInfer",
+    "grpc/ModelConfig",
+    "grpc/ModelStatistics",
+    "grpc/RepositoryIndex",
+    "grpc/RepositoryModelLoad",
+    "grpc/RepositoryModelUnload",
+    "grpc/none",
 };
 static_assert(std::size(kRoutes) == static_cast<size_t>(GrpcRoute::kCount));
 
 Outcome OutcomeOf(const Status& status) {
   return status.ok() ? Outcome::kOk : OutcomeOfHttpStatus(HttpStatusOf(status));
+}
+
+void AddCall(GrpcRoute route, const Status& status, LogFieldList& fields) {
+  fields.Add("method", "gRPC");
+  fields.Add("path", kRoutes[static_cast<size_t>(route)]);
+  fields.Add("status", StatusCodeName(status.code()));
 }
 
 }  // namespace
@@ -33,8 +46,17 @@ Recorder::Recorder(MetricRegistry* registry, bool access_log)
   }
 }
 
-void Recorder::Count(GrpcRoute route, const Status& status) const {
-  metrics_[static_cast<size_t>(route)].Ended(OutcomeOf(status), -1);
+void Recorder::Count(GrpcRoute route, const Status& status,
+                     std::string_view peer) const {
+  const Outcome outcome = OutcomeOf(status);
+  metrics_[static_cast<size_t>(route)].Ended(outcome, -1);
+  if (!access_log_ || status.ok()) return;
+  LogFieldList fields;
+  fields.Add("peer", peer);
+  AddCall(route, status, fields);
+  fields.Add("outcome", OutcomeName(outcome));
+  AddError(status, fields);
+  LogInfo("request", fields);
 }
 
 void Recorder::Record(const Ended& ended) const {
@@ -43,18 +65,22 @@ void Recorder::Record(const Ended& ended) const {
   const Outcome outcome = OutcomeOf(ended.status);
   metrics_[static_cast<size_t>(ended.route)].Ended(outcome, seconds);
   if (!access_log_) return;
-  LogInfo("request",
-          {{"id", trace.request_id},
-           {"peer", ended.peer},
-           {"method", "gRPC"},
-           {"path", kRoutes[static_cast<size_t>(ended.route)]},
-           {"status", StatusCodeName(ended.status.code())},
-           {"duration_s", seconds},
-           {"ttft_s", trace.Seconds(Stage::kAccepted, Stage::kFirstToken)},
-           {"model", ended.model},
-           {"prompt_tokens", ended.usage.prompt_tokens},
-           {"completion_tokens", ended.usage.completion_tokens},
-           {"outcome", OutcomeName(outcome)}});
+  LogFieldList fields;
+  fields.Add("id", trace.request_id);
+  fields.Add("peer", ended.peer);
+  AddCall(ended.route, ended.status, fields);
+  fields.Add("duration_s", seconds);
+  const double ttft = trace.Seconds(Stage::kAccepted, Stage::kFirstToken);
+  if (ttft >= 0) fields.Add("ttft_s", ttft);
+  fields.AddText("model", ended.model);
+  // A prompt has one token at least: 0 says that there was none.
+  if (ended.usage.prompt_tokens > 0) {
+    fields.Add("prompt_tokens", ended.usage.prompt_tokens);
+    fields.Add("completion_tokens", ended.usage.completion_tokens);
+  }
+  fields.Add("outcome", OutcomeName(outcome));
+  AddError(ended.status, fields);
+  LogInfo("request", fields);
 }
 
 }  // namespace millrace::server

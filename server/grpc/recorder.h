@@ -5,6 +5,7 @@
 #pragma once
 
 #include <string>
+#include <string_view>
 #include <utility>
 #include <vector>
 
@@ -30,6 +31,7 @@ enum class GrpcRoute {
   kRepositoryIndex,
   kRepositoryModelLoad,
   kRepositoryModelUnload,
+  kNone,  // no method of ours
   kCount,
 };
 
@@ -49,8 +51,9 @@ class Recorder {
 
   // A call that did work for a model.
   void Record(const Ended& ended) const;
-  // Health-like calls: counted, but no line of the log each.
-  void Count(GrpcRoute route, const Status& status) const;
+  // Health-like calls: counted, with a line in the log for those that failed.
+  void Count(GrpcRoute route, const Status& status,
+             std::string_view peer) const;
 
  private:
   std::vector<RequestMetrics> metrics_;  // by route

@@ -68,7 +68,7 @@ void Answer::Fail(const Status& status) {
   if (!streaming_) {
     exchange_->Send(ErrorResponse(status));
   } else {
-    exchange_->SetOutcome(OutcomeOfHttpStatus(HttpStatusOf(status)));
+    exchange_->SetFailure(status);
     exchange_->Write(SseEvent(OpenAiErrorBody(status)));
     exchange_->EndAndClose();
   }

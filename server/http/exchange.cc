@@ -75,9 +75,10 @@ void Exchange::SetTokens(int64_t prompt_tokens, int64_t completion_tokens) {
   facts_.completion_tokens = completion_tokens;
 }
 
-void Exchange::SetOutcome(Outcome outcome) {
+void Exchange::SetFailure(const Status& status) {
   MutexLock lock(mu_);
-  facts_.outcome = outcome;
+  facts_.error = status;
+  facts_.failed_late = true;
 }
 
 Exchange::Output Exchange::Take() {

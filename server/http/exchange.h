@@ -36,8 +36,10 @@ class Exchange {
     std::string model;
     int64_t prompt_tokens = -1;  // -1: none
     int64_t completion_tokens = -1;
-    // Set when an answer failed after its status line was sent.
-    std::optional<Outcome> outcome;
+    // Of an answer that failed after its status line was sent, or whose status
+    // line tells it.
+    Status error = {};
+    bool failed_late = false;
   };
   struct Output {
     std::optional<HttpResponse> head;
@@ -73,7 +75,8 @@ class Exchange {
   void EndAndClose();
   void SetModel(std::string model);
   void SetTokens(int64_t prompt_tokens, int64_t completion_tokens);
-  void SetOutcome(Outcome outcome);
+  // The answer failed after its status line was sent.
+  void SetFailure(const Status& status);
 
   // For the connection. `wake` is called, from any thread and under a lock,
   // when there is something to take; it must be short.

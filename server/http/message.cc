@@ -120,6 +120,7 @@ HttpResponse ErrorResponse(const Status& status) {
   HttpResponse response =
       JsonResponse(HttpStatusOf(status), OpenAiErrorBody(status));
   AddErrorHeaders(status, response);
+  response.error = status;
   return response;
 }
 
@@ -127,6 +128,7 @@ HttpResponse OipErrorResponse(const Status& status) {
   HttpResponse response =
       JsonResponse(HttpStatusOf(status), OipErrorBody(status));
   AddErrorHeaders(status, response);
+  response.error = status;
   return response;
 }
 

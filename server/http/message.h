@@ -33,6 +33,7 @@ struct HttpResponse {
   std::string content_type = "application/json";
   std::vector<std::pair<std::string, std::string>> headers;  // further ones
   std::string body;
+  Status error = {};  // why, for the log; the body tells the client
 };
 
 HttpResponse JsonResponse(int status, std::string body);

@@ -48,22 +48,26 @@ void Observer::RequestEnded(const Ended& ended) const {
   const double seconds = ended.trace->Seconds(Stage::kAccepted, Stage::kEnded);
   route->metrics.Ended(ended.outcome, seconds);
   if (!access_log_) return;
-  static const Exchange::Facts kNoFacts;
-  const Exchange::Facts& facts =
-      ended.facts != nullptr ? *ended.facts : kNoFacts;
-  LogInfo("request", {{"id", ended.trace->request_id},
-                      {"peer", ended.peer},
-                      {"method", ended.method},
-                      {"path", ended.path},
-                      {"status", ended.status},
-                      {"bytes", ended.body_bytes},
-                      {"duration_s", Rounded(seconds)},
-                      {"ttft_s", Rounded(ended.trace->Seconds(
-                                     Stage::kAccepted, Stage::kFirstToken))},
-                      {"model", facts.model},
-                      {"prompt_tokens", facts.prompt_tokens},
-                      {"completion_tokens", facts.completion_tokens},
-                      {"outcome", OutcomeName(ended.outcome)}});
+  const Exchange::Facts& facts = *ended.facts;
+  LogFieldList fields;
+  fields.Add("id", ended.trace->request_id);
+  fields.Add("peer", ended.peer);
+  fields.AddText("method", ended.method);
+  fields.AddText("path", ended.path);
+  if (ended.status != 0) fields.Add("status", ended.status);
+  fields.Add("bytes", ended.body_bytes);
+  fields.Add("duration_s", Rounded(seconds));
+  const double ttft =
+      ended.trace->Seconds(Stage::kAccepted, Stage::kFirstToken);
+  if (ttft >= 0) fields.Add("ttft_s", Rounded(ttft));
+  fields.AddText("model", facts.model);
+  if (facts.prompt_tokens >= 0) {
+    fields.Add("prompt_tokens", facts.prompt_tokens);
+    fields.Add("completion_tokens", facts.completion_tokens);
+  }
+  fields.Add("outcome", OutcomeName(ended.outcome));
+  AddError(facts.error, fields);
+  LogInfo("request", fields);
 }
 
 }  // namespace millrace::server::http

@@ -31,7 +31,7 @@ class Observer {
     int status = 0;  // 0: nothing was answered
     int64_t body_bytes = 0;
     Outcome outcome = Outcome::kOk;
-    const Exchange::Facts* facts = nullptr;
+    const Exchange::Facts* facts = nullptr;  // neither is ever null
     const Trace* trace = nullptr;
   };
   void RequestEnded(const Ended& ended) const;

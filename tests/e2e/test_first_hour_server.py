@@ -187,3 +187,46 @@ def test_a_terminal_shows_a_bar(slow):
         assert "[#" not in ready.split("\x1b[K")[-1]
         process.send_signal(signal.SIGTERM)
         process.wait(10)
+
+
+# ---- the log says why ----
+
+
+def line_of(server, **fields):
+    """The access log's line that has these values."""
+    end = time.monotonic() + 10
+    while time.monotonic() < end:
+        for event in events(server):
+            if event["event"] == "request" and fields.items() <= event.items():
+                return event
+        time.sleep(0.02)
+    raise AssertionError(f"no line with {fields}: " + "".join(server.lines))
+
+
+def test_a_refused_requests_line_says_why(server):
+    ask(server, "/v1/chat/completions", {**CHAT, "temperature": 9},
+        headers={"X-Request-Id": "too-hot", "Content-Type": "application/json"})
+    line = line_of(server, id="too-hot")
+    assert line["status"] == 400 and line["outcome"] == "client_error"
+    assert line["error_kind"] == "INVALID_ARGUMENT"
+    assert line["error_field"] == "temperature"
+    assert "temperature is 9" in line["error"]
+    assert not {"prompt_tokens", "completion_tokens", "ttft_s"} & set(line)
+    ask(server, "/v1/models", headers={"X-Request-Id": "fine"})
+    assert not {"error", "error_kind", "error_field", "model"} & set(
+        line_of(server, id="fine"))
+
+
+def test_grpc_lines_say_why(server):
+    address = f"127.0.0.1:{server.grpc_port}"
+    with triton_grpc.InferenceServerClient(address) as client:
+        with pytest.raises(InferenceServerException):
+            client.infer("nobody", [], headers={"x-request-id": "no-model"})
+        with pytest.raises(InferenceServerException):
+            client.get_model_metadata("nobody-else")
+    line = line_of(server, id="no-model")
+    assert line["error_kind"] == "model_not_found"
+    assert "'nobody' does not exist" in line["error"]
+    assert not {"prompt_tokens", "completion_tokens", "ttft_s"} & set(line)
+    line = line_of(server, path="grpc/ModelMetadata")
+    assert "'nobody-else' does not exist" in line["error"]

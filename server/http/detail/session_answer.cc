@@ -8,6 +8,7 @@
 #include <string>
 #include <utility>
 
+#include "server/error_map.h"
 #include "server/http/detail/session.h"
 
 namespace millrace::server::http {
@@ -31,6 +32,7 @@ void Session::BeginRequest() {
 }
 
 void Session::EndRequest(Outcome outcome, const Exchange::Facts* facts) {
+  const Exchange::Facts no_facts;
   trace_->Stamp(Stage::kEnded, site_.services.clock->Now());
   site_.observer.RequestEnded(
       {.pattern = match_.route != nullptr ? match_.route->pattern : "",
@@ -40,7 +42,7 @@ void Session::EndRequest(Outcome outcome, const Exchange::Facts* facts) {
        .status = status_,
        .body_bytes = body_bytes_,
        .outcome = outcome,
-       .facts = facts,
+       .facts = facts != nullptr ? facts : &no_facts,
        .trace = trace_.get()});
 }
 
@@ -49,6 +51,8 @@ Session::Task<bool> Session::AnswerEarly(HttpResponse response,
   if (trace_->request_id.empty()) trace_->request_id = RequestIdOf({});
   keep_alive = keep_alive && !draining();
   status_ = response.status;
+  Exchange::Facts facts;
+  facts.error = response.error;
   AddCommonHeaders(site_, trace_->request_id, response);
   const bool no_body = response.status == 204;
   std::string text =
@@ -60,8 +64,7 @@ Session::Task<bool> Session::AnswerEarly(HttpResponse response,
   }
   const bool sent = co_await WriteAll(text, false);
   trace_->Stamp(Stage::kFirstByte, site_.services.clock->Now());
-  EndRequest(sent ? OutcomeOfHttpStatus(status_) : Outcome::kCancelled,
-             nullptr);
+  EndRequest(sent ? OutcomeOfHttpStatus(status_) : Outcome::kCancelled, &facts);
   linger_ = sent && !keep_alive;
   co_return sent&& keep_alive;
 }
@@ -71,6 +74,7 @@ Session::Task<bool> Session::AnswerFrom(std::shared_ptr<Exchange> exchange,
   Framing framing = Framing::kContentLength;
   bool gone = false;
   bool ended = false;
+  Status error;
   while (!ended && !(gone && aborted_)) {
     Exchange::Output output = exchange->Take();
     ended = output.ended;
@@ -79,6 +83,7 @@ Session::Task<bool> Session::AnswerFrom(std::shared_ptr<Exchange> exchange,
     if (output.head.has_value() && !gone) {
       HttpResponse& head = *output.head;
       status_ = head.status;
+      error = head.error;
       keep_alive = keep_alive && !draining();
       framing = output.whole ? Framing::kContentLength
                 : http10_    ? Framing::kUntilClose
@@ -120,8 +125,10 @@ Session::Task<bool> Session::AnswerFrom(std::shared_ptr<Exchange> exchange,
     // before waiting.
     if (!took) co_await Wait(kNoDeadline);
   }
-  const Exchange::Facts facts = exchange->facts();
-  Outcome outcome = facts.outcome.value_or(OutcomeOfHttpStatus(status_));
+  Exchange::Facts facts = exchange->facts();
+  Outcome outcome = OutcomeOfHttpStatus(
+      facts.failed_late ? HttpStatusOf(facts.error) : status_);
+  if (!facts.failed_late) facts.error = std::move(error);
   if (gone) {
     outcome = write_timed_out_ ? Outcome::kTimeout : Outcome::kCancelled;
   }

@@ -1,6 +1,7 @@
 // Connections: framing, limits, time-outs, and clients that behave badly.
 #include <gtest/gtest.h>
 
+#include <functional>
 #include <memory>
 #include <string>
 #include <vector>
@@ -398,6 +399,56 @@ TEST(Session, EachRequestIsOneLineOfTheAccessLog) {
        {"id=r-7", "path=/v1/chat/completions", "status=200", "model=tiny",
         "prompt_tokens=3", "completion_tokens=2", "outcome=ok", "status=404",
         "path=/nowhere ", "outcome=client_error"}) {
+    EXPECT_NE(log.find(part), std::string::npos) << part << " in " << log;
+  }
+  EXPECT_EQ(log.find("=-1"), std::string::npos) << "absent is left out";
+}
+
+// What a server logs while `work` asks it.
+std::string AccessLogOf(const std::function<void(TestServer&, Client&)>& work,
+                        config::ServerSettings settings = QuietSettings()) {
+  settings.access_log = true;
+  testing::internal::CaptureStderr();
+  {
+    TestServer server(settings);
+    Client client(server.port());
+    work(server, client);
+  }
+  return testing::internal::GetCapturedStderr();
+}
+
+TEST(Session, ARefusedRequestsLineSaysWhy) {
+  const std::string log = AccessLogOf([](TestServer&, Client& client) {
+    client.Post(kChat, "{}");
+    client.Get("/nowhere");
+    client.Get("/v2/models/other");
+    client.Send("NONSENSE\r\n\r\n");
+    client.Read();
+  });
+  for (const char* part :
+       {"error_kind=INVALID_ARGUMENT error_field=messages error=\"messages ",
+        "error_kind=route_not_found error=\"there is nothing at '/nowhere'",
+        "error_kind=model_not_found error_field=model error=\"the model "
+        "'other' does not exist",
+        "error_kind=malformed_http"}) {
+    EXPECT_NE(log.find(part), std::string::npos) << part << " in " << log;
+  }
+  for (const char* absent : {"=-1", "model=\"\"", "tokens=", "ttft_s="}) {
+    EXPECT_EQ(log.find(absent), std::string::npos) << absent << " in " << log;
+  }
+}
+
+TEST(Session, AStreamThatFailsLateSaysWhyInTheLog) {
+  const std::string log = AccessLogOf([](TestServer& server, Client& client) {
+    client.Send(PostText(kChat, kHiStream));
+    Started started = server.handler->Next();
+    started.Accept();
+    started.Chunk("He");
+    started.Fail(ResourceExhausted("no pages are left").Because("kv_full"));
+    client.Read();
+  });
+  for (const char* part : {"status=200", "outcome=rejected",
+                           "error_kind=kv_full error=\"no pages are left\""}) {
     EXPECT_NE(log.find(part), std::string::npos) << part << " in " << log;
   }
 }
