@@ -7,6 +7,7 @@
 #include <google/protobuf/stubs/logging.h>
 #include <grpc/support/log.h>
 #include <grpcpp/ext/proto_server_reflection_plugin.h>
+#include <grpcpp/generic/async_generic_service.h>
 #include <grpcpp/health_check_service_interface.h>
 #include <grpcpp/impl/codegen/service_type.h>
 #include <grpcpp/server.h>
@@ -26,6 +27,7 @@
 #include "config/base/log.h"
 #include "config/base/mutex.h"
 #include "server/grpc/oip_service.h"
+#include "server/grpc/unknown_calls.h"
 
 namespace millrace::server {
 namespace {
@@ -88,7 +90,8 @@ class GrpcServerImpl final : public GrpcServer {
                                  .pool = services.pool,
                                  .recorder = &recorder_,
                                  .clock = services.clock},
-                                &reader_, &streams_)) {}
+                                &reader_, &streams_)),
+        unknown_calls_(MakeUnknownCalls(&reader_, &recorder_)) {}
 
   ~GrpcServerImpl() override { Stop(std::chrono::steady_clock::now()); }
 
@@ -106,6 +109,7 @@ class GrpcServerImpl final : public GrpcServer {
     builder.AddListeningPort(Address(settings.host, settings.grpc_port),
                              ::grpc::InsecureServerCredentials(), &port_);
     builder.RegisterService(service_.get());
+    builder.RegisterCallbackGenericService(unknown_calls_.get());
     server_ = builder.BuildAndStart();
     if (server_ == nullptr || port_ == 0) {
       return FailedPrecondition(
@@ -162,6 +166,7 @@ class GrpcServerImpl final : public GrpcServer {
   Recorder recorder_;
   InferStreams streams_;
   const std::unique_ptr<::grpc::Service> service_;
+  const std::unique_ptr<::grpc::CallbackGenericService> unknown_calls_;
   int port_ = 0;
   Mutex mu_;
   bool accepting_ GUARDED_BY(mu_) = true;

@@ -37,6 +37,14 @@ bool IsJson(std::string_view content_type) {
   return type == "application/json" || type.ends_with("+json");
 }
 
+// What curl -d says of any body. A page of another origin can make a browser
+// send it without asking first, but not without naming that origin.
+bool IsCurlsDefault(const HttpRequest& head) {
+  return MediaType(head.Header("content-type")) ==
+             "application/x-www-form-urlencoded" &&
+         !head.HasHeader("origin");
+}
+
 // OPTIONS: what a browser asks before it sends a request to another origin.
 HttpResponse Preflight(const Site& site, const std::string& allow) {
   HttpResponse response;
@@ -96,7 +104,7 @@ Admission Admit(const Site& site, std::span<const Route> routes,
   }
   if (match.route->method != "POST") return admission;
   const std::string_view type = head.Header("content-type");
-  const bool fits = type.empty() || IsJson(type) ||
+  const bool fits = type.empty() || IsJson(type) || IsCurlsDefault(head) ||
                     (match.route->takes_bytes && MediaType(type) == kBytes);
   if (!fits) {
     admission.answer = Refusal(

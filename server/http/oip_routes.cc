@@ -45,6 +45,21 @@ Json TensorsJson(const std::vector<models::TensorSpec>& specs) {
   return list;
 }
 
+// Why there is no model of that name: of "m/trace/setting" the model 'm' may be
+// there, without such a route.
+Status NoModelAt(const Site& site, const ModelPath& path,
+                 const Status& not_found) {
+  const size_t slash = path.name.find('/');
+  if (slash == std::string::npos) return not_found;
+  const std::string model = path.name.substr(0, slash);
+  if (!site.services.repository->Find(model).ok()) return not_found;
+  return NotFound("the model '" + model + "' has nothing at '" +
+                  path.name.substr(slash) +
+                  "'; it has /config, /infer, /ready, /stats and "
+                  "/versions/{version}")
+      .Because("route_not_found");
+}
+
 // What a language model takes over gRPC.
 void DescribeText(Json& metadata) {
   const auto tensor = [](const char* name, const char* datatype) {
@@ -127,7 +142,7 @@ void ServeOipModel(const Site& site,
   const ModelPath path = PathOf(*exchange);
   const auto found = site.services.repository->Find(path.name, path.version);
   if (!found.ok()) {
-    exchange->Send(OipErrorResponse(found.status()));
+    exchange->Send(OipErrorResponse(NoModelAt(site, path, found.status())));
     return;
   }
   const std::shared_ptr<Servable>& servable = *found;

@@ -46,6 +46,7 @@ std::optional<std::vector<std::string>> Match(std::string_view pattern,
 }
 
 void AddMethod(std::string& allow, std::string_view method) {
+  if (allow.find(method) != std::string::npos) return;
   if (!allow.empty()) allow += ", ";
   allow += method;
 }
@@ -64,6 +65,10 @@ RouteMatch FindRoute(std::span<const Route> routes, std::string_view method,
   for (const Route& route : routes) {
     std::optional<std::vector<std::string>> params = Match(route.pattern, path);
     if (!params.has_value()) continue;
+    // "m/infer" is the name of a model only where no other route fits.
+    const bool is_rest =
+        !params->empty() && params->back().find('/') != std::string::npos;
+    if (is_rest && !match.allow.empty()) continue;
     if (route.method == wanted) {
       match.route = &route;
       match.params = *std::move(params);

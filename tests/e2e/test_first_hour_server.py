@@ -230,3 +230,49 @@ def test_grpc_lines_say_why(server):
     assert not {"prompt_tokens", "completion_tokens", "ttft_s"} & set(line)
     line = line_of(server, path="grpc/ModelMetadata")
     assert "'nobody-else' does not exist" in line["error"]
+
+
+# ---- what is not offered says so ----
+
+
+def test_unknown_grpc_methods_say_what_to_use(server):
+    address = f"127.0.0.1:{server.grpc_port}"
+    with triton_grpc.InferenceServerClient(address) as client:
+        for call, words in [
+                (client.get_system_shared_memory_status, "shared memory"),
+                (client.get_trace_settings, "traces are not offered"),
+                (client.get_log_settings, "--log-level")]:
+            with pytest.raises(InferenceServerException) as refused:
+                call()
+            assert "UNIMPLEMENTED" in refused.value.status()
+            assert "there is no method '/inference.GRPC" in str(refused.value)
+            assert words in str(refused.value)
+
+
+def test_a_route_a_model_does_not_have_is_no_model(server):
+    status, _, body = ask(server, f"/v2/models/{MODEL_ID}/config")
+    assert status == 200 and json.loads(body)["name"] == MODEL_ID
+    status, _, body = ask(server, f"/v2/models/{MODEL_ID}/trace/setting")
+    error = json.loads(body)["error"]
+    assert status == 404
+    assert f"the model '{MODEL_ID}' has nothing at '/trace/setting'" in error
+
+
+@pytest.mark.parametrize("method, path, allow", [
+    ("GET", "/v1/chat/completions", "POST"),
+    ("GET", f"/v2/models/{MODEL_ID}/infer", "POST"),
+    ("DELETE", f"/v1/models/{MODEL_ID}", "GET"),
+    ("PUT", "/metrics", "GET"),
+    ("POST", f"/v2/models/{MODEL_ID}/config", "GET"),
+])
+def test_a_wrong_method_names_the_right_one(server, method, path, allow):
+    status, headers, body = ask(server, path, method=method)
+    assert status == 405 and allow in headers["Allow"].split(", ")
+    assert allow in body.decode()
+
+
+def test_curl_needs_no_content_type(server):
+    done = subprocess.run(
+        ["curl", "-s", server.url + "/v1/chat/completions", "-d",
+         json.dumps(CHAT)], capture_output=True, text=True, timeout=60)
+    assert json.loads(done.stdout)["choices"][0]["message"]["content"]

@@ -225,6 +225,13 @@ TEST_F(GrpcTest, CallsThatAreNotOursAreUnimplemented) {
   const RawAnswer answer =
       CallByName(channel_, "/inference.GRPCInferenceService/LogSettings", "");
   EXPECT_EQ(answer.status.error_code(), ::grpc::StatusCode::UNIMPLEMENTED);
+  EXPECT_THAT(answer.status.error_message(),
+              HasSubstr("GRPCInferenceService/LogSettings'; the log does not "
+                        "change while the server runs"));
+  EXPECT_THAT(
+      CallByName(channel_, "/some.Service/Call", "").status.error_message(),
+      HasSubstr("there is no method '/some.Service/Call'; this server "
+                "has inference.GRPCInferenceService"));
 }
 
 TEST_F(GrpcTest, StopCancelsWhatIsLeftAtTheDeadline) {

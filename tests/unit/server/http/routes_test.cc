@@ -119,6 +119,26 @@ TEST(Routes, WrongMethodIs405WithAllow) {
   const Reply reply = client.Get(kChat);
   EXPECT_EQ(reply.status, 405);
   EXPECT_EQ(reply.Header("allow"), "POST, OPTIONS");
+  const Reply infer = client.Get("/v2/models/tiny/infer");
+  EXPECT_EQ(infer.status, 405);
+  EXPECT_EQ(infer.Header("allow"), "POST, OPTIONS");
+  const Reply config = client.Post("/v2/models/tiny/config", "{}");
+  EXPECT_EQ(config.status, 405);
+  EXPECT_EQ(config.Header("allow"), "GET, HEAD, OPTIONS");
+}
+
+TEST(Routes, WhatAModelDoesNotHaveIsNoOtherModel) {
+  TestServer server;
+  Client client(server.port());
+  const Reply reply = client.Get("/v2/models/tiny/trace/setting");
+  EXPECT_EQ(reply.status, 404);
+  EXPECT_EQ(Body(reply)["error"],
+            "the model 'tiny' has nothing at '/trace/setting'; it has /config, "
+            "/infer, /ready, /stats and /versions/{version}");
+  const std::string other =
+      Body(client.Get("/v2/models/org/other"))["error"].get<std::string>();
+  EXPECT_NE(other.find("'org/other' does not exist"), std::string::npos)
+      << other;
 }
 
 TEST(Routes, BodiesMustBeJson) {
@@ -128,6 +148,11 @@ TEST(Routes, BodiesMustBeJson) {
   EXPECT_EQ(client.Post(kChat, kHi, "Content-Type: text/plain\r\n").status,
             415);
   EXPECT_EQ(client.Post(kChat, kHi, "").status, 200);
+  const std::string curl =
+      "Content-Type: application/x-www-form-urlencoded\r\n";
+  EXPECT_EQ(client.Post(kChat, kHi, curl).status, 200);
+  // A form that a page of another origin sends.
+  EXPECT_EQ(client.Post(kChat, kHi, curl + "Origin: http://a\r\n").status, 415);
   EXPECT_EQ(
       client
           .Post(kChat, kHi, "Content-Type: Application/JSON; charset=utf-8\r\n")
