@@ -25,8 +25,14 @@ constexpr size_t kMaxLogitBias = 1024;
 constexpr size_t kMaxAllowedTokenIds = 1 << 18;
 constexpr size_t kMaxBadWords = 256;
 constexpr size_t kMaxBadWordBytes = 1024;
-constexpr int64_t kMaxTopLogprobs = 20;
-constexpr int64_t kMaxCompletions = 128;  // n
+
+// Ranges of the fields that are read one by one.
+constexpr IntRange kTopLogprobs = {0, 20};
+constexpr IntRange kCompletions = {1, 128};  // n
+constexpr IntRange kLength = {1, INT64_MAX};
+constexpr IntRange kMinLength = {0, INT64_MAX};
+constexpr IntRange kTopK = {-1, INT32_MAX};
+constexpr IntRange kPriority = {INT32_MIN, INT32_MAX};
 
 // --- What would change the completion and does not work yet -----------------
 
@@ -111,9 +117,8 @@ Status CheckNothingRefused(const Json& body, FieldDialect dialect) {
 
 Status ReadCompletions(const Json& body, FieldDialect dialect,
                        GenerateOptions& options) {
-  ASSIGN_OR_RETURN(const auto n, ReadInt(body, "n", {1, kMaxCompletions}));
-  ASSIGN_OR_RETURN(const auto best_of,
-                   ReadInt(body, "best_of", {1, kMaxCompletions}));
+  ASSIGN_OR_RETURN(const auto n, ReadInt(body, "n", kCompletions));
+  ASSIGN_OR_RETURN(const auto best_of, ReadInt(body, "best_of", kCompletions));
   options.n = static_cast<int32_t>(n.value_or(1));
   if (options.n > 1 && dialect == FieldDialect::kSamplingParameters) {
     return InvalidArgument(
@@ -259,13 +264,12 @@ Status ReadLogprobs(const Json& body, FieldDialect dialect,
                     GenerateOptions& options) {
   if (dialect != FieldDialect::kChat) {
     ASSIGN_OR_RETURN(const auto logprobs,
-                     ReadInt(body, "logprobs", {0, kMaxTopLogprobs}));
+                     ReadInt(body, "logprobs", kTopLogprobs));
     if (logprobs) options.logprobs = static_cast<int>(*logprobs);
     return OkStatus();
   }
   ASSIGN_OR_RETURN(const auto logprobs, ReadBool(body, "logprobs"));
-  ASSIGN_OR_RETURN(const auto top,
-                   ReadInt(body, "top_logprobs", {0, kMaxTopLogprobs}));
+  ASSIGN_OR_RETURN(const auto top, ReadInt(body, "top_logprobs", kTopLogprobs));
   if (!logprobs.value_or(false)) {
     if (top.value_or(0) == 0) return OkStatus();
     return InvalidArgument("top_logprobs is " + std::to_string(*top) +
@@ -304,15 +308,14 @@ constexpr BoolField kSwitches[] = {
 };
 
 Status ReadLengths(const Json& body, GenerateOptions& options) {
-  ASSIGN_OR_RETURN(const auto max_tokens,
-                   ReadInt(body, "max_tokens", {1, INT64_MAX}));
+  ASSIGN_OR_RETURN(const auto max_tokens, ReadInt(body, "max_tokens", kLength));
   ASSIGN_OR_RETURN(const auto max_completion_tokens,
-                   ReadInt(body, "max_completion_tokens", {1, INT64_MAX}));
+                   ReadInt(body, "max_completion_tokens", kLength));
   // The newer name wins, as in vLLM.
   options.max_tokens =
       max_completion_tokens ? max_completion_tokens : max_tokens;
   ASSIGN_OR_RETURN(const auto min_tokens,
-                   ReadInt(body, "min_tokens", {0, INT64_MAX}));
+                   ReadInt(body, "min_tokens", kMinLength));
   options.min_tokens = min_tokens.value_or(0);
   if (options.max_tokens && options.min_tokens > *options.max_tokens) {
     return InvalidArgument("min_tokens is " +
@@ -360,12 +363,11 @@ StatusOr<GenerateOptions> Read(const Json& body, FieldDialect dialect) {
   }
   RETURN_IF_ERROR(ReadLengths(body, options));
   RETURN_IF_ERROR(ReadCompletions(body, dialect, options));
-  ASSIGN_OR_RETURN(const auto top_k, ReadInt(body, "top_k", {-1, INT32_MAX}));
+  ASSIGN_OR_RETURN(const auto top_k, ReadInt(body, "top_k", kTopK));
   options.top_k = top_k;
   ASSIGN_OR_RETURN(const auto seed, ReadInt(body, "seed"));
   if (seed) options.seed = static_cast<uint64_t>(*seed);
-  ASSIGN_OR_RETURN(const auto priority,
-                   ReadInt(body, "priority", {INT32_MIN, INT32_MAX}));
+  ASSIGN_OR_RETURN(const auto priority, ReadInt(body, "priority", kPriority));
   options.priority = static_cast<int32_t>(priority.value_or(0));
   RETURN_IF_ERROR(ReadStop(body, options));
   ASSIGN_OR_RETURN(options.stop_token_ids,
@@ -378,6 +380,48 @@ StatusOr<GenerateOptions> Read(const Json& body, FieldDialect dialect) {
 }
 
 }  // namespace
+
+std::vector<FieldFacts> GenerateFields(FieldDialect dialect) {
+  const bool chat = dialect == FieldDialect::kChat;
+  std::vector<FieldFacts> fields;
+  for (const NumberField& field : kNumbers) {
+    fields.push_back({.name = field.name,
+                      .type = "number",
+                      .min = field.range.min,
+                      .max = field.range.max,
+                      .without_min = field.range.without_min});
+  }
+  for (const BoolField& field : kSwitches) {
+    fields.push_back({.name = field.name, .type = "boolean"});
+  }
+  const auto integer = [&](std::string_view name, const IntRange& range) {
+    FieldFacts facts = {.name = name, .type = "integer"};
+    if (range.min != INT64_MIN) facts.min = static_cast<double>(range.min);
+    if (range.max != INT64_MAX) facts.max = static_cast<double>(range.max);
+    fields.push_back(facts);
+  };
+  integer("max_tokens", kLength);
+  integer("max_completion_tokens", kLength);
+  integer("min_tokens", kMinLength);
+  integer("n", kCompletions);
+  integer("top_k", kTopK);
+  integer("seed", {});
+  integer("priority", kPriority);
+  if (chat) {
+    fields.push_back({.name = "logprobs", .type = "boolean"});
+    integer("top_logprobs", kTopLogprobs);
+  } else {
+    integer("logprobs", kTopLogprobs);
+    fields.push_back({.name = "echo", .type = "boolean"});
+  }
+  fields.push_back({.name = "stop", .type = "array", .items = "string"});
+  for (const char* name : {"stop_token_ids", "allowed_token_ids"}) {
+    fields.push_back({.name = name, .type = "array", .items = "integer"});
+  }
+  fields.push_back({.name = "bad_words", .type = "array", .items = "string"});
+  fields.push_back({.name = "logit_bias", .type = "object"});
+  return fields;
+}
 
 StatusOr<GenerateOptions> ReadGenerateOptions(const Json& body,
                                               FieldDialect dialect) {

@@ -4,7 +4,9 @@
 #pragma once
 
 #include <nlohmann/json_fwd.hpp>
+#include <optional>
 #include <string_view>
+#include <vector>
 
 #include "config/base/status.h"
 #include "handlers/messages.h"
@@ -20,5 +22,17 @@ enum class FieldDialect { kChat, kCompletions, kSamplingParameters };
 // and null are accepted; so are unknown ones, as OpenAI's clients expect.
 StatusOr<GenerateOptions> ReadGenerateOptions(
     const nlohmann::ordered_json& body, FieldDialect dialect);
+
+// A field that is read, for descriptions of the API: its type as JSON Schema
+// calls it and the range of a number.
+struct FieldFacts {
+  std::string_view name;
+  std::string_view type;        // "number", "integer", "boolean", "array", …
+  std::string_view items = {};  // of an array; "string" may also stand alone
+  std::optional<double> min = {};
+  std::optional<double> max = {};
+  bool without_min = false;  // (min, max] instead of [min, max]
+};
+std::vector<FieldFacts> GenerateFields(FieldDialect dialect);
 
 }  // namespace millrace::handlers

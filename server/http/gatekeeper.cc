@@ -12,6 +12,7 @@ namespace millrace::server::http {
 namespace {
 
 constexpr size_t kMaxRequestIdChars = 128;
+constexpr size_t kShownPath = 200;  // of a path in an error
 constexpr std::string_view kBytes = "application/octet-stream";
 
 bool IsPrintable(std::string_view text) {
@@ -61,6 +62,53 @@ HttpResponse Preflight(const Site& site, const std::string& allow) {
   return response;
 }
 
+// Routes of other servers that people try here, and what to do instead.
+struct NotOffered {
+  std::string_view prefix;
+  std::string_view instead;
+};
+constexpr std::string_view kChatInstead = "chat with POST /v1/chat/completions";
+constexpr std::string_view kNoSharedMemory =
+    "shared memory is not offered; send tensors in the request";
+constexpr NotOffered kNotOffered[] = {
+    {"/v1/embeddings", "embeddings are not offered"},
+    {"/v1/rerank", "reranking is not offered"},
+    {"/v1/audio/", "audio is not offered"},
+    {"/v1/images/", "images are not offered"},
+    {"/v1/responses", kChatInstead},
+    {"/v1/messages", kChatInstead},
+    {"/api/chat", kChatInstead},
+    {"/api/generate", "complete text with POST /v1/completions"},
+    {"/generate", "complete text with POST /v1/completions"},
+    {"/predictions/", "send tensors with POST /v2/models/{id}/infer"},
+    {"/v2/systemsharedmemory", kNoSharedMemory},
+    {"/v2/cudasharedmemory", kNoSharedMemory},
+    {"/v2/trace", "traces are not offered; see /metrics and the access log"},
+    {"/v2/logging",
+     "the log does not change while the server runs; start it with --log-level "
+     "and --log-format"},
+};
+
+Status NothingAt(std::span<const Route> routes, const std::string& path) {
+  std::string remedy;
+  for (const NotOffered& each : kNotOffered) {
+    if (path.starts_with(each.prefix)) {
+      remedy = "; " + std::string(each.instead);
+      break;
+    }
+  }
+  if (remedy.empty()) {
+    if (const Route* near = NearestRoute(routes, path); near != nullptr) {
+      remedy = "; did you mean " + std::string(near->method) + " " +
+               std::string(near->pattern) + "?";
+    }
+  }
+  return NotFound("there is nothing at '" + path.substr(0, kShownPath) + "'" +
+                  remedy + (remedy.ends_with('?') ? " " : "; ") +
+                  "GET /openapi.json lists the routes")
+      .Because("route_not_found");
+}
+
 HttpResponse Refusal(const HttpRequest& head, const Status& status) {
   return head.path.starts_with("/v2/") ? OipErrorResponse(status)
                                        : ErrorResponse(status);
@@ -88,10 +136,7 @@ Admission Admit(const Site& site, std::span<const Route> routes,
     }
   }
   if (match.route == nullptr && match.allow.empty()) {
-    admission.answer =
-        Refusal(head, NotFound("there is nothing at '" + head.path +
-                               "'; see the documentation for the routes served")
-                          .Because("route_not_found"));
+    admission.answer = Refusal(head, NothingAt(routes, head.path));
     return admission;
   }
   if (match.route == nullptr) {

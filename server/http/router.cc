@@ -4,9 +4,15 @@
 
 #include <algorithm>
 #include <optional>
+#include <utility>
 
 namespace millrace::server::http {
 namespace {
+
+// A path that differs in more than a few characters, or a quarter of its own,
+// was meant for something else.
+constexpr size_t kFewEdits = 3;
+constexpr size_t kLongestMistake = 200;
 
 std::string_view TakeSegment(std::string_view& path) {
   const size_t slash = std::min(path.find('/'), path.size());
@@ -51,7 +57,49 @@ void AddMethod(std::string& allow, std::string_view method) {
   allow += method;
 }
 
+// `pattern` with its {parameters} taken from the same place in `path`.
+std::string Filled(std::string_view pattern, std::string_view path) {
+  std::string filled;
+  while (!pattern.empty()) {
+    const std::string_view want = TakeSegment(pattern);
+    const std::string_view have = TakeSegment(path);
+    const bool is_param = !want.empty() && want.front() == '{';
+    filled.append(is_param && !have.empty() ? have : want);
+    if (!pattern.empty()) filled += '/';
+  }
+  return filled;
+}
+
+// How many characters must be added, removed or exchanged (Levenshtein).
+size_t Edits(std::string_view a, std::string_view b) {
+  std::vector<size_t> row(b.size() + 1);
+  for (size_t j = 0; j <= b.size(); ++j) row[j] = j;
+  for (size_t i = 1; i <= a.size(); ++i) {
+    size_t corner = std::exchange(row[0], i);
+    for (size_t j = 1; j <= b.size(); ++j) {
+      const size_t same = corner + (a[i - 1] == b[j - 1] ? 0 : 1);
+      corner = row[j];
+      row[j] = std::min({row[j] + 1, row[j - 1] + 1, same});
+    }
+  }
+  return row.back();
+}
+
 }  // namespace
+
+const Route* NearestRoute(std::span<const Route> routes,
+                          std::string_view path) {
+  path = path.substr(0, kLongestMistake);
+  const Route* nearest = nullptr;
+  size_t fewest = std::max<size_t>(kFewEdits, path.size() / 4) + 1;
+  for (const Route& route : routes) {
+    const size_t edits = Edits(path, Filled(route.pattern, path));
+    if (edits >= fewest) continue;
+    fewest = edits;
+    nearest = &route;
+  }
+  return nearest;
+}
 
 RouteMatch FindRoute(std::span<const Route> routes, std::string_view method,
                      std::string_view path) {

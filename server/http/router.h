@@ -1,9 +1,10 @@
 // Which function serves which method and path: one table, read by eye.
 //
-//   {"GET", "/v1/models/{id}", ServeModel}
+//   {"GET", "/v1/models/{id}", ServeModel, "One model", "", "Model"}
 //
 // A {parameter} is one segment of the path; the last one takes the rest, for
-// model ids may hold slashes. "/openai/v1/…" is "/v1/…".
+// model ids may hold slashes. "/openai/v1/…" is "/v1/…". The API's description
+// and the front page are made from the same table.
 #pragma once
 
 #include <memory>
@@ -33,6 +34,10 @@ struct Route {
   std::string_view method;  // "GET" serves HEAD too
   std::string_view pattern;
   RouteFunction serve;
+  std::string_view summary;  // what it is for, one line
+  // Schemas of its JSON bodies, by their names in openapi.cc; empty: none.
+  std::string_view request = {};
+  std::string_view response = {};
   bool is_public = false;    // needs no key
   bool takes_bytes = false;  // a body that is no JSON, too
   RouteGuard guard = nullptr;
@@ -47,6 +52,9 @@ struct RouteMatch {
 
 RouteMatch FindRoute(std::span<const Route> routes, std::string_view method,
                      std::string_view path);
+
+// The route that `path` was most likely meant for; null when none is near.
+const Route* NearestRoute(std::span<const Route> routes, std::string_view path);
 
 // The tables of the two ports (routes.cc).
 std::span<const Route> ServingRoutes();

@@ -19,7 +19,11 @@ void ServeReady(const Site&, const std::shared_ptr<Exchange>&);
 void ServeVersion(const Site&, const std::shared_ptr<Exchange>&);
 void ServeMetrics(const Site&, const std::shared_ptr<Exchange>&);
 
-// model_routes.cc: likewise.
+// front_page.cc, openapi.cc: for people and for programs, on the handler pool.
+void ServeFrontPage(const Site&, const std::shared_ptr<Exchange>&);
+void ServeOpenApi(const Site&, const std::shared_ptr<Exchange>&);
+
+// model_routes.cc: cheap, answered on the I/O thread.
 void ServeModels(const Site&, const std::shared_ptr<Exchange>&);
 void ServeModel(const Site&, const std::shared_ptr<Exchange>&);
 

@@ -189,6 +189,40 @@ def test_a_terminal_shows_a_bar(slow):
         process.wait(10)
 
 
+# ---- what is served ----
+
+
+def test_openapi_is_valid(server):
+    """By the validator from PyPI, which is no part of requirements.txt: a unit
+    test checks the references of the same text."""
+    validator = pytest.importorskip("openapi_spec_validator")
+    description = json.loads(server.get("/openapi.json"))
+    assert description["openapi"].startswith("3.1")
+    validator.validate(description)
+
+
+def test_the_front_page_is_for_people(server):
+    text = server.get("/").decode()
+    assert MODEL_ID in text and "/v1/chat/completions" in text
+    _, headers, html = ask(server, "/", headers={"Accept": "text/html"})
+    assert headers["Content-Type"].startswith("text/html")
+    assert MODEL_ID in html.decode()
+
+
+@pytest.mark.parametrize("path, remedy", [
+    ("/v1/chat/completion", "POST /v1/chat/completions"),
+    ("/chat/completions", "POST /v1/chat/completions"),
+    ("/v1/embeddings", "embeddings are not offered"),
+    ("/api/chat", "POST /v1/chat/completions"),
+    ("/nonsense", "/openapi.json"),
+])
+def test_a_path_that_is_not_there_names_what_is(server, path, remedy):
+    status, _, body = ask(server, path, {})
+    assert status == 404
+    message = json.loads(body)["error"]["message"]
+    assert remedy in message and "/openapi.json" in message
+
+
 # ---- the log says why ----
 
 

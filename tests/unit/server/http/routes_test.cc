@@ -2,7 +2,9 @@
 #include <gtest/gtest.h>
 
 #include <nlohmann/json.hpp>
+#include <set>
 #include <string>
+#include <utility>
 
 #include "server/http/router.h"
 #include "tests/unit/server/http/harness.h"
@@ -35,7 +37,7 @@ TEST(Router, FindsPatternsAndParameters) {
 
 TEST(Router, KnowsWhatItDoesNotServe) {
   const auto routes = ServingRoutes();
-  for (const char* path : {"", "/", "health", "/health/", "/v1", "/v1/models/",
+  for (const char* path : {"", "health", "/health/", "/v1", "/v1/models/",
                            "/openai/health", "//health", "/v2/models//ready"}) {
     const RouteMatch match = FindRoute(routes, "GET", path);
     EXPECT_TRUE(match.route == nullptr ||
@@ -111,6 +113,96 @@ TEST(Routes, UnknownPathIs404WithAnErrorObject) {
   EXPECT_EQ(error["type"], "not_found_error");
   EXPECT_EQ(error["code"], "route_not_found");
   EXPECT_TRUE(error["param"].is_null());
+  EXPECT_EQ(error["message"],
+            "there is nothing at '/nowhere'; GET /openapi.json lists the "
+            "routes");
+}
+
+TEST(Routes, UnknownPathNamesTheNearestRoute) {
+  const auto routes = ServingRoutes();
+  const std::pair<const char*, const char*> mistakes[] = {
+      {"/v1/chat/completion", "/v1/chat/completions"},
+      {"/chat/completions", "/v1/chat/completions"},
+      {"/v1/completions/", "/v1/completions"},
+      {"/v1/model", "/v1/models"},
+      {"/v2/model/resnet/infer", "/v2/models/{id}/infer"},
+      {"/healthz", "/health"},
+  };
+  for (const auto& [path, pattern] : mistakes) {
+    const Route* near = NearestRoute(routes, path);
+    ASSERT_NE(near, nullptr) << path;
+    EXPECT_EQ(near->pattern, pattern) << path;
+  }
+  for (const char* path : {"/favicon.ico", "/wp-login.php", "/a/b/c/d/e/f"}) {
+    EXPECT_EQ(NearestRoute(routes, path), nullptr) << path;
+  }
+  TestServer server;
+  Client client(server.port());
+  EXPECT_EQ(Body(client.Post("/chat/completions", kHi))["error"]["message"],
+            "there is nothing at '/chat/completions'; did you mean POST "
+            "/v1/chat/completions? GET /openapi.json lists the routes");
+  EXPECT_EQ(Body(client.Post("/v1/embeddings", "{}"))["error"]["message"],
+            "there is nothing at '/v1/embeddings'; embeddings are not offered; "
+            "GET /openapi.json lists the routes");
+}
+
+TEST(Routes, FrontPageListsRoutesAndModels) {
+  TestServer server;
+  Client client(server.port());
+  const Reply text = client.Get("/");
+  EXPECT_EQ(text.Header("content-type"), "text/plain; charset=utf-8");
+  const Reply html = client.Get("/", "Accept: text/html,*/*;q=0.8\r\n");
+  EXPECT_EQ(html.Header("content-type"), "text/html; charset=utf-8");
+  for (const Reply& page : {text, html}) {
+    EXPECT_EQ(page.status, 200);
+    EXPECT_NE(page.body.find("tiny"), std::string::npos);
+    for (const Route& route : ServingRoutes()) {
+      EXPECT_NE(page.body.find(route.pattern), std::string::npos)
+          << route.pattern;
+    }
+  }
+  EXPECT_EQ(text.body.find('<'), std::string::npos);
+}
+
+TEST(Routes, NamesOfModelsAreNoMarkup) {
+  TestServer server;
+  server.repository.Add(std::make_shared<LanguageModel>(
+      ModelFacts{.id = "<script>"}, TextFacts{}, nullptr, nullptr));
+  Client client(server.port());
+  const Reply html = client.Get("/", "Accept: text/html\r\n");
+  EXPECT_EQ(html.body.find("<script>"), std::string::npos);
+  EXPECT_NE(html.body.find("&lt;script&gt;"), std::string::npos);
+}
+
+TEST(Routes, OpenApiDescribesEachRoute) {
+  TestServer server;
+  Client client(server.port());
+  const Reply reply = client.Get("/openapi.json");
+  ASSERT_EQ(reply.status, 200);
+  const Json api = Body(reply);
+  EXPECT_EQ(api["openapi"], "3.1.0");
+  std::set<std::string> ids;
+  for (const Route& route : ServingRoutes()) {
+    const std::string method = route.method == "GET" ? "get" : "post";
+    const Json& operation = api["paths"][std::string(route.pattern)][method];
+    EXPECT_FALSE(operation["summary"].empty()) << route.pattern;
+    EXPECT_TRUE(ids.insert(operation["operationId"]).second) << route.pattern;
+  }
+  // Every reference leads somewhere.
+  const std::string mark = "\"$ref\":\"#";
+  size_t at = reply.body.find(mark);
+  while (at != std::string::npos) {
+    at += mark.size();
+    const std::string pointer =
+        reply.body.substr(at, reply.body.find('"', at) - at);
+    EXPECT_TRUE(api.contains(Json::json_pointer(pointer))) << pointer;
+    at = reply.body.find(mark, at);
+  }
+  const Json& chat = api["components"]["schemas"]["ChatRequest"]["properties"];
+  EXPECT_EQ(chat["temperature"]["maximum"], 2);
+  EXPECT_EQ(chat["top_p"]["exclusiveMinimum"], 0);
+  EXPECT_EQ(chat["n"]["minimum"], 1);
+  EXPECT_FALSE(chat.contains("echo"));
 }
 
 TEST(Routes, WrongMethodIs405WithAllow) {

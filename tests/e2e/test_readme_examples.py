@@ -1,0 +1,102 @@
+"""The examples of server/README.md, run as they are printed. Only the ports
+are others, so that the test runs beside any server."""
+import os
+import re
+import socket
+import subprocess
+import sys
+import time
+import urllib.request
+
+import pytest
+
+from conftest import BINARY, MODEL, REPO
+
+README = (REPO / "server" / "README.md").read_text()
+BLOCKS = re.findall(r"^```(sh|python)\n(.*?)^```", README, re.M | re.S)
+SERVE, EXAMPLES = BLOCKS[0], BLOCKS[1:]
+# What each example must print at least.
+EXPECTED = [
+    r'"object":"chat\.completion".*"finish_reason"',
+    r"data: \[DONE\]",
+    r"Tokyo",
+    r'"model_name":"mlp".*"logits".*"probabilities"',
+    r"\[\[.*\]\]",
+    r"\w+",
+    r"max_num_seqs: 16 .*file",
+    r'"name":"mlp","version":"1","state":"READY"',
+    r"(?i)time to first token",
+    r'FP32 \[batch, 4\].*"batch":2',
+]
+
+
+def free_ports(count):
+    held = [socket.socket() for _ in range(count)]
+    for each in held:
+        each.bind(("127.0.0.1", 0))
+    ports = [each.getsockname()[1] for each in held]
+    for each in held:
+        each.close()
+    return ports
+
+
+class Setting:
+    """A folder that looks like the root of the repository, and free ports."""
+
+    def __init__(self, folder):
+        self.folder = folder
+        (folder / "tests").symlink_to(REPO / "tests")
+        (folder / "home/.cache/millrace/models").mkdir(parents=True)
+        (folder / "home/.cache/millrace/models" / MODEL.name).symlink_to(MODEL)
+        self.ports = dict(zip(("8000", "8001", "8080"), free_ports(3)))
+        self.env = {**os.environ, "HOME": str(folder / "home"),
+                    "PATH": f"{BINARY.parent}:{os.environ['PATH']}",
+                    "MILLRACE_HTTP_PORT": str(self.ports["8000"]),
+                    "MILLRACE_GRPC_PORT": str(self.ports["8001"])}
+
+    def start(self, language, text):
+        for printed, real in self.ports.items():
+            text = re.sub(rf"\b{printed}\b", str(real), text)
+        if "millrace-loadtest" in text:  # asks port 8000 unless told
+            text = text.replace(
+                "millrace-loadtest",
+                f"millrace-loadtest --url http://127.0.0.1:{self.ports['8000']}")
+        command = {"sh": ["bash", "-euo", "pipefail", "-c", text],
+                   "python": [sys.executable, "-c", text]}[language]
+        return subprocess.Popen(command, cwd=self.folder, env=self.env,
+                                text=True, stdout=subprocess.PIPE,
+                                stderr=subprocess.STDOUT,
+                                start_new_session=True)
+
+
+@pytest.fixture(scope="module")
+def setting(tmp_path_factory):
+    made = Setting(tmp_path_factory.mktemp("readme"))
+    server = made.start(SERVE[0], "exec " + SERVE[1])
+    url = f"http://127.0.0.1:{made.ports['8000']}/health"
+    end = time.monotonic() + 60
+    while True:
+        try:
+            urllib.request.urlopen(url, timeout=5)
+            break
+        except OSError:
+            assert server.poll() is None, server.stdout.read()
+            assert time.monotonic() < end
+            time.sleep(0.05)
+    yield made
+    server.kill()
+    server.wait()
+
+
+def test_there_are_ten():
+    assert len(EXAMPLES) == len(EXPECTED) == 10
+    assert len(re.findall(r"^\d+\. ", README, re.M)) == 10
+    assert SERVE[1].startswith("millrace serve ")
+
+
+@pytest.mark.parametrize("index", range(10))
+def test_an_example_does_what_it_says(setting, index):
+    done = setting.start(*EXAMPLES[index])
+    output, _ = done.communicate(timeout=120)
+    assert done.returncode == 0, output
+    assert re.search(EXPECTED[index], output, re.S), output
