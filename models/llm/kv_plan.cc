@@ -7,6 +7,7 @@
 #include <string>
 
 #include "config/base/log.h"
+#include "config/base/size_text.h"
 #include "models/llm/step.h"
 
 namespace millrace::models {
@@ -36,14 +37,19 @@ StatusOr<KvPlan> PlanKv(const config::LlmSettings& settings,
   const int64_t bytes = sized ? settings.kv_cache_memory_bytes
                         : memory_limit_bytes > 0 ? memory_limit_bytes / 4
                                                  : kPoolWithoutLimit;
+  const std::string why =
+      sized ? "--kv-cache-memory-bytes"
+      : memory_limit_bytes > 0
+          ? "a quarter of the memory limit of " + SizeText(memory_limit_bytes)
+          : "no memory limit is known";
   const int64_t affordable = bytes / page_bytes;
   if (affordable < 1 || (asked && affordable < PagesOf(context))) {
     return ResourceExhausted(
-               "the KV cache of " + std::to_string(bytes) + " bytes holds " +
+               "the KV cache of " + SizeText(bytes) + " (" + why + ") holds " +
                std::to_string(affordable * kPageTokens) +
                " tokens, but one sequence may have " + std::to_string(context) +
-               "; lower max_model_len or raise kv_cache_memory_bytes to " +
-               std::to_string(PagesOf(context) * page_bytes))
+               "; lower --max-model-len or raise --kv-cache-memory-bytes to " +
+               SizeSetting(PagesOf(context) * page_bytes))
         .At("kv_cache_memory_bytes");
   }
   if (affordable < PagesOf(context)) {
@@ -56,7 +62,11 @@ StatusOr<KvPlan> PlanKv(const config::LlmSettings& settings,
   const int64_t useful = PagesOf(context) * settings.max_num_seqs;
   const int64_t pages = std::min(
       {affordable, useful, int64_t{std::numeric_limits<int32_t>::max()}});
-  return KvPlan{static_cast<int32_t>(context), static_cast<int32_t>(pages)};
+  return KvPlan{.max_context = static_cast<int32_t>(context),
+                .num_pages = static_cast<int32_t>(pages),
+                .bound_by = pages == useful
+                                ? "max_num_seqs sequences of full length"
+                                : why};
 }
 
 }  // namespace millrace::models

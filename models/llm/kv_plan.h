@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <string>
 
 #include "config/base/status.h"
 #include "config/schema.h"
@@ -12,6 +13,7 @@ namespace millrace::models {
 struct KvPlan {
   int32_t max_context = 0;  // tokens of one sequence
   int32_t num_pages = 0;
+  std::string bound_by = {};  // what bounds the pages, for people
 };
 
 // How long a sequence may be and how many pages there are. The pool takes

@@ -9,6 +9,7 @@
 #include <utility>
 
 #include "config/base/log.h"
+#include "config/base/size_text.h"
 #include "config/speculation.h"
 #include "models/llm/config.h"
 #include "models/llm/decoder.h"
@@ -123,8 +124,9 @@ StatusOr<KvPlan> KvPlanFor(const LlmOptions& options, const ModelConfig& config,
                   options.memory_limit_bytes);
   }
   const RunnerInfo& target = shared.target->runner->info();
-  return KvPlan{std::min<int32_t>(target.max_context, config.context),
-                target.num_pages};
+  return KvPlan{
+      .max_context = std::min<int32_t>(target.max_context, config.context),
+      .num_pages = target.num_pages};
 }
 
 // A draft model may come quantised where the model is not.
@@ -138,6 +140,13 @@ StatusOr<QuantizeTo> QuantizeFor(const std::string& name,
                       tensors);
 }
 
+// `left` is what the weights leave of the memory.
+std::string Remedy(int64_t left) {
+  return left > 0 ? "; lower --kv-cache-memory-bytes to " +
+                        std::to_string(left >> 20) + "MiB at most"
+                  : "; take a smaller model, or --quantize its weights";
+}
+
 Status CheckMemory(int64_t weight_bytes, int64_t kv_bytes,
                    const LlmOptions& options, const Shared& shared) {
   int64_t limit = options.memory_limit_bytes;
@@ -148,14 +157,14 @@ Status CheckMemory(int64_t weight_bytes, int64_t kv_bytes,
                  shared.target->runner->info().num_pages;
   }
   if (weight_bytes + kv_bytes <= limit) return OkStatus();
-  return ResourceExhausted(
-      "weights of " + std::to_string(weight_bytes) +
-      " bytes and a KV cache of " + std::to_string(kv_bytes) +
-      (shared.target == nullptr ? " do not fit into the memory limit of "
+  return ResourceExhausted("weights of " + SizeText(weight_bytes) +
+                           " and a KV cache of " + SizeText(kv_bytes) +
+                           (shared.target == nullptr
+                                ? " do not fit into the memory limit of "
                                 : " do not fit into what the model leaves of "
                                   "the memory limit, ") +
-      std::to_string(limit) +
-      " bytes; lower kv_cache_memory_bytes or take a smaller model");
+                           SizeText(limit) + Remedy(limit - weight_bytes))
+      .At("kv_cache_memory_bytes");
 }
 
 StatusOr<LlmModel> Load(const std::string& path, const LlmOptions& options,
@@ -219,6 +228,7 @@ StatusOr<LlmModel> Load(const std::string& path, const LlmOptions& options,
   info.file_bytes = source->file_bytes();
   info.weight_bytes = backend->weight_bytes();
   info.kv_bytes_per_token = page_bytes / kPageTokens;
+  info.kv_bound_by = kv.bound_by;
   info.trained_context = config.context;
   info.isa = device.kernels();
   info.threads = device.threads();

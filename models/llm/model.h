@@ -39,6 +39,7 @@ struct LlmInfo {
   int64_t file_bytes = 0;
   int64_t weight_bytes = 0;  // packed, in memory
   int64_t kv_bytes_per_token = 0;
+  std::string kv_bound_by;  // what bounds the KV cache's size, for people
   int32_t trained_context = 0;
   std::string isa;  // kernel table in use
   int32_t threads = 0;

@@ -13,6 +13,7 @@
 #include <utility>
 
 #include "config/base/log.h"
+#include "config/base/size_text.h"
 #include "handlers/generate.h"
 #include "models/cpu/isa.h"
 #include "models/llm/model.h"
@@ -51,6 +52,24 @@ void LogDraftModel(const std::string& id, const std::string& path,
            {"weight_mib", draft.weight_bytes >> 20},
            {"kv_pages", pages},
            {"kv_mib", kv_bytes >> 20}});
+}
+
+// The largest piece of memory after the weights, often larger than they are:
+// how large, why, and what changes it. Pages are touched as they are used.
+void LogKvCache(const std::string& id, const models::LlmInfo& info,
+                const models::RunnerInfo& runner, bool prefix_caching) {
+  const int64_t tokens = int64_t{runner.num_pages} * models::kPageTokens;
+  LogInfo("KV cache sized",
+          {{"model", id},
+           {"at_most", SizeText(tokens * info.kv_bytes_per_token)},
+           {"tokens", tokens},
+           {"sequences_of_full_length", tokens / runner.max_context},
+           {"bound_by", info.kv_bound_by},
+           {"filled_by", prefix_caching
+                             ? "requests and the prefix cache, which keeps "
+                               "ended ones"
+                             : "requests"},
+           {"setting", "--kv-cache-memory-bytes"}});
 }
 
 // Who chose the kernel table, and why.
@@ -106,6 +125,8 @@ StatusOr<std::shared_ptr<Servable>> LoadLanguageModel(
   if (model.draft_runner != nullptr) {
     LogDraftModel(id, settings.llm.speculative_model, model);
   }
+  LogKvCache(id, model.info, model.runner->info(),
+             settings.llm.enable_prefix_caching);
   auto engine = scheduler::Engine::Create(
       std::move(model.runner), options, metrics, std::move(model.draft_runner));
   auto handler =

@@ -1,5 +1,6 @@
 """What a new user meets in the first hour, the server's half: it listens before
 it loads, says what it does, and names what is wrong."""
+import concurrent.futures
 import contextlib
 import json
 import os
@@ -310,3 +311,45 @@ def test_curl_needs_no_content_type(server):
         ["curl", "-s", server.url + "/v1/chat/completions", "-d",
          json.dumps(CHAT)], capture_output=True, text=True, timeout=60)
     assert json.loads(done.stdout)["choices"][0]["message"]["content"]
+
+
+# ---- memory ----
+
+
+def refusal(*flags):
+    """The last line of a server that cannot start."""
+    done = subprocess.run(
+        [BINARY, "serve", "--http-port", "0", "--grpc-port", "0",
+         *map(str, flags)], capture_output=True, text=True, timeout=60)
+    assert done.returncode != 0
+    return done.stderr.splitlines()[-1]
+
+
+def test_too_little_memory_names_the_setting_and_the_path_once():
+    line = refusal("--kv-cache-memory-bytes", "2MiB", "--max-model-len", 4096,
+                   MODEL)
+    assert "2.0 MiB (--kv-cache-memory-bytes)" in line
+    assert "lower --max-model-len or raise --kv-cache-memory-bytes to" in line
+    assert line.count(str(MODEL)) == 1
+    # What the sentence says helps.
+    size = line.rsplit(" ", 1)[1]
+    with start("--kv-cache-memory-bytes", size, "--max-model-len", 4096):
+        pass
+    line = refusal("--kv-cache-memory-bytes", "8TiB", "--max-num-seqs", 512,
+                   "--kv-cache-dtype", "f32", MODEL)
+    assert "GiB" in line and "lower --kv-cache-memory-bytes to" in line
+    assert line.count(str(MODEL)) == 1
+
+
+def test_the_size_of_the_kv_cache_is_told_at_start(server):
+    told = next(event for event in events(server)
+                if event["event"] == "KV cache sized")
+    assert told["model"] == MODEL_ID and told["at_most"].endswith("iB")
+    assert told["tokens"] >= 8192 and told["sequences_of_full_length"] >= 1
+    assert "memory limit" in told["bound_by"]
+    assert told["setting"] == "--kv-cache-memory-bytes"
+    with start("--max-model-len", 128, "--max-num-seqs", 2) as small:
+        told = next(event for event in events(small)
+                    if event["event"] == "KV cache sized")
+    assert told["tokens"] == 256
+    assert told["bound_by"] == "max_num_seqs sequences of full length"

@@ -23,6 +23,7 @@ TEST(PlanKv, NeverMoreThanTheSequencesCanUse) {
   ASSERT_TRUE(plan.ok());
   EXPECT_EQ(plan->max_context, 100);
   EXPECT_EQ(plan->num_pages, 4);  // 2 sequences of 2 pages
+  EXPECT_EQ(plan->bound_by, "max_num_seqs sequences of full length");
 }
 
 TEST(PlanKv, AQuarterOfTheMemoryLimit) {
@@ -30,6 +31,7 @@ TEST(PlanKv, AQuarterOfTheMemoryLimit) {
   const auto plan = PlanKv(settings, Model(640), kPageBytes, 4 * 20 * 1000);
   ASSERT_TRUE(plan.ok());
   EXPECT_EQ(plan->num_pages, 20);
+  EXPECT_EQ(plan->bound_by, "a quarter of the memory limit of 80000 bytes");
   EXPECT_EQ(plan->max_context, 640);
 }
 
@@ -43,9 +45,9 @@ TEST(PlanKv, AContextThatDoesNotFitIsCutUnlessAskedFor) {
   settings.max_model_len = 640;
   const auto asked = PlanKv(settings, Model(640), kPageBytes, 0);
   EXPECT_EQ(asked.status().message(),
-            "the KV cache of 3000 bytes holds 192 tokens, but one sequence may "
-            "have 640; lower max_model_len or raise kv_cache_memory_bytes to "
-            "10000");
+            "the KV cache of 3000 bytes (--kv-cache-memory-bytes) holds 192 "
+            "tokens, but one sequence may have 640; lower --max-model-len or "
+            "raise --kv-cache-memory-bytes to 10000");
 }
 
 TEST(PlanKv, MoreThanTrainedIsRefused) {
