@@ -13,6 +13,10 @@ namespace {
 constexpr double kRateSeconds = 30;
 constexpr int64_t kMinRetryMs = 1'000;
 constexpr int64_t kMaxRetryMs = 60'000;
+// Endings decay while they are counted: a round of all seats is not reached to
+// the last.
+constexpr double kOneRound = 0.9;
+constexpr double kLeastEndings = 1;
 // A deadline is refused on evidence only: so many endings, decayed.
 constexpr double kEnoughCompletions = 4;
 
@@ -93,11 +97,15 @@ StatusOr<Reservation> Admission::Reserve(Clock::Time deadline, int32_t places) {
       .RetryAfterMs(retry_ms);
 }
 
-void Admission::CountCompletion() {
+void Admission::CountCompletion(Clock::Duration computed) {
   const Clock::Time now = options_.clock->Now();
   MutexLock lock(mu_);
   AdvanceTo(now);
   completions_ += 1;
+  if (in_use_ >= options_.max_num_seqs) full_completions_ += 1;
+  if (computed.count() <= 0) return;
+  computed_ += 1;
+  computed_seconds_ += Seconds(computed);
 }
 
 void Admission::Drain() {
@@ -137,18 +145,27 @@ void Admission::AdvanceTo(Clock::Time now) {
   if (in_use_ > 0) {
     const double seconds = Seconds(now - last_);
     const double keep = std::exp(-seconds / kRateSeconds);
-    completions_ *= keep;
-    busy_seconds_ = busy_seconds_ * keep + seconds;
+    for (double* sum : {&completions_, &full_completions_, &full_seconds_,
+                        &computed_, &computed_seconds_, &busy_seconds_}) {
+      *sum *= keep;
+    }
+    busy_seconds_ += seconds;
+    if (in_use_ >= options_.max_num_seqs) full_seconds_ += seconds;
   }
   last_ = now;
 }
 
 double Admission::SecondsFor(int32_t ahead) const {
-  if (completions_ <= 0) {
-    // Nothing ended yet: at least as long as it has taken so far.
-    return busy_seconds_ > 0 ? busy_seconds_ : -1;
+  // One ending for each seat: fewer may be those that began first.
+  if (full_completions_ >=
+      std::max<double>(options_.max_num_seqs * kOneRound, kLeastEndings)) {
+    return ahead * full_seconds_ / full_completions_;
   }
-  return ahead * busy_seconds_ / completions_;
+  if (computed_ > 0) {
+    return ahead * computed_seconds_ / computed_ / options_.max_num_seqs;
+  }
+  // Nothing ended yet: at least as long as it has taken so far.
+  return busy_seconds_ > 0 ? busy_seconds_ : -1;
 }
 
 }  // namespace millrace::scheduler

@@ -3,9 +3,12 @@
 //
 //   ASSIGN_OR_RETURN(Reservation place, admission->Reserve(deadline));
 //
-// The service rate is what the model really finished lately, so Retry-After
-// follows the load: completions per second of busy time, older ones weighing
-// less (time constant 30 s).
+// Retry-After follows what the model really finished lately, older endings
+// weighing less (time constant 30 s). While all seats are taken, the rate of
+// endings says how long a queue takes. Before as many endings are known from
+// such a time as there are seats, the time that a request was computed says it:
+// a rate counted at one request a time would promise minutes where 64 requests
+// are computed together.
 //
 // Shared by its owner and every place given out, since a place may outlive
 // the owner. Thread-safe.
@@ -41,9 +44,9 @@ class Admission : public std::enable_shared_from_this<Admission> {
   // See Engine::Reserve.
   StatusOr<Reservation> Reserve(Clock::Time deadline, int32_t places = 1);
 
-  // A request that had run or waited has ended: the rate moves. Its place is
-  // released apart.
-  void CountCompletion();
+  // A request has ended that was computed for so long; zero: it never began.
+  // Its place is released apart.
+  void CountCompletion(Clock::Duration computed);
 
   // No new places from now on.
   void Drain();
@@ -70,8 +73,13 @@ class Admission : public std::enable_shared_from_this<Admission> {
   int32_t in_use_ GUARDED_BY(mu_) = 0;
   bool draining_ GUARDED_BY(mu_) = false;
   Clock::Time last_ GUARDED_BY(mu_);
-  double completions_ GUARDED_BY(mu_) = 0;   // decayed
-  double busy_seconds_ GUARDED_BY(mu_) = 0;  // decayed alike
+  // All decayed alike.
+  double completions_ GUARDED_BY(mu_) = 0;
+  double full_completions_ GUARDED_BY(mu_) = 0;  // while all seats were taken
+  double full_seconds_ GUARDED_BY(mu_) = 0;
+  double computed_ GUARDED_BY(mu_) = 0;  // requests that were computed
+  double computed_seconds_ GUARDED_BY(mu_) = 0;
+  double busy_seconds_ GUARDED_BY(mu_) = 0;
 };
 
 }  // namespace millrace::scheduler

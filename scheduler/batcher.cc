@@ -281,7 +281,7 @@ class BatcherImpl final : public Batcher {
       return;
     }
     for (size_t i = 0; i < jobs.size(); ++i) {
-      admission_->CountCompletion();
+      admission_->CountCompletion(duration);
       if (!parts.ok()) {
         End(std::move(jobs[i]), parts.status());
         continue;

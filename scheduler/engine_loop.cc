@@ -230,6 +230,7 @@ void EngineLoop::CarryOut(const Plan& plan) {
     shape_.samples = batch_.num_samples;
     if (job.scheduled) continue;
     job.scheduled = true;
+    job.began = now;
     CountFound(job.sequence);
     if (job.trace) job.trace->Stamp(Stage::kScheduled, now);
     metrics_.queue_time.Observe(Seconds(now - job.submitted));
@@ -354,8 +355,10 @@ void EngineLoop::GiveBack(Sequence& sequence) {
 void EngineLoop::DeliverEndings() {
   std::erase(jobs_, nullptr);
   PostStats();
+  const Clock::Time now = clock_.Now();
   for (Ending& ending : endings_) {
-    admission_.CountCompletion();
+    admission_.CountCompletion(ending.job->scheduled ? now - ending.job->began
+                                                     : Clock::Duration::zero());
     ending.job->place.Release();
   }
   for (Ending& ending : endings_) {

@@ -33,6 +33,7 @@ struct Job {
   Clock::Time submitted;  // tokens with the engine
   Clock::Time last_token;
   bool scheduled = false;  // a step has run some of it
+  Clock::Time began;       // of that step, when scheduled
 };
 
 }  // namespace millrace::scheduler

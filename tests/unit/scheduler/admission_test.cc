@@ -30,7 +30,7 @@ class AdmissionTest : public testing::Test {
   void Serve(Admission& admission, int n, Clock::Duration every) {
     for (int i = 0; i < n; ++i) {
       clock_.Advance(every);
-      admission.CountCompletion();
+      admission.CountCompletion(every);
     }
   }
   std::vector<Reservation> Fill(Admission& admission, int n) {
@@ -89,6 +89,39 @@ TEST_F(AdmissionTest, RetryAfterFollowsTheServiceRate) {
   EXPECT_LT(faster, 2'000);
   Serve(*admission, 20, seconds(30));
   EXPECT_EQ(admission->Reserve(kNever).status().retry_after_ms(), 60'000);
+}
+
+// 101 requests are ahead of 64 seats: at one request each 1.5 s that would be
+// 150 s, but they are computed 64 at a time.
+TEST_F(AdmissionTest, SingleRequestsDoNotSayHowLongAFullQueueTakes) {
+  auto admission = Make(64, 100);
+  for (int i = 0; i < 20; ++i) {
+    auto place = Fill(*admission, 1);
+    Serve(*admission, 1, milliseconds(1'500));
+  }
+  auto places = Fill(*admission, 164);
+  EXPECT_NEAR(admission->Reserve(kNever).status().retry_after_ms(), 2'367, 20);
+}
+
+// All began together: the first one to end says little of the rate, but how
+// long a request takes.
+TEST_F(AdmissionTest, TheFirstEndingOfACrowdIsNotTakenForTheRate) {
+  auto admission = Make(4, 8);
+  auto places = Fill(*admission, 12);
+  Serve(*admission, 1, seconds(3));
+  // Nine are ahead of a new one: two rounds and a quarter of 3 s.
+  EXPECT_NEAR(admission->Reserve(kNever).status().retry_after_ms(), 6'750, 50);
+}
+
+TEST_F(AdmissionTest, ARequestThatNeverBeganTellsNothing) {
+  auto admission = Make(4, 0);
+  {
+    auto places = Fill(*admission, 2);
+    Serve(*admission, 1, seconds(8));
+    admission->CountCompletion(Clock::Duration::zero());
+  }
+  auto places = Fill(*admission, 4);
+  EXPECT_EQ(admission->Reserve(kNever).status().retry_after_ms(), 2'000);
 }
 
 TEST_F(AdmissionTest, RetryAfterIsASecondWhenNothingIsKnown) {
