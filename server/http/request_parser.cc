@@ -62,14 +62,14 @@ Status StatusOf(const error_code& ec, const RequestParser::Limits& limits) {
     return InvalidArgument("the request's header is longer than " +
                            std::to_string(limits.header_bytes) +
                            " bytes; send fewer or shorter headers, or raise "
-                           "http_max_header_bytes")
+                           "http_max_header_size")
         .Because("headers_too_large");
   }
   if (ec == beast_http::error::body_limit ||
       ec == beast_http::error::buffer_overflow) {
     return InvalidArgument("the request's body is longer than " +
                            std::to_string(limits.body_bytes) +
-                           " bytes; send less, or raise http_max_input_bytes")
+                           " bytes; send less, or raise http_max_input_size")
         .Because("payload_too_large");
   }
   return InvalidArgument("the request is not well-formed HTTP/1.1 (" +

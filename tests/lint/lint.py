@@ -89,6 +89,12 @@ PRIVATE = [
 # nothing with inline functions that the linker could hand to another machine.
 KERNEL_SYSTEM = {"immintrin.h", "cstddef", "cstdint"}
 
+# What a message tells to change, and flags it names.
+REMEDY = re.compile(r"\b(?:raise|lower|set) ([a-z]+(?:_[a-z]+)+)")
+FLAG = re.compile(r"(?<![\w-])--([a-z][a-z-]*[a-z])(?![\w-])")
+# Flags that are no settings.
+SERVE_FLAGS = {"config", "help", "help_all", "print_config", "version"}
+
 MAX_LINES = 500
 CODE = {".h", ".cc", ".cu", ".py", ".sh", ".cmake", ".proto"}
 # Written in two halves so that this file does not find itself.
@@ -353,6 +359,33 @@ def check_paths(tree):
                 yield f"{name}:{number}: a path of one machine: {line.strip()[:80]}"
             if REGISTRIES.search(line):
                 yield f"{name}:{number}: host of a registry: {line.strip()[:80]}"
+
+
+def check_settings(tree):
+    """A setting that an error tells to change is one of the schema, or a field
+    of a request."""
+    schema, fields = "config/schema.cc", "handlers/request_fields.cc"
+    if schema not in tree.files:
+        return
+    known = set(re.findall(r'\.name = "(\w+)"', tree.text(schema)))
+    known |= set(re.findall(r'\{\{?"(\w+)"', tree.text(schema)))  # aliases
+    known |= set(re.findall(r'"(\w+)"', tree.text(fields))
+                 if fields in tree.files else ())
+    for name in tree.files:
+        # Verbs other than serve have flags of their own.
+        if not name.endswith(".cc") or not name.startswith(
+                ("config/", "models/", "scheduler/", "handlers/", "server/")):
+            continue
+        if name.startswith("server/cli/") and name != "server/cli/serve.cc":
+            continue
+        # A literal over several lines is one text.
+        text = re.sub(r'"\s*\n\s*"', "", tree.text(name))
+        for literal in re.findall(r'"((?:[^"\\\n]|\\.)*)"', text):
+            wanted = REMEDY.findall(literal)
+            wanted += [flag.replace("-", "_") for flag in FLAG.findall(literal)]
+            for setting in wanted:
+                if setting not in known | SERVE_FLAGS:
+                    yield f"{name}: there is no setting '{setting}': {literal}"
 
 
 CHECKS = {name.removeprefix("check_"): function

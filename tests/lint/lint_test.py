@@ -126,6 +126,19 @@ class LintTest(unittest.TestCase):
         self.put("models/cpu/kernels/avx2/bad.cc", "#include <algorithm>\n")
         self.expect("includes", "kernels may include only")
 
+    def test_settings_that_messages_name(self):
+        self.put("config/schema.cc",
+                 'visit({.name = "max_size", .aliases = {{"limit"}}});\n')
+        self.put("handlers/request_fields.cc", 'Read("max_tokens");\n')
+        self.put("server/good.cc",
+                 'Bad("lower max_tokens or raise max_size; --limit, --config");')
+        self.assertEqual(self.findings("settings"), [])
+        for text in ('"raise "\n    "max_bytes"', '"start it with --max-bytes"'):
+            with self.subTest(text):
+                self.put("server/bad.cc", f"Bad({text});\n")
+                self.expect("settings", "server/bad.cc",
+                            "no setting 'max_bytes'")
+
     def test_weak_symbol_in_a_kernel_object(self):
         folder = self.root / "build/models/cpu/CMakeFiles/cpu.dir/kernels/avx2"
         folder.mkdir(parents=True)

@@ -265,7 +265,7 @@ Session::Task<bool> Session::ReadBody(RequestParser& parser, BodyCharge& charge,
           failure =
               ResourceExhausted(
                   "too many bytes of request bodies are under way; try again "
-                  "later, or raise http_max_input_bytes")
+                  "later, or raise http_max_input_size")
                   .Because("too_many_bodies")
                   .RetryAfterMs(1000);
           co_return true;
