@@ -18,8 +18,9 @@ double Rounded(double seconds) { return std::round(seconds * 1e6) / 1e6; }
 }  // namespace
 
 Observer::Observer(MetricRegistry* registry,
-                   std::span<const std::string_view> patterns, bool access_log)
-    : access_log_(access_log) {
+                   std::span<const std::string_view> patterns, bool access_log,
+                   const std::vector<std::string>& unlogged_paths)
+    : access_log_(access_log), unlogged_paths_(unlogged_paths) {
   for (std::string_view pattern : patterns) {
     const auto known = std::find_if(
         routes_.begin(), routes_.end(),
@@ -47,7 +48,10 @@ void Observer::RequestEnded(const Ended& ended) const {
   }
   const double seconds = ended.trace->Seconds(Stage::kAccepted, Stage::kEnded);
   route->metrics.Ended(ended.outcome, seconds);
-  if (!access_log_) return;
+  if (!access_log_ || std::find(unlogged_paths_.begin(), unlogged_paths_.end(),
+                                ended.path) != unlogged_paths_.end()) {
+    return;
+  }
   const Exchange::Facts& facts = *ended.facts;
   LogFieldList fields;
   fields.Add("id", ended.trace->request_id);

@@ -21,7 +21,7 @@ class Observer {
   // One set of metrics for each route pattern and one for requests that found
   // no route. `registry` may be null.
   Observer(MetricRegistry* registry, std::span<const std::string_view> patterns,
-           bool access_log);
+           bool access_log, const std::vector<std::string>& unlogged_paths);
 
   struct Ended {
     std::string_view pattern;  // empty: no route
@@ -47,6 +47,7 @@ class Observer {
   };
   std::vector<Route> routes_;  // the last one is for no route
   const bool access_log_;
+  const std::vector<std::string> unlogged_paths_;
 };
 
 }  // namespace millrace::server::http

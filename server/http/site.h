@@ -25,7 +25,8 @@ struct Site : std::enable_shared_from_this<Site> {
        std::span<const std::string_view> patterns)
       : settings(given),
         services(parts),
-        observer(parts.metrics, patterns, given.access_log) {}
+        observer(parts.metrics, patterns, given.access_log,
+                 given.disable_access_log_for_endpoints) {}
 
   const config::ServerSettings settings;
   const HttpServices services;

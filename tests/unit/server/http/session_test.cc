@@ -438,6 +438,21 @@ TEST(Session, ARefusedRequestsLineSaysWhy) {
   }
 }
 
+TEST(Session, PathsMayBeLeftOutOfTheAccessLog) {
+  config::ServerSettings settings = QuietSettings();
+  settings.disable_access_log_for_endpoints = {"/metrics", "/health"};
+  const std::string log = AccessLogOf(
+      [](TestServer&, Client& client) {
+        for (const char* path :
+             {"/metrics", "/health", "/health?a=b", "/health/live"}) {
+          client.Get(path);
+        }
+      },
+      settings);
+  EXPECT_EQ(std::count(log.begin(), log.end(), '\n'), 1) << log;
+  EXPECT_NE(log.find("path=/health/live "), std::string::npos) << log;
+}
+
 TEST(Session, AStreamThatFailsLateSaysWhyInTheLog) {
   const std::string log = AccessLogOf([](TestServer& server, Client& client) {
     client.Send(PostText(kChat, kHiStream));
