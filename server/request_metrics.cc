@@ -1,10 +1,28 @@
-// All outcomes are registered at once, so that a rate over one that has not
-// happened yet is zero rather than missing.
+// The series of a route appear with its first request, those of inference at
+// the start: most routes are never asked, and each has some twenty lines. All
+// outcomes appear at once, so that a rate over one that has not happened yet is
+// zero rather than missing.
 #include "server/request_metrics.h"
 
+#include <algorithm>
+#include <mutex>
 #include <string>
 
 namespace millrace::server {
+namespace {
+
+constexpr std::string_view kFromTheStart[] = {
+    "/v1/chat/completions", "/v1/completions",       "/v2/models/{id}/infer",
+    "grpc/ModelInfer",      "grpc/ModelStreamInfer",
+};
+
+}  // namespace
+
+struct RequestMetrics::Series {
+  std::once_flag once;
+  Counter requests[static_cast<int>(Outcome::kCount)];
+  Histogram duration;
+};
 
 std::string_view OutcomeName(Outcome outcome) {
   switch (outcome) {
@@ -42,26 +60,36 @@ void AddError(const Status& status, LogFieldList& fields) {
   fields.AddText("error", status.message());
 }
 
-RequestMetrics::RequestMetrics(MetricRegistry* registry,
-                               std::string_view route) {
-  if (registry == nullptr) return;
-  for (int i = 0; i < static_cast<int>(Outcome::kCount); ++i) {
-    requests_[i] = registry->AddCounter(
-        "millrace_requests_total",
-        "Requests by route and how they ended; 'rejected' means no place, "
-        "loading or draining.",
-        {{"route", std::string(route)},
-         {"outcome", std::string(OutcomeName(static_cast<Outcome>(i)))}});
-  }
-  duration_ = registry->AddHistogram(
-      "millrace_request_duration_seconds",
-      "From a request's first byte to its answer's last.",
-      LatencyBucketsSeconds(), {{"route", std::string(route)}});
+RequestMetrics::RequestMetrics(MetricRegistry* registry, std::string_view route)
+    : registry_(registry), route_(route), series_(std::make_shared<Series>()) {
+  const bool from_the_start =
+      std::find(std::begin(kFromTheStart), std::end(kFromTheStart), route) !=
+      std::end(kFromTheStart);
+  if (from_the_start) Register();
+}
+
+void RequestMetrics::Register() const {
+  if (registry_ == nullptr) return;
+  std::call_once(series_->once, [this] {
+    for (int i = 0; i < static_cast<int>(Outcome::kCount); ++i) {
+      series_->requests[i] = registry_->AddCounter(
+          "millrace_requests_total",
+          "Requests by route and how they ended; 'rejected' means no place, "
+          "loading or draining.",
+          {{"route", route_},
+           {"outcome", std::string(OutcomeName(static_cast<Outcome>(i)))}});
+    }
+    series_->duration = registry_->AddHistogram(
+        "millrace_request_duration_seconds",
+        "From a request's first byte to its answer's last.",
+        LatencyBucketsSeconds(), {{"route", route_}});
+  });
 }
 
 void RequestMetrics::Ended(Outcome outcome, double seconds) const {
-  requests_[static_cast<int>(outcome)].Add();
-  if (seconds >= 0) duration_.Observe(seconds);
+  Register();
+  series_->requests[static_cast<int>(outcome)].Add();
+  if (seconds >= 0) series_->duration.Observe(seconds);
 }
 
 }  // namespace millrace::server

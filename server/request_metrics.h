@@ -2,6 +2,8 @@
 // metrics millrace_requests_total and millrace_request_duration_seconds.
 #pragma once
 
+#include <memory>
+#include <string>
 #include <string_view>
 
 #include "config/base/log.h"
@@ -31,7 +33,7 @@ void AddError(const Status& status, LogFieldList& fields);
 // path, so that no client can make series. Thread-safe.
 class RequestMetrics {
  public:
-  // `registry` may be null: nothing is counted.
+  // `registry` may be null: nothing is counted; else it outlives the metrics.
   RequestMetrics(MetricRegistry* registry, std::string_view route);
 
   // Seconds from the request's first byte to its answer's last; negative:
@@ -39,8 +41,12 @@ class RequestMetrics {
   void Ended(Outcome outcome, double seconds) const;
 
  private:
-  Counter requests_[static_cast<int>(Outcome::kCount)];
-  Histogram duration_;
+  struct Series;
+  void Register() const;
+
+  MetricRegistry* registry_;
+  std::string route_;
+  std::shared_ptr<Series> series_;  // shared by copies
 };
 
 }  // namespace millrace::server

@@ -353,3 +353,57 @@ def test_the_size_of_the_kv_cache_is_told_at_start(server):
                     if event["event"] == "KV cache sized")
     assert told["tokens"] == 256
     assert told["bound_by"] == "max_num_seqs sequences of full length"
+
+
+# ---- right figures ----
+
+
+def test_limits_name_settings_that_exist():
+    with start("--http-max-input-size", "1KiB", "--http-max-header-size",
+               "1KiB") as server:
+        _, _, body = ask(server, "/v1/chat/completions", b" " * 2000)
+        assert "raise http_max_input_size" in json.loads(body)["error"]["message"]
+        _, _, body = ask(server, "/", headers={"X-Long": "x" * 2000})
+        assert ("raise http_max_header_size"
+                in json.loads(body)["error"]["message"])
+
+
+def test_probes_may_be_left_out_of_the_log():
+    with start("--disable-access-log-for-endpoints",
+               "/metrics,/health") as server:
+        for path in ("/metrics", "/health", "/version"):
+            ask(server, path)
+        line_of(server, path="/version")
+        paths = {event.get("path") for event in events(server)}
+        assert not paths & {"/metrics", "/health"}
+
+
+def test_metrics_hold_no_series_of_routes_that_nobody_asked():
+    with start() as server:
+        routes = set(server.metric("millrace_request_duration_seconds_count"))
+        assert '{route="/v1/chat/completions"}' in routes
+        assert '{route="/v1/models"}' not in routes
+        ask(server, "/v1/models")
+        routes = set(server.metric("millrace_request_duration_seconds_count"))
+        assert '{route="/v1/models"}' in routes
+
+
+def test_retry_after_is_right_after_single_requests():
+    """A full queue of short requests behind slow single ones: what Retry-After
+    promised is near what it took, not the rate of one request at a time."""
+    with start("--max-num-seqs", 8, "--max-queue-size", 16) as server:
+        long = {"model": MODEL_ID, "prompt": "Once", "max_tokens": 48,
+                "ignore_eos": True}
+        for _ in range(3):
+            assert ask(server, "/v1/completions", long)[0] == 200
+        begun = time.monotonic()
+        with concurrent.futures.ThreadPoolExecutor(40) as pool:
+            answers = list(pool.map(
+                lambda _: (ask(server, "/v1/completions", long),
+                           time.monotonic() - begun), range(40)))
+        promised = [int(headers["Retry-After"])
+                    for (status, headers, _), _ in answers if status == 429]
+        took = max(seconds for (status, _, _), seconds in answers
+                   if status == 200)
+        assert promised
+        assert max(promised) <= 4 * took + 1, (promised, took)

@@ -347,6 +347,23 @@ TEST(Routes, MetricsCountRequestsByRouteAndOutcome) {
   }
 }
 
+TEST(Routes, SeriesOfARouteAppearWithItsFirstRequest) {
+  TestServer server;
+  Client client(server.port());
+  const std::string before = client.Get("/metrics").body;
+  EXPECT_EQ(before.find("/v1/models"), std::string::npos);
+  EXPECT_NE(before.find("millrace_requests_total{outcome=\"error\",route=\"/v1/"
+                        "chat/completions\"} 0"),
+            std::string::npos);
+  client.Get("/v1/models");
+  const std::string after = client.Get("/metrics").body;
+  for (const char* line :
+       {"millrace_requests_total{outcome=\"ok\",route=\"/v1/models\"} 1",
+        "millrace_requests_total{outcome=\"error\",route=\"/v1/models\"} 0"}) {
+    EXPECT_NE(after.find(line), std::string::npos) << line;
+  }
+}
+
 TEST(Routes, MetricsPortServesMetricsAlone) {
   config::ServerSettings settings = QuietSettings();
   settings.metrics_port = 0;
