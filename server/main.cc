@@ -17,10 +17,10 @@ int Usage(std::FILE* out, int code) {
   std::fprintf(out,
                "usage: millrace VERB [ARGS…], or millrace VERB --help\n\n");
   for (const Verb& verb : Verbs()) {
-    std::fprintf(out, "  %-10s %s\n", std::string(verb.name).c_str(),
+    std::fprintf(out, "  %-11s %s\n", std::string(verb.name).c_str(),
                  std::string(verb.help).c_str());
   }
-  std::fprintf(out, "  %-10s %s\n", "--version", "the version");
+  std::fprintf(out, "  %-11s %s\n", "--version", "the version");
   return code;
 }
 

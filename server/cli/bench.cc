@@ -189,6 +189,14 @@ Status MeasureModel(const ParsedArgs& args) {
   std::fputs(MachineText(report).c_str(), stdout);
   std::fputs(TableHeader().c_str(), stdout);
   RETURN_IF_ERROR(RunCases(wanted, tool, report));
+  const int64_t context = tool.model.runner->info().max_context;
+  if (*std::max_element(wanted.depths.begin(), wanted.depths.end()) +
+          std::max(wanted.prefill, wanted.decode) >
+      context) {
+    std::printf(
+        "\nA depth was cut to what the context of %lld tokens leaves.\n",
+        static_cast<long long>(context));
+  }
   if (args.Has("json")) return WriteJson(args.Text("json", ""), report);
   return OkStatus();
 }

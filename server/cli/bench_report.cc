@@ -1,13 +1,18 @@
-// Rates are of the median repetition; the spread beside tokens/s is the slowest
-// and the fastest one.
+// Rates are of the median repetition, beside the tokens/s of the slowest and
+// the fastest one. What is read are weights, keys and values; the JSON has
+// each.
 #include "server/cli/bench_report.h"
 
 #include <algorithm>
 #include <cstdio>
 #include <nlohmann/json.hpp>
 
+#include "config/base/wrap.h"
+
 namespace millrace::server {
 namespace {
+
+constexpr size_t kColumns = 80;  // as wide as the table
 
 template <typename... Values>
 std::string Format(const char* format, Values... values) {
@@ -54,25 +59,35 @@ double Median(std::vector<double> values) {
 
 std::string MachineText(const BenchReport& report) {
   const models::LlmInfo& info = report.info;
-  const std::string prompts =
-      report.peaks.prompt_macs_per_s > 0
-          ? Format(", %.0f for prompts", report.peaks.prompt_macs_per_s * 1e-9)
-          : "";
-  return Format(
-      "%s  %s %s  %.0f M parameters\n%d threads, %s; the machine reads "
-      "%.1f GB/s of the model's weights and does %.0f GMAC/s with the kernel "
-      "of its widest matrix in cache%s\n\n",
-      info.name.substr(0, 60).c_str(), info.architecture.substr(0, 30).c_str(),
-      info.quantization.c_str(),
-      static_cast<double>(info.num_parameters) * 1e-6, info.threads,
-      info.isa.c_str(), report.peaks.read_bytes_per_s * 1e-9,
-      report.peaks.macs_per_s * 1e-9, prompts.c_str());
+  std::string text =
+      Format("%s  %s %s  %.0f M parameters\n", info.name.substr(0, 60).c_str(),
+             info.architecture.substr(0, 30).c_str(), info.quantization.c_str(),
+             static_cast<double>(info.num_parameters) * 1e-6);
+  std::string peaks = Format(
+      "%d threads, %s. Measured peaks: %.1f GB/s read of the model's weights, "
+      "%.0f GMAC/s by the kernel of its widest matrix in cache",
+      info.threads, info.isa.c_str(), report.peaks.read_bytes_per_s * 1e-9,
+      report.peaks.macs_per_s * 1e-9);
+  if (report.peaks.prompt_macs_per_s > 0) {
+    peaks +=
+        Format(", %.0f for prompts", report.peaks.prompt_macs_per_s * 1e-9);
+  }
+  text += WrapText(peaks + ".", 0, kColumns);
+  text += "\n";
+  text += WrapText(
+      "ppN reads a prompt of N tokens; tgN generates N tokens for each "
+      "sequence "
+      "of the batch; depth: tokens in the cache before. of peak: the share of "
+      "the peaks above; a read of more than 100% had part of its bytes in "
+      "caches.",
+      0, kColumns);
+  return text + "\n";
 }
 
 std::string TableHeader() {
-  return Format("%-8s %5s %6s %10s %17s %9s %8s %7s %8s %7s\n", "test", "batch",
-                "depth", "tokens/s", "(slowest-fastest)", "weights", "KV",
-                "of read", "GMAC/s", "of peak");
+  return Format("%-8s %5s %6s %8s %8s %8s %6s %7s %7s %7s\n", "test", "batch",
+                "depth", "tokens/s", "slowest", "fastest", "GB/s", "of peak",
+                "GMAC/s", "of peak");
 }
 
 std::string TableRow(const BenchCase& row, const models::RunnerPeaks& peaks) {
@@ -81,15 +96,11 @@ std::string TableRow(const BenchCase& row, const models::RunnerPeaks& peaks) {
                                   static_cast<long long>(row.depth));
   if (row.seconds.empty()) return head + "  skipped: " + row.skipped + "\n";
   const Rates rates = RatesOf(row);
-  return head + Format(
-                    " %10.1f (%7.1f-%7.1f) %5.1fGB/s %4.1fGB/s %6.0f%% %8.1f "
-                    "%6.0f%%\n",
-                    rates.median, rates.least, rates.most,
-                    rates.weight_bytes * 1e-9, rates.kv_bytes * 1e-9,
-                    Percent(rates.weight_bytes + rates.kv_bytes,
-                            peaks.read_bytes_per_s),
-                    rates.macs * 1e-9,
-                    100 * peaks.MacSeconds(rates.macs, rates.prompt_macs));
+  const double read = rates.weight_bytes + rates.kv_bytes;
+  return head + Format(" %8.1f %8.1f %8.1f %6.1f %6.0f%% %7.1f %6.0f%%\n",
+                       rates.median, rates.least, rates.most, read * 1e-9,
+                       Percent(read, peaks.read_bytes_per_s), rates.macs * 1e-9,
+                       100 * peaks.MacSeconds(rates.macs, rates.prompt_macs));
 }
 
 nlohmann::ordered_json ReportJson(const BenchReport& report) {

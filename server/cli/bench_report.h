@@ -32,6 +32,7 @@ struct BenchReport {
   std::vector<BenchCase> cases;
 };
 
+// Model, machine, and what the columns mean; 80 columns wide, as the table.
 std::string MachineText(const BenchReport& report);
 std::string TableHeader();
 std::string TableRow(const BenchCase& row, const models::RunnerPeaks& peaks);

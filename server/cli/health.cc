@@ -1,7 +1,10 @@
 // millrace health: asks a running server whether requests may be sent to it.
 // Containers and supervisors run it as their health check, because an image
 // without a shell has no curl either.
+#include <unistd.h>
+
 #include <chrono>
+#include <cstdio>
 #include <cstdlib>
 #include <string>
 
@@ -68,7 +71,13 @@ Status Health(const ParsedArgs& args) {
                             " ms; raise --timeout-ms or restart the server");
   }
   RETURN_IF_ERROR(answer.status());
-  if (*answer == 200) return OkStatus();
+  if (*answer == 200) {
+    // A person wants to see it; a script looks at the exit code.
+    if (::isatty(STDOUT_FILENO) != 0) {
+      std::printf("%s is ready\n", url.authority.c_str());
+    }
+    return OkStatus();
+  }
   return Unavailable(url.authority + " is not ready: /health answered " +
                      std::to_string(*answer) + " " + body);
 }

@@ -8,6 +8,7 @@
 #include <utility>
 
 #include "server/lifecycle/core_allocator.h"
+#include "server/lifecycle/load_graph.h"
 
 namespace millrace::server {
 namespace {
@@ -57,6 +58,13 @@ StatusOr<ToolModel> LoadForTool(const std::string& path, const ParsedArgs& args,
   ASSIGN_OR_RETURN(const config::Topology topology, config::Topology::Detect());
   ToolModel tool;
   tool.team = TeamOf(topology, common.threads);
+  if (common.threads > static_cast<int64_t>(tool.team.size())) {
+    std::fprintf(stderr,
+                 "--threads is %lld but this process may use %zu physical "
+                 "cores: %zu compute\n",
+                 static_cast<long long>(common.threads), tool.team.size(),
+                 tool.team.size());
+  }
   tool.memory_limit_bytes = topology.memory_limit_bytes();
   ASSIGN_OR_RETURN(
       tool.model, models::LoadLlm(path, {.settings = settings,

@@ -41,7 +41,8 @@ struct ToolModel {
   int64_t memory_limit_bytes = 0;
 };
 
-// `settings` brings what the verb itself decides; flags override the rest.
+// `settings` brings what the verb itself decides; flags override the rest. Says
+// on stderr when --threads asks for more than there are cores.
 StatusOr<ToolModel> LoadForTool(const std::string& path, const ParsedArgs& args,
                                 config::LlmSettings settings);
 

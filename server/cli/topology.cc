@@ -82,8 +82,14 @@ Status Topology(const ParsedArgs& args) {
   std::printf("\npinned:\n");
   for (const CoreRequest& model : models) {
     const config::CpuSet team = cores.Take(model)->cpus();
-    std::printf("  compute team of model %s: %zu threads on cpus %s\n",
-                model.owner.c_str(), team.size(), ListOf(team).c_str());
+    std::printf("  compute team of model %s: %zu thread%s on cpu%s %s",
+                model.owner.c_str(), team.size(), team.size() == 1 ? "" : "s",
+                team.size() == 1 ? "" : "s", ListOf(team).c_str());
+    if (threads > static_cast<int64_t>(team.size())) {
+      std::printf(" (%lld asked for, there are no more cores)",
+                  static_cast<long long>(threads));
+    }
+    std::printf("\n");
   }
   std::printf(
       "floating over all of them: sockets, handlers, metrics (the first thread "
