@@ -123,6 +123,10 @@ int Answer(Conversation& talk, const std::string& question,
     Note(terminal, "(stopped)");
   } else {
     Failed(terminal, ended.status());
+    if (terminal.interactive &&
+        ended.status().reason() == "context_length_exceeded") {
+      Note(terminal, "(/clear forgets the conversation and makes room)");
+    }
   }
   return 1;
 }

@@ -49,9 +49,12 @@ Status ErrorOf(int status, const std::string& body, bool had_key) {
                 : "the server wants an API key; give it with --api-key KEY or "
                   "in MILLRACE_API_KEY");
   }
+  const Json* code = parsed.ok() ? Find(*parsed, {"error", "code"}) : nullptr;
   return Unavailable(text.empty() ? "the server answered with status " +
                                         std::to_string(status)
-                                  : text);
+                                  : text)
+      .Because(code != nullptr && code->is_string() ? code->get<std::string>()
+                                                    : "");
 }
 
 // A whole answer that is no stream.

@@ -38,7 +38,8 @@ class Conversation {
   ~Conversation();
 
   // Streams the answer into `on_text` and returns why it ended, in the API's
-  // words: "stop", "length". CANCELLED when `cancelled` said so.
+  // words: "stop", "length". CANCELLED when `cancelled` said so; the reason of
+  // a refusal is the API's code.
   StatusOr<std::string> Ask(
       const std::string& question,
       const std::function<void(std::string_view)>& on_text,

@@ -29,14 +29,15 @@ struct Outcome {
 // `cancelled` is given the output so far.
 Outcome Chat(std::vector<std::string> args, const std::string& input = "",
              std::function<bool(const std::string&)> cancelled = {},
-             bool to_screen = false, bool styled = false) {
+             bool to_screen = false, bool styled = false,
+             bool interactive = false) {
   std::istringstream in(input);
   std::ostringstream out, err;
   const int code = RunChatOn(
       args, {.in = in,
              .out = out,
              .err = err,
-             .interactive = false,
+             .interactive = interactive,
              .to_screen = to_screen,
              .styled = styled,
              .cancelled = [&] { return cancelled && cancelled(out.str()); }});
@@ -89,6 +90,20 @@ TEST(Chat, AnAnswerThatWasCutSaysSo) {
   const Outcome full = Chat({"--url", server.url(), "-m", "m", "Hi"});
   EXPECT_EQ(full.err, "(cut off: the context of 64 tokens is full)\n");
   EXPECT_EQ(full.out, "and\n");
+}
+
+TEST(Chat, AConversationThatIsTooLongSaysHowToGoOn) {
+  const ScriptedReply refused = JsonReply(
+      400,
+      R"({"error":{"message":"too long","code":"context_length_exceeded"}})");
+  ScriptedServer server({kModels, refused, kModels, refused});
+  EXPECT_EQ(Chat({"--url", server.url()}, "Hi\n").err,
+            "millrace chat: too long\n");
+  EXPECT_EQ(Chat({"--url", server.url()}, "Hi\n", {}, false, false,
+                 /*interactive=*/true)
+                .err,
+            "millrace chat: too long\n"
+            "(/clear forgets the conversation and makes room)\n");
 }
 
 TEST(Chat, AMissingKeyNamesTheFlag) {
