@@ -164,6 +164,11 @@ void VisitLogs(ServerSettings& s, const SettingVisitor& visit) {
         &s.log_format);
   visit({.name = "access_log", .help = "log one line for each request"},
         &s.access_log);
+  visit(
+      {.name = "shared_memory",
+       .help = "clients on this machine may hand tensors over in POSIX shared "
+               "memory"},
+      &s.shared_memory);
   visit({.name = "disable_access_log_for_endpoints",
          .help = "paths whose requests are not logged, such as "
                  "/metrics,/health"},

@@ -44,6 +44,7 @@ struct ServerSettings {
   std::string log_level = "info";
   std::string log_format = "text";  // text | json
   bool access_log = true;
+  bool shared_memory = true;
   // Paths without a line in the access log ("/metrics").
   std::vector<std::string> disable_access_log_for_endpoints;
 };

@@ -7,6 +7,7 @@
 #include <algorithm>
 #include <atomic>
 #include <chrono>
+#include <optional>
 #include <string>
 #include <thread>
 #include <utility>
@@ -25,6 +26,7 @@
 #include "server/lifecycle/load_progress.h"
 #include "server/lifecycle/model_directory.h"
 #include "server/lifecycle/repository.h"
+#include "server/protocol_state.h"
 #include "server/version.h"
 
 namespace millrace::server {
@@ -160,6 +162,7 @@ struct App::Parts {
   std::unique_ptr<handlers::Pool> pool;
   std::unique_ptr<CoreAllocator> cores;
   std::unique_ptr<Repository> repository;
+  std::optional<ProtocolState> state;  // once the log is set up
   std::unique_ptr<HttpServer> http;
   std::unique_ptr<GrpcServer> grpc;
 
@@ -211,19 +214,24 @@ StatusOr<std::unique_ptr<App>> App::Start(const config::Settings& settings,
                         .poll_interval = std::chrono::milliseconds(
                             polls ? settings.server.repository_poll_ms : 0),
                         .progress = &parts->progress});
+  parts->state.emplace(
+      settings.server.shared_memory,
+      static_cast<uint64_t>(settings.server.http_max_input_bytes));
   ASSIGN_OR_RETURN(
       parts->http,
       HttpServer::Start(settings.server, {.repository = parts->repository.get(),
                                           .pool = parts->pool.get(),
                                           .metrics = &parts->metrics,
-                                          .auth = parts->auth.get()}));
+                                          .auth = parts->auth.get(),
+                                          .state = &*parts->state}));
   if (settings.server.grpc_port >= 0) {
     ASSIGN_OR_RETURN(parts->grpc,
                      GrpcServer::Start(settings.server,
                                        {.repository = parts->repository.get(),
                                         .pool = parts->pool.get(),
                                         .metrics = &parts->metrics,
-                                        .auth = parts->auth.get()}));
+                                        .auth = parts->auth.get(),
+                                        .state = &*parts->state}));
   }
   std::unique_ptr<App> app(new App(std::move(parts)));
   LogInfo("listening", {{"host", settings.server.host},

@@ -150,6 +150,10 @@ void SetUpLog(LogLevel level, LogFormat format) {
   TheSink().Apply(level, format);
 }
 
+void SetLogLevel(LogLevel level) {
+  TheSink().min_level.store(level, std::memory_order_relaxed);
+}
+
 StatusOr<LogLevel> ParseLogLevel(std::string_view name) {
   for (int i = 0; i < 5; ++i) {
     if (name == kLevelNames[i]) return static_cast<LogLevel>(i);

@@ -79,6 +79,8 @@ StatusOr<LogFormat> ParseLogFormat(std::string_view name);
 // another call; an empty one clears it. Call it only when stderr is a terminal.
 void ShowStatusLine(std::string_view text);
 
+// The level alone, at any time.
+void SetLogLevel(LogLevel level);
 bool LogEnabled(LogLevel level);
 void Log(LogLevel level, std::string_view event, LogFields fields = {});
 void Log(LogLevel level, std::string_view event, const LogFieldList& fields);

@@ -304,10 +304,14 @@ inference::ModelMetadataResponse::TensorMetadata Describe(
 
 }  // namespace
 
-Status CheckForm(const inference::ModelInferRequest& request) {
+Status CheckForm(const inference::ModelInferRequest& request, bool may_share) {
   const int num_raw = request.raw_input_contents_size();
   if (num_raw == 0) return OkStatus();
+  int num_wanted = 0;
   for (const InputTensor& tensor : request.inputs()) {
+    if (!may_share || tensor.parameters().count("shared_memory_region") == 0) {
+      ++num_wanted;
+    }
     if (tensor.has_contents()) {
       return InvalidArgument("input '" + tensor.name() +
                              "' has contents while the request has "
@@ -315,9 +319,8 @@ Status CheckForm(const inference::ModelInferRequest& request) {
           .At(tensor.name());
     }
   }
-  if (num_raw != request.inputs_size()) {
-    return InvalidArgument("the request has " +
-                           std::to_string(request.inputs_size()) +
+  if (num_raw != num_wanted) {
+    return InvalidArgument("the request has " + std::to_string(num_wanted) +
                            " inputs but " + std::to_string(num_raw) +
                            " raw_input_contents; send one for each input")
         .At("raw_input_contents");
@@ -344,7 +347,7 @@ StatusOr<std::optional<std::chrono::microseconds>> ReadTimeout(
 StatusOr<InferCall> DecodeInfer(const inference::ModelInferRequest& request) {
   InferCall call;
   call.raw = request.raw_input_contents_size() > 0;
-  RETURN_IF_ERROR(CheckForm(request));
+  RETURN_IF_ERROR(CheckForm(request, false));
   RETURN_IF_ERROR(CheckOutputs(request));
 
   ASSIGN_OR_RETURN(call.timeout, ReadTimeout(request));

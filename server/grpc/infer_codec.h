@@ -38,8 +38,9 @@ struct InferCall {
   std::optional<std::chrono::microseconds> timeout;
 };
 
-// All tensors raw or all typed, whatever kind of model they are for.
-Status CheckForm(const inference::ModelInferRequest& request);
+// All tensors raw or all typed, whatever kind of model they are for; those that
+// lie in shared memory have neither, where they `may_share`.
+Status CheckForm(const inference::ModelInferRequest& request, bool may_share);
 // The `timeout` parameter in microseconds; 0 is none.
 StatusOr<std::optional<std::chrono::microseconds>> ReadTimeout(
     const inference::ModelInferRequest& request);

@@ -17,6 +17,7 @@
 #include "server/grpc/infer_codec.h"
 #include "server/grpc/recorder.h"
 #include "server/lifecycle/repository.h"
+#include "server/protocol_state.h"
 
 namespace millrace::server {
 
@@ -26,6 +27,7 @@ struct InferParts {
   handlers::Pool* pool = nullptr;
   Recorder* recorder = nullptr;
   const Clock* clock = nullptr;
+  ProtocolState* state = nullptr;
 };
 
 // The earlier of the call's deadline and the request's own timeout.

@@ -87,7 +87,8 @@ class UnaryInfer final : public ::grpc::ServerUnaryReactor,
 
   Status Compute(ModelHandle model) {
     ASSIGN_OR_RETURN(handlers::TensorHandler * handler, model->ForTensors());
-    ASSIGN_OR_RETURN(TensorCall call, DecodeTensors(*request_));
+    ASSIGN_OR_RETURN(TensorCall call,
+                     DecodeTensors(*request_, parts_.state->regions));
     trace_->Stamp(Stage::kParsed, parts_.clock->Now());
     raw_ = call.raw;
     version_ = model->version();
@@ -96,14 +97,18 @@ class UnaryInfer final : public ::grpc::ServerUnaryReactor,
     call.request.trace = trace_;
     handler->Start(
         std::move(call.request),
-        [self = shared_from_this(), batch_statistics = call.batch_statistics](
+        [self = shared_from_this(), batch_statistics = call.batch_statistics,
+         forms = std::move(call.forms)](
             const StatusOr<handlers::TensorResponse>& answer) {
+          Status status = answer.status();
           if (answer.ok()) {
             BeginResponse(*self->request_, self->version_, self->response_);
             if (batch_statistics) EncodeBatch(answer->batch, self->response_);
-            EncodeTensors(*answer, self->raw_, self->response_);
+            status =
+                EncodeTensors(*answer, self->raw_, forms,
+                              self->parts_.state->regions, self->response_);
           }
-          self->End(answer.status(), {});
+          self->End(std::move(status), {});
         },
         stop_.get_token());
     return OkStatus();

@@ -12,6 +12,7 @@
 #include "server/grpc/grpc_status.h"
 #include "server/grpc/infer_unary.h"
 #include "server/grpc/repository_calls.h"
+#include "server/grpc/state_calls.h"
 #include "server/grpc/tensor_codec.h"
 #include "server/version.h"
 
@@ -73,8 +74,10 @@ class OipService final
       response->set_name("millrace");
       response->set_version(std::string(Version()));
       response->add_extensions("parameters");
-      for (const char* extension : {"binary_tensor_data", "model_repository",
-                                    "model_configuration", "statistics"}) {
+      for (const char* extension :
+           {"classification", "model_repository", "schedule_policy",
+            "model_configuration", "system_shared_memory", "binary_tensor_data",
+            "statistics", "logging"}) {
         response->add_extensions(extension);
       }
       return OkStatus();
@@ -153,6 +156,77 @@ class OipService final
         GrpcRoute::kRepositoryModelUnload, context, [&](Repository::Done done) {
           StartUnload(parts_.repository, *request, std::move(done));
         });
+  }
+
+  ServerUnaryReactor* SystemSharedMemoryStatus(
+      CallbackServerContext* context,
+      const inference::SystemSharedMemoryStatusRequest* request,
+      inference::SystemSharedMemoryStatusResponse* response) override {
+    return Answer(GrpcRoute::kSharedMemory, context, [&] {
+      return DescribeRegions(*request, parts_.state->regions, response);
+    });
+  }
+
+  ServerUnaryReactor* SystemSharedMemoryRegister(
+      CallbackServerContext* context,
+      const inference::SystemSharedMemoryRegisterRequest* request,
+      inference::SystemSharedMemoryRegisterResponse*) override {
+    return Answer(GrpcRoute::kSharedMemory, context, [&] {
+      return RegisterRegion(*request, parts_.state->regions);
+    });
+  }
+
+  ServerUnaryReactor* SystemSharedMemoryUnregister(
+      CallbackServerContext* context,
+      const inference::SystemSharedMemoryUnregisterRequest* request,
+      inference::SystemSharedMemoryUnregisterResponse*) override {
+    return Answer(GrpcRoute::kSharedMemory, context, [&] {
+      parts_.state->regions.Unregister(request->name());
+      return OkStatus();
+    });
+  }
+
+  // There is no CUDA memory: none is registered, and none can be.
+  ServerUnaryReactor* CudaSharedMemoryStatus(
+      CallbackServerContext* context,
+      const inference::CudaSharedMemoryStatusRequest*,
+      inference::CudaSharedMemoryStatusResponse*) override {
+    return Answer(GrpcRoute::kSharedMemory, context, [] { return OkStatus(); });
+  }
+
+  ServerUnaryReactor* CudaSharedMemoryRegister(
+      CallbackServerContext* context,
+      const inference::CudaSharedMemoryRegisterRequest*,
+      inference::CudaSharedMemoryRegisterResponse*) override {
+    return Answer(GrpcRoute::kSharedMemory, context, [] {
+      return InvalidArgument(
+          "CUDA shared memory cannot be registered: this server computes on "
+          "CPUs; use system shared memory");
+    });
+  }
+
+  ServerUnaryReactor* CudaSharedMemoryUnregister(
+      CallbackServerContext* context,
+      const inference::CudaSharedMemoryUnregisterRequest*,
+      inference::CudaSharedMemoryUnregisterResponse*) override {
+    return Answer(GrpcRoute::kSharedMemory, context, [] { return OkStatus(); });
+  }
+
+  ServerUnaryReactor* TraceSetting(
+      CallbackServerContext* context,
+      const inference::TraceSettingRequest* request,
+      inference::TraceSettingResponse* response) override {
+    return Answer(GrpcRoute::kTraceSetting, context,
+                  [&] { return ChangeTraceSettings(*request, response); });
+  }
+
+  ServerUnaryReactor* LogSettings(
+      CallbackServerContext* context,
+      const inference::LogSettingsRequest* request,
+      inference::LogSettingsResponse* response) override {
+    return Answer(GrpcRoute::kLogSettings, context, [&] {
+      return ChangeLogSettings(*request, parts_.state->log, response);
+    });
   }
 
   ServerUnaryReactor* ModelInfer(

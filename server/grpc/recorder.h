@@ -31,6 +31,9 @@ enum class GrpcRoute {
   kRepositoryIndex,
   kRepositoryModelLoad,
   kRepositoryModelUnload,
+  kSharedMemory,  // its six methods
+  kTraceSetting,
+  kLogSettings,
   kNone,  // no method of ours
   kCount,
 };

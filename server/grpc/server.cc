@@ -89,7 +89,8 @@ class GrpcServerImpl final : public GrpcServer {
         service_(MakeOipService({.repository = services.repository,
                                  .pool = services.pool,
                                  .recorder = &recorder_,
-                                 .clock = services.clock},
+                                 .clock = services.clock,
+                                 .state = services.state},
                                 &reader_, &streams_)),
         unknown_calls_(MakeUnknownCalls(&reader_, &recorder_)) {}
 

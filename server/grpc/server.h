@@ -16,6 +16,7 @@
 #include "handlers/pool.h"
 #include "server/auth.h"
 #include "server/lifecycle/repository.h"
+#include "server/protocol_state.h"
 
 namespace millrace::server {
 
@@ -24,6 +25,7 @@ struct GrpcServices {
   handlers::Pool* pool = nullptr;
   MetricRegistry* metrics = nullptr;
   const Auth* auth = nullptr;
+  ProtocolState* state = nullptr;
   const Clock* clock = &Clock::Real();
 };
 

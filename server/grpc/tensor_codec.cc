@@ -3,11 +3,13 @@
 #include "server/grpc/tensor_codec.h"
 
 #include <algorithm>
+#include <optional>
 #include <string>
 #include <type_traits>
 #include <utility>
 
 #include "open_inference_grpc.pb.h"
+#include "server/classification.h"
 #include "server/grpc/infer_codec.h"
 #include "server/tensor_bytes.h"
 
@@ -129,6 +131,57 @@ void Describe(const models::TensorSpec& spec,
   if (!spec.rank_known) tensor->add_shape(-1);
 }
 
+using Parameters =
+    google::protobuf::Map<std::string, inference::InferParameter>;
+
+StatusOr<std::optional<uint64_t>> ReadWhole(const Parameters& parameters,
+                                            const std::string& name) {
+  using inference::InferParameter;
+  const auto found = parameters.find(name);
+  if (found == parameters.end()) return std::optional<uint64_t>();
+  const InferParameter& value = found->second;
+  if (value.parameter_choice_case() == InferParameter::kUint64Param) {
+    return std::optional<uint64_t>(value.uint64_param());
+  }
+  if (value.parameter_choice_case() != InferParameter::kInt64Param ||
+      value.int64_param() < 0) {
+    return InvalidArgument("parameter '" + name +
+                           "' is not a whole number from 0 on")
+        .At(name);
+  }
+  return std::optional<uint64_t>(static_cast<uint64_t>(value.int64_param()));
+}
+
+// shared_memory_region with its size and offset; none without a region.
+StatusOr<std::optional<SharedSpan>> ReadSpan(const Parameters& parameters) {
+  const auto region = parameters.find("shared_memory_region");
+  if (region == parameters.end()) return std::optional<SharedSpan>();
+  ASSIGN_OR_RETURN(const auto bytes,
+                   ReadWhole(parameters, "shared_memory_byte_size"));
+  ASSIGN_OR_RETURN(const auto offset,
+                   ReadWhole(parameters, "shared_memory_offset"));
+  if (!bytes.has_value()) {
+    return InvalidArgument("shared_memory_byte_size is missing")
+        .At("shared_memory_byte_size");
+  }
+  return std::optional<SharedSpan>(
+      SharedSpan{region->second.string_param(), offset.value_or(0), *bytes});
+}
+
+void EncodeClasses(const Classes& classes, bool raw,
+                   inference::ModelInferResponse::InferOutputTensor* output,
+                   inference::ModelInferResponse* response) {
+  output->set_datatype("BYTES");
+  for (const int64_t size : classes.shape) output->add_shape(size);
+  if (raw) {
+    response->add_raw_output_contents(PackTexts(classes.texts));
+    return;
+  }
+  for (const std::string& text : classes.texts) {
+    output->mutable_contents()->add_bytes_contents(text);
+  }
+}
+
 // Those without a meaning here are left alone.
 Status ReadParameters(const inference::ModelInferRequest& request,
                       TensorCall& call) {
@@ -167,35 +220,47 @@ Status ReadParameters(const inference::ModelInferRequest& request,
 
 }  // namespace
 
-StatusOr<TensorCall> DecodeTensors(
-    const inference::ModelInferRequest& request) {
+StatusOr<TensorCall> DecodeTensors(const inference::ModelInferRequest& request,
+                                   const SharedRegions& regions) {
   TensorCall call;
   call.raw = request.raw_input_contents_size() > 0;
-  RETURN_IF_ERROR(CheckForm(request));
+  RETURN_IF_ERROR(CheckForm(request, true));
   ASSIGN_OR_RETURN(call.request.timeout, ReadTimeout(request));
   RETURN_IF_ERROR(ReadParameters(request, call));
-  for (int i = 0; i < request.inputs_size(); ++i) {
-    const auto& input = request.inputs(i);
-    if (input.parameters().count("shared_memory_region") != 0) {
-      return BadInput(input.name(),
-                      "lies in shared memory, which is not supported; send its "
-                      "bytes in the request");
-    }
+  int num_raw = 0;
+  bool any_shared = false;
+  for (const auto& input : request.inputs()) {
     ASSIGN_OR_RETURN(TensorHead head,
                      ReadTensorHead(input.name(), input.datatype(),
                                     {input.shape().data(),
                                      static_cast<size_t>(input.shape_size())}));
-    StatusOr<Tensor> tensor =
-        call.raw ? TensorFromBytes(head, request.raw_input_contents(i))
-                 : FromContents(head, input.contents());
+    ASSIGN_OR_RETURN(const auto span, ReadSpan(input.parameters()));
+    StatusOr<Tensor> tensor = BadInput(input.name(), "has no data");
+    if (span.has_value()) {
+      any_shared = true;
+      ASSIGN_OR_RETURN(const std::string bytes, regions.Read(*span));
+      tensor = TensorFromBytes(head, bytes);
+    } else if (!call.raw) {
+      tensor = FromContents(head, input.contents());
+    } else if (num_raw < request.raw_input_contents_size()) {
+      tensor = TensorFromBytes(head, request.raw_input_contents(num_raw++));
+    }
     RETURN_IF_ERROR(tensor.status());
     call.request.inputs.push_back({std::move(head.name), *std::move(tensor)});
   }
+  // Results of what came in shared memory are small or go there, too.
+  call.raw = call.raw || any_shared;
   for (const auto& output : request.outputs()) {
-    for (const char* name : {"shared_memory_region", "classification"}) {
-      if (output.parameters().count(name) == 0) continue;
-      return InvalidArgument("output '" + output.name() + "' asks for '" +
-                             name + "', which is not supported; leave it out")
+    OutputForm& form = call.forms[output.name()];
+    ASSIGN_OR_RETURN(form.shared, ReadSpan(output.parameters()));
+    ASSIGN_OR_RETURN(const auto classes,
+                     ReadWhole(output.parameters(), "classification"));
+    form.classes = static_cast<int64_t>(
+        std::min<uint64_t>(classes.value_or(0), INT32_MAX));
+    if (form.shared.has_value() && form.classes > 0) {
+      return InvalidArgument("output '" + output.name() +
+                             "' asks for classification in shared memory, "
+                             "which is not supported; leave one of them out")
           .At(output.name());
     }
     call.request.outputs.push_back(output.name());
@@ -203,21 +268,39 @@ StatusOr<TensorCall> DecodeTensors(
   return call;
 }
 
-void EncodeTensors(const handlers::TensorResponse& result, bool raw,
-                   inference::ModelInferResponse* response) {
+Status EncodeTensors(const handlers::TensorResponse& result, bool raw,
+                     const OutputForms& forms, const SharedRegions& regions,
+                     inference::ModelInferResponse* response) {
   const std::vector<handlers::NamedTensor>& outputs = result.outputs;
   raw = raw || std::any_of(outputs.begin(), outputs.end(), OnlyRaw);
   for (const handlers::NamedTensor& each : outputs) {
+    const auto named = forms.find(each.name);
+    const OutputForm form = named != forms.end() ? named->second : OutputForm{};
     auto* output = response->add_outputs();
     output->set_name(each.name);
+    if (form.classes > 0) {
+      EncodeClasses(Classify(each.tensor, form.classes), raw, output, response);
+      continue;
+    }
     output->set_datatype(std::string(DTypeName(each.tensor.dtype())));
     for (const int64_t size : each.tensor.shape()) output->add_shape(size);
-    if (raw) {
+    if (form.shared.has_value()) {
+      RETURN_IF_ERROR(regions.Write(*form.shared, BytesOf(each.tensor)));
+      auto& parameters = *output->mutable_parameters();
+      parameters["shared_memory_region"].set_string_param(form.shared->region);
+      parameters["shared_memory_offset"].set_int64_param(
+          static_cast<int64_t>(form.shared->offset));
+      parameters["shared_memory_byte_size"].set_int64_param(
+          static_cast<int64_t>(form.shared->byte_size));
+      // Clients count raw contents by outputs.
+      if (raw) response->add_raw_output_contents();
+    } else if (raw) {
       response->add_raw_output_contents(std::string(BytesOf(each.tensor)));
     } else {
       ToContents(each.tensor, output->mutable_contents());
     }
   }
+  return OkStatus();
 }
 
 void EncodeBatch(const handlers::BatchFacts& batch,

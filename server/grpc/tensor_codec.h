@@ -6,6 +6,7 @@
 
 #include "config/base/status.h"
 #include "handlers/handler.h"
+#include "server/output_form.h"
 
 namespace inference {
 class ModelInferRequest;
@@ -20,13 +21,18 @@ struct TensorCall {
   bool raw = true;                  // form of request and response
   // The response tells its batch and where its time went.
   bool batch_statistics = false;
+  OutputForms forms;
 };
 
-// INVALID_ARGUMENT names the tensor or parameter at fault.
-StatusOr<TensorCall> DecodeTensors(const inference::ModelInferRequest& request);
+// INVALID_ARGUMENT names the tensor or parameter at fault. Inputs may lie in
+// `regions`; raw_input_contents has the others, in their order.
+StatusOr<TensorCall> DecodeTensors(const inference::ModelInferRequest& request,
+                                   const SharedRegions& regions);
 
-void EncodeTensors(const handlers::TensorResponse& result, bool raw,
-                   inference::ModelInferResponse* response);
+// Fails when an output does not fit the shared memory that it is wanted in.
+Status EncodeTensors(const handlers::TensorResponse& result, bool raw,
+                     const OutputForms& forms, const SharedRegions& regions,
+                     inference::ModelInferResponse* response);
 // As parameters of the response.
 void EncodeBatch(const handlers::BatchFacts& batch,
                  inference::ModelInferResponse* response);

@@ -20,12 +20,6 @@ struct NotOffered {
   std::string_view instead;
 };
 constexpr NotOffered kNotOffered[] = {
-    {"SharedMemory",
-     "shared memory is not offered; send tensors in the request"},
-    {"TraceSetting", "traces are not offered; see /metrics and the access log"},
-    {"LogSettings",
-     "the log does not change while the server runs; start it with "
-     "--log-level and --log-format"},
     {"org.pytorch.serve.", "call ModelInfer of inference.GRPCInferenceService"},
     {"inference.GRPCInferenceService",
      "its methods are told by reflection (grpcurl HOST:PORT describe "

@@ -59,6 +59,11 @@ class Exchange {
     std::string text;
     std::shared_ptr<void> charge;
   };
+  // The bytes once their Content-Encoding is undone, before the route.
+  void ReplaceBody(Body body) {
+    request_.body = std::move(body.text);
+    charge_ = std::move(body.charge);
+  }
   Body TakeBody() { return {std::move(request_.body), std::move(charge_)}; }
   // Values of the route's {parameters}.
   const std::vector<std::string>& params() const { return params_; }

@@ -8,6 +8,8 @@
 #include <algorithm>
 #include <cstdint>
 
+#include "server/http/content_coding.h"
+
 namespace millrace::server::http {
 namespace {
 
@@ -68,8 +70,6 @@ struct NotOffered {
   std::string_view instead;
 };
 constexpr std::string_view kChatInstead = "chat with POST /v1/chat/completions";
-constexpr std::string_view kNoSharedMemory =
-    "shared memory is not offered; send tensors in the request";
 constexpr NotOffered kNotOffered[] = {
     {"/v1/embeddings", "embeddings are not offered"},
     {"/v1/rerank", "reranking is not offered"},
@@ -81,12 +81,6 @@ constexpr NotOffered kNotOffered[] = {
     {"/api/generate", "complete text with POST /v1/completions"},
     {"/generate", "complete text with POST /v1/completions"},
     {"/predictions/", "send tensors with POST /v2/models/{id}/infer"},
-    {"/v2/systemsharedmemory", kNoSharedMemory},
-    {"/v2/cudasharedmemory", kNoSharedMemory},
-    {"/v2/trace", "traces are not offered; see /metrics and the access log"},
-    {"/v2/logging",
-     "the log does not change while the server runs; start it with --log-level "
-     "and --log-format"},
 };
 
 Status NothingAt(std::span<const Route> routes, const std::string& path) {
@@ -110,8 +104,9 @@ Status NothingAt(std::span<const Route> routes, const std::string& path) {
 }
 
 HttpResponse Refusal(const HttpRequest& head, const Status& status) {
-  return head.path.starts_with("/v2/") ? OipErrorResponse(status)
-                                       : ErrorResponse(status);
+  return head.path == "/v2" || head.path.starts_with("/v2/")
+             ? OipErrorResponse(status)
+             : ErrorResponse(status);
 }
 
 }  // namespace
@@ -150,7 +145,8 @@ Admission Admit(const Site& site, std::span<const Route> routes,
   if (match.route->method != "POST") return admission;
   const std::string_view type = head.Header("content-type");
   const bool fits = type.empty() || IsJson(type) || IsCurlsDefault(head) ||
-                    (match.route->takes_bytes && MediaType(type) == kBytes);
+                    (match.route->takes_bytes &&
+                     (MediaType(type) == kBytes || !head.HasHeader("origin")));
   if (!fits) {
     admission.answer = Refusal(
         head, InvalidArgument("the Content-Type is '" + std::string(type) +
@@ -158,12 +154,9 @@ Admission Admit(const Site& site, std::span<const Route> routes,
                   .Because("unsupported_media_type"));
     return admission;
   }
-  const std::string_view coding = head.Header("content-encoding");
-  if (!coding.empty() && coding != "identity") {
-    admission.answer = Refusal(
-        head, InvalidArgument("the Content-Encoding is '" +
-                              std::string(coding) + "'; send the body as it is")
-                  .Because("unsupported_media_type"));
+  const auto coding = ReadContentCoding(head.Header("content-encoding"));
+  if (!coding.ok()) {
+    admission.answer = Refusal(head, coding.status());
     return admission;
   }
   if (match.route->guard == nullptr) return admission;

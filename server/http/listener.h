@@ -20,6 +20,7 @@
 #include "handlers/pool.h"
 #include "server/auth.h"
 #include "server/lifecycle/repository.h"
+#include "server/protocol_state.h"
 
 namespace millrace::server {
 
@@ -29,6 +30,7 @@ struct HttpServices {
   handlers::Pool* pool = nullptr;
   MetricRegistry* metrics = nullptr;
   const Auth* auth = nullptr;
+  ProtocolState* state = nullptr;
   const Clock* clock = &Clock::Real();
 };
 

@@ -2,8 +2,10 @@
 #include "server/http/oip_answer.h"
 
 #include <nlohmann/json.hpp>
+#include <span>
 
 #include "config/base/json.h"
+#include "server/classification.h"
 #include "server/http/tensor_json.h"
 #include "server/tensor_bytes.h"
 
@@ -14,17 +16,52 @@ void AppendText(std::string_view text, std::string& json) {
   json += DumpJson(std::string(text));
 }
 
-void AppendHead(const handlers::NamedTensor& output, std::string& json) {
+void AppendHead(const std::string& name, std::string_view datatype,
+                std::span<const int64_t> shape, std::string& json) {
   json += "{\"name\":";
-  AppendText(output.name, json);
+  AppendText(name, json);
   json += ",\"datatype\":\"";
-  json += DTypeName(output.tensor.dtype());
+  json += datatype;
   json += "\",\"shape\":[";
-  for (int i = 0; i < output.tensor.shape().rank(); ++i) {
+  for (size_t i = 0; i < shape.size(); ++i) {
     if (i > 0) json += ',';
-    json += std::to_string(output.tensor.shape()[i]);
+    json += std::to_string(shape[i]);
   }
   json += ']';
+}
+
+void AppendBinarySize(size_t bytes, std::string& json) {
+  json +=
+      ",\"parameters\":{\"binary_data_size\":" + std::to_string(bytes) + "}";
+}
+
+void AppendClasses(const std::string& name, const models::Tensor& tensor,
+                   int64_t count, bool binary, std::string& json,
+                   std::string& bytes) {
+  const Classes classes = Classify(tensor, count);
+  AppendHead(name, "BYTES", classes.shape, json);
+  if (binary) {
+    const std::string packed = PackTexts(classes.texts);
+    AppendBinarySize(packed.size(), json);
+    bytes += packed;
+    return;
+  }
+  json += ",\"data\":[";
+  for (size_t i = 0; i < classes.texts.size(); ++i) {
+    if (i > 0) json += ',';
+    AppendText(classes.texts[i], json);
+  }
+  json += ']';
+}
+
+void AppendSpan(const SharedSpan& span, std::string& json) {
+  json += ",\"parameters\":{\"shared_memory_region\":";
+  AppendText(span.region, json);
+  if (span.offset > 0) {
+    json += ",\"shared_memory_offset\":" + std::to_string(span.offset);
+  }
+  json +=
+      ",\"shared_memory_byte_size\":" + std::to_string(span.byte_size) + "}";
 }
 
 void AppendBatch(const handlers::BatchFacts& batch, std::string& json) {
@@ -45,12 +82,13 @@ void AppendBatch(const handlers::BatchFacts& batch, std::string& json) {
 }  // namespace
 
 StatusOr<HttpResponse> InferResponse(const InferAnswerShape& shape,
-                                     const handlers::TensorResponse& result) {
+                                     const handlers::TensorResponse& result,
+                                     const SharedRegions& regions) {
   std::string json = "{\"model_name\":";
   AppendText(shape.model, json);
   json += ",\"model_version\":";
   AppendText(shape.version, json);
-  if (shape.id.has_value()) {
+  if (shape.id.has_value() && !shape.id->empty()) {
     json += ",\"id\":";
     AppendText(*shape.id, json);
   }
@@ -62,14 +100,24 @@ StatusOr<HttpResponse> InferResponse(const InferAnswerShape& shape,
   for (size_t i = 0; i < outputs.size(); ++i) {
     const handlers::NamedTensor& output = outputs[i];
     if (i > 0) json += ',';
-    AppendHead(output, json);
-    const auto named = shape.binary_by_name.find(output.name);
-    const bool binary =
-        named != shape.binary_by_name.end() ? named->second : shape.binary;
-    if (binary) {
-      any_binary = true;
-      json += ",\"parameters\":{\"binary_data_size\":" +
-              std::to_string(output.tensor.num_bytes()) + "}";
+    const auto named = shape.forms.find(output.name);
+    const OutputForm form =
+        named != shape.forms.end() ? named->second : OutputForm{};
+    const bool binary = form.binary.value_or(shape.binary);
+    any_binary = any_binary || (binary && !form.shared.has_value());
+    if (form.classes > 0) {
+      AppendClasses(output.name, output.tensor, form.classes, binary, json,
+                    bytes);
+      json += '}';
+      continue;
+    }
+    AppendHead(output.name, DTypeName(output.tensor.dtype()),
+               output.tensor.shape().dims(), json);
+    if (form.shared.has_value()) {
+      RETURN_IF_ERROR(regions.Write(*form.shared, BytesOf(output.tensor)));
+      AppendSpan(*form.shared, json);
+    } else if (binary) {
+      AppendBinarySize(static_cast<size_t>(output.tensor.num_bytes()), json);
       bytes += BytesOf(output.tensor);
     } else {
       json += ",\"data\":";

@@ -1,13 +1,13 @@
 // The answer to an infer request, in JSON or with tensors behind it.
 #pragma once
 
-#include <map>
 #include <optional>
 #include <string>
 
 #include "config/base/status.h"
 #include "handlers/messages.h"
 #include "server/http/message.h"
+#include "server/output_form.h"
 
 namespace millrace::server::http {
 
@@ -15,13 +15,15 @@ struct InferAnswerShape {
   std::string model;
   std::string version;
   std::optional<std::string> id;
-  bool binary = false;  // outputs behind the JSON: all, but for those named
-  std::map<std::string, bool> binary_by_name;
+  bool binary = false;  // outputs behind the JSON, unless `forms` says it
+  OutputForms forms;
   bool batch_statistics = false;  // as parameters of the response
 };
 
-// FAILED_PRECONDITION when a value cannot be said in JSON.
+// FAILED_PRECONDITION when a value cannot be said in JSON. Outputs that are
+// wanted in shared memory are written to `regions`.
 StatusOr<HttpResponse> InferResponse(const InferAnswerShape& shape,
-                                     const handlers::TensorResponse& result);
+                                     const handlers::TensorResponse& result,
+                                     const SharedRegions& regions);
 
 }  // namespace millrace::server::http

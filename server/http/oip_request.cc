@@ -65,8 +65,12 @@ bool SameHead(const TensorHead& a, const TensorHead& b) {
 
 class BodyReader {
  public:
-  BodyReader(std::string_view json, std::string_view tail)
-      : json_(json), tail_(tail), elements_left_(json.size() / 2 + 1) {}
+  BodyReader(std::string_view json, std::string_view tail,
+             const SharedRegions& regions)
+      : json_(json),
+        tail_(tail),
+        regions_(regions),
+        elements_left_(json.size() / 2 + 1) {}
 
   StatusOr<InferBody> Read() {
     ASSIGN_OR_RETURN(const Json root, Parse());
@@ -163,13 +167,17 @@ class BodyReader {
       ASSIGN_OR_RETURN(
           binary_bytes,
           handlers::ReadInt(*parameters, "binary_data_size", {.min = 0}));
-      if (FindField(*parameters, "shared_memory_region") != nullptr) {
-        return BadInput(head.name,
-                        "lies in shared memory, which is not supported; send "
-                        "its bytes in the request");
-      }
     }
     const Json* data = FindField(input, "data");
+    ASSIGN_OR_RETURN(const auto span, ReadSpan(parameters));
+    if (span.has_value()) {
+      if (data != nullptr || binary_bytes.has_value()) {
+        return BadInput(head.name,
+                        "has a shared_memory_region beside other data");
+      }
+      ASSIGN_OR_RETURN(const std::string bytes, regions_.Read(*span));
+      return TensorFromBytes(head, bytes);
+    }
     if (binary_bytes.has_value()) return TakeBytes(head, *binary_bytes, data);
     if (data == nullptr) {
       return BadInput(head.name,
@@ -212,6 +220,12 @@ class BodyReader {
     ASSIGN_OR_RETURN(const Json* parameters,
                      handlers::ReadObject(root, "parameters"));
     if (parameters == nullptr) return OkStatus();
+    for (const auto& [key, value] : parameters->items()) {
+      if (!value.is_primitive() || value.is_null()) {
+        return handlers::WrongType("parameters." + key,
+                                   "a string, a number or a bool", value);
+      }
+    }
     ASSIGN_OR_RETURN(const auto binary,
                      handlers::ReadBool(*parameters, "binary_data_output"));
     body.binary = binary.value_or(false);
@@ -242,24 +256,50 @@ class BodyReader {
       ASSIGN_OR_RETURN(const std::string name, Text(output, "name", path));
       ASSIGN_OR_RETURN(const Json* parameters,
                        handlers::ReadObject(output, "parameters"));
+      OutputForm& form = body.forms[name];
+      ASSIGN_OR_RETURN(form.shared, ReadSpan(parameters));
       if (parameters != nullptr) {
-        for (const char* key : {"shared_memory_region", "classification"}) {
-          if (FindField(*parameters, key) == nullptr) continue;
-          return InvalidArgument("output '" + name + "' asks for '" + key +
-                                 "', which is not supported; leave it out")
-              .At(name);
-        }
-        ASSIGN_OR_RETURN(const auto binary,
+        ASSIGN_OR_RETURN(form.binary,
                          handlers::ReadBool(*parameters, "binary_data"));
-        if (binary.has_value()) body.binary_by_name[name] = *binary;
+        ASSIGN_OR_RETURN(const auto classes,
+                         handlers::ReadInt(*parameters, "classification",
+                                           {.min = 0, .max = INT32_MAX}));
+        form.classes = classes.value_or(0);
+      }
+      if (form.shared.has_value() && form.classes > 0) {
+        return InvalidArgument("output '" + name +
+                               "' asks for classification in shared memory, "
+                               "which is not supported; leave one of them out")
+            .At(name);
       }
       body.request.outputs.push_back(name);
     }
+    // Of outputs that are named, each says for itself.
+    if (!outputs->empty()) body.binary = false;
     return OkStatus();
+  }
+
+  // shared_memory_region with its size and offset; none without a region.
+  static StatusOr<std::optional<SharedSpan>> ReadSpan(const Json* parameters) {
+    if (parameters == nullptr) return std::optional<SharedSpan>();
+    ASSIGN_OR_RETURN(const auto region,
+                     handlers::ReadString(*parameters, "shared_memory_region"));
+    if (!region.has_value()) return std::optional<SharedSpan>();
+    ASSIGN_OR_RETURN(
+        const auto bytes,
+        handlers::ReadInt(*parameters, "shared_memory_byte_size", {.min = 0}));
+    if (!bytes.has_value()) return Missing("shared_memory_byte_size");
+    ASSIGN_OR_RETURN(
+        const auto offset,
+        handlers::ReadInt(*parameters, "shared_memory_offset", {.min = 0}));
+    return std::optional<SharedSpan>(
+        SharedSpan{*region, static_cast<uint64_t>(offset.value_or(0)),
+                   static_cast<uint64_t>(*bytes)});
   }
 
   const std::string_view json_;
   std::string_view tail_;
+  const SharedRegions& regions_;
   int64_t elements_left_;  // that the text could hold
   std::map<size_t, std::unique_ptr<TensorReader>> readers_;  // by input
 };
@@ -267,9 +307,54 @@ class BodyReader {
 }  // namespace
 
 StatusOr<InferBody> ReadInferBody(std::string_view body,
-                                  std::optional<size_t> json_bytes) {
+                                  std::optional<size_t> json_bytes,
+                                  const SharedRegions& regions) {
   const size_t end = json_bytes.value_or(body.size());
-  return BodyReader(body.substr(0, end), body.substr(end)).Read();
+  return BodyReader(body.substr(0, end), body.substr(end), regions).Read();
+}
+
+StatusOr<InferBody> ReadRawBody(std::string_view body,
+                                const std::vector<models::TensorSpec>& inputs) {
+  const auto refused = [](const std::string& why) {
+    return InvalidArgument(
+               "a body without JSON (Inference-Header-Content-"
+               "Length: 0) " +
+               why + "; send the JSON that describes the tensors")
+        .At("Inference-Header-Content-Length");
+  };
+  if (inputs.size() != 1) {
+    return refused("takes a model of one input, and this one has " +
+                   std::to_string(inputs.size()));
+  }
+  const models::TensorSpec& spec = inputs.front();
+  TensorHead head{.name = spec.name, .dtype = spec.dtype, .shape = {}};
+  std::vector<int64_t> dims = spec.dims;
+  if (!dims.empty() && dims[0] < 0) dims[0] = 1;
+  int64_t known = DTypeBytes(spec.dtype);
+  std::optional<size_t> open;
+  for (size_t i = 0; i < dims.size(); ++i) {
+    if (dims[i] >= 0) {
+      known *= dims[i];
+    } else if (open.has_value() || !spec.rank_known) {
+      return refused("takes an input of at most one size that varies");
+    } else {
+      open = i;
+    }
+  }
+  const auto bytes = static_cast<int64_t>(body.size());
+  if (open.has_value()) {
+    if (known == 0 || bytes % known != 0) {
+      return refused("must have a multiple of " + std::to_string(known) +
+                     " bytes but has " + std::to_string(bytes));
+    }
+    dims[*open] = bytes / known;
+  }
+  ASSIGN_OR_RETURN(head.shape, models::Shape::Checked(dims));
+  InferBody read;
+  read.binary = true;
+  ASSIGN_OR_RETURN(models::Tensor tensor, TensorFromBytes(head, body));
+  read.request.inputs.push_back({std::move(head.name), std::move(tensor)});
+  return read;
 }
 
 StatusOr<std::optional<size_t>> ReadJsonBytes(const HttpRequest& request,
@@ -286,13 +371,6 @@ StatusOr<std::optional<size_t>> ReadJsonBytes(const HttpRequest& request,
                            "' but must be a number of bytes within the body, "
                            "which has " +
                            std::to_string(body_bytes))
-        .At("Inference-Header-Content-Length");
-  }
-  if (value == 0) {
-    return InvalidArgument(
-               "Inference-Header-Content-Length is 0: a body of tensors alone "
-               "is not supported; send the JSON that describes them before "
-               "them")
         .At("Inference-Header-Content-Length");
   }
   return std::optional<size_t>(value);

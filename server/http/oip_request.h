@@ -5,14 +5,16 @@
 
 #include <chrono>
 #include <cstdint>
-#include <map>
 #include <optional>
 #include <string>
 #include <string_view>
+#include <vector>
 
 #include "config/base/status.h"
 #include "handlers/messages.h"
+#include "models/tensor/tensor_spec.h"
 #include "server/http/message.h"
+#include "server/output_form.h"
 
 namespace millrace::server::http {
 
@@ -21,16 +23,22 @@ struct InferBody {
   handlers::TensorRequest request;  // but for deadline and trace
   // The response tells its batch and where its time went.
   bool batch_statistics = false;
-  // Outputs as bytes behind the JSON of the answer: all, but for those named.
+  // Outputs as bytes behind the JSON of the response, unless `forms` says it.
   bool binary = false;
-  std::map<std::string, bool> binary_by_name;
+  OutputForms forms;
 };
 
-// `json_bytes`: where the JSON ends; all of the body if it is not told.
+// `json_bytes`: where the JSON ends; all of the body if it is not told. Inputs
+// may lie in `regions`.
 StatusOr<InferBody> ReadInferBody(std::string_view body,
-                                  std::optional<size_t> json_bytes);
+                                  std::optional<size_t> json_bytes,
+                                  const SharedRegions& regions);
+// A body of the one input's bytes alone, of which each dimension but one must
+// be known; the first is 1 where it is not. All outputs are wanted as bytes.
+StatusOr<InferBody> ReadRawBody(std::string_view body,
+                                const std::vector<models::TensorSpec>& inputs);
 
-// Inference-Header-Content-Length, within a body of so many bytes.
+// Inference-Header-Content-Length, within a body of so many bytes; 0: no JSON.
 StatusOr<std::optional<size_t>> ReadJsonBytes(const HttpRequest& request,
                                               size_t body_bytes);
 

@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "config/base/json.h"
+#include "server/http/content_coding.h"
 #include "server/http/message.h"
 #include "server/http/oip_answer.h"
 #include "server/http/oip_request.h"
@@ -19,6 +20,9 @@ namespace millrace::server::http {
 namespace {
 
 using Json = nlohmann::ordered_json;
+
+// Smaller bodies do not become smaller.
+constexpr size_t kLeastCompressed = 256;
 
 struct ModelPath {
   std::string name;
@@ -53,10 +57,11 @@ Status NoModelAt(const Site& site, const ModelPath& path,
   if (slash == std::string::npos) return not_found;
   const std::string model = path.name.substr(0, slash);
   if (!site.services.repository->Find(model).ok()) return not_found;
-  return NotFound("the model '" + model + "' has nothing at '" +
-                  path.name.substr(slash) +
-                  "'; it has /config, /infer, /ready, /stats and "
-                  "/versions/{version}")
+  return NotFound(
+             "the model '" + model + "' has nothing at '" +
+             path.name.substr(slash) +
+             "'; it has /config, /infer, /ready, /stats, /trace/setting and "
+             "/versions/{version}")
       .Because("route_not_found");
 }
 
@@ -72,6 +77,20 @@ void DescribeText(Json& metadata) {
   metadata["outputs"] = Json::array({tensor("text_output", "BYTES")});
 }
 
+// As the client's Accept-Encoding says. Inference-Header-Content-Length counts
+// the bytes before, as Triton's does.
+void Compress(const HttpRequest& request, HttpResponse& response) {
+  const ContentCoding coding =
+      ChooseContentCoding(request.Header("accept-encoding"));
+  if (coding == ContentCoding::kIdentity ||
+      response.body.size() < kLeastCompressed) {
+    return;
+  }
+  response.body = Encoded(response.body, coding);
+  response.headers.emplace_back("Content-Encoding", ContentCodingName(coding));
+  response.headers.emplace_back("Vary", "Accept-Encoding");
+}
+
 // The earlier of the header's and the body's.
 Status Infer(const Site& site, const std::shared_ptr<Exchange>& exchange) {
   const ModelPath path = PathOf(*exchange);
@@ -85,14 +104,19 @@ Status Infer(const Site& site, const std::shared_ptr<Exchange>& exchange) {
     const Exchange::Body bytes = exchange->TakeBody();
     ASSIGN_OR_RETURN(const std::optional<size_t> json_bytes,
                      ReadJsonBytes(exchange->request(), bytes.text.size()));
-    ASSIGN_OR_RETURN(body, ReadInferBody(bytes.text, json_bytes));
+    if (json_bytes == size_t{0}) {
+      ASSIGN_OR_RETURN(body, ReadRawBody(bytes.text, handler->inputs()));
+    } else {
+      ASSIGN_OR_RETURN(body, ReadInferBody(bytes.text, json_bytes,
+                                           site.services.state->regions));
+    }
   }
   exchange->trace()->Stamp(Stage::kParsed, site.services.clock->Now());
   InferAnswerShape shape = {.model = path.name,
                             .version = model->version(),
                             .id = std::move(body->id),
                             .binary = body->binary,
-                            .binary_by_name = std::move(body->binary_by_name),
+                            .forms = std::move(body->forms),
                             .batch_statistics = body->batch_statistics};
   handlers::TensorRequest request = std::move(body->request);
   request.deadline = deadline;
@@ -102,11 +126,14 @@ Status Infer(const Site& site, const std::shared_ptr<Exchange>& exchange) {
   auto held = std::make_shared<std::optional<ModelHandle>>(std::move(model));
   handler->Start(
       std::move(request),
-      [exchange, held, shape = std::move(shape)](
+      [exchange, held, shape = std::move(shape),
+       shared = site.shared_from_this()](
           const StatusOr<handlers::TensorResponse>& answer) {
         StatusOr<HttpResponse> response =
-            answer.ok() ? InferResponse(shape, *answer)
-                        : StatusOr<HttpResponse>(answer.status());
+            answer.ok()
+                ? InferResponse(shape, *answer, shared->services.state->regions)
+                : StatusOr<HttpResponse>(answer.status());
+        if (response.ok()) Compress(exchange->request(), *response);
         exchange->Send(response.ok() ? *std::move(response)
                                      : OipErrorResponse(response.status()));
         held->reset();
@@ -123,8 +150,10 @@ void ServeOipServer(const Site&, const std::shared_ptr<Exchange>& exchange) {
       DumpJson(Json{{"name", "millrace"},
                     {"version", std::string(Version())},
                     {"extensions",
-                     Json::array({"binary_tensor_data", "model_repository",
-                                  "model_configuration", "statistics"})}})));
+                     Json::array({"classification", "model_repository",
+                                  "schedule_policy", "model_configuration",
+                                  "system_shared_memory", "binary_tensor_data",
+                                  "parameters", "statistics", "logging"})}})));
 }
 
 void ServeOipModels(const Site& site,

@@ -11,6 +11,7 @@
 #include "config/base/json.h"
 #include "config/base/log.h"
 #include "handlers/json_fields.h"
+#include "server/http/content_coding.h"
 
 namespace millrace::server::http {
 namespace {
@@ -18,6 +19,26 @@ namespace {
 using Json = nlohmann::ordered_json;
 
 constexpr int64_t kMaxTimeoutMs = int64_t{7} * 24 * 3600 * 1000;
+
+Status UndoContentCoding(const Site& site, Exchange& exchange) {
+  const std::string_view header = exchange.request().Header("content-encoding");
+  ASSIGN_OR_RETURN(const ContentCoding coding, ReadContentCoding(header));
+  if (coding == ContentCoding::kIdentity) return OkStatus();
+  const Exchange::Body body = exchange.TakeBody();
+  ASSIGN_OR_RETURN(
+      std::string text,
+      Decoded(body.text, coding, site.settings.http_max_input_bytes));
+  auto charge = std::make_shared<BodyCharge>(site.shared_from_this());
+  if (!charge->Add(static_cast<int64_t>(text.size()))) {
+    return ResourceExhausted(
+               "the bodies of running requests fill the memory that they may "
+               "have; try again later")
+        .Because("queue_full")
+        .RetryAfterMs(1000);
+  }
+  exchange.ReplaceBody({std::move(text), std::move(charge)});
+  return OkStatus();
+}
 
 }  // namespace
 
@@ -27,7 +48,8 @@ void RunOnPool(const Site& site, const std::shared_ptr<Exchange>& exchange,
       [shared = site.shared_from_this(), exchange, work, error_form] {
         Status status;
         try {
-          status = work(*shared, exchange);
+          status = UndoContentCoding(*shared, *exchange);
+          if (status.ok()) status = work(*shared, exchange);
         } catch (const std::exception& error) {  // out of memory, most likely
           LogError("request failed", {{"id", exchange->trace()->request_id},
                                       {"error", error.what()}});

@@ -44,6 +44,19 @@ void ServeRepositoryUnload(const Site&, const std::shared_ptr<Exchange>&);
 void ServeOipModelConfig(const Site&, const std::shared_ptr<Exchange>&);
 void ServeOipModelStats(const Site&, const std::shared_ptr<Exchange>&);
 
+// settings_routes.cc, shared_memory_routes.cc: what reads is answered on the
+// I/O thread, what has a body on the handler pool.
+void ServeLogSettings(const Site&, const std::shared_ptr<Exchange>&);
+void ServeChangeLog(const Site&, const std::shared_ptr<Exchange>&);
+void ServeTraceSettings(const Site&, const std::shared_ptr<Exchange>&);
+void ServeChangeTrace(const Site&, const std::shared_ptr<Exchange>&);
+void ServeSharedMemoryStatus(const Site&, const std::shared_ptr<Exchange>&);
+void ServeSharedMemoryRegister(const Site&, const std::shared_ptr<Exchange>&);
+void ServeSharedMemoryUnregister(const Site&, const std::shared_ptr<Exchange>&);
+void ServeCudaMemoryStatus(const Site&, const std::shared_ptr<Exchange>&);
+void ServeCudaMemoryRegister(const Site&, const std::shared_ptr<Exchange>&);
+void ServeCudaMemoryUnregister(const Site&, const std::shared_ptr<Exchange>&);
+
 // generate_routes.cc, token_routes.cc: on the handler pool.
 void ServeChatCompletions(const Site&, const std::shared_ptr<Exchange>&);
 void ServeCompletions(const Site&, const std::shared_ptr<Exchange>&);

@@ -381,11 +381,6 @@ Status Repository::DoLoadVersion(const std::string& name,
 }
 
 Status Repository::DoUnload(const std::string& name) {
-  if (VersionsOf(name).empty()) {
-    return NotFound("the model '" + name + "' is not loaded")
-        .At("model")
-        .Because("model_not_found");
-  }
   TakeOut(name, {});
   return OkStatus();
 }

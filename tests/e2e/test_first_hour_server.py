@@ -272,25 +272,24 @@ def test_grpc_lines_say_why(server):
 
 def test_unknown_grpc_methods_say_what_to_use(server):
     address = f"127.0.0.1:{server.grpc_port}"
-    with triton_grpc.InferenceServerClient(address) as client:
-        for call, words in [
-                (client.get_system_shared_memory_status, "shared memory"),
-                (client.get_trace_settings, "traces are not offered"),
-                (client.get_log_settings, "--log-level")]:
-            with pytest.raises(InferenceServerException) as refused:
-                call()
-            assert "UNIMPLEMENTED" in refused.value.status()
-            assert "there is no method '/inference.GRPC" in str(refused.value)
-            assert words in str(refused.value)
+    with grpc.insecure_channel(address) as channel:
+        for method, words in [
+                ("/org.pytorch.serve.grpc.inference/Predictions", "ModelInfer"),
+                ("/inference.GRPCInferenceService/Nothing", "reflection")]:
+            with pytest.raises(grpc.RpcError) as refused:
+                channel.unary_unary(method)(b"")
+            assert refused.value.code() == grpc.StatusCode.UNIMPLEMENTED
+            assert f"there is no method '{method}'" in refused.value.details()
+            assert words in refused.value.details()
 
 
 def test_a_route_a_model_does_not_have_is_no_model(server):
     status, _, body = ask(server, f"/v2/models/{MODEL_ID}/config")
     assert status == 200 and json.loads(body)["name"] == MODEL_ID
-    status, _, body = ask(server, f"/v2/models/{MODEL_ID}/trace/setting")
+    status, _, body = ask(server, f"/v2/models/{MODEL_ID}/metrics")
     error = json.loads(body)["error"]
     assert status == 404
-    assert f"the model '{MODEL_ID}' has nothing at '/trace/setting'" in error
+    assert f"the model '{MODEL_ID}' has nothing at '/metrics'" in error
 
 
 @pytest.mark.parametrize("method, path, allow", [

@@ -261,8 +261,7 @@ def test_what_cannot_be_loaded_is_named(control):
         client.load_model("none")
     with pytest.raises(InferenceServerException, match="'..' is not in"):
         client.load_model("..")
-    with pytest.raises(InferenceServerException, match="'mlp' is not loaded"):
-        client.unload_model("mlp")
+    client.unload_model("mlp")  # as Triton: it is unloaded already
 
 
 def test_control_needs_the_explicit_mode(tmp_path):

@@ -138,6 +138,7 @@ struct World {
     services.repository = &repository;
     services.pool = &pool;
     services.auth = auth.get();
+    services.state = &state;
     site = std::make_shared<Site>(settings, services,
                                   std::span<const std::string_view>());
     group.site = site.get();
@@ -148,6 +149,7 @@ struct World {
   Repository repository;
   handlers::Pool pool{1, 16, {}};
   std::unique_ptr<Auth> auth;
+  server::ProtocolState state{false, 0};
   std::shared_ptr<Site> site;
   asio::io_context context{1};
   SessionGroup group;

@@ -29,8 +29,15 @@ void Require(bool condition, const char* why) {
   std::abort();
 }
 
+const millrace::server::SharedRegions& NoRegions() {
+  static const millrace::server::SharedRegions regions(false, 0);
+  return regions;
+}
+
 void CheckRefusal(const Status& status) {
-  Require(status.code() == StatusCode::kInvalidArgument,
+  Require(status.code() == StatusCode::kInvalidArgument ||
+              (status.code() == StatusCode::kNotFound &&
+               status.field() == "shared_memory_region"),
           "a bad request is INVALID_ARGUMENT");
   Require(!status.message().empty(), "a refusal says why");
 }
@@ -46,8 +53,8 @@ std::vector<millrace::handlers::NamedTensor> Copies(
 
 void CheckRoundTrip(const InferBody& body) {
   const auto answer = millrace::server::http::InferResponse(
-      {.model = "m", .version = "1", .id = {}, .binary_by_name = {}},
-      {.outputs = Copies(body.request.inputs)});
+      {.model = "m", .version = "1", .id = {}, .forms = {}},
+      {.outputs = Copies(body.request.inputs)}, NoRegions());
   if (!answer.ok()) {
     Require(answer.status().code() == StatusCode::kFailedPrecondition,
             "only NaN and infinities cannot be said");
@@ -57,7 +64,7 @@ void CheckRoundTrip(const InferBody& body) {
   const size_t key = text.find("\"outputs\":");
   Require(key != text.npos, "an answer has outputs");
   text.replace(key, std::strlen("\"outputs\":"), "\"inputs\":");
-  const auto again = ReadInferBody(text, std::nullopt);
+  const auto again = ReadInferBody(text, std::nullopt, NoRegions());
   Require(again.ok(), "an answer can be read");
   for (size_t i = 0; i < body.request.inputs.size(); ++i) {
     const auto& before = body.request.inputs[i];
@@ -76,7 +83,7 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   const std::string_view text(reinterpret_cast<const char*>(data) + 1,
                               size - 1);
   const size_t tail = std::min<size_t>(data[0], text.size());
-  const auto body = ReadInferBody(text, text.size() - tail);
+  const auto body = ReadInferBody(text, text.size() - tail, NoRegions());
   if (!body.ok()) {
     CheckRefusal(body.status());
     return 0;

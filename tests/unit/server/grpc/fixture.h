@@ -182,6 +182,7 @@ class GrpcTest : public ::testing::Test {
     services.pool = &pool_;
     services.metrics = &metrics_;
     services.auth = auth_.get();
+    services.state = &state_;
     return services;
   }
 
@@ -205,6 +206,7 @@ class GrpcTest : public ::testing::Test {
   PlayedHandler* handler_ = nullptr;
   handlers::Pool pool_{2, 64, {}};
   std::unique_ptr<Auth> auth_;
+  ProtocolState state_{true, uint64_t{1} << 20};
   std::unique_ptr<GrpcServer> server_;
   std::shared_ptr<::grpc::Channel> channel_;
   std::unique_ptr<inference::GRPCInferenceService::Stub> stub_;

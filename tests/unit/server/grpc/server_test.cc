@@ -223,11 +223,11 @@ TEST_F(GrpcTest, MessageOverTheLimitIsRefused) {
 TEST_F(GrpcTest, CallsThatAreNotOursAreUnimplemented) {
   Start();
   const RawAnswer answer =
-      CallByName(channel_, "/inference.GRPCInferenceService/LogSettings", "");
+      CallByName(channel_, "/inference.GRPCInferenceService/Nothing", "");
   EXPECT_EQ(answer.status.error_code(), ::grpc::StatusCode::UNIMPLEMENTED);
   EXPECT_THAT(answer.status.error_message(),
-              HasSubstr("GRPCInferenceService/LogSettings'; the log does not "
-                        "change while the server runs"));
+              HasSubstr("GRPCInferenceService/Nothing'; its methods are told "
+                        "by reflection"));
   EXPECT_THAT(
       CallByName(channel_, "/some.Service/Call", "").status.error_message(),
       HasSubstr("there is no method '/some.Service/Call'; this server "

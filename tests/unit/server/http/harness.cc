@@ -158,6 +158,7 @@ TestServer::TestServer(config::ServerSettings settings) {
   services.pool = pool.get();
   services.metrics = &metrics;
   services.auth = auth.get();
+  services.state = &state;
   auto started = HttpServer::Start(settings, services);
   if (!started.ok()) {
     std::fprintf(stderr, "%s\n", started.status().ToString().c_str());

@@ -21,6 +21,7 @@
 #include "server/http/listener.h"
 #include "server/lifecycle/language_model.h"
 #include "server/lifecycle/repository.h"
+#include "server/protocol_state.h"
 
 namespace millrace::server::http {
 
@@ -92,6 +93,7 @@ class TestServer {
   Repository repository{nullptr, nullptr, {.progress = &progress}};
   std::unique_ptr<handlers::Pool> pool;
   std::unique_ptr<Auth> auth;
+  ProtocolState state{true, uint64_t{1} << 20};
   std::unique_ptr<HttpServer> http;
 };
 

@@ -136,11 +136,11 @@ TEST_F(InferTest, TakesAndGivesBytesBehindTheJson) {
            R"(","datatype":"FP32","shape":[1,2],)"
            R"("parameters":{"binary_data_size":8}})";
   };
-  const std::string json =
-      Request(binary("a"), Input("b", "[3,4]"),
-              R"(,"parameters":{"binary_data_output":true},)"
-              R"("outputs":[{"name":"twice"},)"
-              R"({"name":"sum","parameters":{"binary_data":false}}])");
+  const std::string json = Request(
+      binary("a"), Input("b", "[3,4]"),
+      R"(,"parameters":{"binary_data_output":true},)"
+      R"("outputs":[{"name":"twice","parameters":{"binary_data":true}},)"
+      R"({"name":"sum","parameters":{"binary_data":false}}])");
   const std::string headers =
       "Content-Type: application/octet-stream\r\n"
       "Inference-Header-Content-Length: " +
@@ -162,7 +162,7 @@ TEST_F(InferTest, TakesAndGivesBytesBehindTheJson) {
   EXPECT_THAT(Refusal(json, "Inference-Header-Content-Length: 9999\r\n"),
               HasSubstr("within the body"));
   EXPECT_THAT(Refusal(json, "Inference-Header-Content-Length: 0\r\n"),
-              HasSubstr("send the JSON that describes them"));
+              HasSubstr("send the JSON that describes the tensors"));
 }
 
 TEST_F(InferTest, NamesTheInputAtFault) {

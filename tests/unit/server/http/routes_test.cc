@@ -6,6 +6,7 @@
 #include <string>
 #include <utility>
 
+#include "server/http/content_coding.h"
 #include "server/http/router.h"
 #include "tests/unit/server/http/harness.h"
 
@@ -222,11 +223,11 @@ TEST(Routes, WrongMethodIs405WithAllow) {
 TEST(Routes, WhatAModelDoesNotHaveIsNoOtherModel) {
   TestServer server;
   Client client(server.port());
-  const Reply reply = client.Get("/v2/models/tiny/trace/setting");
+  const Reply reply = client.Get("/v2/models/tiny/metrics");
   EXPECT_EQ(reply.status, 404);
   EXPECT_EQ(Body(reply)["error"],
-            "the model 'tiny' has nothing at '/trace/setting'; it has /config, "
-            "/infer, /ready, /stats and /versions/{version}");
+            "the model 'tiny' has nothing at '/metrics'; it has /config, "
+            "/infer, /ready, /stats, /trace/setting and /versions/{version}");
   const std::string other =
       Body(client.Get("/v2/models/org/other"))["error"].get<std::string>();
   EXPECT_NE(other.find("'org/other' does not exist"), std::string::npos)
@@ -250,7 +251,13 @@ TEST(Routes, BodiesMustBeJson) {
           .Post(kChat, kHi, "Content-Type: Application/JSON; charset=utf-8\r\n")
           .status,
       200);
-  EXPECT_EQ(client.Post(kChat, kHi, "Content-Encoding: gzip\r\n").status, 415);
+  EXPECT_EQ(client.Post(kChat, kHi, "Content-Encoding: br\r\n").status, 415);
+  EXPECT_EQ(client.Post(kChat, kHi, "Content-Encoding: gzip\r\n").status, 400);
+  EXPECT_EQ(client
+                .Post(kChat, Encoded(kHi, ContentCoding::kGzip),
+                      "Content-Encoding: gzip\r\n")
+                .status,
+            200);
   const Reply broken = client.Post(kChat, "{\"messages\":");
   EXPECT_EQ(broken.status, 400);
   EXPECT_EQ(Body(broken)["error"]["type"], "invalid_request_error");

@@ -476,6 +476,7 @@ TEST(Session, BusyPortIsAStatusThatNamesIt) {
   services.repository = &server.repository;
   services.pool = server.pool.get();
   services.auth = server.auth.get();
+  services.state = &server.state;
   const auto second = HttpServer::Start(settings, services);
   ASSERT_FALSE(second.ok());
   EXPECT_EQ(second.status().code(), StatusCode::kFailedPrecondition);
