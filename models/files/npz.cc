@@ -279,6 +279,11 @@ StatusOr<std::vector<NamedTensor>> ParseNpz(std::span<const std::byte> bytes,
 StatusOr<std::vector<NamedTensor>> ReadNpz(const std::string& path,
                                            const NpzLimits& limits) {
   ASSIGN_OR_RETURN(const MappedFile file, MappedFile::Open(path));
+  if (!ZipFile::LooksLikeZip(file.bytes())) {
+    return InvalidArgument("'" + path +
+                           "' is no .npz file; numpy.savez(\"x.npz\", "
+                           "name=array) writes one");
+  }
   auto arrays = ParseNpz(file.bytes(), limits);
   if (!arrays.ok()) return arrays.status().Prefixed("'" + path + "'");
   return arrays;

@@ -1,6 +1,7 @@
 #include "models/graph/sample_inputs.h"
 
 #include <algorithm>
+#include <charconv>
 #include <cstring>
 #include <iterator>
 #include <optional>
@@ -125,6 +126,30 @@ bool HasSides(const Port& port) {
           port.dtype == DType::kBF16 || port.dtype == DType::kU8);
 }
 
+// Exporters name some dimensions by a sum: "past_length + 1". What it is with
+// these sizes of its parts; nothing when the name is none.
+std::optional<int64_t> SumOf(std::string_view name,
+                             const std::map<std::string, int64_t>& sizes) {
+  if (name.find(" + ") == name.npos) return std::nullopt;
+  int64_t sum = 0;
+  while (!name.empty()) {
+    const size_t end = std::min(name.find(" + "), name.size());
+    const std::string part(name.substr(0, end));
+    name.remove_prefix(std::min(end + 3, name.size()));
+    int64_t size = 0;
+    const char* last = part.data() + part.size();
+    const auto read = std::from_chars(part.data(), last, size);
+    if (read.ec != std::errc() || read.ptr != last) {
+      const auto found = sizes.find(part);
+      if (found == sizes.end()) return std::nullopt;
+      size = found->second;
+    }
+    if (size < 0 || size > kMostElements) return std::nullopt;
+    sum += size;
+  }
+  return sum;
+}
+
 // `given`, and for every other symbol of an input a likely size in its range.
 std::map<std::string, int64_t> WithLikely(
     const Graph& graph, const std::map<std::string, int64_t>& given,
@@ -140,6 +165,10 @@ std::map<std::string, int64_t> WithLikely(
                                             : likely.length;
       sizes.emplace(symbol.name, std::clamp(size, symbol.min, symbol.max));
     }
+  }
+  for (auto& [name, size] : sizes) {
+    if (given.contains(name)) continue;
+    size = SumOf(name, sizes).value_or(size);
   }
   return sizes;
 }

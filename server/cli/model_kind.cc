@@ -1,8 +1,10 @@
 #include "server/cli/model_kind.h"
 
+#include <algorithm>
 #include <filesystem>
 #include <fstream>
 #include <system_error>
+#include <vector>
 
 #include "models/graph/import.h"
 
@@ -26,6 +28,37 @@ std::string WhatItIs(const std::string& path) {
   return "is no model that millrace knows";
 }
 
+// Of a folder that is no model itself; some by name.
+std::string ModelsIn(const std::filesystem::path& folder) {
+  constexpr size_t kMostShown = 3;
+  std::vector<std::string> found;
+  std::error_code error;
+  for (std::filesystem::directory_iterator it(folder, error), end;
+       !error && it != end; it.increment(error)) {
+    const std::string suffix = it->path().extension();
+    if (suffix == ".gguf" || suffix == ".onnx" || suffix == ".pt2") {
+      found.push_back("'" + it->path().string() + "'");
+    }
+  }
+  std::sort(found.begin(), found.end());
+  std::string text;
+  for (size_t i = 0; i < std::min(found.size(), kMostShown); ++i) {
+    text += (i == 0 ? "" : ", ") + found[i];
+  }
+  if (found.size() > kMostShown) text += ", …";
+  return text;
+}
+
+// The folder of a model that this file is a part of; empty: there is none.
+std::string FolderOf(const std::string& path) {
+  const auto folder = std::filesystem::absolute(path).parent_path();
+  const std::string suffix = std::filesystem::path(path).extension();
+  std::error_code ignored;
+  const bool is_part = (suffix == ".json" || suffix == ".safetensors") &&
+                       std::filesystem::exists(folder / "config.json", ignored);
+  return is_part ? folder.string() : "";
+}
+
 }  // namespace
 
 StatusOr<ModelKind> ModelKindOf(const std::string& path) {
@@ -39,8 +72,10 @@ StatusOr<ModelKind> ModelKindOf(const std::string& path) {
     if (std::filesystem::exists(config, ignored)) {
       return ModelKind::kLanguageModel;
     }
-    return InvalidArgument("the folder '" + path + "' has no config.json; " +
-                           AllKinds());
+    const std::string models = ModelsIn(path);
+    return InvalidArgument(
+        "the folder '" + path + "' has no config.json; " +
+        (models.empty() ? AllKinds() : "name one of its models: " + models));
   }
   ASSIGN_OR_RETURN(const bool is_graph, models::graph::IsGraphFile(path));
   if (is_graph) return ModelKind::kGraph;
@@ -48,6 +83,11 @@ StatusOr<ModelKind> ModelKindOf(const std::string& path) {
   std::ifstream(path, std::ios::binary).read(magic, sizeof magic);
   if (std::string_view(magic, sizeof magic) == "GGUF") {
     return ModelKind::kLanguageModel;
+  }
+  if (const std::string folder = FolderOf(path); !folder.empty()) {
+    return InvalidArgument("'" + path +
+                           "' is a part of a model; give the folder '" +
+                           folder + "'");
   }
   if (path.ends_with(".safetensors")) {
     return InvalidArgument("'" + path +

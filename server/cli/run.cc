@@ -127,6 +127,16 @@ StatusOr<double> Compare(const std::vector<Tensor>& got,
   return worst;
 }
 
+void PrintOutputs(const std::vector<graph::Port>& ports,
+                  const std::vector<Tensor>& outputs) {
+  std::printf("outputs\n");
+  for (size_t i = 0; i < outputs.size(); ++i) {
+    std::printf(
+        "  %s %s\n", ports[i].name.c_str(),
+        models::TypeText(outputs[i].dtype(), outputs[i].shape()).c_str());
+  }
+}
+
 struct Timed {
   std::vector<Tensor> outputs;
   double first_ms = 0;
@@ -179,6 +189,7 @@ Status Run(const ParsedArgs& args) {
                    GraphInputs(args, *context));
   if (!args.Has("input")) {
     std::fputs(InputsText(args, *context, inputs).c_str(), stdout);
+    std::fflush(stdout);
   }
   ASSIGN_OR_RETURN(const Timed timed, Time(*context, inputs, iters));
   if (args.Has("plan")) std::fputs(context->PlanText().c_str(), stdout);
@@ -193,6 +204,8 @@ Status Run(const ParsedArgs& args) {
     // JSON has no infinity.
     line["max_rel_err"] = std::isfinite(error) ? error : 1e30;
     agrees = error <= tolerance;
+  } else {
+    PrintOutputs(context->outputs(), timed.outputs);
   }
   if (args.Has("output")) {
     std::vector<NamedTensor> outputs;

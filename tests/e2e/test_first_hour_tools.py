@@ -167,6 +167,22 @@ def test_a_file_of_another_kind_is_told_the_kinds_that_there_are(tmp_path,
         assert kind in millrace(verb, text, *more, code=1).stderr
 
 
+def test_a_near_miss_names_the_file_or_folder_that_was_meant(tmp_path):
+    inside = classifier(tmp_path / "model.onnx")
+    done = millrace("inspect", tmp_path, code=1)
+    assert f"name one of its models: '{inside}'" in done.stderr
+    for part in ("config.json", "model-00001-of-00002.safetensors"):
+        done = millrace("inspect", HF / part, code=1)
+        assert f"is a part of a model; give the folder '{HF}'" in done.stderr
+    torn = tmp_path / "torn.onnx"
+    torn.write_bytes(inside.read_bytes()[:-3])
+    assert "truncated" in millrace("inspect", torn, code=1).stdout
+    torn.write_bytes(b"")
+    assert "the file is empty" in millrace("inspect", torn, code=1).stdout
+    done = millrace("run", inside, "--input", REPO / "README.md", code=1)
+    assert "is no .npz file; numpy.savez" in done.stderr
+
+
 def test_each_verb_says_what_it_takes(tmp_path):
     graph = classifier(tmp_path / "x.onnx")
     done = millrace("convert", graph, tmp_path / "out", code=1)
@@ -188,6 +204,7 @@ def test_dimensions_without_a_name_are_sizes_of_their_own(tmp_path):
              tmp_path / "out.npz")
     told = millrace("run", path, "--sizes", "x.0=2,x.2=48,x.3=192").stdout
     assert "x FP32 [2, 3, 48, 192]" in told
+    assert "outputs\n  y FP32 [2, 3, 1, 1]\n" in told
     with start(f"ocr={path}") as server:
         _, answer = post(server, "/v2/models/ocr/infer",
                          {"inputs": [{"name": "x", "datatype": "FP32",

@@ -58,7 +58,10 @@ StatusOr<Graph> ImportOnnxBytes(std::span<const std::byte> bytes,
   const LiftedModel lifted = LiftInitializers(bytes, limits.min_late_bytes);
   onnx::ModelProto model;
   if (!Parse(lifted, &model) || !model.has_graph()) {
-    return InvalidArgument("the file is no ONNX model");
+    if (bytes.empty()) return InvalidArgument("the file is empty");
+    return InvalidArgument("the " + std::to_string(bytes.size()) +
+                           " bytes are no ONNX model: the file is truncated or "
+                           "something else");
   }
   const Opsets opsets = OpsetsOf(model.opset_import());
   const auto opset = opsets.find("");

@@ -3,6 +3,8 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <fstream>
+
 #include "models/files/npz.h"
 
 namespace millrace::models::graph {
@@ -55,6 +57,26 @@ TEST(SampleInputs, ASizeLeftOutIsTheLeast) {
   EXPECT_EQ((*inputs)[0].shape(), Shape({2, 3}));
 }
 
+// As decoders with a cache are exported: keys of the past and the new ones.
+TEST(SampleInputs, ADimensionThatIsNamedByASumIsTheSum) {
+  Graph graph;
+  const int32_t past = graph.AddSymbol("past");
+  const int32_t all = graph.AddSymbol("past + new + 1");
+  const int32_t next = graph.AddSymbol("new");
+  const int32_t odd = graph.AddSymbol("past + other");
+  graph.AddInput("a", DType::kF32, {{.size = 1}, {.symbol = past}});
+  graph.AddInput("b", DType::kF32, {{.size = 1}, {.symbol = all}});
+  graph.AddInput("c", DType::kF32, {{.size = 1}, {.symbol = next}});
+  graph.AddInput("d", DType::kF32, {{.size = 1}, {.symbol = odd}});
+  const auto inputs =
+      SampleInputs(graph, {.sizes = {{"new", 4}}}, LeftOutSizes::kLikely);
+  ASSERT_TRUE(inputs.ok()) << inputs.status().message();
+  EXPECT_EQ((*inputs)[0].shape(), Shape({1, 128}));
+  EXPECT_EQ((*inputs)[1].shape(), Shape({1, 133}));
+  EXPECT_EQ((*inputs)[2].shape(), Shape({1, 4}));
+  EXPECT_EQ((*inputs)[3].shape(), Shape({1, 128}));
+}
+
 TEST(SampleInputs, SaysWhatDoesNotFit) {
   const Graph graph = TwoInputs();
   EXPECT_THAT(SampleInputs(graph.inputs, graph.symbols, {.sizes = {{"m", 1}}})
@@ -91,6 +113,13 @@ TEST(SampleInputs, ArraysThatNoInputIsCalledByAreLeftOut) {
   graph.inputs[0].name = "y";
   EXPECT_THAT(std::string(ReadInputs(path, graph.inputs).status().message()),
               HasSubstr("the file has 2 arrays, the model has 1 inputs"));
+}
+
+TEST(SampleInputs, AFileThatIsNoArchiveSaysHowToMakeOne) {
+  const std::string path = ::testing::TempDir() + "no_archive.txt";
+  std::ofstream(path) << "hello";
+  EXPECT_THAT(std::string(ReadInputs(path, {}).status().message()),
+              HasSubstr("is no .npz file; numpy.savez"));
 }
 
 TEST(SampleInputs, ArraysOfFloatsAreRoundedForAPortOfBFloat16) {
