@@ -15,6 +15,7 @@
 
 #include "config/base/json.h"
 #include "config/base/utf8.h"
+#include "models/cpu/isa.h"
 #include "models/files/gguf.h"
 #include "models/llm/config.h"
 #include "models/llm/draft_model.h"
@@ -254,6 +255,30 @@ void PrintTemplate(const models::ModelSource& source, bool whole) {
               Clean(*text, whole ? text->size() : kShownBytes, whole).c_str());
 }
 
+// The flags with which this machine serves weights that are packed like this,
+// behind a space each; or why none does.
+StatusOr<std::string> FlagsFor(const models::PackedWeights& packed) {
+  std::string form = packed.layout.substr(0, packed.layout.find('/'));
+  std::string flags;
+  if (constexpr std::string_view kF32 = "-f32"; form.ends_with(kF32)) {
+    form.resize(form.size() - kF32.size());
+    flags = " --compute-dtype f32";
+  }
+  ASSIGN_OR_RETURN(const models::KernelTable* chosen,
+                   models::ChooseKernels("auto"));
+  if (form == chosen->packing) return flags;
+  const std::vector<models::IsaChoice> choices = models::ListKernels();
+  for (auto choice = choices.rbegin(); choice != choices.rend(); ++choice) {
+    if (choice->missing.empty() && form == choice->kernels->packing) {
+      return " --isa " + std::string(choice->name) + flags;
+    }
+  }
+  return FailedPrecondition("its weights are packed as " +
+                            Clean(packed.layout) +
+                            ", which no kernels of this machine read; convert "
+                            "the original file here");
+}
+
 // All that loading checks, short of the weights' values.
 Status WhyNotServable(const models::ModelSource& source, int64_t weight_bytes,
                       int64_t wanted_context) {
@@ -309,10 +334,17 @@ Status Inspect(const ParsedArgs& args) {
     RETURN_IF_ERROR(PrintJson(path, "generation_config.json"));
   }
   const int64_t weight_bytes = PrintTensors(*source);
-  const Status why_not = WhyNotServable(*source, weight_bytes, context);
+  Status why_not = WhyNotServable(*source, weight_bytes, context);
+  std::string flags;
+  if (why_not.ok() && source->packed() != nullptr) {
+    StatusOr<std::string> found = FlagsFor(*source->packed());
+    why_not = found.status();
+    if (found.ok()) flags = *found;
+  }
   PrintTemplate(*source, args.Has("template"));
   if (why_not.ok()) {
-    std::printf("\nservable       yes: millrace serve %s\n", path.c_str());
+    std::printf("\nservable       yes: millrace serve %s%s\n", path.c_str(),
+                flags.c_str());
   } else {
     std::printf("\nservable       no: %s\n",
                 Clean(why_not.message(), 1000).c_str());

@@ -149,6 +149,16 @@ def test_packed_files_show_their_true_sizes(tmp_path):
         assert mib(plain, what) > 80
         assert mib(told, what) == pytest.approx(mib(plain, what), rel=0.25)
     assert "matrices are packed as" in told
+    # Packed for other kernels than auto takes: the flag that serves it.
+    millrace("convert", MODEL, packed, "--isa", "scalar")
+    flags = re.search("servable       yes: millrace serve .*packed.gguf(.*)",
+                      millrace("inspect", packed).stdout)[1].split()
+    assert flags in (["--isa", "scalar"], [])
+    (tmp_path / "t.json").write_text("[1, 2, 3]")
+    millrace("logits", packed, "--tokens", tmp_path / "t.json", *flags)
+    millrace("convert", MODEL, packed, "--compute-dtype", "f32")
+    assert re.search("servable       yes: .* --compute-dtype f32",
+                     millrace("inspect", packed).stdout)
 
 
 @pytest.mark.parametrize("verb", ["inspect", "run", "profile", "convert",
