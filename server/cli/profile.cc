@@ -1,5 +1,8 @@
 // millrace profile: where a graph's time goes, step by step, beside what the
 // team's cores could do.
+#include <sys/ioctl.h>
+#include <unistd.h>
+
 #include <chrono>
 #include <cstdio>
 #include <fstream>
@@ -81,6 +84,12 @@ StatusOr<Profile> Measure(graph::ExecutionContext& context,
   return profile;
 }
 
+// Of stdout; 0 when it is no terminal.
+int64_t TerminalColumns() {
+  winsize size{};
+  return ioctl(STDOUT_FILENO, TIOCGWINSZ, &size) == 0 ? size.ws_col : 0;
+}
+
 Status WriteFile(const std::string& path, const std::string& text) {
   std::ofstream file(path, std::ios::binary);
   file << text;
@@ -106,7 +115,7 @@ Status Run(const ParsedArgs& args) {
   graph::Trace trace;
   ASSIGN_OR_RETURN(const Profile profile,
                    Measure(*context, inputs, iters, trace));
-  std::fputs(ProfileTable(profile, top).c_str(), stdout);
+  std::fputs(ProfileTable(profile, top, TerminalColumns()).c_str(), stdout);
   if (args.Has("trace")) {
     RETURN_IF_ERROR(WriteFile(args.Text("trace", ""), TimelineJson(trace)));
   }

@@ -84,7 +84,7 @@ std::string PeaksText(const TeamPeaks& peaks) {
   if (peaks.int8_macs_per_s > 0) {
     text += Line(", %.1f Gop/s int8", 2e-9 * peaks.int8_macs_per_s);
   }
-  return text + Line("; %.1f GB/s L2, %.1f %s\n",
+  return text + Line(";\n  %.1f GB/s L2, %.1f %s\n",
                      1e-9 * peaks.cache_bytes_per_s,
                      1e-9 * peaks.read_bytes_per_s, peaks.memory_name);
 }
@@ -96,9 +96,52 @@ std::string Padded(const std::string& text, size_t columns) {
 
 std::string SumLine(const Profile& profile, double ms,
                     const std::string& what) {
-  return Line("%9.4f %5.1f%% %32s  ", ms, Share(ms, profile.run_ms), "") +
-         what + "\n";
+  return Line("%9.4f %5.1f%%  ", ms, Share(ms, profile.run_ms)) + what + "\n";
 }
+
+// What stands behind the figures of a row: the step and its node, beside each
+// other where the terminal is wide enough, else the step in a line of its own.
+class Rows {
+ public:
+  Rows(const std::vector<ProfiledStep>& steps, const std::vector<size_t>& shown,
+       int64_t terminal_columns)
+      : steps_(steps), terminal_(static_cast<size_t>(terminal_columns)) {
+    size_t name = 0;
+    for (const size_t i : shown) {
+      const auto& info = steps[i].info;
+      text_ = std::max(text_, std::min(info.text.size(), kMostTextColumns));
+      name = std::max(name, info.name.size());
+    }
+    is_narrow_ = terminal_ > 0 && kFigureColumns + text_ + 2 + name > terminal_;
+  }
+
+  std::string Header() const {
+    return is_narrow_ ? "node, its step below\n"
+                      : Padded("step", text_) + "  node of the model\n";
+  }
+  std::string Row(size_t i) const {
+    const auto& info = steps_[i].info;
+    if (!is_narrow_) return Padded(info.text, text_) + "  " + info.name + "\n";
+    const size_t room =
+        terminal_ > kFigureColumns + 8 ? terminal_ - kFigureColumns : 8;
+    // The ends of names tell them apart. Both are ASCII as a rule.
+    const std::string name =
+        info.name.size() > room
+            ? ".." + info.name.substr(info.name.size() - room + 2)
+            : info.name;
+    return name + "\n" + std::string(kIndent, ' ') +
+           info.text.substr(0, terminal_ - std::min(terminal_, kIndent)) + "\n";
+  }
+
+ private:
+  static constexpr size_t kFigureColumns = 52;
+  static constexpr size_t kIndent = 18;
+
+  const std::vector<ProfiledStep>& steps_;
+  const size_t terminal_;
+  size_t text_ = 4;
+  bool is_narrow_ = false;
+};
 
 }  // namespace
 
@@ -177,7 +220,8 @@ RunTimes MeanOfQuickest(std::vector<RunTimes> runs) {
   return mean;
 }
 
-std::string ProfileTable(const Profile& profile, int64_t top) {
+std::string ProfileTable(const Profile& profile, int64_t top,
+                         int64_t terminal_columns) {
   const auto& steps = profile.steps;
   std::vector<size_t> order(steps.size());
   std::iota(order.begin(), order.end(), size_t{0});
@@ -187,14 +231,10 @@ std::string ProfileTable(const Profile& profile, int64_t top) {
   if (top > 0 && order.size() > static_cast<size_t>(top)) {
     order.resize(static_cast<size_t>(top));
   }
-  size_t columns = 4;
-  for (const size_t i : order) {
-    const size_t size = steps[i].info.text.size();
-    columns = std::max(columns, std::min(size, kMostTextColumns));
-  }
+  const Rows rows(steps, order, terminal_columns);
   std::string text = Line("%9s %6s %9s %8s  %-13s  ", "ms", "time", "GFLOP/s",
                           "GB/s", "of ceiling") +
-                     Padded("step", columns) + "  node of the model\n";
+                     rows.Header();
   bool is_beyond = false;
   double shown_ms = 0;
   for (const size_t i : order) {
@@ -207,7 +247,7 @@ std::string ProfileTable(const Profile& profile, int64_t top) {
     text += Line("%9.4f %5.1f%% ", step.ms, Share(step.ms, profile.run_ms)) +
             work.Rates(step.ms) +
             Line("  %-13s  ", PercentText(percent, work.ceiling).c_str()) +
-            Padded(step.info.text, columns) + "  " + step.info.name + "\n";
+            rows.Row(i);
   }
   double ms = 0;
   Work all;
@@ -242,8 +282,8 @@ std::string ProfileTable(const Profile& profile, int64_t top) {
   text += PeaksText(profile.peaks);
   if (is_beyond || percent > 100) {
     text +=
-        ">100%: quicker than the ceiling that was measured: the data lay in a "
-        "nearer cache, or\nother programs held up the measurement\n";
+        ">100%: quicker than the measured ceiling: the data lay in a nearer "
+        "cache,\n  or other programs held up the measurement\n";
   }
   return text;
 }

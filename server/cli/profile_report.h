@@ -46,8 +46,10 @@ struct Profile {
 };
 
 // The `top` longest steps (0: all), each with its share of the run, its rates
-// and what limits it; then lines whose sum is the run.
-std::string ProfileTable(const Profile& profile, int64_t top);
+// and what limits it; then lines whose sum is the run. On a terminal of so many
+// columns (0: no terminal) rows that are too long take two lines.
+std::string ProfileTable(const Profile& profile, int64_t top,
+                         int64_t terminal_columns = 0);
 
 // Complete events of the Trace Event Format, which Perfetto and
 // chrome://tracing show; one row for each member.

@@ -67,6 +67,23 @@ TEST(ProfileReport, TopCutsRowsButNotTheirTime) {
   EXPECT_THAT(table, HasSubstr("1 shorter steps (--top 0 shows all)"));
 }
 
+TEST(ProfileReport, OnANarrowTerminalNoLineIsLongerThanIt) {
+  Profile profile = TwoSteps();
+  profile.num_members = 2;
+  profile.steps[0].ms = 0.1;  // beyond its ceiling
+  profile.steps[0].info.name = std::string(200, 'x') + "/conv3";
+  profile.steps[1].info.text = std::string(200, 'y');
+  std::istringstream lines(ProfileTable(profile, 0, 80));
+  size_t count = 0;
+  for (std::string line; std::getline(lines, line); ++count) {
+    EXPECT_LE(line.size(), 80) << line;
+  }
+  EXPECT_GT(count, 8);
+  EXPECT_THAT(ProfileTable(profile, 0, 80), HasSubstr("xx/conv3\n"));
+  EXPECT_THAT(ProfileTable(TwoSteps(), 0, 120),
+              HasSubstr("Softmax     encoder/3\n"));
+}
+
 TEST(ProfileReport, AShareBeyondTheCeilingIsExplained) {
   Profile profile = TwoSteps();
   EXPECT_THAT(ProfileTable(profile, 0), Not(HasSubstr(">100%")));
