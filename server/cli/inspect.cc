@@ -231,9 +231,10 @@ void PrintMemory(const models::ModelConfig& config, int64_t weight_bytes,
               static_cast<long long>(context));
   std::printf("  weights, about        %10.1f MiB\n", MiB(weight_bytes));
   std::printf(
-      "  KV cache, a sequence  %10.1f MiB  (%lld bytes a token in f16, "
-      "twice that in f32, %lld in int8)\n",
+      "  KV cache, a sequence  %10.1f MiB in f16\n"
+      "    bytes of a token    %10lld in f16, %lld in f32, %lld in int8\n",
       MiB(kv_bytes), static_cast<long long>(token_bytes),
+      static_cast<long long>(2 * token_bytes),
       static_cast<long long>(int8_bytes));
   std::printf("  together              %10.1f MiB\n",
               MiB(weight_bytes + kv_bytes));

@@ -110,11 +110,16 @@ Status Quantize(const ParsedArgs& args) {
         "there is nothing to quantise");
   }
   int64_t in_bytes = 0;
-  std::printf("%-48s %12s %12s  %-15s %s\n", "layer", "input from", "to",
+  size_t longest = 5;
+  for (const graph::QuantizedLayer& layer : table.layers) {
+    longest = std::max(longest, layer.name.size());
+  }
+  const int width = static_cast<int>(std::min<size_t>(longest, 60));
+  std::printf("%-*s %12s %12s  %-15s %s\n", width, "layer", "input from", "to",
               "error if alone", "computed in");
   for (const graph::QuantizedLayer& layer : table.layers) {
     in_bytes += layer.in_bytes;
-    std::printf("%-48s %12.5g %12.5g  %-15.3g %s\n", layer.name.c_str(),
+    std::printf("%-*s %12.5g %12.5g  %-15.3g %s\n", width, layer.name.c_str(),
                 static_cast<double>(layer.low), static_cast<double>(layer.high),
                 layer.error, layer.in_bytes ? "int8" : "f32");
   }
