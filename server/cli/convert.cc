@@ -4,6 +4,7 @@
 #include <cstdio>
 #include <filesystem>
 #include <string>
+#include <string_view>
 #include <system_error>
 
 #include "models/llm/model.h"
@@ -52,6 +53,12 @@ Status Convert(const ParsedArgs& args) {
   std::printf("%s: %.1f MB in %.2f s\n", out.c_str(),
               static_cast<double>(std::filesystem::file_size(out, error)) / 1e6,
               took.count());
+  std::string flags;
+  for (const std::string_view flag : {"isa", "compute-dtype"}) {
+    if (!args.Has(flag)) continue;
+    flags += " --" + std::string(flag) + " " + args.Text(flag, "");
+  }
+  std::printf("next: millrace serve %s%s\n", out.c_str(), flags.c_str());
   return OkStatus();
 }
 

@@ -139,7 +139,8 @@ def test_an_onnx_file_needs_no_suffix(tmp_path):
 
 def test_packed_files_show_their_true_sizes(tmp_path):
     packed = tmp_path / "packed.gguf"
-    millrace("convert", MODEL, packed)
+    done = millrace("convert", MODEL, packed)
+    assert done.stdout.endswith(f"next: millrace serve {packed}\n")
     plain = millrace("inspect", MODEL).stdout
     told = millrace("inspect", packed).stdout
 
@@ -156,7 +157,7 @@ def test_packed_files_show_their_true_sizes(tmp_path):
     assert flags in (["--isa", "scalar"], [])
     (tmp_path / "t.json").write_text("[1, 2, 3]")
     millrace("logits", packed, "--tokens", tmp_path / "t.json", *flags)
-    millrace("convert", MODEL, packed, "--compute-dtype", "f32")
+    millrace("convert", HF, packed, "--compute-dtype", "f32")
     assert re.search("servable       yes: .* --compute-dtype f32",
                      millrace("inspect", packed).stdout)
 
