@@ -77,6 +77,11 @@ StatusOr<ModelKind> ModelKindOf(const std::string& path) {
         "the folder '" + path + "' has no config.json; " +
         (models.empty() ? AllKinds() : "name one of its models: " + models));
   }
+  if (path.ends_with(".npz") || path.ends_with(".npy")) {
+    return InvalidArgument("'" + path +
+                           "' holds arrays, no model; run and profile take "
+                           "such a file with --input");
+  }
   ASSIGN_OR_RETURN(const bool is_graph, models::graph::IsGraphFile(path));
   if (is_graph) return ModelKind::kGraph;
   char magic[4] = {};

@@ -269,7 +269,8 @@ std::string ProfileTable(const Profile& profile, int64_t top,
           all.Rates(profile.run_ms) +
           Line("  %-13s  ", PercentText(percent, "").c_str()) + "the run, " +
           std::to_string(steps.size()) + " steps\n";
-  text += Line("mean of the quicker half of %lld runs; arena %.1f MiB\n",
+  text += Line("mean of the quicker %lld of %lld runs; arena %.1f MiB\n",
+               static_cast<long long>((profile.num_runs + 1) / 2),
                static_cast<long long>(profile.num_runs),
                static_cast<double>(profile.arena_bytes) / (1 << 20));
   if (profile.num_members > 1) {

@@ -185,6 +185,9 @@ def test_a_near_miss_names_the_file_or_folder_that_was_meant(tmp_path):
     for part in ("config.json", "model-00001-of-00002.safetensors"):
         done = millrace("inspect", HF / part, code=1)
         assert f"is a part of a model; give the folder '{HF}'" in done.stderr
+    np.savez(tmp_path / "x.npz", x=np.ones(3))
+    done = millrace("profile", tmp_path / "x.npz", code=1)
+    assert "holds arrays, no model" in done.stderr
     torn = tmp_path / "torn.onnx"
     torn.write_bytes(inside.read_bytes()[:-3])
     assert "truncated" in millrace("inspect", torn, code=1).stdout
