@@ -22,7 +22,7 @@ constexpr VerbSpec kVerb = {
     "MODEL OUT",
     "Writes the model with its weights packed for this machine's kernels, "
     "which "
-    "the\nnext start reads straight into huge pages: the same answers, sooner. "
+    "the\nnext start reads straight into huge pages: the same results, sooner. "
     "The file\nserves any machine whose kernels have the same packing; serve "
     "it "
     "with the same\n--compute-dtype.",

@@ -28,7 +28,7 @@ constexpr Examples kExamples[] = {
     {"quantize", "millrace quantize resnet50.onnx --calibration images.npz",
      "millrace quantize bert.onnx --calibration a.npz,b.npz --max-error 0.02"},
     {"profile", "millrace profile resnet50.onnx",
-     "millrace profile bert.onnx --sizes batch=8,sequence=128"},
+     "millrace profile bert.onnx --sizes batch=8,sequence=128 --svg bert.svg"},
     {"logits", "millrace logits my-model.gguf --tokens ids.json",
      "millrace logits my-model.gguf --tokens ids.json --raw --out logits.f32"},
     {"completion", "source <(millrace completion bash)",

@@ -46,7 +46,7 @@ void PrintKernels() {
     } else if (chosen.ok() && *chosen == choice.kernels) {
       text = "chosen by auto";
     } else if (!choice.left_out.empty()) {
-      text += "; auto leaves it out: " + choice.left_out;
+      text += "\n              auto leaves it out: " + choice.left_out;
     }
     std::printf("  %-10s  %s\n", choice.name, text.c_str());
     if (!choice.missing.empty()) continue;
