@@ -83,23 +83,30 @@ double At(const Tensor& tensor, int64_t i) {
   return tensor.data<double>()[i];
 }
 
-// The largest |got - want| over the largest |want|. What is not finite must be
-// the same in both.
-double RelativeError(const Tensor& got, const Tensor& want) {
-  double error = 0;
-  double size = 0;
+struct Difference {
+  double most = 0;  // the largest |got - want|
+  double size = 0;  // the largest |want|
+
+  double relative() const {
+    return most == 0 ? 0 : most / std::max(size, 1e-30);
+  }
+};
+
+// What is not finite must be the same in both.
+Difference DifferenceOf(const Tensor& got, const Tensor& want) {
+  Difference difference;
   for (int64_t i = 0; i < want.num_elements(); ++i) {
     const double a = At(got, i);
     const double b = At(want, i);
     if (!std::isfinite(b) || !std::isfinite(a)) {
       const bool same = a == b || (std::isnan(a) && std::isnan(b));
-      if (!same) return std::numeric_limits<double>::infinity();
+      if (!same) return {std::numeric_limits<double>::infinity(), 1};
       continue;
     }
-    error = std::max(error, std::abs(a - b));
-    size = std::max(size, std::abs(b));
+    difference.most = std::max(difference.most, std::abs(a - b));
+    difference.size = std::max(difference.size, std::abs(b));
   }
-  return error == 0 ? 0 : error / std::max(size, 1e-30);
+  return difference;
 }
 
 StatusOr<double> Compare(const std::vector<Tensor>& got,
@@ -118,11 +125,12 @@ StatusOr<double> Compare(const std::vector<Tensor>& got,
                                 got[i].shape().ToString() + ", expected is " +
                                 expected.shape().ToString());
     }
-    const double error = RelativeError(got[i], expected);
-    std::printf("output '%s' %s: error %.3g\n", ports[i].name.c_str(),
+    const Difference difference = DifferenceOf(got[i], expected);
+    std::printf("output '%s' %s: error %.3g, differences up to %.3g of %.3g\n",
+                ports[i].name.c_str(),
                 models::TypeText(got[i].dtype(), got[i].shape()).c_str(),
-                error);
-    worst = std::max(worst, error);
+                difference.relative(), difference.most, difference.size);
+    worst = std::max(worst, difference.relative());
   }
   return worst;
 }

@@ -214,8 +214,14 @@ def test_dimensions_without_a_name_are_sizes_of_their_own(tmp_path):
     x = np.ones((2, 3, 48, 192), np.float32)
     np.savez(tmp_path / "in.npz", x=x)
     np.savez(tmp_path / "out.npz", y=np.ones((2, 3, 1, 1), np.float32))
-    millrace("run", path, "--input", tmp_path / "in.npz", "--expect",
-             tmp_path / "out.npz")
+    done = millrace("run", path, "--input", tmp_path / "in.npz", "--expect",
+                    tmp_path / "out.npz")
+    assert "error 0, differences up to 0 of 1\n" in done.stdout
+    # A small difference from nothing at all is no small error: say both.
+    np.savez(tmp_path / "out.npz", y=np.zeros((2, 3, 1, 1), np.float32))
+    done = millrace("run", path, "--input", tmp_path / "in.npz", "--expect",
+                    tmp_path / "out.npz", code=1)
+    assert "error 1e+30, differences up to 1 of 0\n" in done.stdout
     told = millrace("run", path, "--sizes", "x.0=2,x.2=48,x.3=192").stdout
     assert "x FP32 [2, 3, 48, 192]" in told
     assert "outputs\n  y FP32 [2, 3, 1, 1]\n" in told
