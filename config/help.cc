@@ -41,6 +41,12 @@ constexpr std::string_view kShort[] = {"host",
                                        "model_repository",
                                        "served_model_name"};
 
+std::string FlagName(const SettingInfo& info) {
+  std::string name(info.name);
+  std::replace(name.begin(), name.end(), '_', '-');
+  return name;
+}
+
 std::string Placeholder(const SettingInfo& info, SettingRef value) {
   if (std::holds_alternative<bool*>(value)) return "";
   if (info.unit == Unit::kBytes) return " SIZE";
@@ -107,6 +113,9 @@ std::string Describe(const SettingInfo& info, SettingRef value) {
   if (!standard.empty()) {
     facts += (facts.empty() ? "" : ", ") + std::string("default ") + standard;
   }
+  if (standard == "true") {
+    facts += "; --no-" + FlagName(info) + " turns it off";
+  }
   if (!facts.empty()) text += " (" + facts + ")";
   return text + Aliases(info);
 }
@@ -120,12 +129,6 @@ struct Group {
   std::string_view name;
   std::string text;
 };
-
-std::string FlagName(const SettingInfo& info) {
-  std::string name(info.name);
-  std::replace(name.begin(), name.end(), '_', '-');
-  return name;
-}
 
 }  // namespace
 

@@ -102,6 +102,9 @@ std::optional<int64_t> ParseScaled(std::string_view text,
 
 std::string PrintScaled(Unit unit, int64_t value) {
   if (unit == Unit::kMilliseconds) {
+    if (value % 3'600'000 == 0 && value != 0) {
+      return std::to_string(value / 3'600'000) + "h";
+    }
     if (value % 1000 == 0) return std::to_string(value / 1000) + "s";
     return std::to_string(value) + "ms";
   }

@@ -1,7 +1,9 @@
 // millrace VERB ARGS…: looks the verb up and runs it.
 #include <cstdio>
+#include <filesystem>
 #include <string>
 #include <string_view>
+#include <system_error>
 #include <vector>
 
 #include "config/base/nearest.h"
@@ -24,26 +26,43 @@ int Usage(std::FILE* out, int code) {
   return code;
 }
 
+const Verb* FindVerb(std::string_view name) {
+  for (const Verb& verb : Verbs()) {
+    if (verb.name == name) return &verb;
+  }
+  return nullptr;
+}
+
+// What somebody may have meant who began with no verb.
+int NoVerb(const std::string& first) {
+  std::vector<std::string_view> names;
+  for (const Verb& verb : Verbs()) names.push_back(verb.name);
+  const std::string near(Nearest(first, names));
+  std::error_code ignored;
+  std::string hint = "millrace --help lists them";
+  if (first.starts_with("-") || std::filesystem::exists(first, ignored)) {
+    hint = "to serve a model, say: millrace serve " + first;
+  } else if (!near.empty()) {
+    hint = "did you mean '" + near + "'?";
+  }
+  std::fprintf(stderr, "millrace: there is no verb '%s'; %s\n", first.c_str(),
+               hint.c_str());
+  return 2;
+}
+
 int Main(std::vector<std::string> args) {
   if (args.empty()) return Usage(stderr, 2);
-  if (args[0] == "--help" || args[0] == "-h" || args[0] == "help") {
-    return Usage(stdout, 0);
-  }
-  if (args[0] == "--version" || args[0] == "version") {
+  if (args[0] == "--version" || args[0] == "version" || args[0] == "-V") {
     std::printf("millrace %s\n", std::string(Version()).c_str());
     return 0;
   }
-  for (const Verb& verb : Verbs()) {
-    if (verb.name == args[0]) return verb.run(Args(args).subspan(1));
+  if (args[0] == "--help" || args[0] == "-h" || args[0] == "help") {
+    if (args.size() == 1) return Usage(stdout, 0);
+    // "help serve" is "serve --help".
+    args = {args[1], "--help"};
   }
-  std::vector<std::string_view> names;
-  for (const Verb& verb : Verbs()) names.push_back(verb.name);
-  const std::string near(Nearest(args[0], names));
-  const std::string hint = near.empty() ? "; millrace --help lists them"
-                                        : "; did you mean '" + near + "'?";
-  std::fprintf(stderr, "millrace: there is no verb '%s'%s\n", args[0].c_str(),
-               hint.c_str());
-  return 2;
+  const Verb* verb = FindVerb(args[0]);
+  return verb != nullptr ? verb->run(Args(args).subspan(1)) : NoVerb(args[0]);
 }
 
 }  // namespace

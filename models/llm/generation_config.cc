@@ -141,7 +141,15 @@ StatusOr<ModelGeneration> ReadOwn(const ModelSource& source,
 }
 
 StatusOr<GenerationDefaults> ParseOverride(const std::string& text) {
-  ASSIGN_OR_RETURN(const Json object, ObjectOf(text, kOverride));
+  const StatusOr<Json> parsed = ObjectOf(text, kOverride);
+  if (!parsed.ok()) {
+    return InvalidArgument(std::string(kOverride) + " is '" +
+                           text.substr(0, 80) +
+                           "' but a JSON object such as "
+                           "{\"temperature\": 0.5} is wanted")
+        .At(kOverride);
+  }
+  const Json& object = *parsed;
   for (const auto& [key, value] : object.items()) {
     bool known = key == "top_k";
     for (const RealField& field : kRealFields) known |= key == field.name;

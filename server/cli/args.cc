@@ -50,9 +50,9 @@ std::string LeftColumn(const FlagSpec& flag) {
   return left;
 }
 
-// "-x" of one letter, else "--xyz".
+// "-x", "-sys", else "--system".
 std::string Dashed(std::string_view name) {
-  return Joined(name.size() == 1 ? "-" : "--", name);
+  return Joined(name.size() <= 3 ? "-" : "--", name);
 }
 
 Status UnknownFlag(const VerbSpec& verb, std::string_view typed,
@@ -120,8 +120,7 @@ StatusOr<ParsedArgs> ParsedArgs::Parse(const VerbSpec& verb, Args args) {
       value = "";
     } else if (!value) {
       if (i + 1 == args.size()) {
-        return UsageError(Joined(Dashed(name), " needs a value after it: ",
-                                 Dashed(name), " ") +
+        return UsageError(Joined(arg, " needs a value after it: ", arg, " ") +
                           std::string(flag->value));
       }
       value = args[++i];

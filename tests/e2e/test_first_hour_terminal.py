@@ -86,6 +86,13 @@ def test_only_near_names_are_suggested():
         "millrace: there is no verb 'sevre'; did you mean 'serve'?\n")
 
 
+def test_a_command_line_without_a_verb():
+    assert f"say: millrace serve {MODEL}\n" in run(MODEL).stderr
+    assert "say: millrace serve --port" in run("--port", 9000).stderr
+    assert run("help", "topology").stdout == run("topology", "--help").stdout
+    assert run("-V").stdout == run("--version").stdout
+
+
 # ---- help --------------------------------------------------------------------
 
 @pytest.mark.parametrize("columns", [80, 120])

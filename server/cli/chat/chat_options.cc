@@ -12,7 +12,9 @@ namespace {
 
 constexpr FlagSpec kFlags[] = {
     {"url", "URL", "server (default http://127.0.0.1:8000)"},
+    {"port", "N", "port of a server on this machine, instead of --url"},
     {"model", "ID", "default: the first that the server lists", "m"},
+    {"prompt", "TEXT", "as the argument PROMPT", "p"},
     {"system", "TEXT", "system message", "sys"},
     {"max-tokens", "N",
      "length limit of each answer (default: what the context leaves)", "n"},
@@ -65,6 +67,13 @@ StatusOr<ChatOptions> ParseChatOptions(Args args) {
   if (options.help) return options;
   const char* key = std::getenv("MILLRACE_API_KEY");
   options.api_key = parsed.Text("api-key", key == nullptr ? "" : key);
+  if (parsed.Has("port")) {
+    if (parsed.Has("url")) {
+      return UsageError("--url names the port, too; leave --port out");
+    }
+    ASSIGN_OR_RETURN(const int64_t port, parsed.Int("port", 1, 1, 65535));
+    options.url = "http://127.0.0.1:" + std::to_string(port);
+  }
   options.url = parsed.Text("url", options.url);
   options.model = parsed.Text("model", "");
   options.system = parsed.Text("system", "");
@@ -79,6 +88,7 @@ StatusOr<ChatOptions> ParseChatOptions(Args args) {
   if (parsed.Has("top-p")) {
     ASSIGN_OR_RETURN(options.top_p, Number(parsed, "top-p", 1, false));
   }
+  options.prompt = parsed.Text("prompt", "");
   for (const std::string& word : parsed.positional()) {
     if (!options.prompt.empty()) options.prompt += ' ';
     options.prompt += word;

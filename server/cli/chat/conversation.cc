@@ -121,9 +121,10 @@ StatusOr<std::vector<ListedModel>> List(const HttpUrl& url,
 StatusOr<ListedModel> Choose(const HttpUrl& url, const std::string& id,
                              const std::vector<ListedModel>& models) {
   if (models.empty() && id.empty()) {
-    return FailedPrecondition("the server at " + url.authority +
-                              " lists no model that generates text; name one "
-                              "with --model");
+    return FailedPrecondition(
+        "the server at " + url.authority +
+        " lists no model that generates text; serve a language model, or name "
+        "with --model one that it does not list");
   }
   if (models.empty()) return ListedModel{.id = id};
   if (id.empty()) return models.front();
@@ -181,6 +182,8 @@ Conversation::~Conversation() = default;
 
 StatusOr<Conversation> Conversation::Open(const ChatOptions& options) {
   ASSIGN_OR_RETURN(HttpUrl url, ParseHttpUrl(options.url));
+  // The base URL of OpenAI's clients; routes have /v1 of their own.
+  if (url.prefix.ends_with("/v1")) url.prefix.resize(url.prefix.size() - 3);
   Conversation talk(options, std::move(url));
   RETURN_IF_ERROR(talk.SetModel(options.model));
   return talk;

@@ -133,10 +133,12 @@ TEST(GenerationConfig, WrongValuesNameFieldValueAndBounds) {
   EXPECT_THAT(error(good.Read(Settings("auto", R"({"temperature": "hot"})"))),
               HasSubstr("temperature is \"hot\", which is out of range; "
                         "allowed is 0 to 2"));
-  EXPECT_THAT(error(good.Read(Settings("auto", "temperature=1"))),
-              HasSubstr("override_generation_config"));
+  EXPECT_THAT(
+      error(good.Read(Settings("auto", "temperature=1"))),
+      HasSubstr("override_generation_config is 'temperature=1' but a "
+                "JSON object such as {\"temperature\": 0.5} is wanted"));
   EXPECT_THAT(error(good.Read(Settings("auto", "[1]"))),
-              HasSubstr("is no JSON object"));
+              HasSubstr("is '[1]' but a JSON object"));
   const File hot("x", {{"temp", 9.0f}});
   EXPECT_THAT(error(hot.Read(Settings("auto"))),
               HasSubstr("temperature is 9.0"));

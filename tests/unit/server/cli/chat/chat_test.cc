@@ -241,6 +241,23 @@ TEST(Chat, NobodyListensIsASentence) {
   EXPECT_NE(outcome.err.find("no server answers at"), std::string::npos);
 }
 
+TEST(Chat, TheBaseUrlOfOtherClientsIsTaken) {
+  ScriptedServer server({kModels, EventReply({Delta("x"), "[DONE]"})});
+  EXPECT_EQ(Chat({"--url", server.url() + "/v1/", "-p", "Hi", "there"}).code,
+            0);
+  EXPECT_TRUE(server.requests()[0].starts_with("GET /v1/models "));
+  EXPECT_TRUE(server.requests()[1].starts_with("POST /v1/chat/completions "));
+  EXPECT_NE(server.requests()[1].find(R"("content":"Hi there")"),
+            std::string::npos);
+}
+
+TEST(Chat, APortIsAServerOfThisMachine) {
+  const std::vector<std::string> args = {"--port", "9000"};
+  EXPECT_EQ(ParseChatOptions(args)->url, "http://127.0.0.1:9000");
+  EXPECT_EQ(Chat({"--port", "9", "--url", "http://x"}).code, 2);
+  EXPECT_EQ(Chat({"--port", "99999"}).code, 2);
+}
+
 TEST(Chat, NoModelListedIsASentence) {
   ScriptedServer server({JsonReply(200, R"({"data":[]})")});
   EXPECT_NE(Chat({"--url", server.url(), "Hi"}).err.find("--model"),
