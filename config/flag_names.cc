@@ -48,7 +48,15 @@ Status UnknownFlag(std::string_view name) {
   const Visit all = [&](const SettingVisitor& v) {
     VisitSettings(settings, v);
   };
-  const std::string near(Nearest(canonical, Names(all)));
+  std::vector<std::string> opposites;  // of switches
+  all([&](const SettingInfo& info, SettingRef value) {
+    if (std::holds_alternative<bool*>(value) && info.name != "no_auth") {
+      opposites.push_back("no_" + std::string(info.name));
+    }
+  });
+  std::vector<std::string_view> names = Names(all);
+  names.insert(names.end(), opposites.begin(), opposites.end());
+  const std::string near(Nearest(canonical, names));
   const std::string typed =
       (canonical.size() == 1 ? "-" : "--") + std::string(name.substr(0, 100));
   return InvalidArgument(
@@ -56,7 +64,9 @@ Status UnknownFlag(std::string_view name) {
              (near.empty()
                   ? "; millrace serve --help-all lists the flags"
                   : "; did you mean " +
-                        AsFlag(near, Find(all, near).info.name == near) + "?"))
+                        AsFlag(near, near.size() > 3 ||
+                                         Find(all, near).info.name == near) +
+                        "?"))
       .At(name);
 }
 

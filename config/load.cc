@@ -283,12 +283,16 @@ class Loader {
 
   // ---- environment and flags ----
 
-  // Sets it for the server, or for every model there is.
+  // Sets it for the server, or for every model there is. Errors call it
+  // `where`, as it was given.
   Status SetForAll(const std::string& name, const std::string& text,
                    const std::string& where, Origin origin) {
-    const Target target = Find(AllSettings(), name);
-    RETURN_IF_ERROR(Set(target, text).Prefixed(where));
+    Target target = Find(AllSettings(), name);
     const std::string canonical(target.info.name);
+    target.info.name = where;
+    if (const Status set = Set(target, text); !set.ok()) {
+      return set.At(canonical);
+    }
     loaded_.origins[canonical] = origin;
     for (size_t i = 0; i < settings().models.size(); ++i) {
       const Target own = Find(
@@ -336,8 +340,10 @@ class Loader {
       const std::string name = Canonical(typed);
       const Target target = Find(AllSettings(), name);
       if (!target.found) return UnknownFlag(typed);
-      RETURN_IF_ERROR(SetForAll(
-          name, value, AsFlag(typed, target.info.name == name), Origin::kFlag));
+      const bool is_own = target.info.name == name || target.negated;
+      std::string where = AsFlag(typed, is_own);
+      if (!is_own) where.append(" (").append(target.info.name).append(")");
+      RETURN_IF_ERROR(SetForAll(name, value, where, Origin::kFlag));
     }
     return OkStatus();
   }

@@ -77,6 +77,12 @@ StatusOr<CommandLine> Parse(Args args) {
       continue;
     }
     if (arg.size() < 2 || arg[0] != '-') {
+      if (arg.ends_with(".yaml") || arg.ends_with(".yml")) {
+        return InvalidArgument("'" + arg +
+                               "' is no model; for a file of settings say "
+                               "--config " +
+                               arg);
+      }
       line.sources.models.push_back(ModelArgument(arg));
       continue;
     }

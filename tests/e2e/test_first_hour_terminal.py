@@ -77,8 +77,9 @@ def test_only_near_names_are_suggested():
     assert refused("--foo") == (
         "unknown flag --foo; millrace serve --help-all lists the flags")
     assert "did you mean --http-port?" in refused("--htp-port", 1)
-    assert refused("--isa", "none").startswith("--isa: isa is 'none'")
-    assert refused("-np", "many").startswith("-np: max_num_seqs")
+    assert refused("--isa", "none").startswith("--isa is 'none'")
+    assert refused("-np", "many").startswith("-np (max_num_seqs) is ")
+    assert "say --config c.yaml" in refused("c.yaml")
     assert refused("--port") == "--port needs a value after it"
     done = run("sevre")
     assert done.returncode == 2

@@ -121,6 +121,8 @@ TEST_F(LoadTest, WhatIsNearNothingGetsNoSuggestion) {
   EXPECT_EQ(UnknownFlag("x").message(),
             "unknown flag -x; millrace serve --help-all lists the flags");
   EXPECT_TRUE(Has(std::string(UnknownFlag("iso").message()), "--isa?"));
+  EXPECT_TRUE(Has(std::string(UnknownFlag("no-acess-log").message()),
+                  "--no-access-log?"));
   File("foo: 1\n");
   EXPECT_TRUE(Has(Bad(), "unknown setting 'foo'; millrace serve --help-all"));
 }
@@ -156,11 +158,13 @@ TEST(ForeignNames, NoneIsASetting) {
 
 TEST_F(LoadTest, ErrorsNameFlagsAsTheyAreTyped) {
   sources_.flags = {{"isa", "none"}};
-  EXPECT_TRUE(Has(Bad(), "--isa: isa is 'none'"));
+  EXPECT_TRUE(Has(Bad(), "--isa is 'none'"));
+  sources_.flags = {{"no-access-log", "x"}};
+  EXPECT_TRUE(Has(Bad(), "--no-access-log is 'x'"));
   sources_.flags = {{"np", "x"}};
-  EXPECT_TRUE(Has(Bad(), "-np: max_num_seqs is 'x'"));
+  EXPECT_TRUE(Has(Bad(), "-np (max_num_seqs) is 'x'"));
   sources_.flags = {{"t", "x"}};
-  EXPECT_TRUE(Has(Bad(), "-t: threads is 'x'"));
+  EXPECT_TRUE(Has(Bad(), "-t (threads) is 'x'"));
 }
 
 TEST_F(LoadTest, VariablesThatAreNoSettingAreWarnedOf) {
@@ -207,11 +211,11 @@ TEST_F(LoadTest, ErrorsSayWhereTheValueCameFrom) {
   sources_.config_file.clear();
   environment_ = {{"MILLRACE_HTTP_PORT", "tcp://10.0.0.1:80"}};
   EXPECT_EQ(Bad(),
-            "MILLRACE_HTTP_PORT: http_port is 'tcp://10.0.0.1:80' but a whole "
+            "MILLRACE_HTTP_PORT is 'tcp://10.0.0.1:80' but a whole "
             "number is wanted");
   environment_.clear();
   sources_.flags = {{"http-port", "-1"}};
-  EXPECT_EQ(Bad(), "--http-port: http_port is '-1' but must be at least 0");
+  EXPECT_EQ(Bad(), "--http-port is '-1' but must be at least 0");
 }
 
 TEST_F(LoadTest, AliasesReachTheCanonicalSetting) {
