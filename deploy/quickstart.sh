@@ -59,12 +59,12 @@ Ask it yourself:
 
   curl -N $url/v1/chat/completions -H 'Content-Type: application/json' -d '{
     "model": "$id", "stream": true,
-    "messages": [{"role": "user", "content": "Name three rivers."}]}'
+    "messages": [{"role": "user", "content": "What is photosynthesis?"}]}'
 
   from openai import OpenAI
   client = OpenAI(base_url="$url/v1", api_key="none")
   print(client.chat.completions.create(model="$id",
-        messages=[{"role": "user", "content": "Name three rivers."}]
+        messages=[{"role": "user", "content": "What is photosynthesis?"}]
         ).choices[0].message.content)
 
 Metrics: $url/metrics

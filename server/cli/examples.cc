@@ -12,7 +12,7 @@ struct Examples {
 constexpr Examples kExamples[] = {
     {"serve", "millrace serve chat=my-model.gguf --port 9000",
      "millrace serve resnet50.onnx --max-batch-size 8 --max-queue-delay 5ms"},
-    {"chat", "millrace chat Name three rivers of France.",
+    {"chat", "millrace chat \"What is photosynthesis?\"",
      "millrace chat --url http://127.0.0.1:9000 --temperature 0"},
     {"health", "millrace health", "millrace health --port 9000 && echo ready"},
     {"inspect", "millrace inspect my-model.gguf",
