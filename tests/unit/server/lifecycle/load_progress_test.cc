@@ -13,6 +13,9 @@ namespace {
 
 using std::chrono::milliseconds;
 
+// Only ever reached when something is broken.
+constexpr auto kPatience = std::chrono::seconds(20);
+
 TEST(LoadProgress, TellsWhatIsLoadedAndHowFarItIs) {
   LoadProgress progress;
   progress.Expect(2);
@@ -46,27 +49,35 @@ TEST(LoadProgress, TimeLeftFollowsTheSpeedSoFar) {
 
 TEST(LoadProgress, LogsTheBeginAndALineForEachInterval) {
   testing::internal::CaptureStderr();
-  LoadProgress progress({}, milliseconds(5));
+  std::string log;
+  const auto wait_for = [&](const std::string& line) {
+    const auto end = std::chrono::steady_clock::now() + kPatience;
+    while (log.find(line) == std::string::npos &&
+           std::chrono::steady_clock::now() < end) {
+      std::this_thread::sleep_for(milliseconds(1));
+      log += testing::internal::GetCapturedStderr();
+      testing::internal::CaptureStderr();
+    }
+    EXPECT_NE(log.find(line), std::string::npos) << line << " in " << log;
+  };
+  LoadProgress progress({}, milliseconds(2));
   {
     LoadProgress::Load load(&progress, "m", "3", "m.gguf");
-    std::this_thread::sleep_for(milliseconds(30));
+    wait_for("loading model model=m version=3 path=m.gguf");
+    wait_for("still loading model model=m seconds=");
     load.Report(0.5);
-    std::this_thread::sleep_for(milliseconds(30));
+    wait_for("still loading model model=m done=\"50 %\" seconds=");
   }
-  const std::string log = testing::internal::GetCapturedStderr();
-  EXPECT_NE(log.find("loading model model=m version=3 path=m.gguf"),
-            std::string::npos)
-      << log;
-  EXPECT_NE(log.find("still loading model model=m seconds="), std::string::npos)
-      << log;
-  EXPECT_NE(log.find("still loading model model=m done=\"50 %\" seconds="),
-            std::string::npos)
-      << log;
+  testing::internal::GetCapturedStderr();
 }
 
 TEST(LoadProgress, WhatIsShownIsNotLogged) {
   std::mutex mu;
   std::vector<LoadProgress::State> shown;
+  const auto num_shown = [&] {
+    const std::lock_guard<std::mutex> lock(mu);
+    return shown.size();
+  };
   testing::internal::CaptureStderr();
   {
     LoadProgress progress(
@@ -74,10 +85,13 @@ TEST(LoadProgress, WhatIsShownIsNotLogged) {
           const std::lock_guard<std::mutex> lock(mu);
           shown.push_back(state);
         },
-        milliseconds(5));
+        milliseconds(2));
     LoadProgress::Load load(&progress, "m", "1", "m.gguf");
     load.Report(0.5);
-    std::this_thread::sleep_for(milliseconds(30));
+    const auto end = std::chrono::steady_clock::now() + kPatience;
+    while (num_shown() < 3 && std::chrono::steady_clock::now() < end) {
+      std::this_thread::sleep_for(milliseconds(1));
+    }
   }
   const std::string log = testing::internal::GetCapturedStderr();
   EXPECT_EQ(log.find("still loading"), std::string::npos) << log;
