@@ -48,7 +48,8 @@ Outcome OutcomeOfHttpStatus(int status) {
   if (status == 429 || status == 503) return Outcome::kRejected;
   if (status == 408 || status == 504) return Outcome::kTimeout;
   if (status == 499) return Outcome::kCancelled;
-  return status < 500 ? Outcome::kClientError : Outcome::kError;
+  return status < 500 || status == 501 ? Outcome::kClientError
+                                       : Outcome::kError;
 }
 
 void AddError(const Status& status, LogFieldList& fields) {

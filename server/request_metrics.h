@@ -15,7 +15,7 @@ namespace millrace::server {
 // How a request ended, as metrics and the access log call it.
 enum class Outcome {
   kOk,
-  kClientError,  // 4xx but for the next two
+  kClientError,  // 4xx but for the next two, and 501: what is not offered
   kRejected,     // 429 and 503: no place, loading, draining
   kTimeout,      // the request's deadline, or a client that stopped reading
   kCancelled,    // the client went away

@@ -4,6 +4,8 @@
 
 #include <nlohmann/json.hpp>
 
+#include "server/request_metrics.h"
+
 namespace millrace::server {
 namespace {
 
@@ -21,6 +23,16 @@ TEST(ErrorMap, CodesHaveTheirHttpStatus) {
   EXPECT_EQ(HttpStatusOf(DeadlineExceeded("x")), 504);
   EXPECT_EQ(HttpStatusOf(Internal("x")), 500);
   EXPECT_EQ(HttpStatusOf(DataLoss("x")), 500);
+}
+
+// An alert on errors is about the server, not about what clients try.
+TEST(ErrorMap, OnlyFailuresOfTheServerCountAsErrors) {
+  EXPECT_EQ(OutcomeOfHttpStatus(200), Outcome::kOk);
+  EXPECT_EQ(OutcomeOfHttpStatus(404), Outcome::kClientError);
+  EXPECT_EQ(OutcomeOfHttpStatus(429), Outcome::kRejected);
+  EXPECT_EQ(OutcomeOfHttpStatus(500), Outcome::kError);
+  EXPECT_EQ(OutcomeOfHttpStatus(501), Outcome::kClientError);
+  EXPECT_EQ(OutcomeOfHttpStatus(503), Outcome::kRejected);
 }
 
 TEST(ErrorMap, TransportRefusalsHaveTheirOwn) {
