@@ -10,7 +10,7 @@ namespace millrace::server::http {
 namespace {
 
 // A path that differs in more than a few characters, or a quarter of its own,
-// was meant for something else.
+// was meant for something else; one that differs in a third of its own, too.
 constexpr size_t kFewEdits = 3;
 constexpr size_t kLongestMistake = 200;
 
@@ -94,7 +94,7 @@ const Route* NearestRoute(std::span<const Route> routes,
   size_t fewest = std::max<size_t>(kFewEdits, path.size() / 4) + 1;
   for (const Route& route : routes) {
     const size_t edits = Edits(path, Filled(route.pattern, path));
-    if (edits >= fewest) continue;
+    if (edits >= fewest || 3 * edits >= path.size()) continue;
     fewest = edits;
     nearest = &route;
   }

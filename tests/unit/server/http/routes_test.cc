@@ -134,7 +134,8 @@ TEST(Routes, UnknownPathNamesTheNearestRoute) {
     ASSERT_NE(near, nullptr) << path;
     EXPECT_EQ(near->pattern, pattern) << path;
   }
-  for (const char* path : {"/favicon.ico", "/wp-login.php", "/a/b/c/d/e/f"}) {
+  for (const char* path :
+       {"/favicon.ico", "/wp-login.php", "/a/b/c/d/e/f", "/v1", "/x"}) {
     EXPECT_EQ(NearestRoute(routes, path), nullptr) << path;
   }
   TestServer server;
