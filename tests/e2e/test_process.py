@@ -71,7 +71,7 @@ def test_too_few_files():
 
 
 def test_too_little_memory_for_the_cache():
-    assert "kv_cache_memory_bytes" in fails("--kv-cache-memory-bytes", "1KiB")
+    assert "--kv-cache-memory-bytes" in fails("--kv-cache-memory-bytes", "1KiB")
 
 
 def lines_of(server, max_tokens):
