@@ -7,6 +7,7 @@
 #include <algorithm>
 #include <atomic>
 #include <chrono>
+#include <cmath>
 #include <optional>
 #include <string>
 #include <thread>
@@ -278,7 +279,7 @@ void App::LoadModels(const std::vector<std::string>& names, bool polls) {
                     {"http_port", http_port()},
                     {"grpc_port", grpc_port()},
                     {"models", static_cast<int64_t>(names.size())},
-                    {"seconds", seconds.count()}});
+                    {"seconds", std::round(seconds.count() * 1e3) / 1e3}});
 }
 
 bool App::loading() const {

@@ -3,7 +3,6 @@
 // loading, and waits for the signal to stop.
 #include <unistd.h>
 
-#include <algorithm>
 #include <cstdio>
 #include <cstdlib>
 #include <filesystem>
@@ -153,12 +152,16 @@ std::string HelpText(bool all) {
 void ShowProgress(const LoadProgress::State& state) {
   if (state.model.empty()) return ShowStatusLine("");
   constexpr int kWidth = 30;
-  const int filled = static_cast<int>(std::max(state.done, 0.0) * kWidth);
+  std::string line = "loading " + state.model;
   char numbers[40];
-  std::snprintf(numbers, sizeof numbers, "] %3.0f%% %.1f s",
-                std::max(state.done, 0.0) * 100, state.seconds);
-  ShowStatusLine("loading " + state.model + " [" + std::string(filled, '#') +
-                 std::string(kWidth - filled, '.') + numbers);
+  if (state.done >= 0) {  // else how far it is is not known
+    const int filled = static_cast<int>(state.done * kWidth);
+    std::snprintf(numbers, sizeof numbers, "] %3.0f%%", state.done * 100);
+    line += " [" + std::string(filled, '#') +
+            std::string(kWidth - filled, '.') + numbers;
+  }
+  std::snprintf(numbers, sizeof numbers, " %.1f s", state.seconds);
+  ShowStatusLine(line + numbers);
 }
 
 StatusOr<config::ModelSettings> DefaultModel() {

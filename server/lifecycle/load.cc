@@ -7,6 +7,7 @@
 
 #include <algorithm>
 #include <chrono>
+#include <cmath>
 #include <cstdio>
 #include <fstream>
 #include <string>
@@ -228,7 +229,7 @@ StatusOr<std::shared_ptr<Servable>> ServableLoader::Load(
   const int64_t resident = ResidentMib();
   LogInfo("model ready", {{"model", id},
                           {"version", plan.version},
-                          {"seconds", seconds},
+                          {"seconds", std::round(seconds * 1e3) / 1e3},
                           {"memory_mib", resident - resident_before},
                           {"resident_mib", resident}});
   return loaded;

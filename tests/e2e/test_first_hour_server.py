@@ -177,11 +177,11 @@ def test_a_terminal_shows_a_bar(slow):
         text = ""
         while text.count("\r\x1b[Kloading") < 2:
             text += read()
-        assert f"loading {MODEL_ID} [....." in text
+        assert f"loading {MODEL_ID} 0.0 s" in text
         slow.go()
         while " ready " not in text:
             text += read()
-        assert "100%" in text
+        assert f"loading {MODEL_ID} [" in text and "] 100%" in text
         assert "still loading" not in text
         # The bar is gone when the line of the end is written.
         ready = next(line for line in text.split("\n") if " ready " in line)
