@@ -90,6 +90,14 @@ StatusOr<ModelHandle> BorrowModel(const Site& site, Exchange& exchange,
                  " models; name one of those that GET /v1/models lists")
           .At("model");
     }
+    if (servables.empty() &&
+        site.services.repository->state() == ServerState::kReady) {
+      return NotFound(
+                 "this server has no model that generates text; GET /v2/models "
+                 "lists what it has")
+          .At("model")
+          .Because("model_not_found");
+    }
     name = servables.empty() ? "" : servables.front()->id();
   }
   exchange.SetModel(*name);

@@ -131,7 +131,12 @@ StatusOr<std::shared_ptr<Servable>> Repository::Choose(
   if (model == nullptr) {
     std::string known;
     for (const Model& each : models_) {
-      known += (known.empty() ? "'" : ", '") + each.name + "'";
+      const bool serves =
+          std::any_of(each.versions.begin(), each.versions.end(),
+                      [](const Version& of_model) {
+                        return of_model.state == VersionState::kReady;
+                      });
+      if (serves) known += (known.empty() ? "'" : ", '") + each.name + "'";
     }
     return NotFound("the model " + quoted +
                     " does not exist here; this server has " +

@@ -18,7 +18,7 @@ import tritonclient.grpc as triton_grpc
 from grpc_health.v1 import health_pb2, health_pb2_grpc
 from tritonclient.utils import InferenceServerException
 
-from conftest import BINARY, MODEL, MODEL_ID, start
+from conftest import BINARY, MODEL, MODEL_ID, REPO, start
 
 CHAT = {"model": MODEL_ID, "max_tokens": 4,
         "messages": [{"role": "user", "content": "Hi"}]}
@@ -303,6 +303,15 @@ def test_a_wrong_method_names_the_right_one(server, method, path, allow):
     status, headers, body = ask(server, path, method=method)
     assert status == 405 and allow in headers["Allow"].split(", ")
     assert allow in body.decode()
+
+
+def test_a_server_of_graphs_says_that_it_generates_no_text():
+    with start(REPO / "tests/data/graph/mlp.onnx") as server:
+        status, _, body = ask(server, "/v1/chat/completions",
+                              {"messages": CHAT["messages"]})
+        assert status == 404
+        assert ("this server has no model that generates text"
+                in json.loads(body)["error"]["message"])
 
 
 def test_curl_needs_no_content_type(server):

@@ -269,6 +269,18 @@ TEST_F(RepositoryLoads, FailingVersionLeavesTheOldOneServing) {
   EXPECT_EQ((*repository_->Borrow("m"))->version(), "2");
 }
 
+TEST_F(RepositoryLoads, WhatDoesNotServeIsNotNamedAsAChoice) {
+  world_.Want({Wanted("1")});
+  world_.Fail("1", InvalidArgument("out of luck"));
+  Start();
+  EXPECT_FALSE(repository_->Load("m").ok());
+  EXPECT_EQ(repository_->Borrow("other").status().message(),
+            "the model 'other' does not exist here; this server has none");
+  repository_->Add(Named("a"));
+  EXPECT_EQ(repository_->Borrow("other").status().message(),
+            "the model 'other' does not exist here; this server has 'a'");
+}
+
 TEST_F(RepositoryLoads, FailingReloadOfTheSameVersionKeepsTheFirstLoad) {
   world_.Want({Wanted("1", "a")});
   Start();
