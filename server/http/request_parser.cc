@@ -77,6 +77,20 @@ Status StatusOf(const error_code& ec, const RequestParser::Limits& limits) {
       .Because("malformed_http");
 }
 
+// Clients of other protocols that come to this port, by their first bytes: of
+// HTTP/2 (RFC 9113, section 3.4) and of TLS (RFC 8446, section 5.1).
+std::string_view OtherProtocol(std::string_view input) {
+  if (input.starts_with("PRI * HTTP/2.0")) {
+    return "the client speaks HTTP/2, as gRPC does; this port speaks HTTP/1.1, "
+           "and gRPC has a port of its own (grpc_port)";
+  }
+  if (input.starts_with("\x16\x03")) {
+    return "the client speaks TLS, which is not offered; use http://, or a "
+           "proxy that ends TLS";
+  }
+  return {};
+}
+
 Status Malformed(std::string_view why) {
   return InvalidArgument(why).Because("malformed_http");
 }
@@ -159,6 +173,9 @@ StatusOr<size_t> RequestParser::Put(std::string_view input) {
   const size_t taken = impl_->parser.put(
       boost::asio::const_buffer(input.data(), input.size()), ec);
   if (ec == beast_http::error::need_more) ec = {};
+  if (ec && !head_done() && !OtherProtocol(input).empty()) {
+    return Malformed(OtherProtocol(input));
+  }
   if (ec) return StatusOf(ec, impl_->limits);
   if (head_done() && !impl_->head_read) {
     impl_->head_read = true;

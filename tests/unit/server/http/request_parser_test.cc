@@ -87,6 +87,19 @@ TEST(RequestParser, LimitsNameTheirReason) {
   EXPECT_EQ(PutAll(small_body, input).reason(), "payload_too_large");
 }
 
+TEST(RequestParser, ClientsOfOtherProtocolsAreToldApart) {
+  RequestParser http2({.header_bytes = 1000, .body_bytes = 10});
+  EXPECT_EQ(http2.Put("PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n").status().message(),
+            "the client speaks HTTP/2, as gRPC does; this port speaks "
+            "HTTP/1.1, and gRPC has a port of its own (grpc_port)");
+  RequestParser tls({.header_bytes = 1000, .body_bytes = 10});
+  EXPECT_EQ(tls.Put(std::string_view("\x16\x03\x01\x02\x00\x01", 6))
+                .status()
+                .message(),
+            "the client speaks TLS, which is not offered; use http://, or a "
+            "proxy that ends TLS");
+}
+
 TEST(RequestParser, ContentLengthDoesNotReserveMemory) {
   // A reservation of this size would throw.
   RequestParser parser({.header_bytes = 1000, .body_bytes = INT64_MAX});
