@@ -93,7 +93,7 @@ KERNEL_SYSTEM = {"immintrin.h", "cstddef", "cstdint"}
 REMEDY = re.compile(r"\b(?:raise|lower|set) ([a-z]+(?:_[a-z]+)+)")
 FLAG = re.compile(r"(?<![\w-])--([a-z][a-z-]*[a-z])(?![\w-])")
 # Flags that are no settings.
-SERVE_FLAGS = {"config", "help", "help_all", "print_config", "version"}
+SERVE_FLAGS = {"config", "help", "help_all", "model", "print_config", "version"}
 
 MAX_LINES = 500
 CODE = {".h", ".cc", ".cu", ".py", ".sh", ".cmake", ".proto"}
@@ -384,7 +384,9 @@ def check_settings(tree):
             wanted = REMEDY.findall(literal)
             wanted += [flag.replace("-", "_") for flag in FLAG.findall(literal)]
             for setting in wanted:
-                if setting not in known | SERVE_FLAGS:
+                # --no-NAME turns a switch off.
+                if not {setting, setting.removeprefix("no_")} & (
+                        known | SERVE_FLAGS):
                     yield f"{name}: there is no setting '{setting}': {literal}"
 
 

@@ -131,7 +131,8 @@ class LintTest(unittest.TestCase):
                  'visit({.name = "max_size", .aliases = {{"limit"}}});\n')
         self.put("handlers/request_fields.cc", 'Read("max_tokens");\n')
         self.put("server/good.cc",
-                 'Bad("lower max_tokens or raise max_size; --limit, --config");')
+                 'Bad("lower max_tokens or raise max_size; --limit, '
+                 '--config, --no-limit");')
         self.assertEqual(self.findings("settings"), [])
         for text in ('"raise "\n    "max_bytes"', '"start it with --max-bytes"'):
             with self.subTest(text):
