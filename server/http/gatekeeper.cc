@@ -83,7 +83,24 @@ constexpr NotOffered kNotOffered[] = {
     {"/predictions/", "send tensors with POST /v2/models/{id}/infer"},
 };
 
+// The port of metrics alone has few routes: they are listed.
+std::string Listed(std::span<const Route> routes) {
+  std::string text = "this port serves";
+  for (const Route& route : routes) {
+    text.append(&route == routes.data() ? " " : ", ")
+        .append(route.method)
+        .append(" ")
+        .append(route.pattern);
+  }
+  return text;
+}
+
 Status NothingAt(std::span<const Route> routes, const std::string& path) {
+  const std::string shown = path.substr(0, kShownPath);
+  if (FindRoute(routes, "GET", "/openapi.json").route == nullptr) {
+    return NotFound("there is nothing at '" + shown + "'; " + Listed(routes))
+        .Because("route_not_found");
+  }
   std::string remedy;
   for (const NotOffered& each : kNotOffered) {
     if (path.starts_with(each.prefix)) {
@@ -97,8 +114,8 @@ Status NothingAt(std::span<const Route> routes, const std::string& path) {
                std::string(near->pattern) + "?";
     }
   }
-  return NotFound("there is nothing at '" + path.substr(0, kShownPath) + "'" +
-                  remedy + (remedy.ends_with('?') ? " " : "; ") +
+  return NotFound("there is nothing at '" + shown + "'" + remedy +
+                  (remedy.ends_with('?') ? " " : "; ") +
                   "GET /openapi.json lists the routes")
       .Because("route_not_found");
 }

@@ -49,10 +49,21 @@ Json TensorsJson(const std::vector<models::TensorSpec>& specs) {
   return list;
 }
 
-// Why there is no model of that name: of "m/trace/setting" the model 'm' may be
-// there, without such a route.
+// Why there is no model of that name or version: of "m/trace/setting" the model
+// 'm' may be there, without such a route.
 Status NoModelAt(const Site& site, const ModelPath& path,
                  const Status& not_found) {
+  const size_t behind = path.version.find('/');
+  if (behind != std::string::npos) {
+    const std::string version = path.version.substr(0, behind);
+    if (!site.services.repository->Find(path.name, version).ok()) {
+      return not_found;
+    }
+    return NotFound("version '" + version + "' of the model '" + path.name +
+                    "' has nothing at '" + path.version.substr(behind) +
+                    "'; it has /config, /infer, /ready and /stats")
+        .Because("route_not_found");
+  }
   const size_t slash = path.name.find('/');
   if (slash == std::string::npos) return not_found;
   const std::string model = path.name.substr(0, slash);

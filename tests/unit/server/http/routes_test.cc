@@ -229,6 +229,9 @@ TEST(Routes, WhatAModelDoesNotHaveIsNoOtherModel) {
   EXPECT_EQ(Body(reply)["error"],
             "the model 'tiny' has nothing at '/metrics'; it has /config, "
             "/infer, /ready, /stats, /trace/setting and /versions/{version}");
+  EXPECT_EQ(Body(client.Get("/v2/models/tiny/versions/1/foo"))["error"],
+            "version '1' of the model 'tiny' has nothing at '/foo'; it has "
+            "/config, /infer, /ready and /stats");
   const std::string other =
       Body(client.Get("/v2/models/org/other"))["error"].get<std::string>();
   EXPECT_NE(other.find("'org/other' does not exist"), std::string::npos)
@@ -379,7 +382,11 @@ TEST(Routes, MetricsPortServesMetricsAlone) {
   ASSERT_NE(server.http->metrics_port(), server.port());
   Client client(server.http->metrics_port());
   EXPECT_EQ(client.Get("/metrics").status, 200);
-  EXPECT_EQ(client.Get("/v1/models").status, 404);
+  const Reply other = client.Get("/v1/models");
+  EXPECT_EQ(other.status, 404);
+  EXPECT_EQ(Body(other)["error"]["message"],
+            "there is nothing at '/v1/models'; this port serves GET /metrics, "
+            "GET /health");
 }
 
 TEST(Routes, ModelsAreListedUnderEachName) {
