@@ -84,6 +84,8 @@ void AddErrorHeaders(const Status& status, HttpResponse& response) {
     response.headers.emplace_back("WWW-Authenticate",
                                   "Bearer realm=\"millrace\"");
   }
+  // A setting forbids it: another try changes nothing.
+  if (status.reason() == "model_control_disabled") return;
   if (response.status == 429 || response.status == 503) {
     const int64_t ms = std::max<int64_t>(status.retry_after_ms(), 0);
     const int64_t seconds = std::max<int64_t>((ms + 999) / 1000, 1);

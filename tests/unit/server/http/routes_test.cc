@@ -221,6 +221,14 @@ TEST(Routes, WrongMethodIs405WithAllow) {
   EXPECT_EQ(config.Header("allow"), "GET, HEAD, OPTIONS");
 }
 
+TEST(Routes, ARefusalThatAnotherTryDoesNotChangeHasNoRetryAfter) {
+  TestServer server;
+  Client client(server.port());
+  const Reply reply = client.Post("/v2/repository/models/tiny/load", "{}");
+  EXPECT_EQ(reply.status, 503);
+  EXPECT_EQ(reply.Header("retry-after"), "");
+}
+
 TEST(Routes, WhatAModelDoesNotHaveIsNoOtherModel) {
   TestServer server;
   Client client(server.port());
