@@ -41,7 +41,11 @@ class Server:
             env={**os.environ, **(env or {})})
         self._reader = threading.Thread(target=self._read, daemon=True)
         self._reader.start()
-        ready = self.wait_event(until)
+        try:
+            ready = self.wait_event(until)
+        except BaseException:
+            self.process.kill()
+            raise
         self.http_port = ready["http_port"]
         self.grpc_port = ready["grpc_port"]
         self.url = f"http://127.0.0.1:{self.http_port}"

@@ -69,23 +69,27 @@ class Setting:
                                 start_new_session=True)
 
 
-@pytest.fixture(scope="module")
-def setting(tmp_path_factory):
-    made = Setting(tmp_path_factory.mktemp("readme"))
-    server = made.start(SERVE[0], "exec " + SERVE[1])
-    url = f"http://127.0.0.1:{made.ports['8000']}/health"
+def wait_for(server, url):
     end = time.monotonic() + 60
     while True:
         try:
-            urllib.request.urlopen(url, timeout=5)
-            break
+            return urllib.request.urlopen(url, timeout=5)
         except OSError:
             assert server.poll() is None, server.stdout.read()
             assert time.monotonic() < end
             time.sleep(0.05)
-    yield made
-    server.kill()
-    server.wait()
+
+
+@pytest.fixture(scope="module")
+def setting(tmp_path_factory):
+    made = Setting(tmp_path_factory.mktemp("readme"))
+    server = made.start(SERVE[0], "exec " + SERVE[1])
+    try:
+        wait_for(server, f"http://127.0.0.1:{made.ports['8000']}/health")
+        yield made
+    finally:
+        server.kill()
+        server.wait()
 
 
 def test_there_are_ten():
