@@ -157,7 +157,7 @@ def test_instances_share_the_load():
     (["--max-batch-size", "4", "--preferred-batch-size", "8"],
      "preferred_batch_size has 8 but max_batch_size is 4"),
     (["--default-priority-level", "2"], "priority_levels is 0"),
-    (["--max-queue-delay", "soon"], "max_queue_delay is 'soon'"),
+    (["--max-queue-delay", "soon"], "max-queue-delay is 'soon'"),
 ])
 def test_settings_that_contradict_each_other_are_named(flags, told):
     with pytest.raises(AssertionError) as ended:
