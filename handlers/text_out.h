@@ -1,5 +1,5 @@
-// Tokens in, text out: whole UTF-8 characters, never half a stop string, and
-// log-probabilities together with the text they belong to.
+// Tokens in, text out: whole UTF-8 characters, never a part of a stop string,
+// and log-probabilities together with the text they belong to.
 //
 //   TextOut out({.stop = {"\n\n"}});
 //   for (token : tokens) if (!out.Push(piece, {})) break;   // stop string

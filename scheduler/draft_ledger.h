@@ -1,5 +1,6 @@
-// The KV pages of the draft model: which tokens of each running sequence it has
-// computed, and which pages hold them. Separate from the pages of the model.
+// Page tables of the draft model's KV cache: which tokens of each running
+// sequence it has computed, and which pages hold them. Separate from the pages
+// of the model.
 //
 //   tokens    [ t0 t1 t2 t3 ]          known to the sequence
 //   held        ^  ^  ^                computed by the draft model, for good

@@ -72,7 +72,7 @@ struct EngineStats {
   int32_t draft_pages_used = 0;  // of the draft model's own
   int64_t steps = 0;
   int64_t preemptions = 0;
-  // Shares of the machine's measured peaks, see utilization.h.
+  // Shares of the machine's measured roofline, see utilization.h.
   double bandwidth_utilization = 0;
   double compute_utilization = 0;
 };

@@ -94,10 +94,10 @@ std::unique_ptr<Drafter> EngineLoop::MakeDrafter(
 }
 
 void EngineLoop::Run() {
-  if (draft_ != nullptr) draft_->MeasurePeaks();  // it adapts to them
-  const models::RunnerPeaks peaks = runner_.MeasurePeaks();
-  utilization_ = Utilization(peaks);
-  metrics_.SetPeaks(peaks);
+  if (draft_ != nullptr) draft_->MeasureRoofline();  // it adapts to them
+  const models::RunnerRoofline roofline = runner_.MeasureRoofline();
+  utilization_ = Utilization(roofline);
+  metrics_.SetPeaks(roofline);
   while (true) {
     const bool idle = jobs_.empty();
     const bool prepares =

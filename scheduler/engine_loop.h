@@ -1,4 +1,4 @@
-// The loop of the engine thread: at each step edge it takes new requests, ends
+// The loop of the engine thread: between two steps it takes new requests, ends
 // those that are cancelled or late, plans a step, launches it, and hands the
 // results out.
 //
@@ -92,7 +92,7 @@ class EngineLoop {
   models::StepBatch batch_;
   StepShape shape_;  // of the batch
   StepCost cost_;
-  Utilization utilization_{models::RunnerPeaks{}};
+  Utilization utilization_{models::RunnerRoofline{}};
   const double target_itl_seconds_;           // 0: none
   std::unique_ptr<Speculation> speculation_;  // or null
   std::vector<int32_t> free_slots_;

@@ -103,10 +103,10 @@ void EngineMetrics::SetGauges(const EngineStats& stats) const {
   compute_utilization.Set(stats.compute_utilization);
 }
 
-void EngineMetrics::SetPeaks(const models::RunnerPeaks& peaks) const {
-  peak_read.Set(peaks.read_bytes_per_s);
-  peak_macs.Set(peaks.macs_per_s);
-  barrier.Set(peaks.barrier_s);
+void EngineMetrics::SetPeaks(const models::RunnerRoofline& roofline) const {
+  peak_read.Set(roofline.read_bytes_per_s);
+  peak_macs.Set(roofline.macs_per_s);
+  barrier.Set(roofline.barrier_s);
 }
 
 void EngineMetrics::AddPhases(const models::StepAccount& step) const {

@@ -59,7 +59,7 @@ struct EngineMetrics : LoadMetrics {
   Gauge barrier;
 
   void SetGauges(const EngineStats& stats) const;
-  void SetPeaks(const models::RunnerPeaks& peaks) const;
+  void SetPeaks(const models::RunnerRoofline& roofline) const;
   void AddPhases(const models::StepAccount& step) const;
 };
 

@@ -1,6 +1,6 @@
-// KV pages of sequences: which pages each sequence holds, what a waiting one
-// would find in the prefix cache when it starts, and the page part of carrying
-// a plan out. At each step edge:
+// Page tables of the KV cache: which pages each sequence holds, what a waiting
+// one would find in the prefix cache when it starts, and the page part of
+// carrying a plan out. Between two steps:
 //
 //   const auto views = ledger.Views(sequences, limits);
 //   const Plan plan = MakePlan(views, ledger.pages().available(), limits);

@@ -1,5 +1,5 @@
-// Gives out endings in the order in which requests came, whatever the order in
-// which several instances reach them.
+// Delivers completed requests in the order in which requests came, whatever the
+// order in which several instances reach them.
 //
 // Thread-safe. An ending runs on the thread that brings it, or on the one that
 // brings the ending before it; never two at a time.

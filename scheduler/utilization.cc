@@ -14,11 +14,11 @@ void Utilization::Add(const models::StepAccount& step, double seconds) {
   seconds_ = seconds_ * keep + seconds;
   bytes_ = bytes_ * keep + step.weight_bytes + step.kv_bytes;
   mac_seconds_ =
-      mac_seconds_ * keep + peaks_.MacSeconds(step.macs, step.prompt_macs);
+      mac_seconds_ * keep + roofline_.MacSeconds(step.macs, step.prompt_macs);
 }
 
 double Utilization::bandwidth() const {
-  const double possible = seconds_ * peaks_.read_bytes_per_s;
+  const double possible = seconds_ * roofline_.read_bytes_per_s;
   return possible > 0 ? bytes_ / possible : 0;
 }
 

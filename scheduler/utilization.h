@@ -13,7 +13,8 @@ namespace millrace::scheduler {
 
 class Utilization {
  public:
-  explicit Utilization(const models::RunnerPeaks& peaks) : peaks_(peaks) {}
+  explicit Utilization(const models::RunnerRoofline& roofline)
+      : roofline_(roofline) {}
 
   void Add(const models::StepAccount& step, double seconds);
   // Of bytes that had to be read, of multiply-adds that had to be done; 0
@@ -22,7 +23,7 @@ class Utilization {
   double compute() const;
 
  private:
-  models::RunnerPeaks peaks_;
+  models::RunnerRoofline roofline_;
   // Exponentially forgotten sums.
   double seconds_ = 0;
   double bytes_ = 0;

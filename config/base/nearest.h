@@ -1,4 +1,4 @@
-// The known name that a mistyped one means.
+// "Did you mean": the known name nearest to a mistyped one.
 #pragma once
 
 #include <string_view>

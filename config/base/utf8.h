@@ -1,4 +1,4 @@
-// The few UTF-8 questions that every floor asks (RFC 3629).
+// Whole and valid UTF-8 (RFC 3629).
 #pragma once
 
 #include <cstddef>

@@ -1,7 +1,7 @@
 // What a team can read from memory at best: the ceiling that the speed of
 // decoding is shown beside.
 //
-//   peaks.read_bytes_per_s = MeasureReadRate(pool, weights.data(), bytes);
+//   roofline.read_bytes_per_s = MeasureReadRate(pool, weights.data(), bytes);
 #pragma once
 
 #include <cstddef>

@@ -6,9 +6,9 @@
 #include <utility>
 #include <vector>
 
+#include "models/graph/infer_and_fold.h"
 #include "models/graph/passes/batch_rows.h"
 #include "models/graph/passes/passes.h"
-#include "models/graph/settle.h"
 
 namespace millrace::models::graph {
 namespace {
@@ -57,8 +57,8 @@ class Trial {
       ASSIGN_OR_RETURN(const Shape shape, Shape::Checked(dims));
       types.push_back({port.dtype, shape});
     }
-    ASSIGN_OR_RETURN(Graph settled, Settle(graph_, types));
-    return Optimise(std::move(settled));
+    ASSIGN_OR_RETURN(Graph typed, InferAndFold(graph_, types));
+    return Optimise(std::move(typed));
   }
   int64_t SizeOf(const PortDim& dim, int64_t rows) const {
     if (dim.symbol == symbol_) return rows;

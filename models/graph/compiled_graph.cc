@@ -4,11 +4,11 @@
 
 #include "models/cpu/isa.h"
 #include "models/graph/dim_names.h"
+#include "models/graph/infer_and_fold.h"
 #include "models/graph/passes/passes.h"
 #include "models/graph/plan/expected_weights.h"
 #include "models/graph/quantize/insert.h"
 #include "models/graph/quantize/integers.h"
-#include "models/graph/settle.h"
 
 namespace millrace::models::graph {
 namespace {
@@ -53,17 +53,17 @@ StatusOr<std::shared_ptr<CompiledGraph>> CompiledGraph::Create(
                                        options.weight_cpus, "graph weights"));
   }
   RETURN_IF_ERROR(KeepIntegers(graph));
-  ASSIGN_OR_RETURN(Graph settled, Settle(graph, {}));
-  SeparateDims(settled);
-  FoldBatchNorms(settled);
+  ASSIGN_OR_RETURN(Graph folded, InferAndFold(graph, {}));
+  SeparateDims(folded);
+  FoldBatchNorms(folded);
   if (options.precision == Precision::kBf16) {
-    RETURN_IF_ERROR(RoundLayers(settled, options.f32_layers));
+    RETURN_IF_ERROR(RoundLayers(folded, options.f32_layers));
   }
   if (options.quantization != nullptr) {
-    RETURN_IF_ERROR(InsertQuantization(settled, *options.quantization));
+    RETURN_IF_ERROR(InsertQuantization(folded, *options.quantization));
   }
   return std::shared_ptr<CompiledGraph>(new CompiledGraph(
-      std::move(settled), options, {*dense, *int8, bf16}, std::move(weights)));
+      std::move(folded), options, {*dense, *int8, bf16}, std::move(weights)));
 }
 
 CompiledGraph::CompiledGraph(Graph graph, const CompileOptions& options,

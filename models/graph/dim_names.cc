@@ -6,7 +6,7 @@
 #include <utility>
 #include <vector>
 
-#include "models/graph/settle.h"
+#include "models/graph/infer_and_fold.h"
 
 namespace millrace::models::graph {
 namespace {
@@ -82,7 +82,7 @@ bool Passes(const Graph& graph, const Occurrence& apart, const Pair& sizes) {
     if (!shape.ok()) return false;
     types.push_back({port.dtype, *shape});
   }
-  return Settle(graph, types).ok();
+  return InferAndFold(graph, types).ok();
 }
 
 }  // namespace

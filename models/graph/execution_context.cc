@@ -36,9 +36,9 @@ class GraphContext final : public ExecutionContext {
                              run.stopped, run.trace);
   }
 
-  StatusOr<TeamPeaks> MeasurePeaks() override {
-    return graph::MeasurePeaks(pool_, graph_->kernels(),
-                               graph_->constant_bytes());
+  StatusOr<TeamRoofline> MeasureRoofline() override {
+    return graph::MeasureRoofline(pool_, graph_->kernels(),
+                                  graph_->constant_bytes());
   }
 
   const std::shared_ptr<CompiledGraph>& compiled_graph() const override {

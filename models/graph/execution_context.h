@@ -6,7 +6,7 @@
 //   auto context = ExecutionContext::Create(compiled, {.cpus = {0, 1}});
 //   ASSIGN_OR_RETURN(auto outputs, context->Run(inputs));
 //
-// Run and MeasurePeaks: one thread at a time, always the same (it becomes
+// Run and MeasureRoofline: one thread at a time, always the same (it becomes
 // worker 0 of the team). Two contexts run at the same time. Facts of the graph
 // may be asked for from any thread.
 #pragma once
@@ -21,7 +21,7 @@
 #include "models/graph/batch_axis.h"
 #include "models/graph/compiled_graph.h"
 #include "models/graph/ir.h"
-#include "models/graph/peaks.h"
+#include "models/graph/roofline.h"
 #include "models/graph/stop_check.h"
 #include "models/graph/trace.h"
 
@@ -53,7 +53,7 @@ class ExecutionContext {
                                             const RunOptions& options = {}) = 0;
 
   // What this team could do at best, measured now (some 50 ms).
-  virtual StatusOr<TeamPeaks> MeasurePeaks() = 0;
+  virtual StatusOr<TeamRoofline> MeasureRoofline() = 0;
 
   // The graph that it runs, for further contexts of it.
   virtual const std::shared_ptr<CompiledGraph>& compiled_graph() const = 0;

@@ -5,8 +5,8 @@
 #include <limits>
 #include <utility>
 
+#include "models/graph/infer_and_fold.h"
 #include "models/graph/passes/passes.h"
-#include "models/graph/settle.h"
 
 namespace millrace::models::graph {
 namespace {
@@ -57,9 +57,9 @@ class Guard {
       }
       return OkStatus();
     }
-    ASSIGN_OR_RETURN(Graph settled, Settle(graph_, {}));
-    FoldBatchNorms(settled);
-    for (const std::string& name : RoundableLayers(settled)) {
+    ASSIGN_OR_RETURN(Graph folded, InferAndFold(graph_, {}));
+    FoldBatchNorms(folded);
+    for (const std::string& name : RoundableLayers(folded)) {
       const auto& f32 = options_.f32_layers;
       if (std::find(f32.begin(), f32.end(), name) != f32.end()) continue;
       layers_.push_back({name});

@@ -1,4 +1,5 @@
-// A graph at reduced precision, held against itself in f32 before it serves.
+// Accuracy check: a graph at reduced precision is compared with itself in f32
+// before it serves.
 //
 //   ASSIGN_OR_RETURN(Guarded guarded,
 //                    CreateGuarded(std::move(graph), options, samples, 0.1));

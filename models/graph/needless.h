@@ -1,5 +1,5 @@
-// Nodes that give their operand as it is: an Expand to the size it has, a Slice
-// of everything, a Cast to its own type.
+// Nodes without effect, whose result is their operand: an Expand to the size it
+// has, a Slice of everything, a Cast to its own type.
 #pragma once
 
 #include <vector>

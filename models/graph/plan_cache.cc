@@ -2,11 +2,11 @@
 
 #include <utility>
 
+#include "models/graph/infer_and_fold.h"
 #include "models/graph/op.h"
 #include "models/graph/passes/batch_rows.h"
 #include "models/graph/passes/passes.h"
 #include "models/graph/plan/keep_bf16.h"
-#include "models/graph/settle.h"
 
 namespace millrace::models::graph {
 namespace {
@@ -152,8 +152,8 @@ StatusOr<std::shared_ptr<const Prepared>> PlanCache::For(
 StatusOr<Graph> PlanCache::OptimisedFor(
     const std::vector<ValueType>& types,
     const std::vector<const Tensor*>& values) const {
-  ASSIGN_OR_RETURN(Graph settled, Settle(graph_, types, values));
-  ASSIGN_OR_RETURN(Graph optimised, Optimise(std::move(settled)));
+  ASSIGN_OR_RETURN(Graph typed, InferAndFold(graph_, types, values));
+  ASSIGN_OR_RETURN(Graph optimised, Optimise(std::move(typed)));
   if (kernels_.bf16 != nullptr) {
     options_.keep_bf16 ? KeepBf16(optimised) : RoundAsKept(optimised);
   }

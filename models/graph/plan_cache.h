@@ -97,7 +97,7 @@ class PlanCache {
   // Takes plans out until the others fit, for the caller to drop.
   std::vector<std::shared_ptr<const Prepared>> TakeOldest() REQUIRES(mu_);
   int64_t HeldBytes(const Prepared& prepared) const;
-  // For inputs of these types; `values` as of Settle.
+  // For inputs of these types; `values` as of InferAndFold.
   StatusOr<Graph> OptimisedFor(const std::vector<ValueType>& types,
                                const std::vector<const Tensor*>& values) const;
   StatusOr<Prepared> Prepare(const Request& request, Key& row_key);

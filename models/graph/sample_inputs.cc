@@ -9,8 +9,8 @@
 #include <utility>
 
 #include "models/files/npz.h"
+#include "models/graph/infer_and_fold.h"
 #include "models/graph/op.h"
-#include "models/graph/settle.h"
 #include "models/tensor/float16.h"
 
 namespace millrace::models::graph {
@@ -184,7 +184,7 @@ Status Accepts(const Graph& graph, const SampleOptions& options) {
     tried += (tried.empty() ? "'" : ", '") + port.name + "' " +
              TypeText(port.dtype, shape);
   }
-  const Status status = Settle(graph, types).status();
+  const Status status = InferAndFold(graph, types).status();
   if (status.ok() || IsNeedsBytes(status)) return OkStatus();
   return InvalidArgument(std::string(status.message()) +
                          "; the made-up inputs were " + tried);

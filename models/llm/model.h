@@ -1,4 +1,5 @@
-// A language model loaded from disk: everything the floors above need of it.
+// A language model loaded from disk: everything that scheduler and handlers
+// need of it.
 //
 //   ASSIGN_OR_RETURN(LlmModel model, LoadLlm("smollm2.gguf", options));
 //

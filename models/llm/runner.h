@@ -48,7 +48,7 @@ class Runner {
   // there is nothing left to do.
   virtual bool PrepareAhead(int32_t /*first_unused*/) { return false; }
   // Measures the machine; called once, before the first Launch.
-  virtual RunnerPeaks MeasurePeaks() { return {}; }
+  virtual RunnerRoofline MeasureRoofline() { return {}; }
 };
 
 // What a runner offers beside Runner when it can show whole logits.

@@ -1,5 +1,5 @@
-// Where the time of a step goes, and what the step cost beside what the machine
-// can do: the numbers behind the utilisation gauges.
+// Cost of a step: where its time goes, beside what the machine can do: the
+// numbers behind the utilisation gauges.
 #pragma once
 
 #include <array>
@@ -34,7 +34,7 @@ struct StepAccount {
 };
 
 // Measured, not looked up: zero where nobody did.
-struct RunnerPeaks {
+struct RunnerRoofline {
   // Of the packed weights by loads alone, read over and over as steps do.
   double read_bytes_per_s = 0;
   double macs_per_s = 0;  // by the model's own kernel, in cache
@@ -45,7 +45,7 @@ struct RunnerPeaks {
   // all rows before the next ones.
   double pass_bytes = 0;
 
-  // What multiply-adds take at their peaks; 0 where a peak is not known.
+  // What multiply-adds take at their roofline; 0 where a peak is not known.
   double MacSeconds(double macs, double prompt_macs) const {
     const double others = macs - prompt_macs;
     return (macs_per_s > 0 ? others / macs_per_s : 0) +

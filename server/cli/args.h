@@ -1,5 +1,5 @@
-// The arguments of a verb: flags from its table, the rest positional. Small on
-// purpose; the server's own settings are read by config/load.
+// The arguments of a subcommand: flags from its table, the rest positional.
+// Small on purpose; the server's own settings are read by config/load.
 //
 //   constexpr FlagSpec kFlags[] = {{"ctx", "N", "tokens of one sequence"}};
 //   constexpr VerbSpec kVerb = {"inspect", "FILE", "says what FILE holds",

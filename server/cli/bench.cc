@@ -157,7 +157,7 @@ Status RunCases(const Wanted& wanted, ToolModel& tool, BenchReport& report) {
   Bench bench(tool, wanted.reps);
   const auto add = [&](StatusOr<BenchCase> row) -> Status {
     RETURN_IF_ERROR(row.status());
-    std::fputs(TableRow(*row, report.peaks).c_str(), stdout);
+    std::fputs(TableRow(*row, report.roofline).c_str(), stdout);
     std::fflush(stdout);
     report.cases.push_back(std::move(row).value());
     return OkStatus();
@@ -185,7 +185,7 @@ Status MeasureModel(const ParsedArgs& args) {
     ASSIGN_OR_RETURN(tool, Load(report.path, args, wanted, *source));
   }
   report.info = tool.model.info;
-  report.peaks = tool.model.runner->MeasurePeaks();
+  report.roofline = tool.model.runner->MeasureRoofline();
   std::fputs(MachineText(report).c_str(), stdout);
   std::fputs(TableHeader().c_str(), stdout);
   RETURN_IF_ERROR(RunCases(wanted, tool, report));

@@ -63,16 +63,16 @@ std::string MachineText(const BenchReport& report) {
       Format("%s  %s %s  %.0f M parameters\n", info.name.substr(0, 60).c_str(),
              info.architecture.substr(0, 30).c_str(), info.quantization.c_str(),
              static_cast<double>(info.num_parameters) * 1e-6);
-  std::string peaks = Format(
+  std::string roofline = Format(
       "%d threads, %s. Measured peaks: %.1f GB/s read of the model's weights, "
       "%.0f GMAC/s by the kernel of its widest matrix in cache",
-      info.threads, info.isa.c_str(), report.peaks.read_bytes_per_s * 1e-9,
-      report.peaks.macs_per_s * 1e-9);
-  if (report.peaks.prompt_macs_per_s > 0) {
-    peaks +=
-        Format(", %.0f for prompts", report.peaks.prompt_macs_per_s * 1e-9);
+      info.threads, info.isa.c_str(), report.roofline.read_bytes_per_s * 1e-9,
+      report.roofline.macs_per_s * 1e-9);
+  if (report.roofline.prompt_macs_per_s > 0) {
+    roofline +=
+        Format(", %.0f for prompts", report.roofline.prompt_macs_per_s * 1e-9);
   }
-  text += WrapText(peaks + ".", 0, kColumns);
+  text += WrapText(roofline + ".", 0, kColumns);
   text += "\n";
   text += WrapText(
       "ppN reads a prompt of N tokens; tgN generates N tokens for each "
@@ -90,17 +90,19 @@ std::string TableHeader() {
                 "GMAC/s", "of peak");
 }
 
-std::string TableRow(const BenchCase& row, const models::RunnerPeaks& peaks) {
+std::string TableRow(const BenchCase& row,
+                     const models::RunnerRoofline& roofline) {
   const std::string head = Format("%-8s %5lld %6lld", row.name.c_str(),
                                   static_cast<long long>(row.batch),
                                   static_cast<long long>(row.depth));
   if (row.seconds.empty()) return head + "  skipped: " + row.skipped + "\n";
   const Rates rates = RatesOf(row);
   const double read = rates.weight_bytes + rates.kv_bytes;
-  return head + Format(" %8.1f %8.1f %8.1f %6.1f %6.0f%% %7.1f %6.0f%%\n",
-                       rates.median, rates.least, rates.most, read * 1e-9,
-                       Percent(read, peaks.read_bytes_per_s), rates.macs * 1e-9,
-                       100 * peaks.MacSeconds(rates.macs, rates.prompt_macs));
+  return head +
+         Format(" %8.1f %8.1f %8.1f %6.1f %6.0f%% %7.1f %6.0f%%\n",
+                rates.median, rates.least, rates.most, read * 1e-9,
+                Percent(read, roofline.read_bytes_per_s), rates.macs * 1e-9,
+                100 * roofline.MacSeconds(rates.macs, rates.prompt_macs));
 }
 
 nlohmann::ordered_json ReportJson(const BenchReport& report) {
@@ -130,10 +132,10 @@ nlohmann::ordered_json ReportJson(const BenchReport& report) {
           {"threads", report.info.threads},
           {"weight_bytes", report.info.weight_bytes},
           {"kv_bytes_per_token", report.info.kv_bytes_per_token},
-          {"peak_read_bytes_per_s", report.peaks.read_bytes_per_s},
-          {"weight_pass_bytes", report.peaks.pass_bytes},
-          {"peak_macs_per_s", report.peaks.macs_per_s},
-          {"peak_prompt_macs_per_s", report.peaks.prompt_macs_per_s},
+          {"peak_read_bytes_per_s", report.roofline.read_bytes_per_s},
+          {"weight_pass_bytes", report.roofline.pass_bytes},
+          {"peak_macs_per_s", report.roofline.macs_per_s},
+          {"peak_prompt_macs_per_s", report.roofline.prompt_macs_per_s},
           {"results", std::move(results)}};
 }
 

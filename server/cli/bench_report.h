@@ -28,14 +28,15 @@ struct BenchCase {
 struct BenchReport {
   std::string path;
   models::LlmInfo info;
-  models::RunnerPeaks peaks;
+  models::RunnerRoofline roofline;
   std::vector<BenchCase> cases;
 };
 
 // Model, machine, and what the columns mean; 80 columns wide, as the table.
 std::string MachineText(const BenchReport& report);
 std::string TableHeader();
-std::string TableRow(const BenchCase& row, const models::RunnerPeaks& peaks);
+std::string TableRow(const BenchCase& row,
+                     const models::RunnerRoofline& roofline);
 nlohmann::ordered_json ReportJson(const BenchReport& report);
 
 double Median(std::vector<double> values);

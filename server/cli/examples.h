@@ -1,4 +1,4 @@
-// Two examples of each verb, which its --help ends with.
+// Two examples of each subcommand, which its --help ends with.
 #pragma once
 
 #include <string>

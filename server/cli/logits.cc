@@ -14,7 +14,7 @@
 #include <vector>
 
 #include "config/base/json.h"
-#include "models/llm/teacher.h"
+#include "models/llm/teacher_forcing.h"
 #include "server/cli/args.h"
 #include "server/cli/model_kind.h"
 #include "server/cli/tool_model.h"

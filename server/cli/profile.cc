@@ -80,7 +80,7 @@ StatusOr<Profile> Measure(graph::ExecutionContext& context,
   profile.num_runs = iters;
   profile.num_members = static_cast<int64_t>(trace.spans.size());
   profile.arena_bytes = context.ArenaBytes();
-  ASSIGN_OR_RETURN(profile.peaks, context.MeasurePeaks());
+  ASSIGN_OR_RETURN(profile.roofline, context.MeasureRoofline());
   return profile;
 }
 

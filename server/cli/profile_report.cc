@@ -12,7 +12,7 @@ namespace millrace::server {
 namespace {
 
 using models::graph::StepInfo;
-using models::graph::TeamPeaks;
+using models::graph::TeamRoofline;
 using models::graph::Trace;
 
 // Longer descriptions of steps do not move the names behind the others.
@@ -36,15 +36,15 @@ struct Work {
   double ceiling_seconds = 0;  // what it takes at least
   std::string ceiling = {};    // that of one step
 
-  void Add(const StepInfo& step, const TeamPeaks& peaks) {
+  void Add(const StepInfo& step, const TeamRoofline& roofline) {
     macs += step.macs;
     bytes += step.bytes;
-    const double multiplying = peaks.MacSeconds(step);
-    const double reading = peaks.ByteSeconds(step);
+    const double multiplying = roofline.MacSeconds(step);
+    const double reading = roofline.ByteSeconds(step);
     ceiling_seconds += std::max(multiplying, reading);
     if (multiplying == 0 && reading == 0) return;
     ceiling = multiplying >= reading ? FactorsName(step.factors)
-                                     : peaks.ByteCeiling(step);
+                                     : roofline.ByteCeiling(step);
   }
   std::string Rates(double ms) const {
     const double seconds = std::max(ms, 1e-9) / 1e3;
@@ -75,18 +75,18 @@ std::string PercentText(double percent, const std::string& ceiling) {
   return ceiling.empty() ? number : number + " " + ceiling;
 }
 
-std::string PeaksText(const TeamPeaks& peaks) {
-  std::string text =
-      Line("ceilings, measured now: %.1f GFLOP/s f32", 2e-9 * peaks.macs_per_s);
-  if (peaks.bf16_macs_per_s > 0) {
-    text += Line(", %.1f bf16", 2e-9 * peaks.bf16_macs_per_s);
+std::string RooflineText(const TeamRoofline& roofline) {
+  std::string text = Line("ceilings, measured now: %.1f GFLOP/s f32",
+                          2e-9 * roofline.macs_per_s);
+  if (roofline.bf16_macs_per_s > 0) {
+    text += Line(", %.1f bf16", 2e-9 * roofline.bf16_macs_per_s);
   }
-  if (peaks.int8_macs_per_s > 0) {
-    text += Line(", %.1f Gop/s int8", 2e-9 * peaks.int8_macs_per_s);
+  if (roofline.int8_macs_per_s > 0) {
+    text += Line(", %.1f Gop/s int8", 2e-9 * roofline.int8_macs_per_s);
   }
   return text + Line(";\n  %.1f GB/s L2, %.1f %s\n",
-                     1e-9 * peaks.cache_bytes_per_s,
-                     1e-9 * peaks.read_bytes_per_s, peaks.memory_name);
+                     1e-9 * roofline.cache_bytes_per_s,
+                     1e-9 * roofline.read_bytes_per_s, roofline.memory_name);
 }
 
 std::string Padded(const std::string& text, size_t columns) {
@@ -240,7 +240,7 @@ std::string ProfileTable(const Profile& profile, int64_t top,
   for (const size_t i : order) {
     const ProfiledStep& step = steps[i];
     Work work;
-    work.Add(step.info, profile.peaks);
+    work.Add(step.info, profile.roofline);
     const double percent = work.Percent(step.ms);
     is_beyond |= percent > 100;
     shown_ms += step.ms;
@@ -253,7 +253,7 @@ std::string ProfileTable(const Profile& profile, int64_t top,
   Work all;
   for (const ProfiledStep& step : steps) {
     ms += step.ms;
-    all.Add(step.info, profile.peaks);
+    all.Add(step.info, profile.roofline);
   }
   if (order.size() < steps.size()) {
     text += SumLine(profile, ms - shown_ms,
@@ -280,7 +280,7 @@ std::string ProfileTable(const Profile& profile, int64_t top,
         Share(profile.idle_ms, std::max(ms, 1e-9)),
         static_cast<long long>(profile.num_members));
   }
-  text += PeaksText(profile.peaks);
+  text += RooflineText(profile.roofline);
   if (is_beyond || percent > 100) {
     text +=
         ">100%: quicker than the measured ceiling: the data lay in a nearer "

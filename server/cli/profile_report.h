@@ -5,7 +5,7 @@
 #include <string>
 #include <vector>
 
-#include "models/graph/peaks.h"
+#include "models/graph/roofline.h"
 #include "models/graph/trace.h"
 
 namespace millrace::server {
@@ -42,7 +42,7 @@ struct Profile {
   int64_t num_runs = 0;
   int64_t num_members = 1;
   int64_t arena_bytes = 0;
-  models::graph::TeamPeaks peaks;
+  models::graph::TeamRoofline roofline;
 };
 
 // The `top` longest steps (0: all), each with its share of the run, its rates

@@ -1,6 +1,7 @@
-// The verbs of the command line: `millrace VERB ARGS…`, one file each. A verb
-// gets the arguments after its name and returns the process' exit code:
-// 0 done, 1 it failed (one sentence on stderr), 2 the command line is wrong.
+// The subcommands ("verbs") of the command line: `millrace VERB ARGS…`, one
+// file each. A verb gets the arguments after its name and returns the process'
+// exit code: 0 done, 1 it failed (one sentence on stderr), 2 the command line
+// is wrong.
 #pragma once
 
 #include <span>

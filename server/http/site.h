@@ -1,6 +1,6 @@
-// What every route and connection sees of the server. Shared, because work on
-// the handler pool may outlive the sockets; its parts are thread-safe or never
-// change.
+// The context of the HTTP server that every route and connection shares.
+// Shared, because work on the handler pool may outlive the sockets; its parts
+// are thread-safe or never change.
 #pragma once
 
 #include <atomic>

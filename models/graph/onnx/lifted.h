@@ -1,5 +1,6 @@
-// A serialized model without the raw data of its large weights, so that
-// protobuf's parser, which copies all it reads, does not copy these.
+// Detached initializers: a serialized model without the raw data of its large
+// weights, so that protobuf's parser, which copies all it reads, does not copy
+// these.
 //
 //   const LiftedModel lifted = LiftInitializers(bytes, 64 << 10);
 //   onnx::ModelProto model;

@@ -14,7 +14,7 @@
 
 namespace millrace::models::graph {
 
-// The graph is settled: every value has a type.
+// Every value of the graph has a type.
 StatusOr<Graph> ChooseLayout(const Graph& graph);
 
 }  // namespace millrace::models::graph

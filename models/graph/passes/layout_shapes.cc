@@ -17,7 +17,7 @@ bool LayoutPass::Transpose(const Node& node) {
                           : static_cast<int>(perm[static_cast<size_t>(i)]);
     y.perm.push_back(x.perm[static_cast<size_t>(axis)]);
   }
-  View(node.outputs[0]) = lazy_.Settled(y);
+  View(node.outputs[0]) = lazy_.Simplified(y);
   return true;
 }
 

@@ -100,7 +100,7 @@ ValueId LazyGraph::As(const Lazy& lazy, const Order& order) {
   return id;
 }
 
-Lazy LazyGraph::Settled(const Lazy& lazy) {
+Lazy LazyGraph::Simplified(const Lazy& lazy) {
   Order kept;
   for (const int axis : lazy.perm) {
     if (base_shape(lazy)[axis] != 1) kept.push_back(axis);

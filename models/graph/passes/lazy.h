@@ -1,5 +1,5 @@
-// Views of values with their axes in another order, and the graph that is made
-// while a pass carries them along instead of transposing.
+// Layout views: values with their axes in another order, and the graph that is
+// made while a pass keeps them as views instead of transposing.
 //
 //   view axis i is axis perm[i] of the base
 //   NCHW view of an NHWC base: perm = {0, 3, 1, 2}
@@ -52,7 +52,7 @@ class LazyGraph {
   Lazy Reshaped(const Lazy& lazy, const Shape& shape);
 
   // The same view; a value as it stands where only axes of size 1 are moved.
-  Lazy Settled(const Lazy& lazy);
+  Lazy Simplified(const Lazy& lazy);
 
   // A node with one result of this type; of small constants, a constant.
   ValueId Add(std::string_view name, std::string_view op,

@@ -6,13 +6,13 @@
 
 namespace millrace::models::graph {
 
-StatusOr<Graph> Optimise(Graph settled) {
-  SpellOutEinsums(settled);
-  Simplify(settled);
-  RecogniseGelu(settled);
-  KeepProductsFloat(settled);
-  RecogniseAttention(settled);
-  ASSIGN_OR_RETURN(Graph graph, ChooseLayout(settled));
+StatusOr<Graph> Optimise(Graph typed) {
+  SpellOutEinsums(typed);
+  Simplify(typed);
+  RecogniseGelu(typed);
+  KeepProductsFloat(typed);
+  RecogniseAttention(typed);
+  ASSIGN_OR_RETURN(Graph graph, ChooseLayout(typed));
   ReadHeadsInPlace(graph);
   WriteProductsInPlace(graph);
   FuseEpilogues(graph);

@@ -24,7 +24,7 @@ std::vector<std::string> RoundableLayers(const Graph& graph);
 // graph has not.
 Status RoundLayers(Graph& graph, const std::vector<std::string>& f32_layers);
 
-// ---- for a settled graph ----
+// ---- for a graph whose values have types ----
 // What exporters spell out and the passes behind need not see goes: sizes that
 // broadcasting gives anyway, batches of matrices joined to one axis.
 void Simplify(Graph& graph);
@@ -56,6 +56,6 @@ void FusePointwise(Graph& graph);
 void FuseQuantisedPointwise(Graph& graph);
 
 // All of the second kind.
-StatusOr<Graph> Optimise(Graph settled);
+StatusOr<Graph> Optimise(Graph typed);
 
 }  // namespace millrace::models::graph

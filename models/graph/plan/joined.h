@@ -1,4 +1,5 @@
-// Which values are made side by side where a Concat would have copied them.
+// Which values are written in place into the result of a Concat, which then
+// copies nothing.
 //
 //   a  [pixels][64] ┐               storage of y: each row  aaaaaaaabbbb
 //   b  [pixels][32] ┴ Concat ── y   a's rows lie 96 values apart, and so do
@@ -30,7 +31,7 @@ struct Place {
   bool operator==(const Place&) const = default;
 };
 
-// Of each value of a graph that was settled and optimised. A storage's own
+// Of each value of a graph that was typed and optimised. A storage's own
 // value is dense.
 std::vector<Place> JoinValues(const Graph& graph, const Kernels& kernels);
 // Where every value has a storage of its own.

@@ -1,4 +1,4 @@
-// From nodes of a settled graph to steps: a table of makers, each of which may
+// From nodes of a typed graph to steps: a table of makers, each of which may
 // decline; the operator's plain function is what remains.
 #pragma once
 

@@ -40,7 +40,7 @@ struct Bindings {
 
 class Plan {
  public:
-  // `graph` is settled and optimised for these sizes: every value has a type.
+  // `graph` is typed and optimised for these sizes: every value has a type.
   // `joins`: what a Concat joins is made side by side where it can be.
   // What `packed` packs to lives as long as the plan.
   static StatusOr<std::unique_ptr<Plan>> Create(const Graph& graph,

@@ -1,4 +1,4 @@
-// The order of a convolution's weights that gathered pixels have.
+// Weights of a convolution in the order of im2col rows: taps before channels.
 #pragma once
 
 #include <cstddef>

@@ -1,5 +1,5 @@
-// Operands that are tensors or numbers, cast to the type that PyTorch would
-// compute in: what rows of two operands share.
+// Operands of binary operators with PyTorch's type promotion: tensors or
+// numbers, cast to the type that PyTorch would compute in.
 #pragma once
 
 #include <string_view>

@@ -8,10 +8,10 @@
 #include <string>
 #include <utility>
 
+#include "models/graph/infer_and_fold.h"
 #include "models/graph/passes/passes.h"
 #include "models/graph/quantize/compare.h"
 #include "models/graph/quantize/insert.h"
-#include "models/graph/settle.h"
 
 namespace millrace::models::graph {
 namespace {
@@ -99,9 +99,9 @@ class Seen {
 
 // As a compiled graph starts out.
 StatusOr<Graph> Loaded(const Graph& graph) {
-  ASSIGN_OR_RETURN(Graph settled, Settle(graph, {}));
-  FoldBatchNorms(settled);
-  return settled;
+  ASSIGN_OR_RETURN(Graph folded, InferAndFold(graph, {}));
+  FoldBatchNorms(folded);
+  return folded;
 }
 
 StatusOr<TensorSets> RunWith(const Graph& graph, const QuantizationTable* table,

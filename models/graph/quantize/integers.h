@@ -11,7 +11,7 @@ namespace millrace::models::graph {
 // QLinearConv, QLinearMatMul with constant scales; MatMulInteger and
 // ConvInteger of what DynamicQuantizeLinear makes, with the factors behind
 // them; then every DequantizeLinear of a constant of INT8 or UINT8. Before the
-// graph is settled.
+// graph is folded.
 Status KeepIntegers(Graph& graph);
 
 }  // namespace millrace::models::graph

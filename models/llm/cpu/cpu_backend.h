@@ -72,7 +72,7 @@ class CpuBackend final : public Backend {
   const StepAccount& account() const { return account_; }
   // Measures the machine, once, before the first Run and on its thread; takes
   // tens of milliseconds and changes no result.
-  RunnerPeaks MeasurePeaks();
+  RunnerRoofline MeasureRoofline();
 
  private:
   // Rows up to which each worker prepares its own activations, at most and
@@ -140,7 +140,7 @@ class CpuBackend final : public Backend {
   CpuLinear* NewLinear(int64_t inputs, int64_t outputs, Rounding rounding);
   Command& Record(StepPhase phase,
                   void (CpuBackend::*run)(Worker&, const Command&));
-  // Parts of MeasurePeaks; seconds, or units a second.
+  // Parts of MeasureRoofline; seconds, or units a second.
   double MeasureMacs();
   double RunMacs(const CpuLinear& linear, int64_t outputs, int32_t rows,
                  bool prompt);

@@ -33,7 +33,9 @@ class CpuRunner final : public Runner, public LogitsView {
   bool PrepareAhead(int32_t first_unused) override {
     return pool_.PrepareAhead(first_unused);
   }
-  RunnerPeaks MeasurePeaks() override { return backend_->MeasurePeaks(); }
+  RunnerRoofline MeasureRoofline() override {
+    return backend_->MeasureRoofline();
+  }
   std::span<const float> Logits(int32_t sample) const override;
 
  private:

@@ -144,23 +144,23 @@ double CpuBackend::MeasureRowPreparation() {
   return Since(begun) / kTimes;
 }
 
-RunnerPeaks CpuBackend::MeasurePeaks() {
-  RunnerPeaks peaks;
-  peaks.barrier_s = pool_->MeasureBarrierNs() * 1e-9;
-  peaks.read_bytes_per_s =
+RunnerRoofline CpuBackend::MeasureRoofline() {
+  RunnerRoofline roofline;
+  roofline.barrier_s = pool_->MeasureBarrierNs() * 1e-9;
+  roofline.read_bytes_per_s =
       MeasureReadRate(*pool_, weights_.data(), weights_.size());
-  peaks.pass_bytes = static_cast<double>(ChoosePassBytes());
-  peaks.macs_per_s = MeasureMacs();
-  peaks.prompt_macs_per_s = MeasurePromptMacs();
+  roofline.pass_bytes = static_cast<double>(ChoosePassBytes());
+  roofline.macs_per_s = MeasureMacs();
+  roofline.prompt_macs_per_s = MeasurePromptMacs();
   // Each worker preparing all rows costs it (1 - 1/team) of them more than its
   // share; sharing them costs a barrier.
   const int team = pool_->size();
   if (team > 1) {
     const double more = MeasureRowPreparation() * (team - 1) / team;
     few_rows_ = static_cast<int32_t>(
-        std::clamp(peaks.barrier_s / more, 1.0, double{kMostFewRows}));
+        std::clamp(roofline.barrier_s / more, 1.0, double{kMostFewRows}));
   }
-  return peaks;
+  return roofline;
 }
 
 void CpuBackend::BeginAccount() {

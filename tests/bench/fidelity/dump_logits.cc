@@ -8,7 +8,7 @@
 #include <nlohmann/json.hpp>
 #include <string>
 
-#include "models/llm/teacher.h"
+#include "models/llm/teacher_forcing.h"
 
 int main(int argc, char** argv) {
   using namespace millrace;

@@ -29,7 +29,7 @@
 #include "models/cpu/isa.h"
 #include "models/llm/cpu/attention.h"
 #include "models/memory/huge_buffer.h"
-#include "tests/bench/kernels/peaks.h"
+#include "tests/bench/kernels/roofline.h"
 
 namespace millrace::bench {
 namespace {
@@ -74,9 +74,10 @@ double Phase(ComputePool& pool, Body body) {
 // All workers at once.
 Ceilings MeasureTeam(ComputePool& pool, const char* isa) {
   Ceilings best;
-  std::vector<Peaks> peaks(pool.size());
-  pool.Run([&](Worker& worker) { peaks[worker.index()] = MeasurePeaks(isa); });
-  for (const Peaks& own : peaks) {
+  std::vector<Roofline> roofline(pool.size());
+  pool.Run(
+      [&](Worker& worker) { roofline[worker.index()] = MeasureRoofline(isa); });
+  for (const Roofline& own : roofline) {
     best.float_gmacs += own.float_gmacs;
     best.integer_gmacs += own.integer_gmacs;
   }

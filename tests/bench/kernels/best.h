@@ -3,7 +3,7 @@
 
 #include <algorithm>
 
-#include "tests/bench/kernels/peaks.h"
+#include "tests/bench/kernels/roofline.h"
 
 namespace millrace::bench {
 

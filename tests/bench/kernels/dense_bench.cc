@@ -21,7 +21,7 @@
 
 #include "models/cpu/isa.h"
 #include "tests/bench/kernels/best.h"
-#include "tests/bench/kernels/peaks.h"
+#include "tests/bench/kernels/roofline.h"
 
 namespace millrace::bench {
 namespace {
@@ -310,7 +310,7 @@ int Main(const char* isa, const std::string& only) {
     return 2;
   }
   const Bench bench{**chosen, *products,
-                    2 * MeasurePeaks((*chosen)->name).float_gmacs};
+                    2 * MeasureRoofline((*chosen)->name).float_gmacs};
   std::printf("table %s, one thread, peak %.0f GFLOP/s\n", bench.t.name,
               bench.peak);
   if (only.empty() || only == "gemm" || bf16) bench.Products();

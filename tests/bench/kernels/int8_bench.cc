@@ -23,7 +23,7 @@
 
 #include "models/cpu/isa.h"
 #include "tests/bench/kernels/best.h"
-#include "tests/bench/kernels/peaks.h"
+#include "tests/bench/kernels/roofline.h"
 
 namespace millrace::bench {
 namespace {
@@ -186,7 +186,7 @@ int Main(const char* isa, const std::string& weights, const char* part) {
     return 2;
   }
   const Bench bench{**chosen, of, part,
-                    MeasurePeaks((*chosen)->name).integer_gmacs};
+                    MeasureRoofline((*chosen)->name).integer_gmacs};
   std::printf("table %s, one thread, peak %.0f GMAC/s\n", bench.t.name,
               bench.peak);
   bench.Conv(224, 224, 3, 64, 7, 2);

@@ -21,7 +21,7 @@
 #include "models/cpu/compute_pool.h"
 #include "models/cpu/isa.h"
 #include "tests/bench/kernels/best.h"
-#include "tests/bench/kernels/peaks.h"
+#include "tests/bench/kernels/roofline.h"
 
 namespace millrace::bench {
 namespace {
@@ -71,8 +71,8 @@ constexpr Format kFormats[] = {
 // Integer formats follow the float ones.
 bool IsInteger(WeightFormat format) { return format > WeightFormat::kBF16; }
 
-void BenchLinear(const KernelTable& t, const Peaks& peaks, const Format& f,
-                 int64_t n, int64_t columns) {
+void BenchLinear(const KernelTable& t, const Roofline& roofline,
+                 const Format& f, int64_t n, int64_t columns) {
   const bool wide = f.name[3] == 'K' || f.format == WeightFormat::kIQ4_XS;
   const int64_t k = wide ? (columns + 255) / 256 * 256 : columns;
   const int64_t groups = (n + t.row_group - 1) / t.row_group;
@@ -125,13 +125,13 @@ void BenchLinear(const KernelTable& t, const Peaks& peaks, const Format& f,
     if (rows == 1) std::printf(" (%4.1f GB/s)", gb / cold);
   }
   const bool pairs = f.format == WeightFormat::kBF16 && t.round_row != nullptr;
-  std::printf(" | peak %.0f\n", IsInteger(f.format) ? peaks.integer_gmacs
-                                : pairs             ? peaks.bf16_gmacs
-                                                    : peaks.float_gmacs);
+  std::printf(" | peak %.0f\n", IsInteger(f.format) ? roofline.integer_gmacs
+                                : pairs             ? roofline.bf16_gmacs
+                                                    : roofline.float_gmacs);
 }
 
-void BenchAttention(const KernelTable& t, const Peaks& peaks, KvFormat format,
-                    int32_t rows, int32_t dims) {
+void BenchAttention(const KernelTable& t, const Roofline& roofline,
+                    KvFormat format, int32_t rows, int32_t dims) {
   const int64_t page = 64 * (format == KvFormat::kInt8  ? dims + 4
                              : format == KvFormat::kF16 ? 2 * dims
                                                         : 4 * dims);
@@ -180,7 +180,7 @@ void BenchAttention(const KernelTable& t, const Peaks& peaks, KvFormat format,
       : format == KvFormat::kF16 ? "f16"
                                  : "f32",
       rows, dims, gmacs / hot, gmacs / cold,
-      8e-9 * static_cast<double>(page) / cold, peaks.float_gmacs);
+      8e-9 * static_cast<double>(page) / cold, roofline.float_gmacs);
 }
 
 void BenchRows(const KernelTable& t) {
@@ -221,30 +221,30 @@ int Main(const char* isa, const std::string& only) {
     return 2;
   }
   const KernelTable& t = **chosen;
-  const Peaks peaks = MeasurePeaks(t.name);
+  const Roofline roofline = MeasureRoofline(t.name);
   {
     Huge memory(kColdBytes);
     std::printf(
         "table %s; one thread: integer %.0f GMAC/s, float %.0f GMAC/s, "
         "read %.1f GB/s\n",
-        t.name, peaks.integer_gmacs, peaks.float_gmacs,
+        t.name, roofline.integer_gmacs, roofline.float_gmacs,
         MeasureReadGbs(memory.data(), memory.bytes()));
   }
   std::printf("\nlinear, GMAC/s hot and cold for M rows of activations\n");
   for (const Format& f : kFormats) {
     if (!only.empty() && only != f.name) continue;
-    BenchLinear(t, peaks, f, 1536, 576);
-    if (IsInteger(f.format)) BenchLinear(t, peaks, f, 576, 1536);
+    BenchLinear(t, roofline, f, 1536, 576);
+    if (IsInteger(f.format)) BenchLinear(t, roofline, f, 576, 1536);
   }
   if (!only.empty()) return 0;
-  BenchLinear(t, peaks, kFormats[2], 49152, 576);
+  BenchLinear(t, roofline, kFormats[2], 49152, 576);
   std::printf("\n");
   for (KvFormat format : {KvFormat::kF16, KvFormat::kInt8, KvFormat::kF32}) {
     for (int32_t rows : {1, 3, 4, 48}) {
-      BenchAttention(t, peaks, format, rows, 64);
+      BenchAttention(t, roofline, format, rows, 64);
     }
   }
-  BenchAttention(t, peaks, KvFormat::kF16, 48, 128);
+  BenchAttention(t, roofline, KvFormat::kF16, 48, 128);
   std::printf("\n");
   BenchRows(t);
   ComputePool pool({0, 1}, "bench");

@@ -162,7 +162,7 @@ int Main(const char* isa) {
     return 2;
   }
   std::printf("table %s, peak %.0f GFLOP/s\n", (*dense)->name,
-              2 * MeasurePeaks((*dense)->name).float_gmacs);
+              2 * MeasureRoofline((*dense)->name).float_gmacs);
   std::printf("%-28s %7s %7s %7s\n", "batch of m x k x n", "dense", "oneDNN",
               "stack");
   for (const Case& c :

@@ -21,7 +21,7 @@
 
 #include "models/cpu/compute_pool.h"
 #include "models/cpu/isa.h"
-#include "tests/bench/kernels/peaks.h"
+#include "tests/bench/kernels/roofline.h"
 
 namespace millrace::bench {
 namespace {

@@ -12,7 +12,7 @@
 #include <set>
 #include <string>
 
-#include "models/llm/teacher.h"
+#include "models/llm/teacher_forcing.h"
 
 namespace millrace::models {
 namespace {

@@ -95,8 +95,8 @@ class FakeContext final : public models::graph::ExecutionContext {
     return outputs;
   }
 
-  StatusOr<models::graph::TeamPeaks> MeasurePeaks() override {
-    return models::graph::TeamPeaks{};
+  StatusOr<models::graph::TeamRoofline> MeasureRoofline() override {
+    return models::graph::TeamRoofline{};
   }
 
   const std::vector<models::graph::Port>& inputs() const override {

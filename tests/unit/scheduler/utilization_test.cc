@@ -13,7 +13,7 @@ models::StepAccount Step(double bytes, double macs) {
   return step;
 }
 
-TEST(Utilization, IsNothingBeforeTheFirstStepAndWithoutPeaks) {
+TEST(Utilization, IsNothingBeforeTheFirstStepAndWithoutARoofline) {
   Utilization fresh({.read_bytes_per_s = 10, .macs_per_s = 10});
   EXPECT_EQ(fresh.bandwidth(), 0);
   EXPECT_EQ(fresh.compute(), 0);
@@ -23,7 +23,7 @@ TEST(Utilization, IsNothingBeforeTheFirstStepAndWithoutPeaks) {
   EXPECT_EQ(unknown.compute(), 0);
 }
 
-TEST(Utilization, IsTheShareOfThePeaksWhileStepsAreAlike) {
+TEST(Utilization, IsTheShareOfTheRooflineWhileStepsAreAlike) {
   Utilization u({.read_bytes_per_s = 100, .macs_per_s = 1000});
   for (int i = 0; i < 50; ++i) u.Add(Step(40, 100), 0.5);
   EXPECT_NEAR(u.bandwidth(), 0.8, 1e-9);  // 40 / (0.5 * 100)

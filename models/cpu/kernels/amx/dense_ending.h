@@ -1,4 +1,4 @@
-// What happens to a block of finished sums of bf16 products, up to 32 rows by
+// Epilogue of a block of finished sums of bf16 products, up to 32 rows by
 // 32 outputs. It is done some rows at a time, so that it can stand between the
 // tile products of the next block: they run beside each other. A block's
 // results are rounded here where they are kept in bf16. Anonymous namespace.

@@ -1,4 +1,4 @@
-// Eight rows of eight floats, turned in registers. Anonymous namespace.
+// Transposes 8 x 8 floats in registers. Anonymous namespace.
 #pragma once
 
 #include <immintrin.h>

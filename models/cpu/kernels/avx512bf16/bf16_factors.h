@@ -1,4 +1,4 @@
-// Products whose words are pairs of bf16, as kernels/dense/gemm.h wants them.
+// Dot products of packed bf16 pairs, as kernels/dense/gemm.h wants them.
 // Anonymous namespace.
 #pragma once
 

@@ -1,5 +1,5 @@
-// Sums and extremes over an array, for vectors of any width: the documented
-// tree of 32 lanes. Anonymous namespace.
+// Sums and extremes over an array, for vectors of any width: a reduction by 32
+// lanes, as graph_kernels.h says. Anonymous namespace.
 #pragma once
 
 #include <cstddef>

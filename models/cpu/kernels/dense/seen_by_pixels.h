@@ -1,6 +1,6 @@
-// What each output pixel of a convolution sees, gathered into rows. S gives the
-// values of a row and how an image's, of type From, become them, as in
-// kernels/dense/gemm.h. Anonymous namespace.
+// im2col: what each output pixel of a convolution reads, gathered into rows. S
+// gives the values of a row and how an image's, of type From, become them, as
+// in kernels/dense/gemm.h. Anonymous namespace.
 #pragma once
 
 #include <cstddef>

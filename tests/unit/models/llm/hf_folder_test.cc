@@ -11,7 +11,7 @@
 #include "models/llm/hf_config.h"
 #include "models/llm/hf_source.h"
 #include "models/llm/inspect.h"
-#include "models/llm/teacher.h"
+#include "models/llm/teacher_forcing.h"
 #include "tests/data/tiny_gguf.h"
 #include "tests/support/temp_path.h"
 #include "tests/unit/models/llm/step_driver.h"

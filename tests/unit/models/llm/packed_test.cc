@@ -11,7 +11,7 @@
 
 #include "models/cpu/isa.h"
 #include "models/llm/model.h"
-#include "models/llm/teacher.h"
+#include "models/llm/teacher_forcing.h"
 #include "tests/data/tiny_gguf.h"
 #include "tests/support/temp_path.h"
 #include "tests/unit/models/llm/step_driver.h"

@@ -6,7 +6,7 @@
 #include <cstdio>
 
 #include "models/llm/inspect.h"
-#include "models/llm/teacher.h"
+#include "models/llm/teacher_forcing.h"
 #include "tests/data/tiny_gguf.h"
 #include "tests/support/temp_path.h"
 #include "tests/unit/models/llm/reference_llama.h"
@@ -178,10 +178,10 @@ TEST(Runner, AccountsForItsSteps) {
   EXPECT_EQ(std::remove(path.c_str()), 0);
   ASSERT_TRUE(model.ok()) << model.status().ToString();
   Runner& runner = *model->runner;
-  const RunnerPeaks peaks = runner.MeasurePeaks();
-  EXPECT_GT(peaks.read_bytes_per_s, 0);
-  EXPECT_GT(peaks.macs_per_s, 0);
-  EXPECT_GT(peaks.barrier_s, 0);
+  const RunnerRoofline roofline = runner.MeasureRoofline();
+  EXPECT_GT(roofline.read_bytes_per_s, 0);
+  EXPECT_GT(roofline.macs_per_s, 0);
+  EXPECT_GT(roofline.barrier_s, 0);
 
   DriverRequest request;
   request.prompt = {5, 6, 7};

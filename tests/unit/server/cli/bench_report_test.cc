@@ -43,7 +43,7 @@ TEST(BenchReport, RowTellsRatesAndShares) {
 TEST(BenchReport, MachineTextFitsATerminal) {
   BenchReport report;
   report.info.name = std::string(200, 'x');
-  report.peaks.prompt_macs_per_s = 1e12;
+  report.roofline.prompt_macs_per_s = 1e12;
   std::istringstream lines(MachineText(report));
   for (std::string line; std::getline(lines, line);) {
     EXPECT_LE(line.size(), 80u) << line;

@@ -23,7 +23,7 @@ Profile TwoSteps() {
   profile.overhead_ms = 0.25;
   profile.run_ms = 5;
   profile.num_runs = 20;
-  profile.peaks = {.macs_per_s = 4e12, .read_bytes_per_s = 16e9};
+  profile.roofline = {.macs_per_s = 4e12, .read_bytes_per_s = 16e9};
   return profile;
 }
 
@@ -98,36 +98,36 @@ TEST(ProfileReport, AShareBeyondTheCeilingIsExplained) {
 // against reading there: no share may be above what is possible.
 TEST(ProfileReport, StepsAreHeldAgainstThePeakOfTheirKind) {
   using models::graph::Factors;
-  const models::graph::TeamPeaks peaks = {.macs_per_s = 1e9,
-                                          .bf16_macs_per_s = 4e9,
-                                          .int8_macs_per_s = 8e9,
-                                          .read_bytes_per_s = 10,
-                                          .cache_bytes_per_s = 50,
-                                          .cache_bytes = 100};
-  EXPECT_DOUBLE_EQ(peaks.MacSeconds({.macs = 8e9}), 8);
-  EXPECT_DOUBLE_EQ(peaks.MacSeconds({.macs = 8e9, .factors = Factors::kBf16}),
-                   2);
-  EXPECT_DOUBLE_EQ(peaks.MacSeconds({.macs = 8e9, .factors = Factors::kInt8}),
-                   1);
-  EXPECT_DOUBLE_EQ(peaks.ByteSeconds({.bytes = 50}), 1);
-  EXPECT_DOUBLE_EQ(peaks.ByteSeconds({.bytes = 150}), 2 + 5);
-  EXPECT_STREQ(peaks.ByteCeiling({.bytes = 50}), "L2");
-  EXPECT_STREQ(peaks.ByteCeiling({.bytes = 150}), "DRAM");
+  const models::graph::TeamRoofline roofline = {.macs_per_s = 1e9,
+                                                .bf16_macs_per_s = 4e9,
+                                                .int8_macs_per_s = 8e9,
+                                                .read_bytes_per_s = 10,
+                                                .cache_bytes_per_s = 50,
+                                                .cache_bytes = 100};
+  EXPECT_DOUBLE_EQ(roofline.MacSeconds({.macs = 8e9}), 8);
+  EXPECT_DOUBLE_EQ(
+      roofline.MacSeconds({.macs = 8e9, .factors = Factors::kBf16}), 2);
+  EXPECT_DOUBLE_EQ(
+      roofline.MacSeconds({.macs = 8e9, .factors = Factors::kInt8}), 1);
+  EXPECT_DOUBLE_EQ(roofline.ByteSeconds({.bytes = 50}), 1);
+  EXPECT_DOUBLE_EQ(roofline.ByteSeconds({.bytes = 150}), 2 + 5);
+  EXPECT_STREQ(roofline.ByteCeiling({.bytes = 50}), "L2");
+  EXPECT_STREQ(roofline.ByteCeiling({.bytes = 150}), "DRAM");
 }
 
 // Weights that do not fit into L2 all together are read from memory, however
 // small those of one step are.
 TEST(ProfileReport, WeightsStayInL2OnlyIfAllOfThemFit) {
-  models::graph::TeamPeaks peaks = {.read_bytes_per_s = 10,
-                                    .cache_bytes_per_s = 50,
-                                    .cache_bytes = 100,
-                                    .weight_bytes = 1000,
-                                    .memory_name = "L3"};
+  models::graph::TeamRoofline roofline = {.read_bytes_per_s = 10,
+                                          .cache_bytes_per_s = 50,
+                                          .cache_bytes = 100,
+                                          .weight_bytes = 1000,
+                                          .memory_name = "L3"};
   const models::graph::StepInfo step = {.bytes = 50, .constant_bytes = 40};
-  EXPECT_DOUBLE_EQ(peaks.ByteSeconds(step), 0.2 + 4);
-  EXPECT_STREQ(peaks.ByteCeiling(step), "L3");
-  peaks.weight_bytes = 90;
-  EXPECT_DOUBLE_EQ(peaks.ByteSeconds(step), 1);
+  EXPECT_DOUBLE_EQ(roofline.ByteSeconds(step), 0.2 + 4);
+  EXPECT_STREQ(roofline.ByteCeiling(step), "L3");
+  roofline.weight_bytes = 90;
+  EXPECT_DOUBLE_EQ(roofline.ByteSeconds(step), 1);
 }
 
 models::graph::Trace TwoMembers() {

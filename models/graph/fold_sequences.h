@@ -1,5 +1,5 @@
-// Sequences while a graph is settled: each becomes the list of the values that
-// stand for its items, so that none is left when the graph runs.
+// Sequences while constants are folded: each becomes the list of the values
+// that stand for its items, so that none is left when the graph runs.
 #pragma once
 
 #include <cstdint>
@@ -14,7 +14,7 @@
 
 namespace millrace::models::graph {
 
-class SettledSequences {
+class FoldedSequences {
  public:
   // Adds a node of this operator to the graph, near (in name) the node that
   // it is made for; the value that stands for its only result.
@@ -24,13 +24,13 @@ class SettledSequences {
   using Results = std::optional<std::vector<ValueId>>;
 
   // `made`: the graph whose values are read and made. Outlives this.
-  SettledSequences(Graph* made, Make make);
+  FoldedSequences(Graph* made, Make make);
 
   bool Any(const std::vector<ValueId>& values) const;
 
   // What stands for the results of a node for which IsOnSequences holds.
-  StatusOr<Results> Settle(const Node& node,
-                           const std::vector<ValueId>& operands);
+  StatusOr<Results> Fold(const Node& node,
+                         const std::vector<ValueId>& operands);
 
  private:
   const Tensor* Constant(ValueId id) const;

@@ -1,4 +1,5 @@
-// The ceilings beside which the speed of a step is shown.
+// Roofline of a team: peak rates of arithmetic and of memory, beside which the
+// speed of a step is shown (Williams, Waterman, Patterson 2009).
 #pragma once
 
 #include <cstdint>
@@ -11,7 +12,7 @@
 namespace millrace::models::graph {
 
 // Of all members together.
-struct TeamPeaks {
+struct TeamRoofline {
   // Products by the kernels in use, whose operands lie in the caches; 0: none.
   double macs_per_s = 0;             // of f32
   double bf16_macs_per_s = 0;        // of bf16
@@ -35,7 +36,8 @@ struct TeamPeaks {
 // The best of several runs of a few milliseconds each, since anything else on
 // the machine can only lower a run. `weight_bytes` is what a run of the graph
 // reads of constants.
-StatusOr<TeamPeaks> MeasurePeaks(ComputePool& pool, const Kernels& kernels,
-                                 int64_t weight_bytes);
+StatusOr<TeamRoofline> MeasureRoofline(ComputePool& pool,
+                                       const Kernels& kernels,
+                                       int64_t weight_bytes);
 
 }  // namespace millrace::models::graph

@@ -1,4 +1,4 @@
-#include "models/graph/settle.h"
+#include "models/graph/infer_and_fold.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -14,7 +14,7 @@ namespace {
 
 using ::testing::ElementsAre;
 
-TEST(Settle, FoldsWhatDependsOnConstantsAloneAtLoadTime) {
+TEST(InferAndFold, FoldsWhatDependsOnConstantsAloneAtLoadTime) {
   Graph graph;
   const ValueId x = graph.AddInput("x", DType::kF32, {{-1}});
   const ValueId a = graph.AddConstant("a", Tensor::Scalar(2.0f));
@@ -22,60 +22,60 @@ TEST(Settle, FoldsWhatDependsOnConstantsAloneAtLoadTime) {
   const ValueId sum = graph.AddNode("sum", *FindOp("Add"), {a, b});
   graph.AddOutput("y", graph.AddNode("y", *FindOp("Mul"), {x, sum}));
 
-  const auto settled = Settle(graph, {});
+  const auto folded = InferAndFold(graph, {});
 
-  ASSERT_TRUE(settled.ok()) << settled.status().message();
-  ASSERT_EQ(settled->nodes.size(), 1u);
-  const Value& factor = settled->value(settled->nodes[0].inputs[1]);
+  ASSERT_TRUE(folded.ok()) << folded.status().message();
+  ASSERT_EQ(folded->nodes.size(), 1u);
+  const Value& factor = folded->value(folded->nodes[0].inputs[1]);
   ASSERT_NE(factor.constant, nullptr);
   EXPECT_EQ(*factor.constant->data<float>(), 5.0f);
-  EXPECT_FALSE(settled->value(settled->outputs[0].value).type.has_value());
+  EXPECT_FALSE(folded->value(folded->outputs[0].value).type.has_value());
 }
 
-TEST(Settle, GivesEveryValueItsTypeOnceSizesAreKnown) {
+TEST(InferAndFold, GivesEveryValueItsTypeOnceSizesAreKnown) {
   Graph graph;
   const ValueId x = graph.AddInput("x", DType::kF32, {{-1}, {1}});
   const ValueId y = graph.AddInput("y", DType::kF32, {{-1}});
   graph.AddOutput("z", graph.AddNode("z", *FindOp("Less"), {x, y}));
 
-  const auto settled =
-      Settle(graph, {{DType::kF32, {4, 1}}, {DType::kF32, {3}}});
+  const auto folded =
+      InferAndFold(graph, {{DType::kF32, {4, 1}}, {DType::kF32, {3}}});
 
-  ASSERT_TRUE(settled.ok()) << settled.status().message();
+  ASSERT_TRUE(folded.ok()) << folded.status().message();
   const ValueType want{DType::kBool, {4, 3}};
-  EXPECT_EQ(settled->value(settled->outputs[0].value).type, want);
+  EXPECT_EQ(folded->value(folded->outputs[0].value).type, want);
 }
 
-TEST(Settle, OfWhatAConstantIsCastLikeTheTypeIsEnough) {
+TEST(InferAndFold, OfWhatAConstantIsCastLikeTheTypeIsEnough) {
   Graph graph;
   const ValueId x = graph.AddInput("x", DType::kI32, {{-1}});
   const ValueId two = graph.AddConstant("two", Tensor::Scalar(int64_t{2}));
   const ValueId like = graph.AddNode("like", *FindOp("CastLike"), {two, x});
   graph.AddOutput("y", graph.AddNode("y", *FindOp("Mul"), {x, like}));
 
-  const auto settled = Settle(graph, {{DType::kI32, {3}}});
+  const auto folded = InferAndFold(graph, {{DType::kI32, {3}}});
 
-  ASSERT_TRUE(settled.ok()) << settled.status().message();
-  ASSERT_EQ(settled->nodes.size(), 1u);
-  const Value& factor = settled->value(settled->nodes[0].inputs[1]);
+  ASSERT_TRUE(folded.ok()) << folded.status().message();
+  ASSERT_EQ(folded->nodes.size(), 1u);
+  const Value& factor = folded->value(folded->nodes[0].inputs[1]);
   ASSERT_NE(factor.constant, nullptr);
   EXPECT_EQ(*factor.constant->data<int32_t>(), 2);
 }
 
-TEST(Settle, DropsWhatNobodyReads) {
+TEST(InferAndFold, DropsWhatNobodyReads) {
   Graph graph;
   const ValueId x = graph.AddInput("x", DType::kF32, {{-1}});
   graph.AddNode("unread", *FindOp("Add"), {x, x});
   graph.AddOutput("y", graph.AddNode("y", *FindOp("Mul"), {x, x}));
 
-  const auto settled = Settle(graph, {});
+  const auto folded = InferAndFold(graph, {});
 
-  ASSERT_TRUE(settled.ok());
-  ASSERT_EQ(settled->nodes.size(), 1u);
-  EXPECT_EQ(settled->nodes[0].name, "y");
+  ASSERT_TRUE(folded.ok());
+  ASSERT_EQ(folded->nodes.size(), 1u);
+  EXPECT_EQ(folded->nodes[0].name, "y");
 }
 
-TEST(Settle, NodesThatGiveTheirOperandAsItIsGo) {
+TEST(InferAndFold, NodesThatGiveTheirOperandAsItIsGo) {
   Graph graph;
   const ValueId x = graph.AddInput("x", DType::kF32, {{-1}, {-1}});
   const auto ints = [&](std::vector<int64_t> values) {
@@ -92,14 +92,14 @@ TEST(Settle, NodesThatGiveTheirOperandAsItIsGo) {
                     {y, ints({-1}), ints({-99}), ints({0}), ints({-1})});
   graph.AddOutput("y", graph.AddNode("y", *FindOp("Neg"), {y}));
 
-  const auto settled = Settle(graph, {{DType::kF32, {4, 3}}});
+  const auto folded = InferAndFold(graph, {{DType::kF32, {4, 3}}});
 
-  ASSERT_TRUE(settled.ok()) << settled.status().message();
-  ASSERT_EQ(settled->nodes.size(), 2u);
-  EXPECT_EQ(settled->nodes[0].name, "flip");
+  ASSERT_TRUE(folded.ok()) << folded.status().message();
+  ASSERT_EQ(folded->nodes.size(), 2u);
+  EXPECT_EQ(folded->nodes[0].name, "flip");
 }
 
-TEST(Settle, AConstantIsNotExpandedToAHugeOne) {
+TEST(InferAndFold, AConstantIsNotExpandedToAHugeOne) {
   Graph graph;
   const ValueId x = graph.AddInput("x", DType::kF32, {{-1}});
   const ValueId one = graph.AddConstant("one", Tensor::Scalar(1.0f));
@@ -108,13 +108,13 @@ TEST(Settle, AConstantIsNotExpandedToAHugeOne) {
   graph.AddOutput("y", graph.AddNode("y", *FindOp("Concat"), {x, ones},
                                      {{"axis", int64_t{0}}}));
 
-  const auto settled = Settle(graph, {{DType::kF32, {100000}}});
+  const auto folded = InferAndFold(graph, {{DType::kF32, {100000}}});
 
-  ASSERT_TRUE(settled.ok()) << settled.status().message();
-  EXPECT_EQ(settled->nodes.size(), 2u);
+  ASSERT_TRUE(folded.ok()) << folded.status().message();
+  EXPECT_EQ(folded->nodes.size(), 2u);
 }
 
-TEST(Settle, SequencesGiveWayToTheTensorsInThem) {
+TEST(InferAndFold, SequencesGiveWayToTheTensorsInThem) {
   Graph graph;
   const ValueId x = graph.AddInput("x", DType::kF32, {{-1}, {2}});
   const auto number = [&](int64_t value) {
@@ -134,23 +134,23 @@ TEST(Settle, SequencesGiveWayToTheTensorsInThem) {
                             {{"axis", int64_t{0}}, {"new_axis", int64_t{1}}}));
   graph.AddOutput("n", node("SequenceLength", {rows}));
 
-  const auto settled = Settle(graph, {{DType::kF32, {3, 2}}});
+  const auto folded = InferAndFold(graph, {{DType::kF32, {3, 2}}});
 
-  ASSERT_TRUE(settled.ok()) << settled.status().message();
+  ASSERT_TRUE(folded.ok()) << folded.status().message();
   const ValueType want{DType::kF32, {3, 2}};
-  EXPECT_EQ(settled->value(settled->outputs[0].value).type, want);
-  EXPECT_EQ(
-      *settled->value(settled->outputs[1].value).constant->data<int64_t>(), 3);
+  EXPECT_EQ(folded->value(folded->outputs[0].value).type, want);
+  EXPECT_EQ(*folded->value(folded->outputs[1].value).constant->data<int64_t>(),
+            3);
   std::vector<Tensor> inputs;
   inputs.push_back(Tensor::From<float>(DType::kF32, {3, 2},
                                        std::vector<float>{1, 2, 3, 4, 5, 6}));
-  const auto outputs = Interpret(*settled, inputs);
+  const auto outputs = Interpret(*folded, inputs);
   ASSERT_TRUE(outputs.ok()) << outputs.status().message();
   const float* y = (*outputs)[0].data<float>();
   EXPECT_THAT(std::vector<float>(y, y + 6), ElementsAre(3, 4, 3, 4, 5, 6));
 }
 
-TEST(Settle, ASequenceAtAPlaceThatDataDecidesIsInterpreted) {
+TEST(InferAndFold, ASequenceAtAPlaceThatDataDecidesIsInterpreted) {
   Graph graph;
   const ValueId x = graph.AddInput("x", DType::kF32, {{2}});
   const ValueId at = graph.AddInput("at", DType::kI64, {});
@@ -158,11 +158,11 @@ TEST(Settle, ASequenceAtAPlaceThatDataDecidesIsInterpreted) {
       graph.AddNode("list", *FindOp("SequenceConstruct"), {x, x});
   graph.AddOutput("y", graph.AddNode("y", *FindOp("SequenceAt"), {list, at}));
   EXPECT_TRUE(IsNeedsBytes(
-      Settle(graph, {{DType::kF32, {2}}, {DType::kI64, {}}}).status()));
+      InferAndFold(graph, {{DType::kF32, {2}}, {DType::kI64, {}}}).status()));
 }
 
 // A file may leave out any operand; the interpreter tells of it.
-TEST(Settle, SequencesThatLackOperandsAreInterpreted) {
+TEST(InferAndFold, SequencesThatLackOperandsAreInterpreted) {
   for (const char* op : {"SequenceAt", "SequenceLength", "SplitToSequence",
                          "SequenceInsert", "ConcatFromSequence"}) {
     for (const std::vector<ValueId>& operands :
@@ -170,13 +170,14 @@ TEST(Settle, SequencesThatLackOperandsAreInterpreted) {
       Graph graph;
       graph.AddInput("x", DType::kF32, {{2}});
       graph.AddOutput("y", graph.AddNode("y", *FindOp(op), operands));
-      EXPECT_TRUE(IsNeedsBytes(Settle(graph, {{DType::kF32, {2}}}).status()))
+      EXPECT_TRUE(
+          IsNeedsBytes(InferAndFold(graph, {{DType::kF32, {2}}}).status()))
           << op;
     }
   }
 }
 
-TEST(Settle, AConditionThatIsNoTruthDecidesNothing) {
+TEST(InferAndFold, AConditionThatIsNoTruthDecidesNothing) {
   Graph graph;
   const ValueId x = graph.AddInput("x", DType::kF32, {{2}});
   const ValueId none =
@@ -185,15 +186,15 @@ TEST(Settle, AConditionThatIsNoTruthDecidesNothing) {
   branch->AddOutput("y", branch->AddInput("x", DType::kF32, {{2}}));
   graph.AddOutput("y", graph.AddNode("if", *FindOp("If"), {none, x}));
   graph.nodes.back().bodies = {branch, branch};
-  const auto settled = Settle(graph, {});
-  ASSERT_TRUE(settled.ok()) << settled.status().message();
-  EXPECT_EQ(settled->nodes.size(), 1u);
+  const auto folded = InferAndFold(graph, {});
+  ASSERT_TRUE(folded.ok()) << folded.status().message();
+  EXPECT_EQ(folded->nodes.size(), 1u);
   std::vector<Tensor> inputs;
   inputs.push_back(Tensor::Make(DType::kF32, {2}));
   EXPECT_FALSE(Interpret(graph, inputs).ok());
 }
 
-TEST(Settle, PartsOfMoreThanThereIsAreRefused) {
+TEST(InferAndFold, PartsOfMoreThanThereIsAreRefused) {
   const int64_t most = std::numeric_limits<int64_t>::max();
   for (const std::vector<int64_t>& parts :
        {std::vector<int64_t>{1, most}, std::vector<int64_t>{-1, 3}}) {
@@ -203,34 +204,34 @@ TEST(Settle, PartsOfMoreThanThereIsAreRefused) {
     const ValueId list =
         graph.AddNode("list", *FindOp("SplitToSequence"), {x, split});
     graph.AddOutput("y", graph.AddNode("y", *FindOp("SequenceLength"), {list}));
-    EXPECT_EQ(Settle(graph, {{DType::kF32, {2}}}).status().code(),
+    EXPECT_EQ(InferAndFold(graph, {{DType::kF32, {2}}}).status().code(),
               StatusCode::kInvalidArgument);
   }
 }
 
-TEST(Settle, RefusesMoreResultsThanAnOperatorHas) {
+TEST(InferAndFold, RefusesMoreResultsThanAnOperatorHas) {
   Graph graph;
   const ValueId x = graph.AddInput("x", DType::kF32, {{-1}});
   graph.AddOutput("y", graph.AddNode("sum", *FindOp("Add"), {x, x}));
   graph.nodes[0].outputs.push_back(graph.AddValue("more"));
   graph.AddOutput("z", graph.nodes[0].outputs[1]);
 
-  const auto settled = Settle(graph, {{DType::kF32, {4}}});
+  const auto folded = InferAndFold(graph, {{DType::kF32, {4}}});
 
-  EXPECT_EQ(settled.status().code(), StatusCode::kInvalidArgument);
+  EXPECT_EQ(folded.status().code(), StatusCode::kInvalidArgument);
 }
 
-TEST(Settle, KeepsAPlaceForResultsThatTheGraphLeavesOut) {
+TEST(InferAndFold, KeepsAPlaceForResultsThatTheGraphLeavesOut) {
   Graph graph;
   const ValueId x = graph.AddInput("x", DType::kF32, {{-1}});
   const ValueId k =
       graph.AddConstant("k", Tensor::Int64s(std::vector<int64_t>{2}));
   graph.AddOutput("y", graph.AddNode("top", *FindOp("TopK"), {x, k}));
 
-  const auto settled = Settle(graph, {{DType::kF32, {4}}});
+  const auto folded = InferAndFold(graph, {{DType::kF32, {4}}});
 
-  ASSERT_TRUE(settled.ok()) << settled.status().message();
-  EXPECT_EQ(settled->nodes[0].outputs.size(), 2u);
+  ASSERT_TRUE(folded.ok()) << folded.status().message();
+  EXPECT_EQ(folded->nodes[0].outputs.size(), 2u);
 }
 
 }  // namespace

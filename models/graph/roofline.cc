@@ -1,4 +1,4 @@
-#include "models/graph/peaks.h"
+#include "models/graph/roofline.h"
 
 #include <unistd.h>
 
@@ -153,17 +153,17 @@ struct ByteTimes {
   double memory = 0;
 };
 
-ByteTimes ByteTimesOf(const TeamPeaks& peaks, const StepInfo& step) {
-  if (peaks.read_bytes_per_s <= 0) return {};
-  if (peaks.cache_bytes_per_s <= 0) {
-    return {0, step.bytes / peaks.read_bytes_per_s};
+ByteTimes ByteTimesOf(const TeamRoofline& roofline, const StepInfo& step) {
+  if (roofline.read_bytes_per_s <= 0) return {};
+  if (roofline.cache_bytes_per_s <= 0) {
+    return {0, step.bytes / roofline.read_bytes_per_s};
   }
-  const bool weights_stay = peaks.weight_bytes <= peaks.cache_bytes;
+  const bool weights_stay = roofline.weight_bytes <= roofline.cache_bytes;
   const double may_stay =
       weights_stay ? step.bytes : step.bytes - step.constant_bytes;
-  const double cached = std::min(may_stay, peaks.cache_bytes);
-  return {cached / peaks.cache_bytes_per_s,
-          (step.bytes - cached) / peaks.read_bytes_per_s};
+  const double cached = std::min(may_stay, roofline.cache_bytes);
+  return {cached / roofline.cache_bytes_per_s,
+          (step.bytes - cached) / roofline.read_bytes_per_s};
 }
 
 // The L3 that this process may use, as the operating system tells; 0: unknown.
@@ -177,45 +177,46 @@ int64_t L3Bytes() {
 
 }  // namespace
 
-double TeamPeaks::MacSeconds(const StepInfo& step) const {
+double TeamRoofline::MacSeconds(const StepInfo& step) const {
   const double peak = step.factors == Factors::kBf16   ? bf16_macs_per_s
                       : step.factors == Factors::kInt8 ? int8_macs_per_s
                                                        : macs_per_s;
   return peak > 0 ? step.macs / peak : 0;
 }
 
-double TeamPeaks::ByteSeconds(const StepInfo& step) const {
+double TeamRoofline::ByteSeconds(const StepInfo& step) const {
   const ByteTimes times = ByteTimesOf(*this, step);
   return times.cache + times.memory;
 }
 
-const char* TeamPeaks::ByteCeiling(const StepInfo& step) const {
+const char* TeamRoofline::ByteCeiling(const StepInfo& step) const {
   const ByteTimes times = ByteTimesOf(*this, step);
   return times.cache > times.memory ? "L2" : memory_name;
 }
 
-StatusOr<TeamPeaks> MeasurePeaks(ComputePool& pool, const Kernels& kernels,
-                                 int64_t weight_bytes) {
-  TeamPeaks peaks;
-  ASSIGN_OR_RETURN(peaks.macs_per_s, DenseRate(pool, kernels.dense));
+StatusOr<TeamRoofline> MeasureRoofline(ComputePool& pool,
+                                       const Kernels& kernels,
+                                       int64_t weight_bytes) {
+  TeamRoofline roofline;
+  ASSIGN_OR_RETURN(roofline.macs_per_s, DenseRate(pool, kernels.dense));
   if (kernels.bf16 != nullptr) {
-    ASSIGN_OR_RETURN(peaks.bf16_macs_per_s, DenseRate(pool, *kernels.bf16));
+    ASSIGN_OR_RETURN(roofline.bf16_macs_per_s, DenseRate(pool, *kernels.bf16));
   }
-  ASSIGN_OR_RETURN(peaks.int8_macs_per_s, Int8Rate(pool, kernels.int8));
+  ASSIGN_OR_RETURN(roofline.int8_macs_per_s, Int8Rate(pool, kernels.int8));
   const int64_t bytes =
       std::clamp(weight_bytes, kLeastReadBytes, kMostReadBytes);
   ASSIGN_OR_RETURN(const HugeBuffer buffer,
                    HugeBuffer::Allocate(bytes, true, "measurement"));
   // Pages that were never written would all be one page of zeros.
   std::fill_n(buffer.data(), bytes, std::byte{1});
-  peaks.read_bytes_per_s = MeasureReadRate(pool, buffer.data(), bytes);
-  if (bytes <= L3Bytes()) peaks.memory_name = "L3";
-  peaks.weight_bytes = static_cast<double>(weight_bytes);
+  roofline.read_bytes_per_s = MeasureReadRate(pool, buffer.data(), bytes);
+  if (bytes <= L3Bytes()) roofline.memory_name = "L3";
+  roofline.weight_bytes = static_cast<double>(weight_bytes);
   const int64_t cache = CacheBytes() * pool.size();
-  peaks.cache_bytes = static_cast<double>(cache);
+  roofline.cache_bytes = static_cast<double>(cache);
   // Half of it: other things need room there.
-  peaks.cache_bytes_per_s = MeasureReadRate(pool, buffer.data(), cache / 2);
-  return peaks;
+  roofline.cache_bytes_per_s = MeasureReadRate(pool, buffer.data(), cache / 2);
+  return roofline;
 }
 
 }  // namespace millrace::models::graph

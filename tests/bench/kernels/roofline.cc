@@ -2,7 +2,7 @@
 // are written with target attributes rather than flags, so that the program
 // starts anywhere.
 
-#include "tests/bench/kernels/peaks.h"
+#include "tests/bench/kernels/roofline.h"
 
 #include <immintrin.h>
 
@@ -107,7 +107,7 @@ double Now() {
       .count();
 }
 
-Peaks MeasurePeaks(const char* isa) {
+Roofline MeasureRoofline(const char* isa) {
   const bool bf16 = std::strcmp(isa, "avx512bf16") == 0;
   if (bf16 || std::strcmp(isa, "avx512vnni") == 0 ||
       std::strcmp(isa, "avx512vbmi") == 0) {

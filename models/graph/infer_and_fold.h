@@ -1,10 +1,10 @@
-// What can be known of a graph before it runs: everything, once the sizes of
-// its inputs are.
+// Shape inference and constant folding: all that can be known of a graph before
+// it runs, once the sizes of its inputs are known.
 //
-// Values get their types by each operator's rule; nodes whose operands are all
-// constants become constants, so shapes that the graph computes with are gone;
+// Values get their types by each operator's rule. Nodes whose operands are all
+// constants become constants, so shapes that the graph computes with are gone.
 // If and Loop whose condition and trip count are constants are replaced by
-// their bodies, sequences by the tensors in them; what nobody reads is left
+// their bodies, sequences by the tensors in them. What nobody reads is left
 // out. Without input types, only what does not depend on them is done: that is
 // for load time, so that constants are folded once and not for each size.
 #pragma once
@@ -18,7 +18,7 @@
 
 namespace millrace::models::graph {
 
-struct SettleLimits {
+struct FoldLimits {
   int64_t max_nodes = 1 << 20;  // after loops are unrolled
   // A folded result may have this many bytes, or as many as its operands.
   int64_t max_folded_bytes = int64_t{16} << 20;
@@ -29,9 +29,9 @@ struct SettleLimits {
 // FAILED_PRECONDITION for which IsNeedsBytes holds: a shape or a condition
 // depends on data, so the graph can only be interpreted. Other errors name the
 // node.
-StatusOr<Graph> Settle(const Graph& graph,
-                       const std::vector<ValueType>& input_types,
-                       const std::vector<const Tensor*>& input_values = {},
-                       const SettleLimits& limits = {});
+StatusOr<Graph> InferAndFold(
+    const Graph& graph, const std::vector<ValueType>& input_types,
+    const std::vector<const Tensor*>& input_values = {},
+    const FoldLimits& limits = {});
 
 }  // namespace millrace::models::graph

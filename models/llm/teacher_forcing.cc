@@ -1,6 +1,6 @@
 // One sequence in slot 0 on pages 0, 1, 2, …; every row asks for a score, so
 // that the sampler leaves its logits alone.
-#include "models/llm/teacher.h"
+#include "models/llm/teacher_forcing.h"
 
 #include <algorithm>
 #include <string>

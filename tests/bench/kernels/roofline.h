@@ -6,14 +6,14 @@
 
 namespace millrace::bench {
 
-struct Peaks {
+struct Roofline {
   double integer_gmacs = 0;  // u8 x s8 into 32 bits, the table's own way
   double float_gmacs = 0;    // f32 fma
   double bf16_gmacs = 0;     // pairs of bf16; 0 if the table has none
 };
 
 // For a table of that name, which the machine must be able to run.
-Peaks MeasurePeaks(const char* isa);
+Roofline MeasureRoofline(const char* isa);
 
 // Reads a buffer once, as fast as one thread can.
 void ReadOnce(const void* data, int64_t bytes);

@@ -1,16 +1,16 @@
-#include "models/graph/settle.h"
+#include "models/graph/infer_and_fold.h"
 
 #include <algorithm>
 #include <string>
 #include <string_view>
 #include <utility>
 
+#include "models/graph/fold_sequences.h"
 #include "models/graph/interpret/parts.h"
 #include "models/graph/interpreter.h"
 #include "models/graph/needless.h"
 #include "models/graph/onnx_dtype.h"
 #include "models/graph/op.h"
-#include "models/graph/settle_sequences.h"
 
 namespace millrace::models::graph {
 namespace {
@@ -21,9 +21,9 @@ constexpr int64_t kMostExpandedBytes = int64_t{64} << 10;
 // From the values of the graph (or body) being read to those being made.
 using Mapping = std::vector<ValueId>;
 
-class Settler {
+class Folder {
  public:
-  Settler(const Graph& from, bool types_known, const SettleLimits& limits)
+  Folder(const Graph& from, bool types_known, const FoldLimits& limits)
       : types_known_(types_known),
         limits_(limits),
         sequences_(&made_, [this](const Node& near, std::string_view op,
@@ -97,13 +97,13 @@ class Settler {
     if (node.Is("If")) return Branch(node, operands);
     if (node.Is("Loop")) return Unrolled(node, operands);
     if (types_known_ && IsOnSequences(node)) {
-      ASSIGN_OR_RETURN(const SettledSequences::Results results,
-                       sequences_.Settle(node, operands));
-      return results ? *results : NotSettled(node, std::move(operands));
+      ASSIGN_OR_RETURN(const FoldedSequences::Results results,
+                       sequences_.Fold(node, operands));
+      return results ? *results : NotKnown(node, std::move(operands));
     }
-    if (sequences_.Any(operands)) return NotSettled(node, std::move(operands));
+    if (sequences_.Any(operands)) return NotKnown(node, std::move(operands));
     // What the interpreter alone can do: sequences and the like.
-    if (node.op->infer == nullptr) return NotSettled(node, std::move(operands));
+    if (node.op->infer == nullptr) return NotKnown(node, std::move(operands));
     if (node.Is("Shape")) {
       const Value& of = made_.value(operands[0]);
       if (of.type) return Sizes(node, of.type->shape);
@@ -171,7 +171,7 @@ class Settler {
                                         std::vector<ValueId>& operands) {
     const Tensor* condition = Constant(operands[0]);
     if (!IsOne(condition, DType::kBool)) {
-      return NotSettled(node, std::move(operands));
+      return NotKnown(node, std::move(operands));
     }
     const bool then = *condition->data<bool>();
     return Inlined(*node.bodies[then ? 0 : 1],
@@ -190,7 +190,7 @@ class Settler {
         operands[1] == kNoValue ? nullptr : Constant(operands[1]);
     const bool known = IsOne(trips, DType::kI64) &&
                        (operands[1] == kNoValue || IsOne(go, DType::kBool));
-    if (!known) return NotSettled(node, std::move(operands));
+    if (!known) return NotKnown(node, std::move(operands));
     const int64_t count = *trips->data<int64_t>();
     bool goes_on = go == nullptr || *go->data<bool>();
     std::vector<ValueId> carried(
@@ -249,7 +249,7 @@ class Settler {
               .outputs = {kNoValue + 1},
               .attrs = std::move(attrs),
               .bodies = {}};
-    CHECK(node.op != nullptr, "an operator that settling is made of");
+    CHECK(node.op != nullptr, "an operator that folding makes use of");
     ASSIGN_OR_RETURN(const std::vector<ValueId> ids,
                      One(node, std::move(operands)));
     return ids[0];
@@ -334,8 +334,8 @@ class Settler {
             static_cast<size_t>(begin), static_cast<size_t>(end - begin))))};
   }
 
-  StatusOr<std::vector<ValueId>> NotSettled(const Node& node,
-                                            std::vector<ValueId> operands) {
+  StatusOr<std::vector<ValueId>> NotKnown(const Node& node,
+                                          std::vector<ValueId> operands) {
     if (types_known_) {
       return NeedsBytes("what decides node '" + node.name + "'");
     }
@@ -393,22 +393,22 @@ class Settler {
   }
 
   const bool types_known_;
-  const SettleLimits limits_;
+  const FoldLimits limits_;
   Graph made_;
-  SettledSequences sequences_;
+  FoldedSequences sequences_;
 };
 
 }  // namespace
 
-StatusOr<Graph> Settle(const Graph& graph,
-                       const std::vector<ValueType>& input_types,
-                       const std::vector<const Tensor*>& input_values,
-                       const SettleLimits& limits) {
+StatusOr<Graph> InferAndFold(const Graph& graph,
+                             const std::vector<ValueType>& input_types,
+                             const std::vector<const Tensor*>& input_values,
+                             const FoldLimits& limits) {
   const bool types_known = !input_types.empty() || graph.inputs.empty();
   CHECK(input_types.empty() || input_types.size() == graph.inputs.size(),
         "a type for each input");
-  Settler settler(graph, types_known, limits);
-  return settler.Run(graph, input_types, input_values);
+  Folder folder(graph, types_known, limits);
+  return folder.Run(graph, input_types, input_values);
 }
 
 }  // namespace millrace::models::graph

@@ -1,4 +1,4 @@
-#include "models/graph/settle_sequences.h"
+#include "models/graph/fold_sequences.h"
 
 #include <algorithm>
 #include <string>
@@ -9,7 +9,7 @@
 namespace millrace::models::graph {
 namespace {
 
-SettledSequences::Results One(ValueId id) { return std::vector<ValueId>{id}; }
+FoldedSequences::Results One(ValueId id) { return std::vector<ValueId>{id}; }
 
 // How many of the operands cannot be left out.
 size_t NumNeeded(const Node& node, size_t num_operands) {
@@ -54,15 +54,15 @@ std::vector<int64_t> EndsOfChunks(int64_t size, int64_t chunk) {
 
 }  // namespace
 
-SettledSequences::SettledSequences(Graph* made, Make make)
+FoldedSequences::FoldedSequences(Graph* made, Make make)
     : made_(*made), make_(std::move(make)) {}
 
-bool SettledSequences::Any(const std::vector<ValueId>& values) const {
+bool FoldedSequences::Any(const std::vector<ValueId>& values) const {
   return std::any_of(values.begin(), values.end(),
                      [&](ValueId id) { return items_.contains(id); });
 }
 
-StatusOr<SettledSequences::Results> SettledSequences::Settle(
+StatusOr<FoldedSequences::Results> FoldedSequences::Fold(
     const Node& node, const std::vector<ValueId>& operands) {
   // Of what is left out the interpreter tells.
   if (LacksOperands(node, operands)) return Results();
@@ -79,13 +79,13 @@ StatusOr<SettledSequences::Results> SettledSequences::Settle(
   return Edited(node, operands, found->second);
 }
 
-const Tensor* SettledSequences::Constant(ValueId id) const {
+const Tensor* FoldedSequences::Constant(ValueId id) const {
   return made_.value(id).constant.get();
 }
 
 // The number that operand i holds, `otherwise` when it is not given; none
 // when it is not known.
-std::optional<int64_t> SettledSequences::NumberAt(
+std::optional<int64_t> FoldedSequences::NumberAt(
     const std::vector<ValueId>& operands, size_t i, int64_t otherwise) const {
   if (i >= operands.size() || operands[i] == kNoValue) return otherwise;
   const Tensor* number = Constant(operands[i]);
@@ -95,20 +95,20 @@ std::optional<int64_t> SettledSequences::NumberAt(
   return std::nullopt;
 }
 
-ValueId SettledSequences::List(std::string_view name, int64_t only) {
+ValueId FoldedSequences::List(std::string_view name, int64_t only) {
   return made_.AddConstant(std::string(name),
                            Tensor::Int64s(std::vector<int64_t>{only}));
 }
 
-SettledSequences::Results SettledSequences::Made(const Node& node,
-                                                 std::vector<ValueId> items) {
+FoldedSequences::Results FoldedSequences::Made(const Node& node,
+                                               std::vector<ValueId> items) {
   const ValueId id = made_.AddValue(node.name);
   items_[id] = std::move(items);
   return One(id);
 }
 
 // SequenceAt, SequenceInsert, SequenceErase.
-StatusOr<SettledSequences::Results> SettledSequences::Edited(
+StatusOr<FoldedSequences::Results> FoldedSequences::Edited(
     const Node& node, const std::vector<ValueId>& operands,
     std::vector<ValueId> items) {
   const auto size = static_cast<int64_t>(items.size());
@@ -130,7 +130,7 @@ StatusOr<SettledSequences::Results> SettledSequences::Edited(
   return Made(node, std::move(items));
 }
 
-StatusOr<SettledSequences::Results> SettledSequences::Joined(
+StatusOr<FoldedSequences::Results> FoldedSequences::Joined(
     const Node& node, std::vector<ValueId> items) {
   if (items.empty()) return InvalidArgument("the sequence is empty");
   const int64_t axis = node.attrs.Int("axis", 0);
@@ -145,7 +145,7 @@ StatusOr<SettledSequences::Results> SettledSequences::Joined(
   return One(id);
 }
 
-StatusOr<SettledSequences::Results> SettledSequences::Parts(
+StatusOr<FoldedSequences::Results> FoldedSequences::Parts(
     const Node& node, const std::vector<ValueId>& operands) {
   const std::optional<ValueType> type = made_.value(operands[0]).type;
   const bool even = operands.size() < 2 || operands[1] == kNoValue;
