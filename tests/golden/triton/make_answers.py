@@ -1,5 +1,6 @@
 #!/usr/bin/env python3
-"""Writes answers.json: what a real Triton says to the corpus.
+"""Writes answers.json and answers_grpc.json: what a real Triton says to both
+corpora. Needs tritonclient[grpc].
 
     make_answers.py PATH/TO/tritonserver [BACKENDS_FOLDER]
 
@@ -15,8 +16,13 @@ import tempfile
 import time
 import urllib.request
 
+import grpc
+from tritonclient.grpc import service_pb2_grpc
+
 import corpus
-from replay import send
+import corpus_grpc
+import replay
+import replay_grpc
 from repository import write_repository
 
 
@@ -53,10 +59,20 @@ class Triton:
         raise RuntimeError("Triton does not become ready")
 
     def send(self, case):
-        answer = send("127.0.0.1", self.ports[0], case)
+        return self.alive(replay.send("127.0.0.1", self.ports[0], case))
+
+    def call(self, call):
+        with grpc.insecure_channel(f"127.0.0.1:{self.ports[1]}") as channel:
+            stub = service_pb2_grpc.GRPCInferenceServiceStub(channel)
+            return self.alive(replay_grpc.send(stub, call))
+
+    def alive(self, answer):
+        """The answer, unless the server died of the question."""
         time.sleep(0.005)
         try:
-            self.process.wait(0.05 if isinstance(answer["status"], str) else 0)
+            gone = answer["status"] == "UNAVAILABLE" or \
+                "Disconnected" in str(answer["status"])
+            self.process.wait(0.5 if gone else 0)
         except subprocess.TimeoutExpired:
             return answer
         self.start()
@@ -69,13 +85,20 @@ def main():
         server.parent.parent / "backends"
     with tempfile.TemporaryDirectory() as root:
         write_repository(root, "python")
-        triton = Triton(server, backends, root)
-        try:
-            answers = {case.name: triton.send(case) for case in corpus.CASES}
-        finally:
-            triton.process.terminate()
-            triton.process.wait()
-    with open(pathlib.Path(__file__).parent / "answers.json", "w") as file:
+        # Each corpus changes settings: each has a server of its own.
+        for name, cases, ask in (
+                ("answers.json", corpus.CASES, Triton.send),
+                ("answers_grpc.json", corpus_grpc.CALLS, Triton.call)):
+            triton = Triton(server, backends, root)
+            try:
+                write(name, {case.name: ask(triton, case) for case in cases})
+            finally:
+                triton.process.terminate()
+                triton.process.wait()
+
+
+def write(name, answers):
+    with open(pathlib.Path(__file__).parent / name, "w") as file:
         file.write("{\n" + ",\n".join(
             f"{json.dumps(name)}: {json.dumps(answer)}"
             for name, answer in answers.items()) + "\n}\n")
