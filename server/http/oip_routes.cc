@@ -68,11 +68,10 @@ Status NoModelAt(const Site& site, const ModelPath& path,
   if (slash == std::string::npos) return not_found;
   const std::string model = path.name.substr(0, slash);
   if (!site.services.repository->Find(model).ok()) return not_found;
-  return NotFound(
-             "the model '" + model + "' has nothing at '" +
-             path.name.substr(slash) +
-             "'; it has /config, /infer, /ready, /stats, /trace/setting and "
-             "/versions/{version}")
+  return NotFound("the model '" + model + "' has nothing at '" +
+                  path.name.substr(slash) +
+                  "'; it has /config, /generate, /generate_stream, /infer, "
+                  "/ready, /stats, /trace/setting and /versions/{version}")
       .Because("route_not_found");
 }
 

@@ -133,6 +133,18 @@ constexpr Schema kSchemas[] = {
           "required": ["name"], "properties": {
             "name": {"type": "string"},
             "parameters": {"type": "object"}}}}}})"},
+    {"GenerateRequest", R"({"type": "object", "required": ["text_input"],
+      "properties": {
+        "id": {"type": "string"}, "text_input": {"type": "string"},
+        "parameters": {"type": "object", "description":
+          "Sampling fields, as in CompletionRequest; details: why it ended."}},
+      "examples": [{"text_input": "Once upon a time",
+        "parameters": {"max_tokens": 16}}]})"},
+    {"GenerateResponse", R"({"type": "object", "properties": {
+        "id": {"type": "string"}, "model_name": {"type": "string"},
+        "model_version": {"type": "string"},
+        "text_output": {"type": "string"},
+        "details": {"type": "object"}}})"},
     {"InferResponse", R"({"type": "object", "properties": {
         "model_name": {"type": "string"},
         "model_version": {"type": "string"}, "id": {"type": "string"},

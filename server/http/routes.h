@@ -33,6 +33,9 @@ void ServeOipModels(const Site&, const std::shared_ptr<Exchange>&);
 void ServeOipModel(const Site&, const std::shared_ptr<Exchange>&);
 void ServeOipModelReady(const Site&, const std::shared_ptr<Exchange>&);
 void ServeOipInfer(const Site&, const std::shared_ptr<Exchange>&);
+// oip_generate_routes.cc: on the handler pool.
+void ServeOipGenerate(const Site&, const std::shared_ptr<Exchange>&);
+void ServeOipGenerateStream(const Site&, const std::shared_ptr<Exchange>&);
 // Whether the model has a place: a large body is not read to be refused.
 Status GuardOipInfer(const Site&, const std::vector<std::string>& params);
 

@@ -10,7 +10,7 @@ RULES = [
     ("what is not there is 404 for every question about it; Triton answers 400 "
      "to some",
      lambda name, theirs, ours: theirs["status"] in (400, 500) and
-     ours["status"] == 404 and "generate" not in name),
+     ours["status"] == 404),
     ("health and readiness tell in JSON what the status says, as KServe's "
      "specification does; Triton's body is empty",
      lambda name, theirs, ours: ("ready" in name or "health" in name) and
@@ -58,8 +58,6 @@ RULES = [
     ("traces are not offered: their settings are told and do not change",
      {"trace with a rate", "trace with a number",
       "trace with an unknown setting"}),
-    ("generate is not offered yet: OpenAI's routes make text",
-     lambda name, theirs, ours: "generate" in name),
 ]
 
 

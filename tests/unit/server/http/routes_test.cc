@@ -236,7 +236,8 @@ TEST(Routes, WhatAModelDoesNotHaveIsNoOtherModel) {
   EXPECT_EQ(reply.status, 404);
   EXPECT_EQ(Body(reply)["error"],
             "the model 'tiny' has nothing at '/metrics'; it has /config, "
-            "/infer, /ready, /stats, /trace/setting and /versions/{version}");
+            "/generate, /generate_stream, /infer, /ready, /stats, "
+            "/trace/setting and /versions/{version}");
   EXPECT_EQ(Body(client.Get("/v2/models/tiny/versions/1/foo"))["error"],
             "version '1' of the model 'tiny' has nothing at '/foo'; it has "
             "/config, /infer, /ready and /stats");
