@@ -6,6 +6,7 @@
 #include <cmath>
 #include <cstdio>
 #include <fstream>
+#include <iterator>
 #include <utility>
 
 namespace millrace::loadtest {
@@ -209,6 +210,9 @@ Report MakeReport(const Options& options, const Session& session,
   report.open_loop = options.open_loop;
   static constexpr const char* kArrivals[] = {"constant", "poisson", "burst",
                                               "trace"};
+  static_assert(
+      std::size(kArrivals) == static_cast<size_t>(ArrivalKind::kTrace) + 1,
+      "a name for each kind");
   report.arrival = kArrivals[static_cast<int>(options.arrivals.kind)];
   report.load = load;
   report.repetitions = static_cast<int64_t>(measurement.runs.size());

@@ -34,6 +34,8 @@ std::string_view UnaryName(Unary f) {
       "softplus",   "mish", "exp",  "log",        "sqrt",    "rsqrt",
       "reciprocal", "neg",  "abs",  "erf",        "floor",   "ceil",
       "round",      "sin",  "cos"};
+  static_assert(kNames.size() == static_cast<size_t>(Unary::kCos) + 1,
+                "a name for each function");
   return kNames[static_cast<size_t>(f)];
 }
 
