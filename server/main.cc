@@ -52,7 +52,8 @@ int NoVerb(const std::string& first) {
 
 int Main(std::vector<std::string> args) {
   if (args.empty()) return Usage(stderr, 2);
-  if (args[0] == "--version" || args[0] == "version" || args[0] == "-V") {
+  if (args[0] == "--version" || args[0] == "version" || args[0] == "-V" ||
+      args[0] == "-v") {
     std::printf("millrace %s\n", std::string(Version()).c_str());
     return 0;
   }

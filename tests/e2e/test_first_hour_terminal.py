@@ -92,6 +92,7 @@ def test_a_command_line_without_a_verb():
     assert "say: millrace serve --port" in run("--port", 9000).stderr
     assert run("help", "topology").stdout == run("topology", "--help").stdout
     assert run("-V").stdout == run("--version").stdout
+    assert run("-v").stdout == run("--version").stdout
 
 
 # ---- help --------------------------------------------------------------------
@@ -369,7 +370,28 @@ def test_lines_are_edited_and_remembered(scripted, tmp_path):
     assert roles == ["system", "user", "assistant", "user", "assistant"]
 
 
-def test_ctrl_c_at_the_prompt_leaves_the_terminal_as_it_was(scripted):
+def test_ctrl_c_at_the_prompt_drops_the_line(scripted):
+    server = scripted(answer="Yes.")
+    with Terminal(BINARY, "chat", "--url", server.url) as terminal:
+        terminal.until("Ctrl-D leaves.*" + PROMPT)
+        terminal.type("one\r")
+        terminal.until(r"Yes\..*" + PROMPT)
+        terminal.type("half a li")
+        terminal.until("half a li")
+        terminal.type("\x03")
+        terminal.until(r"\^C\s+\(Ctrl-D leaves\)\r\n.*" + PROMPT)
+        terminal.type("\x03")
+        terminal.until(r"\(Ctrl-D leaves\)\r\n.*" + PROMPT)
+        terminal.type("two\r")
+        terminal.until(r"Yes\..*" + PROMPT)
+        terminal.type("\x04")
+        assert terminal.end() == 0
+    asked = [[message["content"] for message in each["messages"]]
+             for each in server.asked]
+    assert asked == [["one"], ["one", "Yes.", "two"]]
+
+
+def test_chat_leaves_the_terminal_as_it_was(scripted):
     server = scripted(answer="Yes.")
     with Terminal("bash", "--norc", "-c",
                   f"trap : INT; '{BINARY}' chat --url {server.url}; stty -a"
@@ -378,9 +400,11 @@ def test_ctrl_c_at_the_prompt_leaves_the_terminal_as_it_was(scripted):
         terminal.type("half a li")
         terminal.until("half a li")
         terminal.type("\x03")
+        terminal.until("Ctrl-D leaves.*" + PROMPT)
+        terminal.type("\x04")
         assert terminal.end() == 0
         modes = terminal.until("speed.*")
-    assert re.search(r"[^-]icanon\b.*[^-]echo\b", modes, re.S), modes
+    assert re.search(r"[^-]isig [^-]*icanon\b.*[^-]echo\b", modes, re.S), modes
 
 
 def test_an_answer_that_was_cut_says_so(scripted):

@@ -1,5 +1,5 @@
 // The terminal side. Ctrl-C is caught only while an answer is on its way; at
-// the prompt it ends the program as usual.
+// the prompt the line editor drops the line, and without one it ends the program.
 #include "server/cli/chat/chat.h"
 
 #include <unistd.h>

@@ -7,6 +7,7 @@
 #include <langinfo.h>
 
 #include <clocale>
+#include <csignal>
 #include <cstdio>
 #include <cstring>
 
@@ -24,6 +25,21 @@ char* PlainPrompt(EditLine*) {
 char* BoldPrompt(EditLine*) {
   static char text[] = "\1\x1b[1m\1>\1\x1b[0m\1 ";
   return text;
+}
+
+// Bound to Ctrl-C: what was typed is dropped and Read gives an empty line.
+unsigned char DropLine(EditLine* edit, int) {
+  std::fputs("^C\n(Ctrl-D leaves)\n", stdout);
+  ::el_reset(edit);
+  ::el_insertstr(edit, "\n");
+  return CC_NEWLINE;
+}
+
+// Bound to Ctrl-Z. libedit puts the terminal back, and draws the line again
+// when the program goes on.
+unsigned char Suspend(EditLine*, int) {
+  std::raise(SIGTSTP);
+  return CC_NORM;
 }
 
 void TakeUtf8() {
@@ -50,11 +66,18 @@ LineEditor::LineEditor(bool styled) : parts_(std::make_unique<Parts>()) {
   parts_->edit = edit;
   ::el_set(edit, EL_PROMPT_ESC, styled ? BoldPrompt : PlainPrompt, '\1');
   ::el_set(edit, EL_EDITOR, "emacs");
-  // Ctrl-C puts the terminal back before it ends the program.
+  // Other signals put the terminal back before they end the program.
   ::el_set(edit, EL_SIGNAL, 1);
   ::el_set(edit, EL_HIST, ::history, parts_->history);
   ::el_set(edit, EL_BIND, "^R", "em-inc-search-prev", nullptr);
   ::el_source(edit, nullptr);
+  // While a line is read Ctrl-C is a key and sends no signal: where it comes a
+  // moment after the end of an answer, the conversation is kept.
+  ::el_set(edit, EL_SETTY, "-d", "-isig", nullptr);
+  ::el_set(edit, EL_ADDFN, "millrace-drop-line", "drops the line", DropLine);
+  ::el_set(edit, EL_ADDFN, "millrace-suspend", "stops the program", Suspend);
+  ::el_set(edit, EL_BIND, "^C", "millrace-drop-line", nullptr);
+  ::el_set(edit, EL_BIND, "^Z", "millrace-suspend", nullptr);
 }
 
 LineEditor::~LineEditor() {
@@ -66,7 +89,8 @@ std::optional<std::string> LineEditor::Read() {
   int count = 0;
   const char* text = ::el_gets(parts_->edit, &count);
   if (text == nullptr || count <= 0) return std::nullopt;
-  std::string line(text);
+  // Behind `count` bytes stands what DropLine dropped.
+  std::string line(text, static_cast<size_t>(count));
   while (line.ends_with('\n') || line.ends_with('\r')) line.pop_back();
   if (line.find_first_not_of(" \t") != line.npos) {
     HistEvent event;

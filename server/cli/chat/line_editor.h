@@ -22,7 +22,8 @@ class LineEditor {
   LineEditor& operator=(const LineEditor&) = delete;
 
   // Shows the prompt and waits. Without its line break; nothing at the end of
-  // the input (Ctrl-D on an empty line).
+  // the input (Ctrl-D on an empty line). Ctrl-C drops what was typed: an empty
+  // line.
   std::optional<std::string> Read();
 
  private:
