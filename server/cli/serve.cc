@@ -13,6 +13,7 @@
 #include <vector>
 
 #include "config/base/log.h"
+#include "config/base/terminal.h"
 #include "config/base/wrap.h"
 #include "config/effect.h"
 #include "config/load.h"
@@ -235,7 +236,7 @@ Status Serve(Args args) {
 
   BlockStopSignals();
   App::Options options;
-  if (isatty(STDERR_FILENO) != 0) options.show = ShowProgress;
+  if (ObeysEscapes(STDERR_FILENO)) options.show = ShowProgress;
   options.on_failed = SendStopSignal;
   ASSIGN_OR_RETURN(std::unique_ptr<App> app,
                    App::Start(loaded.settings, std::move(options)));

@@ -7,6 +7,7 @@
 #include <cstdio>
 #include <utility>
 
+#include "config/base/terminal.h"
 #include "server/lifecycle/core_allocator.h"
 #include "server/lifecycle/load_graph.h"
 
@@ -22,7 +23,7 @@ config::CpuSet TeamOf(const config::Topology& topology, int64_t threads) {
 }  // namespace
 
 std::function<void(double)> ProgressLine(const char* what) {
-  if (isatty(STDERR_FILENO) == 0) return {};
+  if (!ObeysEscapes(STDERR_FILENO)) return {};
   return [what](double done) {
     std::fprintf(stderr, "\r%s %3.0f %%%s", what, done * 100,
                  done < 1 ? "" : "\r\x1b[K");
@@ -30,7 +31,7 @@ std::function<void(double)> ProgressLine(const char* what) {
 }
 
 std::function<void(double)> ProgressLines(const char* what) {
-  if (isatty(STDERR_FILENO) != 0) return ProgressLine(what);
+  if (ObeysEscapes(STDERR_FILENO)) return ProgressLine(what);
   return [what, tenths = 0](double done) mutable {
     const auto now = static_cast<int>(done * 10);
     if (now <= tenths) return;

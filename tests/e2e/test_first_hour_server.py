@@ -157,12 +157,12 @@ def test_a_load_that_fails_ends_the_process(tmp_path):
 
 
 @contextlib.contextmanager
-def on_a_terminal(*flags):
+def on_a_terminal(*flags, term="xterm"):
     """A server whose stderr is a terminal; gives what it writes there."""
     ours, theirs = pty.openpty()
     process = subprocess.Popen(
         [BINARY, "serve", "--http-port", "0", "--grpc-port", "0",
-         *map(str, flags)], stderr=theirs)
+         *map(str, flags)], stderr=theirs, env={**os.environ, "TERM": term})
     os.close(theirs)
     try:
         yield lambda: os.read(ours, 1 << 16).decode(), process
@@ -206,6 +206,20 @@ def test_the_front_page_is_for_people(server):
     text = server.get("/").decode()
     assert MODEL_ID in text and "/v1/chat/completions" in text
     _, headers, html = ask(server, "/", headers={"Accept": "text/html"})
+def test_a_dumb_terminal_has_lines_and_no_bar(slow):
+    with on_a_terminal(*slow.flags, term="dumb") as (read, process):
+        text = ""
+        while "still loading model" not in text:
+            text += read()
+            assert "\x1b" not in text
+        slow.go()
+        while " ready " not in text:
+            text += read()
+        assert "\x1b" not in text
+        process.send_signal(signal.SIGTERM)
+        process.wait(10)
+
+
     assert headers["Content-Type"].startswith("text/html")
     assert MODEL_ID in html.decode()
 

@@ -1,5 +1,6 @@
 // The terminal side. Ctrl-C is caught only while an answer is on its way; at
-// the prompt the line editor drops the line, and without one it ends the program.
+// the prompt the line editor drops the line, and without one it ends the
+// program.
 #include "server/cli/chat/chat.h"
 
 #include <unistd.h>
@@ -11,6 +12,7 @@
 #include <string_view>
 #include <utility>
 
+#include "config/base/terminal.h"
 #include "server/cli/chat/chat_options.h"
 #include "server/cli/chat/commands.h"
 #include "server/cli/chat/conversation.h"
@@ -187,12 +189,10 @@ int RunChatOn(Args args, ChatTerminal terminal) {
 }
 
 int RunChat(Args args) {
-  const char* kind = std::getenv("TERM");
   const bool to_screen = ::isatty(STDOUT_FILENO) != 0;
   const bool interactive = to_screen && ::isatty(STDIN_FILENO) != 0;
-  const bool able =
-      kind != nullptr && std::string_view(kind) != "dumb" && *kind != '\0';
-  const bool styled = to_screen && able && !IsSet("NO_COLOR");
+  const bool able = ObeysEscapes(STDOUT_FILENO);
+  const bool styled = able && !IsSet("NO_COLOR");
   ChatTerminal terminal = {.in = std::cin,
                            .out = std::cout,
                            .err = std::cerr,
