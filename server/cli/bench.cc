@@ -178,7 +178,7 @@ Status MeasureModel(const ParsedArgs& args) {
   ASSIGN_OR_RETURN(const Wanted wanted, ReadWanted(args));
   BenchReport report;
   report.path = args.positional()[0];
-  RETURN_IF_ERROR(ExpectKind(report.path, ModelKind::kLanguageModel, "bench"));
+  RETURN_IF_ERROR(ExpectKind(report.path, FileKind::kLanguageModel, "bench"));
   ToolModel tool;
   {
     ASSIGN_OR_RETURN(const auto source, models::OpenModelSource(report.path));

@@ -33,7 +33,7 @@ constexpr VerbSpec kVerb = {
 Status Convert(const ParsedArgs& args) {
   const std::string& model = args.positional()[0];
   const std::string& out = args.positional()[1];
-  RETURN_IF_ERROR(ExpectKind(model, ModelKind::kLanguageModel, "convert"));
+  RETURN_IF_ERROR(ExpectKind(model, FileKind::kLanguageModel, "convert"));
   std::error_code error;
   if (std::filesystem::equivalent(model, out, error)) {
     return InvalidArgument("'" + out +

@@ -322,8 +322,8 @@ Status PrintDraft(const models::ModelSource& source,
 Status Inspect(const ParsedArgs& args) {
   ASSIGN_OR_RETURN(const int64_t context, args.Int("ctx", 0, 1, 1 << 30));
   const std::string& path = args.positional()[0];
-  ASSIGN_OR_RETURN(const ModelKind kind, ModelKindOf(path));
-  if (kind == ModelKind::kGraph) return InspectGraph(path);
+  ASSIGN_OR_RETURN(const FileKind kind, FileKindOf(path));
+  if (kind == FileKind::kGraph) return InspectGraph(path);
   ASSIGN_OR_RETURN(const auto source, models::OpenModelSource(path));
   std::printf("%s: %s, %.1f MiB\n\n", path.c_str(), source->format().c_str(),
               MiB(source->file_bytes()));

@@ -61,7 +61,7 @@ std::string FolderOf(const std::string& path) {
 
 }  // namespace
 
-StatusOr<ModelKind> ModelKindOf(const std::string& path) {
+StatusOr<FileKind> FileKindOf(const std::string& path) {
   std::error_code ignored;
   const auto status = std::filesystem::status(path, ignored);
   if (!std::filesystem::exists(status)) {
@@ -70,7 +70,7 @@ StatusOr<ModelKind> ModelKindOf(const std::string& path) {
   if (std::filesystem::is_directory(status)) {
     const auto config = std::filesystem::path(path) / "config.json";
     if (std::filesystem::exists(config, ignored)) {
-      return ModelKind::kLanguageModel;
+      return FileKind::kLanguageModel;
     }
     const std::string models = ModelsIn(path);
     return InvalidArgument(
@@ -83,11 +83,11 @@ StatusOr<ModelKind> ModelKindOf(const std::string& path) {
                            "such a file with --input");
   }
   ASSIGN_OR_RETURN(const bool is_graph, models::graph::IsGraphFile(path));
-  if (is_graph) return ModelKind::kGraph;
+  if (is_graph) return FileKind::kGraph;
   char magic[4] = {};
   std::ifstream(path, std::ios::binary).read(magic, sizeof magic);
   if (std::string_view(magic, sizeof magic) == "GGUF") {
-    return ModelKind::kLanguageModel;
+    return FileKind::kLanguageModel;
   }
   if (const std::string folder = FolderOf(path); !folder.empty()) {
     return InvalidArgument("'" + path +
@@ -102,11 +102,11 @@ StatusOr<ModelKind> ModelKindOf(const std::string& path) {
                          AllKinds());
 }
 
-Status ExpectKind(const std::string& path, ModelKind kind,
+Status ExpectKind(const std::string& path, FileKind kind,
                   std::string_view verb) {
-  ASSIGN_OR_RETURN(const ModelKind found, ModelKindOf(path));
+  ASSIGN_OR_RETURN(const FileKind found, FileKindOf(path));
   if (found == kind) return OkStatus();
-  const bool is_graph = found == ModelKind::kGraph;
+  const bool is_graph = found == FileKind::kGraph;
   return InvalidArgument(
       "'" + path + "' is " + (is_graph ? "a graph" : "a language model") +
       ", but millrace " + std::string(verb) + " takes " +

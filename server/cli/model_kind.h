@@ -9,18 +9,18 @@
 
 namespace millrace::server {
 
-enum class ModelKind {
+enum class FileKind {
   kLanguageModel,  // a GGUF file or a Hugging Face folder
   kGraph           // an ONNX file or a PyTorch export
 };
 
 // NOT_FOUND when nothing is there, INVALID_ARGUMENT when it is no model; both
 // name the kinds that there are.
-StatusOr<ModelKind> ModelKindOf(const std::string& path);
+StatusOr<FileKind> FileKindOf(const std::string& path);
 
 // OK when the path holds this kind. Else a sentence for people about the verb
 // and what to use instead.
-Status ExpectKind(const std::string& path, ModelKind kind,
+Status ExpectKind(const std::string& path, FileKind kind,
                   std::string_view verb);
 
 }  // namespace millrace::server

@@ -102,7 +102,7 @@ Status Run(const ParsedArgs& args) {
   ASSIGN_OR_RETURN(const int64_t iters, args.Int("iters", 20, 1, 1 << 20));
   ASSIGN_OR_RETURN(const int64_t top, args.Int("top", 25, 0, 1 << 20));
   const std::string& path = args.positional()[0];
-  RETURN_IF_ERROR(ExpectKind(path, ModelKind::kGraph, "profile"));
+  RETURN_IF_ERROR(ExpectKind(path, FileKind::kGraph, "profile"));
   ASSIGN_OR_RETURN(const graph::InstanceOptions options,
                    GraphOptions(args, path));
   ASSIGN_OR_RETURN(graph::Graph graph, graph::ImportGraph(path, nullptr));

@@ -88,7 +88,7 @@ Status Quantize(const ParsedArgs& args) {
     return UsageError("--calibration A.npz,B.npz is missing");
   }
   const std::string& path = args.positional()[0];
-  RETURN_IF_ERROR(ExpectKind(path, ModelKind::kGraph, "quantize"));
+  RETURN_IF_ERROR(ExpectKind(path, FileKind::kGraph, "quantize"));
   graph::CalibrateOptions options;
   ASSIGN_OR_RETURN(options.method,
                    graph::RangeMethodOf(args.Text("method", "minmax")));

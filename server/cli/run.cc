@@ -185,7 +185,7 @@ Status Run(const ParsedArgs& args) {
   ASSIGN_OR_RETURN(const int64_t iters, args.Int("iters", 1, 0, 1 << 20));
   ASSIGN_OR_RETURN(const double tolerance, ReadTolerance(args));
   const std::string& path = args.positional()[0];
-  RETURN_IF_ERROR(ExpectKind(path, ModelKind::kGraph, "run"));
+  RETURN_IF_ERROR(ExpectKind(path, FileKind::kGraph, "run"));
   ASSIGN_OR_RETURN(graph::Graph graph, graph::ImportGraph(path, nullptr));
   ASSIGN_OR_RETURN(graph::InstanceOptions options, GraphOptions(args, path));
   options.interpret = args.Has("interpret");

@@ -20,6 +20,7 @@
 #include "config/topology.h"
 #include "server/app.h"
 #include "server/cli/examples.h"
+#include "server/cli/model_kind.h"
 #include "server/cli/verbs.h"
 #include "server/lifecycle/load_graph.h"
 #include "server/shutdown.h"
@@ -211,6 +212,19 @@ std::vector<std::string> WarningsOf(const config::Loaded& loaded) {
   return warnings;
 }
 
+// What every other verb says of a path that is no model, before ports are bound
+// and other models are loaded.
+Status CheckPaths(const std::vector<config::ModelSettings>& models) {
+  for (const config::ModelSettings& model : models) {
+    if (model.path.empty()) {
+      return InvalidArgument("model '" + model.name + "' has no path; say " +
+                             model.name + "=PATH");
+    }
+    RETURN_IF_ERROR(FileKindOf(model.path).status());
+  }
+  return OkStatus();
+}
+
 Status Serve(Args args) {
   ASSIGN_OR_RETURN(const CommandLine line, Parse(args));
   if (line.help) {
@@ -226,6 +240,7 @@ Status Serve(Args args) {
     std::fputs(config::Dump(loaded).c_str(), stdout);
     return OkStatus();
   }
+  RETURN_IF_ERROR(CheckPaths(loaded.settings.models));
   const config::ServerSettings& server = loaded.settings.server;
   ASSIGN_OR_RETURN(const LogLevel level, ParseLogLevel(server.log_level));
   ASSIGN_OR_RETURN(const LogFormat format, ParseLogFormat(server.log_format));

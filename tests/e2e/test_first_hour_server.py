@@ -147,13 +147,29 @@ def test_a_busy_port_costs_no_load():
 
 def test_a_load_that_fails_ends_the_process(tmp_path):
     corrupt = tmp_path / "corrupt.gguf"
-    corrupt.write_bytes(b"no model at all, but long enough to be looked at")
+    corrupt.write_bytes(b"GGUF, but no model at all behind that word")
     done = subprocess.run(
         [BINARY, "serve", "--http-port", "0", "--grpc-port", "0", corrupt],
         capture_output=True, text=True, timeout=30)
     last = done.stderr.splitlines()[-1]
     assert done.returncode in (1, 2)
     assert last.startswith("millrace serve: ") and last.count(str(corrupt)) == 1
+
+
+def test_a_path_that_is_no_model_is_refused_before_anything_starts(tmp_path):
+    text = tmp_path / "notes.txt"
+    text.write_text("hello")
+    (tmp_path / "folder").mkdir()
+    for model, words in (
+            (text, f"'{text}' is no model that millrace knows; a model is "),
+            (tmp_path / "none.gguf", "there is no file or folder '"),
+            (tmp_path / "folder", "has no config.json; a model is "),
+            ("chat=", "model 'chat' has no path; say chat=PATH")):
+        done = subprocess.run(
+            [BINARY, "serve", MODEL, model, "--http-port", "0",
+             "--grpc-port", "0"], capture_output=True, text=True, timeout=30)
+        assert done.returncode in (1, 2) and words in done.stderr
+        assert done.stderr.count("\n") == 1, done.stderr
 
 
 @contextlib.contextmanager
@@ -190,6 +206,20 @@ def test_a_terminal_shows_a_bar(slow):
         process.wait(10)
 
 
+def test_a_dumb_terminal_has_lines_and_no_bar(slow):
+    with on_a_terminal(*slow.flags, term="dumb") as (read, process):
+        text = ""
+        while "still loading model" not in text:
+            text += read()
+            assert "\x1b" not in text
+        slow.go()
+        while " ready " not in text:
+            text += read()
+        assert "\x1b" not in text
+        process.send_signal(signal.SIGTERM)
+        process.wait(10)
+
+
 # ---- what is served ----
 
 
@@ -206,20 +236,6 @@ def test_the_front_page_is_for_people(server):
     text = server.get("/").decode()
     assert MODEL_ID in text and "/v1/chat/completions" in text
     _, headers, html = ask(server, "/", headers={"Accept": "text/html"})
-def test_a_dumb_terminal_has_lines_and_no_bar(slow):
-    with on_a_terminal(*slow.flags, term="dumb") as (read, process):
-        text = ""
-        while "still loading model" not in text:
-            text += read()
-            assert "\x1b" not in text
-        slow.go()
-        while " ready " not in text:
-            text += read()
-        assert "\x1b" not in text
-        process.send_signal(signal.SIGTERM)
-        process.wait(10)
-
-
     assert headers["Content-Type"].startswith("text/html")
     assert MODEL_ID in html.decode()
 
