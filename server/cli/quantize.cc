@@ -126,19 +126,23 @@ Status Quantize(const ParsedArgs& args) {
   ASSIGN_OR_RETURN(
       const double error,
       graph::QuantizationError(model, table, samples, options.instance));
-  const std::string output = args.Text("output", path + ".quant.json");
+  const std::string expected = path + ".quant.json";
+  const std::string output = args.Text("output", expected);
   std::ofstream file(output, std::ios::binary);
   file << graph::QuantizationJson(table);
   if (!file.flush()) {
     return Unavailable("'" + output + "' cannot be written");
   }
+  const std::string model_and_flags =
+      path + " --precision int8" +
+      (output == expected ? "" : " --quantization " + output);
   std::printf(
       "%s: %lld of %zu layers in int8, error %.3g together\n"
       "(error: what of the results changes, root mean squares; 0.01 is 1 %%)\n"
-      "next: millrace run %s --precision int8, or millrace serve %s "
-      "--precision int8\n",
+      "next: millrace run %s\n"
+      "   or: millrace serve %s\n",
       output.c_str(), static_cast<long long>(in_bytes), table.layers.size(),
-      error, path.c_str(), path.c_str());
+      error, model_and_flags.c_str(), model_and_flags.c_str());
   return OkStatus();
 }
 

@@ -2,6 +2,7 @@
 run, profile, quantize, convert, on graphs, language models and wrong files."""
 import json
 import os
+import pathlib
 import pty
 import re
 import shutil
@@ -338,6 +339,14 @@ def test_quantize_shows_its_progress_in_place_on_a_terminal(tmp_path):
     assert "\n" not in shown
 
 
+    # What is said to be next works wherever the table was written to.
+    done = millrace("quantize", path, "--calibration", tmp_path / "a.npz",
+                    "--output", tmp_path / "elsewhere.json")
+    pathlib.Path(f"{path}.quant.json").unlink()
+    command = re.search(r"^next: millrace (run .*)$", done.stdout, re.M)[1]
+    assert "median_ms" in millrace(*command.split()).stdout
+    assert done.stdout.endswith(
+        f"\n   or: millrace serve {command.removeprefix('run ')}\n")
 def test_a_graph_that_is_quantised_already_is_not_quantised_again(tmp_path):
     done_twice = onnx(
         tmp_path / "q.onnx", [("x", ["batch", 4])], [("y", ["batch", 4])],
