@@ -110,14 +110,16 @@ StatusOr<std::shared_ptr<Servable>> LoadGraph(
       metrics, std::move(warm_ups));
   auto handler = handlers::MakeTensorHandler(
       {.model = id, .batcher = batcher.get(), .pool = pool});
-  LogInfo("graph loaded", {{"model", id},
-                           {"format", report.format},
-                           {"producer", report.producer},
-                           {"nodes", static_cast<int64_t>(num_nodes)},
-                           {"threads", static_cast<int64_t>(team.size())},
-                           {"instances", static_cast<int64_t>(teams.size())},
-                           {"max_batch_size", batching.max_batch_size},
-                           {"not_batched", axis.reason}});
+  LogFieldList fields;
+  fields.Add("model", id);
+  fields.Add("format", report.format);
+  fields.Add("producer", report.producer);
+  fields.Add("nodes", static_cast<int64_t>(num_nodes));
+  fields.Add("threads", static_cast<int64_t>(team.size()));
+  fields.Add("instances", static_cast<int64_t>(teams.size()));
+  fields.Add("max_batch_size", batching.max_batch_size);
+  fields.AddText("not_batched", axis.reason);
+  LogInfo("graph loaded", fields);
   return std::make_shared<GraphModel>(std::move(facts), std::move(batcher),
                                       std::move(handler));
 }

@@ -105,6 +105,9 @@ def test_inspect_says_whether_a_graph_can_be_served(tmp_path):
     assert f"servable       yes: millrace serve {good}\n" in done.stdout
     assert "requests can be joined to one batch" in done.stdout
     bad = onnx(tmp_path / "bad.onnx", [("x", [1, 4])], [("y", [1, 4])],
+    with start(good) as server:
+        line = next(line for line in server.lines if "graph loaded" in line)
+    assert "not_batched" not in line  # there is no reason to tell
                [_node("Frobnicate", ["x"], ["y"], name="first")])
     done = millrace("inspect", bad, code=1)
     assert re.search(r"servable       no: .*Frobnicate.*'first'", done.stdout)
