@@ -12,9 +12,11 @@
 #include <string>
 #include <string_view>
 #include <utility>
+#include <vector>
 
 #include "config/base/json.h"
 #include "config/base/utf8.h"
+#include "config/base/wrap.h"
 #include "models/cpu/isa.h"
 #include "models/files/gguf.h"
 #include "models/llm/config.h"
@@ -54,6 +56,7 @@ constexpr VerbSpec kVerb = {
     1};
 
 constexpr size_t kShownBytes = 72;
+constexpr size_t kValueColumn = 45;  // of a line of metadata
 constexpr int64_t kShownElements = 6;
 
 // Valid UTF-8 without control characters; cut when long.
@@ -121,34 +124,47 @@ Scalar ScalarOf(GgufValueType type) {
   return {0, nullptr};
 }
 
+// Of what is too long to be shown whole, what fits the rest of a line.
 std::string Show(const GgufFile& file, std::string_view name,
                  const GgufValue& value) {
+  const size_t columns = std::max<size_t>(HelpWidth(), 80) - kValueColumn;
   if (value.type == GgufValueType::kString) {
-    return "\"" + Clean(value.bytes) + "\"";
+    const bool whole = value.bytes.size() <= kShownBytes;
+    const size_t most = whole ? kShownBytes : columns - 3;  // quotes and "…"
+    return "\"" + Clean(value.bytes, most) + "\"";
   }
   if (value.type != GgufValueType::kArray) {
     const Scalar scalar = ScalarOf(value.type);
     return value.bytes.size() < scalar.bytes ? "?"
                                              : scalar.show(value.bytes.data());
   }
-  std::string items;
-  const int64_t shown = std::min(value.count, kShownElements);
+  std::vector<std::string> items;
+  const auto most = static_cast<size_t>(std::min(value.count, kShownElements));
   if (value.element_type == GgufValueType::kString) {
     const auto strings = file.Strings(name);
-    for (int64_t i = 0; strings.ok() && i < shown; ++i) {
-      items += (i == 0 ? "\"" : ", \"") + Clean((*strings)[i], 16) + "\"";
+    for (size_t i = 0; strings.ok() && i < most; ++i) {
+      items.push_back("\"" + Clean((*strings)[i], 16) + "\"");
     }
   } else if (const Scalar scalar = ScalarOf(value.element_type);
              scalar.bytes > 0) {
-    for (int64_t i = 0; i < shown; ++i) {
+    for (size_t i = 0; i < most; ++i) {
       if (value.bytes.size() < (i + 1) * scalar.bytes) break;
-      items += (i == 0 ? "" : ", ") +
-               scalar.show(value.bytes.data() + i * scalar.bytes);
+      items.push_back(scalar.show(value.bytes.data() + i * scalar.bytes));
     }
   }
-  return std::string(models::GgufValueTypeName(value.element_type)) + "[" +
-         std::to_string(value.count) + "] " + items +
-         (value.count > shown ? ", …" : "");
+  std::string text(models::GgufValueTypeName(value.element_type));
+  text += "[" + std::to_string(value.count) + "]";
+  constexpr std::string_view kMore = ", …";
+  size_t shown = 0;
+  for (const std::string& item : items) {
+    const std::string next = (shown == 0 ? " " : ", ") + item;
+    const size_t used = TextColumns(text + next) + TextColumns(kMore);
+    if (shown > 0 && used > columns) break;
+    text += next;
+    ++shown;
+  }
+  if (shown < static_cast<size_t>(value.count)) text += kMore;
+  return text;
 }
 
 double MiB(int64_t bytes) { return static_cast<double>(bytes) / (1 << 20); }

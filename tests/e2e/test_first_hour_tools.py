@@ -15,6 +15,7 @@ import numpy as np
 import pytest
 
 from conftest import BINARY, MODEL, REPO, start
+from terminal import Terminal, plain
 
 DATA = REPO / "tests" / "data" / "graph"
 HF = REPO / "tests" / "data" / "hf_llama"
@@ -104,10 +105,10 @@ def test_inspect_says_whether_a_graph_can_be_served(tmp_path):
     done = millrace("inspect", good)
     assert f"servable       yes: millrace serve {good}\n" in done.stdout
     assert "requests can be joined to one batch" in done.stdout
-    bad = onnx(tmp_path / "bad.onnx", [("x", [1, 4])], [("y", [1, 4])],
     with start(good) as server:
         line = next(line for line in server.lines if "graph loaded" in line)
     assert "not_batched" not in line  # there is no reason to tell
+    bad = onnx(tmp_path / "bad.onnx", [("x", [1, 4])], [("y", [1, 4])],
                [_node("Frobnicate", ["x"], ["y"], name="first")])
     done = millrace("inspect", bad, code=1)
     assert re.search(r"servable       no: .*Frobnicate.*'first'", done.stdout)
@@ -129,6 +130,19 @@ def test_a_language_model_that_cannot_be_served_is_an_error_too(tmp_path):
     assert "servable       no: " in done.stdout
     assert "cannot be served" in done.stderr
     assert "servable       yes" in millrace("inspect", HF).stdout
+
+
+@pytest.mark.parametrize("columns", [80, 120])
+def test_metadata_fits_the_terminal(columns):
+    with Terminal(BINARY, "inspect", MODEL, columns=columns) as terminal:
+        assert terminal.end() == 0
+        lines = plain(terminal.seen).splitlines()
+    metadata = lines[lines.index("metadata (33 keys)"):lines.index("tensors")]
+    assert max(map(len, metadata)) <= columns
+    text = "\n".join(metadata)
+    assert ('string[49152] "<|endoftext|>", "<|im_start|>", "<|im_end|>", …'
+            if columns == 120 else 'string[49152] "<|endoftext|>", …') in text
+    assert '"Smollm2 135M 8k Lc100K Mix1 Ep2"' in text
 
 
 def test_an_onnx_file_needs_no_suffix(tmp_path):
@@ -325,6 +339,14 @@ def test_quantize_labels_its_columns_and_tells_its_progress(tmp_path):
     assert done.stderr.splitlines() == ["trying layers 50 %",
                                         "trying layers 100 %"]
     assert "median_ms" in millrace("run", path, "--precision", "int8").stdout
+    # What is said to be next works wherever the table was written to.
+    done = millrace("quantize", path, "--calibration", tmp_path / "a.npz",
+                    "--output", tmp_path / "elsewhere.json")
+    pathlib.Path(f"{path}.quant.json").unlink()
+    command = re.search(r"^next: millrace (run .*)$", done.stdout, re.M)[1]
+    assert "median_ms" in millrace(*command.split()).stdout
+    assert done.stdout.endswith(
+        f"\n   or: millrace serve {command.removeprefix('run ')}\n")
 
 
 def test_quantize_shows_its_progress_in_place_on_a_terminal(tmp_path):
@@ -342,14 +364,6 @@ def test_quantize_shows_its_progress_in_place_on_a_terminal(tmp_path):
     assert "\n" not in shown
 
 
-    # What is said to be next works wherever the table was written to.
-    done = millrace("quantize", path, "--calibration", tmp_path / "a.npz",
-                    "--output", tmp_path / "elsewhere.json")
-    pathlib.Path(f"{path}.quant.json").unlink()
-    command = re.search(r"^next: millrace (run .*)$", done.stdout, re.M)[1]
-    assert "median_ms" in millrace(*command.split()).stdout
-    assert done.stdout.endswith(
-        f"\n   or: millrace serve {command.removeprefix('run ')}\n")
 def test_a_graph_that_is_quantised_already_is_not_quantised_again(tmp_path):
     done_twice = onnx(
         tmp_path / "q.onnx", [("x", ["batch", 4])], [("y", ["batch", 4])],
