@@ -407,6 +407,15 @@ def test_chat_leaves_the_terminal_as_it_was(scripted):
     assert re.search(r"[^-]isig [^-]*icanon\b.*[^-]echo\b", modes, re.S), modes
 
 
+def test_chat_finds_the_server_where_health_does(scripted):
+    server = scripted(answer="Yes.")
+    port = server.url.rpartition(":")[2]
+    done = run("chat", "Hi", env={"MILLRACE_HTTP_PORT": port})
+    assert (done.stdout, done.stderr) == ("Yes.\n", "")
+    done = run("chat", "--port", 1, "Hi", env={"MILLRACE_HTTP_PORT": port})
+    assert "127.0.0.1:1 " in done.stderr
+
+
 def test_an_answer_that_was_cut_says_so(scripted):
     server = scripted(answer="And", ending="length")
     done = run("chat", "--url", server.url, "--max-tokens", 3, "Hi")

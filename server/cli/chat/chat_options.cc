@@ -11,8 +11,10 @@ namespace millrace::server {
 namespace {
 
 constexpr FlagSpec kFlags[] = {
-    {"url", "URL", "server (default http://127.0.0.1:8000)"},
-    {"port", "N", "port of a server on this machine, instead of --url"},
+    {"url", "URL", "server, such as http://127.0.0.1:8000"},
+    {"port", "N",
+     "port of a server on this machine, instead of --url (default: "
+     "MILLRACE_HTTP_PORT if set, else 8000)"},
     {"model", "ID", "default: the first that the server lists", "m"},
     {"prompt", "TEXT", "as the argument PROMPT", "p"},
     {"system", "TEXT", "system message", "sys"},
@@ -73,6 +75,8 @@ StatusOr<ChatOptions> ParseChatOptions(Args args) {
     }
     ASSIGN_OR_RETURN(const int64_t port, parsed.Int("port", 1, 1, 65535));
     options.url = "http://127.0.0.1:" + std::to_string(port);
+  } else if (const char* set = std::getenv("MILLRACE_HTTP_PORT")) {
+    options.url = std::string("http://127.0.0.1:") + set;
   }
   options.url = parsed.Text("url", options.url);
   options.model = parsed.Text("model", "");
