@@ -356,12 +356,14 @@ void VisitSpeculation(LlmSettings& s, const SettingVisitor& visit) {
 }
 
 void VisitMemory(LlmSettings& s, const SettingVisitor& visit) {
-  visit({.name = "kv_cache_memory_bytes",
-         .help = "memory for keys and values; 0: a quarter of the memory limit",
-         .unit = Unit::kBytes,
-         .max = int64_t{1} << 46,
-         .aliases = {{"cache_size", "GB"}}},
-        &s.kv_cache_memory_bytes);
+  visit(
+      {.name = "kv_cache_memory_bytes",
+       .help = "memory for keys and values; 0: what max_num_seqs sequences of "
+               "full length need, at most a quarter of the memory limit",
+       .unit = Unit::kBytes,
+       .max = int64_t{1} << 46,
+       .aliases = {{"cache_size", "GB"}}},
+      &s.kv_cache_memory_bytes);
   visit({.name = "enable_prefix_caching",
          .help = "keep keys and values of ended requests for prompts that "
                  "begin alike"},
@@ -404,13 +406,14 @@ void VisitText(LlmSettings& s, const SettingVisitor& visit) {
          .help = "file with a Jinja template instead of the model's own",
          .aliases = {{"chat_template_file"}}},
         &s.chat_template);
-  visit({.name = "generation_config",
-         .help = "sampling of requests that leave it out; auto: as the model "
-                 "folder's generation_config.json or the GGUF file's "
-                 "general.sampling keys say, or its makers where we know "
-                 "them; none or vllm: ignores those; else a folder with "
-                 "another generation_config.json"},
-        &s.generation_config);
+  visit(
+      {.name = "generation_config",
+       .help = "sampling of requests that leave it out; auto: as the model "
+               "folder's generation_config.json or the GGUF file's "
+               "general.sampling keys say, else as its makers advise where "
+               "that is known; none or vllm: ignores those; else a folder with "
+               "another generation_config.json"},
+      &s.generation_config);
   visit({.name = "override_generation_config",
          .help = "single fields of it as JSON, such as "
                  "{\"temperature\": 0.5}; a request's own fields win"},

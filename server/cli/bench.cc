@@ -27,7 +27,7 @@ constexpr FlagSpec kFlags[] = {
     {"decode", "N", "tokens to answer (default 128, 0: none)"},
     {"batch", "N,N", "sequences that answer together (default 1,4,16)"},
     {"depth", "N,N", "tokens already in the cache (default 0,8192)"},
-    {"reps", "N", "counted repetitions of each, after one to warm up (3)"},
+    {"reps", "N", "counted repetitions of each, after a warm-up (default 3)"},
     {"json", "FILE", "the figures as JSON too"},
     kThreadsFlag,
     kIsaFlag,

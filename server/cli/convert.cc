@@ -50,9 +50,10 @@ Status Convert(const ParsedArgs& args) {
   RETURN_IF_ERROR(models::ConvertLlm(model, out, options));
   const std::chrono::duration<double> took =
       std::chrono::steady_clock::now() - began;
-  std::printf("%s: %.1f MB in %.2f s\n", out.c_str(),
-              static_cast<double>(std::filesystem::file_size(out, error)) / 1e6,
-              took.count());
+  std::printf(
+      "%s: %.1f MiB in %.2f s\n", out.c_str(),
+      static_cast<double>(std::filesystem::file_size(out, error)) / (1 << 20),
+      took.count());
   std::string flags;
   for (const std::string_view flag : {"isa", "compute-dtype"}) {
     if (!args.Has(flag)) continue;
