@@ -1,5 +1,6 @@
-"""The examples of server/README.md, run as they are printed. Only the ports
-are others, so that the test runs beside any server."""
+"""The examples of server/README.md, and the commands of README.md that install
+nothing, run as they are printed. Only the ports are others, so that the test
+runs beside any server."""
 import os
 import re
 import socket
@@ -104,3 +105,60 @@ def test_an_example_does_what_it_says(setting, index):
     output, _ = done.communicate(timeout=120)
     assert done.returncode == 0, output
     assert re.search(EXPECTED[index], output, re.S), output
+
+
+# ---- README.md ----
+
+FIRST = re.search(r"^Then:\n\n((?:    .*\n|\n)+)",
+                  (REPO / "README.md").read_text(), re.M)[1]
+COMMANDS = re.sub(r"\\\n *", "", re.sub("(?m)^    ", "", FIRST)).split("\n")
+COMMANDS = [line for line in COMMANDS if line]
+SERVES = [line for line in COMMANDS
+          if " serve" in line and "--help" not in line.split("#")[0]]
+
+
+@pytest.fixture
+def root(tmp_path):
+    """As after the quickstart, with the files that the commands name."""
+    made = Setting(tmp_path)
+    (tmp_path / "build/release").mkdir(parents=True)
+    (tmp_path / "build/release/bin").symlink_to(BINARY.parent)
+    (tmp_path / "my-model.gguf").symlink_to(MODEL)
+    (tmp_path / "resnet50.onnx").symlink_to(REPO / "tests/data/graph/mlp.onnx")
+    (tmp_path / "path/to").mkdir(parents=True)
+    (tmp_path / "path/to/Qwen2.5-0.5B").symlink_to(
+        REPO / "tests/data/hf_llama")
+    made.env.pop("MILLRACE_CACHE", None)  # HOME holds it
+    return made
+
+
+@pytest.mark.parametrize("command", SERVES)
+def test_a_serve_of_the_readme_gets_ready(root, command):
+    server = root.start("sh", "exec " + command)
+    try:
+        wait_for(server, f"http://127.0.0.1:{root.ports['8000']}/health/ready")
+    finally:
+        server.kill()
+        server.wait()
+
+
+def test_the_other_commands_of_the_readme(root):
+    others = [line for line in COMMANDS if line not in SERVES]
+    expected = {"millrace chat": r"\w+",
+                "serve --help ": "usage: millrace serve",
+                "completion bash": "^$",
+                "curl ": r'"object":"chat\.completion".*"finish_reason"'}
+    assert len(others) == len(expected)
+    server = root.start("sh", "exec " + SERVES[0])
+    try:
+        wait_for(server, f"http://127.0.0.1:{root.ports['8000']}/health/ready")
+        for line, (part, pattern) in zip(others, expected.items()):
+            assert part in line
+            typed = "echo 'Name a colour.' | " if part == "millrace chat" else ""
+            done = root.start("sh", typed + line)
+            output, _ = done.communicate(timeout=120)
+            assert done.returncode == 0, output
+            assert re.search(pattern, output, re.S), (line, output)
+    finally:
+        server.kill()
+        server.wait()
