@@ -5,11 +5,13 @@
 
 #include <histedit.h>
 #include <langinfo.h>
+#include <signal.h>
 
 #include <clocale>
 #include <csignal>
 #include <cstdio>
 #include <cstring>
+#include <ctime>
 
 namespace millrace::server {
 namespace {
@@ -41,6 +43,28 @@ unsigned char Suspend(EditLine*, int) {
   std::raise(SIGTSTP);
   return CC_NORM;
 }
+
+// libedit shows the prompt a moment before Ctrl-C becomes a key. A Ctrl-C in
+// that moment is a signal, which would end the program: it is dropped.
+class HeldInterrupt {
+ public:
+  HeldInterrupt() {
+    ::sigemptyset(&interrupt_);
+    ::sigaddset(&interrupt_, SIGINT);
+    ::pthread_sigmask(SIG_BLOCK, &interrupt_, &before_);
+  }
+  ~HeldInterrupt() {
+    constexpr timespec kNow = {};
+    ::sigtimedwait(&interrupt_, nullptr, &kNow);
+    ::pthread_sigmask(SIG_SETMASK, &before_, nullptr);
+  }
+  HeldInterrupt(const HeldInterrupt&) = delete;
+  HeldInterrupt& operator=(const HeldInterrupt&) = delete;
+
+ private:
+  sigset_t interrupt_ = {};
+  sigset_t before_ = {};
+};
 
 void TakeUtf8() {
   std::setlocale(LC_CTYPE, "");
@@ -86,6 +110,7 @@ LineEditor::~LineEditor() {
 }
 
 std::optional<std::string> LineEditor::Read() {
+  const HeldInterrupt held;
   int count = 0;
   const char* text = ::el_gets(parts_->edit, &count);
   if (text == nullptr || count <= 0) return std::nullopt;
