@@ -37,7 +37,16 @@ class Terminal:
         os.close(self._master)
 
     def type(self, keys):
+        """Ctrl-C and Ctrl-D are keys once the program reads key by key; a line
+        editor shows its prompt a moment before."""
+        if keys in ("\x03", "\x04"):
+            end = time.monotonic() + 1
+            while time.monotonic() < end and self._reads_lines():
+                time.sleep(0.01)
         os.write(self._master, keys.encode())
+
+    def _reads_lines(self):
+        return bool(termios.tcgetattr(self._master)[3] & termios.ICANON)
 
     def _read(self, seconds):
         ready, _, _ = select.select([self._master], [], [], seconds)
