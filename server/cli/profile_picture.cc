@@ -7,6 +7,8 @@
 #include <utility>
 #include <vector>
 
+#include "config/base/html.h"
+
 namespace millrace::server {
 namespace {
 
@@ -33,29 +35,6 @@ double LongestMs(const Profile& profile) {
     longest = std::max(longest, step.ms);
   }
   return longest;
-}
-
-std::string Escaped(std::string_view text) {
-  std::string out;
-  for (const char c : text) {
-    switch (c) {
-      case '<':
-        out += "&lt;";
-        break;
-      case '>':
-        out += "&gt;";
-        break;
-      case '&':
-        out += "&amp;";
-        break;
-      case '"':
-        out += "&quot;";
-        break;
-      default:
-        out += c;
-    }
-  }
-  return out;
 }
 
 // The end of a long text is kept: names of nodes differ there.
@@ -260,15 +239,15 @@ std::string Box(const Spot& spot, const ProfiledStep& step, double heat,
   const std::string& name =
       step.info.name.empty() ? step.info.text : step.info.name;
   std::string text =
-      "<g><title>" + Escaped(step.info.name + "\n" + step.info.text) +
+      "<g><title>" + EscapeHtml(step.info.name + "\n" + step.info.text) +
       "</title>" +
       Line(
           "<rect x=\"%.1f\" y=\"%.1f\" width=\"%.0f\" height=\"%.0f\" "
           "rx=\"6\" fill=\"rgb(255,%d,%d)\"/>",
           left, spot.top(), kBoxWidth, kBoxHeight, cool, cool);
   const auto line = [&](double y, const std::string& letters) {
-    text += Line("<text x=\"%.1f\" y=\"%.1f\">", spot.x, y) + Escaped(letters) +
-            "</text>";
+    text += Line("<text x=\"%.1f\" y=\"%.1f\">", spot.x, y) +
+            EscapeHtml(letters) + "</text>";
   };
   const double share = run_ms > 0 ? 100 * step.ms / run_ms : 0;
   line(spot.top() + 16, Shown(name, true));

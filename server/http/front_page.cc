@@ -6,6 +6,7 @@
 #include <utility>
 #include <vector>
 
+#include "config/base/html.h"
 #include "server/http/message.h"
 #include "server/http/pool_work.h"
 #include "server/http/router.h"
@@ -80,27 +81,6 @@ std::string Text(const std::vector<Table>& tables) {
   return text.append("\n").append(kMore).append("\n");
 }
 
-// Names of models come from files and folders.
-std::string Escaped(std::string_view text) {
-  std::string html;
-  for (const char c : text) {
-    switch (c) {
-      case '&':
-        html += "&amp;";
-        break;
-      case '<':
-        html += "&lt;";
-        break;
-      case '>':
-        html += "&gt;";
-        break;
-      default:
-        html += c;
-    }
-  }
-  return html;
-}
-
 std::string Html(const std::vector<Table>& tables) {
   std::string html =
       "<!doctype html>\n<html lang=\"en\"><head><meta charset=\"utf-8\">"
@@ -115,8 +95,9 @@ std::string Html(const std::vector<Table>& tables) {
     html += "<h2>" + table.title + "</h2>\n<table>\n";
     for (const Row& row : table.rows) {
       html += "<tr>";
+      // Names of models come from files and folders.
       for (const std::string& cell : row.cells) {
-        html += "<td>" + Escaped(cell) + "</td>";
+        html += "<td>" + EscapeHtml(cell) + "</td>";
       }
       html += "</tr>\n";
     }
