@@ -39,6 +39,10 @@ double QualityOf(std::string_view parameters) {
   return quality;
 }
 
+Status NoMemory() {
+  return ResourceExhausted("there is no memory to compress or decompress");
+}
+
 }  // namespace
 
 StatusOr<ContentCoding> ReadContentCoding(std::string_view header) {
@@ -84,11 +88,19 @@ StatusOr<std::string> Decoded(std::string_view bytes, ContentCoding coding,
                               int64_t max_bytes) {
   if (coding == ContentCoding::kIdentity) return std::string(bytes);
   const std::string name(ContentCodingName(coding));
+  if (bytes.size() > kMostCodedBytes) {
+    return InvalidArgument("the body has " + std::to_string(bytes.size()) +
+                           " bytes in " + name + " but at most " +
+                           std::to_string(kMostCodedBytes) +
+                           " can be decoded; send it as it is")
+        .Because("payload_too_large");
+  }
   z_stream stream = {};
-  CHECK(
-      inflateInit2(&stream, coding == ContentCoding::kGzip ? kGzipBits
-                                                           : kZlibBits) == Z_OK,
-      "zlib has memory for its state");
+  if (inflateInit2(&stream,
+                   coding == ContentCoding::kGzip ? kGzipBits : kZlibBits) !=
+      Z_OK) {
+    return NoMemory();
+  }
   stream.next_in = reinterpret_cast<Bytef*>(const_cast<char*>(bytes.data()));
   stream.avail_in = static_cast<uInt>(bytes.size());
   std::string text;
@@ -118,13 +130,15 @@ StatusOr<std::string> Decoded(std::string_view bytes, ContentCoding coding,
   return text;
 }
 
-std::string Encoded(std::string_view bytes, ContentCoding coding) {
+StatusOr<std::string> Encoded(std::string_view bytes, ContentCoding coding) {
   if (coding == ContentCoding::kIdentity) return std::string(bytes);
+  CHECK(bytes.size() <= kMostCodedBytes, "zlib counts in 32 bits");
   z_stream stream = {};
-  CHECK(deflateInit2(&stream, Z_BEST_SPEED, Z_DEFLATED,
-                     coding == ContentCoding::kGzip ? kGzipBits : kZlibBits, 8,
-                     Z_DEFAULT_STRATEGY) == Z_OK,
-        "zlib has memory for its state");
+  if (deflateInit2(&stream, Z_BEST_SPEED, Z_DEFLATED,
+                   coding == ContentCoding::kGzip ? kGzipBits : kZlibBits, 8,
+                   Z_DEFAULT_STRATEGY) != Z_OK) {
+    return NoMemory();
+  }
   std::string text(deflateBound(&stream, static_cast<uLong>(bytes.size())),
                    '\0');
   stream.next_in = reinterpret_cast<Bytef*>(const_cast<char*>(bytes.data()));

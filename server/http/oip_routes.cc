@@ -93,10 +93,13 @@ void Compress(const HttpRequest& request, HttpResponse& response) {
   const ContentCoding coding =
       ChooseContentCoding(request.Header("accept-encoding"));
   if (coding == ContentCoding::kIdentity ||
-      response.body.size() < kLeastCompressed) {
+      response.body.size() < kLeastCompressed ||
+      response.body.size() > kMostCodedBytes) {
     return;
   }
-  response.body = Encoded(response.body, coding);
+  StatusOr<std::string> encoded = Encoded(response.body, coding);
+  if (!encoded.ok()) return;  // the body as it is will do
+  response.body = *std::move(encoded);
   response.headers.emplace_back("Content-Encoding", ContentCodingName(coding));
   response.headers.emplace_back("Vary", "Accept-Encoding");
 }

@@ -15,16 +15,17 @@ TEST(ContentCoding, WhatWasEncodedIsDecoded) {
     for (const size_t size : {size_t{0}, size_t{1}, size_t{300'000}}) {
       std::string text(size, 'a');
       for (size_t i = 0; i < size; i += 7) text[i] = static_cast<char>(i);
-      const auto decoded = Decoded(Encoded(text, coding), coding, kLimit);
+      const auto decoded = Decoded(*Encoded(text, coding), coding, kLimit);
       ASSERT_TRUE(decoded.ok()) << decoded.status().message();
       EXPECT_EQ(*decoded, text);
     }
   }
-  EXPECT_LT(Encoded(std::string(1000, 'a'), ContentCoding::kGzip).size(), 100u);
+  EXPECT_LT(Encoded(std::string(1000, 'a'), ContentCoding::kGzip)->size(),
+            100u);
 }
 
 TEST(ContentCoding, ABodyIsWholeAndNothingElse) {
-  const std::string whole = Encoded("hello", ContentCoding::kGzip);
+  const std::string whole = *Encoded("hello", ContentCoding::kGzip);
   for (const std::string& bytes :
        {whole.substr(0, whole.size() - 1), whole + "x", std::string("hello"),
         std::string()}) {
@@ -36,11 +37,11 @@ TEST(ContentCoding, ABodyIsWholeAndNothingElse) {
 
 TEST(ContentCoding, ABombStopsAtTheLimit) {
   const std::string bomb =
-      Encoded(std::string(100 << 20, '\0'), ContentCoding::kDeflate);
+      *Encoded(std::string(100 << 20, '\0'), ContentCoding::kDeflate);
   const auto decoded = Decoded(bomb, ContentCoding::kDeflate, kLimit);
   EXPECT_EQ(decoded.status().reason(), "payload_too_large");
   const std::string fits =
-      Encoded(std::string(kLimit, 'x'), ContentCoding::kGzip);
+      *Encoded(std::string(kLimit, 'x'), ContentCoding::kGzip);
   EXPECT_TRUE(Decoded(fits, ContentCoding::kGzip, kLimit).ok());
   EXPECT_FALSE(Decoded(fits, ContentCoding::kGzip, kLimit - 1).ok());
 }

@@ -267,7 +267,7 @@ TEST(Routes, BodiesMustBeJson) {
   EXPECT_EQ(client.Post(kChat, kHi, "Content-Encoding: br\r\n").status, 415);
   EXPECT_EQ(client.Post(kChat, kHi, "Content-Encoding: gzip\r\n").status, 400);
   EXPECT_EQ(client
-                .Post(kChat, Encoded(kHi, ContentCoding::kGzip),
+                .Post(kChat, *Encoded(kHi, ContentCoding::kGzip),
                       "Content-Encoding: gzip\r\n")
                 .status,
             200);
