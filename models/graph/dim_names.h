@@ -17,7 +17,7 @@ void NameOpenDims(Graph& graph);
 // size. Any other becomes a symbol of its own, "x.2": shape inference passed
 // with another size there. First dimensions stay as they are: batches are
 // joined by their name. Where a shape depends on data nothing is proven and all
-// stays. `graph` has met load-time shape inference. Some milliseconds where a
+// stays. InferAndFold has run on `graph` at load. Some milliseconds where a
 // name is there twice, nothing otherwise.
 void SeparateDims(Graph& graph);
 

@@ -4,9 +4,10 @@
 // Values get their types by each operator's rule. Nodes whose operands are all
 // constants become constants, so shapes that the graph computes with are gone.
 // If and Loop whose condition and trip count are constants are replaced by
-// their bodies, sequences by the tensors in them. What nobody reads is left
-// out. Without input types, only what does not depend on them is done: that is
-// for load time, so that constants are folded once and not for each size.
+// their bodies, sequences by the tensors in them. Values without readers
+// are left out. Without input types, only what does not depend on them is done:
+// that is for load time, so that constants are folded once and not for each
+// size.
 #pragma once
 
 #include <cstdint>

@@ -173,8 +173,8 @@ std::map<std::string, int64_t> WithLikely(
   return sizes;
 }
 
-// OK when the graph has shapes with these sizes, or when nobody can tell before
-// it runs. A symbol that is left out is as SampleInputs has it.
+// OK when the graph has shapes with these sizes, or when that cannot be told
+// before it runs. A symbol that is left out is as SampleInputs has it.
 Status Accepts(const Graph& graph, const SampleOptions& options) {
   std::vector<ValueType> types;
   std::string tried;

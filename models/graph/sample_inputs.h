@@ -24,7 +24,7 @@ struct SampleOptions {
   uint64_t seed = 1;
 };
 
-// Sizes of dimensions that vary where nobody has chosen them.
+// Sizes of dimensions that vary that the user has not chosen.
 enum class LeftOutSizes {
   kLeast,  // the least at first: quick, for a warm-up
   kLikely  // what such inputs are like at first: 128 tokens, images of 224 x

@@ -1,4 +1,4 @@
-// Triton's calls for whoever runs models: what they ask of the repository, and
+// Triton's calls that manage models: what they ask of the repository, and
 // its answers as messages. The service counts and finishes them.
 #pragma once
 

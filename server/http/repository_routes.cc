@@ -1,4 +1,4 @@
-// Triton's extensions of KServe v2 for whoever runs models: the repository's
+// Triton's extensions of KServe v2 that manage models: the repository's
 // index, loading and unloading, configuration and statistics.
 #include <nlohmann/json.hpp>
 #include <string>

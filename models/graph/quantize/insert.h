@@ -16,7 +16,7 @@ struct QuantizableLayer {
   std::string name;  // as in a table
   size_t node = 0;   // its place
 };
-// Of a graph that has met load-time InferAndFold.
+// Of a graph on which InferAndFold has run at load.
 std::vector<QuantizableLayer> QuantizableLayers(const Graph& graph);
 
 // Layers that the table has not stay as they are. INVALID_ARGUMENT names a

@@ -1,7 +1,7 @@
 // Load time: weights into huge pages, packed from rows of a file or copied from
 // what was packed before. Plain threads do it and not the compute team, because
-// the team's worker 0 is whoever calls Run first, for ever, and that is not the
-// thread that loads.
+// worker 0 of the team is the first thread to call Run, always, which is not
+// the thread that loads.
 #include <algorithm>
 #include <atomic>
 #include <cstdio>

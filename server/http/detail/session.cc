@@ -1,6 +1,6 @@
 // The session's coroutine. Time-outs do not cancel reads. They only end waits,
 // because a read stays under way for the whole life of the connection; the one
-// thing a time-out closes is a write that nobody reads.
+// thing a time-out closes is a write to a client that does not read.
 //
 // No co_await stands in the condition of an if or while: g++ 12 then lays the
 // coroutine's frame out wrongly (a variable of its own comes before the resume
