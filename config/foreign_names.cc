@@ -44,14 +44,23 @@ constexpr Answer kAnswers[] = {
     {"embedding embeddings rerank reranking task runner pooling is_embedding",
      "language models generate text only; serve an embedding or ranking model "
      "as an ONNX graph"},
-    {"enable_auto_tool_choice tool_call_parser reasoning_parser "
-     "enable_reasoning guided_decoding_backend grammar grammar_file "
-     "json_schema",
-     "tool calls and structured output are not supported; leave it out"},
+    {"enable_auto_tool_choice enable_reasoning",
+     "tools and reasoning are always on where the chat template has them; "
+     "leave it out"},
+    {"guided_decoding_backend structured_outputs_config",
+     "structured output is always by xgrammar; leave it out"},
+    {"grammar grammar_file json_schema",
+     "a request brings its own grammar or JSON schema; leave it out"},
     {"jinja", "chat templates are always applied; leave it out"},
-    {"ssl_keyfile ssl_certfile ssl_key_file ssl_cert_file ssl_ca_certs "
-     "tls_cert tls_key ssl",
-     "TLS is not supported; put a proxy that speaks it in front"},
+    {"ssl ssl_cert_path ssl_key_path grpc_use_ssl grpc_server_cert "
+     "grpc_server_key grpc_root_cert grpc_use_ssl_mutual tls",
+     "say --ssl-cert-file and --ssl-key-file, and --ssl-ca-file where clients "
+     "must show certificates, too"},
+    {"ssl_ciphers ssl_version ssl_keyfile_password",
+     "TLS 1.2 and 1.3 with forward secrecy are spoken, nothing else; leave it "
+     "out, and store the key without a passphrase"},
+    {"enable_ssl_refresh",
+     "changed certificate files are always read again; leave it out"},
     {"enable_chunked_prefill chunked_prefill_size max_prefill_tokens "
      "cont_batching cb disable_chunked_prefix_cache",
      "prompts are always cut and batched with others; "

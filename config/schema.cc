@@ -1,6 +1,7 @@
-// Names, bounds, help and aliases of the settings; the values' types and
-// defaults are the structs' own. An alias is taken where another server means
-// the same thing by it, never where only the word is alike.
+// Names, bounds, help and aliases of the models' settings (those of the server
+// stand in schema_server.cc); the values' types and defaults are the structs'
+// own. An alias is taken where another server means the same thing by it, never
+// where only the word is alike.
 #include "config/schema.h"
 
 #include <filesystem>
@@ -9,14 +10,6 @@
 #include "config/settings_visitor.h"
 
 namespace millrace::config {
-namespace {
-
-constexpr int64_t kKiB = 1 << 10;
-constexpr int64_t kGiB = 1 << 30;
-constexpr int64_t kDayMs = 24 * 3600 * 1000;
-
-}  // namespace
-
 std::string ModelId(const ModelSettings& model) {
   if (!model.name.empty()) return model.name;
   std::filesystem::path path(model.path);
@@ -27,161 +20,11 @@ std::string ModelId(const ModelSettings& model) {
   return (path.has_filename() ? path : path.parent_path()).filename().string();
 }
 
-namespace {
-
-// Tells each setting which group of --help it stands in.
 SettingVisitor InGroup(std::string_view group, const SettingVisitor& visit) {
   return [group, &visit](SettingInfo info, SettingRef value) {
     info.group = group;
     visit(info, value);
   };
-}
-
-void VisitListening(ServerSettings& s, const SettingVisitor& visit) {
-  visit({.name = "host",
-         .help = "address to listen on; one that is not loopback needs an API "
-                 "key or --no-auth",
-         .aliases = {{"http_address"}}},
-        &s.host);
-  visit({.name = "http_port",
-         .help = "HTTP port; 0: any free one, printed at start",
-         .max = 65535,
-         .aliases = {{"port"}, {"rest_port"}}},
-        &s.http_port);
-  visit({.name = "grpc_port",
-         .help = "gRPC port; 0: any free one, printed at start; -1: no gRPC",
-         .min = -1,
-         .max = 65535},
-        &s.grpc_port);
-  visit({.name = "metrics_port",
-         .help = "port of /metrics; -1: on the HTTP port",
-         .min = -1,
-         .max = 65535},
-        &s.metrics_port);
-  visit({.name = "api_key",
-         .help = "key that requests must bring; several: separated by commas",
-         .secret = true},
-        &s.api_key);
-  visit({.name = "api_key_file", .help = "file with one key a line"},
-        &s.api_key_file);
-  visit({.name = "no_auth",
-         .help = "allow a host that is not loopback without any key"},
-        &s.no_auth);
-  visit({.name = "cors_allow_origin",
-         .help = "origin that browsers may call from, or *; empty: none"},
-        &s.cors_allow_origin);
-}
-
-void VisitLimits(ServerSettings& s, const SettingVisitor& visit) {
-  visit({.name = "http_max_input_size",
-         .help = "largest request body",
-         .unit = Unit::kBytes,
-         .min = kKiB,
-         .max = 16 * kGiB,
-         .aliases = {{"max_request_size"}, {"payload_limit"}}},
-        &s.http_max_input_bytes);
-  visit({.name = "http_max_header_size",
-         .help = "largest request header",
-         .unit = Unit::kBytes,
-         .min = kKiB,
-         .max = kKiB * kKiB},
-        &s.http_max_header_bytes);
-  visit({.name = "header_timeout",
-         .help = "time a client has to send its request header",
-         .unit = Unit::kMilliseconds,
-         .min = 1,
-         .max = kDayMs},
-        &s.header_timeout_ms);
-  visit({.name = "idle_timeout",
-         .help = "time a kept-alive connection may stay without a request",
-         .unit = Unit::kMilliseconds,
-         .min = 1,
-         .max = kDayMs},
-        &s.idle_timeout_ms);
-  visit({.name = "write_timeout",
-         .help = "time after which a client that reads nothing is dropped",
-         .unit = Unit::kMilliseconds,
-         .min = 1,
-         .max = kDayMs},
-        &s.write_timeout_ms);
-  visit({.name = "max_connections",
-         .help = "HTTP connections open at once",
-         .min = 1,
-         .max = 1'000'000},
-        &s.max_connections);
-  visit({.name = "io_threads",
-         .help = "threads that move bytes of sockets",
-         .min = 1,
-         .max = 64,
-         .aliases = {{"threads_http"}, {"http_thread_count"}}},
-        &s.io_threads);
-  visit({.name = "handler_threads",
-         .help = "threads for JSON, templates and tokens; 0: two, or a quarter "
-                 "of the cores",
-         .max = 1024},
-        &s.handler_threads);
-  visit({.name = "shutdown_timeout",
-         .help = "time that running requests have to end after SIGTERM",
-         .unit = Unit::kMilliseconds,
-         .max = kDayMs,
-         .aliases = {{"exit_timeout_secs"}, {"graceful_termination_timeout"}}},
-        &s.shutdown_timeout_ms);
-}
-
-void VisitRepository(ServerSettings& s, const SettingVisitor& visit) {
-  visit({.name = "model_repository",
-         .help = "folder with models: NAME/VERSION/model.onnx (.pt2, .gguf) "
-                 "or NAME.onnx, with NAME/config.pbtxt where there is one",
-         .aliases = {{"model_store"}}},
-        &s.model_repository);
-  visit({.name = "model_control_mode",
-         .help = "which models of the repository are loaded: none: all, at "
-                 "start; poll: all, and what changes later; explicit: those "
-                 "of load_model, and what clients ask for",
-         .choices = {"none", "poll", "explicit"}},
-        &s.model_control_mode);
-  visit({.name = "load_model",
-         .help = "models to load at start in mode explicit, separated by "
-                 "commas; *: all"},
-        &s.load_model);
-  visit({.name = "repository_poll_interval",
-         .help = "time between two looks at the repository in mode poll",
-         .unit = Unit::kMilliseconds,
-         .min = 10,
-         .max = kDayMs,
-         .aliases = {{"repository_poll_secs"}}},
-        &s.repository_poll_ms);
-}
-
-void VisitLogs(ServerSettings& s, const SettingVisitor& visit) {
-  visit({.name = "log_level",
-         .help = "least important lines to log",
-         .choices = {"debug", "info", "warning", "error", "off"}},
-        &s.log_level);
-  visit({.name = "log_format",
-         .help = "form of the log's lines",
-         .choices = {"text", "json"}},
-        &s.log_format);
-  visit({.name = "access_log", .help = "log one line for each request"},
-        &s.access_log);
-  visit(
-      {.name = "shared_memory",
-       .help = "clients on this machine may hand tensors over in POSIX shared "
-               "memory"},
-      &s.shared_memory);
-  visit({.name = "disable_access_log_for_endpoints",
-         .help = "paths whose requests are not logged, such as "
-                 "/metrics,/health"},
-        &s.disable_access_log_for_endpoints);
-}
-
-}  // namespace
-
-void VisitServerSettings(ServerSettings& s, const SettingVisitor& visit) {
-  VisitListening(s, InGroup("addresses and keys", visit));
-  VisitLimits(s, InGroup("limits, threads, shutdown", visit));
-  VisitRepository(s, InGroup("model repository", visit));
-  VisitLogs(s, InGroup("logs", visit));
 }
 
 namespace {
@@ -199,6 +42,15 @@ void VisitCommonSettings(CommonSettings& s, const SettingVisitor& visit) {
          .choices = {"auto", "scalar", "avx2", "avxvnni", "avx512vnni",
                      "avx512bf16", "amx"}},
         &s.isa);
+  visit({.name = "cpu_cores",
+         .help = "CPUs that a model computes on, such as 0-3,8; empty: chosen "
+                 "among those that no other model has"},
+        &s.cpu_cores);
+  visit({.name = "numa_node",
+         .help = "NUMA node that a model's cores are chosen from; -1: any",
+         .min = -1,
+         .max = 1023},
+        &s.numa_node);
   visit(
       {.name = "max_queue_size",
        .help = "requests of a model that may wait beyond those that run; more "
@@ -260,8 +112,9 @@ void VisitBatchSettings(GraphSettings& s, const SettingVisitor& visit) {
   visit(
       {.name = "instance_count",
        .help = "instances of a graph that run at the same time, each on cores "
-               "of its own; they share weights",
-       .min = 1,
+               "of its own; they share weights; 0: as many as a measurement "
+               "at load finds fastest",
+       .min = 0,
        .max = 1024,
        .aliases = {{"instances"}, {"minWorkers"}, {"initial_workers"}}},
       &s.instance_count);
@@ -406,6 +259,17 @@ void VisitText(LlmSettings& s, const SettingVisitor& visit) {
          .help = "file with a Jinja template instead of the model's own",
          .aliases = {{"chat_template_file"}}},
         &s.chat_template);
+  visit({.name = "tool_call_parser",
+         .help = "how the model writes tool calls: hermes (also Qwen), "
+                 "llama3_json, pythonic, mistral, granite, deepseek_v3, "
+                 "deepseek_v31, gemma, harmony (gpt-oss) or none; auto: as the "
+                 "chat template tells"},
+        &s.tool_call_parser);
+  visit({.name = "reasoning_parser",
+         .help = "how the model marks its reasoning: think (<think> tags), "
+                 "deepseek_r1 (begins without a tag), mistral, granite or "
+                 "none; auto: as the chat template tells"},
+        &s.reasoning_parser);
   visit(
       {.name = "generation_config",
        .help = "sampling of requests that leave it out; auto: as the model "

@@ -10,6 +10,7 @@
 #pragma once
 
 #include <cstdint>
+#include <map>
 #include <string>
 #include <vector>
 
@@ -20,12 +21,23 @@ struct ServerSettings {
   static constexpr int64_t kMaxHeaderBytes = 16 << 10;
 
   std::string host = "127.0.0.1";
-  int64_t http_port = 8000;       // 0: any free port, printed at start
-  int64_t grpc_port = 8001;       // 0: any free port; -1: no gRPC
-  int64_t metrics_port = -1;      // -1: /metrics on the HTTP port
-  std::string api_key;            // several: separated by commas
-  std::string api_key_file;       // one key a line
-  bool no_auth = false;           // allows a non-loopback host without keys
+  int64_t http_port = 8000;   // 0: any free port, printed at start
+  int64_t grpc_port = 8001;   // 0: any free port; -1: no gRPC
+  int64_t metrics_port = -1;  // -1: /metrics on the HTTP port
+  std::string api_key;        // several: separated by commas
+  std::string api_key_file;   // one key a line
+  std::string api_keys_file;  // keys with tenants, see server/key_file.h
+  bool no_auth = false;       // allows a non-loopback host without keys
+  std::string jwt_jwks_file;  // public keys of tokens; empty: no tokens
+  std::string jwt_issuer;
+  std::string jwt_audience;
+  std::string ssl_cert_file;               // PEM chain; empty: no TLS
+  std::string ssl_key_file;                // PEM
+  std::string ssl_ca_file;                 // PEM, of the clients' certificates
+  std::string ssl_cert_reqs = "required";  // none | optional | required
+  std::string management_host = "127.0.0.1";
+  int64_t management_port = -1;   // -1: on the HTTP port
+  std::string audit_log_file;     // empty: the log
   std::string cors_allow_origin;  // empty: no CORS headers; "*" or an origin
   int64_t http_max_input_bytes = kMaxInputBytes;
   int64_t http_max_header_bytes = kMaxHeaderBytes;
@@ -41,6 +53,9 @@ struct ServerSettings {
   std::string model_control_mode = "none";  // none | poll | explicit
   std::vector<std::string> load_model;      // at start, in mode explicit
   int64_t repository_poll_ms = 15'000;      // in mode poll
+  // Other servers whose metric names /metrics shows, too.
+  std::vector<std::string> metrics_compat;
+  std::string otlp_endpoint;  // of a collector; empty: the OTEL_ variables'
   std::string log_level = "info";
   std::string log_format = "text";  // text | json
   bool access_log = true;
@@ -56,6 +71,8 @@ struct CommonSettings {
 
   int64_t threads = 0;       // 0: one per physical core allowed
   std::string isa = "auto";  // auto | scalar | avx2 | avxvnni | …
+  std::string cpu_cores;     // CPUs to compute on, "0-3,8"; empty: chosen
+  int64_t numa_node = -1;    // to choose them from; -1: any
   // Requests that wait beyond those that run; more are refused.
   int64_t max_queue_size = kMaxQueueSize;
 };
@@ -87,9 +104,20 @@ struct LlmSettings {
   std::string device = "auto";    // where it runs: auto | cpu
   bool huge_pages = true;
   std::string chat_template;  // a Jinja file instead of the model's own
+  // auto | none | a format of handlers/parsers/formats.cc
+  std::string tool_call_parser = "auto";
+  std::string reasoning_parser = "auto";
   // auto | none | vllm (as none) | a folder with generation_config.json
   std::string generation_config = "auto";
   std::string override_generation_config;  // JSON object, wins over it
+};
+
+// How long requests of one priority level may wait, and how many.
+struct QueueLevelSettings {
+  int64_t timeout_us = 0;                 // 0: no limit
+  std::string timeout_action = "reject";  // reject | delay
+  bool allow_timeout_override = false;
+  int64_t max_queue_size = 0;  // of this level; 0: no limit of its own
 };
 
 // Settings of graphs alone (ONNX, .pt2).
@@ -109,7 +137,9 @@ struct GraphSettings {
   int64_t queue_timeout_us = 0;                 // in the queue; 0: none
   std::string queue_timeout_action = "reject";  // reject | delay
   bool allow_timeout_override = false;
-  int64_t instance_count = 1;  // contexts that run at the same time
+  // Levels that differ from the four above; in config.pbtxt alone.
+  std::map<int64_t, QueueLevelSettings> priority_queue_policy;
+  int64_t instance_count = 1;  // run at the same time; 0: measured at load
 };
 
 struct ModelSettings {

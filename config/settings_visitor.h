@@ -44,6 +44,9 @@ using SettingRef =
     std::variant<int64_t*, bool*, std::string*, std::vector<std::string>*>;
 using SettingVisitor = std::function<void(const SettingInfo&, SettingRef)>;
 
+// Tells each setting which group of --help it stands in. `visit` outlives it.
+SettingVisitor InGroup(std::string_view group, const SettingVisitor& visit);
+
 void VisitServerSettings(ServerSettings& settings, const SettingVisitor& visit);
 void VisitLlmSettings(LlmSettings& settings, const SettingVisitor& visit);
 void VisitGraphSettings(GraphSettings& settings, const SettingVisitor& visit);

@@ -101,6 +101,7 @@ struct SeriesTable : std::enable_shared_from_this<SeriesTable> {
 struct MetricRegistry::Impl {
   std::shared_ptr<SeriesTable> table = std::make_shared<SeriesTable>();
   std::shared_ptr<Hooks> hooks = std::make_shared<Hooks>();
+  MetricAliases aliases;
 };
 
 void Counter::Add(double by) const {
@@ -163,13 +164,19 @@ std::shared_ptr<void> MetricRegistry::OnScrape(std::function<void()> fold) {
   });
 }
 
+void MetricRegistry::ExportAlso(std::vector<MetricAlias> aliases) {
+  impl_->aliases.Add(std::move(aliases));
+}
+
 std::string MetricRegistry::Text() {
   {
     MutexLock lock(impl_->hooks->mu);
     for (const auto& fold : impl_->hooks->all) fold();
   }
-  return prometheus::TextSerializer().Serialize(
-      impl_->table->registry.Collect());
+  std::vector<prometheus::MetricFamily> families =
+      impl_->table->registry.Collect();
+  impl_->aliases.AppendTo(families);
+  return prometheus::TextSerializer().Serialize(families);
 }
 
 const std::vector<double>& LatencyBucketsSeconds() {

@@ -29,6 +29,8 @@
 #include <string_view>
 #include <vector>
 
+#include "config/base/metric_alias.h"
+
 namespace millrace {
 
 using MetricLabels = std::map<std::string, std::string>;
@@ -88,6 +90,9 @@ class MetricRegistry {
   // Runs at each scrape, before serialising: folds cheap counters of hot paths
   // into the metrics above. Removed when the returned object dies.
   [[nodiscard]] std::shared_ptr<void> OnScrape(std::function<void()> fold);
+
+  // Shows series under further names, too; see metric_alias.h.
+  void ExportAlso(std::vector<MetricAlias> aliases);
 
   // Prometheus text exposition format 0.0.4.
   std::string Text();

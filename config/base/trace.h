@@ -12,6 +12,7 @@
 #include <string>
 
 #include "config/base/clock.h"
+#include "config/base/trace_context.h"
 
 namespace millrace {
 
@@ -29,6 +30,7 @@ enum class Stage {
 
 struct Trace {
   std::string request_id;
+  TraceContext context;  // set before the request reaches a route
   std::array<std::atomic<int64_t>, static_cast<size_t>(Stage::kCount)>
       stamps{};  // nanoseconds of Clock, 0 = not yet
 

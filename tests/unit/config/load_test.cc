@@ -137,7 +137,7 @@ TEST_F(LoadTest, FlagsOfOtherServersAreAnswered) {
            {"trust-remote-code", "no code of a model is ever run"},
            {"temp", "--override-generation-config"},
            {"v", "-v is a flag of other servers: say --log-level debug"},
-           {"ssl-keyfile", "TLS"}}) {
+           {"ssl-ciphers", "TLS 1.2"}}) {
     EXPECT_TRUE(Has(std::string(UnknownFlag(name).message()), words)) << name;
   }
   File("models: [{path: m, lora: x}]\n");

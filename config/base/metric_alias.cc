@@ -1,0 +1,167 @@
+// Aliases of metrics: each row of the table looks up its source among the
+// collected families and copies the series that it asks for.
+#include "config/base/metric_alias.h"
+
+#include <prometheus/metric_family.h>
+
+#include <algorithm>
+#include <set>
+#include <string>
+
+namespace millrace {
+namespace {
+
+using prometheus::ClientMetric;
+using prometheus::MetricFamily;
+using prometheus::MetricType;
+
+MetricType TypeOf(MetricKind kind) {
+  switch (kind) {
+    case MetricKind::kGauge:
+      return MetricType::Gauge;
+    case MetricKind::kHistogram:
+      return MetricType::Histogram;
+    case MetricKind::kCounter:
+      break;
+  }
+  return MetricType::Counter;
+}
+
+const std::string* LabelOf(const ClientMetric& metric, std::string_view name) {
+  for (const ClientMetric::Label& label : metric.label) {
+    if (label.name == name) return &label.value;
+  }
+  return nullptr;
+}
+
+const MetricFamily* Find(const std::vector<MetricFamily>& families,
+                         size_t count, std::string_view name) {
+  for (size_t i = 0; i < count; ++i) {
+    if (families[i].name == name) return &families[i];
+  }
+  return nullptr;
+}
+
+std::set<std::string> ModelsOf(const MetricFamily* family) {
+  std::set<std::string> models;
+  if (family == nullptr) return models;
+  for (const ClientMetric& metric : family->metric) {
+    if (const std::string* model = LabelOf(metric, "model")) {
+      models.insert(*model);
+    }
+  }
+  return models;
+}
+
+std::vector<ClientMetric::Label> LabelsOf(const MetricAlias& alias,
+                                          const ClientMetric& from) {
+  std::vector<ClientMetric::Label> labels;
+  for (const auto& [ours, theirs] : alias.labels) {
+    if (const std::string* value = LabelOf(from, ours)) {
+      labels.push_back({std::string(theirs), *value});
+    }
+  }
+  for (const auto& [name, value] : alias.fixed) labels.push_back({name, value});
+  std::ranges::sort(labels, {}, &ClientMetric::Label::name);
+  return labels;
+}
+
+ClientMetric& SeriesOf(MetricFamily& family,
+                       std::vector<ClientMetric::Label> labels) {
+  for (ClientMetric& metric : family.metric) {
+    if (metric.label == labels) return metric;
+  }
+  family.metric.emplace_back();
+  family.metric.back().label = std::move(labels);
+  return family.metric.back();
+}
+
+void AddHistogram(const ClientMetric::Histogram& from,
+                  ClientMetric::Histogram& to) {
+  if (to.bucket.size() != from.bucket.size()) {
+    to = from;
+    return;
+  }
+  to.sample_count += from.sample_count;
+  to.sample_sum += from.sample_sum;
+  for (size_t i = 0; i < to.bucket.size(); ++i) {
+    to.bucket[i].cumulative_count += from.bucket[i].cumulative_count;
+  }
+}
+
+}  // namespace
+
+void MetricAliases::Add(std::vector<MetricAlias> aliases) {
+  MutexLock lock(mu_);
+  aliases_.insert(aliases_.end(), std::make_move_iterator(aliases.begin()),
+                  std::make_move_iterator(aliases.end()));
+}
+
+void MetricAliases::AppendTo(std::vector<MetricFamily>& families) {
+  MutexLock lock(mu_);
+  const size_t num_ours = families.size();
+  for (const MetricAlias& alias : aliases_) {
+    const MetricFamily* source = Find(families, num_ours, alias.source);
+    if (source == nullptr) continue;
+    const bool some_models = !alias.of_models_with.empty();
+    const std::set<std::string> models = ModelsOf(
+        some_models ? Find(families, num_ours, alias.of_models_with) : nullptr);
+    MetricFamily made;
+    made.name = alias.name;
+    made.help = alias.help;
+    made.type = TypeOf(alias.kind);
+    const auto known = std::find_if(
+        families.begin() + static_cast<std::ptrdiff_t>(num_ours),
+        families.end(),
+        [&](const MetricFamily& each) { return each.name == alias.name; });
+    MetricFamily& family = known == families.end() ? made : *known;
+    for (const ClientMetric& from : source->metric) {
+      const auto& [label, wanted] = alias.where;
+      const std::string* value = LabelOf(from, label);
+      if (!label.empty() && (value == nullptr || *value != wanted)) continue;
+      const std::string* model = LabelOf(from, "model");
+      if (some_models && (model == nullptr || !models.contains(*model))) {
+        continue;
+      }
+      ClientMetric& to = SeriesOf(family, LabelsOf(alias, from));
+      if (alias.part == MetricPart::kHistogram) {
+        AddHistogram(from.histogram, to.histogram);
+        continue;
+      }
+      double number = 0;
+      const auto count = static_cast<double>(from.histogram.sample_count);
+      switch (alias.part) {
+        case MetricPart::kSum:
+          number = from.histogram.sample_sum;
+          break;
+        case MetricPart::kCount:
+          number = count;
+          break;
+        case MetricPart::kRecentMean: {
+          std::string key = family.name;
+          for (const auto& each : to.label) key += '\n' + each.value;
+          Taken& taken = recent_[key];
+          if (count > taken.count) {
+            taken.mean =
+                (from.histogram.sample_sum - taken.sum) / (count - taken.count);
+          }
+          taken = {from.histogram.sample_sum, count, taken.mean};
+          number = taken.mean;
+          break;
+        }
+        default:
+          number = source->type == MetricType::Counter ? from.counter.value
+                                                       : from.gauge.value;
+      }
+      number *= alias.scale;
+      // One of the two is written by the serializer.
+      to.counter.value += number;
+      to.gauge.value += number;
+    }
+    if (known == families.end() && !made.metric.empty()) {
+      families.push_back(std::move(made));
+    }
+  }
+}
+
+}  // namespace millrace

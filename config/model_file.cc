@@ -1,0 +1,189 @@
+// Settings go through the same table as those of the server's file; the few
+// keys that only a repository's model has are read here.
+#include "config/model_file.h"
+
+#include <algorithm>
+#include <set>
+#include <string_view>
+#include <utility>
+
+#include <yaml-cpp/yaml.h>
+
+#include "config/base/nearest.h"
+#include "config/find_setting.h"
+#include "config/values.h"
+
+namespace millrace::config {
+namespace {
+
+constexpr std::string_view kOwnKeys[] = {"version_policy", "version_labels",
+                                         "default_model_filename",
+                                         "served_model_name"};
+constexpr int64_t kMaxVersion = 999'999'999'999'999'999;
+constexpr size_t kMaxLabels = 100;
+
+class Reader {
+ public:
+  Reader(std::string where, const ModelSettings& defaults)
+      : where_(std::move(where)) {
+    file_.settings = defaults;
+  }
+
+  StatusOr<ModelFile> Read(const YAML::Node& document) {
+    if (document.IsNull()) return std::move(file_);
+    if (!document.IsMap()) {
+      return InvalidArgument(where_ +
+                             " holds no settings; lines like "
+                             "'max_batch_size: 8' are wanted")
+          .At("config");
+    }
+    for (const auto& entry : document) {
+      const std::string key = Canonical(entry.first.as<std::string>());
+      RETURN_IF_ERROR(ReadKey(key, entry.second).Prefixed(At(entry.first)));
+    }
+    return std::move(file_);
+  }
+
+ private:
+  std::string At(const YAML::Node& node) const {
+    return where_ + " line " + std::to_string(node.Mark().line + 1);
+  }
+
+  Status ReadKey(const std::string& key, const YAML::Node& value) {
+    if (!seen_.insert(key).second) {
+      return InvalidArgument(key + " is given twice; keep one of them").At(key);
+    }
+    if (key == "version_policy") return ReadPolicy(value);
+    if (key == "version_labels") return ReadLabels(value);
+    ASSIGN_OR_RETURN(const std::string text, Text(key, value));
+    if (key != "instance_count") file_.fingerprint += key + "=" + text + "\n";
+    if (key == "default_model_filename") {
+      file_.default_model_filename = text;
+      return OkStatus();
+    }
+    if (key == "served_model_name") {
+      return ParseValue({.name = key}, text, {},
+                        &file_.settings.served_model_name);
+    }
+    const Visit visit = [&](const SettingVisitor& v) {
+      VisitModelSettings(file_.settings, v);
+    };
+    const Target target = Find(visit, key);
+    if (target.found) return Set(target, text);
+    std::vector<std::string_view> names = Names(visit);
+    names.insert(names.end(), std::begin(kOwnKeys), std::end(kOwnKeys));
+    const std::string_view near = Nearest(key, names);
+    std::string message = "unknown setting '" + key.substr(0, 100) + "'; ";
+    if (near.empty()) {
+      message += "millrace serve --help-all lists the settings";
+    } else {
+      message.append("did you mean '").append(near).append("'?");
+    }
+    return InvalidArgument(message).At(key);
+  }
+
+  // A scalar, or a list of scalars with commas between them.
+  static StatusOr<std::string> Text(const std::string& key,
+                                    const YAML::Node& value) {
+    if (value.IsScalar()) return value.Scalar();
+    std::string list;
+    bool is_list = value.IsSequence();
+    for (size_t i = 0; is_list && i < value.size(); ++i) {
+      is_list = value[i].IsScalar();
+      if (is_list) list.append(i == 0 ? "" : ",").append(value[i].Scalar());
+    }
+    if (is_list) return list;
+    return InvalidArgument(key + " has no single value").At(key);
+  }
+
+  static StatusOr<int64_t> Number(const std::string& key,
+                                  const YAML::Node& value) {
+    int64_t number = 0;
+    if (value.IsScalar()) {
+      RETURN_IF_ERROR(ParseValue({.name = key, .min = 1, .max = kMaxVersion},
+                                 value.Scalar(), {}, &number));
+      return number;
+    }
+    return InvalidArgument(key + " wants a version's number").At(key);
+  }
+
+  Status ReadPolicy(const YAML::Node& value) {
+    VersionPolicy& policy = file_.version_policy;
+    if (value.IsScalar() && value.Scalar() == "latest") return OkStatus();
+    if (value.IsScalar() && value.Scalar() == "all") {
+      policy.all = true;
+      return OkStatus();
+    }
+    if (value.IsMap() && value.size() == 1 && value["latest"]) {
+      ASSIGN_OR_RETURN(policy.latest, Number("latest", value["latest"]));
+      return OkStatus();
+    }
+    if (value.IsSequence() && value.size() > 0) {
+      for (const auto& each : value) {
+        ASSIGN_OR_RETURN(const int64_t version, Number("version_policy", each));
+        policy.specific.push_back(version);
+      }
+      return OkStatus();
+    }
+    return InvalidArgument(
+               "version_policy is none of: latest, all, {latest: 2}, and a "
+               "list of versions such as [1, 3]")
+        .At("version_policy");
+  }
+
+  Status ReadLabels(const YAML::Node& value) {
+    if (!value.IsMap() || value.size() > kMaxLabels) {
+      return InvalidArgument("version_labels wants at most " +
+                             std::to_string(kMaxLabels) +
+                             " names with a version each, such as {stable: 3}")
+          .At("version_labels");
+    }
+    for (const auto& entry : value) {
+      const std::string label = entry.first.as<std::string>();
+      const bool is_word =
+          !label.empty() && label.size() <= 64 &&
+          std::all_of(label.begin(), label.end(),
+                      [](char c) {
+                        return (c >= 'a' && c <= 'z') ||
+                               (c >= 'A' && c <= 'Z') ||
+                               (c >= '0' && c <= '9') || c == '-' || c == '_' ||
+                               c == '.';
+                      }) &&
+          !std::all_of(label.begin(), label.end(),
+                       [](char c) { return c >= '0' && c <= '9'; });
+      if (!is_word) {
+        return InvalidArgument(
+                   "version_labels has '" + label.substr(0, 100) +
+                   "' but a label is 1 to 64 letters, digits, '-', '_' or "
+                   "'.', and no number")
+            .At("version_labels");
+      }
+      ASSIGN_OR_RETURN(const int64_t version,
+                       Number("version_labels", entry.second));
+      file_.version_labels[label] = std::to_string(version);
+    }
+    return OkStatus();
+  }
+
+  const std::string where_;
+  ModelFile file_;
+  std::set<std::string> seen_;
+};
+
+}  // namespace
+
+StatusOr<ModelFile> ReadModelFile(const std::string& text,
+                                  const std::string& where,
+                                  const ModelSettings& defaults) {
+  // yaml-cpp throws for bad syntax and for values of another kind.
+  try {
+    return Reader(where, defaults).Read(YAML::Load(text));
+  } catch (const YAML::Exception& error) {
+    return InvalidArgument(where + " line " +
+                           std::to_string(error.mark.line + 1) +
+                           " is no YAML: " + error.msg)
+        .At("config");
+  }
+}
+
+}  // namespace millrace::config

@@ -1,0 +1,47 @@
+// The configuration of one model of a repository as YAML: settings by the names
+// that `models:` of the server's file has, and which versions are served.
+//
+//   max_batch_size: 8
+//   instance_count: 2
+//   version_policy: all            # latest (default), {latest: 2}, [1, 3]
+//   version_labels: {stable: 1, canary: 3}
+//   default_model_filename: net.onnx
+//
+// A label stands where a version's number stands in requests
+// (/v2/models/m/versions/stable/infer), as with TensorFlow Serving.
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <string>
+#include <vector>
+
+#include "config/base/status.h"
+#include "config/schema.h"
+
+namespace millrace::config {
+
+struct VersionPolicy {
+  bool all = false;
+  std::vector<int64_t> specific = {};  // these, where there are any
+  int64_t latest = 1;                  // else so many of the highest
+};
+
+struct ModelFile {
+  ModelSettings settings;
+  VersionPolicy version_policy = {};
+  std::map<std::string, std::string> version_labels = {};  // label → version
+  std::string default_model_filename = {};
+  // Settings as they were read, for telling whether they have changed; labels
+  // and the number of instances, which change while a model serves, left out.
+  std::string fingerprint = {};
+};
+
+// `defaults` are the settings that the text leaves alone; `where` names the
+// file in errors. INVALID_ARGUMENT names the line and the key: unknown (with
+// the nearest one), given twice, or of a wrong value.
+StatusOr<ModelFile> ReadModelFile(const std::string& text,
+                                  const std::string& where,
+                                  const ModelSettings& defaults);
+
+}  // namespace millrace::config

@@ -1,0 +1,100 @@
+#include "config/base/metric_alias.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "config/base/metrics.h"
+
+namespace millrace {
+namespace {
+
+using testing::HasSubstr;
+using testing::Not;
+
+TEST(MetricAlias, ARenamedLabelAScaledSumAndAFixedLabel) {
+  MetricRegistry registry;
+  const Histogram wait = registry.AddHistogram(
+      "wait_seconds", "Wait.", {1}, {{"model", "m"}, {"version", "1"}});
+  wait.Observe(0.5);
+  wait.Observe(0.25);
+  registry.ExportAlso({{.name = "their:wait_us",
+                        .help = "Waited.",
+                        .source = "wait_seconds",
+                        .part = MetricPart::kSum,
+                        .scale = 1e6,
+                        .labels = {{"model", "model_name"}},
+                        .fixed = {{"engine", "0"}}},
+                       {.name = "their:wait",
+                        .help = "Waits.",
+                        .kind = MetricKind::kHistogram,
+                        .source = "wait_seconds",
+                        .part = MetricPart::kHistogram,
+                        .labels = {{"model", "model_name"}}}});
+  const std::string text = registry.Text();
+  EXPECT_THAT(text, HasSubstr("# TYPE their:wait_us counter\n"
+                              "their:wait_us{engine=\"0\",model_name=\"m\"} "
+                              "750000\n"));
+  EXPECT_THAT(text, HasSubstr("their:wait_bucket{model_name=\"m\",le=\"1\"} "
+                              "2\n"));
+}
+
+TEST(MetricAlias, SeriesThatEndUpWithTheSameLabelsAreAdded) {
+  MetricRegistry registry;
+  const Counter ok = registry.AddCounter("ends_total", "Ends.", {{"how", "a"}});
+  const Counter bad =
+      registry.AddCounter("ends_total", "Ends.", {{"how", "b"}});
+  const Counter odd =
+      registry.AddCounter("ends_total", "Ends.", {{"how", "c"}});
+  ok.Add(2);
+  bad.Add(3);
+  odd.Add(50);
+  registry.ExportAlso({{.name = "theirs",
+                        .help = "Two of three.",
+                        .source = "ends_total",
+                        .where = {"how", "a"}},
+                       {.name = "theirs",
+                        .help = "Two of three.",
+                        .source = "ends_total",
+                        .where = {"how", "b"}}});
+  EXPECT_THAT(registry.Text(), HasSubstr("\ntheirs 5\n"));
+}
+
+TEST(MetricAlias, OnlyModelsThatHaveAnotherMetric) {
+  MetricRegistry registry;
+  const Gauge text = registry.AddGauge("running", "R.", {{"model", "text"}});
+  const Gauge graph = registry.AddGauge("running", "R.", {{"model", "graph"}});
+  const Counter tokens =
+      registry.AddCounter("tokens_total", "T.", {{"model", "text"}});
+  registry.ExportAlso({{.name = "theirs",
+                        .help = "R.",
+                        .kind = MetricKind::kGauge,
+                        .source = "running",
+                        .of_models_with = "tokens_total",
+                        .labels = {{"model", "model"}}},
+                       {.name = "absent", .help = "A.", .source = "nothing"}});
+  const std::string shown = registry.Text();
+  EXPECT_THAT(shown, HasSubstr("theirs{model=\"text\"} 0"));
+  EXPECT_THAT(shown, Not(HasSubstr("theirs{model=\"graph\"}")));
+  EXPECT_THAT(shown, Not(HasSubstr("absent")));
+}
+
+TEST(MetricAlias, ARecentMeanIsOfWhatCameSinceTheLastScrape) {
+  MetricRegistry registry;
+  const Histogram wait = registry.AddHistogram("wait_seconds", "W.", {1});
+  registry.ExportAlso({{.name = "wait_ms",
+                        .help = "W.",
+                        .kind = MetricKind::kGauge,
+                        .source = "wait_seconds",
+                        .part = MetricPart::kRecentMean,
+                        .scale = 1000}});
+  EXPECT_THAT(registry.Text(), HasSubstr("\nwait_ms 0\n"));
+  wait.Observe(1);
+  wait.Observe(3);
+  EXPECT_THAT(registry.Text(), HasSubstr("\nwait_ms 2000\n"));
+  wait.Observe(8);
+  EXPECT_THAT(registry.Text(), HasSubstr("\nwait_ms 8000\n"));
+  EXPECT_THAT(registry.Text(), HasSubstr("\nwait_ms 8000\n"));
+}
+
+}  // namespace
+}  // namespace millrace

@@ -1,0 +1,108 @@
+#include "config/model_file.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <string>
+
+namespace millrace::config {
+namespace {
+
+using ::testing::ElementsAre;
+using ::testing::Pair;
+using ::testing::StartsWith;
+
+StatusOr<ModelFile> Read(const std::string& text) {
+  ModelSettings defaults{.name = "m"};
+  defaults.graph.max_queue_delay_us = 77;
+  return ReadModelFile(text, "config.yaml", defaults);
+}
+
+std::string Refused(const std::string& text) {
+  const auto file = Read(text);
+  EXPECT_EQ(file.status().code(), StatusCode::kInvalidArgument) << text;
+  return std::string(file.status().message());
+}
+
+TEST(ModelFile, SettingsAreThoseOfTheServersFile) {
+  const auto file = Read(R"(
+max_batch_size: 8
+preferred_batch_size: [2, 4]
+threads: 3
+numa_node: 1
+cpu_cores: 0-3
+served_model_name: [a, b]
+default_model_filename: net.onnx
+)");
+  ASSERT_TRUE(file.ok()) << file.status().ToString();
+  EXPECT_EQ(file->settings.name, "m");
+  EXPECT_EQ(file->settings.graph.max_batch_size, 8);
+  EXPECT_THAT(file->settings.graph.preferred_batch_size, ElementsAre("2", "4"));
+  EXPECT_EQ(file->settings.graph.max_queue_delay_us, 77);
+  EXPECT_EQ(file->settings.common.threads, 3);
+  EXPECT_EQ(file->settings.common.numa_node, 1);
+  EXPECT_EQ(file->settings.common.cpu_cores, "0-3");
+  EXPECT_THAT(file->settings.served_model_name, ElementsAre("a", "b"));
+  EXPECT_EQ(file->default_model_filename, "net.onnx");
+  EXPECT_EQ(file->version_policy.latest, 1);
+}
+
+TEST(ModelFile, VersionsAndLabels) {
+  EXPECT_TRUE(Read("version_policy: all")->version_policy.all);
+  EXPECT_EQ(Read("version_policy: {latest: 3}")->version_policy.latest, 3);
+  EXPECT_EQ(Read("version_policy: latest")->version_policy.latest, 1);
+  const auto file =
+      Read("version_policy: [1, 4]\nversion_labels: {stable: 1, next: 4}");
+  ASSERT_TRUE(file.ok()) << file.status().ToString();
+  EXPECT_THAT(file->version_policy.specific, ElementsAre(1, 4));
+  EXPECT_THAT(file->version_labels,
+              ElementsAre(Pair("next", "4"), Pair("stable", "1")));
+}
+
+TEST(ModelFile, FingerprintLeavesOutWhatChangesWhileServing) {
+  const std::string of = Read("max_batch_size: 8")->fingerprint;
+  EXPECT_EQ(Read("max_batch_size: 8\ninstance_count: 2\n"
+                 "version_labels: {a: 1}")
+                ->fingerprint,
+            of);
+  EXPECT_NE(Read("max_batch_size: 9")->fingerprint, of);
+  EXPECT_NE(Read("max_batch_size: 8\ndefault_model_filename: x")->fingerprint,
+            of);
+}
+
+TEST(ModelFile, ErrorsNameLineAndKey) {
+  EXPECT_EQ(Refused("threads: 1\nmax_batchsize: 3"),
+            "config.yaml line 2: unknown setting 'max_batchsize'; did you mean "
+            "'max_batch_size'?");
+  EXPECT_THAT(Refused("version_polcy: all"),
+              StartsWith("config.yaml line 1: unknown setting "
+                         "'version_polcy'; did you mean 'version_policy'?"));
+  EXPECT_THAT(Refused("threads: many"),
+              StartsWith("config.yaml line 1: threads is 'many'"));
+  EXPECT_EQ(Refused("threads: 1\nthreads: 2"),
+            "config.yaml line 2: threads is given twice; keep one of them");
+  EXPECT_THAT(Refused("threads: {a: 1}"),
+              StartsWith("config.yaml line 1: threads has no single value"));
+  EXPECT_THAT(Refused("- a"), StartsWith("config.yaml holds no settings"));
+  EXPECT_THAT(Refused("a: [1"), StartsWith("config.yaml line "));
+  for (const char* policy :
+       {"version_policy: newest", "version_policy: []",
+        "version_policy: {latest: 0}", "version_policy: [0]",
+        "version_policy: [a]", "version_policy: {latest: 1, all: 2}"}) {
+    EXPECT_THAT(Refused(policy), StartsWith("config.yaml line 1: ")) << policy;
+  }
+  for (const char* labels :
+       {"version_labels: stable", "version_labels: {12: 1}",
+        "version_labels: {a/b: 1}", "version_labels: {a: b}",
+        "version_labels: {'': 1}"}) {
+    EXPECT_THAT(Refused(labels), StartsWith("config.yaml line 1: ")) << labels;
+  }
+}
+
+TEST(ModelFile, AnEmptyFileSaysNothing) {
+  EXPECT_TRUE(Read("")->fingerprint.empty());
+  EXPECT_TRUE(Read("# nothing\n").ok());
+}
+
+}  // namespace
+}  // namespace millrace::config
