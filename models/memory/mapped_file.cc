@@ -1,6 +1,8 @@
 // mmap with an owner. The surprise to know: a file that another process cuts
-// short while it is mapped raises SIGBUS on access; nothing here can prevent
-// that, so weights are copied out of the mapping once, at load.
+// short while it is mapped raises SIGBUS on access. A load survives that by its
+// TruncationGuard; later it ends the process, which only graphs can meet, whose
+// constants may stay in the mapping. Other weights are copied out of it at
+// load.
 #include "models/memory/mapped_file.h"
 
 #include <fcntl.h>
@@ -11,6 +13,8 @@
 #include <cerrno>
 #include <cstring>
 #include <utility>
+
+#include "models/memory/truncation_guard.h"
 
 namespace millrace::models {
 namespace {
@@ -59,6 +63,7 @@ StatusOr<MappedFile> MappedFile::Open(const std::string& path) {
           " bytes) cannot be mapped into memory: " + std::strerror(error));
     }
     file.data_ = static_cast<const std::byte*>(data);
+    TruncationGuard::AddMapping(file.bytes());
   }
   ::close(fd);
   return file;
@@ -75,7 +80,9 @@ MappedFile& MappedFile::operator=(MappedFile&& other) noexcept {
 }
 
 MappedFile::~MappedFile() {
-  if (data_ != nullptr) ::munmap(const_cast<std::byte*>(data_), size_);
+  if (data_ == nullptr) return;
+  TruncationGuard::RemoveMapping(bytes());
+  ::munmap(const_cast<std::byte*>(data_), size_);
 }
 
 void MappedFile::DropPages(std::span<const std::byte> bytes) const {
