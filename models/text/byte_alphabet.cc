@@ -50,4 +50,18 @@ std::optional<std::string> ByteAlphabet::Bytes(std::string_view piece) const {
   return out;
 }
 
+std::optional<char> ByteOfToken(std::string_view text) {
+  if (text.size() != 6 || !text.starts_with("<0x") || text[5] != '>') return {};
+  int value = 0;
+  for (const char digit : text.substr(3, 2)) {
+    const int nibble = digit >= '0' && digit <= '9'   ? digit - '0'
+                       : digit >= 'A' && digit <= 'F' ? digit - 'A' + 10
+                       : digit >= 'a' && digit <= 'f' ? digit - 'a' + 10
+                                                      : -1;
+    if (nibble < 0) return {};
+    value = value * 16 + nibble;
+  }
+  return static_cast<char>(value);
+}
+
 }  // namespace millrace::models

@@ -25,4 +25,7 @@ class ByteAlphabet {
   std::array<int16_t, 324> bytes_;           // code point → byte, -1: none
 };
 
+// The byte of a token that is written "<0x0A>"; nothing for other texts.
+std::optional<char> ByteOfToken(std::string_view text);
+
 }  // namespace millrace::models

@@ -9,6 +9,7 @@
 #include <utility>
 
 #include "config/base/json.h"
+#include "models/text/byte_alphabet.h"
 #include "models/text/hf_regex.h"
 
 namespace millrace::models {
@@ -18,6 +19,7 @@ using Json = nlohmann::ordered_json;
 
 constexpr JsonLimits kLimits = {.max_depth = 32, .max_values = 8'000'000};
 constexpr int64_t kMaxTokens = 1 << 22;
+constexpr std::string_view kSpace = "\xe2\x96\x81";  // "▁"
 constexpr int kMaxSteps = 32;  // of a sequence, counted through
 
 // Null when absent or JSON's null.
@@ -42,10 +44,12 @@ bool HasText(const Json& object, const char* key) {
   return value != nullptr && !(value->is_string() && *value == "");
 }
 
-Status SentencePieceStyle(const std::string& what) {
+Status Unknown(const std::string& what) {
   return Unimplemented(what +
-                       ": only byte-level BPE is supported (GPT-2, Llama 3, "
-                       "Qwen and their like); serve a GGUF of the model");
+                       ": byte-level BPE (GPT-2, Llama 3, Qwen and their "
+                       "like) and SentencePiece's BPE and Unigram (Llama 2, "
+                       "Mistral, Gemma) are supported; serve a GGUF of the "
+                       "model");
 }
 
 StatusOr<int64_t> IdOf(const Json& value, const std::string& what) {
@@ -123,12 +127,13 @@ Status ReadAddedTokens(const Json& root, Vocabulary& out) {
     const auto text = content->get<std::string>();
     ASSIGN_OR_RETURN(const int64_t number,
                      IdOf(*id, "the added token '" + text + "'"));
-    for (const char* flag : {"lstrip", "rstrip", "single_word"}) {
-      if (IsTrue(token, flag)) {
-        return Unimplemented("the added token '" + text + "' has " + flag +
-                             ", which is not supported");
-      }
+    if (IsTrue(token, "single_word")) {
+      return Unimplemented("the added token '" + text +
+                           "' has single_word, which is not supported");
     }
+    const auto id32 = static_cast<int32_t>(number);
+    if (IsTrue(token, "lstrip")) out.lstrip_ids.push_back(id32);
+    if (IsTrue(token, "rstrip")) out.rstrip_ids.push_back(id32);
     Place(number, text,
           IsTrue(token, "special") ? TokenKind::kControl
                                    : TokenKind::kUserDefined,
@@ -143,6 +148,26 @@ Status ReadNormalizer(const Json& normalizer, Vocabulary& out) {
     out.nfc = true;
     return OkStatus();
   }
+  if (type == "Prepend") {
+    if (Find(normalizer, "prepend") == nullptr ||
+        *Find(normalizer, "prepend") != kSpace) {
+      return Unknown("the normalizer 'Prepend' adds something else than '" +
+                     std::string(kSpace) + "'");
+    }
+    out.space_prefix = SpacePrefix::kEach;
+    return OkStatus();
+  }
+  if (type == "Replace") {
+    const Json* pattern = Find(normalizer, "pattern");
+    const Json* text = pattern == nullptr ? nullptr : Find(*pattern, "String");
+    const Json* content = Find(normalizer, "content");
+    if (text == nullptr || *text != " " || content == nullptr ||
+        *content != kSpace) {
+      return Unknown("the normalizer 'Replace' has " +
+                     DumpJson(normalizer).substr(0, 100));
+    }
+    return OkStatus();
+  }
   if (type == "Sequence") {
     if (const Json* parts = Find(normalizer, "normalizers")) {
       for (const Json& part : *parts)
@@ -150,7 +175,7 @@ Status ReadNormalizer(const Json& normalizer, Vocabulary& out) {
     }
     return OkStatus();
   }
-  return SentencePieceStyle("the normalizer is '" + type + "'");
+  return Unknown("the normalizer is '" + type + "'");
 }
 
 Status ReadSplit(const Json& step, Vocabulary& out) {
@@ -186,6 +211,35 @@ Status ReadSplit(const Json& step, Vocabulary& out) {
   return OkStatus();
 }
 
+// Cuts at spaces that the normaliser has replaced already, as Gemma has it.
+Status ReadIdleSplit(const Json& step) {
+  const Json* pattern = Find(step, "pattern");
+  const Json* literal = pattern == nullptr ? nullptr : Find(*pattern, "String");
+  if (literal != nullptr && *literal == " ") return OkStatus();
+  return Unknown("pre_tokenizer has " + DumpJson(step).substr(0, 100));
+}
+
+Status ReadMetaspace(const Json& step, Vocabulary& out) {
+  const Json* replacement = Find(step, "replacement");
+  if (replacement == nullptr || *replacement != kSpace) {
+    return Unknown("pre_tokenizer has " + DumpJson(step).substr(0, 100));
+  }
+  const Json* split = Find(step, "split");
+  out.split_words = split == nullptr || *split != false;
+  std::string scheme = "always";
+  if (const Json* named = Find(step, "prepend_scheme");
+      named != nullptr && named->is_string()) {
+    scheme = named->get<std::string>();
+  } else if (const Json* add = Find(step, "add_prefix_space");
+             add != nullptr && *add == false) {
+    scheme = "never";
+  }
+  out.space_prefix = scheme == "never"   ? SpacePrefix::kNone
+                     : scheme == "first" ? SpacePrefix::kFirstIfLacking
+                                         : SpacePrefix::kEachIfLacking;
+  return OkStatus();
+}
+
 struct PreTokenizer {
   Vocabulary& out;
   bool byte_level = false;
@@ -208,6 +262,8 @@ struct PreTokenizer {
     if (byte_level) {
       return Unimplemented("pre_tokenizer has '" + type + "' after ByteLevel");
     }
+    if (type == "Metaspace") return ReadMetaspace(step, out);
+    if (type == "Split" && out.model != "gpt2") return ReadIdleSplit(step);
     if (type == "Split") return ReadSplit(step, out);
     if (type == "Digits") {
       out.splits.push_back({.pattern = IsTrue(step, "individual_digits")
@@ -227,7 +283,7 @@ struct PreTokenizer {
       }
       return OkStatus();
     }
-    return SentencePieceStyle("pre_tokenizer has '" + type + "'");
+    return Unknown("pre_tokenizer has '" + type + "'");
   }
 };
 
@@ -281,11 +337,9 @@ Status ReadPostProcessor(const Json& processor, Vocabulary& out) {
 
 Status CheckModel(const Json& model) {
   const std::string type = TypeOf(model);
+  if (type == "Unigram") return OkStatus();
   if (type != "BPE" && !(type.empty() && Find(model, "merges") != nullptr)) {
-    return SentencePieceStyle("the tokenizer's model is '" + type + "'");
-  }
-  if (IsTrue(model, "byte_fallback")) {
-    return SentencePieceStyle("the tokenizer has byte_fallback");
+    return Unknown("the tokenizer's model is '" + type + "'");
   }
   for (const char* key : {"continuing_subword_prefix", "end_of_word_suffix"}) {
     if (HasText(model, key)) {
@@ -304,6 +358,63 @@ int32_t IdOfText(const Vocabulary& vocabulary, const std::string& text) {
              : static_cast<int32_t>(it - vocabulary.tokens.begin());
 }
 
+bool HasByteLevel(const Json& root) {
+  const Json* step = Find(root, "pre_tokenizer");
+  if (step == nullptr) return false;
+  if (TypeOf(*step) == "ByteLevel") return true;
+  const Json* parts = Find(*step, "pretokenizers");
+  return parts != nullptr && parts->is_array() &&
+         std::any_of(parts->begin(), parts->end(), [](const Json& part) {
+           return TypeOf(part) == "ByteLevel";
+         });
+}
+
+// A list of [token, score].
+Status ReadUnigramVocab(const Json& model, Vocabulary& out) {
+  const Json* vocab = Find(model, "vocab");
+  if (vocab == nullptr || !vocab->is_array() || vocab->empty() ||
+      static_cast<int64_t>(vocab->size()) > kMaxTokens) {
+    return InvalidArgument("model.vocab is no list of tokens and scores");
+  }
+  for (const Json& entry : *vocab) {
+    if (!entry.is_array() || entry.size() != 2 || !entry[0].is_string() ||
+        !entry[1].is_number()) {
+      return InvalidArgument("model.vocab holds " +
+                             DumpJson(entry).substr(0, 60) +
+                             "; [token, score] is wanted");
+    }
+    out.tokens.push_back(entry[0].get<std::string>());
+    out.kinds.push_back(TokenKind::kNormal);
+    out.scores.push_back(entry[1].get<float>());
+  }
+  const Json* unknown = Find(model, "unk_id");
+  if (unknown == nullptr || !unknown->is_number_integer() ||
+      unknown->get<int64_t>() < 0 ||
+      unknown->get<int64_t>() >= static_cast<int64_t>(out.tokens.size())) {
+    return InvalidArgument("model.unk_id is no id of a token");
+  }
+  out.unk_id = unknown->get<int32_t>();
+  out.kinds[static_cast<size_t>(out.unk_id)] = TokenKind::kUnused;
+  return OkStatus();
+}
+
+// What characters without a token become.
+Status ReadFallback(const Json& model, Vocabulary& out) {
+  out.byte_fallback = IsTrue(model, "byte_fallback");
+  if (out.model == "llama") out.fuse_unknown = IsTrue(model, "fuse_unk");
+  for (size_t i = 0; out.byte_fallback && i < out.tokens.size(); ++i) {
+    if (ByteOfToken(out.tokens[i])) out.kinds[i] = TokenKind::kByte;
+  }
+  const Json* unknown = Find(model, "unk_token");
+  if (unknown == nullptr || out.model != "llama") return OkStatus();
+  out.unk_id =
+      unknown->is_string() ? IdOfText(out, unknown->get<std::string>()) : -1;
+  if (out.unk_id >= 0) return OkStatus();
+  return InvalidArgument("model.unk_token is " +
+                         DumpJson(*unknown).substr(0, 60) +
+                         ", which is no token");
+}
+
 }  // namespace
 
 StatusOr<Vocabulary> ReadHfTokenizer(std::string_view tokenizer_json,
@@ -315,7 +426,10 @@ StatusOr<Vocabulary> ReadHfTokenizer(std::string_view tokenizer_json,
   }
   RETURN_IF_ERROR(CheckModel(*model));
   Vocabulary out;
-  out.model = "gpt2";
+  const bool unigram = TypeOf(*model) == "Unigram";
+  out.model = unigram                                                  ? "t5"
+              : IsTrue(*model, "byte_fallback") || !HasByteLevel(root) ? "llama"
+                                                                       : "gpt2";
   out.whole_pieces_first = IsTrue(*model, "ignore_merges");
   if (const Json* normalizer = Find(root, "normalizer")) {
     RETURN_IF_ERROR(ReadNormalizer(*normalizer, out));
@@ -324,12 +438,18 @@ StatusOr<Vocabulary> ReadHfTokenizer(std::string_view tokenizer_json,
   if (const Json* step = Find(root, "pre_tokenizer")) {
     RETURN_IF_ERROR(pre_tokenizer.Read(*step));
   }
-  if (!pre_tokenizer.byte_level) {
-    return SentencePieceStyle("the pre_tokenizer has no ByteLevel");
+  if (pre_tokenizer.byte_level != (out.model == "gpt2")) {
+    return Unknown("the pre_tokenizer has ByteLevel beside byte_fallback");
   }
-  RETURN_IF_ERROR(ReadVocab(*model, out));
-  RETURN_IF_ERROR(ReadMerges(*model, out));
+  if (unigram) {
+    RETURN_IF_ERROR(ReadUnigramVocab(*model, out));
+  } else {
+    RETURN_IF_ERROR(ReadVocab(*model, out));
+    RETURN_IF_ERROR(ReadMerges(*model, out));
+  }
+  if (out.model != "gpt2") RETURN_IF_ERROR(ReadFallback(*model, out));
   RETURN_IF_ERROR(ReadAddedTokens(root, out));
+  if (!out.scores.empty()) out.scores.resize(out.tokens.size());
   out.bos_id = IdOfText(out, texts.bos);
   out.eos_id = IdOfText(out, texts.eos);
   if (out.eos_id >= 0) out.eog_ids.push_back(out.eos_id);

@@ -1,6 +1,6 @@
-// The tokenizer.json of a Hugging Face folder as a Vocabulary: byte-level BPE
-// with its merges, added tokens, pre-tokenisers and the tokens it puts before a
-// text.
+// The tokenizer.json of a Hugging Face folder as a Vocabulary: byte-level BPE,
+// or BPE and Unigram of SentencePiece's kind, with merges or scores, added
+// tokens, pre-tokenisers and the tokens it puts before a text.
 //
 //   ASSIGN_OR_RETURN(Vocabulary vocabulary,
 //                    ReadHfTokenizer(bytes, {.bos = "<s>", .eos = "</s>"}));
@@ -24,7 +24,7 @@ struct HfTokenTexts {
 };
 
 // INVALID_ARGUMENT for what contradicts itself, UNIMPLEMENTED for what is right
-// but is not byte-level BPE as we know it; both name the key. The answer's ends
+// but of no kind that we know; both name the key. The answer's ends
 // hold eos only.
 StatusOr<Vocabulary> ReadHfTokenizer(std::string_view tokenizer_json,
                                      const HfTokenTexts& texts);

@@ -30,6 +30,20 @@ constexpr char kLlama3[] =
 constexpr char kQwen2[] =
     "(?i:" ENGLISH_ENDINGS ")|[^\\r\\n\\p{L}\\p{N}]?\\p{L}+|\\p{N}| ?[^" S
     "\\p{L}\\p{N}]+[\\r\\n]*|" LINES_AND_SPACES;
+// Words end where a capital follows a small letter.
+#define MARK "[^\\r\\n\\p{L}\\p{N}]?"
+#define CAPITALS "[\\p{Lu}\\p{Lt}\\p{Lm}\\p{Lo}\\p{M}]"
+#define SMALL "[\\p{Ll}\\p{Lm}\\p{Lo}\\p{M}]"
+#define SIGNS_AND_SPACES " ?[^" S "\\p{L}\\p{N}]+[\\r\\n/]*|" LINES_AND_SPACES
+constexpr char kTekken[] = MARK CAPITALS "*" SMALL "+|" MARK CAPITALS "+" SMALL
+                                         "*|\\p{N}|" SIGNS_AND_SPACES;
+constexpr char kGpt4o[] = MARK CAPITALS
+    "*" SMALL "+(?i:" ENGLISH_ENDINGS ")?|" MARK CAPITALS "+" SMALL
+    "*(?i:" ENGLISH_ENDINGS ")?|\\p{N}{1,3}|" SIGNS_AND_SPACES;
+#undef MARK
+#undef CAPITALS
+#undef SMALL
+#undef SIGNS_AND_SPACES
 #undef S
 #undef N
 #undef ENGLISH_ENDINGS
@@ -55,6 +69,10 @@ constexpr Rule kRules[] = {
     {"llama-bpe", kLlama3, false, true},
     {"llama3", kLlama3, false, true},
     {"llama-v3", kLlama3, false, true},
+    {"dbrx", kLlama3, false, false},
+    {"smaug-bpe", kLlama3, false, false},
+    {"tekken", kTekken, false, true},
+    {"gpt-4o", kGpt4o, false, false},
     {"qwen2", kQwen2, false, false},
     {"deepseek-r1-qwen", kQwen2, false, false},
 };

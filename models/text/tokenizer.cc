@@ -8,6 +8,7 @@
 #include <algorithm>
 #include <limits>
 #include <unordered_map>
+#include <unordered_set>
 #include <utility>
 
 #include "config/base/utf8.h"
@@ -15,6 +16,7 @@
 #include "models/text/byte_alphabet.h"
 #include "models/text/nfc.h"
 #include "models/text/pretokenizer.h"
+#include "models/text/sentence_pieces.h"
 #include "models/text/special_matcher.h"
 
 namespace millrace::models {
@@ -22,26 +24,14 @@ namespace {
 
 using IdByText = std::unordered_map<std::string_view, int32_t>;
 
-// "<0x0A>" is how a byte token is written.
-std::optional<char> ByteOf(std::string_view text) {
-  if (text.size() != 6 || !text.starts_with("<0x") || text[5] != '>') return {};
-  int value = 0;
-  for (const char digit : text.substr(3, 2)) {
-    const int nibble = digit >= '0' && digit <= '9'   ? digit - '0'
-                       : digit >= 'A' && digit <= 'F' ? digit - 'A' + 10
-                       : digit >= 'a' && digit <= 'f' ? digit - 'a' + 10
-                                                      : -1;
-    if (nibble < 0) return {};
-    value = value * 16 + nibble;
-  }
-  return static_cast<char>(value);
-}
-
-std::string BytesOf(const ByteAlphabet& alphabet, std::string_view token,
-                    TokenKind kind) {
+std::string BytesOf(const ByteAlphabet& alphabet, bool byte_level,
+                    std::string_view token, TokenKind kind) {
   if (kind == TokenKind::kByte) {
-    const std::optional<char> byte = ByteOf(token);
+    const std::optional<char> byte = ByteOfToken(token);
     return byte ? std::string(1, *byte) : std::string(token);
+  }
+  if (!byte_level && kind != TokenKind::kControl) {
+    return SentencePieces::BytesOf(token);
   }
   if (kind == TokenKind::kNormal) {
     std::optional<std::string> bytes = alphabet.Bytes(token);
@@ -50,12 +40,59 @@ std::string BytesOf(const ByteAlphabet& alphabet, std::string_view token,
   return std::string(token);  // special tokens are written as they read
 }
 
+// White space as the tokenizers that models are trained with have it.
+constexpr std::string_view kSpaces[] = {" ",
+                                        "\t",
+                                        "\n",
+                                        "\v",
+                                        "\f",
+                                        "\r",
+                                        "\xc2\x85",
+                                        "\xc2\xa0",
+                                        "\xe1\x9a\x80",
+                                        "\xe2\x80\x80",
+                                        "\xe2\x80\x81",
+                                        "\xe2\x80\x82",
+                                        "\xe2\x80\x83",
+                                        "\xe2\x80\x84",
+                                        "\xe2\x80\x85",
+                                        "\xe2\x80\x86",
+                                        "\xe2\x80\x87",
+                                        "\xe2\x80\x88",
+                                        "\xe2\x80\x89",
+                                        "\xe2\x80\x8a",
+                                        "\xe2\x80\xa8",
+                                        "\xe2\x80\xa9",
+                                        "\xe2\x80\xaf",
+                                        "\xe2\x81\x9f",
+                                        "\xe3\x80\x80"};
+
+size_t AfterSpaces(std::string_view text, size_t at) {
+  for (;;) {
+    const auto* space = std::ranges::find_if(kSpaces, [&](std::string_view s) {
+      return text.substr(at).starts_with(s);
+    });
+    if (space == std::end(kSpaces)) return at;
+    at += space->size();
+  }
+}
+
+void CutSpacesAtEnd(std::string& text) {
+  for (;;) {
+    const auto* space = std::ranges::find_if(
+        kSpaces, [&](std::string_view s) { return text.ends_with(s); });
+    if (space == std::end(kSpaces)) return;
+    text.resize(text.size() - space->size());
+  }
+}
+
 Status CheckShape(const Vocabulary& vocabulary) {
   const size_t size = vocabulary.tokens.size();
-  if (vocabulary.model != "gpt2") {
+  if (vocabulary.model != "gpt2" && vocabulary.model != "llama" &&
+      vocabulary.model != "t5") {
     return InvalidArgument("tokenizer model '" + vocabulary.model +
-                           "' is not supported; known is gpt2 (byte-level "
-                           "BPE)");
+                           "' is not supported; known are gpt2 (byte-level "
+                           "BPE), llama and t5 (SentencePiece)");
   }
   if (size == 0 ||
       size > static_cast<size_t>(std::numeric_limits<int32_t>::max())) {
@@ -128,7 +165,8 @@ Status AddMerges(const std::vector<std::string>& merges, const IdByText& ids,
 }  // namespace
 
 struct Tokenizer::Impl {
-  Vocabulary vocabulary;  // without its merges
+  Vocabulary vocabulary;                                  // without its merges
+  std::unique_ptr<const SentencePieces> sentence_pieces;  // or, byte-level:
   std::unique_ptr<Pretokenizer> pretokenizer;
   MergeTable merges{0};
   SpecialMatcher specials;
@@ -137,6 +175,7 @@ struct Tokenizer::Impl {
   std::array<int32_t, 256> id_of_byte;  // -1: the byte has no token
   IdByText id_of_piece;  // bytes → id, only for whole_pieces_first
   std::unordered_map<std::string_view, int32_t> id_of_special;
+  std::unordered_set<int32_t> strips_left, strips_right;
   std::vector<bool> ends_answer;
 
   std::string_view Bytes(int32_t id) const {
@@ -145,10 +184,33 @@ struct Tokenizer::Impl {
                                           offsets[i + 1] - offsets[i]);
   }
 
-  void EncodeOrdinary(std::string_view text, std::vector<int32_t>& out) const {
-    std::vector<int32_t> tokens;
+  Status MakeByteLevel(const ByteAlphabet& alphabet, const IdByText& ordinary) {
+    id_of_byte.fill(-1);
+    for (int byte = 0; byte < 256; ++byte) {
+      const auto it =
+          ordinary.find(alphabet.Character(static_cast<uint8_t>(byte)));
+      if (it != ordinary.end()) id_of_byte[byte] = it->second;
+    }
+    merges = MergeTable(vocabulary.merges.size());
+    RETURN_IF_ERROR(AddMerges(vocabulary.merges, ordinary, merges));
+    if (pretokenizer->whole_pieces_first()) {
+      for (const auto& [token, id] : ordinary) {
+        id_of_piece.try_emplace(Bytes(id), id);
+      }
+    }
+    return OkStatus();
+  }
+
+  // `first`: nothing stands before the text.
+  void EncodeOrdinary(std::string_view text, bool first,
+                      std::vector<int32_t>& out) const {
     std::string normal;
     if (vocabulary.nfc && !IsPlainlyNfc(text)) text = normal = ToNfc(text);
+    if (sentence_pieces != nullptr) {
+      sentence_pieces->Encode(text, first, out);
+      return;
+    }
+    std::vector<int32_t> tokens;
     pretokenizer->Cut(text, [&](std::string_view piece) {
       if (pretokenizer->whole_pieces_first()) {
         const auto it = id_of_piece.find(piece);
@@ -174,11 +236,14 @@ Tokenizer::~Tokenizer() = default;
 StatusOr<std::unique_ptr<Tokenizer>> Tokenizer::Create(Vocabulary vocabulary) {
   RETURN_IF_ERROR(CheckShape(vocabulary));
   auto impl = std::make_unique<Impl>();
-  ASSIGN_OR_RETURN(impl->pretokenizer,
-                   vocabulary.pre.empty()
-                       ? Pretokenizer::Create(vocabulary.splits,
-                                              vocabulary.whole_pieces_first)
-                       : Pretokenizer::Create(vocabulary.pre));
+  const bool byte_level = vocabulary.model == "gpt2";
+  if (byte_level) {
+    ASSIGN_OR_RETURN(impl->pretokenizer,
+                     vocabulary.pre.empty()
+                         ? Pretokenizer::Create(vocabulary.splits,
+                                                vocabulary.whole_pieces_first)
+                         : Pretokenizer::Create(vocabulary.pre));
+  }
   impl->vocabulary = std::move(vocabulary);
   const Vocabulary& words = impl->vocabulary;
   const int32_t size = static_cast<int32_t>(words.tokens.size());
@@ -190,7 +255,7 @@ StatusOr<std::unique_ptr<Tokenizer>> Tokenizer::Create(Vocabulary vocabulary) {
     const std::string& token = words.tokens[id];
     const TokenKind kind = words.kinds[id];
     impl->offsets.push_back(impl->bytes.size());
-    impl->bytes += BytesOf(alphabet, token, kind);
+    impl->bytes += BytesOf(alphabet, byte_level, token, kind);
     if (kind == TokenKind::kNormal) ordinary.try_emplace(token, id);
     if (kind == TokenKind::kControl || kind == TokenKind::kUserDefined) {
       impl->specials.Add(token, id, kind == TokenKind::kUserDefined);
@@ -199,20 +264,14 @@ StatusOr<std::unique_ptr<Tokenizer>> Tokenizer::Create(Vocabulary vocabulary) {
   }
   impl->offsets.push_back(impl->bytes.size());
 
-  impl->id_of_byte.fill(-1);
-  for (int byte = 0; byte < 256; ++byte) {
-    const auto it =
-        ordinary.find(alphabet.Character(static_cast<uint8_t>(byte)));
-    if (it != ordinary.end()) impl->id_of_byte[byte] = it->second;
+  if (byte_level) {
+    RETURN_IF_ERROR(impl->MakeByteLevel(alphabet, ordinary));
+  } else {
+    ASSIGN_OR_RETURN(impl->sentence_pieces, SentencePieces::Create(words));
   }
-  impl->merges = MergeTable(words.merges.size());
-  RETURN_IF_ERROR(AddMerges(words.merges, ordinary, impl->merges));
   impl->vocabulary.merges = {};
-  if (impl->pretokenizer->whole_pieces_first()) {
-    for (const auto& [token, id] : ordinary) {
-      impl->id_of_piece.try_emplace(impl->Bytes(id), id);
-    }
-  }
+  for (const int32_t id : words.lstrip_ids) impl->strips_left.insert(id);
+  for (const int32_t id : words.rstrip_ids) impl->strips_right.insert(id);
   impl->ends_answer.resize(words.tokens.size());
   for (const int32_t id : words.eog_ids) impl->ends_answer[id] = true;
   return std::unique_ptr<Tokenizer>(new Tokenizer(std::move(impl)));
@@ -231,6 +290,7 @@ std::vector<int32_t> Tokenizer::EncodeParts(std::span<const Part> parts,
   if (add_special && words.add_bos) out.push_back(words.bos_id);
 
   std::string ordinary;  // text since the last special token
+  bool first = true;     // nothing stands before it
   std::string run;       // neighbouring parts of one kind
   for (size_t i = 0; i < parts.size();) {
     const bool with_control = parts[i].parse_special;
@@ -244,12 +304,15 @@ std::vector<int32_t> Tokenizer::EncodeParts(std::span<const Part> parts,
       ordinary.append(run, at, match.begin - at);
       at = match.end;
       if (match.id < 0) break;
-      impl_->EncodeOrdinary(ordinary, out);
+      if (impl_->strips_left.contains(match.id)) CutSpacesAtEnd(ordinary);
+      if (impl_->strips_right.contains(match.id)) at = AfterSpaces(run, at);
+      impl_->EncodeOrdinary(ordinary, first, out);
       ordinary.clear();
       out.push_back(match.id);
+      first = false;
     }
   }
-  impl_->EncodeOrdinary(ordinary, out);
+  impl_->EncodeOrdinary(ordinary, first, out);
   return out;
 }
 
@@ -262,6 +325,11 @@ std::string Tokenizer::Decode(std::span<const int32_t> ids,
                               bool with_special) const {
   std::string out;
   for (const int32_t id : ids) out += Piece(id, with_special);
+  // The space that encoding put there.
+  if (impl_->vocabulary.space_prefix != SpacePrefix::kNone && !ids.empty() &&
+      !IsSpecial(ids.front()) && out.starts_with(' ')) {
+    out.erase(0, 1);
+  }
   return out;
 }
 

@@ -1,7 +1,7 @@
-// Text to token ids and back: byte-level BPE (GPT-2 style) as GGUF files and
-// Hugging Face folders carry it. The pre-tokenisers are the regular expressions
-// of GPT-2, SmolLM, Llama-3 and Qwen2 by name, or any others given, run by
-// PCRE2 with its JIT.
+// Text to token ids and back, as GGUF files and Hugging Face folders carry it:
+// byte-level BPE (GPT-2 style), whose pre-tokenisers are regular expressions by
+// name or given, run by PCRE2 with its JIT; and SentencePiece's BPE and Unigram
+// (sentence_pieces.h).
 //
 //   ASSIGN_OR_RETURN(auto tokenizer, Tokenizer::Create(std::move(vocabulary)));
 //   std::vector<int32_t> ids = tokenizer->Encode("Hello", {});
@@ -35,18 +35,40 @@ enum class TokenKind : uint8_t {
   kByte
 };
 
+// Where SentencePiece puts a space that the text does not have: nowhere, before
+// each stretch between special tokens, or only before one that has none yet,
+// each of them or the first of a text.
+enum class SpacePrefix : uint8_t {
+  kNone,
+  kEach,
+  kEachIfLacking,
+  kFirstIfLacking
+};
+
 // What a model file says of its tokenizer.
 struct Vocabulary {
-  std::string model;  // "gpt2"
-  std::string pre;    // "smollm", "llama-bpe", "qwen2", "gpt-2"…; or empty,
-                      // then the next two say how text is cut:
+  // As GGUF files name it: "gpt2" (byte-level BPE), "llama" (SentencePiece
+  // BPE), "t5" (SentencePiece Unigram).
+  std::string model;
+  std::string pre;  // "smollm", "llama-bpe", "qwen2", "gpt-2"…; or empty,
+                    // then the next two say how text is cut:
   std::vector<SplitRule> splits;
   bool whole_pieces_first = false;  // see Pretokenizer
   bool nfc = false;  // ordinary text is brought to Unicode's form C first
   std::vector<std::string> tokens;  // id → piece, in GPT-2's byte alphabet
   std::vector<TokenKind> kinds;     // id → kind, same length
   std::vector<std::string> merges;  // "left right", best first
-  int32_t bos_id = -1;              // -1: none
+  // Of SentencePiece:
+  std::vector<float> scores;  // id → score; BPE with merges has none
+  SpacePrefix space_prefix = SpacePrefix::kNone;
+  bool split_words = false;    // no token reaches over a space
+  bool byte_fallback = false;  // characters without token become bytes
+  bool fuse_unknown = true;    // neighbouring unknown characters are one token
+  int32_t unk_id = -1;         // -1: unknown characters vanish
+  // Special tokens that swallow the white space before or behind them.
+  std::vector<int32_t> lstrip_ids;
+  std::vector<int32_t> rstrip_ids;
+  int32_t bos_id = -1;  // -1: none
   int32_t eos_id = -1;
   std::vector<int32_t> eog_ids;  // all ids that end an answer, eos included
   bool add_bos = false;

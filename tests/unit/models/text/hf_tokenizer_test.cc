@@ -116,23 +116,26 @@ TEST(HfTokenizer, TheTokenBeforeATextComesFromTheTemplate) {
               HasSubstr("'BertProcessing' is not supported"));
 }
 
-TEST(HfTokenizer, WhatIsNotByteLevelBpeIsRefused) {
-  EXPECT_THAT(ErrorOf("/model/type", "Unigram"),
-              HasSubstr("'Unigram': only byte-level BPE"));
+TEST(HfTokenizer, WhatIsNotKnownIsRefused) {
+  EXPECT_THAT(ErrorOf("/model/type", "WordLevel"),
+              HasSubstr("'WordLevel': byte-level BPE"));
   EXPECT_THAT(ErrorOf("/model/byte_fallback", true),
               HasSubstr("byte_fallback"));
   EXPECT_THAT(ErrorOf("/model/end_of_word_suffix", "</w>"),
               HasSubstr("end_of_word_suffix"));
   EXPECT_THAT(ErrorOf("/pre_tokenizer", {{"type", "Metaspace"}}),
-              HasSubstr("'Metaspace': only byte-level BPE"));
-  EXPECT_THAT(ErrorOf("/pre_tokenizer", nullptr), HasSubstr("no ByteLevel"));
+              HasSubstr("pre_tokenizer has {"));
+  EXPECT_THAT(ErrorOf("/pre_tokenizer", {{"type", "Whitespace"}}),
+              HasSubstr("pre_tokenizer has 'Whitespace'"));
   EXPECT_THAT(ErrorOf("/pre_tokenizer/add_prefix_space", true),
               HasSubstr("add_prefix_space"));
   EXPECT_THAT(ErrorOf("/normalizer", {{"type", "Prepend"}}),
-              HasSubstr("the normalizer is 'Prepend'"));
+              HasSubstr("'Prepend' adds something else"));
+  EXPECT_THAT(ErrorOf("/normalizer", {{"type", "Lowercase"}}),
+              HasSubstr("the normalizer is 'Lowercase'"));
   EXPECT_EQ(ErrorOf("/normalizer", {{"type", "NFC"}}), "");
-  EXPECT_THAT(ErrorOf("/added_tokens/0/lstrip", true),
-              HasSubstr("'<e>' has lstrip"));
+  EXPECT_THAT(ErrorOf("/added_tokens/0/single_word", true),
+              HasSubstr("'<e>' has single_word"));
 }
 
 TEST(HfTokenizer, LiesAreNamed) {

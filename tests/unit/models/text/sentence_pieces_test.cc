@@ -1,0 +1,136 @@
+// SentencePiece's tokenizers against what the packages tokenizers and
+// sentencepiece give for lines of mixed scripts, and what is said of files that
+// are wrong.
+#include "models/text/sentence_pieces.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <fstream>
+#include <nlohmann/json.hpp>
+
+#include "models/text/hf_tokenizer.h"
+
+namespace millrace::models {
+namespace {
+
+using Json = nlohmann::json;
+using Ids = std::vector<int32_t>;
+
+TokenKind KindOf(int number) {
+  return number == 6   ? TokenKind::kByte
+         : number == 1 ? TokenKind::kNormal
+                       : TokenKind::kControl;
+}
+
+// As models/llm/vocabulary.cc reads them from a GGUF file of llama.
+Vocabulary OfGguf(const Json& keys) {
+  Vocabulary out;
+  out.model = "llama";
+  out.tokens = keys["tokens"].get<std::vector<std::string>>();
+  out.scores = keys["scores"].get<std::vector<float>>();
+  for (const int type : keys["types"]) out.kinds.push_back(KindOf(type));
+  out.space_prefix = SpacePrefix::kEach;
+  out.byte_fallback = true;
+  out.unk_id = 0;
+  return out;
+}
+
+TEST(SentencePieces, IdsAreThoseOfTheOriginals) {
+  std::ifstream in("tests/golden/text/sentence_pieces.json");
+  ASSERT_TRUE(in) << "run from the root of the repository";
+  const Json golden = Json::parse(in);
+  int compared = 0;
+  for (const Json& c : golden["cases"]) {
+    SCOPED_TRACE(c["name"].get<std::string>());
+    const bool gguf = c["tokenizer"].is_null();
+    StatusOr<Vocabulary> vocabulary =
+        gguf ? StatusOr<Vocabulary>(OfGguf(c["gguf"]))
+             : ReadHfTokenizer(c["tokenizer"].dump(), {});
+    ASSERT_TRUE(vocabulary.ok()) << vocabulary.status().ToString();
+    const auto tokenizer = Tokenizer::Create(*std::move(vocabulary));
+    ASSERT_TRUE(tokenizer.ok()) << tokenizer.status().ToString();
+    const Json& texts = golden[gguf ? "plain" : "texts"];
+    for (size_t i = 0; i < texts.size(); ++i) {
+      const std::string text = texts[i];
+      EXPECT_EQ((*tokenizer)->Encode(text, {.parse_special = !gguf}),
+                c["ids"][i].get<Ids>())
+          << Json(text).dump();
+      ++compared;
+    }
+  }
+  EXPECT_GE(compared, 6 * 150);
+}
+
+Vocabulary Small() {
+  Vocabulary out;
+  out.model = "llama";
+  const auto add = [&](const char* token, float score, TokenKind kind) {
+    out.tokens.push_back(token);
+    out.scores.push_back(score);
+    out.kinds.push_back(kind);
+  };
+  add("<unk>", 0, TokenKind::kUnused);          // 0
+  add("<0xC3>", 0, TokenKind::kByte);           // 1
+  add("<0xA9>", 0, TokenKind::kByte);           // 2
+  add("\xe2\x96\x81", -9, TokenKind::kNormal);  // 3
+  add("a", -9, TokenKind::kNormal);             // 4
+  add("b", -9, TokenKind::kNormal);             // 5
+  add("ab", -2, TokenKind::kNormal);            // 6
+  add("\xe2\x96\x81"
+      "a",
+      -1, TokenKind::kNormal);  // 7
+  out.unk_id = 0;
+  out.byte_fallback = true;
+  return out;
+}
+
+TEST(SentencePieces, BestScoreMergesFirstAndBytesStandForCharacters) {
+  Vocabulary words = Small();
+  const auto plain = Tokenizer::Create(words);
+  ASSERT_TRUE(plain.ok()) << plain.status().ToString();
+  EXPECT_EQ((*plain)->Encode("ab ab", {}), (Ids{6, 7, 5}));
+  EXPECT_EQ((*plain)->Encode("\u00e9", {}), (Ids{1, 2}));
+  // Not all bytes have a token.
+  EXPECT_EQ((*plain)->Encode("a\u00fc\u00fcb", {}), (Ids{4, 0, 5}));
+  EXPECT_EQ((*plain)->Decode(Ids{7, 5, 1, 2}, false), " ab\u00e9");
+  words.space_prefix = SpacePrefix::kEach;
+  const auto prefixed = Tokenizer::Create(words);
+  ASSERT_TRUE(prefixed.ok());
+  EXPECT_EQ((*prefixed)->Encode("ab", {}), (Ids{7, 5}));
+  EXPECT_EQ((*prefixed)->Decode(Ids{7, 5}, false), "ab");
+  EXPECT_EQ((*prefixed)->Piece(7, false), " a");
+}
+
+TEST(SentencePieces, WhatContradictsItselfIsNamed) {
+  Vocabulary words = Small();
+  words.scores.pop_back();
+  EXPECT_THAT(Tokenizer::Create(words).status().message(),
+              testing::HasSubstr("8 tokens but 7 scores"));
+  words = Small();
+  words.unk_id = 8;
+  EXPECT_THAT(Tokenizer::Create(words).status().message(),
+              testing::HasSubstr("the unknown token is 8"));
+  words = Small();
+  words.merges = {"a b", "b a"};
+  EXPECT_THAT(Tokenizer::Create(words).status().message(),
+              testing::HasSubstr("merge 1 is 'b a'"));
+  for (const float score : {NAN, INFINITY, -INFINITY}) {
+    words = Small();
+    words.scores[5] = score;
+    EXPECT_THAT(Tokenizer::Create(words).status().message(),
+                testing::HasSubstr("the score of token 5"));
+  }
+  words = Small();
+  words.tokens[6] = std::string(1025, 'a');
+  EXPECT_THAT(Tokenizer::Create(words).status().message(),
+              testing::HasSubstr("1025 bytes"));
+  words = Small();
+  words.model = "bert";
+  EXPECT_THAT(Tokenizer::Create(words).status().message(),
+              testing::HasSubstr("'bert' is not supported"));
+}
+
+}  // namespace
+}  // namespace millrace::models
