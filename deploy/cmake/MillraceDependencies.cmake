@@ -1,4 +1,4 @@
-# What is looked for outside the rooms: tests, oneDNN, CUDA. Libraries that one
+# What is looked for outside the rooms: tests, oneDNN, xgrammar, CUDA. Libraries that one
 # room uses are found in that room's CMakeLists.txt.
 
 # ON: required. OFF: not built. AUTO: built where GoogleTest is installed.
@@ -13,16 +13,17 @@ elseif(MILLRACE_TESTS)
   find_package(GTest REQUIRED)
 endif()
 
+if(NOT "$ENV{MILLRACE_CACHE}" STREQUAL "")
+  set(millrace_cache $ENV{MILLRACE_CACHE})
+elseif(NOT "$ENV{XDG_CACHE_HOME}" STREQUAL "")
+  set(millrace_cache $ENV{XDG_CACHE_HOME}/millrace)
+else()
+  set(millrace_cache $ENV{HOME}/.cache/millrace)
+endif()
+
 # oneDNN 3.2 stands in the cache, put there by deploy/install_deps.sh; another
 # build of version 3 is taken by -Ddnnl_DIR=.
 if(NOT MILLRACE_FUZZ AND NOT MILLRACE_SANITIZE MATCHES thread)
-  if(NOT "$ENV{MILLRACE_CACHE}" STREQUAL "")
-    set(millrace_cache $ENV{MILLRACE_CACHE})
-  elseif(NOT "$ENV{XDG_CACHE_HOME}" STREQUAL "")
-    set(millrace_cache $ENV{XDG_CACHE_HOME}/millrace)
-  else()
-    set(millrace_cache $ENV{HOME}/.cache/millrace)
-  endif()
   find_package(dnnl 3.2 CONFIG QUIET
                PATHS ${millrace_cache}/deps/onednn-2023.2.0 NO_DEFAULT_PATH)
   if(dnnl_FOUND)
@@ -33,6 +34,37 @@ if(NOT MILLRACE_FUZZ AND NOT MILLRACE_SANITIZE MATCHES thread)
       "to fetch it, or name the folder of another build's dnnl-config.cmake "
       "with -Ddnnl_DIR=FOLDER.")
   endif()
+endif()
+
+# xgrammar, for structured output: its headers are needed to build, its libraries
+# are opened while the program runs. It stands in the cache like oneDNN.
+set(MILLRACE_XGRAMMAR_PREFIX ${millrace_cache}/deps/xgrammar-0.2.8 CACHE PATH
+    "Folder with include/tvm/ffi/c_api.h, lib/libxgrammar_bindings.so and
+    lib/libtvm_ffi.so")
+# ON: required. OFF: requests for structured output are refused. AUTO: built
+# where xgrammar is installed.
+set(MILLRACE_STRUCTURED AUTO CACHE STRING
+    "Build structured output: ON, OFF or AUTO")
+if(EXISTS ${MILLRACE_XGRAMMAR_PREFIX}/packages.txt)
+  set(millrace_xgrammar_found ON)
+else()
+  set(millrace_xgrammar_found OFF)
+endif()
+if(MILLRACE_STRUCTURED STREQUAL AUTO)
+  set(MILLRACE_STRUCTURED ${millrace_xgrammar_found})
+elseif(MILLRACE_STRUCTURED AND NOT millrace_xgrammar_found)
+  message(FATAL_ERROR
+    "xgrammar is not in ${MILLRACE_XGRAMMAR_PREFIX}. Run deploy/install_deps.sh "
+    "to fetch it, or build without it: -DMILLRACE_STRUCTURED=OFF.")
+endif()
+# The fuzzers' compiler and ThreadSanitizer see code that is built here only.
+if(MILLRACE_FUZZ OR MILLRACE_SANITIZE MATCHES thread)
+  set(MILLRACE_STRUCTURED OFF)
+endif()
+if(MILLRACE_STRUCTURED)
+  message(STATUS "Structured output: xgrammar in ${MILLRACE_XGRAMMAR_PREFIX}")
+else()
+  message(STATUS "Structured output: left out")
 endif()
 
 # Only looked for: nothing is built with it yet.

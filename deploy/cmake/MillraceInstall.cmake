@@ -1,5 +1,6 @@
 # What `cmake --install` and `cpack` put where. Components:
-#   program    bin/millrace, documentation, list of dependencies
+#   program    bin/millrace, the libraries of lib/millrace that it opens itself,
+#              documentation, list of dependencies
 #   libraries  lib/millrace: shared libraries for systems without our packages
 #   service    the systemd unit and its settings file
 # `cmake --install build/release` installs all but the libraries, which are the
@@ -27,6 +28,18 @@ if(TARGET millrace-loadtest)
           RUNTIME DESTINATION bin COMPONENT program)
 endif()
 
+# Opened while the program runs, so no loader finds them: they stand beside it in
+# every kind of package.
+set(millrace_sbom_options)
+if(MILLRACE_STRUCTURED)
+  install(PROGRAMS ${MILLRACE_XGRAMMAR_PREFIX}/lib/libxgrammar_bindings.so
+                   ${MILLRACE_XGRAMMAR_PREFIX}/lib/libtvm_ffi.so
+          DESTINATION lib/millrace COMPONENT program)
+  list(APPEND CPACK_DEBIAN_PACKAGE_SHLIBDEPS_PRIVATE_DIRS
+       ${MILLRACE_XGRAMMAR_PREFIX}/lib)
+  set(millrace_sbom_options "--wheels ${MILLRACE_XGRAMMAR_PREFIX}")
+endif()
+
 # The C library stays the system's: a program must not bring its own loader.
 install(RUNTIME_DEPENDENCY_SET millrace_libraries
         PRE_EXCLUDE_REGEXES "^ld-linux" "^lib(c|m|dl|rt|pthread|resolv)\\.so"
@@ -49,6 +62,7 @@ install(CODE "
   execute_process(
     COMMAND ${Python3_EXECUTABLE} ${package_dir}/sbom.py
             $<TARGET_FILE:millrace> --version ${PROJECT_VERSION}
+            ${millrace_sbom_options}
             --installed \"\$ENV{DESTDIR}\${CMAKE_INSTALL_PREFIX}/bin/millrace\"
             --copyrights \${target}/copyrights
             --spdx \${target}/sbom.spdx.json --text \${target}/dependencies.txt

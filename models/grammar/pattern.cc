@@ -1,0 +1,317 @@
+// One walk over the expression, which is not parsed further: what stands in a
+// class or behind a backslash is told from what stands for itself.
+#include "models/grammar/pattern.h"
+
+#include <algorithm>
+#include <vector>
+
+namespace millrace::models {
+namespace {
+
+constexpr size_t kMaxPatternBytes = 4096;
+
+// A part that is not divided: a literal character, an escape, a class, or a
+// sign of the expression's own grammar.
+struct Piece {
+  enum class Kind { kLiteral, kEscape, kClass, kSign };
+  Kind kind;
+  std::string_view text;
+  size_t at;
+};
+
+Status At(size_t at, const std::string& why) {
+  return InvalidArgument("the pattern at byte " + std::to_string(at) + " " +
+                         why);
+}
+
+bool IsSpace(char c) { return c == ' ' || c == '\t' || c == '\n' || c == '\r'; }
+
+bool IsHex(char c) {
+  return (c >= '0' && c <= '9') || (c >= 'a' && c <= 'f') ||
+         (c >= 'A' && c <= 'F');
+}
+
+// Length of the escape at the beginning of `rest`, which has two bytes.
+size_t EscapeSize(std::string_view rest) {
+  const size_t digits = rest[1] == 'x' ? 2 : rest[1] == 'u' ? 4 : 0;
+  size_t size = 2;
+  while (size < 2 + digits && size < rest.size() && IsHex(rest[size])) ++size;
+  return size == 2 + digits ? size : 2;
+}
+
+StatusOr<std::vector<Piece>> Cut(std::string_view regex) {
+  RETURN_IF_ERROR(CheckRepeats(regex));
+  if (regex.size() > kMaxPatternBytes) {
+    return InvalidArgument("the pattern has " + std::to_string(regex.size()) +
+                           " bytes but may have at most " +
+                           std::to_string(kMaxPatternBytes));
+  }
+  using Kind = Piece::Kind;
+  std::vector<Piece> pieces;
+  size_t i = 0;
+  const auto add = [&](Kind kind, size_t size) {
+    pieces.push_back({kind, regex.substr(i, size), i});
+    i += size;
+  };
+  while (i < regex.size()) {
+    const char c = regex[i];
+    if (c == '\\') {
+      if (i + 1 == regex.size()) return At(i, "ends with a backslash");
+      add(Kind::kEscape, EscapeSize(regex.substr(i)));
+    } else if (c == '[') {
+      size_t end = i + 1;
+      if (end < regex.size() && regex[end] == '^') ++end;
+      while (end < regex.size() && regex[end] != ']') {
+        end += regex[end] == '\\' ? 2 : 1;
+      }
+      if (end >= regex.size()) return At(i, "opens a class that never ends");
+      add(Kind::kClass, end + 1 - i);
+    } else if (std::string_view("^$.|?*+(){}").find(c) !=
+               std::string_view::npos) {
+      add(Kind::kSign, 1);
+    } else {
+      add(Kind::kLiteral, 1);
+    }
+  }
+  return pieces;
+}
+
+bool IsSign(const Piece& piece, std::string_view sign) {
+  return piece.kind == Piece::Kind::kSign && piece.text == sign;
+}
+
+Status CheckNestedRepeats(std::string_view regex,
+                          const std::vector<Piece>& pieces) {
+  NestedRepeats repeats;
+  size_t count_end = 0;
+  for (const Piece& piece : pieces) {
+    if (piece.at < count_end) continue;
+    if (IsSign(piece, "(")) {
+      repeats.Open();
+    } else if (IsSign(piece, ")")) {
+      repeats.Close();
+    } else if (IsSign(piece, "{")) {
+      ASSIGN_OR_RETURN(const size_t size,
+                       repeats.Count(regex.substr(piece.at)));
+      count_end = piece.at + size;
+    } else if (piece.kind != Piece::Kind::kSign || piece.text == ".") {
+      repeats.Item();
+    }
+  }
+  return OkStatus();
+}
+
+Status CheckGroups(const std::vector<Piece>& pieces) {
+  for (size_t i = 0; i + 2 < pieces.size(); ++i) {
+    if (pieces[i].kind != Piece::Kind::kSign || pieces[i].text != "(" ||
+        pieces[i + 1].kind != Piece::Kind::kSign || pieces[i + 1].text != "?") {
+      continue;
+    }
+    const std::string_view sign = pieces[i + 2].text;
+    const std::string_view next =
+        i + 3 < pieces.size() ? pieces[i + 3].text : "";
+    const bool plain =
+        sign == ":" || (sign == "<" && next != "=" && next != "!");
+    if (!plain) {
+      return At(pieces[i].at,
+                "has a group that looks ahead or behind or sets a flag, which "
+                "is not supported");
+    }
+  }
+  return OkStatus();
+}
+
+// The branches of the alternation that is not inside a group.
+StatusOr<std::vector<std::vector<Piece>>> Branches(
+    const std::vector<Piece>& pieces) {
+  std::vector<std::vector<Piece>> branches(1);
+  int depth = 0;
+  for (const Piece& piece : pieces) {
+    if (IsSign(piece, "(")) ++depth;
+    if (IsSign(piece, ")") && --depth < 0) {
+      return At(piece.at, "closes a group that is not open");
+    }
+    if (depth == 0 && IsSign(piece, "|")) {
+      branches.emplace_back();
+    } else {
+      branches.back().push_back(piece);
+    }
+  }
+  if (depth > 0)
+    return InvalidArgument("the pattern has a group that never ends");
+  return branches;
+}
+
+// Without its anchors; an anchor at another place is an error.
+struct Branch {
+  std::vector<Piece> pieces;
+  bool from_start = false;
+  bool to_end = false;
+};
+StatusOr<Branch> WithoutAnchors(std::vector<Piece> pieces) {
+  Branch branch;
+  if (!pieces.empty() && IsSign(pieces.back(), "$")) {
+    branch.to_end = true;
+    pieces.pop_back();
+  }
+  if (!pieces.empty() && IsSign(pieces.front(), "^")) {
+    branch.from_start = true;
+    pieces.erase(pieces.begin());
+  }
+  for (const Piece& piece : pieces) {
+    if (IsSign(piece, "^") || IsSign(piece, "$")) {
+      return At(piece.at, "has an anchor ('" + std::string(piece.text) +
+                              "') that is not at its beginning or end, which "
+                              "is not supported");
+    }
+  }
+  branch.pieces = std::move(pieces);
+  return branch;
+}
+
+// The character that an escape stands for, or -1 for a class such as \d.
+int EscapedChar(std::string_view escape) {
+  const char c = escape[1];
+  if (escape.size() > 2) {
+    return static_cast<int>(
+        std::stoul(std::string(escape.substr(2)), nullptr, 16));
+  }
+  switch (c) {
+    case 'n':
+      return '\n';
+    case 'r':
+      return '\r';
+    case 't':
+      return '\t';
+    case 'f':
+      return '\f';
+    case 'v':
+      return '\v';
+    case '0':
+    case 'c':
+      return 0;
+    default:
+      break;
+  }
+  const bool letter = (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') ||
+                      (c >= '1' && c <= '9');
+  return letter ? -1 : static_cast<unsigned char>(c);
+}
+
+Status AppendForJson(const Piece& piece, std::string& out) {
+  int c = -1;
+  if (piece.kind == Piece::Kind::kLiteral) {
+    c = static_cast<unsigned char>(piece.text[0]);
+  } else if (piece.kind == Piece::Kind::kEscape) {
+    c = EscapedChar(piece.text);
+  }
+  if (c == '"') {
+    out += R"((?:\\"))";
+  } else if (c == '\\') {
+    out += R"((?:\\\\))";
+  } else if (c >= 0 && c < 0x20) {
+    return At(piece.at,
+              "asks for a control character, which is not supported in a "
+              "pattern");
+  } else {
+    out += piece.text;
+  }
+  return OkStatus();
+}
+
+}  // namespace
+
+void NestedRepeats::Open() {
+  outer_.push_back(inside_);
+  inside_ = 1;
+  last_ = 1;
+}
+
+void NestedRepeats::Close() {
+  if (outer_.empty()) return;  // refused elsewhere
+  last_ = inside_;
+  inside_ = std::max(outer_.back(), last_);
+  outer_.pop_back();
+}
+
+StatusOr<size_t> NestedRepeats::Count(std::string_view rest) {
+  const size_t end = rest.find('}');
+  if (end == rest.npos) return size_t{0};
+  int64_t number = 0;
+  int64_t most = 1;
+  for (const char c : rest.substr(1, end - 1)) {
+    if (c >= '0' && c <= '9') {
+      number = std::min<int64_t>(number * 10 + (c - '0'), kMaxRepeats);
+      most = std::max(most, number);
+    } else if (c == ',' || IsSpace(c)) {
+      number = 0;
+    } else {
+      return size_t{0};
+    }
+  }
+  last_ *= most;
+  inside_ = std::max(inside_, last_);
+  if (last_ <= kMaxNestedRepeats) return end + 1;
+  return InvalidArgument(
+      "it has counts inside each other with a product of " +
+      std::to_string(last_) + ", but at most " +
+      std::to_string(kMaxNestedRepeats) +
+      " is supported; make the inner or the outer count smaller");
+}
+
+Status CheckRepeats(std::string_view text) {
+  int number = -1;  // that is being read; -1: none
+  bool in_braces = false;
+  for (size_t i = 0; i < text.size(); ++i) {
+    const char c = text[i];
+    // Lark writes ~ 2..9 for {2,9}.
+    if (c == '{' || c == '~') {
+      in_braces = true;
+      number = -1;
+    } else if (in_braces && c >= '0' && c <= '9') {
+      number = std::min(std::max(number, 0) * 10 + (c - '0'), 1'000'000);
+      if (number > kMaxRepeats) {
+        return At(i, "has a count above " + std::to_string(kMaxRepeats) +
+                         ", which is not supported");
+      }
+    } else if (in_braces && (c == ',' || c == '.' || IsSpace(c))) {
+      number = -1;
+    } else {
+      in_braces = false;
+    }
+  }
+  return OkStatus();
+}
+
+Status CheckRegex(std::string_view regex) {
+  ASSIGN_OR_RETURN(const auto pieces, Cut(regex));
+  RETURN_IF_ERROR(CheckGroups(pieces));
+  RETURN_IF_ERROR(CheckNestedRepeats(regex, pieces));
+  ASSIGN_OR_RETURN(const auto branches, Branches(pieces));
+  for (const std::vector<Piece>& branch : branches) {
+    RETURN_IF_ERROR(WithoutAnchors(branch).status());
+  }
+  return OkStatus();
+}
+
+StatusOr<std::string> JsonPattern(std::string_view pattern) {
+  ASSIGN_OR_RETURN(const auto pieces, Cut(pattern));
+  RETURN_IF_ERROR(CheckGroups(pieces));
+  RETURN_IF_ERROR(CheckNestedRepeats(pattern, pieces));
+  ASSIGN_OR_RETURN(const auto branches, Branches(pieces));
+  std::string out = "^(?:";
+  bool first = true;
+  for (const std::vector<Piece>& pieces_of_branch : branches) {
+    ASSIGN_OR_RETURN(const Branch branch, WithoutAnchors(pieces_of_branch));
+    if (!first) out += '|';
+    first = false;
+    if (!branch.from_start) out += ".*";
+    for (const Piece& piece : branch.pieces) {
+      RETURN_IF_ERROR(AppendForJson(piece, out));
+    }
+    if (!branch.to_end) out += ".*";
+  }
+  return out + ")$";
+}
+
+}  // namespace millrace::models
