@@ -461,4 +461,18 @@ StatusOr<std::vector<int64_t>> GgufFile::Ints(std::string_view key) const {
   return out;
 }
 
+StatusOr<std::vector<float>> GgufFile::Floats(std::string_view key) const {
+  const GgufValue* value = FindKey(key);
+  if (value == nullptr) return Absent(key);
+  if (value->type != GgufValueType::kArray ||
+      value->element_type != GgufValueType::kFloat32) {
+    return Mistyped(key, *value, "an array of float32");
+  }
+  std::vector<float> out(static_cast<size_t>(value->count));
+  if (!out.empty()) {
+    std::memcpy(out.data(), value->bytes.data(), out.size() * sizeof(float));
+  }
+  return out;
+}
+
 }  // namespace millrace::models

@@ -106,6 +106,8 @@ class GgufFile {
   StatusOr<std::vector<std::string_view>> Strings(std::string_view key) const;
   // Arrays of any integer type.
   StatusOr<std::vector<int64_t>> Ints(std::string_view key) const;
+  // Arrays of float32.
+  StatusOr<std::vector<float>> Floats(std::string_view key) const;
 
  private:
   GgufFile() = default;

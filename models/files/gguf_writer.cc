@@ -8,8 +8,8 @@ namespace millrace::models {
 namespace {
 
 // Numbers of value types as in the file.
-constexpr uint32_t kBool = 7, kString = 8, kArray = 9, kInt64 = 11,
-                   kFloat64 = 12;
+constexpr uint32_t kFloat32 = 6, kBool = 7, kString = 8, kArray = 9,
+                   kInt64 = 11, kFloat64 = 12;
 
 template <typename T>
 void Append(std::string& out, T value) {
@@ -65,6 +65,14 @@ void GgufWriter::AddInts(std::string_view key,
   Append(keys_, kInt64);
   Append(keys_, static_cast<uint64_t>(values.size()));
   for (const int64_t value : values) Append(keys_, value);
+}
+
+void GgufWriter::AddFloats(std::string_view key,
+                           std::span<const float> values) {
+  BeginKey(key, kArray);
+  Append(keys_, kFloat32);
+  Append(keys_, static_cast<uint64_t>(values.size()));
+  for (const float value : values) Append(keys_, value);
 }
 
 void GgufWriter::AddStrings(std::string_view key,

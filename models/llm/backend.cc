@@ -11,11 +11,21 @@ int64_t QkvRows(const BackendShape& shape) {
   return int64_t{shape.heads + 2 * shape.kv_heads} * shape.head_dim;
 }
 
+// A norm of rows of n values, or none.
+bool Fits(const Norm& norm, int32_t n) {
+  return (norm.weight.empty() ||
+          static_cast<int32_t>(norm.weight.size()) == n) &&
+         (norm.bias.empty() || norm.bias.size() == norm.weight.size());
+}
+
 }  // namespace
 
-const Linear* Backend::AddLinear(const WeightRows& rows, Rounding rounding) {
+const Linear* Backend::AddLinear(const WeightRows& rows, Rounding rounding,
+                                 std::vector<float> bias) {
   CHECK(rows.num_rows > 0 && rows.k > 0, "a matrix needs rows");
-  return DoAddLinear(rows, rounding);
+  CHECK(bias.empty() || static_cast<int64_t>(bias.size()) == rows.num_rows,
+        "one bias for each output");
+  return DoAddLinear(rows, rounding, std::move(bias));
 }
 
 const Linear* Backend::AddQkv(const WeightRows& q, const WeightRows& k,
@@ -41,6 +51,36 @@ const Linear* Backend::AddGateUp(const WeightRows& gate, const WeightRows& up,
   return DoAddGateUp(gate, up, rounding);
 }
 
+const Linear* Backend::AddUp(const WeightRows& up, std::vector<float> bias,
+                             Rounding rounding) {
+  CHECK(up.num_rows == shape_.ffn && up.k == shape_.hidden,
+        "up has ffn rows and reads the hidden row");
+  CHECK(bias.empty() || static_cast<int32_t>(bias.size()) == shape_.ffn,
+        "one bias for each output");
+  return DoAddUp(up, std::move(bias), rounding);
+}
+
+Expert Backend::AddExpert(const WeightRows& gate, const WeightRows& up,
+                          const WeightRows& down, Rounding rounding_gate_up,
+                          Rounding rounding_down) {
+  CHECK(gate.num_rows == up.num_rows && gate.num_rows == down.k &&
+            gate.num_rows <= shape_.expert_ffn,
+        "gate, up and down of one size");
+  CHECK(gate.k == shape_.hidden && up.k == shape_.hidden &&
+            down.num_rows == shape_.hidden,
+        "an expert reads and writes the hidden row");
+  return {.gate_up = DoAddGateUp(gate, up, rounding_gate_up),
+          .down = DoAddLinear(down, rounding_down, {})};
+}
+
+const Linear* Backend::AddRouter(const WeightRows& router,
+                                 const WeightRows& last) {
+  CHECK(router.k == shape_.hidden &&
+            (last.num_rows == 0 || last.k == shape_.hidden),
+        "a router reads the hidden row");
+  return DoAddRouter(router, last);
+}
+
 Backend::Vector Backend::AddVector(const WeightRows& row, float offset) {
   std::vector<float>& out =
       vectors_.emplace_back(static_cast<size_t>(row.num_rows * row.k));
@@ -55,14 +95,17 @@ Backend::Vector Backend::AddVector(const WeightRows& row, float offset) {
   return out;  // moving the outer vector leaves the floats where they are
 }
 
-void Backend::Embed(const Linear& table, float scale) {
+void Backend::Embed(const Linear& table, const EmbedOptions& options) {
   CHECK(table.inputs() == shape_.hidden && table.outputs() == shape_.vocab,
         "the embedding is [vocab][hidden]");
-  DoEmbed(table, scale);
+  CHECK(options.positions == nullptr ||
+            options.positions->inputs() == shape_.hidden,
+        "positions are [context][hidden]");
+  DoEmbed(table, options);
 }
 
-void Backend::NormLinear(Vector norm, const Linear& qkv) {
-  CHECK(static_cast<int32_t>(norm.size()) == shape_.hidden, "norm of x");
+void Backend::NormLinear(const Norm& norm, const Linear& qkv) {
+  CHECK(Fits(norm, shape_.hidden), "norm of x");
   CHECK(qkv.inputs() == shape_.hidden && qkv.outputs() == QkvRows(shape_),
         "q, k and v together");
   DoNormLinear(norm, qkv);
@@ -70,15 +113,14 @@ void Backend::NormLinear(Vector norm, const Linear& qkv) {
 
 void Backend::RopeWriteKv(int32_t layer, const RopeOptions& options) {
   CHECK(layer >= 0 && layer < shape_.layers, "a layer of the model");
-  CHECK(options.rope >= 0 &&
-            options.rope < static_cast<int32_t>(shape_.ropes.size()),
+  CHECK(options.rope < static_cast<int32_t>(shape_.ropes.size()),
         "a table of the model");
-  for (const Vector norm : {options.q_norm, options.k_norm}) {
-    CHECK(norm.size() == options.q_norm.size() &&
-              (norm.empty() ||
-               static_cast<int32_t>(norm.size()) == shape_.head_dim),
-          "norms of a head of q and of k, or none");
-  }
+  const auto q = static_cast<int32_t>(options.q_norm.size());
+  const auto k = static_cast<int32_t>(options.k_norm.size());
+  CHECK((q == 0 && k == 0) || (q == shape_.head_dim && k == shape_.head_dim) ||
+            (q == shape_.heads * shape_.head_dim &&
+             k == shape_.kv_heads * shape_.head_dim),
+        "norms of a head of q and of k, of all heads, or none");
   DoRopeWriteKv(layer, options);
 }
 
@@ -90,33 +132,47 @@ void Backend::Attend(int32_t layer, const AttendOptions& options) {
 
 void Backend::KeepSampleRows() { DoKeepSampleRows(); }
 
-void Backend::LinearResidual(Branch branch, const Linear& w, Vector post_norm) {
+void Backend::LinearResidual(Branch branch, const Linear& w,
+                             const ResidualOptions& options) {
   const int64_t inputs = branch == Branch::kAttention
                              ? int64_t{shape_.heads} * shape_.head_dim
                              : shape_.ffn;
   CHECK(w.inputs() == inputs && w.outputs() == shape_.hidden,
         "a projection back to x");
-  CHECK(post_norm.empty() ||
-            static_cast<int32_t>(post_norm.size()) == shape_.hidden,
-        "norm of a row, or none");
-  DoLinearResidual(branch, w, post_norm);
+  CHECK(Fits(options.post_norm, shape_.hidden), "norm of a row, or none");
+  DoLinearResidual(branch, w, options);
 }
 
-void Backend::NormGateUpAct(Vector norm, const Linear& gate_up,
+void Backend::NormGateUpAct(const Norm& norm, const Linear& gate_up,
                             Activation activation) {
-  CHECK(static_cast<int32_t>(norm.size()) == shape_.hidden, "norm of x");
+  CHECK(Fits(norm, shape_.hidden), "norm of x");
   CHECK(gate_up.inputs() == shape_.hidden &&
-            gate_up.outputs() == 2 * int64_t{shape_.ffn},
-        "gate and up together");
+            (gate_up.outputs() == 2 * int64_t{shape_.ffn} ||
+             gate_up.outputs() == shape_.ffn),
+        "gate and up together, or up alone");
   DoNormGateUpAct(norm, gate_up, activation);
 }
 
-void Backend::Head(Vector norm, const Linear& w, float softcap) {
-  CHECK(static_cast<int32_t>(norm.size()) == shape_.hidden, "norm of x");
+void Backend::NormExperts(const Norm& norm, const ExpertsOptions& experts,
+                          const ResidualOptions& options) {
+  CHECK(Fits(norm, shape_.hidden) && Fits(options.post_norm, shape_.hidden),
+        "norms of x and of a branch");
+  const auto count = static_cast<int64_t>(experts.experts.size());
+  CHECK(experts.router != nullptr && experts.router->outputs() == count,
+        "one output of the router for each expert");
+  CHECK(experts.used >= 1 && experts.used + (experts.shared ? 1 : 0) <= count &&
+            experts.used + (experts.shared ? 1 : 0) <= shape_.experts_used,
+        "a row uses some of the experts");
+  DoNormExperts(norm, experts, options);
+}
+
+void Backend::Head(const Norm& norm, const Linear& w,
+                   const HeadOptions& options) {
+  CHECK(Fits(norm, shape_.hidden), "norm of x");
   CHECK(w.inputs() == shape_.hidden && w.outputs() == shape_.vocab,
         "the head is [vocab][hidden]");
-  CHECK(softcap >= 0, "a cap, or none");
-  DoHead(norm, w, softcap);
+  CHECK(options.softcap >= 0, "a cap, or none");
+  DoHead(norm, w, options);
 }
 
 }  // namespace millrace::models

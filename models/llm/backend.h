@@ -83,11 +83,25 @@ enum class Branch { kAttention, kFfn };
 // its tanh form (GeGLU). Source: Shazeer 2020.
 enum class Activation { kSilu, kGelu };
 
+// A norm of rows: RMS (Zhang and Sennrich 2019), or with a bias LayerNorm (Ba
+// et al. 2016). Without a weight rows stay as they are.
+struct Norm {
+  std::span<const float> weight = {};
+  std::span<const float> bias = {};
+};
+
+// Angles of a rotary position embedding.
+struct RopeTable {
+  std::vector<float> frequencies;  // radians a position, of each pair
+  float magnitude = 1;             // multiplies cosine and sine
+};
+
 // What happens to q and k between their projection and the cache.
 struct RopeOptions {
-  int32_t rope = 0;  // index of BackendShape::ropes
-  // Weights of RMS norms over each head of q and of k, [head_dim], before they
-  // are rotated; both empty: none. They live as long as the backend.
+  int32_t rope = 0;  // index of BackendShape::ropes; below 0: not rotated
+  // Weights of RMS norms of q and of k before they are rotated: over each head,
+  // [head_dim], or over all heads together; both empty: none. They live as long
+  // as the backend.
   std::span<const float> q_norm = {};
   std::span<const float> k_norm = {};
   float q_scale = 1;  // multiplies q, and so q · k
@@ -101,6 +115,39 @@ struct AttendOptions {
   float softcap = 0;
 };
 
+// What x starts from.
+struct EmbedOptions {
+  float scale = 1;                    // multiplies the token's row
+  const Linear* positions = nullptr;  // rows added by position, or null
+};
+
+// How a branch joins x.
+struct ResidualOptions {
+  Norm post_norm = {};  // of what is added
+  float scale = 1;      // multiplies it
+};
+
+struct HeadOptions {
+  float scale = 1;    // multiplies logits
+  float softcap = 0;  // then they become cap * tanh(logit / cap); 0: they stay
+};
+
+// A mixture of experts of one layer: a feed-forward of gate, up and down each.
+struct Expert {
+  const Linear* gate_up;
+  const Linear* down;
+};
+struct ExpertsOptions {
+  const Linear* router = nullptr;  // one output for each expert
+  std::vector<Expert> experts;
+  int32_t used = 0;  // by each row, the shared one not counted
+  // The last expert is used by every row, with the weight sigmoid(its output of
+  // the router).
+  bool shared = false;
+  bool normalise = false;  // weights of the others sum to 1
+  Activation activation = Activation::kSilu;
+};
+
 struct BackendShape {
   int32_t layers = 0;
   int32_t hidden = 0;
@@ -109,11 +156,14 @@ struct BackendShape {
   int32_t kv_heads = 0;
   int32_t head_dim = 0;
   int32_t vocab = 0;
+  // Of layers with experts; 0: none has.
+  int32_t experts_used = 0;  // by each row at most, a shared one included
+  int32_t expert_ffn = 0;    // of the widest
   float norm_eps = 0;
   bool rope_interleaved = false;
-  // Tables of frequencies, in radians a position for each pair of a head:
-  // [tables][head_dim / 2].
-  std::vector<std::vector<float>> ropes;
+  // Values of a head that are rotated, the first ones; 0: all.
+  int32_t rope_dims = 0;
+  std::vector<RopeTable> ropes;  // of half as many frequencies
 };
 
 class Backend {
@@ -124,14 +174,25 @@ class Backend {
   const BackendShape& shape() const { return shape_; }
 
   // ---- weights ----
+  // A bias has one value for each output, or none.
   const Linear* AddLinear(const WeightRows& rows,
-                          Rounding rounding = Rounding::kOnce);
+                          Rounding rounding = Rounding::kOnce,
+                          std::vector<float> bias = {});
   // Biases are all given or all empty.
   const Linear* AddQkv(const WeightRows& q, const WeightRows& k,
                        const WeightRows& v, std::vector<float> bias_qkv,
                        Rounding rounding = Rounding::kOnce);
   const Linear* AddGateUp(const WeightRows& gate, const WeightRows& up,
                           Rounding rounding = Rounding::kOnce);
+  // Of a feed-forward without a gate.
+  const Linear* AddUp(const WeightRows& up, std::vector<float> bias,
+                      Rounding rounding = Rounding::kOnce);
+  // One of the experts of a layer.
+  Expert AddExpert(const WeightRows& gate, const WeightRows& up,
+                   const WeightRows& down, Rounding rounding_gate_up,
+                   Rounding rounding_down);
+  // The rows of two matrices as one; `last` may be empty.
+  const Linear* AddRouter(const WeightRows& router, const WeightRows& last);
   // `offset` is added to every value.
   Vector AddVector(const WeightRows& row, float offset = 0);
   // Re-lays all declared weights, on all CPUs of the team; same bits for each
@@ -148,29 +209,38 @@ class Backend {
                             const std::function<void(double)>& progress) = 0;
 
   // ---- phases, in order of running ----
-  // x = scale * table[token]; also does the step's page copies.
-  void Embed(const Linear& table, float scale = 1);
+  // x = scale * table[token] (+ positions[position]); also does the step's page
+  // copies.
+  void Embed(const Linear& table, const EmbedOptions& options = {});
   // qkv = W · norm(x) (+ bias)
-  void NormLinear(Vector norm, const Linear& qkv);
+  void NormLinear(const Norm& norm, const Linear& qkv);
   // Normalises q and k if wanted, rotates both, scales q, stores k and v.
   void RopeWriteKv(int32_t layer, const RopeOptions& options);
   // attention = softmax(q · K) · V over each row's own sequence.
   void Attend(int32_t layer, const AttendOptions& options = {});
   // From here on only rows that leave through the head are computed.
   void KeepSampleRows();
-  // x += W · rows, or, with the weights of an RMS norm, x += norm(W · rows).
-  void LinearResidual(Branch branch, const Linear& w, Vector post_norm = {});
-  // ffn = activation(gate · norm(x)) * (up · norm(x))
-  void NormGateUpAct(Vector norm, const Linear& gate_up, Activation activation);
-  // logits = W · norm(x), with a soft cap above 0: cap * tanh(logit / cap).
-  void Head(Vector norm, const Linear& w, float softcap = 0);
+  // x += scale * norm(W · rows + bias)
+  void LinearResidual(Branch branch, const Linear& w,
+                      const ResidualOptions& options = {});
+  // ffn = activation(gate · norm(x)) * (up · norm(x)), or of a matrix without
+  // gate ffn = activation(up · norm(x) + bias).
+  void NormGateUpAct(const Norm& norm, const Linear& gate_up,
+                     Activation activation);
+  // x += scale * post_norm(sum over the experts that a row uses, in their
+  // order, of weight * down · (act(gate · norm(x)) * (up · norm(x)))). Weights
+  // are the softmax of all of the router's outputs; the greatest ones are used.
+  void NormExperts(const Norm& norm, const ExpertsOptions& experts,
+                   const ResidualOptions& options = {});
+  // logits = W · norm(x)
+  void Head(const Norm& norm, const Linear& w, const HeadOptions& options = {});
 
  protected:
   explicit Backend(BackendShape shape) : shape_(std::move(shape)) {}
 
  private:
-  virtual const Linear* DoAddLinear(const WeightRows& rows,
-                                    Rounding rounding) = 0;
+  virtual const Linear* DoAddLinear(const WeightRows& rows, Rounding rounding,
+                                    std::vector<float> bias) = 0;
   virtual const Linear* DoAddQkv(const WeightRows& q, const WeightRows& k,
                                  const WeightRows& v,
                                  std::vector<float> bias_qkv,
@@ -178,16 +248,23 @@ class Backend {
   virtual const Linear* DoAddGateUp(const WeightRows& gate,
                                     const WeightRows& up,
                                     Rounding rounding) = 0;
-  virtual void DoEmbed(const Linear& table, float scale) = 0;
-  virtual void DoNormLinear(Vector norm, const Linear& qkv) = 0;
+  virtual const Linear* DoAddUp(const WeightRows& up, std::vector<float> bias,
+                                Rounding rounding) = 0;
+  virtual void DoEmbed(const Linear& table, const EmbedOptions& options) = 0;
+  virtual void DoNormLinear(const Norm& norm, const Linear& qkv) = 0;
   virtual void DoRopeWriteKv(int32_t layer, const RopeOptions& options) = 0;
   virtual void DoAttend(int32_t layer, const AttendOptions& options) = 0;
   virtual void DoKeepSampleRows() = 0;
   virtual void DoLinearResidual(Branch branch, const Linear& w,
-                                Vector post_norm) = 0;
-  virtual void DoNormGateUpAct(Vector norm, const Linear& gate_up,
+                                const ResidualOptions& options) = 0;
+  virtual void DoNormGateUpAct(const Norm& norm, const Linear& gate_up,
                                Activation activation) = 0;
-  virtual void DoHead(Vector norm, const Linear& w, float softcap) = 0;
+  virtual const Linear* DoAddRouter(const WeightRows& router,
+                                    const WeightRows& last) = 0;
+  virtual void DoNormExperts(const Norm& norm, const ExpertsOptions& experts,
+                             const ResidualOptions& options) = 0;
+  virtual void DoHead(const Norm& norm, const Linear& w,
+                      const HeadOptions& options) = 0;
 
   BackendShape shape_;
   std::vector<std::vector<float>> vectors_;

@@ -4,7 +4,8 @@ namespace millrace::models {
 
 void RecordDecoder(const ModelConfig& config, const ModelWeights& weights,
                    Backend& backend) {
-  backend.Embed(*weights.token_embd, config.embedding_scale);
+  backend.Embed(*weights.token_embd, {.scale = config.embedding_scale,
+                                      .positions = weights.position_embd});
   for (int32_t i = 0; i < config.layers; ++i) {
     const LayerSpec& spec = config.specs[static_cast<size_t>(i)];
     const LayerWeights& layer = weights.layers[static_cast<size_t>(i)];
@@ -16,11 +17,27 @@ void RecordDecoder(const ModelConfig& config, const ModelWeights& weights,
     backend.Attend(i, {.window = spec.window, .softcap = spec.softcap});
     if (i + 1 == config.layers) backend.KeepSampleRows();
     backend.LinearResidual(Branch::kAttention, *layer.attn_output,
-                           layer.post_attention_norm);
+                           {.post_norm = layer.post_attention_norm,
+                            .scale = config.residual_scale});
+    if (spec.experts) {
+      backend.NormExperts(
+          layer.ffn_norm,
+          {.router = layer.router,
+           .experts = layer.experts,
+           .used = config.experts.used,
+           .shared = config.experts.shared_ffn > 0,
+           .normalise = config.experts.normalise,
+           .activation = spec.activation},
+          {.post_norm = layer.post_ffw_norm, .scale = config.residual_scale});
+      continue;
+    }
     backend.NormGateUpAct(layer.ffn_norm, *layer.ffn_gate_up, spec.activation);
-    backend.LinearResidual(Branch::kFfn, *layer.ffn_down, layer.post_ffw_norm);
+    backend.LinearResidual(
+        Branch::kFfn, *layer.ffn_down,
+        {.post_norm = layer.post_ffw_norm, .scale = config.residual_scale});
   }
-  backend.Head(weights.output_norm, *weights.output, config.logit_softcap);
+  backend.Head(weights.output_norm, *weights.output,
+               {.scale = config.logit_scale, .softcap = config.logit_softcap});
 }
 
 }  // namespace millrace::models

@@ -28,10 +28,26 @@ std::string FamilyNames();
 Status DescribeLlama(const ModelSource& source, ModelConfig& config);
 Status DescribeQwen2(const ModelSource& source, ModelConfig& config);
 Status DescribeQwen3(const ModelSource& source, ModelConfig& config);
+Status DescribeQwen2Moe(const ModelSource& source, ModelConfig& config);
+Status DescribeQwen3Moe(const ModelSource& source, ModelConfig& config);
 Status DescribeGemma2(const ModelSource& source, ModelConfig& config);
 Status DescribeGemma3(const ModelSource& source, ModelConfig& config);
+Status DescribeGpt2(const ModelSource& source, ModelConfig& config);
+Status DescribeGranite(const ModelSource& source, ModelConfig& config);
+Status DescribeOlmo2(const ModelSource& source, ModelConfig& config);
+Status DescribeOlmoe(const ModelSource& source, ModelConfig& config);
+Status DescribePhi3(const ModelSource& source, ModelConfig& config);
+Status DescribeSmolLm3(const ModelSource& source, ModelConfig& config);
+Status DescribeStarcoder2(const ModelSource& source, ModelConfig& config);
 
 // ---- for recipes ----
+// The value of a key that must be above 0.
+StatusOr<float> AboveZero(const ModelSource& source, const char* key,
+                          double otherwise);
+// Reads the experts of a model and finds the layers that have them: those with
+// a router. `normalise` is what the family does unless the file says otherwise.
+Status SetExperts(const ModelSource& source, bool normalise,
+                  ModelConfig& config);
 // Gives the layers that slide the model's window: those that the file's
 // attention.sliding_window_pattern names (one flag for each layer), else those
 // of which `slides` is true. Returns which ones they are.

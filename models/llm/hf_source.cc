@@ -4,6 +4,7 @@
 #include "models/llm/hf_source.h"
 
 #include <algorithm>
+#include <cstring>
 #include <filesystem>
 #include <iterator>
 #include <map>
@@ -210,7 +211,9 @@ Status HfSource::AddTensors() {
         continue;
       }
       ASSIGN_OR_RETURN(const FileTensor mapped, TensorOf(tensor));
-      AddTensor(name, mapped);
+      const bool turn = IsTransposed(config_.architecture) &&
+                        name.starts_with("blk.") && mapped.num_dims == 2;
+      AddTensor(name, turn ? Transposed(mapped) : mapped);
     }
   }
   if (config_.tied_output == false && !seen.contains("output.weight")) {
@@ -218,18 +221,37 @@ Status HfSource::AddTensors() {
         "the folder has no tensor 'lm_head.weight', but "
         "tie_word_embeddings is false");
   }
-  if (!config_.rope_factors.empty()) {
+  for (const auto& [name, values] : config_.rope_factors) {
     FileTensor factors{};
     factors.name = "rope_scaling";
     factors.type = GgmlType::kF32;
     factors.num_dims = 1;
-    factors.num_elements = static_cast<int64_t>(config_.rope_factors.size());
+    factors.num_elements = static_cast<int64_t>(values.size());
     factors.dims = {factors.num_elements, 1, 1, 1};
-    factors.data = std::as_bytes(std::span(config_.rope_factors));
+    factors.data = std::as_bytes(std::span(values));
     factors.row_bytes = static_cast<int64_t>(factors.data.size());
-    AddTensor("rope_freqs.weight", factors);
+    AddTensor(name, factors);
   }
   return OkStatus();
+}
+
+FileTensor HfSource::Transposed(const FileTensor& tensor) {
+  const int64_t columns = tensor.dims[0];
+  const int64_t rows = tensor.dims[1];
+  const int64_t bytes = InfoOf(tensor.type).block_bytes;
+  std::vector<std::byte>& data = transposed_.emplace_back(tensor.data.size());
+  for (int64_t row = 0; row < rows; ++row) {
+    for (int64_t column = 0; column < columns; ++column) {
+      std::memcpy(data.data() + (column * rows + row) * bytes,
+                  tensor.data.data() + (row * columns + column) * bytes,
+                  static_cast<size_t>(bytes));
+    }
+  }
+  FileTensor out = tensor;
+  out.dims = {rows, columns, 1, 1};
+  out.row_bytes = rows * bytes;
+  out.data = data;
+  return out;
 }
 
 std::string HfSource::format() const {

@@ -10,6 +10,7 @@
 // The text files are read when asked for, weights are mapped.
 #pragma once
 
+#include <deque>
 #include <memory>
 #include <string>
 #include <string_view>
@@ -18,6 +19,7 @@
 #include "config/base/status.h"
 #include "models/files/safetensors.h"
 #include "models/llm/hf_config.h"
+#include "models/llm/hf_names.h"
 #include "models/llm/source.h"
 
 namespace millrace::models {
@@ -52,10 +54,13 @@ class HfSource final : public ModelSource {
       : folder_(std::move(folder)), config_(std::move(config)) {}
   Status OpenWeights();
   Status AddTensors();
+  // The same matrix with rows and columns changed places; the bytes are here.
+  FileTensor Transposed(const FileTensor& tensor);
 
   const std::string folder_;
   const HfConfig config_;
   std::vector<SafetensorsFile> files_;
+  std::deque<std::vector<std::byte>> transposed_;
 };
 
 }  // namespace millrace::models

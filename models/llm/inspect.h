@@ -6,6 +6,7 @@
 
 #include "config/base/status.h"
 #include "models/llm/config.h"
+#include "models/llm/model_tensors.h"
 #include "models/llm/source.h"
 
 namespace millrace::models {

@@ -9,18 +9,31 @@
 
 namespace millrace::models {
 
+// RMS norms of q and k before they are rotated: over each head, or over all
+// heads of a token together.
+enum class QkNorm { kNone, kHeads, kWhole };
+
 struct LayerSpec {
   // ---- attention ----
-  int32_t window = 0;     // keys a token sees, its own the last; 0: all
-  int32_t rope = 0;       // index of ModelConfig::ropes
-  bool qkv_bias = false;  // q, k and v have one
-  bool qk_norm = false;   // RMS norms over each head of q and of k
-  float softcap = 0;      // scores become cap * tanh(score / cap); 0: none
-  // ---- norms and feed-forward ----
-  // RMS norms over what attention and feed-forward add to the residual, beside
-  // those before them.
+  int32_t window = 0;  // keys a token sees, its own the last; 0: all
+  // Index of ModelConfig::ropes, or kNoRope: q and k are not rotated (NoPE).
+  int32_t rope = 0;
+  bool fused_qkv = false;    // q, k and v are one matrix in the file
+  bool qkv_bias = false;     // q, k and v have one
+  bool output_bias = false;  // the projection back has one
+  QkNorm qk_norm = QkNorm::kNone;
+  float softcap = 0;  // scores become cap * tanh(score / cap); 0: none
+  // ---- norms ----
+  // Before attention and feed-forward; and over what these add to the residual.
+  bool pre_norms = true;
   bool post_norms = false;
-  Activation activation = Activation::kSilu;  // of the gate
+  // ---- feed-forward ----
+  bool experts = false;        // a mixture, see ExpertConfig
+  bool gated = true;           // down · (act(gate · x) * (up · x)), else
+                               // down · act(up · x)
+  bool fused_gate_up = false;  // gate and up are one matrix in the file
+  bool ffn_bias = false;       // up and down have one; not where gated
+  Activation activation = Activation::kSilu;
 };
 
 }  // namespace millrace::models

@@ -91,7 +91,9 @@ std::string TextOf(const Tokenizer& tokenizer, int32_t id) {
   return id < 0 ? "" : std::string(tokenizer.Piece(id, true));
 }
 
-BackendShape ShapeOf(const ModelConfig& config, const ModelTensors& tensors) {
+// `context`: the longest sequence that will be served.
+BackendShape ShapeOf(const ModelConfig& config, const ModelTensors& tensors,
+                     int32_t context) {
   BackendShape shape;
   shape.layers = config.layers;
   shape.hidden = config.hidden;
@@ -100,10 +102,24 @@ BackendShape ShapeOf(const ModelConfig& config, const ModelTensors& tensors) {
   shape.kv_heads = config.kv_heads;
   shape.head_dim = config.head_dim;
   shape.vocab = config.vocab;
+  const ExpertConfig& experts = config.experts;
+  shape.experts_used = experts.used + (experts.shared_ffn > 0 ? 1 : 0);
+  shape.expert_ffn = std::max(experts.ffn, experts.shared_ffn);
   shape.norm_eps = config.norm_eps;
   shape.rope_interleaved = config.rope_interleaved;
-  shape.ropes = RopeFrequencies(config, tensors);
+  shape.rope_dims = config.rope_dims;
+  shape.ropes = RopeTables(config, tensors, context);
   return shape;
+}
+
+// 0 where a layer sees all keys.
+int32_t WidestWindow(const ModelConfig& config) {
+  int32_t widest = 0;
+  for (const LayerSpec& spec : config.specs) {
+    if (spec.window == 0) return 0;
+    widest = std::max(widest, spec.window);
+  }
+  return widest;
 }
 
 // What a model and its draft model share.
@@ -198,15 +214,17 @@ StatusOr<LlmModel> Load(const std::string& path, const LlmOptions& options,
   model.generation_origin = generation.origin;
 
   Device& device = shared.device;
-  const BackendShape shape = ShapeOf(config, tensors);
-  const int64_t page_bytes = device.KvPageBytes(shape);
+  const int64_t page_bytes =
+      device.KvPageBytes(ShapeOf(config, tensors, config.context));
   ASSIGN_OR_RETURN(const KvPlan kv,
                    KvPlanFor(options, config, page_bytes, shared));
+  const BackendShape shape = ShapeOf(config, tensors, kv.max_context);
   RunnerInfo runner;
   ASSIGN_OR_RETURN(runner.limits, LimitsOf(settings, kv.max_context));
   runner.vocab_size = config.vocab;
   runner.max_context = kv.max_context;
   runner.num_pages = kv.num_pages;
+  runner.window = WidestWindow(config);
 
   std::unique_ptr<Backend> backend = device.NewBackend(shape, runner.limits);
   ASSIGN_OR_RETURN(
@@ -239,7 +257,8 @@ StatusOr<LlmModel> Load(const std::string& path, const LlmOptions& options,
 StatusOr<int64_t> PageBytesOf(const std::string& path, const Device& device) {
   ASSIGN_OR_RETURN(const auto source, OpenModelSource(path));
   ASSIGN_OR_RETURN(const LlmPlan plan, PlanLlm(*source));
-  return device.KvPageBytes(ShapeOf(plan.config, plan.tensors));
+  return device.KvPageBytes(
+      ShapeOf(plan.config, plan.tensors, plan.config.context));
 }
 
 // The model, and the draft model if the settings name one.
@@ -297,8 +316,8 @@ Status Convert(const std::string& path, const std::string& out,
                    OpenDevice(options.settings, options.isa, options.cpus));
   const StepLimits limits = {
       .max_tokens = 1, .max_seqs = 1, .max_pages_per_seq = 1, .max_samples = 1};
-  const std::unique_ptr<Backend> backend =
-      device->NewBackend(ShapeOf(plan.config, plan.tensors), limits);
+  const std::unique_ptr<Backend> backend = device->NewBackend(
+      ShapeOf(plan.config, plan.tensors, plan.config.context), limits);
   RETURN_IF_ERROR(LoadWeights(*source, plan.config, plan.tensors,
                               options.settings.compute_dtype == "int16",
                               QuantizeTo{}, *backend, options.progress)

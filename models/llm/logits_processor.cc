@@ -1,12 +1,41 @@
-// The processors that need no grammar: a fixed set of tokens, and sequences of
-// tokens that must not appear.
+// The processors: a grammar, a fixed set of tokens, and sequences of tokens
+// that must not appear.
 #include "models/llm/logits_processor.h"
 
 #include <algorithm>
 #include <utility>
 
+#include "models/grammar/token_grammar.h"
+
 namespace millrace::models {
 namespace {
+
+// Tokens that lead on in a grammar. A token that does not (one drawn because
+// all others were forbidden by other rules) leaves the grammar where it is: the
+// mask stays that of the text before it, until it is taken back.
+class Grammar final : public LogitsProcessor {
+ public:
+  Grammar(const TokenGrammar& grammar, int32_t vocab)
+      : matcher_(grammar.NewMatcher()), mask_(TokenMaskWords(vocab)) {}
+
+  void Restrict(std::span<uint32_t> mask) const override {
+    matcher_->Fill(mask_);
+    for (size_t i = 0; i < mask.size(); ++i) mask[i] &= mask_[i];
+  }
+  void Accept(int32_t id) override {
+    if (num_strayed_ > 0 || !matcher_->Accept(id)) ++num_strayed_;
+  }
+  void Rollback(int32_t n) override {
+    const int32_t strayed = std::min(n, num_strayed_);
+    num_strayed_ -= strayed;
+    matcher_->Rollback(n - strayed);
+  }
+
+ private:
+  const std::unique_ptr<GrammarMatcher> matcher_;
+  mutable std::vector<uint32_t> mask_;  // room for Restrict
+  int32_t num_strayed_ = 0;  // last tokens, which the matcher has not seen
+};
 
 // Source: allowed_token_ids of vLLM.
 class AllowedTokens final : public LogitsProcessor {
@@ -81,6 +110,9 @@ class BadWords final : public LogitsProcessor {
 std::vector<std::unique_ptr<LogitsProcessor>> MakeLogitsProcessors(
     const SamplingParams& params, int32_t vocab) {
   std::vector<std::unique_ptr<LogitsProcessor>> processors;
+  if (params.grammar != nullptr) {
+    processors.push_back(std::make_unique<Grammar>(*params.grammar, vocab));
+  }
   if (!params.allowed_token_ids.empty()) {
     processors.push_back(
         std::make_unique<AllowedTokens>(params.allowed_token_ids, vocab));

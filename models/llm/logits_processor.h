@@ -48,7 +48,7 @@ class LogitsProcessor {
 };
 
 // Those that the parameters ask for, in the order in which they restrict a
-// mask: allowed_token_ids, bad_words. None: any token may be drawn.
+// mask: grammar, allowed_token_ids, bad_words. None: any token may be drawn.
 std::vector<std::unique_ptr<LogitsProcessor>> MakeLogitsProcessors(
     const SamplingParams& params, int32_t vocab);
 

@@ -47,6 +47,22 @@ void AddValue(const std::string& key, const SourceValue& value,
   }
 }
 
+void AddIds(const char* key, std::span<const int32_t> ids, GgufWriter& writer) {
+  writer.AddInts(key, std::vector<int64_t>(ids.begin(), ids.end()));
+}
+
+void AddSentencePieces(const Vocabulary& vocabulary, GgufWriter& writer) {
+  writer.AddInt("millrace.packed.space_prefix",
+                static_cast<int64_t>(vocabulary.space_prefix));
+  writer.AddBool("millrace.packed.split_words", vocabulary.split_words);
+  writer.AddBool("millrace.packed.byte_fallback", vocabulary.byte_fallback);
+  writer.AddBool("millrace.packed.fuse_unknown", vocabulary.fuse_unknown);
+  writer.AddBool("millrace.packed.nfc", vocabulary.nfc);
+  if (vocabulary.unk_id >= 0) {
+    writer.AddInt("tokenizer.ggml.unknown_token_id", vocabulary.unk_id);
+  }
+}
+
 void AddVocabulary(const Vocabulary& vocabulary, GgufWriter& writer) {
   writer.AddString("tokenizer.ggml.model", vocabulary.model);
   writer.AddString("tokenizer.ggml.pre", vocabulary.pre);
@@ -57,6 +73,12 @@ void AddVocabulary(const Vocabulary& vocabulary, GgufWriter& writer) {
   }
   writer.AddInts("tokenizer.ggml.token_type", kinds);
   writer.AddStrings("tokenizer.ggml.merges", vocabulary.merges);
+  if (!vocabulary.scores.empty()) {
+    writer.AddFloats("tokenizer.ggml.scores", vocabulary.scores);
+  }
+  if (vocabulary.model != "gpt2") AddSentencePieces(vocabulary, writer);
+  AddIds("millrace.packed.lstrip_ids", vocabulary.lstrip_ids, writer);
+  AddIds("millrace.packed.rstrip_ids", vocabulary.rstrip_ids, writer);
   if (vocabulary.bos_id >= 0) {
     writer.AddInt("tokenizer.ggml.bos_token_id", vocabulary.bos_id);
   }
@@ -64,7 +86,7 @@ void AddVocabulary(const Vocabulary& vocabulary, GgufWriter& writer) {
     writer.AddInt("tokenizer.ggml.eos_token_id", vocabulary.eos_id);
   }
   writer.AddBool("tokenizer.ggml.add_bos_token", vocabulary.add_bos);
-  if (vocabulary.pre.empty()) {
+  if (vocabulary.model == "gpt2" && vocabulary.pre.empty()) {
     std::vector<std::string> patterns;
     std::vector<int64_t> drops;
     for (const SplitRule& rule : vocabulary.splits) {

@@ -19,6 +19,9 @@ struct RunnerInfo {
   int32_t vocab_size = 0;
   int32_t max_context = 0;  // tokens of one sequence, prompt and completion
   int32_t num_pages = 0;    // of the KV pool
+  // Keys that a row sees at most in any layer, its own the last: pages that lie
+  // before them may be taken away (kNoPage). 0: some layer sees all.
+  int32_t window = 0;
   // Rows of prompts are computed in another way than generated ones (see
   // StepBatch::prompt_rows), so the same token has other keys and values.
   bool kv_depends_on_role = false;
@@ -41,8 +44,12 @@ class Runner {
   // step wrote are then worthless. The result lives until the next Launch.
   virtual StatusOr<const StepResult*> Wait() = 0;
 
-  // What the step ended last took and cost; zeros where nobody measures.
+  // What the step ended last took and cost; zeros for runners that measure
+  // nothing.
   virtual StepAccount account() const { return {}; }
+  // From the next step on, each writes its phases to `trace`, which outlives
+  // them; null: no more. Without effect in runners that measure nothing.
+  virtual void TraceSteps(StepTrace* /*trace*/) {}
   // Idle work: makes a little of the memory ready that coming steps will write
   // to, pages from `first_unused` on, which were never in a step. False once
   // there is nothing left to do.

@@ -132,6 +132,10 @@ int32_t Sampler::Apply(std::span<const uint32_t> mask,
     const uint32_t word = mask[static_cast<size_t>(begin) / 32];
     if (any && word == ~0u) continue;
     const int32_t end = std::min(begin + 32, vocab_);
+    if (word == 0) {
+      std::fill(logits.begin() + begin, logits.begin() + end, kNever);
+      continue;
+    }
     for (int32_t id = begin; id < end; ++id) {
       if (!IsAllowed(mask, id)) {
         logits[id] = kNever;

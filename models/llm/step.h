@@ -26,11 +26,14 @@
 #pragma once
 
 #include <cstdint>
+#include <memory>
 #include <span>
 #include <utility>
 #include <vector>
 
 namespace millrace::models {
+
+class TokenGrammar;  // models/grammar/token_grammar.h
 
 // A page of the KV cache: kPageTokens consecutive positions of one sequence,
 // all layers and heads of one layer group. The scheduler deals in these
@@ -92,7 +95,8 @@ class StepBatch {
   // compute the two in different ways, so a token keeps its role for as long as
   // its sequence lives.
   std::span<int32_t> prompt_rows() { return prompt_rows_; }
-  // Pages of one sequence in order of position; the tail is kNoPage.
+  // Pages of one sequence in order of position; the tail is kNoPage, and so are
+  // pages that no row sees through its window.
   std::span<PageId> pages(int32_t seq) {
     return std::span(page_table_)
         .subspan(int64_t{seq} * limits_.max_pages_per_seq,
@@ -167,6 +171,9 @@ struct SamplingParams {
   std::vector<std::pair<int32_t, float>> logit_bias;
   std::vector<int32_t> allowed_token_ids;       // empty: all
   std::vector<std::vector<int32_t>> bad_words;  // tokens never in a row
+  // What the output must look like; null: anything. Shared by the completions
+  // of a request and the cache of grammars.
+  std::shared_ptr<const TokenGrammar> grammar;
   // Never drawn while the completion has fewer than min_tokens tokens.
   std::vector<int32_t> stop_ids;
   int32_t min_tokens = 0;

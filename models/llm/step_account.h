@@ -3,7 +3,10 @@
 #pragma once
 
 #include <array>
+#include <chrono>
 #include <cstddef>
+#include <cstdint>
+#include <vector>
 
 namespace millrace::models {
 
@@ -31,6 +34,17 @@ struct StepAccount {
   double macs = 0;
   // Of those, what rows of prompts took where they have kernels of their own.
   double prompt_macs = 0;
+};
+
+// When one member of the team ran a phase, waiting for the others included.
+struct PhaseSpan {
+  StepPhase phase = StepPhase::kEmbed;
+  int32_t layer = 0;
+  std::chrono::steady_clock::time_point begin;
+  std::chrono::steady_clock::time_point end;
+};
+struct StepTrace {
+  std::vector<std::vector<PhaseSpan>> members;  // of the step ended last
 };
 
 // Measured, not looked up: zero where nobody did.

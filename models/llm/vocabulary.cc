@@ -68,6 +68,100 @@ Status ReadSplits(const GgufFile& file, Vocabulary& out) {
   return OkStatus();
 }
 
+// Ids that a file lists, all within the vocabulary.
+StatusOr<std::vector<int32_t>> IdsOf(const GgufFile& file, const char* key,
+                                     size_t vocabulary) {
+  ASSIGN_OR_RETURN(const auto ids, file.Ints(key));
+  std::vector<int32_t> out;
+  for (const int64_t id : ids) {
+    if (id < 0 || id >= static_cast<int64_t>(vocabulary)) {
+      return InvalidArgument(std::string(key) + " holds " + std::to_string(id) +
+                             ", but the vocabulary has " +
+                             std::to_string(vocabulary) + " tokens");
+    }
+    out.push_back(static_cast<int32_t>(id));
+  }
+  return out;
+}
+
+// Keys of SentencePiece's tokenizers, and what their absence means.
+Status ReadSentencePieces(const GgufFile& file, Vocabulary& out) {
+  const bool unigram = out.model == "t5";
+  if (file.FindKey("tokenizer.ggml.scores") != nullptr) {
+    ASSIGN_OR_RETURN(out.scores, file.Floats("tokenizer.ggml.scores"));
+  }
+  ASSIGN_OR_RETURN(out.unk_id, IdOf(file, "tokenizer.ggml.unknown_token_id",
+                                    out.tokens.size()));
+  if (out.unk_id < 0 && !out.tokens.empty()) out.unk_id = 0;
+  for (const char* key : {"tokenizer.ggml.precompiled_charsmap",
+                          "tokenizer.ggml.remove_extra_whitespaces"}) {
+    const GgufValue* value = file.FindKey(key);
+    if (value == nullptr || !unigram) continue;
+    const bool off =
+        value->type == GgufValueType::kBool
+            ? value->bytes[0] == 0
+            : value->type == GgufValueType::kArray && value->count == 0;
+    if (!off) {
+      return Unimplemented(std::string(key) +
+                           " is set, which is not supported: text would be "
+                           "normalised by a table of the model");
+    }
+  }
+  ASSIGN_OR_RETURN(const bool prefix,
+                   file.Bool("tokenizer.ggml.add_space_prefix", true));
+  out.space_prefix = !prefix   ? SpacePrefix::kNone
+                     : unigram ? SpacePrefix::kEachIfLacking
+                               : SpacePrefix::kEach;
+  out.byte_fallback = std::find(out.kinds.begin(), out.kinds.end(),
+                                TokenKind::kByte) != out.kinds.end();
+  return OkStatus();
+}
+
+// What files in packed form say beyond that.
+Status ReadPackedSentencePieces(const GgufFile& file, Vocabulary& out) {
+  ASSIGN_OR_RETURN(const int64_t prefix,
+                   file.Int("millrace.packed.space_prefix"));
+  if (prefix < 0 ||
+      prefix > static_cast<int64_t>(SpacePrefix::kFirstIfLacking)) {
+    return InvalidArgument("millrace.packed.space_prefix is " +
+                           std::to_string(prefix) + ", 0 to 3 is allowed");
+  }
+  out.space_prefix = static_cast<SpacePrefix>(prefix);
+  ASSIGN_OR_RETURN(out.split_words, file.Bool("millrace.packed.split_words"));
+  ASSIGN_OR_RETURN(out.byte_fallback,
+                   file.Bool("millrace.packed.byte_fallback"));
+  ASSIGN_OR_RETURN(out.fuse_unknown, file.Bool("millrace.packed.fuse_unknown"));
+  ASSIGN_OR_RETURN(out.nfc, file.Bool("millrace.packed.nfc"));
+  ASSIGN_OR_RETURN(out.unk_id, IdOf(file, "tokenizer.ggml.unknown_token_id",
+                                    out.tokens.size()));
+  return OkStatus();
+}
+
+// Phi-3 is trained with special tokens that swallow what follows them; no key
+// says so.
+Status ReadStripping(const GgufFile& file, Vocabulary& out) {
+  for (const auto& [key, ids] :
+       {std::pair("millrace.packed.lstrip_ids", &out.lstrip_ids),
+        std::pair("millrace.packed.rstrip_ids", &out.rstrip_ids)}) {
+    if (file.FindKey(key) == nullptr) continue;
+    ASSIGN_OR_RETURN(*ids, IdsOf(file, key, out.tokens.size()));
+  }
+  ASSIGN_OR_RETURN(const std::string_view architecture,
+                   file.String("general.architecture", ""));
+  if (architecture != "phi3" || out.model != "llama" ||
+      file.FindKey("millrace.packed.rstrip_ids") != nullptr) {
+    return OkStatus();
+  }
+  for (size_t i = 0; i < out.tokens.size(); ++i) {
+    const std::string& token = out.tokens[i];
+    if (out.kinds[i] == TokenKind::kControl && token != "<unk>" &&
+        token != "<s>" && token != "<|endoftext|>") {
+      out.rstrip_ids.push_back(static_cast<int32_t>(i));
+    }
+  }
+  return OkStatus();
+}
+
 }  // namespace
 
 void AddKnownEnds(Vocabulary& vocabulary) {
@@ -127,29 +221,30 @@ StatusOr<Vocabulary> ReadVocabulary(const GgufFile& file) {
     if (id >= 0) out.eog_ids.push_back(id);
   }
   AddKnownEnds(out);
-  if (file.FindKey("millrace.packed.splits") != nullptr) {
+  if (out.model != "gpt2") {
+    RETURN_IF_ERROR(ReadSentencePieces(file, out));
+    if (file.FindKey("millrace.packed.space_prefix") != nullptr) {
+      RETURN_IF_ERROR(ReadPackedSentencePieces(file, out));
+    }
+  }
+  RETURN_IF_ERROR(ReadStripping(file, out));
+  if (out.model != "gpt2") {
+    out.pre.clear();
+  } else if (file.FindKey("millrace.packed.splits") != nullptr) {
     RETURN_IF_ERROR(ReadSplits(file, out));
   } else if (out.pre.empty()) {
     return InvalidArgument("tokenizer.ggml.pre is empty");
   }
   // What a file in packed form says is all there is.
   if (file.FindKey("millrace.packed.eog_ids") != nullptr) {
-    out.eog_ids.clear();
-    ASSIGN_OR_RETURN(const auto ids, file.Ints("millrace.packed.eog_ids"));
-    for (const int64_t id : ids) {
-      if (id < 0 || id >= static_cast<int64_t>(size)) {
-        return InvalidArgument(
-            "millrace.packed.eog_ids holds " + std::to_string(id) +
-            ", but the vocabulary has " + std::to_string(size) + " tokens");
-      }
-      out.eog_ids.push_back(static_cast<int32_t>(id));
-    }
+    ASSIGN_OR_RETURN(out.eog_ids, IdsOf(file, "millrace.packed.eog_ids", size));
   }
   std::sort(out.eog_ids.begin(), out.eog_ids.end());
   out.eog_ids.erase(std::unique(out.eog_ids.begin(), out.eog_ids.end()),
                     out.eog_ids.end());
   ASSIGN_OR_RETURN(out.add_bos,
-                   file.Bool("tokenizer.ggml.add_bos_token", false));
+                   file.Bool("tokenizer.ggml.add_bos_token",
+                             out.model == "llama" && out.bos_id >= 0));
   return out;
 }
 

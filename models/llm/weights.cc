@@ -1,10 +1,7 @@
-// From tensors of a file to matrices of a backend. Frequencies are worked out
-// in f32, step by step as the models' training code does: at a position of
-// thousands the angle of a more exact frequency would be a different one.
+// From tensors of a file to matrices of a backend.
 #include "models/llm/weights.h"
 
 #include <algorithm>
-#include <cmath>
 #include <utility>
 
 namespace millrace::models {
@@ -31,6 +28,12 @@ void AppendVector(const FileTensor* tensor, std::vector<float>& out) {
   CHECK(DequantizeRow(tensor->type, tensor->data.data(), tensor->num_elements,
                       out.data() + at),
         "vectors have a served type");
+}
+
+std::vector<float> VectorOf(const FileTensor* tensor) {
+  std::vector<float> out;
+  AppendVector(tensor, out);
+  return out;
 }
 
 // "q4_0" for Q4_0
@@ -63,22 +66,15 @@ LayerRounding RoundingOf(size_t layer, size_t layers, bool finer) {
 
 }  // namespace
 
-std::vector<std::vector<float>> RopeFrequencies(const ModelConfig& config,
-                                                const ModelTensors& tensors) {
-  std::vector<float> factors;
-  AppendVector(tensors.rope_freqs, factors);
-  std::vector<std::vector<float>> out;
-  const auto dim = static_cast<float>(config.head_dim);
+std::vector<RopeTable> RopeTables(const ModelConfig& config,
+                                  const ModelTensors& tensors,
+                                  int32_t context) {
+  const RopeFactors factors = {.all = VectorOf(tensors.rope_freqs),
+                               .of_short = VectorOf(tensors.rope_short),
+                               .of_long = VectorOf(tensors.rope_long)};
+  std::vector<RopeTable> out;
   for (const RopeConfig& rope : config.ropes) {
-    const bool by_factors = rope.file_factors && !factors.empty();
-    std::vector<float>& table = out.emplace_back();
-    for (int32_t i = 0; i < config.head_dim / 2; ++i) {
-      const float exponent = static_cast<float>(2 * i) / dim;
-      float frequency = 1.0f / std::pow(rope.freq_base, exponent);
-      frequency *= rope.scale;
-      if (by_factors) frequency /= factors[static_cast<size_t>(i)];
-      table.push_back(frequency);
-    }
+    out.push_back(MakeRopeTable(rope, factors, config.rope_dims, context));
   }
   return out;
 }
@@ -103,8 +99,12 @@ StatusOr<QuantizeTo> ReadQuantize(const std::string& name,
     matrices.insert(matrices.end(), {layer.attn_q, layer.attn_k, layer.attn_v,
                                      layer.attn_output, layer.ffn_gate,
                                      layer.ffn_up, layer.ffn_down});
+    for (const ExpertTensors& expert : layer.experts) {
+      matrices.insert(matrices.end(), {expert.gate, expert.up, expert.down});
+    }
   }
   for (const FileTensor* matrix : matrices) {
+    if (matrix == nullptr) continue;
     const GgmlTypeInfo& info = InfoOf(matrix->type);
     if (info.block_values == 1) continue;
     return InvalidArgument("quantize is '" + name + "', but tensor '" +
@@ -123,14 +123,21 @@ StatusOr<ModelWeights> LoadWeights(
     Backend& backend, const std::function<void(double)>& progress) {
   source.WillRead();
   ModelWeights out{};
-  const auto norm = [&](const FileTensor* tensor) {
-    return tensor == nullptr
-               ? Backend::Vector()
-               : backend.AddVector(RowsOf(*tensor), config.norm_offset);
+  const auto vector = [&](const FileTensor* tensor, float offset) {
+    return tensor == nullptr ? Backend::Vector()
+                             : backend.AddVector(RowsOf(*tensor), offset);
+  };
+  const auto norm = [&](const FileTensor* weight,
+                        const FileTensor* bias = nullptr) -> Norm {
+    return {.weight = vector(weight, config.norm_offset),
+            .bias = vector(bias, 0)};
   };
   const Rounding outside = finer ? Rounding::kTwice : Rounding::kOnce;
   out.token_embd =
       backend.AddLinear(RowsOf(*tensors.token_embd, quantize.outside), outside);
+  if (tensors.position_embd != nullptr) {
+    out.position_embd = backend.AddLinear(RowsOf(*tensors.position_embd));
+  }
   for (size_t i = 0; i < tensors.layers.size(); ++i) {
     const LayerTensors& from = tensors.layers[i];
     const LayerRounding rounding = RoundingOf(i, tensors.layers.size(), finer);
@@ -142,23 +149,41 @@ StatusOr<ModelWeights> LoadWeights(
     AppendVector(from.attn_q_bias, bias);
     AppendVector(from.attn_k_bias, bias);
     AppendVector(from.attn_v_bias, bias);
-    layer.attn_norm = norm(from.attn_norm);
+    layer.attn_norm = norm(from.attn_norm, from.attn_norm_bias);
     layer.attn_qkv =
         backend.AddQkv(rows(from.attn_q), rows(from.attn_k), rows(from.attn_v),
                        std::move(bias), rounding.qkv);
-    layer.attn_q_norm = norm(from.attn_q_norm);
-    layer.attn_k_norm = norm(from.attn_k_norm);
+    layer.attn_q_norm = vector(from.attn_q_norm, config.norm_offset);
+    layer.attn_k_norm = vector(from.attn_k_norm, config.norm_offset);
     layer.attn_output =
-        backend.AddLinear(rows(from.attn_output), rounding.attn_output);
+        backend.AddLinear(rows(from.attn_output), rounding.attn_output,
+                          VectorOf(from.attn_output_bias));
     layer.post_attention_norm = norm(from.post_attention_norm);
-    layer.ffn_norm = norm(from.ffn_norm);
-    layer.ffn_gate_up = backend.AddGateUp(rows(from.ffn_gate),
-                                          rows(from.ffn_up), rounding.gate_up);
-    layer.ffn_down = backend.AddLinear(rows(from.ffn_down), rounding.down);
+    layer.ffn_norm = norm(from.ffn_norm, from.ffn_norm_bias);
+    for (const ExpertTensors& expert : from.experts) {
+      layer.experts.push_back(backend.AddExpert(
+          rows(expert.gate), rows(expert.up), rows(expert.down),
+          rounding.gate_up, rounding.down));
+    }
+    if (from.ffn_gate_inp != nullptr) {
+      layer.router = backend.AddRouter(RowsOf(*from.ffn_gate_inp),
+                                       from.ffn_gate_inp_shexp != nullptr
+                                           ? RowsOf(*from.ffn_gate_inp_shexp)
+                                           : WeightRows{});
+    } else {
+      layer.ffn_gate_up =
+          from.ffn_gate != nullptr
+              ? backend.AddGateUp(rows(from.ffn_gate), rows(from.ffn_up),
+                                  rounding.gate_up)
+              : backend.AddUp(rows(from.ffn_up), VectorOf(from.ffn_up_bias),
+                              rounding.gate_up);
+      layer.ffn_down = backend.AddLinear(rows(from.ffn_down), rounding.down,
+                                         VectorOf(from.ffn_down_bias));
+    }
     layer.post_ffw_norm = norm(from.post_ffw_norm);
-    out.layers.push_back(layer);
+    out.layers.push_back(std::move(layer));
   }
-  out.output_norm = norm(tensors.output_norm);
+  out.output_norm = norm(tensors.output_norm, tensors.output_norm_bias);
   out.output = tensors.output == tensors.token_embd
                    ? out.token_embd
                    : backend.AddLinear(

@@ -10,27 +10,31 @@
 #include "config/base/status.h"
 #include "models/llm/backend.h"
 #include "models/llm/config.h"
+#include "models/llm/model_tensors.h"
 
 namespace millrace::models {
 
 // Named as the file's tensors; empty where the layer's spec has none.
 struct LayerWeights {
-  Backend::Vector attn_norm;
+  Norm attn_norm;
   const Linear* attn_qkv;
   Backend::Vector attn_q_norm;
   Backend::Vector attn_k_norm;
   const Linear* attn_output;
-  Backend::Vector post_attention_norm;
-  Backend::Vector ffn_norm;
-  const Linear* ffn_gate_up;
+  Norm post_attention_norm;
+  Norm ffn_norm;
+  const Linear* ffn_gate_up;  // or up alone
   const Linear* ffn_down;
-  Backend::Vector post_ffw_norm;
+  Norm post_ffw_norm;
+  const Linear* router;  // null: a dense layer
+  std::vector<Expert> experts;
 };
 
 struct ModelWeights {
   const Linear* token_embd;
+  const Linear* position_embd;  // null: none
   std::vector<LayerWeights> layers;
-  Backend::Vector output_norm;
+  Norm output_norm;
   const Linear* output;  // the embedding when tied
 };
 
@@ -54,9 +58,8 @@ StatusOr<ModelWeights> LoadWeights(const ModelSource& source,
                                    const QuantizeTo& quantize, Backend& backend,
                                    const std::function<void(double)>& progress);
 
-// Radians a position for each pair of a head, for each of the config's ropes;
-// scaling and the file's own factors are included.
-std::vector<std::vector<float>> RopeFrequencies(const ModelConfig& config,
-                                                const ModelTensors& tensors);
+// Of each of the config's ropes, for sequences of up to `context` tokens.
+std::vector<RopeTable> RopeTables(const ModelConfig& config,
+                                  const ModelTensors& tensors, int32_t context);
 
 }  // namespace millrace::models

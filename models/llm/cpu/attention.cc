@@ -326,8 +326,9 @@ void CpuAttention::AttendSplit(const Layer& layer, const Part& part,
   const std::span<const PageId> pages = batch_->pages(tile.seq);
   for (int32_t i = 0; i * kPageTokens < args.num_keys; ++i) {
     const PageId page = pages[part.split * split_pages + i];
-    k_pages[i] = kv.k(page, layer.index, kv_head);
-    v_pages[i] = kv.v(page, layer.index, kv_head);
+    const bool seen = page != kNoPage;  // else before the window
+    k_pages[i] = seen ? kv.k(page, layer.index, kv_head) : nullptr;
+    v_pages[i] = seen ? kv.v(page, layer.index, kv_head) : nullptr;
   }
   const void* next_k_pages[kMostPages] = {};
   if (next != nullptr) {

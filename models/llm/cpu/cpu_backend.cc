@@ -25,16 +25,18 @@ CpuBackend::CpuBackend(const CpuBackendOptions& options)
       q_dim_(int64_t{shape().heads} * shape().head_dim),
       qkv_dim_(q_dim_ + 2 * int64_t{shape().kv_heads} * shape().head_dim),
       padded_ffn_(RoundUp(shape().ffn, 32)),
+      rope_dims_(shape().rope_dims > 0 ? shape().rope_dims : shape().head_dim),
       attention_(shape(), kernels_, options.team->size()),
       kv_{options.kv_format, shape().layers, shape().kv_heads, shape().head_dim,
           nullptr},
       ld_logits_(RoundUp(shape().vocab, 16)),
-      ld_y_(std::max({RoundUp(shape().hidden, 16), 2 * padded_ffn_, qkv_dim_})),
+      ld_y_(std::max({RoundUp(shape().hidden, 16), 2 * padded_ffn_, qkv_dim_,
+                      2 * RoundUp(shape().expert_ffn, 32)})),
       pool_(options.team) {
   const auto rows = static_cast<size_t>(limits_.max_tokens);
   const auto samples = static_cast<size_t>(limits_.max_samples);
   const auto hidden = static_cast<size_t>(shape().hidden);
-  const auto half = static_cast<size_t>(shape().head_dim / 2);
+  const auto half = static_cast<size_t>(rope_dims_ / 2);
   seq_of_row_.resize(rows);
   prompt_of_row_.resize(rows);
   x_.resize(rows * hidden);
@@ -51,7 +53,8 @@ CpuBackend::CpuBackend(const CpuBackendOptions& options)
   private_.resize(static_cast<size_t>(pool_->size()));
   for (Private& own : private_) {
     own.act.Allocate(kMostFewRows, widest);
-    own.row.resize(static_cast<size_t>(std::max(widest, padded_ffn_)));
+    own.row.resize(static_cast<size_t>(
+        std::max({widest, padded_ffn_, RoundUp(shape().expert_ffn, 32)})));
     own.y.resize(static_cast<size_t>(
         std::max(kRowTile * ld_y_,
                  wants_prompts_in_bf16_ ? kPromptTile * kPromptColumns : 0)));
@@ -67,10 +70,11 @@ CpuLinear* CpuBackend::NewLinear(int64_t inputs, int64_t outputs,
   return linears_.back().get();
 }
 
-const Linear* CpuBackend::DoAddLinear(const WeightRows& rows,
-                                      Rounding rounding) {
+const Linear* CpuBackend::DoAddLinear(const WeightRows& rows, Rounding rounding,
+                                      std::vector<float> bias) {
   CpuLinear* linear = NewLinear(rows.k, rows.num_rows, rounding);
   linear->AddRows(rows);
+  linear->bias = std::move(bias);
   return linear;
 }
 
@@ -102,10 +106,23 @@ const Linear* CpuBackend::DoAddQkv(const WeightRows& q, const WeightRows& k,
 
 const Linear* CpuBackend::DoAddGateUp(const WeightRows& gate,
                                       const WeightRows& up, Rounding rounding) {
-  CpuLinear* linear = NewLinear(gate.k, 2 * int64_t{shape().ffn}, rounding);
+  CpuLinear* linear = NewLinear(gate.k, 2 * gate.num_rows, rounding);
   linear->AddRows(gate);
-  linear->AddPadding(padded_ffn_ - shape().ffn);
+  linear->AddPadding(RoundUp(gate.num_rows, 32) - gate.num_rows);
   linear->AddRows(up);
+  return linear;
+}
+
+const Linear* CpuBackend::DoAddUp(const WeightRows& up, std::vector<float> bias,
+                                  Rounding rounding) {
+  CpuLinear* linear = NewLinear(up.k, shape().ffn, rounding);
+  linear->AddRows(up);
+  linear->AddPadding(padded_ffn_ - shape().ffn);
+  linear->bias = std::move(bias);
+  if (!linear->bias.empty()) {
+    linear->bias.resize(static_cast<size_t>(padded_ffn_));
+  }
+  ones_.assign(static_cast<size_t>(padded_ffn_), 1.0f);
   return linear;
 }
 
@@ -128,16 +145,17 @@ CpuBackend::Command& CpuBackend::Record(
   return commands_.back();
 }
 
-void CpuBackend::DoEmbed(const Linear& table, float scale) {
+void CpuBackend::DoEmbed(const Linear& table, const EmbedOptions& options) {
   Command& command = Record(StepPhase::kEmbed, &CpuBackend::RunEmbed);
   command.linear = static_cast<const CpuLinear*>(&table);
-  command.scale = scale;
+  command.scale = options.scale;
+  command.positions = static_cast<const CpuLinear*>(options.positions);
 }
 
-void CpuBackend::DoNormLinear(Vector norm, const Linear& qkv) {
+void CpuBackend::DoNormLinear(const Norm& norm, const Linear& qkv) {
   CHECK(!keeping_, "keys and values are wanted of every row");
   Command& command = Record(StepPhase::kQkv, &CpuBackend::RunNormLinear);
-  command.norm = norm.data();
+  command.norm = norm;
   command.linear = static_cast<const CpuLinear*>(&qkv);
 }
 
@@ -149,6 +167,13 @@ void CpuBackend::DoRopeWriteKv(int32_t layer, const RopeOptions& options) {
   // and each rotates and stores its own without a barrier between.
   const int32_t team = pool_->size();
   const int32_t units = shape().heads + 2 * shape().kv_heads;
+  if (static_cast<int32_t>(options.q_norm.size()) > shape().head_dim) {
+    // One norm of all heads.
+    Command& command = Record(StepPhase::kQkv, &CpuBackend::RunRopeWholeRows);
+    command.layer = layer;
+    command.rope = options;
+    return;
+  }
   if (team * 3 > units) {
     Command& command = Record(StepPhase::kQkv, &CpuBackend::RunRopeWriteKv);
     command.layer = layer;
@@ -182,14 +207,15 @@ void CpuBackend::DoAttend(int32_t layer, const AttendOptions& options) {
 void CpuBackend::DoKeepSampleRows() { keeping_ = keep_is_fresh_ = true; }
 
 void CpuBackend::DoLinearResidual(Branch branch, const Linear& w,
-                                  Vector post_norm) {
+                                  const ResidualOptions& options) {
   Command& command = Record(
       branch == Branch::kFfn ? StepPhase::kDown : StepPhase::kAttentionOutput,
       &CpuBackend::RunLinearResidual);
   command.linear = static_cast<const CpuLinear*>(&w);
   command.branch = branch;
-  if (!post_norm.empty()) {
-    command.post_norm = post_norm.data();
+  command.scale = options.scale;
+  command.post_norm = options.post_norm;
+  if (!options.post_norm.weight.empty()) {
     branch_.resize(static_cast<size_t>(
         int64_t{std::max(limits_.max_tokens, limits_.max_samples)} *
         shape().hidden));
@@ -209,20 +235,23 @@ void CpuBackend::DoLinearResidual(Branch branch, const Linear& w,
   }
 }
 
-void CpuBackend::DoNormGateUpAct(Vector norm, const Linear& gate_up,
+void CpuBackend::DoNormGateUpAct(const Norm& norm, const Linear& gate_up,
                                  Activation activation) {
   Command& command = Record(StepPhase::kGateUp, &CpuBackend::RunNormGateUpAct);
+  command.gated = gate_up.outputs() != shape().ffn;
   command.activation = activation;
   CHECK(!command.gathers_rows, "rows are given up right after attention");
-  command.norm = norm.data();
+  command.norm = norm;
   command.linear = static_cast<const CpuLinear*>(&gate_up);
 }
 
-void CpuBackend::DoHead(Vector norm, const Linear& w, float softcap) {
+void CpuBackend::DoHead(const Norm& norm, const Linear& w,
+                        const HeadOptions& options) {
   CHECK(keeping_, "only rows that sample go through the head");
   Command& command = Record(StepPhase::kHead, &CpuBackend::RunHead);
-  command.softcap = softcap;
-  command.norm = norm.data();
+  command.scale = options.scale;
+  command.softcap = options.softcap;
+  command.norm = norm;
   command.linear = static_cast<const CpuLinear*>(&w);
 }
 

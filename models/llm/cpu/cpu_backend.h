@@ -11,6 +11,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <deque>
 #include <functional>
 #include <memory>
 #include <vector>
@@ -70,6 +71,8 @@ class CpuBackend final : public Backend {
   std::span<float> logits(int32_t sample);
   // Of the last Run; lives until the next.
   const StepAccount& account() const { return account_; }
+  // See Runner.
+  void TraceSteps(StepTrace* trace) { trace_ = trace; }
   // Measures the machine, once, before the first Run and on its thread; takes
   // tens of milliseconds and changes no result.
   RunnerRoofline MeasureRoofline();
@@ -102,14 +105,14 @@ class CpuBackend final : public Backend {
     void (CpuBackend::*run)(Worker&, const Command&);
     const CpuLinear* linear = nullptr;
     const CpuLinear* reader = nullptr;  // of what NormGateUpAct writes
-    const float* norm = nullptr;
+    Norm norm = {};
     StepPhase phase = StepPhase::kEmbed;
     int32_t layer = 0;
-    float scale = 1;        // of Embed
-    float softcap = 0;      // of Head
-    RopeOptions rope = {};  // of RopeWriteKv
-    // Of LinearResidual: weights of the norm before the sum, or null.
-    const float* post_norm = nullptr;
+    float scale = 1;                       // of Embed, LinearResidual and Head
+    float softcap = 0;                     // of Head
+    const CpuLinear* positions = nullptr;  // of Embed
+    RopeOptions rope = {};                 // of RopeWriteKv
+    Norm post_norm = {};                   // of LinearResidual
     Activation activation = Activation::kSilu;  // of NormGateUpAct
     // Of Attend, and of what reads its rows.
     CpuAttention::Variant attend = {};
@@ -117,24 +120,34 @@ class CpuBackend final : public Backend {
     bool sample_rows = false;   // rows are those kept
     bool gathers_rows = false;  // the first phase whose rows are
     bool ropes = false;         // NormLinear that also does RopeWriteKv
+    bool gated = true;          // NormGateUpAct whose matrix has a gate
+    const ExpertsOptions* experts = nullptr;  // of NormExperts
   };
 
-  const Linear* DoAddLinear(const WeightRows& rows, Rounding rounding) override;
+  const Linear* DoAddLinear(const WeightRows& rows, Rounding rounding,
+                            std::vector<float> bias) override;
   const Linear* DoAddQkv(const WeightRows& q, const WeightRows& k,
                          const WeightRows& v, std::vector<float> bias_qkv,
                          Rounding rounding) override;
   const Linear* DoAddGateUp(const WeightRows& gate, const WeightRows& up,
                             Rounding rounding) override;
-  void DoEmbed(const Linear& table, float scale) override;
-  void DoNormLinear(Vector norm, const Linear& qkv) override;
+  const Linear* DoAddRouter(const WeightRows& router,
+                            const WeightRows& last) override;
+  void DoNormExperts(const Norm& norm, const ExpertsOptions& experts,
+                     const ResidualOptions& options) override;
+  const Linear* DoAddUp(const WeightRows& up, std::vector<float> bias,
+                        Rounding rounding) override;
+  void DoEmbed(const Linear& table, const EmbedOptions& options) override;
+  void DoNormLinear(const Norm& norm, const Linear& qkv) override;
   void DoRopeWriteKv(int32_t layer, const RopeOptions& options) override;
   void DoAttend(int32_t layer, const AttendOptions& options) override;
   void DoKeepSampleRows() override;
   void DoLinearResidual(Branch branch, const Linear& w,
-                        Vector post_norm) override;
-  void DoNormGateUpAct(Vector norm, const Linear& gate_up,
+                        const ResidualOptions& options) override;
+  void DoNormGateUpAct(const Norm& norm, const Linear& gate_up,
                        Activation activation) override;
-  void DoHead(Vector norm, const Linear& w, float softcap) override;
+  void DoHead(const Norm& norm, const Linear& w,
+              const HeadOptions& options) override;
   // Memory for all matrices, and the place of each in it.
   Status PlaceWeights();
   CpuLinear* NewLinear(int64_t inputs, int64_t outputs, Rounding rounding);
@@ -150,6 +163,7 @@ class CpuBackend final : public Backend {
   double MeasureRowPreparation();
   // What the step that begins will read and multiply.
   void BeginAccount();
+  void AccountExperts(const Command& command);
 
   // Phases; each ends with a barrier unless it says otherwise.
   void RunEmbed(Worker& worker, const Command& command);
@@ -159,6 +173,15 @@ class CpuBackend final : public Backend {
   void RunLinearResidual(Worker& worker, const Command& command);
   void RunNormGateUpAct(Worker& worker, const Command& command);
   void RunHead(Worker& worker, const Command& command);
+  // Rows [begin, end) go through the experts that each of them uses; parts,
+  // with a barrier after each: norm and choice, order by expert, and so on.
+  void RunExperts(Worker& worker, const Command& command);
+  void ChooseExperts(Worker& worker, const Command& command, int32_t begin,
+                     int32_t end);
+  void OrderByExpert(const Command& command, int32_t begin, int32_t end);
+  void GateUpOfExperts(Worker& worker, const Command& command);
+  void DownOfExperts(Worker& worker, const Command& command, int32_t begin,
+                     int32_t end);
 
   // Rows that a command computes, and where row i's x is.
   int32_t RowsOf(const Command& command) const;
@@ -173,6 +196,11 @@ class CpuBackend final : public Backend {
   template <typename Body>
   void ForEachTile(const Command& command, Body body) const;
   float* X(const Command& command, int32_t row);
+  // out = norm(x) of one row of hidden values; `out` may be x.
+  void Normalise(const Norm& norm, const float* x, float* out) const;
+  // y += bias for outputs [begin, begin + columns) of some rows, if any.
+  void AddBias(const CpuLinear& linear, int64_t begin, int64_t columns,
+               int32_t rows, float* y, int64_t ld_y) const;
   // norm(x), or the attention rows, ready for the command's matrix: in the
   // worker's own buffer when rows are few, else in a shared one.
   ActBuffer& NormRows(Worker& worker, const Command& command);
@@ -196,6 +224,9 @@ class CpuBackend final : public Backend {
   // rotates and stores kv heads [kv0, kv1).
   void RopeHeads(int32_t row, const Command& command, int32_t q0, int32_t q1,
                  int32_t kv0, int32_t kv1);
+  // Norms over all heads of q, and all of k, of one row.
+  void NormaliseWhole(Worker& worker, int32_t row, const RopeOptions& options);
+  void RunRopeWholeRows(Worker& worker, const Command& command);
 
   // Constant after construction.
   const StepLimits limits_;
@@ -206,16 +237,22 @@ class CpuBackend final : public Backend {
   const int64_t q_dim_;
   const int64_t qkv_dim_;
   const int64_t padded_ffn_;  // of gate and of up, a multiple of 32
+  const int32_t rope_dims_;   // values of a head that are rotated
   // A worker's heads in NormLinear when it also ropes: q heads
   // [q_bounds_[w], q_bounds_[w + 1]) and kv heads likewise; empty when there
   // are too few heads to share out evenly.
   std::vector<int32_t> q_bounds_, kv_bounds_;
   bool kv_interleaved_ = true;  // outputs are q…, k0, v0, k1, v1, …
 
+  // Rows that go through experts at once.
+  static constexpr int32_t kExpertRows = 1024;
+
   // Made at load.
   std::vector<std::unique_ptr<CpuLinear>> linears_;
   HugeBuffer weights_;
   std::vector<Command> commands_;
+  std::deque<ExpertsOptions> experts_;             // of the commands
+  std::deque<std::vector<float>> router_weights_;  // read while packing
   bool keeping_ = false;        // recording after KeepSampleRows
   bool keep_is_fresh_ = false;  // and nothing recorded since
 
@@ -224,6 +261,7 @@ class CpuBackend final : public Backend {
 
   // Of the step that runs.
   StepAccount account_;
+  StepTrace* trace_ = nullptr;  // or null: phases are not told
   const StepBatch* batch_ = nullptr;
   std::vector<int32_t> seq_of_row_;
   std::vector<Rows> runs_;  // of all tokens, ascending
@@ -238,11 +276,24 @@ class CpuBackend final : public Backend {
   LineVector<float> qkv_;        // [max_tokens][qkv_dim_]
   LineVector<float> attn_;       // [max_tokens][q_dim_]
   LineVector<float> branch_;     // [max_tokens][hidden], before a post-norm
-  LineVector<float> cos_, sin_;  // [ropes][max_tokens][head_dim / 2]
-  LineVector<float> logits_;     // [max_samples][ld_logits_]
+  LineVector<float> cos_, sin_;  // [ropes][max_tokens][rope_dims_ / 2]
+  LineVector<float> ones_;    // [padded_ffn_], of a feed-forward without gate
+  LineVector<float> logits_;  // [max_samples][ld_logits_]
   int64_t ld_logits_;
   ActBuffer wide_act_;  // shared rows of norm(x) or attention
   ActBuffer ffn_act_;   // shared rows of silu(gate) * up
+  // Of layers with experts. A row that uses an expert is a use; uses are
+  // ordered by expert, then by row.
+  struct Use {
+    int32_t expert;
+    float weight;
+  };
+  std::vector<Use> chosen_;          // [kExpertRows][used], experts ascending
+  std::vector<int32_t> row_of_use_;  // in order
+  std::vector<int32_t> first_use_;   // [experts + 1], of each expert
+  LineVector<float> expert_norms_;   // [kExpertRows][hidden], norm(x)
+  ActBuffer expert_in_;              // of each use, norm(x)
+  ActBuffer expert_ffn_;             // of each use, act(gate) * up
   struct Private {
     ActBuffer act;          // [kMostFewRows] norm(x) or attention
     LineVector<float> row;  // [widest input] to be rounded

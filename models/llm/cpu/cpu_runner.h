@@ -30,6 +30,7 @@ class CpuRunner final : public Runner, public LogitsView {
   void Launch(const StepBatch& batch) override;
   StatusOr<const StepResult*> Wait() override;
   StepAccount account() const override { return backend_->account(); }
+  void TraceSteps(StepTrace* trace) override { backend_->TraceSteps(trace); }
   bool PrepareAhead(int32_t first_unused) override {
     return pool_.PrepareAhead(first_unused);
   }

@@ -163,9 +163,30 @@ RunnerRoofline CpuBackend::MeasureRoofline() {
   return roofline;
 }
 
+// Which experts the rows will use is not known before they run: as many as
+// there are, or as there are uses.
+void CpuBackend::AccountExperts(const Command& command) {
+  const ExpertsOptions& options = *command.experts;
+  const int32_t rows = RowsOf(command);
+  const auto count = static_cast<double>(options.experts.size());
+  const double uses =
+      static_cast<double>(rows) * (options.used + (options.shared ? 1 : 0));
+  double bytes = 0, macs = 0;
+  for (const Expert& expert : options.experts) {
+    for (const Linear* linear : {expert.gate_up, expert.down}) {
+      bytes += static_cast<double>(
+          static_cast<const CpuLinear*>(linear)->packed_bytes());
+      macs += static_cast<double>(linear->inputs() * linear->outputs());
+    }
+  }
+  account_.weight_bytes += bytes / count * std::min(count, uses);
+  account_.macs += macs / count * uses;
+}
+
 void CpuBackend::BeginAccount() {
   account_ = {};
   for (const Command& command : commands_) {
+    if (command.experts != nullptr) AccountExperts(command);
     if (command.linear == nullptr || command.phase == StepPhase::kEmbed) {
       continue;
     }

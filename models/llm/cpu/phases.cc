@@ -26,6 +26,26 @@ class Stopwatch {
   Time last_ = std::chrono::steady_clock::now();
 };
 
+// Writes down when one member ran each phase, if anybody asked.
+class PhaseClock {
+ public:
+  PhaseClock(StepTrace* trace, int member)
+      : spans_(trace == nullptr
+                   ? nullptr
+                   : &trace->members[static_cast<size_t>(member)]) {
+    if (spans_ != nullptr) last_ = std::chrono::steady_clock::now();
+  }
+  void Lap(StepPhase phase, int32_t layer) {
+    if (spans_ == nullptr) return;
+    const auto now = std::chrono::steady_clock::now();
+    spans_->push_back({phase, layer, std::exchange(last_, now), now});
+  }
+
+ private:
+  std::vector<PhaseSpan>* const spans_;
+  std::chrono::steady_clock::time_point last_;
+};
+
 }  // namespace
 
 Status CpuBackend::Run(const StepBatch& batch, const AfterStep& after) {
@@ -42,15 +62,22 @@ Status CpuBackend::Run(const StepBatch& batch, const AfterStep& after) {
   FindRuns(batch);
   attention_.Plan(batch);
   BeginAccount();
+  if (trace_ != nullptr) {
+    trace_->members.resize(static_cast<size_t>(pool_->size()));
+    for (auto& spans : trace_->members) spans.clear();
+  }
   pool_->Run([&](Worker& worker) {
     Stopwatch watch;
+    PhaseClock told(trace_, worker.index());
     for (const Command& command : commands_) {
       (this->*command.run)(worker, command);
+      told.Lap(command.phase, command.layer);
       if (worker.index() == 0) {
         account_.seconds[static_cast<size_t>(command.phase)] += watch.Lap();
       }
     }
     if (after) after(worker.index(), worker.count());
+    told.Lap(StepPhase::kSample, 0);
     if (worker.index() == 0) {
       account_.seconds[static_cast<size_t>(StepPhase::kSample)] += watch.Lap();
     }
@@ -194,7 +221,8 @@ void CpuBackend::RunEmbed(Worker& worker, const Command& command) {
                 slice_bytes);
   }
 
-  const int32_t half = shape().head_dim / 2;
+  const int32_t half = rope_dims_ / 2;
+  float* const added = private_[worker.index()].row.data();
   const auto [begin, end] = worker.Share(batch.num_tokens);
   for (int64_t row = begin; row < end; ++row) {
     float* x = x_.data() + row * shape().hidden;
@@ -202,18 +230,31 @@ void CpuBackend::RunEmbed(Worker& worker, const Command& command) {
     if (command.scale != 1) {
       kernels_.scale(x, command.scale, shape().hidden, x);
     }
+    if (command.positions != nullptr) {
+      command.positions->UnpackRow(batch.positions()[row], added);
+      kernels_.add(x, added, shape().hidden);
+    }
     const auto position = static_cast<float>(batch.positions()[row]);
     int64_t at = row * half;
-    for (const std::vector<float>& frequencies : shape().ropes) {
+    for (const RopeTable& rope : shape().ropes) {
       for (int32_t i = 0; i < half; ++i) {
-        const float angle = position * frequencies[i];
-        cos_[at + i] = std::cos(angle);
-        sin_[at + i] = std::sin(angle);
+        const float angle = position * rope.frequencies[i];
+        cos_[at + i] = std::cos(angle) * rope.magnitude;
+        sin_[at + i] = std::sin(angle) * rope.magnitude;
       }
       at += int64_t{limits_.max_tokens} * half;
     }
   }
   worker.Barrier();
+}
+
+void CpuBackend::AddBias(const CpuLinear& linear, int64_t begin,
+                         int64_t columns, int32_t rows, float* y,
+                         int64_t ld_y) const {
+  if (linear.bias.empty() || columns <= 0) return;
+  for (int32_t i = 0; i < rows; ++i) {
+    kernels_.add(y + i * ld_y, linear.bias.data() + begin, columns);
+  }
 }
 
 ActBuffer& CpuBackend::NormRows(Worker& worker, const Command& command) {
@@ -225,8 +266,7 @@ ActBuffer& CpuBackend::NormRows(Worker& worker, const Command& command) {
   for (int64_t i = begin; i < end; ++i) {
     const auto row = static_cast<int32_t>(i);
     float* values = Values(worker, *command.linear, act, row);
-    kernels_.rms_norm(X(command, row), command.norm, shape().hidden,
-                      shape().norm_eps, values);
+    Normalise(command.norm, X(command, row), values);
     Quantize(*command.linear, values, act, row, 0, shape().hidden,
              InBf16(command, *command.linear, row));
   }
@@ -256,39 +296,6 @@ ActBuffer& CpuBackend::AttentionRows(Worker& worker, const Command& command) {
   return act;
 }
 
-void CpuBackend::RopeHeads(int32_t row, const Command& command, int32_t q0,
-                           int32_t q1, int32_t kv0, int32_t kv1) {
-  const int32_t d = shape().head_dim;
-  const RopeOptions& options = command.rope;
-  float* qkv = qkv_.data() + row * qkv_dim_;
-  const int64_t angles =
-      (int64_t{options.rope} * limits_.max_tokens + row) * (d / 2);
-  const float* cos = cos_.data() + angles;
-  const float* sin = sin_.data() + angles;
-  const auto rotate = [&](float* head, std::span<const float> norm) {
-    if (!norm.empty()) {
-      kernels_.rms_norm(head, norm.data(), d, shape().norm_eps, head);
-    }
-    kernels_.rope(head, d, cos, sin, shape().rope_interleaved);
-  };
-  for (int32_t head = q0; head < q1; ++head) {
-    rotate(qkv + int64_t{head} * d, options.q_norm);
-  }
-  if (q1 > q0) {
-    float* q = qkv + int64_t{q0} * d;
-    kernels_.scale(q, options.q_scale, int64_t{q1 - q0} * d, q);
-  }
-  const int32_t layer = command.layer;
-  const int32_t position = batch_->positions()[row];
-  const PageId page = batch_->pages(seq_of_row_[row])[position / kPageTokens];
-  for (int32_t head = kv0; head < kv1; ++head) {
-    float* k = qkv + q_dim_ + int64_t{2} * head * d;
-    rotate(k, options.k_norm);
-    kernels_.write_kv(k, k + d, d, position % kPageTokens, kv_.format,
-                      kv_.k(page, layer, head), kv_.v(page, layer, head));
-  }
-}
-
 void CpuBackend::RunNormLinear(Worker& worker, const Command& command) {
   ActBuffer& act = NormRows(worker, command);
   const CpuLinear& linear = *command.linear;
@@ -307,10 +314,7 @@ void CpuBackend::RunNormLinear(Worker& worker, const Command& command) {
     for (const auto& [begin, end] : ranges) {
       float* y = qkv_.data() + rows.begin * qkv_dim_ + begin;
       Multiply(worker, linear, begin, end, act, rows, y, qkv_dim_);
-      if (begin >= end || linear.bias.empty()) continue;
-      for (int32_t i = 0; i < rows.count(); ++i) {
-        kernels_.add(y + i * qkv_dim_, linear.bias.data() + begin, end - begin);
-      }
+      AddBias(linear, begin, end - begin, rows.count(), y, qkv_dim_);
     }
     if (!command.ropes) return;
     for (int32_t row = rows.begin; row < rows.end; ++row) {
@@ -318,19 +322,6 @@ void CpuBackend::RunNormLinear(Worker& worker, const Command& command) {
                 kv_bounds_[w + 1]);
     }
   });
-  worker.Barrier();
-}
-
-void CpuBackend::RunRopeWriteKv(Worker& worker, const Command& command) {
-  // (row, kv head with its q heads) shared out.
-  const int32_t kv_heads = shape().kv_heads;
-  const int32_t group = shape().heads / kv_heads;
-  const auto [begin, end] = worker.Share(int64_t{RowsOf(command)} * kv_heads);
-  for (int64_t i = begin; i < end; ++i) {
-    const auto row = static_cast<int32_t>(i / kv_heads);
-    const auto head = static_cast<int32_t>(i % kv_heads);
-    RopeHeads(row, command, head * group, (head + 1) * group, head, head + 1);
-  }
   worker.Barrier();
 }
 
@@ -345,29 +336,37 @@ void CpuBackend::RunLinearResidual(Worker& worker, const Command& command) {
                        ? AttentionRows(worker, command)
                        : ffn_act_;
   const auto share = worker.Share(shape().hidden, 16);
+  const bool normalises = !command.post_norm.weight.empty();
   float* y = private_[worker.index()].y.data();
   ForEachTile(command, [&](const Rows& rows) {
     const int64_t step = rows.prompt ? kPromptColumns : shape().hidden;
     const int64_t ld_y = rows.prompt ? kPromptColumns : ld_y_;
     for (int64_t begin = share.first; begin < share.second; begin += step) {
       const int64_t columns = std::min(step, share.second - begin);
-      if (command.post_norm != nullptr) {
+      if (normalises) {
         const int64_t hidden = shape().hidden;
+        float* branch = branch_.data() + rows.begin * hidden + begin;
         Multiply(worker, *command.linear, begin, begin + columns, act, rows,
-                 branch_.data() + rows.begin * hidden + begin, hidden);
+                 branch, hidden);
+        AddBias(*command.linear, begin, columns, rows.count(), branch, hidden);
         continue;
       }
       Multiply(worker, *command.linear, begin, begin + columns, act, rows, y,
                ld_y);
+      AddBias(*command.linear, begin, columns, rows.count(), y, ld_y);
       for (int32_t row = rows.begin; row < rows.end; ++row) {
         float* x = X(command, row) + begin;
+        float* added = y + (row - rows.begin) * ld_y;
         if (command.gathers_rows) GatherRow(row, begin, begin + columns);
-        kernels_.add(x, y + (row - rows.begin) * ld_y, columns);
+        if (command.scale != 1) {
+          kernels_.scale(added, command.scale, columns, added);
+        }
+        kernels_.add(x, added, columns);
       }
     }
   });
   worker.Barrier();
-  if (command.post_norm != nullptr) AddBranch(worker, command);
+  if (normalises) AddBranch(worker, command);
 }
 
 void CpuBackend::GatherRow(int32_t row, int64_t begin, int64_t end) {
@@ -384,8 +383,10 @@ void CpuBackend::AddBranch(Worker& worker, const Command& command) {
   for (int64_t i = begin; i < end; ++i) {
     const auto row = static_cast<int32_t>(i);
     float* branch = branch_.data() + row * hidden;
-    kernels_.rms_norm(branch, command.post_norm, hidden, shape().norm_eps,
-                      branch);
+    Normalise(command.post_norm, branch, branch);
+    if (command.scale != 1) {
+      kernels_.scale(branch, command.scale, hidden, branch);
+    }
     if (command.gathers_rows) GatherRow(row, 0, hidden);
     kernels_.add(X(command, row), branch, hidden);
   }
@@ -404,15 +405,20 @@ void CpuBackend::RunNormGateUpAct(Worker& worker, const Command& command) {
     for (int64_t begin = share.first; begin < share.second; begin += step) {
       const int64_t end = std::min(begin + step, share.second);
       Multiply(worker, linear, begin, end, act, rows, y, ld_y);
-      Multiply(worker, linear, padded_ffn_ + begin, padded_ffn_ + end, act,
-               rows, y + step, ld_y);
+      if (command.gated) {
+        Multiply(worker, linear, padded_ffn_ + begin, padded_ffn_ + end, act,
+                 rows, y + step, ld_y);
+      } else {
+        AddBias(linear, begin, end - begin, rows.count(), y, ld_y);
+      }
       for (int32_t row = rows.begin; row < rows.end; ++row) {
         const float* gate = y + (row - rows.begin) * ld_y;
+        const float* up = command.gated ? gate + step : ones_.data();
         float* values = Values(worker, *command.reader, ffn_act_, row);
         const auto gated = command.activation == Activation::kGelu
                                ? kernels_.gelu_mul
                                : kernels_.silu_mul;
-        gated(gate, gate + step, end - begin, values + begin);
+        gated(gate, up, end - begin, values + begin);
         Quantize(*command.reader, values, ffn_act_, row, begin, end,
                  InBf16(command, *command.reader, row));
       }
@@ -428,9 +434,14 @@ void CpuBackend::RunHead(Worker& worker, const Command& command) {
   if (begin < end) {
     Multiply(worker, *command.linear, begin, end, act,
              {0, RowsOf(command), false}, logits_.data() + begin, ld_logits_);
-    for (int32_t i = 0; command.softcap > 0 && i < RowsOf(command); ++i) {
-      kernels_.soft_cap(logits_.data() + i * ld_logits_ + begin,
-                        command.softcap, end - begin);
+    for (int32_t i = 0; i < RowsOf(command); ++i) {
+      float* logits = logits_.data() + i * ld_logits_ + begin;
+      if (command.scale != 1) {
+        kernels_.scale(logits, command.scale, end - begin, logits);
+      }
+      if (command.softcap > 0) {
+        kernels_.soft_cap(logits, command.softcap, end - begin);
+      }
     }
   }
   worker.Barrier();

@@ -62,21 +62,14 @@ Status DescribeGemma2(const ModelSource& source, ModelConfig& config) {
 
 Status DescribeGemma3(const ModelSource& source, ModelConfig& config) {
   RETURN_IF_ERROR(DescribeBoth(source, 62, config));
-  for (LayerSpec& layer : config.specs) layer.qk_norm = true;
+  for (LayerSpec& layer : config.specs) layer.qk_norm = QkNorm::kHeads;
   ASSIGN_OR_RETURN(
       const std::vector<bool> sliding,
       SetWindows(
           source, [](int32_t layer) { return layer % 6 != 5; }, config));
-  ASSIGN_OR_RETURN(const double local_base,
-                   source.Float("rope.freq_base_swa", 10000));
-  if (!(local_base > 0) || !(local_base < 1e30)) {
-    return InvalidArgument(source.KeyName("rope.freq_base_swa") + " is " +
-                           std::to_string(local_base) +
-                           ", a number above 0 is wanted");
-  }
-  config.ropes.push_back({.freq_base = static_cast<float>(local_base),
-                          .scale = 1.0f,
-                          .file_factors = false});
+  ASSIGN_OR_RETURN(const float local_base,
+                   AboveZero(source, "rope.freq_base_swa", 10000));
+  config.ropes.push_back({.freq_base = local_base, .file_factors = false});
   for (size_t i = 0; i < sliding.size(); ++i) {
     config.specs[i].rope = sliding[i] ? 1 : 0;
   }

@@ -32,7 +32,9 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   if (sum == 0xffffffffu) return 0;  // keeps the loop
   const GgufSource source(std::move(file).value());
   const millrace::StatusOr<LlmPlan> plan = PlanLlm(source);
-  if (plan.ok()) (void)RopeFrequencies(plan->config, plan->tensors);
+  if (plan.ok()) {
+    (void)RopeTables(plan->config, plan->tensors, plan->config.context);
+  }
   (void)source.ReadVocabulary();
   return 0;
 }

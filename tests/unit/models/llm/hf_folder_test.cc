@@ -8,7 +8,7 @@
 #include <fstream>
 #include <nlohmann/json.hpp>
 
-#include "models/llm/hf_config.h"
+#include "models/llm/hf_names.h"
 #include "models/llm/hf_source.h"
 #include "models/llm/inspect.h"
 #include "models/llm/teacher_forcing.h"
@@ -39,22 +39,23 @@ class TinyFolder : public testing::TestWithParam<const char*> {
 // Both sides sum products of f32 in f32, some hundred at most a row, but in
 // another order, and angles are rounded differently: 1e-6 of a value each time,
 // a few layers deep, on logits of about ten.
-TEST_P(TinyFolder, LogitsAreThoseOfTransformers) {
+void ExpectLogits(const std::string& path, const std::string& name,
+                  const Json& golden) {
   constexpr double kTolerance = 1e-4;
   LlmOptions options = TinyOptions(2);
   options.settings.compute_dtype = "f32";
   options.settings.kv_cache_dtype = "f32";
   options.settings.max_model_len = 128;
-  StatusOr<LlmModel> model = LoadLlm(folder_, options);
+  StatusOr<LlmModel> model = LoadLlm(path, options);
   ASSERT_TRUE(model.ok()) << model.status().ToString();
-  EXPECT_EQ(model->info.name, GetParam());
+  EXPECT_EQ(model->info.name, name);
   int seen = 0;
   double worst = 0;
   const Status status = ScoreTokens(
-      *model, golden_["tokens"].get<std::vector<int32_t>>(), 7,
+      *model, golden["tokens"].get<std::vector<int32_t>>(), 7,
       [&](int32_t position, std::span<const float> logits) {
-        const auto row = golden_["logits"].find(std::to_string(position));
-        if (row == golden_["logits"].end()) return;
+        const auto row = golden["logits"].find(std::to_string(position));
+        if (row == golden["logits"].end()) return;
         ++seen;
         ASSERT_EQ(row->size(), logits.size());
         for (size_t i = 0; i < logits.size(); ++i) {
@@ -66,18 +67,29 @@ TEST_P(TinyFolder, LogitsAreThoseOfTransformers) {
       });
   ASSERT_TRUE(status.ok()) << status.ToString();
   EXPECT_EQ(seen, 4);
-  RecordProperty("worst", std::to_string(worst));
+  testing::Test::RecordProperty("worst", std::to_string(worst));
 }
 
-TEST_P(TinyFolder, TokensAreThoseOfTransformers) {
-  const auto source = OpenModelSource(folder_);
+TEST_P(TinyFolder, LogitsAreThoseOfTransformers) {
+  ExpectLogits(folder_, GetParam(), golden_);
+}
+
+// The same models as GGUF files, names and keys by the package gguf.
+class TinyGguf : public TinyFolder {};
+
+TEST_P(TinyGguf, LogitsAreThoseOfTransformers) {
+  ExpectLogits(folder_ + "/model.gguf", GetParam(), golden_);
+}
+
+void ExpectTokens(const std::string& path, const Json& golden) {
+  const auto source = OpenModelSource(path);
   ASSERT_TRUE(source.ok()) << source.status().ToString();
   StatusOr<Vocabulary> vocabulary = (*source)->ReadVocabulary();
   ASSERT_TRUE(vocabulary.ok()) << vocabulary.status().ToString();
   const auto tokenizer = Tokenizer::Create(std::move(vocabulary).value());
   ASSERT_TRUE(tokenizer.ok()) << tokenizer.status().ToString();
-  ASSERT_GE(golden_["texts"].size(), 20u);
-  for (const Json& row : golden_["texts"]) {
+  ASSERT_GE(golden["texts"].size(), 20u);
+  for (const Json& row : golden["texts"]) {
     const std::string text = row["text"];
     EXPECT_EQ((*tokenizer)
                   ->Encode(text, {.add_special = true, .parse_special = true}),
@@ -86,9 +98,32 @@ TEST_P(TinyFolder, TokensAreThoseOfTransformers) {
   }
 }
 
-INSTANTIATE_TEST_SUITE_P(Folders, TinyFolder,
-                         testing::Values("hf_llama", "hf_qwen2", "hf_qwen3",
-                                         "hf_gemma2", "hf_gemma3"),
+TEST_P(TinyFolder, TokensAreThoseOfTransformers) {
+  ExpectTokens(folder_, golden_);
+}
+
+// Of SentencePiece's kind: merges in the folder, scores in the GGUF file.
+// Special tokens that swallow spaces stand in the folder alone; no text here
+// has any.
+TEST(TinyGgufOfMistral, TokensAreThoseOfTransformers) {
+  ExpectTokens(Folder("hf_mistral/model.gguf"),
+               ReadJsonFile(Folder("hf_mistral") + "/golden.json"));
+}
+
+INSTANTIATE_TEST_SUITE_P(
+    Folders, TinyFolder,
+    testing::Values("hf_llama", "hf_llama_dynamic", "hf_llama_yarn",
+                    "hf_mistral", "hf_mixtral", "hf_qwen2moe", "hf_qwen3moe",
+                    "hf_qwen2", "hf_qwen3", "hf_gemma2", "hf_gemma3", "hf_gpt2",
+                    "hf_granite", "hf_olmo2", "hf_olmoe", "hf_phi3",
+                    "hf_smollm3", "hf_starcoder2"),
+    [](const auto& test) { return test.param; });
+INSTANTIATE_TEST_SUITE_P(Folders, TinyGguf,
+                         testing::Values("hf_llama_yarn", "hf_mistral",
+                                         "hf_mixtral", "hf_qwen2moe",
+                                         "hf_qwen3moe", "hf_gpt2", "hf_granite",
+                                         "hf_olmo2", "hf_olmoe", "hf_phi3",
+                                         "hf_smollm3", "hf_starcoder2"),
                          [](const auto& test) { return test.param; });
 
 // A step of 8 bits is 1/127 of a block's greatest value, about 0.6 % of a
@@ -238,10 +273,13 @@ TEST(HfFolder, ConfigsThatCannotBeServedSayWhy) {
   ExpectConfigSays({{"quantization_config", {{"quant_method", "gptq"}}}},
                    "weights quantised by 'gptq' are not supported");
   ExpectConfigSays({{"partial_rotary_factor", 0.5}}, "partial_rotary_factor");
-  ExpectConfigSays({{"rope_parameters", {{"rope_type", "yarn"}}}},
-                   "rope_scaling is of type 'yarn'");
+  ExpectConfigSays({{"rope_parameters", {{"rope_type", "spiral"}}}},
+                   "rope_scaling is of type 'spiral'");
   ExpectConfigSays({{"rope_parameters", {{"rope_type", "llama3"}}}},
                    "rope_scaling.factor must be a number above 0");
+  ExpectConfigSays({{"num_experts", 8}},
+                   "mixture of 8 experts, which is not supported in the "
+                   "family 'qwen2'");
   ExpectConfigSays({{"tie_word_embeddings", false}},
                    "no tensor 'lm_head.weight'");
   ExpectConfigSays({{"use_sliding_window", true},
@@ -264,6 +302,25 @@ TEST(HfFolder, ConfigsThatCannotBeServedSayWhy) {
   // Windows that no position would notice.
   ExpectConfigSays({{"sliding_window", 16}}, "");
   ExpectConfigSays({{"use_sliding_window", true}, {"sliding_window", 256}}, "");
+}
+
+TEST(HfFolder, ExpertsThatContradictTheFileSayWhy) {
+  const struct {
+    Json changes;
+    const char* says;
+  } cases[] = {
+      {{{"num_experts_per_tok", nullptr}}, "num_experts_per_tok is 0, 1 to 64"},
+      {{{"num_experts_per_tok", 6}}, "num_experts_per_tok is 6 of 5 experts"},
+      {{{"num_local_experts", 7}},
+       "'model.layers.0.block_sparse_moe.gate.weight' is 64 x 5"},
+      {{{"intermediate_size", 48}},
+       "'model.layers.0.block_sparse_moe.experts.0.w1.weight' is 64 x 32"},
+  };
+  for (const auto& c : cases) {
+    Copy folder("hf_mixtral");
+    folder.Merge("config.json", c.changes);
+    ExpectSays(folder, c.says);
+  }
 }
 
 TEST(HfFolder, FilesThatLackOrLieSayWhich) {

@@ -95,6 +95,37 @@ INSTANTIATE_TEST_SUITE_P(Types, Packed,
                            return std::string(InfoOf(type.param).name);
                          });
 
+TEST(PackedFamilies, KeepSentencePieces) {
+  const std::string packed = TempPath("packed_pieces.gguf");
+  LlmOptions options = TinyOptions(1);
+  options.settings.max_model_len = 128;
+  const std::string folder = "tests/data/hf_mistral";
+  ASSERT_TRUE(ConvertLlm(folder, packed, options).ok());
+  const StatusOr<LlmModel> a = LoadLlm(folder, options);
+  const StatusOr<LlmModel> b = LoadLlm(packed, options);
+  ASSERT_TRUE(a.ok() && b.ok()) << b.status().ToString();
+  const std::string text = "the mill <|end|>  \u00fcber <|left|> \u6c34\u706b";
+  const auto ids = a->tokenizer->Encode(text, {.parse_special = true});
+  EXPECT_EQ(ids, b->tokenizer->Encode(text, {.parse_special = true}));
+  EXPECT_EQ(a->tokenizer->Decode(ids, true), b->tokenizer->Decode(ids, true));
+  EXPECT_EQ(std::remove(packed.c_str()), 0);
+}
+
+// Files hold q, k and v as one matrix, or matrices transposed.
+TEST(PackedFamilies, GiveTheBitsOfTheOriginal) {
+  const std::string packed = TempPath("packed_family.gguf");
+  for (const char* folder :
+       {"tests/data/hf_phi3", "tests/data/hf_gpt2", "tests/data/hf_mixtral",
+        "tests/data/hf_qwen2moe/model.gguf"}) {
+    LlmOptions options = TinyOptions(2);
+    options.settings.max_model_len = 128;
+    const Status status = ConvertLlm(folder, packed, options);
+    ASSERT_TRUE(status.ok()) << status.ToString();
+    EXPECT_EQ(LogitsOf(folder, options), LogitsOf(packed, options)) << folder;
+  }
+  EXPECT_EQ(std::remove(packed.c_str()), 0);
+}
+
 class PackedErrors : public testing::Test {
  protected:
   void SetUp() override {

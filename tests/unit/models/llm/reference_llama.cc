@@ -25,7 +25,7 @@ Row Times(const FileTensor* w, const Row& x, const FileTensor* bias) {
   return y;
 }
 
-Row Norm(const FileTensor* weight, const Row& x, double eps) {
+Row NormRow(const FileTensor* weight, const Row& x, double eps) {
   const Row w = Load(weight, 0);
   double squares = 0;
   for (const double value : x) squares += value * value;
@@ -40,9 +40,8 @@ void Rotate(const ModelConfig& config, int position, double* head) {
   const int half = config.head_dim / 2;
   for (int i = 0; i < half; ++i) {
     const double angle =
-        position * config.ropes[0].scale *
-        std::pow(static_cast<double>(config.ropes[0].freq_base),
-                 -2.0 * i / config.head_dim);
+        position * std::pow(static_cast<double>(config.ropes[0].freq_base),
+                            -2.0 * i / config.head_dim);
     double& a = head[config.rope_interleaved ? 2 * i : i];
     double& b = head[config.rope_interleaved ? 2 * i + 1 : i + half];
     const double a0 = a;
@@ -66,7 +65,7 @@ std::vector<std::vector<double>> ReferenceLogits(
     Row x = Load(tensors.token_embd, tokens[t]);
     for (size_t i = 0; i < tensors.layers.size(); ++i) {
       const LayerTensors& layer = tensors.layers[i];
-      const Row h = Norm(layer.attn_norm, x, config.norm_eps);
+      const Row h = NormRow(layer.attn_norm, x, config.norm_eps);
       Row q = Times(layer.attn_q, h, layer.attn_q_bias);
       Row k = Times(layer.attn_k, h, layer.attn_k_bias);
       for (int n = 0; n < config.heads; ++n) {
@@ -103,7 +102,7 @@ std::vector<std::vector<double>> ReferenceLogits(
       }
       const Row o = Times(layer.attn_output, attended, nullptr);
       for (size_t e = 0; e < x.size(); ++e) x[e] += o[e];
-      const Row f = Norm(layer.ffn_norm, x, config.norm_eps);
+      const Row f = NormRow(layer.ffn_norm, x, config.norm_eps);
       Row gate = Times(layer.ffn_gate, f, nullptr);
       const Row up = Times(layer.ffn_up, f, nullptr);
       for (size_t e = 0; e < gate.size(); ++e) {
@@ -113,7 +112,7 @@ std::vector<std::vector<double>> ReferenceLogits(
       for (size_t e = 0; e < x.size(); ++e) x[e] += down[e];
     }
     logits.push_back(Times(tensors.output,
-                           Norm(tensors.output_norm, x, config.norm_eps),
+                           NormRow(tensors.output_norm, x, config.norm_eps),
                            nullptr));
   }
   return logits;

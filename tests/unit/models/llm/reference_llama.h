@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "models/llm/config.h"
+#include "models/llm/model_tensors.h"
 
 namespace millrace::models {
 

@@ -27,6 +27,17 @@ struct Running {
   }
 };
 
+// Pages that lie before the window of the next row, for the next who wants one.
+void GiveBack(int32_t window, Running& seq, std::vector<PageId>& free_pages) {
+  if (window == 0) return;
+  const int32_t seen = seq.computed + 1 - window;
+  for (int32_t i = 0; (i + 1) * kPageTokens <= seen; ++i) {
+    PageId& page = seq.pages[static_cast<size_t>(i)];
+    if (page != kNoPage) free_pages.push_back(page);
+    page = kNoPage;
+  }
+}
+
 void Init(Runner& runner, const Running& seq) {
   runner.InitSlot({.slot = seq.slot,
                    .sampling = &seq.request->sampling,
@@ -71,6 +82,7 @@ std::vector<DriverAnswer> Drive(Runner& runner,
   for (int32_t step = 1;; ++step) {
     if (options.preempt_every > 0 && step % options.preempt_every == 0) {
       Running& victim = running[static_cast<size_t>(step) % running.size()];
+      std::erase(victim.pages, kNoPage);
       free_pages.insert(free_pages.end(), victim.pages.begin(),
                         victim.pages.end());
       victim.pages.clear();
@@ -124,6 +136,9 @@ std::vector<DriverAnswer> Drive(Runner& runner,
     if (!result.ok()) {
       ADD_FAILURE() << result.status().ToString();
       return answers;
+    }
+    for (Running& seq : running) {
+      GiveBack(info.window, seq, free_pages);
     }
     for (size_t i = 0; i < in_batch.size(); ++i) {
       DriverAnswer& answer = *in_batch[i]->answer;

@@ -29,6 +29,32 @@ TEST(Vocabulary, OfTheTinyModel) {
   EXPECT_FALSE(read->add_bos);
 }
 
+TEST(Vocabulary, SentencePiecesOfPhi3SwallowWhatFollowsThem) {
+  GgufWriter out;
+  out.String("general.architecture", "phi3");
+  out.String("tokenizer.ggml.model", "llama");
+  out.Strings("tokenizer.ggml.tokens",
+              std::vector<std::string>{"<unk>", "<s>", "<0x0A>", "<|end|>"});
+  out.Int32s("tokenizer.ggml.token_type", std::vector<int32_t>{2, 3, 6, 3});
+  out.Uint32("tokenizer.ggml.bos_token_id", 1);
+  const StatusOr<Vocabulary> read = Read(out.Finish());
+  ASSERT_TRUE(read.ok()) << read.status().ToString();
+  EXPECT_EQ(read->rstrip_ids, (std::vector<int32_t>{3}));
+  EXPECT_EQ(read->space_prefix, SpacePrefix::kEach);
+  EXPECT_TRUE(read->byte_fallback);
+  EXPECT_TRUE(read->add_bos);
+  EXPECT_EQ(read->unk_id, 0);
+}
+
+TEST(Vocabulary, TablesOfCharactersAreRefused) {
+  GgufWriter out;
+  out.String("tokenizer.ggml.model", "t5");
+  out.Strings("tokenizer.ggml.tokens", std::vector<std::string>{"a", "b"});
+  out.Int32s("tokenizer.ggml.precompiled_charsmap", std::vector<int32_t>{1});
+  EXPECT_EQ(Read(out.Finish()).status().message().substr(0, 43),
+            "tokenizer.ggml.precompiled_charsmap is set,");
+}
+
 TEST(Vocabulary, IdsMustLieInTheVocabulary) {
   GgufWriter out;
   out.String("tokenizer.ggml.model", "gpt2");
