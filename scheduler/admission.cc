@@ -7,6 +7,8 @@
 #include <cmath>
 #include <utility>
 
+#include "scheduler/policy.h"
+
 namespace millrace::scheduler {
 namespace {
 
@@ -32,14 +34,18 @@ std::shared_ptr<Admission> Admission::Create(AdmissionOptions options) {
 
 Admission::Admission(AdmissionOptions options)
     : options_(std::move(options)),
-      places_(options_.max_num_seqs + options_.max_queue_size),
+      max_num_seqs_(options_.max_num_seqs),
       last_(options_.clock->Now()) {}
 
-StatusOr<Reservation> Admission::Reserve(Clock::Time deadline, int32_t places) {
+StatusOr<Reservation> Admission::Reserve(Clock::Time deadline, int32_t places,
+                                         const TenantShare& tenant) {
   const Clock::Time now = options_.clock->Now();
   double wait_seconds = 0;
+  int32_t max_num_seqs = 0;
+  int32_t share = 0;  // that the tenant has used up; 0: the queue is full
   {
     MutexLock lock(mu_);
+    max_num_seqs = max_num_seqs_;
     if (draining_) {
       options_.draining.Add();
       return Unavailable("model '" + options_.model +
@@ -52,17 +58,24 @@ StatusOr<Reservation> Admission::Reserve(Clock::Time deadline, int32_t places) {
                               "' could begin; give the request more time");
     }
     AdvanceTo(now);
-    const int32_t ahead = in_use_ + places - options_.max_num_seqs;
+    const int32_t ahead = in_use_ + places - max_num_seqs;
     wait_seconds = ahead > 0 ? SecondsFor(ahead) : 0;
     const bool hopeless = ahead > 0 && deadline != kNever &&
                           completions_ >= kEnoughCompletions &&
                           wait_seconds > Seconds(deadline - now);
-    const bool room = in_use_ + places <= places_;
+    const int32_t all = max_num_seqs + options_.max_queue_size;
+    const auto held = in_use_of_.find(tenant.id);
+    const int32_t own = held == in_use_of_.end() ? 0 : held->second;
+    const int32_t most = tenant.alone ? all : MostOfTenant(all);
+    const bool room = in_use_ + places <= all && own + places <= most;
+    if (in_use_ + places <= all) share = most;
     if (room && !hopeless) {
       in_use_ += places;
+      in_use_of_[tenant.id] += places;
       // Held as long as the place: a place may outlive the engine.
-      return Reservation([self = shared_from_this()] { self->Release(); },
-                         places);
+      return Reservation(
+          [self = shared_from_this(), id = tenant.id] { self->Release(id); },
+          places);
     }
     if (room) {
       options_.deadline.Add();
@@ -81,11 +94,22 @@ StatusOr<Reservation> Admission::Reserve(Clock::Time deadline, int32_t places) {
           ? kMinRetryMs
           : std::clamp(static_cast<int64_t>(std::min(wait_seconds, 1e6) * 1e3),
                        kMinRetryMs, kMaxRetryMs);
+  if (share > 0) {
+    return ResourceExhausted(
+               "model '" + options_.model +
+               "': requests of this tenant run or wait at all " +
+               std::to_string(share) +
+               " places that it may have beside other tenants; try again in "
+               "about " +
+               std::to_string((retry_ms + 999) / 1000) + " s")
+        .Because("queue_full")
+        .RetryAfterMs(retry_ms);
+  }
   return ResourceExhausted(
              "model '" + options_.model + "': the queue is full (" +
-             std::to_string(places_) + " requests run or wait, which is " +
-             options_.max_num_seqs_name + " " +
-             std::to_string(options_.max_num_seqs) + " + max_queue_size " +
+             std::to_string(max_num_seqs + options_.max_queue_size) +
+             " requests run or wait, which is " + options_.max_num_seqs_name +
+             " " + std::to_string(max_num_seqs) + " + max_queue_size " +
              std::to_string(options_.max_queue_size) +
              (places > 1
                   ? "; this one asks for " + std::to_string(places) + " places"
@@ -102,7 +126,7 @@ void Admission::CountCompletion(Clock::Duration computed) {
   MutexLock lock(mu_);
   AdvanceTo(now);
   completions_ += 1;
-  if (in_use_ >= options_.max_num_seqs) full_completions_ += 1;
+  if (in_use_ >= max_num_seqs_) full_completions_ += 1;
   if (computed.count() <= 0) return;
   computed_ += 1;
   computed_seconds_ += Seconds(computed);
@@ -121,6 +145,18 @@ bool Admission::WaitEmpty(std::chrono::steady_clock::time_point deadline) {
   return true;
 }
 
+void Admission::SetMaxNumSeqs(int32_t max_num_seqs) {
+  const Clock::Time now = options_.clock->Now();
+  MutexLock lock(mu_);
+  AdvanceTo(now);
+  max_num_seqs_ = max_num_seqs;
+}
+
+int32_t Admission::places() const {
+  MutexLock lock(mu_);
+  return max_num_seqs_ + options_.max_queue_size;
+}
+
 int32_t Admission::in_use() const {
   MutexLock lock(mu_);
   return in_use_;
@@ -131,12 +167,13 @@ bool Admission::draining() const {
   return draining_;
 }
 
-void Admission::Release() {
+void Admission::Release(uint32_t tenant) {
   // No clock here: it may be gone when the place outlives the engine. The busy
   // time since the last event is counted by the next event, or lost when this
   // was the last place; completions are counted apart and do not lose theirs.
   MutexLock lock(mu_);
   --in_use_;
+  if (--in_use_of_[tenant] == 0) in_use_of_.erase(tenant);
   if (in_use_ == 0) emptied_.NotifyAll();
 }
 
@@ -150,7 +187,7 @@ void Admission::AdvanceTo(Clock::Time now) {
       *sum *= keep;
     }
     busy_seconds_ += seconds;
-    if (in_use_ >= options_.max_num_seqs) full_seconds_ += seconds;
+    if (in_use_ >= max_num_seqs_) full_seconds_ += seconds;
   }
   last_ = now;
 }
@@ -158,11 +195,11 @@ void Admission::AdvanceTo(Clock::Time now) {
 double Admission::SecondsFor(int32_t ahead) const {
   // One ending for each seat: fewer may be those that began first.
   if (full_completions_ >=
-      std::max<double>(options_.max_num_seqs * kOneRound, kLeastEndings)) {
+      std::max<double>(max_num_seqs_ * kOneRound, kLeastEndings)) {
     return ahead * full_seconds_ / full_completions_;
   }
   if (computed_ > 0) {
-    return ahead * computed_seconds_ / computed_ / options_.max_num_seqs;
+    return ahead * computed_seconds_ / computed_ / max_num_seqs_;
   }
   // Nothing ended yet: at least as long as it has taken so far.
   return busy_seconds_ > 0 ? busy_seconds_ : -1;

@@ -16,6 +16,7 @@
 
 #include <chrono>
 #include <cstdint>
+#include <map>
 #include <memory>
 #include <string>
 
@@ -23,6 +24,7 @@
 #include "config/base/metrics.h"
 #include "config/base/mutex.h"
 #include "config/base/status.h"
+#include "scheduler/request.h"
 #include "scheduler/reservation.h"
 
 namespace millrace::scheduler {
@@ -42,7 +44,8 @@ class Admission : public std::enable_shared_from_this<Admission> {
   static std::shared_ptr<Admission> Create(AdmissionOptions options);
 
   // See Engine::Reserve.
-  StatusOr<Reservation> Reserve(Clock::Time deadline, int32_t places = 1);
+  StatusOr<Reservation> Reserve(Clock::Time deadline, int32_t places = 1,
+                                const TenantShare& tenant = {});
 
   // A request has ended that was computed for so long; zero: it never began.
   // Its place is released apart.
@@ -53,24 +56,28 @@ class Admission : public std::enable_shared_from_this<Admission> {
   // True when no place was left before the deadline.
   bool WaitEmpty(std::chrono::steady_clock::time_point deadline);
 
-  int32_t places() const { return places_; }
+  // So many are served at the same time from now on.
+  void SetMaxNumSeqs(int32_t max_num_seqs);
+
+  int32_t places() const;
   int32_t in_use() const;
   bool draining() const;
 
  private:
   explicit Admission(AdmissionOptions options);
-  void Release();
+  void Release(uint32_t tenant);
   // Brings the decayed sums to this moment.
   void AdvanceTo(Clock::Time now) REQUIRES(mu_);
   // Seconds until `ahead` more requests have ended; negative: not known yet.
   double SecondsFor(int32_t ahead) const REQUIRES(mu_);
 
   const AdmissionOptions options_;
-  const int32_t places_;
 
   mutable Mutex mu_;
+  int32_t max_num_seqs_ GUARDED_BY(mu_);
   CondVar emptied_;
   int32_t in_use_ GUARDED_BY(mu_) = 0;
+  std::map<uint32_t, int32_t> in_use_of_ GUARDED_BY(mu_);  // by tenant
   bool draining_ GUARDED_BY(mu_) = false;
   Clock::Time last_ GUARDED_BY(mu_);
   // All decayed alike.

@@ -17,6 +17,7 @@
 #include "scheduler/admission.h"
 #include "scheduler/batch_queue.h"
 #include "scheduler/batch_tensors.h"
+#include "scheduler/batch_timeline.h"
 #include "scheduler/batcher_metrics.h"
 #include "scheduler/ordered_endings.h"
 
@@ -74,9 +75,7 @@ class BatcherImpl final : public Batcher {
             .model = options.model,
             .max_num_seqs = options.batching.max_batch_size *
                             static_cast<int32_t>(instances.size()),
-            .max_num_seqs_name = instances.size() > 1
-                                     ? "instances x max_batch_size"
-                                     : "max_batch_size",
+            .max_num_seqs_name = "instances x max_batch_size",
             .max_queue_size = options.max_queue_size,
             .clock = options.clock,
             .queue_full = metrics_.refused_queue_full,
@@ -85,10 +84,14 @@ class BatcherImpl final : public Batcher {
         })),
         queue_(std::make_shared<BatchQueue>(options.batching, options.clock)) {
     if (registry != nullptr) {
-      scrape_ = registry->OnScrape(
-          [metrics = metrics_, queue = queue_] { SetGauges(metrics, *queue); });
+      scrape_ =
+          registry->OnScrape([metrics = metrics_, queue = queue_,
+                              statistics = statistics_, folded = folded_] {
+            SetGauges(metrics, *queue);
+            metrics.Fold(statistics->counts(), *folded);
+          });
     }
-    for (auto& instance : instances) AddInstance(std::move(instance));
+    SetInstances(std::move(instances));
   }
 
   ~BatcherImpl() override {
@@ -96,14 +99,12 @@ class BatcherImpl final : public Batcher {
     CloseAndJoin();
     scrape_.reset();
     SetGauges(metrics_, *queue_);
+    metrics_.Fold(statistics_->counts(), *folded_);
   }
 
   StatusOr<Reservation> Reserve(Clock::Time deadline) override {
     StatusOr<Reservation> place = ReservePlace(deadline);
-    if (!place.ok()) {
-      metrics_.Refused();
-      statistics_.Refused();
-    }
+    if (!place.ok()) statistics_->Refused();
     return place;
   }
 
@@ -130,10 +131,7 @@ class BatcherImpl final : public Batcher {
     job->task = std::move(task);
     job->place = std::move(place);
     const Status posted = queue_->Post(std::move(job));
-    if (!posted.ok()) {
-      metrics_.Refused();
-      statistics_.Refused();
-    }
+    if (!posted.ok()) statistics_->Refused();
     return posted;
   }
 
@@ -144,34 +142,20 @@ class BatcherImpl final : public Batcher {
     return by_itself;
   }
 
-  void AddInstance(std::unique_ptr<ExecutionContext> context) override {
-    auto instance = std::make_unique<Instance>();
-    instance->context = std::move(context);
-    std::promise<void> warm;
-    std::future<void> is_warm = warm.get_future();
-    instance->thread = std::thread(
-        [this, warm = std::move(warm), it = instance.get()]() mutable {
-          WarmUp(*it->context);
-          warm.set_value();
-          Run(*it->context, it->stop.get_token());
-        });
-    is_warm.wait();
-    MutexLock lock(mu_);
-    instances_.push_back(std::move(instance));
-  }
-
-  bool RemoveInstance() override {
-    std::unique_ptr<Instance> leaving;
+  void SetInstances(
+      std::vector<std::unique_ptr<ExecutionContext>> contexts) override {
+    CHECK(!contexts.empty(), "a batcher has an instance");
+    const auto count = static_cast<int32_t>(contexts.size());
+    std::vector<std::unique_ptr<Instance>> all;
+    for (auto& context : contexts) all.push_back(StartInstance(&context));
     {
       MutexLock lock(mu_);
-      if (instances_.size() <= 1) return false;
-      leaving = std::move(instances_.back());
-      instances_.pop_back();
+      std::swap(all, instances_);
     }
-    leaving->stop.request_stop();
+    admission_->SetMaxNumSeqs(options_.batching.max_batch_size * count);
+    for (auto& leaving : all) leaving->stop.request_stop();
     queue_->Wake();
-    leaving->thread.join();
-    return true;
+    for (auto& leaving : all) leaving->thread.join();
   }
 
   int32_t num_instances() const override {
@@ -179,7 +163,7 @@ class BatcherImpl final : public Batcher {
     return static_cast<int32_t>(instances_.size());
   }
 
-  BatchCounts counts() const override { return statistics_.counts(); }
+  BatchCounts counts() const override { return statistics_->counts(); }
   const BatchingOptions& batching() const override { return options_.batching; }
   const std::vector<TensorSpec>& inputs() const override { return inputs_; }
   const std::vector<TensorSpec>& outputs() const override { return outputs_; }
@@ -193,11 +177,27 @@ class BatcherImpl final : public Batcher {
     std::thread thread;
   };
 
+  // Returns when it is warm.
+  std::unique_ptr<Instance> StartInstance(
+      std::unique_ptr<ExecutionContext>* context) {
+    auto instance = std::make_unique<Instance>();
+    instance->context = std::move(*context);
+    std::promise<void> warm;
+    std::future<void> is_warm = warm.get_future();
+    instance->thread = std::thread(
+        [this, warm = std::move(warm), it = instance.get()]() mutable {
+          WarmUp(*it->context);
+          warm.set_value();
+          Run(*it->context, it->stop.get_token());
+        });
+    is_warm.wait();
+    return instance;
+  }
+
   static void SetGauges(const BatcherMetrics& metrics,
                         const BatchQueue& queue) {
     metrics.running.Set(queue.running());
     metrics.waiting.Set(queue.waiting());
-    metrics.nv_pending.Set(queue.waiting());
   }
 
   StatusOr<Reservation> ReservePlace(Clock::Time deadline) {
@@ -273,9 +273,8 @@ class BatcherImpl final : public Batcher {
     const bool again = !parts.ok() && jobs.size() > 1;
     queue_->Done(again ? 0 : common.batch_requests, common.batch_rows,
                  duration);
-    metrics_.Computed(common.batch_requests, common.batch_rows, closed,
-                      duration);
-    statistics_.Computed(common.batch_rows, common.times);
+    metrics_.Computed(common.batch_requests, closed, duration);
+    statistics_->Computed(common.batch_rows, common.times);
     if (again) {
       for (auto& job : jobs) ComputeAlone(context, std::move(job), closed);
       return;
@@ -308,14 +307,28 @@ class BatcherImpl final : public Batcher {
   StatusOr<std::vector<std::vector<Tensor>>> RunTogether(
       ExecutionContext& context, const Jobs& jobs,
       const std::vector<int32_t>& rows, BatchTimes& times) {
+    models::graph::Trace trace;
+    const bool told = timeline_.on();
     const models::graph::RunOptions options = {
-        .stopped = [&] { return Stopped(jobs); }};
+        .stopped = [&] { return Stopped(jobs); },
+        .trace = told ? &trace : nullptr};
+    const auto tell = [&](Clock::Time began, Clock::Time run_began) {
+      if (!told) return;
+      timeline_.Add({.context = &context,
+                     .begin = began,
+                     .run_begin = run_began,
+                     .end = options_.clock->Now(),
+                     .rows = std::accumulate(rows.begin(), rows.end(), 0),
+                     .requests = static_cast<int32_t>(jobs.size())},
+                    trace);
+    };
     const Clock& clock = *options_.clock;
     const Clock::Time began = clock.Now();
     if (jobs.size() == 1) {
       auto outputs = context.Run(jobs[0]->task.inputs, options);
       times.compute_infer = clock.Now() - began;
       RETURN_IF_ERROR(outputs.status());
+      tell(began, began);
       std::vector<std::vector<Tensor>> parts;
       parts.push_back(std::move(outputs).value());
       return parts;
@@ -331,6 +344,7 @@ class BatcherImpl final : public Batcher {
     RETURN_IF_ERROR(outputs.status());
     auto parts = PartRows(std::move(outputs).value(), rows);
     times.compute_output = clock.Now() - output_ready;
+    tell(began, input_ready);
     return parts;
   }
 
@@ -401,9 +415,8 @@ class BatcherImpl final : public Batcher {
   // Move-only results travel in a shared pointer, since endings may be kept.
   void End(std::unique_ptr<BatchJob> job, StatusOr<BatchResult> result) {
     const Clock::Duration total = options_.clock->Now() - job->submitted;
-    metrics_.Ended(result.status(), total);
-    statistics_.Ended(result.status(), total,
-                      result.ok() ? result->times : BatchTimes{});
+    statistics_->Ended(result.status(), total,
+                       result.ok() ? result->times : BatchTimes{});
     if (!options_.batching.preserve_ordering) {
       job->task.done(std::move(result));
       job->place.Release();
@@ -428,12 +441,16 @@ class BatcherImpl final : public Batcher {
   const std::vector<TensorSpec> outputs_;
   const std::vector<Inputs> warm_ups_;
 
-  // Thread-safe, each. The queue is shared with the scrape.
+  // Thread-safe, each. Queue and statistics are shared with the scrape.
   const BatcherMetrics metrics_;
-  BatchStatistics statistics_;
+  const std::shared_ptr<BatchStatistics> statistics_ =
+      std::make_shared<BatchStatistics>();
+  BatchTimeline timeline_{options_.timeline, options_.model};
   OrderedEndings endings_;
   const std::shared_ptr<Admission> admission_;
   const std::shared_ptr<BatchQueue> queue_;
+  // What metrics hold already: the scrape's, then the destructor's.
+  const std::shared_ptr<BatchCounts> folded_ = std::make_shared<BatchCounts>();
   std::shared_ptr<void> scrape_;
 
   std::once_flag joined_;

@@ -28,6 +28,7 @@
 #include "config/base/clock.h"
 #include "config/base/metrics.h"
 #include "config/base/status.h"
+#include "config/base/timeline.h"
 #include "config/schema.h"
 #include "models/graph/execution_context.h"
 #include "models/tensor/tensor.h"
@@ -45,6 +46,7 @@ struct BatcherOptions {
   int32_t max_queue_size = config::CommonSettings::kMaxQueueSize;
   BatchingOptions batching = {};
   const Clock* clock = &Clock::Real();
+  Timeline* timeline = nullptr;  // told of batches while a capture runs
 };
 
 class Batcher {
@@ -82,12 +84,12 @@ class Batcher {
   // had its ending when this returns.
   virtual bool Drain(std::chrono::steady_clock::time_point deadline) = 0;
 
-  // While serving: one instance more, warmed up before it takes requests, or
-  // one less, which computes its batch to the end first. The last one stays:
-  // RemoveInstance answers false then. Not beside a Drain.
-  virtual void AddInstance(
-      std::unique_ptr<models::graph::ExecutionContext> instance) = 0;
-  virtual bool RemoveInstance() = 0;
+  // While serving: these instances, at least one, take over. Each is warmed up
+  // before it takes requests; those before them compute their batches to the
+  // end. One caller at a time, not beside a Drain.
+  virtual void SetInstances(
+      std::vector<std::unique_ptr<models::graph::ExecutionContext>>
+          instances) = 0;
   virtual int32_t num_instances() const = 0;
 
   virtual BatchCounts counts() const = 0;

@@ -3,9 +3,6 @@
 namespace millrace::scheduler {
 namespace {
 
-double Microseconds(Clock::Duration duration) {
-  return std::chrono::duration<double, std::micro>(duration).count();
-}
 double Seconds(Clock::Duration duration) {
   return std::chrono::duration<double>(duration).count();
 }
@@ -29,66 +26,64 @@ BatcherMetrics::BatcherMetrics(MetricRegistry& registry,
         With(labels, "closed", BatchClosedName(why)));
   }
 
-  nv_success =
-      registry.AddCounter("nv_inference_request_success",
-                          "Requests answered, as Triton counts them.", labels);
-  const auto failures = [&](const char* reason) {
+  const auto ended = [&](const char* outcome) {
     return registry.AddCounter(
-        "nv_inference_request_failure",
-        "Requests without answer: REJECTED for want of place or time, "
-        "CANCELED by their client, BACKEND failed to compute.",
-        With(labels, "reason", reason));
+        "millrace_inference_requests_total",
+        "Requests of a graph by how they ended: rejected for want of place or "
+        "time, cancelled by their client, error: could not be computed.",
+        With(labels, "outcome", outcome));
   };
-  nv_rejected = failures("REJECTED");
-  nv_canceled = failures("CANCELED");
-  nv_backend = failures("BACKEND");
-  nv_count =
-      registry.AddCounter("nv_inference_count", "Rows computed.", labels);
-  nv_exec_count = registry.AddCounter("nv_inference_exec_count",
-                                      "Batches computed.", labels);
-  nv_request_us = registry.AddCounter(
-      "nv_inference_request_duration_us",
-      "Microseconds of answered requests from their queueing to their end.",
-      labels);
-  nv_queue_us = registry.AddCounter(
-      "nv_inference_queue_duration_us",
-      "Of those, microseconds waited before the computation.", labels);
-  nv_compute_us = registry.AddCounter("nv_inference_compute_infer_duration_us",
-                                      "Microseconds of computation.", labels);
-  nv_pending =
-      registry.AddGauge("nv_inference_pending_request_count",
-                        "Requests that wait for their computation.", labels);
+  ok = ended("ok");
+  rejected = ended("rejected");
+  cancelled = ended("cancelled");
+  error = ended("error");
+  rows = registry.AddCounter("millrace_inference_rows_total",
+                             "Rows computed by a graph.", labels);
+  request_seconds = registry.AddCounter(
+      "millrace_inference_request_seconds_total",
+      "Of answered requests, from their queueing to their end.", labels);
+  const auto stage = [&](const char* name) {
+    return registry.AddCounter(
+        "millrace_inference_stage_seconds_total",
+        "Where answered requests of a graph spent their time; each request of "
+        "a batch counts the whole time of its batch.",
+        With(labels, "stage", name));
+  };
+  queue_seconds = stage("queue");
+  compute_input_seconds = stage("compute_input");
+  compute_infer_seconds = stage("compute_infer");
+  compute_output_seconds = stage("compute_output");
 }
 
-void BatcherMetrics::Computed(int32_t num_requests, int32_t num_rows,
-                              BatchClosed why, Clock::Duration duration) const {
+void BatcherMetrics::Computed(int32_t num_requests, BatchClosed why,
+                              Clock::Duration duration) const {
   closed[static_cast<size_t>(why)].Add();
   batch_size.Observe(num_requests);
   compute_time.Observe(Seconds(duration));
-  nv_exec_count.Add();
-  nv_count.Add(num_rows);
-  nv_compute_us.Add(Microseconds(duration) * num_requests);
 }
 
 void BatcherMetrics::Began(Clock::Duration queued) const {
   queue_time.Observe(Seconds(queued));
-  nv_queue_us.Add(Microseconds(queued));
 }
 
-void BatcherMetrics::Ended(const Status& status, Clock::Duration total) const {
-  switch (status.code()) {
-    case StatusCode::kOk:
-      nv_success.Add();
-      nv_request_us.Add(Microseconds(total));
-      return;
-    case StatusCode::kCancelled:
-      return nv_canceled.Add();
-    case StatusCode::kDeadlineExceeded:
-    case StatusCode::kUnavailable:
-      return Refused();
-    default:
-      return nv_backend.Add();
-  }
+void BatcherMetrics::Fold(const BatchCounts& now, BatchCounts& before) const {
+  const auto count = [&](const Counter& counter, CountedTime BatchCounts::*of) {
+    counter.Add(static_cast<double>((now.*of).count - (before.*of).count));
+  };
+  const auto time = [&](const Counter& counter, CountedTime BatchCounts::*of) {
+    counter.Add(Seconds((now.*of).total - (before.*of).total));
+  };
+  count(ok, &BatchCounts::success);
+  count(rejected, &BatchCounts::rejected);
+  count(cancelled, &BatchCounts::cancelled);
+  count(error, &BatchCounts::failure);
+  rows.Add(static_cast<double>(now.inferences - before.inferences));
+  time(request_seconds, &BatchCounts::success);
+  time(queue_seconds, &BatchCounts::queue);
+  time(compute_input_seconds, &BatchCounts::compute_input);
+  time(compute_infer_seconds, &BatchCounts::compute_infer);
+  time(compute_output_seconds, &BatchCounts::compute_output);
+  before = now;
 }
 
 }  // namespace millrace::scheduler

@@ -1,5 +1,5 @@
-// What a batcher tells an operator: our own metrics, and those of Triton by
-// their names, which its dashboards and autoscalers read.
+// What a batcher tells an operator. What its statistics count already becomes
+// metrics at each scrape only.
 #pragma once
 
 #include <array>
@@ -7,8 +7,8 @@
 
 #include "config/base/clock.h"
 #include "config/base/metrics.h"
-#include "config/base/status.h"
 #include "scheduler/batch_job.h"
+#include "scheduler/batch_statistics.h"
 #include "scheduler/load_metrics.h"
 
 namespace millrace::scheduler {
@@ -18,28 +18,26 @@ struct BatcherMetrics : LoadMetrics {
   BatcherMetrics(MetricRegistry& registry, const std::string& model);
 
   // A batch has been computed.
-  void Computed(int32_t num_requests, int32_t num_rows, BatchClosed why,
+  void Computed(int32_t num_requests, BatchClosed why,
                 Clock::Duration duration) const;
   // A request's computation begins after so long a wait.
   void Began(Clock::Duration queued) const;
-  // Its ending, so long after it was submitted.
-  void Ended(const Status& status, Clock::Duration total) const;
-  // Refused before it had a place.
-  void Refused() const { nv_rejected.Add(); }
+  // Takes over what was counted since `before`, and sets `before`.
+  void Fold(const BatchCounts& now, BatchCounts& before) const;
 
   Histogram compute_time;
   std::array<Counter, kNumBatchClosed> closed;  // by why
 
-  Counter nv_success;
-  Counter nv_rejected;
-  Counter nv_canceled;
-  Counter nv_backend;
-  Counter nv_count;
-  Counter nv_exec_count;
-  Counter nv_request_us;
-  Counter nv_queue_us;
-  Counter nv_compute_us;
-  Gauge nv_pending;  // set at each scrape, as running and waiting are
+  Counter ok;
+  Counter rejected;
+  Counter cancelled;
+  Counter error;
+  Counter rows;
+  Counter request_seconds;
+  Counter queue_seconds;
+  Counter compute_input_seconds;
+  Counter compute_infer_seconds;
+  Counter compute_output_seconds;
 };
 
 }  // namespace millrace::scheduler

@@ -47,8 +47,9 @@ class EngineImpl final : public Engine {
         info_(Narrow(runner->info(), options)),
         runner_(std::move(runner)),
         draft_(std::move(draft)),
-        metrics_(registry ? EngineMetrics(*registry, options.model)
-                          : EngineMetrics()),
+        metrics_(registry
+                     ? EngineMetrics(*registry, options.model, info_.num_pages)
+                     : EngineMetrics()),
         board_(std::make_shared<StatsBoard>()),
         admission_(Admission::Create({
             .model = options.model,
@@ -91,8 +92,9 @@ class EngineImpl final : public Engine {
     metrics_.SetGauges(EngineStats());
   }
 
-  StatusOr<Reservation> Reserve(Clock::Time deadline, int32_t places) override {
-    return admission_->Reserve(deadline, places);
+  StatusOr<Reservation> Reserve(Clock::Time deadline, int32_t places,
+                                const TenantShare& tenant) override {
+    return admission_->Reserve(deadline, places, tenant);
   }
 
   StatusOr<std::shared_ptr<TokenStream>> Submit(Reservation place,
@@ -120,7 +122,11 @@ class EngineImpl final : public Engine {
     sequence.max_output = task.max_tokens;
     sequence.score_prompt = task.prompt_logprobs;
     sequence.priority = task.priority;
+    sequence.tenant = task.tenant.id;
+    sequence.tenant_alone = task.tenant.alone;
+    job->tenant = task.tenant;
     sequence.family = task.family.get();
+    job->num_completions = task.num_completions;
     job->family = std::move(task.family);
     job->sampling = std::move(task.sampling);
     job->deadline = task.deadline;

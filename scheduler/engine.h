@@ -21,6 +21,7 @@
 #include "config/base/clock.h"
 #include "config/base/metrics.h"
 #include "config/base/status.h"
+#include "config/base/timeline.h"
 #include "config/schema.h"
 #include "config/topology.h"
 #include "models/llm/runner.h"
@@ -59,6 +60,7 @@ struct EngineOptions {
   std::chrono::milliseconds target_itl{0};
   SpeculativeOptions speculative = {};
   const Clock* clock = &Clock::Real();
+  Timeline* timeline = nullptr;  // told of steps while a capture runs
 };
 
 // A moment's view, for /metrics, health and tests.
@@ -90,9 +92,11 @@ class Engine {
 
   // Places for so many tasks, all or none, or RESOURCE_EXHAUSTED with
   // retry_after_ms from the live service rate (queue full), UNAVAILABLE
-  // (draining), DEADLINE_EXCEEDED (cannot be met at the present rate).
+  // (draining), DEADLINE_EXCEEDED (cannot be met at the present rate). A
+  // tenant that is not alone never gets the last eighth.
   virtual StatusOr<Reservation> Reserve(Clock::Time deadline = kNever,
-                                        int32_t places = 1) = 0;
+                                        int32_t places = 1,
+                                        const TenantShare& tenant = {}) = 0;
 
   // INVALID_ARGUMENT as CheckTask finds it. The stream ends
   // with exactly one StreamEnd, whatever happens; the place is held until

@@ -60,10 +60,12 @@ EngineLoop::EngineLoop(models::Runner& runner, models::Runner* draft,
       metrics_(metrics),
       clock_(*options.clock),
       prefix_caching_(options.enable_prefix_caching),
+      timeline_(options.timeline, options.model),
       ledger_({.num_pages = runner.info().num_pages,
                .prefix_caching = options.enable_prefix_caching,
                .separate_roles = runner.info().kv_depends_on_role &&
-                                 !options.prefix_cache_share_generated}),
+                                 !options.prefix_cache_share_generated,
+               .window = runner.info().window}),
       batch_(runner.info().limits),
       target_itl_seconds_(Seconds(options.target_itl)) {
   const SpeculativeOptions& speculative = options.speculative;
@@ -122,7 +124,11 @@ void EngineLoop::Receive(std::vector<std::unique_ptr<Job>> jobs) {
                         std::ranges::any_of(jobs_, [&](const auto& other) {
                           return other->sequence.family == job->sequence.family;
                         });
-    if (!shared) metrics_.prompt_tokens.Add(job->sequence.num_prompt);
+    if (!shared) {
+      job->fair_prompt = job->sequence.num_prompt;
+      metrics_.prompt_tokens.Add(job->sequence.num_prompt);
+    }
+    job->sequence.start_tag = fair_order_.Tag(job->tenant, job->fair_prompt);
     const auto place = std::upper_bound(
         jobs_.begin(), jobs_.end(), job, [](const auto& a, const auto& b) {
           return a->sequence.Before(b->sequence);
@@ -159,18 +165,30 @@ void EngineLoop::RunStep() {
   CHECK(!plan.rows.empty(), "a step with work to do has rows");
   CarryOut(plan);
   PostStats();
+  timeline_.Prepare(runner_);
+  StepTimeline::Step step =
+      timeline_.on() ? StepOf(plan) : StepTimeline::Step{};
   const Clock::Time begun = clock_.Now();
   runner_.Launch(batch_);
   // A device works by itself from here to Wait: room for what needs no result.
   metrics_.batch_size.Observe(static_cast<double>(plan.rows.size()));
+  metrics_.step_tokens.Observe(batch_.num_tokens);
 
   const StatusOr<const StepResult*> result = runner_.Wait();
   ++steps_;
   if (result.ok()) {
-    const double seconds = Seconds(clock_.Now() - begun);
+    const Clock::Time ended = clock_.Now();
+    const double seconds = Seconds(ended - begun);
+    if (step.rows > 0) {
+      step.begin = begun;
+      step.end = ended;
+      timeline_.Add(step);
+    }
     cost_.Observe(shape_, seconds);
     const models::StepAccount account = runner_.account();
-    utilization_.Add(account, seconds);
+    if (utilization_.Add(account, seconds)) {
+      metrics_.SetPeaks(utilization_.roofline());
+    }
     metrics_.AddPhases(account);
     Apply(plan, **result);
     return;
@@ -184,6 +202,18 @@ void EngineLoop::RunStep() {
     }
   }
   ledger_.Forget();
+}
+
+StepTimeline::Step EngineLoop::StepOf(const Plan& plan) const {
+  StepTimeline::Step step;
+  step.rows = batch_.num_tokens;
+  step.sequences = batch_.num_seqs;
+  for (const PlannedRows& rows : plan.rows) {
+    const Sequence& sequence = jobs_[rows.sequence]->sequence;
+    step.prompt_rows += std::clamp(sequence.num_prompt - sequence.num_computed,
+                                   0, rows.num_rows);
+  }
+  return step;
 }
 
 Plan EngineLoop::PlanStep() {
@@ -252,6 +282,7 @@ void EngineLoop::CountFound(const Sequence& sequence) {
 
 void EngineLoop::Start(Job& job) {
   CHECK(!free_slots_.empty(), "no more sequences run than there are slots");
+  fair_order_.Started(job.sequence.start_tag);
   job.sequence.slot = free_slots_.back();
   free_slots_.pop_back();
   runner_.InitSlot({.slot = job.sequence.slot,
@@ -323,6 +354,7 @@ void EngineLoop::ApplySampled(Job& job, TokenEvent event, Clock::Time now) {
   Sequence& sequence = job.sequence;
   if (sequence.num_output() == 0) {
     if (job.trace) job.trace->Stamp(Stage::kFirstToken, now);
+    job.first_token = now;
     metrics_.time_to_first_token.Observe(Seconds(now - job.accepted));
   } else {
     metrics_.inter_token_latency.Observe(Seconds(now - job.last_token));
@@ -334,6 +366,7 @@ void EngineLoop::ApplySampled(Job& job, TokenEvent event, Clock::Time now) {
 
 void EngineLoop::End(std::unique_ptr<Job>& job, Status status,
                      FinishReason reason) {
+  if (!job->scheduled) fair_order_.Withdraw(job->tenant, job->fair_prompt);
   GiveBack(job->sequence);
   StreamEnd end;
   end.status = std::move(status);
@@ -359,6 +392,7 @@ void EngineLoop::DeliverEndings() {
   for (Ending& ending : endings_) {
     admission_.CountCompletion(ending.job->scheduled ? now - ending.job->began
                                                      : Clock::Duration::zero());
+    metrics_.AddEnding(*ending.job, ending.end, now);
     ending.job->place.Release();
   }
   for (Ending& ending : endings_) {

@@ -23,12 +23,14 @@
 #include "models/llm/step.h"
 #include "scheduler/admission.h"
 #include "scheduler/engine_metrics.h"
+#include "scheduler/fair_order.h"
 #include "scheduler/job.h"
 #include "scheduler/kv_ledger.h"
 #include "scheduler/policy.h"
 #include "scheduler/request_queue.h"
 #include "scheduler/speculation.h"
 #include "scheduler/step_cost.h"
+#include "scheduler/step_timeline.h"
 #include "scheduler/utilization.h"
 
 namespace millrace::scheduler {
@@ -60,6 +62,8 @@ class EngineLoop {
   Plan PlanStep();
   void ProposeDrafts();
   void CarryOut(const Plan& plan);
+  // What a capture is told of the batch, before it runs.
+  StepTimeline::Step StepOf(const Plan& plan) const;
   void Preempt(Job& job);
   void Start(Job& job);
   void Apply(const Plan& plan, const models::StepResult& result);
@@ -88,6 +92,7 @@ class EngineLoop {
   const Clock& clock_;
   const bool prefix_caching_;
 
+  StepTimeline timeline_;
   KvLedger ledger_;
   models::StepBatch batch_;
   StepShape shape_;  // of the batch
@@ -95,9 +100,10 @@ class EngineLoop {
   Utilization utilization_{models::RunnerRoofline{}};
   const double target_itl_seconds_;           // 0: none
   std::unique_ptr<Speculation> speculation_;  // or null
+  FairOrder fair_order_;
   std::vector<int32_t> free_slots_;
-  // By priority, then arrival. An ended job leaves a null until the edge is
-  // over, so that indices of a plan stay true.
+  // By priority, then start tag, then arrival. An ended job leaves a null until
+  // the edge is over, so that indices of a plan stay true.
   std::vector<std::unique_ptr<Job>> jobs_;
   std::vector<Sequence*> sequences_;  // those of jobs_, while a step runs
   std::vector<Ending> endings_;

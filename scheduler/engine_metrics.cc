@@ -3,9 +3,29 @@
 
 #include <vector>
 
-namespace millrace::scheduler {
+#include "models/llm/step.h"
 
-EngineMetrics::EngineMetrics(MetricRegistry& registry, const std::string& model)
+namespace millrace::scheduler {
+namespace {
+
+double Seconds(Clock::Duration duration) {
+  return std::chrono::duration<double>(duration).count();
+}
+
+// 1 to 131072 tokens.
+const std::vector<double>& TokenBuckets() {
+  static const std::vector<double> bounds = [] {
+    std::vector<double> powers;
+    for (int i = 0; i <= 17; ++i) powers.push_back(1 << i);
+    return powers;
+  }();
+  return bounds;
+}
+
+}  // namespace
+
+EngineMetrics::EngineMetrics(MetricRegistry& registry, const std::string& model,
+                             int32_t num_pages)
     : LoadMetrics(registry, model) {
   const MetricLabels labels = ModelLabels(model);
 
@@ -54,6 +74,12 @@ EngineMetrics::EngineMetrics(MetricRegistry& registry, const std::string& model)
       "millrace_inter_token_latency_seconds",
       "Between two tokens of one completion.", LatencyBucketsSeconds(), labels);
 
+  step_tokens = registry.AddHistogram(
+      "millrace_step_tokens",
+      "Rows of a step: tokens of prompts, decodes and draft tokens.",
+      TokenBuckets(), labels);
+  AddRequestMetrics(registry, labels);
+
   const auto pages = [&](const char* state) {
     return registry.AddGauge("millrace_kv_pages",
                              "Pages of the KV cache by state.",
@@ -62,6 +88,16 @@ EngineMetrics::EngineMetrics(MetricRegistry& registry, const std::string& model)
   pages_free = pages("free");
   pages_used = pages("used");
   pages_cached = pages("cached");
+  kv_usage = registry.AddGauge(
+      "millrace_kv_cache_usage_ratio",
+      "Share of the KV pages that running sequences hold, 0 to 1.", labels);
+  kv_info = registry.AddGauge(
+      "millrace_kv_cache_info",
+      "Always 1; the labels tell the tokens of a page and the pages of the "
+      "pool.",
+      With(With(labels, "page_tokens", std::to_string(models::kPageTokens)),
+           "num_pages", std::to_string(num_pages)));
+  kv_info.Set(1);
   draft_pages_used = registry.AddGauge(
       "millrace_draft_kv_pages_used",
       "KV pages that the draft model holds for running sequences.", labels);
@@ -92,12 +128,74 @@ EngineMetrics::EngineMetrics(MetricRegistry& registry, const std::string& model)
       labels);
 }
 
+void EngineMetrics::AddRequestMetrics(MetricRegistry& registry,
+                                      const MetricLabels& labels) {
+  const auto ended = [&](const char* reason) {
+    return registry.AddCounter(
+        "millrace_completions_total",
+        "Completions by why they ended: at a stop token or string, at "
+        "max_tokens, cancelled by the client, or failed.",
+        With(labels, "reason", reason));
+  };
+  ended_stop = ended("stop");
+  ended_length = ended("length");
+  ended_cancelled = ended("cancelled");
+  ended_error = ended("error");
+  const auto time = [&](const char* name, const char* help) {
+    return registry.AddHistogram(name, help, LatencyBucketsSeconds(), labels);
+  };
+  completion_time = time("millrace_completion_time_seconds",
+                         "From a request's arrival to its completion's end.");
+  inference_time = time("millrace_inference_time_seconds",
+                        "From a completion's first step to its end.");
+  prefill_time = time("millrace_prefill_time_seconds",
+                      "From a completion's first step to its first token.");
+  decode_time = time("millrace_decode_time_seconds",
+                     "From a completion's first token to its end.");
+  const auto tokens = [&](const char* name, const char* help) {
+    return registry.AddHistogram(name, help, TokenBuckets(), labels);
+  };
+  request_prompt_tokens =
+      tokens("millrace_request_prompt_tokens", "Tokens of ended prompts.");
+  request_generation_tokens = tokens("millrace_request_generation_tokens",
+                                     "Tokens of ended completions.");
+  request_max_tokens =
+      tokens("millrace_request_max_tokens", "max_tokens of ended completions.");
+  request_n = tokens("millrace_request_n", "Completions that requests ask.");
+}
+
+void EngineMetrics::AddEnding(const Job& job, const StreamEnd& end,
+                              Clock::Time now) const {
+  const bool done = end.status.ok();
+  const bool cancelled = end.status.code() == StatusCode::kCancelled;
+  if (done) {
+    (end.reason == FinishReason::kLength ? ended_length : ended_stop).Add();
+  } else if (cancelled && job.stream->stopped()) {
+    ended_stop.Add();
+  } else {
+    (cancelled ? ended_cancelled : ended_error).Add();
+  }
+  if (job.num_completions > 0) request_n.Observe(job.num_completions);
+  completion_time.Observe(Seconds(now - job.accepted));
+  if (job.scheduled) inference_time.Observe(Seconds(now - job.began));
+  if (end.output_tokens > 0) {
+    prefill_time.Observe(Seconds(job.first_token - job.began));
+    decode_time.Observe(Seconds(now - job.first_token));
+  }
+  request_prompt_tokens.Observe(end.prompt_tokens);
+  request_generation_tokens.Observe(end.output_tokens);
+  request_max_tokens.Observe(job.sequence.max_output);
+}
+
 void EngineMetrics::SetGauges(const EngineStats& stats) const {
   running.Set(stats.running);
   waiting.Set(stats.waiting);
   pages_free.Set(stats.pages_free);
   pages_used.Set(stats.pages_used);
   pages_cached.Set(stats.pages_cached);
+  kv_usage.Set(stats.pages_total > 0
+                   ? static_cast<double>(stats.pages_used) / stats.pages_total
+                   : 0);
   draft_pages_used.Set(stats.draft_pages_used);
   bandwidth_utilization.Set(stats.bandwidth_utilization);
   compute_utilization.Set(stats.compute_utilization);

@@ -10,6 +10,7 @@
 #include "config/base/mutex.h"
 #include "models/llm/runner.h"
 #include "scheduler/engine.h"
+#include "scheduler/job.h"
 #include "scheduler/load_metrics.h"
 
 namespace millrace::scheduler {
@@ -33,7 +34,8 @@ class StatsBoard {
 
 struct EngineMetrics : LoadMetrics {
   EngineMetrics() = default;  // counts nothing
-  EngineMetrics(MetricRegistry& registry, const std::string& model);
+  EngineMetrics(MetricRegistry& registry, const std::string& model,
+                int32_t num_pages);
 
   Counter preemptions;
   Counter prompt_tokens;
@@ -46,14 +48,32 @@ struct EngineMetrics : LoadMetrics {
   std::array<Counter, models::kStepPhaseNames.size()> phase_seconds;
   Histogram time_to_first_token;
   Histogram inter_token_latency;
+  Histogram step_tokens;
+
+  // Of each completion, when it ends.
+  Counter ended_stop;
+  Counter ended_length;
+  Counter ended_cancelled;
+  Counter ended_error;
+  Histogram completion_time;
+  Histogram inference_time;
+  Histogram prefill_time;
+  Histogram decode_time;
+  Histogram request_prompt_tokens;
+  Histogram request_generation_tokens;
+  Histogram request_max_tokens;
+  Histogram request_n;  // of each request
+
   // Set at each scrape from the board, as running and waiting are.
   Gauge pages_free;
   Gauge pages_used;
   Gauge pages_cached;
+  Gauge kv_usage;
   Gauge draft_pages_used;
   Gauge bandwidth_utilization;
   Gauge compute_utilization;
   // Set once.
+  Gauge kv_info;
   Gauge peak_read;
   Gauge peak_macs;
   Gauge barrier;
@@ -61,6 +81,11 @@ struct EngineMetrics : LoadMetrics {
   void SetGauges(const EngineStats& stats) const;
   void SetPeaks(const models::RunnerRoofline& roofline) const;
   void AddPhases(const models::StepAccount& step) const;
+  // The job has ended so, now.
+  void AddEnding(const Job& job, const StreamEnd& end, Clock::Time now) const;
+
+ private:
+  void AddRequestMetrics(MetricRegistry& registry, const MetricLabels& labels);
 };
 
 }  // namespace millrace::scheduler

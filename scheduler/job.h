@@ -23,17 +23,21 @@ struct Job {
   DraftRecord drafts;
   std::shared_ptr<const void> family;  // keeps sequence.family unique
   models::SamplingParams sampling;
+  TenantShare tenant;
   Clock::Time deadline = kNever;
   std::stop_token stop;
   std::shared_ptr<Trace> trace;         // may be null
   std::shared_ptr<TokenStream> stream;  // the handler holds the other end
   Reservation place;
+  int32_t num_completions = 1;  // of its request; 0: another job tells them
 
-  Clock::Time accepted;   // first byte of the request, if anybody stamped it
-  Clock::Time submitted;  // tokens with the engine
+  Clock::Time accepted;     // first byte of the request, if anybody stamped it
+  Clock::Time submitted;    // tokens with the engine
+  Clock::Time first_token;  // if there is an output token
   Clock::Time last_token;
-  bool scheduled = false;  // a step has run some of it
-  Clock::Time began;       // of that step, when scheduled
+  int32_t fair_prompt = 0;  // prompt tokens that the fair order counts
+  bool scheduled = false;   // a step has run some of it
+  Clock::Time began;        // of that step, when scheduled
 };
 
 }  // namespace millrace::scheduler

@@ -39,7 +39,8 @@ std::span<const int32_t> KvLedger::CacheIds(Sequence& sequence) const {
 }
 
 KvLedger::KvLedger(const LedgerOptions& options)
-    : options_(options), pages_(options.num_pages, options.hash_mask) {}
+    : options_(options),
+      pages_(options.num_pages, options.hash_mask, options.window > 0) {}
 
 std::vector<SequenceView> KvLedger::Views(std::span<Sequence* const> sequences,
                                           const PolicyLimits& limits) {
@@ -54,10 +55,7 @@ std::vector<SequenceView> KvLedger::Views(std::span<Sequence* const> sequences,
     SequenceView& view = views.emplace_back(View(sequence));
     if (!sequence.running()) continue;
     --slots_left;
-    const auto shared = std::ranges::find_if(
-        sequence.pages,
-        [&](models::PageId page) { return pages_.refs(page) == 1; });
-    view.shared = std::span(sequence.pages.begin(), shared);
+    view.shared = SharedPages(sequence);
     if (view.num_tokens - view.num_computed == 1) continue;
     computing_.push_back(static_cast<int32_t>(k));
   }
@@ -85,6 +83,17 @@ std::vector<SequenceView> KvLedger::Views(std::span<Sequence* const> sequences,
   return views;
 }
 
+// With a window, others may share pages in the middle: all are named then.
+std::span<const models::PageId> KvLedger::SharedPages(
+    const Sequence& sequence) const {
+  const auto held = std::span(sequence.pages)
+                        .subspan(static_cast<size_t>(sequence.num_given_back));
+  if (options_.window > 0) return held;
+  const auto shared = std::ranges::find_if(
+      held, [&](models::PageId page) { return pages_.refs(page) == 1; });
+  return std::span(held.begin(), shared);
+}
+
 KvLedger::Start KvLedger::FindStart(std::span<Sequence* const> sequences,
                                     int32_t i) const {
   Sequence& sequence = *sequences[i];
@@ -96,6 +105,7 @@ KvLedger::Start KvLedger::FindStart(std::span<Sequence* const> sequences,
     for (const Sequence* other : sequences) {
       if (other == &sequence || other->family != sequence.family ||
           !other->running() || other->num_computed < common ||
+          other->num_given_back > FirstSeen(common) ||
           common <= start.num_computed) {
         continue;
       }
@@ -162,6 +172,7 @@ void KvLedger::Admit(const Plan& plan, std::span<Sequence* const> sequences,
     auto forked = pages_.Fork(start.sibling->pages, start.num_computed);
     CHECK(forked.has_value(), "the plan gives away only available pages");
     sequence.pages = std::move(forked->pages);
+    sequence.num_given_back = start.sibling->num_given_back;
     sequence.num_registered = std::min(start.sibling->num_registered,
                                        start.num_computed / kPageTokens);
     if (forked->copy) builder.AddCopy(*forked->copy);
@@ -179,11 +190,20 @@ void KvLedger::Grow(Sequence& sequence, int32_t num_rows) {
 
 void KvLedger::Advance(Sequence& sequence, int32_t num_computed) {
   sequence.num_computed = num_computed;
-  if (!options_.prefix_caching) return;
+  if (options_.prefix_caching) RegisterPages(sequence);
+  while (sequence.num_given_back < FirstSeen(num_computed)) {
+    pages_.GiveBack(sequence.pages, sequence.num_given_back++);
+  }
+}
+
+void KvLedger::RegisterPages(Sequence& sequence) {
+  const int32_t num_computed = sequence.num_computed;
   HashPages(sequence);
   const std::span<const int32_t> ids = CacheIds(sequence);
   while ((sequence.num_registered + 1) * kPageTokens <= num_computed) {
     const int32_t page = sequence.num_registered++;
+    // Pages before it were given back and evicted.
+    if (page > 0 && !pages_.registered(sequence.pages[page - 1])) continue;
     pages_.Register(sequence.pages, page,
                     ids.subspan(page * kPageTokens, kPageTokens),
                     Hashes(sequence)[static_cast<size_t>(page)]);
@@ -194,6 +214,7 @@ void KvLedger::GiveBack(Sequence& sequence) {
   pages_.Release(sequence.pages);
   sequence.num_computed = 0;
   sequence.num_registered = 0;
+  sequence.num_given_back = 0;
 }
 
 }  // namespace millrace::scheduler

@@ -23,10 +23,17 @@
 // only by a sequence with the same roles. So a preempted sequence finds its own
 // pages, and a prompt that holds an earlier completion computes that again.
 //
+// Where all layers of a model see a window of the last keys only, a sequence
+// gives back pages as soon as they lie before the window of its next row; their
+// places in its table are empty. It takes pages for its whole prompt when it
+// starts and so holds the most then. A sibling whose start lies before the
+// window computes the prompt anew.
+//
 // Plain and deterministic; the simulator runs it against an oracle. Engine
 // thread only.
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
 #include <span>
 #include <vector>
@@ -43,6 +50,7 @@ struct LedgerOptions {
   int32_t num_pages = 0;
   bool prefix_caching = true;
   bool separate_roles = false;  // keys and values depend on a token's role
+  int32_t window = 0;  // keys that a row sees at most, its own included; 0: all
   uint64_t hash_mask = ~uint64_t{0};  // see PageManager
 };
 
@@ -96,12 +104,21 @@ class KvLedger {
     pages_.HashPages(CacheIds(sequence), sequence.marked_hashes);
   }
 
+  // The first page that a row at this position sees.
+  int32_t FirstSeen(int32_t position) const {
+    if (options_.window == 0) return 0;
+    return std::max(position + 1 - options_.window, 0) / models::kPageTokens;
+  }
+
   struct Start {
     const Sequence* sibling = nullptr;  // forked from, or null
     PageManager::Found found;           // else shared
     int32_t num_computed = 0;
     int32_t waits_for = -1;
   };
+  std::span<const models::PageId> SharedPages(const Sequence& sequence) const;
+  // Those that became full can be found from now on.
+  void RegisterPages(Sequence& sequence);
   Start FindStart(std::span<Sequence* const> sequences, int32_t i) const;
   // The view that will compute the page after `num_found` for sequence i.
   int32_t WhoComputes(std::span<Sequence* const> sequences, int32_t i,

@@ -27,8 +27,9 @@ std::string NameOf(size_t page) { return "page " + std::to_string(page); }
 
 }  // namespace
 
-PageManager::PageManager(int32_t num_pages, uint64_t hash_mask)
-    : hash_mask_(hash_mask), pages_(num_pages) {
+PageManager::PageManager(int32_t num_pages, uint64_t hash_mask,
+                         bool heads_may_go)
+    : hash_mask_(hash_mask), heads_may_go_(heads_may_go), pages_(num_pages) {
   free_.reserve(num_pages);
   for (int32_t page = num_pages - 1; page >= 0; --page) {
     free_.push_back(PageId{page});
@@ -61,9 +62,15 @@ void PageManager::Release(std::vector<PageId>& pages) {
   // Back to front: the next owner gets free ones in the same order, and of
   // cached ones the tail is the first to be evicted.
   for (auto page = pages.rbegin(); page != pages.rend(); ++page) {
-    DropReference(*page);
+    if (*page != kNoPage) DropReference(*page);
   }
   pages.clear();
+}
+
+void PageManager::GiveBack(std::vector<PageId>& pages, int32_t idx) {
+  CHECK(heads_may_go_, "this manager's sequences keep their pages");
+  DropReference(pages[idx]);
+  pages[idx] = kNoPage;
 }
 
 std::optional<PageManager::Forked> PageManager::Fork(
@@ -80,7 +87,9 @@ std::optional<PageManager::Forked> PageManager::Fork(
     forked.copy = PageCopy{pages[num_full], forked.pages.back()};
   }
   // References last: a failed fork leaves the books as they were.
-  for (int32_t i = 0; i < num_full; ++i) AddReference(pages[i]);
+  for (int32_t i = 0; i < num_full; ++i) {
+    if (pages[i] != kNoPage) AddReference(pages[i]);
+  }
   return forked;
 }
 
@@ -136,6 +145,7 @@ void PageManager::Register(std::vector<PageId>& pages, int32_t idx,
         "a page is registered by the owner who filled it");
   page.registered = true;
   page.before = before;
+  if (before != kNoPage) ++At(before).followers;
   page.hash = hash;
   std::ranges::copy(ids, page.ids.begin());
   registered_.emplace(hash, pages[idx]);
@@ -143,7 +153,10 @@ void PageManager::Register(std::vector<PageId>& pages, int32_t idx,
 
 void PageManager::Forget() {
   registered_.clear();
-  for (Page& page : pages_) page.registered = false;
+  for (Page& page : pages_) {
+    page.registered = false;
+    page.followers = 0;
+  }
   for (const auto& [left, page] : cached_) free_.push_back(page);
   cached_.clear();
 }
@@ -181,8 +194,30 @@ void PageManager::DropReference(PageId id) {
   }
 }
 
+// An evicted page has no registered followers, unless pages before it were
+// given back (GiveBack): then they are taken out with it.
 void PageManager::Unregister(PageId id) {
+  std::vector<PageId> doomed = {id};
+  for (size_t i = 0; i < doomed.size(); ++i) {
+    int32_t followers = At(doomed[i]).followers;
+    for (size_t at = 0; followers > 0; ++at) {
+      const Page& page = pages_[at];
+      if (!page.registered || page.before != doomed[i]) continue;
+      doomed.push_back(PageId{static_cast<int32_t>(at)});
+      --followers;
+    }
+  }
+  for (auto page = doomed.rbegin(); page != doomed.rend(); ++page) {
+    UnregisterOne(*page);
+    if (*page == id || At(*page).refs > 0) continue;
+    cached_.erase(At(*page).left);
+    free_.push_back(*page);
+  }
+}
+
+void PageManager::UnregisterOne(PageId id) {
   Page& page = At(id);
+  if (page.before != kNoPage) --At(page.before).followers;
   const auto [begin, end] = registered_.equal_range(page.hash);
   for (auto entry = begin; entry != end; ++entry) {
     if (entry->second != id) continue;
@@ -248,8 +283,8 @@ Status PageManager::AuditChains() const {
       if (!before.registered) {
         return Internal(name + " follows one that cannot be found");
       }
-      if (before.refs < page.refs ||
-          (before.refs == 0 && before.left < page.left)) {
+      if (!heads_may_go_ && (before.refs < page.refs ||
+                             (before.refs == 0 && before.left < page.left))) {
         return Internal(name + " outlives the one before it");
       }
       hash = before.hash;
@@ -273,7 +308,9 @@ Status PageManager::Audit(
   RETURN_IF_ERROR(Audit());
   std::vector<int32_t> named(pages_.size(), 0);
   for (const std::vector<PageId>* pages : owners) {
-    for (const PageId page : *pages) ++named[Index(page)];
+    for (const PageId page : *pages) {
+      if (page != kNoPage) ++named[Index(page)];
+    }
   }
   for (size_t page = 0; page < pages_.size(); ++page) {
     if (named[page] != pages_[page].refs) {

@@ -29,6 +29,11 @@
 // Hence the owner of a page owns the pages before it, and a page without owner
 // was left no later than the page before it: the tail of a chain is evicted
 // before its head, and a registered page is always reachable.
+//
+// A sequence of a model with a sliding window may give back pages of the head
+// while it keeps the tail. Then a head may be evicted before its tail; who
+// follows an evicted page cannot be found any more, so that a registered page
+// stays reachable.
 // Source: PagedAttention, Kwon et al. 2023, section 4.4; vLLM's prefix caching.
 //
 // Engine thread only.
@@ -55,7 +60,9 @@ constexpr int32_t PagesFor(int32_t num_tokens) {
 class PageManager {
  public:
   // `hash_mask` thins the hashes out: with 0 everything collides (tests).
-  explicit PageManager(int32_t num_pages, uint64_t hash_mask = ~uint64_t{0});
+  // `heads_may_go`: GiveBack is used.
+  explicit PageManager(int32_t num_pages, uint64_t hash_mask = ~uint64_t{0},
+                       bool heads_may_go = false);
 
   int32_t total() const { return static_cast<int32_t>(pages_.size()); }
   int32_t free() const { return static_cast<int32_t>(free_.size()); }
@@ -75,13 +82,17 @@ class PageManager {
   // position.
   void Release(std::vector<models::PageId>& pages);
 
+  // Drops the reference of pages[idx], in the place of which nothing is left.
+  void GiveBack(std::vector<models::PageId>& pages, int32_t idx);
+
   struct Forked {
     std::vector<models::PageId> pages;
     // To be done before either side writes: the last page when partly filled.
     std::optional<models::PageCopy> copy;
   };
   // A second owner of the first `num_tokens` tokens held by `pages`: full pages
-  // are shared, a partial last one is copied to a fresh page. Nothing, with no
+  // are shared, a partial last one is copied to a fresh page, places of pages
+  // that were given back stay empty. Nothing, with no
   // reference taken, when no page is available for the copy.
   std::optional<Forked> Fork(std::span<const models::PageId> pages,
                              int32_t num_tokens);
@@ -110,6 +121,10 @@ class PageManager {
   void Register(std::vector<models::PageId>& pages, int32_t idx,
                 std::span<const int32_t> ids, uint64_t hash);
 
+  bool registered(models::PageId page) const {
+    return page != models::kNoPage && At(page).registered;
+  }
+
   // No page can be found any more; cached ones are free.
   void Forget();
 
@@ -126,6 +141,7 @@ class PageManager {
     bool registered = false;
     // Of a registered page only.
     models::PageId before = models::kNoPage;  // in the chain; none: the first
+    int32_t followers = 0;  // registered pages that come next in a chain
     uint64_t hash = 0;
     std::array<int32_t, models::kPageTokens> ids;
     uint64_t left = 0;  // of a cached page: when its last owner went
@@ -138,10 +154,13 @@ class PageManager {
                           std::span<const int32_t> ids) const;
   void AddReference(models::PageId page);
   void DropReference(models::PageId page);
+  // With all that follow it.
   void Unregister(models::PageId page);
+  void UnregisterOne(models::PageId page);
   Status AuditChains() const;
 
   const uint64_t hash_mask_;
+  const bool heads_may_go_;
   std::vector<Page> pages_;
   std::vector<models::PageId> free_;  // last in, first out: warm memory first
   int32_t used_ = 0;

@@ -45,6 +45,7 @@ class Planner {
       tokens_left_ =
           std::max(std::min(tokens_left_, limits_.max_prompt_rows), 1);
     }
+    if (plan_.preempted.empty()) PlanOvertaking();
     PlanPrompts();
     // After a preemption pages are short: newcomers would take what was freed.
     if (plan_.preempted.empty()) PlanAdmissions();
@@ -103,34 +104,76 @@ class Planner {
 
   void PlanPrompts() {
     for (int32_t i = 0; i < size() && tokens_left_ > 0; ++i) {
-      if (!runs_[i] || Lacking(views_[i]) == 1) continue;
+      if (!views_[i].running || !runs_[i] || Lacking(views_[i]) == 1) continue;
       const int32_t num_rows = Chunk(views_[i]);
       if (num_rows > 0) AddRows(i, num_rows, 0);
     }
   }
 
   void PlanAdmissions() {
-    int32_t kept_back = 0;
-    for (const SequenceView& view : views_) {
-      kept_back += view.running && WantsPageSoon(view, view.num_pages);
-    }
     for (int32_t i = 0; i < size(); ++i) {
-      const SequenceView& view = views_[i];
-      if (view.running) continue;
-      if (view.waits_for >= 0 && runs_[view.waits_for]) continue;
-      if (num_running_ == limits_.max_seqs) return;
-      const int32_t new_pages = PagesFor(view.num_tokens) - view.num_pages;
-      const int32_t taken = new_pages + view.num_revived;
-      if (taken + kept_back > pages_left_) return;
-      const int32_t num_rows = Chunk(view);
-      if (num_rows == 0) return;
-      plan_.admitted.push_back(i);
-      runs_[i] = true;
-      ++num_running_;
-      kept_back += WantsPageSoon(view, PagesFor(view.num_tokens));
-      pages_left_ -= view.num_revived;
-      AddRows(i, num_rows, new_pages);
+      if (!runs_[i] && !TryAdmit(i)) return;
     }
+  }
+
+  // Waiting sequences before the first running prompt, of another tenant.
+  void PlanOvertaking() {
+    int32_t first = 0;
+    while (first < size() && !(views_[first].running && runs_[first] &&
+                               Lacking(views_[first]) > 1)) {
+      ++first;
+    }
+    if (first == size()) return;
+    for (int32_t i = 0; i < first; ++i) {
+      if (runs_[i] || views_[i].tenant == views_[first].tenant) continue;
+      if (!TryAdmit(i)) return;
+    }
+  }
+
+  // Admits a waiting sequence, or leaves it out for a reason of its own. False
+  // when it does not fit, which ends the admission.
+  bool TryAdmit(int32_t i) {
+    const SequenceView& view = views_[i];
+    if (view.waits_for >= 0 && runs_[view.waits_for]) return true;
+    if (num_running_ == limits_.max_seqs) return false;
+    if (!view.tenant_alone &&
+        RunningOf(view.tenant) >= MostOfTenant(limits_.max_seqs)) {
+      return true;
+    }
+    const int32_t new_pages = PagesFor(view.num_tokens) - view.num_pages;
+    const int32_t taken = new_pages + view.num_revived;
+    if (taken + KeptBack() > pages_left_) return false;
+    const int32_t num_rows = Chunk(view);
+    if (num_rows == 0) return false;
+    plan_.admitted.push_back(i);
+    runs_[i] = true;
+    ++num_running_;
+    pages_left_ -= view.num_revived;
+    AddRows(i, num_rows, new_pages);
+    return true;
+  }
+
+  // Pages that running and admitted sequences will want soon.
+  int32_t KeptBack() {
+    if (kept_back_ < 0) {
+      kept_back_ = 0;
+      for (const SequenceView& view : views_) {
+        kept_back_ += view.running && WantsPageSoon(view, view.num_pages);
+      }
+    }
+    for (; num_kept_for_ < plan_.admitted.size(); ++num_kept_for_) {
+      const SequenceView& view = views_[plan_.admitted[num_kept_for_]];
+      kept_back_ += WantsPageSoon(view, PagesFor(view.num_tokens));
+    }
+    return kept_back_;
+  }
+
+  int32_t RunningOf(uint32_t tenant) const {
+    int32_t num = 0;
+    for (int32_t i = 0; i < size(); ++i) {
+      num += runs_[i] && views_[i].tenant == tenant;
+    }
+    return num;
   }
 
   // The last running sequence has no rows in this plan yet: decodes are planned
@@ -141,7 +184,7 @@ class Planner {
     CountHolders();
     runs_[last] = false;
     plan_.preempted.push_back(last);
-    pages_left_ += views_[last].num_pages -
+    pages_left_ += views_[last].num_pages - views_[last].num_given_back -
                    static_cast<int32_t>(views_[last].shared.size());
     for (const models::PageId page : views_[last].shared) {
       if (--holders_[page] == 0) ++pages_left_;
@@ -193,6 +236,8 @@ class Planner {
   // Of shared pages, among those that run; filled by the first preemption.
   std::unordered_map<models::PageId, int32_t> holders_;
   int32_t num_running_ = 0;
+  int32_t kept_back_ = -1;   // see KeptBack; -1: not counted yet
+  size_t num_kept_for_ = 0;  // of the admitted, those counted in it
   int32_t pages_left_;
   int32_t tokens_left_;  // below 0 while decodes exceed the budget
   int32_t samples_left_;
@@ -203,15 +248,22 @@ class Planner {
 SequenceView View(const Sequence& sequence) {
   SequenceView view;
   view.running = sequence.running();
+  view.tenant = sequence.tenant;
+  view.tenant_alone = sequence.tenant_alone;
   view.num_tokens = sequence.num_tokens();
   view.num_computed = sequence.num_computed;
   view.num_pages = static_cast<int32_t>(sequence.pages.size());
+  view.num_given_back = sequence.num_given_back;
   view.num_draft = static_cast<int32_t>(sequence.draft.size());
   if (sequence.score_prompt) {
     view.score_begin = sequence.num_scored;
     view.score_end = sequence.num_prompt - 1;
   }
   return view;
+}
+
+int32_t MostOfTenant(int32_t all) {
+  return std::max(all - std::max(all / 8, 1), 1);
 }
 
 Plan MakePlan(std::span<const SequenceView> sequences, int32_t available_pages,

@@ -8,12 +8,19 @@
 //   2. Then prompts of running sequences, in chunks, until the token budget of
 //      the step is spent, or that for prompts when there are decodes. Prompts
 //      get one row at least, however many decodes there are.
-//   3. Then waiting sequences, by priority and arrival, as long as a slot,
+//   3. Then waiting sequences, by priority and start tag (the fair order
+//      between tenants; of one tenant that of arrival), as long as a slot,
 //      tokens and pages for all they know so far are there. The first that does
 //      not fit stops the admission: nobody overtakes, hence nobody starves
 //      within a priority. The one exception: a sequence whose next page a
 //      running one is computing right now is left out for as long as that goes
 //      on, because it will then start behind it.
+//
+// Between tenants two things more hold. A waiting sequence that stands before
+// all running prompts, and is of another tenant than the first of them, starts
+// before they go on: a flood of long prompts does not keep others waiting. And
+// where several tenants are known, none takes the last eighth of the slots (one
+// at least, of two or more), also while no other tenant asks for any.
 //
 // When a decode wants a page and none is available, the last running sequence
 // (lowest priority, then youngest) is preempted: it loses its pages and waits
@@ -35,12 +42,16 @@ namespace millrace::scheduler {
 // What the policy sees of a sequence.
 struct SequenceView {
   bool running = false;
-  int32_t num_tokens = 0;  // known: prompt and completion so far
+  uint32_t tenant = 0;
+  bool tenant_alone = true;  // its tenant may take all slots
+  int32_t num_tokens = 0;    // known: prompt and completion so far
   // Of a waiting sequence: what it finds computed by others when it starts.
   int32_t num_computed = 0;  // < num_tokens
   // Held; of a waiting sequence: those it would share with others.
   int32_t num_pages = 0;
-  // Of a running sequence: those of its pages that others hold too. A
+  // Of num_pages, places of pages that were given back.
+  int32_t num_given_back = 0;
+  // Of a running sequence: those of its pages that others may hold too. A
   // preemption gives such a page back when it takes the last holder.
   std::span<const models::PageId> shared = {};
   // Of a waiting sequence: how many of the pages it would share nobody holds,
@@ -83,9 +94,12 @@ struct Plan {
   std::vector<PlannedRows> rows;  // decodes before prompts
 };
 
-// `sequences` in order of priority, then arrival. `available_pages` are free or
-// cached without a holder. Not empty for a non-empty input, if every sequence
-// alone fits into the pool.
+// How many of `all` a tenant that is not alone may take; one at least.
+int32_t MostOfTenant(int32_t all);
+
+// `sequences` in order of priority, start tag, arrival. `available_pages` are
+// free or cached without a holder. Not empty for a non-empty input, if every
+// sequence alone fits into the pool.
 Plan MakePlan(std::span<const SequenceView> sequences, int32_t available_pages,
               const PolicyLimits& limits);
 

@@ -20,6 +20,14 @@
 
 namespace millrace::scheduler {
 
+// Whose request it is, for a fair order between tenants.
+struct TenantShare {
+  uint32_t id = 0;
+  int32_t weight = 1;  // its share beside other tenants, at least 1
+  // There is no other tenant: it may take all places of the queue.
+  bool alone = true;
+};
+
 struct GenerateTask {
   std::vector<int32_t> prompt;      // at least one token
   models::SamplingParams sampling;  // its stop_ids end the completion
@@ -27,6 +35,9 @@ struct GenerateTask {
   bool prompt_logprobs = false;     // score prompt tokens 1…n-1
   Clock::Time deadline = kNever;
   int32_t priority = 0;  // lower runs first, as in vLLM
+  // Completions that its request asks for; 0: an earlier task told them.
+  int32_t num_completions = 1;
+  TenantShare tenant = {};
   // The same for tasks with the same prompt that want it computed once (n > 1);
   // null: it is alone. Shared so that its address means one request only.
   std::shared_ptr<const void> family;

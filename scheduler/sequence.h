@@ -14,7 +14,7 @@
 
 #include <cstdint>
 #include <span>
-#include <utility>
+#include <tuple>
 #include <vector>
 
 #include "models/llm/step.h"
@@ -26,14 +26,19 @@ struct Sequence {
   int32_t num_prompt = 0;
   int32_t max_output = 0;  // tokens
   bool score_prompt = false;
-  int32_t priority = 0;  // lower runs first
-  int64_t arrival = 0;   // unique; breaks ties of priority
+  int32_t priority = 0;      // lower runs first
+  uint32_t tenant = 0;       // its number
+  bool tenant_alone = true;  // no other one is known
+  int64_t start_tag = 0;     // order within a priority, see FairOrder
+  int64_t arrival = 0;       // unique; breaks ties of tags
 
   int32_t num_computed = 0;
   // Prompt log-probabilities are known for the rows before this one; a
   // preemption does not ask for them twice.
   int32_t num_scored = 0;
   std::vector<models::PageId> pages;
+  // Pages from the first that lie before the window; kNoPage in `pages`.
+  int32_t num_given_back = 0;
   int32_t num_registered = 0;  // of those, from the first; see PageManager
   std::vector<uint64_t> page_hashes;  // of full pages, as far as asked for
   // The same where the prefix cache tells generated tokens from those of
@@ -64,8 +69,8 @@ struct Sequence {
   }
   // Who runs first; who is preempted last.
   bool Before(const Sequence& other) const {
-    return std::pair(priority, arrival) <
-           std::pair(other.priority, other.arrival);
+    return std::tuple(priority, start_tag, arrival) <
+           std::tuple(other.priority, other.start_tag, other.arrival);
   }
 };
 

@@ -5,6 +5,7 @@
 // Push and Finish: engine thread. The rest: any one consumer at a time.
 #pragma once
 
+#include <atomic>
 #include <cstdint>
 #include <functional>
 #include <optional>
@@ -51,6 +52,11 @@ class TokenStream {
   // is something already.
   void OnReady(std::function<void()> wake);
 
+  // The reader found a stop string and cancels: for the engine that is a stop.
+  // Relaxed: the stop request that follows orders it.
+  void MarkStopped() { stopped_.store(true, std::memory_order_relaxed); }
+  bool stopped() const { return stopped_.load(std::memory_order_relaxed); }
+
   void PushPrompt(TokenEvent event);
   void Push(TokenEvent event);
   void Finish(StreamEnd end);
@@ -59,6 +65,7 @@ class TokenStream {
   // What to call once the lock is released; empty if the reader knows already.
   std::function<void()> WakeOnce() REQUIRES(mu_);
 
+  std::atomic<bool> stopped_ = false;
   Mutex mu_;
   Taken pending_ GUARDED_BY(mu_);
   bool woken_ GUARDED_BY(mu_) = false;

@@ -39,10 +39,12 @@ class KvCells {
     }
   }
 
-  // The tokens a sequence's last row sees, itself included.
-  std::vector<int32_t> Read(const models::StepBatch& batch, int32_t seq) const {
+  // The tokens a sequence's last row sees from position `first` on, itself
+  // included.
+  std::vector<int32_t> Read(const models::StepBatch& batch, int32_t seq,
+                            int32_t first = 0) const {
     std::vector<int32_t> tokens(batch.kv_len()[seq]);
-    for (int32_t position = 0; position < batch.kv_len()[seq]; ++position) {
+    for (int32_t position = first; position < batch.kv_len()[seq]; ++position) {
       tokens[position] = cells_[Cell(batch, seq, position)].token;
     }
     return tokens;

@@ -28,6 +28,7 @@ namespace {
 struct Events {
   int64_t preemptions = 0;
   int64_t forks = 0;
+  int64_t given_back = 0;  // pages before a window, again each step
   int64_t found_tokens = 0;
   int64_t evicting_steps = 0;  // with nothing free and something cached
   int64_t waits = 0;
@@ -47,9 +48,11 @@ class World {
         hash_mask_(std::vector<uint64_t>{0, 3, ~uint64_t{0},
                                          ~uint64_t{0}}[Uniform(0, 3)]),
         separate_roles_(Uniform(0, 1) > 0),
+        window_(Uniform(0, 1) > 0 ? Uniform(1, 300) : 0),
         ledger_({.num_pages = Uniform(1, 24),
                  .prefix_caching = Uniform(0, 5) > 0,
                  .separate_roles = separate_roles_,
+                 .window = window_,
                  .hash_mask = hash_mask_}),
         cells_(pages().total()),
         batch_(Capacity()),
@@ -278,10 +281,11 @@ class World {
     cells_.Write(batch_);
     for (int32_t i = 0; i < seq; ++i) {
       const Sequence& sequence = *sequences_[plan.rows[i].sequence];
-      const auto seen = cells_.Read(batch_, i);
+      const int32_t first = FirstSeen(batch_.positions()[batch_.q_start()[i]]);
+      const auto seen = cells_.Read(batch_, i, first);
       std::vector<int32_t> tokens = sequence.tokens;
       tokens.insert(tokens.end(), sequence.draft.begin(), sequence.draft.end());
-      for (int32_t p = 0; p < static_cast<int32_t>(seen.size()); ++p) {
+      for (int32_t p = first; p < static_cast<int32_t>(seen.size()); ++p) {
         ASSERT_EQ(seen[p], tokens[p])
             << "sequence " << plan.rows[i].sequence << " sees a foreign token";
         if (!separate_roles_) continue;
@@ -290,6 +294,11 @@ class World {
             << " sees a token of another role";
       }
     }
+  }
+
+  // The first position that a row sees.
+  int32_t FirstSeen(int32_t position) const {
+    return window_ == 0 ? 0 : std::max(0, position + 1 - window_);
   }
 
   void Apply(const Plan& plan) {
@@ -309,6 +318,12 @@ class World {
         }
       }
       ledger_.Advance(sequence, computed);
+      events_.given_back += sequence.num_given_back;
+      // No more than the window and the known tokens behind it need.
+      ASSERT_LE(
+          static_cast<int32_t>(sequence.pages.size()) - sequence.num_given_back,
+          PagesFor(sequence.num_tokens() + 70) -
+              FirstSeen(computed) / models::kPageTokens);
     }
     EndWhere([](const Sequence& sequence) {
       return sequence.num_output() == sequence.max_output;
@@ -350,6 +365,7 @@ class World {
   const PolicyLimits limits_;
   const uint64_t hash_mask_;
   const bool separate_roles_;
+  const int32_t window_;
   KvLedger ledger_;
   KvCells cells_;
   models::StepBatch batch_;
@@ -380,6 +396,7 @@ TEST(PolicySim, InvariantsHoldAtEveryStepOfManyWorlds) {
   // The worlds were meant to run out of pages, to share and to fork.
   EXPECT_GT(events.preemptions, 100);
   EXPECT_GT(events.forks, 100);
+  EXPECT_GT(events.given_back, 1000);
   EXPECT_GT(events.found_tokens, 10'000);
   EXPECT_GT(events.evicting_steps, 100);
   EXPECT_GT(events.waits, 100);

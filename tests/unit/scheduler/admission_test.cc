@@ -58,6 +58,23 @@ TEST_F(AdmissionTest, PlacesAreRunningPlusWaiting) {
   EXPECT_TRUE(admission->Reserve(kNever).ok());
 }
 
+TEST_F(AdmissionTest, ATenantThatIsNotAloneLeavesTheLastEighth) {
+  auto admission = Make(8, 8);
+  const TenantShare flood{.id = 1, .weight = 1, .alone = false};
+  const TenantShare quiet{.id = 2, .weight = 1, .alone = false};
+  std::vector<Reservation> places;
+  for (int i = 0; i < 14; ++i) {
+    auto place = admission->Reserve(kNever, 1, flood);
+    ASSERT_TRUE(place.ok()) << i;
+    places.push_back(std::move(*place));
+  }
+  EXPECT_EQ(admission->Reserve(kNever, 1, flood).status().code(),
+            StatusCode::kResourceExhausted);
+  EXPECT_TRUE(admission->Reserve(kNever, 2, quiet).ok());
+  places.pop_back();
+  EXPECT_TRUE(admission->Reserve(kNever, 1, flood).ok());
+}
+
 TEST_F(AdmissionTest, SeveralPlacesAreGivenTogetherOrNotAtAll) {
   auto admission = Make(2, 3);
   auto places = Fill(*admission, 2);

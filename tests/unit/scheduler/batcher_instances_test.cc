@@ -31,12 +31,17 @@ class BatcherInstancesTest : public testing::Test {
   ~BatcherInstancesTest() override { control_.Release(); }
 
   void Start(const BatchingOptions& batching, int num_instances = 1) {
-    std::vector<std::unique_ptr<models::graph::ExecutionContext>> instances;
-    for (int i = 0; i < num_instances; ++i) {
-      instances.push_back(std::make_unique<FakeContext>(&control_));
-    }
-    batcher_ = Batcher::Create(std::move(instances),
+    batcher_ = Batcher::Create(Contexts(num_instances),
                                {.model = "m", .batching = batching}, &metrics_);
+  }
+
+  std::vector<std::unique_ptr<models::graph::ExecutionContext>> Contexts(
+      int count) {
+    std::vector<std::unique_ptr<models::graph::ExecutionContext>> contexts;
+    for (int i = 0; i < count; ++i) {
+      contexts.push_back(std::make_unique<FakeContext>(&control_));
+    }
+    return contexts;
   }
 
   Status TrySend(float value, int64_t rows, std::function<void(Result)> done) {
@@ -174,7 +179,6 @@ TEST_F(BatcherInstancesTest, OrderIsKeptAcrossInstances) {
 
 TEST_F(BatcherInstancesTest, InstancesComeAndGoWithoutLosingARequest) {
   Start({.max_batch_size = 4}, 1);
-  EXPECT_FALSE(batcher_->RemoveInstance());
   std::atomic<int> num_sent = 0;
   std::atomic<int> num_good = 0;
   std::atomic<bool> over = false;
@@ -191,9 +195,8 @@ TEST_F(BatcherInstancesTest, InstancesComeAndGoWithoutLosingARequest) {
     }
   });
   for (int i = 0; i < 50; ++i) {
-    batcher_->AddInstance(std::make_unique<FakeContext>(&control_));
-    EXPECT_EQ(batcher_->num_instances(), 2);
-    EXPECT_TRUE(batcher_->RemoveInstance());
+    batcher_->SetInstances(Contexts(1 + i % 3));
+    EXPECT_EQ(batcher_->num_instances(), 1 + i % 3);
   }
   over.store(true);
   sender.join();
@@ -201,6 +204,28 @@ TEST_F(BatcherInstancesTest, InstancesComeAndGoWithoutLosingARequest) {
                               std::chrono::seconds(20)));
   EXPECT_GT(num_sent.load(), 0);
   EXPECT_EQ(num_good.load(), num_sent.load());
+}
+
+TEST_F(BatcherInstancesTest, MoreInstancesHaveMorePlaces) {
+  Start({}, 1);
+  batcher_->SetInstances(Contexts(2));
+  auto both = Occupy(2);
+  EXPECT_EQ(control_.most_together(), 2);
+  int places = 0;
+  std::vector<std::future<Result>> more;
+  while (places < 1000) {
+    const Status sent = TrySend(1, 1, [](const Result&) {});
+    if (!sent.ok()) {
+      EXPECT_THAT(
+          std::string(sent.message()),
+          HasSubstr("instances x max_batch_size 2 + max_queue_size 100"));
+      break;
+    }
+    ++places;
+  }
+  EXPECT_EQ(places, config::CommonSettings::kMaxQueueSize);
+  control_.Release();
+  for (auto& one : both) EXPECT_TRUE(one.get().ok());
 }
 
 TEST_F(BatcherInstancesTest, ClientThatLeavesDoesNotStopItsBatchMates) {

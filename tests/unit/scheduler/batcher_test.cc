@@ -228,7 +228,7 @@ TEST_F(BatcherTest, DestructorGivesEveryRequestItsEnding) {
   EXPECT_FALSE(second.get().ok());
 }
 
-TEST_F(BatcherTest, CountsByTheNamesOfTriton) {
+TEST_F(BatcherTest, CountsEndingsRowsAndStages) {
   Start(1);
   EXPECT_TRUE(Send(1).get().ok());
   EXPECT_FALSE(Send(13).get().ok());
@@ -236,7 +236,7 @@ TEST_F(BatcherTest, CountsByTheNamesOfTriton) {
   auto late = Send(1, clock_.Now() + milliseconds(3));
   EXPECT_FALSE(batcher_->Reserve().ok());
   EXPECT_THAT(metrics_.Text(),
-              HasSubstr("nv_inference_pending_request_count{model=\"m\","
+              HasSubstr("millrace_requests_waiting{model=\"m\","
                         "version=\"1\"} 1"));
   clock_.Advance(milliseconds(4));
   control_.Release();
@@ -244,13 +244,12 @@ TEST_F(BatcherTest, CountsByTheNamesOfTriton) {
   batcher_->Drain(Soon());
   const std::string text = metrics_.Text();
   for (const char* line :
-       {"nv_inference_request_success{model=\"m\",version=\"1\"} 2",
-        "nv_inference_count{model=\"m\",version=\"1\"} 3",
-        "nv_inference_exec_count{model=\"m\",version=\"1\"} 3",
-        "nv_inference_compute_infer_duration_us{model=\"m\",version=\"1\"} "
-        "4000",
-        "reason=\"BACKEND\",version=\"1\"} 1",
-        "reason=\"REJECTED\",version=\"1\"} 2",
+       {"requests_total{model=\"m\",outcome=\"ok\",version=\"1\"} 2",
+        "requests_total{model=\"m\",outcome=\"error\",version=\"1\"} 1",
+        "requests_total{model=\"m\",outcome=\"rejected\",version=\"1\"} 2",
+        "millrace_inference_rows_total{model=\"m\",version=\"1\"} 3",
+        "stage_seconds_total{model=\"m\",stage=\"compute_infer\","
+        "version=\"1\"} 0.004",
         "millrace_batches_total{closed=\"full\",model=\"m\",version=\"1\"} 3",
         "millrace_admission_refusals_total{model=\"m\",reason=\"queue_full\","
         "version=\"1\"} 1"}) {
@@ -303,8 +302,9 @@ TEST_F(BatcherTest, WarmsUpOnItsThreadBeforeItIsThereAndCountsNothing) {
   const auto answer = Send(5).get();
   ASSERT_TRUE(answer.ok());
   EXPECT_THAT(control_.seen(), ElementsAre(3, 5));
-  EXPECT_THAT(metrics_.Text(),
-              HasSubstr("nv_inference_count{model=\"m\",version=\"1\"} 1"));
+  EXPECT_THAT(
+      metrics_.Text(),
+      HasSubstr("millrace_inference_rows_total{model=\"m\",version=\"1\"} 1"));
 }
 
 TEST_F(BatcherTest, AWarmUpThatFailsIsOnlyLogged) {

@@ -2,6 +2,8 @@
 
 #include <gtest/gtest.h>
 
+#include <cmath>
+
 namespace millrace::scheduler {
 namespace {
 
@@ -36,6 +38,27 @@ TEST(Utilization, RowsOfPromptsHaveAPeakOfTheirOwn) {
   step.prompt_macs = 500;
   u.Add(step, 2);
   EXPECT_NEAR(u.compute(), 0.5, 1e-9);  // (50 / 100 + 500 / 1000) / 2
+}
+
+// A noisy neighbour while the peaks were measured, or keys and values that stay
+// in a nearer cache.
+TEST(Utilization, AStepBeyondAPeakRaisesIt) {
+  Utilization u(
+      {.read_bytes_per_s = 100, .macs_per_s = 100, .prompt_macs_per_s = 1000});
+  EXPECT_FALSE(u.Add(Step(50, 50), 1));
+  EXPECT_TRUE(u.Add(Step(200, 400), 1));
+  EXPECT_EQ(u.roofline().read_bytes_per_s, 200);
+  EXPECT_EQ(u.roofline().macs_per_s, 400);
+  EXPECT_EQ(u.roofline().prompt_macs_per_s, 4000);
+  const double keep = std::exp(-1.0 / 5);
+  EXPECT_NEAR(u.bandwidth(), (50 * keep + 200) / (200 * (keep + 1)), 1e-9);
+  EXPECT_NEAR(u.compute(), (50 * keep + 400) / (400 * (keep + 1)), 1e-9);
+  for (int i = 1; i < 200; ++i) {
+    u.Add(Step(37.0 * i, 11.0 * i), 0.01 * i);
+    EXPECT_LE(u.bandwidth(), 1);
+    EXPECT_LE(u.compute(), 1);
+  }
+  EXPECT_FALSE(u.Add(Step(5, 5), 0));
 }
 
 TEST(Utilization, ForgetsWithinTensOfSecondsOfSteps) {

@@ -1,0 +1,51 @@
+// The order between tenants: start-time fair queueing (Goyal, Vin, Cheng:
+// "Start-time Fair Queuing", SIGCOMM 1996), with a credit for tenants that ask
+// for little.
+//
+// Each request gets a start tag when it arrives; requests run in the order of
+// their tags. A tenant's next tag moves on by the cost of its request, divided
+// by its weight, so many requests of one tenant move its own tags far ahead and
+// leave those of other tenants. Virtual time is the largest tag that has
+// started. A tenant that was idle begins at most kCredit behind it: before what
+// a flood has begun, but without a claim to all the time in which it asked for
+// nothing.
+//
+// One tenant alone has rising tags, so its requests run in order of arrival.
+//
+// Engine thread only.
+#pragma once
+
+#include <cstdint>
+#include <map>
+
+#include "scheduler/request.h"
+
+namespace millrace::scheduler {
+
+class FairOrder {
+ public:
+  // Tokens at weight 1; several long prompts.
+  static constexpr int64_t kCredit = 16'384;
+  // A completion's length is not known before its end: all count alike.
+  static constexpr int64_t kCompletionTokens = 128;
+
+  // The start tag of a request with so many prompt tokens.
+  int64_t Tag(const TenantShare& tenant, int32_t num_prompt);
+  // A request of the tenant, with so many prompt tokens, ends without having
+  // run: its next requests do not stand behind its cost.
+  void Withdraw(const TenantShare& tenant, int32_t num_prompt);
+  // A request with this tag runs from now on.
+  void Started(int64_t tag);
+
+ private:
+  // Tags are tokens times kScale, so that weights divide without losing much.
+  static constexpr int64_t kScale = 1000;
+  static constexpr size_t kManyTenants = 1024;
+
+  static int64_t Cost(const TenantShare& tenant, int32_t num_prompt);
+
+  int64_t virtual_time_ = 0;
+  std::map<uint32_t, int64_t> next_;  // tag of the tenant's next request
+};
+
+}  // namespace millrace::scheduler

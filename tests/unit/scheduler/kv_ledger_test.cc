@@ -1,0 +1,105 @@
+// Pages of sequences whose model sees a window of keys only; everything else
+// about the ledger is the simulator's (tests/sim).
+#include "scheduler/kv_ledger.h"
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <numeric>
+
+namespace millrace::scheduler {
+namespace {
+
+using models::kNoPage;
+using models::kPageTokens;
+
+constexpr int32_t kWindow = 1024;
+constexpr PolicyLimits kLimits = {
+    .max_tokens = 512, .max_seqs = 4, .max_samples = 4};
+
+// One step in which the sequence runs alone, or with those before it.
+void Step(KvLedger& ledger, std::vector<Sequence*> sequences) {
+  models::StepBatch batch({.max_tokens = 512,
+                           .max_seqs = 4,
+                           .max_pages_per_seq = 256,
+                           .max_samples = 4});
+  const auto views = ledger.Views(sequences, kLimits);
+  const Plan plan = MakePlan(views, ledger.pages().available(), kLimits);
+  StepBuilder builder(batch);
+  ledger.Admit(plan, sequences, builder);
+  for (const int32_t i : plan.admitted) sequences[i]->slot = i;
+  for (const PlannedRows& rows : plan.rows) {
+    ledger.Grow(*sequences[rows.sequence], rows.num_rows);
+  }
+  for (const PlannedRows& rows : plan.rows) {
+    Sequence& sequence = *sequences[rows.sequence];
+    const int32_t computed = sequence.num_computed + rows.num_rows;
+    if (computed == sequence.num_tokens()) sequence.tokens.push_back(computed);
+    ledger.Advance(sequence, computed);
+  }
+}
+
+Sequence Prompt(int32_t num_tokens) {
+  Sequence sequence;
+  sequence.tokens.resize(static_cast<size_t>(num_tokens));
+  std::iota(sequence.tokens.begin(), sequence.tokens.end(), 0);
+  sequence.num_prompt = num_tokens;
+  sequence.max_output = 1000;
+  return sequence;
+}
+
+TEST(KvLedger, AWindowBoundsThePagesOfALongSequence) {
+  KvLedger ledger({.num_pages = 200, .window = kWindow});
+  Sequence sequence = Prompt(8192);
+  while (sequence.num_output() == 0) Step(ledger, {&sequence});
+  for (int i = 0; i < 300; ++i) {
+    Step(ledger, {&sequence});
+    // The window's own pages, one that it begins in and one that grows.
+    ASSERT_LE(ledger.pages().used(), kWindow / kPageTokens + 2);
+  }
+  EXPECT_EQ(sequence.pages.front(), kNoPage);
+  EXPECT_EQ(sequence.num_computed, 8192 + 300);
+  ledger.GiveBack(sequence);
+  EXPECT_EQ(ledger.pages().used(), 0);
+}
+
+TEST(KvLedger, WithoutAWindowPagesStay) {
+  KvLedger ledger({.num_pages = 200});
+  Sequence sequence = Prompt(2048);
+  while (sequence.num_output() == 0) Step(ledger, {&sequence});
+  EXPECT_EQ(ledger.pages().used(), 2048 / kPageTokens);
+  EXPECT_EQ(sequence.num_given_back, 0);
+}
+
+// What was given back stays in the prefix cache as long as nobody needs it.
+TEST(KvLedger, APromptFindsPagesThatAWindowGaveBack) {
+  KvLedger ledger({.num_pages = 200, .window = kWindow});
+  Sequence first = Prompt(4096);
+  while (first.num_output() == 0) Step(ledger, {&first});
+  ASSERT_GT(first.num_given_back, 0);
+  Sequence second = Prompt(4096);
+  second.arrival = 1;
+  Step(ledger, {&first, &second});
+  EXPECT_EQ(second.num_found, 4096 - kPageTokens);
+  EXPECT_GT(second.num_given_back, 0);
+}
+
+// A sibling needs the keys of the window before its start.
+TEST(KvLedger, ASiblingIsForkedOnlyWhileItsWindowIsThere) {
+  const char family = 0;
+  for (const int32_t ahead : {1, 200}) {
+    KvLedger ledger(
+        {.num_pages = 200, .prefix_caching = false, .window = kWindow});
+    Sequence first = Prompt(2048);
+    first.family = &family;
+    while (first.num_output() < ahead) Step(ledger, {&first});
+    Sequence second = Prompt(2048);
+    second.family = &family;
+    second.arrival = 1;
+    Step(ledger, {&first, &second});
+    EXPECT_EQ(second.num_found, ahead == 1 ? 2047 : 0) << ahead;
+  }
+}
+
+}  // namespace
+}  // namespace millrace::scheduler
