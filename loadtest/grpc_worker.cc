@@ -7,6 +7,8 @@
 
 #include <algorithm>
 #include <deque>
+#include <fstream>
+#include <iterator>
 #include <utility>
 #include <vector>
 
@@ -22,6 +24,14 @@ constexpr auto kMetadataTimeout = std::chrono::seconds(10);
 constexpr auto kConnectPause = std::chrono::milliseconds(100);
 constexpr char kMethod[] = "/inference.GRPCInferenceService/ModelInfer";
 
+std::shared_ptr<grpc::ChannelCredentials> MakeCredentials(const Url& url) {
+  if (!url.is_tls) return grpc::InsecureChannelCredentials();
+  grpc::SslCredentialsOptions options;
+  std::ifstream file(url.ca_file);
+  options.pem_root_certs.assign(std::istreambuf_iterator<char>(file), {});
+  return grpc::SslCredentials(options);
+}
+
 std::shared_ptr<grpc::Channel> MakeChannel(const Options& options,
                                            int64_t index) {
   grpc::ChannelArguments args;
@@ -34,7 +44,7 @@ std::shared_ptr<grpc::Channel> MakeChannel(const Options& options,
   args.SetInt(GRPC_ARG_MIN_RECONNECT_BACKOFF_MS, 100);
   args.SetInt(GRPC_ARG_INITIAL_RECONNECT_BACKOFF_MS, 100);
   return grpc::CreateCustomChannel(options.url.HostPort(),
-                                   grpc::InsecureChannelCredentials(), args);
+                                   MakeCredentials(options.url), args);
 }
 
 void AddHeaders(const Options& options, grpc::ClientContext& context) {

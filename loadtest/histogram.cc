@@ -29,17 +29,19 @@ int64_t Histogram::Middle(size_t index) {
   return (sub << shift) + (int64_t{1} << shift) / 2;
 }
 
-void Histogram::Add(int64_t value) {
+void Histogram::Add(int64_t value, int64_t count) {
+  if (count <= 0) return;
   value = std::max<int64_t>(value, 0);
   const size_t index = Index(value);
   if (index >= buckets_.size()) buckets_.resize(index + 1);
-  ++buckets_[index];
+  buckets_[index] += count;
   min_ = count_ == 0 ? value : std::min(min_, value);
   max_ = std::max(max_, value);
-  ++count_;
+  count_ += count;
   const auto real = static_cast<double>(value);
-  sum_ += real;
-  sum_squares_ += real * real;
+  const auto times = static_cast<double>(count);
+  sum_ += real * times;
+  sum_squares_ += real * real * times;
 }
 
 void Histogram::Merge(const Histogram& other) {

@@ -19,7 +19,8 @@ namespace millrace::loadtest {
 
 class Histogram {
  public:
-  void Add(int64_t value);  // negative values count as 0
+  // `count` times; negative values count as 0.
+  void Add(int64_t value, int64_t count = 1);
   void Merge(const Histogram& other);
 
   int64_t count() const { return count_; }

@@ -7,9 +7,13 @@
 #include "loadtest/compare.h"
 #include "loadtest/dataset.h"
 #include "loadtest/options.h"
+#include "loadtest/plan/plan.h"
+#include "loadtest/plan/plan_options.h"
 #include "loadtest/report.h"
 #include "loadtest/session.h"
 #include "loadtest/sweep.h"
+#include "loadtest/tune.h"
+#include "loadtest/tune_options.h"
 
 namespace millrace::loadtest {
 namespace {
@@ -89,6 +93,41 @@ StatusOr<int> RunCompare(const std::vector<std::string>& files) {
   return kMeasured;
 }
 
+StatusOr<int> RunTune(const std::vector<std::string>& args) {
+  ASSIGN_OR_RETURN(const TuneOptions options, ParseTuneOptions(args));
+  if (options.help) {
+    std::fputs(TuneHelpText().c_str(), stdout);
+    return kMeasured;
+  }
+  ASSIGN_OR_RETURN(const TuneResult result, Tune(options));
+  return result.met ? kMeasured : kSloMissed;
+}
+
+StatusOr<int> RunPlan(const std::vector<std::string>& args) {
+  if (!args.empty() && args[0] == "fit") {
+    ASSIGN_OR_RETURN(const FitOptions options,
+                     ParseFitOptions({args.begin() + 1, args.end()}));
+    RETURN_IF_ERROR(Fit(options));
+    return kMeasured;
+  }
+  ASSIGN_OR_RETURN(const PlanOptions options, ParsePlanOptions(args));
+  if (options.help) {
+    std::fputs(PlanHelpText().c_str(), stdout);
+    return kMeasured;
+  }
+  ASSIGN_OR_RETURN(const PlanResult result, Plan(options));
+  std::fputs(PlanText(options, result).c_str(), stdout);
+  RETURN_IF_ERROR(WriteIfAsked(options.load.json_file,
+                               [&] { return PlanJson(options, result); }));
+  RETURN_IF_ERROR(WriteIfAsked(options.load.html_file,
+                               [&] { return PlanHtml(options, result); }));
+  if (options.load.slo.empty()) return kMeasured;
+  for (const PlanStep& step : result.steps) {
+    if (step.slo_met) return kMeasured;
+  }
+  return kSloMissed;
+}
+
 int Finish(const StatusOr<int>& code) {
   if (code.ok()) return *code;
   const bool usage = code.status().code() == StatusCode::kInvalidArgument;
@@ -98,6 +137,12 @@ int Finish(const StatusOr<int>& code) {
 int Main(const std::vector<std::string>& args) {
   if (!args.empty() && args[0] == "compare") {
     return Finish(RunCompare({args.begin() + 1, args.end()}));
+  }
+  if (!args.empty() && args[0] == "plan") {
+    return Finish(RunPlan({args.begin() + 1, args.end()}));
+  }
+  if (!args.empty() && args[0] == "tune") {
+    return Finish(RunTune({args.begin() + 1, args.end()}));
   }
   const StatusOr<Options> options = ParseOptions(args);
   if (!options.ok()) return Fail(options.status(), kUsage);

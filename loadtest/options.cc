@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <boost/program_options.hpp>
+#include <fstream>
 #include <nlohmann/json.hpp>
 #include <sstream>
 
@@ -33,6 +34,11 @@ po::options_description TargetFlags() {
   add("endpoint", po::value<Text>(), "path, where it is not the usual one");
   add("streaming", po::bool_switch(), "ask for token streams (SSE)");
   add("header,H", po::value<Texts>(), "one more header, as in 'Name: value'");
+  add("cacert", po::value<Text>(),
+      "PEM file of the authorities that an https:// or grpcs:// server's "
+      "certificate is checked against; default: the system's");
+  add("insecure", po::bool_switch(),
+      "take any certificate of an https:// server");
   add("api-key", po::value<Text>(), "sent as Authorization: Bearer KEY");
   add("request-timeout", po::value<Text>(),
       "a request that takes longer is a failure (120s)");
@@ -186,6 +192,17 @@ Status ReadTarget(const Flags& flags, Options& options) {
       flags.Str("url", grpc ? "127.0.0.1:8001" : "http://127.0.0.1:8000");
   ASSIGN_OR_RETURN(options.url,
                    ParseUrl(options.url_text, grpc ? "8001" : "80"));
+  options.url.ca_file = flags.Str("cacert");
+  options.url.insecure = flags.On("insecure");
+  if (!options.url.ca_file.empty() && !std::ifstream(options.url.ca_file)) {
+    return InvalidArgument("--cacert '" + options.url.ca_file +
+                           "' cannot be read; check its path");
+  }
+  if (grpc && options.url.insecure) {
+    return InvalidArgument(
+        "--insecure is for https:// alone: gRPC always checks the server's "
+        "certificate; name its authority with --cacert");
+  }
   options.model = flags.Str("model");
   options.path = flags.Str("endpoint");
   if (!options.path.empty() && !options.path.starts_with('/')) {
@@ -456,6 +473,9 @@ std::string HelpText() {
   out << "millrace-loadtest [flags]           puts load on a server and "
          "reports\n"
          "millrace-loadtest compare A.json B.json    tells two reports apart\n"
+         "millrace-loadtest tune --help       finds the best settings of a "
+         "server\n"
+         "millrace-loadtest plan --help       simulates a fleet of servers\n"
       << AllFlags()
       << "\nDurations carry their unit: 500us, 20ms, 1.5s, 3m, 1h.\n"
          "Exit status: 0 measured, 1 nothing could be measured, 2 wrong "

@@ -224,6 +224,7 @@ Report MakeReport(const Options& options, const Session& session,
   report.errors = total.errors;
   report.client_busy = measurement.client_busy;
   report.client_threads = options.threads;
+  report.interrupted = measurement.interrupted;
   const auto add = [&](const char* key, const char* title, const char* unit,
                        const Histogram& values, double scale) {
     if (values.count() == 0) return;

@@ -19,6 +19,8 @@
 
 namespace millrace::loadtest {
 
+struct Plot;
+
 // A distribution, in the unit that its name carries.
 struct Summary {
   std::string key;    // "request_latency_ms"
@@ -63,6 +65,7 @@ struct Report {
   std::map<std::string, Interval> confidence;  // by key; needs repetitions
   double client_busy = 0;
   int64_t client_threads = 1;
+  bool interrupted = false;
   std::vector<std::string> warnings;
   std::vector<RequestPoint> points;
 
@@ -77,6 +80,10 @@ nlohmann::ordered_json ReportJson(const Report& report);
 std::string JsonText(const Report& report);  // indented
 std::string ReportCsv(const Report& report);
 std::string ReportHtml(const Report& report);
+
+// A page of a title in HTML, a text and plots.
+std::string PlotPage(const std::string& title, const std::string& text,
+                     const std::vector<Plot>& plots);
 
 // The 95 % interval of a mean by Student's t; low and high are the mean where
 // there are fewer than two values.

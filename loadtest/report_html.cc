@@ -310,10 +310,16 @@ std::string SweepHtml(const SweepResult& result) {
   std::string text = SweepHeader(result);
   for (const Report& report : result.steps) text += SweepRow(result, report);
   text += "\n" + SweepFooter(result);
-  std::string out = kHead;
-  if (!result.steps.empty()) out += Title(result.steps.front());
+  return PlotPage(
+      result.steps.empty() ? std::string() : Title(result.steps.front()), text,
+      SweepPlots(result));
+}
+
+std::string PlotPage(const std::string& title, const std::string& text,
+                     const std::vector<Plot>& plots) {
+  std::string out = kHead + title;
   out += "<pre>" + EscapeHtml(text) + "</pre><div class='plots'>";
-  for (const Plot& plot : SweepPlots(result)) out += PlotSvg(plot);
+  for (const Plot& plot : plots) out += PlotSvg(plot);
   return out + "</div></body></html>\n";
 }
 

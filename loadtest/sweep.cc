@@ -59,6 +59,18 @@ std::optional<size_t> FindKnee(const std::vector<double>& loads,
   return knee;
 }
 
+StatusOr<Report> MeasureLoad(const Options& options, Session& session,
+                             bool over_rate, double value) {
+  Load load = LoadOf(options);
+  if (over_rate) {
+    load.rate = value;
+  } else {
+    load.concurrency = std::llround(value);
+  }
+  ASSIGN_OR_RETURN(Measurement measurement, session.Measure(load));
+  return MakeReport(options, session, load, std::move(measurement));
+}
+
 StatusOr<SweepResult> RunSweep(
     const Options& options, Session& session,
     const std::function<void(const Report&)>& on_step) {
@@ -66,15 +78,9 @@ StatusOr<SweepResult> RunSweep(
   result.over_rate = options.sweep.over_rate;
   std::vector<double> throughputs;
   for (const double value : options.sweep.values) {
-    Load load = LoadOf(options);
-    if (result.over_rate) {
-      load.rate = value;
-    } else {
-      load.concurrency = std::llround(value);
-    }
-    ASSIGN_OR_RETURN(Measurement measurement, session.Measure(load));
-    const bool interrupted = measurement.interrupted;
-    Report report = MakeReport(options, session, load, std::move(measurement));
+    ASSIGN_OR_RETURN(Report report,
+                     MeasureLoad(options, session, result.over_rate, value));
+    const bool interrupted = report.interrupted;
     on_step(report);
     throughputs.push_back(report.output_token_throughput > 0
                               ? report.output_token_throughput

@@ -31,6 +31,10 @@ struct SweepResult {
 std::optional<size_t> FindKnee(const std::vector<double>& loads,
                                const std::vector<double>& throughputs);
 
+// One measurement at `load` requests/s (over_rate) or at that concurrency.
+StatusOr<Report> MeasureLoad(const Options& options, Session& session,
+                             bool over_rate, double load);
+
 // Calls on_step after each load.
 StatusOr<SweepResult> RunSweep(
     const Options& options, Session& session,

@@ -19,16 +19,16 @@ std::string Url::HostPort() const {
 
 StatusOr<Url> ParseUrl(std::string_view text, std::string_view default_port) {
   const std::string_view whole = text;
-  if (text.starts_with("https://")) {
-    return Wrong(whole, "asks for TLS, which this program does not speak yet");
-  }
-  for (const std::string_view scheme : {"http://", "grpc://"}) {
+  Url url;
+  url.is_tls = text.starts_with("https://") || text.starts_with("grpcs://");
+  if (url.is_tls && default_port == "80") default_port = "443";
+  for (const std::string_view scheme :
+       {"http://", "https://", "grpc://", "grpcs://"}) {
     if (text.starts_with(scheme)) text.remove_prefix(scheme.size());
   }
   if (text.find("://") != text.npos) {
-    return Wrong(whole, "has a scheme that is not http");
+    return Wrong(whole, "has a scheme that is not http or https");
   }
-  Url url;
   const size_t slash = text.find('/');
   if (slash != text.npos) {
     url.prefix = text.substr(slash);

@@ -1,4 +1,4 @@
-// The address of the server: "http://host:port/prefix", "host:port", "host".
+// The address of the server: "https://host:port/prefix", "host:port", "host".
 #pragma once
 
 #include <string>
@@ -12,6 +12,9 @@ struct Url {
   std::string host;
   std::string port;    // digits
   std::string prefix;  // "" or "/v1": without a slash at the end
+  bool is_tls = false;
+  std::string ca_file;    // of https, PEM; empty: the system's authorities
+  bool insecure = false;  // any certificate will do
 
   std::string HostPort() const;  // for the Host header and gRPC
 };

@@ -2,14 +2,11 @@
 // parsed. Bytes that came together share one time.
 #include "loadtest/detail/connection.h"
 
-#include <boost/asio/as_tuple.hpp>
-#include <boost/asio/use_awaitable.hpp>
-#include <boost/asio/write.hpp>
 #include <boost/beast/http/parser.hpp>
 #include <boost/beast/http/string_body.hpp>
 #include <charconv>
+#include <memory>
 #include <optional>
-#include <tuple>
 
 namespace millrace::loadtest {
 namespace {
@@ -18,7 +15,6 @@ namespace asio = boost::asio;
 namespace http = boost::beast::http;
 using boost::system::error_code;
 
-constexpr auto kAwait = asio::as_tuple(asio::use_awaitable);
 constexpr size_t kReadBytes = 64 * 1024;
 constexpr size_t kMaxErrorBody = 4096;
 constexpr size_t kMaxExample = 200;
@@ -86,12 +82,30 @@ StatusOr<Endpoints> Resolve(const Url& url) {
     return Unavailable("the host of --url, '" + url.host +
                        "', cannot be found: " + ec.message());
   }
-  return Endpoints(found.begin(), found.end());
+  Endpoints endpoints;
+  for (const auto& each : found) endpoints.addresses.push_back(each.endpoint());
+  if (!url.is_tls) return endpoints;
+  endpoints.host = url.host;
+  endpoints.check_name = !url.insecure;
+  endpoints.tls =
+      std::make_shared<asio::ssl::context>(asio::ssl::context::tls_client);
+  endpoints.tls->set_verify_mode(
+      url.insecure ? asio::ssl::verify_none : asio::ssl::verify_peer, ec);
+  if (url.ca_file.empty()) {
+    endpoints.tls->set_default_verify_paths(ec);
+  } else {
+    endpoints.tls->load_verify_file(url.ca_file, ec);
+  }
+  if (ec) {
+    return InvalidArgument("--cacert '" + url.ca_file + "' cannot be used: " +
+                           ec.message() + "; it must hold certificates in PEM");
+  }
+  return endpoints;
 }
 
 HttpConnection::HttpConnection(asio::io_context& context,
                                const Endpoints& endpoints)
-    : endpoints_(endpoints), socket_(context) {}
+    : endpoints_(endpoints), transport_(context, endpoints) {}
 
 void HttpConnection::Abort(Outcome why) {
   aborted_ = why;
@@ -99,8 +113,7 @@ void HttpConnection::Abort(Outcome why) {
 }
 
 void HttpConnection::Close() {
-  error_code ec;
-  socket_.close(ec);
+  transport_.Close();
   reused_ = false;
   buffer_.clear();
 }
@@ -130,14 +143,9 @@ asio::awaitable<void> HttpConnection::Exchange(std::string_view bytes,
 
 asio::awaitable<bool> HttpConnection::Connect(RequestRecord& record) {
   error_code last = asio::error::host_not_found;
-  for (const auto& endpoint : endpoints_) {
-    error_code ignored;
-    socket_.close(ignored);
-    const auto [ec] = co_await socket_.async_connect(endpoint, kAwait);
-    if (!ec && aborted_ == Outcome::kOk) {
-      socket_.set_option(asio::ip::tcp::no_delay(true), ignored);
-      co_return true;
-    }
+  for (const auto& address : endpoints_.addresses) {
+    const error_code ec = co_await transport_.Connect(address);
+    if (!ec && aborted_ == Outcome::kOk) co_return true;
     last = ec;
     if (aborted_ != Outcome::kOk) break;
   }
@@ -150,14 +158,13 @@ asio::awaitable<bool> HttpConnection::Connect(RequestRecord& record) {
 asio::awaitable<HttpConnection::Step> HttpConnection::Attempt(
     std::string_view bytes, BodyReader& reader, RequestRecord& record) {
   if (record.sent == Time()) record.sent = Clock::now();
-  if (!socket_.is_open()) {
+  if (!transport_.is_open()) {
     const bool connected = co_await Connect(record);
     if (!connected) co_return Step::kDone;
   }
   // A server may answer (413, say) before it has read everything: the reply
   // is read even when writing failed.
-  std::ignore = co_await asio::async_write(
-      socket_, asio::buffer(bytes.data(), bytes.size()), kAwait);
+  co_await transport_.WriteAll(bytes);
   const Step step = co_await ReadReply(reader, record);
   co_return step;
 }
@@ -181,8 +188,9 @@ asio::awaitable<HttpConnection::Step> HttpConnection::ReadReply(
   reply->parser.body_limit(boost::none);
   bool any_byte = false;
   while (!reply->parser.is_done()) {
-    const auto [ec, size] =
-        co_await socket_.async_read_some(buffer_.prepare(kReadBytes), kAwait);
+    error_code ec;
+    const size_t size =
+        co_await transport_.ReadSome(buffer_.prepare(kReadBytes), ec);
     const Time now = Clock::now();
     error_code parse;
     if (ec) {

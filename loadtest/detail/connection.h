@@ -1,4 +1,5 @@
-// One keep-alive HTTP/1.1 connection. Beast parses the replies.
+// One keep-alive HTTP/1.1 connection, over TCP or TLS. Beast parses the
+// replies.
 //
 //   co_await connection.Exchange(bytes, reader, record);
 //
@@ -9,22 +10,20 @@
 
 #include <boost/asio/awaitable.hpp>
 #include <boost/asio/io_context.hpp>
-#include <boost/asio/ip/tcp.hpp>
 #include <boost/beast/core/flat_buffer.hpp>
 #include <string>
 #include <string_view>
-#include <vector>
 
 #include "config/base/status.h"
 #include "loadtest/body_reader.h"
+#include "loadtest/detail/transport.h"
 #include "loadtest/record.h"
 #include "loadtest/url.h"
 
 namespace millrace::loadtest {
 
-using Endpoints = std::vector<boost::asio::ip::tcp::endpoint>;
-
-// Blocks while the name is looked up.
+// Blocks while the name is looked up. INVALID_ARGUMENT when the file of
+// authorities cannot be used.
 StatusOr<Endpoints> Resolve(const Url& url);
 
 class HttpConnection {
@@ -57,7 +56,7 @@ class HttpConnection {
             RequestRecord& record);
 
   const Endpoints& endpoints_;
-  boost::asio::ip::tcp::socket socket_;
+  Transport transport_;
   boost::beast::flat_buffer buffer_;
   bool reused_ = false;  // it has carried an exchange before
   Outcome aborted_ = Outcome::kOk;

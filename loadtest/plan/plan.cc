@@ -1,0 +1,178 @@
+#include "loadtest/plan/plan.h"
+
+#include <algorithm>
+#include <cstdio>
+#include <map>
+#include <nlohmann/json.hpp>
+
+#include "loadtest/dataset.h"
+#include "loadtest/plan/fit.h"
+#include "loadtest/report.h"
+#include "loadtest/session.h"
+#include "loadtest/sweep.h"
+
+namespace millrace::loadtest {
+namespace {
+
+constexpr int64_t kMostReplicas = 10'000;
+
+double Nanoseconds(const Histogram& values, double percentile) {
+  if (percentile < 0) return values.Mean();
+  return static_cast<double>(values.Percentile(percentile));
+}
+
+bool MeetsAll(const Options& load, const FleetResult& fleet) {
+  const double total = static_cast<double>(fleet.num_done + fleet.num_refused);
+  if (fleet.num_done == 0 ||
+      static_cast<double>(fleet.num_refused) > load.max_error_rate * total) {
+    return false;
+  }
+  for (const Objective& objective : load.slo) {
+    const Histogram& values = objective.metric == Metric::kTtft  ? fleet.ttft_ns
+                              : objective.metric == Metric::kItl ? fleet.itl_ns
+                              : objective.metric == Metric::kTpot
+                                  ? fleet.tpot_ns
+                                  : fleet.latency_ns;
+    // A stream of one token has no gaps.
+    if (values.count() > 0 &&
+        Nanoseconds(values, objective.percentile) >
+            static_cast<double>(objective.limit.count())) {
+      return false;
+    }
+  }
+  return true;
+}
+
+PlanStep RunStep(const PlanOptions& options,
+                 const std::vector<SimRequest>& requests, int64_t replicas) {
+  FleetSpec fleet = options.fleet;
+  fleet.replicas = replicas;
+  PlanStep step;
+  step.replicas = replicas;
+  step.fleet = Simulate(fleet, requests, options.load.slo);
+  step.slo_met = MeetsAll(options.load, step.fleet);
+  const double seconds = static_cast<double>(step.fleet.end) * 1e-9;
+  step.mean_replicas = seconds > 0 ? step.fleet.replica_seconds / seconds
+                                   : static_cast<double>(replicas);
+  return step;
+}
+
+StatusOr<FitPoint> MeasurePoint(const Options& load, Session& session,
+                                int64_t concurrency) {
+  ASSIGN_OR_RETURN(
+      const Report report,
+      MeasureLoad(load, session, false, static_cast<double>(concurrency)));
+  if (report.interrupted) return Cancelled("interrupted");
+  if (report.num_ok == 0) {
+    return FailedPrecondition("no request was answered at concurrency " +
+                              std::to_string(concurrency));
+  }
+  return FitPointOf(JsonText(report));
+}
+
+StatusOr<ServerModel> FitLlm(const FitOptions& options) {
+  std::vector<FitPoint> points;
+  for (const std::string& file : options.reports) {
+    ASSIGN_OR_RETURN(const std::string text, ReadFile(file));
+    auto point = FitPointOf(text);
+    if (!point.ok()) return std::move(point).status().Prefixed(file);
+    points.push_back(*point);
+  }
+  if (options.reports.empty()) {
+    ASSIGN_OR_RETURN(const auto session, Session::Open(&options.load));
+    for (const int64_t concurrency : options.loads) {
+      ASSIGN_OR_RETURN(const FitPoint point,
+                       MeasurePoint(options.load, *session, concurrency));
+      points.push_back(point);
+    }
+  }
+  ASSIGN_OR_RETURN(const ServerModel model,
+                   FitServerModel(points, options.limits));
+  std::printf("%12s %12s %12s %14s %14s\n", "under way", "requests/s",
+              "TTFT mean ms", "ms per token", "of the model");
+  for (const FitPoint& point : points) {
+    std::printf("%12.1f %12.2f %12.1f %14.2f %14.2f\n", point.concurrency,
+                point.request_rate, point.ttft_ms, point.tpot_ms,
+                PredictedTpotMs(model, point));
+  }
+  return model;
+}
+
+StatusOr<ServerModel> FitGraph(const FitOptions& options) {
+  ServerModel model = options.limits;
+  std::vector<int64_t> sizes = options.rows;
+  std::sort(sizes.begin(), sizes.end());
+  sizes.erase(std::unique(sizes.begin(), sizes.end()), sizes.end());
+  std::printf("%12s %14s\n", "rows", "median ms");
+  for (const int64_t rows : sizes) {
+    Options load = options.load;
+    load.batch_size = rows;
+    ASSIGN_OR_RETURN(const auto session, Session::Open(&load));
+    ASSIGN_OR_RETURN(const Report report,
+                     MeasureLoad(load, *session, false, 1));
+    if (report.interrupted) return Cancelled("interrupted");
+    const Summary* latency = report.Find("request_latency_ms");
+    if (latency == nullptr) {
+      return FailedPrecondition("no request of " + std::to_string(rows) +
+                                " rows was answered; lower --rows");
+    }
+    std::printf("%12lld %14.3f\n", static_cast<long long>(rows), latency->p50);
+    // The wait of a lone request in the queue is not part of the batch.
+    const double ns = latency->p50 * 1e6;
+    const auto delay = static_cast<double>(model.max_queue_delay_ns);
+    model.batch_ns.emplace_back(
+        rows, rows < model.max_batch_size ? std::max(0.0, ns - delay) : ns);
+  }
+  return model;
+}
+
+}  // namespace
+
+StatusOr<PlanResult> Plan(const PlanOptions& options) {
+  ASSIGN_OR_RETURN(const std::vector<SimRequest> requests,
+                   MakeSimRequests(options));
+  PlanResult result;
+  result.num_requests = requests.size();
+  if (!options.find_replicas) {
+    for (const int64_t replicas : options.replicas) {
+      result.steps.push_back(RunStep(options, requests, replicas));
+    }
+    return result;
+  }
+  // Doubles until the objectives are met, then bisects.
+  std::map<int64_t, PlanStep> tried;
+  const auto met = [&](int64_t replicas) {
+    const auto at =
+        tried.emplace(replicas, RunStep(options, requests, replicas)).first;
+    return at->second.slo_met;
+  };
+  int64_t missed = 0;
+  int64_t enough = 1;
+  while (!met(enough)) {
+    missed = enough;
+    if (enough == kMostReplicas) break;
+    enough = std::min(enough * 2, kMostReplicas);
+  }
+  if (missed < enough) {
+    while (enough - missed > 1) {
+      const int64_t middle = missed + (enough - missed) / 2;
+      (met(middle) ? enough : missed) = middle;
+    }
+    result.needed = enough;
+  }
+  for (auto& [replicas, step] : tried) {
+    result.steps.push_back(std::move(step));
+  }
+  return result;
+}
+
+Status Fit(const FitOptions& options) {
+  const auto model = options.limits.graph ? FitGraph(options) : FitLlm(options);
+  if (!model.ok()) return model.status();
+  const std::string json = ServerModelJson(*model);
+  RETURN_IF_ERROR(WriteFile(options.output, json));
+  std::printf("%sWritten: %s\n", json.c_str(), options.output.c_str());
+  return OkStatus();
+}
+
+}  // namespace millrace::loadtest

@@ -1,0 +1,154 @@
+#include "loadtest/plan/server_model.h"
+
+#include <algorithm>
+#include <cmath>
+#include <nlohmann/json.hpp>
+
+namespace millrace::loadtest {
+namespace {
+
+using Json = nlohmann::ordered_json;
+
+constexpr char kFormat[] = "millrace-server-model/1";
+constexpr double kNsPerMs = 1e6;
+constexpr double kMostMs = 3.6e6;  // an hour
+
+Status ReadMs(const Json& json, const char* key, double* ns) {
+  const auto at = json.find(key);
+  if (at == json.end()) return OkStatus();
+  const bool good =
+      at->is_number() && at->get<double>() >= 0 && at->get<double>() <= kMostMs;
+  if (good) {
+    *ns = at->get<double>() * kNsPerMs;
+    return OkStatus();
+  }
+  return InvalidArgument(std::string(key) + " is " + at->dump() +
+                         " but must be milliseconds from 0 to 3600000");
+}
+
+Status ReadInt(const Json& json, const char* key, int64_t least,
+               int64_t* value) {
+  constexpr int64_t kMost = int64_t{1} << 50;
+  const auto at = json.find(key);
+  if (at == json.end()) return OkStatus();
+  if (at->is_number_integer() && at->get<int64_t>() >= least &&
+      at->get<int64_t>() <= kMost) {
+    *value = at->get<int64_t>();
+    return OkStatus();
+  }
+  return InvalidArgument(std::string(key) + " is " + at->dump() +
+                         " but must be a whole number of at least " +
+                         std::to_string(least));
+}
+
+Status ReadBatches(const Json& json, ServerModel& model) {
+  const auto at = json.find("batch_ms");
+  const Status wrong = InvalidArgument(
+      "batch_ms must be a list of [rows, milliseconds] with rising rows, as in "
+      "[[1, 4.2], [8, 20.1]]");
+  if (at == json.end() || !at->is_array() || at->empty()) return wrong;
+  for (const Json& point : *at) {
+    if (!point.is_array() || point.size() != 2 ||
+        !point[0].is_number_integer() || !point[1].is_number()) {
+      return wrong;
+    }
+    const auto rows = point[0].get<int64_t>();
+    const auto ms = point[1].get<double>();
+    const int64_t last =
+        model.batch_ns.empty() ? 0 : model.batch_ns.back().first;
+    if (rows <= last || !(ms >= 0) || ms > kMostMs) return wrong;
+    model.batch_ns.emplace_back(rows, ms * kNsPerMs);
+  }
+  return OkStatus();
+}
+
+}  // namespace
+
+Ns ServerModel::StepNs(int64_t prefill_tokens, int64_t sequences) const {
+  const double ns = step_base_ns +
+                    prefill_token_ns * static_cast<double>(prefill_tokens) +
+                    decode_sequence_ns * static_cast<double>(sequences);
+  return std::max<Ns>(1, std::llround(ns));
+}
+
+Ns ServerModel::BatchNs(int64_t rows) const {
+  const auto at = [&](size_t i) {
+    return std::pair(static_cast<double>(batch_ns[i].first),
+                     batch_ns[i].second);
+  };
+  double ns = batch_ns.front().second;
+  if (batch_ns.size() > 1) {
+    size_t right = 1;
+    while (right + 1 < batch_ns.size() && batch_ns[right].first < rows) ++right;
+    const auto [x0, y0] = at(right - 1);
+    const auto [x1, y1] = at(right);
+    const double x = std::max(static_cast<double>(rows), at(0).first);
+    ns = y0 + (y1 - y0) * (x - x0) / (x1 - x0);
+  }
+  return std::max<Ns>(1, std::llround(ns));
+}
+
+StatusOr<ServerModel> ParseServerModel(std::string_view text) {
+  const Json json = Json::parse(text, nullptr, false);
+  if (!json.is_object() || json.value("format", Json()) != kFormat) {
+    return InvalidArgument(std::string("this is no server model; it is JSON "
+                                       "with \"format\": \"") +
+                           kFormat + "\", as plan fit writes it");
+  }
+  ServerModel model;
+  const Json kind = json.value("kind", Json());
+  if (kind != "llm" && kind != "graph") {
+    return InvalidArgument("kind is " + kind.dump() +
+                           " but must be \"llm\" or \"graph\"");
+  }
+  model.graph = kind == "graph";
+  if (model.graph) {
+    double delay = 0;
+    RETURN_IF_ERROR(ReadBatches(json, model));
+    RETURN_IF_ERROR(ReadMs(json, "max_queue_delay_ms", &delay));
+    model.max_queue_delay_ns = std::llround(delay);
+    RETURN_IF_ERROR(ReadInt(json, "max_batch_size", 1, &model.max_batch_size));
+    RETURN_IF_ERROR(ReadInt(json, "instance_count", 1, &model.instance_count));
+    return model;
+  }
+  RETURN_IF_ERROR(ReadMs(json, "step_base_ms", &model.step_base_ns));
+  RETURN_IF_ERROR(ReadMs(json, "prefill_token_ms", &model.prefill_token_ns));
+  RETURN_IF_ERROR(
+      ReadMs(json, "decode_sequence_ms", &model.decode_sequence_ns));
+  RETURN_IF_ERROR(ReadInt(json, "kv_tokens", 0, &model.kv_tokens));
+  RETURN_IF_ERROR(ReadInt(json, "max_num_seqs", 1, &model.max_num_seqs));
+  RETURN_IF_ERROR(ReadInt(json, "max_num_batched_tokens", 1,
+                          &model.max_num_batched_tokens));
+  if (model.step_base_ns + model.prefill_token_ns + model.decode_sequence_ns >
+      0) {
+    return model;
+  }
+  return InvalidArgument(
+      "all prices of a step are 0; set step_base_ms, prefill_token_ms or "
+      "decode_sequence_ms");
+}
+
+std::string ServerModelJson(const ServerModel& model) {
+  Json out = {{"format", kFormat}, {"kind", model.graph ? "graph" : "llm"}};
+  if (model.graph) {
+    Json points = Json::array();
+    for (const auto& [rows, ns] : model.batch_ns) {
+      points.push_back(Json::array({rows, ns / kNsPerMs}));
+    }
+    out["batch_ms"] = std::move(points);
+    out["max_batch_size"] = model.max_batch_size;
+    out["max_queue_delay_ms"] =
+        static_cast<double>(model.max_queue_delay_ns) / kNsPerMs;
+    out["instance_count"] = model.instance_count;
+  } else {
+    out["step_base_ms"] = model.step_base_ns / kNsPerMs;
+    out["prefill_token_ms"] = model.prefill_token_ns / kNsPerMs;
+    out["decode_sequence_ms"] = model.decode_sequence_ns / kNsPerMs;
+    out["kv_tokens"] = model.kv_tokens;
+    out["max_num_seqs"] = model.max_num_seqs;
+    out["max_num_batched_tokens"] = model.max_num_batched_tokens;
+  }
+  return out.dump(2) + "\n";
+}
+
+}  // namespace millrace::loadtest

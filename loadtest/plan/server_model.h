@@ -1,0 +1,48 @@
+// What one server costs in time, as far as a simulation of a fleet needs it.
+//
+//   {"format": "millrace-server-model/1", "kind": "llm",
+//    "step_base_ms": 6.1, "prefill_token_ms": 0.09, "decode_sequence_ms": 0.8,
+//    "kv_tokens": 65536, "max_num_seqs": 64, "max_num_batched_tokens": 512}
+//   {"format": "millrace-server-model/1", "kind": "graph",
+//    "batch_ms": [[1, 4.2], [8, 20.1]], "max_batch_size": 8,
+//    "max_queue_delay_ms": 1, "instance_count": 2}
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+#include "config/base/status.h"
+
+namespace millrace::loadtest {
+
+using Ns = int64_t;  // simulated time, from the start
+
+struct ServerModel {
+  bool graph = false;
+  // Language models. One step of the engine takes
+  //   base + prefill_token x prompt tokens + decode_sequence x sequences.
+  double step_base_ns = 0;
+  double prefill_token_ns = 0;
+  double decode_sequence_ns = 0;
+  int64_t kv_tokens = 0;  // 0: no limit
+  int64_t max_num_seqs = 64;
+  int64_t max_num_batched_tokens = 512;
+  // Graphs. Time of a batch by its rows, rising; straight lines between the
+  // points, and on from the last two.
+  std::vector<std::pair<int64_t, double>> batch_ns = {};
+  int64_t max_batch_size = 1;
+  Ns max_queue_delay_ns = 0;
+  int64_t instance_count = 1;
+
+  Ns StepNs(int64_t prefill_tokens, int64_t sequences) const;
+  Ns BatchNs(int64_t rows) const;
+};
+
+// INVALID_ARGUMENT names the key.
+StatusOr<ServerModel> ParseServerModel(std::string_view json);
+std::string ServerModelJson(const ServerModel& model);
+
+}  // namespace millrace::loadtest
