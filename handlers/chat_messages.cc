@@ -2,12 +2,15 @@
 // says so by raise_exception.
 #include "handlers/chat_messages.h"
 
+#include <algorithm>
 #include <memory>
 #include <nlohmann/json.hpp>
 #include <string>
+#include <string_view>
 #include <utility>
 
 #include "handlers/json_fields.h"
+#include "handlers/tool_prompt.h"
 
 namespace millrace::handlers {
 namespace {
@@ -62,23 +65,55 @@ StatusOr<Json> ReadMessage(const Json& message, const std::string& path) {
   if (!role->is_string()) return WrongType(path + ".role", "a string", *role);
 
   const std::string content_path = path + ".content";
+  Json checked = message;
+  RETURN_IF_ERROR(ReadToolCalls(path, checked));
   const auto content = message.find("content");
   if (content == message.end()) {
     // An assistant's turn may consist of tool calls.
-    if (*role == "assistant") return message;
+    if (*role == "assistant") return checked;
     return InvalidArgument(content_path + " is missing").At(content_path);
   }
   if (content->is_array()) {
     ASSIGN_OR_RETURN(std::string text, JoinTextParts(*content, content_path));
-    Json flat = message;
-    flat["content"] = std::move(text);
-    return flat;
+    checked["content"] = std::move(text);
+    return checked;
   }
   if (!content->is_string() && !content->is_null()) {
     return WrongType(content_path, "a string or an array of text parts",
                      *content);
   }
-  return message;
+  return checked;
+}
+
+// `chat_template_kwargs` and what else reaches the template: reasoning_effort
+// by that name, where "none" also means enable_thinking: false (Qwen and
+// others).
+Status ReadTemplateFields(const Json& body, ChatPrompt& chat) {
+  ASSIGN_OR_RETURN(const Json* given, ReadObject(body, "chat_template_kwargs"));
+  ASSIGN_OR_RETURN(const auto effort, ReadString(body, "reasoning_effort"));
+  ASSIGN_OR_RETURN(const auto format, ReadString(body, "reasoning_format"));
+  if (format) chat.parse_reasoning = *format != "none";
+  Json kwargs = given == nullptr ? Json::object() : *given;
+  if (effort) {
+    constexpr std::string_view kEfforts[] = {"none",   "minimal", "low",
+                                             "medium", "high",    "xhigh"};
+    if (std::ranges::find(kEfforts, *effort) == std::end(kEfforts)) {
+      return InvalidArgument(
+                 "reasoning_effort is " + Shown(*effort) +
+                 " but must be none, minimal, low, medium, high or xhigh")
+          .At("reasoning_effort");
+    }
+    if (!kwargs.contains("reasoning_effort")) {
+      kwargs["reasoning_effort"] = *effort;
+    }
+    if (*effort == "none" && !kwargs.contains("enable_thinking")) {
+      kwargs["enable_thinking"] = false;
+    }
+  }
+  if (!kwargs.empty()) {
+    chat.template_kwargs = std::make_shared<const Json>(std::move(kwargs));
+  }
+  return OkStatus();
 }
 
 }  // namespace
@@ -110,15 +145,8 @@ StatusOr<ChatPrompt> ReadChatPrompt(const Json& body) {
 
   ChatPrompt chat;
   chat.messages = std::make_shared<const Json>(std::move(checked));
-  ASSIGN_OR_RETURN(const Json* tools, ReadArray(body, "tools"));
-  if (tools != nullptr && !tools->empty()) {
-    chat.tools = std::make_shared<const Json>(*tools);
-  }
-  ASSIGN_OR_RETURN(const Json* kwargs,
-                   ReadObject(body, "chat_template_kwargs"));
-  if (kwargs != nullptr) {
-    chat.template_kwargs = std::make_shared<const Json>(*kwargs);
-  }
+  RETURN_IF_ERROR(ReadTools(body, chat));
+  RETURN_IF_ERROR(ReadTemplateFields(body, chat));
   ASSIGN_OR_RETURN(const auto add_prompt,
                    ReadBool(body, "add_generation_prompt"));
   chat.add_generation_prompt = add_prompt.value_or(true);

@@ -1,5 +1,7 @@
 // The conversation part of a chat request, checked: `messages`, and beside it
-// `add_generation_prompt`, `chat_template_kwargs` and `tools`.
+// `tools` and `tool_choice` (tool_prompt.h), `add_generation_prompt`,
+// `chat_template_kwargs`, `reasoning_effort` and llama.cpp's
+// `reasoning_format`.
 //
 //   ASSIGN_OR_RETURN(ChatPrompt chat, ReadChatPrompt(body));
 //

@@ -8,7 +8,9 @@
 #include "config/base/clock.h"
 #include "config/base/metrics.h"
 #include "handlers/handler.h"
+#include "handlers/parsers/formats.h"
 #include "handlers/pool.h"
+#include "models/grammar/grammar_compiler.h"
 #include "models/text/chat_template.h"
 #include "models/text/generation_defaults.h"
 #include "models/text/tokenizer.h"
@@ -21,10 +23,13 @@ struct GenerateParts {
   std::shared_ptr<const models::Tokenizer> tokenizer;
   std::shared_ptr<const models::ChatTemplate> chat_template;  // or null
   models::GenerationDefaults defaults = {};
+  OutputFormats formats = {};  // how the model writes calls and reasoning
   std::string bos_text;
   std::string eos_text;
   scheduler::Engine* engine = nullptr;  // outlives the handler
   Pool* pool = nullptr;                 // outlives the handler
+  // Outlives the handler; null: constraints of the text are refused.
+  models::GrammarCompiler* grammars = nullptr;
   const Clock* clock = &Clock::Real();
 };
 

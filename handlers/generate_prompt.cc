@@ -8,6 +8,7 @@
 #include <string_view>
 #include <utility>
 
+#include "handlers/tool_prompt.h"
 #include "scheduler/request.h"
 
 namespace millrace::handlers {
@@ -111,7 +112,63 @@ Status CheckRoles(const GenerateParts& parts, const models::ChatInput& input,
   return OkStatus();
 }
 
+bool HasToolTurns(const nlohmann::ordered_json& messages) {
+  return std::ranges::any_of(messages, [](const auto& message) {
+    return message.value("role", "") == "tool" ||
+           message.contains("tool_calls");
+  });
+}
+
+// Whether a text ends with a tag, but for white space.
+bool EndsWithTag(std::string_view text, std::string_view tag) {
+  const size_t last = text.find_last_not_of(" \n\t\r");
+  return last != std::string_view::npos &&
+         text.substr(0, last + 1).ends_with(tag);
+}
+
+// Adds the beginning of a call that must come; reasoning that the prompt began
+// is over.
+Status AddForcedCall(const GenerateParts& parts, const ChatPrompt& chat,
+                     std::vector<models::PromptPart>& rendered) {
+  ASSIGN_OR_RETURN(std::string forced, ForcedCall(parts.formats, chat));
+  if (forced.empty()) return OkStatus();
+  const ReasoningFormat* reasoning = parts.formats.reasoning;
+  if (reasoning != nullptr && !rendered.empty() &&
+      (reasoning->always ||
+       EndsWithTag(rendered.back().text, reasoning->open))) {
+    forced = std::string(reasoning->close) + "\n\n" + forced;
+  }
+  rendered.push_back({std::move(forced), false});
+  return OkStatus();
+}
+
 }  // namespace
+
+ParserSpec ParserSpecOf(const GenerateParts& parts, const ChatPrompt& chat,
+                        std::span<const int32_t> prompt) {
+  constexpr size_t kTailTokens = 16;
+  const OutputFormats& formats = parts.formats;
+  ParserSpec spec;
+  if (formats.tools != nullptr &&
+      (chat.tools != nullptr || formats.tools->has_reasoning)) {
+    spec.tools = formats.tools;
+    spec.tool_names = chat.tool_choice.names;
+    if (!chat.tool_choice.parallel) spec.most_calls = 1;
+    // It was checked when the prompt was rendered.
+    const auto forced = ForcedCall(formats, chat);
+    if (forced.ok()) spec.forced = *forced;
+  }
+  if (formats.reasoning == nullptr || !chat.parse_reasoning ||
+      !spec.forced.empty()) {
+    return spec;
+  }
+  spec.reasoning = formats.reasoning;
+  const size_t tail = std::min(prompt.size(), kTailTokens);
+  spec.in_reasoning = EndsWithTag(
+      parts.tokenizer->Decode(prompt.last(tail), /*with_special=*/true),
+      formats.reasoning->open);
+  return spec;
+}
 
 const char* PromptField(const Prompt& prompt) {
   return std::holds_alternative<ChatPrompt>(prompt) ? "messages" : "prompt";
@@ -129,6 +186,12 @@ StatusOr<std::vector<models::PromptPart>> RenderChat(const GenerateParts& parts,
   }
   models::ChatInput input;
   input.messages = chat.messages.get();
+  nlohmann::ordered_json with_tools;
+  if (!parts.formats.template_has_tools &&
+      (chat.tools != nullptr || HasToolTurns(*chat.messages))) {
+    with_tools = WithToolsAsText(*chat.messages, chat.tools.get());
+    input.messages = &with_tools;
+  }
   input.tools = chat.tools.get();
   input.extra = chat.template_kwargs.get();
   input.add_generation_prompt = chat.add_generation_prompt;
@@ -138,7 +201,9 @@ StatusOr<std::vector<models::PromptPart>> RenderChat(const GenerateParts& parts,
   if (!rendered.ok() && rendered.status().field().empty()) {
     return rendered.status().At("messages");
   }
-  if (rendered.ok()) RETURN_IF_ERROR(CheckRoles(parts, input, *rendered));
+  RETURN_IF_ERROR(rendered.status());
+  RETURN_IF_ERROR(CheckRoles(parts, input, *rendered));
+  RETURN_IF_ERROR(AddForcedCall(parts, chat, *rendered));
   return rendered;
 }
 

@@ -6,6 +6,7 @@
 #pragma once
 
 #include <cstdint>
+#include <span>
 #include <string>
 #include <variant>
 #include <vector>
@@ -27,6 +28,10 @@ const char* PromptField(const Prompt& prompt);
 // because it does not know its role.
 StatusOr<std::vector<models::PromptPart>> RenderChat(const GenerateParts& parts,
                                                      const ChatPrompt& chat);
+
+// How the completion of that chat is read; `prompt` is what it was encoded to.
+ParserSpec ParserSpecOf(const GenerateParts& parts, const ChatPrompt& chat,
+                        std::span<const int32_t> prompt);
 
 // Ids of the prompt, at least one. INVALID_ARGUMENT for ids out of range, an
 // empty prompt, or text so long that it cannot fit `max_context` tokens however

@@ -6,6 +6,7 @@
 
 #include <utility>
 
+#include "handlers/call_constraint.h"
 #include "handlers/generate_prompt.h"
 #include "handlers/generate_task.h"
 
@@ -25,7 +26,8 @@ void GenerateSession::Begin() {
   if (Status wanted = CheckStillWanted(); !wanted.ok()) return Refuse(wanted);
   if (Status fits = CheckFamilyFits(); !fits.ok()) return Refuse(fits);
   auto place = parts_->engine->Reserve(
-      request_.deadline, static_cast<int32_t>(siblings_.size()) + 1);
+      request_.deadline, static_cast<int32_t>(siblings_.size()) + 1,
+      request_.tenant);
   if (!place.ok()) return Refuse(place.status());
   place_ = std::move(place).value();
   if (request_.trace) {
@@ -73,7 +75,52 @@ Status GenerateSession::CheckStillWanted() const {
 }
 
 void GenerateSession::Prepare() {
-  const Status status = SubmitAll();
+  if (Status wanted = CheckStillWanted(); !wanted.ok()) return StartAll(wanted);
+  HoldCall();
+  if (request_.options.constraint) return CompileConstraint();
+  StartAll(SubmitAll());
+}
+
+void GenerateSession::HoldCall() {
+  const auto* chat = std::get_if<ChatPrompt>(&request_.prompt);
+  if (chat == nullptr || parts_->grammars == nullptr) return;
+  models::OutputConstraint call = CallConstraint(parts_->formats, *chat);
+  if (!call) return;
+  // The request's own constraint is for content, of which none comes.
+  request_.options.constraint = std::move(call);
+  holds_call_ = true;
+}
+
+void GenerateSession::CompileConstraint() {
+  const models::OutputConstraint& constraint = request_.options.constraint;
+  if (parts_->grammars == nullptr) {
+    return StartAll(
+        InvalidArgument("the model '" + parts_->model +
+                        "' has no structured output; leave this field out")
+            .At(constraint.field)
+            .Because("unsupported_parameter"));
+  }
+  parts_->grammars->Compile(
+      constraint, [self = shared_from_this()](models::CompiledGrammar grammar) {
+        self->parts_->pool->Continue([self, grammar = std::move(grammar)] {
+          self->StartAll(self->TakeGrammar(grammar));
+        });
+      });
+}
+
+Status GenerateSession::TakeGrammar(const models::CompiledGrammar& grammar) {
+  if (grammar.ok()) {
+    grammar_ = *grammar;
+  } else if (!holds_call_) {
+    return grammar.status();
+  } else if (grammar.status().code() != StatusCode::kUnimplemented) {
+    return AtTool(std::get<ChatPrompt>(request_.prompt), grammar.status());
+  }
+  // Without the library, a call that must come is as the model writes it.
+  return SubmitAll();
+}
+
+void GenerateSession::StartAll(const Status& status) {
   // The prompt may be large: it does not wait for the completion to end.
   request_.prompt = TextPrompt{};
   place_.Release();
@@ -107,12 +154,15 @@ Status GenerateSession::SubmitAll() {
   for (const auto& sibling : siblings_) sibling->usage_ = usage_;
   ASSIGN_OR_RETURN(scheduler::GenerateTask task,
                    MakeTask(*parts_, request_, std::move(ids)));
+  task.sampling.grammar = std::move(grammar_);
   if (!siblings_.empty()) task.family = std::make_shared<char>();
+  task.num_completions = static_cast<int32_t>(siblings_.size()) + 1;
   const OutputProcessor::Options output =
       OutputOptionsOf(*parts_, request_, task);
 
   RETURN_IF_ERROR(CheckStillWanted());
   RETURN_IF_ERROR(Submit(place_.Split(), task, output));
+  task.num_completions = 0;
   for (const auto& sibling : siblings_) {
     ++task.sampling.seed;
     RETURN_IF_ERROR(sibling->Submit(place_.Split(), task, output));
@@ -154,7 +204,10 @@ void GenerateSession::Advance() {
     if (!output_->Push(event)) break;  // the engine may have run ahead
   }
   const bool complete = output_->stop_reason().has_value();
-  if (output_->stopped_by_text()) engine_stop_.request_stop();
+  if (output_->stopped_by_text()) {
+    stream_->MarkStopped();
+    engine_stop_.request_stop();
+  }
   const bool cancelled =
       taken.end && taken.end->status.code() == StatusCode::kCancelled;
   if (taken.end) output_->Finish();
@@ -169,6 +222,7 @@ void GenerateSession::Send() {
 void GenerateSession::EndWith(const scheduler::StreamEnd& end) {
   usage_.completion_tokens = output_->num_tokens();
   usage_.cached_tokens = end.cached_tokens;
+  usage_.reasoning_tokens = output_->reasoning_tokens();
   GenerateEnd result;
   if (output_->stop_reason()) {
     // Whatever the engine says of it: the completion was whole.

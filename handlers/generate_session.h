@@ -41,8 +41,13 @@ class GenerateSession : public std::enable_shared_from_this<GenerateSession> {
   // Begin's promise: refusals, too, come from the pool.
   void Refuse(Status status);
 
-  // On the pool, before the engine has it.
+  // On the pool, before the engine has it. A constraint of the text is compiled
+  // first, elsewhere.
   void Prepare();
+  void HoldCall();
+  void CompileConstraint();
+  Status TakeGrammar(const models::CompiledGrammar& grammar);
+  void StartAll(const Status& status);
   Status SubmitAll();
   // Gives the engine this session's task.
   Status Submit(scheduler::Reservation place, scheduler::GenerateTask task,
@@ -74,6 +79,8 @@ class GenerateSession : public std::enable_shared_from_this<GenerateSession> {
   std::shared_ptr<GenerateSink> sink_;  // null after the end
   std::vector<std::shared_ptr<GenerateSession>> siblings_;  // until submitted
   scheduler::Reservation place_;  // until submitted; of the siblings, too
+  bool holds_call_ = false;  // the constraint is that of a call that must come
+  std::shared_ptr<const models::TokenGrammar> grammar_;  // or null
   std::shared_ptr<scheduler::TokenStream> stream_;  // null before and after
   std::optional<OutputProcessor> output_;           // once submitted
   Usage usage_;

@@ -130,6 +130,7 @@ StatusOr<scheduler::GenerateTask> MakeTask(const GenerateParts& parts,
   task.max_tokens = static_cast<int32_t>(max_tokens);
   task.deadline = request.deadline;
   task.priority = options.priority;
+  task.tenant = request.tenant;
   task.trace = request.trace;
   return task;
 }
@@ -147,6 +148,9 @@ OutputProcessor::Options OutputOptionsOf(const GenerateParts& parts,
       .skip_special_tokens = options.skip_special_tokens,
       .logprobs = options.logprobs.has_value(),
       .min_tokens = options.min_tokens};
+  if (const auto* chat = std::get_if<ChatPrompt>(&request.prompt)) {
+    output.parser = ParserSpecOf(parts, *chat, task.prompt);
+  }
   if (options.echo) output.echo = EchoOf(parts, request, task);
   return output;
 }

@@ -14,15 +14,29 @@
 #include "config/base/clock.h"
 #include "config/base/status.h"
 #include "config/base/trace.h"
+#include "models/grammar/output_constraint.h"
 #include "models/tensor/tensor.h"
+#include "scheduler/request.h"
 
 namespace millrace::handlers {
+
+// Whether a completion may, must or must not call tools.
+struct ToolChoice {
+  enum class Mode { kAuto, kNone, kRequired };
+  Mode mode = Mode::kAuto;
+  std::string name = {};                // kRequired: this one; empty: any
+  bool parallel = true;                 // else one call at most
+  std::vector<std::string> names = {};  // of all tools
+};
 
 // A conversation, in the shape of OpenAI's `messages`; keys that we do not
 // know reach the chat template as they are.
 struct ChatPrompt {
   std::shared_ptr<const nlohmann::ordered_json> messages;  // array
-  std::shared_ptr<const nlohmann::ordered_json> tools;     // array or null
+  // Array; null: the model is told of none and no calls are looked for.
+  std::shared_ptr<const nlohmann::ordered_json> tools;
+  ToolChoice tool_choice = {};
+  bool parse_reasoning = true;  // else it is content
   std::shared_ptr<const nlohmann::ordered_json> template_kwargs;  // or null
   bool add_generation_prompt = true;
 };
@@ -51,6 +65,7 @@ struct GenerateOptions {
   std::vector<std::pair<int32_t, float>> logit_bias = {};
   std::vector<int32_t> allowed_token_ids = {};  // empty: all
   std::vector<std::string> bad_words = {};      // never in the completion
+  models::OutputConstraint constraint = {};     // of the completion's text
   std::optional<uint64_t> seed = {};            // absent: drawn
   std::vector<std::string> stop = {};
   std::vector<int32_t> stop_token_ids = {};
@@ -62,9 +77,12 @@ struct GenerateOptions {
   int32_t priority = 0;
 };
 
+using TenantShare = scheduler::TenantShare;  // codecs see no scheduler
+
 struct GenerateRequest {
   std::variant<ChatPrompt, TextPrompt, TokenPrompt> prompt;
   GenerateOptions options;
+  TenantShare tenant = {};
   Clock::Time deadline = kNever;
   std::shared_ptr<Trace> trace;  // never null
 };
@@ -83,7 +101,9 @@ struct TokenLogprobs {
 
 // What a piece of output is to its client.
 enum class DeltaKind {
-  kContent,  // text of the completion, or of an echoed prompt
+  kContent,    // text of the completion, or of an echoed prompt
+  kReasoning,  // what the model thinks before it answers
+  kToolCall,   // the arguments of a call
 };
 
 // The next piece of a completion: whole UTF-8 characters, never half a stop
@@ -93,6 +113,11 @@ struct OutputDelta {
   std::string text = {};
   std::vector<TokenLogprobs> logprobs = {};  // when asked for
   int32_t num_tokens = 0;  // output tokens that this piece stands for
+  // Of a call: its place among all calls. Its first piece has its name, and an
+  // id if the model made one.
+  int32_t call_idx = 0;
+  std::string call_name = {};
+  std::string call_id = {};
 };
 
 enum class FinishReason { kStop, kLength, kError };
@@ -105,6 +130,7 @@ struct Usage {
   int64_t prompt_tokens = 0;
   int64_t completion_tokens = 0;
   int64_t cached_tokens = 0;
+  int64_t reasoning_tokens = 0;  // of the completion's
 };
 
 struct GenerateEnd {

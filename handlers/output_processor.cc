@@ -12,6 +12,8 @@ OutputProcessor::OutputProcessor(Options options)
       text_({.stop = std::move(options_.stop),
              .include_stop = options_.include_stop}) {
   std::ranges::sort(options_.stop_ids);
+  parsed_ = std::make_unique<ParsedOutput>(options_.parser.most_calls);
+  parser_ = MakeOutputParser(options_.parser, *parsed_);
 }
 
 void OutputProcessor::PushPrompt(scheduler::TokenEvent event) {
@@ -41,7 +43,8 @@ bool OutputProcessor::Push(const scheduler::TokenEvent& event) {
   std::optional<TokenLogprobs> logprobs;
   if (options_.logprobs) logprobs = LogprobsOf(event);
   const bool goes_on = text_.Push(
-      options_.tokenizer->Piece(event.id, !options_.skip_special_tokens),
+      options_.tokenizer->Piece(event.id, !options_.skip_special_tokens ||
+                                              options_.parser.special_tokens()),
       std::move(logprobs), num_tokens_ > options_.min_tokens);
   if (stops) {
     text_.Finish();
@@ -52,6 +55,7 @@ bool OutputProcessor::Push(const scheduler::TokenEvent& event) {
 }
 
 void OutputProcessor::Finish() {
+  finished_ = true;
   text_.Finish();
   if (!stop_reason_ && text_.stop_string()) stop_reason_ = *text_.stop_string();
 }
@@ -61,11 +65,38 @@ std::vector<OutputDelta> OutputProcessor::Take() {
   if (EchoIsWhole()) deltas.push_back(TakeEcho());
   OutputDelta delta = text_.Take();
   unsent_tokens_ += delta.num_tokens;
+  if (parser_ != nullptr) {
+    Parse(std::move(delta), deltas);
+    return deltas;
+  }
   if (!delta.text.empty() || !delta.logprobs.empty()) {
     delta.num_tokens = std::exchange(unsent_tokens_, 0);
     deltas.push_back(std::move(delta));
   }
   return deltas;
+}
+
+void OutputProcessor::Parse(OutputDelta text,
+                            std::vector<OutputDelta>& deltas) {
+  for (TokenLogprobs& token : text.logprobs) {
+    unsent_logprobs_.push_back(std::move(token));
+  }
+  for (const char byte : text.text) parser_->Step(byte);
+  if ((finished_ || stop_reason_) && !std::exchange(parser_ended_, true)) {
+    parser_->End();
+    parsed_->Finish();
+  }
+  std::vector<OutputDelta> found = parsed_->Take();
+  if (found.empty() && parser_ended_ && !unsent_logprobs_.empty()) {
+    found.emplace_back();
+  }
+  if (found.empty()) return;
+  found.front().num_tokens = std::exchange(unsent_tokens_, 0);
+  found.front().logprobs = std::exchange(unsent_logprobs_, {});
+  if (found.front().kind == DeltaKind::kReasoning) {
+    reasoning_tokens_ += found.front().num_tokens;
+  }
+  for (OutputDelta& delta : found) deltas.push_back(std::move(delta));
 }
 
 // All tokens but the first are scored.

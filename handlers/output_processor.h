@@ -8,6 +8,9 @@
 //   for (OutputDelta& delta : output.Take()) sink->OnDelta(std::move(delta));
 //   ... output.Finish(); ... output.Take();
 //
+// Where a parser is given, the text passes through it, and each delta is of one
+// kind. A token's log-probabilities go with the first delta behind it.
+//
 // A prompt that is echoed comes first, as one delta; with log-probabilities it
 // waits until all of the prompt is scored, or the first token is there.
 //
@@ -15,12 +18,14 @@
 #pragma once
 
 #include <cstdint>
+#include <memory>
 #include <optional>
 #include <string>
 #include <variant>
 #include <vector>
 
 #include "handlers/messages.h"
+#include "handlers/parsers/formats.h"
 #include "handlers/text_out.h"
 #include "models/text/tokenizer.h"
 #include "scheduler/token_stream.h"
@@ -45,6 +50,7 @@ class OutputProcessor {
     bool logprobs = false;            // of each token, with its alternatives
     int64_t min_tokens = 0;           // stop strings count behind these
     std::optional<PromptEcho> echo = {};
+    ParserSpec parser = {};  // what tells content, reasoning and calls apart
   };
   explicit OutputProcessor(Options options);
 
@@ -67,11 +73,14 @@ class OutputProcessor {
   }
   // Of the completion so far, shown or not.
   int64_t num_tokens() const { return num_tokens_; }
+  // Those that were reasoning, of the shown ones.
+  int64_t reasoning_tokens() const { return reasoning_tokens_; }
 
  private:
   bool StopsAt(int32_t id) const;
   bool EchoIsWhole() const;
   OutputDelta TakeEcho();
+  void Parse(OutputDelta text, std::vector<OutputDelta>& deltas);
   TokenLogprobs::Candidate CandidateOf(int32_t id, float logprob) const;
   TokenLogprobs LogprobsOf(const scheduler::TokenEvent& event) const;
 
@@ -79,7 +88,13 @@ class OutputProcessor {
   TextOut text_;
   std::vector<scheduler::TokenEvent> prompt_events_;
   int64_t num_tokens_ = 0;
-  int32_t unsent_tokens_ = 0;  // that had nothing to show
+  int32_t unsent_tokens_ = 0;                   // that had nothing to show
+  std::vector<TokenLogprobs> unsent_logprobs_;  // and theirs
+  int64_t reasoning_tokens_ = 0;
+  bool finished_ = false;  // Finish was called
+  bool parser_ended_ = false;
+  std::unique_ptr<ParsedOutput> parsed_;  // what the parser writes to
+  std::unique_ptr<OutputParser> parser_;  // null: all is content
   std::optional<StopReason> stop_reason_;
 };
 

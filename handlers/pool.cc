@@ -10,8 +10,9 @@
 
 namespace millrace::handlers {
 
-Pool::Pool(int num_threads, size_t max_queued, const config::CpuSet& cpus)
-    : max_queued_(max_queued) {
+Pool::Pool(int num_threads, size_t max_queued, const config::CpuSet& cpus,
+           Timeline* timeline)
+    : timeline_(timeline), max_queued_(max_queued) {
   num_threads = std::max(num_threads, 1);
   threads_.reserve(num_threads);
   for (int i = 0; i < num_threads; ++i) {
@@ -22,7 +23,9 @@ Pool::Pool(int num_threads, size_t max_queued, const config::CpuSet& cpus)
         LogWarning("handler thread is not pinned",
                    {{"why", pinned.ToString()}});
       }
-      Run();
+      Run(timeline_ == nullptr
+              ? 0
+              : timeline_->Track("server", "handler-" + std::to_string(i)));
     });
   }
 }
@@ -54,7 +57,7 @@ void Pool::Continue(std::function<void()> task) {
   changed_.NotifyOne();
 }
 
-void Pool::Run() {
+void Pool::Run(int track) {
   while (true) {
     std::function<void()> task;
     {
@@ -64,7 +67,16 @@ void Pool::Run() {
       task = std::move(tasks_.front());
       tasks_.pop_front();
     }
+    if (timeline_ == nullptr || !timeline_->on()) {
+      task();
+      continue;
+    }
+    const Clock::Time begin = Clock::Real().Now();
     task();
+    timeline_->Add({.track = track,
+                    .name = "task",
+                    .begin = begin,
+                    .end = Clock::Real().Now()});
   }
 }
 

@@ -17,21 +17,25 @@
 #include <vector>
 
 #include "config/base/mutex.h"
+#include "config/base/timeline.h"
 #include "config/topology.h"
 
 namespace millrace::handlers {
 
 class Pool {
  public:
-  Pool(int num_threads, size_t max_queued, const config::CpuSet& cpus);
+  // `timeline` may be null; else it is told of tasks while a capture runs.
+  Pool(int num_threads, size_t max_queued, const config::CpuSet& cpus,
+       Timeline* timeline = nullptr);
   ~Pool();
 
   [[nodiscard]] bool TryPost(std::function<void()> task);
   void Continue(std::function<void()> task);
 
  private:
-  void Run();
+  void Run(int track);
 
+  Timeline* const timeline_;
   const size_t max_queued_;
   Mutex mu_;
   CondVar changed_;

@@ -10,6 +10,7 @@
 #include <utility>
 
 #include "config/base/json.h"
+#include "handlers/constraint_fields.h"
 #include "handlers/json_fields.h"
 
 namespace millrace::handlers {
@@ -42,10 +43,6 @@ bool IsEmpty(const Json& value) {
                              : value.is_structured() && value.empty();
 }
 bool IsNone(const Json& value) { return value == "none"; }
-bool IsTextFormat(const Json& value) {
-  const Json* type = FindField(value, "type");
-  return type != nullptr && *type == "text";
-}
 bool IsTextOnly(const Json& value) {
   return value.is_array() && value.size() == 1 && value[0] == "text";
 }
@@ -61,20 +58,8 @@ struct Refusal {
 };
 
 constexpr Refusal kRefusals[] = {
-    {"tools", kInChat, IsEmpty, "leave it out"},
-    {"tool_choice", kInChat, IsNone, "leave it out or send \"none\""},
-    {"functions", kInChat, IsEmpty, "leave it out"},
-    {"function_call", kInChat, IsNone, "leave it out or send \"none\""},
-    {"response_format", kAll, IsTextFormat,
-     "leave it out or send {\"type\": \"text\"}"},
-    {"structured_outputs", kAll, IsEmpty, "leave it out"},
-    {"guided_json", kAll, IsEmpty, "leave it out"},
-    {"guided_regex", kAll, IsEmpty, "leave it out"},
-    {"guided_choice", kAll, IsEmpty, "leave it out"},
-    {"guided_grammar", kAll, IsEmpty, "leave it out"},
-    {"guided_decoding", kAll, IsEmpty, "leave it out"},
-    {"grammar", kAll, IsEmpty, "leave it out"},
-    {"json_schema", kAll, IsEmpty, "leave it out"},
+    {"functions", kInChat, IsEmpty, "send tools"},
+    {"function_call", kInChat, IsNone, "send tool_choice"},
     {"modalities", kInChat, IsTextOnly, "leave it out or send [\"text\"]"},
     {"audio", kInChat, IsEmpty, "leave it out"},
     {"web_search_options", kInChat, Never, "leave it out"},
@@ -332,7 +317,9 @@ Status ReadLengths(const Json& body, GenerateOptions& options) {
 Json WithoutQuotes(const Json& body) {
   Json plain = body;
   for (auto& [key, value] : plain.items()) {
-    if (key == "stop" || !value.is_string()) continue;
+    const bool is_text = key == "stop" || key == "grammar" ||
+                         key == "guided_regex" || key == "guided_grammar";
+    if (is_text || !value.is_string()) continue;
     const auto& text = value.get_ref<const std::string&>();
     if (text.size() > 40) continue;
     const StatusOr<Json> spelled = ParseJson(text == "True"    ? "true"
@@ -376,6 +363,12 @@ StatusOr<GenerateOptions> Read(const Json& body, FieldDialect dialect) {
   RETURN_IF_ERROR(ReadBadWords(body, options));
   RETURN_IF_ERROR(ReadLogitBias(body, options));
   RETURN_IF_ERROR(ReadLogprobs(body, dialect, options));
+  ASSIGN_OR_RETURN(options.constraint, ReadConstraint(body));
+  if (options.constraint && !options.allowed_token_ids.empty()) {
+    return InvalidArgument("allowed_token_ids and " + options.constraint.field +
+                           " cannot be used together; leave one of them out")
+        .At("allowed_token_ids");
+  }
   return options;
 }
 
@@ -419,7 +412,16 @@ std::vector<FieldFacts> GenerateFields(FieldDialect dialect) {
     fields.push_back({.name = name, .type = "array", .items = "integer"});
   }
   fields.push_back({.name = "bad_words", .type = "array", .items = "string"});
-  fields.push_back({.name = "logit_bias", .type = "object"});
+  for (const char* name :
+       {"logit_bias", "response_format", "structured_outputs", "guided_json",
+        "json_schema"}) {
+    fields.push_back({.name = name, .type = "object"});
+  }
+  for (const char* name : {"guided_regex", "guided_grammar", "grammar"}) {
+    fields.push_back({.name = name, .type = "string"});
+  }
+  fields.push_back(
+      {.name = "guided_choice", .type = "array", .items = "string"});
   return fields;
 }
 

@@ -3,13 +3,14 @@
 #include <gtest/gtest.h>
 
 #include <nlohmann/json.hpp>
+#include <string>
 
 #include "config/base/json.h"
 
 namespace millrace::handlers {
 namespace {
 
-StatusOr<ChatPrompt> Read(const char* text) {
+StatusOr<ChatPrompt> Read(const std::string& text) {
   auto body = ParseJson(text);
   EXPECT_TRUE(body.ok()) << text;
   return ReadChatPrompt(*body);
@@ -40,11 +41,94 @@ TEST(ChatMessages, NullContentAndAssistantWithoutContentAreAccepted) {
                        {"role": "assistant", "tool_calls": []}],
           "add_generation_prompt": false,
           "chat_template_kwargs": {"enable_thinking": false},
-          "tools": [{"type": "function"}]})");
+          "tools": [{"type": "function", "function": {"name": "f"}}]})");
   ASSERT_TRUE(chat.ok()) << chat.status().ToString();
   EXPECT_FALSE(chat->add_generation_prompt);
   EXPECT_EQ(DumpJson(*chat->template_kwargs), R"({"enable_thinking":false})");
   EXPECT_EQ(chat->tools->size(), 1u);
+}
+
+TEST(ChatMessages, ArgumentsOfCallsBecomeObjects) {
+  const auto chat = Read(
+      R"({"messages": [{"role": "assistant", "content": null, "tool_calls": [
+          {"id": "1", "type": "function", "function":
+            {"name": "f", "arguments": "{\"a\": 1}"}},
+          {"id": "2", "type": "function", "function": {"name": "g"}}]},
+          {"role": "tool", "tool_call_id": "1", "content": "x"}]})");
+  ASSERT_TRUE(chat.ok()) << chat.status().ToString();
+  const auto& calls = (*chat->messages)[0]["tool_calls"];
+  EXPECT_EQ(DumpJson(calls[0]["function"]["arguments"]), R"({"a":1})");
+  EXPECT_EQ(DumpJson(calls[1]["function"]["arguments"]), "{}");
+  EXPECT_EQ(calls[0]["id"], "1");
+}
+
+TEST(ChatMessages, ArgumentsThatAreNoObjectAreRefused) {
+  for (const char* arguments : {R"("5")", R"("[1]")", R"("{")", "5", "[1]"}) {
+    const auto chat = Read(
+        R"({"messages": [{"role": "assistant", "tool_calls": [
+            {"function": {"name": "f", "arguments": )" +
+        std::string(arguments) + "}}]}]}");
+    EXPECT_EQ(chat.status().field(),
+              "messages[0].tool_calls[0].function.arguments")
+        << arguments;
+  }
+}
+
+TEST(ChatMessages, ToolChoiceSaysWhatMayBeCalled) {
+  const auto read = [](const std::string& fields) {
+    return Read(R"({"messages": [{"role": "user", "content": "a"}], "tools":
+                   [{"type": "function", "function": {"name": "f"}}], )" +
+                fields + "}");
+  };
+  EXPECT_EQ(read(R"("tool_choice": "none")")->tools, nullptr);
+  EXPECT_EQ(read(R"("tool_choice": "required")")->tool_choice.mode,
+            ToolChoice::Mode::kRequired);
+  const auto named = read(
+      R"("tool_choice": {"type": "function", "function": {"name": "f"}},
+         "parallel_tool_calls": false)");
+  EXPECT_EQ(named->tool_choice.name, "f");
+  EXPECT_FALSE(named->tool_choice.parallel);
+  EXPECT_EQ(read(R"("tool_choice": {"type": "function", "function":
+                     {"name": "g"}})")
+                .status()
+                .field(),
+            "tool_choice");
+  EXPECT_EQ(read(R"("tool_choice": "any")").status().field(), "tool_choice");
+}
+
+TEST(ChatMessages, ParametersOfAToolAreAnObject) {
+  const auto read = [](const std::string& parameters) {
+    return Read(R"({"messages": [{"role": "user", "content": "a"}], "tools":
+                   [{"type": "function", "function": {"name": "f",
+                     "parameters": )" +
+                parameters + "}}]}")
+        .status();
+  };
+  for (const char* good :
+       {"null", "{}", R"({"type": "object"})", R"({"type": null})",
+        R"({"type": ["object", "null"]})"}) {
+    EXPECT_TRUE(read(good).ok()) << good << read(good).ToString();
+  }
+  for (const char* bad :
+       {R"({"type": "string"})", R"({"type": ["null"]})", R"({"type": 1})"}) {
+    EXPECT_EQ(read(bad).field(), "tools[0].function.parameters.type") << bad;
+  }
+  EXPECT_EQ(read(R"({"type": "string"})").message(),
+            "tools[0].function.parameters.type is \"string\" but must be "
+            "\"object\": arguments are an object");
+}
+
+TEST(ChatMessages, ReasoningEffortReachesTheTemplate) {
+  const auto read = [](const std::string& effort) {
+    return Read(R"({"messages": [{"role": "user", "content": "a"}],
+                    "reasoning_effort": ")" +
+                effort + "\"}");
+  };
+  EXPECT_EQ(DumpJson(*read("low")->template_kwargs),
+            R"({"reasoning_effort":"low"})");
+  EXPECT_EQ(DumpJson(*read("none")->template_kwargs),
+            R"({"reasoning_effort":"none","enable_thinking":false})");
+  EXPECT_EQ(read("lots").status().field(), "reasoning_effort");
 }
 
 TEST(ChatMessages, ErrorsNameThePath) {

@@ -80,8 +80,8 @@ size_t FakeEngine::num_submitted() {
   return num_submitted_;
 }
 
-StatusOr<scheduler::Reservation> FakeEngine::Reserve(Clock::Time,
-                                                     int32_t places) {
+StatusOr<scheduler::Reservation> FakeEngine::Reserve(
+    Clock::Time, int32_t places, const scheduler::TenantShare&) {
   if (!reserve_status.ok()) return reserve_status;
   places_ += places;
   return scheduler::Reservation([this] { --places_; }, places);
@@ -127,7 +127,8 @@ void RecordingSink::OnDelta(OutputDelta chunk) {
   Alone alone(*this);
   std::lock_guard lock(mu_);
   EXPECT_TRUE(accepted_);
-  EXPECT_FALSE(chunk.text.empty() && chunk.logprobs.empty());
+  EXPECT_FALSE(chunk.text.empty() && chunk.logprobs.empty() &&
+               chunk.call_name.empty());
   chunks_.push_back(std::move(chunk));
   changed_.notify_all();
 }

@@ -65,8 +65,9 @@ class FakeEngine final : public scheduler::Engine {
   int places() const { return places_; }
   size_t num_submitted();
 
-  StatusOr<scheduler::Reservation> Reserve(Clock::Time deadline,
-                                           int32_t places) override;
+  StatusOr<scheduler::Reservation> Reserve(
+      Clock::Time deadline, int32_t places,
+      const scheduler::TenantShare& tenant) override;
   StatusOr<std::shared_ptr<scheduler::TokenStream>> Submit(
       scheduler::Reservation place, scheduler::GenerateTask task) override;
   bool Drain(std::chrono::steady_clock::time_point) override { return true; }

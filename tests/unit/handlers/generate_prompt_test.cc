@@ -51,12 +51,61 @@ TEST(GeneratePrompt, ARoleThatTheTemplateWritesDownIsItsOwnAffair) {
 TEST(GeneratePrompt, TheFirstMessageOfTheRoleIsNamed) {
   std::string messages = R"([{"role": "user", "content": "a"})";
   for (int i = 0; i < 3; ++i) {
-    messages += R"(, {"role": "tool", "content": "b"})";
+    messages += R"(, {"role": "ipython", "content": "b"})";
   }
   EXPECT_THAT(
       std::string(
           Render(kTwoRoles, (messages + "]").c_str()).status().message()),
-      HasSubstr("messages[1].role is \"tool\""));
+      HasSubstr("messages[1].role is \"ipython\""));
+}
+
+constexpr char kChat[] =
+    "{% for m in messages %}{{ m.role }}:{{ m.content }};{% endfor %}";
+
+std::string Joined(const StatusOr<std::vector<models::PromptPart>>& parts) {
+  std::string text;
+  if (!parts.ok()) return std::string(parts.status().message());
+  for (const auto& part : *parts) text += part.text;
+  return text;
+}
+
+TEST(GeneratePrompt, ATemplateWithoutToolsGetsThemAsText) {
+  GenerateParts parts;
+  parts.formats = *ChooseFormats("auto", "auto", kChat);
+  parts.chat_template = *models::ChatTemplate::Create(kChat);
+  ChatPrompt chat;
+  chat.messages = std::make_shared<const Json>(Json::parse(R"([
+    {"role": "system", "content": "Be brief."}, {"role": "user", "content": "a"},
+    {"role": "assistant", "tool_calls": [
+      {"function": {"name": "f", "arguments": {"x": 1}}}]},
+    {"role": "tool", "content": "1"}, {"role": "tool", "content": "2"}])"));
+  chat.tools = std::make_shared<const Json>(
+      Json::parse(R"([{"type": "function", "function": {"name": "f"}}])"));
+  chat.tool_choice = {.mode = ToolChoice::Mode::kRequired, .names = {"f"}};
+  const std::string text = Joined(RenderChat(parts, chat));
+  EXPECT_THAT(text, HasSubstr("system:Be brief.\n\nYou may call functions."));
+  EXPECT_THAT(text,
+              HasSubstr(R"({"type":"function","function":{"name":"f"}})"));
+  EXPECT_THAT(text, HasSubstr("assistant:<tool_call>\n{\"name\":\"f\","
+                              "\"arguments\":{\"x\":1}}\n</tool_call>;"));
+  EXPECT_THAT(text, HasSubstr("user:<tool_response>\n1\n</tool_response>\n"
+                              "<tool_response>\n2\n</tool_response>;"));
+  EXPECT_TRUE(text.ends_with("<tool_call>\n{\"name\": \"f\", \"arguments\": "));
+}
+
+TEST(GeneratePrompt, ACallThatMustComeEndsTheReasoning) {
+  const std::string source = std::string(kChat) + "tools <tool_call><think>\n";
+  GenerateParts parts;
+  parts.formats = *ChooseFormats("hermes", "think", source);
+  parts.chat_template = *models::ChatTemplate::Create(source);
+  ChatPrompt chat;
+  chat.messages = std::make_shared<const Json>(
+      Json::parse(R"([{"role": "user", "content": "a"}])"));
+  chat.tool_choice = {.mode = ToolChoice::Mode::kRequired, .names = {"f", "g"}};
+  EXPECT_TRUE(Joined(RenderChat(parts, chat))
+                  .ends_with("<think></think>\n\n<tool_call>\n{\"name\": \""));
+  parts.formats.tools = nullptr;
+  EXPECT_EQ(RenderChat(parts, chat).status().field(), "tool_choice");
 }
 
 }  // namespace

@@ -121,5 +121,27 @@ TEST_F(OutputProcessorTest, EchoWithLogprobsWaitsForTheScores) {
   EXPECT_EQ(deltas[0].logprobs[2].chosen.logprob, -2);
 }
 
+TEST_F(OutputProcessorTest, AParserTellsKindsApart) {
+  OutputProcessor output = Make(
+      {.logprobs = true,
+       .parser = {.tools = ChooseFormats("hermes", "none", "")->tools,
+                  .reasoning = ChooseFormats("none", "think", "")->reasoning,
+                  .in_reasoning = true}});
+  EXPECT_TRUE(Say(output, "ab</think>\nc<tool_call>{\"name\": \"f\"}"));
+  output.Finish();
+  const auto deltas = output.Take();
+  ASSERT_THAT(deltas, SizeIs(3));
+  EXPECT_EQ(deltas[0].kind, DeltaKind::kReasoning);
+  EXPECT_EQ(deltas[0].text, "ab");
+  EXPECT_EQ(deltas[1].kind, DeltaKind::kContent);
+  EXPECT_EQ(deltas[1].text, "c");
+  EXPECT_EQ(deltas[2].kind, DeltaKind::kToolCall);
+  EXPECT_EQ(deltas[2].call_name, "f");
+  EXPECT_EQ(deltas[2].text, "{}");
+  EXPECT_EQ(deltas[0].num_tokens, output.num_tokens());
+  EXPECT_EQ(static_cast<int64_t>(deltas[0].logprobs.size()),
+            output.num_tokens());
+}
+
 }  // namespace
 }  // namespace millrace::handlers

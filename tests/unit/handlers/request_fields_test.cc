@@ -165,9 +165,7 @@ TEST(RequestFields, LogitBiasKeysAreTokenIds) {
 
 TEST(RequestFields, WhatWouldChangeTheAnswerAndDoesNotWorkIsRefused) {
   for (const char* field :
-       {R"("tools": [{"type": "function"}])", R"("tool_choice": "auto")",
-        R"("response_format": {"type": "json_object"})",
-        R"("structured_outputs": {"json": {}})", R"("guided_json": {"a": 1})",
+       {R"("functions": [{"name": "f"}])", R"("function_call": "auto")",
         R"("modalities": ["text", "audio"])", R"("logits_processors": ["x"])",
         R"("best_of": 2)", R"("echo": true)", R"("use_beam_search": true)",
         R"("prompt_logprobs": 1)"}) {

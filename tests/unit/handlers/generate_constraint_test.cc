@@ -1,0 +1,184 @@
+// A request with a constraint waits for its grammar before the engine has it.
+#include <gtest/gtest.h>
+
+#include <future>
+#include <nlohmann/json.hpp>
+#include <optional>
+#include <utility>
+
+#include "handlers/generate.h"
+#include "tests/unit/handlers/fakes.h"
+
+namespace millrace::handlers {
+namespace {
+
+using models::CompiledGrammar;
+using models::ConstraintKind;
+using models::OutputConstraint;
+
+class NoGrammar final : public models::TokenGrammar {
+ public:
+  std::unique_ptr<models::GrammarMatcher> NewMatcher() const override {
+    return nullptr;
+  }
+  int64_t memory_bytes() const override { return 0; }
+};
+
+// Keeps the question until the test answers it.
+class FakeCompiler final : public models::GrammarCompiler {
+ public:
+  void Compile(const OutputConstraint& constraint, Done done) override {
+    asked_.set_value({constraint, std::move(done)});
+  }
+  std::pair<OutputConstraint, Done> Next() {
+    auto asked = asked_.get_future().get();
+    asked_ = {};
+    return asked;
+  }
+
+ private:
+  std::promise<std::pair<OutputConstraint, Done>> asked_;
+};
+
+GenerateOptions WithRegex() {
+  GenerateOptions options;
+  options.constraint = {
+      .kind = ConstraintKind::kRegex, .text = "a+", .field = "guided_regex"};
+  return options;
+}
+
+// The handler is made again with the compiler among its parts.
+struct GrammarWorld : World {
+  GrammarWorld() {
+    parts.grammars = &compiler;
+    handler = MakeGenerateHandler(parts);
+  }
+  FakeCompiler compiler;
+};
+
+TEST(GenerateConstraint, TheGrammarReachesTheSampler) {
+  GrammarWorld world;
+  auto sink = world.Start(TextRequest("Hi", WithRegex()));
+  auto [constraint, done] = world.compiler.Next();
+  EXPECT_EQ(constraint, WithRegex().constraint);
+  EXPECT_EQ(world.engine.num_submitted(), 0u);
+  const auto grammar = std::make_shared<const NoGrammar>();
+  done(CompiledGrammar(grammar));
+  auto engine = world.engine.Next();
+  EXPECT_EQ(engine->task.sampling.grammar, grammar);
+  engine->End(scheduler::FinishReason::kStop);
+  EXPECT_TRUE(sink->AwaitEnd().status.ok());
+}
+
+TEST(GenerateConstraint, ARefusedGrammarEndsTheRequest) {
+  GrammarWorld world;
+  auto sink = world.Start(TextRequest("Hi", WithRegex()));
+  auto [constraint, done] = world.compiler.Next();
+  done(InvalidArgument("no such thing").At("guided_regex"));
+  const GenerateEnd end = sink->AwaitEnd();
+  EXPECT_EQ(end.status.code(), StatusCode::kInvalidArgument);
+  EXPECT_EQ(end.status.field(), "guided_regex");
+  EXPECT_FALSE(sink->accepted());
+  EXPECT_EQ(sink->places_at_end(), 0);
+  EXPECT_EQ(world.engine.num_submitted(), 0u);
+}
+
+TEST(GenerateConstraint, AClientThatLeavesMeanwhileIsNotSubmitted) {
+  GrammarWorld world;
+  std::stop_source client;
+  auto sink = world.Start(TextRequest("Hi", WithRegex()), client.get_token());
+  auto [constraint, done] = world.compiler.Next();
+  client.request_stop();
+  done(CompiledGrammar(std::make_shared<const NoGrammar>()));
+  EXPECT_EQ(sink->AwaitEnd().status.code(), StatusCode::kCancelled);
+  EXPECT_EQ(world.engine.num_submitted(), 0u);
+}
+
+TEST(GenerateConstraint, WithoutACompilerItIsRefusedAtItsField) {
+  World world;
+  auto sink = world.Start(TextRequest("Hi", WithRegex()));
+  const GenerateEnd end = sink->AwaitEnd();
+  EXPECT_EQ(end.status.code(), StatusCode::kInvalidArgument);
+  EXPECT_EQ(end.status.field(), "guided_regex");
+  EXPECT_EQ(end.status.reason(), "unsupported_parameter");
+}
+
+TEST(GenerateConstraint, AllCompletionsOfARequestShareIt) {
+  GrammarWorld world;
+  std::vector<std::shared_ptr<GenerateSink>> sinks;
+  std::vector<std::shared_ptr<RecordingSink>> recorded;
+  for (int i = 0; i < 2; ++i) {
+    recorded.push_back(std::make_shared<RecordingSink>(&world.engine));
+    sinks.push_back(recorded.back());
+  }
+  world.handler->StartFamily(TextRequest("Hi", WithRegex()), sinks, {});
+  auto [constraint, done] = world.compiler.Next();
+  const auto grammar = std::make_shared<const NoGrammar>();
+  done(CompiledGrammar(grammar));
+  for (int i = 0; i < 2; ++i) {
+    auto engine = world.engine.Next();
+    EXPECT_EQ(engine->task.sampling.grammar, grammar);
+    engine->End(scheduler::FinishReason::kStop);
+  }
+  for (const auto& sink : recorded) sink->AwaitEnd();
+}
+
+// "Hi" to a model with one tool, of which a call must come.
+GenerateRequest CallRequest(GenerateOptions options = {}) {
+  GenerateRequest request = ChatRequest("Hi", std::move(options));
+  auto& chat = std::get<ChatPrompt>(request.prompt);
+  chat.tools = std::make_shared<const nlohmann::ordered_json>(
+      nlohmann::ordered_json::parse(R"([{"type": "function", "function": {
+        "name": "f", "parameters": {"type": "object", "not": {}}}}])"));
+  chat.tool_choice = {.mode = ToolChoice::Mode::kRequired, .names = {"f"}};
+  return request;
+}
+
+// A template that says it writes tools, and a short beginning of a call.
+struct CallWorld : GrammarWorld {
+  CallWorld() {
+    parts.formats = *ChooseFormats("mistral", "none", "tools");
+    handler = MakeGenerateHandler(parts);
+  }
+};
+
+TEST(GenerateConstraint, ACallThatMustComeIsHeldToItsSchema) {
+  CallWorld world;
+  auto sink = world.Start(CallRequest(WithRegex()));
+  auto [constraint, done] = world.compiler.Next();
+  EXPECT_EQ(constraint.kind, ConstraintKind::kJsonSchema);
+  EXPECT_EQ(constraint.field, "tools[0].function.parameters");
+  const auto grammar = std::make_shared<const NoGrammar>();
+  done(CompiledGrammar(grammar));
+  auto engine = world.engine.Next();
+  EXPECT_EQ(engine->task.sampling.grammar, grammar);
+  engine->Say("{}");
+  engine->End(scheduler::FinishReason::kStop);
+  EXPECT_TRUE(sink->AwaitEnd().status.ok());
+}
+
+TEST(GenerateConstraint, WithoutTheLibraryACallIsWrittenFreely) {
+  CallWorld world;
+  auto sink = world.Start(CallRequest());
+  auto [constraint, done] = world.compiler.Next();
+  done(Unimplemented("no library").At(constraint.field));
+  auto engine = world.engine.Next();
+  EXPECT_EQ(engine->task.sampling.grammar, nullptr);
+  engine->Say("{}");
+  engine->End(scheduler::FinishReason::kStop);
+  EXPECT_TRUE(sink->AwaitEnd().status.ok());
+}
+
+TEST(GenerateConstraint, ARefusedSchemaOfAToolIsNamed) {
+  CallWorld world;
+  auto sink = world.Start(CallRequest());
+  auto [constraint, done] = world.compiler.Next();
+  done(InvalidArgument("no").At("tools"));
+  const GenerateEnd end = sink->AwaitEnd();
+  EXPECT_EQ(end.status.code(), StatusCode::kInvalidArgument);
+  EXPECT_EQ(end.status.field(), "tools[0].function.parameters");
+  EXPECT_EQ(world.engine.num_submitted(), 0u);
+}
+
+}  // namespace
+}  // namespace millrace::handlers
