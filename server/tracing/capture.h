@@ -1,0 +1,43 @@
+// Captures on demand: switches the timeline on, waits on a thread of its own,
+// and hands out what was gathered. One at a time.
+//
+// Thread-safe.
+#pragma once
+
+#include <chrono>
+#include <functional>
+#include <stop_token>
+#include <thread>
+
+#include "config/base/clock.h"
+#include "config/base/mutex.h"
+#include "config/base/status.h"
+#include "config/base/timeline.h"
+
+namespace millrace::server {
+
+class Capturer {
+ public:
+  // Both outlive it.
+  Capturer(Timeline* timeline, const Clock* clock);
+  ~Capturer() { Stop(); }
+
+  // A capture under way ends early and is handed out; none begins any more.
+  void Stop();
+
+  // `done` is called once, on the capture's thread, after `length` or as soon
+  // as `stop` is requested. ALREADY_EXISTS while another capture runs.
+  Status Start(std::chrono::milliseconds length, std::stop_token stop,
+               std::function<void(TimelineCapture)> done);
+
+ private:
+  Timeline* const timeline_;
+  const Clock* const clock_;
+  Mutex mu_;
+  CondVar changed_;
+  bool running_ GUARDED_BY(mu_) = false;
+  bool stopping_ GUARDED_BY(mu_) = false;
+  std::thread thread_ GUARDED_BY(mu_);  // of the last capture
+};
+
+}  // namespace millrace::server
