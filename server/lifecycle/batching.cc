@@ -53,6 +53,15 @@ StatusOr<std::vector<int32_t>> PreferredSizes(
   return sizes;
 }
 
+scheduler::QueuePolicy PolicyOf(const config::QueueLevelSettings& settings) {
+  return {.timeout_action = settings.timeout_action == "delay"
+                                ? scheduler::TimeoutAction::kDelay
+                                : scheduler::TimeoutAction::kReject,
+          .default_timeout = std::chrono::microseconds(settings.timeout_us),
+          .allow_timeout_override = settings.allow_timeout_override,
+          .max_queue_size = static_cast<int32_t>(settings.max_queue_size)};
+}
+
 }  // namespace
 
 StatusOr<scheduler::BatchingOptions> BatchingOf(
@@ -85,12 +94,21 @@ StatusOr<scheduler::BatchingOptions> BatchingOf(
                "; raise priority_levels or lower default_priority_level")
         .At("default_priority_level");
   }
-  scheduler::QueuePolicy& policy = options.default_queue_policy;
-  policy.default_timeout = std::chrono::microseconds(settings.queue_timeout_us);
-  policy.timeout_action = settings.queue_timeout_action == "delay"
-                              ? scheduler::TimeoutAction::kDelay
-                              : scheduler::TimeoutAction::kReject;
-  policy.allow_timeout_override = settings.allow_timeout_override;
+  options.default_queue_policy =
+      PolicyOf({.timeout_us = settings.queue_timeout_us,
+                .timeout_action = settings.queue_timeout_action,
+                .allow_timeout_override = settings.allow_timeout_override});
+  for (const auto& [level, policy] : settings.priority_queue_policy) {
+    if (level < 1 || level > options.priority_levels) {
+      return InvalidArgument("priority_queue_policy has level " +
+                             std::to_string(level) +
+                             " but levels are 1 to priority_levels, which is " +
+                             std::to_string(options.priority_levels))
+          .At("priority_queue_policy");
+    }
+    options.priority_queue_policies[static_cast<int32_t>(level)] =
+        PolicyOf(policy);
+  }
   return options;
 }
 

@@ -4,6 +4,7 @@
 #include <map>
 
 #include "config/base/mutex.h"
+#include "config/cgroup.h"
 
 namespace millrace::server {
 
@@ -19,32 +20,69 @@ struct CoreAllocator::State {
   struct Team {
     CpuSet cpus;
     int num_leases = 0;  // 0: reserved
+    int64_t number = 0;  // its own among all there ever were
   };
 
+  // The cores that compute, of one NUMA node where it is not negative.
+  CpuSet Candidates(int64_t numa_node) const;
   CpuSet ChooseFor(const CoreRequest& request) REQUIRES(mu);
+  // Whether a team that is held is what the request would get.
+  bool Fits(const Team& team, const CoreRequest& request) const;
 
   const config::Topology topology;
   CpuSet all;  // cores that compute, near ones side by side
   mutable Mutex mu;
   std::map<std::string, Team> teams GUARDED_BY(mu);  // by owner
+  int64_t num_teams GUARDED_BY(mu) = 0;
 };
 
+CpuSet CoreAllocator::State::Candidates(int64_t numa_node) const {
+  if (numa_node < 0) return all;
+  CpuSet of_node;
+  CpuSet computing;
+  for (const config::Core& core : topology.cores()) {
+    if (core.numa_node != numa_node) continue;
+    const int cpu = core.cpus.front();
+    of_node.push_back(cpu);
+    if (std::find(all.begin(), all.end(), cpu) != all.end()) {
+      computing.push_back(cpu);
+    }
+  }
+  return computing.empty() ? of_node : computing;
+}
+
+bool CoreAllocator::State::Fits(const Team& team,
+                                const CoreRequest& request) const {
+  if (!request.cpus.empty()) return team.cpus == request.cpus;
+  const CpuSet allowed = Candidates(request.numa_node);
+  const bool inside =
+      std::all_of(team.cpus.begin(), team.cpus.end(), [&](int cpu) {
+        return request.numa_node < 0 ||
+               std::find(allowed.begin(), allowed.end(), cpu) != allowed.end();
+      });
+  return inside && (team.num_leases == 0 || request.threads == 0 ||
+                    static_cast<size_t>(request.threads) == team.cpus.size());
+}
+
 CpuSet CoreAllocator::State::ChooseFor(const CoreRequest& request) {
+  if (!request.cpus.empty()) return request.cpus;
   std::map<int, int> num_holders;
   for (const auto& [owner, team] : teams) {
     for (const int cpu : team.cpus) ++num_holders[cpu];
   }
-  CpuSet order = all;
+  const CpuSet candidates = Candidates(request.numa_node);
+  CpuSet order = candidates;
   std::stable_sort(order.begin(), order.end(), [&](int a, int b) {
     return num_holders[a] < num_holders[b];
   });
-  const auto free = static_cast<size_t>(std::count_if(
-      all.begin(), all.end(), [&](int cpu) { return num_holders[cpu] == 0; }));
+  const auto free = static_cast<size_t>(
+      std::count_if(candidates.begin(), candidates.end(),
+                    [&](int cpu) { return num_holders[cpu] == 0; }));
   size_t size = free;
   if (request.threads > 0) {
-    size = std::min(static_cast<size_t>(request.threads), all.size());
+    size = std::min(static_cast<size_t>(request.threads), candidates.size());
   } else if (free == 0) {
-    size = std::max<size_t>(all.size() / (teams.size() + 1), 1);
+    size = std::max<size_t>(candidates.size() / (teams.size() + 1), 1);
   }
   order.resize(size);
   std::sort(order.begin(), order.end());
@@ -54,13 +92,61 @@ CpuSet CoreAllocator::State::ChooseFor(const CoreRequest& request) {
 CoreAllocator::Lease::~Lease() {
   MutexLock lock(state_->mu);
   const auto at = state_->teams.find(holder_.owner);
-  // Another load may have replaced the team meanwhile by one of another size.
-  if (at == state_->teams.end() || at->second.cpus != holder_.cpus) return;
+  // Another load may have replaced the team meanwhile.
+  if (at == state_->teams.end() || at->second.number != team_) return;
   if (--at->second.num_leases == 0) state_->teams.erase(at);
+}
+
+StatusOr<CoreRequest> CoresFor(const config::ModelSettings& settings) {
+  CoreRequest request{config::ModelId(settings), settings.common.threads};
+  request.numa_node = settings.common.numa_node;
+  const std::string& list = settings.common.cpu_cores;
+  if (!list.empty()) {
+    auto cpus = config::ParseCpuList(list);
+    if (!cpus) {
+      return InvalidArgument("cpu_cores is '" + list.substr(0, 100) +
+                             "' but wants CPUs written as 0-3,8")
+          .At("cpu_cores");
+    }
+    request.cpus = *std::move(cpus);
+  }
+  if (request.threads > 0 && !request.cpus.empty() &&
+      static_cast<size_t>(request.threads) != request.cpus.size()) {
+    return InvalidArgument(
+               "cpu_cores names " + std::to_string(request.cpus.size()) +
+               " CPUs but threads is " + std::to_string(request.threads) +
+               "; leave threads out, or make it the same")
+        .At("cpu_cores");
+  }
+  return request;
 }
 
 CoreAllocator::CoreAllocator(const config::Topology& topology)
     : state_(std::make_shared<State>(topology)) {}
+
+Status CoreAllocator::Check(const CoreRequest& request) const {
+  const std::vector<config::Core>& cores = state_->topology.cores();
+  const auto has_cpu = [&](int cpu) {
+    return std::any_of(cores.begin(), cores.end(), [&](const auto& core) {
+      return std::find(core.cpus.begin(), core.cpus.end(), cpu) !=
+             core.cpus.end();
+    });
+  };
+  for (const int cpu : request.cpus) {
+    if (has_cpu(cpu)) continue;
+    return InvalidArgument("cpu_cores has " + std::to_string(cpu) +
+                           ", which this process may not use; 'millrace "
+                           "topology' lists the CPUs that it may")
+        .At("cpu_cores");
+  }
+  if (request.numa_node >= 0 && state_->Candidates(request.numa_node).empty()) {
+    return InvalidArgument("numa_node is " + std::to_string(request.numa_node) +
+                           ", which has no CPU that this process may use; "
+                           "'millrace topology' lists the nodes")
+        .At("numa_node");
+  }
+  return OkStatus();
+}
 
 void CoreAllocator::Reserve(const std::vector<CoreRequest>& requests) {
   MutexLock lock(state_->mu);
@@ -69,6 +155,11 @@ void CoreAllocator::Reserve(const std::vector<CoreRequest>& requests) {
   for (const CoreRequest& request : requests) {
     const auto wanted = static_cast<size_t>(request.threads);
     State::Team& team = state_->teams[request.owner];
+    team.number = ++state_->num_teams;
+    if (!request.cpus.empty() || request.numa_node >= 0) {
+      team.cpus = state_->ChooseFor(request);
+      continue;
+    }
     if (wanted > all.size() && requests.size() == 1) {
       // Asked for in so many words: every core allowed, none left to sockets.
       team.cpus =
@@ -89,23 +180,22 @@ void CoreAllocator::Reserve(const std::vector<CoreRequest>& requests) {
 std::shared_ptr<const CoreAllocator::Lease> CoreAllocator::Take(
     const CoreRequest& request) {
   CoreHolder holder{request.owner, {}};
+  int64_t team = 0;
   {
     MutexLock lock(state_->mu);
     auto at = state_->teams.find(request.owner);
-    const bool fits =
-        at != state_->teams.end() &&
-        (at->second.num_leases == 0 || request.threads == 0 ||
-         static_cast<size_t>(request.threads) == at->second.cpus.size());
-    if (!fits) {
+    if (at == state_->teams.end() || !state_->Fits(at->second, request)) {
       if (at != state_->teams.end()) state_->teams.erase(at);
       CpuSet cpus = state_->ChooseFor(request);
       at = state_->teams.emplace(request.owner, State::Team{std::move(cpus)})
                .first;
+      at->second.number = ++state_->num_teams;
     }
     ++at->second.num_leases;
     holder.cpus = at->second.cpus;
+    team = at->second.number;
   }
-  return std::make_shared<const Lease>(state_, std::move(holder));
+  return std::make_shared<const Lease>(state_, std::move(holder), team);
 }
 
 std::vector<CoreHolder> CoreAllocator::Holders() const {

@@ -18,6 +18,8 @@
 #include <utility>
 #include <vector>
 
+#include "config/base/status.h"
+#include "config/schema.h"
 #include "config/topology.h"
 
 namespace millrace::server {
@@ -25,7 +27,14 @@ namespace millrace::server {
 struct CoreRequest {
   std::string owner;    // the model's id
   int64_t threads = 0;  // physical cores wanted; 0: a fair share
+  // These CPUs and no others; empty: chosen.
+  config::CpuSet cpus = {};
+  int64_t numa_node = -1;  // to choose them from; -1: any
 };
+
+// What a model's settings ask for. INVALID_ARGUMENT for a list of CPUs that
+// cannot be read.
+StatusOr<CoreRequest> CoresFor(const config::ModelSettings& settings);
 
 struct CoreHolder {
   std::string owner;
@@ -39,8 +48,8 @@ class CoreAllocator {
   // Cores of one model. May outlive the allocator.
   class Lease {
    public:
-    Lease(std::shared_ptr<State> state, CoreHolder holder)
-        : state_(std::move(state)), holder_(std::move(holder)) {}
+    Lease(std::shared_ptr<State> state, CoreHolder holder, int64_t team)
+        : state_(std::move(state)), holder_(std::move(holder)), team_(team) {}
     ~Lease();
     Lease(const Lease&) = delete;
     Lease& operator=(const Lease&) = delete;
@@ -50,9 +59,14 @@ class CoreAllocator {
    private:
     const std::shared_ptr<State> state_;
     const CoreHolder holder_;
+    const int64_t team_;  // which team of that owner
   };
 
   explicit CoreAllocator(const config::Topology& topology);
+
+  // INVALID_ARGUMENT for CPUs that this process may not use, and for a NUMA
+  // node that has none of them.
+  Status Check(const CoreRequest& request) const;
 
   // Divides the cores among models that are about to be loaded: each gets what
   // it wants, or a fair share. Take hands a reservation over.
@@ -61,6 +75,7 @@ class CoreAllocator {
   // The cores reserved for the owner; else those that it holds already; else
   // what it wants of the cores with the fewest holders. An owner that wants a
   // fair share gets all free cores, or one part in as many as there are owners.
+  // The request has passed Check.
   std::shared_ptr<const Lease> Take(const CoreRequest& request);
 
   // What is held and what is reserved, each owner once, by owner.

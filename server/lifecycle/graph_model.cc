@@ -1,9 +1,16 @@
 #include "server/lifecycle/graph_model.h"
 
+#include <nlohmann/json.hpp>
+#include <string>
 #include <utility>
+
+#include "config/base/json.h"
+#include "config/base/log.h"
 
 namespace millrace::server {
 namespace {
+
+constexpr int64_t kMaxInstances = 1024;
 
 CountedNs InNs(const scheduler::CountedTime& time) {
   return {
@@ -15,10 +22,37 @@ CountedNs InNs(const scheduler::CountedTime& time) {
 
 GraphModel::GraphModel(ModelFacts facts,
                        std::unique_ptr<scheduler::Batcher> batcher,
-                       std::unique_ptr<handlers::TensorHandler> handler)
+                       std::unique_ptr<handlers::TensorHandler> handler,
+                       MakeContexts make_contexts)
     : Servable(std::move(facts)),
       batcher_(std::move(batcher)),
-      handler_(std::move(handler)) {}
+      handler_(std::move(handler)),
+      make_contexts_(std::move(make_contexts)) {}
+
+Status GraphModel::SetInstanceCount(int64_t count) {
+  if (make_contexts_ == nullptr) {
+    return Unimplemented("the model '" + id() +
+                         "' has a fixed number of instances");
+  }
+  if (count < 1 || count > kMaxInstances) {
+    return InvalidArgument("instance_count is " + std::to_string(count) +
+                           " but must be 1 to " + std::to_string(kMaxInstances))
+        .At("instance_count");
+  }
+  const int64_t before = instance_count();
+  batcher_->SetInstances(make_contexts_(count));
+  auto config = ParseJson(config_json());
+  if (config.ok() && config->is_object()) {
+    nlohmann::ordered_json& groups = (*config)["instance_group"];
+    groups = {{{"name", id()}, {"count", count}, {"kind", "KIND_CPU"}}};
+    set_config_json(DumpJson(*config));
+  }
+  LogInfo("instances changed", {{"model", id()},
+                                {"version", version()},
+                                {"before", before},
+                                {"instances", count}});
+  return OkStatus();
+}
 
 std::optional<ModelStatistics> GraphModel::statistics() const {
   const scheduler::BatchCounts counts = batcher_->counts();

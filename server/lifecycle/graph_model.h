@@ -1,8 +1,12 @@
 // A servable that computes tensors: a batcher and the handler that uses it.
 #pragma once
 
+#include <cstdint>
+#include <functional>
 #include <memory>
+#include <vector>
 
+#include "models/graph/execution_context.h"
 #include "scheduler/batcher.h"
 #include "server/lifecycle/servable.h"
 
@@ -10,15 +14,24 @@ namespace millrace::server {
 
 class GraphModel final : public Servable {
  public:
-  // The batcher outlives the handler.
+  using Contexts =
+      std::vector<std::unique_ptr<models::graph::ExecutionContext>>;
+  // So many contexts of the graph, each on its part of the model's cores.
+  using MakeContexts = std::function<Contexts(int64_t count)>;
+
+  // The batcher outlives the handler. Without `make_contexts` the number of
+  // instances stays.
   GraphModel(ModelFacts facts, std::unique_ptr<scheduler::Batcher> batcher,
-             std::unique_ptr<handlers::TensorHandler> handler);
+             std::unique_ptr<handlers::TensorHandler> handler,
+             MakeContexts make_contexts = nullptr);
 
   ModelKind kind() const override { return ModelKind::kTensors; }
   StatusOr<handlers::GenerateHandler*> ForText() const override;
   StatusOr<handlers::TensorHandler*> ForTensors() const override {
     return handler_.get();
   }
+  int64_t instance_count() const override { return batcher_->num_instances(); }
+  Status SetInstanceCount(int64_t count) override;
   bool Drain(std::chrono::steady_clock::time_point deadline) override {
     return batcher_->Drain(deadline);
   }
@@ -30,6 +43,7 @@ class GraphModel final : public Servable {
  private:
   const std::unique_ptr<scheduler::Batcher> batcher_;
   const std::unique_ptr<handlers::TensorHandler> handler_;
+  const MakeContexts make_contexts_;
 };
 
 }  // namespace millrace::server

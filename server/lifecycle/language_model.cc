@@ -6,10 +6,12 @@ namespace millrace::server {
 
 LanguageModel::LanguageModel(ModelFacts facts, const TextFacts& text,
                              std::unique_ptr<scheduler::Engine> engine,
-                             std::unique_ptr<handlers::GenerateHandler> handler)
+                             std::unique_ptr<handlers::GenerateHandler> handler,
+                             std::unique_ptr<models::GrammarCompiler> grammars)
     : Servable(std::move(facts)),
       text_(text),
       engine_(std::move(engine)),
+      grammars_(std::move(grammars)),
       handler_(std::move(handler)) {}
 
 StatusOr<handlers::TensorHandler*> LanguageModel::ForTensors() const {

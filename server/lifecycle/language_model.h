@@ -3,6 +3,7 @@
 
 #include <memory>
 
+#include "models/grammar/grammar_compiler.h"
 #include "scheduler/engine.h"
 #include "server/lifecycle/servable.h"
 
@@ -10,11 +11,12 @@ namespace millrace::server {
 
 class LanguageModel final : public Servable {
  public:
-  // The engine outlives the handler; it may be null where the handler needs
-  // none (tests).
+  // Engine and grammars outlive the handler; they may be null where the handler
+  // needs none (tests).
   LanguageModel(ModelFacts facts, const TextFacts& text,
                 std::unique_ptr<scheduler::Engine> engine,
-                std::unique_ptr<handlers::GenerateHandler> handler);
+                std::unique_ptr<handlers::GenerateHandler> handler,
+                std::unique_ptr<models::GrammarCompiler> grammars = nullptr);
 
   ModelKind kind() const override { return ModelKind::kText; }
   const TextFacts* text_facts() const override { return &text_; }
@@ -27,6 +29,7 @@ class LanguageModel final : public Servable {
  private:
   const TextFacts text_;
   const std::unique_ptr<scheduler::Engine> engine_;
+  const std::unique_ptr<models::GrammarCompiler> grammars_;
   const std::unique_ptr<handlers::GenerateHandler> handler_;
 };
 

@@ -18,6 +18,7 @@
 #include "handlers/generate.h"
 #include "models/cpu/isa.h"
 #include "models/llm/model.h"
+#include "models/memory/truncation_guard.h"
 #include "scheduler/engine.h"
 #include "server/lifecycle/language_model.h"
 #include "server/lifecycle/load_graph.h"
@@ -92,10 +93,26 @@ std::string SamplingText(const models::LlmModel& model) {
   return text + " (" + model.generation_origin + ")";
 }
 
+// Tokens that end an answer or stand for no text are never part of a grammar's
+// text.
+std::unique_ptr<models::GrammarCompiler> GrammarsOf(
+    const models::Tokenizer& tokenizer, int64_t vocab_size) {
+  models::TokenTexts tokens;
+  const int32_t num_texts =
+      std::min(tokenizer.size(), static_cast<int32_t>(vocab_size));
+  for (int32_t id = 0; id < num_texts; ++id) {
+    tokens.texts.emplace_back(tokenizer.Piece(id, /*with_special=*/false));
+    if (tokenizer.EndsAnswer(id)) tokens.stop_ids.push_back(id);
+  }
+  tokens.vocab_size = static_cast<int32_t>(vocab_size);
+  if (tokens.stop_ids.empty()) return nullptr;
+  return models::MakeGrammarCompiler(std::move(tokens));
+}
+
 StatusOr<std::shared_ptr<Servable>> LoadLanguageModel(
     ModelFacts facts, const config::ModelSettings& settings,
     const config::CpuSet& team, int64_t memory_limit_bytes,
-    handlers::Pool* pool, MetricRegistry* metrics,
+    handlers::Pool* pool, MetricRegistry* metrics, Timeline* timeline,
     std::function<void(double)> progress) {
   const std::string& id = facts.id;
   StatusOr<models::LlmModel> loaded =
@@ -112,7 +129,11 @@ StatusOr<std::shared_ptr<Servable>> LoadLanguageModel(
                           .trained_context = model.info.trained_context,
                           .num_parameters = model.info.num_parameters,
                           .file_bytes = model.info.file_bytes,
-                          .default_sampling = model.generation};
+                          .default_sampling = model.generation,
+                          .max_num_seqs = model.runner->info().limits.max_seqs,
+                          .chat_template = model.chat_template == nullptr
+                                               ? ""
+                                               : model.chat_template->source()};
   const scheduler::EngineOptions options = {
       .model = id,
       .max_num_seqs = static_cast<int32_t>(settings.llm.max_num_seqs),
@@ -122,7 +143,8 @@ StatusOr<std::shared_ptr<Servable>> LoadLanguageModel(
       .enable_prefix_caching = settings.llm.enable_prefix_caching,
       .prefix_cache_share_generated = settings.llm.prefix_cache_share_generated,
       .target_itl = std::chrono::milliseconds(settings.llm.target_itl_ms),
-      .speculative = SpeculativeOf(settings.llm)};
+      .speculative = SpeculativeOf(settings.llm),
+      .timeline = timeline};
   if (model.draft_runner != nullptr) {
     LogDraftModel(id, settings.llm.speculative_model, model);
   }
@@ -130,15 +152,23 @@ StatusOr<std::shared_ptr<Servable>> LoadLanguageModel(
              settings.llm.enable_prefix_caching);
   auto engine = scheduler::Engine::Create(
       std::move(model.runner), options, metrics, std::move(model.draft_runner));
+  auto grammars = GrammarsOf(*model.tokenizer, engine->info().vocab_size);
+  ASSIGN_OR_RETURN(
+      const handlers::OutputFormats formats,
+      handlers::ChooseFormats(
+          settings.llm.tool_call_parser, settings.llm.reasoning_parser,
+          model.chat_template == nullptr ? "" : model.chat_template->source()));
   auto handler =
       handlers::MakeGenerateHandler({.model = id,
                                      .tokenizer = model.tokenizer,
                                      .chat_template = model.chat_template,
                                      .defaults = model.generation,
+                                     .formats = formats,
                                      .bos_text = model.bos_text,
                                      .eos_text = model.eos_text,
                                      .engine = engine.get(),
-                                     .pool = pool});
+                                     .pool = pool,
+                                     .grammars = grammars.get()});
 
   LogInfo("model loaded", {{"model", id},
                            {"architecture", model.info.architecture},
@@ -152,7 +182,8 @@ StatusOr<std::shared_ptr<Servable>> LoadLanguageModel(
                            {"threads", model.info.threads},
                            {"sampling", SamplingText(model)}});
   return std::make_shared<LanguageModel>(std::move(facts), text,
-                                         std::move(engine), std::move(handler));
+                                         std::move(engine), std::move(handler),
+                                         std::move(grammars));
 }
 
 // Names the path once.
@@ -202,17 +233,23 @@ StatusOr<std::shared_ptr<Servable>> ServableLoader::Load(
                            std::chrono::system_clock::now().time_since_epoch())
                            .count();
   const std::string id = facts.id;
+  const models::TruncationGuard guard;
   LoadProgress::Load load(parts_.progress, id, plan.version, settings.path);
+  ASSIGN_OR_RETURN(const CoreRequest wanted, CoresFor(settings));
+  RETURN_IF_ERROR(parts_.cores->Check(wanted));
   std::shared_ptr<const CoreAllocator::Lease> cores =
-      parts_.cores->Take({id, settings.common.threads});
+      parts_.cores->Take(wanted);
   StatusOr<std::shared_ptr<Servable>> loaded =
       IsGraphFile(settings.path)
           ? LoadGraph(std::move(facts), settings, cores->cpus(),
-                      parts_.memory_limit_bytes, parts_.pool, parts_.metrics)
+                      parts_.memory_limit_bytes, parts_.pool, parts_.metrics,
+                      parts_.timeline)
           : LoadLanguageModel(std::move(facts), settings, cores->cpus(),
                               parts_.memory_limit_bytes, parts_.pool,
-                              parts_.metrics,
+                              parts_.metrics, parts_.timeline,
                               [&load](double done) { load.Report(done); });
+  // First: what else is wrong with the file, may follow from that.
+  RETURN_IF_ERROR(CannotServe(guard.Check(), settings.path));
   if (!loaded.ok()) return CannotServe(loaded.status(), settings.path);
   Servable& servable = **loaded;
   RETURN_IF_ERROR(CannotServe(Configure(plan, &servable), settings.path));

@@ -9,6 +9,7 @@
 
 #include "config/base/metrics.h"
 #include "config/base/status.h"
+#include "config/base/timeline.h"
 #include "handlers/pool.h"
 #include "server/lifecycle/core_allocator.h"
 #include "server/lifecycle/load_progress.h"
@@ -23,6 +24,7 @@ struct LoaderParts {
   handlers::Pool* pool = nullptr;
   MetricRegistry* metrics = nullptr;
   LoadProgress* progress = nullptr;
+  Timeline* timeline = nullptr;
 };
 
 // Errors name the file.

@@ -18,6 +18,7 @@
 #include "server/lifecycle/batching.h"
 #include "server/lifecycle/graph_model.h"
 #include "server/lifecycle/graph_precision.h"
+#include "server/lifecycle/instance_choice.h"
 
 namespace millrace::server {
 
@@ -62,19 +63,18 @@ std::vector<scheduler::Batcher::Inputs> WarmUps(
 StatusOr<std::shared_ptr<Servable>> LoadGraph(
     ModelFacts facts, const config::ModelSettings& settings,
     const config::CpuSet& team, int64_t memory_limit_bytes,
-    handlers::Pool* pool, MetricRegistry* metrics) {
+    handlers::Pool* pool, MetricRegistry* metrics, Timeline* timeline) {
   const std::string id = facts.id;
   models::graph::ImportReport report;
   ASSIGN_OR_RETURN(models::graph::Graph graph,
                    models::graph::ImportGraph(settings.path, &report));
   const size_t num_nodes = graph.nodes.size();
   models::graph::InstanceOptions options;
-  const std::vector<config::CpuSet> teams =
-      InstanceTeams(team, settings.graph.instance_count);
-  options.cpus = teams.front();
+  options.cpus =
+      InstanceTeams(team, std::max<int64_t>(settings.graph.instance_count, 1))
+          .front();
   options.isa = settings.common.isa;
-  options.max_bytes =
-      memory_limit_bytes / 2 / static_cast<int64_t>(teams.size());
+  options.max_bytes = memory_limit_bytes / 2;
   options.max_plan_bytes =
       std::min(options.max_plan_bytes, memory_limit_bytes / 8);
   ASSIGN_OR_RETURN(PreparedGraph prepared,
@@ -91,13 +91,26 @@ StatusOr<std::shared_ptr<Servable>> LoadGraph(
   }
   std::vector<scheduler::Batcher::Inputs> warm_ups =
       WarmUps(*prepared.context, batching);
-  std::vector<std::unique_ptr<ExecutionContext>> instances;
-  instances.push_back(std::move(prepared.context));
-  for (size_t i = 1; i < teams.size(); ++i) {
-    instances.push_back(ExecutionContext::Create(
-        instances.front()->compiled_graph(),
-        {.cpus = teams[i], .max_bytes = options.max_bytes}));
+  const auto make_contexts = [graph = prepared.context->compiled_graph(), team,
+                              max_bytes =
+                                  memory_limit_bytes / 2](int64_t count) {
+    GraphModel::Contexts contexts;
+    for (const config::CpuSet& cpus : InstanceTeams(team, count)) {
+      contexts.push_back(ExecutionContext::Create(
+          graph, {.cpus = cpus, .max_bytes = max_bytes / count}));
+    }
+    return contexts;
+  };
+  int64_t num_instances = settings.graph.instance_count;
+  std::string why_instances;
+  if (num_instances == 0) {
+    const InstanceChoice choice = ChooseInstances(
+        static_cast<int64_t>(team.size()), warm_ups, make_contexts);
+    num_instances = choice.count;
+    why_instances = choice.text;
   }
+  GraphModel::Contexts instances = make_contexts(num_instances);
+  prepared.context.reset();
 
   facts.parameters = std::move(prepared.parameters);
   facts.platform =
@@ -106,7 +119,8 @@ StatusOr<std::shared_ptr<Servable>> LoadGraph(
       std::move(instances),
       {.model = id,
        .max_queue_size = static_cast<int32_t>(settings.common.max_queue_size),
-       .batching = batching},
+       .batching = batching,
+       .timeline = timeline},
       metrics, std::move(warm_ups));
   auto handler = handlers::MakeTensorHandler(
       {.model = id, .batcher = batcher.get(), .pool = pool});
@@ -116,12 +130,13 @@ StatusOr<std::shared_ptr<Servable>> LoadGraph(
   fields.Add("producer", report.producer);
   fields.Add("nodes", static_cast<int64_t>(num_nodes));
   fields.Add("threads", static_cast<int64_t>(team.size()));
-  fields.Add("instances", static_cast<int64_t>(teams.size()));
+  fields.Add("instances", num_instances);
+  fields.AddText("instances_measured", why_instances);
   fields.Add("max_batch_size", batching.max_batch_size);
   fields.AddText("not_batched", axis.reason);
   LogInfo("graph loaded", fields);
   return std::make_shared<GraphModel>(std::move(facts), std::move(batcher),
-                                      std::move(handler));
+                                      std::move(handler), make_contexts);
 }
 
 }  // namespace millrace::server

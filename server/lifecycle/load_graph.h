@@ -7,6 +7,7 @@
 
 #include "config/base/metrics.h"
 #include "config/base/status.h"
+#include "config/base/timeline.h"
 #include "config/schema.h"
 #include "config/topology.h"
 #include "handlers/pool.h"
@@ -22,6 +23,6 @@ bool IsGraphFile(const std::string& path);
 StatusOr<std::shared_ptr<Servable>> LoadGraph(
     ModelFacts facts, const config::ModelSettings& settings,
     const config::CpuSet& team, int64_t memory_limit_bytes,
-    handlers::Pool* pool, MetricRegistry* metrics);
+    handlers::Pool* pool, MetricRegistry* metrics, Timeline* timeline);
 
 }  // namespace millrace::server

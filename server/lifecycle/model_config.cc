@@ -7,6 +7,8 @@
 #include <google/protobuf/util/json_util.h>
 
 #include <algorithm>
+#include <charconv>
+#include <limits>
 #include <nlohmann/json.hpp>
 #include <set>
 #include <string_view>
@@ -24,12 +26,15 @@ using Json = nlohmann::ordered_json;
 using models::DType;
 
 // Known to Triton, not to this server.
-constexpr std::string_view kNotSupported[] = {
-    "ensemble_scheduling",   "sequence_batching",
-    "response_cache",        "model_repository_agents",
-    "priority_queue_policy", "reshape",
-    "allow_ragged_batch",    "optimization",
-    "batch_input",           "batch_output"};
+constexpr std::string_view kNotSupported[] = {"ensemble_scheduling",
+                                              "sequence_batching",
+                                              "response_cache",
+                                              "model_repository_agents",
+                                              "reshape",
+                                              "allow_ragged_batch",
+                                              "optimization",
+                                              "batch_input",
+                                              "batch_output"};
 
 // The field that a message of the parser quotes, or the message itself.
 std::string InOurWords(const std::string& message) {
@@ -82,7 +87,15 @@ void NumbersFromTexts(Json& value, bool is_number) {
   } else if (value.is_array()) {
     for (Json& child : value) NumbersFromTexts(child, is_number);
   } else if (is_number && value.is_string()) {
-    value = std::stoll(value.get<std::string>());
+    const std::string text = value.get<std::string>();
+    const char* end = text.data() + text.size();
+    int64_t number = 0;
+    uint64_t whole = 0;  // beyond what is signed
+    if (std::from_chars(text.data(), end, number).ec == std::errc()) {
+      value = number;
+    } else if (std::from_chars(text.data(), end, whole).ec == std::errc()) {
+      value = whole;
+    }
   }
 }
 
@@ -145,6 +158,22 @@ Status CheckTensors(const char* field, const Declared& declared,
   return OkStatus();
 }
 
+std::string ActionOf(const inference::ModelQueuePolicy& policy) {
+  return policy.timeout_action() == inference::ModelQueuePolicy::DELAY
+             ? "delay"
+             : "reject";
+}
+
+constexpr uint64_t kMaxTimeoutUs = 3'600'000'000;
+constexpr uint64_t kMaxQueueSize = 1 << 20;
+
+StatusOr<int64_t> AtMost(uint64_t most, const char* field, uint64_t value) {
+  if (value <= most) return static_cast<int64_t>(value);
+  return InvalidArgument(std::string(field) + " is " + std::to_string(value) +
+                         " but must be at most " + std::to_string(most))
+      .At(field);
+}
+
 template <typename Tensor>
 void Declare(const models::TensorSpec& spec, bool without_batch,
              Tensor* tensor) {
@@ -159,6 +188,9 @@ void Declare(const models::TensorSpec& spec, bool without_batch,
 
 ModelConfig::ModelConfig()
     : message_(std::make_shared<inference::ModelConfig>()) {}
+
+ModelConfig::ModelConfig(inference::ModelConfig message)
+    : message_(std::make_shared<inference::ModelConfig>(std::move(message))) {}
 
 StatusOr<ModelConfig> ModelConfig::FromText(const std::string& text,
                                             const std::string& where) {
@@ -182,6 +214,41 @@ StatusOr<ModelConfig> ModelConfig::FromJson(const std::string& json) {
   if (status.ok()) return config;
   return InvalidArgument("config: " + InOurWords(std::string(status.message())))
       .At("config");
+}
+
+ModelConfig ModelConfig::FromSettings(const config::ModelSettings& settings,
+                                      const config::VersionPolicy& policy) {
+  ModelConfig config;
+  inference::ModelConfig& message = *config.message_;
+  inference::ModelVersionPolicy& versions = *message.mutable_version_policy();
+  if (policy.all) {
+    versions.mutable_all();
+  } else if (!policy.specific.empty()) {
+    for (const int64_t version : policy.specific) {
+      versions.mutable_specific()->add_versions(version);
+    }
+  } else {
+    versions.mutable_latest()->set_num_versions(static_cast<uint32_t>(
+        std::min<int64_t>(policy.latest, std::numeric_limits<int32_t>::max())));
+  }
+  const config::GraphSettings& graph = settings.graph;
+  if (graph.max_batch_size != 1) {
+    inference::ModelDynamicBatching& batching =
+        *message.mutable_dynamic_batching();
+    batching.set_max_queue_delay_microseconds(
+        static_cast<uint64_t>(graph.max_queue_delay_us));
+    batching.set_preserve_ordering(graph.preserve_ordering);
+    batching.set_priority_levels(static_cast<uint64_t>(graph.priority_levels));
+    batching.set_default_priority_level(
+        static_cast<uint64_t>(graph.default_priority_level));
+  }
+  return config;
+}
+
+std::string ModelConfig::StampText() const {
+  inference::ModelConfig without = *message_;
+  without.clear_instance_group();
+  return ModelConfig(std::move(without)).ToJson();
 }
 
 std::string ModelConfig::ToJson() const {
@@ -306,14 +373,26 @@ Status ModelConfig::ApplyTo(config::ModelSettings* settings) const {
     RETURN_IF_ERROR(
         set("default_queue_timeout",
             std::to_string(policy.default_timeout_microseconds()) + "us"));
-    settings->graph.queue_timeout_action =
-        policy.timeout_action() == inference::ModelQueuePolicy::DELAY
-            ? "delay"
-            : "reject";
+    settings->graph.queue_timeout_action = ActionOf(policy);
     settings->graph.allow_timeout_override = policy.allow_timeout_override();
     if (policy.max_queue_size() > 0) {
       RETURN_IF_ERROR(
           set("max_queue_size", std::to_string(policy.max_queue_size())));
+    }
+    for (const auto& [level, own] : batching.priority_queue_policy()) {
+      ASSIGN_OR_RETURN(
+          const int64_t number,
+          AtMost(batching.priority_levels(), "priority_queue_policy", level));
+      config::QueueLevelSettings& of_level =
+          settings->graph.priority_queue_policy[number];
+      ASSIGN_OR_RETURN(of_level.timeout_us,
+                       AtMost(kMaxTimeoutUs, "default_timeout_microseconds",
+                              own.default_timeout_microseconds()));
+      ASSIGN_OR_RETURN(
+          of_level.max_queue_size,
+          AtMost(kMaxQueueSize, "max_queue_size", own.max_queue_size()));
+      of_level.timeout_action = ActionOf(own);
+      of_level.allow_timeout_override = own.allow_timeout_override();
     }
   }
   for (const auto& [name, parameter] : message_->parameters()) {

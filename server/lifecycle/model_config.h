@@ -15,6 +15,7 @@
 #include <vector>
 
 #include "config/base/status.h"
+#include "config/model_file.h"
 #include "config/schema.h"
 #include "models/tensor/tensor_spec.h"
 
@@ -33,10 +34,16 @@ class ModelConfig {
   static StatusOr<ModelConfig> FromText(const std::string& text,
                                         const std::string& where);
   static StatusOr<ModelConfig> FromJson(const std::string& json);
+  // What clients are told of a model that is configured otherwise.
+  static ModelConfig FromSettings(const config::ModelSettings& settings,
+                                  const config::VersionPolicy& policy);
 
   // As GET /v2/models/NAME/config answers: every field, 64-bit numbers as
   // numbers.
   std::string ToJson() const;
+
+  // Changes with all but the number of instances.
+  std::string StampText() const;
 
   const std::string& name() const;
   const std::string& default_model_filename() const;
@@ -67,6 +74,8 @@ class ModelConfig {
                     const config::ModelSettings& settings);
 
  private:
+  explicit ModelConfig(inference::ModelConfig message);
+
   std::shared_ptr<inference::ModelConfig> message_;  // never null
 };
 

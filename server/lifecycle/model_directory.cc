@@ -5,10 +5,12 @@
 #include <algorithm>
 #include <filesystem>
 #include <fstream>
+#include <map>
 #include <sstream>
 #include <system_error>
 #include <utility>
 
+#include "config/model_file.h"
 #include "server/lifecycle/model_config.h"
 
 namespace millrace::server {
@@ -18,6 +20,7 @@ namespace fs = std::filesystem;
 
 constexpr std::string_view kExtensions[] = {".onnx", ".pt2", ".gguf"};
 constexpr const char* kConfigFile = "config.pbtxt";
+constexpr const char* kYamlFile = "config.yaml";
 constexpr uintmax_t kMaxConfigBytes = 1 << 20;
 
 bool IsModelFile(const fs::path& path) {
@@ -34,14 +37,16 @@ bool IsVersion(const std::string& text) {
                      [](char c) { return c >= '0' && c <= '9'; });
 }
 
-// The entries of a folder, sorted; none when it cannot be read.
-std::vector<fs::path> Entries(const fs::path& folder) {
+// The entries of a folder, sorted; as far as it can be read.
+std::vector<fs::path> Entries(const fs::path& folder,
+                              std::error_code* failed = nullptr) {
   std::vector<fs::path> entries;
   std::error_code error;
   for (fs::directory_iterator at(folder, error), end; !error && at != end;
        at.increment(error)) {
     entries.push_back(at->path());
   }
+  if (failed != nullptr) *failed = error;
   std::sort(entries.begin(), entries.end());
   return entries;
 }
@@ -90,6 +95,72 @@ StatusOr<std::string> ReadConfigFile(const fs::path& path) {
   return std::move(text).str();
 }
 
+// What a load request or the model's folder says.
+struct Configuration {
+  ModelConfig model;
+  config::ModelSettings settings;
+  std::string file_name;
+  std::map<std::string, std::string> labels;  // label → version
+  std::string stamp;
+};
+
+StatusOr<Configuration> FromYaml(const fs::path& path,
+                                 const config::ModelSettings& defaults) {
+  ASSIGN_OR_RETURN(const std::string text, ReadConfigFile(path));
+  ASSIGN_OR_RETURN(config::ModelFile file,
+                   config::ReadModelFile(text, path.string(), defaults));
+  Configuration found;
+  found.model = ModelConfig::FromSettings(file.settings, file.version_policy);
+  found.settings = std::move(file.settings);
+  found.file_name = std::move(file.default_model_filename);
+  found.labels = std::move(file.version_labels);
+  found.stamp = std::move(file.fingerprint);
+  return found;
+}
+
+StatusOr<Configuration> ReadConfiguration(
+    const std::string& name, const std::string& json, const fs::path& folder,
+    const config::ModelSettings& defaults) {
+  std::error_code error;
+  const bool has_text = fs::is_regular_file(folder / kConfigFile, error);
+  const bool has_yaml = fs::is_regular_file(folder / kYamlFile, error);
+  if (json.empty() && has_text && has_yaml) {
+    return InvalidArgument((folder / kConfigFile).string() + " and " +
+                           kYamlFile + " both configure the model; keep one")
+        .At("config");
+  }
+  Configuration found;
+  if (json.empty() && has_yaml) {
+    ASSIGN_OR_RETURN(found, FromYaml(folder / kYamlFile, defaults));
+    found.settings.name = name;
+    return found;
+  }
+  found.settings = defaults;
+  found.settings.name = name;
+  if (!json.empty()) {
+    ASSIGN_OR_RETURN(found.model, ModelConfig::FromJson(json));
+  } else if (has_text) {
+    ASSIGN_OR_RETURN(const std::string text,
+                     ReadConfigFile(folder / kConfigFile));
+    ASSIGN_OR_RETURN(found.model, ModelConfig::FromText(
+                                      text, (folder / kConfigFile).string()));
+  } else {
+    return found;
+  }
+  const std::string& own_name = found.model.name();
+  if (!own_name.empty() && own_name != name) {
+    return InvalidArgument("name is '" + own_name +
+                           "' in the configuration of the model '" + name +
+                           "'; make it the folder's or leave it out")
+        .At("name");
+  }
+  found.file_name = found.model.default_model_filename();
+  found.stamp = found.model.StampText();
+  RETURN_IF_ERROR(found.model.ApplyTo(&found.settings)
+                      .Prefixed("the configuration of '" + name + "'"));
+  return found;
+}
+
 }  // namespace
 
 ModelDirectory::ModelDirectory(std::string root, config::ModelSettings defaults)
@@ -103,9 +174,15 @@ Status ModelDirectory::CheckRoot() const {
       .At("model_repository");
 }
 
-std::vector<std::string> ModelDirectory::Names() {
+StatusOr<std::vector<std::string>> ModelDirectory::Names() {
   std::vector<std::string> names;
-  for (const fs::path& entry : Entries(root_)) {
+  std::error_code failed;
+  const std::vector<fs::path> entries = Entries(root_, &failed);
+  if (failed) {
+    return Unavailable("the model repository " + root_ +
+                       " cannot be listed: " + failed.message());
+  }
+  for (const fs::path& entry : entries) {
     const std::string name = entry.filename().string();
     if (name[0] == '.') continue;
     std::error_code error;
@@ -122,7 +199,7 @@ std::vector<std::string> ModelDirectory::Names() {
 
 StatusOr<std::vector<VersionPlan>> ModelDirectory::Find(
     const std::string& name, const std::string& config_json) {
-  const std::vector<std::string> names = Names();
+  ASSIGN_OR_RETURN(const std::vector<std::string> names, Names());
   // Also what keeps names like ".." out.
   if (std::find(names.begin(), names.end(), name) == names.end()) {
     return NotFound("the model '" + name + "' is not in the repository " +
@@ -134,25 +211,9 @@ StatusOr<std::vector<VersionPlan>> ModelDirectory::Find(
   std::error_code error;
   const bool is_folder = fs::is_directory(folder, error);
 
-  ModelConfig config;
-  bool has_config = true;
-  if (!config_json.empty()) {
-    ASSIGN_OR_RETURN(config, ModelConfig::FromJson(config_json));
-  } else if (is_folder && fs::exists(folder / kConfigFile, error)) {
-    ASSIGN_OR_RETURN(const std::string text,
-                     ReadConfigFile(folder / kConfigFile));
-    ASSIGN_OR_RETURN(
-        config, ModelConfig::FromText(text, (folder / kConfigFile).string()));
-  } else {
-    has_config = false;
-  }
-  if (!config.name().empty() && config.name() != name) {
-    return InvalidArgument("name is '" + config.name() +
-                           "' in the configuration of the model '" + name +
-                           "'; make it the folder's or leave it out")
-        .At("name");
-  }
-  const std::string& file_name = config.default_model_filename();
+  ASSIGN_OR_RETURN(Configuration config,
+                   ReadConfiguration(name, config_json, folder, defaults_));
+  const std::string& file_name = config.file_name;
   if (file_name.find('/') != std::string::npos || file_name == "..") {
     return InvalidArgument("default_model_filename is '" + file_name +
                            "' but must be the name of a file in the "
@@ -190,14 +251,18 @@ StatusOr<std::vector<VersionPlan>> ModelDirectory::Find(
   }
   std::vector<std::string> versions;
   for (const auto& [version, model] : found) versions.push_back(version);
-  ASSIGN_OR_RETURN(versions, config.ChooseVersions(versions));
-
-  config::ModelSettings settings = defaults_;
-  settings.name = name;
-  if (has_config) {
-    RETURN_IF_ERROR(config.ApplyTo(&settings).Prefixed(
-        "the configuration of '" + name + "'"));
+  ASSIGN_OR_RETURN(versions, config.model.ChooseVersions(versions));
+  for (const auto& [label, version] : config.labels) {
+    if (std::find(versions.begin(), versions.end(), version) ==
+        versions.end()) {
+      return InvalidArgument("version_labels calls version " + version + " '" +
+                             label +
+                             "', but version_policy does not choose it, or it "
+                             "has no folder with a model")
+          .At("version_labels");
+    }
   }
+
   std::vector<VersionPlan> plans;
   for (const auto& [version, model] : found) {
     if (std::find(versions.begin(), versions.end(), version) ==
@@ -206,11 +271,14 @@ StatusOr<std::vector<VersionPlan>> ModelDirectory::Find(
     }
     VersionPlan plan;
     plan.version = version;
-    plan.settings = settings;
+    plan.settings = config.settings;
     plan.settings.path = model.string();
-    plan.config = config.ToJson();
-    plan.stamp = plan.config;
-    AddStamp(is_folder ? model.parent_path() : model, &plan.stamp);
+    plan.config = config.model.ToJson();
+    plan.stamp = config.stamp;
+    AddStamp(is_folder ? folder / version : model, &plan.stamp);
+    for (const auto& [label, of_version] : config.labels) {
+      if (of_version == version) plan.labels.push_back(label);
+    }
     plans.push_back(std::move(plan));
   }
   return plans;

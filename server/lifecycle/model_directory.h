@@ -1,6 +1,7 @@
 // A folder of models as the source of the repository:
 //
-//   DIR/NAME/config.pbtxt            may be missing
+//   DIR/NAME/config.yaml             settings (config/model_file.h), or
+//   DIR/NAME/config.pbtxt            those of Triton; both may be missing
 //   DIR/NAME/VERSION/model.onnx      or .pt2, .gguf, or what the configuration
 //                                    calls default_model_filename, or the files
 //                                    of a Hugging Face folder
@@ -27,7 +28,7 @@ class ModelDirectory final : public ModelSource {
 
   // NOT_FOUND when the root is no folder.
   Status CheckRoot() const;
-  std::vector<std::string> Names() override;
+  StatusOr<std::vector<std::string>> Names() override;
   StatusOr<std::vector<VersionPlan>> Find(const std::string& name,
                                           const std::string& config) override;
 

@@ -19,15 +19,17 @@ struct VersionPlan {
   config::ModelSettings settings;  // name and path included
   std::string config = {};         // the model's configuration as JSON
   // Changes when the files or the settings do: an equal one is not loaded
-  // again. Empty: always loaded.
+  // again. Labels and the number of instances are not part of it: those change
+  // while the version serves. Empty: always loaded.
   std::string stamp = {};
+  std::vector<std::string> labels = {};  // names that requests may call it by
 };
 
 class ModelSource {
  public:
   virtual ~ModelSource() = default;
-  // Every model there is, loaded or not.
-  virtual std::vector<std::string> Names() = 0;
+  // Every model there is, loaded or not; an error when that cannot be told.
+  virtual StatusOr<std::vector<std::string>> Names() = 0;
   // The wanted versions of a model, at least one. `config` in JSON replaces the
   // model's own configuration; empty: none. NOT_FOUND when there is no such
   // model, INVALID_ARGUMENT when its configuration or folder is wrong.

@@ -1,14 +1,33 @@
 #include "server/lifecycle/operation_queue.h"
 
+#include <exception>
 #include <future>
 #include <memory>
 #include <string>
+#include <type_traits>
 #include <utility>
 
+#include "config/base/log.h"
 #include "config/topology.h"
 
 namespace millrace::server {
 namespace {
+
+// What throws (out of memory, most likely) fails alone; the thread goes on.
+template <typename Work>
+Status Guarded(const Work& work) {
+  try {
+    if constexpr (std::is_void_v<std::invoke_result_t<Work>>) {
+      work();
+      return OkStatus();
+    } else {
+      return work();
+    }
+  } catch (const std::exception& error) {
+    LogError("an operation on models failed", {{"error", error.what()}});
+    return Internal(std::string("the operation failed: ") + error.what());
+  }
+}
 
 constexpr size_t kMaxOperations = 64;
 
@@ -94,11 +113,11 @@ void OperationQueue::Run() {
       }
     }
     if (next.work) {
-      next.done(next.work());
+      next.done(Guarded(next.work));
     } else {
-      options_.idle();
+      static_cast<void>(Guarded(options_.idle));
     }
-    if (options_.after) options_.after();
+    if (options_.after) static_cast<void>(Guarded(options_.after));
   }
   std::deque<Operation> left;
   {

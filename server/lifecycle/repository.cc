@@ -32,34 +32,7 @@ Status Draining() {
       .RetryAfterMs(1000);
 }
 
-// By number; names that are no numbers stand before all numbers.
-bool IsLower(const std::string& a, const std::string& b) {
-  const auto is_number = [](const std::string& text) {
-    return !text.empty() && std::all_of(text.begin(), text.end(), [](char c) {
-      return c >= '0' && c <= '9';
-    });
-  };
-  if (is_number(a) != is_number(b)) return is_number(b);
-  return a.size() != b.size() && is_number(a) ? a.size() < b.size() : a < b;
-}
-
 }  // namespace
-
-std::string_view VersionStateName(VersionState state) {
-  switch (state) {
-    case VersionState::kLoading:
-      return "LOADING";
-    case VersionState::kReady:
-      return "READY";
-    case VersionState::kUnloading:
-      return "UNLOADING";
-    case VersionState::kUnavailable:
-      return "UNAVAILABLE";
-    case VersionState::kUnknown:
-      break;
-  }
-  return "UNKNOWN";
-}
 
 Repository::Repository() : Repository(nullptr, nullptr, {}) {}
 
@@ -112,7 +85,8 @@ Repository::Version& Repository::Entry(const std::string& name,
     model = models_.insert(models_.end(), Model{name, {}});
   }
   auto at = model->versions.begin();
-  while (at != model->versions.end() && IsLower(at->version, version)) ++at;
+  while (at != model->versions.end() && IsLowerVersion(at->version, version))
+    ++at;
   if (at == model->versions.end() || at->version != version) {
     at = model->versions.insert(at, Version{version});
   }
@@ -151,7 +125,11 @@ StatusOr<std::shared_ptr<Servable>> Repository::Choose(
     if (each.state == VersionState::kReady) {
       ready += (ready.empty() ? "" : ", ") + each.version;
     }
-    if (!version.empty() && version != each.version) continue;
+    if (!version.empty() && version != each.version &&
+        std::find(each.labels.begin(), each.labels.end(), version) ==
+            each.labels.end()) {
+      continue;
+    }
     (each.state == VersionState::kReady ? found : other) = &each;
   }
   if (found != nullptr) return found->servable;
@@ -227,7 +205,10 @@ std::vector<std::string> Repository::VersionsOf(std::string_view name) const {
 std::vector<VersionStatus> Repository::Index() const {
   std::vector<VersionStatus> index;
   std::vector<std::string> others;
-  if (source_ != nullptr) others = source_->Names();
+  if (source_ != nullptr) {
+    auto names = source_->Names();
+    if (names.ok()) others = *std::move(names);
+  }
   {
     MutexLock lock(mu_);
     for (const Model& model : models_) {
@@ -338,14 +319,34 @@ Status Repository::DoLoad(const std::string& name, const std::string& config) {
   return first_error;
 }
 
-Status Repository::DoLoadVersion(const std::string& name,
-                                 const VersionPlan& plan) {
+bool Repository::Adapt(const std::string& name, const VersionPlan& plan) {
+  std::shared_ptr<Servable> serving;
   {
     MutexLock lock(mu_);
     Version& entry = Entry(name, plan.version);
-    if (entry.state == VersionState::kReady) {
-      if (!plan.stamp.empty() && entry.stamp == plan.stamp) return OkStatus();
-    } else {
+    if (entry.state != VersionState::kReady || plan.stamp.empty() ||
+        entry.stamp != plan.stamp) {
+      return false;
+    }
+    serving = entry.servable;
+  }
+  const int64_t wanted = plan.settings.graph.instance_count;
+  if (wanted > 0 && serving->instance_count() != wanted &&
+      !serving->SetInstanceCount(wanted).ok()) {
+    return false;
+  }
+  MutexLock lock(mu_);
+  Entry(name, plan.version).labels = plan.labels;
+  return true;
+}
+
+Status Repository::DoLoadVersion(const std::string& name,
+                                 const VersionPlan& plan) {
+  if (Adapt(name, plan)) return OkStatus();
+  {
+    MutexLock lock(mu_);
+    Version& entry = Entry(name, plan.version);
+    if (entry.state != VersionState::kReady) {
       entry.state = VersionState::kLoading;
       entry.reason.clear();
     }
@@ -381,6 +382,7 @@ Status Repository::DoLoadVersion(const std::string& name,
   entry.reason.clear();
   entry.stamp = plan.stamp;
   entry.failed_stamp.clear();
+  entry.labels = plan.labels;
   entry.servable = *std::move(loaded);
   return OkStatus();
 }
@@ -417,13 +419,25 @@ bool Repository::IsNews(const std::string& name,
     const bool is_failure =
         !plan.stamp.empty() && entry.failed_stamp == plan.stamp;
     if (entry.stamp != plan.stamp && !is_failure) return true;
+    const bool serves = entry.state == VersionState::kReady;
+    if (serves && entry.labels != plan.labels) return true;
+    const int64_t instances = plan.settings.graph.instance_count;
+    if (serves && !is_failure && instances > 0 &&
+        entry.servable->instance_count() != instances) {
+      return true;
+    }
     if (!is_failure && entry.state == VersionState::kReady) ++num_ready;
   }
   return num_ready == plans.size() && VersionsOf(name).size() > num_ready;
 }
 
 void Repository::Poll() {
-  const std::vector<std::string> names = source_->Names();
+  const auto listed = source_->Names();
+  if (!listed.ok()) {  // what serves goes on
+    LogError("repository not listed", {{"error", listed.status().message()}});
+    return;
+  }
+  const std::vector<std::string>& names = *listed;
   for (const std::string& name : names) {
     auto plans = source_->Find(name, {});
     if (!plans.ok()) {

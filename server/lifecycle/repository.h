@@ -28,6 +28,7 @@
 #include "server/lifecycle/model_source.h"
 #include "server/lifecycle/operation_queue.h"
 #include "server/lifecycle/servable.h"
+#include "server/lifecycle/version_state.h"
 
 namespace millrace::server {
 
@@ -45,23 +46,6 @@ class ModelHandle {
 };
 
 enum class ServerState { kLoading, kReady, kDraining };
-
-enum class VersionState {
-  kUnknown,      // known to the source, never loaded
-  kLoading,      // being loaded; no requests
-  kReady,        // takes requests
-  kUnloading,    // takes none; its last requests run
-  kUnavailable,  // failed to load, or unloaded: see the reason
-};
-// As Triton's repository index says it: "READY".
-std::string_view VersionStateName(VersionState state);
-
-struct VersionStatus {
-  std::string name;
-  std::string version;  // empty: never loaded
-  VersionState state = VersionState::kUnknown;
-  std::string reason;
-};
 
 struct RepositoryOptions {
   // Load, unload by request (model control mode "explicit").
@@ -86,7 +70,8 @@ class Repository {
 
   // ---- requests ----
 
-  // By id or alias, and by version; without one the highest that is ready.
+  // By id or alias, and by version or a label of it; without one the highest
+  // that is ready.
   // NOT_FOUND with reason "model_not_found", UNAVAILABLE while loading or
   // draining.
   StatusOr<ModelHandle> Borrow(std::string_view name,
@@ -142,6 +127,7 @@ class Repository {
     std::string reason = {};
     std::string stamp = {};                   // of what serves
     std::string failed_stamp = {};            // of the last load, if it failed
+    std::vector<std::string> labels = {};     // of the last plan
     std::shared_ptr<Servable> servable = {};  // while kReady or kUnloading
   };
   struct Model {
@@ -158,6 +144,9 @@ class Repository {
   // Repository's thread.
   Status DoLoad(const std::string& name, const std::string& config);
   Status DoLoadVersion(const std::string& name, const VersionPlan& plan);
+  // OK when the version that serves is what the plan wants, or has become so
+  // without being loaded; anything else: it must be loaded.
+  bool Adapt(const std::string& name, const VersionPlan& plan);
   Status DoUnload(const std::string& name);
   void TakeOut(const std::string& name,
                const std::vector<std::string>& kept_versions);

@@ -10,4 +10,19 @@ bool Servable::IsNamed(std::string_view name) const {
              facts_.aliases.end();
 }
 
+Status Servable::SetInstanceCount(int64_t) {
+  return Unimplemented("the model '" + id() +
+                       "' generates text, whose requests share one engine");
+}
+
+std::string Servable::config_json() const {
+  MutexLock lock(mu_);
+  return config_json_;
+}
+
+void Servable::set_config_json(std::string json) {
+  MutexLock lock(mu_);
+  config_json_ = std::move(json);
+}
+
 }  // namespace millrace::server

@@ -18,6 +18,7 @@
 
 #include "config/base/gate.h"
 #include "config/base/metrics.h"
+#include "config/base/mutex.h"
 #include "config/base/status.h"
 #include "handlers/handler.h"
 #include "models/text/generation_defaults.h"
@@ -48,6 +49,8 @@ struct TextFacts {
   int64_t file_bytes = 0;
   // Sampling of requests that leave it out.
   models::GenerationDefaults default_sampling = {};
+  int32_t max_num_seqs = 1;        // sequences that run at once
+  std::string chat_template = {};  // Jinja; empty: none
 };
 
 enum class ModelKind { kText, kTensors };
@@ -79,6 +82,12 @@ class Servable {
     return std::nullopt;
   }
 
+  // How many compute requests at the same time; 1 for text, whose requests
+  // share the steps of one engine.
+  virtual int64_t instance_count() const { return 1; }
+  // While it serves, without losing a request. UNIMPLEMENTED for text.
+  virtual Status SetInstanceCount(int64_t count);
+
   // No new requests; running ones go on until the deadline, then end with
   // UNAVAILABLE. True if all of them ended by themselves.
   virtual bool Drain(std::chrono::steady_clock::time_point deadline) = 0;
@@ -87,9 +96,8 @@ class Servable {
   Gate& gate() { return gate_; }
 
   // Its configuration as clients may ask for it, a JSON object; empty: none.
-  const std::string& config_json() const { return config_json_; }
-  // Before it serves.
-  void set_config_json(std::string json) { config_json_ = std::move(json); }
+  std::string config_json() const;
+  void set_config_json(std::string json);
 
   // Kept as long as the model: series in /metrics, cores of its own.
   void Keep(std::shared_ptr<const void> part) {
@@ -101,7 +109,8 @@ class Servable {
 
  private:
   const ModelFacts facts_;
-  std::string config_json_;
+  mutable Mutex mu_;
+  std::string config_json_ GUARDED_BY(mu_);
   std::vector<std::shared_ptr<const void>> kept_;
   Gate gate_;
 };

@@ -69,6 +69,26 @@ TEST(Batching, SettingsReachTheQueue) {
   EXPECT_TRUE(options->default_queue_policy.allow_timeout_override);
 }
 
+TEST(Batching, LevelsHaveTheirOwnPolicies) {
+  config::GraphSettings settings;
+  settings.priority_levels = 2;
+  settings.queue_timeout_us = 2000;
+  settings.priority_queue_policy[2] = {.timeout_us = 30,
+                                       .timeout_action = "delay",
+                                       .allow_timeout_override = true,
+                                       .max_queue_size = 5};
+  const auto options = BatchingOf(settings, kJoinable);
+  ASSERT_TRUE(options.ok());
+  EXPECT_EQ(options->PolicyOf(1).default_timeout, std::chrono::milliseconds(2));
+  const scheduler::QueuePolicy& second = options->PolicyOf(2);
+  EXPECT_EQ(second.default_timeout, std::chrono::microseconds(30));
+  EXPECT_EQ(second.timeout_action, scheduler::TimeoutAction::kDelay);
+  EXPECT_TRUE(second.allow_timeout_override);
+  EXPECT_EQ(second.max_queue_size, 5);
+  settings.priority_queue_policy[3] = {};
+  EXPECT_THAT(Refusal(settings, kJoinable), HasSubstr("has level 3"));
+}
+
 TEST(Batching, ContradictionsNameTheirSetting) {
   config::GraphSettings settings;
   settings.max_batch_size = 8;

@@ -68,6 +68,68 @@ TEST(CoreAllocator, TeamsStayWithinOneNodeWhereTheyFit) {
   EXPECT_EQ(Take(cores, "b", 3), (CpuSet{4, 5, 6}));
 }
 
+TEST(CoreAllocator, ANodeIsKept) {
+  const config::Topology machine = Machine("numa:4 core:4 pu:2");
+  CoreAllocator cores(machine);
+  const CoreRequest third{.owner = "a", .threads = 3, .numa_node = 2};
+  ASSERT_TRUE(cores.Check(third).ok());
+  const auto a = cores.Take(third);
+  EXPECT_EQ(a->cpus(), (CpuSet{16, 18, 20}));
+  const auto b = cores.Take({.owner = "b", .numa_node = 2});
+  EXPECT_EQ(b->cpus(), (CpuSet{22})) << "what is free of the node";
+  const auto c = cores.Take({.owner = "c", .numa_node = 3});
+  EXPECT_EQ(c->cpus(), (CpuSet{24, 26, 28})) << "its last core is for sockets";
+  EXPECT_EQ(cores.Check({.owner = "d", .numa_node = 4}).field(), "numa_node");
+}
+
+TEST(CoreAllocator, NamedCpusAreTaken) {
+  CoreAllocator cores(Machine("core:4 pu:2"));
+  const CoreRequest odd{.owner = "a", .cpus = {1, 6}};
+  ASSERT_TRUE(cores.Check(odd).ok());
+  cores.Reserve({{"b", 2}, odd});
+  EXPECT_EQ(cores.Take(odd)->cpus(), (CpuSet{1, 6}));
+  const Status refused = cores.Check({.owner = "c", .cpus = {1, 8}});
+  EXPECT_EQ(refused.field(), "cpu_cores");
+  EXPECT_NE(refused.message().find("cpu_cores has 8"), std::string::npos);
+}
+
+TEST(CoreAllocator, ATeamOfOtherCpusIsReplaced) {
+  CoreAllocator cores(Machine("numa:2 core:4 pu:1"));
+  const auto before = cores.Take({"a", 2});
+  EXPECT_EQ(before->cpus(), (CpuSet{0, 1}));
+  EXPECT_EQ(cores.Take({.owner = "a", .threads = 2, .numa_node = 1})->cpus(),
+            (CpuSet{4, 5}));
+  EXPECT_EQ(cores.Take({.owner = "a", .cpus = {2}})->cpus(), (CpuSet{2}));
+}
+
+TEST(CoreAllocator, AnOldLeaseDoesNotEndANewTeamOfTheSameCpus) {
+  CoreAllocator cores(Machine("core:2 pu:1"));
+  auto before = cores.Take({"a", 4});  // two more than there are
+  const auto after = cores.Take({"a", 4});
+  ASSERT_EQ(before->cpus(), after->cpus());
+  before.reset();
+  ASSERT_EQ(cores.Holders().size(), 1u);
+  EXPECT_EQ(cores.Holders()[0].cpus, after->cpus());
+}
+
+TEST(CoreAllocator, SettingsSayWhichCpus) {
+  config::ModelSettings settings{.name = "m"};
+  settings.common.cpu_cores = "4,0-2,1";
+  settings.common.numa_node = 1;
+  const auto request = CoresFor(settings);
+  ASSERT_TRUE(request.ok());
+  EXPECT_EQ(request->owner, "m");
+  EXPECT_EQ(request->cpus, (CpuSet{0, 1, 2, 4}));
+  EXPECT_EQ(request->numa_node, 1);
+  for (const char* bad : {"a", "1-", "3-2", "-1", "70000000", " "}) {
+    settings.common.cpu_cores = bad;
+    EXPECT_EQ(CoresFor(settings).status().field(), "cpu_cores") << bad;
+  }
+  settings.common.cpu_cores = "0-3";
+  settings.common.threads = 2;
+  EXPECT_EQ(CoresFor(settings).status().field(), "cpu_cores");
+}
+
 TEST(CoreAllocator, CoresComeBackWithTheLease) {
   CoreAllocator cores(Machine("core:8 pu:1"));
   auto a = cores.Take({"a", 4});

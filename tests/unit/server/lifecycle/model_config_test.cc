@@ -119,6 +119,57 @@ TEST(ModelConfig, DynamicBatchingBecomesSettings) {
   EXPECT_EQ(settings.common.threads, 3);
 }
 
+TEST(ModelConfig, NumbersBeyondAllLimitsAreToldAndRefused) {
+  const auto config = ModelConfig::FromJson(
+      R"({"dynamic_batching":{"priority_levels":"18446744073709551615"}})");
+  ASSERT_TRUE(config.ok());
+  EXPECT_TRUE(
+      Has(config->ToJson(), R"("priority_levels":18446744073709551615)"))
+      << config->ToJson();
+  config::ModelSettings settings;
+  EXPECT_EQ(config->ApplyTo(&settings).code(), StatusCode::kInvalidArgument);
+}
+
+TEST(ModelConfig, LevelsHaveTheirOwnPolicies) {
+  config::ModelSettings settings;
+  ASSERT_TRUE(Read(R"(
+      max_batch_size: 16
+      dynamic_batching {
+        priority_levels: 2
+        priority_queue_policy {
+          key: 2
+          value {
+            timeout_action: DELAY
+            default_timeout_microseconds: 70
+            allow_timeout_override: true
+            max_queue_size: 9
+          }
+        }
+      })")
+                  .ApplyTo(&settings)
+                  .ok());
+  ASSERT_EQ(settings.graph.priority_queue_policy.size(), 1u);
+  const config::QueueLevelSettings& level =
+      settings.graph.priority_queue_policy.at(2);
+  EXPECT_EQ(level.timeout_us, 70);
+  EXPECT_EQ(level.timeout_action, "delay");
+  EXPECT_TRUE(level.allow_timeout_override);
+  EXPECT_EQ(level.max_queue_size, 9);
+
+  EXPECT_TRUE(Has(NotApplied("dynamic_batching { priority_levels: 2 "
+                             "priority_queue_policy { key: 3 value {} } }"),
+                  "priority_queue_policy is 3 but must be at most 2"));
+  EXPECT_TRUE(
+      Has(NotApplied("dynamic_batching { priority_levels: 2 "
+                     "priority_queue_policy { key: 1 value { "
+                     "default_timeout_microseconds: 3600000001 } } }"),
+          "default_timeout_microseconds is 3600000001 but must be at most"));
+  EXPECT_TRUE(Has(NotApplied("dynamic_batching { priority_levels: 2 "
+                             "priority_queue_policy { key: 1 value { "
+                             "max_queue_size: 4000000000 } } }"),
+                  "max_queue_size is 4000000000 but must be at most"));
+}
+
 TEST(ModelConfig, WithoutDynamicBatchingNothingIsJoined) {
   config::ModelSettings settings;
   ASSERT_TRUE(Read("max_batch_size: 16").ApplyTo(&settings).ok());

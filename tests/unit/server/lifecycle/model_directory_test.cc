@@ -49,7 +49,7 @@ TEST_F(ModelDirectoryTest, NamesAreFoldersAndModelFiles) {
   Put("a.onnx");
   Put("notes.txt");
   Put(".git/1/model.onnx");
-  EXPECT_EQ(Directory().Names(), (std::vector<std::string>{"a", "b"}));
+  EXPECT_EQ(*Directory().Names(), (std::vector<std::string>{"a", "b"}));
 }
 
 TEST_F(ModelDirectoryTest, TheNewestVersionUnlessThePolicySaysMore) {
@@ -80,6 +80,38 @@ TEST_F(ModelDirectoryTest, FileNameOfTheConfiguration) {
   EXPECT_NE(Plans("m").find("must be the name of a file"), std::string::npos);
 }
 
+TEST_F(ModelDirectoryTest, YamlConfiguresAModel) {
+  Put("m/1/model.onnx");
+  Put("m/2/model.onnx");
+  Put("m/config.yaml",
+      "version_policy: all\nversion_labels: {old: 1, new: 2}\n"
+      "max_batch_size: 4\ninstance_count: 2\n");
+  auto plans = Directory().Find("m", {});
+  ASSERT_TRUE(plans.ok()) << plans.status().ToString();
+  ASSERT_EQ(plans->size(), 2u);
+  EXPECT_EQ((*plans)[0].labels, (std::vector<std::string>{"old"}));
+  EXPECT_EQ((*plans)[1].labels, (std::vector<std::string>{"new"}));
+  EXPECT_EQ((*plans)[1].settings.graph.max_batch_size, 4);
+  EXPECT_EQ((*plans)[1].settings.graph.instance_count, 2);
+  EXPECT_NE((*plans)[0].config.find("\"all\""), std::string::npos);
+  const std::string stamp = (*plans)[0].stamp;
+
+  // What changes while serving is no reason to load again.
+  Put("m/config.yaml",
+      "version_policy: all\nversion_labels: {old: 2}\nmax_batch_size: 4\n");
+  plans = Directory().Find("m", {});
+  EXPECT_EQ((*plans)[0].stamp, stamp);
+  EXPECT_EQ((*plans)[0].settings.graph.instance_count, 1);
+  Put("m/config.yaml", "version_policy: all\nmax_batch_size: 5\n");
+  EXPECT_NE((*Directory().Find("m", {}))[0].stamp, stamp);
+
+  Put("m/config.yaml", "version_labels: {old: 1}");
+  EXPECT_NE(Plans("m").find("calls version 1 'old'"), std::string::npos)
+      << Plans("m");
+  Put("m/config.pbtxt", "");
+  EXPECT_NE(Plans("m").find("both configure the model"), std::string::npos);
+}
+
 TEST_F(ModelDirectoryTest, ErrorsNameTheModelAndTheRemedy) {
   Put("empty/config.pbtxt", "");
   EXPECT_NE(Plans("empty").find("empty/1/model.onnx (or .pt2, .gguf)"),
@@ -99,6 +131,18 @@ TEST_F(ModelDirectoryTest, ErrorsNameTheModelAndTheRemedy) {
             "model_repository");
 }
 
+TEST_F(ModelDirectoryTest, StampOfAFolderIsOfItsVersionAlone) {
+  Put("hf/1/config.json");
+  Put("hf/1/model.safetensors");
+  Put("hf/config.yaml", "version_policy: [1]");
+  const std::string stamp = (*Directory().Find("hf", {}))[0].stamp;
+  Put("hf/2/config.json");
+  Put("hf/config.yaml", "version_policy: [1]\nversion_labels: {a: 1}");
+  EXPECT_EQ((*Directory().Find("hf", {}))[0].stamp, stamp);
+  Put("hf/1/model.safetensors", "longer");
+  EXPECT_NE((*Directory().Find("hf", {}))[0].stamp, stamp);
+}
+
 TEST_F(ModelDirectoryTest, StampFollowsFilesAndConfiguration) {
   Put("m/1/model.onnx");
   const auto stamp = [&] { return (*Directory().Find("m", {}))[0].stamp; };
@@ -108,7 +152,10 @@ TEST_F(ModelDirectoryTest, StampFollowsFilesAndConfiguration) {
   const std::string second = stamp();
   EXPECT_NE(second, first);
   Put("m/config.pbtxt", "max_batch_size: 2");
-  EXPECT_NE(stamp(), second);
+  const std::string third = stamp();
+  EXPECT_NE(third, second);
+  Put("m/config.pbtxt", "max_batch_size: 2 instance_group [ { count: 3 } ]");
+  EXPECT_EQ(stamp(), third) << "instances change while serving";
 }
 
 }  // namespace

@@ -9,6 +9,7 @@
 #include <map>
 #include <memory>
 #include <optional>
+#include <stdexcept>
 #include <string>
 #include <thread>
 #include <utility>
@@ -128,7 +129,10 @@ struct World {
   std::map<std::string, std::vector<VersionPlan>> models GUARDED_BY(mu);
   std::map<std::string, Status> failures GUARDED_BY(mu);  // by version
   std::vector<std::string> loads GUARDED_BY(mu);          // versions, in order
-  std::function<void()> while_loading;                    // set before the load
+  Status listing GUARDED_BY(mu);        // why the source cannot be listed
+  std::function<void()> while_loading;  // set before the load
+  bool graphs = false;  // servables are graphs; set before the load
+  std::atomic<bool> throws = false;  // Find does
 
   void Want(std::vector<VersionPlan> plans) {
     MutexLock lock(mu);
@@ -147,14 +151,16 @@ struct World {
 class FakeSource final : public ModelSource {
  public:
   explicit FakeSource(World* world) : world_(world) {}
-  std::vector<std::string> Names() override {
+  StatusOr<std::vector<std::string>> Names() override {
     MutexLock lock(world_->mu);
+    if (!world_->listing.ok()) return world_->listing;
     std::vector<std::string> names;
     for (const auto& [name, plans] : world_->models) names.push_back(name);
     return names;
   }
   StatusOr<std::vector<VersionPlan>> Find(const std::string& name,
                                           const std::string&) override {
+    if (world_->throws) throw std::out_of_range("a number");
     MutexLock lock(world_->mu);
     const auto at = world_->models.find(name);
     if (at == world_->models.end()) return NotFound("no model " + name);
@@ -176,6 +182,10 @@ class FakeLoader final : public ModelLoader {
     world_->loads.push_back(plan.version);
     if (!world_->failures[plan.version].ok()) {
       return world_->failures[plan.version];
+    }
+    if (world_->graphs) {
+      return std::shared_ptr<Servable>(support::GraphServable(
+          plan.settings.name, support::SumGraph(), nullptr));
     }
     return std::shared_ptr<Servable>(std::make_shared<LanguageModel>(
         ModelFacts{.id = plan.settings.name, .version = plan.version},
@@ -251,6 +261,70 @@ TEST_F(RepositoryLoads, NewVersionTakesOverWhileTheOldOneFinishes) {
   EXPECT_EQ(States(), "1 UNLOADING, 2 READY");
   held.reset();
   Await([&] { return States() == "1 UNAVAILABLE unloaded, 2 READY"; });
+}
+
+TEST_F(RepositoryLoads, ModelsStayWhileTheSourceCannotBeListed) {
+  world_.Want({Wanted("1", "a")});
+  Start({.poll_interval = std::chrono::milliseconds(1)});
+  Await([&] { return States() == "1 READY"; });
+  {
+    MutexLock lock(world_.mu);
+    world_.listing = Unavailable("gone for a moment");
+    world_.models.clear();
+  }
+  std::this_thread::sleep_for(std::chrono::milliseconds(30));
+  EXPECT_EQ(States(), "1 READY");
+  {
+    MutexLock lock(world_.mu);
+    world_.listing = OkStatus();
+  }
+  Await([&] { return States() == "1 UNAVAILABLE unloaded"; });
+}
+
+TEST_F(RepositoryLoads, WhatThrowsFailsAlone) {
+  world_.Want({Wanted("1")});
+  world_.throws = true;
+  Start();
+  EXPECT_EQ(repository_->Load("m").code(), StatusCode::kInternal);
+  world_.throws = false;
+  EXPECT_TRUE(repository_->Load("m").ok());
+}
+
+TEST_F(RepositoryLoads, LabelsMoveWithoutALoad) {
+  VersionPlan first = Wanted("1", "a");
+  VersionPlan second = Wanted("2", "b");
+  first.labels = {"stable"};
+  second.labels = {"canary"};
+  world_.Want({first, second});
+  Start();
+  ASSERT_TRUE(repository_->Load("m").ok());
+  EXPECT_EQ((*repository_->Borrow("m", "stable"))->version(), "1");
+  EXPECT_EQ((*repository_->Borrow("m", "canary"))->version(), "2");
+  EXPECT_EQ(repository_->Borrow("m", "beta").status().field(), "model_version");
+  first.labels = {};
+  second.labels = {"stable"};
+  world_.Want({first, second});
+  ASSERT_TRUE(repository_->Load("m").ok());
+  EXPECT_EQ((*repository_->Borrow("m", "stable"))->version(), "2");
+  EXPECT_FALSE(repository_->Borrow("m", "canary").ok());
+  EXPECT_EQ(world_.Loads().size(), 2u);
+}
+
+TEST_F(RepositoryLoads, InstancesChangeWithoutALoad) {
+  world_.Want({Wanted("1", "a")});
+  world_.graphs = true;
+  Start();
+  ASSERT_TRUE(repository_->Load("m").ok());
+  VersionPlan more = Wanted("1", "a");
+  more.settings.graph.instance_count = 3;
+  world_.Want({more});
+  ASSERT_TRUE(repository_->Load("m").ok());
+  EXPECT_EQ((*repository_->Find("m"))->instance_count(), 3);
+  EXPECT_EQ(world_.Loads().size(), 1u);
+  more.settings.graph.instance_count = 0;  // to be measured: what is, stays
+  world_.Want({more});
+  ASSERT_TRUE(repository_->Load("m").ok());
+  EXPECT_EQ((*repository_->Find("m"))->instance_count(), 3);
 }
 
 TEST_F(RepositoryLoads, FailingVersionLeavesTheOldOneServing) {
