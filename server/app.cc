@@ -3,6 +3,7 @@
 #include "server/app.h"
 
 #include <sys/resource.h>
+#include <unistd.h>
 
 #include <algorithm>
 #include <atomic>
@@ -17,10 +18,15 @@
 #include "config/base/log.h"
 #include "config/base/metrics.h"
 #include "config/base/mutex.h"
+#include "config/base/timeline.h"
+#include "config/environment.h"
 #include "config/topology.h"
 #include "handlers/pool.h"
+#include "server/audit.h"
 #include "server/auth.h"
+#include "server/compat_metrics.h"
 #include "server/grpc/server.h"
+#include "server/host_metrics.h"
 #include "server/http/listener.h"
 #include "server/lifecycle/core_allocator.h"
 #include "server/lifecycle/load.h"
@@ -28,6 +34,10 @@
 #include "server/lifecycle/model_directory.h"
 #include "server/lifecycle/repository.h"
 #include "server/protocol_state.h"
+#include "server/tls.h"
+#include "server/tracing/capture.h"
+#include "server/tracing/otlp_exporter.h"
+#include "server/tracing/request_traces.h"
 #include "server/version.h"
 
 namespace millrace::server {
@@ -64,6 +74,12 @@ Status EnsureOpenFiles(int64_t max_connections) {
   return OkStatus();
 }
 
+std::string HostName() {
+  char name[256] = {};
+  if (gethostname(name, sizeof name - 1) != 0) return "unknown";
+  return name;
+}
+
 int HandlerThreads(const config::ServerSettings& settings,
                    const config::Topology& topology) {
   if (settings.handler_threads > 0) {
@@ -78,7 +94,7 @@ class NamedModels final : public ModelSource {
   explicit NamedModels(std::vector<config::ModelSettings> models)
       : models_(std::move(models)) {}
 
-  std::vector<std::string> Names() override {
+  StatusOr<std::vector<std::string>> Names() override {
     std::vector<std::string> names;
     for (const config::ModelSettings& model : models_) {
       names.push_back(config::ModelId(model));
@@ -121,24 +137,27 @@ StatusOr<std::unique_ptr<ModelSource>> SourceOf(
 }
 
 // In the order of loading.
-std::vector<std::string> ModelsOfTheStart(
+StatusOr<std::vector<std::string>> ModelsOfTheStart(
     const config::ServerSettings& settings, ModelSource* source) {
   const bool all = settings.model_repository.empty() ||
                    settings.model_control_mode != "explicit" ||
                    settings.load_model == std::vector<std::string>{"*"};
-  return all ? source->Names() : settings.load_model;
+  if (all) return source->Names();
+  return settings.load_model;
 }
 
-std::vector<CoreRequest> CoresWanted(const std::vector<std::string>& names,
-                                     const config::Settings& settings) {
+// A model of a repository may ask for others when its configuration is read.
+StatusOr<std::vector<CoreRequest>> CoresWanted(
+    const std::vector<std::string>& names, const config::Settings& settings,
+    const CoreAllocator& cores) {
   std::vector<CoreRequest> requests;
   for (const std::string& name : names) {
-    CoreRequest request{name, settings.common.threads};
+    config::ModelSettings of_name{.name = name, .common = settings.common};
     for (const config::ModelSettings& model : settings.models) {
-      if (config::ModelId(model) == name) {
-        request.threads = model.common.threads;
-      }
+      if (config::ModelId(model) == name) of_name.common = model.common;
     }
+    ASSIGN_OR_RETURN(CoreRequest request, CoresFor(of_name));
+    RETURN_IF_ERROR(cores.Check(request));
     requests.push_back(std::move(request));
   }
   return requests;
@@ -159,11 +178,18 @@ struct App::Parts {
   LoadProgress progress;
   MetricRegistry metrics;
   Gauge build_info;
+  std::shared_ptr<void> host_metrics;  // of each scrape
+  Timeline timeline;
+  std::unique_ptr<RequestTraces> traces;
   std::unique_ptr<Auth> auth;
+  std::unique_ptr<Certificates> certificates;  // null: no TLS
+  std::unique_ptr<AuditLog> audit;
   std::unique_ptr<handlers::Pool> pool;
+  std::optional<config::Topology> topology;
   std::unique_ptr<CoreAllocator> cores;
   std::unique_ptr<Repository> repository;
   std::optional<ProtocolState> state;  // once the log is set up
+  std::unique_ptr<Capturer> capturer;
   std::unique_ptr<HttpServer> http;
   std::unique_ptr<GrpcServer> grpc;
 
@@ -183,23 +209,45 @@ StatusOr<std::unique_ptr<App>> App::Start(const config::Settings& settings,
   parts->settings = settings;
   parts->on_failed = std::move(options.on_failed);
   RETURN_IF_ERROR(EnsureOpenFiles(settings.server.max_connections));
-  ASSIGN_OR_RETURN(Auth auth, Auth::Create(settings.server));
-  parts->auth = std::make_unique<Auth>(std::move(auth));
-  ASSIGN_OR_RETURN(const config::Topology topology, config::Topology::Detect());
+  ASSIGN_OR_RETURN(parts->auth, Auth::Create(settings.server));
+  ASSIGN_OR_RETURN(parts->certificates, Certificates::Load(settings.server));
+  ASSIGN_OR_RETURN(parts->audit,
+                   AuditLog::Open(settings.server.audit_log_file));
+  ASSIGN_OR_RETURN(parts->topology, config::Topology::Detect());
+  const config::Topology& topology = *parts->topology;
+  ASSIGN_OR_RETURN(OtlpOptions otlp,
+                   ReadOtlpOptions(settings.server.otlp_endpoint,
+                                   config::ProcessEnvironment()));
+  std::unique_ptr<OtlpExporter> exporter;
+  if (!otlp.host.empty()) {
+    LogInfo("spans are exported", {{"host", otlp.host},
+                                   {"port", otlp.port},
+                                   {"path", otlp.path},
+                                   {"service", otlp.resource.service_name}});
+    exporter = std::make_unique<OtlpExporter>(std::move(otlp), &parts->metrics);
+  }
+  parts->traces = std::make_unique<RequestTraces>(
+      std::move(exporter), &parts->timeline, &Clock::Real());
   // Handlers float over all cores: the compute teams are the ones pinned.
   parts->pool = std::make_unique<handlers::Pool>(
       HandlerThreads(settings.server, topology), kMaxQueuedHandlerTasks,
-      config::CpuSet{});
+      config::CpuSet{}, &parts->timeline);
   parts->build_info = parts->metrics.AddGauge(
       "millrace_build_info", "Always 1; the labels tell the build.",
       {{"version", std::string(Version())}});
   parts->build_info.Set(1);
+  parts->host_metrics = ExportHostMetrics(parts->metrics);
+  ASSIGN_OR_RETURN(std::vector<MetricAlias> compat,
+                   CompatMetrics(settings.server.metrics_compat, HostName()));
+  parts->metrics.ExportAlso(std::move(compat));
 
   parts->cores = std::make_unique<CoreAllocator>(topology);
   ASSIGN_OR_RETURN(std::unique_ptr<ModelSource> source, SourceOf(settings));
-  const std::vector<std::string> at_start =
-      ModelsOfTheStart(settings.server, source.get());
-  parts->cores->Reserve(CoresWanted(at_start, settings));
+  ASSIGN_OR_RETURN(const std::vector<std::string> at_start,
+                   ModelsOfTheStart(settings.server, source.get()));
+  ASSIGN_OR_RETURN(const std::vector<CoreRequest> cores_wanted,
+                   CoresWanted(at_start, settings, *parts->cores));
+  parts->cores->Reserve(cores_wanted);
   const std::string& mode = settings.server.model_control_mode;
   const bool polls =
       mode == "poll" && !settings.server.model_repository.empty();
@@ -210,7 +258,8 @@ StatusOr<std::unique_ptr<App>> App::Start(const config::Settings& settings,
                       .memory_limit_bytes = topology.memory_limit_bytes(),
                       .pool = parts->pool.get(),
                       .metrics = &parts->metrics,
-                      .progress = &parts->progress}),
+                      .progress = &parts->progress,
+                      .timeline = &parts->timeline}),
       RepositoryOptions{.allow_control = mode == "explicit",
                         .poll_interval = std::chrono::milliseconds(
                             polls ? settings.server.repository_poll_ms : 0),
@@ -218,26 +267,39 @@ StatusOr<std::unique_ptr<App>> App::Start(const config::Settings& settings,
   parts->state.emplace(
       settings.server.shared_memory,
       static_cast<uint64_t>(settings.server.http_max_input_bytes));
-  ASSIGN_OR_RETURN(
-      parts->http,
-      HttpServer::Start(settings.server, {.repository = parts->repository.get(),
-                                          .pool = parts->pool.get(),
-                                          .metrics = &parts->metrics,
-                                          .auth = parts->auth.get(),
-                                          .state = &*parts->state}));
+  parts->capturer =
+      std::make_unique<Capturer>(&parts->timeline, &Clock::Real());
+  ASSIGN_OR_RETURN(parts->http,
+                   HttpServer::Start(settings.server,
+                                     {.repository = parts->repository.get(),
+                                      .pool = parts->pool.get(),
+                                      .metrics = &parts->metrics,
+                                      .auth = parts->auth.get(),
+                                      .certificates = parts->certificates.get(),
+                                      .audit = parts->audit.get(),
+                                      .state = &*parts->state,
+                                      .traces = parts->traces.get(),
+                                      .capturer = parts->capturer.get(),
+                                      .topology = &*parts->topology,
+                                      .cores = parts->cores.get()}));
   if (settings.server.grpc_port >= 0) {
-    ASSIGN_OR_RETURN(parts->grpc,
-                     GrpcServer::Start(settings.server,
-                                       {.repository = parts->repository.get(),
-                                        .pool = parts->pool.get(),
-                                        .metrics = &parts->metrics,
-                                        .auth = parts->auth.get(),
-                                        .state = &*parts->state}));
+    ASSIGN_OR_RETURN(
+        parts->grpc,
+        GrpcServer::Start(settings.server,
+                          {.repository = parts->repository.get(),
+                           .pool = parts->pool.get(),
+                           .metrics = &parts->metrics,
+                           .auth = parts->auth.get(),
+                           .certificates = parts->certificates.get(),
+                           .audit = parts->audit.get(),
+                           .state = &*parts->state,
+                           .traces = parts->traces.get()}));
   }
   std::unique_ptr<App> app(new App(std::move(parts)));
   LogInfo("listening", {{"host", settings.server.host},
                         {"http_port", app->http_port()},
-                        {"grpc_port", app->grpc_port()}});
+                        {"grpc_port", app->grpc_port()},
+                        {"tls", app->parts_->certificates != nullptr}});
   app->parts_->progress.Expect(static_cast<int>(at_start.size()));
   app->parts_->loader = std::thread(
       [app = app.get(), at_start, polls] { app->LoadModels(at_start, polls); });
@@ -278,6 +340,7 @@ void App::LoadModels(const std::vector<std::string>& names, bool polls) {
   LogInfo("ready", {{"host", parts_->settings.server.host},
                     {"http_port", http_port()},
                     {"grpc_port", grpc_port()},
+                    {"management_port", parts_->http->management_port()},
                     {"models", static_cast<int64_t>(names.size())},
                     {"seconds", std::round(seconds.count() * 1e3) / 1e3}});
 }
@@ -302,6 +365,7 @@ bool App::Shutdown() {
       std::chrono::steady_clock::now() +
       std::chrono::milliseconds(parts_->settings.server.shutdown_timeout_ms);
   parts_->repository->SetState(ServerState::kDraining);
+  parts_->capturer->Stop();
   if (parts_->grpc != nullptr) parts_->grpc->StopAccepting();
   LogInfo("draining",
           {{"timeout_ms", parts_->settings.server.shutdown_timeout_ms}});

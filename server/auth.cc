@@ -1,11 +1,17 @@
-// API keys. The comparison looks at every byte of every key, also behind the
-// first key that fits, so that its time says nothing about how much of a wrong
-// key was right.
+// The table of keys is immutable: a changed file makes a new one, and requests
+// that are being checked keep theirs.
 #include "server/auth.h"
+
+#include <openssl/crypto.h>
 
 #include <algorithm>
 #include <cctype>
+#include <cstring>
 #include <fstream>
+#include <set>
+#include <utility>
+
+#include "config/base/log.h"
 
 namespace millrace::server {
 namespace {
@@ -39,23 +45,74 @@ std::string_view BearerKey(std::string_view authorization) {
   return Trimmed(authorization.substr(kScheme.size()));
 }
 
-// Its time depends on the lengths alone.
-bool SameBytes(std::string_view key, std::string_view given) {
-  unsigned difference = key.size() == given.size() ? 0 : 1;
-  for (size_t i = 0; i < key.size(); ++i) {
-    const char other = given.empty() ? '\0' : given[i % given.size()];
-    difference |= static_cast<unsigned char>(key[i] ^ other);
-  }
-  return difference == 0;
+uint64_t FirstBytes(const Digest& digest) {
+  uint64_t bytes = 0;
+  std::memcpy(&bytes, digest.data(), sizeof bytes);
+  return bytes;
 }
 
 }  // namespace
 
-StatusOr<Auth> Auth::Create(const config::ServerSettings& settings) {
-  Auth auth;
-  const auto add = [&auth](std::string_view key) {
+Auth::Auth(const config::ServerSettings& settings, const Clock* clock)
+    : clock_(clock), token_rules_{settings.jwt_issuer, settings.jwt_audience} {
+  if (!settings.jwt_jwks_file.empty()) {
+    jwks_file_ = std::make_unique<WatchedFile>(settings.jwt_jwks_file, clock);
+  }
+  if (!settings.api_keys_file.empty()) {
+    file_ = std::make_unique<WatchedFile>(settings.api_keys_file, clock);
+  }
+}
+
+StatusOr<std::unique_ptr<Auth>> Auth::Create(
+    const config::ServerSettings& settings, const Clock* clock) {
+  std::unique_ptr<Auth> auth(new Auth(settings, clock));
+  RETURN_IF_ERROR(auth->AddPlainKeys(settings));
+  std::string text;
+  if (auth->file_ != nullptr) {
+    ASSIGN_OR_RETURN(text, auth->file_->Read("api_keys_file"));
+  }
+  {
+    MutexLock lock(auth->mu_);
+    if (const Status used = auth->UseFile(text); !used.ok()) {
+      return FailedPrecondition(std::string(used.message()))
+          .At("api_keys_file");
+    }
+  }
+  if (auth->jwks_file_ != nullptr) {
+    ASSIGN_OR_RETURN(text, auth->jwks_file_->Read("jwt_jwks_file"));
+    MutexLock lock(auth->mu_);
+    if (const Status used = auth->UseJwks(text); !used.ok()) {
+      return FailedPrecondition(std::string(used.message()))
+          .At("jwt_jwks_file");
+    }
+  }
+  auth->required_ = !auth->plain_keys_.empty() || auth->scoped();
+  if (!auth->required() && !settings.no_auth && settings.management_port >= 0 &&
+      !IsLoopback(settings.management_host)) {
+    return FailedPrecondition(
+               "management_host is '" + settings.management_host +
+               "', which other machines can reach, and there is no API key; "
+               "set api_key, api_key_file or api_keys_file, or say --no-auth")
+        .At("management_host");
+  }
+  if (!auth->required() && !settings.no_auth && !IsLoopback(settings.host)) {
+    return FailedPrecondition(
+               "host is '" + settings.host +
+               "', which other machines can reach, and there is no API key; "
+               "set api_key, api_key_file or api_keys_file, or say --no-auth")
+        .At("host");
+  }
+  return auth;
+}
+
+Status Auth::AddPlainKeys(const config::ServerSettings& settings) {
+  const auto add = [this](std::string_view key) {
     key = Trimmed(key);
-    if (!key.empty()) auth.keys_.emplace_back(key);
+    if (key.empty()) return;
+    plain_keys_.push_back({.id = "key-" + std::to_string(plain_keys_.size()),
+                           .digest = Sha256(key),
+                           .tenant = std::string(kDefaultTenant),
+                           .scopes = kAllScopes});
   };
   std::string_view rest = settings.api_key;
   while (!rest.empty()) {
@@ -78,32 +135,130 @@ StatusOr<Auth> Auth::Create(const config::ServerSettings& settings) {
   }
   const bool keys_were_wanted =
       !settings.api_key.empty() || !settings.api_key_file.empty();
-  if (keys_were_wanted && auth.keys_.empty()) {
+  if (keys_were_wanted && plain_keys_.empty()) {
     return FailedPrecondition(
                "api_key or api_key_file is set but holds no key; give one key "
                "a line, or remove the setting")
         .At("api_key");
   }
-  if (auth.keys_.empty() && !settings.no_auth && !IsLoopback(settings.host)) {
-    return FailedPrecondition(
-               "host is '" + settings.host +
-               "', which other machines can reach, and there is no API key; "
-               "set api_key or api_key_file, or say --no-auth")
-        .At("host");
-  }
-  return auth;
+  return OkStatus();
 }
 
-Status Auth::Check(std::string_view authorization,
-                   std::string_view api_key) const {
-  if (!required()) return OkStatus();
-  const std::string_view bearer = BearerKey(authorization);
-  bool known = false;
-  for (const std::string& key : keys_) {
-    known |= SameBytes(key, bearer);
-    known |= SameBytes(key, api_key);
+std::shared_ptr<Tenant> Auth::TenantOf(const std::string& name,
+                                       const TenantLimits& limits) {
+  const auto known = tenants_.find(name);
+  if (known == tenants_.end()) {
+    return std::make_shared<Tenant>(++num_tenants_, name, limits, clock_);
   }
-  if (known) return OkStatus();
+  known->second->SetLimits(limits);
+  return known->second;
+}
+
+Status Auth::UseFile(const std::string& text) {
+  KeyFile file;
+  file.tenants[std::string(kDefaultTenant)] = {};
+  if (file_ != nullptr) {
+    ASSIGN_OR_RETURN(file, ParseKeyFile(text));
+  }
+  for (const KeyEntry& key : plain_keys_) file.keys.push_back(key);
+  // A tenant that the file drops may still have requests under way: those keep
+  // it.
+  std::map<std::string, std::shared_ptr<Tenant>> tenants;
+  for (const auto& [name, limits] : file.tenants) {
+    tenants[name] = TenantOf(name, limits);
+  }
+  tenants_ = std::move(tenants);
+  // Tokens may name any tenant, keys only theirs.
+  std::set<std::string> used;
+  for (const KeyEntry& key : file.keys) used.insert(key.tenant);
+  const bool alone =
+      (jwks_file_ != nullptr ? tenants_.size() : used.size()) < 2;
+  for (const auto& [name, tenant] : tenants_) tenant->SetAlone(alone);
+  const auto table = std::make_shared<Table>();
+  for (const KeyEntry& key : file.keys) {
+    const auto caller = std::make_shared<Caller>(
+        Caller{key.id, tenants_.at(key.tenant), key.scopes});
+    table->emplace(FirstBytes(key.digest), Known{key.digest, caller});
+  }
+  if (anybody_ == nullptr) {
+    anybody_ = std::make_shared<Caller>(
+        Caller{"", tenants_.at(std::string(kDefaultTenant)), kAllScopes});
+  }
+  table_ = table;
+  return OkStatus();
+}
+
+Status Auth::UseJwks(const std::string& text) {
+  ASSIGN_OR_RETURN(std::vector<JsonWebKey> keys, ParseJwks(text));
+  jwks_ = std::make_shared<const std::vector<JsonWebKey>>(std::move(keys));
+  return OkStatus();
+}
+
+void Auth::Refresh() {
+  for (WatchedFile* file : {file_.get(), jwks_file_.get()}) {
+    if (file == nullptr || !file->Changed()) continue;
+    const bool is_jwks = file == jwks_file_.get();
+    const StatusOr<std::string> text =
+        file->Read(is_jwks ? "jwt_jwks_file" : "api_keys_file");
+    Status used = text.status();
+    if (used.ok()) used = is_jwks ? UseJwks(*text) : UseFile(*text);
+    if (used.ok()) {
+      LogInfo("keys reloaded", {{"file", file->path()}});
+    } else {
+      LogWarning("keys kept", {{"why", "the changed file cannot be used"},
+                               {"error", used.message()}});
+    }
+  }
+}
+
+StatusOr<CallerPtr> Auth::IdentifyToken(std::string_view token) {
+  std::shared_ptr<const std::vector<JsonWebKey>> keys;
+  {
+    MutexLock lock(mu_);
+    Refresh();
+    keys = jwks_;
+  }
+  const int64_t now =
+      std::chrono::system_clock::to_time_t(std::chrono::system_clock::now());
+  ASSIGN_OR_RETURN(const TokenClaims claims,
+                   VerifyToken(token, *keys, token_rules_, now));
+  std::shared_ptr<Tenant> tenant;
+  {
+    MutexLock lock(mu_);
+    const auto found = tenants_.find(claims.tenant);
+    if (found != tenants_.end()) tenant = found->second;
+  }
+  if (tenant == nullptr) {
+    return Unauthenticated(
+               "the token is refused: its tenant is not one of the key file's")
+        .Because("invalid_token");
+  }
+  return CallerPtr(std::make_shared<Caller>(
+      Caller{"token:" + claims.subject, std::move(tenant), claims.scopes}));
+}
+
+StatusOr<CallerPtr> Auth::Identify(std::string_view authorization,
+                                   std::string_view api_key) {
+  if (!required()) return anybody_;
+  const std::string_view bearer = BearerKey(authorization);
+  if (jwks_file_ != nullptr && IsToken(bearer)) return IdentifyToken(bearer);
+  std::shared_ptr<const Table> table;
+  {
+    MutexLock lock(mu_);
+    Refresh();
+    table = table_;
+  }
+  for (const std::string_view key : {bearer, api_key}) {
+    if (key.empty()) continue;
+    const Digest digest = Sha256(key);
+    const auto [first, last] = table->equal_range(FirstBytes(digest));
+    for (auto at = first; at != last; ++at) {
+      if (CRYPTO_memcmp(at->second.digest.data(), digest.data(),
+                        digest.size()) == 0) {
+        return at->second.caller;
+      }
+    }
+  }
   const bool none = bearer.empty() && api_key.empty();
   return Unauthenticated(none
                              ? "this server wants an API key; send it as "
@@ -111,6 +266,16 @@ Status Auth::Check(std::string_view authorization,
                              : "the API key is not one of this server's; check "
                                "'Authorization: Bearer KEY'")
       .Because("invalid_api_key");
+}
+
+Status Auth::Check(const Caller& caller, Scope scope) const {
+  if ((caller.scopes & static_cast<Scopes>(scope)) != 0) return OkStatus();
+  const std::string name(ScopeName(scope));
+  return Status(StatusCode::kPermissionDenied,
+                "the key '" + caller.id + "' has not the scope '" + name +
+                    "', which this needs; use another key, or ask the "
+                    "operator for that scope")
+      .Because("scope_missing");
 }
 
 }  // namespace millrace::server

@@ -1,29 +1,102 @@
-// API keys as `Authorization: Bearer KEY` or `X-Api-Key: KEY`. Immutable;
-// thread-safe. Keys are compared in constant time.
+// Who sends a request, and what they may do: API keys as
+// `Authorization: Bearer KEY` or `X-Api-Key: KEY`.
+//
+//   ASSIGN_OR_RETURN(auto auth, Auth::Create(settings));
+//   ASSIGN_OR_RETURN(auto caller, auth->Identify(authorization, x_api_key));
+//   RETURN_IF_ERROR(auth->Check(*caller, Scope::kManage));
+//
+// Keys of the settings (api_key, api_key_file) have every scope and belong to
+// one tenant without limits. Those of api_keys_file have scopes, and tenants
+// with limits; that file is read again when it changes, and while it cannot be
+// used the keys of before stay and the log says why.
+//
+// A bearer value of three parts is a JSON Web Token where jwt_jwks_file is set,
+// see server/jwt.h.
+//
+// Only SHA-256 digests are kept. A key is found by its digest, which nobody can
+// choose, and compared in constant time. Thread-safe.
 #pragma once
 
+#include <chrono>
+#include <cstdint>
+#include <map>
+#include <memory>
 #include <string>
 #include <string_view>
 #include <vector>
 
+#include "config/base/clock.h"
+#include "config/base/mutex.h"
 #include "config/base/status.h"
 #include "config/schema.h"
+#include "server/jwt.h"
+#include "server/key_file.h"
+#include "server/tenant.h"
+#include "server/watched_file.h"
 
 namespace millrace::server {
 
+// Immutable; shared by the table of keys and the requests under way.
+struct Caller {
+  std::string id;                  // of the key; empty: nobody was asked
+  std::shared_ptr<Tenant> tenant;  // never null
+  Scopes scopes = kAllScopes;
+};
+using CallerPtr = std::shared_ptr<const Caller>;
+
 class Auth {
  public:
-  // Reads api_key and api_key_file. FAILED_PRECONDITION when the host is not a
-  // loopback address and there is neither a key nor --no-auth.
-  static StatusOr<Auth> Create(const config::ServerSettings& settings);
+  // FAILED_PRECONDITION when the host is not a loopback address and there is
+  // neither a key nor --no-auth, or when a file cannot be used.
+  static StatusOr<std::unique_ptr<Auth>> Create(
+      const config::ServerSettings& settings,
+      const Clock* clock = &Clock::Real());
 
   // Without keys every caller passes, whatever it sends (clients always send
-  // something). UNAUTHENTICATED otherwise.
-  Status Check(std::string_view authorization, std::string_view api_key) const;
-  bool required() const { return !keys_.empty(); }
+  // something). UNAUTHENTICATED otherwise. Never returns null.
+  StatusOr<CallerPtr> Identify(std::string_view authorization,
+                               std::string_view api_key);
+  // PERMISSION_DENIED names the scope that is missing.
+  Status Check(const Caller& caller, Scope scope) const;
+
+  // Some key is wanted.
+  bool required() const { return required_; }
+  // Keys differ in what they may do, so that metrics want one, too.
+  bool scoped() const { return file_ != nullptr || jwks_file_ != nullptr; }
 
  private:
-  std::vector<std::string> keys_;
+  // By the first bytes of the digest.
+  struct Known {
+    Digest digest;
+    CallerPtr caller;
+  };
+  using Table = std::multimap<uint64_t, Known>;
+
+  Auth(const config::ServerSettings& settings, const Clock* clock);
+  Status AddPlainKeys(const config::ServerSettings& settings);
+  // Makes the table from the file's text and the plain keys.
+  Status UseFile(const std::string& text) REQUIRES(mu_);
+  std::shared_ptr<Tenant> TenantOf(const std::string& name,
+                                   const TenantLimits& limits) REQUIRES(mu_);
+  Status UseJwks(const std::string& text) REQUIRES(mu_);
+  // Reads again what changed.
+  void Refresh() REQUIRES(mu_);
+  StatusOr<CallerPtr> IdentifyToken(std::string_view token);
+
+  const Clock* const clock_;
+  const TokenRules token_rules_;
+  bool required_ = false;
+  std::vector<KeyEntry> plain_keys_;
+  CallerPtr anybody_;  // where no key is wanted
+
+  Mutex mu_;
+  // Their methods under mu_; null: none.
+  std::unique_ptr<WatchedFile> file_;
+  std::unique_ptr<WatchedFile> jwks_file_;
+  std::map<std::string, std::shared_ptr<Tenant>> tenants_ GUARDED_BY(mu_);
+  uint32_t num_tenants_ GUARDED_BY(mu_) = 0;  // that there have ever been
+  std::shared_ptr<const Table> table_ GUARDED_BY(mu_);
+  std::shared_ptr<const std::vector<JsonWebKey>> jwks_ GUARDED_BY(mu_);
 };
 
 }  // namespace millrace::server

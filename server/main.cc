@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "config/base/nearest.h"
+#include "models/grammar/compile_child.h"
 #include "server/cli/verb_table.h"
 #include "server/version.h"
 
@@ -62,6 +63,8 @@ int Main(std::vector<std::string> args) {
     // "help serve" is "serve --help".
     args = {args[1], "--help"};
   }
+  // Not for people: the server starts it to compile a grammar of a client.
+  if (args[0] == models::kCompileVerb) return models::RunCompileChild();
   const Verb* verb = FindVerb(args[0]);
   return verb != nullptr ? verb->run(Args(args).subspan(1)) : NoVerb(args[0]);
 }

@@ -5,6 +5,7 @@
 #include "server/request_metrics.h"
 
 #include <algorithm>
+#include <cmath>
 #include <mutex>
 #include <string>
 
@@ -59,6 +60,24 @@ void AddError(const Status& status, LogFieldList& fields) {
                                    : status.reason());
   fields.AddText("error_field", status.field());
   fields.AddText("error", status.message());
+}
+
+void AddStages(const Trace& trace, LogFieldList& fields) {
+  const auto add = [&](const char* name, Stage from, Stage to) {
+    const double seconds = trace.Seconds(from, to);
+    // To microseconds, for people who read the log.
+    if (seconds >= 0) fields.Add(name, std::round(seconds * 1e6) / 1e6);
+  };
+  const bool is_text = trace.Seconds(Stage::kAccepted, Stage::kFirstToken) >= 0;
+  add("parse_s", Stage::kAccepted, Stage::kSubmitted);
+  add("queue_s", Stage::kSubmitted, Stage::kScheduled);
+  if (is_text) {
+    add("ttft_s", Stage::kAccepted, Stage::kFirstToken);
+    add("prefill_s", Stage::kScheduled, Stage::kFirstToken);
+    add("decode_s", Stage::kFirstToken, Stage::kEnded);
+  } else {
+    add("compute_s", Stage::kScheduled, Stage::kEnded);
+  }
 }
 
 RequestMetrics::RequestMetrics(MetricRegistry* registry, std::string_view route)

@@ -9,6 +9,7 @@
 #include "config/base/log.h"
 #include "config/base/metrics.h"
 #include "config/base/status.h"
+#include "config/base/trace.h"
 
 namespace millrace::server {
 
@@ -28,6 +29,12 @@ Outcome OutcomeOfHttpStatus(int status);
 // Why a request failed, for its line of the access log: error_kind (the reason,
 // else the code), error_field and error. None for OK.
 void AddError(const Status& status, LogFieldList& fields);
+
+// What a request spent where, for its line of the access log, in seconds:
+// parse_s until it reached the model's queue, queue_s there, then ttft_s (since
+// its first byte), prefill_s and decode_s of text, or compute_s of tensors.
+// What does not apply to the request is left out.
+void AddStages(const Trace& trace, LogFieldList& fields);
 
 // Of one route: an HTTP pattern ("/v1/models/:id") or "grpc/METHOD", never a
 // path, so that no client can make series. Thread-safe.

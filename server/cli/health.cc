@@ -5,11 +5,12 @@
 
 #include <chrono>
 #include <cstdio>
-#include <cstdlib>
 #include <string>
+#include <utility>
 
 #include "server/cli/args.h"
 #include "server/cli/chat/http_client.h"
+#include "server/cli/chat/tls_flags.h"
 
 namespace millrace::server {
 namespace {
@@ -20,6 +21,10 @@ constexpr FlagSpec kFlags[] = {
     {"port", "N",
      "its HTTP port (default: MILLRACE_HTTP_PORT if set, else 8000)"},
     {"timeout-ms", "N", "how long the server may take (default 3000)"},
+    kCaCertFlag,
+    kCertFlag,
+    kKeyFlag,
+    kInsecureFlag,
 };
 constexpr VerbSpec kVerb = {
     "health",
@@ -31,7 +36,7 @@ constexpr VerbSpec kVerb = {
     0,
     0};
 
-StatusOr<std::string> UrlText(const ParsedArgs& args) {
+StatusOr<std::string> UrlText(const ParsedArgs& args, TlsOptions* tls) {
   if (args.Has("url")) {
     if (args.Has("host") || args.Has("port")) {
       return UsageError("--url names host and port; leave out --host, --port");
@@ -42,16 +47,16 @@ StatusOr<std::string> UrlText(const ParsedArgs& args) {
   if (host.find(':') != host.npos && !host.starts_with('[')) {
     host = "[" + host + "]";
   }
-  std::string port = "8000";
-  if (const char* set = std::getenv("MILLRACE_HTTP_PORT")) port = set;
-  return "http://" + host + ":" + args.Text("port", port);
+  return LocalServer(host, args.Text("port", ""), tls);
 }
 
 Status Health(const ParsedArgs& args) {
-  ASSIGN_OR_RETURN(const std::string text, UrlText(args));
-  const StatusOr<HttpUrl> parsed = ParseHttpUrl(text);
+  TlsOptions tls = TlsOptionsOf(args);
+  ASSIGN_OR_RETURN(const std::string text, UrlText(args, &tls));
+  StatusOr<HttpUrl> parsed = ParseHttpUrl(text);
   if (!parsed.ok()) return UsageError(parsed.status().message());
-  const HttpUrl& url = *parsed;
+  HttpUrl& url = *parsed;
+  url.tls = std::move(tls);
   ASSIGN_OR_RETURN(const int64_t timeout_ms,
                    args.Int("timeout-ms", 3000, 1, 600'000));
   const auto deadline =

@@ -14,6 +14,8 @@ using Args = std::span<const std::string>;
 int RunServe(Args args);       // the server
 int RunChat(Args args);        // a terminal chat with a running server
 int RunHealth(Args args);      // whether a running server is ready
+int RunTrace(Args args);       // what a running server does for seconds
+int RunKeys(Args args);        // API keys for the file of keys
 int RunInspect(Args args);     // what a model file holds, servable or why not
 int RunTopology(Args args);    // what would be pinned where
 int RunBench(Args args);       // tokens/s beside the machine's limits
@@ -28,6 +30,8 @@ int RunCompletion(Args args);  // completions of a shell
 struct VerbSpec;
 const VerbSpec& ChatVerb();
 const VerbSpec& HealthVerb();
+const VerbSpec& TraceVerb();
+const VerbSpec& KeysVerb();
 const VerbSpec& InspectVerb();
 const VerbSpec& TopologyVerb();
 const VerbSpec& BenchVerb();

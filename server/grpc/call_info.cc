@@ -7,6 +7,7 @@
 #include <algorithm>
 #include <chrono>
 #include <cstdio>
+#include <optional>
 #include <random>
 #include <string_view>
 
@@ -42,10 +43,35 @@ uint64_t Mix(uint64_t x) {
   return x ^ (x >> 31);
 }
 
+// What a key must be good for; none: any key will do.
+std::optional<Scope> ScopeOf(GrpcRoute route) {
+  switch (route) {
+    case GrpcRoute::kModelInfer:
+    case GrpcRoute::kModelStreamInfer:
+    case GrpcRoute::kSharedMemory:
+      return Scope::kInfer;
+    case GrpcRoute::kModelStatistics:
+      return Scope::kMetrics;
+    case GrpcRoute::kRepositoryIndex:
+    case GrpcRoute::kRepositoryModelLoad:
+    case GrpcRoute::kRepositoryModelUnload:
+    case GrpcRoute::kTraceSetting:
+    case GrpcRoute::kLogSettings:
+      return Scope::kManage;
+    default:
+      return std::nullopt;
+  }
+}
+
 }  // namespace
 
-CallReader::CallReader(const Auth* auth, const Clock* clock)
-    : auth_(auth), clock_(clock), id_seed_(RandomSeed()) {}
+CallReader::CallReader(Auth* auth, const RequestTraces* traces,
+                       const Clock* clock, bool management_apart)
+    : auth_(auth),
+      traces_(traces),
+      clock_(clock),
+      management_apart_(management_apart),
+      id_seed_(RandomSeed()) {}
 
 std::string CallReader::MakeId() {
   const uint64_t n = next_id_.fetch_add(1, std::memory_order_relaxed);
@@ -61,6 +87,15 @@ CallInfo CallReader::Read(::grpc::CallbackServerContext& context) {
   info.request_id = IsPlainId(id) ? std::string(id) : MakeId();
   context.AddInitialMetadata("x-request-id", info.request_id);
   info.peer = context.peer();
+  if (traces_ != nullptr) {
+    Trace trace;
+    traces_->Begin(Metadata(context, "traceparent"),
+                   Metadata(context, "tracestate"), trace);
+    info.trace = std::move(trace.context);
+    if (info.trace.valid()) {
+      context.AddInitialMetadata("traceparent", Traceparent(info.trace));
+    }
+  }
 
   // gRPC speaks of wall time; we carry what is left over to our own clock. A
   // call without deadline has one centuries away.
@@ -72,11 +107,23 @@ CallInfo CallReader::Read(::grpc::CallbackServerContext& context) {
   return info;
 }
 
-Status CallReader::Authorize(
+StatusOr<CallerPtr> CallReader::Identify(
     const ::grpc::CallbackServerContext& context) const {
-  if (auth_ == nullptr) return OkStatus();
-  return auth_->Check(Metadata(context, "authorization"),
-                      Metadata(context, "x-api-key"));
+  if (auth_ == nullptr) return CallerPtr();
+  return auth_->Identify(Metadata(context, "authorization"),
+                         Metadata(context, "x-api-key"));
+}
+
+Status CallReader::Check(const Caller* caller, GrpcRoute route) const {
+  const std::optional<Scope> scope = ScopeOf(route);
+  if (!scope.has_value()) return OkStatus();
+  if (management_apart_ && *scope != Scope::kInfer) {
+    return Status(StatusCode::kPermissionDenied,
+                  "management is not on this port; use REST at the port of "
+                  "management_port")
+        .Because("management_apart");
+  }
+  return caller == nullptr ? OkStatus() : auth_->Check(*caller, *scope);
 }
 
 }  // namespace millrace::server

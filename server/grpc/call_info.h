@@ -4,11 +4,15 @@
 
 #include <atomic>
 #include <cstdint>
+#include <memory>
 #include <string>
 
 #include "config/base/clock.h"
 #include "config/base/status.h"
+#include "config/base/trace_context.h"
 #include "server/auth.h"
+#include "server/grpc/recorder.h"
+#include "server/tracing/request_traces.h"
 
 namespace grpc {
 class CallbackServerContext;
@@ -20,25 +24,36 @@ struct CallInfo {
   std::string request_id;  // x-request-id, or one of our own
   Clock::Time deadline = kNever;
   std::string peer;
+  TraceContext trace;                    // of the call, when it is in one
+  CallerPtr caller;                      // null: nobody was asked
+  std::shared_ptr<const Permit> permit;  // of ModelInfer; shared by its copies
 };
 
 // Thread-safe.
 class CallReader {
  public:
-  // Both outlive the reader; auth may be null: nobody is refused.
-  CallReader(const Auth* auth, const Clock* clock);
+  // All outlive the reader; auth may be null: nobody is refused; so may traces.
+  // Management that has a port of its own is refused here.
+  CallReader(Auth* auth, const RequestTraces* traces, const Clock* clock,
+             bool management_apart);
 
   // Reads the metadata and sends x-request-id with the initial metadata of the
   // answer; so it is called once, before anything is written.
   CallInfo Read(::grpc::CallbackServerContext& context);
-  // Checks `authorization: Bearer KEY` or `x-api-key: KEY`.
-  Status Authorize(const ::grpc::CallbackServerContext& context) const;
+  // Who calls, by `authorization: Bearer KEY` or `x-api-key: KEY`. Null where
+  // nobody is refused.
+  StatusOr<CallerPtr> Identify(
+      const ::grpc::CallbackServerContext& context) const;
+  // An error where the key is not good for the method; caller may be null.
+  Status Check(const Caller* caller, GrpcRoute route) const;
 
  private:
   std::string MakeId();
 
-  const Auth* const auth_;
+  Auth* const auth_;
+  const RequestTraces* const traces_;
   const Clock* const clock_;
+  const bool management_apart_;
   const uint64_t id_seed_;
   // Relaxed: only uniqueness matters.
   std::atomic<uint64_t> next_id_{0};

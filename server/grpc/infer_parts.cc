@@ -2,7 +2,10 @@
 #include "server/grpc/infer_parts.h"
 
 #include <algorithm>
+#include <exception>
 #include <utility>
+
+#include "config/base/log.h"
 
 namespace millrace::server {
 
@@ -15,12 +18,31 @@ Clock::Time DeadlineOf(const CallInfo& info,
   return std::min(info.deadline, clock.Now() + *timeout);
 }
 
+StatusOr<ModelHandle> BorrowFor(const CallInfo& info, Repository& repository,
+                                const std::string& name,
+                                const std::string& version) {
+  if (info.caller != nullptr) {
+    RETURN_IF_ERROR(info.caller->tenant->MayUse(name));
+  }
+  return repository.Borrow(name, version);
+}
+
+int32_t PriorityOf(const CallInfo& info, int32_t asked) {
+  return info.caller == nullptr ? asked
+                                : info.caller->tenant->PriorityOf(asked);
+}
+
 handlers::GenerateRequest MakeRequest(InferCall& call, const CallInfo& info,
                                       std::shared_ptr<Trace> trace,
                                       const Clock& clock) {
   handlers::GenerateRequest request;
   request.prompt = std::move(call.prompt);
   request.options = std::move(call.options);
+  request.options.priority = PriorityOf(info, request.options.priority);
+  if (info.caller != nullptr) {
+    const Tenant& tenant = *info.caller->tenant;
+    request.tenant = {tenant.number(), tenant.limits().weight, tenant.alone()};
+  }
   request.deadline = DeadlineOf(info, call.timeout, clock);
   request.trace = std::move(trace);
   return request;
@@ -31,6 +53,15 @@ Status WhyCancelled(const CallInfo& info, const Clock& clock) {
     return DeadlineExceeded("the call's deadline has passed");
   }
   return Cancelled("the client cancelled the call");
+}
+
+Status NoThrow(const std::function<Status()>& work) {
+  try {
+    return work();
+  } catch (const std::exception& error) {
+    LogError("request failed", {{"error", error.what()}});
+    return Internal("the request failed; see the server's log");
+  }
 }
 
 Status PoolIsFull() {

@@ -4,6 +4,7 @@
 #pragma once
 
 #include <chrono>
+#include <functional>
 #include <memory>
 #include <optional>
 #include <stop_token>
@@ -13,6 +14,7 @@
 #include "config/base/status.h"
 #include "handlers/handler.h"
 #include "handlers/pool.h"
+#include "server/audit.h"
 #include "server/grpc/call_info.h"
 #include "server/grpc/infer_codec.h"
 #include "server/grpc/recorder.h"
@@ -28,12 +30,22 @@ struct InferParts {
   Recorder* recorder = nullptr;
   const Clock* clock = nullptr;
   ProtocolState* state = nullptr;
+  AuditLog* audit = nullptr;  // null: nothing is written
 };
 
 // The earlier of the call's deadline and the request's own timeout.
 Clock::Time DeadlineOf(const CallInfo& info,
                        std::optional<std::chrono::microseconds> timeout,
                        const Clock& clock);
+
+// A model by its name; PERMISSION_DENIED where the caller's tenant may not use
+// it.
+StatusOr<ModelHandle> BorrowFor(const CallInfo& info, Repository& repository,
+                                const std::string& name,
+                                const std::string& version);
+
+// The request's own priority, but none that goes before its tenant's.
+int32_t PriorityOf(const CallInfo& info, int32_t asked);
 
 // The request that the handler gets.
 handlers::GenerateRequest MakeRequest(InferCall& call, const CallInfo& info,
@@ -43,6 +55,9 @@ handlers::GenerateRequest MakeRequest(InferCall& call, const CallInfo& info,
 // A call that the client left: CANCELLED, or DEADLINE_EXCEEDED when its
 // deadline has passed (gRPC reports both as a cancellation).
 Status WhyCancelled(const CallInfo& info, const Clock& clock);
+
+// The work's status; INTERNAL for what throws (out of memory, most likely).
+Status NoThrow(const std::function<Status()>& work);
 
 // What TryPost's refusal means.
 Status PoolIsFull();

@@ -2,12 +2,16 @@
 //
 //   read      outstanding, or a message is being taken in by a task of the pool
 //             (which starts the next read itself, so a stream holds one
-//             undecoded message at a time, however fast a client is), or closed
+//             undecoded message at a time, however fast a client is), or put
+//             off while kMaxOpen requests are open (a client that reads no
+//             answers), or closed
 //   open      requests not yet answered in full
 //   ready     those of them with something to say, in turn; text that arrives
 //             while another answer is being written joins the text that waits,
 //             so a slow reader gets larger chunks and nothing grows per token
 //   writing   an answer is being written
+//   in_order  requests whose answers leave in the order of the requests, as
+//             Triton's do: those of graphs, and those that no model takes
 //
 // What to do next is decided under the mutex and done outside it, because gRPC
 // may call back from inside StartRead, StartWrite and Finish. Finish comes when
@@ -29,6 +33,7 @@
 
 #include "open_inference_grpc.pb.h"
 #include "server/grpc/grpc_status.h"
+#include "server/grpc/tensor_codec.h"
 
 namespace millrace::server {
 namespace {
@@ -42,9 +47,13 @@ class InferStream;
 // answer has come to so far.
 class StreamedCall final : public handlers::GenerateSink {
  public:
-  StreamedCall(std::shared_ptr<InferStream> stream, std::string request_id)
+  // `context` is the call's; each request is a span of its own in that trace.
+  StreamedCall(std::shared_ptr<InferStream> stream, std::string request_id,
+               const TraceContext& context)
       : stream_(std::move(stream)), trace(std::make_shared<Trace>()) {
     trace->request_id = std::move(request_id);
+    trace->context = context;
+    if (context.valid()) trace->context.span_id = NewSpanId();
   }
   void OnAccepted(const handlers::Usage&) override {}
   void OnDelta(handlers::OutputDelta chunk) override;
@@ -65,8 +74,11 @@ class StreamedCall final : public handlers::GenerateSink {
 
   // Guarded by the stream's mutex.
   std::optional<ModelHandle> model;
-  std::string text;     // not yet written
-  bool queued = false;  // stands in `ready`
+  Permit permit;
+  bool ordered = true;                                   // stands in `in_order`
+  std::string text;                                      // not yet written
+  std::optional<inference::ModelInferResponse> tensors;  // of a graph
+  bool queued = false;                                   // stands in `ready`
   std::optional<handlers::GenerateEnd> end;
 };
 
@@ -88,7 +100,8 @@ class InferStream final : public ::grpc::ServerBidiReactor<Request, Response>,
       Apply([this] { read_ = Read::kClosed; });
       return;
     }
-    auto call = std::make_shared<StreamedCall>(shared_from_this(), NextId());
+    auto call = std::make_shared<StreamedCall>(shared_from_this(), NextId(),
+                                               info_.trace);
     call->trace->Stamp(Stage::kAccepted, parts_.clock->Now());
     call->head.set_model_name(request_.model_name());
     call->head.set_model_version(request_.model_version());
@@ -98,6 +111,7 @@ class InferStream final : public ::grpc::ServerBidiReactor<Request, Response>,
       if (finished_) return;
       read_ = Read::kTakingIn;
       open_.insert(call);
+      in_order_.push_back(call.get());
       ++num_unsettled_;
       if (cancelled_) call->stop.request_stop();
     }
@@ -145,25 +159,42 @@ class InferStream final : public ::grpc::ServerBidiReactor<Request, Response>,
         end.status = WhyCancelled(info_, *parts_.clock);
       }
       call.end = std::move(end);
-      Queue(call);
+      if (!call.ordered) return Queue(call);
+      QueueInOrder();
     });
   }
 
  private:
-  enum class Read { kOutstanding, kTakingIn, kClosed };
+  // kFull: as many requests are open as a stream may have.
+  enum class Read { kOutstanding, kTakingIn, kFull, kClosed };
+  static constexpr size_t kMaxOpen = 1024;
 
   // Runs on the pool; the message is ours until the next read starts.
   void TakeIn(const std::shared_ptr<StreamedCall>& call) {
-    if (Status status = TryTakeIn(call); !status.ok()) {
+    Status status = NoThrow([&] { return TryTakeIn(call); });
+    if (!status.ok()) {
       EndCall(*call, EndedBy(std::move(status)));
     }
     ReadNext();
   }
 
   Status TryTakeIn(const std::shared_ptr<StreamedCall>& call) {
+    if (info_.caller != nullptr) {
+      ASSIGN_OR_RETURN(Permit permit, info_.caller->tenant->Admit());
+      MutexLock lock(mu_);
+      call->permit = std::move(permit);
+    }
     ASSIGN_OR_RETURN(ModelHandle model,
-                     parts_.repository->Borrow(request_.model_name(),
-                                               request_.model_version()));
+                     BorrowFor(info_, *parts_.repository, request_.model_name(),
+                               request_.model_version()));
+    if (model->kind() == ModelKind::kTensors) {
+      return Compute(call, std::move(model));
+    }
+    Apply([&] {  // its text goes out as it comes
+      call->ordered = false;
+      std::erase(in_order_, call.get());
+      QueueInOrder();
+    });
     ASSIGN_OR_RETURN(handlers::GenerateHandler * handler, model->ForText());
     ASSIGN_OR_RETURN(InferCall infer, DecodeInfer(request_));
     call->trace->Stamp(Stage::kParsed, parts_.clock->Now());
@@ -180,10 +211,52 @@ class InferStream final : public ::grpc::ServerBidiReactor<Request, Response>,
     return OkStatus();
   }
 
+  Status Compute(const std::shared_ptr<StreamedCall>& call, ModelHandle model) {
+    ASSIGN_OR_RETURN(handlers::TensorHandler * handler, model->ForTensors());
+    ASSIGN_OR_RETURN(TensorCall tensors,
+                     DecodeTensors(request_, parts_.state->regions));
+    call->trace->Stamp(Stage::kParsed, parts_.clock->Now());
+    call->version = model->version();
+    call->raw = tensors.raw;
+    {
+      MutexLock lock(mu_);
+      call->model.emplace(std::move(model));
+    }
+    tensors.request.deadline = info_.deadline;
+    tensors.request.priority = PriorityOf(info_, tensors.request.priority);
+    tensors.request.trace = call->trace;
+    handler->Start(
+        std::move(tensors.request),
+        [self = shared_from_this(), call,
+         batch_statistics = tensors.batch_statistics,
+         forms = std::move(tensors.forms)](
+            const StatusOr<handlers::TensorResponse>& answer) {
+          self->EndTensors(*call, answer, batch_statistics, forms);
+        },
+        call->stop.get_token());
+    return OkStatus();
+  }
+
+  void EndTensors(StreamedCall& call,
+                  const StatusOr<handlers::TensorResponse>& answer,
+                  bool batch_statistics, const OutputForms& forms) {
+    Status status = answer.status();
+    if (answer.ok()) {
+      inference::ModelInferResponse& response = call.tensors.emplace();
+      BeginResponse(call.head, call.version, &response);
+      if (batch_statistics) EncodeBatch(answer->batch, &response);
+      status = EncodeTensors(*answer, call.raw, forms, parts_.state->regions,
+                             &response);
+      SetFinal(true, &response);
+    }
+    EndCall(call, EndedBy(std::move(status)));
+  }
+
   void ReadNext() {
     {
       MutexLock lock(mu_);
-      read_ = Read::kOutstanding;
+      read_ = open_.size() < kMaxOpen ? Read::kOutstanding : Read::kFull;
+      if (read_ == Read::kFull) return;
       ++num_starting_reads_;
     }
     StartRead(&request_);
@@ -236,12 +309,19 @@ class InferStream final : public ::grpc::ServerBidiReactor<Request, Response>,
     if (next.finish) Finish(next.status);
     if (next.closed.empty()) return;
     for (const auto& call : next.closed) Settle(*call);
-    Apply([&] { num_unsettled_ -= static_cast<int64_t>(next.closed.size()); });
+    bool has_room = false;
+    Apply([&] {
+      num_unsettled_ -= static_cast<int64_t>(next.closed.size());
+      has_room = read_ == Read::kFull && open_.size() < kMaxOpen;
+      if (has_room) read_ = Read::kTakingIn;
+    });
+    if (has_room) ReadNext();
   }
 
   bool MayFinish() REQUIRES(mu_) {
     if (writing_ || num_unsettled_ > 0 || num_starting_reads_ > 0) return false;
-    return read_ == Read::kClosed || (read_ == Read::kOutstanding && draining_);
+    const bool waits = read_ == Read::kOutstanding || read_ == Read::kFull;
+    return read_ == Read::kClosed || (waits && draining_);
   }
 
   ::grpc::Status FinalStatus() REQUIRES(mu_) {
@@ -250,6 +330,14 @@ class InferStream final : public ::grpc::ServerBidiReactor<Request, Response>,
       return ToGrpc(Unavailable("the server is shutting down"));
     }
     return ::grpc::Status::OK;
+  }
+
+  // Those at the front that have ended.
+  void QueueInOrder() REQUIRES(mu_) {
+    while (!in_order_.empty() && in_order_.front()->end) {
+      Queue(*in_order_.front());
+      in_order_.pop_front();
+    }
   }
 
   void Queue(StreamedCall& call) REQUIRES(mu_) {
@@ -289,6 +377,11 @@ class InferStream final : public ::grpc::ServerBidiReactor<Request, Response>,
       Close(call);
       return true;
     }
+    if (call.tensors) {
+      infer->Swap(&*call.tensors);
+      Close(call);
+      return true;
+    }
     // A client that asked for it gets an end of its own, without tensors.
     const bool empty_final = call.end && call.stream && call.text.empty() &&
                              call.empty_final_response;
@@ -311,6 +404,10 @@ class InferStream final : public ::grpc::ServerBidiReactor<Request, Response>,
     const auto held =
         std::find_if(open_.begin(), open_.end(),
                      [&](const auto& open) { return open.get() == &call; });
+    // Before the answer is written: who has it may send the next request.
+    const handlers::Usage& usage = call.end->usage;
+    call.permit.Spend(usage.prompt_tokens + usage.completion_tokens);
+    call.permit = Permit();
     closed_.push_back(*held);
     open_.erase(held);
   }
@@ -322,6 +419,7 @@ class InferStream final : public ::grpc::ServerBidiReactor<Request, Response>,
                              .status = call.end->status,
                              .model = call.head.model_name(),
                              .peer = info_.peer,
+                             .caller = info_.caller,
                              .trace = call.trace.get(),
                              .usage = call.end->usage});
     std::optional<ModelHandle> model;
@@ -343,7 +441,9 @@ class InferStream final : public ::grpc::ServerBidiReactor<Request, Response>,
   // Written under the mutex while no write is outstanding, then gRPC's.
   Response response_;
   std::set<std::shared_ptr<StreamedCall>> open_ GUARDED_BY(mu_);
-  std::deque<StreamedCall*> ready_ GUARDED_BY(mu_);  // each is in open_
+  // Each of both is in open_.
+  std::deque<StreamedCall*> ready_ GUARDED_BY(mu_);
+  std::deque<StreamedCall*> in_order_ GUARDED_BY(mu_);
   std::vector<std::shared_ptr<StreamedCall>> closed_ GUARDED_BY(mu_);
   int64_t num_unsettled_ GUARDED_BY(mu_) = 0;  // open or closed, not recorded
   Read read_ GUARDED_BY(mu_) = Read::kOutstanding;
@@ -364,32 +464,6 @@ void StreamedCall::OnEnd(handlers::GenerateEnd ended) {
 }
 
 }  // namespace
-
-void InferStreams::Add(const std::shared_ptr<Stream>& stream) {
-  bool draining;
-  {
-    MutexLock lock(mu_);
-    draining = draining_;
-    streams_.erase(
-        std::remove_if(streams_.begin(), streams_.end(),
-                       [](const auto& weak) { return weak.expired(); }),
-        streams_.end());
-    streams_.push_back(stream);
-  }
-  if (draining) stream->Drain();
-}
-
-void InferStreams::Drain() {
-  std::vector<std::weak_ptr<Stream>> streams;
-  {
-    MutexLock lock(mu_);
-    draining_ = true;
-    streams = streams_;
-  }
-  for (const auto& weak : streams) {
-    if (auto stream = weak.lock()) stream->Drain();
-  }
-}
 
 ::grpc::ServerBidiReactor<Request, Response>* StartStreamInfer(
     const InferParts& parts, CallInfo info, InferStreams* streams) {

@@ -1,5 +1,6 @@
-// ModelStreamInfer: many requests on one stream, answered interleaved under
-// their ids.
+// ModelStreamInfer: many requests on one stream. Answers of language models
+// come interleaved under their ids, those of graphs in the order of the
+// requests.
 #pragma once
 
 #include <memory>

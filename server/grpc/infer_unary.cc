@@ -31,6 +31,7 @@ class UnaryInfer final : public ::grpc::ServerUnaryReactor,
         response_(response),
         trace_(std::make_shared<Trace>()) {
     trace_->request_id = info_.request_id;
+    trace_->context = info_.trace;
     trace_->Stamp(Stage::kAccepted, parts_.clock->Now());
   }
 
@@ -60,13 +61,14 @@ class UnaryInfer final : public ::grpc::ServerUnaryReactor,
 
  private:
   void Run() {
-    if (Status status = TryRun(); !status.ok()) End(std::move(status), {});
+    Status status = NoThrow([&] { return TryRun(); });
+    if (!status.ok()) End(std::move(status), {});
   }
 
   Status TryRun() {
-    ASSIGN_OR_RETURN(ModelHandle model,
-                     parts_.repository->Borrow(request_->model_name(),
-                                               request_->model_version()));
+    ASSIGN_OR_RETURN(ModelHandle model, BorrowFor(info_, *parts_.repository,
+                                                  request_->model_name(),
+                                                  request_->model_version()));
     if (model->kind() == ModelKind::kTensors) return Compute(std::move(model));
     ASSIGN_OR_RETURN(handlers::GenerateHandler * handler, model->ForText());
     ASSIGN_OR_RETURN(InferCall call, DecodeInfer(*request_));
@@ -94,6 +96,7 @@ class UnaryInfer final : public ::grpc::ServerUnaryReactor,
     version_ = model->version();
     model_.emplace(std::move(model));
     call.request.deadline = info_.deadline;
+    call.request.priority = PriorityOf(info_, call.request.priority);
     call.request.trace = trace_;
     handler->Start(
         std::move(call.request),
@@ -117,6 +120,10 @@ class UnaryInfer final : public ::grpc::ServerUnaryReactor,
   // Called once. Nothing of gRPC's is touched after Finish.
   void End(Status status, const handlers::Usage& usage) {
     if (stop_.stop_requested()) status = WhyCancelled(info_, *parts_.clock);
+    if (info_.permit != nullptr) {
+      info_.permit->Spend(usage.prompt_tokens + usage.completion_tokens);
+      info_.permit.reset();  // who has the answer may send the next request
+    }
     const auto now = parts_.clock->Now();
     trace_->Stamp(Stage::kFirstByte, now);
     trace_->Stamp(Stage::kEnded, now);
@@ -124,6 +131,7 @@ class UnaryInfer final : public ::grpc::ServerUnaryReactor,
                              .status = status,
                              .model = request_->model_name(),
                              .peer = info_.peer,
+                             .caller = info_.caller,
                              .trace = trace_.get(),
                              .usage = usage});
     model_.reset();
@@ -131,7 +139,7 @@ class UnaryInfer final : public ::grpc::ServerUnaryReactor,
   }
 
   const InferParts parts_;
-  const CallInfo info_;
+  CallInfo info_;
   const inference::ModelInferRequest* const request_;
   inference::ModelInferResponse* const response_;
   const std::shared_ptr<Trace> trace_;

@@ -142,20 +142,22 @@ class OipService final
       CallbackServerContext* context,
       const inference::RepositoryModelLoadRequest* request,
       inference::RepositoryModelLoadResponse*) override {
-    return AnswerLater(
-        GrpcRoute::kRepositoryModelLoad, context, [&](Repository::Done done) {
-          StartLoad(parts_.repository, *request, std::move(done));
-        });
+    return AnswerLater(GrpcRoute::kRepositoryModelLoad, context,
+                       request->model_name(), [&](Repository::Done done) {
+                         StartLoad(parts_.repository, *request,
+                                   std::move(done));
+                       });
   }
 
   ServerUnaryReactor* RepositoryModelUnload(
       CallbackServerContext* context,
       const inference::RepositoryModelUnloadRequest* request,
       inference::RepositoryModelUnloadResponse*) override {
-    return AnswerLater(
-        GrpcRoute::kRepositoryModelUnload, context, [&](Repository::Done done) {
-          StartUnload(parts_.repository, *request, std::move(done));
-        });
+    return AnswerLater(GrpcRoute::kRepositoryModelUnload, context,
+                       request->model_name(), [&](Repository::Done done) {
+                         StartUnload(parts_.repository, *request,
+                                     std::move(done));
+                       });
   }
 
   ServerUnaryReactor* SystemSharedMemoryStatus(
@@ -217,6 +219,7 @@ class OipService final
       const inference::TraceSettingRequest* request,
       inference::TraceSettingResponse* response) override {
     return Answer(GrpcRoute::kTraceSetting, context,
+                  !request->settings().empty(),
                   [&] { return ChangeTraceSettings(*request, response); });
   }
 
@@ -224,59 +227,119 @@ class OipService final
       CallbackServerContext* context,
       const inference::LogSettingsRequest* request,
       inference::LogSettingsResponse* response) override {
-    return Answer(GrpcRoute::kLogSettings, context, [&] {
-      return ChangeLogSettings(*request, parts_.state->log, response);
-    });
+    return Answer(
+        GrpcRoute::kLogSettings, context, !request->settings().empty(), [&] {
+          return ChangeLogSettings(*request, parts_.state->log, response);
+        });
   }
 
   ServerUnaryReactor* ModelInfer(
       CallbackServerContext* context,
       const inference::ModelInferRequest* request,
       inference::ModelInferResponse* response) override {
-    if (Status status = reader_->Authorize(*context); !status.ok()) {
-      return FinishWith(GrpcRoute::kModelInfer, context, status);
+    CallerPtr caller;
+    StatusOr<CallInfo> info = Admit(GrpcRoute::kModelInfer, *context, &caller);
+    if (info.ok() && info->caller != nullptr) {
+      StatusOr<Permit> permit = info->caller->tenant->Admit();
+      if (permit.ok()) {
+        info->permit = std::make_shared<const Permit>(*std::move(permit));
+      } else {
+        info = permit.status();
+      }
     }
-    return StartUnaryInfer(parts_, reader_->Read(*context), request, response);
+    if (!info.ok()) {
+      return FinishWith(GrpcRoute::kModelInfer, context, info.status());
+    }
+    return StartUnaryInfer(parts_, *std::move(info), request, response);
   }
 
   ::grpc::ServerBidiReactor<inference::ModelInferRequest,
                             inference::ModelStreamInferResponse>*
   ModelStreamInfer(CallbackServerContext* context) override {
-    if (Status status = reader_->Authorize(*context); !status.ok()) {
-      parts_.recorder->Count(GrpcRoute::kModelStreamInfer, status,
+    CallerPtr caller;
+    StatusOr<CallInfo> info =
+        Admit(GrpcRoute::kModelStreamInfer, *context, &caller);
+    if (!info.ok()) {
+      parts_.recorder->Count(GrpcRoute::kModelStreamInfer, info.status(),
                              context->peer());
-      return new RefusedStream(status);  // deletes itself when done
+      return new RefusedStream(info.status());  // deletes itself when done
     }
-    return StartStreamInfer(parts_, reader_->Read(*context), streams_);
+    return StartStreamInfer(parts_, *std::move(info), streams_);
   }
 
  private:
   template <typename Work>
   ServerUnaryReactor* Answer(GrpcRoute route, CallbackServerContext* context,
                              Work work) {
-    Status status = reader_->Authorize(*context);
-    if (status.ok()) {
-      reader_->Read(*context);
-      status = work();
+    return Answer(route, context, /*changes=*/false, std::move(work));
+  }
+
+  // `changes`: the call is written to the audit log.
+  template <typename Work>
+  ServerUnaryReactor* Answer(GrpcRoute route, CallbackServerContext* context,
+                             bool changes, Work work) {
+    CallerPtr caller;
+    const StatusOr<CallInfo> info = Admit(route, *context, &caller);
+    const Status status = info.ok() ? work() : info.status();
+    if (changes) {
+      WriteAudit({route, std::move(caller), context->peer(), "",
+                  info.ok() ? info->request_id : ""},
+                 status);
     }
     return FinishWith(route, context, status);
+  }
+
+  // Who calls, and what the metadata says; an error where the key is not good
+  // for the method. `caller` is set where it is known, also then.
+  StatusOr<CallInfo> Admit(GrpcRoute route, CallbackServerContext& context,
+                           CallerPtr* caller) {
+    ASSIGN_OR_RETURN(*caller, reader_->Identify(context));
+    RETURN_IF_ERROR(reader_->Check(caller->get(), route));
+    CallInfo info = reader_->Read(context);
+    info.caller = *caller;
+    return info;
   }
 
   // The call ends when `start`'s argument is called, on any thread.
   template <typename Start>
   ServerUnaryReactor* AnswerLater(GrpcRoute route,
-                                  CallbackServerContext* context, Start start) {
-    if (Status status = reader_->Authorize(*context); !status.ok()) {
-      return FinishWith(route, context, status);
+                                  CallbackServerContext* context,
+                                  const std::string& model, Start start) {
+    Audited audited{route, nullptr, context->peer(), model, ""};
+    const StatusOr<CallInfo> info = Admit(route, *context, &audited.caller);
+    if (!info.ok()) {
+      WriteAudit(audited, info.status());
+      return FinishWith(route, context, info.status());
     }
-    reader_->Read(*context);
+    audited.request_id = info->request_id;
     ServerUnaryReactor* reactor = context->DefaultReactor();
-    start([reactor, route, recorder = parts_.recorder,
-           peer = context->peer()](const Status& status) {
-      recorder->Count(route, status, peer);
+    // Loads end before the server goes, so `this` is safe.
+    start([this, reactor, audited](const Status& status) {
+      parts_.recorder->Count(audited.route, status, audited.peer);
+      WriteAudit(audited, status);
       reactor->Finish(ToGrpc(status));
     });
     return reactor;
+  }
+
+  // A call as the audit log tells it.
+  struct Audited {
+    GrpcRoute route;
+    CallerPtr caller;
+    std::string peer;
+    std::string model;
+    std::string request_id;  // empty where the call was refused
+  };
+
+  void WriteAudit(const Audited& call, const Status& status) const {
+    if (parts_.audit == nullptr) return;
+    parts_.audit->Write({.caller = call.caller.get(),
+                         .peer = call.peer,
+                         .action = GrpcRouteName(call.route),
+                         .model = call.model,
+                         .result = StatusCodeName(status.code()),
+                         .request_id = call.request_id,
+                         .error = status.message()});
   }
 
   ServerUnaryReactor* FinishWith(GrpcRoute route,

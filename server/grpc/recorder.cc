@@ -34,8 +34,13 @@ void AddCall(GrpcRoute route, const Status& status, LogFieldList& fields) {
 
 }  // namespace
 
-Recorder::Recorder(MetricRegistry* registry, bool access_log)
-    : access_log_(access_log) {
+std::string_view GrpcRouteName(GrpcRoute route) {
+  return kRoutes[static_cast<size_t>(route)];
+}
+
+Recorder::Recorder(MetricRegistry* registry, const RequestTraces* traces,
+                   bool access_log)
+    : traces_(traces), access_log_(access_log) {
   for (const std::string_view route : kRoutes) {
     metrics_.emplace_back(registry, route);
   }
@@ -59,17 +64,36 @@ void Recorder::Record(const Ended& ended) const {
   const double seconds = trace.Seconds(Stage::kAccepted, Stage::kEnded);
   const Outcome outcome = OutcomeOf(ended.status);
   metrics_[static_cast<size_t>(ended.route)].Ended(outcome, seconds);
+  const bool has_tokens = ended.usage.prompt_tokens > 0;
+  if (traces_ != nullptr) {
+    traces_->Ended(
+        {.method = "gRPC",
+         .route = kRoutes[static_cast<size_t>(ended.route)],
+         .model = ended.model,
+         .prompt_tokens = has_tokens ? ended.usage.prompt_tokens : -1,
+         .completion_tokens = has_tokens ? ended.usage.completion_tokens : -1,
+         .outcome = OutcomeName(outcome),
+         .failed = outcome == Outcome::kError || outcome == Outcome::kTimeout,
+         .error = ended.status.ok() ? nullptr : &ended.status,
+         .trace = &trace});
+  }
   if (!access_log_) return;
   LogFieldList fields;
   fields.Add("id", trace.request_id);
+  if (trace.context.valid()) {
+    fields.Add("trace_id", TraceIdText(trace.context));
+  }
   fields.Add("peer", ended.peer);
+  if (ended.caller != nullptr && !ended.caller->id.empty()) {
+    fields.Add("tenant", ended.caller->tenant->name());
+    fields.Add("key", ended.caller->id);
+  }
   AddCall(ended.route, ended.status, fields);
   fields.Add("duration_s", seconds);
-  const double ttft = trace.Seconds(Stage::kAccepted, Stage::kFirstToken);
-  if (ttft >= 0) fields.Add("ttft_s", ttft);
+  AddStages(trace, fields);
   fields.AddText("model", ended.model);
   // A prompt has one token at least: 0 says that there was none.
-  if (ended.usage.prompt_tokens > 0) {
+  if (has_tokens) {
     fields.Add("prompt_tokens", ended.usage.prompt_tokens);
     fields.Add("completion_tokens", ended.usage.completion_tokens);
   }

@@ -13,7 +13,9 @@
 #include "config/base/status.h"
 #include "config/base/trace.h"
 #include "handlers/messages.h"
+#include "server/auth.h"
 #include "server/request_metrics.h"
+#include "server/tracing/request_traces.h"
 
 namespace millrace::server {
 
@@ -38,6 +40,9 @@ enum class GrpcRoute {
   kCount,
 };
 
+// "grpc/ModelInfer"
+std::string_view GrpcRouteName(GrpcRoute route);
+
 class Recorder {
  public:
   struct Ended {
@@ -45,12 +50,14 @@ class Recorder {
     Status status;
     std::string model;
     std::string peer;
+    CallerPtr caller;              // null: nobody was asked
     const Trace* trace = nullptr;  // never null
     handlers::Usage usage;
   };
 
-  // registry may be null: nothing is counted.
-  Recorder(MetricRegistry* registry, bool access_log);
+  // registry may be null: nothing is counted; so may traces.
+  Recorder(MetricRegistry* registry, const RequestTraces* traces,
+           bool access_log);
 
   // A call that did work for a model.
   void Record(const Ended& ended) const;
@@ -60,6 +67,7 @@ class Recorder {
 
  private:
   std::vector<RequestMetrics> metrics_;  // by route
+  const RequestTraces* const traces_;
   const bool access_log_;
 };
 

@@ -10,6 +10,7 @@
 #include <grpcpp/generic/async_generic_service.h>
 #include <grpcpp/health_check_service_interface.h>
 #include <grpcpp/impl/codegen/service_type.h>
+#include <grpcpp/security/server_credentials.h>
 #include <grpcpp/server.h>
 #include <grpcpp/server_builder.h>
 #include <netdb.h>
@@ -26,6 +27,7 @@
 
 #include "config/base/log.h"
 #include "config/base/mutex.h"
+#include "server/grpc/credentials.h"
 #include "server/grpc/oip_service.h"
 #include "server/grpc/unknown_calls.h"
 
@@ -84,15 +86,18 @@ class GrpcServerImpl final : public GrpcServer {
  public:
   GrpcServerImpl(const config::ServerSettings& settings,
                  const GrpcServices& services)
-      : reader_(services.auth, services.clock),
-        recorder_(services.metrics, settings.access_log),
+      : reader_(services.auth, services.traces, services.clock,
+                settings.management_port >= 0),
+        recorder_(services.metrics, services.traces, settings.access_log),
         service_(MakeOipService({.repository = services.repository,
                                  .pool = services.pool,
                                  .recorder = &recorder_,
                                  .clock = services.clock,
-                                 .state = services.state},
+                                 .state = services.state,
+                                 .audit = services.audit},
                                 &reader_, &streams_)),
-        unknown_calls_(MakeUnknownCalls(&reader_, &recorder_)) {}
+        unknown_calls_(MakeUnknownCalls(&reader_, &recorder_)),
+        credentials_(MakeCredentials(services.certificates)) {}
 
   ~GrpcServerImpl() override { Stop(std::chrono::steady_clock::now()); }
 
@@ -108,7 +113,7 @@ class GrpcServerImpl final : public GrpcServer {
     builder.SetMaxReceiveMessageSize(static_cast<int>(
         std::min<int64_t>(settings.http_max_input_bytes, INT_MAX)));
     builder.AddListeningPort(Address(settings.host, settings.grpc_port),
-                             ::grpc::InsecureServerCredentials(), &port_);
+                             credentials_, &port_);
     builder.RegisterService(service_.get());
     builder.RegisterCallbackGenericService(unknown_calls_.get());
     server_ = builder.BuildAndStart();
@@ -168,6 +173,7 @@ class GrpcServerImpl final : public GrpcServer {
   InferStreams streams_;
   const std::unique_ptr<::grpc::Service> service_;
   const std::unique_ptr<::grpc::CallbackGenericService> unknown_calls_;
+  const std::shared_ptr<::grpc::ServerCredentials> credentials_;
   int port_ = 0;
   Mutex mu_;
   bool accepting_ GUARDED_BY(mu_) = true;

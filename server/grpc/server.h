@@ -14,9 +14,12 @@
 #include "config/base/status.h"
 #include "config/schema.h"
 #include "handlers/pool.h"
+#include "server/audit.h"
 #include "server/auth.h"
 #include "server/lifecycle/repository.h"
 #include "server/protocol_state.h"
+#include "server/tls.h"
+#include "server/tracing/request_traces.h"
 
 namespace millrace::server {
 
@@ -24,8 +27,11 @@ struct GrpcServices {
   Repository* repository = nullptr;
   handlers::Pool* pool = nullptr;
   MetricRegistry* metrics = nullptr;
-  const Auth* auth = nullptr;
+  Auth* auth = nullptr;
+  Certificates* certificates = nullptr;  // null: no TLS
+  AuditLog* audit = nullptr;             // null: nothing is written
   ProtocolState* state = nullptr;
+  const RequestTraces* traces = nullptr;  // may be null
   const Clock* clock = &Clock::Real();
 };
 

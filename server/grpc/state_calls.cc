@@ -93,9 +93,9 @@ Status ChangeTraceSettings(const inference::TraceSettingRequest& request,
     for (const std::string& value : level->second.value()) {
       if (value == "OFF") continue;
       return InvalidArgument("trace_level is '" + value +
-                             "' but traces are not offered; the parameter "
-                             "batch_statistics of a request, metrics and the "
-                             "access log tell where time goes")
+                             "' but traces of this form are not offered; use "
+                             "POST /debug/trace, or otlp_endpoint for spans of "
+                             "requests")
           .At("trace_level");
     }
   }

@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "server/error_map.h"
+#include "server/http/timings.h"
 
 namespace millrace::server::http {
 
@@ -44,12 +45,18 @@ handlers::Usage Answer::Total() const {
   handlers::Usage total;
   for (size_t i = 0; i < usages_.size(); ++i) {
     total.completion_tokens += usages_[i].completion_tokens;
+    total.reasoning_tokens += usages_[i].reasoning_tokens;
     // The answers to one prompt share it.
     if (i % static_cast<size_t>(shape_.choices_per_prompt) != 0) continue;
     total.prompt_tokens += usages_[i].prompt_tokens;
     total.cached_tokens += usages_[i].cached_tokens;
   }
   return total;
+}
+
+std::string Answer::TimingsOf(const handlers::Usage& total) const {
+  if (shape_.clock == nullptr || shape_.num_choices > 1) return {};
+  return TimingsJson(total, *exchange_->trace(), shape_.clock->Now());
 }
 
 void Answer::BeginStream() {
@@ -92,18 +99,19 @@ void Answer::OnDelta(int index, handlers::OutputDelta chunk) {
   MutexLock lock(mu_);
   if (failed_) return;
   usages_[static_cast<size_t>(index)].completion_tokens += chunk.num_tokens;
+  ChoiceText& choice = choices_[static_cast<size_t>(index)];
   if (shape_.stream) {
-    if (chunk.text.empty() && chunk.logprobs.empty()) return;
+    if (chunk.text.empty() && chunk.logprobs.empty() &&
+        chunk.call_name.empty()) {
+      return;
+    }
+    if (!chunk.call_name.empty()) choice.Add(chunk);
     const handlers::Usage total = Total();
     exchange_->Write(
         chunks_.Text(index, chunk, shape_.continuous_usage ? &total : nullptr));
     return;
   }
-  ChoiceText& choice = choices_[static_cast<size_t>(index)];
-  choice.text += chunk.text;
-  for (handlers::TokenLogprobs& token : chunk.logprobs) {
-    choice.logprobs.push_back(std::move(token));
-  }
+  choice.Add(chunk);
 }
 
 void Answer::OnEnd(int index, handlers::GenerateEnd end) {
@@ -117,13 +125,15 @@ void Answer::OnEnd(int index, handlers::GenerateEnd end) {
   choice.stop_reason = std::move(end.stop_reason);
   const handlers::Usage total = Total();
   if (shape_.stream) {
-    exchange_->Write(chunks_.Finish(
-        index, choice, shape_.continuous_usage ? &total : nullptr));
+    exchange_->Write(chunks_.Finish(index, choice,
+                                    shape_.continuous_usage ? &total : nullptr,
+                                    TimingsOf(total)));
   }
   if (num_ended_ < shape_.num_choices) return;
   exchange_->SetTokens(total.prompt_tokens, total.completion_tokens);
   if (!shape_.stream) {
-    exchange_->Send(JsonResponse(200, AnswerJson(shape_, choices_, total)));
+    exchange_->Send(JsonResponse(
+        200, AnswerJson(shape_, choices_, total, TimingsOf(total))));
     return;
   }
   BeginStream();

@@ -10,6 +10,7 @@
 #pragma once
 
 #include <memory>
+#include <string>
 #include <vector>
 
 #include "config/base/mutex.h"
@@ -35,6 +36,7 @@ class Answer : public std::enable_shared_from_this<Answer> {
   void BeginStream() REQUIRES(mu_);
   void Fail(const Status& status) REQUIRES(mu_);
   handlers::Usage Total() const REQUIRES(mu_);
+  std::string TimingsOf(const handlers::Usage& total) const;
 
   const AnswerShape shape_;
   const std::shared_ptr<Exchange> exchange_;

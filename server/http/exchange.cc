@@ -10,11 +10,12 @@ namespace millrace::server::http {
 
 Exchange::Exchange(HttpRequest request, std::vector<std::string> params,
                    std::shared_ptr<Trace> trace,
-                   std::shared_ptr<void> body_charge)
+                   std::shared_ptr<void> body_charge, CallerPtr caller)
     : request_(std::move(request)),
       charge_(std::move(body_charge)),
       params_(std::move(params)),
-      trace_(std::move(trace)) {}
+      trace_(std::move(trace)),
+      caller_(std::move(caller)) {}
 
 void Exchange::SetWake(std::function<void()> wake) {
   MutexLock lock(mu_);

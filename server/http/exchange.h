@@ -24,6 +24,7 @@
 
 #include "config/base/mutex.h"
 #include "config/base/trace.h"
+#include "server/auth.h"
 #include "server/http/message.h"
 #include "server/request_metrics.h"
 
@@ -49,9 +50,12 @@ class Exchange {
     bool close = false;  // the connection must not be used again
   };
 
+  // `caller` is null where the route wants no key.
   Exchange(HttpRequest request, std::vector<std::string> params,
-           std::shared_ptr<Trace> trace, std::shared_ptr<void> body_charge);
+           std::shared_ptr<Trace> trace, std::shared_ptr<void> body_charge,
+           CallerPtr caller = nullptr);
 
+  const CallerPtr& caller() const { return caller_; }
   const HttpRequest& request() const { return request_; }
   // The body, moved out: by the route, once. Its charge is what counts the
   // bytes; whoever takes the body lets the charge go with it.
@@ -101,6 +105,7 @@ class Exchange {
   std::shared_ptr<void> charge_;  // of its body
   const std::vector<std::string> params_;
   const std::shared_ptr<Trace> trace_;
+  const CallerPtr caller_;
   std::stop_source stop_;
 
   mutable Mutex mu_;

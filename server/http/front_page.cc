@@ -24,9 +24,10 @@ struct Table {
   std::vector<Row> rows;
 };
 
-Table Models(const Repository& repository) {
+Table Models(const Repository& repository, const Exchange& exchange) {
   Table table{.title = "Models", .rows = {}};
   for (const std::shared_ptr<Servable>& model : repository.List()) {
+    if (!MayUse(exchange, model->id())) continue;
     const bool is_text = model->kind() == ModelKind::kText;
     table.rows.push_back(
         {{model->id(), model->facts().platform,
@@ -53,7 +54,8 @@ Table Routes() {
 std::string Title() { return "Millrace " + std::string(Version()); }
 
 constexpr std::string_view kMore =
-    "GET /openapi.json describes all routes for programs. The gRPC port serves "
+    "GET /console chats and shows what the server does, in a browser. GET "
+    "/openapi.json describes all routes for programs. The gRPC port serves "
     "inference.GRPCInferenceService.";
 
 std::string Text(const std::vector<Table>& tables) {
@@ -103,12 +105,13 @@ std::string Html(const std::vector<Table>& tables) {
     }
     html += "</table>\n";
   }
+  html += "<p><a href=\"/console\">Console</a>: chat and live view.</p>\n";
   return html.append("<p>").append(kMore).append("</p>\n</body></html>\n");
 }
 
 Status Answer(const Site& site, const std::shared_ptr<Exchange>& exchange) {
-  const std::vector<Table> tables = {Models(*site.services.repository),
-                                     Routes()};
+  const std::vector<Table> tables = {
+      Models(*site.services.repository, *exchange), Routes()};
   const bool html = exchange->request().Header("accept").find("text/html") !=
                     std::string_view::npos;
   HttpResponse response;

@@ -1,19 +1,25 @@
-// Responses before the body is read. Without a key, all but the public paths
-// are 401, unknown paths too, so that a stranger learns nothing of what is
-// here.
+// What is answered before the body is read. Without a key, all paths but the
+// public ones are 401, also paths that do not exist: who has no key does not
+// learn which routes there are.
 #include "server/http/gatekeeper.h"
 
 #include <sys/random.h>
 
 #include <algorithm>
+#include <chrono>
 #include <cstdint>
+#include <cstdio>
+#include <utility>
 
+#include "server/http/access.h"
 #include "server/http/content_coding.h"
+#include "server/http/routes.h"
 
 namespace millrace::server::http {
 namespace {
 
 constexpr size_t kMaxRequestIdChars = 128;
+constexpr size_t kMaxHeaderListBytes = 1000;
 constexpr size_t kShownPath = 200;  // of a path in an error
 constexpr std::string_view kBytes = "application/octet-stream";
 
@@ -48,8 +54,21 @@ bool IsCurlsDefault(const HttpRequest& head) {
          !head.HasHeader("origin");
 }
 
+// Names of headers between commas, in a reasonable number of bytes.
+bool IsHeaderList(std::string_view text) {
+  return !text.empty() && text.size() <= kMaxHeaderListBytes &&
+         std::all_of(text.begin(), text.end(), [](char c) {
+           return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') ||
+                  (c >= '0' && c <= '9') || c == '-' || c == '_' || c == ',' ||
+                  c == ' ';
+         });
+}
+
 // OPTIONS: what a browser asks before it sends a request to another origin.
-HttpResponse Preflight(const Site& site, const std::string& allow) {
+// `wanted`: Access-Control-Request-Headers. The key decides what a request may
+// do, so any header may be sent; names that are no header names are not echoed.
+HttpResponse Preflight(const Site& site, const std::string& allow,
+                       std::string_view wanted) {
   HttpResponse response;
   response.status = 204;
   response.headers.emplace_back("Allow", allow);
@@ -57,9 +76,12 @@ HttpResponse Preflight(const Site& site, const std::string& allow) {
     response.headers.emplace_back("Access-Control-Allow-Methods", allow);
     response.headers.emplace_back(
         "Access-Control-Allow-Headers",
-        "Authorization, Content-Type, X-Api-Key, X-Request-Id, "
-        "X-Request-Timeout-Ms");
+        IsHeaderList(wanted)
+            ? std::string(wanted)
+            : "Authorization, Content-Type, X-Api-Key, X-Request-Id, "
+              "X-Request-Timeout-Ms, traceparent, tracestate");
     response.headers.emplace_back("Access-Control-Max-Age", "86400");
+    response.headers.emplace_back("Vary", "Access-Control-Request-Headers");
   }
   return response;
 }
@@ -69,16 +91,13 @@ struct NotOffered {
   std::string_view prefix;
   std::string_view instead;
 };
-constexpr std::string_view kChatInstead = "chat with POST /v1/chat/completions";
 constexpr NotOffered kNotOffered[] = {
     {"/v1/embeddings", "embeddings are not offered"},
     {"/v1/rerank", "reranking is not offered"},
     {"/v1/audio/", "audio is not offered"},
     {"/v1/images/", "images are not offered"},
-    {"/v1/responses", kChatInstead},
-    {"/v1/messages", kChatInstead},
-    {"/api/chat", kChatInstead},
-    {"/api/generate", "complete text with POST /v1/completions"},
+    {"/api/embed", "embeddings are not offered"},
+    {"/api/pull", "models are loaded by POST /v2/repository/models/{id}/load"},
     {"/generate", "complete text with POST /v1/completions"},
     {"/predictions/", "send tensors with POST /v2/models/{id}/infer"},
 };
@@ -95,8 +114,19 @@ std::string Listed(std::span<const Route> routes) {
   return text;
 }
 
-Status NothingAt(std::span<const Route> routes, const std::string& path) {
+Status NothingAt(const Site& site, std::span<const Route> routes,
+                 const std::string& path) {
   const std::string shown = path.substr(0, kShownPath);
+  if (site.settings.management_port >= 0) {
+    for (const Route& route : ServingRoutes()) {
+      if (IsInternal(AccessOf(route)) &&
+          FindRoute({&route, 1}, route.method, path).route != nullptr) {
+        return NotFound("'" + shown +
+                        "' is not on this port; use that of management_port")
+            .Because("route_not_found");
+      }
+    }
+  }
   if (FindRoute(routes, "GET", "/openapi.json").route == nullptr) {
     return NotFound("there is nothing at '" + shown + "'; " + Listed(routes))
         .Because("route_not_found");
@@ -120,10 +150,45 @@ Status NothingAt(std::span<const Route> routes, const std::string& path) {
       .Because("route_not_found");
 }
 
+// In the words of the protocol that the path belongs to.
 HttpResponse Refusal(const HttpRequest& head, const Status& status) {
-  return head.path == "/v2" || head.path.starts_with("/v2/")
-             ? OipErrorResponse(status)
-             : ErrorResponse(status);
+  const std::string& path = head.path;
+  if (path == "/v2" || path.starts_with("/v2/") || path.starts_with("/api/")) {
+    return OipErrorResponse(status);
+  }
+  return path.starts_with("/v1/messages") ? AnthropicErrorResponse(status)
+                                          : ErrorResponse(status);
+}
+
+// Who sends the request, and whether the key is good for the route.
+Status Authorize(const Site& site, Access access, const HttpRequest& head,
+                 Admission& admission) {
+  Auth& auth = *site.services.auth;
+  if (access == Access::kPublic ||
+      (access == Access::kScrape && !auth.scoped())) {
+    return OkStatus();
+  }
+  ASSIGN_OR_RETURN(admission.caller, auth.Identify(head.Header("authorization"),
+                                                   head.Header("x-api-key")));
+  switch (access) {
+    case Access::kInfer:
+      return auth.Check(*admission.caller, Scope::kInfer);
+    case Access::kManage:
+      return auth.Check(*admission.caller, Scope::kManage);
+    case Access::kMetrics:
+    case Access::kScrape:
+      return auth.Check(*admission.caller, Scope::kMetrics);
+    default:
+      return OkStatus();
+  }
+}
+
+// "1.5s", as OpenAI writes times until a reset.
+std::string SecondsText(std::chrono::milliseconds time) {
+  char text[32];
+  std::snprintf(text, sizeof text, "%.3gs",
+                static_cast<double>(time.count()) / 1000);
+  return text;
 }
 
 }  // namespace
@@ -136,19 +201,19 @@ Admission Admit(const Site& site, std::span<const Route> routes,
   if (head.method == "OPTIONS" &&
       (!match.allow.empty() || head.path == "*" || head.path == "/")) {
     admission.answer = Preflight(
-        site, match.allow.empty() ? "GET, HEAD, POST, OPTIONS" : match.allow);
+        site, match.allow.empty() ? "GET, HEAD, POST, OPTIONS" : match.allow,
+        head.Header("access-control-request-headers"));
     return admission;
   }
-  if (match.route == nullptr || !match.route->is_public) {
-    const Status known = site.services.auth->Check(head.Header("authorization"),
-                                                   head.Header("x-api-key"));
-    if (!known.ok()) {
-      admission.answer = Refusal(head, known);
-      return admission;
-    }
+  const Access access =
+      match.route == nullptr ? Access::kAnyKey : AccessOf(*match.route);
+  if (const Status known = Authorize(site, access, head, admission);
+      !known.ok()) {
+    admission.answer = Refusal(head, known);
+    return admission;
   }
   if (match.route == nullptr && match.allow.empty()) {
-    admission.answer = Refusal(head, NothingAt(routes, head.path));
+    admission.answer = Refusal(head, NothingAt(site, routes, head.path));
     return admission;
   }
   if (match.route == nullptr) {
@@ -160,6 +225,14 @@ Admission Admit(const Site& site, std::span<const Route> routes,
     return admission;
   }
   if (match.route->method != "POST") return admission;
+  if (access == Access::kInfer) {
+    StatusOr<Permit> permit = admission.caller->tenant->Admit();
+    if (!permit.ok()) {
+      admission.answer = Refusal(head, permit.status());
+      return admission;
+    }
+    admission.permit = *std::move(permit);
+  }
   const std::string_view type = head.Header("content-type");
   const bool fits = type.empty() || IsJson(type) || IsCurlsDefault(head) ||
                     (match.route->takes_bytes &&
@@ -183,6 +256,24 @@ Admission Admit(const Site& site, std::span<const Route> routes,
   return admission;
 }
 
+void AddQuotaHeaders(const Tenant& tenant, HttpResponse& response) {
+  const Quota quota = tenant.quota();
+  const auto add = [&response](const char* name, std::string value) {
+    response.headers.emplace_back(name, std::move(value));
+  };
+  if (quota.limit_requests >= 0) {
+    add("x-ratelimit-limit-requests", std::to_string(quota.limit_requests));
+    add("x-ratelimit-remaining-requests",
+        std::to_string(quota.remaining_requests));
+    add("x-ratelimit-reset-requests", SecondsText(quota.reset_requests));
+  }
+  if (quota.limit_tokens >= 0) {
+    add("x-ratelimit-limit-tokens", std::to_string(quota.limit_tokens));
+    add("x-ratelimit-remaining-tokens", std::to_string(quota.remaining_tokens));
+    add("x-ratelimit-reset-tokens", SecondsText(quota.reset_tokens));
+  }
+}
+
 std::string RequestIdOf(const HttpRequest& head) {
   const std::string_view given = head.Header("x-request-id");
   if (!given.empty() && given.size() <= kMaxRequestIdChars &&
@@ -192,15 +283,24 @@ std::string RequestIdOf(const HttpRequest& head) {
   return "req-" + RandomHex(24);
 }
 
-void AddCommonHeaders(const Site& site, std::string_view request_id,
+void AddCommonHeaders(const Site& site, const Trace& trace,
                       HttpResponse& response) {
-  response.headers.emplace_back("X-Request-Id", request_id);
+  response.headers.emplace_back("X-Request-Id", trace.request_id);
+  if (trace.context.valid()) {
+    response.headers.emplace_back("traceparent", Traceparent(trace.context));
+  }
   const std::string& origin = site.settings.cors_allow_origin;
   if (origin.empty()) return;
   response.headers.emplace_back("Access-Control-Allow-Origin", origin);
   if (origin != "*") response.headers.emplace_back("Vary", "Origin");
   response.headers.emplace_back("Access-Control-Expose-Headers",
-                                "X-Request-Id, Retry-After");
+                                "X-Request-Id, Retry-After, traceparent, "
+                                "x-ratelimit-limit-requests, "
+                                "x-ratelimit-remaining-requests, "
+                                "x-ratelimit-reset-requests, "
+                                "x-ratelimit-limit-tokens, "
+                                "x-ratelimit-remaining-tokens, "
+                                "x-ratelimit-reset-tokens");
 }
 
 std::string RandomHex(int num_digits) {

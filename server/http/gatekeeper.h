@@ -7,6 +7,8 @@
 #include <span>
 #include <string>
 
+#include "config/base/trace.h"
+#include "server/auth.h"
 #include "server/http/message.h"
 #include "server/http/router.h"
 #include "server/http/site.h"
@@ -15,6 +17,8 @@ namespace millrace::server::http {
 
 struct Admission {
   RouteMatch match;
+  CallerPtr caller;  // null: the route is public, or the key unknown
+  Permit permit;     // of the caller's tenant, until the request ends
   // Set: the request ends here.
   std::optional<HttpResponse> answer;
 };
@@ -26,8 +30,11 @@ Admission Admit(const Site& site, std::span<const Route> routes,
 // new one.
 std::string RequestIdOf(const HttpRequest& head);
 
-// X-Request-Id and CORS.
-void AddCommonHeaders(const Site& site, std::string_view request_id,
+// x-ratelimit-*, in OpenAI's words, where the tenant has such limits.
+void AddQuotaHeaders(const Tenant& tenant, HttpResponse& response);
+
+// X-Request-Id, traceparent of a request in a trace, and CORS.
+void AddCommonHeaders(const Site& site, const Trace& trace,
                       HttpResponse& response);
 
 // Lower-case hexadecimal digits from the system's random source.

@@ -125,6 +125,7 @@ Status Start(const Site& site, const std::shared_ptr<Exchange>& exchange,
   shape.id = (shape.chat ? "chatcmpl-" : "cmpl-") + RandomHex(32);
   shape.created_unix =
       std::chrono::system_clock::to_time_t(std::chrono::system_clock::now());
+  shape.clock = site.services.clock;
   shape.choices_per_prompt = options.n;
   shape.num_choices = static_cast<int>(prompts.size()) * options.n;
   const auto answer =
@@ -133,7 +134,9 @@ Status Start(const Site& site, const std::shared_ptr<Exchange>& exchange,
     GenerateRequest request;
     request.prompt = std::move(prompts[i]);
     request.options = options;
+    request.options.priority = PriorityOf(*exchange, options.priority);
     request.deadline = deadline;
+    request.tenant = ShareOf(*exchange);
     request.trace = exchange->trace();
     if (options.n == 1) {
       handler->Start(std::move(request), answer->Choice(static_cast<int>(i)),

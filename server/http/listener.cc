@@ -18,8 +18,10 @@
 
 #include "config/base/log.h"
 #include "config/topology.h"
+#include "server/http/access.h"
 #include "server/http/detail/session.h"
 #include "server/http/detail/tcp_conn.h"
+#include "server/http/detail/tls_conn.h"
 #include "server/http/router.h"
 #include "server/http/site.h"
 
@@ -52,6 +54,23 @@ std::vector<std::string_view> PatternsOf() {
     patterns.push_back(route.pattern);
   }
   return patterns;
+}
+
+// The routes of the port of inference, or of that of management, where there
+// are two. Both have /health and /console.
+std::vector<http::Route> RoutesOf(bool of_management) {
+  std::vector<http::Route> routes;
+  for (const http::Route& route : http::ServingRoutes()) {
+    if (route.is_public && !http::IsInternal(http::AccessOf(route))) {
+      if (!of_management || route.pattern.starts_with("/health") ||
+          route.pattern.starts_with("/console")) {
+        routes.push_back(route);
+      }
+    } else if (http::IsInternal(http::AccessOf(route)) == of_management) {
+      routes.push_back(route);
+    }
+  }
+  return routes;
 }
 
 StatusOr<tcp::endpoint> Resolve(const std::string& host, int64_t port) {
@@ -148,13 +167,23 @@ class Acceptor {
         site_.num_connections.fetch_sub(1, std::memory_order_relaxed);
         return;  // closes: it came while we were stopping
       }
-      std::unique_ptr<http::Conn> conn = http::MakeTcpConn(std::move(socket));
-      if (refuse) {
+      std::unique_ptr<http::Conn> conn = MakeConn(std::move(socket));
+      if (conn == nullptr) {
+        site_.num_connections.fetch_sub(1, std::memory_order_relaxed);
+      } else if (refuse) {
         http::Session::Refuse(io.group, std::move(conn));
       } else {
         http::Session::Start(io.group, std::move(conn), routes_);
       }
     });
+  }
+
+  std::unique_ptr<http::Conn> MakeConn(tcp::socket socket) {
+    Certificates* const certificates = site_.services.certificates;
+    if (certificates == nullptr) return http::MakeTcpConn(std::move(socket));
+    return http::MakeTlsConn(
+        std::move(socket), certificates->Current(),
+        std::chrono::milliseconds(site_.settings.header_timeout_ms));
   }
 
   const http::Site& site_;
@@ -184,7 +213,16 @@ class Server final : public HttpServer {
 
   Status Open() {
     const config::ServerSettings& settings = site_.settings;
-    main_.emplace(site_, io_, http::ServingRoutes());
+    const bool apart = settings.management_port >= 0;
+    if (apart) {
+      serving_routes_ = RoutesOf(false);
+      management_routes_ = RoutesOf(true);
+      management_.emplace(site_, io_, management_routes_);
+      RETURN_IF_ERROR(management_->Open(settings.management_host,
+                                        settings.management_port,
+                                        "management_port"));
+    }
+    main_.emplace(site_, io_, apart ? serving_routes_ : http::ServingRoutes());
     RETURN_IF_ERROR(
         main_->Open(settings.host, settings.http_port, "http_port"));
     if (settings.metrics_port >= 0) {
@@ -210,11 +248,16 @@ class Server final : public HttpServer {
     return metrics_.has_value() ? metrics_->port() : main_->port();
   }
 
+  int management_port() const override {
+    return management_.has_value() ? management_->port() : main_->port();
+  }
+
   void StopAccepting() override {
     if (accepting_.exchange(false)) {
       asio::post(io_.front()->context, [this] {
         if (main_.has_value()) main_->Close();
         if (metrics_.has_value()) metrics_->Close();
+        if (management_.has_value()) management_->Close();
       });
     }
     for (const std::unique_ptr<IoThread>& io : io_) {
@@ -248,9 +291,12 @@ class Server final : public HttpServer {
  private:
   const std::shared_ptr<http::Site> shared_site_;
   const http::Site& site_;
+  // Where management has a port of its own.
+  std::vector<http::Route> serving_routes_, management_routes_;
   std::vector<std::unique_ptr<IoThread>> io_;
   std::optional<Acceptor> main_;  // after io_: its sockets live there
   std::optional<Acceptor> metrics_;
+  std::optional<Acceptor> management_;
   std::atomic<bool> accepting_{true};
   std::atomic<bool> stopped_{false};
 };

@@ -17,10 +17,16 @@
 #include "config/base/metrics.h"
 #include "config/base/status.h"
 #include "config/schema.h"
+#include "config/topology.h"
 #include "handlers/pool.h"
+#include "server/audit.h"
 #include "server/auth.h"
+#include "server/lifecycle/core_allocator.h"
 #include "server/lifecycle/repository.h"
 #include "server/protocol_state.h"
+#include "server/tls.h"
+#include "server/tracing/capture.h"
+#include "server/tracing/request_traces.h"
 
 namespace millrace::server {
 
@@ -29,8 +35,14 @@ struct HttpServices {
   Repository* repository = nullptr;
   handlers::Pool* pool = nullptr;
   MetricRegistry* metrics = nullptr;
-  const Auth* auth = nullptr;
+  Auth* auth = nullptr;
+  Certificates* certificates = nullptr;  // null: no TLS
+  AuditLog* audit = nullptr;             // null: nothing is written
   ProtocolState* state = nullptr;
+  const RequestTraces* traces = nullptr;       // may be null
+  Capturer* capturer = nullptr;                // may be null
+  const config::Topology* topology = nullptr;  // may be null
+  const CoreAllocator* cores = nullptr;        // may be null
   const Clock* clock = &Clock::Real();
 };
 
@@ -43,7 +55,8 @@ class HttpServer {
   virtual ~HttpServer() = default;
 
   virtual int port() const = 0;
-  virtual int metrics_port() const = 0;  // the same unless set apart
+  virtual int metrics_port() const = 0;     // the same unless set apart
+  virtual int management_port() const = 0;  // likewise
   // No new connections; idle ones close, busy ones close after their answer.
   virtual void StopAccepting() = 0;
   // Ends what is left at the deadline and joins.

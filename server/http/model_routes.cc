@@ -3,9 +3,11 @@
 // model.
 #include <nlohmann/json.hpp>
 #include <string>
+#include <vector>
 
 #include "config/base/json.h"
 #include "server/http/message.h"
+#include "server/http/pool_work.h"
 #include "server/http/routes.h"
 
 namespace millrace::server::http {
@@ -46,9 +48,10 @@ void ServeModels(const Site& site, const std::shared_ptr<Exchange>& exchange) {
   Json data = Json::array();
   for (const auto& servable : site.services.repository->List()) {
     if (servable->text_facts() == nullptr) continue;
-    data.push_back(ModelEntry(*servable, servable->id()));
-    for (const std::string& alias : servable->facts().aliases) {
-      data.push_back(ModelEntry(*servable, alias));
+    std::vector<std::string> names = servable->facts().aliases;
+    names.insert(names.begin(), servable->id());
+    for (const std::string& name : names) {
+      if (MayUse(*exchange, name)) data.push_back(ModelEntry(*servable, name));
     }
   }
   exchange->Send(JsonResponse(
@@ -59,8 +62,11 @@ void ServeModel(const Site& site, const std::shared_ptr<Exchange>& exchange) {
   const std::string& name = exchange->params().front();
   // No handle is borrowed: listings work while the server loads or drains.
   const auto servable = site.services.repository->Find(name);
-  const Status refused =
-      servable.ok() ? (*servable)->ForText().status() : servable.status();
+  Status refused = exchange->caller()->tenant->MayUse(name);
+  if (refused.ok()) {
+    refused =
+        servable.ok() ? (*servable)->ForText().status() : servable.status();
+  }
   exchange->Send(refused.ok()
                      ? JsonResponse(200, DumpJson(ModelEntry(**servable, name)))
                      : ErrorResponse(refused));

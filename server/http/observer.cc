@@ -17,10 +17,12 @@ double Rounded(double seconds) { return std::round(seconds * 1e6) / 1e6; }
 
 }  // namespace
 
-Observer::Observer(MetricRegistry* registry,
+Observer::Observer(MetricRegistry* registry, const RequestTraces* traces,
                    std::span<const std::string_view> patterns, bool access_log,
                    const std::vector<std::string>& unlogged_paths)
-    : access_log_(access_log), unlogged_paths_(unlogged_paths) {
+    : traces_(traces),
+      access_log_(access_log),
+      unlogged_paths_(unlogged_paths) {
   for (std::string_view pattern : patterns) {
     const auto known = std::find_if(
         routes_.begin(), routes_.end(),
@@ -31,6 +33,14 @@ Observer::Observer(MetricRegistry* registry,
   }
   routes_.push_back({std::string(kNoRoute), {registry, kNoRoute}});
   if (registry == nullptr) return;
+  const auto responses = [&](const char* status) {
+    return registry->AddCounter("millrace_http_responses_total",
+                                "HTTP responses by the class of their status.",
+                                {{"class", status}});
+  };
+  responses_2xx = responses("2xx");
+  responses_4xx = responses("4xx");
+  responses_5xx = responses("5xx");
   connections = registry->AddGauge("millrace_http_connections",
                                    "HTTP connections open now.");
   body_bytes = registry->AddGauge(
@@ -41,6 +51,21 @@ Observer::Observer(MetricRegistry* registry,
       "Connections answered 503 because max_connections were open.");
 }
 
+void Observer::Tell(const Route& route, const Ended& ended) const {
+  const Exchange::Facts& facts = *ended.facts;
+  traces_->Ended({.method = ended.method,
+                  .route = route.pattern,
+                  .http_status = ended.status,
+                  .model = facts.model,
+                  .prompt_tokens = facts.prompt_tokens,
+                  .completion_tokens = facts.completion_tokens,
+                  .outcome = OutcomeName(ended.outcome),
+                  .failed = ended.outcome == Outcome::kError ||
+                            ended.outcome == Outcome::kTimeout,
+                  .error = facts.error.ok() ? nullptr : &facts.error,
+                  .trace = ended.trace});
+}
+
 void Observer::RequestEnded(const Ended& ended) const {
   const Route* route = &routes_.back();
   for (const Route& each : routes_) {
@@ -48,6 +73,14 @@ void Observer::RequestEnded(const Ended& ended) const {
   }
   const double seconds = ended.trace->Seconds(Stage::kAccepted, Stage::kEnded);
   route->metrics.Ended(ended.outcome, seconds);
+  if (ended.status >= 500) {
+    responses_5xx.Add();
+  } else if (ended.status >= 400) {
+    responses_4xx.Add();
+  } else if (ended.status != 0) {
+    responses_2xx.Add();
+  }
+  if (traces_ != nullptr) Tell(*route, ended);
   if (!access_log_ || std::find(unlogged_paths_.begin(), unlogged_paths_.end(),
                                 ended.path) != unlogged_paths_.end()) {
     return;
@@ -55,15 +88,20 @@ void Observer::RequestEnded(const Ended& ended) const {
   const Exchange::Facts& facts = *ended.facts;
   LogFieldList fields;
   fields.Add("id", ended.trace->request_id);
+  if (ended.trace->context.valid()) {
+    fields.Add("trace_id", TraceIdText(ended.trace->context));
+  }
   fields.Add("peer", ended.peer);
+  if (ended.caller != nullptr && !ended.caller->id.empty()) {
+    fields.Add("tenant", ended.caller->tenant->name());
+    fields.Add("key", ended.caller->id);
+  }
   fields.AddText("method", ended.method);
   fields.AddText("path", ended.path);
   if (ended.status != 0) fields.Add("status", ended.status);
   fields.Add("bytes", ended.body_bytes);
   fields.Add("duration_s", Rounded(seconds));
-  const double ttft =
-      ended.trace->Seconds(Stage::kAccepted, Stage::kFirstToken);
-  if (ttft >= 0) fields.Add("ttft_s", Rounded(ttft));
+  AddStages(*ended.trace, fields);
   fields.AddText("model", facts.model);
   if (facts.prompt_tokens >= 0) {
     fields.Add("prompt_tokens", facts.prompt_tokens);

@@ -12,23 +12,27 @@
 
 #include "config/base/metrics.h"
 #include "config/base/trace.h"
+#include "server/auth.h"
 #include "server/http/exchange.h"
+#include "server/tracing/request_traces.h"
 
 namespace millrace::server::http {
 
 class Observer {
  public:
   // One set of metrics for each route pattern and one for requests that found
-  // no route. `registry` may be null.
-  Observer(MetricRegistry* registry, std::span<const std::string_view> patterns,
-           bool access_log, const std::vector<std::string>& unlogged_paths);
+  // no route. `registry` and `traces` may be null; both outlive it.
+  Observer(MetricRegistry* registry, const RequestTraces* traces,
+           std::span<const std::string_view> patterns, bool access_log,
+           const std::vector<std::string>& unlogged_paths);
 
   struct Ended {
     std::string_view pattern;  // empty: no route
     std::string_view method;
     std::string_view path;
     std::string_view peer;
-    int status = 0;  // 0: nothing was answered
+    const Caller* caller = nullptr;  // null: no key was wanted
+    int status = 0;                  // 0: nothing was answered
     int64_t body_bytes = 0;
     Outcome outcome = Outcome::kOk;
     const Exchange::Facts* facts = nullptr;  // neither is ever null
@@ -36,6 +40,9 @@ class Observer {
   };
   void RequestEnded(const Ended& ended) const;
 
+  Counter responses_2xx;
+  Counter responses_4xx;
+  Counter responses_5xx;
   Gauge connections;
   Counter connections_refused;
   Gauge body_bytes;  // set at each scrape
@@ -45,7 +52,10 @@ class Observer {
     std::string pattern;
     RequestMetrics metrics;
   };
+  void Tell(const Route& route, const Ended& ended) const;
+
   std::vector<Route> routes_;  // the last one is for no route
+  const RequestTraces* const traces_;
   const bool access_log_;
   const std::vector<std::string> unlogged_paths_;
 };

@@ -136,7 +136,7 @@ Status Generate(const Site& site, const std::shared_ptr<Exchange>& exchange,
   const std::string version = path.size() > 1 ? path[1] : "";
   exchange->SetModel(path[0]);
   ASSIGN_OR_RETURN(ModelHandle model,
-                   site.services.repository->Borrow(path[0], version));
+                   BorrowNamed(site, *exchange, path[0], version));
   ASSIGN_OR_RETURN(handlers::GenerateHandler * handler, model->ForText());
   ASSIGN_OR_RETURN(const Clock::Time deadline, ReadDeadline(*exchange));
   ASSIGN_OR_RETURN(const Json body, ReadJsonBody(*exchange));
@@ -168,6 +168,8 @@ Status Generate(const Site& site, const std::shared_ptr<Exchange>& exchange,
                    handlers::ReadGenerateOptions(
                        fields, handlers::FieldDialect::kSamplingParameters));
   request.deadline = deadline;
+  request.tenant = ShareOf(*exchange);
+  request.options.priority = PriorityOf(*exchange, request.options.priority);
   request.trace = exchange->trace();
   exchange->trace()->Stamp(Stage::kParsed, site.services.clock->Now());
   handler->Start(

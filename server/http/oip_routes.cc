@@ -109,7 +109,7 @@ Status Infer(const Site& site, const std::shared_ptr<Exchange>& exchange) {
   const ModelPath path = PathOf(*exchange);
   exchange->SetModel(path.name);
   ASSIGN_OR_RETURN(ModelHandle model,
-                   site.services.repository->Borrow(path.name, path.version));
+                   BorrowNamed(site, *exchange, path.name, path.version));
   ASSIGN_OR_RETURN(handlers::TensorHandler * handler, model->ForTensors());
   ASSIGN_OR_RETURN(const Clock::Time deadline, ReadDeadline(*exchange));
   std::optional<InferBody> body;
@@ -133,6 +133,7 @@ Status Infer(const Site& site, const std::shared_ptr<Exchange>& exchange) {
                             .batch_statistics = body->batch_statistics};
   handlers::TensorRequest request = std::move(body->request);
   request.deadline = deadline;
+  request.priority = PriorityOf(*exchange, request.priority);
   request.trace = exchange->trace();
   // Let go of by the ending itself: the last copy of the closure may die on the
   // model's own thread, which must not be the one to unload it.
@@ -173,6 +174,7 @@ void ServeOipModels(const Site& site,
                     const std::shared_ptr<Exchange>& exchange) {
   Json names = Json::array();
   for (const auto& servable : site.services.repository->List()) {
+    if (!exchange->caller()->tenant->MayUse(servable->id()).ok()) continue;
     names.push_back(servable->id());
   }
   exchange->Send(

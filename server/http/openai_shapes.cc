@@ -9,6 +9,7 @@
 #include <set>
 
 #include "config/base/utf8.h"
+#include "server/http/gatekeeper.h"
 #include "server/version.h"
 
 namespace millrace::server::http {
@@ -113,7 +114,9 @@ std::string_view FinishName(handlers::FinishReason reason) {
 // finish_reason and vLLM's stop_reason, as members.
 std::string FinishJson(const ChoiceText& choice) {
   std::string json = "\"finish_reason\":";
-  json += FinishName(choice.reason);
+  const bool calls =
+      choice.reason == handlers::FinishReason::kStop && !choice.calls.empty();
+  json += calls ? "\"tool_calls\"" : FinishName(choice.reason);
   json += ",\"stop_reason\":";
   if (const auto* text = std::get_if<std::string>(&choice.stop_reason)) {
     json += JsonString(*text);
@@ -130,11 +133,84 @@ std::string Prefix(const AnswerShape& shape, std::string_view object) {
          std::string(object) +
          "\",\"created\":" + std::to_string(shape.created_unix) +
          ",\"model\":" + JsonString(shape.model) +
+         (shape.chat ? ",\"service_tier\":\"default\"" : "") +
          ",\"system_fingerprint\":\"millrace-" + std::string(Version()) +
          "\",\"choices\":[";
 }
 
+std::string FunctionJson(std::string_view name, std::string_view arguments) {
+  return "{\"name\":" + JsonString(name) +
+         ",\"arguments\":" + JsonString(arguments) + "}";
+}
+
+// Under llama.cpp's and DeepSeek's name, and under vLLM's newer one.
+std::string ReasoningJson(std::string_view text) {
+  const std::string json = JsonString(text);
+  return "\"reasoning_content\":" + json + ",\"reasoning\":" + json;
+}
+
+std::string DeltaJson(const handlers::OutputDelta& delta) {
+  switch (delta.kind) {
+    case handlers::DeltaKind::kContent:
+      break;
+    case handlers::DeltaKind::kReasoning:
+      return "{" + ReasoningJson(delta.text) + "}";
+    case handlers::DeltaKind::kToolCall: {
+      std::string call = "{\"index\":" + std::to_string(delta.call_idx);
+      if (delta.call_name.empty()) {
+        call += ",\"function\":{\"arguments\":" + JsonString(delta.text) + "}";
+      } else {
+        call += ",\"id\":" + JsonString(delta.call_id) +
+                ",\"type\":\"function\",\"function\":" +
+                FunctionJson(delta.call_name, delta.text);
+      }
+      return "{\"tool_calls\":[" + call + "}]}";
+    }
+  }
+  return "{\"content\":" + JsonString(delta.text) + "}";
+}
+
+std::string MessageJson(const ChoiceText& choice) {
+  const bool silent = choice.text.empty() && !choice.calls.empty();
+  std::string json = "{\"role\":\"assistant\",\"content\":" +
+                     (silent ? "null" : JsonString(choice.text)) +
+                     ",\"refusal\":null,\"annotations\":[]";
+  if (!choice.reasoning.empty()) json += "," + ReasoningJson(choice.reasoning);
+  if (!choice.calls.empty()) json += ",\"tool_calls\":[";
+  for (const ToolCallText& call : choice.calls) {
+    if (&call != &choice.calls.front()) json += ',';
+    json += "{\"id\":" + JsonString(call.id) +
+            ",\"type\":\"function\",\"function\":" +
+            FunctionJson(call.name, call.arguments) + "}";
+  }
+  return json + (choice.calls.empty() ? "}" : "]}");
+}
+
 }  // namespace
+
+void ChoiceText::Add(handlers::OutputDelta& delta, std::string_view id_prefix) {
+  for (handlers::TokenLogprobs& token : delta.logprobs) {
+    logprobs.push_back(token);
+  }
+  switch (delta.kind) {
+    case handlers::DeltaKind::kContent:
+      text += delta.text;
+      return;
+    case handlers::DeltaKind::kReasoning:
+      reasoning += delta.text;
+      return;
+    case handlers::DeltaKind::kToolCall:
+      break;
+  }
+  if (!delta.call_name.empty()) {
+    if (delta.call_id.empty()) {
+      delta.call_id = std::string(id_prefix) + RandomHex(24);
+    }
+    calls.push_back(
+        {.id = delta.call_id, .name = delta.call_name, .arguments = {}});
+  }
+  if (!calls.empty()) calls.back().arguments += delta.text;
+}
 
 std::string JsonString(std::string_view text) {
   if (!IsValidUtf8(text)) return JsonString(ReplaceInvalidUtf8(text));
@@ -179,7 +255,11 @@ std::string UsageJson(const handlers::Usage& usage) {
          ",\"total_tokens\":" +
          std::to_string(usage.prompt_tokens + usage.completion_tokens) +
          ",\"prompt_tokens_details\":{\"cached_tokens\":" +
-         std::to_string(usage.cached_tokens) + "}}";
+         std::to_string(usage.cached_tokens) +
+         "},\"completion_tokens_details\":{\"reasoning_tokens\":" +
+         std::to_string(usage.reasoning_tokens) +
+         ",\"accepted_prediction_tokens\":0"
+         ",\"rejected_prediction_tokens\":0}}";
 }
 
 ChunkMaker::ChunkMaker(const AnswerShape& shape)
@@ -191,7 +271,8 @@ ChunkMaker::ChunkMaker(const AnswerShape& shape)
 std::string ChunkMaker::Event(int index, std::string_view content,
                               std::string_view logprobs,
                               std::string_view finish,
-                              const handlers::Usage* usage) const {
+                              const handlers::Usage* usage,
+                              std::string_view timings) const {
   std::string event;
   event.reserve(prefix_.size() + content.size() + logprobs.size() + 192);
   event.append("data: ").append(prefix_).append("{\"index\":");
@@ -203,6 +284,7 @@ std::string ChunkMaker::Event(int index, std::string_view content,
   } else if (shape_.include_usage) {
     event.append(",\"usage\":null");
   }
+  if (!timings.empty()) event.append(",\"timings\":").append(timings);
   return event.append("}\n\n");
 }
 
@@ -222,17 +304,17 @@ std::string ChunkMaker::Text(int index, const handlers::OutputDelta& chunk,
                                  chunk.logprobs,
                                  text_offset_[static_cast<size_t>(index)]);
   }
-  const std::string text = JsonString(chunk.text);
   return Event(index,
-               shape_.chat ? ",\"delta\":{\"content\":" + text + "}"
-                           : ",\"text\":" + text,
+               shape_.chat ? ",\"delta\":" + DeltaJson(chunk)
+                           : ",\"text\":" + JsonString(chunk.text),
                logprobs, kNotFinished, usage);
 }
 
 std::string ChunkMaker::Finish(int index, const ChoiceText& choice,
-                               const handlers::Usage* usage) {
+                               const handlers::Usage* usage,
+                               std::string_view timings) {
   return Event(index, shape_.chat ? ",\"delta\":{}" : ",\"text\":\"\"", "null",
-               FinishJson(choice), usage);
+               FinishJson(choice), usage, timings);
 }
 
 std::string ChunkMaker::Usage(const handlers::Usage& usage) {
@@ -241,7 +323,7 @@ std::string ChunkMaker::Usage(const handlers::Usage& usage) {
 
 std::string AnswerJson(const AnswerShape& shape,
                        const std::vector<ChoiceText>& choices,
-                       const handlers::Usage& usage) {
+                       const handlers::Usage& usage, std::string_view timings) {
   std::string json =
       Prefix(shape, shape.chat ? "chat.completion" : "text_completion");
   for (size_t i = 0; i < choices.size(); ++i) {
@@ -249,8 +331,7 @@ std::string AnswerJson(const AnswerShape& shape,
     if (i > 0) json += ',';
     json += "{\"index\":" + std::to_string(i);
     if (shape.chat) {
-      json += ",\"message\":{\"role\":\"assistant\",\"content\":" +
-              JsonString(choice.text) + ",\"refusal\":null}";
+      json += ",\"message\":" + MessageJson(choice);
     } else {
       json += ",\"text\":" + JsonString(choice.text);
     }
@@ -261,7 +342,9 @@ std::string AnswerJson(const AnswerShape& shape,
                             : CompletionLogprobs(choice.logprobs, offset);
     json += "," + FinishJson(choice) + "}";
   }
-  return json + "],\"usage\":" + UsageJson(usage) + "}";
+  json += "],\"usage\":" + UsageJson(usage);
+  if (!timings.empty()) json.append(",\"timings\":").append(timings);
+  return json + "}";
 }
 
 std::string SseEvent(std::string_view data) {

@@ -8,6 +8,7 @@
 #include <variant>
 #include <vector>
 
+#include "config/base/clock.h"
 #include "handlers/messages.h"
 
 namespace millrace::server::http {
@@ -23,21 +24,37 @@ struct AnswerShape {
   std::string model;
   int64_t created_unix = 0;
   int num_choices = 1;
-  int choices_per_prompt = 1;  // n; those of one prompt stand together
+  int choices_per_prompt = 1;    // n; those of one prompt stand together
+  const Clock* clock = nullptr;  // of `timings`; null: there are none
+};
+
+// A tool call as it grows.
+struct ToolCallText {
+  std::string id;  // the model's, else one of ours
+  std::string name;
+  std::string arguments;
 };
 
 // One choice as it grows.
 struct ChoiceText {
   std::string text;
+  std::string reasoning;
+  std::vector<ToolCallText> calls;
   std::vector<handlers::TokenLogprobs> logprobs;
   handlers::FinishReason reason = handlers::FinishReason::kError;
   std::variant<std::monostate, std::string, int32_t> stop_reason;
+
+  // Appends the delta. A new call without an id gets `id_prefix` and 24
+  // random digits; the delta is given it, too.
+  void Add(handlers::OutputDelta& delta, std::string_view id_prefix = "call_");
 };
 
 // `text` as a JSON string, quotes included. Bytes that are no UTF-8 become
 // U+FFFD.
 std::string JsonString(std::string_view text);
 
+// Predictions of a client (`prediction`) have no effect, so that none of their
+// tokens is accepted or rejected; drafts of the server are not counted there.
 std::string UsageJson(const handlers::Usage& usage);
 
 // Makes the chunks of one answer. Used under the answer's lock.
@@ -50,24 +67,28 @@ class ChunkMaker {
   std::string Role(int index, const handlers::Usage* usage);
   std::string Text(int index, const handlers::OutputDelta& chunk,
                    const handlers::Usage* usage);
+  // `timings` is llama.cpp's object, or empty.
   std::string Finish(int index, const ChoiceText& choice,
-                     const handlers::Usage* usage);
+                     const handlers::Usage* usage,
+                     std::string_view timings = {});
   std::string Usage(const handlers::Usage& usage);
 
  private:
   std::string Event(int index, std::string_view content,
                     std::string_view logprobs, std::string_view finish,
-                    const handlers::Usage* usage) const;
+                    const handlers::Usage* usage,
+                    std::string_view timings = {}) const;
 
   const AnswerShape& shape_;
   const std::string prefix_;          // up to the choices
   std::vector<int64_t> text_offset_;  // by choice, in characters
 };
 
-// The whole answer.
+// The whole answer, with llama.cpp's timings unless they are empty.
 std::string AnswerJson(const AnswerShape& shape,
                        const std::vector<ChoiceText>& choices,
-                       const handlers::Usage& usage);
+                       const handlers::Usage& usage,
+                       std::string_view timings = {});
 
 // A server-sent event (WHATWG HTML, section 9.2).
 std::string SseEvent(std::string_view data);

@@ -40,7 +40,19 @@ constexpr Schema kSchemas[] = {
               {"type": "string"},
               {"type": "array", "items": {"type": "object",
                 "required": ["type", "text"], "properties": {
-                  "type": {"const": "text"}, "text": {"type": "string"}}}}]}}}},
+                  "type": {"const": "text"}, "text": {"type": "string"}}}}]},
+            "tool_calls": {"type": "array", "items":
+              {"$ref": "#/components/schemas/ToolCall"}},
+            "tool_call_id": {"type": "string"}}}},
+        "tools": {"type": "array", "items":
+          {"$ref": "#/components/schemas/Tool"}},
+        "tool_choice": {"anyOf": [
+          {"enum": ["auto", "none", "required"]},
+          {"type": "object", "description":
+            "{\"type\": \"function\", \"function\": {\"name\": \"...\"}}"}]},
+        "parallel_tool_calls": {"type": "boolean"},
+        "reasoning_effort": {"enum":
+          ["none", "minimal", "low", "medium", "high", "xhigh"]},
         "stream": {"type": "boolean"},
         "stream_options": {"$ref": "#/components/schemas/StreamOptions"},
         "add_generation_prompt": {"type": "boolean"},
@@ -59,13 +71,57 @@ constexpr Schema kSchemas[] = {
         "stream": {"type": "boolean"},
         "stream_options": {"$ref": "#/components/schemas/StreamOptions"}},
       "examples": [{"prompt": "Once upon a time", "max_tokens": 16}]})"},
+    {"Tool", R"({"type": "object", "required": ["type", "function"],
+      "properties": {"type": {"const": "function"},
+        "function": {"type": "object", "required": ["name"], "properties": {
+          "name": {"type": "string"}, "description": {"type": "string"},
+          "parameters": {"type": "object"}}}}})"},
+    {"ToolCall", R"({"type": "object", "properties": {
+        "id": {"type": "string"}, "type": {"const": "function"},
+        "function": {"type": "object", "properties": {
+          "name": {"type": "string"},
+          "arguments": {"type": "string"}}}}})"},
+    {"ResponsesRequest", R"({"type": "object", "required": ["input"],
+      "properties": {
+        "model": {"type": "string"}, "instructions": {"type": "string"},
+        "input": {"anyOf": [{"type": "string"},
+          {"type": "array", "items": {"type": "object"}}]},
+        "max_output_tokens": {"type": "integer"},
+        "previous_response_id": {"type": "string"},
+        "store": {"type": "boolean"}, "stream": {"type": "boolean"},
+        "tools": {"type": "array"}, "reasoning": {"type": "object"}},
+      "examples": [{"input": "Hello", "max_output_tokens": 32}]})"},
+    {"MessagesRequest", R"({"type": "object",
+      "required": ["messages", "max_tokens"], "properties": {
+        "model": {"type": "string"}, "max_tokens": {"type": "integer"},
+        "system": {"anyOf": [{"type": "string"}, {"type": "array"}]},
+        "messages": {"type": "array", "minItems": 1, "items": {
+          "type": "object", "required": ["role", "content"], "properties": {
+            "role": {"enum": ["user", "assistant"]},
+            "content": {"anyOf": [{"type": "string"}, {"type": "array"}]}}}},
+        "stop_sequences": {"type": "array", "items": {"type": "string"}},
+        "tools": {"type": "array"}, "tool_choice": {"type": "object"},
+        "thinking": {"type": "object"}, "stream": {"type": "boolean"}},
+      "examples": [{"max_tokens": 32,
+        "messages": [{"role": "user", "content": "Hello"}]}]})"},
+    {"Message", R"({"type": "object", "properties": {
+        "id": {"type": "string"}, "type": {"const": "message"},
+        "role": {"const": "assistant"}, "model": {"type": "string"},
+        "content": {"type": "array", "items": {"type": "object"}},
+        "stop_reason": {"type": ["string", "null"]},
+        "stop_sequence": {"type": ["string", "null"]},
+        "usage": {"type": "object"}}})"},
     {"StreamOptions", R"({"type": "object", "properties": {
         "include_usage": {"type": "boolean"},
         "continuous_usage_stats": {"type": "boolean"}}})"},
     {"Usage", R"({"type": "object", "properties": {
         "prompt_tokens": {"type": "integer"},
         "completion_tokens": {"type": "integer"},
-        "total_tokens": {"type": "integer"}}})"},
+        "total_tokens": {"type": "integer"},
+        "prompt_tokens_details": {"type": "object", "properties": {
+          "cached_tokens": {"type": "integer"}}},
+        "completion_tokens_details": {"type": "object", "properties": {
+          "reasoning_tokens": {"type": "integer"}}}}})"},
     {"ChatCompletion", R"({"type": "object", "properties": {
         "id": {"type": "string"}, "object": {"const": "chat.completion"},
         "created": {"type": "integer"}, "model": {"type": "string"},
@@ -74,7 +130,10 @@ constexpr Schema kSchemas[] = {
             "index": {"type": "integer"},
             "message": {"type": "object", "properties": {
               "role": {"const": "assistant"},
-              "content": {"type": "string"}}},
+              "content": {"type": ["string", "null"]},
+              "reasoning_content": {"type": "string"},
+              "tool_calls": {"type": "array", "items":
+                {"$ref": "#/components/schemas/ToolCall"}}}},
             "finish_reason": {"type": ["string", "null"]}}}},
         "usage": {"$ref": "#/components/schemas/Usage"}}})"},
     {"Completion", R"({"type": "object", "properties": {
@@ -255,7 +314,8 @@ Json Operation(const Route& route) {
   if (!route.response.empty()) {
     answer["content"]["application/json"] = Content(route.response);
   }
-  if (route.serve == ServeChatCompletions || route.serve == ServeCompletions) {
+  if (route.serve == ServeChatCompletions || route.serve == ServeCompletions ||
+      route.serve == ServeMessages || route.serve == ServeCreateResponse) {
     answer["content"]["text/event-stream"] = {{"schema", {{"type", "string"}}}};
   }
   operation["responses"] = {

@@ -2,6 +2,7 @@
 // language model is served: clients of single-model servers leave it out.
 #include "server/http/pool_work.h"
 
+#include <algorithm>
 #include <charconv>
 #include <chrono>
 #include <exception>
@@ -74,6 +75,31 @@ StatusOr<Json> ReadJsonBody(Exchange& exchange) {
   return body;
 }
 
+StatusOr<ModelHandle> BorrowNamed(const Site& site, const Exchange& exchange,
+                                  const std::string& name,
+                                  const std::string& version) {
+  if (exchange.caller() != nullptr) {
+    RETURN_IF_ERROR(exchange.caller()->tenant->MayUse(name));
+  }
+  return site.services.repository->Borrow(name, version);
+}
+
+bool MayUse(const Exchange& exchange, const std::string& name) {
+  return exchange.caller() == nullptr ||
+         exchange.caller()->tenant->MayUse(name).ok();
+}
+
+int32_t PriorityOf(const Exchange& exchange, int32_t asked) {
+  const CallerPtr& caller = exchange.caller();
+  return caller == nullptr ? asked : caller->tenant->PriorityOf(asked);
+}
+
+handlers::TenantShare ShareOf(const Exchange& exchange) {
+  if (exchange.caller() == nullptr) return {};
+  const Tenant& tenant = *exchange.caller()->tenant;
+  return {tenant.number(), tenant.limits().weight, tenant.alone()};
+}
+
 StatusOr<ModelHandle> BorrowModel(const Site& site, Exchange& exchange,
                                   const Json& body) {
   ASSIGN_OR_RETURN(std::optional<std::string> name,
@@ -101,7 +127,7 @@ StatusOr<ModelHandle> BorrowModel(const Site& site, Exchange& exchange,
     name = servables.empty() ? "" : servables.front()->id();
   }
   exchange.SetModel(*name);
-  return site.services.repository->Borrow(*name);
+  return BorrowNamed(site, exchange, *name, "");
 }
 
 StatusOr<Clock::Time> ReadDeadline(const Exchange& exchange) {

@@ -8,6 +8,7 @@
 
 #include "config/base/clock.h"
 #include "config/base/status.h"
+#include "handlers/messages.h"
 #include "server/http/exchange.h"
 #include "server/http/site.h"
 
@@ -32,6 +33,22 @@ StatusOr<nlohmann::ordered_json> ReadJsonBody(Exchange& exchange);
 // there is.
 StatusOr<ModelHandle> BorrowModel(const Site& site, Exchange& exchange,
                                   const nlohmann::ordered_json& body);
+
+// A model by its name; PERMISSION_DENIED where the caller's tenant may not use
+// it.
+StatusOr<ModelHandle> BorrowNamed(const Site& site, const Exchange& exchange,
+                                  const std::string& name,
+                                  const std::string& version);
+
+// Whether lists of models show this name to the caller: BorrowNamed takes it.
+bool MayUse(const Exchange& exchange, const std::string& name);
+
+// The request's own priority, but none that goes before its tenant's (lower
+// runs first).
+int32_t PriorityOf(const Exchange& exchange, int32_t asked);
+
+// The caller's tenant, for the order between tenants.
+handlers::TenantShare ShareOf(const Exchange& exchange);
 
 // From X-Request-Timeout-Ms, counted from the request's first byte; kNever
 // without it.

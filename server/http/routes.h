@@ -60,11 +60,45 @@ void ServeCudaMemoryStatus(const Site&, const std::shared_ptr<Exchange>&);
 void ServeCudaMemoryRegister(const Site&, const std::shared_ptr<Exchange>&);
 void ServeCudaMemoryUnregister(const Site&, const std::shared_ptr<Exchange>&);
 
+// console_routes.cc: cheap, answered on the I/O thread.
+void ServeConsole(const Site&, const std::shared_ptr<Exchange>&);
+void ServeCores(const Site&, const std::shared_ptr<Exchange>&);
+
+// capture_routes.cc: on the capture's thread.
+void ServeCapture(const Site&, const std::shared_ptr<Exchange>&);
+
 // generate_routes.cc, token_routes.cc: on the handler pool.
 void ServeChatCompletions(const Site&, const std::shared_ptr<Exchange>&);
 void ServeCompletions(const Site&, const std::shared_ptr<Exchange>&);
 void ServeTokenize(const Site&, const std::shared_ptr<Exchange>&);
 void ServeDetokenize(const Site&, const std::shared_ptr<Exchange>&);
 void ServeApplyTemplate(const Site&, const std::shared_ptr<Exchange>&);
+
+// responses_routes.cc: created on the handler pool; the rest is answered on the
+// I/O thread.
+void ServeCreateResponse(const Site&, const std::shared_ptr<Exchange>&);
+void ServeResponse(const Site&, const std::shared_ptr<Exchange>&);
+void ServeDeleteResponse(const Site&, const std::shared_ptr<Exchange>&);
+void ServeResponseInput(const Site&, const std::shared_ptr<Exchange>&);
+
+// ollama_routes.cc, llama_routes.cc: what has a body, /props and /slots run on
+// the handler pool.
+void ServeOllamaChat(const Site&, const std::shared_ptr<Exchange>&);
+void ServeOllamaGenerate(const Site&, const std::shared_ptr<Exchange>&);
+void ServeOllamaShow(const Site&, const std::shared_ptr<Exchange>&);
+void ServeOllamaTags(const Site&, const std::shared_ptr<Exchange>&);
+void ServeOllamaRunning(const Site&, const std::shared_ptr<Exchange>&);
+void ServeOllamaVersion(const Site&, const std::shared_ptr<Exchange>&);
+void ServeLlamaCompletion(const Site&, const std::shared_ptr<Exchange>&);
+void ServeLlamaInfill(const Site&, const std::shared_ptr<Exchange>&);
+void ServeLlamaProps(const Site&, const std::shared_ptr<Exchange>&);
+void ServeLlamaSlots(const Site&, const std::shared_ptr<Exchange>&);
+void ServeLoraAdapters(const Site&, const std::shared_ptr<Exchange>&);
+
+// anthropic_routes.cc: on the handler pool.
+void ServeMessages(const Site&, const std::shared_ptr<Exchange>&);
+void ServeCountTokens(const Site&, const std::shared_ptr<Exchange>&);
+// {"type": "error", "error": {"type", "message"}}.
+HttpResponse AnthropicErrorResponse(const Status& status);
 
 }  // namespace millrace::server::http

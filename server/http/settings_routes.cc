@@ -1,5 +1,5 @@
-// Triton's settings while the server runs: its log, and traces, of which there
-// are none yet.
+// Triton's settings while the server runs: its log, and traces, whose form is
+// not offered.
 #include <nlohmann/json.hpp>
 #include <string>
 
@@ -70,9 +70,9 @@ Status ChangeTrace(const Site&, const std::shared_ptr<Exchange>& exchange) {
   const Json* level = handlers::FindField(body, "trace_level");
   if (level != nullptr && *level != "OFF" && *level != Json::array({"OFF"})) {
     return InvalidArgument("trace_level is " + handlers::Shown(*level) +
-                           " but traces are not offered; the parameter "
-                           "batch_statistics of a request, /metrics and the "
-                           "access log tell where time goes")
+                           " but traces of this form are not offered; use "
+                           "POST /debug/trace, or otlp_endpoint for spans of "
+                           "requests")
         .At("trace_level");
   }
   SendTraceSettings(*exchange);

@@ -13,6 +13,7 @@
 #include "config/schema.h"
 #include "server/http/listener.h"
 #include "server/http/observer.h"
+#include "server/http/response_store.h"
 
 namespace millrace::server::http {
 
@@ -25,12 +26,13 @@ struct Site : std::enable_shared_from_this<Site> {
        std::span<const std::string_view> patterns)
       : settings(given),
         services(parts),
-        observer(parts.metrics, patterns, given.access_log,
+        observer(parts.metrics, parts.traces, patterns, given.access_log,
                  given.disable_access_log_for_endpoints) {}
 
   const config::ServerSettings settings;
   const HttpServices services;
   const Observer observer;
+  mutable ResponseStore responses;  // of /v1/responses
   // Both relaxed, for they only bound what they count.
   mutable std::atomic<int64_t> num_connections{0};
   mutable std::atomic<int64_t> body_bytes{0};  // received and not yet read

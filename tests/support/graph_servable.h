@@ -23,6 +23,14 @@ inline std::shared_ptr<server::GraphModel> GraphServable(
     std::fprintf(stderr, "%s\n", context.status().ToString().c_str());
     std::abort();
   }
+  const auto make_contexts = [graph =
+                                  (*context)->compiled_graph()](int64_t count) {
+    server::GraphModel::Contexts contexts;
+    for (int64_t i = 0; i < count; ++i) {
+      contexts.push_back(models::graph::ExecutionContext::Create(graph, {}));
+    }
+    return contexts;
+  };
   auto batcher = scheduler::Batcher::Create(
       *std::move(context), {.model = id, .max_queue_size = 8}, nullptr);
   auto handler = handlers::MakeTensorHandler(
@@ -30,7 +38,7 @@ inline std::shared_ptr<server::GraphModel> GraphServable(
   return std::make_shared<server::GraphModel>(
       server::ModelFacts{
           .id = id, .created_unix = 1700000000, .platform = "millrace_onnx"},
-      std::move(batcher), std::move(handler));
+      std::move(batcher), std::move(handler), make_contexts);
 }
 
 }  // namespace millrace::support

@@ -7,6 +7,8 @@
 #include <limits>
 #include <string_view>
 
+#include "server/cli/chat/tls_flags.h"
+
 namespace millrace::server {
 namespace {
 
@@ -27,6 +29,10 @@ constexpr FlagSpec kFlags[] = {
      "share of the likeliest tokens to draw from, above 0 to 1 (default: the "
      "model's own, else 0.9)"},
     {"api-key", "KEY", "default: the environment variable MILLRACE_API_KEY"},
+    kCaCertFlag,
+    kCertFlag,
+    kKeyFlag,
+    kInsecureFlag,
 };
 constexpr VerbSpec kVerb = {
     "chat",
@@ -69,16 +75,18 @@ StatusOr<ChatOptions> ParseChatOptions(Args args) {
   if (options.help) return options;
   const char* key = std::getenv("MILLRACE_API_KEY");
   options.api_key = parsed.Text("api-key", key == nullptr ? "" : key);
+  options.tls = TlsOptionsOf(parsed);
+  std::string port;
   if (parsed.Has("port")) {
     if (parsed.Has("url")) {
       return UsageError("--url names the port, too; leave --port out");
     }
-    ASSIGN_OR_RETURN(const int64_t port, parsed.Int("port", 1, 1, 65535));
-    options.url = "http://127.0.0.1:" + std::to_string(port);
-  } else if (const char* set = std::getenv("MILLRACE_HTTP_PORT")) {
-    options.url = std::string("http://127.0.0.1:") + set;
+    ASSIGN_OR_RETURN(const int64_t number, parsed.Int("port", 1, 1, 65535));
+    port = std::to_string(number);
   }
-  options.url = parsed.Text("url", options.url);
+  options.url = parsed.Has("url")
+                    ? parsed.Text("url", "")
+                    : LocalServer("127.0.0.1", port, &options.tls);
   options.model = parsed.Text("model", "");
   options.system = parsed.Text("system", "");
   if (parsed.Has("max-tokens")) {

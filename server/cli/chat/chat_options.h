@@ -7,11 +7,13 @@
 
 #include "config/base/status.h"
 #include "server/cli/args.h"
+#include "server/cli/chat/http_client.h"
 
 namespace millrace::server {
 
 struct ChatOptions {
   std::string url = "http://127.0.0.1:8000";
+  TlsOptions tls;     // where the URL is https://
   std::string model;  // empty: the server's first
   std::string system;
   std::string api_key;

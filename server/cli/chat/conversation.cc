@@ -182,6 +182,7 @@ Conversation::~Conversation() = default;
 
 StatusOr<Conversation> Conversation::Open(const ChatOptions& options) {
   ASSIGN_OR_RETURN(HttpUrl url, ParseHttpUrl(options.url));
+  url.tls = options.tls;
   // The base URL of OpenAI's clients; routes have /v1 of their own.
   if (url.prefix.ends_with("/v1")) url.prefix.resize(url.prefix.size() - 3);
   Conversation talk(options, std::move(url));

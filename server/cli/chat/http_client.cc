@@ -1,4 +1,4 @@
-// A socket, poll and Beast's parser fed by hand. Ctrl-C is no event here: every
+// A stream, poll and Beast's parser fed by hand. Ctrl-C is no event here: every
 // wait is a short poll, after which the cancel function is asked, so no signal
 // can be lost between check and wait.
 #include "server/cli/chat/http_client.h"
@@ -7,7 +7,6 @@
 #include <netdb.h>
 #include <poll.h>
 #include <sys/socket.h>
-#include <unistd.h>
 
 #include <algorithm>
 #include <array>
@@ -21,6 +20,8 @@
 #include <memory>
 #include <utility>
 
+#include "server/cli/chat/stream.h"
+
 namespace millrace::server {
 namespace {
 
@@ -29,20 +30,6 @@ using SteadyTime = std::chrono::steady_clock::time_point;
 
 constexpr std::chrono::milliseconds kPollStep{100};
 constexpr std::chrono::seconds kConnectLimit{10};
-
-class Socket {
- public:
-  explicit Socket(int fd) : fd_(fd) {}
-  Socket(Socket&& other) noexcept : fd_(std::exchange(other.fd_, -1)) {}
-  Socket& operator=(Socket&&) = delete;
-  ~Socket() {
-    if (fd_ >= 0) ::close(fd_);
-  }
-  int fd() const { return fd_; }
-
- private:
-  int fd_;
-};
 
 // Until the socket is ready for `events`.
 Status Await(int fd, short events, SteadyTime deadline,
@@ -61,7 +48,7 @@ Status Await(int fd, short events, SteadyTime deadline,
   }
 }
 
-StatusOr<Socket> Connect(const HttpUrl& url, const HttpHooks& hooks) {
+StatusOr<Socket> ConnectTcp(const HttpUrl& url, const HttpHooks& hooks) {
   addrinfo hints{};
   hints.ai_socktype = SOCK_STREAM;
   addrinfo* found = nullptr;
@@ -119,17 +106,22 @@ std::string RequestText(const HttpUrl& url, const HttpCall& call) {
   return text + "\r\n" + call.body;
 }
 
-Status SendAll(int fd, std::string_view bytes, const HttpCall& call,
+// Waits for what the stream's last call asked for.
+Status AwaitStream(const Stream& stream, const HttpCall& call,
+                   const HttpHooks& hooks) {
+  return Await(stream.fd(), stream.wanted(),
+               std::chrono::steady_clock::now() + call.silence_limit, hooks);
+}
+
+Status SendAll(Stream& stream, std::string_view bytes, const HttpCall& call,
                const HttpHooks& hooks) {
   while (!bytes.empty()) {
-    const ssize_t sent = ::send(fd, bytes.data(), bytes.size(), MSG_NOSIGNAL);
-    if (sent >= 0) {
+    const ssize_t sent = stream.Send(bytes);
+    if (sent > 0) {
       bytes.remove_prefix(static_cast<size_t>(sent));
-    } else if (errno == EAGAIN || errno == EWOULDBLOCK) {
-      RETURN_IF_ERROR(
-          Await(fd, POLLOUT,
-                std::chrono::steady_clock::now() + call.silence_limit, hooks));
-    } else if (errno != EINTR) {
+    } else if (sent == Stream::kWait) {
+      RETURN_IF_ERROR(AwaitStream(stream, call, hooks));
+    } else {
       // An early answer (413, 401) may be waiting all the same.
       return OkStatus();
     }
@@ -137,7 +129,8 @@ Status SendAll(int fd, std::string_view bytes, const HttpCall& call,
   return OkStatus();
 }
 
-StatusOr<int> Receive(int fd, const HttpCall& call, const HttpHooks& hooks) {
+StatusOr<int> Receive(Stream& stream, const HttpCall& call,
+                      const HttpHooks& hooks) {
   http::response_parser<http::string_body> parser;
   parser.eager(true);
   parser.body_limit(boost::none);
@@ -145,14 +138,13 @@ StatusOr<int> Receive(int fd, const HttpCall& call, const HttpHooks& hooks) {
   std::array<char, 16384> buffer;
   boost::system::error_code error;
   while (!parser.is_done()) {
-    RETURN_IF_ERROR(Await(fd, POLLIN,
-                          std::chrono::steady_clock::now() + call.silence_limit,
-                          hooks));
-    const ssize_t got = ::recv(fd, buffer.data(), buffer.size(), 0);
+    const ssize_t got = stream.Receive(buffer);
+    if (got == Stream::kWait) {
+      RETURN_IF_ERROR(AwaitStream(stream, call, hooks));
+      continue;
+    }
     if (got < 0) {
-      if (errno == EINTR || errno == EAGAIN || errno == EWOULDBLOCK) continue;
-      return Unavailable(std::string("the connection broke: ") +
-                         std::strerror(errno));
+      return Unavailable("the connection broke: " + stream.error());
     }
     if (got == 0) {
       if (parser.got_some()) parser.put_eof(error);
@@ -192,24 +184,26 @@ StatusOr<HttpUrl> ParseHttpUrl(std::string_view url) {
         .At("--url");
   };
   std::string_view rest = url;
-  if (rest.starts_with("https://")) {
-    return bad("asks for TLS, which this client does not speak");
+  HttpUrl out;
+  out.is_tls = rest.starts_with("https://");
+  if (out.is_tls) {
+    rest.remove_prefix(8);
+  } else if (rest.starts_with("http://")) {
+    rest.remove_prefix(7);
   }
-  if (rest.starts_with("http://")) rest.remove_prefix(7);
   for (const char c : rest) {
     if (static_cast<unsigned char>(c) <= ' ' || c == 0x7F || c == '?' ||
         c == '#' || c == '@') {
       return bad("has a character that does not belong there");
     }
   }
-  HttpUrl out;
   const size_t slash = std::min(rest.find('/'), rest.size());
   out.authority = rest.substr(0, slash);
   out.prefix = rest.substr(slash);
   while (out.prefix.ends_with('/')) out.prefix.pop_back();
 
   std::string_view host = out.authority;
-  std::string_view port = "80";
+  std::string_view port = out.is_tls ? "443" : "80";
   const size_t colon = host.rfind(':');
   const size_t bracket = host.rfind(']');
   if (colon != host.npos && (bracket == host.npos || colon > bracket)) {
@@ -236,9 +230,20 @@ StatusOr<HttpUrl> ParseHttpUrl(std::string_view url) {
 
 StatusOr<int> Exchange(const HttpUrl& url, const HttpCall& call,
                        const HttpHooks& hooks) {
-  ASSIGN_OR_RETURN(const Socket socket, Connect(url, hooks));
-  RETURN_IF_ERROR(SendAll(socket.fd(), RequestText(url, call), call, hooks));
-  return Receive(socket.fd(), call, hooks);
+  ASSIGN_OR_RETURN(Socket socket, ConnectTcp(url, hooks));
+  ASSIGN_OR_RETURN(const std::unique_ptr<Stream> stream,
+                   Stream::Open(std::move(socket), url));
+  while (true) {
+    const ssize_t shaken = stream->Handshake();
+    if (shaken > 0) break;
+    if (shaken != Stream::kWait) {
+      return Unavailable("TLS with " + url.authority +
+                         " failed: " + stream->error());
+    }
+    RETURN_IF_ERROR(AwaitStream(*stream, call, hooks));
+  }
+  RETURN_IF_ERROR(SendAll(*stream, RequestText(url, call), call, hooks));
+  return Receive(*stream, call, hooks);
 }
 
 }  // namespace millrace::server

@@ -1,5 +1,5 @@
-// One HTTP/1.1 exchange over plain TCP, blocking but for a cancel function that
-// is asked several times a second.
+// One HTTP/1.1 exchange over TCP or TLS, blocking but for a cancel function
+// that is asked several times a second.
 //
 //   ASSIGN_OR_RETURN(HttpUrl url, ParseHttpUrl("http://127.0.0.1:8000"));
 //   ASSIGN_OR_RETURN(int status, Exchange(url, {.target = "/v1/models"}, ...));
@@ -16,13 +16,25 @@
 
 namespace millrace::server {
 
+// What an https:// URL needs beyond the system's authorities.
+struct TlsOptions {
+  std::string ca_file;    // PEM; empty: the system's authorities
+  std::string cert_file;  // PEM, our own certificate; empty: none
+  std::string key_file;   // PEM; empty: in cert_file
+  // PEM; the server must show one of these certificates, whatever name it has.
+  std::string pinned_file;
+  bool insecure = false;  // any certificate will do
+};
+
 struct HttpUrl {
+  bool is_tls = false;
+  TlsOptions tls = {};
   std::string host;
   std::string port;
   std::string prefix;     // path before the route, without a slash at the end
   std::string authority;  // as the Host header wants it
 };
-// INVALID_ARGUMENT for anything but http://HOST[:PORT][/PATH].
+// INVALID_ARGUMENT for anything but http[s]://HOST[:PORT][/PATH].
 StatusOr<HttpUrl> ParseHttpUrl(std::string_view url);
 
 struct HttpCall {
@@ -40,7 +52,8 @@ struct HttpHooks {
 };
 
 // The status code of the answer, once it is complete. UNAVAILABLE when nobody
-// listens or the connection breaks, CANCELLED, DEADLINE_EXCEEDED after silence.
+// listens, the server's certificate is not trusted or the connection breaks,
+// CANCELLED, DEADLINE_EXCEEDED after silence.
 StatusOr<int> Exchange(const HttpUrl& url, const HttpCall& call,
                        const HttpHooks& hooks);
 

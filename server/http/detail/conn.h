@@ -1,7 +1,6 @@
-// A connection as a session sees it: bytes in, bytes out, closed. TCP is one,
-// TLS will be another, tests use one in memory. Keeping streams behind this
-// door, instead of in template parameters, is what keeps Beast and Asio to a
-// few source files.
+// A connection as a session sees it: bytes in, bytes out, closed. There is
+// one for TCP, one for TLS, and one in memory for tests. Streams stay behind
+// this interface, so that only a few source files include Beast and Asio.
 //
 // One read and one write may be under way at a time. A completion is never
 // called from inside the call that began it. I/O thread only.

@@ -197,6 +197,10 @@ std::optional<Status> Session::Parse(RequestParser& parser, bool& progressed) {
   if (!had_head && parser.head_done()) {
     const HttpRequest& head = parser.head();
     trace_->request_id = RequestIdOf(head);
+    if (const RequestTraces* traces = site_.services.traces) {
+      traces->Begin(head.Header("traceparent"), head.Header("tracestate"),
+                    *trace_);
+    }
     method_ = head.method;
     path_ = head.target.substr(0, head.target.find('?'));
     http10_ = head.http10;
@@ -302,6 +306,8 @@ Session::Task<bool> Session::ServeOne() {
   }
   Admission admission = Admit(site_, routes_, parser.head());
   match_ = std::move(admission.match);
+  caller_ = std::move(admission.caller);
+  permit_ = std::move(admission.permit);
   const bool keep_alive = parser.head().keep_alive;
   auto charge = std::make_shared<BodyCharge>(site_.shared_from_this());
   if (!parser.done()) {
@@ -318,7 +324,7 @@ Session::Task<bool> Session::ServeOne() {
     }
     const bool alive = co_await ReadBody(parser, *charge, failure);
     if (!alive) {
-      EndRequest(Outcome::kCancelled, nullptr);
+      EndRequest(Outcome::kCancelled, 0, nullptr);
       co_return false;
     }
     if (failure.has_value()) {
@@ -330,8 +336,8 @@ Session::Task<bool> Session::ServeOne() {
   }
   // `this` is safe: the session detaches before it goes, and the posted call
   // finds the exchange detached then. Both happen on this thread.
-  auto exchange = std::make_shared<Exchange>(parser.Take(), match_.params,
-                                             trace_, std::move(charge));
+  auto exchange = std::make_shared<Exchange>(
+      parser.Take(), match_.params, trace_, std::move(charge), caller_);
   exchange->SetWake([this, weak = std::weak_ptr<Exchange>(exchange)] {
     asio::post(*group_.context, [this, weak] {
       const std::shared_ptr<Exchange> alive = weak.lock();

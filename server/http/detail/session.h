@@ -87,7 +87,10 @@ class Session {
   Task<void> Settle();
 
   void BeginRequest();
-  void EndRequest(Outcome outcome, const Exchange::Facts* facts);
+  void AddHeaders(HttpResponse& response) const;
+  // `result`: the route's status; 0 when it was never asked.
+  void Audit(int result, const Exchange::Facts* facts) const;
+  void EndRequest(Outcome outcome, int result, const Exchange::Facts* facts);
   std::optional<Status> Parse(RequestParser& parser, bool& progressed);
 
   // True when rung, false when the deadline passed first.
@@ -129,6 +132,8 @@ class Session {
   std::shared_ptr<Trace> trace_;
   std::shared_ptr<Exchange> exchange_;
   RouteMatch match_;
+  CallerPtr caller_;  // null: the route wants no key
+  Permit permit_;
   std::string method_, path_;
   bool http10_ = false;
   int status_ = 0;

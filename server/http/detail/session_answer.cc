@@ -9,6 +9,7 @@
 #include <utility>
 
 #include "server/error_map.h"
+#include "server/http/access.h"
 #include "server/http/detail/session.h"
 
 namespace millrace::server::http {
@@ -24,6 +25,8 @@ void Session::BeginRequest() {
   trace_ = std::make_shared<Trace>();
   trace_->Stamp(Stage::kAccepted, site_.services.clock->Now());
   match_ = RouteMatch();
+  caller_.reset();
+  permit_ = Permit();
   method_.clear();
   path_.clear();
   http10_ = false;
@@ -31,14 +34,49 @@ void Session::BeginRequest() {
   body_bytes_ = 0;
 }
 
-void Session::EndRequest(Outcome outcome, const Exchange::Facts* facts) {
+void Session::AddHeaders(HttpResponse& response) const {
+  AddCommonHeaders(site_, *trace_, response);
+  if (caller_ != nullptr && match_.route != nullptr &&
+      AccessOf(*match_.route) == Access::kInfer) {
+    AddQuotaHeaders(*caller_->tenant, response);
+  }
+}
+
+// Management calls that may change something, refused ones too.
+void Session::Audit(int result, const Exchange::Facts* facts) const {
+  AuditLog* const audit = site_.services.audit;
+  if (audit == nullptr || match_.route == nullptr ||
+      match_.route->method != "POST" ||
+      AccessOf(*match_.route) != Access::kManage) {
+    return;
+  }
+  const std::string action = method_ + " " + path_;
+  const std::string told = std::to_string(result);
+  audit->Write({.caller = caller_.get(),
+                .peer = conn_->peer(),
+                .action = action,
+                .model = {},
+                .result = told,
+                .request_id = trace_->request_id,
+                .error = facts == nullptr ? std::string_view()
+                                          : facts->error.message()});
+}
+
+void Session::EndRequest(Outcome outcome, int result,
+                         const Exchange::Facts* facts) {
   const Exchange::Facts no_facts;
+  if (facts != nullptr && facts->prompt_tokens >= 0) {
+    permit_.Spend(facts->prompt_tokens + facts->completion_tokens);
+  }
+  permit_ = Permit();
+  Audit(result, facts);
   trace_->Stamp(Stage::kEnded, site_.services.clock->Now());
   site_.observer.RequestEnded(
       {.pattern = match_.route != nullptr ? match_.route->pattern : "",
        .method = method_,
        .path = path_,
        .peer = conn_->peer(),
+       .caller = caller_.get(),
        .status = status_,
        .body_bytes = body_bytes_,
        .outcome = outcome,
@@ -53,7 +91,7 @@ Session::Task<bool> Session::AnswerEarly(HttpResponse response,
   status_ = response.status;
   Exchange::Facts facts;
   facts.error = response.error;
-  AddCommonHeaders(site_, trace_->request_id, response);
+  AddHeaders(response);
   const bool no_body = response.status == 204;
   std::string text =
       RenderHead(response, no_body ? Framing::kNoBody : Framing::kContentLength,
@@ -64,7 +102,8 @@ Session::Task<bool> Session::AnswerEarly(HttpResponse response,
   }
   const bool sent = co_await WriteAll(text, false);
   trace_->Stamp(Stage::kFirstByte, site_.services.clock->Now());
-  EndRequest(sent ? OutcomeOfHttpStatus(status_) : Outcome::kCancelled, &facts);
+  EndRequest(sent ? OutcomeOfHttpStatus(status_) : Outcome::kCancelled, status_,
+             &facts);
   linger_ = sent && !keep_alive;
   co_return sent&& keep_alive;
 }
@@ -74,23 +113,28 @@ Session::Task<bool> Session::AnswerFrom(std::shared_ptr<Exchange> exchange,
   Framing framing = Framing::kContentLength;
   bool gone = false;
   bool ended = false;
+  int result = 0;  // of the route
   Status error;
   while (!ended && !(gone && aborted_)) {
     Exchange::Output output = exchange->Take();
     ended = output.ended;
     const bool took = output.head.has_value() || !output.bytes.empty();
     std::string text;
+    // The audit log tells the result also when the client is gone.
+    if (output.head.has_value()) {
+      result = output.head->status;
+      error = output.head->error;
+    }
     if (output.head.has_value() && !gone) {
       HttpResponse& head = *output.head;
       status_ = head.status;
-      error = head.error;
       keep_alive = keep_alive && !draining();
       framing = output.whole ? Framing::kContentLength
                 : http10_    ? Framing::kUntilClose
                              : Framing::kChunked;
       if (framing == Framing::kUntilClose) keep_alive = false;
       if (head.status == 204) framing = Framing::kNoBody;
-      AddCommonHeaders(site_, trace_->request_id, head);
+      AddHeaders(head);
       text = RenderHead(head, framing, keep_alive, UnixNow());
       if (output.whole && framing != Framing::kNoBody) {
         output.bytes = std::move(head.body);
@@ -132,7 +176,7 @@ Session::Task<bool> Session::AnswerFrom(std::shared_ptr<Exchange> exchange,
   if (gone) {
     outcome = write_timed_out_ ? Outcome::kTimeout : Outcome::kCancelled;
   }
-  EndRequest(outcome, &facts);
+  EndRequest(outcome, result, &facts);
   linger_ = !gone && !keep_alive;
   co_return !gone && keep_alive;
 }

@@ -19,18 +19,18 @@ config::ServerSettings WithKey(std::string keys) {
 TEST(Auth, WithoutKeysEverybodyPasses) {
   const auto auth = Auth::Create({});
   ASSERT_TRUE(auth.ok());
-  EXPECT_FALSE(auth->required());
-  EXPECT_TRUE(auth->Check("", "").ok());
-  EXPECT_TRUE(auth->Check("Bearer whatever", "").ok());
+  EXPECT_FALSE((*auth)->required());
+  EXPECT_TRUE((*auth)->Identify("", "").ok());
+  EXPECT_TRUE((*auth)->Identify("Bearer whatever", "").ok());
 }
 
 TEST(Auth, EachKeyOfTheListPassesByEitherHeader) {
   const auto auth = Auth::Create(WithKey(" one, two "));
   ASSERT_TRUE(auth.ok());
-  EXPECT_TRUE(auth->Check("Bearer one", "").ok());
-  EXPECT_TRUE(auth->Check("BEARER  two", "").ok());
-  EXPECT_TRUE(auth->Check("", "two").ok());
-  EXPECT_TRUE(auth->Check("Bearer wrong", "one").ok());
+  EXPECT_TRUE((*auth)->Identify("Bearer one", "").ok());
+  EXPECT_TRUE((*auth)->Identify("BEARER  two", "").ok());
+  EXPECT_TRUE((*auth)->Identify("", "two").ok());
+  EXPECT_TRUE((*auth)->Identify("Bearer wrong", "one").ok());
 }
 
 TEST(Auth, NearMissesAreUnauthenticated) {
@@ -38,7 +38,8 @@ TEST(Auth, NearMissesAreUnauthenticated) {
   ASSERT_TRUE(auth.ok());
   for (const char* header : {"", "one", "Bearer", "Bearer ", "Bearer on",
                              "Bearer onee", "Bearer oneone", "Basic one"}) {
-    EXPECT_EQ(auth->Check(header, "").code(), StatusCode::kUnauthenticated)
+    EXPECT_EQ((*auth)->Identify(header, "").status().code(),
+              StatusCode::kUnauthenticated)
         << header;
   }
 }
@@ -68,9 +69,9 @@ TEST(Auth, KeyFileHoldsOneKeyALine) {
   settings.api_key_file = path;
   const auto auth = Auth::Create(settings);
   ASSERT_TRUE(auth.ok());
-  EXPECT_TRUE(auth->Check("Bearer first", "").ok());
-  EXPECT_TRUE(auth->Check("Bearer second", "").ok());
-  EXPECT_FALSE(auth->Check("Bearer # comment", "").ok());
+  EXPECT_TRUE((*auth)->Identify("Bearer first", "").ok());
+  EXPECT_TRUE((*auth)->Identify("Bearer second", "").ok());
+  EXPECT_FALSE((*auth)->Identify("Bearer # comment", "").ok());
   std::remove(path.c_str());
   EXPECT_FALSE(Auth::Create(settings).ok());
 }

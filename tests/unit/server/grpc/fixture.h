@@ -190,7 +190,7 @@ class GrpcTest : public ::testing::Test {
   void Start() {
     auto auth = Auth::Create(settings_);
     ASSERT_TRUE(auth.ok()) << auth.status().ToString();
-    auth_ = std::make_unique<Auth>(std::move(auth).value());
+    auth_ = std::move(auth).value();
     auto server = GrpcServer::Start(settings_, Services());
     ASSERT_TRUE(server.ok()) << server.status().ToString();
     server_ = std::move(server).value();

@@ -1,9 +1,14 @@
 // ModelStreamInfer over loopback: several requests on one stream.
 #include <gmock/gmock.h>
 
+#include <chrono>
 #include <future>
 #include <string>
+#include <thread>
+#include <utility>
 
+#include "tests/support/graph_servable.h"
+#include "tests/support/test_graphs.h"
 #include "tests/unit/server/grpc/fixture.h"
 
 namespace millrace::server::testing {
@@ -15,12 +20,16 @@ class StreamInferTest : public GrpcTest {
  protected:
   void SetUp() override {
     GrpcTest::SetUp();
+    repository_.Add(
+        support::GraphServable("sums", support::SumGraph(), &pool_));
     Start();
     stream_ = stub_->ModelStreamInfer(&context_);
   }
   void TearDown() override {
     context_.TryCancel();
     stream_.reset();
+    EXPECT_TRUE(repository_.Drain(std::chrono::steady_clock::now() +
+                                  std::chrono::seconds(20)));
     GrpcTest::TearDown();
   }
 
@@ -66,6 +75,74 @@ TEST_F(StreamInferTest, ChunksThenAFinalAnswer) {
   EXPECT_EQ(TextOf(last), "");
   EXPECT_EQ(last.parameters().at("finish_reason").string_param(), "stop");
   EXPECT_EQ(last.parameters().at("completion_tokens").int64_param(), 2);
+  EXPECT_TRUE(CloseAndFinish().ok());
+}
+
+inference::ModelInferRequest Sums(const std::string& id, float a) {
+  inference::ModelInferRequest request;
+  request.set_model_name("sums");
+  request.set_id(id);
+  for (const auto& [name, value] : {std::pair{"a", a}, std::pair{"b", 1.f}}) {
+    auto* input = request.add_inputs();
+    input->set_name(name);
+    input->set_datatype("FP32");
+    input->add_shape(1);
+    input->add_shape(2);
+    input->mutable_contents()->add_fp32_contents(value);
+    input->mutable_contents()->add_fp32_contents(value);
+  }
+  return request;
+}
+
+TEST_F(StreamInferTest, GraphsAnswerInTheOrderOfTheRequests) {
+  constexpr int kRequests = 8;  // as many as the model's queue holds
+  for (int i = 0; i < kRequests; ++i) {
+    auto request = Sums(std::to_string(i), static_cast<float>(i));
+    if (i == 3) request.mutable_inputs()->RemoveLast();
+    if (i == 5) request.set_model_name("nobody");
+    Send(request);
+  }
+  for (int i = 0; i < kRequests; ++i) {
+    const auto next = Next();
+    const auto& answer = next.infer_response();
+    EXPECT_EQ(answer.id(), std::to_string(i));
+    EXPECT_EQ(next.error_message().empty(), i != 3 && i != 5) << i;
+    if (!next.error_message().empty()) continue;
+    EXPECT_TRUE(IsFinal(answer));
+    ASSERT_GE(answer.outputs_size(), 1);
+    EXPECT_EQ(answer.outputs(0).contents().fp32_contents(0),
+              static_cast<float>(i) + 1);
+  }
+  EXPECT_TRUE(CloseAndFinish().ok());
+}
+
+TEST_F(StreamInferTest, AClientThatReadsNothingIsAnsweredLater) {
+  constexpr int kRequests = 5000;  // more than may be open
+  std::thread writer([&] {
+    for (int i = 0; i < kRequests; ++i) {
+      auto request = Sums(std::to_string(i), 1);
+      request.set_model_name("nobody");
+      ASSERT_TRUE(stream_->Write(request));
+    }
+    stream_->WritesDone();
+  });
+  std::this_thread::sleep_for(std::chrono::milliseconds(100));
+  for (int i = 0; i < kRequests; ++i) {
+    EXPECT_EQ(Next().infer_response().id(), std::to_string(i));
+  }
+  writer.join();
+  inference::ModelStreamInferResponse response;
+  EXPECT_FALSE(stream_->Read(&response));
+  EXPECT_TRUE(stream_->Finish().ok());
+}
+
+TEST_F(StreamInferTest, GraphsDoNotWaitForText) {
+  Send(TextRequest("Hi", "text", true));
+  const Session session = handler_->Take("Hi");
+  Send(Sums("sum", 1));
+  EXPECT_EQ(Next().infer_response().id(), "sum");
+  session.End();
+  EXPECT_EQ(Next().infer_response().id(), "text");
   EXPECT_TRUE(CloseAndFinish().ok());
 }
 

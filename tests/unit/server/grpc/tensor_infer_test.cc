@@ -213,16 +213,5 @@ TEST_F(TensorInferTest, MetadataTellTheGraph) {
   EXPECT_EQ(metadata.outputs(1).name(), "twice");
 }
 
-TEST_F(TensorInferTest, StreamsAreForLanguageModels) {
-  ::grpc::ClientContext context;
-  auto stream = stub_->ModelStreamInfer(&context);
-  ASSERT_TRUE(stream->Write(RawSums()));
-  inference::ModelStreamInferResponse answer;
-  ASSERT_TRUE(stream->Read(&answer));
-  EXPECT_THAT(answer.error_message(), HasSubstr("is a graph"));
-  stream->WritesDone();
-  EXPECT_TRUE(stream->Finish().ok());
-}
-
 }  // namespace
 }  // namespace millrace::server::testing

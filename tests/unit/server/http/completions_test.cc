@@ -289,5 +289,21 @@ TEST(Completions, FullHandlerPoolIs429AndProbesStillAnswer) {
   EXPECT_GE(refused, 1);
 }
 
+TEST(Completions, LlamaTakesOnlyANegativeNPredictForNoLimit) {
+  TestServer server;
+  Client client(server.port());
+  constexpr std::pair<int, int> kLimits[] = {{-1, 127}, {0, 1}, {2, 2}};
+  for (const auto& [asked, most] : kLimits) {
+    const Json body = {{"prompt", Json::array({1})}, {"n_predict", asked}};
+    client.Send(PostText("/completion", body.dump()));
+    Started started = server.handler->Next();
+    EXPECT_EQ(started.request.options.max_tokens, most) << asked;
+    started.Accept();
+    started.Chunk("x");
+    started.End();
+    EXPECT_EQ(Body(client.Read())["content"], asked == 0 ? "" : "x");
+  }
+}
+
 }  // namespace
 }  // namespace millrace::server::http

@@ -65,6 +65,7 @@ std::string Masked(std::string text) {
       {"\"version\":\"[0-9.]+\"", "\"version\":\"<version>\""},
       {"req-[0-9a-f]{24}", "<request id>"},
       {"cmpl-[0-9a-f]{32}", "cmpl-<id>"},
+      {"\"timings\":\\{[^}]*\\}", "\"timings\":<timings>"},
       {"\"created\":[0-9]+", "\"created\":<time>"},
   };
   for (const auto& [pattern, mask] : masks) {

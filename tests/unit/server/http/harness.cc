@@ -147,12 +147,12 @@ TestServer::TestServer(config::ServerSettings settings) {
   repository.Add(servable);
   repository.SetState(ServerState::kReady);
   pool = std::make_unique<handlers::Pool>(2, 64, config::CpuSet{});
-  StatusOr<Auth> made = Auth::Create(settings);
+  StatusOr<std::unique_ptr<Auth>> made = Auth::Create(settings);
   if (!made.ok()) {
     std::fprintf(stderr, "%s\n", made.status().ToString().c_str());
     std::abort();
   }
-  auth = std::make_unique<Auth>(*std::move(made));
+  auth = *std::move(made);
   HttpServices services;
   services.repository = &repository;
   services.pool = pool.get();

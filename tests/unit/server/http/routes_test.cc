@@ -185,7 +185,9 @@ TEST(Routes, OpenApiDescribesEachRoute) {
   EXPECT_EQ(api["openapi"], "3.1.0");
   std::set<std::string> ids;
   for (const Route& route : ServingRoutes()) {
-    const std::string method = route.method == "GET" ? "get" : "post";
+    const std::string method = route.method == "GET"    ? "get"
+                               : route.method == "POST" ? "post"
+                                                        : "delete";
     const Json& operation = api["paths"][std::string(route.pattern)][method];
     EXPECT_FALSE(operation["summary"].empty()) << route.pattern;
     EXPECT_TRUE(ids.insert(operation["operationId"]).second) << route.pattern;
@@ -455,6 +457,42 @@ TEST(Routes, DetokenizeAndApplyTemplate) {
   EXPECT_EQ(wrong.status, 400);
   EXPECT_EQ(Body(wrong)["error"]["param"], "tokens[1]");
   EXPECT_EQ(Body(client.Post("/apply-template", kHi))["prompt"], "<user>hi");
+}
+
+TEST(Routes, APreflightAllowsTheHeadersThatABrowserNames) {
+  config::ServerSettings settings = QuietSettings();
+  settings.cors_allow_origin = "*";
+  TestServer server(settings);
+  Client client(server.port());
+  const auto allowed = [&client](const std::string& wanted) {
+    client.Send(
+        "OPTIONS /v1/models HTTP/1.1\r\nHost: x\r\n"
+        "Access-Control-Request-Headers: " +
+        wanted + "\r\n\r\n");
+    return client.Read().Header("access-control-allow-headers");
+  };
+  EXPECT_EQ(allowed("authorization,x-stainless-os"),
+            "authorization,x-stainless-os");
+  EXPECT_EQ(allowed("a<b").rfind("Authorization, ", 0), 0u);
+  EXPECT_NE(client.Get("/health")
+                .Header("access-control-expose-headers")
+                .find("x-ratelimit-reset-tokens"),
+            std::string::npos);
+}
+
+TEST(Routes, OllamaRefusesUnknownFormatsAndUnloads) {
+  TestServer server;
+  Client client(server.port());
+  constexpr std::pair<const char*, const char*> kBad[] = {
+      {R"({"model":"tiny","prompt":"a","format":"xml"})", "format"},
+      {R"({"model":"tiny","keep_alive":0})", "keep_alive"},
+      {R"({"model":"tiny","keep_alive":"0s"})", "keep_alive"}};
+  for (const auto& [body, field] : kBad) {
+    const Reply reply = client.Post("/api/generate", body);
+    EXPECT_EQ(reply.status, 400) << body;
+    EXPECT_NE(reply.body.find(field), std::string::npos) << reply.body;
+  }
+  EXPECT_EQ(client.Post("/api/generate", R"({"model":"tiny"})").status, 200);
 }
 
 }  // namespace

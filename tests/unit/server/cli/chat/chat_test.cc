@@ -273,7 +273,7 @@ TEST(Chat, WrongArgumentsAreExitCodeTwo) {
                                              {"--temperature", "3"},
                                              {"--temperature", "nan"},
                                              {"--top-p", "0"},
-                                             {"--url", "https://x"},
+                                             {"--url", "https://x y"},
                                              {"--api-key", "a\nb"}}) {
     const Outcome outcome = Chat(args);
     EXPECT_EQ(outcome.code, 2) << args[0];

@@ -21,13 +21,16 @@ TEST(HttpUrl, HostPortAndPrefixAreTakenApart) {
   EXPECT_EQ(six->prefix, "/openai");
   EXPECT_EQ(six->authority, "[::1]:9");
   EXPECT_EQ(ParseHttpUrl("example.org")->port, "80");
+  EXPECT_FALSE(ParseHttpUrl("example.org")->is_tls);
+  EXPECT_EQ(ParseHttpUrl("https://example.org")->port, "443");
+  EXPECT_TRUE(ParseHttpUrl("https://example.org:8443")->is_tls);
 }
 
 TEST(HttpUrl, NonsenseIsRefused) {
   for (const char* url :
-       {"", "http://", "https://a", "http://a:0", "http://a:65536",
-        "http://a:b", "http://a b", "http://::1", "http://u@h",
-        "http://a\r\nX: y", "http://a/?q"}) {
+       {"", "http://", "ftp//a b", "http://a:0", "http://a:65536", "http://a:b",
+        "http://a b", "http://::1", "http://u@h", "http://a\r\nX: y",
+        "http://a/?q"}) {
     EXPECT_FALSE(ParseHttpUrl(url).ok()) << url;
   }
 }

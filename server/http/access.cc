@@ -1,0 +1,36 @@
+#include "server/http/access.h"
+
+#include <string_view>
+
+namespace millrace::server::http {
+namespace {
+
+// The first row whose text the pattern begins with.
+struct Rule {
+  std::string_view prefix;
+  Access access;
+};
+constexpr Rule kRules[] = {
+    {"/metrics", Access::kScrape},
+    {"/v2/models/stats", Access::kMetrics},
+    {"/v2/models/{id}/stats", Access::kMetrics},
+    {"/v2/models/{id}/versions/{version}/stats", Access::kMetrics},
+    {"/v2/repository/", Access::kManage},
+    {"/v2/logging", Access::kManage},
+    {"/v2/trace/", Access::kManage},
+    {"/v2/models/{id}/trace/", Access::kManage},
+    {"/debug", Access::kManage},
+    {"/v1/responses", Access::kInfer},  // what models said, for GET, too
+};
+
+}  // namespace
+
+Access AccessOf(const Route& route) {
+  for (const Rule& rule : kRules) {
+    if (route.pattern.starts_with(rule.prefix)) return rule.access;
+  }
+  if (route.is_public) return Access::kPublic;
+  return route.method == "POST" ? Access::kInfer : Access::kAnyKey;
+}
+
+}  // namespace millrace::server::http

@@ -1,0 +1,86 @@
+// POST /debug/trace?seconds=5: what all threads do for so long, as a trace for
+// Perfetto; ?format=text gives the breakdown in words alone.
+#include <charconv>
+#include <string>
+#include <string_view>
+#include <utility>
+
+#include "server/http/message.h"
+#include "server/http/routes.h"
+#include "server/tracing/breakdown.h"
+#include "server/tracing/timeline_json.h"
+
+namespace millrace::server::http {
+namespace {
+
+constexpr double kDefaultSeconds = 5;
+constexpr double kMostSeconds = 60;
+
+// The value of a name in a query; empty: it is not there.
+std::string_view ValueOf(std::string_view query, std::string_view name) {
+  while (!query.empty()) {
+    const size_t end = std::min(query.find('&'), query.size());
+    const std::string_view pair = query.substr(0, end);
+    if (pair.starts_with(name) && pair.substr(name.size()).starts_with('=')) {
+      return pair.substr(name.size() + 1);
+    }
+    query.remove_prefix(std::min(end + 1, query.size()));
+  }
+  return {};
+}
+
+StatusOr<double> ReadSeconds(std::string_view query) {
+  const std::string_view text = ValueOf(query, "seconds");
+  if (text.empty()) return kDefaultSeconds;
+  double seconds = 0;
+  const auto [end, error] =
+      std::from_chars(text.data(), text.data() + text.size(), seconds);
+  if (error != std::errc() || end != text.data() + text.size() ||
+      !(seconds > 0) || seconds > kMostSeconds) {
+    return InvalidArgument("seconds is '" + std::string(text.substr(0, 40)) +
+                           "'; give a number above 0 and up to 60")
+        .At("seconds");
+  }
+  return seconds;
+}
+
+std::string Lines(const std::vector<std::string>& words) {
+  std::string text;
+  for (const std::string& line : words) text += line + "\n";
+  return text;
+}
+
+}  // namespace
+
+void ServeCapture(const Site& site, const std::shared_ptr<Exchange>& exchange) {
+  const std::string_view query = exchange->request().query;
+  const StatusOr<double> seconds = ReadSeconds(query);
+  const std::string_view format = ValueOf(query, "format");
+  Status status = seconds.status();
+  if (status.ok() && !format.empty() && format != "json" && format != "text") {
+    status = InvalidArgument("format is '" + std::string(format.substr(0, 40)) +
+                             "'; choose json or text")
+                 .At("format");
+  }
+  if (status.ok() && site.services.capturer == nullptr) {
+    status = Unimplemented("this server captures nothing");
+  }
+  if (status.ok()) {
+    status = site.services.capturer->Start(
+        std::chrono::milliseconds(static_cast<int64_t>(*seconds * 1e3)),
+        exchange->stop_token(),
+        [exchange, text = format == "text"](const TimelineCapture& capture) {
+          const std::vector<std::string> words = Breakdown(capture);
+          HttpResponse response =
+              JsonResponse(200, text ? "" : TimelineJson(capture, words));
+          if (text) {
+            response.content_type = "text/plain; charset=utf-8";
+            response.body = Lines(words);
+          }
+          exchange->Send(std::move(response));
+        });
+  }
+  if (!status.ok()) exchange->Send(ErrorResponse(status));
+}
+
+}  // namespace millrace::server::http

@@ -1,0 +1,328 @@
+// llama.cpp's own routes: /completion, /infill, /props, /slots and
+// /lora-adapters. Sequences share one pool of memory here, so that a slot is
+// only a place among those that run at once.
+// Source: github.com/ggml-org/llama.cpp/blob/master/tools/server/README.md
+#include <algorithm>
+#include <array>
+#include <nlohmann/json.hpp>
+#include <string>
+#include <utility>
+
+#include "config/base/json.h"
+#include "handlers/json_fields.h"
+#include "handlers/request_fields.h"
+#include "server/http/completion_reply.h"
+#include "server/http/pool_work.h"
+#include "server/http/routes.h"
+#include "server/http/timings.h"
+#include "server/version.h"
+
+namespace millrace::server::http {
+namespace {
+
+using Json = nlohmann::ordered_json;
+
+class LlamaForm final : public CompletionForm {
+ public:
+  // `prompt_only`: the one token that is computed is not shown.
+  LlamaForm(std::string model, Json prompt, bool prompt_only)
+      : model_(std::move(model)),
+        prompt_(std::move(prompt)),
+        prompt_only_(prompt_only) {}
+
+  std::string Whole(const Completed& completed) override {
+    Json body = Last(completed);
+    if (!prompt_only_) body["content"] = completed.choice.text;
+    return DumpJson(body);
+  }
+  std::string Begin(const handlers::Usage& prompt) override {
+    evaluated_ = prompt.prompt_tokens;
+    return "";
+  }
+  std::string Piece(const handlers::OutputDelta& delta,
+                    const ChoiceText&) override {
+    if (prompt_only_) return "";
+    predicted_ += delta.num_tokens;
+    return SseEvent(DumpJson(Json{{"index", 0},
+                                  {"content", delta.text},
+                                  {"tokens", Json::array()},
+                                  {"stop", false},
+                                  {"id_slot", 0},
+                                  {"tokens_predicted", predicted_},
+                                  {"tokens_evaluated", evaluated_}}));
+  }
+  std::string End(const Completed& completed) override {
+    return SseEvent(DumpJson(Last(completed)));
+  }
+  std::string LateFailure(const Status& status) override {
+    return "error: " + ErrorResponse(status).body + "\n\n";
+  }
+  HttpResponse Refusal(const Status& status) const override {
+    return ErrorResponse(status);
+  }
+
+ private:
+  Json Last(const Completed& completed) const {
+    const ChoiceText& choice = completed.choice;
+    const auto* word = std::get_if<std::string>(&choice.stop_reason);
+    const bool limit = choice.reason == handlers::FinishReason::kLength;
+    return {{"index", 0},
+            {"content", ""},
+            {"tokens", Json::array()},
+            {"id_slot", 0},
+            {"stop", true},
+            {"model", model_},
+            {"tokens_predicted",
+             prompt_only_ ? 0 : completed.usage.completion_tokens},
+            {"tokens_evaluated", completed.usage.prompt_tokens},
+            {"generation_settings", Json::object()},
+            {"prompt", prompt_},
+            {"has_new_line", choice.text.find('\n') != std::string::npos},
+            {"truncated", false},
+            {"stop_type", limit             ? "limit"
+                          : word != nullptr ? "word"
+                                            : "eos"},
+            {"stopping_word", word != nullptr ? *word : ""},
+            {"tokens_cached", completed.usage.cached_tokens},
+            {"timings", Json::parse(TimingsJson(
+                            completed.usage, completed.trace, completed.now))}};
+  }
+
+  const std::string model_;
+  const Json prompt_;
+  const bool prompt_only_;
+  int64_t evaluated_ = 0;
+  int64_t predicted_ = 0;
+};
+
+// The body's sampling fields in the words of a completion.
+StatusOr<Json> SamplingFields(const Json& body, int64_t room) {
+  Json fields = body;
+  for (const char* name : {"return_tokens", "return_progress"}) {
+    ASSIGN_OR_RETURN(const auto wanted, handlers::ReadBool(body, name));
+    if (wanted.value_or(false)) {
+      return InvalidArgument(std::string(name) +
+                             " is true but is not supported; leave it out")
+          .At(name)
+          .Because("unsupported_parameter");
+    }
+  }
+  ASSIGN_OR_RETURN(const auto probs, handlers::ReadInt(body, "n_probs"));
+  if (probs.value_or(0) > 0) {
+    return InvalidArgument("n_probs is " + std::to_string(*probs) +
+                           " but is not supported; send logprobs to "
+                           "/v1/completions")
+        .At("n_probs")
+        .Because("unsupported_parameter");
+  }
+  ASSIGN_OR_RETURN(const auto predict, handlers::ReadInt(body, "n_predict"));
+  const int64_t most = predict.value_or(-1);  // negative: no limit
+  fields["max_tokens"] = most < 0 ? room : std::clamp<int64_t>(most, 1, room);
+  if (const Json* penalty = handlers::FindField(body, "repeat_penalty")) {
+    fields["repetition_penalty"] = *penalty;
+  }
+  // -1 and its unsigned form mean a seed of the server's choice.
+  const Json* seed = handlers::FindField(body, "seed");
+  if (seed != nullptr && (*seed == -1 || *seed == 4294967295)) {
+    fields.erase("seed");
+  }
+  const Json* bias = handlers::FindField(body, "logit_bias");
+  if (bias != nullptr && bias->is_array()) {
+    Json map = Json::object();
+    for (size_t i = 0; i < bias->size(); ++i) {
+      const Json& pair = (*bias)[i];
+      const std::string path = "logit_bias[" + std::to_string(i) + "]";
+      if (!pair.is_array() || pair.size() != 2 ||
+          !pair[0].is_number_integer()) {
+        return handlers::WrongType(path, "a token id with its bias", pair);
+      }
+      map[std::to_string(pair[0].get<int64_t>())] =
+          pair[1] == false ? Json(-100) : pair[1];
+    }
+    fields["logit_bias"] = std::move(map);
+  }
+  for (const char* name : {"prompt", "n_predict", "repeat_penalty", "n",
+                           "logprobs", "suffix", "echo"}) {
+    fields.erase(name);
+  }
+  return fields;
+}
+
+// Starts a completion of those ids.
+Status Complete(const Site& site, const std::shared_ptr<Exchange>& exchange,
+                const Json& body, ModelHandle model, std::vector<int32_t> ids) {
+  const int64_t room =
+      model->text_facts()->max_model_len - static_cast<int64_t>(ids.size());
+  ASSIGN_OR_RETURN(const Json fields,
+                   SamplingFields(body, std::max<int64_t>(room, 1)));
+  handlers::GenerateRequest request;
+  ASSIGN_OR_RETURN(request.options,
+                   handlers::ReadGenerateOptions(
+                       fields, handlers::FieldDialect::kCompletions));
+  request.prompt = handlers::TokenPrompt{std::move(ids)};
+  ASSIGN_OR_RETURN(const auto stream, handlers::ReadBool(body, "stream"));
+  // It only fills the cache with the prompt; the engine makes a token anyway.
+  const bool prompt_only = body.value("n_predict", Json()) == 0;
+  auto form = std::make_unique<LlamaForm>(
+      exchange->facts().model, body.value("prompt", Json("")), prompt_only);
+  return StartCompletion(site, exchange, std::move(model), std::move(request),
+                         std::move(form), stream.value_or(false));
+}
+
+// A string, ids, or strings and ids mixed.
+Status AppendPrompt(const handlers::GenerateHandler& handler, const Json& value,
+                    const std::string& path, bool first,
+                    std::vector<int32_t>& ids) {
+  if (value.is_string()) {
+    ASSIGN_OR_RETURN(const handlers::TokenizedText text,
+                     handler.Tokenize(value.get<std::string>(), first, true));
+    ids.insert(ids.end(), text.ids.begin(), text.ids.end());
+    return OkStatus();
+  }
+  ASSIGN_OR_RETURN(const int64_t id,
+                   handlers::AsInt(value, path, {.min = 0, .max = INT32_MAX}));
+  ids.push_back(static_cast<int32_t>(id));
+  return OkStatus();
+}
+
+Status Completion(const Site& site, const std::shared_ptr<Exchange>& exchange) {
+  ASSIGN_OR_RETURN(const Json body, ReadJsonBody(*exchange));
+  ASSIGN_OR_RETURN(ModelHandle model, BorrowModel(site, *exchange, body));
+  ASSIGN_OR_RETURN(const handlers::GenerateHandler* handler, model->ForText());
+  const Json* prompt = handlers::FindField(body, "prompt");
+  if (prompt == nullptr || (!prompt->is_string() && !prompt->is_array())) {
+    return InvalidArgument(
+               "prompt is missing; send a string or an array of token ids and "
+               "strings")
+        .At("prompt");
+  }
+  std::vector<int32_t> ids;
+  const size_t count = prompt->is_array() ? prompt->size() : 1;
+  for (size_t i = 0; i < count; ++i) {
+    RETURN_IF_ERROR(
+        AppendPrompt(*handler, prompt->is_array() ? (*prompt)[i] : *prompt,
+                     "prompt[" + std::to_string(i) + "]", i == 0, ids));
+  }
+  return Complete(site, exchange, body, std::move(model), std::move(ids));
+}
+
+// The special tokens around a gap: prefix, suffix, middle.
+constexpr std::array<const char*, 3> kGapTokens[] = {
+    {"<|fim_prefix|>", "<|fim_suffix|>", "<|fim_middle|>"},
+    {"<fim_prefix>", "<fim_suffix>", "<fim_middle>"},
+    {"<fim-prefix>", "<fim-suffix>", "<fim-middle>"},
+    {"<｜fim▁begin｜>", "<｜fim▁hole｜>", "<｜fim▁end｜>"},
+};
+
+// Their ids; empty where the model lacks them.
+std::vector<int32_t> GapIds(const handlers::GenerateHandler& handler) {
+  for (const auto& names : kGapTokens) {
+    std::vector<int32_t> ids;
+    for (const char* name : names) {
+      const auto text = handler.Tokenize(name, false, true);
+      if (text.ok() && text->ids.size() == 1) ids.push_back(text->ids[0]);
+    }
+    if (ids.size() == names.size()) return ids;
+  }
+  return {};
+}
+
+Status Infill(const Site& site, const std::shared_ptr<Exchange>& exchange) {
+  ASSIGN_OR_RETURN(const Json body, ReadJsonBody(*exchange));
+  ASSIGN_OR_RETURN(ModelHandle model, BorrowModel(site, *exchange, body));
+  ASSIGN_OR_RETURN(const handlers::GenerateHandler* handler, model->ForText());
+  const std::vector<int32_t> gap = GapIds(*handler);
+  if (gap.empty()) {
+    return InvalidArgument("the model '" + model->id() +
+                           "' has no tokens to fill in the middle of a text; "
+                           "complete text with POST /v1/completions")
+        .Because("no_infill_tokens");
+  }
+  // What the client wrote never becomes a special token.
+  std::vector<int32_t> ids;
+  const auto add = [&](int32_t mark, const char* field) -> Status {
+    ASSIGN_OR_RETURN(const auto text, handlers::ReadString(body, field));
+    ASSIGN_OR_RETURN(const handlers::TokenizedText tokens,
+                     handler->Tokenize(text.value_or(""), false, false));
+    ids.push_back(mark);
+    ids.insert(ids.end(), tokens.ids.begin(), tokens.ids.end());
+    return OkStatus();
+  };
+  RETURN_IF_ERROR(add(gap[0], "input_prefix"));
+  RETURN_IF_ERROR(add(gap[1], "input_suffix"));
+  RETURN_IF_ERROR(add(gap[2], "prompt"));
+  return Complete(site, exchange, body, std::move(model), std::move(ids));
+}
+
+// The only language model, for routes without a body.
+StatusOr<ModelHandle> OnlyModel(const Site& site, Exchange& exchange) {
+  return BorrowModel(site, exchange, Json::object());
+}
+
+Status Props(const Site& site, const std::shared_ptr<Exchange>& exchange) {
+  ASSIGN_OR_RETURN(const ModelHandle model, OnlyModel(site, *exchange));
+  const TextFacts& text = *model->text_facts();
+  Json params = Json::object();
+  for (const auto& [name, value] : models::NamedValues(text.default_sampling)) {
+    params[std::string(name)] = value;
+  }
+  exchange->Send(JsonResponse(
+      200,
+      DumpJson(Json{{"default_generation_settings",
+                     {{"n_ctx", text.max_model_len}, {"params", params}}},
+                    {"total_slots", text.max_num_seqs},
+                    {"model_alias", model->id()},
+                    {"model_path", model->facts().path},
+                    {"chat_template", text.chat_template},
+                    {"modalities", {{"vision", false}, {"audio", false}}},
+                    {"build_info", "millrace-" + std::string(Version())}})));
+  return OkStatus();
+}
+
+Status Slots(const Site& site, const std::shared_ptr<Exchange>& exchange) {
+  ASSIGN_OR_RETURN(const ModelHandle model, OnlyModel(site, *exchange));
+  const TextFacts& text = *model->text_facts();
+  const int64_t busy = model->gate().in_flight() - 1;  // but this request
+  const std::string& query = exchange->request().query;
+  if (busy >= text.max_num_seqs &&
+      query.find("fail_on_no_slot=1") != std::string::npos) {
+    return Unavailable("no slot is free: " + std::to_string(busy) +
+                       " requests run or wait");
+  }
+  Json slots = Json::array();
+  for (int32_t i = 0; i < text.max_num_seqs; ++i) {
+    slots.push_back({{"id", i},
+                     {"n_ctx", text.max_model_len},
+                     {"is_processing", i < busy}});
+  }
+  exchange->Send(JsonResponse(200, DumpJson(slots)));
+  return OkStatus();
+}
+
+}  // namespace
+
+void ServeLlamaCompletion(const Site& site,
+                          const std::shared_ptr<Exchange>& exchange) {
+  RunOnPool(site, exchange, Completion);
+}
+
+void ServeLlamaInfill(const Site& site,
+                      const std::shared_ptr<Exchange>& exchange) {
+  RunOnPool(site, exchange, Infill);
+}
+
+void ServeLlamaProps(const Site& site,
+                     const std::shared_ptr<Exchange>& exchange) {
+  RunOnPool(site, exchange, Props);
+}
+
+void ServeLlamaSlots(const Site& site,
+                     const std::shared_ptr<Exchange>& exchange) {
+  RunOnPool(site, exchange, Slots);
+}
+
+void ServeLoraAdapters(const Site&, const std::shared_ptr<Exchange>& exchange) {
+  exchange->Send(JsonResponse(200, "[]"));
+}
+
+}  // namespace millrace::server::http
