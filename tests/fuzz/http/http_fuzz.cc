@@ -133,7 +133,7 @@ struct World {
         ModelFacts{.id = "m"}, TextFacts{}, nullptr,
         std::make_unique<EchoHandler>()));
     repository.SetState(ServerState::kReady);
-    auth = std::make_unique<Auth>(*Auth::Create(settings));
+    auth = *Auth::Create(settings);
     HttpServices services;
     services.repository = &repository;
     services.pool = &pool;
