@@ -1,0 +1,179 @@
+"""TorchServe 0.12 beside Millrace: the same tensors from 32 clients, closed loop,
+one client program for both (asyncio, requests made beforehand)."""
+import asyncio
+import importlib.util
+import json
+import os
+import pathlib
+import random
+import subprocess
+import sys
+import tempfile
+import time
+import urllib.request
+
+import numpy as np
+
+import servers
+
+HERE = pathlib.Path(__file__).resolve().parent
+LENGTHS = (16, 128)  # of token ids, uniform
+
+
+def bodies(name, count=64):
+    """Tensors of `count` requests."""
+    rng = np.random.default_rng(1)
+    if name == "resnet50":
+        return [rng.standard_normal((1, 3, 224, 224), np.float32) for _ in range(4)]
+    return [rng.integers(1000, 30000, (1, int(n)), np.int64)
+            for n in rng.integers(LENGTHS[0], LENGTHS[1] + 1, count)]
+
+
+def http_request(port, path, headers, body):
+    lines = [f"POST {path} HTTP/1.1", f"Host: 127.0.0.1:{port}", f"Content-Length: {len(body)}",
+             *[f"{k}: {v}" for k, v in headers.items()]]
+    return ("\r\n".join(lines) + "\r\n\r\n").encode() + body
+
+
+def kserve_requests(port, name):
+    made = []
+    for tensor in bodies(name):
+        named = {"x": tensor} if name == "resnet50" else \
+            {"input_ids": tensor, "attention_mask": np.ones_like(tensor)}
+        head = json.dumps({"inputs": [
+            {"name": n, "datatype": "FP32" if t.dtype == np.float32 else "INT64",
+             "shape": list(t.shape), "parameters": {"binary_data_size": t.nbytes}}
+            for n, t in named.items()],
+            "outputs": [{"name": "linear" if name == "resnet50" else "div_1",
+                         "parameters": {"binary_data": True}}]}).encode()
+        made.append(http_request(port, f"/v2/models/{name}/infer",
+                                 {"Inference-Header-Content-Length": len(head)},
+                                 head + b"".join(t.tobytes() for t in named.values())))
+    return made
+
+
+def torchserve_requests(port, name):
+    return [http_request(port, f"/predictions/{name}",
+                         {"Content-Type": "application/octet-stream"}, t.tobytes())
+            for t in bodies(name)]
+
+
+async def client(port, requests, began, end, latencies, errors, seed):
+    reader, writer = await asyncio.open_connection("127.0.0.1", port)
+    chance = random.Random(seed)
+    while time.perf_counter() < end:
+        sent = time.perf_counter()
+        writer.write(chance.choice(requests))
+        await writer.drain()
+        head = await reader.readuntil(b"\r\n\r\n")
+        length = int(head.lower().split(b"content-length:")[1].split(b"\r\n")[0])
+        await reader.readexactly(length)
+        if sent < began:
+            continue
+        if head.split(b" ", 2)[1] == b"200":
+            latencies.append((time.perf_counter() - sent) * 1e3)
+        else:
+            errors.append(head)
+    writer.close()
+
+
+async def closed_loop(port, requests, clients, seconds, warmup):
+    latencies, errors = [], []
+    began = time.perf_counter() + warmup
+    await asyncio.gather(*[client(port, requests, began, began + seconds, latencies, errors, i)
+                           for i in range(clients)])
+    latencies.sort()
+    return {"rps": len(latencies) / seconds, "errors": len(errors),
+            "p50": latencies[len(latencies) // 2], "p99": latencies[int(len(latencies) * .99)]}
+
+
+def archive(name, store):
+    """The model archive of TorchServe, made by torch.jit.trace as its users do."""
+    import torch
+    spec = importlib.util.spec_from_file_location("zoo", HERE.parent / "graph/models.py")
+    zoo = importlib.util.module_from_spec(spec)
+    sys.modules["zoo"] = zoo
+    spec.loader.exec_module(zoo)
+    model = zoo.MODELS[name]
+    with torch.no_grad():
+        traced = torch.jit.trace(model.build(), tuple(model.inputs(2).values()), strict=False,
+                                 check_trace=False)
+        torch.jit.freeze(traced.eval()).save(store / f"{name}.pt")
+    subprocess.run([sys.executable, "-m", "model_archiver.model_packaging", "--model-name", name,
+                    "--version", "1.0", "--serialized-file", store / f"{name}.pt", "--handler",
+                    HERE / "torchserve_handler.py", "--export-path", store, "--force"], check=True)
+
+
+class TorchServe:
+    """Started with its own launcher. tuned: a worker a core with one thread, batches of 8, 5 ms."""
+
+    def __init__(self, name, store, tuned):
+        self.name = "TorchServe tuned" if tuned else "TorchServe default"
+        self.port, management, metrics = (servers.free_port() for _ in range(3))
+        lines = [f"inference_address=http://127.0.0.1:{self.port}",
+                 f"management_address=http://127.0.0.1:{management}",
+                 f"metrics_address=http://127.0.0.1:{metrics}",
+                 f"grpc_inference_port={servers.free_port()}",
+                 f"grpc_management_port={servers.free_port()}",
+                 f"model_store={store}", "disable_token_authorization=true",
+                 "max_request_size=20000000", f"load_models={name}.mar"]
+        env = {"LOG_LOCATION": str(store), "METRICS_LOCATION": str(store),
+               "PATH": f"{pathlib.Path(sys.executable).parent}:{os.environ['PATH']}"}
+        if tuned:
+            cores = os.cpu_count()
+            env |= {"OMP_NUM_THREADS": "1", "MKL_NUM_THREADS": "1"}
+            lines.append("models=" + json.dumps({name: {"1.0": {
+                "defaultVersion": True, "marName": f"{name}.mar", "minWorkers": cores,
+                "maxWorkers": cores, "batchSize": 8, "maxBatchDelay": 5,
+                "responseTimeout": 120}}}))
+        config = store / "config.properties"
+        config.write_text("\n".join(lines) + "\n")
+        self.server = servers.Server(
+            "torchserve", [pathlib.Path(sys.executable).parent / "torchserve", "--start",
+                           "--foreground", "--ncs", "--ts-config", config], self.port,
+            ready="/ping", env=env)
+        body = bodies(name)[0].tobytes()
+        for _ in range(120):
+            try:
+                urllib.request.urlopen(urllib.request.Request(
+                    f"http://127.0.0.1:{self.port}/predictions/{name}", body,
+                    {"Content-Type": "application/octet-stream"}), timeout=60).read()
+                return
+            except OSError:
+                time.sleep(1)
+        raise SystemExit(f"torchserve computes nothing: {self.server.log.name}")
+
+
+def bench(line, head, rounds, clients=32, seconds=8):
+    store = pathlib.Path(tempfile.mkdtemp(prefix="millrace-torchserve-"))
+    head("32 clients", "server", "requests/s", "p50 ms", "p99 ms", "errors", "ours / this")
+    for name in ("resnet50", "minilm"):
+        archive(name, store)
+        found = {}
+
+        def measure(label, port, requests):
+            figures = asyncio.run(closed_loop(port, requests, clients, seconds, 3))
+            found.setdefault(label, []).append(figures)
+
+        forms = [("millrace", [])]
+        if (servers.GRAPHS / f"{name}.int8.onnx").exists() and name == "resnet50":
+            forms.append(("millrace int8", []))
+        for _ in range(rounds):
+            for label, flags in forms:
+                file = servers.GRAPHS / (f"{name}.int8.onnx" if "int8" in label else f"{name}.onnx")
+                with servers.millrace(f"{name}={file}", "--max-queue-size", 100, *flags) as ours:
+                    measure(label, ours.http, kserve_requests(ours.http, name))
+            for tuned in (False, True):
+                peer = TorchServe(name, store, tuned)
+                try:
+                    measure(peer.name, peer.port, torchserve_requests(peer.port, name))
+                finally:
+                    peer.server.stop()
+        middle = {label: {k: servers.median([f[k] for f in figures]) for k in figures[0]}
+                  for label, figures in found.items()}
+        for label, figures in found.items():
+            ratios = [f"{mine} {middle[mine]['rps'] / middle[label]['rps']:.2f}"
+                      for mine, _ in forms] if "Torch" in label else []
+            line(name, label, servers.spread([f["rps"] for f in figures], 1),
+                 f"{middle[label]['p50']:.0f}", f"{middle[label]['p99']:.0f}",
+                 sum(f["errors"] for f in figures), ", ".join(ratios))
