@@ -122,8 +122,8 @@ def test_more_rows_than_max_batch_size_are_refused(triton):
 
 
 def test_metrics_count_rows_and_batches(server):
-    counts = server.metric("nv_inference_count")
-    batches = server.metric("nv_inference_exec_count")
+    counts = server.metric("millrace_inference_rows_total")
+    batches = server.metric("millrace_batch_size_count")
     label = next(key for key in counts if "resnet50" in key)
     assert counts[label] > batches[label] > 0
     closed = server.metric("millrace_batches_total")

@@ -244,7 +244,6 @@ def test_the_front_page_is_for_people(server):
     ("/v1/chat/completion", "POST /v1/chat/completions"),
     ("/chat/completions", "POST /v1/chat/completions"),
     ("/v1/embeddings", "embeddings are not offered"),
-    ("/api/chat", "POST /v1/chat/completions"),
     ("/nonsense", "/openapi.json"),
 ])
 def test_a_path_that_is_not_there_names_what_is(server, path, remedy):

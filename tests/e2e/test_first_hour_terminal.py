@@ -13,8 +13,9 @@ import pytest
 from conftest import BINARY, MODEL, MODEL_ID, REPO, start
 from terminal import Terminal, clean_environment, plain
 
-VERBS = ["serve", "chat", "health", "inspect", "topology", "bench", "convert",
-         "run", "quantize", "profile", "logits", "completion"]
+VERBS = ["serve", "chat", "health", "trace", "keys", "inspect", "topology",
+         "bench", "convert", "run", "quantize", "profile", "logits",
+         "completion"]
 
 
 def run(*args, env=None, stdin=""):
@@ -64,7 +65,7 @@ def test_flags_of_other_servers_that_mean_a_setting_of_ours():
     (["--gpu-memory-utilization", "0.9"], "--kv-cache-memory-bytes"),
     (["--dtype", "bfloat16"], "--quantize"),
     (["--trust-remote-code"], "no code of a model is ever run"),
-    (["--ssl-keyfile", "k.pem"], "TLS is not supported"),
+    (["--ssl-cert-path", "c.pem"], "--ssl-cert-file"),
     (["--temp", "0.5"], "--override-generation-config"),
     (["-v"], "--log-level debug"),
 ])

@@ -172,11 +172,13 @@ def test_kinds_stand_side_by_side(server):
     assert models == ["mlp", "other", MODEL_ID]
 
 
-def test_metrics_bear_the_names_of_triton(server):
-    before = server.metric("nv_inference_request_success")
+def test_metrics_count_requests_and_stages(server):
+    before = server.metric("millrace_inference_requests_total")
     post(server, "/v2/models/other/infer", {"inputs": json_inputs(CASES[0])})
-    label = '{model="other",version="1"}'
-    after = server.metric("nv_inference_request_success")
+    label = '{model="other",outcome="ok",version="1"}'
+    after = server.metric("millrace_inference_requests_total")
     assert after[label] == before[label] + 1
-    assert server.metric("nv_inference_compute_infer_duration_us")[label] > 0
+    stages = server.metric("millrace_inference_stage_seconds_total")
+    assert stages['{model="other",stage="compute_infer",version="1"}'] > 0
+    label = '{model="other",version="1"}'
     assert server.metric("millrace_queue_time_seconds_count")[label] > 0

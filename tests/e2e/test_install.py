@@ -20,11 +20,19 @@ def run(*command, **kwargs):
     return done.stdout
 
 
+OPENED = {"libxgrammar_bindings.so", "libtvm_ffi.so"}
+
+
+def libraries(prefix):
+    return {path.name for path in (prefix / "lib/millrace").glob("*")}
+
+
 @pytest.fixture(scope="module")
 def prefix(tmp_path_factory):
     folder = tmp_path_factory.mktemp("install") / "first"
     run("cmake", "--install", BUILD, "--prefix", folder, "--strip")
-    assert not (folder / "lib/millrace").exists()
+    # Only what the program opens itself; the rest is the system's.
+    assert libraries(folder) <= OPENED
     run("cmake", "--install", BUILD, "--prefix", folder, "--strip",
         "--component", "libraries")
     moved = folder.parent / "moved"
@@ -105,4 +113,4 @@ def test_the_debian_package(tmp_path):
     assert ("ExecStart=/usr/bin/millrace serve --config "
             "/etc/millrace/millrace.yaml") in unit
     assert (tmp_path / "root/etc/millrace/millrace.yaml").exists()
-    assert not (tmp_path / "root/usr/lib/millrace").exists()
+    assert libraries(tmp_path / "root/usr") <= OPENED

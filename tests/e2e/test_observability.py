@@ -4,6 +4,7 @@ import http.server
 import json
 import re
 import shutil
+import signal
 import socket
 import subprocess
 import sys
@@ -175,13 +176,16 @@ def impatient(rules):
 @pytest.mark.skipif(not shutil.which("prometheus"),
                     reason="prometheus is not installed")
 def test_alerts_fire_when_their_cause_is_there(tmp_path):
-    """Two sequences at once, four pages and a crowd: everything but an error of
-    the server and slow tokens, which nobody can ask for."""
-    expected = ALERTS - {"MillraceErrors", "MillraceSlowTokens"}
-    fired = set()
+    """Two sequences at once, four pages and a crowd, some of whom have little
+    time; the server's process is stopped again and again, as by a host that
+    takes its cores away. With slow kernels on one core, so that one token of a
+    hundred and more is late on a fast machine, too."""
+    expected = set(ALERTS)
+    records = {rule["record"] for rule in all_rules() if "record" in rule}
+    fired, recorded = set(), set()
     with start("--max-num-seqs", 2, "--max-queue-size", 40, "--max-connections",
                80, "--kv-cache-memory-bytes", "6MiB",
-               "--max-model-len", 256) as server, \
+               "--max-model-len", 256, "--isa", "avx2", "--threads", 1) as server, \
             http.server.ThreadingHTTPServer(("127.0.0.1", 0), Other) as other, \
             Prometheus(tmp_path, f"127.0.0.1:{server.http_port}",
                        f"127.0.0.1:{other.server_port}", "127.0.0.1:9",
@@ -190,18 +194,29 @@ def test_alerts_fire_when_their_cause_is_there(tmp_path):
         body = json.dumps({"model": MODEL_ID, "prompt": "Once",
                            "max_tokens": 200, "ignore_eos": True}).encode()
 
-        def ask():
+        def ask(timeout_ms):
             request = urllib.request.Request(
                 server.url + "/v1/completions", body,
-                {"Content-Type": "application/json"})
+                {"Content-Type": "application/json",
+                 "X-Request-Timeout-Ms": str(timeout_ms)})
             while fired != expected:
                 try:
                     urllib.request.urlopen(request, timeout=120).read()
                 except OSError:
                     time.sleep(0.2)
 
-        for _ in range(60):
-            threading.Thread(target=ask, daemon=True).start()
+        def stall():
+            while fired != expected:
+                server.process.send_signal(signal.SIGSTOP)
+                time.sleep(0.6)
+                server.process.send_signal(signal.SIGCONT)
+                time.sleep(0.6)
+
+        for i in range(60):
+            threading.Thread(target=ask, args=[700 if i % 10 == 0 else 100_000],
+                             daemon=True).start()
+        stalls = threading.Thread(target=stall)
+        stalls.start()
         idle = []
         end = time.monotonic() + 180
         while fired != expected and time.monotonic() < end:
@@ -211,13 +226,17 @@ def test_alerts_fire_when_their_cause_is_there(tmp_path):
             time.sleep(0.5)
             try:
                 firing = prometheus.query('ALERTS{alertstate="firing"}')
+                recorded |= {name for name in records - recorded
+                             if prometheus.query(name)}
             except OSError:
                 continue
             fired |= {alert["metric"]["alertname"] for alert in firing}
             fired &= expected
         missing = expected - fired
         fired |= expected  # lets the crowd end
+        stalls.join()
         for connection in idle:
             connection.close()
         other.shutdown()
         assert not missing
+        assert not records - recorded

@@ -21,6 +21,26 @@ def test_chat_answers(client):
         answer.usage.prompt_tokens + answer.usage.completion_tokens)
 
 
+def test_what_else_an_answer_tells(client):
+    ask = dict(model=MODEL_ID, messages=ASK, temperature=0, max_tokens=8)
+    answer = client.chat.completions.create(**ask)
+    message = answer.choices[0].message
+    assert message.refusal is None and message.annotations == []
+    assert answer.service_tier == "default"
+    assert answer.system_fingerprint.startswith("millrace-")
+    details = answer.usage.completion_tokens_details
+    assert details.reasoning_tokens == 0
+    assert details.accepted_prediction_tokens == 0
+    assert details.rejected_prediction_tokens == 0
+    last = list(client.chat.completions.create(stream=True, **ask))[-1]
+    for timings in (answer.timings, last.timings):  # llama.cpp's addition
+        assert timings["predicted_n"] == 8
+        assert (timings["cache_n"] + timings["prompt_n"]
+                == answer.usage.prompt_tokens)
+        assert timings["prompt_ms"] > 0 and timings["predicted_ms"] > 0
+        assert timings["predicted_per_second"] > 0
+
+
 def test_stream_is_the_answer_in_pieces(client):
     whole = client.chat.completions.create(
         model=MODEL_ID, messages=ASK, temperature=0, max_tokens=32)

@@ -21,6 +21,7 @@ EXPECTED = [
     r'"object":"chat\.completion".*"finish_reason"',
     r"data: \[DONE\]",
     r"Tokyo",
+    r"Tokyo.*Tokyo",
     r'"model_name":"mlp".*"logits".*"probabilities"',
     r"\[\[.*\]\]",
     r"\w+",
@@ -93,13 +94,13 @@ def setting(tmp_path_factory):
         server.wait()
 
 
-def test_there_are_ten():
-    assert len(EXAMPLES) == len(EXPECTED) == 10
-    assert len(re.findall(r"^\d+\. ", README, re.M)) == 10
+def test_there_are_eleven():
+    assert len(EXAMPLES) == len(EXPECTED) == 11
+    assert len(re.findall(r"^\d+\. ", README, re.M)) == 11
     assert SERVE[1].startswith("millrace serve ")
 
 
-@pytest.mark.parametrize("index", range(10))
+@pytest.mark.parametrize("index", range(11))
 def test_an_example_does_what_it_says(setting, index):
     done = setting.start(*EXAMPLES[index])
     output, _ = done.communicate(timeout=120)

@@ -1,6 +1,7 @@
 """A model repository: folders of versions, config.pbtxt, control by polling and
 by Triton's clients, and what is wrong with either."""
 import json
+import os
 import shutil
 import subprocess
 import threading
@@ -51,6 +52,11 @@ def await_true(condition, seconds=30):
     while not condition():
         assert time.monotonic() < end
         time.sleep(0.02)
+
+
+def logged(server, text):
+    """How many lines of the log so far have it."""
+    return "".join(server.lines).count(text)
 
 
 def refused(*flags):
@@ -303,3 +309,87 @@ def test_no_request_fails_while_versions_come_and_go(control):
     assert len(served) > 2
     assert [e for e in index(client) if e[2] == "READY"] == [
         ("mlp", "21", "READY", ""), OTHER]
+
+
+def test_a_yaml_file_configures_a_model_and_labels_move_live(tmp_path):
+    put(tmp_path, 1)
+    put(tmp_path, 2)
+    settings = tmp_path / "mlp" / "config.yaml"
+    settings.write_text("version_policy: all\nmax_batch_size: 4\n"
+                        "version_labels: {stable: 1, canary: 2}\n")
+    with start("--model-repository", tmp_path, "--model-control-mode",
+               "explicit", "--load-model", "mlp") as server:
+        with http(server) as client:
+            assert infer(client, version="stable") == "1"
+            assert infer(client, version="canary") == "2"
+            assert infer(client) == "2"
+            config = client.get_model_config("mlp")
+            assert config["version_policy"] == {"all": {}}
+            settings.write_text("version_policy: all\nmax_batch_size: 4\n"
+                                "version_labels: {stable: 2}\n")
+            client.load_model("mlp")
+            assert infer(client, version="stable") == "2"
+            with pytest.raises(InferenceServerException, match="'canary'"):
+                infer(client, version="canary")
+            assert logged(server, "graph loaded") == 2
+            settings.write_text("max_batchsize: 4\n")
+            with pytest.raises(InferenceServerException,
+                               match="did you mean 'max_batch_size'"):
+                client.load_model("mlp")
+            assert infer(client, version="stable") == "2"
+
+
+def test_instances_change_under_load_and_lose_nothing(tmp_path):
+    put(tmp_path, 1)
+    with start("--model-repository", tmp_path, "--model-control-mode",
+               "explicit", "--load-model", "mlp") as server:
+        over = threading.Event()
+        answered = []
+
+        def ask():
+            with http(server) as client:
+                while not over.is_set():
+                    answered.append(infer(client))
+
+        threads = [threading.Thread(target=ask) for _ in range(3)]
+        for thread in threads:
+            thread.start()
+        with http(server) as client:
+            def count():
+                groups = client.get_model_config("mlp")["instance_group"]
+                return sum(group["count"] for group in groups)
+
+            for wanted in [2, 1, 3, 2] * 5:
+                client.load_model("mlp", config=json.dumps(
+                    {"instance_group": [{"count": wanted}],
+                     "dynamic_batching": {}, "max_batch_size": 8}))
+                assert count() == wanted
+            over.set()
+            for thread in threads:
+                thread.join()
+            failed = client.get_inference_statistics(
+                "mlp")["model_stats"][0]["inference_stats"]["fail"]["count"]
+        assert failed == 0
+        assert len(answered) > 20
+        # The first override differs from what was loaded at start.
+        assert logged(server, "graph loaded") == 2
+        assert logged(server, "instances changed") >= 15
+
+
+def test_the_number_of_instances_may_be_measured(tmp_path):
+    put(tmp_path, 1)
+    (tmp_path / "mlp" / "config.yaml").write_text("instance_count: 0\n")
+    with start("--model-repository", tmp_path) as server:
+        with http(server) as client:
+            assert infer(client) == "1"
+        assert logged(server, "rows/s") or len(os.sched_getaffinity(0)) == 1
+
+
+@pytest.mark.parametrize("flags, said", [
+    (["--cpu-cores", "0,9999"], "cpu_cores has 9999"),
+    (["--cpu-cores", "0-"], "cpu_cores is '0-'"),
+    (["--numa-node", "77"], "numa_node is 77"),
+])
+def test_cpus_that_are_not_there_are_named(tmp_path, flags, said):
+    put(tmp_path, 1)
+    assert said in refused("--model-repository", tmp_path, *flags)

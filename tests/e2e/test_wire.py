@@ -49,10 +49,9 @@ def post(server, path, body, headers=None):
     ({**OK, "allowed_token_ids": []}, 400, "allowed_token_ids"),
     ({**OK, "allowed_token_ids": [99999999]}, 400, "allowed_token_ids"),
     ({**OK, "bad_words": [""]}, 400, "bad_words[0]"),
-    ({**OK, "tools": [{"type": "function",
-                       "function": {"name": "f"}}]}, 400, "tools"),
-    ({**OK, "response_format": {"type": "json_object"}}, 400,
-     "response_format"),
+    ({**OK, "tools": [{"type": "web_search"}]}, 400, "tools[0].type"),
+    ({**OK, "response_format": {"type": "xml"}}, 400,
+     "response_format.type"),
     ({**OK, "stream": "yes"}, 400, "stream"),
     ({**OK, "model": "nobody"}, 404, "model"),
 ])

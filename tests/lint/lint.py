@@ -24,14 +24,16 @@ FLOORS = ["config", "models", "scheduler", "handlers", "server"]
 # without a slash at the end is one file. {own} is the folder itself.
 WALLS = [
     ("config/", ["config/"]),
-    ("server/http/", ["server/http/", "server/lifecycle/", "server/*",
+    ("server/http/", ["server/http/", "server/console/", "server/lifecycle/",
+                      "server/tracing/", "server/*",
                       "handlers/", "models/tensor/", "config/"]),
-    ("server/grpc/", ["server/grpc/", "server/lifecycle/", "server/*",
+    ("server/grpc/", ["server/grpc/", "server/lifecycle/",
+                      "server/tracing/", "server/*",
                       "handlers/", "models/tensor/", "config/"]),
     ("handlers/", ["handlers/", "scheduler/request.h",
                    "scheduler/token_stream.h", "scheduler/engine.h",
                    "scheduler/batcher.h", "models/tensor/", "models/text/",
-                   "config/"]),
+                   "models/grammar/", "config/"]),
     ("scheduler/", ["scheduler/", "models/tensor/", "models/llm/step.h",
                     "models/llm/runner.h", "models/graph/batch_axis.h",
                     "models/graph/execution_context.h",
@@ -42,6 +44,7 @@ WALLS = [
     ("models/files/", ["models/files/", "models/memory/", "models/tensor/",
                        "config/"]),
     ("models/text/", ["models/text/", "config/"]),
+    ("models/grammar/", ["models/grammar/", "config/"]),
     ("models/cpu/", ["models/cpu/", "config/"]),
     ("models/llm/step.h", ["config/"]),
     ("models/llm/step_account.h", ["config/"]),
@@ -280,9 +283,11 @@ def check_headers(tree):
     """Each header compiles alone. Verdicts are kept by content."""
     cache = (tree.build or tree.root / "build") / "lint/headers"
     cache.mkdir(parents=True, exist_ok=True)
-    generated = (tree.build or tree.root) / "server/grpc/generated"
+    build = tree.build or tree.root
     flags = ["g++", "-std=c++20", "-fsyntax-only", "-Wall", "-Wextra",
-             "-I", str(tree.root), "-isystem", str(generated),
+             "-I", str(tree.root),
+             "-isystem", str(build / "server/grpc/generated"),
+             "-isystem", str(build / "server/lifecycle/generated"),
              "-x", "c++", "-"]
 
     def compile_alone(name):
@@ -367,8 +372,12 @@ def check_settings(tree):
     schema, fields = "config/schema.cc", "handlers/request_fields.cc"
     if schema not in tree.files:
         return
-    known = set(re.findall(r'\.name = "(\w+)"', tree.text(schema)))
-    known |= set(re.findall(r'\{\{?"(\w+)"', tree.text(schema)))  # aliases
+    known = set()
+    for part in (schema, "config/schema_server.cc"):
+        if part not in tree.files:
+            continue
+        known |= set(re.findall(r'\.name = "(\w+)"', tree.text(part)))
+        known |= set(re.findall(r'\{\{?"(\w+)"', tree.text(part)))  # aliases
     known |= set(re.findall(r'"(\w+)"', tree.text(fields))
                  if fields in tree.files else ())
     for name in tree.files:

@@ -1,0 +1,164 @@
+"""POST /debug/trace and millrace trace: what all threads do for some seconds."""
+import json
+import subprocess
+import threading
+import time
+import urllib.error
+import urllib.request
+
+import pytest
+
+from conftest import BINARY, MODEL, MODEL_ID, REPO, start
+
+GRAPH = REPO / "tests" / "data" / "graph" / "mlp.onnx"
+INFER = {"inputs": [
+    {"name": "x", "datatype": "FP32", "shape": [1, 4], "data": [1, 2, 3, 4]},
+    {"name": "scale", "datatype": "FP32", "shape": [1], "data": [0.5]}]}
+
+
+def post(server, path, body=None, **headers):
+    request = urllib.request.Request(
+        server.url + path, json.dumps(body).encode() if body else b"",
+        {"Content-Type": "application/json", **headers})
+    with urllib.request.urlopen(request, timeout=90) as answer:
+        return answer.read().decode()
+
+
+@pytest.fixture(scope="module")
+def busy():
+    """A server that completes text and computes a graph all the time."""
+    with start(MODEL, GRAPH) as server:
+        done = threading.Event()
+
+        def work():
+            while not done.is_set():
+                try:
+                    post(server, "/v1/completions", {
+                        "model": MODEL_ID, "prompt": "Once upon a time",
+                        "max_tokens": 12, "ignore_eos": True})
+                    post(server, "/v2/models/mlp/infer", INFER)
+                except OSError:
+                    return
+
+        thread = threading.Thread(target=work)
+        thread.start()
+        yield server
+        done.set()
+        thread.join()
+
+
+def tracks(trace):
+    """Names of (process, thread) by (pid, tid)."""
+    processes, threads = {}, {}
+    for event in trace["traceEvents"]:
+        if event["ph"] == "M" and event["name"] == "process_name":
+            processes[event["pid"]] = event["args"]["name"]
+        if event["ph"] == "M" and event["name"] == "thread_name":
+            threads[event["pid"], event["tid"]] = event["args"]["name"]
+    return {at: (processes[at[0]], name) for at, name in threads.items()}
+
+
+def test_a_capture_shows_requests_steps_phases_and_operators(busy):
+    began = time.monotonic()
+    trace = json.loads(post(busy, "/debug/trace?seconds=1"))
+    assert 1 <= time.monotonic() - began < 10
+    where = tracks(trace)
+    slices = {}
+    for event in trace["traceEvents"]:
+        if event["ph"] == "X":
+            assert event["dur"] >= 0
+            assert event["ts"] + event["dur"] < 2e6
+        if event["ph"] in "Xb":
+            slices.setdefault(where[event["pid"], event["tid"]],
+                              []).append(event)
+    model = f"model {MODEL_ID}"
+    steps = slices[model, "steps"]
+    assert {"decode"} <= {s["name"] for s in steps} <= {
+        "decode", "prefill", "mixed"}
+    assert all(s["args"]["rows"] >= s["args"]["sequences"] > 0 for s in steps)
+    phases = slices[model, "worker 0"]
+    assert {"qkv", "attention", "head", "sample"} <= {
+        s["name"] for s in phases}
+    # Each phase lies in a step.
+    inside = [any(step["ts"] - 1 <= s["ts"] and s["ts"] + s["dur"] <=
+                  step["ts"] + step["dur"] + 1 for step in steps)
+              for s in phases[:300]]
+    assert all(inside)
+    assert len(slices["model mlp", "instance 0"]) > 0
+    operators = {s["name"] for s in slices["model mlp", "instance 0 worker 0"]}
+    assert len(operators) >= 2
+    requests = slices["server", "requests"]
+    assert {"request", "queue", "prefill", "decode", "compute"} <= {
+        s["name"] for s in requests}
+    assert any("/v1/completions req-" in s["args"].get("what", "")
+               for s in requests)
+    assert ("server", "handler-0") in slices
+    ends = [e for e in trace["traceEvents"] if e["ph"] == "e"]
+    assert len(ends) == len(requests)
+    assert trace["otherData"]["slices_dropped"] == 0
+
+
+def test_the_breakdown_says_where_time_went(busy):
+    words = post(busy, "/debug/trace?seconds=0.5&format=text").splitlines()
+    text = "\n".join(words)
+    assert f"model {MODEL_ID}: idle " in text
+    for word in ("prefill", "decode", "phases: ", "attention", "head",
+                 "operators: ", "requests: ", "in the queue", "overlap: ",
+                 "padding waste: "):
+        assert word in text, word
+
+
+def test_one_capture_at_a_time(busy):
+    with pytest.raises(urllib.error.HTTPError) as refused:
+        first = threading.Thread(
+            target=lambda: post(busy, "/debug/trace?seconds=2"))
+        first.start()
+        time.sleep(0.5)
+        try:
+            post(busy, "/debug/trace?seconds=1")
+        finally:
+            first.join()
+    assert refused.value.code == 409
+    assert "another capture runs" in refused.value.read().decode()
+    post(busy, "/debug/trace?seconds=0.1")
+
+
+@pytest.mark.parametrize("query, field", [
+    ("seconds=0", "seconds"), ("seconds=61", "seconds"),
+    ("seconds=x", "seconds"), ("seconds=nan", "seconds"),
+    ("format=pdf", "format")])
+def test_what_cannot_be_captured_is_refused(server, query, field):
+    with pytest.raises(urllib.error.HTTPError) as refused:
+        post(server, f"/debug/trace?{query}")
+    assert refused.value.code == 400
+    assert json.load(refused.value)["error"]["param"] == field
+
+
+def test_the_verb_writes_the_trace_and_prints_the_words(busy, tmp_path):
+    path = tmp_path / "busy.json"
+    done = subprocess.run(
+        [BINARY, "trace", "--seconds", "1", "-o", path, "--url", busy.url],
+        capture_output=True, text=True, timeout=60)
+    assert done.returncode == 0, done.stderr
+    assert f"model {MODEL_ID}: idle " in done.stdout
+    assert json.loads(path.read_text())["traceEvents"]
+
+
+def test_it_needs_the_key_and_ends_with_the_server():
+    with start(GRAPH, "--api-key", "secret") as server:
+        with pytest.raises(urllib.error.HTTPError) as refused:
+            post(server, "/debug/trace?seconds=1")
+        assert refused.value.code == 401
+        thread = threading.Thread(target=lambda: post(
+            server, "/debug/trace?seconds=60", Authorization="Bearer secret"))
+        thread.start()
+        time.sleep(0.5)
+        began = time.monotonic()
+        assert server.stop() == 0
+        assert time.monotonic() - began < 10
+        thread.join()
+
+
+def test_an_idle_server_says_so(server):
+    words = post(server, "/debug/trace?seconds=0.2&format=text")
+    assert "no model computed anything" in words

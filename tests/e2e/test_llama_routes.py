@@ -1,0 +1,59 @@
+"""llama.cpp's own routes, as its clients call them."""
+import json
+
+import requests
+
+from conftest import MODEL_ID
+
+
+def post(server, path, **body):
+    return requests.post(server.url + path, json=body, timeout=120)
+
+
+def test_completion(server):
+    ask = dict(prompt="The capital of France is", temperature=0, n_predict=4)
+    answer = post(server, "/completion", **ask).json()
+    assert "Paris" in answer["content"] and answer["stop"] is True
+    assert answer["stop_type"] == "limit" and answer["tokens_predicted"] == 4
+    assert answer["prompt"] == ask["prompt"] and not answer["truncated"]
+    assert answer["timings"]["predicted_n"] == 4
+    ids = requests.post(server.url + "/tokenize", timeout=60, json={
+        "content": ask["prompt"]}).json()["tokens"]
+    by_ids = post(server, "/completion", **{**ask, "prompt": ids}).json()
+    assert by_ids["content"] == answer["content"]
+    mixed = post(server, "/completion", **{
+        **ask, "prompt": ["The capital of France", *ids[-1:]]}).json()
+    assert mixed["content"] == answer["content"]
+    word = post(server, "/completion", **{
+        **ask, "n_predict": 20, "stop": ["Paris"]}).json()
+    assert word["stop_type"] == "word" and word["stopping_word"] == "Paris"
+
+    events = [json.loads(line[6:]) for line in post(
+        server, "/completion", stream=True, **ask).text.splitlines()
+        if line.startswith("data: ")]
+    assert "".join(e["content"] for e in events) == answer["content"]
+    assert [e["stop"] for e in events] == [False] * (len(events) - 1) + [True]
+    assert events[-1]["timings"]["predicted_n"] == 4
+
+
+def test_what_is_not_there_is_refused(server):
+    for body, param in (({"n_probs": 3}, "n_probs"),
+                        ({"return_tokens": True}, "return_tokens"),
+                        ({"prompt": None}, "prompt")):
+        answer = post(server, "/completion", **{"prompt": "a", **body})
+        assert answer.status_code == 400
+        assert answer.json()["error"]["param"] == param
+    answer = post(server, "/infill", input_prefix="a", input_suffix="b")
+    assert answer.status_code == 400
+    assert answer.json()["error"]["code"] == "no_infill_tokens"
+
+
+def test_props_slots_and_adapters(server):
+    props = json.loads(server.get("/props"))
+    assert props["model_alias"] == MODEL_ID and props["total_slots"] > 0
+    assert "im_start" in props["chat_template"]
+    assert props["default_generation_settings"]["n_ctx"] == 8192
+    slots = json.loads(server.get("/slots"))
+    assert len(slots) == props["total_slots"]
+    assert not any(slot["is_processing"] for slot in slots)
+    assert json.loads(server.get("/lora-adapters")) == []
