@@ -18,7 +18,13 @@ DESTDIR=$image cmake --install "$build" --prefix /usr --strip \
 
 # The loader keeps its place, which stands in the program; all else goes where it
 # looks by default.
-"$repo/deploy/package/sbom.py" "$build/bin/millrace" --files |
+# Those that the program opens itself are installed above; what they need counts.
+wheels=$(sed -n 's/^MILLRACE_XGRAMMAR_PREFIX:PATH=//p' "$build/CMakeCache.txt")
+options=()
+if [ -e "$image/usr/lib/millrace/libxgrammar_bindings.so" ]; then
+  options=(--wheels "$wheels")
+fi
+"$repo/deploy/package/sbom.py" "$build/bin/millrace" "${options[@]}" --files |
   while read -r library; do
     case $library in
       */ld-linux*) target=$image$library ;;

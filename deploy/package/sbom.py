@@ -3,13 +3,16 @@
 
     deploy/package/sbom.py BINARY [--version V] [--spdx FILE] [--text FILE]
                            [--copyrights FOLDER] [--files] [--installed FILE]
+                           [--wheels FOLDER]
 
 Every shared library that the loader would take (ldd) is traced to the Debian
 package that owns it; header libraries that are compiled in are named below.
 --spdx writes an SPDX 2.3 document in JSON, --text a table with licences,
 --copyrights copies the packages' copyright files, --files prints the libraries
 themselves, one path a line. --installed names the copy of BINARY whose checksum
-is written, where that one was stripped or moved. Two runs over the same
+is written, where that one was stripped or moved. --wheels names libraries that
+the program opens itself: FOLDER/packages.txt has their names, versions and
+licences, and what they need counts as if the program needed it. Two runs over the same
 binary write the same bytes if SOURCE_DATE_EPOCH is set.
 """
 import argparse
@@ -35,8 +38,33 @@ def run(*command):
     return done.stdout
 
 
-def libraries(binary):
-    """Paths of the shared libraries as the loader names them, sorted."""
+def wheels(folder):
+    """[{name, version, licence, file}] of the libraries in the folder."""
+    if not folder:
+        return []
+    rows = []
+    for line in pathlib.Path(folder, "packages.txt").read_text().splitlines():
+        name, version, licence, library = line.split()
+        rows.append({"name": name, "version": version, "licence": licence,
+                     "file": str(pathlib.Path(folder, "lib", library)),
+                     "texts": pathlib.Path(folder, "licenses", name)})
+    return rows
+
+
+def libraries(binary, opened=()):
+    """Paths of the shared libraries as the loader names them, sorted; without
+    those that are opened, but with what they need."""
+    files = [wheel["file"] for wheel in opened]
+    if files:
+        os.environ["LD_LIBRARY_PATH"] = str(pathlib.Path(files[0]).parent)
+    paths = set()
+    for part in [binary, *files]:
+        paths |= linked_with(part)
+    os.environ.pop("LD_LIBRARY_PATH", None)
+    return sorted(paths - set(files))
+
+
+def linked_with(binary):
     paths = set()
     for line in run("ldd", binary).splitlines():
         if "not found" in line:
@@ -44,7 +72,7 @@ def libraries(binary):
                      "installed")
         if match := re.search(r"(?:=> )?(/\S+) \(0x", line):
             paths.add(match[1])
-    return sorted(paths)
+    return paths
 
 
 def owners(paths):
@@ -94,9 +122,9 @@ def describe(package, files):
             "files": files}
 
 
-def packages(binary):
+def packages(binary, opened):
     owned = {}
-    for path, package in owners(libraries(binary)).items():
+    for path, package in owners(libraries(binary, opened)).items():
         owned.setdefault(package, []).append(path)
     linked = [describe(name, files) for name, files in sorted(owned.items())]
     present = [name for name in COMPILED_IN if shutil.which("dpkg-query") and
@@ -116,7 +144,12 @@ def spdx_id(name):
     return "SPDXRef-" + re.sub(r"[^A-Za-z0-9.-]", "-", name)
 
 
-def copy_copyrights(folder, listed):
+def copy_copyrights(folder, listed, opened):
+    for wheel in opened:
+        target = pathlib.Path(folder, wheel["name"].replace("_", "-"))
+        target.mkdir(parents=True, exist_ok=True)
+        (target / "copyright").write_bytes(b"\n".join(
+            text.read_bytes() for text in sorted(wheel["texts"].iterdir())))
     for package in listed:
         source = pathlib.Path("/usr/share/doc", package["name"], "copyright")
         target = pathlib.Path(folder, package["name"])
@@ -124,7 +157,7 @@ def copy_copyrights(folder, listed):
         (target / "copyright").write_bytes(source.read_bytes())
 
 
-def spdx(binary, version, linked, compiled_in):
+def spdx(binary, version, linked, compiled_in, opened):
     digest = hashlib.sha256(pathlib.Path(binary).read_bytes()).hexdigest()
     main = {
         "SPDXID": "SPDXRef-millrace", "name": "millrace",
@@ -164,6 +197,23 @@ def spdx(binary, version, linked, compiled_in):
             "spdxElementId": "SPDXRef-millrace",
             "relationshipType": "STATIC_LINK" if static else "DYNAMIC_LINK",
             "relatedSpdxElement": part["SPDXID"]})
+    for wheel in opened:
+        name = wheel["name"].replace("_", "-")
+        parts.append({
+            "SPDXID": spdx_id(name), "name": name,
+            "versionInfo": wheel["version"],
+            "supplier": "NOASSERTION", "downloadLocation": "NOASSERTION",
+            "filesAnalyzed": False, "licenseConcluded": "NOASSERTION",
+            "licenseDeclared": wheel["licence"],
+            "copyrightText": "NOASSERTION", "primaryPackagePurpose": "LIBRARY",
+            "externalRefs": [{
+                "referenceCategory": "PACKAGE-MANAGER",
+                "referenceType": "purl",
+                "referenceLocator": f"pkg:pypi/{name}@{wheel['version']}"}]})
+        relations.append({
+            "spdxElementId": spdx_id(name),
+            "relationshipType": "OPTIONAL_DEPENDENCY_OF",
+            "relatedSpdxElement": "SPDXRef-millrace"})
     return {
         "spdxVersion": "SPDX-2.3", "dataLicense": "CC0-1.0",
         "SPDXID": "SPDXRef-DOCUMENT", "name": f"millrace-{version}",
@@ -173,7 +223,7 @@ def spdx(binary, version, linked, compiled_in):
         "packages": parts, "relationships": relations}
 
 
-def table(version, linked, compiled_in):
+def table(version, linked, compiled_in, opened):
     lines = [f"millrace {version} is linked with these packages of Debian. The "
              "texts of their", "licences are in copyrights/PACKAGE/copyright "
              "beside this file.", ""]
@@ -182,6 +232,9 @@ def table(version, linked, compiled_in):
         rows.append((package["name"], package["version"],
                      "compiled in" if package in compiled_in else "shared",
                      ", ".join(package["licences"]) or "see copyright"))
+    for wheel in opened:
+        rows.append((wheel["name"].replace("_", "-"), wheel["version"], "opened (PyPI)",
+                     wheel["licence"]))
     widths = [max(len(row[i]) for row in rows) for i in range(3)]
     for row in rows:
         lines.append("  ".join(
@@ -197,27 +250,29 @@ def main():
     parser.add_argument("--text")
     parser.add_argument("--copyrights")
     parser.add_argument("--installed")
+    parser.add_argument("--wheels")
     parser.add_argument("--files", action="store_true")
     options = parser.parse_args()
+    opened = wheels(options.wheels)
     if options.files:
-        print("\n".join(libraries(options.binary)))
+        print("\n".join(libraries(options.binary, opened)))
     if not (options.spdx or options.text or options.copyrights):
         return
     if not shutil.which("dpkg-query"):
         print("sbom: there is no dpkg here, so no list is written",
               file=sys.stderr)
         return
-    linked, compiled_in = packages(options.binary)
+    linked, compiled_in = packages(options.binary, opened)
     if options.spdx:
         document = spdx(options.installed or options.binary, options.version,
-                        linked, compiled_in)
+                        linked, compiled_in, opened)
         pathlib.Path(options.spdx).write_text(
             json.dumps(document, indent=1, sort_keys=True) + "\n")
     if options.text:
         pathlib.Path(options.text).write_text(
-            table(options.version, linked, compiled_in))
+            table(options.version, linked, compiled_in, opened))
     if options.copyrights:
-        copy_copyrights(options.copyrights, linked + compiled_in)
+        copy_copyrights(options.copyrights, linked + compiled_in, opened)
 
 
 if __name__ == "__main__":
