@@ -176,10 +176,12 @@ def impatient(rules):
 @pytest.mark.skipif(not shutil.which("prometheus"),
                     reason="prometheus is not installed")
 def test_alerts_fire_when_their_cause_is_there(tmp_path):
-    """Two sequences at once, four pages and a crowd, some of whom have little
-    time; the server's process is stopped again and again, as by a host that
-    takes its cores away. With slow kernels on one core, so that one token of a
-    hundred and more is late on a fast machine, too."""
+    """Two sequences at once, four pages and a crowd; the server's process is
+    stopped again and again, as by a host that takes its cores away. With slow
+    kernels on one core, so that one token of a hundred and more is late on a
+    fast machine, too. Some clients have little time; when the crowd has provoked
+    its alerts, they alone go on, so that its refusals do not outnumber their
+    time-outs."""
     expected = set(ALERTS)
     records = {rule["record"] for rule in all_rules() if "record" in rule}
     fired, recorded = set(), set()
@@ -194,12 +196,12 @@ def test_alerts_fire_when_their_cause_is_there(tmp_path):
         body = json.dumps({"model": MODEL_ID, "prompt": "Once",
                            "max_tokens": 200, "ignore_eos": True}).encode()
 
-        def ask(timeout_ms):
+        def ask(timeout_ms, alerts):
             request = urllib.request.Request(
                 server.url + "/v1/completions", body,
                 {"Content-Type": "application/json",
                  "X-Request-Timeout-Ms": str(timeout_ms)})
-            while fired != expected:
+            while alerts - fired:
                 try:
                     urllib.request.urlopen(request, timeout=120).read()
                 except OSError:
@@ -212,9 +214,10 @@ def test_alerts_fire_when_their_cause_is_there(tmp_path):
                 server.process.send_signal(signal.SIGCONT)
                 time.sleep(0.6)
 
+        crowd = (100_000, expected - {"MillraceErrors"})
         for i in range(60):
-            threading.Thread(target=ask, args=[700 if i % 10 == 0 else 100_000],
-                             daemon=True).start()
+            threading.Thread(target=ask, daemon=True,
+                             args=(700, expected) if i % 10 == 0 else crowd).start()
         stalls = threading.Thread(target=stall)
         stalls.start()
         idle = []
