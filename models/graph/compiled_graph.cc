@@ -74,6 +74,7 @@ CompiledGraph::CompiledGraph(Graph graph, const CompileOptions& options,
       plans_(graph_, kernels,
              {.max_plan_bytes = options.max_plan_bytes,
               .rows_apart = options.rows_apart,
+              .tiny_alone = options.tiny_alone,
               .keep_bf16 = options.keep_bf16,
               .joins = options.joins},
              std::move(weights)) {}

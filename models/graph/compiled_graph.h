@@ -56,6 +56,10 @@ struct CompileOptions {
   // Batches whose rows are independent and move more than the weights may be
   // computed a row at a time: the same bits, less memory, warmer caches.
   bool rows_apart = true;
+  // Graphs that touch a few KiB run on the calling thread alone: the same bits,
+  // and no waiting for a team. Servers want it; off, so that the work of small
+  // graphs, too, is split as that of large ones.
+  bool tiny_alone = false;
   Precision precision = Precision::kF32;
   // Tensors that only layers in bf16 read are kept in bf16 between them; else
   // rounded and kept in f32: the same bits.

@@ -21,6 +21,8 @@ class GraphContext final : public ExecutionContext {
                                     const RunOptions& run) override {
     RETURN_IF_ERROR(CheckInputs(graph_->inputs(), graph_->symbols(), inputs));
     last_ = nullptr;
+    // Plans for one thread do not call the team, which pins its caller.
+    if (!std::exchange(is_pinned_, true)) pool_.Run([](Worker&) {});
     ASSIGN_OR_RETURN(last_,
                      graph_->PlanFor(inputs, run.trace != nullptr, pool_));
     if (last_ == nullptr) {
@@ -86,6 +88,7 @@ class GraphContext final : public ExecutionContext {
   const std::shared_ptr<CompiledGraph> graph_;
   const int64_t max_bytes_;
   ComputePool pool_;
+  bool is_pinned_ = false;
   HugeBuffer arena_;
   std::vector<Bindings> bindings_{1};
   // What the last Run used; null: it was interpreted.

@@ -1,5 +1,6 @@
 #include "models/graph/plan_cache.h"
 
+#include <algorithm>
 #include <utility>
 
 #include "models/graph/infer_and_fold.h"
@@ -35,6 +36,26 @@ std::set<const Tensor*> ConstantsOf(const Graph& graph) {
     if (value.constant != nullptr) constants.insert(value.constant.get());
   }
   return constants;
+}
+
+// Whether all that the graph touches is so little that one thread is done
+// before the others of a team are awake. Each byte is used by few
+// multiplications then.
+bool IsTiny(const Graph& typed) {
+  constexpr double kTinyBytes = 32 << 10;
+  double bytes = 0;
+  for (const Value& value : typed.values) {
+    if (value.constant != nullptr) {
+      bytes += static_cast<double>(value.constant->num_bytes());
+    } else if (value.type.has_value()) {
+      bytes += static_cast<double>(value.type->shape.num_elements()) *
+               static_cast<double>(DTypeBytes(value.type->dtype));
+    }
+  }
+  const bool loops =
+      std::any_of(typed.nodes.begin(), typed.nodes.end(),
+                  [](const Node& node) { return !node.bodies.empty(); });
+  return bytes <= kTinyBytes && !loops;
 }
 
 bool HasRows(const Port& port, int32_t symbol) {
@@ -176,7 +197,8 @@ StatusOr<Prepared> PlanCache::Prepare(const Request& request, Key& row_key) {
   }
   ASSIGN_OR_RETURN(const Graph optimised, OptimisedFor(types, known));
   Prepared prepared;
-  if (!request.whole && options_.rows_apart && !request.by_value) {
+  const bool tiny = options_.tiny_alone && IsTiny(optimised);
+  if (!request.whole && options_.rows_apart && !request.by_value && !tiny) {
     const int32_t symbol = BatchSymbol(graph_.inputs);
     for (size_t i = 0; i < types.size() && symbol >= 0; ++i) {
       if (HasRows(graph_.inputs[i], symbol)) {
@@ -189,8 +211,8 @@ StatusOr<Prepared> PlanCache::Prepare(const Request& request, Key& row_key) {
   }
   WeightPacker packer(packed_, &request.pool);
   ASSIGN_OR_RETURN(prepared.whole,
-                   Plan::Create(optimised, request.pool.size(), kernels_,
-                                options_.joins, packer));
+                   Plan::Create(optimised, tiny ? 1 : request.pool.size(),
+                                kernels_, options_.joins, packer));
   return prepared;
 }
 

@@ -50,9 +50,10 @@ struct Prepared {
 
 struct PlanCacheOptions {
   int64_t max_plan_bytes = int64_t{1} << 30;
-  bool rows_apart = true;  // where it pays
-  bool keep_bf16 = true;   // between products of it
-  bool joins = true;       // what a Concat would copy
+  bool rows_apart = true;   // where it pays
+  bool tiny_alone = false;  // no team for graphs that touch little
+  bool keep_bf16 = true;    // between products of it
+  bool joins = true;        // what a Concat would copy
 };
 
 class PlanCache {

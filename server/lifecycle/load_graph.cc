@@ -74,6 +74,7 @@ StatusOr<std::shared_ptr<Servable>> LoadGraph(
       InstanceTeams(team, std::max<int64_t>(settings.graph.instance_count, 1))
           .front();
   options.isa = settings.common.isa;
+  options.tiny_alone = true;
   options.max_bytes = memory_limit_bytes / 2;
   options.max_plan_bytes =
       std::min(options.max_plan_bytes, memory_limit_bytes / 8);

@@ -53,7 +53,7 @@ class PlanBuilder {
         has_bf16_(kernels.bf16 != nullptr),
         num_members_(num_members),
         slot_of_(graph.values.size(), kNoSlot),
-        plan_(new Plan()) {}
+        plan_(new Plan(num_members)) {}
 
   StatusOr<std::unique_ptr<Plan>> Build(const Kernels& kernels,
                                         WeightPacker& packed) {
@@ -417,8 +417,7 @@ Status Plan::RunTogether(Bindings& at, ComputePool& pool,
   constexpr int32_t kNever = std::numeric_limits<int32_t>::max();
   std::atomic<int32_t> failed_at{kNever};
   std::vector<Status> failures(static_cast<size_t>(pool.size()));
-  pool.Run([&](Worker& worker) {
-    const Team team{worker.index(), worker.count()};
+  const auto run = [&](const Team& team, Worker* worker) {
     Status& failure = failures[static_cast<size_t>(team.index)];
     for (size_t i = 0; i < steps_.size(); ++i) {
       const StepPlace place = places_[i];
@@ -438,10 +437,17 @@ Status Plan::RunTogether(Bindings& at, ComputePool& pool,
       }
       const bool last = i + 1 == steps_.size();
       if (last || places_[i + 1].stage == place.stage) continue;
-      worker.Barrier();
+      if (worker != nullptr) worker->Barrier();
       if (failed_at.load(std::memory_order_relaxed) <= place.stage) return;
     }
-  });
+  };
+  if (num_members_ == 1) {
+    run(Team{}, nullptr);
+  } else {
+    pool.Run([&](Worker& worker) {
+      run(Team{worker.index(), worker.count()}, &worker);
+    });
+  }
   if (trace != nullptr) trace->run_ns = elapsed_ns();
   for (Status& failure : failures) RETURN_IF_ERROR(std::move(failure));
   return OkStatus();

@@ -42,7 +42,8 @@ class Plan {
  public:
   // `graph` is typed and optimised for these sizes: every value has a type.
   // `joins`: what a Concat joins is made side by side where it can be.
-  // What `packed` packs to lives as long as the plan.
+  // What `packed` packs to lives as long as the plan. A plan for one member
+  // runs on the calling thread alone, whatever the pool.
   static StatusOr<std::unique_ptr<Plan>> Create(const Graph& graph,
                                                 int num_members,
                                                 const Kernels& kernels,
@@ -95,10 +96,11 @@ class Plan {
     int64_t offset;  // in bytes
   };
 
-  Plan() = default;
+  explicit Plan(int num_members) : num_members_(num_members) {}
   void BindParts(Bindings& at) const;
   void BeginTrace(const ComputePool& pool, Trace& trace) const;
 
+  const int num_members_;
   std::vector<std::unique_ptr<Step>> steps_;
   std::vector<StepPlace> places_;         // of each step
   std::vector<int64_t> scratch_offsets_;  // of each step

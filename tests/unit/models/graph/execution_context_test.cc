@@ -3,7 +3,9 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <atomic>
+#include <cstring>
 #include <thread>
 
 #include "models/graph/op.h"
@@ -112,6 +114,40 @@ TEST_P(Stopping, EndsARunBetweenItsSteps) {
 }
 
 INSTANTIATE_TEST_SUITE_P(Teams, Stopping, testing::Bool());
+
+TEST(ExecutionContext, ATinyGraphRunsOnTheCallingThreadAlone) {
+  if (std::thread::hardware_concurrency() < 2) GTEST_SKIP() << "one CPU";
+  InstanceOptions options;
+  options.cpus = {0, 1};
+  auto together = CreateInstance(SquareGraph(), options);
+  options.tiny_alone = true;
+  auto alone = CreateInstance(SquareGraph(), options);
+  ASSERT_TRUE(together.ok() && alone.ok());
+  const auto members_at_work = [](ExecutionContext& context, int64_t rows,
+                                  std::vector<Tensor>& outputs) {
+    Trace trace;
+    auto run = context.Run(One(Filled({rows, 3}, 2)), {.trace = &trace});
+    EXPECT_TRUE(run.ok()) << run.status().message();
+    outputs = std::move(run).value();
+    int members = 0;
+    for (const auto& spans : trace.spans) {
+      members += std::any_of(spans.begin(), spans.end(),
+                             [](const auto& span) { return span.end_ns > 0; });
+    }
+    return members;
+  };
+  for (const int64_t rows : {1, 5, 64}) {
+    std::vector<Tensor> expected, got;
+    members_at_work(**together, rows, expected);
+    EXPECT_EQ(members_at_work(**alone, rows, got), 1);
+    ASSERT_EQ(got.size(), expected.size());
+    for (size_t i = 0; i < got.size(); ++i) {
+      EXPECT_EQ(std::memcmp(got[i].bytes(), expected[i].bytes(),
+                            static_cast<size_t>(got[i].num_bytes())),
+                0);
+    }
+  }
+}
 
 TEST(ExecutionContext, TellsWhatAnInputMustBe) {
   auto context = CreateInstance(SquareGraph(), {});
