@@ -18,6 +18,8 @@
 namespace millrace::server {
 namespace {
 
+constexpr size_t kShortRequestBytes = 8 << 10;
+
 class UnaryInfer final : public ::grpc::ServerUnaryReactor,
                          public handlers::GenerateSink,
                          public std::enable_shared_from_this<UnaryInfer> {
@@ -37,6 +39,8 @@ class UnaryInfer final : public ::grpc::ServerUnaryReactor,
 
   void Begin() {
     self_ = shared_from_this();
+    // Read in less time than another thread takes to wake up.
+    if (request_->ByteSizeLong() <= kShortRequestBytes) return Run();
     auto self = self_;
     if (!parts_.pool->TryPost([self] { self->Run(); })) End(PoolIsFull(), {});
   }
@@ -146,7 +150,7 @@ class UnaryInfer final : public ::grpc::ServerUnaryReactor,
   std::stop_source stop_;
   std::shared_ptr<UnaryInfer> self_;  // gRPC's hold, until OnDone
 
-  // Handler pool only, one thread at a time.
+  // One thread at a time.
   std::optional<ModelHandle> model_;
   std::string version_;
   bool raw_ = true;
