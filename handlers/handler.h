@@ -67,8 +67,9 @@ class TensorHandler {
  public:
   virtual ~TensorHandler() = default;
 
-  // Checks at once; `done` is called once, from a thread of the handler pool
-  // or, for a refusal, before this returns.
+  // Checks at once; `done` is called once, from a thread of the handler pool,
+  // from the model's own where the request says that it is short, or, for a
+  // refusal, before this returns.
   using Done = std::function<void(StatusOr<TensorResponse>)>;
   virtual void Start(TensorRequest request, Done done,
                      std::stop_token stop) = 0;

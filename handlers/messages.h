@@ -156,6 +156,9 @@ struct TensorRequest {
   // model says so (allow_timeout_override), else of all its time.
   std::optional<std::chrono::microseconds> timeout = {};
   std::shared_ptr<Trace> trace;  // never null
+  // The caller's `done` is short and keeps no model: it may be called on the
+  // model's own thread, before its next batch.
+  bool short_done = false;
 };
 
 // The batch that a request was computed in, and where its time went.

@@ -1,6 +1,6 @@
 // Names are checked here, types and sizes where the request is submitted. The
-// batcher's thread hands its result to the pool and goes on with the next
-// batch.
+// batcher's thread hands its result to the pool, or to a caller that needs no
+// pool, and goes on with the next batch.
 #include "handlers/tensors.h"
 
 #include <algorithm>
@@ -76,8 +76,14 @@ class GraphHandler final : public TensorHandler {
     task.priority = request.priority;
     task.stop = std::move(stop);
     task.trace = std::move(request.trace);
-    task.done = [this, wanted = std::move(wanted),
-                 done](StatusOr<scheduler::BatchResult> result) {
+    task.done = [this, wanted = std::move(wanted), done = done,
+                 short_done = request.short_done](
+                    StatusOr<scheduler::BatchResult> result) mutable {
+      if (short_done) {
+        const Done last = std::move(done);
+        if (!result.ok()) return last(result.status());
+        return last(ResponseOf(*result, wanted));
+      }
       // Shared because tasks of the pool can be copied.
       const auto held =
           std::make_shared<StatusOr<scheduler::BatchResult>>(std::move(result));

@@ -33,6 +33,18 @@ void Exchange::Send(HttpResponse response) {
   Wake();
 }
 
+bool Exchange::SendWhenTaken(MakeResponse& make) {
+  MutexLock lock(mu_);
+  if (begun_ || ended_ || !wake_) return false;
+  begun_ = ended_ = true;
+  make_ = std::move(make);
+  output_.whole = true;
+  output_.bytes.clear();
+  output_.ended = true;
+  Wake();
+  return true;
+}
+
 void Exchange::BeginStream(HttpResponse head) {
   MutexLock lock(mu_);
   if (begun_ || ended_) return;
@@ -83,13 +95,19 @@ void Exchange::SetFailure(const Status& status) {
 }
 
 Exchange::Output Exchange::Take() {
-  MutexLock lock(mu_);
-  woken_ = false;
-  if (!begun_ && !ended_) return {};
-  Output taken = std::move(output_);
-  output_ = {};
-  output_.ended = taken.ended;
-  output_.close = taken.close;
+  MakeResponse make;
+  Output taken;
+  {
+    MutexLock lock(mu_);
+    woken_ = false;
+    if (!begun_ && !ended_) return {};
+    make = std::exchange(make_, nullptr);
+    taken = std::move(output_);
+    output_ = {};
+    output_.ended = taken.ended;
+    output_.close = taken.close;
+  }
+  if (make) taken.head = make();
   return taken;
 }
 
@@ -99,7 +117,9 @@ Exchange::Facts Exchange::facts() const {
 }
 
 void Exchange::Detach() {
+  MakeResponse unwanted;  // let go of outside the lock
   MutexLock lock(mu_);
+  unwanted = std::exchange(make_, nullptr);
   wake_ = nullptr;
 }
 

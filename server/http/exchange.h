@@ -77,6 +77,12 @@ class Exchange {
 
   // For routes. What comes after the end is dropped.
   void Send(HttpResponse response);
+  // As Send, of a response that is made when the connection takes it, on its
+  // I/O thread: for short work that no thread of its own is worth. False, and
+  // `make` is untouched, where the connection is gone or has its answer. `make`
+  // is let go of on the I/O thread, too.
+  using MakeResponse = std::function<HttpResponse()>;
+  bool SendWhenTaken(MakeResponse& make);
   // Bytes written before it wait for it.
   void BeginStream(HttpResponse head);
   void Write(std::string_view bytes);
@@ -114,6 +120,7 @@ class Exchange {
   bool begun_ GUARDED_BY(mu_) = false;
   bool ended_ GUARDED_BY(mu_) = false;
   Output output_ GUARDED_BY(mu_);
+  MakeResponse make_ GUARDED_BY(mu_);  // makes output_.head
   Facts facts_ GUARDED_BY(mu_);
 };
 

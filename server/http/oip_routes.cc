@@ -23,6 +23,7 @@ using Json = nlohmann::ordered_json;
 
 // Smaller bodies do not become smaller.
 constexpr size_t kLeastCompressed = 256;
+constexpr int64_t kSmallAnswerBytes = 4 << 10;
 
 struct ModelPath {
   std::string name;
@@ -104,6 +105,28 @@ void Compress(const HttpRequest& request, HttpResponse& response) {
   response.headers.emplace_back("Vary", "Accept-Encoding");
 }
 
+HttpResponse MakeResponse(const Exchange& exchange, const Site& site,
+                          const InferAnswerShape& shape,
+                          const StatusOr<handlers::TensorResponse>& answer) {
+  if (!answer.ok()) return OipErrorResponse(answer.status());
+  StatusOr<HttpResponse> response =
+      InferResponse(shape, *answer, site.services.state->regions);
+  if (!response.ok()) return OipErrorResponse(response.status());
+  Compress(exchange.request(), *response);
+  return *std::move(response);
+}
+
+// Whether the response is made in a moment, so that an I/O thread may do it.
+bool IsSmall(const StatusOr<handlers::TensorResponse>& answer) {
+  int64_t bytes = 0;
+  if (answer.ok()) {
+    for (const auto& output : answer->outputs) {
+      bytes += output.tensor.num_bytes();
+    }
+  }
+  return bytes <= kSmallAnswerBytes;
+}
+
 // The earlier of the header's and the body's.
 Status Infer(const Site& site, const std::shared_ptr<Exchange>& exchange) {
   const ModelPath path = PathOf(*exchange);
@@ -135,22 +158,29 @@ Status Infer(const Site& site, const std::shared_ptr<Exchange>& exchange) {
   request.deadline = deadline;
   request.priority = PriorityOf(*exchange, request.priority);
   request.trace = exchange->trace();
-  // Let go of by the ending itself: the last copy of the closure may die on the
-  // model's own thread, which must not be the one to unload it.
+  request.short_done = true;
+  // The model is let go of when the response is made, never on its own thread,
+  // which must not be the one to unload it.
   auto held = std::make_shared<std::optional<ModelHandle>>(std::move(model));
   handler->Start(
       std::move(request),
-      [exchange, held, shape = std::move(shape),
+      [exchange, held = std::move(held), shape = std::move(shape),
        shared = site.shared_from_this()](
-          const StatusOr<handlers::TensorResponse>& answer) {
-        StatusOr<HttpResponse> response =
-            answer.ok()
-                ? InferResponse(shape, *answer, shared->services.state->regions)
-                : StatusOr<HttpResponse>(answer.status());
-        if (response.ok()) Compress(exchange->request(), *response);
-        exchange->Send(response.ok() ? *std::move(response)
-                                     : OipErrorResponse(response.status()));
-        held->reset();
+          StatusOr<handlers::TensorResponse> answer) mutable {
+        const bool is_small = IsSmall(answer);
+        Exchange::MakeResponse make =
+            [exchange = exchange.get(), held = std::move(held),
+             shape = std::move(shape), shared,
+             answer = std::make_shared<StatusOr<handlers::TensorResponse>>(
+                 std::move(answer))] {
+              HttpResponse response =
+                  MakeResponse(*exchange, *shared, shape, *answer);
+              held->reset();
+              return response;
+            };
+        if (is_small && exchange->SendWhenTaken(make)) return;
+        shared->services.pool->Continue(
+            [exchange, make = std::move(make)] { exchange->Send(make()); });
       },
       exchange->stop_token());
   return OkStatus();
@@ -236,7 +266,7 @@ Status GuardOipInfer(const Site& site, const std::vector<std::string>& params) {
 
 void ServeOipInfer(const Site& site,
                    const std::shared_ptr<Exchange>& exchange) {
-  RunOnPool(site, exchange, Infer, OipErrorResponse);
+  RunSoon(site, exchange, Infer, OipErrorResponse);
 }
 
 }  // namespace millrace::server::http

@@ -45,6 +45,36 @@ TEST(Exchange, BytesBeforeTheHeaderWaitForIt) {
   EXPECT_EQ(exchange->Take().bytes, "early");
 }
 
+TEST(Exchange, AResponseIsMadeWhenTheConnectionTakesIt) {
+  int wakes = 0;
+  const auto exchange = Make(wakes);
+  const auto held = std::make_shared<int>();
+  Exchange::MakeResponse make = [held] { return JsonResponse(200, "made"); };
+  ASSERT_TRUE(exchange->SendWhenTaken(make));
+  EXPECT_EQ(wakes, 1);
+  exchange->Send(JsonResponse(500, "late"));
+  EXPECT_EQ(held.use_count(), 2);
+  const Exchange::Output output = exchange->Take();
+  EXPECT_TRUE(output.whole);
+  EXPECT_TRUE(output.ended);
+  EXPECT_EQ(output.head->body, "made");
+  EXPECT_EQ(held.use_count(), 1);
+  EXPECT_FALSE(exchange->SendWhenTaken(make)) << "it has its answer";
+}
+
+TEST(Exchange, AConnectionThatIsGoneMakesNoResponse) {
+  int wakes = 0;
+  const auto exchange = Make(wakes);
+  const auto held = std::make_shared<int>();
+  Exchange::MakeResponse make = [held] { return JsonResponse(200, "made"); };
+  Exchange::MakeResponse late = make;
+  ASSERT_TRUE(exchange->SendWhenTaken(make));
+  exchange->Detach();
+  EXPECT_EQ(held.use_count(), 2) << "let go of where it is detached";
+  EXPECT_FALSE(exchange->SendWhenTaken(late));
+  EXPECT_TRUE(late) << "untouched";
+}
+
 TEST(Exchange, AWholeAnswerDropsBytesWrittenBefore) {
   int wakes = 0;
   const auto exchange = Make(wakes);
