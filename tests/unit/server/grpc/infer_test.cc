@@ -175,7 +175,8 @@ TEST_F(ModelInferTest, NoHandleIsKeptAfterTheEnd) {
   EXPECT_TRUE(repository_.Drain(Soon()));
 }
 
-// Two tasks hold both threads of the pool, 64 more fill its queue.
+// Two tasks hold both threads of the pool, 64 more fill its queue. A short
+// request would not pass through it.
 TEST_F(ModelInferTest, FullPoolIsResourceExhausted) {
   std::promise<void> release;
   const std::shared_future<void> released = release.get_future().share();
@@ -189,7 +190,7 @@ TEST_F(ModelInferTest, FullPoolIsResourceExhausted) {
   held.wait();
   while (pool_.TryPost([] {})) {
   }
-  const auto status = Call(TextRequest("Hi")).get();
+  const auto status = Call(TextRequest(std::string(10'000, 'x'))).get();
   release.set_value();
   EXPECT_EQ(status.error_code(), ::grpc::StatusCode::RESOURCE_EXHAUSTED);
 }
