@@ -108,8 +108,10 @@ CallInfo CallReader::Read(::grpc::CallbackServerContext& context) {
 }
 
 StatusOr<CallerPtr> CallReader::Identify(
-    const ::grpc::CallbackServerContext& context) const {
-  if (auth_ == nullptr) return CallerPtr();
+    const ::grpc::CallbackServerContext& context, GrpcRoute route) const {
+  const bool is_health =
+      route == GrpcRoute::kServerLive || route == GrpcRoute::kServerReady;
+  if (auth_ == nullptr || is_health) return CallerPtr();
   return auth_->Identify(Metadata(context, "authorization"),
                          Metadata(context, "x-api-key"));
 }

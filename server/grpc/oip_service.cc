@@ -293,7 +293,7 @@ class OipService final
   // for the method. `caller` is set where it is known, also then.
   StatusOr<CallInfo> Admit(GrpcRoute route, CallbackServerContext& context,
                            CallerPtr* caller) {
-    ASSIGN_OR_RETURN(*caller, reader_->Identify(context));
+    ASSIGN_OR_RETURN(*caller, reader_->Identify(context, route));
     RETURN_IF_ERROR(reader_->Check(caller->get(), route));
     CallInfo info = reader_->Read(context);
     info.caller = *caller;

@@ -54,7 +54,7 @@ class UnknownCalls final : public ::grpc::CallbackGenericService {
 
   ::grpc::ServerGenericBidiReactor* CreateReactor(
       ::grpc::GenericCallbackServerContext* context) override {
-    Status status = reader_->Identify(*context).status();
+    Status status = reader_->Identify(*context, GrpcRoute::kNone).status();
     if (status.ok()) status = NotHere(context->method());
     recorder_->Count(GrpcRoute::kNone, status, context->peer());
     return new Refusal(status);  // deletes itself when done

@@ -143,7 +143,8 @@ def test_each_scope_at_each_route(guarded, keys, method, path, body, scopes):
 
 
 @pytest.mark.parametrize("method, scopes", [
-    ("is_server_live", SCOPES),
+    ("is_server_live", None),
+    ("is_server_ready", None),
     ("get_server_metadata", SCOPES),
     ("infer", ["infer"]),
     ("get_system_shared_memory_status", ["infer"]),
@@ -165,6 +166,9 @@ def test_each_scope_at_each_grpc_method(guarded, keys, method, scopes):
         inputs[1].set_data_from_numpy(np.ones(1, np.float32))
         return client.infer("mlp", inputs, headers=headers)
 
+    if scopes is None:
+        assert ask(None) and ask("wrong")
+        return
     for key in (None, "wrong"):
         with pytest.raises(triton.InferenceServerException) as refused:
             ask(key)

@@ -152,8 +152,8 @@ TEST_F(GrpcTest, KeysAreAskedForOnceThereAreSome) {
   const auto call = [&](const char* name, const char* value) {
     ::grpc::ClientContext context;
     if (name != nullptr) context.AddMetadata(name, value);
-    inference::ServerLiveResponse live;
-    return stub_->ServerLive(&context, {}, &live).error_code();
+    inference::ServerMetadataResponse metadata;
+    return stub_->ServerMetadata(&context, {}, &metadata).error_code();
   };
   EXPECT_EQ(call(nullptr, ""), ::grpc::StatusCode::UNAUTHENTICATED);
   EXPECT_EQ(call("x-api-key", "wrong"), ::grpc::StatusCode::UNAUTHENTICATED);
@@ -175,6 +175,11 @@ TEST_F(GrpcTest, HealthNeedsNoKeyAndFollowsStopAccepting) {
     EXPECT_EQ(Health(channel_, service), "SERVING") << service;
   }
   EXPECT_EQ(Health(channel_, "no.such.Service"), "NOT_FOUND");
+  ::grpc::ClientContext live_context, ready_context;
+  inference::ServerLiveResponse live;
+  EXPECT_TRUE(stub_->ServerLive(&live_context, {}, &live).ok());
+  inference::ServerReadyResponse ready;
+  EXPECT_TRUE(stub_->ServerReady(&ready_context, {}, &ready).ok());
   server_->StopAccepting();
   EXPECT_EQ(Health(channel_, ""), "NOT_SERVING");
 }
