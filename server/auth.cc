@@ -67,21 +67,11 @@ StatusOr<std::unique_ptr<Auth>> Auth::Create(
     const config::ServerSettings& settings, const Clock* clock) {
   std::unique_ptr<Auth> auth(new Auth(settings, clock));
   RETURN_IF_ERROR(auth->AddPlainKeys(settings));
-  std::string text;
-  if (auth->file_ != nullptr) {
-    ASSIGN_OR_RETURN(text, auth->file_->Read("api_keys_file"));
-  }
-  {
-    MutexLock lock(auth->mu_);
-    if (const Status used = auth->UseFile(text); !used.ok()) {
-      return FailedPrecondition(std::string(used.message()))
-          .At("api_keys_file");
-    }
+  if (const Status used = auth->ReadKeys(); !used.ok()) {
+    return FailedPrecondition(std::string(used.message())).At("api_keys_file");
   }
   if (auth->jwks_file_ != nullptr) {
-    ASSIGN_OR_RETURN(text, auth->jwks_file_->Read("jwt_jwks_file"));
-    MutexLock lock(auth->mu_);
-    if (const Status used = auth->UseJwks(text); !used.ok()) {
+    if (const Status used = auth->ReadJwks(); !used.ok()) {
       return FailedPrecondition(std::string(used.message()))
           .At("jwt_jwks_file");
     }
@@ -154,12 +144,8 @@ std::shared_ptr<Tenant> Auth::TenantOf(const std::string& name,
   return known->second;
 }
 
-Status Auth::UseFile(const std::string& text) {
-  KeyFile file;
-  file.tenants[std::string(kDefaultTenant)] = {};
-  if (file_ != nullptr) {
-    ASSIGN_OR_RETURN(file, ParseKeyFile(text));
-  }
+void Auth::UseFile(KeyFile file) {
+  file.tenants.try_emplace(std::string(kDefaultTenant));
   for (const KeyEntry& key : plain_keys_) file.keys.push_back(key);
   // A tenant that the file drops may still have requests under way: those keep
   // it.
@@ -176,46 +162,105 @@ Status Auth::UseFile(const std::string& text) {
   for (const auto& [name, tenant] : tenants_) tenant->SetAlone(alone);
   const auto table = std::make_shared<Table>();
   for (const KeyEntry& key : file.keys) {
-    const auto caller = std::make_shared<Caller>(
-        Caller{key.id, tenants_.at(key.tenant), key.scopes});
+    CallerPtr caller = FindSame(key);
+    if (caller == nullptr) {
+      caller.reset(new Caller{key.id, tenants_.at(key.tenant), key.scopes});
+    }
     table->emplace(FirstBytes(key.digest), Known{key.digest, caller});
   }
+  if (table_ != nullptr) {
+    std::set<CallerPtr> kept;
+    for (const auto& [bytes, known] : *table) kept.insert(known.caller);
+    for (const auto& [bytes, known] : *table_) {
+      if (kept.contains(known.caller)) continue;
+      known.caller->revoked.store(true, std::memory_order_relaxed);
+    }
+  }
   if (anybody_ == nullptr) {
-    anybody_ = std::make_shared<Caller>(
-        Caller{"", tenants_.at(std::string(kDefaultTenant)), kAllScopes});
+    anybody_.reset(
+        new Caller{"", tenants_.at(std::string(kDefaultTenant)), kAllScopes});
   }
   table_ = table;
+}
+
+CallerPtr Auth::FindSame(const KeyEntry& key) const {
+  if (table_ == nullptr) return nullptr;
+  const auto [first, last] = table_->equal_range(FirstBytes(key.digest));
+  for (auto at = first; at != last; ++at) {
+    const Known& known = at->second;
+    if (known.digest == key.digest && known.caller->id == key.id &&
+        known.caller->scopes == key.scopes &&
+        known.caller->tenant == tenants_.at(key.tenant)) {
+      return known.caller;
+    }
+  }
+  return nullptr;
+}
+
+Status Auth::ReadKeys() {
+  KeyFile file;
+  if (file_ != nullptr) {
+    ASSIGN_OR_RETURN(const std::string text, file_->Read("api_keys_file"));
+    ASSIGN_OR_RETURN(file, ParseKeyFile(text));
+  }
+  MutexLock lock(mu_);
+  UseFile(std::move(file));
   return OkStatus();
 }
 
-Status Auth::UseJwks(const std::string& text) {
+Status Auth::ReadJwks() {
+  ASSIGN_OR_RETURN(const std::string text, jwks_file_->Read("jwt_jwks_file"));
   ASSIGN_OR_RETURN(std::vector<JsonWebKey> keys, ParseJwks(text));
+  MutexLock lock(mu_);
   jwks_ = std::make_shared<const std::vector<JsonWebKey>>(std::move(keys));
   return OkStatus();
 }
 
 void Auth::Refresh() {
   for (WatchedFile* file : {file_.get(), jwks_file_.get()}) {
-    if (file == nullptr || !file->Changed()) continue;
-    const bool is_jwks = file == jwks_file_.get();
-    const StatusOr<std::string> text =
-        file->Read(is_jwks ? "jwt_jwks_file" : "api_keys_file");
-    Status used = text.status();
-    if (used.ok()) used = is_jwks ? UseJwks(*text) : UseFile(*text);
+    if (file == nullptr) continue;
+    {
+      MutexLock lock(mu_);
+      if (is_refreshing_ || !file->Changed()) continue;
+      is_refreshing_ = true;
+    }
+    const Status used = file == jwks_file_.get() ? ReadJwks() : ReadKeys();
     if (used.ok()) {
       LogInfo("keys reloaded", {{"file", file->path()}});
     } else {
       LogWarning("keys kept", {{"why", "the changed file cannot be used"},
                                {"error", used.message()}});
     }
+    MutexLock lock(mu_);
+    is_refreshing_ = false;
   }
 }
 
+Status Auth::CheckStillValid(const Caller& caller) {
+  if (!required()) return OkStatus();
+  Refresh();
+  if (caller.revoked.load(std::memory_order_relaxed)) {
+    return Unauthenticated(
+               "the key of this stream is no longer one of this server's; "
+               "open a new stream with another key")
+        .Because("invalid_api_key");
+  }
+  const int64_t now =
+      std::chrono::system_clock::to_time_t(std::chrono::system_clock::now());
+  if (caller.expires_unix != 0 && now >= caller.expires_unix) {
+    return Unauthenticated(
+               "the token of this stream has expired; open a new stream with "
+               "another token")
+        .Because("invalid_token");
+  }
+  return OkStatus();
+}
+
 StatusOr<CallerPtr> Auth::IdentifyToken(std::string_view token) {
+  Refresh();
   std::shared_ptr<const std::vector<JsonWebKey>> keys;
   {
     MutexLock lock(mu_);
-    Refresh();
     keys = jwks_;
   }
   const int64_t now =
@@ -233,8 +278,9 @@ StatusOr<CallerPtr> Auth::IdentifyToken(std::string_view token) {
                "the token is refused: its tenant is not one of the key file's")
         .Because("invalid_token");
   }
-  return CallerPtr(std::make_shared<Caller>(
-      Caller{"token:" + claims.subject, std::move(tenant), claims.scopes}));
+  return CallerPtr(new Caller{"token:" + claims.subject, std::move(tenant),
+                              claims.scopes,
+                              claims.expires_unix + kTokenLeewaySeconds});
 }
 
 StatusOr<CallerPtr> Auth::Identify(std::string_view authorization,
@@ -242,10 +288,10 @@ StatusOr<CallerPtr> Auth::Identify(std::string_view authorization,
   if (!required()) return anybody_;
   const std::string_view bearer = BearerKey(authorization);
   if (jwks_file_ != nullptr && IsToken(bearer)) return IdentifyToken(bearer);
+  Refresh();
   std::shared_ptr<const Table> table;
   {
     MutexLock lock(mu_);
-    Refresh();
     table = table_;
   }
   for (const std::string_view key : {bearer, api_key}) {

@@ -17,6 +17,7 @@
 // choose, and compared in constant time. Thread-safe.
 #pragma once
 
+#include <atomic>
 #include <chrono>
 #include <cstdint>
 #include <map>
@@ -36,11 +37,16 @@
 
 namespace millrace::server {
 
-// Immutable; shared by the table of keys and the requests under way.
+// Shared by the table of keys and the requests under way. All but `revoked` is
+// immutable.
 struct Caller {
   std::string id;                  // of the key; empty: nobody was asked
   std::shared_ptr<Tenant> tenant;  // never null
   Scopes scopes = kAllScopes;
+  int64_t expires_unix = 0;  // of a token; 0: never
+  // Set once the key is no longer in the file, or means something else there.
+  // Relaxed: nothing else is published by it.
+  mutable std::atomic<bool> revoked{false};
 };
 using CallerPtr = std::shared_ptr<const Caller>;
 
@@ -56,6 +62,9 @@ class Auth {
   // something). UNAUTHENTICATED otherwise. Never returns null.
   StatusOr<CallerPtr> Identify(std::string_view authorization,
                                std::string_view api_key);
+  // UNAUTHENTICATED where the caller, identified before, would not be any more:
+  // asked for each message of a long stream.
+  Status CheckStillValid(const Caller& caller);
   // PERMISSION_DENIED names the scope that is missing.
   Status Check(const Caller& caller, Scope scope) const;
 
@@ -74,13 +83,16 @@ class Auth {
 
   Auth(const config::ServerSettings& settings, const Clock* clock);
   Status AddPlainKeys(const config::ServerSettings& settings);
-  // Makes the table from the file's text and the plain keys.
-  Status UseFile(const std::string& text) REQUIRES(mu_);
+  // Makes the table from the file and the plain keys.
+  void UseFile(KeyFile file) REQUIRES(mu_);
+  // The caller that an entry stood for before, if nothing of it changed.
+  CallerPtr FindSame(const KeyEntry& key) const REQUIRES(mu_);
   std::shared_ptr<Tenant> TenantOf(const std::string& name,
                                    const TenantLimits& limits) REQUIRES(mu_);
-  Status UseJwks(const std::string& text) REQUIRES(mu_);
-  // Reads again what changed.
-  void Refresh() REQUIRES(mu_);
+  Status ReadKeys() EXCLUDES(mu_);
+  Status ReadJwks() EXCLUDES(mu_);
+  // Reads again what changed. One thread does; others go on with what there is.
+  void Refresh() EXCLUDES(mu_);
   StatusOr<CallerPtr> IdentifyToken(std::string_view token);
 
   const Clock* const clock_;
@@ -90,7 +102,8 @@ class Auth {
   CallerPtr anybody_;  // where no key is wanted
 
   Mutex mu_;
-  // Their methods under mu_; null: none.
+  bool is_refreshing_ GUARDED_BY(mu_) = false;
+  // Looked at under mu_, read by who refreshes; null: none.
   std::unique_ptr<WatchedFile> file_;
   std::unique_ptr<WatchedFile> jwks_file_;
   std::map<std::string, std::shared_ptr<Tenant>> tenants_ GUARDED_BY(mu_);

@@ -25,7 +25,6 @@ constexpr size_t kMaxTokenBytes = 8 << 10;
 constexpr size_t kMaxJwksBytes = 1 << 20;
 constexpr size_t kMaxKeys = 100;
 constexpr size_t kMaxSubjectBytes = 128;
-constexpr int64_t kLeewaySeconds = 60;
 constexpr int kLeastRsaBits = 2048;
 constexpr int kMostRsaBits = 8192;
 constexpr size_t kEcBytes = 32;  // of a coordinate, and of r and s
@@ -241,11 +240,12 @@ StatusOr<TokenClaims> CheckClaims(const Json& claims, const TokenRules& rules,
   const std::optional<int64_t> expires = Time(claims, "exp");
   if (!expires.has_value())
     return Refused("it does not say when it ends (exp)");
-  if (now_unix >= *expires + kLeewaySeconds) return Refused("it has expired");
+  if (now_unix >= *expires + kTokenLeewaySeconds)
+    return Refused("it has expired");
   if (claims.contains("nbf")) {
     const std::optional<int64_t> begins = Time(claims, "nbf");
     if (!begins.has_value()) return Refused("its nbf is no time");
-    if (now_unix < *begins - kLeewaySeconds) {
+    if (now_unix < *begins - kTokenLeewaySeconds) {
       return Refused("it does not hold yet");
     }
   }

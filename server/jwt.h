@@ -49,6 +49,9 @@ struct TokenRules {
   std::string audience;  // empty: any
 };
 
+// Clocks may differ by so much.
+inline constexpr int64_t kTokenLeewaySeconds = 60;
+
 struct TokenClaims {
   std::string subject;
   std::string tenant;

@@ -31,6 +31,7 @@ struct InferParts {
   const Clock* clock = nullptr;
   ProtocolState* state = nullptr;
   AuditLog* audit = nullptr;  // null: nothing is written
+  Auth* auth = nullptr;       // null: callers need no key
 };
 
 // The earlier of the call's deadline and the request's own timeout.

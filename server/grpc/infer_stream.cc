@@ -180,6 +180,7 @@ class InferStream final : public ::grpc::ServerBidiReactor<Request, Response>,
 
   Status TryTakeIn(const std::shared_ptr<StreamedCall>& call) {
     if (info_.caller != nullptr) {
+      RETURN_IF_ERROR(parts_.auth->CheckStillValid(*info_.caller));
       ASSIGN_OR_RETURN(Permit permit, info_.caller->tenant->Admit());
       MutexLock lock(mu_);
       call->permit = std::move(permit);

@@ -94,7 +94,8 @@ class GrpcServerImpl final : public GrpcServer {
                                  .recorder = &recorder_,
                                  .clock = services.clock,
                                  .state = services.state,
-                                 .audit = services.audit},
+                                 .audit = services.audit,
+                                 .auth = services.auth},
                                 &reader_, &streams_)),
         unknown_calls_(MakeUnknownCalls(&reader_, &recorder_)),
         credentials_(MakeCredentials(services.certificates)) {}

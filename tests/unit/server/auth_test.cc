@@ -76,6 +76,45 @@ TEST(Auth, KeyFileHoldsOneKeyALine) {
   EXPECT_FALSE(Auth::Create(settings).ok());
 }
 
+TEST(Auth, ACallerOfALongStreamIsValidUntilItsKeyLeavesTheFile) {
+  const std::string path = TempPath("keys.yaml");
+  const auto entry = [](const char* key, const char* scope) {
+    std::string digest;
+    for (const uint8_t byte : Sha256(key)) {
+      char text[3];
+      std::snprintf(text, sizeof(text), "%02x", byte);
+      digest += text;
+    }
+    return std::string("  - {id: ") + key + ", sha256: " + digest +
+           ", scopes: [" + scope + "]}\n";
+  };
+  const auto write = [&](const std::string& entries) {
+    std::ofstream(path + ".new") << "keys:\n" << entries;
+    std::rename((path + ".new").c_str(), path.c_str());
+  };
+  write(entry("one", "infer") + entry("two", "infer") +
+        entry("three", "infer"));
+  config::ServerSettings settings;
+  settings.api_keys_file = path;
+  FakeClock clock;
+  const auto auth = Auth::Create(settings, &clock);
+  ASSERT_TRUE(auth.ok()) << auth.status().message();
+  const CallerPtr one = *(*auth)->Identify("Bearer one", "");
+  const CallerPtr two = *(*auth)->Identify("Bearer two", "");
+  const CallerPtr three = *(*auth)->Identify("Bearer three", "");
+  EXPECT_TRUE((*auth)->CheckStillValid(*one).ok());
+  // One stays, two leaves, three may do something else.
+  write(entry("one", "infer") + entry("three", "metrics"));
+  clock.Advance(WatchedFile::kLookInterval);
+  EXPECT_TRUE((*auth)->CheckStillValid(*one).ok());
+  EXPECT_EQ((*auth)->CheckStillValid(*two).code(),
+            StatusCode::kUnauthenticated);
+  EXPECT_EQ((*auth)->CheckStillValid(*three).code(),
+            StatusCode::kUnauthenticated);
+  EXPECT_EQ(*(*auth)->Identify("Bearer one", ""), one);
+  std::remove(path.c_str());
+}
+
 TEST(Auth, EmptyKeysAreNoKeys) {
   EXPECT_FALSE(Auth::Create(WithKey(" , ")).ok());
 }
