@@ -67,10 +67,10 @@ else()
   message(STATUS "Structured output: left out")
 endif()
 
-# Only looked for: nothing is built with it yet.
+# For the module that models/cuda builds; the server itself links none of it.
 find_package(CUDAToolkit QUIET)
 if(CUDAToolkit_FOUND)
-  message(STATUS "CUDA: toolkit ${CUDAToolkit_VERSION} found, not used yet")
+  message(STATUS "CUDA: toolkit ${CUDAToolkit_VERSION} found")
 else()
-  message(STATUS "CUDA: toolkit not found")
+  message(STATUS "CUDA: toolkit not found, no module for GPUs")
 endif()

@@ -1,5 +1,5 @@
-// A device that runs language models: the cores of this machine today, a GPU
-// later. It makes the backend that a recipe records into and the runner that
+// A device that runs language models: the cores of this machine, or a GPU. It
+// makes the backend that a recipe records into and the runner that
 // then runs steps. What stands above sees neither its memory nor its workers.
 //
 //   ASSIGN_OR_RETURN(const auto device, OpenDevice(settings, isa, cpus));
@@ -28,10 +28,13 @@ class Device {
  public:
   virtual ~Device() = default;
 
-  virtual std::string name() const = 0;     // as in the settings: "cpu"
+  virtual std::string name() const = 0;     // as in the settings: "cuda:0"
   virtual std::string kernels() const = 0;  // "avx512vnni"
   virtual int32_t threads() const = 0;      // of the host that compute for it
 
+  // What weights and KV pages may take together of memory of its own; 0: it
+  // has none, and takes the host's.
+  virtual int64_t memory_bytes() const { return 0; }
   // Bytes of one page of keys and values, all layers together.
   virtual int64_t KvPageBytes(const BackendShape& shape) const = 0;
   virtual std::unique_ptr<Backend> NewBackend(const BackendShape& shape,
@@ -43,10 +46,10 @@ class Device {
       const RunnerInfo& info, std::unique_ptr<Backend> backend) = 0;
 };
 
-// The device that settings.device names: "cpu", or "auto" for the best one.
-// `isa` names the kernel table on a CPU.
-// INVALID_ARGUMENT names a setting that is out of range; UNIMPLEMENTED a device
-// that this build does not have.
+// The device that settings.device names: "cpu", "cuda:0", or "auto" for the
+// GPU, and where that cannot serve the CPU, with a line in the log that says
+// why. `isa` names the kernel table on a CPU. INVALID_ARGUMENT names a setting
+// that is out of range; FAILED_PRECONDITION says why a GPU cannot serve.
 StatusOr<std::unique_ptr<Device>> OpenDevice(
     const config::LlmSettings& settings, const std::string& isa,
     const config::CpuSet& cpus);

@@ -90,6 +90,15 @@ void Sampler::InitSlot(const SlotInit& init) {
   for (const int32_t id : init.output) ++slot.seen[id].in_output;
 }
 
+bool Sampler::TakesGreatest(int32_t slot_index) const {
+  const Slot& slot = slots_[static_cast<size_t>(slot_index)];
+  const SamplingParams& params = slot.params;
+  return params.temperature < kMinTemperature && !params.logprobs &&
+         params.top_logprobs == 0 && params.logit_bias.empty() &&
+         !slot.has_penalties && slot.processors.empty() &&
+         slot.output_tokens >= params.min_tokens;
+}
+
 void Sampler::Count(int32_t slot_index, int32_t id) {
   Slot& slot = slots_[static_cast<size_t>(slot_index)];
   ++slot.output_tokens;

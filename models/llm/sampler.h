@@ -41,6 +41,9 @@ class Sampler {
   bool NeedsMasks(int32_t slot) const {
     return !slots_[static_cast<size_t>(slot)].processors.empty();
   }
+  // A row of the slot draws the greatest of the logits as they are, and nobody
+  // asks for log-probabilities: Sample would find the same.
+  bool TakesGreatest(int32_t slot) const;
   // Words of a mask, see logits_processor.h.
   size_t mask_words() const { return TokenMaskWords(vocab_); }
   // The allowed tokens of a row and of those behind it that hold `drafts`, one

@@ -60,6 +60,13 @@ WALLS = [
                          "models/llm/step.h", "models/llm/step_account.h",
                          "models/cpu/", "models/memory/", "models/tensor/",
                          "config/"]),
+    ("models/llm/cuda/", ["models/llm/cuda/", "models/llm/backend.h",
+                          "models/llm/device.h", "models/llm/runner.h",
+                          "models/llm/sampler.h", "models/llm/step.h",
+                          "models/cuda/", "models/cpu/isa.h",
+                          "models/cpu/llm_kernels.h", "models/tensor/",
+                          "config/"]),
+    ("models/cuda/", ["models/cuda/"]),
     ("models/cpu/kernels/", ["models/cpu/kernels/", "models/cpu/llm_kernels.h",
                              "models/cpu/graph_kernels.h",
                              "models/cpu/graph_int8_kernels.h"]),
@@ -76,6 +83,7 @@ STANDALONE_SEES = ["loadtest/", "config/base/status.h"]
 # Folders whose headers only these files and their own may include.
 DOORS = [
     ("models/llm/cpu/", ["models/llm/open_device.cc"]),
+    ("models/llm/cuda/", ["models/llm/open_device.cc"]),
 ]
 # Headers that cost seconds: source files only, and headers of a `detail`
 # folder, which no header outside of one may include.

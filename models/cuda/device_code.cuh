@@ -1,0 +1,114 @@
+// What the kernels share: launching, shared memory, sums of a warp, 16-bit
+// floats. Compiled by nvcc, or by g++ behind tests/cuda_emulation's header.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+
+#if defined(__CUDACC__)
+#include <cuda_bf16.h>
+#include <cuda_fp16.h>
+#include <cuda_runtime.h>
+#elif !defined(MILLRACE_CUDA_EMULATION)
+#error "kernels are compiled by nvcc or under the emulation"
+#endif
+
+namespace millrace::cuda {
+
+inline constexpr unsigned kAllLanes = 0xffffffffu;
+
+#if defined(__CUDACC__)
+
+template <typename T>
+__device__ __forceinline__ T* SharedMemory() {
+  extern __shared__ float4 shared_memory[];
+  return reinterpret_cast<T*>(shared_memory);
+}
+__device__ __forceinline__ float FromHalf(uint16_t bits) {
+  return __half2float(__ushort_as_half(bits));
+}
+__device__ __forceinline__ uint16_t ToHalf(float value) {
+  return __half_as_ushort(__float2half_rn(value));
+}
+
+template <typename Args>
+int Launch(void (*kernel)(Args), dim3 grid, int threads, size_t shared_bytes,
+           void* stream, const Args& args) {
+  kernel<<<grid, threads, shared_bytes, static_cast<cudaStream_t>(stream)>>>(
+      args);
+  return static_cast<int>(cudaGetLastError());
+}
+
+#else
+
+template <typename T>
+T* SharedMemory() {
+  return reinterpret_cast<T*>(cuda_emulation::SharedMemory());
+}
+inline float FromHalf(uint16_t bits) {
+  _Float16 value;
+  std::memcpy(&value, &bits, sizeof value);
+  return static_cast<float>(value);
+}
+inline uint16_t ToHalf(float value) {
+  const auto half = static_cast<_Float16>(value);
+  uint16_t bits;
+  std::memcpy(&bits, &half, sizeof bits);
+  return bits;
+}
+
+template <typename Args>
+int Launch(void (*kernel)(Args), dim3 grid, int threads, size_t shared_bytes,
+           void*, const Args& args) {
+  cuda_emulation::RunGrid(grid, dim3(static_cast<unsigned>(threads)),
+                          shared_bytes, [&] { kernel(args); });
+  return 0;
+}
+
+#endif
+
+// bf16 is the upper half of an f32.
+__device__ __forceinline__ float FromBf16(uint16_t bits) {
+  union {
+    uint32_t bits;
+    float value;
+  } both;
+  both.bits = static_cast<uint32_t>(bits) << 16;
+  return both.value;
+}
+
+// The same value in all lanes, by the same tree each time.
+__device__ __forceinline__ float WarpSum(float value) {
+  for (int step = 16; step > 0; step /= 2) {
+    value += __shfl_xor_sync(kAllLanes, value, step);
+  }
+  return value;
+}
+__device__ __forceinline__ float WarpMax(float value) {
+  for (int step = 16; step > 0; step /= 2) {
+    value = fmaxf(value, __shfl_xor_sync(kAllLanes, value, step));
+  }
+  return value;
+}
+
+// Sum over a block whose threads are whole warps, in all threads. `shared` has
+// a place for each warp; it may be used again after the next barrier.
+__device__ __forceinline__ float BlockSum(float value, float* shared) {
+  value = WarpSum(value);
+  const int num_warps = static_cast<int>(blockDim.x) / 32;
+  if (threadIdx.x % 32 == 0) shared[threadIdx.x / 32] = value;
+  __syncthreads();
+  float sum = 0;
+  for (int i = 0; i < num_warps; ++i) sum += shared[i];
+  return sum;
+}
+
+__device__ __forceinline__ int64_t Min64(int64_t a, int64_t b) {
+  return a < b ? a : b;
+}
+
+inline unsigned CeilDiv(int64_t n, int64_t unit) {
+  return static_cast<unsigned>((n + unit - 1) / unit);
+}
+
+}  // namespace millrace::cuda

@@ -1,0 +1,242 @@
+// What the kernels take. Plain structs and functions: the host side that calls
+// them is compiled by g++, the kernels by nvcc, or by g++ too for tests. All
+// pointers are the device's; rows of activations are f32, `pitch` floats apart,
+// a multiple of 8, and zero behind the values of a row.
+//
+// Each launch is asynchronous on `stream`. No kernel adds by atomics and no sum
+// depends on the number of rows in a step, so a row's bits are the same
+// whatever stands beside it.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+
+namespace millrace::cuda {
+
+// How a row of weights lies in memory: planes one after the other, values in
+// order, value i of a plane of n bits at bit n * i. Rows are padded to 16
+// bytes.
+//
+//   kF32, kF16, kBF16   the values
+//   kQ8_0   int8 q, f16 d for each 32                    w = d * q
+//   kQ4_0   4 bits, f16 d for each 32                    w = d * (q - 8)
+//   kQ4_1   4 bits, f16 d and m for each 32              w = d * q + m
+//   kQ5_0   4 bits, 1 bit, f16 d for each 32             w = d * (q - 16)
+//   kQ5_1   4 bits, 1 bit, f16 d and m for each 32       w = d * q + m
+//   kQ4_K   4 bits, uint8 s and t for each 32, f16 d and e for each 256
+//                                                        w = d s q - e t
+//   kQ5_K   4 bits, 1 bit, then as kQ4_K
+//   kQ6_K   4 bits, 2 bits, int8 s for each 16, f16 d for each 256
+//                                                        w = d s (q - 32)
+enum class WeightFormat : int32_t {
+  kF32,
+  kF16,
+  kBF16,
+  kQ8_0,
+  kQ4_0,
+  kQ4_1,
+  kQ5_0,
+  kQ5_1,
+  kQ4_K,
+  kQ5_K,
+  kQ6_K,
+};
+
+struct Weights {
+  const std::byte* data = nullptr;
+  int64_t row_bytes = 0;
+  int32_t inputs = 0;   // a multiple of 8, zeros behind a row's values
+  int32_t outputs = 0;  // rows
+  WeightFormat format = WeightFormat::kF32;
+};
+
+// x[row] = scale * table[token] (+ positions[position])
+struct EmbedArgs {
+  Weights table;
+  Weights positions;  // no data: none
+  const int32_t* tokens = nullptr;
+  const int32_t* row_positions = nullptr;
+  float scale = 1;
+  int32_t rows = 0;
+  float* x = nullptr;
+  int64_t pitch = 0;
+};
+
+// out = RMS norm of x times weight (Zhang and Sennrich 2019), or with a bias
+// LayerNorm (Ba et al. 2016). `out` may be x.
+struct NormArgs {
+  const float* x = nullptr;
+  int64_t pitch = 0;
+  const float* weight = nullptr;
+  const float* bias = nullptr;  // null: RMS
+  float eps = 0;
+  int32_t width = 0;
+  int32_t rows = 0;
+  float* out = nullptr;
+  int64_t out_pitch = 0;
+};
+
+// y = W · x (+ bias), or with `adds` y += scale * (W · x (+ bias)).
+struct LinearArgs {
+  Weights weights;
+  const float* bias = nullptr;  // null: none
+  const float* x = nullptr;
+  int64_t pitch = 0;
+  int32_t rows = 0;
+  bool adds = false;
+  float scale = 1;
+  float* y = nullptr;
+  int64_t out_pitch = 0;
+};
+
+// Keys and values: [page][layer][K or V][kv head][64 tokens][head_dim], of f16
+// or f32.
+struct KvCache {
+  std::byte* base = nullptr;
+  int64_t page_values = 0;  // of all layers
+  int32_t kv_heads = 0;
+  int32_t head_dim = 0;
+  bool f32 = false;
+};
+inline constexpr int32_t kPageRows = 64;
+
+// Normalises each head of q and k if wanted, rotates both, scales q where it
+// stands, and stores k and v. Rows of qkv are q heads, k heads, v heads.
+struct RopeArgs {
+  KvCache kv;
+  int32_t layer = 0;
+  int32_t heads = 0;
+  float* qkv = nullptr;
+  int64_t pitch = 0;
+  int32_t rows = 0;
+  const int32_t* row_positions = nullptr;
+  const int32_t* row_pages = nullptr;  // page of each row's token
+  const float* frequencies = nullptr;  // [rope_dims / 2]; null: not rotated
+  float magnitude = 1;
+  int32_t rope_dims = 0;
+  bool interleaved = false;
+  const float* q_norm = nullptr;  // [head_dim], or null
+  const float* k_norm = nullptr;
+  float eps = 0;
+  float q_scale = 1;
+};
+
+// Consecutive rows of one sequence and a range of splits of its keys.
+struct AttendItem {
+  int32_t first_row;
+  int32_t num_rows;
+  int32_t page_at;      // index of the sequence's first page in `pages`
+  int32_t first_split;  // splits are kSplitKeys long, by absolute position
+  int32_t num_splits;
+  int32_t partial;  // where a row's partial result goes; -1: to `out`
+};
+// A row whose splits were worked on apart.
+struct AttendMerge {
+  int32_t row;
+  int32_t first_partial;
+  int32_t num_partials;
+};
+inline constexpr int32_t kSplitKeys = 256;
+// (Row, head) pairs that share a pass over the keys.
+inline constexpr int32_t kQueries = 8;
+inline constexpr int32_t kMostHeadDim = 256;
+
+// out = softmax(q · K) · V over each row's own sequence. Source: Flash-Decoding
+// (Dao et al. 2023) over pages (Kwon et al. 2023).
+struct AttendArgs {
+  KvCache kv;
+  int32_t layer = 0;
+  int32_t heads = 0;
+  const float* q = nullptr;
+  int64_t pitch = 0;
+  const int32_t* row_positions = nullptr;
+  const int32_t* pages = nullptr;
+  const AttendItem* items = nullptr;
+  int32_t num_items = 0;
+  const AttendMerge* merges = nullptr;
+  int32_t num_merges = 0;
+  int32_t window = 0;  // keys that a row sees, its own the last; 0: all
+  float softcap = 0;   // scores become cap * tanh(score / cap); 0: they stay
+  // Partial results: greatest score and sum of weights, [partial][heads], and
+  // weighted values, [partial][heads][head_dim].
+  float* partial_max = nullptr;
+  float* partial_sum = nullptr;
+  float* partial_out = nullptr;
+  float* out = nullptr;
+  int64_t out_pitch = 0;
+};
+// Rows of one item: their (row, head) pairs are kQueries at most, or it is one
+// row, whose heads then go some at a time.
+inline int32_t RowsOfItem(int32_t heads, int32_t kv_heads) {
+  const int32_t rows = kQueries / (heads / kv_heads);
+  return rows > 0 ? rows : 1;
+}
+
+// out = act(gate) * up, gate and up beside one another in a row of x; without a
+// gate act(x).
+struct ActivateArgs {
+  const float* x = nullptr;
+  int64_t pitch = 0;
+  int32_t width = 0;  // of out
+  int32_t rows = 0;
+  bool gated = true;
+  bool gelu = false;  // else SiLU
+  float* out = nullptr;
+  int64_t out_pitch = 0;
+};
+
+// to[i] = from[rows[i]]
+struct GatherArgs {
+  const float* from = nullptr;
+  const int32_t* rows = nullptr;
+  int32_t num_rows = 0;
+  int32_t width = 0;
+  int64_t pitch = 0;  // of both
+  float* to = nullptr;
+};
+
+// x += scale * y
+struct AddArgs {
+  const float* y = nullptr;
+  float scale = 1;
+  int32_t width = 0;
+  int32_t rows = 0;
+  int64_t pitch = 0;  // of both
+  float* x = nullptr;
+};
+
+// Copies pages of all layers: copies[i] is (source, destination).
+struct CopyPagesArgs {
+  std::byte* base = nullptr;
+  int64_t page_bytes = 0;  // a multiple of 16
+  const int32_t* copies = nullptr;
+  int32_t num_copies = 0;
+};
+
+// logits = cap * tanh(scale * logits / cap), without cap scale * logits; then
+// ids[row] = the first of the greatest ones (0 where all are NaN).
+struct HeadArgs {
+  float* logits = nullptr;
+  int64_t pitch = 0;
+  int32_t vocab = 0;
+  int32_t rows = 0;
+  float scale = 1;
+  float softcap = 0;
+  int32_t* ids = nullptr;
+};
+
+using Stream = void*;
+
+// Each returns 0, or the number of the device's error.
+int Embed(Stream stream, const EmbedArgs& args);
+int NormRows(Stream stream, const NormArgs& args);
+int MultiplyRows(Stream stream, const LinearArgs& args);
+int RopeWriteKv(Stream stream, const RopeArgs& args);
+int Attend(Stream stream, const AttendArgs& args);
+int Activate(Stream stream, const ActivateArgs& args);
+int GatherRows(Stream stream, const GatherArgs& args);
+int AddRows(Stream stream, const AddArgs& args);
+int CopyPages(Stream stream, const CopyPagesArgs& args);
+int FinishLogits(Stream stream, const HeadArgs& args);
+
+}  // namespace millrace::cuda

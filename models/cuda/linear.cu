@@ -1,0 +1,76 @@
+// Rows times a matrix of weights in any format, for steps of few rows: a warp
+// computes two outputs of up to eight rows, its lanes share out the inputs. The
+// weights are read once for eight rows and become f32 in registers; products
+// are summed in f32, each lane's in order, then by the tree of a warp.
+#include "models/cuda/weights.cuh"
+
+namespace millrace::cuda {
+namespace {
+
+constexpr int kWarps = 4;
+constexpr int kOutputs = 2;  // of a warp
+
+template <WeightFormat kFormat, int kRows>
+__global__ void __launch_bounds__(kWarps * 32) LinearKernel(LinearArgs args) {
+  const int lane = static_cast<int>(threadIdx.x) % 32;
+  const int warp = static_cast<int>(threadIdx.x) / 32;
+  const int64_t first = (int64_t{blockIdx.x} * kWarps + warp) * kOutputs;
+  const int first_row = static_cast<int>(blockIdx.y) * kRows;
+  const int last_output = args.weights.outputs - 1;
+  if (first > last_output) return;  // whole warps only
+
+  float sums[kOutputs][kRows] = {};
+  const int units = args.weights.inputs / 8;
+  for (int unit = lane; unit < units; unit += 32) {
+    float w[kOutputs][8];
+    for (int o = 0; o < kOutputs; ++o) {
+      const int64_t output = Min64(first + o, last_output);
+      LoadUnit<kFormat>(args.weights.data + output * args.weights.row_bytes,
+                        args.weights.inputs, unit, w[o]);
+    }
+    for (int r = 0; r < kRows; ++r) {
+      const int64_t row = Min64(first_row + r, args.rows - 1);
+      const auto* at =
+          reinterpret_cast<const float4*>(args.x + row * args.pitch) + 2 * unit;
+      const float4 a = at[0], b = at[1];
+      const float x[8] = {a.x, a.y, a.z, a.w, b.x, b.y, b.z, b.w};
+      for (int o = 0; o < kOutputs; ++o) {
+        for (int i = 0; i < 8; ++i) {
+          sums[o][r] = fmaf(w[o][i], x[i], sums[o][r]);
+        }
+      }
+    }
+  }
+  for (int o = 0; o < kOutputs; ++o) {
+    for (int r = 0; r < kRows; ++r) {
+      float sum = WarpSum(sums[o][r]);
+      if (lane != 0 || first + o > last_output || first_row + r >= args.rows) {
+        continue;
+      }
+      if (args.bias != nullptr) sum += args.bias[first + o];
+      float* y = args.y + (first_row + r) * args.out_pitch + first + o;
+      *y = args.adds ? fmaf(args.scale, sum, *y) : sum;
+    }
+  }
+}
+
+template <WeightFormat kFormat, int kRows>
+int LaunchLinear(Stream stream, const LinearArgs& args) {
+  return Launch(LinearKernel<kFormat, kRows>,
+                dim3(CeilDiv(args.weights.outputs, kWarps * kOutputs),
+                     CeilDiv(args.rows, kRows)),
+                kWarps * 32, 0, stream, args);
+}
+
+}  // namespace
+
+int MultiplyRows(Stream stream, const LinearArgs& args) {
+  if (args.rows == 0) return 0;
+  return WithFormat(args.weights.format, [&]<WeightFormat kFormat>() {
+    if (args.rows == 1) return LaunchLinear<kFormat, 1>(stream, args);
+    if (args.rows <= 4) return LaunchLinear<kFormat, 4>(stream, args);
+    return LaunchLinear<kFormat, 8>(stream, args);
+  });
+}
+
+}  // namespace millrace::cuda

@@ -1,0 +1,141 @@
+// The entry of libmillrace_cuda.so: devices, memory and transfers by the CUDA
+// runtime, which is linked statically and looks for the driver when called.
+#include <cuda_runtime.h>
+
+#include <cstdio>
+
+#include "models/cuda/module_api.h"
+
+namespace millrace::cuda {
+namespace {
+
+// cudaSuccess becomes kFine; anything else leaves its text in the device.
+Outcome Judge(Device* device, cudaError_t error) {
+  if (error == cudaSuccess) return Outcome::kFine;
+  std::snprintf(device->text, sizeof device->text, "%s (CUDA error %d)",
+                cudaGetErrorString(error), static_cast<int>(error));
+  // Errors of a call that did not run leave the device usable.
+  cudaGetLastError();
+  return error == cudaErrorMemoryAllocation ? Outcome::kNoMemory
+                                            : Outcome::kFault;
+}
+
+cudaStream_t StreamOf(const Device* device) {
+  return static_cast<cudaStream_t>(device->stream);
+}
+
+Outcome Open(int32_t ordinal, Device* device) {
+  *device = Device{};
+  device->ordinal = ordinal;
+  device->needed_version = CUDART_VERSION;
+  cudaDriverGetVersion(&device->driver_version);
+  if (device->driver_version == 0) return Outcome::kNoDriver;
+  const cudaError_t counted = cudaGetDeviceCount(&device->count);
+  if (counted == cudaErrorInsufficientDriver) return Outcome::kDriverTooOld;
+  if (counted == cudaErrorNoDevice) return Outcome::kNoDevice;
+  if (counted != cudaSuccess) return Judge(device, counted);
+  if (device->count == 0) return Outcome::kNoDevice;
+  if (ordinal < 0 || ordinal >= device->count) return Outcome::kNoSuchDevice;
+  cudaDeviceProp properties;
+  const cudaError_t described = cudaGetDeviceProperties(&properties, ordinal);
+  if (described != cudaSuccess) return Judge(device, described);
+  std::snprintf(device->name, sizeof device->name, "%s", properties.name);
+  device->major = properties.major;
+  device->minor = properties.minor;
+  device->multiprocessors = properties.multiProcessorCount;
+  if (properties.major < kOldestMajor) return Outcome::kDeviceTooOld;
+  const cudaError_t chosen = cudaSetDevice(ordinal);
+  if (chosen != cudaSuccess) return Judge(device, chosen);
+  size_t free_bytes = 0;
+  size_t total_bytes = 0;
+  const cudaError_t told = cudaMemGetInfo(&free_bytes, &total_bytes);
+  if (told != cudaSuccess) return Judge(device, told);
+  device->free_bytes = static_cast<int64_t>(free_bytes);
+  device->total_bytes = static_cast<int64_t>(total_bytes);
+  cudaStream_t stream;
+  const cudaError_t made =
+      cudaStreamCreateWithFlags(&stream, cudaStreamNonBlocking);
+  device->stream = stream;
+  return Judge(device, made);
+}
+
+void Close(Device* device) {
+  if (device->stream != nullptr) cudaStreamDestroy(StreamOf(device));
+  device->stream = nullptr;
+}
+
+Outcome Allocate(Device* device, int64_t bytes, void** memory) {
+  cudaError_t error = cudaSetDevice(device->ordinal);
+  if (error == cudaSuccess) {
+    error = cudaMalloc(memory, static_cast<size_t>(bytes));
+  }
+  if (error != cudaSuccess) return Judge(device, error);
+  error =
+      cudaMemsetAsync(*memory, 0, static_cast<size_t>(bytes), StreamOf(device));
+  return Judge(device, error);
+}
+
+void Release(Device* device, void* memory) {
+  cudaSetDevice(device->ordinal);
+  cudaFree(memory);
+}
+
+Outcome AllocateHost(Device* device, int64_t bytes, void** memory) {
+  cudaError_t error = cudaSetDevice(device->ordinal);
+  if (error == cudaSuccess) {
+    error = cudaMallocHost(memory, static_cast<size_t>(bytes));
+  }
+  return Judge(device, error);
+}
+
+void ReleaseHost(Device*, void* memory) { cudaFreeHost(memory); }
+
+Outcome Upload(Device* device, void* to, const void* from, int64_t bytes) {
+  cudaError_t error = cudaSetDevice(device->ordinal);
+  if (error == cudaSuccess) {
+    error = cudaMemcpyAsync(to, from, static_cast<size_t>(bytes),
+                            cudaMemcpyHostToDevice, StreamOf(device));
+  }
+  return Judge(device, error);
+}
+
+Outcome Download(Device* device, void* to, const void* from, int64_t bytes) {
+  return Judge(device,
+               cudaMemcpyAsync(to, from, static_cast<size_t>(bytes),
+                               cudaMemcpyDeviceToHost, StreamOf(device)));
+}
+
+Outcome Wait(Device* device) {
+  return Judge(device, cudaStreamSynchronize(StreamOf(device)));
+}
+
+const char* ErrorText(int error) {
+  return cudaGetErrorString(static_cast<cudaError_t>(error));
+}
+
+Module MakeModule() {
+  Module table{};
+  table.version = kModuleVersion;
+  table.open = Open;
+  table.close = Close;
+  table.allocate = Allocate;
+  table.release = Release;
+  table.allocate_host = AllocateHost;
+  table.release_host = ReleaseHost;
+  table.upload = Upload;
+  table.download = Download;
+  table.wait = Wait;
+  table.error_text = ErrorText;
+  SetKernels(table);
+  return table;
+}
+
+}  // namespace
+}  // namespace millrace::cuda
+
+extern "C" __attribute__((visibility("default"))) const millrace::cuda::Module*
+millrace_cuda_module(uint32_t version) {
+  if (version != millrace::cuda::kModuleVersion) return nullptr;
+  static const millrace::cuda::Module table = millrace::cuda::MakeModule();
+  return &table;
+}

@@ -1,0 +1,101 @@
+// What libmillrace_cuda.so gives a program that opens it: one C function that
+// returns this table. Memory, transfers and kernels, and nothing of models.
+//
+//   const auto entry = (cuda::ModuleEntry)dlsym(so, cuda::kModuleEntryName);
+//   const cuda::Module* module = entry(cuda::kModuleVersion);  // null: another
+//   cuda::Device device;
+//   const cuda::Outcome opened = module->open(0, &device);
+//
+// A device is used by one thread at a time.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+
+#include "models/cuda/kernels.h"
+
+namespace millrace::cuda {
+
+inline constexpr uint32_t kModuleVersion = 1;
+inline constexpr char kModuleFile[] = "libmillrace_cuda.so";
+inline constexpr char kModuleEntryName[] = "millrace_cuda_module";
+
+enum class Outcome : int32_t {
+  kFine,
+  kNoDriver,
+  kDriverTooOld,
+  kNoDevice,      // there is none at all
+  kNoSuchDevice,  // none with this number
+  kDeviceTooOld,
+  kNoMemory,
+  kFault,  // text says what
+};
+
+struct Device {
+  Stream stream = nullptr;
+  int32_t ordinal = 0;
+  int32_t count = 0;  // of devices
+  int32_t major = 0;  // compute capability
+  int32_t minor = 0;
+  int32_t multiprocessors = 0;
+  int32_t driver_version = 0;  // 1000 * major + 10 * minor, of CUDA
+  int32_t needed_version = 0;
+  int64_t total_bytes = 0;
+  int64_t free_bytes = 0;
+  char name[256] = {};
+  char text[256] = {};  // of a fault
+};
+
+// The oldest GPU that kernels are built for: Ampere.
+inline constexpr int32_t kOldestMajor = 8;
+
+struct Module {
+  uint32_t version;
+
+  Outcome (*open)(int32_t ordinal, Device* device);
+  void (*close)(Device* device);
+  // Zeroed. kNoMemory or kFault.
+  Outcome (*allocate)(Device* device, int64_t bytes, void** memory);
+  void (*release)(Device* device, void* memory);
+  // Memory of the host that transfers run from without a copy.
+  Outcome (*allocate_host)(Device* device, int64_t bytes, void** memory);
+  void (*release_host)(Device* device, void* memory);
+  // Asynchronous on the device's stream. The first call of a step also makes
+  // the device the calling thread's.
+  Outcome (*upload)(Device* device, void* to, const void* from, int64_t bytes);
+  Outcome (*download)(Device* device, void* to, const void* from,
+                      int64_t bytes);
+  // All that was asked for has run; tells the first fault of it.
+  Outcome (*wait)(Device* device);
+  // The text of a number that a kernel's launch returned.
+  const char* (*error_text)(int error);
+
+  int (*embed)(Stream, const EmbedArgs&);
+  int (*norm_rows)(Stream, const NormArgs&);
+  int (*multiply_rows)(Stream, const LinearArgs&);
+  int (*rope_write_kv)(Stream, const RopeArgs&);
+  int (*attend)(Stream, const AttendArgs&);
+  int (*activate)(Stream, const ActivateArgs&);
+  int (*gather_rows)(Stream, const GatherArgs&);
+  int (*add_rows)(Stream, const AddArgs&);
+  int (*copy_pages)(Stream, const CopyPagesArgs&);
+  int (*finish_logits)(Stream, const HeadArgs&);
+};
+
+using ModuleEntry = const Module* (*)(uint32_t version);
+
+// The part of the table that is the same with every way to compile kernels.
+inline void SetKernels(Module& table) {
+  table.embed = Embed;
+  table.norm_rows = NormRows;
+  table.multiply_rows = MultiplyRows;
+  table.rope_write_kv = RopeWriteKv;
+  table.attend = Attend;
+  table.activate = Activate;
+  table.gather_rows = GatherRows;
+  table.add_rows = AddRows;
+  table.copy_pages = CopyPages;
+  table.finish_logits = FinishLogits;
+}
+
+}  // namespace millrace::cuda

@@ -1,0 +1,280 @@
+// Load time: weights, constants, memory on the device.
+#include "models/llm/cuda/cuda_backend.h"
+
+#include <algorithm>
+#include <array>
+#include <atomic>
+#include <cstdio>
+#include <cstring>
+#include <system_error>
+#include <thread>
+#include <utility>
+
+#include "models/llm/cuda/cuda_linear.h"
+#include "models/llm/cuda/pack_rows.h"
+
+namespace millrace::models {
+namespace {
+
+int64_t RoundUp(int64_t n, int64_t unit) {
+  return (n + unit - 1) / unit * unit;
+}
+
+// Blocks that keep a multiprocessor busy while others wait for memory.
+constexpr int32_t kBlocksOfMultiprocessor = 4;
+
+// Rows are rows of a grid, which has no more.
+constexpr int32_t kMostRows = 65535;
+
+}  // namespace
+
+int64_t CudaPageBytes(const BackendShape& shape, bool kv_f32) {
+  return 2 * int64_t{shape.layers} * shape.kv_heads * kPageTokens *
+         shape.head_dim * (kv_f32 ? 4 : 2);
+}
+
+CudaBackend::CudaBackend(const CudaBackendOptions& options)
+    : Backend(options.shape),
+      limits_(options.limits),
+      context_(options.context),
+      module_(context_->module()),
+      kv_f32_(options.kv_f32),
+      threads_(options.threads),
+      q_dim_(int64_t{shape().heads} * shape().head_dim),
+      qkv_dim_(q_dim_ + 2 * int64_t{shape().kv_heads} * shape().head_dim),
+      message_(shape(), limits_,
+               kBlocksOfMultiprocessor * context_->device().multiprocessors) {
+  for (const RopeTable& rope : shape().ropes) {
+    frequencies_.push_back(AddConstant(rope.frequencies));
+  }
+}
+
+CudaBackend::~CudaBackend() = default;
+
+CudaBackend::CudaLinear* CudaBackend::NewLinear(
+    int64_t inputs, int64_t outputs, std::span<const WeightRows> parts,
+    std::span<const float> bias) {
+  linears_.push_back(std::make_unique<CudaLinear>(inputs, outputs));
+  CudaLinear* linear = linears_.back().get();
+  int64_t first = 0;
+  for (const WeightRows& rows : parts) {
+    if (rows.num_rows == 0) continue;
+    const GgmlType type = rows.quantize.value_or(rows.type);
+    const cuda::WeightFormat format = CudaFormatOf(type);
+    linear->parts.push_back({.source = rows,
+                             .type = type,
+                             .format = format,
+                             .first_output = first,
+                             .row_bytes = CudaRowBytes(format, inputs)});
+    first += rows.num_rows;
+  }
+  if (!bias.empty()) linear->bias = AddConstant(bias);
+  return linear;
+}
+
+const Linear* CudaBackend::DoAddLinear(const WeightRows& rows, Rounding,
+                                       std::vector<float> bias) {
+  return NewLinear(rows.k, rows.num_rows, std::array{rows}, bias);
+}
+
+const Linear* CudaBackend::DoAddQkv(const WeightRows& q, const WeightRows& k,
+                                    const WeightRows& v,
+                                    std::vector<float> bias_qkv, Rounding) {
+  return NewLinear(q.k, qkv_dim_, std::array{q, k, v}, bias_qkv);
+}
+
+const Linear* CudaBackend::DoAddGateUp(const WeightRows& gate,
+                                       const WeightRows& up, Rounding) {
+  return NewLinear(gate.k, 2 * gate.num_rows, std::array{gate, up}, {});
+}
+
+const Linear* CudaBackend::DoAddUp(const WeightRows& up,
+                                   std::vector<float> bias, Rounding) {
+  return NewLinear(up.k, up.num_rows, std::array{up}, bias);
+}
+
+const Linear* CudaBackend::DoAddRouter(const WeightRows& router,
+                                       const WeightRows& last) {
+  return NewLinear(router.k, router.num_rows + last.num_rows,
+                   std::array{router, last}, {});
+}
+
+int64_t CudaBackend::AddConstant(std::span<const float> values) {
+  const auto at = static_cast<int64_t>(constants_.size());
+  constants_.insert(constants_.end(), values.begin(), values.end());
+  constants_.resize(
+      static_cast<size_t>(RoundUp(static_cast<int64_t>(constants_.size()), 8)));
+  return at;
+}
+
+CudaBackend::NormAt CudaBackend::AddNorm(const Norm& norm) {
+  NormAt at;
+  if (!norm.weight.empty()) at.weight = AddConstant(norm.weight);
+  if (!norm.bias.empty()) at.bias = AddConstant(norm.bias);
+  return at;
+}
+
+// ---- weights ----
+
+int64_t CudaBackend::PlaceWeights() {
+  weight_bytes_ = 0;
+  for (const auto& linear : linears_) {
+    for (CudaLinear::Part& part : linear->parts) {
+      part.at = weight_bytes_;
+      weight_bytes_ += part.row_bytes * part.source.num_rows;
+    }
+  }
+  packed_.assign(static_cast<size_t>(weight_bytes_), std::byte{0});
+  return weight_bytes_;
+}
+
+Status CudaBackend::PackWeights(const std::function<void(double)>& progress) {
+  PlaceWeights();
+  // Runs of rows, handed out to threads, each to one.
+  constexpr int64_t kRun = 64;
+  struct Run {
+    const CudaLinear::Part* part;
+    int64_t first;
+  };
+  std::vector<Run> runs;
+  for (const auto& linear : linears_) {
+    for (const CudaLinear::Part& part : linear->parts) {
+      for (int64_t row = 0; row < part.source.num_rows; row += kRun) {
+        runs.push_back({&part, row});
+      }
+    }
+  }
+  std::atomic<size_t> next{0};
+  const auto work = [&](bool reports) {
+    // Relaxed: an index is claimed once; the joins publish what was written.
+    for (size_t i = 0;
+         (i = next.fetch_add(1, std::memory_order_relaxed)) < runs.size();) {
+      const Run& run = runs[i];
+      const int64_t end = std::min(run.first + kRun, run.part->source.num_rows);
+      for (int64_t row = run.first; row < end; ++row) {
+        run.part->Pack(row, packed_.data());
+      }
+      if (reports && progress) {
+        progress(static_cast<double>(i + 1) / static_cast<double>(runs.size()));
+      }
+    }
+  };
+  std::vector<std::thread> helpers;
+  try {
+    for (int32_t i = 1; i < threads_; ++i) helpers.emplace_back(work, false);
+  } catch (const std::system_error&) {
+    // Fewer helpers: slower, nothing else.
+  }
+  work(true);
+  for (std::thread& helper : helpers) helper.join();
+  if (progress) progress(1.0);
+  return OkStatus();
+}
+
+std::string CudaBackend::PackedLayout() const {
+  // FNV-1a, 64 bits, of shapes and formats in order.
+  uint64_t hash = 0xcbf29ce484222325;
+  const auto add = [&](int64_t value) {
+    for (int shift = 0; shift < 64; shift += 8) {
+      hash = (hash ^ (static_cast<uint64_t>(value) >> shift & 255)) *
+             0x100000001b3;
+    }
+  };
+  for (const auto& linear : linears_) {
+    for (const CudaLinear::Part& part : linear->parts) {
+      add(linear->inputs());
+      add(part.source.num_rows);
+      add(static_cast<int64_t>(part.source.type));
+      add(static_cast<int64_t>(part.type));
+    }
+  }
+  char text[17];
+  std::snprintf(text, sizeof text, "%016llx",
+                static_cast<unsigned long long>(hash));
+  return std::string("cuda-planes/") + text;
+}
+
+Status CudaBackend::TakePacked(std::span<const std::byte> bytes,
+                               const std::function<void(double)>& progress) {
+  if (PlaceWeights() != static_cast<int64_t>(bytes.size())) {
+    return InvalidArgument("packed weights have " +
+                           std::to_string(bytes.size()) + " bytes, " +
+                           std::to_string(weight_bytes_) + " are wanted");
+  }
+  std::memcpy(packed_.data(), bytes.data(), bytes.size());
+  if (progress) progress(1.0);
+  return OkStatus();
+}
+
+// ---- memory on the device ----
+
+Status CudaBackend::AllocateRows(RowsOnDevice& rows, int64_t count,
+                                 int64_t width) {
+  rows.pitch = RoundUp(width, 8);
+  ASSIGN_OR_RETURN(rows.memory, context_->Allocate(count * rows.pitch * 4,
+                                                   "the buffers of a step"));
+  return OkStatus();
+}
+
+Status CudaBackend::Bind(int32_t num_pages) {
+  if (shape().head_dim > cuda::kMostHeadDim || shape().head_dim % 2 != 0) {
+    unsupported_ = "heads of " + std::to_string(shape().head_dim) + " values";
+  }
+  if (!unsupported_.empty()) {
+    return Unimplemented("there are no CUDA kernels for " + unsupported_ +
+                         "; set device to cpu")
+        .At("device");
+  }
+  if (limits_.max_tokens > kMostRows) {
+    return InvalidArgument("max_num_batched_tokens is " +
+                           std::to_string(limits_.max_tokens) +
+                           ", a GPU takes " + std::to_string(kMostRows) +
+                           " at most; lower it")
+        .At("max_num_batched_tokens");
+  }
+  const int64_t rows = limits_.max_tokens;
+  const int64_t samples = limits_.max_samples;
+  const int64_t both = std::max(rows, samples);
+  const int64_t hidden = shape().hidden;
+  ASSIGN_OR_RETURN(weights_, context_->Allocate(weight_bytes_, "the weights"));
+  RETURN_IF_ERROR(
+      context_->Upload(weights_.data(), packed_.data(), weight_bytes_));
+  const auto constant_bytes = static_cast<int64_t>(constants_.size() * 4);
+  ASSIGN_OR_RETURN(constants_on_device_,
+                   context_->Allocate(constant_bytes + 16, "the norms"));
+  RETURN_IF_ERROR(context_->Upload(constants_on_device_.data(),
+                                   constants_.data(), constant_bytes));
+  ASSIGN_OR_RETURN(
+      pages_, context_->Allocate(num_pages * CudaPageBytes(shape(), kv_f32_),
+                                 "keys and values"));
+  RETURN_IF_ERROR(AllocateRows(x_, rows, hidden));
+  RETURN_IF_ERROR(AllocateRows(x_kept_, samples, hidden));
+  RETURN_IF_ERROR(AllocateRows(normed_, both, hidden));
+  RETURN_IF_ERROR(AllocateRows(qkv_, rows, qkv_dim_));
+  RETURN_IF_ERROR(AllocateRows(attn_, rows, q_dim_));
+  RETURN_IF_ERROR(AllocateRows(attn_kept_, samples, q_dim_));
+  RETURN_IF_ERROR(AllocateRows(gate_up_, both, 2 * int64_t{shape().ffn}));
+  RETURN_IF_ERROR(AllocateRows(ffn_, both, shape().ffn));
+  if (has_branch_) RETURN_IF_ERROR(AllocateRows(branch_, both, hidden));
+  RETURN_IF_ERROR(AllocateRows(logits_, samples, shape().vocab));
+
+  const std::string what = "the buffers of a step";
+  const int64_t partials = StepMessage::kMostPartials * int64_t{shape().heads};
+  ASSIGN_OR_RETURN(partial_max_, context_->Allocate(partials * 4, what));
+  ASSIGN_OR_RETURN(partial_sum_, context_->Allocate(partials * 4, what));
+  ASSIGN_OR_RETURN(partial_out_,
+                   context_->Allocate(partials * 4 * shape().head_dim, what));
+  ASSIGN_OR_RETURN(ids_, context_->Allocate(samples * 4, what));
+  ASSIGN_OR_RETURN(step_, context_->Allocate(message_.most_bytes(), what));
+  ASSIGN_OR_RETURN(step_on_host_,
+                   context_->AllocateHost(message_.most_bytes(), what));
+  ASSIGN_OR_RETURN(ids_on_host_, context_->AllocateHost(samples * 4, what));
+  ASSIGN_OR_RETURN(logits_on_host_,
+                   context_->AllocateHost(samples * logits_.pitch * 4, what));
+  RETURN_IF_ERROR(context_->Wait());
+  std::vector<std::byte>().swap(packed_);
+  std::vector<float>().swap(constants_);
+  return OkStatus();
+}
+
+}  // namespace millrace::models

@@ -1,0 +1,176 @@
+// Backend on a GPU: a recipe's phases become a list of kernel launches that one
+// stream runs in order. Weights keep the bits of their file's type, in the
+// layout that the kernels read; activations are f32, keys and values f16 or
+// f32.
+//
+// Until Bind all is on the host: weights are packed there, and the copy goes
+// once they are uploaded. Nothing here needs CUDA to compile: kernels are
+// reached through the module's table.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "models/cuda/module_api.h"
+#include "models/llm/backend.h"
+#include "models/llm/cuda/cuda_context.h"
+#include "models/llm/cuda/step_message.h"
+#include "models/llm/step.h"
+
+namespace millrace::models {
+
+struct CudaBackendOptions {
+  BackendShape shape;
+  StepLimits limits;
+  std::shared_ptr<CudaContext> context;
+  bool kv_f32 = false;
+  int32_t threads = 1;  // that pack weights
+};
+
+// Elements of a page: [layer][K or V][kv head][64 tokens][head_dim].
+int64_t CudaPageBytes(const BackendShape& shape, bool kv_f32);
+
+class CudaBackend final : public Backend {
+ public:
+  explicit CudaBackend(const CudaBackendOptions& options);
+  ~CudaBackend() override;
+
+  Status PackWeights(const std::function<void(double)>& progress) override;
+  int64_t weight_bytes() const override { return weight_bytes_; }
+  std::string PackedLayout() const override;
+  // Empty once bound.
+  std::span<const std::byte> packed_weights() const override { return packed_; }
+  Status TakePacked(std::span<const std::byte> bytes,
+                    const std::function<void(double)>& progress) override;
+
+  // Ends recording: memory on the device for weights, pages and activations.
+  // UNIMPLEMENTED names what no kernel does; RESOURCE_EXHAUSTED what did not
+  // fit.
+  Status Bind(int32_t num_pages);
+
+  // ---- run; one thread ----
+  // Starts all phases of a step; returns before they have run.
+  Status Launch(const StepBatch& batch);
+  // Starts the copying of logits of the step launched last, of all samples.
+  Status DownloadLogits();
+  // Ends what was started. The ids are those of the greatest logits.
+  Status Wait() { return context_->Wait(); }
+  std::span<const int32_t> ids() const;
+  // Of one sample, [vocab], once downloaded; may be written.
+  std::span<float> logits(int32_t sample);
+
+ private:
+  class CudaLinear;
+  // What a phase knows of the step that runs.
+  struct Step {
+    const int32_t* message = nullptr;  // on the device
+    int32_t num_tokens = 0;
+    int32_t num_samples = 0;
+    int32_t num_copies = 0;
+  };
+  // A norm's vectors among the constants; below 0: none.
+  struct NormAt {
+    int64_t weight = -1;
+    int64_t bias = -1;
+  };
+  // Rows of activations on the device.
+  struct RowsOnDevice {
+    CudaBuffer memory;
+    int64_t pitch = 0;
+    float* data() const { return memory.as<float>(); }
+  };
+
+  const Linear* DoAddLinear(const WeightRows& rows, Rounding rounding,
+                            std::vector<float> bias) override;
+  const Linear* DoAddQkv(const WeightRows& q, const WeightRows& k,
+                         const WeightRows& v, std::vector<float> bias_qkv,
+                         Rounding rounding) override;
+  const Linear* DoAddGateUp(const WeightRows& gate, const WeightRows& up,
+                            Rounding rounding) override;
+  const Linear* DoAddUp(const WeightRows& up, std::vector<float> bias,
+                        Rounding rounding) override;
+  const Linear* DoAddRouter(const WeightRows& router,
+                            const WeightRows& last) override;
+  void DoEmbed(const Linear& table, const EmbedOptions& options) override;
+  void DoNormLinear(const Norm& norm, const Linear& qkv) override;
+  void DoRopeWriteKv(int32_t layer, const RopeOptions& options) override;
+  void DoAttend(int32_t layer, const AttendOptions& options) override;
+  void DoKeepSampleRows() override;
+  void DoLinearResidual(Branch branch, const Linear& w,
+                        const ResidualOptions& options) override;
+  void DoNormGateUpAct(const Norm& norm, const Linear& gate_up,
+                       Activation activation) override;
+  void DoNormExperts(const Norm& norm, const ExpertsOptions& experts,
+                     const ResidualOptions& options) override;
+  void DoHead(const Norm& norm, const Linear& w,
+              const HeadOptions& options) override;
+
+  CudaLinear* NewLinear(int64_t inputs, int64_t outputs,
+                        std::span<const WeightRows> parts,
+                        std::span<const float> bias);
+  int64_t PlaceWeights();
+  // Where the values will be among the constants.
+  int64_t AddConstant(std::span<const float> values);
+  NormAt AddNorm(const Norm& norm);
+  void Record(std::function<int(const Step&)> phase) {
+    phases_.push_back(std::move(phase));
+  }
+  Status AllocateRows(RowsOnDevice& rows, int64_t count, int64_t width);
+
+  // ---- parts of phases ----
+  const float* constant(int64_t at) const {
+    return at < 0 ? nullptr : constants_on_device_.as<float>() + at;
+  }
+  RowsOnDevice& x(bool kept) { return kept ? x_kept_ : x_; }
+  static int32_t RowsOf(const Step& step, bool kept) {
+    return kept ? step.num_samples : step.num_tokens;
+  }
+  // y = W · x, or with `adds` y += scale * W · x, part by part.
+  int Multiply(const CudaLinear& w, const RowsOnDevice& x, int32_t rows,
+               const RowsOnDevice& y, bool adds = false, float scale = 1);
+  // Rows of norm(x): `out`, or x itself where there is no norm.
+  const RowsOnDevice& Normalise(const NormAt& norm, const RowsOnDevice& x,
+                                int32_t rows, const RowsOnDevice& out,
+                                int* error);
+  cuda::Weights WeightsOf(const CudaLinear& linear, size_t part) const;
+  cuda::KvCache Kv() const;
+  int RopeRows(const Step& step, int32_t layer, const RopeOptions& options,
+               int64_t frequencies, int64_t q_norm, int64_t k_norm);
+
+  // Constant after construction.
+  const StepLimits limits_;
+  const std::shared_ptr<CudaContext> context_;
+  const cuda::Module& module_;
+  const bool kv_f32_;
+  const int32_t threads_;
+  const int64_t q_dim_;
+  const int64_t qkv_dim_;
+
+  // Made at load.
+  std::vector<std::unique_ptr<CudaLinear>> linears_;
+  std::vector<std::byte> packed_;
+  int64_t weight_bytes_ = 0;
+  std::vector<float> constants_;
+  std::vector<int64_t> frequencies_;  // of each rope, among the constants
+  std::vector<std::function<int(const Step&)>> phases_;
+  bool keeping_ = false;  // recording after KeepSampleRows
+  bool has_branch_ = false;
+  std::string unsupported_;  // what no kernel does
+  StepMessage message_;
+
+  // On the device, after Bind.
+  CudaBuffer weights_, constants_on_device_, pages_, step_, ids_;
+  CudaBuffer partial_max_, partial_sum_, partial_out_;
+  RowsOnDevice x_, x_kept_, normed_, qkv_, attn_, attn_kept_, gate_up_, ffn_,
+      branch_, logits_;
+  // On the host, for transfers.
+  CudaBuffer step_on_host_, ids_on_host_, logits_on_host_;
+  int32_t num_samples_ = 0;  // of the step launched last
+};
+
+}  // namespace millrace::models

@@ -1,0 +1,180 @@
+#include "models/llm/cuda/cuda_context.h"
+
+#include <dlfcn.h>
+#include <unistd.h>
+
+#include <cstdlib>
+#include <filesystem>
+#include <vector>
+
+#include "config/base/size_text.h"
+
+namespace millrace::models {
+namespace {
+
+using cuda::Outcome;
+
+// 13000: "13.0".
+std::string VersionText(int32_t version) {
+  return std::to_string(version / 1000) + "." +
+         std::to_string(version % 1000 / 10);
+}
+
+std::vector<std::string> Places() {
+  if (const char* path = std::getenv("MILLRACE_CUDA_MODULE")) return {path};
+  std::error_code error;
+  const auto program = std::filesystem::read_symlink("/proc/self/exe", error);
+  if (error) return {};
+  const auto folder = program.parent_path();
+  return {folder / cuda::kModuleFile,
+          folder.parent_path() / "lib/millrace" / cuda::kModuleFile};
+}
+
+Status WhyNot(Outcome outcome, int32_t ordinal, const cuda::Device& device) {
+  const std::string name = "cuda:" + std::to_string(ordinal);
+  switch (outcome) {
+    case Outcome::kFine:
+      return OkStatus();
+    case Outcome::kNoDriver:
+      return FailedPrecondition(name +
+                                " cannot serve: there is no NVIDIA driver; "
+                                "install one, or set device to cpu");
+    case Outcome::kDriverTooOld:
+      return FailedPrecondition(name +
+                                " cannot serve: the NVIDIA driver knows CUDA " +
+                                VersionText(device.driver_version) + ", and " +
+                                VersionText(device.needed_version) +
+                                " is needed; update it, or set device to cpu");
+    case Outcome::kNoDevice:
+      return FailedPrecondition(name +
+                                " cannot serve: the NVIDIA driver sees no GPU; "
+                                "set device to cpu");
+    case Outcome::kNoSuchDevice:
+      return FailedPrecondition(
+          name + " cannot serve: there are " + std::to_string(device.count) +
+          " GPUs, numbered from 0; set device to one of them, or to cpu");
+    case Outcome::kDeviceTooOld:
+      return FailedPrecondition(name + " cannot serve: '" + device.name +
+                                "' has compute capability " +
+                                std::to_string(device.major) + "." +
+                                std::to_string(device.minor) + ", and " +
+                                std::to_string(cuda::kOldestMajor) +
+                                ".0 is needed; set device to cpu");
+    case Outcome::kNoMemory:
+      return FailedPrecondition(
+          name + " cannot serve: it has no memory left (" + device.text +
+          "); end what else runs on it, or set device to cpu");
+    case Outcome::kFault:
+      break;
+  }
+  return FailedPrecondition(name + " cannot serve: " + device.text);
+}
+
+}  // namespace
+
+StatusOr<const cuda::Module*> OpenCudaModule() {
+  std::string tried;
+  for (const std::string& place : Places()) {
+    if (!tried.empty()) tried += " and ";
+    std::error_code error;
+    if (!std::filesystem::exists(place, error)) {
+      tried += "'" + place + "'";
+      continue;
+    }
+    void* handle = dlopen(place.c_str(), RTLD_NOW | RTLD_LOCAL);
+    if (handle == nullptr) {
+      return FailedPrecondition(
+                 std::string("the CUDA module cannot be opened: ") + dlerror())
+          .At("device");
+    }
+    const auto entry = reinterpret_cast<cuda::ModuleEntry>(
+        dlsym(handle, cuda::kModuleEntryName));
+    const cuda::Module* module =
+        entry == nullptr ? nullptr : entry(cuda::kModuleVersion);
+    if (module == nullptr) {
+      return FailedPrecondition("the CUDA module '" + place +
+                                "' is of another version of this program; "
+                                "install both from one package")
+          .At("device");
+    }
+    return module;
+  }
+  return FailedPrecondition("there is no CUDA module: " + tried +
+                            " is not there; install it, or set device to cpu")
+      .At("device");
+}
+
+CudaBuffer::~CudaBuffer() {
+  if (data_ == nullptr) return;
+  cuda::Device device = context_->device();
+  const cuda::Module& module = context_->module();
+  (on_host_ ? module.release_host : module.release)(&device, data_);
+}
+
+StatusOr<std::shared_ptr<CudaContext>> CudaContext::Open(
+    const cuda::Module* module, int32_t ordinal) {
+  std::shared_ptr<CudaContext> context(new CudaContext(module));
+  const Outcome outcome = module->open(ordinal, &context->device_);
+  const Status status = WhyNot(outcome, ordinal, context->device_);
+  if (!status.ok()) return status.At("device");
+  return context;
+}
+
+CudaContext::~CudaContext() { module_->close(&device_); }
+
+StatusOr<CudaBuffer> CudaContext::Own(Outcome outcome, void* memory,
+                                      bool on_host, int64_t bytes,
+                                      const std::string& what) {
+  if (outcome == Outcome::kNoMemory) {
+    return ResourceExhausted("cuda:" + std::to_string(device_.ordinal) +
+                             " has no memory for " + what + ", " +
+                             SizeText(bytes) +
+                             "; lower kv_cache_memory_bytes, or take a smaller "
+                             "model")
+        .At("kv_cache_memory_bytes");
+  }
+  RETURN_IF_ERROR(Judge(outcome));
+  CudaBuffer buffer;
+  buffer.context_ = shared_from_this();
+  buffer.data_ = static_cast<std::byte*>(memory);
+  buffer.on_host_ = on_host;
+  return buffer;
+}
+
+StatusOr<CudaBuffer> CudaContext::Allocate(int64_t bytes,
+                                           const std::string& what) {
+  void* memory = nullptr;
+  const Outcome outcome = module_->allocate(&device_, bytes, &memory);
+  return Own(outcome, memory, false, bytes, what);
+}
+
+StatusOr<CudaBuffer> CudaContext::AllocateHost(int64_t bytes,
+                                               const std::string& what) {
+  void* memory = nullptr;
+  const Outcome outcome = module_->allocate_host(&device_, bytes, &memory);
+  return Own(outcome, memory, true, bytes, what);
+}
+
+Status CudaContext::Upload(void* to, const void* from, int64_t bytes) {
+  return Judge(module_->upload(&device_, to, from, bytes));
+}
+
+Status CudaContext::Download(void* to, const void* from, int64_t bytes) {
+  return Judge(module_->download(&device_, to, from, bytes));
+}
+
+Status CudaContext::Wait() { return Judge(module_->wait(&device_)); }
+
+Status CudaContext::Launched(int error) const {
+  if (error == 0) return OkStatus();
+  return Internal("cuda:" + std::to_string(device_.ordinal) +
+                  " did not start a kernel: " + module_->error_text(error));
+}
+
+Status CudaContext::Judge(Outcome outcome) const {
+  if (outcome == Outcome::kFine) return OkStatus();
+  return Internal("cuda:" + std::to_string(device_.ordinal) +
+                  " failed: " + device_.text);
+}
+
+}  // namespace millrace::models

@@ -1,0 +1,86 @@
+// A GPU that was opened, through the module that drives it: its memory, and
+// sentences for what goes wrong.
+//
+//   ASSIGN_OR_RETURN(const cuda::Module* module, OpenCudaModule());
+//   ASSIGN_OR_RETURN(auto context, CudaContext::Open(module, 0));
+//   ASSIGN_OR_RETURN(CudaBuffer pages, context->Allocate(bytes, "KV pages"));
+//
+// Used by one thread at a time.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <utility>
+
+#include "config/base/status.h"
+#include "models/cuda/module_api.h"
+
+namespace millrace::models {
+
+// The module in the file that MILLRACE_CUDA_MODULE names, else the one beside
+// the program or in ../lib/millrace. It stays open. FAILED_PRECONDITION says
+// why there is none.
+StatusOr<const cuda::Module*> OpenCudaModule();
+
+class CudaContext;
+
+// Memory of a device, or of the host for transfers.
+class CudaBuffer {
+ public:
+  CudaBuffer() = default;
+  CudaBuffer(CudaBuffer&& other) noexcept { *this = std::move(other); }
+  CudaBuffer& operator=(CudaBuffer&& other) noexcept {
+    std::swap(context_, other.context_);
+    std::swap(data_, other.data_);
+    std::swap(on_host_, other.on_host_);
+    return *this;
+  }
+  ~CudaBuffer();
+
+  std::byte* data() const { return data_; }
+  template <typename T>
+  T* as() const {
+    return reinterpret_cast<T*>(data_);
+  }
+
+ private:
+  friend class CudaContext;
+  std::shared_ptr<CudaContext> context_;  // which must not close before
+  std::byte* data_ = nullptr;
+  bool on_host_ = false;
+};
+
+class CudaContext : public std::enable_shared_from_this<CudaContext> {
+ public:
+  // FAILED_PRECONDITION says why the device cannot serve.
+  static StatusOr<std::shared_ptr<CudaContext>> Open(const cuda::Module* module,
+                                                     int32_t ordinal);
+  ~CudaContext();
+  CudaContext(const CudaContext&) = delete;
+  CudaContext& operator=(const CudaContext&) = delete;
+
+  const cuda::Module& module() const { return *module_; }
+  const cuda::Device& device() const { return device_; }
+
+  // Zeroed; `what` for the message when there is no memory.
+  StatusOr<CudaBuffer> Allocate(int64_t bytes, const std::string& what);
+  StatusOr<CudaBuffer> AllocateHost(int64_t bytes, const std::string& what);
+  Status Upload(void* to, const void* from, int64_t bytes);
+  Status Download(void* to, const void* from, int64_t bytes);
+  Status Wait();
+  // Of a kernel's launch.
+  Status Launched(int error) const;
+
+ private:
+  explicit CudaContext(const cuda::Module* module) : module_(module) {}
+  Status Judge(cuda::Outcome outcome) const;
+  StatusOr<CudaBuffer> Own(cuda::Outcome outcome, void* memory, bool on_host,
+                           int64_t bytes, const std::string& what);
+
+  const cuda::Module* const module_;
+  cuda::Device device_;
+};
+
+}  // namespace millrace::models

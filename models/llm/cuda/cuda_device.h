@@ -1,0 +1,41 @@
+// A GPU as a device for language models.
+#pragma once
+
+#include <memory>
+#include <string>
+
+#include "models/cpu/llm_kernels.h"
+#include "models/llm/cuda/cuda_context.h"
+#include "models/llm/device.h"
+
+namespace millrace::models {
+
+class CudaDevice final : public Device {
+ public:
+  // GPU number `ordinal`. Heeds kv_cache_dtype and the number of
+  // `cpus`, which pack weights. FAILED_PRECONDITION says in one sentence why
+  // the GPU cannot serve.
+  static StatusOr<std::unique_ptr<Device>> Open(
+      const config::LlmSettings& settings, const std::string& isa,
+      const config::CpuSet& cpus, int32_t ordinal);
+
+  std::string name() const override;
+  std::string kernels() const override;
+  int32_t threads() const override { return threads_; }
+  int64_t memory_bytes() const override;
+  int64_t KvPageBytes(const BackendShape& shape) const override;
+  std::unique_ptr<Backend> NewBackend(const BackendShape& shape,
+                                      const StepLimits& limits) override;
+  StatusOr<std::unique_ptr<Runner>> NewRunner(
+      const RunnerInfo& info, std::unique_ptr<Backend> backend) override;
+
+ private:
+  CudaDevice() = default;
+
+  std::shared_ptr<CudaContext> context_;
+  const KernelTable* kernels_ = nullptr;  // for drawing
+  bool kv_f32_ = false;
+  int32_t threads_ = 1;
+};
+
+}  // namespace millrace::models

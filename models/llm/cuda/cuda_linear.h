@@ -1,0 +1,35 @@
+// A matrix as the CUDA backend runs it: rows of one or several types.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <vector>
+
+#include "models/cuda/kernels.h"
+#include "models/llm/backend.h"
+#include "models/llm/cuda/cuda_backend.h"
+
+namespace millrace::models {
+
+class CudaBackend::CudaLinear final : public Linear {
+ public:
+  // Rows of one type.
+  struct Part {
+    WeightRows source;
+    GgmlType type;  // another one when quantised while packed
+    cuda::WeightFormat format;
+    int64_t first_output;
+    int64_t row_bytes;
+    int64_t at = 0;  // of the first row, among all weights
+
+    // Packs one row to its place; `weights` are zeros there.
+    void Pack(int64_t row, std::byte* weights) const;
+  };
+
+  CudaLinear(int64_t inputs, int64_t outputs) : Linear(inputs, outputs) {}
+
+  std::vector<Part> parts;
+  int64_t bias = -1;  // among the constants; below 0: none
+};
+
+}  // namespace millrace::models

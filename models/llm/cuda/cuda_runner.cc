@@ -1,0 +1,146 @@
+#include "models/llm/cuda/cuda_runner.h"
+
+#include <algorithm>
+#include <utility>
+
+namespace millrace::models {
+namespace {
+
+// The samples of a sequence from `begin` on: their end.
+int32_t EndOfSequence(const StepBatch& batch, int32_t begin) {
+  const auto seqs = batch.sample_seqs();
+  int32_t end = begin;
+  while (end < batch.num_samples &&
+         seqs[static_cast<size_t>(end)] == seqs[static_cast<size_t>(begin)]) {
+    ++end;
+  }
+  return end;
+}
+
+}  // namespace
+
+CudaRunner::CudaRunner(const RunnerInfo& info,
+                       std::unique_ptr<CudaBackend> backend,
+                       const KernelTable& kernels)
+    : info_(info),
+      backend_(std::move(backend)),
+      sampler_(kernels, info.vocab_size, info.limits.max_seqs) {}
+
+void CudaRunner::InitSlot(const SlotInit& init) {
+  CHECK(init.slot >= 0 && init.slot < info_.limits.max_seqs,
+        "slots are below max_seqs");
+  sampler_.InitSlot(init);
+}
+
+void CudaRunner::Launch(const StepBatch& batch) {
+  batch_ = &batch;
+  status_ = StartStep();
+}
+
+Status CudaRunner::StartStep() {
+  RETURN_IF_ERROR(backend_->Launch(*batch_));
+  return NeedsLogits() ? backend_->DownloadLogits() : OkStatus();
+}
+
+bool CudaRunner::NeedsLogits() const {
+  for (int32_t i = 0; i < batch_->num_samples; ++i) {
+    const auto s = static_cast<size_t>(i);
+    const auto seq = static_cast<size_t>(batch_->sample_seqs()[s]);
+    if (batch_->score_ids()[s] != kSample ||
+        !sampler_.TakesGreatest(batch_->slot()[seq])) {
+      return true;
+    }
+  }
+  return false;
+}
+
+StatusOr<const StepResult*> CudaRunner::Wait() {
+  // Also after a phase that did not start: those before it may run.
+  const Status ended = backend_->Wait();
+  RETURN_IF_ERROR(status_);
+  RETURN_IF_ERROR(ended);
+  const auto samples = static_cast<size_t>(batch_->num_samples);
+  result_.ids.resize(samples);
+  result_.logprobs.resize(samples);
+  result_.top.resize(samples * kMaxTopLogprobs);
+  for (int32_t i = 0; i < batch_->num_samples;) {
+    const int32_t end = EndOfSequence(*batch_, i);
+    DrawSequence(i, end);
+    i = end;
+  }
+  Count();
+  return static_cast<const StepResult*>(&result_);
+}
+
+void CudaRunner::DrawSequence(int32_t begin, int32_t end) {
+  const StepBatch& batch = *batch_;
+  const auto seq =
+      static_cast<size_t>(batch.sample_seqs()[static_cast<size_t>(begin)]);
+  const int32_t slot = batch.slot()[seq];
+  // The first row that draws; those behind it hold draft tokens.
+  int32_t first = begin;
+  while (first < end &&
+         batch.score_ids()[static_cast<size_t>(first)] != kSample)
+    ++first;
+  const auto drafts_before = [&](int32_t i) {
+    if (i <= first) return std::span<const int32_t>();
+    const int32_t known = batch.sample_rows()[static_cast<size_t>(first)];
+    const int32_t row = batch.sample_rows()[static_cast<size_t>(i)];
+    return batch.tokens().subspan(static_cast<size_t>(known + 1),
+                                  static_cast<size_t>(row - known));
+  };
+  masks_.clear();
+  const size_t words = sampler_.mask_words();
+  if (first < end && sampler_.NeedsMasks(slot)) {
+    masks_.resize(words * static_cast<size_t>(end - first));
+    sampler_.FillMasks(slot, drafts_before(end - 1), masks_);
+  }
+  for (int32_t i = begin; i < end; ++i) {
+    const auto s = static_cast<size_t>(i);
+    const std::span<TokenLogprob> top =
+        std::span(result_.top).subspan(s * kMaxTopLogprobs, kMaxTopLogprobs);
+    if (batch.score_ids()[s] == kSample && sampler_.TakesGreatest(slot)) {
+      std::ranges::fill(top, TokenLogprob{-1, 0.0f});
+      result_.ids[s] = backend_->ids()[s];
+      result_.logprobs[s] = 0;
+      continue;
+    }
+    const auto row = static_cast<size_t>(batch.sample_rows()[s]);
+    std::span<const uint32_t> mask;
+    if (!masks_.empty() && i >= first) {
+      mask = std::span(masks_).subspan(words * static_cast<size_t>(i - first),
+                                       words);
+    }
+    const Sampler::Drawn drawn = sampler_.Sample(
+        slot, batch.positions()[row], batch.score_ids()[s], drafts_before(i),
+        backend_->logits(i), top, scratch_, mask);
+    result_.ids[s] = drawn.id;
+    result_.logprobs[s] = drawn.logprob;
+  }
+}
+
+// Drawn tokens join their slots, of those behind draft tokens only the ones
+// whose draft tokens were drawn, too.
+void CudaRunner::Count() {
+  const StepBatch& batch = *batch_;
+  int32_t seq = -1;  // of the row before that drew
+  bool counts = true;
+  for (size_t i = 0; i < result_.ids.size(); ++i) {
+    if (batch.score_ids()[i] != kSample) continue;
+    if (batch.sample_seqs()[i] != seq) {
+      seq = batch.sample_seqs()[i];
+      counts = true;
+    } else {
+      const auto row = static_cast<size_t>(batch.sample_rows()[i]);
+      counts = counts && batch.tokens()[row] == result_.ids[i - 1];
+    }
+    if (!counts) continue;
+    sampler_.Count(batch.slot()[static_cast<size_t>(seq)], result_.ids[i]);
+  }
+}
+
+std::span<const float> CudaRunner::Logits(int32_t sample) const {
+  return backend_->logits(sample);
+}
+
+}  // namespace millrace::models

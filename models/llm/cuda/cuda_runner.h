@@ -1,0 +1,50 @@
+// The Runner of a model on a GPU. Launch starts the step and returns; Wait ends
+// it and draws. Greedy rows take the id that the GPU found; the logits of all
+// other rows are copied to the host and drawn from by the sampler that CPU
+// models use, so draws are equal for equal logits.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <span>
+#include <vector>
+
+#include "models/cpu/llm_kernels.h"
+#include "models/llm/cuda/cuda_backend.h"
+#include "models/llm/runner.h"
+#include "models/llm/sampler.h"
+
+namespace millrace::models {
+
+class CudaRunner final : public Runner, public LogitsView {
+ public:
+  // The backend is bound. `kernels` are for drawing.
+  CudaRunner(const RunnerInfo& info, std::unique_ptr<CudaBackend> backend,
+             const KernelTable& kernels);
+
+  const RunnerInfo& info() const override { return info_; }
+  void InitSlot(const SlotInit& init) override;
+  void Launch(const StepBatch& batch) override;
+  StatusOr<const StepResult*> Wait() override;
+  // Of rows that were scored; others may have no logits on the host.
+  std::span<const float> Logits(int32_t sample) const override;
+
+ private:
+  Status StartStep();
+  bool NeedsLogits() const;
+  // Draws for the samples of one sequence, [begin, end).
+  void DrawSequence(int32_t begin, int32_t end);
+  void Count();
+
+  const RunnerInfo info_;
+  const std::unique_ptr<CudaBackend> backend_;
+  Sampler sampler_;
+  Sampler::Scratch scratch_;
+  std::vector<uint32_t> masks_;  // of the sequence that is drawn for
+  const StepBatch* batch_ = nullptr;
+  StepResult result_;
+  Status status_;
+};
+
+}  // namespace millrace::models

@@ -1,0 +1,334 @@
+// Recording: what each phase launches, and the step that runs them.
+#include <utility>
+
+#include "models/llm/cuda/cuda_backend.h"
+#include "models/llm/cuda/cuda_linear.h"
+#include "models/llm/cuda/pack_rows.h"
+
+namespace millrace::models {
+
+void CudaBackend::CudaLinear::Part::Pack(int64_t row,
+                                         std::byte* weights) const {
+  const std::byte* from = source.data + row * source.row_bytes;
+  std::byte* to = weights + at + row * row_bytes;
+  if (type == source.type) return PackCudaRow(type, from, source.k, to);
+  std::vector<float> values(static_cast<size_t>(source.k));
+  std::vector<std::byte> rounded(static_cast<size_t>(
+      source.k / InfoOf(type).block_values * InfoOf(type).block_bytes));
+  CHECK(DequantizeRow(source.type, from, source.k, values.data()) &&
+            QuantizeRow(type, values.data(), source.k, rounded.data()),
+        "weights are quantised from floats to a type that exists");
+  PackCudaRow(type, rounded.data(), source.k, to);
+}
+
+cuda::Weights CudaBackend::WeightsOf(const CudaLinear& linear,
+                                     size_t part) const {
+  const CudaLinear::Part& rows = linear.parts[part];
+  return {.data = weights_.data() + rows.at,
+          .row_bytes = rows.row_bytes,
+          .inputs = static_cast<int32_t>(CudaInputs(linear.inputs())),
+          .outputs = static_cast<int32_t>(rows.source.num_rows),
+          .format = rows.format};
+}
+
+cuda::KvCache CudaBackend::Kv() const {
+  return {.base = pages_.data(),
+          .page_values = CudaPageBytes(shape(), kv_f32_) / (kv_f32_ ? 4 : 2),
+          .kv_heads = shape().kv_heads,
+          .head_dim = shape().head_dim,
+          .f32 = kv_f32_};
+}
+
+int CudaBackend::Multiply(const CudaLinear& w, const RowsOnDevice& x,
+                          int32_t rows, const RowsOnDevice& y, bool adds,
+                          float scale) {
+  for (size_t i = 0; i < w.parts.size(); ++i) {
+    const int64_t first = w.parts[i].first_output;
+    const int error = module_.multiply_rows(
+        context_->device().stream,
+        {.weights = WeightsOf(w, i),
+         .bias = w.bias < 0 ? nullptr : constant(w.bias) + first,
+         .x = x.data(),
+         .pitch = x.pitch,
+         .rows = rows,
+         .adds = adds,
+         .scale = scale,
+         .y = y.data() + first,
+         .out_pitch = y.pitch});
+    if (error != 0) return error;
+  }
+  return 0;
+}
+
+const CudaBackend::RowsOnDevice& CudaBackend::Normalise(const NormAt& norm,
+                                                        const RowsOnDevice& x,
+                                                        int32_t rows,
+                                                        const RowsOnDevice& out,
+                                                        int* error) {
+  if (norm.weight < 0) return x;
+  *error = module_.norm_rows(context_->device().stream,
+                             {.x = x.data(),
+                              .pitch = x.pitch,
+                              .weight = constant(norm.weight),
+                              .bias = constant(norm.bias),
+                              .eps = shape().norm_eps,
+                              .width = shape().hidden,
+                              .rows = rows,
+                              .out = out.data(),
+                              .out_pitch = out.pitch});
+  return out;
+}
+
+void CudaBackend::DoEmbed(const Linear& table, const EmbedOptions& options) {
+  const auto& rows = static_cast<const CudaLinear&>(table);
+  const auto* positions = static_cast<const CudaLinear*>(options.positions);
+  Record([this, &rows, positions, scale = options.scale](const Step& step) {
+    const int error =
+        module_.copy_pages(context_->device().stream,
+                           {.base = pages_.data(),
+                            .page_bytes = CudaPageBytes(shape(), kv_f32_),
+                            .copies = step.message + message_.copies,
+                            .num_copies = step.num_copies});
+    if (error != 0) return error;
+    return module_.embed(
+        context_->device().stream,
+        {.table = WeightsOf(rows, 0),
+         .positions =
+             positions == nullptr ? cuda::Weights{} : WeightsOf(*positions, 0),
+         .tokens = step.message + message_.tokens,
+         .row_positions = step.message + message_.positions,
+         .scale = scale,
+         .rows = step.num_tokens,
+         .x = x_.data(),
+         .pitch = x_.pitch});
+  });
+  if (positions != nullptr &&
+      positions->parts[0].format > cuda::WeightFormat::kBF16) {
+    unsupported_ = "quantised rows of positions";
+  }
+}
+
+void CudaBackend::DoNormLinear(const Norm& norm, const Linear& qkv) {
+  CHECK(!keeping_, "keys and values are wanted of every row");
+  Record([this, at = AddNorm(norm),
+          &w = static_cast<const CudaLinear&>(qkv)](const Step& step) {
+    int error = 0;
+    const RowsOnDevice& rows =
+        Normalise(at, x_, step.num_tokens, normed_, &error);
+    return error != 0 ? error : Multiply(w, rows, step.num_tokens, qkv_);
+  });
+}
+
+int CudaBackend::RopeRows(const Step& step, int32_t layer,
+                          const RopeOptions& options, int64_t frequencies,
+                          int64_t q_norm, int64_t k_norm) {
+  const cuda::Stream stream = context_->device().stream;
+  const auto head_dim = static_cast<size_t>(shape().head_dim);
+  if (options.q_norm.size() > head_dim) {
+    // One norm of all heads of q, and of k.
+    cuda::NormArgs args = {.x = qkv_.data(),
+                           .pitch = qkv_.pitch,
+                           .weight = constant(q_norm),
+                           .eps = shape().norm_eps,
+                           .width = static_cast<int32_t>(q_dim_),
+                           .rows = step.num_tokens,
+                           .out = qkv_.data(),
+                           .out_pitch = qkv_.pitch};
+    if (const int error = module_.norm_rows(stream, args)) return error;
+    args.x = args.out = qkv_.data() + q_dim_;
+    args.weight = constant(k_norm);
+    args.width = shape().kv_heads * shape().head_dim;
+    if (const int error = module_.norm_rows(stream, args)) return error;
+    q_norm = k_norm = -1;
+  }
+  return module_.rope_write_kv(
+      stream,
+      {.kv = Kv(),
+       .layer = layer,
+       .heads = shape().heads,
+       .qkv = qkv_.data(),
+       .pitch = qkv_.pitch,
+       .rows = step.num_tokens,
+       .row_positions = step.message + message_.positions,
+       .row_pages = step.message + message_.row_pages,
+       .frequencies = constant(frequencies),
+       .magnitude =
+           options.rope < 0
+               ? 1
+               : shape().ropes[static_cast<size_t>(options.rope)].magnitude,
+       .rope_dims =
+           shape().rope_dims > 0 ? shape().rope_dims : shape().head_dim,
+       .interleaved = shape().rope_interleaved,
+       .q_norm = constant(q_norm),
+       .k_norm = constant(k_norm),
+       .eps = shape().norm_eps,
+       .q_scale = options.q_scale});
+}
+
+void CudaBackend::DoRopeWriteKv(int32_t layer, const RopeOptions& options) {
+  const int64_t frequencies =
+      options.rope < 0 ? -1 : frequencies_[static_cast<size_t>(options.rope)];
+  const NormAt q = AddNorm({.weight = options.q_norm});
+  const NormAt k = AddNorm({.weight = options.k_norm});
+  Record([=, this](const Step& step) {
+    return RopeRows(step, layer, options, frequencies, q.weight, k.weight);
+  });
+}
+
+void CudaBackend::DoAttend(int32_t layer, const AttendOptions& options) {
+  const size_t index = message_.AddWindow(options.window);
+  Record([=, this](const Step& step) {
+    const StepMessage::Work& work = message_.work(index);
+    return module_.attend(context_->device().stream,
+                          {.kv = Kv(),
+                           .layer = layer,
+                           .heads = shape().heads,
+                           .q = qkv_.data(),
+                           .pitch = qkv_.pitch,
+                           .row_positions = step.message + message_.positions,
+                           .pages = step.message + message_.pages,
+                           .items = reinterpret_cast<const cuda::AttendItem*>(
+                               step.message + work.items),
+                           .num_items = work.num_items,
+                           .merges = reinterpret_cast<const cuda::AttendMerge*>(
+                               step.message + work.merges),
+                           .num_merges = work.num_merges,
+                           .window = options.window,
+                           .softcap = options.softcap,
+                           .partial_max = partial_max_.as<float>(),
+                           .partial_sum = partial_sum_.as<float>(),
+                           .partial_out = partial_out_.as<float>(),
+                           .out = attn_.data(),
+                           .out_pitch = attn_.pitch});
+  });
+}
+
+void CudaBackend::DoKeepSampleRows() {
+  keeping_ = true;
+  Record([this](const Step& step) {
+    const auto gather = [&](const RowsOnDevice& from, const RowsOnDevice& to) {
+      return module_.gather_rows(context_->device().stream,
+                                 {.from = from.data(),
+                                  .rows = step.message + message_.sample_rows,
+                                  .num_rows = step.num_samples,
+                                  .width = static_cast<int32_t>(from.pitch),
+                                  .pitch = from.pitch,
+                                  .to = to.data()});
+    };
+    const int error = gather(x_, x_kept_);
+    return error != 0 ? error : gather(attn_, attn_kept_);
+  });
+}
+
+void CudaBackend::DoLinearResidual(Branch branch, const Linear& linear,
+                                   const ResidualOptions& options) {
+  const bool kept = keeping_;
+  const bool normalises = !options.post_norm.weight.empty();
+  has_branch_ = has_branch_ || normalises;
+  Record([=, this, &w = static_cast<const CudaLinear&>(linear),
+          scale = options.scale,
+          at = AddNorm(options.post_norm)](const Step& step) {
+    const int32_t rows = RowsOf(step, kept);
+    const RowsOnDevice& from = branch == Branch::kFfn ? ffn_
+                               : kept                 ? attn_kept_
+                                                      : attn_;
+    if (!normalises) return Multiply(w, from, rows, x(kept), true, scale);
+    int error = Multiply(w, from, rows, branch_);
+    if (error != 0) return error;
+    Normalise(at, branch_, rows, branch_, &error);
+    if (error != 0) return error;
+    return module_.add_rows(context_->device().stream, {.y = branch_.data(),
+                                                        .scale = scale,
+                                                        .width = shape().hidden,
+                                                        .rows = rows,
+                                                        .pitch = branch_.pitch,
+                                                        .x = x(kept).data()});
+  });
+}
+
+void CudaBackend::DoNormGateUpAct(const Norm& norm, const Linear& gate_up,
+                                  Activation activation) {
+  const bool kept = keeping_;
+  const bool gated = gate_up.outputs() != shape().ffn;
+  Record([=, this, at = AddNorm(norm),
+          &w = static_cast<const CudaLinear&>(gate_up)](const Step& step) {
+    const int32_t rows = RowsOf(step, kept);
+    int error = 0;
+    const RowsOnDevice& in = Normalise(at, x(kept), rows, normed_, &error);
+    if (error == 0) error = Multiply(w, in, rows, gate_up_);
+    if (error != 0) return error;
+    return module_.activate(context_->device().stream,
+                            {.x = gate_up_.data(),
+                             .pitch = gate_up_.pitch,
+                             .width = shape().ffn,
+                             .rows = rows,
+                             .gated = gated,
+                             .gelu = activation == Activation::kGelu,
+                             .out = ffn_.data(),
+                             .out_pitch = ffn_.pitch});
+  });
+}
+
+void CudaBackend::DoNormExperts(const Norm&, const ExpertsOptions&,
+                                const ResidualOptions&) {
+  unsupported_ = "mixtures of experts";
+}
+
+void CudaBackend::DoHead(const Norm& norm, const Linear& linear,
+                         const HeadOptions& options) {
+  CHECK(keeping_, "only rows that sample go through the head");
+  Record([=, this, at = AddNorm(norm),
+          &w = static_cast<const CudaLinear&>(linear)](const Step& step) {
+    int error = 0;
+    const RowsOnDevice& in =
+        Normalise(at, x_kept_, step.num_samples, normed_, &error);
+    if (error == 0) error = Multiply(w, in, step.num_samples, logits_);
+    if (error != 0) return error;
+    return module_.finish_logits(context_->device().stream,
+                                 {.logits = logits_.data(),
+                                  .pitch = logits_.pitch,
+                                  .vocab = shape().vocab,
+                                  .rows = step.num_samples,
+                                  .scale = options.scale,
+                                  .softcap = options.softcap,
+                                  .ids = ids_.as<int32_t>()});
+  });
+}
+
+Status CudaBackend::Launch(const StepBatch& batch) {
+  CHECK(pages_.data() != nullptr, "memory is bound before the first step");
+  CHECK(batch.num_tokens <= limits_.max_tokens &&
+            batch.num_samples <= limits_.max_samples &&
+            batch.num_seqs <= limits_.max_seqs,
+        "a step keeps its limits");
+  message_.Fill(batch, step_on_host_.as<int32_t>());
+  num_samples_ = batch.num_samples;
+  RETURN_IF_ERROR(
+      context_->Upload(step_.data(), step_on_host_.data(), message_.bytes()));
+  const Step step = {.message = step_.as<int32_t>(),
+                     .num_tokens = batch.num_tokens,
+                     .num_samples = batch.num_samples,
+                     .num_copies = batch.num_copies};
+  for (const auto& phase : phases_) {
+    RETURN_IF_ERROR(context_->Launched(phase(step)));
+  }
+  if (num_samples_ == 0) return OkStatus();
+  return context_->Download(ids_on_host_.data(), ids_.data(),
+                            int64_t{num_samples_} * 4);
+}
+
+Status CudaBackend::DownloadLogits() {
+  return context_->Download(logits_on_host_.data(), logits_.data(),
+                            num_samples_ * logits_.pitch * 4);
+}
+
+std::span<const int32_t> CudaBackend::ids() const {
+  return {ids_on_host_.as<int32_t>(), static_cast<size_t>(num_samples_)};
+}
+
+std::span<float> CudaBackend::logits(int32_t sample) {
+  return {logits_on_host_.as<float>() + sample * logits_.pitch,
+          static_cast<size_t>(shape().vocab)};
+}
+
+}  // namespace millrace::models

@@ -1,0 +1,72 @@
+// One step as the device gets it: all of a StepBatch and who attends to what,
+// in one array of int32 that is copied at once.
+//
+// How the work of attention is cut depends on the load; what comes out does not
+// (models/cuda/attention.cu).
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <span>
+#include <vector>
+
+#include "models/cuda/kernels.h"
+#include "models/llm/backend.h"
+#include "models/llm/step.h"
+
+namespace millrace::models {
+
+class StepMessage {
+ public:
+  // Partial results of splits that a step has at most.
+  static constexpr int32_t kMostPartials = 1024;
+
+  // Where the parts of a message are, in int32.
+  struct Work {  // of one window
+    int32_t window = 0;
+    int64_t items = 0;
+    int32_t num_items = 0;
+    int64_t merges = 0;
+    int32_t num_merges = 0;
+  };
+
+  // `blocks`: thread blocks that occupy the device.
+  StepMessage(const BackendShape& shape, const StepLimits& limits,
+              int32_t blocks);
+
+  // Layers that attend through this window have the work of the index returned.
+  // Before the first Fill.
+  size_t AddWindow(int32_t window);
+  // Of any message.
+  int64_t most_bytes() const;
+
+  // Writes the step to `out`, most_bytes() large.
+  void Fill(const StepBatch& batch, int32_t* out);
+
+  // Of the message filled last.
+  int64_t bytes() const { return at_ * 4; }
+  int64_t tokens = 0;
+  int64_t positions = 0;
+  int64_t row_pages = 0;  // page of each row's token
+  int64_t sample_rows = 0;
+  int64_t copies = 0;
+  int64_t pages = 0;
+  const Work& work(size_t index) const { return works_[index]; }
+
+ private:
+  int64_t Put(std::span<const int32_t> values);
+  void PutWork(const StepBatch& batch, Work& work);
+
+  const StepLimits limits_;
+  const int32_t heads_;
+  const int32_t kv_heads_;
+  const int32_t blocks_;
+  std::vector<Work> works_;
+  std::vector<int32_t> page_at_;  // [num_seqs], into the pages
+  std::vector<cuda::AttendItem> items_;
+  std::vector<cuda::AttendMerge> merges_;
+  int32_t* out_ = nullptr;
+  int64_t at_ = 0;
+};
+
+}  // namespace millrace::models

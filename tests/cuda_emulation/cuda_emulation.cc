@@ -1,0 +1,234 @@
+// Fibers by ucontext, switched by _setjmp and _longjmp, which make no system
+// call. A block's fibers run in turns, each until it waits or ends.
+#include "tests/cuda_emulation/cuda_emulation.h"
+
+#include <setjmp.h>
+#include <sys/mman.h>
+#include <ucontext.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cstdio>
+#include <cstdlib>
+#include <map>
+#include <memory>
+#include <numeric>
+#include <random>
+#include <vector>
+
+namespace cuda_emulation {
+namespace {
+
+constexpr size_t kStackBytes = 64 << 10;
+constexpr size_t kMostExchanged = 64;
+
+enum class State { kReady, kAtBarrier, kInWarp, kDone };
+
+struct Fiber {
+  State state = State::kReady;
+  Place place;
+  bool started = false;
+  jmp_buf at;
+  ucontext_t begin;
+  const char* what = nullptr;  // of the exchange it waits in
+};
+
+// What the lanes of a warp give one another. Two, used in turns: a lane may
+// reach the next exchange before another has read this one.
+struct Warp {
+  alignas(16) std::byte given[2][32 * kMostExchanged];
+  int turn = 0;
+};
+
+struct Block {
+  std::vector<Fiber> fibers;
+  std::vector<Warp> warps;
+  std::vector<std::byte> shared;
+  const std::function<void()>* body = nullptr;
+  Fiber* running = nullptr;
+  jmp_buf scheduler;
+};
+
+Block block;
+std::vector<std::unique_ptr<std::byte[]>> stacks;
+std::mt19937_64 random_order{1};
+struct Allocation {
+  void* base;
+  size_t length;
+  int64_t bytes;
+};
+std::map<void*, Allocation> allocations;
+int64_t allocated_bytes = 0;
+
+[[noreturn]] void Die(const char* why, const char* what = "") {
+  const Place& at = block.running != nullptr ? block.running->place : Place{};
+  std::fprintf(stderr, "cuda_emulation: %s %s; thread %u of block %u %u %u\n",
+               why, what, at.thread.x, at.block.x, at.block.y, at.block.z);
+  std::abort();
+}
+
+void Enter() {
+  (*block.body)();
+  block.running->state = State::kDone;
+  _longjmp(block.scheduler, 1);
+}
+
+void Resume(Fiber& fiber, size_t index) {
+  block.running = &fiber;
+  if (_setjmp(block.scheduler) == 0) {
+    if (fiber.started) _longjmp(fiber.at, 1);
+    fiber.started = true;
+    getcontext(&fiber.begin);
+    fiber.begin.uc_stack.ss_sp = stacks[index].get();
+    fiber.begin.uc_stack.ss_size = kStackBytes;
+    fiber.begin.uc_link = nullptr;
+    makecontext(&fiber.begin, Enter, 0);
+    setcontext(&fiber.begin);
+  }
+  block.running = nullptr;
+}
+
+void Suspend(State state) {
+  Fiber& fiber = *block.running;
+  fiber.state = state;
+  if (_setjmp(fiber.at) == 0) _longjmp(block.scheduler, 1);
+}
+
+// Lets go on whoever waited for what has come true.
+bool Release() {
+  bool any = false;
+  auto& fibers = block.fibers;
+  for (size_t w = 0; w < block.warps.size(); ++w) {
+    const size_t begin = w * 32, end = std::min(begin + 32, fibers.size());
+    size_t waiting = 0, done = 0;
+    for (size_t i = begin; i < end; ++i) {
+      waiting += fibers[i].state == State::kInWarp ? 1 : 0;
+      done += fibers[i].state == State::kDone ? 1 : 0;
+    }
+    if (waiting == 0 || waiting + done < end - begin) continue;
+    for (size_t i = begin; i < end; ++i) {
+      if (fibers[i].state == State::kDone) {
+        Die("a lane has left before",
+            fibers[i == begin ? end - 1 : begin].what);
+      }
+      if (std::strcmp(fibers[i].what, fibers[begin].what) != 0) {
+        Die("lanes of a warp are in different operations:", fibers[i].what);
+      }
+      fibers[i].state = State::kReady;
+    }
+    block.warps[w].turn ^= 1;
+    any = true;
+  }
+  if (any) return true;
+  size_t waiting = 0;
+  for (const Fiber& fiber : fibers) {
+    if (fiber.state == State::kInWarp)
+      Die("a warp waits for ever in", fiber.what);
+    waiting += fiber.state == State::kAtBarrier ? 1 : 0;
+  }
+  // On a GPU threads that have left count as arrived; our kernels do not use
+  // that, and forgotten barriers look the same.
+  if (waiting != 0 && waiting != fibers.size()) {
+    Die("not all threads reach a barrier");
+  }
+  for (Fiber& fiber : fibers) {
+    if (fiber.state == State::kAtBarrier) fiber.state = State::kReady;
+  }
+  return waiting != 0;
+}
+
+void RunBlock(dim3 at, dim3 grid, dim3 size) {
+  const size_t threads = size.x;
+  for (size_t i = 0; i < threads; ++i) {
+    Fiber& fiber = block.fibers[i];
+    fiber.state = State::kReady;
+    fiber.started = false;
+    fiber.place = {dim3(static_cast<unsigned>(i), 0, 0), at, size, grid};
+  }
+  // All bits set is NaN as f32 and -1 as an integer.
+  std::fill(block.shared.begin(), block.shared.end(), std::byte{0xff});
+  std::vector<size_t> order(threads);
+  std::iota(order.begin(), order.end(), 0);
+  do {
+    std::shuffle(order.begin(), order.end(), random_order);
+    for (const size_t i : order) {
+      if (block.fibers[i].state == State::kReady) Resume(block.fibers[i], i);
+    }
+  } while (Release());
+}
+
+}  // namespace
+
+const Place& Here() { return block.running->place; }
+std::byte* SharedMemory() { return block.shared.data(); }
+void SetSeed(uint64_t seed) { random_order.seed(seed); }
+
+void RunGrid(dim3 grid, dim3 size, size_t shared_bytes,
+             const std::function<void()>& body) {
+  if (size.y != 1 || size.z != 1 || size.x == 0 || size.x > 1024 ||
+      grid.x == 0 || grid.y == 0 || grid.z == 0 || grid.y > 65535 ||
+      grid.z > 65535 || shared_bytes > (48 << 10)) {
+    Die("no GPU would launch this grid");
+  }
+  while (stacks.size() < size.x) {
+    stacks.push_back(std::make_unique<std::byte[]>(kStackBytes));
+  }
+  block.fibers.resize(size.x);
+  block.warps.resize((size.x + 31) / 32);
+  block.shared.resize(shared_bytes);
+  block.body = &body;
+  std::vector<uint64_t> blocks(uint64_t{grid.x} * grid.y * grid.z);
+  std::iota(blocks.begin(), blocks.end(), uint64_t{0});
+  std::shuffle(blocks.begin(), blocks.end(), random_order);
+  for (const uint64_t i : blocks) {
+    RunBlock(dim3(static_cast<unsigned>(i % grid.x),
+                  static_cast<unsigned>(i / grid.x % grid.y),
+                  static_cast<unsigned>(i / grid.x / grid.y)),
+             grid, size);
+  }
+}
+
+void Barrier() { Suspend(State::kAtBarrier); }
+
+const void* Exchange(const char* what, const void* in, size_t size) {
+  if (size > kMostExchanged) Die("too many bytes in", what);
+  const size_t thread = block.running->place.thread.x;
+  if (block.running->place.block_dim.x % 32 != 0)
+    Die("part of a warp in", what);
+  Warp& warp = block.warps[thread / 32];
+  std::byte* given = warp.given[warp.turn];
+  std::memcpy(given + thread % 32 * size, in, size);
+  block.running->what = what;
+  Suspend(State::kInWarp);
+  return given;
+}
+
+void* AllocateDevice(int64_t bytes) {
+  if (bytes < 0 || bytes > (int64_t{1} << 40)) return nullptr;
+  const auto page = static_cast<size_t>(sysconf(_SC_PAGESIZE));
+  // Ends 16 bytes before the page that cannot be touched at most, because loads
+  // take up to 16 bytes that are aligned.
+  const size_t used = (static_cast<size_t>(bytes) + 15) / 16 * 16;
+  const size_t length = (used + page - 1) / page * page + page;
+  void* base = mmap(nullptr, length, PROT_READ | PROT_WRITE,
+                    MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+  if (base == MAP_FAILED) return nullptr;
+  auto* end = static_cast<std::byte*>(base) + length - page;
+  if (mprotect(end, page, PROT_NONE) != 0) Die("mprotect failed");
+  void* memory = end - used;
+  allocations[memory] = {base, length, bytes};
+  allocated_bytes += bytes;
+  return memory;
+}
+
+void FreeDevice(void* memory) {
+  const auto found = allocations.find(memory);
+  if (found == allocations.end()) Die("freed twice, or never allocated");
+  munmap(found->second.base, found->second.length);
+  allocated_bytes -= found->second.bytes;
+  allocations.erase(found);
+}
+
+int64_t AllocatedBytes() { return allocated_bytes; }
+
+}  // namespace cuda_emulation

@@ -1,0 +1,118 @@
+// Runs kernels on the CPU: included before a kernel's own source (-include), it
+// gives what nvcc would have given. A block's threads are fibers on one thread
+// of the host and meet at barriers and in warps; blocks run one after the
+// other. Both orders are random, from a seed, so that a kernel that relies on
+// one gives another result with another seed.
+//
+//   cuda_emulation::SetSeed(7);
+//   cuda_emulation::RunGrid({blocks, 1, 1}, {128, 1, 1}, shared_bytes,
+//                       [&] { Kernel(args); });
+//
+// What is wrong stops the process and says where: a barrier that not all
+// threads reach, a shuffle that lanes of a warp have left, two lanes in
+// different shuffles. Shared memory holds NaN at the start of each block.
+// Memory of AllocateDevice ends at a page that cannot be touched.
+//
+// Not thread-safe.
+#pragma once
+
+#include <algorithm>
+#include <cmath>
+#include <cstddef>
+#include <cstdint>
+#include <cstring>
+#include <functional>
+
+#define MILLRACE_CUDA_EMULATION 1
+#define __global__
+#define __device__
+#define __forceinline__ inline
+#define __launch_bounds__(...)
+
+struct dim3 {
+  unsigned x = 1, y = 1, z = 1;
+  dim3(unsigned x_ = 1, unsigned y_ = 1, unsigned z_ = 1)
+      : x(x_), y(y_), z(z_) {}
+};
+struct alignas(8) uint2 {
+  unsigned x, y;
+};
+struct alignas(8) float2 {
+  float x, y;
+};
+struct alignas(16) float4 {
+  float x, y, z, w;
+};
+
+namespace cuda_emulation {
+
+struct Place {
+  dim3 thread, block, block_dim, grid_dim;
+};
+const Place& Here();
+std::byte* SharedMemory();
+
+void SetSeed(uint64_t seed);
+void RunGrid(dim3 grid, dim3 block, size_t shared_bytes,
+             const std::function<void()>& body);
+
+// Zeroed; free with FreeDevice. Null when the size is absurd.
+void* AllocateDevice(int64_t bytes);
+void FreeDevice(void* memory);
+// Bytes that are allocated now.
+int64_t AllocatedBytes();
+
+void Barrier();
+// Each lane of the warp gives `in`, then reads what all gave: 32 places of
+// `size` bytes. `what` names the operation: the same in all lanes.
+const void* Exchange(const char* what, const void* in, size_t size);
+
+template <typename T>
+T Shuffle(const char* what, T value, int from) {
+  T all[32];
+  std::memcpy(all, Exchange(what, &value, sizeof value), sizeof all);
+  return all[from & 31];
+}
+inline int Lane() { return static_cast<int>(Here().thread.x % 32); }
+
+}  // namespace cuda_emulation
+
+#define threadIdx (cuda_emulation::Here().thread)
+#define blockIdx (cuda_emulation::Here().block)
+#define blockDim (cuda_emulation::Here().block_dim)
+#define gridDim (cuda_emulation::Here().grid_dim)
+
+inline void __syncthreads() { cuda_emulation::Barrier(); }
+inline void __syncwarp() {
+  const char nothing = 0;
+  cuda_emulation::Exchange("syncwarp", &nothing, 1);
+}
+template <typename T>
+T __shfl_xor_sync(unsigned, T value, int mask) {
+  return cuda_emulation::Shuffle("shfl_xor", value,
+                                 cuda_emulation::Lane() ^ mask);
+}
+template <typename T>
+T __shfl_sync(unsigned, T value, int from) {
+  return cuda_emulation::Shuffle("shfl", value, from);
+}
+inline unsigned __ballot_sync(unsigned, int predicate) {
+  int all[32];
+  std::memcpy(all, cuda_emulation::Exchange("ballot", &predicate, sizeof(int)),
+              sizeof all);
+  unsigned bits = 0;
+  for (int i = 0; i < 32; ++i) bits |= (all[i] != 0 ? 1u : 0u) << i;
+  return bits;
+}
+inline int __dp4a(int a, int b, int c) {
+  for (int i = 0; i < 4; ++i) {
+    c += static_cast<int>(static_cast<int8_t>(a >> 8 * i)) *
+         static_cast<int>(static_cast<int8_t>(b >> 8 * i));
+  }
+  return c;
+}
+inline float __fmul_rn(float a, float b) { return a * b; }
+using std::isinf;
+using std::isnan;
+using std::max;
+using std::min;

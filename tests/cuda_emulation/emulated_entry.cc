@@ -1,0 +1,27 @@
+// The entry of a module whose GPU is the CPU, to be opened as the real one is:
+// tests and a server with --device cuda:0 run on it through
+// MILLRACE_CUDA_MODULE.
+//
+//   MILLRACE_EMULATED_BYTES    what the device has
+//   MILLRACE_EMULATED_OUTCOME  what opening it gives, a number of cuda::Outcome
+#include <cstdlib>
+
+#include "tests/cuda_emulation/emulated_module.h"
+
+using millrace::cuda::Module;
+
+extern "C" const Module* millrace_cuda_module(uint32_t version) {
+  if (version != millrace::cuda::kModuleVersion) return nullptr;
+  if (const char* bytes = std::getenv("MILLRACE_EMULATED_BYTES")) {
+    millrace::cuda::SetEmulatedBytes(std::atoll(bytes));
+  }
+  if (const char* outcome = std::getenv("MILLRACE_EMULATED_OUTCOME")) {
+    millrace::cuda::SetOpenOutcome(
+        static_cast<millrace::cuda::Outcome>(std::atoi(outcome)));
+  }
+  return millrace::cuda::EmulatedModule();
+}
+
+extern "C" void millrace_emulated_fail_wait(int steps) {
+  millrace::cuda::FailWaitAfter(steps);
+}

@@ -1,0 +1,96 @@
+#include "tests/cuda_emulation/emulated_module.h"
+
+#include <cstdio>
+#include <cstdlib>
+#include <cstring>
+
+#include "tests/cuda_emulation/cuda_emulation.h"
+
+namespace millrace::cuda {
+namespace {
+
+int64_t device_bytes = int64_t{1} << 30;
+int waits_until_failure = -1;
+Outcome open_outcome = Outcome::kFine;
+
+Outcome Open(int32_t ordinal, Device* device) {
+  *device = Device{};
+  device->ordinal = ordinal;
+  device->count = 1;
+  if (ordinal != 0) return Outcome::kNoSuchDevice;
+  device->major = 9;
+  device->multiprocessors = 4;
+  device->total_bytes = device_bytes;
+  device->free_bytes = device_bytes - cuda_emulation::AllocatedBytes();
+  std::snprintf(device->name, sizeof device->name, "emulated");
+  device->stream = device;
+  device->driver_version = 12040;
+  device->needed_version = 13000;
+  std::snprintf(device->text, sizeof device->text, "an emulated fault");
+  return open_outcome;
+}
+
+void Close(Device* device) { device->stream = nullptr; }
+
+Outcome Allocate(Device* device, int64_t bytes, void** memory) {
+  if (bytes > device_bytes - cuda_emulation::AllocatedBytes()) {
+    std::snprintf(device->text, sizeof device->text, "out of memory");
+    return Outcome::kNoMemory;
+  }
+  *memory = cuda_emulation::AllocateDevice(bytes);
+  return *memory == nullptr ? Outcome::kNoMemory : Outcome::kFine;
+}
+
+void Release(Device*, void* memory) { cuda_emulation::FreeDevice(memory); }
+
+Outcome AllocateHost(Device*, int64_t bytes, void** memory) {
+  *memory = std::calloc(1, static_cast<size_t>(bytes));
+  return *memory == nullptr ? Outcome::kNoMemory : Outcome::kFine;
+}
+
+void ReleaseHost(Device*, void* memory) { std::free(memory); }
+
+Outcome Copy(Device*, void* to, const void* from, int64_t bytes) {
+  if (bytes > 0) std::memcpy(to, from, static_cast<size_t>(bytes));
+  return Outcome::kFine;
+}
+
+Outcome Wait(Device* device) {
+  if (waits_until_failure < 0 || waits_until_failure-- > 0) {
+    return Outcome::kFine;
+  }
+  std::snprintf(device->text, sizeof device->text, "an emulated fault");
+  return Outcome::kFault;
+}
+
+const char* ErrorText(int) { return "an emulated error"; }
+
+Module MakeModule() {
+  Module table{};
+  table.version = kModuleVersion;
+  table.open = Open;
+  table.close = Close;
+  table.allocate = Allocate;
+  table.release = Release;
+  table.allocate_host = AllocateHost;
+  table.release_host = ReleaseHost;
+  table.upload = Copy;
+  table.download = Copy;
+  table.wait = Wait;
+  table.error_text = ErrorText;
+  SetKernels(table);
+  return table;
+}
+
+}  // namespace
+
+const Module* EmulatedModule() {
+  static const Module table = MakeModule();
+  return &table;
+}
+
+void SetEmulatedBytes(int64_t bytes) { device_bytes = bytes; }
+void FailWaitAfter(int steps) { waits_until_failure = steps; }
+void SetOpenOutcome(Outcome outcome) { open_outcome = outcome; }
+
+}  // namespace millrace::cuda

@@ -1,0 +1,331 @@
+// The kernels' own sources under the emulation, over ragged shapes, beside
+// plain loops in double precision.
+//
+// Tolerances: an f32 sum of n products is off by at most (n + 1) * 2^-24 times
+// the sum of their magnitudes (Higham 2002, 3.1); exp, tanh, sin and cos add a
+// few ulp (2^-24 each) of their own. `Bound` takes 8 more for those.
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <limits>
+#include <random>
+
+#include "models/llm/cuda/pack_rows.h"
+#include "models/tensor/float16.h"
+#include "tests/cuda_emulation/cuda_emulation.h"
+#include "tests/cuda_emulation/emulated_module.h"
+#include "tests/data/tiny_gguf.h"
+
+namespace millrace::cuda {
+namespace {
+
+using models::GgmlType;
+
+double Bound(int64_t n, double magnitude) {
+  return static_cast<double>(n + 8) * 0x1p-24 * magnitude + 1e-30;
+}
+
+std::vector<float> Random(size_t n, uint64_t seed) {
+  std::mt19937_64 random(seed);
+  std::uniform_real_distribution<float> uniform(-1, 1);
+  std::vector<float> values(n);
+  for (float& value : values) value = uniform(random);
+  return values;
+}
+
+// A matrix as the file has it, as the kernels read it, and what it is worth.
+struct Matrix {
+  std::vector<float> values;  // [rows][k]
+  std::vector<std::byte> packed;
+  int64_t row_bytes = 0;
+  int64_t rows;
+  int64_t k;
+  WeightFormat format;
+
+  Matrix(GgmlType type, int64_t num_rows, int64_t num_inputs, uint64_t seed)
+      : rows(num_rows), k(num_inputs), format(models::CudaFormatOf(type)) {
+    const auto random = Random(static_cast<size_t>(rows * k), seed);
+    const std::string bytes = models::QuantizeRows(type, random, k);
+    EXPECT_FALSE(bytes.empty());
+    const auto file_row = static_cast<int64_t>(bytes.size()) / rows;
+    row_bytes = models::CudaRowBytes(format, k);
+    packed.resize(static_cast<size_t>(rows * row_bytes));
+    values.resize(random.size());
+    for (int64_t i = 0; i < rows; ++i) {
+      const auto* row =
+          reinterpret_cast<const std::byte*>(bytes.data()) + i * file_row;
+      EXPECT_TRUE(models::DequantizeRow(type, row, k, values.data() + i * k));
+      models::PackCudaRow(type, row, k, packed.data() + i * row_bytes);
+    }
+    if (format != WeightFormat::kF16) return;
+    for (float& value : values) {
+      value = models::HalfToFloat(models::FloatToHalf(value));
+    }
+  }
+  Weights On(DeviceArray<std::byte>& device) const {
+    return {.data = device.get(),
+            .row_bytes = row_bytes,
+            .inputs = static_cast<int32_t>(models::CudaInputs(k)),
+            .outputs = static_cast<int32_t>(rows),
+            .format = format};
+  }
+};
+
+// Rows of n values at their pitch, zeros behind them.
+std::vector<float> Padded(const std::vector<float>& rows, int64_t n,
+                          int64_t pitch) {
+  std::vector<float> out(rows.size() / static_cast<size_t>(n) *
+                         static_cast<size_t>(pitch));
+  for (size_t i = 0; i < rows.size(); ++i) {
+    const auto at = static_cast<int64_t>(i);
+    out[static_cast<size_t>(at / n * pitch + at % n)] = rows[i];
+  }
+  return out;
+}
+
+class EveryFormat : public testing::TestWithParam<GgmlType> {};
+
+TEST_P(EveryFormat, MultipliesRowsAndGivesTheSameBitsInAnyBatch) {
+  const GgmlType type = GetParam();
+  const int block = models::InfoOf(type).block_values;
+  for (const int64_t k : {block == 1 ? int64_t{13} : int64_t{block},
+                          block == 1 ? int64_t{300} : int64_t{3} * block}) {
+    for (const int64_t outputs : {1, 9, 19}) {
+      const Matrix w(type, outputs, k, static_cast<uint64_t>(k + outputs));
+      DeviceArray<std::byte> device(w.packed);
+      const int64_t pitch = models::CudaInputs(k);
+      const int64_t most = 11;
+      const auto x = Random(static_cast<size_t>(most * k), 5);
+      DeviceArray<float> rows(Padded(x, k, pitch));
+      const auto bias = Random(static_cast<size_t>(outputs), 6);
+      DeviceArray<float> biases(bias);
+      std::vector<float> all;
+      for (const int32_t count : {11, 1, 3, 8}) {
+        const int64_t ld = outputs + 3;
+        const std::vector<float> before(static_cast<size_t>(count * ld), 0.5f);
+        DeviceArray<float> y(before);
+        ASSERT_EQ(MultiplyRows(nullptr, {.weights = w.On(device),
+                                         .bias = biases.get(),
+                                         .x = rows.get(),
+                                         .pitch = pitch,
+                                         .rows = count,
+                                         .adds = true,
+                                         .scale = 0.25f,
+                                         .y = y.get(),
+                                         .out_pitch = ld}),
+                  0);
+        const auto got = y.Read();
+        if (all.empty()) all = got;
+        for (int64_t row = 0; row < count; ++row) {
+          for (int64_t o = 0; o < ld; ++o) {
+            const auto at = static_cast<size_t>(row * ld + o);
+            if (o >= outputs) {
+              EXPECT_EQ(got[at], 0.5f);
+              continue;
+            }
+            EXPECT_EQ(got[at], all[at]) << "the batch shows";
+            double sum = bias[static_cast<size_t>(o)];
+            double magnitude = 3 + std::fabs(sum);
+            for (int64_t i = 0; i < k; ++i) {
+              const double product =
+                  double{w.values[static_cast<size_t>(o * k + i)]} *
+                  x[static_cast<size_t>(row * k + i)];
+              sum += product;
+              // A value with a minimum is rounded at the size of its parts.
+              magnitude += 3 * std::fabs(product) + 0.5;
+            }
+            EXPECT_NEAR(got[at], 0.5 + 0.25 * sum, Bound(k, magnitude));
+          }
+        }
+      }
+    }
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(Types, EveryFormat,
+                         testing::Values(GgmlType::kF32, GgmlType::kF16,
+                                         GgmlType::kBF16, GgmlType::kQ8_0,
+                                         GgmlType::kQ4_0, GgmlType::kQ4_1,
+                                         GgmlType::kQ5_0, GgmlType::kQ5_1,
+                                         GgmlType::kQ4_K, GgmlType::kQ5_K,
+                                         GgmlType::kQ6_K, GgmlType::kIQ4_NL,
+                                         GgmlType::kQ2_K),
+                         [](const auto& test) {
+                           return std::string(models::InfoOf(test.param).name);
+                         });
+
+TEST_P(EveryFormat, EmbedsTokens) {
+  const GgmlType type = GetParam();
+  const int64_t k = models::InfoOf(type).block_values == 1
+                        ? 44
+                        : models::InfoOf(type).block_values;
+  const Matrix table(type, 5, k, 1);
+  const Matrix positions(GgmlType::kF16, 7, k, 2);
+  DeviceArray<std::byte> table_bytes(table.packed);
+  DeviceArray<std::byte> position_bytes(positions.packed);
+  DeviceArray<int32_t> tokens({4, 0, 2});
+  DeviceArray<int32_t> row_positions({6, 5, 0});
+  const int64_t pitch = models::CudaInputs(k);
+  DeviceArray<float> x(std::vector<float>(static_cast<size_t>(3 * pitch)));
+  ASSERT_EQ(Embed(nullptr, {.table = table.On(table_bytes),
+                            .positions = positions.On(position_bytes),
+                            .tokens = tokens.get(),
+                            .row_positions = row_positions.get(),
+                            .scale = 2,
+                            .rows = 3,
+                            .x = x.get(),
+                            .pitch = pitch}),
+            0);
+  const auto got = x.Read();
+  const auto ids = tokens.Read();
+  const auto at = row_positions.Read();
+  for (size_t row = 0; row < 3; ++row) {
+    for (int64_t i = 0; i < pitch; ++i) {
+      const auto of = [&](const Matrix& matrix, int32_t r) {
+        return i < k ? double{matrix.values[static_cast<size_t>(r * k + i)]}
+                     : 0.0;
+      };
+      EXPECT_NEAR(
+          got[row * static_cast<size_t>(pitch) + static_cast<size_t>(i)],
+          2 * of(table, ids[row]) + of(positions, at[row]), Bound(8, 8));
+    }
+  }
+}
+
+TEST(Rows, AreNormalised) {
+  for (const int64_t n : {1, 40, 129, 576}) {
+    for (const bool layer_norm : {false, true}) {
+      const auto x = Random(static_cast<size_t>(3 * n), 1);
+      const auto weight = Random(static_cast<size_t>(n), 2);
+      const auto bias = Random(static_cast<size_t>(n), 3);
+      DeviceArray<float> rows(x), weights(weight), biases(bias);
+      ASSERT_EQ(NormRows(nullptr, {.x = rows.get(),
+                                   .pitch = n,
+                                   .weight = weights.get(),
+                                   .bias = layer_norm ? biases.get() : nullptr,
+                                   .eps = 1e-5f,
+                                   .width = static_cast<int32_t>(n),
+                                   .rows = 3,
+                                   .out = rows.get(),
+                                   .out_pitch = n}),
+                0);
+      const auto got = rows.Read();
+      for (int64_t row = 0; row < 3; ++row) {
+        const float* own = x.data() + row * n;
+        double mean = 0, squares = 0;
+        for (int64_t i = 0; layer_norm && i < n; ++i) {
+          mean += own[i] / static_cast<double>(n);
+        }
+        for (int64_t i = 0; i < n; ++i) {
+          squares += (own[i] - mean) * (own[i] - mean);
+        }
+        const double r = 1 / std::sqrt(squares / static_cast<double>(n) + 1e-5);
+        for (int64_t i = 0; i < n; ++i) {
+          const auto u = static_cast<size_t>(i);
+          const double want =
+              (own[i] - mean) * r * weight[u] + (layer_norm ? bias[u] : 0);
+          EXPECT_NEAR(got[static_cast<size_t>(row * n + i)], want,
+                      Bound(n, (1 + r) * 2));
+        }
+      }
+    }
+  }
+}
+
+TEST(Rows, AreActivatedGatheredAddedAndCopied) {
+  const int32_t n = 130;
+  for (const bool gelu : {false, true}) {
+    for (const bool gated : {false, true}) {
+      auto x = Random(2 * 2 * n, 1);
+      for (float& value : x) value *= 20;
+      DeviceArray<float> rows(x);
+      DeviceArray<float> out(std::vector<float>(2 * n));
+      ASSERT_EQ(Activate(nullptr, {.x = rows.get(),
+                                   .pitch = 2 * n,
+                                   .width = n,
+                                   .rows = 2,
+                                   .gated = gated,
+                                   .gelu = gelu,
+                                   .out = out.get(),
+                                   .out_pitch = n}),
+                0);
+      const auto got = out.Read();
+      for (int32_t i = 0; i < 2 * n; ++i) {
+        const double v = x[static_cast<size_t>(i / n * 2 * n + i % n)];
+        const double up =
+            gated ? x[static_cast<size_t>(i / n * 2 * n + n + i % n)] : 1;
+        const double inner = std::sqrt(2 / M_PI) * (v + 0.044715 * v * v * v);
+        const double act =
+            gelu ? 0.5 * v * (1 + std::tanh(inner)) : v / (1 + std::exp(-v));
+        // tanh near -1 is rounded at the size of 1.
+        EXPECT_NEAR(got[static_cast<size_t>(i)], act * up,
+                    Bound(8, 20 * 20 + std::fabs(act * up)));
+      }
+    }
+  }
+  const auto x = Random(5 * n, 2);
+  DeviceArray<float> from(x), to(std::vector<float>(2 * n, 1.0f));
+  DeviceArray<int32_t> picked({4, 1});
+  ASSERT_EQ(GatherRows(nullptr, {.from = from.get(),
+                                 .rows = picked.get(),
+                                 .num_rows = 2,
+                                 .width = n,
+                                 .pitch = n,
+                                 .to = to.get()}),
+            0);
+  ASSERT_EQ(AddRows(nullptr, {.y = from.get(),
+                              .scale = 0.5f,
+                              .width = n,
+                              .rows = 2,
+                              .pitch = n,
+                              .x = to.get()}),
+            0);
+  const auto got = to.Read();
+  EXPECT_FLOAT_EQ(got[0], x[4 * n] + 0.5f * x[0]);
+  EXPECT_FLOAT_EQ(got[2 * n - 1], x[2 * n - 1] + 0.5f * x[2 * n - 1]);
+
+  std::vector<std::byte> pages(4 * 48);
+  for (size_t i = 0; i < pages.size(); ++i) pages[i] = std::byte(i);
+  DeviceArray<std::byte> pool(pages);
+  DeviceArray<int32_t> copies({0, 3, 1, 2});
+  ASSERT_EQ(CopyPages(nullptr, {.base = pool.get(),
+                                .page_bytes = 48,
+                                .copies = copies.get(),
+                                .num_copies = 2}),
+            0);
+  const auto after = pool.Read();
+  EXPECT_TRUE(std::equal(pages.begin(), pages.begin() + 96, after.begin()));
+  EXPECT_TRUE(
+      std::equal(pages.begin(), pages.begin() + 48, after.begin() + 144));
+  EXPECT_TRUE(
+      std::equal(pages.begin() + 48, pages.begin() + 96, after.begin() + 96));
+}
+
+TEST(Head, ScalesCapsAndFindsTheFirstOfTheGreatest) {
+  const int32_t vocab = 777;
+  auto logits = Random(3 * vocab, 4);
+  for (float& logit : logits) logit *= 40;
+  const float nan = std::numeric_limits<float>::quiet_NaN();
+  logits[500] = logits[300] = logits[301] = 41;
+  logits[100] = nan;
+  for (size_t i = vocab; i < 2 * vocab; ++i) logits[i] = nan;
+  logits[3 * vocab - 1] = 50;
+  DeviceArray<float> rows(logits);
+  DeviceArray<int32_t> ids({-7, -7, -7});
+  ASSERT_EQ(FinishLogits(nullptr, {.logits = rows.get(),
+                                   .pitch = vocab,
+                                   .vocab = vocab,
+                                   .rows = 3,
+                                   .scale = 0.5f,
+                                   .softcap = 30,
+                                   .ids = ids.get()}),
+            0);
+  EXPECT_EQ(ids.Read(), (std::vector<int32_t>{300, 0, vocab - 1}));
+  const auto got = rows.Read();
+  for (size_t i = 0; i < 100; ++i) {
+    EXPECT_NEAR(got[i], 30 * std::tanh(logits[i] / 60.0), Bound(8, 30));
+  }
+}
+
+}  // namespace
+}  // namespace millrace::cuda
