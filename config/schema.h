@@ -101,7 +101,7 @@ struct LlmSettings {
   // Activations where weights are quantised: auto, int8, int16, f32.
   std::string compute_dtype = "auto";
   std::string quantize = "none";  // float weights: none | q8_0 | q4_0 | …
-  std::string device = "auto";    // where it runs: auto | cpu
+  std::string device = "cpu";     // where it runs: cpu | cuda:0 | auto
   bool huge_pages = true;
   std::string chat_template;  // a Jinja file instead of the model's own
   // auto | none | a format of handlers/parsers/formats.cc

@@ -262,12 +262,15 @@ StatusOr<int64_t> PageBytesOf(const std::string& path, const Device& device) {
 }
 
 // The model, and the draft model if the settings name one.
-StatusOr<LlmModel> LoadBoth(const std::string& path,
-                            const LlmOptions& options) {
+StatusOr<LlmModel> LoadBoth(const std::string& path, const LlmOptions& given) {
+  LlmOptions options = given;
   ASSIGN_OR_RETURN(const config::SpeculativeMethod method,
                    config::SpeculativeMethodOf(options.settings));
   ASSIGN_OR_RETURN(const auto device,
                    OpenDevice(options.settings, options.isa, options.cpus));
+  if (device->memory_bytes() > 0) {
+    options.memory_limit_bytes = device->memory_bytes();
+  }
   if (method != config::SpeculativeMethod::kDraftModel) {
     return Load(path, options, {.device = *device});
   }

@@ -96,8 +96,8 @@ void Suspend(State state) {
 
 // Lets go on whoever waited for what has come true.
 bool Release() {
-  bool any = false;
   auto& fibers = block.fibers;
+  std::vector<size_t> complete;  // warps whose lanes all wait
   for (size_t w = 0; w < block.warps.size(); ++w) {
     const size_t begin = w * 32, end = std::min(begin + 32, fibers.size());
     size_t waiting = 0, done = 0;
@@ -106,6 +106,12 @@ bool Release() {
       done += fibers[i].state == State::kDone ? 1 : 0;
     }
     if (waiting == 0 || waiting + done < end - begin) continue;
+    complete.push_back(w);
+  }
+  // One warp only, so that it may run far ahead of the others.
+  if (!complete.empty()) {
+    const size_t w = complete[random_order() % complete.size()];
+    const size_t begin = w * 32, end = std::min(begin + 32, fibers.size());
     for (size_t i = begin; i < end; ++i) {
       if (fibers[i].state == State::kDone) {
         Die("a lane has left before",
@@ -117,9 +123,8 @@ bool Release() {
       fibers[i].state = State::kReady;
     }
     block.warps[w].turn ^= 1;
-    any = true;
+    return true;
   }
-  if (any) return true;
   size_t waiting = 0;
   for (const Fiber& fiber : fibers) {
     if (fiber.state == State::kInWarp)

@@ -99,8 +99,8 @@ StatusOr<const cuda::Module*> OpenCudaModule() {
     }
     return module;
   }
-  return FailedPrecondition("there is no CUDA module: " + tried +
-                            " is not there; install it, or set device to cpu")
+  return FailedPrecondition("there is no CUDA module, looked for " + tried +
+                            "; install it, or set device to cpu")
       .At("device");
 }
 

@@ -151,11 +151,11 @@ TEST(LoadLlm, SaysWhatIsWrongWithAFileOrSetting) {
   options.settings.kv_cache_dtype = "f8";
   EXPECT_EQ(LoadLlm(path, options).status().field(), "kv_cache_dtype");
   options = TinyOptions(1);
-  options.settings.device = "cuda:0";
+  options.settings.device = "cuda:x";
   EXPECT_EQ(LoadLlm(path, options).status().message(),
             "'" + path +
-                "': device is 'cuda:0', but this build runs language models on "
-                "'cpu' alone; set device to cpu, or leave it out");
+                "': device is 'cuda:x'; cpu, cuda:0 (or another number) and "
+                "auto exist");
   EXPECT_EQ(LoadLlm(path, options).status().field(), "device");
   options = TinyOptions(1);
   options.memory_limit_bytes = 100'000;
