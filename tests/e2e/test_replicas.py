@@ -1,0 +1,91 @@
+"""Three replicas behind the HAProxy and nginx configurations of deploy/proxy: a
+rolling restart breaks no stream, a killed replica takes along what it streams and
+nothing else, and a key keeps to one replica."""
+import json
+import signal
+import threading
+
+import pytest
+
+from conftest import MODEL_ID
+from replicas import PROXIES, Clients, Fleet, Stream, installed, until
+
+
+@pytest.fixture(scope="module", params=PROXIES)
+def fleet(request, tmp_path_factory):
+    if not installed(request.param):
+        pytest.skip(f"{request.param} is not installed")
+    folder = tmp_path_factory.mktemp(request.param)
+    with Fleet(request.param, folder) as running:
+        yield running
+
+
+def test_a_rolling_restart_breaks_no_stream(fleet):
+    with Clients(fleet, 4, 12) as clients:
+        for i in range(3):
+            until(lambda: clients.done_by(i, 0) > 0)
+            fleet.restart(i)
+            since = len(clients.ended)
+            until(lambda: clients.done_by(i, since) > 0)
+    ends = [stream.end for stream in clients.ended]
+    assert set(ends) <= {"done", 429, 503}, [
+        (stream.end, stream.why) for stream in clients.ended
+        if stream.end not in ("done", 429, 503)]
+    assert ends.count("done") > ends.count(503)
+
+
+def test_a_key_keeps_to_one_replica(fleet):
+    def ask(key, prompt="Once"):
+        status, replica, body = fleet.request(
+            "POST", "/v1/completions",
+            {"model": MODEL_ID, "prompt": prompt, "max_tokens": 1},
+            {"X-Affinity-Key": key})
+        assert status == 200, body
+        details = json.loads(body)["usage"]["prompt_tokens_details"]
+        return replica, details["cached_tokens"]
+    rules = "The rules of the house. " * 30
+    first = [ask("a", rules) for _ in range(3)]
+    assert len({replica for replica, _ in first}) == 1
+    assert all(cached > 100 for _, cached in first[1:]), first
+    assert len({ask(f"key {i}")[0] for i in range(20)}) == 3
+
+
+def test_a_killed_replica_fails_what_it_streams_alone(fleet):
+    streams = [Stream(fleet, 200) for _ in range(4)]
+    threads = [threading.Thread(target=stream.run) for stream in streams]
+    for thread in threads:
+        thread.start()
+    until(lambda: all(stream.chunks > 0 or stream.end for stream in streams))
+    victim = next(stream.replica for stream in streams if stream.end is None)
+    fleet.servers[victim].process.send_signal(signal.SIGKILL)
+    fleet.servers[victim].process.wait(30)
+    for thread in threads:
+        thread.join(150)
+    try:
+        # Errors, never a clean end of half an answer.
+        assert {stream.end for stream in streams} <= {"done", "broken"}
+        broken = [stream for stream in streams if stream.end == "broken"]
+        assert broken and {stream.replica for stream in broken} == {victim}
+        # Before the next check of health, too.
+        after = [Stream(fleet, 2, key).run() for key in (None, "a", "b", "c")]
+        assert [stream.end for stream in after] == ["done"] * 4
+    finally:
+        fleet.start_server(victim)
+
+
+def test_no_replica_is_a_retryable_refusal(fleet):
+    for server in fleet.servers:
+        server.process.kill()
+        server.process.wait(30)
+
+    def refused():
+        status, _, body = fleet.request("POST", "/v1/completions", {
+            "model": MODEL_ID, "prompt": "Once", "max_tokens": 1})
+        assert status in (502, 503, 504)
+        return status == 503 and b"try again" in body
+    until(refused)
+
+
+def test_metrics_and_management_are_not_for_clients(fleet):
+    for path in ("/metrics", "/v2/repository/index"):
+        assert fleet.request("GET", path)[0] == 404
