@@ -17,6 +17,7 @@ build_packages=(
   prometheus-cpp-dev nlohmann-json3-dev libspdlog-dev libfmt-dev
   libyaml-cpp-dev libpcre2-dev libutf8proc-dev libhwloc-dev libonnx-dev
   libedit-dev
+  libcurl4-openssl-dev # headers; `millrace pull` opens the library
   zlib1g-dev
 )
 test_packages=(
@@ -24,6 +25,7 @@ test_packages=(
   clang-16 libclang-rt-16-dev libfuzzer-16-dev clang-format-14
   openssl    # certificates of tests/e2e
   prometheus # for promtool
+  haproxy nginx-light # replicas behind a proxy
 )
 
 onednn_wheels=(

@@ -15,6 +15,8 @@ constexpr Examples kExamples[] = {
     {"chat", "millrace chat \"What is photosynthesis?\"",
      "millrace chat --url http://127.0.0.1:9000 --temperature 0"},
     {"health", "millrace health", "millrace health --port 9000 && echo ready"},
+    {"pull", "millrace pull hf://org/repo",
+     "millrace pull https://example.com/model.gguf --sha256 DIGEST"},
     {"keys", "millrace keys create --tenant search >> keys.yaml",
      "millrace keys create --tenant ops --scopes manage,metrics >> keys.yaml"},
     {"trace", "millrace trace", "millrace trace --seconds 2 -o busy.json"},

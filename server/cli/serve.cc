@@ -4,7 +4,6 @@
 #include <unistd.h>
 
 #include <cstdio>
-#include <cstdlib>
 #include <filesystem>
 #include <optional>
 #include <string>
@@ -21,8 +20,10 @@
 #include "server/app.h"
 #include "server/cli/examples.h"
 #include "server/cli/model_kind.h"
+#include "server/cli/pull_models.h"
 #include "server/cli/verbs.h"
 #include "server/lifecycle/load_graph.h"
+#include "server/pull/cache_entry.h"
 #include "server/shutdown.h"
 
 namespace millrace::server {
@@ -32,20 +33,12 @@ constexpr const char* kDefaultModel = "SmolLM2-135M-Instruct.Q4_1.gguf";
 
 struct CommandLine {
   config::Sources sources;
+  std::vector<std::string> sha256;  // of the models, in their order
+  bool pull = false;
   bool help = false;
   bool help_all = false;
   bool print_config = false;
 };
-
-std::filesystem::path CacheFolder() {
-  if (const char* own = std::getenv("MILLRACE_CACHE")) return own;
-  if (const char* xdg = std::getenv("XDG_CACHE_HOME")) {
-    return std::filesystem::path(xdg) / "millrace";
-  }
-  const char* home = std::getenv("HOME");
-  return std::filesystem::path(home == nullptr ? "/" : home) / ".cache" /
-         "millrace";
-}
 
 // "name=path" or "path"; a path that exists as written is never split.
 config::ModelSettings ModelArgument(const std::string& text) {
@@ -77,6 +70,10 @@ StatusOr<CommandLine> Parse(Args args) {
       line.print_config = true;
       continue;
     }
+    if (arg == "--pull") {
+      line.pull = true;
+      continue;
+    }
     if (arg.size() < 2 || arg[0] != '-') {
       if (arg.ends_with(".yaml") || arg.ends_with(".yml")) {
         return InvalidArgument("'" + arg +
@@ -97,7 +94,8 @@ StatusOr<CommandLine> Parse(Args args) {
     // What vLLM, llama.cpp and SGLang call the positional argument.
     const bool is_model = name == "model" || name == "m" ||
                           name == "model-path" || name == "model_path";
-    const config::FlagKind kind = is_config || is_model
+    const bool is_sum = name == "model-sha256" || name == "model_sha256";
+    const config::FlagKind kind = is_config || is_model || is_sum
                                       ? config::FlagKind::kValue
                                       : config::KindOfFlag(name);
     if (kind == config::FlagKind::kUnknown) return config::UnknownFlag(name);
@@ -110,7 +108,9 @@ StatusOr<CommandLine> Parse(Args args) {
         return InvalidArgument(arg + " needs a value after it");
       }
     }
-    if (is_config) {
+    if (is_sum) {
+      line.sha256.push_back(*value);
+    } else if (is_config) {
       line.sources.config_file = *value;
     } else if (is_model) {
       line.sources.models.push_back(ModelArgument(*value));
@@ -127,7 +127,8 @@ std::string HelpText(bool all) {
       "usage: millrace serve [[NAME=]MODEL…] [--config FILE] [flags]\n\n";
   text += WrapText(
       "Serves each MODEL (a GGUF file, a Hugging Face folder with safetensors, "
-      "an ONNX graph or a PyTorch export .pt2) as NAME, or as the file's stem "
+      "an ONNX graph, a PyTorch export .pt2, or the address of a model that "
+      "`millrace pull` has brought) as NAME, or as the file's stem "
       "or the folder's name; without one, those of --model-repository, or the "
       "default model that deploy/install_deps.sh puts in the cache.\n"
       "\n"
@@ -139,6 +140,14 @@ std::string HelpText(bool all) {
   constexpr size_t kColumn = 32;
   text += HelpEntry("  --config FILE", "settings in YAML", kColumn, width);
   text += HelpEntry("  --model MODEL", "as the argument MODEL; also -m",
+                    kColumn, width);
+  text += HelpEntry("  --pull",
+                    "pull models given by address (hf://org/repo) that the "
+                    "cache lacks",
+                    kColumn, width);
+  text += HelpEntry("  --model-sha256 DIGEST",
+                    "of the model's file, checked at start; one for each "
+                    "model, in their order",
                     kColumn, width);
   text += HelpEntry("  --print-config",
                     "the effective settings and where each comes from", kColumn,
@@ -231,7 +240,10 @@ Status Serve(Args args) {
     std::fputs(HelpText(line.help_all).c_str(), stdout);
     return OkStatus();
   }
-  ASSIGN_OR_RETURN(const config::Loaded loaded, LoadSettings(line.sources));
+  ASSIGN_OR_RETURN(config::Loaded loaded, LoadSettings(line.sources));
+  if (!line.print_config) {
+    RETURN_IF_ERROR(PullModels(line.pull, &loaded.settings.models));
+  }
   const std::vector<std::string> warnings = WarningsOf(loaded);
   if (line.print_config) {
     for (const std::string& warning : warnings) {
@@ -241,6 +253,7 @@ Status Serve(Args args) {
     return OkStatus();
   }
   RETURN_IF_ERROR(CheckPaths(loaded.settings.models));
+  RETURN_IF_ERROR(CheckSums(line.sha256, loaded.settings.models));
   const config::ServerSettings& server = loaded.settings.server;
   ASSIGN_OR_RETURN(const LogLevel level, ParseLogLevel(server.log_level));
   ASSIGN_OR_RETURN(const LogFormat format, ParseLogFormat(server.log_format));

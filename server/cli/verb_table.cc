@@ -10,6 +10,8 @@ constexpr Verb kVerbs[] = {
      HealthVerb},
     {"trace", "what a running server does for seconds, for Perfetto", RunTrace,
      TraceVerb},
+    {"pull", "bring a model from hf://, https:// or s3:// into the cache",
+     RunPull, PullVerb},
     {"keys", "make API keys for --api-keys-file", RunKeys, KeysVerb},
     {"inspect", "what a model file holds, servable or why not", RunInspect,
      InspectVerb},

@@ -15,6 +15,7 @@ int RunServe(Args args);       // the server
 int RunChat(Args args);        // a terminal chat with a running server
 int RunHealth(Args args);      // whether a running server is ready
 int RunTrace(Args args);       // what a running server does for seconds
+int RunPull(Args args);        // a model from elsewhere into the cache
 int RunKeys(Args args);        // API keys for the file of keys
 int RunInspect(Args args);     // what a model file holds, servable or why not
 int RunTopology(Args args);    // what would be pinned where
@@ -31,6 +32,7 @@ struct VerbSpec;
 const VerbSpec& ChatVerb();
 const VerbSpec& HealthVerb();
 const VerbSpec& TraceVerb();
+const VerbSpec& PullVerb();
 const VerbSpec& KeysVerb();
 const VerbSpec& InspectVerb();
 const VerbSpec& TopologyVerb();

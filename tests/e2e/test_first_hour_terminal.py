@@ -13,7 +13,7 @@ import pytest
 from conftest import BINARY, MODEL, MODEL_ID, REPO, start
 from terminal import Terminal, clean_environment, plain
 
-VERBS = ["serve", "chat", "health", "trace", "keys", "inspect", "topology",
+VERBS = ["serve", "chat", "health", "trace", "pull", "keys", "inspect", "topology",
          "bench", "convert", "run", "quantize", "profile", "logits",
          "completion"]
 

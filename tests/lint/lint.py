@@ -104,7 +104,8 @@ KERNEL_SYSTEM = {"immintrin.h", "cstddef", "cstdint"}
 REMEDY = re.compile(r"\b(?:raise|lower|set) ([a-z]+(?:_[a-z]+)+)")
 FLAG = re.compile(r"(?<![\w-])--([a-z][a-z-]*[a-z])(?![\w-])")
 # Flags that are no settings.
-SERVE_FLAGS = {"config", "help", "help_all", "model", "print_config", "version"}
+SERVE_FLAGS = {"config", "help", "help_all", "model", "model_sha256",
+               "print_config", "pull", "version"}
 
 MAX_LINES = 500
 CODE = {".h", ".cc", ".cu", ".py", ".sh", ".cmake", ".proto"}

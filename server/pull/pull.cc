@@ -1,0 +1,372 @@
+#include "server/pull/pull.h"
+
+#include <algorithm>
+#include <cstdlib>
+#include <fstream>
+#include <iterator>
+#include <system_error>
+#include <utility>
+#include <vector>
+
+#include "server/key_file.h"
+#include "server/pull/cache_entry.h"
+#include "server/pull/digest.h"
+#include "server/pull/hub.h"
+#include "server/pull/source.h"
+
+namespace millrace::server {
+namespace {
+
+namespace fs = std::filesystem;
+
+constexpr size_t kMaxListing = size_t{32} << 20;
+constexpr char kEtagFile[] = "etag";
+constexpr char kSumFile[] = "sha256";
+
+std::string Variable(const char* name, const char* other = nullptr) {
+  const char* value = std::getenv(name);
+  if ((value == nullptr || *value == '\0') && other != nullptr) {
+    value = std::getenv(other);
+  }
+  return value == nullptr ? "" : value;
+}
+
+std::string WithoutSlash(std::string url) {
+  while (url.ends_with('/')) url.pop_back();
+  return url;
+}
+
+std::string TextOf(const fs::path& path) {
+  std::ifstream file(path, std::ios::binary);
+  return std::string(std::istreambuf_iterator<char>(file), {});
+}
+
+// Pickles of protocol 2 and newer begin with the opcode PROTO and its number.
+bool IsPickle(const fs::path& path) {
+  char head[2] = {};
+  std::error_code ignored;
+  if (!fs::is_regular_file(path, ignored)) return false;
+  std::ifstream(path, std::ios::binary).read(head, sizeof head);
+  return head[0] == '\x80' && head[1] >= 2 && head[1] <= 5;
+}
+
+class IntoText : public TransferSink {
+ public:
+  Status Begin(const TransferReply&) override {
+    text.clear();
+    return OkStatus();
+  }
+  Status Write(std::string_view bytes) override {
+    if (text.size() + bytes.size() > kMaxListing) {
+      return ResourceExhausted("the list of files has more than 32 MiB");
+    }
+    text.append(bytes);
+    return OkStatus();
+  }
+  std::string text;
+};
+
+// One pull of one address; the options live longer.
+class Puller {
+ public:
+  Puller(Source source, const PullOptions& options)
+      : source_(std::move(source)),
+        options_(options),
+        entry_(options.cache, source_.cache_key) {}
+
+  StatusOr<Pulled> Run() {
+    return source_.kind == SourceKind::kHub ? Hub() : OneFile();
+  }
+
+ private:
+  void Say(const std::string& sentence) const {
+    if (options_.retry.say) options_.retry.say(sentence);
+  }
+
+  TransferRequest Request(std::string url) const {
+    TransferRequest request;
+    request.url = std::move(url);
+    request.what = source_.text;
+    request.ca_file =
+        options_.ca_file.empty() ? Variable("SSL_CERT_FILE") : options_.ca_file;
+    request.stall_s = options_.stall_s;
+    return request;
+  }
+
+  Status Lock() {
+    return entry_.Lock([this] {
+      Say("another process pulls " + source_.text + "; waiting for it");
+    });
+  }
+
+  // What the cache holds; `sha256` of one file, where it was told.
+  StatusOr<Pulled> There() const { return Pulled{entry_.Current(), true}; }
+
+  Status CheckModel(const fs::path& path) const {
+    if (IsPickle(path)) {
+      return InvalidArgument(source_.text +
+                             " is a pickle, whatever its name says, and may "
+                             "run any code; nothing was kept");
+    }
+    if (!options_.is_model) return OkStatus();
+    Status refused = options_.is_model(path.string());
+    return refused.ok() ? refused : refused.Prefixed(source_.text);
+  }
+
+  // ---- one file: https, s3, file ----
+
+  StatusOr<TransferRequest> FileRequest() const {
+    if (source_.kind != SourceKind::kS3) return Request(source_.url);
+    std::string region = Variable("AWS_REGION", "AWS_DEFAULT_REGION");
+    if (region.empty()) region = "us-east-1";
+    const std::string endpoint =
+        WithoutSlash(Variable("AWS_ENDPOINT_URL_S3", "AWS_ENDPOINT_URL"));
+    const std::string key = "/" + PercentEncode(source_.path);
+    // A certificate for *.s3… fits no name with dots.
+    const bool is_dotted = source_.bucket.find('.') != std::string::npos;
+    std::string url;
+    if (!endpoint.empty()) {
+      url = endpoint + "/" + source_.bucket + key;
+    } else if (is_dotted) {
+      url = "https://s3." + region + ".amazonaws.com/" + source_.bucket + key;
+    } else {
+      url = "https://" + source_.bucket + ".s3." + region + ".amazonaws.com" +
+            key;
+    }
+    TransferRequest request = Request(url);
+    request.follow = false;  // a signature holds for one host
+    request.aws_region = region;
+    request.aws_key_id = Variable("AWS_ACCESS_KEY_ID");
+    request.aws_secret = Variable("AWS_SECRET_ACCESS_KEY");
+    if (request.aws_key_id.empty() != request.aws_secret.empty()) {
+      return InvalidArgument(
+          "AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY belong together, but "
+          "only one of them is set");
+    }
+    // S3 wants the digest of the body, here of none, as a header, too.
+    if (!request.aws_key_id.empty()) {
+      request.headers.push_back("x-amz-content-sha256: " + HexText(Sha256("")));
+    }
+    const std::string token = Variable("AWS_SESSION_TOKEN");
+    if (!token.empty() && !request.aws_key_id.empty()) {
+      request.headers.push_back("x-amz-security-token: " + token);
+    }
+    return request;
+  }
+
+  StatusOr<Downloaded> CopyFile(const fs::path& path) const {
+    std::error_code error;
+    if (!fs::is_regular_file(source_.path, error)) {
+      return NotFound("'" + source_.path +
+                      "' is no file; a folder can be served where it stands");
+    }
+    fs::copy_file(source_.path, path, fs::copy_options::overwrite_existing,
+                  error);
+    if (error) {
+      fs::remove(path, error);
+      return ResourceExhausted("'" + path.string() +
+                               "' cannot be written; make room or set "
+                               "MILLRACE_CACHE to a larger disk");
+    }
+    Downloaded done;
+    ASSIGN_OR_RETURN(done.sha256, Sha256OfFile(path));
+    if (!options_.sha256.empty() && done.sha256 != options_.sha256) {
+      fs::remove(path, error);
+      return DataLoss(source_.text + " has the SHA-256 " + done.sha256 +
+                      ", but " + options_.sha256 +
+                      " is expected; nothing was kept");
+    }
+    options_.progress(1);
+    return done;
+  }
+
+  bool HasSum(const std::string& sha256) const {
+    const fs::path current = entry_.Current();
+    return !current.empty() &&
+           TextOf(current.parent_path() / kSumFile) == sha256;
+  }
+
+  StatusOr<Pulled> OneFile() {
+    if (!options_.sha256.empty() && HasSum(options_.sha256)) return There();
+    RETURN_IF_ERROR(Lock());
+    if (!options_.sha256.empty() && HasSum(options_.sha256)) return There();
+    const fs::path current = entry_.Current();
+    ASSIGN_OR_RETURN(const fs::path partial, entry_.Partial("file"));
+    const fs::path path = partial / source_.name;
+    StatusOr<Downloaded> done = Downloaded{};
+    if (source_.kind == SourceKind::kFile) {
+      done = CopyFile(path);
+    } else {
+      ASSIGN_OR_RETURN(TransferRequest request, FileRequest());
+      const std::string etag =
+          current.empty() ? "" : TextOf(current.parent_path() / kEtagFile);
+      // Where a checksum is asked for, the cache does not have it.
+      if (!etag.empty() && options_.sha256.empty()) {
+        request.headers.push_back("If-None-Match: " + etag);
+      }
+      Expected expected;
+      expected.sha256 = options_.sha256;
+      done = DownloadFile(request, path, expected, options_.retry,
+                          [this](int64_t have, int64_t size) {
+                            if (size > 0) {
+                              options_.progress(static_cast<double>(have) /
+                                                static_cast<double>(size));
+                            }
+                          });
+    }
+    RETURN_IF_ERROR(done.status());
+    if (done->not_modified) return There();
+    if (const Status refused = CheckModel(path); !refused.ok()) {
+      std::error_code ignored;
+      fs::remove_all(partial, ignored);
+      return refused;
+    }
+    std::ofstream(partial / kEtagFile) << done->etag;
+    std::ofstream(partial / kSumFile) << done->sha256;
+    RETURN_IF_ERROR(
+        entry_.Place(partial, done->sha256.substr(0, 16), source_.name));
+    return Pulled{entry_.Current(), false};
+  }
+
+  // ---- a repository of Hugging Face ----
+
+  TransferRequest HubRequest(const std::string& path) const {
+    std::string endpoint = WithoutSlash(Variable("HF_ENDPOINT"));
+    if (endpoint.empty()) endpoint = "https://huggingface.co";
+    TransferRequest request = Request(endpoint + path);
+    if (const std::string token = Variable("HF_TOKEN"); !token.empty()) {
+      request.headers.push_back("Authorization: Bearer " + token);
+    }
+    return request;
+  }
+
+  StatusOr<HubListing> Listing() const {
+    const TransferRequest request =
+        HubRequest("/api/models/" + source_.repo + "/revision/" +
+                   source_.revision + "?blobs=true");
+    int64_t delay_ms = options_.retry.first_delay_ms;
+    for (int64_t tries = 1;; ++tries, delay_ms *= 2) {
+      IntoText sink;
+      const StatusOr<TransferReply> reply = Transfer(request, &sink);
+      if (reply.ok()) {
+        StatusOr<HubListing> listing = ParseHubListing(sink.text);
+        if (!listing.ok()) return listing.status().Prefixed(source_.text);
+        return listing;
+      }
+      if (reply.status().reason() != kTransient ||
+          tries > options_.retry.retries) {
+        return reply.status();
+      }
+      WaitToRetry(options_.retry, reply.status(), delay_ms);
+    }
+  }
+
+  StatusOr<Pulled> Hub() {
+    if (!options_.sha256.empty() && source_.path.empty()) {
+      return InvalidArgument(
+          "--sha256 is of one file, but " + source_.text +
+          " is a repository; name a file, or a commit as revision");
+    }
+    // A commit never changes.
+    if (entry_.CurrentVersion() == source_.revision && Matches()) {
+      return There();
+    }
+    ASSIGN_OR_RETURN(const HubListing listing, Listing());
+    if (entry_.CurrentVersion() == listing.commit && Matches()) return There();
+    ASSIGN_OR_RETURN(std::vector<HubFile> files, ChooseFiles(listing, source_));
+    RETURN_IF_ERROR(Lock());
+    if (entry_.CurrentVersion() == listing.commit && Matches()) return There();
+    ASSIGN_OR_RETURN(const fs::path partial, entry_.Partial(listing.commit));
+    const bool is_file =
+        files.size() == 1 && !files[0].path.ends_with(".safetensors");
+    const fs::path inner =
+        is_file ? fs::path(files[0].path).filename() : fs::path(source_.name);
+    RETURN_IF_ERROR(HubFiles(listing, files, partial / inner, is_file));
+    if (const Status refused = CheckModel(partial / inner); !refused.ok()) {
+      std::error_code ignored;
+      fs::remove_all(partial, ignored);
+      return refused;
+    }
+    if (!options_.sha256.empty()) {
+      std::ofstream(partial / kSumFile) << options_.sha256;
+    }
+    RETURN_IF_ERROR(entry_.Place(partial, listing.commit, inner));
+    return Pulled{entry_.Current(), false};
+  }
+
+  // The checksum that is asked for is that of what stands there.
+  bool Matches() const {
+    if (options_.sha256.empty()) return true;
+    const StatusOr<std::string> found = Sha256OfFile(entry_.Current());
+    return found.ok() && *found == options_.sha256;
+  }
+
+  Status HubFiles(const HubListing& listing, const std::vector<HubFile>& files,
+                  const fs::path& target, bool is_file) const {
+    int64_t total = 0, before = 0;
+    for (const HubFile& file : files) total += std::max<int64_t>(file.size, 0);
+    for (const HubFile& file : files) {
+      const fs::path path = is_file ? target : target / file.path;
+      std::error_code error;
+      // Of a pull that was ended between two files.
+      if (fs::exists(path, error)) {
+        before += std::max<int64_t>(file.size, 0);
+        continue;
+      }
+      fs::create_directories(path.parent_path(), error);
+      if (error) {
+        return FailedPrecondition("'" + path.parent_path().string() +
+                                  "' cannot be made: " + error.message());
+      }
+      TransferRequest request =
+          HubRequest("/" + source_.repo + "/resolve/" + listing.commit + "/" +
+                     PercentEncode(file.path));
+      if (!is_file) request.what += "/" + file.path;
+      Expected expected{file.size, file.sha256, file.git_sha1};
+      if (!options_.sha256.empty()) {
+        if (!expected.sha256.empty() && expected.sha256 != options_.sha256) {
+          return DataLoss(source_.text + " has the SHA-256 " + expected.sha256 +
+                          " by its list of files, but " + options_.sha256 +
+                          " is expected");
+        }
+        expected.sha256 = options_.sha256;
+      }
+      const auto progress = [&](int64_t have, int64_t) {
+        if (total > 0) {
+          options_.progress(static_cast<double>(before + have) /
+                            static_cast<double>(total));
+        }
+      };
+      RETURN_IF_ERROR(
+          DownloadFile(request, path, expected, options_.retry, progress)
+              .status());
+      before += std::max<int64_t>(file.size, 0);
+    }
+    return OkStatus();
+  }
+
+  const Source source_;
+  const PullOptions& options_;
+  CacheEntry entry_;
+};
+
+}  // namespace
+
+StatusOr<Pulled> Pull(const std::string& address, const PullOptions& options) {
+  ASSIGN_OR_RETURN(Source source, ParseSource(address));
+  PullOptions whole = options;
+  if (!whole.progress) whole.progress = [](double) {};
+  return Puller(std::move(source), whole).Run();
+}
+
+StatusOr<fs::path> PulledPath(const std::string& address,
+                              const fs::path& cache) {
+  ASSIGN_OR_RETURN(const Source source, ParseSource(address));
+  const fs::path path = CacheEntry(cache, source.cache_key).Current();
+  if (!path.empty()) return path;
+  return NotFound(source.text + " is not in the cache (" + cache.string() +
+                  "); run `millrace pull " + source.text +
+                  "` before, or start with --pull");
+}
+
+}  // namespace millrace::server
