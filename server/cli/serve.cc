@@ -141,18 +141,19 @@ std::string HelpText(bool all) {
   text += HelpEntry("  --config FILE", "settings in YAML", kColumn, width);
   text += HelpEntry("  --model MODEL", "as the argument MODEL; also -m",
                     kColumn, width);
-  text += HelpEntry("  --pull",
-                    "pull models given by address (hf://org/repo) that the "
-                    "cache lacks",
-                    kColumn, width);
-  text += HelpEntry("  --model-sha256 DIGEST",
-                    "of the model's file, checked at start; one for each "
-                    "model, in their order",
-                    kColumn, width);
   text += HelpEntry("  --print-config",
                     "the effective settings and where each comes from", kColumn,
                     width);
-  if (!all) {
+  if (all) {
+    text += HelpEntry("  --pull",
+                      "pull models given by address (hf://org/repo) that the "
+                      "cache lacks",
+                      kColumn, width);
+    text += HelpEntry("  --model-sha256 DIGEST",
+                      "of the model's file, checked at start; one for each "
+                      "model, in their order",
+                      kColumn, width);
+  } else {
     text += HelpEntry("  --help-all", "every flag, with bounds and aliases",
                       kColumn, width);
   }
