@@ -31,6 +31,11 @@ def free_ports(count):
         return [each.getsockname()[1] for each in sockets]
 
 
+def found(kind):
+    """The proxy's program, which stands where not every user looks."""
+    return shutil.which(kind, path=os.environ["PATH"] + ":/usr/sbin")
+
+
 def until(condition, seconds=300):
     end = time.monotonic() + seconds
     while not condition():
@@ -71,11 +76,15 @@ class Fleet:
             text = text.replace(f"127.0.0.1:800{i + 1}", f"127.0.0.1:{port}")
         text = re.sub(r"(bind |listen ):?8000",
                       rf"\g<1>127.0.0.1:{self.port}", text)
+        # As a user who may not write where nginx keeps bodies.
+        text = text.replace("http {", "http {\n" + "".join(
+            f"  {part}_temp_path {self.folder}/{part};\n" for part in
+            ("client_body", "proxy", "fastcgi", "uwsgi", "scgi")), 1)
         config = self.folder / name
         config.write_text(text)
         command = {
-            "haproxy": ["haproxy", "-db", "-f", config],
-            "nginx": ["nginx", "-p", self.folder, "-c", config, "-g",
+            "haproxy": [found(self.kind), "-db", "-f", config],
+            "nginx": [found(self.kind), "-p", self.folder, "-c", config, "-g",
                       f"daemon off; pid {self.folder}/nginx.pid;"],
         }[self.kind]
         self.proxy = subprocess.Popen(command, stdout=subprocess.DEVNULL,
@@ -187,7 +196,3 @@ class Clients:
     def done_by(self, replica, since):
         return sum(stream.end == "done" and stream.replica == replica
                    for stream in self.ended[since:])
-
-
-def installed(kind):
-    return shutil.which(kind, path=os.environ["PATH"] + ":/usr/sbin") is not None

@@ -8,12 +8,12 @@ import threading
 import pytest
 
 from conftest import MODEL_ID
-from replicas import PROXIES, Clients, Fleet, Stream, installed, until
+from replicas import PROXIES, Clients, Fleet, Stream, found, until
 
 
 @pytest.fixture(scope="module", params=PROXIES)
 def fleet(request, tmp_path_factory):
-    if not installed(request.param):
+    if not found(request.param):
         pytest.skip(f"{request.param} is not installed")
     folder = tmp_path_factory.mktemp(request.param)
     with Fleet(request.param, folder) as running:
