@@ -101,7 +101,8 @@ void GenerateSession::CompileConstraint() {
             .Because("unsupported_parameter"));
   }
   parts_->grammars->Compile(
-      constraint, [self = shared_from_this()](models::CompiledGrammar grammar) {
+      constraint, {.deadline = request_.deadline, .stop = client_stop_},
+      [self = shared_from_this()](models::CompiledGrammar grammar) {
         self->parts_->pool->Continue([self, grammar = std::move(grammar)] {
           self->StartAll(self->TakeGrammar(grammar));
         });
@@ -109,6 +110,8 @@ void GenerateSession::CompileConstraint() {
 }
 
 Status GenerateSession::TakeGrammar(const models::CompiledGrammar& grammar) {
+  // A grammar that came late is for nobody.
+  RETURN_IF_ERROR(CheckStillWanted());
   if (grammar.ok()) {
     grammar_ = *grammar;
   } else if (!holds_call_) {

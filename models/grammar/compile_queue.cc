@@ -4,6 +4,9 @@
 
 #include <pthread.h>
 
+#include <algorithm>
+#include <utility>
+
 namespace millrace::models {
 namespace {
 
@@ -26,8 +29,16 @@ bool IsLasting(const CompiledGrammar& grammar) {
 
 }  // namespace
 
+void CompileQueue::Ask::Ring::operator()() const {
+  MutexLock lock(queue->mu_);
+  queue->watched_.NotifyOne();
+}
+
 CompileQueue::CompileQueue(Work work, const Limits& limits)
-    : work_(std::move(work)), limits_(limits), thread_([this] { Run(); }) {}
+    : work_(std::move(work)),
+      limits_(limits),
+      thread_([this] { Run(); }),
+      watcher_([this] { Watch(); }) {}
 
 CompileQueue::~CompileQueue() {
   {
@@ -35,16 +46,26 @@ CompileQueue::~CompileQueue() {
     stopping_ = true;
   }
   changed_.NotifyAll();
+  watched_.NotifyAll();
   thread_.join();
-  for (auto& [key, waiting] : waiting_) {
-    for (auto& [field, done] : waiting.dones) {
-      done(Unavailable("the model is being unloaded"));
+  watcher_.join();
+  std::unordered_map<std::string, Waiting> left;
+  {
+    MutexLock lock(mu_);
+    left.swap(waiting_);
+  }
+  for (auto& [key, waiting] : left) {
+    for (const std::unique_ptr<Ask>& ask : waiting.asks) {
+      ask->done(Unavailable("the model is being unloaded"));
     }
   }
 }
 
-void CompileQueue::Compile(const OutputConstraint& constraint, Done done) {
+void CompileQueue::Compile(const OutputConstraint& constraint, CompileWait wait,
+                           Done done) {
   std::string key = KeyOf(constraint);
+  auto ask = std::make_unique<Ask>(this, constraint.field, std::move(wait),
+                                   std::move(done));
   CompiledGrammar ready = Internal("set below");
   {
     MutexLock lock(mu_);
@@ -52,15 +73,13 @@ void CompileQueue::Compile(const OutputConstraint& constraint, Done done) {
       kept_.splice(kept_.begin(), kept_, kept->second);
       ready = kept->second->grammar;
     } else if (const auto same = waiting_.find(key); same != waiting_.end()) {
-      same->second.dones.emplace_back(constraint.field, std::move(done));
-      return;
+      same->second.asks.push_back(std::move(ask));
     } else if (waiting_.size() < limits_.max_waiting) {
       Waiting& waiting = waiting_[key];
       waiting.constraint = constraint;
-      waiting.dones.emplace_back(constraint.field, std::move(done));
+      waiting.asks.push_back(std::move(ask));
       order_.push_back(std::move(key));
       changed_.NotifyOne();
-      return;
     } else {
       ready = ResourceExhausted(std::to_string(limits_.max_waiting) +
                                 " other grammars wait to be compiled; try "
@@ -68,8 +87,9 @@ void CompileQueue::Compile(const OutputConstraint& constraint, Done done) {
                   .RetryAfterMs(1000)
                   .Because("queue_full");
     }
+    if (ask == nullptr) watched_.NotifyOne();
   }
-  done(AtField(std::move(ready), constraint.field));
+  if (ask != nullptr) ask->done(AtField(std::move(ready), constraint.field));
 }
 
 void CompileQueue::Run() {
@@ -83,19 +103,72 @@ void CompileQueue::Run() {
       if (stopping_) return;
       key = std::move(order_.front());
       order_.pop_front();
-      constraint = waiting_.at(key).constraint;
+      Waiting& waiting = waiting_.at(key);
+      waiting.running = true;
+      constraint = waiting.constraint;
     }
     const CompiledGrammar grammar = work_(constraint);
-    std::vector<std::pair<std::string, Done>> dones;
+    Asks asks;
     {
       MutexLock lock(mu_);
       const auto done = waiting_.find(key);
-      dones = std::move(done->second.dones);
+      asks = std::move(done->second.asks);
       waiting_.erase(done);
       if (IsLasting(grammar)) Keep(key, grammar);
     }
-    for (auto& [field, done] : dones) done(AtField(grammar, field));
+    for (const std::unique_ptr<Ask>& ask : asks) {
+      ask->done(AtField(grammar, ask->field));
+    }
   }
+}
+
+void CompileQueue::Watch() {
+  pthread_setname_np(pthread_self(), "grammar-wait");
+  while (true) {
+    Asks ended;
+    {
+      MutexLock lock(mu_);
+      while (!stopping_) {
+        Clock::Time next = kNever;
+        ended = TakeEnded(Clock::Real().Now(), next);
+        if (!ended.empty()) break;
+        if (next == kNever) {
+          watched_.Wait(mu_);
+        } else {
+          watched_.WaitUntil(mu_, next);
+        }
+      }
+      if (ended.empty()) return;
+    }
+    for (const std::unique_ptr<Ask>& ask : ended) {
+      ask->done(ask->wait.stop.stop_requested()
+                    ? Cancelled("the client is gone")
+                    : DeadlineExceeded("the request's deadline passed while "
+                                       "its grammar was compiled"));
+    }
+  }
+}
+
+CompileQueue::Asks CompileQueue::TakeEnded(Clock::Time now, Clock::Time& next) {
+  Asks ended;
+  for (auto at = waiting_.begin(); at != waiting_.end();) {
+    Waiting& waiting = at->second;
+    for (std::unique_ptr<Ask>& ask : waiting.asks) {
+      if (ask->wait.stop.stop_requested() || ask->wait.deadline <= now) {
+        ended.push_back(std::move(ask));
+      } else {
+        next = std::min(next, ask->wait.deadline);
+      }
+    }
+    std::erase(waiting.asks, nullptr);
+    if (waiting.asks.empty() && !waiting.running) {
+      std::erase(order_, at->first);
+      at = waiting_.erase(at);
+    } else {
+      ++at;
+    }
+  }
+  return ended;
 }
 
 void CompileQueue::Keep(const std::string& key,

@@ -1,12 +1,13 @@
 // The queue in front of a compiler of grammars: one thread compiles, equal
-// constraints that wait are compiled once, results are kept.
+// constraints that wait are compiled once, results are kept. A second thread
+// ends requests whose deadline passes or whose client leaves while they wait; a
+// constraint that nobody waits for any more is not compiled.
 //
 //   CompileQueue queue([](const OutputConstraint& c) { return Slow(c); }, {});
 //
 // Thread-safe.
 #pragma once
 
-#include <condition_variable>
 #include <cstddef>
 #include <deque>
 #include <functional>
@@ -15,7 +16,6 @@
 #include <string>
 #include <thread>
 #include <unordered_map>
-#include <utility>
 #include <vector>
 
 #include "config/base/mutex.h"
@@ -36,12 +36,34 @@ class CompileQueue final : public GrammarCompiler {
   explicit CompileQueue(Work work) : CompileQueue(std::move(work), Limits{}) {}
   ~CompileQueue() override;
 
-  void Compile(const OutputConstraint& constraint, Done done) override;
+  void Compile(const OutputConstraint& constraint, CompileWait wait,
+               Done done) override;
 
  private:
+  // One request that waits.
+  struct Ask {
+    struct Ring {
+      CompileQueue* queue;
+      void operator()() const;
+    };
+    Ask(CompileQueue* queue, std::string field_path, CompileWait given,
+        Done told)
+        : field(std::move(field_path)),
+          wait(std::move(given)),
+          done(std::move(told)),
+          on_stop(wait.stop, Ring{queue}) {}
+
+    const std::string field;
+    const CompileWait wait;
+    const Done done;
+    // Takes the queue's mutex, so that an ask is never destroyed under it.
+    const std::stop_callback<Ring> on_stop;
+  };
+  using Asks = std::vector<std::unique_ptr<Ask>>;
   struct Waiting {
     OutputConstraint constraint;
-    std::vector<std::pair<std::string, Done>> dones;  // with their fields
+    Asks asks;
+    bool running = false;
   };
   struct Kept {
     std::string key;
@@ -51,13 +73,17 @@ class CompileQueue final : public GrammarCompiler {
   using KeptList = std::list<Kept>;
 
   void Run();
+  void Watch();
+  // Takes out those that wait no longer, and tells when the next one will.
+  Asks TakeEnded(Clock::Time now, Clock::Time& next) REQUIRES(mu_);
   void Keep(const std::string& key, const CompiledGrammar& grammar)
       REQUIRES(mu_);
 
   const Work work_;
   const Limits limits_;
   Mutex mu_;
-  CondVar changed_;
+  CondVar changed_;  // for Run
+  CondVar watched_;  // for Watch
   // By key; in `order_` until its work begins.
   std::unordered_map<std::string, Waiting> waiting_ GUARDED_BY(mu_);
   std::deque<std::string> order_ GUARDED_BY(mu_);
@@ -65,7 +91,8 @@ class CompileQueue final : public GrammarCompiler {
   std::unordered_map<std::string, KeptList::iterator> by_key_ GUARDED_BY(mu_);
   int64_t kept_bytes_ GUARDED_BY(mu_) = 0;
   bool stopping_ GUARDED_BY(mu_) = false;
-  std::thread thread_;  // last: it uses all of the above
+  std::thread thread_;  // last: they use all of the above
+  std::thread watcher_;
 };
 
 }  // namespace millrace::models

@@ -1,7 +1,8 @@
 // Makes token grammars of constraints. A request waits for its grammar outside
 // the threads of handlers and engine:
 //
-//   compiler->Compile(constraint, [](auto grammar) { ... });
+//   compiler->Compile(constraint, {.deadline = deadline, .stop = stop},
+//                     [](auto grammar) { ... });
 //
 // What comes from a client is checked and compiled in a child process with
 // limits of time and memory (compile_child.h), so that no schema can harm the
@@ -11,9 +12,11 @@
 #include <cstdint>
 #include <functional>
 #include <memory>
+#include <stop_token>
 #include <string>
 #include <vector>
 
+#include "config/base/clock.h"
 #include "config/base/status.h"
 #include "models/grammar/output_constraint.h"
 #include "models/grammar/token_grammar.h"
@@ -21,6 +24,12 @@
 namespace millrace::models {
 
 using CompiledGrammar = StatusOr<std::shared_ptr<const TokenGrammar>>;
+
+// How long a request waits for its grammar.
+struct CompileWait {
+  Clock::Time deadline = kNever;  // of the real clock
+  std::stop_token stop = {};
+};
 
 // Thread-safe.
 class GrammarCompiler {
@@ -31,8 +40,10 @@ class GrammarCompiler {
 
   // Calls `done` once, at once or later from a thread of its own, where it must
   // be short. INVALID_ARGUMENT at the constraint's field names what is wrong
-  // with it; RESOURCE_EXHAUSTED: too many wait to be compiled.
-  virtual void Compile(const OutputConstraint& constraint, Done done) = 0;
+  // with it; RESOURCE_EXHAUSTED: too many wait to be compiled;
+  // DEADLINE_EXCEEDED and CANCELLED: `wait` ended before.
+  virtual void Compile(const OutputConstraint& constraint, CompileWait wait,
+                       Done done) = 0;
 };
 
 // What a grammar must know of a model's tokens.

@@ -27,9 +27,13 @@ class NoGrammar final : public models::TokenGrammar {
 // Keeps the question until the test answers it.
 class FakeCompiler final : public models::GrammarCompiler {
  public:
-  void Compile(const OutputConstraint& constraint, Done done) override {
+  void Compile(const OutputConstraint& constraint, models::CompileWait wait,
+               Done done) override {
+    wait_ = std::move(wait);
     asked_.set_value({constraint, std::move(done)});
   }
+  // Of the question that Next gave.
+  const models::CompileWait& wait() const { return wait_; }
   std::pair<OutputConstraint, Done> Next() {
     auto asked = asked_.get_future().get();
     asked_ = {};
@@ -37,6 +41,7 @@ class FakeCompiler final : public models::GrammarCompiler {
   }
 
  private:
+  models::CompileWait wait_;
   std::promise<std::pair<OutputConstraint, Done>> asked_;
 };
 
@@ -92,6 +97,23 @@ TEST(GenerateConstraint, AClientThatLeavesMeanwhileIsNotSubmitted) {
   done(CompiledGrammar(std::make_shared<const NoGrammar>()));
   EXPECT_EQ(sink->AwaitEnd().status.code(), StatusCode::kCancelled);
   EXPECT_EQ(world.engine.num_submitted(), 0u);
+}
+
+TEST(GenerateConstraint, TheWaitHasTheRequestsDeadlineAndItsClient) {
+  GrammarWorld world;
+  std::stop_source client;
+  GenerateRequest request = TextRequest("Hi", WithRegex());
+  request.deadline = Clock::Real().Now() + std::chrono::hours(1);
+  const Clock::Time deadline = request.deadline;
+  auto sink = world.Start(std::move(request), client.get_token());
+  auto [constraint, done] = world.compiler.Next();
+  EXPECT_EQ(world.compiler.wait().deadline, deadline);
+  EXPECT_FALSE(world.compiler.wait().stop.stop_requested());
+  client.request_stop();
+  EXPECT_TRUE(world.compiler.wait().stop.stop_requested());
+  done(Cancelled("the client is gone"));
+  EXPECT_EQ(sink->AwaitEnd().status.code(), StatusCode::kCancelled);
+  EXPECT_EQ(sink->places_at_end(), 0);
 }
 
 TEST(GenerateConstraint, WithoutACompilerItIsRefusedAtItsField) {

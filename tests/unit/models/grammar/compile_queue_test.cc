@@ -4,8 +4,11 @@
 #include <gtest/gtest.h>
 
 #include <atomic>
+#include <chrono>
 #include <future>
+#include <stop_token>
 #include <string>
+#include <utility>
 
 namespace millrace::models {
 namespace {
@@ -29,12 +32,14 @@ OutputConstraint Regex(std::string text, std::string field = "regex") {
 }
 
 std::future<CompiledGrammar> Ask(GrammarCompiler& compiler,
-                                 const OutputConstraint& constraint) {
+                                 const OutputConstraint& constraint,
+                                 CompileWait wait = {}) {
   auto promise = std::make_shared<std::promise<CompiledGrammar>>();
   auto result = promise->get_future();
-  compiler.Compile(constraint, [promise](CompiledGrammar grammar) {
-    promise->set_value(std::move(grammar));
-  });
+  compiler.Compile(constraint, std::move(wait),
+                   [promise](CompiledGrammar grammar) {
+                     promise->set_value(std::move(grammar));
+                   });
   return result;
 }
 
@@ -135,6 +140,59 @@ TEST(CompileQueue, RefusesWhatExceedsItsBoundAndEndsTheRest) {
   // Either it was compiled before the end, or it was told of it.
   const CompiledGrammar last = waiting.get();
   EXPECT_TRUE(last.ok() || last.status().code() == StatusCode::kUnavailable);
+}
+
+// While the compiler is busy with "busy" until the test opens the gate.
+struct BusyQueue {
+  BusyQueue() {
+    running = Ask(queue, Regex("busy"));
+    begun.get_future().wait();
+  }
+  ~BusyQueue() { Open(); }
+  void Open() {
+    if (!std::exchange(open, true)) go.set_value();
+  }
+
+  std::promise<void> go, begun;
+  bool open = false;
+  std::shared_future<void> gate = go.get_future().share();
+  std::atomic<int> calls = 0;
+  std::future<CompiledGrammar> running;
+  CompileQueue queue{[this](const OutputConstraint& c) {
+    ++calls;
+    if (c.text == "busy") {
+      begun.set_value();
+      gate.wait();
+    }
+    return Small();
+  }};
+};
+
+TEST(CompileQueue, ADeadlineEndsTheWait) {
+  BusyQueue busy;
+  auto patient = Ask(busy.queue, Regex("a"));
+  auto hasty =
+      Ask(busy.queue, Regex("a"),
+          {.deadline = Clock::Real().Now() + std::chrono::milliseconds(5)});
+  EXPECT_EQ(hasty.get().status().code(), StatusCode::kDeadlineExceeded);
+  auto same = Ask(busy.queue, Regex("busy"), {.deadline = Clock::Real().Now()});
+  EXPECT_EQ(same.get().status().code(), StatusCode::kDeadlineExceeded);
+  busy.Open();
+  EXPECT_TRUE(patient.get().ok());
+  EXPECT_TRUE(busy.running.get().ok());
+}
+
+TEST(CompileQueue, WhatNobodyWaitsForIsNotCompiled) {
+  BusyQueue busy;
+  std::stop_source client;
+  auto gone = Ask(busy.queue, Regex("a"), {.stop = client.get_token()});
+  client.request_stop();
+  EXPECT_EQ(gone.get().status().code(), StatusCode::kCancelled);
+  auto never = Ask(busy.queue, Regex("b"), {.stop = client.get_token()});
+  EXPECT_EQ(never.get().status().code(), StatusCode::kCancelled);
+  busy.Open();
+  EXPECT_TRUE(Ask(busy.queue, Regex("c")).get().ok());
+  EXPECT_EQ(busy.calls, 2);
 }
 
 }  // namespace
