@@ -55,7 +55,11 @@ struct ServerSettings {
   int64_t repository_poll_ms = 15'000;      // in mode poll
   // Other servers whose metric names /metrics shows, too.
   std::vector<std::string> metrics_compat;
-  std::string otlp_endpoint;  // of a collector; empty: the OTEL_ variables'
+  // Folder of files and batches; empty: none are taken.
+  std::string batch_dir;
+  int64_t batch_dir_max_bytes = int64_t{10} << 30;
+  int64_t batch_concurrency = 0;  // 0: half of max_num_seqs
+  std::string otlp_endpoint;      // of a collector; empty: the OTEL_ variables'
   std::string log_level = "info";
   std::string log_format = "text";  // text | json
   bool access_log = true;

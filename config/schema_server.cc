@@ -178,6 +178,25 @@ void VisitRepository(ServerSettings& s, const SettingVisitor& visit) {
         &s.repository_poll_ms);
 }
 
+void VisitBatches(ServerSettings& s, const SettingVisitor& visit) {
+  visit({.name = "batch_dir",
+         .help = "folder where files and batches of clients are kept (POST "
+                 "/v1/files, /v1/batches); a server that was stopped or killed "
+                 "goes on with them; empty: none are taken"},
+        &s.batch_dir);
+  visit({.name = "batch_dir_max_size",
+         .help = "most bytes of all files in batch_dir together",
+         .unit = Unit::kBytes,
+         .min = kKiB,
+         .max = kGiB * kKiB},
+        &s.batch_dir_max_bytes);
+  visit({.name = "batch_concurrency",
+         .help = "requests of batches that a model runs at once while nobody "
+                 "else asks it; 0: half of max_num_seqs",
+         .max = 4096},
+        &s.batch_concurrency);
+}
+
 void VisitLogs(ServerSettings& s, const SettingVisitor& visit) {
   visit({.name = "log_level",
          .help = "least important lines to log",
@@ -218,6 +237,7 @@ void VisitServerSettings(ServerSettings& s, const SettingVisitor& visit) {
   VisitListening(s, InGroup("addresses and keys", visit));
   VisitLimits(s, InGroup("limits, threads, shutdown", visit));
   VisitRepository(s, InGroup("model repository", visit));
+  VisitBatches(s, InGroup("batches", visit));
   VisitLogs(s, InGroup("logs", visit));
   VisitObservability(s, InGroup("metrics, traces", visit));
 }

@@ -24,6 +24,7 @@
 #include "handlers/pool.h"
 #include "server/audit.h"
 #include "server/auth.h"
+#include "server/batches/batches.h"
 #include "server/compat_metrics.h"
 #include "server/grpc/server.h"
 #include "server/host_metrics.h"
@@ -190,6 +191,7 @@ struct App::Parts {
   std::unique_ptr<Repository> repository;
   std::optional<ProtocolState> state;  // once the log is set up
   std::unique_ptr<Capturer> capturer;
+  std::unique_ptr<Batches> batches;  // null: no folder for them
   std::unique_ptr<HttpServer> http;
   std::unique_ptr<GrpcServer> grpc;
 
@@ -269,6 +271,12 @@ StatusOr<std::unique_ptr<App>> App::Start(const config::Settings& settings,
       static_cast<uint64_t>(settings.server.http_max_input_bytes));
   parts->capturer =
       std::make_unique<Capturer>(&parts->timeline, &Clock::Real());
+  if (!settings.server.batch_dir.empty()) {
+    ASSIGN_OR_RETURN(
+        parts->batches,
+        Batches::Open({.dir = settings.server.batch_dir,
+                       .max_bytes = settings.server.batch_dir_max_bytes}));
+  }
   ASSIGN_OR_RETURN(parts->http,
                    HttpServer::Start(settings.server,
                                      {.repository = parts->repository.get(),
@@ -278,6 +286,7 @@ StatusOr<std::unique_ptr<App>> App::Start(const config::Settings& settings,
                                       .certificates = parts->certificates.get(),
                                       .audit = parts->audit.get(),
                                       .state = &*parts->state,
+                                      .batches = parts->batches.get(),
                                       .traces = parts->traces.get(),
                                       .capturer = parts->capturer.get(),
                                       .topology = &*parts->topology,
@@ -366,6 +375,8 @@ bool App::Shutdown() {
       std::chrono::milliseconds(parts_->settings.server.shutdown_timeout_ms);
   parts_->repository->SetState(ServerState::kDraining);
   parts_->capturer->Stop();
+  // Its requests are asked again after the next start.
+  if (parts_->batches != nullptr) parts_->batches->Stop();
   if (parts_->grpc != nullptr) parts_->grpc->StopAccepting();
   LogInfo("draining",
           {{"timeout_ms", parts_->settings.server.shutdown_timeout_ms}});

@@ -314,6 +314,19 @@ StatusOr<CallerPtr> Auth::Identify(std::string_view authorization,
       .Because("invalid_api_key");
 }
 
+StatusOr<CallerPtr> Auth::CallerOf(const std::string& tenant) {
+  MutexLock lock(mu_);
+  Refresh();
+  const auto found = tenants_.find(tenant);
+  if (found == tenants_.end()) {
+    return Unauthenticated("the key file names no tenant '" + tenant +
+                           "' any more; put it back")
+        .Because("invalid_api_key");
+  }
+  return CallerPtr(
+      std::make_shared<Caller>(Caller{"batch", found->second, kAllScopes}));
+}
+
 Status Auth::Check(const Caller& caller, Scope scope) const {
   if ((caller.scopes & static_cast<Scopes>(scope)) != 0) return OkStatus();
   const std::string name(ScopeName(scope));

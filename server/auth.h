@@ -65,6 +65,9 @@ class Auth {
   // UNAUTHENTICATED where the caller, identified before, would not be any more:
   // asked for each message of a long stream.
   Status CheckStillValid(const Caller& caller);
+  // Who acts for a tenant when no request does: its batches. UNAUTHENTICATED
+  // when the key file names it no longer.
+  StatusOr<CallerPtr> CallerOf(const std::string& tenant);
   // PERMISSION_DENIED names the scope that is missing.
   Status Check(const Caller& caller, Scope scope) const;
 

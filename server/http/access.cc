@@ -20,7 +20,10 @@ constexpr Rule kRules[] = {
     {"/v2/trace/", Access::kManage},
     {"/v2/models/{id}/trace/", Access::kManage},
     {"/debug", Access::kManage},
-    {"/v1/responses", Access::kInfer},  // what models said, for GET, too
+    // What models were asked and said, for GET, too.
+    {"/v1/responses", Access::kInfer},
+    {"/v1/files", Access::kInfer},
+    {"/v1/batches", Access::kInfer},
 };
 
 }  // namespace

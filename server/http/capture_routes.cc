@@ -16,21 +16,8 @@ namespace {
 constexpr double kDefaultSeconds = 5;
 constexpr double kMostSeconds = 60;
 
-// The value of a name in a query; empty: it is not there.
-std::string_view ValueOf(std::string_view query, std::string_view name) {
-  while (!query.empty()) {
-    const size_t end = std::min(query.find('&'), query.size());
-    const std::string_view pair = query.substr(0, end);
-    if (pair.starts_with(name) && pair.substr(name.size()).starts_with('=')) {
-      return pair.substr(name.size() + 1);
-    }
-    query.remove_prefix(std::min(end + 1, query.size()));
-  }
-  return {};
-}
-
 StatusOr<double> ReadSeconds(std::string_view query) {
-  const std::string_view text = ValueOf(query, "seconds");
+  const std::string_view text = QueryValue(query, "seconds");
   if (text.empty()) return kDefaultSeconds;
   double seconds = 0;
   const auto [end, error] =
@@ -55,7 +42,7 @@ std::string Lines(const std::vector<std::string>& words) {
 void ServeCapture(const Site& site, const std::shared_ptr<Exchange>& exchange) {
   const std::string_view query = exchange->request().query;
   const StatusOr<double> seconds = ReadSeconds(query);
-  const std::string_view format = ValueOf(query, "format");
+  const std::string_view format = QueryValue(query, "format");
   Status status = seconds.status();
   if (status.ok() && !format.empty() && format != "json" && format != "text") {
     status = InvalidArgument("format is '" + std::string(format.substr(0, 40)) +

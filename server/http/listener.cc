@@ -19,6 +19,7 @@
 #include "config/base/log.h"
 #include "config/topology.h"
 #include "server/http/access.h"
+#include "server/http/batch_executor.h"
 #include "server/http/detail/session.h"
 #include "server/http/detail/tcp_conn.h"
 #include "server/http/detail/tls_conn.h"
@@ -239,6 +240,9 @@ class Server final : public HttpServer {
         if (!named.ok()) LogDebug("thread not named");
         io->context.run();
       });
+    }
+    if (site_.services.batches != nullptr) {
+      site_.services.batches->Start(http::MakeBatchExecutor(shared_site_));
     }
     return OkStatus();
   }

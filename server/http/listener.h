@@ -21,6 +21,7 @@
 #include "handlers/pool.h"
 #include "server/audit.h"
 #include "server/auth.h"
+#include "server/batches/batches.h"
 #include "server/lifecycle/core_allocator.h"
 #include "server/lifecycle/repository.h"
 #include "server/protocol_state.h"
@@ -39,6 +40,7 @@ struct HttpServices {
   Certificates* certificates = nullptr;  // null: no TLS
   AuditLog* audit = nullptr;             // null: nothing is written
   ProtocolState* state = nullptr;
+  Batches* batches = nullptr;                  // null: no folder for them
   const RequestTraces* traces = nullptr;       // may be null
   Capturer* capturer = nullptr;                // may be null
   const config::Topology* topology = nullptr;  // may be null

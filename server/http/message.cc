@@ -172,6 +172,19 @@ std::string RenderChunk(std::string_view bytes) {
   return chunk;
 }
 
+std::string_view QueryValue(std::string_view query, std::string_view name) {
+  while (!query.empty()) {
+    const size_t end = std::min(query.find('&'), query.size());
+    const std::string_view pair = query.substr(0, end);
+    const size_t equals = std::min(pair.find('='), pair.size());
+    if (pair.substr(0, equals) == name && equals < pair.size()) {
+      return pair.substr(equals + 1);
+    }
+    query.remove_prefix(std::min(end + 1, query.size()));
+  }
+  return {};
+}
+
 std::optional<std::string> PercentDecoded(std::string_view text) {
   std::string decoded;
   decoded.reserve(text.size());

@@ -53,6 +53,8 @@ std::string RenderHead(const HttpResponse& response, Framing framing,
 std::string RenderChunk(std::string_view bytes);
 inline constexpr std::string_view kLastChunk = "0\r\n\r\n";
 
+// The value of a name in a query, as it was sent; empty: it is not there.
+std::string_view QueryValue(std::string_view query, std::string_view name);
 // "%41" → "A"; none when a '%' is not followed by two hexadecimal digits or
 // the result holds a NUL.
 std::optional<std::string> PercentDecoded(std::string_view text);

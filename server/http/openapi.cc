@@ -91,6 +91,15 @@ constexpr Schema kSchemas[] = {
         "store": {"type": "boolean"}, "stream": {"type": "boolean"},
         "tools": {"type": "array"}, "reasoning": {"type": "object"}},
       "examples": [{"input": "Hello", "max_output_tokens": 32}]})"},
+    {"BatchRequest", R"({"type": "object",
+      "required": ["input_file_id", "endpoint", "completion_window"],
+      "properties": {
+        "input_file_id": {"type": "string"},
+        "endpoint": {"enum": ["/v1/chat/completions", "/v1/completions",
+          "/v1/embeddings"]},
+        "completion_window": {"enum": ["24h"]},
+        "metadata": {"type": "object"},
+        "output_expires_after": {"type": "object"}}})"},
     {"MessagesRequest", R"({"type": "object",
       "required": ["messages", "max_tokens"], "properties": {
         "model": {"type": "string"}, "max_tokens": {"type": "integer"},

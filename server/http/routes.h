@@ -81,6 +81,19 @@ void ServeResponse(const Site&, const std::shared_ptr<Exchange>&);
 void ServeDeleteResponse(const Site&, const std::shared_ptr<Exchange>&);
 void ServeResponseInput(const Site&, const std::shared_ptr<Exchange>&);
 
+// file_routes.cc, batch_routes.cc: on the handler pool.
+void ServeUploadFile(const Site&, const std::shared_ptr<Exchange>&);
+void ServeFiles(const Site&, const std::shared_ptr<Exchange>&);
+void ServeFile(const Site&, const std::shared_ptr<Exchange>&);
+void ServeFileContent(const Site&, const std::shared_ptr<Exchange>&);
+void ServeDeleteFile(const Site&, const std::shared_ptr<Exchange>&);
+void ServeCreateBatch(const Site&, const std::shared_ptr<Exchange>&);
+void ServeBatches(const Site&, const std::shared_ptr<Exchange>&);
+void ServeBatch(const Site&, const std::shared_ptr<Exchange>&);
+void ServeCancelBatch(const Site&, const std::shared_ptr<Exchange>&);
+// Whether there is a folder for files: a large body is not read to be refused.
+Status GuardFiles(const Site&, const std::vector<std::string>& params);
+
 // ollama_routes.cc, llama_routes.cc: what has a body, /props and /slots run on
 // the handler pool.
 void ServeOllamaChat(const Site&, const std::shared_ptr<Exchange>&);

@@ -24,7 +24,9 @@ FLOORS = ["config", "models", "scheduler", "handlers", "server"]
 # without a slash at the end is one file. {own} is the folder itself.
 WALLS = [
     ("config/", ["config/"]),
-    ("server/http/", ["server/http/", "server/console/", "server/lifecycle/",
+    ("server/batches/", ["server/batches/", "config/"]),
+    ("server/http/", ["server/http/", "server/batches/", "server/console/",
+                      "server/lifecycle/",
                       "server/tracing/", "server/*",
                       "handlers/", "models/tensor/", "config/"]),
     ("server/grpc/", ["server/grpc/", "server/lifecycle/",
