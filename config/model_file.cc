@@ -3,6 +3,8 @@
 #include "config/model_file.h"
 
 #include <algorithm>
+#include <memory>
+#include <optional>
 #include <set>
 #include <string_view>
 #include <utility>
@@ -11,14 +13,15 @@
 
 #include "config/base/nearest.h"
 #include "config/find_setting.h"
+#include "config/task_settings.h"
 #include "config/values.h"
 
 namespace millrace::config {
 namespace {
 
-constexpr std::string_view kOwnKeys[] = {"version_policy", "version_labels",
-                                         "default_model_filename",
-                                         "served_model_name"};
+constexpr std::string_view kOwnKeys[] = {
+    "version_policy",    "version_labels", "default_model_filename",
+    "served_model_name", "task",           "task_options"};
 constexpr int64_t kMaxVersion = 999'999'999'999'999'999;
 constexpr size_t kMaxLabels = 100;
 
@@ -41,6 +44,11 @@ class Reader {
       const std::string key = Canonical(entry.first.as<std::string>());
       RETURN_IF_ERROR(ReadKey(key, entry.second).Prefixed(At(entry.first)));
     }
+    // Last, for the task decides which options there are.
+    if (task_options_) RETURN_IF_ERROR(ReadTaskOptions(*task_options_));
+    if (task_.kind != TaskKind::kNone) {
+      file_.settings.task = std::make_shared<const TaskSettings>(task_);
+    }
     return std::move(file_);
   }
 
@@ -55,10 +63,18 @@ class Reader {
     }
     if (key == "version_policy") return ReadPolicy(value);
     if (key == "version_labels") return ReadLabels(value);
+    if (key == "task_options") {
+      task_options_ = value;
+      return OkStatus();
+    }
     ASSIGN_OR_RETURN(const std::string text, Text(key, value));
     if (key != "instance_count") file_.fingerprint += key + "=" + text + "\n";
     if (key == "default_model_filename") {
       file_.default_model_filename = text;
+      return OkStatus();
+    }
+    if (key == "task") {
+      ASSIGN_OR_RETURN(task_.kind, TaskFromName(text));
       return OkStatus();
     }
     if (key == "served_model_name") {
@@ -72,14 +88,60 @@ class Reader {
     if (target.found) return Set(target, text);
     std::vector<std::string_view> names = Names(visit);
     names.insert(names.end(), std::begin(kOwnKeys), std::end(kOwnKeys));
+    return Unknown("setting", key, names,
+                   "millrace serve --help-all lists the settings");
+  }
+
+  static Status Unknown(const std::string& what, const std::string& key,
+                        const std::vector<std::string_view>& names,
+                        const std::string& remedy) {
     const std::string_view near = Nearest(key, names);
-    std::string message = "unknown setting '" + key.substr(0, 100) + "'; ";
+    std::string message = "unknown " + what + " '" + key.substr(0, 100) + "'; ";
     if (near.empty()) {
-      message += "millrace serve --help-all lists the settings";
+      message += remedy;
     } else {
       message.append("did you mean '").append(near).append("'?");
     }
     return InvalidArgument(message).At(key);
+  }
+
+  Status ReadTaskOptions(const YAML::Node& options) {
+    if (task_.kind == TaskKind::kNone || !options.IsMap()) {
+      return InvalidArgument(where_ +
+                             ": task_options wants a task beside it and lines "
+                             "like 'labels: index_to_name.json' below it")
+          .At("task_options");
+    }
+    const Visit visit = [&](const SettingVisitor& v) {
+      VisitTaskSettings(task_, v);
+    };
+    std::set<std::string> seen;
+    for (const auto& entry : options) {
+      const std::string key = Canonical(entry.first.as<std::string>());
+      RETURN_IF_ERROR(ReadTaskOption(visit, key, entry.second, &seen)
+                          .Prefixed(At(entry.first)));
+    }
+    return OkStatus();
+  }
+
+  Status ReadTaskOption(const Visit& visit, const std::string& key,
+                        const YAML::Node& value, std::set<std::string>* seen) {
+    const Target target = Find(visit, key);
+    if (!target.found) {
+      std::string all;
+      for (const std::string_view name : Names(visit)) {
+        all.append(all.empty() ? "" : ", ").append(name);
+      }
+      const std::string task(TaskName(task_.kind));
+      return Unknown("option of task " + task, key, Names(visit),
+                     all.empty() ? "it has none" : "it has " + all);
+    }
+    if (!seen->insert(std::string(target.info.name)).second) {
+      return InvalidArgument(key + " is given twice; keep one of them").At(key);
+    }
+    ASSIGN_OR_RETURN(const std::string text, Text(key, value));
+    file_.fingerprint += "task_options." + key + "=" + text + "\n";
+    return Set(target, text);
   }
 
   // A scalar, or a list of scalars with commas between them.
@@ -167,6 +229,8 @@ class Reader {
 
   const std::string where_;
   ModelFile file_;
+  TaskSettings task_;
+  std::optional<YAML::Node> task_options_;
   std::set<std::string> seen_;
 };
 

@@ -6,6 +6,8 @@
 //   version_policy: all            # latest (default), {latest: 2}, [1, 3]
 //   version_labels: {stable: 1, canary: 3}
 //   default_model_filename: net.onnx
+//   task: classify                 # config/task_settings.h
+//   task_options: {labels: index_to_name.json}
 //
 // A label stands where a version's number stands in requests
 // (/v2/models/m/versions/stable/infer), as with TensorFlow Serving.

@@ -11,10 +11,13 @@
 
 #include <cstdint>
 #include <map>
+#include <memory>
 #include <string>
 #include <vector>
 
 namespace millrace::config {
+
+struct TaskSettings;  // task_settings.h
 
 struct ServerSettings {
   static constexpr int64_t kMaxInputBytes = int64_t{64} << 20;
@@ -153,6 +156,8 @@ struct ModelSettings {
   CommonSettings common = {};
   LlmSettings llm = {};
   GraphSettings graph = {};
+  // Null: tensors or text alone. Shared by copies; never changed.
+  std::shared_ptr<const TaskSettings> task = {};
 };
 
 // The id that the model is served as: its name, else the stem of its file, else

@@ -12,6 +12,7 @@
 #include <vector>
 
 #include "config/schema.h"
+#include "config/task_settings.h"
 
 namespace millrace::config {
 
@@ -50,6 +51,8 @@ SettingVisitor InGroup(std::string_view group, const SettingVisitor& visit);
 void VisitServerSettings(ServerSettings& settings, const SettingVisitor& visit);
 void VisitLlmSettings(LlmSettings& settings, const SettingVisitor& visit);
 void VisitGraphSettings(GraphSettings& settings, const SettingVisitor& visit);
+// task_options of config.yaml: those that a task of this kind takes.
+void VisitTaskSettings(TaskSettings& task, const SettingVisitor& visit);
 // Those that one model may override.
 void VisitModelSettings(ModelSettings& settings, const SettingVisitor& visit);
 // All that are keys of the file's top level, in the order of --help.

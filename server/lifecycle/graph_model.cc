@@ -23,10 +23,12 @@ CountedNs InNs(const scheduler::CountedTime& time) {
 GraphModel::GraphModel(ModelFacts facts,
                        std::unique_ptr<scheduler::Batcher> batcher,
                        std::unique_ptr<handlers::TensorHandler> handler,
-                       MakeContexts make_contexts)
+                       MakeContexts make_contexts,
+                       std::unique_ptr<handlers::TaskHandler> task)
     : Servable(std::move(facts)),
       batcher_(std::move(batcher)),
       handler_(std::move(handler)),
+      task_(std::move(task)),
       make_contexts_(std::move(make_contexts)) {}
 
 Status GraphModel::SetInstanceCount(int64_t count) {
@@ -85,6 +87,11 @@ StatusOr<handlers::GenerateHandler*> GraphModel::ForText() const {
                          id() + "/infer or call ModelInfer")
       .At("model")
       .Because("wrong_model_kind");
+}
+
+StatusOr<handlers::TaskHandler*> GraphModel::ForTask() const {
+  if (task_ == nullptr) return Servable::ForTask();
+  return task_.get();
 }
 
 }  // namespace millrace::server

@@ -19,17 +19,19 @@ class GraphModel final : public Servable {
   // So many contexts of the graph, each on its part of the model's cores.
   using MakeContexts = std::function<Contexts(int64_t count)>;
 
-  // The batcher outlives the handler. Without `make_contexts` the number of
-  // instances stays.
+  // The batcher outlives the handlers. Without `make_contexts` the number of
+  // instances stays; without `task` there is none.
   GraphModel(ModelFacts facts, std::unique_ptr<scheduler::Batcher> batcher,
              std::unique_ptr<handlers::TensorHandler> handler,
-             MakeContexts make_contexts = nullptr);
+             MakeContexts make_contexts = nullptr,
+             std::unique_ptr<handlers::TaskHandler> task = nullptr);
 
   ModelKind kind() const override { return ModelKind::kTensors; }
   StatusOr<handlers::GenerateHandler*> ForText() const override;
   StatusOr<handlers::TensorHandler*> ForTensors() const override {
     return handler_.get();
   }
+  StatusOr<handlers::TaskHandler*> ForTask() const override;
   int64_t instance_count() const override { return batcher_->num_instances(); }
   Status SetInstanceCount(int64_t count) override;
   bool Drain(std::chrono::steady_clock::time_point deadline) override {
@@ -43,6 +45,7 @@ class GraphModel final : public Servable {
  private:
   const std::unique_ptr<scheduler::Batcher> batcher_;
   const std::unique_ptr<handlers::TensorHandler> handler_;
+  const std::unique_ptr<handlers::TaskHandler> task_;  // or null
   const MakeContexts make_contexts_;
 };
 

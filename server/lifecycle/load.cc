@@ -15,6 +15,7 @@
 
 #include "config/base/log.h"
 #include "config/base/size_text.h"
+#include "config/task_settings.h"
 #include "handlers/generate.h"
 #include "models/cpu/isa.h"
 #include "models/llm/model.h"
@@ -115,6 +116,14 @@ StatusOr<std::shared_ptr<Servable>> LoadLanguageModel(
     handlers::Pool* pool, MetricRegistry* metrics, Timeline* timeline,
     std::function<void(double)> progress) {
   const std::string& id = facts.id;
+  if (settings.task != nullptr) {
+    return InvalidArgument(
+               "task is '" +
+               std::string(config::TaskName(settings.task->kind)) +
+               "', which graphs (ONNX, .pt2) can have, but this is a language "
+               "model; leave task out")
+        .At("task");
+  }
   StatusOr<models::LlmModel> loaded =
       models::LoadLlm(settings.path, {.settings = settings.llm,
                                       .isa = settings.common.isa,

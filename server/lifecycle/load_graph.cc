@@ -10,6 +10,7 @@
 #include <utility>
 
 #include "config/base/log.h"
+#include "handlers/make_task.h"
 #include "handlers/tensors.h"
 #include "models/graph/execution_context.h"
 #include "models/graph/import.h"
@@ -125,6 +126,14 @@ StatusOr<std::shared_ptr<Servable>> LoadGraph(
       metrics, std::move(warm_ups));
   auto handler = handlers::MakeTensorHandler(
       {.model = id, .batcher = batcher.get(), .pool = pool});
+  std::unique_ptr<handlers::TaskHandler> task;
+  if (settings.task != nullptr) {
+    ASSIGN_OR_RETURN(task, handlers::MakeTaskHandler({.model = id,
+                                                      .path = settings.path,
+                                                      .settings = settings.task,
+                                                      .tensors = handler.get(),
+                                                      .pool = pool}));
+  }
   LogFieldList fields;
   fields.Add("model", id);
   fields.Add("format", report.format);
@@ -137,7 +146,8 @@ StatusOr<std::shared_ptr<Servable>> LoadGraph(
   fields.AddText("not_batched", axis.reason);
   LogInfo("graph loaded", fields);
   return std::make_shared<GraphModel>(std::move(facts), std::move(batcher),
-                                      std::move(handler), make_contexts);
+                                      std::move(handler), make_contexts,
+                                      std::move(task));
 }
 
 }  // namespace millrace::server

@@ -10,6 +10,15 @@ bool Servable::IsNamed(std::string_view name) const {
              facts_.aliases.end();
 }
 
+StatusOr<handlers::TaskHandler*> Servable::ForTask() const {
+  return InvalidArgument("the model '" + id() +
+                         "' has no task: it takes tensors or text alone; "
+                         "declare one in its config.yaml, such as 'task: "
+                         "classify'")
+      .At("model")
+      .Because("wrong_model_kind");
+}
+
 Status Servable::SetInstanceCount(int64_t) {
   return Unimplemented("the model '" + id() +
                        "' generates text, whose requests share one engine");

@@ -21,6 +21,7 @@
 #include "config/base/mutex.h"
 #include "config/base/status.h"
 #include "handlers/handler.h"
+#include "handlers/task.h"
 #include "models/text/generation_defaults.h"
 #include "server/lifecycle/statistics.h"
 
@@ -75,6 +76,8 @@ class Servable {
   // this is and where it answers.
   virtual StatusOr<handlers::GenerateHandler*> ForText() const = 0;
   virtual StatusOr<handlers::TensorHandler*> ForTensors() const = 0;
+  // What `task` in its config.yaml says; a model without one refuses.
+  virtual StatusOr<handlers::TaskHandler*> ForTask() const;
 
   // What was computed since the load; none for text, whose counts stand in
   // /metrics.

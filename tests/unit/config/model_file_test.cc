@@ -5,6 +5,8 @@
 
 #include <string>
 
+#include "config/task_settings.h"
+
 namespace millrace::config {
 namespace {
 
@@ -68,6 +70,53 @@ TEST(ModelFile, FingerprintLeavesOutWhatChangesWhileServing) {
   EXPECT_NE(Read("max_batch_size: 9")->fingerprint, of);
   EXPECT_NE(Read("max_batch_size: 8\ndefault_model_filename: x")->fingerprint,
             of);
+}
+
+TEST(ModelFile, TaskAndItsOptionsInAnyOrder) {
+  const auto file = Read(R"(
+task_options:
+  labels: index_to_name.json
+  resize: [256, 320]
+  crop: 224
+  image_mean: [0.485, 0.456, 0.406]
+  top_k: 3
+  scaled_decoding: true
+task: classify
+)");
+  ASSERT_TRUE(file.ok()) << file.status().ToString();
+  ASSERT_NE(file->settings.task, nullptr);
+  const TaskSettings& task = *file->settings.task;
+  EXPECT_EQ(task.kind, TaskKind::kClassify);
+  EXPECT_EQ(task.labels, "index_to_name.json");
+  EXPECT_EQ(task.top_k, 3);
+  EXPECT_EQ(task.activation, "softmax");
+  EXPECT_THAT(task.image.resize, ElementsAre("256", "320"));
+  EXPECT_THAT(task.image.center_crop, ElementsAre("224"));
+  EXPECT_THAT(task.image.mean, ElementsAre("0.485", "0.456", "0.406"));
+  EXPECT_TRUE(task.image.scaled_decoding);
+  EXPECT_EQ(Read("")->settings.task, nullptr);
+  EXPECT_NE(Read("task: classify\ntask_options: {top_k: 1}")->fingerprint,
+            Read("task: classify\ntask_options: {top_k: 2}")->fingerprint);
+}
+
+TEST(ModelFile, ErrorsOfTasksNameLineAndKey) {
+  EXPECT_THAT(Refused("task: clasify"),
+              StartsWith("config.yaml line 1: task is 'clasify' but must be "
+                         "one of: classify, detect, "));
+  EXPECT_THAT(Refused("task: classify\ntask_options:\n  topp_k: 1"),
+              StartsWith("config.yaml line 3: unknown option of task classify "
+                         "'topp_k'; did you mean 'top_k'?"));
+  EXPECT_THAT(Refused("task: embed\ntask_options: {resize: 1}"),
+              StartsWith("config.yaml line 2: unknown option of task embed "
+                         "'resize'; "));
+  EXPECT_THAT(Refused("task: classify\ntask_options: {crop: 1, crop_size: 2}"),
+              StartsWith("config.yaml line 2: crop_size is given twice"));
+  EXPECT_THAT(Refused("task: classify\ntask_options: {top_k: -1}"),
+              StartsWith("config.yaml line 2: top_k is '-1'"));
+  EXPECT_THAT(Refused("task_options: {top_k: 1}"),
+              StartsWith("config.yaml: task_options wants a task"));
+  EXPECT_THAT(Refused("task: classify\ntask_options: 3"),
+              StartsWith("config.yaml: task_options wants a task"));
 }
 
 TEST(ModelFile, ErrorsNameLineAndKey) {

@@ -1,0 +1,126 @@
+#include "config/task_settings.h"
+
+#include <utility>
+
+#include "config/settings_visitor.h"
+
+namespace millrace::config {
+namespace {
+
+constexpr std::pair<TaskKind, std::string_view> kTasks[] = {
+    {TaskKind::kClassify, "classify"},
+    {TaskKind::kDetect, "detect"},
+    {TaskKind::kSegment, "segment"},
+    {TaskKind::kEmbed, "embed"},
+    {TaskKind::kRerank, "rerank"},
+    {TaskKind::kClassifyText, "classify_text"},
+    {TaskKind::kTokenClassify, "token_classify"},
+};
+
+void VisitImage(ImageTaskSettings& s, const SettingVisitor& visit) {
+  visit({.name = "resize",
+         .help = "pixels: length of the shorter side, or [height, width]; "
+                 "empty: the picture keeps its size"},
+        &s.resize);
+  visit({.name = "interpolation",
+         .help = "how pixels are made when a picture is resized, with "
+                 "antialias, as PIL and torchvision do it",
+         .choices = {"bilinear", "bicubic", "nearest"},
+         .aliases = {{"resample"}}},
+        &s.interpolation);
+  visit({.name = "center_crop",
+         .help = "pixels: side of the square, or [height, width], that is "
+                 "cut out of the middle; empty: none",
+         .aliases = {{"crop"}, {"crop_size"}}},
+        &s.center_crop);
+  visit({.name = "color",
+         .help = "order of the channels that the graph wants",
+         .choices = {"rgb", "bgr", "gray"}},
+        &s.color);
+  visit({.name = "rescale_factor",
+         .help = "what pixels, 0 to 255, are multiplied by: a number or a "
+                 "fraction such as 1/255",
+         .aliases = {{"scale"}}},
+        &s.rescale_factor);
+  visit({.name = "mean",
+         .help = "by channel, taken from rescaled pixels; empty: 0",
+         .aliases = {{"image_mean"}}},
+        &s.mean);
+  visit({.name = "std",
+         .help = "by channel, that they are divided by then; empty: 1",
+         .aliases = {{"image_std"}}},
+        &s.std);
+  visit({.name = "layout",
+         .help = "of the graph's input; auto: by where its sizes have the "
+                 "channels",
+         .choices = {"auto", "nchw", "nhwc"}},
+        &s.layout);
+  visit({.name = "max_pixels",
+         .help = "of a picture; a larger one is refused before it is decoded",
+         .min = 1,
+         .max = int64_t{1} << 31},
+        &s.max_pixels);
+  visit({.name = "scaled_decoding",
+         .help = "decode a JPEG at 1/2, 1/4 or 1/8 of its size where that is "
+                 "at least twice what resize wants: faster, pixels differ a "
+                 "little"},
+        &s.scaled_decoding);
+}
+
+}  // namespace
+
+std::string_view TaskName(TaskKind kind) {
+  for (const auto& [known, name] : kTasks) {
+    if (known == kind) return name;
+  }
+  return "";
+}
+
+bool IsImageTask(TaskKind kind) {
+  return kind == TaskKind::kClassify || kind == TaskKind::kDetect ||
+         kind == TaskKind::kSegment;
+}
+
+bool IsTextTask(TaskKind kind) {
+  return kind != TaskKind::kNone && !IsImageTask(kind);
+}
+
+StatusOr<TaskKind> TaskFromName(const std::string& name) {
+  std::string all;
+  for (const auto& [kind, known] : kTasks) {
+    if (known == name) return kind;
+    all.append(all.empty() ? "" : ", ").append(known);
+  }
+  return InvalidArgument("task is '" + name.substr(0, 100) +
+                         "' but must be one of: " + all)
+      .At("task");
+}
+
+void VisitTaskSettings(TaskSettings& task, const SettingVisitor& visit) {
+  const bool has_labels = IsImageTask(task.kind) ||
+                          task.kind == TaskKind::kClassifyText ||
+                          task.kind == TaskKind::kTokenClassify;
+  if (has_labels) {
+    visit({.name = "labels",
+           .help = "file beside the model with the names of the classes: a "
+                   "JSON object by number (index_to_name.json of TorchServe), "
+                   "a JSON list, or one name a line; empty: numbers"},
+          &task.labels);
+  }
+  if (task.kind == TaskKind::kClassify ||
+      task.kind == TaskKind::kClassifyText) {
+    visit({.name = "top_k",
+           .help = "classes in an answer, best first; 0: all",
+           .max = 1 << 20,
+           .aliases = {{"topk"}}},
+          &task.top_k);
+    visit({.name = "activation",
+           .help = "what makes probabilities of the graph's output; none: it "
+                   "gives them itself",
+           .choices = {"softmax", "sigmoid", "none"}},
+          &task.activation);
+  }
+  if (IsImageTask(task.kind)) VisitImage(task.image, visit);
+}
+
+}  // namespace millrace::config
