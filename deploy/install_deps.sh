@@ -19,6 +19,7 @@ build_packages=(
   libedit-dev
   libcurl4-openssl-dev # headers; `millrace pull` opens the library
   zlib1g-dev
+  libturbojpeg0-dev libpng-dev libwebp-dev
 )
 test_packages=(
   libgtest-dev libgmock-dev binutils git
