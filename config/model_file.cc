@@ -67,7 +67,11 @@ class Reader {
       task_options_ = value;
       return OkStatus();
     }
-    ASSIGN_OR_RETURN(const std::string text, Text(key, value));
+    // Triton's spelling: {enable: true}.
+    const bool is_switch = key == "response_cache" && value.IsMap() &&
+                           value.size() == 1 && value["enable"];
+    ASSIGN_OR_RETURN(const std::string text,
+                     Text(key, is_switch ? value["enable"] : value));
     if (key != "instance_count") file_.fingerprint += key + "=" + text + "\n";
     if (key == "default_model_filename") {
       file_.default_model_filename = text;

@@ -118,6 +118,18 @@ void VisitBatchSettings(GraphSettings& s, const SettingVisitor& visit) {
        .max = 1024,
        .aliases = {{"instances"}, {"minWorkers"}, {"initial_workers"}}},
       &s.instance_count);
+  visit({.name = "response_cache",
+         .help = "keep the answers of a graph and give them again to requests "
+                 "whose tensors have the same bytes; for graphs that answer "
+                 "alike each time"},
+        &s.response_cache);
+  visit({.name = "response_cache_bytes",
+         .help = "memory for those answers, of each model; those that were "
+                 "not asked for the longest go first",
+         .unit = Unit::kBytes,
+         .max = int64_t{1} << 40,
+         .aliases = {{"response_cache_byte_size"}}},
+        &s.response_cache_bytes);
 }
 
 void VisitPrecision(GraphSettings& s, const SettingVisitor& visit) {

@@ -147,6 +147,10 @@ struct GraphSettings {
   // Levels that differ from the four above; in config.pbtxt alone.
   std::map<int64_t, QueueLevelSettings> priority_queue_policy;
   int64_t instance_count = 1;  // run at the same time; 0: measured at load
+
+  // Answers are kept and given again to requests of the same bytes.
+  bool response_cache = false;
+  int64_t response_cache_bytes = int64_t{64} << 20;
 };
 
 struct ModelSettings {

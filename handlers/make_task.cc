@@ -2,6 +2,9 @@
 
 #include <filesystem>
 #include <system_error>
+#include <utility>
+
+#include "handlers/tasks/image_task.h"
 
 namespace millrace::handlers {
 
@@ -10,8 +13,11 @@ using config::TaskKind;
 StatusOr<std::unique_ptr<TaskHandler>> MakeTaskHandler(TaskParts parts) {
   const TaskKind kind = parts.settings->kind;
   switch (kind) {
+    case TaskKind::kClassify: {
+      ASSIGN_OR_RETURN(auto answer, MakeClassifyAnswer(parts));
+      return MakeImageTask(parts, std::move(answer));
+    }
     case TaskKind::kNone:
-    case TaskKind::kClassify:
     case TaskKind::kDetect:
     case TaskKind::kSegment:
     case TaskKind::kEmbed:

@@ -4,7 +4,7 @@
 //
 // Left out of vLLM: lora_requests_info (no adapters), the kv_block_* histograms
 // (off by default there) and request_max_num_generation_tokens. Left out of
-// Triton: nv_cache_* (no response cache), nv_gpu_*, nv_energy_* and
+// Triton: nv_cache_* (millrace_response_cache_*), nv_gpu_*, nv_energy_* and
 // nv_pinned_memory_* (no GPU). Left out of TorchServe: GPU* (no GPU) and
 // WorkerThreadTime (no worker processes).
 #include "server/compat_metrics.h"

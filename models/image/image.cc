@@ -18,8 +18,8 @@ StatusOr<Image> MakeImage(const char* what, int64_t width, int64_t height,
   if (width > kMaxSide || height > kMaxSide || width * height > max_pixels) {
     return InvalidArgument(std::string(what) + " has " + size +
                            " but at most " + std::to_string(max_pixels) +
-                           " pixels are allowed; send a smaller one or raise "
-                           "max_pixels");
+                           " pixels are allowed (max_pixels); send a smaller "
+                           "one");
   }
   Image image;
   image.width = static_cast<int32_t>(width);

@@ -13,6 +13,7 @@
 
 #include "open_inference_grpc.pb.h"
 #include "server/grpc/grpc_status.h"
+#include "server/grpc/task_codec.h"
 #include "server/grpc/tensor_codec.h"
 
 namespace millrace::server {
@@ -39,8 +40,12 @@ class UnaryInfer final : public ::grpc::ServerUnaryReactor,
 
   void Begin() {
     self_ = shared_from_this();
-    // Read in less time than another thread takes to wake up.
-    if (request_->ByteSizeLong() <= kShortRequestBytes) return Run();
+    // Read in less time than another thread takes to wake up; but a task reads
+    // its parts before its handler returns: pictures are decoded.
+    if (request_->ByteSizeLong() <= kShortRequestBytes &&
+        !AsksTask(*request_)) {
+      return Run();
+    }
     auto self = self_;
     if (!parts_.pool->TryPost([self] { self->Run(); })) End(PoolIsFull(), {});
   }
@@ -73,6 +78,9 @@ class UnaryInfer final : public ::grpc::ServerUnaryReactor,
     ASSIGN_OR_RETURN(ModelHandle model, BorrowFor(info_, *parts_.repository,
                                                   request_->model_name(),
                                                   request_->model_version()));
+    if (AsksTask(*request_) && model->ForTask().ok()) {
+      return RunTask(std::move(model));
+    }
     if (model->kind() == ModelKind::kTensors) return Compute(std::move(model));
     ASSIGN_OR_RETURN(handlers::GenerateHandler * handler, model->ForText());
     ASSIGN_OR_RETURN(InferCall call, DecodeInfer(*request_));
@@ -116,6 +124,29 @@ class UnaryInfer final : public ::grpc::ServerUnaryReactor,
                               self->parts_.state->regions, self->response_);
           }
           self->End(std::move(status), {});
+        },
+        stop_.get_token());
+    return OkStatus();
+  }
+
+  Status RunTask(ModelHandle model) {
+    ASSIGN_OR_RETURN(handlers::TaskHandler * handler, model->ForTask());
+    ASSIGN_OR_RETURN(TaskCall call, DecodeTask(*request_));
+    trace_->Stamp(Stage::kParsed, parts_.clock->Now());
+    version_ = model->version();
+    model_.emplace(std::move(model));
+    call.request.deadline = info_.deadline;
+    call.request.priority = PriorityOf(info_, call.request.priority);
+    call.request.trace = trace_;
+    handler->Start(
+        std::move(call.request),
+        [self = shared_from_this(),
+         raw = call.raw](const StatusOr<handlers::TaskResponse>& answer) {
+          if (answer.ok()) {
+            BeginResponse(*self->request_, self->version_, self->response_);
+            EncodeTask(*answer, raw, self->response_);
+          }
+          self->End(answer.status(), {});
         },
         stop_.get_token());
     return OkStatus();

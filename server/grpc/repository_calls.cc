@@ -29,8 +29,8 @@ void Describe(const Servable& servable, const ModelStatistics& stats,
   Put(stats.compute_input, infer->mutable_compute_input());
   Put(stats.compute_infer, infer->mutable_compute_infer());
   Put(stats.compute_output, infer->mutable_compute_output());
-  Put({}, infer->mutable_cache_hit());
-  Put({}, infer->mutable_cache_miss());
+  Put(stats.cache_hit, infer->mutable_cache_hit());
+  Put(stats.cache_miss, infer->mutable_cache_miss());
   for (const ModelStatistics::OfBatch& batch : stats.batches) {
     inference::InferBatchStatistics* each = message->add_batch_stats();
     each->set_batch_size(static_cast<uint64_t>(batch.rows));

@@ -14,6 +14,8 @@
 #include "server/http/oip_request.h"
 #include "server/http/pool_work.h"
 #include "server/http/routes.h"
+#include "server/http/task_request.h"
+#include "server/http/task_work.h"
 #include "server/version.h"
 
 namespace millrace::server::http {
@@ -127,6 +129,38 @@ bool IsSmall(const StatusOr<handlers::TensorResponse>& answer) {
   return bytes <= kSmallAnswerBytes;
 }
 
+// A picture as the body, or BYTES: the model's task answers. None: the body has
+// tensors for the graph.
+StatusOr<std::optional<TaskInferBody>> ReadTask(const Exchange& exchange,
+                                                const std::string& body) {
+  const HttpRequest& request = exchange.request();
+  ASSIGN_OR_RETURN(const std::optional<size_t> json_bytes,
+                   ReadJsonBytes(request, body.size()));
+  const std::string type = MediaType(request.Header("content-type"));
+  if (json_bytes != size_t{0} && !type.starts_with("image/")) {
+    return ReadTaskInfer(body, json_bytes);
+  }
+  TaskInferBody raw;
+  raw.request.parts.push_back({.content_type = type, .bytes = body});
+  return std::optional<TaskInferBody>(std::move(raw));
+}
+
+Status InferTask(const Site& site, const std::shared_ptr<Exchange>& exchange,
+                 ModelHandle model, TaskInferBody body) {
+  handlers::TaskRequest request = std::move(body.request);
+  const std::string version = model->version();
+  return RunTask(
+      site, exchange, std::move(model), std::move(request), OipErrorResponse,
+      [name = PathOf(*exchange).name, version, exchange,
+       shape = std::make_shared<const TaskInferBody>(std::move(body))](
+          const handlers::TaskResponse& response) {
+        HttpResponse answer =
+            TaskInferResponse(name, version, *shape, response);
+        Compress(exchange->request(), answer);
+        return answer;
+      });
+}
+
 // The earlier of the header's and the body's.
 Status Infer(const Site& site, const std::shared_ptr<Exchange>& exchange) {
   const ModelPath path = PathOf(*exchange);
@@ -138,6 +172,12 @@ Status Infer(const Site& site, const std::shared_ptr<Exchange>& exchange) {
   std::optional<InferBody> body;
   {
     const Exchange::Body bytes = exchange->TakeBody();
+    if (model->ForTask().ok()) {
+      ASSIGN_OR_RETURN(auto task, ReadTask(*exchange, bytes.text));
+      if (task.has_value()) {
+        return InferTask(site, exchange, std::move(model), *std::move(task));
+      }
+    }
     ASSIGN_OR_RETURN(const std::optional<size_t> json_bytes,
                      ReadJsonBytes(exchange->request(), bytes.text.size()));
     if (json_bytes == size_t{0}) {
@@ -266,7 +306,11 @@ Status GuardOipInfer(const Site& site, const std::vector<std::string>& params) {
 
 void ServeOipInfer(const Site& site,
                    const std::shared_ptr<Exchange>& exchange) {
-  RunSoon(site, exchange, Infer, OipErrorResponse);
+  // A task reads its parts before its handler returns: pictures are decoded.
+  const ModelPath path = PathOf(*exchange);
+  const auto model = site.services.repository->Find(path.name, path.version);
+  const bool has_task = model.ok() && (*model)->ForTask().ok();
+  (has_task ? RunOnPool : RunSoon)(site, exchange, Infer, OipErrorResponse);
 }
 
 }  // namespace millrace::server::http

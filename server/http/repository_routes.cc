@@ -140,8 +140,8 @@ Json StatisticsJson(const Servable& servable, const ModelStatistics& stats) {
                 {"compute_input", CountedJson(stats.compute_input)},
                 {"compute_infer", CountedJson(stats.compute_infer)},
                 {"compute_output", CountedJson(stats.compute_output)},
-                {"cache_hit", CountedJson({})},
-                {"cache_miss", CountedJson({})}}},
+                {"cache_hit", CountedJson(stats.cache_hit)},
+                {"cache_miss", CountedJson(stats.cache_miss)}}},
               {"response_stats", Json::object()},
               {"batch_stats", std::move(batches)},
               {"memory_usage", Json::array()}};

@@ -39,6 +39,11 @@ void ServeOipGenerateStream(const Site&, const std::shared_ptr<Exchange>&);
 // Whether the model has a place: a large body is not read to be refused.
 Status GuardOipInfer(const Site&, const std::vector<std::string>& params);
 
+// task_routes.cc: on the handler pool.
+void ServeTask(const Site&, const std::shared_ptr<Exchange>&);
+// As GuardOipInfer.
+Status GuardTask(const Site&, const std::vector<std::string>& params);
+
 // repository_routes.cc: likewise; bodies are read on the handler pool, loads
 // and unloads run on the repository's thread.
 void ServeRepositoryIndex(const Site&, const std::shared_ptr<Exchange>&);

@@ -24,9 +24,11 @@ GraphModel::GraphModel(ModelFacts facts,
                        std::unique_ptr<scheduler::Batcher> batcher,
                        std::unique_ptr<handlers::TensorHandler> handler,
                        MakeContexts make_contexts,
-                       std::unique_ptr<handlers::TaskHandler> task)
+                       std::unique_ptr<handlers::TaskHandler> task,
+                       std::unique_ptr<handlers::ResponseCache> cache)
     : Servable(std::move(facts)),
       batcher_(std::move(batcher)),
+      cache_(std::move(cache)),
       handler_(std::move(handler)),
       task_(std::move(task)),
       make_contexts_(std::move(make_contexts)) {}
@@ -76,6 +78,13 @@ std::optional<ModelStatistics> GraphModel::statistics() const {
     stats.batches.push_back({rows, InNs(of_size.compute_input),
                              InNs(of_size.compute_infer),
                              InNs(of_size.compute_output)});
+  }
+  if (cache_ != nullptr) {
+    const handlers::CacheCounts cached = cache_->counts();
+    stats.cache_hit = InNs({cached.hits, cached.hit_time});
+    stats.cache_miss = InNs({cached.misses, cached.miss_time});
+    stats.success.count += stats.cache_hit.count;
+    stats.success.ns += stats.cache_hit.ns;
   }
   return stats;
 }

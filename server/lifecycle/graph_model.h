@@ -6,6 +6,7 @@
 #include <memory>
 #include <vector>
 
+#include "handlers/response_cache.h"
 #include "models/graph/execution_context.h"
 #include "scheduler/batcher.h"
 #include "server/lifecycle/servable.h"
@@ -20,11 +21,12 @@ class GraphModel final : public Servable {
   using MakeContexts = std::function<Contexts(int64_t count)>;
 
   // The batcher outlives the handlers. Without `make_contexts` the number of
-  // instances stays; without `task` there is none.
+  // instances stays; `task` and `cache` may be null.
   GraphModel(ModelFacts facts, std::unique_ptr<scheduler::Batcher> batcher,
              std::unique_ptr<handlers::TensorHandler> handler,
              MakeContexts make_contexts = nullptr,
-             std::unique_ptr<handlers::TaskHandler> task = nullptr);
+             std::unique_ptr<handlers::TaskHandler> task = nullptr,
+             std::unique_ptr<handlers::ResponseCache> cache = nullptr);
 
   ModelKind kind() const override { return ModelKind::kTensors; }
   StatusOr<handlers::GenerateHandler*> ForText() const override;
@@ -44,6 +46,7 @@ class GraphModel final : public Servable {
 
  private:
   const std::unique_ptr<scheduler::Batcher> batcher_;
+  const std::unique_ptr<handlers::ResponseCache> cache_;  // or null
   const std::unique_ptr<handlers::TensorHandler> handler_;
   const std::unique_ptr<handlers::TaskHandler> task_;  // or null
   const MakeContexts make_contexts_;

@@ -10,7 +10,9 @@
 #include <utility>
 
 #include "config/base/log.h"
+#include "config/task_settings.h"
 #include "handlers/make_task.h"
+#include "handlers/response_cache.h"
 #include "handlers/tensors.h"
 #include "models/graph/execution_context.h"
 #include "models/graph/import.h"
@@ -115,6 +117,10 @@ StatusOr<std::shared_ptr<Servable>> LoadGraph(
   prepared.context.reset();
 
   facts.parameters = std::move(prepared.parameters);
+  if (settings.task != nullptr) {
+    facts.parameters.emplace_back("task",
+                                  config::TaskName(settings.task->kind));
+  }
   facts.platform =
       report.format.starts_with("ONNX") ? "millrace_onnx" : "millrace_pytorch";
   auto batcher = scheduler::Batcher::Create(
@@ -126,6 +132,12 @@ StatusOr<std::shared_ptr<Servable>> LoadGraph(
       metrics, std::move(warm_ups));
   auto handler = handlers::MakeTensorHandler(
       {.model = id, .batcher = batcher.get(), .pool = pool});
+  std::unique_ptr<handlers::ResponseCache> cache;
+  if (settings.graph.response_cache) {
+    cache = std::make_unique<handlers::ResponseCache>(
+        settings.graph.response_cache_bytes, id, metrics);
+    handler = handlers::MakeCachingHandler(std::move(handler), cache.get());
+  }
   std::unique_ptr<handlers::TaskHandler> task;
   if (settings.task != nullptr) {
     ASSIGN_OR_RETURN(task, handlers::MakeTaskHandler({.model = id,
@@ -147,7 +159,7 @@ StatusOr<std::shared_ptr<Servable>> LoadGraph(
   LogInfo("graph loaded", fields);
   return std::make_shared<GraphModel>(std::move(facts), std::move(batcher),
                                       std::move(handler), make_contexts,
-                                      std::move(task));
+                                      std::move(task), std::move(cache));
 }
 
 }  // namespace millrace::server

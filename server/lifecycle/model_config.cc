@@ -28,7 +28,6 @@ using models::DType;
 // Known to Triton, not to this server.
 constexpr std::string_view kNotSupported[] = {"ensemble_scheduling",
                                               "sequence_batching",
-                                              "response_cache",
                                               "model_repository_agents",
                                               "reshape",
                                               "allow_ragged_batch",
@@ -348,6 +347,9 @@ Status ModelConfig::ApplyTo(config::ModelSettings* settings) const {
   if (num_instances > 0) {
     RETURN_IF_ERROR(set("instance_count", std::to_string(num_instances)));
   }
+  if (message_->has_response_cache()) {
+    settings->graph.response_cache = message_->response_cache().enable();
+  }
   if (!message_->has_dynamic_batching()) {
     // As with Triton, requests are joined only where that is asked for.
     settings->graph.max_batch_size = 1;
@@ -433,6 +435,9 @@ void ModelConfig::Complete(const std::string& name, const std::string& platform,
     group->set_name(name);
     group->set_count(static_cast<int32_t>(settings.graph.instance_count));
     group->set_kind(inference::ModelInstanceGroup::KIND_CPU);
+  }
+  if (settings.graph.response_cache) {
+    message.mutable_response_cache()->set_enable(true);
   }
   const bool without_batch = message.max_batch_size() > 0;
   if (message.input().empty()) {

@@ -18,6 +18,8 @@ struct ModelStatistics {
   int64_t execution_count = 0;    // batches computed
   // By request; queue and compute of successes only.
   CountedNs success, fail, queue, compute_input, compute_infer, compute_output;
+  // Of the response cache; hits are successes, too.
+  CountedNs cache_hit, cache_miss;
 
   struct OfBatch {
     int64_t rows = 0;

@@ -115,7 +115,6 @@ def test_polling_follows_the_folder(tmp_path):
     ("max_batchsize: 3", "config.pbtxt line 1: unknown field 'max_batchsize'"),
     ("ensemble_scheduling { }", "'ensemble_scheduling' is not supported"),
     ("sequence_batching { }", "'sequence_batching' is not supported"),
-    ("response_cache { enable: true }", "'response_cache' is not supported"),
     ('name: "other"', "name is 'other'"),
     ('backend: "python"', "backend is 'python'"),
     ('input [ { name: "x" data_type: TYPE_INT64 } ]',

@@ -99,6 +99,17 @@ task: classify
             Read("task: classify\ntask_options: {top_k: 2}")->fingerprint);
 }
 
+TEST(ModelFile, TheResponseCacheHasTwoSpellings) {
+  EXPECT_FALSE(Read("")->settings.graph.response_cache);
+  EXPECT_TRUE(Read("response_cache: true")->settings.graph.response_cache);
+  EXPECT_TRUE(
+      Read("response_cache: {enable: true}")->settings.graph.response_cache);
+  EXPECT_FALSE(
+      Read("response_cache: {enable: false}")->settings.graph.response_cache);
+  EXPECT_THAT(Refused("response_cache: {enabled: true}"),
+              StartsWith("config.yaml line 1: response_cache has no single"));
+}
+
 TEST(ModelFile, ErrorsOfTasksNameLineAndKey) {
   EXPECT_THAT(Refused("task: clasify"),
               StartsWith("config.yaml line 1: task is 'clasify' but must be "

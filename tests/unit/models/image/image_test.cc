@@ -124,8 +124,8 @@ TEST_F(ImageTest, RefusalsNameTheLimit) {
   };
   EXPECT_THAT(error(Decoded("bad/png_60k")),
               HasSubstr("the PNG has 60000 x 60000 pixels but at most 33554432 "
-                        "pixels are allowed; send a smaller one or raise "
-                        "max_pixels"));
+                        "pixels are allowed (max_pixels); send a smaller "
+                        "one"));
   EXPECT_THAT(error(Decoded("bad/jpeg_60k")), HasSubstr("60000 x 60000"));
   EXPECT_THAT(error(Decoded("bad/webp_60k")), HasSubstr("60000 x 60000"));
   EXPECT_THAT(error(Decoded("bad/jpeg_scan_bomb")),

@@ -54,13 +54,20 @@ TEST(ModelConfig, UnknownFieldsAreNamedWithTheirLine) {
 }
 
 TEST(ModelConfig, FieldsOfTritonThatDoNotWorkHereAreRefusedByName) {
-  for (const std::string field :
-       {"ensemble_scheduling", "sequence_batching", "response_cache"}) {
+  for (const std::string field : {"ensemble_scheduling", "sequence_batching"}) {
     EXPECT_EQ(Refused(field + " { }"), "config.pbtxt line 1: the field '" +
                                            field +
                                            "' is not supported by this "
                                            "server; remove it");
   }
+}
+
+TEST(ModelConfig, TheResponseCacheIsSwitchedAsInTriton) {
+  config::ModelSettings settings;
+  ASSERT_TRUE(Read("max_batch_size: 4")->ApplyTo(&settings).ok());
+  EXPECT_FALSE(settings.graph.response_cache);
+  ASSERT_TRUE(Read("response_cache { enable: true }")->ApplyTo(&settings).ok());
+  EXPECT_TRUE(settings.graph.response_cache);
 }
 
 TEST(ModelConfig, WrongValuesAreRefused) {

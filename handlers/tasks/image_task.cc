@@ -1,0 +1,152 @@
+#include "handlers/tasks/image_task.h"
+
+#include <atomic>
+#include <nlohmann/json.hpp>
+#include <utility>
+#include <vector>
+
+#include "config/base/mutex.h"
+#include "handlers/tasks/image_input.h"
+
+namespace millrace::handlers {
+namespace {
+
+using Json = nlohmann::ordered_json;
+
+constexpr size_t kMaxImages = 64;
+
+// Results of one request's pictures until all are there. The first failure
+// fails the request and stops the others. Thread-safe. Shared by the rows.
+class Gather {
+ public:
+  Gather(size_t num_images, TaskHandler::Done done, const std::stop_token& stop)
+      : done_(std::move(done)),
+        forward_(stop, [this] { stop_.request_stop(); }),
+        left_(num_images),
+        results_(num_images) {}
+
+  std::stop_token stop_token() { return stop_.get_token(); }
+
+  // Of `count` pictures at once, where they share a failure.
+  void Finish(size_t image_idx, StatusOr<std::string> result,
+              size_t count = 1) {
+    StatusOr<TaskResponse> answer = TaskResponse{};
+    bool failed = false;
+    {
+      MutexLock lock(mu_);
+      if (result.ok()) {
+        results_[image_idx] = *std::move(result);
+      } else if (error_.ok()) {
+        error_ = result.status();
+      }
+      failed = !error_.ok();
+      left_ -= count;
+      if (left_ == 0) {
+        if (failed) {
+          answer = error_;
+        } else {
+          answer->results = std::move(results_);
+        }
+      }
+      if (left_ > 0) count = 0;
+    }
+    if (failed) stop_.request_stop();
+    if (count > 0) done_(std::move(answer));
+  }
+
+ private:
+  const TaskHandler::Done done_;
+  std::stop_source stop_;
+  const std::stop_callback<std::function<void()>> forward_;
+  Mutex mu_;
+  Status error_ GUARDED_BY(mu_);
+  size_t left_ GUARDED_BY(mu_);
+  std::vector<std::string> results_ GUARDED_BY(mu_);
+};
+
+class ImageTask final : public TaskHandler {
+ public:
+  ImageTask(TaskParts parts, ImageInput input,
+            std::unique_ptr<ImageAnswer> answer)
+      : parts_(std::move(parts)),
+        input_(std::move(input)),
+        answer_(std::move(answer)) {}
+
+  void Start(TaskRequest request, Done done, std::stop_token stop) override {
+    if (const Status status = Check(request); !status.ok()) {
+      return done(status);
+    }
+    const size_t num_images = request.parts.size();
+    const auto gather =
+        std::make_shared<Gather>(num_images, std::move(done), stop);
+    const auto parameters = request.parameters;
+    for (size_t i = 0; i < num_images; ++i) {
+      Status status = stop.stop_requested() ? Cancelled("the client left")
+                                            : StartOne(request, i, gather);
+      if (status.ok()) continue;
+      if (num_images > 1) {
+        status = status.Prefixed("picture " + std::to_string(i));
+      }
+      // The rest is not begun.
+      return gather->Finish(i, status, num_images - i);
+    }
+  }
+
+  Status HasPlace() const override { return parts_.tensors->HasPlace(); }
+
+ private:
+  Status Check(const TaskRequest& request) const {
+    if (request.parts.empty() || request.parts.size() > kMaxImages) {
+      return InvalidArgument(
+                 "the request has " + std::to_string(request.parts.size()) +
+                 " pictures but 1 to " + std::to_string(kMaxImages) +
+                 " are taken; send them in several requests")
+          .At("inputs");
+    }
+    return answer_->Check(ParametersOf(request.parameters.get()));
+  }
+
+  static const Json& ParametersOf(const Json* parameters) {
+    static const Json kNone = Json::object();
+    return parameters == nullptr ? kNone : *parameters;
+  }
+
+  // What fails here is the picture's fault, or there is no place.
+  Status StartOne(TaskRequest& request, size_t image_idx,
+                  const std::shared_ptr<Gather>& gather) const {
+    ASSIGN_OR_RETURN(ImageRow row, input_.Read(request.parts[image_idx]));
+    request.parts[image_idx].bytes = {};
+    TensorRequest one;
+    one.inputs.push_back({input_.name(), std::move(row.tensor)});
+    one.priority = request.priority;
+    one.deadline = request.deadline;
+    one.trace = request.trace;
+    parts_.tensors->Start(
+        std::move(one),
+        [this, gather, image_idx, size = row.size,
+         parameters = request.parameters](StatusOr<TensorResponse> outputs) {
+          gather->Finish(image_idx,
+                         outputs.ok()
+                             ? answer_->Make(*outputs, size,
+                                             ParametersOf(parameters.get()))
+                             : StatusOr<std::string>(outputs.status()));
+        },
+        gather->stop_token());
+    return OkStatus();
+  }
+
+  const TaskParts parts_;
+  const ImageInput input_;
+  const std::unique_ptr<ImageAnswer> answer_;
+};
+
+}  // namespace
+
+StatusOr<std::unique_ptr<TaskHandler>> MakeImageTask(
+    const TaskParts& parts, std::unique_ptr<ImageAnswer> answer) {
+  ASSIGN_OR_RETURN(ImageInput input, ImageInput::Create(parts));
+  return std::make_unique<ImageTask>(parts, std::move(input),
+                                     std::move(answer));
+}
+
+}  // namespace millrace::handlers

@@ -1,0 +1,37 @@
+// The handler of tasks whose items are pictures. Each part is a picture: it is
+// read on the calling thread, given to the graph as one row, and while that is
+// computed the next one is read. The batcher joins rows as it likes.
+#pragma once
+
+#include <memory>
+#include <nlohmann/json_fwd.hpp>
+#include <string>
+
+#include "config/base/status.h"
+#include "handlers/make_task.h"
+#include "handlers/messages.h"
+#include "handlers/task.h"
+#include "models/image/preprocess.h"
+
+namespace millrace::handlers {
+
+// What a task makes of the graph's outputs. Immutable.
+class ImageAnswer {
+ public:
+  virtual ~ImageAnswer() = default;
+  // Before any work: whether the request's parameters make sense.
+  virtual Status Check(const nlohmann::ordered_json& parameters) const = 0;
+  // JSON of one picture, whose size was `size`.
+  virtual StatusOr<std::string> Make(
+      const TensorResponse& outputs, const models::ImageSize& size,
+      const nlohmann::ordered_json& parameters) const = 0;
+};
+
+StatusOr<std::unique_ptr<TaskHandler>> MakeImageTask(
+    const TaskParts& parts, std::unique_ptr<ImageAnswer> answer);
+
+// {"tabby": 0.46, "tiger cat": 0.38}, best first, as TorchServe answers.
+StatusOr<std::unique_ptr<ImageAnswer>> MakeClassifyAnswer(
+    const TaskParts& parts);
+
+}  // namespace millrace::handlers

@@ -1,0 +1,26 @@
+// Parts of a task from BYTES tensors, as both wires carry them.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "config/base/status.h"
+#include "handlers/task.h"
+
+namespace millrace::server {
+
+// The one output of a task in the Open Inference Protocol: BYTES [results].
+inline constexpr std::string_view kTaskOutput = "output";
+
+// Adds a part for each element: its length as four bytes, little-endian, then
+// its bytes. INVALID_ARGUMENT names the input.
+Status AddParts(const std::string& input, std::string_view packed,
+                std::vector<handlers::TaskPart>& parts);
+
+// INVALID_ARGUMENT when the shape does not hold that many elements.
+Status CheckElements(const std::string& input,
+                     const std::vector<int64_t>& shape, size_t num_elements);
+
+}  // namespace millrace::server
