@@ -11,33 +11,20 @@
 #include "config/base/json.h"
 #include "models/text/byte_alphabet.h"
 #include "models/text/hf_regex.h"
+#include "models/text/hf_tokenizer_parts.h"
+#include "models/text/hf_word_pieces.h"
 
 namespace millrace::models {
 namespace {
 
 using Json = nlohmann::ordered_json;
+using hf::Find;
+using hf::IsTrue;
+using hf::TypeOf;
 
 constexpr JsonLimits kLimits = {.max_depth = 32, .max_values = 8'000'000};
-constexpr int64_t kMaxTokens = 1 << 22;
 constexpr std::string_view kSpace = "\xe2\x96\x81";  // "▁"
 constexpr int kMaxSteps = 32;  // of a sequence, counted through
-
-// Null when absent or JSON's null.
-const Json* Find(const Json& object, const char* key) {
-  if (!object.is_object()) return nullptr;
-  const auto it = object.find(key);
-  return it == object.end() || it->is_null() ? nullptr : &*it;
-}
-
-std::string TypeOf(const Json& object) {
-  const Json* type = Find(object, "type");
-  return type != nullptr && type->is_string() ? type->get<std::string>() : "";
-}
-
-bool IsTrue(const Json& object, const char* key) {
-  const Json* value = Find(object, key);
-  return value != nullptr && value->is_boolean() && value->get<bool>();
-}
 
 bool HasText(const Json& object, const char* key) {
   const Json* value = Find(object, key);
@@ -45,49 +32,12 @@ bool HasText(const Json& object, const char* key) {
 }
 
 Status Unknown(const std::string& what) {
-  return Unimplemented(what +
-                       ": byte-level BPE (GPT-2, Llama 3, Qwen and their "
-                       "like) and SentencePiece's BPE and Unigram (Llama 2, "
-                       "Mistral, Gemma) are supported; serve a GGUF of the "
-                       "model");
-}
-
-StatusOr<int64_t> IdOf(const Json& value, const std::string& what) {
-  if (!value.is_number_integer() || value.get<int64_t>() < 0 ||
-      value.get<int64_t>() >= kMaxTokens) {
-    return InvalidArgument(what + " has the id " +
-                           DumpJson(value).substr(0, 40) + "; 0 to " +
-                           std::to_string(kMaxTokens - 1) + " is allowed");
-  }
-  return value.get<int64_t>();
-}
-
-void Place(int64_t id, const std::string& token, TokenKind kind,
-           Vocabulary& out) {
-  const auto at = static_cast<size_t>(id);
-  if (at >= out.tokens.size()) {
-    out.tokens.resize(at + 1);
-    out.kinds.resize(at + 1, TokenKind::kUnused);
-  }
-  out.tokens[at] = token;
-  out.kinds[at] = kind;
-}
-
-Status ReadVocab(const Json& model, Vocabulary& out) {
-  const Json* vocab = Find(model, "vocab");
-  if (vocab == nullptr || !vocab->is_object() || vocab->empty()) {
-    return InvalidArgument("model.vocab is no object of tokens and ids");
-  }
-  for (const auto& [token, value] : vocab->items()) {
-    ASSIGN_OR_RETURN(const int64_t id, IdOf(value, "model.vocab"));
-    if (static_cast<size_t>(id) < out.tokens.size() &&
-        out.kinds[static_cast<size_t>(id)] != TokenKind::kUnused) {
-      return InvalidArgument("model.vocab gives the id " + std::to_string(id) +
-                             " to two tokens");
-    }
-    Place(id, token, TokenKind::kNormal, out);
-  }
-  return OkStatus();
+  return Unimplemented(
+      what +
+      ": byte-level BPE (GPT-2, Llama 3, Qwen and their "
+      "like), SentencePiece's BPE and Unigram (Llama 2, "
+      "Mistral, Gemma) and WordPiece (BERT) are supported; serve "
+      "a GGUF of the model");
 }
 
 Status ReadMerges(const Json& model, Vocabulary& out) {
@@ -108,36 +58,6 @@ Status ReadMerges(const Json& model, Vocabulary& out) {
                              " is " + DumpJson(merge).substr(0, 60) +
                              "; \"a b\" or [\"a\", \"b\"] is wanted");
     }
-  }
-  return OkStatus();
-}
-
-Status ReadAddedTokens(const Json& root, Vocabulary& out) {
-  const Json* added = Find(root, "added_tokens");
-  if (added == nullptr) return OkStatus();
-  if (!added->is_array()) return InvalidArgument("added_tokens is no list");
-  for (const Json& token : *added) {
-    const Json* content = Find(token, "content");
-    const Json* id = Find(token, "id");
-    if (content == nullptr || !content->is_string() || id == nullptr) {
-      return InvalidArgument("added_tokens holds " +
-                             DumpJson(token).substr(0, 100) +
-                             ", which has no content or no id");
-    }
-    const auto text = content->get<std::string>();
-    ASSIGN_OR_RETURN(const int64_t number,
-                     IdOf(*id, "the added token '" + text + "'"));
-    if (IsTrue(token, "single_word")) {
-      return Unimplemented("the added token '" + text +
-                           "' has single_word, which is not supported");
-    }
-    const auto id32 = static_cast<int32_t>(number);
-    if (IsTrue(token, "lstrip")) out.lstrip_ids.push_back(id32);
-    if (IsTrue(token, "rstrip")) out.rstrip_ids.push_back(id32);
-    Place(number, text,
-          IsTrue(token, "special") ? TokenKind::kControl
-                                   : TokenKind::kUserDefined,
-          out);
   }
   return OkStatus();
 }
@@ -337,7 +257,7 @@ Status ReadPostProcessor(const Json& processor, Vocabulary& out) {
 
 Status CheckModel(const Json& model) {
   const std::string type = TypeOf(model);
-  if (type == "Unigram") return OkStatus();
+  if (type == "Unigram" || type == "WordPiece") return OkStatus();
   if (type != "BPE" && !(type.empty() && Find(model, "merges") != nullptr)) {
     return Unknown("the tokenizer's model is '" + type + "'");
   }
@@ -373,7 +293,7 @@ bool HasByteLevel(const Json& root) {
 Status ReadUnigramVocab(const Json& model, Vocabulary& out) {
   const Json* vocab = Find(model, "vocab");
   if (vocab == nullptr || !vocab->is_array() || vocab->empty() ||
-      static_cast<int64_t>(vocab->size()) > kMaxTokens) {
+      static_cast<int64_t>(vocab->size()) > hf::kMaxTokens) {
     return InvalidArgument("model.vocab is no list of tokens and scores");
   }
   for (const Json& entry : *vocab) {
@@ -426,6 +346,7 @@ StatusOr<Vocabulary> ReadHfTokenizer(std::string_view tokenizer_json,
   }
   RETURN_IF_ERROR(CheckModel(*model));
   Vocabulary out;
+  if (TypeOf(*model) == "WordPiece") return ReadHfWordPieces(root);
   const bool unigram = TypeOf(*model) == "Unigram";
   out.model = unigram                                                  ? "t5"
               : IsTrue(*model, "byte_fallback") || !HasByteLevel(root) ? "llama"
@@ -444,16 +365,17 @@ StatusOr<Vocabulary> ReadHfTokenizer(std::string_view tokenizer_json,
   if (unigram) {
     RETURN_IF_ERROR(ReadUnigramVocab(*model, out));
   } else {
-    RETURN_IF_ERROR(ReadVocab(*model, out));
+    RETURN_IF_ERROR(hf::ReadVocab(*model, out));
     RETURN_IF_ERROR(ReadMerges(*model, out));
   }
   if (out.model != "gpt2") RETURN_IF_ERROR(ReadFallback(*model, out));
-  RETURN_IF_ERROR(ReadAddedTokens(root, out));
+  RETURN_IF_ERROR(hf::ReadAddedTokens(root, out));
   if (!out.scores.empty()) out.scores.resize(out.tokens.size());
   out.bos_id = IdOfText(out, texts.bos);
   out.eos_id = IdOfText(out, texts.eos);
   if (out.eos_id >= 0) out.eog_ids.push_back(out.eos_id);
-  if (const Json* processor = Find(root, "post_processor")) {
+  const Json* processor = Find(root, "post_processor");
+  if (processor != nullptr && !texts.template_apart) {
     RETURN_IF_ERROR(ReadPostProcessor(*processor, out));
   }
   return out;

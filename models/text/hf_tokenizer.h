@@ -1,6 +1,6 @@
 // The tokenizer.json of a Hugging Face folder as a Vocabulary: byte-level BPE,
-// or BPE and Unigram of SentencePiece's kind, with merges or scores, added
-// tokens, pre-tokenisers and the tokens it puts before a text.
+// or BPE and Unigram of SentencePiece's kind, with merges or scores, or
+// WordPiece; added tokens, pre-tokenisers and the tokens it puts before a text.
 //
 //   ASSIGN_OR_RETURN(Vocabulary vocabulary,
 //                    ReadHfTokenizer(bytes, {.bos = "<s>", .eos = "</s>"}));
@@ -19,8 +19,11 @@ namespace millrace::models {
 // What tokenizer_config.json names; empty: none. A text that is no token is
 // taken as none.
 struct HfTokenTexts {
-  std::string bos;
-  std::string eos;
+  std::string bos = {};
+  std::string eos = {};
+  // What stands around a text is read elsewhere (InputTemplate): encoders have
+  // tokens behind a text and between two.
+  bool template_apart = false;
 };
 
 // INVALID_ARGUMENT for what contradicts itself, UNIMPLEMENTED for what is right

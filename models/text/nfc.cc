@@ -63,12 +63,27 @@ void OrderMarks(std::vector<utf8proc_int32_t>& text) {
   }
 }
 
+void Append(utf8proc_int32_t code, std::string& out) {
+  utf8proc_uint8_t bytes[4];
+  const utf8proc_ssize_t n = utf8proc_encode_char(code, bytes);
+  out.append(reinterpret_cast<const char*>(bytes), static_cast<size_t>(n));
+}
+
 }  // namespace
 
 bool IsPlainlyNfc(std::string_view text) {
   // Below U+0300, whose first byte is 0xcc, nothing changes.
   return std::all_of(text.begin(), text.end(),
                      [](char c) { return static_cast<uint8_t>(c) < 0xcc; });
+}
+
+std::string ToNfd(std::string_view text) {
+  std::vector<utf8proc_int32_t> codes = Decompose(text);
+  OrderMarks(codes);
+  std::string out;
+  out.reserve(text.size() + codes.size());
+  for (const utf8proc_int32_t code : codes) Append(code, out);
+  return out;
 }
 
 std::string ToNfc(std::string_view text) {
@@ -82,11 +97,7 @@ std::string ToNfc(std::string_view text) {
     const utf8proc_ssize_t count =
         utf8proc_normalize_utf32(&*begin, end - begin, kForm);
     CHECK(count >= 0, "decomposed text composes");
-    for (utf8proc_ssize_t i = 0; i < count; ++i) {
-      utf8proc_uint8_t bytes[4];
-      const utf8proc_ssize_t n = utf8proc_encode_char(begin[i], bytes);
-      out.append(reinterpret_cast<const char*>(bytes), static_cast<size_t>(n));
-    }
+    for (utf8proc_ssize_t i = 0; i < count; ++i) Append(begin[i], out);
     begin = end;
   }
   return out;

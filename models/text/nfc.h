@@ -12,6 +12,10 @@ namespace millrace::models {
 // Thread-safe.
 std::string ToNfc(std::string_view text);
 
+// The canonical decomposition (form D): "é" becomes "e" and an acute accent,
+// with the marks of a letter in canonical order. As above.
+std::string ToNfd(std::string_view text);
+
 // True when ToNfc would change nothing, told from the text's bytes alone; false
 // says nothing.
 bool IsPlainlyNfc(std::string_view text);

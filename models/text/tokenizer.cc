@@ -18,6 +18,7 @@
 #include "models/text/pretokenizer.h"
 #include "models/text/sentence_pieces.h"
 #include "models/text/special_matcher.h"
+#include "models/text/word_pieces.h"
 
 namespace millrace::models {
 namespace {
@@ -89,10 +90,11 @@ void CutSpacesAtEnd(std::string& text) {
 Status CheckShape(const Vocabulary& vocabulary) {
   const size_t size = vocabulary.tokens.size();
   if (vocabulary.model != "gpt2" && vocabulary.model != "llama" &&
-      vocabulary.model != "t5") {
+      vocabulary.model != "t5" && vocabulary.model != "bert") {
     return InvalidArgument("tokenizer model '" + vocabulary.model +
                            "' is not supported; known are gpt2 (byte-level "
-                           "BPE), llama and t5 (SentencePiece)");
+                           "BPE), llama and t5 (SentencePiece) and bert "
+                           "(WordPiece)");
   }
   if (size == 0 ||
       size > static_cast<size_t>(std::numeric_limits<int32_t>::max())) {
@@ -166,6 +168,7 @@ Status AddMerges(const std::vector<std::string>& merges, const IdByText& ids,
 
 struct Tokenizer::Impl {
   Vocabulary vocabulary;                                  // without its merges
+  std::unique_ptr<const WordPieces> word_pieces;          // or:
   std::unique_ptr<const SentencePieces> sentence_pieces;  // or, byte-level:
   std::unique_ptr<Pretokenizer> pretokenizer;
   MergeTable merges{0};
@@ -206,6 +209,10 @@ struct Tokenizer::Impl {
                       std::vector<int32_t>& out) const {
     std::string normal;
     if (vocabulary.nfc && !IsPlainlyNfc(text)) text = normal = ToNfc(text);
+    if (word_pieces != nullptr) {
+      word_pieces->Encode(text, out);
+      return;
+    }
     if (sentence_pieces != nullptr) {
       sentence_pieces->Encode(text, first, out);
       return;
@@ -266,6 +273,8 @@ StatusOr<std::unique_ptr<Tokenizer>> Tokenizer::Create(Vocabulary vocabulary) {
 
   if (byte_level) {
     RETURN_IF_ERROR(impl->MakeByteLevel(alphabet, ordinary));
+  } else if (words.model == "bert") {
+    ASSIGN_OR_RETURN(impl->word_pieces, WordPieces::Create(words));
   } else {
     ASSIGN_OR_RETURN(impl->sentence_pieces, SentencePieces::Create(words));
   }

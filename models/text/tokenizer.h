@@ -1,7 +1,7 @@
 // Text to token ids and back, as GGUF files and Hugging Face folders carry it:
 // byte-level BPE (GPT-2 style), whose pre-tokenisers are regular expressions by
 // name or given, run by PCRE2 with its JIT; and SentencePiece's BPE and Unigram
-// (sentence_pieces.h).
+// (sentence_pieces.h); and WordPiece (word_pieces.h).
 //
 //   ASSIGN_OR_RETURN(auto tokenizer, Tokenizer::Create(std::move(vocabulary)));
 //   std::vector<int32_t> ids = tokenizer->Encode("Hello", {});
@@ -45,10 +45,20 @@ enum class SpacePrefix : uint8_t {
   kFirstIfLacking
 };
 
+// What WordPiece does to a text and its words.
+struct WordPieceRules {
+  bool clean_text = true;        // control characters go, white space is " "
+  bool space_ideographs = true;  // Chinese characters are words
+  bool strip_accents = true;
+  bool lowercase = true;
+  std::string continuing_prefix = "##";  // of tokens inside a word
+  int64_t max_word_characters = 100;     // longer words are unknown
+};
+
 // What a model file says of its tokenizer.
 struct Vocabulary {
   // As GGUF files name it: "gpt2" (byte-level BPE), "llama" (SentencePiece
-  // BPE), "t5" (SentencePiece Unigram).
+  // BPE), "t5" (SentencePiece Unigram), "bert" (WordPiece).
   std::string model;
   std::string pre;  // "smollm", "llama-bpe", "qwen2", "gpt-2"…; or empty,
                     // then the next two say how text is cut:
@@ -65,6 +75,7 @@ struct Vocabulary {
   bool byte_fallback = false;  // characters without token become bytes
   bool fuse_unknown = true;    // neighbouring unknown characters are one token
   int32_t unk_id = -1;         // -1: unknown characters vanish
+  WordPieceRules word_pieces = {};  // of WordPiece
   // Special tokens that swallow the white space before or behind them.
   std::vector<int32_t> lstrip_ids;
   std::vector<int32_t> rstrip_ids;

@@ -127,9 +127,9 @@ TEST(SentencePieces, WhatContradictsItselfIsNamed) {
   EXPECT_THAT(Tokenizer::Create(words).status().message(),
               testing::HasSubstr("1025 bytes"));
   words = Small();
-  words.model = "bert";
+  words.model = "rwkv";
   EXPECT_THAT(Tokenizer::Create(words).status().message(),
-              testing::HasSubstr("'bert' is not supported"));
+              testing::HasSubstr("'rwkv' is not supported"));
 }
 
 }  // namespace

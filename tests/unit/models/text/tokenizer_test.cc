@@ -158,8 +158,8 @@ TEST(Tokenizer, ALongRunOfOneLetterIsNotQuadratic) {
 TEST(Tokenizer, MalformedVocabulariesAreRefusedWithTheReason) {
   const Vocabulary good = TinyVocabulary("gpt-2", {"a b"});
   Vocabulary words = good;
-  words.model = "bert";
-  EXPECT_THAT(ErrorOf(words), HasSubstr("'bert'"));
+  words.model = "rwkv";
+  EXPECT_THAT(ErrorOf(words), HasSubstr("'rwkv'"));
   words = good;
   words.kinds.pop_back();
   EXPECT_THAT(ErrorOf(words), HasSubstr("257 tokens but 256 kinds"));
