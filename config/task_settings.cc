@@ -67,6 +67,34 @@ void VisitImage(ImageTaskSettings& s, const SettingVisitor& visit) {
         &s.scaled_decoding);
 }
 
+void VisitText(TextTaskSettings& s, bool embeds, const SettingVisitor& visit) {
+  visit({.name = "tokenizer",
+         .help = "file beside the model, in the form of Hugging Face"},
+        &s.tokenizer);
+  visit({.name = "max_length",
+         .help = "tokens of a text with what stands around it; 0: as "
+                 "sentence_bert_config.json, tokenizer_config.json and "
+                 "config.json say",
+         .max = 1 << 20,
+         .aliases = {{"max_seq_length"}, {"max_model_len"}}},
+        &s.max_length);
+  visit({.name = "auto_truncate",
+         .help = "cut texts that are longer; else they are refused, unless "
+                 "the request asks for it"},
+        &s.auto_truncate);
+  if (!embeds) return;
+  visit({.name = "pooling",
+         .help = "how the vectors of a text's tokens become one; auto: as "
+                 "1_Pooling/config.json says, else mean",
+         .choices = {"auto", "mean", "cls", "max", "last"}},
+        &s.pooling);
+  visit({.name = "normalize",
+         .help = "bring vectors to length 1; auto: true, but for models whose "
+                 "modules.json has no such step",
+         .choices = {"auto", "true", "false"}},
+        &s.normalize);
+}
+
 }  // namespace
 
 std::string_view TaskName(TaskKind kind) {
@@ -114,13 +142,20 @@ void VisitTaskSettings(TaskSettings& task, const SettingVisitor& visit) {
            .max = 1 << 20,
            .aliases = {{"topk"}}},
           &task.top_k);
+  }
+  if (task.kind == TaskKind::kClassify ||
+      task.kind == TaskKind::kClassifyText || task.kind == TaskKind::kRerank) {
     visit({.name = "activation",
            .help = "what makes probabilities of the graph's output; none: it "
-                   "gives them itself",
+                   "gives them itself. A text with one score has a sigmoid "
+                   "for a softmax",
            .choices = {"softmax", "sigmoid", "none"}},
           &task.activation);
   }
   if (IsImageTask(task.kind)) VisitImage(task.image, visit);
+  if (IsTextTask(task.kind)) {
+    VisitText(task.text, task.kind == TaskKind::kEmbed, visit);
+  }
 }
 
 }  // namespace millrace::config

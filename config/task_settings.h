@@ -57,6 +57,15 @@ struct ImageTaskSettings {
   bool scaled_decoding = false;
 };
 
+// From texts to the graph's inputs and from its output to a row of numbers.
+struct TextTaskSettings {
+  std::string tokenizer = "tokenizer.json";  // file beside the model
+  std::string pooling = "auto";              // auto | mean | cls | max | last
+  std::string normalize = "auto";            // auto | true | false
+  int64_t max_length = 0;      // tokens; 0: as the files beside it say
+  bool auto_truncate = false;  // cuts longer texts; else they are refused
+};
+
 struct TaskSettings {
   TaskKind kind = TaskKind::kNone;
   // Of every task that names classes: a file beside the model (JSON object or
@@ -65,6 +74,7 @@ struct TaskSettings {
   int64_t top_k = 5;                   // classify; 0: all
   std::string activation = "softmax";  // of scores: softmax | sigmoid | none
   ImageTaskSettings image;
+  TextTaskSettings text;
 };
 
 // The task that is called so. INVALID_ARGUMENT lists the tasks there are.

@@ -21,6 +21,7 @@ struct TaskParts {
   std::shared_ptr<const config::TaskSettings> settings;  // never null
   TensorHandler* tensors = nullptr;                      // the graph
   Pool* pool = nullptr;
+  int64_t max_rows = 1;  // of one request to the graph
 };
 
 // INVALID_ARGUMENT when the task does not fit the graph's inputs and outputs,

@@ -1,5 +1,7 @@
 #include "models/text/hf_tokenizer_parts.h"
 
+#include <nlohmann/json.hpp>
+
 #include "config/base/json.h"
 
 namespace millrace::models::hf {

@@ -153,6 +153,65 @@ constexpr Schema kSchemas[] = {
             "index": {"type": "integer"}, "text": {"type": "string"},
             "finish_reason": {"type": ["string", "null"]}}}},
         "usage": {"$ref": "#/components/schemas/Usage"}}})"},
+    {"EmbeddingsRequest", R"({"type": "object", "required": ["input"],
+      "properties": {
+        "model": {"type": "string", "description":
+          "May be left out where one model has a task over texts."},
+        "input": {"anyOf": [
+          {"type": "string"},
+          {"type": "array", "items": {"type": "string"}},
+          {"type": "array", "items": {"type": "integer"}},
+          {"type": "array", "items":
+            {"type": "array", "items": {"type": "integer"}}}]},
+        "encoding_format": {"enum": ["float", "base64"]},
+        "dimensions": {"type": "integer", "minimum": 1},
+        "normalize": {"type": "boolean"},
+        "truncate_prompt_tokens": {"type": "integer", "minimum": -1}},
+      "examples": [{"input": "What is a mill?"}]})"},
+    {"EmbeddingList", R"({"type": "object", "properties": {
+        "object": {"const": "list"}, "model": {"type": "string"},
+        "data": {"type": "array", "items": {"type": "object", "properties": {
+          "object": {"const": "embedding"}, "index": {"type": "integer"},
+          "embedding": {"anyOf": [{"type": "string"},
+            {"type": "array", "items": {"type": "number"}}]}}}},
+        "usage": {"$ref": "#/components/schemas/Usage"}}})"},
+    {"RerankRequest", R"({"type": "object", "required": ["query"],
+      "properties": {
+        "model": {"type": "string"}, "query": {"type": "string"},
+        "documents": {"type": "array", "items": {"anyOf": [
+          {"type": "string"}, {"type": "object"}]}},
+        "texts": {"type": "array", "items": {"type": "string"}},
+        "top_n": {"type": "integer", "minimum": 0},
+        "return_documents": {"type": "boolean"},
+        "return_text": {"type": "boolean"}, "raw_scores": {"type": "boolean"},
+        "truncate_prompt_tokens": {"type": "integer", "minimum": -1}},
+      "examples": [{"query": "What is a mill?",
+        "documents": ["It grinds grain.", "It rains."]}]})"},
+    {"RerankResponse", R"({"type": "object", "properties": {
+        "id": {"type": "string"}, "model": {"type": "string"},
+        "results": {"type": "array", "items": {"type": "object",
+          "properties": {"index": {"type": "integer"},
+            "document": {"type": "object"},
+            "relevance_score": {"type": "number"}}}},
+        "usage": {"$ref": "#/components/schemas/Usage"}}})"},
+    {"ScoreRequest", R"({"type": "object", "required": ["text_1", "text_2"],
+      "properties": {"model": {"type": "string"},
+        "text_1": {"anyOf": [{"type": "string"},
+          {"type": "array", "items": {"type": "string"}}]},
+        "text_2": {"anyOf": [{"type": "string"},
+          {"type": "array", "items": {"type": "string"}}]}},
+      "examples": [{"text_1": "What is a mill?",
+        "text_2": ["It grinds grain.", "It rains."]}]})"},
+    {"ScoreList", R"({"type": "object", "properties": {
+        "object": {"const": "list"}, "model": {"type": "string"},
+        "data": {"type": "array", "items": {"type": "object", "properties": {
+          "index": {"type": "integer"}, "object": {"const": "score"},
+          "score": {"type": "number"}}}},
+        "usage": {"$ref": "#/components/schemas/Usage"}}})"},
+    {"ClassifyRequest", R"({"type": "object", "required": ["input"],
+      "properties": {"model": {"type": "string"},
+        "input": {"anyOf": [{"type": "string"}, {"type": "array"}]}},
+      "examples": [{"input": "What a day!"}]})"},
     {"Model", R"({"type": "object", "properties": {
         "id": {"type": "string"}, "object": {"const": "model"},
         "created": {"type": "integer"}, "owned_by": {"type": "string"},

@@ -79,6 +79,14 @@ void ServeTokenize(const Site&, const std::shared_ptr<Exchange>&);
 void ServeDetokenize(const Site&, const std::shared_ptr<Exchange>&);
 void ServeApplyTemplate(const Site&, const std::shared_ptr<Exchange>&);
 
+// embeddings_routes.cc, rerank_routes.cc: on the handler pool.
+void ServeEmbeddings(const Site&, const std::shared_ptr<Exchange>&);
+void ServeOllamaEmbed(const Site&, const std::shared_ptr<Exchange>&);
+void ServeOllamaEmbeddings(const Site&, const std::shared_ptr<Exchange>&);
+void ServeRerank(const Site&, const std::shared_ptr<Exchange>&);
+void ServeScore(const Site&, const std::shared_ptr<Exchange>&);
+void ServeClassify(const Site&, const std::shared_ptr<Exchange>&);
+
 // responses_routes.cc: created on the handler pool; the rest is answered on the
 // I/O thread.
 void ServeCreateResponse(const Site&, const std::shared_ptr<Exchange>&);

@@ -25,12 +25,14 @@ GraphModel::GraphModel(ModelFacts facts,
                        std::unique_ptr<handlers::TensorHandler> handler,
                        MakeContexts make_contexts,
                        std::unique_ptr<handlers::TaskHandler> task,
+                       std::unique_ptr<handlers::TextHandler> texts,
                        std::unique_ptr<handlers::ResponseCache> cache)
     : Servable(std::move(facts)),
       batcher_(std::move(batcher)),
       cache_(std::move(cache)),
       handler_(std::move(handler)),
       task_(std::move(task)),
+      texts_(std::move(texts)),
       make_contexts_(std::move(make_contexts)) {}
 
 Status GraphModel::SetInstanceCount(int64_t count) {
@@ -101,6 +103,11 @@ StatusOr<handlers::GenerateHandler*> GraphModel::ForText() const {
 StatusOr<handlers::TaskHandler*> GraphModel::ForTask() const {
   if (task_ == nullptr) return Servable::ForTask();
   return task_.get();
+}
+
+StatusOr<handlers::TextHandler*> GraphModel::ForTexts() const {
+  if (texts_ == nullptr) return Servable::ForTexts();
+  return texts_.get();
 }
 
 }  // namespace millrace::server

@@ -21,11 +21,12 @@ class GraphModel final : public Servable {
   using MakeContexts = std::function<Contexts(int64_t count)>;
 
   // The batcher outlives the handlers. Without `make_contexts` the number of
-  // instances stays; `task` and `cache` may be null.
+  // instances stays; `task`, `texts` and `cache` may be null.
   GraphModel(ModelFacts facts, std::unique_ptr<scheduler::Batcher> batcher,
              std::unique_ptr<handlers::TensorHandler> handler,
              MakeContexts make_contexts = nullptr,
              std::unique_ptr<handlers::TaskHandler> task = nullptr,
+             std::unique_ptr<handlers::TextHandler> texts = nullptr,
              std::unique_ptr<handlers::ResponseCache> cache = nullptr);
 
   ModelKind kind() const override { return ModelKind::kTensors; }
@@ -34,6 +35,7 @@ class GraphModel final : public Servable {
     return handler_.get();
   }
   StatusOr<handlers::TaskHandler*> ForTask() const override;
+  StatusOr<handlers::TextHandler*> ForTexts() const override;
   int64_t instance_count() const override { return batcher_->num_instances(); }
   Status SetInstanceCount(int64_t count) override;
   bool Drain(std::chrono::steady_clock::time_point deadline) override {
@@ -48,7 +50,8 @@ class GraphModel final : public Servable {
   const std::unique_ptr<scheduler::Batcher> batcher_;
   const std::unique_ptr<handlers::ResponseCache> cache_;  // or null
   const std::unique_ptr<handlers::TensorHandler> handler_;
-  const std::unique_ptr<handlers::TaskHandler> task_;  // or null
+  const std::unique_ptr<handlers::TaskHandler> task_;   // or null
+  const std::unique_ptr<handlers::TextHandler> texts_;  // or null
   const MakeContexts make_contexts_;
 };
 

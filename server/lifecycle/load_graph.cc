@@ -14,6 +14,8 @@
 #include "handlers/make_task.h"
 #include "handlers/response_cache.h"
 #include "handlers/tensors.h"
+#include "handlers/texts/text_task.h"
+#include "models/encoder/encoder_folder.h"
 #include "models/graph/execution_context.h"
 #include "models/graph/import.h"
 #include "models/graph/sample_inputs.h"
@@ -27,6 +29,7 @@ namespace millrace::server {
 
 bool IsGraphFile(const std::string& path) {
   std::error_code error;
+  if (models::encoder::IsEncoderFolder(path)) return true;
   if (!std::filesystem::is_regular_file(path, error)) return false;
   const std::string extension = std::filesystem::path(path).extension();
   if (extension == ".onnx" || extension == ".pt2") return true;
@@ -61,6 +64,40 @@ std::vector<scheduler::Batcher::Inputs> WarmUps(
   return warm_ups;
 }
 
+// What an encoder is made for, where its config.yaml says nothing.
+config::TaskSettings TaskOf(const models::encoder::EncoderConfig& config,
+                            int64_t num_scores) {
+  config::TaskSettings task;
+  task.kind = config.head == models::encoder::Head::kNone
+                  ? config::TaskKind::kEmbed
+              : num_scores == 1 ? config::TaskKind::kRerank
+                                : config::TaskKind::kClassifyText;
+  return task;
+}
+
+// From a file, or from the folder of an encoder, which has a task without being
+// told.
+StatusOr<models::graph::Graph> ReadGraph(
+    const std::string& path, models::graph::ImportReport* report,
+    std::shared_ptr<const config::TaskSettings>* task) {
+  if (!models::encoder::IsEncoderFolder(path)) {
+    return models::graph::ImportGraph(path, report);
+  }
+  ASSIGN_OR_RETURN(models::encoder::Encoder encoder,
+                   models::encoder::LoadEncoderFolder(path));
+  report->format = "Hugging Face, " + encoder.config.architecture;
+  if (*task == nullptr) {
+    *task = std::make_shared<const config::TaskSettings>(
+        TaskOf(encoder.config, encoder.num_scores));
+  }
+  return std::move(encoder.graph);
+}
+
+// A file beside which those of a task stand.
+std::string TaskPath(const std::string& path) {
+  return std::filesystem::is_directory(path) ? path + "/config.json" : path;
+}
+
 }  // namespace
 
 StatusOr<std::shared_ptr<Servable>> LoadGraph(
@@ -69,8 +106,9 @@ StatusOr<std::shared_ptr<Servable>> LoadGraph(
     handlers::Pool* pool, MetricRegistry* metrics, Timeline* timeline) {
   const std::string id = facts.id;
   models::graph::ImportReport report;
+  std::shared_ptr<const config::TaskSettings> task_settings = settings.task;
   ASSIGN_OR_RETURN(models::graph::Graph graph,
-                   models::graph::ImportGraph(settings.path, &report));
+                   ReadGraph(settings.path, &report, &task_settings));
   const size_t num_nodes = graph.nodes.size();
   models::graph::InstanceOptions options;
   options.cpus =
@@ -117,12 +155,13 @@ StatusOr<std::shared_ptr<Servable>> LoadGraph(
   prepared.context.reset();
 
   facts.parameters = std::move(prepared.parameters);
-  if (settings.task != nullptr) {
+  if (task_settings != nullptr) {
     facts.parameters.emplace_back("task",
-                                  config::TaskName(settings.task->kind));
+                                  config::TaskName(task_settings->kind));
   }
-  facts.platform =
-      report.format.starts_with("ONNX") ? "millrace_onnx" : "millrace_pytorch";
+  facts.platform = report.format.starts_with("ONNX")      ? "millrace_onnx"
+                   : report.format.starts_with("Hugging") ? "millrace_encoder"
+                                                          : "millrace_pytorch";
   auto batcher = scheduler::Batcher::Create(
       std::move(instances),
       {.model = id,
@@ -139,12 +178,19 @@ StatusOr<std::shared_ptr<Servable>> LoadGraph(
     handler = handlers::MakeCachingHandler(std::move(handler), cache.get());
   }
   std::unique_ptr<handlers::TaskHandler> task;
-  if (settings.task != nullptr) {
-    ASSIGN_OR_RETURN(task, handlers::MakeTaskHandler({.model = id,
-                                                      .path = settings.path,
-                                                      .settings = settings.task,
-                                                      .tensors = handler.get(),
-                                                      .pool = pool}));
+  std::unique_ptr<handlers::TextHandler> texts;
+  if (task_settings != nullptr) {
+    const handlers::TaskParts parts = {.model = id,
+                                       .path = TaskPath(settings.path),
+                                       .settings = task_settings,
+                                       .tensors = handler.get(),
+                                       .pool = pool,
+                                       .max_rows = batching.max_batch_size};
+    if (config::IsTextTask(task_settings->kind)) {
+      ASSIGN_OR_RETURN(texts, handlers::MakeTextHandler(parts));
+    } else {
+      ASSIGN_OR_RETURN(task, handlers::MakeTaskHandler(parts));
+    }
   }
   LogFieldList fields;
   fields.Add("model", id);
@@ -159,7 +205,8 @@ StatusOr<std::shared_ptr<Servable>> LoadGraph(
   LogInfo("graph loaded", fields);
   return std::make_shared<GraphModel>(std::move(facts), std::move(batcher),
                                       std::move(handler), make_contexts,
-                                      std::move(task), std::move(cache));
+                                      std::move(task), std::move(texts),
+                                      std::move(cache));
 }
 
 }  // namespace millrace::server

@@ -1,5 +1,5 @@
-// From a file of a graph (ONNX, torch.export's .pt2) to a servable: reads it,
-// starts its batcher, makes its handler.
+// From a graph (a file of ONNX or torch.export, the folder of an encoder) to a
+// servable: reads it, starts its batcher, makes its handlers.
 #pragma once
 
 #include <memory>
@@ -15,7 +15,7 @@
 
 namespace millrace::server {
 
-// By its name, or by what it holds.
+// By its name, or by what it holds; or the folder of an encoder.
 bool IsGraphFile(const std::string& path);
 
 // Completes `facts`. Blocks for the load. UNIMPLEMENTED names an operator that

@@ -19,6 +19,14 @@ StatusOr<handlers::TaskHandler*> Servable::ForTask() const {
       .Because("wrong_model_kind");
 }
 
+StatusOr<handlers::TextHandler*> Servable::ForTexts() const {
+  return InvalidArgument("the model '" + id() +
+                         "' has no task over texts; declare one in its "
+                         "config.yaml: embed, rerank or classify_text")
+      .At("model")
+      .Because("wrong_model_kind");
+}
+
 Status Servable::SetInstanceCount(int64_t) {
   return Unimplemented("the model '" + id() +
                        "' generates text, whose requests share one engine");

@@ -22,6 +22,7 @@
 #include "config/base/status.h"
 #include "handlers/handler.h"
 #include "handlers/task.h"
+#include "handlers/texts/text_task.h"
 #include "models/text/generation_defaults.h"
 #include "server/lifecycle/statistics.h"
 
@@ -78,6 +79,7 @@ class Servable {
   virtual StatusOr<handlers::TensorHandler*> ForTensors() const = 0;
   // What `task` in its config.yaml says; a model without one refuses.
   virtual StatusOr<handlers::TaskHandler*> ForTask() const;
+  virtual StatusOr<handlers::TextHandler*> ForTexts() const;
 
   // What was computed since the load; none for text, whose counts stand in
   // /metrics.

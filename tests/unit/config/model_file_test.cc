@@ -110,6 +110,22 @@ TEST(ModelFile, TheResponseCacheHasTwoSpellings) {
               StartsWith("config.yaml line 1: response_cache has no single"));
 }
 
+TEST(ModelFile, TextTasksHaveTheirOwnOptions) {
+  const auto file = Read(R"(
+task: embed
+task_options: {pooling: cls, normalize: false, max_seq_length: 256}
+)");
+  ASSERT_TRUE(file.ok()) << file.status().ToString();
+  const TextTaskSettings& text = file->settings.task->text;
+  EXPECT_EQ(text.pooling, "cls");
+  EXPECT_EQ(text.normalize, "false");
+  EXPECT_EQ(text.max_length, 256);
+  EXPECT_EQ(text.tokenizer, "tokenizer.json");
+  EXPECT_THAT(Refused("task: rerank\ntask_options: {pooling: cls}"),
+              StartsWith("config.yaml line 2: unknown option of task rerank "
+                         "'pooling'"));
+}
+
 TEST(ModelFile, ErrorsOfTasksNameLineAndKey) {
   EXPECT_THAT(Refused("task: clasify"),
               StartsWith("config.yaml line 1: task is 'clasify' but must be "

@@ -1,0 +1,201 @@
+// Numbers in these files are wishes, not limits: model_max_length may be 1e30.
+// The least of them counts.
+#include "handlers/texts/text_files.h"
+
+#include <algorithm>
+#include <filesystem>
+#include <fstream>
+#include <iterator>
+#include <nlohmann/json.hpp>
+#include <system_error>
+#include <utility>
+
+#include "config/base/json.h"
+#include "config/task_settings.h"
+#include "models/text/hf_tokenizer.h"
+
+namespace millrace::handlers {
+namespace {
+
+namespace fs = std::filesystem;
+using Json = nlohmann::ordered_json;
+
+constexpr int64_t kDefaultMaxTokens = 512;
+constexpr int64_t kMostTokens = 1 << 20;
+constexpr int64_t kMaxFileBytes = int64_t{256} << 20;
+constexpr int64_t kMaxLabels = 100'000;
+
+StatusOr<std::string> ReadFile(const std::string& path) {
+  std::error_code error;
+  const auto bytes = fs::file_size(path, error);
+  if (error || bytes > static_cast<uint64_t>(kMaxFileBytes)) {
+    return InvalidArgument("'" + path + "' cannot be read or is larger than " +
+                           std::to_string(kMaxFileBytes >> 20) + " MiB");
+  }
+  std::ifstream in(path, std::ios::binary);
+  std::string text((std::istreambuf_iterator<char>(in)),
+                   std::istreambuf_iterator<char>());
+  if (!in) return InvalidArgument("'" + path + "' cannot be read");
+  return text;
+}
+
+// Beside the graph or in the folder above; null when it is in neither.
+StatusOr<Json> Optional(const TaskParts& parts, const std::string& name) {
+  const fs::path beside = fs::path(parts.path).parent_path();
+  for (const fs::path& folder : {beside, beside.parent_path()}) {
+    std::error_code error;
+    const fs::path file = folder / name;
+    if (!fs::is_regular_file(file, error)) continue;
+    ASSIGN_OR_RETURN(const std::string text, ReadFile(file));
+    StatusOr<Json> json = ParseJson(text);
+    if (!json.ok()) return json.status().Prefixed("'" + file.string() + "'");
+    return json;
+  }
+  return Json();
+}
+
+// The number, or `otherwise` where there is none that makes sense.
+int64_t NumberOr(const Json& json, const char* key, int64_t otherwise) {
+  if (!json.is_object()) return otherwise;
+  const auto it = json.find(key);
+  if (it == json.end() || !it->is_number_integer()) return otherwise;
+  const auto number = it->get<int64_t>();
+  return number < 1 || number > kMostTokens ? otherwise : number;
+}
+
+// Positions of RoBERTa begin behind that of the padding.
+int64_t PositionsOf(const Json& config) {
+  const int64_t positions =
+      NumberOr(config, "max_position_embeddings", kMostTokens);
+  const Json type =
+      config.is_object() ? config.value("model_type", Json()) : Json();
+  const bool offset = type == "roberta" || type == "xlm-roberta" ||
+                      type == "camembert" || type == "mpnet";
+  return offset ? positions - NumberOr(config, "pad_token_id", 1) - 1
+                : positions;
+}
+
+Status ReadLengths(const TaskParts& parts, const Json& config, TextFiles& out) {
+  const int64_t positions = PositionsOf(config);
+  const int64_t asked = parts.settings->text.max_length;
+  if (asked > positions) {
+    return InvalidArgument("max_length is " + std::to_string(asked) +
+                           " but the model has " + std::to_string(positions) +
+                           " positions; use a smaller one")
+        .At("max_length");
+  }
+  ASSIGN_OR_RETURN(const Json sentence,
+                   Optional(parts, "sentence_bert_config.json"));
+  ASSIGN_OR_RETURN(const Json tokens, Optional(parts, "tokenizer_config.json"));
+  int64_t least = NumberOr(sentence, "max_seq_length", kMostTokens);
+  if (least == kMostTokens) {
+    least = NumberOr(tokens, "model_max_length", kMostTokens);
+  }
+  least = std::min(least, positions);
+  out.max_tokens = asked > 0              ? asked
+                   : least == kMostTokens ? kDefaultMaxTokens
+                                          : least;
+  const int64_t around = out.form.NumAdded(true);
+  if (out.max_tokens <= around) {
+    return InvalidArgument("max_length is " + std::to_string(out.max_tokens) +
+                           " but " + std::to_string(around) +
+                           " tokens stand around two texts; use a larger one")
+        .At("max_length");
+  }
+  return OkStatus();
+}
+
+Status ReadPooling(const TaskParts& parts, TextFiles& out) {
+  const config::TextTaskSettings& settings = parts.settings->text;
+  ASSIGN_OR_RETURN(const Json pooling,
+                   Optional(parts, "1_Pooling/config.json"));
+  if (settings.pooling != "auto") {
+    ASSIGN_OR_RETURN(out.pooling, PoolingFromName(settings.pooling));
+  } else if (pooling.is_object()) {
+    const std::pair<const char*, Pooling> modes[] = {
+        {"pooling_mode_cls_token", Pooling::kCls},
+        {"pooling_mode_max_tokens", Pooling::kMax},
+        {"pooling_mode_lasttoken", Pooling::kLast},
+        {"pooling_mode_mean_tokens", Pooling::kMean}};
+    int num_modes = 0;
+    for (const auto& [key, mode] : modes) {
+      if (pooling.value(key, Json()) != true) continue;
+      out.pooling = mode;
+      ++num_modes;
+    }
+    if (num_modes != 1) {
+      return Unimplemented(
+          "1_Pooling/config.json does not choose one of mean, cls, max and "
+          "last; name one by task_options.pooling");
+    }
+  }
+  ASSIGN_OR_RETURN(const Json modules, Optional(parts, "modules.json"));
+  bool has_step = !modules.is_array();
+  for (const Json& module : modules) {
+    if (!module.is_object()) continue;
+    const Json type = module.value("type", Json());
+    if (!type.is_string()) continue;
+    const auto& name = type.get_ref<const std::string&>();
+    has_step = has_step || name.ends_with(".Normalize");
+    if (name.ends_with(".Dense")) {
+      return Unimplemented(
+          "modules.json has a dense layer behind the pooling, which is not "
+          "supported; export the model with it");
+    }
+  }
+  out.normalize =
+      settings.normalize == "auto" ? has_step : settings.normalize == "true";
+  return OkStatus();
+}
+
+// {"0": "calm", "1": "glad"}; those of transformers' making say nothing.
+void ReadLabels(const Json& config, TextFiles& out) {
+  if (!config.is_object()) return;
+  const Json names = config.value("id2label", Json());
+  if (!names.is_object() || names.size() > static_cast<size_t>(kMaxLabels)) {
+    return;
+  }
+  out.labels.resize(names.size());
+  for (const auto& [key, name] : names.items()) {
+    char* end = nullptr;
+    const unsigned long at = std::strtoul(key.c_str(), &end, 10);
+    if (*end != '\0' || at >= out.labels.size() || !name.is_string()) continue;
+    out.labels[at] = name.get<std::string>();
+  }
+}
+
+}  // namespace
+
+StatusOr<TextFiles> ReadTextFiles(const TaskParts& parts) {
+  if (!parts.settings->labels.empty()) {
+    return Unimplemented(
+               "labels of texts are those of config.json (id2label); leave "
+               "task_options.labels out")
+        .At("labels");
+  }
+  TextFiles out;
+  ASSIGN_OR_RETURN(
+      const std::string path,
+      FindTaskFile(parts, "tokenizer", parts.settings->text.tokenizer));
+  ASSIGN_OR_RETURN(const std::string json, ReadFile(path));
+  const auto read = [&]() -> Status {
+    ASSIGN_OR_RETURN(models::Vocabulary vocabulary,
+                     models::ReadHfTokenizer(json, {.template_apart = true}));
+    ASSIGN_OR_RETURN(out.tokenizer,
+                     models::Tokenizer::Create(std::move(vocabulary)));
+    ASSIGN_OR_RETURN(out.form,
+                     models::InputTemplate::FromJson(json, *out.tokenizer));
+    return OkStatus();
+  };
+  RETURN_IF_ERROR(read().Prefixed("'" + path + "'"));
+  ASSIGN_OR_RETURN(const Json config, Optional(parts, "config.json"));
+  for (const char* pad : {"[PAD]", "<pad>"}) {
+    if (const auto id = out.tokenizer->IdOfSpecial(pad)) out.pad_id = *id;
+  }
+  RETURN_IF_ERROR(ReadLengths(parts, config, out));
+  RETURN_IF_ERROR(ReadPooling(parts, out));
+  ReadLabels(config, out);
+  return out;
+}
+
+}  // namespace millrace::handlers

@@ -1,0 +1,152 @@
+// POST /v1/embeddings as OpenAI has it, and Ollama's /api/embed and
+// /api/embeddings. openai-python asks for base64 unless told otherwise: the
+// bytes of each vector as little-endian FP32.
+#include <openssl/evp.h>
+
+#include <bit>
+#include <nlohmann/json.hpp>
+#include <string>
+#include <utility>
+
+#include "config/base/json.h"
+#include "handlers/json_fields.h"
+#include "server/http/gatekeeper.h"
+#include "server/http/routes.h"
+#include "server/http/text_work.h"
+
+namespace millrace::server::http {
+namespace {
+
+using Json = nlohmann::ordered_json;
+using config::TaskKind;
+using handlers::TextResponse;
+using handlers::TextTaskFacts;
+
+constexpr int64_t kMaxDimensions = 1 << 20;
+
+static_assert(std::endian::native == std::endian::little);
+
+void AppendBase64(const std::vector<float>& row, std::string& out) {
+  const size_t bytes = row.size() * sizeof(float);
+  const size_t begin = out.size() + 1;
+  out += '"';
+  out.resize(begin + (bytes + 2) / 3 * 4 + 1);  // and the NUL that it writes
+  const int written =
+      EVP_EncodeBlock(reinterpret_cast<unsigned char*>(out.data() + begin),
+                      reinterpret_cast<const unsigned char*>(row.data()),
+                      static_cast<int>(bytes));
+  out.resize(begin + static_cast<size_t>(written));
+  out += '"';
+}
+
+// By hand: a vector has hundreds of numbers, and a tree of them costs more than
+// computing it.
+HttpResponse EmbeddingsBody(const std::string& model, bool base64,
+                            const TextResponse& response) {
+  std::string body = R"({"id":"embd-)" + RandomHex(32) +
+                     R"(","object":"list","created":)" +
+                     std::to_string(CreatedNow()) + R"(,"model":)" +
+                     DumpJson(Json(model)) + R"(,"data":[)";
+  for (size_t i = 0; i < response.rows.size(); ++i) {
+    body += (i > 0 ? "," : "");
+    body += R"({"object":"embedding","index":)" + std::to_string(i) +
+            R"(,"embedding":)";
+    base64 ? AppendBase64(response.rows[i].values, body)
+           : AppendNumbers(response.rows[i].values, body);
+    body += '}';
+  }
+  body += R"(],"usage":)" + DumpJson(TextUsage(response)) + "}";
+  return JsonResponse(200, std::move(body));
+}
+
+Status Embeddings(const Site& site, const std::shared_ptr<Exchange>& exchange) {
+  ASSIGN_OR_RETURN(const Json body, ReadJsonBody(*exchange));
+  handlers::TextRequest request;
+  ASSIGN_OR_RETURN(request.items, ReadInputs(body, "input"));
+  ASSIGN_OR_RETURN(const auto format,
+                   handlers::ReadString(body, "encoding_format"));
+  if (format.has_value() && *format != "float" && *format != "base64") {
+    return InvalidArgument("encoding_format is '" + format->substr(0, 60) +
+                           "' but must be float or base64")
+        .At("encoding_format");
+  }
+  ASSIGN_OR_RETURN(
+      request.dimensions,
+      handlers::ReadInt(body, "dimensions", {.min = 1, .max = kMaxDimensions}));
+  ASSIGN_OR_RETURN(request.normalize, handlers::ReadBool(body, "normalize"));
+  RETURN_IF_ERROR(ReadTruncation(body, request));
+  ASSIGN_OR_RETURN(ModelHandle model, BorrowForTexts(site, *exchange, body));
+  ASSIGN_OR_RETURN(const handlers::TextHandler* handler, model->ForTexts());
+  RETURN_IF_ERROR(WantTask(handler->facts(), model->id(), {TaskKind::kEmbed},
+                           "/v1/embeddings"));
+  const std::string name = model->id();
+  const bool base64 = format == "base64";
+  return RunTexts(site, exchange, std::move(model), std::move(request),
+                  [name, base64](const TextTaskFacts&, const TextResponse& r) {
+                    return EmbeddingsBody(name, base64, r);
+                  });
+}
+
+// `input` and a vector for each text, or `prompt` and one vector.
+Status OllamaVectors(const Site& site,
+                     const std::shared_ptr<Exchange>& exchange, bool many) {
+  ASSIGN_OR_RETURN(const Json body, ReadJsonBody(*exchange));
+  handlers::TextRequest request;
+  ASSIGN_OR_RETURN(request.items, ReadInputs(body, many ? "input" : "prompt"));
+  ASSIGN_OR_RETURN(
+      request.dimensions,
+      handlers::ReadInt(body, "dimensions", {.min = 1, .max = kMaxDimensions}));
+  ASSIGN_OR_RETURN(const auto cut, handlers::ReadBool(body, "truncate"));
+  request.truncate = cut.value_or(true);
+  ASSIGN_OR_RETURN(ModelHandle model, BorrowForTexts(site, *exchange, body));
+  ASSIGN_OR_RETURN(const handlers::TextHandler* handler, model->ForTexts());
+  RETURN_IF_ERROR(WantTask(handler->facts(), model->id(), {TaskKind::kEmbed},
+                           "/api/embed"));
+  const std::string name = model->id();
+  return RunTexts(
+      site, exchange, std::move(model), std::move(request),
+      [name, many](const TextTaskFacts&, const TextResponse& response) {
+        std::string text =
+            many ? R"({"model":)" + DumpJson(Json(name)) + R"(,"embeddings":[)"
+                 : R"({"embedding":)";
+        for (size_t i = 0; i < response.rows.size(); ++i) {
+          if (i > 0) text += ',';
+          AppendNumbers(response.rows[i].values, text);
+        }
+        if (many) {
+          text += R"(],"total_duration":0,"load_duration":0,)"
+                  R"("prompt_eval_count":)" +
+                  std::to_string(response.num_tokens());
+        }
+        return JsonResponse(200, text + "}");
+      },
+      OipErrorResponse);
+}
+
+Status OllamaEmbed(const Site& site,
+                   const std::shared_ptr<Exchange>& exchange) {
+  return OllamaVectors(site, exchange, true);
+}
+Status OllamaEmbeddings(const Site& site,
+                        const std::shared_ptr<Exchange>& exchange) {
+  return OllamaVectors(site, exchange, false);
+}
+
+}  // namespace
+
+void ServeEmbeddings(const Site& site,
+                     const std::shared_ptr<Exchange>& exchange) {
+  RunOnPool(site, exchange, Embeddings);
+}
+
+void ServeOllamaEmbed(const Site& site,
+                      const std::shared_ptr<Exchange>& exchange) {
+  RunOnPool(site, exchange, OllamaEmbed, OipErrorResponse);
+}
+
+void ServeOllamaEmbeddings(const Site& site,
+                           const std::shared_ptr<Exchange>& exchange) {
+  RunOnPool(site, exchange, OllamaEmbeddings, OipErrorResponse);
+}
+
+}  // namespace millrace::server::http

@@ -1,0 +1,142 @@
+#!/usr/bin/env python3
+"""Writes the folders beside it: tiny random encoders as Hugging Face has them,
+the same as ONNX, and golden.json, what transformers gives for texts.
+
+    python3 tests/data/encoders/make_encoders.py [NAME...]
+
+Made with transformers 4.38.2, tokenizers 0.15.2, torch 1.13.1 on the CPU. The
+vocabulary is that of tests/golden/text/word_pieces.json.
+"""
+import json
+import pathlib
+import sys
+
+import torch
+from safetensors.torch import save_file
+from tokenizers import Tokenizer
+from transformers import (BertConfig, BertForSequenceClassification, BertModel,
+                          RobertaConfig, RobertaModel)
+
+HERE = pathlib.Path(__file__).parent
+TEXTS = ["", "mill", "The mill turns the water, and the water turns the mill.",
+         "Hello world! Isn't it 2024?", "\u00dcber allen Gipfeln ist Ruh",
+         "\u6c34\u8f66\u306f\u56de\u308b", "a b c d e f g h i j k l m n o p q r s t",
+         "the " * 60]
+QUERY = "What turns the mill?"
+MAX_LENGTH = 48
+
+
+def tokenizer():
+    golden = json.loads((HERE.parents[1] / "golden/text/word_pieces.json").read_text())
+    tok = Tokenizer.from_str(json.dumps(golden["cases"][0]["tokenizer"]))
+    tok.enable_truncation(MAX_LENGTH)
+    return tok
+
+
+def randomise(model, seed):
+    generator = torch.Generator().manual_seed(seed)
+    for name, value in model.named_parameters():
+        noise = torch.randn(value.shape, generator=generator)
+        if name.endswith("LayerNorm.weight"):
+            value.data = 1 + 0.2 * noise
+        elif value.dim() == 2:
+            value.data = noise * (0.5 if "embeddings" in name else
+                                  1.2 / value.shape[1] ** 0.5)
+        else:
+            value.data = 0.1 * noise
+    return model.eval()
+
+
+def encode(tok, text, pair=None):
+    got = tok.encode(text, pair) if pair is not None else tok.encode(text)
+    return {"input_ids": torch.tensor([got.ids]),
+            "attention_mask": torch.tensor([got.attention_mask]),
+            "token_type_ids": torch.tensor([got.type_ids])}
+
+
+def export(model, outputs, path):
+    names = ["input_ids", "attention_mask", "token_type_ids"]
+    example = encode(tokenizer(), "Hello world")
+    axes = {n: {0: "batch_size", 1: "sequence_length"} for n in names}
+    axes[outputs] = {0: "batch_size"}
+    if outputs == "last_hidden_state":
+        axes[outputs][1] = "sequence_length"
+    torch.onnx.export(model, tuple(example[n] for n in names), str(path),
+                      input_names=names, output_names=[outputs],
+                      dynamic_axes=axes, opset_version=14)
+
+
+def save(folder, model, tok, architecture):
+    folder.mkdir(exist_ok=True)
+    config = model.config.to_dict()
+    config["architectures"] = [architecture]
+    (folder / "config.json").write_text(json.dumps(config, indent=1) + "\n")
+    tok = Tokenizer.from_str(tok.to_str())
+    tok.no_truncation()
+    (folder / "tokenizer.json").write_text(tok.to_str())
+    (folder / "tokenizer_config.json").write_text(
+        json.dumps({"model_max_length": MAX_LENGTH}) + "\n")
+    state = {k: v.contiguous() for k, v in model.state_dict().items()
+             if "position_ids" not in k and "token_type_ids" not in k}
+    save_file(state, str(folder / "model.safetensors"), {"format": "pt"})
+
+
+def bert(hidden, layers, **more):
+    return BertConfig(vocab_size=len(tokenizer().get_vocab()), hidden_size=hidden,
+                      num_hidden_layers=layers, num_attention_heads=4,
+                      intermediate_size=2 * hidden, max_position_embeddings=64,
+                      torch_dtype="float32", **more)
+
+
+def make_embed():
+    folder, tok = HERE / "bert_embed", tokenizer()
+    model = randomise(BertModel(bert(32, 2), add_pooling_layer=False), 1)
+    save(folder, model, tok, "BertModel")
+    (folder / "1_Pooling").mkdir(exist_ok=True)
+    (folder / "1_Pooling/config.json").write_text(json.dumps(
+        {"word_embedding_dimension": 32, "pooling_mode_cls_token": False,
+         "pooling_mode_mean_tokens": True}) + "\n")
+    (folder / "modules.json").write_text(json.dumps(
+        [{"idx": 0, "path": "", "type": "sentence_transformers.models.Transformer"},
+         {"idx": 1, "path": "1_Pooling", "type": "sentence_transformers.models.Pooling"},
+         {"idx": 2, "path": "2_Normalize", "type": "sentence_transformers.models.Normalize"}])
+        + "\n")
+    (folder / "sentence_bert_config.json").write_text(
+        json.dumps({"max_seq_length": MAX_LENGTH, "do_lower_case": False}) + "\n")
+    export(model, "last_hidden_state", folder / "model.onnx")
+    golden = {"texts": TEXTS, "tokens": [], "mean": [], "cls": [], "max": [], "last": []}
+    for text in TEXTS:
+        inputs = encode(tok, text)
+        hidden = model(**inputs).last_hidden_state[0].detach()
+        golden["tokens"].append(len(hidden))
+        golden["mean"].append(torch.nn.functional.normalize(hidden.mean(0), dim=0).tolist())
+        golden["cls"].append(hidden[0].tolist())
+        golden["max"].append(hidden.max(0).values.tolist())
+        golden["last"].append(hidden[-1].tolist())
+    (folder / "golden.json").write_text(json.dumps(golden) + "\n")
+
+
+def make_scores(name, labels, seed):
+    folder, tok = HERE / name, tokenizer()
+    names = {i: n for i, n in enumerate(labels)}
+    config = bert(16, 2, id2label=names, label2id={n: i for i, n in names.items()})
+    model = randomise(BertForSequenceClassification(config), seed)
+    save(folder, model, tok, "BertForSequenceClassification")
+    export(model, "logits", folder / "model.onnx")
+    pairs = len(labels) == 1
+    logits = [model(**(encode(tok, QUERY, t) if pairs else encode(tok, t))
+                    ).logits[0].tolist() for t in TEXTS]
+    (folder / "golden.json").write_text(json.dumps(
+        {"query": QUERY if pairs else None, "texts": TEXTS, "logits": logits}) + "\n")
+
+
+MAKERS = {
+    "bert_embed": make_embed,
+    "bert_rerank": lambda: make_scores("bert_rerank", ["relevance"], 2),
+    "bert_classify": lambda: make_scores("bert_classify", ["calm", "glad", "sad"], 3),
+}
+
+if __name__ == "__main__":
+    with torch.no_grad():
+        for each in sys.argv[1:] or MAKERS:
+            MAKERS[each]()
