@@ -104,6 +104,7 @@ class TemplateReader {
       }
       if (text != nullptr) {
         item.text = *id == "B" ? 1 : 0;
+        if ((seen & (1 << item.text)) != 0) return Wrong(part);
         seen |= 1 << item.text;
         out.push_back(item);
       } else {
