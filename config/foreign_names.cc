@@ -95,7 +95,8 @@ constexpr Answer kAnswers[] = {
      "one process serves all; --handler-threads and --io-threads set its "
      "threads"},
     {"models start ncs ts_config",
-     "name models as arguments: millrace serve NAME=FILE NAME=FILE"},
+     "name models as arguments: millrace serve NAME=FILE NAME=FILE, or say "
+     "--profile torchserve before TorchServe's own flags"},
     {"timeout to request_timeout timeout_keep_alive",
      "say which: --header-timeout, --idle-timeout, --write-timeout or "
      "--shutdown-timeout"},

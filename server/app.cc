@@ -188,6 +188,7 @@ struct App::Parts {
   std::unique_ptr<handlers::Pool> pool;
   std::optional<config::Topology> topology;
   std::unique_ptr<CoreAllocator> cores;
+  std::unique_ptr<torchserve::Registry> torchserve;  // null: another profile
   std::unique_ptr<Repository> repository;
   std::optional<ProtocolState> state;  // once the log is set up
   std::unique_ptr<Capturer> capturer;
@@ -244,9 +245,20 @@ StatusOr<std::unique_ptr<App>> App::Start(const config::Settings& settings,
   parts->metrics.ExportAlso(std::move(compat));
 
   parts->cores = std::make_unique<CoreAllocator>(topology);
-  ASSIGN_OR_RETURN(std::unique_ptr<ModelSource> source, SourceOf(settings));
-  ASSIGN_OR_RETURN(const std::vector<std::string> at_start,
-                   ModelsOfTheStart(settings.server, source.get()));
+  std::unique_ptr<ModelSource> source;
+  std::vector<std::string> at_start;
+  if (options.torchserve.has_value()) {
+    torchserve::RegistryOptions registry = *std::move(options.torchserve);
+    registry.settings = {.common = settings.common, .graph = settings.graph};
+    parts->torchserve =
+        std::make_unique<torchserve::Registry>(std::move(registry));
+    RETURN_IF_ERROR(parts->torchserve->RegisterAll());
+    source = parts->torchserve->Source();
+    ASSIGN_OR_RETURN(at_start, source->Names());
+  } else {
+    ASSIGN_OR_RETURN(source, SourceOf(settings));
+    ASSIGN_OR_RETURN(at_start, ModelsOfTheStart(settings.server, source.get()));
+  }
   ASSIGN_OR_RETURN(const std::vector<CoreRequest> cores_wanted,
                    CoresWanted(at_start, settings, *parts->cores));
   parts->cores->Reserve(cores_wanted);
@@ -262,10 +274,11 @@ StatusOr<std::unique_ptr<App>> App::Start(const config::Settings& settings,
                       .metrics = &parts->metrics,
                       .progress = &parts->progress,
                       .timeline = &parts->timeline}),
-      RepositoryOptions{.allow_control = mode == "explicit",
-                        .poll_interval = std::chrono::milliseconds(
-                            polls ? settings.server.repository_poll_ms : 0),
-                        .progress = &parts->progress});
+      RepositoryOptions{
+          .allow_control = mode == "explicit" || parts->torchserve != nullptr,
+          .poll_interval = std::chrono::milliseconds(
+              polls ? settings.server.repository_poll_ms : 0),
+          .progress = &parts->progress});
   parts->state.emplace(
       settings.server.shared_memory,
       static_cast<uint64_t>(settings.server.http_max_input_bytes));
@@ -290,7 +303,8 @@ StatusOr<std::unique_ptr<App>> App::Start(const config::Settings& settings,
                                       .traces = parts->traces.get(),
                                       .capturer = parts->capturer.get(),
                                       .topology = &*parts->topology,
-                                      .cores = parts->cores.get()}));
+                                      .cores = parts->cores.get(),
+                                      .torchserve = parts->torchserve.get()}));
   if (settings.server.grpc_port >= 0) {
     ASSIGN_OR_RETURN(
         parts->grpc,
@@ -350,6 +364,7 @@ void App::LoadModels(const std::vector<std::string>& names, bool polls) {
                     {"http_port", http_port()},
                     {"grpc_port", grpc_port()},
                     {"management_port", parts_->http->management_port()},
+                    {"metrics_port", parts_->http->metrics_port()},
                     {"models", static_cast<int64_t>(names.size())},
                     {"seconds", std::round(seconds.count() * 1e3) / 1e3}});
 }

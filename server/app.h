@@ -8,12 +8,14 @@
 
 #include <functional>
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
 #include "config/base/status.h"
 #include "config/load.h"
 #include "server/lifecycle/load_progress.h"
+#include "server/torchserve/registry.h"
 
 namespace millrace::server {
 
@@ -24,6 +26,8 @@ class App {
     // Called once, from another thread, when a model of the start cannot be
     // loaded: load_status() says why, and the server is never ready.
     std::function<void()> on_failed = {};
+    // Set: TorchServe's APIs and its registry instead of named models.
+    std::optional<torchserve::RegistryOptions> torchserve = {};
   };
 
   // Listens, then loads the models behind: until all of them serve, probes and

@@ -28,6 +28,9 @@ constexpr Examples kExamples[] = {
      "millrace bench my-model.gguf --batch 1,16 --depth 0 --json bench.json"},
     {"convert", "millrace convert my-model.gguf my-model.packed.gguf",
      "millrace convert path/to/Qwen2.5-0.5B qwen.packed.gguf"},
+    {"migrate", "millrace migrate resnet50.mar",
+     "millrace migrate resnet50.mar --output repository --handler "
+     "base_handler"},
     {"run", "millrace run resnet50.onnx",
      "millrace run resnet50.onnx --input images.npz --iters 20"},
     {"quantize", "millrace quantize resnet50.onnx --calibration images.npz",

@@ -25,6 +25,7 @@
 #include "server/lifecycle/load_graph.h"
 #include "server/pull/cache_entry.h"
 #include "server/shutdown.h"
+#include "server/torchserve/profile.h"
 
 namespace millrace::server {
 namespace {
@@ -38,7 +39,47 @@ struct CommandLine {
   bool help = false;
   bool help_all = false;
   bool print_config = false;
+  std::optional<torchserve::ProfileSources> torchserve = {};
 };
+
+// TorchServe's own words on the command line. True: it is one, and `value` was
+// taken where it has one.
+bool IsTorchServeFlag(const std::string& name, bool* has_value) {
+  for (const char* word : {"model-store", "ts-config", "log-config",
+                           "plugins-path", "workflow-store"}) {
+    if (name == word) return *has_value = true;
+  }
+  *has_value = false;
+  for (const char* word : {"start", "foreground", "ncs", "no-config-snapshots",
+                           "disable-token-auth", "disable-token",
+                           "enable-model-api", "model-api-enabled"}) {
+    if (name == word) return true;
+  }
+  return false;
+}
+
+void TakeTorchServeFlag(const std::string& name, std::string value,
+                        torchserve::ProfileSources& sources) {
+  if (name == "model-store") sources.model_store = std::move(value);
+  if (name == "ts-config") sources.ts_config = std::move(value);
+  if (name.starts_with("disable-token")) sources.disable_token_auth = true;
+  if (name == "enable-model-api" || name == "model-api-enabled") {
+    sources.enable_model_api = true;
+  }
+}
+
+// Whether the line says --profile torchserve; it decides what other words mean.
+StatusOr<bool> IsTorchServeProfile(Args args) {
+  for (size_t i = 0; i < args.size(); ++i) {
+    const bool apart = args[i] == "--profile" && i + 1 < args.size();
+    if (!apart && !args[i].starts_with("--profile=")) continue;
+    const std::string name = apart ? args[i + 1] : args[i].substr(10);
+    if (name == "torchserve") return true;
+    return InvalidArgument("--profile is '" + name +
+                           "' but torchserve is the only profile there is");
+  }
+  return false;
+}
 
 // "name=path" or "path"; a path that exists as written is never split.
 config::ModelSettings ModelArgument(const std::string& text) {
@@ -56,6 +97,8 @@ config::ModelSettings ModelArgument(const std::string& text) {
 
 StatusOr<CommandLine> Parse(Args args) {
   CommandLine line;
+  ASSIGN_OR_RETURN(const bool torchserve, IsTorchServeProfile(args));
+  if (torchserve) line.torchserve.emplace();
   for (size_t i = 0; i < args.size(); ++i) {
     const std::string& arg = args[i];
     if (arg == "--help" || arg == "-h") {
@@ -89,6 +132,28 @@ StatusOr<CommandLine> Parse(Args args) {
     if (const size_t equals = name.find('='); equals != std::string::npos) {
       value = name.substr(equals + 1);
       name.resize(equals);
+    }
+    if (name == "profile") {
+      if (!value.has_value()) ++i;
+      continue;
+    }
+    if (torchserve && name == "models") {  // all words up to the next flag
+      if (value.has_value()) line.torchserve->models.push_back(*value);
+      while (i + 1 < args.size() && !args[i + 1].starts_with('-')) {
+        line.torchserve->models.push_back(args[++i]);
+      }
+      continue;
+    }
+    bool wants_value = false;
+    if (torchserve && IsTorchServeFlag(name, &wants_value)) {
+      if (wants_value && !value.has_value()) {
+        if (i + 1 == args.size()) {
+          return InvalidArgument(arg + " needs a value after it");
+        }
+        value = args[++i];
+      }
+      TakeTorchServeFlag(name, value.value_or(""), *line.torchserve);
+      continue;
     }
     const bool is_config = name == "config";
     // What vLLM, llama.cpp and SGLang call the positional argument.
@@ -140,6 +205,11 @@ std::string HelpText(bool all) {
   constexpr size_t kColumn = 32;
   text += HelpEntry("  --config FILE", "settings in YAML", kColumn, width);
   text += HelpEntry("  --model MODEL", "as the argument MODEL; also -m",
+                    kColumn, width);
+  text += HelpEntry("  --profile torchserve",
+                    "TorchServe's ports, APIs, archives and command line: "
+                    "--model-store, --models, --ts-config, --ncs, "
+                    "--enable-model-api, --disable-token-auth",
                     kColumn, width);
   text += HelpEntry("  --print-config",
                     "the effective settings and where each comes from", kColumn,
@@ -241,11 +311,30 @@ Status Serve(Args args) {
     std::fputs(HelpText(line.help_all).c_str(), stdout);
     return OkStatus();
   }
-  ASSIGN_OR_RETURN(config::Loaded loaded, LoadSettings(line.sources));
+  config::Sources sources = line.sources;
+  std::optional<torchserve::Profile> profile;
+  if (line.torchserve.has_value()) {
+    if (!sources.models.empty()) {
+      return InvalidArgument("'" + sources.models.front().path +
+                             "' is no flag; with --profile torchserve models "
+                             "are named by --models NAME=FILE");
+    }
+    ASSIGN_OR_RETURN(profile, torchserve::ReadProfile(*line.torchserve));
+    // Flags of ours win, for they come last.
+    sources.flags.insert(sources.flags.begin(), profile->flags.begin(),
+                         profile->flags.end());
+  }
+  ASSIGN_OR_RETURN(config::Loaded loaded, profile.has_value()
+                                              ? config::Load(sources)
+                                              : LoadSettings(sources));
   if (!line.print_config) {
     RETURN_IF_ERROR(PullModels(line.pull, &loaded.settings.models));
   }
-  const std::vector<std::string> warnings = WarningsOf(loaded);
+  std::vector<std::string> warnings = WarningsOf(loaded);
+  if (profile.has_value()) {
+    warnings.insert(warnings.end(), profile->warnings.begin(),
+                    profile->warnings.end());
+  }
   if (line.print_config) {
     for (const std::string& warning : warnings) {
       std::fprintf(stderr, "warning: %s\n", warning.c_str());
@@ -267,6 +356,7 @@ Status Serve(Args args) {
   App::Options options;
   if (ObeysEscapes(STDERR_FILENO)) options.show = ShowProgress;
   options.on_failed = SendStopSignal;
+  if (profile.has_value()) options.torchserve = std::move(profile->registry);
   ASSIGN_OR_RETURN(std::unique_ptr<App> app,
                    App::Start(loaded.settings, std::move(options)));
   WaitForStopSignal();

@@ -21,6 +21,8 @@ constexpr Verb kVerbs[] = {
      BenchVerb},
     {"convert", "write a model in the form that loads fastest", RunConvert,
      ConvertVerb},
+    {"migrate", "write a TorchServe archive as a folder of a repository",
+     RunMigrate, MigrateVerb},
     {"run", "run an ONNX or PyTorch graph on arrays of a file", RunGraph,
      GraphVerb},
     {"quantize", "choose the ranges of a graph's layers, for int8", RunQuantize,

@@ -25,6 +25,7 @@ int RunGraph(Args args);       // a graph on arrays of a file
 int RunProfile(Args args);     // where a graph's time goes
 int RunQuantize(Args args);    // ranges of a graph's layers, for int8
 int RunConvert(Args args);     // a model in the form that loads fastest
+int RunMigrate(Args args);     // a TorchServe archive as our folder
 int RunCompletion(Args args);  // completions of a shell
 
 // What each takes; serve takes the settings.
@@ -42,6 +43,7 @@ const VerbSpec& GraphVerb();
 const VerbSpec& ProfileVerb();
 const VerbSpec& QuantizeVerb();
 const VerbSpec& ConvertVerb();
+const VerbSpec& MigrateVerb();
 const VerbSpec& CompletionVerb();
 
 }  // namespace millrace::server

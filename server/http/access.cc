@@ -20,6 +20,11 @@ constexpr Rule kRules[] = {
     {"/v2/trace/", Access::kManage},
     {"/v2/models/{id}/trace/", Access::kManage},
     {"/debug", Access::kManage},
+    // TorchServe's
+    {"/models", Access::kManage},
+    {"/workflows", Access::kManage},
+    {"/predictions/", Access::kInfer},
+    {"/explanations/", Access::kInfer},
     // What models were asked and said, for GET, too.
     {"/v1/responses", Access::kInfer},
     {"/v1/files", Access::kInfer},
@@ -29,6 +34,7 @@ constexpr Rule kRules[] = {
 }  // namespace
 
 Access AccessOf(const Route& route) {
+  if (route.method == "OPTIONS") return Access::kPublic;  // describes routes
   for (const Rule& rule : kRules) {
     if (route.pattern.starts_with(rule.prefix)) return rule.access;
   }

@@ -14,6 +14,7 @@
 #include "server/http/access.h"
 #include "server/http/content_coding.h"
 #include "server/http/routes.h"
+#include "server/http/torchserve_form.h"
 
 namespace millrace::server::http {
 namespace {
@@ -99,7 +100,9 @@ constexpr NotOffered kNotOffered[] = {
     {"/api/embed", "embeddings are not offered"},
     {"/api/pull", "models are loaded by POST /v2/repository/models/{id}/load"},
     {"/generate", "complete text with POST /v1/completions"},
-    {"/predictions/", "send tensors with POST /v2/models/{id}/infer"},
+    {"/predictions/",
+     "send tensors with POST /v2/models/{id}/infer, or serve with --profile "
+     "torchserve"},
 };
 
 // The port of metrics alone has few routes: they are listed.
@@ -151,8 +154,13 @@ Status NothingAt(const Site& site, std::span<const Route> routes,
 }
 
 // In the words of the protocol that the path belongs to.
-HttpResponse Refusal(const HttpRequest& head, const Status& status) {
+HttpResponse Refusal(const Site& site, const HttpRequest& head,
+                     const Status& status) {
   const std::string& path = head.path;
+  if (site.services.torchserve != nullptr &&
+      (IsTorchServePath(path) || status.reason() == "route_not_found")) {
+    return TorchServeErrorResponse(status);
+  }
   if (path == "/v2" || path.starts_with("/v2/") || path.starts_with("/api/")) {
     return OipErrorResponse(status);
   }
@@ -198,8 +206,11 @@ Admission Admit(const Site& site, std::span<const Route> routes,
   Admission admission;
   admission.match = FindRoute(routes, head.method, head.path);
   const RouteMatch& match = admission.match;
-  if (head.method == "OPTIONS" &&
-      (!match.allow.empty() || head.path == "*" || head.path == "/")) {
+  const bool describes = match.route != nullptr &&
+                         !head.HasHeader("access-control-request-method");
+  if (head.method == "OPTIONS" && !describes &&
+      (match.route != nullptr || !match.allow.empty() || head.path == "*" ||
+       head.path == "/")) {
     admission.answer = Preflight(
         site, match.allow.empty() ? "GET, HEAD, POST, OPTIONS" : match.allow,
         head.Header("access-control-request-headers"));
@@ -209,26 +220,30 @@ Admission Admit(const Site& site, std::span<const Route> routes,
       match.route == nullptr ? Access::kAnyKey : AccessOf(*match.route);
   if (const Status known = Authorize(site, access, head, admission);
       !known.ok()) {
-    admission.answer = Refusal(head, known);
+    admission.answer = Refusal(site, head, known);
     return admission;
   }
   if (match.route == nullptr && match.allow.empty()) {
-    admission.answer = Refusal(head, NothingAt(site, routes, head.path));
+    admission.answer = Refusal(site, head, NothingAt(site, routes, head.path));
     return admission;
   }
   if (match.route == nullptr) {
-    admission.answer = Refusal(
-        head, InvalidArgument("'" + head.path + "' does not take " +
-                              head.method + "; use one of " + match.allow)
-                  .Because("method_not_allowed"));
+    admission.answer =
+        Refusal(site, head,
+                InvalidArgument("'" + head.path + "' does not take " +
+                                head.method + "; use one of " + match.allow)
+                    .Because("method_not_allowed"));
     admission.answer->headers.emplace_back("Allow", match.allow);
     return admission;
   }
-  if (match.route->method != "POST") return admission;
+  const bool has_body =
+      match.route->method == "POST" ||
+      (match.route->method == "PUT" && access == Access::kInfer);
+  if (!has_body) return admission;
   if (access == Access::kInfer) {
     StatusOr<Permit> permit = admission.caller->tenant->Admit();
     if (!permit.ok()) {
-      admission.answer = Refusal(head, permit.status());
+      admission.answer = Refusal(site, head, permit.status());
       return admission;
     }
     admission.permit = *std::move(permit);
@@ -238,20 +253,21 @@ Admission Admit(const Site& site, std::span<const Route> routes,
                     (match.route->takes_bytes &&
                      (MediaType(type) == kBytes || !head.HasHeader("origin")));
   if (!fits) {
-    admission.answer = Refusal(
-        head, InvalidArgument("the Content-Type is '" + std::string(type) +
-                              "'; send application/json")
-                  .Because("unsupported_media_type"));
+    admission.answer =
+        Refusal(site, head,
+                InvalidArgument("the Content-Type is '" + std::string(type) +
+                                "'; send application/json")
+                    .Because("unsupported_media_type"));
     return admission;
   }
   const auto coding = ReadContentCoding(head.Header("content-encoding"));
   if (!coding.ok()) {
-    admission.answer = Refusal(head, coding.status());
+    admission.answer = Refusal(site, head, coding.status());
     return admission;
   }
   if (match.route->guard == nullptr) return admission;
   if (const Status free = match.route->guard(site, match.params); !free.ok()) {
-    admission.answer = Refusal(head, free);
+    admission.answer = Refusal(site, head, free);
   }
   return admission;
 }

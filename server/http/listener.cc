@@ -25,6 +25,7 @@
 #include "server/http/detail/tls_conn.h"
 #include "server/http/router.h"
 #include "server/http/site.h"
+#include "server/http/torchserve_routes.h"
 
 namespace millrace::server {
 namespace {
@@ -54,7 +55,16 @@ std::vector<std::string_view> PatternsOf() {
   for (const http::Route& route : http::MetricsRoutes()) {
     patterns.push_back(route.pattern);
   }
+  for (const auto& routes : {http::TorchServeInferenceRoutes(),
+                             http::TorchServeManagementRoutes()}) {
+    for (const http::Route& route : routes) patterns.push_back(route.pattern);
+  }
   return patterns;
+}
+
+void Append(std::span<const http::Route> more,
+            std::vector<http::Route>& routes) {
+  routes.insert(routes.end(), more.begin(), more.end());
 }
 
 // The routes of the port of inference, or of that of management, where there
@@ -215,15 +225,22 @@ class Server final : public HttpServer {
   Status Open() {
     const config::ServerSettings& settings = site_.settings;
     const bool apart = settings.management_port >= 0;
+    const bool torchserve = site_.services.torchserve != nullptr;
+    if (torchserve) Append(http::TorchServeInferenceRoutes(), serving_routes_);
+    if (torchserve) {
+      Append(http::TorchServeManagementRoutes(),
+             apart ? management_routes_ : serving_routes_);
+    }
     if (apart) {
-      serving_routes_ = RoutesOf(false);
-      management_routes_ = RoutesOf(true);
+      Append(RoutesOf(false), serving_routes_);
+      Append(RoutesOf(true), management_routes_);
       management_.emplace(site_, io_, management_routes_);
       RETURN_IF_ERROR(management_->Open(settings.management_host,
                                         settings.management_port,
                                         "management_port"));
     }
-    main_.emplace(site_, io_, apart ? serving_routes_ : http::ServingRoutes());
+    if (!apart) Append(http::ServingRoutes(), serving_routes_);
+    main_.emplace(site_, io_, serving_routes_);
     RETURN_IF_ERROR(
         main_->Open(settings.host, settings.http_port, "http_port"));
     if (settings.metrics_port >= 0) {
@@ -295,7 +312,7 @@ class Server final : public HttpServer {
  private:
   const std::shared_ptr<http::Site> shared_site_;
   const http::Site& site_;
-  // Where management has a port of its own.
+  // The latter where management has a port of its own.
   std::vector<http::Route> serving_routes_, management_routes_;
   std::vector<std::unique_ptr<IoThread>> io_;
   std::optional<Acceptor> main_;  // after io_: its sockets live there

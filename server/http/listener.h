@@ -26,6 +26,7 @@
 #include "server/lifecycle/repository.h"
 #include "server/protocol_state.h"
 #include "server/tls.h"
+#include "server/torchserve/registry.h"
 #include "server/tracing/capture.h"
 #include "server/tracing/request_traces.h"
 
@@ -45,6 +46,7 @@ struct HttpServices {
   Capturer* capturer = nullptr;                // may be null
   const config::Topology* topology = nullptr;  // may be null
   const CoreAllocator* cores = nullptr;        // may be null
+  torchserve::Registry* torchserve = nullptr;  // null: another profile
   const Clock* clock = &Clock::Real();
 };
 

@@ -6,6 +6,7 @@
 #include <charconv>
 #include <cmath>
 #include <concepts>
+#include <functional>
 #include <limits>
 #include <type_traits>
 
@@ -252,6 +253,36 @@ Status AppendData(const std::string& name, const Tensor& tensor,
   }
   text += ']';
   return OkStatus();
+}
+
+Status AppendNested(const std::string& name, const Tensor& tensor,
+                    int first_axis, std::string& text) {
+  const models::Shape& shape = tensor.shape();
+  int64_t bad = -1;
+  ForType(tensor.dtype(), [&](auto type) {
+    using T = decltype(type);
+    const T* next = tensor.data<T>();
+    const T* const begin = next;
+    const std::function<void(int)> append = [&](int axis) {
+      if (axis == shape.rank()) {
+        if (bad < 0 && !AppendValue(*next, text)) bad = next - begin;
+        ++next;
+        return;
+      }
+      text += '[';
+      for (int64_t i = 0; i < shape[axis] && bad < 0; ++i) {
+        if (i > 0) text += ',';
+        append(axis + 1);
+      }
+      text += ']';
+    };
+    append(first_axis);
+    return 0;
+  });
+  if (bad < 0) return OkStatus();
+  return FailedPrecondition("output '" + name + "' is not finite at element " +
+                            std::to_string(bad) + ", which JSON cannot say")
+      .At(name);
 }
 
 }  // namespace millrace::server::http

@@ -61,4 +61,9 @@ class TensorReader final : public JsonArraySink {
 Status AppendData(const std::string& name, const models::Tensor& tensor,
                   std::string& text);
 
+// The same, nested as the shape says; axes before `first_axis`, each of size 1,
+// are left out.
+Status AppendNested(const std::string& name, const models::Tensor& tensor,
+                    int first_axis, std::string& text);
+
 }  // namespace millrace::server::http

@@ -26,7 +26,7 @@ WALLS = [
     ("config/", ["config/"]),
     ("server/batches/", ["server/batches/", "config/"]),
     ("server/http/", ["server/http/", "server/batches/", "server/console/",
-                      "server/lifecycle/",
+                      "server/lifecycle/", "server/torchserve/",
                       "server/tracing/", "server/*",
                       "handlers/", "models/tensor/", "config/"]),
     ("server/grpc/", ["server/grpc/", "server/lifecycle/",
@@ -109,7 +109,10 @@ REMEDY = re.compile(r"\b(?:raise|lower|set) ([a-z]+(?:_[a-z]+)+)")
 FLAG = re.compile(r"(?<![\w-])--([a-z][a-z-]*[a-z])(?![\w-])")
 # Flags that are no settings.
 SERVE_FLAGS = {"config", "help", "help_all", "model", "model_sha256",
-               "print_config", "pull", "version"}
+               "print_config", "profile", "pull", "version"}
+# Those of TorchServe and its archiver.
+SERVE_FLAGS |= {"archive_format", "disable_token_auth", "enable_model_api",
+                "models", "ncs", "serialized_file", "ts_config"}
 
 MAX_LINES = 500
 CODE = {".h", ".cc", ".cu", ".py", ".sh", ".cmake", ".proto"}

@@ -63,8 +63,9 @@ TEST(Args, HelpEndsWithExamplesAndIsNotTooWide) {
 
 TEST(Args, EveryVerbHasTwoExamplesThatItTakes) {
   const std::vector<const VerbSpec*> verbs = {
-      &InspectVerb(), &TopologyVerb(), &BenchVerb(),    &LogitsVerb(),
-      &GraphVerb(),   &ProfileVerb(),  &QuantizeVerb(), &ConvertVerb()};
+      &InspectVerb(),  &TopologyVerb(), &BenchVerb(),
+      &LogitsVerb(),   &GraphVerb(),    &ProfileVerb(),
+      &QuantizeVerb(), &ConvertVerb(),  &MigrateVerb()};
   for (const VerbSpec* verb : verbs) {
     std::istringstream text(ExamplesText(verb->name));
     int num_examples = 0;

@@ -1,0 +1,283 @@
+// Source: RFC 7578 (multipart/form-data), RFC 2046 section 5.1.
+#include "server/http/torchserve_form.h"
+
+#include <algorithm>
+#include <charconv>
+#include <nlohmann/json.hpp>
+
+#include "config/base/json.h"
+
+namespace millrace::server::http {
+namespace {
+
+using Json = nlohmann::ordered_json;
+
+constexpr size_t kMaxFields = 1000;
+constexpr size_t kMaxBoundary = 70;
+
+struct Form {
+  int code;
+  std::string_view type;
+};
+
+Form FormOf(const Status& status) {
+  const std::string_view reason = status.reason();
+  if (reason == "method_not_allowed") return {405, "MethodNotAllowedException"};
+  if (reason == "route_not_found") return {404, "ResourceNotFoundException"};
+  if (reason == "default_version") return {403, "InvalidModelVersionException"};
+  if (reason == "invalid_model") return {400, "InvalidModelException"};
+  if (reason == "payload_too_large") return {413, "BadRequestException"};
+  if (reason == "not_explained") return {501, "NotImplementedException"};
+  if (reason == "workflow_not_found") return {404, "WorkflowNotFoundException"};
+  switch (status.code()) {
+    case StatusCode::kInvalidArgument:
+    case StatusCode::kOutOfRange:
+    case StatusCode::kFailedPrecondition:
+      return {400, "BadRequestException"};
+    case StatusCode::kUnauthenticated:
+    case StatusCode::kPermissionDenied:
+      return {400, "InvalidTokenException"};
+    case StatusCode::kNotFound:
+      return {404, status.field() == "model_version"
+                       ? "ModelVersionNotFoundException"
+                       : "ModelNotFoundException"};
+    case StatusCode::kAlreadyExists:
+      return {409, "ConflictStatusException"};
+    case StatusCode::kDeadlineExceeded:
+      return {408, "RequestTimeoutException"};
+    case StatusCode::kResourceExhausted:
+    case StatusCode::kUnavailable:
+      return {503, "ServiceUnavailableException"};
+    default:
+      return {500, "InternalServerException"};
+  }
+}
+
+std::string_view Trimmed(std::string_view text) {
+  while (!text.empty() && (text.front() == ' ' || text.front() == '\t')) {
+    text.remove_prefix(1);
+  }
+  while (!text.empty() && (text.back() == ' ' || text.back() == '\t')) {
+    text.remove_suffix(1);
+  }
+  return text;
+}
+
+std::string Lower(std::string_view text) {
+  std::string lower(text);
+  for (char& c : lower) {
+    if (c >= 'A' && c <= 'Z') c = static_cast<char>(c - 'A' + 'a');
+  }
+  return lower;
+}
+
+// "multipart/form-data; boundary=x" → the media type, and the value of a
+// parameter, quotes undone; empty: it has none.
+std::string MediaTypeOf(std::string_view header) {
+  return Lower(
+      Trimmed(header.substr(0, std::min(header.find(';'), header.size()))));
+}
+std::string ParameterOf(std::string_view header, std::string_view name) {
+  while (true) {
+    const size_t semicolon = header.find(';');
+    if (semicolon == std::string_view::npos) return {};
+    header = Trimmed(header.substr(semicolon + 1));
+    const size_t equals = header.find('=');
+    if (equals == std::string_view::npos) return {};
+    const bool found = Lower(Trimmed(header.substr(0, equals))) == name;
+    header = Trimmed(header.substr(equals + 1));
+    std::string value;
+    if (header.starts_with('"')) {
+      size_t i = 1;
+      for (; i < header.size() && header[i] != '"'; ++i) {
+        if (header[i] == '\\' && i + 1 < header.size()) ++i;
+        value += header[i];
+      }
+      header.remove_prefix(std::min(i, header.size()));
+    } else {
+      value =
+          Trimmed(header.substr(0, std::min(header.find(';'), header.size())));
+    }
+    if (found) return value;
+  }
+}
+
+Status BadForm(std::string_view what) {
+  return InvalidArgument("the multipart/form-data body " + std::string(what));
+}
+
+Status ReadPartHeaders(std::string_view head, handlers::TaskPart& part) {
+  while (!head.empty()) {
+    const size_t end = std::min(head.find("\r\n"), head.size());
+    const std::string_view line = head.substr(0, end);
+    head.remove_prefix(std::min(end + 2, head.size()));
+    const size_t colon = line.find(':');
+    if (colon == std::string_view::npos) {
+      return BadForm("has a part with a header line without a colon");
+    }
+    const std::string name = Lower(Trimmed(line.substr(0, colon)));
+    const std::string_view value = Trimmed(line.substr(colon + 1));
+    if (name == "content-disposition") part.name = ParameterOf(value, "name");
+    if (name == "content-type") part.content_type = MediaTypeOf(value);
+  }
+  return OkStatus();
+}
+
+StatusOr<std::vector<handlers::TaskPart>> ReadMultipart(
+    std::string_view content_type, std::string_view body) {
+  const std::string boundary = ParameterOf(content_type, "boundary");
+  if (boundary.empty() || boundary.size() > kMaxBoundary) {
+    return BadForm("has no boundary of 1 to 70 characters in its Content-Type");
+  }
+  const std::string first = "--" + boundary;
+  const std::string next = "\r\n" + first;
+  size_t at = body.starts_with(first) ? 0 : body.find(next);
+  if (at == std::string_view::npos) return BadForm("lacks its boundary");
+  at += at == 0 ? first.size() : next.size();
+  std::vector<handlers::TaskPart> parts;
+  while (true) {
+    if (body.substr(at).starts_with("--")) return parts;
+    const size_t line_end = body.find("\r\n", at);
+    if (line_end == std::string_view::npos) return BadForm("ends early");
+    const size_t begin = line_end + 2;
+    const size_t end = body.find(next, line_end);
+    if (end == std::string_view::npos) return BadForm("ends early");
+    if (parts.size() == kMaxFields) {
+      return BadForm("has more than " + std::to_string(kMaxFields) + " parts");
+    }
+    handlers::TaskPart part;
+    // Without headers the empty line comes at once.
+    const size_t blank = body.find("\r\n\r\n", line_end);
+    if (blank == std::string_view::npos || blank + 4 > end + 2) {
+      return BadForm("has a part without an empty line behind its headers");
+    }
+    if (blank > begin) {
+      RETURN_IF_ERROR(ReadPartHeaders(body.substr(begin, blank - begin), part));
+    }
+    const size_t data = std::min(blank + 4, end);
+    part.bytes = body.substr(data, end - data);
+    parts.push_back(std::move(part));
+    at = end + next.size();
+  }
+}
+
+}  // namespace
+
+HttpResponse TorchServeResponse(int status, std::string body) {
+  HttpResponse response = JsonResponse(status, std::move(body));
+  response.headers.emplace_back("Pragma", "no-cache");
+  response.headers.emplace_back("Cache-Control",
+                                "no-cache; no-store, must-revalidate, private");
+  response.headers.emplace_back("Expires", "Thu, 01 Jan 1970 00:00:00 UTC");
+  return response;
+}
+
+HttpResponse TorchServeStatus(int status, std::string_view text) {
+  return TorchServeResponse(status,
+                            DumpJson(Json{{"status", std::string(text)}}));
+}
+
+HttpResponse TorchServeErrorResponse(const Status& status) {
+  const Form form = FormOf(status);
+  HttpResponse response = TorchServeResponse(
+      form.code, DumpJson(Json{{"code", form.code},
+                               {"type", std::string(form.type)},
+                               {"message", std::string(status.message())}}));
+  if (status.retry_after_ms() > 0) {
+    response.headers.emplace_back(
+        "Retry-After", std::to_string((status.retry_after_ms() + 999) / 1000));
+  }
+  response.error = status;
+  return response;
+}
+
+bool IsTorchServePath(std::string_view path) {
+  constexpr std::string_view kTheirs[] = {
+      "/ping",   "/predictions", "/explanations", "/api-description",
+      "/models", "/invocations", "/wfpredict",    "/workflows",
+      "/token",  "/metrics"};
+  if (path == "/") return true;
+  return std::any_of(
+      std::begin(kTheirs), std::end(kTheirs), [&](std::string_view each) {
+        return path.starts_with(each) &&
+               (path.size() == each.size() || path[each.size()] == '/');
+      });
+}
+
+StatusOr<Fields> ParseFields(std::string_view text) {
+  Fields fields;
+  while (!text.empty()) {
+    const size_t end = std::min(text.find('&'), text.size());
+    const std::string_view field = text.substr(0, end);
+    text.remove_prefix(std::min(end + 1, text.size()));
+    if (field.empty()) continue;
+    if (fields.size() == kMaxFields) {
+      return InvalidArgument("there are more than " +
+                             std::to_string(kMaxFields) + " fields");
+    }
+    const size_t equals = std::min(field.find('='), field.size());
+    std::optional<std::string> halves[2];
+    for (const bool is_value : {false, true}) {
+      std::string half(is_value
+                           ? field.substr(std::min(equals + 1, field.size()))
+                           : field.substr(0, equals));
+      std::replace(half.begin(), half.end(), '+', ' ');
+      halves[is_value ? 1 : 0] = PercentDecoded(half);
+    }
+    if (!halves[0].has_value() || !halves[1].has_value()) {
+      return InvalidArgument("the field '" + std::string(field.substr(0, 100)) +
+                             "' has a broken %-escape");
+    }
+    fields.emplace_back(*std::move(halves[0]), *std::move(halves[1]));
+  }
+  return fields;
+}
+
+const std::string* FindField(const Fields& fields, std::string_view name) {
+  for (const auto& [key, value] : fields) {
+    if (key == name) return &value;
+  }
+  return nullptr;
+}
+
+StatusOr<std::optional<int64_t>> NumberField(const Fields& fields,
+                                             std::string_view name) {
+  const std::string* text = FindField(fields, name);
+  if (text == nullptr) return std::optional<int64_t>();
+  int64_t value = 0;
+  const auto [end, ec] =
+      std::from_chars(text->data(), text->data() + text->size(), value);
+  if (ec == std::errc() && end == text->data() + text->size()) {
+    return std::optional<int64_t>(value);
+  }
+  return InvalidArgument(std::string(name) + " is '" + text->substr(0, 100) +
+                         "' but must be a whole number");
+}
+
+bool BoolField(const Fields& fields, std::string_view name, bool otherwise) {
+  const std::string* text = FindField(fields, name);
+  return text == nullptr ? otherwise : Lower(*text) == "true";
+}
+
+StatusOr<std::vector<handlers::TaskPart>> ReadParts(
+    std::string_view content_type, std::string body) {
+  const std::string type = MediaTypeOf(content_type);
+  if (type == "multipart/form-data") return ReadMultipart(content_type, body);
+  std::vector<handlers::TaskPart> parts;
+  // What curl -d says of any body; a form has names, JSON has brackets.
+  const size_t first = body.find_first_not_of(" \t\r\n");
+  const bool is_form = type == "application/x-www-form-urlencoded" &&
+                       body.find('=') != std::string::npos &&
+                       body.find_first_of("[{\"") != first;
+  if (!is_form) {
+    parts.push_back({.content_type = type, .bytes = std::move(body)});
+    return parts;
+  }
+  ASSIGN_OR_RETURN(Fields fields, ParseFields(body));
+  for (auto& [name, value] : fields) {
+    parts.push_back({.name = std::move(name), .bytes = std::move(value)});
+  }
+  return parts;
+}
+
+}  // namespace millrace::server::http

@@ -1,0 +1,325 @@
+// What is Python or a pickle stays packed: it is never needed here.
+#include "server/torchserve/archive.h"
+
+#include <algorithm>
+#include <charconv>
+#include <cstdlib>
+#include <filesystem>
+#include <fstream>
+#include <nlohmann/json.hpp>
+#include <system_error>
+#include <utility>
+
+#include "config/base/json.h"
+#include "config/base/log.h"
+#include "models/files/zip.h"
+#include "models/memory/mapped_file.h"
+
+#include <yaml-cpp/yaml.h>
+
+namespace millrace::server::torchserve {
+namespace {
+
+namespace fs = std::filesystem;
+using Json = nlohmann::ordered_json;
+
+constexpr std::string_view kManifest = "MAR-INF/MANIFEST.json";
+constexpr int64_t kMaxTextBytes = 1 << 20;
+constexpr int64_t kAlwaysUnpacked = 64 << 20;  // whatever its ratio is
+constexpr size_t kMaxNameBytes = 200;
+constexpr int64_t kMaxNumber = 1'000'000'000;
+constexpr std::string_view kBuiltIn[] = {
+    "base_handler",    "image_classifier", "object_detector",
+    "image_segmenter", "text_classifier",
+};
+constexpr std::string_view kNeverRead[] = {".py",  ".pt",   ".pth", ".pkl",
+                                           ".bin", ".ckpt", ".pyc", ".so"};
+
+std::string Extension(std::string_view name) {
+  const size_t dot = name.rfind('.');
+  std::string text(dot == std::string_view::npos ? "" : name.substr(dot));
+  for (char& c : text) {
+    if (c >= 'A' && c <= 'Z') c = static_cast<char>(c - 'A' + 'a');
+  }
+  return text;
+}
+
+bool IsNeverRead(std::string_view name) {
+  return std::find(std::begin(kNeverRead), std::end(kNeverRead),
+                   Extension(name)) != std::end(kNeverRead);
+}
+
+// A file in the archive's top folder.
+bool IsPlainName(std::string_view name) {
+  return !name.empty() && name.size() <= kMaxNameBytes && name != "." &&
+         name != ".." && name.find('/') == std::string_view::npos &&
+         name.find('\\') == std::string_view::npos &&
+         std::none_of(name.begin(), name.end(), [](char c) {
+           return static_cast<unsigned char>(c) < 0x20;
+         });
+}
+
+StatusOr<std::string> TextOf(const Json& model, const char* key) {
+  const auto at = model.find(key);
+  if (at == model.end() || at->is_null()) return std::string();
+  if (!at->is_string()) {
+    return InvalidArgument("the manifest's model." + std::string(key) +
+                           " must be a text");
+  }
+  return at->get<std::string>();
+}
+
+StatusOr<std::string> FileOf(const Json& model, const char* key) {
+  ASSIGN_OR_RETURN(std::string name, TextOf(model, key));
+  if (!name.empty() && !IsPlainName(name)) {
+    return InvalidArgument("the manifest's model." + std::string(key) +
+                           " is '" + name.substr(0, kMaxNameBytes) +
+                           "' but must be the name of a file of the archive, "
+                           "without a folder");
+  }
+  return name;
+}
+
+StatusOr<std::string> ReadFile(const fs::path& path) {
+  std::error_code error;
+  const auto size = fs::file_size(path, error);
+  if (error || size > static_cast<uintmax_t>(kMaxTextBytes)) {
+    return InvalidArgument("'" + path.filename().string() +
+                           "' cannot be read or has more than " +
+                           std::to_string(kMaxTextBytes) + " bytes");
+  }
+  std::ifstream file(path, std::ios::binary);
+  std::string text(size, '\0');
+  file.read(text.data(), static_cast<std::streamsize>(size));
+  if (!file) return InvalidArgument("'" + path.string() + "' cannot be read");
+  return text;
+}
+
+Status WriteFile(const fs::path& path, const std::string& bytes) {
+  std::error_code error;
+  fs::create_directories(path.parent_path(), error);
+  std::ofstream file(path, std::ios::binary);
+  file.write(bytes.data(), static_cast<std::streamsize>(bytes.size()));
+  file.flush();
+  if (!file) {
+    return ResourceExhausted("'" + path.string() +
+                             "' cannot be written; is the disk full?");
+  }
+  return OkStatus();
+}
+
+StatusOr<std::string> MakeFolder() {
+  std::error_code error;
+  std::string path = (fs::temp_directory_path(error) / "millrace-mar-XXXXXX");
+  if (error || mkdtemp(path.data()) == nullptr) {
+    return FailedPrecondition(
+        "no folder can be made for the archive's files; set TMPDIR to one "
+        "that can be written");
+  }
+  return path;
+}
+
+}  // namespace
+
+StatusOr<Manifest> ParseManifest(std::string_view json) {
+  ASSIGN_OR_RETURN(const Json document, ParseJson(json, {.max_depth = 16}));
+  const auto at =
+      document.is_object() ? document.find("model") : document.end();
+  if (!document.is_object() || at == document.end() || !at->is_object()) {
+    return InvalidArgument("the manifest has no object 'model'");
+  }
+  Manifest manifest;
+  ASSIGN_OR_RETURN(manifest.model_name, TextOf(*at, "modelName"));
+  ASSIGN_OR_RETURN(manifest.model_version, TextOf(*at, "modelVersion"));
+  ASSIGN_OR_RETURN(manifest.handler, TextOf(*at, "handler"));
+  ASSIGN_OR_RETURN(manifest.serialized_file, FileOf(*at, "serializedFile"));
+  ASSIGN_OR_RETURN(manifest.model_file, FileOf(*at, "modelFile"));
+  ASSIGN_OR_RETURN(manifest.config_file, FileOf(*at, "configFile"));
+  ASSIGN_OR_RETURN(manifest.requirements_file, FileOf(*at, "requirementsFile"));
+  for (const auto& [text, key] :
+       {std::pair{&manifest.model_name, "modelName"},
+        std::pair{&manifest.model_version, "modelVersion"}}) {
+    if (!IsPlainName(*text)) {
+      return InvalidArgument(
+          "the manifest's model." + std::string(key) + " is '" +
+          text->substr(0, kMaxNameBytes) + "' but must be a name of 1 to " +
+          std::to_string(kMaxNameBytes) + " characters without slashes");
+    }
+  }
+  return manifest;
+}
+
+StatusOr<ArchiveConfig> ParseArchiveConfig(const std::string& yaml) {
+  ArchiveConfig config;
+  const std::pair<std::string_view, std::optional<int64_t>*> numbers[] = {
+      {"batchSize", &config.batch_size},
+      {"maxBatchDelay", &config.max_batch_delay_ms},
+      {"minWorkers", &config.min_workers},
+      {"maxWorkers", &config.max_workers},
+      {"responseTimeout", &config.response_timeout_s},
+      {"startupTimeout", &config.startup_timeout_s},
+      {"jobQueueSize", &config.job_queue_size},
+  };
+  try {
+    const YAML::Node document = YAML::Load(yaml);
+    if (document.IsNull()) return config;
+    if (!document.IsMap()) {
+      return InvalidArgument("the model's YAML file holds no settings");
+    }
+    for (const auto& entry : document) {
+      const std::string key = entry.first.as<std::string>();
+      const auto number =
+          std::find_if(std::begin(numbers), std::end(numbers),
+                       [&](const auto& each) { return each.first == key; });
+      if (number == std::end(numbers)) {
+        config.without_effect.push_back(key.substr(0, kMaxNameBytes));
+        continue;
+      }
+      const std::string text =
+          entry.second.IsScalar() ? entry.second.Scalar() : "";
+      int64_t value = 0;
+      const auto [end, ec] =
+          std::from_chars(text.data(), text.data() + text.size(), value);
+      if (ec != std::errc() || end != text.data() + text.size() || value < 0 ||
+          value > kMaxNumber) {
+        return InvalidArgument("the model's YAML file says " + key + ": '" +
+                               text.substr(0, kMaxNameBytes) +
+                               "' but a whole number from 0 to " +
+                               std::to_string(kMaxNumber) + " is wanted");
+      }
+      *number->second = value;
+    }
+  } catch (const YAML::Exception& error) {
+    return InvalidArgument(std::string("the model's YAML file is broken: ") +
+                           error.what());
+  }
+  return config;
+}
+
+Status CheckServable(const Manifest& manifest) {
+  const std::string& file = manifest.serialized_file;
+  const std::string extension = Extension(file);
+  if (file.empty() || (extension != ".onnx" && extension != ".pt2")) {
+    return FailedPrecondition(
+        (file.empty() ? "the archive has no serialized model"
+                      : "'" + file +
+                            "' is TorchScript or another pickle, which is "
+                            "never read here") +
+        std::string(
+            "; export the model by torch.export.save(torch.export.export("
+            "model, example_inputs), 'model.pt2') and archive model.pt2 with "
+            "--serialized-file"));
+  }
+  if (std::find(std::begin(kBuiltIn), std::end(kBuiltIn), manifest.handler) ==
+      std::end(kBuiltIn)) {
+    return FailedPrecondition(
+        "the handler '" + manifest.handler.substr(0, kMaxNameBytes) +
+        "' is Python, which is not run here; register the model with "
+        "handler=base_handler for its tensors, or with image_classifier, "
+        "object_detector, image_segmenter or text_classifier");
+  }
+  return OkStatus();
+}
+
+Archive::~Archive() {
+  if (!is_temporary_) return;
+  std::error_code error;
+  fs::remove_all(folder_, error);
+  if (error) LogWarning("folder not removed", {{"path", folder_}});
+}
+
+StatusOr<std::shared_ptr<const Archive>> Archive::Open(
+    const std::string& path, const std::string& handler, const Limits& limits) {
+  ASSIGN_OR_RETURN(auto archive, Read(path, handler, limits));
+  RETURN_IF_ERROR(CheckServable(archive->manifest()));
+  std::error_code error;
+  if (!fs::is_regular_file(archive->model_path(), error)) {
+    return InvalidArgument("the archive has no file '" +
+                           archive->manifest().serialized_file +
+                           "', which its manifest names as the model");
+  }
+  return archive;
+}
+
+StatusOr<std::shared_ptr<const Archive>> Archive::Read(
+    const std::string& path, const std::string& handler, const Limits& limits) {
+  std::shared_ptr<Archive> archive(new Archive());
+  std::error_code error;
+  if (fs::is_directory(path, error)) {
+    archive->folder_ = path;
+  } else {
+    RETURN_IF_ERROR(archive->Unpack(path, limits));
+  }
+  RETURN_IF_ERROR(archive->ReadFolder());
+  if (!handler.empty()) archive->manifest_.handler = handler;
+  return std::shared_ptr<const Archive>(std::move(archive));
+}
+
+Status Archive::Unpack(const std::string& path, const Limits& limits) {
+  ASSIGN_OR_RETURN(const models::MappedFile file,
+                   models::MappedFile::Open(path));
+  if (!models::ZipFile::LooksLikeZip(file.bytes())) {
+    return InvalidArgument("'" + fs::path(path).filename().string() +
+                           "' is no ZIP archive, as .mar files are");
+  }
+  ASSIGN_OR_RETURN(const models::ZipFile zip,
+                   models::ZipFile::Parse(file.bytes(),
+                                          {.max_entries = limits.max_entries}));
+  int64_t left = limits.max_bytes;
+  for (const models::ZipEntry& entry : zip.entries()) {
+    if (entry.name.ends_with('/')) continue;
+    files_.push_back(entry.name);
+    if (IsNeverRead(entry.name)) continue;
+    const auto packed = static_cast<int64_t>(entry.bytes.size());
+    if (entry.size > left || (entry.size > kAlwaysUnpacked &&
+                              entry.size / limits.max_ratio > packed)) {
+      return ResourceExhausted(
+          "'" + entry.name.substr(0, kMaxNameBytes) + "' would unpack from " +
+          std::to_string(packed) + " to " + std::to_string(entry.size) +
+          " bytes, more than an archive may; unpack it yourself and name the "
+          "folder");
+    }
+    left -= entry.size;
+  }
+  if (zip.Find(kManifest) == nullptr) {
+    return InvalidArgument("the archive has no " + std::string(kManifest) +
+                           "; make it with torch-model-archiver");
+  }
+  ASSIGN_OR_RETURN(folder_, MakeFolder());
+  is_temporary_ = true;
+  for (const models::ZipEntry& entry : zip.entries()) {
+    if (entry.name.ends_with('/') || IsNeverRead(entry.name)) continue;
+    ASSIGN_OR_RETURN(const std::string bytes,
+                     models::ReadEntry(entry, entry.size));
+    RETURN_IF_ERROR(WriteFile(fs::path(folder_) / entry.name, bytes));
+  }
+  return OkStatus();
+}
+
+Status Archive::ReadFolder() {
+  std::error_code error;
+  const fs::path manifest = fs::path(folder_) / kManifest;
+  if (!fs::is_regular_file(manifest, error)) {
+    return InvalidArgument("the folder has no " + std::string(kManifest) +
+                           "; make it with torch-model-archiver "
+                           "--archive-format no-archive");
+  }
+  ASSIGN_OR_RETURN(const std::string text, ReadFile(manifest));
+  ASSIGN_OR_RETURN(manifest_, ParseManifest(text));
+  if (!manifest_.config_file.empty()) {
+    ASSIGN_OR_RETURN(const std::string yaml,
+                     ReadFile(fs::path(folder_) / manifest_.config_file));
+    ASSIGN_OR_RETURN(config_, ParseArchiveConfig(yaml));
+  }
+  if (is_temporary_) return OkStatus();
+  for (fs::directory_iterator at(folder_, error), end; !error && at != end;
+       at.increment(error)) {
+    if (at->is_regular_file(error)) {
+      files_.push_back(at->path().filename().string());
+    }
+  }
+  std::sort(files_.begin(), files_.end());
+  return OkStatus();
+}
+
+}  // namespace millrace::server::torchserve

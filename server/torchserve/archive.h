@@ -1,0 +1,98 @@
+// A model archive of TorchServe: a .mar file (ZIP) or a folder of the same
+// files, as torch-model-archiver makes them.
+//
+//   ASSIGN_OR_RETURN(auto archive, Archive::Open("store/m.mar", ""));
+//   ... archive->model_path() ...        // an .onnx or .pt2 file
+//
+// Nothing in it is trusted, and nothing of it is run: an archive whose work is
+// done in Python or whose model is a pickle (TorchScript, .pt, .pth, .bin) is
+// refused by a sentence that tells the remedy. Files of a .mar are unpacked
+// into a folder that lives as long as the object. Immutable; thread-safe.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "config/base/status.h"
+
+namespace millrace::server::torchserve {
+
+// MAR-INF/MANIFEST.json. Names of files are names in the archive.
+struct Manifest {
+  std::string model_name;
+  std::string model_version;
+  std::string serialized_file;  // may be empty
+  std::string model_file;       // Python; may be empty
+  std::string handler;
+  std::string config_file;  // may be empty
+  std::string requirements_file;
+};
+// INVALID_ARGUMENT names the field.
+StatusOr<Manifest> ParseManifest(std::string_view json);
+
+// The keys of model-config.yaml that mean something here; others are listed.
+struct ArchiveConfig {
+  std::optional<int64_t> batch_size = {}, max_batch_delay_ms = {};
+  std::optional<int64_t> min_workers = {}, max_workers = {};
+  std::optional<int64_t> response_timeout_s = {}, startup_timeout_s = {};
+  std::optional<int64_t> job_queue_size = {};
+  std::vector<std::string> without_effect = {};
+};
+StatusOr<ArchiveConfig> ParseArchiveConfig(const std::string& yaml);
+
+// Whether these files and this handler can be served without Python; else
+// FAILED_PRECONDITION with the remedy.
+Status CheckServable(const Manifest& manifest);
+
+class Archive {
+ public:
+  struct Limits {
+    int64_t max_entries = 10'000;
+    int64_t max_bytes = int64_t{16} << 30;  // unpacked
+    // Of one entry's size, unpacked to packed; larger ones may be bombs.
+    int64_t max_ratio = 200;
+  };
+
+  // `handler` stands for the manifest's where it is not empty. NOT_FOUND,
+  // INVALID_ARGUMENT (no archive, a wrong manifest), FAILED_PRECONDITION.
+  static StatusOr<std::shared_ptr<const Archive>> Open(
+      const std::string& path, const std::string& handler) {
+    return Open(path, handler, Limits{});
+  }
+  static StatusOr<std::shared_ptr<const Archive>> Open(
+      const std::string& path, const std::string& handler,
+      const Limits& limits);
+  // The same without CheckServable: for tools that tell what is in it.
+  static StatusOr<std::shared_ptr<const Archive>> Read(
+      const std::string& path, const std::string& handler,
+      const Limits& limits);
+  ~Archive();
+  Archive(const Archive&) = delete;
+  Archive& operator=(const Archive&) = delete;
+
+  const Manifest& manifest() const { return manifest_; }
+  const ArchiveConfig& config() const { return config_; }
+  const std::string& folder() const { return folder_; }
+  std::string model_path() const {
+    return folder_ + "/" + manifest_.serialized_file;
+  }
+  // Names of all files, of those left packed, too.
+  const std::vector<std::string>& files() const { return files_; }
+
+ private:
+  Archive() = default;
+  Status ReadFolder();
+  Status Unpack(const std::string& path, const Limits& limits);
+
+  Manifest manifest_;
+  ArchiveConfig config_;
+  std::string folder_;
+  bool is_temporary_ = false;
+  std::vector<std::string> files_;
+};
+
+}  // namespace millrace::server::torchserve

@@ -1,0 +1,130 @@
+// The models that TorchServe's management API knows: registered, with their
+// archives, versions and numbers of workers. A worker is an instance of the
+// graph; a version without workers is registered and not loaded.
+//
+//   ASSIGN_OR_RETURN(Registered model, registry.Register({.url = "m.mar"}));
+//   repository.RequestLoad(model.name, "", done);   // by registry.Source()
+//
+// Thread-safe. Archives are opened on the calling thread: use the handler pool.
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "config/base/mutex.h"
+#include "config/base/status.h"
+#include "config/schema.h"
+#include "server/lifecycle/model_source.h"
+#include "server/torchserve/archive.h"
+
+namespace millrace::server::torchserve {
+
+// More instances of one version are refused.
+inline constexpr int64_t kMaxWorkers = 256;
+inline constexpr int64_t kMaxRegistered = 1000;  // versions of all models
+
+// What the property `models` says of one archive.
+struct ModelDefaults {
+  std::string name, version;
+  ArchiveConfig config = {};
+  bool default_version = false;
+};
+
+struct RegistryOptions {
+  std::string model_store;  // empty: nothing can be registered
+  bool model_api_enabled = false;
+  // As the property says; empty: workers are added by request.
+  std::optional<int64_t> default_workers;
+  int64_t default_response_timeout_s = 120;
+  int64_t default_startup_timeout_s = 120;
+  // Regular expressions of URLs that may be registered; empty: all.
+  std::vector<std::string> allowed_urls;
+  std::vector<ModelDefaults> models;
+  config::ModelSettings settings = {};  // of every model
+  // At the start: "m.mar" or "name=m.mar"; "all": all of the store.
+  std::vector<std::string> load_models;
+};
+
+struct RegisterRequest {
+  std::string url;
+  std::string model_name = {};  // empty: as the archive says
+  std::string handler = {};     // likewise
+  std::optional<int64_t> batch_size = {}, max_batch_delay_ms = {};
+  std::optional<int64_t> initial_workers = {};
+  std::optional<int64_t> response_timeout_s = {}, startup_timeout_s = {};
+  bool at_start = false;
+};
+
+struct Registered {
+  std::string name, version, url;
+  int64_t batch_size = 1;
+  int64_t max_batch_delay_ms = 100;
+  int64_t min_workers = 0, max_workers = 0;
+  int64_t response_timeout_s = 120, startup_timeout_s = 120;
+  int64_t job_queue_size = 0;
+  bool at_start = false;
+  std::string start_time;  // of its workers, "2026-01-31T12:00:00.000Z"
+  uint64_t number = 0;     // of its registration
+  std::string model_path;
+  std::shared_ptr<const Archive> archive;  // null: the URL is the model's file
+};
+
+class Registry {
+ public:
+  explicit Registry(RegistryOptions options) : options_(std::move(options)) {}
+
+  const RegistryOptions& options() const { return options_; }
+
+  // NOT_FOUND (no such archive in the store), ALREADY_EXISTS (name and version
+  // are taken), INVALID_ARGUMENT, FAILED_PRECONDITION (it cannot be served).
+  StatusOr<Registered> Register(const RegisterRequest& request);
+  // Of the start. Fails with the first that cannot be registered; of "all"
+  // those are logged and left out.
+  Status RegisterAll();
+
+  // The default version where `version` is empty. NOT_FOUND; at
+  // "model_version" when the model is there.
+  StatusOr<Registered> Find(const std::string& name,
+                            const std::string& version) const;
+  StatusOr<std::vector<Registered>> FindAll(const std::string& name) const;
+  // The default versions, by name.
+  std::vector<Registered> List() const;
+
+  Status Scale(const std::string& name, const std::string& version,
+               int64_t min_workers, int64_t max_workers);
+  Status SetDefault(const std::string& name, const std::string& version);
+  // The default version may only leave as the last one. The result keeps the
+  // archive's files until it goes.
+  StatusOr<Registered> Remove(const std::string& name,
+                              const std::string& version);
+  // Whether some version of the model shall have workers.
+  bool IsWanted(const std::string& name) const;
+
+  // For a repository; the registry outlives it.
+  std::unique_ptr<ModelSource> Source();
+
+ private:
+  struct Model {
+    std::string default_version;
+    std::vector<Registered> versions;  // in the order of their registration
+  };
+  class RegistrySource;
+
+  StatusOr<std::string> PathOf(const std::string& url) const;
+  StatusOr<Registered> Open(const RegisterRequest& request) const;
+  StatusOr<const Model*> FindModel(const std::string& name) const REQUIRES(mu_);
+  StatusOr<const Registered*> Choose(const std::string& name,
+                                     const std::string& version) const
+      REQUIRES(mu_);
+
+  const RegistryOptions options_;
+  mutable Mutex mu_;
+  std::map<std::string, Model> models_ GUARDED_BY(mu_);
+  uint64_t num_registrations_ GUARDED_BY(mu_) = 0;
+};
+
+}  // namespace millrace::server::torchserve
