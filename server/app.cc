@@ -247,8 +247,10 @@ StatusOr<std::unique_ptr<App>> App::Start(const config::Settings& settings,
   parts->cores = std::make_unique<CoreAllocator>(topology);
   std::unique_ptr<ModelSource> source;
   std::vector<std::string> at_start;
+  bool lenient = false;  // what cannot be loaded is left out
   if (options.torchserve.has_value()) {
     torchserve::RegistryOptions registry = *std::move(options.torchserve);
+    lenient = registry.load_models == std::vector<std::string>{"all"};
     registry.settings = {.common = settings.common, .graph = settings.graph};
     parts->torchserve =
         std::make_unique<torchserve::Registry>(std::move(registry));
@@ -324,12 +326,14 @@ StatusOr<std::unique_ptr<App>> App::Start(const config::Settings& settings,
                         {"grpc_port", app->grpc_port()},
                         {"tls", app->parts_->certificates != nullptr}});
   app->parts_->progress.Expect(static_cast<int>(at_start.size()));
-  app->parts_->loader = std::thread(
-      [app = app.get(), at_start, polls] { app->LoadModels(at_start, polls); });
+  app->parts_->loader =
+      std::thread([app = app.get(), at_start, lenient = lenient || polls] {
+        app->LoadModels(at_start, lenient);
+      });
   return app;
 }
 
-void App::LoadModels(const std::vector<std::string>& names, bool polls) {
+void App::LoadModels(const std::vector<std::string>& names, bool lenient) {
   // Only a name for top -H: naming a thread cannot fail.
   static_cast<void>(config::PinThisThread({}, "start"));
   const auto begun = std::chrono::steady_clock::now();
@@ -339,8 +343,8 @@ void App::LoadModels(const std::vector<std::string>& names, bool polls) {
     if (repository.state() == ServerState::kDraining) break;
     const Status loaded = repository.Load(name);
     if (loaded.ok()) parts_->progress.CountReady();
-    // What is polled may be mended later, and its error was logged.
-    if (!loaded.ok() && !polls) {
+    // Its error was logged; what is polled may be mended later.
+    if (!loaded.ok() && !lenient) {
       failed = loaded;
       break;
     }

@@ -53,8 +53,9 @@ class App {
  private:
   struct Parts;
   explicit App(std::unique_ptr<Parts> parts);
-  // Names in the order of loading. Runs on a thread of its own.
-  void LoadModels(const std::vector<std::string>& names, bool polls);
+  // Names in the order of loading; `lenient`: one that fails is left out. Runs
+  // on a thread of its own.
+  void LoadModels(const std::vector<std::string>& names, bool lenient);
 
   std::unique_ptr<Parts> parts_;
 };

@@ -159,7 +159,7 @@ Status DescribeModel(const Site& site,
                      const std::shared_ptr<Exchange>& exchange) {
   const ModelPath path = PathOf(*exchange);
   const Registry& registry = *site.services.torchserve;
-  if (!path.rest.empty()) return NoResource();
+  if (!path.rest.empty() && path.rest != "set-default") return NoResource();
   if (path.name.empty() || !MayUse(*exchange, path.name)) {
     return NotFound("Model not found: " + path.name);
   }

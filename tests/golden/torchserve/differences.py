@@ -2,8 +2,15 @@
 here is the same."""
 
 
-def ok(answer):
-    return answer["status"] in (200, 202)
+def same_but(theirs, ours, key):
+    """All but one key of the models that are described."""
+    def rest(answer):
+        return answer["status"], answer["headers"], [
+            {k: v for k, v in model.items() if k != key}
+            for model in answer["body"]]
+    return all(isinstance(each.get("body"), list) and
+               all(isinstance(model, dict) for model in each["body"])
+               for each in (theirs, ours)) and rest(theirs) == rest(ours)
 
 
 # Reason, and which cases: a name, or a function of name and both responses.
@@ -18,6 +25,29 @@ RULES = [
      lambda name, theirs, ours: name.startswith("management") and
      theirs["status"] in (200, 202, 500) and ours["status"] == 400 and
      any(word in name for word in ("=x", "=-1", "=0"))),
+    ("fields of a query are inputs where there is no body; TorchServe's "
+     "handlers get them, too, but not these",
+     {"inference: GET /predictions/linear?data=%5B1%2C2%2C3%5D",
+      "inference: POST /predictions/linear?data=%5B1%2C2%2C3%5D "
+      "(in the query)"}),
+    ("there is a page at the root", {"inference: GET /"}),
+    ("metrics are on the port of management, too",
+     {"management: GET /metrics"}),
+    ("metrics are read by GET", {"metrics: POST /metrics"}),
+    ("a model's description has the paths that there are",
+     {"inference: OPTIONS /predictions/linear"}),
+    ("an archive is named as it lies in the store; TorchServe takes the last "
+     "part of a path", {"management: POST /models?url=store/linear.mar"}),
+    ("archives come from the store alone",
+     {"management: POST /models?url=file%3A///etc/passwd",
+      "management: POST /models?url=ftp%3A//localhost/x.mar"}),
+    ("an archive whose handler is not one of ours is refused at once",
+     {"management: POST /models?url=gone.mar"}),
+    ("what a model takes and gives is its customized metadata",
+     lambda name, theirs, ours: "customized=true" in name and
+     same_but(theirs, ours, "customizedMetadata")),
+    ("loadedAtStartup tells of each version when it was registered",
+     lambda name, theirs, ours: same_but(theirs, ours, "loadedAtStartup")),
     ("what was refused is not there to be deleted or scaled",
      lambda name, theirs, ours: "(after url" in name and
      theirs["status"] == 200 and ours["status"] == 404),
