@@ -108,6 +108,7 @@ RouteMatch FindRoute(std::span<const Route> routes, std::string_view method,
     path.remove_prefix(kPrefix.size());
   }
   RouteMatch match;
+  std::string_view refused;  // the pattern that fits, but not by its method
   if (path.empty() || path.front() != '/') return match;
   const std::string_view wanted = method == "HEAD" ? "GET" : method;
   for (const Route& route : routes) {
@@ -116,13 +117,14 @@ RouteMatch FindRoute(std::span<const Route> routes, std::string_view method,
     // "m/infer" is the name of a model only where no other route fits.
     const bool is_rest =
         !params->empty() && params->back().find('/') != std::string::npos;
-    if (is_rest && !match.allow.empty()) continue;
+    if (is_rest && !match.allow.empty() && route.pattern != refused) continue;
     if (route.method == wanted) {
       match.route = &route;
       match.params = *std::move(params);
       match.allow.clear();
       return match;
     }
+    refused = route.pattern;
     AddMethod(match.allow, route.method);
     if (route.method == "GET") AddMethod(match.allow, "HEAD");
   }

@@ -107,7 +107,7 @@ def test_responses_are_torchserves_but_for_the_listed_differences(answers):
         name: (theirs[name], ours[name]) for name in theirs
         if ours[name] != theirs[name] and
         differences.reason(name, theirs[name], ours[name]) is None}
-    assert not unlisted
+    assert not unlisted, "\n".join(map(str, unlisted.items()))
 
 
 def test_every_listed_difference_is_one(answers):

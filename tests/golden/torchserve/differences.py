@@ -31,6 +31,8 @@ RULES = [
       "inference: POST /predictions/linear?data=%5B1%2C2%2C3%5D "
       "(in the query)"}),
     ("there is a page at the root", {"inference: GET /"}),
+    ("OpenAI's list of models stands at /v1/models, with OpenAI's errors",
+     {"inference: GET /v1/models/absent"}),
     ("metrics are on the port of management, too",
      {"management: GET /metrics"}),
     ("metrics are read by GET", {"metrics: POST /metrics"}),
