@@ -11,6 +11,7 @@ namespace {
 
 using testing::Contains;
 using testing::HasSubstr;
+using testing::Not;
 using testing::Pair;
 
 TEST(Properties, ReadsWhatJavaReads) {
@@ -113,7 +114,7 @@ TEST(Profile, EnvironmentWinsOverTheLineWhichWinsOverTheFile) {
                                       .model_store = "line",
                                       .models = {"m.mar"},
                                       .getenv = getenv});
-    return profile.ok() ? profile->registry.model_store : "failed";
+    return profile.ok() ? profile->registry.model_store : std::string("failed");
   };
   EXPECT_EQ(store(), "line");
   variables["TS_MODEL_STORE"] = "environment";
