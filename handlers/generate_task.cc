@@ -8,6 +8,7 @@
 #include <utility>
 
 #include "config/base/utf8.h"
+#include "handlers/dry_breakers.h"
 #include "handlers/generate_prompt.h"
 
 namespace millrace::handlers {
@@ -65,6 +66,38 @@ std::vector<std::vector<int32_t>> EncodeBadWords(
   return encoded;
 }
 
+// What llama.cpp does where a request says nothing.
+models::DryParams DryOf(const models::Tokenizer& tokenizer,
+                        const GenerateOptions& options) {
+  static const std::vector<std::string> kBreakers = {"\n", ":", "\"", "*"};
+  models::DryParams dry;
+  dry.multiplier = static_cast<float>(options.dry_multiplier.value_or(0));
+  if (dry.multiplier == 0) return dry;
+  const auto base = static_cast<float>(options.dry_base.value_or(dry.base));
+  if (base >= 1) dry.base = base;
+  dry.allowed_length = options.dry_allowed_length.value_or(dry.allowed_length);
+  dry.last_n = options.dry_penalty_last_n.value_or(dry.last_n);
+  dry.breakers = MakeDryBreakers(
+      tokenizer, options.dry_sequence_breakers.value_or(kBreakers));
+  return dry;
+}
+
+void AddLlamaSamplers(const GenerateOptions& options,
+                      models::SamplingParams& sampling) {
+  const auto pick = [](std::optional<double> wanted, float& value) {
+    if (wanted) value = static_cast<float>(*wanted);
+  };
+  pick(options.typical_p, sampling.typical_p);
+  pick(options.top_n_sigma, sampling.top_n_sigma);
+  pick(options.xtc_probability, sampling.xtc_probability);
+  pick(options.xtc_threshold, sampling.xtc_threshold);
+  pick(options.dynatemp_range, sampling.dynatemp_range);
+  pick(options.dynatemp_exponent, sampling.dynatemp_exponent);
+  sampling.mirostat.on = options.mirostat;
+  pick(options.mirostat_tau, sampling.mirostat.tau);
+  pick(options.mirostat_eta, sampling.mirostat.eta);
+}
+
 models::SamplingParams SamplingOf(const GenerateParts& parts,
                                   const GenerateOptions& options,
                                   int64_t max_tokens) {
@@ -86,6 +119,8 @@ models::SamplingParams SamplingOf(const GenerateParts& parts,
       pick(options.repetition_penalty, defaults.repetition_penalty, 1);
   sampling.presence_penalty = pick(options.presence_penalty, {}, 0);
   sampling.frequency_penalty = pick(options.frequency_penalty, {}, 0);
+  AddLlamaSamplers(options, sampling);
+  sampling.dry = DryOf(*parts.tokenizer, options);
   sampling.seed = options.seed ? *options.seed : DrawSeed();
   sampling.logprobs = options.logprobs.has_value();
   sampling.top_logprobs = options.logprobs.value_or(0);

@@ -62,6 +62,21 @@ struct GenerateOptions {
   std::optional<double> repetition_penalty = {};
   std::optional<double> presence_penalty = {};
   std::optional<double> frequency_penalty = {};
+  // The samplers of llama.cpp (sampler_fields.cc).
+  std::optional<double> typical_p = {};
+  std::optional<double> top_n_sigma = {};  // 0 and below: off
+  std::optional<double> xtc_probability = {};
+  std::optional<double> xtc_threshold = {};
+  std::optional<double> dynatemp_range = {};
+  std::optional<double> dynatemp_exponent = {};
+  bool mirostat = false;  // version 2
+  std::optional<double> mirostat_tau = {};
+  std::optional<double> mirostat_eta = {};
+  std::optional<double> dry_multiplier = {};
+  std::optional<double> dry_base = {};
+  std::optional<int32_t> dry_allowed_length = {};
+  std::optional<int32_t> dry_penalty_last_n = {};  // -1: all tokens
+  std::optional<std::vector<std::string>> dry_sequence_breakers = {};
   std::vector<std::pair<int32_t, float>> logit_bias = {};
   std::vector<int32_t> allowed_token_ids = {};  // empty: all
   std::vector<std::string> bad_words = {};      // never in the completion

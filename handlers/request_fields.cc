@@ -12,6 +12,7 @@
 #include "config/base/json.h"
 #include "handlers/constraint_fields.h"
 #include "handlers/json_fields.h"
+#include "handlers/sampler_fields.h"
 
 namespace millrace::handlers {
 namespace {
@@ -279,6 +280,16 @@ constexpr NumberField kNumbers[] = {
     {"repetition_penalty", {0, 10, true}, &GenerateOptions::repetition_penalty},
     {"presence_penalty", {-2, 2}, &GenerateOptions::presence_penalty},
     {"frequency_penalty", {-2, 2}, &GenerateOptions::frequency_penalty},
+    {"typical_p", {0, 1, true}, &GenerateOptions::typical_p},
+    {"top_n_sigma", {-1, 100}, &GenerateOptions::top_n_sigma},
+    {"xtc_probability", {0, 1}, &GenerateOptions::xtc_probability},
+    {"xtc_threshold", {0, 1}, &GenerateOptions::xtc_threshold},
+    {"dynatemp_range", {0, 2}, &GenerateOptions::dynatemp_range},
+    {"dynatemp_exponent", {0, 10}, &GenerateOptions::dynatemp_exponent},
+    {"mirostat_tau", {0, 100}, &GenerateOptions::mirostat_tau},
+    {"mirostat_eta", {0, 1}, &GenerateOptions::mirostat_eta},
+    {"dry_multiplier", {0, 100}, &GenerateOptions::dry_multiplier},
+    {"dry_base", {0, 100}, &GenerateOptions::dry_base},
 };
 
 struct BoolField {
@@ -348,6 +359,7 @@ StatusOr<GenerateOptions> Read(const Json& body, FieldDialect dialect) {
     ASSIGN_OR_RETURN(const auto echo, ReadBool(body, "echo"));
     options.echo = echo.value_or(false);
   }
+  RETURN_IF_ERROR(ReadSamplerFields(body, options));
   RETURN_IF_ERROR(ReadLengths(body, options));
   RETURN_IF_ERROR(ReadCompletions(body, dialect, options));
   ASSIGN_OR_RETURN(const auto top_k, ReadInt(body, "top_k", kTopK));
@@ -400,6 +412,9 @@ std::vector<FieldFacts> GenerateFields(FieldDialect dialect) {
   integer("top_k", kTopK);
   integer("seed", {});
   integer("priority", kPriority);
+  integer("mirostat", {0, 2});
+  integer("dry_allowed_length", {0, INT32_MAX});
+  integer("dry_penalty_last_n", {-1, INT32_MAX});
   if (chat) {
     fields.push_back({.name = "logprobs", .type = "boolean"});
     integer("top_logprobs", kTopLogprobs);
@@ -411,7 +426,9 @@ std::vector<FieldFacts> GenerateFields(FieldDialect dialect) {
   for (const char* name : {"stop_token_ids", "allowed_token_ids"}) {
     fields.push_back({.name = name, .type = "array", .items = "integer"});
   }
-  fields.push_back({.name = "bad_words", .type = "array", .items = "string"});
+  for (const char* name : {"bad_words", "dry_sequence_breakers"}) {
+    fields.push_back({.name = name, .type = "array", .items = "string"});
+  }
   for (const char* name :
        {"logit_bias", "response_format", "structured_outputs", "guided_json",
         "json_schema"}) {

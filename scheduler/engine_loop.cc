@@ -240,6 +240,8 @@ void EngineLoop::ProposeDrafts() {
       continue;
     }
     decodes += ShapeOfRows(sequence.num_computed, 1, 1);
+    // Which tokens mirostat allows is known one token ahead only.
+    if (job->sampling.mirostat.on) continue;
     targets.push_back({&sequence, &job->drafts});
   }
   metrics_.draft_seconds.Add(speculation_->Propose(targets, decodes, cost_));
@@ -288,7 +290,8 @@ void EngineLoop::Start(Job& job) {
   runner_.InitSlot({.slot = job.sequence.slot,
                     .sampling = &job.sampling,
                     .prompt = job.sequence.prompt(),
-                    .output = job.sequence.output()});
+                    .output = job.sequence.output(),
+                    .mirostat_mu = job.sequence.mirostat_mu});
 }
 
 void EngineLoop::Apply(const Plan& plan, const StepResult& result) {
@@ -328,6 +331,9 @@ void EngineLoop::ApplyRows(const PlannedRows& rows, const StepResult& result,
       // A draft token: what its row drew counts if it was accepted.
       if (batch_.tokens()[row] != sequence.tokens[position]) break;
       ++num_computed;
+    }
+    if (job->sampling.mirostat.on) {
+      sequence.mirostat_mu = result.mirostat_mu[static_cast<size_t>(i)];
     }
     ApplySampled(*job, std::move(event), now);
     if (std::ranges::count(job->sampling.stop_ids, sequence.tokens.back()) >

@@ -13,6 +13,7 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <span>
 #include <tuple>
 #include <vector>
@@ -47,6 +48,8 @@ struct Sequence {
   std::vector<uint64_t> marked_hashes;
   // Draft tokens behind the last known one, to be checked in this step.
   std::vector<int32_t> draft;
+  // Mirostat's bound behind the token drawn last; see SlotInit.
+  std::optional<float> mirostat_mu;
   // Tokens it found computed at its first start; -1: it has not started.
   int32_t num_found = -1;
   // The same for all sequences of one request: they share the prompt. Null: it

@@ -11,10 +11,21 @@
 #include <functional>
 #include <limits>
 
+#include "config/base/status.h"
+#include "models/llm/dry.h"
+
 namespace millrace::models {
 namespace {
 
 constexpr float kMinTemperature = 1e-5f;  // below it, greedy
+// Whether XTC acts on a token is drawn apart from the token.
+constexpr uint64_t kXtcStream = 0x58544358544358ull;
+
+// Something is asked for that only llama.cpp's order of samplers has.
+bool DrawsInTurn(const SamplingParams& params) {
+  return params.typical_p < 1 || params.top_n_sigma > 0 ||
+         params.xtc_probability > 0 || params.dynatemp_range > 0;
+}
 
 // splitmix64's finaliser (Steele et al. 2014).
 uint64_t Mix(uint64_t z) {
@@ -84,6 +95,12 @@ void Sampler::InitSlot(const SlotInit& init) {
   for (const int32_t id : init.output) {
     for (const auto& processor : slot.processors) processor->Accept(id);
   }
+  slot.mirostat_mu = init.mirostat_mu.value_or(2 * slot.params.mirostat.tau);
+  slot.text.clear();
+  if (slot.params.dry.multiplier != 0) {
+    slot.text.assign(init.prompt.begin(), init.prompt.end());
+    slot.text.insert(slot.text.end(), init.output.begin(), init.output.end());
+  }
   slot.seen.clear();
   if (!slot.has_penalties) return;
   for (const int32_t id : init.prompt) slot.seen[id].in_prompt = true;
@@ -95,12 +112,16 @@ bool Sampler::TakesGreatest(int32_t slot_index) const {
   const SamplingParams& params = slot.params;
   return params.temperature < kMinTemperature && !params.logprobs &&
          params.top_logprobs == 0 && params.logit_bias.empty() &&
+         !params.mirostat.on && params.dry.multiplier == 0 &&
          !slot.has_penalties && slot.processors.empty() &&
          slot.output_tokens >= params.min_tokens;
 }
 
-void Sampler::Count(int32_t slot_index, int32_t id) {
+void Sampler::Count(int32_t slot_index, const Drawn& drawn) {
   Slot& slot = slots_[static_cast<size_t>(slot_index)];
+  const int32_t id = drawn.id;
+  if (slot.params.mirostat.on) slot.mirostat_mu = drawn.mirostat_mu;
+  if (slot.params.dry.multiplier != 0) slot.text.push_back(id);
   ++slot.output_tokens;
   if (slot.has_penalties) ++slot.seen[id].in_output;
   for (const auto& processor : slot.processors) processor->Accept(id);
@@ -177,10 +198,23 @@ void Sampler::Change(const Slot& slot, std::span<const int32_t> drafts,
       logits[id] = -std::numeric_limits<float>::infinity();
     }
   }
-  if (!slot.has_penalties) return;
-  const auto penalise = [&](int32_t id, int32_t in_output) {
-    if (!valid(id)) return;
+  if (slot.has_penalties) Penalise(slot, drafts, logits, scratch);
+  if (params.dry.multiplier == 0) return;
+  scratch.text = slot.text;
+  scratch.text.insert(scratch.text.end(), drafts.begin(), drafts.end());
+  for (const auto& [id, penalty] : DryPenalties(params.dry, scratch.text)) {
+    if (!valid(id)) continue;
     remember(id);
+    logits[id] -= penalty;
+  }
+}
+
+void Sampler::Penalise(const Slot& slot, std::span<const int32_t> drafts,
+                       std::span<float> logits, Scratch& scratch) const {
+  const SamplingParams& params = slot.params;
+  const auto penalise = [&](int32_t id, int32_t in_output) {
+    if (id < 0 || id >= vocab_) return;
+    scratch.raw.emplace_back(id, logits[id]);
     float& x = logits[id];
     if (params.repetition_penalty != 1.0f) {
       x = x > 0 ? x / params.repetition_penalty : x * params.repetition_penalty;
@@ -231,7 +265,6 @@ int32_t Sampler::Draw(const SamplingParams& params, int32_t position,
   scratch.weights.resize(static_cast<size_t>(vocab_));
   float* weights = scratch.weights.data();
   const float greatest = kernels_.max(logits.data(), vocab_);
-  if (!std::isfinite(greatest)) return Greatest(logits);
   const double all = kernels_.sum_exp(logits.data(), vocab_, greatest,
                                       1.0f / params.temperature, weights);
   const double u = Uniform(params.seed, position);
@@ -294,6 +327,34 @@ int32_t Sampler::Draw(const SamplingParams& params, int32_t position,
   return candidates.back();
 }
 
+int32_t Sampler::DrawInTurn(const SamplingParams& params, int32_t position,
+                            std::span<const float> logits,
+                            Scratch& scratch) const {
+  Candidates left(kernels_, logits, 1.0f, scratch.room);
+  left.KeepTopNSigma(params.top_n_sigma);
+  left.KeepTopK(params.top_k);
+  left.KeepTypical(params.typical_p);
+  left.KeepTopP(params.top_p);
+  left.KeepMinP(params.min_p);
+  if (Uniform(params.seed ^ kXtcStream, position) < params.xtc_probability) {
+    left.DropTop(params.xtc_threshold);
+  }
+  const float temperature = left.DynamicTemperature(
+      params.temperature, params.dynatemp_range, params.dynatemp_exponent);
+  return left.Draw(temperature, Uniform(params.seed, position));
+}
+
+int32_t Sampler::DrawMirostat(const SamplingParams& params, int32_t position,
+                              std::span<const float> logits, Scratch& scratch,
+                              float& mu) const {
+  Candidates left(kernels_, logits, params.temperature, scratch.room);
+  left.KeepSurprise(mu);
+  const int32_t id =
+      left.Draw(params.temperature, Uniform(params.seed, position));
+  mu -= params.mirostat.eta * (left.Surprise(id) - params.mirostat.tau);
+  return id;
+}
+
 Sampler::Drawn Sampler::Sample(int32_t slot_index, int32_t position,
                                int32_t score_id,
                                std::span<const int32_t> drafts,
@@ -342,11 +403,22 @@ Sampler::Drawn Sampler::Sample(int32_t slot_index, int32_t position,
   scratch.raw.clear();
   Change(slot, drafts, logits, scratch);
   const int32_t only = mask.empty() ? -1 : Apply(mask, logits);
-  const int32_t id = only >= 0 ? only
-                     : params.temperature < kMinTemperature
-                         ? Greatest(logits)
-                         : Draw(params, position, logits, scratch);
-  if (!wants_logprob) return {id, 0.0f};
+  float mu = slot.mirostat_mu;
+  int32_t id = only;
+  if (only >= 0) {
+    // Nothing is left to draw.
+  } else if (params.temperature < kMinTemperature ||
+             !std::isfinite(kernels_.max(logits.data(), vocab_))) {
+    id = Greatest(logits);
+  } else if (params.mirostat.on) {
+    CHECK(drafts.empty(), "mirostat's bound behind draft tokens is not known");
+    id = DrawMirostat(params, position, logits, scratch, mu);
+  } else if (DrawsInTurn(params)) {
+    id = DrawInTurn(params, position, logits, scratch);
+  } else {
+    id = Draw(params, position, logits, scratch);
+  }
+  if (!wants_logprob) return {id, 0.0f, mu};
   float raw = logits[id];
   for (const auto& [changed, value] : scratch.raw) {
     if (changed == id) {
@@ -354,7 +426,7 @@ Sampler::Drawn Sampler::Sample(int32_t slot_index, int32_t position,
       break;
     }
   }
-  return {id, logprob(raw)};
+  return {id, logprob(raw), mu};
 }
 
 }  // namespace millrace::models

@@ -1,6 +1,6 @@
 // Draws tokens from logits. State that outlives a step (penalty counts, length
-// of the completion) is kept by slot. The order of work stands beside
-// SamplingParams in step.h.
+// of the completion, mirostat's bound) is kept by slot. The order of work
+// stands beside SamplingParams in step.h.
 //
 // A draw depends on the logits, the slot's state and (seed, position), on
 // nothing else. Sample may run for different rows on several threads at once;
@@ -15,6 +15,7 @@
 #include <vector>
 
 #include "models/cpu/llm_kernels.h"
+#include "models/llm/candidates.h"
 #include "models/llm/logits_processor.h"
 #include "models/llm/step.h"
 
@@ -28,10 +29,13 @@ class Sampler {
     std::vector<int32_t> candidates;
     std::vector<float> maxima;
     std::vector<std::pair<int32_t, float>> raw;  // logits before changes
+    std::vector<int32_t> text;                   // known tokens and drafts
+    Candidates::Room room;
   };
   struct Drawn {
     int32_t id;
     float logprob;
+    float mirostat_mu = 0;  // from now on
   };
 
   Sampler(const KernelTable& kernels, int32_t vocab, int32_t num_slots);
@@ -53,13 +57,14 @@ class Sampler {
   void FillMasks(int32_t slot, std::span<const int32_t> drafts,
                  std::span<uint32_t> masks);
   // A token was drawn for the slot and joins its output.
-  void Count(int32_t slot, int32_t id);
+  void Count(int32_t slot, const Drawn& drawn);
 
   // Changes the logits. `score_id` is kSample or the id to score; `drafts` are
   // taken for drawn, behind the counted tokens; `top` gets the alternatives,
   // kMaxTopLogprobs of them, unused ones -1. `mask` is of FillMasks, or empty:
   // all are allowed. When all allowed tokens are forbidden by other rules (stop
-  // ids before min_tokens), the first of them is drawn.
+  // ids before min_tokens), the first of them is drawn. Slots with mirostat
+  // have no drafts: its bound behind them is not known.
   Drawn Sample(int32_t slot, int32_t position, int32_t score_id,
                std::span<const int32_t> drafts, std::span<float> logits,
                std::span<TokenLogprob> top, Scratch& scratch,
@@ -74,12 +79,17 @@ class Sampler {
     SamplingParams params;
     bool has_penalties = false;
     std::unordered_map<int32_t, Seen> seen;  // only with penalties
+    std::vector<int32_t> text;               // prompt and output, only with DRY
+    float mirostat_mu = 0;
     int32_t output_tokens = 0;
     std::vector<std::unique_ptr<LogitsProcessor>> processors;
   };
 
   void Change(const Slot& slot, std::span<const int32_t> drafts,
               std::span<float> logits, Scratch& scratch) const;
+  // The repetition, presence and frequency penalties.
+  void Penalise(const Slot& slot, std::span<const int32_t> drafts,
+                std::span<float> logits, Scratch& scratch) const;
   // The logits of tokens that are not allowed become -inf. The first allowed
   // one if no logit is left above that, else -1.
   int32_t Apply(std::span<const uint32_t> mask, std::span<float> logits) const;
@@ -88,6 +98,13 @@ class Sampler {
   float BoundOfTopK(const float* weights, int32_t k, Scratch& scratch) const;
   int32_t Draw(const SamplingParams& params, int32_t position,
                std::span<const float> logits, Scratch& scratch) const;
+  // In llama.cpp's order, see SamplingParams.
+  int32_t DrawInTurn(const SamplingParams& params, int32_t position,
+                     std::span<const float> logits, Scratch& scratch) const;
+  // `mu` becomes the bound behind the token.
+  int32_t DrawMirostat(const SamplingParams& params, int32_t position,
+                       std::span<const float> logits, Scratch& scratch,
+                       float& mu) const;
 
   const KernelTable& kernels_;
   const int32_t vocab_;

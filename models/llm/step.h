@@ -27,6 +27,7 @@
 
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <span>
 #include <utility>
 #include <vector>
@@ -34,6 +35,7 @@
 namespace millrace::models {
 
 class TokenGrammar;  // models/grammar/token_grammar.h
+struct DryBreakers;  // models/llm/dry.h
 
 // A page of the KV cache: kPageTokens consecutive positions of one sequence,
 // all layers and heads of one layer group. The scheduler deals in these
@@ -150,13 +152,37 @@ struct StepResult {
   // The most likely tokens, best first, as many as the slot asked for:
   // [num_samples][kMaxTopLogprobs], unused entries have id -1.
   std::vector<TokenLogprob> top;
+  // Mirostat's bound after the draw, see SlotInit; else 0: [num_samples].
+  std::vector<float> mirostat_mu;
+};
+
+// Penalises what would go on repeating the text; see dry.h.
+struct DryParams {
+  float multiplier = 0;  // 0: off
+  float base = 1.75f;
+  int32_t allowed_length = 2;  // of a repetition without penalty
+  int32_t last_n = -1;         // tokens looked at; -1: all, 0: off
+  std::shared_ptr<const DryBreakers> breakers = {};  // null: none
+};
+
+// Mirostat 2 (Basu et al. 2021): only tokens whose surprise (-log2 of the
+// probability) is at most mu may be drawn, and mu follows what was drawn.
+struct MirostatParams {
+  bool on = false;
+  float tau = 5;     // surprise to reach, in bits
+  float eta = 0.1f;  // how fast mu follows
 };
 
 // How the tokens of one sequence are drawn. Order of work (as in vLLM):
 // logit bias and forbidden stop ids, repetition penalty, presence and frequency
-// penalties, tokens that are not allowed, then greedy when temperature is 0,
-// else temperature, top-k, min-p, top-p, and a draw from (seed, position),
+// penalties, DRY, tokens that are not allowed, then greedy when temperature is
+// 0, else temperature, top-k, min-p, top-p, and a draw from (seed, position),
 // which no batch-mate can change.
+//
+// A request that asks for one of the samplers that only llama.cpp has (top-n-
+// sigma, typical, XTC, a range of temperatures) has its tokens drawn in the
+// order of llama.cpp: top-n-sigma, top-k, typical, top-p, min-p, XTC,
+// temperature. With mirostat it is temperature and mirostat, nothing else.
 struct SamplingParams {
   float temperature = 1.0f;         // 0: greedy
   int32_t top_k = 0;                // 0: off
@@ -165,6 +191,14 @@ struct SamplingParams {
   float repetition_penalty = 1.0f;  // over prompt and completion
   float presence_penalty = 0.0f;    // over the output
   float frequency_penalty = 0.0f;   // over the output
+  float typical_p = 1.0f;           // 1: off
+  float top_n_sigma = 0.0f;         // 0: off
+  float xtc_probability = 0.0f;     // 0: off
+  float xtc_threshold = 0.1f;       // above 0.5: off
+  float dynatemp_range = 0.0f;      // 0: off; temperature ± this
+  float dynatemp_exponent = 1.0f;
+  MirostatParams mirostat;
+  DryParams dry;
   uint64_t seed = 0;
   bool logprobs = false;     // report the sampled token's
   int32_t top_logprobs = 0;  // and this many alternatives
@@ -186,6 +220,8 @@ struct SlotInit {
   const SamplingParams* sampling = nullptr;  // copied
   std::span<const int32_t> prompt;
   std::span<const int32_t> output;  // tokens sampled before, if any
+  // As the last of them left it; absent: nothing was drawn.
+  std::optional<float> mirostat_mu = {};
 };
 
 }  // namespace millrace::models

@@ -35,8 +35,19 @@ constexpr TensorSpec kInputs[] = {
 constexpr const char* kOutput = "text_output";
 
 constexpr std::string_view kIntegers[] = {
-    "max_tokens", "max_completion_tokens", "min_tokens", "top_k",   "seed",
-    "logprobs",   "prompt_logprobs",       "n",          "best_of", "priority",
+    "max_tokens",
+    "max_completion_tokens",
+    "min_tokens",
+    "top_k",
+    "seed",
+    "logprobs",
+    "prompt_logprobs",
+    "n",
+    "best_of",
+    "priority",
+    "mirostat",
+    "dry_allowed_length",
+    "dry_penalty_last_n",
 };
 constexpr std::string_view kReals[] = {
     "temperature",
@@ -45,6 +56,16 @@ constexpr std::string_view kReals[] = {
     "repetition_penalty",
     "presence_penalty",
     "frequency_penalty",
+    "typical_p",
+    "top_n_sigma",
+    "xtc_probability",
+    "xtc_threshold",
+    "dynatemp_range",
+    "dynatemp_exponent",
+    "mirostat_tau",
+    "mirostat_eta",
+    "dry_multiplier",
+    "dry_base",
 };
 constexpr std::string_view kBooleans[] = {
     "include_stop_str_in_output",

@@ -36,9 +36,32 @@ def test_completion(server):
     assert events[-1]["timings"]["predicted_n"] == 4
 
 
+def test_samplers(server):
+    """Each changes a completion that repeats itself, and draws it again."""
+    ask = dict(prompt="one two one two one two one two one two", n_predict=24,
+               seed=5, temperature=1.2)
+    plain = post(server, "/completion", **ask).json()["content"]
+    for fields in ({"typical_p": 0.2}, {"top_n_sigma": 0.2},
+                   {"xtc_probability": 1, "xtc_threshold": 0.05},
+                   {"dynatemp_range": 1.2, "dynatemp_exponent": 2},
+                   {"mirostat": 2, "mirostat_tau": 1},
+                   {"dry_multiplier": 2, "dry_sequence_breakers": ["\n"]}):
+        first, second = (post(server, "/completion", **ask, **fields)
+                         for _ in range(2))
+        assert first.status_code == 200, first.text
+        assert first.json()["content"] == second.json()["content"], fields
+        assert first.json()["content"] != plain, fields
+    # Greedy, and yet nothing is said twice at length.
+    greedy = {**ask, "temperature": 0, "n_predict": 48}
+    dry = post(server, "/completion", dry_multiplier=5, dry_allowed_length=1,
+               dry_base=4, dry_sequence_breakers=["#"], **greedy)
+    assert "one two one two" not in dry.json()["content"]
+
+
 def test_what_is_not_there_is_refused(server):
     for body, param in (({"n_probs": 3}, "n_probs"),
                         ({"return_tokens": True}, "return_tokens"),
+                        ({"mirostat": 1}, "mirostat"),
                         ({"prompt": None}, "prompt")):
         answer = post(server, "/completion", **{"prompt": "a", **body})
         assert answer.status_code == 400

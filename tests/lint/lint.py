@@ -36,7 +36,7 @@ WALLS = [
                    "scheduler/token_stream.h", "scheduler/engine.h",
                    "scheduler/batcher.h", "models/tensor/", "models/text/",
                    "models/image/decode.h", "models/image/preprocess.h",
-                   "models/grammar/", "config/"]),
+                   "models/grammar/", "models/llm/dry.h", "config/"]),
     ("scheduler/", ["scheduler/", "models/tensor/", "models/llm/step.h",
                     "models/llm/runner.h", "models/graph/batch_axis.h",
                     "models/graph/execution_context.h",

@@ -79,6 +79,7 @@ void CpuRunner::Launch(const StepBatch& batch) {
   result_.ids.resize(samples);
   result_.logprobs.resize(samples);
   result_.top.resize(samples * kMaxTopLogprobs);
+  result_.mirostat_mu.resize(samples);
   FillMasks(batch);
   const auto sample = [&](int worker, int num_workers) {
     for (int32_t i = worker; i < batch.num_samples; i += num_workers) {
@@ -93,6 +94,7 @@ void CpuRunner::Launch(const StepBatch& batch) {
                           scratch_[static_cast<size_t>(worker)], MaskOf(i));
       result_.ids[i] = drawn.id;
       result_.logprobs[i] = drawn.logprob;
+      result_.mirostat_mu[i] = drawn.mirostat_mu;
     }
   };
   status_ = backend_->Run(batch, sample);
@@ -108,7 +110,10 @@ void CpuRunner::Launch(const StepBatch& batch) {
                batch.tokens()[batch.sample_rows()[i]] == result_.ids[i - 1];
     }
     if (!counts) continue;
-    sampler_.Count(batch.slot()[batch.sample_seqs()[i]], result_.ids[i]);
+    sampler_.Count(batch.slot()[batch.sample_seqs()[i]],
+                   {.id = result_.ids[i],
+                    .logprob = result_.logprobs[i],
+                    .mirostat_mu = result_.mirostat_mu[i]});
   }
 }
 

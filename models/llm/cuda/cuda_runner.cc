@@ -63,6 +63,7 @@ StatusOr<const StepResult*> CudaRunner::Wait() {
   result_.ids.resize(samples);
   result_.logprobs.resize(samples);
   result_.top.resize(samples * kMaxTopLogprobs);
+  result_.mirostat_mu.assign(samples, 0.0f);
   for (int32_t i = 0; i < batch_->num_samples;) {
     const int32_t end = EndOfSequence(*batch_, i);
     DrawSequence(i, end);
@@ -116,6 +117,7 @@ void CudaRunner::DrawSequence(int32_t begin, int32_t end) {
         backend_->logits(i), top, scratch_, mask);
     result_.ids[s] = drawn.id;
     result_.logprobs[s] = drawn.logprob;
+    result_.mirostat_mu[s] = drawn.mirostat_mu;
   }
 }
 
@@ -135,7 +137,10 @@ void CudaRunner::Count() {
       counts = counts && batch.tokens()[row] == result_.ids[i - 1];
     }
     if (!counts) continue;
-    sampler_.Count(batch.slot()[static_cast<size_t>(seq)], result_.ids[i]);
+    sampler_.Count(batch.slot()[static_cast<size_t>(seq)],
+                   {.id = result_.ids[i],
+                    .logprob = result_.logprobs[i],
+                    .mirostat_mu = result_.mirostat_mu[i]});
   }
 }
 

@@ -46,6 +46,17 @@ void CheckOptions(const GenerateOptions& options) {
       options.top_k.value_or(0) >= -1 && options.top_k.value_or(0) <= INT32_MAX,
       "top_k");
   Require(options.repetition_penalty.value_or(1) > 0, "repetition_penalty");
+  Require(options.typical_p.value_or(1) > 0, "typical_p");
+  Require(options.mirostat_eta.value_or(0) <= 1, "mirostat_eta");
+  Require(options.dry_multiplier.value_or(0) >= 0, "dry_multiplier");
+  Require(options.dry_allowed_length.value_or(0) >= 0, "dry_allowed_length");
+  Require(options.dry_penalty_last_n.value_or(-1) >= -1, "dry_penalty_last_n");
+  if (options.dry_sequence_breakers) {
+    Require(options.dry_sequence_breakers->size() <= 16, "dry breakers");
+    for (const std::string& text : *options.dry_sequence_breakers) {
+      Require(!text.empty() && text.size() <= 40, "a dry breaker");
+    }
+  }
   Require(options.min_tokens >= 0, "min_tokens");
   Require(!options.max_tokens || (*options.max_tokens >= 1 &&
                                   *options.max_tokens >= options.min_tokens),

@@ -1,5 +1,6 @@
 // From request to engine: prompts, defaults, sampling; and the short calls.
 #include "handlers/generate.h"
+#include "models/llm/dry.h"
 
 #include <gtest/gtest.h>
 
@@ -147,6 +148,66 @@ TEST(Generate, SamplingReachesTheEngine) {
   EXPECT_FALSE(engine->task.prompt_logprobs);
   engine->End(FinishReason::kLength);
   sink->AwaitEnd();
+}
+
+TEST(Generate, SamplersOfLlamaCppReachTheEngine) {
+  World world;
+  const auto sampling = [&](GenerateOptions options) {
+    auto sink = world.Start(TextRequest("Hi", options));
+    auto engine = world.engine.Next();
+    engine->End(FinishReason::kLength);
+    sink->AwaitEnd();
+    return engine->task.sampling;
+  };
+  const models::SamplingParams off = sampling({});
+  EXPECT_EQ(off.typical_p, 1.0f);
+  EXPECT_EQ(off.top_n_sigma, 0.0f);
+  EXPECT_EQ(off.xtc_probability, 0.0f);
+  EXPECT_EQ(off.dynatemp_range, 0.0f);
+  EXPECT_FALSE(off.mirostat.on);
+  EXPECT_EQ(off.dry.multiplier, 0.0f);
+  EXPECT_EQ(off.dry.breakers, nullptr);
+
+  GenerateOptions options;
+  options.typical_p = 0.5;
+  options.top_n_sigma = 1.5;
+  options.xtc_probability = 0.25;
+  options.xtc_threshold = 0.125;
+  options.dynatemp_range = 0.5;
+  options.dynatemp_exponent = 2;
+  options.mirostat = true;
+  options.mirostat_tau = 3;
+  options.mirostat_eta = 0.5;
+  options.dry_multiplier = 0.75;
+  options.dry_base = 0.5;  // below 1: the usual one
+  options.dry_allowed_length = 4;
+  options.dry_penalty_last_n = 64;
+  const models::SamplingParams on = sampling(options);
+  EXPECT_EQ(on.typical_p, 0.5f);
+  EXPECT_EQ(on.top_n_sigma, 1.5f);
+  EXPECT_EQ(on.xtc_probability, 0.25f);
+  EXPECT_EQ(on.xtc_threshold, 0.125f);
+  EXPECT_EQ(on.dynatemp_range, 0.5f);
+  EXPECT_EQ(on.dynatemp_exponent, 2.0f);
+  EXPECT_TRUE(on.mirostat.on);
+  EXPECT_EQ(on.mirostat.tau, 3.0f);
+  EXPECT_EQ(on.mirostat.eta, 0.5f);
+  EXPECT_EQ(on.dry.multiplier, 0.75f);
+  EXPECT_EQ(on.dry.base, 1.75f);
+  EXPECT_EQ(on.dry.allowed_length, 4);
+  EXPECT_EQ(on.dry.last_n, 64);
+  // A token is a byte here.
+  ASSERT_NE(on.dry.breakers, nullptr);
+  using Tails = std::vector<Ids>;
+  EXPECT_EQ(on.dry.breakers->tails.at('\n'), Tails{{}});
+  EXPECT_EQ(on.dry.breakers->tails.at('*'), Tails{{}});
+  EXPECT_FALSE(on.dry.breakers->tails.contains('a'));
+
+  options.dry_sequence_breakers = {"ab", "a", "xyz"};
+  const auto breakers = sampling(options).dry.breakers;
+  EXPECT_EQ(breakers->tails.at('a'), (Tails{{'b'}, {}}));
+  EXPECT_EQ(breakers->tails.at('x'), (Tails{{'y', 'z'}}));
+  EXPECT_FALSE(breakers->tails.contains('y'));
 }
 
 TEST(Generate, SamplingLeftOutIsTheModelsOwnDefault) {

@@ -79,6 +79,47 @@ TEST(RequestFields, EveryHonouredFieldIsRead) {
   EXPECT_EQ(options->logprobs, 5);
 }
 
+TEST(RequestFields, SamplersOfLlamaCppAreRead) {
+  const auto options = Read(R"({
+    "typical_p": 0.9, "top_n_sigma": -1, "xtc_probability": 0.5,
+    "xtc_threshold": 0.2, "dynatemp_range": 0.5, "dynatemp_exponent": 1.5,
+    "mirostat": 2, "mirostat_tau": 4, "mirostat_eta": 0.2,
+    "dry_multiplier": 0.8, "dry_base": 2, "dry_allowed_length": 3,
+    "dry_penalty_last_n": -1, "dry_sequence_breakers": ["\n", "."]})");
+  ASSERT_TRUE(options.ok()) << options.status().ToString();
+  EXPECT_EQ(options->typical_p, 0.9);
+  EXPECT_EQ(options->top_n_sigma, -1);
+  EXPECT_EQ(options->xtc_probability, 0.5);
+  EXPECT_EQ(options->xtc_threshold, 0.2);
+  EXPECT_EQ(options->dynatemp_range, 0.5);
+  EXPECT_EQ(options->dynatemp_exponent, 1.5);
+  EXPECT_TRUE(options->mirostat);
+  EXPECT_EQ(options->mirostat_tau, 4);
+  EXPECT_EQ(options->mirostat_eta, 0.2);
+  EXPECT_EQ(options->dry_multiplier, 0.8);
+  EXPECT_EQ(options->dry_base, 2);
+  EXPECT_EQ(options->dry_allowed_length, 3);
+  EXPECT_EQ(options->dry_penalty_last_n, -1);
+  EXPECT_EQ(options->dry_sequence_breakers,
+            (std::vector<std::string>{"\n", "."}));
+  EXPECT_FALSE(Read(R"({"mirostat": 0})")->mirostat);
+  EXPECT_EQ(Read("{}")->dry_sequence_breakers, std::nullopt);
+
+  ExpectRefused(R"({"mirostat": 1})", "mirostat");
+  ExpectRefused(R"({"mirostat": 3})", "mirostat");
+  ExpectRefused(R"({"typical_p": 0})", "typical_p");
+  ExpectRefused(R"({"xtc_threshold": 2})", "xtc_threshold");
+  ExpectRefused(R"({"dynatemp_range": -1})", "dynatemp_range");
+  ExpectRefused(R"({"dry_multiplier": -1})", "dry_multiplier");
+  ExpectRefused(R"({"dry_allowed_length": -1})", "dry_allowed_length");
+  ExpectRefused(R"({"dry_penalty_last_n": -2})", "dry_penalty_last_n");
+  ExpectRefused(R"({"dry_sequence_breakers": [""]})",
+                "dry_sequence_breakers[0]");
+  ExpectRefused(
+      "{\"dry_sequence_breakers\": [\"" + std::string(41, 'x') + "\"]}",
+      "dry_sequence_breakers[0]");
+}
+
 TEST(RequestFields, TheNewerNameOfMaxTokensWins) {
   EXPECT_EQ(
       Read(R"({"max_tokens": 9, "max_completion_tokens": 5})")->max_tokens, 5);

@@ -49,6 +49,10 @@ std::vector<GenerateTask> RandomTasks(uint32_t seed) {
     if (i % 4 == 3) task.sampling.top_k = 20;
     if (i % 5 == 0) task.sampling.frequency_penalty = 0.5f;
     if (i % 7 == 0) task.sampling.repetition_penalty = 1.3f;
+    if (i % 8 == 5) task.sampling.typical_p = 0.9f;
+    if (i % 8 == 7) task.sampling.xtc_probability = 0.5f;
+    if (i % 8 == 1) task.sampling.mirostat = {.on = true, .tau = 3};
+    if (i % 3 == 2) task.sampling.dry = {.multiplier = 0.8f};
     if (i % 6 == 1) task.sampling.allowed_token_ids = {7, 31, 32, 70, 199, 250};
     if (i % 6 == 4) task.sampling.bad_words = {{40}, {41, 42}};
     tasks.push_back(std::move(task));

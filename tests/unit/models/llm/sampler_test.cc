@@ -188,7 +188,7 @@ TEST_F(SamplerTest, PenaltiesWorkOnWhatWasSeen) {
   params_.frequency_penalty = 1;
   Init();
   EXPECT_EQ(Sample({3, 4.5f, 3}), 1);
-  sampler_->Count(0, 1);
+  sampler_->Count(0, {1, 0});
   EXPECT_EQ(Sample({3, 4.5f, 3}), 0);
 }
 
@@ -205,6 +205,8 @@ TEST_F(SamplerTest, DraftsCountAsIfTheyHadBeenDrawn) {
     params_.repetition_penalty = i % 2 == 0 ? 1.0f : 1.5f;
     params_.presence_penalty = static_cast<float>(uniform(-1, 1));
     params_.frequency_penalty = static_cast<float>(uniform(-1, 1));
+    params_.dry = {.multiplier = i % 4 == 0 ? 0.0f : 0.8f,
+                   .allowed_length = i % 2};
     params_.stop_ids = {1, 2};
     params_.min_tokens = uniform(0, 6);
     params_.logprobs = true;
@@ -226,7 +228,7 @@ TEST_F(SamplerTest, DraftsCountAsIfTheyHadBeenDrawn) {
     const Sampler::Drawn drafted = SampleDrawn(logits, 40);
     drafts_.clear();
     Init();
-    for (const int32_t id : drawn) sampler_->Count(0, id);
+    for (const int32_t id : drawn) sampler_->Count(0, {id, 0});
     const Sampler::Drawn counted = SampleDrawn(logits, 40);
     EXPECT_EQ(drafted.id, counted.id);
     EXPECT_EQ(drafted.logprob, counted.logprob);
@@ -246,8 +248,101 @@ TEST_F(SamplerTest, BiasAndForbiddenStops) {
   params_.stop_ids = {2};
   params_.min_tokens = 1;
   EXPECT_EQ(Sample({1, 0, 0}), 0);  // forbidden in spite of its bias
-  sampler_->Count(0, 0);
+  sampler_->Count(0, {0, 0});
   EXPECT_EQ(Sample({1, 0, 0}), 2);
+}
+
+TEST_F(SamplerTest, DryComesBeforeGreedyAndRemembersTheText) {
+  params_.temperature = 0;
+  params_.dry = {.multiplier = 2, .allowed_length = 2};
+  prompt_ = {0, 1, 2};
+  answer_ = {0, 1};
+  // 2 came next after 0 1: its 3 becomes 1.
+  EXPECT_EQ(Sample({0, 0, 3, 2}), 3);
+  sampler_->Count(0, {3, 0});
+  EXPECT_EQ(Sample({0, 0, 3, 2}), 2);
+}
+
+// With a cut that keeps one token, which tokens are possible shows the order.
+TEST_F(SamplerTest, LlamaSamplersSeeProbabilitiesBeforeTemperature) {
+  const float ln2 = std::log(2.0f);
+  const std::vector<float> logits = {3 * ln2, 2 * ln2, ln2, 0};  // 8, 4, 2, 1
+  params_.temperature = 100;                                     // all but even
+  params_.top_p = 0.5f;  // 8 of 15 hold it
+  EXPECT_GT(Drawn(logits).size(), 1u) << "vLLM's order";
+  params_.top_n_sigma = 50;  // cuts nothing
+  Init();
+  EXPECT_EQ(Drawn(logits), (std::set<int32_t>{0})) << "llama.cpp's order";
+}
+
+TEST_F(SamplerTest, XtcActsOnItsShareOfDraws) {
+  const float ln2 = std::log(2.0f);
+  params_.xtc_probability = 0.25f;
+  params_.xtc_threshold = 0.2f;
+  // 4, 2, 1, 1 of 8: a quarter of the draws lack the first token, and then the
+  // second has half of what is left.
+  const auto shares = Shares({2 * ln2, ln2, 0, 0});
+  EXPECT_NEAR(shares.at(0), 0.75 * 0.5, 0.018);
+  EXPECT_NEAR(shares.at(1), 0.75 * 0.25 + 0.25 * 0.5, 0.018);
+}
+
+TEST_F(SamplerTest, ARangeOfTemperaturesFollowsTheEntropy) {
+  // Even: the greatest temperature, which changes nothing; all but certain:
+  // the least, 0.
+  params_.dynatemp_range = 1;
+  EXPECT_EQ(Drawn({0, 0, 0, 0}).size(), 4u);
+  const float ln2 = std::log(2.0f);
+  // 2 and 1 of 3: entropy 0.918 bits of 1, temperature 1.837.
+  const auto shares = Shares({ln2, 0});
+  const double weight = std::pow(2.0, 1 / (2 * 0.9182958));
+  EXPECT_NEAR(shares.at(0), weight / (weight + 1), 0.018);
+}
+
+// Source: algorithm 1 of the paper, in its second version as llama.cpp has it.
+TEST_F(SamplerTest, MirostatFollowsItsOwnDraws) {
+  std::mt19937 random(3);
+  std::normal_distribution<float> normal(0, 2);
+  constexpr int32_t kVocab = 50;
+  params_.mirostat = {.on = true, .tau = 2, .eta = 0.3f};
+  params_.temperature = 0.7f;
+  params_.top_k = 1;  // without effect
+  Make(kVocab);
+  double mu = 2 * 2.0;
+  float known_mu = 0;
+  std::set<int32_t> ids;
+  for (int32_t position = 0; position < 200; ++position) {
+    std::vector<float> logits(kVocab);
+    for (float& x : logits) x = normal(random);
+    double sum = 0;
+    for (const float x : logits) sum += std::exp(x / 0.7);
+    const auto p = [&](int32_t id) { return std::exp(logits[id] / 0.7) / sum; };
+    double kept = 0;
+    for (int32_t id = 0; id < kVocab; ++id) {
+      if (-std::log2(p(id)) <= mu) kept += p(id);
+    }
+    const Sampler::Drawn drawn = SampleDrawn(logits, position);
+    ids.insert(drawn.id);
+    const double surprise = kept == 0 ? 0 : -std::log2(p(drawn.id) / kept);
+    if (kept > 0) {
+      EXPECT_LE(-std::log2(p(drawn.id)), mu + 1e-4);
+    }
+    mu -= 0.3 * (surprise - 2);
+    // 200 steps of float arithmetic on values below 10.
+    EXPECT_NEAR(drawn.mirostat_mu, mu, 1e-3) << "position " << position;
+    if (position == 100) {
+      // As after a preemption: the slot is made again from what was drawn.
+      sampler_->InitSlot({.slot = 0,
+                          .sampling = &params_,
+                          .prompt = {},
+                          .output = {},
+                          .mirostat_mu = drawn.mirostat_mu});
+    } else {
+      sampler_->Count(0, drawn);
+    }
+    known_mu = drawn.mirostat_mu;
+  }
+  EXPECT_NE(known_mu, 4.0f);
+  EXPECT_GT(ids.size(), 5u);
 }
 
 TEST_F(SamplerTest, LogprobsAreOfTheUnchangedDistribution) {
@@ -334,7 +429,7 @@ TEST_F(SamplerTest, MasksOfDraftTokensAreThoseOfDrawnOnes) {
                            masks.begin() + static_cast<long>(i * words)))
         << "row " << i;
     one_by_one.push_back(mask);
-    sampler_->Count(0, drafts[i]);
+    sampler_->Count(0, {drafts[i], 0});
   }
   EXPECT_FALSE(IsAllowed(one_by_one[0], 2));
   EXPECT_TRUE(IsAllowed(one_by_one[1], 2));
