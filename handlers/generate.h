@@ -22,6 +22,8 @@ struct GenerateParts {
   std::string model;  // for messages
   std::shared_ptr<const models::Tokenizer> tokenizer;
   std::shared_ptr<const models::ChatTemplate> chat_template;  // or null
+  // Of all requests; null: the model as it is.
+  std::shared_ptr<const models::LoraAdapter> adapter = {};
   models::GenerationDefaults defaults = {};
   OutputFormats formats = {};  // how the model writes calls and reasoning
   std::string bos_text;

@@ -161,6 +161,7 @@ StatusOr<scheduler::GenerateTask> MakeTask(const GenerateParts& parts,
   scheduler::GenerateTask task;
   task.sampling = SamplingOf(parts, options, max_tokens);
   task.prompt_logprobs = options.echo && options.logprobs.has_value();
+  task.adapter = parts.adapter;
   task.prompt = std::move(prompt);
   task.max_tokens = static_cast<int32_t>(max_tokens);
   task.deadline = request.deadline;

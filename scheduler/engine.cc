@@ -7,6 +7,7 @@
 #include <utility>
 
 #include "config/base/log.h"
+#include "models/llm/lora.h"
 #include "scheduler/admission.h"
 #include "scheduler/engine_loop.h"
 #include "scheduler/engine_metrics.h"
@@ -129,6 +130,8 @@ class EngineImpl final : public Engine {
     job->num_completions = task.num_completions;
     job->family = std::move(task.family);
     job->sampling = std::move(task.sampling);
+    if (task.adapter != nullptr) sequence.adapter = task.adapter->number();
+    job->adapter = std::move(task.adapter);
     job->deadline = task.deadline;
     job->stop = std::move(task.stop);
     job->trace = std::move(task.trace);

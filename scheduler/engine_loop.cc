@@ -291,7 +291,8 @@ void EngineLoop::Start(Job& job) {
                     .sampling = &job.sampling,
                     .prompt = job.sequence.prompt(),
                     .output = job.sequence.output(),
-                    .mirostat_mu = job.sequence.mirostat_mu});
+                    .mirostat_mu = job.sequence.mirostat_mu,
+                    .adapter = job.adapter});
 }
 
 void EngineLoop::Apply(const Plan& plan, const StepResult& result) {

@@ -23,6 +23,7 @@ struct Job {
   DraftRecord drafts;
   std::shared_ptr<const void> family;  // keeps sequence.family unique
   models::SamplingParams sampling;
+  std::shared_ptr<const models::LoraAdapter> adapter;  // or null
   TenantShare tenant;
   Clock::Time deadline = kNever;
   std::stop_token stop;

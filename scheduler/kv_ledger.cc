@@ -25,15 +25,22 @@ int32_t MostSkippable(const Sequence& sequence) {
 // Set in the id of a generated token. Ids are not negative and vocabularies are
 // much smaller.
 constexpr int32_t kGeneratedBit = 1 << 30;
+// Set in the ids of the first 32 tokens where the adapter's number has a 1. A
+// page is found only behind the page before it, so the first one suffices.
+constexpr int32_t kAdapterBit = 1 << 29;
+static_assert(kPageTokens >= 32, "a full page holds all bits of a number");
 
 }  // namespace
 
 std::span<const int32_t> KvLedger::CacheIds(Sequence& sequence) const {
-  if (!options_.separate_roles) return sequence.tokens;
+  if (!Marks(sequence)) return sequence.tokens;
   std::vector<int32_t>& ids = sequence.marked_tokens;
   for (size_t i = ids.size(); i < sequence.tokens.size(); ++i) {
-    const bool generated = static_cast<int32_t>(i) >= sequence.num_prompt;
-    ids.push_back(sequence.tokens[i] | (generated ? kGeneratedBit : 0));
+    const bool generated = options_.separate_roles &&
+                           static_cast<int32_t>(i) >= sequence.num_prompt;
+    const bool adapts = i < 32 && (sequence.adapter >> i & 1u) != 0;
+    ids.push_back(sequence.tokens[i] | (generated ? kGeneratedBit : 0) |
+                  (adapts ? kAdapterBit : 0));
   }
   return ids;
 }

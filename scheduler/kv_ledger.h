@@ -23,6 +23,10 @@
 // only by a sequence with the same roles. So a preempted sequence finds its own
 // pages, and a prompt that holds an earlier completion computes that again.
 //
+// With an adapter a token has other keys and values than without: its number is
+// part of the ids that the prefix cache compares, so that chains of different
+// adapters never meet.
+//
 // Where all layers of a model see a window of the last keys only, a sequence
 // gives back pages as soon as they lie before the window of its next row; their
 // places in its table are empty. It takes pages for its whole prompt when it
@@ -89,18 +93,19 @@ class KvLedger {
   // The sequence's tokens as the prefix cache compares them, and the hashes of
   // its full pages, of all pages after HashPages.
   std::span<const int32_t> CacheIds(Sequence& sequence) const;
+  bool Marks(const Sequence& sequence) const {
+    return options_.separate_roles || sequence.adapter != 0;
+  }
   std::vector<uint64_t>& Hashes(Sequence& sequence) const {
-    return options_.separate_roles ? sequence.marked_hashes
-                                   : sequence.page_hashes;
+    return Marks(sequence) ? sequence.marked_hashes : sequence.page_hashes;
   }
   const std::vector<uint64_t>& Hashes(const Sequence& sequence) const {
-    return options_.separate_roles ? sequence.marked_hashes
-                                   : sequence.page_hashes;
+    return Marks(sequence) ? sequence.marked_hashes : sequence.page_hashes;
   }
   // Also those of the plain tokens, which a draft model's pages are found by.
   void HashPages(Sequence& sequence) const {
     pages_.HashPages(sequence.tokens, sequence.page_hashes);
-    if (!options_.separate_roles) return;
+    if (!Marks(sequence)) return;
     pages_.HashPages(CacheIds(sequence), sequence.marked_hashes);
   }
 

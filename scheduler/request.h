@@ -31,8 +31,10 @@ struct TenantShare {
 struct GenerateTask {
   std::vector<int32_t> prompt;      // at least one token
   models::SamplingParams sampling;  // its stop_ids end the completion
-  int32_t max_tokens = 0;           // of the completion, at least 1
-  bool prompt_logprobs = false;     // score prompt tokens 1…n-1
+  // Made for the engine's model; null: the model as it is.
+  std::shared_ptr<const models::LoraAdapter> adapter = {};
+  int32_t max_tokens = 0;        // of the completion, at least 1
+  bool prompt_logprobs = false;  // score prompt tokens 1…n-1
   Clock::Time deadline = kNever;
   int32_t priority = 0;  // lower runs first, as in vLLM
   // Completions that its request asks for; 0: an earlier task told them.

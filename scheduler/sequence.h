@@ -42,8 +42,11 @@ struct Sequence {
   int32_t num_given_back = 0;
   int32_t num_registered = 0;  // of those, from the first; see PageManager
   std::vector<uint64_t> page_hashes;  // of full pages, as far as asked for
+  // Of the adapter that changes its keys and values; 0: none.
+  uint32_t adapter = 0;
   // The same where the prefix cache tells generated tokens from those of
-  // prompts: `tokens`, marked, and hashes of those. See KvLedger.
+  // prompts, or where there is an adapter: `tokens`, marked, and hashes of
+  // those. See KvLedger.
   std::vector<int32_t> marked_tokens;
   std::vector<uint64_t> marked_hashes;
   // Draft tokens behind the last known one, to be checked in this step.

@@ -16,6 +16,7 @@
 #include "config/base/status.h"
 #include "config/schema.h"
 #include "config/topology.h"
+#include "models/llm/lora.h"
 #include "models/llm/runner.h"
 #include "models/text/chat_template.h"
 #include "models/text/generation_defaults.h"
@@ -54,7 +55,8 @@ struct LlmModel {
   std::shared_ptr<const ChatTemplate> chat_template;  // null: has none
   GenerationDefaults generation;  // what requests get that leave it out
   std::string generation_origin;  // who says so, see ModelGeneration
-  std::string bos_text;           // what templates see as bos_token
+  std::shared_ptr<const LoraBase> lora_base;  // what adapters are loaded for
+  std::string bos_text;                       // what templates see as bos_token
   std::string eos_text;
   // The draft model that the settings name: its steps run between the model's
   // own, by the same thread on the same team. Null: none is named.

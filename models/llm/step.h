@@ -34,6 +34,7 @@
 
 namespace millrace::models {
 
+class LoraAdapter;   // models/llm/lora.h
 class TokenGrammar;  // models/grammar/token_grammar.h
 struct DryBreakers;  // models/llm/dry.h
 
@@ -222,6 +223,8 @@ struct SlotInit {
   std::span<const int32_t> output;  // tokens sampled before, if any
   // As the last of them left it; absent: nothing was drawn.
   std::optional<float> mirostat_mu = {};
+  // Added to the model's weights for this sequence; null: none.
+  std::shared_ptr<const LoraAdapter> adapter = {};
 };
 
 }  // namespace millrace::models

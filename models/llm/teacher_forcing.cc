@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <string>
+#include <utility>
 
 namespace millrace::models {
 
@@ -11,7 +12,7 @@ Status ScoreTokens(
     LlmModel& model, std::span<const int32_t> tokens, int32_t chunk,
     const std::function<void(int32_t position, std::span<const float> logits)>&
         seen,
-    int32_t first) {
+    int32_t first, std::shared_ptr<const LoraAdapter> adapter) {
   auto* view = dynamic_cast<LogitsView*>(model.runner.get());
   if (view == nullptr) {
     return Unimplemented("this model's runner does not show its logits");
@@ -35,8 +36,11 @@ Status ScoreTokens(
   const int32_t step = chunk > 0 ? std::min(chunk, most) : most;
 
   const SamplingParams sampling;
-  model.runner->InitSlot(
-      {.slot = 0, .sampling = &sampling, .prompt = {}, .output = {}});
+  model.runner->InitSlot({.slot = 0,
+                          .sampling = &sampling,
+                          .prompt = {},
+                          .output = {},
+                          .adapter = std::move(adapter)});
   StepBatch batch(info.limits);
   for (int32_t at = 0; at < n; at += step) {
     const auto count = static_cast<int32_t>(std::min<int64_t>(step, n - at));

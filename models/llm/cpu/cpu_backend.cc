@@ -139,6 +139,7 @@ CpuBackend::Command& CpuBackend::Record(
   command.phase = phase;
   command.run = run;
   command.sample_rows = keeping_;
+  command.block = num_blocks_ - 1;
   command.gathers_rows = keep_is_fresh_;
   keep_is_fresh_ = false;
   commands_.push_back(command);
@@ -154,6 +155,7 @@ void CpuBackend::DoEmbed(const Linear& table, const EmbedOptions& options) {
 
 void CpuBackend::DoNormLinear(const Norm& norm, const Linear& qkv) {
   CHECK(!keeping_, "keys and values are wanted of every row");
+  ++num_blocks_;
   Command& command = Record(StepPhase::kQkv, &CpuBackend::RunNormLinear);
   command.norm = norm;
   command.linear = static_cast<const CpuLinear*>(&qkv);

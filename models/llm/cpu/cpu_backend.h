@@ -22,6 +22,7 @@
 #include "models/llm/cpu/attention.h"
 #include "models/llm/cpu/line_vector.h"
 #include "models/llm/cpu/linear.h"
+#include "models/llm/lora.h"
 #include "models/llm/step.h"
 #include "models/llm/step_account.h"
 #include "models/memory/huge_buffer.h"
@@ -63,6 +64,9 @@ class CpuBackend final : public Backend {
   bool ChoosePromptWay();
 
   // ---- run; always the same thread, which is worker 0 of the team ----
+  // What the slot's sequence adds to the weights from the next Run on; null:
+  // nothing.
+  void SetAdapter(int32_t slot, std::shared_ptr<const LoraAdapter> adapter);
   // Runs the recorded phases, then `after` on every worker once all logits are
   // known.
   using AfterStep = std::function<void(int worker, int num_workers)>;
@@ -108,11 +112,12 @@ class CpuBackend final : public Backend {
     Norm norm = {};
     StepPhase phase = StepPhase::kEmbed;
     int32_t layer = 0;
-    float scale = 1;                       // of Embed, LinearResidual and Head
-    float softcap = 0;                     // of Head
-    const CpuLinear* positions = nullptr;  // of Embed
-    RopeOptions rope = {};                 // of RopeWriteKv
-    Norm post_norm = {};                   // of LinearResidual
+    int32_t block = 0;  // the layer that its matrix belongs to
+    float scale = 1;    // of Embed, LinearResidual and Head
+    float softcap = 0;  // of Head
+    const CpuLinear* positions = nullptr;       // of Embed
+    RopeOptions rope = {};                      // of RopeWriteKv
+    Norm post_norm = {};                        // of LinearResidual
     Activation activation = Activation::kSilu;  // of NormGateUpAct
     // Of Attend, and of what reads its rows.
     CpuAttention::Variant attend = {};
@@ -173,6 +178,42 @@ class CpuBackend final : public Backend {
   void RunLinearResidual(Worker& worker, const Command& command);
   void RunNormGateUpAct(Worker& worker, const Command& command);
   void RunHead(Worker& worker, const Command& command);
+  // ---- adapters (lora_phases.cc) ----
+  // The outputs [begin, end) of a target's own matrix; they stand from `first`
+  // on among the outputs of the command's.
+  struct LoraSegment {
+    int64_t first;
+    int64_t begin;
+    int64_t end;
+  };
+  void FindAdapters(const StepBatch& batch);
+  std::span<const LoraTarget> TargetsOf(const Command& command) const;
+  // Of a row of the command's, or null.
+  const LoraAdapter* AdapterOf(const Command& command, int32_t row) const;
+  // A row of inputs of the command's matrix is known. With few rows the worker
+  // keeps it, else it multiplies it by A.
+  void LoraInput(Worker& worker, const Command& command, int32_t row,
+                 const float* x, int64_t width, bool few);
+  // After few rows: multiplies what was kept by A, shared out by ranks, with a
+  // barrier behind it. The same for the rows of the feed-forward, few or many.
+  void LoraShrinkKept(Worker& worker, const Command& command);
+  void LoraShrinkFfn(Worker& worker, const Command& command);
+  void LoraShrinkRow(const Command& command, int32_t row, const float* x,
+                     int64_t width);
+  void LoraShrinkRanks(Worker& worker, const Command& command,
+                       const float* rows, int64_t ld_rows, int64_t width);
+  // y += B (A x) for outputs [begin, end) of the command's matrix.
+  void LoraExpand(const Command& command, const Rows& rows, int64_t begin,
+                  int64_t end, float* y, int64_t ld_y);
+  // Of the target's segments those that meet [begin, end), cut to it.
+  template <typename Body>
+  void ForEachSegment(const Command& command, LoraTarget target, int64_t begin,
+                      int64_t end, Body body) const;
+  float* LoraHidden(int32_t row, size_t target) {
+    return lora_hidden_.data() +
+           (row * 3 + static_cast<int64_t>(target)) * kMaxLoraRank;
+  }
+
   // Rows [begin, end) go through the experts that each of them uses; parts,
   // with a barrier after each: norm and choice, order by expert, and so on.
   void RunExperts(Worker& worker, const Command& command);
@@ -253,6 +294,7 @@ class CpuBackend final : public Backend {
   std::vector<Command> commands_;
   std::deque<ExpertsOptions> experts_;             // of the commands
   std::deque<std::vector<float>> router_weights_;  // read while packing
+  int32_t num_blocks_ = 0;                         // recorded so far
   bool keeping_ = false;        // recording after KeepSampleRows
   bool keep_is_fresh_ = false;  // and nothing recorded since
 
@@ -261,7 +303,11 @@ class CpuBackend final : public Backend {
 
   // Of the step that runs.
   StepAccount account_;
-  StepTrace* trace_ = nullptr;  // or null: phases are not told
+  // Of slots; those of the step's sequences, and each of these once.
+  std::vector<std::shared_ptr<const LoraAdapter>> adapter_of_slot_;
+  std::vector<const LoraAdapter*> adapter_of_seq_;
+  std::vector<const LoraAdapter*> adapters_;  // empty: no row has one
+  StepTrace* trace_ = nullptr;                // or null: phases are not told
   const StepBatch* batch_ = nullptr;
   std::vector<int32_t> seq_of_row_;
   std::vector<Rows> runs_;  // of all tokens, ascending
@@ -282,6 +328,10 @@ class CpuBackend final : public Backend {
   int64_t ld_logits_;
   ActBuffer wide_act_;  // shared rows of norm(x) or attention
   ActBuffer ffn_act_;   // shared rows of silu(gate) * up
+  // Once some slot has had an adapter: A x of each row, one after the other for
+  // up to three targets, and inputs of the matrix that ends a feed-forward.
+  LineVector<float> lora_hidden_;  // [rows][3][kMaxLoraRank]
+  LineVector<float> lora_ffn_;     // [rows][padded_ffn_]
   // Of layers with experts. A row that uses an expert is a use; uses are
   // ordered by expert, then by row.
   struct Use {
@@ -295,9 +345,10 @@ class CpuBackend final : public Backend {
   ActBuffer expert_in_;              // of each use, norm(x)
   ActBuffer expert_ffn_;             // of each use, act(gate) * up
   struct Private {
-    ActBuffer act;          // [kMostFewRows] norm(x) or attention
-    LineVector<float> row;  // [widest input] to be rounded
-    LineVector<float> y;    // [kRowTile][outputs], or of a prompt's pass
+    ActBuffer act;           // [kMostFewRows] norm(x) or attention
+    LineVector<float> row;   // [widest input] to be rounded
+    LineVector<float> kept;  // [kMostFewRows][widest], for adapters
+    LineVector<float> y;     // [kRowTile][outputs], or of a prompt's pass
     HugeBuffer prompt_scratch;
     LineVector<float> terms;  // [2 * kRowTile][kTermColumns], if rounded twice
   };

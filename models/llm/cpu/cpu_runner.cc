@@ -41,6 +41,7 @@ void CpuRunner::InitSlot(const SlotInit& init) {
   CHECK(init.slot >= 0 && init.slot < info_.limits.max_seqs,
         "slots are below max_seqs");
   sampler_.InitSlot(init);
+  backend_->SetAdapter(init.slot, init.adapter);
 }
 
 // Before the step, for which rows are drawn on several threads.

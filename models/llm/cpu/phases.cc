@@ -60,6 +60,7 @@ Status CpuBackend::Run(const StepBatch& batch, const AfterStep& after) {
               seq_of_row_.begin() + batch.q_start()[seq + 1], seq);
   }
   FindRuns(batch);
+  FindAdapters(batch);
   attention_.Plan(batch);
   BeginAccount();
   if (trace_ != nullptr) {
@@ -267,9 +268,11 @@ ActBuffer& CpuBackend::NormRows(Worker& worker, const Command& command) {
     const auto row = static_cast<int32_t>(i);
     float* values = Values(worker, *command.linear, act, row);
     Normalise(command.norm, X(command, row), values);
+    LoraInput(worker, command, row, values, shape().hidden, few);
     Quantize(*command.linear, values, act, row, 0, shape().hidden,
              InBf16(command, *command.linear, row));
   }
+  if (few) LoraShrinkKept(worker, command);
   if (!few) worker.Barrier();
   return act;
 }
@@ -289,9 +292,11 @@ ActBuffer& CpuBackend::AttentionRows(Worker& worker, const Command& command) {
       std::memcpy(values, attn_.data() + from * q_dim_,
                   static_cast<size_t>(q_dim_) * sizeof(float));
     }
+    LoraInput(worker, command, row, values, q_dim_, few);
     Quantize(*command.linear, values, act, row, 0, q_dim_,
              InBf16(command, *command.linear, row));
   }
+  if (few) LoraShrinkKept(worker, command);
   if (!few) worker.Barrier();
   return act;
 }
@@ -315,6 +320,7 @@ void CpuBackend::RunNormLinear(Worker& worker, const Command& command) {
       float* y = qkv_.data() + rows.begin * qkv_dim_ + begin;
       Multiply(worker, linear, begin, end, act, rows, y, qkv_dim_);
       AddBias(linear, begin, end - begin, rows.count(), y, qkv_dim_);
+      LoraExpand(command, rows, begin, end, y, qkv_dim_);
     }
     if (!command.ropes) return;
     for (int32_t row = rows.begin; row < rows.end; ++row) {
@@ -335,6 +341,7 @@ void CpuBackend::RunLinearResidual(Worker& worker, const Command& command) {
   ActBuffer& act = command.branch == Branch::kAttention
                        ? AttentionRows(worker, command)
                        : ffn_act_;
+  if (command.branch == Branch::kFfn) LoraShrinkFfn(worker, command);
   const auto share = worker.Share(shape().hidden, 16);
   const bool normalises = !command.post_norm.weight.empty();
   float* y = private_[worker.index()].y.data();
@@ -349,11 +356,13 @@ void CpuBackend::RunLinearResidual(Worker& worker, const Command& command) {
         Multiply(worker, *command.linear, begin, begin + columns, act, rows,
                  branch, hidden);
         AddBias(*command.linear, begin, columns, rows.count(), branch, hidden);
+        LoraExpand(command, rows, begin, begin + columns, branch, hidden);
         continue;
       }
       Multiply(worker, *command.linear, begin, begin + columns, act, rows, y,
                ld_y);
       AddBias(*command.linear, begin, columns, rows.count(), y, ld_y);
+      LoraExpand(command, rows, begin, begin + columns, y, ld_y);
       for (int32_t row = rows.begin; row < rows.end; ++row) {
         float* x = X(command, row) + begin;
         float* added = y + (row - rows.begin) * ld_y;
@@ -408,9 +417,12 @@ void CpuBackend::RunNormGateUpAct(Worker& worker, const Command& command) {
       if (command.gated) {
         Multiply(worker, linear, padded_ffn_ + begin, padded_ffn_ + end, act,
                  rows, y + step, ld_y);
+        LoraExpand(command, rows, padded_ffn_ + begin, padded_ffn_ + end,
+                   y + step, ld_y);
       } else {
         AddBias(linear, begin, end - begin, rows.count(), y, ld_y);
       }
+      LoraExpand(command, rows, begin, end, y, ld_y);
       for (int32_t row = rows.begin; row < rows.end; ++row) {
         const float* gate = y + (row - rows.begin) * ld_y;
         const float* up = command.gated ? gate + step : ones_.data();
@@ -419,6 +431,10 @@ void CpuBackend::RunNormGateUpAct(Worker& worker, const Command& command) {
                                ? kernels_.gelu_mul
                                : kernels_.silu_mul;
         gated(gate, up, end - begin, values + begin);
+        if (AdapterOf(command, row) != nullptr) {
+          std::copy(values + begin, values + end,
+                    lora_ffn_.data() + row * padded_ffn_ + begin);
+        }
         Quantize(*command.reader, values, ffn_act_, row, begin, end,
                  InBf16(command, *command.reader, row));
       }

@@ -1,5 +1,5 @@
-// Pages of sequences whose model sees a window of keys only; everything else
-// about the ledger is the simulator's (tests/sim).
+// Pages of sequences whose model sees a window of keys only, and of adapters;
+// everything else about the ledger is the simulator's (tests/sim).
 #include "scheduler/kv_ledger.h"
 
 #include <gtest/gtest.h>
@@ -82,6 +82,30 @@ TEST(KvLedger, APromptFindsPagesThatAWindowGaveBack) {
   Step(ledger, {&first, &second});
   EXPECT_EQ(second.num_found, 4096 - kPageTokens);
   EXPECT_GT(second.num_given_back, 0);
+}
+
+// Equal tokens under another adapter have other keys, whatever the hashes say.
+TEST(KvLedger, APromptFindsPagesOfItsOwnAdapterOnly) {
+  for (const bool separate_roles : {false, true}) {
+    for (const uint64_t mask : {~uint64_t{0}, uint64_t{0}}) {
+      KvLedger ledger({.num_pages = 200,
+                       .separate_roles = separate_roles,
+                       .hash_mask = mask});
+      const auto found = [&](uint32_t adapter) {
+        Sequence sequence = Prompt(256);
+        sequence.adapter = adapter;
+        while (sequence.num_output() == 0) Step(ledger, {&sequence});
+        ledger.GiveBack(sequence);
+        return sequence.num_found;
+      };
+      for (const uint32_t adapter : {0u, 1u, 2u, 3u, ~0u}) {
+        EXPECT_EQ(found(adapter), 0) << adapter;
+      }
+      for (const uint32_t adapter : {0u, 1u, 2u, 3u, ~0u}) {
+        EXPECT_EQ(found(adapter), 256 - kPageTokens) << adapter;
+      }
+    }
+  }
 }
 
 // A sibling needs the keys of the window before its start.

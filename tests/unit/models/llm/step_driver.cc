@@ -42,7 +42,8 @@ void Init(Runner& runner, const Running& seq) {
   runner.InitSlot({.slot = seq.slot,
                    .sampling = &seq.request->sampling,
                    .prompt = seq.request->prompt,
-                   .output = seq.answer->ids});
+                   .output = seq.answer->ids,
+                   .adapter = seq.request->adapter});
 }
 
 }  // namespace

@@ -15,6 +15,7 @@ struct DriverRequest {
   std::vector<int32_t> prompt;
   int32_t max_tokens = 8;
   SamplingParams sampling;
+  std::shared_ptr<const LoraAdapter> adapter = {};
 };
 
 struct DriverAnswer {

@@ -1,0 +1,69 @@
+// A LoRA adapter: for some matrices W of a model two thin ones, so that
+//
+//   y = W x + scale * B (A x)          A [rank][inputs], B [outputs][rank]
+//
+//   ASSIGN_OR_RETURN(auto adapter, LoadLora("folder or file.gguf", base));
+//   SlotInit init = {.slot = 3, …, .adapter = adapter};
+//
+// Read from a folder of PEFT (adapter_config.json, adapter_model.safetensors)
+// or a GGUF file. It may change the matrices of attention and of dense
+// feed-forwards; one that changes anything else is refused.
+// Immutable after LoadLora; shared by the sequences that use it.
+// Source: Hu et al. 2021.
+#pragma once
+
+#include <array>
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "config/base/status.h"
+#include "models/llm/config.h"
+
+namespace millrace::models {
+
+inline constexpr int32_t kMaxLoraRank = 256;
+
+// The model that adapters are made for.
+struct LoraBase {
+  ModelConfig config;
+  bool as_trained = true;  // see ModelSource
+};
+
+// Matrices by their part in a layer; those that a file holds fused are cut.
+enum class LoraTarget : uint8_t { kQ, kK, kV, kOutput, kGate, kUp, kDown };
+inline constexpr size_t kNumLoraTargets = 7;
+
+struct LoraDelta {
+  int32_t rank = 0;      // 0: the matrix stays as it is
+  std::vector<float> a;  // [rank][inputs]
+  std::vector<float> b;  // [rank][outputs], scaled
+};
+
+class LoraAdapter {
+ public:
+  using Layer = std::array<LoraDelta, kNumLoraTargets>;
+
+  explicit LoraAdapter(std::vector<Layer> layers);
+
+  const LoraDelta& delta(int32_t layer, LoraTarget target) const {
+    return layers_[static_cast<size_t>(layer)][static_cast<size_t>(target)];
+  }
+  // No other adapter of this process has or had it; above 0.
+  uint32_t number() const { return number_; }
+  int32_t rank() const;       // the greatest
+  int64_t num_bytes() const;  // in memory
+
+ private:
+  const std::vector<Layer> layers_;
+  const uint32_t number_;
+};
+
+// INVALID_ARGUMENT for what does not fit the base or contradicts itself,
+// UNIMPLEMENTED for what cannot be served, NOT_FOUND; all name path and tensor.
+StatusOr<std::shared_ptr<const LoraAdapter>> LoadLora(const std::string& path,
+                                                      const LoraBase& base);
+
+}  // namespace millrace::models

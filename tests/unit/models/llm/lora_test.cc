@@ -1,0 +1,218 @@
+// Adapters of tiny models: logits against those of peft and transformers; the
+// same bits alone and among others; and what is said of adapters that are
+// wrong. Made by tests/data/make_lora.py.
+#include "models/llm/lora.h"
+
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <filesystem>
+#include <fstream>
+#include <nlohmann/json.hpp>
+
+#include "models/llm/lora_config.h"
+#include "models/llm/teacher_forcing.h"
+#include "tests/support/temp_path.h"
+#include "tests/unit/models/llm/step_driver.h"
+
+namespace millrace::models {
+namespace {
+
+using Json = nlohmann::ordered_json;
+namespace fs = std::filesystem;
+
+constexpr const char* kData = "tests/data/";
+
+LlmModel LoadTiny(const std::string& base, int threads = 2) {
+  LlmOptions options = TinyOptions(threads);
+  options.settings.compute_dtype = "f32";
+  options.settings.kv_cache_dtype = "f32";
+  options.settings.max_model_len = 128;
+  StatusOr<LlmModel> model = LoadLlm(kData + base, options);
+  CHECK(model.ok(), "the tiny model loads");
+  return std::move(model).value();
+}
+
+struct Case {
+  const char* adapter;
+  const char* base;
+  const char* golden;
+};
+
+class Lora : public testing::TestWithParam<Case> {};
+
+// Both sides sum in f32, in other orders: as for the models themselves.
+TEST_P(Lora, LogitsAreThoseOfPeft) {
+  constexpr double kTolerance = 1e-4;
+  std::ifstream in(std::string(kData) + GetParam().golden + "/golden.json");
+  ASSERT_TRUE(in) << "run from the root of the repository";
+  const Json golden = Json::parse(in);
+  const auto tokens = golden["tokens"].get<std::vector<int32_t>>();
+  LlmModel model = LoadTiny(GetParam().base);
+  const auto adapter =
+      LoadLora(std::string(kData) + GetParam().adapter, *model.lora_base);
+  ASSERT_TRUE(adapter.ok()) << adapter.status().ToString();
+  // Few rows a step, and many.
+  for (const int32_t chunk : {2, 64}) {
+    int seen = 0;
+    const Status status = ScoreTokens(
+        model, tokens, chunk,
+        [&](int32_t position, std::span<const float> logits) {
+          const auto row = golden["logits"].find(std::to_string(position));
+          if (row == golden["logits"].end()) return;
+          ++seen;
+          for (size_t i = 0; i < logits.size(); ++i) {
+            ASSERT_NEAR(logits[i], (*row)[i].get<double>(), kTolerance)
+                << "position " << position << ", token " << i;
+          }
+        },
+        0, *adapter);
+    ASSERT_TRUE(status.ok()) << status.ToString();
+    EXPECT_EQ(seen, static_cast<int>(golden["logits"].size()));
+    EXPECT_GE(seen, 3);
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(
+    Adapters, Lora,
+    testing::Values(Case{"lora_llama", "hf_llama_yarn", "lora_llama"},
+                    // Rows of q and k stand in another order there.
+                    Case{"lora_llama", "hf_llama_yarn/model.gguf",
+                         "lora_llama"},
+                    Case{"lora_llama/adapter.gguf", "hf_llama_yarn/model.gguf",
+                         "lora_llama"},
+                    Case{"lora_phi3", "hf_phi3", "lora_phi3"},
+                    Case{"lora_gpt2", "hf_gpt2", "lora_gpt2"},
+                    Case{"lora_qwen2", "hf_qwen2", "lora_qwen2"}));
+
+// The bits of a completion are the same alone and beside sequences with another
+// adapter and with none, in chunks of any size, on any number of threads.
+TEST(LoraBits, AreTheSameAloneAndAmongOthers) {
+  std::vector<DriverRequest> requests;
+  for (int32_t i = 0; i < 9; ++i) {
+    DriverRequest request;
+    for (int32_t k = 0; k < 5 + 7 * i; ++k) {
+      request.prompt.push_back(3 + (11 * i + 5 * k) % 250);
+    }
+    request.max_tokens = 12;
+    request.sampling.temperature = i % 2 == 0 ? 0.0f : 1.0f;
+    request.sampling.seed = static_cast<uint64_t>(i);
+    request.sampling.logprobs = true;
+    requests.push_back(request);
+  }
+  std::vector<DriverAnswer> alone;
+  std::vector<DriverAnswer> plain;
+  for (const int threads : {1, 2}) {
+    LlmModel model = LoadTiny("hf_llama_yarn", threads);
+    const auto first =
+        LoadLora(std::string(kData) + "lora_llama", *model.lora_base);
+    const auto second =
+        LoadLora(std::string(kData) + "lora_llama", *model.lora_base);
+    ASSERT_TRUE(first.ok() && second.ok());
+    EXPECT_NE((*first)->number(), (*second)->number());
+    for (size_t i = 0; i < requests.size(); ++i) {
+      requests[i].adapter = i % 3 == 0   ? nullptr
+                            : i % 3 == 1 ? *first
+                                         : *second;
+    }
+    if (alone.empty()) {
+      for (DriverRequest request : requests) {
+        alone.push_back(Drive(*model.runner, {request}, {})[0]);
+        request.adapter = nullptr;
+        plain.push_back(Drive(*model.runner, {request}, {})[0]);
+      }
+    }
+    for (const DriverOptions& options :
+         {DriverOptions{}, DriverOptions{.chunk = 3},
+          DriverOptions{.chunk = 16, .preempt_every = 5}}) {
+      const auto together = Drive(*model.runner, requests, options);
+      for (size_t i = 0; i < requests.size(); ++i) {
+        EXPECT_EQ(together[i], alone[i]) << "request " << i;
+        EXPECT_EQ(together[i] == plain[i], i % 3 == 0) << "request " << i;
+      }
+    }
+  }
+}
+
+TEST(LoraConfig, WhatIsNotServedIsRefused) {
+  constexpr const char* kGood =
+      R"({"peft_type": "LORA", "r": 4, "lora_alpha": 8, "bias": "none"})";
+  const auto good = ParsePeftConfig(kGood);
+  ASSERT_TRUE(good.ok()) << good.status().ToString();
+  EXPECT_EQ(good->Of(4), 2.0f);
+  const auto with = [&](const char* fields) {
+    Json config = Json::parse(kGood);
+    config.update(Json::parse(fields));
+    return ParsePeftConfig(config.dump());
+  };
+  EXPECT_EQ(with(R"({"use_rslora": true})")->Of(4), 4.0f);
+  EXPECT_TRUE(with(R"({"modules_to_save": null, "rank_pattern": {}})").ok());
+  for (const auto& [fields, words] :
+       std::vector<std::pair<const char*, const char*>>{
+           {R"({"peft_type": "IA3"})", "peft_type is \"IA3\""},
+           {R"({"use_dora": true})", "DoRA is not served"},
+           {R"({"bias": "all"})", "bias is \"all\""},
+           {R"({"modules_to_save": ["lm_head"]})", "modules_to_save"},
+           {R"({"rank_pattern": {"q": 2}})", "one rank for all"},
+           {R"({"r": 0})", "r is 0"},
+           {R"({"r": 257})", "r is 257"},
+           {R"({"r": "4"})", "r is \"4\""},
+           {R"({"lora_alpha": null})", "lora_alpha"}}) {
+    const auto refused = with(fields);
+    ASSERT_FALSE(refused.ok()) << fields;
+    EXPECT_NE(refused.status().message().find(words), std::string_view::npos)
+        << refused.status().ToString();
+  }
+  EXPECT_FALSE(ParsePeftConfig("[]").ok());
+  EXPECT_FALSE(ParsePeftConfig("").ok());
+}
+
+TEST(LoraFiles, WhatDoesNotFitSaysSo) {
+  const std::string adapter = std::string(kData) + "lora_llama";
+  const LlmModel llama = LoadTiny("hf_llama_yarn");
+  const LlmModel qwen2 = LoadTiny("hf_qwen2");
+  const auto expect = [](const std::string& path, const LoraBase& base,
+                         const std::string& words) {
+    const auto loaded = LoadLora(path, base);
+    ASSERT_FALSE(loaded.ok()) << path;
+    EXPECT_NE(loaded.status().message().find(words), std::string_view::npos)
+        << loaded.status().ToString();
+    EXPECT_NE(loaded.status().message().find(path), std::string_view::npos);
+  };
+  expect("tests/data/none", *llama.lora_base, "no such file or folder");
+  expect("tests/data/hf_llama", *llama.lora_base, "no adapter_config.json");
+  expect(adapter + "/adapter.gguf", *llama.lora_base,
+         "for base models in GGUF");
+  expect("tests/data/hf_llama_yarn/model.gguf", *llama.lora_base,
+         "not an adapter");
+  LoraBase other = *llama.lora_base;
+  other.config.layers = 1;
+  other.config.specs.resize(1);
+  expect(adapter, other, "1 layers");
+  other = *llama.lora_base;
+  other.config.hidden = 32;
+  expect(adapter, other, "was made for another model");
+  other = *llama.lora_base;
+  other.config.specs[0].experts = true;
+  expect(adapter, other, "the adapter changes 'blk.0.ffn_");
+  other = *llama.lora_base;
+  other.config.architecture = "gpt2";
+  expect(adapter, other, "a model of the family 'gpt2' does not have");
+
+  // A copy whose configuration says another rank.
+  const std::string copy = TempPath("lora_copy");
+  fs::create_directories(copy);
+  fs::copy_file(adapter + "/adapter_model.safetensors",
+                copy + "/adapter_model.safetensors",
+                fs::copy_options::overwrite_existing);
+  std::ofstream(copy + "/adapter_config.json")
+      << R"({"peft_type": "LORA", "r": 8, "lora_alpha": 8})";
+  expect(copy, *llama.lora_base, "has rank 4 but adapter_config.json says");
+  // And one that is cut short.
+  fs::resize_file(copy + "/adapter_model.safetensors", 300);
+  EXPECT_FALSE(LoadLora(copy, *llama.lora_base).ok());
+  fs::remove_all(copy);
+}
+
+}  // namespace
+}  // namespace millrace::models
