@@ -11,10 +11,10 @@ struct Answer {
   std::string_view sentence;
 };
 constexpr Answer kAnswers[] = {
-    {"lora lora_modules enable_lora lora_path lora_paths lora_scaled "
-     "lora_adapters",
-     "LoRA adapters are not supported; merge the adapter into the model's "
-     "weights and serve the result"},
+    {"lora enable_lora lora_path lora_paths lora_scaled lora_adapters "
+     "max_loras max_lora_rank max_cpu_loras",
+     "say --lora-modules NAME=PATH for each adapter; a request names it as its "
+     "model"},
     {"ngl n_gpu_layers gpu_layers num_gpu gpu_memory_utilization "
      "mem_fraction_static main_gpu mg split_mode tensor_split ts",
      "models run on CPUs only; leave it out (--kv-cache-memory-bytes sets the "

@@ -295,6 +295,11 @@ void VisitText(LlmSettings& s, const SettingVisitor& visit) {
          .help = "single fields of it as JSON, such as "
                  "{\"temperature\": 0.5}; a request's own fields win"},
         &s.override_generation_config);
+  visit({.name = "lora_modules",
+         .help = "LoRA adapters to load with the model, NAME=PATH each, "
+                 "separated by commas: a folder of PEFT or a GGUF file; a "
+                 "request chooses one by naming it as its model"},
+        &s.lora_modules);
 }
 
 }  // namespace

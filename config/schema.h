@@ -54,8 +54,9 @@ struct ServerSettings {
   // Folder with a model repository; empty: none, models are named.
   std::string model_repository;
   std::string model_control_mode = "none";  // none | poll | explicit
-  std::vector<std::string> load_model;      // at start, in mode explicit
-  int64_t repository_poll_ms = 15'000;      // in mode poll
+  bool allow_runtime_lora_updating = false;
+  std::vector<std::string> load_model;  // at start, in mode explicit
+  int64_t repository_poll_ms = 15'000;  // in mode poll
   // Other servers whose metric names /metrics shows, too.
   std::vector<std::string> metrics_compat;
   // Folder of files and batches; empty: none are taken.
@@ -117,6 +118,7 @@ struct LlmSettings {
   // auto | none | vllm (as none) | a folder with generation_config.json
   std::string generation_config = "auto";
   std::string override_generation_config;  // JSON object, wins over it
+  std::vector<std::string> lora_modules;   // adapters, NAME=PATH each
 };
 
 // How long requests of one priority level may wait, and how many.

@@ -165,6 +165,10 @@ void VisitRepository(ServerSettings& s, const SettingVisitor& visit) {
                  "of load_model, and what clients ask for",
          .choices = {"none", "poll", "explicit"}},
         &s.model_control_mode);
+  visit({.name = "allow_runtime_lora_updating",
+         .help = "clients may load and unload LoRA adapters by path (POST "
+                 "/v1/load_lora_adapter, /v1/unload_lora_adapter)"},
+        &s.allow_runtime_lora_updating);
   visit({.name = "load_model",
          .help = "models to load at start in mode explicit, separated by "
                  "commas; *: all"},

@@ -278,6 +278,7 @@ StatusOr<std::unique_ptr<App>> App::Start(const config::Settings& settings,
                       .timeline = &parts->timeline}),
       RepositoryOptions{
           .allow_control = mode == "explicit" || parts->torchserve != nullptr,
+          .allow_adapter_updates = settings.server.allow_runtime_lora_updating,
           .poll_interval = std::chrono::milliseconds(
               polls ? settings.server.repository_poll_ms : 0),
           .progress = &parts->progress});

@@ -16,6 +16,8 @@ constexpr Rule kRules[] = {
     {"/v2/models/{id}/stats", Access::kMetrics},
     {"/v2/models/{id}/versions/{version}/stats", Access::kMetrics},
     {"/v2/repository/", Access::kManage},
+    {"/v1/load_lora_adapter", Access::kManage},
+    {"/v1/unload_lora_adapter", Access::kManage},
     {"/v2/logging", Access::kManage},
     {"/v2/trace/", Access::kManage},
     {"/v2/models/{id}/trace/", Access::kManage},

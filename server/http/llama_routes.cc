@@ -321,8 +321,21 @@ void ServeLlamaSlots(const Site& site,
   RunOnPool(site, exchange, Slots);
 }
 
-void ServeLoraAdapters(const Site&, const std::shared_ptr<Exchange>& exchange) {
-  exchange->Send(JsonResponse(200, "[]"));
+// They are chosen by the name of the model in a request; llama.cpp chooses by
+// scales, which stay 1 here.
+void ServeLoraAdapters(const Site& site,
+                       const std::shared_ptr<Exchange>& exchange) {
+  Json list = Json::array();
+  for (const auto& each : site.services.repository->List()) {
+    if (each->facts().parent.empty() || !MayUse(*exchange, each->id())) {
+      continue;
+    }
+    list.push_back({{"id", list.size()},
+                    {"name", each->id()},
+                    {"path", each->facts().path},
+                    {"scale", 1.0}});
+  }
+  exchange->Send(JsonResponse(200, DumpJson(list)));
 }
 
 }  // namespace millrace::server::http

@@ -28,12 +28,14 @@ Json SamplingJson(const models::GenerationDefaults& defaults) {
 // Of a model that generates text.
 Json ModelEntry(const Servable& servable, const std::string& name) {
   const TextFacts& text = *servable.text_facts();
+  const std::string& parent = servable.facts().parent;
   return Json{{"id", name},
               {"object", "model"},
               {"created", servable.facts().created_unix},
               {"owned_by", "millrace"},
-              {"root", servable.id()},
-              {"parent", nullptr},
+              // Of an adapter its files and its base, as in vLLM.
+              {"root", parent.empty() ? servable.id() : servable.facts().path},
+              {"parent", parent.empty() ? Json() : Json(parent)},
               {"max_model_len", text.max_model_len},
               {"default_sampling_params", SamplingJson(text.default_sampling)},
               {"meta",

@@ -125,7 +125,8 @@ StatusOr<ModelHandle> BorrowModel(const Site& site, Exchange& exchange,
   if (!name.has_value()) {
     auto servables = site.services.repository->List();
     std::erase_if(servables, [](const auto& each) {
-      return each->kind() != ModelKind::kText;
+      return each->kind() != ModelKind::kText ||
+             !each->facts().parent.empty();  // an adapter is asked for by name
     });
     if (servables.size() > 1) {
       return InvalidArgument(

@@ -7,9 +7,11 @@ namespace millrace::server {
 LanguageModel::LanguageModel(ModelFacts facts, const TextFacts& text,
                              std::unique_ptr<scheduler::Engine> engine,
                              std::unique_ptr<handlers::GenerateHandler> handler,
-                             std::unique_ptr<models::GrammarCompiler> grammars)
+                             std::unique_ptr<models::GrammarCompiler> grammars,
+                             AdapterHost adapter_host)
     : Servable(std::move(facts)),
       text_(text),
+      adapter_host_(std::move(adapter_host)),
       engine_(std::move(engine)),
       grammars_(std::move(grammars)),
       handler_(std::move(handler)) {}

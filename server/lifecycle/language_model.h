@@ -3,11 +3,19 @@
 
 #include <memory>
 
+#include "handlers/generate.h"
 #include "models/grammar/grammar_compiler.h"
+#include "models/llm/lora.h"
 #include "scheduler/engine.h"
 #include "server/lifecycle/servable.h"
 
 namespace millrace::server {
+
+// What an adapter is loaded for and answered with.
+struct AdapterHost {
+  std::shared_ptr<const models::LoraBase> base = {};  // null: takes none
+  handlers::GenerateParts parts = {};  // they live as long as the model
+};
 
 class LanguageModel final : public Servable {
  public:
@@ -16,7 +24,8 @@ class LanguageModel final : public Servable {
   LanguageModel(ModelFacts facts, const TextFacts& text,
                 std::unique_ptr<scheduler::Engine> engine,
                 std::unique_ptr<handlers::GenerateHandler> handler,
-                std::unique_ptr<models::GrammarCompiler> grammars = nullptr);
+                std::unique_ptr<models::GrammarCompiler> grammars = nullptr,
+                AdapterHost adapter_host = {});
 
   ModelKind kind() const override { return ModelKind::kText; }
   const TextFacts* text_facts() const override { return &text_; }
@@ -25,9 +34,11 @@ class LanguageModel final : public Servable {
   }
   StatusOr<handlers::TensorHandler*> ForTensors() const override;
   bool Drain(std::chrono::steady_clock::time_point deadline) override;
+  const AdapterHost& adapter_host() const { return adapter_host_; }
 
  private:
   const TextFacts text_;
+  const AdapterHost adapter_host_;
   const std::unique_ptr<scheduler::Engine> engine_;
   const std::unique_ptr<models::GrammarCompiler> grammars_;
   const std::unique_ptr<handlers::GenerateHandler> handler_;

@@ -23,6 +23,7 @@
 #include "scheduler/engine.h"
 #include "server/lifecycle/language_model.h"
 #include "server/lifecycle/load_graph.h"
+#include "server/lifecycle/lora_model.h"
 #include "server/lifecycle/model_config.h"
 
 namespace millrace::server {
@@ -167,17 +168,17 @@ StatusOr<std::shared_ptr<Servable>> LoadLanguageModel(
       handlers::ChooseFormats(
           settings.llm.tool_call_parser, settings.llm.reasoning_parser,
           model.chat_template == nullptr ? "" : model.chat_template->source()));
-  auto handler =
-      handlers::MakeGenerateHandler({.model = id,
-                                     .tokenizer = model.tokenizer,
-                                     .chat_template = model.chat_template,
-                                     .defaults = model.generation,
-                                     .formats = formats,
-                                     .bos_text = model.bos_text,
-                                     .eos_text = model.eos_text,
-                                     .engine = engine.get(),
-                                     .pool = pool,
-                                     .grammars = grammars.get()});
+  const handlers::GenerateParts parts = {.model = id,
+                                         .tokenizer = model.tokenizer,
+                                         .chat_template = model.chat_template,
+                                         .defaults = model.generation,
+                                         .formats = formats,
+                                         .bos_text = model.bos_text,
+                                         .eos_text = model.eos_text,
+                                         .engine = engine.get(),
+                                         .pool = pool,
+                                         .grammars = grammars.get()};
+  auto handler = handlers::MakeGenerateHandler(parts);
 
   LogInfo("model loaded", {{"model", id},
                            {"architecture", model.info.architecture},
@@ -190,9 +191,9 @@ StatusOr<std::shared_ptr<Servable>> LoadLanguageModel(
                            {"isa_choice", IsaChoiceText(settings.common.isa)},
                            {"threads", model.info.threads},
                            {"sampling", SamplingText(model)}});
-  return std::make_shared<LanguageModel>(std::move(facts), text,
-                                         std::move(engine), std::move(handler),
-                                         std::move(grammars));
+  return std::make_shared<LanguageModel>(
+      std::move(facts), text, std::move(engine), std::move(handler),
+      std::move(grammars), AdapterHost{model.lora_base, parts});
 }
 
 // Names the path once.
@@ -278,6 +279,14 @@ StatusOr<std::shared_ptr<Servable>> ServableLoader::Load(
                           {"seconds", std::round(seconds * 1e3) / 1e3},
                           {"memory_mib", resident - resident_before},
                           {"resident_mib", resident}});
+  return loaded;
+}
+
+StatusOr<std::shared_ptr<Servable>> ServableLoader::LoadAdapter(
+    std::shared_ptr<Servable> base, const AdapterPlan& plan) {
+  const models::TruncationGuard guard;
+  auto loaded = LoadLoraModel(std::move(base), plan.name, plan.path);
+  RETURN_IF_ERROR(CannotServe(guard.Check(), plan.path));
   return loaded;
 }
 

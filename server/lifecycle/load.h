@@ -32,6 +32,8 @@ class ServableLoader final : public ModelLoader {
  public:
   explicit ServableLoader(LoaderParts parts) : parts_(std::move(parts)) {}
   StatusOr<std::shared_ptr<Servable>> Load(const VersionPlan& plan) override;
+  StatusOr<std::shared_ptr<Servable>> LoadAdapter(
+      std::shared_ptr<Servable> base, const AdapterPlan& plan) override;
 
  private:
   const LoaderParts parts_;

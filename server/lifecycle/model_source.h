@@ -25,6 +25,14 @@ struct VersionPlan {
   std::vector<std::string> labels = {};  // names that requests may call it by
 };
 
+// A LoRA adapter, served as a model of its own name.
+struct AdapterPlan {
+  std::string name;
+  std::string path;
+  std::string base = {};  // empty: the only language model
+  bool in_place = false;  // one of this name gives way
+};
+
 class ModelSource {
  public:
   virtual ~ModelSource() = default;
@@ -43,6 +51,12 @@ class ModelLoader {
   // Loads and warms; blocks as long as that takes. Repository's thread only,
   // one at a time.
   virtual StatusOr<std::shared_ptr<Servable>> Load(const VersionPlan& plan) = 0;
+  // A LoRA adapter of a model that Load made; the same thread.
+  virtual StatusOr<std::shared_ptr<Servable>> LoadAdapter(
+      std::shared_ptr<Servable> base, const AdapterPlan& plan) {
+    return InvalidArgument("the model '" + base->id() +
+                           "' takes no adapters, such as '" + plan.name + "'");
+  }
 };
 
 }  // namespace millrace::server

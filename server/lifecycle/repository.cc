@@ -42,6 +42,7 @@ Repository::Repository(std::unique_ptr<ModelSource> source,
     : source_(std::move(source)),
       loader_(std::move(loader)),
       allow_control_(options.allow_control && source_ != nullptr),
+      allow_adapter_updates_(options.allow_adapter_updates),
       progress_(options.progress),
       operations_({.after = [this] { RetireAll(); },
                    .idle = [this] { Poll(); },
@@ -316,7 +317,8 @@ Status Repository::DoLoad(const std::string& name, const std::string& config) {
   }
   // What served before goes on until all that shall replace it serves.
   if (first_error.ok()) TakeOut(name, wanted);
-  return first_error;
+  return first_error.ok() && !plans.empty() ? LoadAdaptersOf(name, plans.back())
+                                            : first_error;
 }
 
 bool Repository::Adapt(const std::string& name, const VersionPlan& plan) {
@@ -376,6 +378,7 @@ Status Repository::DoLoadVersion(const std::string& name,
     return loaded.status();
   }
   if (entry.servable != nullptr) {
+    TakeOutAdaptersOf(name);
     retired_.push_back({std::move(entry.servable), name, false});
   }
   entry.state = VersionState::kReady;
@@ -403,6 +406,7 @@ void Repository::TakeOut(const std::string& name,
               kept_versions.end()) {
         continue;
       }
+      TakeOutAdaptersOf(name);
       each.state = VersionState::kUnloading;
       retired_.push_back({std::move(each.servable), name, true});
     }
@@ -449,6 +453,7 @@ void Repository::Poll() {
     if (IsNews(name, *plans)) static_cast<void>(DoLoad(name, {}));
   }
   for (const std::shared_ptr<Servable>& each : List()) {
+    if (!each->facts().parent.empty()) continue;  // an adapter
     if (std::find(names.begin(), names.end(), each->id()) == names.end()) {
       TakeOut(each->id(), {});
     }

@@ -50,6 +50,7 @@ enum class ServerState { kLoading, kReady, kDraining };
 struct RepositoryOptions {
   // Load, unload by request (model control mode "explicit").
   bool allow_control = false;
+  bool allow_adapter_updates = false;  // by request
   // Looks at the source again and again; zero: never (mode "poll").
   std::chrono::milliseconds poll_interval{0};
   // What refusals tell of loads; outlives the repository. Null: nothing.
@@ -108,6 +109,11 @@ class Repository {
   void RequestLoad(const std::string& name, const std::string& config,
                    Done done);
   void RequestUnload(const std::string& name, Done done);
+  // LoRA adapters: as models of their own name, beside their base. They leave
+  // with it. A load is INVALID_ARGUMENT when the name is taken; both are
+  // UNAVAILABLE unless adapters may change while the server runs.
+  void RequestLoadAdapter(const AdapterPlan& plan, Done done);
+  void RequestUnloadAdapter(const std::string& name, Done done);
 
   ServerState state() const;
   // A server that drains stays so.
@@ -150,16 +156,27 @@ class Repository {
   Status DoUnload(const std::string& name);
   void TakeOut(const std::string& name,
                const std::vector<std::string>& kept_versions);
+  Status DoLoadAdapter(const AdapterPlan& plan);
+  Status DoUnloadAdapter(const std::string& name);
+  // Those that the settings of a version name, once it serves.
+  Status LoadAdaptersOf(const std::string& name, const VersionPlan& plan);
+  // The base that a plan means.
+  StatusOr<std::shared_ptr<Servable>> BaseOf(const AdapterPlan& plan) const
+      REQUIRES(mu_);
+  // Adapters of a model go before it does.
+  void TakeOutAdaptersOf(const std::string& base) REQUIRES(mu_);
   bool IsNews(const std::string& name, const std::vector<VersionPlan>& plans);
   void Poll();
   void RetireAll();
 
   Status CheckControl() const;
+  Status CheckAdapterUpdates() const;
   Status StillLoading(const std::string& what) const;
 
   const std::unique_ptr<ModelSource> source_;  // may be null
   const std::unique_ptr<ModelLoader> loader_;
   const bool allow_control_;
+  const bool allow_adapter_updates_;
   const LoadProgress* const progress_;
 
   // Gave way or was taken out, until its last request has ended.

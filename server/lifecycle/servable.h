@@ -37,6 +37,7 @@ struct ModelFacts {
   std::string version = std::string(kOnlyVersion);
   std::vector<std::string> aliases = {};  // served_model_name
   std::string path = {};
+  std::string parent = {};  // of an adapter: the id of its base
   int64_t created_unix = 0;
   std::string platform = {};  // "millrace_llama", "millrace_onnx"
   // What else its metadata tells, for people.

@@ -129,7 +129,7 @@ TEST_F(LoadTest, WhatIsNearNothingGetsNoSuggestion) {
 TEST_F(LoadTest, FlagsOfOtherServersAreAnswered) {
   for (const auto& [name, words] :
        std::vector<std::pair<std::string, std::string>>{
-           {"lora", "--lora is a flag of other servers: LoRA adapters"},
+           {"lora", "--lora is a flag of other servers: say --lora-modules"},
            {"ngl", "-ngl is a flag of other servers: models run on CPUs"},
            {"gpu-memory-utilization", "--kv-cache-memory-bytes"},
            {"tensor-parallel-size", "--threads"},
@@ -141,7 +141,7 @@ TEST_F(LoadTest, FlagsOfOtherServersAreAnswered) {
     EXPECT_TRUE(Has(std::string(UnknownFlag(name).message()), words)) << name;
   }
   File("models: [{path: m, lora: x}]\n");
-  EXPECT_TRUE(Has(Bad(), "'lora'; LoRA adapters are not supported"));
+  EXPECT_TRUE(Has(Bad(), "'lora'; say --lora-modules NAME=PATH"));
 }
 
 // A name that is ours has no answer for those of others.

@@ -1,0 +1,118 @@
+"""LoRA adapters: named at the start and loaded live, chosen by the name of the
+model, over a tiny random model. The files are made by tests/data/make_lora.py.
+"""
+import concurrent.futures
+import json
+
+import pytest
+import requests
+
+from conftest import REPO, start
+
+DATA = REPO / "tests" / "data"
+BASE = DATA / "hf_llama_yarn" / "model.gguf"
+ADAPTER = DATA / "lora_llama"
+
+
+@pytest.fixture(scope="module")
+def server():
+    with start(f"base={BASE}", "--lora-modules", f"sql={ADAPTER}",
+               "--allow-runtime-lora-updating", "--max-model-len", "128",
+               "--compute-dtype", "f32") as running:
+        yield running
+
+
+def complete(server, model, tokens, **fields):
+    answer = requests.post(server.url + "/v1/completions", timeout=120, json={
+        "model": model, "prompt": tokens, "temperature": 0, "max_tokens": 8,
+        "logprobs": 3, **fields})
+    assert answer.status_code == 200, answer.text
+    body = answer.json()
+    assert body["model"] == model
+    return body["choices"][0]["text"], body["choices"][0]["logprobs"]
+
+
+def post(server, path, **body):
+    return requests.post(server.url + path, json=body, timeout=120)
+
+
+def names(server):
+    return {m["id"]: m for m in json.loads(server.get("/v1/models"))["data"]}
+
+
+def test_an_adapter_is_a_model_of_its_own_name(server):
+    models = names(server)
+    assert models["sql"]["parent"] == "base"
+    assert models["sql"]["root"] == str(ADAPTER)
+    assert models["base"]["parent"] is None
+    listed = json.loads(server.get("/lora-adapters"))
+    assert [(a["name"], a["scale"]) for a in listed] == [("sql", 1.0)]
+
+    # By the folder, the logits that peft gives: the next token and its rank.
+    golden = json.loads((ADAPTER / "golden.json").read_text())
+    last = str(max(map(int, golden["logits"])))
+    logits = golden["logits"][last]
+    tokens = golden["tokens"][:int(last) + 1]
+    best = max(range(len(logits)), key=logits.__getitem__)
+    chosen = requests.post(server.url + "/detokenize", timeout=60, json={
+        "model": "base", "tokens": [best]}).json()
+    text, _ = complete(server, "sql", tokens, max_tokens=1)
+    assert text == chosen.get("prompt", chosen.get("content"))
+    assert complete(server, "sql", tokens) != complete(server, "base", tokens)
+
+
+def test_loaded_and_unloaded_live_beside_others(server):
+    tokens = list(range(5, 45))
+    alone = {model: complete(server, model, tokens)
+             for model in ("base", "sql")}
+    gguf = str(ADAPTER / "adapter.gguf")
+    loaded = post(server, "/v1/load_lora_adapter", lora_name="again",
+                  lora_path=gguf)
+    assert loaded.status_code == 200, loaded.text
+    assert "again" in names(server)
+    with concurrent.futures.ThreadPoolExecutor(9) as pool:
+        crowd = list(pool.map(
+            lambda model: (model, complete(server, model, tokens)),
+            ["base", "sql", "again"] * 6))
+    for model, answer in crowd:
+        assert answer == alone["base" if model == "base" else "sql"], model
+
+    twice = post(server, "/v1/load_lora_adapter", lora_name="again",
+                 lora_path=gguf)
+    assert twice.status_code == 400
+    assert "loaded already" in twice.json()["error"]["message"]
+    in_place = post(server, "/v1/load_lora_adapter", lora_name="again",
+                    lora_path=gguf, load_inplace=True)
+    assert in_place.status_code == 200
+    gone = post(server, "/v1/unload_lora_adapter", lora_name="again")
+    assert gone.status_code == 200 and "again" not in names(server)
+    answer = post(server, "/v1/completions", model="again", prompt=tokens)
+    assert answer.status_code == 404
+
+
+def test_what_is_wrong_is_said(server):
+    for body, status, words in (
+            ({"lora_name": "x"}, 400, "lora_path is missing"),
+            ({"lora_name": "x", "lora_path": "/nowhere"}, 404, "no such file"),
+            ({"lora_name": "base", "lora_path": str(ADAPTER)}, 400,
+             "give the adapter another name"),
+            ({"lora_name": "x", "lora_path": str(BASE)}, 400,
+             "not an adapter"),
+            ({"lora_name": "x", "lora_path": str(DATA / "lora_phi3")}, 400,
+             "lora_phi3"),
+            ({"lora_name": "x", "lora_path": str(ADAPTER),
+              "base_model_name": "other"}, 404, "other")):
+        answer = post(server, "/v1/load_lora_adapter", **body)
+        assert answer.status_code == status, (body, answer.text)
+        assert words in answer.json()["error"]["message"]
+    answer = post(server, "/v1/unload_lora_adapter", lora_name="x")
+    assert answer.status_code == 404
+
+
+def test_not_by_request_unless_allowed():
+    with start(f"base={BASE}", "--max-model-len", "128") as closed:
+        answer = post(closed, "/v1/load_lora_adapter", lora_name="x",
+                      lora_path=str(ADAPTER))
+        assert answer.status_code == 503
+        assert "--allow-runtime-lora-updating" in answer.json()[
+            "error"]["message"]
