@@ -315,16 +315,15 @@ StatusOr<CallerPtr> Auth::Identify(std::string_view authorization,
 }
 
 StatusOr<CallerPtr> Auth::CallerOf(const std::string& tenant) {
-  MutexLock lock(mu_);
   Refresh();
+  MutexLock lock(mu_);
   const auto found = tenants_.find(tenant);
   if (found == tenants_.end()) {
     return Unauthenticated("the key file names no tenant '" + tenant +
                            "' any more; put it back")
         .Because("invalid_api_key");
   }
-  return CallerPtr(
-      std::make_shared<Caller>(Caller{"batch", found->second, kAllScopes}));
+  return CallerPtr(new Caller{"batch", found->second, kAllScopes});
 }
 
 Status Auth::Check(const Caller& caller, Scope scope) const {
