@@ -1,6 +1,7 @@
 #include "server/batches/batch_line.h"
 
 #include <algorithm>
+#include <limits>
 #include <nlohmann/json.hpp>
 #include <utility>
 
@@ -164,7 +165,11 @@ std::string UnansweredLine(std::string_view custom_id, std::string_view code,
 }
 
 StatusOr<RecordedLine> ReadRecordedLine(std::string_view text) {
-  ASSIGN_OR_RETURN(const Json line, ParseJson(text));
+  // A line that this server wrote: vectors of texts are millions of numbers.
+  ASSIGN_OR_RETURN(
+      const Json line,
+      ParseJson(text, {.max_depth = 128,
+                       .max_values = std::numeric_limits<int64_t>::max()}));
   const Json& custom_id = MemberOf(line, "custom_id");
   if (!custom_id.is_string()) return DataLoss("a result has no custom_id");
   return RecordedLine{custom_id.get<std::string>(),

@@ -126,6 +126,9 @@ class Batches {
   bool StartOne(const Batch& batch);
   bool Record(const Batch& batch);
   void Publish(const Batch& batch);
+  // Looks at the batch again after a moment, and not before.
+  void Defer(const std::string& id);
+  bool MustWait(const std::string& id);
   void RemoveExpired();
 
   const Options options_;
@@ -137,6 +140,8 @@ class Batches {
   std::map<std::string, std::unique_ptr<BatchRun>, std::less<>> runs_;
   std::map<std::string, int> running_of_;  // by model
   Clock::Time next_look_ = Clock::Time::min();
+  // Batches that wait for a model, or for room for their files.
+  std::map<std::string, Clock::Time> not_before_;
 
   mutable Mutex mu_;
   CondVar changed_;

@@ -139,6 +139,7 @@ std::vector<Batch> Batches::Unfinished() const {
 }
 
 void Batches::Validate(const Batch& batch) {
+  if (MustWait(batch.id)) return;
   BatchCheck check;
   const StatusOr<StoredFile> file =
       files_->Find(batch.input_file_id, batch.tenant);
@@ -154,7 +155,7 @@ void Batches::Validate(const Batch& batch) {
   if (check.errors.empty() && !check.model.empty()) {
     const Status known = executor_->CheckModel(check.model, batch.tenant);
     if (known.code() == StatusCode::kUnavailable) {
-      next_look_ = std::min(next_look_, Clock::Real().Now() + kLookForRoom * 5);
+      Defer(batch.id);
       return;
     }
     if (!known.ok()) {
@@ -296,8 +297,27 @@ bool Batches::Record(const Batch& batch) {
   return true;
 }
 
+bool Batches::MustWait(const std::string& id) {
+  const auto wait = not_before_.find(id);
+  if (wait == not_before_.end()) return false;
+  if (Clock::Real().Now() < wait->second) {
+    next_look_ = std::min(next_look_, wait->second);
+    return true;
+  }
+  not_before_.erase(wait);
+  return false;
+}
+
+void Batches::Defer(const std::string& id) {
+  const Clock::Time then = Clock::Real().Now() + kLookAtClock;
+  not_before_[id] = then;
+  next_look_ = std::min(next_look_, then);
+}
+
 // The results become files of the client.
 void Batches::Publish(const Batch& batch) {
+  if (MustWait(batch.id)) return;
+  bool published = true;
   const std::string results = ResultsPath(batch.id);
   StoredFile about = {
       .purpose = "batch_output", .tenant = batch.tenant, .created_at = Now()};
@@ -310,12 +330,15 @@ void Batches::Publish(const Batch& batch) {
     about.filename = batch.id + "_" + what + ".jsonl";
     const Status adopted = files_->Adopt(about, path);
     if (!adopted.ok()) {
+      published = false;
       LogError("results of a batch cannot be published",
                {{"batch", batch.id}, {"error", adopted.message()}});
     }
   };
   publish(BatchRun::OutputPath(results), batch.output_id, "output");
   publish(BatchRun::ErrorPath(results), batch.error_id, "error");
+  // Tried again: the results of an ended batch would count as torn files.
+  if (!published) return Defer(batch.id);
   Change(batch.id, [&](Batch& changed) {
     changed.has_output = files_->Find(batch.output_id, batch.tenant).ok();
     changed.has_errors = files_->Find(batch.error_id, batch.tenant).ok();

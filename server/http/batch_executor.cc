@@ -126,7 +126,8 @@ class BatchExecutor final : public LineExecutor {
     flight.on_stop.reset();
     const Exchange::Facts facts = flight.exchange->facts();
     if (facts.prompt_tokens >= 0) {
-      flight.permit.Spend(facts.prompt_tokens + facts.completion_tokens);
+      flight.permit.Spend(facts.prompt_tokens +
+                          std::max<int64_t>(facts.completion_tokens, 0));
     }
     flight.permit = Permit();
     LineAnswer answer;

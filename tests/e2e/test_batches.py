@@ -217,8 +217,9 @@ def test_a_killed_server_goes_on_with_equal_answers(batcher, tmp_path):
     expected = rows(batcher, whole.output_file_id)
     batch_id, before = None, []
     for done in (5, 20, None):
+        # Slowly, so that the kill comes before the end.
         with start(MODEL, "--max-model-len", 512, "--batch-dir", tmp_path,
-                   "--batch-concurrency", 2) as server:
+                   "--batch-concurrency", 1 if done else 8) as server:
             client = client_of(server)
             batch_id = batch_id or submit(client, lines).id
             if done is not None:

@@ -38,6 +38,7 @@ struct Model {
   std::atomic<int> peak = 0;
   std::atomic<int> refusals = 0;  // so many are refused at first
   std::atomic<bool> loading = false;
+  std::atomic<int> checks = 0;  // whether the model is there
 
   int num_asked() {
     MutexLock lock(mu);
@@ -80,6 +81,7 @@ class FakeExecutor final : public LineExecutor {
     });
   }
   Status CheckModel(const std::string& model, const std::string&) override {
+    ++model_->checks;
     if (model_->loading) return Unavailable("loading");
     return model == "none" ? NotFound("no such model") : OkStatus();
   }
@@ -317,6 +319,12 @@ TEST_F(BatchesTest, ARefusalForNowIsTriedAgain) {
   model_.loading = true;
   model_.refusals = 5;
   const std::string id = Create(Lines(6));
+  const auto give_up =
+      std::chrono::steady_clock::now() + std::chrono::minutes(1);
+  while (model_.checks == 0 && std::chrono::steady_clock::now() < give_up) {
+    std::this_thread::yield();
+  }
+  ASSERT_GT(model_.checks, 0);
   model_.loading = false;
   const Batch batch = AwaitEnd(id);
   EXPECT_EQ(batch.status, "completed");
