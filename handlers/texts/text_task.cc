@@ -42,6 +42,7 @@ struct Work {
   Mutex mu;
   size_t next GUARDED_BY(mu) = 0;      // group
   size_t num_open GUARDED_BY(mu) = 0;  // begun and not ended
+  Status failure GUARDED_BY(mu);       // of the first group that failed
   bool ended GUARDED_BY(mu) = false;
   TextResponse response;  // each group writes rows of its own
 };
@@ -81,6 +82,12 @@ class GraphTexts final : public TextHandler {
           std::to_string(TextRequest::kMaxItems) + " are allowed");
     }
     for (const TextItem& item : items) {
+      if (work.stop.stop_requested()) return Cancelled("the client left");
+      if (Clock::Real().Now() >= work.request.deadline) {
+        return DeadlineExceeded(
+            "the deadline passed while the texts were read; give the request "
+            "more time or send fewer");
+      }
       StatusOr<EncoderInput> input = Encode(work.request, item);
       if (!input.ok()) {
         return items.size() == 1
@@ -117,8 +124,13 @@ class GraphTexts final : public TextHandler {
     const int64_t whole =
         static_cast<int64_t>(first.size() + second.size()) + around;
     if (whole > limit && !cuts) return TooLong(whole);
-    return item.pair ? files_.form.OfPair(first, second, limit)
-                     : files_.form.Of(first, limit);
+    EncoderInput input = item.pair ? files_.form.OfPair(first, second, limit)
+                                   : files_.form.Of(first, limit);
+    if (input.ids.empty()) {
+      return InvalidArgument(
+          "a text has no tokens; send one that is not empty");
+    }
+    return input;
   }
 
   StatusOr<EncoderInput> GivenIds(const std::vector<int32_t>& ids,
@@ -199,9 +211,12 @@ class GraphTexts final : public TextHandler {
     {
       MutexLock lock(work->mu);
       --work->num_open;
-      if (work->ended) return;
-      last = !status.ok() ||
-             (work->next == work->groups.size() && work->num_open == 0);
+      if (!status.ok() && work->failure.ok()) work->failure = status;
+      status = work->failure;
+      if (!status.ok()) work->next = work->groups.size();
+      last = work->next == work->groups.size();
+      // The end lets go of the model, which the groups under way still need.
+      if (last && (work->num_open > 0 || work->ended)) return;
       work->ended = last;
     }
     if (!last) return StartNext(work);
