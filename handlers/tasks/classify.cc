@@ -1,6 +1,7 @@
 // Labels that stand for several classes (ImageNet has two cranes) are told
 // apart by the class's number, for the answer is an object.
 #include <nlohmann/json.hpp>
+#include <unordered_set>
 #include <utility>
 
 #include "config/base/json.h"
@@ -36,13 +37,18 @@ class ClassifyAnswer final : public ImageAnswer {
     Activate(activation_, scores);
     ASSIGN_OR_RETURN(const std::vector<ClassScore> best,
                      BestScores(scores, top_k));
+    // Appended, for the object looks for a name from its front.
+    using Members = Json::object_t::Container;
     Json answer = Json::object();
+    auto& members = static_cast<Members&>(answer.get_ref<Json::object_t&>());
+    std::unordered_set<std::string> taken;
     for (const ClassScore& each : best) {
       std::string name = labels_.NameOf(each.class_idx);
-      if (answer.contains(name)) {
+      if (taken.contains(name)) {
         name += " (" + std::to_string(each.class_idx) + ")";
       }
-      answer[name] = each.score;
+      if (!taken.insert(name).second) continue;
+      members.emplace_back(std::move(name), each.score);
     }
     return DumpJson(answer);
   }

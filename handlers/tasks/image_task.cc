@@ -14,6 +14,8 @@ namespace {
 using Json = nlohmann::ordered_json;
 
 constexpr size_t kMaxImages = 64;
+// Of all pictures of a request, as tensors that wait for the graph.
+constexpr int64_t kMaxInputBytes = int64_t{1} << 30;
 
 // Results of one request's pictures until all are there. The first failure
 // fails the request and stops the others. Thread-safe. Shared by the rows.
@@ -79,10 +81,11 @@ class ImageTask final : public TaskHandler {
     const size_t num_images = request.parts.size();
     const auto gather =
         std::make_shared<Gather>(num_images, std::move(done), stop);
-    const auto parameters = request.parameters;
+    int64_t bytes_left = kMaxInputBytes;
     for (size_t i = 0; i < num_images; ++i) {
-      Status status = stop.stop_requested() ? Cancelled("the client left")
-                                            : StartOne(request, i, gather);
+      Status status = stop.stop_requested()
+                          ? Cancelled("the client left")
+                          : StartOne(request, i, gather, bytes_left);
       if (status.ok()) continue;
       if (num_images > 1) {
         status = status.Prefixed("picture " + std::to_string(i));
@@ -113,8 +116,17 @@ class ImageTask final : public TaskHandler {
 
   // What fails here is the picture's fault, or there is no place.
   Status StartOne(TaskRequest& request, size_t image_idx,
-                  const std::shared_ptr<Gather>& gather) const {
+                  const std::shared_ptr<Gather>& gather,
+                  int64_t& bytes_left) const {
+    RETURN_IF_ERROR(HasPlace());  // before the work of decoding
     ASSIGN_OR_RETURN(ImageRow row, input_.Read(request.parts[image_idx]));
+    bytes_left -= row.tensor.num_bytes();
+    if (bytes_left < 0) {
+      return InvalidArgument("the pictures of the request become more than " +
+                             std::to_string(kMaxInputBytes) +
+                             " bytes of input; send them in several requests")
+          .At("inputs");
+    }
     request.parts[image_idx].bytes = {};
     TensorRequest one;
     one.inputs.push_back({input_.name(), std::move(row.tensor)});

@@ -25,7 +25,6 @@ struct Head {
   int64_t height = 0;
   int components = 0;
   int orientation = 1;
-  bool has_adobe = false;
   size_t end = 0;  // where the first scan begins
 };
 
@@ -71,8 +70,6 @@ StatusOr<Head> ReadHead(std::span<const uint8_t> bytes) {
                text.starts_with(std::string_view("Exif\0\0", 6))) {
       has_exif = true;
       head.orientation = ExifOrientation(segment);
-    } else if (marker == 0xee && text.starts_with("Adobe")) {
-      head.has_adobe = true;
     }
   }
   if (head.components == 0) return Bad("has no frame header");
@@ -87,14 +84,13 @@ int64_t NumScans(std::span<const uint8_t> bytes, size_t at) {
   return scans;
 }
 
-// As PIL's conversion from CMYK to RGB rounds.
-void RgbFromCmyk(const uint8_t* cmyk, int64_t num_pixels, bool inverted,
-                 uint8_t* rgb) {
-  const int flip = inverted ? 255 : 0;
+// As PIL's conversion from CMYK to RGB rounds. The inks are inverted, as Adobe
+// writes them; PIL takes that for granted without its marker, too.
+void RgbFromCmyk(const uint8_t* cmyk, int64_t num_pixels, uint8_t* rgb) {
   for (int64_t i = 0; i < num_pixels; ++i) {
-    const int light = 255 - (cmyk[i * 4 + 3] ^ flip);
+    const int light = 255 - (cmyk[i * 4 + 3] ^ 255);
     for (int c = 0; c < 3; ++c) {
-      const int product = (cmyk[i * 4 + c] ^ flip) * light + 128;
+      const int product = (cmyk[i * 4 + c] ^ 255) * light + 128;
       const int ink = (product + (product >> 8)) >> 8;  // over 255, rounded
       rgb[i * 3 + c] = static_cast<uint8_t>(std::clamp(light - ink, 0, 255));
     }
@@ -155,7 +151,7 @@ StatusOr<Image> DecodeJpeg(std::span<const uint8_t> bytes,
   }
   if (is_cmyk) {
     RgbFromCmyk(inks.data(), int64_t{image.width} * image.height,
-                head.has_adobe, image.pixels.data());
+                image.pixels.data());
   }
   return Oriented(std::move(image), head.orientation);
 }
