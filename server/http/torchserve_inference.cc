@@ -84,9 +84,45 @@ void StartTensors(const Site& site, const std::shared_ptr<Exchange>& exchange,
       exchange->stop_token());
 }
 
+// {"instances": ["…", {"data": "…"}, {"b64": "…"}]}: each text is an item.
+StatusOr<std::vector<handlers::TaskPart>> ReadTaskInstances(
+    std::string_view text) {
+  ASSIGN_OR_RETURN(const Json body, ParseJson(text));
+  const Status wrong =
+      InvalidArgument(
+          "the body must be a JSON object with a list of instances, which are "
+          "texts or {\"data\": \"…\"} in base64")
+          .At("instances");
+  const auto at = body.is_object() ? body.find("instances") : body.end();
+  if (at == body.end() || !at->is_array()) return wrong;
+  std::vector<handlers::TaskPart> parts;
+  for (const Json& item : *at) {
+    const Json* value = &item;
+    for (const char* key : {"data", "body", "b64"}) {
+      if (!item.is_object() || !item.contains(key)) continue;
+      value = &item[key];
+      break;
+    }
+    if (!value->is_string()) return wrong;
+    // The task of pictures undoes base64.
+    parts.push_back({.bytes = value->get<std::string>()});
+  }
+  return parts;
+}
+
+std::string PredictionsBody(const handlers::TaskResponse& response) {
+  std::string text = "{\"predictions\":[";
+  for (size_t i = 0; i < response.results.size(); ++i) {
+    if (i > 0) text += ',';
+    text += response.results[i];
+  }
+  return text + "]}";
+}
+
 void StartTask(const Site& site, const std::shared_ptr<Exchange>& exchange,
                Prediction prediction, handlers::TaskHandler* handler,
-               std::vector<handlers::TaskPart> parts) {
+               std::vector<handlers::TaskPart> parts,
+               bool is_instances = false) {
   handlers::TaskRequest request;
   request.parts = std::move(parts);
   request.deadline = DeadlineOf(site, prediction.model);
@@ -96,8 +132,10 @@ void StartTask(const Site& site, const std::shared_ptr<Exchange>& exchange,
       std::move(prediction.handle));
   handler->Start(
       std::move(request),
-      [exchange, held](StatusOr<handlers::TaskResponse> answer) {
-        if (answer.ok()) {
+      [exchange, held, is_instances](StatusOr<handlers::TaskResponse> answer) {
+        if (answer.ok() && is_instances) {
+          exchange->Send(TorchServeResponse(200, PredictionsBody(*answer)));
+        } else if (answer.ok()) {
           std::string type = answer->content_type;
           HttpResponse response =
               TorchServeResponse(200, TaskBody(*std::move(answer)));
@@ -173,6 +211,17 @@ Status PredictInstances(const Site& site,
         .Because("route_not_found");
   }
   ASSIGN_OR_RETURN(Prediction prediction, BorrowFor(site, *exchange, path));
+  if (const auto task = prediction.handle->ForTask(); task.ok()) {
+    std::vector<handlers::TaskPart> parts;
+    {
+      const Exchange::Body bytes = exchange->TakeBody();
+      ASSIGN_OR_RETURN(parts, ReadTaskInstances(bytes.text));
+    }
+    exchange->trace()->Stamp(Stage::kParsed, site.services.clock->Now());
+    StartTask(site, exchange, std::move(prediction), *task, std::move(parts),
+              /*is_instances=*/true);
+    return OkStatus();
+  }
   ASSIGN_OR_RETURN(handlers::TensorHandler * handler,
                    prediction.handle->ForTensors());
   TorchServeInputs inputs;

@@ -10,6 +10,7 @@
 
 #include "config/base/json.h"
 #include "config/base/log.h"
+#include "config/base/mutex.h"
 #include "models/tensor/dtype.h"
 #include "server/http/pool_work.h"
 #include "server/http/torchserve_form.h"
@@ -53,6 +54,7 @@ Status NoResource() {
 // Makes the repository serve what the registry says of this model.
 void Apply(const Site& site, const std::string& name, Repository::Done done) {
   Repository& repository = *site.services.repository;
+  MutexLock lock(site.services.torchserve->deciding());
   if (site.services.torchserve->IsWanted(name)) {
     repository.RequestLoad(name, "", std::move(done));
   } else {
@@ -233,19 +235,29 @@ Status Register(const Site& site, const std::shared_ptr<Exchange>& exchange) {
   }
   // `model` keeps the archive's files until the load has ended.
   Apply(site, model.name,
-        [exchange, wait, about, model, &registry](const Status& status) {
-          if (!status.ok()) {
+        [exchange, wait, about, model, &registry,
+         repository = site.services.repository](const Status& status) {
+          // The status is of all versions, the repository knows of this one.
+          const bool failed =
+              !status.ok() && !repository->Find(model.name, model.version).ok();
+          if (failed) {
             // What cannot be loaded is not left behind.
-            const auto removed = registry.Remove(model.name, model.version);
+            const bool removed = registry.Discard(model);
             LogError("model not loaded", {{"model", model.name},
-                                          {"removed", removed.ok()},
+                                          {"removed", removed},
                                           {"error", status.message()}});
           }
           if (!wait) return;
-          exchange->Send(status.ok() ? TorchServeStatus(200, about)
-                                     : TorchServeErrorResponse(status));
+          exchange->Send(failed ? TorchServeErrorResponse(status)
+                                : TorchServeStatus(200, about));
         });
   return OkStatus();
+}
+
+// What a caller may not use, it does not see either.
+Status CheckMayUse(const Exchange& exchange, const std::string& name) {
+  if (MayUse(exchange, name)) return OkStatus();
+  return NotFound("Model not found: " + name);
 }
 
 Status SetDefault(const Site& site, const std::shared_ptr<Exchange>& exchange,
@@ -260,6 +272,7 @@ Status SetDefault(const Site& site, const std::shared_ptr<Exchange>& exchange,
 
 Status Scale(const Site& site, const std::shared_ptr<Exchange>& exchange) {
   const ModelPath path = PathOf(*exchange);
+  RETURN_IF_ERROR(CheckMayUse(*exchange, path.name));
   if (path.rest == "set-default") return SetDefault(site, exchange, path);
   if (!path.rest.empty()) return NoResource();
   ASSIGN_OR_RETURN(const Fields fields, ParseFields(exchange->request().query));
@@ -301,6 +314,7 @@ Status Unregister(const Site& site, const std::shared_ptr<Exchange>& exchange) {
   RETURN_IF_ERROR(CheckModelApi(site));
   const ModelPath path = PathOf(*exchange);
   if (!path.rest.empty()) return NoResource();
+  RETURN_IF_ERROR(CheckMayUse(*exchange, path.name));
   ASSIGN_OR_RETURN(const Registered removed,
                    site.services.torchserve->Remove(path.name, path.version));
   Apply(site, path.name, [exchange, removed](const Status& status) {

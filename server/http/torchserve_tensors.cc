@@ -73,10 +73,27 @@ StatusOr<Shape> ShapeFor(const TensorSpec& spec, std::vector<int64_t> dims,
                                  ", or a row of it");
 }
 
+// Values in nested lists, whatever their shape.
+int64_t NumLeaves(const Json& value) {
+  if (!value.is_array()) return 1;
+  int64_t count = 0;
+  for (const Json& each : value) count += NumLeaves(each);
+  return count;
+}
+
 StatusOr<models::Tensor> FromJson(const TensorSpec& spec, Json value,
                                   bool& is_row) {
   const std::vector<int64_t> dims = DimsOf(value);
   ASSIGN_OR_RETURN(const Shape shape, ShapeFor(spec, dims, is_row));
+  // The reader takes memory for the whole shape, which only the first items
+  // told.
+  if (const int64_t count = NumLeaves(value); count != shape.num_elements()) {
+    return BadInput(spec.name,
+                    "has " + std::to_string(count) + " values but " +
+                        std::to_string(shape.num_elements()) +
+                        " by the lengths of its first lists; all lists must be "
+                        "of one length");
+  }
   TensorReader reader({spec.name, spec.dtype, shape});
   // It takes a flat list, or one that is nested as the shape says.
   if (!value.is_array() || (is_row && dims.size() > 1)) {
@@ -220,13 +237,14 @@ StatusOr<TorchServeInputs> ReadInstances(const Json& body,
         .At("instances");
   }
   // Rows that are objects hold their inputs by name.
-  Json columns = Json::object();
+  Json columns = Json::object();  // no more members than the model has inputs
   for (const Json& row : *at) {
     if (!row.is_object()) {
       columns[""].push_back(row);
       continue;
     }
     for (const auto& [name, value] : row.items()) {
+      if (SpecNamed(specs, name) == nullptr) return NoSuchInput(name, specs);
       columns[name].push_back(value);
     }
   }

@@ -25,7 +25,8 @@ using Json = nlohmann::ordered_json;
 
 constexpr std::string_view kManifest = "MAR-INF/MANIFEST.json";
 constexpr int64_t kMaxTextBytes = 1 << 20;
-constexpr int64_t kAlwaysUnpacked = 64 << 20;  // whatever its ratio is
+constexpr int64_t kAlwaysUnpacked = 64 << 20;        // whatever its ratio is
+constexpr int64_t kMostInMemory = int64_t{1} << 30;  // of a deflated entry
 constexpr size_t kMaxNameBytes = 200;
 constexpr int64_t kMaxNumber = 1'000'000'000;
 constexpr std::string_view kBuiltIn[] = {
@@ -271,8 +272,9 @@ Status Archive::Unpack(const std::string& path, const Limits& limits) {
     files_.push_back(entry.name);
     if (IsNeverRead(entry.name)) continue;
     const auto packed = static_cast<int64_t>(entry.bytes.size());
-    if (entry.size > left || (entry.size > kAlwaysUnpacked &&
-                              entry.size / limits.max_ratio > packed)) {
+    if (entry.size > left || (entry.deflated && entry.size > kMostInMemory) ||
+        (entry.size > kAlwaysUnpacked &&
+         entry.size / limits.max_ratio > packed)) {
       return ResourceExhausted(
           "'" + entry.name.substr(0, kMaxNameBytes) + "' would unpack from " +
           std::to_string(packed) + " to " + std::to_string(entry.size) +
@@ -314,7 +316,8 @@ Status Archive::ReadFolder() {
   if (is_temporary_) return OkStatus();
   for (fs::directory_iterator at(folder_, error), end; !error && at != end;
        at.increment(error)) {
-    if (at->is_regular_file(error)) {
+    std::error_code unreadable;
+    if (at->is_regular_file(unreadable)) {
       files_.push_back(at->path().filename().string());
     }
   }

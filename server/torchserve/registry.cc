@@ -132,7 +132,12 @@ StatusOr<std::string> Registry::PathOf(const std::string& url) const {
   if (!is_plain || options_.model_store.empty()) return NoSuchArchive(url);
   const fs::path path = fs::path(options_.model_store) / url;
   std::error_code error;
-  if (!fs::exists(path, error)) return NoSuchArchive(url);
+  const fs::path store = fs::canonical(options_.model_store, error);
+  const fs::path real = error ? fs::path() : fs::canonical(path, error);
+  const bool is_inside = !error && std::mismatch(store.begin(), store.end(),
+                                                 real.begin(), real.end())
+                                           .first == store.end();
+  if (!is_inside) return NoSuchArchive(url);
   return path.string();
 }
 
@@ -241,8 +246,9 @@ Status Registry::RegisterAll() {
     for (fs::directory_iterator at(options_.model_store, error), end;
          !error && at != end; at.increment(error)) {
       const fs::path& path = at->path();
+      std::error_code unreadable;  // lost+found, say: it is no model
       if (path.extension() == ".mar" || IsServableFile(path) ||
-          fs::exists(path / "MAR-INF" / "MANIFEST.json", error)) {
+          fs::exists(path / "MAR-INF" / "MANIFEST.json", unreadable)) {
         wanted.push_back(path.filename().string());
       }
     }
@@ -362,6 +368,23 @@ StatusOr<Registered> Registry::Remove(const std::string& name,
   });
   if (model.versions.empty()) models_.erase(name);
   return removed;
+}
+
+bool Registry::Discard(const Registered& registered) {
+  MutexLock lock(mu_);
+  const auto at = models_.find(registered.name);
+  if (at == models_.end()) return false;
+  Model& model = at->second;
+  const size_t erased = std::erase_if(
+      model.versions,
+      [&](const Registered& each) { return each.number == registered.number; });
+  if (erased == 0) return false;
+  if (model.versions.empty()) {
+    models_.erase(at);
+  } else if (model.default_version == registered.version) {
+    model.default_version = model.versions.front().version;
+  }
+  return true;
 }
 
 bool Registry::IsWanted(const std::string& name) const {

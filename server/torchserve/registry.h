@@ -101,6 +101,12 @@ class Registry {
   // archive's files until it goes.
   StatusOr<Registered> Remove(const std::string& name,
                               const std::string& version);
+  // Takes back a registration that cannot be served, a default version, too:
+  // the oldest of the others becomes it. False: it is not there any more.
+  bool Discard(const Registered& registered);
+  // Held from IsWanted until what it decided is queued: else an unload could be
+  // queued behind the load of a later registration.
+  Mutex& deciding() { return deciding_; }
   // Whether some version of the model shall have workers.
   bool IsWanted(const std::string& name) const;
 
@@ -122,6 +128,7 @@ class Registry {
       REQUIRES(mu_);
 
   const RegistryOptions options_;
+  Mutex deciding_;
   mutable Mutex mu_;
   std::map<std::string, Model> models_ GUARDED_BY(mu_);
   uint64_t num_registrations_ GUARDED_BY(mu_) = 0;

@@ -6,6 +6,8 @@
 #include <fstream>
 #include <map>
 
+#include "tests/support/temp_path.h"
+
 namespace millrace::server::torchserve {
 namespace {
 
@@ -101,7 +103,7 @@ TEST(Profile, ModelsOfTheFileAreDefaultsOfTheirArchives) {
 }
 
 TEST(Profile, EnvironmentWinsOverTheLineWhichWinsOverTheFile) {
-  const std::string path = testing::TempDir() + "/config.properties";
+  const std::string path = TempPath("config.properties");
   std::ofstream(path) << "enable_envvars_config=true\nmodel_store=file\n"
                          "default_workers_per_model=1\n";
   std::map<std::string, std::string> variables = {{"TS_CONFIG_FILE", path}};
