@@ -232,6 +232,7 @@ StatusOr<Downloaded> DownloadFile(
     const std::function<void(int64_t, int64_t)>& progress) {
   bool fresh = false;
   int64_t failed = 0, delay_ms = policy.first_delay_ms;
+  int64_t farthest = 0;  // bytes that some try had
   while (true) {
     std::error_code ignored;
     std::filesystem::path part = path;
@@ -250,7 +251,11 @@ StatusOr<Downloaded> DownloadFile(
     }
     fresh = false;
     if (status.reason() != kTransient) return status;
-    if (came >= kProgressBytes) {
+    // Bytes that came again, since they had been thrown away, are no progress.
+    const auto have = std::filesystem::file_size(part, ignored);
+    if (came >= kProgressBytes && !ignored &&
+        static_cast<int64_t>(have) >= farthest + kProgressBytes) {
+      farthest = static_cast<int64_t>(have);
       failed = 0;
       delay_ms = policy.first_delay_ms;
     }

@@ -17,6 +17,9 @@
 namespace millrace::server {
 namespace {
 
+// Between tries.
+constexpr int64_t kMaxDelayMs = 30'000;
+
 namespace fs = std::filesystem;
 
 constexpr size_t kMaxListing = size_t{32} << 20;
@@ -245,7 +248,7 @@ class Puller {
         HubRequest("/api/models/" + source_.repo + "/revision/" +
                    source_.revision + "?blobs=true");
     int64_t delay_ms = options_.retry.first_delay_ms;
-    for (int64_t tries = 1;; ++tries, delay_ms *= 2) {
+    for (int64_t tries = 1;; ++tries) {
       IntoText sink;
       const StatusOr<TransferReply> reply = Transfer(request, &sink);
       if (reply.ok()) {
@@ -258,6 +261,7 @@ class Puller {
         return reply.status();
       }
       WaitToRetry(options_.retry, reply.status(), delay_ms);
+      delay_ms = std::min<int64_t>(delay_ms * 2, kMaxDelayMs);
     }
   }
 
@@ -297,7 +301,11 @@ class Puller {
   // The checksum that is asked for is that of what stands there.
   bool Matches() const {
     if (options_.sha256.empty()) return true;
-    const StatusOr<std::string> found = Sha256OfFile(entry_.Current());
+    std::error_code error;
+    fs::path path = entry_.Current();
+    // A single safetensors file stands in a folder.
+    if (fs::is_directory(path, error)) path /= source_.path;
+    const StatusOr<std::string> found = Sha256OfFile(path);
     return found.ok() && *found == options_.sha256;
   }
 
