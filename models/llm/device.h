@@ -32,6 +32,8 @@ class Device {
   virtual std::string kernels() const = 0;  // "avx512vnni"
   virtual int32_t threads() const = 0;      // of the host that compute for it
 
+  // Whether its runners apply LoRA adapters; else they are refused at load.
+  virtual bool serves_adapters() const { return false; }
   // What weights and KV pages may take together of memory of its own; 0: it
   // has none, and takes the host's.
   virtual int64_t memory_bytes() const { return 0; }

@@ -213,10 +213,11 @@ StatusOr<LlmModel> Load(const std::string& path, const LlmOptions& options,
   model.generation = generation.defaults;
   model.generation_origin = generation.origin;
 
-  model.lora_base = std::make_shared<const LoraBase>(
-      LoraBase{.config = config, .as_trained = source->as_trained()});
-
   Device& device = shared.device;
+  if (device.serves_adapters()) {
+    model.lora_base = std::make_shared<const LoraBase>(
+        LoraBase{.config = config, .as_trained = source->as_trained()});
+  }
   const int64_t page_bytes =
       device.KvPageBytes(ShapeOf(config, tensors, config.context));
   ASSIGN_OR_RETURN(const KvPlan kv,

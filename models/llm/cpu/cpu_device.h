@@ -19,6 +19,7 @@ class CpuDevice final : public Device {
       const config::CpuSet& cpus);
 
   std::string name() const override { return "cpu"; }
+  bool serves_adapters() const override { return true; }
   std::string kernels() const override { return kernels_->name; }
   int32_t threads() const override;
   int64_t KvPageBytes(const BackendShape& shape) const override;
