@@ -206,15 +206,15 @@ std::string HelpText(bool all) {
   text += HelpEntry("  --config FILE", "settings in YAML", kColumn, width);
   text += HelpEntry("  --model MODEL", "as the argument MODEL; also -m",
                     kColumn, width);
-  text += HelpEntry("  --profile torchserve",
-                    "TorchServe's ports, APIs, archives and command line: "
-                    "--model-store, --models, --ts-config, --ncs, "
-                    "--enable-model-api, --disable-token-auth",
-                    kColumn, width);
   text += HelpEntry("  --print-config",
                     "the effective settings and where each comes from", kColumn,
                     width);
   if (all) {
+    text += HelpEntry("  --profile torchserve",
+                      "TorchServe's ports, APIs, archives and command line: "
+                      "--model-store, --models, --ts-config, --ncs, "
+                      "--enable-model-api, --disable-token-auth",
+                      kColumn, width);
     text += HelpEntry("  --pull",
                       "pull models given by address (hf://org/repo) that the "
                       "cache lacks",

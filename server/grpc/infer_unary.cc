@@ -5,6 +5,7 @@
 
 #include <grpcpp/support/server_callback.h>
 
+#include <algorithm>
 #include <memory>
 #include <optional>
 #include <stop_token>
@@ -43,7 +44,7 @@ class UnaryInfer final : public ::grpc::ServerUnaryReactor,
     // Read in less time than another thread takes to wake up; but a task reads
     // its parts before its handler returns: pictures are decoded.
     if (request_->ByteSizeLong() <= kShortRequestBytes &&
-        !AsksTask(*request_)) {
+        !AsksTask(*request_) && !NamesSharedMemory()) {
       return Run();
     }
     auto self = self_;
@@ -69,6 +70,15 @@ class UnaryInfer final : public ::grpc::ServerUnaryReactor,
   void OnDone() override { self_.reset(); }
 
  private:
+  // Regions may be large.
+  bool NamesSharedMemory() const {
+    return std::any_of(
+        request_->inputs().begin(), request_->inputs().end(),
+        [](const auto& input) {
+          return input.parameters().contains("shared_memory_region");
+        });
+  }
+
   void Run() {
     Status status = NoThrow([&] { return TryRun(); });
     if (!status.ok()) End(std::move(status), {});

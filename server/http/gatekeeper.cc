@@ -93,11 +93,8 @@ struct NotOffered {
   std::string_view instead;
 };
 constexpr NotOffered kNotOffered[] = {
-    {"/v1/embeddings", "embeddings are not offered"},
-    {"/v1/rerank", "reranking is not offered"},
     {"/v1/audio/", "audio is not offered"},
     {"/v1/images/", "images are not offered"},
-    {"/api/embed", "embeddings are not offered"},
     {"/api/pull", "models are loaded by POST /v2/repository/models/{id}/load"},
     {"/generate", "complete text with POST /v1/completions"},
     {"/predictions/",

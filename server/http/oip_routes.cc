@@ -310,7 +310,13 @@ void ServeOipInfer(const Site& site,
   const ModelPath path = PathOf(*exchange);
   const auto model = site.services.repository->Find(path.name, path.version);
   const bool has_task = model.ok() && (*model)->ForTask().ok();
-  (has_task ? RunOnPool : RunSoon)(site, exchange, Infer, OipErrorResponse);
+  // And a short body may name a large region of shared memory.
+  const std::string_view body = exchange->request().body;
+  const bool names_region =
+      body.substr(0, kShortBodyBytes).find("shared_memory_region") !=
+      std::string_view::npos;
+  (has_task || names_region ? RunOnPool : RunSoon)(site, exchange, Infer,
+                                                   OipErrorResponse);
 }
 
 }  // namespace millrace::server::http

@@ -19,8 +19,6 @@ namespace {
 
 using Json = nlohmann::ordered_json;
 
-// As JSON, about 0.1 ms to read.
-constexpr size_t kShortBodyBytes = 8 << 10;
 constexpr int64_t kMaxTimeoutMs = int64_t{7} * 24 * 3600 * 1000;
 
 Status UndoContentCoding(const Site& site, Exchange& exchange) {

@@ -203,10 +203,9 @@ StatusOr<std::shared_ptr<Servable>> LoadGraph(
   fields.Add("max_batch_size", batching.max_batch_size);
   fields.AddText("not_batched", axis.reason);
   LogInfo("graph loaded", fields);
-  return std::make_shared<GraphModel>(std::move(facts), std::move(batcher),
-                                      std::move(handler), make_contexts,
-                                      std::move(task), std::move(texts),
-                                      std::move(cache));
+  return std::make_shared<GraphModel>(
+      std::move(facts), std::move(batcher), std::move(handler), make_contexts,
+      std::move(task), std::move(texts), std::move(cache));
 }
 
 }  // namespace millrace::server

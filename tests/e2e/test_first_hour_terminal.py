@@ -14,7 +14,7 @@ from conftest import BINARY, MODEL, MODEL_ID, REPO, start
 from terminal import Terminal, clean_environment, plain
 
 VERBS = ["serve", "chat", "health", "trace", "pull", "keys", "inspect", "topology",
-         "bench", "convert", "run", "quantize", "profile", "logits",
+         "bench", "convert", "migrate", "run", "quantize", "profile", "logits",
          "completion"]
 
 

@@ -143,9 +143,6 @@ TEST(Routes, UnknownPathNamesTheNearestRoute) {
   EXPECT_EQ(Body(client.Post("/chat/completions", kHi))["error"]["message"],
             "there is nothing at '/chat/completions'; did you mean POST "
             "/v1/chat/completions? GET /openapi.json lists the routes");
-  EXPECT_EQ(Body(client.Post("/v1/embeddings", "{}"))["error"]["message"],
-            "there is nothing at '/v1/embeddings'; embeddings are not offered; "
-            "GET /openapi.json lists the routes");
 }
 
 TEST(Routes, FrontPageListsRoutesAndModels) {

@@ -64,9 +64,9 @@ TEST(ModelConfig, FieldsOfTritonThatDoNotWorkHereAreRefusedByName) {
 
 TEST(ModelConfig, TheResponseCacheIsSwitchedAsInTriton) {
   config::ModelSettings settings;
-  ASSERT_TRUE(Read("max_batch_size: 4")->ApplyTo(&settings).ok());
+  ASSERT_TRUE(Read("max_batch_size: 4").ApplyTo(&settings).ok());
   EXPECT_FALSE(settings.graph.response_cache);
-  ASSERT_TRUE(Read("response_cache { enable: true }")->ApplyTo(&settings).ok());
+  ASSERT_TRUE(Read("response_cache { enable: true }").ApplyTo(&settings).ok());
   EXPECT_TRUE(settings.graph.response_cache);
 }
 
