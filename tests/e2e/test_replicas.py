@@ -31,7 +31,7 @@ def test_a_rolling_restart_breaks_no_stream(fleet):
     assert set(ends) <= {"done", 429, 503}, [
         (stream.end, stream.why) for stream in clients.ended
         if stream.end not in ("done", 429, 503)]
-    assert ends.count("done") > ends.count(503)
+    assert ends.count("done") >= 6  # before and after each restart
 
 
 def test_a_key_keeps_to_one_replica(fleet):
@@ -51,7 +51,7 @@ def test_a_key_keeps_to_one_replica(fleet):
 
 
 def test_a_killed_replica_fails_what_it_streams_alone(fleet):
-    streams = [Stream(fleet, 200) for _ in range(4)]
+    streams = [Stream(fleet, 400) for _ in range(4)]
     threads = [threading.Thread(target=stream.run) for stream in streams]
     for thread in threads:
         thread.start()
