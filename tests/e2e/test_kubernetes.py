@@ -106,6 +106,41 @@ def test_the_server_reads_the_rendered_configuration(tmp_path):
 
 
 @needs_helm
+def test_keys_of_tenants_certificates_and_a_port_of_management(tmp_path):
+    kinds = objects({**ALL_ON, "auth.keysFileSecret": "tenants",
+                     "tls.existingSecret": "tls", "managementPort": 8002})
+    file = tmp_path / "millrace.yaml"
+    file.write_text(kinds["ConfigMap"]["data"]["millrace.yaml"])
+    settings = effective("--config", file)
+    pod = kinds["Deployment"]["spec"]["template"]["spec"]
+    container, = pod["containers"]
+    secrets = {volume["name"]: volume["secret"]["secretName"]
+               for volume in pod["volumes"] if "secret" in volume}
+    assert secrets == {"keys": "keys", "keys-file": "tenants", "tls": "tls"}
+    folders = {mount["name"]: mount["mountPath"]
+               for mount in container["volumeMounts"]}
+    for setting, volume in (("api_key_file", "keys"),
+                            ("api_keys_file", "keys-file"),
+                            ("ssl_cert_file", "tls"), ("ssl_key_file", "tls")):
+        assert settings[setting].strip('"').startswith(folders[volume] + "/")
+    for probe in ("startupProbe", "readinessProbe", "livenessProbe"):
+        assert container[probe]["httpGet"]["scheme"] == "HTTPS"
+    ports = {port["name"]: port["containerPort"]
+             for port in container["ports"]}
+    assert str(ports["management"]) == settings["management_port"]
+    assert kinds["PodMonitor"]["spec"]["podMetricsEndpoints"][0][
+        "port"] == "management"
+    assert "management" not in str(kinds["Service"]["spec"])
+
+
+@needs_helm
+def test_the_inference_pool_gets_the_gauges_it_asks_for(tmp_path):
+    file = tmp_path / "millrace.yaml"
+    file.write_text(objects(ALL_ON)["ConfigMap"]["data"]["millrace.yaml"])
+    assert effective("--config", file)["metrics_compat"].strip('[]"') == "vllm"
+
+
+@needs_helm
 def test_a_pod_gets_the_time_and_the_cores_it_needs():
     kinds = objects({**ALL_ON, "shutdownTimeoutSeconds": 50,
                      "preStopSeconds": 7, "resources.cpu": 6})

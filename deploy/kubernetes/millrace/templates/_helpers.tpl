@@ -20,6 +20,10 @@ app.kubernetes.io/managed-by: {{ .Release.Service }}
 helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version }}
 {{- end -}}
 
+{{- define "millrace.scheme" -}}
+{{- if .Values.tls.existingSecret }}https{{ else }}http{{ end -}}
+{{- end -}}
+
 {{- define "millrace.image" -}}
 {{- $repository := required "image.repository is empty; name the place you pushed the image to" .Values.image.repository -}}
 {{- if .Values.image.digest -}}
