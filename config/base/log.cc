@@ -4,15 +4,18 @@
 #include "config/base/log.h"
 
 #include <spdlog/logger.h>
-#include <spdlog/sinks/stdout_sinks.h>
+#include <spdlog/sinks/base_sink.h>
+#include <unistd.h>
 
 #include <atomic>
 #include <charconv>
 #include <cmath>
 #include <cstdio>
 #include <memory>
+#include <mutex>
 #include <span>
 
+#include "config/base/line_writer.h"
 #include "config/base/mutex.h"
 #include "config/base/utf8.h"
 
@@ -26,10 +29,24 @@ constexpr std::string_view kLevelColumns[] = {"DEBUG", "INFO ", "WARN ",
 constexpr char kTextPattern[] = "%Y-%m-%dT%H:%M:%S.%eZ %v";
 constexpr char kJsonPattern[] = R"({"time":"%Y-%m-%dT%H:%M:%S.%eZ",%v})";
 
+class StderrSink final : public spdlog::sinks::base_sink<std::mutex> {
+ public:
+  explicit StderrSink(LineWriter& writer) : writer_(writer) {}
+
+ private:
+  void sink_it_(const spdlog::details::log_msg& message) override {
+    spdlog::memory_buf_t line;
+    formatter_->format(message, line);
+    writer_.Write({line.data(), line.size()});
+  }
+  void flush_() override {}
+
+  LineWriter& writer_;
+};
+
 // Lives for the process: threads may log until the very end.
 struct Sink {
-  Sink()
-      : logger("millrace", std::make_shared<spdlog::sinks::stderr_sink_mt>()) {
+  Sink() : logger("millrace", std::make_shared<StderrSink>(writer)) {
     Apply(LogLevel::kInfo, LogFormat::kText);
   }
   void Apply(LogLevel level, LogFormat new_format) {
@@ -41,6 +58,7 @@ struct Sink {
     format.store(new_format, std::memory_order_relaxed);
     min_level.store(level, std::memory_order_relaxed);
   }
+  LineWriter writer{STDERR_FILENO};
   spdlog::logger logger;
   std::atomic<LogFormat> format{LogFormat::kText};
   std::atomic<LogLevel> min_level{LogLevel::kInfo};
@@ -187,13 +205,24 @@ bool LogEnabled(LogLevel level) {
 
 namespace {
 
+std::string Line(const Sink& sink, LogLevel level, std::string_view event,
+                 Fields fields) {
+  const bool json =
+      sink.format.load(std::memory_order_relaxed) == LogFormat::kJson;
+  return json ? JsonMembers(level, event, fields)
+              : TextLine(level, event, fields);
+}
+
 void Write(LogLevel level, std::string_view event, Fields fields) {
   if (!LogEnabled(level)) return;
   Sink& sink = TheSink();
-  const bool json =
-      sink.format.load(std::memory_order_relaxed) == LogFormat::kJson;
-  const std::string line =
-      json ? JsonMembers(level, event, fields) : TextLine(level, event, fields);
+  if (const int64_t lost = sink.writer.TakeLost(); lost > 0) {
+    const LogField told[] = {{"lines", lost},
+                             {"why", "their reader did not take them"}};
+    sink.logger.log(spdlog::level::info,
+                    Line(sink, LogLevel::kWarning, "log lines lost", told));
+  }
+  const std::string line = Line(sink, level, event, fields);
   if (!sink.has_status.load(std::memory_order_relaxed)) {
     sink.logger.log(spdlog::level::info, line);
     return;
