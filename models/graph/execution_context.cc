@@ -1,10 +1,12 @@
 #include "models/graph/execution_context.h"
 
+#include <memory>
 #include <utility>
 
 #include "models/graph/interpreter.h"
 #include "models/graph/ports.h"
 #include "models/memory/huge_buffer.h"
+#include "models/memory/truncation_guard.h"
 
 namespace millrace::models::graph {
 namespace {
@@ -14,28 +16,18 @@ class GraphContext final : public ExecutionContext {
   GraphContext(std::shared_ptr<CompiledGraph> graph,
                const ContextOptions& options)
       : graph_(std::move(graph)),
+        cover_(TruncationGuard::Cover()),
         max_bytes_(options.max_bytes),
         pool_(options.cpus, "graph") {}
 
   StatusOr<std::vector<Tensor>> Run(const std::vector<Tensor>& inputs,
                                     const RunOptions& run) override {
     RETURN_IF_ERROR(CheckInputs(graph_->inputs(), graph_->symbols(), inputs));
-    last_ = nullptr;
-    // Plans for one thread do not call the team, which pins its caller.
-    if (!std::exchange(is_pinned_, true)) pool_.Run([](Worker&) {});
-    ASSIGN_OR_RETURN(last_,
-                     graph_->PlanFor(inputs, run.trace != nullptr, pool_));
-    if (last_ == nullptr) {
-      return Interpret(graph_->graph(), inputs, {.stopped = run.stopped});
-    }
-    RETURN_IF_ERROR(CheckBytes(*last_));
-    RETURN_IF_ERROR(HaveArena(last_->arena_bytes()));
-    if (last_->rows != nullptr) {
-      return last_->rows->Run(inputs, last_->batch, arena_.data(), bindings_,
-                              pool_, run.stopped);
-    }
-    return last_->whole->Run(inputs, arena_.data(), bindings_[0], pool_,
-                             run.stopped, run.trace);
+    RETURN_IF_ERROR(CheckFiles());
+    StatusOr<std::vector<Tensor>> outputs = Compute(inputs, run);
+    // First: what else went wrong may follow from that.
+    RETURN_IF_ERROR(CheckFiles());
+    return outputs;
   }
 
   StatusOr<TeamRoofline> MeasureRoofline() override {
@@ -62,6 +54,32 @@ class GraphContext final : public ExecutionContext {
   }
 
  private:
+  // DATA_LOSS when a file of constants was cut short: what was computed of it
+  // is worthless, and so is what follows.
+  Status CheckFiles() const {
+    return cover_ == nullptr ? OkStatus() : cover_->Check();
+  }
+
+  StatusOr<std::vector<Tensor>> Compute(const std::vector<Tensor>& inputs,
+                                        const RunOptions& run) {
+    last_ = nullptr;
+    // Plans for one thread do not call the team, which pins its caller.
+    if (!std::exchange(is_pinned_, true)) pool_.Run([](Worker&) {});
+    ASSIGN_OR_RETURN(last_,
+                     graph_->PlanFor(inputs, run.trace != nullptr, pool_));
+    if (last_ == nullptr) {
+      return Interpret(graph_->graph(), inputs, {.stopped = run.stopped});
+    }
+    RETURN_IF_ERROR(CheckBytes(*last_));
+    RETURN_IF_ERROR(HaveArena(last_->arena_bytes()));
+    if (last_->rows != nullptr) {
+      return last_->rows->Run(inputs, last_->batch, arena_.data(), bindings_,
+                              pool_, run.stopped);
+    }
+    return last_->whole->Run(inputs, arena_.data(), bindings_[0], pool_,
+                             run.stopped, run.trace);
+  }
+
   Status CheckBytes(const Prepared& prepared) const {
     if (max_bytes_ == 0) return OkStatus();
     const int64_t arena = prepared.arena_bytes();
@@ -86,6 +104,9 @@ class GraphContext final : public ExecutionContext {
 
   // Shared with other contexts of the graph; outlives last_.
   const std::shared_ptr<CompiledGraph> graph_;
+  // Of the guard that this was made under, shared with the graph's load; null:
+  // of none.
+  const std::shared_ptr<const FileCover> cover_;
   const int64_t max_bytes_;
   ComputePool pool_;
   bool is_pinned_ = false;

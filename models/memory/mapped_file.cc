@@ -1,8 +1,7 @@
 // mmap with an owner. The surprise to know: a file that another process cuts
 // short while it is mapped raises SIGBUS on access. A load survives that by its
-// TruncationGuard; later it ends the process, which only graphs can meet, whose
-// constants may stay in the mapping. Other weights are copied out of it at
-// load.
+// TruncationGuard, a served graph, whose constants may stay in the mapping, by
+// the cover that it keeps. Other weights are copied out of it at load.
 #include "models/memory/mapped_file.h"
 
 #include <fcntl.h>

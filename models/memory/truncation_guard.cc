@@ -8,37 +8,45 @@
 #include <array>
 #include <atomic>
 #include <mutex>
+#include <utility>
 
 namespace millrace::models {
 namespace {
 
-// Lock-free, so that the handler may touch them. Relaxed: the handler runs on
-// the thread that reads, and Check comes after joins of the readers.
+// Lock-free, so that the handler may touch them. Relaxed as in FileCover.
 std::atomic<int64_t> num_cuts{0};
 std::atomic<uintptr_t> page_bytes{4096};
 static_assert(std::atomic<int64_t>::is_always_lock_free);
 
-// Addresses that a guard covers. Slots are written under `mappings_mu`; the
-// handler reads them without. An end of 0 marks a free slot: it is stored last
-// and cleared first.
+// Addresses that are covered. Slots are written under `mappings_mu`; the
+// handler reads them without. An end of 0 marks a slot that the handler must
+// not use: it is stored last and cleared first. A slot without a cover is free.
 struct Mapping {
   std::atomic<uintptr_t> end{0};
   std::atomic<uintptr_t> begin{0};
-  const TruncationGuard* guard = nullptr;
+  std::atomic<FileCover*> cover{nullptr};
 };
 std::array<Mapping, 4096> mappings;
 std::mutex mappings_mu;
 thread_local const TruncationGuard* innermost = nullptr;
 
-bool IsGuarded(uintptr_t address) {
+// Null: nobody covers the address.
+FileCover* CoverOf(uintptr_t address) {
   for (const Mapping& mapping : mappings) {
     const uintptr_t end = mapping.end.load();
+    FileCover* const cover = mapping.cover.load();
     if (address < end && address >= mapping.begin.load() &&
         end == mapping.end.load()) {
-      return true;
+      return cover;
     }
   }
-  return false;
+  return nullptr;
+}
+
+// Under mappings_mu.
+void Free(Mapping& mapping) {
+  mapping.end.store(0);
+  mapping.cover.store(nullptr);
 }
 
 // Puts a page of zeros where the file has none any more; the read goes on
@@ -47,11 +55,13 @@ void OnBusError(int signal_number, siginfo_t* info, void*) {
   const uintptr_t size = page_bytes.load(std::memory_order_relaxed);
   const auto address = reinterpret_cast<uintptr_t>(info->si_addr);
   const uintptr_t page = address / size * size;
-  const bool ours = info->si_code == BUS_ADRERR && IsGuarded(address);
-  if (ours &&
+  FileCover* const cover =
+      info->si_code == BUS_ADRERR ? CoverOf(address) : nullptr;
+  if (cover != nullptr &&
       mmap(reinterpret_cast<void*>(page), size, PROT_READ,
            MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED, -1, 0) != MAP_FAILED) {
     num_cuts.fetch_add(1, std::memory_order_relaxed);
+    cover->CountCut();
     return;
   }
   // Again, and this time it ends the process.
@@ -75,21 +85,36 @@ void InstallOnce() {
 
 }  // namespace
 
-TruncationGuard::TruncationGuard()
+FileCover::~FileCover() {
+  const std::lock_guard lock(mappings_mu);
+  for (Mapping& mapping : mappings) {
+    if (mapping.cover.load() == this) Free(mapping);
+  }
+}
+
+Status FileCover::Check() const {
+  if (num_cuts_.load(std::memory_order_relaxed) == 0) return OkStatus();
+  return DataLoss(
+      "a file of the model was cut short while the model was served, so that "
+      "its weights are gone; put the file back under its name and load the "
+      "model again");
+}
+
+TruncationGuard::TruncationGuard() : TruncationGuard(nullptr) {}
+
+TruncationGuard::TruncationGuard(std::shared_ptr<FileCover> cover)
     : cuts_before_(num_cuts.load(std::memory_order_relaxed)),
+      cover_(cover != nullptr ? std::move(cover)
+                              : std::make_shared<FileCover>()),
       outer_(innermost) {
   InstallOnce();
   innermost = this;
 }
 
-TruncationGuard::~TruncationGuard() {
-  innermost = outer_;
-  const std::lock_guard lock(mappings_mu);
-  for (Mapping& mapping : mappings) {
-    if (mapping.guard != this) continue;
-    mapping.end.store(0);
-    mapping.guard = nullptr;
-  }
+TruncationGuard::~TruncationGuard() { innermost = outer_; }
+
+std::shared_ptr<FileCover> TruncationGuard::Cover() {
+  return innermost == nullptr ? nullptr : innermost->cover_;
 }
 
 void TruncationGuard::AddMapping(std::span<const std::byte> bytes) {
@@ -97,8 +122,8 @@ void TruncationGuard::AddMapping(std::span<const std::byte> bytes) {
   const auto begin = reinterpret_cast<uintptr_t>(bytes.data());
   const std::lock_guard lock(mappings_mu);
   for (Mapping& mapping : mappings) {
-    if (mapping.guard != nullptr) continue;
-    mapping.guard = innermost;
+    if (mapping.cover.load() != nullptr) continue;
+    mapping.cover.store(innermost->cover_.get());
     mapping.begin.store(begin);
     mapping.end.store(begin + bytes.size());
     return;
@@ -110,9 +135,10 @@ void TruncationGuard::RemoveMapping(std::span<const std::byte> bytes) {
   const auto begin = reinterpret_cast<uintptr_t>(bytes.data());
   const std::lock_guard lock(mappings_mu);
   for (Mapping& mapping : mappings) {
-    if (mapping.guard == nullptr || mapping.begin.load() != begin) continue;
-    mapping.end.store(0);
-    mapping.guard = nullptr;
+    if (mapping.cover.load() == nullptr || mapping.begin.load() != begin) {
+      continue;
+    }
+    Free(mapping);
   }
 }
 

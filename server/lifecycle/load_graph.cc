@@ -19,6 +19,7 @@
 #include "models/graph/execution_context.h"
 #include "models/graph/import.h"
 #include "models/graph/sample_inputs.h"
+#include "models/memory/truncation_guard.h"
 #include "scheduler/batcher.h"
 #include "server/lifecycle/batching.h"
 #include "server/lifecycle/graph_model.h"
@@ -133,16 +134,19 @@ StatusOr<std::shared_ptr<Servable>> LoadGraph(
   }
   std::vector<scheduler::Batcher::Inputs> warm_ups =
       WarmUps(*prepared.context, batching);
-  const auto make_contexts = [graph = prepared.context->compiled_graph(), team,
-                              max_bytes =
-                                  memory_limit_bytes / 2](int64_t count) {
-    GraphModel::Contexts contexts;
-    for (const config::CpuSet& cpus : InstanceTeams(team, count)) {
-      contexts.push_back(ExecutionContext::Create(
-          graph, {.cpus = cpus, .max_bytes = max_bytes / count}));
-    }
-    return contexts;
-  };
+  const auto make_contexts =
+      [graph = prepared.context->compiled_graph(), team,
+       max_bytes = memory_limit_bytes / 2,
+       cover = models::TruncationGuard::Cover()](int64_t count) {
+        // Those that are made later answer for the files of this load, too.
+        const models::TruncationGuard guard(cover);
+        GraphModel::Contexts contexts;
+        for (const config::CpuSet& cpus : InstanceTeams(team, count)) {
+          contexts.push_back(ExecutionContext::Create(
+              graph, {.cpus = cpus, .max_bytes = max_bytes / count}));
+        }
+        return contexts;
+      };
   int64_t num_instances = settings.graph.instance_count;
   std::string why_instances;
   if (num_instances == 0) {

@@ -52,6 +52,32 @@ TEST(TruncationGuard, ACutFileReadsAsZerosAndIsKnown) {
   EXPECT_TRUE(later.Check().ok());
 }
 
+TEST(TruncationGuard, AFileStaysCoveredAsLongAsTheCover) {
+  const std::string path = MakeFile();
+  const std::string other_path = TempPath("other.bin");
+  std::ofstream(other_path) << std::string(kBytes, 'x');
+  std::shared_ptr<const FileCover> cover, other_cover;
+  StatusOr<MappedFile> file = NotFound(""), other = NotFound("");
+  {
+    const TruncationGuard guard;
+    file = MappedFile::Open(path);
+    cover = TruncationGuard::Cover();
+  }
+  {
+    const TruncationGuard guard;
+    other = MappedFile::Open(other_path);
+    other_cover = TruncationGuard::Cover();
+  }
+  ASSERT_TRUE(file.ok() && other.ok());
+  EXPECT_EQ(NumX(*file), kBytes);
+  EXPECT_TRUE(cover->Check().ok());
+  ASSERT_EQ(truncate(path.c_str(), 4096), 0);
+  EXPECT_EQ(NumX(*file), 4096u);
+  EXPECT_EQ(cover->Check().code(), StatusCode::kDataLoss);
+  EXPECT_TRUE(other_cover->Check().ok());
+  EXPECT_EQ(TruncationGuard::Cover(), nullptr);
+}
+
 TEST(TruncationGuardDeathTest, WithoutAGuardTheProcessEnds) {
   const std::string path = MakeFile();
   const auto file = MappedFile::Open(path);
