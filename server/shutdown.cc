@@ -16,6 +16,10 @@ sigset_t StopSignals() {
   sigemptyset(&set);
   sigaddset(&set, SIGTERM);
   sigaddset(&set, SIGINT);
+  // A terminal that closes; who started this with nohup does not want to know.
+  struct sigaction hangup {};
+  sigaction(SIGHUP, nullptr, &hangup);
+  if (hangup.sa_handler != SIG_IGN) sigaddset(&set, SIGHUP);
   return set;
 }
 
@@ -25,6 +29,7 @@ void BlockStopSignals() {
   const sigset_t set = StopSignals();
   pthread_sigmask(SIG_BLOCK, &set, nullptr);
   signal(SIGPIPE, SIG_IGN);  // a vanished client is an error of its write
+  signal(SIGXFSZ, SIG_IGN);  // so is a file that may not grow (ulimit -f)
 }
 
 int WaitForStopSignal() {

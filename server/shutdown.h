@@ -1,12 +1,13 @@
-// Signals as something to wait for. SIGTERM and SIGINT are blocked in every
-// thread (call BlockStopSignals before the first one starts), the main thread
-// waits for them, and a second one ends the process at once.
+// Signals as something to wait for. SIGTERM, SIGINT and, unless it was ignored
+// before, SIGHUP are blocked in every thread (call BlockStopSignals before the
+// first one starts), the main thread waits for them, and a second one ends the
+// process at once.
 #pragma once
 
 namespace millrace::server {
 
 void BlockStopSignals();
-// Returns the first SIGTERM or SIGINT.
+// Returns the first of them.
 int WaitForStopSignal();
 // What a stop signal from outside does.
 void SendStopSignal();

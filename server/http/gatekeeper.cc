@@ -236,8 +236,8 @@ Admission Admit(const Site& site, std::span<const Route> routes,
   const bool has_body =
       match.route->method == "POST" ||
       (match.route->method == "PUT" && access == Access::kInfer);
-  if (!has_body) return admission;
-  if (access == Access::kInfer) {
+  // TorchServe predicts with any method.
+  if (access == Access::kInfer && (has_body || match.route->takes_bytes)) {
     StatusOr<Permit> permit = admission.caller->tenant->Admit();
     if (!permit.ok()) {
       admission.answer = Refusal(site, head, permit.status());
@@ -245,6 +245,7 @@ Admission Admit(const Site& site, std::span<const Route> routes,
     }
     admission.permit = *std::move(permit);
   }
+  if (!has_body) return admission;
   const std::string_view type = head.Header("content-type");
   const bool fits = type.empty() || IsJson(type) || IsCurlsDefault(head) ||
                     (match.route->takes_bytes &&
