@@ -3,6 +3,7 @@
 #              documentation, list of dependencies
 #   libraries  lib/millrace: shared libraries for systems without our packages
 #   service    the systemd unit and its settings file
+#   cuda       lib/millrace/libmillrace_cuda.so, where it was built; only by name
 # `cmake --install build/release` installs all but the libraries, which are the
 # system's here; --component picks one.
 include(GNUInstallDirs)
@@ -38,6 +39,11 @@ if(MILLRACE_STRUCTURED)
   list(APPEND CPACK_DEBIAN_PACKAGE_SHLIBDEPS_PRIVATE_DIRS
        ${MILLRACE_XGRAMMAR_PREFIX}/lib)
   set(millrace_sbom_options "--wheels ${MILLRACE_XGRAMMAR_PREFIX}")
+endif()
+
+if(TARGET millrace_cuda)
+  install(TARGETS millrace_cuda LIBRARY DESTINATION lib/millrace
+          COMPONENT cuda OPTIONAL EXCLUDE_FROM_ALL)
 endif()
 
 # The C library stays the system's: a program must not bring its own loader.

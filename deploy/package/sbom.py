@@ -8,15 +8,16 @@
 Every shared library that the loader would take (ldd) is traced to the Debian
 package that owns it; header libraries that are compiled in are named below.
 --spdx writes an SPDX 2.3 document in JSON, --text a table with licences,
---copyrights copies the packages' copyright files, --files prints the libraries
-themselves, one path a line. --installed names the copy of BINARY whose checksum
-is written, where that one was stripped or moved. --wheels names libraries that
-the program opens itself: FOLDER/packages.txt has their names, versions and
-licences, and what they need counts as if the program needed it. Two runs over the same
-binary write the same bytes if SOURCE_DATE_EPOCH is set.
+--copyrights copies the packages' copyright files (long ones compressed), --files
+prints the libraries themselves, one path a line. --installed names the copy of
+BINARY whose checksum is written, where that one was stripped or moved. --wheels
+names libraries that the program opens itself: FOLDER/packages.txt has their
+names, versions and licences, and what they need counts as if the program needed
+it. Two runs over the same binary write the same bytes if SOURCE_DATE_EPOCH is set.
 """
 import argparse
 import datetime
+import gzip
 import hashlib
 import json
 import os
@@ -26,8 +27,11 @@ import shutil
 import subprocess
 import sys
 
+LONG_TEXT = 256 * 1024  # licences' texts from here on are compressed
 # Libraries of headers alone, whose code is part of the binary.
 COMPILED_IN = ["libboost1.81-dev", "nlohmann-json3-dev"]
+# Opened by one verb where the system has them; no package or image holds them.
+OPENED_OF_SYSTEM = ["libcurl4"]
 
 
 def run(*command):
@@ -127,10 +131,14 @@ def packages(binary, opened):
     for path, package in owners(libraries(binary, opened)).items():
         owned.setdefault(package, []).append(path)
     linked = [describe(name, files) for name, files in sorted(owned.items())]
-    present = [name for name in COMPILED_IN if shutil.which("dpkg-query") and
+    return linked, installed(COMPILED_IN)
+
+
+def installed(names):
+    present = [name for name in names if shutil.which("dpkg-query") and
                subprocess.run(["dpkg-query", "-W", name],
                               capture_output=True).returncode == 0]
-    return linked, [describe(name, []) for name in present]
+    return [describe(name, []) for name in present]
 
 
 def created():
@@ -154,7 +162,11 @@ def copy_copyrights(folder, listed, opened):
         source = pathlib.Path("/usr/share/doc", package["name"], "copyright")
         target = pathlib.Path(folder, package["name"])
         target.mkdir(parents=True, exist_ok=True)
-        (target / "copyright").write_bytes(source.read_bytes())
+        text = source.read_bytes()
+        if len(text) < LONG_TEXT:
+            (target / "copyright").write_bytes(text)
+        else:  # of the same bytes in each build: no time, no name
+            (target / "copyright.gz").write_bytes(gzip.compress(text, mtime=0))
 
 
 def spdx(binary, version, linked, compiled_in, opened):
@@ -169,7 +181,8 @@ def spdx(binary, version, linked, compiled_in, opened):
     parts, relations = [main], [{
         "spdxElementId": "SPDXRef-DOCUMENT", "relationshipType": "DESCRIBES",
         "relatedSpdxElement": "SPDXRef-millrace"}]
-    for package in linked + compiled_in:
+    of_system = installed(OPENED_OF_SYSTEM)
+    for package in linked + compiled_in + of_system:
         static = package in compiled_in
         part = {
             "SPDXID": spdx_id(package["name"]), "name": package["name"],
@@ -193,6 +206,13 @@ def spdx(binary, version, linked, compiled_in, opened):
                 "Names in Debian's copyright file: "
                 + ", ".join(package["licences"]))
         parts.append(part)
+        if package in of_system:
+            part["comment"] = "Opened where the system has it; not included."
+            relations.append({
+                "spdxElementId": part["SPDXID"],
+                "relationshipType": "OPTIONAL_DEPENDENCY_OF",
+                "relatedSpdxElement": "SPDXRef-millrace"})
+            continue
         relations.append({
             "spdxElementId": "SPDXRef-millrace",
             "relationshipType": "STATIC_LINK" if static else "DYNAMIC_LINK",
@@ -232,9 +252,12 @@ def table(version, linked, compiled_in, opened):
         rows.append((package["name"], package["version"],
                      "compiled in" if package in compiled_in else "shared",
                      ", ".join(package["licences"]) or "see copyright"))
+    for package in installed(OPENED_OF_SYSTEM):
+        rows.append((package["name"], package["version"], "not included",
+                     ", ".join(package["licences"]) or "see its package"))
     for wheel in opened:
-        rows.append((wheel["name"].replace("_", "-"), wheel["version"], "opened (PyPI)",
-                     wheel["licence"]))
+        rows.append((wheel["name"].replace("_", "-"), wheel["version"],
+                     "opened (PyPI)", wheel["licence"]))
     widths = [max(len(row[i]) for row in rows) for i in range(3)]
     for row in rows:
         lines.append("  ".join(
