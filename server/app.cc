@@ -49,6 +49,8 @@ constexpr int64_t kFilesBesideConnections = 64;
 // Tasks that may wait for the handler pool: one for each place that any
 // admission could give, and then some.
 constexpr size_t kMaxQueuedHandlerTasks = 4096;
+// As TorchServe calls it, in the working folder.
+constexpr const char* kKeyFile = "key_file.json";
 
 // Raises the soft limit of open files to what max_connections needs.
 Status EnsureOpenFiles(int64_t max_connections) {
@@ -87,6 +89,12 @@ int HandlerThreads(const config::ServerSettings& settings,
     return static_cast<int>(settings.handler_threads);
   }
   return std::max<int>(2, static_cast<int>(topology.cores().size()) / 4);
+}
+
+// Whether the operator has keys of their own, so that none are made.
+bool NamesKeys(const config::ServerSettings& settings) {
+  return !settings.api_key.empty() || !settings.api_key_file.empty() ||
+         !settings.api_keys_file.empty() || !settings.jwt_jwks_file.empty();
 }
 
 // The models that settings name, each of one version.
@@ -188,7 +196,9 @@ struct App::Parts {
   std::unique_ptr<handlers::Pool> pool;
   std::optional<config::Topology> topology;
   std::unique_ptr<CoreAllocator> cores;
-  std::unique_ptr<torchserve::Registry> torchserve;  // null: another profile
+  std::unique_ptr<torchserve::Registry> torchserve;    // null: another profile
+  std::unique_ptr<torchserve::Tokens> tokens;          // null: no key file
+  std::unique_ptr<torchserve::Management> management;  // null: as torchserve
   std::unique_ptr<Repository> repository;
   std::optional<ProtocolState> state;  // once the log is set up
   std::unique_ptr<Capturer> capturer;
@@ -212,7 +222,13 @@ StatusOr<std::unique_ptr<App>> App::Start(const config::Settings& settings,
   parts->settings = settings;
   parts->on_failed = std::move(options.on_failed);
   RETURN_IF_ERROR(EnsureOpenFiles(settings.server.max_connections));
-  ASSIGN_OR_RETURN(parts->auth, Auth::Create(settings.server));
+  const bool issues_keys = options.torchserve.has_value() &&
+                           !NamesKeys(settings.server) &&
+                           !settings.server.no_auth;
+  ASSIGN_OR_RETURN(
+      parts->auth,
+      Auth::Create(settings.server, &Clock::Real(),
+                   issues_keys ? KeySource::kIssued : KeySource::kSettings));
   ASSIGN_OR_RETURN(parts->certificates, Certificates::Load(settings.server));
   ASSIGN_OR_RETURN(parts->audit,
                    AuditLog::Open(settings.server.audit_log_file));
@@ -282,6 +298,16 @@ StatusOr<std::unique_ptr<App>> App::Start(const config::Settings& settings,
           .poll_interval = std::chrono::milliseconds(
               polls ? settings.server.repository_poll_ms : 0),
           .progress = &parts->progress});
+  if (parts->torchserve != nullptr) {
+    parts->management = std::make_unique<torchserve::Management>(
+        parts->torchserve.get(), parts->repository.get());
+  }
+  if (issues_keys) {
+    const std::chrono::seconds lifetime(
+        parts->torchserve->options().token_lifetime_s);
+    ASSIGN_OR_RETURN(parts->tokens, torchserve::Tokens::Create(
+                                        kKeyFile, lifetime, parts->auth.get()));
+  }
   parts->state.emplace(
       settings.server.shared_memory,
       static_cast<uint64_t>(settings.server.http_max_input_bytes));
@@ -293,21 +319,24 @@ StatusOr<std::unique_ptr<App>> App::Start(const config::Settings& settings,
         Batches::Open({.dir = settings.server.batch_dir,
                        .max_bytes = settings.server.batch_dir_max_bytes}));
   }
-  ASSIGN_OR_RETURN(parts->http,
-                   HttpServer::Start(settings.server,
-                                     {.repository = parts->repository.get(),
-                                      .pool = parts->pool.get(),
-                                      .metrics = &parts->metrics,
-                                      .auth = parts->auth.get(),
-                                      .certificates = parts->certificates.get(),
-                                      .audit = parts->audit.get(),
-                                      .state = &*parts->state,
-                                      .batches = parts->batches.get(),
-                                      .traces = parts->traces.get(),
-                                      .capturer = parts->capturer.get(),
-                                      .topology = &*parts->topology,
-                                      .cores = parts->cores.get(),
-                                      .torchserve = parts->torchserve.get()}));
+  ASSIGN_OR_RETURN(
+      parts->http,
+      HttpServer::Start(settings.server,
+                        {.repository = parts->repository.get(),
+                         .pool = parts->pool.get(),
+                         .metrics = &parts->metrics,
+                         .auth = parts->auth.get(),
+                         .certificates = parts->certificates.get(),
+                         .audit = parts->audit.get(),
+                         .state = &*parts->state,
+                         .batches = parts->batches.get(),
+                         .traces = parts->traces.get(),
+                         .capturer = parts->capturer.get(),
+                         .topology = &*parts->topology,
+                         .cores = parts->cores.get(),
+                         .torchserve = parts->torchserve.get(),
+                         .torchserve_management = parts->management.get(),
+                         .torchserve_tokens = parts->tokens.get()}));
   if (settings.server.grpc_port >= 0) {
     ASSIGN_OR_RETURN(
         parts->grpc,
@@ -319,7 +348,9 @@ StatusOr<std::unique_ptr<App>> App::Start(const config::Settings& settings,
                            .certificates = parts->certificates.get(),
                            .audit = parts->audit.get(),
                            .state = &*parts->state,
-                           .traces = parts->traces.get()}));
+                           .traces = parts->traces.get(),
+                           .torchserve = parts->torchserve.get(),
+                           .torchserve_management = parts->management.get()}));
   }
   std::unique_ptr<App> app(new App(std::move(parts)));
   LogInfo("listening", {{"host", settings.server.host},

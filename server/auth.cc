@@ -32,7 +32,18 @@ bool IsLoopback(std::string_view host) {
          host.find_first_not_of("0123456789.") == std::string_view::npos;
 }
 
-// The key of "Bearer KEY", the scheme in any case (RFC 9110, section 11.1).
+uint64_t FirstBytes(const Digest& digest) {
+  uint64_t bytes = 0;
+  std::memcpy(&bytes, digest.data(), sizeof bytes);
+  return bytes;
+}
+
+int64_t UnixNow() {
+  return std::chrono::system_clock::to_time_t(std::chrono::system_clock::now());
+}
+
+}  // namespace
+
 std::string_view BearerKey(std::string_view authorization) {
   constexpr std::string_view kScheme = "bearer ";
   if (authorization.size() < kScheme.size()) return {};
@@ -45,14 +56,6 @@ std::string_view BearerKey(std::string_view authorization) {
   return Trimmed(authorization.substr(kScheme.size()));
 }
 
-uint64_t FirstBytes(const Digest& digest) {
-  uint64_t bytes = 0;
-  std::memcpy(&bytes, digest.data(), sizeof bytes);
-  return bytes;
-}
-
-}  // namespace
-
 Auth::Auth(const config::ServerSettings& settings, const Clock* clock)
     : clock_(clock), token_rules_{settings.jwt_issuer, settings.jwt_audience} {
   if (!settings.jwt_jwks_file.empty()) {
@@ -64,7 +67,8 @@ Auth::Auth(const config::ServerSettings& settings, const Clock* clock)
 }
 
 StatusOr<std::unique_ptr<Auth>> Auth::Create(
-    const config::ServerSettings& settings, const Clock* clock) {
+    const config::ServerSettings& settings, const Clock* clock,
+    KeySource source) {
   std::unique_ptr<Auth> auth(new Auth(settings, clock));
   RETURN_IF_ERROR(auth->AddPlainKeys(settings));
   if (const Status used = auth->ReadKeys(); !used.ok()) {
@@ -76,7 +80,8 @@ StatusOr<std::unique_ptr<Auth>> Auth::Create(
           .At("jwt_jwks_file");
     }
   }
-  auth->required_ = !auth->plain_keys_.empty() || auth->scoped();
+  auth->required_ = !auth->plain_keys_.empty() || auth->scoped() ||
+                    source == KeySource::kIssued;
   if (!auth->required() && !settings.no_auth && settings.management_port >= 0 &&
       !IsLoopback(settings.management_host)) {
     return FailedPrecondition(
@@ -134,6 +139,11 @@ Status Auth::AddPlainKeys(const config::ServerSettings& settings) {
   return OkStatus();
 }
 
+void Auth::IssueKeys(std::vector<KeyEntry> keys) {
+  MutexLock lock(mu_);
+  UseFile({.keys = std::move(keys), .tenants = {}});
+}
+
 std::shared_ptr<Tenant> Auth::TenantOf(const std::string& name,
                                        const TenantLimits& limits) {
   const auto known = tenants_.find(name);
@@ -164,7 +174,8 @@ void Auth::UseFile(KeyFile file) {
   for (const KeyEntry& key : file.keys) {
     CallerPtr caller = FindSame(key);
     if (caller == nullptr) {
-      caller.reset(new Caller{key.id, tenants_.at(key.tenant), key.scopes});
+      caller.reset(new Caller{key.id, tenants_.at(key.tenant), key.scopes,
+                              key.expires_unix});
     }
     table->emplace(FirstBytes(key.digest), Known{key.digest, caller});
   }
@@ -190,6 +201,7 @@ CallerPtr Auth::FindSame(const KeyEntry& key) const {
     const Known& known = at->second;
     if (known.digest == key.digest && known.caller->id == key.id &&
         known.caller->scopes == key.scopes &&
+        known.caller->expires_unix == key.expires_unix &&
         known.caller->tenant == tenants_.at(key.tenant)) {
       return known.caller;
     }
@@ -245,9 +257,7 @@ Status Auth::CheckStillValid(const Caller& caller) {
                "open a new stream with another key")
         .Because("invalid_api_key");
   }
-  const int64_t now =
-      std::chrono::system_clock::to_time_t(std::chrono::system_clock::now());
-  if (caller.expires_unix != 0 && now >= caller.expires_unix) {
+  if (caller.expires_unix != 0 && UnixNow() >= caller.expires_unix) {
     return Unauthenticated(
                "the token of this stream has expired; open a new stream with "
                "another token")
@@ -263,10 +273,8 @@ StatusOr<CallerPtr> Auth::IdentifyToken(std::string_view token) {
     MutexLock lock(mu_);
     keys = jwks_;
   }
-  const int64_t now =
-      std::chrono::system_clock::to_time_t(std::chrono::system_clock::now());
   ASSIGN_OR_RETURN(const TokenClaims claims,
-                   VerifyToken(token, *keys, token_rules_, now));
+                   VerifyToken(token, *keys, token_rules_, UnixNow()));
   std::shared_ptr<Tenant> tenant;
   {
     MutexLock lock(mu_);
@@ -300,9 +308,16 @@ StatusOr<CallerPtr> Auth::Identify(std::string_view authorization,
     const auto [first, last] = table->equal_range(FirstBytes(digest));
     for (auto at = first; at != last; ++at) {
       if (CRYPTO_memcmp(at->second.digest.data(), digest.data(),
-                        digest.size()) == 0) {
-        return at->second.caller;
+                        digest.size()) != 0) {
+        continue;
       }
+      const CallerPtr& caller = at->second.caller;
+      if (caller->expires_unix == 0 || UnixNow() < caller->expires_unix) {
+        return caller;
+      }
+      return Unauthenticated("the key '" + caller->id +
+                             "' has expired; ask for a new one")
+          .Because("invalid_api_key");
     }
   }
   const bool none = bearer.empty() && api_key.empty();

@@ -10,6 +10,8 @@
 // with limits; that file is read again when it changes, and while it cannot be
 // used the keys of before stay and the log says why.
 //
+// Keys that the server makes itself (IssueKeys) replace those of before.
+//
 // A bearer value of three parts is a JSON Web Token where jwt_jwks_file is set,
 // see server/jwt.h.
 //
@@ -43,20 +45,33 @@ struct Caller {
   std::string id;                  // of the key; empty: nobody was asked
   std::shared_ptr<Tenant> tenant;  // never null
   Scopes scopes = kAllScopes;
-  int64_t expires_unix = 0;  // of a token; 0: never
+  int64_t expires_unix = 0;  // of a token or an issued key; 0: never
   // Set once the key is no longer in the file, or means something else there.
   // Relaxed: nothing else is published by it.
   mutable std::atomic<bool> revoked{false};
 };
 using CallerPtr = std::shared_ptr<const Caller>;
 
+// The key of "Bearer KEY", the scheme in any case (RFC 9110, section 11.1);
+// empty where it is none.
+std::string_view BearerKey(std::string_view authorization);
+
+// Where keys come from beside the settings.
+enum class KeySource { kSettings, kIssued };
+
 class Auth {
  public:
   // FAILED_PRECONDITION when the host is not a loopback address and there is
-  // neither a key nor --no-auth, or when a file cannot be used.
+  // neither a key nor --no-auth, or when a file cannot be used. With kIssued
+  // some key is always wanted, and nobody passes before IssueKeys.
   static StatusOr<std::unique_ptr<Auth>> Create(
       const config::ServerSettings& settings,
-      const Clock* clock = &Clock::Real());
+      const Clock* clock = &Clock::Real(),
+      KeySource source = KeySource::kSettings);
+
+  // The keys that pass from now on, beside those of the settings. Only with
+  // kIssued and without api_keys_file, which is read again by itself.
+  void IssueKeys(std::vector<KeyEntry> keys) EXCLUDES(mu_);
 
   // Without keys every caller passes, whatever it sends (clients always send
   // something). UNAUTHENTICATED otherwise. Never returns null.
@@ -101,8 +116,8 @@ class Auth {
   const Clock* const clock_;
   const TokenRules token_rules_;
   bool required_ = false;
-  std::vector<KeyEntry> plain_keys_;
-  CallerPtr anybody_;  // where no key is wanted
+  std::vector<KeyEntry> plain_keys_;  // of the settings
+  CallerPtr anybody_;                 // where no key is wanted
 
   Mutex mu_;
   bool is_refreshing_ GUARDED_BY(mu_) = false;

@@ -55,6 +55,7 @@ struct KeyEntry {
   Digest digest{};
   std::string tenant;
   Scopes scopes = 0;
+  int64_t expires_unix = 0;  // 0: never; keys of a file never do
 };
 
 inline constexpr std::string_view kDefaultTenant = "default";

@@ -45,8 +45,9 @@ struct CommandLine {
 // TorchServe's own words on the command line. True: it is one, and `value` was
 // taken where it has one.
 bool IsTorchServeFlag(const std::string& name, bool* has_value) {
-  for (const char* word : {"model-store", "ts-config", "log-config",
-                           "plugins-path", "workflow-store"}) {
+  for (const char* word :
+       {"model-store", "ts-config", "log-config", "plugins-path",
+        "workflow-store", "grpc-management-port"}) {
     if (name == word) return *has_value = true;
   }
   *has_value = false;
@@ -61,6 +62,9 @@ bool IsTorchServeFlag(const std::string& name, bool* has_value) {
 void TakeTorchServeFlag(const std::string& name, std::string value,
                         torchserve::ProfileSources& sources) {
   if (name == "model-store") sources.model_store = std::move(value);
+  if (name == "grpc-management-port") {
+    sources.grpc_management_port = std::move(value);
+  }
   if (name == "ts-config") sources.ts_config = std::move(value);
   if (name.starts_with("disable-token")) sources.disable_token_auth = true;
   if (name == "enable-model-api" || name == "model-api-enabled") {

@@ -49,6 +49,7 @@ std::optional<Scope> ScopeOf(GrpcRoute route) {
     case GrpcRoute::kModelInfer:
     case GrpcRoute::kModelStreamInfer:
     case GrpcRoute::kSharedMemory:
+    case GrpcRoute::kTorchServePredict:
       return Scope::kInfer;
     case GrpcRoute::kModelStatistics:
       return Scope::kMetrics;
@@ -57,6 +58,7 @@ std::optional<Scope> ScopeOf(GrpcRoute route) {
     case GrpcRoute::kRepositoryModelUnload:
     case GrpcRoute::kTraceSetting:
     case GrpcRoute::kLogSettings:
+    case GrpcRoute::kTorchServeManage:
       return Scope::kManage;
     default:
       return std::nullopt;
@@ -109,11 +111,21 @@ CallInfo CallReader::Read(::grpc::CallbackServerContext& context) {
 
 StatusOr<CallerPtr> CallReader::Identify(
     const ::grpc::CallbackServerContext& context, GrpcRoute route) const {
-  const bool is_health =
-      route == GrpcRoute::kServerLive || route == GrpcRoute::kServerReady;
+  const bool is_health = route == GrpcRoute::kServerLive ||
+                         route == GrpcRoute::kServerReady ||
+                         route == GrpcRoute::kTorchServePing;
   if (auth_ == nullptr || is_health) return CallerPtr();
   return auth_->Identify(Metadata(context, "authorization"),
                          Metadata(context, "x-api-key"));
+}
+
+StatusOr<CallInfo> CallReader::Admit(::grpc::CallbackServerContext& context,
+                                     GrpcRoute route, CallerPtr* caller) {
+  ASSIGN_OR_RETURN(*caller, Identify(context, route));
+  RETURN_IF_ERROR(Check(caller->get(), route));
+  CallInfo info = Read(context);
+  info.caller = *caller;
+  return info;
 }
 
 Status CallReader::Check(const Caller* caller, GrpcRoute route) const {

@@ -46,6 +46,10 @@ class CallReader {
                                GrpcRoute route) const;
   // An error where the key is not good for the method; caller may be null.
   Status Check(const Caller* caller, GrpcRoute route) const;
+  // All three: who calls and what the metadata says, or why the call is
+  // refused. `caller` is set where it is known, also then.
+  StatusOr<CallInfo> Admit(::grpc::CallbackServerContext& context,
+                           GrpcRoute route, CallerPtr* caller);
 
  private:
   std::string MakeId();

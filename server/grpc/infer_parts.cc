@@ -27,6 +27,13 @@ StatusOr<ModelHandle> BorrowFor(const CallInfo& info, Repository& repository,
   return repository.Borrow(name, version);
 }
 
+Status TakePermit(CallInfo& info) {
+  if (info.caller == nullptr) return OkStatus();
+  ASSIGN_OR_RETURN(Permit permit, info.caller->tenant->Admit());
+  info.permit = std::make_shared<const Permit>(std::move(permit));
+  return OkStatus();
+}
+
 int32_t PriorityOf(const CallInfo& info, int32_t asked) {
   return info.caller == nullptr ? asked
                                 : info.caller->tenant->PriorityOf(asked);

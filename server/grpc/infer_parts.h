@@ -45,6 +45,10 @@ StatusOr<ModelHandle> BorrowFor(const CallInfo& info, Repository& repository,
                                 const std::string& name,
                                 const std::string& version);
 
+// A place among the requests of the caller's tenant, kept by `info`; the
+// refusal where there is none.
+Status TakePermit(CallInfo& info);
+
 // The request's own priority, but none that goes before its tenant's.
 int32_t PriorityOf(const CallInfo& info, int32_t asked);
 

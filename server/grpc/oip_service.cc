@@ -238,13 +238,11 @@ class OipService final
       const inference::ModelInferRequest* request,
       inference::ModelInferResponse* response) override {
     CallerPtr caller;
-    StatusOr<CallInfo> info = Admit(GrpcRoute::kModelInfer, *context, &caller);
-    if (info.ok() && info->caller != nullptr) {
-      StatusOr<Permit> permit = info->caller->tenant->Admit();
-      if (permit.ok()) {
-        info->permit = std::make_shared<const Permit>(*std::move(permit));
-      } else {
-        info = permit.status();
+    StatusOr<CallInfo> info =
+        reader_->Admit(*context, GrpcRoute::kModelInfer, &caller);
+    if (info.ok()) {
+      if (Status permitted = TakePermit(*info); !permitted.ok()) {
+        info = std::move(permitted);
       }
     }
     if (!info.ok()) {
@@ -258,7 +256,7 @@ class OipService final
   ModelStreamInfer(CallbackServerContext* context) override {
     CallerPtr caller;
     StatusOr<CallInfo> info =
-        Admit(GrpcRoute::kModelStreamInfer, *context, &caller);
+        reader_->Admit(*context, GrpcRoute::kModelStreamInfer, &caller);
     if (!info.ok()) {
       parts_.recorder->Count(GrpcRoute::kModelStreamInfer, info.status(),
                              context->peer());
@@ -279,7 +277,7 @@ class OipService final
   ServerUnaryReactor* Answer(GrpcRoute route, CallbackServerContext* context,
                              bool changes, Work work) {
     CallerPtr caller;
-    const StatusOr<CallInfo> info = Admit(route, *context, &caller);
+    const StatusOr<CallInfo> info = reader_->Admit(*context, route, &caller);
     const Status status = info.ok() ? work() : info.status();
     if (changes) {
       WriteAudit({route, std::move(caller), context->peer(), "",
@@ -289,24 +287,14 @@ class OipService final
     return FinishWith(route, context, status);
   }
 
-  // Who calls, and what the metadata says; an error where the key is not good
-  // for the method. `caller` is set where it is known, also then.
-  StatusOr<CallInfo> Admit(GrpcRoute route, CallbackServerContext& context,
-                           CallerPtr* caller) {
-    ASSIGN_OR_RETURN(*caller, reader_->Identify(context, route));
-    RETURN_IF_ERROR(reader_->Check(caller->get(), route));
-    CallInfo info = reader_->Read(context);
-    info.caller = *caller;
-    return info;
-  }
-
   // The call ends when `start`'s argument is called, on any thread.
   template <typename Start>
   ServerUnaryReactor* AnswerLater(GrpcRoute route,
                                   CallbackServerContext* context,
                                   const std::string& model, Start start) {
     Audited audited{route, nullptr, context->peer(), model, ""};
-    const StatusOr<CallInfo> info = Admit(route, *context, &audited.caller);
+    const StatusOr<CallInfo> info =
+        reader_->Admit(*context, route, &audited.caller);
     if (!info.ok()) {
       WriteAudit(audited, info.status());
       return FinishWith(route, context, info.status());

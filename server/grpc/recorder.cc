@@ -11,14 +11,25 @@ namespace millrace::server {
 namespace {
 
 constexpr std::string_view kRoutes[] = {
-    "grpc/ServerLive",          "grpc/ServerReady",
-    "grpc/ModelReady",          "grpc/ServerMetadata",
-    "grpc/ModelMetadata",       "grpc/ModelInfer",
-    "grpc/ModelStreamInfer",    "grpc/ModelConfig",
-    "grpc/ModelStatistics",     "grpc/RepositoryIndex",
-    "grpc/RepositoryModelLoad", "grpc/RepositoryModelUnload",
-    "grpc/SharedMemory",        "grpc/TraceSetting",
-    "grpc/LogSettings",         "grpc/none",
+    "grpc/ServerLive",
+    "grpc/ServerReady",
+    "grpc/ModelReady",
+    "grpc/ServerMetadata",
+    "grpc/ModelMetadata",
+    "grpc/ModelInfer",
+    "grpc/ModelStreamInfer",
+    "grpc/ModelConfig",
+    "grpc/ModelStatistics",
+    "grpc/RepositoryIndex",
+    "grpc/RepositoryModelLoad",
+    "grpc/RepositoryModelUnload",
+    "grpc/SharedMemory",
+    "grpc/TraceSetting",
+    "grpc/LogSettings",
+    "grpc/TorchServePing",
+    "grpc/TorchServePredict",
+    "grpc/TorchServeManage",
+    "grpc/none",
 };
 static_assert(std::size(kRoutes) == static_cast<size_t>(GrpcRoute::kCount));
 

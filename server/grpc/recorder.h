@@ -36,7 +36,10 @@ enum class GrpcRoute {
   kSharedMemory,  // its six methods
   kTraceSetting,
   kLogSettings,
-  kNone,  // no method of ours
+  kTorchServePing,
+  kTorchServePredict,  // three methods
+  kTorchServeManage,   // six methods
+  kNone,               // no method of ours
   kCount,
 };
 

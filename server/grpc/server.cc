@@ -29,6 +29,7 @@
 #include "config/base/mutex.h"
 #include "server/grpc/credentials.h"
 #include "server/grpc/oip_service.h"
+#include "server/grpc/torchserve_services.h"
 #include "server/grpc/unknown_calls.h"
 
 namespace millrace::server {
@@ -88,17 +89,21 @@ class GrpcServerImpl final : public GrpcServer {
                  const GrpcServices& services)
       : reader_(services.auth, services.traces, services.clock,
                 settings.management_port >= 0),
+        management_reader_(services.auth, services.traces, services.clock,
+                           /*management_apart=*/false),
         recorder_(services.metrics, services.traces, settings.access_log),
-        service_(MakeOipService({.repository = services.repository,
-                                 .pool = services.pool,
-                                 .recorder = &recorder_,
-                                 .clock = services.clock,
-                                 .state = services.state,
-                                 .audit = services.audit,
-                                 .auth = services.auth},
-                                &reader_, &streams_)),
+        service_(MakeOipService(PartsOf(services), &reader_, &streams_)),
         unknown_calls_(MakeUnknownCalls(&reader_, &recorder_)),
-        credentials_(MakeCredentials(services.certificates)) {}
+        unknown_management_(MakeUnknownCalls(&management_reader_, &recorder_)),
+        credentials_(MakeCredentials(services.certificates)) {
+    if (services.torchserve == nullptr) return;
+    torchserve_inference_ = MakeTorchServeInference(
+        PartsOf(services), services.torchserve, &reader_, &streams_);
+    torchserve_management_ = MakeTorchServeManagement(
+        PartsOf(services), services.torchserve_management, &management_reader_);
+    management_port_wanted_ =
+        services.torchserve->options().grpc_management_port;
+  }
 
   ~GrpcServerImpl() override { Stop(std::chrono::steady_clock::now()); }
 
@@ -106,29 +111,24 @@ class GrpcServerImpl final : public GrpcServer {
                 ServerState initial_state) {
     SetUpLibraryOnce();
     ::grpc::ServerBuilder builder;
-    builder.AddChannelArgument(GRPC_ARG_ALLOW_REUSEPORT, 0);
-    builder.AddChannelArgument(GRPC_ARG_KEEPALIVE_TIME_MS, kKeepaliveMs);
-    builder.AddChannelArgument(GRPC_ARG_KEEPALIVE_TIMEOUT_MS,
-                               kKeepaliveTimeoutMs);
-    builder.AddChannelArgument(GRPC_ARG_MAX_METADATA_SIZE, kMaxMetadataBytes);
-    builder.SetMaxReceiveMessageSize(static_cast<int>(
-        std::min<int64_t>(settings.http_max_input_bytes, INT_MAX)));
+    Configure(builder, settings);
     builder.AddListeningPort(Address(settings.host, settings.grpc_port),
                              credentials_, &port_);
     builder.RegisterService(service_.get());
+    if (torchserve_inference_ != nullptr) {
+      builder.RegisterService(torchserve_inference_.get());
+    }
     builder.RegisterCallbackGenericService(unknown_calls_.get());
     server_ = builder.BuildAndStart();
     if (server_ == nullptr || port_ == 0) {
-      return FailedPrecondition(
-                 "cannot listen on " +
-                 Address(settings.host, settings.grpc_port) +
-                 " for gRPC: " + WhyNoPort(settings.host, settings.grpc_port) +
-                 "; choose another grpc_port (0 takes a free one, -1 turns "
-                 "gRPC off)")
+      return CannotListen(settings.host, settings.grpc_port,
+                          "choose another grpc_port (0 takes a free one, -1 "
+                          "turns gRPC off)")
           .At("grpc_port");
     }
     SetHealth(initial_state == ServerState::kReady);
-    return OkStatus();
+    return torchserve_management_ == nullptr ? OkStatus()
+                                             : ListenForManagement(settings);
   }
 
   void SetReady() override {
@@ -155,13 +155,68 @@ class GrpcServerImpl final : public GrpcServer {
     }
     StopAccepting();
     const auto left = deadline - std::chrono::steady_clock::now();
-    server_->Shutdown(
+    const auto until =
         std::chrono::system_clock::now() +
-        std::chrono::duration_cast<std::chrono::system_clock::duration>(left));
-    server_->Wait();
+        std::chrono::duration_cast<std::chrono::system_clock::duration>(left);
+    for (::grpc::Server* server : {management_server_.get(), server_.get()}) {
+      if (server == nullptr) continue;
+      server->Shutdown(until);
+      server->Wait();
+    }
   }
 
  private:
+  InferParts PartsOf(const GrpcServices& services) {
+    return {.repository = services.repository,
+            .pool = services.pool,
+            .recorder = &recorder_,
+            .clock = services.clock,
+            .state = services.state,
+            .audit = services.audit,
+            .auth = services.auth};
+  }
+
+  static void Configure(::grpc::ServerBuilder& builder,
+                        const config::ServerSettings& settings) {
+    builder.AddChannelArgument(GRPC_ARG_ALLOW_REUSEPORT, 0);
+    builder.AddChannelArgument(GRPC_ARG_KEEPALIVE_TIME_MS, kKeepaliveMs);
+    builder.AddChannelArgument(GRPC_ARG_KEEPALIVE_TIMEOUT_MS,
+                               kKeepaliveTimeoutMs);
+    builder.AddChannelArgument(GRPC_ARG_MAX_METADATA_SIZE, kMaxMetadataBytes);
+    builder.SetMaxReceiveMessageSize(static_cast<int>(
+        std::min<int64_t>(settings.http_max_input_bytes, INT_MAX)));
+  }
+
+  // TorchServe's management, where the management of REST is.
+  Status ListenForManagement(const config::ServerSettings& settings) {
+    const std::string& host = settings.management_port >= 0
+                                  ? settings.management_host
+                                  : settings.host;
+    ::grpc::ServerBuilder builder;
+    Configure(builder, settings);
+    builder.AddListeningPort(Address(host, management_port_wanted_),
+                             credentials_, &management_port_);
+    builder.RegisterService(torchserve_management_.get());
+    builder.RegisterCallbackGenericService(unknown_management_.get());
+    management_server_ = builder.BuildAndStart();
+    if (management_server_ == nullptr || management_port_ == 0) {
+      return CannotListen(host, management_port_wanted_,
+                          "choose another grpc_management_port (0 takes a free "
+                          "one)")
+          .At("grpc_management_port");
+    }
+    LogInfo("TorchServe's management over gRPC",
+            {{"host", host}, {"port", management_port_}});
+    return OkStatus();
+  }
+
+  static Status CannotListen(const std::string& host, int64_t port,
+                             const std::string& remedy) {
+    return FailedPrecondition("cannot listen on " + Address(host, port) +
+                              " for gRPC: " + WhyNoPort(host, port) + "; " +
+                              remedy);
+  }
+
   void SetHealth(bool serving) {
     auto* health = server_ ? server_->GetHealthCheckService() : nullptr;
     if (health == nullptr) return;
@@ -170,16 +225,25 @@ class GrpcServerImpl final : public GrpcServer {
   }
 
   CallReader reader_;
+  CallReader management_reader_;
   Recorder recorder_;
   InferStreams streams_;
   const std::unique_ptr<::grpc::Service> service_;
   const std::unique_ptr<::grpc::CallbackGenericService> unknown_calls_;
+  const std::unique_ptr<::grpc::CallbackGenericService> unknown_management_;
+  // Null: another profile than TorchServe's.
+  std::unique_ptr<::grpc::Service> torchserve_inference_;
+  std::unique_ptr<::grpc::Service> torchserve_management_;
+  int64_t management_port_wanted_ = 0;
   const std::shared_ptr<::grpc::ServerCredentials> credentials_;
   int port_ = 0;
+  int management_port_ = 0;
   Mutex mu_;
   bool accepting_ GUARDED_BY(mu_) = true;
   bool stopped_ GUARDED_BY(mu_) = false;
-  std::unique_ptr<::grpc::Server> server_;  // stops before what it serves
+  // Stop before what they serve.
+  std::unique_ptr<::grpc::Server> server_;
+  std::unique_ptr<::grpc::Server> management_server_;
 };
 
 }  // namespace

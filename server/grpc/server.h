@@ -1,7 +1,8 @@
 // The gRPC front end, by the callback API: grpc.health.v1.Health, reflection,
 // and inference.GRPCInferenceService (Open Inference Protocol with Triton's
-// ModelStreamInfer) over the same handlers as REST. gRPC and Abseil headers
-// stay in the sources of this folder.
+// ModelStreamInfer) over the same handlers as REST. With a TorchServe registry
+// also its InferenceAPIsService, and ManagementAPIsService on a port of its
+// own. gRPC and Abseil headers stay in the sources of this folder.
 //
 // Thread-safe.
 #pragma once
@@ -19,6 +20,8 @@
 #include "server/lifecycle/repository.h"
 #include "server/protocol_state.h"
 #include "server/tls.h"
+#include "server/torchserve/management.h"
+#include "server/torchserve/registry.h"
 #include "server/tracing/request_traces.h"
 
 namespace millrace::server {
@@ -31,7 +34,9 @@ struct GrpcServices {
   Certificates* certificates = nullptr;  // null: no TLS
   AuditLog* audit = nullptr;             // null: nothing is written
   ProtocolState* state = nullptr;
-  const RequestTraces* traces = nullptr;  // may be null
+  const RequestTraces* traces = nullptr;             // may be null
+  const torchserve::Registry* torchserve = nullptr;  // null: another profile
+  torchserve::Management* torchserve_management = nullptr;  // likewise
   const Clock* clock = &Clock::Real();
 };
 

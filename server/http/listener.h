@@ -26,7 +26,9 @@
 #include "server/lifecycle/repository.h"
 #include "server/protocol_state.h"
 #include "server/tls.h"
+#include "server/torchserve/management.h"
 #include "server/torchserve/registry.h"
+#include "server/torchserve/tokens.h"
 #include "server/tracing/capture.h"
 #include "server/tracing/request_traces.h"
 
@@ -47,6 +49,8 @@ struct HttpServices {
   const config::Topology* topology = nullptr;  // may be null
   const CoreAllocator* cores = nullptr;        // may be null
   torchserve::Registry* torchserve = nullptr;  // null: another profile
+  torchserve::Management* torchserve_management = nullptr;  // likewise
+  torchserve::Tokens* torchserve_tokens = nullptr;  // null: no key file
   const Clock* clock = &Clock::Real();
 };
 

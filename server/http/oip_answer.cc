@@ -6,7 +6,7 @@
 
 #include "config/base/json.h"
 #include "server/classification.h"
-#include "server/http/tensor_json.h"
+#include "server/tensor_json.h"
 #include "server/tensor_bytes.h"
 
 namespace millrace::server::http {

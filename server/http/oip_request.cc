@@ -11,7 +11,7 @@
 
 #include "config/base/json.h"
 #include "handlers/json_fields.h"
-#include "server/http/tensor_json.h"
+#include "server/tensor_json.h"
 #include "server/tensor_bytes.h"
 
 namespace millrace::server::http {

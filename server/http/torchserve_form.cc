@@ -6,6 +6,7 @@
 #include <nlohmann/json.hpp>
 
 #include "config/base/json.h"
+#include "server/torchserve/error_form.h"
 
 namespace millrace::server::http {
 namespace {
@@ -14,44 +15,6 @@ using Json = nlohmann::ordered_json;
 
 constexpr size_t kMaxFields = 1000;
 constexpr size_t kMaxBoundary = 70;
-
-struct Form {
-  int code;
-  std::string_view type;
-};
-
-Form FormOf(const Status& status) {
-  const std::string_view reason = status.reason();
-  if (reason == "method_not_allowed") return {405, "MethodNotAllowedException"};
-  if (reason == "route_not_found") return {404, "ResourceNotFoundException"};
-  if (reason == "default_version") return {403, "InvalidModelVersionException"};
-  if (reason == "invalid_model") return {400, "InvalidModelException"};
-  if (reason == "payload_too_large") return {413, "BadRequestException"};
-  if (reason == "not_explained") return {501, "NotImplementedException"};
-  if (reason == "workflow_not_found") return {404, "WorkflowNotFoundException"};
-  switch (status.code()) {
-    case StatusCode::kInvalidArgument:
-    case StatusCode::kOutOfRange:
-    case StatusCode::kFailedPrecondition:
-      return {400, "BadRequestException"};
-    case StatusCode::kUnauthenticated:
-    case StatusCode::kPermissionDenied:
-      return {400, "InvalidTokenException"};
-    case StatusCode::kNotFound:
-      return {404, status.field() == "model_version"
-                       ? "ModelVersionNotFoundException"
-                       : "ModelNotFoundException"};
-    case StatusCode::kAlreadyExists:
-      return {409, "ConflictStatusException"};
-    case StatusCode::kDeadlineExceeded:
-      return {408, "RequestTimeoutException"};
-    case StatusCode::kResourceExhausted:
-    case StatusCode::kUnavailable:
-      return {503, "ServiceUnavailableException"};
-    default:
-      return {500, "InternalServerException"};
-  }
-}
 
 std::string_view Trimmed(std::string_view text) {
   while (!text.empty() && (text.front() == ' ' || text.front() == '\t')) {
@@ -178,7 +141,7 @@ HttpResponse TorchServeStatus(int status, std::string_view text) {
 }
 
 HttpResponse TorchServeErrorResponse(const Status& status) {
-  const Form form = FormOf(status);
+  const torchserve::ErrorForm form = torchserve::ErrorFormOf(status);
   HttpResponse response = TorchServeResponse(
       form.code, DumpJson(Json{{"code", form.code},
                                {"type", std::string(form.type)},

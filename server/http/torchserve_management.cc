@@ -1,31 +1,23 @@
-// TorchServe's management API. The registry says at once what shall serve; the
-// repository brings it about on its own thread, which answers where the client
-// waits (synchronous=true).
-#include <unistd.h>
-
+// TorchServe's management API over REST: paths and queries become calls of
+// torchserve::Management.
 #include <algorithm>
-#include <nlohmann/json.hpp>
 #include <string>
 #include <utility>
 
-#include "config/base/json.h"
-#include "config/base/log.h"
-#include "config/base/mutex.h"
-#include "models/tensor/dtype.h"
 #include "server/http/pool_work.h"
 #include "server/http/torchserve_form.h"
 #include "server/http/torchserve_routes.h"
-#include "server/torchserve/registry.h"
+#include "server/torchserve/management.h"
+#include "server/torchserve/tokens.h"
 
 namespace millrace::server::http {
 namespace {
 
-using Json = nlohmann::ordered_json;
-using torchserve::Registered;
-using torchserve::Registry;
+using torchserve::Change;
+using torchserve::Management;
 
-constexpr int64_t kMostListed = 100;
-constexpr int64_t kFirstWorkerId = 9000;
+constexpr int kDone = 200;
+constexpr int kUnderWay = 202;
 
 struct ModelPath {
   std::string name, version, rest;
@@ -51,138 +43,51 @@ Status NoResource() {
       .Because("route_not_found");
 }
 
-// Makes the repository serve what the registry says of this model.
-void Apply(const Site& site, const std::string& name, Repository::Done done) {
-  Repository& repository = *site.services.repository;
-  MutexLock lock(site.services.torchserve->deciding());
-  if (site.services.torchserve->IsWanted(name)) {
-    repository.RequestLoad(name, "", std::move(done));
-  } else {
-    repository.RequestUnload(name, [done = std::move(done)](Status status) {
-      // It was never loaded.
-      done(status.code() == StatusCode::kNotFound ? OkStatus() : status);
-    });
-  }
+void Answer(const std::shared_ptr<Exchange>& exchange,
+            const StatusOr<Change>& change) {
+  exchange->Send(
+      change.ok()
+          ? TorchServeStatus(change->is_done ? kDone : kUnderWay, change->text)
+          : TorchServeErrorResponse(change.status()));
 }
 
-Status CheckModelApi(const Site& site) {
-  if (site.services.torchserve->options().model_api_enabled) return OkStatus();
-  return InvalidArgument(
-             "Requested method is not allowed, please refer to API document; "
-             "registering and unregistering wants --enable-model-api")
-      .Because("method_not_allowed");
+Management::Done AnswerTo(const std::shared_ptr<Exchange>& exchange) {
+  return
+      [exchange](const StatusOr<Change>& change) { Answer(exchange, change); };
 }
 
-// ---- listing and describing ----
+// What a caller may not use, it does not see either.
+Status CheckMayUse(const Exchange& exchange, const std::string& name) {
+  if (MayUse(exchange, name)) return OkStatus();
+  return NotFound("Model not found: " + name);
+}
 
 Status List(const Site& site, const std::shared_ptr<Exchange>& exchange) {
   ASSIGN_OR_RETURN(const Fields fields, ParseFields(exchange->request().query));
-  ASSIGN_OR_RETURN(const auto given_limit, NumberField(fields, "limit"));
-  ASSIGN_OR_RETURN(const auto given_token,
-                   NumberField(fields, "next_page_token"));
-  int64_t limit = given_limit.value_or(kMostListed);
-  if (limit < 0 || limit > kMostListed) limit = kMostListed;
-  const int64_t first = std::max<int64_t>(given_token.value_or(0), 0);
-  std::vector<Registered> all = site.services.torchserve->List();
-  std::erase_if(all, [&](const Registered& each) {
-    return !MayUse(*exchange, each.name);
-  });
-  const auto size = static_cast<int64_t>(all.size());
-  const int64_t begin = std::min(first, size);
-  const int64_t end = std::min(begin + limit, size);
-  Json body = Json::object();
-  if (first < size && end - begin == limit) {
-    body["nextPageToken"] = std::to_string(end);
-  }
-  body["models"] = Json::array();
-  for (int64_t i = begin; i < end; ++i) {
-    body["models"].push_back({{"modelName", all[static_cast<size_t>(i)].name},
-                              {"modelUrl", all[static_cast<size_t>(i)].url}});
-  }
-  exchange->Send(TorchServeResponse(200, DumpJson(body)));
+  ASSIGN_OR_RETURN(const auto limit, NumberField(fields, "limit"));
+  ASSIGN_OR_RETURN(const auto first, NumberField(fields, "next_page_token"));
+  exchange->Send(TorchServeResponse(
+      kDone,
+      site.services.torchserve_management->List(
+          limit.value_or(-1), first.value_or(0),
+          [&](const std::string& name) { return MayUse(*exchange, name); })));
   return OkStatus();
-}
-
-Json TensorsJson(const std::vector<models::TensorSpec>& specs) {
-  Json list = Json::array();
-  for (const models::TensorSpec& spec : specs) {
-    list.push_back({{"name", spec.name},
-                    {"datatype", std::string(models::DTypeName(spec.dtype))},
-                    {"shape", spec.dims}});
-  }
-  return list;
-}
-
-Json Describe(const Site& site, const Registered& model, bool customized) {
-  const StatusOr<std::shared_ptr<Servable>> serving =
-      site.services.repository->Find(model.name, model.version);
-  const bool serves = serving.ok() && model.min_workers > 0;
-  Json entry = {
-      {"modelName", model.name},
-      {"modelVersion", model.version},
-      {"modelUrl", model.url},
-      {"runtime", "python"},
-      {"minWorkers", model.min_workers},
-      {"maxWorkers", model.max_workers},
-      {"batchSize", model.batch_size},
-      {"maxBatchDelay", model.max_batch_delay_ms},
-      {"responseTimeout", model.response_timeout_s},
-      {"startupTimeout", model.startup_timeout_s},
-      {"deviceType", "cpu"},
-      {"loadedAtStartup", model.at_start},
-      {"workers", Json::array()},
-  };
-  const int64_t num_workers = serves ? (*serving)->instance_count() : 0;
-  for (int64_t i = 0; i < num_workers; ++i) {
-    entry["workers"].push_back({{"id", std::to_string(kFirstWorkerId + i)},
-                                {"startTime", model.start_time},
-                                {"status", "READY"},
-                                {"memoryUsage", 0},
-                                {"pid", static_cast<int64_t>(getpid())},
-                                {"gpu", false},
-                                {"gpuUsage", "N/A"}});
-  }
-  const int64_t pending = serves ? (*serving)->gate().in_flight() : 0;
-  entry["jobQueueStatus"] = {
-      {"remainingCapacity",
-       std::max<int64_t>(model.job_queue_size - pending, 0)},
-      {"pendingRequests", pending}};
-  if (customized && serves) {
-    if (const auto handler = (*serving)->ForTensors(); handler.ok()) {
-      entry["customizedMetadata"] = {
-          {"inputs", TensorsJson((*handler)->inputs())},
-          {"outputs", TensorsJson((*handler)->outputs())}};
-    }
-  }
-  return entry;
 }
 
 Status DescribeModel(const Site& site,
                      const std::shared_ptr<Exchange>& exchange) {
   const ModelPath path = PathOf(*exchange);
-  const Registry& registry = *site.services.torchserve;
   if (!path.rest.empty() && path.rest != "set-default") return NoResource();
-  if (path.name.empty() || !MayUse(*exchange, path.name)) {
-    return NotFound("Model not found: " + path.name);
-  }
+  if (path.name.empty()) return NotFound("Model not found: ");
+  RETURN_IF_ERROR(CheckMayUse(*exchange, path.name));
   ASSIGN_OR_RETURN(const Fields fields, ParseFields(exchange->request().query));
-  const bool customized = BoolField(fields, "customized", false);
-  Json list = Json::array();
-  if (path.version == "all") {
-    ASSIGN_OR_RETURN(const auto models, registry.FindAll(path.name));
-    for (const Registered& model : models) {
-      list.push_back(Describe(site, model, customized));
-    }
-  } else {
-    ASSIGN_OR_RETURN(const Registered model,
-                     registry.Find(path.name, path.version));
-    list.push_back(Describe(site, model, customized));
-  }
-  exchange->Send(TorchServeResponse(200, DumpJson(list)));
+  ASSIGN_OR_RETURN(
+      std::string text,
+      site.services.torchserve_management->Describe(
+          path.name, path.version, BoolField(fields, "customized", false)));
+  exchange->Send(TorchServeResponse(kDone, std::move(text)));
   return OkStatus();
 }
-
-// ---- changes ----
 
 StatusOr<torchserve::RegisterRequest> ReadRegistration(const Fields& fields) {
   torchserve::RegisterRequest request;
@@ -196,11 +101,7 @@ StatusOr<torchserve::RegisterRequest> ReadRegistration(const Fields& fields) {
     request.handler = *handler;
   }
   if (const auto* runtime = FindField(fields, "runtime")) {
-    if (*runtime != "PYTHON" && *runtime != "PYTHON3" && *runtime != "LSP" &&
-        *runtime != "python" && *runtime != "python3") {
-      return InvalidArgument("Invalid RuntimeType value: " +
-                             runtime->substr(0, 100));
-    }
+    RETURN_IF_ERROR(torchserve::CheckRuntime(*runtime));
   }
   for (const auto& [name, value] :
        {std::pair{"batch_size", &request.batch_size},
@@ -214,117 +115,56 @@ StatusOr<torchserve::RegisterRequest> ReadRegistration(const Fields& fields) {
 }
 
 Status Register(const Site& site, const std::shared_ptr<Exchange>& exchange) {
-  RETURN_IF_ERROR(CheckModelApi(site));
+  Management& management = *site.services.torchserve_management;
+  RETURN_IF_ERROR(management.CheckEnabled());
   ASSIGN_OR_RETURN(const Fields fields, ParseFields(exchange->request().query));
   ASSIGN_OR_RETURN(const torchserve::RegisterRequest request,
                    ReadRegistration(fields));
-  Registry& registry = *site.services.torchserve;
-  ASSIGN_OR_RETURN(const Registered model, registry.Register(request));
-  const std::string about =
-      "Model \"" + model.name + "\" Version: " + model.version +
-      " registered with " + std::to_string(model.min_workers) +
-      " initial workers";
-  if (model.min_workers == 0) {
-    exchange->Send(TorchServeStatus(
-        200, about + ". Use scale workers API to add workers for the model."));
-    return OkStatus();
-  }
-  const bool wait = BoolField(fields, "synchronous", true);
-  if (!wait) {
-    exchange->Send(TorchServeStatus(202, "Processing worker updates..."));
-  }
-  // `model` keeps the archive's files until the load has ended.
-  Apply(site, model.name,
-        [exchange, wait, about, model, &registry,
-         repository = site.services.repository](const Status& status) {
-          // The status is of all versions, the repository knows of this one.
-          const bool failed =
-              !status.ok() && !repository->Find(model.name, model.version).ok();
-          if (failed) {
-            // What cannot be loaded is not left behind.
-            const bool removed = registry.Discard(model);
-            LogError("model not loaded", {{"model", model.name},
-                                          {"removed", removed},
-                                          {"error", status.message()}});
-          }
-          if (!wait) return;
-          exchange->Send(failed ? TorchServeErrorResponse(status)
-                                : TorchServeStatus(200, about));
-        });
-  return OkStatus();
-}
-
-// What a caller may not use, it does not see either.
-Status CheckMayUse(const Exchange& exchange, const std::string& name) {
-  if (MayUse(exchange, name)) return OkStatus();
-  return NotFound("Model not found: " + name);
-}
-
-Status SetDefault(const Site& site, const std::shared_ptr<Exchange>& exchange,
-                  const ModelPath& path) {
-  RETURN_IF_ERROR(
-      site.services.torchserve->SetDefault(path.name, path.version));
-  exchange->Send(TorchServeStatus(
-      200, "Default version successfully updated for model \"" + path.name +
-               "\" to \"" + path.version + "\""));
+  management.Register(request, BoolField(fields, "synchronous", true),
+                      AnswerTo(exchange));
   return OkStatus();
 }
 
 Status Scale(const Site& site, const std::shared_ptr<Exchange>& exchange) {
+  Management& management = *site.services.torchserve_management;
   const ModelPath path = PathOf(*exchange);
   RETURN_IF_ERROR(CheckMayUse(*exchange, path.name));
-  if (path.rest == "set-default") return SetDefault(site, exchange, path);
+  if (path.rest == "set-default") {
+    Answer(exchange, management.SetDefault(path.name, path.version));
+    return OkStatus();
+  }
   if (!path.rest.empty()) return NoResource();
   ASSIGN_OR_RETURN(const Fields fields, ParseFields(exchange->request().query));
   ASSIGN_OR_RETURN(const auto min_worker, NumberField(fields, "min_worker"));
   const int64_t least = min_worker.value_or(1);
   ASSIGN_OR_RETURN(const auto max_worker, NumberField(fields, "max_worker"));
-  ASSIGN_OR_RETURN(const auto timeout, NumberField(fields, "timeout"));
-  static_cast<void>(timeout);  // the last requests of an instance are awaited
-  Registry& registry = *site.services.torchserve;
-  ASSIGN_OR_RETURN(const Registered before,
-                   registry.Find(path.name, path.version));
-  RETURN_IF_ERROR(registry.Scale(path.name, before.version, least,
-                                 max_worker.value_or(least)));
-  const bool wait = BoolField(fields, "synchronous", false);
-  if (!wait) {
-    exchange->Send(TorchServeStatus(202, "Processing worker updates..."));
-  }
-  std::string text =
-      "Workers scaled to " + std::to_string(least) + " for model: " + path.name;
-  if (!path.version.empty()) text += ", version: " + path.version;
-  Apply(site, path.name,
-        [exchange, wait, text, before, &registry](const Status& status) {
-          if (!status.ok()) {
-            const Status undone =
-                registry.Scale(before.name, before.version, before.min_workers,
-                               before.max_workers);
-            LogError("workers not scaled", {{"model", before.name},
-                                            {"undone", undone.ok()},
-                                            {"error", status.message()}});
-          }
-          if (!wait) return;
-          exchange->Send(status.ok() ? TorchServeStatus(200, text)
-                                     : TorchServeErrorResponse(status));
-        });
+  // Read for its form: the last requests of an instance are always awaited.
+  RETURN_IF_ERROR(NumberField(fields, "timeout").status());
+  management.Scale(path.name, path.version, least, max_worker.value_or(least),
+                   BoolField(fields, "synchronous", false), AnswerTo(exchange));
   return OkStatus();
 }
 
 Status Unregister(const Site& site, const std::shared_ptr<Exchange>& exchange) {
-  RETURN_IF_ERROR(CheckModelApi(site));
+  Management& management = *site.services.torchserve_management;
+  RETURN_IF_ERROR(management.CheckEnabled());
   const ModelPath path = PathOf(*exchange);
   if (!path.rest.empty()) return NoResource();
   RETURN_IF_ERROR(CheckMayUse(*exchange, path.name));
-  ASSIGN_OR_RETURN(const Registered removed,
-                   site.services.torchserve->Remove(path.name, path.version));
-  Apply(site, path.name, [exchange, removed](const Status& status) {
-    if (!status.ok()) {
-      LogWarning("model left with an error",
-                 {{"model", removed.name}, {"error", status.message()}});
-    }
-    exchange->Send(
-        TorchServeStatus(200, "Model \"" + removed.name + "\" unregistered"));
-  });
+  management.Unregister(path.name, path.version, AnswerTo(exchange));
+  return OkStatus();
+}
+
+// GET /token?type=inference|management, with the API key.
+Status RenewToken(const Site& site, const std::shared_ptr<Exchange>& exchange) {
+  torchserve::Tokens* tokens = site.services.torchserve_tokens;
+  if (tokens == nullptr) return NoResource();
+  RETURN_IF_ERROR(
+      tokens->CheckApiKey(exchange->request().Header("authorization")));
+  ASSIGN_OR_RETURN(const Fields fields, ParseFields(exchange->request().query));
+  const std::string* type = FindField(fields, "type");
+  ASSIGN_OR_RETURN(std::string text, tokens->Renew(type ? *type : ""));
+  exchange->Send(TorchServeResponse(kDone, std::move(text)));
   return OkStatus();
 }
 
@@ -349,6 +189,10 @@ void ServeTorchScale(const Site& site,
 void ServeTorchUnregister(const Site& site,
                           const std::shared_ptr<Exchange>& exchange) {
   RunOnPool(site, exchange, Unregister, TorchServeErrorResponse);
+}
+void ServeTorchToken(const Site& site,
+                     const std::shared_ptr<Exchange>& exchange) {
+  RunOnPool(site, exchange, RenewToken, TorchServeErrorResponse);
 }
 
 }  // namespace millrace::server::http

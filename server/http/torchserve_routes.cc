@@ -87,6 +87,10 @@ constexpr Route kManagement[] = {
      "TorchServe: workers of a model; NAME/VERSION/set-default", "", "Any"},
     {"DELETE", "/models/{model}", ServeTorchUnregister,
      "TorchServe: unregisters a model", "", "Any"},
+    // Its own check: the key that renews others is good for nothing else.
+    {"GET", "/token", ServeTorchToken,
+     "TorchServe: a new key for inference or management (?type=)", "", "Any",
+     kPublic},
     {"GET", "/workflows/{workflow}", ServeTorchWorkflow,
      "TorchServe: workflows: not offered", "", "Any"},
 };

@@ -30,6 +30,7 @@ void ServeTorchRegister(const Site&, const std::shared_ptr<Exchange>&);
 void ServeTorchDescribe(const Site&, const std::shared_ptr<Exchange>&);
 void ServeTorchScale(const Site&, const std::shared_ptr<Exchange>&);
 void ServeTorchUnregister(const Site&, const std::shared_ptr<Exchange>&);
+void ServeTorchToken(const Site&, const std::shared_ptr<Exchange>&);
 
 // torchserve_routes.cc: descriptions in OpenAPI 3.0.1.
 void ServeTorchInferenceApi(const Site&, const std::shared_ptr<Exchange>&);

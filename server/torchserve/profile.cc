@@ -52,16 +52,13 @@ constexpr NoEffect kNoEffect[] = {
      "ts_header_key_sequence_id ts_header_key_sequence_start "
      "ts_header_key_sequence_end",
      "there are no workflows, snapshots and sequences"},
-    {"grpc_management_port grpc_management_address grpc_inference_address "
+    {"grpc_management_address grpc_inference_address "
      "grpc_inference_max_connection_age_ms "
      "grpc_management_max_connection_age_ms "
      "grpc_inference_max_connection_age_grace_ms "
      "grpc_management_max_connection_age_grace_ms enable_grpc_ssl",
-     "gRPC has one port, with the host and certificate of HTTP"},
+     "gRPC has the host and the certificate of HTTP"},
     {"ts_open_inference_protocol", "KServe v2 is always spoken"},
-    {"token_expiration_min",
-     "tokens do not expire by themselves; --api-keys-file has keys with "
-     "scopes"},
     {"keystore_type", "--ssl-cert-file and --ssl-key-file name PEM files"},
     {"use_env_allowed_urls", "allowed_urls is read where it stands"},
 };
@@ -70,6 +67,8 @@ constexpr std::string_view kKnown[] = {"inference_address",
                                        "management_address",
                                        "metrics_address",
                                        "grpc_inference_port",
+                                       "grpc_management_port",
+                                       "token_expiration_min",
                                        "model_store",
                                        "load_models",
                                        "models",
@@ -259,6 +258,12 @@ class Reader {
     } else if (key == "grpc_inference_port") {
       ASSIGN_OR_RETURN(const int64_t port, Number(key, value, 0, 65535));
       Flag("grpc_port", std::to_string(port));
+    } else if (key == "grpc_management_port") {
+      ASSIGN_OR_RETURN(registry.grpc_management_port,
+                       Number(key, value, 0, 65535));
+    } else if (key == "token_expiration_min") {
+      ASSIGN_OR_RETURN(const int64_t minutes, Number(key, value, 1, 5'256'000));
+      registry.token_lifetime_s = minutes * 60;
     } else if (key == "cors_allowed_origin") {
       Flag("cors_allow_origin", value);
     } else if (key == "private_key_file") {
@@ -418,6 +423,9 @@ StatusOr<Profile> ReadProfile(const ProfileSources& given) {
   }
   if (!sources.model_store.empty()) {
     Put(properties, "model_store", sources.model_store);
+  }
+  if (!sources.grpc_management_port.empty()) {
+    Put(properties, "grpc_management_port", sources.grpc_management_port);
   }
   if (sources.enable_model_api) Put(properties, "enable_model_api", "true");
   if (sources.disable_token_auth) {

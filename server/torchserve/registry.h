@@ -37,6 +37,8 @@ struct ModelDefaults {
 struct RegistryOptions {
   std::string model_store;  // empty: nothing can be registered
   bool model_api_enabled = false;
+  int64_t grpc_management_port = 7071;  // 0: a free one
+  int64_t token_lifetime_s = 3600;
   // As the property says; empty: workers are added by request.
   std::optional<int64_t> default_workers;
   int64_t default_response_timeout_s = 120;

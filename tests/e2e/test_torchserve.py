@@ -42,9 +42,10 @@ corpus, replay, differences, archives = modules()
 
 @contextlib.contextmanager
 def torchserve(*flags, env=None):
-    """With ports of its own: http_port, management, metrics."""
-    server = Server("--profile", "torchserve", *flags, "--http-port", "0",
-                    "--grpc-port", "0", "--management-port", "0",
+    """With ports of its own: http_port, management, metrics; no key is wanted."""
+    server = Server("--profile", "torchserve", "--disable-token-auth", *flags,
+                    "--http-port", "0", "--grpc-port", "0",
+                    "--grpc-management-port", "0", "--management-port", "0",
                     "--metrics-port", "0", env=env)
     try:
         server.ports = {
@@ -179,8 +180,7 @@ def test_lines_of_the_documentation(store, tmp_path):
     (tmp_path / "instances.json").write_text(
         json.dumps({"instances": [[1, -2, .25]]}))
     with torchserve("--start", "--ncs", "--model-store", store, "--models",
-                    "linear=linear.mar", "--disable-token-auth",
-                    "--enable-model-api") as server:
+                    "linear=linear.mar", "--enable-model-api") as server:
         numbers = {"8080": "inference", "8081": "management"}
         for line, expected in LINES:
             real = re.sub(r":(808[01])",

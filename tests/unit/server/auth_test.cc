@@ -119,5 +119,34 @@ TEST(Auth, EmptyKeysAreNoKeys) {
   EXPECT_FALSE(Auth::Create(WithKey(" , ")).ok());
 }
 
+TEST(Auth, IssuedKeysReplaceThoseOfBeforeAndExpire) {
+  config::ServerSettings settings;
+  settings.host = "0.0.0.0";
+  const auto auth = Auth::Create(settings, &Clock::Real(), KeySource::kIssued);
+  ASSERT_TRUE(auth.ok()) << auth.status().message();
+  EXPECT_FALSE((*auth)->scoped());
+  EXPECT_FALSE((*auth)->Identify("Bearer first", "").ok());
+  const auto entry = [](std::string_view key, int64_t expires_unix) {
+    return KeyEntry{.id = std::string(key),
+                    .digest = Sha256(key),
+                    .tenant = std::string(kDefaultTenant),
+                    .scopes = static_cast<Scopes>(Scope::kInfer),
+                    .expires_unix = expires_unix};
+  };
+  (*auth)->IssueKeys({entry("first", 0), entry("old", 1)});
+  const auto first = (*auth)->Identify("Bearer first", "");
+  ASSERT_TRUE(first.ok());
+  EXPECT_TRUE((*auth)->Check(**first, Scope::kInfer).ok());
+  EXPECT_EQ((*auth)->Check(**first, Scope::kManage).code(),
+            StatusCode::kPermissionDenied);
+  const auto old = (*auth)->Identify("Bearer old", "");
+  EXPECT_EQ(old.status().code(), StatusCode::kUnauthenticated);
+  EXPECT_NE(old.status().message().find("expired"), std::string::npos);
+  (*auth)->IssueKeys({entry("second", 0)});
+  EXPECT_FALSE((*auth)->Identify("Bearer first", "").ok());
+  EXPECT_FALSE((*auth)->CheckStillValid(**first).ok());
+  EXPECT_TRUE((*auth)->Identify("Bearer second", "").ok());
+}
+
 }  // namespace
 }  // namespace millrace::server

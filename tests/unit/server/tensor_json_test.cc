@@ -1,4 +1,4 @@
-#include "server/http/tensor_json.h"
+#include "server/tensor_json.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -11,7 +11,7 @@
 
 #include "models/tensor/float16.h"
 
-namespace millrace::server::http {
+namespace millrace::server {
 namespace {
 
 using models::DType;
@@ -131,4 +131,4 @@ TEST(TensorJson, CannotWriteWhatJsonCannotSay) {
 }
 
 }  // namespace
-}  // namespace millrace::server::http
+}  // namespace millrace::server

@@ -12,9 +12,9 @@
 #include "handlers/task.h"
 #include "models/tensor/tensor_spec.h"
 
-namespace millrace::server::http {
+namespace millrace::server::torchserve {
 
-struct TorchServeInputs {
+struct PredictionInputs {
   std::vector<handlers::NamedTensor> tensors;
   bool is_row = false;  // results are told without the dimension of the batch
 };
@@ -23,12 +23,12 @@ struct TorchServeInputs {
 // belong to inputs by their names; a graph of one input also takes "data",
 // "body" and a part without a name. A JSON object holds inputs by their names.
 // INVALID_ARGUMENT names the input.
-StatusOr<TorchServeInputs> ReadTensors(
+StatusOr<PredictionInputs> ReadTensors(
     std::vector<handlers::TaskPart> parts,
     const std::vector<models::TensorSpec>& specs);
 
 // KServe v1: {"instances": [...]}, each one a row.
-StatusOr<TorchServeInputs> ReadInstances(
+StatusOr<PredictionInputs> ReadInstances(
     const nlohmann::ordered_json& body,
     const std::vector<models::TensorSpec>& specs);
 
@@ -36,4 +36,4 @@ StatusOr<TorchServeInputs> ReadInstances(
 StatusOr<std::string> TensorsJson(
     const std::vector<handlers::NamedTensor>& outputs, bool is_row);
 
-}  // namespace millrace::server::http
+}  // namespace millrace::server::torchserve

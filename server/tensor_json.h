@@ -18,7 +18,7 @@
 #include "models/tensor/tensor.h"
 #include "server/tensor_bytes.h"
 
-namespace millrace::server::http {
+namespace millrace::server {
 
 // One tensor's `data`. Errors name the input.
 class TensorReader final : public JsonArraySink {
@@ -66,4 +66,4 @@ Status AppendData(const std::string& name, const models::Tensor& tensor,
 Status AppendNested(const std::string& name, const models::Tensor& tensor,
                     int first_axis, std::string& text);
 
-}  // namespace millrace::server::http
+}  // namespace millrace::server

@@ -1,14 +1,14 @@
-#include "server/http/torchserve_tensors.h"
+#include "server/torchserve/tensors.h"
 
 #include <algorithm>
 #include <nlohmann/json.hpp>
 #include <utility>
 
 #include "config/base/json.h"
-#include "server/http/tensor_json.h"
 #include "server/tensor_bytes.h"
+#include "server/tensor_json.h"
 
-namespace millrace::server::http {
+namespace millrace::server::torchserve {
 namespace {
 
 using Json = nlohmann::ordered_json;
@@ -183,7 +183,7 @@ class Collector {
     return Add(*spec, std::move(tensor), is_row);
   }
 
-  StatusOr<TorchServeInputs> Done() {
+  StatusOr<PredictionInputs> Done() {
     for (const TensorSpec& spec : specs_) {
       const bool given =
           std::any_of(inputs_.tensors.begin(), inputs_.tensors.end(),
@@ -214,12 +214,12 @@ class Collector {
   }
 
   const std::vector<TensorSpec>& specs_;
-  TorchServeInputs inputs_;
+  PredictionInputs inputs_;
 };
 
 }  // namespace
 
-StatusOr<TorchServeInputs> ReadTensors(std::vector<handlers::TaskPart> parts,
+StatusOr<PredictionInputs> ReadTensors(std::vector<handlers::TaskPart> parts,
                                        const std::vector<TensorSpec>& specs) {
   Collector collector(specs);
   for (const handlers::TaskPart& part : parts) {
@@ -228,7 +228,7 @@ StatusOr<TorchServeInputs> ReadTensors(std::vector<handlers::TaskPart> parts,
   return collector.Done();
 }
 
-StatusOr<TorchServeInputs> ReadInstances(const Json& body,
+StatusOr<PredictionInputs> ReadInstances(const Json& body,
                                          const std::vector<TensorSpec>& specs) {
   const auto at = body.is_object() ? body.find("instances") : body.end();
   if (!body.is_object() || at == body.end() || !at->is_array() || at->empty()) {
@@ -276,4 +276,4 @@ StatusOr<std::string> TensorsJson(
   return text;
 }
 
-}  // namespace millrace::server::http
+}  // namespace millrace::server::torchserve

@@ -1,7 +1,7 @@
 // Numbers come and go one by one: a tensor has too many for a tree. A flat list
 // is accepted. A nested one must be nested as the shape says, because a
 // transposed list is a frequent mistake.
-#include "server/http/tensor_json.h"
+#include "server/tensor_json.h"
 
 #include <charconv>
 #include <cmath>
@@ -12,7 +12,7 @@
 
 #include "models/tensor/float16.h"
 
-namespace millrace::server::http {
+namespace millrace::server {
 namespace {
 
 using models::BFloat16;
@@ -285,4 +285,4 @@ Status AppendNested(const std::string& name, const Tensor& tensor,
       .At(name);
 }
 
-}  // namespace millrace::server::http
+}  // namespace millrace::server

@@ -1,0 +1,70 @@
+// What TorchServe's management API does, whichever wire it came by. The
+// registry says at once what shall serve; the repository brings it about on its
+// own thread, which answers where the client waits.
+//
+// Thread-safe. Call it on the handler pool: archives are unpacked.
+#pragma once
+
+#include <functional>
+#include <string>
+#include <string_view>
+
+#include "config/base/status.h"
+#include "server/lifecycle/repository.h"
+#include "server/torchserve/registry.h"
+
+namespace millrace::server::torchserve {
+
+// A change that was made, or is under way.
+struct Change {
+  bool is_done = true;  // false: it goes on (202 over REST)
+  std::string text;     // "Model \"x\" unregistered"
+};
+
+class Management {
+ public:
+  // Both outlive it and every `done`.
+  Management(Registry* registry, Repository* repository)
+      : registry_(*registry), repository_(*repository) {}
+
+  // INVALID_ARGUMENT ("method_not_allowed") where models may not be registered.
+  Status CheckEnabled() const;
+
+  // Whether the caller sees the model.
+  using MayUse = std::function<bool(const std::string& name)>;
+  // {"nextPageToken": "…", "models": […]}. `limit` beyond 1 to 100: 100.
+  std::string List(int64_t limit, int64_t first, const MayUse& may_use) const;
+  // A list of one version, or of "all". NOT_FOUND as Registry::Find.
+  StatusOr<std::string> Describe(const std::string& name,
+                                 const std::string& version,
+                                 bool customized) const;
+
+  // Called once, on any thread.
+  using Done = std::function<void(const StatusOr<Change>&)>;
+  // `wait`: `done` is called when the workers serve or cannot, else at once. A
+  // registration whose model cannot be loaded is taken back.
+  void Register(const RegisterRequest& request, bool wait, Done done);
+  void Scale(const std::string& name, const std::string& version,
+             int64_t min_workers, int64_t max_workers, bool wait, Done done);
+  StatusOr<Change> SetDefault(const std::string& name,
+                              const std::string& version);
+  void Unregister(const std::string& name, const std::string& version,
+                  Done done);
+
+ private:
+  // Makes the repository serve what the registry says of this model.
+  void Apply(const std::string& name, Repository::Done done);
+  Status TryRegister(const RegisterRequest& request, bool wait,
+                     const Done& done);
+  Status TryScale(const std::string& name, const std::string& version,
+                  int64_t min_workers, int64_t max_workers, bool wait,
+                  const Done& done);
+
+  Registry& registry_;
+  Repository& repository_;
+};
+
+// A name of `runtime` that clients may give; there is only one here.
+Status CheckRuntime(std::string_view runtime);
+
+}  // namespace millrace::server::torchserve

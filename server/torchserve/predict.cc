@@ -1,0 +1,207 @@
+#include "server/torchserve/predict.h"
+
+#include <algorithm>
+#include <chrono>
+#include <nlohmann/json.hpp>
+#include <optional>
+#include <utility>
+
+#include "config/base/json.h"
+#include "server/torchserve/tensors.h"
+
+namespace millrace::server::torchserve {
+namespace {
+
+using Json = nlohmann::ordered_json;
+
+Status NoWorkers(const std::string& name) {
+  return Unavailable("Model \"" + name +
+                     "\" has no worker to serve inference request. Please use "
+                     "scale workers API to add workers.");
+}
+
+Clock::Time DeadlineOf(const PredictionCall& call, const Registered& model) {
+  if (model.response_timeout_s == 0) return call.deadline;
+  return std::min(
+      call.deadline,
+      call.clock->Now() + std::chrono::seconds(model.response_timeout_s));
+}
+
+// What stands around the values of an answer.
+struct Frame {
+  std::string before, after;
+};
+
+void StartTensors(Prediction prediction, handlers::TensorHandler* handler,
+                  PredictionInputs inputs, Frame frame, PredictionCall call,
+                  PredictionDone done) {
+  handlers::TensorRequest request;
+  request.inputs = std::move(inputs.tensors);
+  request.deadline = DeadlineOf(call, prediction.model);
+  request.priority = call.priority;
+  request.trace = std::move(call.trace);
+  // Let go of by the ending itself, as for KServe v2.
+  auto held = std::make_shared<std::optional<ModelHandle>>(
+      std::move(prediction.handle));
+  handler->Start(
+      std::move(request),
+      [held, is_row = inputs.is_row, frame = std::move(frame),
+       done =
+           std::move(done)](const StatusOr<handlers::TensorResponse>& answer) {
+        StatusOr<std::string> text =
+            answer.ok() ? TensorsJson(answer->outputs, is_row)
+                        : StatusOr<std::string>(answer.status());
+        if (text.ok()) {
+          done(PredictionBody{.text = frame.before + *text + frame.after});
+        } else {
+          done(text.status());
+        }
+        held->reset();
+      },
+      std::move(call.stop));
+}
+
+// {"instances": ["…", {"data": "…"}, {"b64": "…"}]}: each text is an item.
+StatusOr<std::vector<handlers::TaskPart>> ReadTaskInstances(
+    std::string_view text) {
+  ASSIGN_OR_RETURN(const Json body, ParseJson(text));
+  const Status wrong =
+      InvalidArgument(
+          "the body must be a JSON object with a list of instances, which are "
+          "texts or {\"data\": \"…\"} in base64")
+          .At("instances");
+  const auto at = body.is_object() ? body.find("instances") : body.end();
+  if (at == body.end() || !at->is_array()) return wrong;
+  std::vector<handlers::TaskPart> parts;
+  for (const Json& item : *at) {
+    const Json* value = &item;
+    for (const char* key : {"data", "body", "b64"}) {
+      if (!item.is_object() || !item.contains(key)) continue;
+      value = &item[key];
+      break;
+    }
+    if (!value->is_string()) return wrong;
+    // The task of pictures undoes base64.
+    parts.push_back({.bytes = value->get<std::string>()});
+  }
+  return parts;
+}
+
+PredictionBody PredictionsBody(const handlers::TaskResponse& response) {
+  std::string text = "{\"predictions\":[";
+  for (size_t i = 0; i < response.results.size(); ++i) {
+    if (i > 0) text += ',';
+    text += response.results[i];
+  }
+  return {.text = text + "]}"};
+}
+
+PredictionBody WholeBody(handlers::TaskResponse response) {
+  std::string type = response.content_type;
+  return {.content_type = std::move(type),
+          .text = TaskBody(std::move(response))};
+}
+
+using MakeBody = PredictionBody (*)(handlers::TaskResponse);
+
+void StartTask(Prediction prediction, handlers::TaskHandler* handler,
+               std::vector<handlers::TaskPart> parts, MakeBody make_body,
+               PredictionCall call, PredictionDone done) {
+  handlers::TaskRequest request;
+  request.parts = std::move(parts);
+  request.deadline = DeadlineOf(call, prediction.model);
+  request.priority = call.priority;
+  request.trace = std::move(call.trace);
+  auto held = std::make_shared<std::optional<ModelHandle>>(
+      std::move(prediction.handle));
+  handler->Start(
+      std::move(request),
+      [held, make_body,
+       done = std::move(done)](StatusOr<handlers::TaskResponse> answer) {
+        if (answer.ok()) {
+          done(make_body(*std::move(answer)));
+        } else {
+          done(answer.status());
+        }
+        held->reset();
+      },
+      std::move(call.stop));
+}
+
+void StampParsed(const PredictionCall& call) {
+  call.trace->Stamp(Stage::kParsed, call.clock->Now());
+}
+
+}  // namespace
+
+StatusOr<Prediction> FindPrediction(const Registry& registry,
+                                    const std::string& name,
+                                    const std::string& version,
+                                    const Borrow& borrow) {
+  ASSIGN_OR_RETURN(Registered model, registry.Find(name, version));
+  if (model.min_workers == 0) return NoWorkers(name);
+  StatusOr<ModelHandle> handle = borrow(name, model.version);
+  // It is being loaded, or could not be.
+  if (handle.status().code() == StatusCode::kNotFound) return NoWorkers(name);
+  if (!handle.ok()) return handle.status();
+  return Prediction{std::move(model), *std::move(handle)};
+}
+
+bool IsHealthy(const Registry& registry, const Repository& repository) {
+  if (repository.state() == ServerState::kDraining) return false;
+  const std::vector<Registered> models = registry.List();
+  return std::all_of(models.begin(), models.end(),
+                     [&](const Registered& model) {
+                       return model.min_workers == 0 ||
+                              repository.Find(model.name, model.version).ok();
+                     });
+}
+
+Status StartPrediction(Prediction prediction,
+                       std::vector<handlers::TaskPart> parts,
+                       PredictionCall call, PredictionDone done) {
+  if (const auto task = prediction.handle->ForTask(); task.ok()) {
+    StampParsed(call);
+    StartTask(std::move(prediction), *task, std::move(parts), WholeBody,
+              std::move(call), std::move(done));
+    return OkStatus();
+  }
+  ASSIGN_OR_RETURN(handlers::TensorHandler * handler,
+                   prediction.handle->ForTensors());
+  ASSIGN_OR_RETURN(PredictionInputs inputs,
+                   ReadTensors(std::move(parts), handler->inputs()));
+  StampParsed(call);
+  StartTensors(std::move(prediction), handler, std::move(inputs), {},
+               std::move(call), std::move(done));
+  return OkStatus();
+}
+
+Status StartInstances(Prediction prediction, std::string_view body,
+                      PredictionCall call, PredictionDone done) {
+  if (const auto task = prediction.handle->ForTask(); task.ok()) {
+    ASSIGN_OR_RETURN(std::vector<handlers::TaskPart> parts,
+                     ReadTaskInstances(body));
+    StampParsed(call);
+    StartTask(
+        std::move(prediction), *task, std::move(parts),
+        [](handlers::TaskResponse response) {
+          return PredictionsBody(response);
+        },
+        std::move(call), std::move(done));
+    return OkStatus();
+  }
+  ASSIGN_OR_RETURN(handlers::TensorHandler * handler,
+                   prediction.handle->ForTensors());
+  ASSIGN_OR_RETURN(
+      const Json json,
+      ParseJson(body, {.max_depth = 16, .max_values = 50'000'000}));
+  ASSIGN_OR_RETURN(PredictionInputs inputs,
+                   ReadInstances(json, handler->inputs()));
+  inputs.is_row = false;
+  StampParsed(call);
+  StartTensors(std::move(prediction), handler, std::move(inputs),
+               {"{\"predictions\":", "}"}, std::move(call), std::move(done));
+  return OkStatus();
+}
+
+}  // namespace millrace::server::torchserve

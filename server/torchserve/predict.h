@@ -1,0 +1,73 @@
+// Predictions of registered models, whichever wire asked for them. A model's
+// task gets the parts where it has one (pictures, texts), else its tensors;
+// both through its batcher.
+//
+//   ASSIGN_OR_RETURN(Prediction prediction, FindPrediction(…));
+//   RETURN_IF_ERROR(StartPrediction(std::move(prediction), std::move(call),
+//   done));
+//
+// Call the Start functions on a thread of the handler pool: they read the
+// parts.
+#pragma once
+
+#include <functional>
+#include <memory>
+#include <stop_token>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "config/base/clock.h"
+#include "config/base/status.h"
+#include "config/base/trace.h"
+#include "handlers/task.h"
+#include "server/lifecycle/repository.h"
+#include "server/torchserve/registry.h"
+
+namespace millrace::server::torchserve {
+
+struct Prediction {
+  Registered model;
+  ModelHandle handle;
+};
+
+// Lends a version of a model that the caller may use.
+using Borrow = std::function<StatusOr<ModelHandle>(const std::string& name,
+                                                   const std::string& version)>;
+
+// The default version where `version` is empty. NOT_FOUND as Registry::Find;
+// UNAVAILABLE: the version has no worker, or is being loaded.
+StatusOr<Prediction> FindPrediction(const Registry& registry,
+                                    const std::string& name,
+                                    const std::string& version,
+                                    const Borrow& borrow);
+
+// Whether every version that shall have workers serves.
+bool IsHealthy(const Registry& registry, const Repository& repository);
+
+// What a request says beside its parts.
+struct PredictionCall {
+  const Clock* clock = nullptr;
+  Clock::Time deadline = kNever;  // of the client; the model has its own, too
+  int32_t priority = 0;
+  std::shared_ptr<Trace> trace;  // never null; stamped "parsed"
+  std::stop_token stop;
+};
+
+struct PredictionBody {
+  std::string content_type = "application/json";
+  std::string text;
+};
+// Called once, on any thread. The model is lent until it returns.
+using PredictionDone = std::function<void(StatusOr<PredictionBody>)>;
+
+// An error it returns is the end: `done` is not called then.
+Status StartPrediction(Prediction prediction,
+                       std::vector<handlers::TaskPart> parts,
+                       PredictionCall call, PredictionDone done);
+
+// KServe v1: {"instances": […]} in, {"predictions": […]} out.
+Status StartInstances(Prediction prediction, std::string_view body,
+                      PredictionCall call, PredictionDone done);
+
+}  // namespace millrace::server::torchserve
