@@ -84,16 +84,22 @@ def made_schema(rng, depth=3):
 def ask(options, schema, temperature, seed):
     body = {"model": options.model, "temperature": temperature, "seed": seed,
             "max_tokens": options.max_tokens,
-            "messages": [{"role": "user", "content": "Write an example."}],
             "response_format": {"type": "json_schema", "json_schema": {
                 "name": "x", "schema": schema}}}
+    if options.completions:
+        body["prompt"] = "Write an example."
+    else:
+        body["messages"] = [{"role": "user", "content": "Write an example."}]
     request = urllib.request.Request(
-        options.url + "/v1/chat/completions", json.dumps(body).encode(),
+        options.url + ("/v1/completions" if options.completions
+                       else "/v1/chat/completions"), json.dumps(body).encode(),
         {"Content-Type": "application/json"})
     try:
         with urllib.request.urlopen(request, timeout=600) as answer:
             choice = json.load(answer)["choices"][0]
-            return choice["message"]["content"], choice["finish_reason"]
+            text = (choice["text"] if options.completions
+                    else choice["message"]["content"])
+            return text, choice["finish_reason"]
     except urllib.error.HTTPError as error:
         return json.load(error)["error"]["message"], error.code
 
@@ -138,6 +144,8 @@ def main():
                         default=[0, 0.7, 1.3, 2])
     parser.add_argument("--concurrency", type=int, default=16)
     parser.add_argument("--max-tokens", type=int, default=120)
+    parser.add_argument("--completions", action="store_true",
+                        help="for a model without a chat template")
     options = parser.parse_args()
     schemas = dict(SCHEMAS)
     for i in range(options.made):
