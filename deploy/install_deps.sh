@@ -27,7 +27,7 @@ test_packages=(
   openssl    # certificates of tests/e2e
   prometheus # for promtool
   haproxy nginx-light # replicas behind a proxy
-  libfaketime # clocks that jump
+  libfaketime strace # clocks that jump; connections that are opened
 )
 
 onednn_wheels=(

@@ -6,6 +6,7 @@ import ctypes
 import json
 import os
 import pathlib
+import re
 import resource
 import shutil
 import signal
@@ -33,11 +34,11 @@ needs_root = pytest.mark.skipif(os.geteuid() != 0, reason="needs root")
 class Unread:
     """A server whose log goes into a pipe that is read when a test says so."""
 
-    def __init__(self, *flags):
+    def __init__(self, *flags, under=()):
         ours, theirs = os.pipe()
         self.log = os.fdopen(ours, "rb")
         self.process = subprocess.Popen(
-            [BINARY, "serve", "--http-port", "0", "--grpc-port", "-1",
+            [*under, BINARY, "serve", "--http-port", "0", "--grpc-port", "0",
              "--log-format", "json", *map(str, flags)], stderr=theirs)
         os.close(theirs)
         ready = self.event("ready")
@@ -355,3 +356,26 @@ def test_peers_that_vanish_without_a_word():
         until(lambda: open_connections(server) <= 1, 60)
         assert call(server, "POST", "/v1/chat/completions", None,
                     CHAT)[0] == 200
+
+
+@pytest.mark.skipif(not shutil.which("strace"), reason="strace is missing")
+def test_no_connection_leaves_the_process_unasked(tmp_path):
+    calls = tmp_path / "calls"
+    server = Unread(f"{MODEL_ID}={MODEL}", f"mlp={GRAPHS / 'mlp.onnx'}",
+                    "--max-model-len", 256, under=(
+                        "strace", "-D", "-f", "-qq", "-e",
+                        "trace=connect,listen", "-o", calls))
+    try:
+        for method, path, body in (
+                ("POST", "/v1/chat/completions", CHAT),
+                ("POST", "/v2/models/mlp/infer", TENSORS),
+                ("GET", "/metrics", None)):
+            assert call(server, method, path, None, body)[0] == 200
+        server.process.send_signal(signal.SIGTERM)
+        assert server.process.wait(60) == 0
+    finally:
+        server.process.kill()
+        server.process.wait()
+    text = calls.read_text()
+    assert "listen(" in text
+    assert not re.findall(r"connect\(.*AF_INET.*", text)
