@@ -14,7 +14,7 @@ from tokens import Signer
 
 GRAPH = REPO / "tests/data/graph/mlp.onnx"
 LLM = REPO / "tests/data/hf_llama_yarn/model.gguf"
-PROTO = REPO / "server/grpc/proto/open_inference_grpc.proto"
+PROTOS = REPO / "server/grpc/proto"
 TORCHSERVE = REPO / "server/http/torchserve_routes.cc"
 SCOPES = ("infer", "manage", "metrics")
 PUBLIC, ANY = (), SCOPES
@@ -155,17 +155,27 @@ TORCHSERVE_REST = {
       GET /workflows/{workflow}""",
 }
 
+# By service and scopes.
+KSERVE = "inference.GRPCInferenceService"
+TORCH_INFERENCE = "org.pytorch.serve.grpc.inference.InferenceAPIsService"
+TORCH_MANAGEMENT = "org.pytorch.serve.grpc.management.ManagementAPIsService"
 GRPC = {
-    PUBLIC: "ServerLive ServerReady",
-    ANY: "ModelReady ServerMetadata ModelMetadata ModelConfig",
-    INFER: "ModelInfer ModelStreamInfer "
-           "SystemSharedMemoryStatus SystemSharedMemoryRegister "
-           "SystemSharedMemoryUnregister CudaSharedMemoryStatus "
-           "CudaSharedMemoryRegister CudaSharedMemoryUnregister",
-    MANAGE: "RepositoryIndex RepositoryModelLoad RepositoryModelUnload "
-            "TraceSetting LogSettings",
-    METRICS: "ModelStatistics",
+    (KSERVE, PUBLIC): "ServerLive ServerReady",
+    (KSERVE, ANY): "ModelReady ServerMetadata ModelMetadata ModelConfig",
+    (KSERVE, INFER): "ModelInfer ModelStreamInfer "
+                     "SystemSharedMemoryStatus SystemSharedMemoryRegister "
+                     "SystemSharedMemoryUnregister CudaSharedMemoryStatus "
+                     "CudaSharedMemoryRegister CudaSharedMemoryUnregister",
+    (KSERVE, MANAGE): "RepositoryIndex RepositoryModelLoad "
+                      "RepositoryModelUnload TraceSetting LogSettings",
+    (KSERVE, METRICS): "ModelStatistics",
+    (TORCH_INFERENCE, PUBLIC): "Ping",
+    (TORCH_INFERENCE, INFER): "Predictions StreamPredictions "
+                              "StreamPredictions2",
+    (TORCH_MANAGEMENT, MANAGE): "DescribeModel ListModels RegisterModel "
+                                "ScaleWorker SetDefault UnregisterModel",
 }
+STREAMS = ("ModelStreamInfer", "StreamPredictions", "StreamPredictions2")
 
 WRONG = "mr_" + "w" * 43
 
@@ -283,17 +293,27 @@ def test_every_route_has_a_row(server, keys):
 
 
 def test_every_method_of_grpc_has_a_row():
-    methods = re.findall(r"rpc (\w+)\(", PROTO.read_text())
-    assert sorted(methods) == sorted(
-        name for names in GRPC.values() for name in names.split())
+    served = set()
+    for path in PROTOS.glob("*.proto"):
+        text = path.read_text()
+        package = re.search(r"^package (\S+);", text, re.M)[1]
+        for service, body in re.findall(r"^service (\w+) \{(.*?)^\}", text,
+                                        re.M | re.S):
+            served |= {(f"{package}.{service}", method)
+                       for method in re.findall(r"rpc (\w+)\(", body)}
+    assert served == {(key[0], name) for key, names in GRPC.items()
+                      for name in names.split()}
 
 
-@pytest.mark.parametrize("needed, method", [
-    (needed, name) for needed, names in GRPC.items() for name in names.split()])
-def test_each_scope_at_each_method_of_grpc(server, keys, needed, method):
+@pytest.mark.parametrize("service, needed, method", [
+    (*key, name) for key, names in GRPC.items() for name in names.split()])
+def test_each_scope_at_each_method_of_grpc(server, torchserve, keys, service,
+                                           needed, method):
+    port = {KSERVE: server.grpc_port, TORCH_INFERENCE: torchserve.grpc_port,
+            TORCH_MANAGEMENT: torchserve.grpc_management_port}[service]
     raw = {"request_serializer": bytes, "response_deserializer": bytes}
-    with grpc.insecure_channel(f"127.0.0.1:{server.grpc_port}") as channel:
-        path = "/inference.GRPCInferenceService/" + method
+    with grpc.insecure_channel(f"127.0.0.1:{port}") as channel:
+        path = f"/{service}/{method}"
 
         def code(who, header="authorization"):
             metadata = []
@@ -302,7 +322,7 @@ def test_each_scope_at_each_method_of_grpc(server, keys, needed, method):
                 metadata = [(header, f"Bearer {key}" if header ==
                              "authorization" else key)]
             try:
-                if method == "ModelStreamInfer":
+                if method in STREAMS:
                     list(channel.stream_stream(path, **raw)(
                         iter([b""]), metadata=metadata, timeout=30))
                 else:
@@ -330,7 +350,7 @@ def torchserve_refusal(pattern, status, headers, body):
     """TorchServe answers 400 and names its exception, whatever is missing."""
     if pattern.startswith("/v1/"):
         return refusal(pattern, status, headers, body)
-    if "InvalidTokenException" not in body:
+    if not re.search('"type":"Invalid(Key|Token)Exception"', body):
         return None
     assert json.loads(body)["code"] == status == 400
     return 403 if "has not the scope" in body else 401
@@ -341,10 +361,13 @@ def torchserve(keys):
     with start("--profile", "torchserve", "--model-store", GRAPH.parent,
                "--models", f"mlp={GRAPH.name}",
                "--management-port", "0", "--metrics-port", "0",
-               "--enable-model-api", "--api-keys-file", keys.file,
+               "--grpc-management-port", "0", "--enable-model-api", "--api-keys-file", keys.file,
                "--jwt-jwks-file", keys.jwks) as running:
         ready = next(json.loads(line) for line in running.lines
                      if '"ready"' in line)
+        running.grpc_management_port = next(
+            json.loads(line)["port"] for line in running.lines
+            if "TorchServe's management over gRPC" in line)
         running.urls = {
             "inference": running.url,
             "management": f"http://127.0.0.1:{ready['management_port']}"}
@@ -360,13 +383,22 @@ def test_each_scope_at_each_route_of_torchserve(torchserve, keys, place, method,
                 torchserve_refusal)
 
 
+@pytest.mark.parametrize("place", ["inference", "management"])
+def test_no_key_of_ours_makes_keys_of_torchserve(torchserve, keys, place):
+    for who in (None, *keys.of):
+        status, _, body = ask(torchserve.urls[place], keys, "GET",
+                              "/token?type=inference", who)
+        assert status >= 400 and "key" not in json.loads(body), (who, body)
+
+
 def test_every_route_of_torchserve_has_a_row():
     text = TORCHSERVE.read_text()
     tables = text[text.index("constexpr Route kInference"):
                   text.index("struct Described")]
     served = set(re.findall(r'"(/[^"]*)"', tables)) | {
         "/ping", "/predictions/{model}", "/explanations/{model}"}
-    assert served == {row[2] for row in rows(TORCHSERVE_REST)}
+    # That one has a check of its own: the test above.
+    assert served == {row[2] for row in rows(TORCHSERVE_REST)} | {"/token"}
 
 
 @pytest.mark.parametrize("method", ["GET", "POST", "PUT", "DELETE"])
