@@ -84,6 +84,13 @@ class BatcherImpl final : public Batcher {
         })),
         queue_(std::make_shared<BatchQueue>(options.batching, options.clock)) {
     if (registry != nullptr) {
+      const auto delay =
+          std::chrono::duration<double>(options.batching.max_queue_delay);
+      limits_ = ExportLimits(
+          *registry, options.model,
+          {{"max_batch_size", options.batching.max_batch_size},
+           {"max_queue_delay", delay.count()},
+           {"instance_count", static_cast<double>(instances.size())}});
       scrape_ =
           registry->OnScrape([metrics = metrics_, queue = queue_,
                               statistics = statistics_, folded = folded_] {
@@ -153,6 +160,7 @@ class BatcherImpl final : public Batcher {
       std::swap(all, instances_);
     }
     admission_->SetMaxNumSeqs(options_.batching.max_batch_size * count);
+    if (!limits_.empty()) limits_.back().Set(count);
     for (auto& leaving : all) leaving->stop.request_stop();
     queue_->Wake();
     for (auto& leaving : all) leaving->thread.join();
@@ -451,6 +459,7 @@ class BatcherImpl final : public Batcher {
   const std::shared_ptr<BatchQueue> queue_;
   // What metrics hold already: the scrape's, then the destructor's.
   const std::shared_ptr<BatchCounts> folded_ = std::make_shared<BatchCounts>();
+  std::vector<Gauge> limits_;  // the last one: instances
   std::shared_ptr<void> scrape_;
 
   std::once_flag joined_;

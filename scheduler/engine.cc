@@ -66,6 +66,14 @@ class EngineImpl final : public Engine {
               draft_->info().limits.max_seqs >= info_.limits.max_seqs,
           "each sequence has its slot with the draft model, too");
     if (registry) {
+      const auto seconds = std::chrono::duration<double>(options.target_itl);
+      limits_ = ExportLimits(
+          *registry, options.model,
+          {{"max_num_seqs", info_.limits.max_seqs},
+           {"max_num_batched_tokens", info_.limits.max_tokens},
+           {"target_itl", seconds.count()},
+           {"kv_cache_tokens",
+            static_cast<double>(info_.num_pages) * models::kPageTokens}});
       scrape_ = registry->OnScrape(
           [metrics = metrics_, board = board_, queue = queue_] {
             metrics.SetGauges(Stats(*board, *queue));
@@ -174,6 +182,7 @@ class EngineImpl final : public Engine {
   const std::shared_ptr<StatsBoard> board_;
   const std::shared_ptr<Admission> admission_;
   const std::shared_ptr<RequestQueue> queue_;
+  std::vector<Gauge> limits_;
   std::shared_ptr<void> scrape_;
 
   std::thread thread_;

@@ -23,6 +23,8 @@ using models::StepResult;
 
 // Of the target for the time between tokens: for a draft model to read prompts.
 constexpr double kCatchUpShare = 0.25;
+// The prices of steps become metrics every so many steps.
+constexpr int64_t kStepsAPrice = 16;
 
 double Seconds(Clock::Duration duration) {
   return std::chrono::duration<double>(duration).count();
@@ -185,6 +187,9 @@ void EngineLoop::RunStep() {
       timeline_.Add(step);
     }
     cost_.Observe(shape_, seconds);
+    if (steps_ % kStepsAPrice == 0 && cost_.known()) {
+      metrics_.SetPrices(cost_.prices());
+    }
     const models::StepAccount account = runner_.account();
     if (utilization_.Add(account, seconds)) {
       metrics_.SetPeaks(utilization_.roofline());

@@ -113,6 +113,18 @@ EngineMetrics::EngineMetrics(MetricRegistry& registry, const std::string& model,
       "kernels did in cache when measured at the start. Near 1 under prompts "
       "and large batches: the cores are the limit.",
       labels);
+  const auto price = [&](const char* of) {
+    return registry.AddGauge(
+        "millrace_step_price_seconds",
+        "What steps cost, learnt from those that ran: a step takes the sum of "
+        "one step, its rows, the rows that are sampled and the keys that its "
+        "rows attend. For planning; see millrace-loadtest plan fit.",
+        With(labels, "of", of));
+  };
+  step_price = price("step");
+  row_price = price("row");
+  sample_price = price("sample");
+  key_price = price("key");
   peak_read = registry.AddGauge(
       "millrace_peak_read_bytes_per_second",
       "What the compute team reads from memory at best, measured at the start.",
@@ -199,6 +211,13 @@ void EngineMetrics::SetGauges(const EngineStats& stats) const {
   draft_pages_used.Set(stats.draft_pages_used);
   bandwidth_utilization.Set(stats.bandwidth_utilization);
   compute_utilization.Set(stats.compute_utilization);
+}
+
+void EngineMetrics::SetPrices(const StepCost::Prices& prices) const {
+  step_price.Set(prices.step);
+  row_price.Set(prices.row);
+  sample_price.Set(prices.sample);
+  key_price.Set(prices.key);
 }
 
 void EngineMetrics::SetPeaks(const models::RunnerRoofline& roofline) const {

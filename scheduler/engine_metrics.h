@@ -12,6 +12,7 @@
 #include "scheduler/engine.h"
 #include "scheduler/job.h"
 #include "scheduler/load_metrics.h"
+#include "scheduler/step_cost.h"
 
 namespace millrace::scheduler {
 
@@ -72,6 +73,10 @@ struct EngineMetrics : LoadMetrics {
   Gauge draft_pages_used;
   Gauge bandwidth_utilization;
   Gauge compute_utilization;
+  Gauge step_price;
+  Gauge row_price;
+  Gauge sample_price;
+  Gauge key_price;
   // Set once.
   Gauge kv_info;
   Gauge peak_read;
@@ -79,6 +84,7 @@ struct EngineMetrics : LoadMetrics {
   Gauge barrier;
 
   void SetGauges(const EngineStats& stats) const;
+  void SetPrices(const StepCost::Prices& prices) const;
   void SetPeaks(const models::RunnerRoofline& roofline) const;
   void AddPhases(const models::StepAccount& step) const;
   // The job has ended so, now.

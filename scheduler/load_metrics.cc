@@ -41,4 +41,19 @@ LoadMetrics::LoadMetrics(MetricRegistry& registry, const std::string& model) {
                               labels);
 }
 
+std::vector<Gauge> ExportLimits(
+    MetricRegistry& registry, const std::string& model,
+    std::initializer_list<std::pair<const char*, double>> limits) {
+  std::vector<Gauge> gauges;
+  for (const auto& [name, value] : limits) {
+    gauges.push_back(registry.AddGauge(
+        "millrace_scheduler_limit",
+        "What bounds a model's steps or batches, by the setting's name; times "
+        "in seconds.",
+        With(ModelLabels(model), "limit", name)));
+    gauges.back().Set(value);
+  }
+  return gauges;
+}
+
 }  // namespace millrace::scheduler

@@ -2,8 +2,11 @@
 // that one dashboard shows them.
 #pragma once
 
+#include <initializer_list>
 #include <string>
 #include <string_view>
+#include <utility>
+#include <vector>
 
 #include "config/base/metrics.h"
 
@@ -21,6 +24,12 @@ struct LoadMetrics {
   Gauge running;
   Gauge waiting;
 };
+
+// Gauges of what bounds a model's steps or batches, set once: what a planner of
+// a fleet needs to know of a server. Keep them as long as the model.
+std::vector<Gauge> ExportLimits(
+    MetricRegistry& registry, const std::string& model,
+    std::initializer_list<std::pair<const char*, double>> limits);
 
 // {model, version}, which all metrics of a model carry.
 MetricLabels ModelLabels(const std::string& model);

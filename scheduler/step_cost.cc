@@ -70,6 +70,16 @@ void StepCost::Observe(const StepShape& shape, double seconds) {
   }
 }
 
+StepCost::Prices StepCost::prices() const {
+  const auto seconds = [&](int i, double units) {
+    return std::max(prices_[i], 0.0) * 1e-3 / units;
+  };
+  return {.step = seconds(0, 1),
+          .row = seconds(1, 1),
+          .sample = seconds(2, 1),
+          .key = seconds(3, kKeysPerUnit)};
+}
+
 double StepCost::Added(const StepShape& shape) const {
   const Vector amounts = Amounts(shape);
   double ms = 0;

@@ -43,6 +43,15 @@ class StepCost {
  public:
   void Observe(const StepShape& shape, double seconds);
 
+  // Seconds of one each; none below zero.
+  struct Prices {
+    double step = 0;
+    double row = 0;
+    double sample = 0;
+    double key = 0;
+  };
+  Prices prices() const;
+
   // Enough steps were seen to say anything.
   bool known() const { return num_observed_ >= kEnoughSteps; }
   // Of a whole step, and of what is added to one.

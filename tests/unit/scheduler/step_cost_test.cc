@@ -46,6 +46,11 @@ TEST(StepCost, LearnsThePricesOfAMachineThroughNoise) {
     run(decodes);
   }
   EXPECT_TRUE(cost.known());
+  const StepCost::Prices prices = cost.prices();
+  const StepShape some = ShapeOfRows(100, 9, 4);
+  EXPECT_NEAR(prices.step + 9 * prices.row + 4 * prices.sample +
+                  static_cast<double>(some.attended) * prices.key,
+              cost.Seconds(some), 1e-12);
   for (const StepShape& shape :
        {ShapeOfRows(500, 1, 1), ShapeOfRows(0, 300, 1), ShapeOfRows(100, 9, 9),
         ShapeOfRows(0, 500, 1)}) {
