@@ -26,7 +26,20 @@ void Fail(RequestRecord& record, Outcome outcome, std::string_view why,
   record.error = std::string(why) + ": " + Excerpt(body);
 }
 
+// llama.cpp's `timings`, which say what the server spent.
+void ReadTimings(const Json& body, RequestRecord& record) {
+  const auto timings = body.find("timings");
+  if (timings == body.end() || !timings->is_object()) return;
+  const auto read = [&](const char* key, double& out) {
+    const auto value = timings->find(key);
+    if (value != timings->end() && value->is_number()) out = *value;
+  };
+  read("prompt_ms", record.server_prefill_ms);
+  read("predicted_ms", record.server_decode_ms);
+}
+
 void ReadUsage(const Json& body, RequestRecord& record) {
+  ReadTimings(body, record);
   const auto usage = body.find("usage");
   if (usage == body.end() || !usage->is_object()) return;
   const auto read = [&](const char* key, int64_t& out) {

@@ -32,6 +32,25 @@ StatusOr<int64_t> Length(const Json& object,
   return -1;
 }
 
+Status ParseImages(const Json& object, Turn& turn) {
+  const auto add = [&](const char* key, const Json& value) {
+    if (!value.is_string() || value.get_ref<const std::string&>().empty()) {
+      return InvalidArgument(std::string("\"") + key +
+                             "\" must name pictures by paths or addresses");
+    }
+    turn.images.push_back(value);
+    return OkStatus();
+  };
+  if (const auto one = object.find("image"); one != object.end()) {
+    RETURN_IF_ERROR(add("image", *one));
+  }
+  if (const auto many = object.find("images"); many != object.end()) {
+    if (!many->is_array()) return add("images", Json());
+    for (const Json& value : *many) RETURN_IF_ERROR(add("images", value));
+  }
+  return OkStatus();
+}
+
 StatusOr<Turn> ParseTurn(const Json& value) {
   Turn turn;
   if (value.is_string()) {
@@ -44,6 +63,7 @@ StatusOr<Turn> ParseTurn(const Json& value) {
         "a turn is neither a string nor an object with \"text\"");
   }
   turn.text = value["text"];
+  RETURN_IF_ERROR(ParseImages(value, turn));
   ASSIGN_OR_RETURN(const auto delay, Number(value, "delay"));
   turn.delay = duration_cast<nanoseconds>(Milliseconds(delay.value_or(0)));
   ASSIGN_OR_RETURN(turn.output_tokens,
@@ -81,6 +101,7 @@ Status ParseText(const Json& line, Conversation& conversation) {
     turn.text = *value;
     any = true;
   }
+  if (conversation.messages.empty()) RETURN_IF_ERROR(ParseImages(line, turn));
   ASSIGN_OR_RETURN(
       conversation.input_length,
       any ? StatusOr<int64_t>(-1) : Length(line, {"input_length"}));

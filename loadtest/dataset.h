@@ -6,6 +6,8 @@
 //   {"messages": [{"role": "user", "content": "..."}]}    sent as it stands
 //   {"timestamp": 1250, "input_length": 800, "output_length": 120}   a trace
 //
+// A line or a turn of text may carry "image": "cat.jpg", or "images" with a
+// list: paths beside the file, or addresses.
 // Any line may carry "output_length" (also "max_tokens"), in tokens, and
 // "timestamp", in milliseconds from the start of a trace. A line with
 // "input_length" and no text gets a synthetic prompt of that length.
@@ -24,8 +26,9 @@ namespace millrace::loadtest {
 
 struct Turn {
   std::string text;
-  int64_t output_tokens = -1;         // -1: not asked for
-  std::chrono::nanoseconds delay{0};  // pause before this turn
+  std::vector<std::string> images = {};  // paths or addresses
+  int64_t output_tokens = -1;            // -1: not asked for
+  std::chrono::nanoseconds delay{0};     // pause before this turn
 };
 
 struct Conversation {

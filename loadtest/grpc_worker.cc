@@ -278,12 +278,12 @@ StatusOr<std::vector<TensorSpec>> GrpcInputs(const Options& options) {
 }  // namespace
 
 StatusOr<std::unique_ptr<Requests>> MakeGrpcRequests(const Options& options) {
-  ASSIGN_OR_RETURN(const auto specs, GrpcInputs(options));
+  ASSIGN_OR_RETURN(const auto declared, GrpcInputs(options));
+  const std::vector<TensorSpec> specs = SentInputs(options, declared);
   std::vector<std::string> messages;
-  constexpr uint64_t kNumInputs = 8;  // different random requests
-  for (uint64_t i = 0; i < kNumInputs; ++i) {
-    ASSIGN_OR_RETURN(auto tensors,
-                     MakeTensors(options, specs, options.seed + i));
+  const int64_t count = NumTensorRequests(options, specs);
+  for (int64_t i = 0; i < count; ++i) {
+    ASSIGN_OR_RETURN(auto tensors, MakeTensors(options, specs, i));
     inference::ModelInferRequest request;
     request.set_model_name(options.model);
     for (Tensor& tensor : tensors) {
@@ -294,7 +294,6 @@ StatusOr<std::unique_ptr<Requests>> MakeGrpcRequests(const Options& options) {
       request.add_raw_input_contents(std::move(tensor.bytes));
     }
     messages.push_back(request.SerializeAsString());
-    if (options.input_files.size() == specs.size()) break;
   }
   return MakeFixedRequests(std::move(messages));
 }

@@ -8,6 +8,7 @@
 #include <nlohmann/json.hpp>
 #include <sstream>
 
+#include "loadtest/input_files.h"
 #include "loadtest/option_values.h"
 
 namespace millrace::loadtest {
@@ -106,10 +107,14 @@ po::options_description DataFlags() {
   add("batch-size,b", po::value<Text>(), "first dimension of tensors (1)");
   add("shape", po::value<Texts>(),
       "sizes of an input with variable ones, as in input:1,3,224,224");
-  add("input", po::value<Texts>(), "values of an input, as in input:FILE.npy");
+  add("input", po::value<Texts>(),
+      "values of an input, as in input:FILE.npy; of BYTES any file (a "
+      "picture) is an element. A folder, or the flag again: in turn");
   add("tensor-format", po::value<Text>(),
       "of kserve: binary (default) or json");
-  add("data", po::value<Text>(), "file whose bytes torchserve is sent");
+  add("data", po::value<Texts>(),
+      "file whose bytes torchserve is sent; a folder, or the flag again: in "
+      "turn");
   add("content-type", po::value<Text>(),
       "of --data (application/octet-stream)");
   return flags;
@@ -384,7 +389,10 @@ Status ReadTensors(const Flags& flags, Options& options) {
   }
   for (const Text& input : flags.Many("input")) {
     ASSIGN_OR_RETURN(auto pair, ParsePair("input", input));
-    options.input_files.push_back(std::move(pair));
+    ASSIGN_OR_RETURN(auto files, FilesAt("--input", pair.second));
+    for (Text& file : files) {
+      options.input_files.emplace_back(pair.first, std::move(file));
+    }
   }
   const Text format = flags.Str("tensor-format", "binary");
   if (format != "binary" && format != "json") {
@@ -392,10 +400,14 @@ Status ReadTensors(const Flags& flags, Options& options) {
                            "' is unknown; it is binary or json");
   }
   options.binary_tensors = format == "binary";
-  options.data_file = flags.Str("data");
+  for (const Text& data : flags.Many("data")) {
+    ASSIGN_OR_RETURN(auto files, FilesAt("--data", data));
+    options.data_files.insert(options.data_files.end(), files.begin(),
+                              files.end());
+  }
   options.content_type = flags.Str("content-type", options.content_type);
   const bool serve = options.endpoint == EndpointType::kTorchserve;
-  if (serve && options.data_file.empty()) {
+  if (serve && options.data_files.empty()) {
     return InvalidArgument(
         "--endpoint-type torchserve needs --data FILE, the "
         "body of each request");

@@ -70,8 +70,9 @@ struct Options {
   int64_t batch_size = 1;
   bool binary_tensors = true;
   std::vector<std::pair<std::string, std::vector<int64_t>>> shapes;
-  std::vector<std::pair<std::string, std::string>> input_files;  // name, .npy
-  std::string data_file;                                         // torchserve
+  // Name and file; those of one name are sent in turn.
+  std::vector<std::pair<std::string, std::string>> input_files;
+  std::vector<std::string> data_files;  // of torchserve, in turn
   std::string content_type = "application/octet-stream";
 
   // Report.

@@ -41,6 +41,8 @@ struct RequestRecord {
   double retry_after_s = -1;  // header of a 429; -1: none
   int64_t input_tokens = -1;  // as the server counted; -1: it did not say
   int64_t output_tokens = -1;
+  double server_prefill_ms = -1;  // of llama.cpp's `timings`; -1: none came
+  double server_decode_ms = -1;
   // When chunks with output arrived; the first one ends the time to first
   // token. Empty where the endpoint does not stream.
   std::vector<Time> chunk_times = {};

@@ -47,6 +47,9 @@ void RunStats::Merge(const RunStats& other) {
   input_tokens.Merge(other.input_tokens);
   output_tokens.Merge(other.output_tokens);
   retry_after_ms.Merge(other.retry_after_ms);
+  server_prefill_ns.Merge(other.server_prefill_ns);
+  server_decode_ns.Merge(other.server_decode_ns);
+  before_prefill_ns.Merge(other.before_prefill_ns);
   num_ok += other.num_ok;
   num_good += other.num_good;
   num_failed += other.num_failed;
@@ -105,6 +108,20 @@ void Recorder::AddOk(const RequestRecord& record, RequestPoint& point) {
       tpot = (latency - ttft) / (record.output_tokens - 1);
       stats_.tpot_ns.Add(tpot.count());
     }
+  }
+  const auto of_server = [](double ms) {
+    return static_cast<int64_t>(std::clamp(ms, 0.0, 1e9) * 1e6);
+  };
+  if (record.server_prefill_ms >= 0) {
+    const int64_t prefill = of_server(record.server_prefill_ms);
+    stats_.server_prefill_ns.Add(prefill);
+    if (ttft.count() >= 0) {
+      stats_.before_prefill_ns.Add(
+          std::max<int64_t>(0, ttft.count() - prefill));
+    }
+  }
+  if (record.server_decode_ms >= 0) {
+    stats_.server_decode_ns.Add(of_server(record.server_decode_ms));
   }
   if (record.input_tokens >= 0) stats_.input_tokens.Add(record.input_tokens);
   if (record.output_tokens >= 0) {

@@ -44,6 +44,11 @@ struct RunStats {
   Histogram input_tokens;
   Histogram output_tokens;
   Histogram retry_after_ms;  // what 429s asked for
+  // As the server said of each request, and what is left of the time to first
+  // token: queues, the network, the client.
+  Histogram server_prefill_ns;
+  Histogram server_decode_ns;
+  Histogram before_prefill_ns;
   int64_t num_ok = 0;
   int64_t num_good = 0;  // ok and within the objectives
   int64_t num_failed = 0;

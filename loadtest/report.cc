@@ -242,6 +242,12 @@ Report MakeReport(const Options& options, const Session& session,
   add("output_tokens", "Output tokens", "tokens", total.output_tokens, 1);
   add("schedule_lag_ms", "Schedule lag of the client", "ms", total.lag_ns,
       kNsPerMs);
+  add("server_prefill_ms", "Prefill, says the server", "ms",
+      total.server_prefill_ns, kNsPerMs);
+  add("server_decode_ms", "Decode, says the server", "ms",
+      total.server_decode_ns, kNsPerMs);
+  add("before_prefill_ms", "First token less prefill", "ms",
+      total.before_prefill_ns, kNsPerMs);
   add("retry_after_ms", "Retry-After of 429", "ms", total.retry_after_ms, 1);
   const double seconds = measurement.seconds;
   report.request_throughput = Rate(static_cast<double>(total.num_ok), seconds);
@@ -251,6 +257,7 @@ Report MakeReport(const Options& options, const Session& session,
   AddObjectives(options, total, report);
   AddConfidence(measurement.runs, report);
   AddWarnings(options, session, measurement, report);
+  report.server_stages_ms = measurement.server_stages_ms;
   report.points = std::move(measurement.total.points);
   return report;
 }

@@ -67,6 +67,7 @@ struct Report {
   int64_t client_threads = 1;
   bool interrupted = false;
   std::vector<std::string> warnings;
+  std::map<std::string, double> server_stages_ms;  // see Measurement
   std::vector<RequestPoint> points;
 
   const Summary* Find(std::string_view key) const;

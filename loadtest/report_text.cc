@@ -108,6 +108,13 @@ std::string TableText(const Report& report) {
                     static_cast<long long>(error.count), error.example.c_str());
     }
   }
+  if (!report.server_stages_ms.empty()) {
+    out += Format("%-32s", "Mean stages, says the server (ms)");
+    for (const auto& [name, ms] : report.server_stages_ms) {
+      out += Format("  %s %.3f", name.c_str(), ms);
+    }
+    out += "\n";
+  }
   for (const ObjectiveResult& result : report.objectives) {
     out += Format("%s %s of %.2f ms: %.2f ms, %s\n",
                   std::string(MetricName(result.objective.metric)).c_str(),
@@ -147,6 +154,9 @@ Json ReportJson(const Report& report) {
   out["goodput"] = report.goodput;
   for (const Summary& summary : report.summaries) {
     out[summary.key] = SummaryJson(summary);
+  }
+  if (!report.server_stages_ms.empty()) {
+    out["server_stages_ms"] = report.server_stages_ms;
   }
   out["errors"] = ErrorsJson(report);
   if (!report.objectives.empty()) {

@@ -70,10 +70,24 @@ class TextRequests final : public Requests {
     };
     if (!conversation.system.empty()) say("system", conversation.system);
     for (int64_t i = 0; i <= turn; ++i) {
-      say("user", conversation.turns[i].text);
+      const Turn& said = conversation.turns[i];
+      if (said.images.empty()) {
+        say("user", said.text);
+      } else {
+        messages.push_back({{"role", "user"}, {"content", Parts(said)}});
+      }
       if (i < turn) say("assistant", replies[i]);
     }
     return messages;
+  }
+
+  static Json Parts(const Turn& turn) {
+    Json parts = Json::array();
+    parts.push_back({{"type", "text"}, {"text", turn.text}});
+    for (const std::string& image : turn.images) {
+      parts.push_back({{"type", "image_url"}, {"image_url", {{"url", image}}}});
+    }
+    return parts;
   }
 
   static std::string Prompt(const Conversation& conversation, int64_t turn,

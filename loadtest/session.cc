@@ -16,6 +16,7 @@
 #include "loadtest/dataset.h"
 #include "loadtest/fetch.h"
 #include "loadtest/live_line.h"
+#include "loadtest/server_stages.h"
 #include "loadtest/synthetic.h"
 #include "loadtest/tensors.h"
 
@@ -149,6 +150,7 @@ StatusOr<Measurement> Session::Measure(const Load& load) {
     RunPhase(std::move(phase), "warm-up", unused);
     if (unused.interrupted) return Cancelled("interrupted during the warm-up");
   }
+  const auto stages = ReadServerStages(options_, model_);
   for (int64_t i = 0; i < options_.repetitions && !result.interrupted; ++i) {
     Phase phase = PhaseOf(load);
     phase.num_requests = options_.num_requests;
@@ -160,6 +162,8 @@ StatusOr<Measurement> Session::Measure(const Load& load) {
     result.total.Merge(result.runs.back());
     result.seconds += result.runs.back().Seconds();
   }
+  result.server_stages_ms =
+      MeanStagesMs(stages, ReadServerStages(options_, model_));
   return result;
 }
 

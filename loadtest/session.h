@@ -9,6 +9,7 @@
 #pragma once
 
 #include <cstdint>
+#include <map>
 #include <memory>
 #include <string>
 #include <vector>
@@ -27,6 +28,9 @@ struct Measurement {
   double seconds = 0;          // sum over the repetitions
   double client_busy = 0;      // the busiest thread's share of one CPU
   bool interrupted = false;
+  // Of KServe over REST, where the server keeps Triton's statistics: mean
+  // milliseconds of a request in "queue", "compute_input", ...
+  std::map<std::string, double> server_stages_ms;
 };
 
 // The load of one measurement; a sweep changes it from step to step.

@@ -2,11 +2,13 @@
 
 #include <algorithm>
 #include <cmath>
+#include <filesystem>
 #include <nlohmann/json.hpp>
 #include <sstream>
 #include <utility>
 
 #include "loadtest/fetch.h"
+#include "loadtest/input_files.h"
 
 namespace millrace::loadtest {
 namespace {
@@ -134,12 +136,19 @@ StatusOr<Dataset> MakeDataset(const Options& options, const std::string& model,
   if (!synthetic) {
     ASSIGN_OR_RETURN(dataset, LoadJsonl(options.dataset));
     for (const Conversation& one : dataset) {
-      if (one.messages.empty() || options.endpoint == EndpointType::kChat) {
-        continue;
-      }
-      return InvalidArgument("--dataset " + options.dataset +
-                             " holds \"messages\", which need "
-                             "--endpoint-type chat");
+      if (options.endpoint == EndpointType::kChat) break;
+      const bool pictures =
+          std::any_of(one.turns.begin(), one.turns.end(),
+                      [](const Turn& turn) { return !turn.images.empty(); });
+      if (one.messages.empty() && !pictures) continue;
+      return InvalidArgument("--dataset " + options.dataset + " holds " +
+                             (pictures ? "pictures" : "\"messages\"") +
+                             ", which need --endpoint-type chat");
+    }
+    const std::string folder =
+        std::filesystem::path(options.dataset).parent_path().string();
+    if (Status inlined = InlineImages(folder, dataset); !inlined.ok()) {
+      return std::move(inlined).Prefixed("--dataset " + options.dataset);
     }
     synthetic = std::any_of(
         dataset.begin(), dataset.end(),

@@ -102,6 +102,38 @@ Status FillShape(const Options& options, TensorSpec& spec) {
   return OkStatus();
 }
 
+std::vector<std::string> FilesOf(const Options& options,
+                                 const std::string& name) {
+  std::vector<std::string> files;
+  for (const auto& [input, path] : options.input_files) {
+    if (input == name) files.push_back(path);
+  }
+  return files;
+}
+
+// Whole files as elements of BYTES: those from the first one on, in turn.
+StatusOr<Tensor> TensorOfFiles(const Options& options, const TensorSpec& spec,
+                               const std::vector<std::string>& files,
+                               int64_t index) {
+  Tensor tensor{spec, ""};
+  RETURN_IF_ERROR(FillShape(options, tensor.spec));
+  int64_t count = 1;
+  for (const int64_t size : tensor.spec.shape) count *= size;
+  for (int64_t i = 0; i < count; ++i) {
+    const auto at = static_cast<size_t>(index * count + i) % files.size();
+    ASSIGN_OR_RETURN(const std::string file, ReadFile(files[at]));
+    if (static_cast<int64_t>(tensor.bytes.size() + file.size()) >
+        kMaxTensorBytes) {
+      return InvalidArgument("--input " + spec.name +
+                             ": the files of one request are larger than 1 "
+                             "GiB; lower --batch-size");
+    }
+    Append(tensor.bytes, static_cast<uint32_t>(file.size()));
+    tensor.bytes += file;
+  }
+  return tensor;
+}
+
 StatusOr<Tensor> TensorFromFile(const std::string& path,
                                 const TensorSpec& spec) {
   ASSIGN_OR_RETURN(const std::string file, ReadFile(path));
@@ -148,8 +180,18 @@ StatusOr<Json> DataJson(const Tensor& tensor) {
                            "--tensor-format binary");
   }
   if (type == "BYTES") {
-    for (size_t at = 0; at < tensor.bytes.size(); at += 4 + kStringBytes) {
-      data.push_back(tensor.bytes.substr(at + 4, kStringBytes));
+    for (size_t at = 0; at + 4 <= tensor.bytes.size();) {
+      uint32_t length = 0;
+      std::memcpy(&length, tensor.bytes.data() + at, sizeof(length));
+      data.push_back(tensor.bytes.substr(at + 4, length));
+      at += 4 + length;
+    }
+    try {
+      const std::string unused = data.dump();
+    } catch (const Json::exception&) {
+      return InvalidArgument("input '" + tensor.spec.name +
+                             "' is no UTF-8, which JSON cannot carry; use "
+                             "--tensor-format binary");
     }
     return data;
   }
@@ -161,16 +203,16 @@ StatusOr<Json> DataJson(const Tensor& tensor) {
 }
 
 StatusOr<std::vector<std::string>> KserveRequests(const Options& options) {
-  ASSIGN_OR_RETURN(const auto specs, InputsOf(options));
+  ASSIGN_OR_RETURN(const auto declared, InputsOf(options));
+  const std::vector<TensorSpec> specs = SentInputs(options, declared);
   const std::string path =
       !options.path.empty()
           ? options.path
           : EndpointPath(options.endpoint, options.model, options.url.prefix);
   std::vector<std::string> requests;
-  for (int64_t i = 0; i < kNumInputs; ++i) {
-    ASSIGN_OR_RETURN(
-        const auto tensors,
-        MakeTensors(options, specs, options.seed + static_cast<uint64_t>(i)));
+  const int64_t count = NumTensorRequests(options, specs);
+  for (int64_t i = 0; i < count; ++i) {
+    ASSIGN_OR_RETURN(const auto tensors, MakeTensors(options, specs, i));
     int64_t json_bytes = 0;
     ASSIGN_OR_RETURN(const std::string body,
                      KserveBody(tensors, options.binary_tensors, &json_bytes));
@@ -182,7 +224,6 @@ StatusOr<std::vector<std::string>> KserveRequests(const Options& options) {
     } else {
       requests.push_back(HttpRequest(options, "POST", path, body));
     }
-    if (options.input_files.size() == specs.size()) break;  // all the same
   }
   return requests;
 }
@@ -232,7 +273,7 @@ StatusOr<std::vector<TensorSpec>> InputsOf(const Options& options) {
 
 StatusOr<std::vector<Tensor>> MakeTensors(const Options& options,
                                           const std::vector<TensorSpec>& specs,
-                                          uint64_t seed) {
+                                          int64_t index) {
   const auto known = [&](const std::string& flag, const std::string& name) {
     for (const TensorSpec& spec : specs) {
       if (spec.name == name) return OkStatus();
@@ -250,11 +291,16 @@ StatusOr<std::vector<Tensor>> MakeTensors(const Options& options,
   for (const auto& [name, path] : options.input_files) {
     RETURN_IF_ERROR(known("--input", name));
   }
-  std::mt19937_64 random(seed);
+  std::mt19937_64 random(options.seed + static_cast<uint64_t>(index));
   std::vector<Tensor> tensors;
   for (const TensorSpec& spec : specs) {
-    if (const auto* file = FindNamed(options.input_files, spec.name)) {
-      ASSIGN_OR_RETURN(Tensor tensor, TensorFromFile(file->second, spec));
+    const auto files = FilesOf(options, spec.name);
+    if (!files.empty()) {
+      const auto& file = files[static_cast<size_t>(index) % files.size()];
+      const bool whole = spec.datatype == "BYTES" && !file.ends_with(".npy");
+      ASSIGN_OR_RETURN(Tensor tensor,
+                       whole ? TensorOfFiles(options, spec, files, index)
+                             : TensorFromFile(file, spec));
       tensors.push_back(std::move(tensor));
       continue;
     }
@@ -268,6 +314,38 @@ StatusOr<std::vector<Tensor>> MakeTensors(const Options& options,
     tensors.push_back(std::move(tensor));
   }
   return tensors;
+}
+
+std::vector<TensorSpec> SentInputs(const Options& options,
+                                   const std::vector<TensorSpec>& specs) {
+  std::vector<TensorSpec> sent;
+  bool raw = false;
+  for (const auto& [name, path] : options.input_files) {
+    const auto is_it = [&](const TensorSpec& spec) {
+      return spec.name == name;
+    };
+    if (std::any_of(sent.begin(), sent.end(), is_it)) continue;
+    const auto declared = std::find_if(specs.begin(), specs.end(), is_it);
+    if (declared != specs.end()) {
+      sent.push_back(*declared);
+    } else if (!path.ends_with(".npy")) {
+      sent.push_back({name, "BYTES", {-1}});
+      raw = true;
+    }
+  }
+  return raw ? sent : specs;
+}
+
+int64_t NumTensorRequests(const Options& options,
+                          const std::vector<TensorSpec>& specs) {
+  int64_t most = 0;
+  bool random = false;
+  for (const TensorSpec& spec : specs) {
+    const auto files = static_cast<int64_t>(FilesOf(options, spec.name).size());
+    random |= files == 0;
+    most = std::max(most, files);
+  }
+  return random ? std::max(most, kNumInputs) : std::max<int64_t>(most, 1);
 }
 
 StatusOr<std::string> KserveBody(const std::vector<Tensor>& tensors,
@@ -296,13 +374,17 @@ StatusOr<std::string> KserveBody(const std::vector<Tensor>& tensors,
 
 StatusOr<std::unique_ptr<Requests>> MakeTensorRequests(const Options& options) {
   if (options.endpoint == EndpointType::kTorchserve) {
-    ASSIGN_OR_RETURN(const std::string data, ReadFile(options.data_file));
     const std::string path =
         !options.path.empty()
             ? options.path
             : EndpointPath(options.endpoint, options.model, options.url.prefix);
-    return MakeFixedRequests(
-        {HttpRequest(options, "POST", path, data, options.content_type)});
+    std::vector<std::string> requests;
+    for (const std::string& file : options.data_files) {
+      ASSIGN_OR_RETURN(const std::string data, ReadFile(file));
+      requests.push_back(
+          HttpRequest(options, "POST", path, data, options.content_type));
+    }
+    return MakeFixedRequests(std::move(requests));
   }
   if (options.endpoint == EndpointType::kKserveGrpc) {
     return MakeGrpcRequests(options);

@@ -37,11 +37,25 @@ StatusOr<std::vector<TensorSpec>> ParseMetadata(std::string_view json);
 // Asks the server for them.
 StatusOr<std::vector<TensorSpec>> InputsOf(const Options& options);
 
-// One tensor for each spec. Sizes: --shape, else a file's, else the
-// metadata's with the batch size for a variable first one.
+// The tensors of the index-th request, one for each spec: from the files of its
+// name in turn, else at random. Sizes: --shape, else a file's, else the
+// metadata's with the batch size for a variable first one. An element of BYTES
+// is a whole file, unless that is a .npy file.
 StatusOr<std::vector<Tensor>> MakeTensors(const Options& options,
                                           const std::vector<TensorSpec>& specs,
-                                          uint64_t seed);
+                                          int64_t index);
+
+// The inputs that requests hold: the declared ones; but where --input names
+// another one and files that are no .npy, that one as BYTES and those with
+// values of their own. So a server is asked that makes a model's inputs of
+// pictures.
+std::vector<TensorSpec> SentInputs(const Options& options,
+                                   const std::vector<TensorSpec>& specs);
+
+// How many different requests there are: as many as files, and some more
+// where values are made at random.
+int64_t NumTensorRequests(const Options& options,
+                          const std::vector<TensorSpec>& specs);
 
 // The array of a .npy file (format 1.0 to 3.0, C order), the name left empty.
 StatusOr<Tensor> ParseNpy(std::string_view file);

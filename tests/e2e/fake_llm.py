@@ -9,6 +9,8 @@ tests of clients. /predictions/ answers "cat"; else the model's name says how:
     no-done         a whole stream without [DONE]
     bad-json        an event that is no JSON
     stream-error    an error event after two tokens
+    mixed           in turn: an answer after 20 ms; half a stream after a second;
+                    429 with Retry-After: 0; an event that is no JSON
     limited         429 with Retry-After: 1
     busy            503
     hang            never answers
@@ -108,6 +110,9 @@ class FakeLlm:
             text = json.loads(body)["prompt"]
             writer.write(reply(b'{"count": %d}' % len(text.split())))
             return True
+        if not body:
+            writer.write(reply(b"{}", "404 Not Found"))
+            return True
         if path.startswith("/predictions/"):
             self.bodies.append(body)
             writer.write(reply(b"cat"))
@@ -163,6 +168,22 @@ class FakeLlm:
                      event('{"error": {"message": "out of pages"}}') +
                      event("[DONE]") + b"0\r\n\r\n")
         return True
+
+    async def _mixed(self, index, writer):
+        kind = index % 4
+        if kind == 0:
+            await asyncio.sleep(0.020)
+            writer.write(STREAM + token("one") + event(USAGE) +
+                         event("[DONE]") + b"0\r\n\r\n")
+            return True
+        if kind == 1:
+            await asyncio.sleep(1)
+            return await self._cut(index, writer)
+        if kind == 2:
+            writer.write(reply(b"{}", "429 Too Many Requests",
+                               "Retry-After: 0\r\n"))
+            return True
+        return await self._bad_json(index, writer)
 
     async def _limited(self, index, writer):
         writer.write(reply(b"{}", "429 Too Many Requests",

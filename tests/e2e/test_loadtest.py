@@ -1,9 +1,11 @@
 """millrace-loadtest against servers of known behaviour and the real one."""
 import asyncio
+import base64
 import csv
 import json
 import os
 import pathlib
+import shutil
 import signal
 import socket
 import statistics
@@ -146,6 +148,26 @@ def test_embeddings_and_predictions(fake, tmp_path):
                   "--endpoint-type", "torchserve", "--data", image)
     assert report["request_count"] == 5
     assert fake.bodies[-1] == image.read_bytes()
+    more = tmp_path / "more"
+    more.mkdir()
+    for name in ("a", "b", "c"):
+        (more / name).write_text(name)
+    load(tmp_path, "--url", fake.url, "-m", "resnet", "-n", 6,
+         "--endpoint-type", "torchserve", "--data", more)
+    assert fake.bodies[-6:] == [b"a", b"b", b"c"] * 2
+
+
+def test_pictures_of_a_data_set_are_parts_of_messages(fake, tmp_path):
+    photo = REPO / "tests/data/image/photo.jpg"
+    data = tmp_path / "set.jsonl"
+    data.write_text(json.dumps({"text": "what?", "image": str(photo)}) + "\n")
+    load(tmp_path, "--url", fake.url, "-m", "spread", "-n", 2, "--dataset",
+         data)
+    text, image = fake.bodies[-1]["messages"][0]["content"]
+    assert text == {"type": "text", "text": "what?"}
+    kind, data_uri = image["image_url"]["url"].split(",")
+    assert kind == "data:image/jpeg;base64"
+    assert base64.b64decode(data_uri) == photo.read_bytes()
 
 
 def test_warmup_is_not_reported_and_repetitions_are(fake, tmp_path):
@@ -219,6 +241,21 @@ def test_faults_are_counted_by_kind(fake, tmp_path, model, kind, streaming):
     assert report["errors"]["examples"][kind]
     assert "request_latency_ms" not in report
     assert report["request_throughput"] == 0
+
+
+def test_failures_are_averaged_into_nothing(fake, tmp_path):
+    report = load(tmp_path, "--url", fake.url, "-m", "mixed", "-n", 40,
+                  "--concurrency", 4, "--streaming")
+    assert report["request_count"] == 10
+    assert report["errors"]["by_kind"] == {
+        "truncated_stream": 10, "http_429": 10, "wrong_json": 10}
+    for key in ("time_to_first_token_ms", "request_latency_ms",
+                "output_tokens"):
+        assert report[key]["count"] == 10
+    # A half-written stream took a second.
+    assert 20 <= report["request_latency_ms"]["max"] < 1000
+    assert report["request_throughput"] == pytest.approx(
+        10 / report["duration_s"])
 
 
 def test_429_is_counted_apart_and_obeyed(fake, tmp_path):
@@ -306,6 +343,11 @@ def test_the_default_model_streams(server, tmp_path):
     assert report["model"] == MODEL_ID
     assert report["errors"]["total"] == 0
     assert report["output_tokens"]["min"] == report["output_tokens"]["max"] == 12
+    # The server's own times are parts of what the client saw.
+    assert 0 < report["server_prefill_ms"]["mean"] <= (
+        report["time_to_first_token_ms"]["mean"])
+    assert report["server_decode_ms"]["mean"] <= (
+        report["request_latency_ms"]["mean"])
     rows = {row["metric"]: row for row in csv.DictReader(table.open())}
     assert float(rows["request_latency_ms"]["p50"]) == pytest.approx(
         report["request_latency_ms"]["p50"], rel=1e-4)
@@ -358,6 +400,60 @@ def test_a_server_killed_mid_run(tmp_path, grpc):
     assert set(kinds) <= {"connect", "connection_lost"}
     # Refusals are paced: they would be thousands otherwise.
     assert kinds["connect"] < 4 * 40
+
+
+def test_a_server_killed_in_the_middle_of_streams(tmp_path):
+    out = tmp_path / "report.json"
+    with start() as running:
+        client = subprocess.Popen(
+            command("--url", running.url, "--streaming", "--concurrency", 4,
+                    "--duration", "4s", "--input-tokens", 16,
+                    "--output-tokens", 200, "--json", out),
+            stdout=subprocess.DEVNULL)
+        end = time.monotonic() + 20
+        while time.monotonic() < end and running.metric(
+                "millrace_generation_tokens_total").get(
+                    f'{{model="{MODEL_ID}",version="1"}}', 0) < 300:
+            time.sleep(0.05)
+        running.stop(signal.SIGKILL)
+        client.wait(30)
+    report = json.loads(out.read_text())
+    kinds = report["errors"]["by_kind"]
+    assert set(kinds) <= {"connect", "connection_lost", "truncated_stream"}
+    assert kinds.get("truncated_stream", 0) + kinds.get(
+        "connection_lost", 0) >= 1
+    if "output_tokens" in report:
+        assert report["output_tokens"]["min"] == 200
+
+
+def test_pictures_are_sent_in_turn_and_the_server_tells_its_stages(tmp_path):
+    root = tmp_path / "repository"
+    (root / "animals" / "1").mkdir(parents=True)
+    images = REPO / "tests/data/image"
+    shutil.copy(images / "classifier.onnx", root / "animals/1/model.onnx")
+    (root / "animals/config.yaml").write_text(
+        "task: classify\ntask_options: {resize: 10, center_crop: 8}\n")
+    folder = tmp_path / "pictures"
+    folder.mkdir()
+    for name in ("photo.jpg", "turned.png"):
+        shutil.copy(images / name, folder)
+    with start("--model-repository", root) as running:
+        flags = ("-m", "animals", "--input", f"image:{folder}", "-n", 20)
+        report = load(tmp_path, "--url", running.url, "--endpoint-type",
+                      "kserve", *flags)
+        assert report["request_count"] == 20
+        assert report["errors"]["total"] == 0
+        stages = report["server_stages_ms"]
+        assert set(stages) >= {"queue", "compute_infer"}
+        assert sum(stages.values()) < report["request_latency_ms"]["mean"]
+        report = load(tmp_path, "--url", f"127.0.0.1:{running.grpc_port}",
+                      "--endpoint-type", "kserve-grpc", *flags)
+        assert report["request_count"] == 20
+        # A file that is no picture is the server's to refuse.
+        (folder / "photo.jpg").write_text("no picture")
+        report = load(tmp_path, "--url", running.url, "--endpoint-type",
+                      "kserve", *flags)
+        assert report["errors"]["by_kind"] == {"http_400": 10}
 
 
 async def independent(url, count, concurrency, body):

@@ -159,5 +159,19 @@ TEST(BodyReader, KserveRepliesMayEndInBytes) {
             Outcome::kWrongJson);
 }
 
+TEST(BodyReader, TimingsOfTheServerAreKept) {
+  const RequestRecord record =
+      ReadWhole(EndpointType::kChat,
+                R"({"choices":[{"message":{"content":"a"}}],)"
+                R"("timings":{"prompt_ms":12.5,"predicted_ms":30}})");
+  EXPECT_EQ(record.outcome, Outcome::kOk);
+  EXPECT_EQ(record.server_prefill_ms, 12.5);
+  EXPECT_EQ(record.server_decode_ms, 30);
+  const RequestRecord without =
+      ReadWhole(EndpointType::kChat,
+                R"({"choices":[{"message":{"content":"a"}}],"timings":7})");
+  EXPECT_EQ(without.server_prefill_ms, -1);
+}
+
 }  // namespace
 }  // namespace millrace::loadtest

@@ -4,7 +4,12 @@
 #include <gtest/gtest.h>
 
 #include <cstring>
+#include <filesystem>
+#include <fstream>
 #include <nlohmann/json.hpp>
+
+#include "loadtest/input_files.h"
+#include "loadtest/server_stages.h"
 
 namespace millrace::loadtest {
 namespace {
@@ -134,6 +139,104 @@ TEST(Tensors, JsonBodiesHoldNumbersAndStrings) {
   EXPECT_THAT(
       std::string(KserveBody(tensors, false, &json_bytes).status().message()),
       HasSubstr("--tensor-format binary"));
+}
+
+// A folder of three files and a hidden one.
+class InputFiles : public testing::Test {
+ protected:
+  void SetUp() override {
+    folder_ = std::filesystem::path(testing::TempDir()) / "input_files";
+    std::filesystem::create_directories(folder_);
+    Write("b.bin", "\xff second");
+    Write("a.bin", "first");
+    Write("c.bin", "third");
+    Write(".hidden", "no");
+  }
+  void TearDown() override { std::filesystem::remove_all(folder_); }
+
+  void Write(const std::string& name, const std::string& bytes) {
+    std::ofstream(folder_ / name, std::ios::binary) << bytes;
+  }
+
+  std::filesystem::path folder_;
+};
+
+TEST_F(InputFiles, OfAFolderAreSentInTurn) {
+  const auto files = FilesAt("--input", folder_.string());
+  ASSERT_TRUE(files.ok());
+  ASSERT_EQ(files->size(), 3u);
+  Options options;
+  for (const std::string& file : *files) {
+    options.input_files.emplace_back("image", file);
+  }
+  const std::vector<TensorSpec> specs = {{"image", "BYTES", {-1, 1}}};
+  EXPECT_EQ(NumTensorRequests(options, specs), 3);
+  const auto bytes = [&](int64_t index) {
+    return MakeTensors(options, specs, index)->front().bytes;
+  };
+  EXPECT_EQ(bytes(0), std::string("\5\0\0\0first", 9));
+  EXPECT_EQ(bytes(2), std::string("\5\0\0\0third", 9));
+  options.batch_size = 2;
+  EXPECT_THAT(bytes(1), HasSubstr("third"));
+  EXPECT_THAT(bytes(1), HasSubstr("first"))
+      << "the third and, again, the first";
+  int64_t json_bytes = 0;
+  const auto tensors = *MakeTensors(options, specs, 0);
+  EXPECT_THAT(
+      std::string(KserveBody(tensors, false, &json_bytes).status().message()),
+      HasSubstr("no UTF-8"));
+}
+
+TEST(Tensors, FilesOfUndeclaredInputsAreSentInsteadOfTheDeclaredOnes) {
+  Options options;
+  const std::vector<TensorSpec> specs = {{"pixels", "FP32", {-1, 3, 8, 8}}};
+  EXPECT_EQ(SentInputs(options, specs)[0].name, "pixels");
+  options.input_files = {{"image", "a.jpg"}, {"image", "b.jpg"}};
+  const auto sent = SentInputs(options, specs);
+  ASSERT_EQ(sent.size(), 1u);
+  EXPECT_EQ(sent[0].name, "image");
+  EXPECT_EQ(sent[0].datatype, "BYTES");
+  options.input_files = {{"other", "a.npy"}};
+  EXPECT_EQ(SentInputs(options, specs)[0].name, "pixels") << "is refused later";
+}
+
+TEST_F(InputFiles, PicturesOfADataSetBecomeDataUris) {
+  Write("cat.png", "\x89PNG\r\n\x1a\n");
+  auto dataset = *ParseJsonl(
+      R"({"text": "what?", "image": "cat.png"})"
+      "\n"
+      R"({"turns": [{"text": "x", "images": ["http://a/b", "cat.png"]}]})");
+  ASSERT_TRUE(InlineImages(folder_.string(), dataset).ok());
+  EXPECT_EQ(dataset[0].turns[0].images[0],
+            "data:image/png;base64,iVBORw0KGgo=");
+  EXPECT_EQ(dataset[1].turns[0].images[0], "http://a/b");
+  EXPECT_EQ(dataset[1].turns[0].images[1], dataset[0].turns[0].images[0]);
+  Options options;
+  const auto requests = MakeTextRequests(options, "m", dataset);
+  std::string scratch;
+  EXPECT_THAT(std::string(requests->Bytes(0, 0, {}, scratch)),
+              HasSubstr(R"([{"type":"text","text":"what?"},{"type":)"
+                        R"("image_url","image_url":{"url":"data:image/png)"));
+  dataset[0].turns[0].images = {"a.bin"};
+  EXPECT_THAT(std::string(InlineImages(folder_.string(), dataset).message()),
+              HasSubstr("is no picture"));
+  dataset[0].turns[0].images = {"none.png"};
+  EXPECT_THAT(std::string(InlineImages(folder_.string(), dataset).message()),
+              HasSubstr("cannot be read"));
+  EXPECT_FALSE(ParseJsonl(R"({"text": "x", "image": 3})").ok());
+}
+
+TEST(ServerStages, AreMeansOfWhatWasCountedBetween) {
+  const auto stats = [](int count, int ns) {
+    return ParseServerStages(
+        R"({"model_stats":[{"inference_stats":{"queue":{"count":)" +
+        std::to_string(count) + R"(,"ns":)" + std::to_string(ns) + "}}}]}");
+  };
+  const auto means = MeanStagesMs(stats(10, 5'000'000), stats(30, 45'000'000));
+  ASSERT_EQ(means.size(), 1u);
+  EXPECT_EQ(means.at("queue"), 2);
+  EXPECT_TRUE(MeanStagesMs(stats(1, 1), stats(1, 1)).empty());
+  EXPECT_TRUE(ParseServerStages("[]").empty());
 }
 
 }  // namespace
