@@ -117,6 +117,7 @@ StatusOr<int> RunPlan(const std::vector<std::string>& args) {
   }
   ASSIGN_OR_RETURN(const PlanResult result, Plan(options));
   std::fputs(PlanText(options, result).c_str(), stdout);
+  std::fputs(PlanPlots(options, result).c_str(), stdout);
   RETURN_IF_ERROR(WriteIfAsked(options.load.json_file,
                                [&] { return PlanJson(options, result); }));
   RETURN_IF_ERROR(WriteIfAsked(options.load.html_file,

@@ -45,8 +45,8 @@ class Fleet final : public SimSink {
 
   void FirstToken(uint32_t request, Ns now) override {
     if (first_token_[request] >= 0) return;  // before a loss
-    first_token_[request] = now;
-    result_.ttft_ns.Add(now - requests_[request].arrival);
+    first_token_[request] = now + spec_.model.request_overhead_ns;
+    result_.ttft_ns.Add(first_token_[request] - requests_[request].arrival);
   }
   void Gaps(Ns gap, int64_t count) override {
     if (count > 0) result_.itl_ns.Add(gap, count);
@@ -58,11 +58,16 @@ class Fleet final : public SimSink {
   }
 
  private:
+  // Load, when it was last used, index: of equals the one that has waited
+  // longest comes first, as in proxies.
+  using Rank = std::tuple<int64_t, uint64_t, uint32_t>;
+
   struct Node {
     std::unique_ptr<Replica> replica;
     State state = State::kServing;
     Ns scheduled = kNever;
-    int64_t ranked_load = 0;  // its key in by_load_
+    uint64_t last_used = 0;
+    Rank rank = {};  // its key in by_load_
   };
 
   uint32_t AddNode(State state);
@@ -88,12 +93,13 @@ class Fleet final : public SimSink {
   Ns now_ = 0;
   std::priority_queue<Event, std::vector<Event>, std::greater<Event>> events_;
   std::vector<Node> nodes_;
-  std::set<std::pair<int64_t, uint32_t>> by_load_;  // those that serve
+  std::set<Rank> by_load_;  // those that serve
   int64_t num_serving_ = 0;
   int64_t num_starting_ = 0;
   int64_t num_paid_ = 0;
   Ns paid_since_ = 0;
   uint64_t turn_ = 0;  // of round-robin
+  uint64_t num_sent_ = 0;
   size_t next_arrival_ = 0;
   int64_t outstanding_ = 0;
   std::vector<Ns> first_token_;
@@ -102,6 +108,7 @@ class Fleet final : public SimSink {
 };
 
 void Fleet::Done(uint32_t index, Ns now) {
+  now += spec_.model.request_overhead_ns;
   const SimRequest& request = requests_[index];
   using std::chrono::nanoseconds;
   const Ns latency = now - request.arrival;
@@ -146,13 +153,13 @@ void Fleet::SetState(uint32_t index, State state) {
     if (of == State::kStarting) num_starting_ += by;
     if (of != State::kDown) num_paid_ += by;
   };
-  if (node.state == State::kServing) by_load_.erase({node.ranked_load, index});
+  if (node.state == State::kServing) by_load_.erase(node.rank);
   count(node.state, -1);
   node.state = state;
   count(state, 1);
   if (state == State::kServing) {
-    node.ranked_load = node.replica->outstanding();
-    by_load_.emplace(node.ranked_load, index);
+    node.rank = {node.replica->outstanding(), node.last_used, index};
+    by_load_.insert(node.rank);
   }
   result_.most_replicas = std::max(result_.most_replicas, num_paid_);
 }
@@ -161,11 +168,12 @@ void Fleet::SetState(uint32_t index, State state) {
 void Fleet::Update(uint32_t index) {
   Node& node = nodes_[index];
   const int64_t load = node.replica->outstanding();
-  if (node.state == State::kServing && load != node.ranked_load &&
+  const Rank rank = {load, node.last_used, index};
+  if (node.state == State::kServing && rank != node.rank &&
       spec_.routing == Routing::kLeastLoaded) {
-    by_load_.erase({node.ranked_load, index});
-    node.ranked_load = load;
-    by_load_.emplace(load, index);
+    by_load_.erase(node.rank);
+    node.rank = rank;
+    by_load_.insert(rank);
   }
   if (node.state == State::kDraining && load == 0) {
     SetState(index, State::kDown);
@@ -189,7 +197,7 @@ std::optional<uint32_t> Fleet::Route(uint32_t request) {
   const int32_t group = requests_[request].group;
   switch (spec_.routing) {
     case Routing::kLeastLoaded:
-      return by_load_.begin()->second;
+      return std::get<2>(*by_load_.begin());
     case Routing::kPrefix: {
       if (group < 0) break;
       const double most = 1.25 * static_cast<double>(outstanding_) /
@@ -218,6 +226,7 @@ void Fleet::Send(uint32_t request) {
     parked_.push_back(request);
     return;
   }
+  nodes_[*index].last_used = ++num_sent_;
   nodes_[*index].replica->Add(request, now_);
   Update(*index);
 }

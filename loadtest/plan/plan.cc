@@ -7,6 +7,8 @@
 
 #include "loadtest/dataset.h"
 #include "loadtest/plan/fit.h"
+#include "loadtest/plan/refine.h"
+#include "loadtest/plan/server_facts.h"
 #include "loadtest/report.h"
 #include "loadtest/session.h"
 #include "loadtest/sweep.h"
@@ -72,6 +74,7 @@ StatusOr<FitPoint> MeasurePoint(const Options& load, Session& session,
 
 StatusOr<ServerModel> FitLlm(const FitOptions& options) {
   std::vector<FitPoint> points;
+  std::string model_name;
   for (const std::string& file : options.reports) {
     ASSIGN_OR_RETURN(const std::string text, ReadFile(file));
     auto point = FitPointOf(text);
@@ -80,26 +83,47 @@ StatusOr<ServerModel> FitLlm(const FitOptions& options) {
   }
   if (options.reports.empty()) {
     ASSIGN_OR_RETURN(const auto session, Session::Open(&options.load));
+    model_name = session->model();
     for (const int64_t concurrency : options.loads) {
       ASSIGN_OR_RETURN(const FitPoint point,
                        MeasurePoint(options.load, *session, concurrency));
       points.push_back(point);
     }
   }
-  ASSIGN_OR_RETURN(const ServerModel model,
-                   FitServerModel(points, options.limits));
-  std::printf("%12s %12s %12s %14s %14s\n", "under way", "requests/s",
-              "TTFT mean ms", "ms per token", "of the model");
+  // What the server has learnt of its steps during the measurements is one
+  // start, what the reports' means say another.
+  ServerModel limits = options.limits;
+  ServerFacts facts;
+  if (options.reports.empty()) {
+    facts = ReadServerFacts(options.load, model_name);
+    ApplyFacts(facts, options.given, limits);
+  }
+  ASSIGN_OR_RETURN(ServerModel fitted, FitServerModel(points, limits));
+  fitted.attended_key_ns = 0;
+  const bool told = facts.known() && !facts.prices.empty();
+  ServerModel model = RefineServerModel(points, told ? limits : fitted);
+  if (told) {
+    const ServerModel other = RefineServerModel(points, fitted);
+    if (ClosedLoopError(points, other) < ClosedLoopError(points, model)) {
+      model = other;
+    }
+    std::printf("The server told its limits and step prices\n");
+  }
+  std::printf("%12s %12s %12s %14s %14s %14s\n", "under way", "requests/s",
+              "TTFT mean ms", "of the model", "ms per token", "of the model");
   for (const FitPoint& point : points) {
-    std::printf("%12.1f %12.2f %12.1f %14.2f %14.2f\n", point.concurrency,
-                point.request_rate, point.ttft_ms, point.tpot_ms,
-                PredictedTpotMs(model, point));
+    const ClosedLoopTimes times = SimulateClosedLoop(model, point);
+    std::printf("%12.1f %12.2f %12.1f %14.1f %14.2f %14.2f\n",
+                point.concurrency, point.request_rate, point.ttft_ms,
+                times.ttft_ms, point.tpot_ms, times.tpot_ms);
   }
   return model;
 }
 
 StatusOr<ServerModel> FitGraph(const FitOptions& options) {
   ServerModel model = options.limits;
+  ApplyFacts(ReadServerFacts(options.load, options.load.model), options.given,
+             model);
   std::vector<int64_t> sizes = options.rows;
   std::sort(sizes.begin(), sizes.end());
   sizes.erase(std::unique(sizes.begin(), sizes.end()), sizes.end());

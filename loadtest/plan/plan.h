@@ -38,6 +38,8 @@ Status Fit(const FitOptions& options);
 double CostPerMillion(const PlanOptions& options, const PlanStep& step);
 
 std::string PlanText(const PlanOptions& options, const PlanResult& result);
+// The table's times and the load over the time, as bars of characters.
+std::string PlanPlots(const PlanOptions& options, const PlanResult& result);
 std::string PlanJson(const PlanOptions& options, const PlanResult& result);
 std::string PlanHtml(const PlanOptions& options, const PlanResult& result);
 

@@ -20,6 +20,7 @@ using std::chrono::seconds;
 constexpr int64_t kMostReplicas = 10'000;
 constexpr int64_t kMostRequests = 20'000'000;
 constexpr double kDefaultTokens = 128;
+constexpr Ns kStartNs = 60'000'000'000;
 
 // "1,2,4"
 StatusOr<std::vector<int64_t>> ParseInts(const char* flag,
@@ -70,7 +71,11 @@ StatusOr<Loss> ParseLoss(const std::string& text) {
 Status ReadReplicas(const OwnFlags& flags, PlanOptions& options) {
   const std::string text = flags.Str("replicas", "auto");
   ASSIGN_OR_RETURN(const nanoseconds start,
-                   flags.Duration("start-time", seconds(60), true));
+                   flags.Duration("start-time",
+                                  nanoseconds(options.fleet.model.start_ns > 0
+                                                  ? options.fleet.model.start_ns
+                                                  : kStartNs),
+                                  true));
   options.fleet.start_time = start.count();
   if (text == "auto") {
     options.find_replicas = true;
@@ -319,6 +324,15 @@ StatusOr<FitOptions> ParseFitOptions(const std::vector<std::string>& args) {
   ASSIGN_OR_RETURN(const nanoseconds delay,
                    flags.Duration("max-queue-delay", seconds(0), true));
   model.max_queue_delay_ns = delay.count();
+  for (const auto& [flag, setting] :
+       {std::pair("kv-tokens", "kv_cache_tokens"),
+        std::pair("max-num-seqs", "max_num_seqs"),
+        std::pair("max-num-batched-tokens", "max_num_batched_tokens"),
+        std::pair("max-batch-size", "max_batch_size"),
+        std::pair("max-queue-delay", "max_queue_delay"),
+        std::pair("instance-count", "instance_count")}) {
+    if (flags.Has(flag)) options.given.emplace_back(setting);
+  }
   std::vector<std::string> rest = flags.rest();
   const bool measured = flags.RestHas("url", "-u");
   if (!measured) {
@@ -359,7 +373,9 @@ std::string PlanHelpText() {
          "prefix\n"
          "  --prefix-groups N       requests of one group begin with the same\n"
          "                          --shared-prefix-tokens\n"
-         "  --start-time arg        until a new replica serves (60s)\n"
+         "  --start-time arg        until a new replica serves (what the "
+         "server model\n"
+         "                          says, else 60s)\n"
          "  --target-load arg       requests under way per replica that "
          "scaling "
          "aims at\n"
@@ -382,7 +398,8 @@ std::string PlanHelpText() {
          "  --output FILE           (server-model.json)\n"
          "  --kv-tokens, --max-num-seqs, --max-num-batched-tokens,\n"
          "  --max-batch-size, --max-queue-delay, --instance-count\n"
-         "                          the server's own settings\n\n"
+         "                          the server's own settings; a Millrace "
+         "tells them\n\n"
          "Exit status: 0 simulated, 1 failed, 2 wrong flags, 3 the SLO was "
          "missed.\n";
 }

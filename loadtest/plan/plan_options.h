@@ -34,6 +34,7 @@ struct FitOptions {
   std::vector<int64_t> loads;        // concurrencies to measure
   std::vector<int64_t> rows;         // of a graph's requests
   ServerModel limits;                // what measurements do not show
+  std::vector<std::string> given;    // limits of the command line, by setting
   std::string output = "server-model.json";
   Options load;
 };

@@ -1,5 +1,6 @@
 // What plan prints and writes.
 #include <algorithm>
+#include <cmath>
 #include <cstdio>
 #include <nlohmann/json.hpp>
 
@@ -121,7 +122,66 @@ Plot Timeline(const PlanStep& step) {
   return plot;
 }
 
+constexpr int kBarColumns = 50;
+
+std::string Bar(double value, double most) {
+  const double share = most > 0 ? value / most : 0;
+  return std::string(static_cast<size_t>(std::lround(kBarColumns * share)),
+                     '#');
+}
+
+// Bars of the p99 over the replicas.
+std::string TimesBars(const PlanOptions& options, const PlanResult& result) {
+  const bool graph = options.fleet.model.graph;
+  const auto p99 = [&](const PlanStep& step) {
+    return Ms(graph ? step.fleet.latency_ns : step.fleet.ttft_ns, 99);
+  };
+  double most = 0;
+  for (const PlanStep& step : result.steps) most = std::max(most, p99(step));
+  std::string out = Format("\n%s p99 over replicas\n",
+                           graph ? "Request latency" : "Time to first token");
+  for (const PlanStep& step : result.steps) {
+    out +=
+        Format("%9lld %10.1f ms |%s\n", static_cast<long long>(step.replicas),
+               p99(step), Bar(p99(step), most).c_str());
+  }
+  return out;
+}
+
+// Bars of the requests under way over the time, with the replicas that serve.
+std::string LoadBars(const PlanStep& step) {
+  constexpr size_t kRows = 20;
+  const auto& line = step.fleet.timeline;
+  if (line.size() < 2) return "";
+  int64_t most = 1;
+  for (const FleetPoint& point : line) most = std::max(most, point.outstanding);
+  std::string out =
+      Format("\n%9s %9s %10s  (%lld replicas at the start)\n", "seconds",
+             "replicas", "under way", static_cast<long long>(step.replicas));
+  const size_t every = std::max<size_t>(1, line.size() / kRows);
+  for (size_t i = 0; i < line.size(); i += every) {
+    out += Format(
+        "%9.1f %9lld %10lld |%s\n", static_cast<double>(line[i].at) * 1e-9,
+        static_cast<long long>(line[i].replicas),
+        static_cast<long long>(line[i].outstanding),
+        Bar(static_cast<double>(line[i].outstanding), static_cast<double>(most))
+            .c_str());
+  }
+  return out;
+}
+
 }  // namespace
+
+std::string PlanPlots(const PlanOptions& options, const PlanResult& result) {
+  std::string out;
+  if (result.steps.size() > 1) out += TimesBars(options, result);
+  for (const PlanStep& step : result.steps) {
+    const bool shown = options.find_replicas ? step.replicas == result.needed
+                                             : result.steps.size() == 1;
+    if (shown) out += LoadBars(step);
+  }
+  return out;
+}
 
 double CostPerMillion(const PlanOptions& options, const PlanStep& step) {
   const FleetResult& fleet = step.fleet;

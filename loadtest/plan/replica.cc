@@ -44,8 +44,10 @@ class LlmReplica final : public Replica {
 
   void Run(Ns now) override {
     num_done_steps_ += num_steps_;
+    context_ += num_steps_ * static_cast<int64_t>(decoding_.size());
     sink_.Gaps(step_ns_, num_steps_ * static_cast<int64_t>(decoding_.size()));
     while (!decoding_.empty() && decoding_.top().first <= num_done_steps_) {
+      context_ -= Tokens(decoding_.top().second);
       End(decoding_.top().second, now);
       decoding_.pop();
     }
@@ -56,6 +58,7 @@ class LlmReplica final : public Replica {
         End(request, now);
       } else {
         decoding_.emplace(num_done_steps_ + more, request);
+        context_ += requests_[request].input_tokens + 1;
       }
     }
     prefilled_.clear();
@@ -73,7 +76,7 @@ class LlmReplica final : public Replica {
     prefilling_.clear();
     prefilled_.clear();
     prefixes_.clear();
-    kv_used_ = outstanding_ = 0;
+    kv_used_ = outstanding_ = context_ = 0;
     next_ = kNever;
     std::sort(out.begin(), out.end());
     return out;
@@ -120,9 +123,15 @@ class LlmReplica final : public Replica {
   // Chooses what the next step computes, first come first served.
   void Begin(Ns now) {
     const auto num_decoding = static_cast<int64_t>(decoding_.size());
-    const int64_t room =
+    int64_t room =
         std::max<int64_t>(0, model_.max_num_batched_tokens - num_decoding);
+    const auto context = static_cast<double>(context_);
+    if (num_decoding > 0) {
+      room = std::min(room, model_.MostPromptTokens(
+                                model_.StepNs(0, num_decoding, context)));
+    }
     int64_t left = room;
+    double keys = 0;
     while (left > 0) {
       if (prefilling_.empty()) {
         if (waiting_.empty() || !Fits(waiting_.front())) break;
@@ -133,6 +142,11 @@ class LlmReplica final : public Replica {
       }
       auto& [request, tokens] = prefilling_.front();
       const int64_t now_computed = std::min(tokens, left);
+      // Each row looks at all before it and at itself.
+      const int64_t before = requests_[request].input_tokens - tokens;
+      keys += static_cast<double>(now_computed) *
+              (static_cast<double>(before) +
+               static_cast<double>(now_computed + 1) / 2);
       left -= now_computed;
       tokens -= now_computed;
       if (tokens > 0) break;
@@ -144,8 +158,10 @@ class LlmReplica final : public Replica {
     num_steps_ = 0;
     const int64_t prefill = room - left;
     if (prefill == 0 && num_decoding == 0) return;
-    step_ns_ = model_.StepNs(prefill, num_decoding);
     num_steps_ = prefill > 0 ? 1 : decoding_.top().first - num_done_steps_;
+    // Contexts grow by a token a step: the mean of the steps.
+    keys += context + static_cast<double>(num_decoding * (num_steps_ - 1)) / 2;
+    step_ns_ = model_.StepNs(prefill, num_decoding, keys);
     next_ = now + num_steps_ * step_ns_;
   }
 
@@ -160,6 +176,7 @@ class LlmReplica final : public Replica {
   MinHeap<std::pair<int64_t, uint32_t>> decoding_;       // by their last step
   std::deque<int32_t> prefixes_;                         // groups, latest first
   int64_t kv_used_ = 0;
+  int64_t context_ = 0;  // tokens of the sequences that decode
 
   // The steps under way: num_steps_ of step_ns_ each, from begin_ on.
   Ns begin_ = 0;

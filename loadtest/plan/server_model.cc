@@ -64,11 +64,23 @@ Status ReadBatches(const Json& json, ServerModel& model) {
 
 }  // namespace
 
-Ns ServerModel::StepNs(int64_t prefill_tokens, int64_t sequences) const {
+Ns ServerModel::StepNs(int64_t prefill_tokens, int64_t sequences,
+                       double keys) const {
   const double ns = step_base_ns +
                     prefill_token_ns * static_cast<double>(prefill_tokens) +
-                    decode_sequence_ns * static_cast<double>(sequences);
+                    decode_sequence_ns * static_cast<double>(sequences) +
+                    attended_key_ns * keys;
   return std::max<Ns>(1, std::llround(ns));
+}
+
+int64_t ServerModel::MostPromptTokens(Ns decode_ns) const {
+  // Prompts go on by so much, whatever the target, as in Millrace's scheduler.
+  constexpr int64_t kLeast = 16;
+  if (target_itl_ns <= 0 || prefill_token_ns <= 0)
+    return max_num_batched_tokens;
+  const double left = static_cast<double>(target_itl_ns - decode_ns);
+  return std::clamp<int64_t>(static_cast<int64_t>(left / prefill_token_ns),
+                             kLeast, std::max(kLeast, max_num_batched_tokens));
 }
 
 Ns ServerModel::BatchNs(int64_t rows) const {
@@ -102,11 +114,16 @@ StatusOr<ServerModel> ParseServerModel(std::string_view text) {
                            " but must be \"llm\" or \"graph\"");
   }
   model.graph = kind == "graph";
+  const auto read_time = [&](const char* key, Ns* ns) {
+    double value = 0;
+    RETURN_IF_ERROR(ReadMs(json, key, &value));
+    *ns = std::llround(value);
+    return OkStatus();
+  };
+  RETURN_IF_ERROR(read_time("start_ms", &model.start_ns));
   if (model.graph) {
-    double delay = 0;
     RETURN_IF_ERROR(ReadBatches(json, model));
-    RETURN_IF_ERROR(ReadMs(json, "max_queue_delay_ms", &delay));
-    model.max_queue_delay_ns = std::llround(delay);
+    RETURN_IF_ERROR(read_time("max_queue_delay_ms", &model.max_queue_delay_ns));
     RETURN_IF_ERROR(ReadInt(json, "max_batch_size", 1, &model.max_batch_size));
     RETURN_IF_ERROR(ReadInt(json, "instance_count", 1, &model.instance_count));
     return model;
@@ -115,6 +132,10 @@ StatusOr<ServerModel> ParseServerModel(std::string_view text) {
   RETURN_IF_ERROR(ReadMs(json, "prefill_token_ms", &model.prefill_token_ns));
   RETURN_IF_ERROR(
       ReadMs(json, "decode_sequence_ms", &model.decode_sequence_ns));
+  RETURN_IF_ERROR(ReadMs(json, "attended_key_us", &model.attended_key_ns));
+  model.attended_key_ns *= 1e-3;  // the key's unit is a thousandth of ms
+  RETURN_IF_ERROR(read_time("request_overhead_ms", &model.request_overhead_ns));
+  RETURN_IF_ERROR(read_time("target_itl_ms", &model.target_itl_ns));
   RETURN_IF_ERROR(ReadInt(json, "kv_tokens", 0, &model.kv_tokens));
   RETURN_IF_ERROR(ReadInt(json, "max_num_seqs", 1, &model.max_num_seqs));
   RETURN_IF_ERROR(ReadInt(json, "max_num_batched_tokens", 1,
@@ -144,9 +165,16 @@ std::string ServerModelJson(const ServerModel& model) {
     out["step_base_ms"] = model.step_base_ns / kNsPerMs;
     out["prefill_token_ms"] = model.prefill_token_ns / kNsPerMs;
     out["decode_sequence_ms"] = model.decode_sequence_ns / kNsPerMs;
+    out["attended_key_us"] = model.attended_key_ns / 1e3;
+    out["request_overhead_ms"] =
+        static_cast<double>(model.request_overhead_ns) / kNsPerMs;
+    out["target_itl_ms"] = static_cast<double>(model.target_itl_ns) / kNsPerMs;
     out["kv_tokens"] = model.kv_tokens;
     out["max_num_seqs"] = model.max_num_seqs;
     out["max_num_batched_tokens"] = model.max_num_batched_tokens;
+  }
+  if (model.start_ns > 0) {
+    out["start_ms"] = static_cast<double>(model.start_ns) / kNsPerMs;
   }
   return out.dump(2) + "\n";
 }

@@ -2,7 +2,9 @@
 //
 //   {"format": "millrace-server-model/1", "kind": "llm",
 //    "step_base_ms": 6.1, "prefill_token_ms": 0.09, "decode_sequence_ms": 0.8,
-//    "kv_tokens": 65536, "max_num_seqs": 64, "max_num_batched_tokens": 512}
+//    "attended_key_us": 0.02, "request_overhead_ms": 1.5, "target_itl_ms": 150,
+//    "kv_tokens": 65536, "max_num_seqs": 64, "max_num_batched_tokens": 512,
+//    "start_ms": 800}
 //   {"format": "millrace-server-model/1", "kind": "graph",
 //    "batch_ms": [[1, 4.2], [8, 20.1]], "max_batch_size": 8,
 //    "max_queue_delay_ms": 1, "instance_count": 2}
@@ -23,10 +25,17 @@ using Ns = int64_t;  // simulated time, from the start
 struct ServerModel {
   bool graph = false;
   // Language models. One step of the engine takes
-  //   base + prefill_token x prompt tokens + decode_sequence x sequences.
+  //   base + prefill_token x prompt tokens + decode_sequence x sequences
+  //   + attended_key x keys, all that its rows look at.
   double step_base_ns = 0;
   double prefill_token_ns = 0;
   double decode_sequence_ns = 0;
+  double attended_key_ns = 0;
+  // Of a request, outside of steps: network, parsing, tokenizing.
+  Ns request_overhead_ns = 0;
+  // Prompts leave room in steps that also decode so that these take no longer;
+  // 0: no such rule.
+  Ns target_itl_ns = 0;
   int64_t kv_tokens = 0;  // 0: no limit
   int64_t max_num_seqs = 64;
   int64_t max_num_batched_tokens = 512;
@@ -36,8 +45,11 @@ struct ServerModel {
   int64_t max_batch_size = 1;
   Ns max_queue_delay_ns = 0;
   int64_t instance_count = 1;
+  Ns start_ns = 0;  // until a new replica serves; 0: not known
 
-  Ns StepNs(int64_t prefill_tokens, int64_t sequences) const;
+  Ns StepNs(int64_t prefill_tokens, int64_t sequences, double keys) const;
+  // Prompt tokens that fit beside decodes that take decode_ns.
+  int64_t MostPromptTokens(Ns decode_ns) const;
   Ns BatchNs(int64_t rows) const;
 };
 

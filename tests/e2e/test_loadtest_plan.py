@@ -61,13 +61,37 @@ def test_a_model_fitted_to_a_server_predicts_it(tmp_path):
                                                  abs=SLACK_MS)
 
 
+def test_the_server_tells_what_bounds_it(tmp_path):
+    file = tmp_path / "fitted.json"
+    with start("--max-num-seqs", 7, "--max-num-batched-tokens", 96,
+               "--target-itl", "80ms") as server:
+        told = run("plan", "fit", "--url", server.url, "--loads", "1,2",
+                   "-n", 6, "--input-tokens", 40, "--output-tokens", 8,
+                   "--output", file).stdout
+        pages = server.metric("millrace_kv_cache_info")
+        seconds = server.metric("millrace_model_load_seconds")
+    assert "The server told its limits and step prices" in told
+    fitted = json.loads(file.read_text())
+    assert fitted["max_num_seqs"] == 7
+    assert fitted["max_num_batched_tokens"] == 96
+    assert fitted["target_itl_ms"] == 80
+    pages = int(next(iter(pages)).split('num_pages="')[1].split('"')[0])
+    assert fitted["kv_tokens"] == 64 * pages
+    assert fitted["start_ms"] == pytest.approx(
+        1000 * next(iter(seconds.values())))
+
+
 def test_a_graph_is_fitted_by_its_rows(tmp_path):
     file = tmp_path / "fitted.json"
-    with start(REPO / "tests/data/graph/mlp.onnx") as server:
+    with start("--max-batch-size", 16, "--max-queue-delay", "2ms",
+               "--instance-count", 1, REPO / "tests/data/graph/mlp.onnx") as server:
         run("plan", "fit", "--url", server.url, "--endpoint-type", "kserve",
             "-m", "mlp", "--rows", "1,8", "-n", 50, "--output", file)
     fitted = json.loads(file.read_text())
     assert [rows for rows, _ in fitted["batch_ms"]] == [1, 8]
+    # The server's own words: it does not join requests of this graph.
+    assert fitted["max_batch_size"] == 1
+    assert fitted["max_queue_delay_ms"] == 2
     out = tmp_path / "plan.json"
     run("plan", "--server-model", file, "--request-rate", 1, "--replicas", 1,
         "-n", 10, "--json", out)
@@ -92,6 +116,8 @@ def test_the_fewest_replicas_are_found(tmp_path, model):
     assert step["cost_per_million_output_tokens"] == pytest.approx(
         1.2 * needed / 3600 / step["output_token_throughput"] * 1e6, rel=0.01)
     assert "<svg" in page.read_text()
+    bars = [line for line in done.stdout.splitlines() if " ms |" in line]
+    assert len(bars) == len(plan["steps"])
     # The seed decides.
     run(*flags, "--json", tmp_path / "again.json")
     assert (tmp_path / "again.json").read_text() == out.read_text()

@@ -6,6 +6,8 @@
 #include "loadtest/arrivals.h"
 #include "loadtest/plan/fit.h"
 #include "loadtest/plan/fleet.h"
+#include "loadtest/plan/refine.h"
+#include "loadtest/plan/server_facts.h"
 #include "loadtest/plan/server_model.h"
 
 namespace millrace::loadtest {
@@ -85,6 +87,38 @@ TEST(Plan, ARequestJoinsWhenTheStepUnderWayHasEnded) {
   EXPECT_EQ(result.itl_ns.count(), 5);
 }
 
+TEST(Plan, KeysThatRowsLookAtMakeStepsLonger) {
+  ServerModel model = Llm();
+  model.attended_key_ns = 1 * kMs;
+  const FleetResult result =
+      RunFleet(model, {{.arrival = 0, .input_tokens = 3, .output_tokens = 3}});
+  EXPECT_EQ(result.ttft_ns.max(), (10 + 3 + 1 + 2 + 3) * kMs);
+  // Contexts of 4 and 5 tokens.
+  EXPECT_EQ(result.latency_ns.max() - result.ttft_ns.max(),
+            (12 + 4 + 12 + 5) * kMs);
+}
+
+TEST(Plan, PromptsLeaveRoomForDecodesUnderATarget) {
+  ServerModel model = Llm();
+  model.target_itl_ns = 40 * kMs;
+  const FleetResult result = RunFleet(
+      model, {{.arrival = 0, .input_tokens = 1, .output_tokens = 20},
+              {.arrival = 12 * kMs, .input_tokens = 84, .output_tokens = 1}});
+  // 12 ms for the decode and 28 prompt tokens: three steps.
+  EXPECT_EQ(result.itl_ns.max(), 40 * kMs);
+  model.target_itl_ns = 1 * kMs;
+  EXPECT_EQ(model.MostPromptTokens(12 * kMs), 16) << "prompts go on";
+}
+
+TEST(Plan, WhatStepsDoNotTakeIsAddedToEachRequest) {
+  ServerModel model = Llm();
+  model.request_overhead_ns = 7 * kMs;
+  const FleetResult result =
+      RunFleet(model, {{.arrival = 0, .input_tokens = 30, .output_tokens = 5}});
+  EXPECT_EQ(result.ttft_ns.max(), 47 * kMs);
+  EXPECT_EQ(result.latency_ns.max(), 95 * kMs);
+}
+
 TEST(Plan, MemoryLimitsWhatRunsAtOnce) {
   ServerModel model = Llm();
   model.kv_tokens = 20;
@@ -148,6 +182,23 @@ TEST(Plan, LeastLoadedRoutingShortensTheTail) {
   EXPECT_LT(p99(Routing::kLeastLoaded), p99(Routing::kRoundRobin));
 }
 
+TEST(Plan, OfEqualReplicasTheOneThatWaitedLongestIsNext) {
+  // The prefix of each group is in one of three caches when requests come in
+  // turn, and would be in the first one alone otherwise.
+  std::vector<SimRequest> requests;
+  for (int i = 0; i < 30; ++i) {
+    requests.push_back(
+        {.arrival = i * kSecond, .input_tokens = 110, .group = 0});
+  }
+  FleetSpec fleet;
+  fleet.model = Llm();
+  fleet.replicas = 3;
+  fleet.prefix_tokens = 100;
+  fleet.routing = Routing::kLeastLoaded;
+  const FleetResult result = Simulate(fleet, requests, {});
+  EXPECT_NEAR(result.ttft_ns.Mean() / kMs, (3 * 120 + 27 * 20) / 30.0, 0.01);
+}
+
 TEST(Plan, PrefixRoutingComputesAPrefixOncePerGroup) {
   std::vector<SimRequest> requests;
   for (int i = 0; i < 400; ++i) {
@@ -173,7 +224,7 @@ TEST(Plan, RequestsOfALostReplicaStartAgain) {
   fleet.model = Graph({{1, 10.0 * kMs}});
   fleet.replicas = 4;
   fleet.loss = Loss{0.5, 1 * kSecond, 1 * kSecond};
-  const auto requests = Poisson(300, 900);
+  const auto requests = Poisson(390, 900);
   const FleetResult result = Simulate(fleet, requests, {});
   EXPECT_EQ(result.num_done, 900);
   EXPECT_GT(result.num_restarted, 0);
@@ -295,6 +346,61 @@ TEST(Fit, FindsThePricesOfASimulatedServer) {
     EXPECT_NEAR(PredictedTpotMs(*model, point), point.tpot_ms,
                 0.1 * point.tpot_ms);
   }
+}
+
+TEST(Fit, IsRefinedUntilASimulationShowsTheTimes) {
+  ServerModel truth = Llm();
+  truth.prefill_token_ns = 0.1 * kMs;
+  truth.request_overhead_ns = 3 * kMs;
+  std::vector<FitPoint> points;
+  for (const int users : {1, 2, 4, 8}) {
+    FitPoint point;
+    point.concurrency = users;
+    point.input_tokens = 200;
+    point.output_tokens = 20;
+    const ClosedLoopTimes times = SimulateClosedLoop(truth, point);
+    point.ttft_ms = times.ttft_ms;
+    point.tpot_ms = times.tpot_ms;
+    points.push_back(point);
+  }
+  ServerModel start = Llm();
+  start.step_base_ns = 6 * kMs;
+  start.prefill_token_ns = 0.2 * kMs;
+  start.decode_sequence_ns = 1 * kMs;
+  const ServerModel model = RefineServerModel(points, start);
+  EXPECT_LT(ClosedLoopError(points, model), 1e-3);
+  EXPECT_NEAR(model.prefill_token_ns, 0.1 * kMs, 0.01 * kMs);
+  EXPECT_NEAR(model.step_base_ns + 4 * model.decode_sequence_ns, 18 * kMs,
+              1 * kMs);
+  points.resize(1);
+  EXPECT_EQ(RefineServerModel(points, start).step_base_ns, start.step_base_ns)
+      << "one load does not tell four prices";
+}
+
+TEST(Fit, TheServerTellsLimitsAndPrices) {
+  const ServerFacts facts = ParseServerFacts(
+      "# HELP x y\n"
+      "millrace_scheduler_limit{limit=\"max_num_seqs\",model=\"m\"} 32\n"
+      "millrace_scheduler_limit{limit=\"target_itl\",model=\"m\"} 0.15\n"
+      "millrace_scheduler_limit{limit=\"kv_cache_tokens\",model=\"m\"} 64000\n"
+      "millrace_scheduler_limit{limit=\"max_num_seqs\",model=\"n\"} 5\n"
+      "millrace_step_price_seconds{model=\"m\",of=\"step\"} 0.004\n"
+      "millrace_step_price_seconds{model=\"m\",of=\"row\"} 0.0002\n"
+      "millrace_step_price_seconds{model=\"m\",of=\"sample\"} 0.0001\n"
+      "millrace_step_price_seconds{model=\"m\",of=\"key\"} nonsense\n"
+      "millrace_model_load_seconds{model=\"m\",version=\"1\"} 0.5",
+      "m");
+  ServerModel model;
+  model.kv_tokens = 99;
+  ApplyFacts(facts, {"kv_cache_tokens"}, model);
+  EXPECT_EQ(model.max_num_seqs, 32);
+  EXPECT_EQ(model.target_itl_ns, 150 * kMs);
+  EXPECT_EQ(model.kv_tokens, 99) << "the command line said so";
+  EXPECT_EQ(model.start_ns, 500 * kMs);
+  EXPECT_NEAR(model.step_base_ns, 4 * kMs, 1);
+  EXPECT_NEAR(model.decode_sequence_ns, 0.3 * kMs, 1);
+  EXPECT_EQ(model.attended_key_ns, 0);
+  EXPECT_FALSE(ParseServerFacts("", "m").known());
 }
 
 TEST(Fit, NeedsReportsOfStreams) {

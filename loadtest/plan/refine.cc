@@ -1,0 +1,207 @@
+#include "loadtest/plan/refine.h"
+
+#include <algorithm>
+#include <array>
+#include <cmath>
+#include <queue>
+#include <utility>
+
+#include "loadtest/plan/replica.h"
+
+namespace millrace::loadtest {
+namespace {
+
+constexpr int kPrices = 4;
+constexpr int kEvaluations = 300;
+constexpr double kNsPerMs = 1e6;
+
+// Prices as logarithms, so that none becomes negative.
+using Point = std::array<double, kPrices>;
+
+ServerModel With(const ServerModel& start, const Point& at) {
+  ServerModel model = start;
+  model.step_base_ns = std::exp(at[0]);
+  model.prefill_token_ns = std::exp(at[1]);
+  model.decode_sequence_ns = std::exp(at[2]);
+  model.request_overhead_ns = std::llround(std::exp(at[3]));
+  return model;
+}
+
+// Users and the times of their requests, as the replica tells them.
+class Users final : public SimSink {
+ public:
+  Users(const ServerModel& model, int64_t num_users,
+        std::vector<SimRequest>* requests)
+      : overhead_(model.request_overhead_ns),
+        num_warm_(static_cast<uint32_t>(num_users)),
+        requests_(*requests) {
+    first_.assign(requests_.size(), -1);
+  }
+
+  // Requests that are to be sent, and when.
+  std::priority_queue<std::pair<Ns, uint32_t>,
+                      std::vector<std::pair<Ns, uint32_t>>, std::greater<>>
+      due;
+  uint32_t next = 0;
+
+  void SendNext(Ns now) {
+    if (next < requests_.size()) due.emplace(now, next++);
+  }
+  void FirstToken(uint32_t request, Ns now) override {
+    first_[request] = now + overhead_;
+  }
+  void Gaps(Ns, int64_t) override {}
+  void Done(uint32_t request, Ns now) override {
+    now += overhead_;
+    // The first ones come all at once: no steady state yet.
+    if (request >= num_warm_) {
+      ++num_done;
+      ttft_ns +=
+          static_cast<double>(first_[request] - requests_[request].arrival);
+      const int64_t more = requests_[request].output_tokens - 1;
+      if (more > 0) {
+        tpot_ns += static_cast<double>(now - first_[request]) /
+                   static_cast<double>(more);
+      }
+    }
+    SendNext(now);
+  }
+  void Refused(uint32_t) override {}
+
+  int64_t num_done = 0;
+  double ttft_ns = 0;
+  double tpot_ns = 0;
+
+ private:
+  const Ns overhead_;
+  const uint32_t num_warm_;
+  std::vector<SimRequest>& requests_;
+  std::vector<Ns> first_;
+};
+
+}  // namespace
+
+double ClosedLoopError(const std::vector<FitPoint>& points,
+                       const ServerModel& model) {
+  double sum = 0;
+  for (const FitPoint& point : points) {
+    if (!point.closed_loop || point.output_tokens <= 1) continue;
+    const ClosedLoopTimes times = SimulateClosedLoop(model, point);
+    const double ttft = times.ttft_ms / point.ttft_ms - 1;
+    const double tpot = times.tpot_ms / point.tpot_ms - 1;
+    sum += ttft * ttft + tpot * tpot;
+  }
+  return sum;
+}
+
+ClosedLoopTimes SimulateClosedLoop(const ServerModel& model,
+                                   const FitPoint& point) {
+  const auto users = std::max<int64_t>(
+      1, static_cast<int64_t>(std::llround(point.concurrency)));
+  SimRequest request;
+  request.input_tokens =
+      static_cast<int32_t>(std::max(1.0, std::round(point.input_tokens)));
+  request.output_tokens =
+      static_cast<int32_t>(std::max(1.0, std::round(point.output_tokens)));
+  std::vector<SimRequest> requests(
+      static_cast<size_t>(std::max<int64_t>(20, 12 * users)), request);
+  Users sink(model, users, &requests);
+  const auto replica = MakeReplica(model, requests, 0, sink);
+  for (int64_t i = 0; i < users; ++i) sink.SendNext(0);
+  while (true) {
+    const Ns sent = sink.due.empty() ? kNever : sink.due.top().first;
+    const Ns runs = replica->next();
+    if (sent == kNever && runs == kNever) break;
+    if (runs <= sent) {
+      replica->Run(runs);
+      continue;
+    }
+    const uint32_t index = sink.due.top().second;
+    sink.due.pop();
+    requests[index].arrival = sent;
+    replica->Add(index, sent);
+  }
+  ClosedLoopTimes times;
+  if (sink.num_done == 0) return times;
+  const auto count = static_cast<double>(sink.num_done);
+  times.ttft_ms = sink.ttft_ns / count / kNsPerMs;
+  times.tpot_ms = sink.tpot_ns / count / kNsPerMs;
+  return times;
+}
+
+ServerModel RefineServerModel(const std::vector<FitPoint>& all,
+                              const ServerModel& begin) {
+  ServerModel start = begin;
+  std::vector<FitPoint> points;
+  for (const FitPoint& point : all) {
+    if (point.closed_loop && point.output_tokens > 1) points.push_back(point);
+  }
+  // Four prices want as many equations: each load gives two.
+  if (points.size() < 2) return start;
+  if (start.request_overhead_ns == 0) {
+    // What the lightest load shows beyond its steps.
+    const FitPoint& lone = *std::min_element(
+        points.begin(), points.end(), [](const auto& a, const auto& b) {
+          return a.concurrency < b.concurrency;
+        });
+    const double rest_ms =
+        lone.ttft_ms - SimulateClosedLoop(start, lone).ttft_ms;
+    start.request_overhead_ns =
+        std::llround(std::max(0.05, rest_ms) * kNsPerMs);
+  }
+  const double least = 1000;  // ns; a price of 0 could not grow
+  const auto log = [&](double ns) { return std::log(std::max(ns, least)); };
+  Point first = {log(start.step_base_ns), log(start.prefill_token_ns),
+                 log(start.decode_sequence_ns),
+                 log(static_cast<double>(start.request_overhead_ns))};
+  using Vertex = std::pair<double, Point>;
+  const auto evaluate = [&](const Point& at) {
+    return Vertex(ClosedLoopError(points, With(start, at)), at);
+  };
+  std::vector<Vertex> simplex = {evaluate(first)};
+  for (size_t i = 0; i < kPrices; ++i) {
+    Point moved = first;
+    moved[i] += 0.4;
+    simplex.push_back(evaluate(moved));
+  }
+  for (int i = 0; i < kEvaluations; ++i) {
+    std::sort(simplex.begin(), simplex.end());
+    Point center = {};
+    for (size_t v = 0; v < kPrices; ++v) {
+      for (size_t k = 0; k < kPrices; ++k) {
+        center[k] += simplex[v].second[k] / kPrices;
+      }
+    }
+    const auto along = [&](double factor) {
+      Point at;
+      for (size_t k = 0; k < kPrices; ++k) {
+        at[k] = center[k] + factor * (simplex.back().second[k] - center[k]);
+      }
+      return evaluate(at);
+    };
+    const Vertex reflected = along(-1);
+    if (reflected.first < simplex.front().first) {
+      const Vertex expanded = along(-2);
+      simplex.back() = std::min(expanded, reflected);
+    } else if (reflected.first < simplex[kPrices - 1].first) {
+      simplex.back() = reflected;
+    } else {
+      const Vertex contracted = along(0.5);
+      if (contracted.first < simplex.back().first) {
+        simplex.back() = contracted;
+      } else {
+        for (size_t v = 1; v <= kPrices; ++v) {
+          Point at = simplex[v].second;
+          for (size_t k = 0; k < kPrices; ++k) {
+            at[k] = (at[k] + simplex.front().second[k]) / 2;
+          }
+          simplex[v] = evaluate(at);
+        }
+      }
+    }
+  }
+  const auto best = std::min_element(simplex.begin(), simplex.end());
+  return With(start, best->second);
+}
+
+}  // namespace millrace::loadtest

@@ -1,0 +1,32 @@
+// Corrects the prices of a server model until a simulation of the measured
+// closed loops shows their times: batches that fill and drain are no means, and
+// the equations of plan/fit.h know means alone.
+#pragma once
+
+#include <vector>
+
+#include "loadtest/plan/fit.h"
+
+namespace millrace::loadtest {
+
+// Means of `concurrency` users who each send their next request when the last
+// one has ended.
+struct ClosedLoopTimes {
+  double ttft_ms = 0;
+  double tpot_ms = 0;
+};
+ClosedLoopTimes SimulateClosedLoop(const ServerModel& model,
+                                   const FitPoint& point);
+
+// Of both times at the closed loops among `points`.
+double ClosedLoopError(const std::vector<FitPoint>& points,
+                       const ServerModel& model);
+
+// The model with step_base, prefill_token, decode_sequence and
+// request_overhead such that the squared relative errors of both times at the
+// closed loops among `points` are least (Nelder and Mead 1965). attended_key
+// and the limits stay.
+ServerModel RefineServerModel(const std::vector<FitPoint>& points,
+                              const ServerModel& start);
+
+}  // namespace millrace::loadtest
