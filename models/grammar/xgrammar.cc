@@ -1,6 +1,10 @@
 // The library's objects are counted references; a grammar keeps its vocabulary
 // alive, a matcher its grammar. The library itself is never closed, since its
 // types are registered for the life of the process.
+//
+// The library takes any bytes in the shape of UTF-8 for a character, also
+// surrogates, overlong forms and what lies beyond U+10FFFF. Those are forbidden
+// here: a client would see replacement characters, more than were counted.
 #include "models/grammar/xgrammar.h"
 
 #include <dlfcn.h>
@@ -99,11 +103,45 @@ class Matcher final : public GrammarMatcher {
 
  private:
   bool IsOver() const;  // a token that ends the completion was accepted
+  // Tokens whose bytes would end no character that these begin.
+  void ForbidBehind(uint8_t lead, std::span<uint32_t> mask) const;
 
   const std::shared_ptr<const Vocabulary> vocabulary_;
   FfiValue object_;
   const bool is_valid_;
+  // Last bytes of the accepted tokens.
+  std::vector<uint8_t> last_bytes_;
 };
+
+// First bytes of a character behind which not all continuations are valid, and
+// those that are not (RFC 3629, section 4).
+struct HalfValid {
+  uint8_t lead;
+  uint8_t first_wrong, last_wrong;
+};
+constexpr HalfValid kHalfValid[] = {{0xe0, 0x80, 0x9f},
+                                    {0xed, 0xa0, 0xbf},
+                                    {0xf0, 0x80, 0x8f},
+                                    {0xf4, 0x90, 0xbf}};
+
+bool IsWrongBehind(uint8_t lead, uint8_t next) {
+  return std::ranges::any_of(kHalfValid, [&](const HalfValid& half) {
+    return half.lead == lead && half.first_wrong <= next &&
+           next <= half.last_wrong;
+  });
+}
+
+// Whether bytes can stand in valid UTF-8, wherever they begin and end.
+bool CanBeUtf8(const std::string& text) {
+  uint8_t before = 0;
+  for (const char c : text) {
+    const auto byte = static_cast<uint8_t>(c);
+    if (byte == 0xc0 || byte == 0xc1 || byte > 0xf4) return false;
+    if (IsWrongBehind(before, byte)) return false;
+    before = byte;
+  }
+  return true;
+}
 
 class Grammar final : public TokenGrammar {
  public:
@@ -132,6 +170,8 @@ struct Vocabulary final : XgrammarVocabulary,
   FfiValue info;
   int32_t vocab_size = 0;
   std::vector<int32_t> stop_ids;
+  // Of each token with a text, else 0.
+  std::vector<uint8_t> first_bytes, last_bytes;
 
   StatusOr<std::string> Compile(const GrammarSource& source) const override;
   StatusOr<std::shared_ptr<const TokenGrammar>> Load(
@@ -230,17 +270,38 @@ bool Matcher::FillFromGrammar(std::span<uint32_t> mask) {
   const auto filled = library.Do(kFill, {&object_, &target, &row, &no});
   if (!filled.ok()) return false;
   if (!filled->truth()) std::ranges::fill(mask, ~0u);  // all are allowed
+  ForbidBehind(last_bytes_.empty() ? 0 : last_bytes_.back(), mask);
   const int32_t rest = vocabulary_->vocab_size % 32;
   if (rest != 0) mask.back() &= (1u << rest) - 1;
   return std::ranges::any_of(mask, [](uint32_t word) { return word != 0; });
 }
 
+void Matcher::ForbidBehind(uint8_t lead, std::span<uint32_t> mask) const {
+  if (std::ranges::none_of(kHalfValid, [&](const HalfValid& half) {
+        return half.lead == lead;
+      })) {
+    return;
+  }
+  const std::vector<uint8_t>& firsts = vocabulary_->first_bytes;
+  for (size_t id = 0; id < firsts.size(); ++id) {
+    if (IsWrongBehind(lead, firsts[id])) mask[id / 32] &= ~(1u << (id % 32));
+  }
+}
+
 bool Matcher::Accept(int32_t id) {
   if (IsOver()) return false;  // the library would complain on stderr
+  const auto index = static_cast<size_t>(id);
+  const bool has_text = index < vocabulary_->first_bytes.size();
+  if (has_text && !last_bytes_.empty() &&
+      IsWrongBehind(last_bytes_.back(), vocabulary_->first_bytes[index])) {
+    return false;
+  }
   const FfiValue token(int64_t{id}), no(false);
   const auto accepted =
       vocabulary_->library->Do(kAccept, {&object_, &token, &no});
-  return accepted.ok() && accepted->truth();
+  if (!accepted.ok() || !accepted->truth()) return false;
+  last_bytes_.push_back(has_text ? vocabulary_->last_bytes[index] : 0);
+  return true;
 }
 
 void Matcher::Rollback(int32_t n) {
@@ -248,6 +309,7 @@ void Matcher::Rollback(int32_t n) {
   const FfiValue count(int64_t{n});
   const auto done = vocabulary_->library->Do(kRollback, {&object_, &count});
   CHECK(done.ok(), "only accepted tokens are taken back");
+  last_bytes_.resize(last_bytes_.size() - static_cast<size_t>(n));
 }
 
 class OpenXgrammar final : public Xgrammar {
@@ -260,14 +322,17 @@ class OpenXgrammar final : public Xgrammar {
     const TvmFfi& ffi = library_->ffi;
     std::vector<FfiValue> texts, stops;
     texts.reserve(tokens.texts.size());
+    auto vocabulary = std::make_shared<Vocabulary>();
     for (const std::string& text : tokens.texts) {
-      texts.push_back(FfiValue::Bytes(ffi, text));
+      const bool counts = !text.empty() && CanBeUtf8(text);
+      texts.push_back(FfiValue::Bytes(ffi, counts ? text : ""));
+      vocabulary->first_bytes.push_back(counts ? text.front() : 0);
+      vocabulary->last_bytes.push_back(counts ? text.back() : 0);
     }
     for (const int32_t id : tokens.stop_ids) stops.emplace_back(int64_t{id});
     ASSIGN_OR_RETURN(const FfiValue text_list, library_->Array(texts));
     ASSIGN_OR_RETURN(const FfiValue stop_list, library_->Array(stops));
     const FfiValue raw(int64_t{0}), size(int64_t{tokens.vocab_size}), no(false);
-    auto vocabulary = std::make_shared<Vocabulary>();
     vocabulary->library = library_;
     vocabulary->vocab_size = tokens.vocab_size;
     vocabulary->stop_ids = tokens.stop_ids;

@@ -3,6 +3,7 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <random>
 #include <string>
 #include <vector>
@@ -143,6 +144,38 @@ TEST_F(XgrammarTest, WhiteSpaceIsBounded) {
   int blanks = 0;
   while (matcher->Accept(' ')) ASSERT_LT(++blanks, 100);
   EXPECT_EQ(blanks, kMaxJsonWhiteSpace);
+}
+
+// Bytes in the shape of UTF-8 that stand for no character.
+TEST_F(XgrammarTest, OnlyValidCharactersAreWritten) {
+  const auto grammar =
+      Make(GrammarSource::Kind::kJsonSchema, R"({"type": "string"})");
+  ASSERT_TRUE(grammar.ok()) << grammar.status().ToString();
+  const auto takes = [&](const std::string& text) {
+    const auto matcher = (*grammar)->NewMatcher();
+    for (const char c : "\"" + text + "\"") {
+      const auto id = static_cast<uint8_t>(c);
+      const auto allowed = Allowed(*matcher);
+      const bool is_allowed = std::ranges::count(allowed, id) > 0;
+      EXPECT_EQ(matcher->Accept(id), is_allowed) << text;
+      if (!is_allowed) return false;
+    }
+    return true;
+  };
+  EXPECT_TRUE(takes("\xc3\xa9 \xe0\xa0\x80 \xed\x9f\xbf \xf4\x8f\xbf\xbf"));
+  EXPECT_FALSE(takes("\xed\xa0\x80"));      // a surrogate
+  EXPECT_FALSE(takes("\xe0\x80\x80"));      // overlong
+  EXPECT_FALSE(takes("\xc0\x80"));          // overlong
+  EXPECT_FALSE(takes("\xf0\x80\x80\x80"));  // overlong
+  EXPECT_FALSE(takes("\xf4\x90\x80\x80"));  // beyond U+10FFFF
+  EXPECT_FALSE(takes("\xf5\x80\x80\x80"));
+
+  // Taken back, the state is as it was.
+  const auto matcher = (*grammar)->NewMatcher();
+  for (const int id : {0x22, 0xed, 0x9f}) ASSERT_TRUE(matcher->Accept(id));
+  matcher->Rollback(1);
+  EXPECT_FALSE(matcher->Accept(0xa0));
+  EXPECT_TRUE(matcher->Accept(0x80));
 }
 
 }  // namespace
