@@ -4,6 +4,8 @@
 #   libraries  lib/millrace: shared libraries for systems without our packages
 #   service    the systemd unit and its settings file
 #   cuda       lib/millrace/libmillrace_cuda.so, where it was built; only by name
+#   onednn     lib/millrace: the module of --graph-backend onednn, and oneDNN (55
+#              MB); only by name
 # `cmake --install build/release` installs all but the libraries, which are the
 # system's here; --component picks one.
 include(GNUInstallDirs)
@@ -44,6 +46,13 @@ endif()
 if(TARGET millrace_cuda)
   install(TARGETS millrace_cuda LIBRARY DESTINATION lib/millrace
           COMPONENT cuda OPTIONAL EXCLUDE_FROM_ALL)
+endif()
+if(TARGET millrace_onednn)
+  set_target_properties(millrace_onednn PROPERTIES INSTALL_RPATH "$ORIGIN")
+  install(TARGETS millrace_onednn
+          LIBRARY DESTINATION lib/millrace COMPONENT onednn EXCLUDE_FROM_ALL)
+  install(PROGRAMS $<TARGET_FILE:DNNL::dnnl> RENAME libdnnl.so.3
+          DESTINATION lib/millrace COMPONENT onednn EXCLUDE_FROM_ALL)
 endif()
 
 # The C library stays the system's: a program must not bring its own loader.

@@ -62,13 +62,23 @@ StatusOr<std::shared_ptr<CompiledGraph>> CompiledGraph::Create(
   if (options.quantization != nullptr) {
     RETURN_IF_ERROR(InsertQuantization(folded, *options.quantization));
   }
-  return std::shared_ptr<CompiledGraph>(new CompiledGraph(
-      std::move(folded), options, {*dense, *int8, bf16}, std::move(weights)));
+  std::unique_ptr<OneDnnLayers> onednn;
+  if (options.onednn.any()) {
+    ASSIGN_OR_RETURN(const onednn::Library* library, onednn::Open());
+    onednn = std::make_unique<OneDnnLayers>(*library, options.onednn);
+  }
+  const Kernels kernels{*dense, *int8, bf16, onednn.get()};
+  return std::shared_ptr<CompiledGraph>(
+      new CompiledGraph(std::move(folded), options, kernels, std::move(onednn),
+                        std::move(weights)));
 }
 
 CompiledGraph::CompiledGraph(Graph graph, const CompileOptions& options,
-                             const Kernels& kernels, WarmBuffer weights)
+                             const Kernels& kernels,
+                             std::unique_ptr<OneDnnLayers> onednn,
+                             WarmBuffer weights)
     : graph_(std::move(graph)),
+      onednn_(std::move(onednn)),
       kernels_(kernels),
       interprets_(options.interpret),
       plans_(graph_, kernels,

@@ -26,6 +26,7 @@
 #include "models/graph/batch_axis.h"
 #include "models/graph/ir.h"
 #include "models/graph/plan/kernels.h"
+#include "models/graph/plan/onednn_layers.h"
 #include "models/graph/plan_cache.h"
 #include "models/graph/quantize/table.h"
 #include "models/memory/warm_buffer.h"
@@ -73,6 +74,10 @@ struct CompileOptions {
   // Layers to be quantised; null: none but those that the graph quantises
   // itself.
   std::shared_ptr<const QuantizationTable> quantization = nullptr;
+  // Layers that oneDNN computes on its own kernels, where it can and rows do
+  // not depend on their neighbours. Their bits are others than those of our
+  // kernels. FAILED_PRECONDITION where it is not installed.
+  OneDnnUse onednn = {};
   // Interprets always: the reference that plans are tested against.
   bool interpret = false;
 };
@@ -109,9 +114,11 @@ class CompiledGraph {
 
  private:
   CompiledGraph(Graph graph, const CompileOptions& options,
-                const Kernels& kernels, WarmBuffer weights);
+                const Kernels& kernels, std::unique_ptr<OneDnnLayers> onednn,
+                WarmBuffer weights);
 
   const Graph graph_;
+  const std::unique_ptr<OneDnnLayers> onednn_;  // of the kernels; may be null
   const Kernels kernels_;
   const bool interprets_;
   PlanCache plans_;

@@ -90,6 +90,7 @@ class Guard {
     ASSIGN_OR_RETURN(guarded.graph,
                      CompiledGraph::Create(graph_.Copy(), compile));
     guarded.context = ExecutionContext::Create(guarded.graph, options);
+    guarded.options = options;
     return OkStatus();
   }
   Status CreateInF32(Guarded& guarded) const {

@@ -45,6 +45,7 @@ struct Guarded {
   std::shared_ptr<CompiledGraph> graph;
   std::unique_ptr<ExecutionContext> context;  // of it; has run the samples
   PrecisionReport report;
+  InstanceOptions options;  // that the graph was compiled by at last
 };
 
 // `options` say bf16, or int8 by a table, whose errors tell its layers' order;

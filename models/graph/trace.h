@@ -19,6 +19,7 @@ struct StepInfo {
   double constant_bytes = 0;  // of them, those of weights and other constants
   std::vector<int32_t> sources = {};  // steps whose results it reads, ascending
   Factors factors = Factors::kF32;    // of `macs`
+  std::string onednn_shape = {};  // of a layer that oneDNN computes; else empty
 };
 
 struct StepSpan {

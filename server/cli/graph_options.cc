@@ -1,7 +1,11 @@
 #include "server/cli/graph_options.h"
 
+#include <cstdio>
 #include <memory>
 #include <utility>
+
+#include "models/graph/backend_choice.h"
+#include "server/cli/graph_inputs.h"
 
 namespace millrace::server {
 
@@ -27,6 +31,40 @@ StatusOr<graph::InstanceOptions> GraphOptions(const ParsedArgs& args,
                       " is not known; f32, bf16 and int8 are");
   }
   return options;
+}
+
+StatusOr<GraphRun> PrepareGraphRun(const ParsedArgs& args, graph::Graph graph,
+                                   graph::InstanceOptions options) {
+  const std::string backend = args.Text("graph-backend", "millrace");
+  if (backend != "millrace" && backend != "onednn" && backend != "auto") {
+    return UsageError("--graph-backend " + backend +
+                      " is not known; auto, millrace and onednn are");
+  }
+  options.onednn.all = backend == "onednn";
+  GraphRun run;
+  ASSIGN_OR_RETURN(run.context, graph::CreateInstance(graph.Copy(), options));
+  ASSIGN_OR_RETURN(run.inputs, GraphInputs(args, *run.context));
+  if (!args.Has("input")) {
+    std::fputs(InputsText(args, *run.context, run.inputs).c_str(), stdout);
+    std::fflush(stdout);
+  }
+  if (backend != "auto") return run;
+  graph::TensorSets samples;
+  for (const models::Tensor& input : run.inputs) {
+    if (samples.empty()) samples.emplace_back();
+    samples[0].push_back(input.Share());
+  }
+  run.context = nullptr;  // its memory
+  // Any error: `run --expect` tells it.
+  ASSIGN_OR_RETURN(const graph::BackendChoice choice,
+                   graph::ChooseBackend(graph, options, samples, 1));
+  std::printf("oneDNN computes %zu of %lld shapes of layers: %.3g -> %.3g ms\n",
+              choice.use.shapes.size(), static_cast<long long>(choice.possible),
+              choice.millrace_ms, choice.chosen_ms);
+  options.onednn = choice.use;
+  ASSIGN_OR_RETURN(run.context,
+                   graph::CreateInstance(std::move(graph), options));
+  return run;
 }
 
 }  // namespace millrace::server

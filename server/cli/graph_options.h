@@ -1,7 +1,9 @@
 // How the verbs that run a graph prepare it: flags they share.
 #pragma once
 
+#include <memory>
 #include <string>
+#include <vector>
 
 #include "config/base/status.h"
 #include "models/graph/execution_context.h"
@@ -12,6 +14,9 @@ namespace millrace::server {
 
 inline constexpr FlagSpec kPrecisionFlag = {
     "precision", "TYPE", "f32 (default), bf16, or int8 as --quantization says"};
+inline constexpr FlagSpec kGraphBackendFlag = {
+    "graph-backend", "NAME",
+    "kernels of layers: millrace (default), onednn, or auto: measured first"};
 inline constexpr FlagSpec kQuantizationFlag = {
     "quantization", "FILE", "of millrace quantize (default: MODEL.quant.json)"};
 
@@ -19,5 +24,16 @@ inline constexpr FlagSpec kQuantizationFlag = {
 // `path`; a verb may lack the last two.
 StatusOr<models::graph::InstanceOptions> GraphOptions(const ParsedArgs& args,
                                                       const std::string& path);
+
+// A graph that is ready to run, and what it is to run on.
+struct GraphRun {
+  std::unique_ptr<models::graph::ExecutionContext> context;
+  std::vector<models::Tensor> inputs;
+};
+// By --graph-backend and the flags of GraphInputs. Prints what auto chose and
+// what inputs were made up.
+StatusOr<GraphRun> PrepareGraphRun(const ParsedArgs& args,
+                                   models::graph::Graph graph,
+                                   models::graph::InstanceOptions options);
 
 }  // namespace millrace::server

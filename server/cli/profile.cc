@@ -33,6 +33,7 @@ constexpr FlagSpec kFlags[] = {
     {"svg", "FILE", "picture of the optimised graph, for a browser"},
     {"dot", "FILE", "the same for Graphviz"},
     kPrecisionFlag,
+    kGraphBackendFlag,
     kQuantizationFlag,
     kThreadsFlag,
     kIsaFlag,
@@ -106,12 +107,13 @@ Status Run(const ParsedArgs& args) {
   ASSIGN_OR_RETURN(const graph::InstanceOptions options,
                    GraphOptions(args, path));
   ASSIGN_OR_RETURN(graph::Graph graph, graph::ImportGraph(path, nullptr));
-  ASSIGN_OR_RETURN(const auto context,
-                   graph::CreateInstance(std::move(graph), options));
-  ASSIGN_OR_RETURN(const std::vector<models::Tensor> inputs,
-                   GraphInputs(args, *context));
-  std::fputs(InputsText(args, *context, inputs).c_str(), stdout);
-  std::fflush(stdout);
+  ASSIGN_OR_RETURN(const GraphRun run,
+                   PrepareGraphRun(args, std::move(graph), options));
+  const auto& [context, inputs] = run;
+  if (args.Has("input")) {
+    std::fputs(InputsText(args, *context, inputs).c_str(), stdout);
+    std::fflush(stdout);
+  }
   graph::Trace trace;
   ASSIGN_OR_RETURN(const Profile profile,
                    Measure(*context, inputs, iters, trace));

@@ -36,6 +36,7 @@ constexpr FlagSpec kFlags[] = {
     {"output", "OUT.npz", "writes what comes out"},
     {"iters", "N", "timed runs, after one that is not (default 1)"},
     kPrecisionFlag,
+    kGraphBackendFlag,
     kQuantizationFlag,
     {"interpret", "", "by the plain functions of the operators"},
     {"plan", "", "prints the steps of the plan"},
@@ -190,15 +191,9 @@ Status Run(const ParsedArgs& args) {
   ASSIGN_OR_RETURN(graph::InstanceOptions options, GraphOptions(args, path));
   options.interpret = args.Has("interpret");
   const size_t team = std::max<size_t>(options.cpus.size(), 1);
-  ASSIGN_OR_RETURN(auto context,
-                   graph::CreateInstance(std::move(graph), options));
-
-  ASSIGN_OR_RETURN(const std::vector<Tensor> inputs,
-                   GraphInputs(args, *context));
-  if (!args.Has("input")) {
-    std::fputs(InputsText(args, *context, inputs).c_str(), stdout);
-    std::fflush(stdout);
-  }
+  ASSIGN_OR_RETURN(const GraphRun run,
+                   PrepareGraphRun(args, std::move(graph), options));
+  const auto& [context, inputs] = run;
   ASSIGN_OR_RETURN(const Timed timed, Time(*context, inputs, iters));
   if (args.Has("plan")) std::fputs(context->PlanText().c_str(), stdout);
 

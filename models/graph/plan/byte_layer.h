@@ -38,6 +38,8 @@ class ByteEpilogue {
     return x_scale_ == kNoSlot ? 0 : 2 * static_cast<int64_t>(scale_.size());
   }
   bool gives_bytes() const { return gives_bytes_; }
+  // All that no run changes.
+  const Int8Epilogue& fixed() const { return fixed_; }
   // Of each output.
   const std::vector<int32_t>& offset() const { return offset_; }
   const std::vector<float>& scale() const { return scale_; }

@@ -7,11 +7,14 @@
 
 namespace millrace::models::graph {
 
+class OneDnnLayers;
+
 // Tables live forever.
 struct Kernels {
   const DenseTable& dense;
   const Int8Table& int8;
-  const DenseProducts* bf16;  // null: this machine has none
+  const DenseProducts* bf16;       // null: this machine has none
+  OneDnnLayers* onednn = nullptr;  // null: no layer is oneDNN's
 };
 
 // What these products multiply.

@@ -61,6 +61,9 @@ constexpr FasterRow kFaster[] = {
 
 StatusOr<std::unique_ptr<Step>> Lower(const Node& node,
                                       const LowerContext& context) {
+  ASSIGN_OR_RETURN(std::unique_ptr<Step> outside,
+                   MakeOneDnnStep(node, context));
+  if (outside != nullptr) return outside;
   for (const Row& row : kFused) {
     if (row.op == node.op) return row.make(node, context);
   }

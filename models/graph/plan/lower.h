@@ -28,6 +28,7 @@ struct LowerContext {
   const Int8Table& int8;
   const DenseProducts* bf16;  // may be null
   WeightPacker& packed;
+  OneDnnLayers* onednn = nullptr;  // null: our kernels compute all layers
 
   // Of a layer, as its attribute `bf16` and this machine want it.
   const DenseProducts& products(const Node& node) const {

@@ -53,6 +53,9 @@ StatusOr<std::unique_ptr<Step>> MakeMatMulStep(const Node& node,
                                                const LowerContext& context);
 StatusOr<std::unique_ptr<Step>> MakeNormStep(const Node& node,
                                              const LowerContext& context);
+// Null where our kernels keep the layer.
+StatusOr<std::unique_ptr<Step>> MakeOneDnnStep(const Node& node,
+                                               const LowerContext& context);
 StatusOr<std::unique_ptr<Step>> MakePoolStep(const Node& node,
                                              const LowerContext& context);
 // Of operands and a result in floats or bytes.

@@ -49,7 +49,10 @@ class PlanBuilder {
   PlanBuilder(const Graph& graph, int num_members, const Kernels& kernels,
               bool joins)
       : graph_(graph),
-        places_(joins ? JoinValues(graph, kernels) : Apart(graph)),
+        // oneDNN wants dense rows, and whether rows are joined may depend on
+        // the batch, on which no choice of kernels may.
+        places_(joins && kernels.onednn == nullptr ? JoinValues(graph, kernels)
+                                                   : Apart(graph)),
         has_bf16_(kernels.bf16 != nullptr),
         num_members_(num_members),
         slot_of_(graph.values.size(), kNoSlot),
@@ -65,7 +68,7 @@ class PlanBuilder {
     FindParts();
     const LowerContext context{graph_,       slot_of_,      places_,
                                num_members_, kernels.dense, kernels.int8,
-                               kernels.bf16, packed};
+                               kernels.bf16, packed,        kernels.onednn};
     for (const Node& node : graph_.nodes) {
       if (node.Is("Concat")) MakeOf(node);
       if (IsAlias(node, graph_) || IsJoined(node, graph_, places_)) {
@@ -395,7 +398,8 @@ void Plan::BeginTrace(const ComputePool& pool, Trace& trace) const {
                            step.bytes,
                            step.constant_bytes,
                            {sources.begin(), sources.end()},
-                           step.factors()});
+                           step.factors(),
+                           step.onednn_shape()});
   }
   trace.spans.assign(static_cast<size_t>(pool.size()),
                      std::vector<StepSpan>(steps_.size()));

@@ -49,6 +49,8 @@ class Step {
   // Memory of its own beyond a few hundred bytes, where that grows with a
   // layer.
   virtual int64_t held_bytes() const { return 0; }
+  // Where oneDNN computes the layer: its shape, as OneDnnUse names it.
+  virtual std::string onednn_shape() const { return {}; }
   // For people: "Linear 128x384 -> 1536, gelu".
   virtual std::string Text() const = 0;
 

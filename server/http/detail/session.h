@@ -1,5 +1,5 @@
 // One connection: a coroutine that reads a request, hands it to its route, and
-// writes the answer, until somebody has enough.
+// writes the response, until either side closes it.
 //
 // The coroutine waits in one place only, on one timer that is both its
 // deadline and its bell: reads and writes complete by ringing it, and so do
