@@ -76,6 +76,7 @@ class GraphHandler final : public TensorHandler {
     task.priority = request.priority;
     task.stop = std::move(stop);
     task.trace = std::move(request.trace);
+    task.may_run_here = request.short_done;
     task.done = [this, wanted = std::move(wanted), done = done,
                  short_done = request.short_done](
                     StatusOr<scheduler::BatchResult> result) mutable {

@@ -42,6 +42,7 @@ struct BatchResult {
   std::vector<models::Tensor> outputs;  // in the order of the ports
   int32_t batch_rows = 1;               // rows computed together
   int32_t batch_requests = 1;           // and the requests they came from
+  bool ran_here = false;                // see BatchTask::may_run_here
   BatchClosed closed = BatchClosed::kIdle;
   BatchTimes times;
 };
@@ -53,8 +54,11 @@ struct BatchTask {
   Clock::Duration queue_timeout{0};  // the request's own; 0: the model's
   std::stop_token stop;              // the client is gone
   std::shared_ptr<Trace> trace;      // may be null
-  // The one ending: on a batcher's thread, so it must be short. The place is
-  // given back after it.
+  // Submit may compute it on the caller's thread where that takes a moment and
+  // an instance is idle; `done` is called before Submit returns then.
+  bool may_run_here = false;
+  // The one ending: on a batcher's thread or within Submit, so it must be
+  // short. The place is given back after it.
   std::function<void(StatusOr<BatchResult>)> done;
 };
 

@@ -58,6 +58,23 @@ BatchQueue::Batch BatchQueue::Take(const std::stop_token& stop) {
   }
 }
 
+bool BatchQueue::TryBegin(int32_t rows, Clock::Duration most) {
+  MutexLock lock(mu_);
+  const Clock::Duration row_time = former_.row_time();
+  // Where nothing was computed yet, nothing is known.
+  if (closed_ || former_.size() > 0 || row_time.count() == 0 ||
+      row_time > most / std::max(rows, 1)) {
+    return false;
+  }
+  ++running_;
+  return true;
+}
+
+void BatchQueue::Abandon() {
+  MutexLock lock(mu_);
+  --running_;
+}
+
 void BatchQueue::Done(int32_t requests, int32_t rows,
                       Clock::Duration duration) {
   // The estimate falls at once and rises slowly: one batch that waited for its

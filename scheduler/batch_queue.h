@@ -41,6 +41,11 @@ class BatchQueue {
   // Sleeps until there is something to do. Requests of the batch count as
   // running until Done.
   Batch Take(const std::stop_token& stop = {});
+  // Whether a request of so many rows may be computed at once by its caller,
+  // outside the queue: nothing waits that would come before it, and it takes
+  // `most` at most. It counts as running until Done or Abandon.
+  bool TryBegin(int32_t rows, Clock::Duration most);
+  void Abandon();
   // The batch of so many requests and rows has been computed in so long a time.
   void Done(int32_t requests, int32_t rows, Clock::Duration duration);
   // Wakes all that sleep in Take, so that they see their stop tokens.

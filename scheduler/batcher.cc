@@ -10,12 +10,14 @@
 #include <thread>
 #include <utility>
 
+#include "config/base/gate.h"
 #include "config/base/log.h"
 #include "config/base/mutex.h"
 #include "config/topology.h"
 #include "models/graph/ports.h"
 #include "scheduler/admission.h"
 #include "scheduler/batch_queue.h"
+#include "scheduler/batch_refusals.h"
 #include "scheduler/batch_tensors.h"
 #include "scheduler/batch_timeline.h"
 #include "scheduler/batcher_metrics.h"
@@ -29,33 +31,11 @@ using models::TensorSpec;
 using models::graph::ExecutionContext;
 using models::graph::Port;
 
-std::vector<TensorSpec> SpecsOf(
-    const std::vector<Port>& ports,
-    const std::vector<models::graph::Symbol>& symbols) {
-  std::vector<TensorSpec> specs;
-  for (const Port& port : ports) {
-    TensorSpec& spec = specs.emplace_back();
-    spec.name = port.name;
-    spec.dtype = port.dtype;
-    spec.rank_known = port.rank_known;
-    for (const models::graph::PortDim& dim : port.dims) {
-      spec.dims.push_back(dim.symbol < 0 ? dim.size : -1);
-    }
-    spec.text = models::graph::PortText(port, symbols);
-  }
-  return specs;
-}
-
-std::vector<std::string> NamesOf(const std::vector<Port>& ports) {
-  std::vector<std::string> names;
-  for (const Port& port : ports) names.push_back(port.name);
-  return names;
-}
-
-std::string Milliseconds(Clock::Duration duration) {
-  return std::to_string(
-      std::chrono::duration_cast<std::chrono::milliseconds>(duration).count());
-}
+// What the thread of a caller, which has other requests to read, may spend.
+constexpr Clock::Duration kMoment = std::chrono::microseconds(100);
+// How often a caller looks for an instance that other callers use; one of their
+// runs takes a few microseconds.
+constexpr int kLooks = 200;
 
 class BatcherImpl final : public Batcher {
  public:
@@ -125,11 +105,7 @@ class BatcherImpl final : public Batcher {
     if (batching.max_batch_size > 1) {
       ASSIGN_OR_RETURN(job->rows, RowsOf(task.inputs, input_names_));
       if (batching.refuse_larger && job->rows > batching.max_batch_size) {
-        return InvalidArgument(
-            "the request has " + std::to_string(job->rows) +
-            " rows but max_batch_size of model '" + options_.model + "' is " +
-            std::to_string(batching.max_batch_size) +
-            "; send fewer rows at a time or raise max_batch_size");
+        return TooManyRows(job->rows, batching.max_batch_size, options_.model);
       }
       job->kind = KindOf(task.inputs);
     }
@@ -137,6 +113,7 @@ class BatcherImpl final : public Batcher {
     if (task.trace) task.trace->Stamp(Stage::kSubmitted, job->submitted);
     job->task = std::move(task);
     job->place = std::move(place);
+    if (job->task.may_run_here && ComputeHere(job)) return OkStatus();
     const Status posted = queue_->Post(std::move(job));
     if (!posted.ok()) statistics_->Refused();
     return posted;
@@ -153,7 +130,7 @@ class BatcherImpl final : public Batcher {
       std::vector<std::unique_ptr<ExecutionContext>> contexts) override {
     CHECK(!contexts.empty(), "a batcher has an instance");
     const auto count = static_cast<int32_t>(contexts.size());
-    std::vector<std::unique_ptr<Instance>> all;
+    std::vector<std::shared_ptr<Instance>> all;
     for (auto& context : contexts) all.push_back(StartInstance(&context));
     {
       MutexLock lock(mu_);
@@ -179,16 +156,18 @@ class BatcherImpl final : public Batcher {
  private:
   using Jobs = std::vector<std::unique_ptr<BatchJob>>;
 
+  // Shared with callers that compute with it while it is replaced.
   struct Instance {
     std::unique_ptr<ExecutionContext> context;
+    std::mutex running;  // held while the context computes; callers try it
     std::stop_source stop;
     std::thread thread;
   };
 
   // Returns when it is warm.
-  std::unique_ptr<Instance> StartInstance(
+  std::shared_ptr<Instance> StartInstance(
       std::unique_ptr<ExecutionContext>* context) {
-    auto instance = std::make_unique<Instance>();
+    auto instance = std::make_shared<Instance>();
     instance->context = std::move(*context);
     std::promise<void> warm;
     std::future<void> is_warm = warm.get_future();
@@ -196,7 +175,7 @@ class BatcherImpl final : public Batcher {
         [this, warm = std::move(warm), it = instance.get()]() mutable {
           WarmUp(*it->context);
           warm.set_value();
-          Run(*it->context, it->stop.get_token());
+          Run(*it, it->stop.get_token());
         });
     is_warm.wait();
     return instance;
@@ -218,18 +197,15 @@ class BatcherImpl final : public Batcher {
     const Clock::Duration left = deadline - options_.clock->Now();
     if (wait <= left) return place;
     metrics_.refused_deadline.Add();
-    return DeadlineExceeded("the deadline is " + Milliseconds(left) +
-                            " ms away but model '" + options_.model +
-                            "' would answer in about " + Milliseconds(wait) +
-                            " ms; give it more time or send it later")
-        .RetryAfterMs(
-            std::max<int64_t>(wait / std::chrono::milliseconds(1), 1000));
+    return DeadlineTooNear(left, wait, options_.model);
   }
 
   void CloseAndJoin() {
     queue_->Close();
     std::call_once(joined_, [this] {
-      std::vector<std::unique_ptr<Instance>> all;
+      here_.Close();
+      here_.WaitEmpty(std::chrono::steady_clock::time_point::max());
+      std::vector<std::shared_ptr<Instance>> all;
       {
         MutexLock lock(mu_);
         all = std::move(instances_);
@@ -254,29 +230,31 @@ class BatcherImpl final : public Batcher {
     }
   }
 
-  void Run(ExecutionContext& context, const std::stop_token& stop) {
+  void Run(Instance& instance, const std::stop_token& stop) {
     while (true) {
       BatchQueue::Batch batch = queue_->Take(stop);
       for (auto& [job, why] : batch.dropped) Drop(std::move(job), why);
       batch.dropped.clear();
       if (batch.last) return;
-      if (!batch.jobs.empty()) Compute(context, batch.jobs, batch.closed);
+      if (!batch.jobs.empty()) Compute(instance, batch.jobs, batch.closed);
     }
   }
 
-  void Compute(ExecutionContext& context, Jobs& jobs, BatchClosed closed) {
+  void Compute(Instance& instance, Jobs& jobs, BatchClosed closed) {
     const Clock::Time began = options_.clock->Now();
     std::vector<int32_t> rows;
     for (const auto& job : jobs) {
-      if (job->task.trace) job->task.trace->Stamp(Stage::kScheduled, began);
-      metrics_.Began(began - job->submitted);
+      Begin(*job, began);
       rows.push_back(job->rows);
     }
     BatchResult common;
     common.batch_requests = static_cast<int32_t>(jobs.size());
     common.batch_rows = std::accumulate(rows.begin(), rows.end(), 0);
 
-    auto parts = RunTogether(context, jobs, rows, common.times);
+    auto parts = [&] {
+      const std::lock_guard<std::mutex> lock(instance.running);
+      return RunTogether(*instance.context, jobs, rows, common.times);
+    }();
     const Clock::Duration duration = options_.clock->Now() - began;
     const bool again = !parts.ok() && jobs.size() > 1;
     queue_->Done(again ? 0 : common.batch_requests, common.batch_rows,
@@ -284,7 +262,7 @@ class BatcherImpl final : public Batcher {
     metrics_.Computed(common.batch_requests, closed, duration);
     statistics_->Computed(common.batch_rows, common.times);
     if (again) {
-      for (auto& job : jobs) ComputeAlone(context, std::move(job), closed);
+      for (auto& job : jobs) ComputeAlone(instance, std::move(job), closed);
       return;
     }
     for (size_t i = 0; i < jobs.size(); ++i) {
@@ -304,11 +282,68 @@ class BatcherImpl final : public Batcher {
   }
 
   // A request of a batch that failed: it has its own result or error.
-  void ComputeAlone(ExecutionContext& context, std::unique_ptr<BatchJob> job,
+  void ComputeAlone(Instance& instance, std::unique_ptr<BatchJob> job,
                     BatchClosed closed) {
     Jobs one;
     one.push_back(std::move(job));
-    Compute(context, one, closed);
+    Compute(instance, one, closed);
+  }
+
+  void Begin(const BatchJob& job, Clock::Time began) const {
+    if (job.task.trace) job.task.trace->Stamp(Stage::kScheduled, began);
+    metrics_.Began(began - job.submitted);
+  }
+
+  // On the caller's thread. False, and nothing has happened, where the queue
+  // has to take the job.
+  bool ComputeHere(std::unique_ptr<BatchJob>& job) {
+    const BatchingOptions& batching = options_.batching;
+    const bool waits =
+        batching.max_batch_size > 1 && batching.max_queue_delay.count() > 0;
+    if (waits || batching.preserve_ordering || timeline_.on() ||
+        !Unwanted(*job).ok()) {
+      return false;
+    }
+    const Gate::Pass pass = here_.Enter();
+    if (!pass || !queue_->TryBegin(job->rows, kMoment)) return false;
+    const Clock::Time began = options_.clock->Now();
+    StatusOr<Inputs> outputs = Inputs();
+    if (!RunOnIdleInstance(job->task.inputs, &outputs)) {
+      queue_->Abandon();
+      return false;
+    }
+    const Clock::Duration duration = options_.clock->Now() - began;
+    Begin(*job, began);
+    BatchResult result;
+    result.batch_rows = job->rows;
+    result.ran_here = true;
+    result.times = {.queue = began - job->submitted, .compute_infer = duration};
+    queue_->Done(1, job->rows, duration);
+    metrics_.Computed(1, result.closed, duration);
+    statistics_->Computed(job->rows, result.times);
+    admission_->CountCompletion(duration);
+    const Status status = outputs.status();
+    if (status.ok()) result.outputs = *std::move(outputs);
+    End(std::move(job),
+        status.ok() ? StatusOr<BatchResult>(std::move(result)) : status);
+    return true;
+  }
+
+  // False where none is idle, or where Run has to compute it.
+  bool RunOnIdleInstance(const Inputs& inputs, StatusOr<Inputs>* outputs) {
+    std::vector<std::shared_ptr<Instance>> all;
+    {
+      MutexLock lock(mu_);
+      all = instances_;
+    }
+    for (int look = 0; look < kLooks; ++look) {
+      for (const std::shared_ptr<Instance>& each : all) {
+        const std::unique_lock<std::mutex> lock(each->running,
+                                                std::try_to_lock);
+        if (lock) return each->context->RunIfTiny(inputs, outputs);
+      }
+    }
+    return false;
   }
 
   // The outputs of each job.
@@ -390,34 +425,7 @@ class BatcherImpl final : public Batcher {
 
   void Drop(std::unique_ptr<BatchJob> job, BatchDrop why) {
     const Clock::Duration waited = options_.clock->Now() - job->submitted;
-    const std::string in_queue = Milliseconds(waited) +
-                                 " ms in the queue of model '" +
-                                 options_.model + "'";
-    switch (why) {
-      case BatchDrop::kClientGone:
-        return End(std::move(job),
-                   Cancelled("the client left before its request began"));
-      case BatchDrop::kDeadlinePassed:
-        return End(std::move(job),
-                   DeadlineExceeded(
-                       "the deadline passed after the request had waited " +
-                       in_queue + "; give it more time or send it later"));
-      case BatchDrop::kDeadlineTooNear:
-        return End(std::move(job),
-                   DeadlineExceeded(
-                       "the deadline was too near to compute the request after "
-                       "it had waited " +
-                       in_queue + "; give it more time or send it later"));
-      case BatchDrop::kQueueTimeout:
-        return End(std::move(job),
-                   Unavailable("the request timed out after " + in_queue +
-                               "; send it later or raise the queue policy's "
-                               "timeout"));
-      case BatchDrop::kClosed:
-        break;
-    }
-    End(std::move(job), Unavailable("model '" + options_.model +
-                                    "' was drained before the request began"));
+    End(std::move(job), DropStatus(why, waited, options_.model));
   }
 
   // Move-only results travel in a shared pointer, since endings may be kept.
@@ -463,8 +471,9 @@ class BatcherImpl final : public Batcher {
   std::shared_ptr<void> scrape_;
 
   std::once_flag joined_;
+  Gate here_;  // callers that compute
   mutable Mutex mu_;
-  std::vector<std::unique_ptr<Instance>> instances_ GUARDED_BY(mu_);
+  std::vector<std::shared_ptr<Instance>> instances_ GUARDED_BY(mu_);
 };
 
 }  // namespace

@@ -12,6 +12,11 @@
 // stands beside it. When a batch fails, its requests are computed again one by
 // one, so that only those that fail by themselves end with an error.
 //
+// A graph that is computed in microseconds (ExecutionContext::RunIfTiny) needs
+// no thread of its own: where the caller allows it, no delay is asked for,
+// nothing waits and an instance is idle, Submit computes the request itself. To
+// clients that is a batch of one that an idle instance took at once.
+//
 // A request whose client left or whose deadline passed before its turn is never
 // computed; one under way ends behind the step that runs, if it is alone or all
 // of its batch are unwanted.

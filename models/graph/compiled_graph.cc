@@ -109,4 +109,9 @@ StatusOr<std::shared_ptr<const Prepared>> CompiledGraph::PlanFor(
   return plans_.For(inputs, whole, pool);
 }
 
+std::shared_ptr<const Prepared> CompiledGraph::TinyPlanFor(
+    const std::vector<Tensor>& inputs, ComputePool& pool) {
+  return interprets_ ? nullptr : plans_.KeptTiny(inputs, pool);
+}
+
 }  // namespace millrace::models::graph

@@ -111,6 +111,9 @@ class CompiledGraph {
   // PlanCache::For. The caller keeps this object alive as long as the plan.
   StatusOr<std::shared_ptr<const Prepared>> PlanFor(
       const std::vector<Tensor>& inputs, bool whole, ComputePool& pool);
+  // As of PlanCache::KeptTiny.
+  std::shared_ptr<const Prepared> TinyPlanFor(const std::vector<Tensor>& inputs,
+                                              ComputePool& pool);
 
  private:
   CompiledGraph(Graph graph, const CompileOptions& options,

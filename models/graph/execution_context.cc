@@ -30,6 +30,20 @@ class GraphContext final : public ExecutionContext {
     return outputs;
   }
 
+  bool RunIfTiny(const std::vector<Tensor>& inputs,
+                 StatusOr<std::vector<Tensor>>* outputs) override {
+    auto plan = graph_->TinyPlanFor(inputs, pool_);
+    if (plan == nullptr || !CheckFiles().ok() || !CheckBytes(*plan).ok() ||
+        !HaveArena(plan->arena_bytes()).ok()) {
+      return false;
+    }
+    last_ = std::move(plan);
+    *outputs = last_->whole->Run(inputs, arena_.data(), bindings_[0], pool_,
+                                 nullptr, nullptr);
+    if (Status status = CheckFiles(); !status.ok()) *outputs = status;
+    return true;
+  }
+
   StatusOr<TeamRoofline> MeasureRoofline() override {
     return graph::MeasureRoofline(pool_, graph_->kernels(),
                                   graph_->constant_bytes());

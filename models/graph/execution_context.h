@@ -7,8 +7,9 @@
 //   ASSIGN_OR_RETURN(auto outputs, context->Run(inputs));
 //
 // Run and MeasureRoofline: one thread at a time, always the same (it becomes
-// worker 0 of the team). Two contexts run at the same time. Facts of the graph
-// may be asked for from any thread.
+// worker 0 of the team). RunIfTiny: any thread, but only one at a time, and
+// none beside Run. Two contexts run at the same time. Facts of the graph may be
+// asked for from any thread.
 #pragma once
 
 #include <cstdint>
@@ -51,6 +52,13 @@ class ExecutionContext {
   // input whose type or size does not fit, and what would.
   virtual StatusOr<std::vector<Tensor>> Run(const std::vector<Tensor>& inputs,
                                             const RunOptions& options = {}) = 0;
+  // As Run, on the calling thread alone, where the graph touches a few KiB and
+  // its plan for these sizes is there; else false, and Run has to do it. The
+  // inputs fit the ports.
+  virtual bool RunIfTiny(const std::vector<Tensor>&,
+                         StatusOr<std::vector<Tensor>>*) {
+    return false;
+  }
 
   // What this team could do at best, measured now (some 50 ms).
   virtual StatusOr<TeamRoofline> MeasureRoofline() = 0;

@@ -132,6 +132,15 @@ std::shared_ptr<const Prepared> PlanCache::Find(const Key& key) {
   return kept_.front().prepared;
 }
 
+std::shared_ptr<const Prepared> PlanCache::KeptTiny(
+    const std::vector<Tensor>& inputs, ComputePool& pool) {
+  if (!options_.tiny_alone) return nullptr;
+  MutexLock lock(mu_);
+  if (interprets_) return nullptr;
+  auto found = Find(KeyOf({inputs, false, by_value_, pool}));
+  return found != nullptr && found->tiny ? found : nullptr;
+}
+
 StatusOr<std::shared_ptr<const Prepared>> PlanCache::For(
     const std::vector<Tensor>& inputs, bool whole, ComputePool& pool) {
   Request request{inputs, whole, false, pool};
@@ -209,6 +218,7 @@ StatusOr<Prepared> PlanCache::Prepare(const Request& request, Key& row_key) {
                                             request.pool, row_key));
     if (prepared.rows != nullptr) return prepared;
   }
+  prepared.tiny = tiny;
   WeightPacker packer(packed_, &request.pool);
   ASSIGN_OR_RETURN(prepared.whole,
                    Plan::Create(optimised, tiny ? 1 : request.pool.size(),

@@ -37,6 +37,7 @@ struct Prepared {
   std::unique_ptr<const Plan> whole;
   std::shared_ptr<const RowPlans> rows;  // shared by batches of the same rows
   int64_t batch = 0;                     // rows
+  bool tiny = false;  // `whole` runs on one thread, in a moment
 
   int64_t arena_bytes() const {
     return rows != nullptr ? rows->arena_bytes() : whole->arena_bytes();
@@ -70,6 +71,9 @@ class PlanCache {
   StatusOr<std::shared_ptr<const Prepared>> For(
       const std::vector<Tensor>& inputs, bool whole, ComputePool& pool)
       EXCLUDES(mu_);
+  // The plan that For would give where it is tiny and kept already, else null.
+  std::shared_ptr<const Prepared> KeptTiny(const std::vector<Tensor>& inputs,
+                                           ComputePool& pool) EXCLUDES(mu_);
 
   int64_t packed_bytes() const { return packed_.bytes(); }
   // Of the plans that are kept now, and how many they are.

@@ -10,6 +10,7 @@
 #include <optional>
 #include <stop_token>
 #include <string>
+#include <thread>
 #include <utility>
 
 #include "open_inference_grpc.pb.h"
@@ -116,27 +117,47 @@ class UnaryInfer final : public ::grpc::ServerUnaryReactor,
     trace_->Stamp(Stage::kParsed, parts_.clock->Now());
     raw_ = call.raw;
     version_ = model->version();
-    model_.emplace(std::move(model));
     call.request.deadline = info_.deadline;
     call.request.priority = PriorityOf(info_, call.request.priority);
     call.request.trace = trace_;
+    call.request.short_done = true;
+    // The last one to hold a model unloads it, so it is let go of neither
+    // within Start nor on the model's own thread.
+    const auto held =
+        std::make_shared<std::optional<ModelHandle>>(std::move(model));
     handler->Start(
         std::move(call.request),
-        [self = shared_from_this(), batch_statistics = call.batch_statistics,
-         forms = std::move(call.forms)](
-            const StatusOr<handlers::TensorResponse>& answer) {
-          Status status = answer.status();
-          if (answer.ok()) {
-            BeginResponse(*self->request_, self->version_, self->response_);
-            if (batch_statistics) EncodeBatch(answer->batch, self->response_);
-            status =
-                EncodeTensors(*answer, self->raw_, forms,
-                              self->parts_.state->regions, self->response_);
+        [self = shared_from_this(), held, starter = std::this_thread::get_id(),
+         batch_statistics = call.batch_statistics,
+         forms =
+             std::move(call.forms)](StatusOr<handlers::TensorResponse> answer) {
+          if (std::this_thread::get_id() == starter) {
+            return self->EndTensors(answer, batch_statistics, forms);
           }
-          self->End(std::move(status), {});
+          // Shared because tasks of the pool can be copied.
+          const auto kept =
+              std::make_shared<StatusOr<handlers::TensorResponse>>(
+                  std::move(answer));
+          self->parts_.pool->Continue(
+              [self, held, kept, batch_statistics, forms] {
+                held->reset();
+                self->EndTensors(*kept, batch_statistics, forms);
+              });
         },
         stop_.get_token());
     return OkStatus();
+  }
+
+  void EndTensors(const StatusOr<handlers::TensorResponse>& answer,
+                  bool batch_statistics, const OutputForms& forms) {
+    Status status = answer.status();
+    if (answer.ok()) {
+      BeginResponse(*request_, version_, response_);
+      if (batch_statistics) EncodeBatch(answer->batch, response_);
+      status =
+          EncodeTensors(*answer, raw_, forms, parts_.state->regions, response_);
+    }
+    End(std::move(status), {});
   }
 
   Status RunTask(ModelHandle model) {

@@ -44,7 +44,8 @@ class BatcherInstancesTest : public testing::Test {
     return contexts;
   }
 
-  Status TrySend(float value, int64_t rows, std::function<void(Result)> done) {
+  Status TrySend(float value, int64_t rows, std::function<void(Result)> done,
+                 bool may_run_here = false) {
     std::vector<Tensor> inputs;
     inputs.push_back(Tensor::Make(DType::kF32, {rows, 2}));
     std::fill_n(inputs[0].data<float>(), inputs[0].num_elements(), value);
@@ -52,6 +53,7 @@ class BatcherInstancesTest : public testing::Test {
     return batcher_->Submit(std::move(place), {.inputs = std::move(inputs),
                                                .stop = stop_.get_token(),
                                                .trace = nullptr,
+                                               .may_run_here = may_run_here,
                                                .done = std::move(done)});
   }
 
@@ -61,6 +63,24 @@ class BatcherInstancesTest : public testing::Test {
         value, rows, [ended](Result r) { ended->set_value(std::move(r)); });
     EXPECT_TRUE(sent.ok()) << sent.ToString();
     return ended->get_future();
+  }
+
+  // Of a request that may be computed here: true if it was.
+  bool RanHere(float value) {
+    const auto thread = std::this_thread::get_id();
+    auto ended = std::make_shared<std::promise<bool>>();
+    std::future<bool> ran_here = ended->get_future();
+    const Status sent = TrySend(
+        value, 1,
+        [=](const Result& r) {
+          EXPECT_TRUE(r.ok()) << r.status().ToString();
+          EXPECT_EQ(r->outputs[0].data<float>()[1], value + 1);
+          EXPECT_EQ(r->ran_here, std::this_thread::get_id() == thread);
+          ended->set_value(r->ran_here);
+        },
+        true);
+    EXPECT_TRUE(sent.ok()) << sent.ToString();
+    return ran_here.get();
   }
 
   // Requests under way at so many instances, which end with Release.
@@ -104,6 +124,83 @@ TEST_F(BatcherInstancesTest, WaitingRequestsShareABatchAndGetTheirOwnRows) {
   EXPECT_EQ(counts.executions, 2);
   EXPECT_EQ(counts.success.count, 3);
   EXPECT_EQ(counts.by_batch_rows.at(3).compute_infer.count, 1);
+}
+
+TEST_F(BatcherInstancesTest, ATinyGraphIsComputedByItsCaller) {
+  Start({.max_batch_size = 4});
+  EXPECT_FALSE(RanHere(1)) << "nothing is known of its time yet";
+  EXPECT_FALSE(RanHere(2)) << "it is not tiny";
+  control_.BeTiny();
+  int num_sent = 3;
+  // A busy machine may hold a run up beyond what a caller may spend.
+  while (!RanHere(3) && num_sent < 1000) ++num_sent;
+  EXPECT_LT(num_sent, 1000);
+  auto not_asked = Send(4);
+  ++num_sent;
+  EXPECT_FALSE(not_asked.get()->ran_here);
+  const BatchCounts counts = batcher_->counts();
+  EXPECT_EQ(counts.success.count, num_sent);
+  EXPECT_EQ(counts.executions, num_sent);
+  EXPECT_TRUE(batcher_->Drain(std::chrono::steady_clock::now() +
+                              std::chrono::seconds(20)));
+  EXPECT_THAT(metrics_.Text(),
+              HasSubstr("millrace_requests_running{model=\"m\","
+                        "version=\"1\"} 0"));
+  EXPECT_THAT(metrics_.Text(),
+              HasSubstr("millrace_batches_total{closed=\"idle\",model=\"m\","
+                        "version=\"1\"} " +
+                        std::to_string(num_sent)));
+}
+
+TEST_F(BatcherInstancesTest, ItsCallerComputesNothingThatOthersWaitFor) {
+  Start({.max_batch_size = 4});
+  control_.BeTiny();
+  EXPECT_FALSE(RanHere(1));
+  control_.Hold();
+  auto first = Send(1);
+  control_.AwaitRuns(2);
+  auto second = Send(2);
+  std::promise<bool> third;
+  const Status sent = TrySend(
+      3, 1, [&](const Result& r) { third.set_value(r->ran_here); }, true);
+  EXPECT_TRUE(sent.ok());
+  control_.Release();
+  EXPECT_FALSE(third.get_future().get()) << "another request came before it";
+  EXPECT_TRUE(first.get().ok());
+  EXPECT_TRUE(second.get().ok());
+}
+
+TEST_F(BatcherInstancesTest, CallersAndInstancesShareTheContexts) {
+  Start({.max_batch_size = 4}, 2);
+  control_.BeTiny();
+  EXPECT_FALSE(RanHere(1));
+  std::atomic<int> num_here = 0;
+  std::vector<std::thread> clients;
+  for (int i = 0; i < 4; ++i) {
+    clients.emplace_back([&, i] {
+      for (int n = 0; n < 200; ++n) {
+        if (i == 0) {
+          EXPECT_TRUE(Send(1).get().ok());
+        } else if (RanHere(static_cast<float>(n % 10))) {
+          num_here.fetch_add(1);
+        }
+      }
+    });
+  }
+  for (int i = 0; i < 5; ++i) batcher_->SetInstances(Contexts(1 + i % 2));
+  for (std::thread& client : clients) client.join();
+  EXPECT_GT(num_here.load(), 0);
+  EXPECT_EQ(batcher_->counts().success.count, 801);
+}
+
+TEST_F(BatcherInstancesTest, NothingRunsHereWhereBatchesOrOrderAreWanted) {
+  control_.BeTiny();
+  Start({.max_batch_size = 2, .max_queue_delay = milliseconds(1)});
+  EXPECT_FALSE(RanHere(1));
+  EXPECT_FALSE(RanHere(2));
+  Start({.max_batch_size = 2, .preserve_ordering = true});
+  EXPECT_FALSE(RanHere(1));
+  EXPECT_FALSE(RanHere(2));
 }
 
 TEST_F(BatcherInstancesTest, WaitsForItsDelayOnly) {

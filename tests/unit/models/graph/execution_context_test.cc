@@ -149,6 +149,37 @@ TEST(ExecutionContext, ATinyGraphRunsOnTheCallingThreadAlone) {
   }
 }
 
+TEST(ExecutionContext, AnyThreadComputesATinyGraphWhosePlanIsThere) {
+  InstanceOptions options;
+  options.tiny_alone = true;
+  auto context = CreateInstance(SquareGraph(), options);
+  ASSERT_TRUE(context.ok());
+  StatusOr<std::vector<Tensor>> outputs = std::vector<Tensor>();
+  EXPECT_FALSE((*context)->RunIfTiny(One(Filled({4, 3}, 2)), &outputs))
+      << "no plan yet";
+  const auto expected = (*context)->Run(One(Filled({4, 3}, 2)));
+  ASSERT_TRUE(expected.ok());
+  std::thread other([&] {
+    EXPECT_TRUE((*context)->RunIfTiny(One(Filled({4, 3}, 2)), &outputs));
+  });
+  other.join();
+  ASSERT_TRUE(outputs.ok());
+  ASSERT_EQ(outputs->size(), 2u);
+  for (size_t i = 0; i < 2; ++i) {
+    EXPECT_EQ((*outputs)[i].shape(), (*expected)[i].shape());
+    EXPECT_EQ(std::memcmp((*outputs)[i].bytes(), (*expected)[i].bytes(),
+                          static_cast<size_t>((*expected)[i].num_bytes())),
+              0);
+  }
+  EXPECT_FALSE((*context)->RunIfTiny(One(Filled({5, 3}, 2)), &outputs));
+
+  options.tiny_alone = false;
+  auto team = CreateInstance(SquareGraph(), options);
+  ASSERT_TRUE(team.ok());
+  ASSERT_TRUE((*team)->Run(One(Filled({4, 3}, 2))).ok());
+  EXPECT_FALSE((*team)->RunIfTiny(One(Filled({4, 3}, 2)), &outputs));
+}
+
 TEST(ExecutionContext, TellsWhatAnInputMustBe) {
   auto context = CreateInstance(SquareGraph(), {});
   ASSERT_TRUE(context.ok());
