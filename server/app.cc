@@ -287,6 +287,7 @@ StatusOr<std::unique_ptr<App>> App::Start(const config::Settings& settings,
       std::move(source),
       std::make_unique<ServableLoader>(
           LoaderParts{.cores = parts->cores.get(),
+                      .topology = &topology,
                       .memory_limit_bytes = topology.memory_limit_bytes(),
                       .pool = parts->pool.get(),
                       .metrics = &parts->metrics,

@@ -4,6 +4,8 @@
 #include <algorithm>
 #include <charconv>
 #include <chrono>
+#include <map>
+#include <utility>
 
 namespace millrace::server {
 namespace {
@@ -62,6 +64,21 @@ scheduler::QueuePolicy PolicyOf(const config::QueueLevelSettings& settings) {
           .max_queue_size = static_cast<int32_t>(settings.max_queue_size)};
 }
 
+// Appends the parts of so many instances of one node.
+void DivideNode(const config::CpuSet& node, int64_t count,
+                std::vector<config::CpuSet>& teams) {
+  const auto num_cpus = static_cast<int64_t>(node.size());
+  for (int64_t i = 0; i < count; ++i) {
+    config::CpuSet& team = teams.emplace_back();
+    if (count > num_cpus) {
+      if (num_cpus > 0) team = {node[static_cast<size_t>(i % num_cpus)]};
+    } else {
+      team.assign(node.begin() + i * num_cpus / count,
+                  node.begin() + (i + 1) * num_cpus / count);
+    }
+  }
+}
+
 }  // namespace
 
 StatusOr<scheduler::BatchingOptions> BatchingOf(
@@ -112,18 +129,56 @@ StatusOr<scheduler::BatchingOptions> BatchingOf(
   return options;
 }
 
-std::vector<config::CpuSet> InstanceTeams(const config::CpuSet& team,
-                                          int64_t count) {
-  std::vector<config::CpuSet> teams(static_cast<size_t>(count));
-  const auto num_cpus = static_cast<int64_t>(team.size());
-  for (int64_t i = 0; i < count && num_cpus > 0; ++i) {
-    config::CpuSet& part = teams[static_cast<size_t>(i)];
-    if (count > num_cpus) {
-      part = {team[static_cast<size_t>(i % num_cpus)]};
-    } else {
-      part.assign(team.begin() + i * num_cpus / count,
-                  team.begin() + (i + 1) * num_cpus / count);
+std::vector<config::CpuSet> ByNode(const config::CpuSet& cpus,
+                                   const config::Topology& topology) {
+  std::map<int, config::CpuSet> nodes;
+  for (const int cpu : cpus) {
+    int node = 0;
+    for (const config::Core& core : topology.cores()) {
+      if (std::find(core.cpus.begin(), core.cpus.end(), cpu) !=
+          core.cpus.end()) {
+        node = core.numa_node;
+      }
     }
+    nodes[node].push_back(cpu);
+  }
+  std::vector<config::CpuSet> sets;
+  for (auto& [node, of_node] : nodes) sets.push_back(std::move(of_node));
+  return sets;
+}
+
+std::vector<config::CpuSet> InstanceTeams(
+    const std::vector<config::CpuSet>& nodes, int64_t count) {
+  const auto num_nodes = static_cast<int64_t>(nodes.size());
+  if (num_nodes == 0) {
+    return std::vector<config::CpuSet>(static_cast<size_t>(count));
+  }
+  std::vector<config::CpuSet> teams;
+  if (count < num_nodes) {
+    for (int64_t i = 0; i < count; ++i) {
+      config::CpuSet& team = teams.emplace_back();
+      for (int64_t n = i * num_nodes / count; n < (i + 1) * num_nodes / count;
+           ++n) {
+        const config::CpuSet& node = nodes[static_cast<size_t>(n)];
+        team.insert(team.end(), node.begin(), node.end());
+      }
+    }
+    return teams;
+  }
+  // One for each node, then one more where most CPUs come to an instance.
+  std::vector<int64_t> counts(nodes.size(), 1);
+  for (int64_t i = num_nodes; i < count; ++i) {
+    size_t at = 0;
+    for (size_t n = 1; n < nodes.size(); ++n) {
+      if (static_cast<int64_t>(nodes[n].size()) * counts[at] >
+          static_cast<int64_t>(nodes[at].size()) * counts[n]) {
+        at = n;
+      }
+    }
+    ++counts[at];
+  }
+  for (size_t n = 0; n < nodes.size(); ++n) {
+    DivideNode(nodes[n], counts[n], teams);
   }
   return teams;
 }

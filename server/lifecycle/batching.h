@@ -21,10 +21,17 @@ StatusOr<scheduler::BatchingOptions> BatchingOf(
     const config::GraphSettings& settings,
     const models::graph::BatchAxis& axis);
 
-// The CPUs of each of `count` instances: consecutive parts of the model's team,
-// which differ by one CPU at most. Instances beyond the team's CPUs share them,
-// one each.
-std::vector<config::CpuSet> InstanceTeams(const config::CpuSet& team,
-                                          int64_t count);
+// The CPUs of each NUMA node apart. Those of one node need not have numbers
+// that follow each other.
+std::vector<config::CpuSet> ByNode(const config::CpuSet& cpus,
+                                   const config::Topology& topology);
+
+// The CPUs of each of `count` instances of a model whose CPUs are given by NUMA
+// node. An instance stays on one node where there are as many instances as
+// nodes, each node has instances in proportion to its CPUs, and those of one
+// node differ by one CPU at most; fewer instances get whole nodes. Instances
+// beyond the CPUs share them, one each.
+std::vector<config::CpuSet> InstanceTeams(
+    const std::vector<config::CpuSet>& nodes, int64_t count);
 
 }  // namespace millrace::server

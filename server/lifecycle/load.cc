@@ -21,6 +21,7 @@
 #include "models/llm/model.h"
 #include "models/memory/truncation_guard.h"
 #include "scheduler/engine.h"
+#include "server/lifecycle/batching.h"
 #include "server/lifecycle/language_model.h"
 #include "server/lifecycle/load_graph.h"
 #include "server/lifecycle/lora_model.h"
@@ -251,7 +252,8 @@ StatusOr<std::shared_ptr<Servable>> ServableLoader::Load(
       parts_.cores->Take(wanted);
   StatusOr<std::shared_ptr<Servable>> loaded =
       IsGraphFile(settings.path)
-          ? LoadGraph(std::move(facts), settings, cores->cpus(),
+          ? LoadGraph(std::move(facts), settings,
+                      ByNode(cores->cpus(), *parts_.topology),
                       parts_.memory_limit_bytes, parts_.pool, parts_.metrics,
                       parts_.timeline)
           : LoadLanguageModel(std::move(facts), settings, cores->cpus(),

@@ -10,6 +10,7 @@
 #include "config/base/metrics.h"
 #include "config/base/status.h"
 #include "config/base/timeline.h"
+#include "config/topology.h"
 #include "handlers/pool.h"
 #include "server/lifecycle/core_allocator.h"
 #include "server/lifecycle/load_progress.h"
@@ -20,6 +21,7 @@ namespace millrace::server {
 // What a load needs beside the model; all outlive the models.
 struct LoaderParts {
   CoreAllocator* cores = nullptr;
+  const config::Topology* topology = nullptr;
   int64_t memory_limit_bytes = 0;
   handlers::Pool* pool = nullptr;
   MetricRegistry* metrics = nullptr;

@@ -103,9 +103,13 @@ std::string TaskPath(const std::string& path) {
 
 StatusOr<std::shared_ptr<Servable>> LoadGraph(
     ModelFacts facts, const config::ModelSettings& settings,
-    const config::CpuSet& team, int64_t memory_limit_bytes,
+    const std::vector<config::CpuSet>& nodes, int64_t memory_limit_bytes,
     handlers::Pool* pool, MetricRegistry* metrics, Timeline* timeline) {
   const std::string id = facts.id;
+  int64_t num_cpus = 0;
+  for (const config::CpuSet& node : nodes) {
+    num_cpus += static_cast<int64_t>(node.size());
+  }
   models::graph::ImportReport report;
   std::shared_ptr<const config::TaskSettings> task_settings = settings.task;
   ASSIGN_OR_RETURN(models::graph::Graph graph,
@@ -113,7 +117,7 @@ StatusOr<std::shared_ptr<Servable>> LoadGraph(
   const size_t num_nodes = graph.nodes.size();
   models::graph::InstanceOptions options;
   options.cpus =
-      InstanceTeams(team, std::max<int64_t>(settings.graph.instance_count, 1))
+      InstanceTeams(nodes, std::max<int64_t>(settings.graph.instance_count, 1))
           .front();
   options.isa = settings.common.isa;
   options.tiny_alone = true;
@@ -135,13 +139,13 @@ StatusOr<std::shared_ptr<Servable>> LoadGraph(
   std::vector<scheduler::Batcher::Inputs> warm_ups =
       WarmUps(*prepared.context, batching);
   const auto make_contexts =
-      [graph = prepared.context->compiled_graph(), team,
+      [graph = prepared.context->compiled_graph(), nodes,
        max_bytes = memory_limit_bytes / 2,
        cover = models::TruncationGuard::Cover()](int64_t count) {
         // Those that are made later answer for the files of this load, too.
         const models::TruncationGuard guard(cover);
         GraphModel::Contexts contexts;
-        for (const config::CpuSet& cpus : InstanceTeams(team, count)) {
+        for (const config::CpuSet& cpus : InstanceTeams(nodes, count)) {
           contexts.push_back(ExecutionContext::Create(
               graph, {.cpus = cpus, .max_bytes = max_bytes / count}));
         }
@@ -150,8 +154,8 @@ StatusOr<std::shared_ptr<Servable>> LoadGraph(
   int64_t num_instances = settings.graph.instance_count;
   std::string why_instances;
   if (num_instances == 0) {
-    const InstanceChoice choice = ChooseInstances(
-        static_cast<int64_t>(team.size()), warm_ups, make_contexts);
+    const InstanceChoice choice =
+        ChooseInstances(num_cpus, warm_ups, make_contexts);
     num_instances = choice.count;
     why_instances = choice.text;
   }
@@ -201,7 +205,7 @@ StatusOr<std::shared_ptr<Servable>> LoadGraph(
   fields.Add("format", report.format);
   fields.Add("producer", report.producer);
   fields.Add("nodes", static_cast<int64_t>(num_nodes));
-  fields.Add("threads", static_cast<int64_t>(team.size()));
+  fields.Add("threads", num_cpus);
   fields.Add("instances", num_instances);
   fields.AddText("instances_measured", why_instances);
   fields.Add("max_batch_size", batching.max_batch_size);

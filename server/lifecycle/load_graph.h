@@ -4,6 +4,7 @@
 
 #include <memory>
 #include <string>
+#include <vector>
 
 #include "config/base/metrics.h"
 #include "config/base/status.h"
@@ -19,10 +20,10 @@ namespace millrace::server {
 bool IsGraphFile(const std::string& path);
 
 // Completes `facts`. Blocks for the load. UNIMPLEMENTED names an operator that
-// is missing.
+// is missing. `nodes`: the model's CPUs, those of each NUMA node apart.
 StatusOr<std::shared_ptr<Servable>> LoadGraph(
     ModelFacts facts, const config::ModelSettings& settings,
-    const config::CpuSet& team, int64_t memory_limit_bytes,
+    const std::vector<config::CpuSet>& nodes, int64_t memory_limit_bytes,
     handlers::Pool* pool, MetricRegistry* metrics, Timeline* timeline);
 
 }  // namespace millrace::server

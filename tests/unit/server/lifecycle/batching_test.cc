@@ -107,14 +107,32 @@ TEST(Batching, ContradictionsNameTheirSetting) {
 }
 
 TEST(Batching, InstancesDivideTheTeam) {
-  EXPECT_THAT(InstanceTeams({0, 2, 4, 6, 8}, 2),
+  EXPECT_THAT(InstanceTeams({{0, 2, 4, 6, 8}}, 2),
               ElementsAre(ElementsAre(0, 2), ElementsAre(4, 6, 8)));
-  EXPECT_THAT(InstanceTeams({3, 5}, 2),
+  EXPECT_THAT(InstanceTeams({{3, 5}}, 2),
               ElementsAre(ElementsAre(3), ElementsAre(5)));
-  EXPECT_THAT(InstanceTeams({3, 5}, 3),
+  EXPECT_THAT(InstanceTeams({{3, 5}}, 3),
               ElementsAre(ElementsAre(3), ElementsAre(5), ElementsAre(3)));
   EXPECT_THAT(InstanceTeams({}, 2),
               ElementsAre(testing::IsEmpty(), testing::IsEmpty()));
+}
+
+TEST(Batching, AnInstanceStaysOnItsNode) {
+  const std::vector<config::CpuSet> two = {{0, 2, 4}, {1, 3, 5}};
+  EXPECT_THAT(InstanceTeams(two, 1),
+              ElementsAre(ElementsAre(0, 2, 4, 1, 3, 5)));
+  EXPECT_THAT(InstanceTeams(two, 2),
+              ElementsAre(ElementsAre(0, 2, 4), ElementsAre(1, 3, 5)));
+  EXPECT_THAT(
+      InstanceTeams(two, 3),
+      ElementsAre(ElementsAre(0), ElementsAre(2, 4), ElementsAre(1, 3, 5)));
+  EXPECT_THAT(InstanceTeams(two, 6), testing::Each(testing::SizeIs(1)));
+  // Where a node has more, it has more instances.
+  EXPECT_THAT(
+      InstanceTeams({{0, 1, 2, 3}, {4, 5}}, 3),
+      ElementsAre(ElementsAre(0, 1), ElementsAre(2, 3), ElementsAre(4, 5)));
+  EXPECT_THAT(InstanceTeams({{0}, {1}, {2}, {3}}, 2),
+              ElementsAre(ElementsAre(0, 1), ElementsAre(2, 3)));
 }
 
 }  // namespace

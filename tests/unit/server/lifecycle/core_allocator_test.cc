@@ -5,6 +5,9 @@
 
 #include <filesystem>
 #include <string>
+#include <vector>
+
+#include "server/lifecycle/batching.h"
 
 namespace millrace::server {
 namespace {
@@ -80,6 +83,29 @@ TEST(CoreAllocator, ANodeIsKept) {
   const auto c = cores.Take({.owner = "c", .numa_node = 3});
   EXPECT_EQ(c->cpus(), (CpuSet{24, 26, 28})) << "its last core is for sockets";
   EXPECT_EQ(cores.Check({.owner = "d", .numa_node = 4}).field(), "numa_node");
+}
+
+// Two sockets whose CPUs have even and odd numbers, as many servers have.
+TEST(CoreAllocator, InstancesStayWithinTheirSocket) {
+  const config::Topology machine =
+      Machine("numa:2 core:4 pu:1(indexes=0,2,4,6,1,3,5,7)");
+  CoreAllocator cores(machine);
+  const auto lease = cores.Take({.owner = "a"});
+  EXPECT_EQ(lease->cpus(), (CpuSet{0, 1, 2, 3, 4, 5, 6}));
+  EXPECT_EQ(ByNode(lease->cpus(), machine),
+            (std::vector<CpuSet>{{0, 2, 4, 6}, {1, 3, 5}}));
+  EXPECT_EQ(InstanceTeams(ByNode(lease->cpus(), machine), 3),
+            (std::vector<CpuSet>{{0, 2}, {4, 6}, {1, 3, 5}}));
+}
+
+TEST(CoreAllocator, FourNodesWithTwoThreadsACoreHaveAnInstanceEach) {
+  const config::Topology machine = Machine("numa:4 core:2 pu:2");
+  CoreAllocator cores(machine);
+  const auto lease =
+      cores.Take({.owner = "a", .cpus = {0, 2, 4, 6, 8, 10, 12, 14}});
+  EXPECT_EQ(InstanceTeams(ByNode(lease->cpus(), machine), 4),
+            (std::vector<CpuSet>{{0, 2}, {4, 6}, {8, 10}, {12, 14}}));
+  EXPECT_EQ(InstanceTeams(ByNode(lease->cpus(), machine), 8).size(), 8u);
 }
 
 TEST(CoreAllocator, NamedCpusAreTaken) {
