@@ -6,6 +6,7 @@
 #include <sys/random.h>
 
 #include <algorithm>
+#include <array>
 #include <chrono>
 #include <cstdint>
 #include <cstdio>
@@ -13,6 +14,7 @@
 
 #include "server/http/access.h"
 #include "server/http/content_coding.h"
+#include "server/http/refusal.h"
 #include "server/http/routes.h"
 #include "server/http/torchserve_form.h"
 
@@ -150,21 +152,6 @@ Status NothingAt(const Site& site, std::span<const Route> routes,
       .Because("route_not_found");
 }
 
-// In the words of the protocol that the path belongs to.
-HttpResponse Refusal(const Site& site, const HttpRequest& head,
-                     const Status& status) {
-  const std::string& path = head.path;
-  if (site.services.torchserve != nullptr &&
-      (IsTorchServePath(path) || status.reason() == "route_not_found")) {
-    return TorchServeErrorResponse(status);
-  }
-  if (path == "/v2" || path.starts_with("/v2/") || path.starts_with("/api/")) {
-    return OipErrorResponse(status);
-  }
-  return path.starts_with("/v1/messages") ? AnthropicErrorResponse(status)
-                                          : ErrorResponse(status);
-}
-
 // Who sends the request, and whether the key is good for the route.
 Status Authorize(const Site& site, Access access, const HttpRequest& head,
                  Admission& admission) {
@@ -198,6 +185,19 @@ std::string SecondsText(std::chrono::milliseconds time) {
 
 }  // namespace
 
+HttpResponse Refusal(const Site& site, const std::string& path,
+                     const Status& status) {
+  if (site.services.torchserve != nullptr &&
+      (IsTorchServePath(path) || status.reason() == "route_not_found")) {
+    return TorchServeErrorResponse(status);
+  }
+  if (path == "/v2" || path.starts_with("/v2/") || path.starts_with("/api/")) {
+    return OipErrorResponse(status);
+  }
+  return path.starts_with("/v1/messages") ? AnthropicErrorResponse(status)
+                                          : ErrorResponse(status);
+}
+
 Admission Admit(const Site& site, std::span<const Route> routes,
                 const HttpRequest& head) {
   Admission admission;
@@ -217,16 +217,17 @@ Admission Admit(const Site& site, std::span<const Route> routes,
       match.route == nullptr ? Access::kAnyKey : AccessOf(*match.route);
   if (const Status known = Authorize(site, access, head, admission);
       !known.ok()) {
-    admission.answer = Refusal(site, head, known);
+    admission.answer = Refusal(site, head.path, known);
     return admission;
   }
   if (match.route == nullptr && match.allow.empty()) {
-    admission.answer = Refusal(site, head, NothingAt(site, routes, head.path));
+    admission.answer =
+        Refusal(site, head.path, NothingAt(site, routes, head.path));
     return admission;
   }
   if (match.route == nullptr) {
     admission.answer =
-        Refusal(site, head,
+        Refusal(site, head.path,
                 InvalidArgument("'" + head.path + "' does not take " +
                                 head.method + "; use one of " + match.allow)
                     .Because("method_not_allowed"));
@@ -240,7 +241,7 @@ Admission Admit(const Site& site, std::span<const Route> routes,
   if (access == Access::kInfer && (has_body || match.route->takes_bytes)) {
     StatusOr<Permit> permit = admission.caller->tenant->Admit();
     if (!permit.ok()) {
-      admission.answer = Refusal(site, head, permit.status());
+      admission.answer = Refusal(site, head.path, permit.status());
       return admission;
     }
     admission.permit = *std::move(permit);
@@ -252,7 +253,7 @@ Admission Admit(const Site& site, std::span<const Route> routes,
                      (MediaType(type) == kBytes || !head.HasHeader("origin")));
   if (!fits) {
     admission.answer =
-        Refusal(site, head,
+        Refusal(site, head.path,
                 InvalidArgument("the Content-Type is '" + std::string(type) +
                                 "'; send application/json")
                     .Because("unsupported_media_type"));
@@ -260,12 +261,12 @@ Admission Admit(const Site& site, std::span<const Route> routes,
   }
   const auto coding = ReadContentCoding(head.Header("content-encoding"));
   if (!coding.ok()) {
-    admission.answer = Refusal(site, head, coding.status());
+    admission.answer = Refusal(site, head.path, coding.status());
     return admission;
   }
   if (match.route->guard == nullptr) return admission;
   if (const Status free = match.route->guard(site, match.params); !free.ok()) {
-    admission.answer = Refusal(site, head, free);
+    admission.answer = Refusal(site, head.path, free);
   }
   return admission;
 }
@@ -318,17 +319,24 @@ void AddCommonHeaders(const Site& site, const Trace& trace,
 }
 
 std::string RandomHex(int num_digits) {
-  uint8_t bytes[64] = {};
+  // A call into the system for each request would cost more than its id: each
+  // thread uses up what it was given.
+  thread_local std::array<uint8_t, 256> bytes;
+  thread_local size_t used = bytes.size();
   const size_t num_bytes =
-      std::min<size_t>((static_cast<size_t>(num_digits) + 1) / 2, sizeof bytes);
-  // Cannot fail for so few bytes once the system is up; a zero id would still
-  // be a valid one.
-  if (getrandom(bytes, num_bytes, 0) < 0) bytes[0] = 0;
+      std::min<size_t>((static_cast<size_t>(num_digits) + 1) / 2, bytes.size());
+  if (used + num_bytes > bytes.size()) {
+    // Cannot fail for so few bytes once the system is up.
+    if (getrandom(bytes.data(), bytes.size(), 0) < 0) bytes = {};
+    used = 0;
+  }
   std::string hex;
+  hex.reserve(2 * num_bytes);
   for (size_t i = 0; i < num_bytes; ++i) {
     constexpr char kDigits[] = "0123456789abcdef";
-    hex.push_back(kDigits[bytes[i] >> 4]);
-    hex.push_back(kDigits[bytes[i] & 15]);
+    const uint8_t byte = bytes[used++];
+    hex.push_back(kDigits[byte >> 4]);
+    hex.push_back(kDigits[byte & 15]);
   }
   hex.resize(std::min(hex.size(), static_cast<size_t>(num_digits)));
   return hex;

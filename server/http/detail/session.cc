@@ -16,6 +16,7 @@
 #include <utility>
 
 #include "config/base/log.h"
+#include "server/http/refusal.h"
 
 namespace millrace::server::http {
 namespace {
@@ -35,6 +36,15 @@ constexpr int64_t kLingerBytes = 8 << 20;
 RequestParser::Limits ParserLimits(const config::ServerSettings& settings) {
   return {.header_bytes = settings.http_max_header_bytes,
           .body_bytes = settings.http_max_input_bytes};
+}
+
+// Of a head that was refused: what its first line names, if it has two spaces.
+std::string PathIn(std::string_view head) {
+  const std::string_view line = head.substr(0, head.find('\r'));
+  const size_t begin = std::min(line.find(' '), line.size());
+  const size_t end = line.find_first_of(" ?", begin + 1);
+  if (end == std::string_view::npos) return "";
+  return std::string(line.substr(begin + 1, end - begin - 1));
 }
 
 }  // namespace
@@ -302,7 +312,10 @@ Session::Task<bool> Session::ServeOne() {
   const bool has_head = co_await ReadHead(parser, failure);
   if (!has_head) co_return false;
   if (failure.has_value()) {
-    co_return co_await AnswerEarly(ErrorResponse(*failure), false);
+    // g++ 12 destroys what a conditional makes within a co_await twice.
+    if (path_.empty()) path_ = PathIn(input());
+    HttpResponse refusal = Refusal(site_, path_, *failure);
+    co_return co_await AnswerEarly(std::move(refusal), false);
   }
   Admission admission = Admit(site_, routes_, parser.head());
   match_ = std::move(admission.match);
@@ -328,7 +341,7 @@ Session::Task<bool> Session::ServeOne() {
       co_return false;
     }
     if (failure.has_value()) {
-      co_return co_await AnswerEarly(ErrorResponse(*failure), false);
+      co_return co_await AnswerEarly(Refusal(site_, path_, *failure), false);
     }
   }
   if (admission.answer.has_value()) {
