@@ -88,7 +88,7 @@ void Recorder::Record(const Ended& ended) const {
          .error = ended.status.ok() ? nullptr : &ended.status,
          .trace = &trace});
   }
-  if (!access_log_) return;
+  if (!access_log_ || !LogEnabled(LogLevel::kInfo)) return;
   LogFieldList fields;
   fields.Add("id", trace.request_id);
   if (trace.context.valid()) {

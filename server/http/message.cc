@@ -63,15 +63,21 @@ void AppendHeader(std::string& head, std::string_view name,
   head.append(name).append(": ").append(value).append("\r\n");
 }
 
-// IMF-fixdate (RFC 9110, section 5.6.7).
-std::string DateText(int64_t now_unix) {
+// IMF-fixdate (RFC 9110, section 5.6.7). Each thread keeps its last one, which
+// serves all responses of a second; it is valid until the next call.
+const std::string& DateText(int64_t now_unix) {
+  thread_local int64_t of = -1;
+  thread_local std::string date;
+  if (of == now_unix) return date;
   const std::time_t seconds = static_cast<std::time_t>(now_unix);
   std::tm utc{};
   gmtime_r(&seconds, &utc);
   char text[64];
   const size_t length =
       std::strftime(text, sizeof text, "%a, %d %b %Y %H:%M:%S GMT", &utc);
-  return std::string(text, length);
+  date.assign(text, length);
+  of = now_unix;
+  return date;
 }
 
 int HexDigit(char c) {

@@ -67,10 +67,10 @@ void Observer::Tell(const Route& route, const Ended& ended) const {
 }
 
 void Observer::RequestEnded(const Ended& ended) const {
-  const Route* route = &routes_.back();
-  for (const Route& each : routes_) {
-    if (each.pattern == ended.pattern) route = &each;
-  }
+  const auto found = std::find_if(
+      routes_.begin(), routes_.end(),
+      [&](const Route& each) { return each.pattern == ended.pattern; });
+  const Route* route = found == routes_.end() ? &routes_.back() : &*found;
   const double seconds = ended.trace->Seconds(Stage::kAccepted, Stage::kEnded);
   route->metrics.Ended(ended.outcome, seconds);
   if (ended.status >= 500) {
@@ -81,8 +81,9 @@ void Observer::RequestEnded(const Ended& ended) const {
     responses_2xx.Add();
   }
   if (traces_ != nullptr) Tell(*route, ended);
-  if (!access_log_ || std::find(unlogged_paths_.begin(), unlogged_paths_.end(),
-                                ended.path) != unlogged_paths_.end()) {
+  if (!access_log_ || !LogEnabled(LogLevel::kInfo) ||
+      std::find(unlogged_paths_.begin(), unlogged_paths_.end(), ended.path) !=
+          unlogged_paths_.end()) {
     return;
   }
   const Exchange::Facts& facts = *ended.facts;

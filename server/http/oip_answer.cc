@@ -1,19 +1,27 @@
 // Written by hand: a response is long lists of numbers between few words.
 #include "server/http/oip_answer.h"
 
+#include <algorithm>
 #include <nlohmann/json.hpp>
 #include <span>
 
 #include "config/base/json.h"
 #include "server/classification.h"
-#include "server/tensor_json.h"
 #include "server/tensor_bytes.h"
+#include "server/tensor_json.h"
 
 namespace millrace::server::http {
 namespace {
 
 void AppendText(std::string_view text, std::string& json) {
-  json += DumpJson(std::string(text));
+  const bool is_plain = std::all_of(text.begin(), text.end(), [](char c) {
+    return c >= ' ' && c <= '~' && c != '"' && c != '\\';
+  });
+  if (is_plain) {
+    json.append("\"").append(text).append("\"");
+  } else {
+    json += DumpJson(std::string(text));
+  }
 }
 
 void AppendHead(const std::string& name, std::string_view datatype,

@@ -11,8 +11,9 @@
 
 #include "config/base/json.h"
 #include "handlers/json_fields.h"
-#include "server/tensor_json.h"
+#include "server/http/oip_plain.h"
 #include "server/tensor_bytes.h"
+#include "server/tensor_json.h"
 
 namespace millrace::server::http {
 namespace {
@@ -310,7 +311,10 @@ StatusOr<InferBody> ReadInferBody(std::string_view body,
                                   std::optional<size_t> json_bytes,
                                   const SharedRegions& regions) {
   const size_t end = json_bytes.value_or(body.size());
-  return BodyReader(body.substr(0, end), body.substr(end), regions).Read();
+  const std::string_view json = body.substr(0, end);
+  const std::string_view tail = body.substr(end);
+  if (auto plain = ReadPlainInfer(json, tail)) return *std::move(plain);
+  return BodyReader(json, tail, regions).Read();
 }
 
 StatusOr<InferBody> ReadRawBody(std::string_view body,

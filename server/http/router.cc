@@ -1,5 +1,5 @@
-// Matching a path against the table. Patterns are compared one after the other:
-// twenty of them cost less than the parse before, so there is no trie.
+// Matching a path against the table. Patterns are compared one after the other,
+// most by their first and last characters only, so there is no trie.
 #include "server/http/router.h"
 
 #include <algorithm>
@@ -24,14 +24,23 @@ std::string_view TakeSegment(std::string_view& path) {
 // The parameters, or none when the path does not fit. Both begin with '/'.
 std::optional<std::vector<std::string>> Match(std::string_view pattern,
                                               std::string_view path) {
+  const size_t literal = pattern.find('{');
+  if (literal == std::string_view::npos) {
+    return path == pattern ? std::optional(std::vector<std::string>())
+                           : std::nullopt;
+  }
+  if (!path.starts_with(pattern.substr(0, literal)) ||
+      !path.ends_with(pattern.substr(pattern.rfind('}') + 1))) {
+    return std::nullopt;
+  }
   std::vector<std::string> params;
   pattern.remove_prefix(1);
   path.remove_prefix(1);
   while (true) {
-    const size_t num_slashes = std::count(pattern.begin(), pattern.end(), '/');
+    const bool is_last = pattern.find('/') == std::string_view::npos;
     const std::string_view want = TakeSegment(pattern);
     const bool is_param = !want.empty() && want.front() == '{';
-    if (num_slashes == 0) {
+    if (is_last) {
       if (!is_param) {
         if (path != want) return std::nullopt;
         return params;

@@ -1,6 +1,7 @@
 // Any bytes as the body of an infer request: they are refused with a sentence,
 // or give tensors of as many bytes as their shapes say, whose answer in JSON is
-// a request that gives the same tensors again.
+// a request that gives the same tensors again. What the reader of plain
+// requests takes, the reader of all forms reads alike.
 //
 // The first byte says where the JSON ends: so many bytes before the end.
 #include <algorithm>
@@ -12,6 +13,7 @@
 #include <string_view>
 
 #include "server/http/oip_answer.h"
+#include "server/http/oip_plain.h"
 #include "server/http/oip_request.h"
 #include "server/tensor_bytes.h"
 
@@ -76,6 +78,34 @@ void CheckRoundTrip(const InferBody& body) {
   }
 }
 
+// An unknown key makes the plain reader decline.
+void CheckPlain(const InferBody& plain, const std::string& json,
+                const std::string& tail) {
+  const size_t at = json.find('{') + 1;
+  const bool is_empty = json[json.find_first_not_of(" \t\r\n", at)] == '}';
+  const std::string text = json.substr(0, at) +
+                           (is_empty ? "\"-\":1" : "\"-\":1,") +
+                           json.substr(at);
+  const auto body = ReadInferBody(text + tail, text.size(), NoRegions());
+  Require(body.ok(), "the reader of all forms takes it, too");
+  Require(body->id == plain.id && body->binary == plain.binary &&
+              body->request.outputs == plain.request.outputs &&
+              body->forms.size() == plain.forms.size() &&
+              body->request.inputs.size() == plain.request.inputs.size(),
+          "both read the same");
+  for (const auto& [name, form] : plain.forms) {
+    Require(body->forms.at(name).binary == form.binary, "forms are the same");
+  }
+  for (size_t i = 0; i < plain.request.inputs.size(); ++i) {
+    const auto& a = plain.request.inputs[i];
+    const auto& b = body->request.inputs[i];
+    Require(a.name == b.name && a.tensor.dtype() == b.tensor.dtype() &&
+                a.tensor.shape() == b.tensor.shape() &&
+                BytesOf(a.tensor) == BytesOf(b.tensor),
+            "tensors are the same");
+  }
+}
+
 }  // namespace
 
 extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
@@ -83,6 +113,12 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   const std::string_view text(reinterpret_cast<const char*>(data) + 1,
                               size - 1);
   const size_t tail = std::min<size_t>(data[0], text.size());
+  const std::string_view json = text.substr(0, text.size() - tail);
+  if (const auto plain = millrace::server::http::ReadPlainInfer(
+          json, text.substr(json.size()))) {
+    CheckPlain(*plain, std::string(json),
+               std::string(text.substr(json.size())));
+  }
   const auto body = ReadInferBody(text, text.size() - tail, NoRegions());
   if (!body.ok()) {
     CheckRefusal(body.status());
