@@ -16,6 +16,7 @@ struct Instead {
   std::string_view remedy;
 };
 constexpr Instead kInstead[] = {
+    {"graph_backend", "language models have no other kernels"},
     {"precision", "language models have --compute-dtype and --quantize"},
     {"quantization", "language models have --quantize"},
     {"max_batch_size", "language models have --max-num-seqs"},
@@ -94,7 +95,11 @@ constexpr Rule kRules[] = {
        return model.graph.precision != "int8";
      },
      "precision is not int8"},
-    {"precision_samples", IsF32, "precision is f32"},
+    {"precision_samples",
+     [](const ServerSettings& server, const ModelSettings& model) {
+       return IsF32(server, model) && model.graph.backend != "auto";
+     },
+     "precision is f32"},
     {"max_precision_error", IsF32, "precision is f32"},
     {"default_priority_level", HasNoLevels, "priority_levels is 0"},
     {"max_queue_delay", JoinsNothing, "max_batch_size is 1"},

@@ -133,6 +133,14 @@ void VisitBatchSettings(GraphSettings& s, const SettingVisitor& visit) {
 }
 
 void VisitPrecision(GraphSettings& s, const SettingVisitor& visit) {
+  visit({.name = "graph_backend",
+         .help = "whose kernels compute convolutions and linear layers of "
+                 "graphs: millrace, onednn wherever it can, or auto: oneDNN "
+                 "for those that a measurement at load (some seconds) finds "
+                 "5 % faster; a row's bits never depend on its batch, but "
+                 "those of the two differ",
+         .choices = {"auto", "millrace", "onednn"}},
+        &s.backend);
   visit({.name = "precision",
          .help = "number type that graphs multiply in: bf16 where the CPU "
                  "multiplies such; int8 as millrace quantize has chosen; "
@@ -146,7 +154,8 @@ void VisitPrecision(GraphSettings& s, const SettingVisitor& visit) {
         &s.quantization);
   visit({.name = "precision_samples",
          .help = ".npz files with inputs to hold bf16 or int8 against f32 on, "
-                 "separated by commas; empty: random ones"},
+                 "and for graph_backend auto to measure on, separated by "
+                 "commas; empty: random ones"},
         &s.precision_samples);
   visit({.name = "max_precision_error",
          .help = "share of the results, as root mean squares, that bf16 or "

@@ -4,6 +4,8 @@
 #include <utility>
 
 #include "config/base/log.h"
+#include "models/cpu/onednn/onednn.h"
+#include "models/graph/backend_choice.h"
 #include "models/graph/guard.h"
 #include "models/graph/sample_inputs.h"
 
@@ -34,12 +36,13 @@ std::string Number(double value) {
 }
 
 StatusOr<graph::TensorSets> Samples(const config::GraphSettings& settings,
-                                    const graph::Graph& model) {
+                                    const graph::Graph& model,
+                                    graph::LeftOutSizes left_out) {
   ASSIGN_OR_RETURN(
       graph::TensorSets samples,
       graph::ReadSamples(settings.precision_samples, model.inputs));
   if (!samples.empty()) return samples;
-  auto made_up = graph::SampleInputs(model, {}, graph::LeftOutSizes::kLeast);
+  auto made_up = graph::SampleInputs(model, {}, left_out);
   if (!made_up.ok()) {
     return made_up.status().Prefixed(
         "give precision_samples, since inputs cannot be made up");
@@ -63,6 +66,83 @@ Status SetPrecision(const config::ModelSettings& settings,
   return OkStatus();
 }
 
+// ---- what oneDNN computes ----
+// Our kernels alone where auto finds no oneDNN.
+StatusOr<graph::OneDnnUse> ChooseAuto(const graph::Graph& model,
+                                      const config::ModelSettings& settings,
+                                      const graph::InstanceOptions& options,
+                                      PreparedGraph& prepared) {
+  const std::string id = config::ModelId(settings);
+  if (const auto library = models::onednn::Open(); !library.ok()) {
+    LogWarning("graph_backend auto takes our kernels",
+               {{"model", id}, {"because", library.status().message()}});
+    prepared.parameters.emplace_back("graph_backend", "millrace");
+    return graph::OneDnnUse();
+  }
+  const bool is_f32 = settings.graph.precision == "f32";
+  const double allowed =
+      is_f32 ? 1e-4
+             : static_cast<double>(settings.graph.max_precision_error) / 1e6;
+  ASSIGN_OR_RETURN(
+      const graph::TensorSets samples,
+      Samples(settings.graph, model, graph::LeftOutSizes::kLikely));
+  ASSIGN_OR_RETURN(const graph::BackendChoice choice,
+                   graph::ChooseBackend(model, options, samples, allowed));
+  const auto shapes = static_cast<int64_t>(choice.use.shapes.size());
+  LogInfo("graph_backend measured",
+          {{"model", id},
+           {"shapes", choice.possible},
+           {"onednn_shapes", shapes},
+           {"millrace_ms", Number(choice.millrace_ms)},
+           {"chosen_ms", Number(choice.chosen_ms)},
+           {"error", Number(choice.error)}});
+  for (const auto& [name, value] :
+       {std::pair<const char*, std::string>{"graph_backend",
+                                            shapes > 0 ? "onednn" : "millrace"},
+        {"graph_backend_shapes",
+         std::to_string(shapes) + " of " + std::to_string(choice.possible)},
+        {"graph_backend_millrace_ms", Number(choice.millrace_ms)},
+        {"graph_backend_chosen_ms", Number(choice.chosen_ms)}}) {
+    prepared.parameters.emplace_back(name, value);
+  }
+  return choice.use;
+}
+
+// Compiles the graph again where oneDNN is to compute some of its layers.
+Status UseBackend(const graph::Graph& model,
+                  const config::ModelSettings& settings,
+                  graph::InstanceOptions options, PreparedGraph& prepared) {
+  if (settings.graph.backend == "millrace") return OkStatus();
+  if (settings.graph.backend == "onednn") {
+    options.onednn.all = true;
+    prepared.parameters.emplace_back("graph_backend", "onednn");
+  } else {
+    ASSIGN_OR_RETURN(options.onednn,
+                     ChooseAuto(model, settings, options, prepared));
+  }
+  if (!options.onednn.any()) return OkStatus();
+  prepared.context = nullptr;  // their memory
+  prepared.graph = nullptr;
+  graph::CompileOptions compile = options;
+  compile.weight_cpus = options.cpus;
+  ASSIGN_OR_RETURN(prepared.graph,
+                   graph::CompiledGraph::Create(model.Copy(), compile));
+  prepared.context = graph::ExecutionContext::Create(prepared.graph, options);
+  return OkStatus();
+}
+
+StatusOr<PreparedGraph> PrepareInF32(graph::Graph model,
+                                     const graph::InstanceOptions& options) {
+  PreparedGraph prepared;
+  graph::CompileOptions compile = options;
+  compile.weight_cpus = options.cpus;
+  ASSIGN_OR_RETURN(prepared.graph,
+                   graph::CompiledGraph::Create(std::move(model), compile));
+  prepared.context = graph::ExecutionContext::Create(prepared.graph, options);
+  prepared.parameters = {{"precision", "f32"}};
+  return prepared;
+}
+
 }  // namespace
 
 StatusOr<PreparedGraph> PrepareGraph(graph::Graph model,
@@ -77,20 +157,19 @@ StatusOr<PreparedGraph> PrepareGraph(graph::Graph model,
         {{"model", id}});
     precision = "f32";
   }
-  PreparedGraph prepared;
   if (precision == "f32") {
-    graph::CompileOptions compile = options;
-    compile.weight_cpus = options.cpus;
-    ASSIGN_OR_RETURN(prepared.graph,
-                     graph::CompiledGraph::Create(std::move(model), compile));
-    prepared.context = graph::ExecutionContext::Create(prepared.graph, options);
-    prepared.parameters = {{"precision", precision}};
+    if (settings.graph.backend == "millrace") {
+      return PrepareInF32(std::move(model), options);
+    }
+    ASSIGN_OR_RETURN(PreparedGraph prepared,
+                     PrepareInF32(model.Copy(), options));
+    RETURN_IF_ERROR(UseBackend(model, settings, options, prepared));
     return prepared;
   }
 
   RETURN_IF_ERROR(SetPrecision(settings, options));
   ASSIGN_OR_RETURN(const graph::TensorSets samples,
-                   Samples(settings.graph, model));
+                   Samples(settings.graph, model, graph::LeftOutSizes::kLeast));
   const double allowed =
       static_cast<double>(settings.graph.max_precision_error) / 1e6;
   ASSIGN_OR_RETURN(graph::Guarded guarded,
@@ -120,6 +199,7 @@ StatusOr<PreparedGraph> PrepareGraph(graph::Graph model,
     LogWarning("layers stay in f32 because their error is too large",
                {{"model", id}, {"layers", Names(report.f32_layers)}});
   }
+  PreparedGraph prepared;
   prepared.graph = std::move(guarded.graph);
   prepared.context = std::move(guarded.context);
   prepared.parameters = {{"precision", report.too_slow ? "f32" : precision},
@@ -134,6 +214,7 @@ StatusOr<PreparedGraph> PrepareGraph(graph::Graph model,
       prepared.parameters.emplace_back(name, value);
     }
   }
+  RETURN_IF_ERROR(UseBackend(model, settings, guarded.options, prepared));
   return prepared;
 }
 

@@ -1,4 +1,5 @@
-// A graph at the precision its settings ask for, as far as its results allow.
+// A graph at the precision its settings ask for, as far as its results allow,
+// and by the kernels that they ask for (graph_backend).
 #pragma once
 
 #include <memory>
