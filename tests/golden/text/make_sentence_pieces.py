@@ -8,6 +8,7 @@ packages tokenizers and sentencepiece give for lines of mixed scripts.
 Made with tokenizers 0.23.3, sentencepiece 0.2.3. With LINES, so many of them
 (default 150).
 """
+import base64
 import io
 import json
 import pathlib
@@ -71,6 +72,10 @@ def train(kind, size):
         hard_vocab_limit=False, allow_whitespace_only_pieces=True)
     return sentencepiece.SentencePieceProcessor(
         model_proto=model.getvalue())
+
+
+def encoded(sp):
+    return base64.b64encode(sp.serialized_model_proto()).decode()
 
 
 def vocabulary(sp):
@@ -144,7 +149,11 @@ def main():
     cases.append(("gguf", None, {"tokens": pieces, "scores": scores,
                                  "types": types},
                   [bpe.encode(t) if t else [] for t in plain]))
-    out = {"texts": texts, "plain": plain, "cases": [
+    # Their own files, tokenizer.model.
+    models_of = {"bpe": {"file": encoded(bpe), "ids": cases[-1][3]},
+                 "unigram": {"file": encoded(unigram), "ids": [
+                     unigram.encode(t) if t else [] for t in plain]}}
+    out = {"texts": texts, "plain": plain, "models": models_of, "cases": [
         {"name": n, "tokenizer": t, "gguf": g, "ids": i}
         for n, t, g, i in cases]}
     (HERE / "sentence_pieces.json").write_text(json.dumps(out) + "\n")

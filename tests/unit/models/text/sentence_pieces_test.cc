@@ -10,7 +10,10 @@
 #include <fstream>
 #include <nlohmann/json.hpp>
 
+#include "config/base/base64.h"
 #include "models/text/hf_tokenizer.h"
+#include "models/text/sentence_model.h"
+#include "models/text/tekken.h"
 
 namespace millrace::models {
 namespace {
@@ -61,6 +64,94 @@ TEST(SentencePieces, IdsAreThoseOfTheOriginals) {
     }
   }
   EXPECT_GE(compared, 6 * 150);
+}
+
+TEST(Tekken, IdsAreThoseOfTiktoken) {
+  std::ifstream in("tests/golden/text/tekken.json");
+  ASSERT_TRUE(in) << "run from the root of the repository";
+  const Json golden = Json::parse(in);
+  StatusOr<Vocabulary> vocabulary = ReadTekken(golden["tekken"].dump());
+  ASSERT_TRUE(vocabulary.ok()) << vocabulary.status().ToString();
+  EXPECT_EQ(vocabulary->bos_id, 1);
+  EXPECT_EQ(vocabulary->eos_id, 2);
+  EXPECT_EQ(vocabulary->tokens[7], "<SPECIAL_7>");
+  const auto tokenizer = Tokenizer::Create(*std::move(vocabulary));
+  ASSERT_TRUE(tokenizer.ok()) << tokenizer.status().ToString();
+  for (size_t i = 0; i < golden["texts"].size(); ++i) {
+    const std::string text = golden["texts"][i];
+    EXPECT_EQ((*tokenizer)->Encode(text, {}), golden["ids"][i].get<Ids>())
+        << Json(text).dump();
+  }
+  EXPECT_EQ(
+      (*tokenizer)
+          ->Encode("[INST]", {.add_special = true, .parse_special = true}),
+      (Ids{1, 3}));
+}
+
+TEST(Tekken, FilesThatLieSayWhere) {
+  std::ifstream in("tests/golden/text/tekken.json");
+  const Json good = Json::parse(in)["tekken"];
+  const auto says = [&](const Json& changes) {
+    Json json = good;
+    json.merge_patch(changes);
+    return std::string(ReadTekken(json.dump()).status().message());
+  };
+  EXPECT_EQ(says(Json::object()), "");
+  EXPECT_THAT(says({{"config", {{"default_vocab_size", 9999}}}}),
+              testing::HasSubstr("but the config says 9991"));
+  EXPECT_THAT(says({{"config", {{"default_num_special_tokens", -1}}}}),
+              testing::HasSubstr("default_num_special_tokens is -1"));
+  EXPECT_THAT(says({{"config", {{"pattern", nullptr}}}}),
+              testing::HasSubstr("config.pattern"));
+  EXPECT_THAT(says({{"vocab", {{{"rank", 0}, {"token_bytes", "?"}}}}}),
+              testing::HasSubstr("vocab has 1 tokens"));
+  EXPECT_THAT(says({{"special_tokens", {{{"rank", 8}, {"token_str", "x"}}}}}),
+              testing::HasSubstr("a rank below 8"));
+}
+
+TEST(SentenceModel, FileGivesTheIdsOfThePackage) {
+  std::ifstream in("tests/golden/text/sentence_pieces.json");
+  ASSERT_TRUE(in) << "run from the root of the repository";
+  const Json golden = Json::parse(in);
+  for (const char* kind : {"bpe", "unigram"}) {
+    const Json& model = golden["models"][kind];
+    const auto file = DecodeBase64(model["file"].get<std::string>());
+    ASSERT_TRUE(file);
+    StatusOr<Vocabulary> vocabulary = ReadSentenceModel(*file);
+    ASSERT_TRUE(vocabulary.ok()) << vocabulary.status().ToString();
+    EXPECT_EQ(vocabulary->bos_id, 1);
+    EXPECT_EQ(vocabulary->eos_id, 2);
+    EXPECT_TRUE(vocabulary->byte_fallback);
+    const auto tokenizer = Tokenizer::Create(*std::move(vocabulary));
+    ASSERT_TRUE(tokenizer.ok()) << tokenizer.status().ToString();
+    const Json& texts = golden["plain"];
+    for (size_t i = 0; i < texts.size(); ++i) {
+      EXPECT_EQ((*tokenizer)->Encode(texts[i].get<std::string>(), {}),
+                model["ids"][i].get<Ids>())
+          << kind << ": " << texts[i].dump();
+    }
+    // Cut anywhere, it is refused or shorter, never read beyond its end.
+    for (size_t size = 0; size < file->size(); size += 7) {
+      const auto part =
+          ReadSentenceModel(std::string_view(*file).substr(0, size));
+      if (part.ok()) {
+        EXPECT_LE(part->tokens.size(), 520u);
+      }
+    }
+  }
+}
+
+TEST(SentenceModel, WhatIsNotServedIsSaid) {
+  const auto says = [](std::string_view bytes) {
+    return std::string(ReadSentenceModel(bytes).status().message());
+  };
+  EXPECT_THAT(says(""), testing::HasSubstr("has no tokens"));
+  EXPECT_THAT(says("\x0a\x7f"), testing::HasSubstr("truncated"));
+  EXPECT_THAT(says("\x0b"), testing::HasSubstr("wire type 3"));
+  // A token of kind 9; a model of words; a table for normalising.
+  EXPECT_THAT(says("\x0a\x02\x18\x09"), testing::HasSubstr("unknown kind 9"));
+  EXPECT_THAT(says("\x12\x02\x18\x03"), testing::HasSubstr("of kind 3"));
+  EXPECT_THAT(says("\x1a\x03\x12\x01x"), testing::HasSubstr("by a table"));
 }
 
 Vocabulary Small() {
