@@ -48,7 +48,7 @@ const Linear* Backend::AddGateUp(const WeightRows& gate, const WeightRows& up,
         "gate and up have ffn rows");
   CHECK(gate.k == shape_.hidden && up.k == shape_.hidden,
         "gate and up read the hidden row");
-  return DoAddGateUp(gate, up, rounding);
+  return DoAddGateUp(gate, up, rounding, {}, {});
 }
 
 const Linear* Backend::AddUp(const WeightRows& up, std::vector<float> bias,
@@ -62,23 +62,35 @@ const Linear* Backend::AddUp(const WeightRows& up, std::vector<float> bias,
 
 Expert Backend::AddExpert(const WeightRows& gate, const WeightRows& up,
                           const WeightRows& down, Rounding rounding_gate_up,
-                          Rounding rounding_down) {
+                          Rounding rounding_down, ExpertBiases biases) {
   CHECK(gate.num_rows == up.num_rows && gate.num_rows == down.k &&
             gate.num_rows <= shape_.expert_ffn,
         "gate, up and down of one size");
   CHECK(gate.k == shape_.hidden && up.k == shape_.hidden &&
             down.num_rows == shape_.hidden,
         "an expert reads and writes the hidden row");
-  return {.gate_up = DoAddGateUp(gate, up, rounding_gate_up),
-          .down = DoAddLinear(down, rounding_down, {})};
+  const size_t ffn = biases.gate.size();
+  CHECK(ffn == biases.up.size() &&
+            (ffn == 0 ? biases.down.empty()
+                      : static_cast<int64_t>(ffn) == gate.num_rows &&
+                            static_cast<int64_t>(biases.down.size()) ==
+                                down.num_rows),
+        "one bias for each output of gate, up and down");
+  return {.gate_up =
+              DoAddGateUp(gate, up, rounding_gate_up, biases.gate, biases.up),
+          .down = DoAddLinear(down, rounding_down, std::move(biases.down))};
 }
 
 const Linear* Backend::AddRouter(const WeightRows& router,
-                                 const WeightRows& last) {
+                                 const WeightRows& last,
+                                 std::vector<float> bias) {
   CHECK(router.k == shape_.hidden &&
             (last.num_rows == 0 || last.k == shape_.hidden),
         "a router reads the hidden row");
-  return DoAddRouter(router, last);
+  CHECK(bias.empty() || static_cast<int64_t>(bias.size()) ==
+                            router.num_rows + last.num_rows,
+        "one bias for each expert");
+  return DoAddRouter(router, last, std::move(bias));
 }
 
 Backend::Vector Backend::AddVector(const WeightRows& row, float offset) {
@@ -127,6 +139,9 @@ void Backend::RopeWriteKv(int32_t layer, const RopeOptions& options) {
 void Backend::Attend(int32_t layer, const AttendOptions& options) {
   CHECK(layer >= 0 && layer < shape_.layers, "a layer of the model");
   CHECK(options.window >= 0 && options.softcap >= 0, "sizes, or none");
+  CHECK(options.sinks.empty() ||
+            static_cast<int32_t>(options.sinks.size()) == shape_.heads,
+        "one sink for each head");
   DoAttend(layer, options);
 }
 
@@ -140,6 +155,9 @@ void Backend::LinearResidual(Branch branch, const Linear& w,
   CHECK(w.inputs() == inputs && w.outputs() == shape_.hidden,
         "a projection back to x");
   CHECK(Fits(options.post_norm, shape_.hidden), "norm of a row, or none");
+  CHECK(!options.waits ||
+            (branch == Branch::kAttention && options.post_norm.weight.empty()),
+        "only plain attention branches wait");
   DoLinearResidual(branch, w, options);
 }
 
@@ -150,6 +168,7 @@ void Backend::NormGateUpAct(const Norm& norm, const Linear& gate_up,
             (gate_up.outputs() == 2 * int64_t{shape_.ffn} ||
              gate_up.outputs() == shape_.ffn),
         "gate and up together, or up alone");
+  CHECK(activation != Activation::kClampedSwiglu, "of experts only");
   DoNormGateUpAct(norm, gate_up, activation);
 }
 
@@ -166,11 +185,18 @@ void Backend::NormExperts(const Norm& norm, const ExpertsOptions& experts,
   DoNormExperts(norm, experts, options);
 }
 
+void Backend::HiddenRows(const Norm& norm) {
+  CHECK(Fits(norm, shape_.hidden), "norm of x");
+  CHECK(shape_.hidden_rows, "a shape of hidden rows");
+  DoHiddenRows(norm);
+}
+
 void Backend::Head(const Norm& norm, const Linear& w,
                    const HeadOptions& options) {
   CHECK(Fits(norm, shape_.hidden), "norm of x");
   CHECK(w.inputs() == shape_.hidden && w.outputs() == shape_.vocab,
         "the head is [vocab][hidden]");
+  CHECK(!shape_.hidden_rows, "a shape of logits");
   CHECK(options.softcap >= 0, "a cap, or none");
   DoHead(norm, w, options);
 }

@@ -81,7 +81,14 @@ enum class Branch { kAttention, kFfn };
 
 // The function of the gate in a gated feed-forward: SiLU (SwiGLU) or GELU in
 // its tanh form (GeGLU). Source: Shazeer 2020.
-enum class Activation { kSilu, kGelu };
+enum class Activation {
+  kSilu,
+  kGelu,
+  kGeluErf,  // GELU itself, x / 2 * (1 + erf(x / sqrt(2)))
+  // gpt-oss: g = min(gate, 7), u = clamp(up, -7, 7);
+  // g / (1 + exp(-1.702 g)) * (u + 1). Of experts only.
+  kClampedSwiglu,
+};
 
 // A norm of rows: RMS (Zhang and Sennrich 2019), or with a bias LayerNorm (Ba
 // et al. 2016). Without a weight rows stay as they are.
@@ -113,6 +120,9 @@ struct AttendOptions {
   int32_t window = 0;
   // Scores become cap * tanh(score / cap) (Gemma 2, section 2); 0: they stay.
   float softcap = 0;
+  // One more score of each head that takes part in the softmax and has no value
+  // (gpt-oss); empty: none. They live as long as the backend.
+  std::span<const float> sinks = {};
 };
 
 // What x starts from.
@@ -125,6 +135,9 @@ struct EmbedOptions {
 struct ResidualOptions {
   Norm post_norm = {};  // of what is added
   float scale = 1;      // multiplies it
+  // The attention branch joins x with the feed-forward, which so reads the same
+  // x (parallel residual, Wang and Komatsuzaki 2021). Without post_norm.
+  bool waits = false;
 };
 
 struct HeadOptions {
@@ -136,6 +149,11 @@ struct HeadOptions {
 struct Expert {
   const Linear* gate_up;
   const Linear* down;
+};
+struct ExpertBiases {
+  std::vector<float> gate;
+  std::vector<float> up;
+  std::vector<float> down;
 };
 struct ExpertsOptions {
   const Linear* router = nullptr;  // one output for each expert
@@ -160,6 +178,8 @@ struct BackendShape {
   int32_t experts_used = 0;  // by each row at most, a shared one included
   int32_t expert_ffn = 0;    // of the widest
   float norm_eps = 0;
+  // Steps end with HiddenRows, not with Head.
+  bool hidden_rows = false;
   bool rope_interleaved = false;
   // Values of a head that are rotated, the first ones; 0: all.
   int32_t rope_dims = 0;
@@ -187,12 +207,14 @@ class Backend {
   // Of a feed-forward without a gate.
   const Linear* AddUp(const WeightRows& up, std::vector<float> bias,
                       Rounding rounding = Rounding::kOnce);
-  // One of the experts of a layer.
+  // One of the experts of a layer. Biases are all given or all empty.
   Expert AddExpert(const WeightRows& gate, const WeightRows& up,
                    const WeightRows& down, Rounding rounding_gate_up,
-                   Rounding rounding_down);
-  // The rows of two matrices as one; `last` may be empty.
-  const Linear* AddRouter(const WeightRows& router, const WeightRows& last);
+                   Rounding rounding_down, ExpertBiases biases = {});
+  // The rows of two matrices as one; `last` may be empty. A bias has one value
+  // for each output, or none.
+  const Linear* AddRouter(const WeightRows& router, const WeightRows& last,
+                          std::vector<float> bias = {});
   // `offset` is added to every value.
   Vector AddVector(const WeightRows& row, float offset = 0);
   // Re-lays all declared weights, on all CPUs of the team; same bits for each
@@ -234,6 +256,8 @@ class Backend {
                    const ResidualOptions& options = {});
   // logits = W · norm(x)
   void Head(const Norm& norm, const Linear& w, const HeadOptions& options = {});
+  // Instead of logits rows leave as norm(x).
+  void HiddenRows(const Norm& norm);
 
  protected:
   explicit Backend(BackendShape shape) : shape_(std::move(shape)) {}
@@ -245,9 +269,11 @@ class Backend {
                                  const WeightRows& v,
                                  std::vector<float> bias_qkv,
                                  Rounding rounding) = 0;
+  // Biases are both given or both empty.
   virtual const Linear* DoAddGateUp(const WeightRows& gate,
-                                    const WeightRows& up,
-                                    Rounding rounding) = 0;
+                                    const WeightRows& up, Rounding rounding,
+                                    std::span<const float> bias_gate,
+                                    std::span<const float> bias_up) = 0;
   virtual const Linear* DoAddUp(const WeightRows& up, std::vector<float> bias,
                                 Rounding rounding) = 0;
   virtual void DoEmbed(const Linear& table, const EmbedOptions& options) = 0;
@@ -260,9 +286,11 @@ class Backend {
   virtual void DoNormGateUpAct(const Norm& norm, const Linear& gate_up,
                                Activation activation) = 0;
   virtual const Linear* DoAddRouter(const WeightRows& router,
-                                    const WeightRows& last) = 0;
+                                    const WeightRows& last,
+                                    std::vector<float> bias) = 0;
   virtual void DoNormExperts(const Norm& norm, const ExpertsOptions& experts,
                              const ResidualOptions& options) = 0;
+  virtual void DoHiddenRows(const Norm& norm) = 0;
   virtual void DoHead(const Norm& norm, const Linear& w,
                       const HeadOptions& options) = 0;
 

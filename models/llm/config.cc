@@ -131,6 +131,12 @@ StatusOr<ModelConfig> ReadModelConfig(const ModelSource& source) {
         " and values of " + std::to_string(value_dim) +
         " values; equal ones that are a multiple of 16 are supported");
   }
+  ASSIGN_OR_RETURN(const bool causal, source.Bool("attention.causal", true));
+  if (!causal) {
+    return Unimplemented(keys.Name("attention.causal") +
+                         " is false: attention to later tokens is not "
+                         "supported in decoders");
+  }
   RETURN_IF_ERROR(ReadSharedRope(source, keys, config));
   ASSIGN_OR_RETURN(const int64_t window,
                    source.Int("attention.sliding_window", 0));

@@ -14,11 +14,14 @@ void RecordDecoder(const ModelConfig& config, const ModelWeights& weights,
                             .q_norm = layer.attn_q_norm,
                             .k_norm = layer.attn_k_norm,
                             .q_scale = config.attention_scale});
-    backend.Attend(i, {.window = spec.window, .softcap = spec.softcap});
+    backend.Attend(i, {.window = spec.window,
+                       .softcap = spec.softcap,
+                       .sinks = layer.attn_sinks});
     if (i + 1 == config.layers) backend.KeepSampleRows();
     backend.LinearResidual(Branch::kAttention, *layer.attn_output,
                            {.post_norm = layer.post_attention_norm,
-                            .scale = config.residual_scale});
+                            .scale = config.residual_scale,
+                            .waits = spec.parallel});
     if (spec.experts) {
       backend.NormExperts(
           layer.ffn_norm,
@@ -35,6 +38,10 @@ void RecordDecoder(const ModelConfig& config, const ModelWeights& weights,
     backend.LinearResidual(
         Branch::kFfn, *layer.ffn_down,
         {.post_norm = layer.post_ffw_norm, .scale = config.residual_scale});
+  }
+  if (backend.shape().hidden_rows) {
+    backend.HiddenRows(weights.output_norm);
+    return;
   }
   backend.Head(weights.output_norm, *weights.output,
                {.scale = config.logit_scale, .softcap = config.logit_softcap});

@@ -7,7 +7,8 @@
 
 namespace millrace::models {
 
-// Records one step. The weights are those of this backend.
+// Records one step, which ends with logits, or hidden rows where the backend's
+// shape says so. The weights are those of this backend.
 void RecordDecoder(const ModelConfig& config, const ModelWeights& weights,
                    Backend& backend);
 

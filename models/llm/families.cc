@@ -12,6 +12,7 @@ constexpr Family kFamilies[] = {
     {"granite", &DescribeGranite},   {"olmo2", &DescribeOlmo2},
     {"olmoe", &DescribeOlmoe},       {"phi3", &DescribePhi3},
     {"smollm3", &DescribeSmolLm3},   {"starcoder2", &DescribeStarcoder2},
+    {"gptneox", &DescribeGptNeox},   {"gpt-oss", &DescribeGptOss},
 };
 
 }  // namespace

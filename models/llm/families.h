@@ -33,6 +33,8 @@ Status DescribeQwen3Moe(const ModelSource& source, ModelConfig& config);
 Status DescribeGemma2(const ModelSource& source, ModelConfig& config);
 Status DescribeGemma3(const ModelSource& source, ModelConfig& config);
 Status DescribeGpt2(const ModelSource& source, ModelConfig& config);
+Status DescribeGptNeox(const ModelSource& source, ModelConfig& config);
+Status DescribeGptOss(const ModelSource& source, ModelConfig& config);
 Status DescribeGranite(const ModelSource& source, ModelConfig& config);
 Status DescribeOlmo2(const ModelSource& source, ModelConfig& config);
 Status DescribeOlmoe(const ModelSource& source, ModelConfig& config);

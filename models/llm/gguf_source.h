@@ -31,6 +31,9 @@ class GgufSource final : public ModelSource {
   void WillRead() const override;
   void DropPages() const override;
   StatusOr<Vocabulary> ReadVocabulary() const override;
+  StatusOr<bool> AddsEos() const override {
+    return file_.Bool("tokenizer.ggml.add_eos_token", false);
+  }
   StatusOr<std::string> ChatTemplateText() const override;
   // The keys general.sampling.*; a file in packed form keeps those of its
   // original.

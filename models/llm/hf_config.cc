@@ -6,6 +6,7 @@
 #include <utility>
 
 #include "config/base/json.h"
+#include "models/llm/hf_experts.h"
 #include "models/llm/hf_json.h"
 #include "models/llm/hf_names.h"
 #include "models/llm/hf_rope.h"
@@ -21,12 +22,25 @@ constexpr double kMostLayers = 1024;
 Status RefuseWhatIsNotServed(const Json& config,
                              std::string_view architecture) {
   const std::string wanted(HfActivationOf(architecture));
-  if (const Json* quantized = Find(config, "quantization_config")) {
-    const std::string method = TextOf(*quantized, "quant_method");
+  const Json* quantized = Find(config, "quantization_config");
+  const std::string method =
+      quantized == nullptr ? "" : TextOf(*quantized, "quant_method");
+  if (quantized != nullptr &&
+      !(method == "mxfp4" && HasExpertBlocks(architecture))) {
     return Unimplemented("quantization_config: weights quantised by '" +
                          (method.empty() ? "?" : method) +
                          "' are not supported; take the folder in F32, F16 or "
                          "BF16, or a GGUF");
+  }
+  for (const auto& [key, value] :
+       {std::pair("use_bidirectional_attention", true),
+        std::pair("is_causal", false)}) {
+    const Json* given = Find(config, key);
+    if (given == nullptr || *given != value) continue;
+    return Unimplemented(std::string(key) + " is " +
+                         (value ? "true" : "false") +
+                         ": attention to later tokens is not supported in "
+                         "decoders");
   }
   for (const char* key :
        {"hidden_act", "hidden_activation", "activation_function"}) {
@@ -34,7 +48,11 @@ Status RefuseWhatIsNotServed(const Json& config,
     // Two names of the same function each.
     const bool same = (act == "swish" && wanted == "silu") ||
                       (act == "gelu_new" && wanted == "gelu_pytorch_tanh");
-    if (!act.empty() && act != wanted && !same) {
+    // The recipe tells GELU from its tanh form.
+    const bool gelus =
+        wanted == "gelu" &&
+        (act == "gelu_pytorch_tanh" || act == "gelu_new" || act == "gelu_fast");
+    if (!act.empty() && act != wanted && !same && !gelus) {
       return Unimplemented(std::string(key) + " is '" + act + "'; " + wanted +
                            " is supported");
     }
@@ -110,6 +128,14 @@ StatusOr<HfConfig> ReadHfConfig(const Json& config) {
   RETURN_IF_ERROR(ReadHfRope(config, out));
   ReadSlidingLayers(config, out);
   ReadRotatedLayers(config, out);
+  out.has_head = !IsBareHfModel(config);
+  if (!out.has_head) {
+    // Where nobody says otherwise: vectors of the last token.
+    out.values["pooling_type"] = {"number", false, int64_t{3}};
+  }
+  if (const std::string act = TextOf(config, "hidden_act"); !act.empty()) {
+    out.values["hidden_activation"] = {"string", false, act};
+  }
   if (const Json* tied = Find(config, "tie_word_embeddings");
       tied != nullptr && tied->is_boolean()) {
     out.tied_output = tied->get<bool>();

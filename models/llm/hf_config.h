@@ -21,6 +21,7 @@ struct HfConfig {
   std::map<std::string, std::vector<float>> rope_factors;
   std::optional<bool> tied_output;  // absent: the folder does not say
   std::vector<int64_t> eos_ids;
+  bool has_head = true;  // else the class is that of a model without one
 };
 
 // INVALID_ARGUMENT or UNIMPLEMENTED names the key.

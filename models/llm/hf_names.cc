@@ -33,6 +33,8 @@ constexpr HfName kKeys[] = {
     {"attention.layer_norm_rms_epsilon", "rms_norm_eps"},
     {"attention.layer_norm_epsilon", "norm_epsilon"},
     {"attention.layer_norm_epsilon", "layer_norm_epsilon"},
+    {"attention.layer_norm_epsilon", "layer_norm_eps"},
+    {"use_parallel_residual", "use_parallel_residual"},
     {"attention.query_pre_attn_scalar", "query_pre_attn_scalar"},
     {"attention.scale", "attention_multiplier"},
     {"attention.clamp_kqv", "clip_qkv"},
@@ -42,9 +44,12 @@ constexpr HfName kKeys[] = {
     {"attn_logit_softcapping", "attn_logit_softcapping"},
     {"final_logit_softcapping", "final_logit_softcapping"},
     {"rope.freq_base", "rope_theta"},
+    {"rope.freq_base", "rotary_emb_base"},
     {"rope.freq_base_swa", "rope_local_base_freq"},
     {"rope.scaling.original_context_length",
      "original_max_position_embeddings"},
+    {"swiglu_limit", "swiglu_limit"},
+    {"swiglu_alpha", "swiglu_alpha"},
     {"expert_count", "num_local_experts"},
     {"expert_count", "num_experts"},
     {"expert_used_count", "num_experts_per_tok"},
@@ -131,9 +136,34 @@ constexpr HfName kGpt2Tensors[] = {
     {"ffn_down.weight", "mlp.c_proj.weight"},
     {"ffn_down.bias", "mlp.c_proj.bias"},
 };
+constexpr HfName kNeoxModel[] = {
+    {"token_embd.weight", "gpt_neox.embed_in.weight"},
+    {"output_norm.weight", "gpt_neox.final_layer_norm.weight"},
+    {"output_norm.bias", "gpt_neox.final_layer_norm.bias"},
+    {"output.weight", "embed_out.weight"},
+};
+constexpr HfName kNeoxTensors[] = {
+    {"attn_norm.weight", "input_layernorm.weight"},
+    {"attn_norm.bias", "input_layernorm.bias"},
+    {"attn_qkv.weight", "attention.query_key_value.weight"},
+    {"attn_qkv.bias", "attention.query_key_value.bias"},
+    {"attn_output.weight", "attention.dense.weight"},
+    {"attn_output.bias", "attention.dense.bias"},
+    {"ffn_norm.weight", "post_attention_layernorm.weight"},
+    {"ffn_norm.bias", "post_attention_layernorm.bias"},
+    {"ffn_up.weight", "mlp.dense_h_to_4h.weight"},
+    {"ffn_up.bias", "mlp.dense_h_to_4h.bias"},
+    {"ffn_down.weight", "mlp.dense_4h_to_h.weight"},
+    {"ffn_down.bias", "mlp.dense_4h_to_h.bias"},
+};
+// Its experts' tensors have no name here: see hf_experts.h.
+constexpr HfName kGptOssTensors[] = {
+    {"attn_output.bias", "self_attn.o_proj.bias"},
+    {"attn_sinks.weight", "self_attn.sinks"},
+    {"ffn_gate_inp.weight", "mlp.router.weight"},
+    {"ffn_gate_inp.bias", "mlp.router.bias"},
+};
 constexpr std::string_view kOurLayer = "blk.";
-constexpr std::string_view kTheirLayer = "model.layers.";
-constexpr std::string_view kGpt2Layer = "transformer.h.";
 constexpr std::string_view kGelu = "gelu_pytorch_tanh";
 
 // A family of folders.
@@ -144,11 +174,15 @@ struct HfFamily {
   std::string_view activation = "silu";
   std::span<const HfName> layer_tensors = {};
   bool rotates_parts = false;
+  // Of tensors outside layers those whose names are not llama's.
+  std::span<const HfName> model_tensors = {};
+  std::string_view layer = "model.layers.";
 };
 constexpr HfFamily kFamilies[] = {
     {"LlamaForCausalLM", "llama", "llama", "silu", kMixtralTensors},
     {"MistralForCausalLM", "mistral", "llama"},
     {"MixtralForCausalLM", "mixtral", "llama"},
+    {"MinistralForCausalLM", "ministral", "llama"},
     {"Qwen2ForCausalLM", "qwen2", "qwen2"},
     {"Qwen3ForCausalLM", "qwen3", "qwen3"},
     {"Qwen2MoeForCausalLM", "qwen2_moe", "qwen2moe", "silu", kExpertTensors},
@@ -162,7 +196,11 @@ constexpr HfFamily kFamilies[] = {
     {"Phi3ForCausalLM", "phi3", "phi3", "silu", kFusedTensors, true},
     {"Starcoder2ForCausalLM", "starcoder2", "starcoder2", kGelu,
      kStarcoderTensors},
-    {"GPT2LMHeadModel", "gpt2", "gpt2", kGelu, kGpt2Tensors},
+    {"GPT2LMHeadModel", "gpt2", "gpt2", kGelu, kGpt2Tensors, false, kGpt2Model,
+     "transformer.h."},
+    {"GPTNeoXForCausalLM", "gpt_neox", "gptneox", "gelu", kNeoxTensors, true,
+     kNeoxModel, "gpt_neox.layers."},
+    {"GptOssForCausalLM", "gpt_oss", "gpt-oss", "silu", kGptOssTensors},
 };
 
 // Null: unknown. Rows of one name share what the first of them says.
@@ -176,13 +214,15 @@ const HfFamily* FamilyOf(std::string_view architecture) {
 bool IsGpt2(std::string_view architecture) { return architecture == "gpt2"; }
 
 std::string_view LayerPrefix(std::string_view architecture) {
-  return IsGpt2(architecture) ? kGpt2Layer : kTheirLayer;
+  const HfFamily* family = FamilyOf(architecture);
+  return family != nullptr ? family->layer : HfFamily{}.layer;
 }
 
 std::vector<HfName> ModelNames(std::string_view architecture) {
   std::vector<HfName> names(std::begin(kTensors), std::end(kTensors));
-  if (IsGpt2(architecture)) {
-    names.insert(names.begin(), std::begin(kGpt2Model), std::end(kGpt2Model));
+  if (const HfFamily* family = FamilyOf(architecture)) {
+    names.insert(names.begin(), family->model_tensors.begin(),
+                 family->model_tensors.end());
   }
   return names;
 }
@@ -192,7 +232,7 @@ std::vector<HfName> LayerNames(std::string_view architecture) {
   if (const HfFamily* family = FamilyOf(architecture)) {
     names.assign(family->layer_tensors.begin(), family->layer_tensors.end());
   }
-  if (!IsGpt2(architecture)) {
+  if (LayerPrefix(architecture) == HfFamily{}.layer) {
     names.insert(names.end(), std::begin(kLayerTensors),
                  std::end(kLayerTensors));
   }
@@ -237,6 +277,24 @@ std::pair<std::string, std::string> CutNumber(std::string_view name) {
   return {std::string(name), ""};
 }
 
+// The first class that a config names, or "".
+std::string ClassOf(const Json& config) {
+  const Json* list = Find(config, "architectures");
+  return list != nullptr && list->is_array() && !list->empty() &&
+                 list->front().is_string()
+             ? list->front().get<std::string>()
+             : "";
+}
+
+// "Qwen3ForCausalLM" → "Qwen3Model"; "" where the class has another ending.
+std::string BareClass(const HfFamily& family) {
+  constexpr std::string_view kEnding = "ForCausalLM";
+  std::string_view name = family.class_name;
+  if (!name.ends_with(kEnding)) return "";
+  name.remove_suffix(kEnding.size());
+  return std::string(name) + "Model";
+}
+
 // Puts the number back.
 std::string WithNumber(std::string_view pattern, const std::string& number) {
   std::string out(pattern);
@@ -249,20 +307,23 @@ std::string WithNumber(std::string_view pattern, const std::string& number) {
 }  // namespace
 
 std::string HfArchitectureOf(const Json& config) {
-  std::string class_name;
-  if (const Json* list = Find(config, "architectures");
-      list != nullptr && list->is_array() && !list->empty() &&
-      list->front().is_string()) {
-    class_name = list->front().get<std::string>();
-  }
+  const std::string class_name = ClassOf(config);
   const std::string model_type = TextOf(config, "model_type");
   for (const HfFamily& known : kFamilies) {
     if (class_name.empty() ? model_type == known.model_type
-                           : class_name == known.class_name) {
+                           : class_name == known.class_name ||
+                                 class_name == BareClass(known)) {
       return std::string(known.name);
     }
   }
   return class_name.empty() ? model_type : class_name;
+}
+
+bool IsBareHfModel(const Json& config) {
+  const std::string class_name = ClassOf(config);
+  return std::any_of(
+      std::begin(kFamilies), std::end(kFamilies),
+      [&](const HfFamily& known) { return class_name == BareClass(known); });
 }
 
 std::string_view HfActivationOf(std::string_view architecture) {
@@ -277,6 +338,10 @@ bool RotatesParts(std::string_view architecture) {
 
 bool IsTransposed(std::string_view architecture) {
   return IsGpt2(architecture);
+}
+
+bool HasQkvByHead(std::string_view architecture) {
+  return architecture == "gptneox";
 }
 
 std::span<const HfName> HfKeyNames() { return kKeys; }
@@ -294,11 +359,15 @@ std::string HfKeyName(std::string_view key) {
 std::string NameOfHfTensor(std::string_view hf_name,
                            std::string_view architecture) {
   // Folders of GPT-2 itself leave the first word out.
-  const std::string whole = IsGpt2(architecture) &&
-                                    !hf_name.starts_with("transformer.") &&
-                                    !hf_name.starts_with("lm_head.")
-                                ? "transformer." + std::string(hf_name)
-                                : std::string(hf_name);
+  std::string whole(hf_name);
+  if (IsGpt2(architecture) && !hf_name.starts_with("transformer.") &&
+      !hf_name.starts_with("lm_head.")) {
+    whole = "transformer." + whole;
+  }
+  // So do those of models without a head.
+  for (const char* bare : {"layers.", "embed_tokens.", "norm."}) {
+    if (hf_name.starts_with(bare)) whole = "model." + whole;
+  }
   for (const HfName& known : ModelNames(architecture)) {
     if (known.theirs == whole) return std::string(known.ours);
   }
@@ -334,7 +403,8 @@ std::string HfTensorName(std::string_view name, std::string_view architecture) {
 
 bool IsIdleHfTensor(std::string_view hf_name) {
   return hf_name.ends_with(".rotary_emb.inv_freq") ||
-         hf_name.ends_with(".masked_bias") || hf_name.ends_with(".attn.bias");
+         hf_name.ends_with(".masked_bias") || hf_name.ends_with(".attn.bias") ||
+         hf_name.ends_with(".attention.bias");
 }
 
 }  // namespace millrace::models

@@ -17,12 +17,19 @@ struct HfName {
 // The family's name in GGUF files; the folder's own word when it is not known,
 // empty when it says nothing.
 std::string HfArchitectureOf(const nlohmann::ordered_json& config);
+// Whether its class is that of a family without a head ("Qwen3Model"), whose
+// tensors have no "model." before their names.
+bool IsBareHfModel(const nlohmann::ordered_json& config);
 // The only function of the feed-forward that the family is served with.
 std::string_view HfActivationOf(std::string_view architecture);
 // Whether partial_rotary_factor means something to the family.
 bool RotatesParts(std::string_view architecture);
 // Whether matrices of layers stand transposed, [inputs][outputs].
 bool IsTransposed(std::string_view architecture);
+
+// Whether q, k and v of a head follow each other in the fused matrix, head by
+// head, instead of all q, all k, all v.
+bool HasQkvByHead(std::string_view architecture);
 
 // Keys of config.json. Several of theirs may be one of ours.
 std::span<const HfName> HfKeyNames();

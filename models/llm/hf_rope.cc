@@ -88,6 +88,7 @@ StatusOr<std::vector<float>> Llama3Factors(const Json& scaling,
 Status ReadPart(const Json& config, const Json& scaling, HfConfig& out) {
   std::optional<double> part = NumberOf(config, "partial_rotary_factor");
   if (!part) part = NumberOf(scaling, "partial_rotary_factor");
+  if (!part) part = NumberOf(config, "rotary_pct");
   if (!part || *part == 1) return OkStatus();
   const double values = HeadDim(out) * *part;
   if (!RotatesParts(out.architecture)) {

@@ -14,8 +14,11 @@
 
 #include "config/base/json.h"
 #include "models/llm/generation_config.h"
+#include "models/llm/hf_experts.h"
 #include "models/llm/vocabulary.h"
 #include "models/text/hf_tokenizer.h"
+#include "models/text/sentence_model.h"
+#include "models/text/tekken.h"
 
 namespace millrace::models {
 namespace {
@@ -191,9 +194,13 @@ Status HfSource::OpenWeights() {
 
 Status HfSource::AddTensors() {
   std::set<std::string> seen;
+  HfExperts experts;
   for (const SafetensorsFile& file : files_) {
     for (const SafetensorsTensor& tensor : file.tensors()) {
       if (IsIdleHfTensor(tensor.name)) continue;
+      if (HasExpertBlocks(config_.architecture) && experts.Take(tensor)) {
+        continue;
+      }
       const std::string name =
           NameOfHfTensor(tensor.name, config_.architecture);
       if (name.empty()) {
@@ -213,10 +220,22 @@ Status HfSource::AddTensors() {
       ASSIGN_OR_RETURN(const FileTensor mapped, TensorOf(tensor));
       const bool turn = IsTransposed(config_.architecture) &&
                         name.starts_with("blk.") && mapped.num_dims == 2;
+      const bool by_head = HasQkvByHead(config_.architecture) &&
+                           name.find(".attn_qkv.") != std::string::npos;
+      if (by_head) {
+        ASSIGN_OR_RETURN(const FileTensor sorted, QkvTogether(mapped));
+        AddTensor(name, sorted);
+        continue;
+      }
       AddTensor(name, turn ? Transposed(mapped) : mapped);
     }
   }
-  if (config_.tied_output == false && !seen.contains("output.weight")) {
+  RETURN_IF_ERROR(experts.Finish(
+      transposed_, [&](const std::string& name, const FileTensor& tensor) {
+        AddTensor(name, tensor);
+      }));
+  if (config_.tied_output == false && config_.has_head &&
+      !seen.contains("output.weight")) {
     return InvalidArgument(
         "the folder has no tensor 'lm_head.weight', but "
         "tie_word_embeddings is false");
@@ -233,6 +252,29 @@ Status HfSource::AddTensors() {
     AddTensor(name, factors);
   }
   return OkStatus();
+}
+
+StatusOr<FileTensor> HfSource::QkvTogether(const FileTensor& tensor) {
+  ASSIGN_OR_RETURN(const int64_t heads, Int("attention.head_count"));
+  const int64_t rows = tensor.dims[tensor.num_dims - 1];
+  if (heads < 1 || tensor.num_dims > 2 || rows % (3 * heads) != 0) {
+    return InvalidArgument("tensor '" + std::string(tensor.name) + "' has " +
+                           std::to_string(rows) +
+                           " rows, which are not q, k and v of " +
+                           std::to_string(heads) + " heads");
+  }
+  const size_t part = tensor.data.size() / static_cast<size_t>(3 * heads);
+  std::vector<std::byte>& data = transposed_.emplace_back(tensor.data.size());
+  for (size_t which = 0; which < 3; ++which) {
+    for (size_t head = 0; head < static_cast<size_t>(heads); ++head) {
+      std::memcpy(
+          data.data() + (which * static_cast<size_t>(heads) + head) * part,
+          tensor.data.data() + (head * 3 + which) * part, part);
+    }
+  }
+  FileTensor out = tensor;
+  out.data = data;
+  return out;
 }
 
 FileTensor HfSource::Transposed(const FileTensor& tensor) {
@@ -281,11 +323,23 @@ void HfSource::DropPages() const {
   }
 }
 
-StatusOr<Vocabulary> HfSource::ReadVocabulary() const {
+StatusOr<Vocabulary> HfSource::ReadTokenizer() const {
   const std::string path = In(folder_, "tokenizer.json");
+  const std::string tekken = In(folder_, "tekken.json");
+  const std::string pieces = In(folder_, "tokenizer.model");
+  for (const auto& [other, read] : {std::pair(tekken, &ReadTekken),
+                                    std::pair(pieces, &ReadSentenceModel)}) {
+    if (Exists(path) || !Exists(other)) continue;
+    ASSIGN_OR_RETURN(const std::string text,
+                     ReadText(other, kMaxTokenizerBytes));
+    StatusOr<Vocabulary> words = (*read)(text);
+    if (!words.ok()) return words.status().Prefixed("'" + other + "'");
+    return words;
+  }
   if (!Exists(path)) {
     return NotFound("the folder '" + folder_ +
-                    "' has no tokenizer.json; let transformers write one: "
+                    "' has no tokenizer.json, tekken.json or tokenizer.model; "
+                    "let transformers write one: "
                     "AutoTokenizer.from_pretrained(...).save_pretrained(...)");
   }
   ASSIGN_OR_RETURN(const std::string text, ReadText(path, kMaxTokenizerBytes));
@@ -297,8 +351,16 @@ StatusOr<Vocabulary> HfSource::ReadVocabulary() const {
                      .eos = TokenText(config, "eos_token")};
   if (texts.bos.empty()) texts.bos = TokenText(specials, "bos_token");
   if (texts.eos.empty()) texts.eos = TokenText(specials, "eos_token");
+  // What stands around texts that become vectors is not a prompt's business.
+  texts.template_apart =
+      !config_.has_head || Exists(In(folder_, "modules.json"));
   StatusOr<Vocabulary> read = ReadHfTokenizer(text, texts);
   if (!read.ok()) return read.status().Prefixed("'" + path + "'");
+  return read;
+}
+
+StatusOr<Vocabulary> HfSource::ReadVocabulary() const {
+  ASSIGN_OR_RETURN(Vocabulary read, ReadTokenizer());
 
   ASSIGN_OR_RETURN(const Json generation,
                    ReadJsonIfThere(In(folder_, "generation_config.json")));
@@ -307,11 +369,11 @@ StatusOr<Vocabulary> HfSource::ReadVocabulary() const {
   ends.insert(ends.end(), config_.eos_ids.begin(), config_.eos_ids.end());
   for (const int64_t id : ends) {
     // Ids of padding rows behind the vocabulary exist; none is ever text.
-    if (id < static_cast<int64_t>(read->tokens.size())) {
-      read->eog_ids.push_back(static_cast<int32_t>(id));
+    if (id < static_cast<int64_t>(read.tokens.size())) {
+      read.eog_ids.push_back(static_cast<int32_t>(id));
     }
   }
-  AddKnownEnds(*read);
+  AddKnownEnds(read);
   return read;
 }
 

@@ -3,7 +3,7 @@
 //   config.json               hyper-parameters
 //   model.safetensors         weights in F32, F16 or BF16; or in several files
 //                             that model.safetensors.index.json lists
-//   tokenizer.json            byte-level BPE
+//   tokenizer.json            or, without it, tekken.json, tokenizer.model
 //   tokenizer_config.json, special_tokens_map.json, chat_template.jinja,
 //   generation_config.json    where there are any
 //
@@ -53,9 +53,13 @@ class HfSource final : public ModelSource {
   HfSource(std::string folder, HfConfig config)
       : folder_(std::move(folder)), config_(std::move(config)) {}
   Status OpenWeights();
+  StatusOr<Vocabulary> ReadTokenizer() const;
   Status AddTensors();
   // The same matrix with rows and columns changed places; the bytes are here.
   FileTensor Transposed(const FileTensor& tensor);
+
+  // Rows of q, k and v of each head sorted: all of q, of k, of v.
+  StatusOr<FileTensor> QkvTogether(const FileTensor& tensor);
 
   const std::string folder_;
   const HfConfig config_;

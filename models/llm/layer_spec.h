@@ -22,13 +22,19 @@ struct LayerSpec {
   bool qkv_bias = false;     // q, k and v have one
   bool output_bias = false;  // the projection back has one
   QkNorm qk_norm = QkNorm::kNone;
-  float softcap = 0;  // scores become cap * tanh(score / cap); 0: none
+  float softcap = 0;   // scores become cap * tanh(score / cap); 0: none
+  bool sinks = false;  // each head has a score without a value
   // ---- norms ----
   // Before attention and feed-forward; and over what these add to the residual.
   bool pre_norms = true;
   bool post_norms = false;
+  // The norm before the feed-forward has the name of one behind attention.
+  bool ffn_norm_named_post_attention = false;
+  // Attention and feed-forward read the same x, and join it together.
+  bool parallel = false;
   // ---- feed-forward ----
   bool experts = false;        // a mixture, see ExpertConfig
+  bool expert_bias = false;    // router, gates, ups and downs have one
   bool gated = true;           // down · (act(gate · x) * (up · x)), else
                                // down · act(up · x)
   bool fused_gate_up = false;  // gate and up are one matrix in the file

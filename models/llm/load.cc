@@ -1,6 +1,7 @@
 // LoadLlm: source → config → weights → recipe → runner. All that can be wrong
 // with a file or a setting is found here, before anything is served.
 #include <algorithm>
+#include <filesystem>
 #include <fstream>
 #include <iterator>
 #include <new>
@@ -31,7 +32,7 @@ namespace {
 constexpr int64_t kMinSamples = 32;
 
 StatusOr<StepLimits> LimitsOf(const config::LlmSettings& settings,
-                              int32_t max_context) {
+                              int32_t max_context, bool hidden_rows) {
   if (settings.max_num_seqs < 1 || settings.max_num_seqs > (1 << 16)) {
     return InvalidArgument("max_num_seqs is " +
                            std::to_string(settings.max_num_seqs) +
@@ -53,6 +54,7 @@ StatusOr<StepLimits> LimitsOf(const config::LlmSettings& settings,
   limits.max_pages_per_seq = (max_context + kPageTokens - 1) / kPageTokens;
   limits.max_samples = static_cast<int32_t>(std::min<int64_t>(
       std::max(settings.max_num_seqs, kMinSamples), limits.max_tokens));
+  if (hidden_rows) limits.max_samples = limits.max_tokens;
   return limits;
 }
 
@@ -89,6 +91,19 @@ StatusOr<std::shared_ptr<const ChatTemplate>> LoadTemplate(
 
 std::string TextOf(const Tokenizer& tokenizer, int32_t id) {
   return id < 0 ? "" : std::string(tokenizer.Piece(id, true));
+}
+
+// llama.cpp's numbers.
+StatusOr<std::string> PoolingOf(const ModelSource& source) {
+  ASSIGN_OR_RETURN(const int64_t type, source.Int("pooling_type", 0));
+  constexpr const char* kNames[] = {"", "mean", "cls", "last"};
+  if (type >= 0 && type < static_cast<int64_t>(std::size(kNames))) {
+    return std::string(kNames[type]);
+  }
+  return Unimplemented(source.KeyName("pooling_type") + " is " +
+                       std::to_string(type) +
+                       "; 0 (none), 1 (mean), 2 (first) and 3 (last) are "
+                       "supported");
 }
 
 // `context`: the longest sequence that will be served.
@@ -199,6 +214,9 @@ StatusOr<LlmModel> Load(const std::string& path, const LlmOptions& options,
   const int32_t eos = vocabulary.eos_id;
   ASSIGN_OR_RETURN(std::unique_ptr<Tokenizer> tokenizer,
                    Tokenizer::Create(std::move(vocabulary)));
+  ASSIGN_OR_RETURN(model.pooling, PoolingOf(*source));
+  model.hidden = config.hidden;
+  ASSIGN_OR_RETURN(model.adds_eos, source->AddsEos());
   model.bos_text = TextOf(*tokenizer, bos);
   model.eos_text = TextOf(*tokenizer, eos);
   model.tokenizer = std::move(tokenizer);
@@ -222,9 +240,11 @@ StatusOr<LlmModel> Load(const std::string& path, const LlmOptions& options,
       device.KvPageBytes(ShapeOf(config, tensors, config.context));
   ASSIGN_OR_RETURN(const KvPlan kv,
                    KvPlanFor(options, config, page_bytes, shared));
-  const BackendShape shape = ShapeOf(config, tensors, kv.max_context);
+  BackendShape shape = ShapeOf(config, tensors, kv.max_context);
+  shape.hidden_rows = options.hidden_rows;
   RunnerInfo runner;
-  ASSIGN_OR_RETURN(runner.limits, LimitsOf(settings, kv.max_context));
+  ASSIGN_OR_RETURN(runner.limits,
+                   LimitsOf(settings, kv.max_context, options.hidden_rows));
   runner.vocab_size = config.vocab;
   runner.max_context = kv.max_context;
   runner.num_pages = kv.num_pages;
@@ -341,6 +361,18 @@ Status ConvertLlm(const std::string& path, const std::string& out,
   } catch (const std::bad_alloc&) {
     return ResourceExhausted("no memory to convert '" + path + "'");
   }
+}
+
+bool MakesVectors(const std::string& path) {
+  std::error_code error;
+  if (std::filesystem::is_directory(path, error) &&
+      std::filesystem::exists(path + "/modules.json", error)) {
+    return true;
+  }
+  const auto source = OpenModelSource(path);
+  if (!source.ok()) return false;
+  const auto pooling = (*source)->Int("pooling_type", 0);
+  return pooling.ok() && *pooling != 0;
 }
 
 StatusOr<LlmModel> LoadLlm(const std::string& path, const LlmOptions& options) {

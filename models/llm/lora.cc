@@ -112,6 +112,14 @@ StatusOr<Pairs> ReadPeft(const std::filesystem::path& folder,
                              " changes a matrix that a model of the family '" +
                              base.config.architecture + "' does not have");
     }
+    if (HasQkvByHead(base.config.architecture) &&
+        name.ends_with(".attn_qkv.weight")) {
+      return Unimplemented("tensor " + Quoted(tensor.name) +
+                           " changes q, k and v of a model of the family '" +
+                           base.config.architecture +
+                           "', which is not served; merge the adapter into "
+                           "the model's weights");
+    }
     const std::optional<GgmlType> type =
         tensor.dtype == "F32"    ? std::optional(GgmlType::kF32)
         : tensor.dtype == "F16"  ? std::optional(GgmlType::kF16)

@@ -31,6 +31,9 @@ struct LlmOptions {
   int64_t memory_limit_bytes = 0;  // what KV may be sized from; 0: unknown
   // Called from the loading thread with 0…1; may be empty.
   std::function<void(double)> progress;
+  // The runner gives hidden rows, one for each token of a step if wanted, where
+  // LogitsView shows logits otherwise; nothing is sampled.
+  bool hidden_rows = false;
 };
 
 struct LlmInfo {
@@ -58,6 +61,10 @@ struct LlmModel {
   std::shared_ptr<const LoraBase> lora_base;  // what adapters are loaded for
   std::string bos_text;                       // what templates see as bos_token
   std::string eos_text;
+  // ---- of texts that become vectors ----
+  std::string pooling;    // "mean", "cls", "last"; "": the file does not say
+  bool adds_eos = false;  // its end stands behind each text
+  int32_t hidden = 0;     // numbers of a hidden row
   // The draft model that the settings name: its steps run between the model's
   // own, by the same thread on the same team. Null: none is named.
   std::unique_ptr<Runner> draft_runner;
@@ -72,6 +79,11 @@ struct LlmModel {
 // called from one thread, which becomes worker 0 and pins itself at its first
 // call.
 StatusOr<LlmModel> LoadLlm(const std::string& path, const LlmOptions& options);
+
+// Whether the model's files say that it makes vectors of texts, not texts: a
+// pooling_type in a GGUF, a class that ends in "Model" or the files of
+// sentence-transformers in a folder. False for what cannot be opened.
+bool MakesVectors(const std::string& path);
 
 // Writes the model in packed form (packed.h) for the kernels that these options
 // choose. Loading that file gives the same bits as loading the original with

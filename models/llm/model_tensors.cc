@@ -148,8 +148,37 @@ StatusOr<std::vector<const FileTensor*>> FindMatrices(
   return matrices;
 }
 
+// One row for each expert.
+Status FindExpertBiases(const ModelConfig& config, const std::string& blk,
+                        const Finder& finder, LayerTensors& layer,
+                        ModelTensors& out) {
+  const ExpertConfig& experts = config.experts;
+  ASSIGN_OR_RETURN(layer.ffn_gate_inp_bias,
+                   finder.Find(blk + "ffn_gate_inp.bias", experts.count, 0));
+  const struct {
+    const char* name;
+    int64_t outputs;
+    const FileTensor* ExpertTensors::*bias;
+  } biases[] = {
+      {"ffn_gate_exps.bias", experts.ffn, &ExpertTensors::gate_bias},
+      {"ffn_up_exps.bias", experts.ffn, &ExpertTensors::up_bias},
+      {"ffn_down_exps.bias", config.hidden, &ExpertTensors::down_bias}};
+  for (const auto& [name, outputs, bias] : biases) {
+    ASSIGN_OR_RETURN(const FileTensor* all,
+                     finder.Find(blk + name, outputs, experts.count));
+    if (InfoOf(all->type).block_values != 1) {
+      return Unimplemented("the biases '" + std::string(all->name) +
+                           "' are quantised; F32, F16 and BF16 are served");
+    }
+    for (int64_t i = 0; i < experts.count; ++i) {
+      layer.experts[static_cast<size_t>(i)].*bias = PartOf(*all, i, 1, out);
+    }
+  }
+  return OkStatus();
+}
+
 Status FindExperts(const ModelSource& source, const ModelConfig& config,
-                   const std::string& blk, const Finder& finder,
+                   const std::string& blk, const Finder& finder, bool has_bias,
                    LayerTensors& layer, ModelTensors& out) {
   const ExpertConfig& experts = config.experts;
   const int64_t d = config.hidden;
@@ -165,7 +194,14 @@ Status FindExperts(const ModelSource& source, const ModelConfig& config,
                    FindMatrices(source, config, finder, blk + "ffn_down",
                                 experts.ffn, d, out));
   for (size_t i = 0; i < gates.size(); ++i) {
-    layer.experts.push_back({gates[i], ups[i], downs[i]});
+    ExpertTensors expert{};
+    expert.gate = gates[i];
+    expert.up = ups[i];
+    expert.down = downs[i];
+    layer.experts.push_back(expert);
+  }
+  if (has_bias) {
+    RETURN_IF_ERROR(FindExpertBiases(config, blk, finder, layer, out));
   }
   if (experts.shared_ffn == 0) return OkStatus();
   ASSIGN_OR_RETURN(layer.ffn_gate_inp_shexp,
@@ -237,6 +273,7 @@ StatusOr<ModelTensors> FindModelTensors(const ModelSource& source,
     const bool qk_norm = spec.qk_norm != QkNorm::kNone;
     const bool whole = spec.qk_norm == QkNorm::kWhole;
     const bool dense = !spec.experts;
+    const bool renamed = spec.ffn_norm_named_post_attention;
     const bool own_gate = dense && spec.gated && !spec.fused_gate_up;
     const struct {
       const char* name;
@@ -252,7 +289,10 @@ StatusOr<ModelTensors> FindModelTensors(const ModelSource& source,
         {"attn_v.weight", d, kv, layer.attn_v, lone},
         {"attn_output.weight", q, d, layer.attn_output},
         {"attn_output.bias", d, 0, layer.attn_output_bias, spec.output_bias},
-        {"ffn_norm.weight", d, 0, layer.ffn_norm, spec.pre_norms},
+        {"ffn_norm.weight", d, 0, layer.ffn_norm, spec.pre_norms && !renamed},
+        {"post_attention_norm.weight", d, 0,
+         renamed ? layer.ffn_norm : layer.post_attention_norm,
+         renamed || spec.post_norms},
         {"ffn_norm.bias", d, 0, layer.ffn_norm_bias, norm_bias},
         {"ffn_gate.weight", d, config.ffn, layer.ffn_gate, own_gate},
         {"ffn_up.weight", d, config.ffn, layer.ffn_up,
@@ -263,10 +303,9 @@ StatusOr<ModelTensors> FindModelTensors(const ModelSource& source,
         {"attn_q.bias", q, 0, layer.attn_q_bias, spec.qkv_bias && lone},
         {"attn_k.bias", kv, 0, layer.attn_k_bias, spec.qkv_bias && lone},
         {"attn_v.bias", kv, 0, layer.attn_v_bias, spec.qkv_bias && lone},
+        {"attn_sinks.weight", config.heads, 0, layer.attn_sinks, spec.sinks},
         {"attn_q_norm.weight", whole ? q : dim, 0, layer.attn_q_norm, qk_norm},
         {"attn_k_norm.weight", whole ? kv : dim, 0, layer.attn_k_norm, qk_norm},
-        {"post_attention_norm.weight", d, 0, layer.post_attention_norm,
-         spec.post_norms},
         {"post_ffw_norm.weight", d, 0, layer.post_ffw_norm, spec.post_norms},
     };
     for (const auto& want : wanted) {
@@ -282,7 +321,8 @@ StatusOr<ModelTensors> FindModelTensors(const ModelSource& source,
     }
     RETURN_IF_ERROR(FindFused(config, spec, blk, finder, layer, out));
     if (spec.experts) {
-      RETURN_IF_ERROR(FindExperts(source, config, blk, finder, layer, out));
+      RETURN_IF_ERROR(FindExperts(source, config, blk, finder, spec.expert_bias,
+                                  layer, out));
     }
     out.layers.push_back(layer);
   }

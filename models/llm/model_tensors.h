@@ -15,6 +15,9 @@ struct ExpertTensors {
   const FileTensor* gate;
   const FileTensor* up;
   const FileTensor* down;
+  const FileTensor* gate_bias;
+  const FileTensor* up_bias;
+  const FileTensor* down_bias;
 };
 
 // Tensors of one layer in the source, named as GGUF files name them; null where
@@ -32,6 +35,7 @@ struct LayerTensors {
   const FileTensor* attn_k_norm;
   const FileTensor* attn_output;
   const FileTensor* attn_output_bias;
+  const FileTensor* attn_sinks;
   const FileTensor* post_attention_norm;
   const FileTensor* ffn_norm;
   const FileTensor* ffn_norm_bias;
@@ -42,7 +46,8 @@ struct LayerTensors {
   const FileTensor* ffn_down_bias;
   const FileTensor* post_ffw_norm;
   // Of a layer with experts, which has no feed-forward of its own.
-  const FileTensor* ffn_gate_inp;        // the router
+  const FileTensor* ffn_gate_inp;  // the router
+  const FileTensor* ffn_gate_inp_bias;
   const FileTensor* ffn_gate_inp_shexp;  // the gate of the shared expert
   std::vector<ExpertTensors> experts;    // the shared one last
 };

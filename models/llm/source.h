@@ -100,6 +100,8 @@ class ModelSource {
   // ---- text ----
   virtual StatusOr<Vocabulary> ReadVocabulary() const = 0;
   virtual StatusOr<std::string> ChatTemplateText() const = 0;  // "": none
+  // Whether the model's end stands behind a text that becomes a vector.
+  virtual StatusOr<bool> AddsEos() const { return false; }
   virtual StatusOr<GenerationDefaults> ReadGenerationDefaults() const {
     return GenerationDefaults{};
   }

@@ -117,6 +117,47 @@ Status ReadSentencePieces(const GgufFile& file, Vocabulary& out) {
   return OkStatus();
 }
 
+// WordPiece as llama.cpp writes it: tokens that begin a word have "▁" before
+// them and those inside one lost their "##". It lowers case and takes accents
+// off whatever the model was trained with, and so do we.
+Status ReadWordPieces(const GgufFile& file, Vocabulary& out) {
+  constexpr std::string_view kWord = "\xe2\x96\x81";
+  for (size_t i = 0; i < out.tokens.size(); ++i) {
+    std::string& token = out.tokens[i];
+    if (token.starts_with(kWord)) {
+      token.erase(0, kWord.size());
+    } else if (out.kinds[i] == TokenKind::kNormal &&
+               !(token.starts_with('[') && token.ends_with(']'))) {
+      token.insert(0, out.word_pieces.continuing_prefix);
+    }
+  }
+  const struct {
+    const char* key;
+    const char* other;
+    int32_t& id;
+  } ids[] = {{"tokenizer.ggml.cls_token_id", "tokenizer.ggml.bos_token_id",
+              out.bos_id},
+             {"tokenizer.ggml.seperator_token_id",
+              "tokenizer.ggml.eos_token_id", out.eos_id},
+             {"tokenizer.ggml.unknown_token_id", "", out.unk_id}};
+  constexpr std::string_view kTexts[] = {"[CLS]", "[SEP]", "[UNK]"};
+  for (size_t i = 0; i < std::size(ids); ++i) {
+    ASSIGN_OR_RETURN(ids[i].id, IdOf(file, ids[i].key, out.tokens.size()));
+    if (ids[i].id < 0 && ids[i].other[0] != '\0') {
+      ASSIGN_OR_RETURN(ids[i].id, IdOf(file, ids[i].other, out.tokens.size()));
+    }
+    if (ids[i].id >= 0) continue;
+    const auto it = std::find(out.tokens.begin(), out.tokens.end(), kTexts[i]);
+    if (it == out.tokens.end()) {
+      return InvalidArgument("the tokenizer names no token " +
+                             std::string(kTexts[i]));
+    }
+    ids[i].id = static_cast<int32_t>(it - out.tokens.begin());
+  }
+  out.add_bos = true;
+  return OkStatus();
+}
+
 // What files in packed form say beyond that.
 Status ReadPackedSentencePieces(const GgufFile& file, Vocabulary& out) {
   ASSIGN_OR_RETURN(const int64_t prefix,
@@ -221,6 +262,11 @@ StatusOr<Vocabulary> ReadVocabulary(const GgufFile& file) {
     if (id >= 0) out.eog_ids.push_back(id);
   }
   AddKnownEnds(out);
+  if (out.model == "bert") {
+    out.pre.clear();
+    RETURN_IF_ERROR(ReadWordPieces(file, out));
+    return out;
+  }
   if (out.model != "gpt2") {
     RETURN_IF_ERROR(ReadSentencePieces(file, out));
     if (file.FindKey("millrace.packed.space_prefix") != nullptr) {

@@ -155,21 +155,26 @@ StatusOr<ModelWeights> LoadWeights(
                        std::move(bias), rounding.qkv);
     layer.attn_q_norm = vector(from.attn_q_norm, config.norm_offset);
     layer.attn_k_norm = vector(from.attn_k_norm, config.norm_offset);
+    layer.attn_sinks = vector(from.attn_sinks, 0);
     layer.attn_output =
         backend.AddLinear(rows(from.attn_output), rounding.attn_output,
                           VectorOf(from.attn_output_bias));
     layer.post_attention_norm = norm(from.post_attention_norm);
     layer.ffn_norm = norm(from.ffn_norm, from.ffn_norm_bias);
     for (const ExpertTensors& expert : from.experts) {
-      layer.experts.push_back(backend.AddExpert(
-          rows(expert.gate), rows(expert.up), rows(expert.down),
-          rounding.gate_up, rounding.down));
+      layer.experts.push_back(
+          backend.AddExpert(rows(expert.gate), rows(expert.up),
+                            rows(expert.down), rounding.gate_up, rounding.down,
+                            {.gate = VectorOf(expert.gate_bias),
+                             .up = VectorOf(expert.up_bias),
+                             .down = VectorOf(expert.down_bias)}));
     }
     if (from.ffn_gate_inp != nullptr) {
       layer.router = backend.AddRouter(RowsOf(*from.ffn_gate_inp),
                                        from.ffn_gate_inp_shexp != nullptr
                                            ? RowsOf(*from.ffn_gate_inp_shexp)
-                                           : WeightRows{});
+                                           : WeightRows{},
+                                       VectorOf(from.ffn_gate_inp_bias));
     } else {
       layer.ffn_gate_up =
           from.ffn_gate != nullptr
@@ -184,10 +189,11 @@ StatusOr<ModelWeights> LoadWeights(
     out.layers.push_back(std::move(layer));
   }
   out.output_norm = norm(tensors.output_norm, tensors.output_norm_bias);
-  out.output = tensors.output == tensors.token_embd
-                   ? out.token_embd
-                   : backend.AddLinear(
-                         RowsOf(*tensors.output, quantize.outside), outside);
+  out.output =
+      tensors.output == tensors.token_embd || backend.shape().hidden_rows
+          ? out.token_embd
+          : backend.AddLinear(RowsOf(*tensors.output, quantize.outside),
+                              outside);
   if (const PackedWeights* packed = source.packed(); packed == nullptr) {
     RETURN_IF_ERROR(backend.PackWeights(progress));
   } else if (packed->layout == backend.PackedLayout()) {

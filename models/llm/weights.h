@@ -20,6 +20,7 @@ struct LayerWeights {
   const Linear* attn_qkv;
   Backend::Vector attn_q_norm;
   Backend::Vector attn_k_norm;
+  Backend::Vector attn_sinks;
   const Linear* attn_output;
   Norm post_attention_norm;
   Norm ffn_norm;

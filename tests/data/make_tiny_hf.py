@@ -14,13 +14,17 @@ import pathlib
 import shutil
 import sys
 
+import safetensors.torch
 import torch
 from tokenizers import (AddedToken, Regex, Tokenizer, decoders, models,
                         normalizers, pre_tokenizers, processors, trainers)
 from transformers import (Gemma2Config, Gemma2ForCausalLM, Gemma3ForCausalLM,
                           Gemma3TextConfig, GenerationConfig, GPT2Config,
-                          GPT2LMHeadModel, GraniteConfig, GraniteForCausalLM,
-                          LlamaConfig, LlamaForCausalLM, MistralConfig,
+                          GPT2LMHeadModel, GPTNeoXConfig, GPTNeoXForCausalLM,
+                          GptOssConfig, GptOssForCausalLM, GraniteConfig,
+                          GraniteForCausalLM,
+                          LlamaConfig, LlamaForCausalLM, MinistralConfig,
+                          MinistralForCausalLM, MistralConfig,
                           MistralForCausalLM, MixtralConfig,
                           MixtralForCausalLM, OlmoeConfig,
                           OlmoeForCausalLM, Olmo2Config, Olmo2ForCausalLM,
@@ -167,35 +171,83 @@ def main():
            "do_sample": True, "temperature": 0.7, "top_p": 0.8,
            "repetition_penalty": 1.1}, "5GB")
     (OUT / "hf_qwen2" / "chat_template.jinja").write_text(CHAT)
-    newer(tok)
     halves(tok)
 
 
-def newer(tok):
-    """Families whose layers differ from llama's, with the tokenizer of Qwen2:
-    sliding layers of 24 tokens between full ones, soft caps that matter."""
-    end = tok.token_to_id("<|end|>")
+def newer(end):
+    """Families whose layers differ from llama's: sliding layers of 24 tokens
+    between full ones, soft caps that matter."""
     sizes = dict(vocab_size=320, hidden_size=48, intermediate_size=64,
                  num_attention_heads=4, num_key_value_heads=2, head_dim=16,
                  max_position_embeddings=256, rms_norm_eps=1e-6,
                  tie_word_embeddings=True, eos_token_id=end, bos_token_id=None,
                  pad_token_id=None)
-    end_tokens = {"bos_token": None, "eos_token": "<|end|>",
-                  "chat_template": CHAT}
-    write("hf_qwen3", spread(Qwen3ForCausalLM(Qwen3Config(
-        num_hidden_layers=2, use_sliding_window=False, **sizes)), 11), tok,
-          end_tokens, {"eos_token_id": end}, "5GB")
-    write("hf_gemma2", spread(Gemma2ForCausalLM(Gemma2Config(
-        num_hidden_layers=3, sliding_window=24, query_pre_attn_scalar=20,
-        attn_logit_softcapping=4.0, final_logit_softcapping=9.0,
-        **sizes)), 12), tok, end_tokens, {"eos_token_id": end}, "5GB")
-    write("hf_gemma3", spread(Gemma3ForCausalLM(Gemma3TextConfig(
-        num_hidden_layers=7, sliding_window=24, query_pre_attn_scalar=16,
-        rope_parameters={
-            "sliding_attention": {"rope_type": "default", "rope_theta": 100.0},
-            "full_attention": {"rope_type": "linear", "factor": 4.0,
-                               "rope_theta": 5000.0}},
-        **sizes)), 14), tok, end_tokens, {"eos_token_id": end}, "5GB")
+    return [
+        ("qwen3", Qwen3ForCausalLM, Qwen3Config(
+            num_hidden_layers=2, use_sliding_window=False, **sizes)),
+        ("gemma2", Gemma2ForCausalLM, Gemma2Config(
+            num_hidden_layers=3, sliding_window=24, query_pre_attn_scalar=20,
+            attn_logit_softcapping=4.0, final_logit_softcapping=9.0,
+            **sizes)),
+        ("gemma3", Gemma3ForCausalLM, Gemma3TextConfig(
+            num_hidden_layers=7, sliding_window=24, query_pre_attn_scalar=16,
+            rope_parameters={
+                "sliding_attention": {"rope_type": "default",
+                                      "rope_theta": 100.0},
+                "full_attention": {"rope_type": "linear", "factor": 4.0,
+                                   "rope_theta": 5000.0}},
+            **sizes)),
+    ]
+
+
+# The values of a code of MXFP4, and a block's 32 by codes and exponent.
+FP4 = [0, 0.5, 1, 1.5, 2, 3, 4, 6]
+
+
+def mxfp4(weight):
+    """Codes [..., k / 2] (value 2 i low, 2 i + 1 high), scales [..., k / 32]
+    and what they say, of the nearest numbers in MXFP4."""
+    blocks = weight.reshape(*weight.shape[:-1], -1, 32)
+    power = torch.floor(torch.log2(blocks.abs().amax(-1, keepdim=True))) - 2
+    table = torch.tensor(FP4 + [-x for x in FP4])
+    codes = (blocks[..., None] / 2 ** power[..., None] - table).abs().argmin(-1)
+    values = table[codes] * 2 ** power
+    bytes_ = codes[..., ::2] | codes[..., 1::2] << 4
+    return (bytes_.to(torch.uint8), (power[..., 0] + 127).to(torch.uint8),
+            values.reshape(weight.shape))
+
+
+def in_blocks(out, packed):
+    """Makes a folder of gpt-oss one whose experts are in MXFP4, as the
+    published ones are."""
+    tensors = safetensors.torch.load_file(out / "model.safetensors")
+    for name, (codes, scales) in packed.items():
+        del tensors[name]
+        tensors[name + "_blocks"] = codes.contiguous()
+        tensors[name + "_scales"] = scales.contiguous()
+    safetensors.torch.save_file(tensors, out / "model.safetensors",
+                                metadata={"format": "pt"})
+    config = json.loads((out / "config.json").read_text())
+    config["quantization_config"] = {
+        "quant_method": "mxfp4", "modules_to_not_convert": [
+            "model.layers.*.self_attn", "model.layers.*.mlp.router",
+            "model.embed_tokens", "lm_head"]}
+    (out / "config.json").write_text(json.dumps(config, indent=2) + "\n")
+
+
+def gpt_oss(model, tok, config, generation):
+    """Twice: experts as floats and, the same numbers, in MXFP4."""
+    packed = {}
+    for name, weight in model.named_parameters():
+        if name.endswith(("experts.gate_up_proj", "experts.down_proj")):
+            codes, scales, values = mxfp4(weight.data.transpose(1, 2))
+            packed[name] = (codes, scales)
+            weight.data = values.transpose(1, 2).contiguous()
+    model = model.half()
+    write("hf_gpt_oss", model, tok, config, generation, "5GB")
+    write("hf_gpt_oss_mxfp4", model, tok, config, generation, "5GB")
+    if (OUT / "hf_gpt_oss_mxfp4").exists():
+        in_blocks(OUT / "hf_gpt_oss_mxfp4", packed)
 
 
 def halves(tok):
@@ -261,7 +313,24 @@ def halves(tok):
         ("gpt2", GPT2LMHeadModel, GPT2Config(
             vocab_size=320, n_positions=128, n_embd=64, n_layer=2, n_head=4,
             eos_token_id=end, bos_token_id=end)),
-    ]
+        ("gpt_neox", GPTNeoXForCausalLM, GPTNeoXConfig(
+            vocab_size=320, hidden_size=64, intermediate_size=96,
+            num_hidden_layers=2, num_attention_heads=4, hidden_act="gelu",
+            max_position_embeddings=128, use_parallel_residual=True,
+            eos_token_id=end, bos_token_id=end, rope_parameters={
+                "rope_type": "default", "rope_theta": 5000.0,
+                "partial_rotary_factor": 0.25})),
+        ("ministral", MinistralForCausalLM, MinistralConfig(
+            sliding_window=24, head_dim=16, **sizes, **rms, **tied, **plain,
+            layer_types=["sliding_attention", "full_attention",
+                         "sliding_attention"])),
+        ("gpt_oss", GptOssForCausalLM, GptOssConfig(
+            head_dim=16, **dict(few, num_hidden_layers=3, intermediate_size=32),
+            **rms, **tied, sliding_window=24, num_local_experts=4,
+            num_experts_per_tok=2, **rope(
+                "yarn", factor=4.0, original_max_position_embeddings=64,
+                beta_fast=32.0, beta_slow=1.0, truncate=False))),
+    ] + newer(end)
     # Mistral's tokenizer is of SentencePiece's kind.
     pieces = json.loads((OUT.parent / "golden" / "text" /
                          "sentence_pieces.json").read_text())["cases"][0]
@@ -271,10 +340,14 @@ def halves(tok):
         tok = pieces if name == "mistral" else others
         for seed in range(30, 60):
             try:
-                write("hf_" + name, spread(kind(config), seed).half(), tok,
-                      {"bos_token": None, "eos_token": "<|end|>",
-                       "chat_template": CHAT},
-                      {"eos_token_id": config.eos_token_id}, "5GB")
+                model = spread(kind(config), seed)
+                texts = {"bos_token": None, "eos_token": "<|end|>",
+                         "chat_template": CHAT}
+                ends = {"eos_token_id": config.eos_token_id}
+                if name == "gpt_oss":
+                    gpt_oss(model, tok, texts, ends)
+                else:
+                    write("hf_" + name, model.half(), tok, texts, ends, "5GB")
                 break
             except NearTie:
                 continue

@@ -60,6 +60,7 @@ CpuAttention::CpuAttention(const BackendShape& shape,
 CpuAttention::Variant CpuAttention::AddVariant(const AttendOptions& options) {
   Variant variant;
   variant.softcap = options.softcap;
+  variant.sinks = options.sinks;
   const auto same = std::find_if(
       works_.begin(), works_.end(),
       [&](const Work& work) { return work.window == options.window; });
@@ -407,7 +408,7 @@ void CpuAttention::RunWhole(const Layer& layer, const Item& item,
     kernels_.merge(scratch.m.data() + at, scratch.l.data() + at,
                    o + at * head_dim_, rows, rows * head_dim_,
                    SplitsOf(position + 1, tile.role->split_keys) - first,
-                   head_dim_, nullptr, out);
+                   head_dim_, layer.variant.sink(head), out);
   }
 }
 
@@ -450,10 +451,10 @@ bool CpuAttention::Merge(const Variant& variant, int32_t row,
         (int64_t{head / group_} * tile.num_splits + first - tile.first_split) *
             rows +
         int64_t{row - tile.first_row} * group_ + head % group_;
-    kernels_.merge(m_.data() + at, l_.data() + at, o_.data() + at * head_dim_,
-                   rows, rows * head_dim_,
-                   SplitsOf(position + 1, tile.role->split_keys) - first,
-                   head_dim_, nullptr, out + int64_t{head} * head_dim_);
+    kernels_.merge(
+        m_.data() + at, l_.data() + at, o_.data() + at * head_dim_, rows,
+        rows * head_dim_, SplitsOf(position + 1, tile.role->split_keys) - first,
+        head_dim_, variant.sink(head), out + int64_t{head} * head_dim_);
   }
   return true;
 }

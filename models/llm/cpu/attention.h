@@ -17,6 +17,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <span>
 #include <vector>
 
 #include "models/cpu/llm_kernels.h"
@@ -62,6 +63,11 @@ class CpuAttention {
   struct Variant {
     int32_t plan = 0;  // index of the window's plan
     float softcap = 0;
+    std::span<const float> sinks = {};  // of each head, or none
+
+    const float* sink(int64_t head) const {
+      return sinks.empty() ? nullptr : &sinks[static_cast<size_t>(head)];
+    }
   };
 
   CpuAttention(const BackendShape& shape, const KernelTable& kernels,

@@ -29,7 +29,8 @@ CpuBackend::CpuBackend(const CpuBackendOptions& options)
       attention_(shape(), kernels_, options.team->size()),
       kv_{options.kv_format, shape().layers, shape().kv_heads, shape().head_dim,
           nullptr},
-      ld_logits_(RoundUp(shape().vocab, 16)),
+      ld_logits_(
+          RoundUp(shape().hidden_rows ? shape().hidden : shape().vocab, 16)),
       ld_y_(std::max({RoundUp(shape().hidden, 16), 2 * padded_ffn_, qkv_dim_,
                       2 * RoundUp(shape().expert_ffn, 32)})),
       pool_(options.team) {
@@ -105,11 +106,19 @@ const Linear* CpuBackend::DoAddQkv(const WeightRows& q, const WeightRows& k,
 }
 
 const Linear* CpuBackend::DoAddGateUp(const WeightRows& gate,
-                                      const WeightRows& up, Rounding rounding) {
+                                      const WeightRows& up, Rounding rounding,
+                                      std::span<const float> bias_gate,
+                                      std::span<const float> bias_up) {
   CpuLinear* linear = NewLinear(gate.k, 2 * gate.num_rows, rounding);
   linear->AddRows(gate);
-  linear->AddPadding(RoundUp(gate.num_rows, 32) - gate.num_rows);
+  const int64_t padded = RoundUp(gate.num_rows, 32);
+  linear->AddPadding(padded - gate.num_rows);
   linear->AddRows(up);
+  if (!bias_gate.empty()) {
+    linear->bias.resize(static_cast<size_t>(2 * padded));
+    std::copy(bias_gate.begin(), bias_gate.end(), linear->bias.begin());
+    std::copy(bias_up.begin(), bias_up.end(), linear->bias.begin() + padded);
+  }
   return linear;
 }
 
@@ -217,7 +226,9 @@ void CpuBackend::DoLinearResidual(Branch branch, const Linear& w,
   command.branch = branch;
   command.scale = options.scale;
   command.post_norm = options.post_norm;
-  if (!options.post_norm.weight.empty()) {
+  command.waits = options.waits;
+  command.adds_waiting = std::exchange(branch_waits_, options.waits);
+  if (!options.post_norm.weight.empty() || options.waits) {
     branch_.resize(static_cast<size_t>(
         int64_t{std::max(limits_.max_tokens, limits_.max_samples)} *
         shape().hidden));
@@ -255,6 +266,11 @@ void CpuBackend::DoHead(const Norm& norm, const Linear& w,
   command.softcap = options.softcap;
   command.norm = norm;
   command.linear = static_cast<const CpuLinear*>(&w);
+}
+
+void CpuBackend::DoHiddenRows(const Norm& norm) {
+  CHECK(keeping_, "only rows that sample leave");
+  Record(StepPhase::kHead, &CpuBackend::RunHiddenRows).norm = norm;
 }
 
 bool CpuBackend::ChoosePromptWay() {

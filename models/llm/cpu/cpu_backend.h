@@ -71,7 +71,8 @@ class CpuBackend final : public Backend {
   // known.
   using AfterStep = std::function<void(int worker, int num_workers)>;
   Status Run(const StepBatch& batch, const AfterStep& after);
-  // Of the last Run's sample, [vocab]; may be written until the next Run.
+  // Of the last Run's sample, [vocab] or of hidden rows [hidden]; may be
+  // written until the next Run.
   std::span<float> logits(int32_t sample);
   // Of the last Run; lives until the next.
   const StepAccount& account() const { return account_; }
@@ -118,6 +119,8 @@ class CpuBackend final : public Backend {
     const CpuLinear* positions = nullptr;       // of Embed
     RopeOptions rope = {};                      // of RopeWriteKv
     Norm post_norm = {};                        // of LinearResidual
+    bool waits = false;                         // branch_ holds what it adds
+    bool adds_waiting = false;                  // and this adds it to x
     Activation activation = Activation::kSilu;  // of NormGateUpAct
     // Of Attend, and of what reads its rows.
     CpuAttention::Variant attend = {};
@@ -135,9 +138,10 @@ class CpuBackend final : public Backend {
                          const WeightRows& v, std::vector<float> bias_qkv,
                          Rounding rounding) override;
   const Linear* DoAddGateUp(const WeightRows& gate, const WeightRows& up,
-                            Rounding rounding) override;
-  const Linear* DoAddRouter(const WeightRows& router,
-                            const WeightRows& last) override;
+                            Rounding rounding, std::span<const float> bias_gate,
+                            std::span<const float> bias_up) override;
+  const Linear* DoAddRouter(const WeightRows& router, const WeightRows& last,
+                            std::vector<float> bias) override;
   void DoNormExperts(const Norm& norm, const ExpertsOptions& experts,
                      const ResidualOptions& options) override;
   const Linear* DoAddUp(const WeightRows& up, std::vector<float> bias,
@@ -151,6 +155,7 @@ class CpuBackend final : public Backend {
                         const ResidualOptions& options) override;
   void DoNormGateUpAct(const Norm& norm, const Linear& gate_up,
                        Activation activation) override;
+  void DoHiddenRows(const Norm& norm) override;
   void DoHead(const Norm& norm, const Linear& w,
               const HeadOptions& options) override;
   // Memory for all matrices, and the place of each in it.
@@ -177,6 +182,7 @@ class CpuBackend final : public Backend {
   void RunAttend(Worker& worker, const Command& command);
   void RunLinearResidual(Worker& worker, const Command& command);
   void RunNormGateUpAct(Worker& worker, const Command& command);
+  void RunHiddenRows(Worker& worker, const Command& command);
   void RunHead(Worker& worker, const Command& command);
   // ---- adapters (lora_phases.cc) ----
   // The outputs [begin, end) of a target's own matrix; they stand from `first`
@@ -257,6 +263,9 @@ class CpuBackend final : public Backend {
   void Multiply(Worker& worker, const CpuLinear& linear, int64_t begin,
                 int64_t end, const ActBuffer& act, const Rows& rows, float* y,
                 int64_t ld_y);
+  // out = activation(gate) * up for n values; `gate` and `up` may be changed.
+  void Activate(Activation activation, float* gate, float* up, int64_t n,
+                float* out) const;
   // x += norm(branch_) for the command's rows, shared out among the workers.
   void AddBranch(Worker& worker, const Command& command);
   // Row `row` of the step as the first command of the rows kept finds it.
@@ -295,6 +304,7 @@ class CpuBackend final : public Backend {
   std::deque<ExpertsOptions> experts_;             // of the commands
   std::deque<std::vector<float>> router_weights_;  // read while packing
   int32_t num_blocks_ = 0;                         // recorded so far
+  bool branch_waits_ = false;   // of the LinearResidual recorded last
   bool keeping_ = false;        // recording after KeepSampleRows
   bool keep_is_fresh_ = false;  // and nothing recorded since
 
@@ -317,14 +327,15 @@ class CpuBackend final : public Backend {
 
   // Activations. Rows of x, qkv and attention are written by one worker each
   // between barriers; see the phases.
-  LineVector<float> x_;          // [max_tokens][hidden]
-  LineVector<float> x_kept_;     // [max_samples][hidden]
-  LineVector<float> qkv_;        // [max_tokens][qkv_dim_]
-  LineVector<float> attn_;       // [max_tokens][q_dim_]
-  LineVector<float> branch_;     // [max_tokens][hidden], before a post-norm
+  LineVector<float> x_;       // [max_tokens][hidden]
+  LineVector<float> x_kept_;  // [max_samples][hidden]
+  LineVector<float> qkv_;     // [max_tokens][qkv_dim_]
+  LineVector<float> attn_;    // [max_tokens][q_dim_]
+  // [max_tokens][hidden], before a post-norm or while it waits
+  LineVector<float> branch_;
   LineVector<float> cos_, sin_;  // [ropes][max_tokens][rope_dims_ / 2]
   LineVector<float> ones_;    // [padded_ffn_], of a feed-forward without gate
-  LineVector<float> logits_;  // [max_samples][ld_logits_]
+  LineVector<float> logits_;  // [max_samples][ld_logits_], or hidden rows
   int64_t ld_logits_;
   ActBuffer wide_act_;  // shared rows of norm(x) or attention
   ActBuffer ffn_act_;   // shared rows of silu(gate) * up

@@ -98,6 +98,10 @@ void CpuRunner::Launch(const StepBatch& batch) {
       result_.mirostat_mu[i] = drawn.mirostat_mu;
     }
   };
+  if (backend_->shape().hidden_rows) {
+    status_ = backend_->Run(batch, {});
+    return;
+  }
   status_ = backend_->Run(batch, sample);
   if (!status_.ok()) return;
   bool counts = true;

@@ -38,7 +38,8 @@ void AppendRows(const WeightRows& rows, std::vector<float>& out) {
 // In f32, whatever the file has: it is small, and a choice once made wrong is
 // not made good by anything later.
 const Linear* CpuBackend::DoAddRouter(const WeightRows& router,
-                                      const WeightRows& last) {
+                                      const WeightRows& last,
+                                      std::vector<float> bias) {
   const int64_t outputs = router.num_rows + last.num_rows;
   WeightRows rows = {
       .type = GgmlType::kF32,
@@ -54,6 +55,7 @@ const Linear* CpuBackend::DoAddRouter(const WeightRows& router,
   }
   CpuLinear* linear = NewLinear(rows.k, outputs, Rounding::kOnce);
   linear->AddRows(rows);
+  linear->bias = std::move(bias);
   return linear;
 }
 
@@ -132,6 +134,7 @@ void CpuBackend::ChooseExperts(Worker& worker, const Command& command,
                 static_cast<size_t>(shape().hidden) * sizeof(float));
     router.Run(0, outputs, own.act, 0, 1, logits.data(),
                static_cast<int64_t>(logits.size()));
+    AddBias(router, 0, outputs, 1, logits.data(), 0);
     // Softmax of those that compete, in ascending order; the greatest of equals
     // is the first.
     float most = logits[0];
@@ -196,9 +199,6 @@ void CpuBackend::GateUpOfExperts(Worker& worker, const Command& command) {
   const int64_t low = total * worker.index() / worker.count();
   const int64_t high = total * (worker.index() + 1) / worker.count();
   float* y = private_[static_cast<size_t>(worker.index())].y.data();
-  const auto gated = options.activation == Activation::kGelu
-                         ? kernels_.gelu_mul
-                         : kernels_.silu_mul;
   int64_t before = 0;
   for (size_t e = 0; e < options.experts.size(); ++e) {
     const int64_t cost = cost_of(e);
@@ -222,10 +222,14 @@ void CpuBackend::GateUpOfExperts(Worker& worker, const Command& command) {
       Multiply(worker, gate_up, begin, end, expert_in_, rows, y, ld_y_);
       Multiply(worker, gate_up, padded + begin, padded + end, expert_in_, rows,
                y + padded, ld_y_);
+      AddBias(gate_up, begin, end - begin, rows.count(), y, ld_y_);
+      AddBias(gate_up, padded + begin, end - begin, rows.count(), y + padded,
+              ld_y_);
       for (int32_t use = rows.begin; use < rows.end; ++use) {
-        const float* gate = y + (use - rows.begin) * ld_y_;
+        float* gate = y + (use - rows.begin) * ld_y_;
         float* values = Values(worker, down, expert_ffn_, use);
-        gated(gate, gate + padded, end - begin, values + begin);
+        Activate(options.activation, gate, gate + padded, end - begin,
+                 values + begin);
         Quantize(down, values, expert_ffn_, use, begin, end, false);
       }
     }
@@ -250,8 +254,9 @@ void CpuBackend::DownOfExperts(Worker& worker, const Command& command,
     for (int32_t use = first_use_[e]; use < first_use_[e + 1];
          use += kRowTile) {
       const Rows rows{use, std::min(use + kRowTile, first_use_[e + 1]), false};
-      Multiply(worker, Cpu(options.experts[e].down), first, last, expert_ffn_,
-               rows, y, ld_y_);
+      const CpuLinear& down = Cpu(options.experts[e].down);
+      Multiply(worker, down, first, last, expert_ffn_, rows, y, ld_y_);
+      AddBias(down, first, columns, rows.count(), y, ld_y_);
       for (int32_t i = rows.begin; i < rows.end; ++i) {
         const int32_t row = row_of_use_[static_cast<size_t>(i)];
         const Use* uses = chosen_.data() + int64_t{row} * used;

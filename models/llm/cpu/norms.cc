@@ -1,6 +1,8 @@
-// Run time: norms of rows.
+// Run time: norms of rows and activations.
+#include <algorithm>
 #include <cmath>
 #include <cstring>
+#include <numbers>
 
 #include "models/llm/cpu/cpu_backend.h"
 
@@ -44,6 +46,44 @@ void CpuBackend::Normalise(const Norm& norm, const float* x, float* out) const {
   } else {
     LayerNorm(x, norm, n, shape().norm_eps, out);
   }
+}
+
+// Without fma where it is not a kernel's, so that all tables give the same
+// bits.
+void CpuBackend::Activate(Activation activation, float* gate, float* up,
+                          int64_t n, float* out) const {
+  switch (activation) {
+    case Activation::kSilu:
+      kernels_.silu_mul(gate, up, n, out);
+      return;
+    case Activation::kGelu:
+      kernels_.gelu_mul(gate, up, n, out);
+      return;
+    case Activation::kGeluErf:
+      for (int64_t i = 0; i < n; ++i) {
+        const float erf = std::erf(gate[i] * std::numbers::sqrt2_v<float> / 2);
+        out[i] = 0.5f * gate[i] * (1 + erf) * up[i];
+      }
+      return;
+    case Activation::kClampedSwiglu: {
+      constexpr float kLimit = 7, kSteepness = 1.702f;
+      for (int64_t i = 0; i < n; ++i) {
+        gate[i] = std::min(gate[i], kLimit) * kSteepness;
+        up[i] = (std::clamp(up[i], -kLimit, kLimit) + 1) / kSteepness;
+      }
+      kernels_.silu_mul(gate, up, n, out);
+      return;
+    }
+  }
+}
+
+void CpuBackend::RunHiddenRows(Worker& worker, const Command& command) {
+  const auto [begin, end] = worker.Share(RowsOf(command));
+  for (int64_t i = begin; i < end; ++i) {
+    Normalise(command.norm, X(command, static_cast<int32_t>(i)),
+              logits_.data() + i * ld_logits_);
+  }
+  worker.Barrier();
 }
 
 }  // namespace millrace::models

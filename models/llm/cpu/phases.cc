@@ -88,7 +88,8 @@ Status CpuBackend::Run(const StepBatch& batch, const AfterStep& after) {
 
 std::span<float> CpuBackend::logits(int32_t sample) {
   return {logits_.data() + sample * ld_logits_,
-          static_cast<size_t>(shape().vocab)};
+          static_cast<size_t>(shape().hidden_rows ? shape().hidden
+                                                  : shape().vocab)};
 }
 
 int32_t CpuBackend::RowsOf(const Command& command) const {
@@ -350,13 +351,17 @@ void CpuBackend::RunLinearResidual(Worker& worker, const Command& command) {
     const int64_t ld_y = rows.prompt ? kPromptColumns : ld_y_;
     for (int64_t begin = share.first; begin < share.second; begin += step) {
       const int64_t columns = std::min(step, share.second - begin);
-      if (normalises) {
-        const int64_t hidden = shape().hidden;
+      const int64_t hidden = shape().hidden;
+      if (normalises || command.waits) {
         float* branch = branch_.data() + rows.begin * hidden + begin;
         Multiply(worker, *command.linear, begin, begin + columns, act, rows,
                  branch, hidden);
         AddBias(*command.linear, begin, columns, rows.count(), branch, hidden);
         LoraExpand(command, rows, begin, begin + columns, branch, hidden);
+        for (int32_t row = rows.begin; row < rows.end; ++row) {
+          if (!command.waits || !command.gathers_rows) break;
+          GatherRow(row, begin, begin + columns);
+        }
         continue;
       }
       Multiply(worker, *command.linear, begin, begin + columns, act, rows, y,
@@ -367,6 +372,9 @@ void CpuBackend::RunLinearResidual(Worker& worker, const Command& command) {
         float* x = X(command, row) + begin;
         float* added = y + (row - rows.begin) * ld_y;
         if (command.gathers_rows) GatherRow(row, begin, begin + columns);
+        if (command.adds_waiting) {
+          kernels_.add(added, branch_.data() + row * hidden + begin, columns);
+        }
         if (command.scale != 1) {
           kernels_.scale(added, command.scale, columns, added);
         }
@@ -424,13 +432,10 @@ void CpuBackend::RunNormGateUpAct(Worker& worker, const Command& command) {
       }
       LoraExpand(command, rows, begin, end, y, ld_y);
       for (int32_t row = rows.begin; row < rows.end; ++row) {
-        const float* gate = y + (row - rows.begin) * ld_y;
-        const float* up = command.gated ? gate + step : ones_.data();
+        float* gate = y + (row - rows.begin) * ld_y;
+        float* up = command.gated ? gate + step : ones_.data();
         float* values = Values(worker, *command.reader, ffn_act_, row);
-        const auto gated = command.activation == Activation::kGelu
-                               ? kernels_.gelu_mul
-                               : kernels_.silu_mul;
-        gated(gate, up, end - begin, values + begin);
+        Activate(command.activation, gate, up, end - begin, values + begin);
         if (AdapterOf(command, row) != nullptr) {
           std::copy(values + begin, values + end,
                     lora_ffn_.data() + row * padded_ffn_ + begin);

@@ -84,7 +84,9 @@ const Linear* CudaBackend::DoAddQkv(const WeightRows& q, const WeightRows& k,
 }
 
 const Linear* CudaBackend::DoAddGateUp(const WeightRows& gate,
-                                       const WeightRows& up, Rounding) {
+                                       const WeightRows& up, Rounding,
+                                       std::span<const float>,
+                                       std::span<const float>) {
   return NewLinear(gate.k, 2 * gate.num_rows, std::array{gate, up}, {});
 }
 
@@ -94,7 +96,8 @@ const Linear* CudaBackend::DoAddUp(const WeightRows& up,
 }
 
 const Linear* CudaBackend::DoAddRouter(const WeightRows& router,
-                                       const WeightRows& last) {
+                                       const WeightRows& last,
+                                       std::vector<float>) {
   return NewLinear(router.k, router.num_rows + last.num_rows,
                    std::array{router, last}, {});
 }

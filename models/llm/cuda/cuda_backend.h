@@ -91,11 +91,12 @@ class CudaBackend final : public Backend {
                          const WeightRows& v, std::vector<float> bias_qkv,
                          Rounding rounding) override;
   const Linear* DoAddGateUp(const WeightRows& gate, const WeightRows& up,
-                            Rounding rounding) override;
+                            Rounding rounding, std::span<const float> bias_gate,
+                            std::span<const float> bias_up) override;
   const Linear* DoAddUp(const WeightRows& up, std::vector<float> bias,
                         Rounding rounding) override;
-  const Linear* DoAddRouter(const WeightRows& router,
-                            const WeightRows& last) override;
+  const Linear* DoAddRouter(const WeightRows& router, const WeightRows& last,
+                            std::vector<float> bias) override;
   void DoEmbed(const Linear& table, const EmbedOptions& options) override;
   void DoNormLinear(const Norm& norm, const Linear& qkv) override;
   void DoRopeWriteKv(int32_t layer, const RopeOptions& options) override;
@@ -107,6 +108,7 @@ class CudaBackend final : public Backend {
                        Activation activation) override;
   void DoNormExperts(const Norm& norm, const ExpertsOptions& experts,
                      const ResidualOptions& options) override;
+  void DoHiddenRows(const Norm& norm) override;
   void DoHead(const Norm& norm, const Linear& w,
               const HeadOptions& options) override;
 

@@ -176,6 +176,7 @@ void CudaBackend::DoRopeWriteKv(int32_t layer, const RopeOptions& options) {
 }
 
 void CudaBackend::DoAttend(int32_t layer, const AttendOptions& options) {
+  if (!options.sinks.empty()) unsupported_ = "attention with sinks";
   const size_t index = message_.AddWindow(options.window);
   Record([=, this](const Step& step) {
     const StepMessage::Work& work = message_.work(index);
@@ -222,6 +223,7 @@ void CudaBackend::DoKeepSampleRows() {
 
 void CudaBackend::DoLinearResidual(Branch branch, const Linear& linear,
                                    const ResidualOptions& options) {
+  if (options.waits) unsupported_ = "parallel residuals";
   const bool kept = keeping_;
   const bool normalises = !options.post_norm.weight.empty();
   has_branch_ = has_branch_ || normalises;
@@ -248,6 +250,7 @@ void CudaBackend::DoLinearResidual(Branch branch, const Linear& linear,
 
 void CudaBackend::DoNormGateUpAct(const Norm& norm, const Linear& gate_up,
                                   Activation activation) {
+  if (activation == Activation::kGeluErf) unsupported_ = "GELU with erf";
   const bool kept = keeping_;
   const bool gated = gate_up.outputs() != shape().ffn;
   Record([=, this, at = AddNorm(norm),
@@ -272,6 +275,10 @@ void CudaBackend::DoNormGateUpAct(const Norm& norm, const Linear& gate_up,
 void CudaBackend::DoNormExperts(const Norm&, const ExpertsOptions&,
                                 const ResidualOptions&) {
   unsupported_ = "mixtures of experts";
+}
+
+void CudaBackend::DoHiddenRows(const Norm&) {
+  unsupported_ = "vectors of texts (task embed)";
 }
 
 void CudaBackend::DoHead(const Norm& norm, const Linear& linear,

@@ -76,7 +76,8 @@ TEST_P(FamilyBits, AreTheSameHoweverARequestIsRun) {
 INSTANTIATE_TEST_SUITE_P(
     Folders, FamilyBits,
     testing::Combine(testing::Values("hf_gemma2", "hf_gemma3", "hf_gpt2",
-                                     "hf_granite", "hf_llama_yarn",
+                                     "hf_gpt_neox", "hf_gpt_oss", "hf_granite",
+                                     "hf_llama_yarn", "hf_ministral",
                                      "hf_mistral", "hf_mixtral", "hf_qwen2moe",
                                      "hf_qwen3moe", "hf_olmo2", "hf_olmoe",
                                      "hf_phi3", "hf_smollm3", "hf_starcoder2"),

@@ -1,0 +1,52 @@
+// Folders that hold all experts of a layer in one tensor of their own order, as
+// gpt-oss does. It becomes the tensors that GGUF files have: gates and ups
+// apart, rows of inputs, MXFP4 in blocks.
+//
+//   mlp.experts.gate_up_proj          [experts][hidden][2 ffn], gate and up of
+//                                     an output side by side; floats, or
+//   mlp.experts.gate_up_proj_blocks   [experts][2 ffn][hidden / 32][16] bytes,
+//                                     values 2 i and 2 i + 1 in byte i
+//   mlp.experts.gate_up_proj_scales   [experts][2 ffn][hidden / 32] bytes
+//   mlp.experts.gate_up_proj_bias     [experts][2 ffn]
+//   mlp.experts.down_proj…            the same of [ffn] and [hidden]
+#pragma once
+
+#include <cstddef>
+#include <deque>
+#include <map>
+#include <string>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+#include "config/base/status.h"
+#include "models/files/file_tensor.h"
+#include "models/files/safetensors.h"
+
+namespace millrace::models {
+
+bool HasExpertBlocks(std::string_view architecture);
+
+class HfExperts {
+ public:
+  // True: the tensor is one of these and is kept for Finish. The file outlives
+  // that.
+  bool Take(const SafetensorsTensor& tensor);
+  // Calls `add` with the name in GGUF files of each tensor made; their bytes
+  // live in `memory`. Errors name the folder's tensor.
+  using Memory = std::deque<std::vector<std::byte>>;
+  template <typename Add>
+  Status Finish(Memory& memory, Add add) const {
+    ASSIGN_OR_RETURN(const auto made, Make(memory));
+    for (const auto& [name, tensor] : made) add(name, tensor);
+    return OkStatus();
+  }
+
+ private:
+  using Made = std::vector<std::pair<std::string, FileTensor>>;
+  StatusOr<Made> Make(Memory& memory) const;
+
+  std::map<std::string, SafetensorsTensor> tensors_;
+};
+
+}  // namespace millrace::models
