@@ -166,7 +166,36 @@ void ReadLabels(const Json& config, TextFiles& out) {
 
 }  // namespace
 
-StatusOr<TextFiles> ReadTextFiles(const TaskParts& parts) {
+Pooling PoolingOfGguf(int64_t type) {
+  return type == 2   ? Pooling::kCls
+         : type == 3 ? Pooling::kLast
+                     : Pooling::kMean;
+}
+
+StatusOr<TextFiles> TextFilesOf(
+    std::shared_ptr<const models::Tokenizer> tokenizer,
+    models::InputTemplate form, const config::TextTaskSettings& text,
+    Pooling pooling, int64_t max_tokens) {
+  TextFiles out;
+  out.form = std::move(form);
+  out.tokenizer = std::move(tokenizer);
+  if (text.max_length > max_tokens) {
+    return InvalidArgument("max_length is " + std::to_string(text.max_length) +
+                           " but the model takes " +
+                           std::to_string(max_tokens) +
+                           " tokens; use a smaller one")
+        .At("max_length");
+  }
+  out.max_tokens = text.max_length > 0 ? text.max_length : max_tokens;
+  out.pooling = pooling;
+  if (text.pooling != "auto") {
+    ASSIGN_OR_RETURN(out.pooling, PoolingFromName(text.pooling));
+  }
+  out.normalize = text.normalize != "false";
+  return out;
+}
+
+StatusOr<TextFiles> ReadTextFiles(const TaskParts& parts, Pooling pooling) {
   if (!parts.settings->labels.empty()) {
     return Unimplemented(
                "labels of texts are those of config.json (id2label); leave "
@@ -174,6 +203,7 @@ StatusOr<TextFiles> ReadTextFiles(const TaskParts& parts) {
         .At("labels");
   }
   TextFiles out;
+  out.pooling = pooling;
   ASSIGN_OR_RETURN(
       const std::string path,
       FindTaskFile(parts, "tokenizer", parts.settings->text.tokenizer));

@@ -15,15 +15,17 @@
 #include <vector>
 
 #include "config/base/status.h"
+#include "config/task_settings.h"
 #include "handlers/make_task.h"
 #include "handlers/texts/pooling.h"
+#include "handlers/texts/text_task.h"
 #include "models/text/input_template.h"
 #include "models/text/tokenizer.h"
 
 namespace millrace::handlers {
 
 struct TextFiles {
-  std::unique_ptr<models::Tokenizer> tokenizer;
+  std::shared_ptr<const models::Tokenizer> tokenizer;
   models::InputTemplate form;
   int32_t pad_id = 0;
   int64_t max_tokens = 512;  // of a text and what stands around it
@@ -32,7 +34,20 @@ struct TextFiles {
   std::vector<std::string> labels;
 };
 
-// Errors name the file.
-StatusOr<TextFiles> ReadTextFiles(const TaskParts& parts);
+// Errors name the file. `pooling` where neither settings nor files say one.
+StatusOr<TextFiles> ReadTextFiles(const TaskParts& parts,
+                                  Pooling pooling = Pooling::kMean);
+
+// Of a model whose file has its tokenizer inside. `max_tokens`: what the model
+// takes at most.
+StatusOr<TextFiles> TextFilesOf(
+    std::shared_ptr<const models::Tokenizer> tokenizer,
+    models::InputTemplate form, const config::TextTaskSettings& text,
+    Pooling pooling, int64_t max_tokens);
+// A task over texts with what is known instead of files.
+StatusOr<std::unique_ptr<TextHandler>> MakeTextHandler(const TaskParts& parts,
+                                                       TextFiles files);
+// llama.cpp's pooling_type, 1 to 3; mean for others.
+Pooling PoolingOfGguf(int64_t type);
 
 }  // namespace millrace::handlers

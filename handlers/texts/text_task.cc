@@ -307,6 +307,11 @@ StatusOr<std::unique_ptr<TextHandler>> MakeTextHandler(const TaskParts& parts) {
         .At("task");
   }
   ASSIGN_OR_RETURN(TextFiles files, ReadTextFiles(parts));
+  return MakeTextHandler(parts, std::move(files));
+}
+
+StatusOr<std::unique_ptr<TextHandler>> MakeTextHandler(const TaskParts& parts,
+                                                       TextFiles files) {
   ASSIGN_OR_RETURN(TextPorts ports,
                    TextPorts::Find(*parts.tensors, parts.settings->kind));
   return std::make_unique<GraphTexts>(parts, std::move(files),

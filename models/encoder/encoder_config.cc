@@ -1,5 +1,6 @@
 #include "models/encoder/encoder_config.h"
 
+#include <initializer_list>
 #include <nlohmann/json.hpp>
 
 #include "config/base/json.h"
@@ -25,6 +26,11 @@ constexpr Known kKnown[] = {
     {"XLMRobertaForMaskedLM", Family::kRoberta, Head::kNone},
     {"XLMRobertaForSequenceClassification", Family::kRoberta, Head::kClassify},
     {"CamembertModel", Family::kRoberta, Head::kNone},
+    {"NomicBertModel", Family::kNomic, Head::kNone},
+    {"ModernBertModel", Family::kModernBert, Head::kNone},
+    {"ModernBertForMaskedLM", Family::kModernBert, Head::kNone},
+    {"ModernBertForSequenceClassification", Family::kModernBert,
+     Head::kClassify},
 };
 
 // As transformers names them, and what they are here.
@@ -71,6 +77,122 @@ bool IsKnownArchitecture(std::string_view architecture) {
   return Find(architecture) != nullptr;
 }
 
+namespace {
+
+// The first of some keys that is there.
+const char* FirstOf(const Json& config,
+                    std::initializer_list<const char*> keys) {
+  for (const char* key : keys) {
+    if (config.contains(key) && !config[key].is_null()) return key;
+  }
+  return *keys.begin();
+}
+
+double RealOr(const Json& object, const char* key, double otherwise) {
+  const auto it = object.is_object() ? object.find(key) : object.end();
+  return it != object.end() && it->is_number() ? it->get<double>() : otherwise;
+}
+
+Status IsFalse(const Json& config, std::initializer_list<const char*> keys) {
+  for (const char* key : keys) {
+    if (config.value(key, Json()) == true) {
+      return Unimplemented(std::string(key) +
+                           " is true, which is not "
+                           "supported");
+    }
+  }
+  return OkStatus();
+}
+
+// Nomic's own keys, or those of transformers.
+Status ReadNomic(const Json& config, EncoderConfig& out) {
+  RETURN_IF_ERROR(IsFalse(config, {"prenorm", "use_rms_norm", "parallel_block",
+                                   "rotary_emb_interleaved"}));
+  const double fraction = RealOr(config, "rotary_emb_fraction", 1);
+  if (fraction != 1) {
+    return Unimplemented("rotary_emb_fraction is " + std::to_string(fraction) +
+                         "; 1 is supported");
+  }
+  if (RealOr(config, "rotary_scaling_factor", 1) != 1) {
+    return Unimplemented(
+        "rotary_scaling_factor is set, which is not "
+        "supported; texts up to max_trained_positions need "
+        "none");
+  }
+  const Json rope = config.value("rope_parameters", Json());
+  out.rope_base =
+      RealOr(config, "rotary_emb_base",
+             RealOr(config, "rope_theta", RealOr(rope, "rope_theta", 10000)));
+  out.epsilon = RealOr(config, "layer_norm_epsilon", out.epsilon);
+  const std::string activation = TextOf(
+      config, FirstOf(config, {"activation_function", "hidden_act"}), "swiglu");
+  if (activation != "swiglu" && activation != "silu") {
+    return Unimplemented("activation_function is '" + activation.substr(0, 60) +
+                         "'; swiglu is supported");
+  }
+  out.activation = "silu";
+  return OkStatus();
+}
+
+Status ReadModern(const Json& config, EncoderConfig& out) {
+  RETURN_IF_ERROR(IsFalse(config, {"norm_bias"}));
+  out.epsilon = RealOr(config, "norm_eps", 1e-5);
+  Json ropes = config.value("rope_parameters", Json::object());
+  if (!ropes.is_object()) ropes = Json::object();
+  const Json whole = ropes.value("full_attention", Json());
+  const Json local = ropes.value("sliding_attention", Json());
+  for (const Json& rope : {whole, local}) {
+    const Json type =
+        rope.is_object() ? rope.value("rope_type", Json()) : Json();
+    if (type.is_null() || type == "default") continue;
+    return Unimplemented("rope_parameters are of type " +
+                         DumpJson(type).substr(0, 60) +
+                         "; default is supported");
+  }
+  out.rope_base =
+      RealOr(config, "global_rope_theta", RealOr(whole, "rope_theta", 160000));
+  out.local_rope_base =
+      RealOr(config, "local_rope_theta", RealOr(local, "rope_theta", 10000));
+  ASSIGN_OR_RETURN(out.window, Number(config, "local_attention", 1 << 20, 128));
+  ASSIGN_OR_RETURN(const int64_t every,
+                   Number(config, "global_attn_every_n_layers", 1024, 3));
+  const Json types = config.value("layer_types", Json());
+  if (types.is_array() && static_cast<int64_t>(types.size()) != out.layers) {
+    return InvalidArgument("layer_types names " + std::to_string(types.size()) +
+                           " layers of " + std::to_string(out.layers));
+  }
+  for (int64_t i = 0; i < out.layers; ++i) {
+    out.windowed.push_back(types.is_array() ? types[static_cast<size_t>(i)] ==
+                                                  "sliding_attention"
+                                            : i % every != 0);
+  }
+  const std::string pooling = TextOf(config, "classifier_pooling", "cls");
+  if (pooling != "cls" && pooling != "mean") {
+    return Unimplemented("classifier_pooling is '" + pooling.substr(0, 60) +
+                         "'; cls and mean are supported");
+  }
+  out.pools_mean = pooling == "mean";
+  return OkStatus();
+}
+
+Status CheckSizes(const EncoderConfig& config) {
+  const int64_t size = config.hidden / config.heads;
+  const bool rotates =
+      config.family == Family::kNomic || config.family == Family::kModernBert;
+  if (config.hidden % config.heads != 0 || (rotates && size % 2 != 0)) {
+    return InvalidArgument("hidden_size is " + std::to_string(config.hidden) +
+                           ", which num_attention_heads, " +
+                           std::to_string(config.heads) + ", does not divide" +
+                           (rotates ? " into even heads" : ""));
+  }
+  if (rotates && (!(config.rope_base > 1) || !(config.local_rope_base > 1))) {
+    return InvalidArgument("the base of rotations must be above 1");
+  }
+  return OkStatus();
+}
+
+}  // namespace
+
 StatusOr<EncoderConfig> ReadEncoderConfig(std::string_view config_json) {
   ASSIGN_OR_RETURN(const Json config, ParseJson(config_json));
   EncoderConfig out;
@@ -85,23 +207,29 @@ StatusOr<EncoderConfig> ReadEncoderConfig(std::string_view config_json) {
   if (known == nullptr) {
     return Unimplemented("the architecture '" + out.architecture.substr(0, 60) +
                          "' is no encoder that is known; BertModel, "
-                         "RobertaModel and their ForSequenceClassification "
-                         "are");
+                         "RobertaModel, ModernBertModel, their "
+                         "ForSequenceClassification and NomicBertModel are");
   }
   out.family = known->family;
   out.head = known->head;
-  ASSIGN_OR_RETURN(out.hidden, Number(config, "hidden_size", 1 << 16));
-  ASSIGN_OR_RETURN(out.layers, Number(config, "num_hidden_layers", 1024));
-  ASSIGN_OR_RETURN(out.heads, Number(config, "num_attention_heads", 1 << 12));
+  ASSIGN_OR_RETURN(
+      out.hidden,
+      Number(config, FirstOf(config, {"hidden_size", "n_embd"}), 1 << 16));
+  ASSIGN_OR_RETURN(
+      out.layers,
+      Number(config, FirstOf(config, {"num_hidden_layers", "n_layer"}), 1024));
+  ASSIGN_OR_RETURN(
+      out.heads,
+      Number(config, FirstOf(config, {"num_attention_heads", "n_head"}),
+             1 << 12));
   ASSIGN_OR_RETURN(out.vocabulary, Number(config, "vocab_size", 1 << 22));
-  ASSIGN_OR_RETURN(out.positions,
-                   Number(config, "max_position_embeddings", 1 << 20));
+  ASSIGN_OR_RETURN(
+      out.positions,
+      Number(config,
+             FirstOf(config, {"max_trained_positions",
+                              "max_position_embeddings", "n_positions"}),
+             1 << 20));
   ASSIGN_OR_RETURN(out.types, Number(config, "type_vocab_size", 1 << 10, 1));
-  if (out.hidden % out.heads != 0) {
-    return InvalidArgument("hidden_size is " + std::to_string(out.hidden) +
-                           ", which num_attention_heads, " +
-                           std::to_string(out.heads) + ", does not divide");
-  }
   if (out.family == Family::kRoberta) {
     const auto pad = config.find("pad_token_id");
     const int64_t id = pad != config.end() && pad->is_number_integer()
@@ -118,7 +246,16 @@ StatusOr<EncoderConfig> ReadEncoderConfig(std::string_view config_json) {
   if (epsilon != config.end() && epsilon->is_number()) {
     out.epsilon = epsilon->get<double>();
   }
-  const std::string activation = TextOf(config, "hidden_act", "gelu");
+  if (out.family == Family::kNomic) {
+    RETURN_IF_ERROR(ReadNomic(config, out));
+    RETURN_IF_ERROR(CheckSizes(out));
+    return out;
+  }
+  if (out.family == Family::kModernBert)
+    RETURN_IF_ERROR(ReadModern(config, out));
+  RETURN_IF_ERROR(CheckSizes(out));
+  const std::string activation = TextOf(
+      config, FirstOf(config, {"hidden_act", "hidden_activation"}), "gelu");
   out.activation.clear();
   for (const auto& [theirs, ours] : kActivations) {
     if (theirs == activation) out.activation = ours;

@@ -151,6 +151,21 @@ InputTemplate InputTemplate::Bert(int32_t cls_id, int32_t sep_id) {
   return out;
 }
 
+InputTemplate InputTemplate::Around(int32_t first_id, int32_t last_id) {
+  InputTemplate out;
+  out.single_.clear();
+  out.pair_.clear();
+  const auto add = [&](int text, std::vector<Item>& items) {
+    if (first_id >= 0) items.push_back({.id = first_id});
+    items.push_back({.text = text});
+    if (last_id >= 0) items.push_back({.id = last_id});
+  };
+  add(0, out.single_);
+  add(0, out.pair_);
+  add(1, out.pair_);
+  return out;
+}
+
 InputTemplate InputTemplate::Roberta(int32_t cls_id, int32_t sep_id) {
   InputTemplate out;
   out.single_ = {{.id = cls_id}, {.text = 0}, {.id = sep_id}};

@@ -31,6 +31,8 @@ class InputTemplate {
                                           const Tokenizer& tokenizer);
   // "<cls> a <sep>", "<cls> a <sep> b <sep>"; the second text has type 1.
   static InputTemplate Bert(int32_t cls_id, int32_t sep_id);
+  // "<first> a <last>", "<first> a <last> <first> b <last>"; below 0: neither.
+  static InputTemplate Around(int32_t first_id, int32_t last_id);
   // "<s> a </s>", "<s> a </s> </s> b </s>"; all of type 0.
   static InputTemplate Roberta(int32_t cls_id, int32_t sep_id);
 

@@ -14,11 +14,13 @@
 #include "handlers/make_task.h"
 #include "handlers/response_cache.h"
 #include "handlers/tensors.h"
+#include "handlers/texts/text_files.h"
 #include "handlers/texts/text_task.h"
-#include "models/encoder/encoder_folder.h"
+#include "models/encoder/encoder_files.h"
 #include "models/graph/execution_context.h"
 #include "models/graph/import.h"
 #include "models/graph/sample_inputs.h"
+#include "models/llm/vocabulary.h"
 #include "models/memory/truncation_guard.h"
 #include "scheduler/batcher.h"
 #include "server/lifecycle/batching.h"
@@ -30,7 +32,7 @@ namespace millrace::server {
 
 bool IsGraphFile(const std::string& path) {
   std::error_code error;
-  if (models::encoder::IsEncoderFolder(path)) return true;
+  if (models::encoder::IsEncoder(path)) return true;
   if (!std::filesystem::is_regular_file(path, error)) return false;
   const std::string extension = std::filesystem::path(path).extension();
   if (extension == ".onnx" || extension == ".pt2") return true;
@@ -66,32 +68,65 @@ std::vector<scheduler::Batcher::Inputs> WarmUps(
 }
 
 // What an encoder is made for, where its config.yaml says nothing.
-config::TaskSettings TaskOf(const models::encoder::EncoderConfig& config,
-                            int64_t num_scores) {
+config::TaskSettings TaskOf(const models::encoder::EncoderConfig& config) {
   config::TaskSettings task;
   task.kind = config.head == models::encoder::Head::kNone
                   ? config::TaskKind::kEmbed
-              : num_scores == 1 ? config::TaskKind::kRerank
-                                : config::TaskKind::kClassifyText;
+              : config.classes == 1 ? config::TaskKind::kRerank
+                                    : config::TaskKind::kClassifyText;
   return task;
 }
 
-// From a file, or from the folder of an encoder, which has a task without being
-// told.
-StatusOr<models::graph::Graph> ReadGraph(
-    const std::string& path, models::graph::ImportReport* report,
-    std::shared_ptr<const config::TaskSettings>* task) {
-  if (!models::encoder::IsEncoderFolder(path)) {
-    return models::graph::ImportGraph(path, report);
+// A graph and, of encoders, what they have beside it: a task without being
+// told, and in a GGUF the tokenizer.
+struct Source {
+  models::graph::Graph graph;
+  std::shared_ptr<const config::TaskSettings> task;
+  std::shared_ptr<const models::GgufFile> gguf;
+};
+StatusOr<Source> ReadGraph(const std::string& path,
+                           const config::ModelSettings& settings,
+                           models::graph::ImportReport* report) {
+  Source out;
+  out.task = settings.task;
+  if (!models::encoder::IsEncoder(path)) {
+    ASSIGN_OR_RETURN(out.graph, models::graph::ImportGraph(path, report));
+    return out;
   }
   ASSIGN_OR_RETURN(models::encoder::Encoder encoder,
-                   models::encoder::LoadEncoderFolder(path));
-  report->format = "Hugging Face, " + encoder.config.architecture;
-  if (*task == nullptr) {
-    *task = std::make_shared<const config::TaskSettings>(
-        TaskOf(encoder.config, encoder.num_scores));
+                   models::encoder::LoadEncoder(path));
+  report->format = (encoder.file == nullptr ? "Hugging Face, " : "GGUF, ") +
+                   encoder.config.architecture;
+  if (out.task == nullptr) {
+    config::TaskSettings task = TaskOf(encoder.config);
+    out.task = std::make_shared<const config::TaskSettings>(task);
   }
-  return std::move(encoder.graph);
+  out.graph = std::move(encoder.graph);
+  out.gguf = std::move(encoder.file);
+  return out;
+}
+
+// The tokenizer of an encoder's GGUF, and how many tokens its graph takes.
+StatusOr<handlers::TextFiles> TextFilesOf(
+    const models::GgufFile& file, const config::TextTaskSettings& text) {
+  ASSIGN_OR_RETURN(models::Vocabulary vocabulary, models::ReadVocabulary(file));
+  models::InputTemplate form;
+  if (vocabulary.bos_id >= 0 && vocabulary.eos_id >= 0) {
+    form =
+        vocabulary.model == "bert"
+            ? models::InputTemplate::Bert(vocabulary.bos_id, vocabulary.eos_id)
+            : models::InputTemplate::Roberta(vocabulary.bos_id,
+                                             vocabulary.eos_id);
+  }
+  ASSIGN_OR_RETURN(std::shared_ptr<const models::Tokenizer> tokenizer,
+                   models::Tokenizer::Create(std::move(vocabulary)));
+  ASSIGN_OR_RETURN(const std::string_view architecture,
+                   file.String("general.architecture"));
+  const std::string prefix = std::string(architecture) + ".";
+  ASSIGN_OR_RETURN(const int64_t pooling, file.Int(prefix + "pooling_type", 1));
+  ASSIGN_OR_RETURN(const int64_t context, file.Int(prefix + "context_length"));
+  return handlers::TextFilesOf(std::move(tokenizer), std::move(form), text,
+                               handlers::PoolingOfGguf(pooling), context);
 }
 
 // A file beside which those of a task stand.
@@ -111,10 +146,9 @@ StatusOr<std::shared_ptr<Servable>> LoadGraph(
     num_cpus += static_cast<int64_t>(node.size());
   }
   models::graph::ImportReport report;
-  std::shared_ptr<const config::TaskSettings> task_settings = settings.task;
-  ASSIGN_OR_RETURN(models::graph::Graph graph,
-                   ReadGraph(settings.path, &report, &task_settings));
-  const size_t num_nodes = graph.nodes.size();
+  ASSIGN_OR_RETURN(Source source, ReadGraph(settings.path, settings, &report));
+  const std::shared_ptr<const config::TaskSettings> task_settings = source.task;
+  const size_t num_nodes = source.graph.nodes.size();
   models::graph::InstanceOptions options;
   options.cpus =
       InstanceTeams(nodes, std::max<int64_t>(settings.graph.instance_count, 1))
@@ -125,7 +159,7 @@ StatusOr<std::shared_ptr<Servable>> LoadGraph(
   options.max_plan_bytes =
       std::min(options.max_plan_bytes, memory_limit_bytes / 8);
   ASSIGN_OR_RETURN(PreparedGraph prepared,
-                   PrepareGraph(std::move(graph), settings, options));
+                   PrepareGraph(std::move(source.graph), settings, options));
 
   const models::graph::BatchAxis axis = prepared.context->batch_axis();
   ASSIGN_OR_RETURN(const scheduler::BatchingOptions batching,
@@ -167,9 +201,11 @@ StatusOr<std::shared_ptr<Servable>> LoadGraph(
     facts.parameters.emplace_back("task",
                                   config::TaskName(task_settings->kind));
   }
-  facts.platform = report.format.starts_with("ONNX")      ? "millrace_onnx"
-                   : report.format.starts_with("Hugging") ? "millrace_encoder"
-                                                          : "millrace_pytorch";
+  facts.platform =
+      report.format.starts_with("ONNX") ? "millrace_onnx"
+      : report.format.starts_with("Hugging") || source.gguf != nullptr
+          ? "millrace_encoder"
+          : "millrace_pytorch";
   auto batcher = scheduler::Batcher::Create(
       std::move(instances),
       {.model = id,
@@ -195,7 +231,14 @@ StatusOr<std::shared_ptr<Servable>> LoadGraph(
                                        .pool = pool,
                                        .max_rows = batching.max_batch_size};
     if (config::IsTextTask(task_settings->kind)) {
-      ASSIGN_OR_RETURN(texts, handlers::MakeTextHandler(parts));
+      if (source.gguf == nullptr) {
+        ASSIGN_OR_RETURN(texts, handlers::MakeTextHandler(parts));
+      } else {
+        ASSIGN_OR_RETURN(handlers::TextFiles files,
+                         TextFilesOf(*source.gguf, task_settings->text));
+        ASSIGN_OR_RETURN(texts,
+                         handlers::MakeTextHandler(parts, std::move(files)));
+      }
     } else {
       ASSIGN_OR_RETURN(task, handlers::MakeTaskHandler(parts));
     }

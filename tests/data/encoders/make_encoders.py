@@ -4,8 +4,10 @@ the same as ONNX, and golden.json, what transformers gives for texts.
 
     python3 tests/data/encoders/make_encoders.py [NAME...]
 
-Made with transformers 4.38.2, tokenizers 0.15.2, torch 1.13.1 on the CPU. The
-vocabulary is that of tests/golden/text/word_pieces.json.
+The folders bert_*, with their ONNX files, are of transformers 4.38.2, tokenizers
+0.15.2, torch 1.13.1 on the CPU; the others of transformers 5.24.0, tokenizers
+0.23.3, torch 2.15.0. The vocabulary is that of tests/golden/text/
+word_pieces.json, or byte-level BPE. make_gguf.py makes GGUF files of some.
 """
 import json
 import pathlib
@@ -16,6 +18,8 @@ from safetensors.torch import save_file
 from tokenizers import Tokenizer
 from transformers import (BertConfig, BertForSequenceClassification, BertModel,
                           RobertaConfig, RobertaModel)
+
+sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1]))
 
 HERE = pathlib.Path(__file__).parent
 TEXTS = ["", "mill", "The mill turns the water, and the water turns the mill.",
@@ -37,7 +41,7 @@ def randomise(model, seed):
     generator = torch.Generator().manual_seed(seed)
     for name, value in model.named_parameters():
         noise = torch.randn(value.shape, generator=generator)
-        if name.endswith("LayerNorm.weight"):
+        if name.endswith(("LayerNorm.weight", "layernorm.weight", "norm.weight")):
             value.data = 1 + 0.2 * noise
         elif value.dim() == 2:
             value.data = noise * (0.5 if "embeddings" in name else
@@ -130,7 +134,152 @@ def make_scores(name, labels, seed):
         {"query": QUERY if pairs else None, "texts": TEXTS, "logits": logits}) + "\n")
 
 
+def byte_level(template):
+    """Byte-level BPE with RoBERTa's or ModernBERT's tokens around a text."""
+    from make_tiny_hf import QWEN2, train
+    from tokenizers import AddedToken, processors
+    tok = train(QWEN2, ignore_merges=False, nfc=False)
+    names = ("<s>", "</s>", "<pad>") if template == "roberta" else (
+        "[CLS]", "[SEP]", "[PAD]")
+    tok.add_special_tokens([AddedToken(n, special=True) for n in names])
+    cls, sep = (tok.token_to_id(n) for n in names[:2])
+    if template == "roberta":
+        tok.post_processor = processors.RobertaProcessing(
+            ("</s>", sep), ("<s>", cls), add_prefix_space=False)
+    else:
+        tok.post_processor = processors.TemplateProcessing(
+            single="[CLS] $A [SEP]", pair="[CLS] $A [SEP] $B [SEP]",
+            special_tokens=[("[CLS]", cls), ("[SEP]", sep)])
+    tok.enable_truncation(MAX_LENGTH)
+    return tok
+
+
+def make_newer(name, model, tok, architecture, scores=False):
+    """Saved by transformers itself, for its names of tensors."""
+    folder = HERE / name
+    folder.mkdir(exist_ok=True)
+    model.save_pretrained(folder)
+    plain = Tokenizer.from_str(tok.to_str())
+    plain.no_truncation()
+    (folder / "tokenizer.json").write_text(plain.to_str())
+    (folder / "tokenizer_config.json").write_text(
+        json.dumps({"model_max_length": MAX_LENGTH}) + "\n")
+    types = "type_vocab_size" in model.config.to_dict() and (
+        model.config.type_vocab_size > 1)
+
+    def inputs(text, pair=None):
+        got = encode(tok, text, pair)
+        return got if types else {k: v for k, v in got.items()
+                                  if k != "token_type_ids"}
+
+    texts = [t for t in TEXTS if t]
+    if scores:
+        golden = {"query": QUERY, "texts": texts, "logits": [
+            model(**inputs(QUERY, t)).logits[0].tolist() for t in texts]}
+    else:
+        golden = {"texts": texts, "tokens": [], "mean": [], "cls": []}
+        for text in texts:
+            hidden = model(**inputs(text)).last_hidden_state[0].detach()
+            golden["tokens"].append(len(hidden))
+            golden["mean"].append(torch.nn.functional.normalize(
+                hidden.mean(0), dim=0).tolist())
+            golden["cls"].append(hidden[0].tolist())
+    (folder / "golden.json").write_text(json.dumps(golden) + "\n")
+    for path in folder.iterdir():
+        path.chmod(0o644)
+
+
+def make_roberta():
+    tok = byte_level("roberta")
+    model = RobertaModel(RobertaConfig(
+        vocab_size=tok.get_vocab_size(), hidden_size=32, num_hidden_layers=2,
+        num_attention_heads=4, intermediate_size=64, max_position_embeddings=66,
+        type_vocab_size=1, pad_token_id=1,
+        bos_token_id=tok.token_to_id("<s>"), eos_token_id=tok.token_to_id("</s>")),
+        add_pooling_layer=False)
+    make_newer("roberta_embed", randomise(model, 4), tok, "RobertaModel")
+
+
+def make_nomic():
+    from transformers import NomicBertConfig, NomicBertModel
+    tok = tokenizer()
+    model = NomicBertModel(NomicBertConfig(
+        vocab_size=len(tok.get_vocab()), hidden_size=32, num_hidden_layers=2,
+        num_attention_heads=4, intermediate_size=48,
+        max_position_embeddings=64, type_vocab_size=2,
+        rope_parameters={"rope_type": "default", "rope_theta": 1000.0}),
+        add_pooling_layer=False)
+    make_newer("nomic_embed", randomise(model, 5), tok, "NomicBertModel")
+
+
+def make_modern(name, scores):
+    from transformers import (ModernBertConfig,
+                              ModernBertForSequenceClassification,
+                              ModernBertModel)
+    tok = byte_level("modern")
+    config = ModernBertConfig(
+        vocab_size=tok.get_vocab_size(), hidden_size=32, num_hidden_layers=4,
+        num_attention_heads=4, intermediate_size=48,
+        max_position_embeddings=64, local_attention=8,
+        pad_token_id=tok.token_to_id("[PAD]"), bos_token_id=None,
+        cls_token_id=tok.token_to_id("[CLS]"), eos_token_id=None,
+        sep_token_id=tok.token_to_id("[SEP]"), num_labels=1,
+        classifier_pooling="mean", attn_implementation="eager")
+    kind = ModernBertForSequenceClassification if scores else ModernBertModel
+    make_newer(name, randomise(kind(config), 6), tok, kind.__name__, scores)
+
+
+def make_decoder():
+    """As Qwen3-Embedding: a decoder without a head whose texts end with its
+    end, and whose vector is the last token's."""
+    from make_tiny_hf import QWEN2, train
+    from tokenizers import processors
+    from transformers import Qwen3Config, Qwen3Model
+    folder = HERE / "qwen3_embed"
+    tok = train(QWEN2, ignore_merges=False, nfc=True)
+    end = tok.token_to_id("<|end|>")
+    tok.post_processor = processors.Sequence([
+        processors.ByteLevel(trim_offsets=False),
+        processors.TemplateProcessing(single="$A <|end|>", pair="$A $B <|end|>",
+                                      special_tokens=[("<|end|>", end)])])
+    model = randomise(Qwen3Model(Qwen3Config(
+        vocab_size=320, hidden_size=32, intermediate_size=48, head_dim=16,
+        num_hidden_layers=2, num_attention_heads=2, num_key_value_heads=1,
+        max_position_embeddings=256, tie_word_embeddings=True,
+        eos_token_id=end, bos_token_id=None, pad_token_id=None)), 7)
+    folder.mkdir(exist_ok=True)
+    model.save_pretrained(folder)
+    (folder / "tokenizer.json").write_text(tok.to_str())
+    (folder / "tokenizer_config.json").write_text(json.dumps(
+        {"model_max_length": 200, "eos_token": "<|end|>"}) + "\n")
+    (folder / "1_Pooling").mkdir(exist_ok=True)
+    (folder / "1_Pooling/config.json").write_text(json.dumps(
+        {"word_embedding_dimension": 32, "pooling_mode_cls_token": False,
+         "pooling_mode_mean_tokens": False, "pooling_mode_lasttoken": True}) + "\n")
+    (folder / "modules.json").write_text(json.dumps(
+        [{"idx": 0, "path": "", "type": "sentence_transformers.models.Transformer"},
+         {"idx": 1, "path": "1_Pooling", "type": "sentence_transformers.models.Pooling"},
+         {"idx": 2, "path": "2_Normalize", "type": "sentence_transformers.models.Normalize"}])
+        + "\n")
+    golden = {"texts": [t for t in TEXTS if t], "ids": [], "mean": [], "last": []}
+    for text in golden["texts"]:
+        ids = tok.encode(text).ids
+        hidden = model(torch.tensor([ids])).last_hidden_state[0].detach()
+        golden["ids"].append(ids)
+        golden["mean"].append(torch.nn.functional.normalize(hidden.mean(0), dim=0).tolist())
+        golden["last"].append(torch.nn.functional.normalize(hidden[-1], dim=0).tolist())
+    (folder / "golden.json").write_text(json.dumps(golden) + "\n")
+    for path in folder.rglob("*"):
+        if path.is_file():
+            path.chmod(0o644)
+
+
 MAKERS = {
+    "qwen3_embed": make_decoder,
+    "roberta_embed": make_roberta,
+    "nomic_embed": make_nomic,
+    "modernbert_embed": lambda: make_modern("modernbert_embed", False),
+    "modernbert_rerank": lambda: make_modern("modernbert_rerank", True),
     "bert_embed": make_embed,
     "bert_rerank": lambda: make_scores("bert_rerank", ["relevance"], 2),
     "bert_classify": lambda: make_scores("bert_classify", ["calm", "glad", "sad"], 3),
