@@ -41,9 +41,10 @@ constexpr Answer kAnswers[] = {
      "the tokenizer is the one in the model's file or folder; leave it out"},
     {"mmproj limit_mm_per_prompt mm_processor_kwargs media_path",
      "language models take text only; leave it out"},
-    {"embedding embeddings rerank reranking task runner pooling is_embedding",
-     "language models generate text only; serve an embedding or ranking model "
-     "as an ONNX graph"},
+    {"embedding embeddings rerank reranking task runner convert pooling "
+     "is_embedding",
+     "what a model does is found from its files; a config.yaml in a model "
+     "repository may say it ('task: embed')"},
     {"enable_auto_tool_choice enable_reasoning",
      "tools and reasoning are always on where the chat template has them; "
      "leave it out"},

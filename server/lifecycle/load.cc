@@ -23,6 +23,7 @@
 #include "scheduler/engine.h"
 #include "server/lifecycle/batching.h"
 #include "server/lifecycle/language_model.h"
+#include "server/lifecycle/load_embedding.h"
 #include "server/lifecycle/load_graph.h"
 #include "server/lifecycle/lora_model.h"
 #include "server/lifecycle/model_config.h"
@@ -122,8 +123,8 @@ StatusOr<std::shared_ptr<Servable>> LoadLanguageModel(
     return InvalidArgument(
                "task is '" +
                std::string(config::TaskName(settings.task->kind)) +
-               "', which graphs (ONNX, .pt2) can have, but this is a language "
-               "model; leave task out")
+               "', which graphs (ONNX, .pt2) and encoders can have, but this "
+               "is a language model; leave task out, or say 'embed'")
         .At("task");
   }
   StatusOr<models::LlmModel> loaded =
@@ -256,6 +257,11 @@ StatusOr<std::shared_ptr<Servable>> ServableLoader::Load(
                       ByNode(cores->cpus(), *parts_.topology),
                       parts_.memory_limit_bytes, parts_.pool, parts_.metrics,
                       parts_.timeline)
+      : IsEmbeddingModel(settings)
+          ? LoadEmbeddingModel(std::move(facts), settings, cores->cpus(),
+                               parts_.memory_limit_bytes, parts_.pool,
+                               parts_.metrics,
+                               [&load](double done) { load.Report(done); })
           : LoadLanguageModel(std::move(facts), settings, cores->cpus(),
                               parts_.memory_limit_bytes, parts_.pool,
                               parts_.metrics, parts_.timeline,

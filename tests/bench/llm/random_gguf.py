@@ -1,0 +1,115 @@
+#!/usr/bin/env python3
+"""Writes a GGUF of random weights in a real shape, to time a family beside its
+peers. Its texts are nonsense; times do not depend on them.
+
+    python3 tests/bench/llm/random_gguf.py gemma3 build/bench/gemma3.gguf
+    python3 tests/bench/llm/random_gguf.py qwen3moe build/bench/moe.gguf
+
+gemma3: Gemma 3 270M's layers (18, 640 wide, windows of 512), Q8_0, with an
+embedding of 40,960 rows instead of 262,144. qwen3moe: 12 layers, 1024 wide, 32
+experts of 512 of which a token uses 4, Q4_0. qwen3: the same layers with one
+dense feed-forward of the 4 experts' size. Made with gguf 0.19.0.
+"""
+import sys
+
+import gguf
+import numpy
+
+SHAPES = {
+    "gemma3": dict(layers=18, hidden=640, ffn=2048, heads=4, kv_heads=1,
+                   head_dim=256, window=512, kind="Q8_0"),
+    "qwen3moe": dict(layers=12, hidden=1024, ffn=512, heads=16, kv_heads=4,
+                     head_dim=64, experts=32, used=4, kind="Q4_0"),
+    "qwen3": dict(layers=12, hidden=1024, ffn=2048, heads=16, kv_heads=4,
+                  head_dim=64, kind="Q4_0"),
+}
+VOCAB = 40960
+CONTEXT = 8192
+
+
+def tokens(out):
+    """Bytes, then nonsense; byte-level BPE."""
+    letters = [*range(33, 127), *range(161, 173), *range(174, 256)]
+    rest = [b for b in range(256) if b not in letters]
+    texts = [chr(b) for b in letters] + [chr(256 + i) for i in range(len(rest))]
+    texts.append(texts[0] + texts[1])  # of the one merge that there is
+    texts += [f"word{i}" for i in range(len(texts), VOCAB - 1)] + ["<|end|>"]
+    out.add_tokenizer_model("gpt2")
+    out.add_tokenizer_pre("qwen2")
+    out.add_token_list(texts)
+    out.add_token_types([1] * (VOCAB - 1) + [3])
+    out.add_token_merges([f"{texts[0]} {texts[1]}"])
+    out.add_eos_token_id(VOCAB - 1)
+
+
+def main(name, path):
+    s = SHAPES[name]
+    arch = getattr(gguf.MODEL_ARCH, name.upper())
+    kind = getattr(gguf.GGMLQuantizationType, s["kind"])
+    out = gguf.GGUFWriter(path, name)
+    out.add_name(name + " random")
+    out.add_block_count(s["layers"])
+    out.add_context_length(CONTEXT)
+    out.add_embedding_length(s["hidden"])
+    out.add_feed_forward_length(s["ffn"])
+    out.add_head_count(s["heads"])
+    out.add_head_count_kv(s["kv_heads"])
+    out.add_key_length(s["head_dim"])
+    out.add_value_length(s["head_dim"])
+    out.add_layer_norm_rms_eps(1e-6)
+    out.add_rope_freq_base(10000.0)
+    if "window" in s:
+        out.add_sliding_window(s["window"])
+    if "experts" in s:
+        out.add_expert_count(s["experts"])
+        out.add_expert_used_count(s["used"])
+        out.add_expert_feed_forward_length(s["ffn"])
+    tokens(out)
+    rng = numpy.random.default_rng(1)
+
+    def matrix(tensor, *shape, quantized=kind):
+        # One random block of rows, repeated: drawing is slow, times are the same.
+        rows = int(numpy.prod(shape[:-1]))
+        some = rng.standard_normal((min(rows, 256), shape[-1]),
+                                   dtype=numpy.float32) * shape[-1] ** -0.5
+        data = gguf.quants.quantize(some, quantized)
+        data = numpy.resize(data, (rows, data.shape[-1]))
+        out.add_tensor(tensor, numpy.ascontiguousarray(
+            data.reshape(*shape[:-1], data.shape[-1])), raw_dtype=quantized)
+
+    def norm(tensor, size):
+        out.add_tensor(tensor, numpy.ones(size, numpy.float32))
+
+    hidden, d = s["hidden"], s["head_dim"]
+    matrix("token_embd.weight", VOCAB, hidden,
+           quantized=gguf.GGMLQuantizationType.Q8_0)
+    norm("output_norm.weight", hidden)
+    for i in range(s["layers"]):
+        blk = f"blk.{i}."
+        norm(blk + "attn_norm.weight", hidden)
+        norm(blk + "ffn_norm.weight", hidden)
+        norm(blk + "attn_q_norm.weight", d)
+        norm(blk + "attn_k_norm.weight", d)
+        if arch == gguf.MODEL_ARCH.GEMMA3:
+            norm(blk + "post_attention_norm.weight", hidden)
+            norm(blk + "post_ffw_norm.weight", hidden)
+        matrix(blk + "attn_q.weight", s["heads"] * d, hidden)
+        matrix(blk + "attn_k.weight", s["kv_heads"] * d, hidden)
+        matrix(blk + "attn_v.weight", s["kv_heads"] * d, hidden)
+        matrix(blk + "attn_output.weight", hidden, s["heads"] * d)
+        suffix, experts = ("_exps", (s["experts"],)) if "experts" in s else (
+            "", ())
+        if experts:
+            out.add_tensor(blk + "ffn_gate_inp.weight", rng.standard_normal(
+                (s["experts"], hidden), dtype=numpy.float32))
+        matrix(f"{blk}ffn_gate{suffix}.weight", *experts, s["ffn"], hidden)
+        matrix(f"{blk}ffn_up{suffix}.weight", *experts, s["ffn"], hidden)
+        matrix(f"{blk}ffn_down{suffix}.weight", *experts, hidden, s["ffn"])
+    out.write_header_to_file()
+    out.write_kv_data_to_file()
+    out.write_tensors_to_file()
+    out.close()
+
+
+if __name__ == "__main__":
+    main(*sys.argv[1:])

@@ -1,0 +1,149 @@
+"""Vectors and scores of newer encoders and of decoders, from folders and GGUF
+files, beside what transformers gives for the same texts; by openai-python."""
+import base64
+import json
+import math
+import shutil
+import urllib.error
+import urllib.request
+
+import numpy as np
+import openai
+import pytest
+
+from conftest import REPO, start
+
+DATA = REPO / "tests" / "data" / "encoders"
+EMBEDDERS = {
+    "bert": (DATA / "bert_embed" / "model.gguf", "mean"),
+    "roberta": (DATA / "roberta_embed", "mean"),
+    "nomic": (DATA / "nomic_embed", "mean"),
+    "nomic_gguf": (DATA / "nomic_embed" / "model.gguf", "mean"),
+    "modernbert": (DATA / "modernbert_embed", "mean"),
+    "qwen3": (DATA / "qwen3_embed", "last"),
+    "qwen3_gguf": (DATA / "qwen3_embed" / "model.gguf", "last"),
+}
+
+
+def golden(path):
+    folder = path if path.is_dir() else path.parent
+    return json.loads((folder / "golden.json").read_text())
+
+
+@pytest.fixture(scope="module")
+def server():
+    models = [f"{name}={path}" for name, (path, _) in EMBEDDERS.items()]
+    with start(*models, f"modernbert_rerank={DATA / 'modernbert_rerank'}",
+               "--compute-dtype", "f32", "--kv-cache-dtype", "f32") as running:
+        yield running
+
+
+@pytest.fixture(scope="module")
+def client(server):
+    return openai.OpenAI(base_url=server.url + "/v1", api_key="none",
+                         max_retries=0, timeout=120)
+
+
+def post(server, path, body):
+    request = urllib.request.Request(
+        server.url + path, json.dumps(body).encode(),
+        {"Content-Type": "application/json"})
+    with urllib.request.urlopen(request, timeout=120) as answer:
+        return json.load(answer)
+
+
+def refused(server, path, body):
+    with pytest.raises(urllib.error.HTTPError) as error:
+        post(server, path, body)
+    return error.value.code, json.load(error.value)["error"]["message"]
+
+
+def cosine(a, b):
+    a, b = np.array(a, np.float64), np.array(b, np.float64)
+    return a @ b / math.sqrt((a @ a) * (b @ b))
+
+
+# Texts that are longer than encoders take are left out.
+def short(want):
+    return [i for i, text in enumerate(want["texts"]) if len(text) < 100]
+
+
+@pytest.mark.parametrize("name", EMBEDDERS)
+@pytest.mark.parametrize("encoding", ["float", "base64"])
+def test_vectors_are_those_of_transformers(client, name, encoding):
+    path, pooling = EMBEDDERS[name]
+    want = golden(path)
+    rows = [i for i in short(want) if want["texts"][i]]
+    got = client.embeddings.create(
+        model=name, input=[want["texts"][i] for i in rows],
+        encoding_format=encoding)
+    assert [d.index for d in got.data] == list(range(len(rows)))
+    for i, each in zip(rows, got.data):
+        vector = each.embedding
+        if encoding == "base64":
+            vector = np.frombuffer(base64.b64decode(vector), np.float32)
+        assert cosine(vector, want[pooling][i]) > 0.99999, want["texts"][i]
+        assert np.linalg.norm(vector) == pytest.approx(1, abs=1e-6)
+
+
+@pytest.mark.parametrize("name", ["qwen3", "qwen3_gguf"])
+def test_a_decoder_reads_texts_ids_and_lengths(server, client, name):
+    want = golden(DATA / "qwen3_embed")
+    rows = range(len(want["texts"]))  # the longest, too
+    texts = [want["texts"][i] for i in rows]
+    got = client.embeddings.create(model=name, input=texts)
+    assert got.usage.prompt_tokens == sum(map(len, want["ids"]))
+    together = [d.embedding for d in got.data]
+    for i in rows:
+        assert cosine(together[i], want["last"][i]) > 0.99999
+        alone = client.embeddings.create(model=name, input=texts[i])
+        assert alone.data[0].embedding == together[i]
+    ids = client.embeddings.create(model=name, input=want["ids"])
+    assert [d.embedding for d in ids.data] == together
+    many = client.embeddings.create(model=name, input=texts[::-1] * 20)
+    assert [d.embedding for d in many.data] == together[::-1] * 20
+    cut = client.embeddings.create(model=name, input=texts[1], dimensions=8)
+    assert len(cut.data[0].embedding) == 8
+    assert cosine(cut.data[0].embedding, want["last"][1][:8]) > 0.99999
+    code, message = refused(server, "/v1/embeddings", {
+        "model": name, "input": "the mill " * 500})
+    assert code == 400 and "truncat" in message
+    code, message = refused(server, "/v1/chat/completions", {
+        "model": name, "messages": [{"role": "user", "content": "hi"}]})
+    assert code == 400 and "/v1/embeddings" in message
+
+
+def test_pooling_of_a_repository(tmp_path):
+    """config.yaml says what a generating model does, and how."""
+    folder = tmp_path / "mean"
+    (folder / "1").mkdir(parents=True)
+    shutil.copy(DATA / "qwen3_embed" / "model.gguf", folder / "1")
+    (folder / "config.yaml").write_text(
+        "task: embed\ntask_options: {pooling: mean}\ncompute_dtype: f32\n"
+        "kv_cache_dtype: f32\n")
+    want = golden(DATA / "qwen3_embed")
+    with start("--model-repository", tmp_path) as server:
+        got = post(server, "/v1/embeddings", {
+            "model": "mean", "input": want["texts"]})
+        for row, vector in zip(got["data"], want["mean"]):
+            assert cosine(row["embedding"], vector) > 0.99999
+
+
+def test_reranking_of_modernbert(server):
+    want = json.loads((DATA / "modernbert_rerank" / "golden.json").read_text())
+    rows = short(want)
+    texts = [want["texts"][i] for i in rows]
+    logits = [want["logits"][i][0] for i in rows]
+    scores = [1 / (1 + math.exp(-x)) for x in logits]
+    got = post(server, "/v1/rerank", {
+        "model": "modernbert_rerank", "query": want["query"],
+        "documents": texts})
+    order = [r["index"] for r in got["results"]]
+    assert order == sorted(range(len(texts)), key=lambda i: -logits[i])
+    for result in got["results"]:
+        assert result["relevance_score"] == pytest.approx(
+            scores[result["index"]], abs=1e-5)
+    got = post(server, "/v1/score", {
+        "model": "modernbert_rerank", "text_1": want["query"],
+        "text_2": texts})
+    assert [d["score"] for d in got["data"]] == pytest.approx(scores, abs=1e-5)
