@@ -201,9 +201,7 @@ StatusOr<Vocabulary> ReadSentenceModel(std::string_view bytes) {
                              " of " + std::to_string(size));
     }
   }
-  out.space_prefix = !prefix             ? SpacePrefix::kNone
-                     : out.model == "t5" ? SpacePrefix::kEachIfLacking
-                                         : SpacePrefix::kEach;
+  out.space_prefix = prefix ? SpacePrefix::kEach : SpacePrefix::kNone;
   if (out.eos_id >= 0) out.eog_ids.push_back(out.eos_id);
   out.add_bos = out.model == "llama" && out.bos_id >= 0;
   return out;
