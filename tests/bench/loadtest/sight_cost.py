@@ -2,9 +2,11 @@
 """What it costs that the server shows itself: tokens/s with metrics beside the
 same binary whose counters do nothing (a preloaded library takes the place of
 prometheus-cpp's updates), and with a capture beside none. Runs take turns in
-pairs; the median of the pairs' ratios is told.
+pairs; the median of the pairs' ratios is told, and that of the CPU time that the
+server took for a token, which other work on the machine changes less.
 
     sight_cost.py [--pairs 8] [--users 16] [--seconds 6] [--only metrics|capture]
+                  [--threads 1]
 
 Needs g++.
 """
@@ -36,13 +38,14 @@ void Histogram::Observe(double) {}
 """
 
 
-def serve(port, env):
+def serve(port, env, threads):
     cache = pathlib.Path(os.environ.get(
         "MILLRACE_CACHE", pathlib.Path.home() / ".cache/millrace"))
     server = subprocess.Popen(
         [REPO / "build/release/bin/millrace", "serve",
          cache / "models/SmolLM2-135M-Instruct.Q4_1.gguf", "--http-port",
-         str(port), "--grpc-port", "-1", "--log-level", "warning"],
+         str(port), "--grpc-port", "-1", "--log-level", "warning",
+         *(["--threads", str(threads)] if threads else [])],
         env={**os.environ, **env})
     for _ in range(600):
         try:
@@ -53,17 +56,27 @@ def serve(port, env):
     sys.exit("the server did not start")
 
 
-def measure(port, options, work, seed):
+def cpu_seconds(process):
+    fields = pathlib.Path(f"/proc/{process.pid}/stat").read_text()
+    fields = fields.rsplit(")", 1)[1].split()
+    return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
+
+
+def measure(port, server, options, work, seed):
+    """Tokens/s, and CPU milliseconds of the server for a token."""
     out = work / "report.json"
+    before = cpu_seconds(server)
     subprocess.run(
         [LOADTEST, "--url", f"http://127.0.0.1:{port}", "--streaming",
          "--concurrency", str(options.users), "--duration",
-         f"{options.seconds}s", "--input-tokens", "32", "--output-tokens", "64",
+         f"{options.seconds}s", "--input-tokens", "32", "--output-tokens", "32",
          "--random-seed", str(seed), "--no-progress", "--json", out],
         check=True, stdout=subprocess.DEVNULL)
     report = json.loads(out.read_text())
     assert report["errors"]["total"] == 0, report["errors"]
-    return report["output_token_throughput"]
+    tokens = report["output_tokens"]["mean"] * report["request_count"]
+    return (report["output_token_throughput"],
+            1000 * (cpu_seconds(server) - before) / tokens)
 
 
 def capture(port, seconds):
@@ -82,11 +95,12 @@ def generated(port):
 
 
 def tell(name, pairs):
-    ratios = [on / off for on, off in pairs]
-    print(f"{name}: {statistics.median(p[0] for p in pairs):.0f} tokens/s, "
-          f"without {statistics.median(p[1] for p in pairs):.0f}; ratio of "
-          f"pairs {statistics.median(ratios):.4f} ({min(ratios):.4f} to "
-          f"{max(ratios):.4f}, {len(pairs)} pairs)", flush=True)
+    for i, what in enumerate(("tokens/s", "ms of CPU time a token")):
+        ratios = [on[i] / off[i] for on, off in pairs]
+        print(f"{name}: {statistics.median(p[0][i] for p in pairs):.3f} {what}, "
+              f"without {statistics.median(p[1][i] for p in pairs):.3f}; ratio "
+              f"of pairs {statistics.median(ratios):.4f} ({min(ratios):.4f} to "
+              f"{max(ratios):.4f}, {len(pairs)} pairs)", flush=True)
 
 
 def main():
@@ -94,6 +108,7 @@ def main():
     parser.add_argument("--pairs", type=int, default=8)
     parser.add_argument("--users", type=int, default=16)
     parser.add_argument("--seconds", type=int, default=6)
+    parser.add_argument("--threads", type=int)
     parser.add_argument("--only", choices=("metrics", "capture"))
     options = parser.parse_args()
     print(subprocess.run(["lscpu"], capture_output=True, text=True).stdout
@@ -103,18 +118,20 @@ def main():
         (work / "nothing.cc").write_text(NOTHING)
         subprocess.run(["g++", "-O2", "-shared", "-fPIC", "-o",
                         work / "nothing.so", work / "nothing.cc"], check=True)
-        servers = [serve(8094, {}),
-                   serve(8095, {"LD_PRELOAD": str(work / "nothing.so")})]
+        nothing = {"LD_PRELOAD": str(work / "nothing.so")}
+        servers = {8094: serve(8094, {}, options.threads),
+                   8095: serve(8095, nothing, options.threads)}
         try:
             for port in (8094, 8095):
-                measure(port, options, work, 0)
+                measure(port, servers[port], options, work, 0)
             assert generated(8094) > 0 and generated(8095) == 0
             if options.only != "capture":
                 pairs = []
                 for i in range(options.pairs):
                     got = {}
                     for port in ((8094, 8095), (8095, 8094))[i % 2]:
-                        got[port] = measure(port, options, work, i + 1)
+                        got[port] = measure(port, servers[port], options, work,
+                                            i + 1)
                     pairs.append((got[8094], got[8095]))
                 tell("metrics", pairs)
             if options.only != "metrics":
@@ -127,13 +144,14 @@ def main():
                         if on:
                             thread.start()
                             time.sleep(0.5)
-                        got[on] = measure(8094, options, work, 100 + i)
+                        got[on] = measure(8094, servers[8094], options, work,
+                                          100 + i)
                         if on:
                             thread.join()
                     pairs.append((got[True], got[False]))
                 tell("capture", pairs)
         finally:
-            for server in servers:
+            for server in servers.values():
                 server.terminate()
                 server.wait()
 
