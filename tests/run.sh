@@ -5,11 +5,13 @@
 #   tests/run.sh [--full]
 #
 #   release   all suites, lint, and tests/e2e against the real binary
-#   asan      ASan + UBSan on the suites labelled fast   (--full: on all)
+#   asan      ASan + UBSan on the suites labelled fast   (--full: on all),
+#             then each fuzzer for 10 s on its corpus     (--full: 120 s)
 #   tsan      TSan on the suites labelled tsan           (--full: on all)
-#   fuzz      each fuzzer for 10 s on its corpus         (--full: 120 s)
 #
-# Results stay in build/results; a finding of a fuzzer in build/fuzz/findings.
+# One build by clang serves both: suites and fuzzers link the same objects.
+#
+# Results stay in build/results; a finding of a fuzzer in build/asan/findings.
 set -uo pipefail
 
 repo=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
@@ -18,7 +20,7 @@ full=false
 case ${1:-} in
   "") ;;
   --full) full=true ;;
-  -h | --help) sed -n '2,12s/^# \{0,1\}//p' "$0"; exit 0 ;;
+  -h | --help) sed -n '2,14s/^# \{0,1\}//p' "$0"; exit 0 ;;
   *) echo "run.sh: there is no option $1; see --help" >&2; exit 2 ;;
 esac
 
@@ -68,7 +70,7 @@ default_model() {
   return 1
 }
 
-# build PRESET TARGET
+# build PRESET TARGETS...
 build() {
   local log=$results/configure-$1.log
   if ! cmake --preset "$1" -DMILLRACE_TESTS=ON >"$log" 2>&1; then
@@ -76,7 +78,7 @@ build() {
     return 1
   fi
   grep -E '^-- (oneDNN|CUDA|Tests):' "$log"
-  cmake --build "build/$1" --target "$2" -j "$(nproc)"
+  cmake --build "build/$1" -j "$(nproc)" --target "${@:2}"
 }
 
 # A suite is judged by its verdicts, case by case, not as a step.
@@ -97,7 +99,7 @@ end_to_end() {
   printf '\n== e2e\n'
   mkdir -p "$results/e2e"
   MILLRACE_BINARY=$repo/build/release/bin/millrace \
-    timeout 1200 "$venv/bin/python" -B -m pytest tests/e2e -p no:cacheprovider -q \
+    timeout 1800 "$venv/bin/python" -B -m pytest tests/e2e -p no:cacheprovider -q \
     --junitxml "$results/e2e/pytest.xml"
   # 0 and 1 are told by the verdicts; anything else is pytest's own trouble.
   [ $? -le 1 ] || printf 'e2e: pytest could not run\tfailed\n' >>"$results/steps.tsv"
@@ -106,13 +108,13 @@ end_to_end() {
 
 # fuzz NAME SECONDS: seeds are read from tests/fuzz/corpus, news stay in build.
 fuzz() {
-  local news=build/fuzz/corpus/$1 seeds=tests/fuzz/corpus/$1 dict=tests/fuzz/$1.dict
+  local news=build/asan/corpus/$1 seeds=tests/fuzz/corpus/$1 dict=tests/fuzz/$1.dict
   local log=$results/fuzz-$1.log options=()
-  mkdir -p "$news" build/fuzz/findings
+  mkdir -p "$news" build/asan/findings
   [ -d "$seeds" ] || seeds=
   [ -e "$dict" ] && options+=("-dict=$dict")
-  if "build/fuzz/bin/$1" -max_total_time="$2" -timeout=10 -rss_limit_mb=2048 \
-    -artifact_prefix="build/fuzz/findings/$1-" "${options[@]}" \
+  if "build/asan/bin/$1" -max_total_time="$2" -timeout=10 -rss_limit_mb=2048 \
+    -artifact_prefix="build/asan/findings/$1-" "${options[@]}" \
     "$news" ${seeds:+"$seeds"} >"$log" 2>&1; then
     tail -n 1 "$log"
     return
@@ -134,13 +136,12 @@ asan_label=fast tsan_label=tsan fuzz_seconds=10
 if $full; then asan_label='' tsan_label='' fuzz_seconds=120; fi
 
 export UBSAN_OPTIONS=print_stacktrace=1
-step "build asan" build asan "tests_${asan_label:-all}" &&
+if step "build asan" build asan "tests_${asan_label:-all}" fuzzers; then
   suite asan ${asan_label:+"$asan_label"}
-step "build tsan" build tsan "tests_${tsan_label:-all}" &&
-  suite tsan ${tsan_label:+"$tsan_label"}
-if step "build fuzz" build fuzz fuzzers; then
   while read -r fuzzer; do
     [ -z "$fuzzer" ] || step "fuzz $fuzzer" fuzz "$fuzzer" "$fuzz_seconds"
-  done <build/fuzz/fuzzers.txt
+  done <build/asan/fuzzers.txt
 fi
+step "build tsan" build tsan "tests_${tsan_label:-all}" &&
+  suite tsan ${tsan_label:+"$tsan_label"}
 finish

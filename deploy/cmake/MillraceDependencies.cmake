@@ -23,7 +23,7 @@ endif()
 
 # oneDNN 3.2 stands in the cache, put there by deploy/install_deps.sh; another
 # build of version 3 is taken by -Ddnnl_DIR=.
-if(NOT MILLRACE_FUZZ AND NOT MILLRACE_SANITIZE MATCHES thread)
+if(NOT MILLRACE_SANITIZE MATCHES thread)
   find_package(dnnl 3.2 CONFIG QUIET
                PATHS ${millrace_cache}/deps/onednn-2023.2.0 NO_DEFAULT_PATH)
   if(dnnl_FOUND)
@@ -57,8 +57,8 @@ elseif(MILLRACE_STRUCTURED AND NOT millrace_xgrammar_found)
     "xgrammar is not in ${MILLRACE_XGRAMMAR_PREFIX}. Run deploy/install_deps.sh "
     "to fetch it, or build without it: -DMILLRACE_STRUCTURED=OFF.")
 endif()
-# The fuzzers' compiler and ThreadSanitizer see code that is built here only.
-if(MILLRACE_FUZZ OR MILLRACE_SANITIZE MATCHES thread)
+# ThreadSanitizer sees code that is built here only.
+if(MILLRACE_SANITIZE MATCHES thread)
   set(MILLRACE_STRUCTURED OFF)
 endif()
 if(MILLRACE_STRUCTURED)
