@@ -50,7 +50,7 @@ struct HttpServices {
   const CoreAllocator* cores = nullptr;        // may be null
   torchserve::Registry* torchserve = nullptr;  // null: another profile
   torchserve::Management* torchserve_management = nullptr;  // likewise
-  torchserve::Tokens* torchserve_tokens = nullptr;  // null: no key file
+  torchserve::Tokens* torchserve_tokens = nullptr;          // null: no key file
   const Clock* clock = &Clock::Real();
 };
 

@@ -30,6 +30,7 @@ WALLS = [
                       "server/tracing/", "server/*",
                       "handlers/", "models/tensor/", "config/"]),
     ("server/grpc/", ["server/grpc/", "server/lifecycle/",
+                      "server/torchserve/",
                       "server/tracing/", "server/*",
                       "handlers/", "models/tensor/", "config/"]),
     ("handlers/", ["handlers/", "scheduler/request.h",
