@@ -10,8 +10,12 @@
 #include <utility>
 
 #include <yaml-cpp/yaml.h>
+#include <nlohmann/json.hpp>
 
+#include "config/base/json.h"
 #include "config/base/nearest.h"
+#include "config/ensemble_settings.h"
+#include "config/external_settings.h"
 #include "config/find_setting.h"
 #include "config/task_settings.h"
 #include "config/values.h"
@@ -19,11 +23,36 @@
 namespace millrace::config {
 namespace {
 
-constexpr std::string_view kOwnKeys[] = {
-    "version_policy",    "version_labels", "default_model_filename",
-    "served_model_name", "task",           "task_options"};
+constexpr std::string_view kOwnKeys[] = {"version_policy",
+                                         "version_labels",
+                                         "default_model_filename",
+                                         "served_model_name",
+                                         "task",
+                                         "task_options",
+                                         "ensemble",
+                                         "sequence_batching",
+                                         "external"};
 constexpr int64_t kMaxVersion = 999'999'999'999'999'999;
 constexpr size_t kMaxLabels = 100;
+
+// Scalars as strings, which readers of protocol buffers turn into what they
+// want.
+std::string JsonText(const YAML::Node& node) {
+  if (node.IsScalar()) return DumpJson(node.Scalar());
+  std::string text;
+  if (node.IsMap()) {
+    for (const auto& entry : node) {
+      text += (text.empty() ? "" : ",") +
+              DumpJson(entry.first.as<std::string>()) + ":" +
+              JsonText(entry.second);
+    }
+    return "{" + text + "}";
+  }
+  for (const auto& each : node) {
+    text += (text.empty() ? "" : ",") + JsonText(each);
+  }
+  return node.IsSequence() ? "[" + text + "]" : "null";
+}
 
 class Reader {
  public:
@@ -65,6 +94,25 @@ class Reader {
     if (key == "version_labels") return ReadLabels(value);
     if (key == "task_options") {
       task_options_ = value;
+      return OkStatus();
+    }
+    if (key == "sequence_batching") {
+      file_.sequence_batching = JsonText(value);
+      file_.fingerprint += key + "=" + file_.sequence_batching + "\n";
+      return OkStatus();
+    }
+    if (key == "external") {
+      ASSIGN_OR_RETURN(ExternalSettings external, ReadExternal(value));
+      file_.pipeline.external =
+          std::make_shared<const ExternalSettings>(std::move(external));
+      file_.fingerprint += "external=" + YAML::Dump(value) + "\n";
+      return OkStatus();
+    }
+    if (key == "ensemble") {
+      ASSIGN_OR_RETURN(EnsembleSettings ensemble, ReadEnsemble(value));
+      file_.pipeline.ensemble =
+          std::make_shared<const EnsembleSettings>(std::move(ensemble));
+      file_.fingerprint += "ensemble=" + YAML::Dump(value) + "\n";
       return OkStatus();
     }
     // Triton's spelling: {enable: true}.

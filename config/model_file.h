@@ -8,6 +8,7 @@
 //   default_model_filename: net.onnx
 //   task: classify                 # config/task_settings.h
 //   task_options: {labels: index_to_name.json}
+//   ensemble: {steps: [...]}       # config/ensemble_settings.h
 //
 // A label stands where a version's number stands in requests
 // (/v2/models/m/versions/stable/infer), as with TensorFlow Serving.
@@ -19,6 +20,7 @@
 #include <vector>
 
 #include "config/base/status.h"
+#include "config/pipeline_settings.h"
 #include "config/schema.h"
 
 namespace millrace::config {
@@ -31,6 +33,10 @@ struct VersionPolicy {
 
 struct ModelFile {
   ModelSettings settings;
+  PipelineSettings pipeline = {};
+  // Triton's sequence_batching as JSON; empty: none. Read where the format of
+  // config.pbtxt is known.
+  std::string sequence_batching = {};
   VersionPolicy version_policy = {};
   std::map<std::string, std::string> version_labels = {};  // label → version
   std::string default_model_filename = {};

@@ -5,37 +5,15 @@
 
 #include <algorithm>
 #include <chrono>
-#include <optional>
-#include <string_view>
 #include <utility>
 #include <vector>
+
+#include "handlers/named_tensors.h"
 
 namespace millrace::handlers {
 namespace {
 
 using models::TensorSpec;
-
-constexpr size_t kMostShown = 16;
-
-// "x FP32 [batch, 3], mask BOOL [batch]", for messages.
-std::string ListText(const std::vector<TensorSpec>& specs) {
-  std::string text;
-  for (size_t i = 0; i < specs.size() && i < kMostShown; ++i) {
-    text += (i > 0 ? ", " : "") + specs[i].name + " " + specs[i].text;
-  }
-  if (specs.size() > kMostShown) {
-    text += " and " + std::to_string(specs.size() - kMostShown) + " more";
-  }
-  return specs.empty() ? "none" : text;
-}
-
-std::optional<size_t> Find(const std::vector<TensorSpec>& specs,
-                           std::string_view name) {
-  for (size_t i = 0; i < specs.size(); ++i) {
-    if (specs[i].name == name) return i;
-  }
-  return std::nullopt;
-}
 
 class GraphHandler final : public TensorHandler {
  public:
@@ -66,8 +44,10 @@ class GraphHandler final : public TensorHandler {
     ASSIGN_OR_RETURN(scheduler::Reservation place,
                      parts_.batcher->Reserve(deadline));
     scheduler::BatchTask task;
-    ASSIGN_OR_RETURN(task.inputs, InOrder(std::move(request.inputs)));
-    ASSIGN_OR_RETURN(std::vector<size_t> wanted, Wanted(request.outputs));
+    ASSIGN_OR_RETURN(task.inputs, InputsInOrder(std::move(request.inputs),
+                                                inputs(), parts_.model));
+    ASSIGN_OR_RETURN(std::vector<size_t> wanted,
+                     OutputsWanted(request.outputs, outputs(), parts_.model));
     task.deadline = deadline;
     if (TimeoutIsOfQueue()) {
       task.queue_timeout =
@@ -94,65 +74,6 @@ class GraphHandler final : public TensorHandler {
       });
     };
     return parts_.batcher->Submit(std::move(place), std::move(task));
-  }
-
-  StatusOr<std::vector<models::Tensor>> InOrder(
-      std::vector<NamedTensor> given) const {
-    const std::vector<TensorSpec>& specs = inputs();
-    std::vector<models::Tensor> ordered(specs.size());
-    std::vector<bool> filled(specs.size());
-    for (NamedTensor& input : given) {
-      const std::optional<size_t> at = Find(specs, input.name);
-      if (!at) {
-        return InvalidArgument("input '" + input.name +
-                               "' is not one of model '" + parts_.model +
-                               "', which takes " + ListText(specs))
-            .At(input.name);
-      }
-      if (filled[*at]) {
-        return InvalidArgument("input '" + input.name +
-                               "' is given twice; give it once")
-            .At(input.name);
-      }
-      filled[*at] = true;
-      ordered[*at] = std::move(input.tensor);
-    }
-    for (size_t i = 0; i < specs.size(); ++i) {
-      if (filled[i]) continue;
-      return InvalidArgument("input '" + specs[i].name +
-                             "' is missing; model '" + parts_.model +
-                             "' takes " + ListText(specs))
-          .At(specs[i].name);
-    }
-    return ordered;
-  }
-
-  // Ports of the outputs asked for, in the order of the request.
-  StatusOr<std::vector<size_t>> Wanted(
-      const std::vector<std::string>& names) const {
-    const std::vector<TensorSpec>& specs = outputs();
-    std::vector<size_t> wanted;
-    std::vector<bool> taken(specs.size());
-    for (const std::string& name : names) {
-      const std::optional<size_t> at = Find(specs, name);
-      if (!at) {
-        return InvalidArgument("output '" + name + "' is not one of model '" +
-                               parts_.model + "', which gives " +
-                               ListText(specs))
-            .At(name);
-      }
-      if (taken[*at]) {
-        return InvalidArgument("output '" + name +
-                               "' is asked for twice; ask once")
-            .At(name);
-      }
-      taken[*at] = true;
-      wanted.push_back(*at);
-    }
-    for (size_t i = 0; names.empty() && i < specs.size(); ++i) {
-      wanted.push_back(i);
-    }
-    return wanted;
   }
 
   TensorResponse ResponseOf(scheduler::BatchResult& result,

@@ -69,6 +69,13 @@ install(DIRECTORY ${CMAKE_SOURCE_DIR}/config/examples
         ${CMAKE_SOURCE_DIR}/deploy/observability
         DESTINATION ${doc_dir} COMPONENT program)
 
+# Bases of external handlers, where the program looks for them.
+install(FILES ${CMAKE_SOURCE_DIR}/handlers/external/python/millrace_handler.py
+        ${CMAKE_SOURCE_DIR}/handlers/external/python/millrace_torchserve.py
+        ${CMAKE_SOURCE_DIR}/handlers/external/cpp/millrace_handler.h
+        ${CMAKE_SOURCE_DIR}/handlers/external/proto/handler.proto
+        DESTINATION share/millrace/handlers COMPONENT program)
+
 # Versions and licences of all that the program is linked with.
 find_package(Python3 REQUIRED COMPONENTS Interpreter)
 install(CODE "

@@ -1,0 +1,30 @@
+// What a model of a repository is beside its own file, as its configuration
+// declares it; all null for a plain model. Shared by copies; never changed.
+#pragma once
+
+#include <memory>
+
+namespace millrace::config {
+
+struct EnsembleSettings;  // ensemble_settings.h
+struct ExternalSettings;  // external_settings.h
+struct SequenceSettings;  // sequence_settings.h
+struct TrafficSettings;   // traffic_settings.h
+
+struct PipelineSettings {
+  // A graph of other models.
+  std::shared_ptr<const EnsembleSettings> ensemble = {};
+  // Keeps a state for each sequence of requests.
+  std::shared_ptr<const SequenceSettings> sequences = {};
+  // A process of its own.
+  std::shared_ptr<const ExternalSettings> external = {};
+  // Shares its requests among its versions.
+  std::shared_ptr<const TrafficSettings> traffic = {};
+
+  // Whether it computes on cores of this process.
+  bool needs_cores() const {
+    return ensemble == nullptr && external == nullptr;
+  }
+};
+
+}  // namespace millrace::config

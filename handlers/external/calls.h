@@ -1,0 +1,53 @@
+// What an external handler asks of other models while it works on a request.
+// They are started at once; what they answer waits here until the thread of the
+// process takes it, which `wake` tells. So no model waits for another's thread.
+//
+// One thread, but for the answers of models.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <set>
+#include <stop_token>
+#include <string>
+#include <vector>
+
+#include "config/base/clock.h"
+#include "config/base/status.h"
+#include "handlers/model_lender.h"
+
+namespace millrace::handler {
+class Message;
+}
+
+namespace millrace::handlers {
+
+class ModelCalls {
+ public:
+  // `model` makes the calls; `lender` outlives them.
+  ModelCalls(std::string model, ModelLender* lender);
+  ~ModelCalls();
+
+  // An error is the handler's fault and ends it; what a call itself fails with
+  // is its result.
+  Status Start(const handler::Message& call, Clock::Time deadline,
+               std::stop_token stop);
+  // RESULT messages of calls that have ended. Results of calls that were
+  // forgotten are left out.
+  std::vector<handler::Message> TakeResults();
+  // The request that they were for is over.
+  void Forget() { under_way_.clear(); }
+
+  int wake() const;  // readable when a result is there
+
+ private:
+  struct Inbox;
+
+  const std::string model_;
+  ModelLender* const lender_;
+  std::set<uint64_t> under_way_;  // ids
+  // Outlives this where a model answers late.
+  const std::shared_ptr<Inbox> inbox_;
+};
+
+}  // namespace millrace::handlers

@@ -1,0 +1,232 @@
+#include "handlers/external/external.h"
+
+#include <algorithm>
+#include <chrono>
+#include <cstring>
+#include <nlohmann/json.hpp>
+#include <utility>
+
+#include "config/base/json.h"
+#include "handlers/named_tensors.h"
+
+namespace millrace::handlers {
+namespace {
+
+using Json = nlohmann::ordered_json;
+
+// What the request says beside its tensors.
+std::string ParametersOf(const SequencePlace& place) {
+  Json parameters = Json::object();
+  if (const auto* number = std::get_if<uint64_t>(&place.id)) {
+    if (*number != 0) parameters["sequence_id"] = *number;
+  } else if (const auto& text = std::get<std::string>(place.id);
+             !text.empty()) {
+    parameters["sequence_id"] = text;
+  }
+  if (place.start) parameters["sequence_start"] = true;
+  if (place.end) parameters["sequence_end"] = true;
+  return parameters.empty() ? std::string() : DumpJson(parameters);
+}
+
+StatusOr<TaskResponse> ResultsOf(StatusOr<TensorResponse> response) {
+  RETURN_IF_ERROR(response.status());
+  TaskResponse results;
+  for (const NamedTensor& output : response->outputs) {
+    if (output.tensor.dtype() != models::DType::kU8) {
+      return Internal("the handler answered with '" + output.name +
+                      "', which is no UINT8 tensor of bytes")
+          .Because("handler_error");
+    }
+    results.results.emplace_back(
+        reinterpret_cast<const char*>(output.tensor.bytes()),
+        static_cast<size_t>(output.tensor.num_bytes()));
+    if (output.name.find('/') != std::string::npos) {  // "image/png"
+      results.content_type = output.name;
+    }
+  }
+  return results;
+}
+
+}  // namespace
+
+ExternalHandler::ExternalHandler(ExternalParts parts)
+    : parts_(std::move(parts)), queue_(parts_.max_waiting) {}
+
+ExternalHandler::~ExternalHandler() { Close(); }
+
+StatusOr<std::unique_ptr<ExternalHandler>> ExternalHandler::Create(
+    ExternalParts parts) {
+  std::unique_ptr<ExternalHandler> handler(
+      new ExternalHandler(std::move(parts)));
+  const ExternalParts& of = handler->parts_;
+  InstanceParts instance{.model = of.model,
+                         .version = of.version,
+                         .folder = of.folder,
+                         .handlers_path = of.handlers_path,
+                         .settings = of.settings.get(),
+                         .queue = &handler->queue_,
+                         .lender = of.lender,
+                         .clock = of.clock,
+                         .restarts = {},
+                         .resident_bytes = {}};
+  if (of.registry != nullptr) {
+    instance.restarts = of.registry->AddCounter(
+        "millrace_external_restarts_total",
+        "Processes of an external handler that ended and were started again.",
+        {{"model", of.model}, {"version", of.version}});
+  }
+  for (int i = 0; i < of.num_instances; ++i) {
+    if (of.registry != nullptr) {
+      instance.resident_bytes = of.registry->AddGauge(
+          "millrace_external_resident_bytes",
+          "Bytes that the process of an external handler has in memory; it is "
+          "ended beyond memory_limit.",
+          {{"model", of.model},
+           {"version", of.version},
+           {"instance", std::to_string(i)}});
+    }
+    handler->instances_.push_back(ExternalInstance::Start(instance, i));
+  }
+  for (const auto& each : handler->instances_) {
+    StatusOr<HandlerPorts> ports = each->AwaitReady();
+    RETURN_IF_ERROR(ports.status());
+    handler->ports_ = *std::move(ports);
+  }
+  return handler;
+}
+
+void ExternalHandler::Close() {
+  queue_.Close(Unavailable("the handler is leaving and takes no new requests")
+                   .Because("draining")
+                   .RetryAfterMs(1000));
+}
+
+Status ExternalHandler::Ready() const {
+  Status status = OkStatus();
+  for (const auto& each : instances_) {
+    status = each->Ready();
+    if (status.ok()) return status;
+  }
+  return status;
+}
+
+Status ExternalHandler::HasPlace() const {
+  RETURN_IF_ERROR(Ready());
+  return queue_.Check();
+}
+
+void ExternalHandler::StartAt(SequencePlace place, TensorRequest request,
+                              TensorHandler::Done done, std::stop_token stop) {
+  const Status status = TryStart(place, request, done, std::move(stop));
+  if (!status.ok()) done(status);
+}
+
+Status ExternalHandler::TryStart(const SequencePlace& place,
+                                 TensorRequest& request,
+                                 const TensorHandler::Done& done,
+                                 std::stop_token stop) {
+  ExternalJob job;
+  job.parameters = ParametersOf(place);
+  if (!ports_.inputs.empty()) {
+    ASSIGN_OR_RETURN(
+        std::vector<models::Tensor> ordered,
+        InputsInOrder(std::move(request.inputs), ports_.inputs, parts_.model));
+    for (size_t i = 0; i < ordered.size(); ++i) {
+      RETURN_IF_ERROR(CheckFits(ports_.inputs[i], ordered[i], parts_.model));
+      job.inputs.push_back({ports_.inputs[i].name, std::move(ordered[i])});
+    }
+  } else {
+    job.inputs = std::move(request.inputs);
+  }
+  if (!ports_.outputs.empty()) {
+    RETURN_IF_ERROR(
+        OutputsWanted(request.outputs, ports_.outputs, parts_.model).status());
+  }
+  job.outputs = std::move(request.outputs);
+  job.deadline = request.deadline;
+  constexpr auto kYear = std::chrono::hours(24 * 365);
+  if (request.timeout && *request.timeout < kYear) {
+    job.deadline = std::min(
+        job.deadline, parts_.clock->Now() + Clock::Duration(*request.timeout));
+  }
+  job.stop = std::move(stop);
+  return Submit(std::move(job), done);
+}
+
+void ExternalHandler::Start(TaskRequest request, TaskHandler::Done done,
+                            std::stop_token stop) {
+  ExternalJob job;
+  Json parameters =
+      request.parameters != nullptr ? *request.parameters : Json::object();
+  parameters["task"] = true;
+  for (const TaskPart& part : request.parts) {
+    parameters["content_types"].push_back(part.content_type);
+    NamedTensor tensor{
+        part.name.empty() ? "data" : part.name,
+        models::Tensor::From<char>(models::DType::kU8,
+                                   {static_cast<int64_t>(part.bytes.size())},
+                                   std::span<const char>(part.bytes))};
+    job.inputs.push_back(std::move(tensor));
+  }
+  job.parameters = DumpJson(parameters);
+  job.deadline = request.deadline;
+  job.stop = std::move(stop);
+  const Status status =
+      Submit(std::move(job), [done](StatusOr<TensorResponse> response) {
+        done(ResultsOf(std::move(response)));
+      });
+  if (!status.ok()) done(status);
+}
+
+Status ExternalHandler::Submit(ExternalJob job, TensorHandler::Done done) {
+  RETURN_IF_ERROR(HasPlace());
+  job.submitted = parts_.clock->Now();
+  job.done = [this, done = std::move(done),
+              submitted = job.submitted](StatusOr<TensorResponse> response) {
+    // Shared because tasks of the pool can be copied.
+    const auto held =
+        std::make_shared<StatusOr<TensorResponse>>(std::move(response));
+    Count(*held, parts_.clock->Now() - submitted);
+    parts_.pool->Continue([done, held] { done(std::move(*held)); });
+  };
+  {
+    MutexLock lock(mu_);
+    ++in_flight_;
+  }
+  const Status pushed = queue_.Push(std::move(job));
+  if (pushed.ok()) return pushed;
+  MutexLock lock(mu_);
+  --in_flight_;
+  return pushed;
+}
+
+void ExternalHandler::Count(const StatusOr<TensorResponse>& response,
+                            Clock::Duration took) {
+  MutexLock lock(mu_);
+  --in_flight_;
+  if (!response.ok()) {
+    ++counts_.num_failure;
+    counts_.failure_time += took;
+    return;
+  }
+  counts_.last_inference_ms =
+      std::chrono::duration_cast<std::chrono::milliseconds>(
+          std::chrono::system_clock::now().time_since_epoch())
+          .count();
+  ++counts_.num_success;
+  counts_.success_time += took;
+  counts_.queue += response->batch.queue;
+  counts_.compute += response->batch.compute_infer;
+}
+
+ExternalCounts ExternalHandler::counts() const {
+  MutexLock lock(mu_);
+  return counts_;
+}
+
+int64_t ExternalHandler::in_flight() const {
+  MutexLock lock(mu_);
+  return in_flight_;
+}
+
+}  // namespace millrace::handlers

@@ -1,0 +1,39 @@
+// How a model calls another one of the same server: an ensemble its steps, an
+// external handler what it asks for.
+//
+//   ASSIGN_OR_RETURN(LentModel lent, lender->Lend("classify", ""));
+//   lent.handler->Start(...);                    // keep `lent` until the end
+//
+// Thread-safe.
+#pragma once
+
+#include <memory>
+#include <string>
+
+#include "config/base/status.h"
+#include "handlers/handler.h"
+
+namespace millrace::handlers {
+
+struct LentModel {
+  TensorHandler* handler = nullptr;
+  // The model stays while this is held. Not to be let go of on the model's own
+  // thread, which must not be the one to unload it.
+  std::shared_ptr<const void> hold;
+  int depth = 0;  // 0: calls no other model
+};
+
+class ModelLender {
+ public:
+  virtual ~ModelLender() = default;
+  // `version` empty: the latest. Errors as those of a request of that model.
+  // `caller` is the model that calls: two that call each other could wait for
+  // each other forever, so the second of them is refused.
+  virtual StatusOr<LentModel> Lend(const std::string& caller,
+                                   const std::string& name,
+                                   const std::string& version) = 0;
+  // That model is loaded anew: what it called before counts no more.
+  virtual void Forget(const std::string& caller) = 0;
+};
+
+}  // namespace millrace::handlers
