@@ -33,7 +33,9 @@
 #include "server/lifecycle/load.h"
 #include "server/lifecycle/load_progress.h"
 #include "server/lifecycle/model_directory.h"
+#include "server/lifecycle/pipeline_source.h"
 #include "server/lifecycle/repository.h"
+#include "server/lifecycle/repository_lender.h"
 #include "server/protocol_state.h"
 #include "server/tls.h"
 #include "server/tracing/capture.h"
@@ -158,9 +160,15 @@ StatusOr<std::vector<std::string>> ModelsOfTheStart(
 // A model of a repository may ask for others when its configuration is read.
 StatusOr<std::vector<CoreRequest>> CoresWanted(
     const std::vector<std::string>& names, const config::Settings& settings,
-    const CoreAllocator& cores) {
+    const CoreAllocator& cores, ModelSource* source) {
+  const auto* pipelines = dynamic_cast<const PipelineSource*>(source);
   std::vector<CoreRequest> requests;
   for (const std::string& name : names) {
+    if (pipelines != nullptr) {
+      // What is wrong with it, its load tells.
+      static_cast<void>(source->Find(name, {}).ok());
+      if (!pipelines->PipelineOf(name).needs_cores()) continue;
+    }
     config::ModelSettings of_name{.name = name, .common = settings.common};
     for (const config::ModelSettings& model : settings.models) {
       if (config::ModelId(model) == name) of_name.common = model.common;
@@ -199,6 +207,7 @@ struct App::Parts {
   std::unique_ptr<torchserve::Registry> torchserve;    // null: another profile
   std::unique_ptr<torchserve::Tokens> tokens;          // null: no key file
   std::unique_ptr<torchserve::Management> management;  // null: as torchserve
+  RepositoryLender lender;                             // of the repository
   std::unique_ptr<Repository> repository;
   std::optional<ProtocolState> state;  // once the log is set up
   std::unique_ptr<Capturer> capturer;
@@ -277,12 +286,14 @@ StatusOr<std::unique_ptr<App>> App::Start(const config::Settings& settings,
     ASSIGN_OR_RETURN(source, SourceOf(settings));
     ASSIGN_OR_RETURN(at_start, ModelsOfTheStart(settings.server, source.get()));
   }
-  ASSIGN_OR_RETURN(const std::vector<CoreRequest> cores_wanted,
-                   CoresWanted(at_start, settings, *parts->cores));
+  ASSIGN_OR_RETURN(
+      const std::vector<CoreRequest> cores_wanted,
+      CoresWanted(at_start, settings, *parts->cores, source.get()));
   parts->cores->Reserve(cores_wanted);
   const std::string& mode = settings.server.model_control_mode;
   const bool polls =
       mode == "poll" && !settings.server.model_repository.empty();
+  ModelSource* const models = source.get();  // the repository's
   parts->repository = std::make_unique<Repository>(
       std::move(source),
       std::make_unique<ServableLoader>(
@@ -290,6 +301,8 @@ StatusOr<std::unique_ptr<App>> App::Start(const config::Settings& settings,
                       .topology = &topology,
                       .memory_limit_bytes = topology.memory_limit_bytes(),
                       .pool = parts->pool.get(),
+                      .lender = &parts->lender,
+                      .pipelines = dynamic_cast<const PipelineSource*>(models),
                       .metrics = &parts->metrics,
                       .progress = &parts->progress,
                       .timeline = &parts->timeline}),
@@ -299,6 +312,7 @@ StatusOr<std::unique_ptr<App>> App::Start(const config::Settings& settings,
           .poll_interval = std::chrono::milliseconds(
               polls ? settings.server.repository_poll_ms : 0),
           .progress = &parts->progress});
+  parts->lender.Bind(parts->repository.get(), models);
   if (parts->torchserve != nullptr) {
     parts->management = std::make_unique<torchserve::Management>(
         parts->torchserve.get(), parts->repository.get());

@@ -385,6 +385,7 @@ Status EnsembleHandler::TryStart(TensorRequest& request, const Done& done,
 }
 
 Status EnsembleHandler::HasPlace() const {
+  RETURN_IF_ERROR(Ready());
   for (const EnsemblePlan::Step& step : plan_->steps) {
     ASSIGN_OR_RETURN(
         const LentModel lent,

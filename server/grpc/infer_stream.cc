@@ -226,8 +226,8 @@ class InferStream final : public ::grpc::ServerBidiReactor<Request, Response>,
     tensors.request.deadline = info_.deadline;
     tensors.request.priority = PriorityOf(info_, tensors.request.priority);
     tensors.request.trace = call->trace;
-    handler->Start(
-        std::move(tensors.request),
+    handlers::StartInSequence(
+        handler, std::move(tensors.sequence), std::move(tensors.request),
         [self = shared_from_this(), call,
          batch_statistics = tensors.batch_statistics,
          forms = std::move(tensors.forms)](

@@ -125,8 +125,8 @@ class UnaryInfer final : public ::grpc::ServerUnaryReactor,
     // within Start nor on the model's own thread.
     const auto held =
         std::make_shared<std::optional<ModelHandle>>(std::move(model));
-    handler->Start(
-        std::move(call.request),
+    handlers::StartInSequence(
+        handler, std::move(call.sequence), std::move(call.request),
         [self = shared_from_this(), held, starter = std::this_thread::get_id(),
          batch_statistics = call.batch_statistics,
          forms =

@@ -14,6 +14,7 @@
 #include "server/grpc/repository_calls.h"
 #include "server/grpc/state_calls.h"
 #include "server/grpc/tensor_codec.h"
+#include "server/lifecycle/composite.h"
 #include "server/version.h"
 
 namespace millrace::server {
@@ -61,8 +62,9 @@ class OipService final
       const inference::ModelReadyRequest* request,
       inference::ModelReadyResponse* response) override {
     return Answer(GrpcRoute::kModelReady, context, [&] {
-      response->set_ready(
-          parts_.repository->Borrow(request->name(), request->version()).ok());
+      const auto model =
+          parts_.repository->Borrow(request->name(), request->version());
+      response->set_ready(model.ok() && ReadyOf(**model).ok());
       return OkStatus();
     });
   }

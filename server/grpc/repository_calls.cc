@@ -97,6 +97,7 @@ void StartLoad(Repository* repository,
 void StartUnload(Repository* repository,
                  const inference::RepositoryModelUnloadRequest& request,
                  Repository::Done done) {
+  bool with_members = false;
   for (const auto& [name, value] : request.parameters()) {
     if (Status status = CheckUnloadParameter(name); !status.ok()) {
       return done(std::move(status));
@@ -104,8 +105,10 @@ void StartUnload(Repository* repository,
     if (!value.has_bool_param()) {
       return done(InvalidArgument(name + " must be a bool_param").At(name));
     }
+    with_members = value.bool_param();
   }
-  repository->RequestUnload(request.model_name(), std::move(done));
+  RequestUnload(repository, request.model_name(), with_members,
+                std::move(done));
 }
 
 }  // namespace millrace::server

@@ -182,6 +182,31 @@ void EncodeClasses(const Classes& classes, bool raw,
   }
 }
 
+Status ReadSequence(const Parameters& parameters,
+                    handlers::SequencePlace& sequence) {
+  using inference::InferParameter;
+  if (const auto id = parameters.find("sequence_id");
+      id != parameters.end() &&
+      id->second.parameter_choice_case() == InferParameter::kStringParam) {
+    sequence.id = id->second.string_param();
+  } else {
+    ASSIGN_OR_RETURN(const auto number, ReadWhole(parameters, "sequence_id"));
+    sequence.id = number.value_or(0);
+  }
+  for (const auto& [name, flag] : {std::pair("sequence_start", &sequence.start),
+                                   std::pair("sequence_end", &sequence.end)}) {
+    const auto found = parameters.find(name);
+    if (found == parameters.end()) continue;
+    if (found->second.parameter_choice_case() != InferParameter::kBoolParam) {
+      return InvalidArgument(std::string("parameter '") + name +
+                             "' is not a bool")
+          .At(name);
+    }
+    *flag = found->second.bool_param();
+  }
+  return OkStatus();
+}
+
 // Those without a meaning here are left alone.
 Status ReadParameters(const inference::ModelInferRequest& request,
                       TensorCall& call) {
@@ -215,7 +240,7 @@ Status ReadParameters(const inference::ModelInferRequest& request,
     }
     call.batch_statistics = found->second.bool_param();
   }
-  return OkStatus();
+  return ReadSequence(parameters, call.sequence);
 }
 
 }  // namespace

@@ -6,6 +6,7 @@
 
 #include "config/base/status.h"
 #include "handlers/handler.h"
+#include "handlers/sequences/sequence_place.h"
 #include "server/output_form.h"
 
 namespace inference {
@@ -18,7 +19,8 @@ namespace millrace::server {
 
 struct TensorCall {
   handlers::TensorRequest request;  // but for deadline and trace
-  bool raw = true;                  // form of request and response
+  handlers::SequencePlace sequence = {};
+  bool raw = true;  // form of request and response
   // The response tells its batch and where its time went.
   bool batch_statistics = false;
   OutputForms forms;

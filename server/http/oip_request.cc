@@ -242,6 +242,27 @@ class BodyReader {
     ASSIGN_OR_RETURN(const auto batch_statistics,
                      handlers::ReadBool(*parameters, "batch_statistics"));
     body.batch_statistics = batch_statistics.value_or(false);
+    return ReadSequence(*parameters, body.sequence);
+  }
+
+  static Status ReadSequence(const Json& parameters,
+                             handlers::SequencePlace& sequence) {
+    if (const Json* id = FindField(parameters, "sequence_id");
+        id != nullptr && id->is_string()) {
+      sequence.id = id->get<std::string>();
+    } else if (id != nullptr && id->is_number_integer() &&
+               (id->is_number_unsigned() || id->get<int64_t>() >= 0)) {
+      sequence.id = id->get<uint64_t>();
+    } else if (id != nullptr) {
+      return handlers::WrongType("parameters.sequence_id",
+                                 "a whole number or a string", *id);
+    }
+    ASSIGN_OR_RETURN(const auto start,
+                     handlers::ReadBool(parameters, "sequence_start"));
+    ASSIGN_OR_RETURN(const auto end,
+                     handlers::ReadBool(parameters, "sequence_end"));
+    sequence.start = start.value_or(false);
+    sequence.end = end.value_or(false);
     return OkStatus();
   }
 

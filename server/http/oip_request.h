@@ -12,6 +12,7 @@
 
 #include "config/base/status.h"
 #include "handlers/messages.h"
+#include "handlers/sequences/sequence_place.h"
 #include "models/tensor/tensor_spec.h"
 #include "server/http/message.h"
 #include "server/output_form.h"
@@ -21,6 +22,7 @@ namespace millrace::server::http {
 struct InferBody {
   std::optional<std::string> id;
   handlers::TensorRequest request;  // but for deadline and trace
+  handlers::SequencePlace sequence = {};
   // The response tells its batch and where its time went.
   bool batch_statistics = false;
   // Outputs as bytes behind the JSON of the response, unless `forms` says it.

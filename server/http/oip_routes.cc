@@ -16,6 +16,7 @@
 #include "server/http/routes.h"
 #include "server/http/task_request.h"
 #include "server/http/task_work.h"
+#include "server/lifecycle/composite.h"
 #include "server/version.h"
 
 namespace millrace::server::http {
@@ -202,8 +203,8 @@ Status Infer(const Site& site, const std::shared_ptr<Exchange>& exchange) {
   // The model is let go of when the response is made, never on its own thread,
   // which must not be the one to unload it.
   auto held = std::make_shared<std::optional<ModelHandle>>(std::move(model));
-  handler->Start(
-      std::move(request),
+  handlers::StartInSequence(
+      handler, std::move(body->sequence), std::move(request),
       [exchange, held = std::move(held), shape = std::move(shape),
        shared = site.shared_from_this()](
           StatusOr<handlers::TensorResponse> answer) mutable {
@@ -287,8 +288,8 @@ void ServeOipModelReady(const Site& site,
     exchange->Send(OipErrorResponse(found.status()));
     return;
   }
-  const bool ready =
-      found.ok() && site.services.repository->state() == ServerState::kReady;
+  const bool ready = found.ok() && ReadyOf(**found).ok() &&
+                     site.services.repository->state() == ServerState::kReady;
   exchange->Send(
       JsonResponse(ready ? 200 : 503,
                    DumpJson(Json{{"name", path.name}, {"ready", ready}})));

@@ -96,6 +96,7 @@ Status Load(const Site& site, const std::shared_ptr<Exchange>& exchange) {
 
 Status Unload(const Site& site, const std::shared_ptr<Exchange>& exchange) {
   ASSIGN_OR_RETURN(const Json parameters, ReadParameters(*exchange));
+  bool with_members = false;
   for (const auto& [key, value] : parameters.items()) {
     RETURN_IF_ERROR(CheckUnloadParameter(key));
     if (!value.is_boolean()) {
@@ -103,9 +104,10 @@ Status Unload(const Site& site, const std::shared_ptr<Exchange>& exchange) {
                              handlers::Shown(value))
           .At(key);
     }
+    with_members = value.get<bool>();
   }
-  site.services.repository->RequestUnload(exchange->params().front(),
-                                          AnswerTo(exchange));
+  RequestUnload(site.services.repository, exchange->params().front(),
+                with_members, AnswerTo(exchange));
   return OkStatus();
 }
 

@@ -1,5 +1,7 @@
 #include "server/lifecycle/control.h"
 
+#include "server/lifecycle/composite.h"
+
 namespace millrace::server {
 
 Status CheckLoadParameter(const std::string& name) {
@@ -16,11 +18,25 @@ Status CheckLoadParameter(const std::string& name) {
 }
 
 Status CheckUnloadParameter(const std::string& name) {
-  // Models here have no dependents.
   if (name == "unload_dependents") return OkStatus();
   return InvalidArgument("unknown parameter '" + name.substr(0, 100) +
                          "' of an unload; unload_dependents is known")
       .At("parameters");
+}
+
+void RequestUnload(Repository* repository, const std::string& name,
+                   bool with_members, Repository::Done done) {
+  std::vector<std::string> members;
+  if (with_members) {
+    if (const auto found = repository->Find(name); found.ok()) {
+      members = MembersOf(**found);
+    }
+  }
+  // In this order: an operation runs after those before it.
+  repository->RequestUnload(name, std::move(done));
+  for (const std::string& member : members) {
+    repository->RequestUnload(member, [](const Status&) {});
+  }
 }
 
 StatusOr<std::vector<CountedModel>> CollectStatistics(

@@ -19,6 +19,10 @@ namespace millrace::server {
 Status CheckLoadParameter(const std::string& name);
 Status CheckUnloadParameter(const std::string& name);
 
+// Takes the model out and, `with_members`, the models that it is made of.
+void RequestUnload(Repository* repository, const std::string& name,
+                   bool with_members, Repository::Done done);
+
 using CountedModel = std::pair<std::shared_ptr<Servable>, ModelStatistics>;
 
 // Of one version, of all versions of a model, or of all models, as far as the

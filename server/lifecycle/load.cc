@@ -22,6 +22,8 @@
 #include "models/memory/truncation_guard.h"
 #include "scheduler/engine.h"
 #include "server/lifecycle/batching.h"
+#include "server/lifecycle/ensemble_model.h"
+#include "server/lifecycle/external_model.h"
 #include "server/lifecycle/language_model.h"
 #include "server/lifecycle/load_embedding.h"
 #include "server/lifecycle/load_graph.h"
@@ -212,11 +214,13 @@ int64_t ResidentMib() {
 }
 
 // Holds the configuration against the model and completes it from there.
-Status Configure(const VersionPlan& plan, Servable* servable) {
+Status Configure(const VersionPlan& plan,
+                 const config::PipelineSettings& pipeline, Servable* servable) {
   ModelConfig config;
   if (!plan.config.empty()) {
     ASSIGN_OR_RETURN(config, ModelConfig::FromJson(plan.config));
   }
+  config.DescribePipeline(pipeline);
   const std::string& platform = servable->facts().platform;
   if (const auto graph = servable->ForTensors(); graph.ok()) {
     RETURN_IF_ERROR(config.Check((*graph)->inputs(), (*graph)->outputs()));
@@ -230,6 +234,39 @@ Status Configure(const VersionPlan& plan, Servable* servable) {
 }
 
 }  // namespace
+
+Status ServableLoader::LoadMembers(const std::string& name,
+                                   const config::EnsembleSettings& ensemble) {
+  loading_.push_back(name);
+  Status status;
+  for (const config::EnsembleStep& step : ensemble.steps) {
+    const auto at = std::find(loading_.begin(), loading_.end(), step.model);
+    if (at != loading_.end()) {
+      std::string circle;
+      for (auto each = at; each != loading_.end(); ++each) {
+        circle += "'" + *each + "' needs ";
+      }
+      status = InvalidArgument("ensembles contain each other: " + circle + "'" +
+                               step.model + "'")
+                   .At("ensemble_scheduling");
+      break;
+    }
+    if (parts_.lender->Serves(step.model)) continue;
+    const auto plans = parts_.lender->source()->Find(step.model, {});
+    status = plans.status();
+    for (size_t i = 0; status.ok() && i < plans->size(); ++i) {
+      const auto loaded = Load((*plans)[i]);
+      status = loaded.status();
+      if (loaded.ok()) parts_.lender->repository()->Add(*loaded);
+    }
+    if (status.ok()) continue;
+    status = status.Prefixed("the ensemble '" + name + "' needs '" +
+                             step.model + "'");
+    break;
+  }
+  loading_.pop_back();
+  return status;
+}
 
 StatusOr<std::shared_ptr<Servable>> ServableLoader::Load(
     const VersionPlan& plan) {
@@ -247,16 +284,41 @@ StatusOr<std::shared_ptr<Servable>> ServableLoader::Load(
   const std::string id = facts.id;
   const models::TruncationGuard guard;
   LoadProgress::Load load(parts_.progress, id, plan.version, settings.path);
-  ASSIGN_OR_RETURN(const CoreRequest wanted, CoresFor(settings));
-  RETURN_IF_ERROR(parts_.cores->Check(wanted));
-  std::shared_ptr<const CoreAllocator::Lease> cores =
-      parts_.cores->Take(wanted);
+  const config::PipelineSettings pipeline =
+      parts_.pipelines == nullptr ? config::PipelineSettings()
+                                  : parts_.pipelines->PipelineOf(id);
+  if (pipeline.ensemble != nullptr) {
+    RETURN_IF_ERROR(LoadMembers(id, *pipeline.ensemble));
+  }
+  std::shared_ptr<const CoreAllocator::Lease> cores;  // of those that compute
+  if (pipeline.needs_cores()) {
+    ASSIGN_OR_RETURN(const CoreRequest wanted, CoresFor(settings));
+    RETURN_IF_ERROR(parts_.cores->Check(wanted));
+    cores = parts_.cores->Take(wanted);
+  }
   StatusOr<std::shared_ptr<Servable>> loaded =
-      IsGraphFile(settings.path)
+      pipeline.ensemble != nullptr
+          ? EnsembleModel::Create(std::move(facts), *pipeline.ensemble,
+                                  settings.common.max_queue_size, parts_.lender)
+      : pipeline.external != nullptr
+          ? ExternalModel::Create(
+                std::move(facts),
+                {.model = id,
+                 .version = plan.version,
+                 .folder = settings.path,
+                 .handlers_path = HandlersPath(),
+                 .settings = pipeline.external,
+                 .num_instances =
+                     std::max<int64_t>(settings.graph.instance_count, 1),
+                 .max_waiting = settings.common.max_queue_size,
+                 .lender = parts_.lender,
+                 .pool = parts_.pool,
+                 .registry = parts_.metrics})
+      : IsGraphFile(settings.path)
           ? LoadGraph(std::move(facts), settings,
                       ByNode(cores->cpus(), *parts_.topology),
                       parts_.memory_limit_bytes, parts_.pool, parts_.metrics,
-                      parts_.timeline)
+                      parts_.timeline, pipeline)
       : IsEmbeddingModel(settings)
           ? LoadEmbeddingModel(std::move(facts), settings, cores->cpus(),
                                parts_.memory_limit_bytes, parts_.pool,
@@ -270,7 +332,8 @@ StatusOr<std::shared_ptr<Servable>> ServableLoader::Load(
   RETURN_IF_ERROR(CannotServe(guard.Check(), settings.path));
   if (!loaded.ok()) return CannotServe(loaded.status(), settings.path);
   Servable& servable = **loaded;
-  RETURN_IF_ERROR(CannotServe(Configure(plan, &servable), settings.path));
+  RETURN_IF_ERROR(
+      CannotServe(Configure(plan, pipeline, &servable), settings.path));
   const double seconds =
       std::chrono::duration<double>(std::chrono::steady_clock::now() - begun)
           .count();

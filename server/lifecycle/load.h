@@ -6,15 +6,19 @@
 #include <memory>
 #include <string>
 #include <utility>
+#include <vector>
 
 #include "config/base/metrics.h"
 #include "config/base/status.h"
 #include "config/base/timeline.h"
+#include "config/ensemble_settings.h"
 #include "config/topology.h"
 #include "handlers/pool.h"
 #include "server/lifecycle/core_allocator.h"
 #include "server/lifecycle/load_progress.h"
 #include "server/lifecycle/model_source.h"
+#include "server/lifecycle/pipeline_source.h"
+#include "server/lifecycle/repository_lender.h"
 
 namespace millrace::server {
 
@@ -24,6 +28,9 @@ struct LoaderParts {
   const config::Topology* topology = nullptr;
   int64_t memory_limit_bytes = 0;
   handlers::Pool* pool = nullptr;
+  RepositoryLender* lender = nullptr;
+  // Null: every model is a file of its own.
+  const PipelineSource* pipelines = nullptr;
   MetricRegistry* metrics = nullptr;
   LoadProgress* progress = nullptr;
   Timeline* timeline = nullptr;
@@ -38,7 +45,13 @@ class ServableLoader final : public ModelLoader {
       std::shared_ptr<Servable> base, const AdapterPlan& plan) override;
 
  private:
+  // The models of an ensemble that do not serve yet.
+  Status LoadMembers(const std::string& name,
+                     const config::EnsembleSettings& ensemble);
+
   const LoaderParts parts_;
+  // Repository's thread: ensembles whose members are being loaded.
+  std::vector<std::string> loading_;
 };
 
 }  // namespace millrace::server

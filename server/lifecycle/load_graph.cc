@@ -13,6 +13,7 @@
 #include "config/task_settings.h"
 #include "handlers/make_task.h"
 #include "handlers/response_cache.h"
+#include "handlers/sequences/sequence_handler.h"
 #include "handlers/tensors.h"
 #include "handlers/texts/text_files.h"
 #include "handlers/texts/text_task.h"
@@ -129,6 +130,12 @@ StatusOr<handlers::TextFiles> TextFilesOf(
                                handlers::PoolingOfGguf(pooling), context);
 }
 
+// Where the files of initial states are: beside the folders of versions.
+std::string StateFolder(const std::string& path) {
+  return std::filesystem::path(path).parent_path().parent_path() /
+         "initial_state";
+}
+
 // A file beside which those of a task stand.
 std::string TaskPath(const std::string& path) {
   return std::filesystem::is_directory(path) ? path + "/config.json" : path;
@@ -139,7 +146,8 @@ std::string TaskPath(const std::string& path) {
 StatusOr<std::shared_ptr<Servable>> LoadGraph(
     ModelFacts facts, const config::ModelSettings& settings,
     const std::vector<config::CpuSet>& nodes, int64_t memory_limit_bytes,
-    handlers::Pool* pool, MetricRegistry* metrics, Timeline* timeline) {
+    handlers::Pool* pool, MetricRegistry* metrics, Timeline* timeline,
+    const config::PipelineSettings& pipeline) {
   const std::string id = facts.id;
   int64_t num_cpus = 0;
   for (const config::CpuSet& node : nodes) {
@@ -215,6 +223,23 @@ StatusOr<std::shared_ptr<Servable>> LoadGraph(
       metrics, std::move(warm_ups));
   auto handler = handlers::MakeTensorHandler(
       {.model = id, .batcher = batcher.get(), .pool = pool});
+  if (pipeline.sequences != nullptr) {
+    if (settings.graph.response_cache || task_settings != nullptr) {
+      return InvalidArgument(
+                 "sequence_batching is there beside a " +
+                 std::string(task_settings != nullptr ? "task"
+                                                      : "response_cache") +
+                 ", but the answers of a model with a state follow from more "
+                 "than one request; leave one of them out")
+          .At("sequence_batching");
+    }
+    ASSIGN_OR_RETURN(
+        handler, handlers::MakeSequenceHandler(
+                     std::move(handler), {.model = id,
+                                          .folder = StateFolder(settings.path),
+                                          .settings = pipeline.sequences,
+                                          .registry = metrics}));
+  }
   std::unique_ptr<handlers::ResponseCache> cache;
   if (settings.graph.response_cache) {
     cache = std::make_unique<handlers::ResponseCache>(

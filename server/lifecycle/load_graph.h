@@ -9,6 +9,7 @@
 #include "config/base/metrics.h"
 #include "config/base/status.h"
 #include "config/base/timeline.h"
+#include "config/pipeline_settings.h"
 #include "config/schema.h"
 #include "config/topology.h"
 #include "handlers/pool.h"
@@ -24,6 +25,7 @@ bool IsGraphFile(const std::string& path);
 StatusOr<std::shared_ptr<Servable>> LoadGraph(
     ModelFacts facts, const config::ModelSettings& settings,
     const std::vector<config::CpuSet>& nodes, int64_t memory_limit_bytes,
-    handlers::Pool* pool, MetricRegistry* metrics, Timeline* timeline);
+    handlers::Pool* pool, MetricRegistry* metrics, Timeline* timeline,
+    const config::PipelineSettings& pipeline = {});
 
 }  // namespace millrace::server

@@ -18,6 +18,7 @@
 #include "config/base/log.h"
 #include "config/load.h"
 #include "model_config.pb.h"
+#include "server/lifecycle/model_scheduling.h"
 
 namespace millrace::server {
 namespace {
@@ -26,9 +27,7 @@ using Json = nlohmann::ordered_json;
 using models::DType;
 
 // Known to Triton, not to this server.
-constexpr std::string_view kNotSupported[] = {"ensemble_scheduling",
-                                              "sequence_batching",
-                                              "model_repository_agents",
+constexpr std::string_view kNotSupported[] = {"model_repository_agents",
                                               "reshape",
                                               "allow_ragged_batch",
                                               "optimization",
@@ -75,6 +74,8 @@ class FirstError final : public google::protobuf::io::ErrorCollector {
 void NumbersFromTexts(Json& value, bool is_number) {
   static const std::set<std::string> kNames = {"dims",
                                                "versions",
+                                               "model_version",
+                                               "max_sequence_idle_microseconds",
                                                "max_queue_delay_microseconds",
                                                "priority_levels",
                                                "default_priority_level",
@@ -303,9 +304,12 @@ StatusOr<std::vector<std::string>> ModelConfig::ChooseVersions(
 Status ModelConfig::ApplyTo(config::ModelSettings* settings) const {
   static const std::set<std::string> kBackends = {"", "onnxruntime", "pytorch",
                                                   "millrace"};
-  static const std::set<std::string> kPlatforms = {
-      "", "onnxruntime_onnx", "pytorch_libtorch", "millrace_onnx",
-      "millrace_pytorch"};
+  static const std::set<std::string> kPlatforms = {"",
+                                                   "onnxruntime_onnx",
+                                                   "pytorch_libtorch",
+                                                   "millrace_onnx",
+                                                   "millrace_pytorch",
+                                                   "ensemble"};
   if (kBackends.count(message_->backend()) == 0) {
     return InvalidArgument("backend is '" + message_->backend() +
                            "' but this server has onnxruntime and pytorch "
@@ -341,6 +345,7 @@ Status ModelConfig::ApplyTo(config::ModelSettings* settings) const {
     }
     num_instances += std::max(group.count(), 1);
   }
+  if (message_->has_ensemble_scheduling()) return OkStatus();
   const auto set = [&](const char* name, const std::string& value) {
     return config::SetModelSetting(settings, name, value);
   };
@@ -350,7 +355,18 @@ Status ModelConfig::ApplyTo(config::ModelSettings* settings) const {
   if (message_->has_response_cache()) {
     settings->graph.response_cache = message_->response_cache().enable();
   }
-  if (!message_->has_dynamic_batching()) {
+  if (message_->has_sequence_batching()) {
+    // Requests of different sequences are joined; each has one row.
+    const inference::ModelSequenceBatching& batching =
+        message_->sequence_batching();
+    RETURN_IF_ERROR(set("max_batch_size", std::to_string(std::max(
+                                              message_->max_batch_size(), 1))));
+    RETURN_IF_ERROR(set("max_queue_delay",
+                        std::to_string(std::max(
+                            batching.oldest().max_queue_delay_microseconds(),
+                            batching.direct().max_queue_delay_microseconds())) +
+                            "us"));
+  } else if (!message_->has_dynamic_batching()) {
     // As with Triton, requests are joined only where that is asked for.
     settings->graph.max_batch_size = 1;
   } else {
@@ -425,12 +441,15 @@ void ModelConfig::Complete(const std::string& name, const std::string& platform,
   inference::ModelConfig& message = *message_;
   message.set_name(name);
   if (message.platform().empty()) message.set_platform(platform);
-  if (message.backend().empty()) message.set_backend("millrace");
+  const bool is_ensemble = message.has_ensemble_scheduling();
+  if (message.backend().empty() && !is_ensemble) {
+    message.set_backend("millrace");
+  }
   if (message.version_policy().policy_choice_case() ==
       inference::ModelVersionPolicy::POLICY_CHOICE_NOT_SET) {
     message.mutable_version_policy()->mutable_latest()->set_num_versions(1);
   }
-  if (message.instance_group().empty()) {
+  if (message.instance_group().empty() && !is_ensemble) {
     inference::ModelInstanceGroup* group = message.add_instance_group();
     group->set_name(name);
     group->set_count(static_cast<int32_t>(settings.graph.instance_count));

@@ -59,12 +59,20 @@ class ModelConfig {
   // are logged and left alone.
   Status ApplyTo(config::ModelSettings* settings) const;
 
+  // What the configuration says of its scheduling beyond batches.
+  StatusOr<config::PipelineSettings> Pipeline() const;
+
+  // Triton's sequence_batching as JSON, beside settings of a config.yaml.
+  StatusOr<std::shared_ptr<const config::SequenceSettings>> AddSequences(
+      const std::string& json, const config::ModelSettings& settings);
+
   // Holds the inputs and outputs that are declared against the model's own:
   // name, type and sizes. INVALID_ARGUMENT names the tensor.
   Status Check(const std::vector<models::TensorSpec>& inputs,
                const std::vector<models::TensorSpec>& outputs) const;
 
-  // Fills in what is not declared, for clients that ask.
+  // Fills in what is not declared, for clients that ask. The pipeline first.
+  void DescribePipeline(const config::PipelineSettings& pipeline);
   void Complete(const std::string& name, const std::string& platform,
                 const std::vector<models::TensorSpec>& inputs,
                 const std::vector<models::TensorSpec>& outputs,

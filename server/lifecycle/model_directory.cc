@@ -5,11 +5,14 @@
 #include <algorithm>
 #include <filesystem>
 #include <fstream>
+#include <functional>
 #include <map>
+#include <set>
 #include <sstream>
 #include <system_error>
 #include <utility>
 
+#include "config/ensemble_settings.h"
 #include "config/model_file.h"
 #include "server/lifecycle/model_config.h"
 
@@ -99,6 +102,7 @@ StatusOr<std::string> ReadConfigFile(const fs::path& path) {
 struct Configuration {
   ModelConfig model;
   config::ModelSettings settings;
+  config::PipelineSettings pipeline;
   std::string file_name;
   std::map<std::string, std::string> labels;  // label → version
   std::string stamp;
@@ -112,6 +116,12 @@ StatusOr<Configuration> FromYaml(const fs::path& path,
   Configuration found;
   found.model = ModelConfig::FromSettings(file.settings, file.version_policy);
   found.settings = std::move(file.settings);
+  found.pipeline = std::move(file.pipeline);
+  if (!file.sequence_batching.empty()) {
+    ASSIGN_OR_RETURN(
+        found.pipeline.sequences,
+        found.model.AddSequences(file.sequence_batching, found.settings));
+  }
   found.file_name = std::move(file.default_model_filename);
   found.labels = std::move(file.version_labels);
   found.stamp = std::move(file.fingerprint);
@@ -158,7 +168,55 @@ StatusOr<Configuration> ReadConfiguration(
   found.stamp = found.model.StampText();
   RETURN_IF_ERROR(found.model.ApplyTo(&found.settings)
                       .Prefixed("the configuration of '" + name + "'"));
+  ASSIGN_OR_RETURN(found.pipeline, found.model.Pipeline());
   return found;
+}
+
+// The models of an ensemble; none for another model, or one whose configuration
+// is wrong, which its load tells.
+std::vector<std::string> StepsOf(const fs::path& folder,
+                                 const std::string& name) {
+  std::vector<std::string> steps;
+  std::error_code error;
+  for (const char* file : {kConfigFile, kYamlFile}) {
+    if (!fs::is_regular_file(folder / file, error)) continue;
+    const auto text = ReadConfigFile(folder / file);
+    // Most are none, and need not be read as a whole.
+    if (!text.ok() || text->find("ensemble") == std::string::npos) continue;
+    const auto read = ReadConfiguration(name, {}, folder, {});
+    if (!read.ok() || read->pipeline.ensemble == nullptr) continue;
+    for (const config::EnsembleStep& step : read->pipeline.ensemble->steps) {
+      steps.push_back(step.model);
+    }
+  }
+  return steps;
+}
+
+// The same names, each behind those of its members that are among them.
+std::vector<std::string> MembersFirst(const fs::path& root,
+                                      std::vector<std::string> names) {
+  std::map<std::string, std::vector<std::string>> steps;
+  for (const std::string& name : names) {
+    std::vector<std::string> of_name = StepsOf(root / name, name);
+    if (!of_name.empty()) steps[name] = std::move(of_name);
+  }
+  if (steps.empty()) return names;
+  std::vector<std::string> ordered;
+  std::set<std::string> seen;
+  const std::function<void(const std::string&)> add =
+      [&](const std::string& name) {
+        if (!seen.insert(name).second) return;
+        if (const auto at = steps.find(name); at != steps.end()) {
+          for (const std::string& member : at->second) {
+            if (std::binary_search(names.begin(), names.end(), member)) {
+              add(member);
+            }
+          }
+        }
+        ordered.push_back(name);
+      };
+  for (const std::string& name : names) add(name);
+  return ordered;
 }
 
 }  // namespace
@@ -194,7 +252,14 @@ StatusOr<std::vector<std::string>> ModelDirectory::Names() {
   }
   std::sort(names.begin(), names.end());
   names.erase(std::unique(names.begin(), names.end()), names.end());
-  return names;
+  return MembersFirst(root_, std::move(names));
+}
+
+config::PipelineSettings ModelDirectory::PipelineOf(
+    const std::string& name) const {
+  MutexLock lock(mu_);
+  const auto at = pipelines_.find(name);
+  return at == pipelines_.end() ? config::PipelineSettings() : at->second;
 }
 
 StatusOr<std::vector<VersionPlan>> ModelDirectory::Find(
@@ -221,13 +286,20 @@ StatusOr<std::vector<VersionPlan>> ModelDirectory::Find(
         .At("default_model_filename");
   }
 
+  const config::EnsembleSettings* ensemble = config.pipeline.ensemble.get();
+  // A folder is all that it needs.
+  const bool is_folder_model = !config.pipeline.needs_cores();
   std::vector<std::pair<std::string, fs::path>> found;  // version → model
   if (is_folder) {
     for (const fs::path& entry : Entries(folder)) {
       const std::string version = entry.filename().string();
       if (!IsVersion(version) || !fs::is_directory(entry, error)) continue;
-      const fs::path model = ModelOf(entry, file_name);
+      const fs::path model =
+          is_folder_model ? entry : ModelOf(entry, file_name);
       if (!model.empty()) found.emplace_back(version, model);
+    }
+    if (is_folder_model && found.empty()) {
+      found.emplace_back(kOnlyVersion, folder);
     }
     std::sort(found.begin(), found.end(), [](const auto& a, const auto& b) {
       return std::stoll(a.first) < std::stoll(b.first);
@@ -263,6 +335,10 @@ StatusOr<std::vector<VersionPlan>> ModelDirectory::Find(
     }
   }
 
+  {
+    MutexLock lock(mu_);
+    pipelines_[name] = config.pipeline;
+  }
   std::vector<VersionPlan> plans;
   for (const auto& [version, model] : found) {
     if (std::find(versions.begin(), versions.end(), version) ==
@@ -275,7 +351,17 @@ StatusOr<std::vector<VersionPlan>> ModelDirectory::Find(
     plan.settings.path = model.string();
     plan.config = config.model.ToJson();
     plan.stamp = config.stamp;
-    AddStamp(is_folder ? folder / version : model, &plan.stamp);
+    if (ensemble == nullptr) {
+      AddStamp(is_folder && !is_folder_model ? folder / version : model,
+               &plan.stamp);
+    } else {
+      // Its types are checked anew with each change of a model in it.
+      for (const config::EnsembleStep& step : ensemble->steps) {
+        if (std::find(names.begin(), names.end(), step.model) != names.end()) {
+          AddStamp(fs::path(root_) / step.model, &plan.stamp);
+        }
+      }
+    }
     for (const auto& [label, of_version] : config.labels) {
       if (of_version == version) plan.labels.push_back(label);
     }

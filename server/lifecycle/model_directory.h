@@ -11,16 +11,19 @@
 // Looks at the disk at every call; thread-safe.
 #pragma once
 
+#include <map>
 #include <string>
 #include <vector>
 
+#include "config/base/mutex.h"
 #include "config/base/status.h"
 #include "config/schema.h"
 #include "server/lifecycle/model_source.h"
+#include "server/lifecycle/pipeline_source.h"
 
 namespace millrace::server {
 
-class ModelDirectory final : public ModelSource {
+class ModelDirectory final : public ModelSource, public PipelineSource {
  public:
   // `defaults` are the settings of models that their configuration leaves
   // alone.
@@ -28,13 +31,17 @@ class ModelDirectory final : public ModelSource {
 
   // NOT_FOUND when the root is no folder.
   Status CheckRoot() const;
+  // Ensembles behind the models they are made of, else by name.
   StatusOr<std::vector<std::string>> Names() override;
   StatusOr<std::vector<VersionPlan>> Find(const std::string& name,
                                           const std::string& config) override;
+  config::PipelineSettings PipelineOf(const std::string& name) const override;
 
  private:
   const std::string root_;
   const config::ModelSettings defaults_;
+  mutable Mutex mu_;
+  std::map<std::string, config::PipelineSettings> pipelines_ GUARDED_BY(mu_);
 };
 
 }  // namespace millrace::server

@@ -13,6 +13,7 @@
 #include <utility>
 
 #include "config/base/log.h"
+#include "server/lifecycle/composite.h"
 
 namespace millrace::server {
 namespace {
@@ -205,6 +206,7 @@ std::vector<std::string> Repository::VersionsOf(std::string_view name) const {
 
 std::vector<VersionStatus> Repository::Index() const {
   std::vector<VersionStatus> index;
+  std::vector<std::shared_ptr<Servable>> serving;  // beside each, or null
   std::vector<std::string> others;
   if (source_ != nullptr) {
     auto names = source_->Names();
@@ -216,9 +218,12 @@ std::vector<VersionStatus> Repository::Index() const {
       std::erase(others, model.name);
       for (const Version& each : model.versions) {
         index.push_back({model.name, each.version, each.state, each.reason});
+        const bool serves = each.state == VersionState::kReady;
+        serving.push_back(serves ? each.servable : nullptr);
       }
     }
   }
+  TellReadiness(serving, &index);
   for (std::string& name : others) {
     index.push_back({std::move(name), {}, VersionState::kUnknown, {}});
   }
@@ -252,15 +257,7 @@ bool Repository::Drain(SteadyClock::time_point deadline) {
     }
     for (const Retired& each : retired_) all.push_back(each.servable);
   }
-  for (const std::shared_ptr<Servable>& each : all) each->gate().Close();
-  bool ended_by_themselves = true;
-  for (const std::shared_ptr<Servable>& each : all) {
-    // A request between its handle and its place in the queue is refused
-    // there; the rest runs on until the deadline.
-    ended_by_themselves &= each->Drain(deadline);
-    ended_by_themselves &= each->gate().WaitEmpty(deadline);
-  }
-  return ended_by_themselves;
+  return DrainInOrder(std::move(all), deadline);
 }
 
 // ---- changes ----

@@ -113,8 +113,8 @@ def test_polling_follows_the_folder(tmp_path):
 
 @pytest.mark.parametrize("config, said", [
     ("max_batchsize: 3", "config.pbtxt line 1: unknown field 'max_batchsize'"),
-    ("ensemble_scheduling { }", "'ensemble_scheduling' is not supported"),
-    ("sequence_batching { }", "'sequence_batching' is not supported"),
+    ("ensemble_scheduling { }", "an ensemble has platform 'ensemble'"),
+    ("optimization { }", "'optimization' is not supported"),
     ('name: "other"', "name is 'other'"),
     ('backend: "python"', "backend is 'python'"),
     ('input [ { name: "x" data_type: TYPE_INT64 } ]',

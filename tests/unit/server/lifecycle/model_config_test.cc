@@ -54,7 +54,7 @@ TEST(ModelConfig, UnknownFieldsAreNamedWithTheirLine) {
 }
 
 TEST(ModelConfig, FieldsOfTritonThatDoNotWorkHereAreRefusedByName) {
-  for (const std::string field : {"ensemble_scheduling", "sequence_batching"}) {
+  for (const std::string field : {"model_repository_agents", "optimization"}) {
     EXPECT_EQ(Refused(field + " { }"), "config.pbtxt line 1: the field '" +
                                            field +
                                            "' is not supported by this "
@@ -185,7 +185,8 @@ TEST(ModelConfig, WithoutDynamicBatchingNothingIsJoined) {
 
 TEST(ModelConfig, WhatThisServerCannotDoIsRefused) {
   EXPECT_TRUE(Has(NotApplied("backend: \"tensorflow\""), "tensorflow"));
-  EXPECT_TRUE(Has(NotApplied("platform: \"ensemble\""), "ensemble"));
+  EXPECT_EQ(Read("platform: \"ensemble\"").Pipeline().status().field(),
+            "platform");
   EXPECT_TRUE(Has(NotApplied("max_batch_size: -1"), "at least 0"));
   EXPECT_TRUE(
       Has(NotApplied("instance_group [ { kind: KIND_GPU } ]"), "KIND_GPU"));

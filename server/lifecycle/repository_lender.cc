@@ -1,0 +1,67 @@
+#include "server/lifecycle/repository_lender.h"
+
+#include <algorithm>
+#include <utility>
+#include <vector>
+
+#include "server/lifecycle/composite.h"
+
+namespace millrace::server {
+
+Status RepositoryLender::Note(const std::string& caller,
+                              const std::string& name) {
+  MutexLock lock(mu_);
+  if (const auto at = calls_.find(caller);
+      at != calls_.end() && at->second.count(name) > 0) {
+    return OkStatus();
+  }
+  std::vector<std::string> reached = {name};
+  for (size_t i = 0; i < reached.size(); ++i) {
+    if (reached[i] == caller) {
+      return FailedPrecondition(
+                 "the model '" + caller + "' cannot call '" + name + "', " +
+                 (name == caller ? std::string("itself")
+                                 : "because that model calls it back") +
+                 "; they could wait for each other forever")
+          .At("model");
+    }
+    const auto at = calls_.find(reached[i]);
+    if (at == calls_.end()) continue;
+    for (const std::string& next : at->second) {
+      if (std::find(reached.begin(), reached.end(), next) == reached.end()) {
+        reached.push_back(next);
+      }
+    }
+  }
+  calls_[caller].insert(name);
+  return OkStatus();
+}
+
+void RepositoryLender::Forget(const std::string& caller) {
+  MutexLock lock(mu_);
+  calls_.erase(caller);
+}
+
+StatusOr<handlers::LentModel> RepositoryLender::Lend(
+    const std::string& caller, const std::string& name,
+    const std::string& version) {
+  ASSIGN_OR_RETURN(std::shared_ptr<Servable> servable,
+                   repository_->Find(name, version));
+  Gate::Pass pass = servable->gate().Enter();
+  if (!pass) {
+    return Unavailable("the model '" + name +
+                       "' is leaving and takes no new requests")
+        .Because("draining")
+        .RetryAfterMs(1000);
+  }
+  RETURN_IF_ERROR(Note(caller, name));
+  RETURN_IF_ERROR(ReadyOf(*servable));
+  handlers::LentModel lent;
+  ASSIGN_OR_RETURN(lent.handler, servable->ForTensors());
+  lent.depth = DepthOf(*servable);
+  lent.hold =
+      std::make_shared<ModelHandle>(std::move(servable), std::move(pass));
+  return lent;
+}
+
+}  // namespace millrace::server

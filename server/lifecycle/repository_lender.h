@@ -1,0 +1,50 @@
+// Lends the repository's models to models that call others. It is made before
+// the repository, whose loader needs it, and bound to it afterwards.
+//
+// Thread-safe once bound.
+#pragma once
+
+#include <map>
+#include <memory>
+#include <set>
+#include <string>
+
+#include "config/base/mutex.h"
+#include "handlers/model_lender.h"
+#include "server/lifecycle/model_source.h"
+#include "server/lifecycle/repository.h"
+
+namespace millrace::server {
+
+class RepositoryLender final : public handlers::ModelLender {
+ public:
+  // Before the first load; all outlive the models.
+  void Bind(Repository* repository, ModelSource* source) {
+    repository_ = repository;
+    source_ = source;
+  }
+
+  // Also while the server loads, and for the last requests while it drains.
+  StatusOr<handlers::LentModel> Lend(const std::string& caller,
+                                     const std::string& name,
+                                     const std::string& version) override;
+  void Forget(const std::string& caller) override;
+
+  bool Serves(const std::string& name) const {
+    return !repository_->VersionsOf(name).empty();
+  }
+  ModelSource* source() const { return source_; }
+  Repository* repository() const { return repository_; }
+
+ private:
+  // Notes that `caller` calls `name`; FAILED_PRECONDITION if `name` calls it
+  // back, itself or through others.
+  Status Note(const std::string& caller, const std::string& name);
+
+  Repository* repository_ = nullptr;
+  ModelSource* source_ = nullptr;
+  Mutex mu_;
+  std::map<std::string, std::set<std::string>> calls_ GUARDED_BY(mu_);
+};
+
+}  // namespace millrace::server
