@@ -1,8 +1,10 @@
 #include "handlers/response_cache.h"
+#include "models/tensor/strings.h"
 
 #include <openssl/evp.h>
 
 #include <memory>
+#include <string_view>
 #include <utility>
 
 namespace millrace::handlers {
@@ -21,7 +23,7 @@ class Sha256 {
   }
   void Add(int64_t number) { Add(&number, sizeof(number)); }
   // Its length first, so that two texts never run into each other.
-  void Add(const std::string& text) {
+  void Add(std::string_view text) {
     Add(static_cast<int64_t>(text.size()));
     Add(text.data(), text.size());
   }
@@ -108,8 +110,15 @@ ResponseCache::Key ResponseCache::KeyOf(const TensorRequest& request) {
     hash.Add(static_cast<int64_t>(input.tensor.dtype()));
     hash.Add(static_cast<int64_t>(input.tensor.shape().rank()));
     for (const int64_t size : input.tensor.shape()) hash.Add(size);
-    hash.Add(input.tensor.bytes(),
-             static_cast<size_t>(input.tensor.num_bytes()));
+    if (input.tensor.dtype() != models::kString) {
+      hash.Add(input.tensor.bytes(),
+               static_cast<size_t>(input.tensor.num_bytes()));
+      continue;
+    }
+    const auto* texts = input.tensor.data<std::string_view>();
+    for (int64_t i = 0; i < input.tensor.num_elements(); ++i) {
+      hash.Add(texts[i]);
+    }
   }
   for (const std::string& output : request.outputs) hash.Add(output);
   return hash.Finish();
@@ -132,6 +141,7 @@ void ResponseCache::Keep(const Key& key, const TensorResponse& response) {
   Entry entry{.key = key, .outputs = {}, .bytes = kEntryBytes};
   for (const NamedTensor& output : response.outputs) {
     entry.bytes += output.tensor.num_bytes() +
+                   models::NumCharacters(output.tensor) +
                    static_cast<int64_t>(sizeof(NamedTensor)) +
                    static_cast<int64_t>(output.name.size());
   }

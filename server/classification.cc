@@ -6,6 +6,7 @@
 #include <type_traits>
 
 #include "models/tensor/float16.h"
+#include "models/tensor/strings.h"
 
 namespace millrace::server {
 namespace {
@@ -45,6 +46,14 @@ void Rows(const T* values, int64_t rows, int64_t width, int64_t count,
 }
 
 }  // namespace
+
+Status CheckClassified(const std::string& output, const Tensor& tensor) {
+  if (tensor.dtype() != models::kString) return OkStatus();
+  return InvalidArgument("output '" + output +
+                         "' is BYTES, which cannot be classified; ask for an "
+                         "output of numbers or leave classification out")
+      .At(output);
+}
 
 Classes Classify(const Tensor& tensor, int64_t count) {
   const models::Shape& shape = tensor.shape();

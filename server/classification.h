@@ -6,6 +6,7 @@
 #include <string>
 #include <vector>
 
+#include "config/base/status.h"
 #include "models/tensor/tensor.h"
 
 namespace millrace::server {
@@ -18,6 +19,9 @@ struct Classes {
 // Of a tensor of numbers whose first axis is the batch where it has two or
 // more. `count` >= 1; fewer where a row has fewer values.
 Classes Classify(const models::Tensor& tensor, int64_t count);
+
+// INVALID_ARGUMENT: strings have no order to be classified by.
+Status CheckClassified(const std::string& output, const models::Tensor& tensor);
 
 // BYTES as they travel: each text behind its length in four bytes.
 std::string PackTexts(const std::vector<std::string>& texts);

@@ -8,9 +8,13 @@
 #include <concepts>
 #include <functional>
 #include <limits>
+#include <nlohmann/json.hpp>
 #include <type_traits>
+#include <vector>
 
+#include "config/base/utf8.h"
 #include "models/tensor/float16.h"
+#include "models/tensor/strings.h"
 
 namespace millrace::server {
 namespace {
@@ -231,9 +235,87 @@ StatusOr<Tensor> TensorReader::Take() {
                                   std::to_string(num_elements_));
 }
 
+namespace {
+
+// Reads values [next, …) of `data`, which stands `depth` lists deep.
+Status CollectStrings(const TensorHead& head,
+                      const nlohmann::ordered_json& data, int depth,
+                      std::vector<std::string_view>& texts) {
+  const bool flat = depth == 0 && (data.empty() || data[0].is_string());
+  const int rank = head.shape.rank();
+  const bool last = flat || depth + 1 >= rank;
+  if (!flat && static_cast<int64_t>(data.size()) != head.shape[depth]) {
+    return BadInput(head.name, "has a list of " + std::to_string(data.size()) +
+                                   " within " + std::to_string(depth) +
+                                   " others, but its shape is " +
+                                   head.shape.ToString());
+  }
+  for (const auto& each : data) {
+    if (!last && each.is_array()) {
+      RETURN_IF_ERROR(CollectStrings(head, each, depth + 1, texts));
+    } else if (last && each.is_string()) {
+      texts.push_back(each.get_ref<const std::string&>());
+    } else {
+      return BadInput(
+          head.name, "holds " + std::string(each.type_name()) + " at element " +
+                         std::to_string(texts.size()) +
+                         " of its data but BYTES takes strings, "
+                         "in one flat list or nested as the shape " +
+                         head.shape.ToString() + " says");
+    }
+  }
+  return OkStatus();
+}
+
+bool AppendString(std::string_view value, std::string& text) {
+  if (!IsValidUtf8(value)) return false;
+  text += DumpJson(std::string(value));
+  return true;
+}
+
+Status NoUtf8(const std::string& name, int64_t at) {
+  return FailedPrecondition(
+             "output '" + name + "' is not UTF-8 at element " +
+             std::to_string(at) +
+             ", which JSON cannot say; ask for it with the parameter "
+             "binary_data true, or over gRPC")
+      .At(name);
+}
+
+}  // namespace
+
+StatusOr<Tensor> StringsFromJson(const TensorHead& head,
+                                 const nlohmann::ordered_json& data) {
+  std::vector<std::string_view> texts;
+  if (!data.is_array()) {
+    return BadInput(head.name, "has data that are no list of strings");
+  }
+  if (head.shape.rank() > 0 || !data.empty()) {
+    RETURN_IF_ERROR(CollectStrings(head, data, 0, texts));
+  }
+  const int64_t wanted = head.shape.num_elements();
+  if (static_cast<int64_t>(texts.size()) != wanted) {
+    return BadInput(head.name, "has " + std::to_string(texts.size()) +
+                                   " values but its shape " +
+                                   head.shape.ToString() + " takes " +
+                                   std::to_string(wanted));
+  }
+  return models::MakeStrings(head.shape, texts);
+}
+
 Status AppendData(const std::string& name, const Tensor& tensor,
                   std::string& text) {
   text += '[';
+  if (tensor.dtype() == models::kString) {
+    for (int64_t i = 0; i < tensor.num_elements(); ++i) {
+      if (i > 0) text += ',';
+      if (!AppendString(tensor.data<std::string_view>()[i], text)) {
+        return NoUtf8(name, i);
+      }
+    }
+    text += ']';
+    return OkStatus();
+  }
   const int64_t bad = ForType(tensor.dtype(), [&](auto type) {
     using T = decltype(type);
     const T* values = tensor.data<T>();
@@ -258,14 +340,13 @@ Status AppendData(const std::string& name, const Tensor& tensor,
 Status AppendNested(const std::string& name, const Tensor& tensor,
                     int first_axis, std::string& text) {
   const models::Shape& shape = tensor.shape();
+  const bool strings = tensor.dtype() == models::kString;
   int64_t bad = -1;
-  ForType(tensor.dtype(), [&](auto type) {
-    using T = decltype(type);
-    const T* next = tensor.data<T>();
-    const T* const begin = next;
+  const auto append_all = [&](const auto* next, auto&& append_value) {
+    const auto* const begin = next;
     const std::function<void(int)> append = [&](int axis) {
       if (axis == shape.rank()) {
-        if (bad < 0 && !AppendValue(*next, text)) bad = next - begin;
+        if (bad < 0 && !append_value(*next, text)) bad = next - begin;
         ++next;
         return;
       }
@@ -277,9 +358,18 @@ Status AppendNested(const std::string& name, const Tensor& tensor,
       text += ']';
     };
     append(first_axis);
-    return 0;
-  });
+  };
+  if (strings) {
+    append_all(tensor.data<std::string_view>(), AppendString);
+  } else {
+    ForType(tensor.dtype(), [&](auto type) {
+      using T = decltype(type);
+      append_all(tensor.data<T>(), AppendValue<T>);
+      return 0;
+    });
+  }
   if (bad < 0) return OkStatus();
+  if (strings) return NoUtf8(name, bad);
   return FailedPrecondition("output '" + name + "' is not finite at element " +
                             std::to_string(bad) + ", which JSON cannot say")
       .At(name);

@@ -10,6 +10,7 @@
 
 #include <array>
 #include <cstdint>
+#include <nlohmann/json_fwd.hpp>
 #include <string>
 #include <string_view>
 
@@ -56,8 +57,13 @@ class TensorReader final : public JsonArraySink {
   std::array<int64_t, models::Shape::kMaxRank + 1> counts_ = {};
 };
 
+// BYTES from JSON strings, whose UTF-8 are the elements: flat, or nested as the
+// shape says.
+StatusOr<models::Tensor> StringsFromJson(const TensorHead& head,
+                                         const nlohmann::ordered_json& data);
+
 // Appends `[v, v, …]`, flat. FAILED_PRECONDITION when a value is none that JSON
-// can say (NaN, infinities).
+// can say (NaN, infinities, bytes that are no UTF-8).
 Status AppendData(const std::string& name, const models::Tensor& tensor,
                   std::string& text);
 

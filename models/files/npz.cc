@@ -3,6 +3,7 @@
 #include "models/files/npz.h"
 
 #include <algorithm>
+#include <charconv>
 #include <cstring>
 #include <fstream>
 #include <optional>
@@ -14,6 +15,7 @@
 #include "models/files/zip_writer.h"
 #include "models/memory/mapped_file.h"
 #include "models/tensor/float16.h"
+#include "models/tensor/strings.h"
 
 namespace millrace::models {
 namespace {
@@ -32,22 +34,49 @@ constexpr Kind kKinds[] = {
     {"f2", DType::kF16},  {"f4", DType::kF32}, {"f8", DType::kF64},
 };
 
-StatusOr<DType> DTypeOf(std::string_view descr) {
+struct Header {
+  DType dtype = DType::kF32;
+  // Of strings: bytes of each, and whether a character takes four of them.
+  int64_t width = 0;
+  bool wide = false;
+  bool fortran = false;
+  Shape shape;
+
+  int64_t element_bytes() const {
+    return dtype == kString ? width : DTypeBytes(dtype);
+  }
+};
+
+// "|S5": bytes, "<U5": characters.
+bool ReadStringType(std::string_view descr, Header& header) {
+  if (descr.size() < 3 || (descr[1] != 'S' && descr[1] != 'U')) return false;
+  const std::string_view digits = descr.substr(2);
+  const auto [end, error] = std::from_chars(
+      digits.data(), digits.data() + digits.size(), header.width);
+  constexpr int64_t kMostCharacters = 1 << 24;
+  if (error != std::errc() || end != digits.data() + digits.size() ||
+      header.width < 0 || header.width > kMostCharacters) {
+    return false;
+  }
+  header.dtype = kString;
+  header.wide = descr[1] == 'U';
+  if (header.wide) header.width *= 4;
+  return descr[0] == '|' || descr[0] == '<';
+}
+
+Status ReadType(std::string_view descr, Header& header) {
+  if (ReadStringType(descr, header)) return OkStatus();
   const bool native = descr.starts_with('<') || descr.starts_with('|') ||
                       (descr.starts_with('=') && descr.size() == 3);
   for (const Kind& kind : kKinds) {
-    if (native && descr.substr(1) == kind.code) return kind.dtype;
+    if (!native || descr.substr(1) != kind.code) continue;
+    header.dtype = kind.dtype;
+    return OkStatus();
   }
   return Unimplemented("arrays of type '" +
                        ReplaceInvalidUtf8(descr.substr(0, 40)) +
                        "' cannot be read; save little-endian numbers");
 }
-
-struct Header {
-  DType dtype = DType::kF32;
-  bool fortran = false;
-  Shape shape;
-};
 
 // {'descr': '<f4', 'fortran_order': False, 'shape': (2, 3), }
 class HeaderScanner {
@@ -66,7 +95,7 @@ class HeaderScanner {
         if (!descr) {
           return Unimplemented("structured arrays cannot be read");
         }
-        ASSIGN_OR_RETURN(header.dtype, DTypeOf(*descr));
+        RETURN_IF_ERROR(ReadType(*descr, header));
         seen |= 1;
       } else if (*key == "fortran_order") {
         header.fortran = EatWord("True");
@@ -165,9 +194,84 @@ void FromFortran(const Shape& shape, int64_t element_bytes,
   }
 }
 
-// A header such that the data begin at a multiple of 64 bytes.
-std::string HeaderOf(const Tensor& tensor) {
+void AppendUtf8(uint32_t code, std::string& text) {
+  const auto byte = [&](uint32_t value) { text += static_cast<char>(value); };
+  if (code < 0x80) return byte(code);
+  if (code < 0x800) {
+    byte(0xc0 | code >> 6);
+  } else {
+    if (code < 0x10000) {
+      byte(0xe0 | code >> 12);
+    } else {
+      byte(0xf0 | (code >> 18 & 7));
+      byte(0x80 | (code >> 12 & 0x3f));
+    }
+    byte(0x80 | (code >> 6 & 0x3f));
+  }
+  byte(0x80 | (code & 0x3f));
+}
+
+// An element of numpy ends where nothing but zeros follow. Characters of four
+// bytes become UTF-8.
+std::string StringOf(std::string_view bytes, bool wide) {
+  if (!wide)
+    return std::string(bytes.substr(0, bytes.find_last_not_of('\0') + 1));
   std::string text;
+  size_t zeros = 0;  // that may be followed by something
+  for (size_t i = 0; i + 4 <= bytes.size(); i += 4) {
+    uint32_t code = 0;
+    std::memcpy(&code, bytes.data() + i, 4);
+    if (code == 0) {
+      ++zeros;
+      continue;
+    }
+    text.append(std::exchange(zeros, 0), '\0');
+    AppendUtf8(code, text);
+  }
+  return text;
+}
+
+StatusOr<Tensor> StringsOf(const Header& header,
+                           std::span<const std::byte> data) {
+  if (header.fortran) {
+    return Unimplemented("strings in Fortran's order cannot be read");
+  }
+  std::vector<std::string> texts;
+  const std::string_view all(reinterpret_cast<const char*>(data.data()),
+                             data.size());
+  for (int64_t i = 0; i < header.shape.num_elements(); ++i) {
+    texts.push_back(StringOf(all.substr(static_cast<size_t>(i * header.width),
+                                        static_cast<size_t>(header.width)),
+                             header.wide));
+  }
+  return MakeStrings(header.shape,
+                     std::vector<std::string_view>(texts.begin(), texts.end()));
+}
+
+// Strings of one width, as numpy has them.
+struct Padded {
+  explicit Padded(const Tensor& tensor) {
+    const std::span views(tensor.data<std::string_view>(),
+                          static_cast<size_t>(tensor.num_elements()));
+    for (const std::string_view view : views) {
+      width = std::max(width, view.size());
+    }
+    for (const std::string_view view : views) {
+      bytes.append(view).append(width - view.size(), '\0');
+    }
+  }
+
+  size_t width = 1;
+  std::string bytes;
+};
+
+// A header such that the data begin at a multiple of 64 bytes.
+std::string HeaderOf(const Tensor& tensor, size_t string_width) {
+  std::string text;
+  if (tensor.dtype() == kString) {
+    text = "{'descr': '|S" + std::to_string(string_width) +
+           "', 'fortran_order': False, 'shape': (";
+  }
   for (const Kind& kind : kKinds) {
     if (kind.dtype != tensor.dtype()) continue;
     text = "{'descr': '" + std::string(kind.code[1] == '1' ? "|" : "<") +
@@ -221,7 +325,12 @@ StatusOr<Tensor> ParseNpy(std::span<const std::byte> bytes,
   }
   ASSIGN_OR_RETURN(const Header header,
                    HeaderScanner(text.substr(head, length)).Scan());
-  const int64_t size = header.shape.num_elements() * DTypeBytes(header.dtype);
+  // A string costs memory even when it is empty.
+  constexpr int64_t kLeastOfString = 64;
+  const bool strings = header.dtype == kString;
+  const int64_t size = header.shape.num_elements() *
+                       (strings ? std::max(header.width, kLeastOfString)
+                                : header.element_bytes());
   if (size > limits.max_bytes) {
     return ResourceExhausted("the array " +
                              TypeText(header.dtype, header.shape) +
@@ -229,11 +338,13 @@ StatusOr<Tensor> ParseNpy(std::span<const std::byte> bytes,
                              std::to_string(limits.max_bytes) + " bytes");
   }
   const auto data = bytes.subspan(head + length);
-  if (static_cast<int64_t>(data.size()) < size) {
+  if (static_cast<int64_t>(data.size()) <
+      header.shape.num_elements() * header.element_bytes()) {
     return DataLoss("the array " + TypeText(header.dtype, header.shape) +
                     " has only " + std::to_string(data.size()) +
                     " bytes; the file is truncated");
   }
+  if (strings) return StringsOf(header, data);
   Tensor tensor = Tensor::Make(header.dtype, header.shape);
   if (header.fortran) {
     FromFortran(header.shape, DTypeBytes(header.dtype), data.data(),
@@ -296,10 +407,13 @@ Status WriteNpz(const std::string& path,
   ZipWriter zip(out);
   for (const NamedTensor& array : arrays) {
     const Tensor tensor = WithoutBFloat16(array.tensor);
-    const std::string header = HeaderOf(tensor);
-    zip.Add(array.name + ".npy",
-            {std::as_bytes(std::span(header)),
-             {tensor.bytes(), static_cast<size_t>(tensor.num_bytes())}});
+    const bool strings = tensor.dtype() == kString;
+    const Padded padded = strings ? Padded(tensor) : Padded(Tensor());
+    const std::string header = HeaderOf(tensor, padded.width);
+    std::span<const std::byte> data(tensor.bytes(),
+                                    static_cast<size_t>(tensor.num_bytes()));
+    if (strings) data = std::as_bytes(std::span(padded.bytes));
+    zip.Add(array.name + ".npy", {std::as_bytes(std::span(header)), data});
   }
   return zip.Finish().Prefixed("'" + path + "'");
 }

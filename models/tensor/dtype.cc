@@ -10,8 +10,8 @@ struct Row {
   int8_t bytes;
 };
 
-// In the order of the enum.
-constexpr std::array<Row, kNumDTypes> kRows = {{
+// In the order of the enum, then strings (strings.h).
+constexpr std::array<Row, kNumDTypes + 1> kRows = {{
     {"BOOL", 1},
     {"UINT8", 1},
     {"UINT16", 2},
@@ -25,6 +25,7 @@ constexpr std::array<Row, kNumDTypes> kRows = {{
     {"BF16", 2},
     {"FP32", 4},
     {"FP64", 8},
+    {"BYTES", sizeof(std::string_view)},
 }};
 
 const Row& RowOf(DType dtype) { return kRows[static_cast<size_t>(dtype)]; }
@@ -41,8 +42,12 @@ std::optional<DType> DTypeFromName(std::string_view name) {
   return std::nullopt;
 }
 
-bool IsFloat(DType dtype) { return dtype >= DType::kF16; }
-bool IsSigned(DType dtype) { return dtype >= DType::kI8; }
+bool IsFloat(DType dtype) {
+  return dtype >= DType::kF16 && dtype <= DType::kF64;
+}
+bool IsSigned(DType dtype) {
+  return dtype >= DType::kI8 && dtype <= DType::kF64;
+}
 bool IsInteger(DType dtype) {
   return dtype >= DType::kU8 && dtype <= DType::kI64;
 }

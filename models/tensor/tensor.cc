@@ -6,6 +6,8 @@
 #include <mutex>
 #include <new>
 
+#include "models/tensor/strings.h"
+
 namespace millrace::models {
 namespace {
 
@@ -118,7 +120,10 @@ Tensor Tensor::Scalar(float value) {
   return From<float>(DType::kF32, {}, {&value, 1});
 }
 
-Tensor Tensor::Copy() const { return CopyInto(Allocated(dtype_, shape_)); }
+Tensor Tensor::Copy() const {
+  if (dtype_ == kString) return MakeStrings(shape_, StringsIn(*this));
+  return CopyInto(Allocated(dtype_, shape_));
+}
 
 Tensor Tensor::CopyInto(Tensor copy) const {
   if (num_bytes() > 0) {

@@ -15,6 +15,7 @@
 #include "models/graph/execution_context.h"
 #include "models/graph/import.h"
 #include "models/tensor/float16.h"
+#include "models/tensor/strings.h"
 #include "server/cli/args.h"
 #include "server/cli/graph_inputs.h"
 #include "server/cli/graph_options.h"
@@ -96,6 +97,14 @@ struct Difference {
 // What is not finite must be the same in both.
 Difference DifferenceOf(const Tensor& got, const Tensor& want) {
   Difference difference;
+  if (got.dtype() == models::kString || want.dtype() == models::kString) {
+    const bool same =
+        got.dtype() == want.dtype() &&
+        std::equal(got.data<std::string_view>(),
+                   got.data<std::string_view>() + got.num_elements(),
+                   want.data<std::string_view>());
+    return {same ? 0 : std::numeric_limits<double>::infinity(), 1};
+  }
   for (int64_t i = 0; i < want.num_elements(); ++i) {
     const double a = At(got, i);
     const double b = At(want, i);

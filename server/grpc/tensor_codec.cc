@@ -5,9 +5,12 @@
 #include <algorithm>
 #include <optional>
 #include <string>
+#include <string_view>
 #include <type_traits>
 #include <utility>
+#include <vector>
 
+#include "models/tensor/strings.h"
 #include "open_inference_grpc.pb.h"
 #include "server/classification.h"
 #include "server/grpc/infer_codec.h"
@@ -46,8 +49,23 @@ StatusOr<Tensor> FromField(const TensorHead& head, const Field& field) {
   return tensor;
 }
 
+StatusOr<Tensor> FromTexts(const TensorHead& head, const Contents& contents) {
+  const int64_t wanted = head.shape.num_elements();
+  if (contents.bytes_contents_size() != wanted) {
+    return BadInput(head.name,
+                    "has " + std::to_string(contents.bytes_contents_size()) +
+                        " values in bytes_contents but " +
+                        TypeText(head.dtype, head.shape) + " takes " +
+                        std::to_string(wanted));
+  }
+  return models::MakeStrings(head.shape, std::vector<std::string_view>(
+                                             contents.bytes_contents().begin(),
+                                             contents.bytes_contents().end()));
+}
+
 StatusOr<Tensor> FromContents(const TensorHead& head,
                               const Contents& contents) {
+  if (head.dtype == models::kString) return FromTexts(head, contents);
   switch (head.dtype) {
     case DType::kBool:
       return FromField<bool>(head, contents.bool_contents());
@@ -88,6 +106,12 @@ void ToField(const Tensor& tensor, Field* field) {
 }
 
 void ToContents(const Tensor& tensor, Contents* contents) {
+  if (tensor.dtype() == models::kString) {
+    for (const std::string_view text : models::StringsIn(tensor)) {
+      contents->add_bytes_contents(std::string(text));
+    }
+    return;
+  }
   switch (tensor.dtype()) {
     case DType::kBool:
       return ToField<bool>(tensor, contents->mutable_bool_contents());
@@ -304,13 +328,15 @@ Status EncodeTensors(const handlers::TensorResponse& result, bool raw,
     auto* output = response->add_outputs();
     output->set_name(each.name);
     if (form.classes > 0) {
+      RETURN_IF_ERROR(CheckClassified(each.name, each.tensor));
       EncodeClasses(Classify(each.tensor, form.classes), raw, output, response);
       continue;
     }
     output->set_datatype(std::string(DTypeName(each.tensor.dtype())));
     for (const int64_t size : each.tensor.shape()) output->add_shape(size);
     if (form.shared.has_value()) {
-      RETURN_IF_ERROR(regions.Write(*form.shared, BytesOf(each.tensor)));
+      const TravelBytes travel(each.tensor);
+      RETURN_IF_ERROR(regions.Write(*form.shared, travel.view()));
       auto& parameters = *output->mutable_parameters();
       parameters["shared_memory_region"].set_string_param(form.shared->region);
       parameters["shared_memory_offset"].set_int64_param(
@@ -320,7 +346,8 @@ Status EncodeTensors(const handlers::TensorResponse& result, bool raw,
       // Clients count raw contents by outputs.
       if (raw) response->add_raw_output_contents();
     } else if (raw) {
-      response->add_raw_output_contents(std::string(BytesOf(each.tensor)));
+      const TravelBytes travel(each.tensor);
+      response->add_raw_output_contents(std::string(travel.view()));
     } else {
       ToContents(each.tensor, output->mutable_contents());
     }

@@ -114,6 +114,7 @@ StatusOr<HttpResponse> InferResponse(const InferAnswerShape& shape,
     const bool binary = form.binary.value_or(shape.binary);
     any_binary = any_binary || (binary && !form.shared.has_value());
     if (form.classes > 0) {
+      RETURN_IF_ERROR(CheckClassified(output.name, output.tensor));
       AppendClasses(output.name, output.tensor, form.classes, binary, json,
                     bytes);
       json += '}';
@@ -122,11 +123,13 @@ StatusOr<HttpResponse> InferResponse(const InferAnswerShape& shape,
     AppendHead(output.name, DTypeName(output.tensor.dtype()),
                output.tensor.shape().dims(), json);
     if (form.shared.has_value()) {
-      RETURN_IF_ERROR(regions.Write(*form.shared, BytesOf(output.tensor)));
+      const TravelBytes travel(output.tensor);
+      RETURN_IF_ERROR(regions.Write(*form.shared, travel.view()));
       AppendSpan(*form.shared, json);
     } else if (binary) {
-      AppendBinarySize(static_cast<size_t>(output.tensor.num_bytes()), json);
-      bytes += BytesOf(output.tensor);
+      const TravelBytes travel(output.tensor);
+      AppendBinarySize(travel.view().size(), json);
+      bytes += travel.view();
     } else {
       json += ",\"data\":";
       RETURN_IF_ERROR(AppendData(output.name, output.tensor, json));

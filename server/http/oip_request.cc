@@ -11,6 +11,7 @@
 
 #include "config/base/json.h"
 #include "handlers/json_fields.h"
+#include "models/tensor/strings.h"
 #include "server/http/oip_plain.h"
 #include "server/tensor_bytes.h"
 #include "server/tensor_json.h"
@@ -120,6 +121,7 @@ class BodyReader {
     }
     const size_t index = inputs->size() - 1;
     ASSIGN_OR_RETURN(TensorHead head, ReadHead(object, PathOf(index)));
+    if (head.dtype == models::kString) return nullptr;  // read as a tree
     ASSIGN_OR_RETURN(std::unique_ptr<TensorReader> reader,
                      MakeReader(std::move(head)));
     return (readers_[index] = std::move(reader)).get();
@@ -189,9 +191,9 @@ class BodyReader {
       return BadInput(head.name,
                       "is described twice; say name, datatype and shape once");
     }
+    if (head.dtype == models::kString) return StringsFromJson(head, *data);
     if (!data->is_array()) {
-      return handlers::WrongType(PathOf(index) + ".data", "a list of numbers",
-                                 *data);
+      return handlers::WrongType(PathOf(index) + ".data", "a list", *data);
     }
     ASSIGN_OR_RETURN(const std::unique_ptr<TensorReader> reader,
                      MakeReader(head));
@@ -355,6 +357,9 @@ StatusOr<InferBody> ReadRawBody(std::string_view body,
   TensorHead head{.name = spec.name, .dtype = spec.dtype, .shape = {}};
   std::vector<int64_t> dims = spec.dims;
   if (!dims.empty() && dims[0] < 0) dims[0] = 1;
+  if (spec.dtype == models::kString) {
+    return refused("takes an input of numbers, and this one is BYTES");
+  }
   int64_t known = DTypeBytes(spec.dtype);
   std::optional<size_t> open;
   for (size_t i = 0; i < dims.size(); ++i) {

@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "config/base/json.h"
+#include "models/tensor/strings.h"
 #include "server/http/content_coding.h"
 #include "server/http/message.h"
 #include "server/http/oip_answer.h"
@@ -124,7 +125,7 @@ bool IsSmall(const StatusOr<handlers::TensorResponse>& answer) {
   int64_t bytes = 0;
   if (answer.ok()) {
     for (const auto& output : answer->outputs) {
-      bytes += output.tensor.num_bytes();
+      bytes += output.tensor.num_bytes() + models::NumCharacters(output.tensor);
     }
   }
   return bytes <= kSmallAnswerBytes;

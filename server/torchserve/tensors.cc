@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "config/base/json.h"
+#include "models/tensor/strings.h"
 #include "server/tensor_bytes.h"
 #include "server/tensor_json.h"
 
@@ -94,6 +95,10 @@ StatusOr<models::Tensor> FromJson(const TensorSpec& spec, Json value,
                         " by the lengths of its first lists; all lists must be "
                         "of one length");
   }
+  if (spec.dtype == models::kString) {
+    return StringsFromJson({spec.name, spec.dtype, shape},
+                           value.is_array() ? value : Json::array({value}));
+  }
   TensorReader reader({spec.name, spec.dtype, shape});
   // It takes a flat list, or one that is nested as the shape says.
   if (!value.is_array() || (is_row && dims.size() > 1)) {
@@ -107,6 +112,9 @@ StatusOr<models::Tensor> FromJson(const TensorSpec& spec, Json value,
 
 StatusOr<models::Tensor> FromBytes(const TensorSpec& spec,
                                    const std::string& bytes, bool& is_row) {
+  if (spec.dtype == models::kString) {
+    return BadInput(spec.name, "is BYTES; send its strings as JSON");
+  }
   const int64_t row = RowElements(spec) * models::DTypeBytes(spec.dtype);
   if (spec.dims.empty() || row <= 0) {
     return BadInput(spec.name,
