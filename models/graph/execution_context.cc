@@ -7,6 +7,7 @@
 #include "models/graph/ports.h"
 #include "models/memory/huge_buffer.h"
 #include "models/memory/truncation_guard.h"
+#include "models/tensor/strings.h"
 
 namespace millrace::models::graph {
 namespace {
@@ -27,6 +28,11 @@ class GraphContext final : public ExecutionContext {
     StatusOr<std::vector<Tensor>> outputs = Compute(inputs, run);
     // First: what else went wrong may follow from that.
     RETURN_IF_ERROR(CheckFiles());
+    if (!outputs.ok()) return outputs;
+    // Strings show characters of inputs and constants until here.
+    for (Tensor& output : *outputs) {
+      if (output.dtype() == kString) output = output.Copy();
+    }
     return outputs;
   }
 

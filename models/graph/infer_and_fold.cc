@@ -11,6 +11,7 @@
 #include "models/graph/needless.h"
 #include "models/graph/onnx_dtype.h"
 #include "models/graph/op.h"
+#include "models/graph/string_types.h"
 
 namespace millrace::models::graph {
 namespace {
@@ -113,10 +114,10 @@ class Folder {
     }
     if (!AllTyped(operands)) return Kept(node, std::move(operands), {});
     std::vector<Arg> args = Args(operands, false);
-    auto types = node.op->infer(Call{node, args});
+    auto types = InferTypes(Call{node, args});
     if (!types.ok() && IsNeedsBytes(types.status())) {
       args = Args(operands, true);
-      types = node.op->infer(Call{node, args});
+      types = InferTypes(Call{node, args});
     }
     if (!types.ok()) {
       if (!types_known_ && IsNeedsBytes(types.status())) {

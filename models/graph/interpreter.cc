@@ -4,6 +4,8 @@
 #include <utility>
 
 #include "models/graph/interpret/parts.h"
+#include "models/graph/string_types.h"
+#include "models/tensor/strings.h"
 
 namespace millrace::models::graph {
 namespace {
@@ -11,6 +13,12 @@ namespace {
 Status AtNode(const Node& node, const Status& status) {
   return status.Prefixed("node '" + node.name + "' (" +
                          std::string(node.op->name) + ")");
+}
+
+// Others would count one operand too many.
+bool MakesStrings(const Node& node) {
+  return node.Is("Cast") || node.Is("CastLike") || node.Is("StringConcat") ||
+         node.Is("StringNormalizer");
 }
 
 StatusOr<std::vector<Tensor>> Compute(
@@ -22,8 +30,8 @@ StatusOr<std::vector<Tensor>> Compute(
     args[i] = {true, operands[i]->dtype(), operands[i]->shape(),
                operands[i]->bytes()};
   }
-  const Call call{node, args};
-  ASSIGN_OR_RETURN(const std::vector<ValueType> types, node.op->infer(call));
+  ASSIGN_OR_RETURN(const std::vector<ValueType> types,
+                   InferTypes(Call{node, args}));
   if (types.size() < node.outputs.size()) {
     return InvalidArgument("it has " + std::to_string(types.size()) +
                            " results, but the graph wants " +
@@ -42,7 +50,12 @@ StatusOr<std::vector<Tensor>> Compute(
     Tensor& tensor = tensors.emplace_back(Tensor::Make(type.dtype, type.shape));
     results.push_back({type.dtype, type.shape, tensor.bytes()});
   }
-  RETURN_IF_ERROR(node.op->run(call, results, Team{}));
+  StringStore strings;
+  if (MakesStrings(node)) args.push_back(StoreArg(&strings));
+  RETURN_IF_ERROR(node.op->run(Call{node, args}, results, Team{}));
+  for (Tensor& tensor : tensors) {
+    if (tensor.dtype() == kString) tensor = tensor.Copy();
+  }
   return tensors;
 }
 

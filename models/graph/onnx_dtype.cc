@@ -1,4 +1,5 @@
 #include "models/graph/onnx_dtype.h"
+#include "models/tensor/strings.h"
 
 #include <iterator>
 #include <string_view>
@@ -21,7 +22,7 @@ constexpr Row kRows[] = {
     {"INT16", DType::kI16},
     {"INT32", DType::kI32},
     {"INT64", DType::kI64},
-    {"STRING", {}},
+    {"STRING", kString},
     {"BOOL", DType::kBool},
     {"FLOAT16", DType::kF16},
     {"DOUBLE", DType::kF64},

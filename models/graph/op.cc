@@ -3,6 +3,7 @@
 #include <unordered_map>
 
 #include "models/graph/ops/families.h"
+#include "models/graph/ops/tabular.h"
 
 namespace millrace::models::graph {
 namespace {
@@ -38,6 +39,9 @@ const OpDef* FindOp(std::string_view name) {
 std::vector<const OpDef*> AllOps() {
   std::vector<const OpDef*> all;
   for (const auto family : kOpFamilies) {
+    for (const OpDef& op : family()) all.push_back(&op);
+  }
+  for (const auto family : kTabularFamilies) {
     for (const OpDef& op : family()) all.push_back(&op);
   }
   return all;

@@ -12,6 +12,7 @@
 #include "models/graph/infer_and_fold.h"
 #include "models/graph/op.h"
 #include "models/tensor/float16.h"
+#include "models/tensor/strings.h"
 
 namespace millrace::models::graph {
 namespace {
@@ -40,6 +41,7 @@ void Fill(Tensor& tensor, Uniform& uniform) {
   const auto each = [&](auto* to, auto value) {
     for (int64_t i = 0; i < n; ++i) to[i] = value();
   };
+  if (tensor.dtype() == kString) return;  // empty ones
   switch (tensor.dtype()) {
     case DType::kF32:
       return each(tensor.data<float>(), [&] { return uniform.Next(); });

@@ -77,7 +77,8 @@ WALLS = [
     ("models/cuda/", ["models/cuda/"]),
     ("models/cpu/kernels/", ["models/cpu/kernels/", "models/cpu/llm_kernels.h",
                              "models/cpu/graph_kernels.h",
-                             "models/cpu/graph_int8_kernels.h"]),
+                             "models/cpu/graph_int8_kernels.h",
+                             "models/cpu/tree_kernels.h"]),
 ]
 # Folders that never meet, and the files that may see both.
 STRANGERS = [

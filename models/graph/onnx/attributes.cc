@@ -190,7 +190,8 @@ StatusOr<Attrs> AttrsOf(const onnx::NodeProto& node,
     if (attribute == nullptr) continue;
     std::optional<AttrValue> value = ValueOf(*attribute);
     if (!value.has_value()) continue;
-    const auto wanted = WantedType(named.name());
+    const auto wanted =
+        node.domain() == "ai.onnx.ml" ? std::nullopt : WantedType(named.name());
     if (wanted.has_value() && *wanted != TypeOf(*attribute)) {
       return InvalidArgument("attribute " + Quoted(named.name()) +
                              " is of another type than its name says");

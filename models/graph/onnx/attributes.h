@@ -28,6 +28,7 @@ const onnx::AttributeProto* FindAttribute(const onnx::NodeProto& node,
 
 // INVALID_ARGUMENT: one of them is of another type than every operator wants
 // under that name. Tensors, graphs and types are left out.
+// Operators of ai.onnx.ml have names of their own and are not checked.
 StatusOr<Attrs> AttrsOf(const onnx::NodeProto& node,
                         const AttributeScope& scope);
 

@@ -1,7 +1,9 @@
 // Operators that we have not, written with those we have.
+#include <string_view>
 #include <utility>
 
 #include "models/graph/onnx/rewrite.h"
+#include "models/tensor/strings.h"
 
 namespace millrace::models::graph {
 namespace {
@@ -30,6 +32,14 @@ Values Constant(NodeWriter& node) {
   } else if (given("value_floats")) {
     value = node.Constant(
         List(DType::kF32, Floats(node.attrs.Floats("value_floats"))));
+  } else if (given("value_string")) {
+    const std::string_view text = node.attrs.Text("value_string", "");
+    value = node.Constant(MakeStrings({}, {&text, 1}));
+  } else if (given("value_strings")) {
+    const auto& texts = node.attrs.Texts("value_strings");
+    value = node.Constant(
+        MakeStrings({static_cast<int64_t>(texts.size())},
+                    std::vector<std::string_view>(texts.begin(), texts.end())));
   } else {
     StatusOr<Tensor> tensor = node.tensor_attr("value");
     if (tensor.status().code() == StatusCode::kNotFound) {

@@ -11,6 +11,7 @@
 #include "models/graph/onnx/tensor.h"
 #include "models/graph/onnx/text.h"
 #include "models/graph/op.h"
+#include "models/tensor/strings.h"
 
 namespace millrace::models::graph {
 namespace {
@@ -29,7 +30,8 @@ std::string OtherDomain(const onnx::NodeProto& node) {
     return "ONNX Runtime has laid its weights out for the machine that saved "
            "the file; save it with ORT_ENABLE_EXTENDED at most";
   }
-  return "its domain is neither ONNX's own nor com.microsoft";
+  return "its domain is neither ONNX's own nor ai.onnx.ml nor "
+         "com.microsoft";
 }
 
 }  // namespace
@@ -60,7 +62,7 @@ Status GraphReader::ReadPorts(onnx::GraphProto* proto, const Place& place) {
   Graph& graph = *place.scope.graph();
   for (const auto& info : proto->input()) {
     if (constants.contains(info.name())) continue;
-    ASSIGN_OR_RETURN(Port port, PortOf(info, &graph));
+    ASSIGN_OR_RETURN(Port port, PortOf(info, &graph, false));
     port.value = graph.AddValue(port.name);
     RETURN_IF_ERROR(place.scope.Define(info.name(), port.value));
     graph.inputs.push_back(std::move(port));
@@ -97,7 +99,7 @@ Status GraphReader::ReadInitializer(onnx::TensorProto* tensor, LateBytes late,
   }
   const std::string name = tensor->name();
   ASSIGN_OR_RETURN(Tensor constant, TakeTensor(tensor, &files_, late));
-  RETURN_IF_ERROR(Charge(constant.num_bytes()));
+  RETURN_IF_ERROR(Charge(constant.num_bytes() + NumCharacters(constant)));
   place.ranks.emplace(tensor->name(), constant.shape().rank());
   return place.scope.Define(name, place.scope.graph()->AddConstant(
                                       Cleaned(name), std::move(constant)));
@@ -122,7 +124,7 @@ Status GraphReader::ReadOutputs(const onnx::GraphProto& proto,
                                 const Place& place) {
   Graph& graph = *place.scope.graph();
   for (const auto& info : proto.output()) {
-    ASSIGN_OR_RETURN(Port port, PortOf(info, &graph));
+    ASSIGN_OR_RETURN(Port port, PortOf(info, &graph, true));
     const auto value = place.scope.Find(info.name());
     if (!value.has_value()) {
       return InvalidArgument("nothing makes the output " + Quoted(info.name()));
@@ -184,16 +186,23 @@ StatusOr<GraphReader::Values> GraphReader::Convert(const onnx::NodeProto& node,
     return Call(node, *function, inputs, place);
   }
   const bool microsoft = node.domain() == "com.microsoft";
-  if (!IsOwnDomain(node) && !microsoft) return Unimplemented(OtherDomain(node));
-  if (!microsoft && HasBodies(node.op_type())) {
+  const bool tabular = node.domain() == "ai.onnx.ml";
+  if (!IsOwnDomain(node) && !microsoft && !tabular) {
+    return Unimplemented(OtherDomain(node));
+  }
+  if (IsOwnDomain(node) && HasBodies(node.op_type())) {
     return ControlFlow(node, inputs, place);
+  }
+  // Those of importers: models/graph/ml/op_data.h.
+  if (node.op_type().starts_with("ml.")) {
+    return Unimplemented("no file may name it");
   }
   NodeWriter writer(place.scope.graph());
   writer.op = node.op_type();
   writer.name =
       Cleaned(node.name().empty() && node.output_size() > 0 ? node.output(0)
                                                             : node.name());
-  const auto opset = place.opsets.find(microsoft ? node.domain() : "");
+  const auto opset = place.opsets.find(IsOwnDomain(node) ? "" : node.domain());
   writer.opset = opset != place.opsets.end() ? opset->second : 1;
   writer.inputs = inputs;
   while (!writer.inputs.empty() && writer.inputs.back() == kNoValue) {
@@ -226,13 +235,14 @@ StatusOr<GraphReader::Values> GraphReader::Convert(const onnx::NodeProto& node,
     }
   };
   writer.charge = [this](int64_t bytes) { return Charge(bytes); };
-  Rewrite rewrite =
-      microsoft ? FindMicrosoft(writer.op) : FindExpansion(writer.op);
-  if (rewrite == nullptr && microsoft) {
+  Rewrite rewrite = microsoft ? FindMicrosoft(writer.op)
+                    : tabular ? FindTabular(writer.op)
+                              : FindExpansion(writer.op);
+  if (rewrite == nullptr && (microsoft || tabular)) {
     return Unimplemented("no such operator of its domain");
   }
   if (rewrite == nullptr) rewrite = FindUpgrade(writer.op);
-  if (!microsoft && (writer.op == "Cast" || writer.op == "Identity")) {
+  if (IsOwnDomain(node) && (writer.op == "Cast" || writer.op == "Identity")) {
     writer.tell_rank(0, writer.rank_of(writer.in(0)));
   }
   if (rewrite == nullptr) {

@@ -7,6 +7,7 @@
 #include "config/base/utf8.h"
 #include "models/graph/onnx/text.h"
 #include "models/graph/onnx_dtype.h"
+#include "models/tensor/strings.h"
 
 namespace millrace::models::graph {
 namespace {
@@ -33,9 +34,16 @@ const onnx::TypeProto* TensorOf(const onnx::TypeProto* type) {
   return type->has_tensor_type() ? type : nullptr;
 }
 
+bool IsMap(const onnx::TypeProto& type) {
+  return type.has_map_type() ||
+         (type.has_sequence_type() &&
+          type.sequence_type().elem_type().has_map_type());
+}
+
 }  // namespace
 
-StatusOr<Port> PortOf(const onnx::ValueInfoProto& info, Graph* graph) {
+StatusOr<Port> PortOf(const onnx::ValueInfoProto& info, Graph* graph,
+                      bool is_output) {
   Port port;
   port.name = info.name();
   const std::string what = "port " + Quoted(port.name);
@@ -46,6 +54,15 @@ StatusOr<Port> PortOf(const onnx::ValueInfoProto& info, Graph* graph) {
   // Some exporters write an empty type for outputs of branches.
   if (info.type().value_case() == onnx::TypeProto::VALUE_NOT_SET) return port;
   port.is_sequence = info.type().has_sequence_type();
+  if (IsMap(info.type())) {
+    // Answered as scores of classes, read as JSON objects: see ZipMap and
+    // DictVectorizer in tabular.cc.
+    port.is_sequence = false;
+    port.rank_known = is_output;
+    port.dtype = is_output ? DType::kF32 : kString;
+    if (is_output) port.dims.resize(2);
+    return port;
+  }
   const onnx::TypeProto* tensor = TensorOf(&info.type());
   if (tensor == nullptr) {
     return Unimplemented(what + " is no tensor, which is not supported");

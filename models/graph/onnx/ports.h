@@ -13,9 +13,10 @@ class ValueInfoProto;
 namespace millrace::models::graph {
 
 // Everything of the port but its value. Named dimensions become symbols of the
-// graph, one for each name; "?" is no name. UNIMPLEMENTED: of maps, strings and
-// the like.
-StatusOr<Port> PortOf(const onnx::ValueInfoProto& info, Graph* graph);
+// graph, one for each name; "?" is no name. A map is BYTES as an input (a JSON
+// object) and FP32 [n, classes] as an output. UNIMPLEMENTED: of other types.
+StatusOr<Port> PortOf(const onnx::ValueInfoProto& info, Graph* graph,
+                      bool is_output);
 
 // The rank that is declared, or -1.
 int DeclaredRank(const onnx::ValueInfoProto& info);

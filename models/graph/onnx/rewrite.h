@@ -91,5 +91,9 @@ Rewrite FindMicrosoft(std::string_view op);           // microsoft.cc
 Rewrite FindMicrosoftAttention(std::string_view op);  // microsoft_attention.cc
 Rewrite FindMicrosoftBlocks(std::string_view op);     // microsoft_blocks.cc
 Rewrite FindMicrosoftBytes(std::string_view op);      // microsoft_bytes.cc
+// Of ai.onnx.ml; null: there is no such operator.
+Rewrite FindTabular(std::string_view op);        // tabular.cc
+Rewrite FindTabularTrees(std::string_view op);   // tabular_trees.cc
+Rewrite FindTabularScores(std::string_view op);  // tabular_scores.cc
 
 }  // namespace millrace::models::graph

@@ -7,11 +7,13 @@
 #include <algorithm>
 #include <memory>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "models/graph/onnx/external.h"
 #include "models/graph/onnx/text.h"
 #include "models/graph/onnx_dtype.h"
+#include "models/tensor/strings.h"
 
 namespace millrace::models::graph {
 namespace {
@@ -97,6 +99,16 @@ StatusOr<Tensor> FromFields(const onnx::TensorProto& proto, DType dtype,
   return from.operator()<uint8_t>(proto.int32_data());
 }
 
+StatusOr<Tensor> Strings(const onnx::TensorProto& proto, const Shape& shape) {
+  if (proto.string_data_size() != shape.num_elements()) {
+    return Bad(proto, "holds " + std::to_string(proto.string_data_size()) +
+                          " strings, but is " + TypeText(kString, shape));
+  }
+  return MakeStrings(shape,
+                     std::vector<std::string_view>(proto.string_data().begin(),
+                                                   proto.string_data().end()));
+}
+
 StatusOr<Tensor> External(const onnx::TensorProto& proto, DType dtype,
                           const Shape& shape, ExternalFiles* files) {
   if (files == nullptr) {
@@ -123,6 +135,7 @@ StatusOr<Tensor> TakeTensor(onnx::TensorProto* proto, ExternalFiles* files,
   if (!shape.ok()) {
     return shape.status().Prefixed("tensor " + Quoted(proto->name()));
   }
+  if (*dtype == kString) return Strings(*proto, *shape);
   if (proto->data_location() == onnx::TensorProto::EXTERNAL) {
     return External(*proto, *dtype, *shape, files);
   }

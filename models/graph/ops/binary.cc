@@ -1,12 +1,15 @@
 // Arithmetic and comparisons of two operands, broadcast to one shape. 16-bit
 // floats are computed in f32 and rounded once; integers wrap around.
 #include <cmath>
+#include <string_view>
 #include <type_traits>
 
 #include "models/graph/ops/broadcast.h"
 #include "models/graph/ops/dispatch.h"
+#include "models/graph/ops/elementwise.h"
 #include "models/graph/ops/facts.h"
 #include "models/graph/ops/families.h"
+#include "models/tensor/strings.h"
 
 namespace millrace::models::graph {
 namespace {
@@ -152,12 +155,21 @@ Status Run(const Call& call, std::span<const Result> results,
   return OkStatus();
 }
 
+Status RunEqual(const Call& call, std::span<const Result> results,
+                const Team& team) {
+  if (call.arg(0).dtype != kString) return Run<EqualOf>(call, results, team);
+  Map2<std::string_view, std::string_view, bool>(
+      call, results[0], team,
+      [](std::string_view a, std::string_view b) { return a == b; });
+  return OkStatus();
+}
+
 constexpr OpDef kOps[] = {
     {"Add", InferArithmetic, Run<AddOf>, Work::kSplits, kBroadcastFact},
     {"Sub", InferArithmetic, Run<SubOf>, Work::kSplits, kBroadcastFact},
     {"Mul", InferArithmetic, Run<MulOf>, Work::kSplits, kBroadcastFact},
     {"Div", InferArithmetic, Run<DivOf>, Work::kSplits, kBroadcastFact},
-    {"Equal", InferComparison, Run<EqualOf>, Work::kSplits, kBroadcastFact},
+    {"Equal", InferComparison, RunEqual, Work::kSplits, kBroadcastFact},
     {"Less", InferComparison, Run<LessOf>, Work::kSplits, kBroadcastFact},
     {"LessOrEqual", InferComparison, Run<LessOrEqualOf>, Work::kSplits,
      kBroadcastFact},

@@ -53,7 +53,7 @@ Status RunGather(const Call& call, std::span<const Result> results,
   const auto gather = [&, b = begin, e = end](auto&& copy) {
     return GatherRuns(indices, count, x[axis], b, e, copy);
   };
-  if (run == 1) {
+  if (run == 1 && DTypeBytes(results[0].dtype) <= 8) {
     return DispatchBytes(DTypeBytes(results[0].dtype), [&]<typename T>() {
       const T* from = call.arg(0).data<T>();
       T* to = results[0].data<T>();

@@ -1,6 +1,7 @@
 // Where and Clip.
 #include <cmath>
 #include <limits>
+#include <string_view>
 #include <type_traits>
 
 #include "models/graph/ops/checks.h"
@@ -8,6 +9,7 @@
 #include "models/graph/ops/elementwise.h"
 #include "models/graph/ops/facts.h"
 #include "models/graph/ops/families.h"
+#include "models/tensor/strings.h"
 
 namespace millrace::models::graph {
 namespace {
@@ -27,7 +29,7 @@ Status RunWhere(const Call& call, std::span<const Result> results,
   const Result& out = results[0];
   const BroadcastWalk walk(
       out.shape, {call.arg(0).shape, call.arg(1).shape, call.arg(2).shape});
-  DispatchBytes(DTypeBytes(out.dtype), [&]<typename T>() {
+  const auto select = [&]<typename T>() {
     ForTeam(walk, team, [&](const BroadcastRow& row) {
       const uint8_t* c = call.arg(0).data<uint8_t>() + row.at[0];
       const T* a = call.arg(1).data<T>() + row.at[1];
@@ -39,7 +41,12 @@ Status RunWhere(const Call& call, std::span<const Result> results,
         y[i] = c[i * c_step] != 0 ? a[i * a_step] : b[i * b_step];
       }
     });
-  });
+  };
+  if (out.dtype == kString) {
+    select.operator()<std::string_view>();
+  } else {
+    DispatchBytes(DTypeBytes(out.dtype), select);
+  }
   return OkStatus();
 }
 

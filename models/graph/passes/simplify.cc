@@ -21,6 +21,7 @@
 #include "models/graph/op.h"
 #include "models/graph/passes/editor.h"
 #include "models/graph/passes/passes.h"
+#include "models/graph/string_types.h"
 
 namespace millrace::models::graph {
 namespace {
@@ -109,7 +110,7 @@ class SimplifyPass {
       if (id == kNoValue) return false;
       args.push_back({true, TypeOf(id).dtype, ShapeOf(id), nullptr});
     }
-    const auto types = node.op->infer(Call{node, args});
+    const auto types = InferTypes(Call{node, args});
     if (!types.ok() || types->empty() ||
         (*types)[0] != TypeOf(node.outputs[0])) {
       return false;

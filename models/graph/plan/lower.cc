@@ -2,6 +2,7 @@
 
 #include "models/graph/passes/fused.h"
 #include "models/graph/plan/makers.h"
+#include "models/graph/plan/trees_step.h"
 
 namespace millrace::models::graph {
 namespace {
@@ -49,6 +50,7 @@ constexpr FasterRow kFaster[] = {
     {"ReduceSumSquare", MakeReduceStep},
     {"Concat", MakeConcatStep},
     {"Softmax", MakeSoftmaxStep},
+    {"ml.Trees", MakeTreesStep},
     {"LogSoftmax", MakeSoftmaxStep},
     {"Transpose", MakeTransposeStep},
     {"Transpose", MakeByteTransposeStep},

@@ -1,0 +1,14 @@
+#include "models/cpu/tree_kernels.h"
+
+namespace millrace::models {
+
+WalkTrees WalkTreesOf(std::string_view dense_name) {
+#if defined(__x86_64__)
+  if (dense_name == "avx512") return WalkTreesAvx512;
+  if (dense_name == "avx2") return WalkTreesAvx2;
+#endif
+  (void)dense_name;
+  return WalkTreesScalar;
+}
+
+}  // namespace millrace::models
