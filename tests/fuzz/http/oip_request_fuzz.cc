@@ -21,7 +21,7 @@ namespace {
 
 using millrace::Status;
 using millrace::StatusCode;
-using millrace::server::BytesOf;
+using millrace::server::TravelBytes;
 using millrace::server::http::InferBody;
 using millrace::server::http::ReadInferBody;
 
@@ -73,7 +73,8 @@ void CheckRoundTrip(const InferBody& body) {
     const auto& after = again->request.inputs[i];
     Require(before.tensor.dtype() == after.tensor.dtype() &&
                 before.tensor.shape() == after.tensor.shape() &&
-                BytesOf(before.tensor) == BytesOf(after.tensor),
+                TravelBytes(before.tensor).view() ==
+                    TravelBytes(after.tensor).view(),
             "numbers keep their bits on their way through JSON");
   }
 }
@@ -101,7 +102,7 @@ void CheckPlain(const InferBody& plain, const std::string& json,
     const auto& b = body->request.inputs[i];
     Require(a.name == b.name && a.tensor.dtype() == b.tensor.dtype() &&
                 a.tensor.shape() == b.tensor.shape() &&
-                BytesOf(a.tensor) == BytesOf(b.tensor),
+                TravelBytes(a.tensor).view() == TravelBytes(b.tensor).view(),
             "tensors are the same");
   }
 }
@@ -126,7 +127,7 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   }
   for (const auto& input : body->request.inputs) {
     // Reads every byte.
-    const auto bytes = BytesOf(input.tensor);
+    const auto bytes = TravelBytes(input.tensor).view();
     Require(std::string(bytes).size() == bytes.size(), "");
   }
   CheckRoundTrip(*body);

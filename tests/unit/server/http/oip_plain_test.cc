@@ -40,7 +40,7 @@ void ExpectSame(const std::string& json, const std::string& tail = kTail) {
     EXPECT_EQ(a.name, b.name);
     EXPECT_EQ(a.tensor.dtype(), b.tensor.dtype());
     EXPECT_EQ(a.tensor.shape(), b.tensor.shape());
-    EXPECT_EQ(BytesOf(a.tensor), BytesOf(b.tensor));
+    EXPECT_EQ(TravelBytes(a.tensor).view(), TravelBytes(b.tensor).view());
   }
 }
 
