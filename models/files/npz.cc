@@ -250,6 +250,7 @@ StatusOr<Tensor> StringsOf(const Header& header,
 
 // Strings of one width, as numpy has them.
 struct Padded {
+  Padded() = default;  // of other types
   explicit Padded(const Tensor& tensor) {
     const std::span views(tensor.data<std::string_view>(),
                           static_cast<size_t>(tensor.num_elements()));
@@ -408,7 +409,7 @@ Status WriteNpz(const std::string& path,
   for (const NamedTensor& array : arrays) {
     const Tensor tensor = WithoutBFloat16(array.tensor);
     const bool strings = tensor.dtype() == kString;
-    const Padded padded = strings ? Padded(tensor) : Padded(Tensor());
+    const Padded padded = strings ? Padded(tensor) : Padded();
     const std::string header = HeaderOf(tensor, padded.width);
     std::span<const std::byte> data(tensor.bytes(),
                                     static_cast<size_t>(tensor.num_bytes()));

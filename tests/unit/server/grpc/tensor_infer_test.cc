@@ -163,8 +163,10 @@ TEST_F(TensorInferTest, NamesTheTensorAtFault) {
   request.mutable_inputs(0)->set_name("c");
   EXPECT_THAT(Refusal(request), HasSubstr("input 'c' is not one of model"));
   request = RawSums();
+  request.mutable_inputs(0)->set_datatype("TEXT");
+  EXPECT_THAT(Refusal(request), HasSubstr("input 'b' has datatype 'TEXT'"));
   request.mutable_inputs(0)->set_datatype("BYTES");
-  EXPECT_THAT(Refusal(request), HasSubstr("input 'b' has datatype 'BYTES'"));
+  EXPECT_THAT(Refusal(request), HasSubstr("input 'b' ends within element 0"));
   request = RawSums();
   request.mutable_inputs(0)->set_shape(0, -1);
   EXPECT_THAT(Refusal(request), HasSubstr("input 'b' has no valid shape"));

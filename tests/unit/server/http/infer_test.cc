@@ -180,7 +180,9 @@ TEST_F(InferTest, NamesTheInputAtFault) {
   EXPECT_THAT(refusal(Input("a", "[1,2]", "INT8")),
               HasSubstr("input 'a' is INT8 [1, 2] but the model takes"));
   EXPECT_THAT(refusal(Input("a", "[\"x\"]", "BYTES", "[1]")),
-              HasSubstr("input 'a' has datatype 'BYTES'"));
+              HasSubstr("input 'a' is BYTES [1] but the model takes"));
+  EXPECT_THAT(refusal(Input("a", "[\"x\"]", "TEXT", "[1]")),
+              HasSubstr("input 'a' has datatype 'TEXT'"));
   EXPECT_THAT(refusal(Input("a", "[NaN,2]")),
               HasSubstr("input 'a' has unreadable data"));
   EXPECT_THAT(refusal(Input("a", "[1,-Infinity]")), HasSubstr("'a'"));
