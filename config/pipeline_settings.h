@@ -9,7 +9,6 @@ namespace millrace::config {
 struct EnsembleSettings;  // ensemble_settings.h
 struct ExternalSettings;  // external_settings.h
 struct SequenceSettings;  // sequence_settings.h
-struct TrafficSettings;   // traffic_settings.h
 
 struct PipelineSettings {
   // A graph of other models.
@@ -18,8 +17,6 @@ struct PipelineSettings {
   std::shared_ptr<const SequenceSettings> sequences = {};
   // A process of its own.
   std::shared_ptr<const ExternalSettings> external = {};
-  // Shares its requests among its versions.
-  std::shared_ptr<const TrafficSettings> traffic = {};
 
   // Whether it computes on cores of this process.
   bool needs_cores() const {
