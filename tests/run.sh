@@ -138,9 +138,10 @@ if $full; then asan_label='' tsan_label='' fuzz_seconds=120; fi
 export UBSAN_OPTIONS=print_stacktrace=1
 if step "build asan" build asan "tests_${asan_label:-all}" fuzzers; then
   suite asan ${asan_label:+"$asan_label"}
-  while read -r fuzzer; do
-    [ -z "$fuzzer" ] || step "fuzz $fuzzer" fuzz "$fuzzer" "$fuzz_seconds"
-  done <build/asan/fuzzers.txt
+  export -f step fuzz
+  export results fuzz_seconds
+  grep . build/asan/fuzzers.txt | xargs -P "$(nproc)" -I NAME \
+    bash -c 'step "fuzz NAME" fuzz NAME "$fuzz_seconds"'
 fi
 step "build tsan" build tsan "tests_${tsan_label:-all}" &&
   suite tsan ${tsan_label:+"$tsan_label"}

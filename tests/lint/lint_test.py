@@ -1,5 +1,6 @@
 """The lint finds what it is there to find: one planted fault a test, in a tree
 that is clean otherwise."""
+import json
 import pathlib
 import subprocess
 import sys
@@ -192,6 +193,16 @@ class LintTest(unittest.TestCase):
         self.assertEqual(self.findings("headers"), [])
         self.put("config/a.h", "#pragma once\n#error broken\n")
         self.assertGreaterEqual(len(self.findings("headers")), 3)
+
+    def test_header_that_its_source_proves(self):
+        self.put("config/bad.h", "#pragma once\nstd::string Name();\n")
+        self.put("config/bad.cc", '#include "config/bad.h"\n')
+        self.expect("headers", "config/bad.h:1")  # nobody compiles bad.cc
+        source = str(self.root.resolve() / "config/bad.cc")
+        self.put("build/compile_commands.json", json.dumps([{"file": source}]))
+        self.assertEqual(self.findings("headers"), [])
+        self.put("config/bad.cc", '#include <string>\n#include "config/bad.h"\n')
+        self.expect("headers", "config/bad.h:1")
 
     def test_formatting(self):
         (self.root / ".clang-format").write_text("BasedOnStyle: Google\n")

@@ -55,7 +55,7 @@ using Tensors = std::vector<Tensor>;
 namespace wire {
 
 inline void PutNumber(std::string* out, uint64_t value) {
-  for (; value > 127; value >>= 7) out->push_back(char(value & 127 | 128));
+  for (; value > 127; value >>= 7) out->push_back(char((value & 127) | 128));
   out->push_back(char(value));
 }
 inline void PutNumber(std::string* out, int key, uint64_t value) {
@@ -63,7 +63,7 @@ inline void PutNumber(std::string* out, int key, uint64_t value) {
   PutNumber(out, value);
 }
 inline void PutBytes(std::string* out, int key, const std::string& value) {
-  PutNumber(out, uint64_t(key) << 3 | 2);
+  PutNumber(out, (uint64_t(key) << 3) | 2);
   PutNumber(out, value.size());
   *out += value;
 }
