@@ -1,6 +1,6 @@
-// One tool: its schema is the constraint. Several: a structural tag of xgrammar
-// with one branch for each tool, in which a schema stands as it was sent, so
-// that its references keep their targets.
+// Structural tags of xgrammar, in which a schema stands as it was sent, so that
+// its references keep their targets. A call of the one tool that may be called
+// is its schema alone.
 #include "handlers/call_constraint.h"
 
 #include <algorithm>
@@ -22,8 +22,16 @@ using models::ConstraintKind;
 // White space between two tokens of JSON, so that no completion is spent on it.
 constexpr int kMaxWhiteSpace = 16;
 
-std::string PlaceOf(size_t tool) {
+std::string FieldOf(size_t tool) {
   return "tools[" + std::to_string(tool) + "].function.parameters";
+}
+
+// Of the tool with this name, which is there.
+size_t PlaceOf(const Json& tools, const std::string& name) {
+  size_t i = 0;
+  while (i < tools.size() && tools[i]["function"]["name"] != name) ++i;
+  CHECK(i < tools.size(), "tool_choice names one of the tools");
+  return i;
 }
 
 // Arguments are an object, also where the schema does not say so. A function
@@ -40,41 +48,125 @@ Json SchemaOf(const Json& tool) {
   return schema;
 }
 
+Json Text(std::string value) {
+  return {{"type", "const_string"}, {"value", std::move(value)}};
+}
+
+Json ArgumentsOf(const Json& tool) {
+  return {{"type", "json_schema"},
+          {"json_schema", SchemaOf(tool)},
+          {"max_whitespace_cnt", kMaxWhiteSpace}};
+}
+
+// A call of this tool, with `before` before its name.
+Json CallTag(const ToolFormat& format, const Json& tool,
+             std::string_view before) {
+  std::string begin(before);
+  begin.append(tool["function"]["name"].get_ref<const std::string&>())
+      .append(format.behind_name);
+  return {{"type", "tag"},
+          {"begin", std::move(begin)},
+          {"content", ArgumentsOf(tool)},
+          {"end", format.behind_arguments}};
+}
+
+Json CallTags(const ToolFormat& format, const Json& tools,
+              std::string_view before) {
+  Json tags = Json::array();
+  for (const Json& tool : tools) tags.push_back(CallTag(format, tool, before));
+  return tags;
+}
+
+// One call, its name first; several where the format has a text between them.
+Json CallsFromName(const ToolFormat& format, const Json& tools, bool several) {
+  return {{"type", "tags_with_separator"},
+          {"tags", CallTags(format, tools, "")},
+          {"separator", format.between_calls},
+          {"at_least_one", true},
+          {"stop_after_first", !several || format.between_calls.empty()}};
+}
+
+// The arguments of a call whose name is written, and other calls.
+Json CallsFromArguments(const ToolFormat& format, const Json& tool,
+                        const Json& tools) {
+  const Json others = {{"type", "tags_with_separator"},
+                       {"tags", CallTags(format, tools, format.between_calls)},
+                       {"separator", ""},
+                       {"at_least_one", false},
+                       {"stop_after_first", false}};
+  return {{"type", "sequence"},
+          {"elements",
+           Json::array({ArgumentsOf(tool),
+                        Text(std::string(format.behind_arguments)), others})}};
+}
+
+// Any text with calls in it.
+Json CallsInText(const ToolFormat& format, const Json& tools, bool several) {
+  Json tags = CallTags(format, tools, format.before_name);
+  if (!format.behind_calls.empty()) {
+    tags = Json::array({{{"type", "tag"},
+                         {"begin", format.before_name},
+                         {"content", CallsFromName(format, tools, several)},
+                         {"end", format.behind_calls}}});
+  }
+  return {{"type", "triggered_tags"},
+          {"triggers", Json::array({format.trigger})},
+          {"tags", std::move(tags)},
+          {"at_least_one", false},
+          {"stop_after_first", !several}};
+}
+
+models::OutputConstraint TagOf(Json format) {
+  return {.kind = ConstraintKind::kStructuralTag,
+          .text = DumpJson(
+              Json{{"type", "structural_tag"}, {"format", std::move(format)}}),
+          .field = "tools"};
+}
+
+// ... and what ends all of them.
+models::OutputConstraint WithEnd(const ToolFormat& format, Json calls) {
+  if (format.behind_calls.empty()) return TagOf(std::move(calls));
+  return TagOf(
+      {{"type", "sequence"},
+       {"elements", Json::array({std::move(calls),
+                                 Text(std::string(format.behind_calls))})}});
+}
+
 }  // namespace
 
 models::OutputConstraint CallConstraint(const OutputFormats& formats,
                                         const ChatPrompt& chat) {
   const ToolChoice& choice = chat.tool_choice;
   const ToolFormat* format = formats.tools;
-  if (choice.mode != ToolChoice::Mode::kRequired || chat.tools == nullptr ||
-      format == nullptr || !format->json_arguments) {
+  if (choice.mode == ToolChoice::Mode::kNone || chat.tools == nullptr ||
+      chat.tools->empty() || format == nullptr || !format->json_arguments) {
     return {};
   }
   const Json& tools = *chat.tools;
-  if (const std::string& only = OnlyName(choice); !only.empty()) {
-    for (size_t i = 0; i < tools.size(); ++i) {
-      if (tools[i]["function"]["name"] != only) continue;
-      return {.kind = ConstraintKind::kJsonSchema,
-              .text = DumpJson(SchemaOf(tools[i])),
-              .field = PlaceOf(i)};
-    }
-    return {};
+  if (choice.mode == ToolChoice::Mode::kAuto) {
+    return TagOf(CallsInText(*format, tools, choice.parallel));
   }
-  Json calls = Json::array();
-  for (const Json& tool : tools) {
-    const auto name = tool["function"]["name"].get<std::string>();
-    const Json head = {{"type", "const_string"},
-                       {"value", name + std::string(format->behind_name)}};
-    const Json arguments = {{"type", "json_schema"},
-                            {"json_schema", SchemaOf(tool)},
-                            {"max_whitespace_cnt", kMaxWhiteSpace}};
-    calls.push_back(
-        {{"type", "sequence"}, {"elements", Json::array({head, arguments})}});
+  const std::string& only = OnlyName(choice);
+  if (only.empty()) {
+    return WithEnd(*format, CallsFromName(*format, tools, choice.parallel));
   }
-  const Json any = {{"type", "or"}, {"elements", std::move(calls)}};
-  return {.kind = ConstraintKind::kStructuralTag,
-          .text = DumpJson(Json{{"type", "structural_tag"}, {"format", any}}),
-          .field = "tools"};
+  const size_t i = PlaceOf(tools, only);
+  // A named function is called once.
+  if (!choice.name.empty() || !choice.parallel ||
+      format->between_calls.empty()) {
+    return {.kind = ConstraintKind::kJsonSchema,
+            .text = DumpJson(SchemaOf(tools[i])),
+            .field = FieldOf(i)};
+  }
+  return WithEnd(*format, CallsFromArguments(*format, tools[i], tools));
+}
+
+bool MayRunFreely(const ChatPrompt& chat) {
+  if (chat.tool_choice.mode != ToolChoice::Mode::kAuto) return false;
+  return std::ranges::none_of(*chat.tools, [](const Json& tool) {
+    const Json* strict = FindField(tool["function"], "strict");
+    return strict != nullptr && *strict == true;
+  });
 }
 
 Status AtTool(const ChatPrompt& chat, const Status& refusal) {
@@ -85,7 +177,7 @@ Status AtTool(const ChatPrompt& chat, const Status& refusal) {
     if (!only.empty() && tool["function"]["name"] != only) continue;
     const auto schema = models::NormalSchema(DumpJson(SchemaOf(tool)));
     if (schema.ok()) continue;
-    return schema.status().Prefixed(PlaceOf(i)).At(PlaceOf(i));
+    return schema.status().Prefixed(FieldOf(i)).At(FieldOf(i));
   }
   return refusal;
 }

@@ -1,4 +1,4 @@
-// Holds a call that must come to the schemas of the request's tools.
+// Holds calls of tools to the schemas of the request's tools.
 //
 //   models::OutputConstraint call = CallConstraint(formats, chat);
 //   if (call) request.options.constraint = std::move(call);
@@ -13,13 +13,21 @@
 
 namespace millrace::handlers {
 
-// What must follow the text of ForcedCall (tool_prompt.h): the arguments of the
-// one tool that may be called, or the name of any tool and its arguments. None
-// where a call need not come, or where the model's format does not write
-// arguments as JSON (pythonic, gemma). One call comes, then the completion
-// ends.
+// Where a call must come: what must follow the text of ForcedCall
+// (tool_prompt.h), which is the arguments of the one tool that may be called,
+// or any tool's name and arguments, then other calls if there may be several.
+//
+// Where a call may come: any text, in which the beginning of a call
+// (ToolFormat::trigger) is followed by the rest of one.
+//
+// None where no call may come, or where the model's format does not write
+// arguments as JSON (pythonic, gemma).
 models::OutputConstraint CallConstraint(const OutputFormats& formats,
                                         const ChatPrompt& chat);
+
+// Calls need not come and no tool is `strict`: a request whose tools cannot be
+// held to their schemas is answered without that.
+bool MayRunFreely(const ChatPrompt& chat);
 
 // The same refusal of such a constraint, at the tool whose schema is at fault:
 // tools[i].function.parameters. Statuses that do not refuse a schema come back

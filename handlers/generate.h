@@ -32,6 +32,10 @@ struct GenerateParts {
   Pool* pool = nullptr;                 // outlives the handler
   // Outlives the handler; null: constraints of the text are refused.
   models::GrammarCompiler* grammars = nullptr;
+  // For calls of tools: its vocabulary has the text of special tokens where the
+  // completion shows it. Maybe the same; null: calls are as the model writes
+  // them.
+  models::GrammarCompiler* call_grammars = nullptr;
   const Clock* clock = &Clock::Real();
 };
 

@@ -83,24 +83,29 @@ void GenerateSession::Prepare() {
 
 void GenerateSession::HoldCall() {
   const auto* chat = std::get_if<ChatPrompt>(&request_.prompt);
-  if (chat == nullptr || parts_->grammars == nullptr) return;
+  if (chat == nullptr || parts_->call_grammars == nullptr) return;
+  const bool must_come = chat->tool_choice.mode == ToolChoice::Mode::kRequired;
+  // Content that may come has the request's own constraint.
+  if (!must_come && request_.options.constraint) return;
   models::OutputConstraint call = CallConstraint(parts_->formats, *chat);
   if (!call) return;
-  // The request's own constraint is for content, of which none comes.
+  // Where a call must come there is no content to be constrained.
   request_.options.constraint = std::move(call);
   holds_call_ = true;
 }
 
 void GenerateSession::CompileConstraint() {
   const models::OutputConstraint& constraint = request_.options.constraint;
-  if (parts_->grammars == nullptr) {
+  if (!holds_call_ && parts_->grammars == nullptr) {
     return StartAll(
         InvalidArgument("the model '" + parts_->model +
                         "' has no structured output; leave this field out")
             .At(constraint.field)
             .Because("unsupported_parameter"));
   }
-  parts_->grammars->Compile(
+  models::GrammarCompiler* const compiler =
+      holds_call_ ? parts_->call_grammars : parts_->grammars;
+  compiler->Compile(
       constraint, {.deadline = request_.deadline, .stop = client_stop_},
       [self = shared_from_this()](models::CompiledGrammar grammar) {
         self->parts_->pool->Continue([self, grammar = std::move(grammar)] {
@@ -117,9 +122,15 @@ Status GenerateSession::TakeGrammar(const models::CompiledGrammar& grammar) {
   } else if (!holds_call_) {
     return grammar.status();
   } else if (grammar.status().code() != StatusCode::kUnimplemented) {
-    return AtTool(std::get<ChatPrompt>(request_.prompt), grammar.status());
+    const auto& chat = std::get<ChatPrompt>(request_.prompt);
+    const bool is_refused =
+        grammar.status().code() == StatusCode::kInvalidArgument;
+    if (!is_refused || !MayRunFreely(chat)) {
+      return AtTool(chat, grammar.status());
+    }
   }
-  // Without the library, a call that must come is as the model writes it.
+  // Without the library, and where a schema is refused that need not hold, a
+  // call is as the model writes it.
   return SubmitAll();
 }
 

@@ -79,7 +79,7 @@ class GenerateSession : public std::enable_shared_from_this<GenerateSession> {
   std::shared_ptr<GenerateSink> sink_;  // null after the end
   std::vector<std::shared_ptr<GenerateSession>> siblings_;  // until submitted
   scheduler::Reservation place_;  // until submitted; of the siblings, too
-  bool holds_call_ = false;  // the constraint is that of a call that must come
+  bool holds_call_ = false;       // the constraint is that of calls of tools
   std::shared_ptr<const models::TokenGrammar> grammar_;  // or null
   std::shared_ptr<scheduler::TokenStream> stream_;  // null before and after
   std::optional<OutputProcessor> output_;           // once submitted

@@ -56,6 +56,10 @@ StatusOr<std::string> ReadTool(const Json& tool, const std::string& path) {
                            " letters, digits, '_', '-' or '.'")
         .At(name_path);
   }
+  if (const Json* strict = FindField(*function, "strict");
+      strict != nullptr && !strict->is_boolean()) {
+    return WrongType(path + ".function.strict", "true or false", *strict);
+  }
   const Json* parameters = FindField(*function, "parameters");
   if (parameters != nullptr && !parameters->is_object()) {
     return WrongType(path + ".function.parameters", "an object (JSON Schema)",

@@ -33,6 +33,14 @@ struct ToolFormat {
   bool json_arguments = true;
   // It reads reasoning, too (harmony).
   bool has_reasoning = false;
+  // The beginning of `before_name` that no other text starts with: behind it
+  // comes a call.
+  std::string_view trigger = {};
+  // Behind the arguments; between there and the name of another call (empty:
+  // one call comes); behind the last call.
+  std::string_view behind_arguments = {};
+  std::string_view between_calls = {};
+  std::string_view behind_calls = {};
 };
 
 // Reasoning between two tags at the start of a completion.

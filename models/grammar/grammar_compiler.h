@@ -54,10 +54,11 @@ struct TokenTexts {
   std::vector<int32_t> stop_ids;  // that end a completion; at least one
 };
 
-// Grammars of a model by xgrammar. The library is opened with the first
-// request; where it is missing, or this program was built without it, every
-// request is refused in a sentence. The child is this program, called with the
-// verb `compile-grammar`.
-std::unique_ptr<GrammarCompiler> MakeGrammarCompiler(TokenTexts tokens);
+// Grammars of a model by xgrammar. The library is opened, and `tokens` called,
+// with the first request; where it is missing, or this program was built
+// without it, every request is refused in a sentence. The child is this
+// program, called with the verb `compile-grammar`.
+std::unique_ptr<GrammarCompiler> MakeGrammarCompiler(
+    std::function<TokenTexts()> tokens);
 
 }  // namespace millrace::models

@@ -1,5 +1,6 @@
 // Who does what for one constraint: a child translates and compiles it, this
 // thread reads the result.
+#include <functional>
 #include <utility>
 
 #include "models/grammar/child_process.h"
@@ -15,7 +16,8 @@ constexpr const char* kProgram = "/proc/self/exe";
 
 class ChildCompiler {
  public:
-  explicit ChildCompiler(TokenTexts tokens) : tokens_(std::move(tokens)) {}
+  explicit ChildCompiler(std::function<TokenTexts()> make_tokens)
+      : make_tokens_(std::move(make_tokens)) {}
 
   CompiledGrammar Compile(const OutputConstraint& constraint) {
     RETURN_IF_ERROR(Open());
@@ -55,17 +57,20 @@ class ChildCompiler {
                  "); leave this field out or install the library")
           .Because("unsupported_parameter");
     }
+    tokens_ = make_tokens_();
     ASSIGN_OR_RETURN(vocabulary_, (*xgrammar)->MakeVocabulary(tokens_));
     return OkStatus();
   }
 
-  const TokenTexts tokens_;
+  const std::function<TokenTexts()> make_tokens_;
+  TokenTexts tokens_;
   std::shared_ptr<const XgrammarVocabulary> vocabulary_;
 };
 
 }  // namespace
 
-std::unique_ptr<GrammarCompiler> MakeGrammarCompiler(TokenTexts tokens) {
+std::unique_ptr<GrammarCompiler> MakeGrammarCompiler(
+    std::function<TokenTexts()> tokens) {
   auto compiler = std::make_shared<ChildCompiler>(std::move(tokens));
   return std::make_unique<CompileQueue>(
       [compiler](const OutputConstraint& constraint) {

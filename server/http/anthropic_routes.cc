@@ -167,6 +167,7 @@ StatusOr<Json> ReadTools(const Json& tools) {
     if (tool.contains("input_schema")) {
       function["parameters"] = tool["input_schema"];
     }
+    if (tool.contains("strict")) function["strict"] = tool["strict"];
     result.push_back({{"type", "function"}, {"function", std::move(function)}});
   }
   return result;

@@ -7,8 +7,7 @@ namespace millrace::server {
 LanguageModel::LanguageModel(ModelFacts facts, const TextFacts& text,
                              std::unique_ptr<scheduler::Engine> engine,
                              std::unique_ptr<handlers::GenerateHandler> handler,
-                             std::unique_ptr<models::GrammarCompiler> grammars,
-                             AdapterHost adapter_host)
+                             Grammars grammars, AdapterHost adapter_host)
     : Servable(std::move(facts)),
       text_(text),
       adapter_host_(std::move(adapter_host)),

@@ -17,6 +17,12 @@ struct AdapterHost {
   handlers::GenerateParts parts = {};  // they live as long as the model
 };
 
+// Those of GenerateParts. `calls` is null where `text` serves for both.
+struct Grammars {
+  std::unique_ptr<models::GrammarCompiler> text = nullptr;
+  std::unique_ptr<models::GrammarCompiler> calls = nullptr;
+};
+
 class LanguageModel final : public Servable {
  public:
   // Engine and grammars outlive the handler; they may be null where the handler
@@ -24,8 +30,7 @@ class LanguageModel final : public Servable {
   LanguageModel(ModelFacts facts, const TextFacts& text,
                 std::unique_ptr<scheduler::Engine> engine,
                 std::unique_ptr<handlers::GenerateHandler> handler,
-                std::unique_ptr<models::GrammarCompiler> grammars = nullptr,
-                AdapterHost adapter_host = {});
+                Grammars grammars = {}, AdapterHost adapter_host = {});
 
   ModelKind kind() const override { return ModelKind::kText; }
   const TextFacts* text_facts() const override { return &text_; }
@@ -40,7 +45,7 @@ class LanguageModel final : public Servable {
   const TextFacts text_;
   const AdapterHost adapter_host_;
   const std::unique_ptr<scheduler::Engine> engine_;
-  const std::unique_ptr<models::GrammarCompiler> grammars_;
+  const Grammars grammars_;
   const std::unique_ptr<handlers::GenerateHandler> handler_;
 };
 

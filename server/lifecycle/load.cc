@@ -99,20 +99,24 @@ std::string SamplingText(const models::LlmModel& model) {
   return text + " (" + model.generation_origin + ")";
 }
 
-// Tokens that end an answer or stand for no text are never part of a grammar's
-// text.
+// Tokens that end an answer are never part of a grammar's text. Special ones
+// are where a completion's text shows them.
 std::unique_ptr<models::GrammarCompiler> GrammarsOf(
-    const models::Tokenizer& tokenizer, int64_t vocab_size) {
-  models::TokenTexts tokens;
-  const int32_t num_texts =
-      std::min(tokenizer.size(), static_cast<int32_t>(vocab_size));
-  for (int32_t id = 0; id < num_texts; ++id) {
-    tokens.texts.emplace_back(tokenizer.Piece(id, /*with_special=*/false));
-    if (tokenizer.EndsAnswer(id)) tokens.stop_ids.push_back(id);
-  }
-  tokens.vocab_size = static_cast<int32_t>(vocab_size);
-  if (tokens.stop_ids.empty()) return nullptr;
-  return models::MakeGrammarCompiler(std::move(tokens));
+    std::shared_ptr<const models::Tokenizer> tokenizer, int64_t vocab_size,
+    bool with_special) {
+  if (tokenizer->vocabulary().eog_ids.empty()) return nullptr;
+  return models::MakeGrammarCompiler([=] {
+    models::TokenTexts tokens;
+    const int32_t num_texts =
+        std::min(tokenizer->size(), static_cast<int32_t>(vocab_size));
+    for (int32_t id = 0; id < num_texts; ++id) {
+      const bool ends = tokenizer->EndsAnswer(id);
+      tokens.texts.emplace_back(tokenizer->Piece(id, with_special && !ends));
+      if (ends) tokens.stop_ids.push_back(id);
+    }
+    tokens.vocab_size = static_cast<int32_t>(vocab_size);
+    return tokens;
+  });
 }
 
 StatusOr<std::shared_ptr<Servable>> LoadLanguageModel(
@@ -166,22 +170,36 @@ StatusOr<std::shared_ptr<Servable>> LoadLanguageModel(
              settings.llm.enable_prefix_caching);
   auto engine = scheduler::Engine::Create(
       std::move(model.runner), options, metrics, std::move(model.draft_runner));
-  auto grammars = GrammarsOf(*model.tokenizer, engine->info().vocab_size);
   ASSIGN_OR_RETURN(
       const handlers::OutputFormats formats,
       handlers::ChooseFormats(
           settings.llm.tool_call_parser, settings.llm.reasoning_parser,
           model.chat_template == nullptr ? "" : model.chat_template->source()));
-  const handlers::GenerateParts parts = {.model = id,
-                                         .tokenizer = model.tokenizer,
-                                         .chat_template = model.chat_template,
-                                         .defaults = model.generation,
-                                         .formats = formats,
-                                         .bos_text = model.bos_text,
-                                         .eos_text = model.eos_text,
-                                         .engine = engine.get(),
-                                         .pool = pool,
-                                         .grammars = grammars.get()};
+  const int64_t vocab_size = engine->info().vocab_size;
+  Grammars grammars;
+  grammars.text = GrammarsOf(model.tokenizer, vocab_size, false);
+  const bool holds_calls =
+      formats.tools != nullptr && formats.tools->json_arguments;
+  const bool shows_special =
+      handlers::ParserSpec{.tools = formats.tools,
+                           .reasoning = formats.reasoning}
+          .special_tokens();
+  if (holds_calls && shows_special) {
+    grammars.calls = GrammarsOf(model.tokenizer, vocab_size, true);
+  }
+  const handlers::GenerateParts parts = {
+      .model = id,
+      .tokenizer = model.tokenizer,
+      .chat_template = model.chat_template,
+      .defaults = model.generation,
+      .formats = formats,
+      .bos_text = model.bos_text,
+      .eos_text = model.eos_text,
+      .engine = engine.get(),
+      .pool = pool,
+      .grammars = grammars.text.get(),
+      .call_grammars = holds_calls && !shows_special ? grammars.text.get()
+                                                     : grammars.calls.get()};
   auto handler = handlers::MakeGenerateHandler(parts);
 
   LogInfo("model loaded", {{"model", id},

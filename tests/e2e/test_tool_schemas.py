@@ -1,12 +1,17 @@
-"""Arguments of a call that must come fit the schema of its tool, even from a
-model that would write something else."""
+"""Arguments of calls fit the schema of their tool, even from a model that would
+write something else: of calls that must come, and of those that begin in a
+text."""
 import json
+import pathlib
 
 import jsonschema
 import openai
 import pytest
 
 from conftest import MODEL_ID, start
+
+# The model says what the last message says.
+COPYING = pathlib.Path(__file__).with_name("copying.jinja")
 
 ORDER = {
     "type": "object", "additionalProperties": False,
@@ -49,14 +54,33 @@ def ask(client, names, tool_choice, **fields):
         **fields)
 
 
-def check(choice, names, tool_choice):
-    assert choice.finish_reason == "tool_calls"
-    assert not choice.message.content
-    (call,) = choice.message.tool_calls
-    name = call.function.name
-    assert name in (["paint"] if tool_choice == NAMED else names)
-    jsonschema.validate(json.loads(call.function.arguments), SCHEMAS[name])
-    return call
+def check(choice, names, tool_choice, several=True):
+    """A model may write calls until max_tokens comes. The last is then cut, and
+    what there is of it is content where its name is not whole."""
+    assert choice.finish_reason in ("tool_calls", "length")
+    calls = choice.message.tool_calls
+    if choice.finish_reason == "tool_calls":
+        assert not choice.message.content
+    is_cut = choice.finish_reason == "length" and not choice.message.content
+    whole = calls[:-1] if is_cut else calls
+    assert whole
+    if tool_choice == NAMED or not several:
+        assert len(calls) == 1
+    for call in whole:
+        name = call.function.name
+        assert name in (["paint"] if tool_choice == NAMED else names)
+        jsonschema.validate(json.loads(call.function.arguments), SCHEMAS[name])
+    return [(call.function.name, call.function.arguments) for call in calls]
+
+
+def streamed_calls(chunks):
+    calls = {}
+    for chunk in chunks:
+        for piece in chunk.choices[0].delta.tool_calls or []:
+            name, arguments = calls.get(piece.index, ("", ""))
+            calls[piece.index] = (name or piece.function.name,
+                                  arguments + (piece.function.arguments or ""))
+    return [calls[i] for i in range(len(calls))]
 
 
 def connect(server):
@@ -84,12 +108,21 @@ def test_arguments_fit_the_schema(held, names, tool_choice, temperature):
     for seed in range(1 if temperature == 0 else 5):
         fields = dict(temperature=temperature, seed=seed)
         choice = ask(held, names, tool_choice, **fields).choices[0]
-        call = check(choice, names, tool_choice)
-        streamed = "".join(
-            piece.function.arguments or ""
-            for chunk in ask(held, names, tool_choice, stream=True, **fields)
-            for piece in chunk.choices[0].delta.tool_calls or [])
-        assert streamed == call.function.arguments
+        calls = check(choice, names, tool_choice)
+        assert calls == streamed_calls(
+            ask(held, names, tool_choice, stream=True, **fields))
+
+
+@pytest.mark.parametrize("temperature", [0, 2])
+@pytest.mark.parametrize("names,tool_choice", CHOICES)
+def test_one_call_where_several_may_not_come(held, names, tool_choice,
+                                             temperature):
+    fields = dict(temperature=temperature, seed=3, parallel_tool_calls=False)
+    choice = ask(held, names, tool_choice, **fields).choices[0]
+    assert choice.finish_reason == "tool_calls"
+    (call,) = check(choice, names, tool_choice, several=False)
+    assert [call] == streamed_calls(
+        ask(held, names, tool_choice, stream=True, **fields))
 
 
 def test_every_completion_of_a_request_fits(held):
@@ -139,12 +172,91 @@ def test_a_schema_that_is_not_honoured_is_refused_at_its_tool(held):
         error = refused(held, [tool("order"), bad], tool_choice)
         assert error.param == place
         assert place in error.message and "'not'" in error.message
-    # Where no call must come, or a call of another tool, it harms nobody.
-    for tool_choice in ("auto", {"type": "function",
-                                 "function": {"name": "order"}}):
+    # Nor is one that is `strict`, where a call may come; another harms nobody.
+    strict = {"type": "function",
+              "function": {**bad["function"], "strict": True}}
+    error = refused(held, [tool("order"), strict], "auto")
+    assert error.param == place
+    assert place in error.message and "'not'" in error.message
+    for tools, tool_choice in (
+            ([tool("order"), bad], "auto"),
+            ([tool("order"), strict], "none"),
+            ([tool("order"), strict], {"type": "function",
+                                       "function": {"name": "order"}})):
         held.chat.completions.create(
-            model=MODEL_ID, messages=ASK, max_tokens=5,
-            tools=[tool("order"), bad], tool_choice=tool_choice)
+            model=MODEL_ID, messages=ASK, max_tokens=5, tools=tools,
+            tool_choice=tool_choice)
+
+
+def test_strict_is_true_or_false(client):
+    bad = {"type": "function", "function": {"name": "f", "strict": "yes"}}
+    error = refused(client, [bad], "auto")
+    assert error.param == "tools[0].function.strict"
+    assert "true or false" in error.message
+
+
+WRONG_CALLS = [
+    # Arguments, a name and a key that no schema allows.
+    '<tool_call>\n{"name": "paint", "arguments": {"colours": ["green", 5, '
+    '"black"], "more": true}}\n</tool_call>',
+    '<tool_call>\n{"name": "paintings", "arguments": {"colours": ["red"]}}\n'
+    '</tool_call>',
+    '<tool_call>\n{"name": "order", "arguments": {"size": "huge", "count": '
+    '1000, "address": "Mill Lane 5"}}\n</tool_call>']
+
+
+@pytest.fixture(scope="module")
+def copier(held):
+    with start("--chat-template", COPYING) as server:
+        yield connect(server)
+
+
+@pytest.mark.parametrize("before", ["", "I will.\n"])
+@pytest.mark.parametrize("wrong", WRONG_CALLS)
+def test_a_call_that_begins_in_a_text_fits(copier, wrong, before):
+    names = ["order", "paint", "now"]
+    fields = dict(messages=[{"role": "user", "content": before + wrong}],
+                  model=MODEL_ID, max_tokens=300, temperature=0,
+                  tools=[tool(name) for name in names],
+                  parallel_tool_calls=False)
+    choice = copier.chat.completions.create(**fields).choices[0]
+    assert choice.message.content == (before.strip() or None)
+    assert choice.finish_reason == "tool_calls"
+    (call,) = choice.message.tool_calls
+    assert call.function.name in names
+    jsonschema.validate(json.loads(call.function.arguments),
+                        SCHEMAS[call.function.name])
+    assert streamed_calls(
+        copier.chat.completions.create(stream=True, **fields)) == [
+            (call.function.name, call.function.arguments)]
+    # Beside a tool whose schema is not honoured, none is held.
+    fields["tools"].append({"type": "function", "function": {
+        "name": "f", "parameters": {"properties": {"x": {"not": {}}}}}})
+    free = copier.chat.completions.create(**fields).choices[0]
+    for other in free.message.tool_calls or []:
+        assert ((other.function.name, other.function.arguments)
+                != (call.function.name, call.function.arguments))
+
+
+def test_a_text_without_a_call_is_free(copier):
+    text = 'The tool_call {"name": "paint"} is <b>not</b> one.'
+    answer = copier.chat.completions.create(
+        model=MODEL_ID, messages=[{"role": "user", "content": text}],
+        max_tokens=100, temperature=0, tools=[tool("paint")])
+    assert answer.choices[0].message.content == text
+    assert answer.choices[0].finish_reason == "stop"
+
+
+def test_several_calls_in_a_text_fit(copier):
+    text = "\n".join(WRONG_CALLS[:2])
+    message = copier.chat.completions.create(
+        model=MODEL_ID, messages=[{"role": "user", "content": text}],
+        max_tokens=400, temperature=0,
+        tools=[tool("paint"), tool("now")]).choices[0].message
+    assert len(message.tool_calls) >= 2
+    for call in message.tool_calls[:2]:
+        jsonschema.validate(json.loads(call.function.arguments),
+                            SCHEMAS[call.function.name])
 
 
 def test_arguments_are_an_object(client):

@@ -118,6 +118,23 @@ TEST(ChatMessages, ParametersOfAToolAreAnObject) {
             "\"object\": arguments are an object");
 }
 
+TEST(ChatMessages, StrictOfAToolIsABoolean) {
+  const auto read = [](const std::string& strict) {
+    return Read(R"({"messages": [{"role": "user", "content": "a"}], "tools":
+                   [{"type": "function", "function": {"name": "f",
+                     "strict": )" +
+                strict + "}}]}")
+        .status();
+  };
+  for (const char* good : {"null", "true", "false"}) {
+    EXPECT_TRUE(read(good).ok()) << good << read(good).ToString();
+  }
+  EXPECT_EQ(read("1").field(), "tools[0].function.strict");
+  EXPECT_EQ(read("1").message(),
+            "tools[0].function.strict must be true or false, not an integer "
+            "(1)");
+}
+
 TEST(ChatMessages, ReasoningEffortReachesTheTemplate) {
   const auto read = [](const std::string& effort) {
     return Read(R"({"messages": [{"role": "user", "content": "a"}],

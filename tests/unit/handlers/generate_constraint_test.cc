@@ -56,9 +56,11 @@ GenerateOptions WithRegex() {
 struct GrammarWorld : World {
   GrammarWorld() {
     parts.grammars = &compiler;
+    parts.call_grammars = &call_compiler;
     handler = MakeGenerateHandler(parts);
   }
   FakeCompiler compiler;
+  FakeCompiler call_compiler;
 };
 
 TEST(GenerateConstraint, TheGrammarReachesTheSampler) {
@@ -167,9 +169,9 @@ struct CallWorld : GrammarWorld {
 TEST(GenerateConstraint, ACallThatMustComeIsHeldToItsSchema) {
   CallWorld world;
   auto sink = world.Start(CallRequest(WithRegex()));
-  auto [constraint, done] = world.compiler.Next();
-  EXPECT_EQ(constraint.kind, ConstraintKind::kJsonSchema);
-  EXPECT_EQ(constraint.field, "tools[0].function.parameters");
+  auto [constraint, done] = world.call_compiler.Next();
+  EXPECT_EQ(constraint.kind, ConstraintKind::kStructuralTag);
+  EXPECT_EQ(constraint.field, "tools");
   const auto grammar = std::make_shared<const NoGrammar>();
   done(CompiledGrammar(grammar));
   auto engine = world.engine.Next();
@@ -182,7 +184,7 @@ TEST(GenerateConstraint, ACallThatMustComeIsHeldToItsSchema) {
 TEST(GenerateConstraint, WithoutTheLibraryACallIsWrittenFreely) {
   CallWorld world;
   auto sink = world.Start(CallRequest());
-  auto [constraint, done] = world.compiler.Next();
+  auto [constraint, done] = world.call_compiler.Next();
   done(Unimplemented("no library").At(constraint.field));
   auto engine = world.engine.Next();
   EXPECT_EQ(engine->task.sampling.grammar, nullptr);
@@ -194,12 +196,55 @@ TEST(GenerateConstraint, WithoutTheLibraryACallIsWrittenFreely) {
 TEST(GenerateConstraint, ARefusedSchemaOfAToolIsNamed) {
   CallWorld world;
   auto sink = world.Start(CallRequest());
-  auto [constraint, done] = world.compiler.Next();
+  auto [constraint, done] = world.call_compiler.Next();
   done(InvalidArgument("no").At("tools"));
   const GenerateEnd end = sink->AwaitEnd();
   EXPECT_EQ(end.status.code(), StatusCode::kInvalidArgument);
   EXPECT_EQ(end.status.field(), "tools[0].function.parameters");
   EXPECT_EQ(world.engine.num_submitted(), 0u);
+}
+
+// Any text, in which calls are held to their schemas.
+GenerateRequest MayCallRequest(GenerateOptions options = {}) {
+  GenerateRequest request = CallRequest(std::move(options));
+  std::get<ChatPrompt>(request.prompt).tool_choice.mode =
+      ToolChoice::Mode::kAuto;
+  return request;
+}
+
+TEST(GenerateConstraint, ACallThatMayComeIsHeldToItsSchema) {
+  CallWorld world;
+  auto sink = world.Start(MayCallRequest());
+  auto [constraint, done] = world.call_compiler.Next();
+  EXPECT_EQ(constraint.kind, ConstraintKind::kStructuralTag);
+  const auto grammar = std::make_shared<const NoGrammar>();
+  done(CompiledGrammar(grammar));
+  auto engine = world.engine.Next();
+  EXPECT_EQ(engine->task.sampling.grammar, grammar);
+  engine->Say("Hi");
+  engine->End(scheduler::FinishReason::kStop);
+  EXPECT_TRUE(sink->AwaitEnd().status.ok());
+}
+
+TEST(GenerateConstraint, WhereItIsRefusedACallThatMayComeRunsFreely) {
+  CallWorld world;
+  auto sink = world.Start(MayCallRequest());
+  auto [constraint, done] = world.call_compiler.Next();
+  done(InvalidArgument("no").At("tools"));
+  auto engine = world.engine.Next();
+  EXPECT_EQ(engine->task.sampling.grammar, nullptr);
+  engine->Say("Hi");
+  engine->End(scheduler::FinishReason::kStop);
+  EXPECT_TRUE(sink->AwaitEnd().status.ok());
+}
+
+TEST(GenerateConstraint, ContentHasItsOwnConstraintWhereACallMayCome) {
+  CallWorld world;
+  auto sink = world.Start(MayCallRequest(WithRegex()));
+  auto [constraint, done] = world.compiler.Next();
+  EXPECT_EQ(constraint, WithRegex().constraint);
+  done(InvalidArgument("no").At("guided_regex"));
+  EXPECT_FALSE(sink->AwaitEnd().status.ok());
 }
 
 }  // namespace
