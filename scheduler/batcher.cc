@@ -418,7 +418,8 @@ class BatcherImpl final : public Batcher {
     // A request alone was asked between the steps; one that is computed in time
     // but for its last step is answered.
     if (result.batch_requests > 1 && job->task.stop.stop_requested()) {
-      return End(std::move(job), Unwanted(*job));
+      Status unwanted = Unwanted(*job);
+      return End(std::move(job), std::move(unwanted));
     }
     End(std::move(job), std::move(result));
   }

@@ -81,11 +81,13 @@ build() {
   cmake --build "build/$1" -j "$(nproc)" --target "${@:2}"
 }
 
-# A suite is judged by its verdicts, case by case, not as a step.
+# A suite is judged by its verdicts, case by case, not as a step. Slow ones under
+# a sanitizer run side by side.
 # suite PRESET [LABEL]
 suite() {
   local preset=$1 folder=$results/$1 start=$SECONDS pick=()
-  [ $# -gt 1 ] && pick=(-L "^$2\$")
+  [ "$preset" = release ] || pick+=(-j "$(nproc)")
+  [ $# -gt 1 ] && pick+=(-L "^$2\$")
   printf '\n== %s suites\n' "$preset"
   mkdir -p "$folder"
   GTEST_OUTPUT=xml:$folder/ ctest --test-dir "build/$preset" "${pick[@]}" \

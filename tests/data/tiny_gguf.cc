@@ -70,42 +70,42 @@ TinyModel MakeWideTiny(GgmlType type) {
   return model;
 }
 
-void GgufWriter::Key(std::string_view key, uint32_t type) {
+void GgufBytes::Key(std::string_view key, uint32_t type) {
   ++num_keys_;
   AppendString(keys_, key);
   Append(keys_, type);
 }
-void GgufWriter::String(std::string_view key, std::string_view value) {
+void GgufBytes::String(std::string_view key, std::string_view value) {
   Key(key, 8);
   AppendString(keys_, value);
 }
-void GgufWriter::Uint32(std::string_view key, uint32_t value) {
+void GgufBytes::Uint32(std::string_view key, uint32_t value) {
   Key(key, 4);
   Append(keys_, value);
 }
-void GgufWriter::Float32(std::string_view key, float value) {
+void GgufBytes::Float32(std::string_view key, float value) {
   Key(key, 6);
   Append(keys_, value);
 }
-void GgufWriter::Bool(std::string_view key, bool value) {
+void GgufBytes::Bool(std::string_view key, bool value) {
   Key(key, 7);
   Append<uint8_t>(keys_, value ? 1 : 0);
 }
-void GgufWriter::Strings(std::string_view key,
+void GgufBytes::Strings(std::string_view key,
                          std::span<const std::string> values) {
   Key(key, 9);
   Append<uint32_t>(keys_, 8);
   Append<uint64_t>(keys_, values.size());
   for (const std::string& value : values) AppendString(keys_, value);
 }
-void GgufWriter::Int32s(std::string_view key, std::span<const int32_t> values) {
+void GgufBytes::Int32s(std::string_view key, std::span<const int32_t> values) {
   Key(key, 9);
   Append<uint32_t>(keys_, 5);
   Append<uint64_t>(keys_, values.size());
   for (const int32_t value : values) Append(keys_, value);
 }
 
-void GgufWriter::Tensor(std::string_view name, GgmlType type,
+void GgufBytes::Tensor(std::string_view name, GgmlType type,
                         std::span<const int64_t> dims, std::string_view data) {
   ++num_tensors_;
   AppendString(tensors_, name);
@@ -117,7 +117,7 @@ void GgufWriter::Tensor(std::string_view name, GgmlType type,
   data_.append(data);
 }
 
-std::string GgufWriter::Finish() const {
+std::string GgufBytes::Finish() const {
   std::string out = "GGUF";
   Append<uint32_t>(out, 3);
   Append(out, num_tensors_);
@@ -153,7 +153,7 @@ TinyVocabulary MakeTinyVocabulary() {
 std::string MakeTinyGguf(const TinyModel& model) {
   const TinyVocabulary vocabulary = MakeTinyVocabulary();
   const auto vocab = static_cast<int64_t>(vocabulary.tokens.size());
-  GgufWriter out;
+  GgufBytes out;
   out.String("general.architecture", model.architecture);
   out.String("general.name", "Tiny");
   const auto u32 = [&](const char* key, int64_t value) {

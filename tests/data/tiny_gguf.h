@@ -4,7 +4,7 @@
 //   std::string path = TempPath("tiny.gguf");
 //   ASSERT_TRUE(WriteTinyGguf(TinyModel{}, path));
 //
-// The same options give the same bytes. GgufWriter is also there for tests
+// The same options give the same bytes. GgufBytes is also there for tests
 // that want a file with something wrong in it.
 #pragma once
 
@@ -18,7 +18,7 @@
 
 namespace millrace::models {
 
-class GgufWriter {
+class GgufBytes {
  public:
   void String(std::string_view key, std::string_view value);
   void Uint32(std::string_view key, uint32_t value);

@@ -338,6 +338,7 @@ StatusOr<std::unique_ptr<Step>> MakeVolumeConvStep(
       context.packed.Get(
           weight, context.form(node, PackedForm::Kind::kVolume, {groups}),
           shape.kernel * groups * each, [&](const Tensor& from, float* to) {
+            if (n == 0) return;
             for (int64_t group = 0; group < groups; ++group) {
               // [n][depth taps][taps][c]: a tap in depth is a part of each row.
               const std::vector<float> w =

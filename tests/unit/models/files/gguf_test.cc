@@ -16,7 +16,7 @@ std::span<const std::byte> Bytes(const std::string& text) {
 }
 
 std::string Small() {
-  GgufWriter out;
+  GgufBytes out;
   out.String("general.architecture", "llama");
   out.Uint32("llama.block_count", 7);
   out.Float32("eps", 0.5f);
@@ -122,11 +122,11 @@ TEST(Gguf, KeyLies) {
   Patch<uint64_t>(file, Place(file, "numbers") + 7 + 8, uint64_t{1} << 61);
   EXPECT_NE(ErrorOf(file).find("the length of an array"), std::string::npos);
 
-  GgufWriter twice;
+  GgufBytes twice;
   twice.Bool("k", true);
   twice.Bool("k", true);
   EXPECT_EQ(ErrorOf(twice.Finish()), "key 'k' appears twice");
-  GgufWriter alignment;
+  GgufBytes alignment;
   alignment.Uint32("general.alignment", 24);
   EXPECT_NE(ErrorOf(alignment.Finish()).find("general.alignment is 24"),
             std::string::npos);

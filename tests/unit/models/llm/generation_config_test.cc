@@ -22,7 +22,7 @@ class File {
   explicit File(const std::string& name,
                 const std::vector<std::pair<std::string, float>>& keys = {},
                 uint32_t top_k = 0) {
-    GgufWriter out;
+    GgufBytes out;
     out.String("general.architecture", "llama");
     out.String("general.name", name);
     for (const auto& [key, value] : keys) {

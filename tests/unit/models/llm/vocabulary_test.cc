@@ -30,7 +30,7 @@ TEST(Vocabulary, OfTheTinyModel) {
 }
 
 TEST(Vocabulary, SentencePiecesOfPhi3SwallowWhatFollowsThem) {
-  GgufWriter out;
+  GgufBytes out;
   out.String("general.architecture", "phi3");
   out.String("tokenizer.ggml.model", "llama");
   out.Strings("tokenizer.ggml.tokens",
@@ -47,7 +47,7 @@ TEST(Vocabulary, SentencePiecesOfPhi3SwallowWhatFollowsThem) {
 }
 
 TEST(Vocabulary, TablesOfCharactersAreRefused) {
-  GgufWriter out;
+  GgufBytes out;
   out.String("tokenizer.ggml.model", "t5");
   out.Strings("tokenizer.ggml.tokens", std::vector<std::string>{"a", "b"});
   out.Int32s("tokenizer.ggml.precompiled_charsmap", std::vector<int32_t>{1});
@@ -56,7 +56,7 @@ TEST(Vocabulary, TablesOfCharactersAreRefused) {
 }
 
 TEST(Vocabulary, IdsMustLieInTheVocabulary) {
-  GgufWriter out;
+  GgufBytes out;
   out.String("tokenizer.ggml.model", "gpt2");
   out.Strings("tokenizer.ggml.tokens", std::vector<std::string>{"a", "b"});
   out.Uint32("tokenizer.ggml.eos_token_id", 2);
@@ -66,12 +66,12 @@ TEST(Vocabulary, IdsMustLieInTheVocabulary) {
 }
 
 TEST(Vocabulary, KindsMustMatchTokens) {
-  GgufWriter out;
+  GgufBytes out;
   out.String("tokenizer.ggml.model", "gpt2");
   out.Strings("tokenizer.ggml.tokens", std::vector<std::string>{"a", "b"});
   out.Int32s("tokenizer.ggml.token_type", std::vector<int32_t>{1});
   EXPECT_EQ(Read(out.Finish()).status().code(), StatusCode::kInvalidArgument);
-  GgufWriter none;
+  GgufBytes none;
   none.String("tokenizer.ggml.model", "gpt2");
   EXPECT_EQ(Read(none.Finish()).status().code(), StatusCode::kNotFound);
 }
