@@ -5,41 +5,136 @@
 
 The file has a class with initialize(context) and handle(data, context), or
 preprocess, inference and postprocess (TorchServe's BaseHandler need not be
-there), or a function handle(data, context). `data` is a list with one dict for
-each item; what is returned is a list of as many items: dicts and lists become
-JSON, str and bytes are sent as they are.
+there), or a function handle(data, context); "handler.py:work" names another
+function. As with TorchServe, a function is called once with None for data
+before the first request. `data` is a list with one dict for each item; what is
+returned is a list of as many items: dicts and lists become JSON, str and bytes
+are sent as they are.
+
+In the folder of an archive, its manifest and its YAML file (where the
+interpreter has PyYAML) are the context's.
 """
 import importlib.util
 import inspect
 import json
 import os
+import socket
 import sys
+import time
 
 import numpy as np
 
 import millrace_handler
 
 
-class Metrics:
-    """Names of TorchServe's metrics that handlers call; nothing is counted."""
+class Metric:
+    """What add_metric_to_cache gives: one name, unit and list of dimensions."""
 
-    def __getattr__(self, _):
-        return lambda *args, **kwargs: None
+    def __init__(self, metrics, name, unit, dimension_names):
+        self.metrics, self.metric_name, self.unit = metrics, name, unit
+        self.dimension_names = dimension_names or []
+
+    def add_or_update(self, value, dimension_values=(), request_id=None):
+        self.metrics.write(self.metric_name, value, self.unit, list(
+            zip(self.dimension_names, dimension_values)))
+
+
+class Metrics:
+    """Each value that a handler tells is a line of the server's log, in
+    TorchServe's format: Name.Unit:value|#Dimension:..|#hostname:..,timestamp:..
+    """
+    UNITS = {"ms": "Milliseconds", "s": "Seconds", "percent": "Percent",
+             "count": "Count", "MB": "Megabytes", "GB": "Gigabytes",
+             "kB": "Kilobytes", "B": "Bytes", "": "unit", None: "unit"}
+
+    def __init__(self, model):
+        self.model, self.cache = model, {}
+
+    def write(self, name, value, unit, dimensions):
+        if not isinstance(value, (int, float)):
+            raise ValueError(f"the metric {name} is {value!r}, no number")
+        named = ",".join(f"{key}:{of}" for key, of in dimensions)
+        print(f"{name}.{self.UNITS.get(unit, unit)}:{value}|#{named}|#hostname:"
+              f"{socket.gethostname()},timestamp:{int(time.time())}", flush=True)
+
+    def of_model(self, name, value, unit, dimensions):
+        pairs = [(d.name, d.value) for d in dimensions or []]
+        for key, of in (("ModelName", self.model), ("Level", "Model")):
+            if key not in dict(pairs):
+                pairs.append((key, of))
+        self.write(name, value, unit, pairs)
+
+    def add_metric(self, name, value, unit="", idx=None, dimensions=(),
+                   metric_type=None):
+        self.of_model(name, value, unit, dimensions)
+
+    def add_counter(self, name, value, idx=None, dimensions=()):
+        if value < 0:
+            raise ValueError(f"the counter {name} cannot become smaller")
+        self.of_model(name, value, "count", dimensions)
+
+    def add_time(self, name, value, idx=None, unit="ms", dimensions=(),
+                 metric_type=None):
+        self.of_model(name, value, unit, dimensions)
+
+    def add_size(self, name, value, idx=None, unit="MB", dimensions=(),
+                 metric_type=None):
+        self.of_model(name, value, unit, dimensions)
+
+    def add_percent(self, name, value, idx=None, dimensions=(),
+                    metric_type=None):
+        self.of_model(name, value, "percent", dimensions)
+
+    def add_error(self, name, value, dimensions=()):
+        self.write(name, value, "", [(d.name, d.value) for d in dimensions] +
+                   [("Level", "Error")])
+
+    def add_metric_to_cache(self, metric_name, unit, dimension_names=(),
+                            metric_type=None):
+        self.cache[metric_name] = Metric(self, metric_name, unit,
+                                         list(dimension_names))
+        return self.cache[metric_name]
+
+    def get_metric(self, metric_name, metric_type=None):
+        return self.cache[metric_name]
+
+
+def manifest_of(file, model_name):
+    """That of the archive whose folder this is, else one that is made up."""
+    try:
+        with open("MAR-INF/MANIFEST.json", encoding="utf-8") as text:
+            return json.load(text)
+    except FileNotFoundError:
+        return {"model": {
+            "modelName": model_name,
+            "modelVersion": os.environ["MILLRACE_VERSION"],
+            "handler": os.path.basename(file), "serializedFile": next(
+                (n for n in sorted(os.listdir("."))
+                 if n.endswith((".pt", ".pt2", ".pth", ".onnx"))), "")}}
+
+
+def yaml_of(manifest):
+    name = manifest["model"].get("configFile")
+    if not name:
+        return {}
+    try:
+        import yaml
+    except ImportError:
+        print(f"{name} is not read: this interpreter has no PyYAML", flush=True)
+        return {}
+    with open(name, encoding="utf-8") as text:
+        return yaml.safe_load(text) or {}
 
 
 class TorchServeContext:
-    def __init__(self, path):
+    def __init__(self, file):
         self.model_name = os.environ["MILLRACE_MODEL"]
-        self.manifest = {"model": {
-            "modelName": self.model_name,
-            "modelVersion": os.environ["MILLRACE_VERSION"],
-            "handler": os.path.basename(path), "serializedFile": next(
-                (n for n in sorted(os.listdir("."))
-                 if n.endswith((".pt", ".pt2", ".pth", ".onnx"))), "")}}
+        self.manifest = manifest_of(file, self.model_name)
         self.system_properties = {"model_dir": os.getcwd(), "gpu_id": None,
                                   "batch_size": 1, "server_name": "MMS",
                                   "server_version": "0.12.0"}
-        self.model_yaml_config, self.metrics = {}, Metrics()
+        self.model_yaml_config = yaml_of(self.manifest)
+        self.metrics = Metrics(self.model_name)
         self.headers = [{}]
 
     def get_request_id(self, idx=0):
@@ -60,12 +155,21 @@ class TorchServeContext:
 
 def entry_of(path):
     """The function handle(data, context) of a file, and its initialize."""
+    path, _, function = path.partition(":")
+    if not path.endswith(".py"):
+        path += ".py"
     sys.path.insert(0, os.path.dirname(os.path.abspath(path)))
     spec = importlib.util.spec_from_file_location("handler", path)
     module = importlib.util.module_from_spec(spec)
+    sys.modules["handler"] = module  # as an import would: pickles look there
     spec.loader.exec_module(module)
-    if hasattr(module, "handle"):
-        return module.handle, getattr(module, "initialize", None)
+    if function and not callable(getattr(module, function, None)):
+        raise SystemExit(f"{path} has no function {function}(data, context)")
+    entry = getattr(module, function or "handle", None)
+    if entry is not None:
+        # TorchServe lets a function prepare itself so.
+        return entry, getattr(module, "initialize",
+                              lambda context: entry(None, context))
     classes = [c for _, c in inspect.getmembers(module, inspect.isclass)
                if c.__module__ == "handler" and hasattr(c, "initialize")]
     if len(classes) != 1:
@@ -83,7 +187,7 @@ def entry_of(path):
 
 class Adapter(millrace_handler.Handler):
     def __init__(self, path):
-        self.context = TorchServeContext(path)
+        self.context = TorchServeContext(path.partition(":")[0])
         self.entry, self.start = entry_of(path)
 
     def initialize(self, context):
