@@ -415,8 +415,7 @@ class BatcherImpl final : public Batcher {
   }
 
   void EndUnlessUnwanted(std::unique_ptr<BatchJob> job, BatchResult result) {
-    // A request alone was asked between the steps; one that is computed in time
-    // but for its last step is answered.
+    // A request alone was asked between the steps, and is answered after the last.
     if (result.batch_requests > 1 && job->task.stop.stop_requested()) {
       Status unwanted = Unwanted(*job);
       return End(std::move(job), std::move(unwanted));

@@ -105,7 +105,7 @@ BatchAxis FindBatchAxis(const Graph& graph) {
   const StatusOr<int32_t> symbol = LeadingSymbol(graph);
   if (!symbol.ok()) return NotBatchable(std::string(symbol.status().message()));
   const Symbol& range = graph.symbols[static_cast<size_t>(*symbol)];
-  // One row says nothing of how rows meet, and the proof needs a second size.
+  // With one row the proof cannot see whether rows affect each other.
   const int64_t rows = std::max<int64_t>(range.min, 2);
   if (range.max <= rows) {
     return NotBatchable("'" + range.name + "' is at most " +

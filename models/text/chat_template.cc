@@ -1,5 +1,5 @@
-// The door between requests and the template language. Everything that comes
-// out of the request is marked as the user's here, and only here.
+// Converts a request's messages to values of the template language and marks
+// their text as the user's, so that it cannot become special tokens.
 #include "models/text/chat_template.h"
 
 #include <nlohmann/json.hpp>

@@ -1,6 +1,6 @@
-// A language model is its runner inside an engine inside a handler. A reader
-// might expect the model's files to be open afterwards: they are not, weights
-// live in packed memory of their own.
+// Loads a language model: its runner, the engine around it, the handler around
+// that. The model's files are closed afterwards: weights are copied into packed
+// memory.
 #include "server/lifecycle/load.h"
 
 #include <unistd.h>

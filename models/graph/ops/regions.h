@@ -1,4 +1,4 @@
-// What pools of regions have in common whose cells have channels of their own:
+// Shared by position-sensitive pools of regions: which channel feeds which cell.
 // channel (d * height + i) * width + j is seen by cell (i, j) of result channel
 // d alone (R-FCN, Dai et al. 2016, section 2).
 #pragma once

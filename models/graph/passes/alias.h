@@ -1,4 +1,4 @@
-// Nodes that move nothing.
+// Nodes whose result is their operand under another shape, as Reshape.
 #pragma once
 
 #include "models/graph/ir.h"

@@ -1,5 +1,5 @@
-// Enlarged images whose pixels are copies of others: what happens to single
-// pixels can happen before, to fewer of them, and gives the same bits.
+// Moves operators on single pixels in front of an enlarging Resize that only
+// copies pixels: fewer pixels to compute, the same bits.
 #pragma once
 
 #include "models/graph/ir.h"

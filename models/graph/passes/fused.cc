@@ -26,7 +26,7 @@ bool Product(const RowView& node) {
 }
 
 bool AttentionRows(const RowView& node) {
-  // Tokens stand first, and they meet.
+  // Where axis 0 is that of tokens, attention mixes rows: not independent.
   const auto& params = ParamsOf<AttentionParams>(node.attrs());
   if (params.swapped || params.swapped_out) return false;
   constexpr size_t kMask = 3;

@@ -1,6 +1,6 @@
 // Products of bf16 rows and packed panels in tiles: blocks of 32 rows by 32
 // outputs, two tiles of rows by two of outputs, whose sums stay in tiles over
-// all of k. Written over a type `Tiles`, as tiles.h is.
+// all of k. Templates over a type `Tiles`, see cpu_tiles.h.
 //
 // Rows stream past a panel, which is read again for each block: so they are
 // loaded as what is read once (but for taps of convolutions, which read the

@@ -1,5 +1,5 @@
-// What the linear kernels of AVX-512 share: a matrix at work, loads that meet
-// activations, and the order of tiles. For linear*.cc alone.
+// Shared by linear*.cc: the arguments of one product, loads in the order in which
+// activations lie, and the order of tiles.
 #pragma once
 
 #include <immintrin.h>
