@@ -415,7 +415,7 @@ class BatcherImpl final : public Batcher {
   }
 
   void EndUnlessUnwanted(std::unique_ptr<BatchJob> job, BatchResult result) {
-    // A request alone was asked between the steps, and is answered after the last.
+    // A request alone was asked between the steps: it is answered.
     if (result.batch_requests > 1 && job->task.stop.stop_requested()) {
       Status unwanted = Unwanted(*job);
       return End(std::move(job), std::move(unwanted));

@@ -92,7 +92,7 @@ void GgufBytes::Bool(std::string_view key, bool value) {
   Append<uint8_t>(keys_, value ? 1 : 0);
 }
 void GgufBytes::Strings(std::string_view key,
-                         std::span<const std::string> values) {
+                        std::span<const std::string> values) {
   Key(key, 9);
   Append<uint32_t>(keys_, 8);
   Append<uint64_t>(keys_, values.size());
@@ -106,7 +106,7 @@ void GgufBytes::Int32s(std::string_view key, std::span<const int32_t> values) {
 }
 
 void GgufBytes::Tensor(std::string_view name, GgmlType type,
-                        std::span<const int64_t> dims, std::string_view data) {
+                       std::span<const int64_t> dims, std::string_view data) {
   ++num_tensors_;
   AppendString(tensors_, name);
   Append<uint32_t>(tensors_, static_cast<uint32_t>(dims.size()));

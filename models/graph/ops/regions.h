@@ -1,6 +1,6 @@
-// Shared by position-sensitive pools of regions: which channel feeds which cell.
-// channel (d * height + i) * width + j is seen by cell (i, j) of result channel
-// d alone (R-FCN, Dai et al. 2016, section 2).
+// Shared by position-sensitive pools of regions: which channel feeds which
+// cell. channel (d * height + i) * width + j is seen by cell (i, j) of result
+// channel d alone (R-FCN, Dai et al. 2016, section 2).
 #pragma once
 
 #include <cstdint>

@@ -230,8 +230,7 @@ void CpuLinear::PackGroup(int64_t group) {
     values.resize(static_cast<size_t>((end - first) * k));
   for (int64_t i = first; i < end && part.rows[i] != nullptr; ++i, ++num_rows) {
     rows[num_rows] = part.rows[i];
-    float* const row =
-        values.empty() ? nullptr : values.data() + num_rows * k;
+    float* const row = values.empty() ? nullptr : values.data() + num_rows * k;
     if (quantize) {
       std::byte* const out = blocks.data() + num_rows * block_row_bytes;
       CHECK(DequantizeRow(part.source_type, part.rows[i], k, row) &&

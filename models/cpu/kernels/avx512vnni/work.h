@@ -1,5 +1,5 @@
-// Shared by linear*.cc: the arguments of one product, loads in the order in which
-// activations lie, and the order of tiles.
+// Shared by linear*.cc: the arguments of one product, loads in the order in
+// which activations lie, and the order of tiles.
 #pragma once
 
 #include <immintrin.h>
