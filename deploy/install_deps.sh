@@ -14,8 +14,9 @@ build_packages=(
   g++ cmake ninja-build pkg-config ccache mold
   libboost1.81-dev libboost-program-options1.81-dev libssl-dev
   libgrpc++-dev protobuf-compiler-grpc libprotobuf-dev protobuf-compiler
-  prometheus-cpp-dev nlohmann-json3-dev libspdlog-dev libfmt-dev
-  libyaml-cpp-dev libpcre2-dev libutf8proc-dev libhwloc-dev libonnx-dev
+  prometheus-cpp-dev nlohmann-json3-dev libsimdjson-dev
+  libspdlog-dev libfmt-dev libyaml-cpp-dev libpcre2-dev libutf8proc-dev
+  libhwloc-dev libonnx-dev
   libedit-dev
   libcurl4-openssl-dev # headers; `millrace pull` opens the library
   zlib1g-dev

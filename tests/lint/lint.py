@@ -99,7 +99,7 @@ DOORS = [
 # folder, which no header outside of one may include.
 HEAVY = re.compile(
     r"(boost/(beast|asio)|grpcpp/|grpc/|google/protobuf/|nlohmann/|spdlog/|"
-    r"prometheus/|yaml-cpp/|hwloc|pcre2|oneapi/|dnnl|CLI/)")
+    r"prometheus/|simdjson|yaml-cpp/|hwloc|pcre2|oneapi/|dnnl|CLI/)")
 LIGHT = {"nlohmann/json_fwd.hpp"}
 # Third-party headers that one folder keeps to itself.
 PRIVATE = [

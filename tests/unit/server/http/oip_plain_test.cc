@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 
 #include <string>
+#include <vector>
 
 #include "server/tensor_bytes.h"
 
@@ -63,15 +64,59 @@ TEST(PlainInfer, ReadsAsTheReaderOfAllForms) {
       "\"INT16\", \"name\" : \"a\" }, {\"name\":\"b\",\"shape\":[],"
       "\"parameters\":{\"binary_data_size\":8},\"datatype\":\"FP64\"} ] } ");
   ExpectSame(R"({"inputs":[]})", "");
+  ExpectSame(With(",\"id\":\"\xc3\xa4\""));
+}
+
+// Sanitizers see a read beyond the text, which ends where its memory ends.
+TEST(PlainInfer, ReadsNothingBehindTheText) {
+  const std::string text = With("");
+  const std::vector<char> exact(text.begin(), text.end());
+  EXPECT_TRUE(ReadPlainInfer({exact.data(), exact.size()}, kTail).has_value());
+}
+
+TEST(PlainInfer, LongTextsAreForTheReaderOfAllForms) {
+  const std::string text = With("");
+  ExpectSame(text + std::string(8192 - text.size(), ' '));
+  const std::string longer = text + std::string(8193 - text.size(), ' ');
+  EXPECT_FALSE(ReadPlainInfer(longer, kTail).has_value());
 }
 
 TEST(PlainInfer, DeclinesAllElse) {
   for (const std::string& json :
        {std::string(R"({"inputs":[{"name":"x","datatype":"FP32",)"
                     R"("shape":[1],"data":[1]}]})"),
-        With(R"(,"other":1)"), With(R"(,"id":7)"), With(R"(,"id":"a\n")"),
-        With(",\"id\":\"\xc3\xa4\""), With(R"(,"inputs":[])"), With(","),
-        With("") + "}", With(R"(,"parameters":{"priority":1})"),
+        With(R"(,"other":1)"),
+        With(R"(,"id":7)"),
+        With(R"(,"id":"a\n")"),
+        With(R"(,"id":"\ud800")"),
+        With(R"(,"id":"\udc00")"),
+        With(",\"id\":\"\xc3\""),
+        With(",\"id\":\"\xed\xa0\x80\""),
+        With(",\"id\":\"a\nb\""),
+        With(R"(,"id":"a","id":"b")"),
+        With(R"(,"parameters":{"binary_data_output":1})"),
+        With(R"(,"parameters":{"binary_data_output":true,)"
+             R"("binary_data_output":true})"),
+        With(R"(,"outputs":[{"name":"y","name":"z"}])"),
+        With(R"(,"outputs":[{"name":""}])"),
+        With(R"(,"outputs":{})"),
+        With(",\"id\":" + std::string(64, '[')),
+        With(R"(,"inputs":[])"),
+        With(","),
+        With("") + "}",
+        With("") + std::string(1, 0),
+        std::string(R"({"inputs":[{"datatype":"FP32",)"
+                    R"("shape":[4],"parameters":{"binary_data_size":16}}]})"),
+        std::string(R"({"inputs":[{"name":"x","datatype":"FP32",)"
+                    R"("parameters":{"binary_data_size":16}}]})"),
+        std::string(R"({"inputs":[{"name":"x","datatype":"FP32","shape":[4],)"
+                    R"("shape":[4],"parameters":{"binary_data_size":16}}]})"),
+        std::string(R"({"inputs":[{"name":"x","datatype":"FP32","shape":[4],)"
+                    R"("parameters":{"binary_data_size":-16}}]})"),
+        std::string(R"({"inputs":[{"name":"x","datatype":"FP32","shape":)"
+                    R"([1,1,1,1,1,1,1,1,4],)"
+                    R"("parameters":{"binary_data_size":16}}]})"),
+        With(R"(,"parameters":{"priority":1})"),
         With(R"(,"outputs":[{"name":"y","parameters":{"classification":2}}])"),
         std::string(R"({"inputs":[{"name":"x","datatype":"FP32",)"
                     R"("shape":[-4],"parameters":{"binary_data_size":16}}]})"),
@@ -84,7 +129,9 @@ TEST(PlainInfer, DeclinesAllElse) {
                     R"("parameters":{"binary_data_size":16}}]})"),
         std::string(R"({"inputs":[{"name":"x","datatype":"FP31",)"
                     R"("shape":[4],"parameters":{"binary_data_size":16}}]})"),
-        std::string("{}"), std::string("{"), std::string("")}) {
+        std::string("{}"),
+        std::string("{"),
+        std::string("")}) {
     EXPECT_FALSE(ReadPlainInfer(json, kTail).has_value()) << json;
   }
   EXPECT_FALSE(ReadPlainInfer(With(""), kTail + "more").has_value());
