@@ -9,6 +9,7 @@
 #include "models/cpu/isa.h"
 #include "server/cli/args.h"
 #include "server/lifecycle/core_allocator.h"
+#include "server/lifecycle/placement.h"
 
 namespace millrace::server {
 namespace {
@@ -16,6 +17,7 @@ namespace {
 constexpr FlagSpec kFlags[] = {
     {"models", "N", "how many models are served (default 1)"},
     {"threads", "N", "threads asked for each model (default 0: fair share)"},
+    {"instances", "N", "instances of each model, a graph (default 1)"},
     {"synthetic", "TEXT",
      "another machine, as hwloc describes it: \"numa:2 core:4 pu:2\""},
 };
@@ -33,6 +35,17 @@ std::string ListOf(const config::CpuSet& cpus) {
     text += (text.empty() ? "" : " ") + std::to_string(cpu);
   }
   return text.empty() ? "any (not pinned)" : text;
+}
+
+// "  instance 0: cpus 0 2, NUMA node 0" for each.
+void PrintInstances(const std::vector<InstancePlace>& places) {
+  int number = 0;
+  for (const InstancePlace& place : places) {
+    std::printf("    instance %d: cpu%s %s, NUMA node%s %s\n", number++,
+                place.cpus.size() == 1 ? "" : "s", ListOf(place.cpus).c_str(),
+                place.numa_nodes.size() == 1 ? "" : "s",
+                place.cpus.empty() ? "any" : ListOf(place.numa_nodes).c_str());
+  }
 }
 
 // What --isa takes on this machine, whatever --synthetic says.
@@ -67,6 +80,7 @@ void PrintKernels() {
 Status Topology(const ParsedArgs& args) {
   ASSIGN_OR_RETURN(const int64_t num_models, args.Int("models", 1, 1, 1024));
   ASSIGN_OR_RETURN(const int64_t threads, args.Int("threads", 0, 0, 1024));
+  ASSIGN_OR_RETURN(const int64_t instances, args.Int("instances", 1, 1, 1024));
   config::Topology::Sources sources;
   sources.hwloc_synthetic = args.Text("synthetic", "");
   ASSIGN_OR_RETURN(const config::Topology topology,
@@ -90,6 +104,7 @@ Status Topology(const ParsedArgs& args) {
                   static_cast<long long>(threads));
     }
     std::printf("\n");
+    PrintInstances(PlacesOf(team, instances, topology));
   }
   std::printf(
       "floating over all of them: sockets, handlers, metrics (the first thread "

@@ -10,6 +10,7 @@
 #include "server/http/pool_work.h"
 #include "server/http/routes.h"
 #include "server/lifecycle/control.h"
+#include "server/lifecycle/placement.h"
 
 namespace millrace::server::http {
 namespace {
@@ -130,23 +131,32 @@ Json StatisticsJson(const Servable& servable, const ModelStatistics& stats) {
                        {"compute_infer", CountedJson(batch.compute_infer)},
                        {"compute_output", CountedJson(batch.compute_output)}});
   }
-  return Json{{"name", servable.id()},
-              {"version", servable.version()},
-              {"last_inference", stats.last_inference_ms},
-              {"inference_count", stats.inference_count},
-              {"execution_count", stats.execution_count},
-              {"inference_stats",
-               {{"success", CountedJson(stats.success)},
-                {"fail", CountedJson(stats.fail)},
-                {"queue", CountedJson(stats.queue)},
-                {"compute_input", CountedJson(stats.compute_input)},
-                {"compute_infer", CountedJson(stats.compute_infer)},
-                {"compute_output", CountedJson(stats.compute_output)},
-                {"cache_hit", CountedJson(stats.cache_hit)},
-                {"cache_miss", CountedJson(stats.cache_miss)}}},
-              {"response_stats", Json::object()},
-              {"batch_stats", std::move(batches)},
-              {"memory_usage", Json::array()}};
+  Json told{{"name", servable.id()},
+            {"version", servable.version()},
+            {"last_inference", stats.last_inference_ms},
+            {"inference_count", stats.inference_count},
+            {"execution_count", stats.execution_count},
+            {"inference_stats",
+             {{"success", CountedJson(stats.success)},
+              {"fail", CountedJson(stats.fail)},
+              {"queue", CountedJson(stats.queue)},
+              {"compute_input", CountedJson(stats.compute_input)},
+              {"compute_infer", CountedJson(stats.compute_infer)},
+              {"compute_output", CountedJson(stats.compute_output)},
+              {"cache_hit", CountedJson(stats.cache_hit)},
+              {"cache_miss", CountedJson(stats.cache_miss)}}},
+            {"response_stats", Json::object()},
+            {"batch_stats", std::move(batches)},
+            {"memory_usage", Json::array()}};
+  // Not Triton's: who runs where.
+  if (const auto* placed = dynamic_cast<const Placed*>(&servable)) {
+    Json& instances = told["parameters"]["instances"] = Json::array();
+    for (const InstancePlace& place : placed->places()) {
+      instances.push_back(
+          {{"cpus", place.cpus}, {"numa_nodes", place.numa_nodes}});
+    }
+  }
+  return told;
 }
 
 }  // namespace

@@ -26,14 +26,21 @@ GraphModel::GraphModel(ModelFacts facts,
                        MakeContexts make_contexts,
                        std::unique_ptr<handlers::TaskHandler> task,
                        std::unique_ptr<handlers::TextHandler> texts,
-                       std::unique_ptr<handlers::ResponseCache> cache)
+                       std::unique_ptr<handlers::ResponseCache> cache,
+                       FindPlaces find_places)
     : Servable(std::move(facts)),
       batcher_(std::move(batcher)),
       cache_(std::move(cache)),
       handler_(std::move(handler)),
       task_(std::move(task)),
       texts_(std::move(texts)),
-      make_contexts_(std::move(make_contexts)) {}
+      make_contexts_(std::move(make_contexts)),
+      find_places_(std::move(find_places)) {}
+
+std::vector<InstancePlace> GraphModel::places() const {
+  if (find_places_ == nullptr) return {};
+  return find_places_(instance_count());
+}
 
 Status GraphModel::SetInstanceCount(int64_t count) {
   if (make_contexts_ == nullptr) {

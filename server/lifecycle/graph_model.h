@@ -9,25 +9,29 @@
 #include "handlers/response_cache.h"
 #include "models/graph/execution_context.h"
 #include "scheduler/batcher.h"
+#include "server/lifecycle/placement.h"
 #include "server/lifecycle/servable.h"
 
 namespace millrace::server {
 
-class GraphModel final : public Servable {
+class GraphModel final : public Servable, public Placed {
  public:
   using Contexts =
       std::vector<std::unique_ptr<models::graph::ExecutionContext>>;
   // So many contexts of the graph, each on its part of the model's cores.
   using MakeContexts = std::function<Contexts(int64_t count)>;
+  // And where these are.
+  using FindPlaces = std::function<std::vector<InstancePlace>(int64_t count)>;
 
   // The batcher outlives the handlers. Without `make_contexts` the number of
-  // instances stays; `task`, `texts` and `cache` may be null.
+  // instances stays; `task`, `texts`, `cache` and `find_places` may be null.
   GraphModel(ModelFacts facts, std::unique_ptr<scheduler::Batcher> batcher,
              std::unique_ptr<handlers::TensorHandler> handler,
              MakeContexts make_contexts = nullptr,
              std::unique_ptr<handlers::TaskHandler> task = nullptr,
              std::unique_ptr<handlers::TextHandler> texts = nullptr,
-             std::unique_ptr<handlers::ResponseCache> cache = nullptr);
+             std::unique_ptr<handlers::ResponseCache> cache = nullptr,
+             FindPlaces find_places = nullptr);
 
   ModelKind kind() const override { return ModelKind::kTensors; }
   StatusOr<handlers::GenerateHandler*> ForText() const override;
@@ -43,6 +47,7 @@ class GraphModel final : public Servable {
   }
 
   std::optional<ModelStatistics> statistics() const override;
+  std::vector<InstancePlace> places() const override;
 
   scheduler::Batcher& batcher() { return *batcher_; }
 
@@ -53,6 +58,7 @@ class GraphModel final : public Servable {
   const std::unique_ptr<handlers::TaskHandler> task_;   // or null
   const std::unique_ptr<handlers::TextHandler> texts_;  // or null
   const MakeContexts make_contexts_;
+  const FindPlaces find_places_;  // or null
 };
 
 }  // namespace millrace::server

@@ -333,10 +333,9 @@ StatusOr<std::shared_ptr<Servable>> ServableLoader::Load(
                  .pool = parts_.pool,
                  .registry = parts_.metrics})
       : IsGraphFile(settings.path)
-          ? LoadGraph(std::move(facts), settings,
-                      ByNode(cores->cpus(), *parts_.topology),
-                      parts_.memory_limit_bytes, parts_.pool, parts_.metrics,
-                      parts_.timeline, pipeline)
+          ? LoadGraph(std::move(facts), settings, cores->cpus(),
+                      *parts_.topology, parts_.memory_limit_bytes, parts_.pool,
+                      parts_.metrics, parts_.timeline, pipeline)
       : IsEmbeddingModel(settings)
           ? LoadEmbeddingModel(std::move(facts), settings, cores->cpus(),
                                parts_.memory_limit_bytes, parts_.pool,

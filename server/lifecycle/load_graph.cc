@@ -145,14 +145,12 @@ std::string TaskPath(const std::string& path) {
 
 StatusOr<std::shared_ptr<Servable>> LoadGraph(
     ModelFacts facts, const config::ModelSettings& settings,
-    const std::vector<config::CpuSet>& nodes, int64_t memory_limit_bytes,
-    handlers::Pool* pool, MetricRegistry* metrics, Timeline* timeline,
-    const config::PipelineSettings& pipeline) {
+    const config::CpuSet& cpus, const config::Topology& topology,
+    int64_t memory_limit_bytes, handlers::Pool* pool, MetricRegistry* metrics,
+    Timeline* timeline, const config::PipelineSettings& pipeline) {
   const std::string id = facts.id;
-  int64_t num_cpus = 0;
-  for (const config::CpuSet& node : nodes) {
-    num_cpus += static_cast<int64_t>(node.size());
-  }
+  const auto num_cpus = static_cast<int64_t>(cpus.size());
+  const std::vector<config::CpuSet> nodes = ByNode(cpus, topology);
   models::graph::ImportReport report;
   ASSIGN_OR_RETURN(Source source, ReadGraph(settings.path, settings, &report));
   const std::shared_ptr<const config::TaskSettings> task_settings = source.task;
@@ -187,9 +185,9 @@ StatusOr<std::shared_ptr<Servable>> LoadGraph(
         // Those that are made later answer for the files of this load, too.
         const models::TruncationGuard guard(cover);
         GraphModel::Contexts contexts;
-        for (const config::CpuSet& cpus : InstanceTeams(nodes, count)) {
+        for (const config::CpuSet& team : InstanceTeams(nodes, count)) {
           contexts.push_back(ExecutionContext::Create(
-              graph, {.cpus = cpus, .max_bytes = max_bytes / count}));
+              graph, {.cpus = team, .max_bytes = max_bytes / count}));
         }
         return contexts;
       };
@@ -281,7 +279,10 @@ StatusOr<std::shared_ptr<Servable>> LoadGraph(
   LogInfo("graph loaded", fields);
   return std::make_shared<GraphModel>(
       std::move(facts), std::move(batcher), std::move(handler), make_contexts,
-      std::move(task), std::move(texts), std::move(cache));
+      std::move(task), std::move(texts), std::move(cache),
+      [cpus, topology](int64_t count) {
+        return PlacesOf(cpus, count, topology);
+      });
 }
 
 }  // namespace millrace::server

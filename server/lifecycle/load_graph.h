@@ -21,11 +21,11 @@ namespace millrace::server {
 bool IsGraphFile(const std::string& path);
 
 // Completes `facts`. Blocks for the load. UNIMPLEMENTED names an operator that
-// is missing. `nodes`: the model's CPUs, those of each NUMA node apart.
+// is missing. `cpus`: the model's, of this machine.
 StatusOr<std::shared_ptr<Servable>> LoadGraph(
     ModelFacts facts, const config::ModelSettings& settings,
-    const std::vector<config::CpuSet>& nodes, int64_t memory_limit_bytes,
-    handlers::Pool* pool, MetricRegistry* metrics, Timeline* timeline,
-    const config::PipelineSettings& pipeline = {});
+    const config::CpuSet& cpus, const config::Topology& topology,
+    int64_t memory_limit_bytes, handlers::Pool* pool, MetricRegistry* metrics,
+    Timeline* timeline, const config::PipelineSettings& pipeline = {});
 
 }  // namespace millrace::server

@@ -404,6 +404,26 @@ def test_a_role_that_the_template_leaves_out_is_refused(tmp_path):
         assert ask(("system", "Be brief."), ("user", "Hi"))[0] == 200
 
 
+# ---- who runs where ----
+# A core is left to the rest of the server.
+@pytest.mark.parametrize("machine, models, instances, told", [
+    ("numa:2 core:4 pu:2", 1, 4, ["0: cpus 0 2, NUMA node 0",
+                                  "1: cpus 4 6, NUMA node 0",
+                                  "2: cpu 8, NUMA node 1",
+                                  "3: cpus 10 12, NUMA node 1"]),
+    ("numa:2 core:2 pu:1", 1, 1, ["0: cpus 0 1 2, NUMA nodes 0 1"]),
+    ("numa:1 core:2 pu:1", 2, 2, ["0: cpu 0, NUMA node 0",
+                                  "1: cpu 0, NUMA node 0",
+                                  "0: cpu 1, NUMA node 0",
+                                  "1: cpu 1, NUMA node 0"]),
+])
+def test_topology_plans_the_instances_of_other_machines(machine, models,
+                                                        instances, told):
+    out = millrace("topology", "--synthetic", machine, "--models", models,
+                   "--instances", instances).stdout
+    assert re.findall(r"^    instance (.*)$", out, re.M) == told
+
+
 # ---- kernel tables ----
 def test_topology_and_the_log_say_which_kernels_and_why():
     told = millrace("topology").stdout

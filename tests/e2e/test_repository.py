@@ -2,6 +2,7 @@
 by Triton's clients, and what is wrong with either."""
 import json
 import os
+import pathlib
 import shutil
 import subprocess
 import threading
@@ -373,6 +374,26 @@ def test_instances_change_under_load_and_lose_nothing(tmp_path):
         # The first override differs from what was loaded at start.
         assert logged(server, "graph loaded") == 2
         assert logged(server, "instances changed") >= 15
+
+
+def test_statistics_tell_which_instance_has_which_cpus(tmp_path):
+    put(tmp_path, 1)
+    cpus = sorted(os.sched_getaffinity(0))[:2]
+    if len(cpus) < 2:
+        pytest.skip("one CPU")
+    (tmp_path / "mlp" / "config.yaml").write_text(
+        f"instance_count: 2\ncpu_cores: {cpus[0]},{cpus[1]}\n")
+    with start("--model-repository", tmp_path) as server:
+        told, = json.loads(server.get("/v2/models/mlp/stats"))["model_stats"]
+        places = told["parameters"]["instances"]
+        for place in places:
+            for cpu in place["cpus"]:
+                assert place["numa_nodes"] == [
+                    int(path.name[4:]) for path in pathlib.Path(
+                        f"/sys/devices/system/cpu/cpu{cpu}").glob("node*")
+                ] or [0]
+        if len({tuple(place["numa_nodes"]) for place in places}) == 1:
+            assert [place["cpus"] for place in places] == [[c] for c in cpus]
 
 
 def test_the_number_of_instances_may_be_measured(tmp_path):
