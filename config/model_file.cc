@@ -17,21 +17,18 @@
 #include "config/ensemble_settings.h"
 #include "config/external_settings.h"
 #include "config/find_setting.h"
+#include "config/ragged_settings.h"
 #include "config/task_settings.h"
 #include "config/values.h"
 
 namespace millrace::config {
 namespace {
 
-constexpr std::string_view kOwnKeys[] = {"version_policy",
-                                         "version_labels",
-                                         "default_model_filename",
-                                         "served_model_name",
-                                         "task",
-                                         "task_options",
-                                         "ensemble",
-                                         "sequence_batching",
-                                         "external"};
+constexpr std::string_view kOwnKeys[] = {
+    "version_policy",    "version_labels", "default_model_filename",
+    "served_model_name", "task",           "task_options",
+    "ensemble",          "ragged_inputs",  "sequence_batching",
+    "external"};
 constexpr int64_t kMaxVersion = 999'999'999'999'999'999;
 constexpr size_t kMaxLabels = 100;
 
@@ -99,6 +96,13 @@ class Reader {
     if (key == "sequence_batching") {
       file_.sequence_batching = JsonText(value);
       file_.fingerprint += key + "=" + file_.sequence_batching + "\n";
+      return OkStatus();
+    }
+    if (key == "ragged_inputs") {
+      ASSIGN_OR_RETURN(RaggedSettings ragged, ReadRagged(value));
+      file_.fingerprint += "ragged_inputs=" + RaggedText(ragged) + "\n";
+      file_.pipeline.ragged =
+          std::make_shared<const RaggedSettings>(std::move(ragged));
       return OkStatus();
     }
     if (key == "external") {

@@ -9,6 +9,7 @@
 //   task: classify                 # config/task_settings.h
 //   task_options: {labels: index_to_name.json}
 //   ensemble: {steps: [...]}       # config/ensemble_settings.h
+//   ragged_inputs: {input_ids: 0}  # config/ragged_settings.h
 //
 // A label stands where a version's number stands in requests
 // (/v2/models/m/versions/stable/infer), as with TensorFlow Serving.

@@ -8,6 +8,7 @@ namespace millrace::config {
 
 struct EnsembleSettings;  // ensemble_settings.h
 struct ExternalSettings;  // external_settings.h
+struct RaggedSettings;    // ragged_settings.h
 struct SequenceSettings;  // sequence_settings.h
 
 struct PipelineSettings {
@@ -15,6 +16,8 @@ struct PipelineSettings {
   std::shared_ptr<const EnsembleSettings> ensemble = {};
   // Keeps a state for each sequence of requests.
   std::shared_ptr<const SequenceSettings> sequences = {};
+  // Joins requests of different lengths.
+  std::shared_ptr<const RaggedSettings> ragged = {};
   // A process of its own.
   std::shared_ptr<const ExternalSettings> external = {};
 

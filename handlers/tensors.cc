@@ -43,6 +43,7 @@ class GraphHandler final : public TensorHandler {
     const Clock::Time deadline = DeadlineOf(request);
     ASSIGN_OR_RETURN(scheduler::Reservation place,
                      parts_.batcher->Reserve(deadline));
+    AddMadeInputs(request.inputs);
     scheduler::BatchTask task;
     ASSIGN_OR_RETURN(task.inputs, InputsInOrder(std::move(request.inputs),
                                                 inputs(), parts_.model));
@@ -74,6 +75,18 @@ class GraphHandler final : public TensorHandler {
       });
     };
     return parts_.batcher->Submit(std::move(place), std::move(task));
+  }
+
+  // Default tensors for what the batcher makes where it is left out.
+  void AddMadeInputs(std::vector<NamedTensor>& given) const {
+    for (size_t i = 0; i < inputs().size(); ++i) {
+      if (!parts_.batcher->MakesInput(i)) continue;
+      const std::string& name = inputs()[i].name;
+      const bool is_given =
+          std::any_of(given.begin(), given.end(),
+                      [&](const NamedTensor& t) { return t.name == name; });
+      if (!is_given) given.push_back({name, models::Tensor()});
+    }
   }
 
   TensorResponse ResponseOf(scheduler::BatchResult& result,

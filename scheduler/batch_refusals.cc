@@ -52,6 +52,18 @@ Status DeadlineTooNear(Clock::Duration left, Clock::Duration wait,
           std::max<int64_t>(wait / std::chrono::milliseconds(1), 1000));
 }
 
+Status WhyUnwanted(const BatchJob& job, Clock::Time now,
+                   const std::string& model) {
+  if (job.task.stop.stop_requested()) {
+    return Cancelled("the client left while its request was computed");
+  }
+  if (job.task.deadline <= now) {
+    return DeadlineExceeded("the deadline passed while model '" + model +
+                            "' computed the request; give it more time");
+  }
+  return OkStatus();
+}
+
 Status TooManyRows(int32_t rows, int32_t max_batch_size,
                    const std::string& model) {
   return InvalidArgument("the request has " + std::to_string(rows) +

@@ -11,6 +11,7 @@
 #include "models/graph/ports.h"
 #include "models/tensor/tensor_spec.h"
 #include "scheduler/batch_former.h"
+#include "scheduler/batch_job.h"
 
 namespace millrace::scheduler {
 
@@ -20,6 +21,9 @@ Status DropStatus(BatchDrop why, Clock::Duration waited,
 // It would be answered in `wait`, but has so much time left.
 Status DeadlineTooNear(Clock::Duration left, Clock::Duration wait,
                        const std::string& model);
+// Why nobody waits for the job any more, or OK.
+Status WhyUnwanted(const BatchJob& job, Clock::Time now,
+                   const std::string& model);
 Status TooManyRows(int32_t rows, int32_t max_batch_size,
                    const std::string& model);
 

@@ -99,6 +99,7 @@ class BatcherImpl final : public Batcher {
     if (!place) {
       return FailedPrecondition("a task is submitted with a place of Reserve");
     }
+    options_.ragged.MakeMasks(task.inputs);
     RETURN_IF_ERROR(models::graph::CheckInputs(ports_, symbols_, task.inputs));
     auto job = std::make_unique<BatchJob>();
     const BatchingOptions& batching = options_.batching;
@@ -107,7 +108,7 @@ class BatcherImpl final : public Batcher {
       if (batching.refuse_larger && job->rows > batching.max_batch_size) {
         return TooManyRows(job->rows, batching.max_batch_size, options_.model);
       }
-      job->kind = KindOf(task.inputs);
+      job->kind = options_.ragged.KindOf(task.inputs);
     }
     job->submitted = options_.clock->Now();
     if (task.trace) task.trace->Stamp(Stage::kSubmitted, job->submitted);
@@ -150,6 +151,9 @@ class BatcherImpl final : public Batcher {
 
   BatchCounts counts() const override { return statistics_->counts(); }
   const BatchingOptions& batching() const override { return options_.batching; }
+  bool MakesInput(size_t input) const override {
+    return options_.ragged.IsMade(input);
+  }
   const std::vector<TensorSpec>& inputs() const override { return inputs_; }
   const std::vector<TensorSpec>& outputs() const override { return outputs_; }
 
@@ -378,14 +382,14 @@ class BatcherImpl final : public Batcher {
     }
     std::vector<const Inputs*> inputs;
     for (const auto& job : jobs) inputs.push_back(&job->task.inputs);
-    const Inputs joined = JoinRows(inputs);
+    const Inputs joined = options_.ragged.Join(inputs);
     const Clock::Time input_ready = clock.Now();
     times.compute_input = input_ready - began;
     auto outputs = context.Run(joined, options);
     const Clock::Time output_ready = clock.Now();
     times.compute_infer = output_ready - input_ready;
     RETURN_IF_ERROR(outputs.status());
-    auto parts = PartRows(std::move(outputs).value(), rows);
+    auto parts = options_.ragged.Part(std::move(outputs).value(), inputs);
     times.compute_output = clock.Now() - output_ready;
     tell(began, input_ready);
     return parts;
@@ -393,15 +397,7 @@ class BatcherImpl final : public Batcher {
 
   // Why nobody waits for the job any more, or OK.
   Status Unwanted(const BatchJob& job) const {
-    if (job.task.stop.stop_requested()) {
-      return Cancelled("the client left while its request was computed");
-    }
-    if (job.task.deadline <= options_.clock->Now()) {
-      return DeadlineExceeded("the deadline passed while model '" +
-                              options_.model +
-                              "' computed the request; give it more time");
-    }
-    return OkStatus();
+    return WhyUnwanted(job, options_.clock->Now(), options_.model);
   }
 
   // Asked between the steps of a run: stops when no job is wanted any more.

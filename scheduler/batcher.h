@@ -7,10 +7,12 @@
 //   RETURN_IF_ERROR(batcher.Submit(std::move(place), std::move(task)));
 //
 // Requests of equal sizes are joined along their first dimension, as
-// BatchingOptions say; batch_former.h tells which and when. Batching does not
-// change a request's bits, since the runtime computes each row alike whatever
-// stands beside it. When a batch fails, its requests are computed again one by
-// one, so that only those that fail by themselves end with an error.
+// BatchingOptions say; batch_former.h tells which and when. Those of inputs
+// that are declared ragged may differ in length (ragged_rows.h). Batching does
+// not change a request's bits, since the runtime computes each row alike
+// whatever stands beside it. When a batch fails, its requests are computed
+// again one by one, so that only those that fail by themselves end with an
+// error.
 //
 // A graph that is computed in microseconds (ExecutionContext::RunIfTiny) needs
 // no thread of its own: where the caller allows it, no delay is asked for,
@@ -41,6 +43,7 @@
 #include "scheduler/batch_job.h"
 #include "scheduler/batch_statistics.h"
 #include "scheduler/batching_options.h"
+#include "scheduler/ragged_rows.h"
 #include "scheduler/reservation.h"
 
 namespace millrace::scheduler {
@@ -50,6 +53,7 @@ struct BatcherOptions {
   // Waiting beyond what is computed.
   int32_t max_queue_size = config::CommonSettings::kMaxQueueSize;
   BatchingOptions batching = {};
+  RaggedRows ragged = {};  // made for the graph's ports
   const Clock* clock = &Clock::Real();
   Timeline* timeline = nullptr;  // told of batches while a capture runs
 };
@@ -99,6 +103,9 @@ class Batcher {
 
   virtual BatchCounts counts() const = 0;
   virtual const BatchingOptions& batching() const = 0;
+  // Whether a task may leave the input out, as a default tensor: a mask that is
+  // made here.
+  virtual bool MakesInput(size_t input) const = 0;
   virtual const std::vector<models::TensorSpec>& inputs() const = 0;
   virtual const std::vector<models::TensorSpec>& outputs() const = 0;
 };

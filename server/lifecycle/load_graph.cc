@@ -10,6 +10,7 @@
 #include <utility>
 
 #include "config/base/log.h"
+#include "config/ragged_settings.h"
 #include "config/task_settings.h"
 #include "handlers/make_task.h"
 #include "handlers/response_cache.h"
@@ -130,6 +131,29 @@ StatusOr<handlers::TextFiles> TextFilesOf(
                                handlers::PoolingOfGguf(pooling), context);
 }
 
+StatusOr<scheduler::RaggedRows> RaggedOf(
+    const config::PipelineSettings& pipeline,
+    const scheduler::BatchingOptions& batching,
+    const ExecutionContext& context) {
+  if (pipeline.ragged == nullptr) return scheduler::RaggedRows();
+  if (pipeline.sequences != nullptr) {
+    return InvalidArgument(
+               "ragged_inputs is there beside sequence_batching, but requests "
+               "of sequences are of one size; leave one of them out")
+        .At("ragged_inputs");
+  }
+  if (batching.max_batch_size == 1) {
+    const std::string& reason = context.batch_axis().reason;
+    return InvalidArgument(
+               "ragged_inputs says how requests are joined, but those of this "
+               "model are not: " +
+               (reason.empty() ? "max_batch_size is 1" : reason))
+        .At("ragged_inputs");
+  }
+  return scheduler::RaggedRows::Create(*pipeline.ragged, context.inputs(),
+                                       context.outputs(), context.symbols());
+}
+
 // Where the files of initial states are: beside the folders of versions.
 std::string StateFolder(const std::string& path) {
   return std::filesystem::path(path).parent_path().parent_path() /
@@ -170,6 +194,8 @@ StatusOr<std::shared_ptr<Servable>> LoadGraph(
   const models::graph::BatchAxis axis = prepared.context->batch_axis();
   ASSIGN_OR_RETURN(const scheduler::BatchingOptions batching,
                    BatchingOf(settings.graph, axis));
+  ASSIGN_OR_RETURN(scheduler::RaggedRows ragged,
+                   RaggedOf(pipeline, batching, *prepared.context));
   if (!axis.batchable && settings.graph.max_batch_size > 1) {
     LogWarning("requests are not joined to batches",
                {{"model", id},
@@ -217,6 +243,7 @@ StatusOr<std::shared_ptr<Servable>> LoadGraph(
       {.model = id,
        .max_queue_size = static_cast<int32_t>(settings.common.max_queue_size),
        .batching = batching,
+       .ragged = std::move(ragged),
        .timeline = timeline},
       metrics, std::move(warm_ups));
   auto handler = handlers::MakeTensorHandler(

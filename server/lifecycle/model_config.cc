@@ -414,6 +414,7 @@ Status ModelConfig::ApplyTo(config::ModelSettings* settings) const {
     }
   }
   for (const auto& [name, parameter] : message_->parameters()) {
+    if (name == "ragged_inputs") continue;  // of the pipeline
     if (!config::IsModelSetting(name)) {
       LogWarning("a parameter of the configuration means nothing here",
                  {{"model", settings->name}, {"parameter", name}});

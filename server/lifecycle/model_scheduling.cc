@@ -7,6 +7,7 @@
 #include <utility>
 #include <vector>
 
+#include "config/ragged_settings.h"
 #include "model_config.pb.h"
 #include "server/lifecycle/model_config.h"
 
@@ -203,6 +204,13 @@ StatusOr<config::PipelineSettings> ModelConfig::Pipeline() const {
     pipeline.sequences =
         std::make_shared<const config::SequenceSettings>(std::move(sequences));
   }
+  const auto ragged = message_->parameters().find("ragged_inputs");
+  if (ragged != message_->parameters().end()) {
+    ASSIGN_OR_RETURN(config::RaggedSettings settings,
+                     config::ParseRagged(ragged->second.string_value()));
+    pipeline.ragged =
+        std::make_shared<const config::RaggedSettings>(std::move(settings));
+  }
   return pipeline;
 }
 
@@ -219,6 +227,10 @@ ModelConfig::AddSequences(const std::string& json,
 void ModelConfig::DescribePipeline(const config::PipelineSettings& pipeline) {
   if (pipeline.ensemble != nullptr) {
     DescribeEnsemble(*pipeline.ensemble, message_.get());
+  }
+  if (pipeline.ragged != nullptr) {
+    (*message_->mutable_parameters())["ragged_inputs"].set_string_value(
+        config::RaggedText(*pipeline.ragged));
   }
 }
 

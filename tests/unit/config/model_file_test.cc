@@ -5,6 +5,7 @@
 
 #include <string>
 
+#include "config/ragged_settings.h"
 #include "config/task_settings.h"
 
 namespace millrace::config {
@@ -178,6 +179,35 @@ TEST(ModelFile, ErrorsNameLineAndKey) {
 TEST(ModelFile, AnEmptyFileSaysNothing) {
   EXPECT_TRUE(Read("")->fingerprint.empty());
   EXPECT_TRUE(Read("# nothing\n").ok());
+}
+
+TEST(ModelFile, RaggedInputsSayWhatTheyArePaddedWith) {
+  const auto file = Read("ragged_inputs: {ids: 1, x: -0.5, mask: mask}");
+  ASSERT_TRUE(file.ok()) << file.status().ToString();
+  ASSERT_NE(file->pipeline.ragged, nullptr);
+  const RaggedSettings& ragged = *file->pipeline.ragged;
+  EXPECT_EQ(RaggedText(ragged), "ids=1,x=-0.5,mask=mask");
+  EXPECT_TRUE(ragged.inputs[2].is_mask);
+  const auto again = ParseRagged(RaggedText(ragged));
+  ASSERT_TRUE(again.ok()) << again.status().ToString();
+  EXPECT_EQ(RaggedText(*again), RaggedText(ragged));
+  EXPECT_NE(file->fingerprint, Read("ragged_inputs: {ids: 2}")->fingerprint);
+}
+
+TEST(ModelFile, RaggedInputsThatSayNothingAreRefused) {
+  for (const char* value : {"{x: much}", "{x: nan}", "{x: inf}", "{x: 1e999}",
+                            "{x: '1 '}", "{'': 0}", "{x: ''}"}) {
+    EXPECT_THAT(Refused(std::string("ragged_inputs: ") + value),
+                ::testing::HasSubstr("neither a number nor 'mask'"))
+        << value;
+  }
+  EXPECT_THAT(Refused("ragged_inputs: [x]"),
+              ::testing::HasSubstr("lines such"));
+  EXPECT_THAT(Refused("ragged_inputs: {x: 0, x: 1}"),
+              ::testing::HasSubstr("'x' twice"));
+  for (const char* text : {"", "x", "x=0,", "x=0,y", "=0", "x="}) {
+    EXPECT_FALSE(ParseRagged(text).ok()) << text;
+  }
 }
 
 }  // namespace
