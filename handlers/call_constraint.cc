@@ -175,7 +175,12 @@ Status AtTool(const ChatPrompt& chat, const Status& refusal) {
   for (size_t i = 0; i < chat.tools->size(); ++i) {
     const Json& tool = (*chat.tools)[i];
     if (!only.empty() && tool["function"]["name"] != only) continue;
-    const auto schema = models::NormalSchema(DumpJson(SchemaOf(tool)));
+    // Nothing limits time and memory here, as the compiler's process does: what
+    // is large is not read again.
+    constexpr size_t kMostReadAgainBytes = 8 << 10;
+    const std::string text = DumpJson(SchemaOf(tool));
+    if (text.size() > kMostReadAgainBytes) continue;
+    const auto schema = models::NormalSchema(text);
     if (schema.ok()) continue;
     return schema.status().Prefixed(FieldOf(i)).At(FieldOf(i));
   }

@@ -239,7 +239,9 @@ RunStats GrpcWorker::Run(const Phase& phase, Progress& progress) {
     if (event != grpc::CompletionQueue::GOT_EVENT) continue;
     Call& call = *static_cast<Call*>(tag);
     Finish(call, aborted);
-    if (call.record.outcome == Outcome::kConnect) {
+    const Outcome outcome = call.record.outcome;
+    if (outcome == Outcome::kConnect ||
+        (!phase.open_loop && outcome == Outcome::kRateLimited)) {
       pause_until = Clock::now() + kConnectPause;
     }
   }

@@ -214,12 +214,14 @@ asio::awaitable<RequestRecord> HttpWorker::Send(Slot& slot, Time intended,
                                                 std::string_view bytes) {
   RequestRecord record;
   record.intended = intended;
-  // A request that has waited too long for a connection fails at once.
-  if (Clock::now() >= intended + options_.request_timeout ||
-      progress_->stop.load(std::memory_order_relaxed) == StopLevel::kAbort) {
+  // A request that has waited too long for a connection fails at once; after a
+  // stop nothing more is sent.
+  if (stopped() || Clock::now() >= intended + options_.request_timeout) {
     record.end = Clock::now();
     record.outcome = stopped() ? Outcome::kUnfinished : Outcome::kTimeout;
-    record.error = "it waited for a connection too long and was not sent";
+    record.error = stopped()
+                       ? "it was not sent, as the run was stopped"
+                       : "it waited for a connection too long and was not sent";
     co_return record;
   }
   progress_->in_flight.fetch_add(1, std::memory_order_relaxed);

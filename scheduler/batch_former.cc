@@ -106,7 +106,7 @@ void BatchFormer::DropUnwanted(Clock::Time now, std::vector<Dropped>& dropped) {
 
 void BatchFormer::Join(Group& group, size_t index, Clock::Time now) const {
   const BatchJob& job = *jobs_[index];
-  const int32_t rows = group.rows + job.rows;
+  const int64_t rows = int64_t{group.rows} + job.rows;
   const Clock::Time begin_by =
       std::min(Before(group.begin_by, job.rows * row_time_),
                Before(job.task.deadline, rows * row_time_));
@@ -121,7 +121,7 @@ void BatchFormer::Join(Group& group, size_t index, Clock::Time now) const {
     }
   }
   group.members.push_back(index);
-  group.rows = rows;
+  group.rows = static_cast<int32_t>(rows);
   group.begin_by = begin_by;
   group.oldest = std::min(group.oldest, job.submitted);
   group.full = rows >= options_.max_batch_size;

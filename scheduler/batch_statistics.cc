@@ -12,7 +12,12 @@ void BatchStatistics::Computed(int32_t rows, const BatchTimes& times) {
   ++counts_.executions;
   counts_.last_inference_ms =
       std::chrono::duration_cast<std::chrono::milliseconds>(now).count();
-  BatchCounts::OfSize& size = counts_.by_batch_rows[rows];
+  // Where the model sets no limit, clients choose the sizes: they would be more
+  // and more.
+  constexpr size_t kMostSizes = 1024;
+  auto& sizes = counts_.by_batch_rows;
+  if (sizes.size() >= kMostSizes && !sizes.contains(rows)) return;
+  BatchCounts::OfSize& size = sizes[rows];
   size.compute_input.Add(times.compute_input);
   size.compute_infer.Add(times.compute_infer);
   size.compute_output.Add(times.compute_output);

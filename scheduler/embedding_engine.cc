@@ -84,7 +84,9 @@ class Impl final : public EmbeddingEngine {
   }
 
   StatusOr<Reservation> Reserve(Clock::Time deadline) override {
-    return admission_->Reserve(deadline);
+    StatusOr<Reservation> place = admission_->Reserve(deadline);
+    if (!place.ok()) metrics_.rejected.Add();
+    return place;
   }
 
   Status Submit(Reservation place, EmbeddingTask task) override {
@@ -215,7 +217,12 @@ class Impl final : public EmbeddingEngine {
     if (job.has_begun) {
       admission_->CountCompletion(options_.clock->Now() - job.began);
     }
-    (result.ok() ? metrics_.ok : metrics_.error).Add();
+    const bool left =
+        !result.ok() && result.status().code() == StatusCode::kCancelled;
+    (result.ok() ? metrics_.ok
+     : left      ? metrics_.cancelled
+                 : metrics_.error)
+        .Add();
     job.task.done(std::move(result));
     job.place.Release();
   }

@@ -8,6 +8,7 @@
 #include "config/base/mutex.h"
 #include "handler.pb.h"
 #include "handlers/external/frames.h"
+#include "models/tensor/strings.h"
 
 namespace millrace::handlers {
 namespace {
@@ -34,6 +35,32 @@ StatusOr<TensorRequest> RequestOf(const Message& call, Clock::Time deadline) {
   request.deadline = deadline;
   request.trace = std::make_shared<Trace>();
   return request;
+}
+
+// What a message cannot carry is told instead.
+void Pack(const std::vector<NamedTensor>& outputs, Message* message) {
+  size_t bytes = 0;
+  for (const NamedTensor& output : outputs) {
+    if (output.tensor.dtype() == models::kString) {
+      message->set_error("output '" + output.name +
+                         "' is BYTES, which handlers do not take");
+      return;
+    }
+    bytes += static_cast<size_t>(output.tensor.num_bytes());
+  }
+  if (bytes > kMaxFrameBytes / 2) {
+    message->set_error("the outputs have " + std::to_string(bytes) +
+                       " bytes together, but " +
+                       std::to_string(kMaxFrameBytes / 2) +
+                       " are what a call may give; ask for fewer outputs");
+    return;
+  }
+  for (const NamedTensor& output : outputs) {
+    handler::Tensor* tensor = message->add_tensors();
+    SetHead(output.name, output.tensor, tensor);
+    tensor->set_data(output.tensor.bytes(),
+                     static_cast<size_t>(output.tensor.num_bytes()));
+  }
 }
 
 }  // namespace
@@ -69,12 +96,18 @@ ModelCalls::ModelCalls(std::string model, ModelLender* lender)
       lender_(lender),
       inbox_(std::make_shared<Inbox>()) {}
 
-ModelCalls::~ModelCalls() = default;
+ModelCalls::~ModelCalls() { stop_.request_stop(); }
+
+void ModelCalls::Forget() {
+  if (under_way_.empty()) return;
+  under_way_.clear();
+  stop_.request_stop();
+  stop_ = std::stop_source();
+}
 
 int ModelCalls::wake() const { return inbox_->wake; }
 
-Status ModelCalls::Start(const Message& call, Clock::Time deadline,
-                         std::stop_token stop) {
+Status ModelCalls::Start(const Message& call, Clock::Time deadline) {
   if (under_way_.size() >= kMaxCalls || !under_way_.insert(call.id()).second) {
     return Unavailable("has more than " + std::to_string(kMaxCalls) +
                        " calls under way, or two of one id");
@@ -95,7 +128,7 @@ Status ModelCalls::Start(const Message& call, Clock::Time deadline,
        held](StatusOr<TensorResponse> response) mutable {
         inbox->Put({id, std::move(response), std::move(held)});
       },
-      std::move(stop));
+      stop_.get_token());
   return OkStatus();
 }
 
@@ -110,12 +143,7 @@ std::vector<Message> ModelCalls::TakeResults() {
       message.set_error(std::string(result.response.status().message()));
       continue;
     }
-    for (const NamedTensor& output : result.response->outputs) {
-      handler::Tensor* tensor = message.add_tensors();
-      SetHead(output.name, output.tensor, tensor);
-      tensor->set_data(output.tensor.bytes(),
-                       static_cast<size_t>(output.tensor.num_bytes()));
-    }
+    Pack(result.response->outputs, &message);
   }
   return messages;
 }

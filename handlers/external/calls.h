@@ -30,13 +30,12 @@ class ModelCalls {
 
   // An error is the handler's fault and ends it; what a call itself fails with
   // is its result.
-  Status Start(const handler::Message& call, Clock::Time deadline,
-               std::stop_token stop);
-  // RESULT messages of calls that have ended. Results of calls that were
-  // forgotten are left out.
+  Status Start(const handler::Message& call, Clock::Time deadline);
+  // RESULT messages of calls that have ended; the models that gave them are let
+  // go. Results of calls that were forgotten are left out.
   std::vector<handler::Message> TakeResults();
-  // The request that they were for is over.
-  void Forget() { under_way_.clear(); }
+  // The request that they were for is over: those under way are stopped.
+  void Forget();
 
   int wake() const;  // readable when a result is there
 
@@ -46,6 +45,7 @@ class ModelCalls {
   const std::string model_;
   ModelLender* const lender_;
   std::set<uint64_t> under_way_;  // ids
+  std::stop_source stop_;         // of those
   // Outlives this where a model answers late.
   const std::shared_ptr<Inbox> inbox_;
 };

@@ -8,6 +8,7 @@
 
 #include "config/base/json.h"
 #include "handlers/named_tensors.h"
+#include "models/tensor/strings.h"
 
 namespace millrace::handlers {
 namespace {
@@ -138,6 +139,13 @@ Status ExternalHandler::TryStart(const SequencePlace& place,
   } else {
     job.inputs = std::move(request.inputs);
   }
+  for (const NamedTensor& input : job.inputs) {
+    if (input.tensor.dtype() != models::kString) continue;
+    return InvalidArgument("input '" + input.name +
+                           "' is BYTES, which external handlers do not take; "
+                           "send UINT8")
+        .At(input.name);
+  }
   if (!ports_.outputs.empty()) {
     RETURN_IF_ERROR(
         OutputsWanted(request.outputs, ports_.outputs, parts_.model).status());
@@ -159,8 +167,9 @@ void ExternalHandler::Start(TaskRequest request, TaskHandler::Done done,
   Json parameters =
       request.parameters != nullptr ? *request.parameters : Json::object();
   parameters["task"] = true;
+  Json types = Json::array();
   for (const TaskPart& part : request.parts) {
-    parameters["content_types"].push_back(part.content_type);
+    types.push_back(part.content_type);
     NamedTensor tensor{
         part.name.empty() ? "data" : part.name,
         models::Tensor::From<char>(models::DType::kU8,
@@ -168,6 +177,7 @@ void ExternalHandler::Start(TaskRequest request, TaskHandler::Done done,
                                    std::span<const char>(part.bytes))};
     job.inputs.push_back(std::move(tensor));
   }
+  if (!types.empty()) parameters["content_types"] = std::move(types);
   job.parameters = DumpJson(parameters);
   job.deadline = request.deadline;
   job.stop = std::move(stop);

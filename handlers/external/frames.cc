@@ -5,6 +5,7 @@
 
 #include "handler.pb.h"
 #include "models/tensor/dtype.h"
+#include "models/tensor/strings.h"
 
 namespace millrace::handlers {
 namespace {
@@ -18,6 +19,10 @@ Status Wrong(const std::string& why) {
 
 StatusOr<models::DType> TypeOf(const handler::Tensor& tensor) {
   const auto dtype = models::DTypeFromName(tensor.datatype());
+  if (dtype == models::kString) {
+    return Wrong("tensor '" + tensor.name().substr(0, 100) +
+                 "' as BYTES, which handlers do not send; send UINT8");
+  }
   if (dtype.has_value()) return *dtype;
   return Wrong("tensor '" + tensor.name().substr(0, 100) + "' with datatype '" +
                tensor.datatype().substr(0, 20) +

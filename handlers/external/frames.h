@@ -36,6 +36,8 @@ class FrameReader {
   // False: the next message has not come whole. INVALID_ARGUMENT: what came is
   // no message; nothing more can be read.
   StatusOr<bool> Next(handler::Message* message);
+  // Bytes that Next has not given yet.
+  size_t size() const { return bytes_.size() - begin_; }
 
  private:
   std::string bytes_;

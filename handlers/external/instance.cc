@@ -88,11 +88,16 @@ class Instance final : public ExternalInstance {
       const Clock::Time again = Now() + pause;
       while (!stop_.stop_requested() && Now() < again) {
         parts_.queue->EndStale(Now());
+        LetGoOfResults();
         std::this_thread::sleep_for(milliseconds(10));
       }
       pause = std::min(pause * 2, kLongestPause);
     }
   }
+
+  // No request is computed: what calls of earlier ones give late would keep its
+  // model from being unloaded.
+  void LetGoOfResults() { static_cast<void>(calls_.TakeResults()); }
 
   // The state for Ready, and the result of the first start.
   void Tell(const Status& status, std::optional<HandlerPorts> ports = {}) {
@@ -169,6 +174,7 @@ class Instance final : public ExternalInstance {
                                        {"pid", process_->pid()}});
     while (!stop_.stop_requested()) {
       RETURN_IF_ERROR(CheckHealth());
+      LetGoOfResults();
       ExternalJob job;
       if (!parts_.queue->Pop(Now() + kTick, &job)) continue;
       if (job.stop.stop_requested()) {
@@ -209,6 +215,12 @@ class Instance final : public ExternalInstance {
       request.set_space_offset(*place);
       request.set_space_bytes(bytes);
     }
+    StatusOr<std::string> frame = Framed(request);
+    if (!frame.ok()) {  // the request's fault, not that of the process
+      for (const uint64_t offset : taken) space_->GiveBack(offset);
+      job.done(frame.status());
+      return OkStatus();
+    }
     StatusOr<TensorResponse> response = Internal("no response");
     bool answered = false;
     const auto answer = [&](StatusOr<TensorResponse> with) {
@@ -216,15 +228,14 @@ class Instance final : public ExternalInstance {
       job.done(std::move(with));
     };
     const auto limit = milliseconds(parts_.settings->response_timeout_ms);
-    Status failed = Send(request, begun + limit);
+    Status failed = Send(*frame, begun + limit);
     if (failed.ok()) {
       failed = Await(
           begun + limit,
           "did not answer within " + std::to_string(limit.count()) + " ms",
           [&](Message& message) -> StatusOr<bool> {
             if (message.kind() == Message::CALL) {
-              RETURN_IF_ERROR(
-                  calls_.Start(message, job.deadline, stop_.get_token()));
+              RETURN_IF_ERROR(calls_.Start(message, job.deadline));
               return false;
             }
             if (message.kind() != Message::RESPONSE ||
@@ -309,8 +320,8 @@ class Instance final : public ExternalInstance {
 
   // ---- the socket ----
 
-  Status Send(const Message& message, Clock::Time until) {
-    ASSIGN_OR_RETURN(const std::string bytes, Framed(message));
+  // Reads meanwhile: a process may write before it reads on.
+  Status Send(std::string_view bytes, Clock::Time until) {
     size_t sent = 0;
     while (sent < bytes.size()) {
       const ssize_t size =
@@ -324,9 +335,13 @@ class Instance final : public ExternalInstance {
       if (Now() >= until) {
         return DeadlineExceeded("did not read its requests in time");
       }
-      pollfd waits = {
-          .fd = process_->socket(), .events = POLLOUT, .revents = 0};
+      const bool reads = reader_.size() < kMaxFrameBytes;
+      const int events = reads ? POLLOUT | POLLIN : POLLOUT;
+      pollfd waits = {.fd = process_->socket(),
+                      .events = static_cast<short>(events),
+                      .revents = 0};
       ::poll(&waits, 1, static_cast<int>(kTick.count()));
+      if (reads) RETURN_IF_ERROR(Read());
       RETURN_IF_ERROR(CheckHealth());
     }
     return OkStatus();
@@ -356,8 +371,10 @@ class Instance final : public ExternalInstance {
            .revents = 0}};
       ::poll(waits, 3, static_cast<int>(kTick.count()));
       tick();
+      parts_.queue->EndStale(Now());
       for (const Message& result : calls_.TakeResults()) {
-        RETURN_IF_ERROR(Send(result, until));
+        ASSIGN_OR_RETURN(const std::string frame, Framed(result));
+        RETURN_IF_ERROR(Send(frame, until));
       }
       RETURN_IF_ERROR(Read());
       RETURN_IF_ERROR(CheckHealth());
@@ -407,7 +424,10 @@ class Instance final : public ExternalInstance {
   void ReadOutput() {
     char buffer[4096];
     ssize_t size = 0;
-    while ((size = ::read(process_->output(), buffer, sizeof buffer)) > 0) {
+    // The rest at the next tick: a process may print faster than the log takes.
+    for (int i = 0; i < 16; ++i) {
+      size = ::read(process_->output(), buffer, sizeof buffer);
+      if (size <= 0) break;
       const std::string text(buffer, static_cast<size_t>(size));
       LogInfo("external handler wrote",
               {{"model", parts_.model}, {"instance", number_}, {"text", text}});

@@ -54,6 +54,8 @@ class ExternalQueue {
   void EndStale(Clock::Time now);
 
  private:
+  Status CheckLocked() const REQUIRES(mu_);
+
   const int64_t max_waiting_;
   mutable Mutex mu_;
   CondVar changed_;

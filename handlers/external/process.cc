@@ -135,8 +135,16 @@ HandlerProcess::~HandlerProcess() {
 
 std::string HandlerProcess::HowEnded() {
   if (ended_) return how_ended_;
+  siginfo_t info{};
+  if (::waitid(P_PID, static_cast<id_t>(pid_), &info,
+               WEXITED | WNOHANG | WNOWAIT) != 0 ||
+      info.si_pid != pid_) {
+    return {};
+  }
+  // What it started ends with it. Not waited for yet, so the pid is still ours.
+  Kill();
   int status = 0;
-  if (::waitpid(pid_, &status, WNOHANG) != pid_) return {};
+  ::waitpid(pid_, &status, 0);
   ended_ = true;
   how_ended_ = WIFSIGNALED(status)
                    ? "was ended by signal " + std::to_string(WTERMSIG(status)) +

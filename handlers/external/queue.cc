@@ -7,6 +7,10 @@ namespace millrace::handlers {
 
 Status ExternalQueue::Check() const {
   MutexLock lock(mu_);
+  return CheckLocked();
+}
+
+Status ExternalQueue::CheckLocked() const {
   if (closed_) {
     return Unavailable("the handler is leaving and takes no new requests")
         .Because("draining")
@@ -22,9 +26,9 @@ Status ExternalQueue::Check() const {
 }
 
 Status ExternalQueue::Push(ExternalJob job) {
-  RETURN_IF_ERROR(Check());
   {
     MutexLock lock(mu_);
+    RETURN_IF_ERROR(CheckLocked());
     jobs_.push_back(std::move(job));
   }
   changed_.NotifyOne();
@@ -33,7 +37,7 @@ Status ExternalQueue::Push(ExternalJob job) {
 
 bool ExternalQueue::Pop(Clock::Time until, ExternalJob* job) {
   MutexLock lock(mu_);
-  while (jobs_.empty() && !closed_) {
+  while (jobs_.empty()) {
     if (!changed_.WaitUntil(mu_, until)) break;
   }
   if (jobs_.empty()) return false;

@@ -6,6 +6,7 @@
 
 #include "config/base/read_file.h"
 #include "models/tensor/dtype.h"
+#include "models/tensor/strings.h"
 
 namespace millrace::handlers {
 namespace {
@@ -120,6 +121,11 @@ StatusOr<models::Tensor> InitialState(const std::string& model,
   }
   if (state.initial_file.empty())
     return models::Tensor::Make(spec.dtype, shape);
+  if (spec.dtype == models::kString) {
+    return Wrong(model, "has data_file '" + state.initial_file +
+                            "' for a state of strings, which begins with "
+                            "zero_data alone");
+  }
   if (state.initial_file.find('/') != std::string::npos) {
     return Wrong(model, "has data_file '" + state.initial_file +
                             "' but wants the name of a file in the folder "

@@ -35,6 +35,7 @@ class RotaryBuilder {
   }
 
   StatusOr<Graph> Build() {
+    RETURN_IF_ERROR(CheckRotation());
     inputs_ = w_.AddInputs(config_.max_tokens(), config_.types);
     AddPositions();
     whole_ = MakeRotation(config_.rope_base);
@@ -80,6 +81,21 @@ class RotaryBuilder {
         w_.Op("LessOrEqual", {distance, w_.Scalar(config_.window / 2)});
     near_ = w_.Op("And",
                   {w_.Op("Unsqueeze", {near, w_.Ints({0, 1})}), inputs_.mask});
+  }
+
+  // Before memory is taken for sizes that a file claims.
+  Status CheckRotation() const {
+    constexpr int64_t kMostAngles = int64_t{1} << 26;  // 256 MiB a table
+    if (size_ > 0 && size_ % 2 == 0 &&
+        config_.max_tokens() <= kMostAngles / (size_ / 2)) {
+      return OkStatus();
+    }
+    return InvalidArgument(
+        "heads of " + std::to_string(size_) + " values and " +
+        std::to_string(config_.max_tokens()) +
+        " positions cannot be rotated: the values must be even, and half of "
+        "them times the positions at most " +
+        std::to_string(kMostAngles));
   }
 
   Rotation MakeRotation(double base) {

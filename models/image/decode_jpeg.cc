@@ -76,10 +76,25 @@ StatusOr<Head> ReadHead(std::span<const uint8_t> bytes) {
   return head;
 }
 
+// Marker by marker up to the end of the picture: behind it phones put a film,
+// whose bytes look like scans.
 int64_t NumScans(std::span<const uint8_t> bytes, size_t at) {
+  constexpr uint8_t kEnd = 0xd9, kScan = 0xda, kLastAlone = 0x01;
   int64_t scans = 1;
-  for (; at + 1 < bytes.size(); ++at) {
-    scans += bytes[at] == 0xff && bytes[at + 1] == 0xda;
+  while (at + 1 < bytes.size()) {
+    const uint8_t marker = bytes[at + 1];
+    if (bytes[at] != 0xff || marker == 0xff) {
+      ++at;
+      continue;
+    }
+    if (marker == kEnd) break;
+    if (marker <= kLastAlone || (marker >= 0xd0 && marker < kEnd)) {
+      at += 2;  // a byte of the data, or a restart
+      continue;
+    }
+    scans += marker == kScan;
+    if (at + 4 > bytes.size()) break;
+    at += 2 + (size_t{bytes[at + 2]} << 8 | bytes[at + 3]);
   }
   return scans;
 }

@@ -69,6 +69,17 @@ StatusOr<LoraScale> ParsePeftConfig(std::string_view text) {
   if (bias != nullptr && *bias != "none") {
     return Refused("bias", *bias, "adapters without biases are served");
   }
+  if (const Json* start = Find(config, "init_lora_weights");
+      start != nullptr && start->is_string()) {
+    // PEFT takes the adapter's first state off the base's weights for these.
+    const std::string name = start->get<std::string>();
+    for (const char* changes : {"pissa", "olora", "corda", "loftq"}) {
+      if (!name.starts_with(changes)) continue;
+      return Refused("init_lora_weights", *start,
+                     "it changes the base's weights; save the adapter as plain "
+                     "LoRA (path_initial_model_for_weight_conversion)");
+    }
+  }
   LoraScale scale;
   const Json* rank = Find(config, "r");
   if (rank == nullptr || !rank->is_number_integer() || *rank < 1 ||

@@ -255,8 +255,9 @@ void SentencePieces::EncodeUnigram(std::string_view word,
   };
   std::vector<Best> best(word.size() + 1);
   best[0].score = 0;
-  for (size_t at = 0; at < word.size(); at += CharacterBytes(word[at])) {
-    const size_t one = CharacterBytes(word[at]);
+  size_t one = 0;
+  for (size_t at = 0; at < word.size(); at += one) {
+    one = std::min(CharacterBytes(word[at]), word.size() - at);
     const auto offer = [&](size_t end, double score, int32_t id) {
       if (best[at].score + score > best[end].score) {
         best[end] = {best[at].score + score, at, id};

@@ -23,7 +23,7 @@ using hf::Json;
 constexpr JsonLimits kLimits = {.max_depth = 16, .max_values = 8'000'000};
 constexpr int64_t kMostTokens = 1 << 22;
 // Longer tokens exist in no vocabulary; a merge is looked for in their square.
-constexpr size_t kMostBytes = 4096;
+constexpr size_t kMostBytes = 512;
 
 // Of files from before special tokens were listed.
 constexpr std::string_view kOldSpecials[] = {

@@ -265,6 +265,11 @@ StatusOr<std::unique_ptr<Tokenizer>> Tokenizer::Create(Vocabulary vocabulary) {
     impl->bytes += BytesOf(alphabet, byte_level, token, kind);
     if (kind == TokenKind::kNormal) ordinary.try_emplace(token, id);
     if (kind == TokenKind::kControl || kind == TokenKind::kUserDefined) {
+      if (!IsValidUtf8(token)) {
+        return InvalidArgument("special token " + std::to_string(id) +
+                               " is not valid UTF-8, so that text cannot be "
+                               "cut at it");
+      }
       impl->specials.Add(token, id, kind == TokenKind::kUserDefined);
       impl->id_of_special.try_emplace(token, id);
     }

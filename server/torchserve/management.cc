@@ -199,12 +199,20 @@ Status Management::TryScale(const std::string& name, const std::string& version,
   ASSIGN_OR_RETURN(const Registered before, registry_.Find(name, version));
   RETURN_IF_ERROR(
       registry_.Scale(name, before.version, min_workers, max_workers));
-  if (!wait) done(Change{.is_done = false, .text = std::string(kUnderWay)});
   std::string text = "Workers scaled to " + std::to_string(min_workers) +
                      " for model: " + name;
   if (!version.empty()) text += ", version: " + version;
-  Apply(name, [this, wait, text, before, done](const Status& status) {
-    if (!status.ok()) {
+  // With the answer the caller's request, and its strings, may be gone.
+  if (!wait) done(Change{.is_done = false, .text = std::string(kUnderWay)});
+  Apply(before.name, [this, wait, text, before, min_workers,
+                      done](const Status& status) {
+    // The status is of all versions, the repository knows of this one.
+    const auto serving = repository_.Find(before.name, before.version);
+    const bool scaled =
+        min_workers == 0
+            ? !serving.ok()
+            : serving.ok() && (*serving)->instance_count() == min_workers;
+    if (!status.ok() && !scaled) {
       const Status undone = registry_.Scale(
           before.name, before.version, before.min_workers, before.max_workers);
       LogError("workers not scaled", {{"model", before.name},
@@ -212,8 +220,8 @@ Status Management::TryScale(const std::string& name, const std::string& version,
                                       {"error", status.message()}});
     }
     if (!wait) return;
-    done(status.ok() ? StatusOr<Change>(Change{.text = text})
-                     : StatusOr<Change>(status));
+    done(status.ok() || scaled ? StatusOr<Change>(Change{.text = text})
+                               : StatusOr<Change>(status));
   });
   return OkStatus();
 }
@@ -232,7 +240,7 @@ void Management::Unregister(const std::string& name, const std::string& version,
   }
   const StatusOr<Registered> removed = registry_.Remove(name, version);
   if (!removed.ok()) return done(removed.status());
-  Apply(name, [removed = *removed, done](const Status& status) {
+  Apply(removed->name, [removed = *removed, done](const Status& status) {
     if (!status.ok()) {
       LogWarning("model left with an error",
                  {{"model", removed.name}, {"error", status.message()}});
