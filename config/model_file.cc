@@ -12,6 +12,7 @@
 #include <yaml-cpp/yaml.h>
 #include <nlohmann/json.hpp>
 
+#include "config/answer_visitor.h"
 #include "config/base/json.h"
 #include "config/base/nearest.h"
 #include "config/ensemble_settings.h"
@@ -74,6 +75,7 @@ class Reader {
     if (task_options_) RETURN_IF_ERROR(ReadTaskOptions(*task_options_));
     if (task_.kind != TaskKind::kNone) {
       file_.settings.task = std::make_shared<const TaskSettings>(task_);
+      file_.pipeline.answer = std::make_shared<const AnswerSettings>(answer_);
     }
     return std::move(file_);
   }
@@ -170,6 +172,7 @@ class Reader {
     }
     const Visit visit = [&](const SettingVisitor& v) {
       VisitTaskSettings(task_, v);
+      VisitAnswerSettings(answer_, task_.kind, v);
     };
     std::set<std::string> seen;
     for (const auto& entry : options) {
@@ -286,6 +289,7 @@ class Reader {
   const std::string where_;
   ModelFile file_;
   TaskSettings task_;
+  AnswerSettings answer_;
   std::optional<YAML::Node> task_options_;
   std::set<std::string> seen_;
 };

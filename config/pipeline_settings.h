@@ -6,12 +6,15 @@
 
 namespace millrace::config {
 
+struct AnswerSettings;    // answer_settings.h
 struct EnsembleSettings;  // ensemble_settings.h
 struct ExternalSettings;  // external_settings.h
 struct RaggedSettings;    // ragged_settings.h
 struct SequenceSettings;  // sequence_settings.h
 
 struct PipelineSettings {
+  // How outputs become the answer of its task; null: as they are by default.
+  std::shared_ptr<const AnswerSettings> answer = {};
   // A graph of other models.
   std::shared_ptr<const EnsembleSettings> ensemble = {};
   // Keeps a state for each sequence of requests.

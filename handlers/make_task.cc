@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "handlers/tasks/image_task.h"
+#include "handlers/texts/token_task.h"
 
 namespace millrace::handlers {
 
@@ -17,13 +18,14 @@ StatusOr<std::unique_ptr<TaskHandler>> MakeTaskHandler(TaskParts parts) {
       ASSIGN_OR_RETURN(auto answer, MakeClassifyAnswer(parts));
       return MakeImageTask(parts, std::move(answer));
     }
+    case TaskKind::kTokenClassify:
+      return MakeTokenTask(parts);
     case TaskKind::kNone:
     case TaskKind::kDetect:
     case TaskKind::kSegment:
     case TaskKind::kEmbed:
     case TaskKind::kRerank:
     case TaskKind::kClassifyText:
-    case TaskKind::kTokenClassify:
       break;
   }
   return Unimplemented("task '" + std::string(config::TaskName(kind)) +

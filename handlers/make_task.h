@@ -4,6 +4,7 @@
 #include <memory>
 #include <string>
 
+#include "config/answer_settings.h"
 #include "config/base/status.h"
 #include "config/task_settings.h"
 #include "handlers/handler.h"
@@ -19,7 +20,8 @@ struct TaskParts {
   // or in the folder above, which all versions of a model share.
   std::string path;
   std::shared_ptr<const config::TaskSettings> settings;  // never null
-  TensorHandler* tensors = nullptr;                      // the graph
+  config::AnswerSettings answer = {};
+  TensorHandler* tensors = nullptr;  // the graph
   Pool* pool = nullptr;
   int64_t max_rows = 1;  // of one request to the graph
 };

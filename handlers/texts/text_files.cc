@@ -12,6 +12,7 @@
 
 #include "config/base/json.h"
 #include "config/task_settings.h"
+#include "handlers/tasks/labels.h"
 #include "models/text/hf_tokenizer.h"
 
 namespace millrace::handlers {
@@ -196,12 +197,6 @@ StatusOr<TextFiles> TextFilesOf(
 }
 
 StatusOr<TextFiles> ReadTextFiles(const TaskParts& parts, Pooling pooling) {
-  if (!parts.settings->labels.empty()) {
-    return Unimplemented(
-               "labels of texts are those of config.json (id2label); leave "
-               "task_options.labels out")
-        .At("labels");
-  }
   TextFiles out;
   out.pooling = pooling;
   ASSIGN_OR_RETURN(
@@ -225,6 +220,12 @@ StatusOr<TextFiles> ReadTextFiles(const TaskParts& parts, Pooling pooling) {
   RETURN_IF_ERROR(ReadLengths(parts, config, out));
   RETURN_IF_ERROR(ReadPooling(parts, out));
   ReadLabels(config, out);
+  if (parts.settings->labels.empty()) return out;
+  ASSIGN_OR_RETURN(const Labels labels, Labels::Load(parts));
+  out.labels.clear();
+  for (int64_t i = 0; i < labels.size(); ++i) {
+    out.labels.push_back(labels.NameOf(i));
+  }
   return out;
 }
 

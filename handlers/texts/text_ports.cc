@@ -34,32 +34,45 @@ std::optional<Kind> KindOf(std::string_view name) {
   return std::nullopt;
 }
 
+// What the task wants of an output.
+std::string_view WantedOf(config::TaskKind task) {
+  if (task == config::TaskKind::kEmbed) {
+    return "FP32 [texts, tokens, size] or [texts, size]";
+  }
+  return task == config::TaskKind::kTokenClassify
+             ? "FP32 [texts, tokens, labels]"
+             : "FP32 [texts, classes]";
+}
+
 bool Fits(const TensorSpec& spec, config::TaskKind task) {
   if (spec.dtype != DType::kF32) return false;
   if (!spec.rank_known) return true;
-  const bool embeds = task == config::TaskKind::kEmbed;
-  return spec.dims.size() == 2 || (embeds && spec.dims.size() == 3);
+  const bool of_tokens = task == config::TaskKind::kEmbed ||
+                         task == config::TaskKind::kTokenClassify;
+  return (spec.dims.size() == 2 && task != config::TaskKind::kTokenClassify) ||
+         (spec.dims.size() == 3 && of_tokens);
 }
 
 StatusOr<std::string> FindOutput(const TensorHandler& graph,
                                  config::TaskKind task) {
-  const bool embeds = task == config::TaskKind::kEmbed;
   const std::span<const std::string_view> names =
-      embeds ? std::span<const std::string_view>(kVectors)
-             : std::span<const std::string_view>(kScores);
+      task == config::TaskKind::kEmbed
+          ? std::span<const std::string_view>(kVectors)
+          : std::span<const std::string_view>(kScores);
   for (const std::string_view name : names) {
     for (const TensorSpec& spec : graph.outputs()) {
       if (spec.name == name && Fits(spec, task)) return spec.name;
     }
   }
+  std::string found;
   for (const TensorSpec& spec : graph.outputs()) {
     if (Fits(spec, task)) return spec.name;
+    found += (found.empty() ? "'" : ", '") + spec.name + "' " + spec.text;
   }
-  return InvalidArgument(
-      "no output of the graph is " +
-      std::string(embeds ? "FP32 [texts, tokens, size] or [texts, size]"
-                         : "FP32 [texts, classes]") +
-      ", which the task wants");
+  return InvalidArgument("no output of the graph is " +
+                         std::string(WantedOf(task)) +
+                         ", which the task wants; it has " + found)
+      .At("task");
 }
 
 template <typename T>

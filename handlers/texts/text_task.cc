@@ -233,7 +233,8 @@ class GraphTexts final : public TextHandler {
     const int rank = shape.rank();
     const bool fits = tensor.dtype() == models::DType::kF32 && rank >= 2 &&
                       rank <= 3 && shape[0] == num_rows &&
-                      (rank == 2 || shape[1] == work.groups[group].length) &&
+                      (rank == 2 ? facts_.kind != TaskKind::kTokenClassify
+                                 : shape[1] == work.groups[group].length) &&
                       shape[rank - 1] > 0;
     if (!fits) {
       return Internal("the output '" + ports_.output + "' of model '" +
@@ -250,6 +251,11 @@ class GraphTexts final : public TextHandler {
                                           static_cast<size_t>(stride));
       TextRow& row = work.response.rows[item];
       row.num_tokens = tokens;
+      if (facts_.kind == TaskKind::kTokenClassify) {
+        const auto own = values.first(static_cast<size_t>(tokens * size));
+        row.values.assign(own.begin(), own.end());
+        continue;
+      }
       row.values = rank == 2 ? std::vector<float>(values.begin(), values.end())
                              : PoolTokens(files_.pooling, values, tokens, size);
       RETURN_IF_ERROR(Finish(work.request, row.values));
@@ -300,12 +306,6 @@ std::string LabelOf(const TextTaskFacts& facts, size_t class_idx) {
 }
 
 StatusOr<std::unique_ptr<TextHandler>> MakeTextHandler(const TaskParts& parts) {
-  if (parts.settings->kind == TaskKind::kTokenClassify) {
-    return Unimplemented(
-               "task 'token_classify' is not supported yet; leave it out to "
-               "serve tensors")
-        .At("task");
-  }
   ASSIGN_OR_RETURN(TextFiles files, ReadTextFiles(parts));
   return MakeTextHandler(parts, std::move(files));
 }

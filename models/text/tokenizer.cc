@@ -17,6 +17,7 @@
 #include "models/text/nfc.h"
 #include "models/text/pretokenizer.h"
 #include "models/text/sentence_pieces.h"
+#include "models/text/spaces.h"
 #include "models/text/special_matcher.h"
 #include "models/text/word_pieces.h"
 
@@ -39,52 +40,6 @@ std::string BytesOf(const ByteAlphabet& alphabet, bool byte_level,
     if (bytes) return *std::move(bytes);
   }
   return std::string(token);  // special tokens are written as they read
-}
-
-// White space as the tokenizers that models are trained with have it.
-constexpr std::string_view kSpaces[] = {" ",
-                                        "\t",
-                                        "\n",
-                                        "\v",
-                                        "\f",
-                                        "\r",
-                                        "\xc2\x85",
-                                        "\xc2\xa0",
-                                        "\xe1\x9a\x80",
-                                        "\xe2\x80\x80",
-                                        "\xe2\x80\x81",
-                                        "\xe2\x80\x82",
-                                        "\xe2\x80\x83",
-                                        "\xe2\x80\x84",
-                                        "\xe2\x80\x85",
-                                        "\xe2\x80\x86",
-                                        "\xe2\x80\x87",
-                                        "\xe2\x80\x88",
-                                        "\xe2\x80\x89",
-                                        "\xe2\x80\x8a",
-                                        "\xe2\x80\xa8",
-                                        "\xe2\x80\xa9",
-                                        "\xe2\x80\xaf",
-                                        "\xe2\x81\x9f",
-                                        "\xe3\x80\x80"};
-
-size_t AfterSpaces(std::string_view text, size_t at) {
-  for (;;) {
-    const auto* space = std::ranges::find_if(kSpaces, [&](std::string_view s) {
-      return text.substr(at).starts_with(s);
-    });
-    if (space == std::end(kSpaces)) return at;
-    at += space->size();
-  }
-}
-
-void CutSpacesAtEnd(std::string& text) {
-  for (;;) {
-    const auto* space = std::ranges::find_if(
-        kSpaces, [&](std::string_view s) { return text.ends_with(s); });
-    if (space == std::end(kSpaces)) return;
-    text.resize(text.size() - space->size());
-  }
 }
 
 Status CheckShape(const Vocabulary& vocabulary) {
@@ -318,7 +273,9 @@ std::vector<int32_t> Tokenizer::EncodeParts(std::span<const Part> parts,
       ordinary.append(run, at, match.begin - at);
       at = match.end;
       if (match.id < 0) break;
-      if (impl_->strips_left.contains(match.id)) CutSpacesAtEnd(ordinary);
+      if (impl_->strips_left.contains(match.id)) {
+        ordinary.resize(BeforeSpaces(ordinary, 0, ordinary.size()));
+      }
       if (impl_->strips_right.contains(match.id)) at = AfterSpaces(run, at);
       impl_->EncodeOrdinary(ordinary, first, out);
       ordinary.clear();

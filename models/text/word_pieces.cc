@@ -183,6 +183,24 @@ std::string Lower(std::string_view text) {
   return out;
 }
 
+// Calls `take(begin, end)` for each word of normal text, in its order: what
+// stands between white space, and each punctuation mark.
+template <typename Take>
+void ForEachWord(std::string_view all, const Take& take) {
+  std::string_view left = all;
+  size_t begin = 0;  // of the word that is being read
+  while (!left.empty()) {
+    const size_t at = all.size() - left.size();
+    const Code code = Next(left);
+    const bool space = IsSpace(code);
+    if (!space && !IsPunctuation(code)) continue;
+    if (at > begin) take(begin, at);
+    begin = all.size() - left.size();
+    if (!space) take(at, begin);
+  }
+  if (all.size() > begin) take(begin, all.size());
+}
+
 }  // namespace
 
 StatusOr<std::unique_ptr<const WordPieces>> WordPieces::Create(
@@ -229,36 +247,55 @@ std::string WordPieces::Normalise(std::string_view text) const {
 void WordPieces::Encode(std::string_view text,
                         std::vector<int32_t>& out) const {
   const std::string normal = Normalise(text);
-  const std::string_view all = normal;
-  std::string_view left = all;
-  size_t begin = 0;  // of the word that is being read
-  const auto flush = [&](size_t end) {
-    if (end > begin) EncodeWord(all.substr(begin, end - begin), out);
-  };
-  while (!left.empty()) {
-    const size_t at = all.size() - left.size();
-    const Code code = Next(left);
-    const bool space = IsSpace(code);
-    if (!space && !IsPunctuation(code)) continue;
-    flush(at);
-    begin = all.size() - left.size();
-    if (!space) EncodeWord(all.substr(at, begin - at), out);
-  }
-  flush(all.size());
+  ForEachWord(normal, [&](size_t begin, size_t end) {
+    EncodeWord(std::string_view(normal).substr(begin, end - begin), out);
+  });
 }
 
-void WordPieces::EncodeWord(std::string_view word,
-                            std::vector<int32_t>& out) const {
+void WordPieces::EncodeSpans(std::string_view text,
+                             std::vector<TokenSpan>& out) const {
+  // Each character becomes what it is alone: only marks that are in no
+  // canonical order and are not dropped could make another text of the whole.
+  std::string normal;
+  std::vector<std::pair<size_t, size_t>> places;  // of each byte, in `text`
+  for (std::string_view left = text; !left.empty();) {
+    const size_t begin = text.size() - left.size();
+    Next(left);
+    const size_t end = text.size() - left.size();
+    normal += Normalise(text.substr(begin, end - begin));
+    places.resize(normal.size(), {begin, end});
+  }
+  std::vector<int32_t> ids;
+  std::vector<size_t> lengths;
+  ForEachWord(normal, [&](size_t begin, size_t end) {
+    ids.clear();
+    lengths.clear();
+    EncodeWord(std::string_view(normal).substr(begin, end - begin), ids,
+               &lengths);
+    for (size_t i = 0; i < ids.size(); ++i) {
+      const size_t last = begin + lengths[i] - 1;
+      out.push_back({ids[i], places[begin].first, places[last].second});
+      begin += lengths[i];
+    }
+  });
+}
+
+void WordPieces::EncodeWord(std::string_view word, std::vector<int32_t>& out,
+                            std::vector<size_t>* lengths) const {
+  const size_t before = out.size();
+  const auto unknown = [&] {
+    out.resize(before);
+    out.push_back(unk_id_);
+    if (lengths != nullptr) *lengths = {word.size()};
+  };
   const auto is_start = [&](size_t at) {
     return (static_cast<uint8_t>(word[at]) & 0xc0) != 0x80;
   };
   int64_t characters = 0;
   for (size_t at = 0; at < word.size(); ++at) characters += is_start(at);
   if (characters > rules_.max_word_characters) {
-    out.push_back(unk_id_);
-    return;
+    return unknown();
   }
-  const size_t before = out.size();
   for (size_t at = 0; at < word.size();) {
     const auto& tokens = at == 0 ? first_ : continued_;
     size_t bytes = std::min(word.size() - at, longest_);
@@ -269,11 +306,10 @@ void WordPieces::EncodeWord(std::string_view word,
       if (found != tokens.end()) break;
     }
     if (bytes == 0) {  // the whole word is unknown
-      out.resize(before);
-      out.push_back(unk_id_);
-      return;
+      return unknown();
     }
     out.push_back(found->second);
+    if (lengths != nullptr) lengths->push_back(bytes);
     at += bytes;
   }
 }

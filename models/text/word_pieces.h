@@ -11,6 +11,7 @@
 // Immutable after Create; thread-safe.
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
 #include <memory>
 #include <string>
@@ -23,6 +24,13 @@
 
 namespace millrace::models {
 
+// A token and the bytes of the text that it stands for.
+struct TokenSpan {
+  int32_t id = -1;
+  size_t begin = 0;
+  size_t end = 0;
+};
+
 class WordPieces {
  public:
   // The vocabulary's tokens must stay where they are. INVALID_ARGUMENT names
@@ -32,11 +40,16 @@ class WordPieces {
 
   // Appends the ids of a stretch of valid UTF-8 between special tokens.
   void Encode(std::string_view text, std::vector<int32_t>& out) const;
+  // The same with each token's place in `text`. A mark that is dropped belongs
+  // to no token.
+  void EncodeSpans(std::string_view text, std::vector<TokenSpan>& out) const;
 
  private:
   WordPieces() = default;
   std::string Normalise(std::string_view text) const;
-  void EncodeWord(std::string_view word, std::vector<int32_t>& out) const;
+  // lengths[i]: bytes of the word that the i-th token appended stands for.
+  void EncodeWord(std::string_view word, std::vector<int32_t>& out,
+                  std::vector<size_t>* lengths = nullptr) const;
 
   WordPieceRules rules_;
   int32_t unk_id_ = -1;

@@ -274,13 +274,17 @@ StatusOr<std::shared_ptr<Servable>> LoadGraph(
   std::unique_ptr<handlers::TaskHandler> task;
   std::unique_ptr<handlers::TextHandler> texts;
   if (task_settings != nullptr) {
-    const handlers::TaskParts parts = {.model = id,
-                                       .path = TaskPath(settings.path),
-                                       .settings = task_settings,
-                                       .tensors = handler.get(),
-                                       .pool = pool,
-                                       .max_rows = batching.max_batch_size};
-    if (config::IsTextTask(task_settings->kind)) {
+    handlers::TaskParts parts = {.model = id,
+                                 .path = TaskPath(settings.path),
+                                 .settings = task_settings,
+                                 .tensors = handler.get(),
+                                 .pool = pool,
+                                 .max_rows = batching.max_batch_size};
+    if (pipeline.answer != nullptr) parts.answer = *pipeline.answer;
+    const bool gives_rows =
+        config::IsTextTask(task_settings->kind) &&
+        task_settings->kind != config::TaskKind::kTokenClassify;
+    if (gives_rows) {
       if (source.gguf == nullptr) {
         ASSIGN_OR_RETURN(texts, handlers::MakeTextHandler(parts));
       } else {

@@ -6,7 +6,7 @@ the same as ONNX, and golden.json, what transformers gives for texts.
 
 The folders bert_*, with their ONNX files, are of transformers 4.38.2, tokenizers
 0.15.2, torch 1.13.1 on the CPU; the others of transformers 5.24.0, tokenizers
-0.23.3, torch 2.15.0. The vocabulary is that of tests/golden/text/
+0.23.3, torch 2.15.0; *_ner of transformers 5.23.0. The vocabulary is that of tests/golden/text/
 word_pieces.json, or byte-level BPE. make_gguf.py makes GGUF files of some.
 """
 import json
@@ -274,7 +274,79 @@ def make_decoder():
             path.chmod(0o644)
 
 
+NER_TEXTS = [
+    "", "mill", "Isn't the unaffable Mill in 12345 Wipfeln?",
+    "\u00dcber allen Gipfeln ist Ruh, sp\u00fcrest du kaum",
+    "\u00dcber  allen\tGi\u0301pfe\u0308ln u\u0308ber THE \u0130 mill.",
+    "\u6c34\u8f66\u306f\u56de\u308b the \U0001f600 mill \u200b water",
+    "\u041c\u0435\u043b\u044c\u043d\u0438\u0446\u0430 \u043a\u0440\u0443\u0442\u0438\u0442\u0441\u044f, \u0432\u043e\u0434\u0430 \u0442\u0435\u0447\u0451\u0442",
+    "the mill{0} turns [UNK] water  {1} , n't the mill's here",
+    "the " * 60]
+STRATEGIES = ["none", "simple", "first", "average", "max"]
+NER_LABELS = ["O", "B-PER", "I-PER", "B-LOC", "I-LOC", "MISC"]
+
+
+def make_ner(name, model, tok, marks):
+    """What transformers' pipeline says of texts, with every strategy."""
+    from transformers import PreTrainedTokenizerFast, TokenClassificationPipeline
+    folder = HERE / name
+    model.classifier.weight.data *= 4  # so that labels differ
+    plain = Tokenizer.from_str(tok.to_str())
+    plain.no_truncation()
+    save(folder, model, plain, type(model).__name__)
+    (folder / "model.safetensors").unlink()
+    types = model.config.type_vocab_size > 1
+    got = encode(tok, "Hello world")
+    names = [n for n in got if types or n != "token_type_ids"]
+    axes = {n: {0: "batch_size", 1: "sequence_length"} for n in [*names, "logits"]}
+    torch.onnx.export(model, tuple(got[n] for n in names),
+                      str(folder / "model.onnx"), input_names=names,
+                      output_names=["logits"], dynamic_axes=axes,
+                      opset_version=14, dynamo=False)
+    fast = PreTrainedTokenizerFast(
+        tokenizer_object=plain, model_max_length=MAX_LENGTH,
+        unk_token="[UNK]" if types else None,
+        model_input_names=names)
+    pipeline = TokenClassificationPipeline(model=model, tokenizer=fast)
+    texts = [t.format(*marks) for t in NER_TEXTS]
+    golden = {"texts": texts, "entities": {}, "all": []}
+    for strategy in STRATEGIES:
+        golden["entities"][strategy] = [
+            pipeline(t, aggregation_strategy=strategy) for t in texts]
+    golden["all"] = [pipeline(t, aggregation_strategy="none", ignore_labels=[])
+                     for t in texts]
+    (folder / "golden.json").write_text(json.dumps(golden, default=float) + "\n")
+    for path in folder.iterdir():
+        path.chmod(0o644)
+
+
+def make_bert_ner():
+    from tokenizers import decoders
+    from transformers import BertForTokenClassification
+    tok = tokenizer()
+    tok.decoder = decoders.WordPiece("##", True)
+    config = bert(16, 2, id2label=dict(enumerate(NER_LABELS)),
+                  label2id={n: i for i, n in enumerate(NER_LABELS)})
+    make_ner("bert_ner", randomise(BertForTokenClassification(config), 8), tok,
+             ("[SEP]", "[MASK]"))
+
+
+def make_roberta_ner():
+    from transformers import RobertaForTokenClassification
+    tok = byte_level("roberta")
+    config = RobertaConfig(
+        vocab_size=tok.get_vocab_size(), hidden_size=16, num_hidden_layers=2,
+        num_attention_heads=4, intermediate_size=32, max_position_embeddings=66,
+        type_vocab_size=1, pad_token_id=1,
+        id2label=dict(enumerate(NER_LABELS)),
+        label2id={n: i for i, n in enumerate(NER_LABELS)})
+    make_ner("roberta_ner", randomise(RobertaForTokenClassification(config), 9),
+             tok, ("</s>", "<think>"))
+
+
 MAKERS = {
+    "bert_ner": make_bert_ner,
+    "roberta_ner": make_roberta_ner,
     "qwen3_embed": make_decoder,
     "roberta_embed": make_roberta,
     "nomic_embed": make_nomic,

@@ -1,0 +1,40 @@
+// How a graph's outputs become the answer of a task: the part of task_options
+// that stands behind the graph, where TaskSettings (task_settings.h) say what
+// stands before it.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+namespace millrace::config {
+
+// From the scores of a text's tokens to entities: task token_classify.
+struct EntitySettings {
+  // none | simple | first | average | max, as transformers has them.
+  std::string aggregation_strategy = "none";
+  std::vector<std::string> ignore_labels = {"O"};
+};
+
+// From a graph's boxes to those that are answered: task detect.
+struct DetectionSettings {
+  std::string output_format = "auto";    // auto | yolo | boxes
+  std::string box_unit = "pixels";       // of the input: pixels | relative
+  std::string score_threshold = "0.25";  // 0 to 1
+  std::string iou_threshold = "0.45";    // 0 to 1; yolo
+  int64_t max_detections = 300;          // of one picture
+  bool class_agnostic = false;           // boxes of any class hide others
+};
+
+// From scores of pixels to a mask: task segment.
+struct MaskSettings {
+  std::string mask = "png";  // png | rle
+};
+
+struct AnswerSettings {
+  EntitySettings entities;
+  DetectionSettings detection;
+  MaskSettings mask;
+};
+
+}  // namespace millrace::config
