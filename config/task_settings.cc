@@ -17,10 +17,13 @@ constexpr std::pair<TaskKind, std::string_view> kTasks[] = {
     {TaskKind::kTokenClassify, "token_classify"},
 };
 
-void VisitImage(ImageTaskSettings& s, const SettingVisitor& visit) {
+void VisitImage(ImageTaskSettings& s, bool classifies,
+                const SettingVisitor& visit) {
   visit({.name = "resize",
          .help = "pixels: length of the shorter side, or [height, width]; "
-                 "empty: the picture keeps its size"},
+                 "[letterbox, height, width]: the whole picture in its "
+                 "proportions, in the middle of grey; letterbox alone: of the "
+                 "graph's size; empty: the picture keeps its size"},
         &s.resize);
   visit({.name = "interpolation",
          .help = "how pixels are made when a picture is resized, with "
@@ -60,6 +63,8 @@ void VisitImage(ImageTaskSettings& s, const SettingVisitor& visit) {
          .min = 1,
          .max = int64_t{1} << 31},
         &s.max_pixels);
+  // Other answers are places in the picture, whose size this changes.
+  if (!classifies) return;
   visit({.name = "scaled_decoding",
          .help = "decode a JPEG at 1/2, 1/4 or 1/8 of its size where that is "
                  "at least twice what resize wants: faster, pixels differ a "
@@ -152,7 +157,9 @@ void VisitTaskSettings(TaskSettings& task, const SettingVisitor& visit) {
            .choices = {"softmax", "sigmoid", "none"}},
           &task.activation);
   }
-  if (IsImageTask(task.kind)) VisitImage(task.image, visit);
+  if (IsImageTask(task.kind)) {
+    VisitImage(task.image, task.kind == TaskKind::kClassify, visit);
+  }
   if (IsTextTask(task.kind)) {
     VisitText(task.text, task.kind == TaskKind::kEmbed, visit);
   }

@@ -18,10 +18,13 @@ StatusOr<std::unique_ptr<TaskHandler>> MakeTaskHandler(TaskParts parts) {
       ASSIGN_OR_RETURN(auto answer, MakeClassifyAnswer(parts));
       return MakeImageTask(parts, std::move(answer));
     }
+    case TaskKind::kDetect: {
+      ASSIGN_OR_RETURN(auto answer, MakeDetectAnswer(parts));
+      return MakeImageTask(parts, std::move(answer));
+    }
     case TaskKind::kTokenClassify:
       return MakeTokenTask(parts);
     case TaskKind::kNone:
-    case TaskKind::kDetect:
     case TaskKind::kSegment:
     case TaskKind::kEmbed:
     case TaskKind::kRerank:

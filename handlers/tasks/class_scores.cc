@@ -52,6 +52,8 @@ StatusOr<std::vector<double>> Reals(const models::Tensor& tensor) {
     std::transform(tensor.data<int64_t>(), tensor.data<int64_t>() + size,
                    values.begin(),
                    [](int64_t v) { return static_cast<double>(v); });
+  } else if (tensor.dtype() == models::DType::kI32) {
+    std::copy_n(tensor.data<int32_t>(), size, values.begin());
   } else {
     return Internal("the model gives " +
                     models::TypeText(tensor.dtype(), tensor.shape()) +

@@ -29,7 +29,7 @@ class ClassifyAnswer final : public ImageAnswer {
   }
 
   StatusOr<std::string> Make(const TensorResponse& outputs,
-                             const models::ImageSize&,
+                             const models::ImagePlacement&,
                              const Json& parameters) const override {
     ASSIGN_OR_RETURN(const int64_t top_k, TopK(parameters));
     ASSIGN_OR_RETURN(std::vector<double> scores,

@@ -17,6 +17,7 @@ using models::ImageSize;
 using models::PreprocessOptions;
 
 constexpr int64_t kMaxSide = 16384;
+constexpr std::string_view kLetterbox = "letterbox";
 
 Status Wrong(std::string_view option, const std::string& why) {
   return InvalidArgument(std::string(option) + " " + why)
@@ -147,8 +148,31 @@ StatusOr<GraphInput> InputOf(const TaskParts& parts, int channels) {
   return input;
 }
 
+// A letterbox has a height and a width: those of resize or of the graph.
+Status FitLetterbox(const ImageSize& graph, PreprocessOptions* options) {
+  if (options->center_crop.height > 0) {
+    return Wrong("center_crop",
+                 "cuts off what a letterbox keeps; leave one of them out");
+  }
+  if (options->resize_shorter > 0) {
+    options->resize_to = {options->resize_shorter, options->resize_shorter};
+    options->resize_shorter = 0;
+  }
+  if (options->resize_to.height > 0) return OkStatus();
+  if (graph.height < 0 || graph.width < 0) {
+    return Wrong("resize",
+                 "is letterbox, but the graph takes pictures of any size; say "
+                 "resize: [letterbox, height, width]");
+  }
+  options->resize_to = graph;
+  return OkStatus();
+}
+
 // What the options leave open follows from the graph; what they say must fit.
 Status FitSizes(const ImageSize& graph, PreprocessOptions* options) {
+  if (options->letterbox) {
+    RETURN_IF_ERROR(FitLetterbox(graph, options));
+  }
   const bool is_fixed = graph.height >= 0 && graph.width >= 0;
   const bool has_crop = options->center_crop.height > 0;
   const bool has_resize =
@@ -208,8 +232,11 @@ StatusOr<ImageInput> ImageInput::Create(const TaskParts& parts) {
   } else if (settings.interpolation == "nearest") {
     options.interpolation = models::Interpolation::kNearest;
   }
+  std::vector<std::string> sides = settings.resize;
+  options.letterbox = !sides.empty() && sides.front() == kLetterbox;
+  if (options.letterbox) sides.erase(sides.begin());
   ASSIGN_OR_RETURN(const std::vector<int64_t> resize,
-                   ReadSides("resize", settings.resize));
+                   ReadSides("resize", sides));
   if (resize.size() == 1) options.resize_shorter = resize[0];
   if (resize.size() == 2) options.resize_to = {resize[0], resize[1]};
   ASSIGN_OR_RETURN(const std::vector<int64_t> crop,
@@ -251,7 +278,7 @@ StatusOr<ImageRow> ImageInput::Read(const TaskPart& part) const {
           ? models::Shape({1, size.height, size.width, channels})
           : models::Shape({1, channels, size.height, size.width});
   ImageRow row;
-  row.size = {image.height, image.width};
+  row.placement = models::PlacementOf({image.height, image.width}, options_);
   row.tensor = models::Tensor::Make(
       as_bytes_ ? models::DType::kU8 : models::DType::kF32, shape);
   if (as_bytes_) {

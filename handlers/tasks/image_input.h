@@ -19,8 +19,8 @@
 namespace millrace::handlers {
 
 struct ImageRow {
-  models::Tensor tensor;        // [1, …] as the graph wants it
-  models::ImageSize size = {};  // of the picture as it came
+  models::Tensor tensor;  // [1, …] as the graph wants it
+  models::ImagePlacement placement = {};
 };
 
 class ImageInput {

@@ -135,11 +135,11 @@ class ImageTask final : public TaskHandler {
     one.trace = request.trace;
     parts_.tensors->Start(
         std::move(one),
-        [this, gather, image_idx, size = row.size,
+        [this, gather, image_idx, placement = row.placement,
          parameters = request.parameters](StatusOr<TensorResponse> outputs) {
           gather->Finish(image_idx,
                          outputs.ok()
-                             ? answer_->Make(*outputs, size,
+                             ? answer_->Make(*outputs, placement,
                                              ParametersOf(parameters.get()))
                              : StatusOr<std::string>(outputs.status()));
         },

@@ -21,9 +21,9 @@ class ImageAnswer {
   virtual ~ImageAnswer() = default;
   // Before any work: whether the request's parameters make sense.
   virtual Status Check(const nlohmann::ordered_json& parameters) const = 0;
-  // JSON of one picture, whose size was `size`.
+  // JSON of one picture, which lay so in the graph's input.
   virtual StatusOr<std::string> Make(
-      const TensorResponse& outputs, const models::ImageSize& size,
+      const TensorResponse& outputs, const models::ImagePlacement& placement,
       const nlohmann::ordered_json& parameters) const = 0;
 };
 
@@ -33,5 +33,9 @@ StatusOr<std::unique_ptr<TaskHandler>> MakeImageTask(
 // {"tabby": 0.46, "tiger cat": 0.38}, best first, as TorchServe answers.
 StatusOr<std::unique_ptr<ImageAnswer>> MakeClassifyAnswer(
     const TaskParts& parts);
+
+// [{"cat": [x1, y1, x2, y2], "score": 0.9}], best first, in pixels of the
+// picture, as TorchServe's object_detector answers.
+StatusOr<std::unique_ptr<ImageAnswer>> MakeDetectAnswer(const TaskParts& parts);
 
 }  // namespace millrace::handlers

@@ -1,6 +1,7 @@
 #include "models/image/preprocess.h"
 
 #include <algorithm>
+#include <array>
 #include <cmath>
 #include <string>
 
@@ -9,7 +10,22 @@ namespace {
 
 constexpr int kChannels = Image::kChannels;
 
-ImageSize ResizedSize(const Image& image, const PreprocessOptions& options) {
+// The largest size within `frame` that has the picture's proportions, rounded,
+// and at least a pixel.
+ImageSize FittedSize(const ImageSize& image, const ImageSize& frame) {
+  const double scale = std::min(
+      static_cast<double>(frame.height) / static_cast<double>(image.height),
+      static_cast<double>(frame.width) / static_cast<double>(image.width));
+  const auto side = [scale](int64_t length, int64_t most) {
+    return std::clamp<int64_t>(std::llrint(static_cast<double>(length) * scale),
+                               1, most);
+  };
+  return {side(image.height, frame.height), side(image.width, frame.width)};
+}
+
+ImageSize ResizedSize(const ImageSize& image,
+                      const PreprocessOptions& options) {
+  if (options.letterbox) return FittedSize(image, options.resize_to);
   if (options.resize_shorter > 0) {
     const int64_t shorter = std::min(image.width, image.height);
     const int64_t longer = std::max(image.width, image.height);
@@ -31,6 +47,15 @@ int64_t CropBegin(int64_t size, int64_t crop) {
       std::nearbyint(static_cast<double>(size - crop) / 2.0));
 }
 
+ImageSize SizeOf(const Image& image) { return {image.height, image.width}; }
+
+// Of the input, behind crop or letterbox.
+ImageSize FinalSize(const ImageSize& resized,
+                    const PreprocessOptions& options) {
+  if (options.letterbox) return options.resize_to;
+  return options.center_crop.height > 0 ? options.center_crop : resized;
+}
+
 // Luma of ITU-R BT.601, in 16 fractional bits, as PIL's mode L.
 uint8_t Luma(const uint8_t* rgb) {
   return static_cast<uint8_t>(
@@ -41,8 +66,9 @@ uint8_t Luma(const uint8_t* rgb) {
 class Cropped {
  public:
   Cropped(const Image& image, const PreprocessOptions& options) {
-    const ImageSize resized = ResizedSize(image, options);
-    size_ = options.center_crop.height > 0 ? options.center_crop : resized;
+    const ImageSize resized = ResizedSize(SizeOf(image), options);
+    size_ = FinalSize(resized, options);
+    if (options.letterbox) outside_.fill(options.pad_value);
     top_ = CropBegin(resized.height, size_.height);
     left_ = CropBegin(resized.width, size_.width);
     inner_top_ = std::max<int64_t>(top_, 0);
@@ -52,7 +78,7 @@ class Cropped {
         .top = inner_top_,
         .width = std::min(left_ + size_.width, resized.width) - inner_left_,
         .height = std::min(top_ + size_.height, resized.height) - inner_top_};
-    if (resized == ImageSize{image.height, image.width}) {
+    if (resized == SizeOf(image)) {
       source_ = &image;
       return;
     }
@@ -66,21 +92,21 @@ class Cropped {
 
   const ImageSize& size() const { return size_; }
 
-  // Null: black.
+  // Null: outside of the picture.
   const uint8_t* Row(int64_t y) const {
     const int64_t at = top_ + y;
     return at < 0 || at >= source_->height ? nullptr : source_->row(at);
   }
   const uint8_t* Pixel(const uint8_t* row, int64_t x) const {
-    static constexpr uint8_t kBlack[kChannels] = {};
     const int64_t at = left_ + x;
     return row == nullptr || at < 0 || at >= source_->width
-               ? kBlack
+               ? outside_.data()
                : row + at * kChannels;
   }
 
  private:
   ImageSize size_;
+  std::array<uint8_t, kChannels> outside_ = {};  // black
   int64_t top_ = 0;  // of the crop within the source; may be outside
   int64_t left_ = 0;
   int64_t inner_top_ = 0;
@@ -117,11 +143,27 @@ void Write(const Image& image, const PreprocessOptions& options,
 
 }  // namespace
 
+ImagePlacement PlacementOf(const ImageSize& picture,
+                           const PreprocessOptions& options) {
+  const ImageSize resized = ResizedSize(picture, options);
+  const ImageSize input = FinalSize(resized, options);
+  const auto ratio = [](int64_t a, int64_t b) {
+    return static_cast<double>(a) / static_cast<double>(b);
+  };
+  return {.picture = picture,
+          .input = input,
+          .scale_x = ratio(resized.width, picture.width),
+          .scale_y = ratio(resized.height, picture.height),
+          .left = static_cast<double>(CropBegin(resized.width, input.width)),
+          .top = static_cast<double>(CropBegin(resized.height, input.height))};
+}
+
 StatusOr<ImageSize> OutputSize(const Image& image,
                                const PreprocessOptions& options,
                                int64_t max_pixels) {
-  if (options.center_crop.height > 0) return options.center_crop;
-  const ImageSize size = ResizedSize(image, options);
+  const ImageSize resized = ResizedSize(SizeOf(image), options);
+  const ImageSize size = FinalSize(resized, options);
+  if (options.center_crop.height > 0) return size;
   if (size.width > max_pixels / size.height) {
     return InvalidArgument(
         "the picture of " + std::to_string(image.width) + " x " +

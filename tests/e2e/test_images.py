@@ -245,7 +245,7 @@ def test_many_clients_at_once(server):
 
 
 @pytest.mark.parametrize("config, said", [
-    ("task: detect", "not supported"),
+    ("task: detect", "task 'detect' wants"),
     ("task: classify\ntask_options: {labels: none.txt}",
      "labels is 'none.txt', but neither"),
     ("task: classify\ntask_options: {labels: ../x.txt}", "name of a file"),
