@@ -22,10 +22,13 @@ StatusOr<std::unique_ptr<TaskHandler>> MakeTaskHandler(TaskParts parts) {
       ASSIGN_OR_RETURN(auto answer, MakeDetectAnswer(parts));
       return MakeImageTask(parts, std::move(answer));
     }
+    case TaskKind::kSegment: {
+      ASSIGN_OR_RETURN(auto answer, MakeSegmentAnswer(parts));
+      return MakeImageTask(parts, std::move(answer));
+    }
     case TaskKind::kTokenClassify:
       return MakeTokenTask(parts);
     case TaskKind::kNone:
-    case TaskKind::kSegment:
     case TaskKind::kEmbed:
     case TaskKind::kRerank:
     case TaskKind::kClassifyText:

@@ -38,4 +38,10 @@ StatusOr<std::unique_ptr<ImageAnswer>> MakeClassifyAnswer(
 // picture, as TorchServe's object_detector answers.
 StatusOr<std::unique_ptr<ImageAnswer>> MakeDetectAnswer(const TaskParts& parts);
 
+// {"size": [height, width], "classes": [{"label": "cat", "class": 1, "pixels":
+// 80}], "mask": "…"}: a PNG of class numbers, in base64. Or runs: each class
+// has "size" and "counts" as COCO has them, and there is no "mask".
+StatusOr<std::unique_ptr<ImageAnswer>> MakeSegmentAnswer(
+    const TaskParts& parts);
+
 }  // namespace millrace::handlers

@@ -1,14 +1,21 @@
-// Boxes that hide each other, beside a plain reference.
+// Boxes that hide each other, beside a plain reference; masks and their runs.
 #include "handlers/tasks/boxes.h"
 
+#include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <cmath>
 #include <random>
 #include <vector>
 
+#include "handlers/tasks/class_mask.h"
+
 namespace millrace::handlers {
 namespace {
+
+using ::testing::ElementsAre;
+using ::testing::HasSubstr;
 
 TEST(Boxes, OverlapByHand) {
   const Detection a{.x1 = 0, .y1 = 0, .x2 = 2, .y2 = 2};
@@ -80,6 +87,32 @@ TEST(Boxes, PlacesInThePicture) {
   EXPECT_EQ(box.y1, 4);
   EXPECT_EQ(box.x2, 32);  // cut at the edge
   EXPECT_EQ(box.y2, 16);
+}
+
+TEST(ClassMask, TheBestClassAndTheLowerOneOfEquals) {
+  const float scores[] = {1, 5, 2, 2, 3, 1};  // three classes of two pixels
+  const auto mask = BestClasses(scores, 3, {1, 2});
+  ASSERT_TRUE(mask.ok());
+  EXPECT_THAT(mask->classes, ElementsAre(2, 0));
+  const float equal[] = {2, 2, 2, 2};
+  EXPECT_THAT(BestClasses(equal, 2, {1, 2})->classes, ElementsAre(0, 0));
+  const float none[] = {1, NAN};
+  EXPECT_FALSE(BestClasses(none, 2, {1, 1}).ok());
+}
+
+TEST(ClassMask, RunsGoColumnByColumnAndBeginWithOthers) {
+  const ClassMask mask{.size = {2, 3},
+                       .classes = {1, 1, 0,  //
+                                   0, 1, 2}};
+  const auto runs = RunLengths(mask, 100);
+  ASSERT_TRUE(runs.ok());
+  EXPECT_THAT(runs->at(1), ElementsAre(0, 1, 1, 2, 2));
+  EXPECT_THAT(runs->at(0), ElementsAre(1, 1, 2, 1, 1));
+  EXPECT_THAT(runs->at(2), ElementsAre(5, 1));
+  EXPECT_EQ(mask.PixelsByClass().at(1), 3);
+  const auto refused = RunLengths(mask, 9);
+  ASSERT_FALSE(refused.ok());
+  EXPECT_THAT(std::string(refused.status().message()), HasSubstr("mask: png"));
 }
 
 }  // namespace
