@@ -38,6 +38,9 @@
 #include "server/lifecycle/repository_lender.h"
 #include "server/protocol_state.h"
 #include "server/tls.h"
+#include "server/torchserve/management.h"
+#include "server/torchserve/tokens.h"
+#include "server/torchserve/workflows.h"
 #include "server/tracing/capture.h"
 #include "server/tracing/otlp_exporter.h"
 #include "server/tracing/request_traces.h"
@@ -209,7 +212,8 @@ struct App::Parts {
   std::unique_ptr<torchserve::Management> management;  // null: as torchserve
   RepositoryLender lender;                             // of the repository
   std::unique_ptr<Repository> repository;
-  std::optional<ProtocolState> state;  // once the log is set up
+  std::unique_ptr<torchserve::Workflows> workflows;  // null: as torchserve
+  std::optional<ProtocolState> state;                // once the log is set up
   std::unique_ptr<Capturer> capturer;
   std::unique_ptr<Batches> batches;  // null: no folder for them
   std::unique_ptr<HttpServer> http;
@@ -316,6 +320,10 @@ StatusOr<std::unique_ptr<App>> App::Start(const config::Settings& settings,
   if (parts->torchserve != nullptr) {
     parts->management = std::make_unique<torchserve::Management>(
         parts->torchserve.get(), parts->repository.get());
+    parts->workflows = std::make_unique<torchserve::Workflows>(
+        parts->torchserve.get(), parts->management.get(),
+        parts->repository.get(), parts->pool.get());
+    parts->management->Bind(parts->workflows.get());
   }
   if (issues_keys) {
     const std::chrono::seconds lifetime(

@@ -62,6 +62,7 @@ bool IsTorchServeFlag(const std::string& name, bool* has_value) {
 void TakeTorchServeFlag(const std::string& name, std::string value,
                         torchserve::ProfileSources& sources) {
   if (name == "model-store") sources.model_store = std::move(value);
+  if (name == "workflow-store") sources.workflow_store = std::move(value);
   if (name == "grpc-management-port") {
     sources.grpc_management_port = std::move(value);
   }

@@ -27,6 +27,7 @@ constexpr Rule kRules[] = {
     {"/workflows", Access::kManage},
     {"/predictions/", Access::kInfer},
     {"/explanations/", Access::kInfer},
+    {"/wfpredict/", Access::kInfer},
     // What models were asked and said, for GET, too.
     {"/v1/responses", Access::kInfer},
     {"/v1/files", Access::kInfer},

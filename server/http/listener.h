@@ -26,13 +26,15 @@
 #include "server/lifecycle/repository.h"
 #include "server/protocol_state.h"
 #include "server/tls.h"
-#include "server/torchserve/management.h"
-#include "server/torchserve/registry.h"
-#include "server/torchserve/tokens.h"
 #include "server/tracing/capture.h"
 #include "server/tracing/request_traces.h"
 
 namespace millrace::server {
+namespace torchserve {
+class Management;
+class Registry;
+class Tokens;
+}  // namespace torchserve
 
 // What routes need; all of it outlives the server.
 struct HttpServices {

@@ -160,12 +160,4 @@ void ServeTorchExplanations(const Site& site,
   RunOnPool(site, exchange, Explain, TorchServeErrorResponse);
 }
 
-void ServeTorchWorkflow(const Site&,
-                        const std::shared_ptr<Exchange>& exchange) {
-  exchange->Send(TorchServeErrorResponse(
-      NotFound("Workflow not found: " + exchange->params().front() +
-               "; workflows are not offered")
-          .Because("workflow_not_found")));
-}
-
 }  // namespace millrace::server::http

@@ -38,6 +38,16 @@ constexpr Route Explanations(std::string_view method) {
           !kPublic,
           kTakesBytes};
 }
+constexpr Route WorkflowPredictions(std::string_view method) {
+  return {method,
+          "/wfpredict/{workflow}",
+          ServeTorchWorkflow,
+          "TorchServe: predicts with a workflow",
+          "Any",
+          "Any",
+          !kPublic,
+          kTakesBytes};
+}
 constexpr Route Ping(std::string_view method) {
   return {method, "/ping", ServeTorchPing, "TorchServe: whether models serve",
           "",     "Any",   kPublic,        kTakesBytes};
@@ -67,8 +77,9 @@ constexpr Route kInference[] = {
      kTakesBytes},
     {"POST", "/v1/models/{model}", ServeTorchInstances,
      "KServe v1: predicts (NAME:predict)", "Any", "Any", !kPublic, kTakesBytes},
-    {"POST", "/wfpredict/{workflow}", ServeTorchWorkflow,
-     "TorchServe: workflows: not offered", "Any", "Any", !kPublic, kTakesBytes},
+    WorkflowPredictions("POST"),
+    WorkflowPredictions("PUT"),
+    WorkflowPredictions("GET"),
 };
 
 constexpr Route kManagement[] = {
@@ -91,8 +102,15 @@ constexpr Route kManagement[] = {
     {"GET", "/token", ServeTorchToken,
      "TorchServe: a new key for inference or management (?type=)", "", "Any",
      kPublic},
-    {"GET", "/workflows/{workflow}", ServeTorchWorkflow,
-     "TorchServe: workflows: not offered", "", "Any"},
+    {"GET", "/workflows", ServeTorchWorkflows,
+     "TorchServe: registered workflows", "", "Any"},
+    {"POST", "/workflows", ServeTorchWorkflowRegister,
+     "TorchServe: registers a workflow (?url=NAME.war)", "", "Any", !kPublic,
+     kTakesBytes},
+    {"GET", "/workflows/{workflow}", ServeTorchWorkflowDescribe,
+     "TorchServe: a workflow", "", "Any"},
+    {"DELETE", "/workflows/{workflow}", ServeTorchWorkflowUnregister,
+     "TorchServe: unregisters a workflow and its models", "", "Any"},
 };
 
 struct Described {

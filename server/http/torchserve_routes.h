@@ -21,7 +21,6 @@ void ServeTorchPredictions(const Site&, const std::shared_ptr<Exchange>&);
 void ServeTorchInvocations(const Site&, const std::shared_ptr<Exchange>&);
 void ServeTorchInstances(const Site&, const std::shared_ptr<Exchange>&);
 void ServeTorchExplanations(const Site&, const std::shared_ptr<Exchange>&);
-void ServeTorchWorkflow(const Site&, const std::shared_ptr<Exchange>&);
 Status ExplanationsAbsent();
 
 // torchserve_management.cc: on the handler pool, for archives are unpacked.
@@ -31,6 +30,14 @@ void ServeTorchDescribe(const Site&, const std::shared_ptr<Exchange>&);
 void ServeTorchScale(const Site&, const std::shared_ptr<Exchange>&);
 void ServeTorchUnregister(const Site&, const std::shared_ptr<Exchange>&);
 void ServeTorchToken(const Site&, const std::shared_ptr<Exchange>&);
+
+// torchserve_workflows.cc: likewise.
+void ServeTorchWorkflow(const Site&, const std::shared_ptr<Exchange>&);
+void ServeTorchWorkflows(const Site&, const std::shared_ptr<Exchange>&);
+void ServeTorchWorkflowDescribe(const Site&, const std::shared_ptr<Exchange>&);
+void ServeTorchWorkflowRegister(const Site&, const std::shared_ptr<Exchange>&);
+void ServeTorchWorkflowUnregister(const Site&,
+                                  const std::shared_ptr<Exchange>&);
 
 // torchserve_routes.cc: descriptions in OpenAPI 3.0.1.
 void ServeTorchInferenceApi(const Site&, const std::shared_ptr<Exchange>&);

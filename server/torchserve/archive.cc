@@ -3,17 +3,12 @@
 
 #include <algorithm>
 #include <charconv>
-#include <cstdlib>
 #include <filesystem>
-#include <fstream>
 #include <nlohmann/json.hpp>
 #include <system_error>
 #include <utility>
 
 #include "config/base/json.h"
-#include "config/base/log.h"
-#include "models/files/zip.h"
-#include "models/memory/mapped_file.h"
 
 #include <yaml-cpp/yaml.h>
 
@@ -24,9 +19,6 @@ namespace fs = std::filesystem;
 using Json = nlohmann::ordered_json;
 
 constexpr std::string_view kManifest = "MAR-INF/MANIFEST.json";
-constexpr int64_t kMaxTextBytes = 1 << 20;
-constexpr int64_t kAlwaysUnpacked = 64 << 20;        // whatever its ratio is
-constexpr int64_t kMostInMemory = int64_t{1} << 30;  // of a deflated entry
 constexpr size_t kMaxNameBytes = 200;
 constexpr int64_t kMaxNumber = 1'000'000'000;
 constexpr std::string_view kBuiltIn[] = {
@@ -79,45 +71,6 @@ StatusOr<std::string> FileOf(const Json& model, const char* key) {
                            "without a folder");
   }
   return name;
-}
-
-StatusOr<std::string> ReadFile(const fs::path& path) {
-  std::error_code error;
-  const auto size = fs::file_size(path, error);
-  if (error || size > static_cast<uintmax_t>(kMaxTextBytes)) {
-    return InvalidArgument("'" + path.filename().string() +
-                           "' cannot be read or has more than " +
-                           std::to_string(kMaxTextBytes) + " bytes");
-  }
-  std::ifstream file(path, std::ios::binary);
-  std::string text(size, '\0');
-  file.read(text.data(), static_cast<std::streamsize>(size));
-  if (!file) return InvalidArgument("'" + path.string() + "' cannot be read");
-  return text;
-}
-
-Status WriteFile(const fs::path& path, const std::string& bytes) {
-  std::error_code error;
-  fs::create_directories(path.parent_path(), error);
-  std::ofstream file(path, std::ios::binary);
-  file.write(bytes.data(), static_cast<std::streamsize>(bytes.size()));
-  file.flush();
-  if (!file) {
-    return ResourceExhausted("'" + path.string() +
-                             "' cannot be written; is the disk full?");
-  }
-  return OkStatus();
-}
-
-StatusOr<std::string> MakeFolder() {
-  std::error_code error;
-  std::string path = (fs::temp_directory_path(error) / "millrace-mar-XXXXXX");
-  if (error || mkdtemp(path.data()) == nullptr) {
-    return FailedPrecondition(
-        "no folder can be made for the archive's files; set TMPDIR to one "
-        "that can be written");
-  }
-  return path;
 }
 
 }  // namespace
@@ -222,13 +175,6 @@ Status CheckServable(const Manifest& manifest) {
   return OkStatus();
 }
 
-Archive::~Archive() {
-  if (!is_temporary_) return;
-  std::error_code error;
-  fs::remove_all(folder_, error);
-  if (error) LogWarning("folder not removed", {{"path", folder_}});
-}
-
 StatusOr<std::shared_ptr<const Archive>> Archive::Open(
     const std::string& path, const std::string& handler, const Limits& limits) {
   ASSIGN_OR_RETURN(auto archive, Read(path, handler, limits));
@@ -249,53 +195,15 @@ StatusOr<std::shared_ptr<const Archive>> Archive::Read(
   if (fs::is_directory(path, error)) {
     archive->folder_ = path;
   } else {
-    RETURN_IF_ERROR(archive->Unpack(path, limits));
+    ASSIGN_OR_RETURN(archive->unpacked_,
+                     UnpackedFolder::Of(path, kManifest, "torch-model-archiver",
+                                        limits, IsNeverRead));
+    archive->folder_ = archive->unpacked_->path();
+    archive->files_ = archive->unpacked_->files();
   }
   RETURN_IF_ERROR(archive->ReadFolder());
   if (!handler.empty()) archive->manifest_.handler = handler;
   return std::shared_ptr<const Archive>(std::move(archive));
-}
-
-Status Archive::Unpack(const std::string& path, const Limits& limits) {
-  ASSIGN_OR_RETURN(const models::MappedFile file,
-                   models::MappedFile::Open(path));
-  if (!models::ZipFile::LooksLikeZip(file.bytes())) {
-    return InvalidArgument("'" + fs::path(path).filename().string() +
-                           "' is no ZIP archive, as .mar files are");
-  }
-  ASSIGN_OR_RETURN(const models::ZipFile zip,
-                   models::ZipFile::Parse(file.bytes(),
-                                          {.max_entries = limits.max_entries}));
-  int64_t left = limits.max_bytes;
-  for (const models::ZipEntry& entry : zip.entries()) {
-    if (entry.name.ends_with('/')) continue;
-    files_.push_back(entry.name);
-    if (IsNeverRead(entry.name)) continue;
-    const auto packed = static_cast<int64_t>(entry.bytes.size());
-    if (entry.size > left || (entry.deflated && entry.size > kMostInMemory) ||
-        (entry.size > kAlwaysUnpacked &&
-         entry.size / limits.max_ratio > packed)) {
-      return ResourceExhausted(
-          "'" + entry.name.substr(0, kMaxNameBytes) + "' would unpack from " +
-          std::to_string(packed) + " to " + std::to_string(entry.size) +
-          " bytes, more than an archive may; unpack it yourself and name the "
-          "folder");
-    }
-    left -= entry.size;
-  }
-  if (zip.Find(kManifest) == nullptr) {
-    return InvalidArgument("the archive has no " + std::string(kManifest) +
-                           "; make it with torch-model-archiver");
-  }
-  ASSIGN_OR_RETURN(folder_, MakeFolder());
-  is_temporary_ = true;
-  for (const models::ZipEntry& entry : zip.entries()) {
-    if (entry.name.ends_with('/') || IsNeverRead(entry.name)) continue;
-    ASSIGN_OR_RETURN(const std::string bytes,
-                     models::ReadEntry(entry, entry.size));
-    RETURN_IF_ERROR(WriteFile(fs::path(folder_) / entry.name, bytes));
-  }
-  return OkStatus();
 }
 
 Status Archive::ReadFolder() {
@@ -306,14 +214,14 @@ Status Archive::ReadFolder() {
                            "; make it with torch-model-archiver "
                            "--archive-format no-archive");
   }
-  ASSIGN_OR_RETURN(const std::string text, ReadFile(manifest));
+  ASSIGN_OR_RETURN(const std::string text, ReadTextFile(manifest));
   ASSIGN_OR_RETURN(manifest_, ParseManifest(text));
   if (!manifest_.config_file.empty()) {
     ASSIGN_OR_RETURN(const std::string yaml,
-                     ReadFile(fs::path(folder_) / manifest_.config_file));
+                     ReadTextFile(fs::path(folder_) / manifest_.config_file));
     ASSIGN_OR_RETURN(config_, ParseArchiveConfig(yaml));
   }
-  if (is_temporary_) return OkStatus();
+  if (unpacked_ != nullptr) return OkStatus();
   for (fs::directory_iterator at(folder_, error), end; !error && at != end;
        at.increment(error)) {
     std::error_code unreadable;

@@ -18,6 +18,7 @@
 #include <vector>
 
 #include "config/base/status.h"
+#include "server/torchserve/unpack.h"
 
 namespace millrace::server::torchserve {
 
@@ -50,12 +51,7 @@ Status CheckServable(const Manifest& manifest);
 
 class Archive {
  public:
-  struct Limits {
-    int64_t max_entries = 10'000;
-    int64_t max_bytes = int64_t{16} << 30;  // unpacked
-    // Of one entry's size, unpacked to packed; larger ones may be bombs.
-    int64_t max_ratio = 200;
-  };
+  using Limits = UnpackLimits;
 
   // `handler` stands for the manifest's where it is not empty. NOT_FOUND,
   // INVALID_ARGUMENT (no archive, a wrong manifest), FAILED_PRECONDITION.
@@ -70,7 +66,6 @@ class Archive {
   static StatusOr<std::shared_ptr<const Archive>> Read(
       const std::string& path, const std::string& handler,
       const Limits& limits);
-  ~Archive();
   Archive(const Archive&) = delete;
   Archive& operator=(const Archive&) = delete;
 
@@ -86,12 +81,11 @@ class Archive {
  private:
   Archive() = default;
   Status ReadFolder();
-  Status Unpack(const std::string& path, const Limits& limits);
 
   Manifest manifest_;
   ArchiveConfig config_;
   std::string folder_;
-  bool is_temporary_ = false;
+  std::unique_ptr<const UnpackedFolder> unpacked_;  // null: `folder_` is lent
   std::vector<std::string> files_;
 };
 

@@ -11,6 +11,9 @@ ErrorForm ErrorFormOf(const Status& status) {
   if (reason == "payload_too_large") return {413, "BadRequestException"};
   if (reason == "not_explained") return {501, "NotImplementedException"};
   if (reason == "workflow_not_found") return {404, "WorkflowNotFoundException"};
+  if (reason == "invalid_workflow") return {400, "InvalidWorkflowException"};
+  if (reason == "invalid_dag") return {400, "InvalidDAGException"};
+  if (reason == "workflow_failed") return {400, "WorkflowException"};
   switch (status.code()) {
     case StatusCode::kInvalidArgument:
     case StatusCode::kOutOfRange:

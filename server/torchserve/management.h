@@ -15,6 +15,8 @@
 
 namespace millrace::server::torchserve {
 
+class Workflows;
+
 // A change that was made, or is under way.
 struct Change {
   bool is_done = true;  // false: it goes on (202 over REST)
@@ -26,6 +28,10 @@ class Management {
   // Both outlive it and every `done`.
   Management(Registry* registry, Repository* repository)
       : registry_(*registry), repository_(*repository) {}
+
+  // Once, before any request; `workflows` leaves after the last one.
+  void Bind(Workflows* workflows) { workflows_ = workflows; }
+  Workflows& workflows() const { return *workflows_; }
 
   // INVALID_ARGUMENT ("method_not_allowed") where models may not be registered.
   Status CheckEnabled() const;
@@ -62,6 +68,7 @@ class Management {
 
   Registry& registry_;
   Repository& repository_;
+  Workflows* workflows_ = nullptr;
 };
 
 // A name of `runtime` that clients may give; there is only one here.

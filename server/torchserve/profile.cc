@@ -48,10 +48,10 @@ constexpr NoEffect kNoEffect[] = {
      "/metrics tells all metrics, as Prometheus reads them"},
     {"ipex_enable ipex_gpu_enable cpu_launcher_enable cpu_launcher_args",
      "--threads, --cpu-cores and --numa-node place the computation"},
-    {"model_server_home workflow_store model_snapshot version "
+    {"model_server_home model_snapshot version "
      "ts_header_key_sequence_id ts_header_key_sequence_start "
      "ts_header_key_sequence_end",
-     "there are no workflows, snapshots and sequences"},
+     "there are no snapshots and sequences"},
     {"grpc_management_address grpc_inference_address "
      "grpc_inference_max_connection_age_ms "
      "grpc_management_max_connection_age_ms "
@@ -70,6 +70,7 @@ constexpr std::string_view kKnown[] = {"inference_address",
                                        "grpc_management_port",
                                        "token_expiration_min",
                                        "model_store",
+                                       "workflow_store",
                                        "load_models",
                                        "models",
                                        "default_workers_per_model",
@@ -236,6 +237,8 @@ class Reader {
     }
     if (key == "model_store") {
       registry.model_store = value;
+    } else if (key == "workflow_store") {
+      registry.workflow_store = value;
     } else if (key == "load_models") {
       if (value != "standalone") registry.load_models = ByCommas(value);
     } else if (key == "models") {
@@ -423,6 +426,9 @@ StatusOr<Profile> ReadProfile(const ProfileSources& given) {
   }
   if (!sources.model_store.empty()) {
     Put(properties, "model_store", sources.model_store);
+  }
+  if (!sources.workflow_store.empty()) {
+    Put(properties, "workflow_store", sources.workflow_store);
   }
   if (!sources.grpc_management_port.empty()) {
     Put(properties, "grpc_management_port", sources.grpc_management_port);

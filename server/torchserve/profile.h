@@ -18,8 +18,9 @@
 namespace millrace::server::torchserve {
 
 struct ProfileSources {
-  std::string ts_config = {};    // empty: ./config.properties if it is there
-  std::string model_store = {};  // empty: the property
+  std::string ts_config = {};       // empty: ./config.properties if it is there
+  std::string model_store = {};     // empty: the property
+  std::string workflow_store = {};  // likewise
   std::string grpc_management_port = {};  // likewise
   std::vector<std::string> models =
       {};  // "m.mar", "name=m.mar"; empty: likewise

@@ -11,6 +11,7 @@
 
 #include "config/base/log.h"
 #include "config/task_settings.h"
+#include "server/torchserve/store_path.h"
 
 namespace millrace::server::torchserve {
 namespace {
@@ -102,7 +103,6 @@ Status CheckNumbers(const Registered& model) {
 
 }  // namespace
 
-// Only what lies in the store itself, and is no link out of it.
 StatusOr<std::string> Registry::PathOf(const std::string& url) const {
   if (!options_.allowed_urls.empty()) {
     const bool allowed =
@@ -126,19 +126,9 @@ StatusOr<std::string> Registry::PathOf(const std::string& url) const {
         " is not in the model store, and archives are not downloaded; put it "
         "there and name its file");
   }
-  const bool is_plain = !url.empty() && url.size() <= 255 && url != "." &&
-                        url != ".." && url.find('/') == std::string::npos &&
-                        url.find('\0') == std::string::npos;
-  if (!is_plain || options_.model_store.empty()) return NoSuchArchive(url);
-  const fs::path path = fs::path(options_.model_store) / url;
-  std::error_code error;
-  const fs::path store = fs::canonical(options_.model_store, error);
-  const fs::path real = error ? fs::path() : fs::canonical(path, error);
-  const bool is_inside = !error && std::mismatch(store.begin(), store.end(),
-                                                 real.begin(), real.end())
-                                           .first == store.end();
-  if (!is_inside) return NoSuchArchive(url);
-  return path.string();
+  auto path = PathInStore(options_.model_store, url);
+  if (!path.has_value()) return NoSuchArchive(url);
+  return *std::move(path);
 }
 
 StatusOr<Registered> Registry::Open(const RegisterRequest& request) const {
@@ -194,7 +184,8 @@ StatusOr<Registered> Registry::Open(const RegisterRequest& request) const {
          .response_timeout_s = request.response_timeout_s,
          .startup_timeout_s = request.startup_timeout_s});
   if (request.initial_workers.has_value()) {
-    model.min_workers = model.max_workers = *request.initial_workers;
+    model.min_workers = *request.initial_workers;
+    model.max_workers = request.max_workers.value_or(model.min_workers);
   } else if (request.at_start && model.min_workers == 0) {
     model.min_workers = model.max_workers = 1;
   }

@@ -49,6 +49,7 @@ struct RegistryOptions {
   config::ModelSettings settings = {};  // of every model
   // At the start: "m.mar" or "name=m.mar"; "all": all of the store.
   std::vector<std::string> load_models;
+  std::string workflow_store;  // of .war archives; empty: the model store
 };
 
 struct RegisterRequest {
@@ -57,6 +58,7 @@ struct RegisterRequest {
   std::string handler = {};     // likewise
   std::optional<int64_t> batch_size = {}, max_batch_delay_ms = {};
   std::optional<int64_t> initial_workers = {};
+  std::optional<int64_t> max_workers = {};  // empty: the initial ones
   std::optional<int64_t> response_timeout_s = {}, startup_timeout_s = {};
   bool at_start = false;
 };

@@ -141,7 +141,9 @@ TORCHSERVE_REST = {
       PUT /explanations/{model}
       POST /invocations
       POST /v1/models/{model}
-      POST /wfpredict/{workflow}""",
+      GET /wfpredict/{workflow}
+      POST /wfpredict/{workflow}
+      PUT /wfpredict/{workflow}""",
     ("management", PUBLIC): """
       OPTIONS /
       GET /api-description""",
@@ -152,7 +154,10 @@ TORCHSERVE_REST = {
       GET /models/{model}
       PUT /models/{model}
       DELETE /models/{model}
-      GET /workflows/{workflow}""",
+      GET /workflows
+      POST /workflows
+      GET /workflows/{workflow}
+      DELETE /workflows/{workflow}""",
 }
 
 # By service and scopes.
@@ -396,7 +401,8 @@ def test_every_route_of_torchserve_has_a_row():
     tables = text[text.index("constexpr Route kInference"):
                   text.index("struct Described")]
     served = set(re.findall(r'"(/[^"]*)"', tables)) | {
-        "/ping", "/predictions/{model}", "/explanations/{model}"}
+        "/ping", "/predictions/{model}", "/explanations/{model}",
+        "/wfpredict/{workflow}"}
     # That one has a check of its own: the test above.
     assert served == {row[2] for row in rows(TORCHSERVE_REST)} | {"/token"}
 
