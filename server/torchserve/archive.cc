@@ -1,4 +1,4 @@
-// What is Python or a pickle stays packed: it is never needed here.
+// What is Python or a pickle stays packed where no Python may run.
 #include "server/torchserve/archive.h"
 
 #include <algorithm>
@@ -9,6 +9,7 @@
 #include <utility>
 
 #include "config/base/json.h"
+#include "server/torchserve/python_handler.h"
 
 #include <yaml-cpp/yaml.h>
 
@@ -150,6 +151,11 @@ StatusOr<ArchiveConfig> ParseArchiveConfig(const std::string& yaml) {
   return config;
 }
 
+bool IsBuiltIn(std::string_view handler) {
+  return std::find(std::begin(kBuiltIn), std::end(kBuiltIn), handler) !=
+         std::end(kBuiltIn);
+}
+
 Status CheckServable(const Manifest& manifest) {
   const std::string& file = manifest.serialized_file;
   const std::string extension = Extension(file);
@@ -164,11 +170,11 @@ Status CheckServable(const Manifest& manifest) {
             "model, example_inputs), 'model.pt2') and archive model.pt2 with "
             "--serialized-file"));
   }
-  if (std::find(std::begin(kBuiltIn), std::end(kBuiltIn), manifest.handler) ==
-      std::end(kBuiltIn)) {
+  if (!IsBuiltIn(manifest.handler)) {
     return FailedPrecondition(
         "the handler '" + manifest.handler.substr(0, kMaxNameBytes) +
-        "' is Python, which is not run here; register the model with "
+        "' is Python, which is run only where config.properties names an "
+        "interpreter (python=/path/of/python3); or register the model with "
         "handler=base_handler for its tensors, or with image_classifier, "
         "object_detector, image_segmenter or text_classifier");
   }
@@ -176,10 +182,19 @@ Status CheckServable(const Manifest& manifest) {
 }
 
 StatusOr<std::shared_ptr<const Archive>> Archive::Open(
-    const std::string& path, const std::string& handler, const Limits& limits) {
-  ASSIGN_OR_RETURN(auto archive, Read(path, handler, limits));
-  RETURN_IF_ERROR(CheckServable(archive->manifest()));
+    const std::string& path, const std::string& handler, bool python) {
+  ASSIGN_OR_RETURN(auto archive, Read(path, handler, Limits{}, python));
   std::error_code error;
+  if (python && !IsBuiltIn(archive->manifest().handler)) {
+    ASSIGN_OR_RETURN(const PythonHandler parsed,
+                     ParsePythonHandler(archive->manifest().handler));
+    if (!fs::is_regular_file(archive->folder() + "/" + parsed.file, error)) {
+      return InvalidArgument("the archive has no file '" + parsed.file +
+                             "', which is its handler");
+    }
+    return archive;
+  }
+  RETURN_IF_ERROR(CheckServable(archive->manifest()));
   if (!fs::is_regular_file(archive->model_path(), error)) {
     return InvalidArgument("the archive has no file '" +
                            archive->manifest().serialized_file +
@@ -189,15 +204,19 @@ StatusOr<std::shared_ptr<const Archive>> Archive::Open(
 }
 
 StatusOr<std::shared_ptr<const Archive>> Archive::Read(
-    const std::string& path, const std::string& handler, const Limits& limits) {
+    const std::string& path, const std::string& handler, const Limits& limits,
+    bool python) {
   std::shared_ptr<Archive> archive(new Archive());
   std::error_code error;
   if (fs::is_directory(path, error)) {
     archive->folder_ = path;
   } else {
-    ASSIGN_OR_RETURN(archive->unpacked_,
-                     UnpackedFolder::Of(path, kManifest, "torch-model-archiver",
-                                        limits, IsNeverRead));
+    ASSIGN_OR_RETURN(
+        archive->unpacked_,
+        UnpackedFolder::Of(path, kManifest, "torch-model-archiver", limits,
+                           [python](std::string_view name) {
+                             return !python && IsNeverRead(name);
+                           }));
     archive->folder_ = archive->unpacked_->path();
     archive->files_ = archive->unpacked_->files();
   }

@@ -4,10 +4,12 @@
 //   ASSIGN_OR_RETURN(auto archive, Archive::Open("store/m.mar", ""));
 //   ... archive->model_path() ...        // an .onnx or .pt2 file
 //
-// Nothing in it is trusted, and nothing of it is run: an archive whose work is
-// done in Python or whose model is a pickle (TorchScript, .pt, .pth, .bin) is
-// refused by a sentence that tells the remedy. Files of a .mar are unpacked
-// into a folder that lives as long as the object. Immutable; thread-safe.
+// Nothing in it is trusted, and nothing of it is run in this process: an
+// archive whose work is done in Python or whose model is a pickle (TorchScript,
+// .pt, .pth, .bin) is refused by a sentence that tells the remedy, unless
+// Python may run in processes of its own (`python`). Files of a .mar are
+// unpacked into a folder that lives as long as the object. Immutable;
+// thread-safe.
 #pragma once
 
 #include <cstdint>
@@ -45,6 +47,8 @@ struct ArchiveConfig {
 };
 StatusOr<ArchiveConfig> ParseArchiveConfig(const std::string& yaml);
 
+// Whether a handler's name is one of those that need no Python.
+bool IsBuiltIn(std::string_view handler);
 // Whether these files and this handler can be served without Python; else
 // FAILED_PRECONDITION with the remedy.
 Status CheckServable(const Manifest& manifest);
@@ -53,19 +57,16 @@ class Archive {
  public:
   using Limits = UnpackLimits;
 
-  // `handler` stands for the manifest's where it is not empty. NOT_FOUND,
-  // INVALID_ARGUMENT (no archive, a wrong manifest), FAILED_PRECONDITION.
+  // `handler` stands for the manifest's where it is not empty. `python`: a
+  // handler in Python is taken, too. NOT_FOUND, INVALID_ARGUMENT (no archive, a
+  // wrong manifest), FAILED_PRECONDITION.
   static StatusOr<std::shared_ptr<const Archive>> Open(
-      const std::string& path, const std::string& handler) {
-    return Open(path, handler, Limits{});
-  }
-  static StatusOr<std::shared_ptr<const Archive>> Open(
-      const std::string& path, const std::string& handler,
-      const Limits& limits);
-  // The same without CheckServable: for tools that tell what is in it.
+      const std::string& path, const std::string& handler, bool python);
+  // The same without CheckServable: for tools that tell what is in it. Files of
+  // Python and pickles stay packed unless `python`.
   static StatusOr<std::shared_ptr<const Archive>> Read(
-      const std::string& path, const std::string& handler,
-      const Limits& limits);
+      const std::string& path, const std::string& handler, const Limits& limits,
+      bool python = false);
   Archive(const Archive&) = delete;
   Archive& operator=(const Archive&) = delete;
 

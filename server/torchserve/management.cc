@@ -111,8 +111,10 @@ std::string Management::List(int64_t limit, int64_t first,
                              const MayUse& may_use) const {
   if (limit < 0 || limit > kMostListed) limit = kMostListed;
   std::vector<Registered> all = registry_.List();
-  std::erase_if(all,
-                [&](const Registered& each) { return !may_use(each.name); });
+  std::erase_if(all, [&](const Registered& each) {
+    // Functions of workflows have no archive.
+    return each.url.empty() || !may_use(each.name);
+  });
   const auto size = static_cast<int64_t>(all.size());
   first = std::max<int64_t>(first, 0);
   const int64_t begin = std::min(first, size);

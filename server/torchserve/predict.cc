@@ -162,6 +162,12 @@ Status StartPrediction(Prediction prediction,
                        PredictionCall call, PredictionDone done) {
   if (const auto task = prediction.handle->ForTask(); task.ok()) {
     StampParsed(call);
+    if (prediction.model.python != nullptr) {
+      // As TorchServe's handlers know a body that is no form.
+      for (handlers::TaskPart& part : parts) {
+        if (part.name.empty()) part.name = "body";
+      }
+    }
     StartTask(std::move(prediction), *task, std::move(parts), WholeBody,
               std::move(call), std::move(done));
     return OkStatus();

@@ -32,8 +32,9 @@ constexpr NoEffect kNoEffect[] = {
     {"initial_worker_port initial_distribution_port",
      "workers are threads of this process and have no ports"},
     {"install_py_dep_per_model blacklist_env_vars decode_input_request "
-     "default_service_handler python",
-     "no Python is run"},
+     "default_service_handler",
+     "a handler in Python gets the bytes, the server's environment and "
+     "packages"},
     {"service_envelope", "the form of a body is seen from the body"},
     {"async_logging debug cpp_log_config",
      "--log-level and --log-format set the log"},
@@ -71,6 +72,7 @@ constexpr std::string_view kKnown[] = {"inference_address",
                                        "token_expiration_min",
                                        "model_store",
                                        "workflow_store",
+                                       "python",
                                        "load_models",
                                        "models",
                                        "default_workers_per_model",
@@ -237,6 +239,8 @@ class Reader {
     }
     if (key == "model_store") {
       registry.model_store = value;
+    } else if (key == "python") {
+      registry.python = value;
     } else if (key == "workflow_store") {
       registry.workflow_store = value;
     } else if (key == "load_models") {

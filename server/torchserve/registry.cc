@@ -11,6 +11,8 @@
 
 #include "config/base/log.h"
 #include "config/task_settings.h"
+#include "server/lifecycle/pipeline_source.h"
+#include "server/torchserve/python_handler.h"
 #include "server/torchserve/store_path.h"
 
 namespace millrace::server::torchserve {
@@ -66,6 +68,18 @@ std::shared_ptr<const config::TaskSettings> TaskOf(const Archive& archive) {
     task.labels = "index_to_name.json";
   }
   return std::make_shared<const config::TaskSettings>(std::move(task));
+}
+
+// How a model is run is known by its name alone.
+Status CheckSameHandler(const Registered& one, const Registered& other) {
+  const bool same =
+      (one.python == nullptr) == (other.python == nullptr) &&
+      (one.python == nullptr || one.python->command == other.python->command);
+  if (same) return OkStatus();
+  return FailedPrecondition(
+      "version " + one.version + " of the model " + one.name +
+      " has another handler, and of a handler in Python all versions have the "
+      "same; register this one by another model_name");
 }
 
 // A name that paths can hold.
@@ -131,8 +145,34 @@ StatusOr<std::string> Registry::PathOf(const std::string& url) const {
   return *std::move(path);
 }
 
-StatusOr<Registered> Registry::Open(const RegisterRequest& request) const {
+// What is served: its name, version and files.
+Status Registry::OpenFiles(const RegisterRequest& request,
+                           Registered& model) const {
+  if (request.function.has_value()) {
+    model.version = "1.0";
+    model.model_path = request.function->folder;
+    model.files = request.function->files;
+    return OkStatus();
+  }
   ASSIGN_OR_RETURN(const std::string path, PathOf(request.url));
+  if (IsServableFile(path)) {
+    model.name = fs::path(path).stem().string();
+    model.version = "1.0";
+    model.model_path = path;
+    return OkStatus();
+  }
+  auto archive = Archive::Open(path, request.handler, !options_.python.empty());
+  if (!archive.ok()) return archive.status().Because("invalid_model");
+  model.archive = *std::move(archive);
+  const Manifest& manifest = model.archive->manifest();
+  model.name = manifest.model_name;
+  model.version = manifest.model_version;
+  model.model_path = IsBuiltIn(manifest.handler) ? model.archive->model_path()
+                                                 : model.archive->folder();
+  return OkStatus();
+}
+
+StatusOr<Registered> Registry::Open(const RegisterRequest& request) const {
   Registered model;
   model.url = request.url;
   model.at_start = request.at_start;
@@ -142,18 +182,7 @@ StatusOr<Registered> Registry::Open(const RegisterRequest& request) const {
   if (options_.default_workers.has_value()) {
     model.min_workers = model.max_workers = *options_.default_workers;
   }
-  if (IsServableFile(path)) {
-    model.name = fs::path(path).stem().string();
-    model.version = "1.0";
-    model.model_path = path;
-  } else {
-    auto archive = Archive::Open(path, request.handler);
-    if (!archive.ok()) return archive.status().Because("invalid_model");
-    model.archive = *std::move(archive);
-    model.name = model.archive->manifest().model_name;
-    model.version = model.archive->manifest().model_version;
-    model.model_path = model.archive->model_path();
-  }
+  RETURN_IF_ERROR(OpenFiles(request, model));
   const auto apply = [&](const ArchiveConfig& config) {
     if (config.batch_size) model.batch_size = *config.batch_size;
     if (config.max_batch_delay_ms) {
@@ -191,6 +220,17 @@ StatusOr<Registered> Registry::Open(const RegisterRequest& request) const {
   }
   RETURN_IF_ERROR(CheckName(model.name));
   RETURN_IF_ERROR(CheckNumbers(model));
+  if (request.function.has_value()) {
+    const HandlerFunction& function = *request.function;
+    model.python =
+        PythonProcess(options_.python, function.file + ":" + function.name,
+                      model.startup_timeout_s, model.response_timeout_s);
+  } else if (model.archive != nullptr &&
+             !IsBuiltIn(model.archive->manifest().handler)) {
+    model.python =
+        PythonProcess(options_.python, model.archive->manifest().handler,
+                      model.startup_timeout_s, model.response_timeout_s);
+  }
   model.start_time = Iso8601Now();
   return model;
 }
@@ -210,6 +250,7 @@ StatusOr<Registered> Registry::Register(const RegisterRequest& request) {
   const auto at = models_.find(model.name);
   if (at != models_.end()) {
     for (const Registered& each : at->second.versions) {
+      RETURN_IF_ERROR(CheckSameHandler(each, model));
       if (each.version != model.version) continue;
       return AlreadyExists("Model version " + model.version +
                            " is already registered for model " + model.name);
@@ -387,7 +428,8 @@ bool Registry::IsWanted(const std::string& name) const {
              [](const Registered& each) { return each.min_workers > 0; });
 }
 
-class Registry::RegistrySource final : public ModelSource {
+class Registry::RegistrySource final : public ModelSource,
+                                       public PipelineSource {
  public:
   explicit RegistrySource(const Registry* registry) : registry_(registry) {}
 
@@ -412,6 +454,12 @@ class Registry::RegistrySource final : public ModelSource {
     return plans;
   }
 
+  config::PipelineSettings PipelineOf(const std::string& name) const override {
+    const auto versions = registry_->FindAll(name);
+    if (!versions.ok()) return {};
+    return {.external = versions->back().python};
+  }
+
  private:
   VersionPlan PlanOf(const Registered& model) const {
     VersionPlan plan;
@@ -427,7 +475,7 @@ class Registry::RegistrySource final : public ModelSource {
       plan.settings.graph.max_queue_delay_us = model.max_batch_delay_ms * 1000;
     }
     plan.settings.graph.instance_count = model.min_workers;
-    if (model.archive != nullptr) {
+    if (model.archive != nullptr && model.python == nullptr) {
       plan.settings.task = TaskOf(*model.archive);
     }
     plan.stamp = "registration " + std::to_string(model.number);

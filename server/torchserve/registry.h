@@ -17,6 +17,7 @@
 
 #include "config/base/mutex.h"
 #include "config/base/status.h"
+#include "config/external_settings.h"
 #include "config/schema.h"
 #include "server/lifecycle/model_source.h"
 #include "server/torchserve/archive.h"
@@ -50,6 +51,13 @@ struct RegistryOptions {
   // At the start: "m.mar" or "name=m.mar"; "all": all of the store.
   std::vector<std::string> load_models;
   std::string workflow_store;  // of .war archives; empty: the model store
+  std::string python;          // interpreter of handlers; empty: none is run
+};
+
+// A function of a workflow's handler, in place of an archive.
+struct HandlerFunction {
+  std::string folder, file, name;
+  std::shared_ptr<const void> files;  // keeps the folder
 };
 
 struct RegisterRequest {
@@ -60,6 +68,7 @@ struct RegisterRequest {
   std::optional<int64_t> initial_workers = {};
   std::optional<int64_t> max_workers = {};  // empty: the initial ones
   std::optional<int64_t> response_timeout_s = {}, startup_timeout_s = {};
+  std::optional<HandlerFunction> function = {};
   bool at_start = false;
 };
 
@@ -75,6 +84,9 @@ struct Registered {
   uint64_t number = 0;     // of its registration
   std::string model_path;
   std::shared_ptr<const Archive> archive;  // null: the URL is the model's file
+  // A handler in Python; `model_path` is the folder that it runs in. Else null.
+  std::shared_ptr<const config::ExternalSettings> python;
+  std::shared_ptr<const void> files;  // of a workflow; may be null
 };
 
 class Registry {
@@ -114,7 +126,7 @@ class Registry {
   // Whether some version of the model shall have workers.
   bool IsWanted(const std::string& name) const;
 
-  // For a repository; the registry outlives it.
+  // For a repository; the registry outlives it. It is a PipelineSource, too.
   std::unique_ptr<ModelSource> Source();
 
  private:
@@ -126,6 +138,7 @@ class Registry {
 
   StatusOr<std::string> PathOf(const std::string& url) const;
   StatusOr<Registered> Open(const RegisterRequest& request) const;
+  Status OpenFiles(const RegisterRequest& request, Registered& model) const;
   StatusOr<const Model*> FindModel(const std::string& name) const REQUIRES(mu_);
   StatusOr<const Registered*> Choose(const std::string& name,
                                      const std::string& version) const

@@ -143,18 +143,18 @@ Status Workflows::DoRegister(const WorkflowRequest& request,
                                "unregister some");
     }
   }
-  RETURN_IF_ERROR(RegisterNodes(*workflow, request));
+  RETURN_IF_ERROR(RegisterNodes(workflow, request));
   MutexLock lock(mu_);
   workflows_.emplace(name, workflow);
   text = "Workflow " + name + " has been registered and scaled successfully.";
   return OkStatus();
 }
 
-Status Workflows::RegisterNodes(const Workflow& workflow,
+Status Workflows::RegisterNodes(const std::shared_ptr<const Workflow>& workflow,
                                 const WorkflowRequest& request) {
   std::vector<std::string> registered;
-  for (const WorkflowNode& node : workflow.spec.nodes) {
-    const std::string model = workflow.ModelOf(node);
+  for (const WorkflowNode& node : workflow->spec.nodes) {
+    const std::string model = workflow->ModelOf(node);
     const Status status =
         changes_.stopping()
             ? Unavailable("the server is shutting down").Because("draining")
@@ -165,11 +165,11 @@ Status Workflows::RegisterNodes(const Workflow& workflow,
     }
     UnregisterModels(registered);
     const std::string message =
-        "Workflow " + workflow.name +
+        "Workflow " + workflow->name +
         " has failed to register. Failures: [Workflow Node " + model +
         " failed to register. Details: " + std::string(status.message()) + "]";
     LogError("workflow not registered",
-             {{"workflow", workflow.name}, {"error", message}});
+             {{"workflow", workflow->name}, {"error", message}});
     switch (status.code()) {
       case StatusCode::kInternal:
       case StatusCode::kUnavailable:
@@ -182,20 +182,34 @@ Status Workflows::RegisterNodes(const Workflow& workflow,
   return OkStatus();
 }
 
-Status Workflows::RegisterNode(const Workflow& workflow,
+Status Workflows::RegisterNode(std::shared_ptr<const Workflow> workflow,
                                const WorkflowNode& node,
                                const WorkflowRequest& request) {
-  const std::string model = workflow.ModelOf(node);
+  const std::string model = workflow->ModelOf(node);
   if (node.url.empty()) {
-    return FailedPrecondition(
-        "it is no model of the specification, so it is a Python function of "
-        "the workflow's handler, which is not run here; serve it as a model of "
-        "its own");
+    if (registry_.options().python.empty()) {
+      return FailedPrecondition(
+          "it is no model of the specification, so it is a Python function of "
+          "the workflow's handler, and Python is run only where "
+          "config.properties names an interpreter (python=/path/of/python3)");
+    }
+    if (workflow->manifest.handler.empty()) {
+      return InvalidArgument(
+          "it is no model of the specification, and the archive has no handler "
+          "that could have a function of its name");
+    }
   }
   // Another version of that name could answer in its place.
   if (registry_.FindAll(model).ok()) {
     return AlreadyExists("the model " + model +
                          " is already registered; unregister it first");
+  }
+  std::optional<HandlerFunction> function;
+  if (node.url.empty()) {
+    function = {.folder = workflow->folder,
+                .file = workflow->manifest.handler,
+                .name = node.name,
+                .files = workflow};
   }
   return Await([&](Management::Done done) {
            management_.Register(
@@ -207,7 +221,8 @@ Status Workflows::RegisterNode(const Workflow& workflow,
                 .max_workers =
                     std::max(node.limits.min_workers, node.limits.max_workers),
                 .response_timeout_s = request.response_timeout_s,
-                .startup_timeout_s = request.startup_timeout_s},
+                .startup_timeout_s = request.startup_timeout_s,
+                .function = std::move(function)},
                true, std::move(done));
          })
       .status();

@@ -58,10 +58,10 @@ class Workflows {
   // The thread of changes.
   Status DoRegister(const WorkflowRequest& request, std::string& text);
   Status DoUnregister(const std::string& name);
-  Status RegisterNodes(const Workflow& workflow,
+  Status RegisterNodes(const std::shared_ptr<const Workflow>& workflow,
                        const WorkflowRequest& request);
-  Status RegisterNode(const Workflow& workflow, const WorkflowNode& node,
-                      const WorkflowRequest& request);
+  Status RegisterNode(std::shared_ptr<const Workflow> workflow,
+                      const WorkflowNode& node, const WorkflowRequest& request);
   void UnregisterModels(const std::vector<std::string>& models);
 
   Registry& registry_;
