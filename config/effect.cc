@@ -109,6 +109,16 @@ constexpr Rule kRules[] = {
        return !model.llm.enable_prefix_caching;
      },
      "enable_prefix_caching is false"},
+    {"kv_cache_dir",
+     [](const ServerSettings&, const ModelSettings& model) {
+       return !model.llm.enable_prefix_caching;
+     },
+     "enable_prefix_caching is false"},
+    {"kv_cache_dir_max_size",
+     [](const ServerSettings&, const ModelSettings& model) {
+       return model.llm.kv_cache_dir.empty();
+     },
+     "there is no kv_cache_dir"},
 };
 
 class Finder {

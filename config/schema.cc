@@ -248,6 +248,18 @@ void VisitMemory(LlmSettings& s, const SettingVisitor& visit) {
                  "AMX): faster next turns, whose results depend on what is "
                  "cached; without effect elsewhere"},
         &s.prefix_cache_share_generated);
+  visit({.name = "kv_cache_dir",
+         .help = "folder where keys and values of full pages are kept, so that "
+                 "the prefix cache outlives eviction, restarts and kills; "
+                 "empty: nowhere. The files tell what prompts said"},
+        &s.kv_cache_dir);
+  visit({.name = "kv_cache_dir_max_size",
+         .help = "most bytes of a model's files in kv_cache_dir; least "
+                 "recently used ones make room",
+         .unit = Unit::kBytes,
+         .min = 1,
+         .max = int64_t{1} << 50},
+        &s.kv_cache_dir_max_bytes);
   visit({.name = "kv_cache_dtype",
          .help = "numbers that keys and values are kept in; int8 has a scale "
                  "for each head of a token; auto is f16, q8_0 is int8",

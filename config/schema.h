@@ -105,6 +105,8 @@ struct LlmSettings {
   int64_t kv_cache_memory_bytes = 0;  // 0: 25 % of the memory limit
   bool enable_prefix_caching = true;
   bool prefix_cache_share_generated = false;
+  std::string kv_cache_dir;  // "": KV pages end with the process
+  int64_t kv_cache_dir_max_bytes = int64_t{10} << 30;
   std::string kv_cache_dtype = "f16";  // f16 | int8 | f32
   // Activations where weights are quantised: auto, int8, int16, f32.
   std::string compute_dtype = "auto";

@@ -43,7 +43,8 @@ class EngineImpl final : public Engine {
  public:
   EngineImpl(std::unique_ptr<models::Runner> runner,
              const EngineOptions& options, MetricRegistry* registry,
-             std::unique_ptr<models::Runner> draft)
+             std::unique_ptr<models::Runner> draft,
+             std::unique_ptr<models::PageStore> store)
       : options_(options),
         info_(Narrow(runner->info(), options)),
         runner_(std::move(runner)),
@@ -61,10 +62,14 @@ class EngineImpl final : public Engine {
             .deadline = metrics_.refused_deadline,
             .draining = metrics_.refused_draining,
         })),
-        queue_(std::make_shared<RequestQueue>(admission_->places())) {
+        queue_(std::make_shared<RequestQueue>(admission_->places())),
+        store_(std::move(store)) {
     CHECK(draft_ == nullptr ||
               draft_->info().limits.max_seqs >= info_.limits.max_seqs,
           "each sequence has its slot with the draft model, too");
+    CHECK(store_ == nullptr ||
+              (options.enable_prefix_caching && info_.window == 0),
+          "pages are kept where the prefix cache finds them again");
     if (registry) {
       const auto seconds = std::chrono::duration<double>(options.target_itl);
       limits_ = ExportLimits(
@@ -84,7 +89,7 @@ class EngineImpl final : public Engine {
       if (Status named = config::PinThisThread({}, "engine"); !named.ok()) {
         LogWarning("engine thread has no name", {{"status", named.ToString()}});
       }
-      EngineLoop loop(*runner_, draft_.get(),
+      EngineLoop loop(*runner_, draft_.get(), store_.get(),
                       {.max_tokens = info_.limits.max_tokens,
                        .max_seqs = info_.limits.max_seqs,
                        .max_samples = info_.limits.max_samples},
@@ -182,6 +187,8 @@ class EngineImpl final : public Engine {
   const std::shared_ptr<StatsBoard> board_;
   const std::shared_ptr<Admission> admission_;
   const std::shared_ptr<RequestQueue> queue_;
+  // After the queue, which its thread wakes: it ends first.
+  const std::unique_ptr<models::PageStore> store_;  // or null
   std::vector<Gauge> limits_;
   std::shared_ptr<void> scrape_;
 
@@ -190,12 +197,12 @@ class EngineImpl final : public Engine {
 
 }  // namespace
 
-std::unique_ptr<Engine> Engine::Create(std::unique_ptr<models::Runner> runner,
-                                       const EngineOptions& options,
-                                       MetricRegistry* registry,
-                                       std::unique_ptr<models::Runner> draft) {
+std::unique_ptr<Engine> Engine::Create(
+    std::unique_ptr<models::Runner> runner, const EngineOptions& options,
+    MetricRegistry* registry, std::unique_ptr<models::Runner> draft,
+    std::unique_ptr<models::PageStore> store) {
   return std::make_unique<EngineImpl>(std::move(runner), options, registry,
-                                      std::move(draft));
+                                      std::move(draft), std::move(store));
 }
 
 }  // namespace millrace::scheduler

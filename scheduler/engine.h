@@ -24,6 +24,7 @@
 #include "config/base/timeline.h"
 #include "config/schema.h"
 #include "config/topology.h"
+#include "models/llm/page_store.h"
 #include "models/llm/runner.h"
 #include "scheduler/request.h"
 #include "scheduler/reservation.h"
@@ -83,11 +84,12 @@ class Engine {
  public:
   // Starts the engine thread. `registry` may be null, and `draft` if there is
   // no draft model; that one has the same vocabulary and at least as many
-  // slots, and computes on the same team.
+  // slots, and computes on the same team. `store` keeps pages outside the pool,
+  // for a runner whose pages can be read; null: none are kept.
   static std::unique_ptr<Engine> Create(
       std::unique_ptr<models::Runner> runner, const EngineOptions& options,
-      MetricRegistry* registry,
-      std::unique_ptr<models::Runner> draft = nullptr);
+      MetricRegistry* registry, std::unique_ptr<models::Runner> draft = nullptr,
+      std::unique_ptr<models::PageStore> store = nullptr);
   virtual ~Engine() = default;  // cancels what still runs, joins the thread
 
   // Places for so many tasks, all or none, or RESOURCE_EXHAUSTED with

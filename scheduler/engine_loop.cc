@@ -26,6 +26,9 @@ constexpr double kCatchUpShare = 0.25;
 // The prices of steps become metrics every so many steps.
 constexpr int64_t kStepsAPrice = 16;
 
+// Pages that an idle engine copies for the store before it looks for work.
+constexpr int32_t kIdlePages = 4;
+
 double Seconds(Clock::Duration duration) {
   return std::chrono::duration<double>(duration).count();
 }
@@ -49,9 +52,10 @@ TokenEvent EventOf(const StepResult& result, int32_t sample,
 }  // namespace
 
 EngineLoop::EngineLoop(models::Runner& runner, models::Runner* draft,
-                       const PolicyLimits& limits, const EngineOptions& options,
-                       RequestQueue& queue, Admission& admission,
-                       StatsBoard& board, const EngineMetrics& metrics)
+                       models::PageStore* store, const PolicyLimits& limits,
+                       const EngineOptions& options, RequestQueue& queue,
+                       Admission& admission, StatsBoard& board,
+                       const EngineMetrics& metrics)
     : runner_(runner),
       draft_(draft),
       limits_(limits),
@@ -67,7 +71,8 @@ EngineLoop::EngineLoop(models::Runner& runner, models::Runner* draft,
                .prefix_caching = options.enable_prefix_caching,
                .separate_roles = runner.info().kv_depends_on_role &&
                                  !options.prefix_cache_share_generated,
-               .window = runner.info().window}),
+               .window = runner.info().window,
+               .store = store}),
       batch_(runner.info().limits),
       target_itl_seconds_(Seconds(options.target_itl)) {
   const SpeculativeOptions& speculative = options.speculative;
@@ -77,6 +82,13 @@ EngineLoop::EngineLoop(models::Runner& runner, models::Runner* draft,
   }
   for (int32_t slot = limits.max_seqs - 1; slot >= 0; --slot) {
     free_slots_.push_back(slot);
+  }
+  if (store != nullptr) {
+    auto* access = dynamic_cast<models::PageAccess*>(&runner);
+    CHECK(access != nullptr, "a store is for runners whose pages are read");
+    offload_ = std::make_unique<KvOffload>(*store, *access, ledger_, cost_,
+                                           metrics.offload_hit_tokens);
+    store->OnNews([&queue] { queue.Wake(); });
   }
   PostStats();
 }
@@ -102,18 +114,25 @@ void EngineLoop::Run() {
   const models::RunnerRoofline roofline = runner_.MeasureRoofline();
   utilization_ = Utilization(roofline);
   metrics_.SetPeaks(roofline);
+  bool fetches_only = false;
   while (true) {
     const bool idle = jobs_.empty();
     const bool prepares =
         idle && runner_.PrepareAhead(ledger_.pages().first_unused());
-    RequestQueue::Taken taken = queue_.Take(/*park=*/idle && !prepares);
+    const bool saves = idle && offload_ && offload_->Save(kIdlePages) > 0;
+    RequestQueue::Taken taken = queue_.Take(
+        /*park=*/(idle && !prepares && !saves) || fetches_only);
     Receive(std::move(taken.jobs));
     EndUnwanted(taken.closed);
     DeliverEndings();
     if (taken.closed && jobs_.empty()) queue_.Ended();
-    if (taken.quit) return;
+    if (taken.quit) {
+      if (offload_) offload_->Save(ledger_.pages().total());
+      return;
+    }
+    fetches_only = false;
     if (jobs_.empty()) continue;
-    RunStep();
+    fetches_only = !RunStep();
     DeliverEndings();
   }
 }
@@ -162,8 +181,9 @@ void EngineLoop::EndUnwanted(bool closed) {
   }
 }
 
-void EngineLoop::RunStep() {
+bool EngineLoop::RunStep() {
   const Plan plan = PlanStep();
+  if (plan.rows.empty() && offload_ && offload_->fetching()) return false;
   CHECK(!plan.rows.empty(), "a step with work to do has rows");
   CarryOut(plan);
   PostStats();
@@ -196,7 +216,8 @@ void EngineLoop::RunStep() {
     }
     metrics_.AddPhases(account);
     Apply(plan, **result);
-    return;
+    if (offload_) offload_->Save(batch_.num_tokens / models::kPageTokens + 1);
+    return true;
   }
   LogError("a step failed, its requests end",
            {{"model", model_}, {"status", result.status().ToString()}});
@@ -207,6 +228,7 @@ void EngineLoop::RunStep() {
     }
   }
   ledger_.Forget();
+  return true;
 }
 
 StepTimeline::Step EngineLoop::StepOf(const Plan& plan) const {
@@ -225,7 +247,8 @@ Plan EngineLoop::PlanStep() {
   sequences_.clear();
   for (const auto& job : jobs_) sequences_.push_back(&job->sequence);
   if (speculation_) ProposeDrafts();
-  const auto views = ledger_.Views(sequences_, limits_);
+  if (offload_) offload_->Land(sequences_);
+  const auto views = ledger_.Views(sequences_, limits_, offload_.get());
   PolicyLimits limits = limits_;
   if (target_itl_seconds_ > 0 && cost_.known()) {
     limits.max_prompt_rows = MostPromptRows(views, cost_, target_itl_seconds_);
@@ -275,6 +298,7 @@ void EngineLoop::CarryOut(const Plan& plan) {
 }
 
 void EngineLoop::Preempt(Job& job) {
+  KvOffload::Forget(job.sequence);
   GiveBack(job.sequence);
   ++preemptions_;
   metrics_.preemptions.Add();

@@ -2,8 +2,8 @@
 // those that are cancelled or late, plans a step, launches it, and hands the
 // results out.
 //
-//   EngineLoop loop(runner, draft, limits, options, queue, admission, board,
-//   metrics); loop.Run();   // until the queue says quit
+//   EngineLoop loop(runner, draft, store, limits, options, queue, admission,
+//   board, metrics); loop.Run();   // until the queue says quit
 //
 // It alone touches sequences, pages, slots and the runner, hence no locks. It
 // parks only when it holds no job and memory is ready for what may come, and
@@ -26,6 +26,7 @@
 #include "scheduler/fair_order.h"
 #include "scheduler/job.h"
 #include "scheduler/kv_ledger.h"
+#include "scheduler/kv_offload.h"
 #include "scheduler/policy.h"
 #include "scheduler/request_queue.h"
 #include "scheduler/speculation.h"
@@ -38,10 +39,11 @@ namespace millrace::scheduler {
 class EngineLoop {
  public:
   // All but the options are borrowed for the loop's life. `limits` are what
-  // the options and the runner leave together; `draft` may be null.
+  // the options and the runner leave together; `draft` and `store` may be null.
   EngineLoop(models::Runner& runner, models::Runner* draft,
-             const PolicyLimits& limits, const EngineOptions& options,
-             RequestQueue& queue, Admission& admission, StatsBoard& board,
+             models::PageStore* store, const PolicyLimits& limits,
+             const EngineOptions& options, RequestQueue& queue,
+             Admission& admission, StatsBoard& board,
              const EngineMetrics& metrics);
 
   void Run();
@@ -55,7 +57,8 @@ class EngineLoop {
   // Parts of a step edge, in this order.
   void Receive(std::vector<std::unique_ptr<Job>> jobs);
   void EndUnwanted(bool closed);
-  void RunStep();
+  // False: all that waits, waits for pages from the store.
+  bool RunStep();
   void DeliverEndings();
 
   // Parts of a step.
@@ -94,6 +97,7 @@ class EngineLoop {
 
   StepTimeline timeline_;
   KvLedger ledger_;
+  std::unique_ptr<KvOffload> offload_;  // or null
   models::StepBatch batch_;
   StepShape shape_;  // of the batch
   StepCost cost_;

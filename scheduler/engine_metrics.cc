@@ -46,6 +46,11 @@ EngineMetrics::EngineMetrics(MetricRegistry& registry, const std::string& model,
       "Of those, tokens found computed; a low share with prompts that begin "
       "alike asks for a larger kv_cache_memory_bytes.",
       labels);
+  offload_hit_tokens = registry.AddCounter(
+      "millrace_kv_offload_hit_tokens_total",
+      "Tokens whose keys and values came from kv_cache_dir instead of being "
+      "computed.",
+      labels);
 
   draft_tokens =
       registry.AddCounter("millrace_spec_decode_num_draft_tokens_total",

@@ -43,6 +43,7 @@ struct EngineMetrics : LoadMetrics {
   Counter generation_tokens;
   Counter prefix_cache_queries;
   Counter prefix_cache_hits;
+  Counter offload_hit_tokens;
   Counter draft_tokens;
   Counter accepted_tokens;
   Counter draft_seconds;

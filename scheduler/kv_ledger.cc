@@ -47,10 +47,14 @@ std::span<const int32_t> KvLedger::CacheIds(Sequence& sequence) const {
 
 KvLedger::KvLedger(const LedgerOptions& options)
     : options_(options),
-      pages_(options.num_pages, options.hash_mask, options.window > 0) {}
+      pages_(options.num_pages, options.hash_mask, options.window > 0) {
+  CHECK(options.store == nullptr || options.window == 0,
+        "pages before a window are not kept");
+}
 
 std::vector<SequenceView> KvLedger::Views(std::span<Sequence* const> sequences,
-                                          const PolicyLimits& limits) {
+                                          const PolicyLimits& limits,
+                                          PageFetcher* fetcher) {
   starts_.assign(sequences.size(), Start());
   computing_.clear();
   std::vector<SequenceView> views;
@@ -83,6 +87,10 @@ std::vector<SequenceView> KvLedger::Views(std::span<Sequence* const> sequences,
     view.num_pages = start.num_computed / kPageTokens;
     view.num_revived = start.found.num_cached;
     if (start.waits_for >= 0) continue;
+    view.fetching = fetcher != nullptr && sequence.adapter == 0 &&
+                    fetcher->Fetches(sequence, view.num_pages,
+                                     MostSkippable(sequence) / kPageTokens);
+    if (view.fetching) continue;
     --slots_left;
     tokens_left -= view.num_tokens - view.num_computed;
     computing_.push_back(i);
@@ -211,10 +219,48 @@ void KvLedger::RegisterPages(Sequence& sequence) {
     const int32_t page = sequence.num_registered++;
     // Pages before it were given back and evicted.
     if (page > 0 && !pages_.registered(sequence.pages[page - 1])) continue;
-    pages_.Register(sequence.pages, page,
-                    ids.subspan(page * kPageTokens, kPageTokens),
-                    Hashes(sequence)[static_cast<size_t>(page)]);
+    const bool is_new = pages_.Register(
+        sequence.pages, page, ids.subspan(page * kPageTokens, kPageTokens),
+        Hashes(sequence)[static_cast<size_t>(page)]);
+    if (!is_new || options_.store == nullptr || sequence.adapter != 0) continue;
+    const models::PageId id = sequence.pages[page];
+    new_pages_.push_back(
+        {id, pages_.serial(id), Keys(sequence, page + 1).back()});
   }
+}
+
+std::span<const models::PageKey> KvLedger::Keys(Sequence& sequence,
+                                                int32_t num_pages) const {
+  const std::span<const int32_t> ids = CacheIds(sequence);
+  std::vector<models::PageKey>& keys = sequence.page_keys;
+  for (auto i = static_cast<int32_t>(keys.size()); i < num_pages; ++i) {
+    keys.push_back(
+        options_.store->KeyOf(keys.empty() ? nullptr : &keys.back(),
+                              ids.subspan(i * kPageTokens, kPageTokens)));
+  }
+  return std::span(keys).first(static_cast<size_t>(num_pages));
+}
+
+int32_t KvLedger::Restore(
+    Sequence& sequence, int32_t first, int32_t num,
+    const std::function<void(models::PageId, int32_t i)>& write) {
+  HashPages(sequence);
+  const std::span<const int32_t> ids = CacheIds(sequence);
+  std::vector<models::PageId> pages =
+      pages_.Find(ids, Hashes(sequence), first + num).pages;
+  const auto num_there = static_cast<int32_t>(pages.size());
+  if (num_there < first) return 0;
+  // Held while room is made, which may be that of others in the cache.
+  pages_.Share(pages);
+  const int32_t num_new = std::min(first + num - num_there, pages_.available());
+  CHECK(pages_.Allocate(num_new, pages), "only available pages are taken");
+  for (int32_t idx = num_there; idx < num_there + num_new; ++idx) {
+    write(pages[idx], idx - first);
+    pages_.Register(pages, idx, ids.subspan(idx * kPageTokens, kPageTokens),
+                    Hashes(sequence)[static_cast<size_t>(idx)]);
+  }
+  pages_.Release(pages);
+  return num_new;
 }
 
 void KvLedger::GiveBack(Sequence& sequence) {

@@ -33,15 +33,23 @@
 // starts and so holds the most then. A sibling whose start lies before the
 // window computes the prompt anew.
 //
+// With a store (models/llm/page_store.h) pages that were computed are told to
+// whoever keeps them, and pages that it has are put into the pool as if a
+// sequence had left them there. Sequences with adapters stay out of it: the
+// number of an adapter is this process's own.
+//
 // Plain and deterministic; the simulator runs it against an oracle. Engine
 // thread only.
 #pragma once
 
 #include <algorithm>
 #include <cstdint>
+#include <functional>
 #include <span>
+#include <utility>
 #include <vector>
 
+#include "models/llm/page_store.h"
 #include "models/llm/step.h"
 #include "scheduler/page_manager.h"
 #include "scheduler/policy.h"
@@ -56,6 +64,26 @@ struct LedgerOptions {
   bool separate_roles = false;  // keys and values depend on a token's role
   int32_t window = 0;  // keys that a row sees at most, its own included; 0: all
   uint64_t hash_mask = ~uint64_t{0};  // see PageManager
+  // Where pages are kept beside the pool, whose keys are made here; null:
+  // nowhere. Not with a window.
+  const models::PageStore* store = nullptr;
+};
+
+// Has pages fetched that a waiting sequence needs and the pool does not have.
+class PageFetcher {
+ public:
+  virtual ~PageFetcher() = default;
+  // The sequence, which waits, finds `num_found` pages computed and could use
+  // `num_wanted`. True: more are on their way, and it waits for them.
+  virtual bool Fetches(Sequence& sequence, int32_t num_found,
+                       int32_t num_wanted) = 0;
+};
+
+// A page that was computed here and may be kept.
+struct NewPage {
+  models::PageId page;
+  uint64_t serial;  // of its contents, see PageManager
+  models::PageKey key;
 };
 
 class KvLedger {
@@ -67,7 +95,8 @@ class KvLedger {
   // What the policy needs to know, in the order given, which is its own. Only
   // as many waiting sequences are looked up as one step could start.
   std::vector<SequenceView> Views(std::span<Sequence* const> sequences,
-                                  const PolicyLimits& limits);
+                                  const PolicyLimits& limits,
+                                  PageFetcher* fetcher = nullptr);
 
   // Gives the plan's newcomers what they start with: shared pages, copies of
   // partial ones, num_computed. `sequences` as for the last Views.
@@ -85,6 +114,20 @@ class KvLedger {
   // The sequence ends or is preempted: it holds nothing and is computed no
   // more. What it leaves may be found again.
   void GiveBack(Sequence& sequence);
+
+  // Keys in the store of the first `num_pages` pages of the sequence, which are
+  // full.
+  std::span<const models::PageKey> Keys(Sequence& sequence,
+                                        int32_t num_pages) const;
+  // Pages [first, first + num) of the sequence's tokens, of which `write` puts
+  // the i-th into a page of the pool, can be found from now on like those of
+  // ended sequences. How many were new: pages that are there by now are left
+  // out, as are all where the pool has no room or the page before `first` has
+  // gone.
+  int32_t Restore(Sequence& sequence, int32_t first, int32_t num,
+                  const std::function<void(models::PageId, int32_t i)>& write);
+  // Pages that were computed since the last call, in order; with a store only.
+  std::vector<NewPage> TakeNewPages() { return std::exchange(new_pages_, {}); }
 
   // Contents are not to be trusted any more (a device fault).
   void Forget() { pages_.Forget(); }
@@ -131,6 +174,7 @@ class KvLedger {
 
   const LedgerOptions options_;
   PageManager pages_;
+  std::vector<NewPage> new_pages_;
   std::vector<Start> starts_;  // by index of the last Views
   // Of the views made so far: those that compute, or are first to compute,
   // pages that others may want.

@@ -125,7 +125,7 @@ void PageManager::Share(std::span<const PageId> found) {
   for (const PageId page : found) AddReference(page);
 }
 
-void PageManager::Register(std::vector<PageId>& pages, int32_t idx,
+bool PageManager::Register(std::vector<PageId>& pages, int32_t idx,
                            std::span<const int32_t> ids, uint64_t hash) {
   CHECK(static_cast<int32_t>(ids.size()) == kPageTokens,
         "a registered page is full");
@@ -138,7 +138,7 @@ void PageManager::Register(std::vector<PageId>& pages, int32_t idx,
     AddReference(known);
     DropReference(pages[idx]);
     pages[idx] = known;
-    return;
+    return false;
   }
   Page& page = At(pages[idx]);
   CHECK(page.refs == 1 && !page.registered,
@@ -147,8 +147,10 @@ void PageManager::Register(std::vector<PageId>& pages, int32_t idx,
   page.before = before;
   if (before != kNoPage) ++At(before).followers;
   page.hash = hash;
+  page.serial = ++num_registered_;
   std::ranges::copy(ids, page.ids.begin());
   registered_.emplace(hash, pages[idx]);
+  return true;
 }
 
 void PageManager::Forget() {

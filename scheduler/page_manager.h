@@ -117,12 +117,18 @@ class PageManager {
   // pages[idx] is full and computed, those before it are registered: from now
   // on it can be found under these 64 ids and their chain hash. If their
   // contents have a page already, that one takes the place in `pages` and the
-  // caller's own goes back.
-  void Register(std::vector<models::PageId>& pages, int32_t idx,
+  // caller's own goes back: false.
+  bool Register(std::vector<models::PageId>& pages, int32_t idx,
                 std::span<const int32_t> ids, uint64_t hash);
 
   bool registered(models::PageId page) const {
     return page != models::kNoPage && At(page).registered;
+  }
+
+  // Of the contents of a registered page: another one each time that any page
+  // is registered. 0: it is not.
+  uint64_t serial(models::PageId page) const {
+    return At(page).registered ? At(page).serial : 0;
   }
 
   // No page can be found any more; cached ones are free.
@@ -143,6 +149,7 @@ class PageManager {
     models::PageId before = models::kNoPage;  // in the chain; none: the first
     int32_t followers = 0;  // registered pages that come next in a chain
     uint64_t hash = 0;
+    uint64_t serial = 0;
     std::array<int32_t, models::kPageTokens> ids;
     uint64_t left = 0;  // of a cached page: when its last owner went
   };
@@ -168,6 +175,7 @@ class PageManager {
   std::unordered_multimap<uint64_t, models::PageId> registered_;  // by hash
   std::map<uint64_t, models::PageId> cached_;  // by the moment it was left
   uint64_t moments_ = 0;
+  uint64_t num_registered_ = 0;  // ever
 };
 
 }  // namespace millrace::scheduler

@@ -135,6 +135,7 @@ class Planner {
   bool TryAdmit(int32_t i) {
     const SequenceView& view = views_[i];
     if (view.waits_for >= 0 && runs_[view.waits_for]) return true;
+    if (view.fetching) return true;
     if (num_running_ == limits_.max_seqs) return false;
     if (!view.tenant_alone &&
         RunningOf(view.tenant) >= MostOfTenant(limits_.max_seqs)) {

@@ -14,7 +14,8 @@
 //      not fit stops the admission: nobody overtakes, hence nobody starves
 //      within a priority. The one exception: a sequence whose next page a
 //      running one is computing right now is left out for as long as that goes
-//      on, because it will then start behind it.
+//      on, because it will then start behind it; so is one whose pages are
+//      being fetched.
 //
 // Between tenants two things more hold. A waiting sequence that stands before
 // all running prompts, and is of another tenant than the first of them, starts
@@ -60,6 +61,8 @@ struct SequenceView {
   // Of a waiting sequence: the view that computes, or would first compute, the
   // page it needs next; -1: none does.
   int32_t waits_for = -1;
+  // Of a waiting sequence: pages that it needs are on their way from a store.
+  bool fetching = false;
   // Of a sequence that decodes: draft tokens that wait to be checked behind its
   // last known token.
   int32_t num_draft = 0;
@@ -99,7 +102,7 @@ int32_t MostOfTenant(int32_t all);
 
 // `sequences` in order of priority, start tag, arrival. `available_pages` are
 // free or cached without a holder. Not empty for a non-empty input, if every
-// sequence alone fits into the pool.
+// sequence alone fits into the pool and not all of them are fetching.
 Plan MakePlan(std::span<const SequenceView> sequences, int32_t available_pages,
               const PolicyLimits& limits);
 

@@ -20,6 +20,12 @@ Status RequestQueue::Post(std::unique_ptr<Job> job) {
   return OkStatus();
 }
 
+void RequestQueue::Wake() {
+  MutexLock lock(mu_);
+  news_ = true;
+  changed_.NotifyOne();
+}
+
 void RequestQueue::Close() {
   MutexLock lock(mu_);
   pending_.closed = true;

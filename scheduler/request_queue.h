@@ -8,7 +8,8 @@
 // A client's stop request is not sent through the queue: the engine sleeps only
 // when it holds no job, so the next step edge sees the request.
 //
-// Post, Close, Quit, AwaitEnded, size: any thread. Take, Ended: engine thread.
+// Post, Wake, Close, Quit, AwaitEnded, size: any thread. Take, Ended: engine
+// thread.
 #pragma once
 
 #include <cstdint>
@@ -27,6 +28,8 @@ class RequestQueue {
 
   // UNAVAILABLE once closed, RESOURCE_EXHAUSTED when full.
   Status Post(std::unique_ptr<Job> job);
+  // Ends a Take that is parked, or the next one.
+  void Wake();
   void Close();
   void Quit();
   // Returns once the queue is closed and the engine has ended every job.
@@ -38,7 +41,7 @@ class RequestQueue {
     bool closed = false;
     bool quit = false;
   };
-  // With `park`, sleeps until a job, Close or Quit comes in.
+  // With `park`, sleeps until a job, Wake, Close or Quit comes in.
   Taken Take(bool park);
   // The engine has taken all jobs of the closed queue and has ended them.
   void Ended();

@@ -18,6 +18,7 @@
 #include <tuple>
 #include <vector>
 
+#include "models/llm/page_store.h"
 #include "models/llm/step.h"
 
 namespace millrace::scheduler {
@@ -49,6 +50,10 @@ struct Sequence {
   // those. See KvLedger.
   std::vector<int32_t> marked_tokens;
   std::vector<uint64_t> marked_hashes;
+  // Of full pages in the store outside the pool, as far as asked for.
+  std::vector<models::PageKey> page_keys;
+  uint64_t fetch = 0;       // ticket of what is fetched for it; 0: nothing
+  int32_t fetch_from = -1;  // first page of its last fetch since it waits
   // Draft tokens behind the last known one, to be checked in this step.
   std::vector<int32_t> draft;
   // Mirostat's bound behind the token drawn last; see SlotInit.

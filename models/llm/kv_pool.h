@@ -2,9 +2,12 @@
 // page is the scheduler's business, what is inside is the backend's.
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
+#include <span>
 
 #include "config/base/status.h"
+#include "models/llm/step.h"
 #include "models/memory/huge_buffer.h"
 
 namespace millrace::models {
@@ -20,7 +23,12 @@ class KvPool {
   bool PrepareAhead(int32_t first_unused);
 
   std::byte* data() const { return memory_.data(); }
+  std::span<std::byte> page(PageId page) const {
+    return {data() + static_cast<int64_t>(page) * page_bytes_,
+            static_cast<size_t>(page_bytes_)};
+  }
   int32_t num_pages() const { return num_pages_; }
+  int64_t page_bytes() const { return page_bytes_; }
 
  private:
   HugeBuffer memory_;

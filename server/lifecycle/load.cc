@@ -18,7 +18,10 @@
 #include "config/task_settings.h"
 #include "handlers/generate.h"
 #include "models/cpu/isa.h"
+#include "models/llm/kv_fingerprint.h"
 #include "models/llm/model.h"
+#include "models/llm/page_access.h"
+#include "models/llm/page_files.h"
 #include "models/memory/truncation_guard.h"
 #include "scheduler/engine.h"
 #include "server/lifecycle/batching.h"
@@ -119,6 +122,47 @@ std::unique_ptr<models::GrammarCompiler> GrammarsOf(
   });
 }
 
+// Null: the settings name no folder.
+StatusOr<std::unique_ptr<models::PageStore>> OpenPageStore(
+    const std::string& id, const config::ModelSettings& settings,
+    const models::LlmModel& model, MetricRegistry* metrics) {
+  const config::LlmSettings& llm = settings.llm;
+  if (llm.kv_cache_dir.empty() || !llm.enable_prefix_caching) {
+    return std::unique_ptr<models::PageStore>();
+  }
+  const models::RunnerInfo& info = model.runner->info();
+  const auto* access =
+      dynamic_cast<const models::PageAccess*>(model.runner.get());
+  if (access == nullptr || info.window > 0) {
+    return InvalidArgument(
+               "kv_cache_dir is '" + llm.kv_cache_dir + "', but the pages of " +
+               (info.window > 0 ? "a model whose layers all have a window"
+                                : "device '" + llm.device + "'") +
+               " are not kept; leave it out")
+        .At("kv_cache_dir");
+  }
+  RETURN_IF_ERROR(models::MakePageFolder(llm.kv_cache_dir));
+  ASSIGN_OR_RETURN(const std::string fingerprint,
+                   models::KvFingerprint(settings.path, llm,
+                                         {.isa = model.info.isa,
+                                          .max_context = info.max_context,
+                                          .page_bytes = access->page_bytes()}));
+  ASSIGN_OR_RETURN(auto files, models::PageFiles::Open(
+                                   {.dir = llm.kv_cache_dir,
+                                    .fingerprint = fingerprint,
+                                    .page_bytes = access->page_bytes(),
+                                    .max_bytes = llm.kv_cache_dir_max_bytes,
+                                    .model = id},
+                                   metrics));
+  LogInfo("KV pages are kept",
+          {{"model", id},
+           {"kv_cache_dir", llm.kv_cache_dir},
+           {"found_pages", files->num_pages()},
+           {"found_tokens", files->num_pages() * models::kPageTokens},
+           {"at_most", SizeText(llm.kv_cache_dir_max_bytes)}});
+  return std::unique_ptr<models::PageStore>(std::move(files));
+}
+
 StatusOr<std::shared_ptr<Servable>> LoadLanguageModel(
     ModelFacts facts, const config::ModelSettings& settings,
     const config::CpuSet& team, int64_t memory_limit_bytes,
@@ -168,8 +212,10 @@ StatusOr<std::shared_ptr<Servable>> LoadLanguageModel(
   }
   LogKvCache(id, model.info, model.runner->info(),
              settings.llm.enable_prefix_caching);
+  ASSIGN_OR_RETURN(auto store, OpenPageStore(id, settings, model, metrics));
   auto engine = scheduler::Engine::Create(
-      std::move(model.runner), options, metrics, std::move(model.draft_runner));
+      std::move(model.runner), options, metrics, std::move(model.draft_runner),
+      std::move(store));
   ASSIGN_OR_RETURN(
       const handlers::OutputFormats formats,
       handlers::ChooseFormats(

@@ -6,6 +6,7 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <cstddef>
 #include <cstdint>
 #include <set>
 #include <span>
@@ -53,6 +54,15 @@ class KvCells {
   bool IsGenerated(const models::StepBatch& batch, int32_t seq,
                    int32_t position) const {
     return cells_[Cell(batch, seq, position)].generated;
+  }
+
+  // A page as bytes, for a store outside.
+  std::span<std::byte> Page(models::PageId page) {
+    return std::as_writable_bytes(std::span(cells_).subspan(
+        static_cast<size_t>(Cell(page, 0)), models::kPageTokens));
+  }
+  static constexpr int64_t page_bytes() {
+    return models::kPageTokens * static_cast<int64_t>(sizeof(Content));
   }
 
   // A device fault: all is worthless.

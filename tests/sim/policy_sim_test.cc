@@ -12,14 +12,18 @@
 #include <string>
 #include <vector>
 
+#include "models/llm/page_access.h"
 #include "scheduler/kv_ledger.h"
+#include "scheduler/kv_offload.h"
 #include "scheduler/model_drafter.h"
 #include "scheduler/policy.h"
 #include "scheduler/sequence.h"
 #include "scheduler/step_builder.h"
+#include "scheduler/step_cost.h"
 #include "tests/sim/kv_cells.h"
 #include "tests/sim/plan_rules.h"
 #include "tests/sim/sim_draft.h"
+#include "tests/unit/scheduler/fake_store.h"
 
 namespace millrace::scheduler {
 namespace {
@@ -36,6 +40,30 @@ struct Events {
   int64_t proposed_drafts = 0;   // proposed by the draft model
   int64_t sure_drafts = 0;       // of those, where it cannot be wrong
   int64_t drafts_held_back = 0;  // for want of its pages, rows or context
+  int64_t saved_pages = 0;
+  int64_t restored_pages = 0;
+  int64_t all_fetch = 0;  // steps in which nobody could run
+};
+
+// Pages of the cells go to a store and come back.
+class CellAccess final : public models::PageAccess {
+ public:
+  CellAccess(KvCells& cells, Events& events) : cells_(cells), events_(events) {}
+  int64_t page_bytes() const override { return KvCells::page_bytes(); }
+  void ReadPage(models::PageId page,
+                std::span<std::byte> bytes) const override {
+    ++events_.saved_pages;
+    std::ranges::copy(cells_.Page(page), bytes.begin());
+  }
+  void WritePage(models::PageId page,
+                 std::span<const std::byte> bytes) override {
+    ++events_.restored_pages;
+    std::ranges::copy(bytes, cells_.Page(page).begin());
+  }
+
+ private:
+  KvCells& cells_;
+  Events& events_;
 };
 
 class World {
@@ -49,12 +77,16 @@ class World {
                                          ~uint64_t{0}}[Uniform(0, 3)]),
         separate_roles_(Uniform(0, 1) > 0),
         window_(Uniform(0, 1) > 0 ? Uniform(1, 300) : 0),
+        keeps_(window_ == 0 && Uniform(0, 3) > 0),
+        store_(shelf_, KvCells::page_bytes(), Uniform(1, 8)),
         ledger_({.num_pages = Uniform(1, 24),
-                 .prefix_caching = Uniform(0, 5) > 0,
+                 .prefix_caching = keeps_ || Uniform(0, 5) > 0,
                  .separate_roles = separate_roles_,
                  .window = window_,
-                 .hash_mask = hash_mask_}),
+                 .hash_mask = hash_mask_,
+                 .store = keeps_ ? &store_ : nullptr}),
         cells_(pages().total()),
+        access_(cells_, events_),
         batch_(Capacity()),
         draft_({.max_tokens = std::max(limits_.max_seqs, Uniform(1, 100)),
                 .max_seqs = limits_.max_seqs,
@@ -66,6 +98,12 @@ class World {
                           .hash_mask = hash_mask_}) {
     for (int32_t slot = 0; slot < limits_.max_seqs; ++slot) {
       free_slots_.push_back(slot);
+    }
+    if (keeps_) {
+      offload_ = std::make_unique<KvOffload>(store_, access_, ledger_, cost_,
+                                             Counter());
+      MutexLock lock(shelf_->mu);
+      shelf_->lose_every = Uniform(0, 1) == 0 ? Uniform(2, 20) : 0;
     }
     drafts_ = Uniform(0, 1) == 0;
     arrivals_left_ = Uniform(1, 40);
@@ -233,10 +271,19 @@ class World {
       if (!drafts_) Propose(*life);
     }
     if (drafts_) Draft();
-    const auto views = ledger_.Views(sequences_, limits_);
+    if (keeps_) {
+      MutexLock lock(shelf_->mu);
+      shelf_->closed = Uniform(0, 2) > 0;  // what is fetched takes some steps
+    }
+    if (keeps_) offload_->Land(sequences_);
+    const auto views = ledger_.Views(sequences_, limits_, offload_.get());
     const Plan plan = MakePlan(views, pages().available(), limits_);
     events_.waits += CheckPlan(views, plan, limits_);
     if (testing::Test::HasFailure()) return;
+    if (plan.rows.empty()) {
+      ++events_.all_fetch;
+      return;
+    }
     ++steps_;
     CarryOut(plan);
     CheckPages();
@@ -246,6 +293,7 @@ class World {
     } else {
       Apply(plan);
     }
+    if (keeps_) offload_->Save(Uniform(0, 8));
     CheckPages();
     // Generous: every token computed, on average, once more for nothing.
     ASSERT_LE(steps_, 100 + 2 * work_) << "somebody starves";
@@ -255,6 +303,7 @@ class World {
     events_.preemptions += static_cast<int64_t>(plan.preempted.size());
     for (const int32_t i : plan.preempted) {
       GiveBack(*sequences_[i]);
+      KvOffload::Forget(*sequences_[i]);
     }
     const bool tight = pages().free() == 0 && pages().cached() > 0;
     StepBuilder builder(batch_);  // checks its own capacities
@@ -366,8 +415,14 @@ class World {
   const uint64_t hash_mask_;
   const bool separate_roles_;
   const int32_t window_;
+  const bool keeps_;  // pages outside the pool
+  const std::shared_ptr<FakeShelf> shelf_ = std::make_shared<FakeShelf>();
+  FakeStore store_;
   KvLedger ledger_;
   KvCells cells_;
+  CellAccess access_;
+  const StepCost cost_;
+  std::unique_ptr<KvOffload> offload_;  // or null
   models::StepBatch batch_;
   SimDraft draft_;
   ModelDrafter drafter_;
@@ -404,6 +459,9 @@ TEST(PolicySim, InvariantsHoldAtEveryStepOfManyWorlds) {
   EXPECT_GT(events.proposed_drafts, 10'000);
   EXPECT_GT(events.sure_drafts, 1000);
   EXPECT_GT(events.drafts_held_back, 100);
+  EXPECT_GT(events.saved_pages, 1000);
+  EXPECT_GT(events.restored_pages, 100);
+  EXPECT_GT(events.all_fetch, 100);
 }
 
 }  // namespace

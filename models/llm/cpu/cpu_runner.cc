@@ -4,6 +4,7 @@
 // tokens join.
 #include "models/llm/cpu/cpu_runner.h"
 
+#include <algorithm>
 #include <utility>
 
 namespace millrace::models {
@@ -125,6 +126,14 @@ void CpuRunner::Launch(const StepBatch& batch) {
 StatusOr<const StepResult*> CpuRunner::Wait() {
   if (!status_.ok()) return status_;
   return static_cast<const StepResult*>(&result_);
+}
+
+void CpuRunner::ReadPage(PageId page, std::span<std::byte> bytes) const {
+  std::ranges::copy(pool_.page(page), bytes.begin());
+}
+
+void CpuRunner::WritePage(PageId page, std::span<const std::byte> bytes) {
+  std::ranges::copy(bytes, pool_.page(page).begin());
 }
 
 std::span<const float> CpuRunner::Logits(int32_t sample) const {

@@ -13,12 +13,13 @@
 #include "models/cpu/llm_kernels.h"
 #include "models/llm/cpu/cpu_backend.h"
 #include "models/llm/kv_pool.h"
+#include "models/llm/page_access.h"
 #include "models/llm/runner.h"
 #include "models/llm/sampler.h"
 
 namespace millrace::models {
 
-class CpuRunner final : public Runner, public LogitsView {
+class CpuRunner final : public Runner, public LogitsView, public PageAccess {
  public:
   // The backend is recorded and has its weights; the pool's pages are bound to
   // it here.
@@ -34,6 +35,9 @@ class CpuRunner final : public Runner, public LogitsView {
   bool PrepareAhead(int32_t first_unused) override {
     return pool_.PrepareAhead(first_unused);
   }
+  int64_t page_bytes() const override { return pool_.page_bytes(); }
+  void ReadPage(PageId page, std::span<std::byte> bytes) const override;
+  void WritePage(PageId page, std::span<const std::byte> bytes) override;
   RunnerRoofline MeasureRoofline() override {
     return backend_->MeasureRoofline();
   }

@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <cstring>
 #include <set>
 #include <utility>
 
@@ -156,6 +157,20 @@ StatusOr<const models::StepResult*> FakeRunner::Wait() {
     return Internal("the fake device fell over");
   }
   return &std::as_const(result_);
+}
+
+int64_t FakeRunner::page_bytes() const { return kPageTokens * sizeof(int32_t); }
+
+void FakeRunner::ReadPage(PageId page, std::span<std::byte> bytes) const {
+  ASSERT_EQ(bytes.size(), static_cast<size_t>(page_bytes()));
+  std::memcpy(bytes.data(), &kv_[static_cast<int64_t>(page) * kPageTokens],
+              bytes.size());
+}
+
+void FakeRunner::WritePage(PageId page, std::span<const std::byte> bytes) {
+  ASSERT_EQ(bytes.size(), static_cast<size_t>(page_bytes()));
+  std::memcpy(&kv_[static_cast<int64_t>(page) * kPageTokens], bytes.data(),
+              bytes.size());
 }
 
 int32_t FakeRunner::Content(const Slot& slot, int32_t position,

@@ -13,6 +13,7 @@
 
 #include "config/base/clock.h"
 #include "config/base/mutex.h"
+#include "models/llm/page_access.h"
 #include "models/llm/runner.h"
 
 namespace millrace::scheduler {
@@ -63,7 +64,7 @@ struct FakeOptions {
   Clock::Duration row_time{0};
 };
 
-class FakeRunner final : public models::Runner {
+class FakeRunner final : public models::Runner, public models::PageAccess {
  public:
   explicit FakeRunner(FakeOptions options);
 
@@ -71,6 +72,10 @@ class FakeRunner final : public models::Runner {
   void InitSlot(const models::SlotInit& init) override;
   void Launch(const models::StepBatch& batch) override;
   StatusOr<const models::StepResult*> Wait() override;
+  int64_t page_bytes() const override;
+  void ReadPage(models::PageId page, std::span<std::byte> bytes) const override;
+  void WritePage(models::PageId page,
+                 std::span<const std::byte> bytes) override;
 
  private:
   struct Slot {
