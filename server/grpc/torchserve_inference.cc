@@ -71,6 +71,8 @@ class Call {
                                    .usage = {}});
   }
 
+  const CallInfo& info() const { return info_; }
+
  private:
   Status TryStart(const PredictionsRequest& request, std::stop_token stop,
                   const torchserve::PredictionDone& done) {
@@ -118,10 +120,9 @@ class UnaryPrediction final
                   const PredictionsRequest* request,
                   PredictionResponse* response)
       : parts_(parts),
-        info_(std::move(info)),
         request_(*request),
         response_(*response),
-        call_(parts, info_, GrpcRoute::kTorchServePredict) {}
+        call_(parts, std::move(info), GrpcRoute::kTorchServePredict) {}
 
   void Begin() {
     self_ = shared_from_this();
@@ -140,14 +141,13 @@ class UnaryPrediction final
  private:
   // Nothing of gRPC's is touched after Finish.
   void End(const StatusOr<PredictionBody>& body) {
-    const Status status = EndOf(body, stop_, info_, *parts_.infer.clock);
+    const Status status = EndOf(body, stop_, call_.info(), *parts_.infer.clock);
     call_.Record(request_.model_name(), status);
     if (status.ok()) response_.set_prediction(body->text);
     Finish(ToTorchServeGrpc(status));
   }
 
   const Parts parts_;
-  const CallInfo info_;
   const PredictionsRequest& request_;  // gRPC's, until Finish
   PredictionResponse& response_;
   Call call_;
@@ -163,9 +163,8 @@ class StreamedPrediction final
   StreamedPrediction(const Parts& parts, CallInfo info,
                      const PredictionsRequest* request)
       : parts_(parts),
-        info_(std::move(info)),
         request_(*request),
-        call_(parts, info_, GrpcRoute::kTorchServePredict) {}
+        call_(parts, std::move(info), GrpcRoute::kTorchServePredict) {}
 
   void Begin() {
     self_ = shared_from_this();
@@ -184,7 +183,7 @@ class StreamedPrediction final
 
  private:
   void End(const StatusOr<PredictionBody>& body) {
-    const Status status = EndOf(body, stop_, info_, *parts_.infer.clock);
+    const Status status = EndOf(body, stop_, call_.info(), *parts_.infer.clock);
     call_.Record(request_.model_name(), status);
     if (!status.ok()) return Finish(ToTorchServeGrpc(status));
     response_.set_prediction(body->text);
@@ -192,7 +191,6 @@ class StreamedPrediction final
   }
 
   const Parts parts_;
-  const CallInfo info_;
   const PredictionsRequest& request_;  // gRPC's, until Finish
   PredictionResponse response_;
   Call call_;
@@ -275,8 +273,15 @@ class PredictionStream final
   }
 
   void Compute() {
-    call_ =
-        std::make_shared<Call>(parts_, info_, GrpcRoute::kTorchServePredict);
+    // Each message is a request to the limits of its tenant.
+    CallInfo info = info_;
+    Status allowed = info.caller == nullptr
+                         ? OkStatus()
+                         : parts_.infer.auth->CheckStillValid(*info.caller);
+    if (allowed.ok()) allowed = TakePermit(info);
+    call_ = std::make_shared<Call>(parts_, std::move(info),
+                                   GrpcRoute::kTorchServePredict);
+    if (!allowed.ok()) return Answer(allowed);
     if (request_.sequenceid().empty()) {
       return Answer(InvalidArgument("Parameter sequenceId is required.")
                         .At("sequenceId"));
@@ -384,7 +389,7 @@ class InferenceService final
   StreamPredictions2(CallbackServerContext* context) override {
     using Reactor =
         ::grpc::ServerBidiReactor<PredictionsRequest, PredictionResponse>;
-    StatusOr<CallInfo> info = Admit(*context);
+    StatusOr<CallInfo> info = Admit(*context, false);
     if (!info.ok()) return new Refused<Reactor>(info.status());
     auto stream = std::make_shared<PredictionStream>(parts_, *std::move(info));
     stream->Begin(streams_);
@@ -392,12 +397,13 @@ class InferenceService final
   }
 
  private:
-  // A refusal is counted here.
-  StatusOr<CallInfo> Admit(CallbackServerContext& context) {
+  // A refusal is counted here. Messages of a stream take their own permits.
+  StatusOr<CallInfo> Admit(CallbackServerContext& context,
+                           bool takes_permit = true) {
     CallerPtr caller;
     StatusOr<CallInfo> info =
         reader_->Admit(context, GrpcRoute::kTorchServePredict, &caller);
-    if (info.ok()) {
+    if (info.ok() && takes_permit) {
       if (Status permitted = TakePermit(*info); !permitted.ok()) {
         info = std::move(permitted);
       }

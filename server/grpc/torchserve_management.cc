@@ -158,7 +158,13 @@ class ManagementService final
          .batch_size = Given(request.batch_size()),
          .max_batch_delay_ms = Given(request.max_batch_delay()),
          .initial_workers = Given(request.initial_workers()),
-         .response_timeout_s = Given(request.response_timeout())},
+         .response_timeout_s = Given(request.response_timeout()),
+         .may_use =
+             [finish](const std::string& name) {
+               return finish.MayUse(name).ok()
+                          ? OkStatus()
+                          : NotFound("Model not found: " + name);
+             }},
         request.synchronous(), finish);
   }
 

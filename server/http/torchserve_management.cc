@@ -118,8 +118,11 @@ Status Register(const Site& site, const std::shared_ptr<Exchange>& exchange) {
   Management& management = *site.services.torchserve_management;
   RETURN_IF_ERROR(management.CheckEnabled());
   ASSIGN_OR_RETURN(const Fields fields, ParseFields(exchange->request().query));
-  ASSIGN_OR_RETURN(const torchserve::RegisterRequest request,
+  ASSIGN_OR_RETURN(torchserve::RegisterRequest request,
                    ReadRegistration(fields));
+  request.may_use = [exchange](const std::string& name) {
+    return CheckMayUse(*exchange, name);
+  };
   management.Register(request, BoolField(fields, "synchronous", true),
                       AnswerTo(exchange));
   return OkStatus();

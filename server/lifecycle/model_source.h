@@ -43,6 +43,9 @@ class ModelSource {
   // model, INVALID_ARGUMENT when its configuration or folder is wrong.
   virtual StatusOr<std::vector<VersionPlan>> Find(
       const std::string& name, const std::string& config) = 0;
+  // Whether versions go on serving that are wanted no more while a wanted one
+  // cannot be loaded.
+  virtual bool VersionsReplaceEachOther() const { return true; }
 };
 
 class ModelLoader {

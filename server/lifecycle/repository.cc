@@ -313,7 +313,9 @@ Status Repository::DoLoad(const std::string& name, const std::string& config) {
     if (first_error.ok()) first_error = std::move(status);
   }
   // What served before goes on until all that shall replace it serves.
-  if (first_error.ok()) TakeOut(name, wanted);
+  if (first_error.ok() || !source_->VersionsReplaceEachOther()) {
+    TakeOut(name, wanted);
+  }
   return first_error.ok() && !plans.empty() ? LoadAdaptersOf(name, plans.back())
                                             : first_error;
 }

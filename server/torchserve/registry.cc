@@ -237,6 +237,7 @@ StatusOr<Registered> Registry::Open(const RegisterRequest& request) const {
 
 StatusOr<Registered> Registry::Register(const RegisterRequest& request) {
   ASSIGN_OR_RETURN(Registered model, Open(request));
+  if (request.may_use) RETURN_IF_ERROR(request.may_use(model.name));
   MutexLock lock(mu_);
   int64_t num_versions = 0;
   for (const auto& [name, each] : models_) {
@@ -432,6 +433,9 @@ class Registry::RegistrySource final : public ModelSource,
                                        public PipelineSource {
  public:
   explicit RegistrySource(const Registry* registry) : registry_(registry) {}
+
+  // Each was registered for itself.
+  bool VersionsReplaceEachOther() const override { return false; }
 
   StatusOr<std::vector<std::string>> Names() override {
     MutexLock lock(registry_->mu_);

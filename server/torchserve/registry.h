@@ -9,6 +9,7 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <map>
 #include <memory>
 #include <optional>
@@ -70,6 +71,8 @@ struct RegisterRequest {
   std::optional<int64_t> response_timeout_s = {}, startup_timeout_s = {};
   std::optional<HandlerFunction> function = {};
   bool at_start = false;
+  // Asked for the name that the archive gives; unset: any.
+  std::function<Status(const std::string& name)> may_use = {};
 };
 
 struct Registered {

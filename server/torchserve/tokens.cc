@@ -40,8 +40,11 @@ Status CannotWrite(const std::string& path) {
 // Written beside and renamed: a reader sees the old file or the new one.
 Status WriteForOwner(const std::string& path, std::string_view text) {
   const std::string beside = path + ".new";
-  const int fd = open(beside.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC,
-                      S_IRUSR | S_IWUSR);
+  // What stands there may be a link, or readable for others.
+  unlink(beside.c_str());
+  const int fd =
+      open(beside.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC,
+           S_IRUSR | S_IWUSR);
   if (fd < 0) return CannotWrite(path);
   Status status;
   while (!text.empty() && status.ok()) {
@@ -79,7 +82,10 @@ StatusOr<std::unique_ptr<Tokens>> Tokens::Create(std::string path,
   return tokens;
 }
 
-Tokens::~Tokens() { unlink(path_.c_str()); }
+Tokens::~Tokens() {
+  MutexLock lock(mu_);
+  if (is_written_) unlink(path_.c_str());
+}
 
 StatusOr<Tokens::Token> Tokens::MakeToken() const {
   Token token;
@@ -97,6 +103,7 @@ Status Tokens::Publish(const Token& management, const Token& inference) {
   }
   file["API"] = {{"key", api_key_}};
   RETURN_IF_ERROR(WriteForOwner(path_, file.dump(2) + "\n"));
+  is_written_ = true;
   management_ = management;
   inference_ = inference;
   const auto entry = [](const char* id, const Token& token, Scopes scopes) {

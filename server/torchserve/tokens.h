@@ -56,6 +56,7 @@ class Tokens {
   mutable Mutex mu_;
   Token management_ GUARDED_BY(mu_);
   Token inference_ GUARDED_BY(mu_);
+  bool is_written_ GUARDED_BY(mu_) = false;  // the file is this server's
 };
 
 }  // namespace millrace::server::torchserve
