@@ -351,8 +351,7 @@ void PageFiles::Run() {
   }
 }
 
-void PageFiles::DoWrite(Write write) {
-  MakeRoom();
+void PageFiles::WritePage(const Write& write) {
   const std::string path = PathOf(write.key);
   const std::string beside =
       path + "." + std::to_string(gettid()) + kTemporaryEnding;
@@ -382,6 +381,17 @@ void PageFiles::DoWrite(Write write) {
                                                  {"setting", "kv_cache_dir"}});
     }
   }
+}
+
+void PageFiles::DoWrite(Write write) {
+  MakeRoom();
+  bool is_kept = false;
+  {
+    // It may be the page that made room while it waited.
+    MutexLock lock(mu_);
+    is_kept = entries_.contains(write.key);
+  }
+  if (is_kept) WritePage(write);
   bool tells = false;
   {
     MutexLock lock(mu_);

@@ -98,6 +98,7 @@ class PageFiles final : public PageStore {
   // The thread.
   void Run();
   void DoWrite(Write write);
+  void WritePage(const Write& write);
   void DoRead(Read read);
   // Nothing: it is not there, or damaged, and then removed.
   std::optional<Bytes> ReadPage(const PageKey& key);

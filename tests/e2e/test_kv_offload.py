@@ -223,7 +223,7 @@ def test_openai_python_is_told_of_cached_tokens(tmp_path):
 def test_folders_that_cannot_be_used(tmp_path):
     (tmp_path / "file").write_text("x")
     for folder, flags, why in (
-            (tmp_path / "file", [], "is no folder"),
+            (tmp_path / "file", [], "kv_cache_dir is .*Not a directory"),
             (tmp_path / "kv", ["--kv-cache-dir-max-size", "1KiB"],
              "one page of the KV cache takes")):
         with pytest.raises(AssertionError, match=why):

@@ -174,6 +174,14 @@ TEST_F(PageFilesTest, TheLeastRecentlyUsedMakeRoom) {
   EXPECT_EQ(Pages().size(), 1u);
 }
 
+TEST_F(PageFilesTest, MorePagesAtOnceThanMayBeThereLeaveNoFilesBehind) {
+  auto files = MustOpen(2 * (kPageBytes + 56));
+  for (int i = 0; i < 200; ++i) Keep(*files, KeyOf(*files, i), i);
+  EXPECT_EQ(Fetch(*files, {KeyOf(*files, 199)}).pages.size(), 1u);
+  files.reset();
+  EXPECT_LE(Pages().size(), 2u);
+}
+
 TEST_F(PageFilesTest, AFullDiskIsNoError) {
   auto files = MustOpen();
   const PageKey key = KeyOf(*files, 1);
