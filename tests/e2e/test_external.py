@@ -62,6 +62,15 @@ class Caller(millrace_handler.Handler):
 
 millrace_handler.serve(Caller())
 """
+ANY = """
+import millrace_handler
+
+class Any(millrace_handler.Handler):
+    def handle(self, inputs, context):
+        return {"y": inputs["x"]}
+
+millrace_handler.serve(Any())
+"""
 TORCHSERVE = """
 import json
 
@@ -128,6 +137,7 @@ def server(tmp_path_factory, python):
     external(root, "twice", TWICE, response_timeout="5s",
              memory_limit="300MiB")
     external(root, "caller", CALLER)
+    external(root, "any", ANY)
     external(root, "upper", TORCHSERVE,
              command="[python3, -m, millrace_torchserve, handler.py]")
     (root / "identity" / "1").mkdir(parents=True)
@@ -212,6 +222,16 @@ def test_a_wrong_input_never_gets_there(triton):
     with pytest.raises(InferenceServerException) as refused:
         client.infer("twice", [x])
     assert "takes FP32 [-1]" in str(refused.value)
+
+
+def test_characters_do_not_get_there(triton):
+    module, client = triton
+    x = module.InferInput("x", [1], "BYTES")
+    x.set_data_from_numpy(np.array([b"text"], object))
+    with pytest.raises(InferenceServerException,
+                       match="'x' is BYTES, which external handlers do not"):
+        client.infer("any", [x])
+    assert ask(triton, "any", [4]) == [4]
 
 
 def test_a_deadline_ends_the_request_and_not_the_process(server):

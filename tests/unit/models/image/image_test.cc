@@ -118,6 +118,18 @@ TEST_F(ImageTest, EveryCutOfAFileIsRefused) {
   }
 }
 
+TEST_F(ImageTest, WhatStandsBehindAPictureIsNotPartOfIt) {
+  // Phones put a film there; its bytes may look like a million scans.
+  const auto picture = Bytes(At("file/jpeg/turned1"));
+  std::vector<uint8_t> bytes(picture.begin(), picture.end());
+  for (int i = 0; i < 4'000'000; ++i) {
+    bytes.push_back(0xff);
+    bytes.push_back(0xda);
+  }
+  const auto image = DecodeImage(bytes);
+  ASSERT_TRUE(image.ok()) << image.status().ToString();
+}
+
 TEST_F(ImageTest, RefusalsNameTheLimit) {
   const auto error = [](const StatusOr<Image>& image) {
     return std::string(image.status().message());

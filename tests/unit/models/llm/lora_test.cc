@@ -151,6 +151,8 @@ TEST(LoraConfig, WhatIsNotServedIsRefused) {
        std::vector<std::pair<const char*, const char*>>{
            {R"({"peft_type": "IA3"})", "peft_type is \"IA3\""},
            {R"({"use_dora": true})", "DoRA is not served"},
+           {R"({"init_lora_weights": "pissa_niter_4"})", "base's weights"},
+           {R"({"init_lora_weights": "olora"})", "base's weights"},
            {R"({"bias": "all"})", "bias is \"all\""},
            {R"({"modules_to_save": ["lm_head"]})", "modules_to_save"},
            {R"({"rank_pattern": {"q": 2}})", "one rank for all"},

@@ -107,6 +107,14 @@ TEST(Tokenizer, AWholePieceIsNeverAControlToken) {
   EXPECT_THAT(tokenizer->Encode("stop", {}), ElementsAre('s', 't', 'o', 'p'));
 }
 
+TEST(Tokenizer, ASpecialTokenThatIsHalfACharacterIsRefused) {
+  const auto refused = Tokenizer::Create(
+      TinyVocabulary("llama-bpe", {}, {{"\xc3", TokenKind::kUserDefined}}));
+  ASSERT_FALSE(refused.ok());
+  EXPECT_THAT(std::string(refused.status().message()),
+              testing::HasSubstr("special token 256 is not valid UTF-8"));
+}
+
 TEST(Tokenizer, BosIsAddedOnlyWhenAskedForAndWanted) {
   Vocabulary words =
       TinyVocabulary("gpt-2", {}, {{"<s>", TokenKind::kControl}});
