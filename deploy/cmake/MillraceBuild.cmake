@@ -67,6 +67,18 @@ macro(millrace_harden_folder)
   endif()
 endmacro()
 
+# millrace_kernel_checks(a.cc b.cc...): sources of kernels in the build of ASan and
+# the fuzzers. The checks of an access are one call: with all of them in line a
+# file takes seven times as long to compile (280 s instead of 38). Fuzzers are
+# steered by the branches of parsers and plans, not by those of kernels.
+function(millrace_kernel_checks)
+  if(MILLRACE_FUZZ)
+    set_property(SOURCE ${ARGN} APPEND PROPERTY COMPILE_OPTIONS
+      -fno-sanitize=fuzzer-no-link,null,alignment,pointer-overflow,object-size
+      -mllvm -asan-instrumentation-with-call-threshold=0)
+  endif()
+endfunction()
+
 find_package(Threads REQUIRED)
 
 add_library(millrace_warnings INTERFACE)
