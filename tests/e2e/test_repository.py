@@ -109,7 +109,8 @@ def test_polling_follows_the_folder(tmp_path):
             assert infer(client) == "2"
             shutil.rmtree(tmp_path / "mlp")
             await_true(lambda: not client.is_model_ready("mlp"))
-            assert 'model="mlp"' not in server.get("/metrics").decode()
+            await_true(lambda: 'model="mlp"'
+                       not in server.get("/metrics").decode())
 
 
 @pytest.mark.parametrize("config, said", [
