@@ -21,7 +21,7 @@ Status DropStatus(BatchDrop why, Clock::Duration waited,
 // It would be answered in `wait`, but has so much time left.
 Status DeadlineTooNear(Clock::Duration left, Clock::Duration wait,
                        const std::string& model);
-// Why nobody waits for the job any more, or OK.
+// CANCELLED or DEADLINE_EXCEEDED where its client left or its time is over.
 Status WhyUnwanted(const BatchJob& job, Clock::Time now,
                    const std::string& model);
 Status TooManyRows(int32_t rows, int32_t max_batch_size,

@@ -395,7 +395,7 @@ class BatcherImpl final : public Batcher {
     return parts;
   }
 
-  // Why nobody waits for the job any more, or OK.
+  // CANCELLED or DEADLINE_EXCEEDED where it need not be computed.
   Status Unwanted(const BatchJob& job) const {
     return WhyUnwanted(job, options_.clock->Now(), options_.model);
   }

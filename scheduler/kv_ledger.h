@@ -33,10 +33,10 @@
 // starts and so holds the most then. A sibling whose start lies before the
 // window computes the prompt anew.
 //
-// With a store (models/llm/page_store.h) pages that were computed are told to
-// whoever keeps them, and pages that it has are put into the pool as if a
-// sequence had left them there. Sequences with adapters stay out of it: the
-// number of an adapter is this process's own.
+// With a store (models/llm/page_store.h) computed pages go to the store,
+// and stored pages are put into the pool as if a sequence had left them there.
+// Sequences with adapters stay out of it: the number of an adapter is this
+// process's own.
 //
 // Plain and deterministic; the simulator runs it against an oracle. Engine
 // thread only.

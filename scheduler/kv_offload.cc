@@ -29,7 +29,7 @@ void KvOffload::Land(std::span<Sequence* const> sequences) {
   for (const PageStore::Fetched& fetched : store_.TakeFetched()) {
     const auto ask = asks_.find(fetched.ticket);
     CHECK(ask != asks_.end(), "only what was asked for is fetched");
-    Sequence* owner = nullptr;  // whoever asked may be cancelled by now
+    Sequence* owner = nullptr;  // null once its request was cancelled
     int32_t num = 0;
     for (Sequence* sequence : sequences) {
       if (sequence->fetch != fetched.ticket) continue;

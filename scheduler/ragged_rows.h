@@ -8,8 +8,8 @@
 //
 // A length is a dimension that the graph names (not the batch's) of an input
 // that is declared ragged; wherever outputs have that name, they are cut. The
-// model must not let padding reach the values, by a mask for instance: whoever
-// declares an input ragged promises that. A mask may be made here: ones where a
+// model must not let padding reach the values, by a mask for instance; this is
+// not checked. A mask may be made here: ones where a
 // request has values, zeros where it is padded.
 //
 // Lengths of one batch are within a factor of two, so that at most half of what

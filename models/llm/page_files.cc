@@ -1,4 +1,4 @@
-// The thread takes reads before writes: somebody waits for them. Index and
+// The thread takes reads before writes: requests wait for them. Index and
 // queues are under one lock, held for a few lines; files are touched without
 // it.
 #include "models/llm/page_files.h"
@@ -117,7 +117,7 @@ Status CannotUse(const std::string& dir, const std::string& why) {
       .At("kv_cache_dir");
 }
 
-// Folders of other fingerprints that nobody used for long.
+// Removes folders of other fingerprints that were not used for long.
 void RemoveForgotten(const fs::path& dir) {
   std::error_code error;
   const auto now = fs::file_time_type::clock::now();

@@ -1,7 +1,7 @@
 // Full pages of the KV cache kept outside the pool, in files or wherever an
 // implementation has room, so that they outlive their eviction and the
 // process. A page is known by a digest of the model and of all tokens up to
-// its end, so it holds the same bits for whoever asks.
+// its end, so it holds the same bits for every request.
 //
 //   PageKey key = store.KeyOf(before, ids);     // before: of the page before
 //   if (!store.Holds(key)) {

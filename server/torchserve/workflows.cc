@@ -233,7 +233,7 @@ void Workflows::UnregisterModels(const std::vector<std::string>& models) {
     const Status status = Await([&](Management::Done done) {
                             management_.Unregister(model, "", std::move(done));
                           }).status();
-    // Somebody may have unregistered it as a model.
+    // It may have been unregistered as a model meanwhile.
     if (!status.ok() && status.code() != StatusCode::kNotFound) {
       LogWarning("a workflow's model is left behind",
                  {{"model", model}, {"error", status.message()}});
