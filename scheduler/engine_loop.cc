@@ -248,10 +248,19 @@ Plan EngineLoop::PlanStep() {
   for (const auto& job : jobs_) sequences_.push_back(&job->sequence);
   if (speculation_) ProposeDrafts();
   if (offload_) offload_->Land(sequences_);
-  const auto views = ledger_.Views(sequences_, limits_, offload_.get());
+  auto views = ledger_.Views(sequences_, limits_, offload_.get());
+  return fair_steps_.Make(views, [this](std::span<const SequenceView> seen) {
+    return PlanOf(seen);
+  });
+}
+
+Plan EngineLoop::PlanOf(std::span<const SequenceView> views) const {
   PolicyLimits limits = limits_;
+  limits.several_tenants = SeveralTenants(views);
   if (target_itl_seconds_ > 0 && cost_.known()) {
-    limits.max_prompt_rows = MostPromptRows(views, cost_, target_itl_seconds_);
+    const double part = limits.several_tenants ? kSharedStepPart : 1;
+    limits.max_prompt_rows =
+        MostPromptRows(views, cost_, target_itl_seconds_ * part);
   }
   return MakePlan(views, ledger_.pages().available(), limits);
 }

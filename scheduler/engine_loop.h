@@ -24,6 +24,7 @@
 #include "scheduler/admission.h"
 #include "scheduler/engine_metrics.h"
 #include "scheduler/fair_order.h"
+#include "scheduler/hold_back.h"
 #include "scheduler/job.h"
 #include "scheduler/kv_ledger.h"
 #include "scheduler/kv_offload.h"
@@ -63,6 +64,7 @@ class EngineLoop {
 
   // Parts of a step.
   Plan PlanStep();
+  Plan PlanOf(std::span<const SequenceView> views) const;
   void ProposeDrafts();
   void CarryOut(const Plan& plan);
   // What a capture is told of the batch, before it runs.
@@ -105,6 +107,7 @@ class EngineLoop {
   const double target_itl_seconds_;           // 0: none
   std::unique_ptr<Speculation> speculation_;  // or null
   FairOrder fair_order_;
+  FairSteps fair_steps_;
   std::vector<int32_t> free_slots_;
   // By priority, then start tag, then arrival. An ended job leaves a null until
   // the edge is over, so that indices of a plan stay true.

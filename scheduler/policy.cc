@@ -38,8 +38,8 @@ class Planner {
 
   Plan Make() {
     PlanDecodes();
-    if (!plan_.rows.empty()) {
-      PlanDrafts();
+    if (!plan_.rows.empty()) PlanDrafts();
+    if (!plan_.rows.empty() || limits_.several_tenants) {
       // Decodes leave a prompt one row at least: it runs or will run, so that
       // with it they are max_seqs together at most.
       tokens_left_ =
@@ -61,7 +61,7 @@ class Planner {
   void PlanDecodes() {
     for (int32_t i = 0; i < size(); ++i) {
       if (samples_left_ == 0) return;
-      if (!runs_[i] || Lacking(views_[i]) != 1) continue;
+      if (!runs_[i] || views_[i].held || Lacking(views_[i]) != 1) continue;
       // It may hold a page more than it needs, from draft tokens that were
       // rejected.
       const int32_t new_pages =
@@ -104,8 +104,11 @@ class Planner {
 
   void PlanPrompts() {
     for (int32_t i = 0; i < size() && tokens_left_ > 0; ++i) {
-      if (!views_[i].running || !runs_[i] || Lacking(views_[i]) == 1) continue;
-      const int32_t num_rows = Chunk(views_[i]);
+      const SequenceView& view = views_[i];
+      if (!view.running || !runs_[i] || view.held || Lacking(view) == 1) {
+        continue;
+      }
+      const int32_t num_rows = Chunk(view);
       if (num_rows > 0) AddRows(i, num_rows, 0);
     }
   }
@@ -135,7 +138,7 @@ class Planner {
   bool TryAdmit(int32_t i) {
     const SequenceView& view = views_[i];
     if (view.waits_for >= 0 && runs_[view.waits_for]) return true;
-    if (view.fetching) return true;
+    if (view.fetching || view.held) return true;
     if (num_running_ == limits_.max_seqs) return false;
     if (!view.tenant_alone &&
         RunningOf(view.tenant) >= MostOfTenant(limits_.max_seqs)) {

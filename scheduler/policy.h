@@ -21,7 +21,8 @@
 // all running prompts, and is of another tenant than the first of them, starts
 // before they go on: a flood of long prompts does not keep others waiting. And
 // where several tenants are known, none takes the last eighth of the slots (one
-// at least, of two or more), also while no other tenant asks for any.
+// at least, of two or more), also while no other tenant asks for any. What
+// hold_back.h adds is seen here as `held`.
 //
 // When a decode wants a page and none is available, the last running sequence
 // (lowest priority, then youngest) is preempted: it loses its pages and waits
@@ -45,6 +46,7 @@ struct SequenceView {
   bool running = false;
   uint32_t tenant = 0;
   bool tenant_alone = true;  // its tenant may take all slots
+  bool held = false;         // gets no rows in this step (hold_back.h)
   int32_t num_tokens = 0;    // known: prompt and completion so far
   // Of a waiting sequence: what it finds computed by others when it starts.
   int32_t num_computed = 0;  // < num_tokens
@@ -81,6 +83,8 @@ struct PolicyLimits {
   int32_t max_samples = 0;  // rows through the head, at least 1
   // Rows of prompts, newcomers included, in a step that also decodes.
   int32_t max_prompt_rows = std::numeric_limits<int32_t>::max();
+  // Several tenants are known: max_prompt_rows holds in every step.
+  bool several_tenants = false;
 };
 
 struct PlannedRows {
@@ -102,7 +106,7 @@ int32_t MostOfTenant(int32_t all);
 
 // `sequences` in order of priority, start tag, arrival. `available_pages` are
 // free or cached without a holder. Not empty for a non-empty input, if every
-// sequence alone fits into the pool and not all of them are fetching.
+// sequence alone fits into the pool, none is held and not all are fetching.
 Plan MakePlan(std::span<const SequenceView> sequences, int32_t available_pages,
               const PolicyLimits& limits);
 

@@ -7,7 +7,7 @@ namespace millrace::scheduler {
 namespace {
 
 bool Decodes(const SequenceView& view) {
-  return view.running && view.num_tokens - view.num_computed == 1;
+  return view.running && !view.held && view.num_tokens - view.num_computed == 1;
 }
 
 }  // namespace
@@ -38,7 +38,7 @@ int32_t MostPromptRows(std::span<const SequenceView> views,
   int32_t rows = 0;
   for (const bool running : {true, false}) {
     for (const SequenceView& view : views) {
-      if (view.running != running || Decodes(view)) continue;
+      if (view.running != running || view.held || Decodes(view)) continue;
       if (left <= 0) return std::max(rows, kLeastPromptRows);
       const int32_t lacking = view.num_tokens - view.num_computed;
       const int32_t fit = RowsWithin(cost, left, view.num_computed, lacking);

@@ -7,6 +7,7 @@
 
 #include <algorithm>
 #include <cstdint>
+#include <map>
 #include <set>
 #include <vector>
 
@@ -89,9 +90,10 @@ inline void CheckOrder(const std::vector<SequenceView>& views, const Plan& plan,
     ASSERT_TRUE(plan.admitted.empty());
   }
   for (const int32_t i : plan.admitted) runs[i] = true;
-  // Nobody overtakes: newcomers are the first of those that waited, but for
-  // those whose next page is being computed.
-  int32_t num_waiting = 0;
+  // Within a tenant nobody overtakes: newcomers are the first of those that
+  // waited, but for those whose next page is being computed.
+  std::map<uint32_t, int32_t> num_waiting, num_admitted;
+  for (const int32_t i : plan.admitted) ++num_admitted[views[i].tenant];
   for (int32_t i = 0; i < n; ++i) {
     if (views[i].running) continue;
     const bool admitted = std::ranges::count(plan.admitted, i) > 0;
@@ -103,13 +105,18 @@ inline void CheckOrder(const std::vector<SequenceView>& views, const Plan& plan,
       ++waits;
       continue;
     }
-    ASSERT_EQ(admitted,
-              num_waiting < static_cast<int32_t>(plan.admitted.size()));
-    ++num_waiting;
+    if (views[i].held) {
+      ASSERT_FALSE(admitted) << "it is held";
+      continue;
+    }
+    const uint32_t tenant = views[i].tenant;
+    ASSERT_EQ(admitted, num_waiting[tenant] < num_admitted[tenant]);
+    ++num_waiting[tenant];
   }
   ASSERT_LE(std::ranges::count(runs, true), limits.max_seqs);
 
-  // Decodes before prompts before newcomers; budgets kept.
+  // Decodes before prompts before newcomers, but for newcomers that stand before
+  // the prompts of another tenant; budgets kept.
   int32_t tokens = 0;
   int32_t samples = 0;
   int32_t kind = 0;
@@ -122,13 +129,19 @@ inline void CheckOrder(const std::vector<SequenceView>& views, const Plan& plan,
     const int32_t its_kind = !view.running                              ? 2
                              : view.num_tokens - view.num_computed == 1 ? 0
                                                                         : 1;
+    ASSERT_FALSE(view.held);
+    if (kind == 2 && its_kind == 1) {
+      ASSERT_LT(plan.admitted.front(), rows.sequence);
+      ASSERT_NE(views[plan.admitted.front()].tenant, view.tenant);
+      continue;
+    }
     ASSERT_LE(kind, its_kind) << "a decode stands behind a prompt";
     kind = its_kind;
   }
   ASSERT_LE(tokens, std::max(limits.max_tokens, limits.max_seqs));
   ASSERT_LE(samples, limits.max_samples);
   for (int32_t i = 0; i < n; ++i) {
-    if (!runs[i] || planned[i]) continue;
+    if (!runs[i] || planned[i] || views[i].held) continue;
     if (views[i].num_tokens - views[i].num_computed == 1) {
       ASSERT_EQ(samples, limits.max_samples)
           << "decode " << i << " is left though there is room";
@@ -156,6 +169,7 @@ inline void CheckBudget(const std::vector<SequenceView>& views,
   for (size_t i = 0; i < views.size(); ++i) {
     const SequenceView& view = views[i];
     if (!view.running || view.num_tokens - view.num_computed == 1) continue;
+    if (view.held) continue;
     if (std::ranges::count(plan.preempted, static_cast<int32_t>(i)) > 0) {
       continue;
     }

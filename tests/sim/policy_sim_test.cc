@@ -13,6 +13,7 @@
 #include <vector>
 
 #include "models/llm/page_access.h"
+#include "scheduler/hold_back.h"
 #include "scheduler/kv_ledger.h"
 #include "scheduler/kv_offload.h"
 #include "scheduler/model_drafter.h"
@@ -36,6 +37,7 @@ struct Events {
   int64_t found_tokens = 0;
   int64_t evicting_steps = 0;  // with nothing free and something cached
   int64_t waits = 0;
+  int64_t held = 0;  // for a prompt of another tenant
   int64_t accepted_drafts = 0;
   int64_t proposed_drafts = 0;   // proposed by the draft model
   int64_t sure_drafts = 0;       // of those, where it cannot be wrong
@@ -106,6 +108,7 @@ class World {
       shelf_->lose_every = Uniform(0, 1) == 0 ? Uniform(2, 20) : 0;
     }
     drafts_ = Uniform(0, 1) == 0;
+    num_tenants_ = Uniform(1, 3);
     arrivals_left_ = Uniform(1, 40);
     fault_every_ = Uniform(0, 3) == 0 ? Uniform(5, 50) : 0;
     cancel_every_ = Uniform(0, 1) == 0 ? Uniform(2, 30) : 0;
@@ -173,6 +176,7 @@ class World {
     sequence.max_output = Uniform(1, std::min(room - sequence.num_prompt, 200));
     sequence.score_prompt = Uniform(0, 4) == 0;
     sequence.priority = Uniform(0, 2);
+    sequence.tenant = static_cast<uint32_t>(Uniform(0, num_tenants_ - 1));
     const int32_t siblings = Uniform(0, 3) == 0 ? Uniform(2, 5) : 1;
     if (siblings > 1) sequence.family = &families_.emplace_back();
     for (int32_t i = 0; i < siblings; ++i) {
@@ -276,8 +280,14 @@ class World {
       shelf_->closed = Uniform(0, 2) > 0;  // what is fetched takes some steps
     }
     if (keeps_) offload_->Land(sequences_);
-    const auto views = ledger_.Views(sequences_, limits_, offload_.get());
-    const Plan plan = MakePlan(views, pages().available(), limits_);
+    auto views = ledger_.Views(sequences_, limits_, offload_.get());
+    const Plan plan =
+        fair_steps_.Make(views, [&](std::span<const SequenceView> seen) {
+          PolicyLimits limits = limits_;
+          limits.several_tenants = num_tenants_ > 1;
+          return MakePlan(seen, pages().available(), limits);
+        });
+    events_.held += std::ranges::count_if(views, &SequenceView::held);
     events_.waits += CheckPlan(views, plan, limits_);
     if (testing::Test::HasFailure()) return;
     if (plan.rows.empty()) {
@@ -427,6 +437,8 @@ class World {
   SimDraft draft_;
   ModelDrafter drafter_;
   bool drafts_ = false;  // draft tokens are the draft model's
+  int32_t num_tenants_ = 1;
+  FairSteps fair_steps_;
   std::vector<int32_t> free_slots_;
   int32_t arrivals_left_ = 0;
   int32_t fault_every_ = 0;
@@ -455,6 +467,7 @@ TEST(PolicySim, InvariantsHoldAtEveryStepOfManyWorlds) {
   EXPECT_GT(events.found_tokens, 10'000);
   EXPECT_GT(events.evicting_steps, 100);
   EXPECT_GT(events.waits, 100);
+  EXPECT_GT(events.held, 1000);
   EXPECT_GT(events.accepted_drafts, 1000);
   EXPECT_GT(events.proposed_drafts, 10'000);
   EXPECT_GT(events.sure_drafts, 1000);

@@ -1,0 +1,110 @@
+#include "scheduler/hold_back.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <vector>
+
+namespace millrace::scheduler {
+namespace {
+
+using ::testing::ElementsAre;
+using ::testing::IsEmpty;
+
+constexpr PolicyLimits kLimits = {
+    .max_tokens = 100, .max_seqs = 4, .max_samples = 50};
+
+SequenceView Of(uint32_t tenant, SequenceView view) {
+  view.tenant = tenant;
+  view.tenant_alone = false;
+  return view;
+}
+SequenceView Waiting(int32_t num_tokens) { return {.num_tokens = num_tokens}; }
+SequenceView Running(int32_t num_tokens, int32_t num_computed) {
+  return {.running = true,
+          .num_tokens = num_tokens,
+          .num_computed = num_computed,
+          .num_pages = (num_tokens + 63) / 64};
+}
+SequenceView Decoding(int32_t num_tokens) {
+  return Running(num_tokens, num_tokens - 1);
+}
+
+// The sequences with rows in the next step.
+std::vector<int32_t> Next(FairSteps& steps, std::vector<SequenceView> views,
+                          const PolicyLimits& limits = kLimits) {
+  const Plan plan =
+      steps.Make(views, [&](std::span<const SequenceView> seen) {
+        return MakePlan(seen, 10, limits);
+      });
+  std::vector<int32_t> sequences;
+  for (const PlannedRows& rows : plan.rows) sequences.push_back(rows.sequence);
+  return sequences;
+}
+
+TEST(HoldBack, APromptHasEverySecondStepToItself) {
+  FairSteps steps;
+  const std::vector<SequenceView> views = {
+      Of(1, Waiting(50)), Of(2, Decoding(9)), Of(2, Decoding(9))};
+  EXPECT_THAT(Next(steps, views), ElementsAre(0));
+  EXPECT_THAT(Next(steps, views), ElementsAre(1, 2, 0));
+  EXPECT_THAT(Next(steps, views), ElementsAre(0));
+}
+
+TEST(HoldBack, ARunningPromptToo) {
+  FairSteps steps;
+  EXPECT_THAT(Next(steps, {Of(1, Running(200, 40)), Of(2, Decoding(9)),
+                           Of(2, Running(200, 10)), Of(2, Waiting(5))}),
+              ElementsAre(0));
+}
+
+TEST(HoldBack, CompletionsOfItsOwnTenantAndOlderOnesGoOn) {
+  FairSteps steps;
+  EXPECT_THAT(Next(steps, {Of(2, Decoding(9)), Of(1, Waiting(50)),
+                           Of(1, Decoding(9)), Of(2, Decoding(9))}),
+              ElementsAre(0, 2, 1));
+}
+
+TEST(HoldBack, OneTenantHoldsNothingOfItsOwn) {
+  FairSteps steps;
+  EXPECT_THAT(Next(steps, {Waiting(50), Decoding(9)}), ElementsAre(1, 0));
+}
+
+TEST(HoldBack, APromptThatFindsNoPlaceHoldsNobody) {
+  FairSteps steps;
+  const std::vector<SequenceView> views = {
+      Of(1, Waiting(50)), Of(2, Decoding(9)), Of(2, Decoding(9))};
+  PolicyLimits full = kLimits;
+  full.max_seqs = 2;
+  EXPECT_THAT(Next(steps, views, full), ElementsAre(1, 2));
+  EXPECT_THAT(Next(steps, views), ElementsAre(0));
+}
+
+TEST(HoldBack, APromptThatWaitsForPagesHoldsNobody) {
+  FairSteps steps;
+  SequenceView fetching = Of(1, Waiting(50));
+  fetching.fetching = true;
+  EXPECT_THAT(Next(steps, {fetching, Of(2, Decoding(9))}), ElementsAre(1));
+  SequenceView follows = Of(1, Waiting(50));
+  follows.waits_for = 1;
+  EXPECT_THAT(Next(steps, {follows, Of(2, Running(90, 5))}), ElementsAre(1));
+}
+
+TEST(HoldBack, SeveralTenantsLimitPromptsWithoutDecodes) {
+  PolicyLimits limits = kLimits;
+  limits.max_prompt_rows = 7;
+  const std::vector<SequenceView> views = {Of(1, Waiting(50))};
+  EXPECT_EQ(MakePlan(views, 10, limits).rows[0].num_rows, 50);
+  limits.several_tenants = true;
+  EXPECT_EQ(MakePlan(views, 10, limits).rows[0].num_rows, 7);
+  EXPECT_TRUE(SeveralTenants(views));
+  EXPECT_FALSE(SeveralTenants(std::vector{Waiting(1)}));
+}
+
+TEST(HoldBack, NothingToDoIsAnEmptyPlan) {
+  FairSteps steps;
+  EXPECT_THAT(Next(steps, {}), IsEmpty());
+}
+
+}  // namespace
+}  // namespace millrace::scheduler
