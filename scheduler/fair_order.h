@@ -24,8 +24,8 @@ namespace millrace::scheduler {
 
 class FairOrder {
  public:
-  // Tokens at weight 1; several long prompts.
-  static constexpr int64_t kCredit = 16'384;
+  // Tokens at weight 1; a few requests. What a new flood may put before others.
+  static constexpr int64_t kCredit = 2'048;
   // A completion's length is not known before its end: all count alike.
   static constexpr int64_t kCompletionTokens = 128;
 

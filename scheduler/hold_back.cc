@@ -1,6 +1,9 @@
 #include "scheduler/hold_back.h"
 
 #include <algorithm>
+#include <cstddef>
+#include <cstdint>
+#include <map>
 
 namespace millrace::scheduler {
 namespace {
@@ -13,11 +16,16 @@ bool IsPrompt(const SequenceView& view) {
 }  // namespace
 
 bool HoldBack(std::span<SequenceView> views) {
-  const auto first = std::ranges::find_if(views, IsPrompt);
-  if (first == views.end()) return false;
+  if (!SeveralTenants(views)) return false;
+  std::map<uint32_t, size_t> last;
+  for (size_t i = 0; i < views.size(); ++i) last[views[i].tenant] = i;
+  size_t chosen = views.size();
+  for (const SequenceView& view : views) {
+    if (IsPrompt(view)) chosen = std::min(chosen, last[view.tenant]);
+  }
   bool holds = false;
-  for (SequenceView& view : views.subspan(first - views.begin())) {
-    view.held = view.tenant != first->tenant;
+  for (SequenceView& view : views) {
+    view.held = last[view.tenant] > chosen;
     holds = holds || (view.held && view.running);
   }
   return holds;

@@ -1,7 +1,7 @@
-// A step for one tenant's prompt alone. Where a prompt stands before sequences
-// of other tenants in the fair order, those leave every second step to it: its
-// first token then takes about as long as on an idle server, and they get a row
-// in every other step at least. No thread and no clock.
+// A step for one tenant's prompt alone. While a tenant that was given less than
+// the others reads a prompt, those leave every second step to it: its first
+// token then takes about as long as on an idle server, and they get rows in every
+// other step at least. No thread and no clock.
 #pragma once
 
 #include <functional>
@@ -15,9 +15,10 @@ namespace millrace::scheduler {
 // tenants are known: the prompt of one waits for the running step of another.
 inline constexpr double kSharedStepPart = 0.2;
 
-// Marks as held what stands behind the first prompt and is of another tenant
-// than it. The first prompt is the first view that lacks more than its last
-// token and could go on now. True if a running one is among the marked.
+// Tenants stand in the order of their last views, as start tags grow with what a
+// tenant was given. Chosen is the first tenant that has a prompt which could go
+// on now; views of tenants behind it are marked as held. True if a running one is
+// among them. `views` as for MakePlan.
 bool HoldBack(std::span<SequenceView> views);
 
 // Several tenants are known to one of the views at least.

@@ -177,6 +177,7 @@ class World {
     sequence.score_prompt = Uniform(0, 4) == 0;
     sequence.priority = Uniform(0, 2);
     sequence.tenant = static_cast<uint32_t>(Uniform(0, num_tenants_ - 1));
+    sequence.tenant_alone = num_tenants_ == 1;
     const int32_t siblings = Uniform(0, 3) == 0 ? Uniform(2, 5) : 1;
     if (siblings > 1) sequence.family = &families_.emplace_back();
     for (int32_t i = 0; i < siblings; ++i) {

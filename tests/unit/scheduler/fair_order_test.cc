@@ -73,8 +73,8 @@ TEST(FairOrder, IdleTimeIsNoClaim) {
   const auto quiet =
       std::count_if(tags.begin(), tags.begin() + 500,
                     [](const auto& each) { return each.second == 2; });
-  // 16384 tokens of credit are 64 requests; half of the rest is its own.
-  EXPECT_NEAR(quiet, 64 + (500 - 64) / 2, 2);
+  // 2048 tokens of credit are 8 requests; half of the rest is its own.
+  EXPECT_NEAR(quiet, 8 + (500 - 8) / 2, 2);
 }
 
 // A small engine of integers: no clock, no tokens, only the order.

@@ -58,11 +58,19 @@ TEST(HoldBack, ARunningPromptToo) {
               ElementsAre(0));
 }
 
-TEST(HoldBack, CompletionsOfItsOwnTenantAndOlderOnesGoOn) {
+TEST(HoldBack, OfATenantThatStandsBehindAllIsHeldButNothingOfItsOwn) {
   FairSteps steps;
-  EXPECT_THAT(Next(steps, {Of(2, Decoding(9)), Of(1, Waiting(50)),
+  EXPECT_THAT(Next(steps, {Of(2, Running(90, 4)), Of(1, Waiting(50)),
                            Of(1, Decoding(9)), Of(2, Decoding(9))}),
-              ElementsAre(0, 2, 1));
+              ElementsAre(2, 1));
+}
+
+TEST(HoldBack, ATenantThatWasGivenLessIsNotHeld) {
+  FairSteps steps;
+  // 3 has no prompt and stands before the tenant of the prompt, 2 behind it.
+  EXPECT_THAT(Next(steps, {Of(3, Decoding(9)), Of(1, Waiting(50)),
+                           Of(2, Decoding(9))}),
+              ElementsAre(0, 1));
 }
 
 TEST(HoldBack, OneTenantHoldsNothingOfItsOwn) {
