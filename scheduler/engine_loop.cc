@@ -258,7 +258,8 @@ Plan EngineLoop::PlanOf(std::span<const SequenceView> views) const {
   PolicyLimits limits = limits_;
   limits.several_tenants = SeveralTenants(views);
   if (target_itl_seconds_ > 0 && cost_.known()) {
-    const double part = limits.several_tenants ? kSharedStepPart : 1;
+    const bool holds = std::ranges::any_of(views, &SequenceView::held);
+    const double part = limits.several_tenants && !holds ? kSharedStepPart : 1;
     limits.max_prompt_rows =
         MostPromptRows(views, cost_, target_itl_seconds_ * part);
   }

@@ -12,7 +12,8 @@
 namespace millrace::scheduler {
 
 // Of the target for the time between tokens, what a step may take where several
-// tenants are known: the prompt of one waits for the running step of another.
+// tenants are known, as the prompt of one waits for the running step of another.
+// A step that holds others back may take all of it.
 inline constexpr double kSharedStepPart = 0.2;
 
 // Tenants stand in the order of their last views, as start tags grow with what a
