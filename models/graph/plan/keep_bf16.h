@@ -6,9 +6,8 @@
 //
 //   LayerNorm ── bf16 ── Linear +gelu ── bf16 ── Linear +residual ── f32 ──
 //
-// Queries of attention are rounded, too: in tiles their scores are scaled, so
-// that no bit changes; products of AVX-512 BF16 scale the queries and round
-// them once more where the scale is no power of two.
+// Queries of attention are rounded, too: where products round, their scores are
+// scaled, so that no bit changes.
 //
 // A convolution that rounds its factors takes the residual that it adds in
 // bf16, too, and a depthwise one what it multiplies in f32, if all other

@@ -66,7 +66,7 @@ class DenseAttention {
   static constexpr float kNothing = -__builtin_inff();
 
   struct Block {
-    float* q;         // [kRows][ld_q], scaled
+    float* q;         // [kRows][ld_q], scaled where products do not round
     float* scores;    // [kRows][kLdScores] of a chunk, then weights
     float* chunk;     // [kRows][ld_v] weighted values of a chunk
     float* total;     // [kRows][ld_v] of all chunks so far
@@ -96,10 +96,12 @@ class DenseAttention {
   static void Rows(const AttentionArgs& a, const Block& b) {
     const F scale = V::Set(a.scale);
     for (int64_t r = 0; r < b.rows; ++r) {
-      float* scaled = b.q + r * b.ld_q;
-      const float* q = Query(a, b.row + r, scaled);
+      float* to = b.q + r * b.ld_q;
+      const float* q = Query(a, b.row + r, to);
       L::Each(a.d, [&](int64_t i, auto load, auto store) {
-        store(scaled + i, V::Mul(load(q + i), scale));
+        // Rounded queries are the same whether they come in f32 or in bf16, so
+        // where products round, scores are scaled instead.
+        store(to + i, P::kRounds ? load(q + i) : V::Mul(load(q + i), scale));
       });
       b.sum[r] = 0.0f;
     }
@@ -185,6 +187,12 @@ class DenseAttention {
                        int64_t key, int64_t keys, float* greatest) {
     float* s = b.scores + r * kLdScores;
     int64_t seen = Smaller(Visible(a, b.row + r) - key, keys);
+    if constexpr (P::kRounds) {
+      const F scale = V::Set(a.scale);
+      L::Each(seen, [&](int64_t i, auto load, auto store) {
+        store(s + i, V::Mul(load(s + i), scale));
+      });
+    }
     if (seen > 0 && a.mask != nullptr) {
       const float* mask = a.mask + (b.row + r) * a.ld_mask + key;
       L::Each(seen, [&](int64_t i, auto load, auto store) {
