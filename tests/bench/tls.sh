@@ -20,7 +20,7 @@ lscpu | grep -E 'Model name|^CPU\(s\)'; uptime
 openssl req -x509 -newkey ec -pkeyopt ec_paramgen_curve:P-256 -nodes -days 2 \
   -subj /CN=localhost -addext subjectAltName=DNS:localhost \
   -keyout "$work/key.pem" -out "$work/cert.pem" 2>/dev/null
-serve() { "$bin/millrace" serve "llm=$model" --grpc-port -1 --log-level warning "$@"; }
+serve() { exec "$bin/millrace" serve "llm=$model" --grpc-port -1 --log-level warning "$@"; }
 serve --http-port 8098 & plain=$!
 serve --http-port 8099 --ssl-certfile "$work/cert.pem" \
   --ssl-keyfile "$work/key.pem" & secure=$!
