@@ -1,7 +1,6 @@
 """TorchServe's gRPC services and its key file. Messages are made from what the
 server's reflection tells, so that no generated code stands here."""
 import json
-import os
 import stat
 import struct
 import sys
@@ -264,7 +263,7 @@ def ask(port, path, key=None, body=None, method=None):
 
 
 def test_keys_are_as_torchserve_makes_them(store, tmp_path):
-    server = serve(store, preexec_fn=lambda: os.chdir(tmp_path))
+    server = serve(store, cwd=tmp_path)
     path = tmp_path / "key_file.json"
     keys = json.loads(path.read_text())
     assert stat.S_IMODE(path.stat().st_mode) == 0o600
@@ -317,8 +316,7 @@ def test_keys_expire(store, tmp_path):
     lifetime is a minute, so the expiry itself is a unit test's."""
     config = tmp_path / "config.properties"
     config.write_text("token_expiration_min=30\n")
-    server = serve(store, "--ts-config", config,
-                   preexec_fn=lambda: os.chdir(tmp_path))
+    server = serve(store, "--ts-config", config, cwd=tmp_path)
     keys = json.loads((tmp_path / "key_file.json").read_text())
     line = next(json.loads(each) for each in server.lines
                 if "requests want a key" in each)
@@ -328,8 +326,7 @@ def test_keys_expire(store, tmp_path):
 
 
 def test_keys_of_the_operator_replace_them(store, tmp_path):
-    server = serve(store, "--api-key", "mine",
-                   preexec_fn=lambda: os.chdir(tmp_path))
+    server = serve(store, "--api-key", "mine", cwd=tmp_path)
     assert not (tmp_path / "key_file.json").exists()
     assert ask(server.http_port, "/predictions/linear", "mine",
                b"[1, 2, 3]")[0] == 200
