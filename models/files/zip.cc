@@ -7,6 +7,7 @@
 
 #include <algorithm>
 #include <cstring>
+#include <memory>
 #include <optional>
 #include <utility>
 
@@ -266,43 +267,52 @@ Status CheckCrc(const ZipEntry& entry, uint32_t crc) {
                   " does not match its checksum; fetch the file again");
 }
 
-Status Inflate(const ZipEntry& entry, std::string& out) {
+constexpr size_t kPieceBytes = size_t{1} << 20;
+
+// Pieces of what deflate packed; as many bytes as the entry's size.
+Status Inflate(const ZipEntry& entry, const TakePiece& take) {
   z_stream stream = {};
   if (::inflateInit2(&stream, -MAX_WBITS) != Z_OK) {
     return ResourceExhausted("zlib cannot be started");
   }
+  const std::unique_ptr<z_stream, decltype(&::inflateEnd)> ended(&stream,
+                                                                 ::inflateEnd);
   constexpr uint64_t kMostAtOnce = uint64_t{1} << 30;
   auto* in = reinterpret_cast<const Bytef*>(entry.bytes.data());
   uint64_t in_left = entry.bytes.size();
-  auto* to = reinterpret_cast<Bytef*>(out.data());
-  uint64_t out_left = out.size();
+  auto left = static_cast<uint64_t>(entry.size);
+  std::vector<std::byte> piece(std::min<uint64_t>(left, kPieceBytes));
   // One byte more shows data that go on beyond the promised size.
   Bytef beyond = 0;
   int code = Z_OK;
   while (code == Z_OK) {
-    const bool full = out_left == 0;
-    stream.next_in = const_cast<Bytef*>(in);
-    stream.avail_in = static_cast<uInt>(std::min(in_left, kMostAtOnce));
-    stream.next_out = full ? &beyond : to;
-    stream.avail_out =
-        full ? 1 : static_cast<uInt>(std::min(out_left, kMostAtOnce));
-    const uInt avail_in = stream.avail_in;
-    const uInt avail_out = stream.avail_out;
-    code = ::inflate(&stream, Z_NO_FLUSH);
-    const uInt read = avail_in - stream.avail_in;
-    const uInt wrote = avail_out - stream.avail_out;
-    in += read;
-    in_left -= read;
+    const bool full = left == 0;
+    const uInt room =
+        full ? 1 : static_cast<uInt>(std::min<uint64_t>(left, piece.size()));
+    stream.next_out = full ? &beyond : reinterpret_cast<Bytef*>(piece.data());
+    stream.avail_out = room;
+    while (code == Z_OK && stream.avail_out > 0) {
+      stream.next_in = const_cast<Bytef*>(in);
+      stream.avail_in = static_cast<uInt>(std::min(in_left, kMostAtOnce));
+      const uInt avail_in = stream.avail_in;
+      const uInt avail_out = stream.avail_out;
+      code = ::inflate(&stream, Z_NO_FLUSH);
+      const uInt read = avail_in - stream.avail_in;
+      in += read;
+      in_left -= read;
+      if (code == Z_OK && read == 0 && stream.avail_out == avail_out) {
+        code = Z_BUF_ERROR;  // the data end before deflate does
+      }
+    }
+    const uInt wrote = room - stream.avail_out;
     if (full && wrote > 0) {
       code = Z_DATA_ERROR;
-    } else if (!full) {
-      to += wrote;
-      out_left -= wrote;
+    } else if (wrote > 0) {
+      RETURN_IF_ERROR(take(std::span(piece).first(wrote)));
+      left -= wrote;
     }
-    if (code == Z_OK && read == 0 && wrote == 0) break;
   }
-  ::inflateEnd(&stream);
-  if (code != Z_STREAM_END || out_left != 0) {
+  if (code != Z_STREAM_END || left != 0) {
     return Corrupt("the entry " + Shown(entry.name) + " cannot be unpacked");
   }
   return OkStatus();
@@ -351,7 +361,8 @@ const ZipEntry* ZipFile::Find(std::string_view name) const {
   return found == index_.end() ? nullptr : &entries_[found->second];
 }
 
-StatusOr<std::string> ReadEntry(const ZipEntry& entry, int64_t max_bytes) {
+Status UnpackEntry(const ZipEntry& entry, int64_t max_bytes,
+                   const TakePiece& take) {
   if (entry.size > max_bytes) {
     return ResourceExhausted("the ZIP entry " + Shown(entry.name) + " has " +
                              std::to_string(entry.size) +
@@ -359,18 +370,37 @@ StatusOr<std::string> ReadEntry(const ZipEntry& entry, int64_t max_bytes) {
                              std::to_string(max_bytes));
   }
   // Deflate packs 1032 to 1 at best: what claims more lies, and would make us
-  // take memory for nothing.
+  // take room for nothing.
   if (entry.deflated &&
       entry.size / 1032 > static_cast<int64_t>(entry.bytes.size()) + 1) {
     return Corrupt("the size of " + Shown(entry.name) + " is impossible");
   }
-  std::string out(static_cast<size_t>(entry.size), '\0');
+  auto crc = static_cast<uint32_t>(::crc32_z(0, nullptr, 0));
+  const auto take_and_sum = [&](Bytes piece) {
+    crc = static_cast<uint32_t>(::crc32_z(
+        crc, reinterpret_cast<const Bytef*>(piece.data()), piece.size()));
+    return take(piece);
+  };
   if (entry.deflated) {
-    RETURN_IF_ERROR(Inflate(entry, out));
-  } else if (!out.empty()) {
-    std::memcpy(out.data(), entry.bytes.data(), out.size());
+    RETURN_IF_ERROR(Inflate(entry, take_and_sum));
+  } else {
+    for (Bytes rest = entry.bytes; !rest.empty();) {
+      const Bytes piece = rest.first(std::min(rest.size(), kPieceBytes));
+      RETURN_IF_ERROR(take_and_sum(piece));
+      rest = rest.subspan(piece.size());
+    }
   }
-  RETURN_IF_ERROR(CheckCrc(entry, Crc(out.data(), out.size())));
+  return CheckCrc(entry, crc);
+}
+
+StatusOr<std::string> ReadEntry(const ZipEntry& entry, int64_t max_bytes) {
+  std::string out;
+  RETURN_IF_ERROR(UnpackEntry(entry, max_bytes, [&](Bytes piece) {
+    // Memory is taken once the size was checked.
+    if (out.empty()) out.reserve(static_cast<size_t>(entry.size));
+    out.append(reinterpret_cast<const char*>(piece.data()), piece.size());
+    return OkStatus();
+  }));
   return out;
 }
 

@@ -14,6 +14,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <functional>
 #include <span>
 #include <string>
 #include <string_view>
@@ -62,6 +63,13 @@ class ZipFile {
 // The entry unpacked, its checksum compared. RESOURCE_EXHAUSTED when it is
 // larger than `max_bytes`.
 StatusOr<std::string> ReadEntry(const ZipEntry& entry, int64_t max_bytes);
+
+// The same in pieces of 1 MiB at most, in order, for entries too large to hold.
+// A failing `take` ends it. The checksum is compared behind the last piece: an
+// error tells that what was taken is worth nothing.
+using TakePiece = std::function<Status(std::span<const std::byte>)>;
+Status UnpackEntry(const ZipEntry& entry, int64_t max_bytes,
+                   const TakePiece& take);
 
 // DATA_LOSS when the bytes of a stored entry have another checksum.
 Status CheckEntry(const ZipEntry& entry);

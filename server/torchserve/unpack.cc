@@ -1,7 +1,9 @@
 #include "server/torchserve/unpack.h"
 
+#include <cstddef>
 #include <cstdlib>
 #include <fstream>
+#include <span>
 #include <system_error>
 #include <utility>
 
@@ -15,21 +17,28 @@ namespace {
 namespace fs = std::filesystem;
 
 constexpr int64_t kMaxTextBytes = 1 << 20;
-constexpr int64_t kAlwaysUnpacked = 64 << 20;        // whatever its ratio is
-constexpr int64_t kMostInMemory = int64_t{1} << 30;  // of a deflated entry
+constexpr int64_t kAlwaysUnpacked = 64 << 20;  // whatever its ratio is
 constexpr size_t kMaxNameBytes = 200;
 
-Status WriteFile(const fs::path& path, const std::string& bytes) {
+// In pieces: models are larger than what should be held.
+Status WriteFile(const fs::path& path, const models::ZipEntry& entry) {
   std::error_code error;
   fs::create_directories(path.parent_path(), error);
   std::ofstream file(path, std::ios::binary);
-  file.write(bytes.data(), static_cast<std::streamsize>(bytes.size()));
+  const auto check = [&] {
+    return file ? OkStatus()
+                : ResourceExhausted("'" + path.string() +
+                                    "' cannot be written; is the disk full?");
+  };
+  RETURN_IF_ERROR(check());
+  RETURN_IF_ERROR(models::UnpackEntry(
+      entry, entry.size, [&](std::span<const std::byte> piece) {
+        file.write(reinterpret_cast<const char*>(piece.data()),
+                   static_cast<std::streamsize>(piece.size()));
+        return check();
+      }));
   file.flush();
-  if (!file) {
-    return ResourceExhausted("'" + path.string() +
-                             "' cannot be written; is the disk full?");
-  }
-  return OkStatus();
+  return check();
 }
 
 StatusOr<std::string> MakeFolder() {
@@ -88,9 +97,8 @@ StatusOr<std::unique_ptr<const UnpackedFolder>> UnpackedFolder::Of(
     folder->files_.push_back(entry.name);
     if (stays_packed(entry.name)) continue;
     const auto packed = static_cast<int64_t>(entry.bytes.size());
-    if (entry.size > left || (entry.deflated && entry.size > kMostInMemory) ||
-        (entry.size > kAlwaysUnpacked &&
-         entry.size / limits.max_ratio > packed)) {
+    if (entry.size > left || (entry.size > kAlwaysUnpacked &&
+                              entry.size / limits.max_ratio > packed)) {
       return ResourceExhausted(
           "'" + entry.name.substr(0, kMaxNameBytes) + "' would unpack from " +
           std::to_string(packed) + " to " + std::to_string(entry.size) +
@@ -106,9 +114,7 @@ StatusOr<std::unique_ptr<const UnpackedFolder>> UnpackedFolder::Of(
   ASSIGN_OR_RETURN(folder->path_, MakeFolder());
   for (const models::ZipEntry& entry : zip.entries()) {
     if (entry.name.ends_with('/') || stays_packed(entry.name)) continue;
-    ASSIGN_OR_RETURN(const std::string bytes,
-                     models::ReadEntry(entry, entry.size));
-    RETURN_IF_ERROR(WriteFile(fs::path(folder->path_) / entry.name, bytes));
+    RETURN_IF_ERROR(WriteFile(fs::path(folder->path_) / entry.name, entry));
   }
   return std::unique_ptr<const UnpackedFolder>(std::move(folder));
 }

@@ -4,6 +4,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <cstring>
 #include <sstream>
 
@@ -117,6 +118,58 @@ TEST(Zip, UnpacksDeflatedEntriesAndChecksThem) {
         std::string(ReadEntry(parsed->entries()[0], 100).status().message()),
         HasSubstr("cannot be unpacked"));
   }
+}
+
+// Deflate's stored blocks: a bit that tells the last one, the length twice.
+std::string StoredBlocks(const std::string& text) {
+  std::string out;
+  for (size_t at = 0; at < text.size();) {
+    const size_t size = std::min<size_t>(text.size() - at, 0xffff);
+    out += static_cast<char>(at + size == text.size());
+    for (const size_t length : {size, size ^ 0xffff}) {
+      out += static_cast<char>(length & 0xff);
+      out += static_cast<char>(length >> 8);
+    }
+    out += text.substr(at, size);
+    at += size;
+  }
+  return out;
+}
+
+TEST(Zip, UnpacksLargeEntriesInPieces) {
+  std::string text;
+  for (int i = 0; text.size() < (5u << 20) / 2; ++i) text += std::to_string(i);
+  const std::string stored = Archive({{"n", text}});
+  const uint32_t crc = ZipFile::Parse(Bytes(stored))->entries()[0].crc32;
+  const auto size = static_cast<uint32_t>(text.size());
+  const std::string deflated = Classic("n", StoredBlocks(text), 8, size, crc);
+  for (const std::string& bytes : {stored, deflated}) {
+    const auto zip = ZipFile::Parse(Bytes(bytes));
+    ASSERT_TRUE(zip.ok()) << zip.status().ToString();
+    const ZipEntry& entry = zip->entries()[0];
+    std::vector<size_t> sizes;
+    std::string all;
+    const auto take = [&](std::span<const std::byte> piece) {
+      sizes.push_back(piece.size());
+      all.append(reinterpret_cast<const char*>(piece.data()), piece.size());
+      return sizes.size() == 4 ? Internal("full") : OkStatus();
+    };
+    ASSERT_TRUE(UnpackEntry(entry, size, take).ok());
+    EXPECT_EQ(sizes, (std::vector<size_t>{1u << 20, 1u << 20,
+                                          text.size() - (2u << 20)}));
+    EXPECT_TRUE(all == text);
+    // What takes no more ends it with its own words.
+    EXPECT_THAT(std::string(UnpackEntry(entry, size, take).message()), "full");
+    EXPECT_EQ(sizes.size(), 4u);
+    EXPECT_EQ(UnpackEntry(entry, size - 1, take).code(),
+              StatusCode::kResourceExhausted);
+    EXPECT_EQ(sizes.size(), 4u);
+  }
+  const std::string wrong = Classic("n", StoredBlocks(text), 8, size, crc + 1);
+  EXPECT_EQ(ReadEntry(ZipFile::Parse(Bytes(wrong))->entries()[0], size)
+                .status()
+                .code(),
+            StatusCode::kDataLoss);
 }
 
 TEST(Zip, RefusesAnEntryLargerThanAllowed) {
