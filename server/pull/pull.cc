@@ -8,9 +8,9 @@
 #include <utility>
 #include <vector>
 
-#include "server/key_file.h"
 #include "server/pull/cache_entry.h"
 #include "server/pull/digest.h"
+#include "server/pull/file_request.h"
 #include "server/pull/hub.h"
 #include "server/pull/source.h"
 
@@ -25,19 +25,6 @@ namespace fs = std::filesystem;
 constexpr size_t kMaxListing = size_t{32} << 20;
 constexpr char kEtagFile[] = "etag";
 constexpr char kSumFile[] = "sha256";
-
-std::string Variable(const char* name, const char* other = nullptr) {
-  const char* value = std::getenv(name);
-  if ((value == nullptr || *value == '\0') && other != nullptr) {
-    value = std::getenv(other);
-  }
-  return value == nullptr ? "" : value;
-}
-
-std::string WithoutSlash(std::string url) {
-  while (url.ends_with('/')) url.pop_back();
-  return url;
-}
 
 std::string TextOf(const fs::path& path) {
   std::ifstream file(path, std::ios::binary);
@@ -86,14 +73,8 @@ class Puller {
     if (options_.retry.say) options_.retry.say(sentence);
   }
 
-  TransferRequest Request(std::string url) const {
-    TransferRequest request;
-    request.url = std::move(url);
-    request.what = source_.text;
-    request.ca_file =
-        options_.ca_file.empty() ? Variable("SSL_CERT_FILE") : options_.ca_file;
-    request.stall_s = options_.stall_s;
-    return request;
+  TransferOptions Options() const {
+    return {.ca_file = options_.ca_file, .stall_s = options_.stall_s};
   }
 
   Status Lock() {
@@ -117,45 +98,6 @@ class Puller {
   }
 
   // ---- one file: https, s3, file ----
-
-  StatusOr<TransferRequest> FileRequest() const {
-    if (source_.kind != SourceKind::kS3) return Request(source_.url);
-    std::string region = Variable("AWS_REGION", "AWS_DEFAULT_REGION");
-    if (region.empty()) region = "us-east-1";
-    const std::string endpoint =
-        WithoutSlash(Variable("AWS_ENDPOINT_URL_S3", "AWS_ENDPOINT_URL"));
-    const std::string key = "/" + PercentEncode(source_.path);
-    // A certificate for *.s3… fits no name with dots.
-    const bool is_dotted = source_.bucket.find('.') != std::string::npos;
-    std::string url;
-    if (!endpoint.empty()) {
-      url = endpoint + "/" + source_.bucket + key;
-    } else if (is_dotted) {
-      url = "https://s3." + region + ".amazonaws.com/" + source_.bucket + key;
-    } else {
-      url = "https://" + source_.bucket + ".s3." + region + ".amazonaws.com" +
-            key;
-    }
-    TransferRequest request = Request(url);
-    request.follow = false;  // a signature holds for one host
-    request.aws_region = region;
-    request.aws_key_id = Variable("AWS_ACCESS_KEY_ID");
-    request.aws_secret = Variable("AWS_SECRET_ACCESS_KEY");
-    if (request.aws_key_id.empty() != request.aws_secret.empty()) {
-      return InvalidArgument(
-          "AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY belong together, but "
-          "only one of them is set");
-    }
-    // S3 wants the digest of the body, here of none, as a header, too.
-    if (!request.aws_key_id.empty()) {
-      request.headers.push_back("x-amz-content-sha256: " + HexText(Sha256("")));
-    }
-    const std::string token = Variable("AWS_SESSION_TOKEN");
-    if (!token.empty() && !request.aws_key_id.empty()) {
-      request.headers.push_back("x-amz-security-token: " + token);
-    }
-    return request;
-  }
 
   StatusOr<Downloaded> CopyFile(const fs::path& path) const {
     std::error_code error;
@@ -200,7 +142,8 @@ class Puller {
     if (source_.kind == SourceKind::kFile) {
       done = CopyFile(path);
     } else {
-      ASSIGN_OR_RETURN(TransferRequest request, FileRequest());
+      ASSIGN_OR_RETURN(TransferRequest request,
+                       FileRequest(source_, Options()));
       const std::string etag =
           current.empty() ? "" : TextOf(current.parent_path() / kEtagFile);
       // Where a checksum is asked for, the cache does not have it.
@@ -234,10 +177,10 @@ class Puller {
   // ---- a repository of Hugging Face ----
 
   TransferRequest HubRequest(const std::string& path) const {
-    std::string endpoint = WithoutSlash(Variable("HF_ENDPOINT"));
+    std::string endpoint = WithoutSlash(PullVariable("HF_ENDPOINT"));
     if (endpoint.empty()) endpoint = "https://huggingface.co";
-    TransferRequest request = Request(endpoint + path);
-    if (const std::string token = Variable("HF_TOKEN"); !token.empty()) {
+    TransferRequest request = PlainRequest(source_, endpoint + path, Options());
+    if (const std::string token = PullVariable("HF_TOKEN"); !token.empty()) {
       request.headers.push_back("Authorization: Bearer " + token);
     }
     return request;

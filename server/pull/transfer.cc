@@ -68,6 +68,11 @@ size_t OnHeader(char* bytes, size_t size, size_t count, void* state) {
   return size * count;
 }
 
+// Called about once a second, of a silent server, too.
+int OnProgress(void* stop, curl_off_t, curl_off_t, curl_off_t, curl_off_t) {
+  return static_cast<const std::stop_token*>(stop)->stop_requested() ? 1 : 0;
+}
+
 void ReadStatus(State* state) {
   long status = 0, redirects = 0;
   state->curl->easy_getinfo(state->handle, CURLINFO_RESPONSE_CODE, &status);
@@ -225,6 +230,11 @@ StatusOr<TransferReply> Transfer(const TransferRequest& request,
   set(CURLOPT_CONNECTTIMEOUT, 15L);
   set(CURLOPT_LOW_SPEED_LIMIT, 1L);
   set(CURLOPT_LOW_SPEED_TIME, static_cast<long>(request.stall_s));
+  set(CURLOPT_TIMEOUT, static_cast<long>(request.timeout_s));
+  set(CURLOPT_NOPROGRESS, 0L);
+  set(CURLOPT_XFERINFOFUNCTION, OnProgress);
+  set(CURLOPT_XFERINFODATA,
+      const_cast<void*>(static_cast<const void*>(&request.stop)));
   set(CURLOPT_HEADERFUNCTION, OnHeader);
   set(CURLOPT_HEADERDATA, static_cast<void*>(&state));
   set(CURLOPT_WRITEFUNCTION, OnBody);
@@ -259,6 +269,9 @@ StatusOr<TransferReply> Transfer(const TransferRequest& request,
   const CURLcode code = curl->easy_perform(handle.get());
   ReadStatus(&state);
   if (!state.failed.ok()) return state.failed;
+  if (code == CURLE_ABORTED_BY_CALLBACK) {
+    return Cancelled(request.what + " is not wanted any more");
+  }
   if (code != CURLE_OK) return OfCurl(request, state, code, detail);
   const int status = state.reply.status;
   if (status != 200 && status != 206 && status != 304) {

@@ -9,6 +9,7 @@
 #include <cstdint>
 #include <functional>
 #include <map>
+#include <stop_token>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -26,10 +27,12 @@ struct TransferRequest {
   std::string aws_key_id;
   std::string aws_secret;
   bool follow = true;
-  int64_t offset = 0;    // first byte wanted
-  std::string if_range;  // the rest only of this version, else all of another
-  std::string ca_file;   // PEM; empty: the system's authorities
-  int64_t stall_s = 30;  // without a byte for so long: broken
+  int64_t offset = 0;     // first byte wanted
+  std::string if_range;   // the rest only of this version, else all of another
+  std::string ca_file;    // PEM; empty: the system's authorities
+  int64_t stall_s = 30;   // without a byte for so long: broken
+  int64_t timeout_s = 0;  // of all of it; 0: none
+  std::stop_token stop = {};  // ends it with CANCELLED within a second or so
 };
 
 struct TransferReply {
