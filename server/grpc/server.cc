@@ -95,7 +95,8 @@ class GrpcServerImpl final : public GrpcServer {
         service_(MakeOipService(PartsOf(services), &reader_, &streams_)),
         unknown_calls_(MakeUnknownCalls(&reader_, &recorder_)),
         unknown_management_(MakeUnknownCalls(&management_reader_, &recorder_)),
-        credentials_(MakeCredentials(services.certificates)) {
+        credentials_(MakeCredentials(services.certificates)),
+        management_credentials_(MakeCredentials(services.certificates)) {
     if (services.torchserve == nullptr) return;
     torchserve_inference_ = MakeTorchServeInference(
         PartsOf(services), services.torchserve, &reader_, &streams_);
@@ -195,7 +196,7 @@ class GrpcServerImpl final : public GrpcServer {
     ::grpc::ServerBuilder builder;
     Configure(builder, settings);
     builder.AddListeningPort(Address(host, management_port_wanted_),
-                             credentials_, &management_port_);
+                             management_credentials_, &management_port_);
     builder.RegisterService(torchserve_management_.get());
     builder.RegisterCallbackGenericService(unknown_management_.get());
     management_server_ = builder.BuildAndStart();
@@ -235,7 +236,9 @@ class GrpcServerImpl final : public GrpcServer {
   std::unique_ptr<::grpc::Service> torchserve_inference_;
   std::unique_ptr<::grpc::Service> torchserve_management_;
   int64_t management_port_wanted_ = 0;
+  // Each gives its server the certificate once, so that two cannot share one.
   const std::shared_ptr<::grpc::ServerCredentials> credentials_;
+  const std::shared_ptr<::grpc::ServerCredentials> management_credentials_;
   int port_ = 0;
   int management_port_ = 0;
   Mutex mu_;
