@@ -1,8 +1,7 @@
-// Sources: proc(5), sections /proc/stat, /proc/meminfo, /proc/PID/stat.
+// Source: proc(5), section /proc/PID/stat.
 #include "server/host_metrics.h"
 
 #include <sys/resource.h>
-#include <sys/statvfs.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -12,10 +11,10 @@
 #include <system_error>
 #include <vector>
 
+#include "server/host_usage.h"
+
 namespace millrace::server {
 namespace {
-
-constexpr double kKiB = 1024;
 
 struct HostMetrics {
   explicit HostMetrics(MetricRegistry& registry);
@@ -34,12 +33,8 @@ struct HostMetrics {
 
  private:
   void ReadProcess();
-  void ReadCpu();
-  void ReadMemory();
-  void ReadDisk();
 
-  double busy_ = 0;  // ticks of all cores at the last scrape
-  double all_ = 0;
+  HostUsageReader usage_;
 };
 
 HostMetrics::HostMetrics(MetricRegistry& registry) {
@@ -79,14 +74,20 @@ HostMetrics::HostMetrics(MetricRegistry& registry) {
   disk_utilization =
       registry.AddGauge("millrace_host_disk_utilization_ratio",
                         "Share of the root file system that is in use.");
-  ReadCpu();
 }
 
 void HostMetrics::Read() {
   ReadProcess();
-  ReadCpu();
-  ReadMemory();
-  ReadDisk();
+  const HostUsage usage = usage_.Read();
+  cpu.Set(usage.cpu);
+  memory_total.Set(usage.memory_total);
+  memory_available.Set(usage.memory_available);
+  memory_used.Set(usage.memory_used());
+  memory_utilization.Set(usage.memory_share());
+  disk_total.Set(usage.disk_total);
+  disk_used.Set(usage.disk_used());
+  disk_available.Set(usage.disk_available);
+  disk_utilization.Set(usage.disk_share());
 }
 
 void HostMetrics::ReadProcess() {
@@ -137,56 +138,6 @@ void HostMetrics::ReadProcess() {
   if (getrlimit(RLIMIT_NOFILE, &limit) == 0) {
     max_fds.Set(static_cast<double>(limit.rlim_cur));
   }
-}
-
-void HostMetrics::ReadCpu() {
-  std::ifstream file("/proc/stat");
-  std::string name;
-  file >> name;
-  double all = 0;
-  double idle = 0;
-  // user nice system idle iowait irq softirq steal
-  for (int i = 0; i < 8; ++i) {
-    double ticks = 0;
-    if (!(file >> ticks)) return;
-    all += ticks;
-    if (i == 3 || i == 4) idle += ticks;
-  }
-  const double passed = all - all_;
-  if (all_ > 0 && passed > 0) {
-    cpu.Set(std::clamp((all - idle - busy_) / passed, 0.0, 1.0));
-  }
-  all_ = all;
-  busy_ = all - idle;
-}
-
-void HostMetrics::ReadMemory() {
-  std::ifstream file("/proc/meminfo");
-  double total = 0;
-  double available = 0;
-  for (std::string name; file >> name;) {
-    double kib = 0;
-    file >> kib;
-    if (name == "MemTotal:") total = kib * kKiB;
-    if (name == "MemAvailable:") available = kib * kKiB;
-    file.ignore(80, '\n');
-  }
-  memory_total.Set(total);
-  memory_available.Set(available);
-  memory_used.Set(total - available);
-  if (total > 0) memory_utilization.Set((total - available) / total);
-}
-
-void HostMetrics::ReadDisk() {
-  struct statvfs disk {};
-  if (statvfs("/", &disk) != 0 || disk.f_blocks == 0) return;
-  const auto block = static_cast<double>(disk.f_frsize);
-  const double total = static_cast<double>(disk.f_blocks) * block;
-  const double free = static_cast<double>(disk.f_bfree) * block;
-  disk_total.Set(total);
-  disk_used.Set(total - free);
-  disk_available.Set(static_cast<double>(disk.f_bavail) * block);
-  disk_utilization.Set((total - free) / total);
 }
 
 }  // namespace
