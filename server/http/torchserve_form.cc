@@ -6,6 +6,7 @@
 #include <nlohmann/json.hpp>
 
 #include "config/base/json.h"
+#include "server/http/pool_work.h"
 #include "server/torchserve/error_form.h"
 
 namespace millrace::server::http {
@@ -152,6 +153,11 @@ HttpResponse TorchServeErrorResponse(const Status& status) {
   }
   response.error = status;
   return response;
+}
+
+Status CheckMayUse(const Exchange& exchange, const std::string& name,
+                   Status missing) {
+  return MayUse(exchange, name) ? OkStatus() : std::move(missing);
 }
 
 bool IsTorchServePath(std::string_view path) {

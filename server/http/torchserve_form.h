@@ -15,12 +15,19 @@
 
 namespace millrace::server::http {
 
+class Exchange;
+
 // {"code": 404, "type": "ModelNotFoundException", "message": "..."}.
 HttpResponse TorchServeErrorResponse(const Status& status);
 // With the headers that TorchServe gives every response.
 HttpResponse TorchServeResponse(int status, std::string body);
 // {"status": "..."}.
 HttpResponse TorchServeStatus(int status, std::string_view text);
+
+// `missing` where the caller may not use that model or workflow: what it may
+// not use, it does not see.
+Status CheckMayUse(const Exchange& exchange, const std::string& name,
+                   Status missing);
 
 // Whether the path is one of TorchServe's own.
 bool IsTorchServePath(std::string_view path);

@@ -56,9 +56,7 @@ Management::Done AnswerTo(const std::shared_ptr<Exchange>& exchange) {
       [exchange](const StatusOr<Change>& change) { Answer(exchange, change); };
 }
 
-// What a caller may not use, it does not see either.
-Status CheckMayUse(const Exchange& exchange, const std::string& name) {
-  if (MayUse(exchange, name)) return OkStatus();
+Status NoModel(const std::string& name) {
   return NotFound("Model not found: " + name);
 }
 
@@ -78,8 +76,8 @@ Status DescribeModel(const Site& site,
                      const std::shared_ptr<Exchange>& exchange) {
   const ModelPath path = PathOf(*exchange);
   if (!path.rest.empty() && path.rest != "set-default") return NoResource();
-  if (path.name.empty()) return NotFound("Model not found: ");
-  RETURN_IF_ERROR(CheckMayUse(*exchange, path.name));
+  if (path.name.empty()) return NoModel("");
+  RETURN_IF_ERROR(CheckMayUse(*exchange, path.name, NoModel(path.name)));
   ASSIGN_OR_RETURN(const Fields fields, ParseFields(exchange->request().query));
   ASSIGN_OR_RETURN(
       std::string text,
@@ -121,7 +119,7 @@ Status Register(const Site& site, const std::shared_ptr<Exchange>& exchange) {
   ASSIGN_OR_RETURN(torchserve::RegisterRequest request,
                    ReadRegistration(fields));
   request.may_use = [exchange](const std::string& name) {
-    return CheckMayUse(*exchange, name);
+    return CheckMayUse(*exchange, name, NoModel(name));
   };
   management.Register(request, BoolField(fields, "synchronous", true),
                       AnswerTo(exchange));
@@ -131,7 +129,7 @@ Status Register(const Site& site, const std::shared_ptr<Exchange>& exchange) {
 Status Scale(const Site& site, const std::shared_ptr<Exchange>& exchange) {
   Management& management = *site.services.torchserve_management;
   const ModelPath path = PathOf(*exchange);
-  RETURN_IF_ERROR(CheckMayUse(*exchange, path.name));
+  RETURN_IF_ERROR(CheckMayUse(*exchange, path.name, NoModel(path.name)));
   if (path.rest == "set-default") {
     Answer(exchange, management.SetDefault(path.name, path.version));
     return OkStatus();
@@ -153,7 +151,7 @@ Status Unregister(const Site& site, const std::shared_ptr<Exchange>& exchange) {
   RETURN_IF_ERROR(management.CheckEnabled());
   const ModelPath path = PathOf(*exchange);
   if (!path.rest.empty()) return NoResource();
-  RETURN_IF_ERROR(CheckMayUse(*exchange, path.name));
+  RETURN_IF_ERROR(CheckMayUse(*exchange, path.name, NoModel(path.name)));
   management.Unregister(path.name, path.version, AnswerTo(exchange));
   return OkStatus();
 }

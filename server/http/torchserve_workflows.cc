@@ -14,9 +14,7 @@ namespace {
 
 using torchserve::Workflows;
 
-// What a caller may not use, it does not see either.
-Status CheckMayUse(const Exchange& exchange, const std::string& name) {
-  if (MayUse(exchange, name)) return OkStatus();
+Status NoWorkflow(const std::string& name) {
   return NotFound("Workflow not found: " + name.substr(0, 300))
       .Because("workflow_not_found");
 }
@@ -33,7 +31,7 @@ Status Predict(const Site& site, const std::shared_ptr<Exchange>& exchange) {
   const Workflows& workflows = site.services.torchserve_management->workflows();
   const std::string& path = exchange->params().front();
   const std::string name = path.substr(0, path.find('/'));
-  RETURN_IF_ERROR(CheckMayUse(*exchange, name));
+  RETURN_IF_ERROR(CheckMayUse(*exchange, name, NoWorkflow(name)));
   ASSIGN_OR_RETURN(auto workflow, workflows.Find(name));
   exchange->SetModel(name);
   ASSIGN_OR_RETURN(const Clock::Time deadline, ReadDeadline(*exchange));
@@ -75,7 +73,7 @@ Status List(const Site& site, const std::shared_ptr<Exchange>& exchange) {
 
 Status Describe(const Site& site, const std::shared_ptr<Exchange>& exchange) {
   const std::string& name = exchange->params().front();
-  RETURN_IF_ERROR(CheckMayUse(*exchange, name));
+  RETURN_IF_ERROR(CheckMayUse(*exchange, name, NoWorkflow(name)));
   ASSIGN_OR_RETURN(
       std::string text,
       site.services.torchserve_management->workflows().Describe(name));
@@ -102,7 +100,7 @@ Status Register(const Site& site, const std::shared_ptr<Exchange>& exchange) {
 
 Status Unregister(const Site& site, const std::shared_ptr<Exchange>& exchange) {
   const std::string& name = exchange->params().front();
-  RETURN_IF_ERROR(CheckMayUse(*exchange, name));
+  RETURN_IF_ERROR(CheckMayUse(*exchange, name, NoWorkflow(name)));
   site.services.torchserve_management->workflows().Unregister(
       name, AnswerTo(exchange));
   return OkStatus();
