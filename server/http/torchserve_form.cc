@@ -66,6 +66,14 @@ std::string ParameterOf(std::string_view header, std::string_view name) {
   }
 }
 
+// Of text: escapes stand for all else in a form.
+bool IsAscii(std::string_view text) {
+  return std::all_of(text.begin(), text.end(), [](char c) {
+    const auto byte = static_cast<unsigned char>(c);
+    return (byte >= 0x20 && byte < 0x7f) || c == '\t' || c == '\r' || c == '\n';
+  });
+}
+
 Status BadForm(std::string_view what) {
   return InvalidArgument("the multipart/form-data body " + std::string(what));
 }
@@ -212,7 +220,7 @@ const std::string* FindField(const Fields& fields, std::string_view name) {
 StatusOr<std::optional<int64_t>> NumberField(const Fields& fields,
                                              std::string_view name) {
   const std::string* text = FindField(fields, name);
-  if (text == nullptr) return std::optional<int64_t>();
+  if (text == nullptr || text->empty()) return std::optional<int64_t>();
   int64_t value = 0;
   const auto [end, ec] =
       std::from_chars(text->data(), text->data() + text->size(), value);
@@ -233,11 +241,12 @@ StatusOr<std::vector<handlers::TaskPart>> ReadParts(
   const std::string type = MediaTypeOf(content_type);
   if (type == "multipart/form-data") return ReadMultipart(content_type, body);
   std::vector<handlers::TaskPart> parts;
-  // What curl -d says of any body; a form has names, JSON has brackets.
+  // What curl -d says of any body; a form has names, JSON has brackets, and a
+  // picture has bytes that are no text.
   const size_t first = body.find_first_not_of(" \t\r\n");
   const bool is_form = type == "application/x-www-form-urlencoded" &&
                        body.find('=') != std::string::npos &&
-                       body.find_first_of("[{\"") != first;
+                       body.find_first_of("[{\"") != first && IsAscii(body);
   if (!is_form) {
     parts.push_back({.content_type = type, .bytes = std::move(body)});
     return parts;

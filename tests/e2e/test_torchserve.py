@@ -216,6 +216,19 @@ def test_requests_to_one_model_are_computed_together(store):
             [[3, 5, 7]] * 2
 
 
+def test_what_clients_send_besides(store):
+    """Of TorchServe's published collections of requests: words without a value,
+    and bytes that curl --data-binary calls a form."""
+    with torchserve("--model-store", store, "--models",
+                    "linear.mar") as server:
+        assert ask(server, "management", "GET",
+                   "/models?limit=&next_page_token=")[0] == 200
+        row = struct.pack("<3f", .0625, 1, 2)
+        assert b"=" in row
+        assert ask(server, "inference", "POST", "/predictions/linear", row,
+                   "application/x-www-form-urlencoded") == (200, [1.125, 3, 5])
+
+
 def test_models_are_not_registered_unless_it_is_allowed(store):
     with torchserve("--model-store", store, "--models", "linear.mar") as server:
         for method, path in (("POST", "/models?url=other.mar"),
