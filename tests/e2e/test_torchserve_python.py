@@ -6,6 +6,7 @@ import shutil
 import subprocess
 import sys
 import textwrap
+import time
 import zipfile
 
 import pytest
@@ -60,6 +61,8 @@ def other(data, context):
 BROKEN = "raise RuntimeError('no weights here')\n"
 FLOW = """
 import json
+import os
+import time
 
 
 def pre(data, context):
@@ -79,6 +82,36 @@ def join(data, context):
 def boom(data, context):
     if data is not None:
         raise ValueError("it went wrong")
+
+
+def attempt(data):  # the request's words, and how often it was tried before
+    said = data[0]["body"]
+    with open(said["file"], "a+") as file:
+        file.write("x")
+        file.flush()
+        return said, file.tell() - 1
+
+
+def start(data, context):
+    return None if data is None else [json.dumps(row["body"]) for row in data]
+
+
+def dies(data, context):
+    if data is None:
+        return None
+    said, tries = attempt(data)
+    if tries < said["times"]:
+        os._exit(3)
+    return [{"after": tries}]
+
+
+def sleeps(data, context):
+    if data is None:
+        return None
+    said, tries = attempt(data)
+    if tries < said["times"]:
+        time.sleep(said["seconds"])
+    return [{"after": tries}]
 """
 
 
@@ -110,6 +143,13 @@ def store(tmp_path_factory):
         "  scaler: [join]\n  side: [join]\n",
         **{"handler.py": FLOW + "\n\nside = pre\n"})
     war(root, "boom", MODELS + "dag:\n  pre: [boom]\n", **{"handler.py": FLOW})
+    for name, attempts, timeout_ms in (
+            ("dies", 1, 50_000), ("sleeps", 1, 50_000), ("sleeps", 1, 1500),
+            ("sleeps", 2, 1500)):
+        war(root, f"{name}-{attempts}-{timeout_ms}", MODELS.replace(
+            "retry-attempts: 2", f"retry-attempts: {attempts}").replace(
+                "50000", str(timeout_ms)) + f"dag:\n  start: [{name}]\n",
+            **{"handler.py": FLOW})
     war(root, "nofunction", MODELS + "dag:\n  pre: [absent]\n",
         **{"handler.py": FLOW})
     return root
@@ -221,6 +261,41 @@ def test_nodes_of_a_workflow_may_be_functions(server, scratch):
     assert "Workflow Node nofunction__absent failed to register" in \
         body["message"]
     until(lambda: len(list(scratch.iterdir())) == 1)
+
+
+def tries_of(server, path, name, **said):
+    """Status, answer, and how often the node was tried, in how many seconds."""
+    path.unlink(missing_ok=True)
+    assert register(server, f"url={name}.war")[0] == 200
+    begun = time.monotonic()
+    status, body = predict(server, name, json.dumps(
+        {"file": str(path), **said}).encode())
+    seconds = time.monotonic() - begun
+    assert manage(server, "DELETE", f"/workflows/{name}")[0] == 200
+    return status, body, path.stat().st_size, seconds
+
+
+def test_a_node_is_tried_as_often_and_as_long_as_the_workflow_says(server,
+                                                                   tmp_path):
+    path = tmp_path / "tries"
+    # Its process dies: no fault of the request.
+    status, body, tries, _ = tries_of(server, path, "dies-1-50000", times=1)
+    assert status in (500, 503) and tries == 1, body
+    assert body["message"].startswith("Error executing dies")
+    # The first attempt is given up, the second waits for the process.
+    assert tries_of(server, path, "sleeps-2-1500", times=1,
+                    seconds=2)[:3] == (200, {"after": 1}, 2)
+    status, body, tries, seconds = tries_of(server, path, "sleeps-1-1500",
+                                            times=1, seconds=2)
+    assert (status, body["type"], tries) == (408, "RequestTimeoutException", 1)
+    assert body["message"].startswith("Error executing sleeps")
+    status, body, tries, seconds = tries_of(server, path, "sleeps-2-1500",
+                                            times=9, seconds=20)
+    assert (status, body["type"]) == (408, "RequestTimeoutException"), body
+    assert 2.9 < seconds < 15
+    # Long enough for the first attempt.
+    assert tries_of(server, path, "sleeps-1-50000", times=1,
+                    seconds=2)[:3] == (200, {"after": 0}, 1)
 
 
 @pytest.mark.skipif(shutil.which("torch-model-archiver") is None,
