@@ -207,6 +207,7 @@ struct App::Parts {
   std::unique_ptr<handlers::Pool> pool;
   std::optional<config::Topology> topology;
   std::unique_ptr<CoreAllocator> cores;
+  std::unique_ptr<torchserve::MetricLog> metric_log;   // null: none is wanted
   std::unique_ptr<torchserve::Registry> torchserve;    // null: another profile
   std::unique_ptr<torchserve::Tokens> tokens;          // null: no key file
   std::unique_ptr<torchserve::Management> management;  // null: as torchserve
@@ -281,8 +282,12 @@ StatusOr<std::unique_ptr<App>> App::Start(const config::Settings& settings,
     torchserve::RegistryOptions registry = *std::move(options.torchserve);
     lenient = registry.load_models == std::vector<std::string>{"all"};
     registry.settings = {.common = settings.common, .graph = settings.graph};
-    parts->torchserve =
-        std::make_unique<torchserve::Registry>(std::move(registry));
+    if (!registry.metric_log.folder.empty()) {
+      ASSIGN_OR_RETURN(parts->metric_log,
+                       torchserve::MetricLog::Open(registry.metric_log));
+    }
+    parts->torchserve = std::make_unique<torchserve::Registry>(
+        std::move(registry), parts->metric_log.get());
     RETURN_IF_ERROR(parts->torchserve->RegisterAll());
     source = parts->torchserve->Source();
     ASSIGN_OR_RETURN(at_start, source->Names());
@@ -396,8 +401,13 @@ void App::LoadModels(const std::vector<std::string>& names, bool lenient) {
   Status failed;
   for (const std::string& name : names) {
     if (repository.state() == ServerState::kDraining) break;
+    const auto load_begun = std::chrono::steady_clock::now();
     const Status loaded = repository.Load(name);
     if (loaded.ok()) parts_->progress.CountReady();
+    if (loaded.ok() && parts_->management != nullptr) {
+      parts_->management->Loaded(name,
+                                 std::chrono::steady_clock::now() - load_begun);
+    }
     // Its error was logged; what is polled may be mended later.
     if (!loaded.ok() && !lenient) {
       failed = loaded;

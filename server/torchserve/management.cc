@@ -95,6 +95,17 @@ Status Management::CheckEnabled() const {
       .Because("method_not_allowed");
 }
 
+void Management::Loaded(const std::string& name,
+                        std::chrono::duration<double> duration) const {
+  MetricLog* const log = registry_.metric_log();
+  if (log == nullptr) return;
+  const auto versions = registry_.FindAll(name);
+  if (!versions.ok()) return;  // it left meanwhile
+  for (const Registered& each : *versions) {
+    log->WorkersLoaded(name, each.version, each.min_workers, duration.count());
+  }
+}
+
 void Management::Apply(const std::string& name, Repository::Done done) {
   MutexLock lock(registry_.deciding());
   if (registry_.IsWanted(name)) {
@@ -169,21 +180,28 @@ Status Management::TryRegister(const RegisterRequest& request, bool wait,
   }
   if (!wait) done(Change{.is_done = false, .text = std::string(kUnderWay)});
   // `model` keeps the archive's files until the load has ended.
-  Apply(model.name, [this, wait, about, model, done](const Status& status) {
-    // The status is of all versions, the repository knows of this one.
-    const bool failed =
-        !status.ok() && !repository_.Find(model.name, model.version).ok();
-    if (failed) {
-      // What cannot be loaded is not left behind.
-      const bool removed = registry_.Discard(model);
-      LogError("model not loaded", {{"model", model.name},
-                                    {"removed", removed},
-                                    {"error", status.message()}});
-    }
-    if (!wait) return;
-    done(failed ? StatusOr<Change>(status)
-                : StatusOr<Change>(Change{.text = about}));
-  });
+  const auto begun = std::chrono::steady_clock::now();
+  Apply(model.name,
+        [this, wait, about, model, begun, done](const Status& status) {
+          // The status is of all versions, the repository knows of this one.
+          const bool failed =
+              !status.ok() && !repository_.Find(model.name, model.version).ok();
+          if (failed) {
+            // What cannot be loaded is not left behind.
+            const bool removed = registry_.Discard(model);
+            LogError("model not loaded", {{"model", model.name},
+                                          {"removed", removed},
+                                          {"error", status.message()}});
+          } else if (MetricLog* const log = registry_.metric_log()) {
+            const std::chrono::duration<double> duration =
+                std::chrono::steady_clock::now() - begun;
+            log->WorkersLoaded(model.name, model.version, model.min_workers,
+                               duration.count());
+          }
+          if (!wait) return;
+          done(failed ? StatusOr<Change>(status)
+                      : StatusOr<Change>(Change{.text = about}));
+        });
   return OkStatus();
 }
 

@@ -5,6 +5,7 @@
 // Thread-safe. Call it on the handler pool: archives are unpacked.
 #pragma once
 
+#include <chrono>
 #include <functional>
 #include <string>
 #include <string_view>
@@ -32,6 +33,10 @@ class Management {
   // Once, before any request; `workflows` leaves after the last one.
   void Bind(Workflows* workflows) { workflows_ = workflows; }
   Workflows& workflows() const { return *workflows_; }
+
+  // For the log of metrics: a model's workers serve after so long.
+  void Loaded(const std::string& name,
+              std::chrono::duration<double> duration) const;
 
   // INVALID_ARGUMENT ("method_not_allowed") where models may not be registered.
   Status CheckEnabled() const;

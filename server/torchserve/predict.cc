@@ -132,6 +132,37 @@ void StampParsed(const PredictionCall& call) {
   call.trace->Stamp(Stage::kParsed, call.clock->Now());
 }
 
+// Writes its lines when it was answered.
+PredictionDone Measured(const Prediction& prediction,
+                        const PredictionCall& call, PredictionDone done) {
+  MetricLog* const log = prediction.metric_log;
+  if (log == nullptr) return done;
+  log->Requested(prediction.model.name, prediction.version);
+  return [log, name = prediction.model.name, version = prediction.version,
+          clock = call.clock, trace = call.trace,
+          done = std::move(done)](StatusOr<PredictionBody> body) {
+    if (body.ok()) {
+      const Clock::Time now = clock->Now();
+      const auto since = [&](Stage stage) {
+        const int64_t then = trace->stamps[static_cast<size_t>(stage)].load(
+            std::memory_order_relaxed);
+        return then == 0 ? 0.0
+                         : std::chrono::duration<double>(
+                               now.time_since_epoch() -
+                               std::chrono::nanoseconds(then))
+                               .count();
+      };
+      const double total_s = since(Stage::kParsed);
+      const double compute_s = since(Stage::kScheduled);
+      log->Predicted(name, version, trace->request_id,
+                     {.total_s = total_s,
+                      .queue_s = std::max(total_s - compute_s, 0.0),
+                      .compute_s = compute_s});
+    }
+    done(std::move(body));
+  };
+}
+
 }  // namespace
 
 StatusOr<Prediction> FindPrediction(const Registry& registry,
@@ -144,7 +175,8 @@ StatusOr<Prediction> FindPrediction(const Registry& registry,
   // It is being loaded, or could not be.
   if (handle.status().code() == StatusCode::kNotFound) return NoWorkers(name);
   if (!handle.ok()) return handle.status();
-  return Prediction{std::move(model), *std::move(handle)};
+  return Prediction{std::move(model), *std::move(handle), version,
+                    registry.metric_log()};
 }
 
 bool IsHealthy(const Registry& registry, const Repository& repository) {
@@ -160,6 +192,7 @@ bool IsHealthy(const Registry& registry, const Repository& repository) {
 Status StartPrediction(Prediction prediction,
                        std::vector<handlers::TaskPart> parts,
                        PredictionCall call, PredictionDone done) {
+  done = Measured(prediction, call, std::move(done));
   if (const auto task = prediction.handle->ForTask(); task.ok()) {
     StampParsed(call);
     if (prediction.model.python != nullptr) {
@@ -184,6 +217,7 @@ Status StartPrediction(Prediction prediction,
 
 Status StartInstances(Prediction prediction, std::string_view body,
                       PredictionCall call, PredictionDone done) {
+  done = Measured(prediction, call, std::move(done));
   if (const auto task = prediction.handle->ForTask(); task.ok()) {
     ASSIGN_OR_RETURN(std::vector<handlers::TaskPart> parts,
                      ReadTaskInstances(body));

@@ -29,6 +29,8 @@ namespace millrace::server::torchserve {
 struct Prediction {
   Registered model;
   ModelHandle handle;
+  std::string version = {};         // as asked for; empty: the default one
+  MetricLog* metric_log = nullptr;  // may be null
 };
 
 // Lends a version of a model that the caller may use.

@@ -1,6 +1,7 @@
 #include "server/torchserve/profile.h"
 
 #include <algorithm>
+#include <cctype>
 #include <charconv>
 #include <cstdlib>
 #include <filesystem>
@@ -17,6 +18,8 @@ namespace {
 
 using Json = nlohmann::ordered_json;
 
+// Of files of metrics, in the working folder.
+constexpr const char* kMetricsFolder = "logs";
 constexpr std::string_view kAddresses[] = {
     "inference_address", "management_address", "metrics_address"};
 
@@ -44,9 +47,9 @@ constexpr NoEffect kNoEffect[] = {
     {"limit_max_image_pixels", "images have limits of their own"},
     {"cors_allowed_methods cors_allowed_headers",
      "cors_allowed_origin alone decides who may call"},
-    {"metrics_config metrics_mode metrics_format model_metrics_auto_detect "
-     "disable_system_metrics system_metrics_cmd metric_time_interval",
-     "/metrics tells all metrics, as Prometheus reads them"},
+    {"metrics_config metrics_format model_metrics_auto_detect "
+     "system_metrics_cmd",
+     "all metrics are told, by the names and units that they have at first"},
     {"ipex_enable ipex_gpu_enable cpu_launcher_enable cpu_launcher_args",
      "--threads, --cpu-cores and --numa-node place the computation"},
     {"model_server_home model_snapshot version "
@@ -86,6 +89,9 @@ constexpr std::string_view kKnown[] = {"inference_address",
                                        "keystore",
                                        "keystore_pass",
                                        "enable_metrics_api",
+                                       "metrics_mode",
+                                       "metric_time_interval",
+                                       "disable_system_metrics",
                                        "disable_token_authorization",
                                        "enable_model_api",
                                        "enable_envvars_config"};
@@ -285,6 +291,20 @@ class Reader {
       registry.model_api_enabled = value == "true";
     } else if (key == "disable_token_authorization") {
       if (value == "true") Flag("no_auth", "true");
+    } else if (key == "metrics_mode") {
+      std::string mode = value;
+      std::transform(mode.begin(), mode.end(), mode.begin(),
+                     [](unsigned char c) { return std::tolower(c); });
+      if (mode == "log" || mode == "legacy") {
+        registry.metric_log.folder = kMetricsFolder;
+      } else if (mode != "prometheus") {
+        return Wrong(key, value, "log, prometheus or legacy");
+      }
+    } else if (key == "metric_time_interval") {
+      ASSIGN_OR_RETURN(registry.metric_log.interval_s,
+                       Number(key, value, 1, 86'400));
+    } else if (key == "disable_system_metrics") {
+      registry.metric_log.system_metrics = value != "true";
     } else if (key == "enable_metrics_api") {
       if (value == "false") {
         profile_.warnings.push_back(
@@ -448,6 +468,11 @@ StatusOr<Profile> ReadProfile(const ProfileSources& given) {
     PutVariables(sources, properties);
   }
   ASSIGN_OR_RETURN(Profile profile, ProfileOf(properties));
+  if (const auto folder = sources.getenv("METRICS_LOCATION");
+      folder.has_value() && !folder->empty() &&
+      !profile.registry.metric_log.folder.empty()) {
+    profile.registry.metric_log.folder = *folder;
+  }
   if (!sources.models.empty()) profile.registry.load_models = sources.models;
   return profile;
 }

@@ -41,9 +41,11 @@ StatusOr<PythonHandler> ParsePythonHandler(std::string_view handler) {
 
 std::shared_ptr<const config::ExternalSettings> PythonProcess(
     const std::string& python, const std::string& handler,
-    int64_t startup_timeout_s, int64_t response_timeout_s) {
+    int64_t startup_timeout_s, int64_t response_timeout_s,
+    const std::string& metrics_file) {
   config::ExternalSettings settings;
   settings.command = {python, "-m", "millrace_torchserve", handler};
+  if (!metrics_file.empty()) settings.command.push_back(metrics_file);
   settings.memory_limit_bytes = 0;  // as with TorchServe
   settings.startup_timeout_ms = Milliseconds(startup_timeout_s);
   settings.response_timeout_ms = Milliseconds(response_timeout_s);

@@ -24,9 +24,11 @@ struct PythonHandler {
 StatusOr<PythonHandler> ParsePythonHandler(std::string_view handler);
 
 // The shipped adapter, run by the interpreter `python` in the archive's folder.
-// Timeouts in seconds; 0: a day.
+// Timeouts in seconds; 0: a day. `metrics_file` takes the lines of its metrics;
+// empty: the server's log does.
 std::shared_ptr<const config::ExternalSettings> PythonProcess(
     const std::string& python, const std::string& handler,
-    int64_t startup_timeout_s, int64_t response_timeout_s);
+    int64_t startup_timeout_s, int64_t response_timeout_s,
+    const std::string& metrics_file = {});
 
 }  // namespace millrace::server::torchserve

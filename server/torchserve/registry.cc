@@ -1,47 +1,19 @@
 #include "server/torchserve/registry.h"
 
 #include <algorithm>
-#include <chrono>
-#include <cstdio>
-#include <ctime>
 #include <filesystem>
-#include <regex>
 #include <system_error>
 #include <utility>
 
 #include "config/base/log.h"
 #include "config/task_settings.h"
 #include "server/lifecycle/pipeline_source.h"
-#include "server/torchserve/python_handler.h"
-#include "server/torchserve/store_path.h"
+#include "server/torchserve/registration.h"
 
 namespace millrace::server::torchserve {
 namespace {
 
 namespace fs = std::filesystem;
-
-std::string Iso8601Now() {
-  const auto now = std::chrono::system_clock::now();
-  const auto ms = std::chrono::duration_cast<std::chrono::milliseconds>(
-                      now.time_since_epoch())
-                      .count();
-  const std::time_t seconds = static_cast<std::time_t>(ms / 1000);
-  std::tm utc{};
-  gmtime_r(&seconds, &utc);
-  char text[40], all[48];
-  std::strftime(text, sizeof text, "%Y-%m-%dT%H:%M:%S", &utc);
-  std::snprintf(all, sizeof all, "%s.%03dZ", text, static_cast<int>(ms % 1000));
-  return all;
-}
-
-Status NoSuchArchive(const std::string& url) {
-  return NotFound("Model not found at: " + url.substr(0, 300) +
-                  "; name a file or folder of the model store");
-}
-
-bool IsServableFile(const fs::path& path) {
-  return path.extension() == ".onnx" || path.extension() == ".pt2";
-}
 
 // What TorchServe's handler of that name does before and after the model; null:
 // tensors alone. The numbers of image_classifier are those of ImageNet.
@@ -82,161 +54,11 @@ Status CheckSameHandler(const Registered& one, const Registered& other) {
       "same; register this one by another model_name");
 }
 
-// A name that paths can hold.
-Status CheckName(const std::string& name) {
-  const bool fits = !name.empty() && name.size() <= 200 &&
-                    std::none_of(name.begin(), name.end(), [](char c) {
-                      return c == '/' || static_cast<unsigned char>(c) < 0x20;
-                    });
-  if (fits) return OkStatus();
-  return InvalidArgument("model_name is '" + name.substr(0, 100) +
-                         "' but must have 1 to 200 characters and no slash");
-}
-
-Status CheckNumbers(const Registered& model) {
-  const struct {
-    const char* name;
-    int64_t value, least, most;
-  } kNumbers[] = {
-      {"batch_size", model.batch_size, 1, 1 << 16},
-      {"max_batch_delay", model.max_batch_delay_ms, 0, 60'000},
-      {"response_timeout", model.response_timeout_s, 0, 1'000'000'000},
-      {"startup_timeout", model.startup_timeout_s, 0, 1'000'000'000},
-      {"initial_workers", model.min_workers, 0, kMaxWorkers},
-      {"max_workers", model.max_workers, model.min_workers, kMaxWorkers},
-  };
-  for (const auto& each : kNumbers) {
-    if (each.value >= each.least && each.value <= each.most) continue;
-    return InvalidArgument(std::string(each.name) + " is " +
-                           std::to_string(each.value) + " but must be from " +
-                           std::to_string(each.least) + " to " +
-                           std::to_string(each.most));
-  }
-  return OkStatus();
-}
-
 }  // namespace
 
-StatusOr<std::string> Registry::PathOf(const std::string& url) const {
-  if (!options_.allowed_urls.empty()) {
-    const bool allowed =
-        std::any_of(options_.allowed_urls.begin(), options_.allowed_urls.end(),
-                    [&](const std::string& pattern) {
-                      try {
-                        return url.size() <= 2000 &&
-                               std::regex_match(url, std::regex(pattern));
-                      } catch (const std::regex_error&) {
-                        return false;
-                      }
-                    });
-    if (!allowed && url.find("://") != std::string::npos) {
-      return InvalidArgument("Given URL " + url.substr(0, 300) +
-                             " does not match any allowed URL(s)");
-    }
-  }
-  if (url.find("://") != std::string::npos) {
-    return InvalidArgument(
-        "Given URL " + url.substr(0, 300) +
-        " is not in the model store, and archives are not downloaded; put it "
-        "there and name its file");
-  }
-  auto path = PathInStore(options_.model_store, url);
-  if (!path.has_value()) return NoSuchArchive(url);
-  return *std::move(path);
-}
-
-// What is served: its name, version and files.
-Status Registry::OpenFiles(const RegisterRequest& request,
-                           Registered& model) const {
-  if (request.function.has_value()) {
-    model.version = "1.0";
-    model.model_path = request.function->folder;
-    model.files = request.function->files;
-    return OkStatus();
-  }
-  ASSIGN_OR_RETURN(const std::string path, PathOf(request.url));
-  if (IsServableFile(path)) {
-    model.name = fs::path(path).stem().string();
-    model.version = "1.0";
-    model.model_path = path;
-    return OkStatus();
-  }
-  auto archive = Archive::Open(path, request.handler, !options_.python.empty());
-  if (!archive.ok()) return archive.status().Because("invalid_model");
-  model.archive = *std::move(archive);
-  const Manifest& manifest = model.archive->manifest();
-  model.name = manifest.model_name;
-  model.version = manifest.model_version;
-  model.model_path = IsBuiltIn(manifest.handler) ? model.archive->model_path()
-                                                 : model.archive->folder();
-  return OkStatus();
-}
-
-StatusOr<Registered> Registry::Open(const RegisterRequest& request) const {
-  Registered model;
-  model.url = request.url;
-  model.at_start = request.at_start;
-  model.response_timeout_s = options_.default_response_timeout_s;
-  model.startup_timeout_s = options_.default_startup_timeout_s;
-  model.job_queue_size = options_.settings.common.max_queue_size;
-  if (options_.default_workers.has_value()) {
-    model.min_workers = model.max_workers = *options_.default_workers;
-  }
-  RETURN_IF_ERROR(OpenFiles(request, model));
-  const auto apply = [&](const ArchiveConfig& config) {
-    if (config.batch_size) model.batch_size = *config.batch_size;
-    if (config.max_batch_delay_ms) {
-      model.max_batch_delay_ms = *config.max_batch_delay_ms;
-    }
-    if (config.min_workers) {
-      model.min_workers = *config.min_workers;
-      model.max_workers = std::max(model.max_workers, model.min_workers);
-    }
-    if (config.max_workers) model.max_workers = *config.max_workers;
-    if (config.response_timeout_s) {
-      model.response_timeout_s = *config.response_timeout_s;
-    }
-    if (config.startup_timeout_s) {
-      model.startup_timeout_s = *config.startup_timeout_s;
-    }
-    if (config.job_queue_size) model.job_queue_size = *config.job_queue_size;
-  };
-  if (model.archive != nullptr) apply(model.archive->config());
-  if (!request.model_name.empty()) model.name = request.model_name;
-  for (const ModelDefaults& each : options_.models) {
-    if (each.name == model.name && each.version == model.version) {
-      apply(each.config);
-    }
-  }
-  apply({.batch_size = request.batch_size,
-         .max_batch_delay_ms = request.max_batch_delay_ms,
-         .response_timeout_s = request.response_timeout_s,
-         .startup_timeout_s = request.startup_timeout_s});
-  if (request.initial_workers.has_value()) {
-    model.min_workers = *request.initial_workers;
-    model.max_workers = request.max_workers.value_or(model.min_workers);
-  } else if (request.at_start && model.min_workers == 0) {
-    model.min_workers = model.max_workers = 1;
-  }
-  RETURN_IF_ERROR(CheckName(model.name));
-  RETURN_IF_ERROR(CheckNumbers(model));
-  if (request.function.has_value()) {
-    const HandlerFunction& function = *request.function;
-    model.python =
-        PythonProcess(options_.python, function.file + ":" + function.name,
-                      model.startup_timeout_s, model.response_timeout_s);
-  } else if (model.archive != nullptr &&
-             !IsBuiltIn(model.archive->manifest().handler)) {
-    model.python =
-        PythonProcess(options_.python, model.archive->manifest().handler,
-                      model.startup_timeout_s, model.response_timeout_s);
-  }
-  model.start_time = Iso8601Now();
-  return model;
-}
-
 StatusOr<Registered> Registry::Register(const RegisterRequest& request) {
-  ASSIGN_OR_RETURN(Registered model, Open(request));
+  ASSIGN_OR_RETURN(Registered model,
+                   OpenRegistration(options_, metric_log_, request));
   if (request.may_use) RETURN_IF_ERROR(request.may_use(model.name));
   MutexLock lock(mu_);
   int64_t num_versions = 0;
@@ -468,17 +290,7 @@ class Registry::RegistrySource final : public ModelSource,
   VersionPlan PlanOf(const Registered& model) const {
     VersionPlan plan;
     plan.version = model.version;
-    plan.settings = registry_->options_.settings;
-    plan.settings.name = model.name;
-    plan.settings.path = model.model_path;
-    plan.settings.common.max_queue_size = model.job_queue_size;
-    // TorchServe's batches of one are a default that says nothing: requests
-    // that wait are computed together, and none waits for others.
-    if (model.batch_size > 1) {
-      plan.settings.graph.max_batch_size = model.batch_size;
-      plan.settings.graph.max_queue_delay_us = model.max_batch_delay_ms * 1000;
-    }
-    plan.settings.graph.instance_count = model.min_workers;
+    plan.settings = SettingsOf(registry_->options_, model);
     if (model.archive != nullptr && model.python == nullptr) {
       plan.settings.task = TaskOf(*model.archive);
     }

@@ -22,6 +22,7 @@
 #include "config/schema.h"
 #include "server/lifecycle/model_source.h"
 #include "server/torchserve/archive.h"
+#include "server/torchserve/metric_log.h"
 
 namespace millrace::server::torchserve {
 
@@ -53,6 +54,7 @@ struct RegistryOptions {
   std::vector<std::string> load_models;
   std::string workflow_store;  // of .war archives; empty: the model store
   std::string python;          // interpreter of handlers; empty: none is run
+  MetricLogOptions metric_log = {};
 };
 
 // A function of a workflow's handler, in place of an archive.
@@ -94,9 +96,12 @@ struct Registered {
 
 class Registry {
  public:
-  explicit Registry(RegistryOptions options) : options_(std::move(options)) {}
+  // `metric_log` may be null: there is none; else it outlives the registry.
+  explicit Registry(RegistryOptions options, MetricLog* metric_log = nullptr)
+      : options_(std::move(options)), metric_log_(metric_log) {}
 
   const RegistryOptions& options() const { return options_; }
+  MetricLog* metric_log() const { return metric_log_; }
 
   // NOT_FOUND (no such archive in the store), ALREADY_EXISTS (name and version
   // are taken), INVALID_ARGUMENT, FAILED_PRECONDITION (it cannot be served).
@@ -139,15 +144,13 @@ class Registry {
   };
   class RegistrySource;
 
-  StatusOr<std::string> PathOf(const std::string& url) const;
-  StatusOr<Registered> Open(const RegisterRequest& request) const;
-  Status OpenFiles(const RegisterRequest& request, Registered& model) const;
   StatusOr<const Model*> FindModel(const std::string& name) const REQUIRES(mu_);
   StatusOr<const Registered*> Choose(const std::string& name,
                                      const std::string& version) const
       REQUIRES(mu_);
 
   const RegistryOptions options_;
+  MetricLog* const metric_log_;
   Mutex deciding_;
   mutable Mutex mu_;
   std::map<std::string, Model> models_ GUARDED_BY(mu_);

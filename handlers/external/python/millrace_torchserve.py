@@ -40,22 +40,31 @@ class Metric:
 
 
 class Metrics:
-    """Each value that a handler tells is a line of the server's log, in
-    TorchServe's format: Name.Unit:value|#Dimension:..|#hostname:..,timestamp:..
-    """
+    """Each value that a handler tells is a line in TorchServe's format,
+    Name.Unit:value|#Dimension:..|#hostname:..,timestamp:.., of `file` or, without
+    one, of the server's log."""
     UNITS = {"ms": "Milliseconds", "s": "Seconds", "percent": "Percent",
              "count": "Count", "MB": "Megabytes", "GB": "Gigabytes",
              "kB": "Kilobytes", "B": "Bytes", "": "unit", None: "unit"}
 
-    def __init__(self, model):
+    def __init__(self, model, file=None):
         self.model, self.cache = model, {}
+        self.file = file
 
     def write(self, name, value, unit, dimensions):
         if not isinstance(value, (int, float)):
             raise ValueError(f"the metric {name} is {value!r}, no number")
         named = ",".join(f"{key}:{of}" for key, of in dimensions)
-        print(f"{name}.{self.UNITS.get(unit, unit)}:{value}|#{named}|#hostname:"
-              f"{socket.gethostname()},timestamp:{int(time.time())}", flush=True)
+        now = time.time()
+        line = (f"{name}.{self.UNITS.get(unit, unit)}:{value}|#{named}|#hostname:"
+                f"{socket.gethostname()},timestamp:{int(now)}")
+        if self.file is None:
+            print(line, flush=True)
+            return
+        stamp = time.strftime("%Y-%m-%dT%H:%M:%S", time.localtime(now))
+        # By its name each time: the server may have put another one there.
+        with open(self.file, "a", encoding="utf-8") as file:
+            file.write(f"{stamp},{int(now * 1000) % 1000:03d} - {line}\n")
 
     def of_model(self, name, value, unit, dimensions):
         pairs = [(d.name, d.value) for d in dimensions or []]
@@ -127,14 +136,14 @@ def yaml_of(manifest):
 
 
 class TorchServeContext:
-    def __init__(self, file):
+    def __init__(self, file, metrics_file=None):
         self.model_name = os.environ["MILLRACE_MODEL"]
         self.manifest = manifest_of(file, self.model_name)
         self.system_properties = {"model_dir": os.getcwd(), "gpu_id": None,
                                   "batch_size": 1, "server_name": "MMS",
                                   "server_version": "0.12.0"}
         self.model_yaml_config = yaml_of(self.manifest)
-        self.metrics = Metrics(self.model_name)
+        self.metrics = Metrics(self.model_name, metrics_file)
         self.headers = [{}]
 
     def get_request_id(self, idx=0):
@@ -186,8 +195,8 @@ def entry_of(path):
 
 
 class Adapter(millrace_handler.Handler):
-    def __init__(self, path):
-        self.context = TorchServeContext(path.partition(":")[0])
+    def __init__(self, path, metrics_file=None):
+        self.context = TorchServeContext(path.partition(":")[0], metrics_file)
         self.entry, self.start = entry_of(path)
 
     def initialize(self, context):
@@ -223,6 +232,6 @@ class Adapter(millrace_handler.Handler):
 
 
 if __name__ == "__main__":
-    if len(sys.argv) != 2:
-        raise SystemExit("usage: millrace_torchserve HANDLER.py")
-    millrace_handler.serve(Adapter(sys.argv[1]))
+    if len(sys.argv) not in (2, 3):
+        raise SystemExit("usage: millrace_torchserve HANDLER.py [METRICS_FILE]")
+    millrace_handler.serve(Adapter(*sys.argv[1:]))

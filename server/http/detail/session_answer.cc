@@ -11,6 +11,7 @@
 #include "server/error_map.h"
 #include "server/http/access.h"
 #include "server/http/detail/session.h"
+#include "server/torchserve/registry.h"
 
 namespace millrace::server::http {
 namespace {
@@ -71,6 +72,11 @@ void Session::EndRequest(Outcome outcome, int result,
   permit_ = Permit();
   Audit(result, facts);
   trace_->Stamp(Stage::kEnded, site_.services.clock->Now());
+  const torchserve::Registry* const registry = site_.services.torchserve;
+  if (registry != nullptr && registry->metric_log() != nullptr &&
+      status_ != 0) {
+    registry->metric_log()->Responded(status_);
+  }
   site_.observer.RequestEnded(
       {.pattern = match_.route != nullptr ? match_.route->pattern : "",
        .method = method_,

@@ -83,9 +83,26 @@ TEST(Profile, WrongValuesNameTheirKey) {
                   {"inference_address", "localhost"},
                   {"inference_address", "http://localhost:99999"},
                   {"models", "{"},
+                  {"metrics_mode", "csv"},
+                  {"metric_time_interval", "0"},
                   {"max_request_size", "-1"}}) {
     EXPECT_EQ(ProfileOf({{key, value}}).status().field(), key) << value;
   }
+}
+
+TEST(Profile, MetricsGoToFilesWhereTheModeSaysSo) {
+  EXPECT_EQ(ProfileOf({})->registry.metric_log.folder, "");
+  EXPECT_EQ(
+      ProfileOf({{"metrics_mode", "prometheus"}})->registry.metric_log.folder,
+      "");
+  const auto log = ProfileOf({{"metrics_mode", "LOG"},
+                              {"metric_time_interval", "5"},
+                              {"disable_system_metrics", "true"}});
+  ASSERT_TRUE(log.ok());
+  EXPECT_EQ(log->registry.metric_log.folder, "logs");
+  EXPECT_EQ(log->registry.metric_log.interval_s, 5);
+  EXPECT_FALSE(log->registry.metric_log.system_metrics);
+  EXPECT_TRUE(log->warnings.empty());
 }
 
 TEST(Profile, ModelsOfTheFileAreDefaultsOfTheirArchives) {
