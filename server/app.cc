@@ -188,6 +188,7 @@ StatusOr<std::vector<CoreRequest>> CoresWanted(
 struct App::Parts {
   explicit Parts(LoadProgress::Show show) : progress(std::move(show)) {}
   ~Parts() {
+    if (management != nullptr) management->StopDownloads();
     if (!loader.joinable()) return;
     repository->SetState(ServerState::kDraining);
     loader.join();
@@ -458,6 +459,7 @@ bool App::Shutdown() {
       std::chrono::steady_clock::now() +
       std::chrono::milliseconds(parts_->settings.server.shutdown_timeout_ms);
   parts_->repository->SetState(ServerState::kDraining);
+  if (parts_->management != nullptr) parts_->management->StopDownloads();
   parts_->capturer->Stop();
   // Its requests are asked again after the next start.
   if (parts_->batches != nullptr) parts_->batches->Stop();

@@ -159,6 +159,7 @@ class ManagementService final
          .max_batch_delay_ms = Given(request.max_batch_delay()),
          .initial_workers = Given(request.initial_workers()),
          .response_timeout_s = Given(request.response_timeout()),
+         .sign_for_s3 = request.s3_sse_kms(),
          .may_use =
              [finish](const std::string& name) {
                return finish.MayUse(name).ok()

@@ -101,6 +101,7 @@ StatusOr<torchserve::RegisterRequest> ReadRegistration(const Fields& fields) {
   if (const auto* runtime = FindField(fields, "runtime")) {
     RETURN_IF_ERROR(torchserve::CheckRuntime(*runtime));
   }
+  request.sign_for_s3 = BoolField(fields, "s3_sse_kms", false);
   for (const auto& [name, value] :
        {std::pair{"batch_size", &request.batch_size},
         std::pair{"max_batch_delay", &request.max_batch_delay_ms},

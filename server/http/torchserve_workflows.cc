@@ -89,6 +89,7 @@ Status Register(const Site& site, const std::shared_ptr<Exchange>& exchange) {
   if (const auto* name = FindField(fields, "workflow_name")) {
     request.name = *name;
   }
+  request.sign_for_s3 = BoolField(fields, "s3_sse_kms", false);
   ASSIGN_OR_RETURN(request.response_timeout_s,
                    NumberField(fields, "response_timeout"));
   ASSIGN_OR_RETURN(request.startup_timeout_s,

@@ -8,6 +8,7 @@ ErrorForm ErrorFormOf(const Status& status) {
   if (reason == "route_not_found") return {404, "ResourceNotFoundException"};
   if (reason == "default_version") return {403, "InvalidModelVersionException"};
   if (reason == "invalid_model") return {400, "InvalidModelException"};
+  if (reason == "download_failed") return {400, "DownloadArchiveException"};
   if (reason == "payload_too_large") return {413, "BadRequestException"};
   if (reason == "not_explained") return {501, "NotImplementedException"};
   if (reason == "workflow_not_found") return {404, "WorkflowNotFoundException"};

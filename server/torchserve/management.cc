@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <nlohmann/json.hpp>
+#include <thread>
 #include <utility>
 #include <vector>
 
@@ -11,6 +12,8 @@
 #include "config/base/log.h"
 #include "config/base/mutex.h"
 #include "models/tensor/dtype.h"
+#include "server/torchserve/archive_download.h"
+#include "server/torchserve/workflows.h"
 
 namespace millrace::server::torchserve {
 namespace {
@@ -160,8 +163,32 @@ StatusOr<std::string> Management::Describe(const std::string& name,
 
 void Management::Register(const RegisterRequest& request, bool wait,
                           Done done) {
-  const Status status = TryRegister(request, wait, done);
-  if (!status.ok()) done(status);
+  if (!IsArchiveAddress(request.url)) {
+    const Status status = TryRegister(request, wait, done);
+    if (!status.ok()) done(status);
+    return;
+  }
+  if (const Status enabled = CheckEnabled(); !enabled.ok()) {
+    return done(enabled);
+  }
+  RegisterRequest stoppable = request;
+  stoppable.stop = stop_downloads_.get_token();
+  downloads_.Post([this, request = std::move(stoppable), wait,
+                   done] { return TryRegister(request, wait, done); },
+                  [done](const Status& status) {
+                    if (!status.ok()) done(status);
+                  });
+}
+
+void Management::StopDownloads() {
+  stop_downloads_.request_stop();
+  if (workflows_ != nullptr) workflows_->StopDownloads();
+  // What waits is refused in its turn, before it touches the repository.
+  const auto nothing = [] { return OkStatus(); };
+  while (downloads_.Wait(nothing).code() == StatusCode::kResourceExhausted) {
+    std::this_thread::sleep_for(std::chrono::milliseconds(10));
+  }
+  downloads_.Stop();
 }
 
 Status Management::TryRegister(const RegisterRequest& request, bool wait,

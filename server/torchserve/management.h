@@ -7,10 +7,12 @@
 
 #include <chrono>
 #include <functional>
+#include <stop_token>
 #include <string>
 #include <string_view>
 
 #include "config/base/status.h"
+#include "server/lifecycle/operation_queue.h"
 #include "server/lifecycle/repository.h"
 #include "server/torchserve/registry.h"
 
@@ -28,7 +30,13 @@ class Management {
  public:
   // Both outlive it and every `done`.
   Management(Registry* registry, Repository* repository)
-      : registry_(*registry), repository_(*repository) {}
+      : registry_(*registry),
+        repository_(*repository),
+        downloads_(OperationQueue::Options{}, true) {}
+
+  // Ends downloads, of workflows, too, and refuses new ones: what waits for one
+  // ends with UNAVAILABLE. Before the repository leaves; more than once, maybe.
+  void StopDownloads();
 
   // Once, before any request; `workflows` leaves after the last one.
   void Bind(Workflows* workflows) { workflows_ = workflows; }
@@ -52,7 +60,9 @@ class Management {
 
   // Called once, on any thread.
   using Done = std::function<void(const StatusOr<Change>&)>;
-  // `wait`: `done` is called when the workers serve or cannot, else at once. A
+  // An archive at an address is fetched first, on a thread of its own, one at a
+  // time. `wait`: `done` is called when the workers serve or cannot, else once
+  // the archive is there. A
   // registration whose model cannot be loaded is taken back.
   void Register(const RegisterRequest& request, bool wait, Done done);
   void Scale(const std::string& name, const std::string& version,
@@ -74,6 +84,8 @@ class Management {
   Registry& registry_;
   Repository& repository_;
   Workflows* workflows_ = nullptr;
+  std::stop_source stop_downloads_;
+  OperationQueue downloads_;  // last: its thread uses all of the above
 };
 
 // A name of `runtime` that clients may give; there is only one here.

@@ -7,10 +7,10 @@
 #include <cstdio>
 #include <ctime>
 #include <filesystem>
-#include <regex>
 #include <system_error>
 #include <utility>
 
+#include "server/torchserve/archive_download.h"
 #include "server/torchserve/python_handler.h"
 #include "server/torchserve/store_path.h"
 
@@ -71,30 +71,9 @@ Status CheckNumbers(const Registered& model) {
   return OkStatus();
 }
 
+// A file or folder of the store.
 StatusOr<std::string> PathOf(const RegistryOptions& options,
                              const std::string& url) {
-  if (!options.allowed_urls.empty()) {
-    const bool allowed =
-        std::any_of(options.allowed_urls.begin(), options.allowed_urls.end(),
-                    [&](const std::string& pattern) {
-                      try {
-                        return url.size() <= 2000 &&
-                               std::regex_match(url, std::regex(pattern));
-                      } catch (const std::regex_error&) {
-                        return false;
-                      }
-                    });
-    if (!allowed && url.find("://") != std::string::npos) {
-      return InvalidArgument("Given URL " + url.substr(0, 300) +
-                             " does not match any allowed URL(s)");
-    }
-  }
-  if (url.find("://") != std::string::npos) {
-    return InvalidArgument(
-        "Given URL " + url.substr(0, 300) +
-        " is not in the model store, and archives are not downloaded; put it "
-        "there and name its file");
-  }
   auto path = PathInStore(options.model_store, url);
   if (!path.has_value()) return NoSuchArchive(url);
   return *std::move(path);
@@ -109,11 +88,24 @@ Status OpenFiles(const RegistryOptions& options, const RegisterRequest& request,
     model.files = request.function->files;
     return OkStatus();
   }
-  ASSIGN_OR_RETURN(const std::string path, PathOf(options, request.url));
+  // Of an archive that was unpacked, what was fetched leaves at once.
+  std::shared_ptr<const DownloadedArchive> fetched;
+  std::string path;
+  if (IsArchiveAddress(request.url)) {
+    ASSIGN_OR_RETURN(
+        fetched,
+        DownloadedArchive::Of(request.url, {.allowed = options.allowed_urls,
+                                            .sign_for_s3 = request.sign_for_s3,
+                                            .stop = request.stop}));
+    path = fetched->path();
+  } else {
+    ASSIGN_OR_RETURN(path, PathOf(options, request.url));
+  }
   if (IsServableFile(path)) {
     model.name = fs::path(path).stem().string();
     model.version = "1.0";
     model.model_path = path;
+    model.files = std::move(fetched);
     return OkStatus();
   }
   auto archive = Archive::Open(path, request.handler, !options.python.empty());

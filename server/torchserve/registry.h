@@ -13,6 +13,7 @@
 #include <map>
 #include <memory>
 #include <optional>
+#include <stop_token>
 #include <string>
 #include <vector>
 
@@ -46,7 +47,7 @@ struct RegistryOptions {
   std::optional<int64_t> default_workers;
   int64_t default_response_timeout_s = 120;
   int64_t default_startup_timeout_s = 120;
-  // Regular expressions of URLs that may be registered; empty: all.
+  // Regular expressions of addresses that may be fetched; empty: all.
   std::vector<std::string> allowed_urls;
   std::vector<ModelDefaults> models;
   config::ModelSettings settings = {};  // of every model
@@ -72,6 +73,8 @@ struct RegisterRequest {
   std::optional<int64_t> max_workers = {};  // empty: the initial ones
   std::optional<int64_t> response_timeout_s = {}, startup_timeout_s = {};
   std::optional<HandlerFunction> function = {};
+  bool sign_for_s3 = false;   // an https address of S3
+  std::stop_token stop = {};  // of the download of an address
   bool at_start = false;
   // Asked for the name that the archive gives; unset: any.
   std::function<Status(const std::string& name)> may_use = {};
@@ -91,7 +94,8 @@ struct Registered {
   std::shared_ptr<const Archive> archive;  // null: the URL is the model's file
   // A handler in Python; `model_path` is the folder that it runs in. Else null.
   std::shared_ptr<const config::ExternalSettings> python;
-  std::shared_ptr<const void> files;  // of a workflow; may be null
+  // A workflow's, or the file that was fetched; may be null.
+  std::shared_ptr<const void> files;
 };
 
 class Registry {
@@ -103,8 +107,9 @@ class Registry {
   const RegistryOptions& options() const { return options_; }
   MetricLog* metric_log() const { return metric_log_; }
 
-  // NOT_FOUND (no such archive in the store), ALREADY_EXISTS (name and version
-  // are taken), INVALID_ARGUMENT, FAILED_PRECONDITION (it cannot be served).
+  // Fetches it where the URL is an address: that may take minutes. NOT_FOUND
+  // (no such archive in the store), ALREADY_EXISTS (name and version are
+  // taken), INVALID_ARGUMENT, FAILED_PRECONDITION (it cannot be served).
   StatusOr<Registered> Register(const RegisterRequest& request);
   // Of the start. Fails with the first that cannot be registered; of "all"
   // those are logged and left out.

@@ -41,7 +41,9 @@ Status WriteFile(const fs::path& path, const models::ZipEntry& entry) {
   return check();
 }
 
-StatusOr<std::string> MakeFolder() {
+}  // namespace
+
+StatusOr<std::string> MakeArchiveFolder() {
   std::error_code error;
   std::string path = (fs::temp_directory_path(error) / "millrace-mar-XXXXXX");
   if (error || mkdtemp(path.data()) == nullptr) {
@@ -51,8 +53,6 @@ StatusOr<std::string> MakeFolder() {
   }
   return path;
 }
-
-}  // namespace
 
 StatusOr<std::string> ReadTextFile(const fs::path& path) {
   std::error_code error;
@@ -111,7 +111,7 @@ StatusOr<std::unique_ptr<const UnpackedFolder>> UnpackedFolder::Of(
     return InvalidArgument("the archive has no " + std::string(manifest) +
                            "; make it with " + std::string(archiver));
   }
-  ASSIGN_OR_RETURN(folder->path_, MakeFolder());
+  ASSIGN_OR_RETURN(folder->path_, MakeArchiveFolder());
   for (const models::ZipEntry& entry : zip.entries()) {
     if (entry.name.ends_with('/') || stays_packed(entry.name)) continue;
     RETURN_IF_ERROR(WriteFile(fs::path(folder->path_) / entry.name, entry));

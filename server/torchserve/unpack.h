@@ -51,6 +51,9 @@ class UnpackedFolder {
   std::vector<std::string> files_;
 };
 
+// A new folder in TMPDIR. FAILED_PRECONDITION.
+StatusOr<std::string> MakeArchiveFolder();
+
 // A text of an archive, 1 MiB at most. INVALID_ARGUMENT.
 StatusOr<std::string> ReadTextFile(const std::filesystem::path& path);
 

@@ -38,7 +38,10 @@ Workflows::Workflows(Registry* registry, Management* management,
       parts_{.registry = registry, .repository = repository, .pool = pool},
       changes_(OperationQueue::Options{}, true) {}
 
-Workflows::~Workflows() { changes_.Stop(); }
+Workflows::~Workflows() {
+  stop_.request_stop();
+  changes_.Stop();
+}
 
 StatusOr<std::shared_ptr<const Workflow>> Workflows::Find(
     const std::string& name) const {
@@ -110,27 +113,34 @@ void Workflows::Unregister(const std::string& name, Management::Done done) {
       });
 }
 
-Status Workflows::DoRegister(const WorkflowRequest& request,
-                             std::string& text) {
-  if (request.url.find("://") != std::string::npos) {
-    return InvalidArgument("Failed to download archive from: " +
-                           request.url.substr(0, 300) +
-                           "; archives are not downloaded, put it in the "
-                           "workflow store and name its file")
-        .Because("invalid_workflow");
-  }
+StatusOr<std::string> Workflows::PathOf(
+    const WorkflowRequest& request,
+    std::shared_ptr<const DownloadedArchive>& fetched) const {
   const RegistryOptions& options = registry_.options();
-  const auto path =
+  if (IsArchiveAddress(request.url)) {
+    ASSIGN_OR_RETURN(
+        fetched,
+        DownloadedArchive::Of(request.url, {.allowed = options.allowed_urls,
+                                            .sign_for_s3 = request.sign_for_s3,
+                                            .stop = stop_.get_token()}));
+    return fetched->path();
+  }
+  auto path =
       PathInStore(options.workflow_store.empty() ? options.model_store
                                                  : options.workflow_store,
                   request.url);
-  if (!path.has_value()) {
-    return NotFound("Workflow not found in workflow store: " +
-                    request.url.substr(0, 300))
-        .Because("workflow_not_found");
-  }
+  if (path.has_value()) return *std::move(path);
+  return NotFound("Workflow not found in workflow store: " +
+                  request.url.substr(0, 300))
+      .Because("workflow_not_found");
+}
+
+Status Workflows::DoRegister(const WorkflowRequest& request,
+                             std::string& text) {
+  std::shared_ptr<const DownloadedArchive> fetched;  // until it is unpacked
+  ASSIGN_OR_RETURN(const std::string path, PathOf(request, fetched));
   ASSIGN_OR_RETURN(const auto workflow,
-                   OpenWorkflow(*path, request.url, request.name));
+                   OpenWorkflow(path, request.url, request.name));
   const std::string& name = workflow->name;
   {
     MutexLock lock(mu_);

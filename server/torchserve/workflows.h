@@ -10,12 +10,14 @@
 #include <map>
 #include <memory>
 #include <optional>
+#include <stop_token>
 #include <string>
 #include <vector>
 
 #include "config/base/mutex.h"
 #include "config/base/status.h"
 #include "server/lifecycle/operation_queue.h"
+#include "server/torchserve/archive_download.h"
 #include "server/torchserve/management.h"
 #include "server/torchserve/registry.h"
 #include "server/torchserve/workflow.h"
@@ -29,6 +31,7 @@ struct WorkflowRequest {
   std::string url;
   std::string name = {};  // empty: as the archive says
   std::optional<int64_t> response_timeout_s = {}, startup_timeout_s = {};
+  bool sign_for_s3 = false;  // an https address of S3
 };
 
 class Workflows {
@@ -51,11 +54,18 @@ class Workflows {
   void Register(WorkflowRequest request, Management::Done done);
   void Unregister(const std::string& name, Management::Done done);
 
+  // Ends that of a workflow's archive, and refuses others.
+  void StopDownloads() { stop_.request_stop(); }
+
   // A request; see RunWorkflow.
   const WorkflowParts& parts() const { return parts_; }
 
  private:
   // The thread of changes.
+  // In the store, or of what was fetched.
+  StatusOr<std::string> PathOf(
+      const WorkflowRequest& request,
+      std::shared_ptr<const DownloadedArchive>& fetched) const;
   Status DoRegister(const WorkflowRequest& request, std::string& text);
   Status DoUnregister(const std::string& name);
   Status RegisterNodes(const std::shared_ptr<const Workflow>& workflow,
@@ -70,6 +80,7 @@ class Workflows {
   mutable Mutex mu_;
   std::map<std::string, std::shared_ptr<const Workflow>> workflows_
       GUARDED_BY(mu_);
+  std::stop_source stop_;   // of downloads
   OperationQueue changes_;  // last: its thread uses all of the above
 };
 

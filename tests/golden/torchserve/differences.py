@@ -40,9 +40,8 @@ RULES = [
      {"inference: OPTIONS /predictions/linear"}),
     ("an archive is named as it lies in the store; TorchServe takes the last "
      "part of a path", {"management: POST /models?url=store/linear.mar"}),
-    ("archives come from the store alone",
-     {"management: POST /models?url=file%3A///etc/passwd",
-      "management: POST /models?url=ftp%3A//localhost/x.mar"}),
+    ("a file: address is no archive of the store, whatever it leads to",
+     {"management: POST /models?url=file%3A///etc/passwd"}),
     ("an archive whose handler is not one of ours is refused at once",
      {"management: POST /models?url=gone.mar"}),
     ("what a model takes and gives is its customized metadata",
