@@ -107,7 +107,7 @@ class SequenceHandler final : public SequencedHandler {
       Expire(now);
       Sequence* sequence = table_.Find(id);
       if (sequence == nullptr) {
-        if (!place.start) return NotStarted(id);
+        if (!place.start && !place.start_if_new) return NotStarted(id);
         RETURN_IF_ERROR(CheckRoom());
         sequence = &table_.Add(id, now);
         metrics_.started.Add();
@@ -223,11 +223,12 @@ class SequenceHandler final : public SequencedHandler {
   // Without the lock. Each request keeps its model, and so this object, until
   // its ending.
   void Run(const SequenceId& id, WaitingRequest turn) {
-    const SequencePlace place = turn.place;
+    SequencePlace place = turn.place;
     bool known = true;
     {
       MutexLock lock(mu_);
       Sequence& sequence = *table_.Find(id);
+      place.start |= place.start_if_new && !sequence.begun;
       if (place.start) {
         table_.SetStates(sequence, ports_.InitialStates());
         sequence.begun = true;

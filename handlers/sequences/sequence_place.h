@@ -18,6 +18,7 @@ struct SequencePlace {
   SequenceId id = uint64_t{0};  // 0 and "": none
   bool start = false;
   bool end = false;
+  bool start_if_new = false;  // starts it where there is none of that id
 };
 
 // A handler that is told.

@@ -72,6 +72,9 @@ std::string ConfigText(const Manifest& manifest, const ArchiveConfig& config,
     number("instance_count", config.min_workers);
   }
   number("max_queue_size", config.job_queue_size);
+  if (!config.sequence_batching.empty()) {  // JSON is YAML
+    text += "sequence_batching: " + config.sequence_batching + "\n";
+  }
   const std::string_view task = TaskOf(manifest.handler);
   if (!task.empty()) {
     text.append("task: ").append(task).append("\n");
@@ -117,6 +120,13 @@ std::vector<std::string> Remains(const Archive& archive, bool is_servable) {
   for (const std::string& key : archive.config().without_effect) {
     remains.push_back("'" + key + "' of " + manifest.config_file +
                       " has no counterpart");
+  }
+  const ArchiveConfig& config = archive.config();
+  if (config.sequence_max_idle_ms || config.max_num_sequence) {
+    remains.emplace_back(
+        "sequenceMaxIdleMSec and maxNumSequence are words of sequence_batching "
+        "here: max_sequence_idle_microseconds, and max_candidate_sequences of "
+        "oldest");
   }
   for (const std::string& file : archive.files()) {
     if (file == manifest.serialized_file || file == manifest.model_file ||

@@ -88,16 +88,25 @@ class Call {
               return BorrowFor(info_, *parts_.infer.repository, name, version);
             }));
     std::vector<handlers::TaskPart> inputs;
+    std::string start, end;
     for (const auto& [name, bytes] : request.input()) {
-      inputs.push_back({.name = name, .bytes = bytes});
+      if (name == torchserve::kSequenceStart) {
+        start = bytes;
+      } else if (name == torchserve::kSequenceEnd) {
+        end = bytes;
+      } else {
+        inputs.push_back({.name = name, .bytes = bytes});
+      }
     }
-    return torchserve::StartPrediction(std::move(prediction), std::move(inputs),
-                                       {.clock = parts_.infer.clock,
-                                        .deadline = info_.deadline,
-                                        .priority = PriorityOf(info_, 0),
-                                        .trace = trace_,
-                                        .stop = std::move(stop)},
-                                       done);
+    return torchserve::StartPrediction(
+        std::move(prediction), std::move(inputs),
+        {.clock = parts_.infer.clock,
+         .deadline = info_.deadline,
+         .priority = PriorityOf(info_, 0),
+         .trace = trace_,
+         .stop = std::move(stop),
+         .sequence = torchserve::PlaceIn(request.sequenceid(), start, end)},
+        done);
   }
 
   const Parts parts_;

@@ -38,7 +38,11 @@ PredictionCall CallOf(const Site& site, const Exchange& exchange) {
   return {.clock = site.services.clock,
           .priority = PriorityOf(exchange, 0),
           .trace = exchange.trace(),
-          .stop = exchange.stop_token()};
+          .stop = exchange.stop_token(),
+          .sequence = torchserve::PlaceIn(
+              exchange.request().Header(torchserve::kSequenceId),
+              exchange.request().Header(torchserve::kSequenceStart),
+              exchange.request().Header(torchserve::kSequenceEnd))};
 }
 
 PredictionDone AnswerTo(const std::shared_ptr<Exchange>& exchange) {

@@ -9,6 +9,7 @@
 #include <utility>
 
 #include "config/base/json.h"
+#include "config/model_file.h"
 #include "server/torchserve/python_handler.h"
 
 #include <yaml-cpp/yaml.h>
@@ -22,6 +23,8 @@ using Json = nlohmann::ordered_json;
 constexpr std::string_view kManifest = "MAR-INF/MANIFEST.json";
 constexpr size_t kMaxNameBytes = 200;
 constexpr int64_t kMaxNumber = 1'000'000'000;
+constexpr std::string_view kSequences = "sequence_batching";
+constexpr size_t kMaxSequenceNodes = 10'000;
 constexpr std::string_view kBuiltIn[] = {
     "base_handler",    "image_classifier", "object_detector",
     "image_segmenter", "text_classifier",
@@ -74,6 +77,32 @@ StatusOr<std::string> FileOf(const Json& model, const char* key) {
   return name;
 }
 
+// How many nodes there are, aliases unfolded; `limit` where there are more.
+size_t NumNodes(const YAML::Node& node, size_t limit) {
+  size_t count = 1;
+  for (auto each = node.begin(); each != node.end() && count < limit; ++each) {
+    count +=
+        NumNodes(node.IsMap() ? YAML::Node(each->second) : YAML::Node(*each),
+                 limit - count);
+  }
+  return std::min(count, limit);
+}
+
+// As a repository's config.yaml is read.
+StatusOr<std::string> ReadSequences(const YAML::Node& node) {
+  if (NumNodes(node, kMaxSequenceNodes) == kMaxSequenceNodes) {
+    return InvalidArgument(
+        "the model's YAML file has a " + std::string(kSequences) + " of " +
+        std::to_string(kMaxSequenceNodes) + " nodes or more");
+  }
+  YAML::Node alone;
+  alone[std::string(kSequences)] = node;
+  ASSIGN_OR_RETURN(
+      config::ModelFile file,
+      config::ReadModelFile(YAML::Dump(alone), "the model's YAML file", {}));
+  return std::move(file.sequence_batching);
+}
+
 }  // namespace
 
 StatusOr<Manifest> ParseManifest(std::string_view json) {
@@ -114,6 +143,8 @@ StatusOr<ArchiveConfig> ParseArchiveConfig(const std::string& yaml) {
       {"responseTimeout", &config.response_timeout_s},
       {"startupTimeout", &config.startup_timeout_s},
       {"jobQueueSize", &config.job_queue_size},
+      {"sequenceMaxIdleMSec", &config.sequence_max_idle_ms},
+      {"maxNumSequence", &config.max_num_sequence},
   };
   try {
     const YAML::Node document = YAML::Load(yaml);
@@ -123,6 +154,10 @@ StatusOr<ArchiveConfig> ParseArchiveConfig(const std::string& yaml) {
     }
     for (const auto& entry : document) {
       const std::string key = entry.first.as<std::string>();
+      if (key == kSequences) {
+        ASSIGN_OR_RETURN(config.sequence_batching, ReadSequences(entry.second));
+        continue;
+      }
       const auto number =
           std::find_if(std::begin(numbers), std::end(numbers),
                        [&](const auto& each) { return each.first == key; });

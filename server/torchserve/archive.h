@@ -43,6 +43,11 @@ struct ArchiveConfig {
   std::optional<int64_t> min_workers = {}, max_workers = {};
   std::optional<int64_t> response_timeout_s = {}, startup_timeout_s = {};
   std::optional<int64_t> job_queue_size = {};
+  // Of a model that keeps a state for each sequence of requests. The first is
+  // Triton's sequence_batching as JSON, which a config.yaml has, too; empty:
+  // none.
+  std::string sequence_batching = {};
+  std::optional<int64_t> sequence_max_idle_ms = {}, max_num_sequence = {};
   std::vector<std::string> without_effect = {};
 };
 StatusOr<ArchiveConfig> ParseArchiveConfig(const std::string& yaml);

@@ -43,8 +43,8 @@ void StartTensors(Prediction prediction, handlers::TensorHandler* handler,
   // Let go of by the ending itself, as for KServe v2.
   auto held = std::make_shared<std::optional<ModelHandle>>(
       std::move(prediction.handle));
-  handler->Start(
-      std::move(request),
+  handlers::StartInSequence(
+      handler, std::move(call.sequence), std::move(request),
       [held, is_row = inputs.is_row, frame = std::move(frame),
        done =
            std::move(done)](const StatusOr<handlers::TensorResponse>& answer) {
@@ -164,6 +164,17 @@ PredictionDone Measured(const Prediction& prediction,
 }
 
 }  // namespace
+
+handlers::SequencePlace PlaceIn(std::string_view id, std::string_view start,
+                                std::string_view end) {
+  const auto is_true = [](std::string_view text) {
+    return text == "true" || text == "True" || text == "TRUE";
+  };
+  return {.id = std::string(id),
+          .start = is_true(start),
+          .end = is_true(end),
+          .start_if_new = true};
+}
 
 StatusOr<Prediction> FindPrediction(const Registry& registry,
                                     const std::string& name,

@@ -20,6 +20,7 @@
 #include "config/base/clock.h"
 #include "config/base/status.h"
 #include "config/base/trace.h"
+#include "handlers/sequences/sequence_place.h"
 #include "handlers/task.h"
 #include "server/lifecycle/repository.h"
 #include "server/torchserve/registry.h"
@@ -54,12 +55,23 @@ struct PredictionCall {
   int32_t priority = 0;
   std::shared_ptr<Trace> trace;  // never null; stamped "parsed"
   std::stop_token stop;
+  // For models that keep a state between requests; the others take no notice.
+  handlers::SequencePlace sequence = {};
 };
 
 struct PredictionBody {
   std::string content_type = "application/json";
   std::string text;
 };
+// TorchServe's headers and inputs that tell of sequences.
+inline constexpr std::string_view kSequenceId = "ts_request_sequence_id";
+inline constexpr std::string_view kSequenceStart = "ts_request_sequence_start";
+inline constexpr std::string_view kSequenceEnd = "ts_request_sequence_end";
+// The place of a request of the sequence `id`, which starts one that is not
+// there; `start` and `end` are "true" or anything else.
+handlers::SequencePlace PlaceIn(std::string_view id, std::string_view start,
+                                std::string_view end);
+
 // Called once, on any thread. The model is lent until it returns.
 using PredictionDone = std::function<void(StatusOr<PredictionBody>)>;
 

@@ -52,10 +52,10 @@ constexpr NoEffect kNoEffect[] = {
      "all metrics are told, by the names and units that they have at first"},
     {"ipex_enable ipex_gpu_enable cpu_launcher_enable cpu_launcher_args",
      "--threads, --cpu-cores and --numa-node place the computation"},
-    {"model_server_home model_snapshot version "
-     "ts_header_key_sequence_id ts_header_key_sequence_start "
+    {"model_server_home model_snapshot version", "there are no snapshots"},
+    {"ts_header_key_sequence_id ts_header_key_sequence_start "
      "ts_header_key_sequence_end",
-     "there are no snapshots and sequences"},
+     "sequences are told by ts_request_sequence_id, _start and _end"},
     {"grpc_management_address grpc_inference_address "
      "grpc_inference_max_connection_age_ms "
      "grpc_management_max_connection_age_ms "

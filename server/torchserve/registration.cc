@@ -10,6 +10,7 @@
 #include <system_error>
 #include <utility>
 
+#include "server/lifecycle/model_config.h"
 #include "server/torchserve/archive_download.h"
 #include "server/torchserve/python_handler.h"
 #include "server/torchserve/store_path.h"
@@ -119,6 +120,32 @@ Status OpenFiles(const RegistryOptions& options, const RegisterRequest& request,
   return OkStatus();
 }
 
+// Null: the archive asks for none.
+StatusOr<std::shared_ptr<const config::SequenceSettings>> SequencesOf(
+    const RegistryOptions& options, const Registered& model) {
+  const ArchiveConfig& said = model.archive->config();
+  std::shared_ptr<const config::SequenceSettings> none;
+  if (said.sequence_batching.empty()) return none;
+  if (model.archive->manifest().handler != "base_handler") {
+    return FailedPrecondition(
+        "sequence_batching is for a graph with the handler base_handler, not "
+        "for '" +
+        model.archive->manifest().handler.substr(0, 100) + "'");
+  }
+  const config::ModelSettings settings = SettingsOf(options, model);
+  ASSIGN_OR_RETURN(const auto read,
+                   ModelConfig::FromSettings(settings, {})
+                       .AddSequences(said.sequence_batching, settings));
+  config::SequenceSettings sequences = *read;
+  if (said.sequence_max_idle_ms.value_or(0) > 0) {
+    sequences.max_idle_us = *said.sequence_max_idle_ms * 1000;
+  }
+  if (said.max_num_sequence.value_or(0) > 0) {
+    sequences.max_sequences = *said.max_num_sequence;
+  }
+  return std::make_shared<const config::SequenceSettings>(std::move(sequences));
+}
+
 }  // namespace
 
 config::ModelSettings SettingsOf(const RegistryOptions& options,
@@ -191,6 +218,9 @@ StatusOr<Registered> OpenRegistration(const RegistryOptions& options,
   }
   RETURN_IF_ERROR(CheckName(model.name));
   RETURN_IF_ERROR(CheckNumbers(model));
+  if (model.archive != nullptr) {
+    ASSIGN_OR_RETURN(model.sequences, SequencesOf(options, model));
+  }
   const std::string metrics_file =
       metric_log == nullptr ? "" : metric_log->model_file();
   if (request.function.has_value()) {

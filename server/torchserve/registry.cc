@@ -44,14 +44,21 @@ std::shared_ptr<const config::TaskSettings> TaskOf(const Archive& archive) {
 
 // How a model is run is known by its name alone.
 Status CheckSameHandler(const Registered& one, const Registered& other) {
+  const auto sequences = [](const Registered& model) {
+    return model.sequences == nullptr
+               ? std::string()
+               : model.archive->config().sequence_batching;
+  };
   const bool same =
       (one.python == nullptr) == (other.python == nullptr) &&
-      (one.python == nullptr || one.python->command == other.python->command);
+      (one.python == nullptr || one.python->command == other.python->command) &&
+      sequences(one) == sequences(other);
   if (same) return OkStatus();
   return FailedPrecondition(
       "version " + one.version + " of the model " + one.name +
-      " has another handler, and of a handler in Python all versions have the "
-      "same; register this one by another model_name");
+      " has another handler or other sequences, and with a handler in Python "
+      "or with sequences all versions have the same; register this one by "
+      "another model_name");
 }
 
 }  // namespace
@@ -283,7 +290,8 @@ class Registry::RegistrySource final : public ModelSource,
   config::PipelineSettings PipelineOf(const std::string& name) const override {
     const auto versions = registry_->FindAll(name);
     if (!versions.ok()) return {};
-    return {.external = versions->back().python};
+    return {.sequences = versions->back().sequences,
+            .external = versions->back().python};
   }
 
  private:

@@ -21,6 +21,7 @@
 #include "config/base/status.h"
 #include "config/external_settings.h"
 #include "config/schema.h"
+#include "config/sequence_settings.h"
 #include "server/lifecycle/model_source.h"
 #include "server/torchserve/archive.h"
 #include "server/torchserve/metric_log.h"
@@ -94,6 +95,8 @@ struct Registered {
   std::shared_ptr<const Archive> archive;  // null: the URL is the model's file
   // A handler in Python; `model_path` is the folder that it runs in. Else null.
   std::shared_ptr<const config::ExternalSettings> python;
+  // A state for each sequence of requests; null: none.
+  std::shared_ptr<const config::SequenceSettings> sequences;
   // A workflow's, or the file that was fetched; may be null.
   std::shared_ptr<const void> files;
 };
