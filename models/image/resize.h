@@ -1,6 +1,7 @@
 // Resizing with antialias, as PIL's Image.resize does it and torchvision with
 // antialias=True: a pixel is the weighted mean of those below a kernel that
-// grows with the scale (separable; across first, rounded to 8 bits between).
+// grows with the scale (separable; across first, rounded to 8 bits between, the
+// order of Pillow up to 12).
 #pragma once
 
 #include <cstdint>
