@@ -194,7 +194,10 @@ BatchFormer::Decision BatchFormer::Form(Clock::Time now) {
       decision.jobs.push_back(std::move(job));
     }
     std::erase(jobs_, nullptr);
-    break;
+    return decision;
+  }
+  for (const auto& job : jobs_) {
+    if (!job->delayed) decision.wake = std::min(decision.wake, job->expires);
   }
   return decision;
 }

@@ -260,6 +260,19 @@ TEST_F(BatchFormerTest, QueueTimeoutRejects) {
   EXPECT_THAT(why_, ElementsAre(BatchDrop::kQueueTimeout));
 }
 
+TEST_F(BatchFormerTest, QueueTimeoutIsSeenBeforeTheDelayIsOver) {
+  Start({.max_batch_size = 8,
+         .max_queue_delay = milliseconds(100),
+         .default_queue_policy = {.default_timeout = milliseconds(10)}});
+  ASSERT_TRUE(Add(0).ok());
+  ASSERT_TRUE(Add(5).ok());
+  EXPECT_THAT(Form(5), IsEmpty());
+  EXPECT_EQ(wake_, At(10));
+  EXPECT_THAT(Form(10), IsEmpty());
+  EXPECT_THAT(dropped_, ElementsAre(0));
+  EXPECT_EQ(wake_, At(15));
+}
+
 TEST_F(BatchFormerTest, QueueTimeoutDelays) {
   Start({.default_queue_policy = {.timeout_action = TimeoutAction::kDelay,
                                   .default_timeout = milliseconds(10)}});
