@@ -145,7 +145,7 @@ bool PageManager::Register(std::vector<PageId>& pages, int32_t idx,
         "a page is registered by the owner who filled it");
   page.registered = true;
   page.before = before;
-  if (before != kNoPage) ++At(before).followers;
+  Follow(pages[idx]);
   page.hash = hash;
   page.serial = ++num_registered_;
   std::ranges::copy(ids, page.ids.begin());
@@ -157,7 +157,7 @@ void PageManager::Forget() {
   registered_.clear();
   for (Page& page : pages_) {
     page.registered = false;
-    page.followers = 0;
+    page.first_follower = page.sibling = page.sibling_before = kNoPage;
   }
   for (const auto& [left, page] : cached_) free_.push_back(page);
   cached_.clear();
@@ -201,12 +201,9 @@ void PageManager::DropReference(PageId id) {
 void PageManager::Unregister(PageId id) {
   std::vector<PageId> doomed = {id};
   for (size_t i = 0; i < doomed.size(); ++i) {
-    int32_t followers = At(doomed[i]).followers;
-    for (size_t at = 0; followers > 0; ++at) {
-      const Page& page = pages_[at];
-      if (!page.registered || page.before != doomed[i]) continue;
-      doomed.push_back(PageId{static_cast<int32_t>(at)});
-      --followers;
+    for (PageId next = At(doomed[i]).first_follower; next != kNoPage;
+         next = At(next).sibling) {
+      doomed.push_back(next);
     }
   }
   for (auto page = doomed.rbegin(); page != doomed.rend(); ++page) {
@@ -219,7 +216,7 @@ void PageManager::Unregister(PageId id) {
 
 void PageManager::UnregisterOne(PageId id) {
   Page& page = At(id);
-  if (page.before != kNoPage) --At(page.before).followers;
+  Unfollow(id);
   const auto [begin, end] = registered_.equal_range(page.hash);
   for (auto entry = begin; entry != end; ++entry) {
     if (entry->second != id) continue;
@@ -228,6 +225,30 @@ void PageManager::UnregisterOne(PageId id) {
     return;
   }
   CHECK(false, "a cached page can be found");
+}
+
+void PageManager::Follow(PageId id) {
+  Page& page = At(id);
+  page.sibling = page.sibling_before = kNoPage;
+  if (page.before == kNoPage) return;
+  PageId& first = At(page.before).first_follower;
+  page.sibling = first;
+  if (first != kNoPage) At(first).sibling_before = id;
+  first = id;
+}
+
+void PageManager::Unfollow(PageId id) {
+  Page& page = At(id);
+  if (page.before == kNoPage) return;
+  if (page.sibling_before == kNoPage) {
+    At(page.before).first_follower = page.sibling;
+  } else {
+    At(page.sibling_before).sibling = page.sibling;
+  }
+  if (page.sibling != kNoPage) {
+    At(page.sibling).sibling_before = page.sibling_before;
+  }
+  page.sibling = page.sibling_before = kNoPage;
 }
 
 Status PageManager::Audit() const {
@@ -270,10 +291,25 @@ Status PageManager::Audit() const {
 
 Status PageManager::AuditChains() const {
   size_t num_registered = 0;
+  size_t num_following = 0;
+  for (const Page& page : pages_) {
+    for (PageId next = page.first_follower; next != kNoPage;
+         next = At(next).sibling) {
+      if (!At(next).registered || At(next).before == kNoPage ||
+          &At(At(next).before) != &page) {
+        return Internal(NameOf(Index(next)) +
+                        " is listed behind a page that it does not follow");
+      }
+      if (++num_following > pages_.size()) {
+        return Internal("the lists of following pages have no end");
+      }
+    }
+  }
   for (size_t index = 0; index < pages_.size(); ++index) {
     const Page& page = pages_[index];
     if (!page.registered) continue;
     ++num_registered;
+    if (page.before != kNoPage) --num_following;
     const std::string name = NameOf(index);
     if (FindPage(page.hash, page.before, page.ids) !=
         PageId{static_cast<int32_t>(index)}) {
@@ -297,6 +333,9 @@ Status PageManager::AuditChains() const {
     if ((hash & hash_mask_) != page.hash) {
       return Internal(name + " has a hash that is not that of its chain");
     }
+  }
+  if (num_following != 0) {
+    return Internal("pages follow one that does not list them");
   }
   if (num_registered != registered_.size()) {
     return Internal(std::to_string(registered_.size()) + " pages are found, " +

@@ -147,7 +147,11 @@ class PageManager {
     bool registered = false;
     // Of a registered page only.
     models::PageId before = models::kNoPage;  // in the chain; none: the first
-    int32_t followers = 0;  // registered pages that come next in a chain
+    // The registered pages that come next in a chain, as a list: its first one,
+    // and this page's neighbours in the list of the page before.
+    models::PageId first_follower = models::kNoPage;
+    models::PageId sibling = models::kNoPage;
+    models::PageId sibling_before = models::kNoPage;
     uint64_t hash = 0;
     uint64_t serial = 0;
     std::array<int32_t, models::kPageTokens> ids;
@@ -164,6 +168,9 @@ class PageManager {
   // With all that follow it.
   void Unregister(models::PageId page);
   void UnregisterOne(models::PageId page);
+  // A page into, and out of, the list of those that follow the one before it.
+  void Follow(models::PageId page);
+  void Unfollow(models::PageId page);
   Status AuditChains() const;
 
   const uint64_t hash_mask_;

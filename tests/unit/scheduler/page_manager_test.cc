@@ -3,6 +3,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <chrono>
 #include <random>
 #include <string>
 #include <vector>
@@ -208,6 +209,45 @@ TEST(PageManager, ForgottenPagesAreFreeAndNotFound) {
   manager.Release(kept);
   EXPECT_EQ(manager.free(), 5);
   EXPECT_TRUE(manager.Audit().ok());
+}
+
+TEST(PageManager, AnEvictedHeadTakesAllThatFollowsIt) {
+  PageManager manager(6, ~uint64_t{0}, /*heads_may_go=*/true);
+  auto a = Cache(manager, Tokens(3, 1));
+  auto b = Cache(manager, Tokens(3, 2));  // shares two pages
+  std::vector<PageId> other;
+  ASSERT_TRUE(manager.Allocate(2, other));
+  manager.GiveBack(a, 0);
+  manager.GiveBack(b, 0);
+  manager.Release(b);
+  ASSERT_TRUE(
+      manager.Audit(std::vector{&std::as_const(a), &std::as_const(other)})
+          .ok());
+  // The head is the oldest: its page goes, and with it the one of b, which
+  // nobody can find any more.
+  ASSERT_TRUE(manager.Allocate(1, other));
+  EXPECT_EQ(manager.cached(), 0);
+  EXPECT_EQ(manager.free(), 1);
+  EXPECT_FALSE(manager.registered(a[1]));
+  EXPECT_FALSE(manager.registered(a[2]));
+  EXPECT_TRUE(
+      manager.Audit(std::vector{&std::as_const(a), &std::as_const(other)})
+          .ok());
+}
+
+// In time that grows with what follows, not with all pages for each: by the
+// square this would take minutes.
+TEST(PageManager, AnEvictedHeadOfALongChainTakesNoLongTime) {
+  constexpr int32_t kPages = 100'000;
+  PageManager manager(kPages, ~uint64_t{0}, /*heads_may_go=*/true);
+  auto pages = Cache(manager, Tokens(kPages, 1));
+  manager.GiveBack(pages, 0);
+  manager.Release(pages);
+  const auto begin = std::chrono::steady_clock::now();
+  std::vector<PageId> taken;
+  ASSERT_TRUE(manager.Allocate(1, taken));
+  EXPECT_LT(std::chrono::steady_clock::now() - begin, std::chrono::seconds(5));
+  EXPECT_EQ(manager.free(), kPages - 1);
 }
 
 TEST(PageManager, BooksBalanceAfterEachOfManyRandomSteps) {
