@@ -99,7 +99,7 @@ void VisitListening(ServerSettings& s, const SettingVisitor& visit) {
 
 void VisitLimits(ServerSettings& s, const SettingVisitor& visit) {
   visit({.name = "http_max_input_size",
-         .help = "largest request body",
+         .help = "largest request body, with what it reads of shared memory",
          .unit = Unit::kBytes,
          .min = kKiB,
          .max = 16 * kGiB,

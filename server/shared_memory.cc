@@ -133,13 +133,17 @@ StatusOr<SharedRegions::Kept> SharedRegions::Find(const SharedSpan& span,
   return found->second;
 }
 
-StatusOr<std::string> SharedRegions::Read(const SharedSpan& span) const {
-  if (span.byte_size > max_tensor_bytes_) {
-    return InvalidArgument("shared_memory_byte_size is " +
-                           std::to_string(span.byte_size) +
-                           " but a tensor may have at most " +
-                           std::to_string(max_tensor_bytes_) +
-                           " bytes; the limit is http_max_input_size")
+StatusOr<std::string> SharedRegions::Read(const SharedSpan& span,
+                                          uint64_t& request_bytes) const {
+  if (request_bytes > max_request_bytes_ ||
+      span.byte_size > max_request_bytes_ - request_bytes) {
+    return InvalidArgument(
+               "shared_memory_byte_size is " + std::to_string(span.byte_size) +
+               " behind " + std::to_string(request_bytes) +
+               " bytes of the same request, which may have " +
+               std::to_string(max_request_bytes_) +
+               " with all that it reads of shared memory; send fewer tensors "
+               "in a request or raise http_max_input_size")
         .At("shared_memory_byte_size");
   }
   ASSIGN_OR_RETURN(const Kept kept, Find(span, span.byte_size));
@@ -150,6 +154,7 @@ StatusOr<std::string> SharedRegions::Read(const SharedSpan& span) const {
                                        count, static_cast<off_t>(offset));
                         });
   if (!read) return BadRegion(span.region, "became shorter");
+  request_bytes += span.byte_size;
   return bytes;
 }
 

@@ -3,7 +3,9 @@
 // extension: docs/protocol/extension_shared_memory.md).
 //
 //   RETURN_IF_ERROR(regions.Register({"input", "/data", 0, 4096}));
-//   ASSIGN_OR_RETURN(std::string bytes, regions.Read({"input", 0, 64}));
+//   uint64_t request_bytes = body.size();
+//   ASSIGN_OR_RETURN(std::string bytes,
+//                    regions.Read({"input", 0, 64}, request_bytes));
 //
 // Bytes are read and written by file calls and not through a mapping, so a
 // client that truncates its region meanwhile causes an error and no signal.
@@ -41,10 +43,10 @@ class SharedRegions {
  public:
   static constexpr size_t kMaxRegions = 1024;
 
-  // `enabled`: else nothing can be registered, and the error says so. A tensor
-  // may have at most `max_tensor_bytes`.
-  SharedRegions(bool enabled, uint64_t max_tensor_bytes)
-      : enabled_(enabled), max_tensor_bytes_(max_tensor_bytes) {}
+  // `enabled`: else nothing can be registered, and the error says so. A request
+  // may have at most `max_request_bytes`, with what it reads of regions.
+  SharedRegions(bool enabled, uint64_t max_request_bytes)
+      : enabled_(enabled), max_request_bytes_(max_request_bytes) {}
 
   // INVALID_ARGUMENT when the object is not there, is smaller than the region,
   // or the name is taken (Triton: ALREADY_EXISTS, told as 400 over REST).
@@ -55,8 +57,11 @@ class SharedRegions {
   StatusOr<std::vector<SharedRegion>> List(const std::string& name) const
       EXCLUDES(mu_);
 
-  // NOT_FOUND for an unknown region; INVALID_ARGUMENT beyond its end.
-  StatusOr<std::string> Read(const SharedSpan& span) const EXCLUDES(mu_);
+  // NOT_FOUND for an unknown region; INVALID_ARGUMENT beyond its end, and where
+  // a request becomes too large. `request_bytes`: what the request has so far;
+  // grows by what is read.
+  StatusOr<std::string> Read(const SharedSpan& span,
+                             uint64_t& request_bytes) const EXCLUDES(mu_);
   Status Write(const SharedSpan& span, std::string_view bytes) const
       EXCLUDES(mu_);
 
@@ -70,7 +75,7 @@ class SharedRegions {
       EXCLUDES(mu_);
 
   const bool enabled_;
-  const uint64_t max_tensor_bytes_;
+  const uint64_t max_request_bytes_;
   mutable Mutex mu_;
   std::map<std::string, Kept> kept_ GUARDED_BY(mu_);
 };

@@ -277,7 +277,8 @@ StatusOr<TensorCall> DecodeTensors(const inference::ModelInferRequest& request,
   ASSIGN_OR_RETURN(call.request.timeout, ReadTimeout(request));
   RETURN_IF_ERROR(ReadParameters(request, call));
   int num_raw = 0;
-  bool any_shared = false;
+  // With what was read of regions; known once one is named.
+  std::optional<uint64_t> request_bytes;
   for (const auto& input : request.inputs()) {
     ASSIGN_OR_RETURN(TensorHead head,
                      ReadTensorHead(input.name(), input.datatype(),
@@ -286,8 +287,9 @@ StatusOr<TensorCall> DecodeTensors(const inference::ModelInferRequest& request,
     ASSIGN_OR_RETURN(const auto span, ReadSpan(input.parameters()));
     StatusOr<Tensor> tensor = BadInput(input.name(), "has no data");
     if (span.has_value()) {
-      any_shared = true;
-      ASSIGN_OR_RETURN(const std::string bytes, regions.Read(*span));
+      if (!request_bytes) request_bytes = request.ByteSizeLong();
+      ASSIGN_OR_RETURN(const std::string bytes,
+                       regions.Read(*span, *request_bytes));
       tensor = TensorFromBytes(head, bytes);
     } else if (!call.raw) {
       tensor = FromContents(head, input.contents());
@@ -298,7 +300,7 @@ StatusOr<TensorCall> DecodeTensors(const inference::ModelInferRequest& request,
     call.request.inputs.push_back({std::move(head.name), *std::move(tensor)});
   }
   // Results of what came in shared memory are small or go there, too.
-  call.raw = call.raw || any_shared;
+  call.raw = call.raw || request_bytes.has_value();
   for (const auto& output : request.outputs()) {
     OutputForm& form = call.forms[output.name()];
     ASSIGN_OR_RETURN(form.shared, ReadSpan(output.parameters()));

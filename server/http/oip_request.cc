@@ -72,6 +72,7 @@ class BodyReader {
       : json_(json),
         tail_(tail),
         regions_(regions),
+        request_bytes_(json.size() + tail.size()),
         elements_left_(json.size() / 2 + 1) {}
 
   StatusOr<InferBody> Read() {
@@ -178,7 +179,8 @@ class BodyReader {
         return BadInput(head.name,
                         "has a shared_memory_region beside other data");
       }
-      ASSIGN_OR_RETURN(const std::string bytes, regions_.Read(*span));
+      ASSIGN_OR_RETURN(const std::string bytes,
+                       regions_.Read(*span, request_bytes_));
       return TensorFromBytes(head, bytes);
     }
     if (binary_bytes.has_value()) return TakeBytes(head, *binary_bytes, data);
@@ -324,7 +326,8 @@ class BodyReader {
   const std::string_view json_;
   std::string_view tail_;
   const SharedRegions& regions_;
-  int64_t elements_left_;  // that the text could hold
+  uint64_t request_bytes_;  // with what was read of regions
+  int64_t elements_left_;   // that the text could hold
   std::map<size_t, std::unique_ptr<TensorReader>> readers_;  // by input
 };
 
@@ -338,6 +341,11 @@ StatusOr<InferBody> ReadInferBody(std::string_view body,
   const std::string_view tail = body.substr(end);
   if (auto plain = ReadPlainInfer(json, tail)) return *std::move(plain);
   return BodyReader(json, tail, regions).Read();
+}
+
+bool MayNameRegion(std::string_view json) {
+  return json.find("shared_memory_region") != std::string_view::npos ||
+         json.find("\\u") != std::string_view::npos;
 }
 
 StatusOr<InferBody> ReadRawBody(std::string_view body,

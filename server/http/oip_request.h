@@ -35,6 +35,9 @@ struct InferBody {
 StatusOr<InferBody> ReadInferBody(std::string_view body,
                                   std::optional<size_t> json_bytes,
                                   const SharedRegions& regions);
+// Whether ReadInferBody may read a region, which can take long: the key stands
+// in the JSON, or an escape that can spell it.
+bool MayNameRegion(std::string_view json);
 // A body of the one input's bytes alone, of which each dimension but one must
 // be known; the first is 1 where it is not. All outputs are wanted as bytes.
 StatusOr<InferBody> ReadRawBody(std::string_view body,

@@ -313,12 +313,14 @@ void ServeOipInfer(const Site& site,
   const auto model = site.services.repository->Find(path.name, path.version);
   const bool has_task = model.ok() && (*model)->ForTask().ok();
   // And a short body may name a large region of shared memory.
-  const std::string_view body = exchange->request().body;
-  const bool names_region =
-      body.substr(0, kShortBodyBytes).find("shared_memory_region") !=
-      std::string_view::npos;
-  (has_task || names_region ? RunOnPool : RunSoon)(site, exchange, Infer,
-                                                   OipErrorResponse);
+  const HttpRequest& request = exchange->request();
+  const auto json_bytes = ReadJsonBytes(request, request.body.size());
+  const size_t end =
+      json_bytes.ok() ? json_bytes->value_or(kShortBodyBytes) : kShortBodyBytes;
+  const bool may_be_long =
+      has_task || MayNameRegion(std::string_view(request.body)
+                                    .substr(0, std::min(end, kShortBodyBytes)));
+  (may_be_long ? RunOnPool : RunSoon)(site, exchange, Infer, OipErrorResponse);
 }
 
 }  // namespace millrace::server::http
