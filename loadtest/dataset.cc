@@ -182,9 +182,17 @@ StatusOr<std::vector<nanoseconds>> TraceOf(const Dataset& dataset,
                              " is due before the one above it; sort "
                              "the file by \"timestamp\"");
     }
-    const nanoseconds offset = *dataset[i].due - *dataset[0].due;
-    due.emplace_back(
-        static_cast<int64_t>(static_cast<double>(offset.count()) / speed));
+    constexpr double kMostSeconds = 365 * 24 * 3600;
+    const auto offset = *dataset[i].due - *dataset[0].due;
+    const double ns = static_cast<double>(offset.count()) / speed;
+    if (!(ns <= kMostSeconds * 1e9)) {
+      std::ostringstream seconds;
+      seconds << ns / 1e9;
+      return InvalidArgument(where + " is due " + seconds.str() +
+                             " seconds behind the first, but a trace may take "
+                             "365 days; raise --trace-speed");
+    }
+    due.emplace_back(static_cast<int64_t>(ns));
   }
   return due;
 }

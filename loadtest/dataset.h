@@ -46,8 +46,8 @@ StatusOr<Dataset> ParseJsonl(std::string_view text);
 StatusOr<Dataset> LoadJsonl(const std::string& path);
 
 // When the conversations of a trace are due, `speed` times faster than they
-// were recorded, from 0 on. INVALID_ARGUMENT where a line has no timestamp or
-// they do not rise.
+// were recorded, from 0 on. INVALID_ARGUMENT where a line has no timestamp,
+// they do not rise, or all of them take more than a year.
 StatusOr<std::vector<std::chrono::nanoseconds>> TraceOf(const Dataset& dataset,
                                                         double speed);
 

@@ -41,8 +41,17 @@ StatusOr<std::vector<std::string>> FilesAt(std::string_view flag,
   for (fs::directory_iterator it(path, ec), end; !ec && it != end;
        it.increment(ec)) {
     if (it->path().filename().string().starts_with('.')) continue;
-    if (!it->is_regular_file(ec)) continue;
-    bytes += static_cast<int64_t>(it->file_size(ec));
+    const auto cannot_read = [&] {
+      return InvalidArgument(where + ": '" + it->path().filename().string() +
+                             "' cannot be read: " + ec.message() +
+                             "; remove it");
+    };
+    const bool is_file = it->is_regular_file(ec);
+    if (ec) return cannot_read();  // a link to nothing
+    if (!is_file) continue;
+    const uintmax_t size = it->file_size(ec);
+    if (ec) return cannot_read();
+    bytes += static_cast<int64_t>(size);
     if (bytes > kMostInputBytes) return TooLarge(where);
     files.push_back(it->path().string());
     if (files.size() > kMostFiles) {

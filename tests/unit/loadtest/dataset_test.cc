@@ -69,6 +69,11 @@ TEST(Dataset, ATraceBeginsAtZeroAndMayRunFaster) {
   dataset[1].due = 500ms;
   EXPECT_THAT(std::string(TraceOf(dataset, 1).status().message()),
               HasSubstr("sort"));
+  dataset[1].due = std::chrono::nanoseconds(1'000'000'000'000'000'000);
+  dataset[2].due = dataset[1].due;
+  EXPECT_THAT(std::string(TraceOf(dataset, 1e-4).status().message()),
+              HasSubstr("raise --trace-speed"));
+  EXPECT_TRUE(TraceOf(dataset, 1e6).ok());
   dataset[1].due.reset();
   EXPECT_THAT(std::string(TraceOf(dataset, 1).status().message()),
               HasSubstr("entry 2"));

@@ -187,6 +187,14 @@ TEST_F(InputFiles, OfAFolderAreSentInTurn) {
       HasSubstr("no UTF-8"));
 }
 
+TEST_F(InputFiles, ALinkToNothingIsNamed) {
+  std::filesystem::create_symlink("absent", folder_ / "d.bin");
+  const auto files = FilesAt("--input", folder_.string());
+  ASSERT_FALSE(files.ok());
+  EXPECT_THAT(std::string(files.status().message()),
+              HasSubstr("'d.bin' cannot be read: No such file"));
+}
+
 TEST(Tensors, FilesOfUndeclaredInputsAreSentInsteadOfTheDeclaredOnes) {
   Options options;
   const std::vector<TensorSpec> specs = {{"pixels", "FP32", {-1, 3, 8, 8}}};
