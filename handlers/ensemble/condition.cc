@@ -2,6 +2,8 @@
 
 #include <cstring>
 
+#include "models/tensor/float16.h"
+
 namespace millrace::handlers {
 namespace {
 
@@ -63,6 +65,10 @@ bool AnyCompares(const models::Tensor& tensor, Compare compare, double value) {
       return Any<float>(tensor, compare, value);
     case DType::kF64:
       return Any<double>(tensor, compare, value);
+    case DType::kF16:
+      return Any<models::Half>(tensor, compare, value);
+    case DType::kBF16:
+      return Any<models::BFloat16>(tensor, compare, value);
     default:
       return false;
   }

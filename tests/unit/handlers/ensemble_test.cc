@@ -9,6 +9,9 @@
 #include <utility>
 #include <vector>
 
+#include "handlers/ensemble/condition.h"
+#include "models/tensor/float16.h"
+
 namespace millrace::handlers {
 namespace {
 
@@ -179,6 +182,33 @@ TEST_F(EnsembleTest, WhatIsLeftOutLeavesOutWhatNeedsIt) {
   EXPECT_EQ(Values(), (std::map<std::string, float>{{"r", 10}, {"m", 11}}));
   Ask(1);
   EXPECT_EQ(Values(), (std::map<std::string, float>{{"r", 3}}));
+}
+
+// Of every type that has numbers, whichever element compares so.
+template <typename T>
+Tensor OfTwo(DType dtype, T first, T second) {
+  Tensor tensor = Tensor::Make(dtype, {2});
+  tensor.data<T>()[0] = first;
+  tensor.data<T>()[1] = second;
+  return tensor;
+}
+
+TEST(Condition, HoldsOfHalfFloatsToo) {
+  using Compare = config::StepCondition::Compare;
+  const Tensor tensors[] = {
+      OfTwo<uint16_t>(DType::kF16, models::FloatToHalf(-1),
+                      models::FloatToHalf(0.75F)),
+      OfTwo<uint16_t>(DType::kBF16, models::FloatToBFloat16(-1),
+                      models::FloatToBFloat16(0.75F)),
+      OfTwo<float>(DType::kF32, -1, 0.75F)};
+  for (const Tensor& tensor : tensors) {
+    SCOPED_TRACE(DTypeName(tensor.dtype()));
+    EXPECT_TRUE(AnyCompares(tensor, Compare::kGreater, 0.5));
+    EXPECT_TRUE(AnyCompares(tensor, Compare::kEqual, 0.75));
+    EXPECT_TRUE(AnyCompares(tensor, Compare::kLess, 0));
+    EXPECT_FALSE(AnyCompares(tensor, Compare::kGreater, 1));
+    EXPECT_FALSE(AnyCompares(tensor, Compare::kLess, -1));
+  }
 }
 
 TEST_F(EnsembleTest, AModelThatIsGoneIsNamed) {
