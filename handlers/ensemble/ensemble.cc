@@ -48,6 +48,7 @@ class EnsembleHandler::Run : public std::enable_shared_from_this<Run> {
   // meanwhile stays that long.
   std::vector<LentModel> models;
   std::vector<size_t> wanted;  // of the outputs
+  SequencePlace place;         // of the request, and so of every step's
   int32_t priority = 0;
   Clock::Time deadline = kNever;
   std::shared_ptr<Trace> trace;
@@ -182,8 +183,8 @@ class EnsembleHandler::Run : public std::enable_shared_from_this<Run> {
 
   void Go(std::vector<Launch> launches) EXCLUDES(mu_) {
     for (Launch& launch : launches) {
-      models[launch.step].handler->Start(
-          std::move(launch.request),
+      StartInSequence(
+          models[launch.step].handler, place, std::move(launch.request),
           [self = shared_from_this(),
            step = launch.step](StatusOr<TensorResponse> response) {
             self->OnStep(step, std::move(response));
@@ -329,14 +330,15 @@ EnsembleHandler::EnsembleHandler(EnsembleParts parts, EnsemblePlan plan)
 
 EnsembleHandler::~EnsembleHandler() = default;
 
-void EnsembleHandler::Start(TensorRequest request, Done done,
-                            std::stop_token stop) {
-  const Status status = TryStart(request, done, std::move(stop));
+void EnsembleHandler::StartAt(SequencePlace place, TensorRequest request,
+                              Done done, std::stop_token stop) {
+  const Status status =
+      TryStart(std::move(place), request, done, std::move(stop));
   if (!status.ok()) done(status);
 }
 
-Status EnsembleHandler::TryStart(TensorRequest& request, const Done& done,
-                                 std::stop_token stop) {
+Status EnsembleHandler::TryStart(SequencePlace place, TensorRequest& request,
+                                 const Done& done, std::stop_token stop) {
   auto run = std::make_shared<Run>(plan_, books_, parts_, done);
   ASSIGN_OR_RETURN(
       std::vector<models::Tensor> inputs,
@@ -358,6 +360,7 @@ Status EnsembleHandler::TryStart(TensorRequest& request, const Done& done,
     }
     run->models.push_back(*std::move(lent));
   }
+  run->place = std::move(place);
   run->priority = request.priority;
   run->deadline = request.deadline;
   // A timeout beyond a year is none: the sum must not overflow.

@@ -3,6 +3,10 @@
 // model's batcher beside the requests of others. Tensors pass from step to step
 // by handle, never by copy.
 //
+// The place in a sequence goes to every step, so that those of models with a
+// state find it. A step that is left out is not told: its model's sequence then
+// neither starts nor ends with that request.
+//
 // A step whose condition does not hold is left out, and so is every step that
 // needs what it would have made; outputs that were not made are not in the
 // response. The first failure ends the request, stops the other steps and is
@@ -16,8 +20,8 @@
 #include "config/base/clock.h"
 #include "config/base/mutex.h"
 #include "handlers/ensemble/ensemble_plan.h"
-#include "handlers/handler.h"
 #include "handlers/model_lender.h"
+#include "handlers/sequences/sequence_place.h"
 
 namespace millrace::handlers {
 
@@ -43,12 +47,13 @@ struct EnsembleParts {
   int64_t max_in_flight = 1024;  // requests; more are refused
 };
 
-class EnsembleHandler final : public TensorHandler {
+class EnsembleHandler final : public SequencedHandler {
  public:
   EnsembleHandler(EnsembleParts parts, EnsemblePlan plan);
   ~EnsembleHandler() override;
 
-  void Start(TensorRequest request, Done done, std::stop_token stop) override;
+  void StartAt(SequencePlace place, TensorRequest request, Done done,
+               std::stop_token stop) override;
   Status HasPlace() const override;
   const std::vector<models::TensorSpec>& inputs() const override {
     return plan_->input_specs;
@@ -69,7 +74,7 @@ class EnsembleHandler final : public TensorHandler {
   class Run;
   struct Books;
 
-  Status TryStart(TensorRequest& request, const Done& done,
+  Status TryStart(SequencePlace place, TensorRequest& request, const Done& done,
                   std::stop_token stop);
 
   const EnsembleParts parts_;

@@ -76,6 +76,13 @@ def server(tmp_path_factory):
     (root / "from_file" / "initial_state").mkdir()
     (root / "from_file" / "initial_state" / "hundred").write_bytes(
         struct.pack("<i", 100))
+    (root / "ensemble" / "1").mkdir(parents=True)
+    (root / "ensemble" / "config.yaml").write_text("""
+        ensemble:
+          steps:
+            - {model: oldest, inputs: {INPUT: INPUT}, outputs: {OUTPUT: sum}}
+            - {model: direct, inputs: {INPUT: sum}, outputs: {OUTPUT: OUTPUT}}
+        """)
     with start("--model-repository", root) as running:
         yield running
 
@@ -123,6 +130,18 @@ def test_a_sequence_keeps_its_state_and_hears_its_controls(triton, model):
         assert answer.as_numpy("STATE_OUT") is None
     assert "must specify the START flag on the first request" in refusal(
         triton, model, 1, sequence)
+
+
+def test_members_of_an_ensemble_keep_their_states(triton):
+    """The second member sums the sums of the first."""
+    sequence, sums = next(ids), []
+    for i, value in enumerate((5, 7, 11)):
+        answer = ask(triton, "ensemble", value, sequence, i == 0, i == 2)
+        sums.append(answer.as_numpy("OUTPUT").tolist())
+    assert sums == [[[5]], [[17]], [[40]]]
+    said = refusal(triton, "ensemble", 1, sequence)
+    assert "step 1 (model 'oldest')" in said
+    assert "must specify the START flag on the first request" in said
 
 
 def test_metadata_leaves_out_what_clients_do_not_send(server):

@@ -26,9 +26,11 @@ TensorSpec Spec(const std::string& name) {
 }
 
 // Gives y = x + 1 when the test says so.
-class FakeModel final : public TensorHandler {
+class FakeModel final : public SequencedHandler {
  public:
-  void Start(TensorRequest request, Done done, std::stop_token stop) override {
+  void StartAt(SequencePlace place, TensorRequest request, Done done,
+               std::stop_token stop) override {
+    place_ = std::move(place);
     stop_ = std::move(stop);
     bytes_ = request.inputs[0].tensor.bytes();
     value_ = *request.inputs[0].tensor.data<float>();
@@ -50,6 +52,7 @@ class FakeModel final : public TensorHandler {
   void Fail() { std::exchange(done_, nullptr)(Internal("broken")); }
 
   bool at_once = false;
+  SequencePlace place_;
   std::stop_token stop_;
   const std::byte* bytes_ = nullptr;
 
@@ -90,14 +93,14 @@ class EnsembleTest : public testing::Test {
     handler_ = std::make_unique<EnsembleHandler>(
         EnsembleParts{.model = "e", .lender = &lender_}, *std::move(plan));
   }
-  void Ask(float value, std::stop_token stop = {}) {
+  void Ask(float value, std::stop_token stop = {}, SequencePlace place = {}) {
     TensorRequest request;
     Tensor a = Tensor::Make(DType::kF32, {1});
     *a.data<float>() = value;
     bytes_ = a.bytes();
     request.inputs.push_back({"a", std::move(a)});
-    handler_->Start(
-        std::move(request),
+    StartInSequence(
+        handler_.get(), std::move(place), std::move(request),
         [this](StatusOr<TensorResponse> answer) {
           ++num_endings_;
           answer_.emplace(std::move(answer));
@@ -209,6 +212,22 @@ TEST(Condition, HoldsOfHalfFloatsToo) {
     EXPECT_FALSE(AnyCompares(tensor, Compare::kGreater, 1));
     EXPECT_FALSE(AnyCompares(tensor, Compare::kLess, -1));
   }
+}
+
+TEST_F(EnsembleTest, EachStepIsToldThePlaceInTheSequence) {
+  Model("first").at_once = true;
+  Step("first", "a", "b");
+  Step("second", "b", "c");
+  Build();
+  Ask(1, {}, {.id = uint64_t{7}, .start = true});
+  for (const char* name : {"first", "second"}) {
+    EXPECT_EQ(Model(name).place_.id, SequenceId(uint64_t{7})) << name;
+    EXPECT_TRUE(Model(name).place_.start) << name;
+    EXPECT_FALSE(Model(name).place_.end) << name;
+  }
+  Ask(1, {}, {.id = "text", .end = true});
+  EXPECT_EQ(Model("second").place_.id, SequenceId("text"));
+  EXPECT_TRUE(Model("second").place_.end);
 }
 
 TEST_F(EnsembleTest, AModelThatIsGoneIsNamed) {
