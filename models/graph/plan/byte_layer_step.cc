@@ -255,6 +255,7 @@ StatusOr<std::unique_ptr<Step>> MakeDepthwise(const Node& node,
                      values = std::move(weight.values)](int8_t* to) {
                       kernel.pack(values.data(), shape.window, shape.channels,
                                   to);
+                      return OkStatus();
                     }};
           }));
   return std::unique_ptr<Step>(std::make_unique<ByteDepthwiseStep>(
@@ -283,6 +284,7 @@ BytesToPack WeightToPack(const Integers& integers, int outputs_axis,
       int8.pack(w.data() + static_cast<int64_t>(group) * each, n, shape.window,
                 channels, to + part_at[group]);
     }
+    return OkStatus();
   };
   return todo;
 }

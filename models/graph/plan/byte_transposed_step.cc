@@ -233,6 +233,7 @@ BytesToPack WeightToPack(const Integers& integers, const ImageShape& shape,
       int8.pack(weights[i].data(), phases[i].n, phases[i].window(),
                 shape.channels, to + part_at[i]);
     }
+    return OkStatus();
   };
   return todo;
 }

@@ -237,6 +237,7 @@ StatusOr<std::unique_ptr<Step>> MakeDepthwise(const Node& node,
                                             *to++ = w[c * taps + t];
                                           }
                                         }
+                                        return OkStatus();
                                       }));
   return std::unique_ptr<Step>(
       std::make_unique<DepthwiseStep>(node, context, shape, weights));

@@ -172,6 +172,7 @@ StatusOr<std::unique_ptr<Step>> MakeConvTransposeStep(
                             (n + products.panel - 1) / products.panel,
                             to + row * each);
             }
+            return OkStatus();
           }));
   const float* repeated = nullptr;
   if (node.inputs.size() > 2 && node.inputs[2] != kNoValue) {
@@ -184,6 +185,7 @@ StatusOr<std::unique_ptr<Step>> MakeConvTransposeStep(
                                to = std::copy_n(from.data<float>(),
                                                 shape.outputs, to);
                              }
+                             return OkStatus();
                            }));
   }
   return std::unique_ptr<Step>(std::make_unique<ConvTransposeStep>(

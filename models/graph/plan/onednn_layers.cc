@@ -14,15 +14,12 @@ using onednn::LayerArgs;
 using onednn::LayerSizes;
 using onednn::Type;
 
-int64_t BytesOf(Type type) {
-  return type == Type::kU8 ? 1 : type == Type::kBf16 ? 2 : 4;
-}
-
 const char* NameOf(Type type) {
   return type == Type::kU8 ? "u8" : type == Type::kBf16 ? "bf16" : "f32";
 }
 
-// Memory aligned as packed weights and scratch want it.
+// Memory aligned as packed weights and scratch want it; null where there is not
+// as much.
 class Aligned {
  public:
   explicit Aligned(int64_t bytes)
@@ -72,7 +69,8 @@ class Trial {
     const std::vector<std::byte> weights =
         RandomValues(sizes.n * sizes.k,
                      sizes.x == Type::kU8 ? Type::kU8 : Type::kF32, random_);
-    is_packed_ = layer.Pack(weights.data(), packed_.data());
+    is_packed_ =
+        packed_.data() != nullptr && layer.Pack(weights.data(), packed_.data());
   }
 
   // Whether tiles of all heights give each row the same bits.
@@ -146,6 +144,7 @@ class Trial {
       args.residual = args.y;
     }
     const Aligned scratch(layer.scratch_bytes());
+    if (scratch.data() == nullptr) return false;
     args.scratch = scratch.data();
     return layer.Run(args);
   }

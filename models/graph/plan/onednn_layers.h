@@ -24,6 +24,10 @@
 
 namespace millrace::models::graph {
 
+inline int64_t BytesOf(onednn::Type type) {
+  return type == onednn::Type::kU8 ? 1 : type == onednn::Type::kBf16 ? 2 : 4;
+}
+
 // Layers by their shape without the batch, as ShapeText has it.
 struct OneDnnUse {
   bool all = false;  // wherever oneDNN can

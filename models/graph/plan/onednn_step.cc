@@ -25,10 +25,6 @@ using onednn::Type;
 
 int64_t Aligned(int64_t bytes) { return (bytes + 63) / 64 * 64; }
 
-int64_t BytesOf(Type type) {
-  return type == Type::kU8 ? 1 : type == Type::kBf16 ? 2 : 4;
-}
-
 Type TypeOf(const ValueType& type) {
   return type.dtype == DType::kBF16 ? Type::kBf16
          : type.dtype == DType::kU8 ? Type::kU8
@@ -37,6 +33,12 @@ Type TypeOf(const ValueType& type) {
 
 ValueId Operand(const Node& node, size_t i) {
   return i < node.inputs.size() ? node.inputs[i] : kNoValue;
+}
+
+Status CannotPack() {
+  return Internal(
+      "oneDNN cannot pack the weight of a layer; set graph_backend to "
+      "millrace");
 }
 
 // What decides how its weight is packed, and more: few weights are shared.
@@ -48,6 +50,7 @@ PackedForm FormOf(const OneDnnCalls& calls) {
            static_cast<int64_t>(s.y),
            static_cast<int64_t>(s.residual),
            static_cast<int64_t>(s.f),
+           s.residual_first,
            s.has_bias,
            s.has_gate,
            s.weight_kn,
@@ -244,15 +247,15 @@ StatusOr<std::unique_ptr<Step>> MakeFloatStep(const Node& node,
   sizes.b = epilogue.activation.b;
   std::optional<OneDnnCalls> calls = CutForOneDnn(node, context, sizes);
   if (!calls) return std::unique_ptr<Step>();
-  bool packs = true;
   ASSIGN_OR_RETURN(const float* packed,
                    context.packed.Get(
                        context.graph.value(node.inputs[1]).constant,
                        FormOf(*calls), (calls->first().packed_bytes() + 3) / 4,
                        [&](const Tensor& from, float* to) {
-                         packs = calls->first().Pack(from.bytes(), to);
+                         return calls->first().Pack(from.bytes(), to)
+                                    ? OkStatus()
+                                    : CannotPack();
                        }));
-  if (!packs) return Internal("oneDNN cannot pack the weight of a layer");
   return std::unique_ptr<Step>(
       std::make_unique<FloatStep>(node, context, *std::move(calls), packed));
 }
@@ -291,7 +294,6 @@ StatusOr<std::unique_ptr<Step>> MakeByteStep(const Node& node,
   std::optional<OneDnnCalls> calls = CutForOneDnn(node, context, sizes);
   if (!calls) return std::unique_ptr<Step>();
   const onednn::Layer& layer = calls->first();
-  bool packs = true;
   ASSIGN_OR_RETURN(
       const PackedBytes* packed,
       context.packed.GetBytes(
@@ -301,11 +303,12 @@ StatusOr<std::unique_ptr<Step>> MakeByteStep(const Node& node,
             return {{0},
                     {},
                     layer.packed_bytes(),
-                    [&packs, &layer, weight = *std::move(weight)](int8_t* to) {
-                      packs = layer.Pack(weight.values.data(), to);
+                    [&layer, weight = *std::move(weight)](int8_t* to) {
+                      return layer.Pack(weight.values.data(), to)
+                                 ? OkStatus()
+                                 : CannotPack();
                     }};
           }));
-  if (!packs) return Internal("oneDNN cannot pack the weight of a layer");
   return std::unique_ptr<Step>(std::make_unique<ByteStep>(
       node, context, *std::move(calls), packed->data, std::move(epilogue)));
 }

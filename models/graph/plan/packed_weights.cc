@@ -11,6 +11,10 @@ constexpr int64_t kLineFloats = 16;
 // Below, waking the others costs as much as they would help.
 constexpr int64_t kFewFloats = 1 << 15;
 
+int64_t WholeLines(int64_t num_floats) {
+  return (num_floats + kLineFloats - 1) / kLineFloats * kLineFloats;
+}
+
 }  // namespace
 
 PackedWeights::PackedWeights(WarmBuffer first)
@@ -27,7 +31,10 @@ StatusOr<const float*> PackedWeights::FindOrMake(
     return found->second.floats;
   }
   ASSIGN_OR_RETURN(float* floats, Allocate(num_floats));
-  fill(weight->Aligned(), floats);
+  if (Status filled = fill(weight->Aligned(), floats); !filled.ok()) {
+    Free(num_floats);
+    return filled;
+  }
   // Rarely read again: by a plan that wants another form.
   weight->DropPages();
   packed_.emplace(key, Packed{weight, floats});
@@ -47,7 +54,10 @@ StatusOr<const PackedBytes*> PackedWeights::FindOrMakeBytes(
   const int64_t num_floats = (todo.num_bytes + 3) / 4;
   ASSIGN_OR_RETURN(float* floats, Allocate(num_floats));
   auto* data = reinterpret_cast<int8_t*>(floats);
-  todo.pack(data);
+  if (Status filled = todo.pack(data); !filled.ok()) {
+    Free(num_floats);
+    return filled;
+  }
   weight->DropPages();
   bytes_ += num_floats * 4;
   Packed& packed =
@@ -84,17 +94,17 @@ StatusOr<const float*> WeightPacker::GetByParts(
   return Get(weight, form, num_floats, [&](const Tensor& from, float* to) {
     if (pool_ == nullptr || num_floats < kFewFloats) {
       fill(from, to, Team{});
-      return;
+      return OkStatus();
     }
     pool_->Run([&](Worker& worker) {
       fill(from, to, Team{worker.index(), worker.count()});
     });
+    return OkStatus();
   });
 }
 
 StatusOr<float*> PackedWeights::Allocate(int64_t num_floats) {
-  const int64_t wanted =
-      (num_floats + kLineFloats - 1) / kLineFloats * kLineFloats;
+  const int64_t wanted = WholeLines(num_floats);
   if (wanted > left_) {
     const int64_t chunk = std::max(wanted, kChunkFloats);
     ASSIGN_OR_RETURN(HugeBuffer buffer,
@@ -107,6 +117,11 @@ StatusOr<float*> PackedWeights::Allocate(int64_t num_floats) {
   next_ += wanted;
   left_ -= wanted;
   return floats;
+}
+
+void PackedWeights::Free(int64_t num_floats) {
+  next_ -= WholeLines(num_floats);
+  left_ += WholeLines(num_floats);
 }
 
 }  // namespace millrace::models::graph

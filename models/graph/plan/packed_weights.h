@@ -30,12 +30,12 @@ struct PackedBytes {
   std::vector<int64_t> part_at;  // of each group or phase, from data
   std::vector<int32_t> sums;     // of the values of each output
 };
-// What it takes to make one: `pack` fills memory of `num_bytes`.
+// What it takes to make one: `pack` fills memory of `num_bytes`, or fails.
 struct BytesToPack {
   std::vector<int64_t> part_at;
   std::vector<int32_t> sums;
   int64_t num_bytes = 0;
-  std::function<void(int8_t* to)> pack;
+  std::function<Status(int8_t* to)> pack;
 };
 
 class PackedWeights {
@@ -44,10 +44,10 @@ class PackedWeights {
   explicit PackedWeights(WarmBuffer first);
 
   // `fill` is called when the weight is not there in this form yet, with the
-  // weight to read from; threads that want another weight wait for it. The
-  // floats stay where they are as long as this object lives; aligned to 64
-  // bytes.
-  using Fill = std::function<void(const Tensor& weight, float* to)>;
+  // weight to read from; threads that want another weight wait for it. Where it
+  // fails, nothing is kept and the next caller tries again. The floats stay
+  // where they are as long as this object lives; aligned to 64 bytes.
+  using Fill = std::function<Status(const Tensor& weight, float* to)>;
   StatusOr<const float*> FindOrMake(const std::shared_ptr<const Tensor>& weight,
                                     const PackedForm& form, int64_t num_floats,
                                     const Fill& fill) EXCLUDES(mu_);
@@ -70,6 +70,8 @@ class PackedWeights {
   };
   using Key = std::pair<const Tensor*, PackedForm>;
   StatusOr<float*> Allocate(int64_t num_floats) REQUIRES(mu_);
+  // Gives back what Allocate gave last.
+  void Free(int64_t num_floats) REQUIRES(mu_);
 
   // Held while a weight is packed: two threads never pack the same one.
   mutable Mutex mu_;

@@ -258,6 +258,7 @@ StatusOr<const float*> Pack(const Node& node, const LowerContext& context,
                         0, (n + products.panel - 1) / products.panel,
                         to + i * each);
         }
+        return OkStatus();
       });
 }
 
@@ -278,19 +279,20 @@ Status PackBiases(const Node& node, const LowerContext& context,
         to[i] = of_h ? from[n] : from[0];
       }
     }
+    return OkStatus();
   };
   const std::vector<int64_t> sizes = {n, joined};
   const int64_t size = plan.directions * n;
   ASSIGN_OR_RETURN(weights.bias,
                    context.packed.Get(bias, {PackedForm::Kind::kBiasOfX, sizes},
                                       size, [&](const Tensor& both, float* to) {
-                                        fill(both, to, false);
+                                        return fill(both, to, false);
                                       }));
   if (joined == n) return OkStatus();
   ASSIGN_OR_RETURN(weights.r_bias,
                    context.packed.Get(bias, {PackedForm::Kind::kBiasOfH, sizes},
                                       size, [&](const Tensor& both, float* to) {
-                                        fill(both, to, true);
+                                        return fill(both, to, true);
                                       }));
   return OkStatus();
 }

@@ -200,6 +200,7 @@ StatusOr<std::unique_ptr<Step>> MakeTransposedPhasesStep(
                     to + phase.at + group * products.packed_floats(n, k));
               }
             }
+            return OkStatus();
           }));
   return std::unique_ptr<Step>(std::make_unique<TransposedPhasesStep>(
       node, context, shape, groups, std::move(phases), packed));

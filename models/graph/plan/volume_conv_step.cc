@@ -324,6 +324,7 @@ StatusOr<std::unique_ptr<Step>> MakeVolumeConvStep(
               const std::vector<float> moved = TapsFirst(
                   from.data<float>(), 1, frame.channels, shape.kernel * taps);
               std::copy(moved.begin(), moved.end(), to);
+              return OkStatus();
             }));
     return std::unique_ptr<Step>(
         std::make_unique<VolumeDepthwiseStep>(node, context, shape, weights));
@@ -338,7 +339,7 @@ StatusOr<std::unique_ptr<Step>> MakeVolumeConvStep(
       context.packed.Get(
           weight, context.form(node, PackedForm::Kind::kVolume, {groups}),
           shape.kernel * groups * each, [&](const Tensor& from, float* to) {
-            if (n == 0) return;
+            if (n == 0) return OkStatus();
             for (int64_t group = 0; group < groups; ++group) {
               // [n][depth taps][taps][c]: a tap in depth is a part of each row.
               const std::vector<float> w =
@@ -351,6 +352,7 @@ StatusOr<std::unique_ptr<Step>> MakeVolumeConvStep(
                               to + (t * groups + group) * each);
               }
             }
+            return OkStatus();
           }));
   return std::unique_ptr<Step>(
       std::make_unique<VolumeConvStep>(node, context, shape, groups, packed));
