@@ -99,6 +99,20 @@ StatusOr<TreeAggregate> TreeAggregateNamed(std::string_view name) {
                          std::string(name) + "'");
 }
 
+int64_t BytesOfTrees(const TreeParts& parts) {
+  // Of a node: its entry of the index, itself, and its packed form in vectors
+  // that double, for which a leaf may be copied.
+  constexpr size_t kIndexEntry = 64;
+  constexpr size_t kPacked =
+      2 * 2 * (sizeof(TreeNode) + 2 * sizeof(int32_t) + sizeof(double));
+  constexpr size_t kNode = kIndexEntry + sizeof(TreeEnsembleNode) + kPacked;
+  constexpr size_t kWeight =
+      sizeof(std::pair<int32_t, LeafWeight>) + 2 * sizeof(LeafWeight);
+  return static_cast<int64_t>(parts.nodes.size() * kNode +
+                              parts.weights.size() * kWeight +
+                              parts.base.size() * sizeof(double));
+}
+
 StatusOr<std::shared_ptr<const TreeEnsemble>> FlattenTrees(
     const TreeParts& parts) {
   if (parts.nodes.empty()) return InvalidArgument("there are no trees");

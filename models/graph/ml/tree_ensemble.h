@@ -96,6 +96,9 @@ struct TreeParts {
   TreeAggregate aggregate = TreeAggregate::kSum;
 };
 
+// What FlattenTrees takes of memory at most, while it makes them.
+int64_t BytesOfTrees(const TreeParts& parts);
+
 // INVALID_ARGUMENT: nodes that are missing or lie on a circle, targets or
 // features out of range.
 StatusOr<std::shared_ptr<const TreeEnsemble>> FlattenTrees(

@@ -81,9 +81,7 @@ StatusOr<TreeParts> ReadParts(NodeWriter& node, const std::string& prefix) {
 }
 
 StatusOr<ValueId> EmitTrees(NodeWriter& node, const TreeParts& parts) {
-  RETURN_IF_ERROR(node.charge(
-      static_cast<int64_t>(parts.nodes.size() * sizeof(TreeEnsembleNode) +
-                           parts.weights.size() * sizeof(LeafWeight))));
+  RETURN_IF_ERROR(node.charge(BytesOfTrees(parts)));
   ASSIGN_OR_RETURN(auto trees, FlattenTrees(parts));
   return node.Emit("ml.Trees", {node.in(0), DataValue(node, std::move(trees))});
 }

@@ -61,7 +61,13 @@ class TreesStep : public Step {
   }
 
  private:
-  int64_t BlockRows() const { return std::clamp(rows_, int64_t{1}, kTreeRows); }
+  // As many as have few sums, so that scratch does not grow with the targets
+  // beyond those of one row.
+  int64_t BlockRows() const {
+    constexpr int64_t kMostSumBytes = 1 << 20;
+    const int64_t fit = std::max(kMostSumBytes / SumBytes(), int64_t{1});
+    return std::clamp(rows_, int64_t{1}, std::min(fit, kTreeRows));
+  }
   int64_t SumBytes() const {
     return trees_.num_targets * static_cast<int64_t>(sizeof(double));
   }

@@ -15,6 +15,7 @@
 #include "models/files/npz.h"
 #include "models/graph/execution_context.h"
 #include "models/graph/import.h"
+#include "models/graph/ml/op_data.h"
 #include "models/graph/ml/tree_ensemble.h"
 #include "models/tensor/strings.h"
 
@@ -119,6 +120,67 @@ TEST(TreeEnsemble, KernelsComparePreciselyAtTheThreshold) {
              static_cast<int64_t>(x.size()), leaves.data(), sums.data());
     EXPECT_EQ(sums, want) << isa;
   }
+}
+
+// Trees of many leaves, each of which has two parents: the packed form copies
+// them.
+TEST(TreeEnsemble, TheirMemoryIsKnownBeforeTheyAreMade) {
+  TreeParts parts;
+  for (int64_t tree = 0; tree < 100; ++tree) {
+    for (int64_t id = 0; id < 100; ++id) {
+      parts.nodes.push_back({.tree = tree,
+                             .id = id,
+                             .mode = TreeMode::kLess,
+                             .value = static_cast<double>(id),
+                             .yes = id + 1,
+                             .no = 100});
+    }
+    parts.nodes.push_back({.tree = tree, .id = 100});
+    parts.weights.push_back({tree, 100, 0, 1});
+  }
+  auto trees = FlattenTrees(parts);
+  ASSERT_TRUE(trees.ok()) << trees.status().ToString();
+  ASSERT_NE((*trees)->packed, nullptr);
+  const auto bytes = [](const auto& vector) {
+    return static_cast<int64_t>(vector.capacity() * sizeof(vector[0]));
+  };
+  const TreeEnsemble& made = **trees;
+  const PackedTrees& packed = *made.packed;
+  const int64_t kept = bytes(made.nodes) + bytes(made.weights) +
+                       bytes(packed.nodes) + bytes(packed.weight_begin) +
+                       bytes(packed.weight_end) + bytes(packed.leaf_value);
+  EXPECT_LE(kept, BytesOfTrees(parts));
+  EXPECT_GT(kept, 2 * static_cast<int64_t>(parts.nodes.size() *
+                                           sizeof(TreeEnsembleNode)))
+      << "the nodes alone are not half of it";
+}
+
+// Scratch is that of few rows where each has many sums.
+TEST(TreeEnsemble, ManyTargetsTakeLittleScratch) {
+  constexpr int64_t kTargets = 1 << 17;  // 1 MiB of sums for a row
+  TreeParts parts = Stump();
+  parts.num_targets = kTargets;
+  auto trees = FlattenTrees(parts);
+  ASSERT_TRUE(trees.ok()) << trees.status().ToString();
+  Graph graph;
+  const int32_t n = graph.AddSymbol("n");
+  const ValueId x =
+      graph.AddInput("x", DType::kF32, {{.symbol = n}, {.size = 1}});
+  const ValueId data = graph.AddConstant("trees", DataTensor(*trees));
+  graph.AddOutput("y", graph.AddNode("y", *FindOp("ml.Trees"), {x, data}));
+  InstanceOptions options;
+  options.rows_apart = false;  // all 64 in one plan
+  auto context = CreateInstance(std::move(graph), options);
+  ASSERT_TRUE(context.ok()) << context.status().ToString();
+  std::vector<Tensor> inputs;
+  inputs.push_back(Tensor::Make(DType::kF32, {64, 1}));
+  inputs[0].data<float>()[63] = 5;
+  const auto outputs = (*context)->Run(inputs);
+  ASSERT_TRUE(outputs.ok()) << outputs.status().ToString();
+  EXPECT_EQ((*outputs)[0].data<float>()[0], 10);
+  EXPECT_EQ((*outputs)[0].data<float>()[63 * kTargets], 20);
+  EXPECT_NE((*context)->PlanText().find("Trees 1 of 3"), std::string::npos);
+  EXPECT_LT((*context)->ArenaBytes(), 4 << 20) << "a MiB of sums, not 64";
 }
 
 TEST(TreeEnsemble, CirclesAndMissingNodesAreRefused) {
