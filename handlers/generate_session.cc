@@ -6,6 +6,7 @@
 
 #include <utility>
 
+#include "config/base/out_of_memory.h"
 #include "handlers/call_constraint.h"
 #include "handlers/generate_prompt.h"
 #include "handlers/generate_task.h"
@@ -78,7 +79,7 @@ void GenerateSession::Prepare() {
   if (Status wanted = CheckStillWanted(); !wanted.ok()) return StartAll(wanted);
   HoldCall();
   if (request_.options.constraint) return CompileConstraint();
-  StartAll(SubmitAll());
+  StartAll(CatchOutOfMemory([this] { return SubmitAll(); }));
 }
 
 void GenerateSession::HoldCall() {
@@ -109,7 +110,8 @@ void GenerateSession::CompileConstraint() {
       constraint, {.deadline = request_.deadline, .stop = client_stop_},
       [self = shared_from_this()](models::CompiledGrammar grammar) {
         self->parts_->pool->Continue([self, grammar = std::move(grammar)] {
-          self->StartAll(self->TakeGrammar(grammar));
+          self->StartAll(
+              CatchOutOfMemory([&] { return self->TakeGrammar(grammar); }));
         });
       });
 }

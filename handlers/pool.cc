@@ -4,11 +4,23 @@
 #include "handlers/pool.h"
 
 #include <algorithm>
+#include <exception>
 #include <utility>
 
 #include "config/base/log.h"
 
 namespace millrace::handlers {
+namespace {
+
+void RunTask(const std::function<void()>& task) {
+  try {
+    task();
+  } catch (const std::exception& error) {  // out of memory, most likely
+    LogError("a task of the handler pool failed", {{"error", error.what()}});
+  }
+}
+
+}  // namespace
 
 Pool::Pool(int num_threads, size_t max_queued, const config::CpuSet& cpus,
            Timeline* timeline)
@@ -68,11 +80,11 @@ void Pool::Run(int track) {
       tasks_.pop_front();
     }
     if (timeline_ == nullptr || !timeline_->on()) {
-      task();
+      RunTask(task);
       continue;
     }
     const Clock::Time begin = Clock::Real().Now();
-    task();
+    RunTask(task);
     timeline_->Add({.track = track,
                     .name = "task",
                     .begin = begin,

@@ -3,10 +3,11 @@
 //
 //   if (!pool.TryPost(task)) return ResourceExhausted("...");
 //
-// Tasks are short. The queue is bounded: TryPost refuses new requests when it
-// is full; Continue is for work that an accepted request still owes and always
-// enters (its number is bounded by the places admission gave).
-// Thread-safe. The destructor runs what is queued, then joins.
+// Tasks are short. What one throws is logged and ends that task only; a task
+// that owes an answer catches it itself. The queue is bounded: TryPost refuses
+// new requests when it is full; Continue is for work that an accepted request
+// still owes and always enters (its number is bounded by the places admission
+// gave). Thread-safe. The destructor runs what is queued, then joins.
 #pragma once
 
 #include <cstdint>

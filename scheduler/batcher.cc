@@ -13,6 +13,7 @@
 #include "config/base/gate.h"
 #include "config/base/log.h"
 #include "config/base/mutex.h"
+#include "config/base/out_of_memory.h"
 #include "config/topology.h"
 #include "models/graph/ports.h"
 #include "scheduler/admission.h"
@@ -257,7 +258,9 @@ class BatcherImpl final : public Batcher {
 
     auto parts = [&] {
       const std::lock_guard<std::mutex> lock(instance.running);
-      return RunTogether(*instance.context, jobs, rows, common.times);
+      return CatchOutOfMemory([&] {
+        return RunTogether(*instance.context, jobs, rows, common.times);
+      });
     }();
     const Clock::Duration duration = options_.clock->Now() - began;
     const bool again = !parts.ok() && jobs.size() > 1;

@@ -3,6 +3,7 @@
 #include <memory>
 #include <utility>
 
+#include "config/base/out_of_memory.h"
 #include "models/graph/interpreter.h"
 #include "models/graph/ports.h"
 #include "models/memory/huge_buffer.h"
@@ -25,14 +26,10 @@ class GraphContext final : public ExecutionContext {
                                     const RunOptions& run) override {
     RETURN_IF_ERROR(CheckInputs(graph_->inputs(), graph_->symbols(), inputs));
     RETURN_IF_ERROR(CheckFiles());
-    StatusOr<std::vector<Tensor>> outputs = Compute(inputs, run);
+    StatusOr<std::vector<Tensor>> outputs =
+        CatchOutOfMemory([&] { return ComputeOwn(inputs, run); });
     // First: what else went wrong may follow from that.
     RETURN_IF_ERROR(CheckFiles());
-    if (!outputs.ok()) return outputs;
-    // Strings show characters of inputs and constants until here.
-    for (Tensor& output : *outputs) {
-      if (output.dtype() == kString) output = output.Copy();
-    }
     return outputs;
   }
 
@@ -44,8 +41,10 @@ class GraphContext final : public ExecutionContext {
       return false;
     }
     last_ = std::move(plan);
-    *outputs = last_->whole->Run(inputs, arena_.data(), bindings_[0], pool_,
-                                 nullptr, nullptr);
+    *outputs = CatchOutOfMemory([&] {
+      return last_->whole->Run(inputs, arena_.data(), bindings_[0], pool_,
+                               nullptr, nullptr);
+    });
     if (Status status = CheckFiles(); !status.ok()) *outputs = status;
     return true;
   }
@@ -78,6 +77,16 @@ class GraphContext final : public ExecutionContext {
   // is worthless, and so is what follows.
   Status CheckFiles() const {
     return cover_ == nullptr ? OkStatus() : cover_->Check();
+  }
+
+  // Strings show characters of inputs and constants until here.
+  StatusOr<std::vector<Tensor>> ComputeOwn(const std::vector<Tensor>& inputs,
+                                           const RunOptions& run) {
+    ASSIGN_OR_RETURN(std::vector<Tensor> outputs, Compute(inputs, run));
+    for (Tensor& output : outputs) {
+      if (output.dtype() == kString) output = output.Copy();
+    }
+    return outputs;
   }
 
   StatusOr<std::vector<Tensor>> Compute(const std::vector<Tensor>& inputs,

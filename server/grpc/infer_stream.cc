@@ -31,6 +31,7 @@
 #include <string>
 #include <utility>
 
+#include "config/base/out_of_memory.h"
 #include "open_inference_grpc.pb.h"
 #include "server/grpc/grpc_status.h"
 #include "server/grpc/tensor_codec.h"
@@ -246,8 +247,10 @@ class InferStream final : public ::grpc::ServerBidiReactor<Request, Response>,
       inference::ModelInferResponse& response = call.tensors.emplace();
       BeginResponse(call.head, call.version, &response);
       if (batch_statistics) EncodeBatch(answer->batch, &response);
-      status = EncodeTensors(*answer, call.raw, forms, parts_.state->regions,
+      status = CatchOutOfMemory([&] {
+        return EncodeTensors(*answer, call.raw, forms, parts_.state->regions,
                              &response);
+      });
       SetFinal(true, &response);
     }
     EndCall(call, EndedBy(std::move(status)));

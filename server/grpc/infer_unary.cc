@@ -13,6 +13,7 @@
 #include <thread>
 #include <utility>
 
+#include "config/base/out_of_memory.h"
 #include "open_inference_grpc.pb.h"
 #include "server/grpc/grpc_status.h"
 #include "server/grpc/task_codec.h"
@@ -154,8 +155,10 @@ class UnaryInfer final : public ::grpc::ServerUnaryReactor,
     if (answer.ok()) {
       BeginResponse(*request_, version_, response_);
       if (batch_statistics) EncodeBatch(answer->batch, response_);
-      status =
-          EncodeTensors(*answer, raw_, forms, parts_.state->regions, response_);
+      status = CatchOutOfMemory([&] {
+        return EncodeTensors(*answer, raw_, forms, parts_.state->regions,
+                             response_);
+      });
     }
     End(std::move(status), {});
   }

@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "config/base/json.h"
+#include "config/base/out_of_memory.h"
 #include "models/tensor/strings.h"
 #include "server/http/content_coding.h"
 #include "server/http/message.h"
@@ -114,10 +115,15 @@ HttpResponse MakeResponse(const Exchange& exchange, const Site& site,
                           const StatusOr<handlers::TensorResponse>& answer) {
   if (!answer.ok()) return OipErrorResponse(answer.status());
   StatusOr<HttpResponse> response =
-      InferResponse(shape, *answer, site.services.state->regions);
-  if (!response.ok()) return OipErrorResponse(response.status());
-  Compress(exchange.request(), *response);
-  return *std::move(response);
+      CatchOutOfMemory([&]() -> StatusOr<HttpResponse> {
+        ASSIGN_OR_RETURN(
+            HttpResponse whole,
+            InferResponse(shape, *answer, site.services.state->regions));
+        Compress(exchange.request(), whole);
+        return whole;
+      });
+  return response.ok() ? *std::move(response)
+                       : OipErrorResponse(response.status());
 }
 
 // Whether the response is made in a moment, so that an I/O thread may do it.

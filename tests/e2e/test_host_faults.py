@@ -282,6 +282,49 @@ def test_memory_that_cannot_be_had(tmp_path):
                     {**CHAT, "model": "more"})[0] == 200
 
 
+def graph_of_zeros():
+    """The bytes of an ONNX graph: zeros of the shape that a request asks for."""
+    def field(number, *parts):
+        body = b"".join(parts)
+        size = bytes([len(body)])
+        assert len(body) < 128
+        return bytes([number << 3 | 2]) + size + body
+
+    def whole(number, value):
+        return bytes([number << 3, value])
+
+    def port(number, name, dtype, *dims):
+        sizes = [field(1, field(2, dim)) for dim in dims]
+        tensor = field(1, whole(1, dtype), field(2, *sizes))
+        return field(number, field(1, name), field(2, tensor))
+
+    node = field(1, field(1, b"s"), field(2, b"y"), field(4, b"ConstantOfShape"))
+    graph = (node, field(2, b"g"), port(11, b"s", 7, b"k"),
+             port(12, b"y", 1, b"n", b"m"))
+    return (whole(1, 8) + field(7, *graph) + field(8, field(1), whole(2, 13)))
+
+
+def test_memory_for_a_result_cannot_be_had(tmp_path):
+    """One request of 4 GiB ends by itself; the process and others go on."""
+    (tmp_path / "zeros.onnx").write_bytes(graph_of_zeros())
+    with start(tmp_path / "zeros.onnx") as server:
+        def ask(*shape):
+            return call(server, "POST", "/v2/models/zeros/infer", None, {
+                "inputs": [{"name": "s", "datatype": "INT64", "shape": [2],
+                            "data": list(shape)}]})
+
+        assert ask(2, 3)[0] == 200
+        pid = server.process.pid
+        status = pathlib.Path(f"/proc/{pid}/status").read_text()
+        used = int(status.split("VmSize:")[1].split()[0]) << 10
+        free = resource.prlimit(pid, resource.RLIMIT_AS)
+        resource.prlimit(pid, resource.RLIMIT_AS, (used + (1 << 30), free[1]))
+        for _ in range(2):
+            code, _, said = ask(1024, 1 << 20)
+            assert code == 503 and "has no memory for this request" in said, said
+            assert ask(2, 3)[0] == 200
+
+
 # ---- clocks -----------------------------------------------------------------
 
 

@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <utility>
 
+#include "config/base/out_of_memory.h"
+
 namespace millrace::models::graph {
 namespace {
 
@@ -96,9 +98,14 @@ StatusOr<const float*> WeightPacker::GetByParts(
       fill(from, to, Team{});
       return OkStatus();
     }
+    std::vector<Status> parts(static_cast<size_t>(pool_->size()));
     pool_->Run([&](Worker& worker) {
-      fill(from, to, Team{worker.index(), worker.count()});
+      parts[static_cast<size_t>(worker.index())] = CatchOutOfMemory([&] {
+        fill(from, to, Team{worker.index(), worker.count()});
+        return OkStatus();
+      });
     });
+    for (Status& part : parts) RETURN_IF_ERROR(std::move(part));
     return OkStatus();
   });
 }

@@ -11,6 +11,7 @@
 #include <set>
 #include <utility>
 
+#include "config/base/out_of_memory.h"
 #include "models/graph/passes/alias.h"
 #include "models/graph/plan/joined.h"
 #include "models/graph/plan/lower.h"
@@ -41,6 +42,11 @@ class CopyStep : public Step {
   const Slot to_;
   const int64_t bytes_;
 };
+
+// Steps may allocate, on any member of the team.
+Status RunStep(const Step& step, const Slots& slots, const Team& team) {
+  return CatchOutOfMemory([&] { return step.Run(slots, team); });
+}
 
 }  // namespace
 
@@ -372,8 +378,8 @@ Status Plan::RunAlone(Bindings& at, const StopCheck& stopped) const {
   BindParts(at);
   for (size_t i = 0; i < steps_.size(); ++i) {
     if (stopped) RETURN_IF_ERROR(stopped());
-    RETURN_IF_ERROR(
-        steps_[i]->Run({at.at.data(), at.arena + scratch_offsets_[i]}, Team{}));
+    RETURN_IF_ERROR(RunStep(
+        *steps_[i], {at.at.data(), at.arena + scratch_offsets_[i]}, Team{}));
   }
   return OkStatus();
 }
@@ -430,7 +436,7 @@ Status Plan::RunTogether(Bindings& at, ComputePool& pool,
           (place.member == StepPlace::kTeam || place.member == team.index)) {
         const Slots slots{at.at.data(), at.arena + scratch_offsets_[i]};
         const int64_t begin_ns = trace != nullptr ? elapsed_ns() : 0;
-        failure = steps_[i]->Run(slots, team);
+        failure = RunStep(*steps_[i], slots, team);
         if (trace != nullptr) {
           trace->spans[static_cast<size_t>(team.index)][i] = {begin_ns,
                                                               elapsed_ns()};

@@ -54,6 +54,16 @@ TEST(Pool, DestructorRunsWhatIsQueuedAndWhatThatOwes) {
   EXPECT_EQ(ran, 200);
 }
 
+TEST(Pool, ATaskThatThrowsEndsAloneAndOthersRun) {
+  std::atomic<int> ran{0};
+  {
+    Pool pool(1, 10, {});
+    pool.Continue([] { throw std::bad_alloc(); });
+    pool.Continue([&] { ++ran; });
+  }
+  EXPECT_EQ(ran, 1);
+}
+
 TEST(Pool, ManyThreadsPostAtOnce) {
   std::atomic<int> ran{0};
   std::atomic<int> refused{0};

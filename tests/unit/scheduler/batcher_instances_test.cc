@@ -216,6 +216,19 @@ TEST_F(BatcherInstancesTest, WaitsForItsDelayOnly) {
   EXPECT_TRUE(b.get().ok());
 }
 
+TEST_F(BatcherInstancesTest, MemoryThatIsNotThereEndsTheRequestAlone) {
+  Start({.max_batch_size = 4});
+  auto first = Occupy();
+  auto good = Send(1);
+  auto bad = Send(-14);
+  control_.Release();
+  EXPECT_TRUE(good.get().ok());
+  const Status status = bad.get().status();
+  EXPECT_EQ(status.code(), StatusCode::kUnavailable);
+  EXPECT_THAT(std::string(status.message()), HasSubstr("has no memory"));
+  EXPECT_TRUE(Send(2).get().ok());
+}
+
 TEST_F(BatcherInstancesTest, FailureOfABatchIsThatOfTheRequestThatCausesIt) {
   Start({.max_batch_size = 4});
   auto first = Occupy();

@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <atomic>
 #include <mutex>
+#include <new>
 #include <optional>
 #include <string>
 #include <thread>
@@ -80,7 +81,8 @@ class FakeContext final : public models::graph::ExecutionContext {
     outputs_.push_back({.name = "y", .dims = {{.symbol = 0}, {.size = 2}}});
   }
 
-  // A row that begins with 13 is a failure. Asks once whether it shall stop.
+  // A row that begins with 13 is a failure, and with -14 one that needs more
+  // memory than there is. Asks once whether it shall stop.
   StatusOr<std::vector<models::Tensor>> Run(
       const std::vector<models::Tensor>& inputs,
       const models::graph::RunOptions& options) override {
@@ -137,6 +139,10 @@ class FakeContext final : public models::graph::ExecutionContext {
     if (options.stopped) RETURN_IF_ERROR(options.stopped());
     for (int64_t i = 0; i < inputs[0].num_elements(); i += 2) {
       if (inputs[0].data<float>()[i] == 13) return Internal("13 is bad luck");
+      if (inputs[0].data<float>()[i] == -14) {
+        running_.store(false);
+        throw std::bad_alloc();
+      }
     }
     std::vector<models::Tensor> outputs;
     outputs.push_back(inputs[0].Copy());

@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <atomic>
 #include <cstring>
+#include <new>
 #include <thread>
 
 #include "models/graph/op.h"
@@ -62,6 +63,38 @@ TEST(ExecutionContext, AnswersEverySizeAndKeepsItsResultsApart) {
     EXPECT_THAT(std::span(answers[i][0].data<float>(), n),
                 Each((b + 1) * (b + 1)));
     EXPECT_THAT(std::span(answers[i][1].data<float>(), n), Each(b));
+  }
+}
+
+// An operator that needs more memory than there is.
+OpDef Greedy() {
+  OpDef op = *FindOp("Hardmax");
+  op.run = [](const Call&, std::span<const Result>, const Team&) -> Status {
+    throw std::bad_alloc();
+  };
+  return op;
+}
+
+TEST(ExecutionContext, MemoryThatIsNotThereIsAnError) {
+  static const OpDef greedy = Greedy();
+  const int last = std::thread::hardware_concurrency() > 1 ? 1 : 0;
+  for (const bool interpret : {true, false}) {
+    Graph graph;
+    const int32_t n = graph.AddSymbol("n");
+    const ValueId x =
+        graph.AddInput("x", DType::kF32, {{.symbol = n}, {.size = 3}});
+    graph.AddOutput("y", graph.AddNode("y", greedy, {x}));
+    InstanceOptions options;
+    options.cpus = {0, last};
+    options.interpret = interpret;
+    auto context = CreateInstance(std::move(graph), options);
+    ASSERT_TRUE(context.ok()) << context.status().message();
+    for (const int64_t rows : {1, 5}) {
+      const auto run = (*context)->Run(One(Filled({rows, 3}, 1)));
+      EXPECT_EQ(run.status().code(), StatusCode::kUnavailable);
+      EXPECT_THAT(std::string(run.status().message()),
+                  HasSubstr("has no memory"));
+    }
   }
 }
 
