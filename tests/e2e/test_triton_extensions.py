@@ -156,6 +156,30 @@ def test_a_region_that_shrank_is_an_error_and_no_crash(wire):
     assert client.is_server_live()
 
 
+def test_regions_count_against_the_limit_of_a_request(tmp_path, region):
+    """Of the smallest limit, 1 KiB, two tensors of half of it."""
+    write_repository(tmp_path / "models", "onnx")
+    with start("--model-repository", tmp_path / "models",
+               "--http-max-input-size", "1KiB") as server:
+        for name, kind in WIRES.items():
+            port = getattr(server, f"{name}_port")
+            client = kind.InferenceServerClient(f"127.0.0.1:{port}")
+            client.register_system_shared_memory("region", "/millrace_e2e", 256)
+            inputs = [kind.InferInput(f"INPUT{i}", [4, 16], "INT32")
+                      for i in range(2)]
+            inputs[0].set_shared_memory("region", 256)
+            inputs[1].set_shared_memory("region", 256)
+            client.infer("simple", inputs)
+            many = inputs + [kind.InferInput(f"X{i}", [4, 16], "INT32")
+                             for i in range(2)]
+            for more in many[2:]:
+                more.set_shared_memory("region", 256)
+            with pytest.raises(InferenceServerException,
+                               match="raise http_max_input_size"):
+                client.infer("simple", many)
+            client.unregister_system_shared_memory()
+
+
 def test_shared_memory_can_be_switched_off(tmp_path, region):
     write_repository(tmp_path / "models", "onnx")
     with start("--model-repository", tmp_path / "models",
