@@ -8,6 +8,7 @@
 #include <utility>
 #include <vector>
 
+#include "config/base/deadline.h"
 #include "handlers/named_tensors.h"
 
 namespace millrace::handlers {
@@ -112,13 +113,8 @@ class GraphHandler final : public TensorHandler {
   }
 
   Clock::Time DeadlineOf(const TensorRequest& request) const {
-    // A timeout beyond a year is none: the sum must not overflow.
-    constexpr auto kYear = std::chrono::hours(24 * 365);
-    if (!request.timeout || *request.timeout >= kYear || TimeoutIsOfQueue()) {
-      return request.deadline;
-    }
-    return std::min(request.deadline,
-                    parts_.clock->Now() + Clock::Duration(*request.timeout));
+    if (TimeoutIsOfQueue()) return request.deadline;
+    return EarlierDeadline(request.deadline, request.timeout, *parts_.clock);
   }
 
   const TensorParts parts_;

@@ -10,6 +10,7 @@
 #include <utility>
 #include <vector>
 
+#include "config/base/deadline.h"
 #include "handlers/ensemble/condition.h"
 #include "handlers/named_tensors.h"
 
@@ -362,14 +363,8 @@ Status EnsembleHandler::TryStart(SequencePlace place, TensorRequest& request,
   }
   run->place = std::move(place);
   run->priority = request.priority;
-  run->deadline = request.deadline;
-  // A timeout beyond a year is none: the sum must not overflow.
-  constexpr auto kYear = std::chrono::hours(24 * 365);
-  if (request.timeout && *request.timeout < kYear) {
-    run->deadline =
-        std::min(request.deadline,
-                 parts_.clock->Now() + Clock::Duration(*request.timeout));
-  }
+  run->deadline =
+      EarlierDeadline(request.deadline, request.timeout, *parts_.clock);
   run->trace = std::move(request.trace);
   {
     MutexLock lock(books_->mu);

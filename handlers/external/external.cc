@@ -6,6 +6,7 @@
 #include <nlohmann/json.hpp>
 #include <utility>
 
+#include "config/base/deadline.h"
 #include "config/base/json.h"
 #include "handlers/named_tensors.h"
 #include "models/tensor/strings.h"
@@ -151,12 +152,8 @@ Status ExternalHandler::TryStart(const SequencePlace& place,
         OutputsWanted(request.outputs, ports_.outputs, parts_.model).status());
   }
   job.outputs = std::move(request.outputs);
-  job.deadline = request.deadline;
-  constexpr auto kYear = std::chrono::hours(24 * 365);
-  if (request.timeout && *request.timeout < kYear) {
-    job.deadline = std::min(
-        job.deadline, parts_.clock->Now() + Clock::Duration(*request.timeout));
-  }
+  job.deadline =
+      EarlierDeadline(request.deadline, request.timeout, *parts_.clock);
   job.stop = std::move(stop);
   return Submit(std::move(job), done);
 }

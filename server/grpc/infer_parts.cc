@@ -5,18 +5,10 @@
 #include <exception>
 #include <utility>
 
+#include "config/base/deadline.h"
 #include "config/base/log.h"
 
 namespace millrace::server {
-
-Clock::Time DeadlineOf(const CallInfo& info,
-                       std::optional<std::chrono::microseconds> timeout,
-                       const Clock& clock) {
-  // A timeout beyond a year is none: the sum must not overflow.
-  constexpr auto kYear = std::chrono::hours(24 * 365);
-  if (!timeout || *timeout >= kYear) return info.deadline;
-  return std::min(info.deadline, clock.Now() + *timeout);
-}
 
 StatusOr<ModelHandle> BorrowFor(const CallInfo& info, Repository& repository,
                                 const std::string& name,
@@ -50,7 +42,7 @@ handlers::GenerateRequest MakeRequest(InferCall& call, const CallInfo& info,
     const Tenant& tenant = *info.caller->tenant;
     request.tenant = {tenant.number(), tenant.limits().weight, tenant.alone()};
   }
-  request.deadline = DeadlineOf(info, call.timeout, clock);
+  request.deadline = EarlierDeadline(info.deadline, call.timeout, clock);
   request.trace = std::move(trace);
   return request;
 }

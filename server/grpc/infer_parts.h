@@ -3,10 +3,8 @@
 // ModelStreamInfer share.
 #pragma once
 
-#include <chrono>
 #include <functional>
 #include <memory>
-#include <optional>
 #include <stop_token>
 #include <string>
 
@@ -33,11 +31,6 @@ struct InferParts {
   AuditLog* audit = nullptr;  // null: nothing is written
   Auth* auth = nullptr;       // null: callers need no key
 };
-
-// The earlier of the call's deadline and the request's own timeout.
-Clock::Time DeadlineOf(const CallInfo& info,
-                       std::optional<std::chrono::microseconds> timeout,
-                       const Clock& clock);
 
 // A model by its name; PERMISSION_DENIED where the caller's tenant may not use
 // it.
