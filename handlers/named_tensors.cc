@@ -89,6 +89,14 @@ StatusOr<std::vector<size_t>> OutputsWanted(
   return wanted;
 }
 
+std::string NamesOf(const std::vector<TensorSpec>& specs) {
+  std::string names;
+  for (const TensorSpec& spec : specs) {
+    names += (names.empty() ? "'" : ", '") + spec.name + "'";
+  }
+  return names.empty() ? "none" : names;
+}
+
 Status CheckFits(const TensorSpec& spec, const models::Tensor& tensor,
                  const std::string& model) {
   const models::Shape& shape = tensor.shape();

@@ -23,6 +23,9 @@ StatusOr<std::vector<size_t>> OutputsWanted(
     const std::vector<std::string>& names,
     const std::vector<models::TensorSpec>& specs, const std::string& model);
 
+// "'a', 'b'", for messages; "none" where there are none.
+std::string NamesOf(const std::vector<models::TensorSpec>& specs);
+
 // Type and shape; the graph checks its own inputs more closely.
 Status CheckFits(const models::TensorSpec& spec, const models::Tensor& tensor,
                  const std::string& model);

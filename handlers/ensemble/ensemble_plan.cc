@@ -6,20 +6,13 @@
 #include <map>
 #include <utility>
 
+#include "handlers/named_tensors.h"
 #include "models/tensor/dtype.h"
 
 namespace millrace::handlers {
 namespace {
 
 using models::TensorSpec;
-
-std::string NamesOf(const std::vector<TensorSpec>& specs) {
-  std::string names;
-  for (const TensorSpec& spec : specs) {
-    names += (names.empty() ? "'" : ", '") + spec.name + "'";
-  }
-  return names.empty() ? "none" : names;
-}
 
 std::string DimsText(const std::vector<int64_t>& dims) {
   std::string text = "[";

@@ -155,13 +155,10 @@ class SequenceHandler final : public SequencedHandler {
           inputs().begin(), inputs().end(),
           [&](const auto& each) { return each.name == input.name; });
       if (spec == inputs().end()) {
-        std::string names;
-        for (const auto& each : inputs()) {
-          names += (names.empty() ? "'" : ", '") + each.name + "'";
-        }
         return InvalidArgument("input '" + input.name +
                                "' is not one that clients of the model '" +
-                               parts_.model + "' send; it takes " + names)
+                               parts_.model + "' send; it takes " +
+                               NamesOf(inputs()))
             .At(input.name);
       }
       const models::Shape& shape = input.tensor.shape();

@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "config/base/read_file.h"
+#include "handlers/named_tensors.h"
 #include "models/tensor/dtype.h"
 #include "models/tensor/strings.h"
 
@@ -21,14 +22,6 @@ Status Wrong(const std::string& model, const std::string& why) {
   return InvalidArgument("sequence_batching of the model '" + model + "' " +
                          why)
       .At("sequence_batching");
-}
-
-std::string NamesOf(const std::vector<TensorSpec>& specs) {
-  std::string names;
-  for (const TensorSpec& spec : specs) {
-    names += (names.empty() ? "'" : ", '") + spec.name + "'";
-  }
-  return names.empty() ? "none" : names;
 }
 
 // Takes it out of the list.
