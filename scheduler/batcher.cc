@@ -13,14 +13,13 @@
 #include "config/base/gate.h"
 #include "config/base/log.h"
 #include "config/base/mutex.h"
-#include "config/base/out_of_memory.h"
 #include "config/topology.h"
 #include "models/graph/ports.h"
 #include "scheduler/admission.h"
 #include "scheduler/batch_queue.h"
 #include "scheduler/batch_refusals.h"
+#include "scheduler/batch_runner.h"
 #include "scheduler/batch_tensors.h"
-#include "scheduler/batch_timeline.h"
 #include "scheduler/batcher_metrics.h"
 #include "scheduler/ordered_endings.h"
 
@@ -50,6 +49,8 @@ class BatcherImpl final : public Batcher {
         inputs_(SpecsOf(ports_, symbols_)),
         outputs_(SpecsOf(instances.front()->outputs(), symbols_)),
         warm_ups_(std::move(warm_ups)),
+        runner_(options_.ragged, options.clock, options.model,
+                options.timeline),
         metrics_(registry ? BatcherMetrics(*registry, options.model)
                           : BatcherMetrics()),
         admission_(Admission::Create({
@@ -258,9 +259,7 @@ class BatcherImpl final : public Batcher {
 
     auto parts = [&] {
       const std::lock_guard<std::mutex> lock(instance.running);
-      return CatchOutOfMemory([&] {
-        return RunTogether(*instance.context, jobs, rows, common.times);
-      });
+      return runner_.Run(*instance.context, jobs, rows, common.times);
     }();
     const Clock::Duration duration = options_.clock->Now() - began;
     const bool again = !parts.ok() && jobs.size() > 1;
@@ -307,7 +306,7 @@ class BatcherImpl final : public Batcher {
     const BatchingOptions& batching = options_.batching;
     const bool waits =
         batching.max_batch_size > 1 && batching.max_queue_delay.count() > 0;
-    if (waits || batching.preserve_ordering || timeline_.on() ||
+    if (waits || batching.preserve_ordering || runner_.is_told() ||
         !Unwanted(*job).ok()) {
       return false;
     }
@@ -353,64 +352,9 @@ class BatcherImpl final : public Batcher {
     return false;
   }
 
-  // The outputs of each job.
-  StatusOr<std::vector<std::vector<Tensor>>> RunTogether(
-      ExecutionContext& context, const Jobs& jobs,
-      const std::vector<int32_t>& rows, BatchTimes& times) {
-    models::graph::Trace trace;
-    const bool told = timeline_.on();
-    const models::graph::RunOptions options = {
-        .stopped = [&] { return Stopped(jobs); },
-        .trace = told ? &trace : nullptr};
-    const auto tell = [&](Clock::Time began, Clock::Time run_began) {
-      if (!told) return;
-      timeline_.Add({.context = &context,
-                     .begin = began,
-                     .run_begin = run_began,
-                     .end = options_.clock->Now(),
-                     .rows = std::accumulate(rows.begin(), rows.end(), 0),
-                     .requests = static_cast<int32_t>(jobs.size())},
-                    trace);
-    };
-    const Clock& clock = *options_.clock;
-    const Clock::Time began = clock.Now();
-    if (jobs.size() == 1) {
-      auto outputs = context.Run(jobs[0]->task.inputs, options);
-      times.compute_infer = clock.Now() - began;
-      RETURN_IF_ERROR(outputs.status());
-      tell(began, began);
-      std::vector<std::vector<Tensor>> parts;
-      parts.push_back(std::move(outputs).value());
-      return parts;
-    }
-    std::vector<const Inputs*> inputs;
-    for (const auto& job : jobs) inputs.push_back(&job->task.inputs);
-    const Inputs joined = options_.ragged.Join(inputs);
-    const Clock::Time input_ready = clock.Now();
-    times.compute_input = input_ready - began;
-    auto outputs = context.Run(joined, options);
-    const Clock::Time output_ready = clock.Now();
-    times.compute_infer = output_ready - input_ready;
-    RETURN_IF_ERROR(outputs.status());
-    auto parts = options_.ragged.Part(std::move(outputs).value(), inputs);
-    times.compute_output = clock.Now() - output_ready;
-    tell(began, input_ready);
-    return parts;
-  }
-
   // CANCELLED or DEADLINE_EXCEEDED where it need not be computed.
   Status Unwanted(const BatchJob& job) const {
     return WhyUnwanted(job, options_.clock->Now(), options_.model);
-  }
-
-  // Asked between the steps of a run: stops when no job is wanted any more.
-  Status Stopped(std::span<const std::unique_ptr<BatchJob>> jobs) const {
-    Status unwanted;
-    for (const auto& job : jobs) {
-      unwanted = Unwanted(*job);
-      if (unwanted.ok()) return unwanted;
-    }
-    return unwanted;
   }
 
   void EndUnlessUnwanted(std::unique_ptr<BatchJob> job, BatchResult result) {
@@ -456,11 +400,12 @@ class BatcherImpl final : public Batcher {
   const std::vector<TensorSpec> outputs_;
   const std::vector<Inputs> warm_ups_;
 
-  // Thread-safe, each. Queue and statistics are shared with the scrape.
+  // Thread-safe, each.
+  BatchRunner runner_;
+  // Queue and statistics are shared with the scrape.
   const BatcherMetrics metrics_;
   const std::shared_ptr<BatchStatistics> statistics_ =
       std::make_shared<BatchStatistics>();
-  BatchTimeline timeline_{options_.timeline, options_.model};
   OrderedEndings endings_;
   const std::shared_ptr<Admission> admission_;
   const std::shared_ptr<BatchQueue> queue_;
