@@ -1,29 +1,20 @@
-// The table of models and the thread that changes it. Requests take one short
-// lock; nothing that takes long is done under it. Draining at the end of the
-// process leaves the table whole, so that listings and metrics stay; the gates
-// alone keep new requests out.
+// The table of models, as requests and listings see it; repository_changes.cc
+// has the thread that changes it. Requests take one short lock; nothing that
+// takes long is done under it. Draining at the end of the process leaves the
+// table whole, so that listings and metrics stay; the gates alone keep new
+// requests out.
 #include "server/lifecycle/repository.h"
 
-#include <malloc.h>
-
 #include <algorithm>
-#include <exception>
 #include <string>
-#include <thread>
 #include <utility>
 
-#include "config/base/log.h"
 #include "server/lifecycle/composite.h"
 
 namespace millrace::server {
 namespace {
 
 using SteadyClock = std::chrono::steady_clock;
-
-// How often a wait for requests looks whether the process ends.
-constexpr auto kLookAgain = std::chrono::milliseconds(100);
-// Those that only read a listing let go of a model within that time.
-constexpr auto kReadersLeave = std::chrono::seconds(2);
 
 Status Draining() {
   return Unavailable(
@@ -298,202 +289,6 @@ void Repository::RequestLoad(const std::string& name, const std::string& config,
 void Repository::RequestUnload(const std::string& name, Done done) {
   if (Status refused = CheckControl(); !refused.ok()) return done(refused);
   operations_.Post([=, this] { return DoUnload(name); }, std::move(done));
-}
-
-// ---- the repository's thread ----
-
-Status Repository::DoLoad(const std::string& name, const std::string& config) {
-  ASSIGN_OR_RETURN(const std::vector<VersionPlan> plans,
-                   source_->Find(name, config));
-  Status first_error;
-  std::vector<std::string> wanted;
-  for (const VersionPlan& plan : plans) {
-    wanted.push_back(plan.version);
-    Status status = DoLoadVersion(name, plan);
-    if (first_error.ok()) first_error = std::move(status);
-  }
-  // What served before goes on until all that shall replace it serves.
-  if (first_error.ok() || !source_->VersionsReplaceEachOther()) {
-    TakeOut(name, wanted);
-  }
-  return first_error.ok() && !plans.empty() ? LoadAdaptersOf(name, plans.back())
-                                            : first_error;
-}
-
-bool Repository::Adapt(const std::string& name, const VersionPlan& plan) {
-  std::shared_ptr<Servable> serving;
-  {
-    MutexLock lock(mu_);
-    Version& entry = Entry(name, plan.version);
-    if (entry.state != VersionState::kReady || plan.stamp.empty() ||
-        entry.stamp != plan.stamp) {
-      return false;
-    }
-    serving = entry.servable;
-  }
-  const int64_t wanted = plan.settings.graph.instance_count;
-  if (wanted > 0 && serving->instance_count() != wanted &&
-      !serving->SetInstanceCount(wanted).ok()) {
-    return false;
-  }
-  MutexLock lock(mu_);
-  Entry(name, plan.version).labels = plan.labels;
-  return true;
-}
-
-Status Repository::DoLoadVersion(const std::string& name,
-                                 const VersionPlan& plan) {
-  if (Adapt(name, plan)) return OkStatus();
-  {
-    MutexLock lock(mu_);
-    Version& entry = Entry(name, plan.version);
-    if (entry.state != VersionState::kReady) {
-      entry.state = VersionState::kLoading;
-      entry.reason.clear();
-    }
-  }
-  StatusOr<std::shared_ptr<Servable>> loaded = [&]() {
-    try {
-      return loader_->Load(plan);
-    } catch (const std::exception& error) {  // out of memory, most likely
-      return StatusOr<std::shared_ptr<Servable>>(
-          ResourceExhausted(std::string("cannot load: ") + error.what()));
-    }
-  }();
-  MutexLock lock(mu_);
-  Version& entry = Entry(name, plan.version);
-  if (!loaded.ok()) {
-    entry.failed_stamp = plan.stamp;
-    const std::string why(loaded.status().message());
-    const bool serves = entry.state == VersionState::kReady;
-    entry.reason =
-        serves ? "the load before this one serves; the last failed: " + why
-               : why;
-    if (!serves) entry.state = VersionState::kUnavailable;
-    LogError("model not loaded", {{"model", name},
-                                  {"version", plan.version},
-                                  {"error", why},
-                                  {"one_before_serves", serves}});
-    return loaded.status();
-  }
-  if (entry.servable != nullptr) {
-    TakeOutAdaptersOf(name);
-    retired_.push_back({std::move(entry.servable), name, false});
-  }
-  entry.state = VersionState::kReady;
-  entry.reason.clear();
-  entry.stamp = plan.stamp;
-  entry.failed_stamp.clear();
-  entry.labels = plan.labels;
-  entry.servable = *std::move(loaded);
-  return OkStatus();
-}
-
-Status Repository::DoUnload(const std::string& name) {
-  TakeOut(name, {});
-  return OkStatus();
-}
-
-void Repository::TakeOut(const std::string& name,
-                         const std::vector<std::string>& kept_versions) {
-  MutexLock lock(mu_);
-  for (Model& model : models_) {
-    if (model.name != name) continue;
-    for (Version& each : model.versions) {
-      if (each.state != VersionState::kReady ||
-          std::find(kept_versions.begin(), kept_versions.end(), each.version) !=
-              kept_versions.end()) {
-        continue;
-      }
-      TakeOutAdaptersOf(name);
-      each.state = VersionState::kUnloading;
-      retired_.push_back({std::move(each.servable), name, true});
-    }
-  }
-}
-
-// A version that failed is no news until its files change.
-bool Repository::IsNews(const std::string& name,
-                        const std::vector<VersionPlan>& plans) {
-  size_t num_ready = 0;
-  for (const VersionPlan& plan : plans) {
-    MutexLock lock(mu_);
-    const Version& entry = Entry(name, plan.version);
-    const bool is_failure =
-        !plan.stamp.empty() && entry.failed_stamp == plan.stamp;
-    if (entry.stamp != plan.stamp && !is_failure) return true;
-    const bool serves = entry.state == VersionState::kReady;
-    if (serves && entry.labels != plan.labels) return true;
-    const int64_t instances = plan.settings.graph.instance_count;
-    if (serves && !is_failure && instances > 0 &&
-        entry.servable->instance_count() != instances) {
-      return true;
-    }
-    if (!is_failure && entry.state == VersionState::kReady) ++num_ready;
-  }
-  return num_ready == plans.size() && VersionsOf(name).size() > num_ready;
-}
-
-void Repository::Poll() {
-  const auto listed = source_->Names();
-  if (!listed.ok()) {  // what serves goes on
-    LogError("repository not listed", {{"error", listed.status().message()}});
-    return;
-  }
-  const std::vector<std::string>& names = *listed;
-  for (const std::string& name : names) {
-    auto plans = source_->Find(name, {});
-    if (!plans.ok()) {
-      LogError("model not loaded",
-               {{"model", name}, {"error", plans.status().message()}});
-      continue;
-    }
-    // The reason of a failure is logged and stands in the index.
-    if (IsNews(name, *plans)) static_cast<void>(DoLoad(name, {}));
-  }
-  for (const std::shared_ptr<Servable>& each : List()) {
-    if (!each->facts().parent.empty()) continue;  // an adapter
-    if (std::find(names.begin(), names.end(), each->id()) == names.end()) {
-      TakeOut(each->id(), {});
-    }
-  }
-}
-
-void Repository::RetireAll() {
-  while (true) {
-    Retired leaving;
-    {
-      MutexLock lock(mu_);
-      if (retired_.empty()) return;
-      leaving = retired_.front();
-    }
-    Gate& gate = leaving.servable->gate();
-    gate.Close();
-    while (!gate.WaitEmpty(SteadyClock::now() + kLookAgain)) {
-      if (operations_.stopping()) return;
-    }
-    leaving.servable->Drain(SteadyClock::now());
-    // It is freed here, on no thread of its own or of a request.
-    {
-      MutexLock lock(mu_);
-      retired_.erase(retired_.begin());
-    }
-    const auto last = SteadyClock::now() + kReadersLeave;
-    while (leaving.servable.use_count() > 1 && SteadyClock::now() < last) {
-      std::this_thread::sleep_for(std::chrono::milliseconds(1));
-    }
-    const std::string version = leaving.servable->version();
-    leaving.servable.reset();
-    malloc_trim(0);
-    MutexLock lock(mu_);
-    Version& entry = Entry(leaving.name, version);
-    if (leaving.was_unloaded && entry.state == VersionState::kUnloading) {
-      entry.state = VersionState::kUnavailable;
-      entry.reason = "unloaded";
-      entry.stamp.clear();
-    }
-    LogInfo("model unloaded", {{"model", leaving.name}, {"version", version}});
-  }
 }
 
 }  // namespace millrace::server
