@@ -12,6 +12,7 @@
 #include "models/graph/pt2/aten.h"
 #include "models/graph/pt2/bodies.h"
 #include "models/graph/pt2/json_fields.h"
+#include "models/graph/pt2/port_dims.h"
 #include "models/graph/pt2/strides.h"
 #include "models/graph/pt2/unsupported.h"
 
@@ -126,7 +127,7 @@ class Importer : public Names {
   Emitter emit_;
   Aliases aliases_;
   std::unordered_map<std::string, Num> numbers_;
-  std::unordered_map<std::string, int32_t> symbols_;
+  PortDims dims_{program_, &graph_};
   std::vector<std::pair<std::string, ValueId>> taken_;  // tensors of the user
   std::unordered_set<std::string> failed_;              // names no node made
   std::unordered_set<std::string> state_;  // parameters, buffers, constants
@@ -197,28 +198,8 @@ Status Importer::AddUserInput(const InputSpec& spec) {
     return Unimplemented("the input '" + Shown(name) +
                          "' is of complex numbers");
   }
-  std::vector<PortDim> dims;
-  for (const Dim& dim : meta->sizes) {
-    PortDim& port = dims.emplace_back();
-    if (dim.fixed) port.size = dim.hint;
-    if (dim.symbol.empty()) continue;
-    const auto [row, is_new] = symbols_.try_emplace(dim.symbol, -1);
-    if (is_new) {
-      row->second = graph_.AddSymbol(dim.symbol);
-      const auto range = program_.ranges.find(dim.symbol);
-      if (range != program_.ranges.end()) {
-        // A least size of 2 is what PyTorch assumes of any size that it traces,
-        // not what the model needs; its own runtime lets 1 pass too.
-        Symbol& symbol = graph_.symbols.back();
-        symbol.min = std::max<int64_t>(range->second.first, 0);
-        if (symbol.min == 2) symbol.min = 1;
-        symbol.max = range->second.second;
-      }
-    }
-    port.symbol = row->second;
-  }
   const ValueId value =
-      graph_.AddInput(Shown(name), meta->dtype, std::move(dims));
+      graph_.AddInput(Shown(name), meta->dtype, dims_.OfInput(*meta));
   aliases_.Define(name, value);
   taken_.emplace_back(name, value);
   return OkStatus();
@@ -455,12 +436,7 @@ Status Importer::AddOutputs() {
             argument.tensors.empty() ? nullptr : Meta(argument.tensors[0])) {
       port.dtype = meta->dtype;
       port.rank_known = true;
-      for (const Dim& dim : meta->sizes) {
-        PortDim& size = port.dims.emplace_back();
-        if (dim.fixed) size.size = dim.hint;
-        const auto symbol = symbols_.find(dim.symbol);
-        if (symbol != symbols_.end()) size.symbol = symbol->second;
-      }
+      port.dims = dims_.OfOutput(*meta);
     }
   }
   return OkStatus();
