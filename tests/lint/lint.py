@@ -56,6 +56,7 @@ WALLS = [
     ("models/image/", ["models/image/", "models/tensor/", "config/"]),
     ("models/grammar/", ["models/grammar/", "config/"]),
     ("models/cpu/", ["models/cpu/", "config/"]),
+    ("models/group/", ["models/group/", "config/"]),
     ("models/llm/step.h", ["config/"]),
     ("models/llm/step_account.h", ["config/"]),
     ("models/llm/backend.h", ["models/llm/step.h", "models/llm/step_account.h",
