@@ -119,6 +119,11 @@ constexpr Rule kRules[] = {
        return model.llm.kv_cache_dir.empty();
      },
      "there is no kv_cache_dir"},
+    {"tensor_parallel_timeout",
+     [](const ServerSettings&, const ModelSettings& model) {
+       return model.llm.tensor_parallel_size == 1;
+     },
+     "tensor_parallel_size is 1"},
 };
 
 class Finder {

@@ -19,11 +19,12 @@ constexpr Answer kAnswers[] = {
      "mem_fraction_static main_gpu mg split_mode tensor_split ts",
      "models run on CPUs only; leave it out (--kv-cache-memory-bytes sets the "
      "memory for keys and values)"},
-    {"tensor_parallel_size tp tp_size pipeline_parallel_size pp pp_size "
-     "data_parallel_size dp num_shard sharded numa "
+    {"num_shard sharded",
+     "say --tensor-parallel-size N and start with mpirun -np N"},
+    {"pipeline_parallel_size pp pp_size data_parallel_size dp numa "
      "distributed_executor_backend",
-     "a model runs in one process on the cores of one machine; leave it out "
-     "(--threads sets how many)"},
+     "a model is split by --tensor-parallel-size alone; leave it out "
+     "(--threads sets how many cores compute)"},
     {"swap_space cpu_offload_gb enforce_eager max_seq_len_to_capture "
      "cuda_graph_max_bs disable_cuda_graph attention_backend flash_attn fa",
      "it tunes GPU servers; leave it out, attention has one fast "

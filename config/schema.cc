@@ -323,6 +323,24 @@ void VisitText(LlmSettings& s, const SettingVisitor& visit) {
         &s.lora_modules);
 }
 
+void VisitTensorParallel(LlmSettings& s, const SettingVisitor& visit) {
+  visit({.name = "tensor_parallel_size",
+         .help = "processes that serve a language model together, each with a "
+                 "part of its weights: mpirun -np N millrace serve MODEL "
+                 "--tensor-parallel-size N; 1: one alone",
+         .min = 1,
+         .max = 64,
+         .aliases = {{"tp"}, {"tp_size"}}},
+        &s.tensor_parallel_size);
+  visit({.name = "tensor_parallel_timeout",
+         .help = "how long a process waits for the others within a step before "
+                 "all of them end",
+         .unit = Unit::kMilliseconds,
+         .min = 100,
+         .max = 3'600'000},
+        &s.tensor_parallel_timeout_ms);
+}
+
 }  // namespace
 
 void VisitLlmSettings(LlmSettings& s, const SettingVisitor& visit) {
@@ -330,6 +348,7 @@ void VisitLlmSettings(LlmSettings& s, const SettingVisitor& visit) {
   VisitText(s, InGroup("language models", visit));
   VisitMemory(s, InGroup("memory and number types of language models", visit));
   VisitSpeculation(s, InGroup("speculative decoding", visit));
+  VisitTensorParallel(s, InGroup("tensor parallel", visit));
 }
 
 void VisitGraphSettings(GraphSettings& s, const SettingVisitor& visit) {

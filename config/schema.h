@@ -113,6 +113,10 @@ struct LlmSettings {
   std::string quantize = "none";  // float weights: none | q8_0 | q4_0 | …
   std::string device = "cpu";     // where it runs: cpu | cuda:0 | auto
   bool huge_pages = true;
+  // Processes that serve the model together, each with a part of every matrix;
+  // and how long one waits for the others within a step.
+  int64_t tensor_parallel_size = 1;
+  int64_t tensor_parallel_timeout_ms = 60'000;
   std::string chat_template;  // a Jinja file instead of the model's own
   // auto | none | a format of handlers/parsers/formats.cc
   std::string tool_call_parser = "auto";

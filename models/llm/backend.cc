@@ -2,6 +2,7 @@
 // was checked when it was read, so a mismatch here is a recipe's mistake.
 #include "models/llm/backend.h"
 
+#include <algorithm>
 #include <utility>
 
 namespace millrace::models {
@@ -19,6 +20,12 @@ bool Fits(const Norm& norm, int32_t n) {
 }
 
 }  // namespace
+
+LogitRange LogitsOf(int64_t vocab, int32_t rank, int32_t size) {
+  const int64_t groups = (vocab + kLogitGroup - 1) / kLogitGroup;
+  return {.begin = std::min(groups * rank / size * kLogitGroup, vocab),
+          .end = std::min(groups * (rank + 1) / size * kLogitGroup, vocab)};
+}
 
 const Linear* Backend::AddLinear(const WeightRows& rows, Rounding rounding,
                                  std::vector<float> bias) {
@@ -194,8 +201,9 @@ void Backend::HiddenRows(const Norm& norm) {
 void Backend::Head(const Norm& norm, const Linear& w,
                    const HeadOptions& options) {
   CHECK(Fits(norm, shape_.hidden), "norm of x");
-  CHECK(w.inputs() == shape_.hidden && w.outputs() == shape_.vocab,
-        "the head is [vocab][hidden]");
+  CHECK(w.inputs() == shape_.hidden && (w.outputs() == shape_.vocab ||
+                                        w.outputs() == shape_.logits.count()),
+        "the head is [vocab][hidden], or a rank's part of it");
   CHECK(!shape_.hidden_rows, "a shape of logits");
   CHECK(options.softcap >= 0, "a cap, or none");
   DoHead(norm, w, options);

@@ -166,6 +166,16 @@ struct ExpertsOptions {
   Activation activation = Activation::kSilu;
 };
 
+// Logits [begin, end): whole groups of 16 but for the end of the vocabulary.
+inline constexpr int64_t kLogitGroup = 16;
+struct LogitRange {
+  int64_t begin = 0;
+  int64_t end = 0;
+  int64_t count() const { return end - begin; }
+};
+// Those of one rank of a group; ranks differ by one group of logits at most.
+LogitRange LogitsOf(int64_t vocab, int32_t rank, int32_t size);
+
 struct BackendShape {
   int32_t layers = 0;
   int32_t hidden = 0;
@@ -180,6 +190,9 @@ struct BackendShape {
   float norm_eps = 0;
   // Steps end with HiddenRows, not with Head.
   bool hidden_rows = false;
+  // Of a rank of a group, whose heads, kv_heads and ffn are its own: the logits
+  // that it computes; empty: all.
+  LogitRange logits;
   bool rope_interleaved = false;
   // Values of a head that are rotated, the first ones; 0: all.
   int32_t rope_dims = 0;
@@ -254,7 +267,7 @@ class Backend {
   // are the softmax of all of the router's outputs; the greatest ones are used.
   void NormExperts(const Norm& norm, const ExpertsOptions& experts,
                    const ResidualOptions& options = {});
-  // logits = W · norm(x)
+  // logits = W · norm(x). W has all rows, or those of a rank's own logits.
   void Head(const Norm& norm, const Linear& w, const HeadOptions& options = {});
   // Instead of logits rows leave as norm(x).
   void HiddenRows(const Norm& norm);

@@ -18,6 +18,7 @@
 #include "config/base/status.h"
 #include "config/schema.h"
 #include "config/topology.h"
+#include "models/group/group.h"
 #include "models/llm/backend.h"
 #include "models/llm/runner.h"
 #include "models/llm/step.h"
@@ -34,6 +35,14 @@ class Device {
 
   // Whether its runners apply LoRA adapters; else they are refused at load.
   virtual bool serves_adapters() const { return false; }
+  // Backends that are made later compute a part of each step, as one rank of
+  // the group. UNIMPLEMENTED where the device has no such parts.
+  virtual Status Join(std::shared_ptr<Group> /*group*/) {
+    return Unimplemented("device '" + name() +
+                         "' does not serve with tensor_parallel_size above 1; "
+                         "cpu does")
+        .At("tensor_parallel_size");
+  }
   // What weights and KV pages may take together of memory of its own; 0: it
   // has none, and takes the host's.
   virtual int64_t memory_bytes() const { return 0; }

@@ -17,10 +17,13 @@
 #include "models/llm/device.h"
 #include "models/llm/draft_model.h"
 #include "models/llm/generation_config.h"
+#include "models/llm/group_load.h"
+#include "models/llm/group_runner.h"
 #include "models/llm/inspect.h"
 #include "models/llm/kv_plan.h"
 #include "models/llm/model.h"
 #include "models/llm/packed.h"
+#include "models/llm/sharding.h"
 #include "models/llm/source.h"
 #include "models/llm/weights.h"
 
@@ -144,7 +147,32 @@ struct Shared {
   int64_t draft_page_bytes = 0;
   // For the draft model: whom it drafts for. Else null.
   const LlmModel* target = nullptr;
+  // Of a model that is loaded by a group. Else null.
+  GroupLoad* ranks = nullptr;
 };
+
+// A rank's part; all of the model where there is no group.
+StatusOr<LlmPlan> PartOf(const ModelSource& source, const LlmPlan& plan,
+                         const LlmOptions& options,
+                         const QuantizeTo& quantize) {
+  if (options.group == nullptr) return plan;
+  return ShardOf(source, plan,
+                 {.rank = options.group->rank(),
+                  .size = options.group->size(),
+                  .quantize = quantize.layers});
+}
+
+// What must be the same at all ranks, for people to compare.
+std::string SameAtAllRanks(const LlmOptions& options, const ModelSource& source,
+                           const Device& device) {
+  const config::LlmSettings& settings = options.settings;
+  return source.format() + " of " + std::to_string(source.file_bytes()) +
+         " bytes, kernels " + device.kernels() + ", max_num_seqs " +
+         std::to_string(settings.max_num_seqs) + ", max_num_batched_tokens " +
+         std::to_string(settings.max_num_batched_tokens) + ", kv_cache_dtype " +
+         settings.kv_cache_dtype + ", compute_dtype " + settings.compute_dtype +
+         ", quantize " + settings.quantize;
+}
 
 // A draft model has as many pages, and reaches no further.
 StatusOr<KvPlan> KvPlanFor(const LlmOptions& options, const ModelConfig& config,
@@ -232,15 +260,24 @@ StatusOr<LlmModel> Load(const std::string& path, const LlmOptions& options,
   model.generation_origin = generation.origin;
 
   Device& device = shared.device;
-  if (device.serves_adapters()) {
+  ASSIGN_OR_RETURN(const LlmPlan part,
+                   PartOf(*source, plan, options, quantize));
+  if (device.serves_adapters() && options.group == nullptr) {
     model.lora_base = std::make_shared<const LoraBase>(
         LoraBase{.config = config, .as_trained = source->as_trained()});
   }
   const int64_t page_bytes =
-      device.KvPageBytes(ShapeOf(config, tensors, config.context));
-  ASSIGN_OR_RETURN(const KvPlan kv,
-                   KvPlanFor(options, config, page_bytes, shared));
-  BackendShape shape = ShapeOf(config, tensors, kv.max_context);
+      device.KvPageBytes(ShapeOf(part.config, tensors, config.context));
+  ASSIGN_OR_RETURN(KvPlan kv, KvPlanFor(options, config, page_bytes, shared));
+  if (shared.ranks != nullptr) {
+    RETURN_IF_ERROR(
+        shared.ranks->Agree(SameAtAllRanks(options, *source, device), &kv));
+  }
+  BackendShape shape = ShapeOf(part.config, tensors, kv.max_context);
+  if (options.group != nullptr) {
+    shape.logits =
+        LogitsOf(config.vocab, options.group->rank(), options.group->size());
+  }
   shape.hidden_rows = options.hidden_rows;
   RunnerInfo runner;
   ASSIGN_OR_RETURN(runner.limits,
@@ -251,11 +288,11 @@ StatusOr<LlmModel> Load(const std::string& path, const LlmOptions& options,
   runner.window = WidestWindow(config);
 
   std::unique_ptr<Backend> backend = device.NewBackend(shape, runner.limits);
-  ASSIGN_OR_RETURN(
-      const ModelWeights weights,
-      LoadWeights(*source, config, tensors, settings.compute_dtype == "int16",
-                  quantize, *backend, options.progress));
-  RecordDecoder(config, weights, *backend);
+  ASSIGN_OR_RETURN(const ModelWeights weights,
+                   LoadWeights(*source, part.config, part.tensors,
+                               settings.compute_dtype == "int16", quantize,
+                               *backend, options.progress));
+  RecordDecoder(part.config, weights, *backend);
   const int64_t kv_bytes = kv.num_pages * page_bytes;
   RETURN_IF_ERROR(
       CheckMemory(backend->weight_bytes(), kv_bytes, options, shared));
@@ -285,8 +322,28 @@ StatusOr<int64_t> PageBytesOf(const std::string& path, const Device& device) {
       ShapeOf(plan.config, plan.tensors, plan.config.context));
 }
 
-// The model, and the draft model if the settings name one.
-StatusOr<LlmModel> LoadBoth(const std::string& path, const LlmOptions& given) {
+Status CheckGroup(const LlmOptions& options) {
+  const int64_t wanted = options.settings.tensor_parallel_size;
+  const int64_t size = options.group == nullptr ? 1 : options.group->size();
+  if (wanted != size) {
+    return InvalidArgument("tensor_parallel_size is " + std::to_string(wanted) +
+                           ", but the group that loads the model has " +
+                           std::to_string(size) +
+                           (size == 1 ? " process" : " processes"))
+        .At("tensor_parallel_size");
+  }
+  if (size > 1 && options.hidden_rows) {
+    return Unimplemented(
+               "tensor_parallel_size above 1 is not supported for models that "
+               "make vectors of texts; leave it out")
+        .At("tensor_parallel_size");
+  }
+  return OkStatus();
+}
+
+// The model, and the draft model if the settings name one. `ranks` may be null.
+StatusOr<LlmModel> LoadBoth(const std::string& path, const LlmOptions& given,
+                            GroupLoad* ranks) {
   LlmOptions options = given;
   ASSIGN_OR_RETURN(const config::SpeculativeMethod method,
                    config::SpeculativeMethodOf(options.settings));
@@ -294,6 +351,17 @@ StatusOr<LlmModel> LoadBoth(const std::string& path, const LlmOptions& given) {
                    OpenDevice(options.settings, options.isa, options.cpus));
   if (device->memory_bytes() > 0) {
     options.memory_limit_bytes = device->memory_bytes();
+  }
+  RETURN_IF_ERROR(CheckGroup(options));
+  if (options.group != nullptr) {
+    if (method == config::SpeculativeMethod::kDraftModel) {
+      return Unimplemented(
+                 "a draft model is not supported with tensor_parallel_size "
+                 "above 1; leave speculative_model out")
+          .At("speculative_model");
+    }
+    RETURN_IF_ERROR(device->Join(options.group));
+    return Load(path, options, {.device = *device, .ranks = ranks});
   }
   if (method != config::SpeculativeMethod::kDraftModel) {
     return Load(path, options, {.device = *device});
@@ -320,9 +388,9 @@ StatusOr<LlmModel> LoadBoth(const std::string& path, const LlmOptions& given) {
 
 // What the standard library throws when memory or threads run out.
 StatusOr<LlmModel> LoadCatching(const std::string& path,
-                                const LlmOptions& options) {
+                                const LlmOptions& options, GroupLoad* ranks) {
   try {
-    return LoadBoth(path, options);
+    return LoadBoth(path, options, ranks);
   } catch (const std::bad_alloc&) {
     return ResourceExhausted(
         "no memory for the buffers of a step; lower max_num_batched_tokens (" +
@@ -333,6 +401,19 @@ StatusOr<LlmModel> LoadCatching(const std::string& path,
     return ResourceExhausted("no thread can be started: " +
                              std::string(error.what()));
   }
+}
+
+// One rank's part of the model. A rank that fails tells the others.
+StatusOr<LlmModel> LoadRank(const std::string& path,
+                            const LlmOptions& options) {
+  GroupLoad ranks(*options.group);
+  StatusOr<LlmModel> model = LoadCatching(path, options, &ranks);
+  RETURN_IF_ERROR(ranks.End(model.status()));
+  if (options.group->rank() == 0) {
+    model->runner = std::make_unique<GroupRunner>(
+        std::move(model->runner), options.group, options.on_group_broken);
+  }
+  return model;
 }
 
 Status Convert(const std::string& path, const std::string& out,
@@ -376,7 +457,9 @@ bool MakesVectors(const std::string& path) {
 }
 
 StatusOr<LlmModel> LoadLlm(const std::string& path, const LlmOptions& options) {
-  StatusOr<LlmModel> model = LoadCatching(path, options);
+  StatusOr<LlmModel> model = options.group != nullptr
+                                 ? LoadRank(path, options)
+                                 : LoadCatching(path, options, nullptr);
   if (!model.ok() &&
       model.status().message().find(path) == std::string_view::npos) {
     return model.status().Prefixed("'" + path + "'");

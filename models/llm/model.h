@@ -16,6 +16,7 @@
 #include "config/base/status.h"
 #include "config/schema.h"
 #include "config/topology.h"
+#include "models/group/group.h"
 #include "models/llm/lora.h"
 #include "models/llm/runner.h"
 #include "models/text/chat_template.h"
@@ -34,6 +35,12 @@ struct LlmOptions {
   // The runner gives hidden rows, one for each token of a step if wanted, where
   // LogitsView shows logits otherwise; nothing is sampled.
   bool hidden_rows = false;
+  // The ranks that load and run the model together, as many as
+  // settings.tensor_parallel_size says; null: it is one.
+  std::shared_ptr<Group> group = nullptr;
+  // Called once at rank 0, on the engine's thread, when the group has lost a
+  // rank; may be empty.
+  std::function<void(const Status&)> on_group_broken = {};
 };
 
 struct LlmInfo {
@@ -53,6 +60,7 @@ struct LlmInfo {
 // Tokenizer and template are shared with requests that outlive an unload.
 struct LlmModel {
   LlmInfo info;
+  // At the ranks of a group but the first, for FollowSteps (group_runner.h).
   std::unique_ptr<Runner> runner;
   std::shared_ptr<const Tokenizer> tokenizer;
   std::shared_ptr<const ChatTemplate> chat_template;  // null: has none

@@ -10,7 +10,7 @@
 
 namespace millrace::models {
 
-// Phases of all layers taken together, in order of running.
+// Phases of all layers taken together, in order of running but for the last.
 enum class StepPhase {
   kEmbed,
   kQkv,
@@ -20,10 +20,11 @@ enum class StepPhase {
   kDown,
   kHead,
   kSample,
+  kAllReduce,  // sums over the ranks of a group, waiting for them included
 };
-inline constexpr std::array<const char*, 8> kStepPhaseNames = {
-    "embed",   "qkv",  "attention", "attention_output",
-    "gate_up", "down", "head",      "sample"};
+inline constexpr std::array<const char*, 9> kStepPhaseNames = {
+    "embed", "qkv",  "attention", "attention_output", "gate_up",
+    "down",  "head", "sample",    "all_reduce"};
 
 struct StepAccount {
   // By phase, waiting for other workers included.

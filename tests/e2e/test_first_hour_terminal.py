@@ -61,7 +61,7 @@ def test_flags_of_other_servers_that_mean_a_setting_of_ours():
 @pytest.mark.parametrize("flags, words", [
     (["--lora", "x"], "--lora-modules NAME=PATH"),
     (["-ngl", "99"], "models run on CPUs only"),
-    (["--tensor-parallel-size", "2"], "--threads"),
+    (["--pipeline-parallel-size", "2"], "--threads"),
     (["--gpu-memory-utilization", "0.9"], "--kv-cache-memory-bytes"),
     (["--dtype", "bfloat16"], "--quantize"),
     (["--trust-remote-code"], "no code of a model is ever run"),

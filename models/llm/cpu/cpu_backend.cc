@@ -33,6 +33,7 @@ CpuBackend::CpuBackend(const CpuBackendOptions& options)
           RoundUp(shape().hidden_rows ? shape().hidden : shape().vocab, 16)),
       ld_y_(std::max({RoundUp(shape().hidden, 16), 2 * padded_ffn_, qkv_dim_,
                       2 * RoundUp(shape().expert_ffn, 32)})),
+      group_(options.group),
       pool_(options.team) {
   const auto rows = static_cast<size_t>(limits_.max_tokens);
   const auto samples = static_cast<size_t>(limits_.max_samples);
@@ -228,7 +229,8 @@ void CpuBackend::DoLinearResidual(Branch branch, const Linear& w,
   command.post_norm = options.post_norm;
   command.waits = options.waits;
   command.adds_waiting = std::exchange(branch_waits_, options.waits);
-  if (!options.post_norm.weight.empty() || options.waits) {
+  CHECK(!options.waits || group_ == nullptr, "ranks add one branch at a time");
+  if (!options.post_norm.weight.empty() || options.waits || group_ != nullptr) {
     branch_.resize(static_cast<size_t>(
         int64_t{std::max(limits_.max_tokens, limits_.max_samples)} *
         shape().hidden));
@@ -246,6 +248,12 @@ void CpuBackend::DoLinearResidual(Branch branch, const Linear& w,
           "ffn rows are read as soon as they are known");
     producer.reader = command.linear;
   }
+  if (group_ == nullptr) return;
+  Command sum = command;
+  sum.run = &CpuBackend::RunAllReduce;
+  sum.phase = StepPhase::kAllReduce;
+  sum.linear = nullptr;
+  commands_.push_back(sum);
 }
 
 void CpuBackend::DoNormGateUpAct(const Norm& norm, const Linear& gate_up,

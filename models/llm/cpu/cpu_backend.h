@@ -18,6 +18,7 @@
 
 #include "models/cpu/compute_pool.h"
 #include "models/cpu/llm_kernels.h"
+#include "models/group/group.h"
 #include "models/llm/backend.h"
 #include "models/llm/cpu/attention.h"
 #include "models/llm/cpu/line_vector.h"
@@ -35,6 +36,8 @@ struct CpuBackendOptions {
   const KernelTable* kernels = nullptr;
   // Models that take turns on the same CPUs share it.
   std::shared_ptr<ComputePool> team;
+  // The shape is one rank's part of the model; null: all of it.
+  std::shared_ptr<Group> group = nullptr;
   KvFormat kv_format = KvFormat::kF16;
   bool compute_f32 = false;  // weights dequantised, activations f32
   // Rows of prompts may be computed in bf16; see ChoosePromptWay.
@@ -62,6 +65,9 @@ class CpuBackend final : public Backend {
   // them and for all matrices of the layers. True then: bits depend on which
   // rows a StepBatch calls prompt_rows.
   bool ChoosePromptWay();
+  // Whether logits are known here behind a step: not at the ranks of a group
+  // but the first.
+  bool has_logits() const { return group_ == nullptr || group_->rank() == 0; }
 
   // ---- run; always the same thread, which is worker 0 of the team ----
   // What the slot's sequence adds to the weights from the next Run on; null:
@@ -70,6 +76,7 @@ class CpuBackend final : public Backend {
   // Runs the recorded phases, then `after` on every worker once all logits are
   // known.
   using AfterStep = std::function<void(int worker, int num_workers)>;
+  // UNAVAILABLE: a rank of the group is gone; later steps fail likewise.
   Status Run(const StepBatch& batch, const AfterStep& after);
   // Of the last Run's sample, [vocab] or of hidden rows [hidden]; may be
   // written until the next Run.
@@ -184,6 +191,12 @@ class CpuBackend final : public Backend {
   void RunNormGateUpAct(Worker& worker, const Command& command);
   void RunHiddenRows(Worker& worker, const Command& command);
   void RunHead(Worker& worker, const Command& command);
+  // ---- of a rank of a group (group_phases.cc) ----
+  // branch_ becomes its sum over the ranks, then joins x.
+  void RunAllReduce(Worker& worker, const Command& command);
+  // Behind the head: the ranks' logits come to the first one.
+  void GatherLogits(Worker& worker, const Command& command);
+  void PlaceLogits(int64_t rows, int64_t width);
   // ---- adapters (lora_phases.cc) ----
   // The outputs [begin, end) of a target's own matrix; they stand from `first`
   // on among the outputs of the command's.
@@ -331,7 +344,8 @@ class CpuBackend final : public Backend {
   LineVector<float> x_kept_;  // [max_samples][hidden]
   LineVector<float> qkv_;     // [max_tokens][qkv_dim_]
   LineVector<float> attn_;    // [max_tokens][q_dim_]
-  // [max_tokens][hidden], before a post-norm or while it waits
+  // [max_tokens][hidden], before a post-norm, while it waits, or one rank's
+  // part of a sum
   LineVector<float> branch_;
   LineVector<float> cos_, sin_;  // [ropes][max_tokens][rope_dims_ / 2]
   LineVector<float> ones_;    // [padded_ffn_], of a feed-forward without gate
@@ -366,6 +380,13 @@ class CpuBackend final : public Backend {
   std::vector<Private> private_;
   int64_t ld_y_;
 
+  // Of a rank of a group, worker 0's: logits on their way, and how the ranks'
+  // calls ended.
+  LineVector<float> sent_;
+  LineVector<float> received_;
+  Status group_status_;
+
+  const std::shared_ptr<Group> group_;  // or null
   const std::shared_ptr<ComputePool> pool_;
 };
 

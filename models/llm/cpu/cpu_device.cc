@@ -46,6 +46,11 @@ int32_t CpuDevice::threads() const {
   return std::max<int32_t>(1, static_cast<int32_t>(cpus_.size()));
 }
 
+Status CpuDevice::Join(std::shared_ptr<Group> group) {
+  group_ = std::move(group);
+  return OkStatus();
+}
+
 int64_t CpuDevice::KvPageBytes(const BackendShape& shape) const {
   return KvLayout{.format = kv_format_,
                   .layers = shape.layers,
@@ -62,6 +67,7 @@ std::unique_ptr<Backend> CpuDevice::NewBackend(const BackendShape& shape,
                         .limits = limits,
                         .kernels = kernels_,
                         .team = team_,
+                        .group = group_,
                         .kv_format = kv_format_,
                         .compute_f32 = compute_f32_,
                         .prompts_in_bf16 = prompts_in_bf16_,

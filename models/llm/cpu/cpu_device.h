@@ -22,6 +22,7 @@ class CpuDevice final : public Device {
   bool serves_adapters() const override { return true; }
   std::string kernels() const override { return kernels_->name; }
   int32_t threads() const override;
+  Status Join(std::shared_ptr<Group> group) override;
   int64_t KvPageBytes(const BackendShape& shape) const override;
   std::unique_ptr<Backend> NewBackend(const BackendShape& shape,
                                       const StepLimits& limits) override;
@@ -39,6 +40,7 @@ class CpuDevice final : public Device {
   bool huge_pages_ = true;
   // Made for the first backend. Shared: every backend's runner keeps it alive.
   std::shared_ptr<ComputePool> team_;
+  std::shared_ptr<Group> group_;  // of the backends' ranks; null: none
 };
 
 }  // namespace millrace::models

@@ -82,6 +82,10 @@ void CpuRunner::Launch(const StepBatch& batch) {
   result_.logprobs.resize(samples);
   result_.top.resize(samples * kMaxTopLogprobs);
   result_.mirostat_mu.resize(samples);
+  if (backend_->shape().hidden_rows || !backend_->has_logits()) {
+    status_ = backend_->Run(batch, {});
+    return;
+  }
   FillMasks(batch);
   const auto sample = [&](int worker, int num_workers) {
     for (int32_t i = worker; i < batch.num_samples; i += num_workers) {
@@ -99,10 +103,6 @@ void CpuRunner::Launch(const StepBatch& batch) {
       result_.mirostat_mu[i] = drawn.mirostat_mu;
     }
   };
-  if (backend_->shape().hidden_rows) {
-    status_ = backend_->Run(batch, {});
-    return;
-  }
   status_ = backend_->Run(batch, sample);
   if (!status_.ok()) return;
   bool counts = true;

@@ -54,6 +54,7 @@ Status CpuBackend::Run(const StepBatch& batch, const AfterStep& after) {
             batch.num_samples <= limits_.max_samples &&
             batch.num_seqs <= limits_.max_seqs,
         "a step keeps its limits");
+  RETURN_IF_ERROR(group_status_);
   batch_ = &batch;
   for (int32_t seq = 0; seq < batch.num_seqs; ++seq) {
     std::fill(seq_of_row_.begin() + batch.q_start()[seq],
@@ -83,7 +84,7 @@ Status CpuBackend::Run(const StepBatch& batch, const AfterStep& after) {
       account_.seconds[static_cast<size_t>(StepPhase::kSample)] += watch.Lap();
     }
   });
-  return OkStatus();
+  return group_status_;
 }
 
 std::span<float> CpuBackend::logits(int32_t sample) {
@@ -352,7 +353,7 @@ void CpuBackend::RunLinearResidual(Worker& worker, const Command& command) {
     for (int64_t begin = share.first; begin < share.second; begin += step) {
       const int64_t columns = std::min(step, share.second - begin);
       const int64_t hidden = shape().hidden;
-      if (normalises || command.waits) {
+      if (normalises || command.waits || group_ != nullptr) {
         float* branch = branch_.data() + rows.begin * hidden + begin;
         Multiply(worker, *command.linear, begin, begin + columns, act, rows,
                  branch, hidden);
@@ -383,7 +384,7 @@ void CpuBackend::RunLinearResidual(Worker& worker, const Command& command) {
     }
   });
   worker.Barrier();
-  if (normalises) AddBranch(worker, command);
+  if (normalises && group_ == nullptr) AddBranch(worker, command);
 }
 
 void CpuBackend::GatherRow(int32_t row, int64_t begin, int64_t end) {
@@ -451,9 +452,17 @@ void CpuBackend::RunNormGateUpAct(Worker& worker, const Command& command) {
 void CpuBackend::RunHead(Worker& worker, const Command& command) {
   if (RowsOf(command) == 0) return;
   ActBuffer& act = NormRows(worker, command);
-  const auto [begin, end] = worker.Share(shape().vocab, 16);
+  const CpuLinear& linear = *command.linear;
+  const LogitRange own = shape().logits.count() > 0
+                             ? shape().logits
+                             : LogitRange{0, shape().vocab};
+  auto [begin, end] = worker.Share(own.count(), kLogitGroup);
   if (begin < end) {
-    Multiply(worker, *command.linear, begin, end, act,
+    // A matrix of a rank's own rows begins with its first logit.
+    const int64_t skipped = linear.outputs() == shape().vocab ? 0 : own.begin;
+    begin += own.begin;
+    end += own.begin;
+    Multiply(worker, linear, begin - skipped, end - skipped, act,
              {0, RowsOf(command), false}, logits_.data() + begin, ld_logits_);
     for (int32_t i = 0; i < RowsOf(command); ++i) {
       float* logits = logits_.data() + i * ld_logits_ + begin;
@@ -466,6 +475,7 @@ void CpuBackend::RunHead(Worker& worker, const Command& command) {
     }
   }
   worker.Barrier();
+  if (group_ != nullptr) GatherLogits(worker, command);
 }
 
 }  // namespace millrace::models

@@ -13,6 +13,7 @@
 #include <string>
 
 #include "models/llm/teacher_forcing.h"
+#include "tests/unit/models/llm/rank_threads.h"
 
 namespace millrace::models {
 namespace {
@@ -42,24 +43,26 @@ double LogSumExp(std::span<const float> x) {
   return greatest + std::log(sum);
 }
 
-TEST(GoldenLogits, F32EngineAgreesWithTransformers) {
-  const std::string path = DefaultModel();
-  ASSERT_TRUE(std::filesystem::exists(path))
-      << "the default model is missing: run deploy/quickstart.sh --once, or "
-         "put it at "
-      << path;
-  std::ifstream in("tests/golden/llm/logits.json");
-  ASSERT_TRUE(in) << "run from the root of the repository";
-  const nlohmann::json golden = nlohmann::json::parse(in);
-
+LlmOptions F32Options() {
   LlmOptions options;
   options.settings.compute_dtype = "f32";
   options.settings.kv_cache_dtype = "f32";
   options.settings.max_model_len = 512;
   options.settings.max_num_seqs = 1;
-  options.cpus = {0, 1};
-  StatusOr<LlmModel> model = LoadLlm(path, options);
-  ASSERT_TRUE(model.ok()) << model.status().ToString();
+  return options;
+}
+
+void ExpectPresent(const std::string& path) {
+  ASSERT_TRUE(std::filesystem::exists(path))
+      << "the default model is missing: run deploy/quickstart.sh --once, or "
+         "put it at "
+      << path;
+}
+
+void ExpectGoldenLogits(LlmModel& model) {
+  std::ifstream in("tests/golden/llm/logits.json");
+  ASSERT_TRUE(in) << "run from the root of the repository";
+  const nlohmann::json golden = nlohmann::json::parse(in);
 
   double worst = 0;
   int steps_seen = 0;
@@ -70,7 +73,7 @@ TEST(GoldenLogits, F32EngineAgreesWithTransformers) {
     const auto first = static_cast<int32_t>(tokens.size()) - 1;
     for (int i = 0; i + 1 < kSteps; ++i) tokens.push_back(prompt["greedy"][i]);
     const Status status = ScoreTokens(
-        *model, tokens, 0,
+        model, tokens, 0,
         [&](int32_t position, std::span<const float> logits) {
           const auto& step = prompt["steps"][position - first];
           ++steps_seen;
@@ -87,8 +90,25 @@ TEST(GoldenLogits, F32EngineAgreesWithTransformers) {
     ASSERT_TRUE(status.ok()) << status.ToString();
   }
   EXPECT_EQ(steps_seen, static_cast<int>(kPrompts.size()) * kSteps);
-  RecordProperty("worst", std::to_string(worst));
   std::printf("greatest difference of a logit: %.2e\n", worst);
+}
+
+TEST(GoldenLogits, F32EngineAgreesWithTransformers) {
+  ASSERT_NO_FATAL_FAILURE(ExpectPresent(DefaultModel()));
+  LlmOptions options = F32Options();
+  options.cpus = {0, 1};
+  StatusOr<LlmModel> model = LoadLlm(DefaultModel(), options);
+  ASSERT_TRUE(model.ok()) << model.status().ToString();
+  ExpectGoldenLogits(*model);
+}
+
+// As many ranks as it has KV heads.
+TEST(GoldenLogits, ThreeRanksAgreeWithTransformers) {
+  ASSERT_NO_FATAL_FAILURE(ExpectPresent(DefaultModel()));
+  RankThreads ranks(3);
+  StatusOr<LlmModel> model = ranks.Load(DefaultModel(), F32Options());
+  ASSERT_TRUE(model.ok()) << model.status().ToString();
+  ExpectGoldenLogits(*model);
 }
 
 }  // namespace

@@ -132,7 +132,7 @@ TEST_F(LoadTest, FlagsOfOtherServersAreAnswered) {
            {"lora", "--lora is a flag of other servers: say --lora-modules"},
            {"ngl", "-ngl is a flag of other servers: models run on CPUs"},
            {"gpu-memory-utilization", "--kv-cache-memory-bytes"},
-           {"tensor-parallel-size", "--threads"},
+           {"pipeline-parallel-size", "--threads"},
            {"dtype", "--compute-dtype"},
            {"trust-remote-code", "no code of a model is ever run"},
            {"temp", "--override-generation-config"},
