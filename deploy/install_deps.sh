@@ -20,6 +20,7 @@ build_packages=(
   libedit-dev
   libcurl4-openssl-dev # headers; `millrace pull` opens the library
   zlib1g-dev
+  libopenmpi-dev # for the module of --tensor-parallel-size
   libturbojpeg0-dev libpng-dev libwebp-dev
 )
 test_packages=(
@@ -28,6 +29,7 @@ test_packages=(
   openssl    # certificates of tests/e2e
   prometheus # for promtool
   haproxy nginx-light # replicas behind a proxy
+  openmpi-bin # ranks of one model
   libfaketime strace # clocks that jump; connections that are opened
 )
 

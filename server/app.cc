@@ -194,6 +194,18 @@ struct App::Parts {
     loader.join();
   }
 
+  // While the process ends nobody has to be told to end it.
+  void Fail(const Status& status) {
+    {
+      MutexLock lock(mu);
+      load_status = status;
+    }
+    if (on_failed && !ending.load(std::memory_order_relaxed)) on_failed();
+  }
+
+  std::atomic<bool> ending = false;  // relaxed: it only spares a signal
+  Mutex mu;
+  Status load_status GUARDED_BY(mu);
   config::Settings settings;
   std::function<void()> on_failed;
   LoadProgress progress;
@@ -221,8 +233,6 @@ struct App::Parts {
   std::unique_ptr<HttpServer> http;
   std::unique_ptr<GrpcServer> grpc;
 
-  Mutex mu;
-  Status load_status GUARDED_BY(mu);
   // Relaxed: tells only whether to wait for the thread.
   std::atomic<bool> loading = true;
   std::thread loader;  // of the models of the start
@@ -315,7 +325,12 @@ StatusOr<std::unique_ptr<App>> App::Start(const config::Settings& settings,
                       .pipelines = dynamic_cast<const PipelineSource*>(models),
                       .metrics = &parts->metrics,
                       .progress = &parts->progress,
-                      .timeline = &parts->timeline}),
+                      .timeline = &parts->timeline,
+                      .group = std::move(options.group),
+                      .on_group_broken =
+                          [parts = parts.get()](const Status& status) {
+                            parts->Fail(status);
+                          }}),
       RepositoryOptions{
           .allow_control = mode == "explicit" || parts->torchserve != nullptr,
           .allow_adapter_updates = settings.server.allow_runtime_lora_updating,
@@ -419,11 +434,7 @@ void App::LoadModels(const std::vector<std::string>& names, bool lenient) {
   // A load that the end of the process refused is no failure.
   if (repository.state() == ServerState::kDraining) return;
   if (!failed.ok()) {
-    {
-      MutexLock lock(parts_->mu);
-      parts_->load_status = failed;
-    }
-    if (parts_->on_failed) parts_->on_failed();
+    parts_->Fail(failed);
     return;
   }
   repository.SetState(ServerState::kReady);
@@ -455,6 +466,7 @@ int App::grpc_port() const {
 }
 
 bool App::Shutdown() {
+  parts_->ending.store(true, std::memory_order_relaxed);
   const auto deadline =
       std::chrono::steady_clock::now() +
       std::chrono::milliseconds(parts_->settings.server.shutdown_timeout_ms);

@@ -14,6 +14,7 @@
 
 #include "config/base/status.h"
 #include "config/load.h"
+#include "models/group/group.h"
 #include "server/lifecycle/load_progress.h"
 #include "server/torchserve/registry.h"
 
@@ -26,6 +27,9 @@ class App {
     // Called once, from another thread, when a model of the start cannot be
     // loaded: load_status() says why, and the server is never ready.
     std::function<void()> on_failed = {};
+    // Of the processes that serve the only model together, this one its rank 0;
+    // null: alone. A rank that is lost later is such a failure, too.
+    std::shared_ptr<models::Group> group = nullptr;
     // Set: TorchServe's APIs and its registry instead of named models.
     std::optional<torchserve::RegistryOptions> torchserve = {};
   };
@@ -40,7 +44,8 @@ class App {
 
   // A load runs that cannot be interrupted; destruction waits for its end.
   bool loading() const;
-  // OK until a model of the start cannot be loaded.
+  // OK until a model of the start cannot be loaded, or a rank of the group is
+  // lost.
   Status load_status() const;
 
   int http_port() const;

@@ -67,6 +67,17 @@ else()
   message(STATUS "Structured output: left out")
 endif()
 
+# For the module of models/group/mpi; the server itself links none of it.
+if(NOT MILLRACE_SANITIZE)
+  set(MPI_CXX_SKIP_MPICXX ON)  # the old C++ bindings
+  find_package(MPI QUIET COMPONENTS CXX)
+endif()
+if(MPI_CXX_FOUND)
+  message(STATUS "MPI: ${MPI_CXX_VERSION} found, --tensor-parallel-size works")
+else()
+  message(STATUS "MPI: not found, no module for --tensor-parallel-size")
+endif()
+
 # For the module that models/cuda builds; the server itself links none of it.
 find_package(CUDAToolkit QUIET)
 if(CUDAToolkit_FOUND)

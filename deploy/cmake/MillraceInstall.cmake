@@ -6,6 +6,8 @@
 #   cuda       lib/millrace/libmillrace_cuda.so, where it was built; only by name
 #   onednn     lib/millrace: the module of --graph-backend onednn, and oneDNN (55
 #              MB); only by name
+#   mpi        lib/millrace: the module of --tensor-parallel-size, where it was
+#              built; only by name
 # `cmake --install build/release` installs all but the libraries, which are the
 # system's here; --component picks one.
 include(GNUInstallDirs)
@@ -53,6 +55,11 @@ if(TARGET millrace_onednn)
           LIBRARY DESTINATION lib/millrace COMPONENT onednn EXCLUDE_FROM_ALL)
   install(PROGRAMS $<TARGET_FILE:DNNL::dnnl> RENAME libdnnl.so.3
           DESTINATION lib/millrace COMPONENT onednn EXCLUDE_FROM_ALL)
+endif()
+
+if(TARGET millrace_mpi)
+  install(TARGETS millrace_mpi LIBRARY DESTINATION lib/millrace
+          COMPONENT mpi EXCLUDE_FROM_ALL)
 endif()
 
 # The C library stays the system's: a program must not bring its own loader.

@@ -29,6 +29,7 @@
 #include "models/text/tokenizer.h"
 #include "server/cli/args.h"
 #include "server/cli/inspect_graph.h"
+#include "server/cli/inspect_sharding.h"
 #include "server/cli/model_kind.h"
 
 namespace millrace::server {
@@ -42,6 +43,7 @@ constexpr FlagSpec kFlags[] = {
     {"ctx", "N", "context to say the memory for (default: the model's own)"},
     {"template", "", "the whole chat template too"},
     {"speculative-model", "DRAFT", "whether DRAFT can be its draft model"},
+    {"tensor-parallel-size", "N", "how N processes share its tensors"},
 };
 constexpr VerbSpec kVerb = {
     "inspect",
@@ -365,6 +367,11 @@ Status Inspect(const ParsedArgs& args) {
   } else {
     std::printf("\nservable       no: %s\n",
                 Clean(why_not.message(), 1000).c_str());
+  }
+  ASSIGN_OR_RETURN(const int64_t ranks,
+                   args.Int("tensor-parallel-size", 0, 1, 64));
+  if (why_not.ok() && ranks > 1) {
+    RETURN_IF_ERROR(PrintSharding(*source, static_cast<int32_t>(ranks)));
   }
   if (args.Has("speculative-model")) {
     ASSIGN_OR_RETURN(const auto draft, models::OpenModelSource(

@@ -17,12 +17,14 @@
 #include "config/effect.h"
 #include "config/load.h"
 #include "config/topology.h"
+#include "models/group/mpi/process_group.h"
 #include "server/app.h"
 #include "server/cli/examples.h"
 #include "server/cli/model_kind.h"
 #include "server/cli/pull_models.h"
 #include "server/cli/verbs.h"
 #include "server/lifecycle/load_graph.h"
+#include "server/lifecycle/tensor_parallel.h"
 #include "server/pull/cache_entry.h"
 #include "server/shutdown.h"
 #include "server/torchserve/profile.h"
@@ -310,7 +312,30 @@ Status CheckPaths(const std::vector<config::ModelSettings>& models) {
   return OkStatus();
 }
 
-Status Serve(Args args) {
+using models::mpi::ProcessGroup;
+
+// Null: the model is served by this process alone.
+StatusOr<std::shared_ptr<ProcessGroup>> JoinGroup(
+    const config::Settings& settings) {
+  ASSIGN_OR_RETURN(const int64_t size, TensorParallelSize(settings));
+  if (size == 1) return std::shared_ptr<ProcessGroup>();
+  const int64_t timeout_ms =
+      settings.models.front().llm.tensor_parallel_timeout_ms;
+  return models::mpi::Join({.timeout_ms = timeout_ms});
+}
+
+// All ranks find the same.
+Status CheckSize(const config::Settings& settings, const ProcessGroup& group) {
+  const int64_t size = settings.models.front().llm.tensor_parallel_size;
+  if (size == group.size()) return OkStatus();
+  return InvalidArgument("tensor_parallel_size is " + std::to_string(size) +
+                         ", but mpirun started " +
+                         std::to_string(group.size()) +
+                         (group.size() == 1 ? " process" : " processes") +
+                         "; say mpirun -np " + std::to_string(size));
+}
+
+Status Serve(Args args, std::shared_ptr<ProcessGroup>* joined) {
   ASSIGN_OR_RETURN(const CommandLine line, Parse(args));
   if (line.help) {
     std::fputs(HelpText(line.help_all).c_str(), stdout);
@@ -353,35 +378,71 @@ Status Serve(Args args) {
   ASSIGN_OR_RETURN(const LogLevel level, ParseLogLevel(server.log_level));
   ASSIGN_OR_RETURN(const LogFormat format, ParseLogFormat(server.log_format));
   SetUpLog(level, format);
+  BlockStopSignals();
+  ASSIGN_OR_RETURN(const std::shared_ptr<ProcessGroup> group,
+                   JoinGroup(loaded.settings));
+  if (group != nullptr) {
+    *joined = group;
+    RETURN_IF_ERROR(CheckSize(loaded.settings, *group));
+    if (group->rank() > 0) return FollowRankZero(loaded.settings, group);
+  }
   for (const std::string& warning : warnings) {
     LogWarning("a setting has no effect", {{"why", warning}});
   }
 
-  BlockStopSignals();
   App::Options options;
+  options.group = group;
   if (ObeysEscapes(STDERR_FILENO)) options.show = ShowProgress;
   options.on_failed = SendStopSignal;
   if (profile.has_value()) options.torchserve = std::move(profile->registry);
   ASSIGN_OR_RETURN(std::unique_ptr<App> app,
                    App::Start(loaded.settings, std::move(options)));
   WaitForStopSignal();
-  const Status failed = app->load_status();
   const bool loading = app->loading();
   ExitOnNextStopSignal();
   app->Shutdown();
   // A load cannot be interrupted, and nothing of it is lost.
   if (loading) _exit(0);
-  return failed;
+  return app->load_status();
+}
+
+// Rank 0 tells what is wrong and ends the others with it. They do so where they
+// lost rank 0, which has this time to be the first to tell of a lost group.
+constexpr unsigned kRankZeroFirstSeconds = 3;
+
+bool Tells(const Status& status, const ProcessGroup* group) {
+  if (status.ok()) return false;
+  if (group == nullptr || group->rank() == 0) return true;
+  if (status.code() != StatusCode::kUnavailable) return false;
+  sleep(kRankZeroFirstSeconds);
+  return true;
+}
+
+int EndOfRank(const Status& status, int exit_code, ProcessGroup& group) {
+  if (status.ok()) {
+    group.Leave();
+    return 0;
+  }
+  if (group.rank() == 0 || status.code() == StatusCode::kUnavailable) {
+    group.Abort(exit_code);
+  }
+  group.Leave();
+  return exit_code;
 }
 
 }  // namespace
 
 int RunServe(Args args) {
-  const Status status = Serve(args);
-  if (status.ok()) return 0;
-  std::fprintf(stderr, "millrace serve: %s\n",
-               std::string(status.message()).c_str());
-  return status.code() == StatusCode::kInvalidArgument ? 2 : 1;
+  std::shared_ptr<ProcessGroup> group;
+  const Status status = Serve(args, &group);
+  const int exit_code = status.ok()                                     ? 0
+                        : status.code() == StatusCode::kInvalidArgument ? 2
+                                                                        : 1;
+  if (Tells(status, group.get())) {
+    std::fprintf(stderr, "millrace serve: %s\n",
+                 std::string(status.message()).c_str());
+  }
+  return group == nullptr ? exit_code : EndOfRank(status, exit_code, *group);
 }
 
 }  // namespace millrace::server

@@ -32,6 +32,7 @@
 #include "server/lifecycle/load_graph.h"
 #include "server/lifecycle/lora_model.h"
 #include "server/lifecycle/model_config.h"
+#include "server/lifecycle/tensor_parallel.h"
 
 namespace millrace::server {
 namespace {
@@ -165,10 +166,17 @@ StatusOr<std::unique_ptr<models::PageStore>> OpenPageStore(
 
 StatusOr<std::shared_ptr<Servable>> LoadLanguageModel(
     ModelFacts facts, const config::ModelSettings& settings,
-    const config::CpuSet& team, int64_t memory_limit_bytes,
-    handlers::Pool* pool, MetricRegistry* metrics, Timeline* timeline,
+    const config::CpuSet& leased, const LoaderParts& common,
     std::function<void(double)> progress) {
   const std::string& id = facts.id;
+  MetricRegistry* const metrics = common.metrics;
+  config::CpuSet team = leased;
+  int64_t memory_limit_bytes = common.memory_limit_bytes;
+  if (common.group != nullptr) {
+    ASSIGN_OR_RETURN(team, CoresOfRank(*common.group, *common.topology,
+                                       settings.common, leased));
+    memory_limit_bytes = MemoryOfRank(*common.group, *common.topology);
+  }
   if (settings.task != nullptr) {
     return InvalidArgument(
                "task is '" +
@@ -177,12 +185,14 @@ StatusOr<std::shared_ptr<Servable>> LoadLanguageModel(
                "is a language model; leave task out, or say 'embed'")
         .At("task");
   }
-  StatusOr<models::LlmModel> loaded =
-      models::LoadLlm(settings.path, {.settings = settings.llm,
-                                      .isa = settings.common.isa,
-                                      .cpus = team,
-                                      .memory_limit_bytes = memory_limit_bytes,
-                                      .progress = std::move(progress)});
+  StatusOr<models::LlmModel> loaded = models::LoadLlm(
+      settings.path, {.settings = settings.llm,
+                      .isa = settings.common.isa,
+                      .cpus = team,
+                      .memory_limit_bytes = memory_limit_bytes,
+                      .progress = std::move(progress),
+                      .group = common.group,
+                      .on_group_broken = common.on_group_broken});
   RETURN_IF_ERROR(loaded.status());
   models::LlmModel model = std::move(loaded).value();
 
@@ -206,7 +216,7 @@ StatusOr<std::shared_ptr<Servable>> LoadLanguageModel(
       .prefix_cache_share_generated = settings.llm.prefix_cache_share_generated,
       .target_itl = std::chrono::milliseconds(settings.llm.target_itl_ms),
       .speculative = SpeculativeOf(settings.llm),
-      .timeline = timeline};
+      .timeline = common.timeline};
   if (model.draft_runner != nullptr) {
     LogDraftModel(id, settings.llm.speculative_model, model);
   }
@@ -242,23 +252,25 @@ StatusOr<std::shared_ptr<Servable>> LoadLanguageModel(
       .bos_text = model.bos_text,
       .eos_text = model.eos_text,
       .engine = engine.get(),
-      .pool = pool,
+      .pool = common.pool,
       .grammars = grammars.text.get(),
       .call_grammars = holds_calls && !shows_special ? grammars.text.get()
                                                      : grammars.calls.get()};
   auto handler = handlers::MakeGenerateHandler(parts);
 
-  LogInfo("model loaded", {{"model", id},
-                           {"architecture", model.info.architecture},
-                           {"quantization", model.info.quantization},
-                           {"parameters", model.info.num_parameters},
-                           {"context", text.max_model_len},
-                           {"weight_mib", model.info.weight_bytes >> 20},
-                           {"kv_pages", engine->info().num_pages},
-                           {"isa", model.info.isa},
-                           {"isa_choice", IsaChoiceText(settings.common.isa)},
-                           {"threads", model.info.threads},
-                           {"sampling", SamplingText(model)}});
+  LogInfo("model loaded",
+          {{"model", id},
+           {"architecture", model.info.architecture},
+           {"quantization", model.info.quantization},
+           {"parameters", model.info.num_parameters},
+           {"context", text.max_model_len},
+           {"weight_mib", model.info.weight_bytes >> 20},
+           {"kv_pages", engine->info().num_pages},
+           {"isa", model.info.isa},
+           {"isa_choice", IsaChoiceText(settings.common.isa)},
+           {"threads", model.info.threads},
+           {"tensor_parallel_size", settings.llm.tensor_parallel_size},
+           {"sampling", SamplingText(model)}});
   return std::make_shared<LanguageModel>(
       std::move(facts), text, std::move(engine), std::move(handler),
       std::move(grammars), AdapterHost{model.lora_base, parts});
@@ -387,9 +399,7 @@ StatusOr<std::shared_ptr<Servable>> ServableLoader::Load(
                                parts_.memory_limit_bytes, parts_.pool,
                                parts_.metrics,
                                [&load](double done) { load.Report(done); })
-          : LoadLanguageModel(std::move(facts), settings, cores->cpus(),
-                              parts_.memory_limit_bytes, parts_.pool,
-                              parts_.metrics, parts_.timeline,
+          : LoadLanguageModel(std::move(facts), settings, cores->cpus(), parts_,
                               [&load](double done) { load.Report(done); });
   // First: what else is wrong with the file, may follow from that.
   RETURN_IF_ERROR(CannotServe(guard.Check(), settings.path));

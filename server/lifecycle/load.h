@@ -3,6 +3,7 @@
 // together; graphs are put together beside it.
 #pragma once
 
+#include <functional>
 #include <memory>
 #include <string>
 #include <utility>
@@ -14,6 +15,7 @@
 #include "config/ensemble_settings.h"
 #include "config/topology.h"
 #include "handlers/pool.h"
+#include "models/group/group.h"
 #include "server/lifecycle/core_allocator.h"
 #include "server/lifecycle/load_progress.h"
 #include "server/lifecycle/model_source.h"
@@ -34,6 +36,10 @@ struct LoaderParts {
   MetricRegistry* metrics = nullptr;
   LoadProgress* progress = nullptr;
   Timeline* timeline = nullptr;
+  // Of the processes that serve the only model together; null: this one alone.
+  std::shared_ptr<models::Group> group = nullptr;
+  // Called once, on the engine's thread, when the group has lost a rank.
+  std::function<void(const Status&)> on_group_broken = {};
 };
 
 // Errors name the file.

@@ -35,14 +35,15 @@ MODEL_ID = MODEL.stem
 
 class Server:
     """A running millrace; its JSON log lines are kept in `lines`. `until` is the
-    event that it is waited for: "ready", or "listening" before any load."""
+    event that it is waited for: "ready", or "listening" before any load.
+    `launcher`: words before the program's name (mpirun and its flags)."""
 
     def __init__(self, *flags, env=None, preexec_fn=None, cwd=None,
-                 until="ready"):
+                 until="ready", launcher=()):
         self.lines = []
         self._events = queue.Queue()
         self.process = subprocess.Popen(
-            [BINARY, "serve", "--http-port", "0", "--grpc-port", "0",
+            [*launcher, BINARY, "serve", "--http-port", "0", "--grpc-port", "0",
              "--log-format", "json", *map(str, flags)],
             stderr=subprocess.PIPE, text=True, preexec_fn=preexec_fn, cwd=cwd,
             env={**os.environ, **(env or {})})

@@ -112,6 +112,7 @@ LIGHT = {"nlohmann/json_fwd.hpp"}
 PRIVATE = [
     ("absl/", ["server/grpc/"]),
     ("oneapi/dnnl/", ["models/cpu/onednn/"]),
+    ("mpi.h", ["models/group/mpi/"]),
 ]
 # All that code compiled for one instruction set may include of the system:
 # nothing with inline functions that the linker could hand to another machine.

@@ -185,6 +185,15 @@ TEST(GroupRunner, TeamsOfTwoThreadsGiveTheBitsOfOne) {
   EXPECT_EQ(logits[0], logits[1]);
 }
 
+TEST(GroupRunner, SumsOverTheRanksAreAPhaseOfTheirOwn) {
+  RankThreads ranks(2);
+  StatusOr<LlmModel> model = ranks.Load(Tiny(), OptionsFor("auto", 1));
+  ASSERT_TRUE(model.ok()) << model.status().ToString();
+  LogitsOfAll(*model, 64);
+  const StepAccount account = model->runner->account();
+  EXPECT_GT(account.seconds[static_cast<size_t>(StepPhase::kAllReduce)], 0);
+}
+
 TEST(GroupRunner, OthersEndWithRankZero) {
   RankThreads ranks(2);
   {

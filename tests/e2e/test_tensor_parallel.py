@@ -1,0 +1,376 @@
+"""A model served by several processes under mpirun: the answers of one process,
+and one clear end whatever happens to a rank."""
+import json
+import os
+import pathlib
+import shutil
+import signal
+import subprocess
+import threading
+import time
+import urllib.error
+import urllib.request
+
+import pytest
+
+from conftest import BINARY, MODEL, MODEL_ID, REPO, Server, start
+
+MPIRUN = shutil.which("mpirun")
+MODULE = BINARY.parent / "libmillrace_mpi.so"
+pytestmark = [
+    pytest.mark.skipif(MPIRUN is None, reason="mpirun is not installed"),
+    pytest.mark.skipif(not MODULE.exists(),
+                       reason="the MPI module was not built"),
+]
+# 4 heads, 2 KV heads; loads at once.
+TINY = REPO / "tests/data/hf_llama"
+F32 = ("--compute-dtype", "f32", "--kv-cache-dtype", "f32")
+
+
+def mpirun(size):
+    return (MPIRUN, "--allow-run-as-root", "--oversubscribe", "--bind-to",
+            "none", "-np", str(size))
+
+
+def start_ranks(size, model, *flags, **kwargs):
+    return start(model, "--tensor-parallel-size", size, *flags,
+                 launcher=mpirun(size), **kwargs)
+
+
+def state_of(pid):
+    """Of /proc: "R", "S", …; "Z" and "" for those that have ended."""
+    try:
+        stat = pathlib.Path(f"/proc/{pid}/stat").read_text()
+    except OSError:
+        return ""
+    return stat.rsplit(")", 1)[1].split()[0]
+
+
+def ranks_of(server):
+    """Process ids by rank."""
+    parent = str(server.process.pid)
+    found = {}
+    for entry in pathlib.Path("/proc").iterdir():
+        if not entry.name.isdigit():
+            continue
+        try:
+            stat = (entry / "stat").read_text().rsplit(")", 1)[1].split()
+            if stat[1] != parent:
+                continue
+            for word in (entry / "environ").read_bytes().split(b"\0"):
+                if word.startswith(b"OMPI_COMM_WORLD_RANK="):
+                    found[int(word.split(b"=")[1])] = int(entry.name)
+        except OSError:
+            continue
+    return found
+
+
+def assert_no_rank_lives(pids, within=5):
+    end = time.monotonic() + within
+    while time.monotonic() < end:
+        left = [pid for pid in pids if state_of(pid) not in ("", "Z")]
+        if not left:
+            return
+        time.sleep(0.05)
+    raise AssertionError(f"these ranks still run: {left}")
+
+
+def post(server, path, body, timeout=120):
+    request = urllib.request.Request(
+        server.url + path, json.dumps(body).encode(),
+        {"Content-Type": "application/json"})
+    return urllib.request.urlopen(request, timeout=timeout)
+
+
+def completion(server, model, prompt, **more):
+    body = {"model": model, "prompt": prompt, "max_tokens": 24,
+            "temperature": 0, "logprobs": 3, **more}
+    with post(server, "/v1/completions", body) as answer:
+        return json.load(answer)["choices"][0]
+
+
+def stream_forever(server, model):
+    """A long stream in a thread of its own; what it ended with is in the list."""
+    ended = []
+    began = threading.Event()
+
+    def run():
+        try:
+            with post(server, "/v1/completions",
+                      {"model": model, "prompt": "Once", "stream": True,
+                       "max_tokens": 100000, "ignore_eos": True}) as answer:
+                for line in answer:
+                    began.set()
+                    if b"error" in line:
+                        ended.append(line)
+        except (OSError, urllib.error.URLError, ValueError) as error:
+            ended.append(error)
+        began.set()
+
+    thread = threading.Thread(target=run, daemon=True)
+    thread.start()
+    assert began.wait(60)
+    return thread, ended
+
+
+def test_three_ranks_give_the_answers_of_one():
+    # The last one's sums are long enough to be made in parts.
+    prompts = ["The capital of France is", "def add(a, b):",
+               "It rained. " * 30 + "Then"]
+    with start(MODEL, *F32) as one:
+        expected = [completion(one, MODEL_ID, prompt) for prompt in prompts]
+    seen = []
+    for rows in (512, 512, 16):
+        with start_ranks(3, MODEL, *F32, "--max-num-batched-tokens",
+                         rows) as group:
+            seen.append([completion(group, MODEL_ID, p) for p in prompts])
+    # One bit pattern on every run and in steps of any size; one rank sums in
+    # another order.
+    assert seen[0] == seen[1] == seen[2]
+    for ours, theirs in zip(seen[0], expected):
+        assert ours["text"] == theirs["text"]
+        assert ours["logprobs"]["token_logprobs"] == pytest.approx(
+            theirs["logprobs"]["token_logprobs"], abs=1e-3)
+
+
+def test_chats_stream_and_stop_with_rank_zero():
+    with start_ranks(3, MODEL) as group:
+        ranks = ranks_of(group)
+        assert sorted(ranks) == [0, 1, 2]
+        body = {"model": MODEL_ID, "max_tokens": 12, "temperature": 0,
+                "messages": [{"role": "user", "content": "Say hello."}]}
+        with post(group, "/v1/chat/completions", body) as answer:
+            whole = json.load(answer)["choices"][0]["message"]["content"]
+        pieces = ""
+        with post(group, "/v1/chat/completions",
+                  {**body, "stream": True}) as answer:
+            for line in answer:
+                if line.startswith(b"data: {"):
+                    delta = json.loads(line[6:])["choices"][0]["delta"]
+                    pieces += delta.get("content") or ""
+        assert whole and pieces == whole
+        seconds = group.metric("millrace_step_phase_seconds_total")
+        shares = [value for labels, value in seconds.items()
+                  if 'phase="all_reduce"' in labels]
+        assert shares and shares[0] > 0
+        os.kill(ranks[0], signal.SIGTERM)
+        assert group.process.wait(20) == 0
+        assert_no_rank_lives(ranks.values())
+
+
+def test_requests_run_side_by_side():
+    with start_ranks(2, TINY) as group:
+        alone = [completion(group, "hf_llama", "a" * n) for n in (3, 40, 90)]
+        together = [None] * 3
+
+        def ask(i, n):
+            together[i] = completion(group, "hf_llama", "a" * n)
+
+        threads = [threading.Thread(target=ask, args=(i, n))
+                   for i, n in enumerate((3, 40, 90))]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+        assert together == alone
+
+
+@pytest.mark.parametrize("rank", [0, 1])
+def test_a_rank_killed_in_a_step_ends_all(rank):
+    with start_ranks(2, TINY, "--max-model-len", 128) as group:
+        ranks = ranks_of(group)
+        stream_forever(group, "hf_llama")
+        os.kill(ranks[rank], signal.SIGKILL)
+        assert group.process.wait(10) != 0
+        assert_no_rank_lives(ranks.values())
+        text = "".join(group.lines)
+        assert f"process rank {rank} " in text and "Killed" in text
+
+
+def test_a_rank_killed_at_start_ends_all():
+    with start_ranks(3, MODEL, until="listening") as group:
+        ranks = ranks_of(group)
+        os.kill(ranks[2], signal.SIGKILL)
+        assert group.process.wait(10) != 0
+        assert_no_rank_lives(ranks.values())
+
+
+def test_a_rank_killed_in_shutdown_ends_all():
+    with start_ranks(2, TINY) as group:
+        ranks = ranks_of(group)
+        thread, _ = stream_forever(group, "hf_llama")
+        os.kill(ranks[0], signal.SIGTERM)  # drains
+        os.kill(ranks[1], signal.SIGKILL)
+        assert group.process.wait(10) != 0
+        assert_no_rank_lives(ranks.values())
+        thread.join(10)
+        assert not thread.is_alive()
+
+
+def test_a_rank_that_hangs_ends_all_after_the_timeout():
+    with start_ranks(2, TINY, "--tensor-parallel-timeout", "1s") as group:
+        ranks = ranks_of(group)
+        completion(group, "hf_llama", "a")
+        os.kill(ranks[1], signal.SIGSTOP)
+        with pytest.raises(urllib.error.HTTPError) as error:
+            completion(group, "hf_llama", "b")
+        assert error.value.code == 503
+        assert b"rank 1" in error.value.read()
+        assert group.process.wait(10) != 0
+        assert_no_rank_lives(ranks.values())
+        says = [line for line in group.lines
+                if line.startswith("millrace serve: ")]
+        assert len(says) == 1 and "rank 1" in says[0] and "1000 ms" in says[0]
+
+
+def test_ranks_end_with_mpirun():
+    with start_ranks(2, TINY) as group:
+        ranks = ranks_of(group)
+        assert len(ranks) == 2
+        group.process.kill()
+        assert_no_rank_lives(ranks.values())
+
+
+def run_refused(command):
+    done = subprocess.run([*map(str, command)], capture_output=True, text=True,
+                          timeout=60)
+    says = [line for line in done.stderr.splitlines()
+            if line.startswith("millrace serve: ")]
+    return done.returncode, says
+
+
+def serve(model, size, *flags):
+    return [BINARY, "serve", model, "--http-port", 0, "--grpc-port", -1,
+            "--tensor-parallel-size", size, *flags]
+
+
+def test_a_size_that_does_not_divide_is_refused_once():
+    code, says = run_refused([*mpirun(2), *serve(MODEL, 2)])
+    assert code != 0
+    assert len(says) == 1
+    assert ("tensor_parallel_size is 2, but the model has 9 heads, which these "
+            "sizes divide: 3") in says[0]
+
+
+def test_without_mpirun_or_with_another_number_it_is_refused():
+    code, says = run_refused(serve(TINY, 2))
+    assert code == 1 and "mpirun -np N millrace serve" in says[0]
+    code, says = run_refused([*mpirun(3), *serve(TINY, 2)])
+    assert code != 0 and len(says) == 1
+    assert "mpirun started 3 processes; say mpirun -np 2" in says[0]
+
+
+@pytest.mark.parametrize("flags, words", [
+    (["--kv-cache-dir", "/tmp/x"], "leave kv_cache_dir out"),
+    (["--speculative-model", MODEL], "leave speculative_model out"),
+    (["--lora-modules", "a=b"], "leave lora_modules out"),
+    (["--device", "auto"], "on device 'auto'; cpu is"),
+])
+def test_what_ranks_do_not_serve_is_refused_before_mpi(flags, words):
+    code, says = run_refused(serve(TINY, 2, *flags))
+    assert code == 1 and words in says[0]
+
+
+def test_mixtures_of_experts_are_refused():
+    code, says = run_refused(
+        [*mpirun(2), *serve(REPO / "tests/data/hf_mixtral", 2)])
+    assert code != 0 and len(says) == 1 and "mixtures of experts" in says[0]
+
+
+AGENT = """#!/bin/sh
+# Instead of ssh HOST COMMAND: the second host is a namespace.
+shift
+exec ip netns exec {b} unshare -u sh -c "hostname {b}; TMPDIR={tmp} $*"
+"""
+
+
+@pytest.fixture
+def two_hosts(tmp_path):
+    """Words before the program's name: two ranks, each in a network namespace
+    and with a host name of its own, joined by one cable."""
+    tag = f"mr{os.getpid() % 10000}"
+    a, b = tag + "a", tag + "b"
+
+    def ip(*words):
+        subprocess.run(["ip", *words], check=True, capture_output=True)
+
+    try:
+        ip("netns", "add", a)
+    except (OSError, subprocess.CalledProcessError):
+        pytest.skip("network namespaces cannot be made here")
+    try:
+        ip("netns", "add", b)
+        ip("link", "add", a, "type", "veth", "peer", "name", b)
+        for name, address in ((a, "10.77.0.1/24"), (b, "10.77.0.2/24")):
+            ip("link", "set", name, "netns", name)
+            ip("-n", name, "addr", "add", address, "dev", name)
+            ip("-n", name, "link", "set", "lo", "up")
+            ip("-n", name, "link", "set", name, "up")
+        agent = tmp_path / "agent"
+        agent.write_text(AGENT.format(b=b, tmp=tmp_path))
+        agent.chmod(0o755)
+        network = "10.77.0.0/24"
+        yield a, (
+            "ip", "netns", "exec", a, "unshare", "-u", "sh", "-c",
+            f'hostname {a}; exec "$@"', "sh", MPIRUN, "--allow-run-as-root",
+            "--bind-to", "none", "--mca", "plm_rsh_agent", str(agent), "--mca",
+            "btl_tcp_if_include", network, "--mca", "oob_tcp_if_include",
+            network, "-H", "10.77.0.1:1,10.77.0.2:1", "-np", "2")
+    finally:
+        for name in (a, b):
+            subprocess.run(["ip", "netns", "del", name], capture_output=True)
+
+
+def rank_processes():
+    """Ids of all processes that are a rank."""
+    found = {}
+    for entry in pathlib.Path("/proc").iterdir():
+        try:
+            if os.readlink(entry / "exe") != str(BINARY.resolve()):
+                continue
+            for word in (entry / "environ").read_bytes().split(b"\0"):
+                if word.startswith(b"OMPI_COMM_WORLD_RANK="):
+                    found[int(entry.name)] = int(word.split(b"=")[1])
+        except OSError:
+            continue
+    return found
+
+
+def test_ranks_on_two_hosts(two_hosts):
+    host, launcher = two_hosts
+    with start_ranks(2, TINY, *F32) as near:
+        expected = completion(near, "hf_llama", "ab")
+    before = rank_processes()
+    with start(TINY, "--tensor-parallel-size", 2, *F32,
+               launcher=launcher) as far:
+        ranks = {rank: pid for pid, rank in rank_processes().items()
+                 if pid not in before}
+        assert sorted(ranks) == [0, 1]
+        body = {"model": "hf_llama", "prompt": "ab", "max_tokens": 24,
+                "temperature": 0, "logprobs": 3}
+        done = subprocess.run(
+            ["ip", "netns", "exec", host, "curl", "-s",
+             far.url + "/v1/completions", "-H", "Content-Type: application/json",
+             "-d", json.dumps(body)],
+            capture_output=True, timeout=60, check=True)
+        assert json.loads(done.stdout)["choices"][0] == expected
+        os.kill(ranks[1], signal.SIGKILL)
+        assert far.process.wait(10) != 0
+        assert_no_rank_lives(ranks.values())
+
+
+def test_inspect_tells_how_tensors_are_cut():
+    def inspect(size):
+        return subprocess.run(
+            [BINARY, "inspect", TINY, "--tensor-parallel-size", str(size)],
+            capture_output=True, text=True, timeout=30)
+
+    fits = inspect(2)
+    assert fits.returncode == 0, fits.stderr
+    lines = [" ".join(line.split()) for line in fits.stdout.splitlines()]
+    assert "tensor parallel of 2 processes" in lines
+    assert "blk.*.attn_k.weight outputs 1 of 2 KV heads" in lines
+    assert "blk.*.ffn_down.weight inputs 40 of 80 ffn columns" in lines
+    refused = inspect(3)
+    assert refused.returncode != 0
+    assert "the model has 4 heads, which these sizes divide: 2" in refused.stderr
