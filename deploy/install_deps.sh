@@ -22,6 +22,7 @@ build_packages=(
   zlib1g-dev
   libopenmpi-dev # for the module of --tensor-parallel-size
   libturbojpeg0-dev libpng-dev libwebp-dev
+  libsndfile1-dev libsoxr-dev libkissfft-dev
 )
 test_packages=(
   libgtest-dev libgmock-dev binutils git
