@@ -54,12 +54,35 @@ void VisitDetection(DetectionSettings& s, const SettingVisitor& visit) {
         &s.class_agnostic);
 }
 
+void VisitTranscript(TranscriptSettings& s, const SettingVisitor& visit) {
+  visit({.name = "blank",
+         .help = "label or number of the blank of CTC; empty: <blank>, <blk>, "
+                 "<pad> or [PAD] where there is such a label, else 0",
+         .aliases = {{"blank_id"}}},
+        &s.blank);
+  visit({.name = "word_delimiter",
+         .help = "label that stands between words; a label that begins with "
+                 "U+2581 begins a word, too",
+         .aliases = {{"word_delimiter_token"}}},
+        &s.word_delimiter);
+  visit({.name = "language",
+         .help = "of the texts, told in verbose answers, such as english"},
+        &s.language);
+  visit({.name = "beam_width",
+         .help = "prefixes that are kept from frame to frame; 1: the best "
+                 "label of each frame is taken",
+         .min = 1,
+         .max = 64},
+        &s.beam_width);
+}
+
 }  // namespace
 
 void VisitAnswerSettings(AnswerSettings& answer, TaskKind kind,
                          const SettingVisitor& visit) {
   if (kind == TaskKind::kTokenClassify) VisitEntities(answer.entities, visit);
   if (kind == TaskKind::kDetect) VisitDetection(answer.detection, visit);
+  if (kind == TaskKind::kTranscribe) VisitTranscript(answer.transcript, visit);
   if (kind == TaskKind::kSegment) {
     visit({.name = "mask",
            .help = "how a mask of classes is sent: png (a byte for each "

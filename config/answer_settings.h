@@ -31,10 +31,19 @@ struct MaskSettings {
   std::string mask = "png";  // png | rle
 };
 
+// From the logits of a CTC model to a text: task transcribe.
+struct TranscriptSettings {
+  std::string blank;  // its label or number; empty: by its usual names, else 0
+  std::string word_delimiter = "|";  // label that stands between words
+  std::string language;              // as the model's maker says; empty: untold
+  int64_t beam_width = 1;            // 1: the best label of each frame
+};
+
 struct AnswerSettings {
   EntitySettings entities;
   DetectionSettings detection;
   MaskSettings mask;
+  TranscriptSettings transcript;
 };
 
 }  // namespace millrace::config

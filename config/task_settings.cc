@@ -15,6 +15,7 @@ constexpr std::pair<TaskKind, std::string_view> kTasks[] = {
     {TaskKind::kRerank, "rerank"},
     {TaskKind::kClassifyText, "classify_text"},
     {TaskKind::kTokenClassify, "token_classify"},
+    {TaskKind::kTranscribe, "transcribe"},
 };
 
 void VisitImage(ImageTaskSettings& s, bool classifies,
@@ -100,6 +101,83 @@ void VisitText(TextTaskSettings& s, bool embeds, const SettingVisitor& visit) {
         &s.normalize);
 }
 
+void VisitMel(AudioTaskSettings& s, const SettingVisitor& visit) {
+  visit({.name = "mel",
+         .help = "how log-mel features are computed: as transformers' "
+                 "WhisperFeatureExtractor, or as torchaudio's MelSpectrogram",
+         .choices = {"whisper", "torchaudio"}},
+        &s.mel);
+  visit({.name = "n_mels",
+         .help = "mel bands; 0: as many as the graph takes, else 80",
+         .max = 512,
+         .aliases = {{"feature_size"}}},
+        &s.n_mels);
+  visit({.name = "n_fft", .help = "samples of a frame", .min = 16, .max = 8192},
+        &s.n_fft);
+  visit({.name = "win_length",
+         .help = "samples of a frame's window; 0: n_fft",
+         .max = 8192},
+        &s.win_length);
+  visit({.name = "hop_length",
+         .help = "samples from one frame to the next",
+         .min = 1,
+         .max = 8192},
+        &s.hop_length);
+  visit({.name = "f_min", .help = "Hz: where the lowest band begins"},
+        &s.f_min);
+  visit({.name = "f_max",
+         .help = "Hz: where the highest band ends; 0: half the sample rate"},
+        &s.f_max);
+  visit({.name = "mel_scale",
+         .help = "where bands lie; auto: slaney for whisper, htk for "
+                 "torchaudio",
+         .choices = {"auto", "htk", "slaney"}},
+        &s.mel_scale);
+  visit({.name = "mel_norm",
+         .help = "slaney: bands have the same area; auto: slaney for whisper, "
+                 "none for torchaudio",
+         .choices = {"auto", "none", "slaney"}},
+        &s.mel_norm);
+  visit({.name = "mel_log",
+         .help = "whisper: its own form of log10; ln: ln(power + 1e-6); db: "
+                 "10 log10(power) within 80 dB of the loudest, as "
+                 "AmplitudeToDB; auto: whisper or ln, as mel says",
+         .choices = {"auto", "none", "whisper", "ln", "db"}},
+        &s.mel_log);
+}
+
+void VisitAudio(AudioTaskSettings& s, const SettingVisitor& visit) {
+  visit({.name = "features",
+         .help = "what the graph takes: samples (waveform) or spectrograms "
+                 "(log_mel); auto: by the number of its input's sizes",
+         .choices = {"auto", "waveform", "log_mel"}},
+        &s.features);
+  visit({.name = "sample_rate",
+         .help = "Hz that the graph wants; recordings of others are resampled",
+         .min = 1000,
+         .max = 192'000,
+         .aliases = {{"sampling_rate"}}},
+        &s.sample_rate);
+  visit({.name = "max_duration",
+         .help = "of a recording; a longer one is refused",
+         .unit = Unit::kMilliseconds,
+         .min = 1,
+         .max = int64_t{24} * 3600 * 1000},
+        &s.max_duration_ms);
+  visit({.name = "chunk_length",
+         .help = "pad each recording with silence to so long, and refuse "
+                 "longer ones; 0: each keeps its length",
+         .unit = Unit::kMilliseconds,
+         .max = int64_t{3600} * 1000},
+        &s.chunk_length_ms);
+  visit({.name = "normalize",
+         .help = "bring each waveform to mean 0 and variance 1, as "
+                 "Wav2Vec2FeatureExtractor",
+         .aliases = {{"do_normalize"}}},
+        &s.normalize);
+  VisitMel(s, visit);
+}
+
 }  // namespace
 
 std::string_view TaskName(TaskKind kind) {
@@ -114,8 +192,10 @@ bool IsImageTask(TaskKind kind) {
          kind == TaskKind::kSegment;
 }
 
+bool IsAudioTask(TaskKind kind) { return kind == TaskKind::kTranscribe; }
+
 bool IsTextTask(TaskKind kind) {
-  return kind != TaskKind::kNone && !IsImageTask(kind);
+  return kind != TaskKind::kNone && !IsImageTask(kind) && !IsAudioTask(kind);
 }
 
 StatusOr<TaskKind> TaskFromName(const std::string& name) {
@@ -132,7 +212,8 @@ StatusOr<TaskKind> TaskFromName(const std::string& name) {
 void VisitTaskSettings(TaskSettings& task, const SettingVisitor& visit) {
   const bool has_labels = IsImageTask(task.kind) ||
                           task.kind == TaskKind::kClassifyText ||
-                          task.kind == TaskKind::kTokenClassify;
+                          task.kind == TaskKind::kTokenClassify ||
+                          task.kind == TaskKind::kTranscribe;
   if (has_labels) {
     visit({.name = "labels",
            .help = "file beside the model with the names of the classes: a "
@@ -163,6 +244,7 @@ void VisitTaskSettings(TaskSettings& task, const SettingVisitor& visit) {
   if (IsTextTask(task.kind)) {
     VisitText(task.text, task.kind == TaskKind::kEmbed, visit);
   }
+  if (IsAudioTask(task.kind)) VisitAudio(task.audio, visit);
 }
 
 }  // namespace millrace::config

@@ -29,12 +29,14 @@ enum class TaskKind {
   kRerank,
   kClassifyText,
   kTokenClassify,
+  kTranscribe,
 };
 
 // "classify_text"; empty for kNone.
 std::string_view TaskName(TaskKind kind);
 bool IsImageTask(TaskKind kind);
 bool IsTextTask(TaskKind kind);
+bool IsAudioTask(TaskKind kind);
 
 // From the bytes of a picture to the graph's input.
 struct ImageTaskSettings {
@@ -66,6 +68,30 @@ struct TextTaskSettings {
   bool auto_truncate = false;  // cuts longer texts; else they are refused
 };
 
+// From the bytes of a recording to the graph's input.
+struct AudioTaskSettings {
+  static constexpr int64_t kMaxDurationMs = 10 * 60 * 1000;
+
+  std::string features = "auto";  // auto | waveform | log_mel
+  int64_t sample_rate = 16'000;   // Hz, of the graph's input
+  int64_t max_duration_ms = kMaxDurationMs;
+  // Shorter recordings are padded with silence to so long, longer ones
+  // refused; 0: as long as they are.
+  int64_t chunk_length_ms = 0;
+  bool normalize = false;  // waveform: mean 0, variance 1
+  // Spectrograms. `mel` chooses what the others leave at auto.
+  std::string mel = "whisper";     // whisper | torchaudio
+  int64_t n_mels = 0;              // 0: as the graph has it, else 80
+  int64_t n_fft = 400;             // samples
+  int64_t win_length = 0;          // samples; 0: n_fft
+  int64_t hop_length = 160;        // samples
+  std::string f_min = "0";         // Hz
+  std::string f_max = "0";         // Hz; 0: half the sample rate
+  std::string mel_scale = "auto";  // auto | htk | slaney
+  std::string mel_norm = "auto";   // auto | none | slaney
+  std::string mel_log = "auto";    // auto | none | whisper | ln | db
+};
+
 struct TaskSettings {
   TaskKind kind = TaskKind::kNone;
   // Of every task that names classes: a file beside the model (JSON object or
@@ -75,6 +101,7 @@ struct TaskSettings {
   std::string activation = "softmax";  // of scores: softmax | sigmoid | none
   ImageTaskSettings image;
   TextTaskSettings text;
+  AudioTaskSettings audio;
 };
 
 // The task that is called so. INVALID_ARGUMENT lists the tasks there are.

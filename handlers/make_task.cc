@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "handlers/tasks/image_task.h"
+#include "handlers/tasks/transcribe.h"
 #include "handlers/texts/token_task.h"
 
 namespace millrace::handlers {
@@ -28,6 +29,8 @@ StatusOr<std::unique_ptr<TaskHandler>> MakeTaskHandler(TaskParts parts) {
     }
     case TaskKind::kTokenClassify:
       return MakeTokenTask(parts);
+    case TaskKind::kTranscribe:
+      return MakeTranscribeTask(parts);
     case TaskKind::kNone:
     case TaskKind::kEmbed:
     case TaskKind::kRerank:

@@ -1,12 +1,11 @@
 #include "handlers/tasks/image_task.h"
 
-#include <atomic>
 #include <nlohmann/json.hpp>
 #include <utility>
 #include <vector>
 
-#include "config/base/mutex.h"
 #include "handlers/tasks/image_input.h"
+#include "handlers/tasks/item_gather.h"
 
 namespace millrace::handlers {
 namespace {
@@ -16,55 +15,6 @@ using Json = nlohmann::ordered_json;
 constexpr size_t kMaxImages = 64;
 // Of all pictures of a request, as tensors that wait for the graph.
 constexpr int64_t kMaxInputBytes = int64_t{1} << 30;
-
-// Results of one request's pictures until all are there. The first failure
-// fails the request and stops the others. Thread-safe. Shared by the rows.
-class Gather {
- public:
-  Gather(size_t num_images, TaskHandler::Done done, const std::stop_token& stop)
-      : done_(std::move(done)),
-        forward_(stop, [this] { stop_.request_stop(); }),
-        left_(num_images),
-        results_(num_images) {}
-
-  std::stop_token stop_token() { return stop_.get_token(); }
-
-  // Of `count` pictures at once, where they share a failure.
-  void Finish(size_t image_idx, StatusOr<std::string> result,
-              size_t count = 1) {
-    StatusOr<TaskResponse> answer = TaskResponse{};
-    bool failed = false;
-    {
-      MutexLock lock(mu_);
-      if (result.ok()) {
-        results_[image_idx] = *std::move(result);
-      } else if (error_.ok()) {
-        error_ = result.status();
-      }
-      failed = !error_.ok();
-      left_ -= count;
-      if (left_ == 0) {
-        if (failed) {
-          answer = error_;
-        } else {
-          answer->results = std::move(results_);
-        }
-      }
-      if (left_ > 0) count = 0;
-    }
-    if (failed) stop_.request_stop();
-    if (count > 0) done_(std::move(answer));
-  }
-
- private:
-  const TaskHandler::Done done_;
-  std::stop_source stop_;
-  const std::stop_callback<std::function<void()>> forward_;
-  Mutex mu_;
-  Status error_ GUARDED_BY(mu_);
-  size_t left_ GUARDED_BY(mu_);
-  std::vector<std::string> results_ GUARDED_BY(mu_);
-};
 
 class ImageTask final : public TaskHandler {
  public:
@@ -80,7 +30,7 @@ class ImageTask final : public TaskHandler {
     }
     const size_t num_images = request.parts.size();
     const auto gather =
-        std::make_shared<Gather>(num_images, std::move(done), stop);
+        std::make_shared<ItemGather>(num_images, std::move(done), stop);
     int64_t bytes_left = kMaxInputBytes;
     for (size_t i = 0; i < num_images; ++i) {
       Status status = stop.stop_requested()
@@ -116,7 +66,7 @@ class ImageTask final : public TaskHandler {
 
   // What fails here is the picture's fault, or there is no place.
   Status StartOne(TaskRequest& request, size_t image_idx,
-                  const std::shared_ptr<Gather>& gather,
+                  const std::shared_ptr<ItemGather>& gather,
                   int64_t& bytes_left) const {
     RETURN_IF_ERROR(HasPlace());  // before the work of decoding
     ASSIGN_OR_RETURN(ImageRow row, input_.Read(request.parts[image_idx]));

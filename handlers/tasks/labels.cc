@@ -25,9 +25,28 @@ const std::string* NameIn(const Json& value) {
 
 Status Wrong(const std::string& where, const std::string& why) {
   return InvalidArgument(where + " " + why +
-                         "; wanted are {\"0\": \"name\"}, [\"name\"], or one "
+                         "; wanted are {\"0\": \"name\"}, {\"name\": 0}, "
+                         "[\"name\"], or one "
                          "name a line")
       .At("labels");
+}
+
+// {"E": 5}, as vocab.json of transformers has it.
+StatusOr<std::vector<std::string>> FromVocabulary(const Json& object,
+                                                  const std::string& where) {
+  std::vector<std::string> names;
+  for (const auto& [name, value] : object.items()) {
+    const auto* number = value.get_ptr<const Json::number_unsigned_t*>();
+    if (number == nullptr || *number >= kMaxLabels) {
+      return Wrong(where, "has '" + name.substr(0, 100) +
+                              "' without a class's number below " +
+                              std::to_string(kMaxLabels));
+    }
+    const auto at = static_cast<size_t>(*number);
+    if (names.size() <= at) names.resize(at + 1);
+    names[at] = name;
+  }
+  return names;
 }
 
 StatusOr<std::vector<std::string>> FromObject(const Json& object,
@@ -78,6 +97,12 @@ StatusOr<Labels> Labels::Parse(const std::string& text,
   }
   StatusOr<Json> json = ParseJson(text);
   if (!json.ok()) return json.status().Prefixed(where).At("labels");
+  const bool by_name =
+      json->is_object() && !json->empty() && json->front().is_number();
+  if (by_name) {
+    ASSIGN_OR_RETURN(labels.names_, FromVocabulary(*json, where));
+    return labels;
+  }
   if (json->is_object()) {
     ASSIGN_OR_RETURN(labels.names_, FromObject(*json, where));
     return labels;

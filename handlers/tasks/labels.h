@@ -1,6 +1,7 @@
 // Names of classes, from the file that `labels` names:
 //
 //   {"0": "cat", "1": ["n02123045", "tabby"]}    index_to_name.json
+//   {"cat": 0, "tabby": 1}                       vocab.json
 //   ["cat", "dog"]                               a JSON list
 //   cat                                          one name a line
 //
