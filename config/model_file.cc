@@ -18,6 +18,7 @@
 #include "config/ensemble_settings.h"
 #include "config/external_settings.h"
 #include "config/find_setting.h"
+#include "config/micro_batching_settings.h"
 #include "config/ragged_settings.h"
 #include "config/task_settings.h"
 #include "config/values.h"
@@ -29,7 +30,7 @@ constexpr std::string_view kOwnKeys[] = {
     "version_policy",    "version_labels", "default_model_filename",
     "served_model_name", "task",           "task_options",
     "ensemble",          "ragged_inputs",  "sequence_batching",
-    "external"};
+    "external",          "micro_batching"};
 constexpr int64_t kMaxVersion = 999'999'999'999'999'999;
 constexpr size_t kMaxLabels = 100;
 
@@ -105,6 +106,13 @@ class Reader {
       file_.fingerprint += "ragged_inputs=" + RaggedText(ragged) + "\n";
       file_.pipeline.ragged =
           std::make_shared<const RaggedSettings>(std::move(ragged));
+      return OkStatus();
+    }
+    if (key == "micro_batching") {
+      ASSIGN_OR_RETURN(MicroBatchingSettings stages, ReadMicroBatching(value));
+      file_.fingerprint += key + "=" + MicroBatchingText(stages) + "\n";
+      file_.pipeline.micro_batching =
+          std::make_shared<const MicroBatchingSettings>(stages);
       return OkStatus();
     }
     if (key == "external") {

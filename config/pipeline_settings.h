@@ -6,15 +6,18 @@
 
 namespace millrace::config {
 
-struct AnswerSettings;    // answer_settings.h
-struct EnsembleSettings;  // ensemble_settings.h
-struct ExternalSettings;  // external_settings.h
-struct RaggedSettings;    // ragged_settings.h
-struct SequenceSettings;  // sequence_settings.h
+struct AnswerSettings;         // answer_settings.h
+struct EnsembleSettings;       // ensemble_settings.h
+struct ExternalSettings;       // external_settings.h
+struct MicroBatchingSettings;  // micro_batching_settings.h
+struct RaggedSettings;         // ragged_settings.h
+struct SequenceSettings;       // sequence_settings.h
 
 struct PipelineSettings {
   // How outputs become the answer of its task; null: as they are by default.
   std::shared_ptr<const AnswerSettings> answer = {};
+  // Its task's requests go through stages that overlap.
+  std::shared_ptr<const MicroBatchingSettings> micro_batching = {};
   // A graph of other models.
   std::shared_ptr<const EnsembleSettings> ensemble = {};
   // Keeps a state for each sequence of requests.

@@ -5,7 +5,10 @@
 #include <string>
 
 #include "config/answer_settings.h"
+#include "config/base/metrics.h"
 #include "config/base/status.h"
+#include "config/micro_batching_settings.h"
+#include "config/schema.h"
 #include "config/task_settings.h"
 #include "handlers/handler.h"
 #include "handlers/pool.h"
@@ -24,6 +27,10 @@ struct TaskParts {
   TensorHandler* tensors = nullptr;  // the graph
   Pool* pool = nullptr;
   int64_t max_rows = 1;  // of one request to the graph
+  // Stages that overlap; null: none. Of tasks over pictures.
+  std::shared_ptr<const config::MicroBatchingSettings> micro_batching = {};
+  int64_t max_queue_size = config::CommonSettings::kMaxQueueSize;
+  MetricRegistry* registry = nullptr;  // may be null
 };
 
 // INVALID_ARGUMENT when the task does not fit the graph's inputs and outputs,

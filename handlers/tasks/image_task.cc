@@ -5,6 +5,7 @@
 #include <vector>
 
 #include "handlers/tasks/image_input.h"
+#include "handlers/tasks/image_micro_batches.h"
 #include "handlers/tasks/item_gather.h"
 
 namespace millrace::handlers {
@@ -16,6 +17,11 @@ constexpr size_t kMaxImages = 64;
 // Of all pictures of a request, as tensors that wait for the graph.
 constexpr int64_t kMaxInputBytes = int64_t{1} << 30;
 
+const Json& ParametersOf(const Json* parameters) {
+  static const Json kNone = Json::object();
+  return parameters == nullptr ? kNone : *parameters;
+}
+
 class ImageTask final : public TaskHandler {
  public:
   ImageTask(TaskParts parts, ImageInput input,
@@ -25,7 +31,7 @@ class ImageTask final : public TaskHandler {
         answer_(std::move(answer)) {}
 
   void Start(TaskRequest request, Done done, std::stop_token stop) override {
-    if (const Status status = Check(request); !status.ok()) {
+    if (const Status status = CheckImages(request, *answer_); !status.ok()) {
       return done(status);
     }
     const size_t num_images = request.parts.size();
@@ -48,22 +54,6 @@ class ImageTask final : public TaskHandler {
   Status HasPlace() const override { return parts_.tensors->HasPlace(); }
 
  private:
-  Status Check(const TaskRequest& request) const {
-    if (request.parts.empty() || request.parts.size() > kMaxImages) {
-      return InvalidArgument(
-                 "the request has " + std::to_string(request.parts.size()) +
-                 " pictures but 1 to " + std::to_string(kMaxImages) +
-                 " are taken; send them in several requests")
-          .At("inputs");
-    }
-    return answer_->Check(ParametersOf(request.parameters.get()));
-  }
-
-  static const Json& ParametersOf(const Json* parameters) {
-    static const Json kNone = Json::object();
-    return parameters == nullptr ? kNone : *parameters;
-  }
-
   // What fails here is the picture's fault, or there is no place.
   Status StartOne(TaskRequest& request, size_t image_idx,
                   const std::shared_ptr<ItemGather>& gather,
@@ -104,8 +94,22 @@ class ImageTask final : public TaskHandler {
 
 }  // namespace
 
+Status CheckImages(const TaskRequest& request, const ImageAnswer& answer) {
+  if (request.parts.empty() || request.parts.size() > kMaxImages) {
+    return InvalidArgument("the request has " +
+                           std::to_string(request.parts.size()) +
+                           " pictures but 1 to " + std::to_string(kMaxImages) +
+                           " are taken; send them in several requests")
+        .At("inputs");
+  }
+  return answer.Check(ParametersOf(request.parameters.get()));
+}
+
 StatusOr<std::unique_ptr<TaskHandler>> MakeImageTask(
     const TaskParts& parts, std::unique_ptr<ImageAnswer> answer) {
+  if (parts.micro_batching != nullptr) {
+    return MakeMicroBatchedImageTask(parts, std::move(answer));
+  }
   ASSIGN_OR_RETURN(ImageInput input, ImageInput::Create(parts));
   return std::make_unique<ImageTask>(parts, std::move(input),
                                      std::move(answer));

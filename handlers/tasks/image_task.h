@@ -27,6 +27,10 @@ class ImageAnswer {
       const nlohmann::ordered_json& parameters) const = 0;
 };
 
+// Before any work: the number of pictures, the parameters.
+Status CheckImages(const TaskRequest& request, const ImageAnswer& answer);
+
+// As the parts say: this one, or with micro-batches (image_micro_batches.h).
 StatusOr<std::unique_ptr<TaskHandler>> MakeImageTask(
     const TaskParts& parts, std::unique_ptr<ImageAnswer> answer);
 

@@ -10,6 +10,7 @@
 #include <utility>
 
 #include "config/base/log.h"
+#include "config/micro_batching_settings.h"
 #include "config/ragged_settings.h"
 #include "config/task_settings.h"
 #include "handlers/make_task.h"
@@ -154,6 +155,21 @@ StatusOr<scheduler::RaggedRows> RaggedOf(
                                        context.outputs(), context.symbols());
 }
 
+Status CheckMicroBatching(const config::PipelineSettings& pipeline,
+                          const config::TaskSettings* task) {
+  if (pipeline.micro_batching == nullptr) return OkStatus();
+  if (task != nullptr && config::IsImageTask(task->kind)) return OkStatus();
+  return InvalidArgument(
+             "micro_batching is there " +
+             (task == nullptr
+                  ? std::string("without a task")
+                  : "beside task '" +
+                        std::string(config::TaskName(task->kind)) + "'") +
+             ", but it overlaps the reading of pictures with a graph; leave it "
+             "out, or let task be classify, detect or segment")
+      .At("micro_batching");
+}
+
 // Where the files of initial states are: beside the folders of versions.
 std::string StateFolder(const std::string& path) {
   return std::filesystem::path(path).parent_path().parent_path() /
@@ -233,6 +249,10 @@ StatusOr<std::shared_ptr<Servable>> LoadGraph(
     facts.parameters.emplace_back("task",
                                   config::TaskName(task_settings->kind));
   }
+  if (pipeline.micro_batching != nullptr) {
+    facts.parameters.emplace_back(
+        "micro_batching", config::MicroBatchingText(*pipeline.micro_batching));
+  }
   facts.platform =
       report.format.starts_with("ONNX") ? "millrace_onnx"
       : report.format.starts_with("Hugging") || source.gguf != nullptr
@@ -273,13 +293,18 @@ StatusOr<std::shared_ptr<Servable>> LoadGraph(
   }
   std::unique_ptr<handlers::TaskHandler> task;
   std::unique_ptr<handlers::TextHandler> texts;
+  RETURN_IF_ERROR(CheckMicroBatching(pipeline, task_settings.get()));
   if (task_settings != nullptr) {
-    handlers::TaskParts parts = {.model = id,
-                                 .path = TaskPath(settings.path),
-                                 .settings = task_settings,
-                                 .tensors = handler.get(),
-                                 .pool = pool,
-                                 .max_rows = batching.max_batch_size};
+    handlers::TaskParts parts = {
+        .model = id,
+        .path = TaskPath(settings.path),
+        .settings = task_settings,
+        .tensors = handler.get(),
+        .pool = pool,
+        .max_rows = batching.max_batch_size,
+        .micro_batching = pipeline.micro_batching,
+        .max_queue_size = settings.common.max_queue_size,
+        .registry = metrics};
     if (pipeline.answer != nullptr) parts.answer = *pipeline.answer;
     const bool gives_rows =
         config::IsTextTask(task_settings->kind) &&

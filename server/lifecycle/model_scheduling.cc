@@ -7,6 +7,7 @@
 #include <utility>
 #include <vector>
 
+#include "config/micro_batching_settings.h"
 #include "config/ragged_settings.h"
 #include "model_config.pb.h"
 #include "server/lifecycle/model_config.h"
@@ -231,6 +232,10 @@ void ModelConfig::DescribePipeline(const config::PipelineSettings& pipeline) {
   if (pipeline.ragged != nullptr) {
     (*message_->mutable_parameters())["ragged_inputs"].set_string_value(
         config::RaggedText(*pipeline.ragged));
+  }
+  if (pipeline.micro_batching != nullptr) {
+    (*message_->mutable_parameters())["micro_batching"].set_string_value(
+        config::MicroBatchingText(*pipeline.micro_batching));
   }
 }
 

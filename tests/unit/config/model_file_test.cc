@@ -5,6 +5,7 @@
 
 #include <string>
 
+#include "config/micro_batching_settings.h"
 #include "config/ragged_settings.h"
 #include "config/task_settings.h"
 
@@ -208,6 +209,30 @@ TEST(ModelFile, RaggedInputsThatSayNothingAreRefused) {
   for (const char* text : {"", "x", "x=0,", "x=0,y", "=0", "x="}) {
     EXPECT_FALSE(ParseRagged(text).ok()) << text;
   }
+}
+
+TEST(ModelFile, MicroBatching) {
+  const auto file = Read(R"(
+micro_batching:
+  micro_batch_size: 4
+  parallelism: {preprocess: 2, inference: 3}
+)");
+  ASSERT_TRUE(file.ok()) << file.status().ToString();
+  EXPECT_EQ(MicroBatchingText(*file->pipeline.micro_batching),
+            "size 4, preprocess 2, inference 3, postprocess 1");
+  EXPECT_EQ(Read("{}")->pipeline.micro_batching, nullptr);
+  EXPECT_THAT(Refused("micro_batching: 4"),
+              ::testing::HasSubstr("wants lines such as"));
+  EXPECT_THAT(Refused("micro_batching: {micro_batch_size: 0}"),
+              ::testing::HasSubstr("micro_batch_size"));
+  EXPECT_THAT(Refused("micro_batching: {micro_batch_size: [1]}"),
+              ::testing::HasSubstr("wants a whole number"));
+  EXPECT_THAT(Refused("micro_batching: {preprocess: 2}"),
+              ::testing::HasSubstr("unknown key 'preprocess'"));
+  EXPECT_THAT(Refused("micro_batching: {parallelism: {inference: 65}}"),
+              ::testing::HasSubstr("inference"));
+  EXPECT_THAT(Refused("micro_batching: {parallelism: {decode: 1}}"),
+              ::testing::HasSubstr("unknown key 'decode'"));
 }
 
 }  // namespace

@@ -6,6 +6,8 @@
 #include <gtest/gtest.h>
 
 #include <cmath>
+#include <future>
+#include <mutex>
 #include <nlohmann/json.hpp>
 #include <string>
 #include <utility>
@@ -36,10 +38,14 @@ class MeansHandler final : public TensorHandler {
   void Start(TensorRequest request, Done done, std::stop_token stop) override {
     if (stop.stop_requested()) return done(Cancelled("stopped"));
     if (full) return done(ResourceExhausted("full"));
-    shapes.push_back(request.inputs.front().tensor.shape().ToString());
-    Tensor scores = Tensor::Make(DType::kF32, {1, 3});
+    {
+      const std::lock_guard lock(mu);
+      shapes.push_back(request.inputs.front().tensor.shape().ToString());
+    }
     const Tensor& pixels = request.inputs.front().tensor;
-    const int64_t plane = pixels.num_elements() / 3;
+    const int64_t rows = pixels.shape()[0];
+    Tensor scores = Tensor::Make(DType::kF32, {rows, 3});
+    const int64_t plane = pixels.num_elements() / 3 / rows;
     for (int64_t i = 0; i < pixels.num_elements(); ++i) {
       scores.data<float>()[i / plane] +=
           pixels.data<float>()[i] / static_cast<float>(plane);
@@ -63,6 +69,7 @@ class MeansHandler final : public TensorHandler {
     return outputs_;
   }
 
+  std::mutex mu;  // of shapes
   bool hold = false;
   bool full = false;
   std::vector<std::string> shapes;
@@ -128,6 +135,48 @@ class ImageTaskTest : public testing::Test {
     return answer_;
   }
 
+  std::unique_ptr<TaskHandler> MakeMicro(config::MicroBatchingSettings stages,
+                                         int64_t max_rows) {
+    config::TaskSettings settings;
+    settings.kind = config::TaskKind::kClassify;
+    settings.activation = "none";
+    settings.image.rescale_factor = "1";
+    graph_ = std::make_unique<MeansHandler>(std::vector<int64_t>{-1, 3, 4, 4},
+                                            DType::kF32);
+    auto handler = MakeTaskHandler(
+        {.model = "m",
+         .path = "none/1/model.onnx",
+         .settings = std::make_shared<config::TaskSettings>(settings),
+         .tensors = graph_.get(),
+         .max_rows = max_rows,
+         .micro_batching =
+             std::make_shared<config::MicroBatchingSettings>(stages)});
+    EXPECT_TRUE(handler.ok()) << handler.status().ToString();
+    return *std::move(handler);
+  }
+  // As Ask, of a handler that answers from threads of its own.
+  static std::string AskAndWait(TaskHandler& handler,
+                                std::vector<std::string> files,
+                                std::stop_token stop = {}) {
+    TaskRequest request;
+    request.trace = std::make_shared<Trace>();
+    for (std::string& file : files) {
+      request.parts.push_back({.bytes = std::move(file)});
+    }
+    // Shared: this may return before set_value does.
+    const auto answer = std::make_shared<std::promise<std::string>>();
+    handler.Start(
+        std::move(request),
+        [answer](StatusOr<TaskResponse> response) {
+          answer->set_value(
+              response.ok()
+                  ? TaskBody(*std::move(response))
+                  : "(" + std::string(response.status().message()) + ")");
+        },
+        std::move(stop));
+    return answer->get_future().get();
+  }
+
   std::unique_ptr<MeansHandler> graph_;
   std::string answer_;
   int num_answers_ = 0;
@@ -162,6 +211,48 @@ TEST_F(ImageTaskTest, AnswersStandInTheOrderOfTheParts) {
   graph_->Release();
   EXPECT_EQ(num_answers_, 1);
   EXPECT_EQ(answer_, "[" + one + "," + two + "," + one + "]");
+}
+
+TEST_F(ImageTaskTest, MicroBatchesAnswerWithTheSameBits) {
+  const std::vector<std::string> names = {"png/rgb8", "jpeg/420", "png/rgb8",
+                                          "png/rgb8", "jpeg/420"};
+  std::vector<std::string> files;
+  for (const std::string& name : names) files.push_back(File(name));
+  auto plain = Make(Plain());
+  ASSERT_TRUE(plain.ok()) << plain.status().ToString();
+  const std::string wanted = Ask(**plain, files);
+  for (const int64_t size : {1, 2, 3, 5, 64}) {
+    for (const int64_t max_rows : {1, 4, 32}) {
+      auto micro = MakeMicro({.micro_batch_size = size,
+                              .preprocess = 2,
+                              .inference = 2,
+                              .postprocess = 2},
+                             max_rows);
+      EXPECT_EQ(AskAndWait(*micro, files), wanted);
+      const int64_t rows = std::min<int64_t>(size, max_rows);
+      const std::string first =
+          "[" + std::to_string(std::min<int64_t>(rows, 5)) + ", 3, 4, 4]";
+      EXPECT_THAT(graph_->shapes, ::testing::Contains(first));
+    }
+  }
+}
+
+TEST_F(ImageTaskTest, AFailureEndsAMicroBatchedRequestOnce) {
+  auto micro = MakeMicro({.micro_batch_size = 2}, 4);
+  EXPECT_THAT(
+      AskAndWait(*micro, {File("png/rgb8"), File("png/rgb8"), "no picture"}),
+      HasSubstr("picture 2: the picture is no JPEG"));
+  EXPECT_THAT(AskAndWait(*micro, {"no picture"}),
+              HasSubstr("(the picture is no JPEG"));
+  graph_->full = true;
+  EXPECT_EQ(AskAndWait(*micro, {File("png/rgb8")}), "(full)");
+  EXPECT_THAT(AskAndWait(*micro, {}), HasSubstr("0 pictures but 1 to 64"));
+  std::stop_source stop;
+  stop.request_stop();
+  graph_->shapes.clear();
+  EXPECT_EQ(AskAndWait(*micro, {File("png/rgb8")}, stop.get_token()),
+            "(the client left)");
+  EXPECT_TRUE(graph_->shapes.empty());
 }
 
 TEST_F(ImageTaskTest, TheFirstFailureEndsTheRequestOnce) {
