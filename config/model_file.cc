@@ -15,6 +15,7 @@
 #include "config/answer_visitor.h"
 #include "config/base/json.h"
 #include "config/base/nearest.h"
+#include "config/drift_settings.h"
 #include "config/ensemble_settings.h"
 #include "config/external_settings.h"
 #include "config/find_setting.h"
@@ -30,7 +31,7 @@ constexpr std::string_view kOwnKeys[] = {
     "version_policy",    "version_labels", "default_model_filename",
     "served_model_name", "task",           "task_options",
     "ensemble",          "ragged_inputs",  "sequence_batching",
-    "external",          "micro_batching"};
+    "external",          "micro_batching", "drift"};
 constexpr int64_t kMaxVersion = 999'999'999'999'999'999;
 constexpr size_t kMaxLabels = 100;
 
@@ -113,6 +114,13 @@ class Reader {
       file_.fingerprint += key + "=" + MicroBatchingText(stages) + "\n";
       file_.pipeline.micro_batching =
           std::make_shared<const MicroBatchingSettings>(stages);
+      return OkStatus();
+    }
+    if (key == "drift") {
+      ASSIGN_OR_RETURN(DriftSettings drift, ReadDrift(value));
+      file_.fingerprint += key + "=" + DriftText(drift) + "\n";
+      file_.pipeline.drift =
+          std::make_shared<const DriftSettings>(std::move(drift));
       return OkStatus();
     }
     if (key == "external") {

@@ -8,6 +8,7 @@
 //   default_model_filename: net.onnx
 //   task: classify                 # config/task_settings.h
 //   task_options: {labels: index_to_name.json}
+//   drift: {baseline: drift.json}  # config/drift_settings.h
 //   micro_batching: {...}          # config/micro_batching_settings.h
 //   ensemble: {steps: [...]}       # config/ensemble_settings.h
 //   ragged_inputs: {input_ids: 0}  # config/ragged_settings.h

@@ -7,6 +7,7 @@
 namespace millrace::config {
 
 struct AnswerSettings;         // answer_settings.h
+struct DriftSettings;          // drift_settings.h
 struct EnsembleSettings;       // ensemble_settings.h
 struct ExternalSettings;       // external_settings.h
 struct MicroBatchingSettings;  // micro_batching_settings.h
@@ -24,6 +25,8 @@ struct PipelineSettings {
   std::shared_ptr<const SequenceSettings> sequences = {};
   // Joins requests of different lengths.
   std::shared_ptr<const RaggedSettings> ragged = {};
+  // How far its predictions are from a baseline.
+  std::shared_ptr<const DriftSettings> drift = {};
   // A process of its own.
   std::shared_ptr<const ExternalSettings> external = {};
 

@@ -14,6 +14,8 @@ constexpr Rule kRules[] = {
     {"/metrics", Access::kScrape},
     {"/v2/models/stats", Access::kMetrics},
     {"/v2/models/{id}/stats", Access::kMetrics},
+    {"/v2/models/{id}/drift", Access::kMetrics},
+    {"/v2/models/{id}/versions/{version}/drift", Access::kMetrics},
     {"/v2/models/{id}/versions/{version}/stats", Access::kMetrics},
     {"/v2/repository/", Access::kManage},
     {"/v1/load_lora_adapter", Access::kManage},

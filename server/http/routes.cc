@@ -2,6 +2,7 @@
 // model servers.
 #include "server/http/routes.h"
 
+#include "server/http/drift_routes.h"
 #include "server/http/router.h"
 
 namespace millrace::server::http {
@@ -220,6 +221,10 @@ constexpr Route kServing[] = {
      "Configuration of a version", "", "Any"},
     {"GET", "/v2/models/{id}/versions/{version}/stats", ServeOipModelStats,
      "What a version of a graph computed", "", "Any"},
+    {"GET", "/v2/models/{id}/versions/{version}/drift", ServeModelDrift,
+     "The latest predictions of a version, beside its baseline", "", "Any"},
+    {"GET", "/v2/models/{id}/drift", ServeModelDrift,
+     "The latest predictions of a classifier, beside its baseline", "", "Any"},
     {"GET", "/v2/models/{id}/config", ServeOipModelConfig,
      "Configuration of a model", "", "Any"},
     {"GET", "/v2/models/{id}/stats", ServeOipModelStats,

@@ -27,7 +27,8 @@ GraphModel::GraphModel(ModelFacts facts,
                        std::unique_ptr<handlers::TaskHandler> task,
                        std::unique_ptr<handlers::TextHandler> texts,
                        std::unique_ptr<handlers::ResponseCache> cache,
-                       FindPlaces find_places)
+                       FindPlaces find_places,
+                       std::shared_ptr<handlers::DriftMonitor> drift)
     : Servable(std::move(facts)),
       batcher_(std::move(batcher)),
       cache_(std::move(cache)),
@@ -35,7 +36,12 @@ GraphModel::GraphModel(ModelFacts facts,
       task_(std::move(task)),
       texts_(std::move(texts)),
       make_contexts_(std::move(make_contexts)),
-      find_places_(std::move(find_places)) {}
+      find_places_(std::move(find_places)),
+      drift_(std::move(drift)) {}
+
+std::string GraphModel::DriftJson() const {
+  return drift_ == nullptr ? std::string() : drift_->Json();
+}
 
 std::vector<InstancePlace> GraphModel::places() const {
   if (find_places_ == nullptr) return {};

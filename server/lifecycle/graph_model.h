@@ -6,15 +6,17 @@
 #include <memory>
 #include <vector>
 
+#include "handlers/drift/drift_monitor.h"
 #include "handlers/response_cache.h"
 #include "models/graph/execution_context.h"
 #include "scheduler/batcher.h"
 #include "server/lifecycle/placement.h"
 #include "server/lifecycle/servable.h"
+#include "server/lifecycle/watched.h"
 
 namespace millrace::server {
 
-class GraphModel final : public Servable, public Placed {
+class GraphModel final : public Servable, public Placed, public Watched {
  public:
   using Contexts =
       std::vector<std::unique_ptr<models::graph::ExecutionContext>>;
@@ -24,14 +26,16 @@ class GraphModel final : public Servable, public Placed {
   using FindPlaces = std::function<std::vector<InstancePlace>(int64_t count)>;
 
   // The batcher outlives the handlers. Without `make_contexts` the number of
-  // instances stays; `task`, `texts`, `cache` and `find_places` may be null.
+  // instances stays; `task`, `texts`, `cache`, `find_places` and `drift` may be
+  // null.
   GraphModel(ModelFacts facts, std::unique_ptr<scheduler::Batcher> batcher,
              std::unique_ptr<handlers::TensorHandler> handler,
              MakeContexts make_contexts = nullptr,
              std::unique_ptr<handlers::TaskHandler> task = nullptr,
              std::unique_ptr<handlers::TextHandler> texts = nullptr,
              std::unique_ptr<handlers::ResponseCache> cache = nullptr,
-             FindPlaces find_places = nullptr);
+             FindPlaces find_places = nullptr,
+             std::shared_ptr<handlers::DriftMonitor> drift = nullptr);
 
   ModelKind kind() const override { return ModelKind::kTensors; }
   StatusOr<handlers::GenerateHandler*> ForText() const override;
@@ -47,6 +51,7 @@ class GraphModel final : public Servable, public Placed {
   }
 
   std::optional<ModelStatistics> statistics() const override;
+  std::string DriftJson() const override;
   std::vector<InstancePlace> places() const override;
 
   scheduler::Batcher& batcher() { return *batcher_; }
@@ -59,6 +64,8 @@ class GraphModel final : public Servable, public Placed {
   const std::unique_ptr<handlers::TextHandler> texts_;  // or null
   const MakeContexts make_contexts_;
   const FindPlaces find_places_;  // or null
+  // Shared with the handler, which tells it of predictions; or null.
+  const std::shared_ptr<handlers::DriftMonitor> drift_;
 };
 
 }  // namespace millrace::server

@@ -6,13 +6,17 @@
 
 #include <algorithm>
 #include <filesystem>
+#include <optional>
 #include <system_error>
 #include <utility>
 
 #include "config/base/log.h"
+#include "config/base/read_file.h"
+#include "config/drift_settings.h"
 #include "config/micro_batching_settings.h"
 #include "config/ragged_settings.h"
 #include "config/task_settings.h"
+#include "handlers/drift/drift_handler.h"
 #include "handlers/make_task.h"
 #include "handlers/response_cache.h"
 #include "handlers/sequences/sequence_handler.h"
@@ -46,6 +50,8 @@ bool IsGraphFile(const std::string& path) {
 namespace {
 
 using models::graph::ExecutionContext;
+
+constexpr size_t kMaxBaselineBytes = 1 << 20;
 
 // One row and, where it was asked for, a full batch. Inputs that cannot be made
 // up leave the first request to do this work.
@@ -170,6 +176,38 @@ Status CheckMicroBatching(const config::PipelineSettings& pipeline,
       .At("micro_batching");
 }
 
+// Null: nothing is watched.
+StatusOr<std::shared_ptr<handlers::DriftMonitor>> DriftOf(
+    const config::PipelineSettings& pipeline, const config::TaskSettings* task,
+    const std::string& model, const std::string& version,
+    const std::string& path, MetricRegistry* metrics) {
+  if (pipeline.drift == nullptr) {
+    return std::shared_ptr<handlers::DriftMonitor>();
+  }
+  if (task == nullptr || task->kind != config::TaskKind::kClassify) {
+    return InvalidArgument(
+               "drift is there without 'task: classify', whose predictions it "
+               "watches; add the task or leave it out")
+        .At("drift");
+  }
+  std::optional<handlers::PredictionCounts> baseline;
+  const std::string& name = pipeline.drift->baseline;
+  if (!name.empty()) {
+    handlers::TaskParts parts;
+    parts.model = model;
+    parts.path = path;
+    ASSIGN_OR_RETURN(const std::string file,
+                     handlers::FindTaskFile(parts, "drift.baseline", name));
+    ASSIGN_OR_RETURN(const std::string text,
+                     ReadFileOf("drift", file, kMaxBaselineBytes));
+    ASSIGN_OR_RETURN(baseline,
+                     handlers::ParseCounts(text, "the baseline " + file,
+                                           pipeline.drift->max_classes));
+  }
+  return handlers::DriftMonitor::Create(*pipeline.drift, model, version,
+                                        std::move(baseline), metrics);
+}
+
 // Where the files of initial states are: beside the folders of versions.
 std::string StateFolder(const std::string& path) {
   return std::filesystem::path(path).parent_path().parent_path() /
@@ -291,6 +329,13 @@ StatusOr<std::shared_ptr<Servable>> LoadGraph(
         settings.graph.response_cache_bytes, id, metrics);
     handler = handlers::MakeCachingHandler(std::move(handler), cache.get());
   }
+  ASSIGN_OR_RETURN(const std::shared_ptr<handlers::DriftMonitor> drift,
+                   DriftOf(pipeline, task_settings.get(), id, facts.version,
+                           TaskPath(settings.path), metrics));
+  if (drift != nullptr) {
+    handler = handlers::MakeDriftHandler(std::move(handler), drift,
+                                         task_settings->activation);
+  }
   std::unique_ptr<handlers::TaskHandler> task;
   std::unique_ptr<handlers::TextHandler> texts;
   RETURN_IF_ERROR(CheckMicroBatching(pipeline, task_settings.get()));
@@ -338,7 +383,8 @@ StatusOr<std::shared_ptr<Servable>> LoadGraph(
       std::move(task), std::move(texts), std::move(cache),
       [cpus, topology](int64_t count) {
         return PlacesOf(cpus, count, topology);
-      });
+      },
+      drift);
 }
 
 }  // namespace millrace::server

@@ -7,6 +7,7 @@
 #include <utility>
 #include <vector>
 
+#include "config/drift_settings.h"
 #include "config/micro_batching_settings.h"
 #include "config/ragged_settings.h"
 #include "model_config.pb.h"
@@ -232,6 +233,10 @@ void ModelConfig::DescribePipeline(const config::PipelineSettings& pipeline) {
   if (pipeline.ragged != nullptr) {
     (*message_->mutable_parameters())["ragged_inputs"].set_string_value(
         config::RaggedText(*pipeline.ragged));
+  }
+  if (pipeline.drift != nullptr) {
+    (*message_->mutable_parameters())["drift"].set_string_value(
+        config::DriftText(*pipeline.drift));
   }
   if (pipeline.micro_batching != nullptr) {
     (*message_->mutable_parameters())["micro_batching"].set_string_value(

@@ -5,6 +5,7 @@
 
 #include <string>
 
+#include "config/drift_settings.h"
 #include "config/micro_batching_settings.h"
 #include "config/ragged_settings.h"
 #include "config/task_settings.h"
@@ -233,6 +234,19 @@ micro_batching:
               ::testing::HasSubstr("inference"));
   EXPECT_THAT(Refused("micro_batching: {parallelism: {decode: 1}}"),
               ::testing::HasSubstr("unknown key 'decode'"));
+}
+
+TEST(ModelFile, Drift) {
+  const auto file = Read("drift: {baseline: b.json, window: 50}");
+  ASSERT_TRUE(file.ok()) << file.status().ToString();
+  EXPECT_EQ(DriftText(*file->pipeline.drift),
+            "window 50, max_classes 100, baseline b.json");
+  EXPECT_EQ(DriftText(*Read("drift: {}")->pipeline.drift),
+            "window 1000, max_classes 100, no baseline");
+  EXPECT_THAT(Refused("drift: true"), ::testing::HasSubstr("wants lines such"));
+  EXPECT_THAT(Refused("drift: {window: 0}"), ::testing::HasSubstr("window is"));
+  EXPECT_THAT(Refused("drift: {windows: 1}"),
+              ::testing::HasSubstr("unknown key 'windows'"));
 }
 
 }  // namespace
