@@ -21,17 +21,28 @@
 #include "config/find_setting.h"
 #include "config/micro_batching_settings.h"
 #include "config/ragged_settings.h"
+#include "config/shadow_settings.h"
 #include "config/task_settings.h"
+#include "config/traffic_settings.h"
 #include "config/values.h"
 
 namespace millrace::config {
 namespace {
 
-constexpr std::string_view kOwnKeys[] = {
-    "version_policy",    "version_labels", "default_model_filename",
-    "served_model_name", "task",           "task_options",
-    "ensemble",          "ragged_inputs",  "sequence_batching",
-    "external",          "micro_batching", "drift"};
+constexpr std::string_view kOwnKeys[] = {"version_policy",
+                                         "version_labels",
+                                         "default_model_filename",
+                                         "served_model_name",
+                                         "task",
+                                         "task_options",
+                                         "ensemble",
+                                         "ragged_inputs",
+                                         "sequence_batching",
+                                         "external",
+                                         "micro_batching",
+                                         "traffic",
+                                         "shadow",
+                                         "drift"};
 constexpr int64_t kMaxVersion = 999'999'999'999'999'999;
 constexpr size_t kMaxLabels = 100;
 
@@ -121,6 +132,19 @@ class Reader {
       file_.fingerprint += key + "=" + DriftText(drift) + "\n";
       file_.pipeline.drift =
           std::make_shared<const DriftSettings>(std::move(drift));
+      return OkStatus();
+    }
+    if (key == "traffic") {
+      ASSIGN_OR_RETURN(TrafficSettings traffic, ReadTraffic(value));
+      file_.pipeline.traffic =
+          std::make_shared<const TrafficSettings>(std::move(traffic));
+      return OkStatus();
+    }
+    if (key == "shadow") {
+      ASSIGN_OR_RETURN(ShadowSettings shadow, ReadShadow(value));
+      file_.pipeline.shadow =
+          std::make_shared<const ShadowSettings>(std::move(shadow));
+      file_.fingerprint += key + "=" + YAML::Dump(value) + "\n";
       return OkStatus();
     }
     if (key == "external") {

@@ -9,6 +9,8 @@
 //   task: classify                 # config/task_settings.h
 //   task_options: {labels: index_to_name.json}
 //   drift: {baseline: drift.json}  # config/drift_settings.h
+//   traffic: {1: 90, 2: 10}        # config/traffic_settings.h
+//   shadow: {version: 2}           # config/shadow_settings.h
 //   micro_batching: {...}          # config/micro_batching_settings.h
 //   ensemble: {steps: [...]}       # config/ensemble_settings.h
 //   ragged_inputs: {input_ids: 0}  # config/ragged_settings.h
@@ -43,8 +45,9 @@ struct ModelFile {
   VersionPolicy version_policy = {};
   std::map<std::string, std::string> version_labels = {};  // label → version
   std::string default_model_filename = {};
-  // Settings as they were read, for telling whether they have changed; labels
-  // and the number of instances, which change while a model serves, left out.
+  // Settings as they were read, for telling whether they have changed; labels,
+  // traffic and the number of instances, which change while a model serves,
+  // left out.
   std::string fingerprint = {};
 };
 

@@ -13,6 +13,8 @@ struct ExternalSettings;       // external_settings.h
 struct MicroBatchingSettings;  // micro_batching_settings.h
 struct RaggedSettings;         // ragged_settings.h
 struct SequenceSettings;       // sequence_settings.h
+struct ShadowSettings;         // shadow_settings.h
+struct TrafficSettings;        // traffic_settings.h
 
 struct PipelineSettings {
   // How outputs become the answer of its task; null: as they are by default.
@@ -27,6 +29,10 @@ struct PipelineSettings {
   std::shared_ptr<const RaggedSettings> ragged = {};
   // How far its predictions are from a baseline.
   std::shared_ptr<const DriftSettings> drift = {};
+  // Which version serves a request that names none; numbers, no labels.
+  std::shared_ptr<const TrafficSettings> traffic = {};
+  // Requests that are computed elsewhere as well.
+  std::shared_ptr<const ShadowSettings> shadow = {};
   // A process of its own.
   std::shared_ptr<const ExternalSettings> external = {};
 

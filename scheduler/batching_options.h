@@ -18,6 +18,9 @@ enum class TimeoutAction {
   kDelay,   // it waits behind all requests whose time is not over
 };
 
+// Behind all levels: of requests that nobody waits for. No client's number.
+inline constexpr int32_t kLowestPriority = -1;
+
 // Of one priority level.
 struct QueuePolicy {
   TimeoutAction timeout_action = TimeoutAction::kReject;
@@ -49,6 +52,7 @@ struct BatchingOptions {
 
   int32_t LevelOf(int32_t priority) const {
     if (priority_levels == 0) return 0;
+    if (priority == kLowestPriority) return priority_levels;
     return priority < 1 || priority > priority_levels ? default_priority_level
                                                       : priority;
   }

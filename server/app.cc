@@ -36,6 +36,7 @@
 #include "server/lifecycle/pipeline_source.h"
 #include "server/lifecycle/repository.h"
 #include "server/lifecycle/repository_lender.h"
+#include "server/lifecycle/traffic_split.h"
 #include "server/protocol_state.h"
 #include "server/tls.h"
 #include "server/torchserve/management.h"
@@ -189,9 +190,11 @@ struct App::Parts {
   explicit Parts(LoadProgress::Show show) : progress(std::move(show)) {}
   ~Parts() {
     if (management != nullptr) management->StopDownloads();
-    if (!loader.joinable()) return;
-    repository->SetState(ServerState::kDraining);
-    loader.join();
+    if (loader.joinable()) {
+      repository->SetState(ServerState::kDraining);
+      loader.join();
+    }
+    shadows.Stop();  // lets go of the repository's models
   }
 
   // While the process ends nobody has to be told to end it.
@@ -225,6 +228,7 @@ struct App::Parts {
   std::unique_ptr<torchserve::Tokens> tokens;          // null: no key file
   std::unique_ptr<torchserve::Management> management;  // null: as torchserve
   RepositoryLender lender;                             // of the repository
+  handlers::ShadowRunner shadows{&lender};
   std::unique_ptr<Repository> repository;
   std::unique_ptr<torchserve::Workflows> workflows;  // null: as torchserve
   std::optional<ProtocolState> state;                // once the log is set up
@@ -322,6 +326,7 @@ StatusOr<std::unique_ptr<App>> App::Start(const config::Settings& settings,
                       .memory_limit_bytes = topology.memory_limit_bytes(),
                       .pool = parts->pool.get(),
                       .lender = &parts->lender,
+                      .shadows = &parts->shadows,
                       .pipelines = dynamic_cast<const PipelineSource*>(models),
                       .metrics = &parts->metrics,
                       .progress = &parts->progress,
@@ -336,6 +341,12 @@ StatusOr<std::unique_ptr<App>> App::Start(const config::Settings& settings,
           .allow_adapter_updates = settings.server.allow_runtime_lora_updating,
           .poll_interval = std::chrono::milliseconds(
               polls ? settings.server.repository_poll_ms : 0),
+          .make_choice =
+              [registry = &parts->metrics](
+                  const std::string& model,
+                  const config::TrafficSettings& traffic) {
+                return std::make_shared<TrafficSplit>(model, traffic, registry);
+              },
           .progress = &parts->progress});
   parts->lender.Bind(parts->repository.get(), models);
   if (parts->torchserve != nullptr) {

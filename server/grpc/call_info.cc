@@ -24,6 +24,21 @@ std::string_view Metadata(const ::grpc::CallbackServerContext& context,
   return {found->second.data(), found->second.size()};
 }
 
+std::vector<std::pair<std::string, std::string>> FieldsOf(
+    const ::grpc::CallbackServerContext& context) {
+  std::vector<std::pair<std::string, std::string>> fields;
+  const auto& all = context.client_metadata();
+  for (auto at = all.lower_bound("x-");
+       at != all.end() && at->first.starts_with("x-") &&
+       fields.size() < CallInfo::kMaxFields;
+       ++at) {
+    if (at->first == "x-request-id" || at->first == "x-api-key") continue;
+    fields.emplace_back(std::string(at->first.data(), at->first.size()),
+                        std::string(at->second.data(), at->second.size()));
+  }
+  return fields;
+}
+
 bool IsPlainId(std::string_view id) {
   return !id.empty() && id.size() <= kMaxIdBytes &&
          std::all_of(id.begin(), id.end(),
@@ -89,6 +104,7 @@ CallInfo CallReader::Read(::grpc::CallbackServerContext& context) {
   info.request_id = IsPlainId(id) ? std::string(id) : MakeId();
   context.AddInitialMetadata("x-request-id", info.request_id);
   info.peer = context.peer();
+  info.fields = FieldsOf(context);
   if (traces_ != nullptr) {
     Trace trace;
     traces_->Begin(Metadata(context, "traceparent"),

@@ -6,6 +6,8 @@
 #include <cstdint>
 #include <memory>
 #include <string>
+#include <utility>
+#include <vector>
 
 #include "config/base/clock.h"
 #include "config/base/status.h"
@@ -27,6 +29,10 @@ struct CallInfo {
   TraceContext trace;                    // of the call, when it is in one
   CallerPtr caller;                      // null: nobody was asked
   std::shared_ptr<const Permit> permit;  // of ModelInfer; shared by its copies
+  // Metadata that begin with "x-", but for ids and keys: what a model's traffic
+  // may look at. At most kMaxFields of them.
+  static constexpr size_t kMaxFields = 16;
+  std::vector<std::pair<std::string, std::string>> fields;
 };
 
 // Thread-safe.

@@ -9,6 +9,23 @@
 #include "config/base/log.h"
 
 namespace millrace::server {
+namespace {
+
+class MetadataFields final : public RequestFields {
+ public:
+  explicit MetadataFields(const CallInfo& info) : info_(info) {}
+  std::string_view Header(std::string_view name) const override {
+    for (const auto& [key, value] : info_.fields) {
+      if (key == name) return value;
+    }
+    return {};
+  }
+
+ private:
+  const CallInfo& info_;
+};
+
+}  // namespace
 
 StatusOr<ModelHandle> BorrowFor(const CallInfo& info, Repository& repository,
                                 const std::string& name,
@@ -16,7 +33,8 @@ StatusOr<ModelHandle> BorrowFor(const CallInfo& info, Repository& repository,
   if (info.caller != nullptr) {
     RETURN_IF_ERROR(info.caller->tenant->MayUse(name));
   }
-  return repository.Borrow(name, version);
+  const MetadataFields fields(info);
+  return repository.Borrow(name, version, &fields);
 }
 
 Status TakePermit(CallInfo& info) {

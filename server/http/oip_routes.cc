@@ -306,8 +306,13 @@ Status GuardOipInfer(const Site& site, const std::vector<std::string>& params) {
   const ModelPath path = PathOf(params);
   const StatusOr<ModelHandle> model =
       site.services.repository->Borrow(path.name, path.version);
-  // What else is wrong, the route says.
-  if (!model.ok()) return OkStatus();
+  // What else is wrong, the route says; and which of several versions serves,
+  // the request's headers.
+  if (!model.ok() ||
+      (path.version.empty() &&
+       site.services.repository->VersionsOf(path.name).size() > 1)) {
+    return OkStatus();
+  }
   const auto handler = (*model)->ForTensors();
   return handler.ok() ? (*handler)->HasPlace() : OkStatus();
 }

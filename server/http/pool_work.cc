@@ -55,6 +55,17 @@ void Run(const Site& site, const std::shared_ptr<Exchange>& exchange,
   if (!status.ok()) exchange->Send(error_form(status));
 }
 
+class HeaderFields final : public RequestFields {
+ public:
+  explicit HeaderFields(const HttpRequest& request) : request_(request) {}
+  std::string_view Header(std::string_view name) const override {
+    return request_.Header(name);
+  }
+
+ private:
+  const HttpRequest& request_;
+};
+
 }  // namespace
 
 void RunOnPool(const Site& site, const std::shared_ptr<Exchange>& exchange,
@@ -97,7 +108,8 @@ StatusOr<ModelHandle> BorrowNamed(const Site& site, const Exchange& exchange,
   if (exchange.caller() != nullptr) {
     RETURN_IF_ERROR(exchange.caller()->tenant->MayUse(name));
   }
-  return site.services.repository->Borrow(name, version);
+  const HeaderFields fields(exchange.request());
+  return site.services.repository->Borrow(name, version, &fields);
 }
 
 bool MayUse(const Exchange& exchange, const std::string& name) {

@@ -58,8 +58,12 @@ Status RunTask(const Site& site, const std::shared_ptr<Exchange>& exchange,
 Status GuardTask(const Site& site, const std::vector<std::string>& params) {
   const StatusOr<ModelHandle> model =
       site.services.repository->Borrow(params[0], "");
-  // What else is wrong, the route says.
-  if (!model.ok()) return OkStatus();
+  // What else is wrong, the route says; and which of several versions serves,
+  // the request's headers.
+  if (!model.ok() ||
+      site.services.repository->VersionsOf(params[0]).size() > 1) {
+    return OkStatus();
+  }
   const auto handler = (*model)->ForTask();
   return handler.ok() ? (*handler)->HasPlace() : OkStatus();
 }

@@ -366,6 +366,12 @@ StatusOr<std::shared_ptr<Servable>> ServableLoader::Load(
   if (pipeline.ensemble != nullptr) {
     RETURN_IF_ERROR(LoadMembers(id, *pipeline.ensemble));
   }
+  if (pipeline.shadow != nullptr && !IsGraphFile(settings.path)) {
+    return InvalidArgument("shadow is there beside '" + settings.path +
+                           "', but only requests of graphs (ONNX, .pt2, "
+                           "encoders) have shadows; leave it out")
+        .At("shadow");
+  }
   std::shared_ptr<const CoreAllocator::Lease> cores;  // of those that compute
   if (pipeline.needs_cores()) {
     ASSIGN_OR_RETURN(const CoreRequest wanted, CoresFor(settings));
@@ -393,7 +399,7 @@ StatusOr<std::shared_ptr<Servable>> ServableLoader::Load(
       : IsGraphFile(settings.path)
           ? LoadGraph(std::move(facts), settings, cores->cpus(),
                       *parts_.topology, parts_.memory_limit_bytes, parts_.pool,
-                      parts_.metrics, parts_.timeline, pipeline)
+                      parts_.metrics, parts_.timeline, pipeline, parts_.shadows)
       : IsEmbeddingModel(settings)
           ? LoadEmbeddingModel(std::move(facts), settings, cores->cpus(),
                                parts_.memory_limit_bytes, parts_.pool,

@@ -15,6 +15,7 @@
 #include "config/ensemble_settings.h"
 #include "config/topology.h"
 #include "handlers/pool.h"
+#include "handlers/shadow/shadow_runner.h"
 #include "models/group/group.h"
 #include "server/lifecycle/core_allocator.h"
 #include "server/lifecycle/load_progress.h"
@@ -31,6 +32,7 @@ struct LoaderParts {
   int64_t memory_limit_bytes = 0;
   handlers::Pool* pool = nullptr;
   RepositoryLender* lender = nullptr;
+  handlers::ShadowRunner* shadows = nullptr;
   // Null: every model is a file of its own.
   const PipelineSource* pipelines = nullptr;
   MetricRegistry* metrics = nullptr;

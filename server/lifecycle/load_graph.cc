@@ -20,6 +20,7 @@
 #include "handlers/make_task.h"
 #include "handlers/response_cache.h"
 #include "handlers/sequences/sequence_handler.h"
+#include "handlers/shadow/shadow_handler.h"
 #include "handlers/tensors.h"
 #include "handlers/texts/text_files.h"
 #include "handlers/texts/text_task.h"
@@ -225,7 +226,8 @@ StatusOr<std::shared_ptr<Servable>> LoadGraph(
     ModelFacts facts, const config::ModelSettings& settings,
     const config::CpuSet& cpus, const config::Topology& topology,
     int64_t memory_limit_bytes, handlers::Pool* pool, MetricRegistry* metrics,
-    Timeline* timeline, const config::PipelineSettings& pipeline) {
+    Timeline* timeline, const config::PipelineSettings& pipeline,
+    handlers::ShadowRunner* shadows) {
   const std::string id = facts.id;
   const auto num_cpus = static_cast<int64_t>(cpus.size());
   const std::vector<config::CpuSet> nodes = ByNode(cpus, topology);
@@ -322,6 +324,21 @@ StatusOr<std::shared_ptr<Servable>> LoadGraph(
                                           .folder = StateFolder(settings.path),
                                           .settings = pipeline.sequences,
                                           .registry = metrics}));
+  }
+  if (pipeline.shadow != nullptr) {
+    if (pipeline.sequences != nullptr) {
+      return InvalidArgument(
+                 "shadow is there beside sequence_batching, but a shadow has "
+                 "no state of its own; leave one of them out")
+          .At("shadow");
+    }
+    // Inside of the cache: what is not computed has no shadow.
+    handler = handlers::MakeShadowHandler(std::move(handler),
+                                          {.model = id,
+                                           .version = facts.version,
+                                           .settings = pipeline.shadow,
+                                           .runner = shadows,
+                                           .registry = metrics});
   }
   std::unique_ptr<handlers::ResponseCache> cache;
   if (settings.graph.response_cache) {

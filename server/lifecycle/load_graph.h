@@ -13,6 +13,7 @@
 #include "config/schema.h"
 #include "config/topology.h"
 #include "handlers/pool.h"
+#include "handlers/shadow/shadow_runner.h"
 #include "server/lifecycle/servable.h"
 
 namespace millrace::server {
@@ -26,6 +27,7 @@ StatusOr<std::shared_ptr<Servable>> LoadGraph(
     ModelFacts facts, const config::ModelSettings& settings,
     const config::CpuSet& cpus, const config::Topology& topology,
     int64_t memory_limit_bytes, handlers::Pool* pool, MetricRegistry* metrics,
-    Timeline* timeline, const config::PipelineSettings& pipeline = {});
+    Timeline* timeline, const config::PipelineSettings& pipeline = {},
+    handlers::ShadowRunner* shadows = nullptr);
 
 }  // namespace millrace::server

@@ -14,6 +14,8 @@
 
 #include "config/ensemble_settings.h"
 #include "config/model_file.h"
+#include "config/shadow_settings.h"
+#include "config/traffic_settings.h"
 #include "server/lifecycle/model_config.h"
 
 namespace millrace::server {
@@ -170,6 +172,54 @@ StatusOr<Configuration> ReadConfiguration(
                       .Prefixed("the configuration of '" + name + "'"));
   ASSIGN_OR_RETURN(found.pipeline, found.model.Pipeline());
   return found;
+}
+
+// Labels become the versions that they name.
+Status ResolveTraffic(const std::map<std::string, std::string>& labels,
+                      const std::vector<std::string>& versions,
+                      config::PipelineSettings* pipeline) {
+  if (pipeline->traffic == nullptr) return OkStatus();
+  if (pipeline->sequences != nullptr) {
+    return InvalidArgument(
+               "traffic is there beside sequence_batching, but all requests of "
+               "a sequence want the version that has its state; leave one of "
+               "them out")
+        .At("traffic");
+  }
+  ASSIGN_OR_RETURN(
+      config::TrafficSettings traffic,
+      config::ResolveVersions(*pipeline->traffic, labels, versions));
+  pipeline->traffic =
+      std::make_shared<const config::TrafficSettings>(std::move(traffic));
+  return OkStatus();
+}
+
+// The same of versions of the model itself; other models may come and go.
+Status ResolveShadow(const std::string& name,
+                     const std::map<std::string, std::string>& labels,
+                     const std::vector<std::string>& versions,
+                     config::PipelineSettings* pipeline) {
+  if (pipeline->shadow == nullptr) return OkStatus();
+  config::ShadowSettings shadow = *pipeline->shadow;
+  for (config::ShadowTarget& target : shadow.targets) {
+    const bool is_own = target.model.empty() || target.model == name;
+    if (!is_own || target.version.empty()) continue;
+    if (const auto at = labels.find(target.version); at != labels.end()) {
+      target.version = at->second;
+    }
+    if (std::find(versions.begin(), versions.end(), target.version) !=
+        versions.end()) {
+      continue;
+    }
+    return InvalidArgument("shadow names '" + target.version.substr(0, 100) +
+                           "', which is neither a version that is served nor a "
+                           "label of one; version_policy: all serves every "
+                           "version there is")
+        .At("shadow");
+  }
+  pipeline->shadow =
+      std::make_shared<const config::ShadowSettings>(std::move(shadow));
+  return OkStatus();
 }
 
 // The models of an ensemble; none for another model, or one whose configuration
@@ -335,6 +385,9 @@ StatusOr<std::vector<VersionPlan>> ModelDirectory::Find(
     }
   }
 
+  RETURN_IF_ERROR(ResolveTraffic(config.labels, versions, &config.pipeline));
+  RETURN_IF_ERROR(
+      ResolveShadow(name, config.labels, versions, &config.pipeline));
   {
     MutexLock lock(mu_);
     pipelines_[name] = config.pipeline;
@@ -351,6 +404,7 @@ StatusOr<std::vector<VersionPlan>> ModelDirectory::Find(
     plan.settings.path = model.string();
     plan.config = config.model.ToJson();
     plan.stamp = config.stamp;
+    plan.traffic = config.pipeline.traffic;
     if (ensemble == nullptr) {
       AddStamp(is_folder && !is_folder_model ? folder / version : model,
                &plan.stamp);

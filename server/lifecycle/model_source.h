@@ -9,6 +9,7 @@
 
 #include "config/base/status.h"
 #include "config/schema.h"
+#include "config/traffic_settings.h"
 #include "server/lifecycle/servable.h"
 
 namespace millrace::server {
@@ -23,6 +24,9 @@ struct VersionPlan {
   // while the version serves. Empty: always loaded.
   std::string stamp = {};
   std::vector<std::string> labels = {};  // names that requests may call it by
+  // Of the model: how its versions share requests; null: the highest serves.
+  // Not part of the stamp either.
+  std::shared_ptr<const config::TrafficSettings> traffic = {};
 };
 
 // A LoRA adapter, served as a model of its own name.

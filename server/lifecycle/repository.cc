@@ -1,8 +1,8 @@
-// The table of models, as requests and listings see it; repository_changes.cc
-// has the thread that changes it. Requests take one short lock; nothing that
-// takes long is done under it. Draining at the end of the process leaves the
-// table whole, so that listings and metrics stay; the gates alone keep new
-// requests out.
+// The table of models and its listings; repository_requests.cc has what requests
+// get of it, repository_changes.cc the thread that changes it. Requests take one
+// short lock; nothing that takes long is done under it. Draining at the end of the
+// process leaves the table whole, so that listings and metrics stay; the gates
+// alone keep new requests out.
 #include "server/lifecycle/repository.h"
 
 #include <algorithm>
@@ -12,19 +12,6 @@
 #include "server/lifecycle/composite.h"
 
 namespace millrace::server {
-namespace {
-
-using SteadyClock = std::chrono::steady_clock;
-
-Status Draining() {
-  return Unavailable(
-             "the server is shutting down and takes no new requests; "
-             "use another instance")
-      .Because("draining")
-      .RetryAfterMs(1000);
-}
-
-}  // namespace
 
 Repository::Repository() : Repository(nullptr, nullptr, {}) {}
 
@@ -35,6 +22,7 @@ Repository::Repository(std::unique_ptr<ModelSource> source,
       loader_(std::move(loader)),
       allow_control_(options.allow_control && source_ != nullptr),
       allow_adapter_updates_(options.allow_adapter_updates),
+      make_choice_(options.make_choice),
       progress_(options.progress),
       operations_({.after = [this] { RetireAll(); },
                    .idle = [this] { Poll(); },
@@ -43,32 +31,7 @@ Repository::Repository(std::unique_ptr<ModelSource> source,
 
 Repository::~Repository() = default;
 
-// ---- requests and listings ----
-
-std::string Repository::LoadSentence() const {
-  return progress_ == nullptr ? std::string() : progress_->Sentence();
-}
-
-Status Repository::StillLoading(const std::string& what) const {
-  const std::string sentence = LoadSentence();
-  return Unavailable(what + (sentence.empty() ? "" : " (" + sentence + ")") +
-                     "; try again soon")
-      .Because("loading")
-      .RetryAfterMs(progress_ == nullptr ? 1000
-                                         : progress_->TimeLeft().count());
-}
-
-const Repository::Model* Repository::FindModel(std::string_view name) const {
-  for (const Model& model : models_) {
-    if (model.name == name) return &model;
-    for (const Version& version : model.versions) {
-      if (version.servable != nullptr && version.servable->IsNamed(name)) {
-        return &model;
-      }
-    }
-  }
-  return nullptr;
-}
+// ---- listings ----
 
 Repository::Version& Repository::Entry(const std::string& name,
                                        const std::string& version) {
@@ -84,115 +47,6 @@ Repository::Version& Repository::Entry(const std::string& name,
     at = model->versions.insert(at, Version{version});
   }
   return *at;
-}
-
-StatusOr<std::shared_ptr<Servable>> Repository::Choose(
-    std::string_view name, std::string_view version) const {
-  const auto quoted = "'" + std::string(name) + "'";
-  const Model* model = FindModel(name);
-  if (model == nullptr && state_ == ServerState::kLoading) {
-    return StillLoading("the model " + quoted +
-                        " is not served yet, the server is loading its models")
-        .At("model");
-  }
-  if (model == nullptr) {
-    std::string known;
-    for (const Model& each : models_) {
-      const bool serves =
-          std::any_of(each.versions.begin(), each.versions.end(),
-                      [](const Version& of_model) {
-                        return of_model.state == VersionState::kReady;
-                      });
-      if (serves) known += (known.empty() ? "'" : ", '") + each.name + "'";
-    }
-    return NotFound("the model " + quoted +
-                    " does not exist here; this server has " +
-                    (known.empty() ? std::string("none") : known))
-        .At("model")
-        .Because("model_not_found");
-  }
-  const Version* found = nullptr;
-  const Version* other = nullptr;  // would have been it, but is not ready
-  std::string ready;
-  for (const Version& each : model->versions) {
-    if (each.state == VersionState::kReady) {
-      ready += (ready.empty() ? "" : ", ") + each.version;
-    }
-    if (!version.empty() && version != each.version &&
-        std::find(each.labels.begin(), each.labels.end(), version) ==
-            each.labels.end()) {
-      continue;
-    }
-    (each.state == VersionState::kReady ? found : other) = &each;
-  }
-  if (found != nullptr) return found->servable;
-  if (other != nullptr && other->state == VersionState::kLoading) {
-    return StillLoading("the model " + quoted + " is being loaded").At("model");
-  }
-  if (other != nullptr && other->state == VersionState::kUnloading) {
-    return Unavailable("the model " + quoted +
-                       " is being unloaded; try again or use another model")
-        .At("model")
-        .Because("draining")
-        .RetryAfterMs(1000);
-  }
-  if (ready.empty()) {
-    return NotFound("the model " + quoted + " is not loaded" +
-                    (other == nullptr ? "" : ": " + other->reason))
-        .At("model")
-        .Because("model_not_found");
-  }
-  return NotFound("model " + quoted + " has no version '" +
-                  std::string(version) + "' that serves; it has version " +
-                  ready)
-      .At("model_version")
-      .Because("model_not_found");
-}
-
-StatusOr<ModelHandle> Repository::Borrow(std::string_view name,
-                                         std::string_view version) const {
-  MutexLock lock(mu_);
-  if (state_ == ServerState::kLoading) {
-    return StillLoading((name.empty() ? std::string()
-                                      : "the model '" + std::string(name) +
-                                            "' is not served yet, ") +
-                        "the server is loading its models");
-  }
-  if (state_ == ServerState::kDraining) return Draining();
-  ASSIGN_OR_RETURN(std::shared_ptr<Servable> found, Choose(name, version));
-  // Under the lock, so that what is ready here cannot close meanwhile.
-  Gate::Pass pass = found->gate().Enter();
-  if (!pass) return Draining();
-  return ModelHandle(std::move(found), std::move(pass));
-}
-
-StatusOr<std::shared_ptr<Servable>> Repository::Find(
-    std::string_view name, std::string_view version) const {
-  MutexLock lock(mu_);
-  return Choose(name, version);
-}
-
-std::vector<std::shared_ptr<Servable>> Repository::List() const {
-  MutexLock lock(mu_);
-  std::vector<std::shared_ptr<Servable>> all;
-  for (const Model& model : models_) {
-    const auto at = std::find_if(
-        model.versions.rbegin(), model.versions.rend(),
-        [](const Version& v) { return v.state == VersionState::kReady; });
-    if (at != model.versions.rend()) all.push_back(at->servable);
-  }
-  return all;
-}
-
-std::vector<std::string> Repository::VersionsOf(std::string_view name) const {
-  MutexLock lock(mu_);
-  std::vector<std::string> versions;
-  const Model* model = FindModel(name);
-  if (model == nullptr) return versions;
-  for (const Version& each : model->versions) {
-    if (each.state == VersionState::kReady) versions.push_back(each.version);
-  }
-  return versions;
 }
 
 std::vector<VersionStatus> Repository::Index() const {
@@ -235,7 +89,7 @@ void Repository::SetState(ServerState state) {
   if (state_ != ServerState::kDraining) state_ = state;
 }
 
-bool Repository::Drain(SteadyClock::time_point deadline) {
+bool Repository::Drain(std::chrono::steady_clock::time_point deadline) {
   operations_.Stop();
   std::vector<std::shared_ptr<Servable>> all;
   {

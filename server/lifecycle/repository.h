@@ -15,6 +15,7 @@
 #pragma once
 
 #include <chrono>
+#include <functional>
 #include <memory>
 #include <string>
 #include <string_view>
@@ -28,6 +29,7 @@
 #include "server/lifecycle/model_source.h"
 #include "server/lifecycle/operation_queue.h"
 #include "server/lifecycle/servable.h"
+#include "server/lifecycle/version_choice.h"
 #include "server/lifecycle/version_state.h"
 
 namespace millrace::server {
@@ -53,6 +55,10 @@ struct RepositoryOptions {
   bool allow_adapter_updates = false;  // by request
   // Looks at the source again and again; zero: never (mode "poll").
   std::chrono::milliseconds poll_interval{0};
+  // How the versions of a model share requests. Null: the highest serves.
+  std::function<std::shared_ptr<VersionChoice>(const std::string& model,
+                                               const config::TrafficSettings&)>
+      make_choice = nullptr;
   // What refusals tell of loads; outlives the repository. Null: nothing.
   const LoadProgress* progress = nullptr;
 };
@@ -71,12 +77,14 @@ class Repository {
 
   // ---- requests ----
 
-  // By id or alias, and by version or a label of it; without one the highest
-  // that is ready.
+  // By id or alias, and by version or a label of it; without one the version
+  // that the model's traffic gives a request of these fields, or, without
+  // fields or traffic, the highest that is ready.
   // NOT_FOUND with reason "model_not_found", UNAVAILABLE while loading or
   // draining.
   StatusOr<ModelHandle> Borrow(std::string_view name,
-                               std::string_view version = {}) const;
+                               std::string_view version = {},
+                               const RequestFields* fields = nullptr) const;
 
   // ---- listings; what they return may be held for the length of a request --
 
@@ -139,10 +147,16 @@ class Repository {
   struct Model {
     std::string name;
     std::vector<Version> versions;  // ascending
+    // Null: the highest version serves. Shared with requests that ask it.
+    std::shared_ptr<VersionChoice> choice = {};
+    std::string choice_text = {};
   };
   const Model* FindModel(std::string_view name) const REQUIRES(mu_);
   Version& Entry(const std::string& name, const std::string& version)
       REQUIRES(mu_);
+  // Empty: no traffic decides.
+  std::string VersionFor(std::string_view name,
+                         const RequestFields& fields) const REQUIRES(mu_);
   StatusOr<std::shared_ptr<Servable>> Choose(std::string_view name,
                                              std::string_view version) const
       REQUIRES(mu_);
@@ -154,6 +168,9 @@ class Repository {
   // without being loaded; anything else: it must be loaded.
   bool Adapt(const std::string& name, const VersionPlan& plan);
   Status DoUnload(const std::string& name);
+  // Traffic of the plans from now on, shown in the configurations.
+  void SetChoice(const std::string& name,
+                 const config::TrafficSettings* traffic);
   void TakeOut(const std::string& name,
                const std::vector<std::string>& kept_versions);
   Status DoLoadAdapter(const AdapterPlan& plan);
@@ -177,6 +194,7 @@ class Repository {
   const std::unique_ptr<ModelLoader> loader_;
   const bool allow_control_;
   const bool allow_adapter_updates_;
+  const decltype(RepositoryOptions::make_choice) make_choice_;
   const LoadProgress* const progress_;
 
   // Gave way or was taken out, until its last request has ended.

@@ -11,6 +11,7 @@
 
 #include "config/base/log.h"
 #include "server/lifecycle/repository.h"
+#include "server/lifecycle/traffic_split.h"
 
 namespace millrace::server {
 namespace {
@@ -21,6 +22,10 @@ using SteadyClock = std::chrono::steady_clock;
 constexpr auto kLookAgain = std::chrono::milliseconds(100);
 // Those that only read a listing let go of a model within that time.
 constexpr auto kReadersLeave = std::chrono::seconds(2);
+
+std::string TextOf(const config::TrafficSettings* traffic) {
+  return traffic == nullptr ? std::string() : config::TrafficText(*traffic);
+}
 
 }  // namespace
 
@@ -37,6 +42,9 @@ Status Repository::DoLoad(const std::string& name, const std::string& config) {
   // What served before goes on until all that shall replace it serves.
   if (first_error.ok() || !source_->VersionsReplaceEachOther()) {
     TakeOut(name, wanted);
+  }
+  if (first_error.ok() && !plans.empty()) {
+    SetChoice(name, plans.back().traffic.get());
   }
   return first_error.ok() && !plans.empty() ? LoadAdaptersOf(name, plans.back())
                                             : first_error;
@@ -153,7 +161,33 @@ bool Repository::IsNews(const std::string& name,
     }
     if (!is_failure && entry.state == VersionState::kReady) ++num_ready;
   }
-  return num_ready == plans.size() && VersionsOf(name).size() > num_ready;
+  if (num_ready < plans.size()) return false;
+  if (VersionsOf(name).size() > num_ready) return true;
+  MutexLock lock(mu_);
+  const Model* model = FindModel(name);
+  return model != nullptr && !plans.empty() &&
+         model->choice_text != TextOf(plans.back().traffic.get());
+}
+
+void Repository::SetChoice(const std::string& name,
+                           const config::TrafficSettings* traffic) {
+  const std::string text = TextOf(traffic);
+  std::vector<std::shared_ptr<Servable>> serving;
+  {
+    MutexLock lock(mu_);
+    for (Model& model : models_) {
+      if (model.name != name) continue;
+      for (const Version& each : model.versions) {
+        if (each.servable != nullptr) serving.push_back(each.servable);
+      }
+      if (model.choice_text == text) continue;
+      model.choice_text = text;
+      model.choice = traffic == nullptr || make_choice_ == nullptr
+                         ? nullptr
+                         : make_choice_(name, *traffic);
+    }
+  }
+  for (const auto& each : serving) ShowTraffic(text, each.get());
 }
 
 void Repository::Poll() {

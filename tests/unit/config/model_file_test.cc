@@ -8,7 +8,9 @@
 #include "config/drift_settings.h"
 #include "config/micro_batching_settings.h"
 #include "config/ragged_settings.h"
+#include "config/shadow_settings.h"
 #include "config/task_settings.h"
+#include "config/traffic_settings.h"
 
 namespace millrace::config {
 namespace {
@@ -247,6 +249,71 @@ TEST(ModelFile, Drift) {
   EXPECT_THAT(Refused("drift: {window: 0}"), ::testing::HasSubstr("window is"));
   EXPECT_THAT(Refused("drift: {windows: 1}"),
               ::testing::HasSubstr("unknown key 'windows'"));
+}
+
+TEST(ModelFile, Traffic) {
+  const auto text = [](const std::string& yaml) {
+    const auto file = Read(yaml);
+    EXPECT_TRUE(file.ok()) << file.status().ToString();
+    const auto resolved =
+        ResolveVersions(*file->pipeline.traffic, {{"stable", "1"}}, {"1", "2"});
+    return resolved.ok() ? TrafficText(*resolved)
+                         : std::string(resolved.status().message());
+  };
+  EXPECT_EQ(text("traffic: {1: 90, 2: 10}"), "1=90,2=10");
+  EXPECT_EQ(text(R"(
+traffic:
+  weights: {stable: 3, 2: 1}
+  pin_by: X-User-Id
+  seed: 9
+  variant_header: X-Variant
+  variants: {a: stable, b: 2}
+)"),
+            "1=3,2=1 pin_by=x-user-id seed=9 x-variant:a=1,b=2");
+  EXPECT_EQ(text("traffic: {variant_header: X-V, variants: {a: 2}}"),
+            "x-v:a=2");
+  EXPECT_THAT(text("traffic: {3: 1}"), ::testing::HasSubstr("names '3'"));
+  EXPECT_THAT(text("traffic: {stable: 1, 1: 1}"),
+              ::testing::HasSubstr("version 1 twice"));
+  // Traffic changes while versions serve.
+  EXPECT_EQ(Read("traffic: {1: 1}")->fingerprint, "");
+  EXPECT_THAT(Refused("traffic: 1"), ::testing::HasSubstr("1 to 100 lines"));
+  EXPECT_THAT(Refused("traffic: {1: 0, 2: 0}"),
+              ::testing::HasSubstr("all weights are 0"));
+  EXPECT_THAT(Refused("traffic: {1: 1, 1: 2}"), ::testing::HasSubstr("twice"));
+  EXPECT_THAT(Refused("traffic: {1: x}"),
+              ::testing::HasSubstr("the weight of '1'"));
+  EXPECT_THAT(Refused("traffic: {pin_by: X-U}"),
+              ::testing::HasSubstr("add weights"));
+  EXPECT_THAT(Refused("traffic: {weights: {1: 1}, pin_by: Cookie}"),
+              ::testing::HasSubstr("begins with 'X-'"));
+  EXPECT_THAT(Refused("traffic: {weights: {1: 1}, pin_by: X-Api-Key}"),
+              ::testing::HasSubstr("neither X-Api-Key"));
+  EXPECT_THAT(Refused("traffic: {weights: {1: 1}, variants: {a: 1}}"),
+              ::testing::HasSubstr("give both"));
+}
+
+TEST(ModelFile, Shadow) {
+  const auto text = [](const std::string& yaml) {
+    const auto file = Read(yaml);
+    EXPECT_TRUE(file.ok()) << file.status().ToString();
+    return ShadowText(*file->pipeline.shadow);
+  };
+  EXPECT_EQ(text("shadow: {version: 2, percent: 12.5}"), "version 2: 12.5 %");
+  EXPECT_EQ(text("shadow: [{model: m, version: 2}, {model: n, percent: 1}]"),
+            "model m version 2: 100 %, model n: 1 %");
+  EXPECT_THAT(Refused("shadow: {percent: 1}"),
+              ::testing::HasSubstr("neither a version nor a model"));
+  EXPECT_THAT(Refused("shadow: []"), ::testing::HasSubstr("0 targets"));
+  for (const char* percent : {"0", "-1", "101", "nan", "x", "[1]"}) {
+    EXPECT_THAT(
+        Refused(std::string("shadow: {version: 1, percent: ") + percent + "}"),
+        ::testing::HasSubstr("percent is"));
+  }
+  EXPECT_THAT(Refused("shadow: {version: 1, tolerance: -1}"),
+              ::testing::HasSubstr("tolerance is '-1'"));
+  EXPECT_THAT(Refused("shadow: {version: 1, share: 1}"),
+              ::testing::HasSubstr("unknown key 'share'"));
 }
 
 }  // namespace

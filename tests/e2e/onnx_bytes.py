@@ -1,0 +1,47 @@
+"""ONNX files by hand, for tests that need versions of a model that differ:
+protocol buffers of onnx.proto, written field by field."""
+import struct
+
+
+def _varint(value):
+    out = b""
+    while value > 0x7f:
+        out += bytes([value & 0x7f | 0x80])
+        value >>= 7
+    return out + bytes([value])
+
+
+def _field(number, value):
+    if isinstance(value, int):
+        return _varint(number << 3) + _varint(value)
+    if isinstance(value, str):
+        value = value.encode()
+    return _varint(number << 3 | 2) + _varint(len(value)) + value
+
+
+def _port(name, sizes):
+    dims = b"".join(
+        _field(1, _field(2, size) if isinstance(size, str) else _field(1, size))
+        for size in sizes)
+    tensor = _field(1, 1) + _field(2, dims)  # FLOAT
+    return _field(1, name) + _field(2, _field(1, tensor))
+
+
+def affine(scale, offset=0.0, size=3):
+    """x FP32 [n, size] -> y = x * scale + offset."""
+    def constant(name, value):
+        return (_field(2, 1) + _field(8, name)
+                + _field(9, struct.pack("<f", value)))
+
+    def node(op, inputs, output):
+        return (b"".join(_field(1, each) for each in inputs)
+                + _field(2, output) + _field(4, op))
+
+    graph = (_field(1, node("Mul", ["x", "scale"], "scaled"))
+             + _field(1, node("Add", ["scaled", "offset"], "y"))
+             + _field(2, "affine")
+             + _field(5, constant("scale", scale))
+             + _field(5, constant("offset", offset))
+             + _field(11, _port("x", ["n", size]))
+             + _field(12, _port("y", ["n", size])))
+    return _field(1, 8) + _field(7, graph) + _field(8, _field(2, 13))
