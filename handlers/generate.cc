@@ -25,9 +25,9 @@ class Generate final : public GenerateHandler {
         ->Begin();
   }
 
-  void StartFamily(GenerateRequest request,
-                   std::vector<std::shared_ptr<GenerateSink>> sinks,
-                   std::stop_token stop) override {
+  void StartSiblings(GenerateRequest request,
+                     std::vector<std::shared_ptr<GenerateSink>> sinks,
+                     std::stop_token stop) override {
     std::vector<std::shared_ptr<GenerateSession>> siblings;
     for (size_t i = 1; i < sinks.size(); ++i) {
       // The first one encodes the prompt for all.
@@ -88,7 +88,7 @@ class Generate final : public GenerateHandler {
 
 }  // namespace
 
-void GenerateHandler::StartFamily(
+void GenerateHandler::StartSiblings(
     GenerateRequest request, std::vector<std::shared_ptr<GenerateSink>> sinks,
     std::stop_token stop) {
   request.options.n = 1;

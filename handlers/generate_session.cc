@@ -171,7 +171,7 @@ Status GenerateSession::SubmitAll() {
   ASSIGN_OR_RETURN(scheduler::GenerateTask task,
                    MakeTask(*parts_, request_, std::move(ids)));
   task.sampling.grammar = std::move(grammar_);
-  if (!siblings_.empty()) task.family = std::make_shared<char>();
+  if (!siblings_.empty()) task.fork_group = std::make_shared<char>();
   task.num_completions = static_cast<int32_t>(siblings_.size()) + 1;
   const OutputProcessor::Options output =
       OutputOptionsOf(*parts_, request_, task);

@@ -47,9 +47,9 @@ class GenerateHandler {
   // One completion for each sink, drawn with the seeds s, s + 1, …; options.n
   // is their number. By default they are as many requests; a handler that can
   // computes the prompt once.
-  virtual void StartFamily(GenerateRequest request,
-                           std::vector<std::shared_ptr<GenerateSink>> sinks,
-                           std::stop_token stop);
+  virtual void StartSiblings(GenerateRequest request,
+                             std::vector<std::shared_ptr<GenerateSink>> sinks,
+                             std::stop_token stop);
 
   // Short work on the calling thread (use the handler pool).
   virtual StatusOr<TokenizedText> Tokenize(const std::string& text,

@@ -139,9 +139,9 @@ class EngineImpl final : public Engine {
     sequence.tenant = task.tenant.id;
     sequence.tenant_alone = task.tenant.alone;
     job->tenant = task.tenant;
-    sequence.family = task.family.get();
+    sequence.fork_group = task.fork_group.get();
     job->num_completions = task.num_completions;
-    job->family = std::move(task.family);
+    job->fork_group = std::move(task.fork_group);
     job->sampling = std::move(task.sampling);
     if (task.adapter != nullptr) sequence.adapter = task.adapter->number();
     job->adapter = std::move(task.adapter);

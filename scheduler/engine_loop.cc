@@ -141,10 +141,11 @@ void EngineLoop::Receive(std::vector<std::unique_ptr<Job>> jobs) {
   for (std::unique_ptr<Job>& job : jobs) {
     job->sequence.arrival = arrivals_++;
     // Siblings share a prompt; the first of them counts it.
-    const bool shared = job->family != nullptr &&
-                        std::ranges::any_of(jobs_, [&](const auto& other) {
-                          return other->sequence.family == job->sequence.family;
-                        });
+    const bool shared =
+        job->fork_group != nullptr &&
+        std::ranges::any_of(jobs_, [&](const auto& other) {
+          return other->sequence.fork_group == job->sequence.fork_group;
+        });
     if (!shared) {
       job->fair_prompt = job->sequence.num_prompt;
       metrics_.prompt_tokens.Add(job->sequence.num_prompt);

@@ -21,7 +21,7 @@ namespace millrace::scheduler {
 struct Job {
   Sequence sequence;
   DraftRecord drafts;
-  std::shared_ptr<const void> family;  // keeps sequence.family unique
+  std::shared_ptr<const void> fork_group;  // keeps sequence.fork_group unique
   models::SamplingParams sampling;
   std::shared_ptr<const models::LoraAdapter> adapter;  // or null
   TenantShare tenant;

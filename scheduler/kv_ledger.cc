@@ -114,11 +114,11 @@ KvLedger::Start KvLedger::FindStart(std::span<Sequence* const> sequences,
   Sequence& sequence = *sequences[i];
   const int32_t skippable = MostSkippable(sequence);
   Start start;
-  if (sequence.family != nullptr) {
+  if (sequence.fork_group != nullptr) {
     // A sibling has the same prompt.
     const int32_t common = std::min(skippable, sequence.num_prompt);
     for (const Sequence* other : sequences) {
-      if (other == &sequence || other->family != sequence.family ||
+      if (other == &sequence || other->fork_group != sequence.fork_group ||
           !other->running() || other->num_computed < common ||
           other->num_given_back > FirstSeen(common) ||
           common <= start.num_computed) {
@@ -151,7 +151,8 @@ int32_t KvLedger::WhoComputes(std::span<Sequence* const> sequences, int32_t i,
   for (const int32_t j : computing_) {
     const Sequence& other = *sequences[j];
     const int32_t common = std::min(skippable, sequence.num_prompt);
-    if (sequence.family != nullptr && other.family == sequence.family &&
+    if (sequence.fork_group != nullptr &&
+        other.fork_group == sequence.fork_group &&
         common > num_found * kPageTokens && other.num_computed < common) {
       return j;
     }

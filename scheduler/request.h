@@ -42,7 +42,7 @@ struct GenerateTask {
   TenantShare tenant = {};
   // The same for tasks with the same prompt that want it computed once (n > 1);
   // null: it is alone. Shared so that its address means one request only.
-  std::shared_ptr<const void> family;
+  std::shared_ptr<const void> fork_group;
   std::stop_token stop;          // the client is gone
   std::shared_ptr<Trace> trace;  // may be null
 };

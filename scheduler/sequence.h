@@ -62,7 +62,7 @@ struct Sequence {
   int32_t num_found = -1;
   // The same for all sequences of one request: they share the prompt. Null: it
   // is alone. Compared, never followed.
-  const void* family = nullptr;
+  const void* fork_group = nullptr;
   int32_t slot = -1;
 
   bool running() const { return slot >= 0; }

@@ -2,7 +2,7 @@
 
 #include <unordered_map>
 
-#include "models/graph/ops/families.h"
+#include "models/graph/ops/op_groups.h"
 #include "models/graph/ops/tabular.h"
 
 namespace millrace::models::graph {
@@ -38,11 +38,11 @@ const OpDef* FindOp(std::string_view name) {
 
 std::vector<const OpDef*> AllOps() {
   std::vector<const OpDef*> all;
-  for (const auto family : kOpFamilies) {
-    for (const OpDef& op : family()) all.push_back(&op);
+  for (const auto group : kOpGroups) {
+    for (const OpDef& op : group()) all.push_back(&op);
   }
-  for (const auto family : kTabularFamilies) {
-    for (const OpDef& op : family()) all.push_back(&op);
+  for (const auto group : kTabularGroups) {
+    for (const OpDef& op : group()) all.push_back(&op);
   }
   return all;
 }

@@ -3,7 +3,7 @@
 // Faster ways to compute the same are chosen by the plan; the plain function
 // always answers.
 //
-// Adding one: a row in the family's file under models/graph/ops, a row in the
+// Adding one: a row in the group's file under models/graph/ops, a row in the
 // importer's table (PyTorch only: ONNX names are the graph's own), a row in the
 // test. README.md of this folder shows it by an example.
 #pragma once
@@ -138,7 +138,7 @@ struct OpDef {
 
 // Null when there is no operator of that name.
 const OpDef* FindOp(std::string_view name);
-// In the order of their families.
+// In the order of their groups.
 std::vector<const OpDef*> AllOps();
 
 // "the operand's bytes are not known yet", for infer.

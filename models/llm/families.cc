@@ -4,7 +4,7 @@
 namespace millrace::models {
 namespace {
 
-constexpr Family kFamilies[] = {
+constexpr Family kAtenGroups[] = {
     {"llama", &DescribeLlama},       {"qwen2", &DescribeQwen2},
     {"qwen3", &DescribeQwen3},       {"qwen2moe", &DescribeQwen2Moe},
     {"qwen3moe", &DescribeQwen3Moe}, {"gemma2", &DescribeGemma2},
@@ -18,7 +18,7 @@ constexpr Family kFamilies[] = {
 }  // namespace
 
 const Family* FindFamily(std::string_view architecture) {
-  for (const Family& family : kFamilies) {
+  for (const Family& family : kAtenGroups) {
     if (family.architecture == architecture) return &family;
   }
   return nullptr;
@@ -26,7 +26,7 @@ const Family* FindFamily(std::string_view architecture) {
 
 std::string FamilyNames() {
   std::string names;
-  for (const Family& family : kFamilies) {
+  for (const Family& family : kAtenGroups) {
     if (!names.empty()) names += ", ";
     names += family.architecture;
   }

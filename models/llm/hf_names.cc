@@ -178,7 +178,7 @@ struct HfFamily {
   std::span<const HfName> model_tensors = {};
   std::string_view layer = "model.layers.";
 };
-constexpr HfFamily kFamilies[] = {
+constexpr HfFamily kAtenGroups[] = {
     {"LlamaForCausalLM", "llama", "llama", "silu", kMixtralTensors},
     {"MistralForCausalLM", "mistral", "llama"},
     {"MixtralForCausalLM", "mixtral", "llama"},
@@ -205,7 +205,7 @@ constexpr HfFamily kFamilies[] = {
 
 // Null: unknown. Rows of one name share what the first of them says.
 const HfFamily* FamilyOf(std::string_view architecture) {
-  for (const HfFamily& known : kFamilies) {
+  for (const HfFamily& known : kAtenGroups) {
     if (known.name == architecture) return &known;
   }
   return nullptr;
@@ -309,7 +309,7 @@ std::string WithNumber(std::string_view pattern, const std::string& number) {
 std::string HfArchitectureOf(const Json& config) {
   const std::string class_name = ClassOf(config);
   const std::string model_type = TextOf(config, "model_type");
-  for (const HfFamily& known : kFamilies) {
+  for (const HfFamily& known : kAtenGroups) {
     if (class_name.empty() ? model_type == known.model_type
                            : class_name == known.class_name ||
                                  class_name == BareClass(known)) {
@@ -322,7 +322,7 @@ std::string HfArchitectureOf(const Json& config) {
 bool IsBareHfModel(const Json& config) {
   const std::string class_name = ClassOf(config);
   return std::any_of(
-      std::begin(kFamilies), std::end(kFamilies),
+      std::begin(kAtenGroups), std::end(kAtenGroups),
       [&](const HfFamily& known) { return class_name == BareClass(known); });
 }
 

@@ -147,8 +147,8 @@ Status Start(const Site& site, const std::shared_ptr<Exchange>& exchange,
     for (int k = 0; k < options.n; ++k) {
       sinks.push_back(answer->Choice(static_cast<int>(i) * options.n + k));
     }
-    handler->StartFamily(std::move(request), std::move(sinks),
-                         exchange->stop_token());
+    handler->StartSiblings(std::move(request), std::move(sinks),
+                           exchange->stop_token());
   }
   return OkStatus();
 }

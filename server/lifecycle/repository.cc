@@ -1,8 +1,8 @@
-// The table of models and its listings; repository_requests.cc has what requests
-// get of it, repository_changes.cc the thread that changes it. Requests take one
-// short lock; nothing that takes long is done under it. Draining at the end of the
-// process leaves the table whole, so that listings and metrics stay; the gates
-// alone keep new requests out.
+// The table of models and its listings; repository_requests.cc has what
+// requests get of it, repository_changes.cc the thread that changes it.
+// Requests take one short lock; nothing that takes long is done under it.
+// Draining at the end of the process leaves the table whole, so that listings
+// and metrics stay; the gates alone keep new requests out.
 #include "server/lifecycle/repository.h"
 
 #include <algorithm>

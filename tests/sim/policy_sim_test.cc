@@ -1,5 +1,5 @@
 // Random days in the life of policy and pages, those of a draft model beside
-// them: arrivals alone and in families, prompts that begin alike,
+// them: arrivals alone and in fork groups, prompts that begin alike,
 // cancellations, faults, preemptions, evictions and steps in every order, with
 // every invariant looked at after each plan. No threads and no clock, so a seed
 // that fails fails again; it is printed.
@@ -179,7 +179,7 @@ class World {
     sequence.tenant = static_cast<uint32_t>(Uniform(0, num_tenants_ - 1));
     sequence.tenant_alone = num_tenants_ == 1;
     const int32_t siblings = Uniform(0, 3) == 0 ? Uniform(2, 5) : 1;
-    if (siblings > 1) sequence.family = &families_.emplace_back();
+    if (siblings > 1) sequence.fork_group = &fork_groups_.emplace_back();
     for (int32_t i = 0; i < siblings; ++i) {
       auto life = std::make_unique<Life>();
       life->sequence = sequence;
@@ -445,7 +445,7 @@ class World {
   int32_t fault_every_ = 0;
   int32_t cancel_every_ = 0;
 
-  std::deque<char> families_;                // addresses
+  std::deque<char> fork_groups_;             // addresses
   std::vector<std::unique_ptr<Life>> live_;  // in the policy's order
   std::vector<Sequence*> sequences_;         // theirs, during a step
   int64_t num_arrived_ = 0;

@@ -5,7 +5,7 @@
 #include <utility>
 
 #include "models/graph/interpret/parts.h"
-#include "models/graph/ops/families.h"
+#include "models/graph/ops/op_groups.h"
 
 namespace millrace::models::graph {
 namespace {

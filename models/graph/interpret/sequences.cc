@@ -6,7 +6,7 @@
 
 #include "models/graph/interpret/parts.h"
 #include "models/graph/onnx_dtype.h"
-#include "models/graph/ops/families.h"
+#include "models/graph/ops/op_groups.h"
 
 namespace millrace::models::graph {
 namespace {

@@ -13,8 +13,8 @@
 
 #include <cmath>
 
-#include "models/graph/ops/families.h"
 #include "models/graph/ops/gemm/gemm.h"
+#include "models/graph/ops/op_groups.h"
 #include "models/graph/ops/operands.h"
 
 namespace millrace::models::graph {

@@ -2,7 +2,7 @@
 // integers are summed in int32 and wrap around.
 #include "models/graph/ops/conv.h"
 
-#include "models/graph/ops/families.h"
+#include "models/graph/ops/op_groups.h"
 #include "models/graph/ops/operands.h"
 
 namespace millrace::models::graph {

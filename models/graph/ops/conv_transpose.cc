@@ -1,7 +1,7 @@
 // ConvTranspose and Col2Im: what adds patches to images. Sums are taken in
 // f32, of doubles in f64.
-#include "models/graph/ops/families.h"
 #include "models/graph/ops/gemm/gemm.h"
+#include "models/graph/ops/op_groups.h"
 #include "models/graph/ops/operands.h"
 #include "models/graph/ops/patches.h"
 

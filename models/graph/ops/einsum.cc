@@ -5,8 +5,8 @@
 #include <numeric>
 
 #include "models/graph/ops/einsum_equation.h"
-#include "models/graph/ops/families.h"
 #include "models/graph/ops/gemm/gemm.h"
+#include "models/graph/ops/op_groups.h"
 #include "models/graph/ops/operands.h"
 
 namespace millrace::models::graph {

@@ -14,7 +14,7 @@
 // doubles in f64.
 #include <algorithm>
 
-#include "models/graph/ops/families.h"
+#include "models/graph/ops/op_groups.h"
 #include "models/graph/ops/operands.h"
 
 namespace millrace::models::graph {

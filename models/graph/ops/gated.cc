@@ -4,7 +4,7 @@
 #include <cmath>
 
 #include "models/graph/ops/facts.h"
-#include "models/graph/ops/families.h"
+#include "models/graph/ops/op_groups.h"
 #include "models/graph/ops/operands.h"
 
 namespace millrace::models::graph {

@@ -5,8 +5,8 @@
 
 #include "models/graph/ops/checks.h"
 #include "models/graph/ops/dispatch.h"
-#include "models/graph/ops/families.h"
 #include "models/graph/ops/indices.h"
+#include "models/graph/ops/op_groups.h"
 #include "models/graph/ops/row_rules.h"
 
 namespace millrace::models::graph {

@@ -10,7 +10,7 @@
 // A matrix that has no answer gives infinities or NaN.
 #include <cmath>
 
-#include "models/graph/ops/families.h"
+#include "models/graph/ops/op_groups.h"
 #include "models/graph/ops/operands.h"
 
 namespace millrace::models::graph {

@@ -2,7 +2,7 @@
 // integers wrap around.
 #include "models/graph/ops/matmul.h"
 
-#include "models/graph/ops/families.h"
+#include "models/graph/ops/op_groups.h"
 #include "models/graph/ops/operands.h"
 #include "models/graph/ops/row_rules.h"
 

@@ -1,5 +1,5 @@
 // Products of stacks of matrices by numpy's rules, [batch..., m, k] x
-// [batch..., k, n], for the families that have them.
+// [batch..., k, n], for the groups of operators that have them.
 #pragma once
 
 #include "models/graph/ops/gemm/gemm.h"

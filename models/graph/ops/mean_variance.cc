@@ -2,7 +2,7 @@
 // are taken in f64, since the set may be the whole tensor.
 #include <cmath>
 
-#include "models/graph/ops/families.h"
+#include "models/graph/ops/op_groups.h"
 #include "models/graph/ops/operands.h"
 
 namespace millrace::models::graph {

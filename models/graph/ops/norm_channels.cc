@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <cmath>
 
-#include "models/graph/ops/families.h"
+#include "models/graph/ops/op_groups.h"
 #include "models/graph/ops/operands.h"
 
 namespace millrace::models::graph {

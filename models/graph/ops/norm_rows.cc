@@ -2,7 +2,7 @@
 // and sums of squares are taken in f64.
 #include <cmath>
 
-#include "models/graph/ops/families.h"
+#include "models/graph/ops/op_groups.h"
 #include "models/graph/ops/operands.h"
 #include "models/graph/ops/row_rules.h"
 

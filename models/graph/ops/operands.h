@@ -1,4 +1,4 @@
-// What families ask of their operands before they infer types, and the few
+// What operators ask of their operands before they infer types, and the few
 // conversions that their functions share.
 #pragma once
 

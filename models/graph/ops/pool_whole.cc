@@ -2,7 +2,7 @@
 // AdaptiveAveragePool and AdaptiveMaxPool. Sums are taken in f64.
 #include <cmath>
 
-#include "models/graph/ops/families.h"
+#include "models/graph/ops/op_groups.h"
 #include "models/graph/ops/operands.h"
 #include "models/graph/ops/window.h"
 

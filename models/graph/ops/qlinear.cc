@@ -2,8 +2,8 @@
 // QLinearMatMul, QLinearConv. Sums are taken in int32 and wrap around;
 // rescaling is in f32.
 #include "models/graph/ops/conv.h"
-#include "models/graph/ops/families.h"
 #include "models/graph/ops/matmul.h"
+#include "models/graph/ops/op_groups.h"
 #include "models/graph/ops/operands.h"
 #include "models/graph/ops/quantize.h"
 

@@ -5,7 +5,7 @@
 
 #include <algorithm>
 
-#include "models/graph/ops/families.h"
+#include "models/graph/ops/op_groups.h"
 #include "models/graph/ops/operands.h"
 #include "models/graph/ops/row_rules.h"
 

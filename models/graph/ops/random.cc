@@ -4,7 +4,7 @@
 #include <cstring>
 #include <random>
 
-#include "models/graph/ops/families.h"
+#include "models/graph/ops/op_groups.h"
 #include "models/graph/ops/operands.h"
 #include "models/graph/ops/quantize.h"
 

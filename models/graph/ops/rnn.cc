@@ -1,7 +1,7 @@
 // RNN, GRU and LSTM, as ONNX defines them: see rnn.h for operands and steps.
 #include "models/graph/ops/rnn.h"
 
-#include "models/graph/ops/families.h"
+#include "models/graph/ops/op_groups.h"
 
 namespace millrace::models::graph {
 namespace {

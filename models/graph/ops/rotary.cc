@@ -1,7 +1,7 @@
 // RotaryEmbedding (Su et al. 2021): pairs of elements of each head turned by
 // the angle of their position, whose cosine and sine come as tables. Without
 // num_heads, heads are as wide as the tables say.
-#include "models/graph/ops/families.h"
+#include "models/graph/ops/op_groups.h"
 #include "models/graph/ops/operands.h"
 
 namespace millrace::models::graph {

@@ -8,7 +8,7 @@
 // NaN wins and stays, as in PyTorch.
 #include <cmath>
 
-#include "models/graph/ops/families.h"
+#include "models/graph/ops/op_groups.h"
 #include "models/graph/ops/operands.h"
 
 namespace millrace::models::graph {

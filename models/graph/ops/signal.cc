@@ -2,8 +2,8 @@
 // dimension of 2, real ones of 1.
 #include <complex>
 
-#include "models/graph/ops/families.h"
 #include "models/graph/ops/fourier.h"
+#include "models/graph/ops/op_groups.h"
 #include "models/graph/ops/operands.h"
 
 namespace millrace::models::graph {

@@ -1,5 +1,5 @@
-// Operators of tables and strings, one family a file: the part of the table in
-// families.h that scikit-learn's models need.
+// Operators of tables and strings, one group a file: the part of the table in
+// op_groups.h that scikit-learn's models need.
 #pragma once
 
 #include <span>
@@ -14,7 +14,7 @@ std::span<const OpDef> LabelOps();          // labels.cc: ml.Labels, ml.OneHot
 std::span<const OpDef> StringOps();         // strings.cc: StringConcat, …
 std::span<const OpDef> TextOps();           // tfidf.cc: TfIdfVectorizer
 
-inline constexpr std::span<const OpDef> (*kTabularFamilies[])() = {
+inline constexpr std::span<const OpDef> (*kTabularGroups[])() = {
     ScoreOps, SupportVectorOps, LabelOps, StringOps, TextOps,
 };
 

@@ -3,7 +3,7 @@
 #include <utility>
 
 #include "models/graph/ops/checks.h"
-#include "models/graph/ops/families.h"
+#include "models/graph/ops/op_groups.h"
 #include "models/graph/ops/row_rules.h"
 #include "models/graph/ops/strided.h"
 

@@ -8,7 +8,7 @@
 #include "models/graph/ops/dispatch.h"
 #include "models/graph/ops/elementwise.h"
 #include "models/graph/ops/facts.h"
-#include "models/graph/ops/families.h"
+#include "models/graph/ops/op_groups.h"
 
 namespace millrace::models::graph {
 namespace {

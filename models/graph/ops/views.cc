@@ -15,7 +15,7 @@
 
 #include "models/graph/ops/broadcast.h"
 #include "models/graph/ops/dispatch.h"
-#include "models/graph/ops/families.h"
+#include "models/graph/ops/op_groups.h"
 
 namespace millrace::models::graph {
 namespace {

@@ -3,7 +3,7 @@
 #include <cmath>
 #include <numbers>
 
-#include "models/graph/ops/families.h"
+#include "models/graph/ops/op_groups.h"
 #include "models/graph/ops/operands.h"
 #include "models/graph/ops/quantize.h"
 

@@ -9,7 +9,7 @@
 namespace millrace::models::graph::pt2 {
 namespace {
 
-constexpr std::span<const AtenOp> (*kFamilies[])() = {
+constexpr std::span<const AtenOp> (*kAtenGroups[])() = {
     BinaryRows,  CompareRows,  UnaryRows,   ViewRows,      PartRows,
     CreateRows,  ReduceRows,   MatMulRows,  ConvRows,      ImageRows,
     NormRows,    IndexRows,    ArrangeRows, RecurrentRows, SymbolRows,
@@ -115,8 +115,8 @@ constexpr std::string_view kSameForPairs[] = {
 const AtenOp* FindAten(std::string_view target) {
   static const auto* const kByName = [] {
     auto* index = new std::unordered_map<std::string_view, const AtenOp*>();
-    for (const auto family : kFamilies) {
-      for (const AtenOp& op : family()) {
+    for (const auto group : kAtenGroups) {
+      for (const AtenOp& op : group()) {
         CHECK(index->emplace(op.name, &op).second, "two rows of one name");
       }
     }

@@ -1,4 +1,4 @@
-// The table of ATen overloads, one family a file: each row says how a node of
+// The table of ATen overloads, one group a file: each row says how a node of
 // an exported program becomes nodes of our graph.
 #pragma once
 

@@ -135,7 +135,7 @@ TEST(GenerateConstraint, AllCompletionsOfARequestShareIt) {
     recorded.push_back(std::make_shared<RecordingSink>(&world.engine));
     sinks.push_back(recorded.back());
   }
-  world.handler->StartFamily(TextRequest("Hi", WithRegex()), sinks, {});
+  world.handler->StartSiblings(TextRequest("Hi", WithRegex()), sinks, {});
   auto [constraint, done] = world.compiler.Next();
   const auto grammar = std::make_shared<const NoGrammar>();
   done(CompiledGrammar(grammar));

@@ -248,29 +248,29 @@ TEST(Generate, IgnoreEosLeavesOnlyTheClientsStopIds) {
   EXPECT_EQ(sink->text(), "x");
 }
 
-std::vector<std::shared_ptr<RecordingSink>> StartFamily(
+std::vector<std::shared_ptr<RecordingSink>> StartSiblings(
     World& world, int n, GenerateOptions options = {}) {
   std::vector<std::shared_ptr<RecordingSink>> sinks;
   for (int i = 0; i < n; ++i) {
     sinks.push_back(std::make_shared<RecordingSink>(&world.engine));
   }
   options.n = n;
-  world.handler->StartFamily(TextRequest("Hi", std::move(options)),
-                             {sinks.begin(), sinks.end()}, {});
+  world.handler->StartSiblings(TextRequest("Hi", std::move(options)),
+                               {sinks.begin(), sinks.end()}, {});
   return sinks;
 }
 
 TEST(Generate, FamilySharesThePromptAndCountsSeedsUp) {
   World world;
-  auto sinks = StartFamily(world, 3, {.seed = 40});
+  auto sinks = StartSiblings(world, 3, {.seed = 40});
   std::vector<std::shared_ptr<Submission>> tasks;
   for (int i = 0; i < 3; ++i) tasks.push_back(world.engine.Next());
   EXPECT_EQ(world.engine.places(), 3);
   for (uint64_t i = 0; i < 3; ++i) {
     EXPECT_EQ(tasks[i]->task.prompt, tasks[0]->task.prompt);
     EXPECT_EQ(tasks[i]->task.sampling.seed, 40 + i);
-    EXPECT_NE(tasks[i]->task.family, nullptr);
-    EXPECT_EQ(tasks[i]->task.family, tasks[0]->task.family);
+    EXPECT_NE(tasks[i]->task.fork_group, nullptr);
+    EXPECT_EQ(tasks[i]->task.fork_group, tasks[0]->task.fork_group);
   }
   // Each ends in its own time.
   tasks[1]->Say("b");
@@ -292,16 +292,16 @@ TEST(Generate, FamilySharesThePromptAndCountsSeedsUp) {
 TEST(Generate, FamilyIsRefusedAsAWhole) {
   World world;
   world.engine.reserve_status = ResourceExhausted("full");
-  for (const auto& sink : StartFamily(world, 3)) {
+  for (const auto& sink : StartSiblings(world, 3)) {
     EXPECT_EQ(sink->AwaitEnd().status.code(), StatusCode::kResourceExhausted);
   }
   world.engine.reserve_status = OkStatus();
   world.engine.submit_status = Unavailable("closing");
-  for (const auto& sink : StartFamily(world, 3)) {
+  for (const auto& sink : StartSiblings(world, 3)) {
     EXPECT_EQ(sink->AwaitEnd().status.code(), StatusCode::kUnavailable);
   }
   EXPECT_EQ(world.engine.places(), 0);
-  for (const auto& sink : StartFamily(world, kMaxSeqs + 1)) {
+  for (const auto& sink : StartSiblings(world, kMaxSeqs + 1)) {
     EXPECT_EQ(sink->AwaitEnd().status.field(), "n");
   }
   EXPECT_EQ(world.engine.num_submitted(), 0u);

@@ -170,7 +170,7 @@ TEST(EngineDraft, AnswersAreTheSameUnderPreemptionSamplingAndShortDrafts) {
                    .speculative = {.num_tokens = 6, .always = true}});
       std::vector<GenerateTask> tasks;
       std::vector<Reader> readers;
-      std::vector<std::shared_ptr<char>> families;
+      std::vector<std::shared_ptr<char>> fork_groups;
       for (int32_t i = 0; i < 12; ++i) {
         // Prompts begin alike; some are siblings, drawn with other seeds.
         GenerateTask task = Greedy(20 + 60 * (i % 4), 7 * (i % 2), 120);
@@ -178,10 +178,10 @@ TEST(EngineDraft, AnswersAreTheSameUnderPreemptionSamplingAndShortDrafts) {
         task.sampling.seed = static_cast<uint64_t>(i % 5);
         task.sampling.logprobs = true;
         task.prompt_logprobs = i % 6 == 5;
-        if (i % 4 == 1) families.push_back(std::make_shared<char>());
+        if (i % 4 == 1) fork_groups.push_back(std::make_shared<char>());
         if (i % 4 == 1 || i % 4 == 2) {
           task.prompt = Prompt(100, 3);
-          task.family = families.back();
+          task.fork_group = fork_groups.back();
         }
         tasks.push_back(task);
         readers.emplace_back(MustSubmit(*world.engine, task));

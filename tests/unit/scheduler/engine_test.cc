@@ -313,12 +313,12 @@ TEST(Engine, FamilyComputesItsPromptOnce) {
         MakeEngine({.gate = gate}, {.enable_prefix_caching = caching});
     Reader before(MustSubmit(*engine, MakeTask({1}, 1)));
     gate->AwaitBlocked();
-    const auto family = std::make_shared<int>(0);
+    const auto fork_group = std::make_shared<int>(0);
     const auto prompt = LongPrompt(150, 1);
     std::vector<Reader> readers;
     for (uint64_t i = 0; i < 5; ++i) {
       GenerateTask task = MakeTask(prompt, 80);
-      task.family = family;
+      task.fork_group = fork_group;
       task.sampling.seed = i;
       readers.emplace_back(MustSubmit(*engine, std::move(task)));
     }

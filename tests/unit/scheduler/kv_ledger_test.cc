@@ -110,15 +110,15 @@ TEST(KvLedger, APromptFindsPagesOfItsOwnAdapterOnly) {
 
 // A sibling needs the keys of the window before its start.
 TEST(KvLedger, ASiblingIsForkedOnlyWhileItsWindowIsThere) {
-  const char family = 0;
+  const char fork_group = 0;
   for (const int32_t ahead : {1, 200}) {
     KvLedger ledger(
         {.num_pages = 200, .prefix_caching = false, .window = kWindow});
     Sequence first = Prompt(2048);
-    first.family = &family;
+    first.fork_group = &fork_group;
     while (first.num_output() < ahead) Step(ledger, {&first});
     Sequence second = Prompt(2048);
-    second.family = &family;
+    second.fork_group = &fork_group;
     second.arrival = 1;
     Step(ledger, {&first, &second});
     EXPECT_EQ(second.num_found, ahead == 1 ? 2047 : 0) << ahead;

@@ -1,4 +1,4 @@
-// The table of all operators, one family a file.
+// The table of all operators, one group a file.
 #pragma once
 
 #include <span>
@@ -62,7 +62,7 @@ std::span<const OpDef> VariadicOps();      // variadic.cc: Max, Sum, …
 
 // One a line, whatever the formatter thinks.
 // clang-format off
-inline constexpr std::span<const OpDef> (*kOpFamilies[])() = {
+inline constexpr std::span<const OpDef> (*kOpGroups[])() = {
     BinaryOps,
     ActivationOps,
     MatMulOps,
