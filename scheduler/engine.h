@@ -38,7 +38,8 @@ namespace millrace::scheduler {
 struct SpeculativeOptions {
   int32_t num_tokens = 0;  // draft tokens a sequence and step, at most; 0: none
   bool always = false;     // faster or not: to measure it
-  // Tokens that must match, and those that are looked at.
+  // Shortest and longest run of last tokens that is looked up earlier in the
+  // text.
   int32_t prompt_lookup_min = config::LlmSettings::kPromptLookupMin;
   int32_t prompt_lookup_max = config::LlmSettings::kPromptLookupMax;
 };

@@ -1,7 +1,7 @@
 // A step for one tenant's prompt alone. While a tenant that was given less than
 // the others reads a prompt, those leave every second step to it: its first
-// token then takes about as long as on an idle server, and they get rows in every
-// other step at least. No thread and no clock.
+// token then takes about as long as on an idle server, and they get rows in
+// every other step at least. No thread and no clock.
 #pragma once
 
 #include <functional>
@@ -11,15 +11,15 @@
 
 namespace millrace::scheduler {
 
-// Of the target for the time between tokens, what a step may take where several
-// tenants are known, as the prompt of one waits for the running step of another.
-// A step that holds others back may take all of it.
+// With several tenants a step may take at most this part of the target time
+// between tokens, because a new prompt of one tenant waits until the running
+// step of another ends. A step that holds others back may take all of it.
 inline constexpr double kSharedStepPart = 0.2;
 
-// Tenants stand in the order of their last views, as start tags grow with what a
-// tenant was given. Chosen is the first tenant that has a prompt which could go
-// on now; views of tenants behind it are marked as held. True if a running one is
-// among them. `views` as for MakePlan.
+// Tenants stand in the order of their last views, as start tags grow with what
+// a tenant was given. Chosen is the first tenant that has a prompt which could
+// go on now; views of tenants behind it are marked as held. True if a running
+// one is among them. `views` as for MakePlan.
 bool HoldBack(std::span<SequenceView> views);
 
 // Several tenants are known to one of the views at least.

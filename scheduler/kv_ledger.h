@@ -29,9 +29,9 @@
 //
 // Where all layers of a model see a window of the last keys only, a sequence
 // gives back pages as soon as they lie before the window of its next row; their
-// places in its table are empty. It takes pages for its whole prompt when it
-// starts and so holds the most then. A sibling whose start lies before the
-// window computes the prompt anew.
+// places in its table are empty. It takes the pages for its whole prompt when
+// it starts; that is when it holds most pages. A sibling whose start lies
+// before the window computes the prompt anew.
 //
 // With a store (models/llm/page_store.h) computed pages go to the store,
 // and stored pages are put into the pool as if a sequence had left them there.

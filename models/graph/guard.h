@@ -48,9 +48,10 @@ struct Guarded {
   InstanceOptions options;  // that the graph was compiled by at last
 };
 
-// `options` say bf16, or int8 by a table, whose errors tell its layers' order;
-// for bf16 each layer is tried, which takes as many contexts, one after the
-// other. `max_error` is as ErrorOf has it. One sample at least.
+// `options` ask for bf16, or for int8 by a quantisation table. The table has
+// each layer's error, which gives the order in which layers go back to f32. For
+// bf16 each layer is tried alone to find it: one context for each layer, one
+// after the other. `max_error` is as ErrorOf has it. One sample at least.
 StatusOr<Guarded> CreateGuarded(const Graph& graph,
                                 const InstanceOptions& options,
                                 const TensorSets& samples, double max_error,

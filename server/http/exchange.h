@@ -6,8 +6,9 @@
 //   exchange->BeginStream(head); exchange->Write(bytes); ... exchange->End();
 //
 // Nothing here blocks: bytes gather until the connection can write them, and
-// what gathered meanwhile goes out as one piece. They are bounded because the
-// answer's tokens are. Exactly one Send or End is owed, whatever happens.
+// what gathered meanwhile goes out as one piece. Their number is bounded, as an
+// answer has a bounded number of tokens. Exactly one Send or End is owed,
+// whatever happens.
 //
 // Thread-safe. Shared, because the connection may die before the answer ends
 // and the answer may outlive the server's sockets.
