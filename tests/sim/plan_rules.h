@@ -115,8 +115,8 @@ inline void CheckOrder(const std::vector<SequenceView>& views, const Plan& plan,
   }
   ASSERT_LE(std::ranges::count(runs, true), limits.max_seqs);
 
-  // Decodes before prompts before newcomers, but for newcomers that stand before
-  // the prompts of another tenant; budgets kept.
+  // Decodes before prompts before newcomers, but for newcomers that stand
+  // before the prompts of another tenant; budgets kept.
   int32_t tokens = 0;
   int32_t samples = 0;
   int32_t kind = 0;

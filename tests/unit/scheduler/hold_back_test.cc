@@ -33,10 +33,9 @@ SequenceView Decoding(int32_t num_tokens) {
 // The sequences with rows in the next step.
 std::vector<int32_t> Next(FairSteps& steps, std::vector<SequenceView> views,
                           const PolicyLimits& limits = kLimits) {
-  const Plan plan =
-      steps.Make(views, [&](std::span<const SequenceView> seen) {
-        return MakePlan(seen, 10, limits);
-      });
+  const Plan plan = steps.Make(views, [&](std::span<const SequenceView> seen) {
+    return MakePlan(seen, 10, limits);
+  });
   std::vector<int32_t> sequences;
   for (const PlannedRows& rows : plan.rows) sequences.push_back(rows.sequence);
   return sequences;
@@ -68,9 +67,9 @@ TEST(HoldBack, OfATenantThatStandsBehindAllIsHeldButNothingOfItsOwn) {
 TEST(HoldBack, ATenantThatWasGivenLessIsNotHeld) {
   FairSteps steps;
   // 3 has no prompt and stands before the tenant of the prompt, 2 behind it.
-  EXPECT_THAT(Next(steps, {Of(3, Decoding(9)), Of(1, Waiting(50)),
-                           Of(2, Decoding(9))}),
-              ElementsAre(0, 1));
+  EXPECT_THAT(
+      Next(steps, {Of(3, Decoding(9)), Of(1, Waiting(50)), Of(2, Decoding(9))}),
+      ElementsAre(0, 1));
 }
 
 TEST(HoldBack, OneTenantHoldsNothingOfItsOwn) {
