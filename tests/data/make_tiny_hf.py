@@ -111,8 +111,9 @@ def golden(model, tok, out):
 
 
 def write(name, model, tok, config, generation, shard):
+    """Whether the folder was wanted."""
     if len(sys.argv) > 1 and name not in sys.argv[1:]:
-        return
+        return False
     out = OUT / name
     shutil.rmtree(out, ignore_errors=True)
     model.generation_config = GenerationConfig(**generation)
@@ -122,6 +123,7 @@ def write(name, model, tok, config, generation, shard):
     golden(model, PreTrainedTokenizerFast(tokenizer_object=tok)._tokenizer, out)
     for path in out.iterdir():
         path.chmod(0o644)
+    return True
 
 
 def spread(model, seed):
@@ -196,7 +198,7 @@ def newer(end):
                                       "rope_theta": 100.0},
                 "full_attention": {"rope_type": "linear", "factor": 4.0,
                                    "rope_theta": 5000.0}},
-            **sizes)),
+            **dict(sizes, intermediate_size=48))),
     ]
 
 
@@ -245,8 +247,7 @@ def gpt_oss(model, tok, config, generation):
             weight.data = values.transpose(1, 2).contiguous()
     model = model.half()
     write("hf_gpt_oss", model, tok, config, generation, "5GB")
-    write("hf_gpt_oss_mxfp4", model, tok, config, generation, "5GB")
-    if (OUT / "hf_gpt_oss_mxfp4").exists():
+    if write("hf_gpt_oss_mxfp4", model, tok, config, generation, "5GB"):
         in_blocks(OUT / "hf_gpt_oss_mxfp4", packed)
 
 
