@@ -146,6 +146,7 @@ void Backend::RopeWriteKv(int32_t layer, const RopeOptions& options) {
 void Backend::Attend(int32_t layer, const AttendOptions& options) {
   CHECK(layer >= 0 && layer < shape_.layers, "a layer of the model");
   CHECK(options.window >= 0 && options.softcap >= 0, "sizes, or none");
+  CHECK(!options.chunked || options.window > 0, "chunks have a size");
   CHECK(options.sinks.empty() ||
             static_cast<int32_t>(options.sinks.size()) == shape_.heads,
         "one sink for each head");
@@ -184,8 +185,10 @@ void Backend::NormExperts(const Norm& norm, const ExpertsOptions& experts,
   CHECK(Fits(norm, shape_.hidden) && Fits(options.post_norm, shape_.hidden),
         "norms of x and of a branch");
   const auto count = static_cast<int64_t>(experts.experts.size());
-  CHECK(experts.router != nullptr && experts.router->outputs() == count,
-        "one output of the router for each expert");
+  const bool gateless = experts.shared && !experts.shared_gate;
+  CHECK(experts.router != nullptr &&
+            experts.router->outputs() == count - (gateless ? 1 : 0),
+        "one output of the router for each expert that needs one");
   CHECK(experts.used >= 1 && experts.used + (experts.shared ? 1 : 0) <= count &&
             experts.used + (experts.shared ? 1 : 0) <= shape_.experts_used,
         "a row uses some of the experts");

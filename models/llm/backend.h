@@ -103,6 +103,13 @@ struct RopeTable {
   float magnitude = 1;             // multiplies cosine and sine
 };
 
+// q at position p is multiplied by 1 + scale * log(1 + floor((p + 1) /
+// length)), so that scores of long texts stay sharp (Nakanishi 2025).
+struct QTemperature {
+  float length = 0;  // 0: off
+  float scale = 0;
+};
+
 // What happens to q and k between their projection and the cache.
 struct RopeOptions {
   int32_t rope = 0;  // index of BackendShape::ropes; below 0: not rotated
@@ -112,12 +119,15 @@ struct RopeOptions {
   std::span<const float> q_norm = {};
   std::span<const float> k_norm = {};
   float q_scale = 1;  // multiplies q, and so q · k
+  QTemperature q_temperature = {};
 };
 
 // How a layer attends.
 struct AttendOptions {
-  // A row sees this many keys, its own the last; 0: all.
+  // A row sees this many keys, its own the last; 0: all. Or, of chunks of this
+  // many positions, the keys of its own chunk up to its own.
   int32_t window = 0;
+  bool chunked = false;
   // Scores become cap * tanh(score / cap) (Gemma 2, section 2); 0: they stay.
   float softcap = 0;
   // One more score of each head that takes part in the softmax and has no value
@@ -160,9 +170,13 @@ struct ExpertsOptions {
   std::vector<Expert> experts;
   int32_t used = 0;  // by each row, the shared one not counted
   // The last expert is used by every row, with the weight sigmoid(its output of
-  // the router).
+  // the router), or 1 where the router has none for it.
   bool shared = false;
-  bool normalise = false;  // weights of the others sum to 1
+  bool shared_gate = true;  // the router has an output for it
+  bool normalise = false;   // weights of the others sum to 1
+  // Weights of the others are the sigmoid of their output, and multiply what an
+  // expert reads rather than what it gives.
+  bool sigmoid_inputs = false;
   Activation activation = Activation::kSilu;
 };
 
@@ -264,7 +278,8 @@ class Backend {
                      Activation activation);
   // x += scale * post_norm(sum over the experts that a row uses, in their
   // order, of weight * down · (act(gate · norm(x)) * (up · norm(x)))). Weights
-  // are the softmax of all of the router's outputs; the greatest ones are used.
+  // are the softmax of all of the router's outputs, or see ExpertsOptions; the
+  // greatest ones are used.
   void NormExperts(const Norm& norm, const ExpertsOptions& experts,
                    const ResidualOptions& options = {});
   // logits = W · norm(x). W has all rows, or those of a rank's own logits.

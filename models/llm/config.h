@@ -19,12 +19,14 @@ inline constexpr int32_t kNoRope = -1;
 // The feed-forwards of layers that are a mixture of experts (Shazeer et al.
 // 2017): a router chooses some of them for each token.
 struct ExpertConfig {
-  int32_t count = 0;       // 0: no layer has any
-  int32_t used = 0;        // by each token
-  int32_t ffn = 0;         // of each expert
-  int32_t shared_ffn = 0;  // of one more that every token uses; 0: none
+  int32_t count = 0;        // 0: no layer has any
+  int32_t used = 0;         // by each token
+  int32_t ffn = 0;          // of each expert
+  int32_t shared_ffn = 0;   // of one more that every token uses; 0: none
+  bool shared_gate = true;  // its weight is computed, else it is 1
   // The weights of the experts that a token uses are made to sum to 1.
   bool normalise = false;
+  bool sigmoid_inputs = false;  // see ExpertsOptions
 };
 
 struct ModelConfig {
@@ -48,13 +50,14 @@ struct ModelConfig {
       0;  // values of each head that are rotated, the first ones
   // Pairs to rotate are (2i, 2i + 1), else (i, i + rope_dims / 2).
   bool rope_interleaved = false;
-  float attention_scale = 0;  // multiplies q · k
-  float embedding_scale = 1;  // multiplies the embedding's rows
-  float residual_scale = 1;   // multiplies what a branch adds to the residual
-  float logit_scale = 1;      // multiplies logits, before a soft cap
-  float logit_softcap = 0;    // logits become cap * tanh(logit / cap); 0: none
-  float norm_offset = 0;      // added to the weights of all norms
-  bool tied_output = false;   // the head is the embedding
+  float attention_scale = 0;   // multiplies q · k
+  QTemperature q_temperature;  // of the layers whose q is tempered
+  float embedding_scale = 1;   // multiplies the embedding's rows
+  float residual_scale = 1;    // multiplies what a branch adds to the residual
+  float logit_scale = 1;       // multiplies logits, before a soft cap
+  float logit_softcap = 0;     // logits become cap * tanh(logit / cap); 0: none
+  float norm_offset = 0;       // added to the weights of all norms
+  bool tied_output = false;    // the head is the embedding
   ExpertConfig experts;
   std::vector<LayerSpec> specs;  // [layers]
 };

@@ -10,11 +10,15 @@ void RecordDecoder(const ModelConfig& config, const ModelWeights& weights,
     const LayerSpec& spec = config.specs[static_cast<size_t>(i)];
     const LayerWeights& layer = weights.layers[static_cast<size_t>(i)];
     backend.NormLinear(layer.attn_norm, *layer.attn_qkv);
-    backend.RopeWriteKv(i, {.rope = spec.rope,
-                            .q_norm = layer.attn_q_norm,
-                            .k_norm = layer.attn_k_norm,
-                            .q_scale = config.attention_scale});
+    backend.RopeWriteKv(
+        i, {.rope = spec.rope,
+            .q_norm = layer.attn_q_norm,
+            .k_norm = layer.attn_k_norm,
+            .q_scale = config.attention_scale,
+            .q_temperature =
+                spec.q_tempered ? config.q_temperature : QTemperature{}});
     backend.Attend(i, {.window = spec.window,
+                       .chunked = spec.chunked,
                        .softcap = spec.softcap,
                        .sinks = layer.attn_sinks});
     if (i + 1 == config.layers) backend.KeepSampleRows();
@@ -29,7 +33,9 @@ void RecordDecoder(const ModelConfig& config, const ModelWeights& weights,
            .experts = layer.experts,
            .used = config.experts.used,
            .shared = config.experts.shared_ffn > 0,
+           .shared_gate = config.experts.shared_gate,
            .normalise = config.experts.normalise,
+           .sigmoid_inputs = config.experts.sigmoid_inputs,
            .activation = spec.activation},
           {.post_norm = layer.post_ffw_norm, .scale = config.residual_scale});
       continue;

@@ -13,6 +13,7 @@ constexpr Family kAtenGroups[] = {
     {"olmoe", &DescribeOlmoe},       {"phi3", &DescribePhi3},
     {"smollm3", &DescribeSmolLm3},   {"starcoder2", &DescribeStarcoder2},
     {"gptneox", &DescribeGptNeox},   {"gpt-oss", &DescribeGptOss},
+    {"llama4", &DescribeLlama4},
 };
 
 }  // namespace
@@ -79,6 +80,23 @@ Status SetExperts(const ModelSource& source, bool normalise,
     config.specs[i].experts =
         source.FindTensor("blk." + std::to_string(i) +
                           ".ffn_gate_inp.weight") != nullptr;
+  }
+  return OkStatus();
+}
+
+Status SetRotated(const ModelSource& source, ModelConfig& config) {
+  std::vector<int64_t> rotated;
+  if (source.FindKey("rope.layers") != nullptr) {
+    ASSIGN_OR_RETURN(rotated, source.Ints("rope.layers"));
+    if (rotated.size() != config.specs.size()) {
+      return InvalidArgument(source.KeyName("rope.layers") + " has " +
+                             std::to_string(rotated.size()) + " entries for " +
+                             std::to_string(config.layers) + " layers");
+    }
+  }
+  for (size_t i = 0; i < config.specs.size(); ++i) {
+    const bool rotates = rotated.empty() ? i % 4 != 3 : rotated[i] != 0;
+    if (!rotates) config.specs[i].rope = kNoRope;
   }
   return OkStatus();
 }

@@ -36,6 +36,7 @@ Status DescribeGpt2(const ModelSource& source, ModelConfig& config);
 Status DescribeGptNeox(const ModelSource& source, ModelConfig& config);
 Status DescribeGptOss(const ModelSource& source, ModelConfig& config);
 Status DescribeGranite(const ModelSource& source, ModelConfig& config);
+Status DescribeLlama4(const ModelSource& source, ModelConfig& config);
 Status DescribeOlmo2(const ModelSource& source, ModelConfig& config);
 Status DescribeOlmoe(const ModelSource& source, ModelConfig& config);
 Status DescribePhi3(const ModelSource& source, ModelConfig& config);
@@ -50,6 +51,9 @@ StatusOr<float> AboveZero(const ModelSource& source, const char* key,
 // a router. `normalise` is what the family does unless the file says otherwise.
 Status SetExperts(const ModelSource& source, bool normalise,
                   ModelConfig& config);
+// Takes RoPE from the layers that are not rotated: those that the file's
+// rope.layers has a 0 for (one flag for each layer), else every fourth.
+Status SetRotated(const ModelSource& source, ModelConfig& config);
 // Gives the layers that slide the model's window: those that the file's
 // attention.sliding_window_pattern names (one flag for each layer), else those
 // of which `slides` is true. Returns which ones they are.

@@ -26,7 +26,7 @@ Status RefuseWhatIsNotServed(const Json& config,
   const std::string method =
       quantized == nullptr ? "" : TextOf(*quantized, "quant_method");
   if (quantized != nullptr &&
-      !(method == "mxfp4" && HasExpertBlocks(architecture))) {
+      !(method == "mxfp4" && architecture == "gpt-oss")) {
     return Unimplemented("quantization_config: weights quantised by '" +
                          (method.empty() ? "?" : method) +
                          "' are not supported; take the folder in F32, F16 or "
@@ -109,6 +109,29 @@ void ReadRotatedLayers(const Json& config, HfConfig& out) {
   out.values["rope.layers"] = std::move(flags);
 }
 
+// Sizes that other families call otherwise, and which layers attend in chunks.
+void ReadLlama4(const Json& config, HfConfig& out) {
+  if (const Json* ffn = Find(config, "intermediate_size")) {
+    out.values["expert_feed_forward_length"] = HfValueOf(*ffn);
+    out.values["expert_shared_feed_forward_length"] = HfValueOf(*ffn);
+  }
+  const Json* tuned = Find(config, "attn_temperature_tuning");
+  if (tuned != nullptr && (*tuned == false || *tuned == 0)) {
+    out.values["attention.temperature_scale"] = {"number", false, 0.0};
+  }
+  const Json* types = Find(config, "layer_types");
+  if (types == nullptr || !types->is_array()) return;
+  std::vector<int64_t> chunked;
+  for (const Json& kind : *types) {
+    chunked.push_back(kind == "chunked_attention" ? 1 : 0);
+  }
+  SourceValue flags;
+  flags.type = "array of boolean";
+  flags.is_array = true;
+  flags.value = std::move(chunked);
+  out.values["attention.sliding_window_pattern"] = std::move(flags);
+}
+
 }  // namespace
 
 StatusOr<HfConfig> ReadHfConfig(const Json& config) {
@@ -128,6 +151,7 @@ StatusOr<HfConfig> ReadHfConfig(const Json& config) {
   RETURN_IF_ERROR(ReadHfRope(config, out));
   ReadSlidingLayers(config, out);
   ReadRotatedLayers(config, out);
+  if (out.architecture == "llama4") ReadLlama4(config, out);
   out.has_head = !IsBareHfModel(config);
   if (!out.has_head) {
     // Where nobody says otherwise: vectors of the last token.

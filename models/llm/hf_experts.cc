@@ -12,17 +12,25 @@ namespace millrace::models {
 namespace {
 
 constexpr std::string_view kLayers = "model.layers.";
-constexpr std::string_view kPart = ".mlp.experts.";
 constexpr int64_t kBlockValues = 32;
 constexpr int64_t kBlockBytes = 17;  // of MXFP4: a scale, 16 bytes of codes
 
-// Which outputs of one of the folder's matrices a matrix of ours has.
+// Which outputs of one of the folder's matrices a matrix of ours has: the first
+// or the second of each two, or of its halves, or all.
 struct Outputs {
   std::string_view ours;
-  int64_t first;
-  int64_t step;
+  int64_t part;
+  int64_t parts;
+  bool alternate = true;
+
+  int64_t step() const { return alternate ? parts : 1; }
+  int64_t First(int64_t all) const {
+    return alternate ? part : part * (all / parts);
+  }
 };
 constexpr Outputs kGateUp[] = {{"ffn_gate_exps", 0, 2}, {"ffn_up_exps", 1, 2}};
+constexpr Outputs kHalves[] = {{"ffn_gate_exps", 0, 2, false},
+                               {"ffn_up_exps", 1, 2, false}};
 constexpr Outputs kDown[] = {{"ffn_down_exps", 0, 1}};
 
 std::optional<GgmlType> FloatTypeOf(std::string_view dtype) {
@@ -63,20 +71,20 @@ StatusOr<FileTensor> TurnFloats(const SafetensorsTensor& from,
                                 HfExperts::Memory& memory) {
   const auto type = FloatTypeOf(from.dtype);
   if (!type || from.shape.size() != 3 || from.num_elements == 0 ||
-      from.shape[2] % wanted.step != 0) {
+      from.shape[2] % wanted.parts != 0) {
     return Misshapen(from, "[experts][inputs][outputs] of F32, F16 or BF16");
   }
   const int64_t experts = from.shape[0];
   const int64_t inputs = from.shape[1];
   const int64_t all = from.shape[2];
-  const int64_t outputs = all / wanted.step;
+  const int64_t outputs = all / wanted.parts;
   const auto size = static_cast<size_t>(InfoOf(*type).block_bytes);
   std::vector<std::byte>& data = memory.emplace_back(
       static_cast<size_t>(experts * inputs * outputs) * size);
   std::byte* to = data.data();
   for (int64_t e = 0; e < experts; ++e) {
     for (int64_t o = 0; o < outputs; ++o) {
-      const int64_t column = wanted.first + o * wanted.step;
+      const int64_t column = wanted.First(all) + o * wanted.step();
       for (int64_t i = 0; i < inputs; ++i, to += size) {
         const int64_t at = (e * inputs + i) * all + column;
         std::memcpy(to, from.data.data() + static_cast<size_t>(at) * size,
@@ -105,7 +113,7 @@ StatusOr<FileTensor> RepackBlocks(const SafetensorsTensor& blocks,
                                   HfExperts::Memory& memory) {
   if (blocks.dtype != "U8" || blocks.shape.size() != 4 ||
       blocks.num_elements == 0 || blocks.shape[3] != kBlockValues / 2 ||
-      blocks.shape[1] % wanted.step != 0) {
+      blocks.shape[1] % wanted.parts != 0) {
     return Misshapen(blocks, "[experts][outputs][blocks][16] of U8");
   }
   if (scales.dtype != "U8" ||
@@ -116,13 +124,13 @@ StatusOr<FileTensor> RepackBlocks(const SafetensorsTensor& blocks,
   const int64_t experts = blocks.shape[0];
   const int64_t all = blocks.shape[1];
   const int64_t per_row = blocks.shape[2];
-  const int64_t outputs = all / wanted.step;
+  const int64_t outputs = all / wanted.parts;
   std::vector<std::byte>& data = memory.emplace_back(
       static_cast<size_t>(experts * outputs * per_row * kBlockBytes));
   std::byte* to = data.data();
   for (int64_t e = 0; e < experts; ++e) {
     for (int64_t o = 0; o < outputs; ++o) {
-      const int64_t row = e * all + wanted.first + o * wanted.step;
+      const int64_t row = e * all + wanted.First(all) + o * wanted.step();
       for (int64_t b = 0; b < per_row; ++b, to += kBlockBytes) {
         const auto at = static_cast<size_t>(row * per_row + b);
         RepackBlock(blocks.data.data() + at * (kBlockValues / 2),
@@ -140,17 +148,18 @@ StatusOr<FileTensor> PickBiases(const SafetensorsTensor& from,
                                 HfExperts::Memory& memory) {
   const auto type = FloatTypeOf(from.dtype);
   if (!type || from.shape.size() != 2 || from.num_elements == 0 ||
-      from.shape[1] % wanted.step != 0) {
+      from.shape[1] % wanted.parts != 0) {
     return Misshapen(from, "[experts][outputs] of F32, F16 or BF16");
   }
-  const int64_t outputs = from.shape[1] / wanted.step;
+  const int64_t outputs = from.shape[1] / wanted.parts;
   const auto size = static_cast<size_t>(InfoOf(*type).block_bytes);
   std::vector<std::byte>& data =
       memory.emplace_back(static_cast<size_t>(from.shape[0] * outputs) * size);
   std::byte* to = data.data();
   for (int64_t e = 0; e < from.shape[0]; ++e) {
     for (int64_t o = 0; o < outputs; ++o, to += size) {
-      const int64_t at = e * from.shape[1] + wanted.first + o * wanted.step;
+      const int64_t at =
+          e * from.shape[1] + wanted.First(from.shape[1]) + o * wanted.step();
       std::memcpy(to, from.data.data() + static_cast<size_t>(at) * size, size);
     }
   }
@@ -160,15 +169,20 @@ StatusOr<FileTensor> PickBiases(const SafetensorsTensor& from,
 }  // namespace
 
 bool HasExpertBlocks(std::string_view architecture) {
-  return architecture == "gpt-oss";
+  return architecture == "gpt-oss" || architecture == "llama4";
 }
+
+HfExperts::HfExperts(std::string_view architecture)
+    : part_(architecture == "llama4" ? ".feed_forward.experts."
+                                     : ".mlp.experts."),
+      alternate_(architecture != "llama4") {}
 
 bool HfExperts::Take(const SafetensorsTensor& tensor) {
   const std::string_view name = tensor.name;
   if (!name.starts_with(kLayers)) return false;
-  const size_t part = name.find(kPart, kLayers.size());
+  const size_t part = name.find(part_, kLayers.size());
   if (part == std::string_view::npos) return false;
-  const std::string_view what = name.substr(part + kPart.size());
+  const std::string_view what = name.substr(part + part_.size());
   if (!what.starts_with("gate_up_proj") && !what.starts_with("down_proj")) {
     return false;
   }
@@ -179,17 +193,19 @@ bool HfExperts::Take(const SafetensorsTensor& tensor) {
 StatusOr<HfExperts::Made> HfExperts::Make(Memory& memory) const {
   Made made;
   for (const auto& [name, tensor] : tensors_) {
-    const size_t part = name.find(kPart);
+    const size_t part = name.find(part_);
     const std::string blk =
         "blk." + name.substr(kLayers.size(), part - kLayers.size()) + ".";
     std::string_view what(name);
-    what.remove_prefix(part + kPart.size());
+    what.remove_prefix(part + part_.size());
     const bool both = what.starts_with("gate_up_proj");
     const std::string_view kind = what.substr(
         std::string_view(both ? "gate_up_proj" : "down_proj").size());
     if (kind == "_scales") continue;  // read with the blocks
-    for (const Outputs& wanted :
-         both ? std::span<const Outputs>(kGateUp) : std::span(kDown)) {
+    for (const Outputs& wanted : !both ? std::span<const Outputs>(kDown)
+                                 : alternate_
+                                     ? std::span<const Outputs>(kGateUp)
+                                     : std::span<const Outputs>(kHalves)) {
       if (kind == "_blocks") {
         const std::string scales_name =
             name.substr(0, name.size() - kind.size()) + "_scales";

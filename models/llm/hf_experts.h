@@ -1,6 +1,6 @@
 // Folders that hold all experts of a layer in one tensor of their own order, as
-// gpt-oss does. It becomes the tensors that GGUF files have: gates and ups
-// apart, rows of inputs, MXFP4 in blocks.
+// gpt-oss and Llama 4 do. It becomes the tensors that GGUF files have: gates
+// and ups apart, rows of inputs, MXFP4 in blocks.
 //
 //   mlp.experts.gate_up_proj          [experts][hidden][2 ffn], gate and up of
 //                                     an output side by side; floats, or
@@ -9,6 +9,9 @@
 //   mlp.experts.gate_up_proj_scales   [experts][2 ffn][hidden / 32] bytes
 //   mlp.experts.gate_up_proj_bias     [experts][2 ffn]
 //   mlp.experts.down_proj…            the same of [ffn] and [hidden]
+//
+// Llama 4's are floats without biases under feed_forward.experts, all gates
+// before all ups.
 #pragma once
 
 #include <cstddef>
@@ -29,6 +32,8 @@ bool HasExpertBlocks(std::string_view architecture);
 
 class HfExperts {
  public:
+  explicit HfExperts(std::string_view architecture);
+
   // True: the tensor is one of these and is kept for Finish. The file outlives
   // that.
   bool Take(const SafetensorsTensor& tensor);
@@ -46,6 +51,8 @@ class HfExperts {
   using Made = std::vector<std::pair<std::string, FileTensor>>;
   StatusOr<Made> Make(Memory& memory) const;
 
+  const std::string_view part_;  // of the tensors' names
+  const bool alternate_;         // gates and ups
   std::map<std::string, SafetensorsTensor> tensors_;
 };
 

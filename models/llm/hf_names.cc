@@ -25,6 +25,7 @@ constexpr HfName kKeys[] = {
     {"embedding_length", "n_embd"},
     {"feed_forward_length", "intermediate_size"},
     {"feed_forward_length", "n_inner"},
+    {"feed_forward_length", "intermediate_size_mlp"},
     {"attention.head_count", "num_attention_heads"},
     {"attention.head_count", "n_head"},
     {"attention.head_count_kv", "num_key_value_heads"},
@@ -38,6 +39,10 @@ constexpr HfName kKeys[] = {
     {"attention.query_pre_attn_scalar", "query_pre_attn_scalar"},
     {"attention.scale", "attention_multiplier"},
     {"attention.clamp_kqv", "clip_qkv"},
+    {"attention.chunk_size", "attention_chunk_size"},
+    {"attention.temperature_length", "floor_scale"},
+    {"attention.temperature_scale", "attn_scale"},
+    {"attention.qk_norm", "use_qk_norm"},
     {"embedding_scale", "embedding_multiplier"},
     {"residual_scale", "residual_multiplier"},
     {"logit_scale", "logits_scaling"},
@@ -156,7 +161,16 @@ constexpr HfName kNeoxTensors[] = {
     {"ffn_down.weight", "mlp.dense_4h_to_h.weight"},
     {"ffn_down.bias", "mlp.dense_4h_to_h.bias"},
 };
-// Its experts' tensors have no name here: see hf_experts.h.
+// The experts' tensors of these two have no names here: see hf_experts.h.
+constexpr HfName kLlama4Tensors[] = {
+    {"ffn_gate_inp.weight", "feed_forward.router.weight"},
+    {"ffn_gate_shexp.weight", "feed_forward.shared_expert.gate_proj.weight"},
+    {"ffn_up_shexp.weight", "feed_forward.shared_expert.up_proj.weight"},
+    {"ffn_down_shexp.weight", "feed_forward.shared_expert.down_proj.weight"},
+    {"ffn_gate.weight", "feed_forward.gate_proj.weight"},
+    {"ffn_up.weight", "feed_forward.up_proj.weight"},
+    {"ffn_down.weight", "feed_forward.down_proj.weight"},
+};
 constexpr HfName kGptOssTensors[] = {
     {"attn_output.bias", "self_attn.o_proj.bias"},
     {"attn_sinks.weight", "self_attn.sinks"},
@@ -200,6 +214,7 @@ constexpr HfFamily kAtenGroups[] = {
      "transformer.h."},
     {"GPTNeoXForCausalLM", "gpt_neox", "gptneox", "gelu", kNeoxTensors, true,
      kNeoxModel, "gpt_neox.layers."},
+    {"Llama4ForCausalLM", "llama4_text", "llama4", "silu", kLlama4Tensors},
     {"GptOssForCausalLM", "gpt_oss", "gpt-oss", "silu", kGptOssTensors},
 };
 

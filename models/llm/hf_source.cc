@@ -194,7 +194,7 @@ Status HfSource::OpenWeights() {
 
 Status HfSource::AddTensors() {
   std::set<std::string> seen;
-  HfExperts experts;
+  HfExperts experts(config_.architecture);
   for (const SafetensorsFile& file : files_) {
     for (const SafetensorsTensor& tensor : file.tensors()) {
       if (IsIdleHfTensor(tensor.name)) continue;

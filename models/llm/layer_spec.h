@@ -9,21 +9,24 @@
 
 namespace millrace::models {
 
-// RMS norms of q and k before they are rotated: over each head, or over all
-// heads of a token together.
-enum class QkNorm { kNone, kHeads, kWhole };
+// RMS norms of q and k before they are rotated: over each head, with weights or
+// without, or over all heads of a token together.
+enum class QkNorm { kNone, kHeads, kHeadsUnweighted, kWhole };
 
 struct LayerSpec {
   // ---- attention ----
   int32_t window = 0;  // keys a token sees, its own the last; 0: all
+  // Instead it sees those of its own chunk of `window` positions up to itself.
+  bool chunked = false;
   // Index of ModelConfig::ropes, or kNoRope: q and k are not rotated (NoPE).
   int32_t rope = 0;
   bool fused_qkv = false;    // q, k and v are one matrix in the file
   bool qkv_bias = false;     // q, k and v have one
   bool output_bias = false;  // the projection back has one
   QkNorm qk_norm = QkNorm::kNone;
-  float softcap = 0;   // scores become cap * tanh(score / cap); 0: none
-  bool sinks = false;  // each head has a score without a value
+  bool q_tempered = false;  // q grows with the position, see QTemperature
+  float softcap = 0;        // scores become cap * tanh(score / cap); 0: none
+  bool sinks = false;       // each head has a score without a value
   // ---- norms ----
   // Before attention and feed-forward; and over what these add to the residual.
   bool pre_norms = true;

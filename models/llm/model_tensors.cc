@@ -204,8 +204,10 @@ Status FindExperts(const ModelSource& source, const ModelConfig& config,
     RETURN_IF_ERROR(FindExpertBiases(config, blk, finder, layer, out));
   }
   if (experts.shared_ffn == 0) return OkStatus();
-  ASSIGN_OR_RETURN(layer.ffn_gate_inp_shexp,
-                   finder.FindRow(blk + "ffn_gate_inp_shexp.weight", d));
+  if (experts.shared_gate) {
+    ASSIGN_OR_RETURN(layer.ffn_gate_inp_shexp,
+                     finder.FindRow(blk + "ffn_gate_inp_shexp.weight", d));
+  }
   ExpertTensors shared{};
   ASSIGN_OR_RETURN(shared.gate, finder.Find(blk + "ffn_gate_shexp.weight", d,
                                             experts.shared_ffn));
@@ -270,7 +272,8 @@ StatusOr<ModelTensors> FindModelTensors(const ModelSource& source,
     LayerTensors layer{};
     const bool lone = !spec.fused_qkv;
     const bool norm_bias = config.layer_norms;
-    const bool qk_norm = spec.qk_norm != QkNorm::kNone;
+    const bool qk_norm =
+        spec.qk_norm == QkNorm::kHeads || spec.qk_norm == QkNorm::kWhole;
     const bool whole = spec.qk_norm == QkNorm::kWhole;
     const bool dense = !spec.experts;
     const bool renamed = spec.ffn_norm_named_post_attention;

@@ -64,6 +64,16 @@ LayerRounding RoundingOf(size_t layer, size_t layers, bool finer) {
   return {kTwice, kOnce, 3 * layer < layers ? kOnce : kTwice, kTwice};
 }
 
+Backend::Vector Ones(int64_t count, Backend& backend) {
+  const std::vector<float> ones(static_cast<size_t>(count), 1.0f);
+  return backend.AddVector(
+      {.type = GgmlType::kF32,
+       .data = reinterpret_cast<const std::byte*>(ones.data()),
+       .row_bytes = count * static_cast<int64_t>(sizeof(float)),
+       .num_rows = 1,
+       .k = count});
+}
+
 }  // namespace
 
 std::vector<RopeTable> RopeTables(const ModelConfig& config,
@@ -155,6 +165,9 @@ StatusOr<ModelWeights> LoadWeights(
                        std::move(bias), rounding.qkv);
     layer.attn_q_norm = vector(from.attn_q_norm, config.norm_offset);
     layer.attn_k_norm = vector(from.attn_k_norm, config.norm_offset);
+    if (config.specs[i].qk_norm == QkNorm::kHeadsUnweighted) {
+      layer.attn_q_norm = layer.attn_k_norm = Ones(config.head_dim, backend);
+    }
     layer.attn_sinks = vector(from.attn_sinks, 0);
     layer.attn_output =
         backend.AddLinear(rows(from.attn_output), rounding.attn_output,

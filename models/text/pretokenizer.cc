@@ -73,6 +73,7 @@ constexpr Rule kRules[] = {
     {"smaug-bpe", kLlama3, false, false},
     {"tekken", kTekken, false, true},
     {"gpt-4o", kGpt4o, false, false},
+    {"llama4", kGpt4o, false, false},
     {"qwen2", kQwen2, false, false},
     {"deepseek-r1-qwen", kQwen2, false, false},
 };

@@ -26,6 +26,7 @@ ARCHITECTURES = {
     "olmoe": gguf.MODEL_ARCH.OLMOE, "qwen3_moe": gguf.MODEL_ARCH.QWEN3MOE,
     "qwen2": gguf.MODEL_ARCH.QWEN2, "qwen3": gguf.MODEL_ARCH.QWEN3,
     "gemma2": gguf.MODEL_ARCH.GEMMA2, "gemma3_text": gguf.MODEL_ARCH.GEMMA3,
+    "llama4_text": gguf.MODEL_ARCH.LLAMA4,
     "gpt_neox": gguf.MODEL_ARCH.GPTNEOX, "gpt_oss": gguf.MODEL_ARCH.GPT_OSS,
 }
 # Families whose pairs to rotate stand side by side in GGUF files.
@@ -139,6 +140,17 @@ def rope(config, head_dim, out):
                 about[name + "_factor"], dtype=numpy.float32))
 
 
+def llama4(config, out):
+    out.add_expert_feed_forward_length(config["intermediate_size"])
+    out.add_interleave_moe_layer_step(config["interleave_moe_layer_step"])
+    # Keys of ours: llama.cpp knows the values of the published models.
+    out.add_uint32("llama4.attention.chunk_size",
+                   config["attention_chunk_size"])
+    out.add_float32("llama4.attention.temperature_length",
+                    config["floor_scale"])
+    out.add_float32("llama4.attention.temperature_scale", config["attn_scale"])
+
+
 def keys(config, out):
     def of(*names, otherwise=None):
         for name in names:
@@ -152,8 +164,8 @@ def keys(config, out):
     out.add_block_count(of("num_hidden_layers", "n_layer"))
     out.add_context_length(of("max_position_embeddings", "n_positions"))
     out.add_embedding_length(hidden)
-    out.add_feed_forward_length(of("intermediate_size", "n_inner",
-                                   otherwise=4 * hidden))
+    out.add_feed_forward_length(of("intermediate_size_mlp", "intermediate_size",
+                                   "n_inner", otherwise=4 * hidden))
     out.add_head_count(heads)
     out.add_head_count_kv(of("num_key_value_heads", otherwise=heads))
     if config.get("head_dim"):
@@ -174,6 +186,8 @@ def keys(config, out):
         out.add_parallel_residual(config["use_parallel_residual"])
     if config["model_type"] == "gpt_oss":
         out.add_expert_feed_forward_length(config["intermediate_size"])
+    if config["model_type"] == "llama4_text":
+        llama4(config, out)
     if config["model_type"] == "gemma2":
         out.add_attn_logit_softcapping(config["attn_logit_softcapping"])
         out.add_final_logit_softcapping(config["final_logit_softcapping"])
@@ -226,6 +240,9 @@ def write(folder):
             weight = floats(weight) + 1
         if name.endswith(".sinks"):
             name += ".weight"
+        if kind == "llama4_text" and ".experts." in name:
+            llama4_experts(out, name, weight)
+            continue
         if kind == "gpt_oss" and ".experts." in name:
             gpt_oss_experts(out, name, weight, config)
             continue
@@ -243,6 +260,18 @@ def write(folder):
     out.write_tensors_to_file()
     out.close()
     (folder / "model.gguf").chmod(0o644)
+
+
+def llama4_experts(out, name, weight):
+    """Rows of inputs; gates are the first half of the outputs."""
+    layer, part = name.split(".")[2], name.split(".")[-1]
+    rows = weight.swapaxes(1, 2)
+    half = rows.shape[1] // 2
+    cuts = {"down": rows} if part == "down_proj" else {
+        "gate": rows[:, :half], "up": rows[:, half:]}
+    for which, cut in cuts.items():
+        out.add_tensor(f"blk.{layer}.ffn_{which}_exps.weight",
+                       numpy.ascontiguousarray(cut))
 
 
 def gpt_oss_experts(out, name, weight, config):

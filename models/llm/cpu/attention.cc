@@ -61,18 +61,26 @@ CpuAttention::Variant CpuAttention::AddVariant(const AttendOptions& options) {
   Variant variant;
   variant.softcap = options.softcap;
   variant.sinks = options.sinks;
-  const auto same = std::find_if(
-      works_.begin(), works_.end(),
-      [&](const Work& work) { return work.window == options.window; });
+  const auto same =
+      std::find_if(works_.begin(), works_.end(), [&](const Work& work) {
+        return work.window == options.window && work.chunked == options.chunked;
+      });
   variant.plan = static_cast<int32_t>(same - works_.begin());
-  if (same == works_.end()) works_.push_back({.window = options.window});
+  if (same == works_.end()) {
+    works_.push_back({.window = options.window, .chunked = options.chunked});
+  }
   return variant;
+}
+
+int32_t CpuAttention::FirstKey(const Work& work, int32_t position) {
+  if (work.window == 0) return 0;
+  if (work.chunked) return position / work.window * work.window;
+  return std::max(0, position + 1 - work.window);
 }
 
 int32_t CpuAttention::FirstSplit(const Work& work, const Role& role,
                                  int32_t position) {
-  if (work.window == 0) return 0;
-  return std::max(0, position + 1 - work.window) / role.split_keys;
+  return FirstKey(work, position) / role.split_keys;
 }
 
 void CpuAttention::Plan(const StepBatch& batch) {
@@ -217,9 +225,8 @@ bool CpuAttention::SplitsPrompt(const Work& work, int32_t begin,
 }
 
 int64_t CpuAttention::PromptTokenCost(const Work& work, int32_t row) const {
-  const int64_t keys = batch_->positions()[row] + 1;
-  const int64_t seen =
-      work.window > 0 ? std::min<int64_t>(keys, work.window) : keys;
+  const int32_t position = batch_->positions()[row];
+  const int64_t seen = position + 1 - FirstKey(work, position);
   return seen * group_ / kPromptSpeed;
 }
 
@@ -296,7 +303,6 @@ void CpuAttention::AttendSplit(const Layer& layer, const Part& part,
   const Tile& tile = *part.tile;
   const Role& role = *tile.role;
   const int32_t kv_head = part.kv_head;
-  const int32_t window = layer.work.window;
   const int32_t first_key = part.split * role.split_keys;
   const std::span<const int32_t> positions =
       batch_->positions().subspan(static_cast<size_t>(tile.first_row),
@@ -315,10 +321,11 @@ void CpuAttention::AttendSplit(const Layer& layer, const Part& part,
     const int32_t keys = positions[token] + 1 - first_key;
     for (const int32_t end = row + group_; row < end; ++row) {
       scratch.visible[row] = std::min(keys, role.split_keys);
-      scratch.hidden[row] = std::max(0, keys - window);
+      scratch.hidden[row] =
+          std::max(0, FirstKey(layer.work, positions[token]) - first_key);
     }
   }
-  args.hidden = window > 0 ? scratch.hidden.data() : nullptr;
+  args.hidden = layer.work.window > 0 ? scratch.hidden.data() : nullptr;
   args.softcap = layer.variant.softcap;
   args.num_keys = scratch.visible[args.num_rows - 1];
   const int32_t split_pages = role.split_keys / kPageTokens;

@@ -116,6 +116,7 @@ class CpuAttention {
   // Work of a step for one window.
   struct Work {
     int32_t window = 0;  // 0: none
+    bool chunked = false;
     int64_t partial_rows = 0;
     int64_t whole_rows = 0;  // most partial rows of a tile worked on whole
     int64_t tile_rows = 0;   // most rows of a tile
@@ -170,6 +171,8 @@ class CpuAttention {
   // Positions in splits: the row at `position` sees splits [first, end).
   static int32_t FirstSplit(const Work& work, const Role& role,
                             int32_t position);
+  // The first key that the row at `position` sees.
+  static int32_t FirstKey(const Work& work, int32_t position);
   // `next` is the worker's part after this item, null after its last.
   void RunWhole(const Layer& layer, const Item& item, const Part* next,
                 Scratch& scratch);

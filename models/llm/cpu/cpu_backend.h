@@ -239,6 +239,8 @@ class CpuBackend final : public Backend {
   void ChooseExperts(Worker& worker, const Command& command, int32_t begin,
                      int32_t end);
   void OrderByExpert(const Command& command, int32_t begin, int32_t end);
+  // Of row `row` of the rows in work, which uses the expert.
+  float WeightOfUse(const Command& command, int32_t row, int64_t expert) const;
   void GateUpOfExperts(Worker& worker, const Command& command);
   void DownOfExperts(Worker& worker, const Command& command, int32_t begin,
                      int32_t end);

@@ -15,6 +15,14 @@ namespace {
 // What reading a block of weights costs beside a row's use of it.
 constexpr int64_t kBlockCost = 8;
 
+// Experts that compete by the router's outputs; the shared one does not.
+int32_t Competing(const ExpertsOptions& options) {
+  return static_cast<int32_t>(options.experts.size()) -
+         (options.shared ? 1 : 0);
+}
+
+float Sigmoid(float x) { return 1.0f / (1.0f + std::exp(-x)); }
+
 int64_t PaddedFfn(const Expert& expert) {
   return (expert.down->inputs() + 31) / 32 * 32;
 }
@@ -97,9 +105,15 @@ void CpuBackend::RunExperts(Worker& worker, const Command& command) {
       const CpuLinear& gate_up =
           Cpu(command.experts->experts[static_cast<size_t>(expert)].gate_up);
       const auto at = static_cast<int32_t>(use);
-      const float* norm =
-          expert_norms_.data() +
-          row_of_use_[static_cast<size_t>(use)] * int64_t{shape().hidden};
+      const int32_t row = row_of_use_[static_cast<size_t>(use)];
+      const float* norm = expert_norms_.data() + row * int64_t{shape().hidden};
+      if (command.experts->sigmoid_inputs) {
+        float* scaled =
+            private_[static_cast<size_t>(worker.index())].row.data();
+        kernels_.scale(norm, WeightOfUse(command, row, expert), shape().hidden,
+                       scaled);
+        norm = scaled;
+      }
       if (gate_up.needs_f32()) {
         std::memcpy(expert_in_.f32(at), norm,
                     static_cast<size_t>(shape().hidden) * sizeof(float));
@@ -121,7 +135,7 @@ void CpuBackend::ChooseExperts(Worker& worker, const Command& command,
   const CpuLinear& router = Cpu(options.router);
   Private& own = private_[static_cast<size_t>(worker.index())];
   const auto outputs = static_cast<int32_t>(router.outputs());
-  const int32_t competing = outputs - (options.shared ? 1 : 0);
+  const int32_t competing = Competing(options);
   const int32_t used = options.used + (options.shared ? 1 : 0);
   std::vector<Use> order(static_cast<size_t>(competing));
   std::vector<float> logits(static_cast<size_t>((outputs + 15) / 16 * 16));
@@ -141,7 +155,8 @@ void CpuBackend::ChooseExperts(Worker& worker, const Command& command,
     for (int32_t e = 1; e < competing; ++e) most = std::max(most, logits[e]);
     float sum = 0;
     for (int32_t e = 0; e < competing; ++e) {
-      order[e] = {e, std::exp(logits[e] - most)};
+      order[e] = {
+          e, options.sigmoid_inputs ? logits[e] : std::exp(logits[e] - most)};
       sum += order[e].weight;
     }
     std::partial_sort(order.begin(), order.begin() + options.used, order.end(),
@@ -155,15 +170,26 @@ void CpuBackend::ChooseExperts(Worker& worker, const Command& command,
     }
     Use* chosen = chosen_.data() + i * used;
     for (int32_t k = 0; k < options.used; ++k) {
-      chosen[k] = {order[k].expert, order[k].weight / sum};
+      const float weight = order[k].weight;
+      chosen[k] = {order[k].expert,
+                   options.sigmoid_inputs ? Sigmoid(weight) : weight / sum};
     }
     std::sort(chosen, chosen + options.used,
               [](const Use& a, const Use& b) { return a.expert < b.expert; });
     if (options.shared) {
-      chosen[options.used] = {competing,
-                              1.0f / (1.0f + std::exp(-logits[competing]))};
+      chosen[options.used] = {
+          competing, options.shared_gate ? Sigmoid(logits[competing]) : 1.0f};
     }
   }
+}
+
+float CpuBackend::WeightOfUse(const Command& command, int32_t row,
+                              int64_t expert) const {
+  const ExpertsOptions& options = *command.experts;
+  const int32_t used = options.used + (options.shared ? 1 : 0);
+  const Use* uses = chosen_.data() + int64_t{row} * used;
+  while (uses->expert != expert) ++uses;
+  return uses->weight;
 }
 
 void CpuBackend::OrderByExpert(const Command& command, int32_t begin,
@@ -242,7 +268,6 @@ void CpuBackend::DownOfExperts(Worker& worker, const Command& command,
                                int32_t begin, int32_t end) {
   const ExpertsOptions& options = *command.experts;
   const int64_t hidden = shape().hidden;
-  const int32_t used = options.used + (options.shared ? 1 : 0);
   const auto [first, last] = worker.Share(hidden, 16);
   const int64_t columns = last - first;
   if (columns <= 0) return;
@@ -259,10 +284,12 @@ void CpuBackend::DownOfExperts(Worker& worker, const Command& command,
       AddBias(down, first, columns, rows.count(), y, ld_y_);
       for (int32_t i = rows.begin; i < rows.end; ++i) {
         const int32_t row = row_of_use_[static_cast<size_t>(i)];
-        const Use* uses = chosen_.data() + int64_t{row} * used;
-        while (uses->expert != static_cast<int32_t>(e)) ++uses;
         float* added = y + (i - rows.begin) * ld_y_;
-        kernels_.scale(added, uses->weight, columns, added);
+        if (!options.sigmoid_inputs) {
+          kernels_.scale(added,
+                         WeightOfUse(command, row, static_cast<int64_t>(e)),
+                         columns, added);
+        }
         kernels_.add(branch_.data() + (begin + row) * hidden + first, added,
                      columns);
       }

@@ -1,10 +1,22 @@
 // Run time: from the projection's q, k and v to rotated q and a token's place
 // in the cache. Each head is one worker's.
+#include <cmath>
 #include <cstring>
 
 #include "models/llm/cpu/cpu_backend.h"
 
 namespace millrace::models {
+namespace {
+
+float ScaleOfQ(const RopeOptions& options, int32_t position) {
+  const QTemperature& t = options.q_temperature;
+  if (t.length == 0) return options.q_scale;
+  const float lengths =
+      std::floor((static_cast<float>(position) + 1) / t.length);
+  return options.q_scale * (1 + t.scale * std::log1p(lengths));
+}
+
+}  // namespace
 
 void CpuBackend::RopeHeads(int32_t row, const Command& command, int32_t q0,
                            int32_t q1, int32_t kv0, int32_t kv1) {
@@ -29,12 +41,12 @@ void CpuBackend::RopeHeads(int32_t row, const Command& command, int32_t q0,
   for (int32_t head = q0; head < q1; ++head) {
     rotate(qkv + int64_t{head} * d, options.q_norm);
   }
+  const int32_t position = batch_->positions()[row];
   if (q1 > q0) {
     float* q = qkv + int64_t{q0} * d;
-    kernels_.scale(q, options.q_scale, int64_t{q1 - q0} * d, q);
+    kernels_.scale(q, ScaleOfQ(options, position), int64_t{q1 - q0} * d, q);
   }
   const int32_t layer = command.layer;
-  const int32_t position = batch_->positions()[row];
   const PageId page = batch_->pages(seq_of_row_[row])[position / kPageTokens];
   for (int32_t head = kv0; head < kv1; ++head) {
     float* k = qkv + q_dim_ + int64_t{2} * head * d;

@@ -177,6 +177,7 @@ void CudaBackend::DoRopeWriteKv(int32_t layer, const RopeOptions& options) {
 
 void CudaBackend::DoAttend(int32_t layer, const AttendOptions& options) {
   if (!options.sinks.empty()) unsupported_ = "attention with sinks";
+  if (options.chunked) unsupported_ = "attention in chunks";
   const size_t index = message_.AddWindow(options.window);
   Record([=, this](const Step& step) {
     const StepMessage::Work& work = message_.work(index);

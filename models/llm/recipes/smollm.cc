@@ -6,19 +6,7 @@ namespace millrace::models {
 
 Status DescribeSmolLm3(const ModelSource& source, ModelConfig& config) {
   config.rope_interleaved = !source.as_trained();
-  std::vector<int64_t> rotated;
-  if (source.FindKey("rope.layers") != nullptr) {
-    ASSIGN_OR_RETURN(rotated, source.Ints("rope.layers"));
-    if (rotated.size() != config.specs.size()) {
-      return InvalidArgument(source.KeyName("rope.layers") + " has " +
-                             std::to_string(rotated.size()) + " entries for " +
-                             std::to_string(config.layers) + " layers");
-    }
-  }
-  for (size_t i = 0; i < config.specs.size(); ++i) {
-    const bool rotates = rotated.empty() ? i % 4 != 3 : rotated[i] != 0;
-    if (!rotates) config.specs[i].rope = kNoRope;
-  }
+  RETURN_IF_ERROR(SetRotated(source, config));
   return SetWindows(
              source, [](int32_t) { return true; }, config)
       .status();

@@ -77,10 +77,11 @@ INSTANTIATE_TEST_SUITE_P(
     Folders, FamilyBits,
     testing::Combine(testing::Values("hf_gemma2", "hf_gemma3", "hf_gpt2",
                                      "hf_gpt_neox", "hf_gpt_oss", "hf_granite",
-                                     "hf_llama_yarn", "hf_ministral",
-                                     "hf_mistral", "hf_mixtral", "hf_qwen2moe",
-                                     "hf_qwen3moe", "hf_olmo2", "hf_olmoe",
-                                     "hf_phi3", "hf_smollm3", "hf_starcoder2"),
+                                     "hf_llama4", "hf_llama_yarn",
+                                     "hf_ministral", "hf_mistral", "hf_mixtral",
+                                     "hf_qwen2moe", "hf_qwen3moe", "hf_olmo2",
+                                     "hf_olmoe", "hf_phi3", "hf_smollm3",
+                                     "hf_starcoder2"),
                      testing::Values("none", "q8_0")),
     [](const auto& test) {
       return std::string(std::get<0>(test.param)) + "_" +

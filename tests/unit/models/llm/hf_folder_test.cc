@@ -116,15 +116,15 @@ INSTANTIATE_TEST_SUITE_P(
                     "hf_mistral", "hf_mixtral", "hf_qwen2moe", "hf_qwen3moe",
                     "hf_qwen2", "hf_qwen3", "hf_gemma2", "hf_gemma3", "hf_gpt2",
                     "hf_gpt_neox", "hf_gpt_oss", "hf_gpt_oss_mxfp4",
-                    "hf_granite", "hf_ministral", "hf_olmo2", "hf_olmoe",
-                    "hf_phi3", "hf_smollm3", "hf_starcoder2"),
+                    "hf_granite", "hf_llama4", "hf_ministral", "hf_olmo2",
+                    "hf_olmoe", "hf_phi3", "hf_smollm3", "hf_starcoder2"),
     [](const auto& test) { return test.param; });
 INSTANTIATE_TEST_SUITE_P(
     Folders, TinyGguf,
     testing::Values("hf_llama", "hf_llama_yarn", "hf_mistral", "hf_mixtral",
                     "hf_qwen2", "hf_qwen2moe", "hf_qwen3", "hf_qwen3moe",
                     "hf_gemma2", "hf_gemma3", "hf_gpt2", "hf_gpt_neox",
-                    "hf_gpt_oss", "hf_gpt_oss_mxfp4", "hf_granite",
+                    "hf_gpt_oss", "hf_gpt_oss_mxfp4", "hf_granite", "hf_llama4",
                     "hf_ministral", "hf_olmo2", "hf_olmoe", "hf_phi3",
                     "hf_smollm3", "hf_starcoder2"),
     [](const auto& test) { return test.param; });
