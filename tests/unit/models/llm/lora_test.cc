@@ -9,6 +9,7 @@
 #include <filesystem>
 #include <fstream>
 #include <nlohmann/json.hpp>
+#include <tuple>
 
 #include "models/llm/lora_config.h"
 #include "models/llm/teacher_forcing.h"
@@ -85,9 +86,63 @@ INSTANTIATE_TEST_SUITE_P(
                     Case{"lora_gpt2", "hf_gpt2", "lora_gpt2"},
                     Case{"lora_qwen2", "hf_qwen2", "lora_qwen2"}));
 
+// Writes an adapter of random q, v and o projections that fits a folder.
+std::string RandomAdapter(const std::string& base) {
+  constexpr int kRank = 3;
+  std::ifstream in(kData + base + "/config.json");
+  const Json config = Json::parse(in);
+  const int64_t hidden = config["hidden_size"];
+  const int64_t head_dim = config["head_dim"];
+  const int64_t q = head_dim * config["num_attention_heads"].get<int64_t>();
+  const int64_t kv = head_dim * config["num_key_value_heads"].get<int64_t>();
+  Json header = Json::object();
+  std::vector<float> values;
+  uint32_t state = 7;
+  const auto add = [&](const std::string& name, int64_t rows, int64_t columns) {
+    const size_t begin = values.size() * sizeof(float);
+    for (int64_t i = 0; i < rows * columns; ++i) {
+      state = state * 1664525u + 1013904223u;
+      values.push_back(static_cast<float>(state >> 8) / (1 << 24) - 0.5f);
+    }
+    header[name] = {{"dtype", "F32"},
+                    {"shape", {rows, columns}},
+                    {"data_offsets", {begin, values.size() * sizeof(float)}}};
+  };
+  const int64_t layers = config["num_hidden_layers"];
+  for (int64_t layer = 0; layer < layers; ++layer) {
+    const std::string before = "base_model.model.model.layers." +
+                               std::to_string(layer) + ".self_attn.";
+    for (const auto& [name, inputs, outputs] :
+         {std::tuple("q_proj", hidden, q), std::tuple("v_proj", hidden, kv),
+          std::tuple("o_proj", q, hidden)}) {
+      add(before + name + ".lora_A.weight", kRank, inputs);
+      add(before + name + ".lora_B.weight", outputs, kRank);
+    }
+  }
+  const std::string folder = TempPath("random_adapter");
+  fs::create_directories(folder);
+  const std::string text = header.dump();
+  const uint64_t size = text.size();
+  std::ofstream out(folder + "/adapter_model.safetensors", std::ios::binary);
+  out.write(reinterpret_cast<const char*>(&size), sizeof size);
+  out << text;
+  out.write(reinterpret_cast<const char*>(values.data()),
+            static_cast<std::streamsize>(values.size() * sizeof(float)));
+  std::ofstream(folder + "/adapter_config.json")
+      << R"({"peft_type": "LORA", "r": 3, "lora_alpha": 6, "bias": "none"})";
+  return folder;
+}
+
 // The bits of a completion are the same alone and beside sequences with another
-// adapter and with none, in chunks of any size, on any number of threads.
-TEST(LoraBits, AreTheSameAloneAndAmongOthers) {
+// adapter and with none, in chunks of any size, on any number of threads; also
+// where layers are mixtures of experts, slide or attend in chunks.
+class LoraBits : public testing::TestWithParam<const char*> {};
+
+TEST_P(LoraBits, AreTheSameAloneAndAmongOthers) {
+  const std::string base = GetParam();
+  const bool made = base != "hf_llama_yarn";
+  const std::string path =
+      made ? RandomAdapter(base) : std::string(kData) + "lora_llama";
   std::vector<DriverRequest> requests;
   for (int32_t i = 0; i < 9; ++i) {
     DriverRequest request;
@@ -103,12 +158,10 @@ TEST(LoraBits, AreTheSameAloneAndAmongOthers) {
   std::vector<DriverAnswer> alone;
   std::vector<DriverAnswer> plain;
   for (const int threads : {1, 2}) {
-    LlmModel model = LoadTiny("hf_llama_yarn", threads);
-    const auto first =
-        LoadLora(std::string(kData) + "lora_llama", *model.lora_base);
-    const auto second =
-        LoadLora(std::string(kData) + "lora_llama", *model.lora_base);
-    ASSERT_TRUE(first.ok() && second.ok());
+    LlmModel model = LoadTiny(base, threads);
+    const auto first = LoadLora(path, *model.lora_base);
+    const auto second = LoadLora(path, *model.lora_base);
+    ASSERT_TRUE(first.ok() && second.ok()) << first.status().ToString();
     EXPECT_NE((*first)->number(), (*second)->number());
     for (size_t i = 0; i < requests.size(); ++i) {
       requests[i].adapter = i % 3 == 0   ? nullptr
@@ -132,7 +185,14 @@ TEST(LoraBits, AreTheSameAloneAndAmongOthers) {
       }
     }
   }
+  if (made) fs::remove_all(path);
 }
+
+INSTANTIATE_TEST_SUITE_P(
+    Bases, LoraBits,
+    testing::Values("hf_llama_yarn", "hf_mistral", "hf_gemma3", "hf_mixtral",
+                    "hf_qwen3moe", "hf_gpt_oss", "hf_llama4"),
+    [](const auto& test) { return std::string(test.param); });
 
 TEST(LoraConfig, WhatIsNotServedIsRefused) {
   constexpr const char* kGood =
