@@ -186,7 +186,7 @@ bool HfExperts::Take(const SafetensorsTensor& tensor) {
   if (!what.starts_with("gate_up_proj") && !what.starts_with("down_proj")) {
     return false;
   }
-  tensors_.emplace(tensor.name, tensor);
+  tensors_.emplace(tensor.name, &tensor);
   return true;
 }
 
@@ -215,15 +215,15 @@ StatusOr<HfExperts::Made> HfExperts::Make(Memory& memory) const {
                                  "'");
         }
         ASSIGN_OR_RETURN(const FileTensor out,
-                         RepackBlocks(tensor, scales->second, wanted, memory));
+                         RepackBlocks(*tensor, *scales->second, wanted, memory));
         made.emplace_back(blk + std::string(wanted.ours) + ".weight", out);
       } else if (kind.empty()) {
         ASSIGN_OR_RETURN(const FileTensor out,
-                         TurnFloats(tensor, wanted, memory));
+                         TurnFloats(*tensor, wanted, memory));
         made.emplace_back(blk + std::string(wanted.ours) + ".weight", out);
       } else if (kind == "_bias") {
         ASSIGN_OR_RETURN(const FileTensor out,
-                         PickBiases(tensor, wanted, memory));
+                         PickBiases(*tensor, wanted, memory));
         made.emplace_back(blk + std::string(wanted.ours) + ".bias", out);
       } else {
         return Unimplemented("tensor '" + name +

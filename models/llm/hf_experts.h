@@ -34,8 +34,8 @@ class HfExperts {
  public:
   explicit HfExperts(std::string_view architecture);
 
-  // True: the tensor is one of these and is kept for Finish. The file outlives
-  // that.
+  // True: the tensor is one of these and is kept for Finish. It must outlive
+  // what Finish makes, which has its name.
   bool Take(const SafetensorsTensor& tensor);
   // Calls `add` with the name in GGUF files of each tensor made; their bytes
   // live in `memory`. Errors name the folder's tensor.
@@ -53,7 +53,7 @@ class HfExperts {
 
   const std::string_view part_;  // of the tensors' names
   const bool alternate_;         // gates and ups
-  std::map<std::string, SafetensorsTensor> tensors_;
+  std::map<std::string, const SafetensorsTensor*> tensors_;
 };
 
 }  // namespace millrace::models

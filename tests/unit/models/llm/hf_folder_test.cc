@@ -184,6 +184,14 @@ TEST(HfFolder, QuantiseSaysWhatItCannotDo) {
       LoadLlm(path, options).status().message().find("is Q8_0 already; it is"),
       std::string::npos)
       << LoadLlm(path, options).status().message();
+  // Experts that were laid out anew keep the name that the folder has.
+  EXPECT_NE(LoadLlm(Folder("hf_gpt_oss_mxfp4"), options)
+                .status()
+                .message()
+                .find("'model.layers.0.mlp.experts.gate_up_proj_blocks' is "
+                      "MXFP4 already"),
+            std::string::npos)
+      << LoadLlm(Folder("hf_gpt_oss_mxfp4"), options).status().message();
   // A GGUF of floats is rounded like a folder.
   ASSERT_TRUE(WriteTinyGguf(
       {.type = GgmlType::kF16, .embedding_type = GgmlType::kF32}, path));
