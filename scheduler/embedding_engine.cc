@@ -48,6 +48,10 @@ struct Running {
   int32_t size() const { return static_cast<int32_t>(ids().size()); }
 };
 
+double Seconds(Clock::Duration duration) {
+  return std::chrono::duration<double>(duration).count();
+}
+
 class Impl final : public EmbeddingEngine {
  public:
   Impl(std::unique_ptr<models::Runner> runner, const EmbeddingOptions& options,
@@ -214,8 +218,13 @@ class Impl final : public EmbeddingEngine {
   }
 
   void End(Job& job, StatusOr<EmbeddingTask::Vectors> result) {
-    if (job.has_begun) {
-      admission_->CountCompletion(options_.clock->Now() - job.began);
+    const Clock::Time now = options_.clock->Now();
+    admission_->CountCompletion(job.has_begun ? now - job.began
+                                              : Clock::Duration::zero());
+    if (result.ok()) {
+      metrics_.request_seconds.Add(Seconds(now - job.submitted));
+      metrics_.queue_seconds.Add(Seconds(job.began - job.submitted));
+      metrics_.compute_infer_seconds.Add(Seconds(now - job.began));
     }
     const bool left =
         !result.ok() && result.status().code() == StatusCode::kCancelled;
@@ -326,6 +335,9 @@ class Impl final : public EmbeddingEngine {
       for (size_t k = 0; k < text.sum.size(); ++k) text.sum[k] += row[k];
     }
     for (size_t i = 0; i < counts.size(); ++i) running_[i].done += counts[i];
+    metrics_.rows.Add(static_cast<double>(std::count_if(
+        running_.begin(), running_.end(),
+        [](const Running& text) { return text.done == text.size(); })));
     EndFinished();
   }
 

@@ -44,11 +44,11 @@ struct EmbeddingTask {
 
   std::vector<std::vector<int32_t>> texts;  // token ids
   Clock::Time deadline = kNever;
-  std::stop_token stop;          // the client is gone
-  std::shared_ptr<Trace> trace;  // may be null
+  std::stop_token stop = {};          // the client is gone
+  std::shared_ptr<Trace> trace = {};  // may be null
   // The one ending: on the engine's thread, so it must be short. The place is
   // given back after it.
-  std::function<void(StatusOr<Vectors>)> done;
+  std::function<void(StatusOr<Vectors>)> done = {};
 };
 
 class EmbeddingEngine {
