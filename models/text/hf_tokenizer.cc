@@ -305,7 +305,7 @@ Status ReadUnigramVocab(const Json& model, Vocabulary& out) {
     }
     out.tokens.push_back(entry[0].get<std::string>());
     out.kinds.push_back(TokenKind::kNormal);
-    out.scores.push_back(entry[1].get<float>());
+    out.scores.push_back(entry[1].get<double>());
   }
   const Json* unknown = Find(model, "unk_id");
   if (unknown == nullptr || !unknown->is_number_integer() ||

@@ -106,7 +106,7 @@ Status ReadPiece(std::string_view bytes, Vocabulary& out) {
                            " tokens");
   }
   std::string& token = out.tokens.emplace_back();
-  float& score = out.scores.emplace_back(0.0f);
+  double& score = out.scores.emplace_back(0.0);
   uint64_t type = 1;
   RETURN_IF_ERROR(ForEach(bytes, [&](const Field& field) {
     if (field.number == 1) token = field.bytes;

@@ -16,7 +16,7 @@ namespace {
 constexpr std::string_view kSpace = "\xe2\x96\x81";  // "▁", U+2581
 // How much less likely than the least likely token an unknown character is; as
 // in SentencePiece.
-constexpr float kUnknownPenalty = 10.0f;
+constexpr double kUnknownPenalty = 10.0;
 
 // Finding the parts of a piece takes time by the square of its length.
 constexpr size_t kMaxPieceBytes = 1024;
@@ -69,7 +69,7 @@ StatusOr<std::unique_ptr<const SentencePieces>> SentencePieces::Create(
                            " scores; a tokenizer of this kind needs one each");
   }
   out->id_of_byte_.fill(-1);
-  float least = std::numeric_limits<float>::infinity();
+  double least = std::numeric_limits<double>::infinity();
   for (size_t i = 0; i < size; ++i) {
     const std::string& token = vocabulary.tokens[i];
     const TokenKind kind = vocabulary.kinds[i];

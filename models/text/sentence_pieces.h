@@ -63,8 +63,8 @@ class SentencePieces {
   std::array<int32_t, 256> id_of_byte_;
   MergeTable merges_{0};
   // Of Unigram.
-  std::vector<float> scores_;
-  float unknown_score_ = 0;
+  std::vector<double> scores_;
+  double unknown_score_ = 0;
   size_t longest_ = 1;  // bytes of a token
 };
 

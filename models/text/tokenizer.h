@@ -69,7 +69,7 @@ struct Vocabulary {
   std::vector<TokenKind> kinds;     // id → kind, same length
   std::vector<std::string> merges;  // "left right", best first
   // Of SentencePiece:
-  std::vector<float> scores;  // id → score; BPE with merges has none
+  std::vector<double> scores;  // id → score; BPE with merges has none
   SpacePrefix space_prefix = SpacePrefix::kNone;
   bool split_words = false;    // no token reaches over a space
   bool byte_fallback = false;  // characters without token become bytes

@@ -32,7 +32,7 @@ Vocabulary OfGguf(const Json& keys) {
   Vocabulary out;
   out.model = "llama";
   out.tokens = keys["tokens"].get<std::vector<std::string>>();
-  out.scores = keys["scores"].get<std::vector<float>>();
+  out.scores = keys["scores"].get<std::vector<double>>();
   for (const int type : keys["types"]) out.kinds.push_back(KindOf(type));
   out.space_prefix = SpacePrefix::kEach;
   out.byte_fallback = true;
@@ -192,6 +192,19 @@ TEST(SentencePieces, BestScoreMergesFirstAndBytesStandForCharacters) {
   EXPECT_EQ((*prefixed)->Encode("ab", {}), (Ids{7, 5}));
   EXPECT_EQ((*prefixed)->Decode(Ids{7, 5}, false), "ab");
   EXPECT_EQ((*prefixed)->Piece(7, false), " a");
+}
+
+// Three ways to seven letters have the same sum but for rounding; in float
+// another one would be the greatest. The ids are those of tokenizers.
+TEST(SentencePieces, UnigramAddsScoresAsTheFileHasThem) {
+  const auto words = ReadHfTokenizer(
+      R"({"model": {"type": "Unigram", "unk_id": 0, "byte_fallback": false,
+          "vocab": [["<unk>", 0.0], ["a", -3.542], ["aa", -7.084]]}})",
+      {});
+  ASSERT_TRUE(words.ok()) << words.status().ToString();
+  const auto tokenizer = Tokenizer::Create(*words);
+  ASSERT_TRUE(tokenizer.ok()) << tokenizer.status().ToString();
+  EXPECT_EQ((*tokenizer)->Encode("aaaaaaa", {}), (Ids{2, 2, 2, 1}));
 }
 
 TEST(SentencePieces, WhatContradictsItselfIsNamed) {
