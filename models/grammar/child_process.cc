@@ -13,6 +13,8 @@
 #include <algorithm>
 #include <cerrno>
 #include <cstring>
+#include <optional>
+#include <thread>
 #include <utility>
 
 extern char** environ;
@@ -21,6 +23,10 @@ namespace millrace::models {
 namespace {
 
 using SteadyClock = std::chrono::steady_clock;
+
+// Between two looks at a child that has closed its output, which is nearly
+// always its last act.
+constexpr std::chrono::milliseconds kLookEvery{1};
 
 Status SystemError(const char* what) {
   return Internal(std::string(what) + " failed: " + std::strerror(errno));
@@ -66,17 +72,26 @@ class Child {
   ~Child() {
     if (pid_ < 0) return;
     ::kill(pid_, SIGKILL);
-    Wait();
+    while (::waitpid(pid_, nullptr, 0) < 0 && errno == EINTR) {
+    }
   }
   Child(const Child&) = delete;
   Child& operator=(const Child&) = delete;
 
-  int Wait() {
+  // Its status, or nothing while it still runs at the deadline. A program may
+  // close its output and go on.
+  std::optional<int> WaitUntil(SteadyClock::time_point deadline) {
     int status = 0;
-    while (::waitpid(pid_, &status, 0) < 0 && errno == EINTR) {
+    while (true) {
+      const pid_t ended = ::waitpid(pid_, &status, WNOHANG);
+      if (ended == pid_) {
+        pid_ = -1;
+        return status;
+      }
+      if (ended < 0 && errno != EINTR) return std::nullopt;
+      if (SteadyClock::now() >= deadline) return std::nullopt;
+      std::this_thread::sleep_for(kLookEvery);
     }
-    pid_ = -1;
-    return status;
   }
 
  private:
@@ -114,8 +129,13 @@ StatusOr<pid_t> Spawn(const std::vector<std::string>& arguments, int input,
   return SystemError(("starting " + arguments[0]).c_str());
 }
 
-StatusOr<std::string> ReadAll(int fd, const ChildLimits& limits) {
-  const auto deadline = SteadyClock::now() + limits.time;
+Status TooLong(const ChildLimits& limits) {
+  return DeadlineExceeded("it took longer than " +
+                          std::to_string(limits.time.count()) + " ms");
+}
+
+StatusOr<std::string> ReadAll(int fd, const ChildLimits& limits,
+                              SteadyClock::time_point deadline) {
   std::string output;
   std::vector<char> buffer(size_t{64} << 10);
   while (true) {
@@ -126,10 +146,7 @@ StatusOr<std::string> ReadAll(int fd, const ChildLimits& limits) {
         ::poll(&waits, 1, static_cast<int>(std::max<int64_t>(left.count(), 0)));
     if (ready < 0 && errno == EINTR) continue;
     if (ready < 0) return SystemError("poll");
-    if (ready == 0) {
-      return DeadlineExceeded("it took longer than " +
-                              std::to_string(limits.time.count()) + " ms");
-    }
+    if (ready == 0) return TooLong(limits);
     const ssize_t size = ::read(fd, buffer.data(), buffer.size());
     if (size < 0 && errno == EINTR) continue;
     if (size < 0) return SystemError("reading the output of a child");
@@ -156,8 +173,11 @@ StatusOr<std::string> RunChild(const std::vector<std::string>& arguments,
   ASSIGN_OR_RETURN(const pid_t pid, Spawn(arguments, file.get(), writer.get()));
   Child child(pid);
   writer.Close();
-  ASSIGN_OR_RETURN(std::string output, ReadAll(reader.get(), limits));
-  const int status = child.Wait();
+  const auto deadline = SteadyClock::now() + limits.time;
+  ASSIGN_OR_RETURN(std::string output, ReadAll(reader.get(), limits, deadline));
+  const std::optional<int> ended = child.WaitUntil(deadline);
+  if (!ended) return TooLong(limits);
+  const int status = *ended;
   if (WIFEXITED(status) && WEXITSTATUS(status) == 0) return output;
   if (WIFSIGNALED(status)) {
     if (WTERMSIG(status) == SIGXCPU) {

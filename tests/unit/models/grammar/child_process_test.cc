@@ -26,6 +26,13 @@ TEST(ChildProcess, IsKilledAtItsLimitOfTime) {
   EXPECT_LT(std::chrono::steady_clock::now() - begun, std::chrono::seconds(20));
 }
 
+TEST(ChildProcess, IsKilledAtItsLimitOfTimeThoughItsOutputIsClosed) {
+  const auto begun = std::chrono::steady_clock::now();
+  const auto slow = Shell("exec sleep 60 >&-", "", {.time = milliseconds(50)});
+  EXPECT_EQ(slow.status().code(), StatusCode::kDeadlineExceeded);
+  EXPECT_LT(std::chrono::steady_clock::now() - begun, std::chrono::seconds(20));
+}
+
 TEST(ChildProcess, MayNotWriteMoreThanItsLimit) {
   const auto loud = Shell("cat /dev/zero", "", {.output_bytes = 1 << 20});
   EXPECT_EQ(loud.status().code(), StatusCode::kResourceExhausted);
