@@ -3,18 +3,10 @@
 // it.
 #include "models/llm/page_files.h"
 
-#include <fcntl.h>
-#include <sys/stat.h>
-#include <unistd.h>
-
 #include <algorithm>
 #include <array>
-#include <cerrno>
 #include <chrono>
-#include <cstdio>
 #include <cstring>
-#include <filesystem>
-#include <system_error>
 #include <utility>
 
 #include "config/base/log.h"
@@ -24,146 +16,28 @@
 namespace millrace::models {
 namespace {
 
-namespace fs = std::filesystem;
 using Clock = std::chrono::steady_clock;
 
 // Memory for pages that wait to be written, and for those of one fetch.
 constexpr int64_t kBufferBytes = int64_t{64} << 20;
-constexpr auto kForgottenAfter = std::chrono::hours(24 * 30);
-constexpr auto kTemporaryFor = std::chrono::minutes(10);
 constexpr int64_t kWarnEverySeconds = 60;
-constexpr char kPageEnding[] = ".page";
-constexpr char kTemporaryEnding[] = ".tmp";
-
-struct Header {
-  std::array<char, 8> magic;
-  PageKey key;
-  std::array<uint8_t, 32> sha256;  // of the key and the bytes
-};
-constexpr std::array<char, 8> kMagic = {'M', 'R', 'K', 'V', 'P', 'G', '0', '1'};
-
-std::array<uint8_t, 32> DigestOf(const PageKey& key,
-                                 const PageStore::Bytes& bytes) {
-  Sha256 sha;
-  sha.Add(&key, sizeof(key));
-  sha.Add(bytes.data(), bytes.size());
-  return sha.Finish();
-}
-
-std::string NameOf(const PageKey& key) {
-  std::string name;
-  for (const uint64_t word : key.words) {
-    char digits[17];
-    std::snprintf(digits, sizeof(digits), "%016llx",
-                  static_cast<unsigned long long>(word));
-    name += digits;
-  }
-  return name;
-}
-
-// Of a file's name without its ending; nothing if it is not one of ours.
-std::optional<PageKey> KeyOfName(const std::string& name) {
-  if (name.size() != 32 ||
-      name.find_first_not_of("0123456789abcdef") != name.npos) {
-    return std::nullopt;
-  }
-  PageKey key;
-  key.words[0] = std::stoull(name.substr(0, 16), nullptr, 16);
-  key.words[1] = std::stoull(name.substr(16), nullptr, 16);
-  return key;
-}
-
-// A file that is closed when this ends.
-class File {
- public:
-  File(const std::string& path, int flags)
-      : fd_(open(path.c_str(), flags | O_CLOEXEC, 0600)) {}
-  ~File() {
-    if (fd_ >= 0) close(fd_);
-  }
-  File(const File&) = delete;
-  File& operator=(const File&) = delete;
-
-  int fd() const { return fd_; }
-  bool WriteAll(const void* data, size_t size) const {
-    const auto* at = static_cast<const char*>(data);
-    while (size > 0) {
-      const ssize_t n = write(fd_, at, size);
-      if (n < 0 && errno == EINTR) continue;
-      if (n <= 0) return false;
-      at += n;
-      size -= static_cast<size_t>(n);
-    }
-    return true;
-  }
-  bool ReadAll(void* data, size_t size) const {
-    auto* at = static_cast<char*>(data);
-    while (size > 0) {
-      const ssize_t n = read(fd_, at, size);
-      if (n < 0 && errno == EINTR) continue;
-      if (n <= 0) return false;
-      at += n;
-      size -= static_cast<size_t>(n);
-    }
-    return true;
-  }
-
- private:
-  const int fd_;
-};
-
-Status CannotUse(const std::string& dir, const std::string& why) {
-  return InvalidArgument("kv_cache_dir is '" + dir + "', which " + why)
-      .At("kv_cache_dir");
-}
-
-// Removes folders of other fingerprints that were not used for long.
-void RemoveForgotten(const fs::path& dir) {
-  std::error_code error;
-  const auto now = fs::file_time_type::clock::now();
-  for (const fs::directory_entry& entry : fs::directory_iterator(dir, error)) {
-    if (!entry.path().filename().string().starts_with("kv-")) continue;
-    const auto used = entry.last_write_time(error);
-    if (error || now - used < kForgottenAfter) continue;
-    LogInfo("KV pages of another model or build are removed",
-            {{"folder", entry.path().string()}, {"unused_days", 30}});
-    fs::remove_all(entry.path(), error);
-  }
-}
 
 }  // namespace
 
-Status MakePageFolder(const std::string& dir) {
-  std::error_code error;
-  if (fs::create_directories(dir, error)) {
-    fs::permissions(dir, fs::perms::owner_all, error);
-  }
-  if (error) return CannotUse(dir, "cannot be made: " + error.message());
-  if (!fs::is_directory(dir, error)) return CannotUse(dir, "is no folder");
-  if (access(dir.c_str(), R_OK | W_OK | X_OK) != 0) {
-    return CannotUse(dir, "cannot be written to");
-  }
-  return OkStatus();
-}
-
 PageFiles::PageFiles(const PageFilesOptions& options)
     : options_(options),
-      folder_(options.dir + "/kv-" + options.fingerprint.substr(0, 32)),
+      folder_(options.dir, options.fingerprint, options.page_bytes),
       max_buffers_(static_cast<int32_t>(
           std::clamp<int64_t>(kBufferBytes / options.page_bytes, 1, 64))) {}
-
-int64_t PageFiles::file_bytes() const {
-  return options_.page_bytes + static_cast<int64_t>(sizeof(Header));
-}
 
 StatusOr<std::unique_ptr<PageFiles>> PageFiles::Open(
     const PageFilesOptions& options, MetricRegistry* registry) {
   std::unique_ptr<PageFiles> files(new PageFiles(options));
-  if (files->file_bytes() > options.max_bytes) {
+  if (files->folder_.file_bytes() > options.max_bytes) {
     return InvalidArgument("kv_cache_dir_max_size is " +
                            SizeText(options.max_bytes) +
                            ", but one page of the KV cache takes " +
-                           SizeText(files->file_bytes()) + "; raise it")
+                           SizeText(files->folder_.file_bytes()) + "; raise it")
         .At("kv_cache_dir_max_size");
   }
   RETURN_IF_ERROR(files->FindPages());
@@ -199,33 +73,9 @@ void PageFiles::AddMetrics(MetricRegistry& registry) {
 }
 
 Status PageFiles::FindPages() {
-  std::error_code error;
-  RemoveForgotten(options_.dir);
-  fs::create_directory(folder_, error);
-  if (error)
-    return CannotUse(options_.dir, "cannot be used: " + error.message());
-  fs::permissions(folder_, fs::perms::owner_all, error);
-  fs::last_write_time(folder_, fs::file_time_type::clock::now(), error);
-  std::vector<std::pair<fs::file_time_type, PageKey>> found;
-  const auto now = fs::file_time_type::clock::now();
-  for (const fs::directory_entry& entry :
-       fs::directory_iterator(folder_, error)) {
-    const fs::path& path = entry.path();
-    const auto used = entry.last_write_time(error);
-    if (error) continue;
-    if (path.extension() == kTemporaryEnding) {
-      if (now - used > kTemporaryFor) fs::remove(path, error);
-      continue;
-    }
-    const auto key = KeyOfName(path.stem().string());
-    if (!key || path.extension() != kPageEnding) continue;
-    found.emplace_back(used, *key);
-  }
-  if (error)
-    return CannotUse(options_.dir, "cannot be read: " + error.message());
-  std::ranges::sort(found, {}, [](const auto& page) { return page.first; });
+  ASSIGN_OR_RETURN(const std::vector<PageKey> found, folder_.Find());
   MutexLock lock(mu_);
-  for (const auto& [used, key] : found) {
+  for (const PageKey& key : found) {
     entries_[key] = {by_use_.insert(by_use_.end(), key)};
   }
   return OkStatus();
@@ -321,10 +171,6 @@ int64_t PageFiles::num_pages() const {
   return static_cast<int64_t>(entries_.size());
 }
 
-std::string PageFiles::PathOf(const PageKey& key) const {
-  return folder_ + "/" + NameOf(key) + kPageEnding;
-}
-
 void PageFiles::Run() {
   pthread_setname_np(pthread_self(), "kv-files");
   while (true) {
@@ -352,35 +198,23 @@ void PageFiles::Run() {
 }
 
 void PageFiles::WritePage(const Write& write) {
-  const std::string path = PathOf(write.key);
-  const std::string beside =
-      path + "." + std::to_string(gettid()) + kTemporaryEnding;
-  const Header header = {kMagic, write.key, DigestOf(write.key, write.bytes)};
-  bool written = false;
-  {
-    const File file(beside, O_WRONLY | O_CREAT | O_TRUNC);
-    written = file.fd() >= 0 && file.WriteAll(&header, sizeof(header)) &&
-              file.WriteAll(write.bytes.data(), write.bytes.size());
-  }
-  written = written && rename(beside.c_str(), path.c_str()) == 0;
-  if (written) {
+  const int cause = folder_.Write(write.key, write.bytes);
+  if (cause == 0) {
     metrics_.stored.Add();
-  } else {
-    const int cause = errno;
-    unlink(beside.c_str());
-    Drop(write.key);
-    metrics_.failed.Add();
-    const int64_t now = std::chrono::duration_cast<std::chrono::seconds>(
-                            Clock::now().time_since_epoch())
-                            .count();
-    if (now - last_warning_s_ >= kWarnEverySeconds) {
-      last_warning_s_ = now;
-      LogWarning("a KV page cannot be written", {{"model", options_.model},
-                                                 {"file", path},
-                                                 {"why", std::strerror(cause)},
-                                                 {"setting", "kv_cache_dir"}});
-    }
+    return;
   }
+  Drop(write.key);
+  metrics_.failed.Add();
+  const int64_t now = std::chrono::duration_cast<std::chrono::seconds>(
+                          Clock::now().time_since_epoch())
+                          .count();
+  if (now - last_warning_s_ < kWarnEverySeconds) return;
+  last_warning_s_ = now;
+  LogWarning("a KV page cannot be written",
+             {{"model", options_.model},
+              {"file", folder_.PathOf(write.key)},
+              {"why", std::strerror(cause)},
+              {"setting", "kv_cache_dir"}});
 }
 
 void PageFiles::DoWrite(Write write) {
@@ -399,7 +233,7 @@ void PageFiles::DoWrite(Write write) {
     spare_.push_back(std::move(write.bytes));
     tells = std::exchange(refused_, false);
     metrics_.bytes.Set(static_cast<double>(
-        static_cast<int64_t>(entries_.size()) * file_bytes()));
+        static_cast<int64_t>(entries_.size()) * folder_.file_bytes()));
   }
   if (tells) news_();
 }
@@ -435,26 +269,13 @@ std::optional<PageStore::Bytes> PageFiles::ReadPage(const PageKey& key) {
     const auto waits = std::ranges::find(writes_, key, &Write::key);
     if (waits != writes_.end()) return waits->bytes;
   }
-  const std::string path = PathOf(key);
-  const File file(path, O_RDONLY);
-  if (file.fd() < 0) {
-    Drop(key);
-    return std::nullopt;
+  PageFolder::Found found = folder_.Read(key);
+  if (found.bytes) return found.bytes;
+  if (found.is_damaged) {
+    LogWarning("a KV page is damaged and will be computed again",
+               {{"model", options_.model}, {"file", folder_.PathOf(key)}});
+    metrics_.damaged.Add();
   }
-  Header header{};
-  Bytes bytes(static_cast<size_t>(options_.page_bytes));
-  struct stat about {};
-  if (fstat(file.fd(), &about) == 0 && about.st_size == file_bytes() &&
-      file.ReadAll(&header, sizeof(header)) &&
-      file.ReadAll(bytes.data(), bytes.size()) && header.magic == kMagic &&
-      header.key == key && header.sha256 == DigestOf(key, bytes)) {
-    futimens(file.fd(), nullptr);  // used now
-    return bytes;
-  }
-  LogWarning("a KV page is damaged and will be computed again",
-             {{"model", options_.model}, {"file", path}});
-  metrics_.damaged.Add();
-  unlink(path.c_str());
   Drop(key);
   return std::nullopt;
 }
@@ -470,13 +291,13 @@ void PageFiles::Drop(const PageKey& key) {
 // Those that wait to be written count, too.
 void PageFiles::MakeRoom() {
   const auto most = static_cast<size_t>(
-      std::max<int64_t>(options_.max_bytes / file_bytes(), 1));
+      std::max<int64_t>(options_.max_bytes / folder_.file_bytes(), 1));
   while (true) {
     PageKey oldest;
     {
       MutexLock lock(mu_);
       metrics_.bytes.Set(static_cast<double>(
-          static_cast<int64_t>(entries_.size()) * file_bytes()));
+          static_cast<int64_t>(entries_.size()) * folder_.file_bytes()));
       if (entries_.size() <= most) return;
       oldest = by_use_.front();
       by_use_.pop_front();
@@ -488,7 +309,7 @@ void PageFiles::MakeRoom() {
         continue;
       }
     }
-    unlink(PathOf(oldest).c_str());
+    folder_.Remove(oldest);
     metrics_.evicted.Add();
   }
 }

@@ -1,23 +1,11 @@
-// A PageStore in a folder: a file for each page, which a later process finds
-// again, also after a kill.
+// A PageStore in a folder, which a later process finds again, also after a
+// kill: the index of its pages and the thread that reads and writes them. What
+// the files hold is page_folder.h.
 //
-//   DIR/kv-FINGERPRINT/KEY.page    header (magic, key, SHA-256), then the bytes
-//   DIR/digest-…                   SHA-256 of a model's files, see
-//   kv_fingerprint
-//
-// A file is written beside its name and renamed, so that what is there is
-// whole; what a crash of the machine or a bad disk makes of it is found by its
-// checksum, counted, removed and computed again. Nothing is flushed to the
-// disk: the files are a cache.
-//
-// The folder of one fingerprint is bounded: least recently used pages make
-// room. Order survives a restart by the files' times. Folders of other
-// fingerprints (other models, settings or builds) that were not used for 30
-// days are removed when one is opened. Several servers may use a folder: each
-// sees the pages that were there when it started and its own, and counts those
-// to its bound.
-//
-// Files are readable by their owner only: they tell what prompts said.
+// Pages of one fingerprint are bounded: the least recently used make room.
+// Their order survives a restart by the files' times. A damaged file is counted
+// and computed again. Several servers may use a folder: each sees the pages
+// that were there when it started and its own, and counts those to its bound.
 #pragma once
 
 #include <cstdint>
@@ -32,13 +20,10 @@
 #include "config/base/metrics.h"
 #include "config/base/mutex.h"
 #include "config/base/status.h"
+#include "models/llm/page_folder.h"
 #include "models/llm/page_store.h"
 
 namespace millrace::models {
-
-// Makes the folder of all models' pages, for its owner alone, if it is not
-// there. INVALID_ARGUMENT at kv_cache_dir.
-Status MakePageFolder(const std::string& dir);
 
 struct PageFilesOptions {
   std::string dir;          // is there, see MakePageFolder
@@ -92,8 +77,6 @@ class PageFiles final : public PageStore {
   explicit PageFiles(const PageFilesOptions& options);
   Status FindPages();
   void AddMetrics(MetricRegistry& registry);
-  std::string PathOf(const PageKey& key) const;
-  int64_t file_bytes() const;
 
   // The thread.
   void Run();
@@ -106,7 +89,7 @@ class PageFiles final : public PageStore {
   void MakeRoom();
 
   const PageFilesOptions options_;
-  const std::string folder_;
+  const PageFolder folder_;
   const int32_t max_buffers_;
   std::function<void()> news_ = [] {};
   Metrics metrics_;

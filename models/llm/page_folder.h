@@ -1,0 +1,68 @@
+// The folder of one model's KV pages: a file for each page.
+//
+//   DIR/kv-FINGERPRINT/KEY.page    header (magic, key, SHA-256), then the bytes
+//   DIR/digest-…                   SHA-256 of a model's files, see
+//   kv_fingerprint
+//
+// A file is written beside its name and renamed, so that what is there is
+// whole; what a crash of the machine or a bad disk makes of it is found by its
+// checksum. Nothing is flushed to the disk: the files are a cache.
+//
+// Files are readable by their owner only: they tell what prompts said.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "config/base/status.h"
+#include "models/llm/page_store.h"
+
+namespace millrace::models {
+
+// Makes the folder of all models' pages, for its owner alone, if it is not
+// there. INVALID_ARGUMENT at kv_cache_dir.
+Status MakePageFolder(const std::string& dir);
+
+// Files only, no index. Immutable after Open, hence thread-safe; two threads
+// may write the same page.
+class PageFolder {
+ public:
+  using Bytes = PageStore::Bytes;
+
+  // `dir` is there, see MakePageFolder; `fingerprint` is hexadecimal digits,
+  // see kv_fingerprint.h.
+  PageFolder(std::string dir, const std::string& fingerprint,
+             int64_t page_bytes);
+
+  // Makes the folder and gives its pages, the least recently used first.
+  // Folders of other fingerprints that were not used for 30 days are removed.
+  // INVALID_ARGUMENT at kv_cache_dir: the folder cannot be used.
+  StatusOr<std::vector<PageKey>> Find() const;
+
+  // 0, or the errno that says why it could not be written; then nothing is
+  // left of it.
+  int Write(const PageKey& key, const Bytes& bytes) const;
+
+  struct Found {
+    std::optional<Bytes> bytes;  // nothing: not there, or damaged
+    bool is_damaged = false;     // and removed
+  };
+  // The file counts as used now.
+  Found Read(const PageKey& key) const;
+
+  void Remove(const PageKey& key) const;
+
+  std::string PathOf(const PageKey& key) const;
+  // Of one page with its header.
+  int64_t file_bytes() const;
+
+ private:
+  const std::string dir_;
+  const std::string folder_;
+  const int64_t page_bytes_;
+};
+
+}  // namespace millrace::models
