@@ -3,12 +3,20 @@
 #include "models/grammar/pattern.h"
 
 #include <algorithm>
+#include <optional>
+#include <utility>
 #include <vector>
 
 namespace millrace::models {
 namespace {
 
 constexpr size_t kMaxPatternBytes = 4096;
+constexpr size_t kMaxWrittenBytes = 64 << 10;
+
+// Spaces of ECMA-262 (WhiteSpace and LineTerminator) beyond ASCII: \S stands
+// for none of them, the library's takes them.
+constexpr std::string_view kMoreSpaces =
+    R"(\u00a0\u1680\u2000-\u200a\u2028\u2029\u202f\u205f\u3000\ufeff)";
 
 // A part that is not divided: a literal character, an escape, a class, or a
 // sign of the expression's own grammar.
@@ -198,7 +206,41 @@ int EscapedChar(std::string_view escape) {
   return letter ? -1 : static_cast<unsigned char>(c);
 }
 
+// Whether a class holds an escape such as \s.
+bool HasEscape(std::string_view text, char letter) {
+  for (size_t i = 0; i + 1 < text.size(); ++i) {
+    if (text[i] != '\\') continue;
+    if (text[i + 1] == letter) return true;
+    ++i;
+  }
+  return false;
+}
+
+// \s and \S of a class, as ECMA-262 means them or narrower.
+Status AppendClass(const Piece& piece, std::string& out) {
+  const bool negated = piece.text.starts_with("[^");
+  out += piece.text;
+  if (negated && HasEscape(piece.text, 's')) {
+    out.insert(out.size() - 1, kMoreSpaces);
+  }
+  if (negated || !HasEscape(piece.text, 'S') || HasEscape(piece.text, 's')) {
+    return OkStatus();
+  }
+  return At(piece.at,
+            "has '\\S' in a class, which is not supported; write the class as "
+            "[^\\s…]");
+}
+
 Status AppendForJson(const Piece& piece, std::string& out) {
+  if (piece.kind == Piece::Kind::kClass) return AppendClass(piece, out);
+  if (IsSign(piece, ".")) {  // no line terminator of ECMA-262
+    out += R"([^\u2028\u2029])";
+    return OkStatus();
+  }
+  if (piece.text == "\\S") {
+    out += "[^\\s" + std::string(kMoreSpaces) + "]";
+    return OkStatus();
+  }
   int c = -1;
   if (piece.kind == Piece::Kind::kLiteral) {
     c = static_cast<unsigned char>(piece.text[0]);
@@ -218,6 +260,111 @@ Status AppendForJson(const Piece& piece, std::string& out) {
   }
   return OkStatus();
 }
+
+// An empty group. The library takes more than an expression says where a part
+// ends in several states: (bc*)? also takes "c", a{1,2}|a takes "aaa" (0.2.8).
+// With this at the end of each group, and of the whole, there is one.
+constexpr char kOneEnd[] = "(?:)";
+
+// An expression as it is put together. An open count of two or more, which the
+// library also takes for less than it says, is written as a{1}a+ for a{2,}.
+class ExactRegex {
+ public:
+  explicit ExactRegex(std::string_view pattern) : pattern_(pattern) {}
+
+  const std::string& text() const { return text_; }
+  void Add(std::string_view sign) {
+    text_ += sign;
+    last_.reset();
+  }
+  Status AddPieces(const std::vector<Piece>& pieces) {
+    size_t count_end = 0;
+    for (const Piece& piece : pieces) {
+      if (piece.at < count_end) continue;  // written with its brace
+      if (IsSign(piece, "{")) {
+        const std::optional<OpenCount> count = CountAt(piece.at);
+        if (count) {
+          if (!last_) {
+            return At(piece.at, "has a count with nothing before it to count");
+          }
+          count_end = piece.at + count->size;
+          AddCount(*count);
+          continue;
+        }
+      }
+      RETURN_IF_ERROR(AddPiece(piece));
+      if (text_.size() > kMaxWrittenBytes) {
+        return InvalidArgument(
+            "the pattern has too many counts without an end, such as {2,}, "
+            "inside each other");
+      }
+    }
+    return OkStatus();
+  }
+
+ private:
+  struct OpenCount {
+    size_t size;  // bytes with its braces
+    int least;
+  };
+
+  // A byte of a UTF-8 character behind its first.
+  static bool IsInsideChar(const Piece& piece) {
+    return piece.kind == Piece::Kind::kLiteral &&
+           (piece.text[0] & 0xc0) == 0x80;
+  }
+
+  Status AddPiece(const Piece& piece) {
+    const size_t begin = text_.size();
+    if (IsSign(piece, "|")) {
+      last_.reset();
+    } else if (IsSign(piece, "(")) {
+      groups_.push_back(begin);
+      last_.reset();
+    } else if (IsSign(piece, ")") && !groups_.empty()) {
+      text_ += kOneEnd;
+      last_ = groups_.back();
+      groups_.pop_back();
+    } else if ((piece.kind != Piece::Kind::kSign || piece.text == ".") &&
+               !IsInsideChar(piece)) {
+      last_ = begin;
+    }
+    return AppendForJson(piece, text_);
+  }
+
+  // {2,} at this place; absent: the brace stands for itself, or the count has
+  // an end, which needs no care.
+  std::optional<OpenCount> CountAt(size_t at) const {
+    size_t i = at + 1;
+    int least = 0;
+    const size_t digits = i;
+    while (i < pattern_.size() && pattern_[i] >= '0' && pattern_[i] <= '9') {
+      least = std::min(least * 10 + (pattern_[i++] - '0'), kMaxRepeats);
+    }
+    if (i == digits || i >= pattern_.size() || pattern_[i] != ',') return {};
+    if (++i >= pattern_.size() || pattern_[i] != '}') return {};
+    return OpenCount{.size = i + 1 - at, .least = least};
+  }
+
+  void AddCount(const OpenCount& count) {
+    if (count.least == 0) {
+      text_ += '*';
+    } else {
+      if (count.least > 1) {
+        const std::string item = text_.substr(*last_);
+        text_ += "{" + std::to_string(count.least - 1) + "}" + item;
+      }
+      text_ += '+';
+    }
+    last_.reset();
+  }
+
+  const std::string_view pattern_;
+  std::string text_;
+  std::vector<size_t> groups_;  // where the open ones begin
+  // Where the part before a count begins; absent: there is none.
+  std::optional<size_t> last_;
+};
 
 }  // namespace
 
@@ -299,19 +446,17 @@ StatusOr<std::string> JsonPattern(std::string_view pattern) {
   RETURN_IF_ERROR(CheckGroups(pieces));
   RETURN_IF_ERROR(CheckNestedRepeats(pattern, pieces));
   ASSIGN_OR_RETURN(const auto branches, Branches(pieces));
-  std::string out = "^(?:";
+  ExactRegex out(pattern);
   bool first = true;
   for (const std::vector<Piece>& pieces_of_branch : branches) {
     ASSIGN_OR_RETURN(const Branch branch, WithoutAnchors(pieces_of_branch));
-    if (!first) out += '|';
+    if (!first) out.Add("|");
     first = false;
-    if (!branch.from_start) out += ".*";
-    for (const Piece& piece : branch.pieces) {
-      RETURN_IF_ERROR(AppendForJson(piece, out));
-    }
-    if (!branch.to_end) out += ".*";
+    if (!branch.from_start) out.Add(".*");
+    RETURN_IF_ERROR(out.AddPieces(branch.pieces));
+    if (!branch.to_end) out.Add(".*");
   }
-  return out + ")$";
+  return "^(?:" + out.text() + kOneEnd + ")$";
 }
 
 }  // namespace millrace::models

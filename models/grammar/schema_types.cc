@@ -9,6 +9,7 @@
 #include <utility>
 #include <vector>
 
+#include "models/grammar/format_pattern.h"
 #include "models/grammar/pattern.h"
 #include "models/grammar/schema_merge.h"
 
@@ -127,7 +128,13 @@ StatusOr<Json> WriteString(const Place& at) {
             std::end(kFormats)) {
       return at.Unsupported("the format " + format->dump());
     }
-    out["format"] = *format;
+    const std::string exact =
+        FormatPattern(format->get_ref<const std::string&>());
+    if (exact.empty()) {
+      out["format"] = *format;
+    } else {
+      ASSIGN_OR_RETURN(out["pattern"], JsonPattern(exact));
+    }
   }
   if (out.contains("maxLength") && out["maxLength"] == 0) {
     return Json{{"enum", Json::array({""})}};

@@ -31,6 +31,10 @@ SCHEMAS = {
     "format_email": {"type": "string", "format": "email"},
     "format_ipv4": {"type": "string", "format": "ipv4"},
     "format_ipv6": {"type": "string", "format": "ipv6"},
+    "format_hostname": {"type": "string", "format": "hostname"},
+    "format_json_pointer": {"type": "string", "format": "json-pointer"},
+    "pattern_group": {"type": "string", "pattern": "^(?:a{1,2}|b(cd*)?)$"},
+    "pattern_open_count": {"type": "string", "pattern": "^(ab){2,}$"},
     # Numbers.
     "integer": {"type": "integer", "minimum": 0, "maximum": 150},
     "integer_negative": {"type": "integer", "minimum": -20, "maximum": -3},
@@ -172,9 +176,11 @@ SCHEMAS = {
 }
 
 # With parts that a model may go on with until its limit of tokens.
-UNBOUNDED = {"pattern_part", "pattern_start", "pattern_lazy", "types",
+UNBOUNDED = {"pattern_part", "pattern_start", "pattern_lazy",
+             "pattern_open_count", "types",
              "pattern_names_open", "recursive_list", "recursive_tree",
-             "format_email", "format_time", "format_date_time", "open_object",
+             "format_email", "format_time", "format_date_time",
+             "format_hostname", "format_json_pointer", "open_object",
              "number", "number_exclusive", "number_least", "pydantic",
              "required_unnamed"}
 

@@ -15,17 +15,51 @@ StatusOr<GrammarSource> Source(ConstraintKind kind, std::string text) {
 }
 
 TEST(JsonPattern, MatchesAnywhereUnlessAnchored) {
-  EXPECT_EQ(*JsonPattern("^ab$"), "^(?:ab)$");
-  EXPECT_EQ(*JsonPattern("ab"), "^(?:.*ab.*)$");
-  EXPECT_EQ(*JsonPattern("^a|b$"), "^(?:a.*|.*b)$");
-  EXPECT_EQ(*JsonPattern("^(a|b)$"), "^(?:(a|b))$");
-  EXPECT_EQ(*JsonPattern("^[$^|]\\$$"), "^(?:[$^|]\\$)$");
+  EXPECT_EQ(*JsonPattern("^ab$"), "^(?:ab(?:))$");
+  EXPECT_EQ(*JsonPattern("ab"), "^(?:.*ab.*(?:))$");
+  EXPECT_EQ(*JsonPattern("^a|b$"), "^(?:a.*|.*b(?:))$");
+  EXPECT_EQ(*JsonPattern("^(a|b)$"), "^(?:(a|b(?:))(?:))$");
+  EXPECT_EQ(*JsonPattern("^[$^|]\\$$"), "^(?:[$^|]\\$(?:))$");
+}
+
+// The library takes more of what stands on the left than it says; that what
+// stands on the right is exact is tested with it (xgrammar_test.cc).
+TEST(JsonPattern, PartsEndInOneStateAndOpenCountsAreWrittenOut) {
+  EXPECT_EQ(*JsonPattern("^a(bc*)?$"), "^(?:a(bc*(?:))?(?:))$");
+  EXPECT_EQ(*JsonPattern("^a{0,}b{1,}c{3,}$"), "^(?:a*b+c{2}c+(?:))$");
+  EXPECT_EQ(*JsonPattern("^(?:ab){2,}$"), "^(?:(?:ab(?:)){1}(?:ab(?:))+(?:))$");
+  EXPECT_EQ(*JsonPattern("^\xc3\xa9{2,}[x]{2,}?$"),
+            "^(?:\xc3\xa9{1}\xc3\xa9+[x]{1}[x]+?(?:))$");
+  EXPECT_EQ(*JsonPattern("^a{2,5}{,3}x{$"), "^(?:a{2,5}{,3}x{(?:))$");
+  for (const char* bad : {"{2,}", "a|{2,}", "({2,})", "a{2,}{2,}"}) {
+    EXPECT_FALSE(JsonPattern(bad).ok()) << bad;
+  }
+  std::string nested = "a";
+  for (int i = 0; i < 30; ++i) nested = "(" + nested + "){2,}";
+  EXPECT_FALSE(JsonPattern(nested).ok());
+  EXPECT_EQ(*JsonPattern("^.$"), R"(^(?:[^\u2028\u2029](?:))$)");
+}
+
+TEST(JsonPattern, SpacesAreThoseOfEcmaScript) {
+  const std::string more =
+      R"(\u00a0\u1680\u2000-\u200a\u2028\u2029\u202f\u205f\u3000\ufeff)";
+  EXPECT_EQ(*JsonPattern("^\\S$"), "^(?:[^\\s" + more + "](?:))$");
+  EXPECT_EQ(*JsonPattern("^[^\\s,]$"), "^(?:[^\\s," + more + "](?:))$");
+  // The library's \s is narrower.
+  EXPECT_EQ(*JsonPattern("^[\\s,]\\s$"), "^(?:[\\s,]\\s(?:))$");
+  EXPECT_EQ(*JsonPattern("^[\\s\\S]$"), "^(?:[\\s\\S](?:))$");
+  EXPECT_EQ(*JsonPattern("^[\\\\S]$"), "^(?:[\\\\S](?:))$");
+  const StatusOr<std::string> in_class = JsonPattern("^[\\S,]$");
+  ASSERT_FALSE(in_class.ok());
+  EXPECT_NE(in_class.status().message().find("'\\S' in a class"),
+            std::string::npos);
 }
 
 TEST(JsonPattern, QuotesAndBackslashesAreWrittenAsInJson) {
-  EXPECT_EQ(*JsonPattern("^\"$"), R"re(^(?:(?:\\"))$)re");
-  EXPECT_EQ(*JsonPattern(R"(^\\$)"), R"(^(?:(?:\\\\))$)");
-  EXPECT_EQ(*JsonPattern(R"(^\x22\u005c$)"), R"re(^(?:(?:\\")(?:\\\\))$)re");
+  EXPECT_EQ(*JsonPattern("^\"$"), R"re(^(?:(?:\\")(?:))$)re");
+  EXPECT_EQ(*JsonPattern(R"(^\\$)"), R"(^(?:(?:\\\\)(?:))$)");
+  EXPECT_EQ(*JsonPattern(R"(^\x22\u005c$)"),
+            R"re(^(?:(?:\\")(?:\\\\)(?:))$)re");
   EXPECT_FALSE(JsonPattern(R"(^\n$)").ok());
   EXPECT_FALSE(JsonPattern(R"(^\x01$)").ok());
 }

@@ -4,9 +4,15 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <functional>
+#include <iterator>
 #include <random>
+#include <set>
 #include <string>
 #include <vector>
+
+#include "models/grammar/format_pattern.h"
+#include "models/grammar/pattern.h"
 
 namespace millrace::models {
 namespace {
@@ -45,6 +51,18 @@ class XgrammarTest : public ::testing::Test {
     ASSIGN_OR_RETURN(const std::string bytes,
                      vocabulary_->Compile({kind, text}));
     return vocabulary_->Load(bytes);
+  }
+
+  // A string with this pattern, as schemas are rewritten to.
+  StatusOr<std::shared_ptr<const TokenGrammar>> MakeString(
+      const std::string& pattern) {
+    std::string escaped;
+    for (const char c : pattern) {
+      if (c == '\\') escaped += c;
+      escaped += c;
+    }
+    return Make(GrammarSource::Kind::kJsonSchema,
+                R"({"type": "string", "pattern": ")" + escaped + "\"}");
   }
 
   std::shared_ptr<const XgrammarVocabulary> vocabulary_;
@@ -176,6 +194,162 @@ TEST_F(XgrammarTest, OnlyValidCharactersAreWritten) {
   matcher->Rollback(1);
   EXPECT_FALSE(matcher->Accept(0xa0));
   EXPECT_TRUE(matcher->Accept(0x80));
+}
+
+// A regular expression over a and b, and what it means: the places where a
+// match may end that begins at one of these.
+using Places = std::set<size_t>;
+struct Expression {
+  std::string text;
+  std::function<Places(const std::string&, const Places&)> ends;
+};
+
+Expression OneOf(const char* text, const std::string& chars) {
+  return {text, [chars](const std::string& of, const Places& from) {
+            Places to;
+            for (const size_t i : from) {
+              if (i < of.size() && chars.find(of[i]) != chars.npos) {
+                to.insert(i + 1);
+              }
+            }
+            return to;
+          }};
+}
+Expression Behind(const Expression& a, const Expression& b) {
+  return {a.text + b.text, [=](const std::string& of, const Places& from) {
+            return b.ends(of, a.ends(of, from));
+          }};
+}
+Expression Either(const Expression& a, const Expression& b) {
+  return {a.text + "|" + b.text,
+          [=](const std::string& of, const Places& from) {
+            Places to = a.ends(of, from);
+            to.merge(b.ends(of, from));
+            return to;
+          }};
+}
+Expression Counted(const Expression& a, const char* count, int least,
+                   int most) {
+  return {a.text + count, [=](const std::string& of, const Places& from) {
+            Places to;
+            Places now = from;
+            for (int i = 0; i <= most; ++i) {
+              if (i >= least) to.insert(now.begin(), now.end());
+              now = a.ends(of, now);
+            }
+            return to;
+          }};
+}
+
+class Expressions {
+ public:
+  Expression Next(int depth = 2) {
+    Expression all = {
+        "", [](const std::string&, const Places& from) { return from; }};
+    for (unsigned left = random_() % 3 + (depth == 2); left > 0; --left) {
+      all = Behind(all, Count(Item(depth)));
+    }
+    return all;
+  }
+
+ private:
+  Expression Item(int depth) {
+    if (depth == 0 || random_() % 2 == 0) {
+      const Expression items[] = {OneOf("a", "a"), OneOf("b", "b"),
+                                  OneOf("[ab]", "ab"), OneOf("[^a]", "b"),
+                                  OneOf(".", "ab")};
+      return items[random_() % 5];
+    }
+    Expression group = Next(depth - 1);
+    for (unsigned left = random_() % 3; left > 0; --left) {
+      group = Either(group, Next(depth - 1));
+    }
+    group.text = (random_() % 2 == 0 ? "(" : "(?:") + group.text + ")";
+    return group;
+  }
+  Expression Count(const Expression& item) {
+    constexpr int kAny = 8;  // more than a text has characters
+    constexpr struct {
+      const char* text;
+      int least, most;
+    } kCounts[] = {{"?", 0, 1},       {"*", 0, kAny},    {"+", 1, kAny},
+                   {"{2}", 2, 2},     {"{0,2}", 0, 2},   {"{1,2}", 1, 2},
+                   {"{1,}", 1, kAny}, {"{2,}", 2, kAny}, {"{3,}", 3, kAny},
+                   {"{0,1}", 0, 1},   {"*?", 0, kAny}};
+    if (random_() % 2 == 0) return item;
+    const auto& count = kCounts[random_() % std::size(kCounts)];
+    return Counted(item, count.text, count.least, count.most);
+  }
+
+  std::mt19937 random_{7};
+};
+
+// Whether the string is taken whole.
+bool Takes(const TokenGrammar& grammar, const std::string& text) {
+  const auto matcher = grammar.NewMatcher();
+  for (const char c : "\"" + text + "\"") {
+    if (!matcher->Accept(static_cast<uint8_t>(c))) return false;
+  }
+  return matcher->Accept(kEnd);
+}
+
+TEST_F(XgrammarTest, PatternsOfSchemasAreTakenExactly) {
+  const Expression a = OneOf("a", "a"), b = OneOf("b", "b");
+  Expression group = Behind(b, Counted(a, "*", 0, 9));
+  group.text = "(" + group.text + ")";
+  std::vector<Expression> expressions = {
+      Counted(group, "?", 0, 1), Either(Counted(a, "{1,2}", 1, 2), a),
+      Either(a, Behind(a, Counted(b, "{0,1}", 0, 1)))};
+  Expressions random;
+  while (expressions.size() < 300) expressions.push_back(random.Next());
+  for (const Expression& expression : expressions) {
+    const StatusOr<std::string> exact =
+        JsonPattern("^(?:" + expression.text + ")$");
+    ASSERT_TRUE(exact.ok()) << expression.text << exact.status().ToString();
+    const auto grammar = MakeString(*exact);
+    ASSERT_TRUE(grammar.ok()) << expression.text << grammar.status().ToString();
+    for (unsigned bits = 1; bits < 64; ++bits) {  // behind its first one
+      std::string text;
+      for (unsigned rest = bits; rest > 1; rest /= 2) {
+        text += rest % 2 == 0 ? 'a' : 'b';
+      }
+      ASSERT_EQ(Takes(**grammar, text),
+                expression.ends(text, {0}).contains(text.size()))
+          << expression.text << " and " << text;
+    }
+  }
+}
+
+TEST_F(XgrammarTest, FormatsAndLengthsAreTakenExactly) {
+  const struct {
+    const char* format;
+    std::vector<std::string> right, wrong;
+  } cases[] = {
+      {"date", {"2024-02-29"}, {"2023-02-29", "2024-04-31", "0000-01-01"}},
+      {"time", {"23:59:59.5+01:00"}, {"23:59:60Z", "23:59:59"}},
+      {"ipv4", {"255.0.19.200"}, {"256.0.0.1", "1.2.3.04", "1.2.3"}},
+      {"ipv6", {"::", "1::8", "::ffff:1.2.3.4"}, {"1::2::3", "::1.2.3.04"}},
+      {"hostname",
+       {"a", "3com.com", std::string(31, 'a')},
+       {"-a", "a-", "a..b", "xn--x", std::string(64, 'a')}},
+      {"json-pointer", {"", "/a~0b/~1"}, {"a", "/~2", "/a\"b"}},
+      {"relative-json-pointer", {"0#", "1/a"}, {"01", "1/\"", "/a"}},
+  };
+  for (const auto& [format, right, wrong] : cases) {
+    const StatusOr<std::string> pattern = JsonPattern(FormatPattern(format));
+    ASSERT_TRUE(pattern.ok()) << format << pattern.status().ToString();
+    const auto grammar = MakeString(*pattern);
+    ASSERT_TRUE(grammar.ok()) << format << grammar.status().ToString();
+    for (const auto& text : right) EXPECT_TRUE(Takes(**grammar, text)) << text;
+    for (const auto& text : wrong) EXPECT_FALSE(Takes(**grammar, text)) << text;
+  }
+  // As schema_types.cc writes lengths.
+  const auto least = MakeString("^.{3,}$"), both = MakeString("^.{2,4}$");
+  ASSERT_TRUE(least.ok() && both.ok());
+  for (size_t n = 0; n < 9; ++n) {
+    EXPECT_EQ(Takes(**least, std::string(n, 'a')), n >= 3) << n;
+    EXPECT_EQ(Takes(**both, std::string(n, 'a')), n >= 2 && n <= 4) << n;
+  }
 }
 
 }  // namespace
