@@ -28,6 +28,7 @@ using Json = nlohmann::ordered_json;
 constexpr int64_t kMaxJsonBytes = int64_t{8} << 20;
 constexpr int64_t kMaxIndexBytes = int64_t{64} << 20;
 constexpr int64_t kMaxTokenizerBytes = int64_t{128} << 20;
+constexpr size_t kMaxNamesBytes = 200;  // of templates, in an error
 constexpr char kSingleFile[] = "model.safetensors";
 constexpr char kIndexFile[] = "model.safetensors.index.json";
 
@@ -386,12 +387,19 @@ StatusOr<std::string> HfSource::ChatTemplateText() const {
     if (it == config.end()) continue;
     if (it->is_string()) return it->get<std::string>();
     if (!it->is_array()) continue;
-    // Several, by name; "default" is the one for plain conversations.
+    // Several, by name; "default" is the one for plain conversations. Without
+    // it transformers asks its caller which one is meant.
+    std::string names;
     for (const Json& named : *it) {
-      if (TokenText(named, "name") == "default") {
-        return TokenText(named, "template");
-      }
+      const std::string name = TokenText(named, "name");
+      if (name == "default") return TokenText(named, "template");
+      if (names.size() > kMaxNamesBytes) continue;  // enough to tell
+      names += (names.empty() ? "'" : ", '") + name.substr(0, 64) + "'";
     }
+    if (names.empty()) continue;
+    return InvalidArgument(
+        "'" + In(folder_, file) + "' has the chat templates " + names +
+        " and none named 'default'; give the one to use with chat_template");
   }
   return std::string();
 }

@@ -61,6 +61,14 @@ StatusOr<StepLimits> LimitsOf(const config::LlmSettings& settings,
   return limits;
 }
 
+// A model without chats is still a model.
+std::shared_ptr<const ChatTemplate> NoTemplate(const Status& why) {
+  LogWarning(
+      "the model's chat template cannot be used, chat is off",
+      {{"why", why.message()}, {"remedy", "give one with chat_template"}});
+  return nullptr;
+}
+
 StatusOr<std::shared_ptr<const ChatTemplate>> LoadTemplate(
     const ModelSource& source, const std::string& override_path) {
   std::string text;
@@ -74,7 +82,9 @@ StatusOr<std::shared_ptr<const ChatTemplate>> LoadTemplate(
     }
     text.assign(std::istreambuf_iterator<char>(in), {});
   } else {
-    ASSIGN_OR_RETURN(text, source.ChatTemplateText());
+    StatusOr<std::string> own = source.ChatTemplateText();
+    if (!own.ok()) return NoTemplate(own.status());
+    text = *std::move(own);
   }
   if (text.empty()) return std::shared_ptr<const ChatTemplate>();
   StatusOr<std::unique_ptr<ChatTemplate>> made = ChatTemplate::Create(text);
@@ -86,10 +96,7 @@ StatusOr<std::shared_ptr<const ChatTemplate>> LoadTemplate(
         .Prefixed("'" + override_path + "'")
         .At("chat_template");
   }
-  LogWarning("the model's chat template cannot be used, chat is off",
-             {{"why", made.status().message()},
-              {"remedy", "give one with chat_template"}});
-  return std::shared_ptr<const ChatTemplate>();
+  return NoTemplate(made.status());
 }
 
 std::string TextOf(const Tokenizer& tokenizer, int32_t id) {

@@ -5,6 +5,7 @@
 #include <array>
 #include <utility>
 
+#include "config/base/log.h"
 #include "models/files/gguf_writer.h"
 
 namespace millrace::models {
@@ -187,8 +188,13 @@ Status WritePacked(const ModelSource& source, const Backend& backend,
   }
   ASSIGN_OR_RETURN(const Vocabulary vocabulary, source.ReadVocabulary());
   AddVocabulary(vocabulary, writer);
-  ASSIGN_OR_RETURN(const std::string text, source.ChatTemplateText());
-  if (!text.empty()) writer.AddString("tokenizer.chat_template", text);
+  const StatusOr<std::string> text = source.ChatTemplateText();
+  if (!text.ok()) {
+    LogWarning("the packed model has no chat template",
+               {{"why", text.status().message()}});
+  } else if (!text->empty()) {
+    writer.AddString("tokenizer.chat_template", *text);
+  }
 
   ASSIGN_OR_RETURN(const GenerationDefaults defaults,
                    source.ReadGenerationDefaults());

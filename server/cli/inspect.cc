@@ -260,7 +260,12 @@ void PrintMemory(const models::ModelConfig& config, int64_t weight_bytes,
 
 void PrintTemplate(const models::ModelSource& source, bool whole) {
   const StatusOr<std::string> text = source.ChatTemplateText();
-  if (!text.ok() || text->empty()) {
+  if (!text.ok()) {
+    std::printf("\nchat template  %s\n",
+                Clean(text.status().message(), 300).c_str());
+    return;
+  }
+  if (text->empty()) {
     std::printf(
         "\nchat template  none: /v1/chat/completions needs one "
         "(chat_template)\n");

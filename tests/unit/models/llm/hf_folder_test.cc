@@ -256,6 +256,33 @@ class Copy {
   const std::string path_;
 };
 
+TEST(HfFolder, OfSeveralTemplatesTheOneNamedDefaultIsUsed) {
+  Copy folder("hf_qwen2");
+  fs::remove(folder.path() + "/chat_template.jinja");
+  const auto templates = [&](const Json& list) {
+    folder.Merge("tokenizer_config.json", {{"chat_template", list}});
+    return (*OpenModelSource(folder.path()))->ChatTemplateText();
+  };
+  const Json tools = {{"name", "tool_use"}, {"template", "tools"}};
+  const Json rag = {{"name", "rag"}, {"template", "rag"}};
+  const Json plain = {{"name", "default"}, {"template", "plain"}};
+  EXPECT_EQ(*templates({tools, plain}), "plain");
+  const StatusOr<std::string> none = templates({tools, rag});
+  ASSERT_FALSE(none.ok());
+  EXPECT_NE(none.status().message().find(
+                "has the chat templates 'tool_use', 'rag' and none named "
+                "'default'"),
+            std::string::npos)
+      << none.status().ToString();
+  EXPECT_EQ(*templates(Json::array()), "");
+  // The model still answers, without chats.
+  EXPECT_EQ(templates(Json::array({rag})).status().code(),
+            StatusCode::kInvalidArgument);
+  const auto model = LoadLlm(folder.path(), TinyOptions(1));
+  ASSERT_TRUE(model.ok()) << model.status().ToString();
+  EXPECT_EQ(model->chat_template, nullptr);
+}
+
 void ExpectSays(const Copy& folder, const std::string& part) {
   EXPECT_NE(folder.Error().find(part), std::string::npos)
       << folder.Error() << "\n  lacks: " << part;
