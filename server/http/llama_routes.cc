@@ -321,6 +321,27 @@ void ServeLlamaSlots(const Site& site,
   RunOnPool(site, exchange, Slots);
 }
 
+// A sequence takes any slot that is free, and what it computed is found by its
+// tokens, so there is nothing that a client could name to save.
+void ServeLlamaSlotAction(const Site&,
+                          const std::shared_ptr<Exchange>& exchange) {
+  const std::string action(
+      QueryValue(exchange->request().query, "action").substr(0, 40));
+  Status status;
+  if (action == "save" || action == "restore" || action == "erase") {
+    status = Unimplemented(
+        "slots cannot be saved, restored or erased one by one: computed "
+        "prompts are found by their tokens, whatever the slot; start the "
+        "server with --kv-cache-dir and they are kept in a folder, also over "
+        "a restart");
+  } else {
+    status = InvalidArgument("action is '" + action +
+                             "' but may be save, restore or erase")
+                 .At("action");
+  }
+  exchange->Send(ErrorResponse(status));
+}
+
 // They are chosen by the name of the model in a request; llama.cpp chooses by
 // scales, which stay 1 here.
 void ServeLoraAdapters(const Site& site,

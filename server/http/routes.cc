@@ -88,6 +88,8 @@ constexpr Route kServing[] = {
      "", "Any"},
     {"GET", "/slots", ServeLlamaSlots, "llama.cpp: how many sequences may run",
      "", "Any"},
+    {"POST", "/slots/{id}", ServeLlamaSlotAction,
+     "llama.cpp: refused, with what to use instead", "Any", "Any"},
     {"GET", "/lora-adapters", ServeLoraAdapters,
      "llama.cpp: the adapters that are loaded", "", "Any"},
     {"POST", "/v1/load_lora_adapter", ServeLoadLora,

@@ -119,6 +119,7 @@ void ServeLlamaCompletion(const Site&, const std::shared_ptr<Exchange>&);
 void ServeLlamaInfill(const Site&, const std::shared_ptr<Exchange>&);
 void ServeLlamaProps(const Site&, const std::shared_ptr<Exchange>&);
 void ServeLlamaSlots(const Site&, const std::shared_ptr<Exchange>&);
+void ServeLlamaSlotAction(const Site&, const std::shared_ptr<Exchange>&);
 void ServeLoadLora(const Site&, const std::shared_ptr<Exchange>&);
 void ServeUnloadLora(const Site&, const std::shared_ptr<Exchange>&);
 void ServeLoraAdapters(const Site&, const std::shared_ptr<Exchange>&);

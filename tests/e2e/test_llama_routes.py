@@ -1,6 +1,7 @@
 """llama.cpp's own routes, as its clients call them."""
 import json
 
+import pytest
 import requests
 
 from conftest import MODEL_ID
@@ -81,3 +82,18 @@ def test_props_slots_and_adapters(server):
     assert len(slots) == props["total_slots"]
     assert not any(slot["is_processing"] for slot in slots)
     assert json.loads(server.get("/lora-adapters")) == []
+
+
+@pytest.mark.parametrize("action", ["save", "restore", "erase"])
+def test_actions_on_slots_are_refused_with_what_to_use(server, action):
+    answer = requests.post(f"{server.url}/slots/0", params={"action": action},
+                           json={"filename": "a.bin"}, timeout=30)
+    assert answer.status_code == 501
+    assert "--kv-cache-dir" in answer.json()["error"]["message"]
+
+
+def test_an_unknown_action_on_a_slot_is_named(server):
+    for path in ("/slots/0?action=move", "/slots/0"):
+        answer = requests.post(server.url + path, json={}, timeout=30)
+        assert answer.status_code == 400
+        assert answer.json()["error"]["param"] == "action"

@@ -86,6 +86,7 @@ REST = {
       POST /api/show
       POST /completion
       POST /infill
+      POST /slots/{id}
       POST /tokenize
       POST /detokenize
       POST /apply-template
