@@ -109,6 +109,23 @@ void ReadRotatedLayers(const Json& config, HfConfig& out) {
   out.values["rope.layers"] = std::move(flags);
 }
 
+// What a folder with an encoder of pictures says of its language model. The
+// class that it names there may be any: the type tells.
+Json TextConfigOf(const Json& whole) {
+  Json text = whole.at("text_config");
+  text.erase("architectures");
+  for (const char* key : {"eos_token_id", "quantization_config"}) {
+    if (Find(text, key) == nullptr && Find(whole, key) != nullptr) {
+      text[key] = whole.at(key);
+    }
+  }
+  // The outer word counts: the head is the outer class's.
+  if (const Json* tied = Find(whole, "tie_word_embeddings")) {
+    text["tie_word_embeddings"] = *tied;
+  }
+  return text;
+}
+
 // Sizes that other families call otherwise, and which layers attend in chunks.
 void ReadLlama4(const Json& config, HfConfig& out) {
   if (const Json* ffn = Find(config, "intermediate_size")) {
@@ -134,9 +151,11 @@ void ReadLlama4(const Json& config, HfConfig& out) {
 
 }  // namespace
 
-StatusOr<HfConfig> ReadHfConfig(const Json& config) {
-  if (!config.is_object()) return InvalidArgument("it is no JSON object");
+StatusOr<HfConfig> ReadHfConfig(const Json& whole) {
+  if (!whole.is_object()) return InvalidArgument("it is no JSON object");
   HfConfig out;
+  out.nested = HfNestedOf(whole);
+  const Json config = out.nested == nullptr ? whole : TextConfigOf(whole);
   out.architecture = HfArchitectureOf(config);
   if (out.architecture.empty()) {
     return InvalidArgument("it has neither architectures nor model_type");

@@ -14,6 +14,8 @@
 
 namespace millrace::models {
 
+struct HfNested;  // models/llm/hf_names.h
+
 struct HfConfig {
   std::string architecture;  // "llama"; the folder's own word when not known
   std::map<std::string, SourceValue> values;  // by ModelSource's keys
@@ -22,6 +24,7 @@ struct HfConfig {
   std::optional<bool> tied_output;  // absent: the folder does not say
   std::vector<int64_t> eos_ids;
   bool has_head = true;  // else the class is that of a model without one
+  const HfNested* nested = nullptr;  // null: a plain folder
 };
 
 // INVALID_ARGUMENT or UNIMPLEMENTED names the key.

@@ -177,8 +177,7 @@ HfExperts::HfExperts(std::string_view architecture)
                                      : ".mlp.experts."),
       alternate_(architecture != "llama4") {}
 
-bool HfExperts::Take(const SafetensorsTensor& tensor) {
-  const std::string_view name = tensor.name;
+bool HfExperts::Take(std::string_view name, const SafetensorsTensor& tensor) {
   if (!name.starts_with(kLayers)) return false;
   const size_t part = name.find(part_, kLayers.size());
   if (part == std::string_view::npos) return false;
@@ -186,7 +185,7 @@ bool HfExperts::Take(const SafetensorsTensor& tensor) {
   if (!what.starts_with("gate_up_proj") && !what.starts_with("down_proj")) {
     return false;
   }
-  tensors_.emplace(tensor.name, &tensor);
+  tensors_.emplace(name, &tensor);
   return true;
 }
 
@@ -214,8 +213,9 @@ StatusOr<HfExperts::Made> HfExperts::Make(Memory& memory) const {
           return InvalidArgument("the folder has no tensor '" + scales_name +
                                  "'");
         }
-        ASSIGN_OR_RETURN(const FileTensor out,
-                         RepackBlocks(*tensor, *scales->second, wanted, memory));
+        ASSIGN_OR_RETURN(
+            const FileTensor out,
+            RepackBlocks(*tensor, *scales->second, wanted, memory));
         made.emplace_back(blk + std::string(wanted.ours) + ".weight", out);
       } else if (kind.empty()) {
         ASSIGN_OR_RETURN(const FileTensor out,

@@ -34,9 +34,9 @@ class HfExperts {
  public:
   explicit HfExperts(std::string_view architecture);
 
-  // True: the tensor is one of these and is kept for Finish. It must outlive
-  // what Finish makes, which has its name.
-  bool Take(const SafetensorsTensor& tensor);
+  // True: the tensor that a plain folder calls so is one of these and is kept
+  // for Finish. It must outlive what Finish makes, which has its name.
+  bool Take(std::string_view name, const SafetensorsTensor& tensor);
   // Calls `add` with the name in GGUF files of each tensor made; their bytes
   // live in `memory`. Errors name the folder's tensor.
   using Memory = std::deque<std::vector<std::byte>>;

@@ -177,6 +177,11 @@ constexpr HfName kGptOssTensors[] = {
     {"ffn_gate_inp.weight", "mlp.router.weight"},
     {"ffn_gate_inp.bias", "mlp.router.bias"},
 };
+constexpr HfNested kNested[] = {
+    {"Llama4ForConditionalGeneration",
+     "language_model.",
+     {"vision_model.", "multi_modal_projector."}},
+};
 constexpr std::string_view kOurLayer = "blk.";
 constexpr std::string_view kGelu = "gelu_pytorch_tanh";
 
@@ -339,6 +344,16 @@ bool IsBareHfModel(const Json& config) {
   return std::any_of(
       std::begin(kAtenGroups), std::end(kAtenGroups),
       [&](const HfFamily& known) { return class_name == BareClass(known); });
+}
+
+const HfNested* HfNestedOf(const Json& config) {
+  const Json* inner = Find(config, "text_config");
+  if (inner == nullptr || !inner->is_object()) return nullptr;
+  const std::string class_name = ClassOf(config);
+  for (const HfNested& known : kNested) {
+    if (class_name == known.class_name) return &known;
+  }
+  return nullptr;
 }
 
 std::string_view HfActivationOf(std::string_view architecture) {

@@ -2,6 +2,7 @@
 // of GGUF files that a ModelSource uses. A new family adds rows to the tables.
 #pragma once
 
+#include <array>
 #include <nlohmann/json_fwd.hpp>
 #include <span>
 #include <string>
@@ -43,5 +44,17 @@ std::string HfTensorName(std::string_view name,
                          std::string_view architecture = "llama");
 // Buffers that old folders hold beside the weights and nothing reads.
 bool IsIdleHfTensor(std::string_view hf_name);
+
+// A class that holds a language model beside an encoder of pictures, with the
+// model's own configuration in text_config. Its tensors' names are those of a
+// plain folder after `before`; those that begin with one of `others` are the
+// encoder's.
+struct HfNested {
+  std::string_view class_name;
+  std::string_view before;
+  std::array<std::string_view, 2> others;
+};
+// Null: a plain folder.
+const HfNested* HfNestedOf(const nlohmann::ordered_json& config);
 
 }  // namespace millrace::models

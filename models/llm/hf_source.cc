@@ -193,17 +193,34 @@ Status HfSource::OpenWeights() {
   return OkStatus();
 }
 
+std::string HfSource::Prefix() const {
+  return config_.nested == nullptr ? "" : std::string(config_.nested->before);
+}
+
+bool HfSource::TakePlainName(std::string& name) const {
+  const HfNested* nested = config_.nested;
+  if (nested == nullptr) return true;
+  for (const std::string_view other : nested->others) {
+    if (name.starts_with(other)) return false;
+  }
+  if (name.starts_with(nested->before)) {
+    name.erase(0, nested->before.size());
+  }
+  return true;
+}
+
 Status HfSource::AddTensors() {
   std::set<std::string> seen;
   HfExperts experts(config_.architecture);
   for (const SafetensorsFile& file : files_) {
     for (const SafetensorsTensor& tensor : file.tensors()) {
-      if (IsIdleHfTensor(tensor.name)) continue;
-      if (HasExpertBlocks(config_.architecture) && experts.Take(tensor)) {
+      std::string plain = tensor.name;
+      if (!TakePlainName(plain) || IsIdleHfTensor(plain)) continue;
+      if (HasExpertBlocks(config_.architecture) &&
+          experts.Take(plain, tensor)) {
         continue;
       }
-      const std::string name =
-          NameOfHfTensor(tensor.name, config_.architecture);
+      const std::string name = NameOfHfTensor(plain, config_.architecture);
       if (name.empty()) {
         return Unimplemented("tensor '" + tensor.name +
                              "' belongs to no family that is served; the "

@@ -41,7 +41,7 @@ class HfSource final : public ModelSource {
     return HfKeyName(key);
   }
   std::string TensorName(std::string_view name) const override {
-    return HfTensorName(name, config_.architecture);
+    return Prefix() + HfTensorName(name, config_.architecture);
   }
   void WillRead() const override;
   void DropPages() const override;
@@ -54,6 +54,11 @@ class HfSource final : public ModelSource {
       : folder_(std::move(folder)), config_(std::move(config)) {}
   Status OpenWeights();
   StatusOr<Vocabulary> ReadTokenizer() const;
+  // Of the names of a language model within another class.
+  std::string Prefix() const;
+  // Makes a tensor's name that of a plain folder; false: it is not the language
+  // model's.
+  bool TakePlainName(std::string& name) const;
   Status AddTensors();
   // The same matrix with rows and columns changed places; the bytes are here.
   FileTensor Transposed(const FileTensor& tensor);

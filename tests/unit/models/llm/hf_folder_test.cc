@@ -129,6 +129,57 @@ INSTANTIATE_TEST_SUITE_P(
                     "hf_smollm3", "hf_starcoder2"),
     [](const auto& test) { return test.param; });
 
+// A copy of a folder whose language model is a part of another class: its
+// tensors have longer names, its configuration is an inner one, and there are
+// tensors that are none of its.
+TEST(HfFolder, ALanguageModelWithinAnotherClassIsRead) {
+  const std::string from = Folder("hf_llama4");
+  const std::string to = TempPath("nested");
+  fs::create_directories(to);
+  for (const char* name : {"tokenizer.json", "tokenizer_config.json"}) {
+    fs::copy_file(from + "/" + name, to + "/" + name);
+  }
+  Json inner = ReadJsonFile(from + "/config.json");
+  inner["architectures"] = {"SomethingElse"};
+  inner["tie_word_embeddings"] = false;  // the outer word counts
+  const Json config = {{"architectures", {"Llama4ForConditionalGeneration"}},
+                       {"model_type", "llama4"},
+                       {"tie_word_embeddings", true},
+                       {"text_config", inner},
+                       {"vision_config", Json::object()}};
+  std::ofstream(to + "/config.json") << config;
+
+  std::ifstream in(from + "/model.safetensors", std::ios::binary);
+  uint64_t size = 0;
+  in.read(reinterpret_cast<char*>(&size), sizeof size);
+  std::string header(size, ' ');
+  in.read(header.data(), static_cast<std::streamsize>(size));
+  const std::string values{std::istreambuf_iterator<char>(in), {}};
+  const Json plain = Json::parse(header);
+  Json tensors;
+  for (const auto& [name, about] : plain.items()) {
+    tensors[name == "__metadata__" ? name : "language_model." + name] = about;
+  }
+  tensors["vision_model.positions"] = {
+      {"dtype", "F32"},
+      {"shape", {1}},
+      {"data_offsets", {values.size(), values.size() + sizeof(float)}}};
+  header = tensors.dump();
+  header.resize((header.size() + 7) / 8 * 8, ' ');
+  size = header.size();
+  std::ofstream out(to + "/model.safetensors", std::ios::binary);
+  out.write(reinterpret_cast<const char*>(&size), sizeof size);
+  out << header << values << std::string(sizeof(float), '\0');
+  out.close();
+  ExpectLogits(to, fs::path(to).filename().string(),
+               ReadJsonFile(from + "/golden.json"));
+  const auto source = OpenModelSource(to);
+  ASSERT_TRUE(source.ok()) << source.status().ToString();
+  EXPECT_EQ((*source)->TensorName("output_norm.weight"),
+            "language_model.model.norm.weight");
+  fs::remove_all(to);
+}
+
 // A step of 8 bits is 1/127 of a block's greatest value, about 0.6 % of a
 // matrix' norm as noise; 5 bits are 8 times coarser, 4 bits 16 times. Random
 // weights this large make two layers' softmaxes steep, which multiplies noise
