@@ -268,7 +268,7 @@ StatusOr<ImageInput> ImageInput::Create(const TaskParts& parts) {
 StatusOr<ImageRow> ImageInput::Read(const TaskPart& part) const {
   const std::optional<std::string> decoded = FromBase64(part.bytes);
   ASSIGN_OR_RETURN(
-      const models::Image image,
+      const models::RgbImage image,
       models::DecodeImage(AsBytes(decoded ? *decoded : part.bytes), decoding_));
   ASSIGN_OR_RETURN(const ImageSize size,
                    models::OutputSize(image, options_, decoding_.max_pixels));

@@ -40,8 +40,8 @@ std::string FirstBytes(std::string_view bytes) {
 
 }  // namespace
 
-StatusOr<Image> DecodeImage(std::span<const uint8_t> bytes,
-                            const DecodeOptions& options) {
+StatusOr<RgbImage> DecodeImage(std::span<const uint8_t> bytes,
+                               const DecodeOptions& options) {
   const std::string_view text(reinterpret_cast<const char*>(bytes.data()),
                               bytes.size());
   if (text.starts_with("\xff\xd8\xff")) return DecodeJpeg(bytes, options);

@@ -1,6 +1,7 @@
 // JPEG, PNG and WebP files to pixels, as PIL reads them and converts to RGB:
 //
-//   ASSIGN_OR_RETURN(Image image, DecodeImage(bytes, {.max_pixels = 1 << 25}));
+//   ASSIGN_OR_RETURN(RgbImage image, DecodeImage(bytes, {.max_pixels = 1 <<
+//   25}));
 //
 // The format is told by the first bytes. The Exif orientation is applied. Grey,
 // palettes, CMYK and 16 bits become RGB in 8 bits; transparency is dropped, not
@@ -26,7 +27,7 @@ struct DecodeOptions {
 
 // INVALID_ARGUMENT says what is wrong with the file; UNIMPLEMENTED names a
 // format that is not read.
-StatusOr<Image> DecodeImage(std::span<const uint8_t> bytes,
-                            const DecodeOptions& options = {});
+StatusOr<RgbImage> DecodeImage(std::span<const uint8_t> bytes,
+                               const DecodeOptions& options = {});
 
 }  // namespace millrace::models

@@ -10,11 +10,11 @@
 
 namespace millrace::models {
 
-StatusOr<Image> DecodeJpeg(std::span<const uint8_t> bytes,
-                           const DecodeOptions& options);
-StatusOr<Image> DecodePng(std::span<const uint8_t> bytes,
-                          const DecodeOptions& options);
-StatusOr<Image> DecodeWebp(std::span<const uint8_t> bytes,
-                           const DecodeOptions& options);
+StatusOr<RgbImage> DecodeJpeg(std::span<const uint8_t> bytes,
+                              const DecodeOptions& options);
+StatusOr<RgbImage> DecodePng(std::span<const uint8_t> bytes,
+                             const DecodeOptions& options);
+StatusOr<RgbImage> DecodeWebp(std::span<const uint8_t> bytes,
+                              const DecodeOptions& options);
 
 }  // namespace millrace::models

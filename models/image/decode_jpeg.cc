@@ -122,8 +122,8 @@ struct Destroy {
 
 }  // namespace
 
-StatusOr<Image> DecodeJpeg(std::span<const uint8_t> bytes,
-                           const DecodeOptions& options) {
+StatusOr<RgbImage> DecodeJpeg(std::span<const uint8_t> bytes,
+                              const DecodeOptions& options) {
   ASSIGN_OR_RETURN(const Head head, ReadHead(bytes));
   const int64_t scans = NumScans(bytes, head.end);
   if (scans > 1 && head.width * head.height > kMaxScannedPixels / scans) {
@@ -144,7 +144,7 @@ StatusOr<Image> DecodeJpeg(std::span<const uint8_t> bytes,
     return MakeImage("the JPEG", head.width, head.height, options.max_pixels)
         .status();
   }
-  ASSIGN_OR_RETURN(Image image,
+  ASSIGN_OR_RETURN(RgbImage image,
                    MakeImage("the JPEG", Scaled(head.width, divisor),
                              Scaled(head.height, divisor), options.max_pixels));
   const std::unique_ptr<void, Destroy> handle(tjInitDecompress());

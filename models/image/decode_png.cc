@@ -59,7 +59,8 @@ class PngReader {
     png_set_strip_alpha(png_);
     png_set_interlace_handling(png_);
     png_read_update_info(png_, info_);
-    if (png_get_rowbytes(png_, info_) != size_t{width()} * Image::kChannels) {
+    if (png_get_rowbytes(png_, info_) !=
+        size_t{width()} * RgbImage::kChannels) {
       png_error(png_, "rows have an unexpected size");
     }
     png_read_image(png_, rows);
@@ -95,8 +96,8 @@ class PngReader {
 
 }  // namespace
 
-StatusOr<Image> DecodePng(std::span<const uint8_t> bytes,
-                          const DecodeOptions& options) {
+StatusOr<RgbImage> DecodePng(std::span<const uint8_t> bytes,
+                             const DecodeOptions& options) {
   PngReader reader(bytes);
   if (!reader.ok()) return ResourceExhausted("no memory for a PNG");
   const auto bad = [&] {
@@ -104,8 +105,9 @@ StatusOr<Image> DecodePng(std::span<const uint8_t> bytes,
                            reader.error());
   };
   if (!reader.ReadHead()) return bad();
-  ASSIGN_OR_RETURN(Image image, MakeImage("the PNG", reader.width(),
-                                          reader.height(), options.max_pixels));
+  ASSIGN_OR_RETURN(RgbImage image,
+                   MakeImage("the PNG", reader.width(), reader.height(),
+                             options.max_pixels));
   std::vector<png_bytep> rows;
   for (int32_t y = 0; y < image.height; ++y) rows.push_back(image.row(y));
   if (!reader.ReadRows(rows.data())) return bad();

@@ -36,8 +36,8 @@ int OrientationOf(const WebPDemuxer* demuxer) {
 
 }  // namespace
 
-StatusOr<Image> DecodeWebp(std::span<const uint8_t> bytes,
-                           const DecodeOptions& options) {
+StatusOr<RgbImage> DecodeWebp(std::span<const uint8_t> bytes,
+                              const DecodeOptions& options) {
   const WebPData data{bytes.data(), bytes.size()};
   WebPDemuxState state = WEBP_DEMUX_PARSING_HEADER;
   const std::unique_ptr<WebPDemuxer, DeleteDemuxer> demuxer(
@@ -49,7 +49,7 @@ StatusOr<Image> DecodeWebp(std::span<const uint8_t> bytes,
     return InvalidArgument("the WebP cannot be read: it ends early");
   }
   ASSIGN_OR_RETURN(
-      Image image,
+      RgbImage image,
       MakeImage("the WebP", WebPDemuxGetI(demuxer.get(), WEBP_FF_CANVAS_WIDTH),
                 WebPDemuxGetI(demuxer.get(), WEBP_FF_CANVAS_HEIGHT),
                 options.max_pixels));
@@ -62,7 +62,7 @@ StatusOr<Image> DecodeWebp(std::span<const uint8_t> bytes,
   if (left + frame.width > image.width || top + frame.height > image.height) {
     return InvalidArgument("the WebP has a frame beyond its canvas");
   }
-  const int64_t first = top * image.row_bytes() + left * Image::kChannels;
+  const int64_t first = top * image.row_bytes() + left * RgbImage::kChannels;
   const auto stride = static_cast<int>(image.row_bytes());
   if (WebPDecodeRGBInto(frame.fragment.bytes, frame.fragment.size,
                         image.pixels.data() + first,

@@ -56,7 +56,7 @@ int ExifOrientation(std::span<const uint8_t> block) {
   return 1;
 }
 
-Image Oriented(Image image, int orientation) {
+RgbImage Oriented(RgbImage image, int orientation) {
   if (orientation <= 1 || orientation > 8) return image;
   // 1 to 4 flip rows and columns; 5 to 8 do so behind a transposition.
   const bool transposed = orientation >= 5;
@@ -66,19 +66,20 @@ Image Oriented(Image image, int orientation) {
   const bool upside_down =  // rows of the result
       orientation == 3 || orientation == 4 || orientation == 7 ||
       orientation == 8;
-  Image out;
+  RgbImage out;
   out.width = transposed ? image.height : image.width;
   out.height = transposed ? image.width : image.height;
   out.pixels.resize(image.pixels.size());
   for (int32_t y = 0; y < out.height; ++y) {
     uint8_t* to = out.row(y);
     const int32_t from_y = upside_down ? out.height - 1 - y : y;
-    for (int32_t x = 0; x < out.width; ++x, to += Image::kChannels) {
+    for (int32_t x = 0; x < out.width; ++x, to += RgbImage::kChannels) {
       const int32_t from_x = mirrored ? out.width - 1 - x : x;
       const uint8_t* from =
-          transposed ? image.row(from_x) + int64_t{from_y} * Image::kChannels
-                     : image.row(from_y) + int64_t{from_x} * Image::kChannels;
-      std::copy_n(from, Image::kChannels, to);
+          transposed
+              ? image.row(from_x) + int64_t{from_y} * RgbImage::kChannels
+              : image.row(from_y) + int64_t{from_x} * RgbImage::kChannels;
+      std::copy_n(from, RgbImage::kChannels, to);
     }
   }
   return out;

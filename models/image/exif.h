@@ -13,6 +13,6 @@ namespace millrace::models {
 int ExifOrientation(std::span<const uint8_t> block);
 
 // The picture as it is to be looked at (TIFF 6.0, Orientation).
-Image Oriented(Image image, int orientation);
+RgbImage Oriented(RgbImage image, int orientation);
 
 }  // namespace millrace::models

@@ -7,8 +7,8 @@ namespace millrace::models {
 // Above any format's limits; keeps products within 64 bits.
 constexpr int64_t kMaxSide = 1 << 24;
 
-StatusOr<Image> MakeImage(const char* what, int64_t width, int64_t height,
-                          int64_t max_pixels) {
+StatusOr<RgbImage> MakeImage(const char* what, int64_t width, int64_t height,
+                             int64_t max_pixels) {
   const std::string size =
       std::to_string(width) + " x " + std::to_string(height) + " pixels";
   if (width < 1 || height < 1) {
@@ -21,10 +21,11 @@ StatusOr<Image> MakeImage(const char* what, int64_t width, int64_t height,
                            " pixels are allowed (max_pixels); send a smaller "
                            "one");
   }
-  Image image;
+  RgbImage image;
   image.width = static_cast<int32_t>(width);
   image.height = static_cast<int32_t>(height);
-  image.pixels.resize(static_cast<size_t>(width * height * Image::kChannels));
+  image.pixels.resize(
+      static_cast<size_t>(width * height * RgbImage::kChannels));
   return image;
 }
 

@@ -8,7 +8,7 @@
 
 namespace millrace::models {
 
-struct Image {
+struct RgbImage {
   static constexpr int kChannels = 3;
 
   int32_t width = 0;
@@ -24,7 +24,7 @@ struct Image {
 
 // A black picture. INVALID_ARGUMENT when a side is none, or when it has more
 // than `max_pixels`: nothing is allocated then. `what` begins the sentence.
-StatusOr<Image> MakeImage(const char* what, int64_t width, int64_t height,
-                          int64_t max_pixels);
+StatusOr<RgbImage> MakeImage(const char* what, int64_t width, int64_t height,
+                             int64_t max_pixels);
 
 }  // namespace millrace::models

@@ -8,7 +8,7 @@
 namespace millrace::models {
 namespace {
 
-constexpr int kChannels = Image::kChannels;
+constexpr int kChannels = RgbImage::kChannels;
 
 // The largest size within `frame` that has the picture's proportions, rounded,
 // and at least a pixel.
@@ -47,7 +47,7 @@ int64_t CropBegin(int64_t size, int64_t crop) {
       std::nearbyint(static_cast<double>(size - crop) / 2.0));
 }
 
-ImageSize SizeOf(const Image& image) { return {image.height, image.width}; }
+ImageSize SizeOf(const RgbImage& image) { return {image.height, image.width}; }
 
 // Of the input, behind crop or letterbox.
 ImageSize FinalSize(const ImageSize& resized,
@@ -65,7 +65,7 @@ uint8_t Luma(const uint8_t* rgb) {
 // The picture at its final size; nothing is copied that can stay.
 class Cropped {
  public:
-  Cropped(const Image& image, const PreprocessOptions& options) {
+  Cropped(const RgbImage& image, const PreprocessOptions& options) {
     const ImageSize resized = ResizedSize(SizeOf(image), options);
     size_ = FinalSize(resized, options);
     if (options.letterbox) outside_.fill(options.pad_value);
@@ -111,13 +111,13 @@ class Cropped {
   int64_t left_ = 0;
   int64_t inner_top_ = 0;
   int64_t inner_left_ = 0;
-  Image resized_;
-  const Image* source_ = nullptr;
+  RgbImage resized_;
+  const RgbImage* source_ = nullptr;
 };
 
 // `value_of(channel, pixel)` makes the element.
 template <typename T, typename ValueOf>
-void Write(const Image& image, const PreprocessOptions& options,
+void Write(const RgbImage& image, const PreprocessOptions& options,
            const ValueOf& value_of, T* out) {
   const Cropped cropped(image, options);
   const auto [height, width] = cropped.size();
@@ -158,7 +158,7 @@ ImagePlacement PlacementOf(const ImageSize& picture,
           .top = static_cast<double>(CropBegin(resized.height, input.height))};
 }
 
-StatusOr<ImageSize> OutputSize(const Image& image,
+StatusOr<ImageSize> OutputSize(const RgbImage& image,
                                const PreprocessOptions& options,
                                int64_t max_pixels) {
   const ImageSize resized = ResizedSize(SizeOf(image), options);
@@ -175,7 +175,7 @@ StatusOr<ImageSize> OutputSize(const Image& image,
   return size;
 }
 
-void WriteInput(const Image& image, const PreprocessOptions& options,
+void WriteInput(const RgbImage& image, const PreprocessOptions& options,
                 float* row) {
   std::array<std::array<float, 256>, 3> values;
   for (size_t c = 0; c < values.size(); ++c) {
@@ -194,7 +194,7 @@ void WriteInput(const Image& image, const PreprocessOptions& options,
       row);
 }
 
-void WriteInput(const Image& image, const PreprocessOptions& options,
+void WriteInput(const RgbImage& image, const PreprocessOptions& options,
                 uint8_t* row) {
   Write(
       image, options, [](int, uint8_t pixel) { return pixel; }, row);

@@ -59,15 +59,15 @@ ImagePlacement PlacementOf(const ImageSize& picture,
 
 // What the picture becomes. INVALID_ARGUMENT where that is larger than
 // `max_pixels`: a very long picture, resized by its shorter side.
-StatusOr<ImageSize> OutputSize(const Image& image,
+StatusOr<ImageSize> OutputSize(const RgbImage& image,
                                const PreprocessOptions& options,
                                int64_t max_pixels);
 
 // Writes OutputSize's height * width * channels values.
-void WriteInput(const Image& image, const PreprocessOptions& options,
+void WriteInput(const RgbImage& image, const PreprocessOptions& options,
                 float* row);
 // Without rescale, mean and std.
-void WriteInput(const Image& image, const PreprocessOptions& options,
+void WriteInput(const RgbImage& image, const PreprocessOptions& options,
                 uint8_t* row);
 
 }  // namespace millrace::models

@@ -12,7 +12,7 @@ namespace {
 
 constexpr int kWeightBits = 22;
 constexpr int32_t kHalf = 1 << (kWeightBits - 1);
-constexpr int kChannels = Image::kChannels;
+constexpr int kChannels = RgbImage::kChannels;
 
 double Triangle(double x) { return std::max(0.0, 1.0 - std::abs(x)); }
 
@@ -98,8 +98,8 @@ void ResizeAcross(const uint8_t* from, const std::vector<Taps>& taps,
   }
 }
 
-Image NearestWindow(const Image& image, int64_t width, int64_t height,
-                    const ImageWindow& window, Image out) {
+RgbImage NearestWindow(const RgbImage& image, int64_t width, int64_t height,
+                       const ImageWindow& window, RgbImage out) {
   const auto source = [](int64_t at, int64_t from, int64_t to) {
     const double scale = static_cast<double>(from) / static_cast<double>(to);
     return std::min(
@@ -119,9 +119,9 @@ Image NearestWindow(const Image& image, int64_t width, int64_t height,
 
 }  // namespace
 
-Image ResizedWindow(const Image& image, int64_t width, int64_t height,
-                    Interpolation interpolation, const ImageWindow& window) {
-  Image out;
+RgbImage ResizedWindow(const RgbImage& image, int64_t width, int64_t height,
+                       Interpolation interpolation, const ImageWindow& window) {
+  RgbImage out;
   out.width = static_cast<int32_t>(window.width);
   out.height = static_cast<int32_t>(window.height);
   out.pixels.resize(static_cast<size_t>(window.height * out.row_bytes()));

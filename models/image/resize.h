@@ -27,7 +27,7 @@ struct ImageWindow {
 
 // That part of `image` resized to width x height; only it is computed. The
 // window lies within the resized picture.
-Image ResizedWindow(const Image& image, int64_t width, int64_t height,
-                    Interpolation interpolation, const ImageWindow& window);
+RgbImage ResizedWindow(const RgbImage& image, int64_t width, int64_t height,
+                       Interpolation interpolation, const ImageWindow& window);
 
 }  // namespace millrace::models

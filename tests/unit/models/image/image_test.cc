@@ -49,13 +49,13 @@ class ImageTest : public ::testing::Test {
     return names;
   }
   static const Tensor& At(const std::string& name) { return all_->at(name); }
-  static StatusOr<Image> Decoded(const std::string& name,
-                                 const DecodeOptions& options = {}) {
+  static StatusOr<RgbImage> Decoded(const std::string& name,
+                                    const DecodeOptions& options = {}) {
     return DecodeImage(Bytes(At("file/" + name)), options);
   }
-  static Image Rgb(const std::string& name) {
+  static RgbImage Rgb(const std::string& name) {
     const Tensor& rgb = At("rgb/" + name);
-    Image image;
+    RgbImage image;
     image.height = static_cast<int32_t>(rgb.shape()[0]);
     image.width = static_cast<int32_t>(rgb.shape()[1]);
     const auto bytes = Bytes(rgb);
@@ -131,7 +131,7 @@ TEST_F(ImageTest, WhatStandsBehindAPictureIsNotPartOfIt) {
 }
 
 TEST_F(ImageTest, RefusalsNameTheLimit) {
-  const auto error = [](const StatusOr<Image>& image) {
+  const auto error = [](const StatusOr<RgbImage>& image) {
     return std::string(image.status().message());
   };
   EXPECT_THAT(error(Decoded("bad/png_60k")),
@@ -174,7 +174,7 @@ TEST_F(ImageTest, ResizesAsPil) {
     const Tensor& wanted = At("resized/" + name);
     const int64_t height = wanted.shape()[0];
     const int64_t width = wanted.shape()[1];
-    const Image resized =
+    const RgbImage resized =
         ResizedWindow(Rgb(name.substr(0, slash)), width, height,
                       MethodOf(method), {0, 0, width, height});
     EXPECT_EQ(Distance(resized.pixels, Bytes(wanted)), 0) << name;
@@ -182,10 +182,10 @@ TEST_F(ImageTest, ResizesAsPil) {
 }
 
 TEST_F(ImageTest, AWindowIsAPartOfTheWhole) {
-  const Image image = Rgb("noise");
-  const Image whole =
+  const RgbImage image = Rgb("noise");
+  const RgbImage whole =
       ResizedWindow(image, 33, 22, Interpolation::kBicubic, {0, 0, 33, 22});
-  const Image part =
+  const RgbImage part =
       ResizedWindow(image, 33, 22, Interpolation::kBicubic, {5, 3, 7, 4});
   for (int64_t y = 0; y < 4; ++y) {
     const std::span<const uint8_t> expected(whole.row(y + 3) + 5 * 3, 7 * 3);
@@ -214,7 +214,7 @@ TEST_F(ImageTest, InputsAreTorchvisions) {
                  std::stoi(name.substr(under + 1)));
     options.interpolation =
         MethodOf(name.substr(method + 1, last - method - 1));
-    const Image image = Rgb(name.substr(0, method));
+    const RgbImage image = Rgb(name.substr(0, method));
     const Tensor& wanted = At("input/" + name);
     const auto size = OutputSize(image, options, 1 << 20);
     ASSERT_TRUE(size.ok()) << name;
@@ -230,7 +230,7 @@ TEST_F(ImageTest, InputsAreTorchvisions) {
 }
 
 TEST_F(ImageTest, LayoutsAndColors) {
-  Image image;
+  RgbImage image;
   image.width = 2;
   image.height = 1;
   image.pixels = {10, 20, 30, 40, 50, 60};
@@ -251,7 +251,7 @@ TEST_F(ImageTest, LayoutsAndColors) {
 }
 
 TEST_F(ImageTest, AVeryLongPictureIsRefusedBeforeItIsResized) {
-  Image image;
+  RgbImage image;
   image.width = 60000;
   image.height = 1;
   PreprocessOptions options;
