@@ -95,7 +95,7 @@ struct NotOffered {
   std::string_view instead;
 };
 constexpr NotOffered kNotOffered[] = {
-    {"/v1/audio/", "audio is not offered"},
+    {"/v1/audio/", "of audio, POST /v1/audio/transcriptions is offered"},
     {"/v1/images/", "images are not offered"},
     {"/api/pull", "models are loaded by POST /v2/repository/models/{id}/load"},
     {"/generate", "complete text with POST /v1/completions"},

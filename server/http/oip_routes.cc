@@ -137,15 +137,16 @@ bool IsSmall(const StatusOr<handlers::TensorResponse>& answer) {
   return bytes <= kSmallAnswerBytes;
 }
 
-// A picture as the body, or BYTES: the model's task answers. None: the body has
-// tensors for the graph.
+// A picture or a recording as the body, or BYTES: the model's task answers.
+// None: the body has tensors for the graph.
 StatusOr<std::optional<TaskInferBody>> ReadTask(const Exchange& exchange,
                                                 const std::string& body) {
   const HttpRequest& request = exchange.request();
   ASSIGN_OR_RETURN(const std::optional<size_t> json_bytes,
                    ReadJsonBytes(request, body.size()));
   const std::string type = MediaType(request.Header("content-type"));
-  if (json_bytes != size_t{0} && !type.starts_with("image/")) {
+  if (json_bytes != size_t{0} && !type.starts_with("image/") &&
+      !type.starts_with("audio/")) {
     return ReadTaskInfer(body, json_bytes);
   }
   TaskInferBody raw;

@@ -97,8 +97,12 @@ constexpr Route kServing[] = {
     {"POST", "/v1/unload_lora_adapter", ServeUnloadLora,
      "Unloads a LoRA adapter (--allow-runtime-lora-updating)", "Any", ""},
     {"POST", "/v1/tasks/{id}", ServeTask,
-     "Classes, boxes, … of pictures or texts, as the model's config.yaml says",
+     "Classes, boxes, texts … of pictures, texts or recordings, as the model's "
+     "config.yaml says",
      "Any", "Any", !kPublic, kTakesBytes, GuardTask},
+    {"POST", "/v1/audio/transcriptions", ServeTranscriptions,
+     "The text of a recording (multipart/form-data)", "", "Any", !kPublic,
+     kTakesBytes},
     {"POST", "/tokenize", ServeTokenize, "Token ids of a text or a chat",
      "TokenizeRequest", "Tokens"},
     {"POST", "/detokenize", ServeDetokenize, "Text of token ids",

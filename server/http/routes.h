@@ -44,6 +44,9 @@ void ServeTask(const Site&, const std::shared_ptr<Exchange>&);
 // As GuardOipInfer.
 Status GuardTask(const Site&, const std::vector<std::string>& params);
 
+// audio_routes.cc: on the handler pool.
+void ServeTranscriptions(const Site&, const std::shared_ptr<Exchange>&);
+
 // repository_routes.cc: likewise; bodies are read on the handler pool, loads
 // and unloads run on the repository's thread.
 void ServeRepositoryIndex(const Site&, const std::shared_ptr<Exchange>&);

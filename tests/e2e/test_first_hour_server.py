@@ -243,7 +243,7 @@ def test_the_front_page_is_for_people(server):
 @pytest.mark.parametrize("path, remedy", [
     ("/v1/chat/completion", "POST /v1/chat/completions"),
     ("/chat/completions", "POST /v1/chat/completions"),
-    ("/v1/audio/speech", "audio is not offered"),
+    ("/v1/audio/speech", "POST /v1/audio/transcriptions is offered"),
     ("/nonsense", "/openapi.json"),
 ])
 def test_a_path_that_is_not_there_names_what_is(server, path, remedy):

@@ -71,6 +71,7 @@ REST = {
       POST /v1/batches/{id}/cancel
       POST /v1/messages
       POST /v1/messages/count_tokens
+      POST /v1/audio/transcriptions
       POST /v1/embeddings
       POST /v1/rerank
       POST /v2/rerank
