@@ -1,35 +1,35 @@
 #!/usr/bin/env python3
-"""Thousands of constrained answers of a running server, each held against its
-schema by jsonschema and, where it is installed, by llguidance.
+"""Constrained answers of a server, each held against its schema by jsonschema
+and, where it is installed, by llguidance.
 
-    generate.py --url http://127.0.0.1:8000 --model NAME [--made 200]
-        [--seeds 5] [--temperatures 0 0.7 1.3 2] [--concurrency 16]
+    generate.py [--generations 1000] [--suite suite/tests/draft2020-12 …]
+        [--url http://127.0.0.1:8000 --model NAME] [--made 200]
+        [--temperatures 0 0.7 1.3 2] [--concurrency 32] [--save answers.jsonl]
 
-The schemas are those of tests/e2e/structured_schemas.py and --made random ones
-of their keywords. Every answer must parse and fit its schema or end with
-`length`; llguidance must take it, too. Outside the gate; its Python is that of
-tests/requirements.txt, with `pip install llguidance` for the second opinion.
-Ends with 1 after a wrong answer.
+Without --url it starts a server of its own with the default model. The schemas
+are those of tests/e2e/structured_schemas.py, --made random ones of their
+keywords, and those of JSON-Schema-Test-Suite that the server takes. Every answer
+must parse and fit its schema or end with `length`; llguidance must take it, too.
+Outside the gate; its Python is that of tests/requirements.txt, with `pip install
+llguidance` for the second opinion. Ends with 1 after a wrong answer.
 """
 import argparse
 import collections
 import concurrent.futures
+import contextlib
 import json
 import pathlib
 import random
 import sys
+import time
 import urllib.error
 import urllib.request
 
-import jsonschema
+from judges import Second, llguidance, why_not
 
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[2] / "e2e"))
+from conftest import MODEL, MODEL_ID, start  # noqa: E402
 from structured_schemas import SCHEMAS  # noqa: E402
-
-try:
-    import llguidance
-except ImportError:
-    llguidance = None
 
 
 def made_schema(rng, depth=3):
@@ -81,9 +81,10 @@ def made_schema(rng, depth=3):
     ])()
 
 
-def ask(options, schema, temperature, seed):
+def ask(options, schema, temperature, seed, max_tokens=None):
+    """The text and why it ended; or the error's message and status."""
     body = {"model": options.model, "temperature": temperature, "seed": seed,
-            "max_tokens": options.max_tokens,
+            "max_tokens": max_tokens or options.max_tokens,
             "response_format": {"type": "json_schema", "json_schema": {
                 "name": "x", "schema": schema}}}
     if options.completions:
@@ -104,76 +105,126 @@ def ask(options, schema, temperature, seed):
         return json.load(error)["error"]["message"], error.code
 
 
-def fits(text, schema):
-    try:
-        value = json.loads(text)
-    except ValueError as error:
-        return f"does not parse: {error}"
-    validator = jsonschema.validators.validator_for(
-        schema, default=jsonschema.Draft202012Validator)(schema)
-    return next((e.message for e in validator.iter_errors(value)), None)
+def suite_schemas(folders):
+    """{name: schema}, each once. Those of a draft are read as that draft."""
+    found, seen = {}, set()
+    for folder in map(pathlib.Path, folders):
+        for file in sorted(folder.rglob("*.json")):
+            for i, group in enumerate(json.loads(file.read_text())):
+                schema = group["schema"]
+                if isinstance(schema, dict) and "draft7" in folder.name:
+                    schema = {"$schema":
+                              "http://json-schema.org/draft-07/schema#",
+                              **schema}
+                if json.dumps(schema) not in seen:
+                    seen.add(json.dumps(schema))
+                    found[f"{folder.name}/{file.stem}/{i}"] = schema
+    return found
 
 
-def second_opinion(text, schema, cache={}):
-    """None: it takes the text, or cannot say."""
-    if llguidance is None or "$schema" in schema:
-        return None
-    key = json.dumps(schema)
-    if key not in cache:
-        tokens = llguidance.LLTokenizer("byte")
-        grammar = llguidance.LLMatcher.grammar_from_json_schema(key)
-        matcher = llguidance.LLMatcher(tokens, grammar, log_level=0)
-        cache[key] = (tokens, grammar, bool(matcher.is_error()))
-    tokens, grammar, unsupported = cache[key]
-    if unsupported:
-        return None
-    matcher = llguidance.LLMatcher(tokens, grammar, log_level=0)
-    taken = matcher.consume_tokens(tokens.tokenize_bytes(text.encode()))
-    if taken and matcher.is_accepting():
-        return None
-    return "llguidance refuses it"
+class Opinion:
+    """llguidance, with each schema compiled once."""
+
+    def __init__(self):
+        self.second = Second() if llguidance else None
+        self.grammars = {}
+
+    def refuses(self, name, schema, text):
+        if self.second is None:
+            return False
+        if name not in self.grammars:
+            self.grammars[name] = self.second.compile(schema)
+        grammar = self.grammars[name]
+        return grammar is not None and not self.second.takes(grammar, text)
+
+
+def taken_schemas(options, schemas, counts, pool):
+    """Those that are not refused; all are compiled by this."""
+    def refusal(name):
+        text, end = ask(options, schemas[name], 0, 0, max_tokens=1)
+        return name, text if isinstance(end, int) else None
+
+    taken = []
+    for name, why in pool.map(refusal, schemas):
+        if why is None:
+            taken.append(name)
+        else:
+            counts["schemas refused"] += 1
+            if name in SCHEMAS or name.startswith("made"):
+                print(f"{name} is refused: {why}\n  "
+                      f"{json.dumps(schemas[name])}", flush=True)
+    return taken
+
+
+def run(options):
+    schemas = dict(SCHEMAS)
+    for i in range(options.made):
+        schemas[f"made{i}"] = made_schema(random.Random(i))
+    schemas.update(suite_schemas(options.suite))
+    counts, opinion = collections.Counter(), Opinion()
+    save = (open(options.save, "w") if options.save
+            else contextlib.nullcontext())
+    with save as out, concurrent.futures.ThreadPoolExecutor(
+            options.concurrency) as pool:
+        names = taken_schemas(options, schemas, counts, pool)
+        random.Random(options.seed).shuffle(names)
+        temperatures = options.temperatures
+
+        def one(i):
+            name = names[i % len(names)]
+            temperature = temperatures[(i + i // len(names))
+                                       % len(temperatures)]
+            seed = options.seed + i
+            return name, temperature, seed, *ask(
+                options, schemas[name], temperature, seed)
+
+        begun = time.monotonic()
+        for name, temperature, seed, text, end in pool.map(
+                one, range(options.generations)):
+            counts[f"end: {end}"] += 1
+            schema = schemas[name]
+            if out is not None and end == "stop":
+                print(json.dumps({"name": name, "schema": schema,
+                                  "text": text}), file=out)
+            why = None
+            if end == "stop":
+                why = why_not(text, schema)
+            elif end != "length":
+                why = str(end)
+            if why is None and (end != "stop" or
+                                not opinion.refuses(name, schema, text)):
+                continue
+            counts["wrong" if why else "refused by llguidance"] += 1
+            print(f"{name} temperature {temperature} seed {seed}: "
+                  f"{why or 'llguidance refuses it'}\n"
+                  f"  schema {json.dumps(schema)}\n"
+                  f"  text   {text!r}", flush=True)
+    print(f"{len(names)} schemas, {options.generations} answers in "
+          f"{time.monotonic() - begun:.0f} s: {dict(counts)}")
+    return 1 if counts["wrong"] else 0
 
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
-    parser.add_argument("--url", required=True)
-    parser.add_argument("--model", required=True)
+    parser.add_argument("--url")
+    parser.add_argument("--model", default=MODEL_ID)
+    parser.add_argument("--generations", type=int, default=1000)
     parser.add_argument("--made", type=int, default=200)
-    parser.add_argument("--seeds", type=int, default=2)
+    parser.add_argument("--suite", nargs="*", default=[])
+    parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--temperatures", type=float, nargs="+",
                         default=[0, 0.7, 1.3, 2])
-    parser.add_argument("--concurrency", type=int, default=16)
-    parser.add_argument("--max-tokens", type=int, default=120)
+    parser.add_argument("--concurrency", type=int, default=32)
+    parser.add_argument("--max-tokens", type=int, default=64)
+    parser.add_argument("--save")
     parser.add_argument("--completions", action="store_true",
                         help="for a model without a chat template")
     options = parser.parse_args()
-    schemas = dict(SCHEMAS)
-    for i in range(options.made):
-        schemas[f"made{i}"] = made_schema(random.Random(i))
-    work = [(name, t, s) for s in range(options.seeds)
-            for t in options.temperatures for name in schemas]
-    counts, wrong = collections.Counter(), 0
-
-    def one(item):
-        name, temperature, seed = item
-        return item, ask(options, schemas[name], temperature, seed)
-
-    with concurrent.futures.ThreadPoolExecutor(options.concurrency) as pool:
-        for (name, temperature, seed), (text, end) in pool.map(one, work):
-            counts[end] += 1
-            if end == "length":
-                continue
-            why = (str(end) if end != "stop" else fits(text, schemas[name]))
-            other = None if why else second_opinion(text, schemas[name])
-            if why is None and other is None:
-                continue
-            counts["wrong" if why else "other opinion"] += 1
-            wrong += why is not None
-            print(f"{name} temperature {temperature} seed {seed}: "
-                  f"{why or other}\n  schema {json.dumps(schemas[name])}\n"
-                  f"  text   {text!r}", flush=True)
-    print(f"{len(schemas)} schemas, {len(work)} answers: {dict(counts)}")
-    return 1 if wrong else 0
+    if options.url:
+        return run(options)
+    with start(MODEL) as server:
+        options.url = server.url
+        return run(options)
 
 
 if __name__ == "__main__":

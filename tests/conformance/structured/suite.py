@@ -19,111 +19,18 @@ beside; where the two differ, the suite says who is right.
 """
 import argparse
 import collections
-import ctypes
-import itertools
 import json
 import os
 import pathlib
 import re
-import struct
-import subprocess
 import sys
 
-import tvm_ffi
-
-try:
-    import llguidance
-except ImportError:
-    llguidance = None
+from differences import NARROWED, formats_of, has, texts_of
+from judges import Ours, Second, llguidance
 
 REPO = pathlib.Path(__file__).resolve().parents[3]
 CACHE = pathlib.Path(os.environ.get(
     "MILLRACE_CACHE", pathlib.Path.home() / ".cache/millrace"))
-MOST_ORDERS = 24
-
-
-SCHEMA, END = 2, 256  # ConstraintKind::kJsonSchema; the id that ends a text
-TOKENS = [bytes([i]) for i in range(END)] + [b""]
-
-
-def register(name):
-    return tvm_ffi.register_object("xgrammar.tvm_ffi_binding." + name)(
-        type(name, (tvm_ffi.Object,), {}))
-
-
-def made(kind, *arguments):
-    value = kind.__new__(kind)
-    value.__ffi_init__(*arguments)
-    return value
-
-
-class Accepts:
-    """Our schemas over single bytes."""
-
-    def __init__(self, binary, library):
-        self.binary = binary
-        ctypes.CDLL(str(pathlib.Path(library) / "libxgrammar_bindings.so"))
-        self.grammar = register("CompiledGrammar")
-        self.matcher = register("GrammarMatcher")
-        self.tokens = made(register("TokenizerInfo"), TOKENS, 0, len(TOKENS),
-                           [END], False)
-
-    def compile(self, schema):
-        def text(value):
-            return struct.pack("<I", len(value)) + value
-
-        job = (struct.pack("<I", SCHEMA) + text(json.dumps(schema).encode())
-               + struct.pack("<IIII", len(TOKENS), 1, END, len(TOKENS))
-               + b"".join(map(text, TOKENS)))
-        done = subprocess.run([self.binary, "compile-grammar"], input=job,
-                              capture_output=True)
-        if done.returncode != 0:
-            return False, f"the child ended with {done.returncode}"
-        return done.stdout[:1] == b"K", done.stdout[1:].decode()
-
-    def takes(self, grammar, text):
-        matcher = made(self.matcher, grammar, None, False, -1, None)
-        return bool(all(matcher.accept_token(byte, False)
-                        for byte in text.encode())
-                    and matcher.accept_token(END, False))
-
-    def ask(self, schema, strings):
-        ok, answer = self.compile(schema)
-        if not ok:
-            return {"refused": answer}
-        grammar = self.grammar.deserialize_json(answer, self.tokens)
-        return {"accepts": [self.takes(grammar, text) for text in strings]}
-
-
-def orders(value):
-    """The value with its objects' keys in every order, some at most."""
-    if isinstance(value, list):
-        parts = [list(orders(item)) for item in value]
-        for chosen in itertools.islice(itertools.product(*parts), MOST_ORDERS):
-            yield list(chosen)
-    elif isinstance(value, dict):
-        for keys in itertools.islice(itertools.permutations(value),
-                                     MOST_ORDERS):
-            parts = [list(orders(value[key])) for key in keys]
-            for chosen in itertools.islice(itertools.product(*parts),
-                                           MOST_ORDERS):
-                yield dict(zip(keys, chosen))
-    else:
-        yield value
-
-
-def texts_of(value):
-    texts = [json.dumps(v, ensure_ascii=False, separators=(", ", ": "))
-             for v in itertools.islice(orders(value), MOST_ORDERS)]
-    return list(dict.fromkeys(texts))
-
-
-def has(value, test):
-    if test(value):
-        return True
-    if isinstance(value, dict):
-        value = list(value.values())
-    return isinstance(value, list) and any(has(v, test) for v in value)
 
 
 def why_refused(schema, value):
@@ -134,6 +41,8 @@ def why_refused(schema, value):
     if has(value, lambda v: isinstance(v, (int, float))
            and not isinstance(v, bool) and abs(v) >= 1e15):
         return "a number of more digits than are written"
+    if isinstance(value, str) and formats_of(schema) & NARROWED:
+        return "a format that is narrowed"
     if '"type"' not in text and not re.search(r'"(enum|const)"', text):
         return "a value of another type, where the schema names none"
     if re.search(r'"(anyOf|oneOf|allOf|\$ref)"', text):
@@ -145,26 +54,6 @@ def why_refused(schema, value):
     if has(value, lambda v: isinstance(v, dict) and len(v) > 0):
         return "names that the schema does not list, or their order"
     return None
-
-
-class Second:
-    """llguidance over single bytes."""
-
-    def __init__(self):
-        self.tokens = llguidance.LLTokenizer("byte")
-
-    def ask(self, schema, strings):
-        grammar = llguidance.LLMatcher.grammar_from_json_schema(
-            json.dumps(schema))
-        if llguidance.LLMatcher(self.tokens, grammar, log_level=0).is_error():
-            return None
-        answers = []
-        for text in strings:
-            matcher = llguidance.LLMatcher(self.tokens, grammar, log_level=0)
-            taken = matcher.consume_tokens(
-                self.tokens.tokenize_bytes(text.encode()))
-            answers.append(bool(taken and matcher.is_accepting()))
-        return answers
 
 
 def groups_of(paths):
@@ -185,7 +74,7 @@ def main():
     parser.add_argument("--library", default=CACHE / "deps/xgrammar-0.2.8/lib")
     parser.add_argument("--differences", type=int, default=40)
     options = parser.parse_args()
-    ours = Accepts(options.binary, options.library)
+    ours = Ours(options.binary, options.library)
     theirs = Second() if llguidance else None
     counts, refusals = collections.Counter(), collections.Counter()
     reasons, differences, wrong = collections.Counter(), [], []
@@ -200,16 +89,16 @@ def main():
         counts["schemas"] += 1
         tests = [(t, texts_of(t["data"])) for t in group["tests"]]
         strings = [text for _, texts in tests for text in texts]
-        answer = ours.ask(schema, strings)
-        if "refused" in answer:
+        grammar, refusal = ours.compile(schema)
+        if refusal is not None:
             counts["schemas refused"] += 1
-            keyword = re.search(r"'([^']+)'", answer["refused"])
-            refusals[keyword.group(1) if keyword
-                     else answer["refused"][:60]] += 1
+            keyword = re.search(r"'([^']+)'", refusal)
+            refusals[keyword.group(1) if keyword else refusal[:60]] += 1
             continue
-        taken = dict(zip(strings, answer["accepts"]))
-        other = theirs.ask(schema, strings) if theirs else None
-        second = dict(zip(strings, other)) if other else {}
+        taken = {text: ours.takes(grammar, text) for text in strings}
+        other = theirs.compile(schema) if theirs else None
+        second = {text: theirs.takes(other, text)
+                  for text in (strings if other else [])}
         for test, texts in tests:
             accepted = any(taken[text] for text in texts)
             kind = "right" if test["valid"] else "wrong"
