@@ -1,6 +1,7 @@
 // Regular expressions of clients, in the form that xgrammar takes.
 //
-//   ASSIGN_OR_RETURN(std::string pattern, JsonPattern("^a+"));   // ^a+.*$
+//   ASSIGN_OR_RETURN(std::string pattern, JsonPattern("^a+"));
+//   // ^(?:a+.*(?:))$
 //
 // Pure functions.
 #pragma once
