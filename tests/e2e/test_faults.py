@@ -204,7 +204,7 @@ def test_no_deadline_is_of_wall_time():
              "handlers/ensemble/ensemble.cc", "handlers/external/external.cc",
              "server/audit.cc", "server/auth.cc",
              "server/grpc/call_info.cc", "server/grpc/server.cc",
-             "server/http/text_work.cc", "server/torchserve/registry.cc",
+             "server/http/text_work.cc", "server/torchserve/registration.cc",
              "server/tracing/request_traces.cc"}
     found = set()
     for folder in ("config", "models", "scheduler", "handlers", "server"):

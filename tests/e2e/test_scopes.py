@@ -119,7 +119,9 @@ REST = {
     METRICS: """
       GET /metrics
       GET /v2/models/stats
+      GET /v2/models/{id}/drift
       GET /v2/models/{id}/stats
+      GET /v2/models/{id}/versions/{version}/drift
       GET /v2/models/{id}/versions/{version}/stats""",
 }
 
