@@ -201,8 +201,9 @@ void VisitSpeculation(LlmSettings& s, const SettingVisitor& visit) {
   visit({.name = "speculative_method",
          .help = "draft next tokens and check several in one step, where that "
                  "is faster; answers stay the same; ngram: from what stands "
-                 "in prompt and answer; draft_model: what speculative_model "
-                 "says; auto: draft_model where one is named, else ngram",
+                 "in prompt and answer, and what a grammar or schema leaves "
+                 "no choice about; draft_model: what speculative_model says; "
+                 "auto: draft_model where one is named, else ngram",
          .choices = {"auto", "none", "ngram", "draft_model"}},
         &s.speculative_method);
   visit(

@@ -9,6 +9,7 @@
 #include <utility>
 
 #include "config/base/log.h"
+#include "scheduler/forced_drafter.h"
 #include "scheduler/model_drafter.h"
 #include "scheduler/ngram_drafter.h"
 #include "scheduler/step_budget.h"
@@ -96,9 +97,10 @@ EngineLoop::EngineLoop(models::Runner& runner, models::Runner* draft,
 std::unique_ptr<Drafter> EngineLoop::MakeDrafter(
     const EngineOptions& options) const {
   if (draft_ == nullptr) {
-    return std::make_unique<NgramDrafter>(
-        options.speculative.prompt_lookup_min,
-        options.speculative.prompt_lookup_max);
+    return std::make_unique<ForcedDrafter>(
+        runner_,
+        std::make_unique<NgramDrafter>(options.speculative.prompt_lookup_min,
+                                       options.speculative.prompt_lookup_max));
   }
   return std::make_unique<ModelDrafter>(
       *draft_,

@@ -46,7 +46,7 @@ Draft NgramDrafter::Propose(std::span<const int32_t> tokens,
     follows = end + 1;
   }
   if (follows < 0) return draft;
-  draft.kind = std::min(longest, kDraftKinds) - 1;
+  draft.kind = std::min(longest, kForcedKind) - 1;
   const int32_t count = std::min(max_tokens, n - follows);
   draft.tokens.assign(tokens.begin() + follows,
                       tokens.begin() + follows + count);

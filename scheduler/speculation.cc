@@ -14,6 +14,8 @@ namespace {
 // of a look-up too seldom for a long one, of a model more often.
 constexpr double kFirstRate = 0.4;
 constexpr double kFirstModelRate = 0.7;
+// A text that is forced may be spelled by other tokens.
+constexpr double kFirstForcedRate = 0.8;
 // What others' draft tokens say weighs as much as so many of the sequence's
 // own.
 constexpr double kOthersWeight = 4;
@@ -52,7 +54,8 @@ Speculation::Speculation(std::unique_ptr<Drafter> drafter, int32_t max_tokens,
 
 double Speculation::Rate(const DraftRecord& record) const {
   const int32_t kind = record.draft.kind;
-  return record.rates.Rate(kind, all_.Rate(kind, first_rate_));
+  const double first = kind == kForcedKind ? kFirstForcedRate : first_rate_;
+  return record.rates.Rate(kind, all_.Rate(kind, first));
 }
 
 double Speculation::Propose(std::span<const Target> targets,

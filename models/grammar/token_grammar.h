@@ -12,6 +12,7 @@
 #include <cstdint>
 #include <memory>
 #include <span>
+#include <vector>
 
 namespace millrace::models {
 
@@ -29,6 +30,10 @@ class GrammarMatcher {
   virtual bool Accept(int32_t id) = 0;
   // Takes the last n accepted tokens back.
   virtual void Rollback(int32_t n) = 0;
+  // Where all allowed tokens begin one text, those that spell the most of it,
+  // `most` at most; else none. For draft tokens: others may spell the same
+  // text, and rarely another text may come (see ForcedTokenFinder).
+  virtual std::vector<int32_t> ForcedTokens(int32_t /*most*/) { return {}; }
 };
 
 // Immutable and thread-safe.

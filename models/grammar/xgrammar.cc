@@ -15,11 +15,13 @@
 #include <climits>
 #include <initializer_list>
 #include <mutex>
+#include <optional>
 #include <span>
 #include <string>
 #include <utility>
 #include <vector>
 
+#include "models/grammar/forced_token.h"
 #include "models/grammar/tvm_ffi.h"
 
 namespace millrace::models {
@@ -97,6 +99,7 @@ class Matcher final : public GrammarMatcher {
   void Fill(std::span<uint32_t> mask) override;
   bool Accept(int32_t id) override;
   void Rollback(int32_t n) override;
+  std::vector<int32_t> ForcedTokens(int32_t most) override;
 
   // False, with the mask in any state, if no token leads on.
   bool FillFromGrammar(std::span<uint32_t> mask);
@@ -111,6 +114,9 @@ class Matcher final : public GrammarMatcher {
   const bool is_valid_;
   // Last bytes of the accepted tokens.
   std::vector<uint8_t> last_bytes_;
+  // The mask of the next token, where ForcedTokens filled it.
+  std::vector<uint32_t> next_;
+  bool next_is_known_ = false;
 };
 
 // First bytes of a character behind which not all continuations are valid, and
@@ -172,6 +178,7 @@ struct Vocabulary final : XgrammarVocabulary,
   std::vector<int32_t> stop_ids;
   // Of each token with a text, else 0.
   std::vector<uint8_t> first_bytes, last_bytes;
+  ForcedTokenFinder forced;
 
   StatusOr<std::string> Compile(const GrammarSource& source) const override;
   StatusOr<std::shared_ptr<const TokenGrammar>> Load(
@@ -241,6 +248,10 @@ Matcher::Matcher(std::shared_ptr<const Vocabulary> vocabulary, FfiValue object,
       is_valid_(is_valid) {}
 
 void Matcher::Fill(std::span<uint32_t> mask) {
+  if (next_is_known_ && mask.size() == next_.size()) {
+    std::ranges::copy(next_, mask.begin());
+    return;
+  }
   if (FillFromGrammar(mask)) return;
   std::ranges::fill(mask, 0);
   for (const int32_t id : vocabulary_->stop_ids) {
@@ -300,6 +311,7 @@ bool Matcher::Accept(int32_t id) {
   const auto accepted =
       vocabulary_->library->Do(kAccept, {&object_, &token, &no});
   if (!accepted.ok() || !accepted->truth()) return false;
+  next_is_known_ = false;
   last_bytes_.push_back(has_text ? vocabulary_->last_bytes[index] : 0);
   return true;
 }
@@ -309,7 +321,24 @@ void Matcher::Rollback(int32_t n) {
   const FfiValue count(int64_t{n});
   const auto done = vocabulary_->library->Do(kRollback, {&object_, &count});
   CHECK(done.ok(), "only accepted tokens are taken back");
+  next_is_known_ = false;
   last_bytes_.resize(last_bytes_.size() - static_cast<size_t>(n));
+}
+
+std::vector<int32_t> Matcher::ForcedTokens(int32_t most) {
+  std::vector<int32_t> ids;
+  while (static_cast<int32_t>(ids.size()) < most) {
+    if (!next_is_known_) {
+      next_.resize((static_cast<size_t>(vocabulary_->vocab_size) + 31) / 32);
+      next_is_known_ = FillFromGrammar(next_);
+      if (!next_is_known_) break;
+    }
+    const std::optional<int32_t> id = vocabulary_->forced.Find(next_);
+    if (!id || !Accept(*id)) break;
+    ids.push_back(*id);
+  }
+  Rollback(static_cast<int32_t>(ids.size()));
+  return ids;
 }
 
 class OpenXgrammar final : public Xgrammar {
@@ -323,9 +352,11 @@ class OpenXgrammar final : public Xgrammar {
     std::vector<FfiValue> texts, stops;
     texts.reserve(tokens.texts.size());
     auto vocabulary = std::make_shared<Vocabulary>();
+    std::vector<std::string> used;
     for (const std::string& text : tokens.texts) {
       const bool counts = !text.empty() && CanBeUtf8(text);
-      texts.push_back(FfiValue::Bytes(ffi, counts ? text : ""));
+      used.push_back(counts ? text : "");
+      texts.push_back(FfiValue::Bytes(ffi, used.back()));
       vocabulary->first_bytes.push_back(counts ? text.front() : 0);
       vocabulary->last_bytes.push_back(counts ? text.back() : 0);
     }
@@ -334,6 +365,7 @@ class OpenXgrammar final : public Xgrammar {
     ASSIGN_OR_RETURN(const FfiValue stop_list, library_->Array(stops));
     const FfiValue raw(int64_t{0}), size(int64_t{tokens.vocab_size}), no(false);
     vocabulary->library = library_;
+    vocabulary->forced = ForcedTokenFinder(std::move(used));
     vocabulary->vocab_size = tokens.vocab_size;
     vocabulary->stop_ids = tokens.stop_ids;
     ASSIGN_OR_RETURN(vocabulary->info,

@@ -34,6 +34,9 @@ class GroupRunner final : public Runner, public LogitsView {
   bool PrepareAhead(int32_t first_unused) override {
     return own_->PrepareAhead(first_unused);
   }
+  std::vector<int32_t> ForcedTokens(int32_t slot, int32_t most) override {
+    return own_->ForcedTokens(slot, most);
+  }
   RunnerRoofline MeasureRoofline() override { return own_->MeasureRoofline(); }
   std::span<const float> Logits(int32_t sample) const override;
 

@@ -30,6 +30,10 @@ class Grammar final : public LogitsProcessor {
     num_strayed_ -= strayed;
     matcher_->Rollback(n - strayed);
   }
+  std::vector<int32_t> ForcedTokens(int32_t most) const override {
+    if (num_strayed_ > 0) return {};
+    return matcher_->ForcedTokens(most);
+  }
 
  private:
   const std::unique_ptr<GrammarMatcher> matcher_;

@@ -45,6 +45,10 @@ class LogitsProcessor {
   // Takes the last n accepted tokens back. Only draft tokens are taken back, so
   // n is below the number of rows that a step has for one sequence.
   virtual void Rollback(int32_t n) = 0;
+  // Draft tokens of the only text that may come next, see GrammarMatcher.
+  virtual std::vector<int32_t> ForcedTokens(int32_t /*most*/) const {
+    return {};
+  }
 };
 
 // Those that the parameters ask for, in the order in which they restrict a

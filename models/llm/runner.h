@@ -7,6 +7,7 @@
 #include <cstdint>
 #include <span>
 #include <string>
+#include <vector>
 
 #include "config/base/status.h"
 #include "models/llm/step.h"
@@ -54,6 +55,12 @@ class Runner {
   // to, pages from `first_unused` on, which were never in a step. False once
   // there is nothing left to do.
   virtual bool PrepareAhead(int32_t /*first_unused*/) { return false; }
+  // Draft tokens that a grammar of the slot leaves no choice about, `most` at
+  // most; between two steps only.
+  virtual std::vector<int32_t> ForcedTokens(int32_t /*slot*/,
+                                            int32_t /*most*/) {
+    return {};
+  }
   // Measures the machine; called once, before the first Launch.
   virtual RunnerRoofline MeasureRoofline() { return {}; }
 };

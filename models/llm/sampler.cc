@@ -107,6 +107,14 @@ void Sampler::InitSlot(const SlotInit& init) {
   for (const int32_t id : init.output) ++slot.seen[id].in_output;
 }
 
+std::vector<int32_t> Sampler::ForcedTokens(int32_t slot, int32_t most) const {
+  for (const auto& processor : slots_[static_cast<size_t>(slot)].processors) {
+    std::vector<int32_t> ids = processor->ForcedTokens(most);
+    if (!ids.empty()) return ids;
+  }
+  return {};
+}
+
 bool Sampler::TakesGreatest(int32_t slot_index) const {
   const Slot& slot = slots_[static_cast<size_t>(slot_index)];
   const SamplingParams& params = slot.params;

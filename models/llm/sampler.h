@@ -56,6 +56,9 @@ class Sampler {
   // Only while no Sample runs.
   void FillMasks(int32_t slot, std::span<const int32_t> drafts,
                  std::span<uint32_t> masks);
+  // What a grammar of the slot leaves no choice about, see LogitsProcessor.
+  // Only while no Sample runs.
+  std::vector<int32_t> ForcedTokens(int32_t slot, int32_t most) const;
   // A token was drawn for the slot and joins its output.
   void Count(int32_t slot, const Drawn& drawn);
 

@@ -267,3 +267,32 @@ def test_the_same_bits_with_draft_tokens(structured):
     drafted = [choice(structured, **body) for body in bodies]
     with start(MODEL, "--speculative-method", "none") as plain:
         assert [choice(plain, **body) for body in bodies] == drafted
+
+
+def test_text_without_a_choice_is_drafted(structured):
+    schema = {"type": "object", "additionalProperties": False,
+              "properties": {
+                  "temperature_of_the_water": {"type": "integer",
+                                               "minimum": 0, "maximum": 99},
+                  "explanation": {"const": "The water is boiling because "
+                                           "someone has lit a fire below."}},
+              "required": ["temperature_of_the_water", "explanation"]}
+    # Nothing is long enough to be looked up in prompt or answer.
+    with start(MODEL, "--prompt-lookup-min", "64",
+               "--prompt-lookup-max", "64") as drafts, \
+            start(MODEL, "--speculative-method", "none") as plain:
+        def answers(of):
+            texts = [choice(of, **with_schema(schema), temperature=t, seed=s)
+                     ["message"]["content"] for t in (0, 1) for s in (3, 4)]
+            steps = sum(of.metric("millrace_step_tokens_count").values())
+            return texts, steps
+
+        texts, few = answers(drafts)
+        same, many = answers(plain)
+        for text in texts:
+            check(text, schema)
+        assert texts == same
+        assert sum(drafts.metric(
+            "millrace_spec_decode_num_accepted_tokens_total").values()) > 0
+        print(f"steps: {few:.0f} with, {many:.0f} without")
+        assert few < many

@@ -35,6 +35,9 @@ class CpuRunner final : public Runner, public LogitsView, public PageAccess {
   bool PrepareAhead(int32_t first_unused) override {
     return pool_.PrepareAhead(first_unused);
   }
+  std::vector<int32_t> ForcedTokens(int32_t slot, int32_t most) override {
+    return sampler_.ForcedTokens(slot, most);
+  }
   int64_t page_bytes() const override { return pool_.page_bytes(); }
   void ReadPage(PageId page, std::span<std::byte> bytes) const override;
   void WritePage(PageId page, std::span<const std::byte> bytes) override;

@@ -27,6 +27,9 @@ class CudaRunner final : public Runner, public LogitsView {
   void InitSlot(const SlotInit& init) override;
   void Launch(const StepBatch& batch) override;
   StatusOr<const StepResult*> Wait() override;
+  std::vector<int32_t> ForcedTokens(int32_t slot, int32_t most) override {
+    return sampler_.ForcedTokens(slot, most);
+  }
   // Of rows that were scored; others may have no logits on the host.
   std::span<const float> Logits(int32_t sample) const override;
 

@@ -3,6 +3,9 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <algorithm>
+#include <memory>
+#include <utility>
 #include <vector>
 
 #include "scheduler/ngram_drafter.h"
@@ -50,9 +53,11 @@ class Ones final : public Drafter {
  public:
   void Propose(std::span<const DraftRequest> requests) override {
     for (const auto& [sequence, max_tokens, draft] : requests) {
-      *draft = {Ids(static_cast<size_t>(std::max(max_tokens, 0)), 1), 0};
+      *draft = {Ids(static_cast<size_t>(std::max(max_tokens, 0)), 1), kind};
     }
   }
+
+  int32_t kind = 0;
 };
 
 // Steps of 2 ms, and so many more for each row.
@@ -100,7 +105,9 @@ struct World {
     }
   }
 
-  Speculation speculation{std::make_unique<Ones>(), 5};
+  std::unique_ptr<Ones> ones = std::make_unique<Ones>();
+  Ones& drafter = *ones;
+  Speculation speculation{std::move(ones), 5};
   std::vector<Sequence> sequences;
   std::vector<DraftRecord> records;
 };
@@ -130,6 +137,19 @@ TEST(Speculation, AFullBatchDraftsNothingUnlessNearlySure) {
   EXPECT_EQ(world.Choose(cost), 0);
   World free(64);
   EXPECT_GT(free.Choose(CostOf(1e-6)), 64) << "rows cost nothing";
+}
+
+TEST(Speculation, ForcedTextIsTrustedMoreUntilItIsRejected) {
+  const StepCost cost = CostOf(3e-4);
+  World looked_up(1);
+  World forced(1);
+  forced.drafter.kind = kForcedKind;
+  EXPECT_LT(looked_up.Choose(cost), forced.Choose(cost));
+  EXPECT_EQ(forced.Choose(cost), 5);
+  forced.Learn(false, 60);
+  EXPECT_EQ(forced.Choose(cost), 0);
+  forced.drafter.kind = 0;
+  EXPECT_GT(forced.Choose(cost), 0) << "what is looked up is judged alone";
 }
 
 TEST(Speculation, NeverDraftsBeyondTheLongestCompletion) {

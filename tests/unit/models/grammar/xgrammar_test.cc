@@ -98,6 +98,40 @@ TEST_F(XgrammarTest, AllowsTheNextTokensAndThenTheEnd) {
   EXPECT_EQ(Allowed(*matcher), (Ids{'b', 'c'}));
 }
 
+TEST_F(XgrammarTest, TextWithoutAChoiceIsKnownAhead) {
+  const auto grammar = Make(GrammarSource::Kind::kRegex, "abc(d|e)fgh");
+  ASSERT_TRUE(grammar.ok()) << grammar.status().ToString();
+  const auto matcher = (*grammar)->NewMatcher();
+  const Ids begin = Allowed(*matcher);
+  EXPECT_EQ(matcher->ForcedTokens(8), (Ids{260, 'c'}));  // "ab" is a token
+  EXPECT_EQ(matcher->ForcedTokens(1), (Ids{260}));
+  EXPECT_EQ(matcher->ForcedTokens(0), Ids{});
+  EXPECT_EQ(Allowed(*matcher), begin) << "they are not accepted";
+  EXPECT_TRUE(matcher->Accept(260));
+  EXPECT_EQ(Allowed(*matcher), Ids{'c'});
+  EXPECT_EQ(matcher->ForcedTokens(8), Ids{'c'});
+  EXPECT_TRUE(matcher->Accept('c'));
+  EXPECT_EQ(matcher->ForcedTokens(8), Ids{}) << "a choice";
+  EXPECT_EQ(Allowed(*matcher), (Ids{'d', 'e'}));
+  EXPECT_TRUE(matcher->Accept('e'));
+  EXPECT_EQ(matcher->ForcedTokens(8), (Ids{'f', 'g', 'h'}));
+  matcher->Rollback(1);
+  EXPECT_EQ(matcher->ForcedTokens(8), Ids{});
+  matcher->Rollback(1);
+  EXPECT_EQ(matcher->ForcedTokens(8), Ids{'c'});
+  for (const char c : std::string("cdfgh")) EXPECT_TRUE(matcher->Accept(c));
+  EXPECT_EQ(matcher->ForcedTokens(8), Ids{}) << "only the end is left";
+  EXPECT_TRUE(matcher->Accept(kEnd));
+  EXPECT_EQ(matcher->ForcedTokens(8), Ids{});
+}
+
+TEST_F(XgrammarTest, TextWithoutAnEndIsKnownAsFarAsIsAsked) {
+  const auto grammar = Make(GrammarSource::Kind::kEbnf, "root ::= \"xy\" root");
+  ASSERT_TRUE(grammar.ok()) << grammar.status().ToString();
+  const auto matcher = (*grammar)->NewMatcher();
+  EXPECT_EQ(matcher->ForcedTokens(3), (Ids{'x', 'y', 'x'}));
+}
+
 TEST_F(XgrammarTest, MasksDependOnTheAcceptedTokensAlone) {
   const auto grammar =
       Make(GrammarSource::Kind::kJsonSchema,

@@ -3,6 +3,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <memory>
 #include <vector>
 
@@ -35,6 +36,14 @@ class Counting final : public TokenGrammar {
       return true;
     }
     void Rollback(int32_t n) override { accepted_ -= n; }
+    std::vector<int32_t> ForcedTokens(int32_t most) override {
+      std::vector<int32_t> ids;
+      for (int32_t id = accepted_; id <= std::min(kLast, accepted_ + most - 1);
+           ++id) {
+        ids.push_back(id);
+      }
+      return ids;
+    }
 
    private:
     int32_t Next() const { return accepted_ <= kLast ? accepted_ : kEnd; }
@@ -84,6 +93,16 @@ TEST(GrammarProcessor, TokensThatStrayAreTakenBackAlone) {
   EXPECT_THAT(Allowed(*processors[0]), ElementsAre(1));
 }
 
+TEST(GrammarProcessor, WhatIsForcedIsKnownUnlessATokenStrayed) {
+  const auto processors = MakeLogitsProcessors(Params(), kVocab);
+  processors[0]->Accept(0);
+  EXPECT_THAT(processors[0]->ForcedTokens(2), ElementsAre(1, 2));
+  processors[0]->Accept(9);
+  EXPECT_THAT(processors[0]->ForcedTokens(2), ElementsAre());
+  processors[0]->Rollback(1);
+  EXPECT_THAT(processors[0]->ForcedTokens(1), ElementsAre(1));
+}
+
 class GrammarSampling : public ::testing::Test {
  protected:
   int32_t Draw(std::span<const int32_t> drafts,
@@ -129,6 +148,20 @@ TEST_F(GrammarSampling, APreemptedSequenceGoesOnWhereItWas) {
   std::vector<uint32_t> mask(sampler_.mask_words());
   sampler_.FillMasks(0, {}, mask);
   EXPECT_EQ(Draw({}, mask), 3);
+}
+
+TEST_F(GrammarSampling, WhatIsForcedFollowsTheTokensOfTheSlot) {
+  SamplingParams params = Params();
+  params.bad_words = {{50}};  // a rule that forces nothing
+  sampler_.InitSlot(
+      {.slot = 0, .sampling = &params, .prompt = {}, .output = {}});
+  EXPECT_THAT(sampler_.ForcedTokens(0, 2), ElementsAre(0, 1));
+  sampler_.Count(0, {0, 0});
+  EXPECT_THAT(sampler_.ForcedTokens(0, 3), ElementsAre(1, 2, 3));
+  params.grammar = nullptr;
+  sampler_.InitSlot(
+      {.slot = 0, .sampling = &params, .prompt = {}, .output = {}});
+  EXPECT_THAT(sampler_.ForcedTokens(0, 2), ElementsAre());
 }
 
 TEST_F(GrammarSampling, TheEndIsDrawnAlsoBelowMinTokens) {
