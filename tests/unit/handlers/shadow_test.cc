@@ -97,7 +97,7 @@ class Adds final : public TensorHandler {
   std::condition_variable changed;
   bool hold = false;
   std::atomic<bool> fails = false;
-  int num_asked = 0;
+  std::atomic<int> num_asked = 0;
   std::vector<int32_t> priorities;
 
  private:
@@ -182,6 +182,7 @@ TEST_F(ShadowTest, EqualAnswersAreCounted) {
   const auto handler = Make(kAll);
   EXPECT_EQ(Ask(*handler, 4), 5);
   EXPECT_TRUE(Await("equal", 1));
+  const std::lock_guard lock(shadow_.mu);
   EXPECT_EQ(shadow_.priorities, std::vector<int32_t>{-1});
 }
 
