@@ -1,6 +1,6 @@
 // One lock for all stages: it is taken a few times for each micro-batch, which
-// takes milliseconds. The computation has no threads here; whoever frees a
-// place starts the next one.
+// takes milliseconds. The inference stage has no thread of its own: the thread
+// that frees one of its places starts the next micro-batch.
 #include "handlers/stage_pipeline.h"
 
 #include <utility>

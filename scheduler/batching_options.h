@@ -18,7 +18,8 @@ enum class TimeoutAction {
   kDelay,   // it waits behind all requests whose time is not over
 };
 
-// Behind all levels: of requests that nobody waits for. No client's number.
+// Behind all levels: shadow requests, whose answers no client gets. Clients
+// cannot ask for it.
 inline constexpr int32_t kLowestPriority = -1;
 
 // Of one priority level.

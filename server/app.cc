@@ -149,7 +149,7 @@ struct App::Parts {
     shadows.Stop();  // lets go of the repository's models
   }
 
-  // While the process ends nobody has to be told to end it.
+  // on_failed asks the process to end, so it is not called while it ends.
   void Fail(const Status& status) {
     {
       MutexLock lock(mu);

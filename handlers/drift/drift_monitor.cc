@@ -1,5 +1,5 @@
-// The window's histograms are kept up with each prediction; indices are
-// computed when somebody looks.
+// Each prediction updates the window's histograms; the stability indices are
+// computed only when the metrics or the drift route are read.
 #include "handlers/drift/drift_monitor.h"
 
 #include <nlohmann/json.hpp>

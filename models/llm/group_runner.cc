@@ -49,7 +49,7 @@ GroupRunner::GroupRunner(std::unique_ptr<Runner> own,
 
 GroupRunner::~GroupRunner() {
   message_.assign(kHeader, 0);
-  // A group that is broken has nobody to tell.
+  // After a failure the other ranks cannot be reached; they end by themselves.
   if (status_.ok()) static_cast<void>(Tell(kEnd).ok());
 }
 

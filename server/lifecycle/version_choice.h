@@ -17,7 +17,8 @@ class RequestFields {
   virtual std::string_view Header(std::string_view name) const = 0;
 };
 
-// Thread-safe. Called under the repository's lock: short, and it calls nobody.
+// Thread-safe. Called under the repository's lock, so implementations are
+// short, do not block and do not call the repository.
 class VersionChoice {
  public:
   virtual ~VersionChoice() = default;

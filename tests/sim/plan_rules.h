@@ -90,8 +90,8 @@ inline void CheckOrder(const std::vector<SequenceView>& views, const Plan& plan,
     ASSERT_TRUE(plan.admitted.empty());
   }
   for (const int32_t i : plan.admitted) runs[i] = true;
-  // Within a tenant nobody overtakes: newcomers are the first of those that
-  // waited, but for those whose next page is being computed.
+  // Within a tenant sequences are admitted in order, but for those whose next
+  // page is being computed.
   std::map<uint32_t, int32_t> num_waiting, num_admitted;
   for (const int32_t i : plan.admitted) ++num_admitted[views[i].tenant];
   for (int32_t i = 0; i < n; ++i) {

@@ -260,7 +260,7 @@ class MpiGroup final : public ProcessGroup {
   std::vector<const float*> rows_;
 };
 
-// Open MPI, or whoever starts processes for it or for another MPI.
+// True under mpirun of Open MPI, a PMIx launcher or another MPI's launcher.
 bool StartedByMpi() {
   for (const char* name : {"OMPI_COMM_WORLD_SIZE", "PMIX_RANK", "PMI_RANK"}) {
     if (std::getenv(name) != nullptr) return true;
