@@ -1,28 +1,18 @@
 #include <dlfcn.h>
 
-#include <cstdlib>
 #include <filesystem>
 #include <string>
-#include <vector>
 
+#include "config/base/module_places.h"
 #include "models/cpu/onednn/onednn.h"
 
 namespace millrace::models::onednn {
 namespace {
 
-std::vector<std::string> Places() {
-  if (const char* path = std::getenv("MILLRACE_ONEDNN_MODULE")) return {path};
-  std::error_code error;
-  const auto program = std::filesystem::read_symlink("/proc/self/exe", error);
-  if (error) return {};
-  const auto folder = program.parent_path();
-  return {folder / kModuleFile,
-          folder.parent_path() / "lib/millrace" / kModuleFile};
-}
-
 StatusOr<const Library*> Find() {
   std::string tried;
-  for (const std::string& place : Places()) {
+  for (const std::string& place :
+       ModulePlaces("MILLRACE_ONEDNN_MODULE", kModuleFile)) {
     if (!tried.empty()) tried += " and ";
     tried += "'" + place + "'";
     std::error_code error;

@@ -1,10 +1,9 @@
 #include <dlfcn.h>
 
-#include <cstdlib>
 #include <filesystem>
 #include <string>
-#include <vector>
 
+#include "config/base/module_places.h"
 #include "models/group/mpi/process_group.h"
 
 namespace millrace::models::mpi {
@@ -14,23 +13,14 @@ constexpr const char* kRemedy =
     "; build with libopenmpi-dev and install the module, or leave "
     "tensor_parallel_size out";
 
-std::vector<std::string> Places() {
-  if (const char* path = std::getenv("MILLRACE_MPI_MODULE")) return {path};
-  std::error_code error;
-  const auto program = std::filesystem::read_symlink("/proc/self/exe", error);
-  if (error) return {};
-  const auto folder = program.parent_path();
-  return {folder / kModuleFile,
-          folder.parent_path() / "lib/millrace" / kModuleFile};
-}
-
 Status Refuse(const std::string& message) {
   return FailedPrecondition(message).At("tensor_parallel_size");
 }
 
 StatusOr<Entry> Open() {
   std::string tried;
-  for (const std::string& place : Places()) {
+  for (const std::string& place :
+       ModulePlaces("MILLRACE_MPI_MODULE", kModuleFile)) {
     if (!tried.empty()) tried += " and ";
     tried += "'" + place + "'";
     std::error_code error;

@@ -3,10 +3,9 @@
 #include <dlfcn.h>
 #include <unistd.h>
 
-#include <cstdlib>
 #include <filesystem>
-#include <vector>
 
+#include "config/base/module_places.h"
 #include "config/base/size_text.h"
 
 namespace millrace::models {
@@ -18,16 +17,6 @@ using cuda::Outcome;
 std::string VersionText(int32_t version) {
   return std::to_string(version / 1000) + "." +
          std::to_string(version % 1000 / 10);
-}
-
-std::vector<std::string> Places() {
-  if (const char* path = std::getenv("MILLRACE_CUDA_MODULE")) return {path};
-  std::error_code error;
-  const auto program = std::filesystem::read_symlink("/proc/self/exe", error);
-  if (error) return {};
-  const auto folder = program.parent_path();
-  return {folder / cuda::kModuleFile,
-          folder.parent_path() / "lib/millrace" / cuda::kModuleFile};
 }
 
 Status WhyNot(Outcome outcome, int32_t ordinal, const cuda::Device& device) {
@@ -74,7 +63,8 @@ Status WhyNot(Outcome outcome, int32_t ordinal, const cuda::Device& device) {
 
 StatusOr<const cuda::Module*> OpenCudaModule() {
   std::string tried;
-  for (const std::string& place : Places()) {
+  for (const std::string& place :
+       ModulePlaces("MILLRACE_CUDA_MODULE", cuda::kModuleFile)) {
     if (!tried.empty()) tried += " and ";
     std::error_code error;
     if (!std::filesystem::exists(place, error)) {
