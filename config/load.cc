@@ -19,6 +19,7 @@
 #include "config/settings_visitor.h"
 #include "config/speculation.h"
 #include "config/values.h"
+#include "config/yaml.h"
 
 namespace millrace::config {
 namespace {
@@ -86,7 +87,7 @@ class Loader {
     text << file.rdbuf();
     // yaml-cpp throws for bad syntax and for values of another kind.
     try {
-      return ReadYaml(YAML::Load(text.str()));
+      return ReadYaml(LoadYaml(text.str()));
     } catch (const YAML::Exception& error) {
       return InvalidArgument(sources_.config_file + " line " +
                              std::to_string(error.mark.line + 1) +

@@ -25,6 +25,7 @@
 #include "config/task_settings.h"
 #include "config/traffic_settings.h"
 #include "config/values.h"
+#include "config/yaml.h"
 
 namespace millrace::config {
 namespace {
@@ -341,7 +342,7 @@ StatusOr<ModelFile> ReadModelFile(const std::string& text,
                                   const ModelSettings& defaults) {
   // yaml-cpp throws for bad syntax and for values of another kind.
   try {
-    return Reader(where, defaults).Read(YAML::Load(text));
+    return Reader(where, defaults).Read(LoadYaml(text));
   } catch (const YAML::Exception& error) {
     return InvalidArgument(where + " line " +
                            std::to_string(error.mark.line + 1) +

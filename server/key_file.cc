@@ -12,6 +12,8 @@
 #include <set>
 #include <span>
 
+#include "config/yaml.h"
+
 namespace millrace::server {
 namespace {
 
@@ -262,7 +264,7 @@ StatusOr<KeyFile> ParseKeyFile(std::string_view text) {
         " bytes but may have " + std::to_string(kMaxFileBytes));
   }
   try {
-    return Read(YAML::Load(std::string(text)));
+    return Read(config::LoadYaml(std::string(text)));
   } catch (const YAML::Exception& error) {
     return InvalidArgument("the file of keys is no YAML: line " +
                            std::to_string(error.mark.line + 1) + ", column " +

@@ -10,6 +10,7 @@
 
 #include "config/base/json.h"
 #include "config/model_file.h"
+#include "config/yaml.h"
 #include "server/torchserve/python_handler.h"
 
 #include <yaml-cpp/yaml.h>
@@ -24,7 +25,6 @@ constexpr std::string_view kManifest = "MAR-INF/MANIFEST.json";
 constexpr size_t kMaxNameBytes = 200;
 constexpr int64_t kMaxNumber = 1'000'000'000;
 constexpr std::string_view kSequences = "sequence_batching";
-constexpr size_t kMaxSequenceNodes = 10'000;
 constexpr std::string_view kBuiltIn[] = {
     "base_handler",    "image_classifier", "object_detector",
     "image_segmenter", "text_classifier",
@@ -77,24 +77,8 @@ StatusOr<std::string> FileOf(const Json& model, const char* key) {
   return name;
 }
 
-// How many nodes there are, aliases unfolded; `limit` where there are more.
-size_t NumNodes(const YAML::Node& node, size_t limit) {
-  size_t count = 1;
-  for (auto each = node.begin(); each != node.end() && count < limit; ++each) {
-    count +=
-        NumNodes(node.IsMap() ? YAML::Node(each->second) : YAML::Node(*each),
-                 limit - count);
-  }
-  return std::min(count, limit);
-}
-
 // As a repository's config.yaml is read.
 StatusOr<std::string> ReadSequences(const YAML::Node& node) {
-  if (NumNodes(node, kMaxSequenceNodes) == kMaxSequenceNodes) {
-    return InvalidArgument(
-        "the model's YAML file has a " + std::string(kSequences) + " of " +
-        std::to_string(kMaxSequenceNodes) + " nodes or more");
-  }
   YAML::Node alone;
   alone[std::string(kSequences)] = node;
   ASSIGN_OR_RETURN(
@@ -147,7 +131,7 @@ StatusOr<ArchiveConfig> ParseArchiveConfig(const std::string& yaml) {
       {"maxNumSequence", &config.max_num_sequence},
   };
   try {
-    const YAML::Node document = YAML::Load(yaml);
+    const YAML::Node document = config::LoadYaml(yaml);
     if (document.IsNull()) return config;
     if (!document.IsMap()) {
       return InvalidArgument("the model's YAML file holds no settings");

@@ -9,6 +9,7 @@
 #include <utility>
 
 #include "config/base/json.h"
+#include "config/yaml.h"
 
 #include <yaml-cpp/yaml.h>
 
@@ -284,7 +285,7 @@ StatusOr<WorkflowManifest> ParseWorkflowManifest(std::string_view json) {
 
 StatusOr<WorkflowSpec> ParseWorkflowSpec(const std::string& yaml) {
   try {
-    return SpecReader().Read(YAML::Load(yaml));
+    return SpecReader().Read(config::LoadYaml(yaml));
   } catch (const YAML::Exception& error) {
     return Wrong(std::string("the YAML is broken: ") + error.what());
   }
