@@ -122,6 +122,11 @@ function(millrace_test name)
            WORKING_DIRECTORY ${CMAKE_SOURCE_DIR})
   set_tests_properties(${name} PROPERTIES LABELS "${ARG_LABELS}"
                        TIMEOUT ${ARG_TIMEOUT})
+  if(MILLRACE_SANITIZE)
+    # As without a sanitizer, malloc gives null where there is not as much.
+    set_tests_properties(${name} PROPERTIES
+      ENVIRONMENT ASAN_OPTIONS=allocator_may_return_null=1)
+  endif()
   foreach(label all ${ARG_LABELS})
     if(NOT TARGET tests_${label})
       add_custom_target(tests_${label})
