@@ -117,7 +117,9 @@ class TorchServe:
                  f"grpc_management_port={servers.free_port()}",
                  f"model_store={store}", "disable_token_authorization=true",
                  "max_request_size=20000000", f"load_models={name}.mar"]
-        env = {"LOG_LOCATION": str(store), "METRICS_LOCATION": str(store),
+        # Where the launcher keeps the number of its process, which outlives it a little.
+        folder = pathlib.Path(tempfile.mkdtemp(dir=store))
+        env = {"LOG_LOCATION": str(store), "METRICS_LOCATION": str(store), "TMPDIR": str(folder),
                "PATH": f"{pathlib.Path(sys.executable).parent}:{os.environ['PATH']}"}
         if tuned:
             cores = os.cpu_count()
