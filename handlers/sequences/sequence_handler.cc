@@ -85,6 +85,18 @@ class SequenceHandler final : public SequencedHandler {
     if (!status.ok()) done(status);
   }
 
+  void EndAt(const SequenceId& id) override {
+    MutexLock lock(mu_);
+    Sequence* sequence = table_.Find(id);
+    if (sequence == nullptr) return;
+    if (sequence->running || !sequence->waiting.empty()) {
+      sequence->left = true;
+    } else {
+      table_.Erase(id);
+    }
+    Tell();
+  }
+
   Status HasPlace() const override { return model_->HasPlace(); }
   const std::vector<models::TensorSpec>& inputs() const override {
     return ports_.inputs();
@@ -122,6 +134,7 @@ class SequenceHandler final : public SequencedHandler {
             .At("sequence_id")
             .RetryAfterMs(100);
       }
+      if (place.start) sequence->left = false;
       table_.Touch(*sequence, now);
       sequence->waiting.push_back(
           {std::move(place), std::move(request), done, std::move(stop)});
@@ -209,7 +222,7 @@ class SequenceHandler final : public SequencedHandler {
       REQUIRES(mu_) {
     sequence.running = !sequence.waiting.empty();
     if (!sequence.running) {
-      if (!sequence.begun) table_.Erase(id);
+      if (!sequence.begun || sequence.left) table_.Erase(id);
       return std::nullopt;
     }
     WaitingRequest next = std::move(sequence.waiting.front());

@@ -26,6 +26,9 @@ class SequencedHandler : public TensorHandler {
  public:
   virtual void StartAt(SequencePlace place, TensorRequest request, Done done,
                        std::stop_token stop) = 0;
+  // Ends the sequence without a request; those that run or wait come first.
+  // Nothing where there is none of that id, or where the handler keeps none.
+  virtual void EndAt(const SequenceId&) {}
   void Start(TensorRequest request, Done done, std::stop_token stop) override {
     StartAt({}, std::move(request), std::move(done), std::move(stop));
   }

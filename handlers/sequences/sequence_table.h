@@ -32,6 +32,7 @@ struct Sequence {
   std::vector<models::Tensor> states;
   int64_t state_bytes = 0;
   bool begun = false;    // its first request has come so far as to be computed
+  bool left = false;     // its client is gone: it ends with what waits
   bool running = false;  // one of its requests is with the model
   std::deque<WaitingRequest> waiting;
   Clock::Time last_use{};

@@ -1,0 +1,151 @@
+// A running sum whose state is kept for each sequence, and how a sequence ends
+// whose client is gone.
+#include "handlers/sequences/sequence_handler.h"
+
+#include <gtest/gtest.h>
+
+#include <deque>
+#include <memory>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "handlers/sequences/sequence_place.h"
+
+namespace millrace::handlers {
+namespace {
+
+using models::DType;
+using models::Tensor;
+using models::TensorSpec;
+
+TensorSpec Number(const char* name) {
+  return {.name = name, .dtype = DType::kI32, .dims = {1}, .text = "INT32 [1]"};
+}
+
+Tensor Of(int32_t value) {
+  Tensor tensor = Tensor::Make(DType::kI32, {1});
+  *tensor.data<int32_t>() = value;
+  return tensor;
+}
+
+// y = new = x + old, at once or when the test says so.
+class FakeSum final : public TensorHandler {
+ public:
+  void Start(TensorRequest request, Done done, std::stop_token) override {
+    int32_t sum = 0;
+    for (const NamedTensor& input : request.inputs) {
+      sum += *input.tensor.data<int32_t>();
+    }
+    waiting.emplace_back(std::move(done), sum);
+    if (at_once) Answer();
+  }
+  void Answer() {
+    auto [done, sum] = std::move(waiting.front());
+    waiting.pop_front();
+    TensorResponse response;
+    response.outputs.push_back({"y", Of(sum)});
+    response.outputs.push_back({"new", Of(sum)});
+    done(std::move(response));
+  }
+  Status HasPlace() const override { return OkStatus(); }
+  const std::vector<TensorSpec>& inputs() const override { return inputs_; }
+  const std::vector<TensorSpec>& outputs() const override { return outputs_; }
+
+  bool at_once = true;
+  std::deque<std::pair<Done, int32_t>> waiting;
+
+ private:
+  const std::vector<TensorSpec> inputs_ = {Number("x"), Number("old")};
+  const std::vector<TensorSpec> outputs_ = {Number("y"), Number("new")};
+};
+
+class SequenceHandlerTest : public testing::Test {
+ protected:
+  SequenceHandlerTest() {
+    auto model = std::make_unique<FakeSum>();
+    model_ = model.get();
+    auto settings = std::make_shared<config::SequenceSettings>();
+    settings->max_idle_us = 3'600'000'000;
+    settings->max_sequences = 2;
+    settings->states = {{.input = "old", .output = "new"}};
+    auto made = MakeSequenceHandler(
+        std::move(model), {.model = "sum", .folder = "", .settings = settings});
+    EXPECT_TRUE(made.ok()) << made.status().ToString();
+    handler_ = *std::move(made);
+  }
+
+  SequencedHandler& handler() {
+    return dynamic_cast<SequencedHandler&>(*handler_);
+  }
+
+  // "7", or the error.
+  void Ask(uint64_t id, int32_t x, bool start = false, bool end = false) {
+    TensorRequest request;
+    request.inputs.push_back({"x", Of(x)});
+    handler().StartAt(
+        {.id = id, .start = start, .end = end}, std::move(request),
+        [this](StatusOr<TensorResponse> response) {
+          answers_.push_back(
+              response.ok()
+                  ? std::to_string(*response->outputs[0].tensor.data<int32_t>())
+                  : std::string(response.status().message()));
+        },
+        {});
+  }
+  std::string Last() { return answers_.empty() ? "none" : answers_.back(); }
+  // Whether the next request must begin a new one.
+  bool IsGone(uint64_t id) {
+    Ask(id, 0);
+    return Last().find("START") != std::string::npos;
+  }
+
+  FakeSum* model_ = nullptr;
+  std::unique_ptr<TensorHandler> handler_;
+  std::vector<std::string> answers_;
+};
+
+TEST_F(SequenceHandlerTest, AClientThatIsGoneLeavesItsPlace) {
+  Ask(1, 3, true);
+  Ask(2, 5, true);
+  Ask(1, 4);
+  EXPECT_EQ(Last(), "7");
+  Ask(3, 1, true);
+  EXPECT_NE(Last().find("max_candidate_sequences"), std::string::npos);
+  handler().EndAt(uint64_t{1});
+  EXPECT_TRUE(IsGone(1));
+  Ask(3, 1, true);
+  EXPECT_EQ(Last(), "1");
+  handler().EndAt(uint64_t{99});  // there is none
+  Ask(2, 1);
+  EXPECT_EQ(Last(), "6");
+}
+
+TEST_F(SequenceHandlerTest, WhatRunsAndWaitsComesBeforeTheEnd) {
+  model_->at_once = false;
+  Ask(1, 3, true);
+  Ask(1, 4);
+  handler().EndAt(uint64_t{1});
+  EXPECT_EQ(Last(), "none");
+  model_->Answer();
+  EXPECT_EQ(Last(), "3");
+  model_->Answer();
+  EXPECT_EQ(Last(), "7");
+  EXPECT_TRUE(IsGone(1));
+}
+
+TEST_F(SequenceHandlerTest, ANewStartStaysBehindAnEnd) {
+  model_->at_once = false;
+  Ask(1, 3, true);
+  handler().EndAt(uint64_t{1});
+  Ask(1, 10, true);
+  model_->Answer();
+  model_->Answer();
+  EXPECT_EQ(Last(), "10");
+  model_->at_once = true;
+  Ask(1, 1);
+  EXPECT_EQ(Last(), "11");
+}
+
+}  // namespace
+}  // namespace millrace::handlers
