@@ -90,7 +90,8 @@ StatusOr<TenantLimits> ReadTenant(const YAML::Node& node,
   RETURN_IF_ERROR(
       CheckFields(node, where,
                   {"requests_per_second", "request_burst", "tokens_per_minute",
-                   "max_concurrent_requests", "priority", "weight", "models"}));
+                   "max_concurrent_requests", "max_sessions", "priority",
+                   "weight", "models"}));
   TenantLimits limits;
   RETURN_IF_ERROR(Number(node, "requests_per_second", 1e-6,
                          kMostRequestsPerSecond, where,
@@ -101,6 +102,8 @@ StatusOr<TenantLimits> ReadTenant(const YAML::Node& node,
                                   where, &limits.tokens_per_minute));
   RETURN_IF_ERROR(Number<int64_t>(node, "max_concurrent_requests", 1, 1'000'000,
                                   where, &limits.max_concurrent_requests));
+  RETURN_IF_ERROR(Number<int64_t>(node, "max_sessions", 1, 1'000'000, where,
+                                  &limits.max_sessions));
   int32_t priority = 0;
   RETURN_IF_ERROR(Number<int32_t>(node, "priority", -1'000'000, 1'000'000,
                                   where, &priority));

@@ -6,6 +6,7 @@
 //       request_burst: 20
 //       tokens_per_minute: 60000
 //       max_concurrent_requests: 8
+//       max_sessions: 4      # WebSockets open at once
 //       priority: 1          # lower runs first
 //       weight: 4            # beside other tenants
 //       models: [smollm2]    # default: all

@@ -29,6 +29,10 @@ Permit::~Permit() {
   if (tenant_ != nullptr) tenant_->Leave();
 }
 
+SessionPermit::~SessionPermit() {
+  if (tenant_ != nullptr) tenant_->LeaveSession();
+}
+
 void Permit::Spend(int64_t tokens) const {
   if (tenant_ != nullptr && tokens > 0) tenant_->Spend(tokens);
 }
@@ -117,6 +121,25 @@ StatusOr<Permit> Tenant::Admit() {
   }
   ++num_running_;
   return Permit(shared_from_this());
+}
+
+StatusOr<SessionPermit> Tenant::AdmitSession() {
+  MutexLock lock(mu_);
+  if (limits_.max_sessions > 0 && num_sessions_ >= limits_.max_sessions) {
+    return ResourceExhausted("tenant '" + name_ + "' has " +
+                             std::to_string(num_sessions_) +
+                             " sessions open, which is its limit; close one, "
+                             "or raise its max_sessions")
+        .Because("too_many_sessions")
+        .RetryAfterMs(1000);
+  }
+  ++num_sessions_;
+  return SessionPermit(shared_from_this());
+}
+
+void Tenant::LeaveSession() {
+  MutexLock lock(mu_);
+  --num_sessions_;
 }
 
 void Tenant::Leave() {

@@ -34,6 +34,7 @@ struct TenantLimits {
   int64_t request_burst = 0;  // 0: those of one second, at least one
   int64_t tokens_per_minute = 0;
   int64_t max_concurrent_requests = 0;
+  int64_t max_sessions = 0;  // WebSockets open at once
   // No request goes before this one; lower runs first.
   std::optional<int32_t> priority = {};
   int32_t weight = 1;  // its share beside other tenants
@@ -53,6 +54,23 @@ struct Quota {
 };
 
 class Tenant;
+
+// One open session. Its end gives the place back; movable.
+class SessionPermit {
+ public:
+  SessionPermit() = default;
+  explicit SessionPermit(std::shared_ptr<Tenant> tenant)
+      : tenant_(std::move(tenant)) {}
+  SessionPermit(SessionPermit&&) noexcept = default;
+  SessionPermit& operator=(SessionPermit&& other) noexcept {
+    std::swap(tenant_, other.tenant_);
+    return *this;
+  }
+  ~SessionPermit();
+
+ private:
+  std::shared_ptr<Tenant> tenant_;  // shared as that of a Permit
+};
 
 // One admitted request. Movable; its end gives the place back.
 class Permit {
@@ -87,6 +105,8 @@ class Tenant : public std::enable_shared_from_this<Tenant> {
 
   // RESOURCE_EXHAUSTED with retry_after_ms; nothing is charged then.
   StatusOr<Permit> Admit();
+  // The same for a session, beside its requests: those are admitted one by one.
+  StatusOr<SessionPermit> AdmitSession();
   // PERMISSION_DENIED names the model.
   Status MayUse(std::string_view model) const;
   // The request's own priority, but none that goes before the tenant's.
@@ -101,6 +121,7 @@ class Tenant : public std::enable_shared_from_this<Tenant> {
 
  private:
   friend class Permit;
+  friend class SessionPermit;
 
   // Fills at `per_second` up to `capacity`. Without a rate it is never empty.
   struct Bucket {
@@ -114,6 +135,7 @@ class Tenant : public std::enable_shared_from_this<Tenant> {
   void SetBuckets() REQUIRES(mu_);
   void Fill() const REQUIRES(mu_);
   void Leave();
+  void LeaveSession();
   void Spend(int64_t tokens);
 
   const uint32_t number_;
@@ -125,6 +147,7 @@ class Tenant : public std::enable_shared_from_this<Tenant> {
   mutable Bucket tokens_ GUARDED_BY(mu_);
   mutable Clock::Time filled_ GUARDED_BY(mu_);
   int64_t num_running_ GUARDED_BY(mu_) = 0;
+  int64_t num_sessions_ GUARDED_BY(mu_) = 0;
   bool alone_ GUARDED_BY(mu_) = true;
 };
 

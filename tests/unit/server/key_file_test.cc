@@ -24,7 +24,8 @@ TEST(KeyFile, TenantsAndKeysAreRead) {
   const auto file = ParseKeyFile(
       "tenants:\n"
       "  acme: {requests_per_second: 0.5, request_burst: 4, weight: 3,\n"
-      "         tokens_per_minute: 600, max_concurrent_requests: 2,\n"
+      "         tokens_per_minute: 600, max_concurrent_requests: 2, "
+      "max_sessions: 5,\n"
       "         priority: -1, models: [m, n]}\n" +
       Key("tenant: acme, scopes: [infer, metrics]"));
   ASSERT_TRUE(file.ok()) << file.status().ToString();
@@ -33,6 +34,7 @@ TEST(KeyFile, TenantsAndKeysAreRead) {
   EXPECT_EQ(limits.request_burst, 4);
   EXPECT_EQ(limits.tokens_per_minute, 600);
   EXPECT_EQ(limits.max_concurrent_requests, 2);
+  EXPECT_EQ(limits.max_sessions, 5);
   EXPECT_EQ(limits.priority, -1);
   EXPECT_EQ(limits.weight, 3);
   EXPECT_THAT(limits.models, testing::ElementsAre("m", "n"));

@@ -86,6 +86,25 @@ TEST(Tenant, ARefusalChargesNothing) {
   EXPECT_EQ(tenant->quota().remaining_requests, 1);
 }
 
+TEST(Tenant, SessionsAreBoundedApartFromRequests) {
+  FakeClock clock;
+  const auto tenant =
+      Make({.max_concurrent_requests = 1, .max_sessions = 2}, clock);
+  const auto one = tenant->AdmitSession();
+  ASSERT_TRUE(one.ok());
+  {
+    auto two = tenant->AdmitSession();
+    ASSERT_TRUE(two.ok());
+    SessionPermit moved = *std::move(two);
+    const auto refused = tenant->AdmitSession();
+    ASSERT_FALSE(refused.ok());
+    EXPECT_EQ(refused.status().code(), StatusCode::kResourceExhausted);
+    EXPECT_GT(refused.status().retry_after_ms(), 0);
+    EXPECT_TRUE(tenant->Admit().ok());  // a session is no request
+  }
+  EXPECT_TRUE(tenant->AdmitSession().ok());
+}
+
 TEST(Tenant, NewLimitsKeepWhatWasUsed) {
   FakeClock clock;
   const auto tenant =
