@@ -21,6 +21,7 @@
 #include "config/find_setting.h"
 #include "config/micro_batching_settings.h"
 #include "config/ragged_settings.h"
+#include "config/session_settings.h"
 #include "config/shadow_settings.h"
 #include "config/task_settings.h"
 #include "config/traffic_settings.h"
@@ -30,20 +31,12 @@
 namespace millrace::config {
 namespace {
 
-constexpr std::string_view kOwnKeys[] = {"version_policy",
-                                         "version_labels",
-                                         "default_model_filename",
-                                         "served_model_name",
-                                         "task",
-                                         "task_options",
-                                         "ensemble",
-                                         "ragged_inputs",
-                                         "sequence_batching",
-                                         "external",
-                                         "micro_batching",
-                                         "traffic",
-                                         "shadow",
-                                         "drift"};
+constexpr std::string_view kOwnKeys[] = {
+    "version_policy",    "version_labels", "default_model_filename",
+    "served_model_name", "task",           "task_options",
+    "ensemble",          "ragged_inputs",  "sequence_batching",
+    "session",           "external",       "micro_batching",
+    "traffic",           "shadow",         "drift"};
 constexpr int64_t kMaxVersion = 999'999'999'999'999'999;
 constexpr size_t kMaxLabels = 100;
 
@@ -119,6 +112,13 @@ class Reader {
       file_.fingerprint += "ragged_inputs=" + RaggedText(ragged) + "\n";
       file_.pipeline.ragged =
           std::make_shared<const RaggedSettings>(std::move(ragged));
+      return OkStatus();
+    }
+    if (key == "session") {
+      ASSIGN_OR_RETURN(SessionSettings session, ReadSession(value));
+      file_.fingerprint += key + "=" + SessionText(session) + "\n";
+      file_.pipeline.session =
+          std::make_shared<const SessionSettings>(std::move(session));
       return OkStatus();
     }
     if (key == "micro_batching") {

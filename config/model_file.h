@@ -14,6 +14,7 @@
 //   micro_batching: {...}          # config/micro_batching_settings.h
 //   ensemble: {steps: [...]}       # config/ensemble_settings.h
 //   ragged_inputs: {input_ids: 0}  # config/ragged_settings.h
+//   session: {encoding: pcm16}     # config/session_settings.h
 //
 // A label stands where a version's number stands in requests
 // (/v2/models/m/versions/stable/infer), as with TensorFlow Serving.

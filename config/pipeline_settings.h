@@ -13,6 +13,7 @@ struct ExternalSettings;       // external_settings.h
 struct MicroBatchingSettings;  // micro_batching_settings.h
 struct RaggedSettings;         // ragged_settings.h
 struct SequenceSettings;       // sequence_settings.h
+struct SessionSettings;        // session_settings.h
 struct ShadowSettings;         // shadow_settings.h
 struct TrafficSettings;        // traffic_settings.h
 
@@ -25,6 +26,8 @@ struct PipelineSettings {
   std::shared_ptr<const EnsembleSettings> ensemble = {};
   // Keeps a state for each sequence of requests.
   std::shared_ptr<const SequenceSettings> sequences = {};
+  // How its sessions read binary messages.
+  std::shared_ptr<const SessionSettings> session = {};
   // Joins requests of different lengths.
   std::shared_ptr<const RaggedSettings> ragged = {};
   // How far its predictions are from a baseline.

@@ -32,6 +32,7 @@
 #include "server/lifecycle/load_graph.h"
 #include "server/lifecycle/lora_model.h"
 #include "server/lifecycle/model_config.h"
+#include "server/lifecycle/session_port.h"
 #include "server/lifecycle/tensor_parallel.h"
 
 namespace millrace::server {
@@ -289,6 +290,18 @@ int64_t ResidentMib() {
   return pages * sysconf(_SC_PAGESIZE) >> 20;
 }
 
+Status AddSessionPort(const config::PipelineSettings& pipeline,
+                      MetricRegistry* metrics, Servable* servable) {
+  if (pipeline.session == nullptr) return OkStatus();
+  const auto graph = servable->ForTensors();
+  if (!graph.ok()) return graph.status().Prefixed("session");
+  ASSIGN_OR_RETURN(std::shared_ptr<const SessionPort> port,
+                   SessionPort::Create(*pipeline.session, servable->id(),
+                                       (*graph)->inputs(), metrics));
+  servable->set_session_port(std::move(port));
+  return OkStatus();
+}
+
 // Holds the configuration against the model and completes it from there.
 Status Configure(const VersionPlan& plan,
                  const config::PipelineSettings& pipeline, Servable* servable) {
@@ -413,6 +426,8 @@ StatusOr<std::shared_ptr<Servable>> ServableLoader::Load(
   Servable& servable = **loaded;
   RETURN_IF_ERROR(
       CannotServe(Configure(plan, pipeline, &servable), settings.path));
+  RETURN_IF_ERROR(CannotServe(
+      AddSessionPort(pipeline, parts_.metrics, &servable), settings.path));
   const double seconds =
       std::chrono::duration<double>(std::chrono::steady_clock::now() - begun)
           .count();

@@ -10,6 +10,7 @@
 #include "config/drift_settings.h"
 #include "config/micro_batching_settings.h"
 #include "config/ragged_settings.h"
+#include "config/session_settings.h"
 #include "config/shadow_settings.h"
 #include "model_config.pb.h"
 #include "server/lifecycle/model_config.h"
@@ -238,6 +239,10 @@ void ModelConfig::DescribePipeline(const config::PipelineSettings& pipeline) {
   if (pipeline.drift != nullptr) {
     (*message_->mutable_parameters())["drift"].set_string_value(
         config::DriftText(*pipeline.drift));
+  }
+  if (pipeline.session != nullptr) {
+    (*message_->mutable_parameters())["session"].set_string_value(
+        config::SessionText(*pipeline.session));
   }
   if (pipeline.shadow != nullptr) {
     (*message_->mutable_parameters())["shadow"].set_string_value(

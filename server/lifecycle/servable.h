@@ -58,6 +58,8 @@ struct TextFacts {
 
 enum class ModelKind { kText, kTensors };
 
+class SessionPort;
+
 class Servable {
  public:
   virtual ~Servable() = default;
@@ -105,6 +107,13 @@ class Servable {
   std::string config_json() const;
   void set_config_json(std::string json);
 
+  // How its sessions read binary messages; null: nothing is declared. Set
+  // before it serves.
+  const SessionPort* session_port() const { return session_port_.get(); }
+  void set_session_port(std::shared_ptr<const SessionPort> port) {
+    session_port_ = std::move(port);
+  }
+
   // Kept as long as the model: series in /metrics, cores of its own.
   void Keep(std::shared_ptr<const void> part) {
     kept_.push_back(std::move(part));
@@ -117,6 +126,7 @@ class Servable {
   const ModelFacts facts_;
   mutable Mutex mu_;
   std::string config_json_ GUARDED_BY(mu_);
+  std::shared_ptr<const SessionPort> session_port_;
   std::vector<std::shared_ptr<const void>> kept_;
   Gate gate_;
 };

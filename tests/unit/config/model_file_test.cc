@@ -8,6 +8,7 @@
 #include "config/drift_settings.h"
 #include "config/micro_batching_settings.h"
 #include "config/ragged_settings.h"
+#include "config/session_settings.h"
 #include "config/shadow_settings.h"
 #include "config/task_settings.h"
 #include "config/traffic_settings.h"
@@ -16,6 +17,7 @@ namespace millrace::config {
 namespace {
 
 using ::testing::ElementsAre;
+using ::testing::HasSubstr;
 using ::testing::Pair;
 using ::testing::StartsWith;
 
@@ -183,6 +185,26 @@ TEST(ModelFile, ErrorsNameLineAndKey) {
 TEST(ModelFile, AnEmptyFileSaysNothing) {
   EXPECT_TRUE(Read("")->fingerprint.empty());
   EXPECT_TRUE(Read("# nothing\n").ok());
+}
+
+TEST(ModelFile, SessionsSayHowTheyReadBytes) {
+  const auto file = Read(
+      "session: {input: x, encoding: pcm16, context: 64, sample_rate: 16000}");
+  ASSERT_TRUE(file.ok()) << file.status().ToString();
+  ASSERT_NE(file->pipeline.session, nullptr);
+  const SessionSettings& session = *file->pipeline.session;
+  EXPECT_EQ(SessionText(session),
+            "input x, encoding pcm16, context 64, sample_rate 16000");
+  EXPECT_EQ(SessionText(*Read("session: {}")->pipeline.session),
+            "encoding raw");
+  EXPECT_NE(file->fingerprint, Read("session: {}")->fingerprint);
+  EXPECT_THAT(Refused("session: 5"), HasSubstr("session: it wants lines"));
+  EXPECT_THAT(Refused("session: {encoding: mp3}"), HasSubstr("raw or pcm16"));
+  EXPECT_THAT(Refused("session: {context: -1}"), HasSubstr("context"));
+  EXPECT_THAT(Refused("session: {context: 20000}"), HasSubstr("16384"));
+  EXPECT_THAT(Refused("session: {sample_rate: 0}"), HasSubstr("sample_rate"));
+  EXPECT_THAT(Refused("session: {rate: 1}"), HasSubstr("unknown key 'rate'"));
+  EXPECT_THAT(Refused("session: {input: [x]}"), HasSubstr("single value"));
 }
 
 TEST(ModelFile, RaggedInputsSayWhatTheyArePaddedWith) {
