@@ -48,6 +48,10 @@ struct ServerSettings {
   int64_t idle_timeout_ms = 75'000;   // keep-alive connection without request
   int64_t write_timeout_ms = 60'000;  // a client that reads nothing for so long
   int64_t max_connections = 4096;
+  int64_t max_sessions = 1024;               // WebSockets open at once
+  int64_t session_idle_timeout_ms = 60'000;  // without a message
+  int64_t session_ping_interval_ms = 20'000;
+  int64_t session_max_message_bytes = int64_t{1} << 20;
   int64_t io_threads = 1;
   int64_t handler_threads = 0;  // 0: 2, or a quarter of the cores
   int64_t shutdown_timeout_ms = 30'000;

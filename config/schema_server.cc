@@ -134,6 +134,31 @@ void VisitLimits(ServerSettings& s, const SettingVisitor& visit) {
          .min = 1,
          .max = 1'000'000},
         &s.max_connections);
+  visit({.name = "max_sessions",
+         .help = "WebSocket sessions open at once, of all models",
+         .min = 1,
+         .max = 1'000'000},
+        &s.max_sessions);
+  visit({.name = "session_idle_timeout",
+         .help = "close a WebSocket session that sends no message for so long",
+         .unit = Unit::kMilliseconds,
+         .min = 10,
+         .max = kDayMs},
+        &s.session_idle_timeout_ms);
+  visit({.name = "session_ping_interval",
+         .help = "ask a WebSocket client that was silent for so long whether "
+                 "it is there; one that does not answer for as long again is "
+                 "gone",
+         .unit = Unit::kMilliseconds,
+         .min = 10,
+         .max = kDayMs},
+        &s.session_ping_interval_ms);
+  visit({.name = "session_max_message_size",
+         .help = "longest message of a WebSocket session, in bytes",
+         .unit = Unit::kBytes,
+         .min = kKiB,
+         .max = kGiB},
+        &s.session_max_message_bytes);
   visit({.name = "io_threads",
          .help = "threads that move bytes of sockets",
          .min = 1,

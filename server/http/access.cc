@@ -17,6 +17,8 @@ constexpr Rule kRules[] = {
     {"/v2/models/{id}/drift", Access::kMetrics},
     {"/v2/models/{id}/versions/{version}/drift", Access::kMetrics},
     {"/v2/models/{id}/versions/{version}/stats", Access::kMetrics},
+    {"/v2/models/{id}/sessions", Access::kInfer},
+    {"/v2/models/{id}/versions/{version}/sessions", Access::kInfer},
     {"/v2/repository/", Access::kManage},
     {"/v1/load_lora_adapter", Access::kManage},
     {"/v1/unload_lora_adapter", Access::kManage},

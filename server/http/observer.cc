@@ -43,6 +43,14 @@ Observer::Observer(MetricRegistry* registry, const RequestTraces* traces,
   responses_5xx = responses("5xx");
   connections = registry->AddGauge("millrace_http_connections",
                                    "HTTP connections open now.");
+  sockets =
+      registry->AddGauge("millrace_sessions", "WebSocket sessions open now.");
+  socket_messages =
+      registry->AddCounter("millrace_session_messages_total",
+                           "Messages that WebSocket sessions received.");
+  sockets_refused = registry->AddCounter(
+      "millrace_sessions_refused_total",
+      "WebSocket sessions refused because max_sessions were open.");
   body_bytes = registry->AddGauge(
       "millrace_http_body_bytes",
       "Bytes of request bodies received and not yet read by a handler.");

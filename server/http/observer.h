@@ -45,6 +45,9 @@ class Observer {
   Counter responses_5xx;
   Gauge connections;
   Counter connections_refused;
+  Gauge sockets;
+  Counter socket_messages;
+  Counter sockets_refused;
   Gauge body_bytes;  // set at each scrape
 
  private:

@@ -349,12 +349,11 @@ bool MayNameRegion(std::string_view json) {
 }
 
 StatusOr<InferBody> ReadRawBody(std::string_view body,
-                                const std::vector<models::TensorSpec>& inputs) {
-  const auto refused = [](const std::string& why) {
-    return InvalidArgument(
-               "a body without JSON (Inference-Header-Content-"
-               "Length: 0) " +
-               why + "; send the JSON that describes the tensors")
+                                const std::vector<models::TensorSpec>& inputs,
+                                std::string_view what) {
+  const auto refused = [what](const std::string& why) {
+    return InvalidArgument(std::string(what) + " " + why +
+                           "; send the JSON that describes the tensors")
         .At("Inference-Header-Content-Length");
   };
   if (inputs.size() != 1) {

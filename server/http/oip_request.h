@@ -40,8 +40,12 @@ StatusOr<InferBody> ReadInferBody(std::string_view body,
 bool MayNameRegion(std::string_view json);
 // A body of the one input's bytes alone, of which each dimension but one must
 // be known; the first is 1 where it is not. All outputs are wanted as bytes.
-StatusOr<InferBody> ReadRawBody(std::string_view body,
-                                const std::vector<models::TensorSpec>& inputs);
+// `what` begins errors.
+StatusOr<InferBody> ReadRawBody(
+    std::string_view body, const std::vector<models::TensorSpec>& inputs,
+    std::string_view what =
+        "a body without JSON (Inference-Header-Content-"
+        "Length: 0)");
 
 // Inference-Header-Content-Length, within a body of so many bytes; 0: no JSON.
 StatusOr<std::optional<size_t>> ReadJsonBytes(const HttpRequest& request,

@@ -386,8 +386,12 @@ Json Operation(const Route& route) {
       route.serve == ServeMessages || route.serve == ServeCreateResponse) {
     answer["content"]["text/event-stream"] = {{"schema", {{"type", "string"}}}};
   }
+  const bool upgrades = route.socket != nullptr;
+  if (upgrades) {
+    answer = {{"description", "The connection is a WebSocket (RFC 6455)."}};
+  }
   operation["responses"] = {
-      {"200", std::move(answer)},
+      {upgrades ? "101" : "200", std::move(answer)},
       {"default",
        Reference("responses", IsOip(route) ? "OipError" : "OpenAiError")}};
   return operation;

@@ -15,6 +15,7 @@
 
 #include "config/base/status.h"
 #include "server/http/exchange.h"
+#include "server/http/socket_handler.h"
 
 namespace millrace::server::http {
 
@@ -41,6 +42,7 @@ struct Route {
   bool is_public = false;    // needs no key
   bool takes_bytes = false;  // a body that is no JSON, too
   RouteGuard guard = nullptr;
+  SocketFunction socket = nullptr;  // then GET asks for a WebSocket
 };
 
 struct RouteMatch {

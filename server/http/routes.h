@@ -9,6 +9,7 @@
 #include "config/base/status.h"
 #include "server/http/exchange.h"
 #include "server/http/site.h"
+#include "server/http/socket_handler.h"
 
 namespace millrace::server::http {
 
@@ -38,6 +39,11 @@ void ServeOipGenerate(const Site&, const std::shared_ptr<Exchange>&);
 void ServeOipGenerateStream(const Site&, const std::shared_ptr<Exchange>&);
 // Whether the model has a place: a large body is not read to be refused.
 Status GuardOipInfer(const Site&, const std::vector<std::string>& params);
+
+// session_routes.cc: over a WebSocket, short messages on the I/O thread.
+void ServeSession(const Site&, const std::shared_ptr<Exchange>&);
+StatusOr<std::shared_ptr<SocketHandler>> OpenSession(
+    const Site&, const std::shared_ptr<Exchange>&);
 
 // task_routes.cc: on the handler pool.
 void ServeTask(const Site&, const std::shared_ptr<Exchange>&);

@@ -33,8 +33,9 @@ struct Site : std::enable_shared_from_this<Site> {
   const HttpServices services;
   const Observer observer;
   mutable ResponseStore responses;  // of /v1/responses
-  // Both relaxed, for they only bound what they count.
+  // Relaxed, for they only bound what they count.
   mutable std::atomic<int64_t> num_connections{0};
+  mutable std::atomic<int64_t> num_sockets{0};
   mutable std::atomic<int64_t> body_bytes{0};  // received and not yet read
 };
 

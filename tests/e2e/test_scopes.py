@@ -57,6 +57,8 @@ REST = {
       POST /v1/chat/completions
       POST /v1/completions
       POST /v1/responses
+      GET /v2/models/{id}/sessions
+      GET /v2/models/{id}/versions/{version}/sessions
       GET /v1/responses/{id}
       GET /v1/responses/{id}/input_items
       DELETE /v1/responses/{id}

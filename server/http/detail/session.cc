@@ -347,6 +347,10 @@ Session::Task<bool> Session::ServeOne() {
   if (admission.answer.has_value()) {
     co_return co_await AnswerEarly(*std::move(admission.answer), keep_alive);
   }
+  if (match_.route->socket != nullptr && method_ == "GET") {
+    HttpRequest head = parser.Take();
+    co_return co_await ServeSocket(std::move(head), keep_alive);
+  }
   // `this` is safe: the session detaches before it goes, and the posted call
   // finds the exchange detached then. Both happen on this thread.
   auto exchange = std::make_shared<Exchange>(

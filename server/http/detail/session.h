@@ -80,6 +80,8 @@ class Session {
   Task<bool> ReadHead(RequestParser& parser, std::optional<Status>& failure);
   Task<bool> ReadBody(RequestParser& parser, BodyCharge& charge,
                       std::optional<Status>& failure);
+  // session_socket.cc: the head asks a route that has a socket.
+  Task<bool> ServeSocket(HttpRequest head, bool keep_alive);
   Task<bool> AnswerEarly(HttpResponse response, bool keep_alive);
   Task<bool> AnswerFrom(std::shared_ptr<Exchange> exchange, bool keep_alive);
   Task<bool> WriteAll(std::string_view bytes, bool stop_at_end_of_input);
