@@ -8,7 +8,6 @@
 #include "models/graph/fold_sequences.h"
 #include "models/graph/interpret/parts.h"
 #include "models/graph/interpreter.h"
-#include "models/graph/needless.h"
 #include "models/graph/onnx_dtype.h"
 #include "models/graph/op.h"
 #include "models/graph/string_types.h"
@@ -18,6 +17,16 @@ namespace {
 
 // A constant that is expanded to more than this stays small.
 constexpr int64_t kMostExpandedBytes = int64_t{64} << 10;
+
+// Whether a node has no effect: its result is its operand, as of an Expand to
+// the size it has, a Slice of everything, a Cast to its own type.
+bool IsNeedless(const Call& call, const std::vector<ValueType>& types) {
+  const OpFacts& facts = call.node.op->facts;
+  return types.size() == 1 && call.arg(0).given &&
+         types[0] == ValueType{call.arg(0).dtype, call.arg(0).shape} &&
+         (facts.reshapes ||
+          (facts.is_needless != nullptr && facts.is_needless(call)));
+}
 
 // From the values of the graph (or body) being read to those being made.
 using Mapping = std::vector<ValueId>;

@@ -15,12 +15,6 @@ Status AtNode(const Node& node, const Status& status) {
                          std::string(node.op->name) + ")");
 }
 
-// Others would count one operand too many.
-bool MakesStrings(const Node& node) {
-  return node.Is("Cast") || node.Is("CastLike") || node.Is("StringConcat") ||
-         node.Is("StringNormalizer");
-}
-
 StatusOr<std::vector<Tensor>> Compute(
     const Node& node, const std::vector<const Tensor*>& operands,
     const InterpretLimits& limits) {
@@ -51,7 +45,9 @@ StatusOr<std::vector<Tensor>> Compute(
     results.push_back({type.dtype, type.shape, tensor.bytes()});
   }
   StringStore strings;
-  if (MakesStrings(node)) args.push_back(StoreArg(&strings));
+  if (node.op->facts.strings == Strings::kMakes) {
+    args.push_back(StoreArg(&strings));
+  }
   RETURN_IF_ERROR(node.op->run(Call{node, args}, results, Team{}));
   for (Tensor& tensor : tensors) {
     if (tensor.dtype() == kString) tensor = tensor.Copy();

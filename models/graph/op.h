@@ -79,11 +79,45 @@ enum class Elementwise : uint8_t {
   kBroadcast,  // element i from element i of all operands, broadcast
 };
 
+// Whether an operator works on tensors of strings.
+enum class Strings : uint8_t {
+  kNone,
+  kTakes,  // reads them, or moves elements of any size
+  kMakes,  // takes them, and makes new ones: the interpreter appends an operand
+           // to the call, where they are kept (StoreOf, string_types.h)
+};
+
 // Operands that may hold the numbers of rows, as in x[row, …] for all rows.
 enum class RowNumbers : uint8_t {
   kNone,
   kPlain,   // operand 1
   kTuples,  // operand 1, the first of each tuple along its last axis
+};
+
+// How the pass that chooses layouts (passes/layout.h) carries an operator to
+// operands whose axes stand in another order. Elementwise operators and those
+// that reshape need no rule.
+enum class LayoutRule : uint8_t {
+  kAsWritten,  // the axes must stand as they are written
+  kTranspose,
+  kConcat,
+  kSplit,
+  kSlice,
+  kSelect,    // a Gather of one index
+  kReduce,    // over the axes of the attribute or of operand 1
+  kOneScale,  // elementwise where operand 1 is one number
+  kSoftmax,
+  kLayerNorm,
+  kBatchNorm,
+  kGroupNorm,
+  kPool,
+  kResize,
+  kConv,
+  kConvTranspose,
+  kLinear,  // the weight is [outputs, inputs]
+  kMatMul,
+  kGemm,
+  kAttention,
 };
 
 struct Activation;  // fused_params.h
@@ -100,15 +134,27 @@ struct LayerFacts {
   bool (*has_int8)(const Node& node) = nullptr;
 };
 
-// What passes may assume of an operator. A fact that is left out costs speed
-// and never correctness.
+// What importers, passes and the interpreter may assume of an operator. A fact
+// that is left out costs speed, or a graph is refused; results stay correct.
 struct OpFacts {
   Elementwise elementwise = Elementwise::kNo;
   // The result is the elements of operand 0 in their order, in another shape.
   bool reshapes = false;
   // Operand 1 says the shape of the result; it may differ with the batch.
   bool has_shape_operand = false;
+  // The result is some elements of operand 0, so that no more of it is read.
+  bool looks_up = false;
+  // Has products whose factors may be rounded to bf16, whatever `layer` says.
+  bool has_bf16_products = false;
   RowNumbers row_numbers = RowNumbers::kNone;
+  LayoutRule layout = LayoutRule::kAsWritten;
+  // Whether a result that has the type of operand 0 is operand 0, as that of a
+  // Slice of everything. Operands may lack their bytes. Null: only what
+  // reshapes.
+  bool (*is_needless)(const Call& call) = nullptr;
+  Strings strings = Strings::kNone;
+  // It may stand without its operand 0.
+  bool stands_alone = false;
   // The function that a layer before it can apply to its results, when this
   // call is one. Constant operands have their bytes; the rest is FP32.
   std::optional<Activation> (*activation)(const Call& call) = nullptr;

@@ -11,37 +11,19 @@ namespace {
 
 constexpr size_t kChunkBytes = size_t{16} << 10;
 
-// Operators that move elements of any size, and those that are about strings.
-constexpr std::string_view kOnStrings[] = {"Cast",         "CastLike",
-                                           "Concat",       "Equal",
-                                           "Flatten",      "Gather",
-                                           "Identity",     "Reshape",
-                                           "Shape",        "Size",
-                                           "Split",        "Squeeze",
-                                           "StringConcat", "StringNormalizer",
-                                           "StringSplit",  "TfIdfVectorizer",
-                                           "Tile",         "Unsqueeze",
-                                           "Where",        "ml.Classify",
-                                           "ml.Dict",      "ml.Labels",
-                                           "ml.OneHot",    "ml.SvmClassifier"};
-
-bool TakesStrings(const OpDef& op) {
-  return std::find(std::begin(kOnStrings), std::end(kOnStrings), op.name) !=
-         std::end(kOnStrings);
-}
-
 }  // namespace
 
 StatusOr<std::vector<ValueType>> InferTypes(const Call& call) {
   const OpDef& op = *call.node.op;
   const auto is_string = [](const auto& each) { return each.dtype == kString; };
+  const bool takes = op.facts.strings != Strings::kNone;
   const bool meets = std::any_of(call.args.begin(), call.args.end(), is_string);
-  if (meets && !TakesStrings(op)) {
+  if (meets && !takes) {
     return Unimplemented(std::string(op.name) + " does not take strings");
   }
   auto types = op.infer(call);
   if (types.ok() && std::any_of(types->begin(), types->end(), is_string) &&
-      !TakesStrings(op)) {
+      !takes) {
     return Unimplemented(std::string(op.name) + " does not make strings");
   }
   return types;

@@ -256,7 +256,7 @@ Status NeverRun(const Call&, std::span<const Result>, const Team&) {
 
 constexpr OpDef kOps[] = {
     {"If", InferLater, NeverRun},
-    {"Loop", InferLater, NeverRun},
+    {"Loop", InferLater, NeverRun, Work::kWhole, {.stands_alone = true}},
     {"Scan", InferLater, NeverRun},
     {"SequenceMap", InferLater, NeverRun},
 };

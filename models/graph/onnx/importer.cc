@@ -18,18 +18,12 @@ constexpr int64_t kNewestOpset = 28;
 // Of one protobuf message.
 constexpr size_t kMaxBytes = (size_t{1} << 31) - 1;
 
-// What may stand without a first operand.
-bool StandsAlone(const Node& node) {
-  return node.Is("RandomNormal") || node.Is("RandomUniform") ||
-         node.Is("SequenceEmpty") || node.Is("Loop");
-}
-
 // Operators count their operands when they run; whoever reads a graph before
 // that may take for granted that what a node is about is there.
 Status CheckFirstOperands(const Graph& graph) {
   for (const Node& node : graph.nodes) {
     if ((node.inputs.empty() || node.inputs[0] == kNoValue) &&
-        !StandsAlone(node)) {
+        !node.op->facts.stands_alone) {
       return InvalidArgument("node '" + node.name + "' (" +
                              std::string(node.op->name) +
                              ") lacks its first operand");

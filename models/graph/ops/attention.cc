@@ -208,7 +208,13 @@ Status Run(const Call& call, std::span<const Result> results,
   return OkStatus();
 }
 
-constexpr OpDef kOps[] = {{"Attention", Infer, Run, Work::kSplits}};
+constexpr OpDef kOps[] = {
+    {"Attention",
+     Infer,
+     Run,
+     Work::kSplits,
+     {.has_bf16_products = true, .layout = LayoutRule::kAttention}},
+};
 
 }  // namespace
 

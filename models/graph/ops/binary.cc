@@ -169,7 +169,7 @@ constexpr OpDef kOps[] = {
     {"Sub", InferArithmetic, Run<SubOf>, Work::kSplits, kBroadcastFact},
     {"Mul", InferArithmetic, Run<MulOf>, Work::kSplits, kBroadcastFact},
     {"Div", InferArithmetic, Run<DivOf>, Work::kSplits, kBroadcastFact},
-    {"Equal", InferComparison, RunEqual, Work::kSplits, kBroadcastFact},
+    {"Equal", InferComparison, RunEqual, Work::kSplits, kBroadcastStringsFact},
     {"Less", InferComparison, Run<LessOf>, Work::kSplits, kBroadcastFact},
     {"LessOrEqual", InferComparison, Run<LessOrEqualOf>, Work::kSplits,
      kBroadcastFact},

@@ -191,10 +191,18 @@ Status RunBitCast(const Call& call, std::span<const Result> results,
   return OkStatus();
 }
 
+constexpr OpFacts kCastFacts = {.elementwise = Elementwise::kUnary,
+                                .is_needless = AlwaysNeedless,
+                                .strings = Strings::kMakes};
+
 constexpr OpDef kOps[] = {
     {"BitCast", InferBitCast, RunBitCast, Work::kSplits},
-    {"Cast", InferCast, RunCast, Work::kSplits, kUnaryFact},
-    {"CastLike", InferCastLike, RunCast, Work::kSplits},
+    {"Cast", InferCast, RunCast, Work::kSplits, kCastFacts},
+    {"CastLike",
+     InferCastLike,
+     RunCast,
+     Work::kSplits,
+     {.strings = Strings::kMakes}},
 };
 
 }  // namespace

@@ -117,17 +117,24 @@ Status RunSplit(const Call& call, std::span<const Result> results,
   return OkStatus();
 }
 
+bool JoinsNothing(const Call& call) { return call.args.size() == 1; }
+
 constexpr OpDef kOps[] = {
     {"Concat",
      InferConcat,
      RunConcat,
      Work::kSplits,
-     {.keeps_rows = rows::Joined}},
+     {.layout = LayoutRule::kConcat,
+      .is_needless = JoinsNothing,
+      .strings = Strings::kTakes,
+      .keeps_rows = rows::Joined}},
     {"Split",
      InferSplit,
      RunSplit,
      Work::kSplits,
-     {.keeps_rows = rows::Parted}},
+     {.layout = LayoutRule::kSplit,
+      .strings = Strings::kTakes,
+      .keeps_rows = rows::Parted}},
 };
 
 }  // namespace

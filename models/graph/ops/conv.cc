@@ -155,7 +155,11 @@ constexpr LayerFacts kConvLayer = {
     .max_weight_rank = Shape::kMaxRank};
 
 constexpr OpDef kOps[] = {
-    {"Conv", InferConv, RunConv, Work::kSplits, {.layer = &kConvLayer}},
+    {"Conv",
+     InferConv,
+     RunConv,
+     Work::kSplits,
+     {.layout = LayoutRule::kConv, .layer = &kConvLayer}},
     {"ConvInteger", InferInteger, RunInteger, Work::kSplits},
 };
 

@@ -239,7 +239,9 @@ constexpr OpDef kOps[] = {
      Infer,
      Run,
      Work::kSplits,
-     {.layer = &kConvTransposeLayer}},
+     {.has_bf16_products = true,
+      .layout = LayoutRule::kConvTranspose,
+      .layer = &kConvTransposeLayer}},
     {"Col2Im", InferCol2Im, RunCol2Im, Work::kSplits},
 };
 

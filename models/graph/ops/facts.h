@@ -8,9 +8,15 @@
 
 namespace millrace::models::graph {
 
+// OpFacts::is_needless of what is one whatever its attributes are.
+inline bool AlwaysNeedless(const Call&) { return true; }
+
 inline constexpr OpFacts kUnaryFact = {.elementwise = Elementwise::kUnary};
 inline constexpr OpFacts kBroadcastFact = {.elementwise =
                                                Elementwise::kBroadcast};
+// The same, where the elements may be strings.
+inline constexpr OpFacts kBroadcastStringsFact = {
+    .elementwise = Elementwise::kBroadcast, .strings = Strings::kTakes};
 
 template <Unary f>
 std::optional<Activation> Always(const Call&) {

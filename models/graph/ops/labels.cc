@@ -161,17 +161,17 @@ constexpr OpDef kOps[] = {
      InferLabels,
      RunLabels,
      Work::kSplits,
-     {.keeps_rows = rows::OnlyFirst}},
+     {.strings = Strings::kTakes, .keeps_rows = rows::OnlyFirst}},
     {"ml.OneHot",
      InferOneHot,
      RunOneHot,
      Work::kSplits,
-     {.keeps_rows = rows::OnlyFirst}},
+     {.strings = Strings::kTakes, .keeps_rows = rows::OnlyFirst}},
     {"ml.Dict",
      InferDict,
      RunDict,
      Work::kWhole,
-     {.keeps_rows = rows::OnlyFirst}},
+     {.strings = Strings::kTakes, .keeps_rows = rows::OnlyFirst}},
 };
 
 }  // namespace

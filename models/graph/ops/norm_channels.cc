@@ -240,9 +240,21 @@ Status RunLrn(const Call& call, std::span<const Result> results,
 }
 
 constexpr OpDef kOps[] = {
-    {"BatchNormalization", InferBatch, RunBatch, Work::kSplits},
-    {"InstanceNormalization", InferGroup, RunGroup, Work::kSplits},
-    {"GroupNormalization", InferGroup, RunGroup, Work::kSplits},
+    {"BatchNormalization",
+     InferBatch,
+     RunBatch,
+     Work::kSplits,
+     {.layout = LayoutRule::kBatchNorm}},
+    {"InstanceNormalization",
+     InferGroup,
+     RunGroup,
+     Work::kSplits,
+     {.layout = LayoutRule::kGroupNorm}},
+    {"GroupNormalization",
+     InferGroup,
+     RunGroup,
+     Work::kSplits,
+     {.layout = LayoutRule::kGroupNorm}},
     {"LRN", InferLrn, RunLrn, Work::kSplits},
 };
 

@@ -191,7 +191,7 @@ constexpr OpDef kOps[] = {
      InferLayer,
      RunRows<true>,
      Work::kSplits,
-     {.keeps_rows = rows::AxisBehindRows}},
+     {.layout = LayoutRule::kLayerNorm, .keeps_rows = rows::AxisBehindRows}},
     {"RMSNormalization",
      InferRms,
      RunRows<false>,

@@ -196,8 +196,12 @@ Status RunLp(const Call& call, std::span<const Result> results,
 }
 
 constexpr OpDef kOps[] = {
-    {"MaxPool", InferMax, RunMax, Work::kSplits},
-    {"AveragePool", InferFloat, RunAverage, Work::kSplits},
+    {"MaxPool", InferMax, RunMax, Work::kSplits, {.layout = LayoutRule::kPool}},
+    {"AveragePool",
+     InferFloat,
+     RunAverage,
+     Work::kSplits,
+     {.layout = LayoutRule::kPool}},
     {"LpPool", InferFloat, RunLp, Work::kSplits},
 };
 

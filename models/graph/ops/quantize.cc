@@ -252,12 +252,12 @@ constexpr OpDef kOps[] = {
      InferQuantize,
      RunQuantize,
      Work::kSplits,
-     {.keeps_rows = rows::OneScale}},
+     {.layout = LayoutRule::kOneScale, .keeps_rows = rows::OneScale}},
     {"DequantizeLinear",
      InferDequantize,
      RunDequantize,
      Work::kSplits,
-     {.keeps_rows = rows::OneScale}},
+     {.layout = LayoutRule::kOneScale, .keeps_rows = rows::OneScale}},
     {"DynamicQuantizeLinear", InferDynamic, RunDynamic, Work::kSplits},
 };
 

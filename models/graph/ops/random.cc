@@ -98,9 +98,19 @@ Status RunBernoulli(const Call& call, std::span<const Result> results,
 }
 
 constexpr OpDef kOps[] = {
-    {"RandomUniform", InferShape, RunUniform, Work::kWhole, {}, false},
+    {"RandomUniform",
+     InferShape,
+     RunUniform,
+     Work::kWhole,
+     {.stands_alone = true},
+     false},
     {"RandomUniformLike", InferLike, RunUniform, Work::kWhole, {}, false},
-    {"RandomNormal", InferShape, RunNormal, Work::kWhole, {}, false},
+    {"RandomNormal",
+     InferShape,
+     RunNormal,
+     Work::kWhole,
+     {.stands_alone = true},
+     false},
     {"RandomNormalLike", InferLike, RunNormal, Work::kWhole, {}, false},
     {"Bernoulli", InferBernoulli, RunBernoulli, Work::kWhole, {}, false},
 };

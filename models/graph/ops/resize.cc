@@ -158,7 +158,7 @@ Status Run(const Call& call, std::span<const Result> results,
 }
 
 constexpr OpDef kOps[] = {
-    {"Resize", Infer, Run, Work::kSplits},
+    {"Resize", Infer, Run, Work::kSplits, {.layout = LayoutRule::kResize}},
     // Operands x and scales; coordinates are asymmetric, nearest is floor.
     {"Upsample", Infer, Run, Work::kSplits},
 };

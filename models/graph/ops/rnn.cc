@@ -197,8 +197,8 @@ Status Run(const Call& call, std::span<const Result> results,
 
 constexpr OpDef kOps[] = {
     {"RNN", Infer, Run<RnnCell>, Work::kSplits},
-    {"GRU", Infer, Run<GruCell>, Work::kSplits},
-    {"LSTM", Infer, Run<LstmCell>, Work::kSplits},
+    {"GRU", Infer, Run<GruCell>, Work::kSplits, {.has_bf16_products = true}},
+    {"LSTM", Infer, Run<LstmCell>, Work::kSplits, {.has_bf16_products = true}},
 };
 
 }  // namespace

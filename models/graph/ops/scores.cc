@@ -172,7 +172,7 @@ constexpr OpDef kOps[] = {
      InferClassify,
      RunClassify,
      Work::kSplits,
-     {.keeps_rows = rows::OnlyFirst}},
+     {.strings = Strings::kTakes, .keeps_rows = rows::OnlyFirst}},
 };
 
 }  // namespace

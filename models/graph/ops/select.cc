@@ -117,7 +117,7 @@ constexpr OpDef kOps[] = {
      RunClip,
      Work::kSplits,
      {.elementwise = Elementwise::kUnary, .activation = ClipOf}},
-    {"Where", InferWhere, RunWhere, Work::kSplits, kBroadcastFact},
+    {"Where", InferWhere, RunWhere, Work::kSplits, kBroadcastStringsFact},
 };
 
 }  // namespace

@@ -194,8 +194,8 @@ constexpr OpDef kOps[] = {
     {"EyeLike", InferEyeLike, RunEyeLike},
     {"OneHot", InferOneHot, RunOneHot},
     {"Range", InferRange, RunRange},
-    {"Shape", InferShape, RunShape},
-    {"Size", InferSize, RunSize},
+    {"Shape", InferShape, RunShape, Work::kWhole, {.strings = Strings::kTakes}},
+    {"Size", InferSize, RunSize, Work::kWhole, {.strings = Strings::kTakes}},
     {"Trilu", InferTrilu, RunTrilu, Work::kSplits},
 };
 

@@ -3,6 +3,7 @@
 #include <cstring>
 
 #include "models/graph/ops/checks.h"
+#include "models/graph/ops/facts.h"
 #include "models/graph/ops/op_groups.h"
 #include "models/graph/ops/row_rules.h"
 #include "models/graph/ops/strided.h"
@@ -143,18 +144,31 @@ Status RunTile(const Call& call, std::span<const Result> results,
   return OkStatus();
 }
 
+// Of a slice as large as its operand: it does not flip it.
+bool StepsForward(const Call& call) {
+  if (!call.arg(4).given) return true;
+  const auto steps = IntsOf(call.arg(4), "steps");
+  return steps.ok() && std::all_of(steps->begin(), steps->end(),
+                                   [](int64_t step) { return step > 0; });
+}
+
 constexpr OpDef kOps[] = {
     {"Expand",
      InferExpand,
      RunExpand,
      Work::kSplits,
-     {.has_shape_operand = true, .keeps_rows = rows::Expanded}},
+     {.has_shape_operand = true,
+      .is_needless = AlwaysNeedless,
+      .keeps_rows = rows::Expanded}},
     {"Slice",
      InferSlice,
      RunSlice,
      Work::kSplits,
-     {.keeps_rows = rows::Sliced}},
-    {"Tile", InferTile, RunTile, Work::kSplits},
+     {.looks_up = true,
+      .layout = LayoutRule::kSlice,
+      .is_needless = StepsForward,
+      .keeps_rows = rows::Sliced}},
+    {"Tile", InferTile, RunTile, Work::kSplits, {.strings = Strings::kTakes}},
 };
 
 }  // namespace

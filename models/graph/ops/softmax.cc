@@ -85,12 +85,12 @@ constexpr OpDef kOps[] = {
      Infer,
      Run<Kind::kSoftmax>,
      Work::kSplits,
-     {.keeps_rows = rows::AxisBehindRows}},
+     {.layout = LayoutRule::kSoftmax, .keeps_rows = rows::AxisBehindRows}},
     {"LogSoftmax",
      Infer,
      Run<Kind::kLog>,
      Work::kSplits,
-     {.keeps_rows = rows::AxisBehindRows}},
+     {.layout = LayoutRule::kSoftmax, .keeps_rows = rows::AxisBehindRows}},
     {"Hardmax", Infer, Run<Kind::kHard>, Work::kSplits},
 };
 

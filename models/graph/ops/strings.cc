@@ -229,9 +229,21 @@ Status RunSplit(const Call& call, std::span<const Result> results,
 }
 
 constexpr OpDef kOps[] = {
-    {"StringConcat", InferConcat, RunConcat, Work::kWhole},
-    {"StringNormalizer", InferNormalizer, RunNormalizer, Work::kWhole},
-    {"StringSplit", InferSplit, RunSplit, Work::kWhole},
+    {"StringConcat",
+     InferConcat,
+     RunConcat,
+     Work::kWhole,
+     {.strings = Strings::kMakes}},
+    {"StringNormalizer",
+     InferNormalizer,
+     RunNormalizer,
+     Work::kWhole,
+     {.strings = Strings::kMakes}},
+    {"StringSplit",
+     InferSplit,
+     RunSplit,
+     Work::kWhole,
+     {.strings = Strings::kTakes}},
 };
 
 }  // namespace

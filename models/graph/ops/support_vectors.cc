@@ -88,7 +88,7 @@ constexpr OpDef kOps[] = {
      InferClassifier,
      RunClassifier,
      Work::kSplits,
-     {.keeps_rows = rows::OnlyFirst}},
+     {.strings = Strings::kTakes, .keeps_rows = rows::OnlyFirst}},
     {"ml.SvmRegressor",
      InferRegressor,
      RunRegressor,

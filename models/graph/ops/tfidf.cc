@@ -205,7 +205,11 @@ bool HasTable(const RowView& node) {
 }
 
 constexpr OpDef kOps[] = {
-    {"TfIdfVectorizer", Infer, Run, Work::kWhole, {.keeps_rows = HasTable}}};
+    {"TfIdfVectorizer",
+     Infer,
+     Run,
+     Work::kWhole,
+     {.strings = Strings::kTakes, .keeps_rows = HasTable}}};
 
 }  // namespace
 

@@ -1,4 +1,5 @@
 // Elements in another order of dimensions.
+#include <algorithm>
 #include <numeric>
 #include <utility>
 
@@ -118,6 +119,11 @@ Status RunSpaceToDepth(const Call& call, std::span<const Result> results,
   return OkStatus();
 }
 
+bool KeepsOrder(const Call& call) {
+  const std::vector<int64_t>& perm = call.attrs().Ints("perm");
+  return !perm.empty() && std::is_sorted(perm.begin(), perm.end());
+}
+
 constexpr OpDef kOps[] = {
     {"DepthToSpace", InferDepthToSpace, RunDepthToSpace, Work::kSplits},
     {"SpaceToDepth", InferSpaceToDepth, RunSpaceToDepth, Work::kSplits},
@@ -125,7 +131,9 @@ constexpr OpDef kOps[] = {
      InferTranspose,
      RunTranspose,
      Work::kSplits,
-     {.keeps_rows = rows::Permuted}},
+     {.layout = LayoutRule::kTranspose,
+      .is_needless = KeepsOrder,
+      .keeps_rows = rows::Permuted}},
 };
 
 }  // namespace

@@ -117,45 +117,63 @@ void LayoutPass::Emit(const Node& node, const OpDef& op,
 }
 
 bool LayoutPass::HasOneScale(const Node& node) const {
-  return (node.Is("QuantizeLinear") || node.Is("DequantizeLinear")) &&
-         Type(node.inputs[1]).shape.num_elements() == 1 &&
+  return Type(node.inputs[1]).shape.num_elements() == 1 &&
          Type(node.inputs[1]).shape.rank() <= 1;
 }
 
 bool LayoutPass::Carried(const Node& node) {
-  if (node.outputs.size() != 1) return node.Is("Split") && Split(node);
-  const ValueId y = node.outputs[0];
-  if (node.Is("Transpose")) return Transpose(node);
   const OpFacts& facts = node.op->facts;
+  if (node.outputs.size() != 1) {
+    return facts.layout == LayoutRule::kSplit && Split(node);
+  }
   if (facts.reshapes) {
-    View(y) = lazy_.Reshaped(In(node.inputs[0]), Type(y).shape);
+    View(node.outputs[0]) =
+        lazy_.Reshaped(In(node.inputs[0]), Type(node.outputs[0]).shape);
     return true;
   }
-  if (facts.elementwise == Elementwise::kUnary || HasOneScale(node)) {
-    return Unary(node);
-  }
+  if (facts.elementwise == Elementwise::kUnary) return Unary(node);
   if (facts.elementwise == Elementwise::kBroadcast) return Broadcast(node);
-  if (node.op->name.starts_with("Reduce")) return Reduce(node);
-  if (node.Is("Conv")) return Convolution(node);
-  if (node.Is("ConvTranspose")) return TransposedConvolution(node);
-  if (node.Is("GroupNormalization") || node.Is("InstanceNormalization")) {
-    return GroupNorm(node);
+  switch (facts.layout) {
+    case LayoutRule::kAsWritten:
+    case LayoutRule::kSplit:  // into one part
+      return false;
+    case LayoutRule::kTranspose:
+      return Transpose(node);
+    case LayoutRule::kConcat:
+      return Concat(node);
+    case LayoutRule::kSlice:
+      return Slice(node);
+    case LayoutRule::kSelect:
+      return Select(node);
+    case LayoutRule::kReduce:
+      return Reduce(node);
+    case LayoutRule::kOneScale:
+      return HasOneScale(node) && Unary(node);
+    case LayoutRule::kSoftmax:
+      return Softmax(node);
+    case LayoutRule::kLayerNorm:
+      return LayerNorm(node);
+    case LayoutRule::kBatchNorm:
+      return BatchNorm(node);
+    case LayoutRule::kGroupNorm:
+      return GroupNorm(node);
+    case LayoutRule::kPool:
+      return Pool(node);
+    case LayoutRule::kResize:
+      return Resize(node);
+    case LayoutRule::kConv:
+      return Convolution(node);
+    case LayoutRule::kConvTranspose:
+      return TransposedConvolution(node);
+    case LayoutRule::kLinear:
+      return Linear(node, false);
+    case LayoutRule::kMatMul:
+      return Linear(node, true) || Product(node);
+    case LayoutRule::kGemm:
+      return Gemm(node);
+    case LayoutRule::kAttention:
+      return Attention(node);
   }
-  if (node.Is("Resize")) return Resize(node);
-  if (node.Is("MaxPool") || node.Is("AveragePool") ||
-      node.Is("GlobalAveragePool") || node.Is("GlobalMaxPool")) {
-    return Pool(node);
-  }
-  if (node.Is("Linear")) return Linear(node, false);
-  if (node.Is("MatMul")) return Linear(node, true) || Product(node);
-  if (node.Is("Gemm")) return Gemm(node);
-  if (node.Is("BatchNormalization")) return BatchNorm(node);
-  if (node.Is("LayerNormalization")) return LayerNorm(node);
-  if (node.Is("Softmax") || node.Is("LogSoftmax")) return Softmax(node);
-  if (node.Is("Concat")) return Concat(node);
-  if (node.Is("Attention")) return Attention(node);
-  if (node.Is("Gather")) return Select(node);
-  if (node.Is("Slice")) return Slice(node);
   return false;
 }
 

@@ -5,6 +5,7 @@
 #include <string>
 #include <utility>
 
+#include "models/graph/op.h"
 #include "models/graph/passes/passes.h"
 #include "models/graph/quantize/insert.h"
 
@@ -33,7 +34,8 @@ bool EndsAttention(const Graph& graph, const Node& node,
   return weights != nullptr && weights->Is("Softmax");
 }
 
-// Those that int8 knows, transposed convolutions, attention, recurrent layers.
+// Those that int8 knows, and others that have products (attention, recurrent
+// layers).
 std::vector<QuantizableLayer> LayersOf(const Graph& graph) {
   std::vector<QuantizableLayer> layers = QuantizableLayers(graph);
   std::vector<const Node*> makers(graph.values.size());
@@ -46,8 +48,7 @@ std::vector<QuantizableLayer> LayersOf(const Graph& graph) {
     for (const ValueId y : node.outputs) {
       if (y != kNoValue) makers[static_cast<size_t>(y)] = &node;
     }
-    if (!node.Is("ConvTranspose") && !node.Is("Attention") &&
-        !node.Is("LSTM") && !node.Is("GRU") &&
+    if (!node.op->facts.has_bf16_products &&
         !EndsAttention(graph, node, makers)) {
       continue;
     }

@@ -3,13 +3,14 @@
 #include <map>
 #include <set>
 
+#include "models/graph/op.h"
+
 namespace millrace::models::graph {
 namespace {
 
 bool IsLayer(const Node& node) {
-  return (node.Is("Conv") || node.Is("ConvTranspose") || node.Is("MatMul") ||
-          node.Is("Gemm")) &&
-         node.inputs.size() > 1 && node.inputs[1] != kNoValue;
+  return node.op->facts.layer != nullptr && node.inputs.size() > 1 &&
+         node.inputs[1] != kNoValue;
 }
 
 }  // namespace

@@ -209,10 +209,9 @@ class PlanBuilder {
     }
     return bytes;
   }
-  // Of constants. What looks rows up reads as much of a table as it writes.
+  // Of constants.
   double ReadAtMost(const Node& node) const {
-    if (!node.Is("Gather") && !node.Is("GatherND") &&
-        !node.Is("GatherElements") && !node.Is("Slice")) {
+    if (!node.op->facts.looks_up) {
       return std::numeric_limits<double>::infinity();
     }
     return static_cast<double>(BytesOf(node.outputs[0]));
