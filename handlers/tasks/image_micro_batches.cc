@@ -10,6 +10,7 @@
 #include <utility>
 #include <vector>
 
+#include "config/base/out_of_memory.h"
 #include "handlers/stage_pipeline.h"
 #include "handlers/tasks/image_input.h"
 #include "handlers/tasks/item_gather.h"
@@ -81,22 +82,11 @@ class ImageMicroBatch final : public MicroBatch {
       : model_(model), work_(std::move(work)), first_(first), count_(count) {}
 
   bool Preprocess() override {
-    for (size_t i = 0; i < count_; ++i) {
-      StatusOr<ImageRow> row = Read(first_ + i);
-      if (!row.ok()) {
-        rows_.clear();
-        EndWith(row.status());
-        return false;
-      }
-      rows_.push_back(*std::move(row));
-    }
-    if (count_ > 1 && model_.parts.max_rows > 1) {
-      joined_ = true;
-      Tensor tensor = Join(rows_);
-      for (ImageRow& row : rows_) row.tensor = {};
-      rows_.front().tensor = std::move(tensor);
-    }
-    return true;
+    const Status status = CatchOutOfMemory([this] { return ReadAll(); });
+    if (status.ok()) return true;
+    rows_.clear();
+    EndWith(status);
+    return false;
   }
 
   void Infer(std::function<void()> done) override {
@@ -133,17 +123,30 @@ class ImageMicroBatch final : public MicroBatch {
       StatusOr<TensorResponse> outputs =
           joined_ ? RowOf(*answers_.front(), i, count_)
                   : std::move(answers_[i]);
-      StatusOr<std::string> result =
-          outputs.ok()
-              ? model_.answer->Make(
-                    *outputs, rows_[i].placement,
-                    parameters == nullptr ? Json::object() : *parameters)
-              : StatusOr<std::string>(outputs.status());
-      work_->gather->Finish(first_ + i, std::move(result));
+      work_->gather->FinishWith(first_ + i, outputs, [&](const auto& found) {
+        return model_.answer->Make(
+            found, rows_[i].placement,
+            parameters == nullptr ? Json::object() : *parameters);
+      });
     }
   }
 
  private:
+  // The pictures, as one tensor where the graph takes rows.
+  Status ReadAll() {
+    for (size_t i = 0; i < count_; ++i) {
+      ASSIGN_OR_RETURN(ImageRow row, Read(first_ + i));
+      rows_.push_back(std::move(row));
+    }
+    if (count_ > 1 && model_.parts.max_rows > 1) {
+      joined_ = true;
+      Tensor tensor = Join(rows_);
+      for (ImageRow& row : rows_) row.tensor = {};
+      rows_.front().tensor = std::move(tensor);
+    }
+    return OkStatus();
+  }
+
   StatusOr<ImageRow> Read(size_t image_idx) const {
     TaskRequest& request = work_->request;
     if (work_->gather->stop_token().stop_requested()) {

@@ -4,6 +4,7 @@
 #include <utility>
 #include <vector>
 
+#include "config/base/out_of_memory.h"
 #include "handlers/tasks/image_input.h"
 #include "handlers/tasks/image_micro_batches.h"
 #include "handlers/tasks/item_gather.h"
@@ -41,7 +42,9 @@ class ImageTask final : public TaskHandler {
     for (size_t i = 0; i < num_images; ++i) {
       Status status = stop.stop_requested()
                           ? Cancelled("the client left")
-                          : StartOne(request, i, gather, bytes_left);
+                          : CatchOutOfMemory([&] {
+                              return StartOne(request, i, gather, bytes_left);
+                            });
       if (status.ok()) continue;
       if (num_images > 1) {
         status = status.Prefixed("picture " + std::to_string(i));
@@ -76,12 +79,12 @@ class ImageTask final : public TaskHandler {
     parts_.tensors->Start(
         std::move(one),
         [this, gather, image_idx, placement = row.placement,
-         parameters = request.parameters](StatusOr<TensorResponse> outputs) {
-          gather->Finish(image_idx,
-                         outputs.ok()
-                             ? answer_->Make(*outputs, placement,
-                                             ParametersOf(parameters.get()))
-                             : StatusOr<std::string>(outputs.status()));
+         parameters =
+             request.parameters](const StatusOr<TensorResponse>& outputs) {
+          gather->FinishWith(image_idx, outputs, [&](const auto& found) {
+            return answer_->Make(found, placement,
+                                 ParametersOf(parameters.get()));
+          });
         },
         gather->stop_token());
     return OkStatus();

@@ -9,7 +9,9 @@
 #include <vector>
 
 #include "config/base/mutex.h"
+#include "config/base/out_of_memory.h"
 #include "config/base/status.h"
+#include "handlers/messages.h"
 #include "handlers/task.h"
 
 namespace millrace::handlers {
@@ -25,6 +27,17 @@ class ItemGather {
 
   // Of `count` items at once, where they share a failure.
   void Finish(size_t item_idx, StatusOr<std::string> result, size_t count = 1);
+  // With what `make` makes of the graph's outputs, or their failure.
+  // UNAVAILABLE where it needs more memory than there is.
+  template <typename Make>
+  void FinishWith(size_t item_idx, const StatusOr<TensorResponse>& outputs,
+                  const Make& make) {
+    Finish(item_idx, outputs.ok()
+                         ? CatchOutOfMemory([&]() -> StatusOr<std::string> {
+                             return make(*outputs);
+                           })
+                         : StatusOr<std::string>(outputs.status()));
+  }
 
  private:
   const TaskHandler::Done done_;

@@ -9,6 +9,7 @@
 #include <utility>
 #include <vector>
 
+#include "config/base/out_of_memory.h"
 #include "config/task_settings.h"
 #include "handlers/json_fields.h"
 #include "handlers/tasks/audio_input.h"
@@ -184,9 +185,12 @@ class TranscribeTask final : public TaskHandler {
     if (asked->as_text) gather->SetContentType("text/plain; charset=utf-8");
     int64_t bytes_left = kMaxInputBytes;
     for (size_t i = 0; i < count; ++i) {
-      Status status = stop.stop_requested()
-                          ? Cancelled("the client left")
-                          : StartOne(request, i, *asked, gather, bytes_left);
+      Status status =
+          stop.stop_requested()
+              ? Cancelled("the client left")
+              : CatchOutOfMemory([&] {
+                  return StartOne(request, i, *asked, gather, bytes_left);
+                });
       if (status.ok()) continue;
       if (count > 1) {
         status = status.Prefixed("recording " + std::to_string(i));
@@ -273,11 +277,11 @@ class TranscribeTask final : public TaskHandler {
     parts_.tensors->Start(
         std::move(one),
         [this, gather, item_idx, asked, seconds = row.seconds,
-         input_seconds = row.input_seconds](StatusOr<TensorResponse> outputs) {
-          gather->Finish(item_idx,
-                         outputs.ok()
-                             ? Answer(*outputs, asked, seconds, input_seconds)
-                             : StatusOr<std::string>(outputs.status()));
+         input_seconds =
+             row.input_seconds](const StatusOr<TensorResponse>& outputs) {
+          gather->FinishWith(item_idx, outputs, [&](const auto& found) {
+            return Answer(found, asked, seconds, input_seconds);
+          });
         },
         gather->stop_token());
     return OkStatus();

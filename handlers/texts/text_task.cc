@@ -11,6 +11,7 @@
 #include <utility>
 
 #include "config/base/mutex.h"
+#include "config/base/out_of_memory.h"
 #include "handlers/make_task.h"
 #include "handlers/texts/pooling.h"
 #include "handlers/texts/text_files.h"
@@ -206,7 +207,10 @@ class GraphTexts final : public TextHandler {
   void OnGroup(const std::shared_ptr<Work>& work, size_t group,
                const StatusOr<TensorResponse>& answer) {
     Status status = answer.status();
-    if (status.ok()) status = TakeRows(*work, group, *answer);
+    if (status.ok()) {
+      status =
+          CatchOutOfMemory([&] { return TakeRows(*work, group, *answer); });
+    }
     bool last = false;
     {
       MutexLock lock(work->mu);

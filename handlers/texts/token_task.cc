@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "config/base/json.h"
+#include "config/base/out_of_memory.h"
 #include "config/base/read_file.h"
 #include "config/base/utf8.h"
 #include "handlers/json_fields.h"
@@ -127,8 +128,10 @@ class TokenTask final : public TaskHandler {
         std::move(texts),
         [this, kept, asked = *std::move(asked),
          done = std::move(done)](const StatusOr<TextResponse>& answer) {
-          done(answer.ok() ? Answer(*kept, asked, *answer)
-                           : StatusOr<TaskResponse>(answer.status()));
+          done(CatchOutOfMemory([&]() -> StatusOr<TaskResponse> {
+            RETURN_IF_ERROR(answer.status());
+            return Answer(*kept, asked, *answer);
+          }));
         },
         std::move(stop));
   }

@@ -7,6 +7,7 @@
 
 #include "config/base/deadline.h"
 #include "config/base/log.h"
+#include "config/base/out_of_memory.h"
 
 namespace millrace::server {
 namespace {
@@ -74,7 +75,7 @@ Status WhyCancelled(const CallInfo& info, const Clock& clock) {
 
 Status NoThrow(const std::function<Status()>& work) {
   try {
-    return work();
+    return CatchOutOfMemory(work);
   } catch (const std::exception& error) {
     LogError("request failed", {{"error", error.what()}});
     return Internal("the request failed; see the server's log");

@@ -176,11 +176,14 @@ class UnaryInfer final : public ::grpc::ServerUnaryReactor,
         std::move(call.request),
         [self = shared_from_this(),
          raw = call.raw](const StatusOr<handlers::TaskResponse>& answer) {
-          if (answer.ok()) {
-            BeginResponse(*self->request_, self->version_, self->response_);
-            EncodeTask(*answer, raw, self->response_);
-          }
-          self->End(answer.status(), {});
+          self->End(CatchOutOfMemory([&]() -> Status {
+                      RETURN_IF_ERROR(answer.status());
+                      BeginResponse(*self->request_, self->version_,
+                                    self->response_);
+                      EncodeTask(*answer, raw, self->response_);
+                      return OkStatus();
+                    }),
+                    {});
         },
         stop_.get_token());
     return OkStatus();

@@ -11,6 +11,7 @@
 
 #include "config/base/json.h"
 #include "config/base/log.h"
+#include "config/base/out_of_memory.h"
 #include "handlers/json_fields.h"
 #include "server/http/content_coding.h"
 
@@ -45,9 +46,11 @@ void Run(const Site& site, const std::shared_ptr<Exchange>& exchange,
          PoolWork work, ErrorForm error_form) {
   Status status;
   try {
-    status = UndoContentCoding(site, *exchange);
-    if (status.ok()) status = work(site, exchange);
-  } catch (const std::exception& error) {  // out of memory, most likely
+    status = CatchOutOfMemory([&]() -> Status {
+      RETURN_IF_ERROR(UndoContentCoding(site, *exchange));
+      return work(site, exchange);
+    });
+  } catch (const std::exception& error) {
     LogError("request failed",
              {{"id", exchange->trace()->request_id}, {"error", error.what()}});
     status = Internal("the request failed; see the server's log");

@@ -4,6 +4,7 @@
 #include <string>
 #include <utility>
 
+#include "config/base/out_of_memory.h"
 #include "handlers/task.h"
 #include "server/http/message.h"
 #include "server/http/pool_work.h"
@@ -47,8 +48,13 @@ Status RunTask(const Site& site, const std::shared_ptr<Exchange>& exchange,
       std::move(request),
       [exchange, held, error,
        form = std::move(form)](StatusOr<handlers::TaskResponse> response) {
-        exchange->Send(response.ok() ? form(*std::move(response))
-                                     : error(response.status()));
+        StatusOr<HttpResponse> answer =
+            CatchOutOfMemory([&]() -> StatusOr<HttpResponse> {
+              RETURN_IF_ERROR(response.status());
+              return form(*std::move(response));
+            });
+        exchange->Send(answer.ok() ? *std::move(answer)
+                                   : error(answer.status()));
         held->reset();
       },
       exchange->stop_token());

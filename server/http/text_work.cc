@@ -6,6 +6,7 @@
 #include <optional>
 #include <utility>
 
+#include "config/base/out_of_memory.h"
 #include "handlers/json_fields.h"
 
 namespace millrace::server::http {
@@ -170,11 +171,12 @@ Status RunTexts(const Site& site, const std::shared_ptr<Exchange>& exchange,
       std::move(request),
       [exchange, held, handler, error,
        form = std::move(form)](const StatusOr<handlers::TextResponse>& answer) {
-        StatusOr<HttpResponse> response = answer.status();
-        if (answer.ok()) {
-          exchange->SetTokens(answer->num_tokens(), -1);
-          response = form(handler->facts(), *answer);
-        }
+        StatusOr<HttpResponse> response =
+            CatchOutOfMemory([&]() -> StatusOr<HttpResponse> {
+              RETURN_IF_ERROR(answer.status());
+              exchange->SetTokens(answer->num_tokens(), -1);
+              return form(handler->facts(), *answer);
+            });
         exchange->Send(response.ok() ? *std::move(response)
                                      : error(response.status()));
         held->reset();

@@ -7,6 +7,7 @@
 #include <utility>
 
 #include "config/base/json.h"
+#include "config/base/out_of_memory.h"
 #include "server/torchserve/tensors.h"
 
 namespace millrace::server::torchserve {
@@ -48,14 +49,12 @@ void StartTensors(Prediction prediction, handlers::TensorHandler* handler,
       [held, is_row = inputs.is_row, frame = std::move(frame),
        done =
            std::move(done)](const StatusOr<handlers::TensorResponse>& answer) {
-        StatusOr<std::string> text =
-            answer.ok() ? TensorsJson(answer->outputs, is_row)
-                        : StatusOr<std::string>(answer.status());
-        if (text.ok()) {
-          done(PredictionBody{.text = frame.before + *text + frame.after});
-        } else {
-          done(text.status());
-        }
+        done(CatchOutOfMemory([&]() -> StatusOr<PredictionBody> {
+          RETURN_IF_ERROR(answer.status());
+          ASSIGN_OR_RETURN(const std::string text,
+                           TensorsJson(answer->outputs, is_row));
+          return PredictionBody{.text = frame.before + text + frame.after};
+        }));
         held->reset();
       },
       std::move(call.stop));
@@ -118,11 +117,10 @@ void StartTask(Prediction prediction, handlers::TaskHandler* handler,
       std::move(request),
       [held, make_body,
        done = std::move(done)](StatusOr<handlers::TaskResponse> answer) {
-        if (answer.ok()) {
-          done(make_body(*std::move(answer)));
-        } else {
-          done(answer.status());
-        }
+        done(CatchOutOfMemory([&]() -> StatusOr<PredictionBody> {
+          RETURN_IF_ERROR(answer.status());
+          return make_body(*std::move(answer));
+        }));
         held->reset();
       },
       std::move(call.stop));

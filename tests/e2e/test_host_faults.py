@@ -14,6 +14,7 @@ import socket
 import subprocess
 import threading
 import time
+import zipfile
 
 import numpy as np
 import pytest
@@ -21,6 +22,7 @@ import tritonclient.http as triton
 from conftest import BINARY, MODEL, MODEL_ID, REPO, start
 from test_faults import connect, open_connections, until
 from test_keys import CHAT, TENSORS, call
+from test_torchserve import ask, torchserve
 
 GRAPHS = REPO / "tests/data/graph"
 FAKETIME = pathlib.Path(
@@ -304,6 +306,15 @@ def graph_of_zeros():
     return (whole(1, 8) + field(7, *graph) + field(8, field(1), whole(2, 13)))
 
 
+def allow_more(server, size):
+    """So many bytes of address space beside what the server has."""
+    pid = server.process.pid
+    status = pathlib.Path(f"/proc/{pid}/status").read_text()
+    used = int(status.split("VmSize:")[1].split()[0]) << 10
+    _, most = resource.prlimit(pid, resource.RLIMIT_AS)
+    resource.prlimit(pid, resource.RLIMIT_AS, (used + size, most))
+
+
 def test_memory_for_a_result_cannot_be_had(tmp_path):
     """One request of 4 GiB ends by itself; the process and others go on."""
     (tmp_path / "zeros.onnx").write_bytes(graph_of_zeros())
@@ -314,15 +325,34 @@ def test_memory_for_a_result_cannot_be_had(tmp_path):
                             "data": list(shape)}]})
 
         assert ask(2, 3)[0] == 200
-        pid = server.process.pid
-        status = pathlib.Path(f"/proc/{pid}/status").read_text()
-        used = int(status.split("VmSize:")[1].split()[0]) << 10
-        free = resource.prlimit(pid, resource.RLIMIT_AS)
-        resource.prlimit(pid, resource.RLIMIT_AS, (used + (1 << 30), free[1]))
+        allow_more(server, 1 << 30)
         for _ in range(2):
             code, _, said = ask(1024, 1 << 20)
             assert code == 503 and "has no memory for this request" in said, said
             assert ask(2, 3)[0] == 200
+
+
+def test_memory_for_a_text_of_torchserve_cannot_be_had(tmp_path):
+    """The tensor of 80 MiB fits; its text in JSON, twice while it grows, not."""
+    with zipfile.ZipFile(tmp_path / "zeros.mar", "w") as archive:
+        archive.writestr("zeros.onnx", graph_of_zeros())
+        archive.writestr("MAR-INF/MANIFEST.json", json.dumps(
+            {"model": {"modelName": "zeros", "modelVersion": "1.0",
+                       "serializedFile": "zeros.onnx",
+                       "handler": "base_handler"}}))
+    with torchserve("--model-store", tmp_path, "--models",
+                    "zeros=zeros.mar") as server:
+        def predict(*shape):
+            return ask(server, "inference", "POST", "/predictions/zeros",
+                       json.dumps(shape).encode(), "application/json")
+
+        assert predict(2, 3) == (200, [[0.0] * 3] * 2)
+        allow_more(server, 200 << 20)
+        for _ in range(2):
+            code, said = predict(20, 1 << 20)
+            assert code == 503, said
+            assert "has no memory for this request" in said["message"]
+            assert predict(2, 3)[0] == 200
 
 
 # ---- clocks -----------------------------------------------------------------

@@ -5,9 +5,11 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <atomic>
 #include <cmath>
 #include <future>
 #include <mutex>
+#include <new>
 #include <nlohmann/json.hpp>
 #include <string>
 #include <utility>
@@ -38,6 +40,7 @@ class MeansHandler final : public TensorHandler {
   void Start(TensorRequest request, Done done, std::stop_token stop) override {
     if (stop.stop_requested()) return done(Cancelled("stopped"));
     if (full) return done(ResourceExhausted("full"));
+    if (throws) throw std::bad_alloc();
     {
       const std::lock_guard lock(mu);
       shapes.push_back(request.inputs.front().tensor.shape().ToString());
@@ -72,6 +75,7 @@ class MeansHandler final : public TensorHandler {
   std::mutex mu;  // of shapes
   bool hold = false;
   bool full = false;
+  bool throws = false;
   std::vector<std::string> shapes;
   std::vector<std::pair<Done, TensorResponse>> held;
 
@@ -197,6 +201,54 @@ TEST_F(ImageTaskTest, OnePictureGivesOneObjectBestFirst) {
   ASSERT_EQ(answer.size(), 2u);
   EXPECT_GE(answer.front().get<double>(), answer.back().get<double>());
   EXPECT_THAT(graph_->shapes, ElementsAre("[1, 3, 4, 4]"));
+}
+
+// Needs more memory than there is, every second time.
+class GreedyAnswer final : public ImageAnswer {
+ public:
+  Status Check(const nlohmann::ordered_json&) const override {
+    return OkStatus();
+  }
+  StatusOr<std::string> Make(const TensorResponse&,
+                             const models::ImagePlacement&,
+                             const nlohmann::ordered_json&) const override {
+    if (++num_made_ % 2 == 1) throw std::bad_alloc();
+    return std::string("fine");
+  }
+
+ private:
+  mutable std::atomic<int> num_made_{0};
+};
+
+TEST_F(ImageTaskTest, MemoryThatIsNotThereForAnAnswerEndsTheRequestAlone) {
+  ASSERT_TRUE(Make(Plain()).ok());  // the graph
+  config::MicroBatchingSettings stages;
+  for (const bool is_micro : {false, true}) {
+    auto handler = MakeImageTask(
+        {.model = "m",
+         .path = "none/1/model.onnx",
+         .settings = std::make_shared<config::TaskSettings>(Plain()),
+         .tensors = graph_.get(),
+         .micro_batching =
+             is_micro ? std::make_shared<config::MicroBatchingSettings>(stages)
+                      : nullptr},
+        std::make_unique<GreedyAnswer>());
+    ASSERT_TRUE(handler.ok()) << handler.status().ToString();
+    EXPECT_THAT(AskAndWait(**handler, {File("png/rgb8")}),
+                HasSubstr("(the server has no memory for this request"));
+    EXPECT_EQ(AskAndWait(**handler, {File("png/rgb8")}), "fine");
+  }
+}
+
+TEST_F(ImageTaskTest, MemoryThatIsNotThereForAnInputEndsTheRequestAlone) {
+  auto handler = Make(Plain());
+  ASSERT_TRUE(handler.ok()) << handler.status().ToString();
+  graph_->throws = true;
+  EXPECT_THAT(Ask(**handler, {File("png/rgb8"), File("png/rgb8")}),
+              HasSubstr("(picture 0: the server has no memory for this"));
+  EXPECT_EQ(num_answers_, 1);
+  graph_->throws = false;
+  EXPECT_THAT(Ask(**handler, {File("png/rgb8")}), HasSubstr("{"));
 }
 
 TEST_F(ImageTaskTest, AnswersStandInTheOrderOfTheParts) {

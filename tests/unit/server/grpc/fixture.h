@@ -12,6 +12,7 @@
 #include <cstring>
 #include <map>
 #include <memory>
+#include <new>
 #include <stop_token>
 #include <string>
 #include <utility>
@@ -63,11 +64,15 @@ struct Session {
 
 class PlayedHandler final : public handlers::GenerateHandler {
  public:
+  // A prompt for which there is no memory.
+  static constexpr std::string_view kTooMuch = "too much";
+
   void Start(handlers::GenerateRequest request,
              std::shared_ptr<handlers::GenerateSink> sink,
              std::stop_token stop) override {
     const std::string text =
         std::get<handlers::TextPrompt>(request.prompt).text;
+    if (text == kTooMuch) throw std::bad_alloc();
     MutexLock lock(mu_);
     sessions_[text] = {std::move(request), std::move(sink), std::move(stop)};
     arrived_.NotifyAll();

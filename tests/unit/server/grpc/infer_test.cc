@@ -48,6 +48,13 @@ TEST_F(ModelInferTest, AnswersTheWholeText) {
   EXPECT_EQ(response_.parameters().at("completion_tokens").int64_param(), 2);
 }
 
+TEST_F(ModelInferTest, MemoryThatIsNotThereEndsTheRequestAlone) {
+  const auto status =
+      Call(TextRequest(std::string(PlayedHandler::kTooMuch))).get();
+  EXPECT_EQ(status.error_code(), ::grpc::StatusCode::UNAVAILABLE);
+  EXPECT_THAT(status.error_message(), HasSubstr("has no memory for this"));
+}
+
 TEST_F(ModelInferTest, StreamNeedsTheStreamingCall) {
   const auto status = Call(TextRequest("Hi", "", true)).get();
   EXPECT_EQ(status.error_code(), ::grpc::StatusCode::INVALID_ARGUMENT);
