@@ -1,4 +1,5 @@
 #include "handlers/response_cache.h"
+#include "handlers/forwarding_handler.h"
 #include "models/tensor/strings.h"
 
 #include <openssl/evp.h>
@@ -37,11 +38,11 @@ class Sha256 {
   const std::unique_ptr<EVP_MD_CTX, void (*)(EVP_MD_CTX*)> context_;
 };
 
-class CachingHandler final : public TensorHandler {
+class CachingHandler final : public ForwardingHandler {
  public:
   CachingHandler(std::unique_ptr<TensorHandler> handler, ResponseCache* cache,
                  const Clock* clock)
-      : handler_(std::move(handler)), cache_(cache), clock_(clock) {}
+      : ForwardingHandler(std::move(handler)), cache_(cache), clock_(clock) {}
 
   void Start(TensorRequest request, Done done, std::stop_token stop) override {
     const Clock::Time begin = clock_->Now();
@@ -52,7 +53,7 @@ class CachingHandler final : public TensorHandler {
       cache_->Count(/*is_hit=*/true, lookup);
       return done(*std::move(found));
     }
-    handler_->Start(
+    inner().Start(
         std::move(request),
         [cache = cache_, clock = clock_, key, lookup,
          done = std::move(done)](StatusOr<TensorResponse> response) {
@@ -64,16 +65,7 @@ class CachingHandler final : public TensorHandler {
         std::move(stop));
   }
 
-  Status HasPlace() const override { return handler_->HasPlace(); }
-  const std::vector<models::TensorSpec>& inputs() const override {
-    return handler_->inputs();
-  }
-  const std::vector<models::TensorSpec>& outputs() const override {
-    return handler_->outputs();
-  }
-
  private:
-  const std::unique_ptr<TensorHandler> handler_;
   ResponseCache* const cache_;
   const Clock* const clock_;
 };

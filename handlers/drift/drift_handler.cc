@@ -4,6 +4,7 @@
 #include <utility>
 #include <vector>
 
+#include "handlers/forwarding_handler.h"
 #include "handlers/tasks/class_scores.h"
 
 namespace millrace::handlers {
@@ -36,14 +37,14 @@ struct Watch {
   }
 };
 
-class DriftHandler final : public TensorHandler {
+class DriftHandler final : public ForwardingHandler {
  public:
   DriftHandler(std::unique_ptr<TensorHandler> inner, Watch watch)
-      : inner_(std::move(inner)),
+      : ForwardingHandler(std::move(inner)),
         watch_(std::make_shared<const Watch>(std::move(watch))) {}
 
   void Start(TensorRequest request, Done done, std::stop_token stop) override {
-    inner_->Start(
+    inner().Start(
         std::move(request),
         [watch = watch_,
          done = std::move(done)](StatusOr<TensorResponse> response) {
@@ -52,16 +53,8 @@ class DriftHandler final : public TensorHandler {
         },
         std::move(stop));
   }
-  Status HasPlace() const override { return inner_->HasPlace(); }
-  const std::vector<models::TensorSpec>& inputs() const override {
-    return inner_->inputs();
-  }
-  const std::vector<models::TensorSpec>& outputs() const override {
-    return inner_->outputs();
-  }
 
  private:
-  const std::unique_ptr<TensorHandler> inner_;
   const std::shared_ptr<const Watch> watch_;
 };
 

@@ -7,6 +7,7 @@
 #include <utility>
 #include <vector>
 
+#include "handlers/forwarding_handler.h"
 #include "models/tensor/strings.h"
 #include "scheduler/batcher.h"
 
@@ -84,10 +85,10 @@ class Entered {
   std::vector<ShadowJob> jobs_;
 };
 
-class ShadowHandler final : public TensorHandler {
+class ShadowHandler final : public ForwardingHandler {
  public:
   ShadowHandler(std::unique_ptr<TensorHandler> inner, const ShadowParts& parts)
-      : inner_(std::move(inner)), runner_(parts.runner) {
+      : ForwardingHandler(std::move(inner)), runner_(parts.runner) {
     for (config::ShadowTarget settings : parts.settings->targets) {
       const bool is_own_model =
           settings.model.empty() || settings.model == parts.model;
@@ -113,7 +114,7 @@ class ShadowHandler final : public TensorHandler {
   void Start(TensorRequest request, Done done, std::stop_token stop) override {
     // A shadow's request: shadows of shadows could go in a circle.
     if (request.priority == scheduler::kLowestPriority) {
-      return inner_->Start(std::move(request), std::move(done),
+      return inner().Start(std::move(request), std::move(done),
                            std::move(stop));
     }
     const auto entered = std::make_shared<Entered>(runner_);
@@ -121,11 +122,11 @@ class ShadowHandler final : public TensorHandler {
       if (target->Takes()) entered->TryAdd(*target);
     }
     if (entered->empty()) {
-      return inner_->Start(std::move(request), std::move(done),
+      return inner().Start(std::move(request), std::move(done),
                            std::move(stop));
     }
     entered->SetRequest(request);
-    inner_->Start(
+    inner().Start(
         std::move(request),
         [entered, done = std::move(done)](StatusOr<TensorResponse> response) {
           const bool is_ok = response.ok();
@@ -137,16 +138,7 @@ class ShadowHandler final : public TensorHandler {
         std::move(stop));
   }
 
-  Status HasPlace() const override { return inner_->HasPlace(); }
-  const std::vector<models::TensorSpec>& inputs() const override {
-    return inner_->inputs();
-  }
-  const std::vector<models::TensorSpec>& outputs() const override {
-    return inner_->outputs();
-  }
-
  private:
-  const std::unique_ptr<TensorHandler> inner_;
   ShadowRunner* const runner_;
   std::vector<std::unique_ptr<Target>> targets_;  // not changed later
 };

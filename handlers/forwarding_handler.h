@@ -1,0 +1,34 @@
+// A base for handlers that add something to the requests of another one: what
+// they do not override is that one's. They override Start.
+#pragma once
+
+#include <memory>
+#include <utility>
+#include <vector>
+
+#include "handlers/handler.h"
+
+namespace millrace::handlers {
+
+// As thread-safe as `inner`.
+class ForwardingHandler : public TensorHandler {
+ public:
+  explicit ForwardingHandler(std::unique_ptr<TensorHandler> inner)
+      : inner_(std::move(inner)) {}
+
+  Status HasPlace() const override { return inner_->HasPlace(); }
+  const std::vector<models::TensorSpec>& inputs() const override {
+    return inner_->inputs();
+  }
+  const std::vector<models::TensorSpec>& outputs() const override {
+    return inner_->outputs();
+  }
+
+ protected:
+  TensorHandler& inner() { return *inner_; }
+
+ private:
+  const std::unique_ptr<TensorHandler> inner_;
+};
+
+}  // namespace millrace::handlers
