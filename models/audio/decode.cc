@@ -9,15 +9,13 @@
 #include <string_view>
 #include <vector>
 
+#include "config/base/file_signature.h"
+
 namespace millrace::models {
 namespace {
 
-struct Foreign {
-  size_t at;
-  std::string_view sign;
-  std::string_view name;
-};
-constexpr Foreign kForeign[] = {
+// Formats that are not read.
+constexpr FileSignature kForeign[] = {
     {0, "ID3", "an MP3"},         {0, "\xff\xfb", "an MP3"},
     {0, "\xff\xf3", "an MP3"},    {0, "OggS", "an Ogg"},
     {0, "FORM", "an AIFF"},       {0, ".snd", "an AU"},
@@ -43,12 +41,9 @@ StatusOr<Container> ContainerOf(std::string_view text) {
   if (text.empty()) {
     return InvalidArgument("the recording has no bytes; send a WAV or a FLAC");
   }
-  for (const Foreign& foreign : kForeign) {
-    if (text.size() > foreign.at &&
-        text.substr(foreign.at).starts_with(foreign.sign)) {
-      return Unimplemented("the recording is " + std::string(foreign.name) +
-                           ", which is not read; send a WAV or a FLAC");
-    }
+  if (const std::string_view name = FormatName(kForeign, text); !name.empty()) {
+    return Unimplemented("the recording is " + std::string(name) +
+                         ", which is not read; send a WAV or a FLAC");
   }
   return InvalidArgument("the recording is no WAV and no FLAC");
 }

@@ -5,18 +5,14 @@
 #include <string>
 #include <string_view>
 
+#include "config/base/file_signature.h"
 #include "models/image/decode_formats.h"
 
 namespace millrace::models {
 namespace {
 
-struct Foreign {
-  size_t at;
-  std::string_view sign;
-  std::string_view name;
-};
-
-constexpr Foreign kForeign[] = {
+// Formats that are not read.
+constexpr FileSignature kForeign[] = {
     {0, "GIF8", "a GIF"},
     {0, "BM", "a BMP"},
     {0, std::string_view("II*\0", 4), "a TIFF"},
@@ -54,12 +50,9 @@ StatusOr<RgbImage> DecodeImage(std::span<const uint8_t> bytes,
     return InvalidArgument(
         "the picture has no bytes; send a JPEG, PNG or WebP");
   }
-  for (const Foreign& foreign : kForeign) {
-    if (text.size() > foreign.at &&
-        text.substr(foreign.at).starts_with(foreign.sign)) {
-      return Unimplemented("the picture is " + std::string(foreign.name) +
-                           ", which is not read; send a JPEG, PNG or WebP");
-    }
+  if (const std::string_view name = FormatName(kForeign, text); !name.empty()) {
+    return Unimplemented("the picture is " + std::string(name) +
+                         ", which is not read; send a JPEG, PNG or WebP");
   }
   return InvalidArgument(
       "the picture is no JPEG, PNG or WebP; it begins with " +
