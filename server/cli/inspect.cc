@@ -28,6 +28,8 @@
 #include "models/text/chat_template.h"
 #include "models/text/tokenizer.h"
 #include "server/cli/args.h"
+#include "server/cli/graph_inputs.h"
+#include "server/cli/graph_options.h"
 #include "server/cli/inspect_graph.h"
 #include "server/cli/inspect_sharding.h"
 #include "server/cli/model_kind.h"
@@ -44,6 +46,14 @@ constexpr FlagSpec kFlags[] = {
     {"template", "", "the whole chat template too"},
     {"speculative-model", "DRAFT", "whether DRAFT can be its draft model"},
     {"tensor-parallel-size", "N", "how N processes share its tensors"},
+    {"graph-backend", "NAME",
+     "whose kernels compute each layer of a graph: millrace, onednn, or auto "
+     "(measured first)"},
+    kSizesFlag,
+    kPrecisionFlag,
+    kQuantizationFlag,
+    kThreadsFlag,
+    kIsaFlag,
 };
 constexpr VerbSpec kVerb = {
     "inspect",
@@ -346,7 +356,11 @@ Status Inspect(const ParsedArgs& args) {
   ASSIGN_OR_RETURN(const int64_t context, args.Int("ctx", 0, 1, 1 << 30));
   const std::string& path = args.positional()[0];
   ASSIGN_OR_RETURN(const FileKind kind, FileKindOf(path));
-  if (kind == FileKind::kGraph) return InspectGraph(path);
+  if (kind == FileKind::kGraph) return InspectGraph(args);
+  if (args.Has("graph-backend")) {
+    return UsageError("--graph-backend is for graphs (ONNX, .pt2), and '" +
+                      path + "' is a language model");
+  }
   ASSIGN_OR_RETURN(const auto source, models::OpenModelSource(path));
   std::printf("%s: %s, %.1f MiB\n\n", path.c_str(), source->format().c_str(),
               MiB(source->file_bytes()));

@@ -11,6 +11,7 @@
 #include "models/graph/import.h"
 #include "models/graph/op.h"
 #include "models/graph/ports.h"
+#include "server/cli/graph_options.h"
 
 namespace millrace::server {
 namespace {
@@ -102,6 +103,33 @@ void PrintBatching(const graph::CompiledGraph& prepared) {
                                          : ("no: " + axis.reason).c_str());
 }
 
+// Whose kernels compute each layer, as --graph-backend says. The plan of a run
+// is asked, since oneDNN has no fast primitive for some sizes.
+Status PrintLayers(const ParsedArgs& args, const graph::Graph& graph) {
+  std::printf("\n");
+  ASSIGN_OR_RETURN(const graph::InstanceOptions options,
+                   GraphOptions(args, args.positional()[0]));
+  ASSIGN_OR_RETURN(const GraphRun run,
+                   PrepareGraphRun(args, graph.Copy(), options));
+  graph::Trace trace;
+  RETURN_IF_ERROR(run.context->Run(run.inputs, {.trace = &trace}).status());
+  std::printf("layers\n");
+  if (trace.steps.empty()) {
+    std::printf(
+        "  none: the shapes of this graph depend on its data, so it is "
+        "interpreted\n");
+    return OkStatus();
+  }
+  std::printf("  %-32s %-11s %s\n", "node of the model", "kernels of", "step");
+  for (const graph::StepInfo& step : trace.steps) {
+    const bool is_onednn = !step.onednn_shape.empty();
+    if (!is_onednn && step.macs == 0) continue;
+    std::printf("  %-32s %-11s %s\n", step.name.c_str(),
+                is_onednn ? "oneDNN" : "millrace", step.text.c_str());
+  }
+  return OkStatus();
+}
+
 Status NotServable(const std::string& path, const Status& why) {
   // The path stands before it already.
   std::string text(why.message());
@@ -113,7 +141,8 @@ Status NotServable(const std::string& path, const Status& why) {
 
 }  // namespace
 
-Status InspectGraph(const std::string& path) {
+Status InspectGraph(const ParsedArgs& args) {
+  const std::string& path = args.positional()[0];
   graph::ImportReport report;
   const StatusOr<graph::Graph> imported = graph::ImportGraph(path, &report);
   if (!report.format.empty()) {
@@ -137,6 +166,9 @@ Status InspectGraph(const std::string& path) {
   PrintOperators(*imported);
   if (!prepared.ok()) return NotServable(path, prepared.status());
   PrintBatching(**prepared);
+  if (args.Has("graph-backend")) {
+    RETURN_IF_ERROR(PrintLayers(args, *imported));
+  }
   std::printf("\nservable       yes: millrace serve %s\n", path.c_str());
   return OkStatus();
 }

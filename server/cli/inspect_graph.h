@@ -1,15 +1,15 @@
 // The part of `millrace inspect` that knows graphs.
 #pragma once
 
-#include <string>
-
 #include "config/base/status.h"
+#include "server/cli/args.h"
 
 namespace millrace::server {
 
 // Prints what a graph takes, gives and consists of, every node that cannot be
 // run, and whether the graph can be served. FAILED_PRECONDITION when it cannot:
-// the reason is printed already.
-Status InspectGraph(const std::string& path);
+// the reason is printed already. With --graph-backend it also runs the graph
+// once, on made-up inputs, and prints whose kernels compute each layer.
+Status InspectGraph(const ParsedArgs& args);
 
 }  // namespace millrace::server

@@ -8,7 +8,7 @@ import pytest
 import tritonclient.grpc as triton_grpc
 import tritonclient.http as triton_http
 
-from conftest import BINARY, REPO, start
+from conftest import BINARY, MODEL, REPO, start
 
 DATA = REPO / "tests" / "data" / "graph"
 MODULE = BINARY.parent / "libmillrace_onednn.so"
@@ -94,6 +94,38 @@ def test_run_tells_which_steps_are_onednns():
          "onednn"], check=True, capture_output=True, text=True).stdout
     assert "oneDNN f32 convolution" in shown
     assert " calls of " in shown
+
+
+def inspected(*flags, model=DATA / "resnet50.pt2", code=0):
+    done = subprocess.run([BINARY, "inspect", model, *flags],
+                          capture_output=True, text=True)
+    assert done.returncode == code, done.stderr
+    return done.stdout if code == 0 else done.stderr
+
+
+def layers(shown):
+    """Names of layers and whose kernels compute them."""
+    lines = shown.split("\nlayers\n")[1].split("servable")[0].splitlines()
+    head = next(i for i, line in enumerate(lines) if "kernels of" in line)
+    return {line[:34].strip(): line[35:46].strip()
+            for line in lines[head + 1:] if line.strip()}
+
+
+@needs_onednn
+def test_inspect_shows_whose_kernels_compute_each_layer():
+    theirs = layers(inspected("--graph-backend", "onednn"))
+    assert len(theirs) == 13 and "oneDNN" in theirs.values()
+    ours = layers(inspected("--graph-backend", "millrace"))
+    assert ours.keys() == theirs.keys()
+    assert set(ours.values()) == {"millrace"}
+    assert "layers\n" not in inspected()
+
+
+def test_inspect_refuses_a_backend_that_serving_refuses():
+    assert "auto, millrace and onednn are" in inspected(
+        "--graph-backend", "tensorrt", code=2)
+    assert "is for graphs" in inspected("--graph-backend", "onednn",
+                                        model=MODEL, code=2)
 
 
 def test_without_the_module_it_is_refused_in_one_sentence(monkeypatch):
