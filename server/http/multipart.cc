@@ -101,9 +101,23 @@ StatusOr<std::string> BoundaryOf(std::string_view content_type) {
   return boundary;
 }
 
+std::string TypeOf(std::string_view value) {
+  return Lower(
+      Trimmed(value.substr(0, std::min(value.find(';'), value.size()))));
+}
+
+Status CheckCoding(std::string_view value) {
+  const std::string coding = Lower(value);
+  if (coding == "binary" || coding == "8bit" || coding == "7bit") {
+    return OkStatus();
+  }
+  return Malformed("the Content-Transfer-Encoding '" + coding.substr(0, 100) +
+                   "' is not offered; send bytes as they are");
+}
+
 // The lines before the empty one.
-Status ReadPartHeader(std::string_view header, FormPart& part) {
-  bool named = false;
+Status ReadPartHeader(std::string_view header, bool strict, FormPart& part) {
+  bool named = !strict;
   while (!header.empty()) {
     const size_t end = std::min(header.find(kLineEnd), header.size());
     const std::string_view line = header.substr(0, end);
@@ -112,15 +126,11 @@ Status ReadPartHeader(std::string_view header, FormPart& part) {
     if (colon == std::string_view::npos) {
       return Malformed("a line of a part's header has no colon");
     }
-    const std::string name = Lower(line.substr(0, colon));
+    const std::string name = Lower(Trimmed(line.substr(0, colon)));
     const std::string_view value = Trimmed(line.substr(colon + 1));
-    if (name == "content-transfer-encoding") {
-      const std::string coding = Lower(value);
-      if (coding != "binary" && coding != "8bit" && coding != "7bit") {
-        return Malformed("the Content-Transfer-Encoding '" +
-                         coding.substr(0, 100) +
-                         "' is not offered; send bytes as they are");
-      }
+    if (name == "content-type") part.content_type = TypeOf(value);
+    if (name == "content-transfer-encoding" && strict) {
+      RETURN_IF_ERROR(CheckCoding(value));
     }
     if (name != "content-disposition") continue;
     std::string type;
@@ -133,7 +143,7 @@ Status ReadPartHeader(std::string_view header, FormPart& part) {
             part.filename = std::move(text);
           }
         });
-    if (!well_formed || type != "form-data") {
+    if (!well_formed || (strict && type != "form-data")) {
       return Malformed("a part's Content-Disposition must be form-data");
     }
   }
@@ -145,36 +155,53 @@ Status ReadPartHeader(std::string_view header, FormPart& part) {
   return OkStatus();
 }
 
+// Takes the header with its empty line from the beginning of `rest`.
+StatusOr<std::string_view> TakePartHeader(std::string_view& rest, bool strict) {
+  if (!strict && rest.starts_with(kLineEnd)) {  // there is none
+    rest.remove_prefix(kLineEnd.size());
+    return std::string_view();
+  }
+  const size_t size = rest.substr(0, kMaxPartHeaderBytes).find("\r\n\r\n");
+  if (size == std::string_view::npos) {
+    return Malformed("the header of a part has no end within " +
+                     std::to_string(kMaxPartHeaderBytes) + " bytes");
+  }
+  const std::string_view header = rest.substr(0, size);
+  rest.remove_prefix(size + 2 * kLineEnd.size());
+  return header;
+}
+
 }  // namespace
 
 StatusOr<std::vector<FormPart>> ParseFormData(std::string_view content_type,
-                                              std::string_view body) {
+                                              std::string_view body,
+                                              const FormRules& rules) {
   ASSIGN_OR_RETURN(const std::string boundary, BoundaryOf(content_type));
   const std::string first = "--" + boundary;
   const std::string between = "\r\n--" + boundary;
-  if (!body.starts_with(first)) {
-    return Malformed("it does not begin with its boundary");
+  if (body.starts_with(first)) {
+    body.remove_prefix(first.size());
+  } else {
+    const size_t begin = body.find(between);
+    if (rules.strict || begin == std::string_view::npos) {
+      return Malformed("it does not begin with its boundary");
+    }
+    body.remove_prefix(begin + between.size());
   }
-  body.remove_prefix(first.size());
   std::vector<FormPart> parts;
   while (!body.starts_with("--")) {
     if (!body.starts_with(kLineEnd)) {
       return Malformed("a boundary is not followed by a line's end");
     }
-    if (parts.size() >= kMostFormParts) {
-      return Malformed("it has more than " + std::to_string(kMostFormParts) +
+    if (parts.size() >= rules.max_parts) {
+      return Malformed("it has more than " + std::to_string(rules.max_parts) +
                        " parts");
     }
     body.remove_prefix(kLineEnd.size());
-    const size_t header_end =
-        body.substr(0, kMaxPartHeaderBytes).find("\r\n\r\n");
-    if (header_end == std::string_view::npos) {
-      return Malformed("the header of a part has no end within " +
-                       std::to_string(kMaxPartHeaderBytes) + " bytes");
-    }
     FormPart part;
-    RETURN_IF_ERROR(ReadPartHeader(body.substr(0, header_end), part));
-    body.remove_prefix(header_end + 2 * kLineEnd.size());
+    ASSIGN_OR_RETURN(const std::string_view header,
+                     TakePartHeader(body, rules.strict));
+    RETURN_IF_ERROR(ReadPartHeader(header, rules.strict, part));
     const size_t end = body.find(between);
     if (end == std::string_view::npos) {
       return Malformed("the part '" + part.name.substr(0, 100) +
@@ -185,7 +212,7 @@ StatusOr<std::vector<FormPart>> ParseFormData(std::string_view content_type,
     parts.push_back(std::move(part));
   }
   body.remove_prefix(2);
-  if (!body.empty() && body != kLineEnd) {
+  if (rules.strict && !body.empty() && body != kLineEnd) {
     return Malformed("bytes follow its last boundary");
   }
   return parts;

@@ -1,4 +1,3 @@
-// Source: RFC 7578 (multipart/form-data), RFC 2046 section 5.1.
 #include "server/http/torchserve_form.h"
 
 #include <algorithm>
@@ -6,7 +5,9 @@
 #include <nlohmann/json.hpp>
 
 #include "config/base/json.h"
+#include "server/http/multipart.h"
 #include "server/http/pool_work.h"
+#include "server/http/task_request.h"
 #include "server/torchserve/error_form.h"
 
 namespace millrace::server::http {
@@ -15,17 +16,6 @@ namespace {
 using Json = nlohmann::ordered_json;
 
 constexpr size_t kMaxFields = 1000;
-constexpr size_t kMaxBoundary = 70;
-
-std::string_view Trimmed(std::string_view text) {
-  while (!text.empty() && (text.front() == ' ' || text.front() == '\t')) {
-    text.remove_prefix(1);
-  }
-  while (!text.empty() && (text.back() == ' ' || text.back() == '\t')) {
-    text.remove_suffix(1);
-  }
-  return text;
-}
 
 std::string Lower(std::string_view text) {
   std::string lower(text);
@@ -35,102 +25,12 @@ std::string Lower(std::string_view text) {
   return lower;
 }
 
-// "multipart/form-data; boundary=x" → the media type, and the value of a
-// parameter, quotes undone; empty: it has none.
-std::string MediaTypeOf(std::string_view header) {
-  return Lower(
-      Trimmed(header.substr(0, std::min(header.find(';'), header.size()))));
-}
-std::string ParameterOf(std::string_view header, std::string_view name) {
-  while (true) {
-    const size_t semicolon = header.find(';');
-    if (semicolon == std::string_view::npos) return {};
-    header = Trimmed(header.substr(semicolon + 1));
-    const size_t equals = header.find('=');
-    if (equals == std::string_view::npos) return {};
-    const bool found = Lower(Trimmed(header.substr(0, equals))) == name;
-    header = Trimmed(header.substr(equals + 1));
-    std::string value;
-    if (header.starts_with('"')) {
-      size_t i = 1;
-      for (; i < header.size() && header[i] != '"'; ++i) {
-        if (header[i] == '\\' && i + 1 < header.size()) ++i;
-        value += header[i];
-      }
-      header.remove_prefix(std::min(i, header.size()));
-    } else {
-      value =
-          Trimmed(header.substr(0, std::min(header.find(';'), header.size())));
-    }
-    if (found) return value;
-  }
-}
-
 // Of text: escapes stand for all else in a form.
 bool IsAscii(std::string_view text) {
   return std::all_of(text.begin(), text.end(), [](char c) {
     const auto byte = static_cast<unsigned char>(c);
     return (byte >= 0x20 && byte < 0x7f) || c == '\t' || c == '\r' || c == '\n';
   });
-}
-
-Status BadForm(std::string_view what) {
-  return InvalidArgument("the multipart/form-data body " + std::string(what));
-}
-
-Status ReadPartHeaders(std::string_view head, handlers::TaskPart& part) {
-  while (!head.empty()) {
-    const size_t end = std::min(head.find("\r\n"), head.size());
-    const std::string_view line = head.substr(0, end);
-    head.remove_prefix(std::min(end + 2, head.size()));
-    const size_t colon = line.find(':');
-    if (colon == std::string_view::npos) {
-      return BadForm("has a part with a header line without a colon");
-    }
-    const std::string name = Lower(Trimmed(line.substr(0, colon)));
-    const std::string_view value = Trimmed(line.substr(colon + 1));
-    if (name == "content-disposition") part.name = ParameterOf(value, "name");
-    if (name == "content-type") part.content_type = MediaTypeOf(value);
-  }
-  return OkStatus();
-}
-
-StatusOr<std::vector<handlers::TaskPart>> ReadMultipart(
-    std::string_view content_type, std::string_view body) {
-  const std::string boundary = ParameterOf(content_type, "boundary");
-  if (boundary.empty() || boundary.size() > kMaxBoundary) {
-    return BadForm("has no boundary of 1 to 70 characters in its Content-Type");
-  }
-  const std::string first = "--" + boundary;
-  const std::string next = "\r\n" + first;
-  size_t at = body.starts_with(first) ? 0 : body.find(next);
-  if (at == std::string_view::npos) return BadForm("lacks its boundary");
-  at += at == 0 ? first.size() : next.size();
-  std::vector<handlers::TaskPart> parts;
-  while (true) {
-    if (body.substr(at).starts_with("--")) return parts;
-    const size_t line_end = body.find("\r\n", at);
-    if (line_end == std::string_view::npos) return BadForm("ends early");
-    const size_t begin = line_end + 2;
-    const size_t end = body.find(next, line_end);
-    if (end == std::string_view::npos) return BadForm("ends early");
-    if (parts.size() == kMaxFields) {
-      return BadForm("has more than " + std::to_string(kMaxFields) + " parts");
-    }
-    handlers::TaskPart part;
-    // Without headers the empty line comes at once.
-    const size_t blank = body.find("\r\n\r\n", line_end);
-    if (blank == std::string_view::npos || blank + 4 > end + 2) {
-      return BadForm("has a part without an empty line behind its headers");
-    }
-    if (blank > begin) {
-      RETURN_IF_ERROR(ReadPartHeaders(body.substr(begin, blank - begin), part));
-    }
-    const size_t data = std::min(blank + 4, end);
-    part.bytes = body.substr(data, end - data);
-    parts.push_back(std::move(part));
-    at = end + next.size();
-  }
 }
 
 }  // namespace
@@ -238,9 +138,19 @@ bool BoolField(const Fields& fields, std::string_view name, bool otherwise) {
 
 StatusOr<std::vector<handlers::TaskPart>> ReadParts(
     std::string_view content_type, std::string body) {
-  const std::string type = MediaTypeOf(content_type);
-  if (type == "multipart/form-data") return ReadMultipart(content_type, body);
+  const std::string type = MediaType(content_type);
   std::vector<handlers::TaskPart> parts;
+  if (type == "multipart/form-data") {
+    ASSIGN_OR_RETURN(std::vector<FormPart> form,
+                     ParseFormData(content_type, body,
+                                   {.max_parts = kMaxFields, .strict = false}));
+    for (FormPart& part : form) {
+      parts.push_back({.name = std::move(part.name),
+                       .content_type = std::move(part.content_type),
+                       .bytes = std::string(part.data)});
+    }
+    return parts;
+  }
   // What curl -d says of any body; a form has names, JSON has brackets, and a
   // picture has bytes that are no text.
   const size_t first = body.find_first_not_of(" \t\r\n");

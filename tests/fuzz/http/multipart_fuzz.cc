@@ -16,8 +16,19 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
     static_cast<void>(
         http::ParseFormData(body.substr(0, line), body.substr(line + 1)));
   }
-  const auto parts =
-      http::ParseFormData("multipart/form-data; boundary=b", body);
+  const std::string_view type = "multipart/form-data; boundary=b";
+  const auto parts = http::ParseFormData(type, body);
+  // What is well-formed by strict rules is so by TorchServe's, too.
+  const auto loose =
+      http::ParseFormData(type, body, {.max_parts = 1000, .strict = false});
+  if (parts.ok() && !loose.ok()) std::abort();
+  for (size_t i = 0; parts.ok() && i < parts->size(); ++i) {
+    if (loose->size() != parts->size() ||
+        (*loose)[i].data.data() != (*parts)[i].data.data() ||
+        (*loose)[i].data.size() != (*parts)[i].data.size()) {
+      std::abort();
+    }
+  }
   if (!parts.ok()) return 0;
   if (parts->size() > http::kMostFormParts) std::abort();
   for (const http::FormPart& part : *parts) {

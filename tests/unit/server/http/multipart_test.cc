@@ -42,6 +42,26 @@ TEST(Multipart, AnotherTypeIsUnsupported) {
   }
 }
 
+TEST(Multipart, FormsOfTorchServeMayLackNamesAndHaveTextAroundThem) {
+  const std::string body =
+      "before\r\n--XX\r\n\r\nno header\r\n"
+      "--XX\r\nContent-Type: Image/PNG; q=1\r\n\r\nno name\r\n" +
+      Part("attachment; name=\"a\"\r\nContent-Transfer-Encoding: base64", "x") +
+      "--XX--\r\nbehind";
+  EXPECT_FALSE(ParseFormData(kType, body).ok());
+  const auto parts =
+      ParseFormData(kType, body, {.max_parts = 3, .strict = false});
+  ASSERT_TRUE(parts.ok()) << parts.status().ToString();
+  ASSERT_EQ(parts->size(), 3u);
+  EXPECT_EQ(parts->at(0).data, "no header");
+  EXPECT_EQ(parts->at(1).content_type, "image/png");
+  EXPECT_EQ(parts->at(1).data, "no name");
+  EXPECT_EQ(parts->at(2).name, "a");
+  EXPECT_FALSE(
+      ParseFormData(kType, body, {.max_parts = 2, .strict = false}).ok());
+  EXPECT_FALSE(ParseFormData(kType, "no boundary", {.strict = false}).ok());
+}
+
 TEST(Multipart, WhatIsMalformedIsRefused) {
   const std::string good = Part("form-data; name=\"a\"", "x");
   std::string many;
