@@ -4,6 +4,8 @@
 
 #include <grpcpp/support/status.h>
 
+#include "server/torchserve/error_form.h"
+
 namespace millrace::server {
 
 std::string MessageOf(const Status& status) {
@@ -19,6 +21,14 @@ std::string MessageOf(const Status& status) {
   if (status.ok()) return ::grpc::Status::OK;
   return ::grpc::Status(static_cast<::grpc::StatusCode>(status.code()),
                         MessageOf(status));
+}
+
+::grpc::Status ToTorchServeGrpc(const Status& status) {
+  const ::grpc::Status plain = ToGrpc(status);
+  if (plain.ok()) return plain;
+  const std::string type(torchserve::ErrorFormOf(status).type);
+  return ::grpc::Status(plain.error_code(),
+                        plain.error_message() + "\n" + type);
 }
 
 }  // namespace millrace::server

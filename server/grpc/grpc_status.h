@@ -13,6 +13,8 @@ class Status;
 namespace millrace::server {
 
 ::grpc::Status ToGrpc(const Status& status);
+// As TorchServe's services say it: the name of an exception in a second line.
+::grpc::Status ToTorchServeGrpc(const Status& status);
 // The sentence alone, field included: what ModelStreamInfer sends in
 // error_message.
 std::string MessageOf(const Status& status);

@@ -11,8 +11,8 @@
 #include <vector>
 
 #include "config/base/mutex.h"
+#include "server/grpc/grpc_status.h"
 #include "server/grpc/torchserve_services.h"
-#include "server/grpc/torchserve_status.h"
 #include "server/torchserve/predict.h"
 #include "torchserve_inference.grpc.pb.h"
 

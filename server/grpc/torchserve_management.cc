@@ -6,8 +6,8 @@
 #include <string>
 #include <utility>
 
+#include "server/grpc/grpc_status.h"
 #include "server/grpc/torchserve_services.h"
-#include "server/grpc/torchserve_status.h"
 #include "torchserve_management.grpc.pb.h"
 
 namespace millrace::server {

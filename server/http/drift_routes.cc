@@ -1,5 +1,6 @@
-#include "server/http/drift_routes.h"
-
+// How far a classifier's predictions are from their baseline: GET answers with
+// the window of the latest ones; 404 where the model is not watched.
+#include <memory>
 #include <string>
 #include <vector>
 

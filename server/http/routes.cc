@@ -2,7 +2,6 @@
 // model servers.
 #include "server/http/routes.h"
 
-#include "server/http/drift_routes.h"
 #include "server/http/router.h"
 
 namespace millrace::server::http {

@@ -50,6 +50,10 @@ void ServeTask(const Site&, const std::shared_ptr<Exchange>&);
 // As GuardOipInfer.
 Status GuardTask(const Site&, const std::vector<std::string>& params);
 
+// drift_routes.cc: the predictions of a classifier's latest requests, in the
+// form of its baseline; answered on the I/O thread.
+void ServeModelDrift(const Site&, const std::shared_ptr<Exchange>&);
+
 // audio_routes.cc: on the handler pool.
 void ServeTranscriptions(const Site&, const std::shared_ptr<Exchange>&);
 

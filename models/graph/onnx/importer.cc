@@ -2,13 +2,17 @@
 
 #include <onnx/onnx_pb.h>
 
+#include <filesystem>
+#include <memory>
 #include <utility>
 
+#include "models/graph/import.h"
 #include "models/graph/onnx/functions.h"
 #include "models/graph/onnx/graph_reader.h"
 #include "models/graph/onnx/lifted.h"
 #include "models/graph/onnx/text.h"
 #include "models/graph/op.h"
+#include "models/memory/mapped_file.h"
 
 namespace millrace::models::graph {
 namespace {
@@ -78,6 +82,15 @@ StatusOr<Graph> ImportOnnxBytes(std::span<const std::byte> bytes,
   RETURN_IF_ERROR(CheckFirstOperands(graph));
   RETURN_IF_ERROR(graph.Validate());
   return graph;
+}
+
+StatusOr<Graph> ImportOnnx(const std::string& path, ImportReport* report,
+                           const ImportLimits& limits) {
+  ASSIGN_OR_RETURN(MappedFile mapped, MappedFile::Open(path));
+  const auto file = std::make_shared<const MappedFile>(std::move(mapped));
+  file->WillRead();
+  const auto folder = std::filesystem::absolute(path).parent_path();
+  return ImportOnnxBytes(file->bytes(), folder.string(), report, limits, file);
 }
 
 }  // namespace millrace::models::graph
