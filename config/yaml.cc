@@ -1,5 +1,7 @@
 #include "config/yaml.h"
 
+#include <yaml-cpp/yaml.h>
+
 namespace millrace::config {
 namespace {
 

@@ -1,12 +1,14 @@
-// Reads YAML that others wrote.
+// Reads YAML of users, under limits.
 //
 // An alias lets a small file hold itself or unfold into millions of nodes, so
-// whoever walks a document needs its limits checked first.
+// limits are checked before a document is read.
 #pragma once
 
-#include <yaml-cpp/yaml.h>
-
 #include <string>
+
+namespace YAML {
+class Node;
+}
 
 namespace millrace::config {
 
