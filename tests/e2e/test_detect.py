@@ -3,8 +3,6 @@ behind PIL (tests/data/image/make_detector.py). The graphs make boxes of pixels.
 import base64
 import json
 import shutil
-import urllib.error
-import urllib.request
 import zipfile
 
 import numpy as np
@@ -13,9 +11,9 @@ import tritonclient.grpc as triton_grpc
 import tritonclient.http as triton_http
 from tritonclient.utils import InferenceServerException
 
-from conftest import REPO, Server, start
+from conftest import Server, start
+from pictures import DATA, photo, post, refused
 
-DATA = REPO / "tests" / "data" / "image"
 CASES = json.loads((DATA / "detector.json").read_text())
 PICTURES = ["photo.jpg", "turned.png"]
 
@@ -54,23 +52,6 @@ def server(tmp_path_factory):
         "[letterbox, 16, 16], score_threshold: 0.5, labels: names.txt}")
     with start("--model-repository", root) as running:
         yield running
-
-
-def photo(name):
-    return (DATA / name).read_bytes()
-
-
-def post(server, path, body, content_type="application/octet-stream"):
-    request = urllib.request.Request(server.url + path, body,
-                                     {"Content-Type": content_type})
-    with urllib.request.urlopen(request, timeout=60) as answer:
-        return json.load(answer)
-
-
-def refused(server, path, body, content_type="application/octet-stream"):
-    with pytest.raises(urllib.error.HTTPError) as caught:
-        post(server, path, body, content_type)
-    return caught.value.code, caught.value.read().decode()
 
 
 def agrees(got, wanted):

@@ -3,9 +3,6 @@ every wire. What onnxruntime says behind PIL stands in classifier.json."""
 import base64
 import concurrent.futures
 import json
-import shutil
-import urllib.error
-import urllib.request
 
 import numpy as np
 import pytest
@@ -13,9 +10,9 @@ import tritonclient.grpc as triton_grpc
 import tritonclient.http as triton_http
 from tritonclient.utils import InferenceServerException
 
-from conftest import REPO, start
+from conftest import start
+from pictures import DATA, photo, post, put_classifier, refused
 
-DATA = REPO / "tests" / "data" / "image"
 WANTED = json.loads((DATA / "classifier.json").read_text())
 NAMES = ["cat", "Chihuahua", "crane", "crane (3)", "4"]
 CONFIG = """
@@ -30,30 +27,18 @@ task_options:
 """
 
 
-def put(root, name, config=CONFIG):
-    folder = root / name / "1"
-    folder.mkdir(parents=True)
-    shutil.copy(DATA / "classifier.onnx", folder / "model.onnx")
-    shutil.copy(DATA / "index_to_name.json", root / name)
-    (root / name / "config.yaml").write_text(config)
-
-
 @pytest.fixture(scope="module")
 def server(tmp_path_factory):
     root = tmp_path_factory.mktemp("repository")
-    put(root, "animals")
-    put(root, "logits", "task: classify\ntask_options: {top_k: 0, "
+    put_classifier(root, "animals", CONFIG)
+    put_classifier(root, "logits", "task: classify\ntask_options: {top_k: 0, "
                         "activation: none, resize: 10, "
                         "mean: [0.485, 0.456, 0.406], "
                         "std: [0.229, 0.224, 0.225]}")
-    put(root, "plain", "max_batch_size: 4")
-    put(root, "small", CONFIG + "  max_pixels: 1000\n")
+    put_classifier(root, "plain", "max_batch_size: 4")
+    put_classifier(root, "small", CONFIG + "  max_pixels: 1000\n")
     with start("--model-repository", root) as running:
         yield running
-
-
-def photo(name):
-    return (DATA / name).read_bytes()
 
 
 def expected(name, count=3):
@@ -73,19 +58,6 @@ def agrees(answer, name, count=3):
     assert list(answer) == list(wanted)
     np.testing.assert_allclose(list(answer.values()), list(wanted.values()),
                                rtol=2e-3, atol=2e-4)
-
-
-def post(server, path, body, content_type="application/octet-stream"):
-    request = urllib.request.Request(server.url + path, body,
-                                     {"Content-Type": content_type})
-    with urllib.request.urlopen(request, timeout=60) as answer:
-        return json.load(answer)
-
-
-def refused(server, path, body, content_type="application/octet-stream"):
-    with pytest.raises(urllib.error.HTTPError) as caught:
-        post(server, path, body, content_type)
-    return caught.value.code, caught.value.read().decode()
 
 
 @pytest.mark.parametrize("name", WANTED)
@@ -259,7 +231,7 @@ def test_many_clients_at_once(server):
     ("task: classify\ntask_options: {resize: [1, 2, 3]}", "one or two"),
 ])
 def test_what_does_not_fit_is_said_at_load(tmp_path, config, said):
-    put(tmp_path, "animals", config)
+    put_classifier(tmp_path, "animals", config)
     with start("--model-repository", tmp_path, "--model-control-mode",
                "explicit") as server:
         client = triton_http.InferenceServerClient(

@@ -3,7 +3,6 @@ REST and gRPC; bounded; refused where it makes no sense."""
 import base64
 import concurrent.futures
 import json
-import shutil
 import urllib.error
 import urllib.request
 
@@ -11,9 +10,9 @@ import numpy as np
 import pytest
 import tritonclient.grpc as triton_grpc
 
-from conftest import REPO, start
+from conftest import start
+from pictures import DATA, put_classifier
 
-DATA = REPO / "tests" / "data" / "image"
 NAMES = ["photo.jpg", "turned.png"]
 TASK = """
 task: classify
@@ -33,21 +32,14 @@ micro_batching:
 FORMS = {"one": (1, 1, 1, 1), "three": (3, 2, 2, 1), "all": (64, 2, 1, 2)}
 
 
-def put(root, name, config):
-    folder = root / name / "1"
-    folder.mkdir(parents=True)
-    shutil.copy(DATA / "classifier.onnx", folder / "model.onnx")
-    shutil.copy(DATA / "index_to_name.json", root / name)
-    (root / name / "config.yaml").write_text(config)
-
-
 @pytest.fixture(scope="module")
 def server(tmp_path_factory):
     root = tmp_path_factory.mktemp("repository")
-    put(root, "plain", TASK)
+    put_classifier(root, "plain", TASK)
     for name, form in FORMS.items():
-        put(root, name, TASK + MICRO % form)
-    put(root, "narrow", TASK + MICRO % (1, 1, 1, 1) + "max_queue_size: 2\n")
+        put_classifier(root, name, TASK + MICRO % form)
+    put_classifier(root, "narrow",
+                   TASK + MICRO % (1, 1, 1, 1) + "max_queue_size: 2\n")
     with start("--model-repository", root) as running:
         yield running
 
@@ -126,10 +118,10 @@ def test_a_full_queue_refuses(server):
 
 
 def test_what_makes_no_sense_is_refused_at_load(tmp_path):
-    put(tmp_path, "zero", TASK + MICRO % (0, 1, 1, 1))
-    put(tmp_path, "wide", TASK + MICRO % (1, 65, 1, 1))
-    put(tmp_path, "untasked", MICRO % (1, 1, 1, 1))
-    put(tmp_path, "typo", TASK + "micro_batching: {size: 4}\n")
+    put_classifier(tmp_path, "zero", TASK + MICRO % (0, 1, 1, 1))
+    put_classifier(tmp_path, "wide", TASK + MICRO % (1, 65, 1, 1))
+    put_classifier(tmp_path, "untasked", MICRO % (1, 1, 1, 1))
+    put_classifier(tmp_path, "typo", TASK + "micro_batching: {size: 4}\n")
     with start("--model-repository", tmp_path, "--model-control-mode",
                "explicit") as server:
         def refusal(name):

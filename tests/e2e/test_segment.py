@@ -5,8 +5,6 @@ import base64
 import json
 import shutil
 import struct
-import urllib.error
-import urllib.request
 import zipfile
 import zlib
 
@@ -16,9 +14,9 @@ import tritonclient.grpc as triton_grpc
 import tritonclient.http as triton_http
 from tritonclient.utils import InferenceServerException
 
-from conftest import REPO, Server, start
+from conftest import Server, start
+from pictures import DATA, photo, post, refused
 
-DATA = REPO / "tests" / "data" / "image"
 WANTED = json.loads((DATA / "segmenter.json").read_text())
 PICTURES = ["photo.jpg", "turned.png"]
 FORMS = ["stretched", "letterbox"]
@@ -41,23 +39,6 @@ def server(tmp_path_factory):
     put(root, "letterbox", "{labels: names.txt, resize: letterbox, mask: rle}")
     with start("--model-repository", root) as running:
         yield running
-
-
-def post(server, path, body, content_type="application/octet-stream"):
-    request = urllib.request.Request(server.url + path, body,
-                                     {"Content-Type": content_type})
-    with urllib.request.urlopen(request, timeout=60) as answer:
-        return json.load(answer)
-
-
-def refused(server, path, body):
-    with pytest.raises(urllib.error.HTTPError) as caught:
-        post(server, path, body)
-    return caught.value.code, caught.value.read().decode()
-
-
-def photo(name):
-    return (DATA / name).read_bytes()
 
 
 def png(data):

@@ -4,8 +4,6 @@ transformers gives for the same texts."""
 import json
 import math
 import shutil
-import urllib.error
-import urllib.request
 
 import numpy as np
 import ollama
@@ -13,6 +11,7 @@ import openai
 import pytest
 
 from conftest import REPO, start
+from texts import cosine, post, refused
 
 DATA = REPO / "tests" / "data" / "encoders"
 EMBED = json.loads((DATA / "bert_embed" / "golden.json").read_text())
@@ -59,25 +58,6 @@ def server(request, tmp_path_factory):
 def client(server):
     return openai.OpenAI(base_url=server.url + "/v1", api_key="none",
                          max_retries=0, timeout=120)
-
-
-def post(server, path, body):
-    request = urllib.request.Request(
-        server.url + path, json.dumps(body).encode(),
-        {"Content-Type": "application/json"})
-    with urllib.request.urlopen(request, timeout=120) as answer:
-        return json.load(answer)
-
-
-def refused(server, path, body):
-    with pytest.raises(urllib.error.HTTPError) as error:
-        post(server, path, body)
-    return error.value.code, json.load(error.value)["error"]["message"]
-
-
-def cosine(a, b):
-    a, b = np.array(a, np.float64), np.array(b, np.float64)
-    return a @ b / math.sqrt((a @ a) * (b @ b))
 
 
 def vectors(client, **more):
