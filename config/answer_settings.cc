@@ -66,7 +66,7 @@ void VisitTranscript(TranscriptSettings& s, const SettingVisitor& visit) {
          .aliases = {{"word_delimiter_token"}}},
         &s.word_delimiter);
   visit({.name = "language",
-         .help = "of the texts, told in verbose answers, such as english"},
+         .help = "of the texts, given in verbose answers, such as english"},
         &s.language);
   visit({.name = "beam_width",
          .help = "prefixes that are kept from frame to frame; 1: the best "

@@ -17,7 +17,7 @@ Status Wrong(const std::string& message) {
 }  // namespace
 
 StatusOr<DriftSettings> ReadDrift(const YAML::Node& node) {
-  if (!node.IsMap()) return Wrong("it wants lines such as 'window: 1000'");
+  if (!node.IsMap()) return Wrong("it needs lines such as 'window: 1000'");
   DriftSettings settings;
   std::set<std::string> seen;
   for (const auto& entry : node) {
@@ -34,7 +34,7 @@ StatusOr<DriftSettings> ReadDrift(const YAML::Node& node) {
       return Wrong("unknown key '" + key.substr(0, 100) +
                    "'; it has baseline, window and max_classes");
     }
-    if (!entry.second.IsScalar()) return Wrong(key + " wants a whole number");
+    if (!entry.second.IsScalar()) return Wrong(key + " needs a whole number");
     RETURN_IF_ERROR(
         ParseValue({.name = key,
                     .min = 1,

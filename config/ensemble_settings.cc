@@ -19,7 +19,7 @@ StatusOr<std::map<std::string, std::string>> ReadMap(const YAML::Node& node,
   std::map<std::string, std::string> map;
   if (!node.IsMap()) {
     return Wrong(where +
-                 " wants lines such as 'x: pixels', the model's name "
+                 " needs lines such as 'x: pixels', the model's name "
                  "before the ensemble's");
   }
   for (const auto& entry : node) {
@@ -30,7 +30,7 @@ StatusOr<std::map<std::string, std::string>> ReadMap(const YAML::Node& node,
 
 StatusOr<EnsembleStep> ReadStep(const YAML::Node& node, size_t number) {
   const std::string where = "step " + std::to_string(number);
-  if (!node.IsMap()) return Wrong(where + " wants a model, inputs and outputs");
+  if (!node.IsMap()) return Wrong(where + " needs a model, inputs and outputs");
   EnsembleStep step;
   for (const auto& entry : node) {
     const std::string key = entry.first.as<std::string>();
@@ -60,7 +60,7 @@ StatusOr<std::vector<DeclaredTensor>> ReadNames(const YAML::Node& node,
                                                 const std::string& key) {
   std::vector<DeclaredTensor> tensors;
   if (!node.IsSequence()) {
-    return Wrong(key + " wants a list of names such as [picture]");
+    return Wrong(key + " needs a list of names such as [picture]");
   }
   for (const auto& name : node) {
     tensors.push_back({.name = name.as<std::string>()});
@@ -78,7 +78,7 @@ StatusOr<StepCondition> ParseCondition(const std::string& text) {
       {">=", Compare::kAtLeast}, {">", Compare::kGreater}};
   const auto wrong = [&] {
     return Wrong("when is '" + text.substr(0, 100) +
-                 "' but wants a tensor, one of < <= == != >= > and a number, "
+                 "' but needs a tensor, one of < <= == != >= > and a number, "
                  "such as 'score > 0.5'");
   };
   const size_t at = text.find_first_of("<>=!");
@@ -106,7 +106,7 @@ StatusOr<StepCondition> ParseCondition(const std::string& text) {
 }
 
 StatusOr<EnsembleSettings> ReadEnsemble(const YAML::Node& node) {
-  if (!node.IsMap()) return Wrong("it wants steps: a list of models");
+  if (!node.IsMap()) return Wrong("it needs steps: a list of models");
   EnsembleSettings settings;
   for (const auto& entry : node) {
     const std::string key = entry.first.as<std::string>();
@@ -117,7 +117,7 @@ StatusOr<EnsembleSettings> ReadEnsemble(const YAML::Node& node) {
     } else if (key == "steps" || key == "step") {
       if (!entry.second.IsSequence() ||
           entry.second.size() > EnsembleSettings::kMaxSteps) {
-        return Wrong("steps wants a list of at most " +
+        return Wrong("steps needs a list of at most " +
                      std::to_string(EnsembleSettings::kMaxSteps) + " models");
       }
       for (const auto& step : entry.second) {

@@ -18,7 +18,7 @@ Status Wrong(const std::string& message) {
 
 StatusOr<ExternalSettings> ReadExternal(const YAML::Node& node) {
   if (!node.IsMap()) {
-    return Wrong("it wants lines such as 'command: [python3, handler.py]'");
+    return Wrong("it needs lines such as 'command: [python3, handler.py]'");
   }
   ExternalSettings settings;
   const std::pair<SettingInfo, int64_t*> numbers[] = {
@@ -52,7 +52,7 @@ StatusOr<ExternalSettings> ReadExternal(const YAML::Node& node) {
           ParseValue(number->first, entry.second.Scalar(), {}, number->second));
     } else if (key == "command") {
       if (!entry.second.IsSequence() || entry.second.size() == 0) {
-        return Wrong("command wants a list such as [python3, handler.py]");
+        return Wrong("command needs a list such as [python3, handler.py]");
       }
       for (const auto& word : entry.second) {
         settings.command.push_back(word.as<std::string>());

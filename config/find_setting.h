@@ -1,4 +1,4 @@
-// Finds a setting by any of its names, for those who read or name settings.
+// Finds a setting by any of its names, for files, flags and the environment.
 //
 // Private to config.
 #pragma once

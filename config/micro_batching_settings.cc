@@ -26,7 +26,7 @@ Status ReadNumber(std::span<const Number> numbers, const std::string& key,
   if (number == numbers.end()) {
     return Wrong("unknown key '" + key.substr(0, 100) + "'; it has " + known);
   }
-  if (!value.IsScalar()) return Wrong(key + " wants a whole number");
+  if (!value.IsScalar()) return Wrong(key + " needs a whole number");
   return ParseValue(number->first, value.Scalar(), {}, number->second);
 }
 
@@ -47,7 +47,7 @@ StatusOr<MicroBatchingSettings> ReadMicroBatching(const YAML::Node& node) {
                            stage("inference", &settings.inference),
                            stage("postprocess", &settings.postprocess)};
   if (!node.IsMap())
-    return Wrong("it wants lines such as 'micro_batch_size: 4'");
+    return Wrong("it needs lines such as 'micro_batch_size: 4'");
   for (const auto& entry : node) {
     const std::string key = entry.first.as<std::string>();
     if (key != "parallelism") {
@@ -56,7 +56,7 @@ StatusOr<MicroBatchingSettings> ReadMicroBatching(const YAML::Node& node) {
       continue;
     }
     if (!entry.second.IsMap()) {
-      return Wrong("parallelism wants lines such as 'preprocess: 2'");
+      return Wrong("parallelism needs lines such as 'preprocess: 2'");
     }
     for (const auto& of_stage : entry.second) {
       RETURN_IF_ERROR(ReadNumber(

@@ -207,7 +207,7 @@ class Reader {
   Status ReadTaskOptions(const YAML::Node& options) {
     if (task_.kind == TaskKind::kNone || !options.IsMap()) {
       return InvalidArgument(where_ +
-                             ": task_options wants a task beside it and lines "
+                             ": task_options needs a task beside it and lines "
                              "like 'labels: index_to_name.json' below it")
           .At("task_options");
     }
@@ -266,7 +266,7 @@ class Reader {
                                  value.Scalar(), {}, &number));
       return number;
     }
-    return InvalidArgument(key + " wants a version's number").At(key);
+    return InvalidArgument(key + " needs a version's number").At(key);
   }
 
   Status ReadPolicy(const YAML::Node& value) {
@@ -295,7 +295,7 @@ class Reader {
 
   Status ReadLabels(const YAML::Node& value) {
     if (!value.IsMap() || value.size() > kMaxLabels) {
-      return InvalidArgument("version_labels wants at most " +
+      return InvalidArgument("version_labels takes at most " +
                              std::to_string(kMaxLabels) +
                              " names with a version each, such as {stable: 3}")
           .At("version_labels");

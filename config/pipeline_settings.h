@@ -1,5 +1,5 @@
-// What a model of a repository is beside its own file, as its configuration
-// declares it; all null for a plain model. Shared by copies; never changed.
+// What makes a model more than its own file: an ensemble, an external handler,
+// sequences. All null for a plain model. Shared by copies; never changed.
 #pragma once
 
 #include <memory>

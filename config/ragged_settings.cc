@@ -43,7 +43,7 @@ Status Add(const std::string& name, const std::string& value,
 }  // namespace
 
 StatusOr<RaggedSettings> ReadRagged(const YAML::Node& node) {
-  if (!node.IsMap()) return Wrong("wants lines such as 'input_ids: 0'");
+  if (!node.IsMap()) return Wrong("needs lines such as 'input_ids: 0'");
   RaggedSettings settings;
   for (const auto& entry : node) {
     RETURN_IF_ERROR(Add(entry.first.as<std::string>(),
@@ -60,7 +60,7 @@ StatusOr<RaggedSettings> ParseRagged(const std::string& text) {
     const size_t equals = part.rfind('=');
     if (equals == part.npos) {
       return Wrong("has '" + part.substr(0, kMostShown) +
-                   "' but wants names with what they are padded with, such as "
+                   "' but needs names with what they are padded with, such as "
                    "input_ids=0,attention_mask=mask");
     }
     RETURN_IF_ERROR(

@@ -36,7 +36,7 @@ void VisitCommonSettings(CommonSettings& s, const SettingVisitor& visit) {
          .aliases = {{"t"}, {"inference_num_threads"}}},
         &s.threads);
   visit({.name = "isa",
-         .help = "instruction set of the kernels; `millrace topology` tells "
+         .help = "instruction set of the kernels; `millrace topology` says "
                  "which run here and which give other bits than the rest (amx "
                  "for prompts, and both bf16 ones for BF16 weights)",
          .choices = {"auto", "scalar", "avx2", "avxvnni", "avx512vnni",
@@ -298,12 +298,12 @@ void VisitText(LlmSettings& s, const SettingVisitor& visit) {
          .help = "how the model writes tool calls: hermes (also Qwen), "
                  "llama3_json, pythonic, mistral, granite, deepseek_v3, "
                  "deepseek_v31, gemma, harmony (gpt-oss) or none; auto: as the "
-                 "chat template tells"},
+                 "chat template says"},
         &s.tool_call_parser);
   visit({.name = "reasoning_parser",
          .help = "how the model marks its reasoning: think (<think> tags), "
                  "deepseek_r1 (begins without a tag), mistral, granite or "
-                 "none; auto: as the chat template tells"},
+                 "none; auto: as the chat template says"},
         &s.reasoning_parser);
   visit(
       {.name = "generation_config",

@@ -220,8 +220,8 @@ void VisitBatches(ServerSettings& s, const SettingVisitor& visit) {
          .max = kGiB * kKiB},
         &s.batch_dir_max_bytes);
   visit({.name = "batch_concurrency",
-         .help = "requests of batches that a model runs at once while nobody "
-                 "else asks it; 0: half of max_num_seqs",
+         .help = "requests of batches that a model runs at once while no "
+                 "other runs; 0: half of max_num_seqs",
          .max = 4096},
         &s.batch_concurrency);
 }

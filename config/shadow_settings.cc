@@ -39,7 +39,7 @@ StatusOr<double> Real(const std::string& key, const YAML::Node& node,
 
 StatusOr<ShadowTarget> ReadTarget(const YAML::Node& node) {
   if (!node.IsMap()) {
-    return Wrong("it wants {version: 2, percent: 20}, or a list of such");
+    return Wrong("it needs {version: 2, percent: 20}, or a list of such");
   }
   ShadowTarget target;
   std::set<std::string> seen;
@@ -79,7 +79,7 @@ StatusOr<ShadowSettings> ReadShadow(const YAML::Node& node) {
   }
   if (node.size() == 0 || node.size() > ShadowSettings::kMaxTargets) {
     return Wrong("it has " + std::to_string(node.size()) +
-                 " targets but wants 1 to " +
+                 " targets but needs 1 to " +
                  std::to_string(ShadowSettings::kMaxTargets));
   }
   for (const auto& each : node) {

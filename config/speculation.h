@@ -9,7 +9,7 @@ namespace millrace::config {
 
 enum class SpeculativeMethod { kNone, kNgram, kDraftModel };
 
-// INVALID_ARGUMENT for a method without the model it wants, or with one it has
+// INVALID_ARGUMENT for a method without the model it needs, or with one it has
 // no use for. "none" turns off whatever else is set.
 StatusOr<SpeculativeMethod> SpeculativeMethodOf(const LlmSettings& llm);
 

@@ -38,7 +38,7 @@ void VisitImage(ImageTaskSettings& s, bool classifies,
          .aliases = {{"crop"}, {"crop_size"}}},
         &s.center_crop);
   visit({.name = "color",
-         .help = "order of the channels that the graph wants",
+         .help = "order of the channels that the graph takes",
          .choices = {"rgb", "bgr", "gray"}},
         &s.color);
   visit({.name = "rescale_factor",
@@ -68,7 +68,7 @@ void VisitImage(ImageTaskSettings& s, bool classifies,
   if (!classifies) return;
   visit({.name = "scaled_decoding",
          .help = "decode a JPEG at 1/2, 1/4 or 1/8 of its size where that is "
-                 "at least twice what resize wants: faster, pixels differ a "
+                 "at least twice what resize needs: faster, pixels differ a "
                  "little"},
         &s.scaled_decoding);
 }
@@ -153,7 +153,7 @@ void VisitAudio(AudioTaskSettings& s, const SettingVisitor& visit) {
          .choices = {"auto", "waveform", "log_mel"}},
         &s.features);
   visit({.name = "sample_rate",
-         .help = "Hz that the graph wants; recordings of others are resampled",
+         .help = "Hz that the graph takes; recordings of others are resampled",
          .min = 1000,
          .max = 192'000,
          .aliases = {{"sampling_rate"}}},

@@ -23,7 +23,7 @@ Status Wrong(const std::string& message) {
 StatusOr<int64_t> Number(const std::string& name, const YAML::Node& value,
                          int64_t max) {
   int64_t number = 0;
-  if (!value.IsScalar()) return Wrong(name + " wants a whole number");
+  if (!value.IsScalar()) return Wrong(name + " needs a whole number");
   const Status status = ParseValue({.name = name, .min = 0, .max = max},
                                    value.Scalar(), {}, &number);
   RETURN_IF_ERROR(status.Prefixed("traffic"));
@@ -35,7 +35,7 @@ Status CheckSize(const std::string& what, const YAML::Node& node) {
       node.size() <= TrafficSettings::kMaxEntries) {
     return OkStatus();
   }
-  return Wrong(what + " wants 1 to " +
+  return Wrong(what + " needs 1 to " +
                std::to_string(TrafficSettings::kMaxEntries) +
                " lines such as '1: 90'");
 }

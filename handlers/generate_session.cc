@@ -117,7 +117,7 @@ void GenerateSession::CompileConstraint() {
 }
 
 Status GenerateSession::TakeGrammar(const models::CompiledGrammar& grammar) {
-  // A grammar that came late is for nobody.
+  // A grammar that came late is not used.
   RETURN_IF_ERROR(CheckStillWanted());
   if (grammar.ok()) {
     grammar_ = *grammar;

@@ -1,7 +1,7 @@
-// One completion on its way through: from Start on the caller's thread, over
+// Runs one completion: from Start on the caller's thread, over
 // the handler pool and the engine, to exactly one OnEnd. What the request means
 // is decided in generate_task.h, what its client sees in output_processor.h;
-// here is who runs when. A request with n > 1 is the session of its first
+// here is the order of steps. A request with n > 1 is the session of its first
 // completion, which reserves all places, encodes the prompt and submits for
 // all; afterwards each of them is on its own.
 //

@@ -38,7 +38,7 @@ struct TaskParts {
 StatusOr<std::unique_ptr<TaskHandler>> MakeTaskHandler(TaskParts parts);
 
 // The file of that name beside the graph or in the folder above; NOT_FOUND
-// tells where it was looked for, INVALID_ARGUMENT that the name leads elsewhere
+// says where it was looked for, INVALID_ARGUMENT that the name leads elsewhere
 // ("../x").
 StatusOr<std::string> FindTaskFile(const TaskParts& parts,
                                    const std::string& option,

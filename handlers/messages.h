@@ -33,7 +33,7 @@ struct ToolChoice {
 // know reach the chat template as they are.
 struct ChatPrompt {
   std::shared_ptr<const nlohmann::ordered_json> messages;  // array
-  // Array; null: the model is told of none and no calls are looked for.
+  // Array; null: the prompt names none and no calls are looked for.
   std::shared_ptr<const nlohmann::ordered_json> tools;
   ToolChoice tool_choice = {};
   bool parse_reasoning = true;  // else it is content

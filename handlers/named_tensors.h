@@ -1,5 +1,5 @@
-// Named tensors of a request against what a model says of its inputs and
-// outputs. Errors name the tensor and list what the model has.
+// Checks the named tensors of a request against the inputs and outputs of a
+// model. Errors name the tensor and list what the model has.
 #pragma once
 
 #include <string>

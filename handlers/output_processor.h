@@ -50,7 +50,7 @@ class OutputProcessor {
     bool logprobs = false;            // of each token, with its alternatives
     int64_t min_tokens = 0;           // stop strings count behind these
     std::optional<PromptEcho> echo = {};
-    ParserSpec parser = {};  // what tells content, reasoning and calls apart
+    ParserSpec parser = {};  // parts content, reasoning and calls
   };
   explicit OutputProcessor(Options options);
 

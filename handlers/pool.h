@@ -25,7 +25,7 @@ namespace millrace::handlers {
 
 class Pool {
  public:
-  // `timeline` may be null; else it is told of tasks while a capture runs.
+  // `timeline` may be null; else it gets the tasks while a capture runs.
   Pool(int num_threads, size_t max_queued, const config::CpuSet& cpus,
        Timeline* timeline = nullptr);
   ~Pool();

@@ -1,5 +1,5 @@
 // A task: bytes in, an answer in JSON out, blind to the wire. Its handler knows
-// what the bytes are (a picture, a text) and what the graph behind it wants.
+// what the bytes are (a picture, a text) and what the graph behind it takes.
 //
 //   handler->Start(std::move(request), done, stop_token);
 //
@@ -25,7 +25,7 @@ namespace millrace::handlers {
 
 struct TaskPart {
   std::string name = {};          // of the form's field or the tensor
-  std::string content_type = {};  // lower case, no parameters; empty: not told
+  std::string content_type = {};  // lower case, no parameters; empty: not given
   std::string bytes = {};
 };
 

@@ -11,7 +11,7 @@
 namespace millrace::handlers {
 
 // `tools`, `tool_choice` and `parallel_tool_calls` of a body, checked, into the
-// chat. With tool_choice "none" the model is told of no tools.
+// chat. With tool_choice "none" the prompt names no tools.
 Status ReadTools(const nlohmann::ordered_json& body, ChatPrompt& chat);
 
 // A message as templates expect it: the arguments of its tool calls are

@@ -1,4 +1,4 @@
-// What users say: conversations of one or more turns, from a JSONL file or
+// Conversations to send, of one or more turns each, from a JSONL file or
 // made up (loadtest/synthetic.h). One line of the file is one JSON object:
 //
 //   {"prompt": "..."}                      also "text", "text_input", "input"

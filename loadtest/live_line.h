@@ -1,4 +1,4 @@
-// One line on the terminal that shows how a phase gets on. Shows nothing where
+// One line on the terminal with the progress of a phase. Shows nothing where
 // the standard error output is no terminal.
 #pragma once
 

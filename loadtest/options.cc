@@ -365,7 +365,7 @@ std::string HelpText() {
   std::ostringstream out;
   out << "millrace-loadtest [flags]           puts load on a server and "
          "reports\n"
-         "millrace-loadtest compare A.json B.json    tells two reports apart\n"
+         "millrace-loadtest compare A.json B.json    compares two reports\n"
          "millrace-loadtest tune --help       finds the best settings of a "
          "server\n"
          "millrace-loadtest plan --help       simulates a fleet of servers\n"

@@ -21,7 +21,7 @@ struct StageTotal {
 };
 using ServerStages = std::map<std::string, StageTotal>;
 
-// Empty where the endpoint is not kserve or the server tells nothing.
+// Empty where the endpoint is not kserve or the server has no such statistics.
 ServerStages ReadServerStages(const Options& options, const std::string& model);
 // The sums over all versions in the body of GET /v2/models/{model}/stats.
 ServerStages ParseServerStages(std::string_view json);

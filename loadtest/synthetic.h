@@ -39,7 +39,7 @@ class SyntheticText {
 };
 
 // The words that the server's tokenizer gives one token each. Without
-// /tokenize all words; *estimated tells so.
+// /tokenize all words; *estimated says so.
 StatusOr<std::vector<std::string>> SingleTokenWords(const Options& options,
                                                     const std::string& model,
                                                     bool* estimated);

@@ -31,7 +31,7 @@ struct Tensor {
   std::string bytes;
 };
 
-// The inputs that GET /v2/models/{model} tells.
+// The inputs as in GET /v2/models/{model}.
 StatusOr<std::vector<TensorSpec>> ParseMetadata(std::string_view json);
 
 // Asks the server for them.

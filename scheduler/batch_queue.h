@@ -2,8 +2,8 @@
 // threads share.
 //
 // Bounded by the places of admission, one of which every job holds. A job
-// leaves by Take, once: to be computed, or because nobody waits for it any
-// more. Each instance takes its next batch when it has computed the one before.
+// leaves by Take, once: to be computed, or as its client left or its deadline
+// passed. Each instance takes its next batch when it has computed the last one.
 //
 // Thread-safe.
 #pragma once

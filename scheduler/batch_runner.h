@@ -38,13 +38,13 @@ class BatchRunner {
         model_(model),
         timeline_(timeline, model) {}
 
-  // The outputs of each job, which has as many of `rows`. `times` tells how
+  // The outputs of each job, which has as many of `rows`. `times` gets how
   // long the parts of the run took, also of one that failed. UNAVAILABLE: there
   // is no memory for it.
   StatusOr<Outputs> Run(models::graph::ExecutionContext& context, Jobs jobs,
                         const std::vector<int32_t>& rows, BatchTimes& times);
 
-  // Whether a capture is told of runs.
+  // Whether a capture records runs.
   bool is_told() const { return timeline_.on(); }
 
  private:

@@ -1,5 +1,5 @@
 // Counts of one model since it was loaded, as the statistics extension of
-// KServe v2 tells them (Triton, docs/protocol/extension_statistics.md): a
+// KServe v2 defines them (Triton, docs/protocol/extension_statistics.md): a
 // request of a batch counts the whole time of its batch.
 #pragma once
 

@@ -1,4 +1,4 @@
-// Tells a capture of the batches of a graph and of the operators that each
+// Records in a capture the batches of a graph, and the operators that each
 // member of a team ran.
 //
 // Thread-safe.
@@ -17,7 +17,7 @@ namespace millrace::scheduler {
 
 class BatchTimeline {
  public:
-  // `timeline` may be null: nothing is ever told.
+  // `timeline` may be null: nothing is recorded.
   BatchTimeline(Timeline* timeline, const std::string& model);
 
   struct Batch {

@@ -7,7 +7,7 @@
 //   RETURN_IF_ERROR(batcher.Submit(std::move(place), std::move(task)));
 //
 // Requests of equal sizes are joined along their first dimension, as
-// BatchingOptions say; batch_former.h tells which and when. Those of inputs
+// BatchingOptions say; batch_former.h says which and when. Those of inputs
 // that are declared ragged may differ in length (ragged_rows.h). Batching does
 // not change a request's bits, since the runtime computes each row alike
 // whatever stands beside it. When a batch fails, its requests are computed
@@ -55,7 +55,7 @@ struct BatcherOptions {
   BatchingOptions batching = {};
   RaggedRows ragged = {};  // made for the graph's ports
   const Clock* clock = &Clock::Real();
-  Timeline* timeline = nullptr;  // told of batches while a capture runs
+  Timeline* timeline = nullptr;  // gets the batches while a capture runs
 };
 
 class Batcher {

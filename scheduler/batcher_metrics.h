@@ -1,4 +1,4 @@
-// What a batcher tells an operator. What its statistics count already becomes
+// Metrics of a batcher. What its statistics count already becomes
 // metrics at each scrape only.
 #pragma once
 

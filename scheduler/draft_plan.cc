@@ -61,7 +61,7 @@ class Planner {
       for (size_t i = 0; i < n; ++i) {
         const DraftCandidate& candidate = candidates_[i];
         gains[i] *= candidate.rate;
-        // Gains fall from level to level, so nobody comes back.
+        // Gains fall from level to level, so none comes back.
         if (level > candidate.max_tokens ||
             gains[i] <= price * row_seconds_[i]) {
           continue;

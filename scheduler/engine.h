@@ -1,6 +1,6 @@
 // The engine runs one language model: continuous batching over a paged KV
 // cache. One thread owns all sequences, pages and the runner (it is worker 0 of
-// the compute team); everybody else talks to it through this interface.
+// the compute team); all others use this interface.
 //
 //   ASSIGN_OR_RETURN(Reservation place, engine.Reserve());     // or 429
 //   ... render, tokenise ...
@@ -62,7 +62,7 @@ struct EngineOptions {
   std::chrono::milliseconds target_itl{0};
   SpeculativeOptions speculative = {};
   const Clock* clock = &Clock::Real();
-  Timeline* timeline = nullptr;  // told of steps while a capture runs
+  Timeline* timeline = nullptr;  // gets the steps while a capture runs
 };
 
 // A moment's view, for /metrics, health and tests.

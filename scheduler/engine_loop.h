@@ -67,7 +67,7 @@ class EngineLoop {
   Plan PlanOf(std::span<const SequenceView> views) const;
   void ProposeDrafts();
   void CarryOut(const Plan& plan);
-  // What a capture is told of the batch, before it runs.
+  // The batch as a capture records it, before it runs.
   StepTimeline::Step StepOf(const Plan& plan) const;
   void Preempt(Job& job);
   void Start(Job& job);

@@ -30,9 +30,9 @@ struct Job {
   std::shared_ptr<Trace> trace;         // may be null
   std::shared_ptr<TokenStream> stream;  // the handler holds the other end
   Reservation place;
-  int32_t num_completions = 1;  // of its request; 0: another job tells them
+  int32_t num_completions = 1;  // of its request; 0: counted with another job
 
-  Clock::Time accepted;     // first byte of the request, if anybody stamped it
+  Clock::Time accepted;     // first byte of the request, if it was stamped
   Clock::Time submitted;    // tokens with the engine
   Clock::Time first_token;  // if there is an output token
   Clock::Time last_token;

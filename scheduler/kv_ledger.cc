@@ -14,7 +14,7 @@ using models::kPageTokens;
 
 namespace {
 
-// Tokens at the beginning that need not be computed if somebody else has: all
+// Tokens at the beginning that need not be computed if another one has: all
 // but the last, and none from the first one that is still to be scored.
 int32_t MostSkippable(const Sequence& sequence) {
   const int32_t most = sequence.num_tokens() - 1;
@@ -156,7 +156,7 @@ int32_t KvLedger::WhoComputes(std::span<Sequence* const> sequences, int32_t i,
         common > num_found * kPageTokens && other.num_computed < common) {
       return j;
     }
-    // Equal hashes are as good as certain here: at worst somebody waits a
+    // Equal hashes are as good as certain here: at worst a sequence waits a
     // little for nothing.
     if (options_.prefix_caching && wanted <= skippable &&
         next < Hashes(other).size() &&

@@ -1,5 +1,5 @@
-// Which pages of the KV pool belong to whom: refcounts over integers. The bytes
-// are the backend's; a page is named here and filled there.
+// The owners of pages of the KV pool: reference counts over page numbers. The
+// bytes are the backend's.
 //
 //   std::vector<PageId> pages;
 //   if (!manager.Allocate(2, pages)) ...           // nothing was taken
@@ -25,13 +25,13 @@
 //
 // The hash only finds candidates: a match compares all 64 ids and the page
 // before, so a collision can never give foreign contents. Equal contents have
-// one registered page: who computed them a second time is given the first.
+// one registered page: a sequence that computed them again is given the first.
 // Hence the owner of a page owns the pages before it, and a page without owner
 // was left no later than the page before it: the tail of a chain is evicted
 // before its head, and a registered page is always reachable.
 //
 // A sequence of a model with a sliding window may give back pages of the head
-// while it keeps the tail. Then a head may be evicted before its tail; who
+// while it keeps the tail. Then a head may be evicted before its tail; what
 // follows an evicted page cannot be found any more, so that a registered page
 // stays reachable.
 // Source: PagedAttention, Kwon et al. 2023, section 4.4; vLLM's prefix caching.

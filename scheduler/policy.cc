@@ -181,7 +181,7 @@ class Planner {
   }
 
   // The last running sequence has no rows in this plan yet: decodes are planned
-  // in order and it stands at or after the one that wants a page.
+  // in order and it stands at or after the one that needs a page.
   void PreemptLast() {
     int32_t last = size() - 1;
     while (!runs_[last]) --last;

@@ -11,7 +11,7 @@
 //   3. Then waiting sequences, by priority and start tag (the fair order
 //      between tenants; of one tenant that of arrival), as long as a slot,
 //      tokens and pages for all they know so far are there. The first that does
-//      not fit stops the admission: nobody overtakes, hence nobody starves
+//      not fit stops the admission: none overtakes, hence none starves
 //      within a priority. The one exception: a sequence whose next page a
 //      running one is computing right now is left out for as long as that goes
 //      on, because it will then start behind it; so is one whose pages are
@@ -24,11 +24,11 @@
 // at least, of two or more), also while no other tenant asks for any. What
 // hold_back.h adds is seen here as `held`.
 //
-// When a decode wants a page and none is available, the last running sequence
+// When a decode needs a page and none is available, the last running sequence
 // (lowest priority, then youngest) is preempted: it loses its pages and waits
 // to be computed again. The first running sequence is never preempted, so with
 // a pool that holds one full sequence all work ends. Pages of the prefix cache
-// that nobody holds count as available.
+// that no sequence holds count as available.
 #pragma once
 
 #include <cstdint>
@@ -57,7 +57,7 @@ struct SequenceView {
   // Of a running sequence: those of its pages that others may hold too. A
   // preemption gives such a page back when it takes the last holder.
   std::span<const models::PageId> shared = {};
-  // Of a waiting sequence: how many of the pages it would share nobody holds,
+  // Of a waiting sequence: how many of the pages it would share have no holder,
   // so that they count as available until it takes them.
   int32_t num_revived = 0;
   // Of a waiting sequence: the view that computes, or would first compute, the

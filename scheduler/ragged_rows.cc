@@ -167,7 +167,7 @@ Status CheckMask(const Port& port, const std::set<int32_t>& told) {
     ++num_varying;
     if (told.count(dim.symbol) > 0) continue;
     return Wrong("makes a mask of '" + port.name +
-                 "', whose length no other input tells; pad it with 0");
+                 "', whose length no other input has; pad it with 0");
   }
   if (num_varying <= 2) return OkStatus();
   return Wrong("makes a mask of '" + port.name +

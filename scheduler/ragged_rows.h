@@ -54,7 +54,7 @@ class RaggedRows {
   std::vector<models::Tensor> Join(
       const std::vector<const std::vector<models::Tensor>*>& parts) const;
   // The outputs of each part. FAILED_PRECONDITION where an output has not the
-  // length that it has by its declaration: the padding cannot be told.
+  // length that it has by its declaration: the padding cannot be found.
   StatusOr<std::vector<std::vector<models::Tensor>>> Part(
       std::vector<models::Tensor> outputs,
       const std::vector<const std::vector<models::Tensor>*>& parts) const;

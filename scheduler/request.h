@@ -37,7 +37,7 @@ struct GenerateTask {
   bool prompt_logprobs = false;  // score prompt tokens 1…n-1
   Clock::Time deadline = kNever;
   int32_t priority = 0;  // lower runs first, as in vLLM
-  // Completions that its request asks for; 0: an earlier task told them.
+  // Completions that its request asks for; 0: counted with an earlier task.
   int32_t num_completions = 1;
   TenantShare tenant = {};
   // The same for tasks with the same prompt that want it computed once (n > 1);

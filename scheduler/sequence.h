@@ -45,7 +45,7 @@ struct Sequence {
   std::vector<uint64_t> page_hashes;  // of full pages, as far as asked for
   // Of the adapter that changes its keys and values; 0: none.
   uint32_t adapter = 0;
-  // The same where the prefix cache tells generated tokens from those of
+  // The same where the prefix cache keeps generated tokens apart from those of
   // prompts, or where there is an adapter: `tokens`, marked, and hashes of
   // those. See KvLedger.
   std::vector<int32_t> marked_tokens;
@@ -78,7 +78,7 @@ struct Sequence {
   bool Scores(int32_t position) const {
     return score_prompt && position >= num_scored && position + 1 < num_prompt;
   }
-  // Who runs first; who is preempted last.
+  // Lower runs first and is preempted last.
   bool Before(const Sequence& other) const {
     return std::tuple(priority, start_tag, arrival) <
            std::tuple(other.priority, other.start_tag, other.arrival);

@@ -7,7 +7,7 @@
 // and attended the keys that the rows look at, all together. The prices are
 // kept by a Kalman filter: each step corrects them along what it had much of,
 // in proportion to how uncertain that is; what a step says nothing about stays.
-// A step that took much longer than the prices say (somebody else had the core)
+// A step that took much longer than the prices say (others had the core)
 // counts as a little longer only.
 //
 //   StepCost cost;

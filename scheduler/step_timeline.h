@@ -1,4 +1,4 @@
-// Tells a capture of the steps of a language model and of the phases that each
+// Records in a capture the steps of a language model, and the phases that each
 // member of its team ran.
 //
 // Engine thread only.
@@ -16,7 +16,7 @@ namespace millrace::scheduler {
 
 class StepTimeline {
  public:
-  // `timeline` may be null: nothing is ever told.
+  // `timeline` may be null: nothing is recorded.
   StepTimeline(Timeline* timeline, const std::string& model);
 
   struct Step {
@@ -36,7 +36,7 @@ class StepTimeline {
   Timeline* const timeline_;
   const std::string process_;
   int track_ = 0;
-  bool asked_ = false;  // the runner tells its phases
+  bool asked_ = false;  // the runner records its phases
   models::StepTrace trace_;
   std::vector<int> member_tracks_;
 };

@@ -121,7 +121,7 @@ StatusOr<std::vector<CoreRequest>> CoresWanted(
   std::vector<CoreRequest> requests;
   for (const std::string& name : names) {
     if (pipelines != nullptr) {
-      // What is wrong with it, its load tells.
+      // What is wrong with it, its load says.
       static_cast<void>(source->Find(name, {}).ok());
       if (!pipelines->PipelineOf(name).needs_cores()) continue;
     }
@@ -189,7 +189,7 @@ struct App::Parts {
   std::unique_ptr<HttpServer> http;
   std::unique_ptr<GrpcServer> grpc;
 
-  // Relaxed: tells only whether to wait for the thread.
+  // Relaxed: says only whether to wait for the thread.
   std::atomic<bool> loading = true;
   std::thread loader;  // of the models of the start
 };

@@ -1,5 +1,5 @@
-// The application: makes every part, wires them, runs until told to stop. The
-// only place where dependencies meet.
+// The application: makes every part, connects them, and runs until Shutdown. No
+// other file creates the parts.
 //
 //   ASSIGN_OR_RETURN(auto app, App::Start(settings, options));
 //   WaitForStopSignal();

@@ -16,7 +16,7 @@
 namespace millrace::server {
 namespace {
 
-// Who did what is nobody else's business than the operator's.
+// The file is for the operator alone.
 constexpr mode_t kOwnerOnly = 0600;
 
 // RFC 3339, UTC.

@@ -1,4 +1,4 @@
-// The audit log: one JSON line for each management call, who made it, what it
+// The audit log: one JSON line for each management call: the caller, what it
 // asked for and how it ended, refused calls too.
 //
 //   {"time":"2026-03-01T10:00:00.123Z","key":"ops","tenant":"default",

@@ -322,7 +322,7 @@ StatusOr<CallerPtr> Auth::Identify(std::string_view authorization,
   }
   const bool none = bearer.empty() && api_key.empty();
   return Unauthenticated(none
-                             ? "this server wants an API key; send it as "
+                             ? "this server needs an API key; send it as "
                                "'Authorization: Bearer KEY'"
                              : "the API key is not one of this server's; check "
                                "'Authorization: Bearer KEY'")

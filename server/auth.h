@@ -1,4 +1,4 @@
-// Who sends a request, and what they may do: API keys as
+// Authentication of requests, and the scopes of a caller: API keys as
 // `Authorization: Bearer KEY` or `X-Api-Key: KEY`.
 //
 //   ASSIGN_OR_RETURN(auto auth, Auth::Create(settings));
@@ -15,8 +15,8 @@
 // A bearer value of three parts is a JSON Web Token where jwt_jwks_file is set,
 // see server/jwt.h.
 //
-// Only SHA-256 digests are kept. A key is found by its digest, which nobody can
-// choose, and compared in constant time. Thread-safe.
+// Only SHA-256 digests are kept. A key is found by its digest, which clients
+// cannot choose, and compared in constant time. Thread-safe.
 #pragma once
 
 #include <atomic>
@@ -63,7 +63,7 @@ class Auth {
  public:
   // FAILED_PRECONDITION when the host is not a loopback address and there is
   // neither a key nor --no-auth, or when a file cannot be used. With kIssued
-  // some key is always wanted, and nobody passes before IssueKeys.
+  // a key is always needed, and no request passes before IssueKeys.
   static StatusOr<std::unique_ptr<Auth>> Create(
       const config::ServerSettings& settings,
       const Clock* clock = &Clock::Real(),
@@ -121,7 +121,7 @@ class Auth {
 
   Mutex mu_;
   bool is_refreshing_ GUARDED_BY(mu_) = false;
-  // Looked at under mu_, read by who refreshes; null: none.
+  // The pointer under mu_; read by the thread that refreshes; null: none.
   std::unique_ptr<WatchedFile> file_;
   std::unique_ptr<WatchedFile> jwks_file_;
   std::map<std::string, std::shared_ptr<Tenant>> tenants_ GUARDED_BY(mu_);

@@ -1,5 +1,5 @@
-// JSON Web Tokens (RFC 7519) as a second way to say who sends a request: signed
-// by somebody else, checked with the public keys of a file (JWKS, RFC 7517).
+// JSON Web Tokens (RFC 7519), a second way to authenticate a request: signed by
+// an identity provider, checked with public keys of a file (JWKS, RFC 7517).
 //
 //   ASSIGN_OR_RETURN(auto keys, ParseJwks(text));
 //   ASSIGN_OR_RETURN(TokenClaims claims,

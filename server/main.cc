@@ -34,7 +34,7 @@ const Verb* FindVerb(std::string_view name) {
   return nullptr;
 }
 
-// What somebody may have meant who began with no verb.
+// What a command line without a verb may have meant.
 int NoVerb(const std::string& first) {
   std::vector<std::string_view> names;
   for (const Verb& verb : Verbs()) names.push_back(verb.name);

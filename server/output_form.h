@@ -1,5 +1,5 @@
-// How a client wants an output of a graph back, as both wires say it in the
-// parameters of a requested output.
+// The form of an output in the response, as clients ask for it over REST and
+// gRPC in the parameters of a requested output.
 #pragma once
 
 #include <cstdint>

@@ -49,7 +49,7 @@ class SharedRegions {
       : enabled_(enabled), max_request_bytes_(max_request_bytes) {}
 
   // INVALID_ARGUMENT when the object is not there, is smaller than the region,
-  // or the name is taken (Triton: ALREADY_EXISTS, told as 400 over REST).
+  // or the name is taken (Triton: ALREADY_EXISTS, 400 over REST).
   Status Register(const SharedRegion& region) EXCLUDES(mu_);
   // Unknown names are ignored, as Triton does. Empty: all.
   void Unregister(const std::string& name) EXCLUDES(mu_);

@@ -1,4 +1,4 @@
-// Signals as something to wait for. SIGTERM, SIGINT and, unless it was ignored
+// Waits for stop signals. SIGTERM, SIGINT and, unless it was ignored
 // before, SIGHUP are blocked in every thread (call BlockStopSignals before the
 // first one starts), the main thread waits for them, and a second one ends the
 // process at once.

@@ -1,4 +1,4 @@
-// A tenant: who pays for a request, and how much it may ask for. Each key
+// A tenant: the party a request is charged to, and its limits. Each key
 // belongs to one; several keys may share it.
 //
 //   ASSIGN_OR_RETURN(Permit permit, tenant->Admit());   // or 429
@@ -7,7 +7,7 @@
 //
 // Rates are token buckets (RFC 2697's idea, one colour): they fill at the rate
 // and hold a limited burst. Tokens of language models are charged when a
-// request ends, for nobody knows before how many there will be; a tenant that
+// request ends, since their number is not known before; a tenant that
 // overdrew waits until its bucket is positive again.
 //
 // Thread-safe.
@@ -43,7 +43,7 @@ struct TenantLimits {
   bool operator==(const TenantLimits&) const = default;
 };
 
-// What is left, as x-ratelimit-* tells it. -1: no limit.
+// What is left, as in the x-ratelimit-* headers. -1: no limit.
 struct Quota {
   int64_t limit_requests = -1;
   int64_t remaining_requests = -1;

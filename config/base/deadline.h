@@ -1,4 +1,4 @@
-// When a request has to be over that brings a deadline, a timeout, or both.
+// When a request must end that has a deadline, a timeout, or both.
 #pragma once
 
 #include <algorithm>

@@ -16,7 +16,7 @@ namespace millrace {
 bool LineWriter::IsReady(std::chrono::milliseconds timeout) const {
   pollfd wanted = {fd_, POLLOUT, 0};
   const int ready = ::poll(&wanted, 1, static_cast<int>(timeout.count()));
-  // Errors, too: the write tells them.
+  // Errors, too: the write returns them.
   return ready > 0 || (ready < 0 && errno != EINTR);
 }
 

@@ -33,7 +33,7 @@ class LineWriter {
   bool Write(std::string_view line) EXCLUDES(mu_);
 
   // Lines dropped since the last call; 0 while the next would be dropped, too,
-  // so that who tells the number is heard.
+  // so that a line with the number is not dropped.
   int64_t TakeLost() EXCLUDES(mu_);
 
  private:

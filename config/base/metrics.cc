@@ -57,7 +57,7 @@ struct SeriesTable : std::enable_shared_from_this<SeriesTable> {
   std::map<std::string, std::string, std::less<>> helps GUARDED_BY(mu);
   std::map<Key, Entry> series GUARDED_BY(mu);
 
-  // `make` gives the family; `bounds` go to Add, as the kind wants them.
+  // `make` gives the family; `bounds` go to Add, as the kind takes them.
   // Metrics are added and removed under the lock: else a series could be found
   // by its labels while its last owner removes it.
   template <typename Metric, typename MakeFamily, typename... Bounds>

@@ -1,4 +1,4 @@
-// What a terminal understands.
+// Whether a stream is a terminal that takes escape sequences.
 //
 // Pure but for the environment; thread-safe.
 #pragma once

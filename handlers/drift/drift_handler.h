@@ -1,4 +1,4 @@
-// A classifier's handler that tells a drift monitor of each prediction: the
+// A classifier's handler that gives each prediction to a drift monitor: the
 // best class of each row of the graph's first output, after `activation` as of
 // task classify.
 #pragma once
@@ -11,8 +11,8 @@
 
 namespace millrace::handlers {
 
-// Thread-safe. Requests that leave the first output out tell nothing, nor do
-// scores that are no numbers.
+// Thread-safe. Requests that leave the first output out are not counted, nor
+// are scores that are not numbers.
 std::unique_ptr<TensorHandler> MakeDriftHandler(
     std::unique_ptr<TensorHandler> inner, std::shared_ptr<DriftMonitor> monitor,
     std::string activation);

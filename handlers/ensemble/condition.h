@@ -1,4 +1,4 @@
-// Whether a step of an ensemble runs, told by the elements of a tensor.
+// Whether a step of an ensemble runs: a condition on the elements of a tensor.
 #pragma once
 
 #include "config/ensemble_settings.h"

@@ -4,7 +4,7 @@
 // by handle, never by copy.
 //
 // The place in a sequence goes to every step, so that those of models with a
-// state find it. A step that is left out is not told: its model's sequence then
+// state find it. A step that is left out is not sent: its model's sequence then
 // neither starts nor ends with that request.
 //
 // A step whose condition does not hold is left out, and so is every step that

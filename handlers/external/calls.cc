@@ -37,7 +37,7 @@ StatusOr<TensorRequest> RequestOf(const Message& call, Clock::Time deadline) {
   return request;
 }
 
-// What a message cannot carry is told instead.
+// What a message cannot carry is an error instead.
 void Pack(const std::vector<NamedTensor>& outputs, Message* message) {
   size_t bytes = 0;
   for (const NamedTensor& output : outputs) {

@@ -1,6 +1,6 @@
-// What an external handler asks of other models while it works on a request.
-// They are started at once; what they answer waits here until the thread of the
-// process takes it, which `wake` tells. So no model waits for another's thread.
+// Calls of other models by an external handler that works on a request. They
+// are started at once; `wake` says that an answer is here, and the process'
+// thread takes it. So no model waits for the thread of another.
 //
 // One thread, but for the answers of models.
 #pragma once

@@ -52,7 +52,7 @@ struct ExternalParts {
 
 class ExternalHandler final : public SequencedHandler, public TaskHandler {
  public:
-  // Waits until every process is ready. UNAVAILABLE or DEADLINE_EXCEEDED tells
+  // Waits until every process is ready. UNAVAILABLE or DEADLINE_EXCEEDED has
   // what one of them wrote.
   static StatusOr<std::unique_ptr<ExternalHandler>> Create(ExternalParts parts);
   ~ExternalHandler() override;

@@ -77,7 +77,7 @@ struct InstanceParts {
   Gauge resident_bytes;
 };
 
-// What the process told when it was ready.
+// The ports of the model, which the process sends when it is ready.
 struct HandlerPorts {
   std::vector<models::TensorSpec> inputs;
   std::vector<models::TensorSpec> outputs;
@@ -90,7 +90,7 @@ class ExternalInstance {
   static std::unique_ptr<ExternalInstance> Start(const InstanceParts& parts,
                                                  int number);
 
-  // Waits until it is ready for the first time; an error tells why it is not:
+  // Waits until it is ready for the first time; an error says why it is not:
   // what it wrote, how it ended.
   virtual StatusOr<HandlerPorts> AwaitReady() = 0;
   // OK, or UNAVAILABLE with the reason while it is being started again.

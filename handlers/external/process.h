@@ -35,7 +35,7 @@ class HandlerProcess {
   pid_t pid() const { return pid_; }
   // Empty while it runs, else how it ended: "exited with code 1".
   std::string HowEnded();
-  // In memory now; 0 when that cannot be told.
+  // In memory now; 0 when that is not known.
   int64_t ResidentBytes() const;
   // With everything in its group.
   void Kill();

@@ -196,7 +196,7 @@ constexpr Alias kReasoningAliases[] = {
     {"glm45", "think"},
 };
 
-// What a template's text tells, the first row that fits. With a second text,
+// Formats by a template's text, the first row that fits. With a second text,
 // both must be there.
 struct Sign {
   std::string_view text;

@@ -63,7 +63,7 @@ struct OutputFormats {
 
 // By the settings tool_call_parser and reasoning_parser: a name of the tables,
 // or of vLLM's parsers, "none", or "auto" for what the text of the chat
-// template tells. INVALID_ARGUMENT lists the names.
+// template shows. INVALID_ARGUMENT lists the names.
 StatusOr<OutputFormats> ChooseFormats(std::string_view tool_parser,
                                       std::string_view reasoning_parser,
                                       std::string_view template_source);

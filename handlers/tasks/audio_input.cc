@@ -131,7 +131,7 @@ StatusOr<AudioInput> AudioInput::Create(const TaskParts& parts) {
   if (is_mel) {
     if (!can_be_mel) {
       return Wrong("features",
-                   "is log_mel, which wants an input FP32 [1, mels, frames] "
+                   "is log_mel, which needs an input FP32 [1, mels, frames] "
                    "or [1, frames, mels], and " +
                        has);
     }
@@ -139,7 +139,7 @@ StatusOr<AudioInput> AudioInput::Create(const TaskParts& parts) {
   } else if (!std::all_of(dims.begin(), dims.end() - 1, TakesOne)) {
     return Wrong(
         "features",
-        "is waveform, which wants an input FP32 [1, samples], and " + has);
+        "is waveform, which needs an input FP32 [1, samples], and " + has);
   }
   RETURN_IF_ERROR(input.FitLength(settings));
   return input;
@@ -164,7 +164,7 @@ Status AudioInput::FindPorts(const TaskParts& parts) {
   }
   if (main == nullptr) {
     return InvalidArgument(
-               "task 'transcribe' wants an input FP32 of samples or a "
+               "task 'transcribe' needs an input FP32 of samples or a "
                "spectrogram; leave task out to serve tensors")
         .At("task");
   }
@@ -182,9 +182,9 @@ Status AudioInput::FitSpectrogram(const TaskParts& parts) {
     mels_last_ =
         first != num_mels && (last == num_mels || (first < 0 && last >= 0));
   } else if (first >= 0 && last >= 0) {
-    return Wrong("n_mels", "is not told, and the sizes of '" + main_.name +
+    return Wrong("n_mels", "is not given, and the sizes of '" + main_.name +
                                "' (" + main_.text +
-                               ") do not tell which are bands; say it");
+                               ") do not say which are bands; give it");
   } else {
     mels_last_ = last >= 0;
     num_mels = std::max(first, last);

@@ -74,7 +74,7 @@ StatusOr<std::unique_ptr<ImageAnswer>> MakeClassifyAnswer(
   if (scores.dtype != models::DType::kF32 &&
       scores.dtype != models::DType::kF64) {
     return InvalidArgument(
-               "task 'classify' wants scores of classes as the "
+               "task 'classify' needs scores of classes as the "
                "first output, and '" +
                scores.name + "' is " + scores.text)
         .At("task");

@@ -33,7 +33,7 @@ std::string FoundIn(const std::vector<TensorSpec>& outputs) {
 }
 
 Status Unfit(const std::string& wanted, const std::vector<TensorSpec>& found) {
-  return InvalidArgument("task 'detect' wants " + wanted +
+  return InvalidArgument("task 'detect' needs " + wanted +
                          "; the graph has the outputs " + FoundIn(found))
       .At("task_options.output_format");
 }

@@ -22,7 +22,7 @@ namespace millrace::handlers {
 
 class DetectOutput {
  public:
-  // INVALID_ARGUMENT tells the outputs that were found. `num_labels`: names of
+  // INVALID_ARGUMENT lists the outputs that were found. `num_labels`: names of
   // classes; 0: not known.
   static StatusOr<DetectOutput> Create(const TaskParts& parts,
                                        int64_t num_labels);
@@ -49,7 +49,7 @@ class DetectOutput {
   std::string scores_;  // of boxes
   std::string labels_;
   int64_t num_labels_ = 0;
-  // yolo: classes stand in the dimension before the last; none: told from the
+  // yolo: classes stand in the dimension before the last; none: seen from the
   // sizes of each result.
   std::optional<bool> channels_first_;
 };

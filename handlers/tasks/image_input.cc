@@ -59,7 +59,7 @@ StatusOr<std::array<double, 3>> ReadChannels(
   if (texts.empty()) return values;
   if (texts.size() != 1 && texts.size() != static_cast<size_t>(channels)) {
     return Wrong(option, "has " + std::to_string(texts.size()) +
-                             " numbers but wants 1 or " +
+                             " numbers but needs 1 or " +
                              std::to_string(channels));
   }
   for (size_t i = 0; i < values.size(); ++i) {
@@ -67,7 +67,7 @@ StatusOr<std::array<double, 3>> ReadChannels(
     const auto value = RealIn(text);
     if (!value || (option == std::string_view("std") && *value == 0)) {
       return Wrong(option, "has '" + text.substr(0, 100) +
-                               "' but wants numbers" +
+                               "' but needs numbers" +
                                (value ? " other than 0" : ""));
     }
     values[i] = *value;
@@ -86,7 +86,7 @@ StatusOr<std::vector<int64_t>> ReadSides(
     if (error != std::errc() || end != text.data() + text.size() || side < 1 ||
         side > kMaxSide || texts.size() > 2) {
       return Wrong(option, "has '" + text.substr(0, 100) +
-                               "' but wants one or two numbers of pixels, 1 "
+                               "' but needs one or two numbers of pixels, 1 "
                                "to " +
                                std::to_string(kMaxSide));
     }
@@ -105,7 +105,7 @@ StatusOr<GraphInput> InputOf(const TaskParts& parts, int channels) {
   const std::string task(config::TaskName(parts.settings->kind));
   const std::vector<models::TensorSpec>& inputs = parts.tensors->inputs();
   const auto unfit = [&](const std::string& why) {
-    return InvalidArgument("task '" + task + "' wants " + why +
+    return InvalidArgument("task '" + task + "' needs " + why +
                            "; leave task out to serve tensors")
         .At("task");
   };

@@ -19,7 +19,7 @@
 namespace millrace::handlers {
 
 struct ImageRow {
-  models::Tensor tensor;  // [1, …] as the graph wants it
+  models::Tensor tensor;  // [1, …] as the graph takes it
   models::ImagePlacement placement = {};
 };
 

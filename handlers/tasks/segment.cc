@@ -1,4 +1,4 @@
-// The answer names the classes that the picture has; the mask tells where they
+// The answer names the classes that the picture has; the mask says where they
 // are: as a PNG whose pixels are numbers of classes, or as runs.
 #include <openssl/evp.h>
 
@@ -142,7 +142,7 @@ StatusOr<std::string> FindOutput(const TaskParts& parts) {
   }
   if (chosen != nullptr) return chosen->name;
   return InvalidArgument(
-             "task 'segment' wants scores of two classes or more as FP32 [1, "
+             "task 'segment' needs scores of two classes or more as FP32 [1, "
              "classes, height, width]; the graph has the outputs " +
              found)
       .At("task");

@@ -44,7 +44,7 @@ Status NoScores(const TaskParts& parts) {
     has += (has.empty() ? "'" : ", '") + spec.name + "' " + spec.text;
   }
   return InvalidArgument(
-             "task 'transcribe' wants an output FP32 [1, frames, labels], and "
+             "task 'transcribe' needs an output FP32 [1, frames, labels], and "
              "the graph has " +
              has)
       .At("task");
@@ -96,7 +96,7 @@ Status FitLabels(const TaskParts& parts, const Labels& labels,
                  CtcOutput* output) {
   if (labels.size() == 0) {
     return InvalidArgument(
-               "labels is missing; task 'transcribe' wants the file with the "
+               "labels is missing; task 'transcribe' needs the file with the "
                "texts of its labels")
         .At("task_options.labels");
   }
@@ -163,7 +163,7 @@ Status ReadGranularities(const Json& parameters, TranscriptForm* form) {
   }
   if (form->verbose) return OkStatus();
   return InvalidArgument(
-             "timestamp_granularities wants response_format verbose_json")
+             "timestamp_granularities needs response_format verbose_json")
       .At("timestamp_granularities");
 }
 

@@ -1,7 +1,7 @@
 // The handler of `task: transcribe`: each part is a recording, whose text is
 // answered in OpenAI's shapes (transcript.h). The graph gives scores FP32
 // [1, frames, labels], logits or log-probabilities, of a CTC model; a second
-// output whose name says "len" tells how many of the frames count.
+// output whose name has "len" in it is the number of frames that count.
 //
 // Parameters of a request: response_format (json, verbose_json, text),
 // timestamp_granularities (word, segment), language, temperature (0).

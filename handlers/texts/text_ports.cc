@@ -19,7 +19,7 @@ constexpr std::pair<std::string_view, Kind> kNames[] = {
     {"input_mask", Kind::kMask},   {"token_type_ids", Kind::kTypes},
     {"segment_ids", Kind::kTypes}, {"position_ids", Kind::kPositions},
 };
-// What graphs call the results that a task wants, the best first.
+// What graphs call the results that a task reads, the best first.
 constexpr std::string_view kVectors[] = {"sentence_embedding",
                                          "last_hidden_state",
                                          "token_embeddings", "hidden_states"};
@@ -34,7 +34,7 @@ std::optional<Kind> KindOf(std::string_view name) {
   return std::nullopt;
 }
 
-// What the task wants of an output.
+// What the task needs of an output.
 std::string_view WantedOf(config::TaskKind task) {
   if (task == config::TaskKind::kEmbed) {
     return "FP32 [texts, tokens, size] or [texts, size]";
@@ -71,7 +71,7 @@ StatusOr<std::string> FindOutput(const TensorHandler& graph,
   }
   return InvalidArgument("no output of the graph is " +
                          std::string(WantedOf(task)) +
-                         ", which the task wants; it has " + found)
+                         ", which the task needs; it has " + found)
       .At("task");
 }
 

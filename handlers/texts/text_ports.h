@@ -32,7 +32,7 @@ struct TextPorts {
   bool has_mask = false;
   int64_t fixed_length = 0;  // of texts, where the graph has one; else 0
 
-  // INVALID_ARGUMENT tells which input or output is missing or has another
+  // INVALID_ARGUMENT names which input or output is missing or has another
   // shape.
   static StatusOr<TextPorts> Find(const TensorHandler& graph,
                                   config::TaskKind kind);

@@ -1,5 +1,5 @@
-// How tokens read, alone and one behind the other, as the tokenizer.json of an
-// encoder says in its "decoder":
+// The text of tokens, alone and joined, as the tokenizer.json of an encoder
+// says in its "decoder":
 //
 //   words.Of(id)             "##able", "Ġworld"
 //   words.Join({"un", "##able"})    "unable"

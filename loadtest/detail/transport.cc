@@ -57,7 +57,7 @@ asio::awaitable<size_t> Transport::ReadSome(asio::mutable_buffer into,
   }
   const auto [failed, size] = co_await tls_->async_read_some(into, kAwait);
   ec = failed;
-  // HTTP itself tells whether a reply is complete.
+  // HTTP itself says whether a reply is complete.
   if (ec == asio::ssl::error::stream_truncated) ec = asio::error::eof;
   co_return size;
 }

@@ -107,7 +107,7 @@ StatusOr<ServerModel> FitLlm(const FitOptions& options) {
     if (ClosedLoopError(points, other) < ClosedLoopError(points, model)) {
       model = other;
     }
-    std::printf("The server told its limits and step prices\n");
+    std::printf("Limits and step prices are the server's own\n");
   }
   std::printf("%12s %12s %12s %14s %14s %14s\n", "under way", "requests/s",
               "TTFT mean ms", "of the model", "ms per token", "of the model");

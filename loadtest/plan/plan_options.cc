@@ -398,8 +398,8 @@ std::string PlanHelpText() {
          "  --output FILE           (server-model.json)\n"
          "  --kv-tokens, --max-num-seqs, --max-num-batched-tokens,\n"
          "  --max-batch-size, --max-queue-delay, --instance-count\n"
-         "                          the server's own settings; a Millrace "
-         "tells them\n\n"
+         "                          the server's own settings; read from "
+         "a Millrace\n\n"
          "Exit status: 0 simulated, 1 failed, 2 wrong flags, 3 the SLO was "
          "missed.\n";
 }

@@ -27,7 +27,7 @@ ServerModel With(const ServerModel& start, const Point& at) {
   return model;
 }
 
-// Users and the times of their requests, as the replica tells them.
+// Users and the times of their requests, as the replica reports them.
 class Users final : public SimSink {
  public:
   Users(const ServerModel& model, int64_t num_users,

@@ -1,4 +1,4 @@
-// One simulated server. It says when it wants to run next and is run then.
+// One simulated server: next() is the time of its next event, Run computes it.
 //
 //   auto replica = MakeReplica(model, requests, sink);
 //   replica->Add(request, now);

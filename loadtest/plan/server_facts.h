@@ -1,4 +1,4 @@
-// What a running Millrace tells a planner in /metrics: limits of its batches,
+// What a planner reads from /metrics of a running Millrace: limits of batches,
 // prices of its steps as it has learnt them, and how long the model took to
 // load.
 #pragma once

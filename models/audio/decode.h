@@ -4,7 +4,7 @@
 //   std::vector<float> block(4096);
 //   ASSIGN_OR_RETURN(size_t n, file->Read(block));   // 0: the end
 //
-// The format is told by the first bytes. Whole numbers become -1 to 1, as
+// The format is found by the first bytes. Whole numbers become -1 to 1, as
 // libsndfile and torchaudio have them; several channels become their mean. WAV
 // may hold PCM of 8 to 32 bits, FP32, FP64, A-law and mu-law. A file that ends
 // early is an error, but for a WAV that was written to a pipe and does not tell

@@ -62,7 +62,7 @@ Status Resampler::Process(std::span<const float> samples, bool is_last,
     out->resize(before + room);
     size_t taken = 0;
     size_t made = 0;
-    // A null input tells the end.
+    // A null input marks the end.
     const soxr_error_t error =
         soxr_process(resampler_.get(), is_last ? nullptr : samples.data(),
                      samples.size(), &taken, out->data() + before, room, &made);

@@ -1,4 +1,4 @@
-// From the bytes of a recording to samples of the rate that a graph wants.
+// From the bytes of a recording to samples of the rate that a graph takes.
 //
 //   ASSIGN_OR_RETURN(std::vector<float> samples,
 //                    ReadWaveform(bytes, {.sample_rate = 16000}));
@@ -22,7 +22,7 @@ struct WaveformOptions {
 };
 
 // INVALID_ARGUMENT where the recording is damaged, has no samples or is too
-// long, which is seen before memory is taken where the file tells its length.
+// long, which is seen before memory is taken where the file says its length.
 StatusOr<std::vector<float>> ReadWaveform(std::span<const uint8_t> bytes,
                                           const WaveformOptions& options);
 

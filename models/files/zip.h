@@ -66,7 +66,7 @@ StatusOr<std::string> ReadEntry(const ZipEntry& entry, int64_t max_bytes);
 
 // The same in pieces of 1 MiB at most, in order, for entries too large to hold.
 // A failing `take` ends it. The checksum is compared behind the last piece: an
-// error tells that what was taken is worth nothing.
+// error means that what was taken must not be used.
 using TakePiece = std::function<Status(std::span<const std::byte>)>;
 Status UnpackEntry(const ZipEntry& entry, int64_t max_bytes,
                    const TakePiece& take);

@@ -1,7 +1,7 @@
 // The queue in front of a compiler of grammars: one thread compiles, equal
 // constraints that wait are compiled once, results are kept. A second thread
 // ends requests whose deadline passes or whose client leaves while they wait; a
-// constraint that nobody waits for any more is not compiled.
+// constraint that no request waits for any more is not compiled.
 //
 //   CompileQueue queue([](const OutputConstraint& c) { return Slow(c); }, {});
 //
@@ -74,7 +74,7 @@ class CompileQueue final : public GrammarCompiler {
 
   void Run();
   void Watch();
-  // Takes out those that wait no longer, and tells when the next one will.
+  // Takes out those that wait no longer, and returns when the next one will.
   Asks TakeEnded(Clock::Time now, Clock::Time& next) REQUIRES(mu_);
   void Keep(const std::string& key, const CompiledGrammar& grammar)
       REQUIRES(mu_);

@@ -403,7 +403,7 @@ StatusOr<Library> OpenIn(const std::string& folder) {
   return library;
 }
 
-// Of this program, without a slash at the end; "." if it cannot be told.
+// Of this program, without a slash at the end; "." if it is not known.
 std::string ProgramFolder() {
   char path[PATH_MAX];
   const ssize_t size = ::readlink("/proc/self/exe", path, sizeof(path));

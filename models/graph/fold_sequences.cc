@@ -64,7 +64,7 @@ bool FoldedSequences::Any(const std::vector<ValueId>& values) const {
 
 StatusOr<FoldedSequences::Results> FoldedSequences::Fold(
     const Node& node, const std::vector<ValueId>& operands) {
-  // Of what is left out the interpreter tells.
+  // What is left out is an error of the interpreter.
   if (LacksOperands(node, operands)) return Results();
   if (node.Is("SequenceEmpty")) return Made(node, {});
   if (node.Is("SequenceConstruct")) return Made(node, operands);

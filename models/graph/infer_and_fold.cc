@@ -138,7 +138,7 @@ class Folder {
     if (types->size() < node.outputs.size()) {
       return InvalidArgument(
           "node '" + node.name + "' (" + std::string(node.op->name) + ") has " +
-          std::to_string(types->size()) + " results, but the graph wants " +
+          std::to_string(types->size()) + " results, but the graph needs " +
           std::to_string(node.outputs.size()));
     }
     if (IsNeedless(Call{node, args}, *types)) return operands;

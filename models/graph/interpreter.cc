@@ -28,7 +28,7 @@ StatusOr<std::vector<Tensor>> Compute(
                    InferTypes(Call{node, args}));
   if (types.size() < node.outputs.size()) {
     return InvalidArgument("it has " + std::to_string(types.size()) +
-                           " results, but the graph wants " +
+                           " results, but the graph needs " +
                            std::to_string(node.outputs.size()));
   }
   std::vector<Tensor> tensors;
@@ -80,7 +80,7 @@ StatusOr<std::vector<RuntimeValue>> RunAny(const Node& node,
   if (!results.ok()) return AtNode(node, results.status());
   if (results->size() < node.outputs.size()) {
     return AtNode(node, InvalidArgument("it has fewer results than the graph "
-                                        "wants"));
+                                        "needs"));
   }
   return results;
 }

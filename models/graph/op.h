@@ -172,7 +172,7 @@ struct OpDef {
   // (INVALID_ARGUMENT), that a type or mode is not supported (UNIMPLEMENTED),
   // or that the answer needs the bytes of an operand (NeedsBytes).
   StatusOr<std::vector<ValueType>> (*infer)(const Call& call) = nullptr;
-  // Every operand has its bytes. Results that nobody wants are there too.
+  // Every operand has its bytes. Results that are not read are there too.
   // Fails only for what the types do not show, such as an index out of range.
   Status (*run)(const Call& call, std::span<const Result> results,
                 const Team& team) = nullptr;

@@ -166,7 +166,7 @@ ByteTimes ByteTimesOf(const TeamRoofline& roofline, const StepInfo& step) {
           (step.bytes - cached) / roofline.read_bytes_per_s};
 }
 
-// The L3 that this process may use, as the operating system tells; 0: unknown.
+// The L3 that this process may use, as the operating system says; 0: unknown.
 int64_t L3Bytes() {
 #if defined(_SC_LEVEL3_CACHE_SIZE)
   return std::max<int64_t>(0, sysconf(_SC_LEVEL3_CACHE_SIZE));

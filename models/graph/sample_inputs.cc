@@ -175,7 +175,7 @@ std::map<std::string, int64_t> WithLikely(
   return sizes;
 }
 
-// OK when the graph has shapes with these sizes, or when that cannot be told
+// OK when the graph has shapes with these sizes, or when that is not known
 // before it runs. A symbol that is left out is as SampleInputs has it.
 Status Accepts(const Graph& graph, const SampleOptions& options) {
   std::vector<ValueType> types;

@@ -1,4 +1,4 @@
-// How a run learns that nobody wants its results any more.
+// Ends a run whose results are not needed any more.
 #pragma once
 
 #include <functional>

@@ -3,7 +3,7 @@
 //   ASSIGN_OR_RETURN(RgbImage image, DecodeImage(bytes, {.max_pixels = 1 <<
 //   25}));
 //
-// The format is told by the first bytes. The Exif orientation is applied. Grey,
+// The first bytes say the format. The Exif orientation is applied. Grey,
 // palettes, CMYK and 16 bits become RGB in 8 bits; transparency is dropped, not
 // blended. Of an animation the first frame is taken. A file that ends early is
 // an error, as are sizes beyond max_pixels, which are seen before memory is

@@ -1,4 +1,4 @@
-// A rank that fails before the others agree tells them in their agreement: all
+// A rank that fails before the others agree says so in their agreement: all
 // meetings have one form.
 #include "models/llm/group_load.h"
 
@@ -42,7 +42,7 @@ Status GroupLoad::Meet(const Status& own, const std::string& same, KvPlan* kv) {
                                    Patience::kIdle));
   for (size_t rank = 0; rank < all.size(); ++rank) {
     if (all[rank].code == 0) continue;
-    // Where all ranks find the same fault, one tells it as if it were alone.
+    // Where all ranks find the same fault, one reports it as if it were alone.
     if (rank == 0) {
       return Status(static_cast<StatusCode>(all[rank].code), all[rank].Text());
     }

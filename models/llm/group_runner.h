@@ -1,5 +1,5 @@
 // A model whose parts run at the ranks of a group. The scheduler owns the
-// runner of rank 0, which tells the others of each step; they follow it until
+// runner of rank 0, which sends each step to the others; they follow it until
 // it is destroyed.
 //
 //   rank 0:   auto runner = std::make_unique<GroupRunner>(own, group);

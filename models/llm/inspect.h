@@ -1,4 +1,4 @@
-// What can be told of a language model without loading it.
+// What can be said of a language model without loading it.
 #pragma once
 
 #include <cstdint>

@@ -55,7 +55,7 @@ StatusOr<std::string> DigestOfBytes(const fs::path& path) {
   return sha.FinishHex();
 }
 
-// Remembered in `dir` under what stat(2) tells of the file.
+// Remembered in `dir` under what stat(2) says of the file.
 StatusOr<std::string> DigestOfFile(const fs::path& path, const fs::path& dir) {
   struct stat about {};
   if (stat(path.c_str(), &about) != 0) return Unreadable(path);

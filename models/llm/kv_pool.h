@@ -19,7 +19,7 @@ class KvPool {
                                  bool huge_pages);
 
   // Has the system find memory for some more of the pages from `first_unused`
-  // on, which nobody may have been given yet. False once there is enough ahead.
+  // on, which may not be given out yet. False once there is enough ahead.
   bool PrepareAhead(int32_t first_unused);
 
   std::byte* data() const { return memory_.data(); }

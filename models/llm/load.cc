@@ -152,7 +152,7 @@ struct Shared {
   Device& device;
   // For the model: what a page for the draft model takes beside its own.
   int64_t draft_page_bytes = 0;
-  // For the draft model: whom it drafts for. Else null.
+  // For the draft model: the model it drafts for. Else null.
   const LlmModel* target = nullptr;
   // Of a model that is loaded by a group. Else null.
   GroupLoad* ranks = nullptr;
@@ -410,7 +410,7 @@ StatusOr<LlmModel> LoadCatching(const std::string& path,
   }
 }
 
-// One rank's part of the model. A rank that fails tells the others.
+// One rank's part of the model. A rank that fails informs the others.
 StatusOr<LlmModel> LoadRank(const std::string& path,
                             const LlmOptions& options) {
   GroupLoad ranks(*options.group);

@@ -65,7 +65,7 @@ struct LlmModel {
   std::shared_ptr<const Tokenizer> tokenizer;
   std::shared_ptr<const ChatTemplate> chat_template;  // null: has none
   GenerationDefaults generation;  // what requests get that leave it out
-  std::string generation_origin;  // who says so, see ModelGeneration
+  std::string generation_origin;  // where it is from, see ModelGeneration
   std::shared_ptr<const LoraBase> lora_base;  // what adapters are loaded for
   std::string bos_text;                       // what templates see as bos_token
   std::string eos_text;

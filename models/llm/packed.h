@@ -4,7 +4,7 @@
 // vectors, one tensor of packed bytes, and these keys:
 //
 //   millrace.packed.version        1
-//   millrace.packed.layout         Backend::PackedLayout() of who made it
+//   millrace.packed.layout         Backend::PackedLayout() of the writer
 //   millrace.packed.qk_as_trained  ModelSource::as_trained
 //   millrace.packed.eog_ids        ids that end an answer
 //   millrace.packed.splits, .drop_gaps, .whole_pieces_first, .nfc

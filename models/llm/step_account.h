@@ -48,7 +48,7 @@ struct StepTrace {
   std::vector<std::vector<PhaseSpan>> members;  // of the step ended last
 };
 
-// Measured, not looked up: zero where nobody did.
+// Measured, not looked up: zero where it was not.
 struct RunnerRoofline {
   // Of the packed weights by loads alone, read over and over as steps do.
   double read_bytes_per_s = 0;

@@ -30,7 +30,7 @@ std::array<Mapping, 4096> mappings;
 std::mutex mappings_mu;
 thread_local const TruncationGuard* innermost = nullptr;
 
-// Null: nobody covers the address.
+// Null: no guard covers the address.
 FileCover* CoverOf(uintptr_t address) {
   for (const Mapping& mapping : mappings) {
     const uintptr_t end = mapping.end.load();

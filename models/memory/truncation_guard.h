@@ -1,5 +1,5 @@
 // Lets a load survive that another process cuts a model's file short while it
-// is mapped. The system tells that by SIGBUS at the first read behind the new
+// is mapped. The system signals that by SIGBUS at the first read behind the new
 // end; in files that the guard's thread has mapped since it made the guard,
 // such a read gets zeros instead, on every thread, and the guard knows that
 // what was read is worthless.

@@ -64,7 +64,7 @@ class Shape {
 StatusOr<Shape> Broadcast(const Shape& a, const Shape& b);
 
 // An axis counted from the front or, when negative, from the back, within a
-// tensor of `rank` dimensions. INVALID_ARGUMENT tells the range.
+// tensor of `rank` dimensions. INVALID_ARGUMENT names the range.
 StatusOr<int> NormalAxis(int64_t axis, int rank);
 
 }  // namespace millrace::models

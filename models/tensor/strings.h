@@ -3,8 +3,8 @@
 // for it, and whoever takes strings asks for them first.
 //
 // An element is a std::string_view: it moves like any other element, and
-// somebody keeps the characters. A tensor of MakeStrings() or Copy() keeps them
-// itself; results of an operator that moves strings do not, until their run
+// another object keeps the characters. A tensor of MakeStrings() or Copy() has
+// them; results of an operator that moves strings do not, until their run
 // ends. num_bytes() counts the views alone.
 #pragma once
 

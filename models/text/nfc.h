@@ -16,7 +16,7 @@ std::string ToNfc(std::string_view text);
 // with the marks of a letter in canonical order. As above.
 std::string ToNfd(std::string_view text);
 
-// True when ToNfc would change nothing, told from the text's bytes alone; false
+// True when ToNfc would change nothing, seen from the text's bytes alone; false
 // says nothing.
 bool IsPlainlyNfc(std::string_view text);
 

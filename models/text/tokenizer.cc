@@ -80,7 +80,7 @@ Status CheckShape(const Vocabulary& vocabulary) {
   }
   if (vocabulary.add_bos && vocabulary.bos_id == -1) {
     return InvalidArgument(
-        "the model wants a BOS token before the text but names none");
+        "the model needs a BOS token before the text but names none");
   }
   return OkStatus();
 }

@@ -86,7 +86,7 @@ struct Vocabulary {
 };
 
 struct EncodeOptions {
-  bool add_special = false;    // the model's own BOS, if it wants one
+  bool add_special = false;    // the model's own BOS, if it has one
   bool parse_special = false;  // special tokens in the text become their ids
 };
 

@@ -1,4 +1,4 @@
-// A batch: what its client is told of it, and what the folder keeps of it.
+// A batch: the object that clients get, and what the folder keeps beside it.
 // Source: OpenAI's API reference, "Batch" and "The batch object".
 //
 //   validating ─► in_progress ─► finalizing ─► completed | expired
@@ -50,7 +50,7 @@ struct Batch {
   bool has_output = false;  // output_id is a file now
   bool has_errors = false;
 
-  // Not told to clients.
+  // Not shown to clients.
   std::string output_id = {};  // reserved at once, so that a second try of the
   std::string error_id = {};   // end makes no second file
   std::optional<int64_t> output_expires_after = {};  // seconds

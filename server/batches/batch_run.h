@@ -1,4 +1,4 @@
-// A batch at work: the lines of its input that are not answered yet, and the
+// A running batch: the lines of its input that are not answered yet, and the
 // files that its answers are appended to. What was appended before a kill is
 // read back, so that nothing is answered twice.
 //
@@ -36,7 +36,7 @@ class BatchRun {
 
   const std::string& model() const { return model_; }
 
-  // Whether there is a line that nobody answered and that is not under way.
+  // Whether there is a line that has no answer and is not under way.
   bool HasNext();
   // It; none at the end of the input.
   std::optional<BatchLine> Next();

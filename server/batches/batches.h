@@ -6,7 +6,7 @@
 //   ... batches->AddFile(…), batches->Create(…), batches->Find(…) ...
 //   batches->Stop();
 //
-// What is known of a batch is in the folder before anybody is told of it, and
+// The state of a batch is in the folder before a client sees it, and
 // an answer is in the results before it counts. So a server that was killed
 // goes on where it was: a request that was under way is asked again, one that
 // was answered is not. A tenant's batches run one after the other; tenants take
@@ -49,7 +49,7 @@ class LineExecutor {
  public:
   using Done = std::function<void(LineAnswer)>;
   virtual ~LineExecutor() = default;
-  // Calls `done` once, from any thread, at once or later. `stop`: nobody wants
+  // Calls `done` once, from any thread, at once or later. `stop`: none needs
   // the answer any more.
   virtual void Start(LineRequest request, std::stop_token stop, Done done) = 0;
   // UNAVAILABLE: ask again later, for models are loaded.

@@ -1,7 +1,7 @@
 // Files of clients in a folder: what POST /v1/files brings and what batches
-// write. Each is ID.jsonl with its bytes and ID.json with what is told of it; a
-// file without the second one is not there yet, or not any more. Whoever made a
-// file sees it, nobody else.
+// write. Each is ID.jsonl with its bytes and ID.json with its metadata; a
+// file without the second one does not exist yet, or any more. Only the tenant
+// that made a file sees it.
 //
 //   ASSIGN_OR_RETURN(auto store, FileStore::Open(dir, max_bytes));
 //   ASSIGN_OR_RETURN(StoredFile file, store->Add({.filename = "in.jsonl",

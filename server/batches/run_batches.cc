@@ -244,7 +244,7 @@ bool Batches::StartOne(const Batch& batch) {
   return true;
 }
 
-// Ends what is over: nobody waits for its lines any more.
+// Ends what is over: no client waits for its lines any more.
 void Batches::Drive(const Batch& batch) {
   if (batch.ending.empty()) {
     if (Now() < batch.expires_at) return;

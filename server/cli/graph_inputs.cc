@@ -29,7 +29,7 @@ StatusOr<std::map<std::string, int64_t>> ReadSizes(const std::string& text) {
       if (read.ec != std::errc() || read.ptr != last) size = 0;
     }
     if (size <= 0) {
-      return UsageError("--sizes wants NAME=N with N from 1 on, not '" +
+      return UsageError("--sizes needs NAME=N with N from 1 on, not '" +
                         std::string(item) + "'");
     }
     sizes[std::string(item.substr(0, equals))] = size;

@@ -55,7 +55,7 @@ StatusOr<GraphRun> PrepareGraphRun(const ParsedArgs& args, graph::Graph graph,
     samples[0].push_back(input.Share());
   }
   run.context = nullptr;  // its memory
-  // Any error: `run --expect` tells it.
+  // Any error: `run --expect` shows it.
   ASSIGN_OR_RETURN(const graph::BackendChoice choice,
                    graph::ChooseBackend(graph, options, samples, 1));
   std::printf("oneDNN computes %zu of %lld shapes of layers: %.3g -> %.3g ms\n",

@@ -31,7 +31,8 @@ constexpr VerbSpec kVerb = {
     "",
     "Exits with 0 when the server is ready for requests. Otherwise exits with "
     "1 "
-    "and\nsays why on stderr: nobody listens, models are loading, it drains.",
+    "and\nsays why on stderr: no server listens, models are loading, it "
+    "drains.",
     kFlags,
     0,
     0};
@@ -77,7 +78,7 @@ Status Health(const ParsedArgs& args) {
   }
   RETURN_IF_ERROR(answer.status());
   if (*answer == 200) {
-    // A person wants to see it; a script looks at the exit code.
+    // A person reads it; a script looks at the exit code.
     if (::isatty(STDOUT_FILENO) != 0) {
       std::printf("%s is ready\n", url.authority.c_str());
     }

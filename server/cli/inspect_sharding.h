@@ -1,4 +1,4 @@
-// The part of `millrace inspect` that tells how a model is cut for a group.
+// The part of `millrace inspect` that shows how a model is cut for a group.
 #pragma once
 
 #include <cstdint>

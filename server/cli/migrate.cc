@@ -28,7 +28,7 @@ constexpr VerbSpec kVerb = {
     "migrate",
     "MODEL.mar",
     "Writes a TorchServe archive (.mar or folder) as a folder of a model "
-    "repository:\nthe model, labels and config.yaml; tells what remains to be "
+    "repository:\nthe model, labels and config.yaml; says what remains to be "
     "done. Nothing of\nthe archive is run.",
     kFlags,
     1,

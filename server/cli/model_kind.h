@@ -1,5 +1,5 @@
-// What a path on the command line holds, told by its content, so that each verb
-// can say which kinds of model it takes.
+// The kind of model at a path of the command line, found by its content,
+// so that each verb can say which kinds it takes.
 #pragma once
 
 #include <string>

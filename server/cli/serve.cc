@@ -237,7 +237,7 @@ std::string HelpText(bool all) {
   return text + "\n" + config::FlagsHelp(width, all) + ExamplesText("serve");
 }
 
-// A bar in the terminal's last line; the log tells begin and end either way.
+// A bar in the terminal's last line; the log has begin and end either way.
 void ShowProgress(const LoadProgress::State& state) {
   if (state.model.empty()) return ShowStatusLine("");
   constexpr int kWidth = 30;
@@ -406,7 +406,7 @@ Status Serve(Args args, std::shared_ptr<ProcessGroup>* joined) {
   return app->load_status();
 }
 
-// Rank 0 tells what is wrong and ends the others with it. They do so where they
+// Rank 0 says what is wrong and ends the others with it. They do so where they
 // lost rank 0, which has this time to be the first to tell of a lost group.
 constexpr unsigned kRankZeroFirstSeconds = 3;
 

@@ -25,7 +25,7 @@ inline constexpr FlagSpec kQuantizeFlag = {
 inline constexpr FlagSpec kKvFlag = {"kv-cache-dtype", "TYPE",
                                      "f16, int8 or f32"};
 
-// Where stderr is a terminal, a line there that tells 0…1 as per cent.
+// Where stderr is a terminal, a line there that shows 0…1 as per cent.
 std::function<void(double)> ProgressLine(const char* what);
 
 // The same for work of minutes: where stderr is no terminal, a line for each

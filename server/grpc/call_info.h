@@ -47,7 +47,7 @@ class CallReader {
   // answer; so it is called once, before anything is written.
   CallInfo Read(::grpc::CallbackServerContext& context);
   // Who calls, by `authorization: Bearer KEY` or `x-api-key: KEY`. Null where
-  // no key is wanted: the server's health tells nothing else, as over REST.
+  // no key is needed: the server's health alone, as over REST.
   StatusOr<CallerPtr> Identify(const ::grpc::CallbackServerContext& context,
                                GrpcRoute route) const;
   // An error where the key is not good for the method; caller may be null.

@@ -45,7 +45,7 @@ class Fetcher {
     if (now == given_) return GRPC_SSL_CERTIFICATE_CONFIG_RELOAD_UNCHANGED;
     grpc_ssl_pem_key_cert_pair pair{now->key_pem().c_str(),
                                     now->chain_pem().c_str()};
-    // gRPC wants authorities here, also where it asks clients for nothing.
+    // gRPC needs authorities here, also where it asks clients for nothing.
     const std::string& authorities =
         now->client_ca_pem().empty() ? now->chain_pem() : now->client_ca_pem();
     *config = grpc_ssl_server_certificate_config_create(authorities.c_str(),

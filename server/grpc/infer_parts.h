@@ -1,4 +1,4 @@
-// What a generation call needs, however it came in: parts of the server, and
+// What all calls of inference need: parts of the server, and
 // the way from a request message to the model's handler that ModelInfer and
 // ModelStreamInfer share.
 #pragma once

@@ -56,7 +56,7 @@ class OipService final
     });
   }
 
-  // A probe wants yes or no: an unknown model is not ready, which is no error.
+  // A probe needs yes or no: an unknown model is not ready, which is no error.
   ServerUnaryReactor* ModelReady(
       CallbackServerContext* context,
       const inference::ModelReadyRequest* request,
@@ -312,7 +312,7 @@ class OipService final
     return reactor;
   }
 
-  // A call as the audit log tells it.
+  // A call as the audit log writes it.
   struct Audited {
     GrpcRoute route;
     CallerPtr caller;

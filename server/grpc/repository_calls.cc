@@ -47,8 +47,7 @@ Status DescribeConfig(const Servable& servable,
   const auto read = google::protobuf::util::JsonStringToMessage(
       servable.config_json(), response->mutable_config(), {});
   if (read.ok()) return OkStatus();
-  return Internal("the configuration of '" + servable.id() +
-                  "' cannot be told");
+  return Internal("the configuration of '" + servable.id() + "' is not known");
 }
 
 Status DescribeStatistics(const Repository& repository,

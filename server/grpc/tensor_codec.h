@@ -21,7 +21,7 @@ struct TensorCall {
   handlers::TensorRequest request;  // but for deadline and trace
   handlers::SequencePlace sequence = {};
   bool raw = true;  // form of request and response
-  // The response tells its batch and where its time went.
+  // The response has parameters with its batch and its times.
   bool batch_statistics = false;
   OutputForms forms;
 };

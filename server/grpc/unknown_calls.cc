@@ -22,7 +22,7 @@ struct NotOffered {
 constexpr NotOffered kNotOffered[] = {
     {"org.pytorch.serve.", "call ModelInfer of inference.GRPCInferenceService"},
     {"inference.GRPCInferenceService",
-     "its methods are told by reflection (grpcurl HOST:PORT describe "
+     "reflection lists its methods (grpcurl HOST:PORT describe "
      "inference.GRPCInferenceService)"},
 };
 

@@ -5,7 +5,7 @@
 //   auto answer = std::make_shared<Answer>(shape, exchange, std::move(model));
 //   handler.Start(request, answer->Choice(0), exchange->stop_token());
 //
-// When one choice fails, the request fails: the others are told to stop.
+// When one choice fails, the request fails: the others are stopped.
 // Thread-safe. Shared by the sinks of its choices.
 #pragma once
 

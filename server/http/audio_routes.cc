@@ -35,7 +35,7 @@ constexpr Unsupported kUnsupported[] = {
     {"prompt", "", "a CTC model takes no prompt; leave it out"},
     {"stream", "false", "the text comes as a whole; leave it out"},
     {"chunking_strategy", "", "recordings are not cut; leave it out"},
-    {"include", "", "log-probabilities are not told; leave it out"},
+    {"include", "", "log-probabilities are not given; leave it out"},
 };
 
 // Of a form, lists are written "include[]".
@@ -81,7 +81,7 @@ StatusOr<ModelHandle> BorrowFor(const Site& site, Exchange& exchange,
   if (Transcribes(*model)) return model;
   return InvalidArgument("the model '" + name +
                          "' does not transcribe; /v1/audio/transcriptions "
-                         "wants one with task: transcribe in its config.yaml")
+                         "needs one with task: transcribe in its config.yaml")
       .At("model")
       .Because("wrong_model_kind");
 }

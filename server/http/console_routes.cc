@@ -1,4 +1,4 @@
-// The console's files, and what it shows that no other route tells: which core
+// The console's files, and what it shows that no other route does: which core
 // computes for which model.
 #include <algorithm>
 #include <nlohmann/json.hpp>

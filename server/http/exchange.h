@@ -33,13 +33,13 @@ namespace millrace::server::http {
 
 class Exchange {
  public:
-  // What the access log wants to know beside the stamps.
+  // Fields of the access log beside the stamps.
   struct Facts {
     std::string model;
     int64_t prompt_tokens = -1;  // -1: none
     int64_t completion_tokens = -1;
     // Of an answer that failed after its status line was sent, or whose status
-    // line tells it.
+    // line says it.
     Status error = {};
     bool failed_late = false;
   };
@@ -51,7 +51,7 @@ class Exchange {
     bool close = false;  // the connection must not be used again
   };
 
-  // `caller` is null where the route wants no key.
+  // `caller` is null where the route needs no key.
   Exchange(HttpRequest request, std::vector<std::string> params,
            std::shared_ptr<Trace> trace, std::shared_ptr<void> body_charge,
            CallerPtr caller = nullptr);

@@ -27,7 +27,7 @@ std::string_view StateName(ServerState state) {
   return "ok";
 }
 
-// What a probe's reader wants to know of a server that loads.
+// The state of a server that loads, for readers of a probe's body.
 void AddLoading(const LoadProgress& progress, Json& body) {
   const LoadProgress::State state = progress.state();
   body["models_ready"] = state.num_ready;

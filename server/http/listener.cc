@@ -34,7 +34,7 @@ namespace asio = boost::asio;
 using asio::ip::tcp;
 using boost::system::error_code;
 
-// Beyond max_connections so many are told 503; the rest is closed at once.
+// Beyond max_connections so many are answered 503; the rest is closed at once.
 constexpr int64_t kMaxRefusals = 64;
 constexpr auto kAcceptPause = std::chrono::milliseconds(50);
 

@@ -33,7 +33,7 @@ struct HttpResponse {
   std::string content_type = "application/json";
   std::vector<std::pair<std::string, std::string>> headers;  // further ones
   std::string body;
-  Status error = {};  // why, for the log; the body tells the client
+  Status error = {};  // why, for the log; the body is for the client
 };
 
 HttpResponse JsonResponse(int status, std::string body);
@@ -42,7 +42,7 @@ HttpResponse ErrorResponse(const Status& status);
 // The Open Inference Protocol's {"error": "..."}.
 HttpResponse OipErrorResponse(const Status& status);
 
-// How the length of a body is told (RFC 9112, section 6).
+// How a message gives the length of its body (RFC 9112, section 6).
 enum class Framing { kContentLength, kChunked, kUntilClose, kNoBody };
 
 // Status line and headers, blank line included. `now_unix` is for Date.

@@ -149,7 +149,7 @@ Status ReadPartHeader(std::string_view header, bool strict, FormPart& part) {
   }
   if (!named || part.name.size() > kMaxNameBytes ||
       part.filename.size() > kMaxNameBytes) {
-    return Malformed("each part wants a name, and names have at most " +
+    return Malformed("each part needs a name, and names have at most " +
                      std::to_string(kMaxNameBytes) + " bytes");
   }
   return OkStatus();

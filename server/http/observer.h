@@ -1,5 +1,5 @@
-// What is told of each request once it ended: one access-log line and the
-// request metrics, both read from the same stamps.
+// Writes the access-log line and the metrics of each request when it has ended,
+// both from the same stamps.
 //
 // Thread-safe.
 #pragma once

@@ -23,14 +23,14 @@ struct InferBody {
   std::optional<std::string> id;
   handlers::TensorRequest request;  // but for deadline and trace
   handlers::SequencePlace sequence = {};
-  // The response tells its batch and where its time went.
+  // The response has parameters with its batch and its times.
   bool batch_statistics = false;
   // Outputs as bytes behind the JSON of the response, unless `forms` says it.
   bool binary = false;
   OutputForms forms;
 };
 
-// `json_bytes`: where the JSON ends; all of the body if it is not told. Inputs
+// `json_bytes`: where the JSON ends; all of the body if it is not given. Inputs
 // may lie in `regions`.
 StatusOr<InferBody> ReadInferBody(std::string_view body,
                                   std::optional<size_t> json_bytes,

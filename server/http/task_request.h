@@ -19,7 +19,7 @@ struct TaskInferBody {
 };
 
 // None where the inputs are tensors of numbers: the body asks the graph.
-// `json_bytes`: where the JSON ends; all of the body if it is not told.
+// `json_bytes`: where the JSON ends; all of the body if it is not given.
 StatusOr<std::optional<TaskInferBody>> ReadTaskInfer(
     std::string_view body, std::optional<size_t> json_bytes);
 

@@ -151,7 +151,7 @@ Status WantTask(const handlers::TextTaskFacts& facts, const std::string& model,
   }
   return InvalidArgument("the model '" + model + "' has the task " +
                          std::string(config::TaskName(facts.kind)) + "; " +
-                         std::string(route) + " wants " + names)
+                         std::string(route) + " needs " + names)
       .At("model")
       .Because("wrong_model_kind");
 }

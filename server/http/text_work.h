@@ -36,13 +36,13 @@ Status ReadTruncation(const nlohmann::ordered_json& body,
                       handlers::TextRequest& request);
 
 // OK where the model has one of these tasks; else a sentence that names what it
-// has and what `route` wants.
+// has and what `route` needs.
 Status WantTask(const handlers::TextTaskFacts& facts, const std::string& model,
                 std::initializer_list<config::TaskKind> wanted,
                 std::string_view route);
 
 // On the handler pool. Fills in deadline, trace and the caller's priority, and
-// tells the access log of the tokens. A failure that is returned was not sent.
+// counts the tokens in the access log. A failure that is returned was not sent.
 using TextForm = std::function<StatusOr<HttpResponse>(
     const handlers::TextTaskFacts& facts, const handlers::TextResponse&)>;
 Status RunTexts(const Site& site, const std::shared_ptr<Exchange>& exchange,

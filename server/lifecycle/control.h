@@ -1,4 +1,4 @@
-// What REST and gRPC share of the extensions for whoever runs models: which
+// What REST and gRPC share of the extensions that manage models: which
 // parameters loads and unloads know, and whose statistics are asked for.
 #pragma once
 

@@ -105,7 +105,7 @@ StatusOr<CoreRequest> CoresFor(const config::ModelSettings& settings) {
     auto cpus = config::ParseCpuList(list);
     if (!cpus) {
       return InvalidArgument("cpu_cores is '" + list.substr(0, 100) +
-                             "' but wants CPUs written as 0-3,8")
+                             "' but needs CPUs written as 0-3,8")
           .At("cpu_cores");
     }
     request.cpus = *std::move(cpus);

@@ -1,4 +1,4 @@
-// Who computes on which physical cores. Models take a team when they are loaded
+// Divides physical cores among models. Models take a team when they are loaded
 // and give it back when they leave, while others go on serving.
 //
 //   CoreAllocator cores(topology);
@@ -69,11 +69,11 @@ class CoreAllocator {
   Status Check(const CoreRequest& request) const;
 
   // Divides the cores among models that are about to be loaded: each gets what
-  // it wants, or a fair share. Take hands a reservation over.
+  // it asks for, or a fair share. Take hands a reservation over.
   void Reserve(const std::vector<CoreRequest>& requests);
 
   // The cores reserved for the owner; else those that it holds already; else
-  // what it wants of the cores with the fewest holders. An owner that wants a
+  // what it asks for, of the cores with the fewest holders. One that asks for a
   // fair share gets all free cores, or one part in as many as there are owners.
   // The request has passed Check.
   std::shared_ptr<const Lease> Take(const CoreRequest& request);

@@ -64,7 +64,7 @@ class GraphModel final : public Servable, public Placed, public Watched {
   const std::unique_ptr<handlers::TextHandler> texts_;  // or null
   const MakeContexts make_contexts_;
   const FindPlaces find_places_;  // or null
-  // Shared with the handler, which tells it of predictions; or null.
+  // Shared with the handler, which adds the predictions; or null.
   const std::shared_ptr<handlers::DriftMonitor> drift_;
 };
 

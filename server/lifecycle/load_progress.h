@@ -34,7 +34,7 @@ class LoadProgress {
   using Show = std::function<void(const State& state)>;
 
   // With `show`, the log has no lines between begin and end: what is shown
-  // tells the same. `interval` is the time between two of them.
+  // is the same. `interval` is the time between two of them.
   explicit LoadProgress(Show show = {}, std::chrono::milliseconds interval =
                                             std::chrono::seconds(1));
 

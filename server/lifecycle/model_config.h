@@ -1,5 +1,5 @@
 // A model's configuration in the form that Triton's users write (config.pbtxt,
-// or JSON in a load request): read, checked, turned into settings, and told to
+// or JSON in a load request): read, checked, turned into settings, and shown to
 // clients.
 //
 //   ASSIGN_OR_RETURN(ModelConfig config, ModelConfig::FromText(text, path));
@@ -34,7 +34,7 @@ class ModelConfig {
   static StatusOr<ModelConfig> FromText(const std::string& text,
                                         const std::string& where);
   static StatusOr<ModelConfig> FromJson(const std::string& json);
-  // What clients are told of a model that is configured otherwise.
+  // What clients see of a model that is configured otherwise.
   static ModelConfig FromSettings(const config::ModelSettings& settings,
                                   const config::VersionPolicy& policy);
 
@@ -48,7 +48,7 @@ class ModelConfig {
   const std::string& name() const;
   const std::string& default_model_filename() const;
 
-  // Of the versions there are, ascending, those that the version policy wants.
+  // Those of the given versions, ascending, that the version policy selects.
   // INVALID_ARGUMENT when that is none, or one is asked for that is missing.
   StatusOr<std::vector<std::string>> ChooseVersions(
       const std::vector<std::string>& available) const;

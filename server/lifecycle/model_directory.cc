@@ -223,7 +223,7 @@ Status ResolveShadow(const std::string& name,
 }
 
 // The models of an ensemble; none for another model, or one whose configuration
-// is wrong, which its load tells.
+// is wrong, which its load says.
 std::vector<std::string> StepsOf(const fs::path& folder,
                                  const std::string& name) {
   std::vector<std::string> steps;

@@ -75,7 +75,7 @@ StatusOr<config::SequenceControl> ControlOf(const std::string& input,
                       read(control.fp32_false_true(), "FP32") ||
                       read(control.bool_false_true(), "BOOL"))) {
     return Wrong("has control_input '" + input +
-                 "', which wants one of int32_false_true, fp32_false_true and "
+                 "', which needs one of int32_false_true, fp32_false_true and "
                  "bool_false_true, each with two values");
   }
   return settings;
@@ -156,7 +156,7 @@ StatusOr<config::SequenceSettings> SequencesOf(
   const int64_t asked = batching.oldest().max_candidate_sequences();
   if (asked < 0) {
     return Wrong("has max_candidate_sequences " + std::to_string(asked) +
-                 " but wants at least 1");
+                 " but needs at least 1");
   }
   if (settings.oldest && asked > 0) settings.max_sequences = asked;
   if (batching.has_direct()) {  // a slot for each row of each instance

@@ -1,6 +1,6 @@
 // How a model's requests are scheduled, beyond batches: the parts
 // ensemble_scheduling and sequence_batching of its configuration become
-// settings, and settings of config.yaml are told to clients in that form.
+// settings, and settings of config.yaml are shown to clients in that form.
 #pragma once
 
 #include <string>

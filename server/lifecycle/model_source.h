@@ -40,7 +40,7 @@ struct AdapterPlan {
 class ModelSource {
  public:
   virtual ~ModelSource() = default;
-  // Every model there is, loaded or not; an error when that cannot be told.
+  // Every model there is, loaded or not; an error when that is not known.
   virtual StatusOr<std::vector<std::string>> Names() = 0;
   // The wanted versions of a model, at least one. `config` in JSON replaces the
   // model's own configuration; empty: none. NOT_FOUND when there is no such

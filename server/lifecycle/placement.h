@@ -1,6 +1,6 @@
-// Who runs where: the CPUs of each instance of a graph and the NUMA nodes that
-// they are of. What `millrace topology` plans and what a server's statistics
-// tell is computed here alike.
+// The CPUs of each instance of a graph and the NUMA nodes that they are of.
+// Both the plan of `millrace topology` and a server's statistics are computed
+// here.
 #pragma once
 
 #include <cstdint>

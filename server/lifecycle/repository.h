@@ -104,7 +104,7 @@ class Repository {
   // Serves it from now on; one of the same name and version gives way.
   void Add(std::shared_ptr<Servable> servable);
 
-  // Loads what the source wants of this model now. OK when all of it serves;
+  // Loads the versions that the source names now. OK when all of them serve;
   // the first error otherwise. Waits for the swap, not for requests of what
   // gave way.
   Status Load(const std::string& name, const std::string& config = {});
@@ -164,7 +164,7 @@ class Repository {
   // Repository's thread.
   Status DoLoad(const std::string& name, const std::string& config);
   Status DoLoadVersion(const std::string& name, const VersionPlan& plan);
-  // OK when the version that serves is what the plan wants, or has become so
+  // OK when the version that serves is as the plan says, or has become so
   // without being loaded; anything else: it must be loaded.
   bool Adapt(const std::string& name, const VersionPlan& plan);
   Status DoUnload(const std::string& name);

@@ -40,7 +40,7 @@ struct ModelFacts {
   std::string parent = {};  // of an adapter: the id of its base
   int64_t created_unix = 0;
   std::string platform = {};  // "millrace_llama", "millrace_onnx"
-  // What else its metadata tells, for people.
+  // What else is in its metadata, for people.
   std::vector<std::pair<std::string, std::string>> parameters = {};
 };
 

@@ -1,5 +1,5 @@
 // Counts of one version of a model since it was loaded, as KServe v2's
-// statistics extension tells them. Times are sums in nanoseconds.
+// statistics extension defines them. Times are sums in nanoseconds.
 #pragma once
 
 #include <cstdint>

@@ -1,5 +1,5 @@
-// What a model can tell of its predictions, where its configuration asks for
-// it (config/drift_settings.h).
+// A model whose predictions are watched for drift, as its configuration asks
+// (config/drift_settings.h).
 #pragma once
 
 #include <string>

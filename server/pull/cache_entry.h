@@ -1,13 +1,13 @@
 // Where one address stands in the cache:
 //
-//   models/pulled/KEY/lock       held while somebody pulls
+//   models/pulled/KEY/lock       held while a process pulls
 //   models/pulled/KEY/partial/   downloads that are not whole
 //   models/pulled/KEY/VERSION/   what was pulled, named by commit or checksum
 //   models/pulled/KEY/current    link to the file or folder to serve
 //
 // A reader needs the link alone, so the cache may stand on a read-only volume.
 // VERSION/ appears by a rename and the link is replaced by a rename: what it
-// leads to is always whole. Older versions stay until somebody removes them.
+// leads to is always whole. Older versions stay until they are removed by hand.
 #pragma once
 
 #include <filesystem>

@@ -134,7 +134,7 @@ StatusOr<Downloaded> Place(const TransferRequest& request,
   done.size = part->size();
   ASSIGN_OR_RETURN(done.sha256, part->Finish());
   Expected wanted = expected;
-  // Hugging Face tells it in front of a redirect.
+  // Hugging Face sends it with a redirect.
   if (wanted.sha256.empty() && reply.linked_etag.size() == 64) {
     wanted.sha256 = reply.linked_etag;
   }

@@ -39,7 +39,7 @@ struct Downloaded {
   int64_t size = 0;
 };
 
-// `progress` is told the bytes that stand in the file, and its size or -1.
+// `progress` gets the bytes that are in the file, and its size or -1.
 StatusOr<Downloaded> DownloadFile(
     const TransferRequest& request, const std::filesystem::path& path,
     const Expected& expected, const RetryPolicy& policy,

@@ -62,7 +62,7 @@ Status Sign(TransferRequest& request) {
         "only one of them is set");
   }
   if (request.aws_key_id.empty()) return OkStatus();
-  // S3 wants the digest of the body, here of none, as a header, too.
+  // S3 needs the digest of the body, here of none, as a header, too.
   request.headers.push_back("x-amz-content-sha256: " + HexText(Sha256("")));
   const std::string token = PullVariable("AWS_SESSION_TOKEN");
   if (!token.empty()) {

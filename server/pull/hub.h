@@ -17,7 +17,7 @@ namespace millrace::server {
 
 struct HubFile {
   std::string path;      // within the repository, safe to join to a folder
-  int64_t size = -1;     // bytes; -1: not told
+  int64_t size = -1;     // bytes; -1: not known
   std::string sha256;    // of files in large file storage
   std::string git_sha1;  // of the others: git's name of the blob
 };

@@ -83,7 +83,7 @@ class Puller {
     });
   }
 
-  // What the cache holds; `sha256` of one file, where it was told.
+  // What the cache holds; `sha256` of one file, where it was given.
   StatusOr<Pulled> There() const { return Pulled{entry_.Current(), true}; }
 
   Status CheckModel(const fs::path& path) const {

@@ -6,7 +6,7 @@
 //
 // Nothing in it is trusted, and nothing of it is run in this process: an
 // archive whose work is done in Python or whose model is a pickle (TorchScript,
-// .pt, .pth, .bin) is refused by a sentence that tells the remedy, unless
+// .pt, .pth, .bin) is refused with a message that names the remedy, unless
 // Python may run in processes of its own (`python`). Files of a .mar are
 // unpacked into a folder that lives as long as the object. Immutable;
 // thread-safe.

@@ -94,7 +94,7 @@ Status Management::CheckEnabled() const {
   if (registry_.options().model_api_enabled) return OkStatus();
   return InvalidArgument(
              "Requested method is not allowed, please refer to API document; "
-             "registering and unregistering wants --enable-model-api")
+             "registering and unregistering needs --enable-model-api")
       .Because("method_not_allowed");
 }
 

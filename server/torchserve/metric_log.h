@@ -5,7 +5,7 @@
 //   2026-01-31T12:00:00,123 - Requests2XX.Count:1.0|#Level:Host|#hostname:h,…
 //
 // A file of 100 MiB is renamed (ts_metrics.log.1, one older one is kept). What
-// cannot be written is left out and told once.
+// cannot be written is left out, with one warning in the log.
 //
 // Thread-safe.
 // Source: TorchServe 0.12, docs/metrics.md, ts/configs/metrics.yaml; the lines

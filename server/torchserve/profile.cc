@@ -49,13 +49,13 @@ constexpr NoEffect kNoEffect[] = {
      "cors_allowed_origin alone decides who may call"},
     {"metrics_config metrics_format model_metrics_auto_detect "
      "system_metrics_cmd",
-     "all metrics are told, by the names and units that they have at first"},
+     "all metrics are given, by the names and units that they have at first"},
     {"ipex_enable ipex_gpu_enable cpu_launcher_enable cpu_launcher_args",
      "--threads, --cpu-cores and --numa-node place the computation"},
     {"model_server_home model_snapshot version", "there are no snapshots"},
     {"ts_header_key_sequence_id ts_header_key_sequence_start "
      "ts_header_key_sequence_end",
-     "sequences are told by ts_request_sequence_id, _start and _end"},
+     "sequences are named by ts_request_sequence_id, _start and _end"},
     {"grpc_management_address grpc_inference_address "
      "grpc_inference_max_connection_age_ms "
      "grpc_management_max_connection_age_ms "

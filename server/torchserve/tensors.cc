@@ -47,7 +47,7 @@ bool Fits(const std::vector<int64_t>& dims, const TensorSpec& spec) {
   return true;
 }
 
-// `dims` as the graph wants them; says whether a batch of one was added.
+// `dims` as the graph takes them; says whether a batch of one was added.
 StatusOr<Shape> ShapeFor(const TensorSpec& spec, std::vector<int64_t> dims,
                          bool& is_row) {
   std::vector<int64_t> as_row = dims;

@@ -16,7 +16,7 @@ namespace millrace::server::torchserve {
 
 struct PredictionInputs {
   std::vector<handlers::NamedTensor> tensors;
-  bool is_row = false;  // results are told without the dimension of the batch
+  bool is_row = false;  // results are written without the batch dimension
 };
 
 // Each part is JSON (nested lists of numbers) or the raw bytes of a row. Parts

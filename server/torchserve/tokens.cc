@@ -129,7 +129,7 @@ Status Tokens::CheckApiKey(std::string_view authorization) const {
   }
   return Unauthenticated(
              "Token Authorization failed. Token either incorrect, expired, or "
-             "not provided correctly; /token wants the API key of the key file")
+             "not provided correctly; /token needs the API key of the key file")
       .Because("invalid_api_key");
 }
 

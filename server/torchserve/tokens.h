@@ -46,7 +46,7 @@ class Tokens {
   Tokens(std::string path, std::chrono::seconds lifetime, Auth* auth)
       : path_(std::move(path)), lifetime_(lifetime), auth_(*auth) {}
   StatusOr<Token> MakeToken() const;
-  // The file first: a key that nobody can read is not used.
+  // The file first: a key that no client can read is not used.
   Status Publish(const Token& management, const Token& inference) REQUIRES(mu_);
 
   const std::string path_;

@@ -1,4 +1,4 @@
-// Slices are told apart by track and name, as StepTimeline, BatchTimeline, the
+// Slices differ by track and name, as StepTimeline, BatchTimeline, the
 // handler pool and RequestTraces give them. What reaches beyond the capture
 // counts up to its edge, but for requests.
 #include "server/tracing/breakdown.h"
@@ -113,7 +113,7 @@ void AddModelSlice(const TimelineSlice& slice, const std::string& thread,
     model.decode += seconds * (1 - share);
     return;
   }
-  // Members of a team run the same phases: one tells enough.
+  // Members of a team run the same phases: one is enough.
   if (!thread.ends_with("worker 0")) return;
   model.phases[std::string(slice.name == "operator" ? slice.label
                                                     : slice.name)] += seconds;

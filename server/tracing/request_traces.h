@@ -1,6 +1,6 @@
-// What traces are told of each request: where it stands in a distributed trace
-// when it begins, and its spans when it ended, made of the same stamps as the
-// access log.
+// Traces of requests: reads the trace context when a request begins and exports
+// its spans when it has ended. They are made of the same stamps as the access
+// log.
 //
 //   POST /v1/chat/completions          SERVER, from first byte to last
 //     parse      bytes, template, tokens, until the model's queue
@@ -40,8 +40,8 @@ struct TracedRequest {
 
 class RequestTraces {
  public:
-  // `exporter` may be null: no spans leave. `timeline` may be, too; else it is
-  // told of requests that end while a capture runs.
+  // `exporter` may be null: no spans are sent. `timeline` may be null; else
+  // it gets the requests that end while a capture runs.
   RequestTraces(std::unique_ptr<OtlpExporter> exporter, Timeline* timeline,
                 const Clock* clock);
 

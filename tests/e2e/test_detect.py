@@ -148,9 +148,9 @@ def test_torchserves_object_detector(tmp_path):
 
 
 @pytest.mark.parametrize("graph, text, said", [
-    ("classifier.onnx", "{}", "task 'detect' wants FP32 [1, 4 + classes, "),
+    ("classifier.onnx", "{}", "task 'detect' needs FP32 [1, 4 + classes, "),
     ("yolo.onnx", "{output_format: boxes}",
-     "wants boxes FP32 [n, 4], scores FP32 [n] and labels INT64 [n]"),
+     "needs boxes FP32 [n, 4], scores FP32 [n] and labels INT64 [n]"),
     ("boxes.onnx", "{output_format: yolo}", "the graph has the outputs "
                                             "'labels' INT64 [128], 'boxes'"),
     ("yolo.onnx", "{labels: names.txt}",

@@ -142,7 +142,7 @@ def test_versions_and_wires_are_told_apart(tmp_path):
     ("drift: {window: 0}", "window is '0'"),
     ("drift: {max_classes: 1001}", "max_classes is '1001'"),
     ("drift: {size: 3}", "unknown key 'size'"),
-    ("drift: 3", "wants lines such as"),
+    ("drift: 3", "needs lines such as"),
 ])
 def test_what_is_wrong_is_told_at_load(tmp_path, config, why):
     put(tmp_path, "net", config)

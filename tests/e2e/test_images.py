@@ -217,7 +217,7 @@ def test_many_clients_at_once(server):
 
 
 @pytest.mark.parametrize("config, said", [
-    ("task: detect", "task 'detect' wants"),
+    ("task: detect", "task 'detect' needs"),
     ("task: classify\ntask_options: {labels: none.txt}",
      "labels is 'none.txt', but neither"),
     ("task: classify\ntask_options: {labels: ../x.txt}", "name of a file"),
@@ -225,7 +225,7 @@ def test_many_clients_at_once(server):
      "makes pictures of 9 x 9 (height x width) but the graph takes 8 x 8"),
     ("task: classify\ntask_options: {color: gray}", "channels"),
     ("task: classify\ntask_options: {mean: [1, 2]}",
-     "mean has 2 numbers but wants 1 or 3"),
+     "mean has 2 numbers but needs 1 or 3"),
     ("task: classify\ntask_options: {std: 0}", "numbers other than 0"),
     ("task: classify\ntask_options: {rescale_factor: 1/0}", "fraction"),
     ("task: classify\ntask_options: {resize: [1, 2, 3]}", "one or two"),

@@ -70,7 +70,7 @@ def test_the_server_tells_what_bounds_it(tmp_path):
                    "--output", file).stdout
         pages = server.metric("millrace_kv_cache_info")
         seconds = server.metric("millrace_model_load_seconds")
-    assert "The server told its limits and step prices" in told
+    assert "Limits and step prices are the server's own" in told
     fitted = json.loads(file.read_text())
     assert fitted["max_num_seqs"] == 7
     assert fitted["max_num_batched_tokens"] == 96

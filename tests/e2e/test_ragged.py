@@ -137,10 +137,10 @@ def test_the_metadata_tells_what_is_padded(server):
      "leaves out 'attention_mask'"),
     ("ragged_inputs: {input_ids: 0, input_ids: 1}", "config.yaml",
      "'input_ids' twice"),
-    ("ragged_inputs: input_ids", "config.yaml", "wants lines such as"),
+    ("ragged_inputs: input_ids", "config.yaml", "needs lines such as"),
     ("max_batch_size: 1\n" + RAGGED, "config.yaml", "max_batch_size is 1"),
     ('parameters { key: "ragged_inputs" value { string_value: "input_ids" } }',
-     "config.pbtxt", "has 'input_ids' but wants names with"),
+     "config.pbtxt", "has 'input_ids' but needs names with"),
     ('input [ { name: "input_ids" allow_ragged_batch: true } ]',
      "config.pbtxt", "'allow_ragged_batch' is not supported"),
 ])

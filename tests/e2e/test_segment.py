@@ -149,7 +149,7 @@ def test_torchserves_image_segmenter(tmp_path):
 
 
 @pytest.mark.parametrize("graph, text, said", [
-    ("yolo.onnx", "{}", "wants scores of two classes or more as FP32 [1, "
+    ("yolo.onnx", "{}", "needs scores of two classes or more as FP32 [1, "
                         "classes, height, width]; the graph has the outputs "
                         "'boxes' FP32 "),
     ("segmenter.onnx", "{labels: five.txt}",

@@ -195,7 +195,7 @@ def test_what_is_no_text_is_refused(server):
      "names of 2 labels (labels, or id2label of config.json), but no output"),
     ("{labels: none.txt}", "bert_ner", "labels is 'none.txt', but neither"),
     ("{}", "bert_classify", "no output of the graph is FP32 [texts, tokens, "
-                            "labels], which the task wants; it has 'logits'"),
+                            "labels], which the task needs; it has 'logits'"),
     ("{aggregation: first}", "bert_ner", "unknown option of task "
                                          "token_classify 'aggregation'"),
     ("{aggregation_strategy: best}", "bert_ner", "none, simple, first"),

@@ -276,12 +276,12 @@ def test_traffic_changes_while_versions_serve(tmp_path):
      "unknown key 'pin'"),
     ("version_policy: all\ntraffic: {weights: {1: 1}, variant_header: X-V}",
      "belong together"),
-    ("version_policy: all\ntraffic: []", "wants 1 to 100 lines"),
+    ("version_policy: all\ntraffic: []", "needs 1 to 100 lines"),
     ("shadow: {percent: 3}", "neither a version nor a model"),
     ("shadow: {version: 2, percent: 300}", "percent is '300'"),
     ("shadow: {version: 1, percent: nan}", "percent is 'nan'"),
     ("version_policy: all\nshadow: {version: 9}", "names '9'"),
-    ("shadow: [1]", "wants {version: 2"),
+    ("shadow: [1]", "needs {version: 2"),
     ("shadow: []", "has 0 targets"),
 ])
 def test_bad_configurations_are_refused_with_their_reason(tmp_path, config, why):

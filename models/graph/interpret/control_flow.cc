@@ -1,4 +1,4 @@
-// If, Loop, Scan and SequenceMap, as the ONNX specification tells them. What
+// If, Loop, Scan and SequenceMap, as the ONNX specification has them. What
 // the bodies capture stands behind the formal operands.
 #include <algorithm>
 #include <string>

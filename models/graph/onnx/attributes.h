@@ -26,7 +26,7 @@ const onnx::AttributeProto* FindAttribute(const onnx::NodeProto& node,
                                           std::string_view name,
                                           const AttributeScope& scope);
 
-// INVALID_ARGUMENT: one of them is of another type than every operator wants
+// INVALID_ARGUMENT: one of them is of another type than every operator takes
 // under that name. Tensors, graphs and types are left out.
 // Operators of ai.onnx.ml have names of their own and are not checked.
 StatusOr<Attrs> AttrsOf(const onnx::NodeProto& node,

@@ -89,7 +89,7 @@ StatusOr<GraphReader::Body> GraphReader::ReadBody(const onnx::NodeProto& node,
   if (attribute == nullptr || !attribute->has_g()) {
     return InvalidArgument("the graph " + Quoted(attr) + " is missing");
   }
-  // Its initializers are taken: nobody reads it again, but for functions.
+  // Its initializers are taken: it is not read again, but for functions.
   auto* proto = const_cast<onnx::GraphProto*>(&attribute->g());
   Body body{std::make_shared<Graph>(), {}};
   Scope scope(body.graph.get(), &place.scope);

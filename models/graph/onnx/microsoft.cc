@@ -1,6 +1,6 @@
 // The operators of ONNX Runtime's own domain that its optimiser writes into
 // the files it saves, and those of its tools for transformers: written with
-// ours. What they mean is told in ContribOperators.md of ONNX Runtime.
+// ours. What they mean stands in ContribOperators.md of ONNX Runtime.
 #include <algorithm>
 #include <iterator>
 #include <utility>

@@ -16,18 +16,18 @@
 namespace millrace::models::graph {
 
 // What a rewrite reads and how it writes. Emitting goes on after a failure; the
-// first is told at the end.
+// first is returned at the end.
 class NodeWriter {
  public:
   std::string op;     // without domain
   std::string name;   // for messages
   int64_t opset = 0;  // of the operator's domain
   std::vector<ValueId> inputs;
-  std::vector<bool> wanted;  // which outputs somebody may read
+  std::vector<bool> wanted;  // which outputs may be read
   Attrs attrs;
   // A tensor attribute; NOT_FOUND when it is left out.
   std::function<StatusOr<Tensor>(std::string_view)> tensor_attr;
-  // Rank of a value as far as the file tells, or -1.
+  // Rank of a value as far as the file says, or -1.
   std::function<int(ValueId)> rank_of;
   // Says the rank of an output, which the file may not.
   std::function<void(size_t output, int rank)> tell_rank;
@@ -75,8 +75,8 @@ class NodeWriter {
   Status status_;
 };
 
-// The values that the node's outputs become, kNoValue for those that nobody
-// wants. UNIMPLEMENTED: say so in the report.
+// The values that the node's outputs become, kNoValue for those that are
+// not read. UNIMPLEMENTED: say so in the report.
 using Rewrite = StatusOr<std::vector<ValueId>> (*)(NodeWriter& node);
 using RewriteRow = std::pair<std::string_view, Rewrite>;
 

@@ -24,7 +24,7 @@ struct ConvPlan {
   int64_t patch() const { return group_in * window.num_kernel(); }
 };
 
-// Of the attributes of ONNX's Conv. INVALID_ARGUMENT tells what does not fit.
+// Of the attributes of ONNX's Conv. INVALID_ARGUMENT says what does not fit.
 StatusOr<ConvPlan> PlanConv(const Attrs& attrs, const Shape& x,
                             const Shape& weights);
 

@@ -1,4 +1,4 @@
-// A graph while a pass changes it: who makes each value, who reads it, and
+// A graph while a pass changes it: the node that makes each value, its reader,
 // edits that keep both right.
 //
 //   Editor editor(graph);
@@ -7,7 +7,7 @@
 //     …
 //     editor.Bypass(i, replacement);     // readers take the replacement
 //   }
-//   editor.Finish();                     // what nobody reads goes
+//   editor.Finish();                     // removes what is not read
 //
 // Nodes keep their places until Finish, so that an index stays good; a node is
 // rewritten where its last operand is known to be made: at its own place.
@@ -28,7 +28,7 @@ class Editor {
 
   // Null for inputs, constants and removed nodes.
   Node* Maker(ValueId id);
-  // The maker when it is of that operator and nobody but `reader` reads this
+  // The maker when it is of that operator and `reader` alone reads this
   // result; null otherwise.
   Node* SoleMaker(ValueId id, std::string_view op);
   int32_t NumReaders(ValueId id) const { return uses_[Index(id)]; }
@@ -49,7 +49,7 @@ class Editor {
                        std::vector<ValueId> inputs, Attrs attrs,
                        ValueType type);
 
-  // Puts inserted nodes in their places and removes nodes of which nobody reads
+  // Puts inserted nodes in their places and removes nodes of which none reads
   // any result.
   void Finish();
 

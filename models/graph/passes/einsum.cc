@@ -31,7 +31,7 @@ class EinsumPass {
   }
 
  private:
-  // Labels in the order in which a product wants them.
+  // Labels in the order in which a product takes them.
   struct Labels {
     std::string batch, rows, inner, columns;
   };

@@ -27,7 +27,7 @@ extern const OpDef kConv;
 extern const OpDef kVolumeConv;
 // As kConv with weight [c, o/group, k…] for transposed convolution. ConvParams.
 extern const OpDef kConvTranspose;
-// x [n, spatial…, c]. The result's type tells its sizes. PoolParams.
+// x [n, spatial…, c]. Its sizes are those of the result's type. PoolParams.
 extern const OpDef kPool;
 // x [n, spatial…, c], scale [c]?, bias [c]?. GroupNormParams.
 extern const OpDef kGroupNorm;

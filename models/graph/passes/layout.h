@@ -1,7 +1,7 @@
 // Puts images channels last and lets transposes vanish.
 //
 // Convolutions and pools read and write [n, h, w, c]; what stands around them
-// is told that its axes have another order, and so on as far as that can be
+// gets axes in another order, and so on as far as that can be
 // carried: through elementwise operators, concatenation, reductions, linear
 // layers, reshapes that keep neighbours together. Transposes in the graph are
 // orders, too, so those of attention heads and of layers that change between

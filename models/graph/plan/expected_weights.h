@@ -1,5 +1,5 @@
-// How much of a graph's constants its plans will pack, told before there is
-// any plan.
+// How much of a graph's constants its plans will pack, estimated before the
+// first plan.
 #pragma once
 
 #include <cstdint>

@@ -30,7 +30,7 @@ struct PackedForm {
     kByteConvolution,
     kByteDepthwise,
     kBytePhases,
-    kOneDnn,  // as oneDNN wants it
+    kOneDnn,  // as oneDNN takes it
   };
   Kind kind;
   // Groups, strides, zero points, …: whatever decides, in any order that the

@@ -37,7 +37,7 @@ StatusOr<const float*> PackedWeights::FindOrMake(
     Free(num_floats);
     return filled;
   }
-  // Rarely read again: by a plan that wants another form.
+  // Rarely read again: by a plan that needs another form.
   weight->DropPages();
   packed_.emplace(key, Packed{weight, floats});
   bytes_ += num_floats * 4;

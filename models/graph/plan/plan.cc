@@ -21,7 +21,7 @@
 namespace millrace::models::graph {
 namespace {
 
-// Copies a value to where the caller wants it, when it lies elsewhere.
+// Copies a value to the caller's place, when it lies elsewhere.
 class CopyStep : public Step {
  public:
   CopyStep(Slot from, Slot to, int64_t bytes)
@@ -55,7 +55,7 @@ class PlanBuilder {
   PlanBuilder(const Graph& graph, int num_members, const Kernels& kernels,
               bool joins)
       : graph_(graph),
-        // oneDNN wants dense rows, and whether rows are joined may depend on
+        // oneDNN needs dense rows, and whether rows are joined may depend on
         // the batch, on which no choice of kernels may.
         places_(joins && kernels.onednn == nullptr ? JoinValues(graph, kernels)
                                                    : Apart(graph)),

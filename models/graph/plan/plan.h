@@ -2,7 +2,7 @@
 // value lies while they run.
 //
 // Reshapes and the like cost nothing: their results are other names of the same
-// storage. Results of the graph are written where the caller wants them.
+// storage. Results of the graph are written where the caller says.
 //
 // A plan holds nothing of a run: the state of a run is in its Bindings, so
 // several threads may run one plan at the same time, each with Bindings, an

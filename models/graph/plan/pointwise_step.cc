@@ -105,7 +105,7 @@ class PointwiseStep : public Step {
   };
 
   // Rows at a distance are asked for a few rows ahead: beyond the end of a row
-  // a core foresees what nobody wants.
+  // a core fetches what is not needed.
   static int64_t AheadOf(ValueId id, const LowerContext& context) {
     const int64_t rows = kBlock / context.shape(id).back();
     return std::max<int64_t>(rows, 1) * context.distance(id);

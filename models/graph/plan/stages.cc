@@ -12,7 +12,7 @@ class OpenStage {
   explicit OpenStage(int num_members)
       : work_(static_cast<size_t>(num_members)) {}
 
-  // Who may run the step within this stage; false: nobody.
+  // Members that may run the step in this stage; false: none.
   bool Take(const Step& step, int32_t& member) {
     bool reads = false;
     for (const Slot slot : step.reads) {

@@ -19,7 +19,7 @@ Attrs PoolAttrs(Lowering& n) {
           {"ceil_mode", int64_t{n.Flag("ceil_mode", false) ? 1 : 0}}};
 }
 
-// Places come from a node of their own, which goes when nobody reads them.
+// Places come from a node of their own, which goes when they are not read.
 // ONNX counts them through the whole tensor, PyTorch through one plane.
 template <size_t kSpace>
 void MaxPool(Lowering& n) {

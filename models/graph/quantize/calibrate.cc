@@ -174,7 +174,7 @@ StatusOr<QuantizationTable> Calibrate(const Graph& graph,
     const auto [low, high] = found->second.Range(options.method);
     table.layers.push_back({layer.name, low, high, 0, true});
   }
-  // One sample tells what a layer costs well enough.
+  // One sample says well enough what a layer costs.
   TensorSets one;
   for (const Tensor& input : samples[0]) {
     if (one.empty()) one.emplace_back();

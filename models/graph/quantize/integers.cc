@@ -216,7 +216,7 @@ class Spelling {
     return graph_.AddConstant(near.name, std::move(to));
   }
 
-  // What was spelled out anew may leave nodes behind that nobody reads.
+  // What was spelled out anew may leave nodes behind that are not read.
   void DropUnread() {
     std::set<ValueId> read;
     for (const Port& port : graph_.outputs) read.insert(port.value);

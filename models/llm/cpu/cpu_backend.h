@@ -271,7 +271,7 @@ class CpuBackend final : public Backend {
   // else in a row of its own, which stays in L1 until Quantize has read it.
   float* Values(Worker& worker, const CpuLinear& linear, ActBuffer& act,
                 int32_t row);
-  // Rounds values[begin…end - 1] of a row as the matrix wants it; whole blocks.
+  // Rounds values[begin…end - 1] of a row as the matrix takes it; whole blocks.
   void Quantize(const CpuLinear& linear, const float* values, ActBuffer& act,
                 int32_t row, int64_t begin, int64_t end, bool in_bf16) const;
   // y[i][output - begin] of rows.begin + i, outputs [begin, end).
@@ -332,7 +332,7 @@ class CpuBackend final : public Backend {
   std::vector<std::shared_ptr<const LoraAdapter>> adapter_of_slot_;
   std::vector<const LoraAdapter*> adapter_of_seq_;
   std::vector<const LoraAdapter*> adapters_;  // empty: no row has one
-  StepTrace* trace_ = nullptr;                // or null: phases are not told
+  StepTrace* trace_ = nullptr;                // or null: none is recorded
   const StepBatch* batch_ = nullptr;
   std::vector<int32_t> seq_of_row_;
   std::vector<Rows> runs_;  // of all tokens, ascending

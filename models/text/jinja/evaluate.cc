@@ -189,12 +189,12 @@ StatusOr<Args> Interpreter::EvaluateArgs(const CallArgs& args, int line) {
   }
   if (args.double_star != nullptr) {
     ASSIGN_OR_RETURN(const Value dict, Evaluate(*args.double_star));
-    if (!dict.IsDict()) return TemplateError(line, "** wants a dict");
+    if (!dict.IsDict()) return TemplateError(line, "** needs a dict");
     RETURN_IF_ERROR(Locate(
         runtime_.Make(static_cast<int64_t>(dict.dict().size() * sizeof(Value))),
         line));
     for (const auto& [key, value] : dict.dict().entries()) {
-      if (!key.IsString()) return TemplateError(line, "** wants string keys");
+      if (!key.IsString()) return TemplateError(line, "** needs string keys");
       out.named.emplace_back(key.str(), value);
     }
   }

@@ -50,7 +50,7 @@ class ExpressionParser {
   Status CheckDepth(int depth) const;
 
   int depth = 0;
-  // The first filter or test that nobody knows, OK if none. It is an error
+  // The first filter or test that is not known, OK if none. It is an error
   // unless it stands where code may never run: whoever knows that clears it.
   Status unknown;
   // Whether a name was read that makes a macro take arguments beyond its

@@ -112,7 +112,7 @@ class Formatter {
       ASSIGN_OR_RETURN(const Value value, Next());
       if (!value.IsInteger() || value.integer() > kMaxField ||
           value.integer() < -kMaxField) {
-        return InvalidArgument("* wants a small integer");
+        return InvalidArgument("* needs a small integer");
       }
       return static_cast<int64_t>(value.integer());
     }

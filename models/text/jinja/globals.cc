@@ -57,7 +57,7 @@ Status FillDict(Runtime& runtime, const Args& args, Dict& out) {
       for (const Value& pair : pairs) {
         ASSIGN_OR_RETURN(const std::vector<Value> two, Iterate(runtime, pair));
         if (two.size() != 2 || !Dict::Hashable(two[0])) {
-          return InvalidArgument("wants pairs of a key and a value");
+          return InvalidArgument("needs pairs of a key and a value");
         }
         out.Set(two[0], two[1]);
       }

@@ -1,4 +1,4 @@
-// Filters over lists. Sorting ignores case unless told otherwise, is stable,
+// Filters over lists. Sorting ignores case unless asked otherwise, is stable,
 // and stops with an error when two items have no order.
 #include <algorithm>
 
@@ -127,7 +127,7 @@ StatusOr<Value> DictSort(Runtime& runtime, const Value& self,
   if (by.bytes() != "key" && by.bytes() != "value") {
     return InvalidArgument("you can only sort by either \"key\" or \"value\"");
   }
-  if (!self.IsDict()) return InvalidArgument("wants a dict");
+  if (!self.IsDict()) return InvalidArgument("needs a dict");
   std::vector<Keyed> items;
   for (const auto& [key, value] : self.dict().entries()) {
     const Value& sorted = by.bytes() == "key" ? key : value;

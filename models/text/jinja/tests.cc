@@ -39,7 +39,7 @@ template <int kRest>
 StatusOr<Value> Parity(Runtime& runtime, const Value& self, const Args& args) {
   RETURN_IF_ERROR(Params::Bind(args, {}).status());
   if (!self.IsNumber()) {
-    return InvalidArgument("wants a number, not " +
+    return InvalidArgument("needs a number, not " +
                            std::string(self.TypeName()));
   }
   ASSIGN_OR_RETURN(const Value rest, Remainder(runtime, self, Value::Int(2)));

@@ -21,7 +21,7 @@ Text Same(const Text& text) { return text; }
 
 Status NotAString(const Value& value) {
   if (value.IsUndefined()) return InvalidArgument(value.undefined_message());
-  return InvalidArgument("wants a string, not " +
+  return InvalidArgument("needs a string, not " +
                          std::string(value.TypeName()));
 }
 
@@ -177,7 +177,7 @@ StatusOr<Value> UrlEncode(Runtime& runtime, const Value& self,
   } else if (self.IsSequence()) {
     for (const Value& item : self.TakeItems()) {
       ASSIGN_OR_RETURN(const std::vector<Value> pair, Iterate(runtime, item));
-      if (pair.size() != 2) return InvalidArgument("wants pairs");
+      if (pair.size() != 2) return InvalidArgument("needs pairs");
       RETURN_IF_ERROR(add(pair[0], pair[1]));
     }
   } else {

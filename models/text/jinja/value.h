@@ -115,7 +115,7 @@ class Value {
     return std::move(*this);
   }
 
-  // The text of a string; moved out when nobody else holds it.
+  // The text of a string; moved out when there is no other holder.
   Text TakeText() &&;
   // A generator gives its items once.
   std::vector<Value> TakeItems() const;

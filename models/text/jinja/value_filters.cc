@@ -133,7 +133,7 @@ StatusOr<Value> Round(Runtime&, const Value& self, const Args& args) {
   ASSIGN_OR_RETURN(const int64_t precision, params.Int(0, 0));
   ASSIGN_OR_RETURN(const Text method, params.String(1, "common"));
   if (!self.IsNumber()) {
-    return InvalidArgument("wants a number, not " +
+    return InvalidArgument("needs a number, not " +
                            std::string(self.TypeName()));
   }
   if (precision < -300 || precision > 300) {

@@ -23,8 +23,7 @@ constexpr FlagSpec kFlags[] = {
     {"max-tokens", "N",
      "length limit of each answer (default: what the context leaves)", "n"},
     {"temperature", "T",
-     "0 to 2 (default: the model's own as the server tells it, else 0.7)",
-     "temp"},
+     "0 to 2 (default: the model's own as the server says, else 0.7)", "temp"},
     {"top-p", "P",
      "share of the likeliest tokens to draw from, above 0 to 1 (default: the "
      "model's own, else 0.9)"},

@@ -46,7 +46,7 @@ Status ErrorOf(int status, const std::string& body, bool had_key) {
     return Unauthenticated(
         had_key ? "the server refused this API key; check --api-key or "
                   "MILLRACE_API_KEY"
-                : "the server wants an API key; give it with --api-key KEY or "
+                : "the server needs an API key; give it with --api-key KEY or "
                   "in MILLRACE_API_KEY");
   }
   const Json* code = parsed.ok() ? Find(*parsed, {"error", "code"}) : nullptr;

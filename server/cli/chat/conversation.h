@@ -20,7 +20,7 @@
 
 namespace millrace::server {
 
-// What the server tells of a model.
+// What the server says about a model.
 struct ListedModel {
   std::string id = {};
   int64_t max_model_len = 0;  // tokens; 0: it does not tell

@@ -32,7 +32,7 @@ struct HttpUrl {
   std::string host;
   std::string port;
   std::string prefix;     // path before the route, without a slash at the end
-  std::string authority;  // as the Host header wants it
+  std::string authority;  // as in the Host header
 };
 // INVALID_ARGUMENT for anything but http[s]://HOST[:PORT][/PATH].
 StatusOr<HttpUrl> ParseHttpUrl(std::string_view url);
@@ -51,8 +51,8 @@ struct HttpHooks {
   std::function<bool()> cancelled = {};  // may be empty
 };
 
-// The status code of the answer, once it is complete. UNAVAILABLE when nobody
-// listens, the server's certificate is not trusted or the connection breaks,
+// The status code of the answer, once it is complete. UNAVAILABLE when no
+// server listens, its certificate is not trusted or the connection breaks,
 // CANCELLED, DEADLINE_EXCEEDED after silence.
 StatusOr<int> Exchange(const HttpUrl& url, const HttpCall& call,
                        const HttpHooks& hooks);

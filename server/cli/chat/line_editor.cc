@@ -18,7 +18,7 @@ namespace {
 
 constexpr int kHistoryLines = 1000;
 
-// '\1' encloses what takes no columns. libedit wants a writable text, and drops
+// '\1' encloses what takes no columns. libedit needs a writable text, and drops
 // such a part where it is the last one.
 char* PlainPrompt(EditLine*) {
   static char text[] = "> ";

@@ -16,7 +16,7 @@ inline constexpr FlagSpec kCaCertFlag = {
     "checked against (default: the system's)"};
 inline constexpr FlagSpec kCertFlag = {
     "cert", "FILE",
-    "PEM file of our own certificate, where the server wants one"};
+    "PEM file of our own certificate, where the server asks for one"};
 inline constexpr FlagSpec kKeyFlag = {"key", "FILE",
                                       "PEM file of its private key"};
 inline constexpr FlagSpec kInsecureFlag = {

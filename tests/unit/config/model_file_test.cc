@@ -148,9 +148,9 @@ TEST(ModelFile, ErrorsOfTasksNameLineAndKey) {
   EXPECT_THAT(Refused("task: classify\ntask_options: {top_k: -1}"),
               StartsWith("config.yaml line 2: top_k is '-1'"));
   EXPECT_THAT(Refused("task_options: {top_k: 1}"),
-              StartsWith("config.yaml: task_options wants a task"));
+              StartsWith("config.yaml: task_options needs a task"));
   EXPECT_THAT(Refused("task: classify\ntask_options: 3"),
-              StartsWith("config.yaml: task_options wants a task"));
+              StartsWith("config.yaml: task_options needs a task"));
 }
 
 TEST(ModelFile, ErrorsNameLineAndKey) {
@@ -247,11 +247,11 @@ micro_batching:
             "size 4, preprocess 2, inference 3, postprocess 1");
   EXPECT_EQ(Read("{}")->pipeline.micro_batching, nullptr);
   EXPECT_THAT(Refused("micro_batching: 4"),
-              ::testing::HasSubstr("wants lines such as"));
+              ::testing::HasSubstr("needs lines such as"));
   EXPECT_THAT(Refused("micro_batching: {micro_batch_size: 0}"),
               ::testing::HasSubstr("micro_batch_size"));
   EXPECT_THAT(Refused("micro_batching: {micro_batch_size: [1]}"),
-              ::testing::HasSubstr("wants a whole number"));
+              ::testing::HasSubstr("needs a whole number"));
   EXPECT_THAT(Refused("micro_batching: {preprocess: 2}"),
               ::testing::HasSubstr("unknown key 'preprocess'"));
   EXPECT_THAT(Refused("micro_batching: {parallelism: {inference: 65}}"),
@@ -267,7 +267,7 @@ TEST(ModelFile, Drift) {
             "window 50, max_classes 100, baseline b.json");
   EXPECT_EQ(DriftText(*Read("drift: {}")->pipeline.drift),
             "window 1000, max_classes 100, no baseline");
-  EXPECT_THAT(Refused("drift: true"), ::testing::HasSubstr("wants lines such"));
+  EXPECT_THAT(Refused("drift: true"), ::testing::HasSubstr("needs lines such"));
   EXPECT_THAT(Refused("drift: {window: 0}"), ::testing::HasSubstr("window is"));
   EXPECT_THAT(Refused("drift: {windows: 1}"),
               ::testing::HasSubstr("unknown key 'windows'"));

@@ -334,17 +334,17 @@ TEST_F(TranscribeTest, GraphsThatDoNotFitAreRefusedAtLoad) {
   outputs_[0].dims[2] = 9;
   EXPECT_THAT(Unfit(), HasSubstr("labels has 4 names"));
   outputs_[0] = Spec("y", DType::kI64, {1});
-  EXPECT_THAT(Unfit(), HasSubstr("wants an output FP32"));
+  EXPECT_THAT(Unfit(), HasSubstr("needs an output FP32"));
   inputs_.push_back(Spec("z", DType::kF32, {1}));
   EXPECT_THAT(Unfit(), HasSubstr("does not know what to put into the input "
                                  "'z'"));
   inputs_ = {Spec("x", DType::kF32, {1, 80, 80})};
-  EXPECT_THAT(Unfit(), HasSubstr("n_mels is not told"));
+  EXPECT_THAT(Unfit(), HasSubstr("n_mels is not given"));
   inputs_ = {Spec("x", DType::kF32, {1, 64, -1})};
   settings_.audio.n_mels = 80;
   EXPECT_THAT(Unfit(), HasSubstr("n_mels is 80"));
   settings_.audio.features = "waveform";
-  EXPECT_THAT(Unfit(), HasSubstr("wants an input FP32 [1, samples]"));
+  EXPECT_THAT(Unfit(), HasSubstr("needs an input FP32 [1, samples]"));
 }
 
 TEST_F(TranscribeTest, SpectrogramsOfBothLayouts) {
@@ -368,7 +368,7 @@ TEST_F(TranscribeTest, ParametersWithoutSenseAreRefused) {
   EXPECT_THAT(Ask({file}, R"({"response_format": "srt"})"),
               HasSubstr("must be one of: json, text, verbose_json"));
   EXPECT_THAT(Ask({file}, R"({"timestamp_granularities": ["word"]})"),
-              HasSubstr("wants response_format verbose_json"));
+              HasSubstr("needs response_format verbose_json"));
   EXPECT_THAT(Ask({file}, R"({"timestamp_granularities": ["hour"]})"),
               HasSubstr("has 'hour'"));
   EXPECT_THAT(Ask({file}, R"({"language": "de"})"),

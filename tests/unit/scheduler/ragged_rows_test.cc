@@ -175,7 +175,7 @@ TEST(RaggedRows, WhatCannotBePaddedIsNamed) {
       HasSubstr("which its type INT64 cannot hold"));
   EXPECT_THAT(Refusal({{.name = "tokens", .is_mask = true},
                        {.name = "mask", .is_mask = true}}),
-              HasSubstr("'tokens', whose length no other input tells"));
+              HasSubstr("'tokens', whose length no other input has"));
   const std::vector<Port> unknown = {
       MakePort("y", DType::kF32, {{.symbol = 0}, {.symbol = 2}})};
   EXPECT_THAT(Refusal({{.name = "tokens"}, {.name = "mask"}}, unknown),

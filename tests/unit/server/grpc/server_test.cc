@@ -231,8 +231,8 @@ TEST_F(GrpcTest, CallsThatAreNotOursAreUnimplemented) {
       CallByName(channel_, "/inference.GRPCInferenceService/Nothing", "");
   EXPECT_EQ(answer.status.error_code(), ::grpc::StatusCode::UNIMPLEMENTED);
   EXPECT_THAT(answer.status.error_message(),
-              HasSubstr("GRPCInferenceService/Nothing'; its methods are told "
-                        "by reflection"));
+              HasSubstr("GRPCInferenceService/Nothing'; reflection lists its "
+                        "methods"));
   EXPECT_THAT(
       CallByName(channel_, "/some.Service/Call", "").status.error_message(),
       HasSubstr("there is no method '/some.Service/Call'; this server "

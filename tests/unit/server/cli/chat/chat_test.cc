@@ -111,7 +111,7 @@ TEST(Chat, AMissingKeyNamesTheFlag) {
       JsonReply(401, R"({"error":{"message":"this server wants an API key"}})");
   ScriptedServer server({refused, refused});
   EXPECT_EQ(Chat({"--url", server.url(), "Hi"}).err,
-            "millrace chat: the server wants an API key; give it with "
+            "millrace chat: the server needs an API key; give it with "
             "--api-key KEY or in MILLRACE_API_KEY\n");
   EXPECT_EQ(Chat({"--url", server.url(), "--api-key", "x", "Hi"}).err,
             "millrace chat: the server refused this API key; check --api-key "
