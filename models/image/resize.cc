@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <numbers>
 #include <utility>
 #include <vector>
 
@@ -24,6 +25,16 @@ double Cubic(double x) {
   return 0.0;
 }
 
+double Sinc(double x) {
+  if (x == 0.0) return 1.0;
+  x *= std::numbers::pi;
+  return std::sin(x) / x;
+}
+
+double Lanczos(double x) {
+  return -3.0 <= x && x < 3.0 ? Sinc(x) * Sinc(x / 3.0) : 0.0;
+}
+
 struct Kernel {
   double (*weight)(double);
   double radius;
@@ -31,6 +42,7 @@ struct Kernel {
 
 Kernel KernelOf(Interpolation interpolation) {
   if (interpolation == Interpolation::kBicubic) return {Cubic, 2.0};
+  if (interpolation == Interpolation::kLanczos) return {Lanczos, 3.0};
   return {Triangle, 1.0};
 }
 

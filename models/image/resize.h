@@ -15,6 +15,7 @@ enum class Interpolation {
   kNearest,
   kBilinear,  // triangle
   kBicubic,   // Keys 1981, a = -0.5
+  kLanczos,   // of three lobes
 };
 
 // A part of a picture that is not there as a whole.

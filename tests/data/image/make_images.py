@@ -260,7 +260,8 @@ def others():
 
 METHODS = {"nearest": Image.Resampling.NEAREST,
            "bilinear": Image.Resampling.BILINEAR,
-           "bicubic": Image.Resampling.BICUBIC}
+           "bicubic": Image.Resampling.BICUBIC,
+           "lanczos": Image.Resampling.LANCZOS}
 
 
 def resizes():
@@ -271,6 +272,8 @@ def resizes():
         put(name, saved(image, "PNG"))
         for method, how in METHODS.items():
             for width, height in sizes:
+                if method == "lanczos" and (width, height) == image.size:
+                    continue
                 ARRAYS[f"resized/{name}/{method}/{width}x{height}"] = (
                     np.asarray(image.resize((width, height), how)))
 

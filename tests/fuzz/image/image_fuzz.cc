@@ -18,7 +18,7 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   PreprocessOptions options;
   options.resize_shorter = 7;
   if (size % 2 == 0) options.center_crop = {5, 9};
-  options.interpolation = static_cast<Interpolation>(size % 3);
+  options.interpolation = static_cast<Interpolation>(size % 4);
   const auto output = OutputSize(*image, options, kMaxPixels);
   if (!output.ok()) return 0;
   std::vector<float> row(

@@ -161,12 +161,13 @@ TEST_F(ImageTest, ScaledDecodingKeepsTheShorterSide) {
 
 Interpolation MethodOf(const std::string& name) {
   if (name == "nearest") return Interpolation::kNearest;
+  if (name == "lanczos") return Interpolation::kLanczos;
   return name == "bicubic" ? Interpolation::kBicubic : Interpolation::kBilinear;
 }
 
 TEST_F(ImageTest, ResizesAsPil) {
   const std::vector<std::string> names = Names("resized/");
-  EXPECT_EQ(names.size(), 24u);
+  EXPECT_EQ(names.size(), 31u);
   for (const std::string& name : names) {
     const size_t slash = name.find('/');
     const std::string method =
