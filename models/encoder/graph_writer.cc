@@ -40,15 +40,20 @@ void GraphWriter::AddLogits(const Inputs& inputs, ValueId x, int64_t classes) {
 
 StatusOr<ValueId> GraphWriter::Weight(const std::string& name,
                                       const std::vector<int64_t>& dims) {
-  return WeightRows(name, 0, dims[0], dims[0], dims.size() > 1 ? dims[1] : 0);
+  return Part(name, 0, dims[0], dims);
 }
 
 StatusOr<ValueId> GraphWriter::WeightRows(const std::string& name,
                                           int64_t first, int64_t count,
                                           int64_t all, int64_t columns) {
-  ASSIGN_OR_RETURN(const EncoderTensor tensor, tensors_.Read(name));
   std::vector<int64_t> dims = {all};
   if (columns > 0) dims.push_back(columns);
+  return Part(name, first, count, std::move(dims));
+}
+
+StatusOr<ValueId> GraphWriter::Part(const std::string& name, int64_t first,
+                                    int64_t count, std::vector<int64_t> dims) {
+  ASSIGN_OR_RETURN(const EncoderTensor tensor, tensors_.Read(name));
   if (tensor.shape != dims) {
     ASSIGN_OR_RETURN(const Shape wanted, Shape::Checked(dims));
     ASSIGN_OR_RETURN(const Shape shape, Shape::Checked(tensor.shape));
@@ -56,12 +61,14 @@ StatusOr<ValueId> GraphWriter::WeightRows(const std::string& name,
                            "' has the shape " + shape.ToString() +
                            "; the configuration says " + wanted.ToString());
   }
+  dims[0] = 1;
+  ASSIGN_OR_RETURN(const Shape one, Shape::Checked(dims));
   dims[0] = count;
   ASSIGN_OR_RETURN(const Shape shape, Shape::Checked(dims));
   const auto size = static_cast<size_t>(DTypeBytes(tensor.dtype));
   const std::byte* bytes =
       tensor.bytes.data() +
-      static_cast<size_t>(first * (columns > 0 ? columns : 1)) * size;
+      static_cast<size_t>(first * one.num_elements()) * size;
   const bool aligned = reinterpret_cast<uintptr_t>(bytes) % size == 0;
   return graph_.AddConstant(
       name, aligned ? Tensor::Borrow(tensor.dtype, shape, bytes, tensor.keep)

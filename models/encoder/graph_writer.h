@@ -70,6 +70,10 @@ class GraphWriter {
                     graph::Attrs attrs = {});
 
  private:
+  // `count` of the first dimension from `first` on, of a tensor of these dims.
+  StatusOr<graph::ValueId> Part(const std::string& name, int64_t first,
+                                int64_t count, std::vector<int64_t> dims);
+
   const EncoderTensors& tensors_;
   graph::Graph graph_;
 };

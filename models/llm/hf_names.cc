@@ -180,7 +180,16 @@ constexpr HfName kGptOssTensors[] = {
 constexpr HfNested kNested[] = {
     {"Llama4ForConditionalGeneration",
      "language_model.",
+     "",
      {"vision_model.", "multi_modal_projector."}},
+    {"Idefics3ForConditionalGeneration",
+     "model.text_model.",
+     "model.",
+     {"model.vision_model.", "model.connector."}},
+    {"SmolVLMForConditionalGeneration",
+     "model.text_model.",
+     "model.",
+     {"model.vision_model.", "model.connector."}},
 };
 constexpr std::string_view kOurLayer = "blk.";
 constexpr std::string_view kGelu = "gelu_pytorch_tanh";
@@ -341,9 +350,12 @@ std::string HfArchitectureOf(const Json& config) {
 
 bool IsBareHfModel(const Json& config) {
   const std::string class_name = ClassOf(config);
-  return std::any_of(
-      std::begin(kAtenGroups), std::end(kAtenGroups),
-      [&](const HfFamily& known) { return class_name == BareClass(known); });
+  // Some families have no bare class.
+  return !class_name.empty() &&
+         std::any_of(std::begin(kAtenGroups), std::end(kAtenGroups),
+                     [&](const HfFamily& known) {
+                       return class_name == BareClass(known);
+                     });
 }
 
 const HfNested* HfNestedOf(const Json& config) {

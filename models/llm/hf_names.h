@@ -46,12 +46,13 @@ std::string HfTensorName(std::string_view name,
 bool IsIdleHfTensor(std::string_view hf_name);
 
 // A class that holds a language model beside an encoder of pictures, with the
-// model's own configuration in text_config. Its tensors' names are those of a
-// plain folder after `before`; those that begin with one of `others` are the
-// encoder's.
+// model's own configuration in text_config. Its tensors' names begin with
+// `before` where a plain folder's begin with `instead`; those that begin with
+// one of `others` are the encoder's.
 struct HfNested {
   std::string_view class_name;
   std::string_view before;
+  std::string_view instead;
   std::array<std::string_view, 2> others;
 };
 // Null: a plain folder.

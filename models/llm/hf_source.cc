@@ -193,8 +193,12 @@ Status HfSource::OpenWeights() {
   return OkStatus();
 }
 
-std::string HfSource::Prefix() const {
-  return config_.nested == nullptr ? "" : std::string(config_.nested->before);
+std::string HfSource::NestedName(std::string name) const {
+  const HfNested* nested = config_.nested;
+  if (nested != nullptr && name.starts_with(nested->instead)) {
+    name.replace(0, nested->instead.size(), nested->before);
+  }
+  return name;
 }
 
 bool HfSource::TakePlainName(std::string& name) const {
@@ -204,7 +208,7 @@ bool HfSource::TakePlainName(std::string& name) const {
     if (name.starts_with(other)) return false;
   }
   if (name.starts_with(nested->before)) {
-    name.erase(0, nested->before.size());
+    name.replace(0, nested->before.size(), nested->instead);
   }
   return true;
 }

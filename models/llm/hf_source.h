@@ -41,7 +41,7 @@ class HfSource final : public ModelSource {
     return HfKeyName(key);
   }
   std::string TensorName(std::string_view name) const override {
-    return Prefix() + HfTensorName(name, config_.architecture);
+    return NestedName(HfTensorName(name, config_.architecture));
   }
   void WillRead() const override;
   void DropPages() const override;
@@ -54,8 +54,8 @@ class HfSource final : public ModelSource {
       : folder_(std::move(folder)), config_(std::move(config)) {}
   Status OpenWeights();
   StatusOr<Vocabulary> ReadTokenizer() const;
-  // Of the names of a language model within another class.
-  std::string Prefix() const;
+  // A plain folder's name as a language model within another class has it.
+  std::string NestedName(std::string name) const;
   // Makes a tensor's name that of a plain folder; false: it is not the language
   // model's.
   bool TakePlainName(std::string& name) const;

@@ -34,9 +34,10 @@
 
 namespace millrace::models {
 
-class LoraAdapter;   // models/llm/lora.h
-class TokenGrammar;  // models/grammar/token_grammar.h
-struct DryBreakers;  // models/llm/dry.h
+class LoraAdapter;        // models/llm/lora.h
+class TokenGrammar;       // models/grammar/token_grammar.h
+struct DryBreakers;       // models/llm/dry.h
+struct PromptEmbeddings;  // models/llm/prompt_embeddings.h
 
 // A page of the KV cache: kPageTokens consecutive positions of one sequence,
 // all layers and heads of one layer group. The scheduler deals in these
@@ -225,6 +226,8 @@ struct SlotInit {
   std::optional<float> mirostat_mu = {};
   // Added to the model's weights for this sequence; null: none.
   std::shared_ptr<const LoraAdapter> adapter = {};
+  // Stand in place of the embeddings of some prompt tokens; null: none do.
+  std::shared_ptr<const PromptEmbeddings> embeddings = {};
 };
 
 }  // namespace millrace::models

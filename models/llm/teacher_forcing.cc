@@ -12,7 +12,8 @@ Status ScoreTokens(
     LlmModel& model, std::span<const int32_t> tokens, int32_t chunk,
     const std::function<void(int32_t position, std::span<const float> logits)>&
         seen,
-    int32_t first, std::shared_ptr<const LoraAdapter> adapter) {
+    int32_t first, std::shared_ptr<const LoraAdapter> adapter,
+    std::shared_ptr<const PromptEmbeddings> embeddings) {
   auto* view = dynamic_cast<LogitsView*>(model.runner.get());
   if (view == nullptr) {
     return Unimplemented("this model's runner does not show its logits");
@@ -40,7 +41,8 @@ Status ScoreTokens(
                           .sampling = &sampling,
                           .prompt = {},
                           .output = {},
-                          .adapter = std::move(adapter)});
+                          .adapter = std::move(adapter),
+                          .embeddings = std::move(embeddings)});
   StepBatch batch(info.limits);
   for (int32_t at = 0; at < n; at += step) {
     const auto count = static_cast<int32_t>(std::min<int64_t>(step, n - at));

@@ -5,6 +5,8 @@
 #include <cstring>
 #include <utility>
 
+#include "models/llm/prompt_embeddings.h"
+
 namespace millrace::models {
 namespace {
 
@@ -294,6 +296,24 @@ bool CpuBackend::ChoosePromptWay() {
   }
   attention_.set_prompts_on_tiles(prompts_in_bf16_);
   return prompts_in_bf16_;
+}
+
+void CpuBackend::SetEmbeddings(
+    int32_t slot, std::shared_ptr<const PromptEmbeddings> embeddings) {
+  CHECK(embeddings == nullptr || embeddings->width == shape().hidden,
+        "embeddings of a prompt have the model's width");
+  if (embeddings == nullptr && embeddings_of_slot_.empty()) return;
+  embeddings_of_slot_.resize(static_cast<size_t>(limits_.max_seqs));
+  embeddings_of_slot_[static_cast<size_t>(slot)] = std::move(embeddings);
+}
+
+const float* CpuBackend::EmbeddingOf(const StepBatch& batch,
+                                     int64_t row) const {
+  if (embeddings_of_slot_.empty()) return nullptr;
+  const int32_t seq = seq_of_row_[static_cast<size_t>(row)];
+  const auto& given =
+      embeddings_of_slot_[static_cast<size_t>(batch.slot()[seq])];
+  return given == nullptr ? nullptr : given->RowAt(batch.positions()[row]);
 }
 
 }  // namespace millrace::models

@@ -73,6 +73,10 @@ class CpuBackend final : public Backend {
   // What the slot's sequence adds to the weights from the next Run on; null:
   // nothing.
   void SetAdapter(int32_t slot, std::shared_ptr<const LoraAdapter> adapter);
+  // What stands in place of embeddings of the slot's sequence from the next Run
+  // on; null: nothing.
+  void SetEmbeddings(int32_t slot,
+                     std::shared_ptr<const PromptEmbeddings> embeddings);
   // Runs the recorded phases, then `after` on every worker once all logits are
   // known.
   using AfterStep = std::function<void(int worker, int num_workers)>;
@@ -247,6 +251,8 @@ class CpuBackend final : public Backend {
 
   // Rows that a command computes, and where row i's x is.
   int32_t RowsOf(const Command& command) const;
+  // What stands in place of the row's embedding, [hidden]; null: nothing.
+  const float* EmbeddingOf(const StepBatch& batch, int64_t row) const;
   // Finds the runs of rows with one role in the batch.
   void FindRuns(const StepBatch& batch);
   // Whether a row goes through the command's matrix, or that of the command
@@ -332,7 +338,9 @@ class CpuBackend final : public Backend {
   std::vector<std::shared_ptr<const LoraAdapter>> adapter_of_slot_;
   std::vector<const LoraAdapter*> adapter_of_seq_;
   std::vector<const LoraAdapter*> adapters_;  // empty: no row has one
-  StepTrace* trace_ = nullptr;                // or null: none is recorded
+  // Of slots; empty until one has any.
+  std::vector<std::shared_ptr<const PromptEmbeddings>> embeddings_of_slot_;
+  StepTrace* trace_ = nullptr;  // or null: none is recorded
   const StepBatch* batch_ = nullptr;
   std::vector<int32_t> seq_of_row_;
   std::vector<Rows> runs_;  // of all tokens, ascending

@@ -43,6 +43,7 @@ void CpuRunner::InitSlot(const SlotInit& init) {
         "slots are below max_seqs");
   sampler_.InitSlot(init);
   backend_->SetAdapter(init.slot, init.adapter);
+  backend_->SetEmbeddings(init.slot, init.embeddings);
 }
 
 // Before the step, for which rows are drawn on several threads.

@@ -229,9 +229,13 @@ void CpuBackend::RunEmbed(Worker& worker, const Command& command) {
   const auto [begin, end] = worker.Share(batch.num_tokens);
   for (int64_t row = begin; row < end; ++row) {
     float* x = x_.data() + row * shape().hidden;
-    command.linear->UnpackRow(batch.tokens()[row], x);
-    if (command.scale != 1) {
-      kernels_.scale(x, command.scale, shape().hidden, x);
+    if (const float* given = EmbeddingOf(batch, row)) {
+      std::copy_n(given, shape().hidden, x);
+    } else {
+      command.linear->UnpackRow(batch.tokens()[row], x);
+      if (command.scale != 1) {
+        kernels_.scale(x, command.scale, shape().hidden, x);
+      }
     }
     if (command.positions != nullptr) {
       command.positions->UnpackRow(batch.positions()[row], added);

@@ -173,6 +173,7 @@ TEST(HfFolder, ALanguageModelWithinAnotherClassIsRead) {
   out.close();
   ExpectLogits(to, fs::path(to).filename().string(),
                ReadJsonFile(from + "/golden.json"));
+  EXPECT_FALSE(MakesVectors(to));
   const auto source = OpenModelSource(to);
   ASSERT_TRUE(source.ok()) << source.status().ToString();
   EXPECT_EQ((*source)->TensorName("output_norm.weight"),

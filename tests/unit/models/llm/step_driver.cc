@@ -43,7 +43,8 @@ void Init(Runner& runner, const Running& seq) {
                    .sampling = &seq.request->sampling,
                    .prompt = seq.request->prompt,
                    .output = seq.answer->ids,
-                   .adapter = seq.request->adapter});
+                   .adapter = seq.request->adapter,
+                   .embeddings = seq.request->embeddings});
 }
 
 }  // namespace

@@ -16,6 +16,7 @@ struct DriverRequest {
   int32_t max_tokens = 8;
   SamplingParams sampling;
   std::shared_ptr<const LoraAdapter> adapter = {};
+  std::shared_ptr<const PromptEmbeddings> embeddings = {};
 };
 
 struct DriverAnswer {
