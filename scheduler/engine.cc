@@ -145,6 +145,8 @@ class EngineImpl final : public Engine {
     job->sampling = std::move(task.sampling);
     if (task.adapter != nullptr) sequence.adapter = task.adapter->number();
     job->adapter = std::move(task.adapter);
+    sequence.embeddings = task.embeddings.get();
+    job->embeddings = std::move(task.embeddings);
     job->deadline = task.deadline;
     job->stop = std::move(task.stop);
     job->trace = std::move(task.trace);

@@ -334,7 +334,8 @@ void EngineLoop::Start(Job& job) {
                     .prompt = job.sequence.prompt(),
                     .output = job.sequence.output(),
                     .mirostat_mu = job.sequence.mirostat_mu,
-                    .adapter = job.adapter});
+                    .adapter = job.adapter,
+                    .embeddings = job.embeddings});
 }
 
 void EngineLoop::Apply(const Plan& plan, const StepResult& result) {

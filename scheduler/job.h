@@ -23,7 +23,8 @@ struct Job {
   DraftRecord drafts;
   std::shared_ptr<const void> fork_group;  // keeps sequence.fork_group unique
   models::SamplingParams sampling;
-  std::shared_ptr<const models::LoraAdapter> adapter;  // or null
+  std::shared_ptr<const models::LoraAdapter> adapter;          // or null
+  std::shared_ptr<const models::PromptEmbeddings> embeddings;  // or null
   TenantShare tenant;
   Clock::Time deadline = kNever;
   std::stop_token stop;

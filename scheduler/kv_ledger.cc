@@ -7,6 +7,7 @@
 #include <utility>
 
 #include "config/base/status.h"
+#include "models/llm/prompt_embeddings.h"
 
 namespace millrace::scheduler {
 
@@ -29,6 +30,18 @@ constexpr int32_t kGeneratedBit = 1 << 30;
 // page is found only behind the page before it, so the first one suffices.
 constexpr int32_t kAdapterBit = 1 << 29;
 static_assert(kPageTokens >= 32, "a full page holds all bits of a number");
+// Set where a row of an image stands, beside the image's number. Which row of
+// it follows from the tokens before, behind whose pages alone a page is found.
+constexpr int32_t kImageBit = 1 << 28;
+static_assert(models::kMostImageNumber < kImageBit, "the number has its bits");
+
+int32_t CacheIdAt(const Sequence& sequence, int32_t position) {
+  const auto* span = sequence.embeddings == nullptr
+                         ? nullptr
+                         : sequence.embeddings->SpanAt(position);
+  return span == nullptr ? sequence.tokens[static_cast<size_t>(position)]
+                         : kImageBit | span->image;
+}
 
 }  // namespace
 
@@ -39,8 +52,8 @@ std::span<const int32_t> KvLedger::CacheIds(Sequence& sequence) const {
     const bool generated = options_.separate_roles &&
                            static_cast<int32_t>(i) >= sequence.num_prompt;
     const bool adapts = i < 32 && (sequence.adapter >> i & 1u) != 0;
-    ids.push_back(sequence.tokens[i] | (generated ? kGeneratedBit : 0) |
-                  (adapts ? kAdapterBit : 0));
+    ids.push_back(CacheIdAt(sequence, static_cast<int32_t>(i)) |
+                  (generated ? kGeneratedBit : 0) | (adapts ? kAdapterBit : 0));
   }
   return ids;
 }
@@ -87,7 +100,7 @@ std::vector<SequenceView> KvLedger::Views(std::span<Sequence* const> sequences,
     view.num_pages = start.num_computed / kPageTokens;
     view.num_revived = start.found.num_cached;
     if (start.waits_for >= 0) continue;
-    view.fetching = fetcher != nullptr && sequence.adapter == 0 &&
+    view.fetching = fetcher != nullptr && !IsSpecial(sequence) &&
                     fetcher->Fetches(sequence, view.num_pages,
                                      MostSkippable(sequence) / kPageTokens);
     if (view.fetching) continue;
@@ -223,7 +236,7 @@ void KvLedger::RegisterPages(Sequence& sequence) {
     const bool is_new = pages_.Register(
         sequence.pages, page, ids.subspan(page * kPageTokens, kPageTokens),
         Hashes(sequence)[static_cast<size_t>(page)]);
-    if (!is_new || options_.store == nullptr || sequence.adapter != 0) continue;
+    if (!is_new || options_.store == nullptr || IsSpecial(sequence)) continue;
     const models::PageId id = sequence.pages[page];
     new_pages_.push_back(
         {id, pages_.serial(id), Keys(sequence, page + 1).back()});

@@ -137,7 +137,12 @@ class KvLedger {
   // its full pages, of all pages after HashPages.
   std::span<const int32_t> CacheIds(Sequence& sequence) const;
   bool Marks(const Sequence& sequence) const {
-    return options_.separate_roles || sequence.adapter != 0;
+    return options_.separate_roles || IsSpecial(sequence);
+  }
+  // Its pages are others than those of the same tokens in other sequences, and
+  // what tells them apart ends with the process: the store does not keep them.
+  static bool IsSpecial(const Sequence& sequence) {
+    return sequence.adapter != 0 || sequence.embeddings != nullptr;
   }
   std::vector<uint64_t>& Hashes(Sequence& sequence) const {
     return Marks(sequence) ? sequence.marked_hashes : sequence.page_hashes;

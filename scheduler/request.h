@@ -33,6 +33,9 @@ struct GenerateTask {
   models::SamplingParams sampling;  // its stop_ids end the completion
   // Made for the engine's model; null: the model as it is.
   std::shared_ptr<const models::LoraAdapter> adapter = {};
+  // Stand in place of the embeddings of some prompt tokens; null: none do. Of
+  // images, which the engine's model and device take.
+  std::shared_ptr<const models::PromptEmbeddings> embeddings = {};
   int32_t max_tokens = 0;        // of the completion, at least 1
   bool prompt_logprobs = false;  // score prompt tokens 1…n-1
   Clock::Time deadline = kNever;

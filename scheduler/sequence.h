@@ -45,9 +45,11 @@ struct Sequence {
   std::vector<uint64_t> page_hashes;  // of full pages, as far as asked for
   // Of the adapter that changes its keys and values; 0: none.
   uint32_t adapter = 0;
+  // What stands in place of some embeddings; null: nothing. Its job holds it.
+  const models::PromptEmbeddings* embeddings = nullptr;
   // The same where the prefix cache keeps generated tokens apart from those of
-  // prompts, or where there is an adapter: `tokens`, marked, and hashes of
-  // those. See KvLedger.
+  // prompts, or where there is an adapter or an image: `tokens`, marked, and
+  // hashes of those. See KvLedger.
   std::vector<int32_t> marked_tokens;
   std::vector<uint64_t> marked_hashes;
   // Of full pages in the store outside the pool, as far as asked for.

@@ -1,11 +1,14 @@
-// Pages of sequences whose model sees a window of keys only, and of adapters;
-// everything else about the ledger is the simulator's (tests/sim).
+// Pages of sequences whose model sees a window of keys only, of adapters and of
+// images; everything else about the ledger is the simulator's (tests/sim).
 #include "scheduler/kv_ledger.h"
 
 #include <gtest/gtest.h>
 
 #include <algorithm>
 #include <numeric>
+
+#include "models/llm/prompt_embeddings.h"
+#include "tests/unit/scheduler/fake_store.h"
 
 namespace millrace::scheduler {
 namespace {
@@ -105,6 +108,53 @@ TEST(KvLedger, APromptFindsPagesOfItsOwnAdapterOnly) {
         EXPECT_EQ(found(adapter), 256 - kPageTokens) << adapter;
       }
     }
+  }
+}
+
+// So have equal tokens in whose place rows of images stand.
+TEST(KvLedger, APromptFindsPagesOfItsOwnImagesOnly) {
+  for (const bool separate_roles : {false, true}) {
+    for (const uint64_t mask : {~uint64_t{0}, uint64_t{0}}) {
+      KvLedger ledger({.num_pages = 200,
+                       .separate_roles = separate_roles,
+                       .hash_mask = mask});
+      models::PromptEmbeddings rows;
+      // The last row of the second page is the image's first.
+      rows.spans = {{.first = 127, .count = 50}};
+      const auto found = [&](int32_t image) {
+        Sequence sequence = Prompt(256);
+        rows.spans[0].image = image;
+        if (image >= 0) sequence.embeddings = &rows;
+        while (sequence.num_output() == 0) Step(ledger, {&sequence});
+        ledger.GiveBack(sequence);
+        return sequence.num_found;
+      };
+      EXPECT_EQ(found(-1), 0);
+      // What stands before the image is the same for all.
+      for (const int32_t image : {0, 1, models::kMostImageNumber}) {
+        EXPECT_EQ(found(image), kPageTokens) << image;
+      }
+      for (const int32_t image : {-1, 0, 1, models::kMostImageNumber}) {
+        EXPECT_EQ(found(image), 256 - kPageTokens) << image;
+      }
+    }
+  }
+}
+
+// Numbers of images end with the process; the store's pages do not.
+TEST(KvLedger, PagesWithImagesAreNotKeptOutsideThePool) {
+  const FakeStore store(std::make_shared<FakeShelf>(), 64);
+  KvLedger ledger({.num_pages = 200, .store = &store});
+  models::PromptEmbeddings rows;
+  rows.spans = {{.first = 100, .count = 50}};
+  for (const auto* embeddings :
+       {static_cast<const models::PromptEmbeddings*>(&rows),
+        static_cast<const models::PromptEmbeddings*>(nullptr)}) {
+    Sequence sequence = Prompt(256);
+    sequence.embeddings = embeddings;
+    while (sequence.num_output() == 0) Step(ledger, {&sequence});
+    ledger.GiveBack(sequence);
+    EXPECT_EQ(ledger.TakeNewPages().empty(), embeddings != nullptr);
   }
 }
 
