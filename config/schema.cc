@@ -322,6 +322,16 @@ void VisitText(LlmSettings& s, const SettingVisitor& visit) {
                  "separated by commas: a folder of PEFT or a GGUF file; a "
                  "request chooses one by naming it as its model"},
         &s.lora_modules);
+  visit({.name = "limit_mm_per_prompt",
+         .help = "most images of a request to a model that takes images, as "
+                 "image=N or {\"image\": N}"},
+        &s.limit_mm_per_prompt);
+  visit({.name = "max_pixels",
+         .help = "most pixels of an image in a chat; larger ones are refused "
+                 "before they are decoded",
+         .min = 1,
+         .max = int64_t{1} << 30},
+        &s.max_image_pixels);
 }
 
 void VisitTensorParallel(LlmSettings& s, const SettingVisitor& visit) {

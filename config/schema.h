@@ -129,6 +129,10 @@ struct LlmSettings {
   std::string generation_config = "auto";
   std::string override_generation_config;  // JSON object, wins over it
   std::vector<std::string> lora_modules;   // adapters, NAME=PATH each
+  // Of models that take images: most of them in a request, as image=N or
+  // {"image": N}, and most pixels of one.
+  std::string limit_mm_per_prompt = "image=16";
+  int64_t max_image_pixels = int64_t{32} << 20;
 };
 
 // How long requests of one priority level may wait, and how many.

@@ -8,7 +8,9 @@
 #include <string>
 #include <string_view>
 #include <utility>
+#include <vector>
 
+#include "config/base/base64.h"
 #include "handlers/json_fields.h"
 #include "handlers/tool_prompt.h"
 
@@ -17,9 +19,68 @@ namespace {
 
 using Json = nlohmann::ordered_json;
 
-StatusOr<std::string> JoinTextParts(const Json& parts,
-                                    const std::string& path) {
+StatusOr<std::string> TextOfPart(const Json& part, const std::string& path) {
+  const Json* value = FindField(part, "text");
+  if (value == nullptr) {
+    return InvalidArgument(path + ".text is missing").At(path + ".text");
+  }
+  if (!value->is_string()) {
+    return WrongType(path + ".text", "a string", *value);
+  }
+  return value->get<std::string>();
+}
+
+// The file within "data:image/png;base64,…". Nothing is fetched for a client:
+// it could make the server ask machines that the client cannot reach.
+StatusOr<std::string> ReadDataUrl(const std::string& url,
+                                  const std::string& path) {
+  if (!url.starts_with("data:")) {
+    return InvalidArgument(
+               path +
+               " is no data URL, and this server fetches nothing; send the "
+               "image itself as data:image/png;base64,... (or jpeg, webp)")
+        .At(path);
+  }
+  const size_t comma = url.find(',');
+  if (comma == std::string::npos ||
+      !url.substr(0, comma).ends_with(";base64")) {
+    return InvalidArgument(path +
+                           " has no ';base64,': the data URL of an image is "
+                           "data:image/png;base64,...")
+        .At(path);
+  }
+  auto bytes = DecodeBase64(std::string_view(url).substr(comma + 1));
+  if (!bytes || bytes->empty()) {
+    return InvalidArgument(path + " has no base64 behind its comma").At(path);
+  }
+  return *std::move(bytes);
+}
+
+StatusOr<ChatImage> ReadImage(const Json& part, const std::string& path) {
+  const Json* value = FindField(part, "image_url");
+  if (value == nullptr) {
+    return InvalidArgument(path + ".image_url is missing")
+        .At(path + ".image_url");
+  }
+  const Json* url = value->is_object() ? FindField(*value, "url") : value;
+  const std::string url_path =
+      path + (value->is_object() ? ".image_url.url" : ".image_url");
+  if (url == nullptr) {
+    return InvalidArgument(url_path + " is missing").At(url_path);
+  }
+  if (!url->is_string()) return WrongType(url_path, "a string", *url);
+  auto bytes = ReadDataUrl(url->get_ref<const std::string&>(), url_path);
+  if (!bytes.ok()) return ChatImage{nullptr, path, bytes.status()};
+  return ChatImage{std::make_shared<const std::string>(*std::move(bytes)),
+                   path};
+}
+
+// One string of text parts, or a list where there are images.
+StatusOr<Json> ReadParts(const Json& parts, const std::string& path,
+                         std::vector<ChatImage>& images) {
   std::string text;
+  Json list = Json::array();
+  const size_t before = images.size();
   for (size_t j = 0; j < parts.size(); ++j) {
     const Json& part = parts[j];
     const std::string part_path = path + "[" + std::to_string(j) + "]";
@@ -34,26 +95,28 @@ StatusOr<std::string> JoinTextParts(const Json& parts,
     if (!type->is_string()) {
       return WrongType(part_path + ".type", "a string", *type);
     }
-    if (*type != "text") {
+    if (*type == "text") {
+      ASSIGN_OR_RETURN(const std::string own, TextOfPart(part, part_path));
+      if (j > 0) text += '\n';
+      text += own;
+      list.push_back({{"type", "text"}, {"text", own}});
+    } else if (*type == "image_url") {
+      ASSIGN_OR_RETURN(ChatImage image, ReadImage(part, part_path));
+      images.push_back(std::move(image));
+      list.push_back({{"type", "image"}});
+    } else {
       return InvalidArgument(part_path + ".type is " + Shown(*type) +
-                             " but this model takes only \"text\" parts")
+                             " but only \"text\" and \"image_url\" parts are "
+                             "taken")
           .At(part_path + ".type");
     }
-    const Json* value = FindField(part, "text");
-    if (value == nullptr) {
-      return InvalidArgument(part_path + ".text is missing")
-          .At(part_path + ".text");
-    }
-    if (!value->is_string()) {
-      return WrongType(part_path + ".text", "a string", *value);
-    }
-    if (j > 0) text += '\n';
-    text += value->get_ref<const std::string&>();
   }
-  return text;
+  if (images.size() > before) return list;
+  return Json(std::move(text));
 }
 
-StatusOr<Json> ReadMessage(const Json& message, const std::string& path) {
+StatusOr<Json> ReadMessage(const Json& message, const std::string& path,
+                           std::vector<ChatImage>& images) {
   if (!message.is_object()) return WrongType(path, "an object", message);
   const Json* role = FindField(message, "role");
   if (role == nullptr) {
@@ -74,8 +137,8 @@ StatusOr<Json> ReadMessage(const Json& message, const std::string& path) {
     return InvalidArgument(content_path + " is missing").At(content_path);
   }
   if (content->is_array()) {
-    ASSIGN_OR_RETURN(std::string text, JoinTextParts(*content, content_path));
-    checked["content"] = std::move(text);
+    ASSIGN_OR_RETURN(checked["content"],
+                     ReadParts(*content, content_path, images));
     return checked;
   }
   if (!content->is_string() && !content->is_null()) {
@@ -136,14 +199,14 @@ StatusOr<ChatPrompt> ReadChatPrompt(const Json& body) {
   }
   Json checked = Json::array();
   checked.get_ref<Json::array_t&>().reserve(messages->size());
+  ChatPrompt chat;
   for (size_t i = 0; i < messages->size(); ++i) {
-    ASSIGN_OR_RETURN(
-        Json message,
-        ReadMessage((*messages)[i], "messages[" + std::to_string(i) + "]"));
+    const std::string path = "messages[" + std::to_string(i) + "]";
+    ASSIGN_OR_RETURN(Json message,
+                     ReadMessage((*messages)[i], path, chat.images));
     checked.push_back(std::move(message));
   }
 
-  ChatPrompt chat;
   chat.messages = std::make_shared<const Json>(std::move(checked));
   RETURN_IF_ERROR(ReadTools(body, chat));
   RETURN_IF_ERROR(ReadTemplateFields(body, chat));

@@ -18,7 +18,9 @@ namespace millrace::handlers {
 
 // Messages are copied out of the body. Content given as text parts becomes one
 // string, the parts joined by a line break as vLLM does: few templates know
-// parts. Other keys of a message stay as they are.
+// parts. Content with images stays a list of parts, as templates of models that
+// take images want it; the images, data URLs in base64, are taken out. Other
+// keys of a message stay as they are.
 StatusOr<ChatPrompt> ReadChatPrompt(const nlohmann::ordered_json& body);
 
 }  // namespace millrace::handlers

@@ -14,6 +14,7 @@
 #include "models/text/chat_template.h"
 #include "models/text/generation_defaults.h"
 #include "models/text/tokenizer.h"
+#include "models/vision/image_encoder.h"
 #include "scheduler/engine.h"
 
 namespace millrace::handlers {
@@ -36,6 +37,9 @@ struct GenerateParts {
   // completion shows it. Maybe the same; null: calls are as the model writes
   // them.
   models::GrammarCompiler* call_grammars = nullptr;
+  // Outlives the handler; null: the model takes no images.
+  models::vision::ImageEncoder* images = nullptr;
+  int64_t max_images = 0;  // of a request
   const Clock* clock = &Clock::Real();
 };
 

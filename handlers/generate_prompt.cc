@@ -8,6 +8,7 @@
 #include <string_view>
 #include <utility>
 
+#include "handlers/image_prompt.h"
 #include "handlers/tool_prompt.h"
 #include "scheduler/request.h"
 
@@ -184,6 +185,7 @@ StatusOr<std::vector<models::PromptPart>> RenderChat(const GenerateParts& parts,
         .At("messages")
         .Because("no_chat_template");
   }
+  RETURN_IF_ERROR(CheckImages(parts, chat.images));
   models::ChatInput input;
   input.messages = chat.messages.get();
   nlohmann::ordered_json with_tools;
@@ -191,6 +193,11 @@ StatusOr<std::vector<models::PromptPart>> RenderChat(const GenerateParts& parts,
       (chat.tools != nullptr || HasToolTurns(*chat.messages))) {
     with_tools = WithToolsAsText(*chat.messages, chat.tools.get());
     input.messages = &with_tools;
+  }
+  nlohmann::ordered_json in_parts;
+  if (parts.images != nullptr) {
+    in_parts = WithContentParts(*input.messages);
+    input.messages = &in_parts;
   }
   input.tools = chat.tools.get();
   input.extra = chat.template_kwargs.get();
@@ -210,12 +217,19 @@ StatusOr<std::vector<models::PromptPart>> RenderChat(const GenerateParts& parts,
 StatusOr<std::vector<int32_t>> EncodeChat(const GenerateParts& parts,
                                           const ChatPrompt& chat) {
   ASSIGN_OR_RETURN(const auto rendered, RenderChat(parts, chat));
+  if (!chat.images.empty()) {
+    const std::string& path = chat.images.front().path;
+    return InvalidArgument(path +
+                           " is an image, whose tokens are not counted here; "
+                           "leave it out")
+        .At(path);
+  }
   return EncodeRendered(parts, rendered);
 }
 
-StatusOr<std::vector<int32_t>> EncodePrompt(const GenerateParts& parts,
-                                            const Prompt& prompt,
-                                            int64_t max_context) {
+StatusOr<EncodedPrompt> EncodePrompt(
+    const GenerateParts& parts, const Prompt& prompt, int64_t max_context,
+    const models::vision::EncodedImages& images) {
   const char* field = PromptField(prompt);
   // Whether text of so many bytes can fit at all.
   const auto check_bytes = [&](int64_t bytes) {
@@ -224,11 +238,14 @@ StatusOr<std::vector<int32_t>> EncodePrompt(const GenerateParts& parts,
         {.num_tokens = least, .at_least = true, .field = field}, 1, max_context,
         parts.model);
   };
-  std::vector<int32_t> ids;
+  EncodedPrompt out;
+  std::vector<int32_t>& ids = out.ids;
   if (const auto* chat = std::get_if<ChatPrompt>(&prompt)) {
-    ASSIGN_OR_RETURN(const auto rendered, RenderChat(parts, *chat));
+    ASSIGN_OR_RETURN(auto rendered, RenderChat(parts, *chat));
     RETURN_IF_ERROR(check_bytes(TextBytes(rendered)));
+    RETURN_IF_ERROR(SpellImages(parts, images, rendered));
     ids = EncodeRendered(parts, rendered);
+    ASSIGN_OR_RETURN(out.embeddings, PlaceImages(parts, images, ids));
   } else if (const auto* text = std::get_if<TextPrompt>(&prompt)) {
     RETURN_IF_ERROR(check_bytes(static_cast<int64_t>(text->text.size())));
     ids = parts.tokenizer->Encode(text->text,
@@ -244,7 +261,7 @@ StatusOr<std::vector<int32_t>> EncodePrompt(const GenerateParts& parts,
                            "some text")
         .At(field);
   }
-  return ids;
+  return out;
 }
 
 }  // namespace millrace::handlers

@@ -6,6 +6,7 @@
 #pragma once
 
 #include <cstdint>
+#include <memory>
 #include <span>
 #include <string>
 #include <variant>
@@ -14,7 +15,9 @@
 #include "config/base/status.h"
 #include "handlers/generate.h"
 #include "handlers/messages.h"
+#include "models/llm/prompt_embeddings.h"
 #include "models/text/chat_template.h"
+#include "models/vision/image_encoder.h"
 
 namespace millrace::handlers {
 
@@ -33,13 +36,20 @@ StatusOr<std::vector<models::PromptPart>> RenderChat(const GenerateParts& parts,
 ParserSpec ParserSpecOf(const GenerateParts& parts, const ChatPrompt& chat,
                         std::span<const int32_t> prompt);
 
-// Ids of the prompt, at least one. INVALID_ARGUMENT for ids out of range, an
+struct EncodedPrompt {
+  std::vector<int32_t> ids;  // at least one
+  // Of the chat's images; null: it has none.
+  std::shared_ptr<const models::PromptEmbeddings> embeddings = {};
+};
+
+// `images` are those of the chat. INVALID_ARGUMENT for ids out of range, an
 // empty prompt, or text so long that it cannot fit `max_context` tokens however
 // it is encoded (found before encoding it).
-StatusOr<std::vector<int32_t>> EncodePrompt(const GenerateParts& parts,
-                                            const Prompt& prompt,
-                                            int64_t max_context);
+StatusOr<EncodedPrompt> EncodePrompt(
+    const GenerateParts& parts, const Prompt& prompt, int64_t max_context,
+    const models::vision::EncodedImages& images = {});
 
+// INVALID_ARGUMENT where it has images, whose tokens only computing them tells.
 StatusOr<std::vector<int32_t>> EncodeChat(const GenerateParts& parts,
                                           const ChatPrompt& chat);
 

@@ -10,6 +10,7 @@
 #include "handlers/call_constraint.h"
 #include "handlers/generate_prompt.h"
 #include "handlers/generate_task.h"
+#include "handlers/image_prompt.h"
 
 namespace millrace::handlers {
 
@@ -79,7 +80,7 @@ void GenerateSession::Prepare() {
   if (Status wanted = CheckStillWanted(); !wanted.ok()) return StartAll(wanted);
   HoldCall();
   if (request_.options.constraint) return CompileConstraint();
-  StartAll(CatchOutOfMemory([this] { return SubmitAll(); }));
+  EncodeImages();
 }
 
 void GenerateSession::HoldCall() {
@@ -110,8 +111,10 @@ void GenerateSession::CompileConstraint() {
       constraint, {.deadline = request_.deadline, .stop = client_stop_},
       [self = shared_from_this()](models::CompiledGrammar grammar) {
         self->parts_->pool->Continue([self, grammar = std::move(grammar)] {
-          self->StartAll(
-              CatchOutOfMemory([&] { return self->TakeGrammar(grammar); }));
+          const Status taken =
+              CatchOutOfMemory([&] { return self->TakeGrammar(grammar); });
+          if (!taken.ok()) return self->StartAll(taken);
+          self->EncodeImages();
         });
       });
 }
@@ -133,7 +136,37 @@ Status GenerateSession::TakeGrammar(const models::CompiledGrammar& grammar) {
   }
   // Without the library, and where a schema is refused that need not hold, a
   // call is as the model writes it.
-  return SubmitAll();
+  return OkStatus();
+}
+
+void GenerateSession::EncodeImages() {
+  const auto submit = [](GenerateSession& session) {
+    session.StartAll(CatchOutOfMemory([&] { return session.SubmitAll(); }));
+  };
+  const auto* chat = std::get_if<ChatPrompt>(&request_.prompt);
+  if (chat == nullptr || chat->images.empty()) return submit(*this);
+  if (Status fits = CheckImages(*parts_, chat->images); !fits.ok()) {
+    return StartAll(fits);
+  }
+  std::vector<models::vision::ImageFile> files;
+  for (const ChatImage& image : chat->images) {
+    files.push_back({image.bytes, image.path + ".image_url"});
+  }
+  parts_->images->Encode(std::move(files),
+                         {.deadline = request_.deadline,
+                          .stop = client_stop_,
+                          .max_rows = parts_->engine->info().max_context,
+                          .model = parts_->model},
+                         [self = shared_from_this(), submit](
+                             StatusOr<models::vision::EncodedImages> images) {
+                           self->parts_->pool->Continue(
+                               [self, submit, images = std::move(images)] {
+                                 if (!images.ok())
+                                   return self->StartAll(images.status());
+                                 self->images_ = *images;
+                                 submit(*self);
+                               });
+                         });
 }
 
 void GenerateSession::StartAll(const Status& status) {
@@ -163,13 +196,15 @@ void GenerateSession::Follow() {
 
 Status GenerateSession::SubmitAll() {
   RETURN_IF_ERROR(CheckStillWanted());
-  ASSIGN_OR_RETURN(std::vector<int32_t> ids,
-                   EncodePrompt(*parts_, request_.prompt,
-                                parts_->engine->info().max_context));
-  usage_.prompt_tokens = static_cast<int64_t>(ids.size());
+  ASSIGN_OR_RETURN(
+      EncodedPrompt prompt,
+      EncodePrompt(*parts_, request_.prompt, parts_->engine->info().max_context,
+                   std::exchange(images_, {})));
+  usage_.prompt_tokens = static_cast<int64_t>(prompt.ids.size());
   for (const auto& sibling : siblings_) sibling->usage_ = usage_;
   ASSIGN_OR_RETURN(scheduler::GenerateTask task,
-                   MakeTask(*parts_, request_, std::move(ids)));
+                   MakeTask(*parts_, request_, std::move(prompt.ids)));
+  task.embeddings = std::move(prompt.embeddings);
   task.sampling.grammar = std::move(grammar_);
   if (!siblings_.empty()) task.fork_group = std::make_shared<char>();
   task.num_completions = static_cast<int32_t>(siblings_.size()) + 1;

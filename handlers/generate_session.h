@@ -47,6 +47,8 @@ class GenerateSession : public std::enable_shared_from_this<GenerateSession> {
   void HoldCall();
   void CompileConstraint();
   Status TakeGrammar(const models::CompiledGrammar& grammar);
+  // Then its images are, elsewhere, too.
+  void EncodeImages();
   void StartAll(const Status& status);
   Status SubmitAll();
   // Gives the engine this session's task.
@@ -81,6 +83,7 @@ class GenerateSession : public std::enable_shared_from_this<GenerateSession> {
   scheduler::Reservation place_;  // until submitted; of the siblings, too
   bool holds_call_ = false;       // the constraint is that of calls of tools
   std::shared_ptr<const models::TokenGrammar> grammar_;  // or null
+  models::vision::EncodedImages images_;                 // until submitted
   std::shared_ptr<scheduler::TokenStream> stream_;  // null before and after
   std::optional<OutputProcessor> output_;           // once submitted
   Usage usage_;

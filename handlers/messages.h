@@ -29,12 +29,21 @@ struct ToolChoice {
   std::vector<std::string> names = {};  // of all tools
 };
 
+// An image of a message, as its file; in the message stands {"type": "image"}.
+struct ChatImage {
+  std::shared_ptr<const std::string> bytes;
+  std::string path;  // of its part: "messages[0].content[1]"
+  // Why it has no bytes; a model that takes no images says that first.
+  Status status = {};
+};
+
 // A conversation, in the shape of OpenAI's `messages`; keys that we do not
 // know reach the chat template as they are.
 struct ChatPrompt {
   std::shared_ptr<const nlohmann::ordered_json> messages;  // array
   // Array; null: the prompt names none and no calls are looked for.
   std::shared_ptr<const nlohmann::ordered_json> tools;
+  std::vector<ChatImage> images = {};  // in the order of the messages
   ToolChoice tool_choice = {};
   bool parse_reasoning = true;  // else it is content
   std::shared_ptr<const nlohmann::ordered_json> template_kwargs;  // or null

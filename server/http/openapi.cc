@@ -39,8 +39,13 @@ constexpr Schema kSchemas[] = {
             "content": {"anyOf": [
               {"type": "string"},
               {"type": "array", "items": {"type": "object",
-                "required": ["type", "text"], "properties": {
-                  "type": {"const": "text"}, "text": {"type": "string"}}}}]},
+                "required": ["type"], "properties": {
+                  "type": {"enum": ["text", "image_url"]},
+                  "text": {"type": "string"},
+                  "image_url": {"type": "object", "required": ["url"],
+                    "properties": {"url": {"type": "string", "description":
+                      "A data URL in base64; models with an encoder of images."
+                    }}}}}}]},
             "tool_calls": {"type": "array", "items":
               {"$ref": "#/components/schemas/ToolCall"}},
             "tool_call_id": {"type": "string"}}}},

@@ -30,6 +30,7 @@
 #include "server/lifecycle/language_model.h"
 #include "server/lifecycle/load_embedding.h"
 #include "server/lifecycle/load_graph.h"
+#include "server/lifecycle/load_images.h"
 #include "server/lifecycle/lora_model.h"
 #include "server/lifecycle/model_config.h"
 #include "server/lifecycle/session_port.h"
@@ -232,6 +233,8 @@ StatusOr<std::shared_ptr<Servable>> LoadLanguageModel(
       handlers::ChooseFormats(
           settings.llm.tool_call_parser, settings.llm.reasoning_parser,
           model.chat_template == nullptr ? "" : model.chat_template->source()));
+  ASSIGN_OR_RETURN(const ChatImages images,
+                   LoadImages(id, settings, team, *model.tokenizer));
   const int64_t vocab_size = engine->info().vocab_size;
   Grammars grammars;
   grammars.text = GrammarsOf(model.tokenizer, vocab_size, false);
@@ -256,7 +259,9 @@ StatusOr<std::shared_ptr<Servable>> LoadLanguageModel(
       .pool = common.pool,
       .grammars = grammars.text.get(),
       .call_grammars = holds_calls && !shows_special ? grammars.text.get()
-                                                     : grammars.calls.get()};
+                                                     : grammars.calls.get(),
+      .images = images.encoder.get(),
+      .max_images = images.most};
   auto handler = handlers::MakeGenerateHandler(parts);
 
   LogInfo("model loaded",
@@ -272,9 +277,11 @@ StatusOr<std::shared_ptr<Servable>> LoadLanguageModel(
            {"threads", model.info.threads},
            {"tensor_parallel_size", settings.llm.tensor_parallel_size},
            {"sampling", SamplingText(model)}});
-  return std::make_shared<LanguageModel>(
+  auto servable = std::make_shared<LanguageModel>(
       std::move(facts), text, std::move(engine), std::move(handler),
       std::move(grammars), AdapterHost{model.lora_base, parts});
+  servable->Keep(images.encoder);
+  return servable;
 }
 
 // Names the path once.

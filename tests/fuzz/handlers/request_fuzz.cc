@@ -128,12 +128,28 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
     return 0;
   }
   Require(chat->messages->is_array() && !chat->messages->empty(), "messages");
+  size_t num_images = 0;
   for (const auto& message : *chat->messages) {
     Require(message.is_object() && message["role"].is_string(), "a message");
     const auto content = message.find("content");
+    if (content != message.end() && content->is_array()) {
+      for (const auto& part : *content) {
+        num_images += part["type"] == "image" ? 1 : 0;
+        Require(part["type"] == "image" || part["text"].is_string(), "a part");
+      }
+      continue;
+    }
     Require(
         content == message.end() || content->is_null() || content->is_string(),
         "content is text by now");
+  }
+  Require(num_images == chat->images.size(), "each image has its part");
+  for (const auto& image : chat->images) {
+    if (!image.status.ok()) {
+      CheckRefusal(image.status);
+    } else {
+      Require(!image.bytes->empty() && !image.path.empty(), "an image");
+    }
   }
   return 0;
 }

@@ -178,10 +178,23 @@ TEST(ChatMessages, ErrorsNameThePath) {
        "an integer (5)"},
       {R"({"messages": [{"role": "user", "content": [
             {"type": "text", "text": "a"},
-            {"type": "image_url", "image_url": {"url": "u"}}]}]})",
+            {"type": "input_audio", "input_audio": {}}]}]})",
        "messages[0].content[1].type",
-       "messages[0].content[1].type is \"image_url\" but this model takes "
-       "only \"text\" parts"},
+       "messages[0].content[1].type is \"input_audio\" but only \"text\" and "
+       "\"image_url\" parts are taken"},
+      {R"({"messages": [{"role": "user", "content": [
+            {"type": "image_url", "image_url": {}}]}]})",
+       "messages[0].content[0].image_url.url",
+       "messages[0].content[0].image_url.url is missing"},
+      {R"({"messages": [{"role": "user", "content": [
+            {"type": "image_url"}]}]})",
+       "messages[0].content[0].image_url",
+       "messages[0].content[0].image_url is missing"},
+      {R"({"messages": [{"role": "user", "content": [
+            {"type": "image_url", "image_url": 5}]}]})",
+       "messages[0].content[0].image_url",
+       "messages[0].content[0].image_url must be a string, not an integer "
+       "(5)"},
       {R"({"messages": [{"role": "user", "content": ["a"]}]})",
        "messages[0].content[0]",
        "messages[0].content[0] must be an object, not a string (\"a\")"},
@@ -203,6 +216,56 @@ TEST(ChatMessages, ErrorsNameThePath) {
     EXPECT_EQ(chat.status().message(), c.message);
     EXPECT_EQ(chat.status().field(), c.field);
   }
+}
+
+// A model that takes no images says that first.
+TEST(ChatMessages, WhatIsNoDataUrlIsRefusedLater) {
+  struct Case {
+    const char* url;
+    const char* message;  // behind the field
+  };
+  const Case cases[] = {
+      {"http://a/b.png",
+       " is no data URL, and this server fetches nothing; send the image "
+       "itself as data:image/png;base64,... (or jpeg, webp)"},
+      {"data:,x",
+       " has no ';base64,': the data URL of an image is "
+       "data:image/png;base64,..."},
+      {"data:;base64,", " has no base64 behind its comma"},
+      {"data:;base64,@@@@", " has no base64 behind its comma"},
+  };
+  for (const Case& each : cases) {
+    const auto chat = Read(
+        R"({"messages": [{"role": "user", "content": [{"type": "image_url",
+            "image_url": {"url": ")" +
+        std::string(each.url) + R"("}}]}]})");
+    ASSERT_TRUE(chat.ok()) << chat.status().ToString();
+    ASSERT_EQ(chat->images.size(), 1u);
+    const std::string field = "messages[0].content[0].image_url.url";
+    EXPECT_EQ(chat->images[0].status.message(), field + each.message);
+    EXPECT_EQ(chat->images[0].status.field(), field);
+  }
+}
+
+TEST(ChatMessages, ImagesAreTakenOutAndTheirPartsStay) {
+  const auto chat = Read(R"({"messages": [
+      {"role": "user", "content": [{"type": "text", "text": "a"},
+                                   {"type": "text", "text": "b"}]},
+      {"role": "user", "content": [
+          {"type": "image_url", "image_url": {"url": "data:image/png;base64,eA==",
+                                              "detail": "low"}},
+          {"type": "text", "text": "c"},
+          {"type": "image_url", "image_url": "data:;base64,eXo="}]}]})");
+  ASSERT_TRUE(chat.ok()) << chat.status().ToString();
+  EXPECT_EQ((*chat->messages)[0]["content"], "a\nb");
+  EXPECT_EQ((*chat->messages)[1]["content"],
+            nlohmann::ordered_json::parse(R"([{"type": "image"},
+                {"type": "text", "text": "c"}, {"type": "image"}])"));
+  ASSERT_EQ(chat->images.size(), 2u);
+  EXPECT_EQ(*chat->images[0].bytes, "x");
+  EXPECT_EQ(chat->images[0].path, "messages[1].content[0]");
+  EXPECT_EQ(*chat->images[1].bytes, "yz");
+  EXPECT_EQ(chat->images[1].path, "messages[1].content[2]");
 }
 
 }  // namespace
