@@ -1,6 +1,7 @@
 // Chat and completions: requests in, OpenAI's answers out.
 #include <gtest/gtest.h>
 
+#include <new>
 #include <nlohmann/json.hpp>
 #include <string>
 #include <vector>
@@ -303,6 +304,18 @@ TEST(Completions, LlamaTakesOnlyANegativeNPredictForNoLimit) {
     started.End();
     EXPECT_EQ(Body(client.Read())["content"], asked == 0 ? "" : "x");
   }
+}
+
+TEST(Completions, MemoryThatIsNotThereEndsTheRequestAlone) {
+  TestServer server;
+  Client client(server.port());
+  server.handler->script = [](const Started&) { throw std::bad_alloc(); };
+  const Reply reply = client.Post(kChat, ChatBody(""));
+  EXPECT_EQ(reply.status, 503);
+  EXPECT_NE(reply.body.find("has no memory for this request"),
+            std::string::npos);
+  server.handler->script = SayHello;
+  EXPECT_EQ(client.Post(kChat, ChatBody("")).status, 200);
 }
 
 }  // namespace

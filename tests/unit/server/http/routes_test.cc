@@ -1,7 +1,6 @@
 // Routes as a client sees them: who may call what, and what comes back.
 #include <gtest/gtest.h>
 
-#include <new>
 #include <nlohmann/json.hpp>
 #include <set>
 #include <string>
@@ -424,17 +423,6 @@ TEST(Routes, OpenInferenceMetadata) {
   const Reply missing = client.Get("/v2/models/other");
   EXPECT_EQ(missing.status, 404);
   EXPECT_TRUE(Body(missing)["error"].is_string());
-}
-
-TEST(Routes, MemoryThatIsNotThereEndsTheRequestAlone) {
-  TestServer server;
-  Client client(server.port());
-  server.handler->script = [](const Started&) { throw std::bad_alloc(); };
-  const Reply reply = client.Post("/v1/chat/completions", kHi);
-  EXPECT_EQ(reply.status, 503);
-  EXPECT_NE(reply.body.find("has no memory for this request"),
-            std::string::npos);
-  EXPECT_EQ(client.Post("/tokenize", kHi).status, 200);
 }
 
 TEST(Routes, TokenizeTakesBothShapes) {
