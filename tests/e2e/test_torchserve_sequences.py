@@ -30,7 +30,7 @@ BAD = {
     "handler": (YAML, "base_handler"),
     "aliases": ("sequence_batching:\n  a0: &a0 [x, x, x, x, x, x, x, x]\n" +
                 "".join(f"  a{i}: &a{i} [{', '.join([f'*a{i - 1}'] * 8)}]\n"
-                        for i in range(1, 8)), "nodes"),
+                        for i in range(1, 8)), "than 100000 values"),
     "list": ("sequence_batching: [1, 2]\n", "sequence_batching"),
 }
 ids = (f"s{i}" for i in itertools.count())
