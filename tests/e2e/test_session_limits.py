@@ -16,7 +16,8 @@ from websockets.exceptions import ConnectionClosed, InvalidStatus
 from websockets.sync.client import connect
 
 from certificates import Authority
-from conftest import start
+from conftest import Server, start
+from replicas import PROXIES, Fleet, found
 from session_client import (ask, close_code, frame, live, number, put_sum,
                             raw_session, session, sum_of, url, wait_for)
 from test_external import TWICE, external, python  # noqa: F401 (a fixture)
@@ -318,3 +319,30 @@ def test_each_message_counts_for_its_tenant(repository, tmp_path):
             with pytest.raises(ConnectionClosed) as closed:
                 one.recv(timeout=10)
             assert closed.value.rcvd.code == 1008
+
+
+@pytest.mark.parametrize("kind", PROXIES)
+def test_behind_a_proxy(repository, tmp_path, kind):
+    """With the configurations of deploy/proxy: sessions pass, and those of a
+    replica that drains are told so."""
+    if not found(kind):
+        pytest.skip(f"{kind} is not installed")
+
+    class Replicas(Fleet):
+        def start_server(self, i):
+            self.servers[i] = Server(
+                "--http-port", self.ports[i], "--grpc-port", -1,
+                "--model-repository", repository)
+
+    with Replicas(kind, tmp_path) as fleet:
+        address = f"ws://127.0.0.1:{fleet.port}/v2/models/sum/sessions"
+        with connect(address) as one, connect(address) as two:
+            for i in (1, 2, 3):
+                assert sum_of(ask(one, number(1))) == i
+                assert sum_of(ask(two, number(10))) == 10 * i
+            for server in fleet.servers:
+                server.process.send_signal(signal.SIGTERM)
+            for opened in (one, two):
+                with pytest.raises(ConnectionClosed) as closed:
+                    opened.recv(timeout=10)
+                assert closed.value.rcvd.code == 1001
