@@ -17,8 +17,8 @@
 #include <vector>
 
 #include "models/cuda/module_api.h"
+#include "models/gpu/cuda_context.h"
 #include "models/llm/backend.h"
-#include "models/llm/cuda/cuda_context.h"
 #include "models/llm/cuda/step_message.h"
 #include "models/llm/step.h"
 

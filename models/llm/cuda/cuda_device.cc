@@ -24,7 +24,12 @@ StatusOr<std::unique_ptr<Device>> CudaDevice::Open(
   device->kv_f32_ = kv == "f32";
   device->threads_ = std::max<int32_t>(1, static_cast<int32_t>(cpus.size()));
   ASSIGN_OR_RETURN(const cuda::Module* module, OpenCudaModule());
-  ASSIGN_OR_RETURN(device->context_, CudaContext::Open(module, ordinal));
+  ASSIGN_OR_RETURN(
+      device->context_,
+      CudaContext::Open(
+          module, ordinal,
+          {.setting = "kv_cache_memory_bytes",
+           .remedy = "lower kv_cache_memory_bytes, or take a smaller model"}));
   return std::unique_ptr<Device>(std::move(device));
 }
 

@@ -5,7 +5,7 @@
 #include <string>
 
 #include "models/cpu/llm_kernels.h"
-#include "models/llm/cuda/cuda_context.h"
+#include "models/gpu/cuda_context.h"
 #include "models/llm/device.h"
 
 namespace millrace::models {

@@ -1,8 +1,9 @@
-#include "models/llm/cuda/cuda_context.h"
+#include "models/gpu/cuda_context.h"
 
 #include <dlfcn.h>
 #include <unistd.h>
 
+#include <charconv>
 #include <filesystem>
 
 #include "config/base/module_places.h"
@@ -61,6 +62,23 @@ Status WhyNot(Outcome outcome, int32_t ordinal, const cuda::Device& device) {
 
 }  // namespace
 
+StatusOr<int32_t> CudaOrdinal(std::string_view name) {
+  const Status unknown =
+      InvalidArgument("device is '" + std::string(name.substr(0, 64)) +
+                      "'; cpu, cuda:0 (or another number) and auto exist")
+          .At("device");
+  if (!name.starts_with("cuda")) return unknown;
+  const std::string_view number = name.substr(4);
+  if (number.empty()) return 0;
+  int32_t ordinal = 0;
+  const char* last = number.data() + number.size();
+  const auto [end, error] = std::from_chars(number.data() + 1, last, ordinal);
+  if (number[0] != ':' || error != std::errc() || ordinal < 0 || end != last) {
+    return unknown;
+  }
+  return ordinal;
+}
+
 StatusOr<const cuda::Module*> OpenCudaModule() {
   std::string tried;
   for (const std::string& place :
@@ -102,8 +120,9 @@ CudaBuffer::~CudaBuffer() {
 }
 
 StatusOr<std::shared_ptr<CudaContext>> CudaContext::Open(
-    const cuda::Module* module, int32_t ordinal) {
-  std::shared_ptr<CudaContext> context(new CudaContext(module));
+    const cuda::Module* module, int32_t ordinal, NoMemoryAdvice advice) {
+  std::shared_ptr<CudaContext> context(
+      new CudaContext(module, std::move(advice)));
   const Outcome outcome = module->open(ordinal, &context->device_);
   const Status status = WhyNot(outcome, ordinal, context->device_);
   if (!status.ok()) return status.At("device");
@@ -118,10 +137,8 @@ StatusOr<CudaBuffer> CudaContext::Own(Outcome outcome, void* memory,
   if (outcome == Outcome::kNoMemory) {
     return ResourceExhausted("cuda:" + std::to_string(device_.ordinal) +
                              " has no memory for " + what + ", " +
-                             SizeText(bytes) +
-                             "; lower kv_cache_memory_bytes, or take a smaller "
-                             "model")
-        .At("kv_cache_memory_bytes");
+                             SizeText(bytes) + "; " + advice_.remedy)
+        .At(advice_.setting);
   }
   RETURN_IF_ERROR(Judge(outcome));
   CudaBuffer buffer;

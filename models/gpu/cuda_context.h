@@ -2,7 +2,7 @@
 // sentences for what goes wrong.
 //
 //   ASSIGN_OR_RETURN(const cuda::Module* module, OpenCudaModule());
-//   ASSIGN_OR_RETURN(auto context, CudaContext::Open(module, 0));
+//   ASSIGN_OR_RETURN(auto context, CudaContext::Open(module, 0, on_no_memory));
 //   ASSIGN_OR_RETURN(CudaBuffer pages, context->Allocate(bytes, "KV pages"));
 //
 // Used by one thread at a time.
@@ -12,6 +12,7 @@
 #include <cstdint>
 #include <memory>
 #include <string>
+#include <string_view>
 #include <utility>
 
 #include "config/base/status.h"
@@ -23,6 +24,16 @@ namespace millrace::models {
 // the program or in ../lib/millrace. It stays open. FAILED_PRECONDITION says
 // why there is none.
 StatusOr<const cuda::Module*> OpenCudaModule();
+
+// The number in the name of a device: "cuda" is 0, "cuda:3" is 3.
+// INVALID_ARGUMENT for other names says which exist.
+StatusOr<int32_t> CudaOrdinal(std::string_view name);
+
+// What to do where the device has no memory left, for the message.
+struct NoMemoryAdvice {
+  std::string setting;  // may be empty
+  std::string remedy;   // "lower …, or take a smaller model"
+};
 
 class CudaContext;
 
@@ -56,7 +67,8 @@ class CudaContext : public std::enable_shared_from_this<CudaContext> {
  public:
   // FAILED_PRECONDITION says why the device cannot serve.
   static StatusOr<std::shared_ptr<CudaContext>> Open(const cuda::Module* module,
-                                                     int32_t ordinal);
+                                                     int32_t ordinal,
+                                                     NoMemoryAdvice advice);
   ~CudaContext();
   CudaContext(const CudaContext&) = delete;
   CudaContext& operator=(const CudaContext&) = delete;
@@ -74,12 +86,14 @@ class CudaContext : public std::enable_shared_from_this<CudaContext> {
   Status Launched(int error) const;
 
  private:
-  explicit CudaContext(const cuda::Module* module) : module_(module) {}
+  CudaContext(const cuda::Module* module, NoMemoryAdvice advice)
+      : module_(module), advice_(std::move(advice)) {}
   Status Judge(cuda::Outcome outcome) const;
   StatusOr<CudaBuffer> Own(cuda::Outcome outcome, void* memory, bool on_host,
                            int64_t bytes, const std::string& what);
 
   const cuda::Module* const module_;
+  const NoMemoryAdvice advice_;
   cuda::Device device_;
 };
 
