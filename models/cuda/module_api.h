@@ -12,11 +12,12 @@
 #include <cstddef>
 #include <cstdint>
 
+#include "models/cuda/graph_kernels.h"
 #include "models/cuda/kernels.h"
 
 namespace millrace::cuda {
 
-inline constexpr uint32_t kModuleVersion = 1;
+inline constexpr uint32_t kModuleVersion = 2;
 inline constexpr char kModuleFile[] = "libmillrace_cuda.so";
 inline constexpr char kModuleEntryName[] = "millrace_cuda_module";
 
@@ -80,6 +81,19 @@ struct Module {
   int (*add_rows)(Stream, const AddArgs&);
   int (*copy_pages)(Stream, const CopyPagesArgs&);
   int (*finish_logits)(Stream, const HeadArgs&);
+
+  int (*graph_pointwise)(Stream, const PointwiseArgs&);
+  int (*graph_product)(Stream, const ProductArgs&);
+  int (*graph_conv)(Stream, const GraphConvArgs&);
+  int (*graph_pool)(Stream, const GraphPoolArgs&);
+  int (*graph_softmax)(Stream, const SoftmaxArgs&);
+  int (*graph_normalize)(Stream, const NormalizeArgs&);
+  int (*graph_reduce)(Stream, const ReduceArgs&);
+  int (*graph_attention)(Stream, const GraphAttentionArgs&);
+  int (*graph_gather)(Stream, const GatherSlicesArgs&);
+  int (*graph_check_indices)(Stream, const CheckIndicesArgs&);
+  int (*graph_copy_strided)(Stream, const CopyStridedArgs&);
+  int (*graph_cast)(Stream, const CastArgs&);
 };
 
 using ModuleEntry = const Module* (*)(uint32_t version);
@@ -96,6 +110,18 @@ inline void SetKernels(Module& table) {
   table.add_rows = AddRows;
   table.copy_pages = CopyPages;
   table.finish_logits = FinishLogits;
+  table.graph_pointwise = GraphPointwise;
+  table.graph_product = GraphProduct;
+  table.graph_conv = GraphConv;
+  table.graph_pool = GraphPool;
+  table.graph_softmax = GraphSoftmax;
+  table.graph_normalize = GraphNormalize;
+  table.graph_reduce = GraphReduce;
+  table.graph_attention = GraphAttention;
+  table.graph_gather = GraphGather;
+  table.graph_check_indices = GraphCheckIndices;
+  table.graph_copy_strided = GraphCopyStrided;
+  table.graph_cast = GraphCast;
 }
 
 }  // namespace millrace::cuda

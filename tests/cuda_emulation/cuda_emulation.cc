@@ -12,6 +12,7 @@
 #include <cstdlib>
 #include <map>
 #include <memory>
+#include <mutex>
 #include <numeric>
 #include <random>
 #include <vector>
@@ -49,6 +50,9 @@ struct Block {
   jmp_buf scheduler;
 };
 
+// One grid at a time, whichever thread launches it: the device has one stream,
+// so to say. The state below is that grid's.
+std::mutex running;
 Block block;
 std::vector<std::unique_ptr<std::byte[]>> stacks;
 std::mt19937_64 random_order{1};
@@ -57,6 +61,7 @@ struct Allocation {
   size_t length;
   int64_t bytes;
 };
+std::mutex allocating;  // guards what follows
 std::map<void*, Allocation> allocations;
 int64_t allocated_bytes = 0;
 
@@ -166,7 +171,10 @@ void RunBlock(dim3 at, dim3 grid, dim3 size) {
 
 const Place& Here() { return block.running->place; }
 std::byte* SharedMemory() { return block.shared.data(); }
-void SetSeed(uint64_t seed) { random_order.seed(seed); }
+void SetSeed(uint64_t seed) {
+  const std::lock_guard lock(running);
+  random_order.seed(seed);
+}
 
 void RunGrid(dim3 grid, dim3 size, size_t shared_bytes,
              const std::function<void()>& body) {
@@ -175,6 +183,7 @@ void RunGrid(dim3 grid, dim3 size, size_t shared_bytes,
       grid.z > 65535 || shared_bytes > (48 << 10)) {
     Die("no GPU would launch this grid");
   }
+  const std::lock_guard lock(running);
   while (stacks.size() < size.x) {
     stacks.push_back(std::make_unique<std::byte[]>(kStackBytes));
   }
@@ -221,12 +230,14 @@ void* AllocateDevice(int64_t bytes) {
   auto* end = static_cast<std::byte*>(base) + length - page;
   if (mprotect(end, page, PROT_NONE) != 0) Die("mprotect failed");
   void* memory = end - used;
+  const std::lock_guard lock(allocating);
   allocations[memory] = {base, length, bytes};
   allocated_bytes += bytes;
   return memory;
 }
 
 void FreeDevice(void* memory) {
+  const std::lock_guard lock(allocating);
   const auto found = allocations.find(memory);
   if (found == allocations.end()) Die("freed twice, or never allocated");
   munmap(found->second.base, found->second.length);
@@ -234,6 +245,9 @@ void FreeDevice(void* memory) {
   allocations.erase(found);
 }
 
-int64_t AllocatedBytes() { return allocated_bytes; }
+int64_t AllocatedBytes() {
+  const std::lock_guard lock(allocating);
+  return allocated_bytes;
+}
 
 }  // namespace cuda_emulation

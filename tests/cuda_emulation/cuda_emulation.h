@@ -13,7 +13,7 @@
 // different shuffles. Shared memory holds NaN at the start of each block.
 // Memory of AllocateDevice ends at a page that cannot be touched.
 //
-// Not thread-safe.
+// Thread-safe: grids of several threads run one after the other.
 #pragma once
 
 #include <algorithm>

@@ -1,5 +1,6 @@
 #include "tests/cuda_emulation/emulated_module.h"
 
+#include <atomic>
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
@@ -10,7 +11,7 @@ namespace millrace::cuda {
 namespace {
 
 int64_t device_bytes = int64_t{1} << 30;
-int waits_until_failure = -1;
+std::atomic<int> waits_until_failure = -1;
 Outcome open_outcome = Outcome::kFine;
 
 Outcome Open(int32_t ordinal, Device* device) {

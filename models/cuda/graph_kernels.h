@@ -1,0 +1,262 @@
+// What the kernels of graphs take: f32 values, dense in row-major order where
+// nothing else is said, images channels last. All pointers are the device's,
+// strides count values. Each launch is asynchronous on `stream`.
+//
+// No kernel adds by atomics, and the order of a sum follows from the sizes of
+// one row, image or window, never from how many there are: a row's bits are the
+// same whatever stands beside it.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+
+#include "models/cuda/kernels.h"
+
+namespace millrace::cuda {
+
+inline constexpr int kMostAxes = 8;
+inline constexpr int kMostOperands = 4;       // of a program
+inline constexpr int kMostInstructions = 24;  // likewise
+
+// Functions of one value, with parameters a and b. Chosen by number: the order
+// is that of the graph runtime's list.
+enum class Function : int32_t {
+  kNone,
+  kRelu,         // max(0, x)
+  kClip,         // min(b, max(a, x))
+  kLeakyRelu,    // x < 0 ? a * x : x
+  kSigmoid,      // 1 / (1 + exp(-x))
+  kHardSigmoid,  // min(1, max(0, a * x + b))
+  kHardSwish,    // x * min(1, max(0, x / 6 + 0.5))
+  kSilu,         // x * sigmoid(x)
+  kGeluErf,      // x / 2 * (1 + erf(x / sqrt(2)))
+  kGeluTanh,     // Hendrycks and Gimpel 2016, the tanh form
+  kTanh,
+  kElu,       // x > 0 ? x : a * (exp(x) - 1)
+  kSoftplus,  // log(1 + exp(a * x)) / a
+  kMish,      // x * tanh(log(1 + exp(x)))
+  kExp,
+  kLog,
+  kSqrt,
+  kRsqrt,
+  kReciprocal,
+  kNeg,
+  kAbs,
+  kErf,
+  kFloor,
+  kCeil,
+  kRound,  // to nearest even
+  kSin,
+  kCos,
+};
+
+// A program of a fused elementwise operator. Registers are the operands, then
+// the result of each instruction; the last one is the result.
+enum class Operation : int32_t {
+  kFunction,
+  kAdd,
+  kSub,
+  kMul,
+  kDiv,
+  kMin,
+  kMax,
+};
+struct PointwiseInstruction {
+  Operation kind;
+  Function f;  // of kFunction
+  int32_t x;   // registers
+  int32_t y;
+  float a;
+  float b;
+};
+
+// y[i] = program of element i of each operand, which lies at strides of its
+// own: 0 where it repeats.
+struct PointwiseArgs {
+  int32_t rank;
+  int32_t num_operands;
+  int32_t num_instructions;
+  int64_t count;
+  int64_t sizes[kMostAxes];
+  int64_t strides[kMostOperands][kMostAxes];
+  const float* x[kMostOperands];
+  PointwiseInstruction program[kMostInstructions];
+  float* y;
+};
+
+// What becomes of the sum of each output: bias, residual if it is first, the
+// function, gate, residual if it is not. Residual and gate lie as the result.
+struct GraphEpilogue {
+  const float* bias;      // of each output; null: none
+  const float* residual;  // likewise
+  const float* gate;      // multiplies
+  Function f;
+  float a;
+  float b;
+  bool residual_first;
+};
+
+// y = A · B for each of a stack of matrices: A [m][k], B [k][n], y [m][n],
+// whose outputs lie side by side.
+struct ProductArgs {
+  const float* a;
+  const float* b;
+  float* y;
+  int64_t m;
+  int64_t n;
+  int64_t k;
+  int64_t a_row, a_k;
+  int64_t b_k, b_n;
+  int64_t y_row;
+  int32_t rank;  // axes of the stack
+  int64_t count;
+  int64_t sizes[kMostAxes];
+  int64_t a_strides[kMostAxes];
+  int64_t b_strides[kMostAxes];
+  int64_t y_strides[kMostAxes];
+  GraphEpilogue epilogue;
+};
+
+// A window over depth, height and width; those that an image has not are 1.
+struct GraphWindow {
+  int32_t in[3];
+  int32_t out[3];
+  int32_t kernel[3];
+  int32_t stride[3];
+  int32_t dilation[3];
+  int32_t pad[3];      // before the image
+  int32_t pad_end[3];  // behind it
+};
+
+// x [batch][in…][channels], w [outputs][channels / groups][kernel…], or of a
+// transposed convolution w [channels][outputs / groups][kernel…];
+// y [batch][out…][outputs]. Sums run over taps, then channels.
+struct GraphConvArgs {
+  GraphWindow window;
+  int64_t batch;
+  int32_t channels;
+  int32_t outputs;
+  int32_t groups;
+  bool transposed;
+  const float* x;
+  const float* w;
+  float* y;
+  GraphEpilogue epilogue;
+};
+
+enum class PoolOf : int32_t { kMax, kMean, kMeanPadded };
+struct GraphPoolArgs {
+  GraphWindow window;
+  int64_t batch;
+  int32_t channels;
+  PoolOf kind;
+  const float* x;
+  float* y;
+};
+
+// Softmax, or its logarithm, along the middle axis of [outer][size][inner].
+struct SoftmaxArgs {
+  int64_t outer, size, inner;
+  bool logarithm;
+  const float* x;
+  float* y;
+};
+
+// Each group of channels of each item is normalised by itself:
+// x [items][pixels][channels]. Layer norms are of one pixel and one group.
+struct NormalizeArgs {
+  int64_t items, pixels, channels, groups;
+  bool centred;         // else RMS, without a mean
+  const float* weight;  // of each channel; null: 1
+  const float* bias;    // null: 0
+  float eps;
+  const float* x;
+  float* y;
+};
+
+enum class ReduceOf : int32_t { kSum, kMean, kMax, kMin, kSumSquare, kL2 };
+// [outer][size][inner] to [outer][inner]. A NaN makes an extreme NaN.
+struct ReduceArgs {
+  int64_t outer, size, inner;
+  ReduceOf kind;
+  const float* x;
+  float* y;
+};
+
+// Where tokens of heads of values lie: token t of head h of item b at
+// b * item + t * token + h * size.
+struct HeadsAt {
+  int64_t item;
+  int64_t token;
+  int64_t size;
+};
+inline constexpr int64_t kMostHeadSize = 256;
+// out = softmax(q · K * scale + mask) · V, each query over all keys, in order
+// (Milakov and Gimelshein 2018 for the running maximum).
+struct GraphAttentionArgs {
+  const float* q;
+  const float* k;
+  const float* v;
+  const float* mask;  // null: none
+  float* out;
+  HeadsAt q_at, k_at, v_at, out_at;
+  int64_t items, heads, key_heads, queries, keys;
+  int64_t mask_items;       // a mask's items repeat
+  int64_t mask_strides[4];  // of item, head, query, key
+  float scale;
+  bool causal;          // query i sees keys 0…i
+  bool zero_if_hidden;  // a query that sees nothing: 0, else NaN
+};
+
+// y [outer][count][run] = x [outer][size][run] at indices [count], which count
+// from the end where they are negative. What is out of range reads entry 0.
+struct GatherSlicesArgs {
+  int64_t outer, size, run, count;
+  const void* indices;
+  bool wide;  // INT64, else INT32
+  const float* x;
+  float* y;
+};
+// found[0] = the first place whose index is out of range, or -1; found[1] = it.
+struct CheckIndicesArgs {
+  const void* indices;
+  bool wide;
+  int64_t count;
+  int64_t size;
+  int64_t* found;  // [2]
+};
+
+// to[i * to_strides] = from[i * from_strides] for each index i.
+struct CopyStridedArgs {
+  int32_t rank;
+  int64_t count;
+  int64_t sizes[kMostAxes];
+  int64_t from_strides[kMostAxes];
+  int64_t to_strides[kMostAxes];
+  const float* from;
+  float* to;
+};
+
+enum class CastFrom : int32_t { kI64, kI32, kU8, kBool };
+struct CastArgs {
+  CastFrom type;
+  int64_t count;
+  const void* from;
+  float* to;
+};
+
+// Each returns 0, or the number of the device's error. Nothing to do: 0.
+int GraphPointwise(Stream stream, const PointwiseArgs& args);
+int GraphProduct(Stream stream, const ProductArgs& args);
+int GraphConv(Stream stream, const GraphConvArgs& args);
+int GraphPool(Stream stream, const GraphPoolArgs& args);
+int GraphSoftmax(Stream stream, const SoftmaxArgs& args);
+int GraphNormalize(Stream stream, const NormalizeArgs& args);
+int GraphReduce(Stream stream, const ReduceArgs& args);
+int GraphAttention(Stream stream, const GraphAttentionArgs& args);
+int GraphGather(Stream stream, const GatherSlicesArgs& args);
+int GraphCheckIndices(Stream stream, const CheckIndicesArgs& args);
+int GraphCopyStrided(Stream stream, const CopyStridedArgs& args);
+int GraphCast(Stream stream, const CastArgs& args);
+
+}  // namespace millrace::cuda

@@ -1,0 +1,49 @@
+// Products of matrices for graphs: linear layers, and stacks of matrices that
+// are both known only in a run. Operands are read where they lie.
+#include "models/cuda/graph_tile.cuh"
+
+namespace millrace::cuda {
+namespace {
+
+__global__ void __launch_bounds__(kGraphThreads)
+    ProductKernel(ProductArgs args) {
+  const int64_t tiles = (args.n + kTile - 1) / kTile;
+  const int64_t row0 = blockIdx.x / tiles * kTile;
+  const int64_t output0 = blockIdx.x % tiles * kTile;
+  for (int64_t product = blockIdx.y; product < args.count;
+       product += gridDim.y) {
+    const float* a = args.a;
+    const float* b = args.b;
+    int64_t y_at = 0;
+    int64_t left = product;
+    for (int axis = args.rank - 1; axis >= 0; --axis) {
+      const int64_t index = left % args.sizes[axis];
+      left /= args.sizes[axis];
+      a += index * args.a_strides[axis];
+      b += index * args.b_strides[axis];
+      y_at += index * args.y_strides[axis];
+    }
+    MultiplyTile(
+        args.m, args.n, args.k, row0, output0,
+        [&](int64_t row, int64_t input) {
+          return a[row * args.a_row + input * args.a_k];
+        },
+        [&](int64_t input, int64_t output) {
+          return b[input * args.b_k + output * args.b_n];
+        },
+        [&](int64_t row, int64_t output, float sum) {
+          const int64_t at = y_at + row * args.y_row + output;
+          args.y[at] = Finish(args.epilogue, sum, output, at);
+        });
+  }
+}
+
+}  // namespace
+
+int GraphProduct(Stream stream, const ProductArgs& args) {
+  if (args.count == 0 || args.m == 0 || args.n == 0) return 0;
+  return Launch(ProductKernel, ByTile(args.m, args.n, args.count),
+                kGraphThreads, kTileBytes, stream, args);
+}
+
+}  // namespace millrace::cuda
