@@ -18,6 +18,7 @@ namespace {
 int64_t ExpectedBytes(const Graph& graph, const CompileOptions& options) {
   constexpr int64_t kFew = int64_t{4} << 20;
   if (options.interpret || options.quantization != nullptr) return 0;
+  if (options.device != nullptr) return 0;  // it keeps most of them
   // Weights of a file that had to be parsed are in memory until they are
   // packed: with all packed pages beside them the peak would be higher.
   for (const Value& value : graph.values) {
@@ -67,7 +68,8 @@ StatusOr<std::shared_ptr<CompiledGraph>> CompiledGraph::Create(
     ASSIGN_OR_RETURN(const onednn::Library* library, onednn::Open());
     onednn = std::make_unique<OneDnnLayers>(*library, options.onednn);
   }
-  const Kernels kernels{*dense, *int8, bf16, onednn.get()};
+  const Kernels kernels{
+      *dense, *int8, options.device == nullptr ? bf16 : nullptr, onednn.get()};
   return std::shared_ptr<CompiledGraph>(
       new CompiledGraph(std::move(folded), options, kernels, std::move(onednn),
                         std::move(weights)));
@@ -78,6 +80,7 @@ CompiledGraph::CompiledGraph(Graph graph, const CompileOptions& options,
                              std::unique_ptr<OneDnnLayers> onednn,
                              WarmBuffer weights)
     : graph_(std::move(graph)),
+      device_(options.device),
       onednn_(std::move(onednn)),
       kernels_(kernels),
       interprets_(options.interpret),
@@ -86,7 +89,8 @@ CompiledGraph::CompiledGraph(Graph graph, const CompileOptions& options,
               .rows_apart = options.rows_apart,
               .tiny_alone = options.tiny_alone,
               .keep_bf16 = options.keep_bf16,
-              .joins = options.joins},
+              .joins = options.joins,
+              .device = device_.get()},
              std::move(weights)) {}
 
 const BatchAxis& CompiledGraph::batch_axis() const {

@@ -24,6 +24,7 @@
 #include "config/topology.h"
 #include "models/cpu/compute_pool.h"
 #include "models/graph/batch_axis.h"
+#include "models/graph/device.h"
 #include "models/graph/ir.h"
 #include "models/graph/plan/kernels.h"
 #include "models/graph/plan/onednn_layers.h"
@@ -78,6 +79,9 @@ struct CompileOptions {
   // not depend on their neighbours. Their bits are others than those of our
   // kernels. FAILED_PRECONDITION where it is not installed.
   OneDnnUse onednn = {};
+  // Where the graph runs, in f32, whatever the precision; a device of this
+  // graph alone. Null: on the cores of its contexts.
+  std::shared_ptr<GraphDevice> device = nullptr;
   // Interprets always: the reference that plans are tested against.
   bool interpret = false;
 };
@@ -107,6 +111,7 @@ class CompiledGraph {
   // ---- for ExecutionContext ----
   const Graph& graph() const { return graph_; }
   const Kernels& kernels() const { return kernels_; }
+  GraphDevice* device() const { return device_.get(); }  // null: the cores
   // For inputs that fit the ports; the other operands and the result are as of
   // PlanCache::For. The caller keeps this object alive as long as the plan.
   StatusOr<std::shared_ptr<const Prepared>> PlanFor(
@@ -121,6 +126,7 @@ class CompiledGraph {
                 WarmBuffer weights);
 
   const Graph graph_;
+  const std::shared_ptr<GraphDevice> device_;   // outlives the plans
   const std::unique_ptr<OneDnnLayers> onednn_;  // of the kernels; may be null
   const Kernels kernels_;
   const bool interprets_;

@@ -68,6 +68,11 @@ class GraphContext final : public ExecutionContext {
   std::string PlanText() const override {
     return last_ == nullptr ? "" : last_->Text();
   }
+  DeviceCounts device_counts() const override {
+    return last_ == nullptr || last_->device == nullptr
+               ? DeviceCounts()
+               : last_->device->counts();
+  }
   int64_t ArenaBytes() const override {
     return last_ == nullptr ? 0 : last_->arena_bytes();
   }
@@ -101,6 +106,13 @@ class GraphContext final : public ExecutionContext {
     }
     RETURN_IF_ERROR(CheckBytes(*last_));
     RETURN_IF_ERROR(HaveArena(last_->arena_bytes()));
+    if (last_->device != nullptr) {
+      if (state_ == nullptr) {
+        ASSIGN_OR_RETURN(state_, graph_->device()->NewState());
+      }
+      return last_->device->Run(inputs, arena_.data(), *state_, pool_,
+                                run.stopped, run.trace);
+    }
     if (last_->rows != nullptr) {
       return last_->rows->Run(inputs, last_->batch, arena_.data(), bindings_,
                               pool_, run.stopped);
@@ -141,6 +153,7 @@ class GraphContext final : public ExecutionContext {
   bool is_pinned_ = false;
   HugeBuffer arena_;
   std::vector<Bindings> bindings_{1};
+  std::unique_ptr<DeviceState> state_;  // made by the first run on a device
   // What the last Run used; null: it was interpreted.
   std::shared_ptr<const Prepared> last_;
 };

@@ -74,6 +74,8 @@ class ExecutionContext {
 
   // What the last Run used, one line a step; empty when it was interpreted.
   virtual std::string PlanText() const = 0;
+  // Where its operators ran; zeros where no device was asked for.
+  virtual DeviceCounts device_counts() const { return {}; }
   // What lies between the steps of that run at most; 0 when it was interpreted.
   virtual int64_t ArenaBytes() const = 0;
 };

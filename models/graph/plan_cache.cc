@@ -66,8 +66,9 @@ bool HasRows(const Port& port, int32_t symbol) {
 
 double Prepared::ResultBytes() const {
   double bytes = 0;
-  for (const ValueType& type :
-       (rows != nullptr ? rows->one() : *whole).OutputTypes()) {
+  for (const ValueType& type : device != nullptr ? device->OutputTypes()
+                               : rows != nullptr ? rows->one().OutputTypes()
+                                                 : whole->OutputTypes()) {
     bytes += static_cast<double>(type.shape.num_elements()) *
              static_cast<double>(DTypeBytes(type.dtype));
   }
@@ -96,6 +97,7 @@ int64_t PlanCache::HeldBytes(const Prepared& prepared) const {
   const auto is_shared = [&](const Tensor* constant) {
     return graph_constants_.contains(constant);
   };
+  if (prepared.device != nullptr) return prepared.device->held_bytes();
   // Row plans of several batches are one: each counts them, so that dropping
   // the others makes no difference.
   return prepared.rows != nullptr ? prepared.rows->held_bytes(is_shared)
@@ -206,6 +208,16 @@ StatusOr<Prepared> PlanCache::Prepare(const Request& request, Key& row_key) {
   }
   ASSIGN_OR_RETURN(const Graph optimised, OptimisedFor(types, known));
   Prepared prepared;
+  if (options_.device != nullptr) {
+    WeightPacker packer(packed_, &request.pool);
+    ASSIGN_OR_RETURN(
+        prepared.device,
+        options_.device->NewPlan(optimised, request.pool.size(), kernels_,
+                                 packer, [this](const Tensor* constant) {
+                                   return graph_constants_.contains(constant);
+                                 }));
+    return prepared;
+  }
   const bool tiny = options_.tiny_alone && IsTiny(optimised);
   if (!request.whole && options_.rows_apart && !request.by_value && !tiny) {
     const int32_t symbol = BatchSymbol(graph_.inputs);

@@ -23,6 +23,7 @@
 #include "config/base/mutex.h"
 #include "config/base/status.h"
 #include "models/cpu/compute_pool.h"
+#include "models/graph/device.h"
 #include "models/graph/ir.h"
 #include "models/graph/plan/kernels.h"
 #include "models/graph/plan/packed_weights.h"
@@ -32,17 +33,22 @@
 
 namespace millrace::models::graph {
 
-// One of both: the whole batch at once, or its rows apart. Immutable.
+// One of three: the whole batch at once, its rows apart, or on a device.
+// Immutable.
 struct Prepared {
   std::unique_ptr<const Plan> whole;
   std::shared_ptr<const RowPlans> rows;  // shared by batches of the same rows
-  int64_t batch = 0;                     // rows
+  std::unique_ptr<const DevicePlan> device;
+  int64_t batch = 0;  // rows
   bool tiny = false;  // `whole` runs on one thread, in a moment
 
+  // Of the host.
   int64_t arena_bytes() const {
+    if (device != nullptr) return device->arena_bytes();
     return rows != nullptr ? rows->arena_bytes() : whole->arena_bytes();
   }
   std::string Text() const {
+    if (device != nullptr) return device->Text();
     return rows != nullptr ? rows->Text() : whole->Text();
   }
   // Of all results together: sizes are foreign, their sum could overflow.
@@ -55,6 +61,8 @@ struct PlanCacheOptions {
   bool tiny_alone = false;  // no team for graphs that touch little
   bool keep_bf16 = true;    // between products of it
   bool joins = true;        // what a Concat would copy
+  // Plans are for it, if there is one; it outlives the cache.
+  GraphDevice* device = nullptr;
 };
 
 class PlanCache {

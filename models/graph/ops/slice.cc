@@ -6,16 +6,10 @@
 #include "models/graph/ops/facts.h"
 #include "models/graph/ops/op_groups.h"
 #include "models/graph/ops/row_rules.h"
+#include "models/graph/ops/slice.h"
 #include "models/graph/ops/strided.h"
 
 namespace millrace::models::graph {
-namespace {
-
-struct Cut {
-  Shape shape;
-  Shape strides;
-  int64_t first = 0;
-};
 
 StatusOr<Cut> CutOf(const Call& call) {
   RETURN_IF_ERROR(CheckOperands(call, 3, 5));
@@ -65,6 +59,8 @@ StatusOr<Cut> CutOf(const Call& call) {
   }
   return cut;
 }
+
+namespace {
 
 StatusOr<OutTypes> InferSlice(const Call& call) {
   ASSIGN_OR_RETURN(const Cut cut, CutOf(call));

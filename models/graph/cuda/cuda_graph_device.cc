@@ -1,0 +1,76 @@
+// A GPU as a device for graphs, and the choice of a device by its name.
+#include <memory>
+#include <utility>
+
+#include "config/base/log.h"
+#include "models/gpu/cuda_context.h"
+#include "models/graph/cuda/cuda_plan.h"
+#include "models/graph/cuda/device_weights.h"
+#include "models/graph/device.h"
+
+namespace millrace::models::graph {
+namespace {
+
+class CudaGraphDevice final : public GraphDevice {
+ public:
+  static StatusOr<std::shared_ptr<GraphDevice>> Open(int32_t ordinal) {
+    ASSIGN_OR_RETURN(const cuda::Module* module, OpenCudaModule());
+    ASSIGN_OR_RETURN(
+        auto context,
+        CudaContext::Open(
+            module, ordinal,
+            {.setting = "device",
+             .remedy = "end what else runs on it, take a smaller model, or set "
+                       "device to cpu"}));
+    return std::shared_ptr<GraphDevice>(
+        new CudaGraphDevice(module, ordinal, std::move(context)));
+  }
+
+  std::string name() const override {
+    return "cuda:" + std::to_string(ordinal_);
+  }
+
+  StatusOr<std::unique_ptr<DeviceState>> NewState() override {
+    ASSIGN_OR_RETURN(
+        auto context,
+        CudaContext::Open(
+            module_, ordinal_,
+            {.setting = "", .remedy = "send fewer rows or smaller ones"}));
+    return std::unique_ptr<DeviceState>(
+        std::make_unique<CudaState>(std::move(context)));
+  }
+
+  StatusOr<std::unique_ptr<const DevicePlan>> NewPlan(
+      const Graph& graph, int num_members, const Kernels& kernels,
+      WeightPacker& packed,
+      const std::function<bool(const Tensor*)>& is_shared) override {
+    return CudaPlan::Create(
+        {graph, name(), num_members, kernels, packed, weights_, is_shared});
+  }
+
+ private:
+  CudaGraphDevice(const cuda::Module* module, int32_t ordinal,
+                  std::shared_ptr<CudaContext> context)
+      : module_(module), ordinal_(ordinal), weights_(std::move(context)) {}
+
+  const cuda::Module* const module_;
+  const int32_t ordinal_;
+  DeviceWeights weights_;
+};
+
+}  // namespace
+
+StatusOr<std::shared_ptr<GraphDevice>> OpenGraphDevice(
+    const std::string& name) {
+  if (name == "cpu") return std::shared_ptr<GraphDevice>();
+  if (name == "auto") {
+    StatusOr<std::shared_ptr<GraphDevice>> gpu = CudaGraphDevice::Open(0);
+    if (gpu.ok()) return gpu;
+    LogInfo("graphs run on the CPU", {{"why", gpu.status().message()}});
+    return std::shared_ptr<GraphDevice>();
+  }
+  ASSIGN_OR_RETURN(const int32_t ordinal, CudaOrdinal(name));
+  return CudaGraphDevice::Open(ordinal);
+}
+
+}  // namespace millrace::models::graph

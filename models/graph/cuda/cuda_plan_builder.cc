@@ -1,0 +1,331 @@
+// How a plan on a GPU is made: each node goes to the device if there is a
+// kernel for it; copies are put in where a value is needed on the other side;
+// then values get places in two arenas.
+#include <algorithm>
+#include <set>
+#include <utility>
+
+#include "models/graph/cuda/cuda_plan.h"
+#include "models/graph/passes/alias.h"
+#include "models/graph/plan/joined.h"
+#include "models/graph/plan/lower.h"
+#include "models/graph/plan/memory_plan.h"
+
+namespace millrace::models::graph {
+
+class CudaPlanBuilder {
+ public:
+  explicit CudaPlanBuilder(const CudaPlan::Parts& parts)
+      : parts_(parts),
+        graph_(parts.graph),
+        apart_(Apart(parts.graph)),
+        slot_of_(parts.graph.values.size(), kNoSlot),
+        plan_(new CudaPlan) {}
+
+  StatusOr<std::unique_ptr<const DevicePlan>> Build() {
+    plan_->device_ = parts_.device;
+    plan_->num_members_ = parts_.num_members;
+    for (const Port& port : graph_.inputs) {
+      plan_->inputs_.push_back(SlotFor(port.value));
+      sides_[At(plan_->inputs_.back())].on_host = true;
+      sides_[At(plan_->inputs_.back())].is_elsewhere = true;
+    }
+    for (const Node& node : graph_.nodes) AssignSlots(node);
+    for (const Port& port : graph_.outputs) SlotFor(port.value);
+    for (const Node& node : graph_.nodes) {
+      if (IsAlias(node, graph_)) continue;
+      RETURN_IF_ERROR(Add(node));
+    }
+    for (const Port& port : graph_.outputs) AddOutput(port.value);
+    RETURN_IF_ERROR(UploadConstants());
+    PlaceValues();
+    constexpr int64_t kActionBytes = 1024;
+    plan_->held_bytes_ +=
+        kActionBytes * static_cast<int64_t>(plan_->actions_.size());
+    return std::unique_ptr<const DevicePlan>(std::move(plan_));
+  }
+
+ private:
+  using Kind = CudaPlan::Kind;
+  using Action = CudaPlan::Action;
+  // Of a storage.
+  struct Side {
+    std::shared_ptr<const Tensor> constant;
+    bool is_elsewhere = false;  // on the host: a constant, or an input
+    bool on_host = false;       // so far
+    bool on_device = false;
+    int64_t bytes = 0;
+    int32_t host_action = -1;  // that put it there
+    int32_t device_action = -1;
+    Lifetime host_life;  // in actions
+    Lifetime device_life;
+  };
+
+  static size_t At(Slot slot) { return static_cast<size_t>(slot); }
+  int32_t Now() const { return static_cast<int32_t>(plan_->actions_.size()); }
+
+  Slot SlotFor(ValueId id) {
+    Slot& slot = slot_of_[static_cast<size_t>(id)];
+    if (slot != kNoSlot) return slot;
+    slot = static_cast<Slot>(sides_.size());
+    Side& side = sides_.emplace_back();
+    const Value& value = graph_.value(id);
+    if (value.type) {
+      side.bytes =
+          value.type->shape.num_elements() * DTypeBytes(value.type->dtype);
+    }
+    if (value.constant != nullptr) {
+      side.constant = value.constant;
+      side.is_elsewhere = side.on_host = true;
+      plan_->constants_.push_back(value.constant);
+      if (!parts_.is_shared(value.constant.get())) {
+        plan_->held_bytes_ += value.constant->num_bytes();
+      }
+    }
+    return slot;
+  }
+  void AssignSlots(const Node& node) {
+    for (const ValueId id : node.inputs) {
+      if (id != kNoValue) SlotFor(id);
+    }
+    if (IsAlias(node, graph_)) {
+      slot_of_[static_cast<size_t>(node.outputs[0])] = SlotFor(node.inputs[0]);
+      return;
+    }
+    for (const ValueId id : node.outputs) {
+      if (id != kNoValue) SlotFor(id);
+    }
+  }
+
+  Status Add(const Node& node) {
+    if (auto step = LowerToDevice(node, {graph_, slot_of_})) {
+      AddOnDevice(node, *std::move(step));
+      return OkStatus();
+    }
+    return AddOnCpu(node);
+  }
+
+  void AddOnDevice(const Node& node, DeviceStep step) {
+    std::vector<int32_t> sources;
+    for (const ValueId id : node.inputs) {
+      if (id == kNoValue || !IsRead(node, id)) continue;
+      const Slot slot = slot_of_[static_cast<size_t>(id)];
+      BringToDevice(slot, node.name);
+      step.reads.push_back(slot);
+      AddSource(sides_[At(slot)].device_action, sources);
+    }
+    for (const ValueId id : node.outputs) {
+      if (id != kNoValue)
+        step.writes.push_back(slot_of_[static_cast<size_t>(id)]);
+    }
+    const int32_t now = Now();
+    for (const Slot slot : step.reads) sides_[At(slot)].device_life.last = now;
+    for (const Slot slot : step.writes) PutOnDevice(slot, now);
+    Action action = {.kind = Kind::kOnDevice,
+                     .step = plan_->device_steps_.size(),
+                     .name = node.name,
+                     .sources = std::move(sources)};
+    if (step.checks_indices) {
+      action.check = plan_->checks_.size();
+      plan_->checks_.push_back({node.name, step.index_size});
+    }
+    plan_->actions_.push_back(std::move(action));
+    plan_->device_steps_.push_back(std::move(step));
+  }
+
+  // Constants that say how, as axes and shapes do, were read already.
+  bool IsRead(const Node& node, ValueId id) const {
+    const Value& value = graph_.value(id);
+    const bool says_how = value.constant != nullptr && id != node.inputs[0] &&
+                          value.type->dtype != DType::kF32 &&
+                          !node.Is("Gather");
+    return !says_how;
+  }
+
+  Status AddOnCpu(const Node& node) {
+    const LowerContext context{graph_,
+                               slot_of_,
+                               apart_,
+                               parts_.num_members,
+                               parts_.kernels.dense,
+                               parts_.kernels.int8,
+                               nullptr,
+                               parts_.packed,
+                               nullptr};
+    ASSIGN_OR_RETURN(std::unique_ptr<Step> step, Lower(node, context));
+    const std::vector<const Tensor*> packed = parts_.packed.TakeAsked();
+    std::vector<int32_t> sources;
+    for (const ValueId id : node.inputs) {
+      if (id == kNoValue) continue;
+      const Slot slot = slot_of_[static_cast<size_t>(id)];
+      Side& side = sides_[At(slot)];
+      if (side.constant != nullptr) {
+        // Late constants are copied when their bytes are asked for.
+        if (std::find(packed.begin(), packed.end(), side.constant.get()) ==
+            packed.end()) {
+          host_constants_.insert(slot);
+        }
+        continue;
+      }
+      BringToHost(slot, node.name);
+      step->reads.push_back(slot);
+      AddSource(side.host_action, sources);
+    }
+    for (const ValueId id : node.outputs) {
+      if (id != kNoValue) step->writes.push_back(context.slot(id));
+    }
+    const int32_t now = Now();
+    for (const Slot slot : step->reads) sides_[At(slot)].host_life.last = now;
+    for (const Slot slot : step->writes) PutOnHost(slot, now);
+    step->name = node.name;
+    plan_->actions_.push_back({.kind = Kind::kOnCpu,
+                               .step = plan_->cpu_steps_.size(),
+                               .name = node.name,
+                               .sources = std::move(sources)});
+    plan_->cpu_steps_.push_back(std::move(step));
+    return OkStatus();
+  }
+
+  static void AddSource(int32_t action, std::vector<int32_t>& sources) {
+    if (action < 0) return;
+    const auto at = std::lower_bound(sources.begin(), sources.end(), action);
+    if (at == sources.end() || *at != action) sources.insert(at, action);
+  }
+
+  void PutOnDevice(Slot slot, int32_t now) {
+    Side& side = sides_[At(slot)];
+    side.on_device = true;
+    side.device_action = now;
+    side.device_life = {side.bytes, now, now};
+  }
+  void PutOnHost(Slot slot, int32_t now) {
+    Side& side = sides_[At(slot)];
+    side.on_host = true;
+    side.host_action = now;
+    side.host_life = {side.bytes, now, now};
+  }
+
+  void BringToDevice(Slot slot, const std::string& name) {
+    Side& side = sides_[At(slot)];
+    if (side.on_device) return;
+    if (side.constant != nullptr) {
+      side.on_device = true;
+      return;
+    }
+    side.host_life.last = Now();
+    std::vector<int32_t> sources;
+    AddSource(side.host_action, sources);
+    PutOnDevice(slot, Now());
+    plan_->actions_.push_back({.kind = Kind::kToDevice,
+                               .slot = slot,
+                               .bytes = side.bytes,
+                               .name = name,
+                               .sources = std::move(sources)});
+  }
+  void BringToHost(Slot slot, const std::string& name) {
+    Side& side = sides_[At(slot)];
+    if (side.on_host) return;
+    side.device_life.last = Now();
+    std::vector<int32_t> sources;
+    AddSource(side.device_action, sources);
+    PutOnHost(slot, Now());
+    plan_->actions_.push_back({.kind = Kind::kToHost,
+                               .slot = slot,
+                               .bytes = side.bytes,
+                               .name = name,
+                               .sources = std::move(sources)});
+  }
+
+  // Results are read behind the last action.
+  void AddOutput(ValueId id) {
+    const Slot slot = slot_of_[static_cast<size_t>(id)];
+    Side& side = sides_[At(slot)];
+    const bool from_device = !side.on_host;
+    (from_device ? side.device_life : side.host_life).last = Now();
+    if (side.constant != nullptr) host_constants_.insert(slot);
+    plan_->outputs_.push_back({slot, *graph_.value(id).type, from_device});
+  }
+
+  Status UploadConstants() {
+    plan_->host_constant_.assign(sides_.size(), nullptr);
+    plan_->device_constant_.assign(sides_.size(), nullptr);
+    for (const Slot slot : host_constants_) {
+      plan_->host_constant_[At(slot)] = sides_[At(slot)].constant->bytes();
+    }
+    std::vector<std::shared_ptr<const Tensor>> own;
+    std::vector<size_t> own_slots;
+    for (size_t slot = 0; slot < sides_.size(); ++slot) {
+      const Side& side = sides_[slot];
+      if (side.constant == nullptr || !side.on_device) continue;
+      if (parts_.is_shared(side.constant.get())) {
+        ASSIGN_OR_RETURN(plan_->device_constant_[slot],
+                         parts_.weights.FindOrUpload(side.constant));
+        continue;
+      }
+      own.push_back(side.constant);
+      own_slots.push_back(slot);
+    }
+    ASSIGN_OR_RETURN(const std::vector<const std::byte*> places,
+                     parts_.weights.UploadOwn(own, plan_->own_constants_));
+    for (size_t i = 0; i < places.size(); ++i) {
+      plan_->device_constant_[own_slots[i]] = places[i];
+    }
+    return OkStatus();
+  }
+
+  void PlaceValues() {
+    plan_->host_offset_.assign(sides_.size(), -1);
+    plan_->device_offset_.assign(sides_.size(), -1);
+    std::vector<Lifetime> host, device;
+    std::vector<size_t> host_slots, device_slots;
+    for (size_t slot = 0; slot < sides_.size(); ++slot) {
+      const Side& side = sides_[slot];
+      if (side.host_action >= 0) {
+        host.push_back(side.host_life);
+        host_slots.push_back(slot);
+      }
+      if (side.device_action >= 0) {
+        device.push_back(side.device_life);
+        device_slots.push_back(slot);
+      }
+    }
+    for (int32_t i = 0; i < Now(); ++i) {
+      const Action& action = plan_->actions_[static_cast<size_t>(i)];
+      if (action.kind != Kind::kOnCpu) continue;
+      host.push_back({plan_->cpu_steps_[action.step]->scratch_bytes(), i, i});
+    }
+    const auto found_bytes =
+        static_cast<int64_t>(plan_->checks_.size() * 2 * sizeof(int64_t));
+    device.push_back({found_bytes, 0, Now()});
+    const MemoryPlan on_host = PlanMemory(host);
+    const MemoryPlan on_device = PlanMemory(device);
+    for (size_t i = 0; i < host_slots.size(); ++i) {
+      plan_->host_offset_[host_slots[i]] = on_host.offsets[i];
+    }
+    for (size_t i = 0; i < device_slots.size(); ++i) {
+      plan_->device_offset_[device_slots[i]] = on_device.offsets[i];
+    }
+    size_t next = host_slots.size();
+    for (Action& action : plan_->actions_) {
+      if (action.kind == Kind::kOnCpu) action.scratch = on_host.offsets[next++];
+    }
+    plan_->found_offset_ = on_device.offsets.back();
+    plan_->host_bytes_ = (on_host.bytes + 63) / 64 * 64;
+    plan_->device_bytes_ = on_device.bytes;
+  }
+
+  const CudaPlan::Parts& parts_;
+  const Graph& graph_;
+  const std::vector<Place> apart_;
+  std::vector<Slot> slot_of_;      // of each value
+  std::vector<Side> sides_;        // of each storage
+  std::set<Slot> host_constants_;  // that steps on the cores read
+  std::unique_ptr<CudaPlan> plan_;
+};
+
+StatusOr<std::unique_ptr<const DevicePlan>> CudaPlan::Create(
+    const Parts& parts) {
+  return CudaPlanBuilder(parts).Build();
+}
+
+}  // namespace millrace::models::graph

@@ -1,0 +1,83 @@
+// From nodes of a typed, optimised graph to launches of kernels on a GPU. A
+// node without a kernel has none here and runs on the cores.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <functional>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "models/cuda/module_api.h"
+#include "models/graph/ir.h"
+#include "models/graph/plan/step.h"
+
+namespace millrace::models::graph {
+
+// Where the storages of a plan are on the device during one run.
+struct DeviceSlots {
+  std::byte* const* at;
+  int64_t* found;  // of a step that checks indices: two integers
+
+  const float* in(Slot slot) const {
+    return slot == kNoSlot ? nullptr : reinterpret_cast<const float*>(at[slot]);
+  }
+  float* out(Slot slot) const { return reinterpret_cast<float*>(at[slot]); }
+};
+
+struct DeviceStep {
+  // Launches; 0 or the number of the device's error.
+  std::function<int(const cuda::Module&, cuda::Stream, const DeviceSlots&)>
+      launch;
+  std::string text;
+  double macs = 0;
+  // Indices are looked at while it runs: what is out of range is told when the
+  // run ends. The size that they are in range of.
+  bool checks_indices = false;
+  int64_t index_size = 0;
+  // Set by the plan: storages that are read on the device, and written.
+  std::vector<Slot> reads;
+  std::vector<Slot> writes;
+};
+
+// What the makers of steps need to know of a graph.
+struct DeviceLowering {
+  const Graph& graph;
+  const std::vector<Slot>& slot_of;  // of each value
+
+  const ValueType& type(ValueId id) const { return *graph.value(id).type; }
+  const Shape& shape(ValueId id) const { return type(id).shape; }
+  const Tensor* constant(ValueId id) const {
+    return graph.value(id).constant.get();
+  }
+  Slot slot(ValueId id) const {
+    return id == kNoValue ? kNoSlot : slot_of[static_cast<size_t>(id)];
+  }
+  bool IsFloat(ValueId id) const { return type(id).dtype == DType::kF32; }
+};
+
+// None: the cores run it.
+using MaybeStep = std::optional<DeviceStep>;
+MaybeStep LowerToDevice(const Node& node, const DeviceLowering& lowering);
+
+// ---- makers ----
+MaybeStep MakeDeviceLinear(const Node& node, const DeviceLowering& lowering);
+MaybeStep MakeDeviceMatMul(const Node& node, const DeviceLowering& lowering);
+MaybeStep MakeDeviceConv(const Node& node, const DeviceLowering& lowering);
+MaybeStep MakeDevicePool(const Node& node, const DeviceLowering& lowering);
+MaybeStep MakeDeviceGroupNorm(const Node& node, const DeviceLowering& lowering);
+MaybeStep MakeDeviceAttention(const Node& node, const DeviceLowering& lowering);
+MaybeStep MakeDevicePointwise(const Node& node, const DeviceLowering& lowering);
+MaybeStep MakeDeviceSoftmax(const Node& node, const DeviceLowering& lowering);
+MaybeStep MakeDeviceNorm(const Node& node, const DeviceLowering& lowering);
+MaybeStep MakeDeviceReduce(const Node& node, const DeviceLowering& lowering);
+MaybeStep MakeDeviceGather(const Node& node, const DeviceLowering& lowering);
+MaybeStep MakeDeviceTranspose(const Node& node, const DeviceLowering& lowering);
+MaybeStep MakeDeviceSlice(const Node& node, const DeviceLowering& lowering);
+MaybeStep MakeDeviceExpand(const Node& node, const DeviceLowering& lowering);
+MaybeStep MakeDeviceConcat(const Node& node, const DeviceLowering& lowering);
+MaybeStep MakeDeviceSplit(const Node& node, const DeviceLowering& lowering);
+MaybeStep MakeDeviceCast(const Node& node, const DeviceLowering& lowering);
+
+}  // namespace millrace::models::graph

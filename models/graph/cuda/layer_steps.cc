@@ -1,0 +1,365 @@
+// Layers, products, attention and pools on a GPU. Weights stay as the graph has
+// them: kernels read them by strides.
+#include <algorithm>
+#include <cmath>
+#include <string>
+#include <variant>
+
+#include "models/graph/activation.h"
+#include "models/graph/cuda/device_step.h"
+#include "models/graph/fused_params.h"
+#include "models/graph/ops/broadcast.h"
+#include "models/graph/passes/fused.h"
+
+namespace millrace::models::graph {
+namespace {
+
+using cuda::GraphWindow;
+
+// The kernels' functions are numbered as the graph's.
+static_assert(static_cast<int>(cuda::Function::kRelu) ==
+              static_cast<int>(Unary::kRelu));
+static_assert(static_cast<int>(cuda::Function::kGeluErf) ==
+              static_cast<int>(Unary::kGeluErf));
+static_assert(static_cast<int>(cuda::Function::kSqrt) ==
+              static_cast<int>(Unary::kSqrt));
+static_assert(static_cast<int>(cuda::Function::kCos) ==
+              static_cast<int>(Unary::kCos));
+
+// What is behind a layer; its pointers are set in a run.
+struct LayerEnd {
+  cuda::GraphEpilogue fixed = {};
+  Slot bias = kNoSlot;
+  Slot residual = kNoSlot;
+  Slot gate = kNoSlot;
+
+  LayerEnd(const Node& node, const DeviceLowering& lowering) {
+    const auto slot = [&](size_t i) {
+      return i < node.inputs.size() ? lowering.slot(node.inputs[i]) : kNoSlot;
+    };
+    const FusedEpilogue& end = LayerParamsOf(node.attrs).epilogue;
+    fixed.f = static_cast<cuda::Function>(end.activation.f);
+    fixed.a = end.activation.a;
+    fixed.b = end.activation.b;
+    fixed.residual_first = end.residual_first;
+    bias = slot(fused::kBias);
+    residual = slot(fused::kResidual);
+    gate = slot(fused::kGate);
+  }
+  cuda::GraphEpilogue At(const DeviceSlots& slots) const {
+    cuda::GraphEpilogue end = fixed;
+    end.bias = slots.in(bias);
+    end.residual = slots.in(residual);
+    end.gate = slots.in(gate);
+    return end;
+  }
+  std::string Text() const {
+    std::string text = bias != kNoSlot ? " +bias" : "";
+    if (residual != kNoSlot) text += " +residual";
+    const auto f = static_cast<Unary>(fixed.f);
+    if (f != Unary::kNone) text += " " + std::string(UnaryName(f));
+    return text + (gate != kNoSlot ? " *gate" : "");
+  }
+};
+
+bool AllFloats(const Node& node, const DeviceLowering& lowering) {
+  return std::all_of(node.inputs.begin(), node.inputs.end(), [&](ValueId id) {
+    return id == kNoValue || lowering.IsFloat(id);
+  });
+}
+
+// Sizes within what kernels count in 32 bits.
+bool Fits(int64_t size) { return size < (int64_t{1} << 31); }
+
+// None where a size does not fit.
+std::optional<GraphWindow> WindowOf(const NodeWindow& w, const Shape& x,
+                                    const Shape& y) {
+  const size_t axes = w.kernel.size();
+  if (axes < 1 || axes > 3 || x.rank() != static_cast<int>(axes) + 2) {
+    return std::nullopt;
+  }
+  GraphWindow window = {};
+  for (size_t i = 0; i < 3; ++i) {
+    const bool there = i + axes >= 3;
+    const size_t own = there ? i + axes - 3 : 0;
+    const int axis = static_cast<int>(own) + 1;
+    const auto put = [&](int32_t(&to)[3], int64_t value, int64_t otherwise) {
+      to[i] = static_cast<int32_t>(there ? value : otherwise);
+      return !there || (value > -(int64_t{1} << 30) && Fits(value));
+    };
+    if (!put(window.in, x[axis], 1) || !put(window.out, y[axis], 1) ||
+        !put(window.kernel, w.kernel[own], 1) ||
+        !put(window.stride, w.strides[own], 1) ||
+        !put(window.dilation, w.dilations[own], 1) ||
+        !put(window.pad, w.pads[own], 0) ||
+        !put(window.pad_end, w.pads[own + axes], 0)) {
+      return std::nullopt;
+    }
+  }
+  return window;
+}
+
+std::string WindowText(const GraphWindow& w, int64_t batch, int64_t channels,
+                       int64_t outputs) {
+  const auto sizes = [](const int32_t(&s)[3]) {
+    return (s[0] > 1 ? std::to_string(s[0]) + "x" : "") + std::to_string(s[1]) +
+           "x" + std::to_string(s[2]);
+  };
+  return std::to_string(batch) + " x " + sizes(w.in) + "x" +
+         std::to_string(channels) + " -> " + sizes(w.out) + "x" +
+         std::to_string(outputs) + ", kernel " + sizes(w.kernel);
+}
+
+// A value as a product sees its axes.
+struct View {
+  Shape sizes;
+  Shape strides;
+
+  View(const Shape& shape, const std::vector<int64_t>& perm) {
+    const Shape own = shape.Strides();
+    for (const int64_t axis : perm) {
+      sizes.Append(shape[static_cast<int>(axis)]);
+      strides.Append(own[static_cast<int>(axis)]);
+    }
+  }
+  int64_t size(int from_end) const { return sizes[sizes.rank() - from_end]; }
+  int64_t stride(int from_end) const {
+    return strides[strides.rank() - from_end];
+  }
+  // Of an axis of the result; 0 where the value repeats along it.
+  int64_t OfStack(int axis, int rank) const {
+    const int own = axis - (rank - sizes.rank());
+    return own < 0 || sizes[own] == 1 ? 0 : strides[own];
+  }
+};
+
+DeviceStep ProductStep(const Node& node, const DeviceLowering& lowering,
+                       const cuda::ProductArgs& fixed,
+                       const std::string& text) {
+  const LayerEnd end(node, lowering);
+  const Slot a = lowering.slot(node.inputs[0]);
+  const Slot b = lowering.slot(node.inputs[1]);
+  const Slot y = lowering.slot(node.outputs[0]);
+  DeviceStep step;
+  step.text = text + std::to_string(fixed.m) + " x " + std::to_string(fixed.k) +
+              " -> " + std::to_string(fixed.n) + end.Text();
+  step.macs = static_cast<double>(fixed.count * fixed.m) *
+              static_cast<double>(fixed.n * fixed.k);
+  step.launch = [=](const cuda::Module& module, cuda::Stream stream,
+                    const DeviceSlots& slots) {
+    cuda::ProductArgs args = fixed;
+    args.a = slots.in(a);
+    args.b = slots.in(b);
+    args.y = slots.out(y);
+    args.epilogue = end.At(slots);
+    return module.graph_product(stream, args);
+  };
+  return step;
+}
+
+struct Heads {
+  int64_t tokens;
+  int64_t heads;
+  int64_t offset;  // values
+  cuda::HeadsAt at;
+};
+Heads HeadsOf(const Node& node, const DeviceLowering& lowering, size_t i) {
+  const auto& views = ParamsOf<AttentionParams>(node.attrs).views;
+  if (views) {
+    const AttentionOperand& view = (*views)[i];
+    return {view.tokens,
+            view.heads,
+            view.offset,
+            {view.batch_stride, view.stride, view.size}};
+  }
+  const Shape& x = lowering.shape(node.inputs[i]);
+  return {x[1], x[2], 0, {x[1] * x[2] * x[3], x[2] * x[3], x[3]}};
+}
+
+}  // namespace
+
+MaybeStep MakeDeviceLinear(const Node& node, const DeviceLowering& lowering) {
+  if (!AllFloats(node, lowering)) return std::nullopt;
+  const int64_t n = lowering.shape(node.outputs[0]).back();
+  const int64_t k = lowering.shape(node.inputs[0]).back();
+  const bool kn = ParamsOf<LinearParams>(node.attrs).weight_kn;
+  cuda::ProductArgs args = {};
+  args.m = lowering.shape(node.outputs[0]).num_elements() / n;
+  args.n = n;
+  args.k = k;
+  args.a_row = k;
+  args.a_k = 1;
+  args.b_k = kn ? n : 1;
+  args.b_n = kn ? 1 : k;
+  args.y_row = n;
+  args.count = 1;
+  return ProductStep(node, lowering, args, "Linear ");
+}
+
+MaybeStep MakeDeviceMatMul(const Node& node, const DeviceLowering& lowering) {
+  if (!AllFloats(node, lowering)) return std::nullopt;
+  const auto& params = ParamsOf<MatMulParams>(node.attrs);
+  const View a(lowering.shape(node.inputs[0]), params.a_perm);
+  const View b(lowering.shape(node.inputs[1]), params.b_perm);
+  const View y(lowering.shape(node.outputs[0]), params.y_perm);
+  if (y.stride(1) != 1) return std::nullopt;
+  cuda::ProductArgs args = {};
+  args.m = y.size(2);
+  args.n = y.size(1);
+  args.k = a.size(1);
+  args.a_row = a.stride(2);
+  args.a_k = a.stride(1);
+  args.b_k = b.stride(2);
+  args.b_n = b.stride(1);
+  args.y_row = y.stride(2);
+  args.count = 1;
+  const int rank = y.sizes.rank();
+  for (int i = 0; i < rank - 2; ++i) {
+    args.sizes[i] = y.sizes[i];
+    args.a_strides[i] = a.OfStack(i, rank);
+    args.b_strides[i] = b.OfStack(i, rank);
+    args.y_strides[i] = y.strides[i];
+    args.count *= y.sizes[i];
+  }
+  args.rank = rank - 2;
+  return ProductStep(node, lowering, args,
+                     "MatMul " + std::to_string(args.count) + " of ");
+}
+
+MaybeStep MakeDeviceConv(const Node& node, const DeviceLowering& lowering) {
+  if (!AllFloats(node, lowering)) return std::nullopt;
+  const auto& params = ParamsOf<ConvParams>(node.attrs);
+  const Shape& x = lowering.shape(node.inputs[0]);
+  const Shape& y = lowering.shape(node.outputs[0]);
+  const std::optional<GraphWindow> window = WindowOf(params.window, x, y);
+  if (!window || !Fits(x.back()) || !Fits(y.back())) return std::nullopt;
+  cuda::GraphConvArgs fixed = {};
+  fixed.window = *window;
+  fixed.batch = x[0];
+  fixed.channels = static_cast<int32_t>(x.back());
+  fixed.outputs = static_cast<int32_t>(y.back());
+  fixed.groups = static_cast<int32_t>(params.groups);
+  fixed.transposed = node.op == &fused::kConvTranspose;
+  const LayerEnd end(node, lowering);
+  const Slot in = lowering.slot(node.inputs[0]);
+  const Slot weight = lowering.slot(node.inputs[1]);
+  const Slot out = lowering.slot(node.outputs[0]);
+  DeviceStep step;
+  step.text =
+      (fixed.transposed ? "ConvTranspose " : "Conv ") +
+      WindowText(*window, x[0], x.back(), y.back()) +
+      (params.groups > 1 ? ", " + std::to_string(params.groups) + " groups"
+                         : "") +
+      end.Text();
+  const double taps = static_cast<double>(window->kernel[0]) *
+                      window->kernel[1] * window->kernel[2];
+  const Shape& pixels = fixed.transposed ? x : y;
+  const Shape& others = fixed.transposed ? y : x;
+  step.macs = static_cast<double>(pixels.num_elements()) * taps *
+              static_cast<double>(others.back() / params.groups);
+  step.launch = [=](const cuda::Module& module, cuda::Stream stream,
+                    const DeviceSlots& slots) {
+    cuda::GraphConvArgs args = fixed;
+    args.x = slots.in(in);
+    args.w = slots.in(weight);
+    args.y = slots.out(out);
+    args.epilogue = end.At(slots);
+    return module.graph_conv(stream, args);
+  };
+  return step;
+}
+
+MaybeStep MakeDevicePool(const Node& node, const DeviceLowering& lowering) {
+  if (!AllFloats(node, lowering)) return std::nullopt;
+  const auto& params = ParamsOf<PoolParams>(node.attrs);
+  const Shape& x = lowering.shape(node.inputs[0]);
+  const Shape& y = lowering.shape(node.outputs[0]);
+  const std::optional<GraphWindow> window = WindowOf(params.window, x, y);
+  if (!window || !Fits(x.back())) return std::nullopt;
+  cuda::GraphPoolArgs fixed = {};
+  fixed.window = *window;
+  fixed.batch = x[0];
+  fixed.channels = static_cast<int32_t>(x.back());
+  fixed.kind = params.is_max              ? cuda::PoolOf::kMax
+               : params.count_include_pad ? cuda::PoolOf::kMeanPadded
+                                          : cuda::PoolOf::kMean;
+  const Slot in = lowering.slot(node.inputs[0]);
+  const Slot out = lowering.slot(node.outputs[0]);
+  DeviceStep step;
+  step.text = (params.is_max ? "MaxPool " : "AveragePool ") +
+              WindowText(*window, x[0], x.back(), y.back());
+  step.launch = [=](const cuda::Module& module, cuda::Stream stream,
+                    const DeviceSlots& slots) {
+    cuda::GraphPoolArgs args = fixed;
+    args.x = slots.in(in);
+    args.y = slots.out(out);
+    return module.graph_pool(stream, args);
+  };
+  return step;
+}
+
+MaybeStep MakeDeviceAttention(const Node& node,
+                              const DeviceLowering& lowering) {
+  if (!AllFloats(node, lowering)) return std::nullopt;
+  const auto& params = ParamsOf<AttentionParams>(node.attrs);
+  const Heads q = HeadsOf(node, lowering, 0);
+  const Heads k = HeadsOf(node, lowering, 1);
+  const Heads v = HeadsOf(node, lowering, 2);
+  if (q.at.size > cuda::kMostHeadSize || v.at.size > cuda::kMostHeadSize) {
+    return std::nullopt;
+  }
+  const Shape& y = lowering.shape(node.outputs[0]);
+  const int64_t floats = y[2] * y[3];
+  cuda::GraphAttentionArgs fixed = {};
+  fixed.q_at = q.at;
+  fixed.k_at = k.at;
+  fixed.v_at = v.at;
+  fixed.out_at = params.swapped_out
+                     ? cuda::HeadsAt{floats, y[1] * floats, y[3]}
+                     : cuda::HeadsAt{y[1] * floats, floats, y[3]};
+  fixed.items = params.swapped_out ? y[1] : y[0];
+  fixed.heads = q.heads;
+  fixed.key_heads = k.heads;
+  fixed.queries = q.tokens;
+  fixed.keys = k.tokens;
+  fixed.scale = static_cast<float>(
+      params.scale.value_or(1 / std::sqrt(static_cast<double>(q.at.size))));
+  fixed.causal = params.is_causal;
+  fixed.zero_if_hidden = params.zero_masked;
+  fixed.mask_items = 1;
+  Slot mask = kNoSlot;
+  if (node.inputs.size() > 3 && node.inputs[3] != kNoValue) {
+    mask = lowering.slot(node.inputs[3]);
+    Shape shape = lowering.shape(node.inputs[3]);
+    while (shape.rank() < 4) shape.Insert(0, 1);
+    fixed.mask_items = shape[0];
+    const Shape strides = BroadcastStrides(
+        shape, Shape{shape[0], fixed.heads, fixed.queries, fixed.keys});
+    for (int i = 0; i < 4; ++i) fixed.mask_strides[i] = strides[i];
+  }
+  const Slot qs = lowering.slot(node.inputs[0]);
+  const Slot ks = lowering.slot(node.inputs[1]);
+  const Slot vs = lowering.slot(node.inputs[2]);
+  const Slot out = lowering.slot(node.outputs[0]);
+  DeviceStep step;
+  step.text = "Attention " + std::to_string(fixed.items) + " x " +
+              std::to_string(q.heads) + " heads x " + std::to_string(q.tokens) +
+              " of " + std::to_string(k.tokens) + " keys x " +
+              std::to_string(q.at.size) + (params.is_causal ? ", causal" : "") +
+              (mask != kNoSlot ? ", masked" : "");
+  step.macs = static_cast<double>(fixed.items * q.heads * q.tokens) *
+              static_cast<double>(k.tokens * (q.at.size + v.at.size));
+  step.launch = [=](const cuda::Module& module, cuda::Stream stream,
+                    const DeviceSlots& slots) {
+    cuda::GraphAttentionArgs args = fixed;
+    args.q = slots.in(qs) + q.offset;
+    args.k = slots.in(ks) + k.offset;
+    args.v = slots.in(vs) + v.offset;
+    args.mask = slots.in(mask);
+    args.out = slots.out(out);
+    return module.graph_attention(stream, args);
+  };
+  return step;
+}
+
+}  // namespace millrace::models::graph

@@ -1,0 +1,87 @@
+// A device other than the cores of this machine that graphs run on. What stands
+// above a context does not see it: the device is named once, when a graph is
+// compiled, and plans of that graph are then the device's.
+//
+//   ASSIGN_OR_RETURN(auto device, OpenGraphDevice("cuda:0"));
+//   CompiledGraph::Create(std::move(graph), {.device = device});
+//
+// One device object belongs to one compiled graph: weights are uploaded for it
+// once, and all its plans share them.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "config/base/status.h"
+#include "models/cpu/compute_pool.h"
+#include "models/graph/ir.h"
+#include "models/graph/stop_check.h"
+#include "models/graph/trace.h"
+
+namespace millrace::models::graph {
+
+struct Kernels;
+class WeightPacker;
+
+// What one context has on the device: a stream, memory for values. Used by one
+// thread at a time.
+class DeviceState {
+ public:
+  virtual ~DeviceState() = default;
+};
+
+// How many operators run where, and what is copied between them in a run.
+struct DeviceCounts {
+  int64_t on_device = 0;
+  int64_t on_cpu = 0;
+  int64_t copies = 0;
+  int64_t copied_bytes = 0;
+};
+
+// A plan for one set of input sizes, on the device and, for operators that the
+// device has no kernel for, on the cores. Immutable.
+class DevicePlan {
+ public:
+  virtual ~DevicePlan() = default;
+
+  // As Plan::Run; `arena` has arena_bytes of the host.
+  virtual StatusOr<std::vector<Tensor>> Run(
+      const std::vector<Tensor>& inputs, std::byte* arena, DeviceState& state,
+      ComputePool& pool, const StopCheck& stopped, Trace* trace) const = 0;
+  virtual int64_t arena_bytes() const = 0;
+  // What values take of the device's memory while it runs.
+  virtual int64_t device_bytes() const = 0;
+  virtual std::vector<ValueType> OutputTypes() const = 0;
+  virtual int64_t held_bytes() const = 0;
+  virtual DeviceCounts counts() const = 0;
+  // One line for each step and copy, with its place in front.
+  virtual std::string Text() const = 0;
+};
+
+// Thread-safe.
+class GraphDevice {
+ public:
+  virtual ~GraphDevice() = default;
+
+  virtual std::string name() const = 0;  // "cuda:0"
+  virtual StatusOr<std::unique_ptr<DeviceState>> NewState() = 0;
+  // `graph` is typed and optimised; `is_shared` tells the constants that all
+  // plans have in common. What `packed` packs for the cores, and this device,
+  // outlive the plan. RESOURCE_EXHAUSTED: no memory for weights.
+  virtual StatusOr<std::unique_ptr<const DevicePlan>> NewPlan(
+      const Graph& graph, int num_members, const Kernels& kernels,
+      WeightPacker& packed,
+      const std::function<bool(const Tensor*)>& is_shared) = 0;
+};
+
+// The device that a setting names: null for "cpu", a GPU for "cuda:0"; for
+// "auto" GPU 0, or null with a line in the log that says why it cannot serve.
+// INVALID_ARGUMENT: no such name. FAILED_PRECONDITION: why the GPU cannot
+// serve.
+StatusOr<std::shared_ptr<GraphDevice>> OpenGraphDevice(const std::string& name);
+
+}  // namespace millrace::models::graph

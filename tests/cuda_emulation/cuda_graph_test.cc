@@ -1,0 +1,391 @@
+// Graphs on the GPU that the CPU emulates, compiled as any other: the networks
+// of tests/data/graph give what PyTorch gave, an operator without a kernel runs
+// on the CPU in the middle, and what goes wrong ends one run. The module is
+// opened by dlopen, as the real one is.
+#include <dlfcn.h>
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <cmath>
+#include <cstdlib>
+#include <cstring>
+#include <filesystem>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "models/files/npz.h"
+#include "models/gpu/cuda_context.h"
+#include "models/graph/execution_context.h"
+#include "models/graph/import.h"
+#include "models/graph/op.h"
+#include "tests/unit/models/graph/graph_maker.h"
+
+namespace millrace::models::graph {
+namespace {
+
+constexpr char kFolder[] = "tests/data/graph";
+// A few layers of f32 sums in another order than PyTorch's: 1e-5 of the largest
+// value would do, 1e-4 is what is promised.
+constexpr double kTolerance = 1e-4;
+
+class CudaGraph : public testing::Test {
+ protected:
+  CudaGraph() { setenv("MILLRACE_CUDA_MODULE", EMULATED_MODULE, 1); }
+  ~CudaGraph() override {
+    setenv("MILLRACE_CUDA_MODULE", EMULATED_MODULE, 1);
+    SetBytes(int64_t{1} << 30);
+    unsetenv("MILLRACE_EMULATED_BYTES");
+    unsetenv("MILLRACE_CUDA_MODULE");
+  }
+  // Heeded when the module's entry is called next.
+  static void SetBytes(int64_t bytes) {
+    setenv("MILLRACE_EMULATED_BYTES", std::to_string(bytes).c_str(), 1);
+    EXPECT_TRUE(OpenCudaModule().ok());
+  }
+  static int64_t FreeBytes() {
+    cuda::Device device;
+    const auto module = OpenCudaModule();
+    EXPECT_TRUE(module.ok());
+    (*module)->open(0, &device);
+    (*module)->close(&device);
+    return device.free_bytes;
+  }
+  static InstanceOptions OnDevice() {
+    InstanceOptions options;
+    auto device = OpenGraphDevice("cuda:0");
+    EXPECT_TRUE(device.ok()) << device.status().ToString();
+    options.device = *device;
+    return options;
+  }
+  static std::unique_ptr<ExecutionContext> Make(const Graph& graph) {
+    auto context = CreateInstance(graph.Copy(), OnDevice());
+    CHECK(context.ok(), "the graph compiles");
+    return *std::move(context);
+  }
+};
+
+double At(const Tensor& tensor, int64_t i) {
+  switch (tensor.dtype()) {
+    case DType::kF32:
+      return tensor.data<float>()[i];
+    case DType::kI64:
+      return static_cast<double>(tensor.data<int64_t>()[i]);
+    case DType::kBool:
+      return tensor.data<bool>()[i] ? 1 : 0;
+    default:
+      ADD_FAILURE() << "a type that no tiny model has";
+      return 0;
+  }
+}
+
+void ExpectClose(const Tensor& got, const Tensor& want) {
+  ASSERT_EQ(got.shape(), want.shape());
+  ASSERT_EQ(got.dtype(), want.dtype());
+  double error = 0;
+  double size = 0;
+  for (int64_t i = 0; i < want.num_elements(); ++i) {
+    const double difference = std::abs(At(got, i) - At(want, i));
+    error = std::isnan(difference) ? INFINITY : std::max(error, difference);
+    size = std::max(size, std::abs(At(want, i)));
+  }
+  EXPECT_LE(error, kTolerance * size);
+}
+
+bool SameBytes(const std::vector<Tensor>& a, const std::vector<Tensor>& b) {
+  if (a.size() != b.size()) return false;
+  for (size_t i = 0; i < a.size(); ++i) {
+    if (a[i].num_bytes() != b[i].num_bytes() ||
+        std::memcmp(a[i].bytes(), b[i].bytes(),
+                    static_cast<size_t>(a[i].num_bytes())) != 0) {
+      return false;
+    }
+  }
+  return true;
+}
+
+struct Arrays {
+  std::vector<Tensor> inputs;
+  std::vector<Tensor> outputs;
+};
+Arrays ReadArrays(const std::string& path) {
+  Arrays arrays;
+  auto all = ReadNpz(path);
+  if (!all.ok()) return arrays;
+  for (NamedTensor& array : *all) {
+    (array.name.starts_with("in") ? arrays.inputs : arrays.outputs)
+        .push_back(std::move(array.tensor));
+  }
+  return arrays;
+}
+
+Graph Import(const std::string& path) {
+  auto graph = ImportGraph(path, nullptr);
+  CHECK(graph.ok(), "the file is a graph");
+  return *std::move(graph);
+}
+
+// At least so many operators run on the device, and no more on the CPU.
+struct Model {
+  std::string file;
+  int64_t least_on_device;
+  int64_t most_on_cpu;
+};
+class TinyOnDevice : public CudaGraph,
+                     public testing::WithParamInterface<Model> {};
+
+TEST_P(TinyOnDevice, GivesWhatPyTorchGave) {
+  const std::string path = std::string(kFolder) + "/" + GetParam().file;
+  const auto context = Make(Import(path));
+  int64_t runs = 0;
+  for (const char* tag : {"b2", "b3", "l11"}) {
+    const std::string stem = path.substr(0, path.find('.'));
+    const Arrays arrays = ReadArrays(stem + "." + tag + ".npz");
+    if (arrays.inputs.empty()) continue;
+    SCOPED_TRACE(tag);
+    const auto got = context->Run(arrays.inputs);
+    ASSERT_TRUE(got.ok()) << got.status().ToString();
+    ASSERT_EQ(got->size(), arrays.outputs.size());
+    for (size_t i = 0; i < got->size(); ++i) {
+      ExpectClose((*got)[i], arrays.outputs[i]);
+    }
+    const DeviceCounts counts = context->device_counts();
+    EXPECT_GE(counts.on_device, GetParam().least_on_device)
+        << context->PlanText();
+    EXPECT_LE(counts.on_cpu, GetParam().most_on_cpu) << context->PlanText();
+    // Sizes that were seen before find their plan and what they uploaded.
+    const int64_t free = FreeBytes();
+    const auto again = context->Run(arrays.inputs);
+    ASSERT_TRUE(again.ok());
+    EXPECT_TRUE(SameBytes(*got, *again));
+    EXPECT_EQ(FreeBytes(), free);
+    ++runs;
+  }
+  EXPECT_GT(runs, 0);
+}
+
+INSTANTIATE_TEST_SUITE_P(
+    All, TinyOnDevice,
+    testing::Values(
+        Model{"residual.onnx", 12, 0}, Model{"encoder.onnx", 21, 2},
+        Model{"causal.pt2", 8, 0}, Model{"bert_base.onnx", 30, 4},
+        Model{"convnext_tiny.onnx", 29, 0}, Model{"densenet121.onnx", 29, 0},
+        Model{"efficientnet_b0.onnx", 45, 0}, Model{"gpt_small.onnx", 25, 0},
+        Model{"lstm.onnx", 3, 2}, Model{"minilm.onnx", 30, 4},
+        Model{"mobilenet_v3_large.onnx", 25, 0}, Model{"resnet50.onnx", 16, 0},
+        Model{"resnet50.pt2", 16, 0}, Model{"sizes.onnx", 15, 4},
+        Model{"speech_conv.onnx", 51, 0}, Model{"swin_t.onnx", 64, 4},
+        Model{"unet.onnx", 33, 2}, Model{"vit_tiny.onnx", 21, 0},
+        Model{"windows.onnx", 11, 1}, Model{"special.pt2", 40, 20}),
+    [](const auto& test) {
+      std::string name = test.param.file;
+      std::replace(name.begin(), name.end(), '.', '_');
+      std::replace(name.begin(), name.end(), '-', '_');
+      return name;
+    });
+
+// Row i of every input that has as many rows as the first.
+std::vector<Tensor> Row(const std::vector<Tensor>& inputs, int64_t i) {
+  const int64_t rows = inputs[0].shape()[0];
+  std::vector<Tensor> one;
+  for (const Tensor& input : inputs) {
+    Shape shape = input.shape();
+    const int64_t bytes = input.num_bytes() / rows;
+    shape[0] = 1;
+    one.push_back(Tensor::Make(input.dtype(), shape));
+    std::memcpy(one.back().bytes(), input.bytes() + i * bytes,
+                static_cast<size_t>(bytes));
+  }
+  return one;
+}
+
+TEST_F(CudaGraph, ARowHasTheSameBitsAloneAndInABatch) {
+  for (const char* model : {"residual", "encoder"}) {
+    const std::string stem = std::string(kFolder) + "/" + model;
+    const Arrays arrays = ReadArrays(stem + ".b3.npz");
+    const auto context = Make(Import(stem + ".onnx"));
+    const auto all = context->Run(arrays.inputs);
+    ASSERT_TRUE(all.ok()) << all.status().ToString();
+    for (int64_t row = 0; row < 3; ++row) {
+      const auto one = context->Run(Row(arrays.inputs, row));
+      ASSERT_TRUE(one.ok()) << one.status().ToString();
+      for (size_t i = 0; i < one->size(); ++i) {
+        const int64_t bytes = (*one)[i].num_bytes();
+        EXPECT_EQ(
+            std::memcmp((*one)[i].bytes(), (*all)[i].bytes() + row * bytes,
+                        static_cast<size_t>(bytes)),
+            0)
+            << model << ", row " << row;
+      }
+    }
+  }
+}
+
+// y = softmax(cumsum(x W)) + x W, whose CumSum has no kernel.
+Graph WithACumSum(GraphMaker& make, const Tensor& weight) {
+  const ValueId x = make.Input({3, 8});
+  const ValueId w = make.graph.AddConstant("w", weight.Copy());
+  const ValueId product = make.Node("MatMul", {x, w});
+  const ValueId axis =
+      make.graph.AddConstant("axis", Tensor::Scalar(int64_t{1}));
+  const ValueId sums = make.Node("CumSum", {product, axis});
+  const ValueId soft = make.Node("Softmax", {sums});
+  make.graph.AddOutput("y", make.Node("Add", {soft, product}));
+  return std::move(make.graph);
+}
+std::vector<Tensor> Some(GraphMaker& make) {
+  std::vector<Tensor> inputs;
+  inputs.push_back(make.Random({3, 8}));
+  return inputs;
+}
+
+TEST_F(CudaGraph, AnOperatorWithoutAKernelRunsOnTheCpu) {
+  GraphMaker make;
+  const Tensor weight = make.Random({8, 16});
+  const Graph graph = WithACumSum(make, weight);
+  const auto inputs = Some(make);
+  const auto context = Make(graph);
+  const auto got = context->Run(inputs);
+  ASSERT_TRUE(got.ok()) << got.status().ToString();
+  const auto want = (*CreateInstance(graph.Copy(), {}))->Run(inputs);
+  ASSERT_TRUE(want.ok());
+  ExpectClose((*got)[0], (*want)[0]);
+  const DeviceCounts counts = context->device_counts();
+  EXPECT_EQ(counts.on_cpu, 1) << context->PlanText();
+  EXPECT_EQ(counts.on_device, 3);
+  // x there, the product back, its sums there, y back.
+  EXPECT_EQ(counts.copies, 4);
+  EXPECT_EQ(counts.copied_bytes, 4 * 3 * (8 + 16 + 16 + 16));
+  EXPECT_NE(context->PlanText().find("cpu     CumSum"), std::string::npos);
+  EXPECT_NE(context->PlanText().find("cuda:0  Softmax"), std::string::npos);
+
+  Trace trace;
+  ASSERT_TRUE(context->Run(inputs, {.trace = &trace}).ok());
+  EXPECT_EQ(trace.steps.size(), 7u);
+  EXPECT_GT(trace.steps[1].macs, 0);
+}
+
+TEST_F(CudaGraph, ContextsShareWeightsAndRunBesideEachOther) {
+  GraphMaker make;
+  const Tensor weight = make.Random({8, 16});
+  const Graph graph = WithACumSum(make, weight);
+  const auto inputs = Some(make);
+  auto compiled = CompiledGraph::Create(graph.Copy(), OnDevice());
+  ASSERT_TRUE(compiled.ok());
+  std::vector<std::unique_ptr<ExecutionContext>> contexts;
+  for (int i = 0; i < 3; ++i) {
+    contexts.push_back(ExecutionContext::Create(*compiled, {}));
+  }
+  const auto want = contexts[0]->Run(inputs);
+  ASSERT_TRUE(want.ok());
+  std::vector<std::thread> threads;
+  std::vector<int> same(contexts.size());
+  for (size_t i = 0; i < contexts.size(); ++i) {
+    threads.emplace_back([&, i] {
+      for (int run = 0; run < 20; ++run) {
+        const auto got = contexts[i]->Run(inputs);
+        same[i] += got.ok() && SameBytes(*got, *want) ? 1 : 0;
+      }
+    });
+  }
+  for (std::thread& thread : threads) thread.join();
+  EXPECT_EQ(same, std::vector<int>(contexts.size(), 20));
+}
+
+TEST_F(CudaGraph, ABadIndexEndsOneRunAndSaysWhich) {
+  GraphMaker make;
+  const ValueId ids = make.graph.AddInput("ids", DType::kI64, {PortDim{}});
+  const ValueId rows = make.Node("Gather", {make.Weight({5, 3}), ids});
+  make.graph.AddOutput("y", make.Node("Relu", {rows}));
+  const auto context = Make(make.graph);
+  const auto run = [&](std::vector<int64_t> values) {
+    std::vector<Tensor> inputs;
+    inputs.push_back(Tensor::Int64s(values));
+    return context->Run(inputs);
+  };
+  EXPECT_TRUE(run({0, -5, 4}).ok());
+  EXPECT_GE(context->device_counts().on_device, 1);
+  const Status bad = run({1, 7, 9}).status();
+  EXPECT_EQ(bad.code(), StatusCode::kInvalidArgument);
+  EXPECT_EQ(bad.message(), "the index 7 is outside of a dimension of 5");
+  EXPECT_TRUE(run({4, 0, 1}).ok());
+}
+
+TEST_F(CudaGraph, AFaultEndsOneRun) {
+  GraphMaker make;
+  const Tensor weight = make.Random({8, 16});
+  const auto context = Make(WithACumSum(make, weight));
+  const auto inputs = Some(make);
+  const auto want = context->Run(inputs);
+  ASSERT_TRUE(want.ok());
+  void* module = dlopen(EMULATED_MODULE, RTLD_NOW | RTLD_LOCAL);
+  ASSERT_NE(module, nullptr);
+  const auto fail = reinterpret_cast<void (*)(int)>(
+      dlsym(module, "millrace_emulated_fail_wait"));
+  for (const int waits : {0, 1}) {
+    fail(waits);
+    const Status status = context->Run(inputs).status();
+    EXPECT_EQ(status.code(), StatusCode::kInternal) << status.ToString();
+    EXPECT_EQ(status.message(), "cuda:0 failed: an emulated fault");
+    const auto again = context->Run(inputs);
+    ASSERT_TRUE(again.ok()) << again.status().ToString();
+    EXPECT_TRUE(SameBytes(*want, *again));
+  }
+  dlclose(module);
+}
+
+TEST_F(CudaGraph, MemoryThatRunsOutIsTheRequestsError) {
+  GraphMaker make;
+  const ValueId x = make.graph.AddInput("x", DType::kF32, {{}, {.size = 64}});
+  const ValueId y = make.Node("MatMul", {x, make.Weight({64, 64})});
+  make.graph.AddOutput("y", make.Node("Softmax", {y}));
+  const auto context = Make(make.graph);
+  const auto run = [&](int64_t rows) {
+    std::vector<Tensor> inputs;
+    inputs.push_back(make.Random({rows, 64}));
+    return context->Run(inputs).status();
+  };
+  SetBytes((int64_t{1} << 30) - FreeBytes() + 1000);
+  const Status weights = run(1);
+  EXPECT_EQ(weights.code(), StatusCode::kResourceExhausted);
+  EXPECT_EQ(weights.message(),
+            "cuda:0 has no memory for a graph's weights, 16384 bytes; end what "
+            "else runs on it, take a smaller model, or set device to cpu");
+  SetBytes(int64_t{1} << 20);
+  EXPECT_TRUE(run(2).ok());
+  const Status values = run(4096);
+  EXPECT_EQ(values.code(), StatusCode::kResourceExhausted);
+  EXPECT_NE(values.message().find("send fewer rows or smaller ones"),
+            std::string::npos);
+  EXPECT_TRUE(run(2).ok());
+}
+
+TEST_F(CudaGraph, IsStoppedBetweenSteps) {
+  GraphMaker make;
+  const Tensor weight = make.Random({8, 16});
+  const auto context = Make(WithACumSum(make, weight));
+  int left = 4;
+  const auto stopped = [&]() -> Status {
+    return left-- > 0 ? OkStatus() : Cancelled("enough");
+  };
+  EXPECT_EQ(context->Run(Some(make), {.stopped = stopped}).status().code(),
+            StatusCode::kCancelled);
+  EXPECT_TRUE(context->Run(Some(make)).ok());
+}
+
+TEST_F(CudaGraph, EachReasonHasItsSentence) {
+  EXPECT_EQ(OpenGraphDevice("tpu").status().message(),
+            "device is 'tpu'; cpu, cuda:0 (or another number) and auto exist");
+  EXPECT_EQ(*OpenGraphDevice("cpu"), nullptr);
+  EXPECT_EQ((*OpenGraphDevice("auto"))->name(), "cuda:0");
+  EXPECT_EQ(OpenGraphDevice("cuda:3").status().message(),
+            "cuda:3 cannot serve: there are 1 GPUs, numbered from 0; set "
+            "device to one of them, or to cpu");
+  setenv("MILLRACE_CUDA_MODULE", "/nonexistent/module.so", 1);
+  const Status none = OpenGraphDevice("cuda:0").status();
+  EXPECT_EQ(none.code(), StatusCode::kFailedPrecondition);
+  EXPECT_EQ(*OpenGraphDevice("auto"), nullptr);
+}
+
+}  // namespace
+}  // namespace millrace::models::graph
