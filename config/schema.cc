@@ -281,9 +281,9 @@ void VisitMemory(LlmSettings& s, const SettingVisitor& visit) {
          .choices = {"none", "q8_0", "q4_0", "q4_1", "q5_0", "q5_1"}},
         &s.quantize);
   visit({.name = "device",
-         .help = "where a language model runs: cpu, cuda:0 (a prototype that "
-                 "never ran on a GPU), or auto: cuda:0, and where that cannot "
-                 "serve the CPU"},
+         .help = "where a language model or a graph runs: cpu, cuda:0 (a "
+                 "prototype that never ran on a GPU), or auto: cuda:0, and "
+                 "where that cannot serve the CPU"},
         &s.device);
   visit({.name = "huge_pages", .help = "ask for huge pages for the weights"},
         &s.huge_pages);

@@ -89,7 +89,7 @@ struct CommonSettings {
   int64_t max_queue_size = kMaxQueueSize;
 };
 
-// Settings of language models alone.
+// Settings of language models; graphs heed `device`.
 struct LlmSettings {
   static constexpr int32_t kMaxNumSeqs = 64;
   static constexpr int32_t kMaxNumBatchedTokens = 512;
@@ -115,7 +115,7 @@ struct LlmSettings {
   // Activations where weights are quantised: auto, int8, int16, f32.
   std::string compute_dtype = "auto";
   std::string quantize = "none";  // float weights: none | q8_0 | q4_0 | …
-  std::string device = "cpu";     // where it runs: cpu | cuda:0 | auto
+  std::string device = "cpu";     // of graphs, too: cpu | cuda:0 | auto
   bool huge_pages = true;
   // Processes that serve the model together, each with a part of every matrix;
   // and how long one waits for the others within a step.

@@ -30,6 +30,12 @@ StatusOr<graph::InstanceOptions> GraphOptions(const ParsedArgs& args,
     return UsageError("--precision " + precision +
                       " is not known; f32, bf16 and int8 are");
   }
+  ASSIGN_OR_RETURN(options.device,
+                   graph::OpenGraphDevice(args.Text("device", "cpu")));
+  if (options.device != nullptr && precision != "f32") {
+    return UsageError("--precision " + precision +
+                      " is not for a GPU, which computes graphs in f32");
+  }
   return options;
 }
 
@@ -39,6 +45,10 @@ StatusOr<GraphRun> PrepareGraphRun(const ParsedArgs& args, graph::Graph graph,
   if (backend != "millrace" && backend != "onednn" && backend != "auto") {
     return UsageError("--graph-backend " + backend +
                       " is not known; auto, millrace and onednn are");
+  }
+  if (options.device != nullptr && backend != "millrace") {
+    return UsageError("--graph-backend " + backend +
+                      " is for CPUs; a GPU has kernels of its own");
   }
   options.onednn.all = backend == "onednn";
   GraphRun run;

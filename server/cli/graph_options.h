@@ -17,11 +17,13 @@ inline constexpr FlagSpec kPrecisionFlag = {
 inline constexpr FlagSpec kGraphBackendFlag = {
     "graph-backend", "NAME",
     "kernels of layers: millrace (default), onednn, or auto: measured first"};
+inline constexpr FlagSpec kDeviceFlag = {
+    "device", "NAME", "where a graph runs: cpu (default), cuda:0, or auto"};
 inline constexpr FlagSpec kQuantizationFlag = {
     "quantization", "FILE", "of millrace quantize (default: MODEL.quant.json)"};
 
-// As --threads, --isa, --precision and --quantization say of the model at
-// `path`; a verb may lack the last two.
+// As --threads, --isa, --device, --precision and --quantization say of the
+// model at `path`; a verb may lack the last three.
 StatusOr<models::graph::InstanceOptions> GraphOptions(const ParsedArgs& args,
                                                       const std::string& path);
 

@@ -45,6 +45,7 @@ constexpr FlagSpec kFlags[] = {
     {"ctx", "N", "context to say the memory for (default: the model's own)"},
     {"template", "", "the whole chat template too"},
     {"speculative-model", "DRAFT", "whether DRAFT can be its draft model"},
+    {"device", "NAME", "of a graph: which operators would run where on cuda:0"},
     {"tensor-parallel-size", "N", "how N processes share its tensors"},
     {"graph-backend", "NAME",
      "whose kernels compute each layer of a graph: millrace, onednn, or auto "

@@ -7,10 +7,13 @@
 #include <utility>
 #include <vector>
 
+#include "config/base/size_text.h"
 #include "models/graph/compiled_graph.h"
+#include "models/graph/execution_context.h"
 #include "models/graph/import.h"
 #include "models/graph/op.h"
 #include "models/graph/ports.h"
+#include "models/graph/sample_inputs.h"
 #include "server/cli/graph_options.h"
 
 namespace millrace::server {
@@ -130,6 +133,45 @@ Status PrintLayers(const ParsedArgs& args, const graph::Graph& graph) {
   return OkStatus();
 }
 
+// One run on the device, with made-up inputs of one row.
+Status PrintPlaces(const graph::Graph& graph, const std::string& device) {
+  graph::InstanceOptions options;
+  ASSIGN_OR_RETURN(options.device, graph::OpenGraphDevice(device));
+  if (options.device == nullptr) {
+    std::printf("device         cpu\n");
+    return OkStatus();
+  }
+  ASSIGN_OR_RETURN(const auto context,
+                   graph::CreateInstance(graph.Copy(), options));
+  ASSIGN_OR_RETURN(const auto inputs,
+                   graph::SampleInputs(context->compiled_graph()->graph(), {},
+                                       graph::LeftOutSizes::kLeast));
+  RETURN_IF_ERROR(context->Run(inputs).status());
+  const std::string name = options.device->name();
+  const std::string text = context->PlanText();
+  if (text.empty()) {
+    std::printf(
+        "device         cpu: shapes depend on data, so the graph is "
+        "interpreted on the CPU\n");
+    return OkStatus();
+  }
+  const graph::DeviceCounts counts = context->device_counts();
+  std::printf("\nwhere operators run, one row of made-up inputs\n");
+  for (size_t at = 0; at < text.size();) {
+    const size_t end = text.find('\n', at);
+    std::printf("  %s\n", text.substr(at, end - at).c_str());
+    at = end + 1;
+  }
+  std::printf(
+      "\ndevice         %lld operators on %s, %lld on the CPU; %lld copies, %s "
+      "a run\n",
+      static_cast<long long>(counts.on_device), name.c_str(),
+      static_cast<long long>(counts.on_cpu),
+      static_cast<long long>(counts.copies),
+      SizeText(counts.copied_bytes).c_str());
+  return OkStatus();
+}
+
 Status NotServable(const std::string& path, const Status& why) {
   // The path stands before it already.
   std::string text(why.message());
@@ -143,6 +185,7 @@ Status NotServable(const std::string& path, const Status& why) {
 
 Status InspectGraph(const ParsedArgs& args) {
   const std::string& path = args.positional()[0];
+  const std::string device(args.Text("device", "cpu"));
   graph::ImportReport report;
   const StatusOr<graph::Graph> imported = graph::ImportGraph(path, &report);
   if (!report.format.empty()) {
@@ -169,7 +212,12 @@ Status InspectGraph(const ParsedArgs& args) {
   if (args.Has("graph-backend")) {
     RETURN_IF_ERROR(PrintLayers(args, *imported));
   }
-  std::printf("\nservable       yes: millrace serve %s\n", path.c_str());
+  if (device != "cpu") {
+    const Status placed = PrintPlaces(*imported, device);
+    if (!placed.ok()) return NotServable(path, placed);
+  }
+  std::printf("\nservable       yes: millrace serve %s%s\n", path.c_str(),
+              device == "cpu" ? "" : (" --device " + device).c_str());
   return OkStatus();
 }
 

@@ -32,6 +32,7 @@ constexpr FlagSpec kFlags[] = {
     {"trace", "FILE", "timeline of the last run for Perfetto, as JSON"},
     {"svg", "FILE", "picture of the optimised graph, for a browser"},
     {"dot", "FILE", "the same for Graphviz"},
+    kDeviceFlag,
     kPrecisionFlag,
     kGraphBackendFlag,
     kQuantizationFlag,

@@ -36,6 +36,7 @@ constexpr FlagSpec kFlags[] = {
     {"tol", "E", "allowed |got - want| / max |want| (default 1e-4)"},
     {"output", "OUT.npz", "writes what comes out"},
     {"iters", "N", "timed runs, after one that is not (default 1)"},
+    kDeviceFlag,
     kPrecisionFlag,
     kGraphBackendFlag,
     kQuantizationFlag,

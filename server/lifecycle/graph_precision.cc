@@ -131,6 +131,27 @@ Status UseBackend(const graph::Graph& model,
   return OkStatus();
 }
 
+// ---- on a GPU ----
+// Null where the cores compute.
+StatusOr<std::shared_ptr<graph::GraphDevice>> DeviceOf(
+    const config::ModelSettings& settings) {
+  ASSIGN_OR_RETURN(auto device, graph::OpenGraphDevice(settings.llm.device));
+  if (device == nullptr) return device;
+  if (settings.graph.precision != "f32") {
+    return InvalidArgument("precision is '" + settings.graph.precision +
+                           "', but a GPU computes graphs in f32; set precision "
+                           "to f32, or device to cpu")
+        .At("precision");
+  }
+  if (settings.graph.backend == "onednn") {
+    return InvalidArgument(
+               "graph_backend is 'onednn', which computes on CPUs alone; set "
+               "graph_backend to millrace, or device to cpu")
+        .At("graph_backend");
+  }
+  return device;
+}
+
 StatusOr<PreparedGraph> PrepareInF32(graph::Graph model,
                                      const graph::InstanceOptions& options) {
   PreparedGraph prepared;
@@ -149,6 +170,13 @@ StatusOr<PreparedGraph> PrepareGraph(graph::Graph model,
                                      const config::ModelSettings& settings,
                                      graph::InstanceOptions options) {
   const std::string id = config::ModelId(settings);
+  ASSIGN_OR_RETURN(options.device, DeviceOf(settings));
+  if (options.device != nullptr) {
+    ASSIGN_OR_RETURN(PreparedGraph prepared,
+                     PrepareInF32(std::move(model), options));
+    prepared.parameters.emplace_back("device", options.device->name());
+    return prepared;
+  }
   std::string precision = settings.graph.precision;
   if (precision == "bf16" && !graph::HasBf16(options.isa)) {
     LogWarning(

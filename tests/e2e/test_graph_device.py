@@ -1,0 +1,167 @@
+"""Graphs with --device cuda:0 on the emulated module: answers are the CPU's,
+over both protocols, in any batch; what cannot be is told in one sentence."""
+import concurrent.futures
+import json
+import os
+import subprocess
+
+import numpy as np
+import pytest
+import tritonclient.grpc as triton_grpc
+import tritonclient.http as triton_http
+from tritonclient.utils import InferenceServerException
+
+from conftest import BINARY, REPO, start
+
+DATA = REPO / "tests" / "data" / "graph"
+MODULE = BINARY.parent / "libmillrace_cuda_emulated.so"
+EMULATED = {"MILLRACE_CUDA_MODULE": str(MODULE)}
+NO_MODULE = {"MILLRACE_CUDA_MODULE": "/nonexistent/module.so"}
+
+pytestmark = pytest.mark.skipif(not MODULE.exists(),
+                                reason="built without the emulated module")
+
+
+def metadata(server, model):
+    return json.loads(server.get(f"/v2/models/{model}"))
+
+
+def infer(server, model, arrays, library=triton_http):
+    port = server.http_port if library is triton_http else server.grpc_port
+    described = metadata(server, model)
+    inputs = []
+    for port_of, array in zip(described["inputs"], arrays):
+        made = library.InferInput(port_of["name"], list(array.shape),
+                                  port_of["datatype"])
+        made.set_data_from_numpy(array)
+        inputs.append(made)
+    with library.InferenceServerClient(f"127.0.0.1:{port}") as client:
+        answer = client.infer(model, inputs)
+        return [answer.as_numpy(out["name"]) for out in described["outputs"]]
+
+
+def inputs_of(model, tag):
+    with np.load(DATA / f"{model}.{tag}.npz") as arrays:
+        return [arrays[k] for k in arrays.files if k.startswith("in")]
+
+
+# A convnet, an encoder whose mask is made by operators without a kernel, a
+# network that resizes on the CPU in the middle, a recurrent one.
+@pytest.mark.parametrize("model", ["resnet50", "minilm", "unet",
+                                   "lstm_tagger"])
+def test_answers_are_the_cpus(model):
+    path = DATA / f"{model}.onnx"
+    with start(path) as cpu, start(path, "--device", "cuda:0",
+                                   env=EMULATED) as gpu:
+        assert "device" not in metadata(cpu, model).get("parameters", {})
+        assert metadata(gpu, model)["parameters"]["device"] == "cuda:0"
+        for tag in ["b1", "b2", "b3"]:
+            arrays = inputs_of(model, tag)
+            want = infer(cpu, model, arrays)
+            got = infer(gpu, model, arrays)
+            for mine, theirs in zip(got, want):
+                assert mine.shape == theirs.shape
+                assert (np.abs(mine - theirs).max()
+                        <= 1e-4 * np.abs(theirs).max())
+            over_grpc = infer(gpu, model, arrays, triton_grpc)
+            for mine, same in zip(got, over_grpc):
+                assert np.array_equal(mine, same)
+            # Sums in another order; an LSTM's few steps leave few of them.
+            if model != "lstm_tagger":
+                assert any(not np.array_equal(mine, theirs) for mine, theirs
+                           in zip(got, want)), "the CPU answered"
+
+
+def test_rows_do_not_depend_on_their_batch():
+    """Requests of one to three rows at once, joined to batches, on two
+    instances: each answer has the bits of the request alone."""
+    model = "resnet50"
+    rows = inputs_of(model, "b3")[0]
+    with start(DATA / f"{model}.onnx", "--device", "cuda:0",
+               "--instance-count", "2", "--max-queue-delay", "20ms",
+               env=EMULATED) as server:
+        alone = [infer(server, model, [rows[i:i + 1]])[0] for i in range(3)]
+
+        def ask(i):
+            count = i % 3 + 1
+            return infer(server, model, [rows[:count]])[0]
+
+        with concurrent.futures.ThreadPoolExecutor(12) as pool:
+            for i, got in enumerate(pool.map(ask, range(24))):
+                assert np.array_equal(got, np.concatenate(alone[:i % 3 + 1]))
+
+
+def test_a_bad_index_is_the_requests_error():
+    model = "minilm"
+    arrays = inputs_of(model, "b1")
+    with start(DATA / f"{model}.onnx", "--device", "cuda:0",
+               env=EMULATED) as server:
+        want = infer(server, model, arrays)
+        bad = [array.copy() for array in arrays]
+        ids = next(i for i, port in enumerate(metadata(server, model)["inputs"])
+                   if "ids" in port["name"])
+        bad[ids].flat[0] = 10**6
+        with pytest.raises(InferenceServerException,
+                           match="the index 1000000 is outside") as raised:
+            infer(server, model, bad)
+        assert raised.value.status() == "400"
+        assert np.array_equal(infer(server, model, arrays)[0], want[0])
+
+
+def inspect(model, *flags, env=EMULATED):
+    return subprocess.run(
+        [BINARY, "inspect", DATA / model, *flags], capture_output=True,
+        text=True, timeout=120, env={**os.environ, **env})
+
+
+def test_inspect_says_what_runs_where():
+    done = inspect("unet.onnx", "--device", "cuda:0")
+    assert done.returncode == 0, done.stderr
+    assert "  cuda:0  Conv 1 x " in done.stdout
+    assert "  cpu     Resize" in done.stdout
+    assert "  copy    " in done.stdout
+    assert ("33 operators on cuda:0, 2 on the CPU; 6 copies, 11264 bytes a run"
+            in done.stdout)
+    assert "--device cuda:0" in done.stdout.splitlines()[-1]
+    without = inspect("unet.onnx", "--device", "cuda:0", env=NO_MODULE)
+    assert without.returncode == 1
+    assert "there is no CUDA module" in without.stdout
+    data = inspect("dlrm.onnx", "--device", "cuda:0")
+    assert "interpreted on the CPU" in data.stdout
+
+
+def test_run_and_profile_take_a_device():
+    for verb, said in [("run", "cuda:0  Conv"), ("profile", "Conv")]:
+        flags = ["--plan"] if verb == "run" else []
+        done = subprocess.run(
+            [BINARY, verb, DATA / "resnet50.onnx", "--device", "cuda:0", *flags],
+            capture_output=True, text=True, timeout=120,
+            env={**os.environ, **EMULATED})
+        assert done.returncode == 0, done.stderr
+        assert said in done.stdout
+
+
+@pytest.mark.parametrize("flags, said", [
+    ([], "there is no CUDA module, looked for '/nonexistent/module.so'"),
+    (["--precision", "bf16"], "a GPU computes graphs in f32"),
+    (["--graph-backend", "onednn"], "computes on CPUs alone"),
+])
+def test_what_cannot_be_is_told_in_a_sentence(flags, said):
+    done = subprocess.run(
+        [BINARY, "serve", DATA / "resnet50.onnx", "--device", "cuda:0",
+         "--http-port", "0", "--grpc-port", "0", *flags],
+        capture_output=True, text=True, timeout=120,
+        env={**os.environ, **(EMULATED if flags else NO_MODULE)})
+    assert done.returncode != 0
+    assert said in done.stderr
+
+
+def test_auto_falls_back_to_the_cpu_and_says_why():
+    with start(DATA / "resnet50.onnx", "--device", "auto",
+               env=NO_MODULE) as server:
+        line = next(line for line in server.lines
+                    if "graphs run on the CPU" in line)
+        assert "there is no CUDA module" in line
+        assert "device" not in metadata(server, "resnet50").get("parameters",
+                                                                {})
+        infer(server, "resnet50", inputs_of("resnet50", "b2"))
