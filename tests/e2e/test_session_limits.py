@@ -185,7 +185,7 @@ def test_so_many_sessions_and_no_more(repository):
 
 def test_pings_find_a_client_that_is_gone(repository):
     with start("--model-repository", repository, "--session-ping-interval",
-               "200ms") as server:
+               "600ms") as server:
         deaf = raw_session(server)
         deaf.sendall(frame(1, json.dumps(number(5)).encode()))
         with session(server) as opened:
@@ -195,7 +195,7 @@ def test_pings_find_a_client_that_is_gone(repository):
             while got := deaf.recv(4096):  # its socket is closed, too
                 data += got
             assert b"\x89\x00" in data  # the ping
-            time.sleep(1)  # the library answers pings by itself
+            time.sleep(2)  # the library answers pings by itself
             assert sum_of(ask(opened, number(2))) == 3
         deaf.close()
 
@@ -243,15 +243,15 @@ def test_a_stop_waits_for_no_session(repository, python, tmp_path):  # noqa: F81
 
 def test_idle_sessions_and_a_server_that_stops(repository):
     with start("--model-repository", repository,
-               "--session-idle-timeout", "400ms") as server:
+               "--session-idle-timeout", "1200ms") as server:
         with session(server) as opened:
             for _ in range(4):  # messages keep it
-                time.sleep(0.2)
+                time.sleep(0.4)
                 ask(opened, number(1))
             with pytest.raises(ConnectionClosed) as closed:
                 opened.recv(timeout=10)
             assert closed.value.rcvd.code == 1001
-            assert closed.value.rcvd.reason == "no message for 400 ms"
+            assert closed.value.rcvd.reason == "no message for 1200 ms"
         wait_for(lambda: live(server) == 0)
         with session(server) as opened:
             ask(opened, number(1))
@@ -277,7 +277,7 @@ def test_over_tls(repository, tmp_path):
 def test_each_message_counts_for_its_tenant(repository, tmp_path):
     """A session that waits takes none of the tenant's places."""
     entries, keys = "", {}
-    for name in ("narrow", "thrifty", "manager"):
+    for name in ("narrow", "thrifty", "elsewhere", "manager"):
         flags = (("--scopes", "manage") if name == "manager"
                  else ("--tenant", name))
         keys[name], entry = create("--id", name, *flags)
@@ -286,6 +286,7 @@ def test_each_message_counts_for_its_tenant(repository, tmp_path):
     path.write_text("tenants:\n"
                     "  narrow: {max_concurrent_requests: 1, max_sessions: 2}\n"
                     "  thrifty: {requests_per_second: 0.01, request_burst: 2}\n"
+                    "  elsewhere: {models: [other]}\n"
                     "keys:\n" + entries)
 
     def headers(name):
@@ -293,7 +294,8 @@ def test_each_message_counts_for_its_tenant(repository, tmp_path):
 
     with start("--model-repository", repository, "--api-keys-file",
                path) as server:
-        for refused, status in ((None, 401), (headers("manager"), 403)):
+        for refused, status in ((None, 401), (headers("manager"), 403),
+                                (headers("elsewhere"), 403)):
             with pytest.raises(InvalidStatus) as caught:
                 connect(url(server), additional_headers=refused)
             assert caught.value.response.status_code == status
