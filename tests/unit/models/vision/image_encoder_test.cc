@@ -4,8 +4,12 @@
 #include <gtest/gtest.h>
 
 #include <cmath>
+#include <filesystem>
+#include <fstream>
+#include <nlohmann/json.hpp>
 #include <vector>
 
+#include "tests/support/temp_path.h"
 #include "tests/unit/models/vision/tiny_vision.h"
 
 namespace millrace::models::vision {
@@ -123,6 +127,50 @@ TEST(ImageEncoder, NobodyWaitsForWhatIsNotWanted) {
   EXPECT_EQ(
       EncodeNow(*encoder, {small}, {.deadline = Clock::Time()}).status().code(),
       StatusCode::kDeadlineExceeded);
+}
+
+// A copy of the folder whose config.json is patched.
+Status LoadPatched(const char* patch) {
+  namespace fs = std::filesystem;
+  const std::string to = TempPath("patched");
+  fs::remove_all(to);
+  fs::create_directories(to);
+  const std::string from = kTinyVision;
+  fs::copy_file(from + "/model.safetensors", to + "/model.safetensors");
+  std::ifstream in(from + "/config.json");
+  auto json = nlohmann::json::parse(in);
+  json.merge_patch(nlohmann::json::parse(patch));
+  std::ofstream(to + "/config.json") << json;
+  const auto encoder = ImageEncoder::Load(to, {});
+  fs::remove_all(to);
+  return encoder.status();
+}
+
+TEST(ImageEncoder, TensorsMustFitTheConfiguration) {
+  EXPECT_TRUE(LoadPatched("{}").ok());
+  struct Case {
+    const char* patch;
+    const char* message;
+  };
+  for (const Case& each : std::vector<Case>{
+           {R"({"vision_config": {"intermediate_size": 37}})",
+            "the tensor 'model.vision_model.encoder.layers.0.mlp.fc1.weight' "
+            "has the shape [36, 32]; the configuration says [37, 32]"},
+           {R"({"vision_config": {"num_hidden_layers": 3}})",
+            "the tensor 'model.vision_model.encoder.layers.2.layer_norm1."
+            "weight' is missing"},
+           {R"({"vision_config": {"patch_size": 3}})",
+            "the tensor 'model.vision_model.embeddings.patch_embedding.weight' "
+            "has the shape [32, 3, 4, 4]; the configuration says [32, 3, 3, "
+            "3]"},
+           {R"({"scale_factor": 3})",
+            "the tensor 'model.connector.modality_projection.proj.weight' has "
+            "the shape [48, 128]; the configuration says [48, 288]"}}) {
+    const Status status = LoadPatched(each.patch);
+    EXPECT_NE(std::string(status.message()).find(each.message),
+              std::string::npos)
+        << status.ToString();
+  }
 }
 
 TEST(ImageEncoder, OnlyFoldersWithOneHaveIt) {
