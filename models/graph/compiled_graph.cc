@@ -30,6 +30,17 @@ int64_t ExpectedBytes(const Graph& graph, const CompileOptions& options) {
   return bytes < kFew ? 0 : bytes;
 }
 
+// What a device may have to keep; of integers it keeps few.
+int64_t FloatBytes(const Graph& graph) {
+  int64_t bytes = 0;
+  for (const Value& value : graph.values) {
+    if (value.constant != nullptr && value.constant->dtype() == DType::kF32) {
+      bytes += value.constant->num_bytes();
+    }
+  }
+  return bytes;
+}
+
 }  // namespace
 
 bool HasBf16(const std::string& isa) {
@@ -57,6 +68,9 @@ StatusOr<std::shared_ptr<CompiledGraph>> CompiledGraph::Create(
   ASSIGN_OR_RETURN(Graph folded, InferAndFold(graph, {}));
   SeparateDims(folded);
   FoldBatchNorms(folded);
+  if (options.device != nullptr) {
+    RETURN_IF_ERROR(options.device->CheckFits(FloatBytes(folded)));
+  }
   if (options.precision == Precision::kBf16) {
     RETURN_IF_ERROR(RoundLayers(folded, options.f32_layers));
   }

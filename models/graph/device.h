@@ -68,6 +68,9 @@ class GraphDevice {
   virtual ~GraphDevice() = default;
 
   virtual std::string name() const = 0;  // "cuda:0"
+  // RESOURCE_EXHAUSTED: so many bytes of weights were more than was free when
+  // the device was opened.
+  virtual Status CheckFits(int64_t weight_bytes) const = 0;
   virtual StatusOr<std::unique_ptr<DeviceState>> NewState() = 0;
   // `graph` is typed and optimised; `is_shared` tells the constants that all
   // plans have in common. What `packed` packs for the cores, and this device,

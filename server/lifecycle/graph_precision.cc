@@ -132,24 +132,33 @@ Status UseBackend(const graph::Graph& model,
 }
 
 // ---- on a GPU ----
-// Null where the cores compute.
-StatusOr<std::shared_ptr<graph::GraphDevice>> DeviceOf(
-    const config::ModelSettings& settings) {
-  ASSIGN_OR_RETURN(auto device, graph::OpenGraphDevice(settings.llm.device));
-  if (device == nullptr) return device;
-  if (settings.graph.precision != "f32") {
-    return InvalidArgument("precision is '" + settings.graph.precision +
+Status CheckOnGpu(const config::GraphSettings& settings) {
+  if (settings.precision != "f32") {
+    return InvalidArgument("precision is '" + settings.precision +
                            "', but a GPU computes graphs in f32; set precision "
                            "to f32, or device to cpu")
         .At("precision");
   }
-  if (settings.graph.backend == "onednn") {
+  if (settings.backend == "onednn") {
     return InvalidArgument(
                "graph_backend is 'onednn', which computes on CPUs alone; set "
                "graph_backend to millrace, or device to cpu")
         .At("graph_backend");
   }
-  return device;
+  return OkStatus();
+}
+
+// Null where the cores compute.
+StatusOr<std::shared_ptr<graph::GraphDevice>> DeviceOf(
+    const config::ModelSettings& settings) {
+  const std::string& name = settings.llm.device;
+  const Status fits = name == "cpu" ? OkStatus() : CheckOnGpu(settings.graph);
+  if (!fits.ok() && name == "auto") {
+    LogInfo("graphs run on the CPU", {{"why", fits.message()}});
+    return std::shared_ptr<graph::GraphDevice>();
+  }
+  RETURN_IF_ERROR(fits);
+  return graph::OpenGraphDevice(name);
 }
 
 StatusOr<PreparedGraph> PrepareInF32(graph::Graph model,

@@ -351,6 +351,10 @@ TEST_F(CudaGraph, MemoryThatRunsOutIsTheRequestsError) {
   EXPECT_EQ(weights.message(),
             "cuda:0 has no memory for a graph's weights, 16384 bytes; end what "
             "else runs on it, take a smaller model, or set device to cpu");
+  EXPECT_EQ(CreateInstance(make.graph.Copy(), OnDevice()).status().message(),
+            "cuda:0 has 1000 bytes of memory left, and the graph's weights "
+            "take 16384 bytes; end what else runs on it, take a smaller model, "
+            "or set device to cpu");
   SetBytes(int64_t{1} << 20);
   EXPECT_TRUE(run(2).ok());
   const Status values = run(4096);

@@ -156,6 +156,16 @@ def test_what_cannot_be_is_told_in_a_sentence(flags, said):
     assert said in done.stderr
 
 
+def test_weights_that_do_not_fit_are_told_at_load():
+    done = subprocess.run(
+        [BINARY, "serve", DATA / "resnet50.onnx", "--device", "cuda:0",
+         "--http-port", "0", "--grpc-port", "0"],
+        capture_output=True, text=True, timeout=120,
+        env={**os.environ, **EMULATED, "MILLRACE_EMULATED_BYTES": "10000"})
+    assert done.returncode != 0
+    assert "cuda:0 has 10000 bytes of memory left" in done.stderr
+
+
 def test_auto_falls_back_to_the_cpu_and_says_why():
     with start(DATA / "resnet50.onnx", "--device", "auto",
                env=NO_MODULE) as server:
@@ -165,3 +175,14 @@ def test_auto_falls_back_to_the_cpu_and_says_why():
         assert "device" not in metadata(server, "resnet50").get("parameters",
                                                                 {})
         infer(server, "resnet50", inputs_of("resnet50", "b2"))
+
+
+def test_auto_takes_the_gpu_where_it_can_serve_what_is_asked():
+    path = DATA / "resnet50.onnx"
+    with start(path, "--device", "auto", env=EMULATED) as server:
+        assert metadata(server, "resnet50")["parameters"]["device"] == "cuda:0"
+    with start(path, "--device", "auto", "--precision", "bf16",
+               env=EMULATED) as server:
+        assert any("graphs run on the CPU" in line
+                   and "a GPU computes graphs in f32" in line
+                   for line in server.lines)

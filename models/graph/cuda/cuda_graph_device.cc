@@ -3,6 +3,7 @@
 #include <utility>
 
 #include "config/base/log.h"
+#include "config/base/size_text.h"
 #include "models/gpu/cuda_context.h"
 #include "models/graph/cuda/cuda_plan.h"
 #include "models/graph/cuda/device_weights.h"
@@ -30,6 +31,16 @@ class CudaGraphDevice final : public GraphDevice {
     return "cuda:" + std::to_string(ordinal_);
   }
 
+  Status CheckFits(int64_t weight_bytes) const override {
+    if (weight_bytes <= free_bytes_) return OkStatus();
+    return ResourceExhausted(name() + " has " + SizeText(free_bytes_) +
+                             " of memory left, and the graph's weights take " +
+                             SizeText(weight_bytes) +
+                             "; end what else runs on it, take a smaller "
+                             "model, or set device to cpu")
+        .At("device");
+  }
+
   StatusOr<std::unique_ptr<DeviceState>> NewState() override {
     ASSIGN_OR_RETURN(
         auto context,
@@ -51,10 +62,14 @@ class CudaGraphDevice final : public GraphDevice {
  private:
   CudaGraphDevice(const cuda::Module* module, int32_t ordinal,
                   std::shared_ptr<CudaContext> context)
-      : module_(module), ordinal_(ordinal), weights_(std::move(context)) {}
+      : module_(module),
+        ordinal_(ordinal),
+        free_bytes_(context->device().free_bytes),
+        weights_(std::move(context)) {}
 
   const cuda::Module* const module_;
   const int32_t ordinal_;
+  const int64_t free_bytes_;  // when it was opened
   DeviceWeights weights_;
 };
 
