@@ -265,6 +265,28 @@ TEST_F(CudaGraph, AnOperatorWithoutAKernelRunsOnTheCpu) {
   EXPECT_GT(trace.steps[1].macs, 0);
 }
 
+// Three values that scale rows, not columns, are left to the CPU; what it makes
+// of them is not looked at here.
+TEST_F(CudaGraph, AScaleOfEachRowIsNotTakenForOneOfEachColumn) {
+  for (const bool of_rows : {false, true}) {
+    GraphMaker make;
+    const ValueId x = make.Input({3, 3});
+    const ValueId scale = make.Weight(of_rows ? Shape{3, 1} : Shape{1, 3});
+    make.graph.AddOutput("y", make.Node("LayerNormalization", {x, scale}));
+    std::vector<Tensor> inputs;
+    inputs.push_back(make.Random({3, 3}));
+    InstanceOptions interpret;
+    interpret.interpret = true;
+    const auto context = Make(make.graph);
+    const auto got = context->Run(inputs);
+    const auto want =
+        (*CreateInstance(make.graph.Copy(), interpret))->Run(inputs);
+    ASSERT_TRUE(got.ok() && want.ok());
+    EXPECT_EQ(context->device_counts().on_device, of_rows ? 0 : 1);
+    if (!of_rows) ExpectClose((*got)[0], (*want)[0]);
+  }
+}
+
 TEST_F(CudaGraph, ContextsShareWeightsAndRunBesideEachOther) {
   GraphMaker make;
   const Tensor weight = make.Random({8, 16});

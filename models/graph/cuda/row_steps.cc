@@ -26,6 +26,16 @@ int AxisOf(const Node& node, int64_t otherwise, int rank) {
   return static_cast<int>(axis < 0 ? axis + rank : axis);
 }
 
+// Whether the operand is one row of x from `axis` on, the same for all rows.
+bool IsOneRow(const Shape& operand, const Shape& x, int axis) {
+  const int ahead = operand.rank() - (x.rank() - axis);
+  if (ahead < 0) return false;
+  for (int i = 0; i < operand.rank(); ++i) {
+    if (operand[i] != (i < ahead ? 1 : x[axis + i - ahead])) return false;
+  }
+  return true;
+}
+
 DeviceStep NormalizeStep(const Node& node, const DeviceLowering& lowering,
                          const cuda::NormalizeArgs& fixed, std::string text) {
   const Slot x = lowering.slot(node.inputs[0]);
@@ -140,7 +150,7 @@ MaybeStep MakeDeviceNorm(const Node& node, const DeviceLowering& lowering) {
   for (size_t i = 1; i < node.inputs.size(); ++i) {
     if (node.inputs[i] == kNoValue) continue;
     if (!lowering.IsFloat(node.inputs[i]) ||
-        lowering.shape(node.inputs[i]).num_elements() != fixed.channels) {
+        !IsOneRow(lowering.shape(node.inputs[i]), x, axis)) {
       return std::nullopt;
     }
   }
