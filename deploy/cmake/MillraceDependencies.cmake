@@ -22,8 +22,10 @@ else()
 endif()
 
 # oneDNN 3.2 stands in the cache, put there by deploy/install_deps.sh; another
-# build of version 3 is taken by -Ddnnl_DIR=.
-if(NOT MILLRACE_SANITIZE MATCHES thread)
+# build of version 3 is taken by -Ddnnl_DIR=. Its wheel is of x86-64 alone.
+if(NOT CMAKE_SYSTEM_PROCESSOR MATCHES "x86_64|AMD64")
+  message(STATUS "oneDNN: left out on ${CMAKE_SYSTEM_PROCESSOR}")
+elseif(NOT MILLRACE_SANITIZE MATCHES thread)
   find_package(dnnl 3.2 CONFIG QUIET
                PATHS ${millrace_cache}/deps/onednn-2023.2.0 NO_DEFAULT_PATH)
   if(dnnl_FOUND)
@@ -68,7 +70,7 @@ else()
 endif()
 
 # For the module of models/group/mpi; the server itself links none of it.
-if(NOT MILLRACE_SANITIZE)
+if(NOT MILLRACE_SANITIZE AND NOT CMAKE_CROSSCOMPILING)
   set(MPI_CXX_SKIP_MPICXX ON)  # the old C++ bindings
   find_package(MPI QUIET COMPONENTS CXX)
 endif()
@@ -79,7 +81,9 @@ else()
 endif()
 
 # For the module that models/cuda builds; the server itself links none of it.
-find_package(CUDAToolkit QUIET)
+if(NOT CMAKE_CROSSCOMPILING)
+  find_package(CUDAToolkit QUIET)
+endif()
 if(CUDAToolkit_FOUND)
   message(STATUS "CUDA: toolkit ${CUDAToolkit_VERSION} found")
 else()

@@ -14,7 +14,11 @@ namespace millrace::models {
 
 // Null where the compiler has no such target. What the CPU would fault on is a
 // trap.
+#if defined(__x86_64__)
 const DenseProducts* EmulatedAmxProducts();
+#else
+inline const DenseProducts* EmulatedAmxProducts() { return nullptr; }
+#endif
 
 // Null where this machine lacks the instructions.
 inline const DenseProducts* Bf16ProductsOf(const std::string& name) {

@@ -12,6 +12,7 @@ namespace millrace::models {
 // As KernelTable::linear; `rest` takes what has no tiles. False when a tile
 // instruction would have been a fault: no configuration, or shapes that do not
 // fit; or when tiles were not given back.
+#if defined(__x86_64__)
 bool EmulatedAmxLinear(const KernelTable& rest, const PackedMatrix& w,
                        int64_t group_begin, int64_t group_end,
                        const ActRows& act, int32_t num_rows, float* y,
@@ -22,6 +23,21 @@ bool EmulatedAmxPromptLinear(const PackedMatrix& w, int64_t group_begin,
                              int64_t group_end, const ActRows& act,
                              int32_t num_rows, float* y, int64_t ld_y,
                              void* scratch, bool* known);
+#else
+inline bool EmulatedAmxLinear(const KernelTable&, const PackedMatrix&, int64_t,
+                              int64_t, const ActRows&, int32_t, float*,
+                              int64_t) {
+  return false;
+}
+inline int64_t EmulatedAmxPromptScratchBytes(const PackedMatrix&, int32_t) {
+  return 0;
+}
+inline bool EmulatedAmxPromptLinear(const PackedMatrix&, int64_t, int64_t,
+                                    const ActRows&, int32_t, float*, int64_t,
+                                    void*, bool*) {
+  return false;
+}
+#endif
 
 // Knows one table more: "amx_emulated", whose own name is "amx".
 class EmulatedKernelTest : public KernelTest {

@@ -290,7 +290,7 @@ TEST_P(Attention, WrittenHalvesAreRoundedAsTheStandardSays) {
     for (int32_t d = 0; d < kDims; ++d) {
       if (std::isnan(x[d])) continue;
       const auto want =
-          __builtin_bit_cast(uint16_t, static_cast<_Float16>(x[d]));
+          __builtin_bit_cast(uint16_t, static_cast<Float16>(x[d]));
       ASSERT_EQ(v_page[index * kDims + d], want) << x[d];
       ASSERT_EQ(k_page[(index / 16 * kDims + d) * 16 + index % 16], want);
     }
@@ -298,7 +298,7 @@ TEST_P(Attention, WrittenHalvesAreRoundedAsTheStandardSays) {
   for (uint32_t first = 0; first < 65536; first += kDims) {
     for (uint32_t d = 0; d < kDims; ++d) {
       x[d] = static_cast<float>(
-          __builtin_bit_cast(_Float16, static_cast<uint16_t>(first + d)));
+          __builtin_bit_cast(Float16, static_cast<uint16_t>(first + d)));
     }
     check();
     // The neighbourhood of the halfway points: half an ulp of the half up.

@@ -72,7 +72,7 @@ struct Pages {
     const float* from = x.data() + key * head_dim;
     std::vector<double> out(from, from + head_dim);
     if (format == KvFormat::kF16) {
-      for (double& value : out) value = static_cast<_Float16>(value);
+      for (double& value : out) value = static_cast<Float16>(value);
     } else if (format == KvFormat::kInt8) {
       const Head8 head(from, head_dim);
       for (int32_t d = 0; d < head_dim; ++d) {

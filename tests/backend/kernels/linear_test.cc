@@ -19,7 +19,7 @@ constexpr WeightFormat kFormats[] = {
     WeightFormat::kMXFP4};
 
 uint16_t HalfBits(float x) {
-  return __builtin_bit_cast(uint16_t, static_cast<_Float16>(x));
+  return __builtin_bit_cast(uint16_t, static_cast<Float16>(x));
 }
 
 void Append16(std::vector<uint8_t>& row, uint16_t bits) {
@@ -43,7 +43,7 @@ void AppendFloatRow(std::mt19937& rng, Weights& w, std::vector<uint8_t>& row) {
     const uint32_t bits = __builtin_bit_cast(uint32_t, x);
     if (w.format == WeightFormat::kF16) {
       Append16(row, HalfBits(x));
-      w.scaled.push_back(static_cast<double>(static_cast<_Float16>(x)));
+      w.scaled.push_back(static_cast<double>(static_cast<Float16>(x)));
     } else if (w.format == WeightFormat::kBF16) {
       Append16(row, bits >> 16);  // any bit pattern will do: cut, not rounded
       w.scaled.push_back(__builtin_bit_cast(float, bits & 0xffff0000u));

@@ -22,12 +22,15 @@ inline const KernelTable& Scalar() { return *ScalarKernels(); }
 class KernelTest : public ::testing::TestWithParam<const char*> {
  protected:
   void SetUp() override {
+    bool known = false;
     for (const IsaChoice& choice : ListKernels()) {
       if (std::string(choice.name) != GetParam()) continue;
+      known = true;
       if (!choice.missing.empty()) {
         GTEST_SKIP() << choice.name << " needs: " << choice.missing;
       }
     }
+    if (!known) GTEST_SKIP() << GetParam() << " is of another architecture";
     const auto table = ChooseKernels(GetParam());
     ASSERT_TRUE(table.ok()) << table.status().ToString();
     table_ = *table;
@@ -43,7 +46,7 @@ class KernelTest : public ::testing::TestWithParam<const char*> {
   INSTANTIATE_TEST_SUITE_P(                                        \
       Isa, suite,                                                  \
       ::testing::Values("scalar", "avx2", "avxvnni", "avx512vnni", \
-                        "avx512bf16", "amx"),                      \
+                        "avx512bf16", "amx", "neon", "neondot"),   \
       [](const auto& test) { return std::string(test.param); })
 
 // Storage aligned to a cache line and exactly as long as asked for, so that the
@@ -79,6 +82,13 @@ inline void FillNormal(std::mt19937& rng, Floats& x, float scale = 1.0f) {
   std::normal_distribution<float> normal(0.0f, scale);
   for (int64_t i = 0; i < x.size(); ++i) x[i] = normal(rng);
 }
+
+// IEEE half; g++ 12 knows it by another name on Arm.
+#if defined(__aarch64__)
+using Float16 = __fp16;
+#else
+using Float16 = _Float16;
+#endif
 
 inline uint32_t Bits(float x) { return __builtin_bit_cast(uint32_t, x); }
 
