@@ -1,6 +1,7 @@
-// Asks CPUID what the CPU has and XCR0 what the operating system saves. The
-// second matters: a guest or an old kernel may show AVX-512 in CPUID and still
-// lose the upper halves of registers at a context switch.
+// Asks CPUID what the CPU has and XCR0 what the operating system saves; on Arm
+// the kernel tells both (HWCAP). What is saved matters: a guest or an old
+// kernel may show AVX-512 in CPUID and still lose the upper halves of registers
+// at a context switch.
 
 #include "models/cpu/isa.h"
 
@@ -10,12 +11,15 @@
 
 #if defined(__x86_64__)
 #include <cpuid.h>
+#elif defined(__aarch64__)
+#include <sys/auxv.h>
 #endif
 #if defined(__linux__)
 #include <sys/syscall.h>
 #include <unistd.h>
 #endif
 
+#include "models/cpu/arm_kernels.h"
 #include "models/cpu/bf16_rate.h"
 
 namespace millrace::models {
@@ -135,6 +139,18 @@ std::vector<Feature> AmxInt8Features() {
 
 #else
 
+#if defined(__aarch64__)
+// Bits of AT_HWCAP, named as /proc/cpuinfo writes them.
+std::vector<Feature> NeonFeatures() {
+  return {{"asimd", ((getauxval(AT_HWCAP) >> 1) & 1) != 0}};
+}
+std::vector<Feature> NeonDotFeatures() {
+  std::vector<Feature> all = NeonFeatures();
+  all.push_back({"asimddp", ((getauxval(AT_HWCAP) >> 20) & 1) != 0});
+  return all;
+}
+#endif
+
 std::vector<Feature> Avx2Features() { return {{"an x86-64 CPU", false}}; }
 std::vector<Feature> AvxVnniFeatures() { return Avx2Features(); }
 std::vector<Feature> Avx512Features() { return Avx2Features(); }
@@ -165,6 +181,27 @@ IsaChoice Examine(const char* name, const KernelTable* kernels,
   return {name, kernels, Missing(kernels, features), true, ""};
 }
 
+Status CannotRun(std::string_view isa, const std::string& missing) {
+  return FailedPrecondition("isa '" + std::string(isa) +
+                            "' cannot run on this machine, it lacks: " +
+                            missing + "; use 'auto' or force another table")
+      .At("isa");
+}
+
+}  // namespace
+
+#if defined(__aarch64__)
+
+std::vector<IsaChoice> ListKernels() {
+  return {Examine("scalar", ScalarKernels(), {}),
+          Examine("neon", NeonKernels(), NeonFeatures()),
+          Examine("neondot", NeonDotKernels(), NeonDotFeatures())};
+}
+
+#else
+
+namespace {
+
 void LeaveOutSlowBf16(IsaChoice& choice) {
   if (!choice.missing.empty() || IsFastBf16(Bf16PairRate())) return;
   char text[96];
@@ -173,13 +210,6 @@ void LeaveOutSlowBf16(IsaChoice& choice) {
                 Bf16PairRate());
   choice.automatic = false;
   choice.left_out = text;
-}
-
-Status CannotRun(std::string_view isa, const std::string& missing) {
-  return FailedPrecondition("isa '" + std::string(isa) +
-                            "' cannot run on this machine, it lacks: " +
-                            missing + "; use 'auto' or force another table")
-      .At("isa");
 }
 
 }  // namespace
@@ -198,6 +228,8 @@ std::vector<IsaChoice> ListKernels() {
   all[5].other_bits = {bf16, "prompts, in bf16 where compute_dtype is auto"};
   return all;
 }
+
+#endif
 
 StatusOr<const KernelTable*> ChooseKernels(std::string_view wanted) {
   const std::vector<IsaChoice> choices = ListKernels();
@@ -239,6 +271,11 @@ std::string WhyAuto(const std::vector<IsaChoice>& choices) {
 }
 
 StatusOr<const DenseTable*> ChooseDense(std::string_view wanted) {
+#if defined(__aarch64__)
+  if (wanted == "auto" || wanted == "neon" || wanted == "neondot") {
+    return ScalarDense();  // none of NEON yet
+  }
+#endif
   const std::string no_avx2 = Missing(Avx2Dense(), Avx2Features());
   const std::string no_avx512 = Missing(Avx512Dense(), Avx512Features());
   if (wanted == "auto") {
@@ -268,14 +305,19 @@ StatusOr<const Int8Table*> ChooseInt8(std::string_view wanted) {
     std::string missing;
   };
   const Row rows[] = {
-      {"amx", AmxInt8(), Missing(AmxInt8(), AmxInt8Features())},
-      {"avx512vbmi", Avx512VbmiInt8(),
-       Missing(Avx512VbmiInt8(), Avx512VbmiFeatures())},
-      {"avx512vnni", Avx512VnniInt8(),
-       Missing(Avx512VnniInt8(), Avx512VnniFeatures())},
-      {"avxvnni", AvxVnniInt8(), Missing(AvxVnniInt8(), AvxVnniFeatures())},
-      {"avx2", Avx2Int8(), Missing(Avx2Int8(), Avx2Features())},
-      {"scalar", ScalarInt8(), ""}};
+    {"amx", AmxInt8(), Missing(AmxInt8(), AmxInt8Features())},
+    {"avx512vbmi", Avx512VbmiInt8(),
+     Missing(Avx512VbmiInt8(), Avx512VbmiFeatures())},
+    {"avx512vnni", Avx512VnniInt8(),
+     Missing(Avx512VnniInt8(), Avx512VnniFeatures())},
+    {"avxvnni", AvxVnniInt8(), Missing(AvxVnniInt8(), AvxVnniFeatures())},
+    {"avx2", Avx2Int8(), Missing(Avx2Int8(), Avx2Features())},
+#if defined(__aarch64__)  // none of NEON yet
+    {"neondot", ScalarInt8(), ""},
+    {"neon", ScalarInt8(), ""},
+#endif
+    {"scalar", ScalarInt8(), ""}
+  };
   const bool bf16 = wanted == "avx512bf16";
   for (const Row& row : rows) {
     const bool is_named =

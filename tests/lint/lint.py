@@ -96,6 +96,7 @@ WALLS = [
     ("models/gpu/", ["models/gpu/", "models/cuda/", "config/"]),
     ("models/cuda/", ["models/cuda/"]),
     ("models/cpu/kernels/", ["models/cpu/kernels/", "models/cpu/llm_kernels.h",
+                             "models/cpu/arm_kernels.h",
                              "models/cpu/graph_kernels.h",
                              "models/cpu/graph_int8_kernels.h",
                              "models/cpu/tree_kernels.h"]),
@@ -128,7 +129,7 @@ PRIVATE = [
 ]
 # All that code compiled for one instruction set may include of the system:
 # nothing with inline functions that the linker could hand to another machine.
-KERNEL_SYSTEM = {"immintrin.h", "cstddef", "cstdint"}
+KERNEL_SYSTEM = {"immintrin.h", "arm_neon.h", "cstddef", "cstdint"}
 
 # What a message tells to change, and flags it names.
 REMEDY = re.compile(r"\b(?:raise|lower|set) ([a-z]+(?:_[a-z]+)+)")

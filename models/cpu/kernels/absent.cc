@@ -1,4 +1,4 @@
-// Stands in for the vector tables where the compiler has no such target.
+// Stands in for the tables of x86 where the compiler has no such target.
 
 #include "models/cpu/llm_kernels.h"
 

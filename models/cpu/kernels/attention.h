@@ -27,18 +27,17 @@
 //   kIntRows           rows of an int8 tile
 //   Mask, First(n)     lanes 0…n-1; n may be 0 or above kLanes
 //   Keep(mask, x, y)   x where the mask is set, else y
-//   AddLanes(l, x)     adds x to the eight lanes of the documented tree
+//   Sums, NoSums()     eight lanes of the documented tree
+//   AddLanes(l, x)     adds x to them
+//   SumOf(l)           of all eight
 //   GreatestLane
+// and, in functions of its own: ScalesOf, QuantizeHead of its head8.h.
 // Anonymous namespace: every instruction set compiles its own copy.
 #pragma once
-
-#include <immintrin.h>
 
 #include <cstddef>
 #include <cstdint>
 
-#include "models/cpu/kernels/avx2/head8.h"
-#include "models/cpu/kernels/avx2/vec8.h"
 #include "models/cpu/kernels/softmax.h"
 #include "models/cpu/llm_kernels.h"
 
@@ -99,13 +98,13 @@ class AttendTiles {
     if (args.ask_all_caches) {
 #pragma GCC unroll 4
       for (int64_t line = 0; line < kBytes; line += 64) {
-        _mm_prefetch(p + line, _MM_HINT_T0);
+        __builtin_prefetch(p + line, 0, 3);
       }
       return;
     }
 #pragma GCC unroll 4
     for (int64_t line = 0; line < kBytes; line += 64) {
-      _mm_prefetch(p + line, _MM_HINT_NTA);
+      __builtin_prefetch(p + line, 0, 0);
     }
   }
 

@@ -3,12 +3,9 @@
 // instruction set compiles its own copy.
 #pragma once
 
-#include <immintrin.h>
-
 #include <cstddef>
 #include <cstdint>
 
-#include "models/cpu/kernels/avx2/vec8.h"
 #include "models/cpu/llm_kernels.h"
 
 namespace millrace::models {
@@ -67,7 +64,7 @@ class SoftmaxRows {
     if (end < visible && end >= begin) cut_max(end);
     args.m[row] = V::GreatestLane(V::Max(m0, m1));
     const F m = V::Set(args.m[row]);
-    __m256 l = _mm256_setzero_ps();
+    typename V::Sums l = V::NoSums();
     const auto cut_exp = [&](int32_t at) {
       const F e = OnlySeen(V::Exp(V::Sub(V::Load(p + at), m)), V::Zero(), at,
                            hidden, visible);
@@ -81,7 +78,7 @@ class SoftmaxRows {
       V::Store(p + k, e);
     }
     if (end < visible && end >= begin) cut_exp(end);
-    args.l[row] = LaneSum8(l);
+    args.l[row] = V::SumOf(l);
   }
 };
 

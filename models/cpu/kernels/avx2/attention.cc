@@ -1,6 +1,8 @@
 // Attention with 8 lanes and 16 registers: 6 rows x 2 vectors, or few rows x 4,
 // are 12 accumulators, and the rest is what they are made from.
 
+#include "models/cpu/kernels/avx2/head8.h"
+// After the file that defines ScalesOf and QuantizeHead.
 #include "models/cpu/kernels/attention.h"
 
 #include "models/cpu/kernels/avx2/parts.h"
@@ -57,7 +59,10 @@ struct Vectors {
   static F Keep(Mask mask, F x, F y) {
     return _mm256_blendv_ps(y, x, _mm256_castsi256_ps(mask));
   }
-  static __m256 AddLanes(__m256 l, F x) { return _mm256_add_ps(l, x); }
+  using Sums = __m256;
+  static Sums NoSums() { return _mm256_setzero_ps(); }
+  static float SumOf(Sums l) { return LaneSum8(l); }
+  static Sums AddLanes(Sums l, F x) { return _mm256_add_ps(l, x); }
   static float GreatestLane(F x) { return LaneMax8(x); }
 };
 

@@ -1,6 +1,8 @@
 // Attention with 16 lanes and 32 registers: 6 rows x 4 vectors are 24
 // accumulators.
 
+#include "models/cpu/kernels/avx2/head8.h"
+// After the file that defines ScalesOf and QuantizeHead.
 #include "models/cpu/kernels/attention.h"
 
 #include "models/cpu/kernels/avx2/vec8.h"
@@ -60,7 +62,10 @@ struct Vectors {
     return _mm512_mask_blend_ps(mask, y, x);
   }
   // The documented tree has eight lanes.
-  static __m256 AddLanes(__m256 l, F x) {
+  using Sums = __m256;
+  static Sums NoSums() { return _mm256_setzero_ps(); }
+  static float SumOf(Sums l) { return LaneSum8(l); }
+  static Sums AddLanes(Sums l, F x) {
     l = _mm256_add_ps(l, _mm512_castps512_ps256(x));
     return _mm256_add_ps(l, _mm512_extractf32x8_ps(x, 1));
   }
