@@ -145,7 +145,9 @@ bool IsRowNorm(const Node& node, const Graph& graph) {
   for (size_t i = 1; i < node.inputs.size(); ++i) {
     if (node.inputs[i] == kNoValue) continue;
     const ValueType& type = *graph.value(node.inputs[i]).type;
-    if (type.shape.num_elements() != n || type.dtype != DType::kF32) {
+    // One value a column; as many values in a column would scale rows.
+    if (type.shape.num_elements() != n || type.shape.rank() == 0 ||
+        type.shape.back() != n || type.dtype != DType::kF32) {
       return false;
     }
   }
