@@ -16,6 +16,7 @@ from grpc_reflection.v1alpha.proto_reflection_descriptor_database import (
     ProtoReflectionDescriptorDatabase)
 
 from conftest import REPO, Server
+from model_host import Host
 
 GOLDEN = REPO / "tests" / "golden" / "torchserve"
 INFERENCE = "org.pytorch.serve.grpc.inference"
@@ -218,6 +219,31 @@ def test_management(client):
     assert "256" in fails(grpc.StatusCode.INVALID_ARGUMENT, client.manage,
                           "ScaleWorker", field(1, "linear") +
                           b"\x20\x90\x4e")  # min_worker = 10000
+
+
+def test_an_archive_is_registered_by_its_address(client, store):
+    host = Host()
+    host.files = {"/m/other.mar": (store / "other.mar").read_bytes()}
+    try:
+        url = host.url + "/m/other.mar"
+        about = client.manage("RegisterModel", field(9, url) +
+                              field(5, "fetched") + field(3, 1) +
+                              field(8, True))
+        assert about.startswith('Model "fetched" Version: 1.0 registered')
+        [model] = json.loads(client.manage("DescribeModel",
+                                           field(1, "fetched")))
+        assert model["modelUrl"] == url
+        reply = client.predict(model_name="fetched",
+                               input={"data": b"[1, 2, 3]"})
+        assert json.loads(reply.prediction)
+        client.manage("UnregisterModel", field(1, "fetched"))
+        why = fails(grpc.StatusCode.INVALID_ARGUMENT, client.manage,
+                    "RegisterModel", field(9, host.url + "/m/absent.mar"))
+        assert f"Failed to download archive from: {host.url}/m/absent" in why
+        listed = json.loads(client.manage("ListModels"))
+        assert [each["modelName"] for each in listed["models"]] == ["linear"]
+    finally:
+        host.close()
 
 
 def test_management_is_not_on_the_port_of_inference(client):
