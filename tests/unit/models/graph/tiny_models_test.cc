@@ -7,65 +7,16 @@
 // order 1, so 1e-5 of the largest value would do; 1e-4 is what is promised.
 #include <gtest/gtest.h>
 
-#include <algorithm>
-#include <cmath>
 #include <filesystem>
 #include <string>
 #include <vector>
 
-#include "models/files/npz.h"
 #include "models/graph/execution_context.h"
 #include "models/graph/import.h"
+#include "tests/unit/models/graph/tiny_model_arrays.h"
 
 namespace millrace::models::graph {
 namespace {
-
-constexpr char kFolder[] = "tests/data/graph";
-constexpr double kTolerance = 1e-4;
-
-double At(const Tensor& tensor, int64_t i) {
-  switch (tensor.dtype()) {
-    case DType::kF32:
-      return tensor.data<float>()[i];
-    case DType::kI64:
-      return static_cast<double>(tensor.data<int64_t>()[i]);
-    case DType::kBool:
-      return tensor.data<bool>()[i] ? 1 : 0;
-    default:
-      ADD_FAILURE() << "a type that no tiny model has";
-      return 0;
-  }
-}
-
-void ExpectClose(const Tensor& got, const Tensor& want) {
-  ASSERT_EQ(got.shape(), want.shape());
-  ASSERT_EQ(got.dtype(), want.dtype());
-  double error = 0;
-  double size = 0;
-  for (int64_t i = 0; i < want.num_elements(); ++i) {
-    const double difference = std::abs(At(got, i) - At(want, i));
-    error = std::isnan(difference) ? INFINITY : std::max(error, difference);
-    size = std::max(size, std::abs(At(want, i)));
-  }
-  EXPECT_LE(error, kTolerance * size);
-}
-
-struct Arrays {
-  std::vector<Tensor> inputs;
-  std::vector<Tensor> outputs;
-};
-
-Arrays ReadArrays(const std::string& path) {
-  Arrays arrays;
-  auto all = ReadNpz(path);
-  EXPECT_TRUE(all.ok()) << all.status().ToString();
-  if (!all.ok()) return arrays;
-  for (NamedTensor& array : *all) {
-    (array.name.starts_with("in") ? arrays.inputs : arrays.outputs)
-        .push_back(std::move(array.tensor));
-  }
-  return arrays;
-}
 
 void Check(const std::string& model, const std::string& form,
            const std::vector<std::string>& tags) {
