@@ -1,5 +1,5 @@
 // Asks CPUID what the CPU has and XCR0 what the operating system saves; on Arm
-// the kernel tells both (HWCAP). What is saved matters: a guest or an old
+// Linux reports both (HWCAP). What is saved matters: a guest or an old
 // kernel may show AVX-512 in CPUID and still lose the upper halves of registers
 // at a context switch.
 

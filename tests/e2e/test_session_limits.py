@@ -315,7 +315,7 @@ def test_each_message_counts_for_its_tenant(repository, tmp_path):
             assert sum_of(ask(one, number(1))) == 1  # the upgrade was another
             assert "thrifty" in ask(one, number(1))["error"]
         with session(server, additional_headers=narrow) as one:
-            path.write_text("keys: []\n")  # nobody's key is good any more
+            path.write_text("keys: []\n")  # no key is valid now
             time.sleep(2.5)
             assert "key" in ask(one, number(1))["error"]
             with pytest.raises(ConnectionClosed) as closed:

@@ -144,7 +144,8 @@ MaybeStep MakeDeviceSplit(const Node& node, const DeviceLowering& lowering) {
   std::vector<Copy> copies;
   int64_t at = 0;
   for (const ValueId id : node.outputs) {
-    // How long a part is that nobody wants is not known here.
+    // An output that is not used has no shape here, so the next ones' places
+    // are not known.
     if (id == kNoValue) return std::nullopt;
     const Shape& out = lowering.shape(id);
     Copy copy = CopyOf(lowering.slot(node.inputs[0]), lowering.slot(id), out,

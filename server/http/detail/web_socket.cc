@@ -53,9 +53,9 @@ Upgrade UpgradeOf(const HttpRequest& head) {
   return request;
 }
 
-// Answers on their way from any thread to the I/O thread. Shared with whoever
-// owes one, which may outlive the connection.
-struct Mailbox {
+// Where the thread that computed an answer puts it for the I/O thread. Shared
+// with the request that is computed, which may outlive the connection.
+struct PendingAnswer {
   Mutex mu;
   std::optional<SocketAnswer> answer GUARDED_BY(mu);
   std::function<void()> wake GUARDED_BY(mu);  // none: the socket is gone
@@ -78,10 +78,10 @@ class WebSocket::Impl {
         settings_(parts_.site->settings),
         stream_(parts_.conn, parts_.context, std::move(parts_.input)),
         upgrade_(UpgradeOf(parts_.head)),
-        mailbox_(std::make_shared<Mailbox>()) {
+        pending_(std::make_shared<PendingAnswer>()) {
     {
-      MutexLock lock(mailbox_->mu);
-      mailbox_->wake = [this, weak = std::weak_ptr<Mailbox>(mailbox_)] {
+      MutexLock lock(pending_->mu);
+      pending_->wake = [this, weak = std::weak_ptr<PendingAnswer>(pending_)] {
         // The socket and the posted call are of one thread.
         asio::post(*parts_.context, [this, weak] {
           const auto alive = weak.lock();
@@ -119,8 +119,8 @@ class WebSocket::Impl {
 
   ~Impl() {
     {
-      MutexLock lock(mailbox_->mu);
-      mailbox_->wake = nullptr;
+      MutexLock lock(pending_->mu);
+      pending_->wake = nullptr;
     }
     stop_.request_stop();
   }
@@ -186,9 +186,9 @@ class WebSocket::Impl {
     return pinged_ + ping_interval();
   }
 
-  static bool IsHeard(Mailbox& mailbox) {
-    MutexLock lock(mailbox.mu);
-    return mailbox.wake != nullptr;
+  static bool IsHeard(PendingAnswer& pending) {
+    MutexLock lock(pending.mu);
+    return pending.wake != nullptr;
   }
 
   void Want(websocket::close_code code, std::string reason) {
@@ -227,8 +227,8 @@ class WebSocket::Impl {
   void TakeAnswer(Time now) {
     std::optional<SocketAnswer> answer;
     {
-      MutexLock lock(mailbox_->mu);
-      answer.swap(mailbox_->answer);
+      MutexLock lock(pending_->mu);
+      answer.swap(pending_->answer);
     }
     if (!answer.has_value() || !computing_) return;  // one for each message
     computing_ = false;
@@ -285,10 +285,10 @@ class WebSocket::Impl {
     message_.reset();
     parts_.handler->OnMessage(
         std::move(message),
-        [mailbox = mailbox_](SocketAnswer answer) {
-          MutexLock lock(mailbox->mu);
-          mailbox->answer = std::move(answer);
-          if (mailbox->wake != nullptr) mailbox->wake();
+        [pending = pending_](SocketAnswer answer) {
+          MutexLock lock(pending->mu);
+          pending->answer = std::move(answer);
+          if (pending->wake != nullptr) pending->wake();
         },
         stop_.get_token());
   }
@@ -333,7 +333,7 @@ class WebSocket::Impl {
   const config::ServerSettings& settings_;
   websocket::stream<ConnStream, false> stream_;
   const Upgrade upgrade_;  // lent to the stream
-  const std::shared_ptr<Mailbox> mailbox_;
+  const std::shared_ptr<PendingAnswer> pending_;
   std::stop_source stop_;
 
   // Operations of the stream that are under way.
