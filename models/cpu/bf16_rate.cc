@@ -4,6 +4,7 @@
 #include "models/cpu/bf16_rate.h"
 
 #include <algorithm>
+#include <array>
 #include <chrono>
 #include <cstdint>
 
@@ -42,16 +43,20 @@ double Seconds(void (*loop)(int64_t)) {
   return std::chrono::duration<double>(Clock::now() - begun).count();
 }
 
+// Each pair of neighbouring runs gives a ratio, and their median counts: what
+// else begins or ends on the core meanwhile changes few of the ratios, where the
+// best time of each kind could come from different loads.
 double Measure() {
   if (!__builtin_cpu_supports("avx512bf16")) return 0;
-  constexpr int kRuns = 40;
-  double fma = 1;
-  double pairs = 1;
-  for (int run = 0; run < kRuns; ++run) {
-    fma = std::min(fma, Seconds(RunFma));
-    pairs = std::min(pairs, Seconds(RunPairs));
+  std::array<double, 41> rates;
+  Seconds(RunFma);  // the clock and the vector units wake up
+  for (double& rate : rates) {
+    const double fma = Seconds(RunFma);
+    rate = 2 * fma / Seconds(RunPairs);  // a pair is two multiply-adds
   }
-  return 2 * fma / pairs;  // a pair is two multiply-adds
+  const auto middle = rates.begin() + rates.size() / 2;
+  std::nth_element(rates.begin(), middle, rates.end());
+  return *middle;
 }
 
 #else
