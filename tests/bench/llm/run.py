@@ -28,6 +28,7 @@ ap.add_argument("--rounds", type=int, default=5)
 ap.add_argument("--libs", default="xllamacpp", help="also native, where setup.sh --native made it")
 ap.add_argument("--vllm", action="store_true", help="vLLM takes part (setup.sh --vllm)")
 ap.add_argument("--flags", default="", help="more flags for millrace")
+ap.add_argument("--families", action="store_true", help="engine: one and 16 streams of every model, the first one too")
 ap.add_argument("--mix-requests", type=int, default=64, help="to find the saturated rate")
 ap.add_argument("--mix-seconds", type=float, default=60, help="of each open-loop round")
 args = ap.parse_args()
@@ -58,7 +59,9 @@ def add(new):
 main = args.models[0]
 if "engine" in only:
     for model in args.models:
-        shapes = list(engine.SHAPES) if model == main else ["tg128", "pp512"]
+        shapes = ["tg128", "pp512", "b16"]
+        if model == main and not args.families:
+            shapes = [s for s in engine.SHAPES if s != "b16"]
         add(engine.section(args, model, shapes, has_vnni, not has_vnni))
 if {"http", "long", "open", "shared"} & set(only):
     import load
