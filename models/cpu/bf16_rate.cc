@@ -44,8 +44,8 @@ double Seconds(void (*loop)(int64_t)) {
 }
 
 // Each pair of neighbouring runs gives a ratio, and their median counts: what
-// else begins or ends on the core meanwhile changes few of the ratios, where the
-// best time of each kind could come from different loads.
+// else begins or ends on the core meanwhile changes few of the ratios, where
+// the best time of each kind could come from different loads.
 double Measure() {
   if (!__builtin_cpu_supports("avx512bf16")) return 0;
   std::array<double, 41> rates;

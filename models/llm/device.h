@@ -13,6 +13,7 @@
 
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <string>
 
 #include "config/base/status.h"
@@ -20,6 +21,7 @@
 #include "config/topology.h"
 #include "models/group/group.h"
 #include "models/llm/backend.h"
+#include "models/llm/lora_layout.h"
 #include "models/llm/runner.h"
 #include "models/llm/step.h"
 
@@ -33,8 +35,8 @@ class Device {
   virtual std::string kernels() const = 0;  // "avx512vnni"
   virtual int32_t threads() const = 0;      // of the host that compute for it
 
-  // Whether its runners apply LoRA adapters; else they are refused at load.
-  virtual bool serves_adapters() const { return false; }
+  // How its runners read LoRA adapters; none: they are refused at load.
+  virtual std::optional<LoraPacking> adapter_packing() const { return {}; }
   // Backends that are made later compute a part of each step, as one rank of
   // the group. UNIMPLEMENTED where the device has no such parts.
   virtual Status Join(std::shared_ptr<Group> /*group*/) {

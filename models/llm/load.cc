@@ -269,9 +269,12 @@ StatusOr<LlmModel> Load(const std::string& path, const LlmOptions& options,
   Device& device = shared.device;
   ASSIGN_OR_RETURN(const LlmPlan part,
                    PartOf(*source, plan, options, quantize));
-  if (device.serves_adapters() && options.group == nullptr) {
+  const std::optional<LoraPacking> packing = device.adapter_packing();
+  if (packing && options.group == nullptr) {
     model.lora_base = std::make_shared<const LoraBase>(
-        LoraBase{.config = config, .as_trained = source->as_trained()});
+        LoraBase{.config = config,
+                 .as_trained = source->as_trained(),
+                 .packing = *packing});
   }
   const int64_t page_bytes =
       device.KvPageBytes(ShapeOf(part.config, tensors, config.context));

@@ -16,6 +16,7 @@
 #include "models/files/safetensors.h"
 #include "models/llm/hf_names.h"
 #include "models/llm/lora_config.h"
+#include "models/llm/lora_packing.h"
 #include "models/tensor/quant.h"
 
 namespace millrace::models {
@@ -239,7 +240,7 @@ class Fitter {
       : config_(config), scale_(scale), interleave_(interleave) {}
 
   Status Fit(const std::string& name, const Pair& pair,
-             std::vector<LoraAdapter::Layer>& layers) const {
+             LoraFloatLayers& layers) const {
     if (!pair.a || !pair.b) {
       return InvalidArgument("the matrix " + Quoted(name) + " has lora_" +
                              (pair.a ? "A but no lora_B" : "B but no lora_A"));
@@ -285,27 +286,26 @@ class Fitter {
                              std::to_string(kMaxLoraRank) + " is served");
     }
     for (const Part& part : place.parts) {
-      LoraDelta& delta =
+      LoraFloats& delta =
           layers[static_cast<size_t>(layer)][static_cast<size_t>(part.target)];
       delta.rank = static_cast<int32_t>(rank);
       delta.a = pair.a->values;
-      delta.b = Transposed(*pair.b, part, scale_.Of(rank));
+      delta.b = RowsOf(*pair.b, part, scale_.Of(rank));
     }
     return OkStatus();
   }
 
  private:
-  std::vector<float> Transposed(const Thin& b, const Part& part,
-                                float scale) const {
+  std::vector<float> RowsOf(const Thin& b, const Part& part,
+                            float scale) const {
     const bool moves = interleave_ && (part.target == LoraTarget::kQ ||
                                        part.target == LoraTarget::kK);
-    std::vector<float> out(static_cast<size_t>(b.columns * part.num_rows));
+    std::vector<float> out(static_cast<size_t>(part.num_rows * b.columns));
     for (int64_t row = 0; row < part.num_rows; ++row) {
       const int64_t to = moves ? Interleaved(row, config_.head_dim) : row;
       const float* from = b.values.data() + (part.first_row + row) * b.columns;
-      for (int64_t r = 0; r < b.columns; ++r) {
-        out[static_cast<size_t>(r * part.num_rows + to)] = from[r] * scale;
-      }
+      std::transform(from, from + b.columns, out.data() + to * b.columns,
+                     [scale](float x) { return x * scale; });
     }
     return out;
   }
@@ -333,19 +333,20 @@ StatusOr<std::shared_ptr<const LoraAdapter>> Load(const std::string& path,
     return NotFound("there is no such file or folder");
   }
   if (pairs.empty()) return InvalidArgument("the adapter has no tensors");
-  std::vector<LoraAdapter::Layer> layers(
-      static_cast<size_t>(base.config.layers));
+  LoraFloatLayers layers(static_cast<size_t>(base.config.layers));
   const Fitter fitter(base.config, scale, interleave);
   for (const auto& [name, pair] : pairs) {
     RETURN_IF_ERROR(fitter.Fit(name, pair, layers));
   }
-  return std::make_shared<const LoraAdapter>(std::move(layers));
+  return PackLora(layers, base.packing);
 }
 
 }  // namespace
 
-LoraAdapter::LoraAdapter(std::vector<Layer> layers)
-    : layers_(std::move(layers)), number_(NextNumber()) {}
+LoraAdapter::LoraAdapter(std::vector<Layer> layers, HugeBuffer memory)
+    : layers_(std::move(layers)),
+      memory_(std::move(memory)),
+      number_(NextNumber()) {}
 
 int32_t LoraAdapter::rank() const {
   int32_t rank = 0;
@@ -353,16 +354,6 @@ int32_t LoraAdapter::rank() const {
     for (const LoraDelta& delta : layer) rank = std::max(rank, delta.rank);
   }
   return rank;
-}
-
-int64_t LoraAdapter::num_bytes() const {
-  size_t floats = 0;
-  for (const Layer& layer : layers_) {
-    for (const LoraDelta& delta : layer) {
-      floats += delta.a.size() + delta.b.size();
-    }
-  }
-  return static_cast<int64_t>(floats * sizeof(float));
 }
 
 StatusOr<std::shared_ptr<const LoraAdapter>> LoadLora(const std::string& path,

@@ -7,7 +7,8 @@
 //
 // Read from a folder of PEFT (adapter_config.json, adapter_model.safetensors)
 // or a GGUF file. It may change the matrices of attention and of dense
-// feed-forwards; one that changes anything else is refused.
+// feed-forwards; one that changes anything else is refused. Kept packed as the
+// device reads it (lora_packing.h).
 // Immutable after LoadLora; shared by the sequences that use it.
 // Source: Hu et al. 2021.
 #pragma once
@@ -20,7 +21,10 @@
 #include <vector>
 
 #include "config/base/status.h"
+#include "models/cpu/llm_kernels.h"
 #include "models/llm/config.h"
+#include "models/llm/lora_layout.h"
+#include "models/memory/huge_buffer.h"
 
 namespace millrace::models {
 
@@ -30,34 +34,43 @@ inline constexpr int32_t kMaxLoraRank = 256;
 struct LoraBase {
   ModelConfig config;
   bool as_trained = true;  // see ModelSource
+  LoraPacking packing = {};
 };
 
 // Matrices by their part in a layer; those that a file holds fused are cut.
 enum class LoraTarget : uint8_t { kQ, kK, kV, kOutput, kGate, kUp, kDown };
 inline constexpr size_t kNumLoraTargets = 7;
 
+struct LoraMatrix {
+  PackedMatrix matrix;
+  const KernelTable* kernels = nullptr;  // the table that packed it
+};
+
 struct LoraDelta {
-  int32_t rank = 0;      // 0: the matrix stays as it is
-  std::vector<float> a;  // [rank][inputs]
-  std::vector<float> b;  // [rank][outputs], scaled
+  int32_t rank = 0;  // 0: the matrix stays as it is
+  LoraMatrix a;      // [rank][inputs]
+  LoraMatrix b;      // [outputs][rank], times the adapter's scale
+  float scale = 1;   // A x times this is what B takes; a power of two
 };
 
 class LoraAdapter {
  public:
   using Layer = std::array<LoraDelta, kNumLoraTargets>;
 
-  explicit LoraAdapter(std::vector<Layer> layers);
+  // `memory`: of all packed matrices.
+  LoraAdapter(std::vector<Layer> layers, HugeBuffer memory);
 
   const LoraDelta& delta(int32_t layer, LoraTarget target) const {
     return layers_[static_cast<size_t>(layer)][static_cast<size_t>(target)];
   }
   // No other adapter of this process has or had it; above 0.
   uint32_t number() const { return number_; }
-  int32_t rank() const;       // the greatest
-  int64_t num_bytes() const;  // in memory
+  int32_t rank() const;  // the greatest
+  int64_t num_bytes() const { return memory_.size(); }
 
  private:
   const std::vector<Layer> layers_;
+  const HugeBuffer memory_;
   const uint32_t number_;
 };
 

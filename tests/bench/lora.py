@@ -3,12 +3,13 @@
 
     python3 tests/bench/lora.py [--model FILE] [--millrace FILE] [--rounds N]
                                 [--adapters N] [--rank N] [--streams N]
+                                [--modules q_proj,v_proj]
 
-Adapters of random numbers for every linear layer of a llama are written to a
-temporary folder. One server serves the model and all of them; 16 clients ask for
-64 tokens each, all of the base model, then two of each adapter, by turns.
-Prints tokens a second of the rounds, medians and their ratio. Needs numpy and
-safetensors.
+Adapters of random numbers for every linear layer of a llama (or those of
+--modules) are written to a temporary folder. One server serves the model and all
+of them; 16 clients ask for 64 tokens each, all of the base model, then two of
+each adapter, by turns. Prints tokens a second of the rounds, medians and their
+ratio. Needs numpy and safetensors.
 """
 import argparse
 import concurrent.futures
@@ -34,11 +35,11 @@ MODULES = {"self_attn.q_proj": (576, 576), "self_attn.k_proj": (192, 576),
            "mlp.down_proj": (576, 1536)}
 
 
-def write_adapter(folder, seed, rank):
+def write_adapter(folder, seed, rank, modules):
     rng = numpy.random.default_rng(seed)
     tensors = {}
     for layer in range(LAYERS):
-        for module, (rows, values) in MODULES.items():
+        for module, (rows, values) in modules.items():
             name = f"base_model.model.model.layers.{layer}.{module}"
             for part, shape in (("A", (rank, values)), ("B", (rows, rank))):
                 tensors[f"{name}.lora_{part}.weight"] = (
@@ -47,7 +48,7 @@ def write_adapter(folder, seed, rank):
     save_file(tensors, folder / "adapter_model.safetensors")
     (folder / "adapter_config.json").write_text(json.dumps({
         "peft_type": "LORA", "r": rank, "lora_alpha": rank,
-        "target_modules": [m.split(".")[1] for m in MODULES]}))
+        "target_modules": [m.split(".")[1] for m in modules]}))
 
 
 def start(binary, model, adapters):
@@ -101,12 +102,16 @@ def main():
     ap.add_argument("--adapters", type=int, default=8)
     ap.add_argument("--rank", type=int, default=16)
     ap.add_argument("--streams", type=int, default=16)
+    ap.add_argument("--modules", help="layers that adapters change")
     args = ap.parse_args()
+    wanted = args.modules.split(",") if args.modules else None
+    modules = {name: sizes for name, sizes in MODULES.items()
+               if wanted is None or name.split(".")[1] in wanted}
     with tempfile.TemporaryDirectory() as folder:
         adapters = [pathlib.Path(folder, f"adapter{i}")
                     for i in range(args.adapters)]
         for seed, path in enumerate(adapters):
-            write_adapter(path, seed, args.rank)
+            write_adapter(path, seed, args.rank, modules)
         server, port = start(args.millrace, args.model, adapters)
         try:
             mixes = {"base": ["base"] * args.streams,

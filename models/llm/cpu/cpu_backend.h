@@ -209,32 +209,44 @@ class CpuBackend final : public Backend {
     int64_t begin;
     int64_t end;
   };
+  // Rows that have an adapter, by adapter: those of one stand in a run of
+  // places, ascending, so that its matrices are read once for all of them.
+  struct LoraRun {
+    const LoraAdapter* adapter;
+    int32_t begin;  // places
+    int32_t end;
+  };
+  struct LoraOrder {
+    std::vector<LoraRun> runs;  // none: no row has an adapter
+    std::vector<int32_t> row_of_place;
+    std::vector<int32_t> place_of_row;  // -1: without an adapter
+  };
   void FindAdapters(const StepBatch& batch);
+  void OrderRows(std::span<const int32_t> seq_of_row, LoraOrder& order) const;
+  const LoraOrder& LoraOrderOf(const Command& command) const {
+    return command.sample_rows ? lora_samples_ : lora_tokens_;
+  }
   std::span<const LoraTarget> TargetsOf(const Command& command) const;
-  // Of a row of the command's, or null.
-  const LoraAdapter* AdapterOf(const Command& command, int32_t row) const;
-  // A row of inputs of the command's matrix is known. With few rows the worker
-  // keeps it, else it multiplies it by A.
-  void LoraInput(Worker& worker, const Command& command, int32_t row,
-                 const float* x, int64_t width, bool few);
-  // After few rows: multiplies what was kept by A, shared out by ranks, with a
-  // barrier behind it. The same for the rows of the feed-forward, few or many.
-  void LoraShrinkKept(Worker& worker, const Command& command);
-  void LoraShrinkFfn(Worker& worker, const Command& command);
-  void LoraShrinkRow(const Command& command, int32_t row, const float* x,
-                     int64_t width);
-  void LoraShrinkRanks(Worker& worker, const Command& command,
-                       const float* rows, int64_t ld_rows, int64_t width);
+  // Whether any row of the command adds B (A x) to its matrix's outputs.
+  bool Adapts(const Command& command) const {
+    return !LoraOrderOf(command).runs.empty() && !TargetsOf(command).empty();
+  }
+  // Keeps x, a row of inputs of the command's matrix, or a part of one from
+  // value `first` on: for the worker alone (`few`) or for all.
+  void LoraKeep(Worker& worker, const Command& command, int32_t row,
+                std::span<const float> x, int64_t first, bool few);
+  // A x of all rows kept, shared out among the workers, with a barrier behind.
+  void LoraShrink(Worker& worker, const Command& command, bool few);
   // y += B (A x) for outputs [begin, end) of the command's matrix.
-  void LoraExpand(const Command& command, const Rows& rows, int64_t begin,
-                  int64_t end, float* y, int64_t ld_y);
+  void LoraExpand(Worker& worker, const Command& command, const Rows& rows,
+                  int64_t begin, int64_t end, float* y, int64_t ld_y);
   // Of the target's segments those that meet [begin, end), cut to it.
   template <typename Body>
   void ForEachSegment(const Command& command, LoraTarget target, int64_t begin,
                       int64_t end, Body body) const;
-  float* LoraHidden(int32_t row, size_t target) {
+  float* LoraHidden(int32_t place, size_t target) {
     return lora_hidden_.data() +
-           (row * 3 + static_cast<int64_t>(target)) * kMaxLoraRank;
+           (place * 3 + static_cast<int64_t>(target)) * kMaxLoraRank;
   }
 
   // Rows [begin, end) go through the experts that each of them uses; parts,
@@ -334,10 +346,11 @@ class CpuBackend final : public Backend {
 
   // Of the step that runs.
   StepAccount account_;
-  // Of slots; those of the step's sequences, and each of these once.
+  // Of slots; of the step's sequences.
   std::vector<std::shared_ptr<const LoraAdapter>> adapter_of_slot_;
   std::vector<const LoraAdapter*> adapter_of_seq_;
-  std::vector<const LoraAdapter*> adapters_;  // empty: no row has one
+  LoraOrder lora_tokens_;   // of the step's rows
+  LoraOrder lora_samples_;  // of those kept
   // Of slots; empty until one has any.
   std::vector<std::shared_ptr<const PromptEmbeddings>> embeddings_of_slot_;
   StepTrace* trace_ = nullptr;  // or null: none is recorded
@@ -363,10 +376,11 @@ class CpuBackend final : public Backend {
   int64_t ld_logits_;
   ActBuffer wide_act_;  // shared rows of norm(x) or attention
   ActBuffer ffn_act_;   // shared rows of silu(gate) * up
-  // Once some slot has had an adapter: A x of each row, one after the other for
-  // up to three targets, and inputs of the matrix that ends a feed-forward.
+  // Once some slot has had an adapter, by place: A x of each row, one after the
+  // other for up to three targets, and inputs of a matrix.
   LineVector<float> lora_hidden_;  // [rows][3][kMaxLoraRank]
-  LineVector<float> lora_ffn_;     // [rows][padded_ffn_]
+  LineVector<float> lora_rows_;    // [rows][lora_width_]
+  int64_t lora_width_ = 0;         // of the widest input
   // Of layers with experts. A row that uses an expert is a use; uses are
   // ordered by expert, then by row.
   struct Use {
@@ -380,10 +394,11 @@ class CpuBackend final : public Backend {
   ActBuffer expert_in_;              // of each use, norm(x)
   ActBuffer expert_ffn_;             // of each use, act(gate) * up
   struct Private {
-    ActBuffer act;           // [kMostFewRows] norm(x) or attention
-    LineVector<float> row;   // [widest input] to be rounded
-    LineVector<float> kept;  // [kMostFewRows][widest], for adapters
-    LineVector<float> y;     // [kRowTile][outputs], or of a prompt's pass
+    ActBuffer act;             // [kMostFewRows] norm(x) or attention
+    LineVector<float> row;     // [widest input] to be rounded
+    LineVector<float> kept;    // [kMostFewRows][lora_width_]
+    LineVector<float> lora_y;  // some rows of B (A x)
+    LineVector<float> y;       // [kRowTile][outputs], or of a prompt's pass
     HugeBuffer prompt_scratch;
     LineVector<float> terms;  // [2 * kRowTile][kTermColumns], if rounded twice
   };

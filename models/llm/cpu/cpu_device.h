@@ -2,6 +2,7 @@
 #pragma once
 
 #include <memory>
+#include <optional>
 #include <string>
 
 #include "models/cpu/compute_pool.h"
@@ -19,7 +20,10 @@ class CpuDevice final : public Device {
       const config::CpuSet& cpus);
 
   std::string name() const override { return "cpu"; }
-  bool serves_adapters() const override { return true; }
+  std::optional<LoraPacking> adapter_packing() const override {
+    return LoraPacking{
+        .kernels = kernels_, .f32 = compute_f32_, .huge_pages = huge_pages_};
+  }
   std::string kernels() const override { return kernels_->name; }
   int32_t threads() const override;
   Status Join(std::shared_ptr<Group> group) override;

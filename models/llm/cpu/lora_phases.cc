@@ -1,8 +1,10 @@
 // Adapters: beside y = W x of a phase, y += B (A x) for rows whose sequence has
-// one. A x is taken of the row as it was before it was rounded, and all sums
-// are plain f32 in an order of their own, so that neither the batch nor the
-// number of workers shows.
+// one. A x is taken of the row as it was before it was rounded. Products are
+// those of float weights (llm_kernels.h), whose sums do not depend on the rows
+// beside them, and B (A x) joins y in one addition: so neither the batch nor
+// the number of workers shows.
 #include <algorithm>
+#include <cstring>
 #include <span>
 #include <utility>
 
@@ -11,17 +13,10 @@
 namespace millrace::models {
 namespace {
 
-// Eight strands, then a tree.
-float Dot(const float* a, const float* x, int64_t n) {
-  float lanes[8] = {};
-  int64_t i = 0;
-  for (; i + 8 <= n; i += 8) {
-    for (int64_t j = 0; j < 8; ++j) lanes[j] += a[i + j] * x[i + j];
-  }
-  for (int64_t j = 0; i < n; ++i, ++j) lanes[j] += a[i] * x[i];
-  return ((lanes[0] + lanes[4]) + (lanes[2] + lanes[6])) +
-         ((lanes[1] + lanes[5]) + (lanes[3] + lanes[7]));
-}
+// Rows that share one reading of an adapter's matrix.
+constexpr int32_t kLoraRows = 8;
+// Outputs of one product with B are written apart first.
+constexpr int64_t kLoraSlack = 64;  // of the groups at both ends
 
 constexpr LoraTarget kQkvTargets[] = {LoraTarget::kQ, LoraTarget::kK,
                                       LoraTarget::kV};
@@ -37,28 +32,61 @@ void CpuBackend::SetAdapter(int32_t slot,
   if (adapter != nullptr && lora_hidden_.empty()) {
     const auto rows =
         static_cast<size_t>(std::max(limits_.max_tokens, limits_.max_samples));
+    lora_width_ = std::max({int64_t{shape().hidden}, q_dim_, padded_ffn_});
     lora_hidden_.resize(rows * 3 * kMaxLoraRank);
-    lora_ffn_.resize(rows * static_cast<size_t>(padded_ffn_));
-    const int64_t widest = std::max<int64_t>(shape().hidden, q_dim_);
+    lora_rows_.resize(rows * static_cast<size_t>(lora_width_));
     for (Private& own : private_) {
-      own.kept.resize(static_cast<size_t>(kMostFewRows * widest));
+      own.kept.resize(static_cast<size_t>(kMostFewRows * lora_width_));
+      own.lora_y.resize(
+          static_cast<size_t>(kLoraRows * (lora_width_ + kLoraSlack)));
     }
   }
   adapter_of_slot_[static_cast<size_t>(slot)] = std::move(adapter);
 }
 
 void CpuBackend::FindAdapters(const StepBatch& batch) {
-  adapter_of_seq_.assign(static_cast<size_t>(batch.num_seqs), nullptr);
-  adapters_.clear();
+  lora_tokens_.runs.clear();
+  lora_samples_.runs.clear();
   if (adapter_of_slot_.empty()) return;
+  adapter_of_seq_.resize(static_cast<size_t>(batch.num_seqs));
+  bool any = false;
   for (int32_t seq = 0; seq < batch.num_seqs; ++seq) {
     const LoraAdapter* adapter =
         adapter_of_slot_[static_cast<size_t>(batch.slot()[seq])].get();
     adapter_of_seq_[static_cast<size_t>(seq)] = adapter;
-    if (adapter != nullptr &&
-        std::ranges::find(adapters_, adapter) == adapters_.end()) {
-      adapters_.push_back(adapter);
+    any = any || adapter != nullptr;
+  }
+  if (!any) return;
+  OrderRows(std::span(seq_of_row_).first(static_cast<size_t>(batch.num_tokens)),
+            lora_tokens_);
+  OrderRows(std::span(batch.sample_seqs())
+                .first(static_cast<size_t>(batch.num_samples)),
+            lora_samples_);
+}
+
+void CpuBackend::OrderRows(std::span<const int32_t> seq_of_row,
+                           LoraOrder& order) const {
+  const auto adapter_of = [&](int32_t row) {
+    return adapter_of_seq_[static_cast<size_t>(
+        seq_of_row[static_cast<size_t>(row)])];
+  };
+  order.row_of_place.clear();
+  order.place_of_row.assign(seq_of_row.size(), -1);
+  for (size_t row = 0; row < seq_of_row.size(); ++row) {
+    const auto at = static_cast<int32_t>(row);
+    if (adapter_of(at) != nullptr) order.row_of_place.push_back(at);
+  }
+  std::ranges::stable_sort(order.row_of_place, {}, [&](int32_t row) {
+    return adapter_of(row)->number();
+  });
+  for (size_t place = 0; place < order.row_of_place.size(); ++place) {
+    const int32_t row = order.row_of_place[place];
+    const auto at = static_cast<int32_t>(place);
+    order.place_of_row[static_cast<size_t>(row)] = at;
+    if (order.runs.empty() || order.runs.back().adapter != adapter_of(row)) {
+      order.runs.push_back({adapter_of(row), at, at});
     }
+    order.runs.back().end = at + 1;
   }
 }
 
@@ -72,83 +100,60 @@ std::span<const LoraTarget> CpuBackend::TargetsOf(
              : std::span<const LoraTarget>(kDownTargets);
 }
 
-const LoraAdapter* CpuBackend::AdapterOf(const Command& command,
-                                         int32_t row) const {
-  if (adapters_.empty()) return nullptr;
-  const int32_t seq = command.sample_rows
-                          ? batch_->sample_seqs()[row]
-                          : seq_of_row_[static_cast<size_t>(row)];
-  return adapter_of_seq_[static_cast<size_t>(seq)];
+void CpuBackend::LoraKeep(Worker& worker, const Command& command, int32_t row,
+                          std::span<const float> x, int64_t first, bool few) {
+  const LoraOrder& order = LoraOrderOf(command);
+  if (order.runs.empty()) return;
+  const int32_t place = order.place_of_row[static_cast<size_t>(row)];
+  if (place < 0) return;
+  LineVector<float>& rows = few ? private_[worker.index()].kept : lora_rows_;
+  std::memcpy(rows.data() + place * lora_width_ + first, x.data(),
+              x.size_bytes());
 }
 
-void CpuBackend::LoraShrinkRow(const Command& command, int32_t row,
-                               const float* x, int64_t width) {
-  const LoraAdapter& adapter = *AdapterOf(command, row);
+void CpuBackend::LoraShrink(Worker& worker, const Command& command, bool few) {
+  if (!Adapts(command)) return;
   const auto targets = TargetsOf(command);
-  for (size_t t = 0; t < targets.size(); ++t) {
-    const LoraDelta& delta = adapter.delta(command.block, targets[t]);
-    float* hidden = LoraHidden(row, t);
-    for (int32_t r = 0; r < delta.rank; ++r) {
-      hidden[r] = Dot(delta.a.data() + r * width, x, width);
-    }
-  }
-}
-
-// A's rows are read once for all rows of the step.
-void CpuBackend::LoraShrinkRanks(Worker& worker, const Command& command,
-                                 const float* rows, int64_t ld_rows,
-                                 int64_t width) {
-  const auto targets = TargetsOf(command);
-  const int32_t num_rows = RowsOf(command);
-  for (const LoraAdapter* adapter : adapters_) {
-    for (size_t t = 0; t < targets.size(); ++t) {
-      const LoraDelta& delta = adapter->delta(command.block, targets[t]);
-      const auto [begin, end] = worker.Share(delta.rank);
-      for (int64_t r = begin; r < end; ++r) {
-        for (int32_t row = 0; row < num_rows; ++row) {
-          if (AdapterOf(command, row) != adapter) continue;
-          LoraHidden(row, t)[r] =
-              Dot(delta.a.data() + r * width, rows + row * ld_rows, width);
+  const float* rows =
+      few ? private_[worker.index()].kept.data() : lora_rows_.data();
+  // Work is shared out by groups of A's rows for some rows of inputs.
+  const auto for_each_group = [&](const auto& body) {
+    for (const LoraRun& run : LoraOrderOf(command).runs) {
+      for (int32_t at = run.begin; at < run.end; at += kLoraRows) {
+        const int32_t count = std::min(kLoraRows, run.end - at);
+        for (size_t t = 0; t < targets.size(); ++t) {
+          const LoraDelta& delta =
+              run.adapter->delta(command.block, targets[t]);
+          if (delta.rank == 0) continue;
+          const int32_t width = delta.a.kernels->row_group;
+          for (int32_t r = 0; r < delta.rank; r += width) {
+            body(delta, t, r / width, at, count);
+          }
         }
       }
     }
-  }
-}
-
-void CpuBackend::LoraInput(Worker& worker, const Command& command, int32_t row,
-                           const float* x, int64_t width, bool few) {
-  if (AdapterOf(command, row) == nullptr || TargetsOf(command).empty()) return;
-  if (!few) {
-    LoraShrinkRow(command, row, x, width);
-    return;
-  }
-  std::copy(x, x + width, private_[worker.index()].kept.data() + row * width);
-}
-
-void CpuBackend::LoraShrinkKept(Worker& worker, const Command& command) {
-  if (adapters_.empty() || TargetsOf(command).empty()) return;
-  const int64_t width =
-      command.run == &CpuBackend::RunLinearResidual ? q_dim_ : shape().hidden;
-  LoraShrinkRanks(worker, command, private_[worker.index()].kept.data(), width,
-                  width);
-  worker.Barrier();
-}
-
-void CpuBackend::LoraShrinkFfn(Worker& worker, const Command& command) {
-  if (adapters_.empty()) return;
-  const int32_t rows = RowsOf(command);
-  if (rows <= few_rows_) {
-    LoraShrinkRanks(worker, command, lora_ffn_.data(), padded_ffn_,
-                    shape().ffn);
-  } else {
-    const auto [begin, end] = worker.Share(rows);
-    for (int64_t i = begin; i < end; ++i) {
-      const auto row = static_cast<int32_t>(i);
-      if (AdapterOf(command, row) == nullptr) continue;
-      LoraShrinkRow(command, row, lora_ffn_.data() + i * padded_ffn_,
-                    shape().ffn);
+  };
+  int64_t groups = 0;
+  for_each_group([&](auto&&...) { ++groups; });
+  const auto [begin, end] = worker.Share(groups);
+  int64_t index = -1;
+  for_each_group([&](const LoraDelta& delta, size_t t, int64_t group,
+                     int32_t at, int32_t count) {
+    if (++index < begin || index >= end) return;
+    ActRows act;
+    act.f32 = rows + at * lora_width_;
+    act.ld_f32 = lora_width_;
+    float* hidden = LoraHidden(at, t);
+    delta.a.kernels->linear(delta.a.matrix, group, group + 1, act, count,
+                            hidden, 3 * kMaxLoraRank);
+    const int64_t width = delta.a.kernels->row_group;
+    const int64_t first = group * width;
+    const int64_t ranks = std::min(width, delta.rank - first);
+    for (int32_t i = 0; delta.scale != 1 && i < count; ++i) {
+      float* of_row = hidden + i * 3 * kMaxLoraRank + first;
+      kernels_.scale(of_row, delta.scale, ranks, of_row);
     }
-  }
+  });
   worker.Barrier();
 }
 
@@ -184,29 +189,44 @@ void CpuBackend::ForEachSegment(const Command& command, LoraTarget target,
   }
 }
 
-void CpuBackend::LoraExpand(const Command& command, const Rows& rows,
-                            int64_t begin, int64_t end, float* y,
-                            int64_t ld_y) {
-  if (adapters_.empty()) return;
+void CpuBackend::LoraExpand(Worker& worker, const Command& command,
+                            const Rows& rows, int64_t begin, int64_t end,
+                            float* y, int64_t ld_y) {
+  if (!Adapts(command)) return;
+  const LoraOrder& order = LoraOrderOf(command);
   const auto targets = TargetsOf(command);
-  for (int32_t row = rows.begin; row < rows.end; ++row) {
-    const LoraAdapter* adapter = AdapterOf(command, row);
-    if (adapter == nullptr) continue;
-    float* out = y + (row - rows.begin) * ld_y;
-    for (size_t t = 0; t < targets.size(); ++t) {
-      const LoraDelta& delta = adapter->delta(command.block, targets[t]);
-      if (delta.rank == 0) continue;
-      const int64_t outputs = static_cast<int64_t>(delta.b.size()) / delta.rank;
-      const float* hidden = LoraHidden(row, t);
-      ForEachSegment(
-          command, targets[t], begin, end, [&](const LoraSegment& segment) {
-            float* to = out + (segment.first - begin);
-            for (int32_t r = 0; r < delta.rank; ++r) {
-              const float* b = delta.b.data() + r * outputs + segment.begin;
-              const int64_t n = segment.end - segment.begin;
-              for (int64_t j = 0; j < n; ++j) to[j] += hidden[r] * b[j];
-            }
-          });
+  float* const apart = private_[worker.index()].lora_y.data();
+  const int64_t ld_apart = lora_width_ + kLoraSlack;
+  for (const LoraRun& run : order.runs) {
+    const auto first = order.row_of_place.begin() + run.begin;
+    const auto last = order.row_of_place.begin() + run.end;
+    const auto from = std::lower_bound(first, last, rows.begin);
+    const auto to = std::lower_bound(from, last, rows.end);
+    for (auto at = from; at < to; at += std::min<int64_t>(kLoraRows, to - at)) {
+      const auto place = static_cast<int32_t>(at - order.row_of_place.begin());
+      const auto count =
+          static_cast<int32_t>(std::min<int64_t>(kLoraRows, to - at));
+      for (size_t t = 0; t < targets.size(); ++t) {
+        const LoraDelta& delta = run.adapter->delta(command.block, targets[t]);
+        if (delta.rank == 0) continue;
+        ActRows act;
+        act.f32 = LoraHidden(place, t);
+        act.ld_f32 = 3 * kMaxLoraRank;
+        const int64_t width = delta.b.kernels->row_group;
+        ForEachSegment(
+            command, targets[t], begin, end, [&](const LoraSegment& segment) {
+              const int64_t group = segment.begin / width;
+              delta.b.kernels->linear(delta.b.matrix, group,
+                                      (segment.end + width - 1) / width, act,
+                                      count, apart - group * width, ld_apart);
+              const float* added = apart + segment.begin - group * width;
+              for (int32_t i = 0; i < count; ++i) {
+                float* out = y + (at[i] - rows.begin) * ld_y;
+                kernels_.add(out + segment.first - begin, added + i * ld_apart,
+                             segment.end - segment.begin);
+              }
+            });
+      }
     }
   }
 }

@@ -274,12 +274,13 @@ ActBuffer& CpuBackend::NormRows(Worker& worker, const Command& command) {
     const auto row = static_cast<int32_t>(i);
     float* values = Values(worker, *command.linear, act, row);
     Normalise(command.norm, X(command, row), values);
-    LoraInput(worker, command, row, values, shape().hidden, few);
+    LoraKeep(worker, command, row,
+             {values, static_cast<size_t>(shape().hidden)}, 0, few);
     Quantize(*command.linear, values, act, row, 0, shape().hidden,
              InBf16(command, *command.linear, row));
   }
-  if (few) LoraShrinkKept(worker, command);
   if (!few) worker.Barrier();
+  LoraShrink(worker, command, few);
   return act;
 }
 
@@ -298,12 +299,13 @@ ActBuffer& CpuBackend::AttentionRows(Worker& worker, const Command& command) {
       std::memcpy(values, attn_.data() + from * q_dim_,
                   static_cast<size_t>(q_dim_) * sizeof(float));
     }
-    LoraInput(worker, command, row, values, q_dim_, few);
+    LoraKeep(worker, command, row, {values, static_cast<size_t>(q_dim_)}, 0,
+             few);
     Quantize(*command.linear, values, act, row, 0, q_dim_,
              InBf16(command, *command.linear, row));
   }
-  if (few) LoraShrinkKept(worker, command);
   if (!few) worker.Barrier();
+  LoraShrink(worker, command, few);
   return act;
 }
 
@@ -326,7 +328,7 @@ void CpuBackend::RunNormLinear(Worker& worker, const Command& command) {
       float* y = qkv_.data() + rows.begin * qkv_dim_ + begin;
       Multiply(worker, linear, begin, end, act, rows, y, qkv_dim_);
       AddBias(linear, begin, end - begin, rows.count(), y, qkv_dim_);
-      LoraExpand(command, rows, begin, end, y, qkv_dim_);
+      LoraExpand(worker, command, rows, begin, end, y, qkv_dim_);
     }
     if (!command.ropes) return;
     for (int32_t row = rows.begin; row < rows.end; ++row) {
@@ -347,7 +349,7 @@ void CpuBackend::RunLinearResidual(Worker& worker, const Command& command) {
   ActBuffer& act = command.branch == Branch::kAttention
                        ? AttentionRows(worker, command)
                        : ffn_act_;
-  if (command.branch == Branch::kFfn) LoraShrinkFfn(worker, command);
+  if (command.branch == Branch::kFfn) LoraShrink(worker, command, false);
   const auto share = worker.Share(shape().hidden, 16);
   const bool normalises = !command.post_norm.weight.empty();
   float* y = private_[worker.index()].y.data();
@@ -362,7 +364,8 @@ void CpuBackend::RunLinearResidual(Worker& worker, const Command& command) {
         Multiply(worker, *command.linear, begin, begin + columns, act, rows,
                  branch, hidden);
         AddBias(*command.linear, begin, columns, rows.count(), branch, hidden);
-        LoraExpand(command, rows, begin, begin + columns, branch, hidden);
+        LoraExpand(worker, command, rows, begin, begin + columns, branch,
+                   hidden);
         for (int32_t row = rows.begin; row < rows.end; ++row) {
           if (!command.waits || !command.gathers_rows) break;
           GatherRow(row, begin, begin + columns);
@@ -372,7 +375,7 @@ void CpuBackend::RunLinearResidual(Worker& worker, const Command& command) {
       Multiply(worker, *command.linear, begin, begin + columns, act, rows, y,
                ld_y);
       AddBias(*command.linear, begin, columns, rows.count(), y, ld_y);
-      LoraExpand(command, rows, begin, begin + columns, y, ld_y);
+      LoraExpand(worker, command, rows, begin, begin + columns, y, ld_y);
       for (int32_t row = rows.begin; row < rows.end; ++row) {
         float* x = X(command, row) + begin;
         float* added = y + (row - rows.begin) * ld_y;
@@ -430,21 +433,20 @@ void CpuBackend::RunNormGateUpAct(Worker& worker, const Command& command) {
       if (command.gated) {
         Multiply(worker, linear, padded_ffn_ + begin, padded_ffn_ + end, act,
                  rows, y + step, ld_y);
-        LoraExpand(command, rows, padded_ffn_ + begin, padded_ffn_ + end,
-                   y + step, ld_y);
+        LoraExpand(worker, command, rows, padded_ffn_ + begin,
+                   padded_ffn_ + end, y + step, ld_y);
       } else {
         AddBias(linear, begin, end - begin, rows.count(), y, ld_y);
       }
-      LoraExpand(command, rows, begin, end, y, ld_y);
+      LoraExpand(worker, command, rows, begin, end, y, ld_y);
       for (int32_t row = rows.begin; row < rows.end; ++row) {
         float* gate = y + (row - rows.begin) * ld_y;
         float* up = command.gated ? gate + step : ones_.data();
         float* values = Values(worker, *command.reader, ffn_act_, row);
         Activate(command.activation, gate, up, end - begin, values + begin);
-        if (AdapterOf(command, row) != nullptr) {
-          std::copy(values + begin, values + end,
-                    lora_ffn_.data() + row * padded_ffn_ + begin);
-        }
+        LoraKeep(worker, command, row,
+                 {values + begin, static_cast<size_t>(end - begin)}, begin,
+                 false);
         Quantize(*command.reader, values, ffn_act_, row, begin, end,
                  InBf16(command, *command.reader, row));
       }

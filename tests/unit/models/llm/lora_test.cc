@@ -5,13 +5,16 @@
 
 #include <gtest/gtest.h>
 
+#include <bit>
 #include <cmath>
 #include <filesystem>
 #include <fstream>
 #include <nlohmann/json.hpp>
 #include <tuple>
 
+#include "models/cpu/isa.h"
 #include "models/llm/lora_config.h"
+#include "models/llm/lora_packing.h"
 #include "models/llm/teacher_forcing.h"
 #include "tests/support/temp_path.h"
 #include "tests/unit/models/llm/step_driver.h"
@@ -24,9 +27,10 @@ namespace fs = std::filesystem;
 
 constexpr const char* kData = "tests/data/";
 
-LlmModel LoadTiny(const std::string& base, int threads = 2) {
+LlmModel LoadTiny(const std::string& base, int threads = 2,
+                  const std::string& compute_dtype = "f32") {
   LlmOptions options = TinyOptions(threads);
-  options.settings.compute_dtype = "f32";
+  options.settings.compute_dtype = compute_dtype;
   options.settings.kv_cache_dtype = "f32";
   options.settings.max_model_len = 128;
   StatusOr<LlmModel> model = LoadLlm(kData + base, options);
@@ -42,16 +46,15 @@ struct Case {
 
 class Lora : public testing::TestWithParam<Case> {};
 
-// Both sides sum in f32, in other orders: as for the models themselves.
-TEST_P(Lora, LogitsAreThoseOfPeft) {
-  constexpr double kTolerance = 1e-4;
-  std::ifstream in(std::string(kData) + GetParam().golden + "/golden.json");
+void ExpectLogitsOfPeft(const Case& test, const std::string& compute_dtype,
+                        double tolerance) {
+  std::ifstream in(std::string(kData) + test.golden + "/golden.json");
   ASSERT_TRUE(in) << "run from the root of the repository";
   const Json golden = Json::parse(in);
   const auto tokens = golden["tokens"].get<std::vector<int32_t>>();
-  LlmModel model = LoadTiny(GetParam().base);
+  LlmModel model = LoadTiny(test.base, 2, compute_dtype);
   const auto adapter =
-      LoadLora(std::string(kData) + GetParam().adapter, *model.lora_base);
+      LoadLora(std::string(kData) + test.adapter, *model.lora_base);
   ASSERT_TRUE(adapter.ok()) << adapter.status().ToString();
   // Few rows a step, and many.
   for (const int32_t chunk : {2, 64}) {
@@ -63,7 +66,7 @@ TEST_P(Lora, LogitsAreThoseOfPeft) {
           if (row == golden["logits"].end()) return;
           ++seen;
           for (size_t i = 0; i < logits.size(); ++i) {
-            ASSERT_NEAR(logits[i], (*row)[i].get<double>(), kTolerance)
+            ASSERT_NEAR(logits[i], (*row)[i].get<double>(), tolerance)
                 << "position " << position << ", token " << i;
           }
         },
@@ -72,6 +75,16 @@ TEST_P(Lora, LogitsAreThoseOfPeft) {
     EXPECT_EQ(seen, static_cast<int>(golden["logits"].size()));
     EXPECT_GE(seen, 3);
   }
+}
+
+// Both sides sum in f32, in other orders: as for the models themselves.
+TEST_P(Lora, LogitsAreThoseOfPeft) {
+  ExpectLogitsOfPeft(GetParam(), "f32", 1e-4);
+}
+
+// Adapters in f16; the logits lie within 10.
+TEST_P(Lora, RoundedAdaptersGiveNearlyThose) {
+  ExpectLogitsOfPeft(GetParam(), "auto", 0.02);
 }
 
 INSTANTIATE_TEST_SUITE_P(
@@ -158,7 +171,7 @@ TEST_P(LoraBits, AreTheSameAloneAndAmongOthers) {
   std::vector<DriverAnswer> alone;
   std::vector<DriverAnswer> plain;
   for (const int threads : {1, 2}) {
-    LlmModel model = LoadTiny(base, threads);
+    LlmModel model = LoadTiny(base, threads, "auto");  // adapters in f16
     const auto first = LoadLora(path, *model.lora_base);
     const auto second = LoadLora(path, *model.lora_base);
     ASSERT_TRUE(first.ok() && second.ok()) << first.status().ToString();
@@ -193,6 +206,65 @@ INSTANTIATE_TEST_SUITE_P(
     testing::Values("hf_llama_yarn", "hf_mistral", "hf_gemma3", "hf_mixtral",
                     "hf_qwen3moe", "hf_gpt_oss", "hf_llama4"),
     [](const auto& test) { return std::string(test.param); });
+
+// Rows of a packed matrix times what undoes its scale.
+std::vector<float> Unpacked(const LoraMatrix& packed, float scale) {
+  const PackedMatrix& matrix = packed.matrix;
+  std::vector<float> values(static_cast<size_t>(matrix.n * matrix.k));
+  for (int64_t row = 0; row < matrix.n; ++row) {
+    packed.kernels->unpack_row(matrix, row, values.data() + row * matrix.k);
+  }
+  for (float& x : values) x *= scale;
+  return values;
+}
+
+TEST(LoraPacking, KeepsElevenBitsOfF32AndAllOfBf16) {
+  LoraFloatLayers layers(2);
+  LoraFloats& q = layers[1][static_cast<size_t>(LoraTarget::kQ)];
+  q.rank = 5;
+  uint32_t state = 3;
+  const auto random = [&](float most) {
+    state = state * 1664525u + 1013904223u;
+    return (static_cast<float>(state >> 8) / (1 << 23) - 1) * most;
+  };
+  for (int i = 0; i < 5 * 37; ++i) q.a.push_back(random(1e-6f));
+  for (int i = 0; i < 51 * 5; ++i) {
+    const uint32_t top = std::bit_cast<uint32_t>(random(3e5f)) & 0xffff0000;
+    q.b.push_back(std::bit_cast<float>(top));  // a bf16
+  }
+  for (const IsaChoice& isa : ListKernels()) {
+    if (!isa.missing.empty()) continue;
+    SCOPED_TRACE(isa.name);
+    const auto adapter = PackLora(layers, {.kernels = isa.kernels});
+    ASSERT_TRUE(adapter.ok()) << adapter.status().ToString();
+    EXPECT_EQ((*adapter)->delta(0, LoraTarget::kQ).rank, 0);
+    EXPECT_EQ((*adapter)->delta(1, LoraTarget::kK).rank, 0);
+    const LoraDelta& delta = (*adapter)->delta(1, LoraTarget::kQ);
+    ASSERT_EQ(delta.rank, 5);
+    // A's and B's scales are one number; a matrix shows its own at any value.
+    const std::vector<float> a = Unpacked(delta.a, 1);
+    const std::vector<float> b = Unpacked(delta.b, 1);
+    const auto by = [](const std::vector<float>& packed,
+                       const std::vector<float>& values) {
+      return std::exp2(std::round(std::log2(packed[0] / values[0])));
+    };
+    const float of_a = by(a, q.a);
+    const float of_b = by(b, q.b);
+    EXPECT_EQ(delta.scale, 1 / (of_a * of_b));
+    for (size_t i = 0; i < a.size(); ++i) {
+      EXPECT_NEAR(a[i] / of_a, q.a[i],
+                  std::abs(q.a[i]) / 2048 + 1e-6f / (1 << 24));
+    }
+    for (size_t i = 0; i < b.size(); ++i) EXPECT_EQ(b[i] / of_b, q.b[i]);
+    const auto exact = PackLora(layers, {.kernels = isa.kernels, .f32 = true});
+    ASSERT_TRUE(exact.ok());
+    const LoraDelta& kept = (*exact)->delta(1, LoraTarget::kQ);
+    EXPECT_EQ(kept.scale, 1);
+    EXPECT_EQ(Unpacked(kept.a, 1), q.a);
+    EXPECT_EQ(Unpacked(kept.b, 1), q.b);
+    EXPECT_LT((*adapter)->num_bytes(), (*exact)->num_bytes());
+  }
+}
 
 TEST(LoraConfig, WhatIsNotServedIsRefused) {
   constexpr const char* kGood =

@@ -1,0 +1,170 @@
+// Memory is laid out in a first pass and filled in a second one.
+#include "models/llm/lora_packing.h"
+
+#include <algorithm>
+#include <cmath>
+#include <cstring>
+#include <memory>
+#include <span>
+#include <utility>
+
+#include "models/tensor/float16.h"
+
+namespace millrace::models {
+namespace {
+
+constexpr int64_t kLine = 64;
+
+// Targets that read one input, in the order of a layer: a step reads all A of
+// such, then all B.
+constexpr LoraTarget kQkv[] = {LoraTarget::kQ, LoraTarget::kK, LoraTarget::kV};
+constexpr LoraTarget kOutput[] = {LoraTarget::kOutput};
+constexpr LoraTarget kGateUp[] = {LoraTarget::kGate, LoraTarget::kUp};
+constexpr LoraTarget kDown[] = {LoraTarget::kDown};
+constexpr std::span<const LoraTarget> kOrder[] = {kQkv, kOutput, kGateUp,
+                                                  kDown};
+
+// What brings the greatest of `values` to 2^14 or just below; f16 ends at 2^16.
+int ExponentFor(std::span<const float> values) {
+  float most = 0;
+  for (const float x : values) most = std::max(most, std::abs(x));
+  if (most == 0) return 0;
+  int exponent = 0;
+  std::frexp(most, &exponent);  // most = m * 2^exponent, m in [0.5, 1)
+  return std::clamp(14 - exponent, -100, 100);
+}
+
+class Packer {
+ public:
+  explicit Packer(const LoraPacking& packing) : packing_(packing) {}
+
+  // First pass: the place of a matrix [rows][columns], as an offset.
+  LoraMatrix Place(int64_t rows, int64_t columns) {
+    LoraMatrix placed;
+    placed.kernels = Knows(columns) ? packing_.kernels : ScalarKernels();
+    const int64_t groups =
+        (rows + placed.kernels->row_group - 1) / placed.kernels->row_group;
+    const int64_t bytes = placed.kernels->group_bytes(Format(), columns);
+    placed.matrix = {.data = nullptr,
+                     .format = Format(),
+                     .n = rows,
+                     .k = columns,
+                     .group_bytes = bytes};
+    bytes_ += (groups * bytes + kLine - 1) / kLine * kLine;
+    return placed;
+  }
+
+  Status Allocate() {
+    ASSIGN_OR_RETURN(memory_, HugeBuffer::Allocate(bytes_, packing_.huge_pages,
+                                                   "a LoRA adapter"));
+    next_ = memory_.data();
+    return OkStatus();
+  }
+
+  // Second pass, in the order of the first: values times 2^exponent.
+  void Fill(std::span<const float> values, int exponent, LoraMatrix& placed) {
+    PackedMatrix& matrix = placed.matrix;
+    const int32_t group = placed.kernels->row_group;
+    std::byte* const begin = next_;
+    for (int64_t row = 0; row < matrix.n; row += group) {
+      const auto num_rows =
+          static_cast<int32_t>(std::min<int64_t>(group, matrix.n - row));
+      PackGroup(values.subspan(static_cast<size_t>(row * matrix.k)), num_rows,
+                matrix.k, exponent, *placed.kernels, next_);
+      next_ += matrix.group_bytes;
+    }
+    matrix.data = begin;
+    next_ = begin + (next_ - begin + kLine - 1) / kLine * kLine;
+  }
+
+  HugeBuffer TakeMemory() { return std::move(memory_); }
+
+ private:
+  WeightFormat Format() const {
+    return packing_.f32 ? WeightFormat::kF32 : WeightFormat::kF16;
+  }
+
+  // Whether the device's own table packs rows of so many columns.
+  bool Knows(int64_t columns) {
+    const int64_t bytes = packing_.kernels->group_bytes(Format(), columns);
+    if (bytes <= 0) return false;
+    const std::vector<float> zeros(static_cast<size_t>(columns));
+    std::vector<std::byte> group(static_cast<size_t>(bytes + kLine));
+    void* aligned = group.data();
+    size_t space = group.size();
+    std::align(kLine, static_cast<size_t>(bytes), aligned, space);
+    const void* const rows[] = {zeros.data()};
+    return packing_.kernels->pack_group(Format(), rows, 1, columns, aligned);
+  }
+
+  void PackGroup(std::span<const float> values, int32_t num_rows,
+                 int64_t columns, int exponent, const KernelTable& kernels,
+                 std::byte* to) {
+    std::vector<const void*> rows(static_cast<size_t>(num_rows));
+    halves_.resize(static_cast<size_t>(num_rows * columns));
+    for (int32_t i = 0; i < num_rows; ++i) {
+      const float* from = values.data() + i * columns;
+      if (packing_.f32) {
+        rows[static_cast<size_t>(i)] = from;
+        continue;
+      }
+      uint16_t* half = halves_.data() + i * columns;
+      for (int64_t k = 0; k < columns; ++k) {
+        half[k] = FloatToHalf(std::ldexp(from[k], exponent));
+      }
+      rows[static_cast<size_t>(i)] = half;
+    }
+    kernels.pack_group(Format(), rows.data(), num_rows, columns, to);
+  }
+
+  const LoraPacking& packing_;
+  int64_t bytes_ = 0;
+  HugeBuffer memory_;
+  std::byte* next_ = nullptr;
+  std::vector<uint16_t> halves_;
+};
+
+}  // namespace
+
+StatusOr<std::shared_ptr<const LoraAdapter>> PackLora(
+    const LoraFloatLayers& layers, const LoraPacking& packing) {
+  std::vector<LoraAdapter::Layer> packed(layers.size());
+  struct Job {
+    const std::vector<float>& values;
+    int64_t rows;
+    int64_t columns;
+    LoraMatrix& to;
+    float& scale;
+  };
+  std::vector<Job> jobs;
+  for (size_t layer = 0; layer < layers.size(); ++layer) {
+    for (const std::span<const LoraTarget> targets : kOrder) {
+      for (const bool is_a : {true, false}) {
+        for (const LoraTarget target : targets) {
+          const auto t = static_cast<size_t>(target);
+          const LoraFloats& floats = layers[layer][t];
+          if (floats.rank == 0) continue;
+          LoraDelta& delta = packed[layer][t];
+          delta.rank = floats.rank;
+          const std::vector<float>& values = is_a ? floats.a : floats.b;
+          const int64_t rank = floats.rank;
+          const int64_t others = static_cast<int64_t>(values.size()) / rank;
+          jobs.push_back({values, is_a ? rank : others, is_a ? others : rank,
+                          is_a ? delta.a : delta.b, delta.scale});
+        }
+      }
+    }
+  }
+  Packer packer(packing);
+  for (const Job& job : jobs) job.to = packer.Place(job.rows, job.columns);
+  RETURN_IF_ERROR(packer.Allocate());
+  for (const Job& job : jobs) {
+    const int exponent = packing.f32 ? 0 : ExponentFor(job.values);
+    packer.Fill(job.values, exponent, job.to);
+    job.scale = std::ldexp(job.scale, -exponent);
+  }
+  return std::make_shared<const LoraAdapter>(std::move(packed),
+                                             packer.TakeMemory());
+}
+
+}  // namespace millrace::models
