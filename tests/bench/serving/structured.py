@@ -58,11 +58,16 @@ def ask(url, model, schema, tokens, seed):
         return json.load(answer)["usage"]["completion_tokens"]
 
 
+# Requests of each stream, one after the other: streams end at different times,
+# and with one request each the last of them would run alone.
+REQUESTS = 6
+
+
 def rate(url, model, schema, streams, tokens):
     begin = time.monotonic()
     with concurrent.futures.ThreadPoolExecutor(streams) as pool:
         made = sum(pool.map(lambda seed: ask(url, model, schema, tokens, seed),
-                            range(streams)))
+                            range(streams * REQUESTS)))
     return made / (time.monotonic() - begin)
 
 
