@@ -70,10 +70,11 @@ class Server:
         return int(text.split("VmRSS:")[1].split()[0]) / 1024
 
 
-def millrace(*flags):
+def millrace(*flags, **options):
     http, grpc = free_port(), free_port()
     return Server("millrace", [BIN / "millrace", "serve", *flags, "--http-port", http,
-                               "--grpc-port", grpc, "--log-level", "warning"], http, grpc)
+                               "--grpc-port", grpc, "--log-level", "warning"], http, grpc,
+                  **options)
 
 
 def echo():

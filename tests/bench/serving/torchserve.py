@@ -58,6 +58,16 @@ def torchserve_requests(port, name):
             for t in bodies(name)]
 
 
+def predictions_requests(port, name):
+    """To our own /predictions: the one image as raw bytes, two tensors as JSON."""
+    if name == "resnet50":
+        return torchserve_requests(port, name)
+    return [http_request(port, f"/predictions/{name}", {"Content-Type": "application/json"},
+                         json.dumps({"input_ids": ids.tolist(),
+                                     "attention_mask": np.ones_like(ids).tolist()}).encode())
+            for ids in bodies(name)]
+
+
 async def client(port, requests, began, end, latencies, errors, seed):
     reader, writer = await asyncio.open_connection("127.0.0.1", port)
     chance = random.Random(seed)
@@ -104,6 +114,26 @@ def archive(name, store):
                     HERE / "torchserve_handler.py", "--export-path", store, "--force"], check=True)
 
 
+def quantized(name):
+    """Its ONNX file quantised by ONNX Runtime, made once; random images calibrate."""
+    made = servers.GRAPHS / f"{name}.batches.int8.onnx"
+    if made.exists():
+        return made.name
+    from onnxruntime import quantization
+
+    class Images(quantization.CalibrationDataReader):
+        left = [{"x": tensor} for tensor in bodies(name)]
+
+        def get_next(self):
+            return self.left.pop() if self.left else None
+
+    draft = made.with_suffix(".tmp")
+    quantization.quantize_static(servers.GRAPHS / f"{name}.onnx", draft, Images(),
+                                 quant_format=quantization.QuantFormat.QDQ, per_channel=True)
+    draft.rename(made)
+    return made.name
+
+
 class TorchServe:
     """Started with its own launcher. tuned: a worker a core with one thread, batches of 8, 5 ms."""
 
@@ -146,6 +176,12 @@ class TorchServe:
         raise SystemExit(f"torchserve computes nothing: {self.server.log.name}")
 
 
+def profile(name, file):
+    """Flags of our server that take TorchServe's place."""
+    return ["--profile", "torchserve", "--model-store", servers.GRAPHS, "--disable-token-auth",
+            "--models", f"{name}={file}"]
+
+
 def bench(line, head, rounds, clients=32, seconds=8):
     store = pathlib.Path(tempfile.mkdtemp(prefix="millrace-torchserve-"))
     head("32 clients", "server", "requests/s", "p50 ms", "p99 ms", "errors", "ours / this")
@@ -157,14 +193,21 @@ def bench(line, head, rounds, clients=32, seconds=8):
             figures = asyncio.run(closed_loop(port, requests, clients, seconds, 3))
             found.setdefault(label, []).append(figures)
 
-        forms = [("millrace", [])]
-        if (servers.GRAPHS / f"{name}.int8.onnx").exists() and name == "resnet50":
-            forms.append(("millrace int8", []))
+        files = {"millrace": f"{name}.onnx"}
+        if name == "resnet50":
+            files["millrace int8"] = quantized(name)
+        files["millrace /predictions"] = f"{name}.onnx"
         for _ in range(rounds):
-            for label, flags in forms:
-                file = servers.GRAPHS / (f"{name}.int8.onnx" if "int8" in label else f"{name}.onnx")
-                with servers.millrace(f"{name}={file}", "--max-queue-size", 100, *flags) as ours:
-                    measure(label, ours.http, kserve_requests(ours.http, name))
+            for label, file in files.items():
+                if "/predictions" in label:
+                    flags, requests = profile(name, file), predictions_requests
+                else:
+                    flags = [f"{name}={servers.GRAPHS / file}"]
+                    requests = kserve_requests
+                with servers.millrace(*flags, "--max-queue-size", 100,
+                                      ready="/ping" if "/predictions" in label
+                                      else "/v2/health/ready") as ours:
+                    measure(label, ours.http, requests(ours.http, name))
             for tuned in (False, True):
                 peer = TorchServe(name, store, tuned)
                 try:
@@ -175,7 +218,7 @@ def bench(line, head, rounds, clients=32, seconds=8):
                   for label, figures in found.items()}
         for label, figures in found.items():
             ratios = [f"{mine} {middle[mine]['rps'] / middle[label]['rps']:.2f}"
-                      for mine, _ in forms] if "Torch" in label else []
+                      for mine in files] if "Torch" in label else []
             line(name, label, servers.spread([f["rps"] for f in figures], 1),
                  f"{middle[label]['p50']:.0f}", f"{middle[label]['p99']:.0f}",
                  sum(f["errors"] for f in figures), ", ".join(ratios))
