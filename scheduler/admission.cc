@@ -26,6 +26,13 @@ double Seconds(Clock::Duration duration) {
   return std::chrono::duration<double>(duration).count();
 }
 
+// When another try has a chance; a wait below zero is unknown.
+int64_t RetryMs(double wait_seconds) {
+  if (wait_seconds < 0) return kMinRetryMs;
+  return std::clamp(static_cast<int64_t>(std::min(wait_seconds, 1e6) * 1e3),
+                    kMinRetryMs, kMaxRetryMs);
+}
+
 }  // namespace
 
 std::shared_ptr<Admission> Admission::Create(AdmissionOptions options) {
@@ -80,20 +87,17 @@ StatusOr<Reservation> Admission::Reserve(Clock::Time deadline, int32_t places,
     if (room) {
       options_.deadline.Add();
       return DeadlineExceeded(
-          "the deadline is " +
-          std::to_string(std::llround(Seconds(deadline - now) * 1e3)) +
-          " ms away but a request that joins the queue of model '" +
-          options_.model + "' now waits about " +
-          std::to_string(std::llround(wait_seconds * 1e3)) +
-          " ms; give it more time or send it later");
+                 "the deadline is " +
+                 std::to_string(std::llround(Seconds(deadline - now) * 1e3)) +
+                 " ms away but a request that joins the queue of model '" +
+                 options_.model + "' now waits about " +
+                 std::to_string(std::llround(wait_seconds * 1e3)) +
+                 " ms; give it more time or send it later")
+          .RetryAfterMs(RetryMs(wait_seconds));
     }
   }
   options_.queue_full.Add();
-  const int64_t retry_ms =
-      wait_seconds < 0
-          ? kMinRetryMs
-          : std::clamp(static_cast<int64_t>(std::min(wait_seconds, 1e6) * 1e3),
-                       kMinRetryMs, kMaxRetryMs);
+  const int64_t retry_ms = RetryMs(wait_seconds);
   if (share > 0) {
     return ResourceExhausted(
                "model '" + options_.model +

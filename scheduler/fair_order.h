@@ -8,7 +8,7 @@
 // leave those of other tenants. Virtual time is the largest tag that has
 // started. A tenant that was idle begins at most kCredit behind it: before what
 // a flood has begun, but without a claim to all the time in which it asked for
-// nothing.
+// nothing. The credit is the same at every weight.
 //
 // One tenant alone has rising tags, so its requests run in order of arrival.
 //

@@ -94,8 +94,9 @@ void AddErrorHeaders(const Status& status, HttpResponse& response) {
   }
   // A setting forbids it: another try changes nothing.
   if (status.reason() == "model_control_disabled") return;
-  if (response.status == 429 || response.status == 503) {
-    const int64_t ms = std::max<int64_t>(status.retry_after_ms(), 0);
+  const int64_t ms = std::max<int64_t>(status.retry_after_ms(), 0);
+  const bool estimated = response.status == 504 && ms > 0;
+  if (response.status == 429 || response.status == 503 || estimated) {
     const int64_t seconds = std::max<int64_t>((ms + 999) / 1000, 1);
     response.headers.emplace_back("Retry-After", std::to_string(seconds));
     if (ms > 0) {

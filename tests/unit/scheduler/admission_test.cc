@@ -173,8 +173,9 @@ TEST_F(AdmissionTest, RefusesADeadlineThatCannotBeMet) {
   Serve(*admission, 20, seconds(1));
   // Five ahead at one a second.
   EXPECT_TRUE(admission->Reserve(clock_.Now() + seconds(6)).ok());
-  EXPECT_EQ(admission->Reserve(clock_.Now() + seconds(4)).status().code(),
-            StatusCode::kDeadlineExceeded);
+  const Status refused = admission->Reserve(clock_.Now() + seconds(4)).status();
+  EXPECT_EQ(refused.code(), StatusCode::kDeadlineExceeded);
+  EXPECT_NEAR(refused.retry_after_ms(), 5'000, 100);
   EXPECT_TRUE(admission->Reserve(kNever).ok());
 }
 

@@ -3,6 +3,9 @@
 #include <gtest/gtest.h>
 
 #include <memory>
+#include <string>
+
+#include "server/http/message.h"
 
 namespace millrace::server::http {
 namespace {
@@ -101,6 +104,22 @@ TEST(Exchange, DetachedExchangeWakesNobody) {
   exchange->Detach();
   exchange->Send(JsonResponse(200, "{}"));
   EXPECT_EQ(wakes, 0);
+}
+
+// What a client is told of when to come back, or "".
+std::string RetryAfter(const Status& status) {
+  for (const auto& [name, value] : ErrorResponse(status).headers) {
+    if (name == "Retry-After") return value;
+  }
+  return "";
+}
+
+TEST(ErrorHeaders, RetryAfterStandsWhereAnotherTryMayHelp) {
+  EXPECT_EQ(RetryAfter(ResourceExhausted("full").RetryAfterMs(2'500)), "3");
+  EXPECT_EQ(RetryAfter(Unavailable("draining")), "1");
+  EXPECT_EQ(RetryAfter(DeadlineExceeded("too near").RetryAfterMs(1'000)), "1");
+  EXPECT_EQ(RetryAfter(DeadlineExceeded("the time is over")), "");
+  EXPECT_EQ(RetryAfter(InvalidArgument("wrong").RetryAfterMs(1'000)), "");
 }
 
 }  // namespace
