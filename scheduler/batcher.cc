@@ -285,6 +285,7 @@ class BatcherImpl final : public Batcher {
       result.times.queue = began - jobs[i]->submitted;
       EndUnlessUnwanted(std::move(jobs[i]), std::move(result));
     }
+    metrics_.Handed(options_.clock->Now() - began - common.times.compute_infer);
   }
 
   // A request of a batch that failed: it has its own result or error.
@@ -332,6 +333,7 @@ class BatcherImpl final : public Batcher {
     if (status.ok()) result.outputs = *std::move(outputs);
     End(std::move(job),
         status.ok() ? StatusOr<BatchResult>(std::move(result)) : status);
+    metrics_.Handed(options_.clock->Now() - began - duration);
     return true;
   }
 

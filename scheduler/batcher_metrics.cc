@@ -18,6 +18,11 @@ BatcherMetrics::BatcherMetrics(MetricRegistry& registry,
       "Computing one batch of a graph; the first of new input sizes decides "
       "its plan, too.",
       LatencyBucketsSeconds(), labels);
+  overhead = registry.AddHistogram(
+      "millrace_batch_overhead_seconds",
+      "What one batch takes of its instance's thread beside running the graph: "
+      "joining inputs, parting outputs, handing over answers.",
+      LatencyBucketsSeconds(), labels);
   for (size_t i = 0; i < closed.size(); ++i) {
     const auto why = static_cast<BatchClosed>(i);
     closed[i] = registry.AddCounter(
@@ -60,6 +65,10 @@ void BatcherMetrics::Computed(int32_t num_requests, BatchClosed why,
   closed[static_cast<size_t>(why)].Add();
   batch_size.Observe(num_requests);
   compute_time.Observe(Seconds(duration));
+}
+
+void BatcherMetrics::Handed(Clock::Duration took) const {
+  overhead.Observe(Seconds(took));
 }
 
 void BatcherMetrics::Began(Clock::Duration queued) const {

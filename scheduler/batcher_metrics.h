@@ -20,12 +20,16 @@ struct BatcherMetrics : LoadMetrics {
   // A batch has been computed.
   void Computed(int32_t num_requests, BatchClosed why,
                 Clock::Duration duration) const;
+  // So long was the instance's thread busy with that batch beside running the
+  // graph.
+  void Handed(Clock::Duration took) const;
   // A request's computation begins after so long a wait.
   void Began(Clock::Duration queued) const;
   // Takes over what was counted since `before`, and sets `before`.
   void Fold(const BatchCounts& now, BatchCounts& before) const;
 
   Histogram compute_time;
+  Histogram overhead;
   std::array<Counter, kNumBatchClosed> closed;  // by why
 
   Counter ok;

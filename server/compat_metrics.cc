@@ -5,8 +5,7 @@
 // Left out of vLLM: lora_requests_info (no adapters), the kv_block_* histograms
 // (off by default there) and request_max_num_generation_tokens. Left out of
 // Triton: nv_cache_* (millrace_response_cache_*), nv_gpu_*, nv_energy_* and
-// nv_pinned_memory_* (no GPU). Left out of TorchServe: GPU* (no GPU) and
-// WorkerThreadTime (no worker processes).
+// nv_pinned_memory_* (no GPU). Left out of TorchServe: GPU* (no GPU).
 #include "server/compat_metrics.h"
 
 #include <algorithm>
@@ -259,6 +258,9 @@ void AddTorchServe(std::string_view hostname, Aliases& all) {
       {"HandlerTime", "millrace_compute_time_seconds"},
       {"HandlerTime", "millrace_inference_time_seconds"},
       {"QueueTime", "millrace_queue_time_seconds"},
+      // There: what a job takes of the thread of its worker beside waiting for
+      // the handler's process. Graphs alone.
+      {"WorkerThreadTime", "millrace_batch_overhead_seconds"},
   };
   for (const Time& time : kTimes) {
     all.push_back({.name = time.name,

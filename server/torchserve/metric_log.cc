@@ -191,7 +191,9 @@ void MetricLog::Predicted(std::string_view model, std::string_view version,
             Line("ts_queue_latency_microseconds", "Microseconds",
                  times.queue_s * kMicro, of_model) +
             Line("QueueTime", "Milliseconds",
-                 std::floor(times.queue_s * kMilli), {{"Level", "Host"}}));
+                 std::floor(times.queue_s * kMilli), {{"Level", "Host"}}) +
+            Line("WorkerThreadTime", "Milliseconds",
+                 std::floor(times.answer_s * kMilli), {{"Level", "Host"}}));
   const Dimensions level = {{"ModelName", MetricText(model)},
                             {"Level", "Model"}};
   std::string lines;

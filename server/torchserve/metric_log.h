@@ -36,6 +36,7 @@ struct PredictionTimes {
   double total_s = 0;    // since the request was read
   double queue_s = 0;    // of it, until the model began
   double compute_s = 0;  // of it, since then
+  double answer_s = 0;   // of it, since the model's results were there
 };
 
 // Inside of a line: what separates its parts becomes '_'.

@@ -46,14 +46,16 @@ void StartTensors(Prediction prediction, handlers::TensorHandler* handler,
       std::move(prediction.handle));
   handlers::StartInSequence(
       handler, std::move(call.sequence), std::move(request),
-      [held, is_row = inputs.is_row, frame = std::move(frame),
-       done =
-           std::move(done)](const StatusOr<handlers::TensorResponse>& answer) {
+      [held, clock = call.clock, is_row = inputs.is_row,
+       frame = std::move(frame), done = std::move(done)](
+          const StatusOr<handlers::TensorResponse>& answer) {
+        const Clock::Time computed = clock->Now();
         done(CatchOutOfMemory([&]() -> StatusOr<PredictionBody> {
           RETURN_IF_ERROR(answer.status());
           ASSIGN_OR_RETURN(const std::string text,
                            TensorsJson(answer->outputs, is_row));
-          return PredictionBody{.text = frame.before + text + frame.after};
+          return PredictionBody{.text = frame.before + text + frame.after,
+                                .computed = computed};
         }));
         held->reset();
       },
@@ -115,11 +117,14 @@ void StartTask(Prediction prediction, handlers::TaskHandler* handler,
       std::move(prediction.handle));
   handler->Start(
       std::move(request),
-      [held, make_body,
+      [held, clock = call.clock, make_body,
        done = std::move(done)](StatusOr<handlers::TaskResponse> answer) {
+        const Clock::Time computed = clock->Now();
         done(CatchOutOfMemory([&]() -> StatusOr<PredictionBody> {
           RETURN_IF_ERROR(answer.status());
-          return make_body(*std::move(answer));
+          PredictionBody body = make_body(*std::move(answer));
+          body.computed = computed;
+          return body;
         }));
         held->reset();
       },
@@ -152,10 +157,13 @@ PredictionDone Measured(const Prediction& prediction,
       };
       const double total_s = since(Stage::kParsed);
       const double compute_s = since(Stage::kScheduled);
+      const double answer_s =
+          std::chrono::duration<double>(now - body->computed).count();
       log->Predicted(name, version, trace->request_id,
                      {.total_s = total_s,
                       .queue_s = std::max(total_s - compute_s, 0.0),
-                      .compute_s = compute_s});
+                      .compute_s = compute_s,
+                      .answer_s = answer_s});
     }
     done(std::move(body));
   };

@@ -62,7 +62,9 @@ struct PredictionCall {
 struct PredictionBody {
   std::string content_type = "application/json";
   std::string text;
+  Clock::Time computed = {};  // when the model's results were there
 };
+
 // TorchServe's headers and inputs that tell of sequences.
 inline constexpr std::string_view kSequenceId = "ts_request_sequence_id";
 inline constexpr std::string_view kSequenceStart = "ts_request_sequence_start";

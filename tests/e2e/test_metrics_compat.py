@@ -54,7 +54,7 @@ EXPECTED = {
                     "inference_latency_microseconds",
                     "queue_latency_microseconds")},
     **{name: ("gauge", {"ModelName", "Level", "Hostname"}) for name in
-       ("QueueTime", "HandlerTime", "PredictionTime")},
+       ("QueueTime", "HandlerTime", "PredictionTime", "WorkerThreadTime")},
     "WorkerLoadTime": ("gauge", {"WorkerName", "Level", "Hostname"}),
     **{name: ("gauge", {"Level", "Hostname"}) for name in
        ("CPUUtilization", "MemoryUsed", "MemoryAvailable", "MemoryUtilization",
@@ -173,6 +173,10 @@ def test_values_are_our_own(compat):
     assert total(values, "nv_cpu_memory_total_bytes") == memory > 1 << 30
     assert 0 < total(values, "MemoryUtilization") <= 100
     assert total(values, "PredictionTime", ModelName=MODEL_ID) > 0
+    # One batch was computed: its value is the mean.
+    assert total(values, "WorkerThreadTime", ModelName="mlp") == pytest.approx(
+        total(values, "millrace_batch_overhead_seconds_sum", model="mlp") * 1e3)
+    assert total(values, "WorkerThreadTime", ModelName="mlp") > 0
 
 
 def test_without_the_switch_only_our_own_names(server):

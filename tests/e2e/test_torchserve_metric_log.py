@@ -85,6 +85,7 @@ def test_each_request_makes_torchserves_lines(server, logs):
     expected = {
         ("Requests2XX", "Count", level): 2, ("Requests4XX", "Count", level): 2,
         ("QueueTime", "Milliseconds", level): 2,
+        ("WorkerThreadTime", "Milliseconds", level): 2,
         ("ts_inference_requests_total", "Count", default): 2,
         ("ts_inference_requests_total", "Count", named): 1}
     for name in ("inference", "queue"):

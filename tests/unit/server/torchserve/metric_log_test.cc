@@ -54,7 +54,10 @@ TEST(MetricLog, LinesAreTorchServes) {
   (*log)->Requested("linear", "");
   (*log)->Responded(200);
   (*log)->Predicted("linear", "1.0", "id-1",
-                    {.total_s = 0.0195, .queue_s = 0.0045, .compute_s = 0.015});
+                    {.total_s = 0.0195,
+                     .queue_s = 0.0045,
+                     .compute_s = 0.015,
+                     .answer_s = 0.0035});
   (*log)->Responded(404);
   (*log)->Responded(503);
   EXPECT_THAT(
@@ -72,6 +75,8 @@ TEST(MetricLog, LinesAreTorchServes) {
           "ts_queue_latency_microseconds.Microseconds:4500.0|#model_name:"
           "linear,model_version:1.0|#hostname:h,timestamp:",
           "QueueTime.Milliseconds:4.0|#Level:Host|#hostname:h,timestamp:",
+          "WorkerThreadTime.Milliseconds:3.0|#Level:Host|#hostname:h,"
+          "timestamp:",
           "Requests4XX.Count:1.0|#Level:Host|#hostname:h,timestamp:",
           "Requests5XX.Count:1.0|#Level:Host|#hostname:h,timestamp:"));
   EXPECT_THAT(LinesOf(folder + "/model_metrics.log"),
