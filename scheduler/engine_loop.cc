@@ -405,7 +405,9 @@ void EngineLoop::ApplySampled(Job& job, TokenEvent event, Clock::Time now) {
   if (sequence.num_output() == 0) {
     if (job.trace) job.trace->Stamp(Stage::kFirstToken, now);
     job.first_token = now;
-    metrics_.time_to_first_token.Observe(Seconds(now - job.accepted));
+    metrics_.time_to_first_token.Observe(
+        Seconds(now - job.accepted),
+        job.trace ? ExemplarId(job.trace->context) : "");
   } else {
     metrics_.inter_token_latency.Observe(Seconds(now - job.last_token));
   }

@@ -193,7 +193,8 @@ void EngineMetrics::AddEnding(const Job& job, const StreamEnd& end,
     (cancelled ? ended_cancelled : ended_error).Add();
   }
   if (job.num_completions > 0) request_n.Observe(job.num_completions);
-  completion_time.Observe(Seconds(now - job.accepted));
+  completion_time.Observe(Seconds(now - job.accepted),
+                          job.trace ? ExemplarId(job.trace->context) : "");
   if (job.scheduled) inference_time.Observe(Seconds(now - job.began));
   if (end.output_tokens > 0) {
     prefill_time.Observe(Seconds(job.first_token - job.began));

@@ -106,10 +106,13 @@ void RequestMetrics::Register() const {
   });
 }
 
-void RequestMetrics::Ended(Outcome outcome, double seconds) const {
+void RequestMetrics::Ended(Outcome outcome, double seconds,
+                           const TraceContext* trace) const {
   Register();
   series_->requests[static_cast<int>(outcome)].Add();
-  if (seconds >= 0) series_->duration.Observe(seconds);
+  if (seconds < 0) return;
+  series_->duration.Observe(seconds,
+                            trace == nullptr ? "" : ExemplarId(*trace));
 }
 
 }  // namespace millrace::server

@@ -44,8 +44,9 @@ class RequestMetrics {
   RequestMetrics(MetricRegistry* registry, std::string_view route);
 
   // Seconds from the request's first byte to its answer's last; negative:
-  // unknown, only counted.
-  void Ended(Outcome outcome, double seconds) const;
+  // unknown, only counted. `trace`: the request's, may be null.
+  void Ended(Outcome outcome, double seconds,
+             const TraceContext* trace = nullptr) const;
 
  private:
   struct Series;

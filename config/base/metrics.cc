@@ -8,6 +8,8 @@
 #include <prometheus/registry.h>
 #include <prometheus/text_serializer.h>
 
+#include <algorithm>
+#include <chrono>
 #include <cstdlib>
 #include <exception>
 #include <list>
@@ -16,10 +18,46 @@
 #include <utility>
 
 #include "config/base/mutex.h"
+#include "config/base/open_metrics.h"
 #include "config/base/status.h"
 
 namespace millrace {
 namespace {
+
+// A histogram's exemplars: of each bucket the last request that was in a trace.
+class Exemplars {
+ public:
+  explicit Exemplars(const std::vector<double>& bounds) : bounds_(bounds) {}
+
+  void Set(double value, const std::string& trace_id) {
+    const double now = std::chrono::duration<double>(
+                           std::chrono::system_clock::now().time_since_epoch())
+                           .count();
+    const auto bucket = static_cast<size_t>(
+        std::ranges::lower_bound(bounds_, value) - bounds_.begin());
+    MutexLock lock(mu_);
+    by_bucket_.resize(bounds_.size() + 1);
+    by_bucket_[bucket] = {trace_id, value, now};
+  }
+  std::vector<Exemplar> all() const {
+    MutexLock lock(mu_);
+    return by_bucket_;
+  }
+
+ private:
+  const std::vector<double> bounds_;
+  mutable Mutex mu_;
+  std::vector<Exemplar> by_bucket_ GUARDED_BY(mu_);  // empty: none yet
+};
+
+struct HistogramSeries {
+  HistogramSeries(prometheus::Histogram* of_family,
+                  const std::vector<double>& bounds)
+      : counts(of_family), exemplars(bounds) {}
+
+  prometheus::Histogram* const counts;
+  Exemplars exemplars;
+};
 
 // Outlives the registry while a hook's owner still holds its handle.
 struct Hooks {
@@ -46,7 +84,8 @@ auto Checked(Make make) {
 struct SeriesTable : std::enable_shared_from_this<SeriesTable> {
   struct Entry {
     void* metric = nullptr;
-    std::function<void()> remove;  // from its family
+    std::unique_ptr<HistogramSeries> histogram;  // null: another kind
+    std::function<void()> remove;                // from its family
     int num_owners = 0;
   };
   using Key = std::pair<std::string, MetricLabels>;
@@ -82,12 +121,27 @@ struct SeriesTable : std::enable_shared_from_this<SeriesTable> {
     if (is_new) {
       Metric* metric = Checked([&] { return &family->Add(labels, bounds...); });
       entry.metric = metric;
+      if constexpr (sizeof...(bounds) > 0) {
+        entry.histogram = std::make_unique<HistogramSeries>(metric, bounds...);
+        entry.metric = entry.histogram.get();
+      }
       entry.remove = [family, metric] { family->Remove(metric); };
     }
     ++entry.num_owners;
     return {entry.metric,
             std::shared_ptr<void>(nullptr, [self = shared_from_this(), at = at](
                                                void*) { self->Leave(at); })};
+  }
+
+  ExemplarTable AllExemplars() {
+    ExemplarTable table;
+    MutexLock lock(mu);
+    for (const auto& [key, entry] : series) {
+      if (entry.histogram == nullptr) continue;
+      std::vector<Exemplar> found = entry.histogram->exemplars.all();
+      if (!found.empty()) table.emplace(key, std::move(found));
+    }
+    return table;
   }
 
   void Leave(std::map<Key, Entry>::iterator at) {
@@ -104,6 +158,16 @@ struct MetricRegistry::Impl {
   std::shared_ptr<SeriesTable> table = std::make_shared<SeriesTable>();
   std::shared_ptr<Hooks> hooks = std::make_shared<Hooks>();
   MetricAliases aliases;
+
+  std::vector<prometheus::MetricFamily> Collect() {
+    {
+      MutexLock lock(hooks->mu);
+      for (const auto& fold : hooks->all) fold();
+    }
+    std::vector<prometheus::MetricFamily> families = table->registry.Collect();
+    aliases.AppendTo(families);
+    return families;
+  }
 };
 
 void Counter::Add(double by) const {
@@ -122,7 +186,13 @@ double Gauge::value() const {
   return impl_ ? static_cast<prometheus::Gauge*>(impl_)->Value() : 0;
 }
 void Histogram::Observe(double value) const {
-  if (impl_) static_cast<prometheus::Histogram*>(impl_)->Observe(value);
+  if (impl_) static_cast<HistogramSeries*>(impl_)->counts->Observe(value);
+}
+void Histogram::Observe(double value, const std::string& trace_id) const {
+  if (impl_ == nullptr) return;
+  auto* series = static_cast<HistogramSeries*>(impl_);
+  series->counts->Observe(value);
+  if (!trace_id.empty()) series->exemplars.Set(value, trace_id);
 }
 
 MetricRegistry::MetricRegistry() : impl_(std::make_unique<Impl>()) {}
@@ -171,14 +241,12 @@ void MetricRegistry::ExportAlso(std::vector<MetricAlias> aliases) {
 }
 
 std::string MetricRegistry::Text() {
-  {
-    MutexLock lock(impl_->hooks->mu);
-    for (const auto& fold : impl_->hooks->all) fold();
-  }
-  std::vector<prometheus::MetricFamily> families =
-      impl_->table->registry.Collect();
-  impl_->aliases.AppendTo(families);
-  return prometheus::TextSerializer().Serialize(families);
+  return prometheus::TextSerializer().Serialize(impl_->Collect());
+}
+
+std::string MetricRegistry::OpenMetricsText() {
+  const std::vector<prometheus::MetricFamily> families = impl_->Collect();
+  return millrace::OpenMetricsText(families, impl_->table->AllExemplars());
 }
 
 const std::vector<double>& LatencyBucketsSeconds() {

@@ -65,10 +65,13 @@ class Histogram {
  public:
   Histogram() = default;
   void Observe(double value) const;
+  // From now on this trace is the exemplar of the value's bucket; `trace_id`:
+  // 32 hexadecimal digits, empty: there is none.
+  void Observe(double value, const std::string& trace_id) const;
 
  private:
   friend class MetricRegistry;
-  void* impl_ = nullptr;
+  void* impl_ = nullptr;  // HistogramSeries of metrics.cc
   std::shared_ptr<void> owner_;
 };
 
@@ -96,6 +99,8 @@ class MetricRegistry {
 
   // Prometheus text exposition format 0.0.4.
   std::string Text();
+  // OpenMetrics text 1.0.0, which has exemplars; see open_metrics.h.
+  std::string OpenMetricsText();
 
  private:
   struct Impl;

@@ -100,6 +100,11 @@ std::string TraceIdText(const TraceContext& context) {
   return Hex(context.trace_id);
 }
 
+std::string ExemplarId(const TraceContext& context) {
+  return context.valid() && context.sampled ? TraceIdText(context)
+                                            : std::string();
+}
+
 TraceContext::SpanId NewSpanId() {
   TraceContext::SpanId id;
   FillRandom(id);

@@ -40,6 +40,10 @@ std::string Traceparent(const TraceContext& context);
 // 32 lower-case hexadecimal digits.
 std::string TraceIdText(const TraceContext& context);
 
+// The same where the trace is kept somewhere, as its sampled flag says; empty:
+// the request is in no trace, or in one that nobody keeps.
+std::string ExemplarId(const TraceContext& context);
+
 // A span id that is not zero, from the system's random source.
 TraceContext::SpanId NewSpanId();
 

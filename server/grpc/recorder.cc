@@ -74,7 +74,8 @@ void Recorder::Record(const Ended& ended) const {
   const Trace& trace = *ended.trace;
   const double seconds = trace.Seconds(Stage::kAccepted, Stage::kEnded);
   const Outcome outcome = OutcomeOf(ended.status);
-  metrics_[static_cast<size_t>(ended.route)].Ended(outcome, seconds);
+  metrics_[static_cast<size_t>(ended.route)].Ended(outcome, seconds,
+                                                   &trace.context);
   const bool has_tokens = ended.usage.prompt_tokens > 0;
   if (traces_ != nullptr) {
     traces_->Ended(

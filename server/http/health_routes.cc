@@ -1,9 +1,12 @@
 // Probes, version and metrics: answered on the I/O thread, so that they work
 // while everything else is busy. /health says whether to send requests here;
 // /v2/health/live says whether the process lives.
+#include <algorithm>
+#include <charconv>
 #include <cmath>
 #include <nlohmann/json.hpp>
 #include <string>
+#include <string_view>
 
 #include "config/base/json.h"
 #include "server/http/message.h"
@@ -55,6 +58,51 @@ HttpResponse Readiness(const Site& site, Json body) {
   return response;
 }
 
+// "type;a=b;q=0.5" of a list, spaces aside.
+struct MediaRange {
+  std::string type;
+  std::string version;
+  double quality = 1;
+};
+
+MediaRange ReadMediaRange(std::string_view text) {
+  std::string words;
+  for (const char c : text) {
+    if (c == ' ' || c == '\t' || c == '"') continue;
+    words += c >= 'A' && c <= 'Z' ? static_cast<char>(c - 'A' + 'a') : c;
+  }
+  MediaRange range;
+  range.type = words.substr(0, words.find(';'));
+  for (size_t at = words.find(';'); at != std::string::npos;) {
+    const size_t next = words.find(';', at + 1);
+    const std::string word = words.substr(at + 1, next - at - 1);
+    if (word.starts_with("version=")) range.version = word.substr(8);
+    if (word.starts_with("q=")) {
+      std::from_chars(word.data() + 2, word.data() + word.size(),
+                      range.quality);
+    }
+    at = next;
+  }
+  return range;
+}
+
+// Whether the Accept header names OpenMetrics 1.0.0 and likes plain text no
+// better.
+bool WantsOpenMetrics(std::string_view accept) {
+  double open = 0, plain = 0;
+  while (!accept.empty()) {
+    const size_t comma = std::min(accept.find(','), accept.size());
+    const MediaRange range = ReadMediaRange(accept.substr(0, comma));
+    accept.remove_prefix(std::min(comma + 1, accept.size()));
+    if (range.type == "application/openmetrics-text" &&
+        (range.version.empty() || range.version == "1.0.0")) {
+      open = std::max(open, range.quality);
+    }
+    if (range.type == "text/plain") plain = std::max(plain, range.quality);
+  }
+  return open > 0 && open >= plain;
+}
+
 }  // namespace
 
 void ServeHealth(const Site& site, const std::shared_ptr<Exchange>& exchange) {
@@ -77,11 +125,16 @@ void ServeVersion(const Site&, const std::shared_ptr<Exchange>& exchange) {
 
 void ServeMetrics(const Site& site, const std::shared_ptr<Exchange>& exchange) {
   HttpResponse response;
-  response.content_type = "text/plain; version=0.0.4; charset=utf-8";
+  const bool open = WantsOpenMetrics(exchange->request().Header("accept"));
+  response.content_type =
+      open ? "application/openmetrics-text; version=1.0.0; charset=utf-8"
+           : "text/plain; version=0.0.4; charset=utf-8";
+  response.headers.emplace_back("Vary", "Accept");
   if (site.services.metrics != nullptr) {
     site.observer.body_bytes.Set(
         static_cast<double>(site.body_bytes.load(std::memory_order_relaxed)));
-    response.body = site.services.metrics->Text();
+    response.body = open ? site.services.metrics->OpenMetricsText()
+                         : site.services.metrics->Text();
   }
   exchange->Send(std::move(response));
 }

@@ -80,7 +80,7 @@ void Observer::RequestEnded(const Ended& ended) const {
       [&](const Route& each) { return each.pattern == ended.pattern; });
   const Route* route = found == routes_.end() ? &routes_.back() : &*found;
   const double seconds = ended.trace->Seconds(Stage::kAccepted, Stage::kEnded);
-  route->metrics.Ended(ended.outcome, seconds);
+  route->metrics.Ended(ended.outcome, seconds, &ended.trace->context);
   if (ended.status >= 500) {
     responses_5xx.Add();
   } else if (ended.status >= 400) {

@@ -74,11 +74,12 @@ def exported(server):
     return names
 
 
-def complete(server):
+def complete(server, **headers):
     body = json.dumps({"model": MODEL_ID, "prompt": "Once", "max_tokens": 8,
                        "ignore_eos": True}).encode()
     request = urllib.request.Request(server.url + "/v1/completions", body,
-                                     {"Content-Type": "application/json"})
+                                     {"Content-Type": "application/json",
+                                      **headers})
     urllib.request.urlopen(request, timeout=60).read()
 
 
@@ -108,17 +109,21 @@ class Prometheus:
         self.process = subprocess.Popen(
             ["prometheus", f"--config.file={folder}/prometheus.yaml",
              f"--storage.tsdb.path={folder}/data",
+             "--enable-feature=exemplar-storage",
              f"--web.listen-address=127.0.0.1:{self.port}"],
             stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
 
-    def query(self, expression):
-        text = urllib.parse.urlencode({"query": expression})
+    def ask(self, what, **parameters):
+        text = urllib.parse.urlencode(parameters)
         with urllib.request.urlopen(
-                f"http://127.0.0.1:{self.port}/api/v1/query?{text}",
+                f"http://127.0.0.1:{self.port}/api/v1/{what}?{text}",
                 timeout=10) as answer:
             body = json.load(answer)
         assert body["status"] == "success", body
-        return body["data"]["result"]
+        return body["data"]
+
+    def query(self, expression):
+        return self.ask("query", query=expression)["result"]
 
     def __enter__(self):
         return self
@@ -153,6 +158,75 @@ def test_every_query_runs_in_a_real_prometheus(server, tmp_path):
         assert empty - ALERTS <= {"Draft tokens accepted",
                                   "millrace:error_ratio:rate5m",
                                   "millrace:rejected_ratio:rate5m"}
+
+
+TRACE_ID = "4bf92f3577b34da6a3ce929d0e0e4736"
+
+
+@pytest.mark.skipif(not shutil.which("prometheus"),
+                    reason="prometheus is not installed")
+def test_exemplars_name_traces_in_a_real_prometheus(server, tmp_path):
+    """Prometheus asks for OpenMetrics itself. A trace that its caller does not
+    keep is no exemplar."""
+    with Prometheus(tmp_path, f"127.0.0.1:{server.http_port}") as prometheus:
+        complete(server, traceparent=f"00-{TRACE_ID}-00f067aa0ba902b7-01")
+        complete(server, traceparent=f"00-{'a' * 32}-00f067aa0ba902b7-00")
+        names = {"millrace_time_to_first_token_seconds_bucket",
+                 "millrace_completion_time_seconds_bucket",
+                 "millrace_request_duration_seconds_bucket"}
+        found = {}
+        end = time.monotonic() + 60
+        while set(found) != names and time.monotonic() < end:
+            time.sleep(0.3)
+            try:
+                for name in names:
+                    for series in prometheus.ask(
+                            "query_exemplars", query=name,
+                            start=time.time() - 600, end=time.time() + 60):
+                        found[name] = series["exemplars"]
+            except OSError:
+                pass
+        assert set(found) == names
+        for name, exemplars in found.items():
+            assert {each["labels"]["trace_id"] for each in exemplars} == {
+                TRACE_ID}, name
+            for each in exemplars:
+                assert 0 < float(each["value"]) < 60
+                assert abs(each["timestamp"] - time.time()) < 120
+        assert prometheus.query("up == 1")
+
+
+def test_openmetrics_is_for_those_who_ask(server):
+    def scrape(accept):
+        request = urllib.request.Request(server.url + "/metrics",
+                                         headers={"Accept": accept})
+        with urllib.request.urlopen(request, timeout=30) as answer:
+            text = answer.read().decode()
+            assert answer.headers["Vary"] == "Accept"
+            assert text.endswith("# EOF\n") == (
+                "openmetrics" in answer.headers["Content-Type"])
+            return answer.headers["Content-Type"], text
+    for accept, wanted in {
+            "application/openmetrics-text;version=1.0.0,"
+            "application/openmetrics-text;version=0.0.1;q=0.75,"
+            "text/plain;version=0.0.4;q=0.5,*/*;q=0.1": True,
+            "application/openmetrics-text": True,
+            "Application/OpenMetrics-Text; version=\"1.0.0\"; q=0.9": True,
+            "text/plain;q=1, application/openmetrics-text;q=0.5": False,
+            "application/openmetrics-text;q=0": False,
+            "application/openmetrics-text;version=2.0.0": False,
+            "*/*": False, "text/plain": False, ",;,q=;=": False}.items():
+        kind, text = scrape(accept)
+        assert kind == ("application/openmetrics-text; version=1.0.0; "
+                        "charset=utf-8" if wanted else
+                        "text/plain; version=0.0.4; charset=utf-8"), accept
+    # Both tell the same, but for the form of bounds.
+    def series(text):
+        return {re.sub(r'le="(\d+)"', r'le="\1.0"', line.rsplit(" # ")[0]
+                       ).rsplit(" ", 1)[0]
+                for line in text.splitlines() if not line.startswith("#")}
+    assert series(scrape("application/openmetrics-text")[1]) == series(
+        scrape("*/*")[1])
 
 
 class Other(http.server.BaseHTTPRequestHandler):
