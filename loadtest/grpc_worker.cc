@@ -12,6 +12,7 @@
 #include <utility>
 #include <vector>
 
+#include "loadtest/server_stages.h"
 #include "loadtest/tensors.h"
 #include "loadtest/worker.h"
 #include "open_inference_grpc.grpc.pb.h"
@@ -277,7 +278,33 @@ StatusOr<std::vector<TensorSpec>> GrpcInputs(const Options& options) {
   return specs;
 }
 
+void Add(const inference::StatisticDuration& counted, StageTotal& total) {
+  total.count += static_cast<int64_t>(counted.count());
+  total.ns += static_cast<int64_t>(counted.ns());
+}
+
 }  // namespace
+
+ServerStages ReadGrpcStages(const Options& options, const std::string& model) {
+  const auto stub =
+      inference::GRPCInferenceService::NewStub(MakeChannel(options, -1));
+  grpc::ClientContext context;
+  context.set_deadline(std::chrono::system_clock::now() + kMetadataTimeout);
+  AddHeaders(options, context);
+  inference::ModelStatisticsRequest request;
+  request.set_name(model);
+  inference::ModelStatisticsResponse reply;
+  if (!stub->ModelStatistics(&context, request, &reply).ok()) return {};
+  ServerStages stages;
+  for (const auto& version : reply.model_stats()) {
+    const auto& counted = version.inference_stats();
+    Add(counted.queue(), stages["queue"]);
+    Add(counted.compute_input(), stages["compute_input"]);
+    Add(counted.compute_infer(), stages["compute_infer"]);
+    Add(counted.compute_output(), stages["compute_output"]);
+  }
+  return stages;
+}
 
 StatusOr<std::unique_ptr<Requests>> MakeGrpcRequests(const Options& options) {
   ASSIGN_OR_RETURN(const auto declared, GrpcInputs(options));

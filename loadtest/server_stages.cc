@@ -43,6 +43,9 @@ ServerStages ParseServerStages(std::string_view text) {
 
 ServerStages ReadServerStages(const Options& options,
                               const std::string& model) {
+  if (options.endpoint == EndpointType::kKserveGrpc) {
+    return ReadGrpcStages(options, model);
+  }
   if (options.endpoint != EndpointType::kKserve) return {};
   // The path of infer requests with another last part.
   std::string path =

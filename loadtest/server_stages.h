@@ -1,5 +1,5 @@
 // What a server of KServe v2 says of its own times: the statistics extension of
-// Triton, read before and after a measurement.
+// Triton, over REST or gRPC, read before and after a measurement.
 //
 //   const ServerStages before = ReadServerStages(options, model);
 //   ...
@@ -23,6 +23,8 @@ using ServerStages = std::map<std::string, StageTotal>;
 
 // Empty where the endpoint is not kserve or the server has no such statistics.
 ServerStages ReadServerStages(const Options& options, const std::string& model);
+// The same by gRPC's ModelStatistics.
+ServerStages ReadGrpcStages(const Options& options, const std::string& model);
 // The sums over all versions in the body of GET /v2/models/{model}/stats.
 ServerStages ParseServerStages(std::string_view json);
 

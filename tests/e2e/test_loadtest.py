@@ -449,6 +449,9 @@ def test_pictures_are_sent_in_turn_and_the_server_tells_its_stages(tmp_path):
         report = load(tmp_path, "--url", f"127.0.0.1:{running.grpc_port}",
                       "--endpoint-type", "kserve-grpc", *flags)
         assert report["request_count"] == 20
+        stages = report["server_stages_ms"]
+        assert set(stages) >= {"queue", "compute_infer"}
+        assert 0 < sum(stages.values()) < report["request_latency_ms"]["mean"]
         # A file that is no picture is the server's to refuse.
         (folder / "photo.jpg").write_text("no picture")
         report = load(tmp_path, "--url", running.url, "--endpoint-type",
