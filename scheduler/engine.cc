@@ -8,6 +8,7 @@
 
 #include "config/base/log.h"
 #include "models/llm/lora.h"
+#include "scheduler/adapter_gauge.h"
 #include "scheduler/admission.h"
 #include "scheduler/engine_loop.h"
 #include "scheduler/engine_metrics.h"
@@ -79,9 +80,13 @@ class EngineImpl final : public Engine {
            {"target_itl", seconds.count()},
            {"kv_cache_tokens",
             static_cast<double>(info_.num_pages) * models::kPageTokens}});
+      const auto adapters = std::make_shared<AdapterGauge>(
+          registry, options.model, info_.limits.max_seqs);
       scrape_ = registry->OnScrape(
-          [metrics = metrics_, board = board_, queue = queue_] {
-            metrics.SetGauges(Stats(*board, *queue));
+          [metrics = metrics_, adapters, board = board_, queue = queue_] {
+            const EngineStats stats = Stats(*board, *queue);
+            metrics.SetGauges(stats);
+            adapters->Show(stats);
           });
     }
     thread_ = std::thread([this] {

@@ -61,8 +61,16 @@ struct EngineOptions {
   // stretch; 0: prompts take the whole step.
   std::chrono::milliseconds target_itl{0};
   SpeculativeOptions speculative = {};
+  bool has_adapters = false;  // LoRA adapters are there from the start
   const Clock* clock = &Clock::Real();
   Timeline* timeline = nullptr;  // gets the steps while a capture runs
+};
+
+// LoRA adapters by name, sorted, by commas.
+struct AdapterStats {
+  bool known = false;   // there are, or were, any
+  std::string running;  // of sequences that run
+  std::string waiting;  // of those that wait
 };
 
 // A moment's view, for /metrics, health and tests.
@@ -79,6 +87,7 @@ struct EngineStats {
   // Shares of the machine's measured roofline, see utilization.h.
   double bandwidth_utilization = 0;
   double compute_utilization = 0;
+  AdapterStats adapters;
 };
 
 class Engine {

@@ -5,10 +5,13 @@
 
 #include <algorithm>
 #include <optional>
+#include <set>
 #include <string>
+#include <string_view>
 #include <utility>
 
 #include "config/base/log.h"
+#include "models/llm/lora.h"
 #include "scheduler/forced_drafter.h"
 #include "scheduler/model_drafter.h"
 #include "scheduler/ngram_drafter.h"
@@ -50,6 +53,14 @@ TokenEvent EventOf(const StepResult& result, int32_t sample,
   return event;
 }
 
+std::string ByCommas(const std::set<std::string_view>& names) {
+  std::string text;
+  for (const std::string_view name : names) {
+    text += (text.empty() ? "" : ",") + std::string(name);
+  }
+  return text;
+}
+
 }  // namespace
 
 EngineLoop::EngineLoop(models::Runner& runner, models::Runner* draft,
@@ -75,7 +86,8 @@ EngineLoop::EngineLoop(models::Runner& runner, models::Runner* draft,
                .window = runner.info().window,
                .store = store}),
       batch_(runner.info().limits),
-      target_itl_seconds_(Seconds(options.target_itl)) {
+      target_itl_seconds_(Seconds(options.target_itl)),
+      has_adapters_(options.has_adapters) {
   const SpeculativeOptions& speculative = options.speculative;
   if (speculative.num_tokens > 0) {
     speculation_ = std::make_unique<Speculation>(
@@ -455,9 +467,16 @@ void EngineLoop::DeliverEndings() {
 
 void EngineLoop::PostStats() {
   EngineStats stats;
+  std::set<std::string_view> adapters[2];  // that run, that wait
   for (const auto& job : jobs_) {
-    ++(job->sequence.running() ? stats.running : stats.waiting);
+    const bool running = job->sequence.running();
+    ++(running ? stats.running : stats.waiting);
+    if (job->adapter) adapters[running ? 0 : 1].insert(job->adapter->name());
   }
+  has_adapters_ |= !adapters[0].empty() || !adapters[1].empty();
+  stats.adapters = {.known = has_adapters_,
+                    .running = ByCommas(adapters[0]),
+                    .waiting = ByCommas(adapters[1])};
   const PageManager& pages = ledger_.pages();
   stats.pages_total = pages.total();
   stats.pages_free = pages.free();

@@ -115,6 +115,7 @@ class EngineLoop {
   std::vector<Sequence*> sequences_;  // those of jobs_, while a step runs
   std::vector<Ending> endings_;
   int64_t arrivals_ = 0;
+  bool has_adapters_ = false;  // there are, or were, any
   int64_t steps_ = 0;
   int64_t preemptions_ = 0;
 };

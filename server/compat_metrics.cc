@@ -2,10 +2,10 @@
 // (docs/user_guide/metrics.md) and TorchServe 0.12 (ts/configs/metrics.yaml)
 // export them.
 //
-// Left out of vLLM: lora_requests_info (no adapters), the kv_block_* histograms
-// (off by default there) and request_max_num_generation_tokens. Left out of
-// Triton: nv_cache_* (millrace_response_cache_*), nv_gpu_*, nv_energy_* and
-// nv_pinned_memory_* (no GPU). Left out of TorchServe: GPU* (no GPU).
+// Left out of vLLM: the kv_block_* histograms (off by default there) and
+// request_max_num_generation_tokens. Left out of Triton: nv_cache_*
+// (millrace_response_cache_*), nv_gpu_*, nv_energy_* and nv_pinned_memory_* (no
+// GPU). Left out of TorchServe: GPU* (no GPU).
 #include "server/compat_metrics.h"
 
 #include <algorithm>
@@ -107,6 +107,16 @@ void AddVllm(Aliases& all) {
        .source = "millrace_kv_cache_info",
        .labels = {{"page_tokens", "block_size"},
                   {"num_pages", "num_gpu_blocks"}}});
+  // There it tells of no model: a process has one.
+  all.push_back({.name = "vllm:lora_requests_info",
+                 .help = "LoRA adapters of running and waiting requests; the "
+                         "value is the Unix time of the scrape.",
+                 .kind = kGauge,
+                 .source = "millrace_lora_requests_info",
+                 .part = MetricPart::kGreatest,
+                 .labels = {{"running_lora_adapters", "running_lora_adapters"},
+                            {"waiting_lora_adapters", "waiting_lora_adapters"},
+                            {"max_lora", "max_lora"}}});
   constexpr std::pair<std::string_view, const char*> kReasons[] = {
       {"stop", "stop"}, {"length", "length"}, {"cancelled", "abort"}};
   for (const auto& [ours, theirs] : kReasons) {

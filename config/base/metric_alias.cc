@@ -154,6 +154,10 @@ void MetricAliases::AppendTo(std::vector<MetricFamily>& families) {
                                                        : from.gauge.value;
       }
       number *= alias.scale;
+      if (alias.part == MetricPart::kGreatest) {
+        to.gauge.value = std::max(to.gauge.value, number);
+        continue;
+      }
       // One of the two is written by the serializer.
       to.counter.value += number;
       to.gauge.value += number;

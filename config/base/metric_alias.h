@@ -34,6 +34,7 @@ enum class MetricPart {
   kHistogram,  // the whole histogram; the alias is a histogram, too
   kSum,        // of a histogram
   kCount,      // of a histogram
+  kGreatest,   // of a gauge above 0: of series with the same labels
   // Sum by count of what a histogram took in since the last scrape that found
   // something new: what others show as the value of the last request.
   kRecentMean,

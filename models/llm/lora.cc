@@ -316,7 +316,8 @@ class Fitter {
 };
 
 StatusOr<std::shared_ptr<const LoraAdapter>> Load(const std::string& path,
-                                                  const LoraBase& base) {
+                                                  const LoraBase& base,
+                                                  std::string served_name) {
   std::error_code error;
   LoraScale scale;
   Pairs pairs;
@@ -338,15 +339,17 @@ StatusOr<std::shared_ptr<const LoraAdapter>> Load(const std::string& path,
   for (const auto& [name, pair] : pairs) {
     RETURN_IF_ERROR(fitter.Fit(name, pair, layers));
   }
-  return PackLora(layers, base.packing);
+  return PackLora(layers, base.packing, std::move(served_name));
 }
 
 }  // namespace
 
-LoraAdapter::LoraAdapter(std::vector<Layer> layers, HugeBuffer memory)
+LoraAdapter::LoraAdapter(std::vector<Layer> layers, HugeBuffer memory,
+                         std::string name)
     : layers_(std::move(layers)),
       memory_(std::move(memory)),
-      number_(NextNumber()) {}
+      number_(NextNumber()),
+      name_(std::move(name)) {}
 
 int32_t LoraAdapter::rank() const {
   int32_t rank = 0;
@@ -357,8 +360,9 @@ int32_t LoraAdapter::rank() const {
 }
 
 StatusOr<std::shared_ptr<const LoraAdapter>> LoadLora(const std::string& path,
-                                                      const LoraBase& base) {
-  auto adapter = Load(path, base);
+                                                      const LoraBase& base,
+                                                      std::string name) {
+  auto adapter = Load(path, base, std::move(name));
   if (adapter.ok() ||
       adapter.status().message().find(path) != std::string_view::npos) {
     return adapter;

@@ -58,13 +58,15 @@ class LoraAdapter {
   using Layer = std::array<LoraDelta, kNumLoraTargets>;
 
   // `memory`: of all packed matrices.
-  LoraAdapter(std::vector<Layer> layers, HugeBuffer memory);
+  LoraAdapter(std::vector<Layer> layers, HugeBuffer memory, std::string name);
 
   const LoraDelta& delta(int32_t layer, LoraTarget target) const {
     return layers_[static_cast<size_t>(layer)][static_cast<size_t>(target)];
   }
   // No other adapter of this process has or had it; above 0.
   uint32_t number() const { return number_; }
+  // What it is served as.
+  const std::string& name() const { return name_; }
   int32_t rank() const;  // the greatest
   int64_t num_bytes() const { return memory_.size(); }
 
@@ -72,11 +74,13 @@ class LoraAdapter {
   const std::vector<Layer> layers_;
   const HugeBuffer memory_;
   const uint32_t number_;
+  const std::string name_;
 };
 
 // INVALID_ARGUMENT for what does not fit the base or contradicts itself,
 // UNIMPLEMENTED for what cannot be served, NOT_FOUND; all name path and tensor.
 StatusOr<std::shared_ptr<const LoraAdapter>> LoadLora(const std::string& path,
-                                                      const LoraBase& base);
+                                                      const LoraBase& base,
+                                                      std::string name = "");
 
 }  // namespace millrace::models

@@ -127,7 +127,8 @@ class Packer {
 }  // namespace
 
 StatusOr<std::shared_ptr<const LoraAdapter>> PackLora(
-    const LoraFloatLayers& layers, const LoraPacking& packing) {
+    const LoraFloatLayers& layers, const LoraPacking& packing,
+    std::string name) {
   std::vector<LoraAdapter::Layer> packed(layers.size());
   struct Job {
     const std::vector<float>& values;
@@ -163,8 +164,8 @@ StatusOr<std::shared_ptr<const LoraAdapter>> PackLora(
     packer.Fill(job.values, exponent, job.to);
     job.scale = std::ldexp(job.scale, -exponent);
   }
-  return std::make_shared<const LoraAdapter>(std::move(packed),
-                                             packer.TakeMemory());
+  return std::make_shared<const LoraAdapter>(
+      std::move(packed), packer.TakeMemory(), std::move(name));
 }
 
 }  // namespace millrace::models

@@ -12,6 +12,7 @@
 #include <array>
 #include <cstdint>
 #include <memory>
+#include <string>
 #include <vector>
 
 #include "config/base/status.h"
@@ -27,8 +28,10 @@ struct LoraFloats {
 };
 using LoraFloatLayers = std::vector<std::array<LoraFloats, kNumLoraTargets>>;
 
-// Loading thread. RESOURCE_EXHAUSTED where there is no memory.
+// Loading thread. `name`: what it is served as. RESOURCE_EXHAUSTED where there
+// is no memory.
 StatusOr<std::shared_ptr<const LoraAdapter>> PackLora(
-    const LoraFloatLayers& layers, const LoraPacking& packing);
+    const LoraFloatLayers& layers, const LoraPacking& packing,
+    std::string name = {});
 
 }  // namespace millrace::models

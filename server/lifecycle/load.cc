@@ -220,6 +220,7 @@ StatusOr<std::shared_ptr<Servable>> LoadLanguageModel(
       .speculative = SpeculativeOf(settings.llm),
       .timeline = common.timeline};
   if (model.draft_runner != nullptr) {
+      .has_adapters = !settings.llm.lora_modules.empty(),
     LogDraftModel(id, settings.llm.speculative_model, model);
   }
   LogKvCache(id, model.info, model.runner->info(),

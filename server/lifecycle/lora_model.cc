@@ -32,7 +32,8 @@ StatusOr<std::shared_ptr<Servable>> LoadLoraModel(
         .At("model");
   }
   const AdapterHost& host = model->adapter_host();
-  ASSIGN_OR_RETURN(const auto adapter, models::LoadLora(path, *host.base));
+  ASSIGN_OR_RETURN(const auto adapter,
+                   models::LoadLora(path, *host.base, name));
   handlers::GenerateParts parts = host.parts;
   parts.model = name;
   parts.adapter = adapter;

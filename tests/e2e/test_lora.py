@@ -3,6 +3,9 @@ model, over a tiny random model. The files are made by tests/data/make_lora.py.
 """
 import concurrent.futures
 import json
+import re
+import threading
+import time
 
 import pytest
 import requests
@@ -116,3 +119,48 @@ def test_not_by_request_unless_allowed():
         assert answer.status_code == 503
         assert "--allow-runtime-lora-updating" in answer.json()[
             "error"]["message"]
+
+
+def test_routers_of_vllm_see_which_adapters_run_and_wait():
+    """One sequence at a time, so that others wait; no adapter is in no list."""
+    def labels(server):
+        found = server.metric("vllm:lora_requests_info")
+        (text, value), = found.items()  # one series at a time
+        assert abs(value - time.time()) < 60
+        told = dict(re.findall(r'(\w+)="([^"]*)"', text))
+        assert set(told) == {"running_lora_adapters", "waiting_lora_adapters",
+                             "max_lora"}
+        return (told["running_lora_adapters"], told["waiting_lora_adapters"],
+                told["max_lora"])
+    with start(f"base={BASE}", "--lora-modules",
+               f"sql={ADAPTER},other={ADAPTER}", "--max-model-len", "128",
+               "--max-num-seqs", "1", "--metrics-compat", "vllm") as server, \
+            concurrent.futures.ThreadPoolExecutor(6) as pool:
+        assert labels(server) == ("", "", "1")
+        complete(server, "base", [5, 6, 7])
+        assert labels(server) == ("", "", "1")
+        stop = threading.Event()
+
+        def crowd(model):
+            while not stop.is_set():
+                complete(server, model, [5, 6, 7], max_tokens=100,
+                         ignore_eos=True)
+        futures = [pool.submit(crowd, model)
+                   for model in ("sql", "sql", "other", "other", "base")]
+        seen = set()
+        end = time.monotonic() + 60
+        try:
+            while time.monotonic() < end and not {
+                    ("sql", "other,sql", "1"),
+                    ("other", "other,sql", "1")} <= seen:
+                seen.add(labels(server))
+        finally:
+            stop.set()
+        assert ("sql", "other,sql", "1") in seen, seen
+        assert ("other", "other,sql", "1") in seen, seen
+        for future in futures:
+            future.result()
+        assert labels(server) == ("", "", "1")
+    with start(f"base={BASE}", "--metrics-compat", "vllm") as server:
+        complete(server, "base", [5, 6, 7])
+        assert server.metric("vllm:lora_requests_info") == {}
