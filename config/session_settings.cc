@@ -3,6 +3,7 @@
 
 #include <yaml-cpp/yaml.h>
 
+#include <algorithm>
 #include <set>
 
 #include "config/values.h"
@@ -13,6 +14,41 @@ namespace {
 Status Wrong(const std::string& message) {
   return InvalidArgument("session: " + message).At("session");
 }
+
+// Takes one key after the other.
+class Reader {
+ public:
+  Status Set(const std::string& key, const std::string& value) {
+    if (!seen_.insert(key).second) return Wrong(key + " is given twice");
+    if (key == "input") {
+      settings_.input = value;
+      return OkStatus();
+    }
+    if (key == "encoding") {
+      const StatusOr<bool> pcm16 = IsPcm16(value);
+      if (!pcm16.ok()) return Wrong(std::string(pcm16.status().message()));
+      settings_.pcm16 = *pcm16;
+      return OkStatus();
+    }
+    if (key == "context") {
+      return ParseValue(
+          {.name = key, .min = 0, .max = SessionSettings::kMaxContext}, value,
+          {}, &settings_.context);
+    }
+    if (key == "sample_rate") {
+      return ParseValue(
+          {.name = key, .min = 1, .max = SessionSettings::kMaxSampleRate},
+          value, {}, &settings_.sample_rate);
+    }
+    return Wrong("unknown key '" + key.substr(0, 100) +
+                 "'; it has input, encoding, context and sample_rate");
+  }
+  const SessionSettings& settings() const { return settings_; }
+
+ private:
+  SessionSettings settings_;
+  std::set<std::string> seen_;
+};
 
 }  // namespace
 
@@ -26,44 +62,42 @@ StatusOr<bool> IsPcm16(const std::string& encoding) {
 
 StatusOr<SessionSettings> ReadSession(const YAML::Node& node) {
   if (!node.IsMap()) return Wrong("it wants lines such as 'encoding: pcm16'");
-  SessionSettings settings;
-  std::set<std::string> seen;
+  Reader reader;
   for (const auto& entry : node) {
     const std::string key = entry.first.as<std::string>();
-    if (!seen.insert(key).second) return Wrong(key + " is given twice");
     if (!entry.second.IsScalar()) return Wrong(key + " wants a single value");
-    const std::string& value = entry.second.Scalar();
-    if (key == "input") {
-      settings.input = value;
-    } else if (key == "encoding") {
-      const StatusOr<bool> pcm16 = IsPcm16(value);
-      if (!pcm16.ok()) return Wrong(std::string(pcm16.status().message()));
-      settings.pcm16 = *pcm16;
-    } else if (key == "context") {
-      RETURN_IF_ERROR(ParseValue(
-          {.name = key, .min = 0, .max = SessionSettings::kMaxContext}, value,
-          {}, &settings.context));
-    } else if (key == "sample_rate") {
-      RETURN_IF_ERROR(ParseValue(
-          {.name = key, .min = 1, .max = SessionSettings::kMaxSampleRate},
-          value, {}, &settings.sample_rate));
-    } else {
-      return Wrong("unknown key '" + key.substr(0, 100) +
-                   "'; it has input, encoding, context and sample_rate");
-    }
+    RETURN_IF_ERROR(reader.Set(key, entry.second.Scalar()));
   }
-  return settings;
+  return reader.settings();
+}
+
+StatusOr<SessionSettings> ParseSession(const std::string& text) {
+  Reader reader;
+  for (size_t begin = 0; begin < text.size();) {
+    const size_t end = std::min(text.find(',', begin), text.size());
+    const std::string part = text.substr(begin, end - begin);
+    const size_t equals = part.find('=');
+    if (equals == std::string::npos) {
+      return Wrong("'" + part.substr(0, 100) +
+                   "' is no key=value; write "
+                   "\"input=NAME,encoding=pcm16,context=64\"");
+    }
+    RETURN_IF_ERROR(
+        reader.Set(part.substr(0, equals), part.substr(equals + 1)));
+    begin = end + 1;
+  }
+  return reader.settings();
 }
 
 std::string SessionText(const SessionSettings& settings) {
   std::string text =
-      settings.input.empty() ? "" : "input " + settings.input + ", ";
-  text += settings.pcm16 ? "encoding pcm16" : "encoding raw";
+      settings.input.empty() ? "" : "input=" + settings.input + ",";
+  text += settings.pcm16 ? "encoding=pcm16" : "encoding=raw";
   if (settings.context > 0) {
-    text += ", context " + std::to_string(settings.context);
+    text += ",context=" + std::to_string(settings.context);
   }
   if (settings.sample_rate > 0) {
-    text += ", sample_rate " + std::to_string(settings.sample_rate);
+    text += ",sample_rate=" + std::to_string(settings.sample_rate);
   }
   return text;
 }

@@ -6,6 +6,9 @@
 //     encoding: pcm16       # raw (default) or pcm16: 16-bit samples
 //     context: 64           # values of the message before that come first
 //     sample_rate: 16000    # values a second: the real-time factor is told
+//
+// A parameter of config.pbtxt has the same as
+// "input=input,encoding=pcm16,context=64,sample_rate=16000".
 #pragma once
 
 #include <cstdint>
@@ -33,10 +36,12 @@ struct SessionSettings {
 StatusOr<bool> IsPcm16(const std::string& encoding);
 
 // The value of the key `session` in config.yaml. May throw what yaml-cpp throws
-// for values of another kind. INVALID_ARGUMENT says what is wrong.
+// for values of another kind. INVALID_ARGUMENT says what is wrong; the same of
+// text.
 StatusOr<SessionSettings> ReadSession(const YAML::Node& node);
+StatusOr<SessionSettings> ParseSession(const std::string& text);
 
-// "input x, encoding pcm16, context 64, sample_rate 16000": for metadata.
+// What ParseSession reads again.
 std::string SessionText(const SessionSettings& settings);
 
 }  // namespace millrace::config

@@ -143,7 +143,8 @@ Status ModelConfig::ApplyTo(config::ModelSettings* settings) const {
     }
   }
   for (const auto& [name, parameter] : message_->parameters()) {
-    if (name == "ragged_inputs") continue;  // of the pipeline
+    // Of the pipeline.
+    if (name == "ragged_inputs" || name == "session") continue;
     if (!config::IsModelSetting(name)) {
       LogWarning("a parameter of the configuration means nothing here",
                  {{"model", settings->name}, {"parameter", name}});

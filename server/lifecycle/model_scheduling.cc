@@ -215,6 +215,13 @@ StatusOr<config::PipelineSettings> ModelConfig::Pipeline() const {
     pipeline.ragged =
         std::make_shared<const config::RaggedSettings>(std::move(settings));
   }
+  const auto session = message_->parameters().find("session");
+  if (session != message_->parameters().end()) {
+    ASSIGN_OR_RETURN(config::SessionSettings settings,
+                     config::ParseSession(session->second.string_value()));
+    pipeline.session =
+        std::make_shared<const config::SessionSettings>(std::move(settings));
+  }
   return pipeline;
 }
 

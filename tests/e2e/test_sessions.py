@@ -9,12 +9,14 @@ import numpy as np
 import pytest
 import tritonclient.grpc as triton_grpc
 import tritonclient.http as triton_http
+from tritonclient.utils import InferenceServerException
 from websockets.exceptions import ConnectionClosed
 
 from conftest import REPO, start
 from session_client import (SILERO, SILERO_CONFIG, ask, live, number, put,
                             put_sum, session, sum_of, wait_for)
-from test_sequences import YAML
+from test_sequences import YAML, config as sequence_config
+from test_sequences import put as put_sequence
 
 GOLDEN = np.load(REPO / "tests" / "data" / "audio" / "silero.npz")
 
@@ -64,6 +66,32 @@ def test_a_session_is_a_sequence(server):
             two.recv(timeout=10)
     wait_for(lambda: live(server) == 0)
     assert server.metric("millrace_sessions")[""] == 0
+
+
+def test_config_pbtxt_says_how_bytes_are_read(tmp_path):
+    """As config.yaml does, and the configuration tells the same again."""
+    oldest = sequence_config("oldest { max_candidate_sequences: 1000 }")
+
+    def parameter(text):
+        return (oldest + 'parameters { key: "session" value { string_value: "'
+                + text + '" } }')
+    put_sequence(tmp_path, "sum", parameter("input=INPUT,encoding=pcm16"))
+    put_sequence(tmp_path, "wrong", parameter("encoding=mp3"))
+    with start("--model-repository", tmp_path, "--model-control-mode",
+               "explicit", "--load-model", "sum") as server:
+        with session(server) as opened:
+            assert sum_of(ask(opened, struct.pack("<h", -3))) == -3
+            assert sum_of(ask(opened, struct.pack("<h", 10))) == 7
+            # As its INPUT has them, it would be one value of four bytes.
+            assert "error" in ask(opened, struct.pack("<hh", 1, 2))
+        client = triton_http.InferenceServerClient(
+            f"127.0.0.1:{server.http_port}")
+        told = client.get_model_config("sum")["parameters"]["session"]
+        assert told["string_value"] == "input=INPUT,encoding=pcm16"
+        with pytest.raises(InferenceServerException,
+                           match="session: encoding is 'mp3'"):
+            client.load_model("wrong")
+        assert client.is_model_ready("sum")
 
 
 @pytest.mark.parametrize("rate", [16000, 8000])

@@ -194,9 +194,11 @@ TEST(ModelFile, SessionsSayHowTheyReadBytes) {
   ASSERT_NE(file->pipeline.session, nullptr);
   const SessionSettings& session = *file->pipeline.session;
   EXPECT_EQ(SessionText(session),
-            "input x, encoding pcm16, context 64, sample_rate 16000");
+            "input=x,encoding=pcm16,context=64,sample_rate=16000");
+  EXPECT_EQ(SessionText(*ParseSession(SessionText(session))),
+            SessionText(session));
   EXPECT_EQ(SessionText(*Read("session: {}")->pipeline.session),
-            "encoding raw");
+            "encoding=raw");
   EXPECT_NE(file->fingerprint, Read("session: {}")->fingerprint);
   EXPECT_THAT(Refused("session: 5"), HasSubstr("session: it wants lines"));
   EXPECT_THAT(Refused("session: {encoding: mp3}"), HasSubstr("raw or pcm16"));
@@ -205,6 +207,16 @@ TEST(ModelFile, SessionsSayHowTheyReadBytes) {
   EXPECT_THAT(Refused("session: {sample_rate: 0}"), HasSubstr("sample_rate"));
   EXPECT_THAT(Refused("session: {rate: 1}"), HasSubstr("unknown key 'rate'"));
   EXPECT_THAT(Refused("session: {input: [x]}"), HasSubstr("single value"));
+  const auto refused = [](const std::string& text) {
+    return std::string(ParseSession(text).status().message());
+  };
+  EXPECT_EQ(SessionText(*ParseSession("")), "encoding=raw");
+  EXPECT_THAT(refused("pcm16"), HasSubstr("'pcm16' is no key=value"));
+  EXPECT_THAT(refused("context=1,,"), HasSubstr("'' is no key=value"));
+  EXPECT_THAT(refused("context=1,context=2"), HasSubstr("given twice"));
+  EXPECT_THAT(refused("encoding=mp3"), HasSubstr("raw or pcm16"));
+  EXPECT_THAT(refused("context=x"), HasSubstr("context"));
+  EXPECT_THAT(refused("rate=1"), HasSubstr("unknown key 'rate'"));
 }
 
 TEST(ModelFile, RaggedInputsSayWhatTheyArePaddedWith) {
