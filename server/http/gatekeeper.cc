@@ -16,6 +16,7 @@
 #include "server/http/content_coding.h"
 #include "server/http/refusal.h"
 #include "server/http/routes.h"
+#include "server/http/socket_protocol.h"
 #include "server/http/torchserve_form.h"
 
 namespace millrace::server::http {
@@ -152,6 +153,20 @@ Status NothingAt(const Site& site, std::span<const Route> routes,
       .Because("route_not_found");
 }
 
+// Without a key in a header, that of a browser which opens a WebSocket.
+StatusOr<CallerPtr> IdentifyCaller(Auth& auth, const Route* route,
+                                   const HttpRequest& head) {
+  const std::string_view authorization = head.Header("authorization");
+  const std::string_view api_key = head.Header("x-api-key");
+  if (route != nullptr && route->socket != nullptr && authorization.empty() &&
+      api_key.empty()) {
+    if (const std::string_view key = OfferedKey(head); !key.empty()) {
+      return auth.Identify("Bearer " + std::string(key), {});
+    }
+  }
+  return auth.Identify(authorization, api_key);
+}
+
 // Who sends the request, and whether the key is good for the route.
 Status Authorize(const Site& site, Access access, const HttpRequest& head,
                  Admission& admission) {
@@ -160,8 +175,8 @@ Status Authorize(const Site& site, Access access, const HttpRequest& head,
       (access == Access::kScrape && !auth.scoped())) {
     return OkStatus();
   }
-  ASSIGN_OR_RETURN(admission.caller, auth.Identify(head.Header("authorization"),
-                                                   head.Header("x-api-key")));
+  ASSIGN_OR_RETURN(admission.caller,
+                   IdentifyCaller(auth, admission.match.route, head));
   switch (access) {
     case Access::kInfer:
       return auth.Check(*admission.caller, Scope::kInfer);

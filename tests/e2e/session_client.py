@@ -79,9 +79,14 @@ def wait_for(condition, seconds=10):
         time.sleep(0.02)
 
 
+class RawSocket(socket.socket):
+    """A bare socket behind the upgrade; `head` is that of the response."""
+
+
 def raw_session(server, model="sum", headers=""):
-    """A bare socket behind the upgrade."""
-    opened = socket.create_connection(("127.0.0.1", server.http_port), 30)
+    opened = RawSocket(fileno=socket.create_connection(
+        ("127.0.0.1", server.http_port), 30).detach())
+    opened.settimeout(30)
     key = base64.b64encode(os.urandom(16)).decode()
     opened.sendall(
         f"GET /v2/models/{model}/sessions HTTP/1.1\r\nHost: x\r\n"
@@ -94,6 +99,7 @@ def raw_session(server, model="sum", headers=""):
         assert got, head
         head += got
     assert head.startswith(b"HTTP/1.1 101"), head
+    opened.head = head
     return opened
 
 

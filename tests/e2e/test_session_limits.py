@@ -325,6 +325,51 @@ def test_each_message_counts_for_its_tenant(repository, tmp_path):
 
 @pytest.mark.parametrize("kind", PROXIES)
 def test_behind_a_proxy(repository, tmp_path, kind):
+def test_a_browser_sends_its_key_as_a_subprotocol(repository):
+    """The key is offered beside the subprotocol that the server chooses; a
+    browser gives up where none is chosen."""
+    offered = ["millrace.session", "openai-insecure-api-key.sk-~right"]
+    with start("--model-repository", repository, "--api-key",
+               "sk-~right") as server:
+        for protocols in (offered, offered[::-1], offered[1:]):
+            with session(server, subprotocols=protocols) as opened:
+                assert sum_of(ask(opened, number(3))) == 3
+                assert opened.subprotocol == (
+                    "millrace.session" if len(protocols) == 2 else None)
+                # The key is never what the response names.
+                assert "right" not in str(opened.response.headers)
+        for protocols in (["millrace.session"],
+                          ["millrace.session", "openai-insecure-api-key."],
+                          ["millrace.session",
+                           "openai-insecure-api-key.sk-wrong"],
+                          ["sk-~right"]):
+            with pytest.raises(InvalidStatus) as caught:
+                connect(url(server), subprotocols=protocols)
+            assert caught.value.response.status_code == 401
+        # Of headers, a key in one of its own comes first.
+        with pytest.raises(InvalidStatus) as caught:
+            connect(url(server), subprotocols=offered,
+                    additional_headers={"Authorization": "Bearer sk-wrong"})
+        assert caught.value.response.status_code == 401
+        # Of sessions alone: other routes take keys in headers.
+        code, _ = status_of(server, "/v1/models", {
+            "Sec-WebSocket-Protocol": ", ".join(offered)})
+        assert code == 401
+        # No log line has it.
+        assert not [line for line in server.lines if "right" in line]
+
+
+def test_lists_of_subprotocols_with_odd_commas(server):
+    for offered, chosen in ((", ,millrace.session,,", True), (",", False),
+                            ("x" * 4000, False), ("millrace.sessions", False)):
+        with raw_session(server, headers=(
+                f"Sec-WebSocket-Protocol: {offered}\r\n")) as opened:
+            assert (b"Sec-WebSocket-Protocol: millrace.session" in
+                    opened.head) == chosen
+            opened.sendall(frame(1, json.dumps(number(5)).encode()))
+            assert b"OUTPUT" in opened.recv(4096)
+
+
     """With the configurations of deploy/proxy: sessions pass, and those of a
     replica that drains are told so."""
     if not found(kind):

@@ -15,6 +15,7 @@
 
 #include "config/base/mutex.h"
 #include "server/http/detail/conn_stream.h"
+#include "server/http/socket_protocol.h"
 #include "server/version.h"
 
 namespace millrace::server::http {
@@ -47,7 +48,7 @@ Upgrade UpgradeOf(const HttpRequest& head) {
   request.target(head.target);
   request.version(11);
   for (const auto& [name, value] : head.headers) request.insert(name, value);
-  // Compression and subprotocols are not offered.
+  // Compression is not offered, and the subprotocol is chosen here.
   request.erase(beast::http::field::sec_websocket_extensions);
   request.erase(beast::http::field::sec_websocket_protocol);
   return request;
@@ -99,9 +100,14 @@ class WebSocket::Impl {
     stream_.auto_fragment(false);
     stream_.text(true);
     stream_.set_option(websocket::stream_base::decorator(
-        [headers = parts_.headers](websocket::response_type& response) {
+        [headers = parts_.headers,
+         protocol = std::string(ChosenProtocol(parts_.head))](
+            websocket::response_type& response) {
           response.set(beast::http::field::server,
                        "millrace/" + std::string(Version()));
+          if (!protocol.empty()) {
+            response.set(beast::http::field::sec_websocket_protocol, protocol);
+          }
           for (const auto& [name, value] : headers) {
             response.insert(name, value);
           }
