@@ -119,8 +119,9 @@ def frame(opcode, data=b"", final=True, masked=True, length=None):
     return head + mask + bytes(b ^ mask[i % 4] for i, b in enumerate(data))
 
 
-def close_code(opened):
-    """Of the close frame that comes, behind anything else; none: a reset."""
+def close_of(opened):
+    """Code and reason of the close frame that comes, behind anything else; none:
+    a reset."""
     data = b""
     with contextlib.suppress(ConnectionResetError):
         while got := opened.recv(65536):
@@ -132,6 +133,7 @@ def close_code(opened):
         if size == 126:
             size, skip = struct.unpack(">H", data[at + 2: at + 4])[0], 4
         if data[at] & 15 == 8:
-            return struct.unpack(">H", data[at + 2: at + 4])[0]
+            return (struct.unpack(">H", data[at + 2: at + 4])[0],
+                    data[at + 4: at + 2 + size].decode())
         at += skip + size
     return None

@@ -18,7 +18,7 @@ from websockets.sync.client import connect
 from certificates import Authority
 from conftest import Server, start
 from replicas import PROXIES, Fleet, found
-from session_client import (ask, close_code, frame, live, number, put_sum,
+from session_client import (ask, close_of, frame, live, number, put_sum,
                             raw_session, session, sum_of, url, wait_for)
 from test_external import TWICE, external, python  # noqa: F401 (a fixture)
 from test_keys import create
@@ -53,10 +53,12 @@ def server(repository):
     (b"\xff" * 2000, 1002),
 ])
 def test_frames_that_break_the_protocol(server, bytes_, code):
+    said = {1002: "RFC 6455", 1007: "UTF-8", 1009: "session_max_message_size"}
     with raw_session(server) as opened, session(server) as other:
         opened.sendall(frame(1, json.dumps(number(5)).encode()))
         opened.sendall(bytes_)
-        assert close_code(opened) == code
+        closed, reason = close_of(opened)
+        assert closed == code and said[code] in reason
         assert sum_of(ask(other, number(2))) == 2  # unharmed
     wait_for(lambda: live(server) == 0)
 
@@ -323,8 +325,6 @@ def test_each_message_counts_for_its_tenant(repository, tmp_path):
             assert closed.value.rcvd.code == 1008
 
 
-@pytest.mark.parametrize("kind", PROXIES)
-def test_behind_a_proxy(repository, tmp_path, kind):
 def test_a_browser_sends_its_key_as_a_subprotocol(repository):
     """The key is offered beside the subprotocol that the server chooses; a
     browser gives up where none is chosen."""
@@ -370,6 +370,8 @@ def test_lists_of_subprotocols_with_odd_commas(server):
             assert b"OUTPUT" in opened.recv(4096)
 
 
+@pytest.mark.parametrize("kind", PROXIES)
+def test_behind_a_proxy(repository, tmp_path, kind):
     """With the configurations of deploy/proxy: sessions pass, and those of a
     replica that drains are told so."""
     if not found(kind):

@@ -11,6 +11,8 @@
 #include <boost/beast/core/role.hpp>
 #include <boost/system/error_code.hpp>
 #include <chrono>
+#include <cstddef>
+#include <cstdint>
 #include <cstring>
 #include <memory>
 #include <span>
@@ -57,6 +59,8 @@ class ConnStream {
           auto done = Shared(std::move(handler));
           const std::string_view bytes(static_cast<const char*>(from.data()),
                                        from.size());
+          closing_ = WithReason(bytes);
+          if (!closing_.empty()) return WriteClosing(done, bytes.size());
           const ptrdiff_t sent = bytes.empty() ? 0 : conn_->TryWrite(bytes);
           if (bytes.empty() || sent > 0) {
             return Later(done, Error(), static_cast<size_t>(sent));
@@ -97,6 +101,45 @@ class ConnStream {
                       [handler, error, n] { std::move (*handler)(error, n); });
   }
 
+  // Beast closes a connection whose peer breaks the protocol with a code alone.
+  // That frame with a text for people, or nothing where `frame` is not such: a
+  // write of Beast's begins with a frame's head, and is one of four bytes only
+  // where a close frame has no text.
+  static std::string WithReason(std::string_view frame) {
+    constexpr std::string_view kBareClose = "\x88\x02";
+    if (frame.size() != 4 || !frame.starts_with(kBareClose)) return {};
+    std::string_view reason;
+    switch (static_cast<uint8_t>(frame[2]) << 8 |
+            static_cast<uint8_t>(frame[3])) {
+      case 1002:
+        reason = "a frame broke the protocol (RFC 6455)";
+        break;
+      case 1007:
+        reason = "the text of a message is not UTF-8";
+        break;
+      case 1009:
+        reason = "a message is too long (session_max_message_size)";
+        break;
+      default:
+        return {};
+    }
+    std::string longer(frame);
+    longer[1] = static_cast<char>(2 + reason.size());
+    return longer.append(reason);
+  }
+
+  // All of it; the writer counts the `told` bytes that it gave.
+  template <typename Handler>
+  void WriteClosing(const std::shared_ptr<Handler>& done, size_t told) {
+    conn_->Write(closing_, [this, done, told](ptrdiff_t n) {
+      if (n > 0 && static_cast<size_t>(n) < closing_.size()) {
+        closing_.erase(0, static_cast<size_t>(n));
+        return WriteClosing(done, told);
+      }
+      Finish(*done, n > 0 ? static_cast<ptrdiff_t>(told) : n);
+    });
+  }
+
   template <typename Handler>
   static void Finish(Handler& handler, ptrdiff_t n) {
     const Error error = n > 0    ? Error()
@@ -120,6 +163,7 @@ class ConnStream {
   boost::asio::io_context* const context_;
   std::string input_;
   size_t taken_ = 0;
+  std::string closing_;  // what is left of a close frame
   std::chrono::steady_clock::time_point heard_ =
       std::chrono::steady_clock::now();
 };
