@@ -23,7 +23,7 @@ constexpr Examples kExamples[] = {
     {"inspect", "millrace inspect my-model.gguf",
      "millrace inspect resnet50.onnx"},
     {"topology", "millrace topology --models 2",
-     "millrace topology --synthetic \"numa:2 core:4 pu:2\""},
+     "millrace topology --url http://127.0.0.1:8000"},
     {"bench", "millrace bench my-model.gguf",
      "millrace bench my-model.gguf --batch 1,16 --depth 0 --json bench.json"},
     {"convert", "millrace convert my-model.gguf my-model.packed.gguf",

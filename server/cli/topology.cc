@@ -1,13 +1,18 @@
 // millrace topology: the machine as this process may use it, the team that each
 // model would be pinned to, and the kernel tables that it could run. The same
-// planning and choice as the server's own.
+// planning and choice as the server's own. With --url, what a running server
+// says.
 #include <cstdio>
+#include <cstdlib>
 #include <string>
 #include <vector>
 
 #include "config/topology.h"
 #include "models/cpu/isa.h"
 #include "server/cli/args.h"
+#include "server/cli/chat/http_client.h"
+#include "server/cli/chat/tls_flags.h"
+#include "server/cli/live_topology.h"
 #include "server/lifecycle/core_allocator.h"
 #include "server/lifecycle/placement.h"
 
@@ -20,11 +25,18 @@ constexpr FlagSpec kFlags[] = {
     {"instances", "N", "instances of each model, a graph (default 1)"},
     {"synthetic", "TEXT",
      "another machine, as hwloc describes it: \"numa:2 core:4 pu:2\""},
+    {"url", "URL", "a running server instead: which models compute where"},
+    {"api-key", "KEY", "its key (default: MILLRACE_API_KEY)"},
+    kCaCertFlag,
+    kCertFlag,
+    kKeyFlag,
+    kInsecureFlag,
 };
 constexpr VerbSpec kVerb = {
     "topology",
     "",
-    "Shows which cores would be pinned to what, and which kernels run here.",
+    "Shows which cores would be pinned to what, and which kernels run here; "
+    "with\n--url, which cores of a running server compute for which models.",
     kFlags,
     0,
     0};
@@ -77,7 +89,23 @@ void PrintKernels() {
                   : "no bf16 that is faster than f32");
 }
 
+Status LiveTopology(const ParsedArgs& args) {
+  for (const char* flag : {"models", "threads", "instances", "synthetic"}) {
+    if (args.Has(flag)) {
+      return UsageError("--url asks a running server; leave out --" +
+                        std::string(flag));
+    }
+  }
+  StatusOr<HttpUrl> url = ParseHttpUrl(args.Text("url", ""));
+  if (!url.ok()) return UsageError(url.status().message());
+  url->tls = TlsOptionsOf(args);
+  const char* key = std::getenv("MILLRACE_API_KEY");
+  return PrintLiveTopology(*url,
+                           args.Text("api-key", key == nullptr ? "" : key));
+}
+
 Status Topology(const ParsedArgs& args) {
+  if (args.Has("url")) return LiveTopology(args);
   ASSIGN_OR_RETURN(const int64_t num_models, args.Int("models", 1, 1, 1024));
   ASSIGN_OR_RETURN(const int64_t threads, args.Int("threads", 0, 0, 1024));
   ASSIGN_OR_RETURN(const int64_t instances, args.Int("instances", 1, 1, 1024));

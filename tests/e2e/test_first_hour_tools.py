@@ -424,6 +424,28 @@ def test_topology_plans_the_instances_of_other_machines(machine, models,
     assert re.findall(r"^    instance (.*)$", out, re.M) == told
 
 
+def test_topology_asks_a_running_server(tmp_path):
+    (tmp_path / "mlp" / "1").mkdir(parents=True)
+    shutil.copy(REPO / "tests" / "data" / "graph" / "mlp.onnx",
+                tmp_path / "mlp" / "1" / "model.onnx")
+    cpu = min(os.sched_getaffinity(0))
+    (tmp_path / "mlp" / "config.yaml").write_text(
+        f"instance_count: 2\ncpu_cores: {cpu}\n")
+    with start("--model-repository", tmp_path, "--api-key", "sk-1") as server:
+        told = millrace("topology", "--url", server.url, "--api-key",
+                        "sk-1").stdout
+        at = f"cpus [ 0-9]*\\b{cpu}\\b"
+        assert re.search(f"^  core [0-9]+: {at}[ 0-9]*, socket [0-9]+, NUMA node "
+                         "[0-9]+, L3 group [0-9]+: mlp$", told, re.M), told
+        for instance in (0, 1):
+            assert re.search(f"^  mlp version 1, instance {instance}: cpus {cpu}, "
+                             "NUMA nodes [0-9]+$", told, re.M), told
+        assert "401" in millrace("topology", "--url", server.url, code=1).stderr
+        millrace("topology", "--url", server.url, "--models", 2, code=2)
+    assert "no server answers" in millrace("topology", "--url", server.url,
+                                           code=1).stderr
+
+
 # ---- kernel tables ----
 def test_topology_and_the_log_say_which_kernels_and_why():
     told = millrace("topology").stdout
