@@ -23,6 +23,12 @@ struct LentModel {
   int depth = 0;  // 0: calls no other model
 };
 
+// The same of a language model.
+struct LentText {
+  GenerateHandler* handler = nullptr;
+  std::shared_ptr<const void> hold;
+};
+
 class ModelLender {
  public:
   virtual ~ModelLender() = default;
@@ -34,6 +40,16 @@ class ModelLender {
                                    const std::string& version) = 0;
   // That model is loaded anew: what it called before counts no more.
   virtual void Forget(const std::string& caller) = 0;
+  // UNIMPLEMENTED unless overridden: who lends graphs alone.
+  virtual StatusOr<LentText> LendText(const std::string& caller,
+                                      const std::string& name,
+                                      const std::string& version);
 };
+
+inline StatusOr<LentText> ModelLender::LendText(const std::string&,
+                                                const std::string& name,
+                                                const std::string&) {
+  return Unimplemented("language models such as '" + name + "' are not lent");
+}
 
 }  // namespace millrace::handlers

@@ -5,22 +5,11 @@
 #pragma once
 
 #include <memory>
-#include <string>
 
-#include "config/base/metrics.h"
-#include "config/shadow_settings.h"
 #include "handlers/handler.h"
-#include "handlers/shadow/shadow_runner.h"
+#include "handlers/shadow/shadow_targets.h"
 
 namespace millrace::handlers {
-
-struct ShadowParts {
-  std::string model;
-  std::string version;
-  std::shared_ptr<const config::ShadowSettings> settings;  // never null
-  ShadowRunner* runner = nullptr;                          // outlives it
-  MetricRegistry* registry = nullptr;                      // may be null
-};
 
 // Thread-safe. A target that is the model and version itself is left out.
 std::unique_ptr<TensorHandler> MakeShadowHandler(

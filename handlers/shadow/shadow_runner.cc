@@ -8,7 +8,7 @@
 #include "config/base/clock.h"
 #include "config/base/log.h"
 #include "config/topology.h"
-#include "handlers/shadow/compare_outputs.h"
+#include "handlers/shadow/shadow_text.h"
 #include "scheduler/batcher.h"
 
 namespace millrace::handlers {
@@ -23,6 +23,38 @@ struct Waited {
   CondVar changed;
   bool there GUARDED_BY(mu) = false;
   StatusOr<TensorResponse> answer GUARDED_BY(mu) = Internal("no answer");
+};
+
+// The same of texts, each from a sink of its own.
+struct WaitedTexts {
+  explicit WaitedTexts(size_t count) : num_open(count), texts(count) {}
+
+  Mutex mu;
+  CondVar changed;
+  size_t num_open GUARDED_BY(mu);
+  std::vector<std::string> texts GUARDED_BY(mu);
+  Status status GUARDED_BY(mu);  // of one that failed
+};
+
+class WaitedSink final : public GenerateSink {
+ public:
+  WaitedSink(std::shared_ptr<WaitedTexts> waited, size_t idx)
+      : waited_(std::move(waited)), idx_(idx) {}
+
+  void OnAccepted(const Usage&) override {}
+  void OnDelta(OutputDelta delta) override { text_.Add(delta); }
+  void OnEnd(GenerateEnd end) override {
+    MutexLock lock(waited_->mu);
+    waited_->texts[idx_] = text_.Take();
+    if (!end.status.ok()) waited_->status = std::move(end.status);
+    --waited_->num_open;
+    waited_->changed.NotifyAll();
+  }
+
+ private:
+  const std::shared_ptr<WaitedTexts> waited_;
+  const size_t idx_;
+  CollectedText text_;
 };
 
 }  // namespace
@@ -107,24 +139,55 @@ void ShadowRunner::Run() {
 }
 
 void ShadowRunner::Compute(const ShadowJob& job) {
-  // Held until the answer has been read.
-  const StatusOr<LentModel> lent =
-      lender_->Lend(kCaller, job.model, job.version);
-  const StatusOr<TensorResponse> answer =
-      lent.ok() ? Ask(*lent->handler, job) : lent.status();
-  if (!answer.ok()) {
+  const StatusOr<OutputDifference> difference =
+      job.text == nullptr ? CompareTensors(job) : CompareTexts(job);
+  if (!difference.ok()) {
     job.counts->failed.Add();
     LogDebug("shadow gave no answer", {{"model", job.model},
                                        {"version", job.version},
-                                       {"why", answer.status().message()}});
+                                       {"why", difference.status().message()}});
     return;
   }
-  const OutputDifference difference =
-      CompareOutputs(job.outputs, answer->outputs, job.tolerance);
-  (difference.alike ? job.counts->equal : job.counts->different).Add();
-  if (difference.largest > job.counts->largest.value()) {
-    job.counts->largest.Set(difference.largest);
+  (difference->alike ? job.counts->equal : job.counts->different).Add();
+  if (difference->largest > job.counts->largest.value()) {
+    job.counts->largest.Set(difference->largest);
   }
+}
+
+StatusOr<OutputDifference> ShadowRunner::CompareTensors(const ShadowJob& job) {
+  // Held until the answer has been read.
+  ASSIGN_OR_RETURN(const LentModel lent,
+                   lender_->Lend(kCaller, job.model, job.version));
+  ASSIGN_OR_RETURN(const TensorResponse answer, Ask(*lent.handler, job));
+  return CompareOutputs(job.outputs, answer.outputs, job.tolerance);
+}
+
+StatusOr<OutputDifference> ShadowRunner::CompareTexts(const ShadowJob& job) {
+  ASSIGN_OR_RETURN(const LentText lent,
+                   lender_->LendText(kCaller, job.model, job.version));
+  ASSIGN_OR_RETURN(const std::vector<std::string> texts,
+                   Complete(*lent.handler, *job.text));
+  return OutputDifference{.alike = texts == job.text->answers};
+}
+
+StatusOr<std::vector<std::string>> ShadowRunner::Complete(
+    GenerateHandler& handler, const ShadowedText& text) {
+  GenerateRequest request = text.request;
+  request.options.priority = kLowestTextPriority;
+  request.tenant = {};
+  request.deadline = Clock::Real().Now() + kTextTimeout;
+  request.trace = std::make_shared<Trace>();
+  const auto waited = std::make_shared<WaitedTexts>(text.answers.size());
+  std::vector<std::shared_ptr<GenerateSink>> sinks;
+  for (size_t i = 0; i < text.answers.size(); ++i) {
+    sinks.push_back(std::make_shared<WaitedSink>(waited, i));
+  }
+  handler.StartSiblings(std::move(request), std::move(sinks),
+                        stop_.get_token());
+  MutexLock lock(waited->mu);
+  while (waited->num_open > 0) waited->changed.Wait(waited->mu);
+  RETURN_IF_ERROR(waited->status);
+  return std::move(waited->texts);
 }
 
 StatusOr<TensorResponse> ShadowRunner::Ask(TensorHandler& handler,

@@ -24,6 +24,7 @@
 #include "config/base/mutex.h"
 #include "handlers/messages.h"
 #include "handlers/model_lender.h"
+#include "handlers/shadow/compare_outputs.h"
 
 namespace millrace::handlers {
 
@@ -39,6 +40,12 @@ struct ShadowCounts {
   Gauge largest;      // difference of two numbers since the load
 };
 
+// A language model's request, and the text of each of its completions.
+struct ShadowedText {
+  GenerateRequest request;
+  std::vector<std::string> answers;
+};
+
 struct ShadowJob {
   // What is computed with, and what is counted.
   std::string model;
@@ -49,12 +56,15 @@ struct ShadowJob {
   std::vector<NamedTensor> inputs = {};
   std::vector<std::string> output_names = {};
   std::vector<NamedTensor> outputs = {};
+  // Then there are no tensors; null: of a graph.
+  std::shared_ptr<const ShadowedText> text = {};
 };
 
 class ShadowRunner {
  public:
   static constexpr int64_t kMaxJobs = 32;  // entered, not ended
   static constexpr auto kTimeout = std::chrono::seconds(30);  // of one request
+  static constexpr auto kTextTimeout = std::chrono::seconds(300);
 
   // The lender is bound before the first job comes.
   explicit ShadowRunner(ModelLender* lender);
@@ -71,7 +81,11 @@ class ShadowRunner {
  private:
   void Run();
   void Compute(const ShadowJob& job);
+  StatusOr<OutputDifference> CompareTensors(const ShadowJob& job);
+  StatusOr<OutputDifference> CompareTexts(const ShadowJob& job);
   StatusOr<TensorResponse> Ask(TensorHandler& handler, const ShadowJob& job);
+  StatusOr<std::vector<std::string>> Complete(GenerateHandler& handler,
+                                              const ShadowedText& text);
 
   ModelLender* const lender_;
   std::stop_source stop_;

@@ -17,6 +17,7 @@
 #include "config/base/size_text.h"
 #include "config/task_settings.h"
 #include "handlers/generate.h"
+#include "handlers/shadow/shadow_text.h"
 #include "models/cpu/isa.h"
 #include "models/llm/kv_fingerprint.h"
 #include "models/llm/model.h"
@@ -169,6 +170,7 @@ StatusOr<std::unique_ptr<models::PageStore>> OpenPageStore(
 StatusOr<std::shared_ptr<Servable>> LoadLanguageModel(
     ModelFacts facts, const config::ModelSettings& settings,
     const config::CpuSet& leased, const LoaderParts& common,
+    const std::shared_ptr<const config::ShadowSettings>& shadow,
     std::function<void(double)> progress) {
   const std::string& id = facts.id;
   MetricRegistry* const metrics = common.metrics;
@@ -218,9 +220,9 @@ StatusOr<std::shared_ptr<Servable>> LoadLanguageModel(
       .prefix_cache_share_generated = settings.llm.prefix_cache_share_generated,
       .target_itl = std::chrono::milliseconds(settings.llm.target_itl_ms),
       .speculative = SpeculativeOf(settings.llm),
+      .has_adapters = !settings.llm.lora_modules.empty(),
       .timeline = common.timeline};
   if (model.draft_runner != nullptr) {
-      .has_adapters = !settings.llm.lora_modules.empty(),
     LogDraftModel(id, settings.llm.speculative_model, model);
   }
   LogKvCache(id, model.info, model.runner->info(),
@@ -264,6 +266,14 @@ StatusOr<std::shared_ptr<Servable>> LoadLanguageModel(
       .images = images.encoder.get(),
       .max_images = images.most};
   auto handler = handlers::MakeGenerateHandler(parts);
+  if (shadow != nullptr) {
+    handler = handlers::MakeShadowTextHandler(std::move(handler),
+                                              {.model = id,
+                                               .version = facts.version,
+                                               .settings = shadow,
+                                               .runner = common.shadows,
+                                               .registry = metrics});
+  }
 
   LogInfo("model loaded",
           {{"model", id},
@@ -387,10 +397,14 @@ StatusOr<std::shared_ptr<Servable>> ServableLoader::Load(
   if (pipeline.ensemble != nullptr) {
     RETURN_IF_ERROR(LoadMembers(id, *pipeline.ensemble));
   }
-  if (pipeline.shadow != nullptr && !IsGraphFile(settings.path)) {
-    return InvalidArgument("shadow is there beside '" + settings.path +
-                           "', but only requests of graphs (ONNX, .pt2, "
-                           "encoders) have shadows; leave it out")
+  const bool has_no_shadow =
+      pipeline.ensemble != nullptr || pipeline.external != nullptr ||
+      (!IsGraphFile(settings.path) && IsEmbeddingModel(settings));
+  if (pipeline.shadow != nullptr && has_no_shadow) {
+    return InvalidArgument(
+               "shadow is there beside '" + settings.path +
+               "', but requests of ensembles, external handlers and vectors of "
+               "a decoder have none; leave it out")
         .At("shadow");
   }
   std::shared_ptr<const CoreAllocator::Lease> cores;  // of those that compute
@@ -427,6 +441,7 @@ StatusOr<std::shared_ptr<Servable>> ServableLoader::Load(
                                parts_.metrics,
                                [&load](double done) { load.Report(done); })
           : LoadLanguageModel(std::move(facts), settings, cores->cpus(), parts_,
+                              pipeline.shadow,
                               [&load](double done) { load.Report(done); });
   // First: what else is wrong with the file, may follow from that.
   RETURN_IF_ERROR(CannotServe(guard.Check(), settings.path));

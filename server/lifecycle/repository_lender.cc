@@ -42,9 +42,9 @@ void RepositoryLender::Forget(const std::string& caller) {
   calls_.erase(caller);
 }
 
-StatusOr<handlers::LentModel> RepositoryLender::Lend(
-    const std::string& caller, const std::string& name,
-    const std::string& version) {
+StatusOr<ModelHandle> RepositoryLender::Borrow(const std::string& caller,
+                                               const std::string& name,
+                                               const std::string& version) {
   ASSIGN_OR_RETURN(std::shared_ptr<Servable> servable,
                    repository_->Find(name, version));
   Gate::Pass pass = servable->gate().Enter();
@@ -56,11 +56,27 @@ StatusOr<handlers::LentModel> RepositoryLender::Lend(
   }
   RETURN_IF_ERROR(Note(caller, name));
   RETURN_IF_ERROR(ReadyOf(*servable));
+  return ModelHandle(std::move(servable), std::move(pass));
+}
+
+StatusOr<handlers::LentModel> RepositoryLender::Lend(
+    const std::string& caller, const std::string& name,
+    const std::string& version) {
+  ASSIGN_OR_RETURN(ModelHandle handle, Borrow(caller, name, version));
   handlers::LentModel lent;
-  ASSIGN_OR_RETURN(lent.handler, servable->ForTensors());
-  lent.depth = DepthOf(*servable);
-  lent.hold =
-      std::make_shared<ModelHandle>(std::move(servable), std::move(pass));
+  ASSIGN_OR_RETURN(lent.handler, handle->ForTensors());
+  lent.depth = DepthOf(*handle);
+  lent.hold = std::make_shared<ModelHandle>(std::move(handle));
+  return lent;
+}
+
+StatusOr<handlers::LentText> RepositoryLender::LendText(
+    const std::string& caller, const std::string& name,
+    const std::string& version) {
+  ASSIGN_OR_RETURN(ModelHandle handle, Borrow(caller, name, version));
+  handlers::LentText lent;
+  ASSIGN_OR_RETURN(lent.handler, handle->ForText());
+  lent.hold = std::make_shared<ModelHandle>(std::move(handle));
   return lent;
 }
 

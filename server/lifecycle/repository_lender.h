@@ -28,6 +28,9 @@ class RepositoryLender final : public handlers::ModelLender {
   StatusOr<handlers::LentModel> Lend(const std::string& caller,
                                      const std::string& name,
                                      const std::string& version) override;
+  StatusOr<handlers::LentText> LendText(const std::string& caller,
+                                        const std::string& name,
+                                        const std::string& version) override;
   void Forget(const std::string& caller) override;
 
   bool Serves(const std::string& name) const {
@@ -37,6 +40,10 @@ class RepositoryLender final : public handlers::ModelLender {
   Repository* repository() const { return repository_; }
 
  private:
+  // A handle of the model, which `caller` may call.
+  StatusOr<ModelHandle> Borrow(const std::string& caller,
+                               const std::string& name,
+                               const std::string& version);
   // Notes that `caller` calls `name`; FAILED_PRECONDITION if `name` calls it
   // back, itself or through others.
   Status Note(const std::string& caller, const std::string& name);

@@ -3,6 +3,7 @@ a header, and requests that a second version computes for comparison alone."""
 import collections
 import concurrent.futures
 import json
+import shutil
 import threading
 import time
 import urllib.error
@@ -12,7 +13,7 @@ import numpy as np
 import pytest
 import tritonclient.grpc as triton_grpc
 
-from conftest import start
+from conftest import REPO, start
 from onnx_bytes import affine
 
 # y = x * version, so that an answer tells who computed it.
@@ -26,6 +27,31 @@ traffic:
   variant_header: X-Variant
   variants: {a: stable, b: next}
 """
+
+
+DATA = REPO / "tests" / "data"
+
+
+def put_text(root, name, folders, config):
+    """Tiny random language models of tests/data as versions of one."""
+    for version, folder in enumerate(folders, 1):
+        (root / name / str(version)).mkdir(parents=True)
+        shutil.copy(DATA / folder / "model.gguf",
+                    root / name / str(version) / "model.gguf")
+    (root / name / "config.yaml").write_text(config + "max_model_len: 128\n")
+
+
+def complete(server, model, headers=None, **fields):
+    """The texts of a completion."""
+    body = {"model": model, "prompt": [5, 6, 7], "max_tokens": 6,
+            "temperature": 0, "ignore_eos": True, **fields}
+    request = urllib.request.Request(
+        server.url + "/v1/completions", json.dumps(body).encode(),
+        {"Content-Type": "application/json", **(headers or {})})
+    with urllib.request.urlopen(request, timeout=60) as answer:
+        if body.get("stream"):
+            return [answer.read().decode()]
+        return [each["text"] for each in json.load(answer)["choices"]]
 
 
 def put(root, name, versions, config=None):
@@ -135,6 +161,66 @@ def test_variants_by_a_header(server):
     counts = collections.Counter(
         infer(server, "split", {"X-Variant": "zz"})[1] for _ in range(50))
     assert counts["1"] > counts["2"] > 0
+
+
+def test_language_models_have_traffic_too(tmp_path):
+    put_text(tmp_path, "chat", ("hf_llama_yarn", "hf_olmo2"),
+             SPLIT.replace("90", "75").replace("10", "25"))
+    with start("--model-repository", tmp_path) as server:
+        (first,), (second,) = (complete(server, "chat", {"X-Variant": variant})
+                               for variant in "ab")
+        assert first != second
+        counts = collections.Counter(
+            complete(server, "chat")[0] for _ in range(40))
+        assert set(counts) == {first, second}
+        assert 28 <= counts[first] <= 32
+        users = {user: complete(server, "chat", {"X-User-Id": f"user-{user}"})
+                 for user in range(20)}
+        assert {text for text, in users.values()} == {first, second}
+        for user, texts in users.items():
+            assert complete(server, "chat",
+                            {"X-User-Id": f"user-{user}"}) == texts
+        chosen_by = server.metric("millrace_traffic_requests_total")
+        assert sum(chosen_by.values()) == 82, chosen_by
+
+
+def test_language_models_have_shadows(tmp_path):
+    """Equal where the same model answers, with any sampling: a seed is drawn for
+    both. What another model says is counted and never returned."""
+    yaml = "version_policy: all\ntraffic: {1: 1}\nshadow: {version: 2}\n"
+    put_text(tmp_path, "same", ("hf_llama_yarn", "hf_llama_yarn"), yaml)
+    put_text(tmp_path, "other", ("hf_llama_yarn", "hf_olmo2"), yaml)
+    put_text(tmp_path, "short", ("hf_llama_yarn",),
+             "shadow: {model: mlp}\n")
+    put(tmp_path, "mlp", {1: affine(1)})
+    with start("--model-repository", tmp_path) as server:
+        plain = complete(server, "same")
+        requests = ({}, {"n": 3, "temperature": 1.0}, {"stream": True},
+                    {"temperature": 1.0, "top_p": 0.9},
+                    {"temperature": 1.0, "seed": 7},
+                    {"logprobs": 2, "echo": True})
+        for i, fields in enumerate(requests, 2):
+            complete(server, "same", **fields)
+            counts = settled(server, "same", i)
+        assert counts == {"equal": 7, "different": 0, "failed": 0, "dropped": 0}
+        for i in range(1, 4):
+            assert complete(server, "other") == plain
+            counts = settled(server, "other", i)
+        assert counts == {"equal": 0, "different": 3, "failed": 0, "dropped": 0}
+        # A graph completes nothing.
+        assert complete(server, "short") == plain
+        assert settled(server, "short", 1, "mlp")["failed"] == 1
+        # What failed, and the lowest priority, has none.
+        with pytest.raises(urllib.error.HTTPError):
+            complete(server, "same", max_tokens=-1)
+        with pytest.raises(urllib.error.HTTPError):
+            complete(server, "same", prompt=[5] * 500)
+        complete(server, "same", priority=2**31 - 1)
+        complete(server, "same")
+        assert sum(settled(server, "same", 8).values()) == 8
+        told = json.loads(server.get("/v2/models/same/config"))
+        assert told["parameters"]["shadow"]["string_value"] == (
+            "version 2: 100 %")
 
 
 def test_a_version_that_is_named_is_that_version(server):
