@@ -6,6 +6,7 @@
 #include "models/graph/cuda/device_step.h"
 #include "models/graph/fused_params.h"
 #include "models/graph/ops/broadcast.h"
+#include "models/graph/ops/one_row.h"
 #include "models/graph/passes/fused.h"
 
 namespace millrace::models::graph {
@@ -24,16 +25,6 @@ bool IsFloatOrNone(const Node& node, const DeviceLowering& lowering, size_t i) {
 int AxisOf(const Node& node, int64_t otherwise, int rank) {
   const int64_t axis = node.attrs.Int("axis", otherwise);
   return static_cast<int>(axis < 0 ? axis + rank : axis);
-}
-
-// Whether the operand is one row of x from `axis` on, the same for all rows.
-bool IsOneRow(const Shape& operand, const Shape& x, int axis) {
-  const int ahead = operand.rank() - (x.rank() - axis);
-  if (ahead < 0) return false;
-  for (int i = 0; i < operand.rank(); ++i) {
-    if (operand[i] != (i < ahead ? 1 : x[axis + i - ahead])) return false;
-  }
-  return true;
 }
 
 DeviceStep NormalizeStep(const Node& node, const DeviceLowering& lowering,

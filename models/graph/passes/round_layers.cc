@@ -40,16 +40,18 @@ std::vector<QuantizableLayer> LayersOf(const Graph& graph) {
   std::vector<QuantizableLayer> layers = QuantizableLayers(graph);
   std::vector<const Node*> makers(graph.values.size());
   std::map<std::string, int> seen;
+  std::vector<bool> listed(graph.nodes.size());
   for (const QuantizableLayer& layer : layers) {
     ++seen[graph.nodes[layer.node].name];
+    listed[layer.node] = true;
   }
   for (size_t i = 0; i < graph.nodes.size(); ++i) {
     const Node& node = graph.nodes[i];
     for (const ValueId y : node.outputs) {
       if (y != kNoValue) makers[static_cast<size_t>(y)] = &node;
     }
-    if (!node.op->facts.has_bf16_products &&
-        !EndsAttention(graph, node, makers)) {
+    if (listed[i] || (!node.op->facts.has_bf16_products &&
+                      !EndsAttention(graph, node, makers))) {
       continue;
     }
     const int count = ++seen[node.name];

@@ -2,6 +2,7 @@
 #include <algorithm>
 #include <string>
 
+#include "models/graph/ops/one_row.h"
 #include "models/graph/plan/epilogue.h"
 #include "models/graph/plan/makers.h"
 
@@ -141,13 +142,12 @@ bool IsRowNorm(const Node& node, const Graph& graph) {
       !IsLastAxis(node, graph)) {
     return false;
   }
-  const int64_t n = graph.value(node.inputs[0]).type->shape.back();
+  const Shape& x = graph.value(node.inputs[0]).type->shape;
   for (size_t i = 1; i < node.inputs.size(); ++i) {
     if (node.inputs[i] == kNoValue) continue;
     const ValueType& type = *graph.value(node.inputs[i]).type;
     // One value a column; as many values in a column would scale rows.
-    if (type.shape.num_elements() != n || type.shape.rank() == 0 ||
-        type.shape.back() != n || type.dtype != DType::kF32) {
+    if (!IsOneRow(type.shape, x, x.rank() - 1) || type.dtype != DType::kF32) {
       return false;
     }
   }

@@ -6,6 +6,8 @@
 
 #include "models/cpu/isa.h"
 #include "models/graph/execution_context.h"
+#include "models/graph/infer_and_fold.h"
+#include "models/graph/passes/passes.h"
 #include "models/tensor/float16.h"
 #include "tests/unit/models/graph/graph_maker.h"
 
@@ -105,6 +107,17 @@ TEST_F(Bf16Layers, TransposedConvolutionsRoundTheirFactors) {
   m.graph.AddOutput("y", m.Node("ConvTranspose", {x, m.Weight({6, 4, 2, 2})},
                                 {{"strides", std::vector<int64_t>{2, 2}}}));
   ExpectRounds(m);
+}
+
+// It is a layer for int8 and one for bf16.
+TEST(RoundableLayersTest, ATransposedConvolutionIsOneLayer) {
+  GraphMaker m;
+  const ValueId x = m.Input({2, 6, 5, 7});
+  m.graph.AddOutput("y", m.Node("ConvTranspose", {x, m.Weight({6, 4, 2, 2})},
+                                {{"strides", std::vector<int64_t>{2, 2}}}));
+  const StatusOr<Graph> folded = InferAndFold(m.graph, {});
+  ASSERT_TRUE(folded.ok()) << folded.status().ToString();
+  EXPECT_EQ(RoundableLayers(*folded).size(), 1u);
 }
 
 // States are rounded on their way into the next step's product.
