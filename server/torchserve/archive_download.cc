@@ -37,13 +37,13 @@ Status CheckAllowed(const std::string& url, const DownloadOptions& options) {
            options.allowed.begin(), options.allowed.end(),
            [&](const std::string& each) { return Matches(url, each); }));
   if (!allowed) {
-    return NotFound("Given URL " + url.substr(0, 300) +
+    return NotFound("Given URL " + ShownAddress(url).substr(0, 300) +
                     " does not match any allowed URL(s)");
   }
   const bool fetched = url.starts_with("https://") ||
                        url.starts_with("http://") || url.starts_with("s3://");
   if (fetched) return OkStatus();
-  return NotFound("Model not found at: " + url.substr(0, 300) +
+  return NotFound("Model not found at: " + ShownAddress(url).substr(0, 300) +
                   "; https://, http:// and s3:// are fetched, all else is the "
                   "name of a file or folder of the store");
 }
@@ -115,6 +115,20 @@ bool IsArchiveAddress(std::string_view url) {
   return url.find("://") != std::string_view::npos;
 }
 
+std::string ShownAddress(const std::string& url) {
+  const size_t scheme = url.find("://");
+  if (scheme == std::string::npos) return url;
+  const size_t begin = scheme + 3;
+  const size_t end = std::min(url.find_first_of("/?#", begin), url.size());
+  const size_t query = std::min(url.find('?', end), url.size());
+  const size_t at = url.substr(begin, end - begin).rfind('@');
+  return url.substr(0, begin) +
+         (at == std::string::npos
+              ? url.substr(begin, query - begin)
+              : "***" + url.substr(begin + at, query - begin - at)) +
+         (query == url.size() ? "" : "?***");
+}
+
 StatusOr<std::unique_ptr<const DownloadedArchive>> DownloadedArchive::Of(
     const std::string& url, const DownloadOptions& options) {
   RETURN_IF_ERROR(CheckAllowed(url, options));
@@ -125,7 +139,8 @@ StatusOr<std::unique_ptr<const DownloadedArchive>> DownloadedArchive::Of(
         .Because("download_failed");
   };
   const StatusOr<Source> source = ParseSource(url);
-  if (!source.ok()) return failed(url.substr(0, 300), source.status());
+  if (!source.ok())
+    return failed(ShownAddress(url).substr(0, 300), source.status());
   std::unique_ptr<DownloadedArchive> archive(new DownloadedArchive());
   ASSIGN_OR_RETURN(archive->folder_, MakeArchiveFolder());
   archive->path_ = archive->folder_ + "/" + source->name;

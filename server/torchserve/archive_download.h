@@ -22,6 +22,11 @@ namespace millrace::server::torchserve {
 // "scheme://…": never a file of the store.
 bool IsArchiveAddress(std::string_view url);
 
+// The address as answers, errors and the log show it: "https://***@host/m.mar"
+// for one with a user or a password, "?***" for a query, which may be a
+// signature. The name of a file stays as it is.
+std::string ShownAddress(const std::string& url);
+
 struct DownloadOptions {
   // Regular expressions, one of which the address must match as a whole; empty:
   // all may be fetched. Redirects are followed only where they are empty.

@@ -172,7 +172,7 @@ StatusOr<Registered> OpenRegistration(const RegistryOptions& options,
                                       MetricLog* metric_log,
                                       const RegisterRequest& request) {
   Registered model;
-  model.url = request.url;
+  model.url = ShownAddress(request.url);
   model.at_start = request.at_start;
   model.response_timeout_s = options.default_response_timeout_s;
   model.startup_timeout_s = options.default_startup_timeout_s;

@@ -8,6 +8,7 @@
 #include "config/base/log.h"
 #include "config/task_settings.h"
 #include "server/lifecycle/pipeline_source.h"
+#include "server/torchserve/archive_download.h"
 #include "server/torchserve/registration.h"
 
 namespace millrace::server::torchserve {
@@ -133,9 +134,9 @@ Status Registry::RegisterAll() {
                   .at_start = true})
             .status();
     if (registered.ok()) continue;
-    if (!all) return registered.Prefixed("'" + url + "'");
+    if (!all) return registered.Prefixed("'" + ShownAddress(url) + "'");
     LogError("model not registered",
-             {{"url", url}, {"error", registered.message()}});
+             {{"url", ShownAddress(url)}, {"error", registered.message()}});
   }
   return OkStatus();
 }

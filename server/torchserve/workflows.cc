@@ -7,6 +7,7 @@
 
 #include "config/base/json.h"
 #include "config/base/log.h"
+#include "server/torchserve/archive_download.h"
 #include "server/torchserve/store_path.h"
 
 namespace millrace::server::torchserve {
@@ -140,7 +141,7 @@ Status Workflows::DoRegister(const WorkflowRequest& request,
   std::shared_ptr<const DownloadedArchive> fetched;  // until it is unpacked
   ASSIGN_OR_RETURN(const std::string path, PathOf(request, fetched));
   ASSIGN_OR_RETURN(const auto workflow,
-                   OpenWorkflow(path, request.url, request.name));
+                   OpenWorkflow(path, ShownAddress(request.url), request.name));
   const std::string& name = workflow->name;
   {
     MutexLock lock(mu_);

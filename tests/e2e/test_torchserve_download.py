@@ -126,6 +126,28 @@ def test_what_cannot_be_fetched_leaves_nothing(host, tmp_path):
         assert ask(server, "management", "GET", "/models")[1] == {"models": []}
 
 
+def test_passwords_in_addresses_are_not_shown(host, tmp_path):
+    def secret(path):
+        return (host.url.replace("://", "://user:secret@") + path +
+                "?signature=secret")
+    shown = host.url.replace("://", "://***@") + "/m/linear.mar?***"
+    with serve(tmp_path, properties="allowed_urls=.*/m/[lb].*\n") as server:
+        status, body = register(server, secret("/m/linear.mar"))
+        assert status == 200 and "secret" not in str(body)
+        assert predicts(server, "linear")
+        assert ask(server, "management", "GET", "/models")[1]["models"] == [
+            {"modelName": "linear", "modelUrl": shown}]
+        told, = ask(server, "management", "GET", "/models/linear")[1]
+        assert told["modelUrl"] == shown
+        for address, code in ((secret("/m/other.mar"), 404),
+                              (secret("/m/bad.txt"), 400),
+                              (secret("/m/linear.mar").replace("http:", "ftp:"),
+                               404)):
+            status, body = register(server, address)
+            assert status == code and "secret" not in str(body), body
+        assert not [line for line in server.lines if "secret" in line]
+
+
 def test_only_allowed_addresses_are_fetched(host, tmp_path):
     with serve(tmp_path, properties="allowed_urls=http://127.0.0.1.*/m/l.*,"
                "https://example.com/.*\n") as server:
