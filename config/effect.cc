@@ -189,7 +189,8 @@ class Finder {
                  ModelSettings model) {
     const auto check = [&](const std::string& why) {
       return [this, prefix, why](const SettingInfo& info, SettingRef) {
-        if (!IsGiven(prefix, info.name)) return;
+        // Graphs heed `device`, too.
+        if (!IsGiven(prefix, info.name) || info.name == "device") return;
         const std::string_view instead = InsteadOf(info.name);
         Say(prefix, info.name,
             why + (instead.empty() ? "" : "; " + std::string(instead)));

@@ -40,6 +40,12 @@ TEST(Effect, SettingsOfTheOtherKindOfModel) {
                  "models, and none is served; graphs have --max-batch-size"}));
 }
 
+TEST(Effect, GraphsHeedTheDevice) {
+  for (const std::string& each : OfFlags({{"device", "cpu"}}, kGraph)) {
+    EXPECT_EQ(each.find("--device"), std::string::npos) << each;
+  }
+}
+
 TEST(Effect, AGeneralSettingMayServeOneOfTwoModels) {
   EXPECT_EQ(OfFlags({{"precision", "bf16"}, {"max-model-len", "64"}},
                     {.is_graph = {false, true}, .num_cores = 2},
