@@ -284,6 +284,20 @@ Status NoUtf8(const std::string& name, int64_t at) {
 
 }  // namespace
 
+nlohmann::ordered_json TensorSpecsJson(
+    const std::vector<models::TensorSpec>& specs) {
+  nlohmann::ordered_json list = nlohmann::ordered_json::array();
+  for (const models::TensorSpec& spec : specs) {
+    nlohmann::ordered_json shape = nlohmann::ordered_json::array();
+    for (const int64_t size : spec.dims) shape.push_back(size);
+    if (!spec.rank_known) shape.push_back(-1);
+    list.push_back({{"name", spec.name},
+                    {"datatype", std::string(models::DTypeName(spec.dtype))},
+                    {"shape", std::move(shape)}});
+  }
+  return list;
+}
+
 StatusOr<Tensor> StringsFromJson(const TensorHead& head,
                                  const nlohmann::ordered_json& data) {
   std::vector<std::string_view> texts;

@@ -13,10 +13,12 @@
 #include <nlohmann/json_fwd.hpp>
 #include <string>
 #include <string_view>
+#include <vector>
 
 #include "config/base/json.h"
 #include "config/base/status.h"
 #include "models/tensor/tensor.h"
+#include "models/tensor/tensor_spec.h"
 #include "server/tensor_bytes.h"
 
 namespace millrace::server {
@@ -56,6 +58,11 @@ class TensorReader final : public JsonArraySink {
   // Items so far of the open array at each depth.
   std::array<int64_t, models::Shape::kMaxRank + 1> counts_ = {};
 };
+
+// [{"name": …, "datatype": …, "shape": […]}]: inputs or outputs of a model. An
+// unknown rank is the shape [-1].
+nlohmann::ordered_json TensorSpecsJson(
+    const std::vector<models::TensorSpec>& specs);
 
 // BYTES from JSON strings, whose UTF-8 are the elements: flat, or nested as the
 // shape says.

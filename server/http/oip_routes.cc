@@ -19,6 +19,7 @@
 #include "server/http/task_request.h"
 #include "server/http/task_work.h"
 #include "server/lifecycle/composite.h"
+#include "server/tensor_json.h"
 #include "server/version.h"
 
 namespace millrace::server::http {
@@ -39,21 +40,6 @@ ModelPath PathOf(const std::vector<std::string>& params) {
   return {params[0], params.size() > 1 ? params[1] : ""};
 }
 ModelPath PathOf(const Exchange& exchange) { return PathOf(exchange.params()); }
-
-Json TensorJson(const models::TensorSpec& spec) {
-  Json shape = Json::array();
-  for (const int64_t size : spec.dims) shape.push_back(size);
-  if (!spec.rank_known) shape.push_back(-1);
-  return Json{{"name", spec.name},
-              {"datatype", std::string(DTypeName(spec.dtype))},
-              {"shape", std::move(shape)}};
-}
-
-Json TensorsJson(const std::vector<models::TensorSpec>& specs) {
-  Json list = Json::array();
-  for (const models::TensorSpec& spec : specs) list.push_back(TensorJson(spec));
-  return list;
-}
 
 // Why there is no model of that name or version: of "m/trace/setting" the model
 // 'm' may be there, without such a route.
@@ -277,8 +263,8 @@ void ServeOipModel(const Site& site,
                    {"versions", std::move(versions)},
                    {"platform", servable->facts().platform}};
   if (const auto handler = servable->ForTensors(); handler.ok()) {
-    metadata["inputs"] = TensorsJson((*handler)->inputs());
-    metadata["outputs"] = TensorsJson((*handler)->outputs());
+    metadata["inputs"] = TensorSpecsJson((*handler)->inputs());
+    metadata["outputs"] = TensorSpecsJson((*handler)->outputs());
   } else {
     DescribeText(metadata);
   }

@@ -11,7 +11,7 @@
 #include "config/base/json.h"
 #include "config/base/log.h"
 #include "config/base/mutex.h"
-#include "models/tensor/dtype.h"
+#include "server/tensor_json.h"
 #include "server/torchserve/archive_download.h"
 #include "server/torchserve/workflows.h"
 
@@ -23,16 +23,6 @@ using Json = nlohmann::ordered_json;
 constexpr int64_t kMostListed = 100;
 constexpr int64_t kFirstWorkerId = 9000;
 constexpr std::string_view kUnderWay = "Processing worker updates...";
-
-Json TensorsJson(const std::vector<models::TensorSpec>& specs) {
-  Json list = Json::array();
-  for (const models::TensorSpec& spec : specs) {
-    list.push_back({{"name", spec.name},
-                    {"datatype", std::string(models::DTypeName(spec.dtype))},
-                    {"shape", spec.dims}});
-  }
-  return list;
-}
 
 Json DescribeVersion(const Repository& repository, const Registered& model,
                      bool customized) {
@@ -72,8 +62,8 @@ Json DescribeVersion(const Repository& repository, const Registered& model,
   if (customized && serves) {
     if (const auto handler = (*serving)->ForTensors(); handler.ok()) {
       entry["customizedMetadata"] = {
-          {"inputs", TensorsJson((*handler)->inputs())},
-          {"outputs", TensorsJson((*handler)->outputs())}};
+          {"inputs", TensorSpecsJson((*handler)->inputs())},
+          {"outputs", TensorSpecsJson((*handler)->outputs())}};
     }
   }
   return entry;
