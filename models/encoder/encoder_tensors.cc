@@ -1,16 +1,13 @@
 #include "models/encoder/encoder_tensors.h"
 
 #include <filesystem>
-#include <fstream>
-#include <iterator>
 #include <map>
-#include <nlohmann/json.hpp>
 #include <set>
 #include <system_error>
 #include <utility>
 
-#include "config/base/json.h"
 #include "models/files/safetensors.h"
+#include "models/files/safetensors_index.h"
 #include "models/tensor/quant.h"
 
 namespace millrace::models::encoder {
@@ -18,42 +15,11 @@ namespace {
 
 namespace fs = std::filesystem;
 
-constexpr uint64_t kMaxIndexBytes = 64 << 20;
-
 Status Missing(const std::string& name) {
   return InvalidArgument("the tensor '" + name + "' is missing");
 }
 
 // ---- folders ----
-
-// The files that the index names, each once.
-StatusOr<std::set<std::string>> FilesOfIndex(const fs::path& path) {
-  std::error_code error;
-  const auto bytes = fs::file_size(path, error);
-  if (error || bytes > kMaxIndexBytes) {
-    return InvalidArgument("'" + path.string() + "' cannot be read");
-  }
-  std::ifstream in(path, std::ios::binary);
-  const std::string text((std::istreambuf_iterator<char>(in)),
-                         std::istreambuf_iterator<char>());
-  ASSIGN_OR_RETURN(const nlohmann::ordered_json json, ParseJson(text));
-  std::set<std::string> files;
-  const auto map = json.is_object() ? json.find("weight_map") : json.end();
-  if (!json.is_object() || map == json.end() || !map->is_object()) {
-    return InvalidArgument("'" + path.string() +
-                           "' has no object 'weight_map'");
-  }
-  for (const auto& [tensor, file] : map->items()) {
-    const std::string name = file.is_string() ? file.get<std::string>() : "";
-    if (name.find('/') != std::string::npos ||
-        !name.ends_with(".safetensors")) {
-      return InvalidArgument("'" + path.string() + "' places '" + tensor +
-                             "' in no file of the folder");
-    }
-    files.insert(name);
-  }
-  return files;
-}
 
 class FolderTensors final : public EncoderTensors {
  public:
@@ -253,7 +219,7 @@ StatusOr<std::unique_ptr<const EncoderTensors>> OpenFolderTensors(
   const fs::path index = fs::path(folder) / "model.safetensors.index.json";
   std::set<std::string> files = {"model.safetensors"};
   if (!fs::exists(single, error) && fs::exists(index, error)) {
-    ASSIGN_OR_RETURN(files, FilesOfIndex(index));
+    ASSIGN_OR_RETURN(files, FilesOfIndex(index.string()));
   }
   for (const std::string& file : files) {
     RETURN_IF_ERROR(out->Add(fs::path(folder) / file));

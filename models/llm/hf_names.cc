@@ -1,15 +1,14 @@
 #include "models/llm/hf_names.h"
 
 #include <algorithm>
-#include <charconv>
 #include <cstdint>
 #include <iterator>
 #include <nlohmann/json.hpp>
-#include <optional>
 #include <utility>
 #include <vector>
 
 #include "models/llm/hf_json.h"
+#include "models/llm/layer_name.h"
 
 namespace millrace::models {
 namespace {
@@ -268,24 +267,6 @@ std::vector<HfName> LayerNames(std::string_view architecture) {
   return names;
 }
 
-// "model.layers.12.self_attn…" → ("12", "self_attn…"), or nothing.
-std::optional<std::pair<std::string_view, std::string_view>> CutLayer(
-    std::string_view name, std::string_view prefix) {
-  if (!name.starts_with(prefix)) return {};
-  name.remove_prefix(prefix.size());
-  const size_t dot = name.find('.');
-  if (dot == std::string_view::npos || dot == 0) return {};
-  const std::string_view layer = name.substr(0, dot);
-  int32_t number = 0;
-  const auto parsed =
-      std::from_chars(layer.data(), layer.data() + layer.size(), number);
-  if (parsed.ec != std::errc() || parsed.ptr != layer.data() + layer.size() ||
-      std::to_string(number) != layer) {
-    return {};
-  }
-  return std::pair(layer, name.substr(dot + 1));
-}
-
 // "a.12.b" → ("a.#.b", "12"), or the name as it is.
 std::pair<std::string, std::string> CutNumber(std::string_view name) {
   size_t begin = 0;
@@ -415,8 +396,8 @@ std::string NameOfHfTensor(std::string_view hf_name,
   }
   if (const auto layer = CutLayer(whole, LayerPrefix(architecture))) {
     const std::string before =
-        std::string(kOurLayer) + std::string(layer->first) + ".";
-    const auto [pattern, number] = CutNumber(layer->second);
+        std::string(kOurLayer) + std::to_string(layer->layer) + ".";
+    const auto [pattern, number] = CutNumber(layer->part);
     for (const HfName& known : LayerNames(architecture)) {
       if (known.theirs == pattern) {
         return before + WithNumber(known.ours, number);
@@ -432,8 +413,8 @@ std::string HfTensorName(std::string_view name, std::string_view architecture) {
   }
   if (const auto layer = CutLayer(name, kOurLayer)) {
     const std::string before = std::string(LayerPrefix(architecture)) +
-                               std::string(layer->first) + ".";
-    const auto [pattern, number] = CutNumber(layer->second);
+                               std::to_string(layer->layer) + ".";
+    const auto [pattern, number] = CutNumber(layer->part);
     for (const HfName& known : LayerNames(architecture)) {
       if (known.ours == pattern) {
         return before + WithNumber(known.theirs, number);

@@ -13,6 +13,7 @@
 #include <utility>
 
 #include "config/base/json.h"
+#include "models/files/safetensors_index.h"
 #include "models/llm/generation_config.h"
 #include "models/llm/hf_experts.h"
 #include "models/llm/vocabulary.h"
@@ -26,7 +27,6 @@ namespace {
 using Json = nlohmann::ordered_json;
 
 constexpr int64_t kMaxJsonBytes = int64_t{8} << 20;
-constexpr int64_t kMaxIndexBytes = int64_t{64} << 20;
 constexpr int64_t kMaxTokenizerBytes = int64_t{128} << 20;
 constexpr size_t kMaxNamesBytes = 200;  // of templates, in an error
 constexpr char kSingleFile[] = "model.safetensors";
@@ -59,9 +59,8 @@ StatusOr<std::string> ReadText(const std::string& path, int64_t max_bytes) {
                      file.bytes().size());
 }
 
-StatusOr<Json> ReadJson(const std::string& path,
-                        int64_t max_bytes = kMaxJsonBytes) {
-  ASSIGN_OR_RETURN(const std::string text, ReadText(path, max_bytes));
+StatusOr<Json> ReadJson(const std::string& path) {
+  ASSIGN_OR_RETURN(const std::string text, ReadText(path, kMaxJsonBytes));
   StatusOr<Json> json = ParseJson(text);
   if (!json.ok()) return json.status().Prefixed("'" + path + "'");
   if (!json->is_object()) {
@@ -86,26 +85,6 @@ std::string TokenText(const Json& config, const char* key) {
   return content != it->end() && content->is_string()
              ? content->get<std::string>()
              : "";
-}
-
-// The files that the index names, each once.
-StatusOr<std::set<std::string>> FilesOfIndex(const Json& index) {
-  const auto map = index.find("weight_map");
-  if (map == index.end() || !map->is_object() || map->empty()) {
-    return InvalidArgument("it has no object 'weight_map'");
-  }
-  std::set<std::string> files;
-  for (const auto& [tensor, file] : map->items()) {
-    const std::string name = file.is_string() ? file.get<std::string>() : "";
-    if (name.empty() || name.find('/') != std::string::npos ||
-        !name.ends_with(".safetensors")) {
-      return InvalidArgument("it places tensor '" + tensor + "' in " +
-                             DumpJson(file).substr(0, 100) +
-                             ", which is no name of a file in the folder");
-    }
-    files.insert(name);
-  }
-  return files;
 }
 
 StatusOr<FileTensor> TensorOf(const SafetensorsTensor& from) {
@@ -179,10 +158,7 @@ Status HfSource::OpenWeights() {
                       "; weights in other formats (pytorch_model.bin) must be "
                       "converted to safetensors first");
     }
-    ASSIGN_OR_RETURN(const Json index, ReadJson(index_path, kMaxIndexBytes));
-    StatusOr<std::set<std::string>> files = FilesOfIndex(index);
-    if (!files.ok()) return files.status().Prefixed("'" + index_path + "'");
-    names = std::move(files).value();
+    ASSIGN_OR_RETURN(names, FilesOfIndex(index_path));
   }
   files_.reserve(names.size());
   for (const std::string& name : names) {

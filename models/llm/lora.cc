@@ -15,6 +15,7 @@
 #include "models/files/gguf.h"
 #include "models/files/safetensors.h"
 #include "models/llm/hf_names.h"
+#include "models/llm/layer_name.h"
 #include "models/llm/lora_config.h"
 #include "models/llm/lora_packing.h"
 #include "models/tensor/quant.h"
@@ -203,23 +204,6 @@ Place PlaceOf(const ModelConfig& config, int32_t layer,
   return {};
 }
 
-// "blk.12.attn_q.weight" → (12, "attn_q.weight"); layer -1 for other names.
-std::pair<int32_t, std::string_view> CutLayer(std::string_view name) {
-  constexpr std::string_view kLayer = "blk.";
-  if (!name.starts_with(kLayer)) return {-1, name};
-  name.remove_prefix(kLayer.size());
-  int32_t layer = 0;
-  size_t digits = 0;
-  while (digits < name.size() && digits < 5 && name[digits] >= '0' &&
-         name[digits] <= '9') {
-    layer = 10 * layer + (name[digits++] - '0');
-  }
-  if (digits == 0 || digits == name.size() || name[digits] != '.') {
-    return {-1, name};
-  }
-  return {layer, name.substr(digits + 1)};
-}
-
 std::string Shape(const Thin& thin) {
   return std::to_string(thin.rows) + " x " + std::to_string(thin.columns);
 }
@@ -245,7 +229,8 @@ class Fitter {
       return InvalidArgument("the matrix " + Quoted(name) + " has lora_" +
                              (pair.a ? "A but no lora_B" : "B but no lora_A"));
     }
-    const auto [layer, matrix] = CutLayer(name);
+    const auto [layer, matrix] =
+        CutLayer(name, "blk.").value_or(LayerName{-1, name});
     if (layer >= config_.layers) {
       return InvalidArgument("the matrix " + Quoted(name) +
                              " is of a layer that the base model, which has " +
