@@ -6,6 +6,7 @@
 
 #include "open_inference_grpc.pb.h"
 #include "server/lifecycle/control.h"
+#include "server/lifecycle/placement.h"
 
 namespace millrace::server {
 namespace {
@@ -37,6 +38,14 @@ void Describe(const Servable& servable, const ModelStatistics& stats,
     Put(batch.compute_input, each->mutable_compute_input());
     Put(batch.compute_infer, each->mutable_compute_infer());
     Put(batch.compute_output, each->mutable_compute_output());
+  }
+  const auto* placed = dynamic_cast<const Placed*>(&servable);
+  if (placed == nullptr) return;
+  for (const InstancePlace& place : placed->places()) {
+    auto* instance = message->add_instances();
+    instance->mutable_cpus()->Add(place.cpus.begin(), place.cpus.end());
+    instance->mutable_numa_nodes()->Add(place.numa_nodes.begin(),
+                                        place.numa_nodes.end());
   }
 }
 

@@ -395,6 +395,18 @@ def test_statistics_tell_which_instance_has_which_cpus(tmp_path):
                 ] or [0]
         if len({tuple(place["numa_nodes"]) for place in places}) == 1:
             assert [place["cpus"] for place in places] == [[c] for c in cpus]
+        # gRPC tells the same in a field of our own, which Triton's clients keep
+        # without knowing it: instances = 1000, cpus = 1, numa_nodes = 2, packed.
+        with triton_grpc.InferenceServerClient(
+                f"127.0.0.1:{server.grpc_port}") as client:
+            model, = client.get_inference_statistics("mlp").model_stats
+        got = model.SerializeToString()
+        for place in places:
+            packed = b"".join(bytes([8 * field + 2, len(place[name]),
+                                     *place[name]])
+                              for field, name in ((1, "cpus"),
+                                                  (2, "numa_nodes")))
+            assert b"\xc2\x3e" + bytes([len(packed)]) + packed in got
 
 
 def test_the_number_of_instances_may_be_measured(tmp_path):
