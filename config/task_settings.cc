@@ -138,12 +138,15 @@ void VisitMel(AudioTaskSettings& s, const SettingVisitor& visit) {
                  "none for torchaudio",
          .choices = {"auto", "none", "slaney"}},
         &s.mel_norm);
-  visit({.name = "mel_log",
-         .help = "whisper: its own form of log10; ln: ln(power + 1e-6); db: "
-                 "10 log10(power) within 80 dB of the loudest, as "
-                 "AmplitudeToDB; auto: whisper or ln, as mel says",
-         .choices = {"auto", "none", "whisper", "ln", "db"}},
-        &s.mel_log);
+  visit(
+      {.name = "mel_log",
+       .help = "whisper: its own form of log10; ln: ln(power + 1e-6); db: "
+               "10 log10(power) within 80 dB of the loudest, as "
+               "AmplitudeToDB; piecewise: of 16-bit samples ln(power) above e, "
+               "power / e below, as torchaudio's RNN-T pipelines; auto: "
+               "whisper or ln, as mel says",
+       .choices = {"auto", "none", "whisper", "ln", "db", "piecewise"}},
+      &s.mel_log);
 }
 
 void VisitAudio(AudioTaskSettings& s, const SettingVisitor& visit) {

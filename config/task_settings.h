@@ -89,7 +89,7 @@ struct AudioTaskSettings {
   std::string f_max = "0";         // Hz; 0: half the sample rate
   std::string mel_scale = "auto";  // auto | htk | slaney
   std::string mel_norm = "auto";   // auto | none | slaney
-  std::string mel_log = "auto";    // auto | none | whisper | ln | db
+  std::string mel_log = "auto";  // auto | none | whisper | ln | db | piecewise
 };
 
 struct TaskSettings {

@@ -82,8 +82,15 @@ bool IsCount(const TensorSpec& spec) {
 
 bool TakesOne(int64_t size) { return size < 0 || size == 1; }
 
-models::MelOptions MelOptionsOf(const AudioTaskSettings& settings,
-                                int64_t num_mels) {
+template <typename T>
+void FillOnes(models::Tensor& tensor, int64_t count) {
+  std::fill_n(tensor.data<T>(), count, T{1});
+}
+
+}  // namespace
+
+StatusOr<models::MelOptions> MelOptionsOf(const AudioTaskSettings& settings,
+                                          int64_t num_mels) {
   const bool whisper = settings.mel == "whisper";
   models::MelOptions options = {.sample_rate = settings.sample_rate,
                                 .n_fft = settings.n_fft,
@@ -102,24 +109,30 @@ models::MelOptions MelOptionsOf(const AudioTaskSettings& settings,
   options.log = log == "whisper" ? models::MelLog::kWhisper
                 : log == "ln"    ? models::MelLog::kLn
                 : log == "db"    ? models::MelLog::kDecibel
-                                 : models::MelLog::kNone;
+                : log == "none"  ? models::MelLog::kNone
+                                 : models::MelLog::kPiecewise;
+  ASSIGN_OR_RETURN(options.f_min, ReadHz("f_min", settings.f_min));
+  ASSIGN_OR_RETURN(options.f_max, ReadHz("f_max", settings.f_max));
   return options;
 }
 
-template <typename T>
-void FillOnes(models::Tensor& tensor, int64_t count) {
-  std::fill_n(tensor.data<T>(), count, T{1});
+models::WaveformOptions WaveformOptionsOf(const AudioTaskSettings& settings) {
+  return {.sample_rate = settings.sample_rate,
+          .max_duration = std::chrono::milliseconds(settings.max_duration_ms)};
 }
 
-}  // namespace
+StatusOr<std::vector<float>> ReadRecording(
+    const TaskPart& part, const models::WaveformOptions& options) {
+  const std::optional<std::string> decoded = FromBase64(part.bytes);
+  return models::ReadWaveform(AsBytes(decoded ? *decoded : part.bytes),
+                              options);
+}
 
 StatusOr<AudioInput> AudioInput::Create(const TaskParts& parts) {
   const AudioTaskSettings& settings = parts.settings->audio;
   AudioInput input;
   RETURN_IF_ERROR(input.FindPorts(parts));
-  input.reading_ = {
-      .sample_rate = settings.sample_rate,
-      .max_duration = std::chrono::milliseconds(settings.max_duration_ms)};
+  input.reading_ = WaveformOptionsOf(settings);
   input.normalize_ = settings.normalize;
   const std::vector<int64_t>& dims = input.main_.dims;
   const bool can_be_mel = dims.size() == 3 && TakesOne(dims[0]);
@@ -195,9 +208,8 @@ Status AudioInput::FitSpectrogram(const TaskParts& parts) {
     return Wrong("n_mels", "is " + std::to_string(num_mels) + " but '" +
                                main_.name + "' is " + main_.text);
   }
-  models::MelOptions options = MelOptionsOf(settings, num_mels);
-  ASSIGN_OR_RETURN(options.f_min, ReadHz("f_min", settings.f_min));
-  ASSIGN_OR_RETURN(options.f_max, ReadHz("f_max", settings.f_max));
+  ASSIGN_OR_RETURN(const models::MelOptions options,
+                   MelOptionsOf(settings, num_mels));
   StatusOr<models::MelSpectrogram> mel =
       models::MelSpectrogram::Create(options);
   if (!mel.ok()) return mel.status();
@@ -258,10 +270,7 @@ NamedTensor AudioInput::Counted(const TensorSpec& spec, int64_t num_valid,
 }
 
 StatusOr<AudioRow> AudioInput::Read(const TaskPart& part) const {
-  const std::optional<std::string> decoded = FromBase64(part.bytes);
-  ASSIGN_OR_RETURN(
-      std::vector<float> samples,
-      models::ReadWaveform(AsBytes(decoded ? *decoded : part.bytes), reading_));
+  ASSIGN_OR_RETURN(std::vector<float> samples, ReadRecording(part, reading_));
   const auto rate = static_cast<double>(reading_.sample_rate);
   const auto num_samples = static_cast<int64_t>(samples.size());
   AudioRow row;

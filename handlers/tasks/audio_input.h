@@ -31,13 +31,23 @@ struct AudioRow {
   double input_seconds = 0;  // with the silence behind it
 };
 
+// What task_options say of spectrograms with so many bands.
+StatusOr<models::MelOptions> MelOptionsOf(
+    const config::AudioTaskSettings& settings, int64_t num_mels);
+models::WaveformOptions WaveformOptionsOf(
+    const config::AudioTaskSettings& settings);
+
+// The samples of a part whose bytes are a file, or the base64 of one, as JSON
+// carries it.
+StatusOr<std::vector<float>> ReadRecording(
+    const TaskPart& part, const models::WaveformOptions& options);
+
 class AudioInput {
  public:
   // What config.yaml leaves out follows from the graph's sizes.
   // INVALID_ARGUMENT says what does not fit.
   static StatusOr<AudioInput> Create(const TaskParts& parts);
 
-  // The part's bytes are a file, or the base64 of one, as JSON carries it.
   StatusOr<AudioRow> Read(const TaskPart& part) const;
 
  private:

@@ -1,8 +1,6 @@
 #include "handlers/tasks/transcribe.h"
 
 #include <algorithm>
-#include <charconv>
-#include <nlohmann/json.hpp>
 #include <optional>
 #include <string>
 #include <string_view>
@@ -11,24 +9,22 @@
 
 #include "config/base/out_of_memory.h"
 #include "config/task_settings.h"
-#include "handlers/json_fields.h"
 #include "handlers/tasks/audio_input.h"
+#include "handlers/tasks/blank.h"
 #include "handlers/tasks/ctc.h"
 #include "handlers/tasks/item_gather.h"
 #include "handlers/tasks/labels.h"
 #include "handlers/tasks/transcript.h"
+#include "handlers/tasks/transcript_request.h"
 
 namespace millrace::handlers {
 namespace {
 
-using Json = nlohmann::ordered_json;
 using models::DType;
 using models::TensorSpec;
 
-constexpr size_t kMaxRecordings = 16;
 // Of all recordings of a request, as tensors that wait for the graph.
 constexpr int64_t kMaxInputBytes = int64_t{1} << 30;
-constexpr std::string_view kBlanks[] = {"<blank>", "<blk>", "<pad>", "[PAD]"};
 
 // What the graph gives, and what its numbers mean.
 struct CtcOutput {
@@ -72,101 +68,6 @@ StatusOr<CtcOutput> FindOutput(const TaskParts& parts) {
   return found;
 }
 
-// The number of a label's name, or the number that the text is; -1 is the last.
-std::optional<int64_t> LabelNumber(const Labels& labels,
-                                   const std::string& text,
-                                   int64_t num_labels) {
-  for (int64_t i = 0; i < labels.size(); ++i) {
-    if (labels.NameOf(i) == text) return i;
-  }
-  int64_t number = 0;
-  const auto [end, error] =
-      std::from_chars(text.data(), text.data() + text.size(), number);
-  if (error != std::errc() || end != text.data() + text.size()) {
-    return std::nullopt;
-  }
-  if (number < 0) number += num_labels;
-  if (number < 0 || number >= num_labels) return std::nullopt;
-  return number;
-}
-
-// Labels are all that the scores have, or all but the blank, which is the last
-// one then.
-Status FitLabels(const TaskParts& parts, const Labels& labels,
-                 CtcOutput* output) {
-  if (labels.size() == 0) {
-    return InvalidArgument(
-               "labels is missing; task 'transcribe' needs the file with the "
-               "texts of its labels")
-        .At("task_options.labels");
-  }
-  const bool without_blank = output->num_labels == labels.size() + 1;
-  if (output->num_labels < 0) output->num_labels = labels.size();
-  if (!without_blank && output->num_labels != labels.size()) {
-    const TensorSpec& spec = parts.tensors->outputs()[output->scores];
-    return InvalidArgument("labels has " + std::to_string(labels.size()) +
-                           " names but '" + spec.name + "' is " + spec.text)
-        .At("task_options.labels");
-  }
-  const std::string& blank = parts.answer.transcript.blank;
-  if (blank.empty()) {
-    output->blank = without_blank ? labels.size() : 0;
-    for (const std::string_view name : kBlanks) {
-      const auto number =
-          LabelNumber(labels, std::string(name), output->num_labels);
-      if (without_blank || !number.has_value()) continue;
-      output->blank = *number;
-      break;
-    }
-    return OkStatus();
-  }
-  const auto number = LabelNumber(labels, blank, output->num_labels);
-  if (!number.has_value()) {
-    return InvalidArgument("blank is '" + blank.substr(0, 100) +
-                           "' but must be one of the " +
-                           std::to_string(output->num_labels) +
-                           " labels or a number below that")
-        .At("task_options.blank");
-  }
-  output->blank = *number;
-  return OkStatus();
-}
-
-// What a request asks for.
-struct Asked {
-  TranscriptForm form;
-  bool as_text = false;
-};
-
-Status BadGranularity(const std::string& name) {
-  return InvalidArgument("timestamp_granularities has '" + name.substr(0, 60) +
-                         "' but may have word and segment")
-      .At("timestamp_granularities");
-}
-
-Status ReadGranularities(const Json& parameters, TranscriptForm* form) {
-  const Json* given = FindField(parameters, "timestamp_granularities");
-  if (given == nullptr) return OkStatus();
-  const Json list = given->is_array() ? *given : Json::array({*given});
-  if (list.empty()) return OkStatus();
-  form->has_segments = false;
-  for (const Json& each : list) {
-    ASSIGN_OR_RETURN(const std::string name,
-                     AsString(each, "timestamp_granularities"));
-    if (name == "word") {
-      form->has_words = true;
-    } else if (name == "segment") {
-      form->has_segments = true;
-    } else {
-      return BadGranularity(name);
-    }
-  }
-  if (form->verbose) return OkStatus();
-  return InvalidArgument(
-             "timestamp_granularities needs response_format verbose_json")
-      .At("timestamp_granularities");
-}
-
 class TranscribeTask final : public TaskHandler {
  public:
   TranscribeTask(TaskParts parts, AudioInput input, Labels labels,
@@ -177,7 +78,8 @@ class TranscribeTask final : public TaskHandler {
         output_(output) {}
 
   void Start(TaskRequest request, Done done, std::stop_token stop) override {
-    StatusOr<Asked> asked = Check(request);
+    StatusOr<TranscriptRequest> asked = ReadTranscriptRequest(
+        request, parts_.model, parts_.answer.transcript.language);
     if (!asked.ok()) return done(asked.status());
     const size_t count = request.parts.size();
     const auto gather =
@@ -203,58 +105,9 @@ class TranscribeTask final : public TaskHandler {
   Status HasPlace() const override { return parts_.tensors->HasPlace(); }
 
  private:
-  StatusOr<Asked> Check(const TaskRequest& request) const {
-    if (request.parts.empty() || request.parts.size() > kMaxRecordings) {
-      return InvalidArgument(
-                 "the request has " + std::to_string(request.parts.size()) +
-                 " recordings but 1 to " + std::to_string(kMaxRecordings) +
-                 " are taken; send them in several requests")
-          .At("inputs");
-    }
-    static const Json kNone = Json::object();
-    const Json& parameters =
-        request.parameters == nullptr ? kNone : *request.parameters;
-    Asked asked;
-    ASSIGN_OR_RETURN(const auto format,
-                     ReadString(parameters, "response_format"));
-    const std::string name = format.value_or("json");
-    asked.as_text = name == "text";
-    asked.form.verbose = name == "verbose_json";
-    if (name != "json" && !asked.as_text && !asked.form.verbose) {
-      return InvalidArgument("response_format is '" + name.substr(0, 60) +
-                             "' but must be one of: json, text, verbose_json")
-          .At("response_format");
-    }
-    if (asked.as_text && request.parts.size() > 1) {
-      return InvalidArgument(
-                 "response_format is text, which is for one recording, and "
-                 "the request has " +
-                 std::to_string(request.parts.size()))
-          .At("response_format");
-    }
-    RETURN_IF_ERROR(ReadGranularities(parameters, &asked.form));
-    RETURN_IF_ERROR(ReadLanguage(parameters, &asked.form));
-    // Nothing is drawn here: 0 is what is done.
-    RETURN_IF_ERROR(
-        ReadNumber(parameters, "temperature", {.min = 0, .max = 0}).status());
-    return asked;
-  }
-
-  Status ReadLanguage(const Json& parameters, TranscriptForm* form) const {
-    const std::string& own = parts_.answer.transcript.language;
-    ASSIGN_OR_RETURN(const auto asked, ReadString(parameters, "language"));
-    form->language = own.empty() ? asked.value_or("") : own;
-    if (own.empty() || !asked.has_value() || asked->empty() || *asked == own) {
-      return OkStatus();
-    }
-    return InvalidArgument("language is '" + asked->substr(0, 60) +
-                           "' but model '" + parts_.model + "' transcribes '" +
-                           own + "'; leave it out, or ask another model")
-        .At("language");
-  }
-
   // What fails here is the recording's fault, or there is no place.
-  Status StartOne(TaskRequest& request, size_t item_idx, const Asked& asked,
+  Status StartOne(TaskRequest& request, size_t item_idx,
+                  const TranscriptRequest& asked,
                   const std::shared_ptr<ItemGather>& gather,
                   int64_t& bytes_left) const {
     RETURN_IF_ERROR(HasPlace());  // before the work of decoding
@@ -288,7 +141,7 @@ class TranscribeTask final : public TaskHandler {
   }
 
   StatusOr<std::string> Answer(const TensorResponse& response,
-                               const Asked& asked, double seconds,
+                               const TranscriptRequest& asked, double seconds,
                                double input_seconds) const {
     const models::Tensor& tensor = response.outputs[output_.scores].tensor;
     const models::Shape& shape = tensor.shape();
@@ -342,7 +195,10 @@ StatusOr<std::unique_ptr<TaskHandler>> MakeTranscribeTask(
   ASSIGN_OR_RETURN(AudioInput input, AudioInput::Create(parts));
   ASSIGN_OR_RETURN(Labels labels, Labels::Load(parts));
   ASSIGN_OR_RETURN(CtcOutput output, FindOutput(parts));
-  RETURN_IF_ERROR(FitLabels(parts, labels, &output));
+  ASSIGN_OR_RETURN(
+      output.blank,
+      FindBlank(parts, labels, parts.tensors->outputs()[output.scores],
+                &output.num_labels));
   return std::make_unique<TranscribeTask>(parts, std::move(input),
                                           std::move(labels), output);
 }

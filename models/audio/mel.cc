@@ -172,6 +172,15 @@ void MelSpectrogram::TakeLog(std::span<float> values) const {
     for (float& x : values) x = std::log(x + 1e-6F);
     return;
   }
+  if (options_.log == MelLog::kPiecewise) {
+    constexpr double kGain = 32767.0 * 32767.0;
+    for (float& value : values) {
+      const double x = kGain * static_cast<double>(value);
+      value = static_cast<float>(x > std::numbers::e ? std::log(x)
+                                                     : x / std::numbers::e);
+    }
+    return;
+  }
   const bool is_whisper = options_.log == MelLog::kWhisper;
   const double scale = is_whisper ? 1 : 10;
   float greatest = -INFINITY;

@@ -9,7 +9,7 @@
 // window is Hann's (periodic), in the middle of n_fft. All is computed in
 // double, as transformers does; torchaudio computes in float.
 // Source: transformers' WhisperFeatureExtractor and audio_utils, torchaudio's
-// MelSpectrogram and AmplitudeToDB. Immutable after Create.
+// MelSpectrogram, AmplitudeToDB and RNN-T pipelines. Immutable after Create.
 #pragma once
 
 #include <cstdint>
@@ -28,6 +28,8 @@ enum class MelLog {
              // frame is left out
   kLn,       // ln(x + 1e-6)
   kDecibel,  // 10 log10, at most 80 below the greatest
+  // Of samples times 32767, x being their power: ln(x) above e, else x / e.
+  kPiecewise,
 };
 
 struct MelOptions {

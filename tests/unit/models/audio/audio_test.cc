@@ -166,6 +166,31 @@ TEST(Mel, AgreesWithWhispersFeatureExtractor) {
 
 // torchaudio computes in float, weights of the bands too: a band sums some ten
 // powers, each with a few errors of 2^-24 of the loudest one.
+// The RNN-T pipelines of torchaudio; beside torchaudio itself it stands in the
+// test of what takes them (handlers/transducer).
+TEST(Mel, PiecewiseIsALogarithmAboveEAndLinearBelow) {
+  MelOptions options = {.scale = MelScale::kHtk, .norm = MelNorm::kNone};
+  options.log = MelLog::kNone;
+  std::vector<float> wave(1600);
+  for (size_t i = 0; i < wave.size(); ++i) {
+    // From below a step of 16 bits to loud.
+    wave[i] = std::exp(static_cast<float>(i) / 100 - 16) *
+              std::sin(static_cast<float>(i));
+  }
+  const std::vector<float> power = Mel(options, wave);
+  options.log = MelLog::kPiecewise;
+  const std::vector<float> got = Mel(options, wave);
+  int linear = 0;
+  for (size_t i = 0; i < power.size(); ++i) {
+    const double x = 32767.0 * 32767.0 * power[i];
+    const bool is_small = x <= std::exp(1.0);
+    linear += is_small ? 1 : 0;
+    EXPECT_NEAR(got[i], is_small ? x / std::exp(1.0) : std::log(x), 1e-5);
+  }
+  EXPECT_GT(linear, 0);
+  EXPECT_LT(linear, static_cast<int>(power.size()));
+}
+
 TEST(Mel, AgreesWithTorchaudio) {
   const MelOptions htk = {
       .scale = MelScale::kHtk, .norm = MelNorm::kNone, .log = MelLog::kNone};

@@ -1,0 +1,95 @@
+#include "handlers/tasks/transcript_request.h"
+
+#include <nlohmann/json.hpp>
+
+#include "handlers/json_fields.h"
+
+namespace millrace::handlers {
+namespace {
+
+using Json = nlohmann::ordered_json;
+
+Status BadGranularity(const std::string& name) {
+  return InvalidArgument("timestamp_granularities has '" + name.substr(0, 60) +
+                         "' but may have word and segment")
+      .At("timestamp_granularities");
+}
+
+Status ReadGranularities(const Json& parameters, TranscriptForm* form) {
+  const Json* given = FindField(parameters, "timestamp_granularities");
+  if (given == nullptr) return OkStatus();
+  const Json list = given->is_array() ? *given : Json::array({*given});
+  if (list.empty()) return OkStatus();
+  form->has_segments = false;
+  for (const Json& each : list) {
+    ASSIGN_OR_RETURN(const std::string name,
+                     AsString(each, "timestamp_granularities"));
+    if (name == "word") {
+      form->has_words = true;
+    } else if (name == "segment") {
+      form->has_segments = true;
+    } else {
+      return BadGranularity(name);
+    }
+  }
+  if (form->verbose) return OkStatus();
+  return InvalidArgument(
+             "timestamp_granularities needs response_format verbose_json")
+      .At("timestamp_granularities");
+}
+
+Status ReadLanguage(const Json& parameters, const std::string& model,
+                    const std::string& own, TranscriptForm* form) {
+  ASSIGN_OR_RETURN(const auto asked, ReadString(parameters, "language"));
+  form->language = own.empty() ? asked.value_or("") : own;
+  if (own.empty() || !asked.has_value() || asked->empty() || *asked == own) {
+    return OkStatus();
+  }
+  return InvalidArgument("language is '" + asked->substr(0, 60) +
+                         "' but model '" + model + "' transcribes '" + own +
+                         "'; leave it out, or ask another model")
+      .At("language");
+}
+
+}  // namespace
+
+StatusOr<TranscriptRequest> ReadTranscriptRequest(const TaskRequest& request,
+                                                  const std::string& model,
+                                                  const std::string& language) {
+  if (request.parts.empty() || request.parts.size() > kMaxRecordings) {
+    return InvalidArgument(
+               "the request has " + std::to_string(request.parts.size()) +
+               " recordings but 1 to " + std::to_string(kMaxRecordings) +
+               " are taken; send them in several requests")
+        .At("inputs");
+  }
+  static const Json kNone = Json::object();
+  const Json& parameters =
+      request.parameters == nullptr ? kNone : *request.parameters;
+  TranscriptRequest asked;
+  ASSIGN_OR_RETURN(const auto format,
+                   ReadString(parameters, "response_format"));
+  const std::string name = format.value_or("json");
+  asked.as_text = name == "text";
+  asked.form.verbose = name == "verbose_json";
+  if (name != "json" && !asked.as_text && !asked.form.verbose) {
+    return InvalidArgument("response_format is '" + name.substr(0, 60) +
+                           "' but must be one of: json, text, verbose_json")
+        .At("response_format");
+  }
+  if (asked.as_text && request.parts.size() > 1) {
+    return InvalidArgument(
+               "response_format is text, which is for one recording, and "
+               "the request has " +
+               std::to_string(request.parts.size()))
+        .At("response_format");
+  }
+  RETURN_IF_ERROR(ReadGranularities(parameters, &asked.form));
+  RETURN_IF_ERROR(ReadLanguage(parameters, model, language, &asked.form));
+  // Nothing is drawn here: 0 is what is done.
+  RETURN_IF_ERROR(
+      ReadNumber(parameters, "temperature", {.min = 0, .max = 0}).status());
+  return asked;
+}
+
+}  // namespace millrace::handlers
