@@ -25,6 +25,7 @@
 #include "config/shadow_settings.h"
 #include "config/task_settings.h"
 #include "config/traffic_settings.h"
+#include "config/transducer_settings.h"
 #include "config/values.h"
 #include "config/yaml.h"
 
@@ -36,7 +37,8 @@ constexpr std::string_view kOwnKeys[] = {
     "served_model_name", "task",           "task_options",
     "ensemble",          "ragged_inputs",  "sequence_batching",
     "session",           "external",       "micro_batching",
-    "traffic",           "shadow",         "drift"};
+    "traffic",           "shadow",         "drift",
+    "transducer"};
 constexpr int64_t kMaxVersion = 999'999'999'999'999'999;
 constexpr size_t kMaxLabels = 100;
 
@@ -133,6 +135,13 @@ class Reader {
       file_.fingerprint += key + "=" + DriftText(drift) + "\n";
       file_.pipeline.drift =
           std::make_shared<const DriftSettings>(std::move(drift));
+      return OkStatus();
+    }
+    if (key == "transducer") {
+      ASSIGN_OR_RETURN(TransducerSettings parts, ReadTransducer(value));
+      file_.fingerprint += key + "=" + TransducerText(parts) + "\n";
+      file_.pipeline.transducer =
+          std::make_shared<const TransducerSettings>(std::move(parts));
       return OkStatus();
     }
     if (key == "traffic") {

@@ -15,6 +15,7 @@
 //   ensemble: {steps: [...]}       # config/ensemble_settings.h
 //   ragged_inputs: {input_ids: 0}  # config/ragged_settings.h
 //   session: {encoding: pcm16}     # config/session_settings.h
+//   transducer: {joiner: j.pt2}    # config/transducer_settings.h
 //
 // A label stands where a version's number stands in requests
 // (/v2/models/m/versions/stable/infer), as with TensorFlow Serving.

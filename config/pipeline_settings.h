@@ -16,6 +16,7 @@ struct SequenceSettings;       // sequence_settings.h
 struct SessionSettings;        // session_settings.h
 struct ShadowSettings;         // shadow_settings.h
 struct TrafficSettings;        // traffic_settings.h
+struct TransducerSettings;     // transducer_settings.h
 
 struct PipelineSettings {
   // How outputs become the answer of its task; null: as they are by default.
@@ -34,6 +35,8 @@ struct PipelineSettings {
   std::shared_ptr<const DriftSettings> drift = {};
   // Which version serves a request that names none; numbers, no labels.
   std::shared_ptr<const TrafficSettings> traffic = {};
+  // A speech recogniser of three graphs; the model's file is its encoder.
+  std::shared_ptr<const TransducerSettings> transducer = {};
   // Requests that are computed elsewhere as well.
   std::shared_ptr<const ShadowSettings> shadow = {};
   // A process of its own.

@@ -30,6 +30,8 @@ struct SessionSettings {
   bool pcm16 = false;       // else the bytes are the input's own
   int64_t context = 0;      // values; zeros before the first message
   int64_t sample_rate = 0;  // Hz; 0: not told
+  // The model takes no other rate. Of the model, not of its config.yaml.
+  bool only_rate = false;
 };
 
 // INVALID_ARGUMENT unless "raw" or "pcm16".

@@ -158,6 +158,14 @@ Status SessionInputs::Update(SessionUpdate update,
   for (const NamedTensor& input : update.inputs) {
     if (Find(specs, input.name) == nullptr) return NoInput(input.name, specs);
   }
+  const int64_t rate = update.sample_rate.value_or(declared.sample_rate);
+  if (declared.only_rate && rate != declared.sample_rate) {
+    return InvalidArgument("sample_rate is " + std::to_string(rate) +
+                           " but the model hears " +
+                           std::to_string(declared.sample_rate) +
+                           " samples a second; send it those")
+        .At("sample_rate");
+  }
   const std::string& name =
       update.input.has_value() ? *update.input : declared.input;
   if (!name.empty()) {

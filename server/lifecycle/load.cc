@@ -32,6 +32,7 @@
 #include "server/lifecycle/load_embedding.h"
 #include "server/lifecycle/load_graph.h"
 #include "server/lifecycle/load_images.h"
+#include "server/lifecycle/load_transducer.h"
 #include "server/lifecycle/lora_model.h"
 #include "server/lifecycle/model_config.h"
 #include "server/lifecycle/session_port.h"
@@ -310,7 +311,8 @@ int64_t ResidentMib() {
 
 Status AddSessionPort(const config::PipelineSettings& pipeline,
                       MetricRegistry* metrics, Servable* servable) {
-  if (pipeline.session == nullptr) return OkStatus();
+  const bool has_own = servable->session_port() != nullptr;
+  if (pipeline.session == nullptr || has_own) return OkStatus();
   const auto graph = servable->ForTensors();
   if (!graph.ok()) return graph.status().Prefixed("session");
   ASSIGN_OR_RETURN(std::shared_ptr<const SessionPort> port,
@@ -431,6 +433,15 @@ StatusOr<std::shared_ptr<Servable>> ServableLoader::Load(
                  .lender = parts_.lender,
                  .pool = parts_.pool,
                  .registry = parts_.metrics})
+      : pipeline.transducer != nullptr
+          ? LoadTransducer(
+                facts, settings, pipeline, parts_.pool, parts_.metrics,
+                [&](ModelFacts part, const config::ModelSettings& alone) {
+                  return LoadGraph(std::move(part), alone, cores->cpus(),
+                                   *parts_.topology, parts_.memory_limit_bytes,
+                                   parts_.pool, parts_.metrics,
+                                   parts_.timeline);
+                })
       : IsGraphFile(settings.path)
           ? LoadGraph(std::move(facts), settings, cores->cpus(),
                       *parts_.topology, parts_.memory_limit_bytes, parts_.pool,

@@ -12,6 +12,7 @@
 #include "config/shadow_settings.h"
 #include "config/task_settings.h"
 #include "config/traffic_settings.h"
+#include "config/transducer_settings.h"
 
 namespace millrace::config {
 namespace {
@@ -217,6 +218,27 @@ TEST(ModelFile, SessionsSayHowTheyReadBytes) {
   EXPECT_THAT(refused("encoding=mp3"), HasSubstr("raw or pcm16"));
   EXPECT_THAT(refused("context=x"), HasSubstr("context"));
   EXPECT_THAT(refused("rate=1"), HasSubstr("unknown key 'rate'"));
+}
+
+TEST(ModelFile, ReadsATransducer) {
+  const auto file = Read(
+      "transducer: {predictor: p.pt2, joiner: j.pt2, segment_length: 8, "
+      "right_context_length: 0, feature_stats: s.json, max_symbols: 3}");
+  ASSERT_TRUE(file.ok()) << file.status().ToString();
+  EXPECT_EQ(TransducerText(*file->pipeline.transducer),
+            "predictor p.pt2, joiner j.pt2, segment_length 8, "
+            "right_context_length 0, feature_stats s.json, max_symbols 3");
+  EXPECT_NE(file->fingerprint, Read("transducer: {}")->fingerprint);
+  EXPECT_EQ(TransducerText(*Read("transducer: {}")->pipeline.transducer),
+            "predictor predictor.pt2, joiner joiner.pt2, segment_length 16, "
+            "right_context_length 4, feature_stats none, max_symbols 10");
+  EXPECT_THAT(Refused("transducer: x"), HasSubstr("needs lines such as"));
+  EXPECT_THAT(Refused("transducer: {segment_length: 0}"),
+              HasSubstr("segment_length"));
+  EXPECT_THAT(Refused("transducer: {max_symbols: 101}"), HasSubstr("100"));
+  EXPECT_THAT(Refused("transducer: {joiner: [x]}"), HasSubstr("single value"));
+  EXPECT_THAT(Refused("transducer: {encoder: x}"),
+              HasSubstr("unknown key 'encoder'"));
 }
 
 TEST(ModelFile, RaggedInputsSayWhatTheyArePaddedWith) {
