@@ -6,21 +6,46 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <optional>
 #include <string>
+#include <string_view>
+#include <vector>
 
 #include "models/cpu/bf16_rate.h"
 
 namespace millrace::models {
 namespace {
 
+using ::testing::ElementsAre;
 using ::testing::HasSubstr;
+
+std::optional<IsaChoice> FindTable(std::string_view name) {
+  for (const IsaChoice& choice : ListKernels()) {
+    if (name == choice.name) return choice;
+  }
+  return std::nullopt;
+}
 
 TEST(Isa, ScalarIsAlwaysUsableAndListedFirst) {
   const auto choices = ListKernels();
-  ASSERT_EQ(choices.size(), 6u);
+  ASSERT_GE(choices.size(), 1u);
   EXPECT_STREQ(choices[0].name, "scalar");
   EXPECT_EQ(choices[0].missing, "");
   EXPECT_EQ(choices[0].kernels, ScalarKernels());
+}
+
+// Those of another architecture are not listed.
+TEST(Isa, TheTablesOfThisArchitectureAreListedSlowestFirst) {
+  std::vector<std::string> names;
+  for (const IsaChoice& choice : ListKernels()) names.push_back(choice.name);
+#if defined(__x86_64__)
+  EXPECT_THAT(names, ElementsAre("scalar", "avx2", "avxvnni", "avx512vnni",
+                                 "avx512bf16", "amx"));
+#elif defined(__aarch64__)
+  EXPECT_THAT(names, ElementsAre("scalar", "neon", "neondot"));
+#else
+  EXPECT_THAT(names, ElementsAre("scalar"));
+#endif
 }
 
 TEST(Isa, AutoIsTheLastUsableOfTheListThatItMayChoose) {
@@ -35,8 +60,9 @@ TEST(Isa, AutoIsTheLastUsableOfTheListThatItMayChoose) {
 }
 
 TEST(Isa, AutoTakesBf16PairsOnlyWhereTheyAreFasterThanF32) {
-  const IsaChoice choice = ListKernels()[4];
-  ASSERT_STREQ(choice.name, "avx512bf16");
+  const auto found = FindTable("avx512bf16");
+  if (!found.has_value()) GTEST_SKIP() << "avx512bf16 is of x86-64";
+  const IsaChoice choice = *found;
   if (!choice.missing.empty()) GTEST_SKIP() << "it lacks " << choice.missing;
   const bool fast = IsFastBf16(Bf16PairRate());
   EXPECT_EQ(choice.automatic, fast) << Bf16PairRate();
@@ -77,7 +103,8 @@ TEST(Isa, TheRateOfBf16PairsIsFarFromTheLimit) {
   EXPECT_FALSE(IsFastBf16(0));  // no AVX-512 BF16
   const double rate = Bf16PairRate();
   EXPECT_EQ(rate, Bf16PairRate());
-  EXPECT_EQ(rate == 0, !ListKernels()[4].missing.empty());
+  const auto pairs = FindTable("avx512bf16");
+  EXPECT_EQ(rate != 0, pairs.has_value() && pairs->missing.empty());
   EXPECT_FALSE(rate > 1.1 && rate < 1.6) << rate;
 }
 
@@ -100,10 +127,11 @@ TEST(Isa, AnUnknownNameIsAnsweredWithTheKnownOnes) {
   auto chosen = ChooseKernels("sse9");
   ASSERT_FALSE(chosen.ok());
   EXPECT_EQ(chosen.status().code(), StatusCode::kInvalidArgument);
-  EXPECT_THAT(
-      std::string(chosen.status().message()),
-      HasSubstr("'sse9' but must be one of auto, scalar, avx2, avxvnni, "
-                "avx512vnni, avx512bf16, amx"));
+  std::string known = "'sse9' but must be one of auto";
+  for (const IsaChoice& choice : ListKernels()) {
+    known += std::string(", ") + choice.name;
+  }
+  EXPECT_THAT(std::string(chosen.status().message()), HasSubstr(known));
 }
 
 TEST(Isa, TablesAreComplete) {
