@@ -40,7 +40,7 @@ void VisitCommonSettings(CommonSettings& s, const SettingVisitor& visit) {
                  "which run here and which give other bits than the rest (amx "
                  "for prompts, and both bf16 ones for BF16 weights)",
          .choices = {"auto", "scalar", "avx2", "avxvnni", "avx512vnni",
-                     "avx512bf16", "amx", "neon", "neondot"}},
+                     "avx512bf16", "amx", "neon", "neondot", "neoni8mm"}},
         &s.isa);
   visit({.name = "cpu_cores",
          .help = "CPUs that a model computes on, such as 0-3,8; empty: chosen "

@@ -23,7 +23,8 @@ enum class InstructionSet {
   kAmx,
   kAmxInt8,  // with AVX-512 VBMI
   kNeon,
-  kNeonDot,  // with sdot
+  kNeonDot,   // with sdot
+  kNeonI8mm,  // with smmla and usdot
 };
 
 struct CpuFeature {

@@ -74,6 +74,7 @@ class Features {
         return With(Amx(), {Vbmi()});
       case InstructionSet::kNeon:
       case InstructionSet::kNeonDot:
+      case InstructionSet::kNeonI8mm:
         break;
     }
     return {{"a 64-bit Arm CPU", false}};

@@ -1,7 +1,7 @@
 // Int8Table: kernels of graphs on quantised images and matrices, one table for
-// each of scalar, AVX2, AVX-VNNI, AVX-512 VNNI, that with VBMI, and AMX. The
-// sibling of graph_kernels.h: what that says of calls, ranges and images holds
-// here, too.
+// each of scalar, AVX2, AVX-VNNI, AVX-512 VNNI, that with VBMI, and AMX, and
+// three of NEON (arm_kernels.h). The sibling of graph_kernels.h: what that says
+// of calls, ranges and images holds here, too.
 //
 //   const Int8Table& int8 = …;  // ChooseInt8 of isa.h
 //   int8.pack(w, n, window, channels, packed);               // once
@@ -174,7 +174,7 @@ struct Int8MixArgs {
 
 struct Int8Table {
   const char* name;  // "scalar", "avx2", "avxvnni", "avx512vnni", "avx512vbmi",
-                     // "amx"
+                     // "amx", "neon", "neondot", "neoni8mm"
 
   // Outputs of one panel; a matrix has ceil(n / panel) of them.
   int32_t panel;

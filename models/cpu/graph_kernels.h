@@ -1,7 +1,7 @@
 // DenseTable: f32 kernels of graphs (encoders, vision, ranking) on a CPU, one
-// table for each of scalar, AVX2 and AVX-512. The sibling of llm_kernels.h,
-// which serves language models; like it, plain structs and function pointers
-// only.
+// table for each of scalar, AVX2, AVX-512 and NEON (arm_kernels.h). The sibling
+// of llm_kernels.h, which serves language models; like it, plain structs and
+// function pointers only.
 //
 //   const DenseTable& dense = …;  // ChooseDense of isa.h
 //   dense.pack(w, n, k, {.n = k, .k = 1}, 0, PanelsOf(n), packed);  // once
@@ -368,7 +368,7 @@ struct DenseProducts {
 
 // Its products are of f32.
 struct DenseTable : DenseProducts {
-  const char* name;  // "scalar", "avx2", "avx512"
+  const char* name;  // "scalar", "avx2", "avx512", "neon"
 
   // ---- functions of whole arrays ----
   // out[i] = f(x[i]) and f(x[i * step_x], y[i * step_y]), steps of 0 or 1: a

@@ -60,7 +60,8 @@ std::vector<IsaChoice> ListKernels() {
                       {"avx512bf16", Avx512Bf16Kernels(), Set::kAvx512Bf16},
                       {"amx", AmxKernels(), Set::kAmx},
                       {"neon", NeonKernels(), Set::kNeon},
-                      {"neondot", NeonDotKernels(), Set::kNeonDot}};
+                      {"neondot", NeonDotKernels(), Set::kNeonDot},
+                      {"neoni8mm", NeonI8mmKernels(), Set::kNeonI8mm}};
   const std::string bf16 = "BF16 weights, whose rows are rounded to bf16";
   std::vector<IsaChoice> all;
   for (const Row& row : rows) {
@@ -130,8 +131,8 @@ StatusOr<const DenseTable*> ChooseDense(std::string_view wanted) {
       {wanted.starts_with("avx512") || wanted == "amx", Avx512Dense(),
        Set::kAvx512},
       {wanted == "avx2" || wanted == "avxvnni", Avx2Dense(), Set::kAvx2},
-      // None of NEON yet.
-      {wanted == "neon" || wanted == "neondot", ScalarDense(), Set::kNeon},
+      {wanted == "neon" || wanted == "neondot" || wanted == "neoni8mm",
+       NeonDense(), Set::kNeon},
       {wanted == "scalar", ScalarDense(), Set::kNone}};
   for (const Row& row : rows) {
     if (!row.is_named && wanted != "auto") continue;
@@ -157,8 +158,9 @@ StatusOr<const Int8Table*> ChooseInt8(std::string_view wanted) {
                       {"avx512vnni", Avx512VnniInt8(), Set::kAvx512Vnni},
                       {"avxvnni", AvxVnniInt8(), Set::kAvxVnni},
                       {"avx2", Avx2Int8(), Set::kAvx2},
-                      {"neondot", ScalarInt8(), Set::kNeonDot},
-                      {"neon", ScalarInt8(), Set::kNeon},
+                      {"neoni8mm", NeonI8mmInt8(), Set::kNeonI8mm},
+                      {"neondot", NeonDotInt8(), Set::kNeonDot},
+                      {"neon", NeonInt8(), Set::kNeon},
                       {"scalar", ScalarInt8(), Set::kNone}};
   const bool bf16 = wanted == "avx512bf16";
   for (const Row& row : rows) {
@@ -174,7 +176,8 @@ StatusOr<const Int8Table*> ChooseInt8(std::string_view wanted) {
   }
   return InvalidArgument("isa is '" + std::string(wanted) +
                          "' but must be one of auto, scalar, avx2, avxvnni, "
-                         "avx512, avx512vnni, avx512vbmi, amx, neon, neondot")
+                         "avx512, avx512vnni, avx512vbmi, amx, neon, neondot, "
+                         "neoni8mm")
       .At("isa");
 }
 

@@ -39,14 +39,14 @@ std::vector<IsaChoice> ListKernels();
 // is missing.
 StatusOr<const KernelTable*> ChooseKernels(std::string_view wanted);
 
-// The same for the f32 kernels of graphs, which know three widths: "scalar",
-// "avx2", "avx512", or "auto". A name of a table above stands for the widest
-// that its instructions include; whether that table itself could run does not
-// matter.
+// The same for the f32 kernels of graphs, which know four kinds: "scalar",
+// "avx2", "avx512", "neon", or "auto". A name of a table above stands for the
+// widest that its instructions include; whether that table itself could run
+// does not matter.
 StatusOr<const DenseTable*> ChooseDense(std::string_view wanted);
 // The same for the int8 kernels of graphs: "scalar", "avx2", "avxvnni",
-// "avx512vnni", "avx512vbmi", "amx", or "auto"; "avx512" and "avx512bf16" stand
-// for what of AVX-512 this machine has.
+// "avx512vnni", "avx512vbmi", "amx", "neon", "neondot", "neoni8mm", or "auto";
+// "avx512" and "avx512bf16" stand for what of AVX-512 this machine has.
 StatusOr<const Int8Table*> ChooseInt8(std::string_view wanted);
 
 // Why "auto" takes the table that it takes, for a log: what keeps each faster

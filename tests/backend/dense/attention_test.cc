@@ -344,7 +344,7 @@ TEST_P(Attention, CausalRowsBeforeTheFirstKeySeeNothing) {
 }
 
 INSTANTIATE_TEST_SUITE_P(Isa, Attention,
-                         ::testing::Values("scalar", "avx2", "avx512",
+                         ::testing::Values("scalar", "avx2", "avx512", "neon",
                                            "avx512bf16", "amx", "amx_emulated"),
                          [](const auto& test) {
                            return std::string(test.param);

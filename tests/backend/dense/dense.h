@@ -30,9 +30,9 @@ class DenseTest : public ::testing::TestWithParam<const char*> {
   const DenseTable* table_ = nullptr;
 };
 
-#define INSTANTIATE_DENSE_TESTS(suite)                           \
-  INSTANTIATE_TEST_SUITE_P(                                      \
-      Isa, suite, ::testing::Values("scalar", "avx2", "avx512"), \
+#define INSTANTIATE_DENSE_TESTS(suite)                                   \
+  INSTANTIATE_TEST_SUITE_P(                                              \
+      Isa, suite, ::testing::Values("scalar", "avx2", "avx512", "neon"), \
       [](const auto& test) { return std::string(test.param); })
 
 inline int64_t Panels(const DenseProducts& t, int64_t n) {

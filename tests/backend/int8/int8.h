@@ -34,11 +34,11 @@ class Int8Test : public ::testing::TestWithParam<const char*> {
   const Int8Table* table_ = nullptr;
 };
 
-#define INSTANTIATE_INT8_TESTS(suite)                              \
-  INSTANTIATE_TEST_SUITE_P(                                        \
-      Isa, suite,                                                  \
-      ::testing::Values("scalar", "avx2", "avxvnni", "avx512vnni", \
-                        "avx512vbmi", "amx"),                      \
+#define INSTANTIATE_INT8_TESTS(suite)                                        \
+  INSTANTIATE_TEST_SUITE_P(                                                  \
+      Isa, suite,                                                            \
+      ::testing::Values("scalar", "avx2", "avxvnni", "avx512vnni",           \
+                        "avx512vbmi", "amx", "neon", "neondot", "neoni8mm"), \
       [](const auto& test) { return std::string(test.param); })
 
 using Bytes = std::vector<uint8_t>;

@@ -42,11 +42,11 @@ class KernelTest : public ::testing::TestWithParam<const char*> {
   const KernelTable* table_ = nullptr;
 };
 
-#define INSTANTIATE_KERNEL_TESTS(suite)                            \
-  INSTANTIATE_TEST_SUITE_P(                                        \
-      Isa, suite,                                                  \
-      ::testing::Values("scalar", "avx2", "avxvnni", "avx512vnni", \
-                        "avx512bf16", "amx", "neon", "neondot"),   \
+#define INSTANTIATE_KERNEL_TESTS(suite)                                      \
+  INSTANTIATE_TEST_SUITE_P(                                                  \
+      Isa, suite,                                                            \
+      ::testing::Values("scalar", "avx2", "avxvnni", "avx512vnni",           \
+                        "avx512bf16", "amx", "neon", "neondot", "neoni8mm"), \
       [](const auto& test) { return std::string(test.param); })
 
 // Storage aligned to a cache line and exactly as long as asked for, so that the

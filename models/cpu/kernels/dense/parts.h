@@ -12,6 +12,7 @@ struct Avx2Isa;
 struct Avx512Isa;
 struct Avx512Bf16Isa;  // products alone
 struct AmxBf16Isa;     // as well
+struct NeonIsa;
 
 template <class Isa>
 struct DenseParts {

@@ -1,5 +1,6 @@
 // The dense tables. Nothing here depends on an instruction set.
 
+#include "models/cpu/arm_kernels.h"
 #include "models/cpu/graph_kernels.h"
 #include "models/cpu/kernels/dense/parts.h"
 
@@ -95,11 +96,11 @@ const DenseProducts* AmxBf16Products() {
   }();
   return &kProducts;
 }
-#else
-const DenseTable* Avx2Dense() { return nullptr; }
-const DenseTable* Avx512Dense() { return nullptr; }
-const DenseProducts* Avx512Bf16Products() { return nullptr; }
-const DenseProducts* AmxBf16Products() { return nullptr; }
+#elif defined(__aarch64__)
+const DenseTable* NeonDense() {
+  static constexpr DenseTable kTable = TableOf<NeonIsa>("neon", 16);
+  return &kTable;
+}
 #endif
 
 }  // namespace millrace::models

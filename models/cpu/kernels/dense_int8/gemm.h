@@ -21,6 +21,9 @@
 //   Four(p)               4 bytes in each lane
 //   Weights(p)
 //   Dot(acc, four, w)     acc + Σ of 4 products
+//   DotMoved(acc, w)      where Four gives bytes less 128: acc + Σ of 4
+//   products
+//                         of -128, which sums have too much; else there is none
 //   with kPairs: DotTwo(acc, four, w, four, w)  acc + Σ of 8 products
 //     WordWeights(p)      half a vector of bytes as words
 //     DotWords(acc, two, w)  acc + Σ of 2 products of words
@@ -210,6 +213,9 @@ class Int8Gemm {
     } else {
       Multiply<Form, kR, kP, kV>(p, x, w, acc);
     }
+    if constexpr (requires(I v) { S::DotMoved(v, v); }) {
+      SubtractMoved<Form, kR, kP, kV>(p, w, acc);
+    }
     const int64_t n0 = panel * kPanel;
     const int64_t live = SmallerOf(p.job.n - n0, kWidth);
     if (p.quick.applies()) {
@@ -276,6 +282,31 @@ class Int8Gemm {
         rows.Advance(4);
       }
       rows.Advance(p.job.skip);
+    }
+  }
+
+  // Of each output, what all rows have too much.
+  template <class Form, int kR, int kP, int kV>
+  [[gnu::always_inline]] static inline void SubtractMoved(
+      const Part& p, const int8_t* w, I (&acc)[kR][kP * kV]) {
+    constexpr int kNv = kP * kV;
+    const int64_t panel_bytes = p.groups * Panels::kGroup;
+    I moved[kNv];
+#pragma GCC unroll 16
+    for (int v = 0; v < kNv; ++v) moved[v] = V::SetBits(0);
+    for (int64_t at = 0; at < panel_bytes; at += Form::kBytes) {
+#pragma GCC unroll 16
+      for (int v = 0; v < kNv; ++v) {
+        const int8_t* const from = w + at + v / kV * panel_bytes;
+        moved[v] = S::DotMoved(moved[v], Form::Weights(from, v % kV));
+      }
+    }
+#pragma GCC unroll 16
+    for (int r = 0; r < kR; ++r) {
+#pragma GCC unroll 16
+      for (int v = 0; v < kNv; ++v) {
+        acc[r][v] = V::SubInts(acc[r][v], moved[v]);
+      }
     }
   }
 

@@ -11,6 +11,9 @@ struct AvxVnniBytes;
 struct Avx512VnniBytes;
 struct Avx512VbmiBytes;
 struct AmxBytes;  // products alone
+struct NeonBytes;
+struct NeonDotBytes;
+struct NeonI8mmBytes;
 
 template <class Isa>
 struct Int8Parts {

@@ -1,5 +1,6 @@
 // The int8 tables. Nothing here depends on an instruction set.
 
+#include "models/cpu/arm_kernels.h"
 #include "models/cpu/graph_int8_kernels.h"
 #include "models/cpu/kernels/dense_int8/parts.h"
 
@@ -65,12 +66,19 @@ const Int8Table* AmxInt8() {
   }();
   return &kTable;
 }
-#else
-const Int8Table* Avx2Int8() { return nullptr; }
-const Int8Table* AvxVnniInt8() { return nullptr; }
-const Int8Table* Avx512VnniInt8() { return nullptr; }
-const Int8Table* Avx512VbmiInt8() { return nullptr; }
-const Int8Table* AmxInt8() { return nullptr; }
+#elif defined(__aarch64__)
+const Int8Table* NeonInt8() {
+  static constexpr Int8Table kTable = TableOf<NeonBytes>("neon", 16);
+  return &kTable;
+}
+const Int8Table* NeonDotInt8() {
+  static constexpr Int8Table kTable = TableOf<NeonDotBytes>("neondot", 16);
+  return &kTable;
+}
+const Int8Table* NeonI8mmInt8() {
+  static constexpr Int8Table kTable = TableOf<NeonI8mmBytes>("neoni8mm", 16);
+  return &kTable;
+}
 #endif
 
 }  // namespace millrace::models

@@ -1,10 +1,11 @@
-// y = W x of NEON, for neon and neondot: every column is a vector of 8 rows.
-// Integer weights are signed bytes here, whatever they are in the file, and
-// meet the signed bytes of the activations; all of that is exact, so the bits
-// are those of any table. Anonymous namespace.
+// y = W x of NEON, for neon, neondot and neoni8mm: every column is a vector of
+// 8 rows. Integer weights are signed bytes here, whatever they are in the file,
+// and meet the signed bytes of the activations; all of that is exact, so the
+// bits are those of any table. Anonymous namespace.
 #pragma once
 
 #include "models/cpu/kernels/neon/codes.h"
+#include "models/cpu/kernels/neon/dot_two.h"
 #include "models/cpu/kernels/neon/scales.h"
 
 namespace millrace::models {
@@ -84,6 +85,17 @@ void FloatTile(const Work& work, int64_t g, int64_t token) {
 
 // ---- integer weights ----
 
+// A part's sum from those of its halves.
+template <WeightFormat kFormat>
+[[gnu::always_inline]] inline Words8 JoinHalves(Words8 low, Words8 high,
+                                                const PartScales& s) {
+  if constexpr (kHalves<kFormat>) {
+    low = Neon8::MulInts(low, s.scale[0]);
+    high = Neon8::MulInts(high, s.scale[1]);
+  }
+  return Neon8::AddInts(low, high);
+}
+
 // Σ w x of a part, by half's scale.
 template <WeightFormat kFormat>
 [[gnu::always_inline]] inline Words8 Dot(const Bytes8x4 w[8],
@@ -97,11 +109,7 @@ template <WeightFormat kFormat>
       half[h] = DotFours(half[h], w[4 * h + j], Broadcast4(q + 16 * h + 4 * j));
     }
   }
-  if constexpr (kHalves<kFormat>) {
-    half[0] = V::MulInts(half[0], s.scale[0]);
-    half[1] = V::MulInts(half[1], s.scale[1]);
-  }
-  return V::AddInts(half[0], half[1]);
+  return JoinHalves<kFormat>(half[0], half[1], s);
 }
 
 // The chain's next link, or two; `at` is the block of the token's activations.
@@ -124,13 +132,48 @@ template <WeightFormat kFormat>
   return acc;
 }
 
+// acc of kTokens tokens and the next part of eight rows.
+template <WeightFormat kFormat, int kTokens>
+[[gnu::always_inline]] inline void AddPart(const Work& work, int64_t token,
+                                           int64_t block,
+                                           const Bytes8x4 weights[8],
+                                           const PartScales& s,
+                                           Floats8 (&acc)[kTokens]) {
+  const ActRows& act = work.act;
+  const auto row = [&](int t) {
+    return act.q + (token + t) * act.ld_q + block * 32;
+  };
+  const auto add = [&](int t, Words8 sum) {
+    const int64_t at = (token + t) * act.ld_block + block;
+    acc[t] = AddSum<kFormat>(acc[t], sum, s, act, at);
+  };
+  int t = 0;
+#if defined(__ARM_FEATURE_MATMUL_INT8)
+  if constexpr (kTokens >= 2) {
+    const RowPairs low(weights);
+    const RowPairs high(weights + 4);
+#pragma GCC unroll 2
+    for (; t + 2 <= kTokens; t += 2) {
+      const int8_t* const q[2] = {row(t), row(t + 1)};
+      const int8_t* const behind[2] = {q[0] + 16, q[1] + 16};
+      Words8 sums[2][2];
+      low.Dot(q, sums[0]);
+      high.Dot(behind, sums[1]);
+      add(t, JoinHalves<kFormat>(sums[0][0], sums[1][0], s));
+      add(t + 1, JoinHalves<kFormat>(sums[0][1], sums[1][1], s));
+    }
+  }
+#endif
+#pragma GCC unroll 4
+  for (; t < kTokens; ++t) add(t, Dot<kFormat>(weights, s, row(t)));
+}
+
 // kTokens tokens x 8 rows over all blocks.
 template <WeightFormat kFormat, int kTokens>
 void IntegerTile(const Work& work, int64_t g, int64_t token) {
   constexpr int64_t kPart = Pack8::QuantBytes(kFormat);
   constexpr int64_t kPartsAt = Pack8::PartsAt(kFormat);
   constexpr int64_t kBlock = Pack8::BlockBytes(kFormat);
-  const ActRows& act = work.act;
   const uint8_t* w = work.Group(g);
   const int64_t blocks = work.w.k / (32 * kParts<kFormat>);
   Floats8 acc[kTokens];
@@ -144,14 +187,8 @@ void IntegerTile(const Work& work, int64_t g, int64_t token) {
     for (int i = 0; i < kParts<kFormat>; ++i, part += kPart) {
       Bytes8x4 weights[8];
       UnpackWeights<kFormat>(part, weights);
-      const int64_t block = b * kParts<kFormat> + i;
-#pragma GCC unroll 4
-      for (int t = 0; t < kTokens; ++t) {
-        const int8_t* q = act.q + (token + t) * act.ld_q + block * 32;
-        const int64_t at = (token + t) * act.ld_block + block;
-        acc[t] = AddSum<kFormat>(acc[t], Dot<kFormat>(weights, scales[i], q),
-                                 scales[i], act, at);
-      }
+      AddPart<kFormat>(work, token, b * kParts<kFormat> + i, weights, scales[i],
+                       acc);
     }
   }
 #pragma GCC unroll 4

@@ -9,8 +9,10 @@
 #include <optional>
 #include <string>
 #include <string_view>
+#include <utility>
 #include <vector>
 
+#include "models/cpu/arm_kernels.h"
 #include "models/cpu/bf16_rate.h"
 
 namespace millrace::models {
@@ -42,7 +44,7 @@ TEST(Isa, TheTablesOfThisArchitectureAreListedSlowestFirst) {
   EXPECT_THAT(names, ElementsAre("scalar", "avx2", "avxvnni", "avx512vnni",
                                  "avx512bf16", "amx"));
 #elif defined(__aarch64__)
-  EXPECT_THAT(names, ElementsAre("scalar", "neon", "neondot"));
+  EXPECT_THAT(names, ElementsAre("scalar", "neon", "neondot", "neoni8mm"));
 #else
   EXPECT_THAT(names, ElementsAre("scalar"));
 #endif
@@ -170,6 +172,15 @@ TEST(Isa, DenseTablesFollowTheNamesOfTheOthers) {
       EXPECT_EQ(chosen.status().code(), StatusCode::kFailedPrecondition);
     }
   }
+  for (const char* isa : {"neon", "neondot", "neoni8mm"}) {
+    const auto chosen = ChooseDense(isa);
+    if (chosen.ok()) {
+      EXPECT_EQ(*chosen, NeonDense());
+      EXPECT_EQ(*ChooseDense("auto"), NeonDense());
+    } else {
+      EXPECT_EQ(chosen.status().code(), StatusCode::kFailedPrecondition);
+    }
+  }
   EXPECT_EQ(ChooseDense("sse9").status().code(), StatusCode::kInvalidArgument);
 }
 
@@ -189,6 +200,22 @@ TEST(Isa, NewerNamesTakeWhatInt8TableThereIs) {
   }
   if (vnni.ok()) {
     EXPECT_EQ(*vnni, Avx512VnniInt8());
+  }
+}
+
+TEST(Isa, TheInt8TablesOfArmFollowTheNamesOfTheOthers) {
+  const Int8Table* fastest = nullptr;
+  for (const auto& [isa, table] : {std::pair{"neon", NeonInt8()},
+                                   {"neondot", NeonDotInt8()},
+                                   {"neoni8mm", NeonI8mmInt8()}}) {
+    const auto chosen = ChooseInt8(isa);
+    EXPECT_EQ(chosen.ok(), ChooseKernels(isa).ok()) << isa;
+    if (!chosen.ok()) continue;
+    EXPECT_EQ(*chosen, table) << isa;
+    fastest = table;
+  }
+  if (fastest != nullptr) {
+    EXPECT_EQ(*ChooseInt8("auto"), fastest);
   }
 }
 
