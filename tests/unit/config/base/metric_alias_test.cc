@@ -38,6 +38,20 @@ TEST(MetricAlias, ARenamedLabelAScaledSumAndAFixedLabel) {
                               "2\n"));
 }
 
+TEST(MetricAlias, OrTheGreatestOfThemIsShown) {
+  MetricRegistry registry;
+  const Gauge one = registry.AddGauge("seen", "Seen.", {{"model", "a"}});
+  const Gauge two = registry.AddGauge("seen", "Seen.", {{"model", "b"}});
+  one.Set(30);
+  two.Set(20);
+  registry.ExportAlso({{.name = "theirs",
+                        .help = "The last one.",
+                        .kind = MetricKind::kGauge,
+                        .source = "seen",
+                        .part = MetricPart::kGreatest}});
+  EXPECT_THAT(registry.Text(), HasSubstr("\ntheirs 30\n"));
+}
+
 TEST(MetricAlias, SeriesThatEndUpWithTheSameLabelsAreAdded) {
   MetricRegistry registry;
   const Counter ok = registry.AddCounter("ends_total", "Ends.", {{"how", "a"}});
