@@ -2,7 +2,6 @@
 """Writes a streaming RNN-T of torchaudio as a folder that Millrace serves:
 
     python3 export_rnnt.py models/asr                 # EMFORMER_RNNT_BASE_LIBRISPEECH
-    python3 export_rnnt.py models/asr --bundle EMFORMER_RNNT_BASE_TEDLIUM3
     python3 export_rnnt.py models/asr --random 4097   # its size, random weights
 
 It needs torch and a torchaudio of the same version (and sentencepiece for a
@@ -192,11 +191,13 @@ def main():
         stats = {"mean": [12.0] * 80, "invstddev": [0.25] * 80}
     else:
         bundle = getattr(torchaudio.pipelines, args.bundle)
-        rnnt, blank = bundle._get_model(), bundle._blank
+        decoder = bundle.get_decoder()
+        rnnt, blank = decoder.model, decoder.blank
         pieces = bundle.get_token_processor().sp_model
         tokens = [pieces.id_to_piece(i) for i in range(blank)]
-        path = torchaudio.utils.download_asset(bundle._global_stats_path)
-        stats = json.loads(pathlib.Path(path).read_text())
+        norm = bundle.get_streaming_feature_extractor().pipeline[-1]
+        stats = {"mean": norm.mean.tolist(),
+                 "invstddev": norm.invstddev.tolist()}
     write_folder(rnnt, args.folder, tokens, stats, blank)
 
 
