@@ -436,8 +436,11 @@ StatusOr<std::shared_ptr<Servable>> ServableLoader::Load(
       : pipeline.transducer != nullptr
           ? LoadTransducer(
                 facts, settings, pipeline, parts_.pool, parts_.metrics,
-                [&](ModelFacts part, const config::ModelSettings& alone) {
-                  return LoadGraph(std::move(part), alone, cores->cpus(),
+                [&](ModelFacts part, const config::ModelSettings& alone,
+                    bool one_core) {
+                  config::CpuSet cpus = cores->cpus();
+                  if (one_core && cpus.size() > 1) cpus.resize(1);
+                  return LoadGraph(std::move(part), alone, cpus,
                                    *parts_.topology, parts_.memory_limit_bytes,
                                    parts_.pool, parts_.metrics,
                                    parts_.timeline);

@@ -54,7 +54,7 @@ StatusOr<std::shared_ptr<Servable>> LoadTransducer(
                                .registry = metrics};
   if (pipeline.answer != nullptr) parts.answer = *pipeline.answer;
   const auto load = [&](const std::string& name, const std::string& path,
-                        int64_t instance_count) {
+                        int64_t instance_count, bool one_core) {
     ModelFacts part = facts;
     part.id += "/" + name;
     part.path = path;
@@ -63,7 +63,7 @@ StatusOr<std::shared_ptr<Servable>> LoadTransducer(
     alone.task = nullptr;
     alone.graph.instance_count = instance_count;
     StatusOr<std::shared_ptr<Servable>> loaded =
-        load_part(std::move(part), alone);
+        load_part(std::move(part), alone, one_core);
     if (loaded.ok()) return loaded;
     return StatusOr<std::shared_ptr<Servable>>(
         loaded.status().Prefixed("the " + name + " " + path));
@@ -76,12 +76,14 @@ StatusOr<std::shared_ptr<Servable>> LoadTransducer(
       const std::string joiner,
       handlers::FindTaskFile(parts, "transducer.joiner", names.joiner));
   TransducerModel::Graphs graphs;
-  ASSIGN_OR_RETURN(graphs.encoder,
-                   load("encoder", settings.path,
-                        std::max<int64_t>(settings.graph.instance_count, 1)));
-  // One search asks them after another: they are short.
-  ASSIGN_OR_RETURN(graphs.predictor, load("predictor", predictor, 1));
-  ASSIGN_OR_RETURN(graphs.joiner, load("joiner", joiner, 1));
+  ASSIGN_OR_RETURN(
+      graphs.encoder,
+      load("encoder", settings.path,
+           std::max<int64_t>(settings.graph.instance_count, 1), false));
+  // They are short and asked one after the other: teams of several cores would
+  // mostly wait for each other.
+  ASSIGN_OR_RETURN(graphs.predictor, load("predictor", predictor, 1, true));
+  ASSIGN_OR_RETURN(graphs.joiner, load("joiner", joiner, 1, true));
   ASSIGN_OR_RETURN(
       std::shared_ptr<Servable> model,
       TransducerModel::Create(facts, std::move(graphs), parts, pipeline));

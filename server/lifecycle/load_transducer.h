@@ -14,9 +14,10 @@
 
 namespace millrace::server {
 
-// Loads one graph as a servable of its own, by load_graph.h.
+// Loads one graph as a servable of its own, by load_graph.h: on all of the
+// model's cores, or on one of them.
 using LoadPart = std::function<StatusOr<std::shared_ptr<Servable>>(
-    ModelFacts facts, const config::ModelSettings& settings)>;
+    ModelFacts facts, const config::ModelSettings& settings, bool one_core)>;
 
 // `settings.path` is the encoder's file, `pipeline` has a transducer. Blocks
 // for the load. INVALID_ARGUMENT and NOT_FOUND name the file that is wrong.
