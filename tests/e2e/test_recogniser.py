@@ -1,6 +1,7 @@
 """A streaming recogniser (RNN-T of three graphs) asked as its users do: over a
 WebSocket, as tritonclient's stream, and with whole files by openai-python. What
 torchaudio hears stands in tests/data/transducer/rnnt.json, segment by segment."""
+import concurrent.futures
 import io
 import json
 import queue
@@ -246,3 +247,32 @@ def test_a_wrong_folder_says_what_is_wrong(tmp_path, old, new, why):
                 server.url + "/v2/repository/models/asr/load", b"{}",
                 {"Content-Type": "application/json"}), timeout=60)
         assert why in caught.value.read().decode()
+
+
+def test_unloading_waits_for_what_is_heard(tmp_path):
+    """A long file is transcribed while its model goes; another session finds it
+    again when it is back."""
+    put(tmp_path, "asr")
+
+    def repository(server, what):
+        urllib.request.urlopen(urllib.request.Request(
+            f"{server.url}/v2/repository/models/asr/{what}", b"{}",
+            {"Content-Type": "application/json"}), timeout=60).read()
+    with start("--model-repository", tmp_path, "--model-control-mode",
+               "explicit", "--load-model", "asr") as server, \
+            concurrent.futures.ThreadPoolExecutor() as pool:
+        client = openai.OpenAI(base_url=server.url + "/v1", api_key="none",
+                               max_retries=0, timeout=60)
+        sound = np.tile(SPEECH, 2)
+        heard = pool.submit(lambda: client.audio.transcriptions.create(
+            model="asr", file=("speech.wav", wav(sound))).text)
+        wait_for(lambda: server.metric("millrace_requests_running").get(
+            '{model="asr/encoder",version="1"}', 0) > 0 or heard.done())
+        repository(server, "unload")
+        assert len(heard.result(timeout=60).split()) > 10
+        repository(server, "load")
+        with session(server, "asr") as opened:
+            for at in range(0, 9000, SEGMENT):
+                ask(opened, samples("short")[at: at + SEGMENT].tobytes())
+            got = outputs(ask(opened, END))
+    assert got["text"] == text_of(WANTED["clips"]["short"]["greedy"][-1])
