@@ -3,8 +3,7 @@
 // each band. A segment's spectrogram is that of its own samples, with those of
 // the right context in front: `num_samples` in all.
 //
-//   segment i:  [i * step - context, (i + 1) * step) of the sound, zeros before
-//   0
+//   segment i: samples [i * step - context, (i + 1) * step), zeros before 0
 //
 // Source: torchaudio's tutorial "Online ASR with Emformer RNN-T" and its RNN-T
 // pipelines' streaming feature extractor. Immutable after Create.
@@ -12,6 +11,7 @@
 
 #include <cstdint>
 #include <span>
+#include <utility>
 #include <vector>
 
 #include "config/base/status.h"
