@@ -102,6 +102,7 @@ WALLS = [
                              "models/cpu/arm_kernels.h",
                              "models/cpu/graph_kernels.h",
                              "models/cpu/graph_int8_kernels.h",
+                             "models/cpu/pool_rows.h",
                              "models/cpu/tree_kernels.h"]),
 ]
 # Folders that never meet, and the files that may see both.
