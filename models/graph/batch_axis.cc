@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "models/graph/infer_and_fold.h"
+#include "models/graph/ops/embedding_bag.h"
 #include "models/graph/passes/batch_rows.h"
 #include "models/graph/passes/passes.h"
 
@@ -72,6 +73,71 @@ class Trial {
   const int64_t size_;
 };
 
+// The graph with what each bag of a jagged feature makes as an input, a row for
+// each row of the batch, instead of the feature's inputs.
+Graph WithPooledInputs(const Graph& graph,
+                       const std::vector<JaggedFeature>& features,
+                       const PortDim& rows) {
+  Graph pooled = graph.Copy();
+  std::vector<bool> drops_port(graph.inputs.size());
+  std::vector<bool> drops_node(graph.nodes.size());
+  std::vector<Port> ports;
+  for (const JaggedFeature& feature : features) {
+    drops_port[feature.values] = drops_port[feature.offsets] = true;
+    for (const size_t weights : feature.weights) drops_port[weights] = true;
+    for (const size_t place : feature.bags) {
+      const Node& bag = graph.nodes[place];
+      drops_node[place] = true;
+      const Tensor& table = *graph.value(bag.inputs[0]).constant;
+      const bool rowwise = bag.attrs.Int("rowwise", 0) != 0;
+      PortDim size;
+      size.size = table.shape()[1] - (rowwise ? kInt8RowExtra : 0);
+      ports.push_back({.name = bag.name,
+                       .value = bag.outputs[0],
+                       .dtype = PoolsByKernel(bag, table.dtype())
+                                    ? DType::kF32
+                                    : table.dtype(),
+                       .dims = {rows, size}});
+    }
+  }
+  pooled.inputs.clear();
+  for (size_t i = 0; i < graph.inputs.size(); ++i) {
+    if (!drops_port[i]) pooled.inputs.push_back(graph.inputs[i]);
+  }
+  for (Port& port : ports) pooled.inputs.push_back(std::move(port));
+  pooled.nodes.clear();
+  for (size_t i = 0; i < graph.nodes.size(); ++i) {
+    // Casts of offsets have no reader any more.
+    const Node& node = graph.nodes[i];
+    const bool of_offsets =
+        node.Is("Cast") &&
+        std::any_of(features.begin(), features.end(),
+                    [&](const JaggedFeature& feature) {
+                      return graph.inputs[feature.offsets].value ==
+                             node.inputs[0];
+                    });
+    if (!drops_node[i] && !of_offsets) pooled.nodes.push_back(node);
+  }
+  return pooled;
+}
+
+// Of the inputs that are not jagged, else of offsets without an end; its
+// symbol may be none.
+PortDim RowsOf(const Graph& graph, const std::vector<JaggedFeature>& features) {
+  std::vector<bool> is_jagged(graph.inputs.size());
+  PortDim rows;
+  for (const JaggedFeature& feature : features) {
+    is_jagged[feature.values] = is_jagged[feature.offsets] = true;
+    for (const size_t weights : feature.weights) is_jagged[weights] = true;
+    if (!feature.has_end) rows = graph.inputs[feature.offsets].dims[0];
+  }
+  for (size_t i = 0; i < graph.inputs.size(); ++i) {
+    const Port& port = graph.inputs[i];
+    if (!is_jagged[i] && !port.dims.empty()) return port.dims[0];
+  }
+  return rows;
+}
+
 // The symbol of the first dimension of all inputs, or why there is none.
 StatusOr<int32_t> LeadingSymbol(const Graph& graph) {
   int32_t symbol = -1;
@@ -99,9 +165,7 @@ StatusOr<int32_t> LeadingSymbol(const Graph& graph) {
   return symbol;
 }
 
-}  // namespace
-
-BatchAxis FindBatchAxis(const Graph& graph) {
+BatchAxis ProveRows(const Graph& graph) {
   const StatusOr<int32_t> symbol = LeadingSymbol(graph);
   if (!symbol.ok()) return NotBatchable(std::string(symbol.status().message()));
   const Symbol& range = graph.symbols[static_cast<size_t>(*symbol)];
@@ -132,6 +196,19 @@ BatchAxis FindBatchAxis(const Graph& graph) {
           .symbol = *symbol,
           .min_rows = range.min,
           .max_rows = range.max};
+}
+
+}  // namespace
+
+BatchAxis FindBatchAxis(const Graph& whole) {
+  const std::vector<JaggedFeature> jagged = FindJagged(whole);
+  if (!jagged.empty()) {
+    BatchAxis axis =
+        ProveRows(WithPooledInputs(whole, jagged, RowsOf(whole, jagged)));
+    axis.jagged = jagged;
+    return axis;
+  }
+  return ProveRows(whole);
 }
 
 }  // namespace millrace::models::graph

@@ -4,19 +4,25 @@
 
 #include <cstdint>
 #include <string>
+#include <vector>
 
 #include "models/graph/ir.h"
+#include "models/graph/jagged.h"
 
 namespace millrace::models::graph {
 
-// Batchable: every input has the same symbol as its first dimension, every
-// output has as many rows, and row i of each output depends on row i of the
-// inputs alone. Then a batch of several requests gives each one the bits that
-// it would get alone.
+// Batchable: every input but those of jagged features has the same symbol as
+// its first dimension, every output has as many rows, and row i of each output
+// depends on row i of the inputs alone; row i of a jagged feature is its bag i.
+// Then a batch of several requests gives each one the bits that it would get
+// alone.
 struct BatchAxis {
   bool batchable = false;
   // Why not, as one sentence; empty when batchable.
   std::string reason = "";
+  // Whether or not it is batchable. Their values follow each other in a batch,
+  // and their offsets are shifted.
+  std::vector<JaggedFeature> jagged = {};
   // ---- when batchable ----
   int32_t symbol = -1;   // of Graph::symbols
   int64_t min_rows = 1;  // of one run, as the symbol's range says

@@ -1,9 +1,11 @@
 #include "models/graph/plan_cache.h"
 
 #include <algorithm>
+#include <bit>
 #include <utility>
 
 #include "models/graph/infer_and_fold.h"
+#include "models/graph/jagged.h"
 #include "models/graph/op.h"
 #include "models/graph/passes/batch_rows.h"
 #include "models/graph/passes/passes.h"
@@ -16,9 +18,14 @@ namespace {
 // a length): where shapes depend on data, plans are made for their values.
 constexpr int64_t kMostKeyIntegers = 16;
 
-bool MayDecideShapes(const Tensor& input) {
-  return input.dtype() == DType::kI64 &&
-         input.num_elements() <= kMostKeyIntegers;
+// Plans for jagged features are for so many values, or a power of two above.
+constexpr uint64_t kLeastJagged = 64;
+
+// A device's plans, and graphs that are interpreted, take inputs as they are.
+std::vector<bool> JaggedInputs(const Graph& graph,
+                               const PlanCacheOptions& options) {
+  return options.device == nullptr ? HoldsJaggedValues(graph)
+                                   : std::vector<bool>(graph.inputs.size());
 }
 
 // The symbol that counts the rows of a batch: that of the first dimension of
@@ -81,6 +88,7 @@ PlanCache::PlanCache(const Graph& graph, const Kernels& kernels,
       kernels_(kernels),
       options_(options),
       graph_constants_(ConstantsOf(graph)),
+      is_jagged_(JaggedInputs(graph, options)),
       packed_(std::move(weights)) {}
 
 int64_t PlanCache::plan_bytes() const {
@@ -115,12 +123,25 @@ std::vector<std::shared_ptr<const Prepared>> PlanCache::TakeOldest() {
   return taken;
 }
 
-PlanCache::Key PlanCache::KeyOf(const Request& request) {
+bool PlanCache::MayDecideShapes(size_t i, const Tensor& input) const {
+  return !is_jagged_[i] && input.dtype() == DType::kI64 &&
+         input.num_elements() <= kMostKeyIntegers;
+}
+
+Shape PlanCache::PlannedShape(size_t i, const Tensor& input) const {
+  if (!is_jagged_[i]) return input.shape();
+  const auto values = static_cast<uint64_t>(input.num_elements());
+  return {static_cast<int64_t>(std::bit_ceil(std::max(values, kLeastJagged)))};
+}
+
+PlanCache::Key PlanCache::KeyOf(const Request& request) const {
   Key key = {request.whole, request.by_value, request.pool.size()};
-  for (const Tensor& input : request.inputs) {
-    key.push_back(input.shape().rank());
-    key.insert(key.end(), input.shape().begin(), input.shape().end());
-    if (!request.by_value || !MayDecideShapes(input)) continue;
+  for (size_t i = 0; i < request.inputs.size(); ++i) {
+    const Tensor& input = request.inputs[i];
+    const Shape shape = PlannedShape(i, input);
+    key.push_back(shape.rank());
+    key.insert(key.end(), shape.begin(), shape.end());
+    if (!request.by_value || !MayDecideShapes(i, input)) continue;
     const auto* values = input.data<int64_t>();
     key.insert(key.end(), values, values + input.num_elements());
   }
@@ -195,9 +216,10 @@ StatusOr<Graph> PlanCache::OptimisedFor(
 StatusOr<Prepared> PlanCache::Prepare(const Request& request, Key& row_key) {
   std::vector<ValueType> types;
   std::vector<const Tensor*> known;
-  for (const Tensor& input : request.inputs) {
-    types.push_back({input.dtype(), input.shape()});
-    const bool keyed = request.by_value && MayDecideShapes(input);
+  for (size_t i = 0; i < request.inputs.size(); ++i) {
+    const Tensor& input = request.inputs[i];
+    types.push_back({input.dtype(), PlannedShape(i, input)});
+    const bool keyed = request.by_value && MayDecideShapes(i, input);
     known.push_back(keyed ? &input : nullptr);
   }
   // A plan outlives the request that it was made for.

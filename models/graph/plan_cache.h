@@ -104,7 +104,11 @@ class PlanCache {
     ComputePool& pool;
   };
 
-  static Key KeyOf(const Request& request);
+  Key KeyOf(const Request& request) const;
+  // That input i of a plan has: of values of jagged features more than the
+  // request's, so that few plans serve them all.
+  Shape PlannedShape(size_t i, const Tensor& input) const;
+  bool MayDecideShapes(size_t i, const Tensor& input) const;
   // Null when there is none.
   std::shared_ptr<const Prepared> Find(const Key& key) REQUIRES(mu_);
   // Takes plans out until the others fit, for the caller to drop.
@@ -123,6 +127,8 @@ class PlanCache {
   const Kernels kernels_;
   const PlanCacheOptions options_;
   const std::set<const Tensor*> graph_constants_;
+  // Of each input: a plan takes fewer values than it was made for.
+  const std::vector<bool> is_jagged_;
   PackedWeights packed_;  // outlives the plans
   mutable Mutex mu_;      // not held while a plan is made
   // Plans depend on the values of small inputs.

@@ -10,6 +10,7 @@
 
 #include "models/files/npz.h"
 #include "models/graph/infer_and_fold.h"
+#include "models/graph/jagged.h"
 #include "models/graph/op.h"
 #include "models/tensor/float16.h"
 #include "models/tensor/strings.h"
@@ -280,9 +281,16 @@ StatusOr<std::vector<Tensor>> SampleInputs(const Graph& graph,
   std::optional<Status> failure;
   SampleOptions tried = options;
   for (const Likely& likely : rows) {
-    tried.sizes = WithLikely(graph, options.sizes, likely);
+    tried.sizes = options.sizes;
+    SizeJaggedEnds(graph, tried.sizes);
+    tried.sizes = WithLikely(graph, tried.sizes, likely);
     const Status status = Accepts(graph, tried);
-    if (status.ok()) return SampleInputs(graph.inputs, graph.symbols, tried);
+    if (status.ok()) {
+      ASSIGN_OR_RETURN(std::vector<Tensor> inputs,
+                       SampleInputs(graph.inputs, graph.symbols, tried));
+      FillJagged(graph, inputs);
+      return inputs;
+    }
     if (status.code() == StatusCode::kUnimplemented) return status;
     if (!failure) failure = status;
   }

@@ -39,7 +39,8 @@ StatusOr<std::vector<Tensor>> SampleInputs(const std::vector<Port>& ports,
                                            const std::vector<Symbol>& symbols,
                                            const SampleOptions& options);
 
-// The same with sizes that the graph accepts: where shape inference fails with
+// The same with sizes that the graph accepts, jagged features with values of
+// their tables and offsets that fit: where shape inference fails with
 // the first ones, some other likely sizes are tried. One row where the first
 // dimension varies. INVALID_ARGUMENT says what the graph has against the sizes
 // that were tried first. `graph` may have had load-time shape inference or not.

@@ -77,13 +77,28 @@ bool Gathered(const RowView& node) {
   return node.OnlyRows({first ? size_t{1} : size_t{0}});
 }
 
+namespace {
+// Index of neighbouring axes behind the rows, whose results stand where the
+// axes were.
+bool IndexedBehindRows(const RowView& node) {
+  const std::vector<int64_t>& axes = node.attrs().Ints("axes");
+  if (axes.empty() || axes[0] == 0 || !node.OnlyRows({0})) return false;
+  for (size_t i = 1; i < axes.size(); ++i) {
+    if (axes[i] != axes[i - 1] + 1) return false;
+  }
+  return true;
+}
+}  // namespace
+
 bool IndexedByRow(const RowView& node) {
+  const bool tuples = node.node().op->facts.row_numbers == RowNumbers::kTuples;
+  if (!tuples && IndexedBehindRows(node)) return true;
   const Tensor* numbers = node.constant(1);
   if (numbers == nullptr || !node.OnlyRows({0}) ||
       node.shape(0)[0] != node.batch() || node.out()[0] != node.batch()) {
     return false;
   }
-  if (node.node().op->facts.row_numbers == RowNumbers::kTuples) {
+  if (tuples) {
     return CountsRows(*numbers, node.batch(), numbers->shape().back()) &&
            node.attrs().Int("batch_dims", 0) == 0;
   }

@@ -28,7 +28,7 @@ bool Expanded(const RowView& node);  // Expand
 // Gather from rows behind the first axis, or by indices that have rows.
 bool Gathered(const RowView& node);
 // GatherND, Index: every row is taken from itself, and the results stand in the
-// order of rows.
+// order of rows. Index also of axes behind the rows alone.
 bool IndexedByRow(const RowView& node);
 
 }  // namespace millrace::models::graph::rows

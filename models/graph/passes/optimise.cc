@@ -7,6 +7,7 @@
 namespace millrace::models::graph {
 
 StatusOr<Graph> Optimise(Graph typed) {
+  FixBags(typed);
   SpellOutEinsums(typed);
   Simplify(typed);
   RecogniseGelu(typed);

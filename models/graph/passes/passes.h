@@ -28,6 +28,8 @@ Status RoundLayers(Graph& graph, const std::vector<std::string>& f32_layers);
 // What exporters spell out and the passes behind need not see goes: sizes that
 // broadcasting gives anyway, batches of matrices joined to one axis.
 void Simplify(Graph& graph);
+// Embedding bags that are all of one size need no offsets.
+void FixBags(Graph& graph);
 // Einsums of two operands become products.
 void SpellOutEinsums(Graph& graph);
 // Spelled-out GELU becomes the operator.

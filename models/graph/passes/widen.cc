@@ -4,7 +4,9 @@
 // and results are nearer to exact ones than if each operator rounded its own.
 #include <map>
 #include <memory>
+#include <set>
 #include <utility>
+#include <vector>
 
 #include "models/graph/onnx_dtype.h"
 #include "models/graph/op.h"
@@ -67,10 +69,63 @@ Tensor Widened(const Tensor& tensor) {
   return wide;
 }
 
+// Tables of embedding bags stay as they are: their rows are widened where they
+// are pooled.
+std::set<ValueId> KeepTables(Graph& graph) {
+  std::map<ValueId, int32_t> reads;
+  for (const Node& node : graph.nodes) {
+    if (node.Is("EmbeddingBag")) ++reads[node.inputs[0]];
+  }
+  std::set<ValueId> tables;
+  const std::vector<int32_t> uses = graph.CountUses();
+  for (const auto& [id, count] : reads) {
+    const Tensor* table = graph.value(id).constant.get();
+    if (table != nullptr && IsHalf(table->dtype()) &&
+        uses[static_cast<size_t>(id)] == count) {
+      tables.insert(id);
+    }
+  }
+  for (Node& node : graph.nodes) {
+    if (node.Is("EmbeddingBag") && tables.contains(node.inputs[0])) {
+      node.attrs.Set("wide", int64_t{1});
+    }
+  }
+  return tables;
+}
+
+// Weights of bags that an exporter rounded for its tables are read as they
+// came.
+void DropCastsOfInputs(Graph& graph) {
+  std::map<ValueId, ValueId> same;
+  for (const Node& node : graph.nodes) {
+    if (!node.Is("Cast") ||
+        DTypeFromOnnx(node.attrs.Int("to", 0)) != DType::kF32) {
+      continue;
+    }
+    for (const Port& port : graph.inputs) {
+      if (port.value == node.inputs[0] && port.dtype == DType::kF32) {
+        same[node.outputs[0]] = port.value;
+      }
+    }
+  }
+  for (Node& node : graph.nodes) {
+    if (!node.Is("EmbeddingBag")) continue;
+    for (ValueId& id : node.inputs) {
+      const auto found = same.find(id);
+      if (found != same.end()) id = found->second;
+    }
+  }
+  std::erase_if(graph.nodes, [&, uses = graph.CountUses()](const Node& node) {
+    return node.Is("Cast") && same.contains(node.outputs[0]) &&
+           uses[static_cast<size_t>(node.outputs[0])] == 0;
+  });
+}
+
 class Widening {
  public:
   void Run(Graph& graph) {
-    Inside(graph);
+    Inside(graph, KeepTables(graph));
+    DropCastsOfInputs(graph);
     std::vector<Node> casts;
     for (Port& port : graph.inputs) {
       if (!IsHalf(port.dtype)) continue;
@@ -99,8 +154,10 @@ class Widening {
   }
 
   // All but the ports of the whole graph.
-  void Inside(Graph& graph) {
-    for (Value& value : graph.values) {
+  void Inside(Graph& graph, const std::set<ValueId>& kept) {
+    for (size_t id = 0; id < graph.values.size(); ++id) {
+      if (kept.contains(static_cast<ValueId>(id))) continue;
+      Value& value = graph.values[id];
       if (value.type.has_value() && IsHalf(value.type->dtype)) {
         value.type->dtype = DType::kF32;
       }
@@ -127,7 +184,7 @@ class Widening {
 
   std::shared_ptr<const Graph> Body(const Graph& body) {
     Graph wide = body.Copy();
-    Inside(wide);
+    Inside(wide, {});
     for (auto* ports : {&wide.inputs, &wide.outputs}) {
       for (Port& port : *ports) {
         if (IsHalf(port.dtype)) port.dtype = DType::kF32;

@@ -49,6 +49,7 @@ constexpr FasterRow kFaster[] = {
     {"ReduceSum", MakeReduceStep},
     {"ReduceSumSquare", MakeReduceStep},
     {"Concat", MakeConcatStep},
+    {"EmbeddingBag", MakeBagStep},
     {"Softmax", MakeSoftmaxStep},
     {"ml.Trees", MakeTreesStep},
     {"LogSoftmax", MakeSoftmaxStep},

@@ -22,6 +22,9 @@ bool IsRowNorm(const Node& node, const Graph& graph);
 
 StatusOr<std::unique_ptr<Step>> MakeAttentionStep(const Node& node,
                                                   const LowerContext& context);
+// Of tables that the kernels take.
+StatusOr<std::unique_ptr<Step>> MakeBagStep(const Node& node,
+                                            const LowerContext& context);
 // Of operands in floats or bytes and a result in bytes: one pass where the
 // program allows it, MakePointwiseStep otherwise.
 StatusOr<std::unique_ptr<Step>> MakeByteAffineStep(const Node& node,

@@ -211,6 +211,13 @@ class PlanBuilder {
   }
   // Of constants.
   double ReadAtMost(const Node& node) const {
+    if (node.Is("EmbeddingBag")) {
+      const Shape& table = graph_.value(node.inputs[0]).type->shape;
+      const Shape& indices = graph_.value(node.inputs[1]).type->shape;
+      return static_cast<double>(BytesOf(node.inputs[0])) /
+             static_cast<double>(std::max<int64_t>(table[0], 1)) *
+             static_cast<double>(indices.num_elements());
+    }
     if (!node.op->facts.looks_up) {
       return std::numeric_limits<double>::infinity();
     }
@@ -331,8 +338,10 @@ StatusOr<std::vector<Tensor>> Plan::Run(const std::vector<Tensor>& inputs,
                                         Trace* trace) const {
   CHECK(inputs.size() == inputs_.size(), "one tensor for each input");
   Begin(arena, at);
+  at.elements.assign(at.at.size(), -1);
   for (size_t i = 0; i < inputs.size(); ++i) {
     BindInput(i, inputs[i].bytes(), at);
+    at.elements[static_cast<size_t>(inputs_[i])] = inputs[i].num_elements();
   }
   std::vector<Tensor> outputs;
   for (const Binding& output : outputs_) {
@@ -351,6 +360,7 @@ std::vector<ValueType> Plan::OutputTypes() const {
 
 void Plan::Begin(std::byte* arena, Bindings& at) const {
   at.at = constant_at_;
+  at.elements.clear();
   at.arena = arena;
   for (size_t slot = 0; slot < offsets_.size(); ++slot) {
     if (offsets_[slot] >= 0) at.at[slot] = arena + offsets_[slot];
@@ -433,7 +443,8 @@ Status Plan::RunTogether(Bindings& at, ComputePool& pool,
       if (stopped && team.index == 0 && failure.ok()) failure = stopped();
       if (failure.ok() &&
           (place.member == StepPlace::kTeam || place.member == team.index)) {
-        const Slots slots{at.at.data(), at.arena + scratch_offsets_[i]};
+        const Slots slots{at.at.data(), at.arena + scratch_offsets_[i],
+                          at.elements.empty() ? nullptr : at.elements.data()};
         const int64_t begin_ns = trace != nullptr ? elapsed_ns() : 0;
         failure = RunStep(*steps_[i], slots, team);
         if (trace != nullptr) {

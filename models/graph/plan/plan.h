@@ -34,7 +34,8 @@ namespace millrace::models::graph {
 // Where each value of a plan lies during a run. Kept between runs, so that
 // they do not allocate.
 struct Bindings {
-  std::vector<std::byte*> at;  // of each slot
+  std::vector<std::byte*> at;     // of each slot
+  std::vector<int64_t> elements;  // likewise, as of Slots; may be empty
   std::byte* arena = nullptr;
 };
 

@@ -22,6 +22,10 @@ inline constexpr Slot kNoSlot = -1;
 struct Slots {
   std::byte* const* at;
   std::byte* scratch;  // of the step that runs
+  // Of each slot: elements of an input, which may be fewer than its type says
+  // where it is jagged (models/graph/jagged.h); -1 elsewhere. Null: as the
+  // types say.
+  const int64_t* elements = nullptr;
 
   template <typename T>
   T* data(Slot slot) const {

@@ -111,6 +111,33 @@ void EmbeddingBag(Lowering& n) {
   n.Return(0, e.Op("EmbeddingBag", std::move(operands), std::move(attrs)));
 }
 
+// Of rows in bytes with a scale and a bias each, as
+// quantized::embedding_bag_byte_prepack makes them. PyTorch's own kernel takes
+// sums in every mode, so that what another one means is not known.
+void ByteEmbeddingBag(Lowering& n) {
+  if (n.Has("compressed_indices_mapping") || n.Flag("pruned_weights", false)) {
+    return n.Fail("a pruned table");
+  }
+  if (n.Int("mode", 0) != 0) return n.Fail("a mode other than 0, the sum");
+  const Operand indices = n.Arg("indices");
+  Emitter& e = n.emit();
+  std::vector<ValueId> operands = {n.In("weight"), indices.id};
+  if (n.Has("offsets")) {
+    const Operand offsets = n.Arg("offsets");
+    operands.push_back(e.Cast(offsets.id, offsets.dtype(), indices.dtype()));
+  } else {
+    operands.push_back(kNoValue);
+  }
+  if (n.Has("per_sample_weights")) {
+    operands.push_back(n.In("per_sample_weights"));
+  }
+  n.Return(e.Op("EmbeddingBag", std::move(operands),
+                {{"mode", std::string("sum")},
+                 {"rowwise", int64_t{1}},
+                 {"include_last_offset",
+                  int64_t{n.Flag("include_last_offset", false) ? 1 : 0}}}));
+}
+
 // Of `x` as much along each axis as `like` has: PyTorch reads only that.
 ValueId CutLike(Lowering& n, const Operand& x, const Operand& like,
                 int64_t but_axis) {
@@ -327,6 +354,7 @@ constexpr AtenOp kRows[] = {
     {"aten.embedding_bag.padding_idx", EmbeddingBag},
     {"aten._embedding_bag.default", EmbeddingBag},
     {"aten._embedding_bag_forward_only.default", EmbeddingBag},
+    {"quantized.embedding_bag_byte_rowwise_offsets.default", ByteEmbeddingBag},
     {"aten.gather.default", Gather},
     {"aten.scatter.src", Scatter},
     {"aten.scatter.value", Scatter},
