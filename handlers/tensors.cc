@@ -46,6 +46,7 @@ class GraphHandler final : public TensorHandler {
                      parts_.batcher->Reserve(deadline));
     AddMadeInputs(request.inputs);
     scheduler::BatchTask task;
+    task.lengths = TakeLengths(request.inputs);
     ASSIGN_OR_RETURN(task.inputs, InputsInOrder(std::move(request.inputs),
                                                 inputs(), parts_.model));
     ASSIGN_OR_RETURN(std::vector<size_t> wanted,
@@ -88,6 +89,21 @@ class GraphHandler final : public TensorHandler {
                       [&](const NamedTensor& t) { return t.name == name; });
       if (!is_given) given.push_back({name, models::Tensor()});
     }
+  }
+
+  // Lengths stand for the offsets that they make; the places of these.
+  std::vector<size_t> TakeLengths(std::vector<NamedTensor>& given) const {
+    std::vector<size_t> places;
+    for (size_t i = 0; i < inputs().size(); ++i) {
+      const std::string& name = parts_.batcher->LengthsName(i);
+      if (name.empty()) continue;
+      for (NamedTensor& input : given) {
+        if (input.name != name) continue;
+        input.name = inputs()[i].name;
+        places.push_back(i);
+      }
+    }
+    return places;
   }
 
   TensorResponse ResponseOf(scheduler::BatchResult& result,

@@ -49,6 +49,9 @@ struct BatchResult {
 
 struct BatchTask {
   std::vector<models::Tensor> inputs;  // in the order of the ports
+  // Of them, offsets of jagged features in whose place lengths stand; empty:
+  // none.
+  std::vector<size_t> lengths = {};
   Clock::Time deadline = kNever;
   int32_t priority = 0;              // level; 0: the model's default
   Clock::Duration queue_timeout{0};  // the request's own; 0: the model's

@@ -5,6 +5,7 @@
 
 #include "config/base/out_of_memory.h"
 #include "scheduler/batch_refusals.h"
+#include "scheduler/batch_tensors.h"
 
 namespace millrace::scheduler {
 
@@ -49,14 +50,16 @@ StatusOr<BatchRunner::Outputs> BatchRunner::RunTogether(
   }
   std::vector<const Inputs*> inputs;
   for (const auto& job : jobs) inputs.push_back(&job->task.inputs);
-  const Inputs joined = ragged_.Join(inputs);
+  const Inputs joined =
+      jagged_.any() ? jagged_.Join(inputs) : ragged_.Join(inputs);
   const Clock::Time input_ready = clock_.Now();
   times.compute_input = input_ready - began;
   auto outputs = context.Run(joined, options);
   const Clock::Time output_ready = clock_.Now();
   times.compute_infer = output_ready - input_ready;
   RETURN_IF_ERROR(outputs.status());
-  auto parts = ragged_.Part(std::move(outputs).value(), inputs);
+  auto parts = jagged_.any() ? PartRows(std::move(outputs).value(), rows)
+                             : ragged_.Part(std::move(outputs).value(), inputs);
   times.compute_output = clock_.Now() - output_ready;
   tell(began, input_ready);
   return parts;

@@ -21,6 +21,7 @@
 #include "models/tensor/tensor.h"
 #include "scheduler/batch_job.h"
 #include "scheduler/batch_timeline.h"
+#include "scheduler/jagged_rows.h"
 #include "scheduler/ragged_rows.h"
 
 namespace millrace::scheduler {
@@ -30,10 +31,11 @@ class BatchRunner {
   using Jobs = std::span<const std::unique_ptr<BatchJob>>;
   using Outputs = std::vector<std::vector<models::Tensor>>;
 
-  // `ragged` and `clock` outlive it; `timeline` may be null.
-  BatchRunner(const RaggedRows& ragged, const Clock* clock,
-              const std::string& model, Timeline* timeline)
+  // `ragged`, `jagged` and `clock` outlive it; `timeline` may be null.
+  BatchRunner(const RaggedRows& ragged, const JaggedRows& jagged,
+              const Clock* clock, const std::string& model, Timeline* timeline)
       : ragged_(ragged),
+        jagged_(jagged),
         clock_(*clock),
         model_(model),
         timeline_(timeline, model) {}
@@ -54,6 +56,7 @@ class BatchRunner {
   Status Stopped(Jobs jobs) const;
 
   const RaggedRows& ragged_;
+  const JaggedRows& jagged_;
   const Clock& clock_;
   const std::string model_;
   BatchTimeline timeline_;

@@ -49,7 +49,7 @@ class BatcherImpl final : public Batcher {
         inputs_(SpecsOf(ports_, symbols_)),
         outputs_(SpecsOf(instances.front()->outputs(), symbols_)),
         warm_ups_(std::move(warm_ups)),
-        runner_(options_.ragged, options.clock, options.model,
+        runner_(options_.ragged, options_.jagged, options.clock, options.model,
                 options.timeline),
         metrics_(registry ? BatcherMetrics(*registry, options.model)
                           : BatcherMetrics()),
@@ -102,11 +102,14 @@ class BatcherImpl final : public Batcher {
       return FailedPrecondition("a task is submitted with a place of Reserve");
     }
     options_.ragged.MakeMasks(task.inputs);
+    RETURN_IF_ERROR(options_.jagged.TakeLengths(task.lengths, task.inputs));
     RETURN_IF_ERROR(models::graph::CheckInputs(ports_, symbols_, task.inputs));
     auto job = std::make_unique<BatchJob>();
     const BatchingOptions& batching = options_.batching;
     if (batching.max_batch_size > 1) {
-      ASSIGN_OR_RETURN(job->rows, RowsOf(task.inputs, input_names_));
+      ASSIGN_OR_RETURN(job->rows, options_.jagged.any()
+                                      ? options_.jagged.RowsOf(task.inputs)
+                                      : RowsOf(task.inputs, input_names_));
       if (batching.refuse_larger && job->rows > batching.max_batch_size) {
         return TooManyRows(job->rows, batching.max_batch_size, options_.model);
       }
@@ -155,6 +158,9 @@ class BatcherImpl final : public Batcher {
   const BatchingOptions& batching() const override { return options_.batching; }
   bool MakesInput(size_t input) const override {
     return options_.ragged.IsMade(input);
+  }
+  const std::string& LengthsName(size_t input) const override {
+    return options_.jagged.LengthsName(input);
   }
   const std::vector<TensorSpec>& inputs() const override { return inputs_; }
   const std::vector<TensorSpec>& outputs() const override { return outputs_; }

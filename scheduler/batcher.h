@@ -8,7 +8,8 @@
 //
 // Requests of equal sizes are joined along their first dimension, as
 // BatchingOptions say; batch_former.h says which and when. Those of inputs
-// that are declared ragged may differ in length (ragged_rows.h). Batching does
+// that are declared ragged may differ in length (ragged_rows.h), and those of
+// jagged features in the number of their values (jagged_rows.h). Batching does
 // not change a request's bits, since the runtime computes each row alike
 // whatever stands beside it. When a batch fails, its requests are computed
 // again one by one, so that only those that fail by themselves end with an
@@ -43,6 +44,7 @@
 #include "scheduler/batch_job.h"
 #include "scheduler/batch_statistics.h"
 #include "scheduler/batching_options.h"
+#include "scheduler/jagged_rows.h"
 #include "scheduler/ragged_rows.h"
 #include "scheduler/reservation.h"
 
@@ -54,6 +56,7 @@ struct BatcherOptions {
   int32_t max_queue_size = config::CommonSettings::kMaxQueueSize;
   BatchingOptions batching = {};
   RaggedRows ragged = {};  // made for the graph's ports
+  JaggedRows jagged = {};  // likewise; one of both at most
   const Clock* clock = &Clock::Real();
   Timeline* timeline = nullptr;  // gets the batches while a capture runs
 };
@@ -106,6 +109,9 @@ class Batcher {
   // Whether a task may leave the input out, as a default tensor: a mask that is
   // made here.
   virtual bool MakesInput(size_t input) const = 0;
+  // What a task calls lengths that it gives instead of these offsets
+  // (BatchTask::lengths); empty: the input holds no offsets.
+  virtual const std::string& LengthsName(size_t input) const = 0;
   virtual const std::vector<models::TensorSpec>& inputs() const = 0;
   virtual const std::vector<models::TensorSpec>& outputs() const = 0;
 };

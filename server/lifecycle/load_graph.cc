@@ -150,6 +150,12 @@ StatusOr<scheduler::RaggedRows> RaggedOf(
                "of sequences are of one size; leave one of them out")
         .At("ragged_inputs");
   }
+  if (!context.batch_axis().jagged.empty()) {
+    return InvalidArgument(
+               "ragged_inputs pads the requests of a model whose features are "
+               "jagged, which are joined without padding; leave it out")
+        .At("ragged_inputs");
+  }
   if (batching.max_batch_size == 1) {
     const std::string& reason = context.batch_axis().reason;
     return InvalidArgument(
@@ -209,6 +215,25 @@ StatusOr<std::shared_ptr<handlers::DriftMonitor>> DriftOf(
                                         std::move(baseline), metrics);
 }
 
+// Of the model's metadata: "ads: ads_offsets or ads_lengths, …".
+std::string JaggedText(
+    const std::vector<models::graph::JaggedFeature>& features,
+    const scheduler::JaggedRows& rows,
+    const std::vector<models::graph::Port>& inputs) {
+  constexpr size_t kMostFeatures = 64;
+  std::string text;
+  for (size_t i = 0; i < features.size(); ++i) {
+    if (i == kMostFeatures) {
+      return text + ", and " + std::to_string(features.size() - i) + " more";
+    }
+    const std::string& lengths = rows.LengthsName(features[i].offsets);
+    text += (i > 0 ? ", " : "") + inputs[features[i].values].name + ": " +
+            inputs[features[i].offsets].name +
+            (lengths.empty() ? "" : " or " + lengths);
+  }
+  return text;
+}
+
 // Where the files of initial states are: beside the folders of versions.
 std::string StateFolder(const std::string& path) {
   return std::filesystem::path(path).parent_path().parent_path() /
@@ -248,6 +273,7 @@ StatusOr<std::shared_ptr<Servable>> LoadGraph(
                    PrepareGraph(std::move(source.graph), settings, options));
 
   const models::graph::BatchAxis axis = prepared.context->batch_axis();
+  scheduler::JaggedRows jagged(axis.jagged, prepared.context->inputs());
   ASSIGN_OR_RETURN(const scheduler::BatchingOptions batching,
                    BatchingOf(settings.graph, axis));
   ASSIGN_OR_RETURN(scheduler::RaggedRows ragged,
@@ -293,6 +319,11 @@ StatusOr<std::shared_ptr<Servable>> LoadGraph(
     facts.parameters.emplace_back(
         "micro_batching", config::MicroBatchingText(*pipeline.micro_batching));
   }
+  if (jagged.any()) {
+    facts.parameters.emplace_back(
+        "jagged_features",
+        JaggedText(axis.jagged, jagged, instances.front()->inputs()));
+  }
   facts.platform =
       report.format.starts_with("ONNX") ? "millrace_onnx"
       : report.format.starts_with("Hugging") || source.gguf != nullptr
@@ -304,6 +335,7 @@ StatusOr<std::shared_ptr<Servable>> LoadGraph(
        .max_queue_size = static_cast<int32_t>(settings.common.max_queue_size),
        .batching = batching,
        .ragged = std::move(ragged),
+       .jagged = std::move(jagged),
        .timeline = timeline},
       metrics, std::move(warm_ups));
   auto handler = handlers::MakeTensorHandler(
