@@ -53,7 +53,8 @@ class Guard {
   Status ListLayers() {
     if (options_.quantization != nullptr) {
       for (const QuantizedLayer& layer : options_.quantization->layers) {
-        if (layer.in_bytes) layers_.push_back({layer.name, layer.error});
+        if (!layer.in_bytes && !layer.in_halves) continue;
+        layers_.push_back({layer.name, layer.error});
       }
       return OkStatus();
     }
@@ -143,6 +144,7 @@ class Guard {
       for (QuantizedLayer& layer : table->layers) {
         if (std::find(f32.begin(), f32.end(), layer.name) != f32.end()) {
           layer.in_bytes = false;
+          layer.in_halves = false;
         }
       }
       options.quantization = std::move(table);

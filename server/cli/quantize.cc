@@ -31,6 +31,7 @@ constexpr FlagSpec kFlags[] = {
     {"calibration", "A.npz,B.npz,…", "samples of the inputs, a file each"},
     {"output", "FILE", "what to write (default: MODEL.quant.json)"},
     {"method", "NAME", "minmax, percentile or mse (default minmax)"},
+    {"tables", "TYPE", "rows of embedding tables: int8 (default), f16 or f32"},
     {"max-error", "E",
      "layers that cost more alone stay in f32 (default 0.05)"},
     kThreadsFlag,
@@ -41,7 +42,8 @@ constexpr VerbSpec kVerb = {
     "MODEL",
     "Chooses the ranges of an ONNX or PyTorch (.pt2) graph's layers on "
     "samples,\n"
-    "prints what each layer costs alone, and writes both for "
+    "prints what each layer and each embedding table costs alone, and writes "
+    "both for\n"
     "`run --precision int8`.",
     kFlags,
     1,
@@ -92,6 +94,8 @@ Status Quantize(const ParsedArgs& args) {
   graph::CalibrateOptions options;
   ASSIGN_OR_RETURN(options.method,
                    graph::RangeMethodOf(args.Text("method", "minmax")));
+  ASSIGN_OR_RETURN(options.tables,
+                   graph::TablePrecisionOf(args.Text("tables", "int8")));
   ASSIGN_OR_RETURN(options.max_error, ReadMaxError(args));
   ASSIGN_OR_RETURN(options.instance, GraphOptions(args, path));
   options.progress = ProgressLines("trying layers");
@@ -106,10 +110,10 @@ Status Quantize(const ParsedArgs& args) {
   if (table.layers.empty()) {
     return FailedPrecondition(
         "'" + path +
-        "' has no convolution and no product with constant FP32 weights, so "
-        "there is nothing to quantise");
+        "' has no convolution, product or embedding bag with constant FP32 "
+        "weights, so there is nothing to quantise");
   }
-  int64_t in_bytes = 0;
+  int64_t reduced = 0;
   size_t longest = 5;
   for (const graph::QuantizedLayer& layer : table.layers) {
     longest = std::max(longest, layer.name.size());
@@ -118,10 +122,10 @@ Status Quantize(const ParsedArgs& args) {
   std::printf("%-*s %12s %12s  %-15s %s\n", width, "layer", "input from", "to",
               "error if alone", "computed in");
   for (const graph::QuantizedLayer& layer : table.layers) {
-    in_bytes += layer.in_bytes;
+    reduced += layer.in_bytes || layer.in_halves;
     std::printf("%-*s %12.5g %12.5g  %-15.3g %s\n", width, layer.name.c_str(),
                 static_cast<double>(layer.low), static_cast<double>(layer.high),
-                layer.error, layer.in_bytes ? "int8" : "f32");
+                layer.error, std::string(PrecisionName(layer)).c_str());
   }
   ASSIGN_OR_RETURN(
       const double error,
@@ -137,11 +141,11 @@ Status Quantize(const ParsedArgs& args) {
       path + " --precision int8" +
       (output == expected ? "" : " --quantization " + output);
   std::printf(
-      "%s: %lld of %zu layers in int8, error %.3g together\n"
+      "%s: %lld of %zu layers reduced, error %.3g together\n"
       "(error: what of the results changes, root mean squares; 0.01 is 1 %%)\n"
       "next: millrace run %s\n"
       "   or: millrace serve %s\n",
-      output.c_str(), static_cast<long long>(in_bytes), table.layers.size(),
+      output.c_str(), static_cast<long long>(reduced), table.layers.size(),
       error, model_and_flags.c_str(), model_and_flags.c_str());
   return OkStatus();
 }

@@ -335,7 +335,7 @@ def test_quantize_labels_its_columns_and_tells_its_progress(tmp_path):
     assert [word.strip() for word in head if word.strip()] == [
         "layer", "input from", "to", "error if alone", "computed in"]
     assert re.search(r"^encoder/up/MatMul +-\d.* int8$", done.stdout, re.M)
-    assert "of 2 layers in int8, error" in done.stdout
+    assert "of 2 layers reduced, error" in done.stdout
     assert done.stderr.splitlines() == ["trying layers 50 %",
                                         "trying layers 100 %"]
     assert "median_ms" in millrace("run", path, "--precision", "int8").stdout

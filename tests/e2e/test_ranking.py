@@ -2,6 +2,7 @@
 REST and gRPC, joined to batches, with tables in FP32, FP16 and bytes."""
 import concurrent.futures
 import json
+import subprocess
 
 import numpy as np
 import pytest
@@ -9,7 +10,7 @@ import tritonclient.grpc as triton_grpc
 import tritonclient.http as triton_http
 from tritonclient.utils import InferenceServerException
 
-from conftest import REPO, start
+from conftest import BINARY, REPO, start
 
 DATA = REPO / "tests" / "data" / "ranking"
 NAMES = ("dense", "ads", "ads_offsets", "tags", "tags_offsets", "words",
@@ -175,3 +176,30 @@ def test_the_metadata_tells_features_and_their_lengths(server):
     metadata = json.loads(server.get("/v2/models/dlrm"))
     told = metadata["parameters"]["jagged_features"]
     assert told.startswith("ads: ads_offsets or ads_lengths, tags: ")
+
+
+@pytest.mark.parametrize("tables, name", [("int8", "int8"), ("f16", "f16")])
+def test_quantize_shrinks_tables_and_tells_what_that_costs(tmp_path, tables,
+                                                           name):
+    put(tmp_path, "dlrm")
+    model = tmp_path / "dlrm" / "1" / "model.pt2"
+    inputs, wanted = requests("dlrm")[0]
+    np.savez(tmp_path / "samples.npz", **inputs)
+    done = subprocess.run(
+        [BINARY, "quantize", model, "--calibration", tmp_path / "samples.npz",
+         "--tables", tables], capture_output=True, text=True, timeout=300,
+        check=True)
+    assert f"{name}" in done.stdout and "error" in done.stdout
+    layers = json.loads(
+        model.with_name("model.pt2.quant.json").read_text())["layers"]
+    bags = [each for each in layers if each["name"].startswith("embedding_bag")]
+    assert len(bags) == 3
+    for each in bags:
+        assert each["precision"] == tables
+        assert 0 < each["error"] < 0.01
+    (tmp_path / "dlrm" / "config.yaml").write_text("precision: int8\n")
+    with start("--model-repository", tmp_path) as server:
+        got, _ = infer(triton_http, server, "dlrm", inputs)
+        parameters = json.loads(server.get("/v2/models/dlrm"))["parameters"]
+    assert np.abs(got - wanted).max() < 0.02
+    assert float(parameters["precision_error"]) < 0.05

@@ -123,6 +123,7 @@ StatusOr<std::map<ValueId, Seen>> Watch(
   const size_t first = watched.outputs.size();
   std::vector<ValueId> values;
   for (const QuantizableLayer& layer : layers) {
+    if (layer.is_table) continue;
     const ValueId id = loaded.nodes[layer.node].inputs[0];
     if (std::find(values.begin(), values.end(), id) != values.end()) continue;
     watched.AddOutput("watched " + std::to_string(values.size()), id);
@@ -160,6 +161,14 @@ StatusOr<RangeMethod> RangeMethodOf(std::string_view name) {
                          "' but must be minmax, percentile or mse");
 }
 
+StatusOr<TablePrecision> TablePrecisionOf(std::string_view name) {
+  if (name == "f32") return TablePrecision::kF32;
+  if (name == "f16") return TablePrecision::kF16;
+  if (name == "int8") return TablePrecision::kInt8;
+  return InvalidArgument("the tables' type is '" + std::string(name) +
+                         "' but must be f32, f16 or int8");
+}
+
 StatusOr<QuantizationTable> Calibrate(const Graph& graph,
                                       const TensorSets& samples,
                                       const CalibrateOptions& options) {
@@ -169,6 +178,12 @@ StatusOr<QuantizationTable> Calibrate(const Graph& graph,
   ASSIGN_OR_RETURN(const auto seen, Watch(loaded, layers, samples, options));
   QuantizationTable table;
   for (const QuantizableLayer& layer : layers) {
+    if (layer.is_table) {
+      if (options.tables == TablePrecision::kF32) continue;
+      const bool in_bytes = options.tables == TablePrecision::kInt8;
+      table.layers.push_back({layer.name, 0, 0, 0, in_bytes, !in_bytes});
+      continue;
+    }
     const auto found = seen.find(loaded.nodes[layer.node].inputs[0]);
     if (found == seen.end()) continue;
     const auto [low, high] = found->second.Range(options.method);
@@ -189,7 +204,9 @@ StatusOr<QuantizationTable> Calibrate(const Graph& graph,
     ASSIGN_OR_RETURN(const TensorSets got,
                      RunWith(graph, &alone, one, options.instance));
     layer.error = ErrorOf(got, want);
-    layer.in_bytes = layer.error <= options.max_error;
+    const bool fits = layer.error <= options.max_error;
+    layer.in_bytes = layer.in_bytes && fits;
+    layer.in_halves = layer.in_halves && fits;
     if (options.progress) {
       options.progress(static_cast<double>(i + 1) /
                        static_cast<double>(table.layers.size()));

@@ -20,10 +20,16 @@ enum class RangeMethod {
 // INVALID_ARGUMENT names those there are.
 StatusOr<RangeMethod> RangeMethodOf(std::string_view name);
 
+// How tables of embedding bags are stored.
+enum class TablePrecision { kF32, kF16, kInt8 };
+// INVALID_ARGUMENT names those there are.
+StatusOr<TablePrecision> TablePrecisionOf(std::string_view name);
+
 struct CalibrateOptions {
   RangeMethod method = RangeMethod::kMinMax;
   // Layers whose error alone is larger stay in FP32.
   double max_error = 1;
+  TablePrecision tables = TablePrecision::kInt8;
   InstanceOptions instance;
   std::function<void(double done)> progress;  // may be empty
 };

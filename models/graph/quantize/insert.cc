@@ -8,9 +8,12 @@
 #include <algorithm>
 #include <cmath>
 #include <map>
+#include <memory>
+#include <set>
 #include <utility>
 
 #include "models/graph/op.h"
+#include "models/graph/quantize/tables.h"
 
 namespace millrace::models::graph {
 namespace {
@@ -67,6 +70,30 @@ Value QuantizedWeight(const Value& from, int axis) {
   return value;
 }
 
+// Tables in fewer bytes, each made once though several bags may read it.
+class ReducedTables {
+ public:
+  explicit ReducedTables(Graph& graph) : graph_(graph) {}
+
+  void Use(Node& node, const QuantizedLayer& layer) {
+    if (!layer.in_bytes && !layer.in_halves) return;
+    const auto key = std::pair(node.inputs[0], layer.in_bytes);
+    const auto made = made_.find(key);
+    if (made != made_.end()) {
+      return UseTable(graph_, node, made->second->Share());
+    }
+    const Tensor& table = *graph_.value(node.inputs[0]).constant;
+    Tensor reduced = layer.in_bytes ? RowsInBytes(table) : RowsInHalves(table);
+    table.DropPages();
+    made_[key] = std::make_unique<Tensor>(reduced.Share());
+    UseTable(graph_, node, std::move(reduced));
+  }
+
+ private:
+  Graph& graph_;
+  std::map<std::pair<ValueId, bool>, std::unique_ptr<Tensor>> made_;
+};
+
 struct Made {
   ValueId value;
   std::vector<Node> nodes;
@@ -103,19 +130,24 @@ std::vector<QuantizableLayer> QuantizableLayers(const Graph& graph) {
   std::map<std::string, int> seen;
   for (size_t i = 0; i < graph.nodes.size(); ++i) {
     const Node& node = graph.nodes[i];
-    if (!IsQuantizable(graph, node)) continue;
+    const bool is_table = HasFloatTable(graph, node);
+    if (!is_table && !IsQuantizable(graph, node)) continue;
     const int count = ++seen[node.name];
     layers.push_back(
-        {count == 1 ? node.name : node.name + "#" + std::to_string(count), i});
+        {count == 1 ? node.name : node.name + "#" + std::to_string(count), i,
+         is_table});
   }
   return layers;
 }
 
 Status InsertQuantization(Graph& graph, const QuantizationTable& table) {
   std::map<std::string, size_t> places;
+  std::set<size_t> tables;
   for (const QuantizableLayer& layer : QuantizableLayers(graph)) {
     places[layer.name] = layer.node;
+    if (layer.is_table) tables.insert(layer.node);
   }
+  ReducedTables reduced(graph);
   // The first layer to name a range of a value decides it.
   struct Range {
     float low, high;
@@ -129,6 +161,15 @@ Status InsertQuantization(Graph& graph, const QuantizationTable& table) {
       return InvalidArgument("the quantisation has a layer '" + layer.name +
                              "' that the model has not; make it anew with "
                              "millrace quantize");
+    }
+    if (tables.contains(place->second)) {
+      reduced.Use(graph.nodes[place->second], layer);
+      continue;
+    }
+    if (layer.in_halves) {
+      return InvalidArgument("the quantisation has the layer '" + layer.name +
+                             "' in f16, which embedding tables alone can be; "
+                             "let its precision be int8 or f32");
     }
     if (!layer.in_bytes) continue;
     Node& node = graph.nodes[place->second];

@@ -50,15 +50,20 @@ StatusOr<QuantizedLayer> Layer(const Json& json) {
       json.contains("precision") && json["precision"].is_string()
           ? json["precision"].get<std::string>()
           : "";
-  if (precision != "int8" && precision != "f32") {
+  if (precision != "int8" && precision != "f16" && precision != "f32") {
     return Wrong("has a layer '" + layer.name +
-                 "' whose precision is neither int8 nor f32");
+                 "' whose precision is neither int8 nor f16 nor f32");
   }
   layer.in_bytes = precision == "int8";
+  layer.in_halves = precision == "f16";
   return layer;
 }
 
 }  // namespace
+
+std::string_view PrecisionName(const QuantizedLayer& layer) {
+  return layer.in_bytes ? "int8" : layer.in_halves ? "f16" : "f32";
+}
 
 std::string QuantizationJson(const QuantizationTable& table) {
   Json layers = Json::array();
@@ -67,7 +72,7 @@ std::string QuantizationJson(const QuantizationTable& table) {
                       {"low", layer.low},
                       {"high", layer.high},
                       {"error", layer.error},
-                      {"precision", layer.in_bytes ? "int8" : "f32"}});
+                      {"precision", PrecisionName(layer)}});
   }
   const Json json = {{"format", kFormat},
                      {"version", 1},

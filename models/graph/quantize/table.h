@@ -6,7 +6,9 @@
 //    "layers": [{"name": "conv1", "low": -2.1, "high": 2.6,
 //                "error": 0.004, "precision": "int8"}, …]}
 //
-// Weights are not in it: they are rounded at load, one scale for each output.
+// Weights are not in it: they are rounded at load, one scale for each output. A
+// table of embedding bags is a layer, too: its rows have a scale and a bias
+// each and its input has no range; precision may be "f16".
 #pragma once
 
 #include <string>
@@ -25,12 +27,17 @@ struct QuantizedLayer {
   // |difference| / |result|, root mean squares, the worst result.
   double error = 0;
   bool in_bytes = true;
+  // A table of embedding bags in FP16 instead of bytes; other layers cannot.
+  bool in_halves = false;
 };
 
 struct QuantizationTable {
   std::string method;
   std::vector<QuantizedLayer> layers;
 };
+
+// "int8", "f16" or "f32".
+std::string_view PrecisionName(const QuantizedLayer& layer);
 
 std::string QuantizationJson(const QuantizationTable& table);
 // INVALID_ARGUMENT says what of the file is wrong.
