@@ -322,6 +322,11 @@ void VisitText(LlmSettings& s, const SettingVisitor& visit) {
                  "separated by commas: a folder of PEFT or a GGUF file; a "
                  "request chooses one by naming it as its model"},
         &s.lora_modules);
+  visit({.name = "logits_processor_pattern",
+         .help = "regular expression that the names in a request's "
+                 "logits_processors must match from their beginning on; empty: "
+                 "all that the server has may be named"},
+        &s.logits_processor_pattern);
   visit({.name = "limit_mm_per_prompt",
          .help = "most images of a request to a model that takes images, as "
                  "image=N or {\"image\": N}"},

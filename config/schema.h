@@ -129,6 +129,8 @@ struct LlmSettings {
   std::string generation_config = "auto";
   std::string override_generation_config;  // JSON object, wins over it
   std::vector<std::string> lora_modules;   // adapters, NAME=PATH each
+  // Which names a request's logits_processors may have; "": all there are.
+  std::string logits_processor_pattern;
   // Of models that take images: most of them in a request, as image=N or
   // {"image": N}, and most pixels of one.
   std::string limit_mm_per_prompt = "image=16";

@@ -4,6 +4,7 @@
 
 #include <memory>
 #include <string>
+#include <vector>
 
 #include "config/base/clock.h"
 #include "config/base/metrics.h"
@@ -27,6 +28,8 @@ struct GenerateParts {
   std::shared_ptr<const models::LoraAdapter> adapter = {};
   models::GenerationDefaults defaults = {};
   OutputFormats formats = {};  // how the model writes calls and reasoning
+  // Those that requests may name (logits_processor_fields.h).
+  std::vector<std::string> logits_processors = {};
   std::string bos_text;
   std::string eos_text;
   scheduler::Engine* engine = nullptr;  // outlives the handler

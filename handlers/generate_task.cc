@@ -127,6 +127,8 @@ models::SamplingParams SamplingOf(const GenerateParts& parts,
   sampling.logit_bias = options.logit_bias;
   sampling.allowed_token_ids = options.allowed_token_ids;
   sampling.bad_words = EncodeBadWords(*parts.tokenizer, options.bad_words);
+  sampling.suppress_tokens = options.suppress_tokens;
+  sampling.no_repeat_ngram_size = options.no_repeat_ngram_size;
   sampling.stop_ids = options.stop_token_ids;
   if (!options.ignore_eos) {
     const auto& eog = parts.tokenizer->vocabulary().eog_ids;
@@ -135,6 +137,26 @@ models::SamplingParams SamplingOf(const GenerateParts& parts,
   sampling.min_tokens =
       static_cast<int32_t>(std::min(options.min_tokens, max_tokens));
   return sampling;
+}
+
+// Whether the operator lets requests name these.
+Status CheckProcessors(const GenerateParts& parts,
+                       const std::vector<std::string>& names) {
+  const std::vector<std::string>& allowed = parts.logits_processors;
+  for (size_t i = 0; i < names.size(); ++i) {
+    if (std::ranges::find(allowed, names[i]) != allowed.end()) continue;
+    std::string list;
+    for (const std::string& name : allowed) {
+      list += (list.empty() ? "" : ", ") + name;
+    }
+    return InvalidArgument("logits_processors[" + std::to_string(i) +
+                           "] names \"" + names[i] +
+                           "\", which logits_processor_pattern of model '" +
+                           parts.model + "' does not allow; it allows " +
+                           (list.empty() ? "none" : list))
+        .At("logits_processors");
+  }
+  return OkStatus();
 }
 
 PromptEcho EchoOf(const GenerateParts& parts, const GenerateRequest& request,
@@ -155,6 +177,7 @@ StatusOr<scheduler::GenerateTask> MakeTask(const GenerateParts& parts,
                                            const GenerateRequest& request,
                                            std::vector<int32_t> prompt) {
   const GenerateOptions& options = request.options;
+  RETURN_IF_ERROR(CheckProcessors(parts, options.logits_processors));
   ASSIGN_OR_RETURN(
       const int64_t max_tokens,
       CompletionLimit(parts, request, static_cast<int64_t>(prompt.size())));

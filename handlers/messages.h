@@ -89,8 +89,12 @@ struct GenerateOptions {
   std::vector<std::pair<int32_t, float>> logit_bias = {};
   std::vector<int32_t> allowed_token_ids = {};  // empty: all
   std::vector<std::string> bad_words = {};      // never in the completion
-  models::OutputConstraint constraint = {};     // of the completion's text
-  std::optional<uint64_t> seed = {};            // absent: drawn
+  std::vector<int32_t> suppress_tokens = {};    // never drawn
+  int32_t no_repeat_ngram_size = 0;             // 0: off
+  // By name; what they do is in the fields that they set.
+  std::vector<std::string> logits_processors = {};
+  models::OutputConstraint constraint = {};  // of the completion's text
+  std::optional<uint64_t> seed = {};         // absent: drawn
   std::vector<std::string> stop = {};
   std::vector<int32_t> stop_token_ids = {};
   bool include_stop_str_in_output = false;

@@ -12,6 +12,7 @@
 #include "config/base/json.h"
 #include "handlers/constraint_fields.h"
 #include "handlers/json_fields.h"
+#include "handlers/logits_processor_fields.h"
 #include "handlers/sampler_fields.h"
 
 namespace millrace::handlers {
@@ -25,6 +26,7 @@ constexpr size_t kMaxStopBytes = 1024;
 constexpr size_t kMaxStopTokenIds = 1024;
 constexpr size_t kMaxLogitBias = 1024;
 constexpr size_t kMaxAllowedTokenIds = 1 << 18;
+constexpr size_t kMaxSuppressTokens = 1 << 18;
 constexpr size_t kMaxBadWords = 256;
 constexpr size_t kMaxBadWordBytes = 1024;
 
@@ -34,6 +36,7 @@ constexpr IntRange kCompletions = {1, 128};  // n
 constexpr IntRange kLength = {1, INT64_MAX};
 constexpr IntRange kMinLength = {0, INT64_MAX};
 constexpr IntRange kTopK = {-1, INT32_MAX};
+constexpr IntRange kNgramSize = {0, 1024};
 constexpr IntRange kPriority = {INT32_MIN, INT32_MAX};
 
 // --- What would change the completion and does not work yet -----------------
@@ -64,7 +67,6 @@ constexpr Refusal kRefusals[] = {
     {"modalities", kInChat, IsTextOnly, "leave it out or send [\"text\"]"},
     {"audio", kInChat, IsEmpty, "leave it out"},
     {"web_search_options", kInChat, Never, "leave it out"},
-    {"logits_processors", kAll, IsEmpty, "leave it out"},
     {"use_beam_search", kAll, IsEmpty, "leave it out"},
     {"prompt_logprobs", kAll, Never, "use completions with echo and logprobs"},
     {"truncate_prompt_tokens", kAll, Never, "shorten the prompt"},
@@ -343,9 +345,12 @@ Json WithoutQuotes(const Json& body) {
   return plain;
 }
 
-StatusOr<GenerateOptions> Read(const Json& body, FieldDialect dialect) {
-  RETURN_IF_ERROR(CheckNothingRefused(body, dialect));
+StatusOr<GenerateOptions> Read(const Json& request, FieldDialect dialect) {
+  RETURN_IF_ERROR(CheckNothingRefused(request, dialect));
   GenerateOptions options;
+  ASSIGN_OR_RETURN(auto named, ReadLogitsProcessors(request));
+  if (named) options.logits_processors = std::move(named->names);
+  const Json& body = named ? *named->fields : request;
   for (const NumberField& field : kNumbers) {
     ASSIGN_OR_RETURN(const auto value,
                      ReadNumber(body, field.name, field.range));
@@ -373,6 +378,11 @@ StatusOr<GenerateOptions> Read(const Json& body, FieldDialect dialect) {
                    ReadTokenIds(body, "stop_token_ids", kMaxStopTokenIds));
   RETURN_IF_ERROR(ReadAllowedTokenIds(body, options));
   RETURN_IF_ERROR(ReadBadWords(body, options));
+  ASSIGN_OR_RETURN(options.suppress_tokens,
+                   ReadTokenIds(body, "suppress_tokens", kMaxSuppressTokens));
+  ASSIGN_OR_RETURN(const auto ngram_size,
+                   ReadInt(body, "no_repeat_ngram_size", kNgramSize));
+  options.no_repeat_ngram_size = static_cast<int32_t>(ngram_size.value_or(0));
   RETURN_IF_ERROR(ReadLogitBias(body, options));
   RETURN_IF_ERROR(ReadLogprobs(body, dialect, options));
   ASSIGN_OR_RETURN(options.constraint, ReadConstraint(body));
@@ -412,6 +422,7 @@ std::vector<FieldFacts> GenerateFields(FieldDialect dialect) {
   integer("top_k", kTopK);
   integer("seed", {});
   integer("priority", kPriority);
+  integer("no_repeat_ngram_size", kNgramSize);
   integer("mirostat", {0, 2});
   integer("dry_allowed_length", {0, INT32_MAX});
   integer("dry_penalty_last_n", {-1, INT32_MAX});
@@ -423,7 +434,8 @@ std::vector<FieldFacts> GenerateFields(FieldDialect dialect) {
     fields.push_back({.name = "echo", .type = "boolean"});
   }
   fields.push_back({.name = "stop", .type = "array", .items = "string"});
-  for (const char* name : {"stop_token_ids", "allowed_token_ids"}) {
+  for (const char* name :
+       {"stop_token_ids", "allowed_token_ids", "suppress_tokens"}) {
     fields.push_back({.name = name, .type = "array", .items = "integer"});
   }
   for (const char* name : {"bad_words", "dry_sequence_breakers"}) {
@@ -439,6 +451,7 @@ std::vector<FieldFacts> GenerateFields(FieldDialect dialect) {
   }
   fields.push_back(
       {.name = "guided_choice", .type = "array", .items = "string"});
+  fields.push_back({.name = "logits_processors", .type = "array"});
   return fields;
 }
 

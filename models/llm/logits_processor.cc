@@ -1,8 +1,9 @@
-// The processors: a grammar, a fixed set of tokens, and sequences of tokens
+// The processors: a grammar, fixed sets of tokens, and sequences of tokens
 // that must not appear.
 #include "models/llm/logits_processor.h"
 
 #include <algorithm>
+#include <unordered_map>
 #include <utility>
 
 #include "models/grammar/token_grammar.h"
@@ -62,6 +63,39 @@ class AllowedTokens final : public LogitsProcessor {
   std::vector<uint32_t> mask_;
 };
 
+// Clears these bits, unless no other is set.
+void Forbid(std::span<const int32_t> ids, std::span<uint32_t> mask) {
+  std::vector<int32_t> cleared;
+  for (const int32_t id : ids) {
+    if (!IsAllowed(mask, id)) continue;
+    mask[static_cast<size_t>(id) / 32] &= ~(1u << (id % 32));
+    cleared.push_back(id);
+  }
+  if (cleared.empty()) return;
+  if (std::ranges::any_of(mask, [](uint32_t word) { return word != 0; })) {
+    return;
+  }
+  for (const int32_t id : cleared) {
+    mask[static_cast<size_t>(id) / 32] |= 1u << (id % 32);
+  }
+}
+
+// Source: suppress_tokens of transformers.
+class SuppressedTokens final : public LogitsProcessor {
+ public:
+  SuppressedTokens(std::vector<int32_t> ids, int32_t vocab)
+      : ids_(std::move(ids)) {
+    std::erase_if(ids_, [&](int32_t id) { return id < 0 || id >= vocab; });
+  }
+
+  void Restrict(std::span<uint32_t> mask) const override { Forbid(ids_, mask); }
+  void Accept(int32_t) override {}
+  void Rollback(int32_t) override {}
+
+ private:
+  std::vector<int32_t> ids_;
+};
+
 // The last token of a sequence is forbidden where the output tokens before it
 // spell the rest. When nothing else could be drawn, it is allowed.
 // Source: bad_words of vLLM.
@@ -75,23 +109,13 @@ class BadWords final : public LogitsProcessor {
   }
 
   void Restrict(std::span<uint32_t> mask) const override {
-    std::vector<int32_t> cleared;
+    std::vector<int32_t> forbidden;
     for (const std::vector<int32_t>& word : words_) {
-      const int32_t last = word.back();
-      if (!IsAllowed(mask, last) ||
-          !Ends(std::span(word).first(word.size() - 1))) {
-        continue;
+      if (Ends(std::span(word).first(word.size() - 1))) {
+        forbidden.push_back(word.back());
       }
-      mask[static_cast<size_t>(last) / 32] &= ~(1u << (last % 32));
-      cleared.push_back(last);
     }
-    if (cleared.empty()) return;
-    if (std::ranges::any_of(mask, [](uint32_t word) { return word != 0; })) {
-      return;
-    }
-    for (const int32_t id : cleared) {
-      mask[static_cast<size_t>(id) / 32] |= 1u << (id % 32);
-    }
+    Forbid(forbidden, mask);
   }
   void Accept(int32_t id) override { output_.push_back(id); }
   void Rollback(int32_t n) override {
@@ -109,10 +133,72 @@ class BadWords final : public LogitsProcessor {
   std::vector<int32_t> output_;
 };
 
+// A token is forbidden where it would end a sequence of n tokens that stands in
+// the text already. When nothing else could be drawn, it is allowed.
+// Source: no_repeat_ngram_size of transformers.
+class NoRepeatedNgram final : public LogitsProcessor {
+ public:
+  NoRepeatedNgram(int32_t n, std::span<const int32_t> prompt, int32_t vocab)
+      : prefix_tokens_(static_cast<size_t>(n) - 1), vocab_(vocab) {
+    for (const int32_t id : prompt) Accept(id);
+  }
+
+  void Restrict(std::span<uint32_t> mask) const override {
+    if (text_.size() < prefix_tokens_) return;
+    const auto found = places_.find(HashBefore(text_.size()));
+    if (found == places_.end()) return;
+    const auto last = std::span(text_).last(prefix_tokens_);
+    std::vector<int32_t> forbidden;
+    for (const size_t place : found->second) {
+      const auto before =
+          std::span(text_).subspan(place - prefix_tokens_, prefix_tokens_);
+      const int32_t id = text_[place];
+      // Another prefix may have the same hash.
+      if (id >= 0 && id < vocab_ && std::ranges::equal(before, last)) {
+        forbidden.push_back(id);
+      }
+    }
+    Forbid(forbidden, mask);
+  }
+  void Accept(int32_t id) override {
+    const size_t place = text_.size();
+    text_.push_back(id);
+    if (place >= prefix_tokens_) places_[HashBefore(place)].push_back(place);
+  }
+  void Rollback(int32_t n) override {
+    for (; n > 0; --n) {
+      const size_t place = text_.size() - 1;
+      if (place >= prefix_tokens_) {
+        const auto found = places_.find(HashBefore(place));
+        found->second.pop_back();
+        if (found->second.empty()) places_.erase(found);
+      }
+      text_.pop_back();
+    }
+  }
+
+ private:
+  // Of the prefix_tokens_ tokens before a place. FNV-1a.
+  uint64_t HashBefore(size_t place) const {
+    uint64_t hash = 0xcbf29ce484222325u;
+    for (size_t i = place - prefix_tokens_; i < place; ++i) {
+      hash = (hash ^ static_cast<uint32_t>(text_[i])) * 0x100000001b3u;
+    }
+    return hash;
+  }
+
+  const size_t prefix_tokens_;  // n - 1
+  const int32_t vocab_;
+  std::vector<int32_t> text_;  // prompt and output
+  // Where a token stands behind a prefix of this hash, ascending.
+  std::unordered_map<uint64_t, std::vector<size_t>> places_;
+};
+
 }  // namespace
 
 std::vector<std::unique_ptr<LogitsProcessor>> MakeLogitsProcessors(
-    const SamplingParams& params, int32_t vocab) {
+    const SamplingParams& params, std::span<const int32_t> prompt,
+    int32_t vocab) {
   std::vector<std::unique_ptr<LogitsProcessor>> processors;
   if (params.grammar != nullptr) {
     processors.push_back(std::make_unique<Grammar>(*params.grammar, vocab));
@@ -121,8 +207,16 @@ std::vector<std::unique_ptr<LogitsProcessor>> MakeLogitsProcessors(
     processors.push_back(
         std::make_unique<AllowedTokens>(params.allowed_token_ids, vocab));
   }
+  if (!params.suppress_tokens.empty()) {
+    processors.push_back(
+        std::make_unique<SuppressedTokens>(params.suppress_tokens, vocab));
+  }
   if (!params.bad_words.empty()) {
     processors.push_back(std::make_unique<BadWords>(params.bad_words, vocab));
+  }
+  if (params.no_repeat_ngram_size > 0) {
+    processors.push_back(std::make_unique<NoRepeatedNgram>(
+        params.no_repeat_ngram_size, prompt, vocab));
   }
   return processors;
 }

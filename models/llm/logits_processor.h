@@ -3,7 +3,7 @@
 // 32-bit words, bit i % 32 of word i / 32 is set when token i is allowed (the
 // layout of xgrammar).
 //
-//   auto processors = MakeLogitsProcessors(params, vocab);
+//   auto processors = MakeLogitsProcessors(params, prompt, vocab);
 //   std::vector<uint32_t> mask(TokenMaskWords(vocab), ~0u);
 //   for (auto& processor : processors) processor->Restrict(mask);
 //   ... a token is drawn ...
@@ -52,8 +52,10 @@ class LogitsProcessor {
 };
 
 // Those that the parameters ask for, in the order in which they restrict a
-// mask: grammar, allowed_token_ids, bad_words. None: any token may be drawn.
+// mask: grammar, allowed_token_ids, suppress_tokens, bad_words,
+// no_repeat_ngram_size. None: any token may be drawn.
 std::vector<std::unique_ptr<LogitsProcessor>> MakeLogitsProcessors(
-    const SamplingParams& params, int32_t vocab);
+    const SamplingParams& params, std::span<const int32_t> prompt,
+    int32_t vocab);
 
 }  // namespace millrace::models

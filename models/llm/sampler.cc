@@ -91,7 +91,7 @@ void Sampler::InitSlot(const SlotInit& init) {
   slot.has_penalties = slot.params.repetition_penalty != 1.0f ||
                        slot.params.presence_penalty != 0.0f ||
                        slot.params.frequency_penalty != 0.0f;
-  slot.processors = MakeLogitsProcessors(slot.params, vocab_);
+  slot.processors = MakeLogitsProcessors(slot.params, init.prompt, vocab_);
   for (const int32_t id : init.output) {
     for (const auto& processor : slot.processors) processor->Accept(id);
   }

@@ -207,6 +207,9 @@ struct SamplingParams {
   std::vector<std::pair<int32_t, float>> logit_bias;
   std::vector<int32_t> allowed_token_ids;       // empty: all
   std::vector<std::vector<int32_t>> bad_words;  // tokens never in a row
+  std::vector<int32_t> suppress_tokens;         // never drawn
+  // So many tokens in a row never stand twice in prompt and output; 0: off.
+  int32_t no_repeat_ngram_size = 0;
   // What the output must look like; null: anything. Shared by the completions
   // of a request and the cache of grammars.
   std::shared_ptr<const TokenGrammar> grammar;

@@ -17,6 +17,7 @@
 #include "config/base/size_text.h"
 #include "config/task_settings.h"
 #include "handlers/generate.h"
+#include "handlers/logits_processor_fields.h"
 #include "handlers/shadow/shadow_text.h"
 #include "models/cpu/isa.h"
 #include "models/llm/kv_fingerprint.h"
@@ -237,6 +238,9 @@ StatusOr<std::shared_ptr<Servable>> LoadLanguageModel(
       handlers::ChooseFormats(
           settings.llm.tool_call_parser, settings.llm.reasoning_parser,
           model.chat_template == nullptr ? "" : model.chat_template->source()));
+  ASSIGN_OR_RETURN(
+      auto logits_processors,
+      handlers::AllowedLogitsProcessors(settings.llm.logits_processor_pattern));
   ASSIGN_OR_RETURN(const ChatImages images,
                    LoadImages(id, settings, team, *model.tokenizer));
   const int64_t vocab_size = engine->info().vocab_size;
@@ -257,6 +261,7 @@ StatusOr<std::shared_ptr<Servable>> LoadLanguageModel(
       .chat_template = model.chat_template,
       .defaults = model.generation,
       .formats = formats,
+      .logits_processors = std::move(logits_processors),
       .bos_text = model.bos_text,
       .eos_text = model.eos_text,
       .engine = engine.get(),

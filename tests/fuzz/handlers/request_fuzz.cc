@@ -73,6 +73,9 @@ void CheckOptions(const GenerateOptions& options) {
   for (const int32_t id : options.allowed_token_ids) {
     Require(id >= 0, "an allowed token id");
   }
+  for (const int32_t id : options.suppress_tokens) Require(id >= 0, "an id");
+  Require(options.no_repeat_ngram_size >= 0, "no_repeat_ngram_size");
+  Require(options.logits_processors.size() <= 32, "logits_processors");
   for (const auto& [id, bias] : options.logit_bias) {
     Require(id >= 0 && bias >= -100 && bias <= 100, "a logit bias");
   }

@@ -118,6 +118,8 @@ TEST(Generate, SamplingReachesTheEngine) {
   options.logit_bias = {{7, 1.5f}};
   options.allowed_token_ids = {5, 6};
   options.bad_words = {" ab"};
+  options.suppress_tokens = {8, 9};
+  options.no_repeat_ngram_size = 3;
   options.stop_token_ids = {10};
   options.logprobs = 3;
   options.priority = -4;
@@ -139,6 +141,8 @@ TEST(Generate, SamplingReachesTheEngine) {
   EXPECT_EQ(sampling.allowed_token_ids, (Ids{5, 6}));
   // Behind a space it is longer, so that it is named by its end.
   EXPECT_EQ(sampling.bad_words, (std::vector<Ids>{{'a', 'b'}}));
+  EXPECT_EQ(sampling.suppress_tokens, (Ids{8, 9}));
+  EXPECT_EQ(sampling.no_repeat_ngram_size, 3);
   EXPECT_EQ(sampling.stop_ids, (Ids{10, kImEnd}));
   EXPECT_EQ(sampling.min_tokens, 2);
   EXPECT_TRUE(sampling.logprobs);

@@ -52,7 +52,8 @@ TEST(RequestFields, EveryHonouredFieldIsRead) {
     "presence_penalty": -1, "frequency_penalty": 2, "seed": -1,
     "logit_bias": {"42": -100, "7": 1.5}, "stop": ["a", "b"],
     "stop_token_ids": [3, 4], "allowed_token_ids": [5, 6],
-    "bad_words": ["no", " never"], "include_stop_str_in_output": true,
+    "bad_words": ["no", " never"], "suppress_tokens": [7, 8],
+    "no_repeat_ngram_size": 3, "include_stop_str_in_output": true,
     "ignore_eos": true, "skip_special_tokens": false, "priority": -3,
     "logprobs": true, "top_logprobs": 5})");
   ASSERT_TRUE(options.ok()) << options.status().ToString();
@@ -72,6 +73,8 @@ TEST(RequestFields, EveryHonouredFieldIsRead) {
   EXPECT_EQ(options->stop_token_ids, (std::vector<int32_t>{3, 4}));
   EXPECT_EQ(options->allowed_token_ids, (std::vector<int32_t>{5, 6}));
   EXPECT_EQ(options->bad_words, (std::vector<std::string>{"no", " never"}));
+  EXPECT_EQ(options->suppress_tokens, (std::vector<int32_t>{7, 8}));
+  EXPECT_EQ(options->no_repeat_ngram_size, 3);
   EXPECT_TRUE(options->include_stop_str_in_output);
   EXPECT_TRUE(options->ignore_eos);
   EXPECT_FALSE(options->skip_special_tokens);
@@ -207,8 +210,8 @@ TEST(RequestFields, LogitBiasKeysAreTokenIds) {
 TEST(RequestFields, WhatWouldChangeTheAnswerAndDoesNotWorkIsRefused) {
   for (const char* field :
        {R"("functions": [{"name": "f"}])", R"("function_call": "auto")",
-        R"("modalities": ["text", "audio"])", R"("logits_processors": ["x"])",
-        R"("best_of": 2)", R"("echo": true)", R"("use_beam_search": true)",
+        R"("modalities": ["text", "audio"])", R"("best_of": 2)",
+        R"("echo": true)", R"("use_beam_search": true)",
         R"("prompt_logprobs": 1)"}) {
     const std::string text(field);
     const std::string name = text.substr(1, text.find('"', 1) - 1);

@@ -74,7 +74,7 @@ std::vector<int32_t> Allowed(const LogitsProcessor& processor) {
 }
 
 TEST(GrammarProcessor, FollowsTheOutput) {
-  const auto processors = MakeLogitsProcessors(Params(), kVocab);
+  const auto processors = MakeLogitsProcessors(Params(), {}, kVocab);
   ASSERT_EQ(processors.size(), 1u);
   EXPECT_THAT(Allowed(*processors[0]), ElementsAre(0));
   processors[0]->Accept(0);
@@ -85,7 +85,7 @@ TEST(GrammarProcessor, FollowsTheOutput) {
 }
 
 TEST(GrammarProcessor, TokensThatStrayAreTakenBackAlone) {
-  const auto processors = MakeLogitsProcessors(Params(), kVocab);
+  const auto processors = MakeLogitsProcessors(Params(), {}, kVocab);
   for (const int32_t id : {0, 1, 9, 2}) processors[0]->Accept(id);
   processors[0]->Rollback(1);
   EXPECT_THAT(Allowed(*processors[0]), ElementsAre(2));
@@ -94,7 +94,7 @@ TEST(GrammarProcessor, TokensThatStrayAreTakenBackAlone) {
 }
 
 TEST(GrammarProcessor, WhatIsForcedIsKnownUnlessATokenStrayed) {
-  const auto processors = MakeLogitsProcessors(Params(), kVocab);
+  const auto processors = MakeLogitsProcessors(Params(), {}, kVocab);
   processors[0]->Accept(0);
   EXPECT_THAT(processors[0]->ForcedTokens(2), ElementsAre(1, 2));
   processors[0]->Accept(9);

@@ -28,37 +28,61 @@ std::vector<int32_t> Allowed(const Processors& processors) {
   return ids;
 }
 
-// What may follow `output`, by the words of SamplingParams.
+// What may follow, by the words of SamplingParams: each rule in turn, left out
+// where it would leave nothing.
 std::vector<int32_t> Reference(const SamplingParams& params,
+                               const std::vector<int32_t>& prompt,
                                const std::vector<int32_t>& output) {
-  std::vector<int32_t> allowed, left;
+  std::vector<int32_t> left;
   for (int32_t id = 0; id < kVocab; ++id) {
     if (params.allowed_token_ids.empty() ||
         std::ranges::count(params.allowed_token_ids, id) > 0) {
-      allowed.push_back(id);
+      left.push_back(id);
     }
   }
-  for (const int32_t id : allowed) {
+  const auto apply = [&](const auto& is_forbidden) {
+    std::vector<int32_t> rest;
+    for (const int32_t id : left) {
+      if (!is_forbidden(id)) rest.push_back(id);
+    }
+    if (!rest.empty()) left = rest;
+  };
+  apply([&](int32_t id) {
+    return std::ranges::count(params.suppress_tokens, id) > 0;
+  });
+  apply([&](int32_t id) {
     std::vector<int32_t> text = output;
     text.push_back(id);
-    const bool bad = std::ranges::any_of(
+    return std::ranges::any_of(
         params.bad_words, [&](const std::vector<int32_t>& word) {
           return word.size() <= text.size() &&
                  std::equal(word.begin(), word.end(), text.end() - word.size());
         });
-    if (!bad) left.push_back(id);
-  }
-  return left.empty() ? allowed : left;
+  });
+  // The last n tokens stand in the text at another place, too.
+  apply([&](int32_t id) {
+    const auto n = static_cast<size_t>(params.no_repeat_ngram_size);
+    std::vector<int32_t> text = prompt;
+    text.insert(text.end(), output.begin(), output.end());
+    text.push_back(id);
+    for (size_t i = 0; n > 0 && i + n < text.size(); ++i) {
+      if (std::equal(text.begin() + i, text.begin() + i + n, text.end() - n)) {
+        return true;
+      }
+    }
+    return false;
+  });
+  return left;
 }
 
 TEST(LogitsProcessor, WithoutARuleThereIsNone) {
-  EXPECT_THAT(MakeLogitsProcessors({}, kVocab), IsEmpty());
+  EXPECT_THAT(MakeLogitsProcessors({}, {}, kVocab), IsEmpty());
 }
 
 TEST(LogitsProcessor, OnlyAllowedTokensAreLeft) {
   SamplingParams params;
   params.allowed_token_ids = {69, 3, 32, 3};
-  EXPECT_THAT(Allowed(MakeLogitsProcessors(params, kVocab)),
+  EXPECT_THAT(Allowed(MakeLogitsProcessors(params, {}, kVocab)),
               ElementsAre(3, 32, 69));
 }
 
@@ -66,7 +90,7 @@ TEST(LogitsProcessor, ABadWordIsForbiddenAtItsLastToken) {
   SamplingParams params;
   params.allowed_token_ids = {1, 2, 3};
   params.bad_words = {{1, 2}, {3}};
-  const Processors processors = MakeLogitsProcessors(params, kVocab);
+  const Processors processors = MakeLogitsProcessors(params, {}, kVocab);
   EXPECT_THAT(Allowed(processors), ElementsAre(1, 2));
   for (const auto& processor : processors) processor->Accept(1);
   EXPECT_THAT(Allowed(processors), ElementsAre(1));
@@ -78,7 +102,43 @@ TEST(LogitsProcessor, BadWordsLeaveATokenToDraw) {
   SamplingParams params;
   params.allowed_token_ids = {5};
   params.bad_words = {{5}};
-  EXPECT_THAT(Allowed(MakeLogitsProcessors(params, kVocab)), ElementsAre(5));
+  EXPECT_THAT(Allowed(MakeLogitsProcessors(params, {}, kVocab)),
+              ElementsAre(5));
+}
+
+TEST(LogitsProcessor, SuppressedTokensAreNeverLeftUnlessTheyAreAllThereIs) {
+  SamplingParams params;
+  params.allowed_token_ids = {1, 33, 69};
+  params.suppress_tokens = {33, 69, 70, -1};
+  EXPECT_THAT(Allowed(MakeLogitsProcessors(params, {}, kVocab)),
+              ElementsAre(1));
+  params.allowed_token_ids = {33, 69};
+  EXPECT_THAT(Allowed(MakeLogitsProcessors(params, {}, kVocab)),
+              ElementsAre(33, 69));
+}
+
+TEST(LogitsProcessor, ASequenceOfNTokensDoesNotComeTwice) {
+  SamplingParams params;
+  params.allowed_token_ids = {1, 2, 3};
+  params.no_repeat_ngram_size = 2;
+  const std::vector<int32_t> prompt = {1, 2, 1};
+  const Processors processors = MakeLogitsProcessors(params, prompt, kVocab);
+  EXPECT_THAT(Allowed(processors), ElementsAre(1, 3));
+  for (const auto& processor : processors) processor->Accept(3);
+  EXPECT_THAT(Allowed(processors), ElementsAre(1, 2, 3));
+  for (const auto& processor : processors) processor->Accept(1);
+  EXPECT_THAT(Allowed(processors), ElementsAre(1));  // behind 1: 2 and 3 were
+  for (const auto& processor : processors) processor->Rollback(2);
+  EXPECT_THAT(Allowed(processors), ElementsAre(1, 3));
+}
+
+TEST(LogitsProcessor, WithNOfOneATokenDoesNotComeTwice) {
+  SamplingParams params;
+  params.allowed_token_ids = {1, 2, 3};
+  params.no_repeat_ngram_size = 1;
+  const std::vector<int32_t> prompt = {2};
+  const Processors processors = MakeLogitsProcessors(params, prompt, kVocab);
+  EXPECT_THAT(Allowed(processors), ElementsAre(1, 3));
 }
 
 TEST(LogitsProcessor, AcceptAndRollbackComeToTheSameAsTheTokensAlone) {
@@ -97,11 +157,19 @@ TEST(LogitsProcessor, AcceptAndRollbackComeToTheSameAsTheTokensAlone) {
         params.bad_words.back().push_back(uniform(0, 5));
       }
     }
-    const Processors processors = MakeLogitsProcessors(params, kVocab);
+    for (int32_t i = uniform(0, 2); i > 0; --i) {
+      params.suppress_tokens.push_back(uniform(0, 5));
+    }
+    params.no_repeat_ngram_size = uniform(0, 4);
+    std::vector<int32_t> prompt;
+    for (int32_t i = uniform(0, 12); i > 0; --i)
+      prompt.push_back(uniform(0, 5));
+    const Processors processors = MakeLogitsProcessors(params, prompt, kVocab);
     std::vector<int32_t> output;
     for (int step = 0; step < 30; ++step) {
       const std::vector<int32_t> allowed = Allowed(processors);
-      ASSERT_EQ(allowed, Reference(params, output)) << "round " << round;
+      ASSERT_EQ(allowed, Reference(params, prompt, output))
+          << "round " << round;
       const int32_t back = uniform(0, 3);
       if (step % 3 == 2 && back <= static_cast<int32_t>(output.size())) {
         for (const auto& processor : processors) processor->Rollback(back);
