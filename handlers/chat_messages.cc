@@ -56,28 +56,68 @@ StatusOr<std::string> ReadDataUrl(const std::string& url,
   return *std::move(bytes);
 }
 
-StatusOr<ChatImage> ReadImage(const Json& part, const std::string& path) {
-  const Json* value = FindField(part, "image_url");
-  if (value == nullptr) {
-    return InvalidArgument(path + ".image_url is missing")
-        .At(path + ".image_url");
+StatusOr<std::string> ReadBareFile(const std::string& text,
+                                   const std::string& path) {
+  if (text.starts_with("data:")) return ReadDataUrl(text, path);
+  auto bytes = DecodeBase64(text);
+  if (!bytes || bytes->empty()) {
+    return InvalidArgument(path + " is no base64; send the file of an image")
+        .At(path);
   }
-  const Json* url = value->is_object() ? FindField(*value, "url") : value;
-  const std::string url_path =
-      path + (value->is_object() ? ".image_url.url" : ".image_url");
-  if (url == nullptr) {
-    return InvalidArgument(url_path + " is missing").At(url_path);
-  }
-  if (!url->is_string()) return WrongType(url_path, "a string", *url);
-  auto bytes = ReadDataUrl(url->get_ref<const std::string&>(), url_path);
-  if (!bytes.ok()) return ChatImage{nullptr, path, bytes.status()};
-  return ChatImage{std::make_shared<const std::string>(*std::move(bytes)),
-                   path};
+  return *std::move(bytes);
 }
+
+// Reads images as they come, in the order of the messages.
+class ImageReader {
+ public:
+  explicit ImageReader(std::span<const ImagePlace> places) : places_(places) {}
+
+  Status Read(const Json& part, const std::string& path) {
+    const Json* value = FindField(part, "image_url");
+    if (value == nullptr) {
+      return InvalidArgument(path + ".image_url is missing")
+          .At(path + ".image_url");
+    }
+    const Json* url = value->is_object() ? FindField(*value, "url") : value;
+    const std::string url_path =
+        path + (value->is_object() ? ".image_url.url" : ".image_url");
+    if (url == nullptr) {
+      return InvalidArgument(url_path + " is missing").At(url_path);
+    }
+    if (!url->is_string()) return WrongType(url_path, "a string", *url);
+    const auto& text = url->get_ref<const std::string&>();
+    if (images_.size() < places_.size()) {
+      const ImagePlace& place = places_[images_.size()];
+      Add(place.bare ? ReadBareFile(text, place.field)
+                     : ReadDataUrl(text, place.field),
+          place.part, place.field);
+    } else {
+      Add(ReadDataUrl(text, url_path), path, path + ".image_url");
+    }
+    return OkStatus();
+  }
+
+  size_t size() const { return images_.size(); }
+  std::vector<ChatImage> Take() { return std::move(images_); }
+
+ private:
+  void Add(StatusOr<std::string> bytes, std::string path, std::string field) {
+    ChatImage image = {nullptr, std::move(path), std::move(field)};
+    if (bytes.ok()) {
+      image.bytes = std::make_shared<const std::string>(*std::move(bytes));
+    } else {
+      image.status = bytes.status();
+    }
+    images_.push_back(std::move(image));
+  }
+
+  const std::span<const ImagePlace> places_;
+  std::vector<ChatImage> images_;
+};
 
 // One string of text parts, or a list where there are images.
 StatusOr<Json> ReadParts(const Json& parts, const std::string& path,
-                         std::vector<ChatImage>& images) {
+                         ImageReader& images) {
   std::string text;
   Json list = Json::array();
   const size_t before = images.size();
@@ -101,8 +141,7 @@ StatusOr<Json> ReadParts(const Json& parts, const std::string& path,
       text += own;
       list.push_back({{"type", "text"}, {"text", own}});
     } else if (*type == "image_url") {
-      ASSIGN_OR_RETURN(ChatImage image, ReadImage(part, part_path));
-      images.push_back(std::move(image));
+      RETURN_IF_ERROR(images.Read(part, part_path));
       list.push_back({{"type", "image"}});
     } else {
       return InvalidArgument(part_path + ".type is " + Shown(*type) +
@@ -116,7 +155,7 @@ StatusOr<Json> ReadParts(const Json& parts, const std::string& path,
 }
 
 StatusOr<Json> ReadMessage(const Json& message, const std::string& path,
-                           std::vector<ChatImage>& images) {
+                           ImageReader& images) {
   if (!message.is_object()) return WrongType(path, "an object", message);
   const Json* role = FindField(message, "role");
   if (role == nullptr) {
@@ -181,7 +220,8 @@ Status ReadTemplateFields(const Json& body, ChatPrompt& chat) {
 
 }  // namespace
 
-StatusOr<ChatPrompt> ReadChatPrompt(const Json& body) {
+StatusOr<ChatPrompt> ReadChatPrompt(const Json& body,
+                                    std::span<const ImagePlace> images) {
   if (!body.is_object()) {
     return InvalidArgument("the request must be a JSON object");
   }
@@ -200,12 +240,13 @@ StatusOr<ChatPrompt> ReadChatPrompt(const Json& body) {
   Json checked = Json::array();
   checked.get_ref<Json::array_t&>().reserve(messages->size());
   ChatPrompt chat;
+  ImageReader reader(images);
   for (size_t i = 0; i < messages->size(); ++i) {
     const std::string path = "messages[" + std::to_string(i) + "]";
-    ASSIGN_OR_RETURN(Json message,
-                     ReadMessage((*messages)[i], path, chat.images));
+    ASSIGN_OR_RETURN(Json message, ReadMessage((*messages)[i], path, reader));
     checked.push_back(std::move(message));
   }
+  chat.images = reader.Take();
 
   chat.messages = std::make_shared<const Json>(std::move(checked));
   RETURN_IF_ERROR(ReadTools(body, chat));

@@ -150,7 +150,7 @@ void GenerateSession::EncodeImages() {
   }
   std::vector<models::vision::ImageFile> files;
   for (const ChatImage& image : chat->images) {
-    files.push_back({image.bytes, image.path + ".image_url"});
+    files.push_back({image.bytes, image.field});
   }
   parts_->images->Encode(std::move(files),
                          {.deadline = request_.deadline,

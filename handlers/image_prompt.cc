@@ -48,9 +48,9 @@ Status CheckImages(const GenerateParts& parts,
   if (images.empty()) return OkStatus();
   if (parts.images == nullptr) {
     const std::string& path = images.front().path;
-    return InvalidArgument(path + ".type is \"image_url\" but model '" +
-                           parts.model + "' takes only \"text\" parts")
-        .At(path + ".type");
+    return InvalidArgument(path + " is an image but model '" + parts.model +
+                           "' takes only text")
+        .At(path);
   }
   const auto most = static_cast<size_t>(parts.max_images);
   if (images.size() <= most) {

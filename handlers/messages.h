@@ -32,7 +32,8 @@ struct ToolChoice {
 // An image of a message, as its file; in the message stands {"type": "image"}.
 struct ChatImage {
   std::shared_ptr<const std::string> bytes;
-  std::string path;  // of its part: "messages[0].content[1]"
+  std::string path;   // of its part: "messages[0].content[1]"
+  std::string field;  // in it, that holds the file; maybe the part itself
   // Why it has no bytes; a model that takes no images says that first.
   Status status = {};
 };

@@ -268,14 +268,15 @@ Status Props(const Site& site, const std::shared_ptr<Exchange>& exchange) {
   }
   exchange->Send(JsonResponse(
       200,
-      DumpJson(Json{{"default_generation_settings",
-                     {{"n_ctx", text.max_model_len}, {"params", params}}},
-                    {"total_slots", text.max_num_seqs},
-                    {"model_alias", model->id()},
-                    {"model_path", model->facts().path},
-                    {"chat_template", text.chat_template},
-                    {"modalities", {{"vision", false}, {"audio", false}}},
-                    {"build_info", "millrace-" + std::string(Version())}})));
+      DumpJson(Json{
+          {"default_generation_settings",
+           {{"n_ctx", text.max_model_len}, {"params", params}}},
+          {"total_slots", text.max_num_seqs},
+          {"model_alias", model->id()},
+          {"model_path", model->facts().path},
+          {"chat_template", text.chat_template},
+          {"modalities", {{"vision", text.takes_images}, {"audio", false}}},
+          {"build_info", "millrace-" + std::string(Version())}})));
   return OkStatus();
 }
 

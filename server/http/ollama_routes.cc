@@ -13,6 +13,7 @@
 #include "handlers/json_fields.h"
 #include "handlers/request_fields.h"
 #include "server/http/completion_reply.h"
+#include "server/http/ollama_input.h"
 #include "server/http/pool_work.h"
 #include "server/http/routes.h"
 #include "server/version.h"
@@ -167,65 +168,6 @@ StatusOr<ModelHandle> Borrow(const Site& site, Exchange& exchange,
   return BorrowModel(site, exchange, named);
 }
 
-// Ollama's `options`, `think` and `format` in the words of a chat.
-StatusOr<Json> ChatFields(const Json& body) {
-  constexpr std::pair<const char*, const char*> kNames[] = {
-      {"temperature", "temperature"},
-      {"top_k", "top_k"},
-      {"top_p", "top_p"},
-      {"min_p", "min_p"},
-      {"typical_p", "typical_p"},
-      {"mirostat", "mirostat"},
-      {"mirostat_tau", "mirostat_tau"},
-      {"mirostat_eta", "mirostat_eta"},
-      {"seed", "seed"},
-      {"stop", "stop"},
-      {"repeat_penalty", "repetition_penalty"},
-      {"presence_penalty", "presence_penalty"},
-      {"frequency_penalty", "frequency_penalty"}};
-  Json chat = Json::object();
-  ASSIGN_OR_RETURN(const Json* options, handlers::ReadObject(body, "options"));
-  if (options != nullptr) {
-    for (const auto& [theirs, ours] : kNames) {
-      if (const Json* value = handlers::FindField(*options, theirs)) {
-        chat[ours] = *value;
-      }
-    }
-    ASSIGN_OR_RETURN(const auto most,
-                     handlers::ReadInt(*options, "num_predict"));
-    if (most && *most > 0) chat["max_tokens"] = *most;  // -1, -2: no limit
-  }
-  const Json* format = handlers::FindField(body, "format");
-  if (format != nullptr && !format->is_object() && *format != "json" &&
-      *format != "") {
-    return handlers::WrongType("format", "\"json\" or a JSON schema", *format);
-  }
-  if (format != nullptr && *format == "json") {
-    chat["response_format"] = {{"type", "json_object"}};
-  } else if (format != nullptr && format->is_object()) {
-    chat["response_format"] = {
-        {"type", "json_schema"},
-        {"json_schema", {{"name", "format"}, {"schema", *format}}}};
-  }
-  if (const Json* think = handlers::FindField(body, "think")) {
-    if (think->is_boolean()) {
-      chat["chat_template_kwargs"]["enable_thinking"] = *think;
-    } else {
-      chat["reasoning_effort"] = *think;
-    }
-  }
-  return chat;
-}
-
-Status CheckNoImages(const Json& object, const std::string& path) {
-  const Json* images = handlers::FindField(object, "images");
-  if (images == nullptr || images->empty()) return OkStatus();
-  return InvalidArgument(path + "images holds " +
-                         std::to_string(images->size()) +
-                         " images but this model takes only text")
-      .At(path + "images");
-}
-
 // 0 in any unit: Ollama unloads the model then.
 bool WantsUnload(const Json& body) {
   const Json* keep = handlers::FindField(body, "keep_alive");
@@ -256,6 +198,7 @@ Status SendLoaded(const std::shared_ptr<Exchange>& exchange,
   return OkStatus();
 }
 
+// `chat` has the sampling fields in the words of a chat.
 Status Start(const Site& site, const std::shared_ptr<Exchange>& exchange,
              const Json& body, const Json& chat, ModelHandle model,
              handlers::GenerateRequest request, bool is_chat) {
@@ -274,39 +217,22 @@ Status Start(const Site& site, const std::shared_ptr<Exchange>& exchange,
 Status Chat(const Site& site, const std::shared_ptr<Exchange>& exchange) {
   ASSIGN_OR_RETURN(const Json body, ReadJsonBody(*exchange));
   ASSIGN_OR_RETURN(ModelHandle model, Borrow(site, *exchange, body));
-  ASSIGN_OR_RETURN(Json chat, ChatFields(body));
   ASSIGN_OR_RETURN(const Json* messages, handlers::ReadArray(body, "messages"));
   if (messages == nullptr || messages->empty()) {
     return SendLoaded(exchange, body, true);
   }
-  chat["messages"] = *messages;
-  for (size_t i = 0; i < messages->size(); ++i) {
-    const std::string path = "messages[" + std::to_string(i) + "].";
-    RETURN_IF_ERROR(CheckNoImages((*messages)[i], path));
-  }
-  if (const Json* tools = handlers::FindField(body, "tools")) {
-    chat["tools"] = *tools;
-  }
+  ASSIGN_OR_RETURN(const ChatBody chat, OllamaChatBody(body));
   handlers::GenerateRequest request;
-  ASSIGN_OR_RETURN(request.prompt, handlers::ReadChatPrompt(chat));
-  return Start(site, exchange, body, chat, std::move(model), std::move(request),
-               true);
+  ASSIGN_OR_RETURN(request.prompt,
+                   handlers::ReadChatPrompt(*chat.body, chat.images));
+  return Start(site, exchange, body, *chat.body, std::move(model),
+               std::move(request), true);
 }
 
 Status Generate(const Site& site, const std::shared_ptr<Exchange>& exchange) {
   ASSIGN_OR_RETURN(const Json body, ReadJsonBody(*exchange));
   ASSIGN_OR_RETURN(ModelHandle model, Borrow(site, *exchange, body));
-  ASSIGN_OR_RETURN(Json chat, ChatFields(body));
-  RETURN_IF_ERROR(CheckNoImages(body, ""));
-  for (const char* field : {"suffix", "template", "context"}) {
-    const Json* value = handlers::FindField(body, field);
-    if (value != nullptr && !value->empty() && *value != "") {
-      return InvalidArgument(std::string(field) +
-                             " is not supported; leave it out, or use "
-                             "/api/chat for a conversation")
-          .At(field);
-    }
-  }
+  ASSIGN_OR_RETURN(const ChatBody chat, OllamaGenerateBody(body));
   ASSIGN_OR_RETURN(const auto prompt, handlers::ReadString(body, "prompt"));
   if (!prompt || prompt->empty()) {
     return SendLoaded(exchange, body, false);
@@ -316,16 +242,11 @@ Status Generate(const Site& site, const std::shared_ptr<Exchange>& exchange) {
   if (raw.value_or(false)) {
     request.prompt = handlers::TextPrompt{*prompt};
   } else {
-    ASSIGN_OR_RETURN(const auto system, handlers::ReadString(body, "system"));
-    chat["messages"] = Json::array();
-    if (system && !system->empty()) {
-      chat["messages"].push_back({{"role", "system"}, {"content", *system}});
-    }
-    chat["messages"].push_back({{"role", "user"}, {"content", *prompt}});
-    ASSIGN_OR_RETURN(request.prompt, handlers::ReadChatPrompt(chat));
+    ASSIGN_OR_RETURN(request.prompt,
+                     handlers::ReadChatPrompt(*chat.body, chat.images));
   }
-  return Start(site, exchange, body, chat, std::move(model), std::move(request),
-               false);
+  return Start(site, exchange, body, *chat.body, std::move(model),
+               std::move(request), false);
 }
 
 // --- Models ------------------------------------------------------------------
@@ -353,6 +274,12 @@ Json Details(const Servable& servable) {
           {"families", Json::array({family})},
           {"parameter_size", SizeName(servable.text_facts()->num_parameters)},
           {"quantization_level", ""}};
+}
+
+Json Capabilities(const TextFacts& text) {
+  Json capabilities = Json::array({"completion", "tools"});
+  if (text.takes_images) capabilities.push_back("vision");
+  return capabilities;
 }
 
 // The list of /api/tags, and of /api/ps, where all models run.
@@ -392,7 +319,7 @@ Status Show(const Site& site, const std::shared_ptr<Exchange>& exchange) {
                      {{"general.architecture", family},
                       {"general.parameter_count", text.num_parameters},
                       {family + ".context_length", text.max_model_len}}},
-                    {"capabilities", Json::array({"completion", "tools"})},
+                    {"capabilities", Capabilities(text)},
                     {"modified_at", TimeText(model->facts().created_unix)}})));
   return OkStatus();
 }

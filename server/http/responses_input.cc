@@ -1,9 +1,12 @@
 // Source: platform.openai.com/docs/api-reference/responses
 #include "server/http/responses_input.h"
 
+#include <algorithm>
+#include <memory>
 #include <nlohmann/json.hpp>
 #include <string>
 #include <utility>
+#include <vector>
 
 #include "handlers/json_fields.h"
 
@@ -11,6 +14,8 @@ namespace millrace::server::http {
 namespace {
 
 using Json = nlohmann::ordered_json;
+
+constexpr const char* kPrevious = "previous_response_id";
 
 std::string TypeOf(const Json& item) {
   const Json* type = handlers::FindField(item, "type");
@@ -34,8 +39,7 @@ StatusOr<std::string> ReadText(const Json& content, const std::string& path) {
     if (!is_text || words == nullptr || !words->is_string()) {
       const std::string at = path + "[" + std::to_string(i) + "]";
       return InvalidArgument(at + " is " + handlers::Shown(part) +
-                             " but this model takes only input_text and "
-                             "output_text")
+                             " but must be an input_text or output_text")
           .At(at);
     }
     if (i > 0) text += '\n';
@@ -44,9 +48,47 @@ StatusOr<std::string> ReadText(const Json& content, const std::string& path) {
   return text;
 }
 
+bool HasImage(const Json& content) {
+  return content.is_array() &&
+         std::ranges::any_of(content, [](const Json& part) {
+           return TypeOf(part) == "input_image";
+         });
+}
+
+// A message's content: text, or a list of parts where it has images.
+StatusOr<Json> ReadContent(const Json& content, const std::string& path,
+                           std::vector<handlers::ImagePlace>& images) {
+  if (!HasImage(content)) {
+    ASSIGN_OR_RETURN(std::string text, ReadText(content, path));
+    return Json(std::move(text));
+  }
+  Json parts = Json::array();
+  for (size_t i = 0; i < content.size(); ++i) {
+    const Json& part = content[i];
+    const std::string at = path + "[" + std::to_string(i) + "]";
+    if (TypeOf(part) != "input_image") {
+      ASSIGN_OR_RETURN(std::string text, ReadText(Json::array({part}), at));
+      parts.push_back({{"type", "text"}, {"text", std::move(text)}});
+      continue;
+    }
+    const std::string field = at + ".image_url";
+    const Json* url = handlers::FindField(part, "image_url");
+    if (url == nullptr || !url->is_string()) {
+      return InvalidArgument(field +
+                             " must be a string, the data URL of an image; "
+                             "files by file_id are not read")
+          .At(field);
+    }
+    images.push_back({at, field});
+    parts.push_back({{"type", "image_url"}, {"image_url", *url}});
+  }
+  return parts;
+}
+
 // One item of `input` as a message; calls that follow each other are one
 // message of the assistant's.
-Status AddItem(const Json& item, const std::string& path, Json& messages) {
+Status AddItem(const Json& item, const std::string& path, Json& messages,
+               std::vector<handlers::ImagePlace>& images) {
   const std::string type = TypeOf(item);
   if (type == "reasoning") return OkStatus();  // templates leave it out
   if (type == "function_call") {
@@ -81,10 +123,10 @@ Status AddItem(const Json& item, const std::string& path, Json& messages) {
                            "function_call_output or reasoning")
         .At(path);
   }
-  ASSIGN_OR_RETURN(std::string text, ReadText(*content, path + ".content"));
+  ASSIGN_OR_RETURN(Json read, ReadContent(*content, path + ".content", images));
   // What OpenAI's newer models call the system prompt.
   const Json name = *role == "developer" ? Json("system") : *role;
-  messages.push_back({{"role", name}, {"content", std::move(text)}});
+  messages.push_back({{"role", name}, {"content", std::move(read)}});
   return OkStatus();
 }
 
@@ -139,6 +181,18 @@ Status CheckUnsupported(const Json& body) {
   return OkStatus();
 }
 
+size_t CountImages(const Json& messages) {
+  size_t count = 0;
+  for (const Json& message : messages) {
+    const Json* content = handlers::FindField(message, "content");
+    if (content == nullptr || !content->is_array()) continue;
+    count += static_cast<size_t>(std::ranges::count_if(
+        *content,
+        [](const Json& part) { return TypeOf(part) == "image_url"; }));
+  }
+  return count;
+}
+
 }  // namespace
 
 Json InputItems(const Json& body) {
@@ -152,8 +206,10 @@ Json InputItems(const Json& body) {
                          {"text", input == nullptr ? Json("") : *input}}})}}});
 }
 
-StatusOr<Json> ResponsesChatBody(const Json& body, Json history) {
+StatusOr<ChatBody> ResponsesChatBody(const Json& body, Json history) {
   RETURN_IF_ERROR(CheckUnsupported(body));
+  std::vector<handlers::ImagePlace> images(
+      CountImages(history), {kPrevious, kPrevious, /*bare=*/false});
   Json chat = body;
   for (const char* key :
        {"input", "instructions", "tools", "tool_choice", "text", "reasoning",
@@ -177,8 +233,8 @@ StatusOr<Json> ResponsesChatBody(const Json& body, Json history) {
     messages.push_back({{"role", "user"}, {"content", *input}});
   } else {
     for (size_t i = 0; i < input->size(); ++i) {
-      RETURN_IF_ERROR(
-          AddItem((*input)[i], "input[" + std::to_string(i) + "]", messages));
+      RETURN_IF_ERROR(AddItem((*input)[i], "input[" + std::to_string(i) + "]",
+                              messages, images));
     }
   }
   chat["messages"] = std::move(messages);
@@ -215,7 +271,8 @@ StatusOr<Json> ResponsesChatBody(const Json& body, Json history) {
       chat["reasoning_effort"] = *effort;
     }
   }
-  return chat;
+  return ChatBody{std::make_shared<const Json>(std::move(chat)),
+                  std::move(images)};
 }
 
 }  // namespace millrace::server::http

@@ -4,14 +4,14 @@
 #include <nlohmann/json_fwd.hpp>
 
 #include "config/base/status.h"
+#include "server/http/chat_body.h"
 
 namespace millrace::server::http {
 
-// `history`: chat messages of the previous response, an array. The result has
-// `messages`, `tools`, `tool_choice` and sampling fields as a chat has them.
+// `history`: chat messages of the previous response, an array.
 // INVALID_ARGUMENT names the field of the response's body.
-StatusOr<nlohmann::ordered_json> ResponsesChatBody(
-    const nlohmann::ordered_json& body, nlohmann::ordered_json history);
+StatusOr<ChatBody> ResponsesChatBody(const nlohmann::ordered_json& body,
+                                     nlohmann::ordered_json history);
 
 // The request's own items, for input_items.
 nlohmann::ordered_json InputItems(const nlohmann::ordered_json& body);

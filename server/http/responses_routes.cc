@@ -330,10 +330,11 @@ Status Create(const Site& site, const std::shared_ptr<Exchange>& exchange) {
     }
     ASSIGN_OR_RETURN(history, ParseJson(entry->conversation));
   }
-  ASSIGN_OR_RETURN(const Json chat,
+  ASSIGN_OR_RETURN(const ChatBody read,
                    ResponsesChatBody(body, std::move(history)));
+  const Json& chat = *read.body;
   handlers::GenerateRequest request;
-  ASSIGN_OR_RETURN(request.prompt, handlers::ReadChatPrompt(chat));
+  ASSIGN_OR_RETURN(request.prompt, handlers::ReadChatPrompt(chat, read.images));
   ASSIGN_OR_RETURN(request.options, handlers::ReadGenerateOptions(
                                         chat, handlers::FieldDialect::kChat));
   ASSIGN_OR_RETURN(const auto stream, handlers::ReadBool(body, "stream"));

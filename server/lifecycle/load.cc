@@ -203,15 +203,15 @@ StatusOr<std::shared_ptr<Servable>> LoadLanguageModel(
   models::LlmModel model = std::move(loaded).value();
 
   facts.platform = "millrace_" + model.info.architecture;
-  const TextFacts text = {.max_model_len = model.runner->info().max_context,
-                          .trained_context = model.info.trained_context,
-                          .num_parameters = model.info.num_parameters,
-                          .file_bytes = model.info.file_bytes,
-                          .default_sampling = model.generation,
-                          .max_num_seqs = model.runner->info().limits.max_seqs,
-                          .chat_template = model.chat_template == nullptr
-                                               ? ""
-                                               : model.chat_template->source()};
+  TextFacts text = {.max_model_len = model.runner->info().max_context,
+                    .trained_context = model.info.trained_context,
+                    .num_parameters = model.info.num_parameters,
+                    .file_bytes = model.info.file_bytes,
+                    .default_sampling = model.generation,
+                    .max_num_seqs = model.runner->info().limits.max_seqs,
+                    .chat_template = model.chat_template == nullptr
+                                         ? ""
+                                         : model.chat_template->source()};
   const scheduler::EngineOptions options = {
       .model = id,
       .max_num_seqs = static_cast<int32_t>(settings.llm.max_num_seqs),
@@ -243,6 +243,7 @@ StatusOr<std::shared_ptr<Servable>> LoadLanguageModel(
       handlers::AllowedLogitsProcessors(settings.llm.logits_processor_pattern));
   ASSIGN_OR_RETURN(const ChatImages images,
                    LoadImages(id, settings, team, *model.tokenizer));
+  text.takes_images = images.encoder != nullptr && images.most > 0;
   const int64_t vocab_size = engine->info().vocab_size;
   Grammars grammars;
   grammars.text = GrammarsOf(model.tokenizer, vocab_size, false);

@@ -54,6 +54,7 @@ struct TextFacts {
   models::GenerationDefaults default_sampling = {};
   int32_t max_num_seqs = 1;        // sequences that run at once
   std::string chat_template = {};  // Jinja; empty: none
+  bool takes_images = false;       // in chats
 };
 
 enum class ModelKind { kText, kTensors };

@@ -286,9 +286,8 @@ def test_an_image_to_a_model_of_text(server, client):
                "image_url": {"url": "https://a.example/b.png"}}
     for image in (part(SMALL), fetched):
         assert refused(server, [image], model) == (
-            'messages[0].content[0].type is "image_url" but model '
-            f"'{model}' takes only \"text\" parts",
-            "messages[0].content[0].type")
+            f"messages[0].content[0] is an image but model '{model}' takes only "
+            "text", "messages[0].content[0]")
 
 
 def test_images_are_not_counted_by_tokenize(vlm):
