@@ -40,9 +40,9 @@ constexpr Answer kAnswers[] = {
      "folder"},
     {"tokenizer tokenizer_path tokenizer_mode skip_tokenizer_init",
      "the tokenizer is the one in the model's file or folder; leave it out"},
-    {"mmproj mm_processor_kwargs media_path",
-     "images are taken by models whose folder has an encoder of images; leave "
-     "it out"},
+    {"mm_processor_kwargs media_path",
+     "images are taken by models whose folder has an encoder of images, or "
+     "that have one by mmproj; leave it out"},
     {"embedding embeddings rerank reranking task runner convert pooling "
      "is_embedding",
      "what a model does is found from its files; a config.yaml in a model "

@@ -337,6 +337,10 @@ void VisitText(LlmSettings& s, const SettingVisitor& visit) {
          .min = 1,
          .max = int64_t{1} << 30},
         &s.max_image_pixels);
+  visit({.name = "mmproj",
+         .help = "GGUF file with the encoder of images of a language model "
+                 "that is a GGUF file itself (llama.cpp's mmproj)"},
+        &s.mmproj);
 }
 
 void VisitTensorParallel(LlmSettings& s, const SettingVisitor& visit) {

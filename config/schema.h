@@ -135,6 +135,7 @@ struct LlmSettings {
   // {"image": N}, and most pixels of one.
   std::string limit_mm_per_prompt = "image=16";
   int64_t max_image_pixels = int64_t{32} << 20;
+  std::string mmproj;  // the GGUF file of their encoder of images; "": none
 };
 
 // How long requests of one priority level may wait, and how many.

@@ -75,11 +75,8 @@ class FolderTensors final : public EncoderTensors {
 
 // ---- GGUF ----
 
-struct Name {
-  std::string_view folder;
-  std::string_view gguf;
-};
-// "#" is a layer's number.
+using Name = GgufName;
+
 constexpr Name kBertNames[] = {
     {"embeddings.word_embeddings.weight", "token_embd.weight"},
     {"embeddings.position_embeddings.weight", "position_embd.weight"},
@@ -153,8 +150,8 @@ std::optional<std::string> Mapped(const std::string& name, const Name& by) {
 
 class GgufTensors final : public EncoderTensors {
  public:
-  GgufTensors(std::shared_ptr<const GgufFile> file, Family family)
-      : file_(std::move(file)), family_(family) {}
+  GgufTensors(std::shared_ptr<const GgufFile> file, std::span<const Name> names)
+      : file_(std::move(file)), names_(names) {}
 
   bool Has(const std::string& name) const override {
     return Find(name) != nullptr;
@@ -164,7 +161,7 @@ class GgufTensors final : public EncoderTensors {
     return tensor == nullptr ? 0 : tensor->dims[tensor->num_dims - 1];
   }
   std::string Spelt(const std::string& name) const override {
-    for (const Name& by : NamesOf(family_)) {
+    for (const Name& by : names_) {
       if (const auto mapped = Mapped(name, by)) return *mapped;
     }
     return name;
@@ -206,7 +203,7 @@ class GgufTensors final : public EncoderTensors {
   }
 
   const std::shared_ptr<const GgufFile> file_;
-  const Family family_;
+  const std::span<const Name> names_;
 };
 
 }  // namespace
@@ -229,7 +226,12 @@ StatusOr<std::unique_ptr<const EncoderTensors>> OpenFolderTensors(
 
 std::unique_ptr<const EncoderTensors> MakeGgufTensors(
     std::shared_ptr<const GgufFile> file, Family family) {
-  return std::make_unique<GgufTensors>(std::move(file), family);
+  return MakeGgufTensors(std::move(file), NamesOf(family));
+}
+
+std::unique_ptr<const EncoderTensors> MakeGgufTensors(
+    std::shared_ptr<const GgufFile> file, std::span<const GgufName> names) {
+  return std::make_unique<GgufTensors>(std::move(file), names);
 }
 
 }  // namespace millrace::models::encoder

@@ -45,4 +45,14 @@ StatusOr<std::unique_ptr<const EncoderTensors>> OpenFolderTensors(
 std::unique_ptr<const EncoderTensors> MakeGgufTensors(
     std::shared_ptr<const GgufFile> file, Family family);
 
+// A tensor's name in a folder and in a GGUF; "#" is a layer's number.
+// ".weight" and ".bias" may follow.
+struct GgufName {
+  std::string_view folder;
+  std::string_view gguf;
+};
+// `names` must outlive the object.
+std::unique_ptr<const EncoderTensors> MakeGgufTensors(
+    std::shared_ptr<const GgufFile> file, std::span<const GgufName> names);
+
 }  // namespace millrace::models::encoder

@@ -22,6 +22,8 @@
 #include "models/llm/prompt_embeddings.h"
 #include "models/tensor/tensor.h"
 #include "models/vision/build_vision.h"
+#include "models/vision/mmproj.h"
+#include "models/vision/mmproj_tensors.h"
 
 namespace millrace::models::vision {
 namespace {
@@ -240,6 +242,23 @@ bool Exists(const fs::path& path) {
   return fs::is_regular_file(path, error);
 }
 
+// The weights are copied or kept by the graph.
+StatusOr<std::unique_ptr<ImageEncoder>> Create(
+    VisionConfig config, const encoder::EncoderTensors& tensors,
+    const std::string& path, const ImageEncoderOptions& options) {
+  StatusOr<graph::Graph> graph = BuildVision(config, tensors);
+  if (!graph.ok()) return graph.status().Prefixed("'" + path + "'");
+  graph->name = "vision";
+  graph::WidenHalves(*graph);
+  graph::InstanceOptions instance;
+  instance.cpus = options.cpus;
+  instance.weight_cpus = options.cpus;
+  ASSIGN_OR_RETURN(auto context,
+                   graph::CreateInstance(*std::move(graph), instance));
+  return std::unique_ptr<ImageEncoder>(
+      std::make_unique<Impl>(std::move(config), options, std::move(context)));
+}
+
 }  // namespace
 
 bool ImageEncoder::IsIn(const std::string& folder) {
@@ -267,17 +286,19 @@ StatusOr<std::unique_ptr<ImageEncoder>> ImageEncoder::Load(
     return read.status().Prefixed("the images of '" + folder + "'");
   }
   ASSIGN_OR_RETURN(const auto tensors, encoder::OpenFolderTensors(folder));
-  StatusOr<graph::Graph> graph = BuildVision(*read, *tensors);
-  if (!graph.ok()) return graph.status().Prefixed("'" + folder + "'");
-  graph->name = "vision";
-  graph::WidenHalves(*graph);
-  graph::InstanceOptions instance;
-  instance.cpus = options.cpus;
-  instance.weight_cpus = options.cpus;
-  ASSIGN_OR_RETURN(auto context,
-                   graph::CreateInstance(*std::move(graph), instance));
-  return std::unique_ptr<ImageEncoder>(
-      std::make_unique<Impl>(*std::move(read), options, std::move(context)));
+  return Create(*std::move(read), *tensors, folder, options);
+}
+
+StatusOr<std::unique_ptr<ImageEncoder>> ImageEncoder::LoadMmproj(
+    const std::string& path, int32_t image_token,
+    const ImageEncoderOptions& options) {
+  ASSIGN_OR_RETURN(GgufFile opened, GgufFile::Open(path));
+  const auto file = std::make_shared<const GgufFile>(std::move(opened));
+  StatusOr<VisionConfig> read = ReadMmproj(*file);
+  if (!read.ok()) return read.status().Prefixed("'" + path + "'");
+  read->image_token = image_token;
+  const auto tensors = MmprojTensors(file);
+  return Create(*std::move(read), *tensors, path, options);
 }
 
 }  // namespace millrace::models::vision

@@ -67,6 +67,11 @@ class ImageEncoder {
   // Errors name the file and in it the key or tensor.
   static StatusOr<std::unique_ptr<ImageEncoder>> Load(
       const std::string& folder, const ImageEncoderOptions& options);
+  // Of a GGUF file of its own (mmproj.h). `image_token`: of the language
+  // model's tokenizer.
+  static StatusOr<std::unique_ptr<ImageEncoder>> LoadMmproj(
+      const std::string& path, int32_t image_token,
+      const ImageEncoderOptions& options);
   // Calls what still waits with UNAVAILABLE.
   virtual ~ImageEncoder() = default;
 

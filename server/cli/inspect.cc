@@ -31,6 +31,7 @@
 #include "server/cli/graph_inputs.h"
 #include "server/cli/graph_options.h"
 #include "server/cli/inspect_graph.h"
+#include "server/cli/inspect_mmproj.h"
 #include "server/cli/inspect_sharding.h"
 #include "server/cli/model_kind.h"
 
@@ -353,6 +354,21 @@ Status PrintDraft(const models::ModelSource& source,
   return OkStatus();
 }
 
+// An encoder of images, which is no model by itself.
+Status InspectMmproj(const std::string& path) {
+  const StatusOr<std::string> told = DescribeMmproj(path);
+  if (told.ok()) {
+    std::printf(
+        "\nimage encoder  %s\nservable       yes: millrace serve MODEL.gguf "
+        "--mmproj %s\n",
+        told->c_str(), path.c_str());
+    return OkStatus();
+  }
+  std::printf("\nservable       no: %s\n",
+              Clean(told.status().message(), 1000).c_str());
+  return FailedPrecondition("'" + path + "' cannot be served");
+}
+
 Status Inspect(const ParsedArgs& args) {
   ASSIGN_OR_RETURN(const int64_t context, args.Int("ctx", 0, 1, 1 << 30));
   const std::string& path = args.positional()[0];
@@ -373,6 +389,7 @@ Status Inspect(const ParsedArgs& args) {
     RETURN_IF_ERROR(PrintJson(path, "generation_config.json"));
   }
   const int64_t weight_bytes = PrintTensors(*source);
+  if (IsMmprojFile(path)) return InspectMmproj(path);
   Status why_not = WhyNotServable(*source, weight_bytes, context);
   std::string flags;
   if (why_not.ok() && source->packed() != nullptr) {

@@ -241,8 +241,9 @@ StatusOr<std::shared_ptr<Servable>> LoadLanguageModel(
   ASSIGN_OR_RETURN(
       auto logits_processors,
       handlers::AllowedLogitsProcessors(settings.llm.logits_processor_pattern));
-  ASSIGN_OR_RETURN(const ChatImages images,
-                   LoadImages(id, settings, team, *model.tokenizer));
+  ASSIGN_OR_RETURN(
+      const ChatImages images,
+      LoadImages(id, settings, team, *model.tokenizer, model.hidden));
   text.takes_images = images.encoder != nullptr && images.most > 0;
   const int64_t vocab_size = engine->info().vocab_size;
   Grammars grammars;
