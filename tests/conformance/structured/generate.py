@@ -96,7 +96,7 @@ def ask(options, schema, temperature, seed, max_tokens=None):
                        else "/v1/chat/completions"), json.dumps(body).encode(),
         {"Content-Type": "application/json"})
     try:
-        with urllib.request.urlopen(request, timeout=600) as answer:
+        with urllib.request.urlopen(request, timeout=3600) as answer:
             choice = json.load(answer)["choices"][0]
             text = (choice["text"] if options.completions
                     else choice["message"]["content"])
