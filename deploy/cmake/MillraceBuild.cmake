@@ -124,6 +124,9 @@ function(millrace_test name)
       set(ARG_TIMEOUT 900)
     endif()
   endif()
+  if(CMAKE_CROSSCOMPILING)  # it runs under an emulator
+    math(EXPR ARG_TIMEOUT "${ARG_TIMEOUT} * 6")
+  endif()
   add_executable(${name} ${ARG_SOURCES})
   target_link_libraries(${name} PRIVATE millrace_warnings ${ARG_LINK}
                                         GTest::gtest GTest::gmock
