@@ -1,6 +1,6 @@
 // From settings to a servable: reads the model, starts its engine or batcher,
-// makes its handler. The one place that knows how a language model is put
-// together; graphs are put together beside it.
+// makes its handler. Each kind of model is put together in a file of its own
+// (load_language.h, load_graph.h, load_embedding.h, load_transducer.h).
 #pragma once
 
 #include <functional>
