@@ -41,7 +41,7 @@ std::string Traceparent(const TraceContext& context);
 std::string TraceIdText(const TraceContext& context);
 
 // The same where the trace is kept somewhere, as its sampled flag says; empty:
-// the request is in no trace, or in one that nobody keeps.
+// the request is in no trace, or in one that is not sampled.
 std::string ExemplarId(const TraceContext& context);
 
 // A span id that is not zero, from the system's random source.

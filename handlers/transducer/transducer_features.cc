@@ -84,7 +84,7 @@ StatusOr<TransducerFeatures> TransducerFeatures::Create(
 models::Tensor TransducerFeatures::Compute(
     std::span<const float> samples) const {
   const int64_t num_mels = mel_.options().num_mels;
-  // One frame more where frames are centred: nobody takes it.
+  // Where frames are centred there is one more; it is not used.
   const int64_t computed = mel_.NumFrames(samples.size());
   std::vector<float> values(static_cast<size_t>(num_mels * computed));
   mel_.Compute(samples, values.data());

@@ -1,5 +1,5 @@
 // From encoded frames of sound to tokens: the search of an RNN transducer,
-// whose predictor and joiner are graphs that somebody else computes. The search
+// whose predictor and joiner are graphs that the caller computes. The search
 // says what it needs next and is given it:
 //
 //   TransducerSearch search(options, std::move(kept), num_frames);

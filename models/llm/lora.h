@@ -40,6 +40,13 @@ struct LoraBase {
 // Matrices by their part in a layer; those that a file holds fused are cut.
 enum class LoraTarget : uint8_t { kQ, kK, kV, kOutput, kGate, kUp, kDown };
 inline constexpr size_t kNumLoraTargets = 7;
+// Those that read one input, by the phase that multiplies them.
+inline constexpr LoraTarget kQkvTargets[] = {LoraTarget::kQ, LoraTarget::kK,
+                                             LoraTarget::kV};
+inline constexpr LoraTarget kOutputTargets[] = {LoraTarget::kOutput};
+inline constexpr LoraTarget kGateUpTargets[] = {LoraTarget::kGate,
+                                                LoraTarget::kUp};
+inline constexpr LoraTarget kDownTargets[] = {LoraTarget::kDown};
 
 struct LoraMatrix {
   PackedMatrix matrix;

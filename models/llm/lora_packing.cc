@@ -3,11 +3,10 @@
 
 #include <algorithm>
 #include <cmath>
-#include <cstring>
-#include <memory>
 #include <span>
 #include <utility>
 
+#include "models/cpu/can_pack.h"
 #include "models/tensor/float16.h"
 
 namespace millrace::models {
@@ -15,14 +14,9 @@ namespace {
 
 constexpr int64_t kLine = 64;
 
-// Targets that read one input, in the order of a layer: a step reads all A of
-// such, then all B.
-constexpr LoraTarget kQkv[] = {LoraTarget::kQ, LoraTarget::kK, LoraTarget::kV};
-constexpr LoraTarget kOutput[] = {LoraTarget::kOutput};
-constexpr LoraTarget kGateUp[] = {LoraTarget::kGate, LoraTarget::kUp};
-constexpr LoraTarget kDown[] = {LoraTarget::kDown};
-constexpr std::span<const LoraTarget> kOrder[] = {kQkv, kOutput, kGateUp,
-                                                  kDown};
+// In the order of a layer: a step reads all A of such targets, then all B.
+constexpr std::span<const LoraTarget> kOrder[] = {kQkvTargets, kOutputTargets,
+                                                  kGateUpTargets, kDownTargets};
 
 // What brings the greatest of `values` to 2^14 or just below; f16 ends at 2^16.
 int ExponentFor(std::span<const float> values) {
@@ -31,17 +25,20 @@ int ExponentFor(std::span<const float> values) {
   if (most == 0) return 0;
   int exponent = 0;
   std::frexp(most, &exponent);  // most = m * 2^exponent, m in [0.5, 1)
-  return std::clamp(14 - exponent, -100, 100);
+  // Two such exponents undone must be a normal f32.
+  return std::min(14 - exponent, 60);
 }
 
 class Packer {
  public:
   explicit Packer(const LoraPacking& packing) : packing_(packing) {}
 
-  // First pass: the place of a matrix [rows][columns], as an offset.
+  // First pass: how a matrix [rows][columns] is packed; its place follows.
   LoraMatrix Place(int64_t rows, int64_t columns) {
     LoraMatrix placed;
-    placed.kernels = Knows(columns) ? packing_.kernels : ScalarKernels();
+    placed.kernels = CanPack(*packing_.kernels, Format(), columns)
+                         ? packing_.kernels
+                         : ScalarKernels();
     const int64_t groups =
         (rows + placed.kernels->row_group - 1) / placed.kernels->row_group;
     const int64_t bytes = placed.kernels->group_bytes(Format(), columns);
@@ -82,19 +79,6 @@ class Packer {
  private:
   WeightFormat Format() const {
     return packing_.f32 ? WeightFormat::kF32 : WeightFormat::kF16;
-  }
-
-  // Whether the device's own table packs rows of so many columns.
-  bool Knows(int64_t columns) {
-    const int64_t bytes = packing_.kernels->group_bytes(Format(), columns);
-    if (bytes <= 0) return false;
-    const std::vector<float> zeros(static_cast<size_t>(columns));
-    std::vector<std::byte> group(static_cast<size_t>(bytes + kLine));
-    void* aligned = group.data();
-    size_t space = group.size();
-    std::align(kLine, static_cast<size_t>(bytes), aligned, space);
-    const void* const rows[] = {zeros.data()};
-    return packing_.kernels->pack_group(Format(), rows, 1, columns, aligned);
   }
 
   void PackGroup(std::span<const float> values, int32_t num_rows,

@@ -7,6 +7,8 @@
 #include <algorithm>
 #include <cstring>
 
+#include "models/cpu/can_pack.h"
+
 namespace millrace::models {
 namespace {
 
@@ -15,15 +17,6 @@ bool IsInteger(WeightFormat format) { return format > WeightFormat::kBF16; }
 
 int64_t RoundUp(int64_t n, int64_t unit) {
   return (n + unit - 1) / unit * unit;
-}
-
-// Whether the table packs a format at all, asked with no rows.
-bool CanPack(const KernelTable& kernels, WeightFormat format, int64_t k) {
-  std::vector<std::byte> group(
-      static_cast<size_t>(kernels.group_bytes(format, k)) + 64);
-  const auto address = reinterpret_cast<uintptr_t>(group.data());
-  std::byte* aligned = group.data() + (64 - address % 64) % 64;
-  return kernels.pack_group(format, nullptr, 0, k, aligned);
 }
 
 }  // namespace

@@ -18,12 +18,6 @@ constexpr int32_t kLoraRows = 8;
 // Outputs of one product with B are written apart first.
 constexpr int64_t kLoraSlack = 64;  // of the groups at both ends
 
-constexpr LoraTarget kQkvTargets[] = {LoraTarget::kQ, LoraTarget::kK,
-                                      LoraTarget::kV};
-constexpr LoraTarget kOutputTargets[] = {LoraTarget::kOutput};
-constexpr LoraTarget kGateUpTargets[] = {LoraTarget::kGate, LoraTarget::kUp};
-constexpr LoraTarget kDownTargets[] = {LoraTarget::kDown};
-
 }  // namespace
 
 void CpuBackend::SetAdapter(int32_t slot,
