@@ -9,7 +9,9 @@
 #             then each fuzzer for 10 s on its corpus     (--full: 120 s)
 #   tsan      TSan on the suites labelled tsan           (--full: on all)
 #
-# One build by clang serves both: suites and fuzzers link the same objects.
+# One build by clang serves both: suites and fuzzers link the same objects. The
+# end-to-end tests, which wait more than they compute, run while the sanitizers'
+# builds take what they leave of the cores.
 #
 # Results stay in build/results; a finding of a fuzzer in build/asan/findings.
 set -uo pipefail
@@ -20,7 +22,7 @@ full=false
 case ${1:-} in
   "") ;;
   --full) full=true ;;
-  -h | --help) sed -n '2,14s/^# \{0,1\}//p' "$0"; exit 0 ;;
+  -h | --help) sed -n '2,16s/^# \{0,1\}//p' "$0"; exit 0 ;;
   *) echo "run.sh: there is no option $1; see --help" >&2; exit 2 ;;
 esac
 
@@ -70,6 +72,7 @@ default_model() {
   return 1
 }
 
+lower=()  # put before builds beside which tests run
 # build PRESET TARGETS...
 build() {
   local log=$results/configure-$1.log
@@ -78,7 +81,7 @@ build() {
     return 1
   fi
   grep -E '^-- (oneDNN|CUDA|Tests):' "$log"
-  cmake --build "build/$1" -j "$(nproc)" --target "${@:2}"
+  "${lower[@]}" cmake --build "build/$1" -j "$(nproc)" --target "${@:2}"
 }
 
 # A suite is judged by its verdicts, case by case, not as a step. Slow ones under
@@ -131,20 +134,25 @@ step "default model" default_model
 
 if step "build release" build release all; then
   suite release
-  end_to_end
+  end_to_end >"$results/e2e.log" 2>&1 &
+  lower=(nice -n 19)
 fi
 
 asan_label=fast tsan_label=tsan fuzz_seconds=10
 if $full; then asan_label='' tsan_label='' fuzz_seconds=120; fi
 
+step "build asan" build asan "tests_${asan_label:-all}" fuzzers && asan=true
+step "build tsan" build tsan "tests_${tsan_label:-all}" && tsan=true
+wait
+[ ! -e "$results/e2e.log" ] || cat "$results/e2e.log"
+
 export UBSAN_OPTIONS=print_stacktrace=1
-if step "build asan" build asan "tests_${asan_label:-all}" fuzzers; then
+if ${asan:-false}; then
   suite asan ${asan_label:+"$asan_label"}
   export -f step fuzz
   export results fuzz_seconds
   grep . build/asan/fuzzers.txt | xargs -P "$(nproc)" -I NAME \
     bash -c 'step "fuzz NAME" fuzz NAME "$fuzz_seconds"'
 fi
-step "build tsan" build tsan "tests_${tsan_label:-all}" &&
-  suite tsan ${tsan_label:+"$tsan_label"}
+${tsan:-false} && suite tsan ${tsan_label:+"$tsan_label"}
 finish
