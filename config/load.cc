@@ -100,8 +100,8 @@ class Loader {
     if (document.IsNull()) return OkStatus();
     if (!document.IsMap()) {
       return InvalidArgument(sources_.config_file +
-                             " holds no settings; lines like 'http_port: 8000' "
-                             "are wanted")
+                             " holds no settings; expected lines like "
+                             "'http_port: 8000'")
           .At("config");
     }
     std::set<std::string> seen;

@@ -72,8 +72,8 @@ class Reader {
     if (document.IsNull()) return std::move(file_);
     if (!document.IsMap()) {
       return InvalidArgument(where_ +
-                             " holds no settings; lines like "
-                             "'max_batch_size: 8' are wanted")
+                             " holds no settings; expected lines like "
+                             "'max_batch_size: 8'")
           .At("config");
     }
     for (const auto& entry : document) {

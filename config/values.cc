@@ -140,26 +140,26 @@ Status ParseNumber(const SettingInfo& info, std::string_view text,
   switch (info.unit) {
     case Unit::kNone:
       value = ParseWhole(text);
-      wanted = "a whole number is wanted";
+      wanted = "must be a whole number";
       break;
     case Unit::kBytes:
       value = ParseScaled(text, kByteUnits,
                           bare_unit.empty() ? "b" : Lower(bare_unit));
-      wanted = "a size like 2GiB, 64MiB or 4096 is wanted";
+      wanted = "must be a size like 2GiB, 64MiB or 4096";
       break;
     case Unit::kMilliseconds:
       value = ParseScaled(text, kTimeUnits,
                           bare_unit.empty() ? "s" : Lower(bare_unit));
-      wanted = "a time like 30s, 5ms or 2min is wanted, in whole milliseconds";
+      wanted = "must be a time like 30s, 5ms or 2min, in whole milliseconds";
       break;
     case Unit::kMicroseconds:
       value = ParseScaled(text, kShortTimeUnits,
                           bare_unit.empty() ? "s" : Lower(bare_unit));
-      wanted = "a time like 500us, 5ms or 1s is wanted, in whole microseconds";
+      wanted = "must be a time like 500us, 5ms or 1s, in whole microseconds";
       break;
     case Unit::kShare:
       value = ParseScaled(text, kShareUnits, "of one");
-      wanted = "a share like 5% or 0.05 is wanted";
+      wanted = "must be a share like 5% or 0.05";
       break;
   }
   if (!value) return Wrong(info, text, wanted);
@@ -183,7 +183,7 @@ Status ParseSwitch(const SettingInfo& info, std::string_view text, bool& out) {
   for (const std::string_view no : {"false", "no", "off", "0"}) {
     if (word == no) return out = false, OkStatus();
   }
-  return Wrong(info, text, "true or false is wanted");
+  return Wrong(info, text, "must be true or false");
 }
 
 std::string Choices(const SettingInfo& info, std::string_view separator) {

@@ -39,7 +39,7 @@ bool IsName(std::string_view text) {
 
 Status CheckFields(const YAML::Node& map, const std::string& where,
                    std::initializer_list<std::string_view> known) {
-  if (!map.IsMap()) return Wrong(where, "a map of fields is wanted");
+  if (!map.IsMap()) return Wrong(where, "expected a map of fields");
   std::set<std::string> seen;
   for (const auto& field : map) {
     if (!field.first.IsScalar()) {
@@ -63,7 +63,7 @@ Status CheckFields(const YAML::Node& map, const std::string& where,
 
 StatusOr<std::string> Name(const YAML::Node& node, const std::string& where) {
   if (!node.IsScalar() || !IsName(node.Scalar())) {
-    return Wrong(where, "a name is wanted: 1 to 64 letters, digits and -_.@:");
+    return Wrong(where, "expected a name: 1 to 64 letters, digits and -_.@:");
   }
   return node.Scalar();
 }
@@ -77,9 +77,9 @@ Status Number(const YAML::Node& map, const char* field, T least, T most,
   const bool is_number =
       node.IsScalar() && YAML::convert<T>::decode(node, read);
   if (!is_number || !(read >= least && read <= most)) {
-    return Wrong(where + "." + field, "a number between " +
+    return Wrong(where + "." + field, "expected a number between " +
                                           std::to_string(least) + " and " +
-                                          std::to_string(most) + " is wanted");
+                                          std::to_string(most));
   }
   *value = read;
   return OkStatus();
@@ -117,11 +117,11 @@ StatusOr<TenantLimits> ReadTenant(const YAML::Node& node,
   }
   if (const YAML::Node models = node["models"]; models.IsDefined()) {
     if (!models.IsSequence() || models.size() == 0) {
-      return Wrong(where + ".models", "a list of model names is wanted");
+      return Wrong(where + ".models", "expected a list of model names");
     }
     for (const YAML::Node& model : models) {
       if (!model.IsScalar() || model.Scalar().empty()) {
-        return Wrong(where + ".models", "a list of model names is wanted");
+        return Wrong(where + ".models", "expected a list of model names");
       }
       limits.models.push_back(model.Scalar());
     }
@@ -149,7 +149,7 @@ bool ReadDigest(std::string_view hex, Digest* digest) {
 
 StatusOr<Scopes> ReadScopes(const YAML::Node& node, const std::string& where) {
   constexpr std::string_view kWanted =
-      "a list of infer, manage and metrics is wanted";
+      "expected a list of infer, manage and metrics";
   if (!node.IsDefined() || !node.IsSequence() || node.size() == 0) {
     return Wrong(where, kWanted);
   }
@@ -172,7 +172,7 @@ StatusOr<KeyEntry> ReadKey(const YAML::Node& node, const std::string& where,
   if (!digest.IsDefined() || !digest.IsScalar() ||
       !ReadDigest(digest.Scalar(), &entry.digest)) {
     return Wrong(where + ".sha256",
-                 "64 hexadecimal digits are wanted, as `millrace keys create` "
+                 "expected 64 hexadecimal digits, as `millrace keys create` "
                  "prints them");
   }
   entry.tenant = kDefaultTenant;
@@ -192,7 +192,7 @@ StatusOr<KeyFile> Read(const YAML::Node& root) {
   KeyFile file;
   file.tenants[std::string(kDefaultTenant)] = {};
   if (const YAML::Node tenants = root["tenants"]; tenants.IsDefined()) {
-    if (!tenants.IsMap()) return Wrong("tenants", "a map by name is wanted");
+    if (!tenants.IsMap()) return Wrong("tenants", "expected a map by name");
     std::set<std::string> names;
     for (const auto& each : tenants) {
       ASSIGN_OR_RETURN(const std::string name, Name(each.first, "tenants"));
@@ -205,7 +205,7 @@ StatusOr<KeyFile> Read(const YAML::Node& root) {
   }
   const YAML::Node keys = root["keys"];
   if (!keys.IsDefined()) return file;
-  if (!keys.IsSequence()) return Wrong("keys", "a list is wanted");
+  if (!keys.IsSequence()) return Wrong("keys", "expected a list");
   std::set<std::string> ids;
   std::set<Digest> digests;
   for (size_t i = 0; i < keys.size(); ++i) {

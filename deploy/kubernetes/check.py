@@ -164,7 +164,7 @@ def main():
     have = {name for name in ("helm_python", "yaml", "kubernetes_validate",
                               "jsonschema") if importlib.util.find_spec(name)}
     if not {"helm_python", "yaml"} <= have:
-        sys.exit("check: helm-python-sdk and PyYAML are wanted")
+        sys.exit("check: install helm-python-sdk and PyYAML first")
     import yaml
     checkov = shutil.which("checkov", path=str(
         pathlib.Path(sys.executable).parent)) or shutil.which("checkov")

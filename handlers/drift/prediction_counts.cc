@@ -80,8 +80,8 @@ StatusOr<PredictionCounts> ParseCounts(std::string_view text,
   }
   if ((*confidence)->size() != counts.confidence.size()) {
     return wrong("has " + std::to_string((*confidence)->size()) +
-                 " bins of confidence but " +
-                 std::to_string(counts.confidence.size()) + " are wanted");
+                 " bins of confidence; expected " +
+                 std::to_string(counts.confidence.size()));
   }
   for (size_t i = 0; i < counts.confidence.size(); ++i) {
     const auto count = AsInt((**confidence)[i],

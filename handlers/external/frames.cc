@@ -26,7 +26,7 @@ StatusOr<models::DType> TypeOf(const handler::Tensor& tensor) {
   if (dtype.has_value()) return *dtype;
   return Wrong("tensor '" + tensor.name().substr(0, 100) + "' with datatype '" +
                tensor.datatype().substr(0, 20) +
-               "'; one such as FP32 is wanted");
+               "'; expected one such as FP32");
 }
 
 }  // namespace

@@ -67,7 +67,7 @@ class DecoderTensors final : public TensorHandler {
     }
     if (ids == nullptr || (mask != nullptr && mask->shape() != ids->shape())) {
       return InvalidArgument(
-          "input_ids is wanted, and attention_mask of its shape");
+          "expected input_ids, and attention_mask of its shape");
     }
     for (const std::string& name : request.outputs) {
       if (name == kVectors) continue;

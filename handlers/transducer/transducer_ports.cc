@@ -93,9 +93,9 @@ Status TransducerPorts::FitEncoder(const config::TransducerSettings& settings) {
   if (features.dtype != DType::kF32 || features.dims.size() != 3 ||
       features.dims[0] > 1 || features.dims[2] < 1 ||
       (features.dims[1] >= 0 && features.dims[1] != length)) {
-    return Wrong("encoder", "takes " + Told(features) + ", but FP32 [1, " +
+    return Wrong("encoder", "takes " + Told(features) + "; expected FP32 [1, " +
                                 std::to_string(length) +
-                                ", mels] is wanted, by segment_length " +
+                                ", mels], by segment_length " +
                                 std::to_string(settings.segment_length) +
                                 " and right_context_length " +
                                 std::to_string(settings.right_context_length));
@@ -104,7 +104,7 @@ Status TransducerPorts::FitEncoder(const config::TransducerSettings& settings) {
   if (encodings.dtype != DType::kF32 || encodings.dims.size() != 3 ||
       encodings.dims[1] < 1 || encodings.dims[2] < 1) {
     return Wrong("encoder", "gives " + Told(encodings) +
-                                ", but FP32 [1, frames, width] is wanted");
+                                "; expected FP32 [1, frames, width]");
   }
   num_mels_ = features.dims[2];
   frames_ = encodings.dims[1];
@@ -119,7 +119,7 @@ Status TransducerPorts::FitPredictor(bool one_hypothesis) {
   if ((token.dtype != DType::kI64 && token.dtype != DType::kI32) ||
       token.dims.empty() || RowElements(token) != 1) {
     return Wrong("predictor",
-                 "takes " + Told(token) + ", but a token INT64 [n] is wanted");
+                 "takes " + Told(token) + "; expected a token INT64 [n]");
   }
   if (!one_hypothesis && token.dims[0] == 1) {
     return Wrong("predictor",
@@ -129,9 +129,9 @@ Status TransducerPorts::FitPredictor(bool one_hypothesis) {
   }
   const TensorSpec& encoding = predictor.outputs()[0];
   if (!IsRow(encoding) || encoding.dims.back() != width_) {
-    return Wrong("predictor", "gives " + Told(encoding) + ", but FP32 [n, " +
-                                  std::to_string(width_) +
-                                  "] is wanted, as the encoder's");
+    return Wrong("predictor",
+                 "gives " + Told(encoding) + "; expected FP32 [n, " +
+                     std::to_string(width_) + "], as the encoder's");
   }
   for (size_t i = 1; i < predictor.inputs().size(); ++i) {
     if (predictor.inputs()[i].dtype == DType::kF32) continue;
@@ -145,16 +145,16 @@ Status TransducerPorts::FitJoiner() {
   const TensorHandler& joiner = *graphs_.joiner;
   if (joiner.inputs().size() != 2 || joiner.outputs().empty()) {
     return Wrong("joiner", "has " + std::to_string(joiner.inputs().size()) +
-                               " inputs, but two encodings are wanted");
+                               " inputs; expected two encodings");
   }
   for (const TensorSpec& input : joiner.inputs()) {
     if (IsRow(input) && input.dims.back() == width_) continue;
-    return Wrong("joiner", "takes " + Told(input) + ", but FP32 [n, " +
-                               std::to_string(width_) + "] is wanted");
+    return Wrong("joiner", "takes " + Told(input) + "; expected FP32 [n, " +
+                               std::to_string(width_) + "]");
   }
   if (logits().dtype != DType::kF32) {
-    return Wrong("joiner", "gives " + Told(logits()) +
-                               ", but FP32 [n, tokens] is wanted");
+    return Wrong("joiner",
+                 "gives " + Told(logits()) + "; expected FP32 [n, tokens]");
   }
   if (logits().rank_known && !logits().dims.empty()) {
     num_tokens_ = logits().dims.back();

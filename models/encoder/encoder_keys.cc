@@ -48,7 +48,7 @@ class Keys {
     ASSIGN_OR_RETURN(const double x, file_.Float(name));
     if (!(x > 0) || !(x < 1e12)) {
       return InvalidArgument(name + " is " + std::to_string(x) +
-                             ", a number above 0 is wanted");
+                             "; expected a number above 0");
     }
     return x;
   }

@@ -239,8 +239,8 @@ Status Mistyped(std::string_view key, const GgufValue& value,
   if (value.type == GgufValueType::kArray) {
     is += " of " + std::string(GgufValueTypeName(value.element_type));
   }
-  return InvalidArgument("key " + Quoted(key) + " has type " + is + ", " +
-                         std::string(wanted) + " is wanted");
+  return InvalidArgument("key " + Quoted(key) + " has type " + is +
+                         "; expected " + std::string(wanted));
 }
 
 bool IsInteger(GgufValueType type) {

@@ -41,7 +41,7 @@ class Keys {
     ASSIGN_OR_RETURN(const double x, source_.Float(key, otherwise));
     if (!(x > 0) || !std::isfinite(x) || x > 1e30) {
       return InvalidArgument(Name(key) + " is " + std::to_string(x) +
-                             ", a number above 0 is wanted");
+                             "; expected a number above 0");
     }
     return static_cast<float>(x);
   }
@@ -56,10 +56,11 @@ Status ReadSharedRope(const ModelSource& source, const Keys& keys,
   ASSIGN_OR_RETURN(config.rope_dims,
                    keys.Count("rope.dimension_count", 4096, config.head_dim));
   if (config.rope_dims > config.head_dim || config.rope_dims % 2 != 0) {
-    return InvalidArgument(
-        keys.Name("rope.dimension_count") + " is " +
-        std::to_string(config.rope_dims) + ", an even number up to the " +
-        std::to_string(config.head_dim) + " values of a head is wanted");
+    return InvalidArgument(keys.Name("rope.dimension_count") + " is " +
+                           std::to_string(config.rope_dims) +
+                           "; expected an even number up to the " +
+                           std::to_string(config.head_dim) +
+                           " values of a head");
   }
   ASSIGN_OR_RETURN(config.ropes.front(), ReadRope(source, config.rope_dims));
   config.context = ScaledContext(config.ropes.front(), config.context);
@@ -143,7 +144,7 @@ StatusOr<ModelConfig> ReadModelConfig(const ModelSource& source) {
   if (window < 0) {
     return InvalidArgument(keys.Name("attention.sliding_window") + " is " +
                            std::to_string(window) +
-                           ", a number of keys or 0 is wanted");
+                           "; expected a number of keys or 0");
   }
   if (window < config.context) {
     config.sliding_window = static_cast<int32_t>(window);

@@ -39,7 +39,7 @@ StatusOr<float> AboveZero(const ModelSource& source, const char* key,
   ASSIGN_OR_RETURN(const double x, source.Float(key, otherwise));
   if (!(x > 0) || !(x < 1e30)) {
     return InvalidArgument(source.KeyName(key) + " is " + std::to_string(x) +
-                           ", a number above 0 is wanted");
+                           "; expected a number above 0");
   }
   return static_cast<float>(x);
 }

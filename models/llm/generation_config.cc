@@ -145,8 +145,8 @@ StatusOr<GenerationDefaults> ParseOverride(const std::string& text) {
   if (!parsed.ok()) {
     return InvalidArgument(std::string(kOverride) + " is '" +
                            text.substr(0, 80) +
-                           "' but a JSON object such as "
-                           "{\"temperature\": 0.5} is wanted")
+                           "'; expected a JSON object such as "
+                           "{\"temperature\": 0.5}")
         .At(kOverride);
   }
   const Json& object = *parsed;

@@ -46,8 +46,8 @@ Status Misshapen(const SafetensorsTensor& tensor, std::string_view wanted) {
     shape += (shape.empty() ? "" : " x ") + std::to_string(n);
   }
   return InvalidArgument("tensor '" + tensor.name + "' is " + shape + " of " +
-                         std::string(tensor.dtype) + "; " +
-                         std::string(wanted) + " is wanted");
+                         std::string(tensor.dtype) + "; expected " +
+                         std::string(wanted));
 }
 
 FileTensor TensorOf(const SafetensorsTensor& from, GgmlType type, int64_t k,

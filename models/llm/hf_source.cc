@@ -130,8 +130,8 @@ StatusOr<std::unique_ptr<const ModelSource>> HfSource::Open(
   const std::string config_path = In(folder, "config.json");
   if (!Exists(config_path)) {
     return NotFound("the folder '" + folder +
-                    "' has no config.json; a Hugging Face folder with "
-                    "safetensors, or a GGUF file, is wanted");
+                    "' has no config.json; expected a Hugging Face folder "
+                    "with safetensors, or a GGUF file");
   }
   ASSIGN_OR_RETURN(const Json json, ReadJson(config_path));
   StatusOr<HfConfig> config = ReadHfConfig(json);

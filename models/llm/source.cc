@@ -34,8 +34,7 @@ StatusOr<const SourceValue*> ModelSource::Wanted(std::string_view key) const {
 Status ModelSource::Mistyped(std::string_view key, const SourceValue& value,
                              std::string_view wanted) const {
   return InvalidArgument("key " + Quoted(KeyName(key)) + " has type " +
-                         value.type + ", " + std::string(wanted) +
-                         " is wanted");
+                         value.type + "; expected " + std::string(wanted));
 }
 
 StatusOr<int64_t> ModelSource::Int(std::string_view key) const {

@@ -56,7 +56,7 @@ Status ReadMerges(const Json& model, Vocabulary& out) {
     } else {
       return InvalidArgument("merge " + std::to_string(out.merges.size()) +
                              " is " + DumpJson(merge).substr(0, 60) +
-                             "; \"a b\" or [\"a\", \"b\"] is wanted");
+                             "; expected \"a b\" or [\"a\", \"b\"]");
     }
   }
   return OkStatus();
@@ -301,7 +301,7 @@ Status ReadUnigramVocab(const Json& model, Vocabulary& out) {
         !entry[1].is_number()) {
       return InvalidArgument("model.vocab holds " +
                              DumpJson(entry).substr(0, 60) +
-                             "; [token, score] is wanted");
+                             "; expected [token, score]");
     }
     out.tokens.push_back(entry[0].get<std::string>());
     out.kinds.push_back(TokenKind::kNormal);

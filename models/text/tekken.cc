@@ -84,8 +84,8 @@ Status ReadSpecials(const Json& root, int64_t count, Vocabulary& out) {
         rank->get<int64_t>() >= count) {
       return InvalidArgument("special_tokens holds " +
                              DumpJson(special).substr(0, 100) +
-                             "; a rank below " + std::to_string(count) +
-                             " and a token_str are wanted");
+                             "; expected a rank below " +
+                             std::to_string(count) + " and a token_str");
     }
     const auto at = static_cast<size_t>(rank->get<int64_t>());
     out.tokens[at] = text->get<std::string>();

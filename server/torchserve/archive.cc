@@ -158,8 +158,8 @@ StatusOr<ArchiveConfig> ParseArchiveConfig(const std::string& yaml) {
           value > kMaxNumber) {
         return InvalidArgument("the model's YAML file says " + key + ": '" +
                                text.substr(0, kMaxNameBytes) +
-                               "' but a whole number from 0 to " +
-                               std::to_string(kMaxNumber) + " is wanted");
+                               "'; expected a whole number from 0 to " +
+                               std::to_string(kMaxNumber));
       }
       *number->second = value;
     }

@@ -125,8 +125,8 @@ std::vector<std::string> ByCommas(std::string_view text) {
 Status Wrong(std::string_view key, std::string_view value,
              std::string_view wanted) {
   return InvalidArgument(std::string(key) + " is '" +
-                         std::string(value.substr(0, 200)) + "' but " +
-                         std::string(wanted) + " is wanted")
+                         std::string(value.substr(0, 200)) + "'; expected " +
+                         std::string(wanted))
       .At(key);
 }
 

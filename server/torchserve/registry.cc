@@ -192,11 +192,11 @@ Status Registry::Scale(const std::string& name, const std::string& version,
   ASSIGN_OR_RETURN(const Registered* found, Choose(name, version));
   if (min_workers < 0 || max_workers < min_workers ||
       max_workers > kMaxWorkers) {
-    return InvalidArgument(
-        "min_worker is " + std::to_string(min_workers) + " and max_worker is " +
-        std::to_string(max_workers) +
-        " but 0 <= min_worker <= max_worker <= " + std::to_string(kMaxWorkers) +
-        " is wanted; all workers are threads of one process");
+    return InvalidArgument("min_worker is " + std::to_string(min_workers) +
+                           " and max_worker is " + std::to_string(max_workers) +
+                           "; expected 0 <= min_worker <= max_worker <= " +
+                           std::to_string(kMaxWorkers) +
+                           "; all workers are threads of one process");
   }
   for (Registered& each : models_[name].versions) {
     if (each.number != found->number) continue;

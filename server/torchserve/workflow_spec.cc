@@ -68,8 +68,8 @@ StatusOr<std::string> ManifestText(const Json& workflow, const char* key,
   return InvalidArgument(
              "the manifest's workflow." + std::string(key) +
              (absent ? " is not defined" : " is " + Shown(DumpJson(*at))) +
-             "; a name of 1 to " + std::to_string(kMaxNameBytes) +
-             " characters without a folder is wanted")
+             "; expected a name of 1 to " + std::to_string(kMaxNameBytes) +
+             " characters without a folder")
       .Because("invalid_workflow");
 }
 
@@ -87,8 +87,8 @@ StatusOr<bool> ReadNumber(const std::string& key, const YAML::Node& value,
   if (ec != std::errc() || end != text.data() + text.size() ||
       number < at->least || number > at->most) {
     return Wrong(where + key + " is " + Shown(text) +
-                 " but a whole number from " + std::to_string(at->least) +
-                 " to " + std::to_string(at->most) + " is wanted");
+                 "; expected a whole number from " + std::to_string(at->least) +
+                 " to " + std::to_string(at->most));
   }
   limits.*(at->value) = number;
   return true;

@@ -231,7 +231,7 @@ def test_metrics(server):
 @pytest.mark.parametrize("old, new, why", [
     ("joiner.pt2", "nothing.pt2", "nothing.pt2"),
     ("task: transcribe", "# no task", "task_options"),
-    ("segment_length: 16", "segment_length: 12", "[1, 16, mels] is wanted"),
+    ("segment_length: 16", "segment_length: 12", "expected FP32 [1, 16, mels]"),
     ("segment_length: 16", "segments: 12", "unknown key 'segments'"),
     ('blank: "28"', 'blank: "29"', "blank is '29'"),
     ("n_mels: 80", "n_mels: 64", "n_mels is 64"),

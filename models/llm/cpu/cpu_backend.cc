@@ -166,7 +166,7 @@ void CpuBackend::DoEmbed(const Linear& table, const EmbedOptions& options) {
 }
 
 void CpuBackend::DoNormLinear(const Norm& norm, const Linear& qkv) {
-  CHECK(!keeping_, "keys and values are wanted of every row");
+  CHECK(!keeping_, "keys and values are kept of every row");
   ++num_blocks_;
   Command& command = Record(StepPhase::kQkv, &CpuBackend::RunNormLinear);
   command.norm = norm;

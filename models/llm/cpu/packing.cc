@@ -125,8 +125,8 @@ Status CpuBackend::TakePacked(std::span<const std::byte> bytes,
   RETURN_IF_ERROR(PlaceWeights());
   if (static_cast<int64_t>(bytes.size()) != weights_.size()) {
     return InvalidArgument("packed weights have " +
-                           std::to_string(bytes.size()) + " bytes, " +
-                           std::to_string(weights_.size()) + " are wanted");
+                           std::to_string(bytes.size()) + " bytes; expected " +
+                           std::to_string(weights_.size()));
   }
   constexpr size_t kChunk = size_t{2} << 20;
   ForEach((bytes.size() + kChunk - 1) / kChunk, private_.size(),

@@ -201,8 +201,8 @@ Status CudaBackend::TakePacked(std::span<const std::byte> bytes,
                                const std::function<void(double)>& progress) {
   if (PlaceWeights() != static_cast<int64_t>(bytes.size())) {
     return InvalidArgument("packed weights have " +
-                           std::to_string(bytes.size()) + " bytes, " +
-                           std::to_string(weight_bytes_) + " are wanted");
+                           std::to_string(bytes.size()) + " bytes; expected " +
+                           std::to_string(weight_bytes_));
   }
   std::memcpy(packed_.data(), bytes.data(), bytes.size());
   if (progress) progress(1.0);

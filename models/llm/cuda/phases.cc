@@ -109,7 +109,7 @@ void CudaBackend::DoEmbed(const Linear& table, const EmbedOptions& options) {
 }
 
 void CudaBackend::DoNormLinear(const Norm& norm, const Linear& qkv) {
-  CHECK(!keeping_, "keys and values are wanted of every row");
+  CHECK(!keeping_, "keys and values are kept of every row");
   Record([this, at = AddNorm(norm),
           &w = static_cast<const CudaLinear&>(qkv)](const Step& step) {
     int error = 0;

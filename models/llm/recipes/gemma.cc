@@ -17,7 +17,7 @@ StatusOr<float> AtLeastZero(const ModelSource& source, const char* key,
   ASSIGN_OR_RETURN(const double x, source.Float(key, otherwise));
   if (!(x >= 0) || !(x < 1e6)) {
     return InvalidArgument(source.KeyName(key) + " is " + std::to_string(x) +
-                           ", a number from 0 to 1000000 is wanted");
+                           "; expected a number from 0 to 1000000");
   }
   return static_cast<float>(x);
 }
@@ -34,7 +34,7 @@ Status DescribeBoth(const ModelSource& source, int32_t layers_of_27b,
           config.layers == layers_of_27b ? by_hidden : config.head_dim));
   if (scalar == 0) {
     return InvalidArgument(source.KeyName("attention.query_pre_attn_scalar") +
-                           " is 0, a number above 0 is wanted");
+                           " is 0; expected a number above 0");
   }
   config.attention_scale = 1.0f / std::sqrt(scalar);
   config.embedding_scale = std::sqrt(static_cast<float>(config.hidden));

@@ -19,7 +19,7 @@ Status SetChunks(const ModelSource& source, ModelConfig& config) {
   if (chunk < 1) {
     return InvalidArgument(source.KeyName("attention.chunk_size") + " is " +
                            std::to_string(chunk) +
-                           ", a number of positions above 0 is wanted");
+                           "; expected a number of positions above 0");
   }
   config.sliding_window =
       chunk < config.context ? static_cast<int32_t>(chunk) : 0;

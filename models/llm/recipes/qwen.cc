@@ -25,7 +25,7 @@ Status DescribeQwen2Moe(const ModelSource& source, ModelConfig& config) {
   RETURN_IF_ERROR(SetExperts(source, false, config));
   if (config.experts.shared_ffn == 0) {
     return InvalidArgument(source.KeyName("expert_shared_feed_forward_length") +
-                           " is 0 or absent, a size above 0 is wanted");
+                           " is 0 or absent; expected a size above 0");
   }
   return DescribeQwen2(source, config);
 }

@@ -210,8 +210,8 @@ TEST_F(LoadTest, ErrorsSayWhereTheValueCameFrom) {
   sources_.config_file.clear();
   environment_ = {{"MILLRACE_HTTP_PORT", "tcp://10.0.0.1:80"}};
   EXPECT_EQ(Bad(),
-            "MILLRACE_HTTP_PORT is 'tcp://10.0.0.1:80' but a whole "
-            "number is wanted");
+            "MILLRACE_HTTP_PORT is 'tcp://10.0.0.1:80' but must be a "
+            "whole number");
   environment_.clear();
   sources_.flags = {{"http-port", "-1"}};
   EXPECT_EQ(Bad(), "--http-port is '-1' but must be at least 0");

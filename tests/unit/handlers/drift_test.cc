@@ -78,7 +78,7 @@ TEST(PredictionCounts, BadBaselines) {
   EXPECT_THAT(refused(R"({"classes": [], "confidence": []})"),
               HasSubstr("object 'classes'"));
   EXPECT_THAT(refused(R"({"classes": {"0": 1}, "confidence": [1]})"),
-              HasSubstr("1 bins of confidence but 20"));
+              HasSubstr("1 bins of confidence; expected 20"));
   const auto with = [&](const std::string& classes, const std::string& first) {
     return refused(R"({"classes": )" + classes + R"(, "confidence": )" +
                    Bins(first) + "}");

@@ -337,7 +337,8 @@ TEST_F(Transducer, GraphsThatDoNotFitAreNamed) {
       HasSubstr("the joiner of the transducer has"));
   config::TransducerSettings settings = settings_;
   settings.segment_length = 12;
-  EXPECT_THAT(refused(right, settings), HasSubstr("[1, 16, mels] is wanted"));
+  EXPECT_THAT(refused(right, settings),
+              HasSubstr("expected FP32 [1, 16, mels]"));
   settings = settings_;
   settings.feature_stats = "tokens.txt";
   EXPECT_THAT(refused(right, settings), HasSubstr("feature_stats"));

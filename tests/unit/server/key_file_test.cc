@@ -64,7 +64,7 @@ TEST(KeyFile, WhatIsWrongIsNamedWithoutDigests) {
            {"tenants: {a: {weight: 0}}", "between 1 and 1000"},
            {"tenants: {a: {requests_per_second: nan}}", "a number"},
            {"tenants: {a: {request_burst: 2}}", "no effect"},
-           {"tenants: {a b: {}}", "a name is wanted"},
+           {"tenants: {a b: {}}", "expected a name"},
            {"tenants: {a: {models: []}}", "list of model names"},
            {Key("scopes: []"), "infer, manage and metrics"},
            {Key("scopes: [admin]"), "infer, manage and metrics"},

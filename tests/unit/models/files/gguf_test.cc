@@ -64,8 +64,8 @@ TEST(Gguf, ReadsBackEveryKindOfValue) {
   EXPECT_EQ(file->Int("absent").status().code(), StatusCode::kNotFound);
   EXPECT_EQ(file->Int("eps", 3).status().code(), StatusCode::kInvalidArgument);
   EXPECT_EQ(file->Strings("numbers").status().message(),
-            "key 'numbers' has type array of int32, an array of strings is "
-            "wanted");
+            "key 'numbers' has type array of int32; expected an array of "
+            "strings");
 
   const GgufTensor* t = file->FindTensor("t");
   ASSERT_NE(t, nullptr);

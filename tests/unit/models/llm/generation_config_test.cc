@@ -135,10 +135,10 @@ TEST(GenerationConfig, WrongValuesNameFieldValueAndBounds) {
                         "allowed is 0 to 2"));
   EXPECT_THAT(
       error(good.Read(Settings("auto", "temperature=1"))),
-      HasSubstr("override_generation_config is 'temperature=1' but a "
-                "JSON object such as {\"temperature\": 0.5} is wanted"));
+      HasSubstr("override_generation_config is 'temperature=1'; expected "
+                "a JSON object such as {\"temperature\": 0.5}"));
   EXPECT_THAT(error(good.Read(Settings("auto", "[1]"))),
-              HasSubstr("is '[1]' but a JSON object"));
+              HasSubstr("is '[1]'; expected a JSON object"));
   const File hot("x", {{"temp", 9.0f}});
   EXPECT_THAT(error(hot.Read(Settings("auto"))),
               HasSubstr("temperature is 9.0"));

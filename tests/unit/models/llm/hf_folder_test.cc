@@ -357,7 +357,7 @@ TEST(HfFolder, ConfigsThatCannotBeServedSayWhy) {
                    "tensor 'model.embed_tokens.weight' is 32 x 320");
   ExpectConfigSays({{"hidden_size", nullptr}}, "hidden_size");
   ExpectConfigSays({{"hidden_size", "wide"}},
-                   "key 'hidden_size' has type string, an integer is wanted");
+                   "key 'hidden_size' has type string; expected an integer");
   ExpectConfigSays({{"num_key_value_heads", 0}}, "num_key_value_heads is 0");
   ExpectConfigSays({{"hidden_act", "gelu"}}, "hidden_act is 'gelu'");
   ExpectConfigSays({{"quantization_config", {{"quant_method", "gptq"}}}},

@@ -60,9 +60,10 @@ TEST(ModelConfig, ContradictionsAreNamed) {
   EXPECT_EQ(ErrorOf(Changed("llama.attention.head_count_kv", 3)),
             "llama.attention.head_count is 4, which is no multiple of the 3 kv "
             "heads");
-  EXPECT_EQ(ErrorOf(Changed("llama.rope.dimension_count", 18)),
-            "llama.rope.dimension_count is 18, an even number up to the 16 "
-            "values of a head is wanted");
+  EXPECT_EQ(
+      ErrorOf(Changed("llama.rope.dimension_count", 18)),
+      "llama.rope.dimension_count is 18; expected an even number up to the 16 "
+      "values of a head");
   EXPECT_NE(ErrorOf(Changed("llama.rope.dimension_count", 7)), "");
   EXPECT_NE(ErrorOf(Changed("llama.attention.key_length", 24)), "");
   EXPECT_NE(ErrorOf(Changed("llama.attention.layer_norm_rms_epsilon", 0)), "");
