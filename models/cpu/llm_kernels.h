@@ -130,6 +130,10 @@
 
 namespace millrace::models {
 
+// Keys of a page of the KV cache: kPageTokens of models/llm/step.h, which
+// models/llm/cpu compares.
+inline constexpr int32_t kPageKeys = 64;
+
 // Formats of packed weights; values are stable within one build only.
 // The integer formats follow the float ones.
 enum class WeightFormat : int32_t {
@@ -212,7 +216,7 @@ struct AttendArgs {
   const int32_t* hidden;   // [num_rows]
   float softcap;           // of scores; 0: none
   int32_t num_keys;
-  // K and V of this head, one pointer for each page of kPageTokens keys,
+  // K and V of this head, one pointer for each page of kPageKeys keys,
   // 64-byte aligned:
   //   K page  [group of 16 keys][head_dim][16]
   //   V page  [key][head_dim]

@@ -66,7 +66,6 @@ class AttendTiles {
   using F = typename V::F;
   using Rows = SoftmaxRows<V>;
   static constexpr int kLanes = V::kLanes;
-  static constexpr int kPageKeys = 64;
   static constexpr int kSplitKeys = 256;
   static constexpr int kRowTile = 6;
   // Vectors of a tile of many rows, and of one of few.

@@ -25,6 +25,7 @@ constexpr int32_t kLeastPromptRows = 96;
 constexpr int64_t kFewPromptRows = 384;
 // Keys of one call of prompt_attend: the most that it takes.
 constexpr int32_t kPromptSplitKeys = 1024;
+static_assert(kPageKeys == kPageTokens);
 constexpr int32_t kMostPages = kPromptSplitKeys / kPageTokens;
 // Tokens between what is copied to or from the rows of a step and what is asked
 // for: their heads lie apart, so the CPU does not foresee it.

@@ -13,7 +13,6 @@
 
 namespace millrace::models {
 
-inline constexpr int32_t kPageKeys = 64;
 inline constexpr float kNan = std::numeric_limits<float>::quiet_NaN();
 
 inline int64_t KeyBytes(KvFormat format, int64_t dims) {

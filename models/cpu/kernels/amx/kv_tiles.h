@@ -53,8 +53,6 @@ class KvTiles {
   }
 
  private:
-  static constexpr int32_t kPageKeys = 64;
-
   // Words of two bf16, low[i] below high[i].
   static __m512i Pairs(__m512 low, __m512 high) {
     const auto halves =

@@ -8,6 +8,7 @@
 #include <cstdint>
 
 #include "models/cpu/kernels/avx2/vec8.h"
+#include "models/cpu/llm_kernels.h"
 
 namespace millrace::models {
 namespace {
@@ -15,7 +16,7 @@ namespace {
 // The scales that follow the integers of an int8 page of 64 keys.
 inline const float* ScalesOf(const void* page, int32_t head_dim) {
   return reinterpret_cast<const float*>(static_cast<const char*>(page) +
-                                        int64_t{64} * head_dim);
+                                        int64_t{kPageKeys} * head_dim);
 }
 
 // out = round(x / d), returns d; head_dim is a multiple of 16.

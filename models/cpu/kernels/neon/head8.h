@@ -7,6 +7,7 @@
 #include <cstdint>
 
 #include "models/cpu/kernels/neon/vec8.h"
+#include "models/cpu/llm_kernels.h"
 
 namespace millrace::models {
 namespace {
@@ -14,7 +15,7 @@ namespace {
 // The scales that follow the integers of an int8 page of 64 keys.
 inline const float* ScalesOf(const void* page, int32_t head_dim) {
   return reinterpret_cast<const float*>(static_cast<const char*>(page) +
-                                        int64_t{64} * head_dim);
+                                        int64_t{kPageKeys} * head_dim);
 }
 
 inline Floats8 FloatsOfInt8(const int8_t* p) {

@@ -14,7 +14,6 @@
 namespace millrace::models::scalar {
 namespace {
 
-constexpr int kPageKeys = 64;
 constexpr int kSplitKeys = 256;
 
 float Load(KvFormat format, const void* page, int64_t at) {
