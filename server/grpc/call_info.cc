@@ -4,17 +4,14 @@
 
 #include <grpcpp/server_context.h>
 
-#include <algorithm>
 #include <chrono>
-#include <cstdio>
 #include <optional>
-#include <random>
 #include <string_view>
+
+#include "server/request_id.h"
 
 namespace millrace::server {
 namespace {
-
-constexpr size_t kMaxIdBytes = 128;
 
 std::string_view Metadata(const ::grpc::CallbackServerContext& context,
                           const char* key) {
@@ -37,25 +34,6 @@ std::vector<std::pair<std::string, std::string>> FieldsOf(
                         std::string(at->second.data(), at->second.size()));
   }
   return fields;
-}
-
-bool IsPlainId(std::string_view id) {
-  return !id.empty() && id.size() <= kMaxIdBytes &&
-         std::all_of(id.begin(), id.end(),
-                     [](char c) { return c > ' ' && c < 0x7f; });
-}
-
-uint64_t RandomSeed() {
-  std::random_device device;
-  return (uint64_t{device()} << 32) | device();
-}
-
-// SplitMix64 (Steele, Lea, Flood 2014): a bijection, so ids never repeat.
-uint64_t Mix(uint64_t x) {
-  x += 0x9e3779b97f4a7c15;
-  x = (x ^ (x >> 30)) * 0xbf58476d1ce4e5b9;
-  x = (x ^ (x >> 27)) * 0x94d049bb133111eb;
-  return x ^ (x >> 31);
 }
 
 // What a key must be good for; none: any key will do.
@@ -87,21 +65,11 @@ CallReader::CallReader(Auth* auth, const RequestTraces* traces,
     : auth_(auth),
       traces_(traces),
       clock_(clock),
-      management_apart_(management_apart),
-      id_seed_(RandomSeed()) {}
-
-std::string CallReader::MakeId() {
-  const uint64_t n = next_id_.fetch_add(1, std::memory_order_relaxed);
-  char text[24];
-  std::snprintf(text, sizeof(text), "req-%016llx",
-                static_cast<unsigned long long>(Mix(id_seed_ + n)));
-  return text;
-}
+      management_apart_(management_apart) {}
 
 CallInfo CallReader::Read(::grpc::CallbackServerContext& context) {
   CallInfo info;
-  const std::string_view id = Metadata(context, "x-request-id");
-  info.request_id = IsPlainId(id) ? std::string(id) : MakeId();
+  info.request_id = RequestIdFrom(Metadata(context, "x-request-id"));
   context.AddInitialMetadata("x-request-id", info.request_id);
   info.peer = context.peer();
   info.fields = FieldsOf(context);

@@ -2,7 +2,6 @@
 // under which request id, and until when.
 #pragma once
 
-#include <atomic>
 #include <cstdint>
 #include <memory>
 #include <string>
@@ -58,15 +57,10 @@ class CallReader {
                            GrpcRoute route, CallerPtr* caller);
 
  private:
-  std::string MakeId();
-
   Auth* const auth_;
   const RequestTraces* const traces_;
   const Clock* const clock_;
   const bool management_apart_;
-  const uint64_t id_seed_;
-  // Relaxed: only uniqueness matters.
-  std::atomic<uint64_t> next_id_{0};
 };
 
 }  // namespace millrace::server

@@ -11,9 +11,9 @@
 #include "server/error_map.h"
 #include "server/http/anthropic_input.h"
 #include "server/http/completion_reply.h"
-#include "server/http/gatekeeper.h"
 #include "server/http/pool_work.h"
 #include "server/http/routes.h"
+#include "server/request_id.h"
 
 namespace millrace::server::http {
 namespace {

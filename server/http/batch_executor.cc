@@ -13,6 +13,7 @@
 #include "config/base/json.h"
 #include "server/http/gatekeeper.h"
 #include "server/http/router.h"
+#include "server/request_id.h"
 
 namespace millrace::server::http {
 namespace {

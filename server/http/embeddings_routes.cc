@@ -10,9 +10,9 @@
 
 #include "config/base/json.h"
 #include "handlers/json_fields.h"
-#include "server/http/gatekeeper.h"
 #include "server/http/routes.h"
 #include "server/http/text_work.h"
+#include "server/request_id.h"
 
 namespace millrace::server::http {
 namespace {

@@ -3,10 +3,7 @@
 // learn which routes there are.
 #include "server/http/gatekeeper.h"
 
-#include <sys/random.h>
-
 #include <algorithm>
-#include <array>
 #include <chrono>
 #include <cstdint>
 #include <cstdio>
@@ -22,15 +19,9 @@
 namespace millrace::server::http {
 namespace {
 
-constexpr size_t kMaxRequestIdChars = 128;
 constexpr size_t kMaxHeaderListBytes = 1000;
 constexpr size_t kShownPath = 200;  // of a path in an error
 constexpr std::string_view kBytes = "application/octet-stream";
-
-bool IsPrintable(std::string_view text) {
-  return std::all_of(text.begin(), text.end(),
-                     [](char c) { return c > ' ' && c < 0x7f; });
-}
 
 // Without parameters, in lower case.
 std::string MediaType(std::string_view content_type) {
@@ -304,15 +295,6 @@ void AddQuotaHeaders(const Tenant& tenant, HttpResponse& response) {
   }
 }
 
-std::string RequestIdOf(const HttpRequest& head) {
-  const std::string_view given = head.Header("x-request-id");
-  if (!given.empty() && given.size() <= kMaxRequestIdChars &&
-      IsPrintable(given)) {
-    return std::string(given);
-  }
-  return "req-" + RandomHex(24);
-}
-
 void AddCommonHeaders(const Site& site, const Trace& trace,
                       HttpResponse& response) {
   response.headers.emplace_back("X-Request-Id", trace.request_id);
@@ -331,30 +313,6 @@ void AddCommonHeaders(const Site& site, const Trace& trace,
                                 "x-ratelimit-limit-tokens, "
                                 "x-ratelimit-remaining-tokens, "
                                 "x-ratelimit-reset-tokens");
-}
-
-std::string RandomHex(int num_digits) {
-  // A call into the system for each request would cost more than its id: each
-  // thread uses up what it was given.
-  thread_local std::array<uint8_t, 256> bytes;
-  thread_local size_t used = bytes.size();
-  const size_t num_bytes =
-      std::min<size_t>((static_cast<size_t>(num_digits) + 1) / 2, bytes.size());
-  if (used + num_bytes > bytes.size()) {
-    // Cannot fail for so few bytes once the system is up.
-    if (getrandom(bytes.data(), bytes.size(), 0) < 0) bytes = {};
-    used = 0;
-  }
-  std::string hex;
-  hex.reserve(2 * num_bytes);
-  for (size_t i = 0; i < num_bytes; ++i) {
-    constexpr char kDigits[] = "0123456789abcdef";
-    const uint8_t byte = bytes[used++];
-    hex.push_back(kDigits[byte >> 4]);
-    hex.push_back(kDigits[byte & 15]);
-  }
-  hex.resize(std::min(hex.size(), static_cast<size_t>(num_digits)));
-  return hex;
 }
 
 }  // namespace millrace::server::http

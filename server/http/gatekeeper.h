@@ -26,18 +26,11 @@ struct Admission {
 Admission Admit(const Site& site, std::span<const Route> routes,
                 const HttpRequest& head);
 
-// The client's X-Request-Id when it is 1 to 128 printable characters, else a
-// new one.
-std::string RequestIdOf(const HttpRequest& head);
-
 // x-ratelimit-*, in OpenAI's words, where the tenant has such limits.
 void AddQuotaHeaders(const Tenant& tenant, HttpResponse& response);
 
 // X-Request-Id, traceparent of a request in a trace, and CORS.
 void AddCommonHeaders(const Site& site, const Trace& trace,
                       HttpResponse& response);
-
-// Lower-case hexadecimal digits from the system's random source.
-std::string RandomHex(int num_digits);
 
 }  // namespace millrace::server::http

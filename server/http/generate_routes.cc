@@ -12,9 +12,9 @@
 #include "handlers/json_fields.h"
 #include "handlers/request_fields.h"
 #include "server/http/answer.h"
-#include "server/http/gatekeeper.h"
 #include "server/http/pool_work.h"
 #include "server/http/routes.h"
+#include "server/request_id.h"
 
 namespace millrace::server::http {
 namespace {

@@ -9,7 +9,7 @@
 #include <set>
 
 #include "config/base/utf8.h"
-#include "server/http/gatekeeper.h"
+#include "server/request_id.h"
 #include "server/version.h"
 
 namespace millrace::server::http {

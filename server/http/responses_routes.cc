@@ -15,11 +15,11 @@
 #include "handlers/request_fields.h"
 #include "server/error_map.h"
 #include "server/http/completion_reply.h"
-#include "server/http/gatekeeper.h"
 #include "server/http/pool_work.h"
 #include "server/http/response_store.h"
 #include "server/http/responses_input.h"
 #include "server/http/routes.h"
+#include "server/request_id.h"
 
 namespace millrace::server::http {
 namespace {

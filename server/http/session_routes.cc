@@ -22,6 +22,7 @@
 #include "server/http/session_message.h"
 #include "server/lifecycle/repository.h"
 #include "server/lifecycle/session_port.h"
+#include "server/request_id.h"
 
 namespace millrace::server::http {
 namespace {

@@ -17,6 +17,7 @@
 
 #include "config/base/log.h"
 #include "server/http/refusal.h"
+#include "server/request_id.h"
 
 namespace millrace::server::http {
 namespace {
@@ -206,7 +207,7 @@ std::optional<Status> Session::Parse(RequestParser& parser, bool& progressed) {
   }
   if (!had_head && parser.head_done()) {
     const HttpRequest& head = parser.head();
-    trace_->request_id = RequestIdOf(head);
+    trace_->request_id = RequestIdFrom(head.Header("x-request-id"));
     if (const RequestTraces* traces = site_.services.traces) {
       traces->Begin(head.Header("traceparent"), head.Header("tracestate"),
                     *trace_);

@@ -11,6 +11,7 @@
 #include "server/error_map.h"
 #include "server/http/access.h"
 #include "server/http/detail/session.h"
+#include "server/request_id.h"
 #include "server/torchserve/registry.h"
 
 namespace millrace::server::http {
@@ -92,7 +93,7 @@ void Session::EndRequest(Outcome outcome, int result,
 
 Session::Task<bool> Session::AnswerEarly(HttpResponse response,
                                          bool keep_alive) {
-  if (trace_->request_id.empty()) trace_->request_id = RequestIdOf({});
+  if (trace_->request_id.empty()) trace_->request_id = RequestIdFrom({});
   keep_alive = keep_alive && !draining();
   status_ = response.status;
   Exchange::Facts facts;
