@@ -1,5 +1,6 @@
 // Chat and completions over one engine: render the template, encode, submit,
-// then turn tokens into valid UTF-8 text, hold back half stop strings, end.
+// then turn tokens into valid UTF-8 text, hold back what may be the
+// start of a stop string, and end.
 #pragma once
 
 #include <memory>

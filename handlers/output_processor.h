@@ -1,5 +1,6 @@
-// From the tokens of one completion to what its client sees: text without half
-// characters and half stop strings, log-probabilities, and why it ended.
+// From the tokens of one completion to what its client sees: text of whole
+// characters without what may be the start of a stop string, log-probabilities,
+// and why it ended.
 //
 //   OutputProcessor output({.tokenizer = tokenizer, .stop = {"\n\n"}});
 //   for (const TokenEvent& event : events) {

@@ -2,8 +2,8 @@
 // those that are cancelled or late, plans a step, launches it, and hands the
 // results out.
 //
-//   EngineLoop loop(runner, draft, store, limits, options, queue, admission,
-//   board, metrics); loop.Run();   // until the queue says quit
+//   EngineLoop loop(runner, draft, store, limits, ...);
+//   loop.Run();   // until the queue says quit
 //
 // It alone touches sequences, pages, slots and the runner, hence no locks. It
 // parks only when it holds no job and memory is ready for what may come, and

@@ -5,7 +5,7 @@
 //   StatusOr<Model> Load(std::string_view path) {
 //     ASSIGN_OR_RETURN(MappedFile file, MappedFile::Open(path));
 //     if (file.size() < 24) {
-//       return InvalidArgument("the file has 24 bytes at least").At("path");
+//       return InvalidArgument("the file is cut short").At("path");
 //     }
 //     ...
 //   }

@@ -2,10 +2,10 @@
 // results are pooled, what its classes are called. Those of Hugging Face and
 // sentence-transformers:
 //
-//   tokenizer.json                the tokenizer; wanted, the others may be
-//   absent config.json                   id2label, max_position_embeddings,
-//   pad_token_id tokenizer_config.json         model_max_length
-//   sentence_bert_config.json     max_seq_length
+//   tokenizer.json              the tokenizer (required; the others are not)
+//   config.json                 id2label, pad_token_id, position embeddings
+//   tokenizer_config.json       model_max_length
+//   sentence_bert_config.json   max_seq_length
 //   modules.json, 1_Pooling/config.json
 #pragma once
 

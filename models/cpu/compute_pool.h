@@ -1,6 +1,6 @@
 // A pinned team of threads that runs one step's phases together. The caller is
 // worker 0: no hand-off inside a step. Between phases stands a barrier that
-// spins, then pauses, then parks; workers park for good between steps.
+// pauses, then yields the CPU, then parks; workers park for good between steps.
 //
 //   ComputePool pool(cpus);
 //   pool.Run([&](Worker& worker) {

@@ -2,9 +2,9 @@
 // kept. What runs it is an ExecutionContext; several of them share one
 // CompiledGraph and so one copy of the weights and of the plans.
 //
-//   ASSIGN_OR_RETURN(auto compiled, CompiledGraph::Create(std::move(graph),
-//   {})); auto a = ExecutionContext::Create(compiled, {.cpus = {0, 1}}); auto b
-//   = ExecutionContext::Create(compiled, {.cpus = {2, 3}});
+//   ASSIGN_OR_RETURN(auto graph, CompiledGraph::Create(std::move(ir), {}));
+//   auto a = ExecutionContext::Create(graph, {.cpus = {0, 1}});
+//   auto b = ExecutionContext::Create(graph, {.cpus = {2, 3}});
 //
 // Everything that depends on the sizes of the inputs (shapes, memory, kernels)
 // is decided once for each set of sizes and each size of team, and kept: the

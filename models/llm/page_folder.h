@@ -1,8 +1,8 @@
 // The folder of one model's KV pages: a file for each page.
 //
 //   DIR/kv-FINGERPRINT/KEY.page    header (magic, key, SHA-256), then the bytes
-//   DIR/digest-…                   SHA-256 of a model's files, see
-//   kv_fingerprint
+//   DIR/digest-…                   digests of a model's files
+//                                  (kv_fingerprint.h)
 //
 // A file is written beside its name and renamed, so that what is there is
 // whole; what a crash of the machine or a bad disk makes of it is found by its

@@ -136,7 +136,7 @@ StatusOr<std::shared_ptr<Servable>> ServableLoader::Load(
       (!IsGraphFile(settings.path) && IsEmbeddingModel(settings));
   if (pipeline.shadow != nullptr && has_no_shadow) {
     return InvalidArgument(
-               "shadow is there beside '" + settings.path +
+               "shadow is set beside '" + settings.path +
                "', but requests of ensembles, external handlers and vectors of "
                "a decoder have none; leave it out")
         .At("shadow");

@@ -146,7 +146,8 @@ StatusOr<scheduler::RaggedRows> RaggedOf(
   if (pipeline.ragged == nullptr) return scheduler::RaggedRows();
   if (pipeline.sequences != nullptr) {
     return InvalidArgument(
-               "ragged_inputs is there beside sequence_batching, but requests "
+               "ragged_inputs is set together with sequence_batching, but "
+               "requests "
                "of sequences are of one size; leave one of them out")
         .At("ragged_inputs");
   }
@@ -173,7 +174,7 @@ Status CheckMicroBatching(const config::PipelineSettings& pipeline,
   if (pipeline.micro_batching == nullptr) return OkStatus();
   if (task != nullptr && config::IsImageTask(task->kind)) return OkStatus();
   return InvalidArgument(
-             "micro_batching is there " +
+             "micro_batching is set " +
              (task == nullptr
                   ? std::string("without a task")
                   : "beside task '" +
@@ -193,7 +194,7 @@ StatusOr<std::shared_ptr<handlers::DriftMonitor>> DriftOf(
   }
   if (task == nullptr || task->kind != config::TaskKind::kClassify) {
     return InvalidArgument(
-               "drift is there without 'task: classify', whose predictions it "
+               "drift is set without 'task: classify', whose predictions it "
                "watches; add the task or leave it out")
         .At("drift");
   }
@@ -343,7 +344,7 @@ StatusOr<std::shared_ptr<Servable>> LoadGraph(
   if (pipeline.sequences != nullptr) {
     if (settings.graph.response_cache || task_settings != nullptr) {
       return InvalidArgument(
-                 "sequence_batching is there beside a " +
+                 "sequence_batching is set together with a " +
                  std::string(task_settings != nullptr ? "task"
                                                       : "response_cache") +
                  ", but the answers of a model with a state follow from more "
@@ -360,7 +361,8 @@ StatusOr<std::shared_ptr<Servable>> LoadGraph(
   if (pipeline.shadow != nullptr) {
     if (pipeline.sequences != nullptr) {
       return InvalidArgument(
-                 "shadow is there beside sequence_batching, but a shadow has "
+                 "shadow is set together with sequence_batching, but a shadow "
+                 "has "
                  "no state of its own; leave one of them out")
           .At("shadow");
     }

@@ -24,9 +24,10 @@ Status CheckAlone(const config::ModelSettings& settings,
       {settings.graph.response_cache, "response_cache"}};
   for (const auto& [is_there, name] : others) {
     if (!is_there) continue;
-    return InvalidArgument(std::string(name) +
-                           " is there beside transducer, whose sessions have "
-                           "a state and three graphs; leave it out")
+    return InvalidArgument(
+               std::string(name) +
+               " is set together with transducer, whose sessions have "
+               "a state and three graphs; leave it out")
         .At(name);
   }
   if (settings.task != nullptr &&
@@ -34,7 +35,7 @@ Status CheckAlone(const config::ModelSettings& settings,
     return OkStatus();
   }
   return InvalidArgument(
-             "transducer is there without 'task: transcribe', whose options "
+             "transducer is set without 'task: transcribe', whose options "
              "say which sound and tokens it has; add the task")
       .At("transducer");
 }

@@ -181,7 +181,8 @@ Status ResolveTraffic(const std::map<std::string, std::string>& labels,
   if (pipeline->traffic == nullptr) return OkStatus();
   if (pipeline->sequences != nullptr) {
     return InvalidArgument(
-               "traffic is there beside sequence_batching, but all requests of "
+               "traffic is set together with sequence_batching, but all "
+               "requests of "
                "a sequence want the version that has its state; leave one of "
                "them out")
         .At("traffic");
