@@ -153,6 +153,7 @@ void EngineLoop::Run() {
 
 void EngineLoop::Receive(std::vector<std::unique_ptr<Job>> jobs) {
   for (std::unique_ptr<Job>& job : jobs) {
+    asking_.Asked(job->tenant.id, job->submitted);
     job->sequence.arrival = arrivals_++;
     // Siblings share a prompt; the first of them counts it.
     const bool shared =
@@ -264,14 +265,17 @@ Plan EngineLoop::PlanStep() {
   if (speculation_) ProposeDrafts();
   if (offload_) offload_->Land(sequences_);
   auto views = ledger_.Views(sequences_, limits_, offload_.get());
-  return fair_steps_.Make(views, [this](std::span<const SequenceView> seen) {
-    return PlanOf(seen);
+  const Clock::Time now = clock_.Now();
+  return fair_steps_.Make(views, [&](std::span<const SequenceView> seen) {
+    return PlanOf(seen, now);
   });
 }
 
-Plan EngineLoop::PlanOf(std::span<const SequenceView> views) const {
+Plan EngineLoop::PlanOf(std::span<const SequenceView> views,
+                        Clock::Time now) const {
   PolicyLimits limits = limits_;
-  limits.several_tenants = SeveralTenants(views);
+  limits.several_tenants = KnowSeveralTenants(views) &&
+                           (OfSeveralTenants(views) || asking_.Several(now));
   if (target_itl_seconds_ > 0 && cost_.known()) {
     const bool holds = std::ranges::any_of(views, &SequenceView::held);
     const double part = limits.several_tenants && !holds ? kSharedStepPart : 1;

@@ -64,7 +64,7 @@ class EngineLoop {
 
   // Parts of a step.
   Plan PlanStep();
-  Plan PlanOf(std::span<const SequenceView> views) const;
+  Plan PlanOf(std::span<const SequenceView> views, Clock::Time now) const;
   void ProposeDrafts();
   void CarryOut(const Plan& plan);
   // The batch as a capture records it, before it runs.
@@ -108,6 +108,7 @@ class EngineLoop {
   std::unique_ptr<Speculation> speculation_;  // or null
   FairOrder fair_order_;
   FairSteps fair_steps_;
+  AskingTenants asking_;
   std::vector<int32_t> free_slots_;
   // By priority, then start tag, then arrival. An ended job leaves a null until
   // the edge is over, so that indices of a plan stay true.

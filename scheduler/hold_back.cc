@@ -16,7 +16,7 @@ bool IsPrompt(const SequenceView& view) {
 }  // namespace
 
 bool HoldBack(std::span<SequenceView> views) {
-  if (!SeveralTenants(views)) return false;
+  if (!KnowSeveralTenants(views)) return false;
   std::map<uint32_t, size_t> last;
   for (size_t i = 0; i < views.size(); ++i) last[views[i].tenant] = i;
   size_t chosen = views.size();
@@ -31,9 +31,29 @@ bool HoldBack(std::span<SequenceView> views) {
   return holds;
 }
 
-bool SeveralTenants(std::span<const SequenceView> views) {
+bool KnowSeveralTenants(std::span<const SequenceView> views) {
   return std::ranges::any_of(
       views, [](const SequenceView& view) { return !view.tenant_alone; });
+}
+
+bool OfSeveralTenants(std::span<const SequenceView> views) {
+  return std::ranges::any_of(views, [&](const SequenceView& view) {
+    return view.tenant != views.front().tenant;
+  });
+}
+
+void AskingTenants::Asked(uint32_t tenant, Clock::Time now) {
+  if (any_ && tenant != last_) {
+    other_ = true;
+    other_time_ = last_time_;
+  }
+  any_ = true;
+  last_ = tenant;
+  last_time_ = now;
+}
+
+bool AskingTenants::Several(Clock::Time now) const {
+  return other_ && now - other_time_ <= kRecent;
 }
 
 Plan FairSteps::Make(std::span<SequenceView> views, const Planner& plan) {

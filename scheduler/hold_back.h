@@ -4,17 +4,41 @@
 // every other step at least. No thread and no clock.
 #pragma once
 
+#include <chrono>
+#include <cstdint>
 #include <functional>
 #include <span>
 
+#include "config/base/clock.h"
 #include "scheduler/policy.h"
 
 namespace millrace::scheduler {
 
-// With several tenants a step may take at most this part of the target time
-// between tokens, because a new prompt of one tenant waits until the running
-// step of another ends. A step that holds others back may take all of it.
+// While several tenants ask, a step may take at most this part of the target
+// time between tokens, because a new prompt of one tenant waits until the
+// running step of another ends. A step that holds others back may take all of
+// it.
 inline constexpr double kSharedStepPart = 0.2;
+
+// Tells whether several tenants ask. Short steps cost one that asks alone about
+// 6 % of its time to the first token; whoever comes after a longer silence
+// waits once for a step of the whole target time.
+class AskingTenants {
+ public:
+  static constexpr std::chrono::seconds kRecent{10};
+
+  // A request of the tenant came. Times do not go back.
+  void Asked(uint32_t tenant, Clock::Time now);
+  // Two tenants or more have asked since kRecent before `now`.
+  bool Several(Clock::Time now) const;
+
+ private:
+  bool any_ = false;
+  bool other_ = false;
+  uint32_t last_ = 0;  // the tenant that asked last
+  Clock::Time last_time_;
+  Clock::Time other_time_;  // when another one asked last
+};
 
 // Tenants stand in the order of their last views, as start tags grow with what
 // a tenant was given. Chosen is the first tenant that has a prompt which could
@@ -23,7 +47,10 @@ inline constexpr double kSharedStepPart = 0.2;
 bool HoldBack(std::span<SequenceView> views);
 
 // Several tenants are known to one of the views at least.
-bool SeveralTenants(std::span<const SequenceView> views);
+bool KnowSeveralTenants(std::span<const SequenceView> views);
+
+// The views are of several tenants.
+bool OfSeveralTenants(std::span<const SequenceView> views);
 
 // Makes the plan of each step, one after the other.
 class FairSteps {

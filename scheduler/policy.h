@@ -83,7 +83,7 @@ struct PolicyLimits {
   int32_t max_samples = 0;  // rows through the head, at least 1
   // Rows of prompts, newcomers included, in a step that also decodes.
   int32_t max_prompt_rows = std::numeric_limits<int32_t>::max();
-  // Several tenants are known: max_prompt_rows holds in every step.
+  // Several tenants ask: max_prompt_rows holds in every step.
   bool several_tenants = false;
 };
 

@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "config/base/metrics.h"
+#include "scheduler/hold_back.h"
 #include "tests/unit/scheduler/engine_fixture.h"
 
 namespace millrace::scheduler {
@@ -71,6 +72,38 @@ TEST(EnginePace, PromptsLeaveAnswersInTime) {
   EXPECT_NEAR(static_cast<double>(StepsBesideAnAnswer(milliseconds(0))), 6, 2);
   EXPECT_NEAR(static_cast<double>(StepsBesideAnAnswer(milliseconds(25))), 65,
               10);
+}
+
+// Steps that a prompt of tenant 1 takes, which knows of others.
+int64_t StepsOfPrompt(Engine& engine, int32_t salt) {
+  const int64_t before = engine.stats().steps;
+  GenerateTask task = MakeTask(Prompt(600, salt), 1);
+  task.tenant = {.id = 1, .alone = false};
+  EXPECT_EQ(Reader(MustSubmit(engine, task)).EndCode(), StatusCode::kOk);
+  return engine.stats().steps - before;
+}
+
+TEST(EnginePace, StepsAreShortWhileSeveralTenantsAsk) {
+  FakeClock clock;
+  auto engine = MakeEngine({.num_pages = 200,
+                            .max_context = 4096,
+                            .max_tokens = 512,
+                            .clock = &clock,
+                            .step_time = milliseconds(2),
+                            .row_time = microseconds(500)},
+                           {.enable_prefix_caching = false,
+                            .target_itl = milliseconds(100),
+                            .clock = &clock});
+  // The engine learns the price of a row.
+  for (int32_t i = 0; i < 20; ++i) StepsOfPrompt(*engine, i);
+  // Two steps of 512 rows at most; of 20 ms there would be 17.
+  EXPECT_EQ(StepsOfPrompt(*engine, 20), 2);
+  GenerateTask other = MakeTask(Prompt(40, 21), 1);
+  other.tenant = {.id = 2, .alone = false};
+  ASSERT_EQ(Reader(MustSubmit(*engine, other)).EndCode(), StatusCode::kOk);
+  EXPECT_NEAR(static_cast<double>(StepsOfPrompt(*engine, 22)), 17, 3);
+  clock.Advance(AskingTenants::kRecent);
+  EXPECT_EQ(StepsOfPrompt(*engine, 23), 2);
 }
 
 TEST(EnginePace, DraftsSaveStepsAndChangeNoCompletion) {

@@ -3,7 +3,10 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <chrono>
 #include <vector>
+
+#include "config/base/clock.h"
 
 namespace millrace::scheduler {
 namespace {
@@ -104,8 +107,40 @@ TEST(HoldBack, SeveralTenantsLimitPromptsWithoutDecodes) {
   EXPECT_EQ(MakePlan(views, 10, limits).rows[0].num_rows, 50);
   limits.several_tenants = true;
   EXPECT_EQ(MakePlan(views, 10, limits).rows[0].num_rows, 7);
-  EXPECT_TRUE(SeveralTenants(views));
-  EXPECT_FALSE(SeveralTenants(std::vector{Waiting(1)}));
+}
+
+TEST(HoldBack, ATenantKnowsOfOthersThatDoNotAsk) {
+  const std::vector<SequenceView> one = {Of(1, Waiting(50)), Of(1, Waiting(9))};
+  EXPECT_TRUE(KnowSeveralTenants(one));
+  EXPECT_FALSE(OfSeveralTenants(one));
+  EXPECT_TRUE(OfSeveralTenants(
+      std::vector{Of(1, Waiting(50)), Of(1, Waiting(9)), Of(2, Waiting(9))}));
+  EXPECT_FALSE(KnowSeveralTenants(std::vector{Waiting(1)}));
+  EXPECT_FALSE(OfSeveralTenants(std::vector<SequenceView>{}));
+}
+
+TEST(AskingTenants, SeveralAskWhenTwoDidSoInTheLastSeconds) {
+  constexpr auto kRecent = AskingTenants::kRecent;
+  constexpr auto kSecond = std::chrono::seconds(1);
+  FakeClock clock;
+  AskingTenants asking;
+  EXPECT_FALSE(asking.Several(clock.Now()));
+  asking.Asked(1, clock.Now());
+  asking.Asked(1, clock.Now());
+  EXPECT_FALSE(asking.Several(clock.Now()));
+  asking.Asked(0, clock.Now());
+  EXPECT_TRUE(asking.Several(clock.Now()));
+  // Now 0 goes on asking and 1 is silent.
+  clock.Advance(kRecent);
+  asking.Asked(0, clock.Now());
+  EXPECT_TRUE(asking.Several(clock.Now()));
+  clock.Advance(kSecond);
+  asking.Asked(0, clock.Now());
+  EXPECT_FALSE(asking.Several(clock.Now()));
+  asking.Asked(1, clock.Now());
+  EXPECT_TRUE(asking.Several(clock.Now()));
+  clock.Advance(kRecent + kSecond);
+  EXPECT_FALSE(asking.Several(clock.Now()));
 }
 
 TEST(HoldBack, NothingToDoIsAnEmptyPlan) {
