@@ -130,7 +130,9 @@ void VisitLimits(ServerSettings& s, const SettingVisitor& visit) {
          .max = kDayMs},
         &s.write_timeout_ms);
   visit({.name = "max_connections",
-         .help = "HTTP connections open at once",
+         .help = "HTTP connections open at once; 64 more are kept for GET of "
+                 "/metrics and /health, and for the ports of metrics and of "
+                 "management",
          .min = 1,
          .max = 1'000'000},
         &s.max_connections);

@@ -50,8 +50,9 @@
 namespace millrace::server {
 namespace {
 
-// Every connection is a file; some more belong to libraries and models.
-constexpr int64_t kFilesBesideConnections = 64;
+// Every connection is a file. Some more are for scrapers and probes when there
+// is no place for others, and some belong to libraries and models.
+constexpr int64_t kFilesBesideConnections = 192;
 // Tasks that may wait for the handler pool: one for each place that any
 // admission could give, and then some.
 constexpr size_t kMaxQueuedHandlerTasks = 4096;

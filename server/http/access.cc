@@ -1,5 +1,7 @@
 #include "server/http/access.h"
 
+#include <algorithm>
+#include <iterator>
 #include <string_view>
 
 namespace millrace::server::http {
@@ -38,7 +40,17 @@ constexpr Rule kRules[] = {
     {"/v1/batches", Access::kInfer},
 };
 
+constexpr std::string_view kWhenFull[] = {
+    "/metrics",        "/health",          "/health/live", "/health/ready",
+    "/v2/health/live", "/v2/health/ready", "/ping"};  // TorchServe's
+
 }  // namespace
+
+bool AnsweredWhenFull(std::string_view method, std::string_view target) {
+  if (method != "GET" && method != "HEAD") return false;
+  const std::string_view path = target.substr(0, target.find('?'));
+  return std::ranges::find(kWhenFull, path) != std::end(kWhenFull);
+}
 
 Access AccessOf(const Route& route) {
   if (route.method == "OPTIONS") return Access::kPublic;  // describes routes

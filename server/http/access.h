@@ -1,6 +1,8 @@
 // What a key must be good for at each route, by its pattern.
 #pragma once
 
+#include <string_view>
+
 #include "server/http/router.h"
 
 namespace millrace::server::http {
@@ -24,5 +26,9 @@ inline bool IsInternal(Access access) {
 
 // A route that no rule names needs scope infer for POST, else any key.
 Access AccessOf(const Route& route);
+
+// Whether the request is one of scrapers and probes, which are answered on
+// connections beyond max_connections, too. `target` as in the request's line.
+bool AnsweredWhenFull(std::string_view method, std::string_view target);
 
 }  // namespace millrace::server::http

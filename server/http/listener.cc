@@ -34,8 +34,10 @@ namespace asio = boost::asio;
 using asio::ip::tcp;
 using boost::system::error_code;
 
-// Beyond max_connections so many are answered 503; the rest is closed at once.
-constexpr int64_t kMaxRefusals = 64;
+// Beyond max_connections so many are there for scrapers and probes, others get
+// 503 on them; the rest is closed at once. The ports of metrics and management
+// have as many that the port of inference cannot take.
+constexpr int64_t kReserve = 64;
 constexpr auto kAcceptPause = std::chrono::milliseconds(50);
 
 struct IoThread {
@@ -108,10 +110,11 @@ StatusOr<tcp::endpoint> Resolve(const std::string& host, int64_t port) {
 class Acceptor {
  public:
   Acceptor(const http::Site& site, std::vector<std::unique_ptr<IoThread>>& io,
-           std::span<const http::Route> routes)
+           std::span<const http::Route> routes, int64_t max_connections)
       : site_(site),
         io_(io),
         routes_(routes),
+        max_connections_(max_connections),
         acceptor_(io.front()->context),
         pause_(io.front()->context) {}
 
@@ -166,14 +169,13 @@ class Acceptor {
   void Take(IoThread& io, tcp::socket socket) {
     const int64_t open =
         site_.num_connections.fetch_add(1, std::memory_order_relaxed) + 1;
-    const int64_t most = site_.settings.max_connections;
-    if (open > most + kMaxRefusals) {
+    if (open > max_connections_ + kReserve) {
       site_.num_connections.fetch_sub(1, std::memory_order_relaxed);
       site_.observer.connections_refused.Add();
       return;  // closes
     }
     asio::post(io.context, [this, &io, socket = std::move(socket),
-                            refuse = open > most]() mutable {
+                            full = open > max_connections_]() mutable {
       if (io.group.draining) {
         site_.num_connections.fetch_sub(1, std::memory_order_relaxed);
         return;  // closes: it came while we were stopping
@@ -181,10 +183,8 @@ class Acceptor {
       std::unique_ptr<http::Conn> conn = MakeConn(std::move(socket));
       if (conn == nullptr) {
         site_.num_connections.fetch_sub(1, std::memory_order_relaxed);
-      } else if (refuse) {
-        http::Session::Refuse(io.group, std::move(conn));
       } else {
-        http::Session::Start(io.group, std::move(conn), routes_);
+        http::Session::Start(io.group, std::move(conn), routes_, full);
       }
     });
   }
@@ -200,6 +200,7 @@ class Acceptor {
   const http::Site& site_;
   std::vector<std::unique_ptr<IoThread>>& io_;
   const std::span<const http::Route> routes_;
+  const int64_t max_connections_;  // of all ports together
   tcp::acceptor acceptor_;
   asio::steady_timer pause_;
   size_t next_ = 0;
@@ -224,6 +225,7 @@ class Server final : public HttpServer {
 
   Status Open() {
     const config::ServerSettings& settings = site_.settings;
+    const int64_t most = settings.max_connections;
     const bool apart = settings.management_port >= 0;
     const bool torchserve = site_.services.torchserve != nullptr;
     if (torchserve) Append(http::TorchServeInferenceRoutes(), serving_routes_);
@@ -234,17 +236,17 @@ class Server final : public HttpServer {
     if (apart) {
       Append(RoutesOf(false), serving_routes_);
       Append(RoutesOf(true), management_routes_);
-      management_.emplace(site_, io_, management_routes_);
+      management_.emplace(site_, io_, management_routes_, most + kReserve);
       RETURN_IF_ERROR(management_->Open(settings.management_host,
                                         settings.management_port,
                                         "management_port"));
     }
     if (!apart) Append(http::ServingRoutes(), serving_routes_);
-    main_.emplace(site_, io_, serving_routes_);
+    main_.emplace(site_, io_, serving_routes_, most);
     RETURN_IF_ERROR(
         main_->Open(settings.host, settings.http_port, "http_port"));
     if (settings.metrics_port >= 0) {
-      metrics_.emplace(site_, io_, http::MetricsRoutes());
+      metrics_.emplace(site_, io_, http::MetricsRoutes(), most + kReserve);
       RETURN_IF_ERROR(
           metrics_->Open(settings.host, settings.metrics_port, "metrics_port"));
     }

@@ -1,5 +1,7 @@
 // The HTTP/1.1 front end: accepts connections, one coroutine each, and serves
-// the routes of server/http/router.h. Beast and Asio stay in the sources.
+// the routes of server/http/router.h. Beast and Asio stay in the sources. When
+// max_connections are open, a new one is answered once: scrapes and probes as
+// always, anything else by 503.
 //
 //   ASSIGN_OR_RETURN(auto http, HttpServer::Start(settings, services));
 //   ... http->port() ...

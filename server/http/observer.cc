@@ -56,7 +56,8 @@ Observer::Observer(MetricRegistry* registry, const RequestTraces* traces,
       "Bytes of request bodies received and not yet read by a handler.");
   connections_refused = registry->AddCounter(
       "millrace_http_connections_refused_total",
-      "Connections answered 503 because max_connections were open.");
+      "Connections answered 503 because max_connections were open; those of "
+      "scrapes and probes are answered.");
 }
 
 void Observer::Tell(const Route& route, const Ended& ended) const {

@@ -118,8 +118,8 @@ def test_half_open_connections(running):
 
 def test_out_of_descriptors():
     def few():
-        resource.setrlimit(resource.RLIMIT_NOFILE, (160, 160))
-    with start(f"mlp={GRAPH}", "--max-connections", 96,
+        resource.setrlimit(resource.RLIMIT_NOFILE, (256, 256))
+    with start(f"mlp={GRAPH}", "--max-connections", 64,
                preexec_fn=few) as server:
         taken = []
         # Descriptors of the process itself, beyond those of connections.

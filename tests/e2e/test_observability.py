@@ -1,5 +1,6 @@
 """Rules and dashboard: what they ask for is what the server exports, and every
 alert has a test and a line in the runbook."""
+import contextlib
 import http.server
 import json
 import re
@@ -10,13 +11,14 @@ import subprocess
 import sys
 import threading
 import time
+import urllib.error
 import urllib.parse
 import urllib.request
 
 import pytest
 import yaml
 
-from conftest import MODEL_ID, REPO, start
+from conftest import BINARY, MODEL_ID, REPO, start
 
 FOLDER = REPO / "deploy" / "observability"
 RULES = yaml.safe_load((FOLDER / "rules.yaml").read_text())
@@ -158,6 +160,36 @@ def test_every_query_runs_in_a_real_prometheus(server, tmp_path):
         assert empty - ALERTS <= {"Draft tokens accepted",
                                   "millrace:error_ratio:rate5m",
                                   "millrace:rejected_ratio:rate5m"}
+
+
+@pytest.mark.skipif(not shutil.which("prometheus"),
+                    reason="prometheus is not installed")
+def test_a_server_without_free_connections_is_scraped(tmp_path):
+    """And probed; everybody else is refused, which the scrape tells."""
+    with start("--max-connections", 8) as server:
+        taken = [socket.create_connection(("127.0.0.1", server.http_port))
+                 for _ in range(8)]
+        refused = "millrace_http_connections_refused_total"
+        with Prometheus(tmp_path,
+                        f"127.0.0.1:{server.http_port}") as prometheus:
+            told = []
+            end = time.monotonic() + 60
+            while not told and time.monotonic() < end:
+                with pytest.raises(urllib.error.HTTPError) as full:
+                    complete(server)
+                assert full.value.code == 503
+                assert full.value.headers["Retry-After"]
+                assert server.get("/health")
+                assert subprocess.run(
+                    [BINARY, "health", "--port", str(server.http_port)],
+                    capture_output=True, timeout=30).returncode == 0
+                time.sleep(0.3)
+                with contextlib.suppress(OSError):
+                    told = prometheus.query(refused + " > 0")
+            assert told
+            assert not prometheus.query("up == 0")
+        for each in taken:
+            each.close()
 
 
 TRACE_ID = "4bf92f3577b34da6a3ce929d0e0e4736"

@@ -16,6 +16,7 @@
 #include <utility>
 
 #include "config/base/log.h"
+#include "server/http/access.h"
 #include "server/http/refusal.h"
 #include "server/request_id.h"
 
@@ -32,6 +33,8 @@ constexpr size_t kLeastReadBytes = 1 << 10;
 // connection can be used again.
 constexpr uint64_t kDroppedBodyBytes = 64 << 10;
 constexpr int64_t kLingerMs = 1000;
+// What a connection beyond max_connections asks has to arrive within so long.
+constexpr int64_t kFullMs = 1000;
 constexpr int64_t kLingerBytes = 8 << 20;
 
 RequestParser::Limits ParserLimits(const config::ServerSettings& settings) {
@@ -51,11 +54,12 @@ std::string PathIn(std::string_view head) {
 }  // namespace
 
 Session::Session(SessionGroup& group, std::unique_ptr<Conn> conn,
-                 std::span<const Route> routes)
+                 std::span<const Route> routes, bool full)
     : group_(group),
       site_(*group.site),
       conn_(std::move(conn)),
       routes_(routes),
+      full_(full),
       timer_(group.context->get_executor()) {
   group_.sessions.insert(this);
   site_.observer.connections.Add(1);
@@ -72,19 +76,11 @@ Session::~Session() {
 }
 
 void Session::Start(SessionGroup& group, std::unique_ptr<Conn> conn,
-                    std::span<const Route> routes) {
-  Spawn(std::unique_ptr<Session>(new Session(group, std::move(conn), routes)),
-        false);
-}
-
-void Session::Refuse(SessionGroup& group, std::unique_ptr<Conn> conn) {
-  Spawn(std::unique_ptr<Session>(new Session(group, std::move(conn), {})),
-        true);
-}
-
-void Session::Spawn(std::unique_ptr<Session> session, bool refuse) {
-  const Executor executor = session->group_.context->get_executor();
-  asio::co_spawn(executor, RunOwned(std::move(session), refuse),
+                    std::span<const Route> routes, bool full) {
+  std::unique_ptr<Session> session(
+      new Session(group, std::move(conn), routes, full));
+  const Executor executor = group.context->get_executor();
+  asio::co_spawn(executor, RunOwned(std::move(session)),
                  [](std::exception_ptr failure) {
                    if (failure == nullptr) return;
                    try {
@@ -96,9 +92,8 @@ void Session::Spawn(std::unique_ptr<Session> session, bool refuse) {
 }
 
 // The coroutine's frame owns the session.
-Session::Task<void> Session::RunOwned(std::unique_ptr<Session> session,
-                                      bool refuse) {
-  co_await session->Run(refuse);
+Session::Task<void> Session::RunOwned(std::unique_ptr<Session> session) {
+  co_await session->Run();
 }
 
 void Session::Abort() {
@@ -149,26 +144,25 @@ void Session::StartRead() {
   });
 }
 
-Session::Task<void> Session::Run(bool refuse) {
-  if (refuse) {
-    BeginRequest();
-    site_.observer.connections_refused.Add();
-    co_await AnswerEarly(
-        ErrorResponse(
-            Unavailable("this server has " +
-                        std::to_string(site_.settings.max_connections) +
-                        " connections open, which is its limit; "
-                        "try again, or raise max_connections")
-                .Because("too_many_connections")
-                .RetryAfterMs(1000)),
-        false);
-  } else {
-    bool again = true;
-    while (again) again = co_await ServeOne();
-  }
+Session::Task<void> Session::Run() {
+  bool again = true;
+  while (again) again = co_await ServeOne();
   if (linger_) co_await Linger();
   conn_->Close();
   co_await Settle();
+}
+
+Session::Task<bool> Session::AnswerFull() {
+  if (trace_ == nullptr) BeginRequest();
+  site_.observer.connections_refused.Add();
+  co_return co_await AnswerEarly(
+      ErrorResponse(Unavailable("this server has " +
+                                std::to_string(site_.settings.max_connections) +
+                                " connections open, which is its limit; "
+                                "try again, or raise max_connections")
+                        .Because("too_many_connections")
+                        .RetryAfterMs(1000)),
+      false);
 }
 
 // Reads and writes lend out our buffers: waits until none is under way.
@@ -222,7 +216,7 @@ std::optional<Status> Session::Parse(RequestParser& parser, bool& progressed) {
 Session::Task<bool> Session::ReadHead(RequestParser& parser,
                                       std::optional<Status>& failure) {
   bool begun = false;
-  Time deadline = After(site_.settings.idle_timeout_ms);
+  Time deadline = After(full_ ? kFullMs : site_.settings.idle_timeout_ms);
   if (begin_ == end_ && !reading_ && buffer_.size() > kIdleBufferBytes) {
     std::vector<char>().swap(buffer_);  // many connections idle for long
     begin_ = end_ = 0;
@@ -237,7 +231,7 @@ Session::Task<bool> Session::ReadHead(RequestParser& parser,
       if (!begun) {
         begun = true;
         BeginRequest();
-        deadline = After(site_.settings.header_timeout_ms);
+        if (!full_) deadline = After(site_.settings.header_timeout_ms);
       }
       bool progressed = false;
       failure = Parse(parser, progressed);
@@ -311,6 +305,10 @@ Session::Task<bool> Session::ServeOne() {
   RequestParser parser(ParserLimits(site_.settings));
   std::optional<Status> failure;
   const bool has_head = co_await ReadHead(parser, failure);
+  if (full_ && !(has_head && !failure.has_value() && parser.done() &&
+                 AnsweredWhenFull(method_, parser.head().target))) {
+    co_return co_await AnswerFull();
+  }
   if (!has_head) co_return false;
   if (failure.has_value()) {
     // g++ 12 destroys what a conditional makes within a co_await twice.
@@ -322,7 +320,7 @@ Session::Task<bool> Session::ServeOne() {
   match_ = std::move(admission.match);
   caller_ = std::move(admission.caller);
   permit_ = std::move(admission.permit);
-  const bool keep_alive = parser.head().keep_alive;
+  const bool keep_alive = parser.head().keep_alive && !full_;
   auto charge = std::make_shared<BodyCharge>(site_.shared_from_this());
   if (!parser.done()) {
     if (admission.answer.has_value()) {

@@ -50,10 +50,10 @@ class Session {
   using Task = boost::asio::awaitable<T, Executor>;
 
   // Starts serving; the session owns itself until its connection is done.
+  // `full`: there is no place for another connection. Then it answers one
+  // request of a scraper or a probe, anything else with 503, and closes.
   static void Start(SessionGroup& group, std::unique_ptr<Conn> conn,
-                    std::span<const Route> routes);
-  // Answers 503 and closes: there is no place for another connection.
-  static void Refuse(SessionGroup& group, std::unique_ptr<Conn> conn);
+                    std::span<const Route> routes, bool full);
 
   ~Session();
 
@@ -70,18 +70,18 @@ class Session {
       boost::asio::wait_traits<std::chrono::steady_clock>, Executor>;
 
   Session(SessionGroup& group, std::unique_ptr<Conn> conn,
-          std::span<const Route> routes);
-  static void Spawn(std::unique_ptr<Session> session, bool refuse);
-  static Task<void> RunOwned(std::unique_ptr<Session> session, bool refuse);
+          std::span<const Route> routes, bool full);
+  static Task<void> RunOwned(std::unique_ptr<Session> session);
 
+  Task<void> Run();
   // Each gives false when the connection is not to be used again.
-  Task<void> Run(bool refuse);
   Task<bool> ServeOne();
   Task<bool> ReadHead(RequestParser& parser, std::optional<Status>& failure);
   Task<bool> ReadBody(RequestParser& parser, BodyCharge& charge,
                       std::optional<Status>& failure);
   // session_socket.cc: the head asks a route that has a socket.
   Task<bool> ServeSocket(HttpRequest head, bool keep_alive);
+  Task<bool> AnswerFull();
   Task<bool> AnswerEarly(HttpResponse response, bool keep_alive);
   Task<bool> AnswerFrom(std::shared_ptr<Exchange> exchange, bool keep_alive);
   Task<bool> WriteAll(std::string_view bytes, bool stop_at_end_of_input);
@@ -111,6 +111,7 @@ class Session {
   const Site& site_;
   const std::unique_ptr<Conn> conn_;
   const std::span<const Route> routes_;
+  const bool full_;  // see Start
 
   Timer timer_;
   bool waiting_ = false;

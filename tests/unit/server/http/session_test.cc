@@ -205,20 +205,6 @@ TEST(Session, MalformedRequestsAre400) {
   }
 }
 
-TEST(Session, ConnectionsBeyondTheLimitAre503) {
-  config::ServerSettings settings = QuietSettings();
-  settings.max_connections = 1;
-  TestServer server(settings);
-  Client first(server.port());
-  EXPECT_EQ(first.Get("/health").status, 200);
-  Client second(server.port());
-  const Reply reply = second.Read();
-  EXPECT_EQ(reply.status, 503);
-  EXPECT_NE(reply.Header("retry-after"), "");
-  EXPECT_TRUE(second.AtEnd());
-  EXPECT_EQ(first.Get("/health").status, 200);
-}
-
 TEST(Session, BodiesTogetherAreBounded) {
   config::ServerSettings settings = QuietSettings();
   settings.http_max_input_bytes = 1000;  // times 8 for all together
