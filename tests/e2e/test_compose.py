@@ -1,10 +1,14 @@
 """deploy/compose: the files that it mounts exist, the settings are the server's,
 and its parts accept their configuration. Running it needs images: that is done
 by deploy/compose/test.sh."""
+import json
 import os
 import re
 import shutil
+import socket
 import subprocess
+import time
+import urllib.request
 
 import pytest
 import yaml
@@ -59,6 +63,40 @@ def test_prometheus_asks_the_servers_of_the_file():
     targets = config["scrape_configs"][0]["static_configs"][0]["targets"]
     assert {target.split(":")[0] for target in targets} == {
         name for name in SERVICES if name.startswith("server-")}
+
+
+@pytest.mark.skipif(not shutil.which("prometheus"),
+                    reason="prometheus is not installed")
+def test_prometheus_accepts_its_flags_and_keeps_exemplars(tmp_path):
+    """The command line of the file, with folders of this test."""
+    shutil.copy(FOLDER / "prometheus.yaml", tmp_path)
+    shutil.copy(FOLDER.parent / "observability" / "rules.yaml", tmp_path)
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = free.getsockname()[1]
+    flags = [flag.replace("/etc/prometheus", str(tmp_path)).replace(
+        "=/prometheus", f"={tmp_path}/data")
+        for flag in SERVICES["prometheus"]["command"]]
+    url = f"http://127.0.0.1:{port}/api/v1"
+    with subprocess.Popen(
+            ["prometheus", f"--web.listen-address=127.0.0.1:{port}", *flags],
+            stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL) as process:
+        try:
+            end = time.monotonic() + 60
+            while True:
+                try:
+                    with urllib.request.urlopen(url + "/status/flags",
+                                                timeout=10) as answer:
+                        set_to = json.load(answer)["data"]
+                    break
+                except OSError:
+                    assert process.poll() is None
+                    assert time.monotonic() < end
+                    time.sleep(0.2)
+            assert "exemplar-storage" in set_to["enable-feature"]
+            assert set_to["storage.tsdb.retention.time"] == "15d"
+        finally:
+            process.kill()
 
 
 @pytest.mark.skipif(not shutil.which("haproxy"),
