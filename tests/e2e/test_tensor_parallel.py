@@ -359,6 +359,33 @@ def test_ranks_on_two_hosts(two_hosts):
         assert_no_rank_lives(ranks.values())
 
 
+# As deploy/README.md and the manifest have them, with shorter times.
+KEEPALIVE = ("--mca", "oob_tcp_keepalive_time", "2",
+             "--mca", "oob_tcp_keepalive_intvl", "1",
+             "--mca", "oob_tcp_keepalive_probes", "3")
+
+
+@pytest.mark.parametrize("busy", [False, True])
+def test_a_cable_that_is_cut_ends_all_on_both_hosts(two_hosts, busy):
+    host, launcher = two_hosts
+    before = rank_processes()
+    with start(TINY, "--tensor-parallel-size", 2,
+               launcher=(*launcher[:-2], *KEEPALIVE, *launcher[-2:])) as far:
+        ranks = [pid for pid in rank_processes() if pid not in before]
+        assert len(ranks) == 2
+        subprocess.run(["ip", "-n", host, "link", "set", host, "down"],
+                       check=True)
+        if busy:
+            subprocess.run(
+                ["ip", "netns", "exec", host, "curl", "-s", "-m", "20",
+                 far.url + "/v1/completions", "-H",
+                 "Content-Type: application/json", "-d",
+                 json.dumps({"model": "hf_llama", "prompt": "ab"})],
+                capture_output=True, timeout=30)
+        assert far.process.wait(20) != 0
+        assert_no_rank_lives(ranks, within=20)
+
+
 def test_inspect_tells_how_tensors_are_cut():
     def inspect(size):
         return subprocess.run(
