@@ -95,6 +95,38 @@ def test_the_runtime_of_kserve_sets_what_the_server_knows():
     assert used == formats == {"onnx", "pytorch-export", "gguf", "huggingface"}
 
 
+def test_the_group_of_ranks_sets_what_the_server_knows(tmp_path):
+    kinds = {document["kind"]: document for document in yaml.safe_load_all(
+        (FOLDER / "tensor-parallel/leaderworkerset.yaml").read_text())}
+    texts = kinds["ConfigMap"]["data"]
+    file = tmp_path / "millrace.yaml"
+    file.write_text(texts["millrace.yaml"])
+    settings = effective("--config", file)
+    group = kinds["LeaderWorkerSet"]["spec"]["leaderWorkerTemplate"]
+    assert group["restartPolicy"] == "RecreateGroupOnPodRestart"
+    for role in ("leader", "worker"):
+        pod = group[f"{role}Template"]["spec"]
+        container, = pod["containers"]
+        assert container["command"] == [
+            "/bin/sh", f"/etc/millrace/config/{role}.sh"]
+        assert pod["terminationGracePeriodSeconds"] > int(
+            settings["shutdown_timeout"].rstrip("s"))
+        mounts = {mount["name"]: mount["mountPath"]
+                  for mount in container["volumeMounts"]}
+        assert set(mounts) == {volume["name"] for volume in pod["volumes"]}
+        assert settings["api_key_file"].strip('"').startswith(mounts["keys"])
+        assert mounts["models"] in texts["millrace.yaml"]
+        assert f"keys={mounts['ssh']}\n" in texts[f"{role}.sh"]
+    leader, = group["leaderTemplate"]["spec"]["containers"]
+    assert str(leader["ports"][0]["containerPort"]) == settings["http_port"]
+    # mpirun takes a silent node as lost before rank 0 gives up.
+    time, gap, probes = (int(re.search(rf"keepalive_{name} (\d+)",
+                                       texts["leader.sh"])[1])
+                         for name in ("time", "intvl", "probes"))
+    assert time + gap * probes < int(
+        settings["tensor_parallel_timeout"].rstrip("s"))
+
+
 @needs_helm
 def test_the_server_reads_the_rendered_configuration(tmp_path):
     config = objects(ALL_ON)["ConfigMap"]["data"]["millrace.yaml"]
