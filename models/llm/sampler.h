@@ -3,8 +3,9 @@
 // stands beside SamplingParams in step.h.
 //
 // A draw depends on the logits, the slot's state and (seed, position), on
-// nothing else. Sample may run for different rows on several threads at once;
-// InitSlot, FillMasks and Count only while none does.
+// nothing else. Sample may run for different rows on several threads at once,
+// and so may FillMasks for different slots; not the two for one slot. InitSlot,
+// ForcedTokens and Count only while none does.
 #pragma once
 
 #include <cstddef>
@@ -53,7 +54,6 @@ class Sampler {
   // The allowed tokens of a row and of those behind it that hold `drafts`, one
   // mask after the other: [drafts.size() + 1][mask_words()]. Behind a draft
   // token that is not allowed nothing can count, and masks allow everything.
-  // Only while no Sample runs.
   void FillMasks(int32_t slot, std::span<const int32_t> drafts,
                  std::span<uint32_t> masks);
   // What a grammar of the slot leaves no choice about, see LogitsProcessor.

@@ -79,7 +79,7 @@ class CpuBackend final : public Backend {
                      std::shared_ptr<const PromptEmbeddings> embeddings);
   // Runs the recorded phases, then `after` on every worker once all logits are
   // known.
-  using AfterStep = std::function<void(int worker, int num_workers)>;
+  using AfterStep = std::function<void(Worker&)>;
   // UNAVAILABLE: a rank of the group is gone; later steps fail likewise.
   Status Run(const StepBatch& batch, const AfterStep& after);
   // Of the last Run's sample, [vocab] or of hidden rows [hidden]; may be

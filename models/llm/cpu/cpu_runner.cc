@@ -1,7 +1,7 @@
-// Launch is the whole step. Sampled tokens join their slots' state after all
-// rows are sampled. A row that stands behind draft tokens is told of them
-// instead, and of the drawn tokens only those that follow from accepted draft
-// tokens join.
+// Launch is the whole step. The team fills masks once the logits are known,
+// then draws. Sampled tokens join their slots' state after all rows are
+// sampled. A row that stands behind draft tokens is told of them instead, and
+// of the drawn tokens only those that follow from accepted draft tokens join.
 #include "models/llm/cpu/cpu_runner.h"
 
 #include <algorithm>
@@ -34,6 +34,7 @@ CpuRunner::CpuRunner(const RunnerInfo& info,
       pool_(std::move(pool)),
       backend_(std::move(backend)),
       sampler_(kernels, info.vocab_size, info.limits.max_seqs),
+      masks_(sampler_),
       scratch_(static_cast<size_t>(num_workers)) {
   backend_->BindKv(pool_.data(), pool_.num_pages());
 }
@@ -46,37 +47,6 @@ void CpuRunner::InitSlot(const SlotInit& init) {
   backend_->SetEmbeddings(init.slot, init.embeddings);
 }
 
-// Before the step, for which rows are drawn on several threads.
-void CpuRunner::FillMasks(const StepBatch& batch) {
-  masks_.clear();
-  mask_at_.assign(static_cast<size_t>(batch.num_samples), kNoMask);
-  const size_t words = sampler_.mask_words();
-  int32_t end = 0;
-  for (int32_t i = 0; i < batch.num_samples; i = end) {
-    const int32_t seq = batch.sample_seqs()[i];
-    end = i + 1;
-    const int32_t slot = batch.slot()[seq];
-    if (batch.score_ids()[i] != kSample || !sampler_.NeedsMasks(slot)) continue;
-    // A sequence's rows that draw are its last ones, one behind the other.
-    while (end < batch.num_samples && batch.sample_seqs()[end] == seq) ++end;
-    const size_t at = masks_.size();
-    masks_.resize(at + words * static_cast<size_t>(end - i));
-    for (int32_t k = i; k < end; ++k) {
-      mask_at_[static_cast<size_t>(k)] =
-          at + words * static_cast<size_t>(k - i);
-    }
-    sampler_.FillMasks(
-        slot, batch.tokens().subspan(batch.sample_rows()[i] + 1, end - i - 1),
-        std::span(masks_).subspan(at));
-  }
-}
-
-std::span<const uint32_t> CpuRunner::MaskOf(int32_t sample) const {
-  const size_t at = mask_at_[static_cast<size_t>(sample)];
-  if (at == kNoMask) return {};
-  return std::span(masks_).subspan(at, sampler_.mask_words());
-}
-
 void CpuRunner::Launch(const StepBatch& batch) {
   const auto samples = static_cast<size_t>(batch.num_samples);
   result_.ids.resize(samples);
@@ -87,18 +57,23 @@ void CpuRunner::Launch(const StepBatch& batch) {
     status_ = backend_->Run(batch, {});
     return;
   }
-  FillMasks(batch);
-  const auto sample = [&](int worker, int num_workers) {
-    for (int32_t i = worker; i < batch.num_samples; i += num_workers) {
+  masks_.Begin(batch);
+  const auto sample = [&](Worker& worker) {
+    if (!masks_.empty()) {
+      masks_.Fill();
+      worker.Barrier();
+    }
+    for (int32_t i = worker.index(); i < batch.num_samples;
+         i += worker.count()) {
       const int32_t row = batch.sample_rows()[i];
       const int32_t slot = batch.slot()[batch.sample_seqs()[i]];
-      const Sampler::Drawn drawn =
-          sampler_.Sample(slot, batch.positions()[row], batch.score_ids()[i],
-                          DraftsBefore(batch, i), backend_->logits(i),
-                          std::span(result_.top)
-                              .subspan(static_cast<size_t>(i) * kMaxTopLogprobs,
-                                       kMaxTopLogprobs),
-                          scratch_[static_cast<size_t>(worker)], MaskOf(i));
+      const Sampler::Drawn drawn = sampler_.Sample(
+          slot, batch.positions()[row], batch.score_ids()[i],
+          DraftsBefore(batch, i), backend_->logits(i),
+          std::span(result_.top)
+              .subspan(static_cast<size_t>(i) * kMaxTopLogprobs,
+                       kMaxTopLogprobs),
+          scratch_[static_cast<size_t>(worker.index())], masks_.Of(i));
       result_.ids[i] = drawn.id;
       result_.logprobs[i] = drawn.logprob;
       result_.mirostat_mu[i] = drawn.mirostat_mu;

@@ -12,6 +12,7 @@
 
 #include "models/cpu/llm_kernels.h"
 #include "models/llm/cpu/cpu_backend.h"
+#include "models/llm/cpu/row_masks.h"
 #include "models/llm/kv_pool.h"
 #include "models/llm/page_access.h"
 #include "models/llm/runner.h"
@@ -47,18 +48,12 @@ class CpuRunner final : public Runner, public LogitsView, public PageAccess {
   std::span<const float> Logits(int32_t sample) const override;
 
  private:
-  static constexpr size_t kNoMask = ~size_t{0};
-  // Which tokens the rows of a step may draw.
-  void FillMasks(const StepBatch& batch);
-  std::span<const uint32_t> MaskOf(int32_t sample) const;
-
   const RunnerInfo info_;
   KvPool pool_;
   const std::unique_ptr<CpuBackend> backend_;
   Sampler sampler_;
+  RowMasks masks_;
   std::vector<Sampler::Scratch> scratch_;  // one for each worker
-  std::vector<uint32_t> masks_;            // of the rows that need one
-  std::vector<size_t> mask_at_;  // [num_samples], into masks_, or kNoMask
   StepResult result_;
   Status status_;
 };

@@ -78,7 +78,7 @@ Status CpuBackend::Run(const StepBatch& batch, const AfterStep& after) {
         account_.seconds[static_cast<size_t>(command.phase)] += watch.Lap();
       }
     }
-    if (after) after(worker.index(), worker.count());
+    if (after) after(worker);
     told.Lap(StepPhase::kSample, 0);
     if (worker.index() == 0) {
       account_.seconds[static_cast<size_t>(StepPhase::kSample)] += watch.Lap();

@@ -12,6 +12,7 @@
 #include "tests/support/temp_path.h"
 #include "tests/unit/models/llm/reference_llama.h"
 #include "tests/unit/models/llm/step_driver.h"
+#include "tests/unit/models/llm/turns_grammar.h"
 
 namespace millrace::models {
 namespace {
@@ -200,6 +201,35 @@ TEST(Runner, AccountsForItsSteps) {
     EXPECT_EQ(account.seconds[i] > 0, !of_a_group) << i;
   }
   EXPECT_GT(account.macs, 0);
+}
+
+TEST(Runner, GrammarsDoNotDependOnTheTeam) {
+  const std::string path = TempPath("runner_grammars.gguf");
+  ASSERT_TRUE(WriteTinyGguf(TinyModel{}, path));
+  std::vector<DriverRequest> requests(7);
+  for (size_t i = 0; i < requests.size(); ++i) {
+    const auto phase = static_cast<int32_t>(i);
+    requests[i].prompt = {5, 6, 7 + phase};
+    requests[i].sampling.seed = i;
+    if (i == 3) continue;  // draws anything
+    requests[i].sampling.grammar = std::make_shared<TurnsGrammar>(phase);
+  }
+  std::vector<DriverAnswer> expected;
+  for (const int threads : {1, 2, 3}) {
+    StatusOr<LlmModel> model = LoadLlm(path, TinyOptions(threads));
+    ASSERT_TRUE(model.ok()) << model.status().ToString();
+    const auto answers = Drive(*model->runner, requests, {.chunk = 512});
+    if (threads == 1) expected = answers;
+    EXPECT_EQ(answers, expected) << threads << " threads";
+    for (size_t i = 0; i < requests.size(); ++i) {
+      if (i == 3) continue;
+      ASSERT_EQ(answers[i].ids.size(), 8u);
+      for (size_t k = 0; k < 8; ++k) {
+        EXPECT_EQ(answers[i].ids[k] % 3, static_cast<int32_t>(i + k) % 3);
+      }
+    }
+  }
+  EXPECT_EQ(std::remove(path.c_str()), 0);
 }
 
 }  // namespace
