@@ -56,17 +56,6 @@ StatusOr<std::string> ReadDataUrl(const std::string& url,
   return *std::move(bytes);
 }
 
-StatusOr<std::string> ReadBareFile(const std::string& text,
-                                   const std::string& path) {
-  if (text.starts_with("data:")) return ReadDataUrl(text, path);
-  auto bytes = DecodeBase64(text);
-  if (!bytes || bytes->empty()) {
-    return InvalidArgument(path + " is no base64; send the file of an image")
-        .At(path);
-  }
-  return *std::move(bytes);
-}
-
 // Reads images as they come, in the order of the messages.
 class ImageReader {
  public:
@@ -88,7 +77,7 @@ class ImageReader {
     const auto& text = url->get_ref<const std::string&>();
     if (images_.size() < places_.size()) {
       const ImagePlace& place = places_[images_.size()];
-      Add(place.bare ? ReadBareFile(text, place.field)
+      Add(place.bare ? ReadImageFile(text, place.field)
                      : ReadDataUrl(text, place.field),
           place.part, place.field);
     } else {
@@ -219,6 +208,17 @@ Status ReadTemplateFields(const Json& body, ChatPrompt& chat) {
 }
 
 }  // namespace
+
+StatusOr<std::string> ReadImageFile(const std::string& text,
+                                    const std::string& field) {
+  if (text.starts_with("data:")) return ReadDataUrl(text, field);
+  auto bytes = DecodeBase64(text);
+  if (!bytes || bytes->empty()) {
+    return InvalidArgument(field + " is no base64; send the file of an image")
+        .At(field);
+  }
+  return *std::move(bytes);
+}
 
 StatusOr<ChatPrompt> ReadChatPrompt(const Json& body,
                                     std::span<const ImagePlace> images) {

@@ -25,6 +25,11 @@ struct ImagePlace {
   bool bare = false;  // it holds base64; else a data URL
 };
 
+// The file of an image that a request holds in base64, or as a data URL. Errors
+// name the field.
+StatusOr<std::string> ReadImageFile(const std::string& text,
+                                    const std::string& field);
+
 // Messages are copied out of the body. Content given as text parts becomes one
 // string, the parts joined by a line break as vLLM does: few templates know
 // parts. Content with images stays a list of parts, as templates of models that

@@ -8,7 +8,6 @@
 #include <string_view>
 #include <utility>
 
-#include "handlers/image_prompt.h"
 #include "handlers/tool_prompt.h"
 #include "scheduler/request.h"
 
@@ -216,13 +215,10 @@ StatusOr<std::vector<models::PromptPart>> RenderChat(const GenerateParts& parts,
 
 StatusOr<std::vector<int32_t>> EncodeChat(const GenerateParts& parts,
                                           const ChatPrompt& chat) {
-  ASSIGN_OR_RETURN(const auto rendered, RenderChat(parts, chat));
+  ASSIGN_OR_RETURN(auto rendered, RenderChat(parts, chat));
   if (!chat.images.empty()) {
-    const std::string& path = chat.images.front().path;
-    return InvalidArgument(path +
-                           " is an image, whose tokens are not counted here; "
-                           "leave it out")
-        .At(path);
+    ASSIGN_OR_RETURN(const auto images, MeasureImages(parts, chat.images));
+    RETURN_IF_ERROR(SpellImages(parts, images, rendered));
   }
   return EncodeRendered(parts, rendered);
 }
@@ -248,8 +244,12 @@ StatusOr<EncodedPrompt> EncodePrompt(
     ASSIGN_OR_RETURN(out.embeddings, PlaceImages(parts, images, ids));
   } else if (const auto* text = std::get_if<TextPrompt>(&prompt)) {
     RETURN_IF_ERROR(check_bytes(static_cast<int64_t>(text->text.size())));
-    ids = parts.tokenizer->Encode(text->text,
+    ASSIGN_OR_RETURN(auto rendered, RenderText(parts, *text));
+    std::vector<models::PromptPart> spelt = {std::move(rendered)};
+    RETURN_IF_ERROR(SpellImages(parts, images, spelt));
+    ids = parts.tokenizer->Encode(spelt[0].text,
                                   {.add_special = true, .parse_special = true});
+    ASSIGN_OR_RETURN(out.embeddings, PlaceImages(parts, images, ids));
   } else {
     ids = std::get<TokenPrompt>(prompt).ids;
     RETURN_IF_ERROR(scheduler::CheckTokenIds(ids, parts.tokenizer->size(),

@@ -14,14 +14,13 @@
 
 #include "config/base/status.h"
 #include "handlers/generate.h"
+#include "handlers/image_prompt.h"
 #include "handlers/messages.h"
 #include "models/llm/prompt_embeddings.h"
 #include "models/text/chat_template.h"
 #include "models/vision/image_encoder.h"
 
 namespace millrace::handlers {
-
-using Prompt = std::variant<ChatPrompt, TextPrompt, TokenPrompt>;
 
 // The request field the prompt came in: "messages" or "prompt".
 const char* PromptField(const Prompt& prompt);
@@ -38,18 +37,18 @@ ParserSpec ParserSpecOf(const GenerateParts& parts, const ChatPrompt& chat,
 
 struct EncodedPrompt {
   std::vector<int32_t> ids;  // at least one
-  // Of the chat's images; null: it has none.
+  // Of the prompt's images; null: it has none.
   std::shared_ptr<const models::PromptEmbeddings> embeddings = {};
 };
 
-// `images` are those of the chat. INVALID_ARGUMENT for ids out of range, an
+// `images` are those of the prompt. INVALID_ARGUMENT for ids out of range, an
 // empty prompt, or text so long that it cannot fit `max_context` tokens however
 // it is encoded (found before encoding it).
 StatusOr<EncodedPrompt> EncodePrompt(
     const GenerateParts& parts, const Prompt& prompt, int64_t max_context,
     const models::vision::EncodedImages& images = {});
 
-// INVALID_ARGUMENT where it has images, whose tokens only computing them tells.
+// With the tokens of its images, which are decoded but not computed.
 StatusOr<std::vector<int32_t>> EncodeChat(const GenerateParts& parts,
                                           const ChatPrompt& chat);
 

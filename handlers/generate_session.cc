@@ -143,13 +143,13 @@ void GenerateSession::EncodeImages() {
   const auto submit = [](GenerateSession& session) {
     session.StartAll(CatchOutOfMemory([&] { return session.SubmitAll(); }));
   };
-  const auto* chat = std::get_if<ChatPrompt>(&request_.prompt);
-  if (chat == nullptr || chat->images.empty()) return submit(*this);
-  if (Status fits = CheckImages(*parts_, chat->images); !fits.ok()) {
+  const std::span<const ChatImage> given = ImagesOf(request_.prompt);
+  if (given.empty()) return submit(*this);
+  if (Status fits = CheckImages(*parts_, given); !fits.ok()) {
     return StartAll(fits);
   }
   std::vector<models::vision::ImageFile> files;
-  for (const ChatImage& image : chat->images) {
+  for (const ChatImage& image : given) {
     files.push_back({image.bytes, image.field});
   }
   parts_->images->Encode(std::move(files),

@@ -27,14 +27,18 @@ StatusOr<int64_t> CompletionLimit(const GenerateParts& parts,
                                   int64_t prompt_tokens) {
   const GenerateOptions& options = request.options;
   const int64_t max_context = parts.engine->info().max_context;
+  const bool clips = options.clip_to_context;
   RETURN_IF_ERROR(scheduler::CheckContext(
       {.num_tokens = prompt_tokens, .field = PromptField(request.prompt)},
-      options.max_tokens.value_or(1), max_context, parts.model));
+      clips ? 1 : options.max_tokens.value_or(1), max_context, parts.model));
   const int64_t room = max_context - prompt_tokens;
-  const int64_t by_default = std::holds_alternative<ChatPrompt>(request.prompt)
-                                 ? room
-                                 : std::min(room, kDefaultCompletionTokens);
-  const int64_t limit = options.max_tokens.value_or(by_default);
+  const bool fills =
+      clips || std::holds_alternative<ChatPrompt>(request.prompt);
+  const int64_t by_default =
+      fills ? room : std::min(room, kDefaultCompletionTokens);
+  const int64_t limit = clips
+                            ? std::min(options.max_tokens.value_or(room), room)
+                            : options.max_tokens.value_or(by_default);
   if (options.min_tokens > limit) {
     return InvalidArgument("min_tokens is " +
                            std::to_string(options.min_tokens) +

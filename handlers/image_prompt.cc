@@ -24,6 +24,12 @@ using models::vision::VisionConfig;
 constexpr std::string_view kAround = "<fake_token_around_image>";
 constexpr std::string_view kWhole = "<global-img>";
 
+// "<image>": a row's place.
+std::string ImageToken(const GenerateParts& parts) {
+  return std::string(parts.tokenizer->Piece(parts.images->config().image_token,
+                                            /*with_special=*/true));
+}
+
 std::string Spelt(const EncodedImage& image, const VisionConfig& config,
                   std::string_view token) {
   std::string rows;
@@ -43,8 +49,14 @@ std::string Spelt(const EncodedImage& image, const VisionConfig& config,
 
 }  // namespace
 
+std::span<const ChatImage> ImagesOf(const Prompt& prompt) {
+  if (const auto* chat = std::get_if<ChatPrompt>(&prompt)) return chat->images;
+  if (const auto* text = std::get_if<TextPrompt>(&prompt)) return text->images;
+  return {};
+}
+
 Status CheckImages(const GenerateParts& parts,
-                   const std::vector<ChatImage>& images) {
+                   std::span<const ChatImage> images) {
   if (images.empty()) return OkStatus();
   if (parts.images == nullptr) {
     const std::string& path = images.front().path;
@@ -65,6 +77,48 @@ Status CheckImages(const GenerateParts& parts,
       .At(path);
 }
 
+StatusOr<EncodedImages> MeasureImages(const GenerateParts& parts,
+                                      std::span<const ChatImage> images) {
+  RETURN_IF_ERROR(CheckImages(parts, images));
+  EncodedImages out;
+  for (const ChatImage& image : images) {
+    auto measured = std::make_shared<EncodedImage>();
+    ASSIGN_OR_RETURN(measured->grid,
+                     parts.images->GridOfFile({image.bytes, image.field}));
+    out.push_back(std::move(measured));
+  }
+  return out;
+}
+
+StatusOr<models::PromptPart> RenderText(const GenerateParts& parts,
+                                        const TextPrompt& prompt) {
+  models::PromptPart out = {prompt.text, false};
+  if (prompt.images.empty()) return out;
+  const std::string token = ImageToken(parts);
+  if (prompt.text.find(token) != std::string::npos) {
+    return InvalidArgument("the prompt holds '" + token +
+                           "', which stands for an image; write " +
+                           std::string(kMediaMarker) + " where each image is")
+        .At("prompt");
+  }
+  out.text.clear();
+  size_t placed = 0;
+  size_t at = 0;
+  for (size_t found = prompt.text.find(kMediaMarker);
+       found != std::string::npos; found = prompt.text.find(kMediaMarker, at)) {
+    out.text.append(prompt.text, at, found - at).append(token);
+    ++placed;
+    at = found + kMediaMarker.size();
+  }
+  out.text.append(prompt.text, at);
+  if (placed == prompt.images.size()) return out;
+  return InvalidArgument("the prompt has " + std::to_string(placed) +
+                         " times " + std::string(kMediaMarker) + " but " +
+                         std::to_string(prompt.images.size()) +
+                         " images; write it once where each image is")
+      .At("prompt");
+}
+
 nlohmann::ordered_json WithContentParts(
     const nlohmann::ordered_json& messages) {
   nlohmann::ordered_json out = messages;
@@ -81,8 +135,7 @@ Status SpellImages(const GenerateParts& parts, const EncodedImages& images,
                    std::vector<models::PromptPart>& rendered) {
   if (images.empty()) return OkStatus();
   const VisionConfig& config = parts.images->config();
-  const std::string token(
-      parts.tokenizer->Piece(config.image_token, /*with_special=*/true));
+  const std::string token = ImageToken(parts);
   size_t placed = 0;
   for (models::PromptPart& part : rendered) {
     if (part.from_user) continue;

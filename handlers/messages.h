@@ -7,6 +7,7 @@
 #include <nlohmann/json_fwd.hpp>
 #include <optional>
 #include <string>
+#include <string_view>
 #include <utility>
 #include <variant>
 #include <vector>
@@ -50,8 +51,13 @@ struct ChatPrompt {
   std::shared_ptr<const nlohmann::ordered_json> template_kwargs;  // or null
   bool add_generation_prompt = true;
 };
+// Stands in a TextPrompt's text where an image is; llama.cpp's.
+inline constexpr std::string_view kMediaMarker = "<__media__>";
 struct TextPrompt {
   std::string text;
+  // Each stands in place of a marker of the text; none: there are no markers,
+  // only words.
+  std::vector<ChatImage> images = {};
 };
 struct TokenPrompt {
   std::vector<int32_t> ids;
@@ -101,7 +107,9 @@ struct GenerateOptions {
   bool include_stop_str_in_output = false;
   bool ignore_eos = false;
   bool skip_special_tokens = true;
-  bool echo = false;                 // completions: the prompt comes first
+  bool echo = false;  // completions: the prompt comes first
+  // max_tokens beyond what the context leaves, or none, mean what it leaves.
+  bool clip_to_context = false;
   std::optional<int> logprobs = {};  // alternatives per token, 0…20
   int32_t priority = 0;
 };

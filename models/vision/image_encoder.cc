@@ -68,6 +68,11 @@ class Impl final : public ImageEncoder {
 
   const VisionConfig& config() const override { return config_; }
 
+  StatusOr<TileGrid> GridOfFile(const ImageFile& file) const override {
+    ASSIGN_OR_RETURN(const RgbImage decoded, Decode(file));
+    return GridOf(decoded.width, decoded.height, config_);
+  }
+
   void Encode(std::vector<ImageFile> files, EncodeWait wait,
               Done done) override {
     MutexLock lock(mu_);
@@ -134,17 +139,21 @@ class Impl final : public ImageEncoder {
         out->push_back(std::move(image));
         continue;
       }
-      StatusOr<RgbImage> decoded = DecodeImage(
-          AsBytes(*file.bytes), {.max_pixels = options_.max_pixels});
-      if (!decoded.ok()) return AtField(file, decoded.status());
-      RETURN_IF_ERROR(
-          CountRows(GridOf(decoded->width, decoded->height, config_), file,
-                    job.wait, &rows));
-      ASSIGN_OR_RETURN(auto image, Compute(*decoded, job.wait));
+      ASSIGN_OR_RETURN(const RgbImage decoded, Decode(file));
+      RETURN_IF_ERROR(CountRows(GridOf(decoded.width, decoded.height, config_),
+                                file, job.wait, &rows));
+      ASSIGN_OR_RETURN(auto image, Compute(decoded, job.wait));
       Keep({digest, image});
       out->push_back(std::move(image));
     }
     return OkStatus();
+  }
+
+  StatusOr<RgbImage> Decode(const ImageFile& file) const {
+    StatusOr<RgbImage> decoded =
+        DecodeImage(AsBytes(*file.bytes), {.max_pixels = options_.max_pixels});
+    if (!decoded.ok()) return AtField(file, decoded.status());
+    return decoded;
   }
 
   // INVALID_ARGUMENT for a format that is not read, too: it is the client's.

@@ -77,6 +77,10 @@ class ImageEncoder {
 
   virtual const VisionConfig& config() const = 0;
 
+  // Into which tiles an image is cut. It is decoded on the calling thread, and
+  // refused for what Encode refuses a file for.
+  virtual StatusOr<TileGrid> GridOfFile(const ImageFile& file) const = 0;
+
   // Calls `done` once, from the encoder's thread, where it must be short.
   // INVALID_ARGUMENT at the field of a file that is no image, is too large or
   // has too many rows; DEADLINE_EXCEEDED and CANCELLED: `wait` ended before.

@@ -9,6 +9,7 @@
 #include <utility>
 
 #include "config/base/json.h"
+#include "handlers/chat_messages.h"
 #include "handlers/json_fields.h"
 #include "handlers/request_fields.h"
 #include "server/http/completion_reply.h"
@@ -96,7 +97,7 @@ class LlamaForm final : public CompletionForm {
 };
 
 // The body's sampling fields in the words of a completion.
-StatusOr<Json> SamplingFields(const Json& body, int64_t room) {
+StatusOr<Json> SamplingFields(const Json& body) {
   Json fields = body;
   for (const char* name : {"return_tokens", "return_progress"}) {
     ASSIGN_OR_RETURN(const auto wanted, handlers::ReadBool(body, name));
@@ -117,7 +118,8 @@ StatusOr<Json> SamplingFields(const Json& body, int64_t room) {
   }
   ASSIGN_OR_RETURN(const auto predict, handlers::ReadInt(body, "n_predict"));
   const int64_t most = predict.value_or(-1);  // negative: no limit
-  fields["max_tokens"] = most < 0 ? room : std::clamp<int64_t>(most, 1, room);
+  fields.erase("max_tokens");
+  if (most >= 0) fields["max_tokens"] = std::max<int64_t>(most, 1);
   if (const Json* penalty = handlers::FindField(body, "repeat_penalty")) {
     fields["repetition_penalty"] = *penalty;
   }
@@ -148,23 +150,24 @@ StatusOr<Json> SamplingFields(const Json& body, int64_t room) {
   return fields;
 }
 
-// Starts a completion of those ids.
+using Prompt = decltype(handlers::GenerateRequest::prompt);
+
+// Starts a completion of the prompt; `shown` is what the answer says of it.
 Status Complete(const Site& site, const std::shared_ptr<Exchange>& exchange,
-                const Json& body, ModelHandle model, std::vector<int32_t> ids) {
-  const int64_t room =
-      model->text_facts()->max_model_len - static_cast<int64_t>(ids.size());
-  ASSIGN_OR_RETURN(const Json fields,
-                   SamplingFields(body, std::max<int64_t>(room, 1)));
+                const Json& body, ModelHandle model, Prompt prompt,
+                Json shown) {
+  ASSIGN_OR_RETURN(const Json fields, SamplingFields(body));
   handlers::GenerateRequest request;
   ASSIGN_OR_RETURN(request.options,
                    handlers::ReadGenerateOptions(
                        fields, handlers::FieldDialect::kCompletions));
-  request.prompt = handlers::TokenPrompt{std::move(ids)};
+  request.options.clip_to_context = true;
+  request.prompt = std::move(prompt);
   ASSIGN_OR_RETURN(const auto stream, handlers::ReadBool(body, "stream"));
   // It only fills the cache with the prompt; the engine makes a token anyway.
   const bool prompt_only = body.value("n_predict", Json()) == 0;
-  auto form = std::make_unique<LlamaForm>(
-      exchange->facts().model, body.value("prompt", Json("")), prompt_only);
+  auto form = std::make_unique<LlamaForm>(exchange->facts().model,
+                                          std::move(shown), prompt_only);
   return StartCompletion(site, exchange, std::move(model), std::move(request),
                          std::move(form), stream.value_or(false));
 }
@@ -173,6 +176,13 @@ Status Complete(const Site& site, const std::shared_ptr<Exchange>& exchange,
 Status AppendPrompt(const handlers::GenerateHandler& handler, const Json& value,
                     const std::string& path, bool first,
                     std::vector<int32_t>& ids) {
+  if (value.is_object()) {
+    return InvalidArgument(
+               path +
+               " is one prompt of several, of which this server takes one a "
+               "request; send the object alone")
+        .At(path);
+  }
   if (value.is_string()) {
     ASSIGN_OR_RETURN(const handlers::TokenizedText text,
                      handler.Tokenize(value.get<std::string>(), first, true));
@@ -185,16 +195,66 @@ Status AppendPrompt(const handlers::GenerateHandler& handler, const Json& value,
   return OkStatus();
 }
 
+// {"prompt_string": "What is on <__media__>?", "multimodal_data": ["base64"]}
+StatusOr<handlers::TextPrompt> ReadMediaPrompt(const Json& prompt,
+                                               const std::string& path) {
+  handlers::TextPrompt out;
+  const Json* text = handlers::FindField(prompt, "prompt_string");
+  const std::string text_path = path + ".prompt_string";
+  if (text == nullptr) {
+    return InvalidArgument(text_path + " is missing; it is the prompt's text")
+        .At(text_path);
+  }
+  if (!text->is_string()) {
+    return handlers::WrongType(text_path, "a string", *text);
+  }
+  out.text = text->get<std::string>();
+  const Json* files = handlers::FindField(prompt, "multimodal_data");
+  if (files == nullptr) return out;
+  const std::string files_path = path + ".multimodal_data";
+  if (!files->is_array()) {
+    return handlers::WrongType(files_path, "an array of base64 strings",
+                               *files);
+  }
+  for (size_t i = 0; i < files->size(); ++i) {
+    const std::string field = files_path + "[" + std::to_string(i) + "]";
+    if (!(*files)[i].is_string()) {
+      return handlers::WrongType(field, "a string in base64", (*files)[i]);
+    }
+    handlers::ChatImage image = {nullptr, field, field};
+    auto bytes = handlers::ReadImageFile(
+        (*files)[i].get_ref<const std::string&>(), field);
+    if (bytes.ok()) {
+      image.bytes = std::make_shared<const std::string>(*std::move(bytes));
+    } else {
+      image.status = bytes.status();
+    }
+    out.images.push_back(std::move(image));
+  }
+  return out;
+}
+
 Status Completion(const Site& site, const std::shared_ptr<Exchange>& exchange) {
   ASSIGN_OR_RETURN(const Json body, ReadJsonBody(*exchange));
   ASSIGN_OR_RETURN(ModelHandle model, BorrowModel(site, *exchange, body));
   ASSIGN_OR_RETURN(const handlers::GenerateHandler* handler, model->ForText());
   const Json* prompt = handlers::FindField(body, "prompt");
-  if (prompt == nullptr || (!prompt->is_string() && !prompt->is_array())) {
+  if (prompt == nullptr ||
+      !(prompt->is_string() || prompt->is_array() || prompt->is_object())) {
     return InvalidArgument(
-               "prompt is missing; send a string or an array of token ids and "
-               "strings")
+               "prompt is missing; send a string, an array of token ids and "
+               "strings, or an object with prompt_string and multimodal_data")
         .At("prompt");
+  }
+  const bool is_list_of_one = prompt->is_array() && prompt->size() == 1;
+  const Json& only = is_list_of_one ? prompt->front() : *prompt;
+  if (only.is_object()) {
+    ASSIGN_OR_RETURN(
+        handlers::TextPrompt text,
+        ReadMediaPrompt(only, is_list_of_one ? "prompt[0]" : "prompt"));
+    Json shown = text.text;
+    return Complete(site, exchange, body, std::move(model), std::move(text),
+                    std::move(shown));
   }
   std::vector<int32_t> ids;
   const size_t count = prompt->is_array() ? prompt->size() : 1;
@@ -203,7 +263,8 @@ Status Completion(const Site& site, const std::shared_ptr<Exchange>& exchange) {
         AppendPrompt(*handler, prompt->is_array() ? (*prompt)[i] : *prompt,
                      "prompt[" + std::to_string(i) + "]", i == 0, ids));
   }
-  return Complete(site, exchange, body, std::move(model), std::move(ids));
+  return Complete(site, exchange, body, std::move(model),
+                  handlers::TokenPrompt{std::move(ids)}, *prompt);
 }
 
 // The special tokens around a gap: prefix, suffix, middle.
@@ -251,7 +312,9 @@ Status Infill(const Site& site, const std::shared_ptr<Exchange>& exchange) {
   RETURN_IF_ERROR(add(gap[0], "input_prefix"));
   RETURN_IF_ERROR(add(gap[1], "input_suffix"));
   RETURN_IF_ERROR(add(gap[2], "prompt"));
-  return Complete(site, exchange, body, std::move(model), std::move(ids));
+  return Complete(site, exchange, body, std::move(model),
+                  handlers::TokenPrompt{std::move(ids)},
+                  body.value("prompt", Json("")));
 }
 
 // The only language model, for routes without a body.
@@ -266,17 +329,17 @@ Status Props(const Site& site, const std::shared_ptr<Exchange>& exchange) {
   for (const auto& [name, value] : models::NamedValues(text.default_sampling)) {
     params[std::string(name)] = value;
   }
-  exchange->Send(JsonResponse(
-      200,
-      DumpJson(Json{
-          {"default_generation_settings",
-           {{"n_ctx", text.max_model_len}, {"params", params}}},
-          {"total_slots", text.max_num_seqs},
-          {"model_alias", model->id()},
-          {"model_path", model->facts().path},
-          {"chat_template", text.chat_template},
-          {"modalities", {{"vision", text.takes_images}, {"audio", false}}},
-          {"build_info", "millrace-" + std::string(Version())}})));
+  Json answer = {
+      {"default_generation_settings",
+       {{"n_ctx", text.max_model_len}, {"params", params}}},
+      {"total_slots", text.max_num_seqs},
+      {"model_alias", model->id()},
+      {"model_path", model->facts().path},
+      {"chat_template", text.chat_template},
+      {"modalities", {{"vision", text.takes_images}, {"audio", false}}},
+      {"build_info", "millrace-" + std::string(Version())}};
+  if (text.takes_images) answer["media_marker"] = handlers::kMediaMarker;
+  exchange->Send(JsonResponse(200, DumpJson(answer)));
   return OkStatus();
 }
 

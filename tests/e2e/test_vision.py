@@ -11,6 +11,7 @@ import zlib
 
 import openai
 import pytest
+import requests
 from conftest import REPO, start
 
 FOLDER = REPO / "tests" / "data" / "hf_idefics3"
@@ -290,15 +291,15 @@ def test_an_image_to_a_model_of_text(server, client):
             "text", "messages[0].content[0]")
 
 
-def test_images_are_not_counted_by_tokenize(vlm):
-    import urllib.error
-    import urllib.request
-    body = json.dumps({"model": "vlm", "messages": [
-        {"role": "user", "content": [part(SMALL)]}]}).encode()
-    request = urllib.request.Request(
-        vlm.url + "/tokenize", body, {"Content-Type": "application/json"})
-    with pytest.raises(urllib.error.HTTPError) as caught:
-        urllib.request.urlopen(request, timeout=30)
-    assert caught.value.code == 400
-    assert "is an image, whose tokens are not counted here" in (
-        caught.value.read().decode())
+def test_tokenize_counts_images(vlm):
+    """No rows are computed for it, and the ids are those of the prompt."""
+    for name in ("wide", "tall", "two", "photo"):
+        answer = requests.post(vlm.url + "/tokenize", timeout=60, json={
+            "model": "vlm", "messages": messages(CASES[name])}).json()
+        assert answer["tokens"] == CASES[name]["ids"]
+        assert answer["count"] == len(CASES[name]["ids"])
+    refusal = requests.post(vlm.url + "/tokenize", timeout=60, json={
+        "model": "vlm", "messages": [
+            {"role": "user", "content": [part(SMALL[:200])]}]})
+    assert refusal.status_code == 400
+    assert refusal.json()["error"]["param"] == "messages[0].content[0].image_url"

@@ -1,5 +1,5 @@
-"""Images over the other APIs that carry chats, by their own clients: OpenAI's
-Responses, Anthropic's Messages, Ollama. The answers are those of
+"""Images over the other APIs, by their own clients: OpenAI's Responses,
+Anthropic's Messages, Ollama, and llama.cpp's /completion. The answers are those of
 /v1/chat/completions, which test_vision.py holds against transformers.
 """
 import base64
@@ -11,6 +11,7 @@ import anthropic
 import ollama
 import openai
 import pytest
+import requests
 from conftest import MODEL_ID
 from test_vision import CASES, FOLDER, SMALL, client_of, messages, serve, url
 
@@ -158,6 +159,59 @@ def test_props_say_that_images_are_taken(vlm, server):
     assert json.loads(server.get("/props"))["modalities"]["vision"] is False
 
 
+@pytest.mark.parametrize("name", SPLIT)
+def test_count_tokens_of_anthropic_counts_images(vlm, name):
+    client = anthropic.Anthropic(base_url=vlm.url, api_key="none",
+                                 max_retries=0, timeout=120)
+    count = client.messages.count_tokens(
+        model="vlm", messages=as_anthropic(messages(CASES[name])))
+    assert count.input_tokens == len(CASES[name]["ids"])
+
+
+def llama(vlm, prompt, **more):
+    return requests.post(vlm.url + "/completion", timeout=120, json={
+        "model": "vlm", "prompt": prompt, "temperature": 0,
+        "n_predict": TOKENS, **more})
+
+
+def media_prompt(vlm, case):
+    """The case's chat as a text with markers, and its files."""
+    marker = json.loads(vlm.get("/props"))["media_marker"]
+    text = requests.post(vlm.url + "/apply-template", timeout=60, json={
+        "model": "vlm", "messages": messages(case)}).json()["prompt"]
+    return {"prompt_string": text.replace("<image>", marker),
+            "multimodal_data": [
+                base64.b64encode((FOLDER / name).read_bytes()).decode()
+                for name in case["images"]]}
+
+
+@pytest.mark.parametrize("name", SPLIT)
+def test_completion_of_llama(vlm, name):
+    case = CASES[name]
+    expected, prompt_tokens = chat_answer(vlm, messages(case))
+    prompt = media_prompt(vlm, case)
+    answer = llama(vlm, prompt).json()
+    assert answer["content"] == expected
+    assert answer["tokens_evaluated"] == prompt_tokens
+    assert answer["prompt"] == prompt["prompt_string"]
+    assert llama(vlm, [prompt]).json()["content"] == expected
+    events = [json.loads(line[6:]) for line in llama(
+        vlm, prompt, stream=True).text.splitlines()
+        if line.startswith("data: ")]
+    assert "".join(event["content"] for event in events) == expected
+    # Without a limit the answer may fill the context.
+    whole = llama(vlm, prompt, n_predict=-1, ignore_eos=True).json()
+    assert whole["tokens_predicted"] == 1024 - prompt_tokens
+    assert whole["stop_type"] == "limit"
+
+
+def test_a_text_of_llama_without_files_has_no_markers(vlm):
+    bare = llama(vlm, "a <__media__> b").json()
+    wrapped = llama(vlm, {"prompt_string": "a <__media__> b"}).json()
+    assert wrapped["content"] == bare["content"]
+    assert wrapped["tokens_evaluated"] == bare["tokens_evaluated"]
+
+
 BAD = base64.b64encode(b"GIF89a" + b"\0" * 100).decode()
 
 
@@ -208,6 +262,30 @@ def response_image(**part):
      "images must be an array of base64 strings"),
     ("/api/generate", {"model": "vlm", "prompt": "x", "raw": True, "images": [
         base64.b64encode(SMALL).decode()]}, "images stand in no raw prompt"),
+    ("/completion", {"model": "vlm", "prompt": {
+        "prompt_string": "<__media__>", "multimodal_data": ["@@"]}},
+     "prompt.multimodal_data[0] is no base64"),
+    ("/completion", {"model": "vlm", "prompt": [{
+        "prompt_string": "<__media__>", "multimodal_data": [BAD]}]},
+     "prompt[0].multimodal_data[0]: "),
+    ("/completion", {"model": "vlm", "prompt": {
+        "prompt_string": "<__media__>", "multimodal_data": "x"}},
+     "prompt.multimodal_data must be an array of base64 strings"),
+    ("/completion", {"model": "vlm", "prompt": {
+        "prompt_string": "<__media__>", "multimodal_data": [3]}},
+     "prompt.multimodal_data[0] must be a string in base64"),
+    ("/completion", {"model": "vlm", "prompt": {"multimodal_data": []}},
+     "prompt.prompt_string is missing"),
+    ("/completion", {"model": "vlm", "prompt": ["a", {"prompt_string": "b"}]},
+     "prompt[1] is one prompt of several"),
+    ("/completion", {"model": "vlm", "prompt": {
+        "prompt_string": "a", "multimodal_data": [
+            base64.b64encode(SMALL).decode()]}},
+     "the prompt has 0 times <__media__> but 1 images"),
+    ("/completion", {"model": "vlm", "prompt": {
+        "prompt_string": "<image><__media__>", "multimodal_data": [
+            base64.b64encode(SMALL).decode()]}},
+     "the prompt holds '<image>', which stands for an image"),
 ])
 def test_bad_images(vlm, path, body, words):
     code, text = post(vlm, path, **body)
@@ -228,6 +306,11 @@ def test_an_image_to_a_model_of_text(server, client):
                            "data": base64.b64encode(SMALL).decode()}),
         "model": MODEL_ID})
     assert code == 400 and "takes only text" in text
+    code, text = post(server, "/completion", prompt={
+        "prompt_string": "<__media__>",
+        "multimodal_data": [base64.b64encode(SMALL).decode()]})
+    assert code == 400
+    assert "prompt.multimodal_data[0] is an image but model" in text
     with pytest.raises(ollama.ResponseError, match="takes only text"):
         ollama.Client(host=server.url).chat(model=MODEL_ID, messages=[
             {"role": "user", "content": "x", "images": [SMALL]}])

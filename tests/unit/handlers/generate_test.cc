@@ -102,6 +102,23 @@ TEST(Generate, MaxTokensDefaultsToSixteenOrTheRestOfTheContext) {
   EXPECT_EQ(limit(TokenRequest({1, 2}, {.max_tokens = 62})), 62);
 }
 
+TEST(Generate, MaxTokensMayBeClippedToTheContext) {
+  World world;
+  const auto limit = [&](std::optional<int64_t> asked) {
+    GenerateOptions options;
+    options.max_tokens = asked;
+    options.clip_to_context = true;
+    auto sink = world.Start(TokenRequest({1, 2, 3}, options));
+    const auto engine = world.engine.Next();
+    engine->End(scheduler::FinishReason::kLength);
+    sink->AwaitEnd();
+    return engine->task.max_tokens;
+  };
+  EXPECT_EQ(limit(5), 5);
+  EXPECT_EQ(limit(1000), kMaxContext - 3);
+  EXPECT_EQ(limit({}), kMaxContext - 3);
+}
+
 TEST(Generate, SamplingReachesTheEngine) {
   World world;
   GenerateOptions options;

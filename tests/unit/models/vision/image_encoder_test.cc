@@ -104,6 +104,21 @@ TEST(ImageEncoder, BadFilesAreRefusedAtTheirField) {
   EXPECT_TRUE(EncodeNow(*encoder, {small}).ok());
 }
 
+TEST(ImageEncoder, TilesAreToldWithoutComputingThem) {
+  const auto encoder = Loaded(kTinyVision);
+  for (const char* name : {"small.png", "wide.png", "photo.jpg"}) {
+    const std::string file = FileOf(name);
+    const auto grid = encoder->GridOfFile(
+        {std::make_shared<const std::string>(file), "image 0"});
+    ASSERT_TRUE(grid.ok()) << grid.status().ToString();
+    EXPECT_EQ(*grid, EncodeNow(*encoder, {file})->front()->grid) << name;
+  }
+  const auto bad = encoder->GridOfFile(
+      {std::make_shared<const std::string>("hello"), "image 0"});
+  EXPECT_EQ(bad.status().code(), StatusCode::kInvalidArgument);
+  EXPECT_EQ(bad.status().field(), "image 0");
+}
+
 TEST(ImageEncoder, MoreRowsThanTheContextAreRefused) {
   const auto encoder = Loaded(kTinyVision);
   const std::string small = FileOf("small.png");  // 17 tiles of 9 rows
