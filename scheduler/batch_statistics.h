@@ -9,18 +9,9 @@
 #include "config/base/clock.h"
 #include "config/base/mutex.h"
 #include "scheduler/batch_job.h"
+#include "scheduler/counted_time.h"
 
 namespace millrace::scheduler {
-
-struct CountedTime {
-  int64_t count = 0;
-  Clock::Duration total{0};
-
-  void Add(Clock::Duration time) {
-    ++count;
-    total += time;
-  }
-};
 
 struct BatchCounts {
   int64_t inferences = 0;         // rows computed

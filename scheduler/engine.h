@@ -26,6 +26,7 @@
 #include "config/topology.h"
 #include "models/llm/page_store.h"
 #include "models/llm/runner.h"
+#include "scheduler/counted_time.h"
 #include "scheduler/request.h"
 #include "scheduler/reservation.h"
 #include "scheduler/token_stream.h"
@@ -73,6 +74,16 @@ struct AdapterStats {
   std::string waiting;  // of those that wait
 };
 
+// Completions that have ended, since the engine began. A completion that its
+// own stop string ended is a success; a cancelled one is none.
+struct CompletionCounts {
+  CountedTime success;      // from Submit to the end
+  CountedTime fail;         // the same
+  CountedTime queue;        // of successes, from Submit to the first step
+  CountedTime compute;      // of successes, from there on
+  int64_t last_end_ms = 0;  // of a success, Unix time; 0: none yet
+};
+
 // A moment's view, for /metrics, health and tests.
 struct EngineStats {
   int32_t running = 0;
@@ -88,6 +99,7 @@ struct EngineStats {
   double bandwidth_utilization = 0;
   double compute_utilization = 0;
   AdapterStats adapters;
+  CompletionCounts completions;
 };
 
 class Engine {

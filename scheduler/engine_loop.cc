@@ -461,6 +461,7 @@ void EngineLoop::DeliverEndings() {
     admission_.CountCompletion(ending.job->scheduled ? now - ending.job->began
                                                      : Clock::Duration::zero());
     metrics_.AddEnding(*ending.job, ending.end, now);
+    board_.AddEnding(*ending.job, ending.end, now);
     ending.job->place.Release();
   }
   for (Ending& ending : endings_) {

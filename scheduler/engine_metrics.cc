@@ -1,6 +1,7 @@
 // Names, units and help of the engine's metrics, in one place.
 #include "scheduler/engine_metrics.h"
 
+#include <chrono>
 #include <vector>
 
 #include "models/llm/step.h"
@@ -179,6 +180,23 @@ void EngineMetrics::AddRequestMetrics(MetricRegistry& registry,
   request_max_tokens =
       tokens("millrace_request_max_tokens", "max_tokens of ended completions.");
   request_n = tokens("millrace_request_n", "Completions that requests ask.");
+}
+
+void StatsBoard::AddEnding(const Job& job, const StreamEnd& end,
+                           Clock::Time now) {
+  const bool is_success =
+      end.status.ok() ||
+      (end.status.code() == StatusCode::kCancelled && job.stream->stopped());
+  MutexLock lock(mu_);
+  if (!is_success) return completions_.fail.Add(now - job.submitted);
+  const Clock::Time began = job.scheduled ? job.began : now;
+  completions_.success.Add(now - job.submitted);
+  completions_.queue.Add(began - job.submitted);
+  completions_.compute.Add(now - began);
+  completions_.last_end_ms =
+      std::chrono::duration_cast<std::chrono::milliseconds>(
+          std::chrono::system_clock::now().time_since_epoch())
+          .count();
 }
 
 void EngineMetrics::AddEnding(const Job& job, const StreamEnd& end,

@@ -23,14 +23,19 @@ class StatsBoard {
     MutexLock lock(mu_);
     stats_ = stats;
   }
+  // The job has ended so, now.
+  void AddEnding(const Job& job, const StreamEnd& end, Clock::Time now);
   EngineStats Read() const {
     MutexLock lock(mu_);
-    return stats_;
+    EngineStats stats = stats_;
+    stats.completions = completions_;
+    return stats;
   }
 
  private:
   mutable Mutex mu_;
   EngineStats stats_ GUARDED_BY(mu_);
+  CompletionCounts completions_ GUARDED_BY(mu_);
 };
 
 struct EngineMetrics : LoadMetrics {

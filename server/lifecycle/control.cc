@@ -46,9 +46,10 @@ StatusOr<std::vector<CountedModel>> CollectStatistics(
   if (!name.empty()) {
     ASSIGN_OR_RETURN(std::shared_ptr<Servable> found,
                      repository.Find(name, version));
-    if (found->kind() == ModelKind::kText) {
+    if (found->kind() == ModelKind::kText && !found->statistics()) {
       return InvalidArgument("the model '" + std::string(name) +
-                             "' generates text; its counts stand in /metrics")
+                             "' is an adapter, which is counted with the model "
+                             "that it was loaded for")
           .At("model")
           .Because("wrong_model_kind");
     }

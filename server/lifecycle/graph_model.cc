@@ -12,12 +12,6 @@ namespace {
 
 constexpr int64_t kMaxInstances = 1024;
 
-CountedNs InNs(const scheduler::CountedTime& time) {
-  return {
-      time.count,
-      std::chrono::duration_cast<std::chrono::nanoseconds>(time.total).count()};
-}
-
 }  // namespace
 
 GraphModel::GraphModel(ModelFacts facts,

@@ -27,4 +27,20 @@ bool LanguageModel::Drain(std::chrono::steady_clock::time_point deadline) {
   return engine_ == nullptr || engine_->Drain(deadline);
 }
 
+std::optional<ModelStatistics> LanguageModel::statistics() const {
+  if (engine_ == nullptr) return std::nullopt;
+  const scheduler::EngineStats engine = engine_->stats();
+  const scheduler::CompletionCounts& counts = engine.completions;
+  ModelStatistics stats;
+  stats.last_inference_ms = counts.last_end_ms;
+  stats.inference_count = counts.success.count;
+  stats.execution_count = engine.steps;
+  stats.success = InNs(counts.success);
+  stats.fail = InNs(counts.fail);
+  stats.queue = InNs(counts.queue);
+  stats.compute_infer = InNs(counts.compute);
+  stats.compute_input.count = stats.compute_output.count = counts.success.count;
+  return stats;
+}
+
 }  // namespace millrace::server

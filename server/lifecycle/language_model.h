@@ -2,6 +2,7 @@
 #pragma once
 
 #include <memory>
+#include <optional>
 
 #include "handlers/generate.h"
 #include "models/grammar/grammar_compiler.h"
@@ -39,6 +40,9 @@ class LanguageModel final : public Servable {
   }
   StatusOr<handlers::TensorHandler*> ForTensors() const override;
   bool Drain(std::chrono::steady_clock::time_point deadline) override;
+  // A completion is an inference, a step of the engine an execution. Those of
+  // adapters count, too.
+  std::optional<ModelStatistics> statistics() const override;
   const AdapterHost& adapter_host() const { return adapter_host_; }
 
  private:

@@ -85,8 +85,8 @@ class Servable {
   virtual StatusOr<handlers::TaskHandler*> ForTask() const;
   virtual StatusOr<handlers::TextHandler*> ForTexts() const;
 
-  // What was computed since the load; none for text, whose counts stand in
-  // /metrics.
+  // What was computed since the load; none where it is counted with another
+  // model, or not.
   virtual std::optional<ModelStatistics> statistics() const {
     return std::nullopt;
   }

@@ -2,8 +2,11 @@
 // statistics extension defines them. Times are sums in nanoseconds.
 #pragma once
 
+#include <chrono>
 #include <cstdint>
 #include <vector>
+
+#include "scheduler/counted_time.h"
 
 namespace millrace::server {
 
@@ -11,6 +14,12 @@ struct CountedNs {
   int64_t count = 0;
   int64_t ns = 0;
 };
+
+inline CountedNs InNs(const scheduler::CountedTime& time) {
+  return {
+      time.count,
+      std::chrono::duration_cast<std::chrono::nanoseconds>(time.total).count()};
+}
 
 struct ModelStatistics {
   int64_t last_inference_ms = 0;  // Unix time; 0: none yet

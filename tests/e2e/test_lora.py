@@ -164,3 +164,26 @@ def test_routers_of_vllm_see_which_adapters_run_and_wait():
     with start(f"base={BASE}", "--metrics-compat", "vllm") as server:
         complete(server, "base", [5, 6, 7])
         assert server.metric("vllm:lora_requests_info") == {}
+
+
+def test_statistics_count_completions(server):
+    def stats(path="/v2/models/base/stats"):
+        told, = json.loads(server.get(path))["model_stats"]
+        assert (told["name"], told["version"]) == ("base", "1")
+        return told
+
+    before = stats()
+    complete(server, "base", [5, 6, 7])
+    complete(server, "sql", [5, 6, 7])  # counted with its base
+    after = stats("/v2/models/stats")
+    assert after["inference_count"] - before["inference_count"] == 2
+    assert after["execution_count"] - before["execution_count"] >= 8
+    assert after["last_inference"] > 1_700_000_000_000
+    for part in ("success", "queue", "compute_infer"):
+        assert (after["inference_stats"][part]["count"]
+                - before["inference_stats"][part]["count"]) == 2
+    assert (after["inference_stats"]["compute_infer"]["ns"]
+            > before["inference_stats"]["compute_infer"]["ns"])
+    answer = requests.get(server.url + "/v2/models/sql/stats", timeout=60)
+    assert answer.status_code == 400
+    assert "is an adapter, which is counted with the model" in answer.text

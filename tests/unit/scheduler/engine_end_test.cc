@@ -36,6 +36,37 @@ TEST(EngineEnd, CancelFreesPagesWithinAStep) {
   gate->Open();
 }
 
+TEST(EngineEnd, CompletionsAreCounted) {
+  FakeClock clock;
+  auto gate = std::make_shared<StepGate>();
+  gate->Close();
+  auto engine =
+      MakeEngine({.gate = gate}, {.max_num_seqs = 1, .clock = &clock});
+  Reader first(MustSubmit(*engine, MakeTask({1}, 1)));
+  gate->AwaitBlocked();
+  Reader second(MustSubmit(*engine, MakeTask({1}, 1)));
+  std::stop_source stop;
+  GenerateTask task = MakeTask({1}, 1);
+  task.stop = stop.get_token();
+  Reader cancelled(MustSubmit(*engine, std::move(task)));
+  stop.request_stop();
+  EXPECT_EQ(engine->stats().completions.success.count, 0);
+  clock.Advance(seconds(20));
+  gate->Open();
+  EXPECT_EQ(first.EndCode(), StatusCode::kOk);
+  EXPECT_EQ(second.EndCode(), StatusCode::kOk);
+  EXPECT_EQ(cancelled.EndCode(), StatusCode::kCancelled);
+  const CompletionCounts counts = engine->stats().completions;
+  EXPECT_EQ(counts.success.count, 2);
+  EXPECT_EQ(counts.success.total, seconds(40));
+  EXPECT_EQ(counts.queue.count, 2);
+  EXPECT_EQ(counts.queue.total, seconds(20));    // of the second
+  EXPECT_EQ(counts.compute.total, seconds(20));  // of the first
+  EXPECT_EQ(counts.fail.count, 1);
+  EXPECT_EQ(counts.fail.total, seconds(20));
+  EXPECT_GT(counts.last_end_ms, 1'700'000'000'000);
+}
+
 TEST(EngineEnd, WaitingRequestIsCancelledToo) {
   auto gate = std::make_shared<StepGate>();
   gate->Close();
