@@ -24,13 +24,16 @@
 #include "models/llm/families.h"
 #include "models/llm/gguf_source.h"
 #include "models/llm/inspect.h"
+#include "models/llm/lora_inspect.h"
 #include "models/llm/step.h"
 #include "models/text/chat_template.h"
 #include "models/text/tokenizer.h"
 #include "server/cli/args.h"
+#include "server/cli/clean_text.h"
 #include "server/cli/graph_inputs.h"
 #include "server/cli/graph_options.h"
 #include "server/cli/inspect_graph.h"
+#include "server/cli/inspect_lora.h"
 #include "server/cli/inspect_mmproj.h"
 #include "server/cli/inspect_sharding.h"
 #include "server/cli/model_kind.h"
@@ -46,6 +49,7 @@ constexpr FlagSpec kFlags[] = {
     {"ctx", "N", "context to say the memory for (default: the model's own)"},
     {"template", "", "the whole chat template too"},
     {"speculative-model", "DRAFT", "whether DRAFT can be its draft model"},
+    {"base", "MODEL", "of a LoRA adapter: whether it fits this model"},
     {"device", "NAME", "of a graph: which operators would run where on cuda:0"},
     {"tensor-parallel-size", "N", "how N processes share its tensors"},
     {"graph-backend", "NAME",
@@ -69,23 +73,8 @@ constexpr VerbSpec kVerb = {
     1,
     1};
 
-constexpr size_t kShownBytes = 72;
 constexpr size_t kValueColumn = 45;  // of a line of metadata
 constexpr int64_t kShownElements = 6;
-
-// Valid UTF-8 without control characters; cut when long.
-std::string Clean(std::string_view bytes, size_t most = kShownBytes,
-                  bool keep_lines = false) {
-  const bool cut = bytes.size() > most;
-  std::string_view kept = bytes.substr(0, most);
-  if (cut) kept.remove_suffix(IncompleteUtf8Suffix(kept));
-  std::string text = ReplaceInvalidUtf8(kept);
-  for (char& c : text) {
-    if (keep_lines && c == '\n') continue;
-    if (static_cast<unsigned char>(c) < 0x20 || c == 0x7f) c = ' ';
-  }
-  return cut ? text + "…" : text;
-}
 
 template <typename T>
 std::string NumberAt(const char* at) {
@@ -372,7 +361,12 @@ Status InspectMmproj(const std::string& path) {
 Status Inspect(const ParsedArgs& args) {
   ASSIGN_OR_RETURN(const int64_t context, args.Int("ctx", 0, 1, 1 << 30));
   const std::string& path = args.positional()[0];
+  if (models::IsLoraFile(path)) return InspectLora(path, args.Text("base", ""));
   ASSIGN_OR_RETURN(const FileKind kind, FileKindOf(path));
+  if (args.Has("base")) {
+    return UsageError("--base is for LoRA adapters, and '" + path +
+                      "' is a model");
+  }
   if (kind == FileKind::kGraph) return InspectGraph(args);
   if (args.Has("graph-backend")) {
     return UsageError("--graph-backend is for graphs (ONNX, .pt2), and '" +

@@ -4,13 +4,15 @@ model, over a tiny random model. The files are made by tests/data/make_lora.py.
 import concurrent.futures
 import json
 import re
+import shutil
+import subprocess
 import threading
 import time
 
 import pytest
 import requests
 
-from conftest import REPO, start
+from conftest import BINARY, REPO, start
 
 DATA = REPO / "tests" / "data"
 BASE = DATA / "hf_llama_yarn" / "model.gguf"
@@ -164,6 +166,30 @@ def test_routers_of_vllm_see_which_adapters_run_and_wait():
     with start(f"base={BASE}", "--metrics-compat", "vllm") as server:
         complete(server, "base", [5, 6, 7])
         assert server.metric("vllm:lora_requests_info") == {}
+
+
+def test_inspect_tells_of_an_adapter(tmp_path):
+    def inspect(*args, code=0):
+        done = subprocess.run([BINARY, "inspect", *map(str, args)], timeout=120,
+                              capture_output=True, text=True)
+        assert done.returncode == code, (done.stdout, done.stderr)
+        return done.stdout
+
+    text = inspect(ADAPTER)
+    assert re.search(r"base model +hf_llama_yarn\n", text)
+    assert re.search(r"self_attn\.q_proj +3 +4 +1344\n", text), text
+    assert "servable       yes, beside a model that it fits" in text
+    text = inspect(ADAPTER / "adapter.gguf", "--base", BASE)
+    assert re.search(r"attn_q +3 +4 +1344\n", text), text
+    assert f"servable       yes: millrace serve {BASE} --lora-modules" in text
+    text = inspect(ADAPTER, "--base", DATA / "hf_qwen2", code=1)
+    assert "servable       no: " in text and "made for another model" in text
+    shutil.copytree(ADAPTER, tmp_path / "odd")
+    config = json.loads((ADAPTER / "adapter_config.json").read_text())
+    config["use_dora"] = True
+    (tmp_path / "odd" / "adapter_config.json").write_text(json.dumps(config))
+    text = inspect(tmp_path / "odd", code=1)
+    assert "DoRA is not served" in text and "self_attn.q_proj" in text
 
 
 def test_statistics_count_completions(server):

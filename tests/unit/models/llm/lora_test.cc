@@ -14,6 +14,7 @@
 
 #include "models/cpu/isa.h"
 #include "models/llm/lora_config.h"
+#include "models/llm/lora_inspect.h"
 #include "models/llm/lora_packing.h"
 #include "models/llm/teacher_forcing.h"
 #include "tests/support/temp_path.h"
@@ -98,6 +99,51 @@ INSTANTIATE_TEST_SUITE_P(
                     Case{"lora_phi3", "hf_phi3", "lora_phi3"},
                     Case{"lora_gpt2", "hf_gpt2", "lora_gpt2"},
                     Case{"lora_qwen2", "hf_qwen2", "lora_qwen2"}));
+
+TEST(LoraFile, TellsBaseRankAndTargets) {
+  const std::string folder = std::string(kData) + "lora_qwen2";
+  EXPECT_TRUE(IsLoraFile(folder));
+  EXPECT_FALSE(IsLoraFile(std::string(kData) + "hf_qwen2"));
+  EXPECT_FALSE(IsLoraFile(std::string(kData) + "hf_qwen2/model.gguf"));
+  const auto told = DescribeLora(folder);
+  ASSERT_TRUE(told.ok()) << told.status().ToString();
+  EXPECT_TRUE(told->served.ok()) << told->served.ToString();
+  EXPECT_EQ(told->base, "hf_qwen2");
+  ASSERT_EQ(told->targets.size(), 3u);
+  const auto& down = told->targets.at("mlp.down_proj");
+  EXPECT_EQ(down.matrices, 1);
+  EXPECT_EQ(down.least_rank, 5);
+  EXPECT_EQ(down.greatest_rank, 5);
+  EXPECT_EQ(down.parameters, 5 * 48 + 32 * 5);
+
+  const std::string file = std::string(kData) + "lora_llama/adapter.gguf";
+  EXPECT_TRUE(IsLoraFile(file));
+  const auto gguf = DescribeLora(file);
+  ASSERT_TRUE(gguf.ok()) << gguf.status().ToString();
+  EXPECT_TRUE(gguf->served.ok()) << gguf->served.ToString();
+  EXPECT_EQ(gguf->family, "llama");
+  EXPECT_EQ(gguf->alpha, 6);
+  EXPECT_EQ(gguf->targets.size(), 7u);
+  EXPECT_EQ(gguf->targets.at("attn_q").greatest_rank, 4);
+}
+
+TEST(LoraFile, WhatIsNotServedIsToldBesideWhatItHolds) {
+  const std::string folder = TempPath("lora_told");
+  fs::remove_all(folder);
+  fs::copy(std::string(kData) + "lora_qwen2", folder);
+  std::ifstream in(folder + "/adapter_config.json");
+  Json config = Json::parse(in);
+  config["use_dora"] = true;
+  std::ofstream(folder + "/adapter_config.json") << config;
+  const auto told = DescribeLora(folder);
+  ASSERT_TRUE(told.ok()) << told.status().ToString();
+  EXPECT_EQ(told->targets.size(), 3u);
+  EXPECT_EQ(told->served.code(), StatusCode::kUnimplemented);
+  fs::remove(folder + "/adapter_model.safetensors");
+  EXPECT_EQ(DescribeLora(folder).status().message().find("'" + folder + "'"),
+            0u);
+  fs::remove_all(folder);
+}
 
 // Writes an adapter of random q, v and o projections that fits a folder.
 std::string RandomAdapter(const std::string& base) {
