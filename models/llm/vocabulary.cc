@@ -204,6 +204,14 @@ Status ReadStripping(const GgufFile& file, Vocabulary& out) {
   return OkStatus();
 }
 
+// Whether the tokenizers that files call so bring text to Unicode's form C
+// before they cut it, as the models' training did; no key of GGUF says so.
+// llama.cpp leaves text as it is. Source: Qwen2Tokenizer and GPTNeoXTokenizer
+// (OLMo 1 and OLMoE) of transformers.
+bool ComposesText(std::string_view pre) {
+  return pre == "qwen2" || pre == "olmo";
+}
+
 }  // namespace
 
 void AddKnownEnds(Vocabulary& vocabulary) {
@@ -281,6 +289,8 @@ StatusOr<Vocabulary> ReadVocabulary(const GgufFile& file) {
     RETURN_IF_ERROR(ReadSplits(file, out));
   } else if (out.pre.empty()) {
     return InvalidArgument("tokenizer.ggml.pre is empty");
+  } else {
+    out.nfc = ComposesText(out.pre);
   }
   // What a file in packed form says is all there is.
   if (file.FindKey("millrace.packed.eog_ids") != nullptr) {

@@ -62,11 +62,14 @@ def of_tokenizers(name, path, tok=None):
         decode if keeps_text else None, [a["content"] for a in added][:12])
 
 
-def as_in_gguf(path):
-    """Without what no key of a GGUF file asks for: form C, and special tokens
-    of SentencePiece's kind that swallow spaces."""
+def as_in_gguf(path, file):
+    """Without what a GGUF file does not ask for: form C, unless its kind of
+    pre-tokenizer implies it, and special tokens of SentencePiece's kind that
+    swallow spaces."""
     fields = json.loads(path.read_text())
-    if (fields.get("normalizer") or {}).get("type") == "NFC":
+    pre = gguf.GGUFReader(file).fields.get("tokenizer.ggml.pre")
+    composes = pre is not None and pre.contents() in ("qwen2", "olmo")
+    if (fields.get("normalizer") or {}).get("type") == "NFC" and not composes:
         fields["normalizer"] = None
     if path.parent.name == "hf_mistral":
         for token in fields["added_tokens"]:
@@ -80,7 +83,7 @@ def in_repository():
         ggufs = sorted(path.parent.glob("*.gguf"))
         if ggufs:
             case = of_tokenizers(path.parent.name + " (GGUF)", path,
-                                 as_in_gguf(path))
+                                 as_in_gguf(path, ggufs[0]))
             case.path = str(ggufs[0])
             yield case
 

@@ -110,6 +110,13 @@ TEST(TinyGgufOfMistral, TokensAreThoseOfTransformers) {
                ReadJsonFile(Folder("hf_mistral") + "/golden.json"));
 }
 
+// Some of these texts have an accent behind its letter, which the file says as
+// little of as those of Qwen do.
+TEST(TinyGgufOfQwen, TokensAreThoseOfTransformers) {
+  ExpectTokens(Folder("hf_qwen2/model.gguf"),
+               ReadJsonFile(Folder("hf_qwen2") + "/golden.json"));
+}
+
 INSTANTIATE_TEST_SUITE_P(
     Folders, TinyFolder,
     testing::Values("hf_llama", "hf_llama_dynamic", "hf_llama_yarn",

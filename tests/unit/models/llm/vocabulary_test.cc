@@ -46,6 +46,23 @@ TEST(Vocabulary, SentencePiecesOfPhi3SwallowWhatFollowsThem) {
   EXPECT_EQ(read->unk_id, 0);
 }
 
+// "e" and an accent behind it are "é" to the models of these files.
+TEST(Vocabulary, TextIsComposedWhereTheFamilyDoes) {
+  for (const auto& [pre, composes] :
+       {std::pair("qwen2", true), std::pair("olmo", true),
+        std::pair("deepseek-r1-qwen", false), std::pair("llama-bpe", false),
+        std::pair("gpt-2", false)}) {
+    GgufBytes out;
+    out.String("tokenizer.ggml.model", "gpt2");
+    out.String("tokenizer.ggml.pre", pre);
+    out.Strings("tokenizer.ggml.tokens",
+                std::vector<std::string>{"a", "\u00c3", "\u00a9"});
+    const StatusOr<Vocabulary> read = Read(out.Finish());
+    ASSERT_TRUE(read.ok()) << read.status().ToString();
+    EXPECT_EQ(read->nfc, composes) << pre;
+  }
+}
+
 TEST(Vocabulary, TablesOfCharactersAreRefused) {
   GgufBytes out;
   out.String("tokenizer.ggml.model", "t5");
