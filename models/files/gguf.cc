@@ -475,4 +475,19 @@ StatusOr<std::vector<float>> GgufFile::Floats(std::string_view key) const {
   return out;
 }
 
+StatusOr<std::vector<double>> GgufFile::Doubles(std::string_view key) const {
+  const GgufValue* value = FindKey(key);
+  if (value == nullptr) return Absent(key);
+  if (value->type != GgufValueType::kArray ||
+      value->element_type != GgufValueType::kFloat64) {
+    ASSIGN_OR_RETURN(const std::vector<float> floats, Floats(key));
+    return std::vector<double>(floats.begin(), floats.end());
+  }
+  std::vector<double> out(static_cast<size_t>(value->count));
+  if (!out.empty()) {
+    std::memcpy(out.data(), value->bytes.data(), out.size() * sizeof(double));
+  }
+  return out;
+}
+
 }  // namespace millrace::models

@@ -108,6 +108,8 @@ class GgufFile {
   StatusOr<std::vector<int64_t>> Ints(std::string_view key) const;
   // Arrays of float32.
   StatusOr<std::vector<float>> Floats(std::string_view key) const;
+  // Arrays of float32 or float64.
+  StatusOr<std::vector<double>> Doubles(std::string_view key) const;
 
  private:
   GgufFile() = default;

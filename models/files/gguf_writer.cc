@@ -75,6 +75,14 @@ void GgufWriter::AddFloats(std::string_view key,
   for (const float value : values) Append(keys_, value);
 }
 
+void GgufWriter::AddDoubles(std::string_view key,
+                            std::span<const double> values) {
+  BeginKey(key, kArray);
+  Append(keys_, kFloat64);
+  Append(keys_, static_cast<uint64_t>(values.size()));
+  for (const double value : values) Append(keys_, value);
+}
+
 void GgufWriter::AddStrings(std::string_view key,
                             std::span<const std::string> values) {
   BeginKey(key, kArray);

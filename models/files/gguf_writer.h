@@ -33,6 +33,7 @@ class GgufWriter {
   void AddFloat(std::string_view key, double value);
   void AddInts(std::string_view key, std::span<const int64_t> values);
   void AddFloats(std::string_view key, std::span<const float> values);
+  void AddDoubles(std::string_view key, std::span<const double> values);
   void AddStrings(std::string_view key, std::span<const std::string> values);
   // `data` lives until Write.
   void AddTensor(std::string_view name, GgmlType type,

@@ -75,9 +75,9 @@ void AddVocabulary(const Vocabulary& vocabulary, GgufWriter& writer) {
   writer.AddInts("tokenizer.ggml.token_type", kinds);
   writer.AddStrings("tokenizer.ggml.merges", vocabulary.merges);
   if (!vocabulary.scores.empty()) {
-    writer.AddFloats(
-        "tokenizer.ggml.scores",
-        std::vector<float>(vocabulary.scores.begin(), vocabulary.scores.end()));
+    // Those of a tokenizer.json are doubles, and which of two cuts of a text is
+    // the best may lie in their last bits.
+    writer.AddDoubles("tokenizer.ggml.scores", vocabulary.scores);
   }
   if (vocabulary.model != "gpt2") AddSentencePieces(vocabulary, writer);
   AddIds("millrace.packed.lstrip_ids", vocabulary.lstrip_ids, writer);

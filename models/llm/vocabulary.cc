@@ -88,8 +88,7 @@ StatusOr<std::vector<int32_t>> IdsOf(const GgufFile& file, const char* key,
 Status ReadSentencePieces(const GgufFile& file, Vocabulary& out) {
   const bool unigram = out.model == "t5";
   if (file.FindKey("tokenizer.ggml.scores") != nullptr) {
-    ASSIGN_OR_RETURN(const auto scores, file.Floats("tokenizer.ggml.scores"));
-    out.scores.assign(scores.begin(), scores.end());
+    ASSIGN_OR_RETURN(out.scores, file.Doubles("tokenizer.ggml.scores"));
   }
   ASSIGN_OR_RETURN(out.unk_id, IdOf(file, "tokenizer.ggml.unknown_token_id",
                                     out.tokens.size()));

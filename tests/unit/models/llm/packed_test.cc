@@ -5,8 +5,10 @@
 #include <gtest/gtest.h>
 
 #include <cstdio>
+#include <filesystem>
 #include <fstream>
 #include <iterator>
+#include <nlohmann/json.hpp>
 #include <string>
 
 #include "models/cpu/isa.h"
@@ -207,6 +209,51 @@ TEST(PackedFolder, KeepsWhatItsFilesSay) {
     EXPECT_EQ(to->generation.repetition_penalty,
               from->generation.repetition_penalty);
   }
+  EXPECT_EQ(std::remove(packed.c_str()), 0);
+}
+
+// As `tokenizers` trains them: sums of "a" and "b" and the score of "ab" differ
+// by less than a float tells, the one way and the other.
+TEST(PackedFolder, ScoresOfUnigramStayDoubles) {
+  using Json = nlohmann::ordered_json;
+  namespace fs = std::filesystem;
+  const std::string folder = TempPath("packed_unigram");
+  const std::string packed = TempPath("packed_unigram.gguf");
+  fs::remove_all(folder);
+  fs::copy("tests/data/hf_llama", folder);
+  std::ifstream in(folder + "/tokenizer.json");
+  Json json = Json::parse(in);
+  in.close();
+  Json vocab = Json::parse(R"([["<unk>", 0], ["\u2581", -3], ["a", -1],
+      ["b", -1.000000001], ["ab", -2.0000000005], ["ba", -2.000000002]])");
+  constexpr size_t kOrdinary = 300;  // ids behind them are added tokens
+  while (vocab.size() < kOrdinary) {
+    vocab.push_back(
+        Json::array({"<" + std::to_string(vocab.size()) + ">", -50.0}));
+  }
+  json["model"] = {{"type", "Unigram"}, {"unk_id", 0}, {"vocab", vocab}};
+  json["normalizer"] = nullptr;
+  json["pre_tokenizer"] = {{"type", "Metaspace"},
+                           {"replacement", "\u2581"},
+                           {"prepend_scheme", "never"},
+                           {"split", true}};
+  json["decoder"] = json["pre_tokenizer"];
+  json["post_processor"] = nullptr;
+  std::ofstream(folder + "/tokenizer.json") << json;
+  const LlmOptions options = TinyOptions(1);
+  const Status status = ConvertLlm(folder, packed, options);
+  ASSERT_TRUE(status.ok()) << status.ToString();
+  const auto from = LoadLlm(folder, options);
+  const auto to = LoadLlm(packed, options);
+  ASSERT_TRUE(from.ok()) << from.status().ToString();
+  ASSERT_TRUE(to.ok()) << to.status().ToString();
+  EXPECT_EQ(to->tokenizer->vocabulary().scores,
+            from->tokenizer->vocabulary().scores);
+  for (const auto* tokenizer : {from->tokenizer.get(), to->tokenizer.get()}) {
+    EXPECT_EQ(tokenizer->Encode("ab", {}), (std::vector<int32_t>{4}));
+    EXPECT_EQ(tokenizer->Encode("ba", {}), (std::vector<int32_t>{3, 2}));
+  }
+  fs::remove_all(folder);
   EXPECT_EQ(std::remove(packed.c_str()), 0);
 }
 
