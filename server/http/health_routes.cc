@@ -7,10 +7,14 @@
 #include <nlohmann/json.hpp>
 #include <string>
 #include <string_view>
+#include <utility>
+#include <vector>
 
 #include "config/base/json.h"
 #include "server/http/message.h"
 #include "server/http/routes.h"
+#include "server/http/torchserve_form.h"
+#include "server/torchserve/metrics_text.h"
 #include "server/version.h"
 
 namespace millrace::server::http {
@@ -103,6 +107,17 @@ bool WantsOpenMetrics(std::string_view accept) {
   return open > 0 && open >= plain;
 }
 
+// "name[]=Requests2XX&name[]=…", as Prometheus' params give them.
+std::vector<std::string> NamesOfMetrics(std::string_view query) {
+  std::vector<std::string> names;
+  StatusOr<Fields> fields = ParseFields(query);
+  if (!fields.ok()) return names;
+  for (auto& [key, value] : *fields) {
+    if (key == "name[]") names.push_back(std::move(value));
+  }
+  return names;
+}
+
 }  // namespace
 
 void ServeHealth(const Site& site, const std::shared_ptr<Exchange>& exchange) {
@@ -125,7 +140,11 @@ void ServeVersion(const Site&, const std::shared_ptr<Exchange>& exchange) {
 
 void ServeMetrics(const Site& site, const std::shared_ptr<Exchange>& exchange) {
   HttpResponse response;
-  const bool open = WantsOpenMetrics(exchange->request().Header("accept"));
+  const bool torchserve = site.services.torchserve != nullptr;
+  std::vector<std::string> names;
+  if (torchserve) names = NamesOfMetrics(exchange->request().query);
+  const bool open =
+      names.empty() && WantsOpenMetrics(exchange->request().Header("accept"));
   response.content_type =
       open ? "application/openmetrics-text; version=1.0.0; charset=utf-8"
            : "text/plain; version=0.0.4; charset=utf-8";
@@ -135,6 +154,9 @@ void ServeMetrics(const Site& site, const std::shared_ptr<Exchange>& exchange) {
         static_cast<double>(site.body_bytes.load(std::memory_order_relaxed)));
     response.body = open ? site.services.metrics->OpenMetricsText()
                          : site.services.metrics->Text();
+    if (torchserve && !open) {
+      response.body = torchserve::MetricsText(response.body, names);
+    }
   }
   exchange->Send(std::move(response));
 }

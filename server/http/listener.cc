@@ -246,7 +246,10 @@ class Server final : public HttpServer {
     RETURN_IF_ERROR(
         main_->Open(settings.host, settings.http_port, "http_port"));
     if (settings.metrics_port >= 0) {
-      metrics_.emplace(site_, io_, http::MetricsRoutes(), most + kReserve);
+      metrics_.emplace(
+          site_, io_,
+          torchserve ? http::TorchServeMetricsRoutes() : http::MetricsRoutes(),
+          most + kReserve);
       RETURN_IF_ERROR(
           metrics_->Open(settings.host, settings.metrics_port, "metrics_port"));
     }

@@ -190,6 +190,11 @@ Status Infer(const Site& site, const std::shared_ptr<Exchange>& exchange) {
                             .forms = std::move(body->forms),
                             .batch_statistics = body->batch_statistics};
   handlers::TensorRequest request = std::move(body->request);
+  if (site.services.torchserve != nullptr && request.inputs.size() == 1 &&
+      handler->inputs().size() == 1) {
+    // TorchServe's clients name their only input as they like.
+    request.inputs[0].name = handler->inputs()[0].name;
+  }
   request.deadline = deadline;
   request.priority = PriorityOf(*exchange, request.priority);
   request.trace = exchange->trace();

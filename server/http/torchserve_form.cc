@@ -5,6 +5,7 @@
 #include <nlohmann/json.hpp>
 
 #include "config/base/json.h"
+#include "config/base/log.h"
 #include "server/http/multipart.h"
 #include "server/http/pool_work.h"
 #include "server/http/task_request.h"
@@ -117,18 +118,21 @@ const std::string* FindField(const Fields& fields, std::string_view name) {
   return nullptr;
 }
 
-StatusOr<std::optional<int64_t>> NumberField(const Fields& fields,
-                                             std::string_view name) {
+std::optional<int64_t> NumberField(const Fields& fields,
+                                   std::string_view name) {
   const std::string* text = FindField(fields, name);
-  if (text == nullptr || text->empty()) return std::optional<int64_t>();
-  int64_t value = 0;
-  const auto [end, ec] =
-      std::from_chars(text->data(), text->data() + text->size(), value);
-  if (ec == std::errc() && end == text->data() + text->size()) {
-    return std::optional<int64_t>(value);
+  if (text == nullptr || text->empty()) return std::nullopt;
+  std::string_view digits = *text;
+  if (digits.starts_with('+') && !digits.starts_with("+-")) {
+    digits.remove_prefix(1);
   }
-  return InvalidArgument(std::string(name) + " is '" + text->substr(0, 100) +
-                         "' but must be a whole number");
+  int32_t value = 0;
+  const auto [end, ec] =
+      std::from_chars(digits.data(), digits.data() + digits.size(), value);
+  if (ec == std::errc() && end == digits.data() + digits.size()) return value;
+  LogWarning("parameter not taken: no whole number of 32 bits",
+             {{"parameter", name}, {"value", text->substr(0, 100)}});
+  return std::nullopt;
 }
 
 bool BoolField(const Fields& fields, std::string_view name, bool otherwise) {

@@ -37,10 +37,9 @@ using Fields = std::vector<std::pair<std::string, std::string>>;
 // more than 1,000 fields.
 StatusOr<Fields> ParseFields(std::string_view text);
 const std::string* FindField(const Fields& fields, std::string_view name);
-// None when it is not there, or empty. INVALID_ARGUMENT when it is no whole
-// number.
-StatusOr<std::optional<int64_t>> NumberField(const Fields& fields,
-                                             std::string_view name);
+// None when it is not there, empty, or no whole number of 32 bits: TorchServe
+// takes its default then, and here the log says so.
+std::optional<int64_t> NumberField(const Fields& fields, std::string_view name);
 bool BoolField(const Fields& fields, std::string_view name, bool otherwise);
 
 // A body by its Content-Type: the fields of a form, the parts of

@@ -58,8 +58,9 @@ PredictionDone AnswerTo(const std::shared_ptr<Exchange>& exchange) {
 }
 
 Status PredictAt(const Site& site, const std::shared_ptr<Exchange>& exchange,
-                 std::string_view path) {
+                 std::string_view path, bool explain = false) {
   ASSIGN_OR_RETURN(Prediction prediction, FindFor(site, *exchange, path));
+  if (explain) RETURN_IF_ERROR(torchserve::CheckExplains(prediction));
   std::vector<handlers::TaskPart> parts;
   {
     Exchange::Body body = exchange->TakeBody();
@@ -75,9 +76,10 @@ Status PredictAt(const Site& site, const std::shared_ptr<Exchange>& exchange,
       parts.push_back({.name = std::move(name), .bytes = std::move(value)});
     }
   }
+  PredictionCall call = CallOf(site, *exchange);
+  call.explain = explain;
   return torchserve::StartPrediction(std::move(prediction), std::move(parts),
-                                     CallOf(site, *exchange),
-                                     AnswerTo(exchange));
+                                     std::move(call), AnswerTo(exchange));
 }
 
 Status Predict(const Site& site, const std::shared_ptr<Exchange>& exchange) {
@@ -95,46 +97,43 @@ Status Invoke(const Site& site, const std::shared_ptr<Exchange>& exchange) {
   return PredictAt(site, exchange, models.front().name);
 }
 
-// KServe v1: NAME:predict.
+// KServe v1: NAME:predict and NAME:explain.
 Status PredictInstances(const Site& site,
                         const std::shared_ptr<Exchange>& exchange) {
   std::string path = exchange->params().front();
   const size_t colon = path.rfind(':');
   const std::string verb = colon == std::string::npos ? "" : path.substr(colon);
   path.resize(std::min(colon, path.size()));
-  if (verb == ":explain") return ExplanationsAbsent();
-  if (verb != ":predict") {
+  if (verb != ":predict" && verb != ":explain") {
     return NotFound(
                "Requested resource is not found, please refer to API "
                "document.")
         .Because("route_not_found");
   }
   ASSIGN_OR_RETURN(Prediction prediction, FindFor(site, *exchange, path));
-  const Exchange::Body body = exchange->TakeBody();
-  return torchserve::StartInstances(std::move(prediction), body.text,
-                                    CallOf(site, *exchange),
-                                    AnswerTo(exchange));
+  Exchange::Body body = exchange->TakeBody();
+  PredictionCall call = CallOf(site, *exchange);
+  call.explain = verb == ":explain";
+  return torchserve::StartInstances(std::move(prediction), std::move(body.text),
+                                    std::move(call), AnswerTo(exchange));
 }
 
 Status Explain(const Site& site, const std::shared_ptr<Exchange>& exchange) {
-  std::string_view path = exchange->params().front();
-  const size_t slash = std::min(path.find('/'), path.size());
-  const std::string name(path.substr(0, slash));
-  path.remove_prefix(std::min(slash + 1, path.size()));
-  RETURN_IF_ERROR(site.services.torchserve
-                      ->Find(name, std::string(path.substr(0, path.find('/'))))
-                      .status());
-  return ExplanationsAbsent();
+  return PredictAt(site, exchange, exchange->params().front(), true);
+}
+
+// KServe v2: /v2/models/NAME/explain.
+Status ExplainTensors(const Site& site,
+                      const std::shared_ptr<Exchange>& exchange) {
+  ASSIGN_OR_RETURN(Prediction prediction,
+                   FindFor(site, *exchange, exchange->params().front()));
+  Exchange::Body body = exchange->TakeBody();
+  return torchserve::StartExplainedTensors(
+      std::move(prediction), std::move(body.text), CallOf(site, *exchange),
+      AnswerTo(exchange));
 }
 
 }  // namespace
-
-Status ExplanationsAbsent() {
-  return Unimplemented(
-             "explanations are not offered: they need Captum, which is Python; "
-             "ask for predictions")
-      .Because("not_explained");
-}
 
 void ServeTorchPing(const Site& site,
                     const std::shared_ptr<Exchange>& exchange) {
@@ -162,6 +161,11 @@ void ServeTorchInstances(const Site& site,
 void ServeTorchExplanations(const Site& site,
                             const std::shared_ptr<Exchange>& exchange) {
   RunOnPool(site, exchange, Explain, TorchServeErrorResponse);
+}
+
+void ServeTorchExplainedTensors(const Site& site,
+                                const std::shared_ptr<Exchange>& exchange) {
+  RunOnPool(site, exchange, ExplainTensors, TorchServeErrorResponse);
 }
 
 }  // namespace millrace::server::http

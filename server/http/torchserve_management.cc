@@ -62,12 +62,11 @@ Status NoModel(const std::string& name) {
 
 Status List(const Site& site, const std::shared_ptr<Exchange>& exchange) {
   ASSIGN_OR_RETURN(const Fields fields, ParseFields(exchange->request().query));
-  ASSIGN_OR_RETURN(const auto limit, NumberField(fields, "limit"));
-  ASSIGN_OR_RETURN(const auto first, NumberField(fields, "next_page_token"));
   exchange->Send(TorchServeResponse(
       kDone,
       site.services.torchserve_management->List(
-          limit.value_or(-1), first.value_or(0),
+          NumberField(fields, "limit").value_or(-1),
+          NumberField(fields, "next_page_token").value_or(0),
           [&](const std::string& name) { return MayUse(*exchange, name); })));
   return OkStatus();
 }
@@ -108,7 +107,7 @@ StatusOr<torchserve::RegisterRequest> ReadRegistration(const Fields& fields) {
         std::pair{"initial_workers", &request.initial_workers},
         std::pair{"response_timeout", &request.response_timeout_s},
         std::pair{"startup_timeout", &request.startup_timeout_s}}) {
-    ASSIGN_OR_RETURN(*value, NumberField(fields, name));
+    *value = NumberField(fields, name);
   }
   return request;
 }
@@ -137,12 +136,10 @@ Status Scale(const Site& site, const std::shared_ptr<Exchange>& exchange) {
   }
   if (!path.rest.empty()) return NoResource();
   ASSIGN_OR_RETURN(const Fields fields, ParseFields(exchange->request().query));
-  ASSIGN_OR_RETURN(const auto min_worker, NumberField(fields, "min_worker"));
-  const int64_t least = min_worker.value_or(1);
-  ASSIGN_OR_RETURN(const auto max_worker, NumberField(fields, "max_worker"));
-  // Read for its form: the last requests of an instance are always awaited.
-  RETURN_IF_ERROR(NumberField(fields, "timeout").status());
-  management.Scale(path.name, path.version, least, max_worker.value_or(least),
+  // Not `timeout`: the last requests of an instance are always awaited.
+  const int64_t least = NumberField(fields, "min_worker").value_or(1);
+  const int64_t most = NumberField(fields, "max_worker").value_or(least);
+  management.Scale(path.name, path.version, least, most,
                    BoolField(fields, "synchronous", false), AnswerTo(exchange));
   return OkStatus();
 }

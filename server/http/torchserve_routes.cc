@@ -7,6 +7,7 @@
 #include <string_view>
 
 #include "config/base/json.h"
+#include "server/http/routes.h"
 #include "server/http/torchserve_form.h"
 #include "server/version.h"
 
@@ -32,7 +33,7 @@ constexpr Route Explanations(std::string_view method) {
   return {method,
           "/explanations/{model}",
           ServeTorchExplanations,
-          "TorchServe: explanations: not offered",
+          "TorchServe: a handler in Python explains",
           "Any",
           "Any",
           !kPublic,
@@ -76,7 +77,11 @@ constexpr Route kInference[] = {
      "SageMaker: predicts with the only model", "Any", "Any", !kPublic,
      kTakesBytes},
     {"POST", "/v1/models/{model}", ServeTorchInstances,
-     "KServe v1: predicts (NAME:predict)", "Any", "Any", !kPublic, kTakesBytes},
+     "KServe v1: predicts or explains (NAME:predict, NAME:explain)", "Any",
+     "Any", !kPublic, kTakesBytes},
+    {"POST", "/v2/models/{model}/explain", ServeTorchExplainedTensors,
+     "KServe v2: a handler in Python explains", "Any", "Any", !kPublic,
+     kTakesBytes},
     WorkflowPredictions("POST"),
     WorkflowPredictions("PUT"),
     WorkflowPredictions("GET"),
@@ -113,8 +118,20 @@ constexpr Route kManagement[] = {
      "TorchServe: unregisters a workflow and its models", "", "Any"},
 };
 
+constexpr Route kMetrics[] = {
+    Api("OPTIONS", "/", ServeTorchMetricsApi),
+    {"GET", "/metrics", ServeMetrics,
+     "Metrics in Prometheus' text format (?name[]=)", "", "", kPublic},
+    {"GET", "/health", ServeHealth, "Whether to send requests here", "",
+     "Health", kPublic},
+};
+
 struct Described {
   std::string_view path, method, id;
+};
+constexpr Described kMetricsPaths[] = {
+    {"/", "options", "apiDescription"},
+    {"/metrics", "get", "metrics"},
 };
 constexpr Described kInferencePaths[] = {
     {"/", "options", "apiDescription"},
@@ -175,6 +192,7 @@ std::string Description(std::span<const Described> paths) {
 
 std::span<const Route> TorchServeInferenceRoutes() { return kInference; }
 std::span<const Route> TorchServeManagementRoutes() { return kManagement; }
+std::span<const Route> TorchServeMetricsRoutes() { return kMetrics; }
 
 void ServeTorchInferenceApi(const Site&,
                             const std::shared_ptr<Exchange>& exchange) {
@@ -184,6 +202,11 @@ void ServeTorchInferenceApi(const Site&,
 void ServeTorchManagementApi(const Site&,
                              const std::shared_ptr<Exchange>& exchange) {
   exchange->Send(TorchServeResponse(200, Description(kManagementPaths)));
+}
+
+void ServeTorchMetricsApi(const Site&,
+                          const std::shared_ptr<Exchange>& exchange) {
+  exchange->Send(TorchServeResponse(200, Description(kMetricsPaths)));
 }
 
 void ServeTorchModelApi(const Site&,

@@ -10,10 +10,11 @@
 
 namespace millrace::server::http {
 
-// Of the port of inference and of that of management. Where both are one, it
-// has both.
+// Of the ports of inference, management and metrics. Where two are one, it has
+// the routes of both.
 std::span<const Route> TorchServeInferenceRoutes();
 std::span<const Route> TorchServeManagementRoutes();
+std::span<const Route> TorchServeMetricsRoutes();
 
 // torchserve_inference.cc: predictions on the handler pool.
 void ServeTorchPing(const Site&, const std::shared_ptr<Exchange>&);
@@ -21,7 +22,7 @@ void ServeTorchPredictions(const Site&, const std::shared_ptr<Exchange>&);
 void ServeTorchInvocations(const Site&, const std::shared_ptr<Exchange>&);
 void ServeTorchInstances(const Site&, const std::shared_ptr<Exchange>&);
 void ServeTorchExplanations(const Site&, const std::shared_ptr<Exchange>&);
-Status ExplanationsAbsent();
+void ServeTorchExplainedTensors(const Site&, const std::shared_ptr<Exchange>&);
 
 // torchserve_management.cc: on the handler pool, for archives are unpacked.
 void ServeTorchModels(const Site&, const std::shared_ptr<Exchange>&);
@@ -43,5 +44,6 @@ void ServeTorchWorkflowUnregister(const Site&,
 void ServeTorchInferenceApi(const Site&, const std::shared_ptr<Exchange>&);
 void ServeTorchManagementApi(const Site&, const std::shared_ptr<Exchange>&);
 void ServeTorchModelApi(const Site&, const std::shared_ptr<Exchange>&);
+void ServeTorchMetricsApi(const Site&, const std::shared_ptr<Exchange>&);
 
 }  // namespace millrace::server::http

@@ -61,12 +61,11 @@ Status Predict(const Site& site, const std::shared_ptr<Exchange>& exchange) {
 
 Status List(const Site& site, const std::shared_ptr<Exchange>& exchange) {
   ASSIGN_OR_RETURN(const Fields fields, ParseFields(exchange->request().query));
-  ASSIGN_OR_RETURN(const auto limit, NumberField(fields, "limit"));
-  ASSIGN_OR_RETURN(const auto first, NumberField(fields, "next_page_token"));
   exchange->Send(TorchServeResponse(
       200,
       site.services.torchserve_management->workflows().List(
-          limit.value_or(-1), first.value_or(0),
+          NumberField(fields, "limit").value_or(-1),
+          NumberField(fields, "next_page_token").value_or(0),
           [&](const std::string& name) { return MayUse(*exchange, name); })));
   return OkStatus();
 }
@@ -90,10 +89,8 @@ Status Register(const Site& site, const std::shared_ptr<Exchange>& exchange) {
     request.name = *name;
   }
   request.sign_for_s3 = BoolField(fields, "s3_sse_kms", false);
-  ASSIGN_OR_RETURN(request.response_timeout_s,
-                   NumberField(fields, "response_timeout"));
-  ASSIGN_OR_RETURN(request.startup_timeout_s,
-                   NumberField(fields, "startup_timeout"));
+  request.response_timeout_s = NumberField(fields, "response_timeout");
+  request.startup_timeout_s = NumberField(fields, "startup_timeout");
   site.services.torchserve_management->workflows().Register(std::move(request),
                                                             AnswerTo(exchange));
   return OkStatus();

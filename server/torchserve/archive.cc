@@ -163,6 +163,11 @@ StatusOr<ArchiveConfig> ParseArchiveConfig(const std::string& yaml) {
       }
       *number->second = value;
     }
+    // As there: no time at all is no timeout.
+    for (auto* timeout :
+         {&config.response_timeout_s, &config.startup_timeout_s}) {
+      if (timeout->value_or(1) == 0) timeout->reset();
+    }
   } catch (const YAML::Exception& error) {
     return InvalidArgument(std::string("the model's YAML file is broken: ") +
                            error.what());
@@ -202,16 +207,11 @@ Status CheckServable(const Manifest& manifest) {
 
 StatusOr<std::shared_ptr<const Archive>> Archive::Open(
     const std::string& path, const std::string& handler, bool python) {
-  ASSIGN_OR_RETURN(auto archive, Read(path, handler, Limits{}, python));
+  ASSIGN_OR_RETURN(auto archive, ReadFiles(path, handler, Limits{}, python));
   std::error_code error;
   if (python && !IsBuiltIn(archive->manifest().handler)) {
-    ASSIGN_OR_RETURN(const PythonHandler parsed,
-                     ParsePythonHandler(archive->manifest().handler));
-    if (!fs::is_regular_file(archive->folder() + "/" + parsed.file, error)) {
-      return InvalidArgument("the archive has no file '" + parsed.file +
-                             "', which is its handler");
-    }
-    return archive;
+    archive->FindHandler();
+    return std::shared_ptr<const Archive>(std::move(archive));
   }
   RETURN_IF_ERROR(CheckServable(archive->manifest()));
   if (!fs::is_regular_file(archive->model_path(), error)) {
@@ -219,10 +219,28 @@ StatusOr<std::shared_ptr<const Archive>> Archive::Open(
                            archive->manifest().serialized_file +
                            "', which its manifest names as the model");
   }
-  return archive;
+  return std::shared_ptr<const Archive>(std::move(archive));
+}
+
+void Archive::FindHandler() {
+  const StatusOr<PythonHandler> parsed = ParsePythonHandler(manifest_.handler);
+  std::error_code error;
+  if (!parsed.ok()) {
+    handler_status_ = parsed.status();
+  } else if (!fs::is_regular_file(folder_ + "/" + parsed->file, error)) {
+    handler_status_ = InvalidArgument("the archive has no file '" +
+                                      parsed->file + "', which is its handler");
+  }
 }
 
 StatusOr<std::shared_ptr<const Archive>> Archive::Read(
+    const std::string& path, const std::string& handler, const Limits& limits,
+    bool python) {
+  ASSIGN_OR_RETURN(auto archive, ReadFiles(path, handler, limits, python));
+  return std::shared_ptr<const Archive>(std::move(archive));
+}
+
+StatusOr<std::shared_ptr<Archive>> Archive::ReadFiles(
     const std::string& path, const std::string& handler, const Limits& limits,
     bool python) {
   std::shared_ptr<Archive> archive(new Archive());
@@ -241,7 +259,7 @@ StatusOr<std::shared_ptr<const Archive>> Archive::Read(
   }
   RETURN_IF_ERROR(archive->ReadFolder());
   if (!handler.empty()) archive->manifest_.handler = handler;
-  return std::shared_ptr<const Archive>(std::move(archive));
+  return archive;
 }
 
 Status Archive::ReadFolder() {

@@ -63,8 +63,9 @@ class Archive {
   using Limits = UnpackLimits;
 
   // `handler` stands for the manifest's where it is not empty. `python`: a
-  // handler in Python is taken, too. NOT_FOUND, INVALID_ARGUMENT (no archive, a
-  // wrong manifest), FAILED_PRECONDITION.
+  // handler in Python is taken, too; handler_status() tells whether it is
+  // there. NOT_FOUND, INVALID_ARGUMENT (no archive, a wrong manifest),
+  // FAILED_PRECONDITION.
   static StatusOr<std::shared_ptr<const Archive>> Open(
       const std::string& path, const std::string& handler, bool python);
   // The same without CheckServable: for tools that tell what is in it. Files of
@@ -77,6 +78,8 @@ class Archive {
 
   const Manifest& manifest() const { return manifest_; }
   const ArchiveConfig& config() const { return config_; }
+  // INVALID_ARGUMENT: no handler in Python of this name can be run.
+  const Status& handler_status() const { return handler_status_; }
   const std::string& folder() const { return folder_; }
   std::string model_path() const {
     return folder_ + "/" + manifest_.serialized_file;
@@ -86,10 +89,15 @@ class Archive {
 
  private:
   Archive() = default;
+  static StatusOr<std::shared_ptr<Archive>> ReadFiles(
+      const std::string& path, const std::string& handler, const Limits& limits,
+      bool python);
   Status ReadFolder();
+  void FindHandler();
 
   Manifest manifest_;
   ArchiveConfig config_;
+  Status handler_status_;
   std::string folder_;
   std::unique_ptr<const UnpackedFolder> unpacked_;  // null: `folder_` is lent
   std::vector<std::string> files_;

@@ -115,6 +115,13 @@ bool IsArchiveAddress(std::string_view url) {
   return url.find("://") != std::string_view::npos;
 }
 
+Status AsOfAddress(const std::string& url, const Status& status) {
+  if (status.code() != StatusCode::kAlreadyExists || !IsArchiveAddress(url)) {
+    return status;
+  }
+  return Internal(status.message());
+}
+
 std::string ShownAddress(const std::string& url) {
   const size_t scheme = url.find("://");
   if (scheme == std::string::npos) return url;

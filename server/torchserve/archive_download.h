@@ -27,6 +27,10 @@ bool IsArchiveAddress(std::string_view url);
 // signature. The name of a file stays as it is.
 std::string ShownAddress(const std::string& url);
 
+// ALREADY_EXISTS as TorchServe says it of an archive that it has fetched
+// before: INTERNAL, where `url` is an address. Other statuses as they are.
+Status AsOfAddress(const std::string& url, const Status& status);
+
 struct DownloadOptions {
   // Regular expressions, one of which the address must match as a whole; empty:
   // all may be fetched. Redirects are followed only where they are empty.

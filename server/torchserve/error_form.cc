@@ -14,7 +14,7 @@ ErrorForm ErrorFormOf(const Status& status) {
   if (reason == "workflow_not_found") return {404, "WorkflowNotFoundException"};
   if (reason == "invalid_workflow") return {400, "InvalidWorkflowException"};
   if (reason == "invalid_dag") return {400, "InvalidDAGException"};
-  if (reason == "workflow_failed") return {400, "WorkflowException"};
+  if (reason == "workflow_failed") return {500, "WorkflowException"};
   switch (status.code()) {
     case StatusCode::kInvalidArgument:
     case StatusCode::kOutOfRange:

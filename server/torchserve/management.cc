@@ -184,7 +184,9 @@ void Management::StopDownloads() {
 Status Management::TryRegister(const RegisterRequest& request, bool wait,
                                const Done& done) {
   RETURN_IF_ERROR(CheckEnabled());
-  ASSIGN_OR_RETURN(const Registered model, registry_.Register(request));
+  StatusOr<Registered> registered = registry_.Register(request);
+  RETURN_IF_ERROR(AsOfAddress(request.url, registered.status()));
+  const Registered model = *std::move(registered);
   const std::string about =
       "Model \"" + model.name + "\" Version: " + model.version +
       " registered with " + std::to_string(model.min_workers) +

@@ -105,11 +105,26 @@ PredictionBody WholeBody(handlers::TaskResponse response) {
 
 using MakeBody = PredictionBody (*)(handlers::TaskResponse);
 
+// What millrace_torchserve.py reads; null: nothing.
+std::shared_ptr<const Json> ParametersOf(const PredictionCall& call,
+                                         const char* envelope) {
+  Json parameters = Json::object();
+  if (call.explain) parameters["explain"] = true;
+  if (envelope != nullptr) parameters["envelope"] = envelope;
+  if (parameters.empty()) return nullptr;
+  return std::make_shared<const Json>(std::move(parameters));
+}
+
+// `envelope`: the form of the only part, whose items a handler in Python gets;
+// null: none.
 void StartTask(Prediction prediction, handlers::TaskHandler* handler,
-               std::vector<handlers::TaskPart> parts, MakeBody make_body,
-               PredictionCall call, PredictionDone done) {
+               std::vector<handlers::TaskPart> parts, const char* envelope,
+               MakeBody make_body, PredictionCall call, PredictionDone done) {
   handlers::TaskRequest request;
   request.parts = std::move(parts);
+  if (prediction.model.python != nullptr) {
+    request.parameters = ParametersOf(call, envelope);
+  }
   request.deadline = DeadlineOf(call, prediction.model);
   request.priority = call.priority;
   request.trace = std::move(call.trace);
@@ -133,6 +148,19 @@ void StartTask(Prediction prediction, handlers::TaskHandler* handler,
 
 void StampParsed(const PredictionCall& call) {
   call.trace->Stamp(Stage::kParsed, call.clock->Now());
+}
+
+// A handler in Python opens the envelope and closes it again.
+Status StartEnveloped(Prediction prediction, const char* envelope,
+                      std::string body, PredictionCall call,
+                      PredictionDone done) {
+  ASSIGN_OR_RETURN(handlers::TaskHandler * task, prediction.handle->ForTask());
+  std::vector<handlers::TaskPart> parts;
+  parts.push_back({.name = "body", .bytes = std::move(body)});
+  StampParsed(call);
+  StartTask(std::move(prediction), task, std::move(parts), envelope, WholeBody,
+            std::move(call), std::move(done));
+  return OkStatus();
 }
 
 // Writes its lines when it was answered.
@@ -218,8 +246,8 @@ Status StartPrediction(Prediction prediction,
         if (part.name.empty()) part.name = "body";
       }
     }
-    StartTask(std::move(prediction), *task, std::move(parts), WholeBody,
-              std::move(call), std::move(done));
+    StartTask(std::move(prediction), *task, std::move(parts), nullptr,
+              WholeBody, std::move(call), std::move(done));
     return OkStatus();
   }
   ASSIGN_OR_RETURN(handlers::TensorHandler * handler,
@@ -232,15 +260,38 @@ Status StartPrediction(Prediction prediction,
   return OkStatus();
 }
 
-Status StartInstances(Prediction prediction, std::string_view body,
-                      PredictionCall call, PredictionDone done) {
+Status CheckExplains(const Prediction& prediction) {
+  if (prediction.model.python != nullptr) return OkStatus();
+  return Unimplemented(
+             "graphs are not explained: that needs Captum, which is Python; "
+             "ask for predictions, or archive the model with a handler in "
+             "Python")
+      .Because("not_explained");
+}
+
+Status StartExplainedTensors(Prediction prediction, std::string body,
+                             PredictionCall call, PredictionDone done) {
+  RETURN_IF_ERROR(CheckExplains(prediction));
+  call.explain = true;
   done = Measured(prediction, call, std::move(done));
+  return StartEnveloped(std::move(prediction), "tensors", std::move(body),
+                        std::move(call), std::move(done));
+}
+
+Status StartInstances(Prediction prediction, std::string body,
+                      PredictionCall call, PredictionDone done) {
+  if (call.explain) RETURN_IF_ERROR(CheckExplains(prediction));
+  done = Measured(prediction, call, std::move(done));
+  if (prediction.model.python != nullptr) {
+    return StartEnveloped(std::move(prediction), "instances", std::move(body),
+                          std::move(call), std::move(done));
+  }
   if (const auto task = prediction.handle->ForTask(); task.ok()) {
     ASSIGN_OR_RETURN(std::vector<handlers::TaskPart> parts,
                      ReadTaskInstances(body));
     StampParsed(call);
     StartTask(
-        std::move(prediction), *task, std::move(parts),
+        std::move(prediction), *task, std::move(parts), nullptr,
         [](handlers::TaskResponse response) {
           return PredictionsBody(response);
         },

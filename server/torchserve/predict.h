@@ -55,6 +55,8 @@ struct PredictionCall {
   int32_t priority = 0;
   std::shared_ptr<Trace> trace;  // never null; stamped "parsed"
   std::stop_token stop;
+  // A handler in Python is to explain instead; graphs cannot.
+  bool explain = false;
   // For models that keep a state between requests; the others take no notice.
   handlers::SequencePlace sequence = {};
 };
@@ -82,8 +84,15 @@ Status StartPrediction(Prediction prediction,
                        std::vector<handlers::TaskPart> parts,
                        PredictionCall call, PredictionDone done);
 
-// KServe v1: {"instances": […]} in, {"predictions": […]} out.
-Status StartInstances(Prediction prediction, std::string_view body,
+// KServe v1: {"instances": […]} in, {"predictions": […]} out, or
+// {"explanations": […]}.
+Status StartInstances(Prediction prediction, std::string body,
                       PredictionCall call, PredictionDone done);
+// KServe v2's explanations, by a handler in Python.
+Status StartExplainedTensors(Prediction prediction, std::string body,
+                             PredictionCall call, PredictionDone done);
+
+// UNIMPLEMENTED unless the model's handler, in Python, may explain.
+Status CheckExplains(const Prediction& prediction);
 
 }  // namespace millrace::server::torchserve

@@ -80,6 +80,21 @@ StatusOr<std::string> PathOf(const RegistryOptions& options,
   return *std::move(path);
 }
 
+// What TorchServe makes of numbers that say nothing: its defaults, or the least
+// that does.
+void Mend(RegisterRequest& request) {
+  for (auto* timeout :
+       {&request.response_timeout_s, &request.startup_timeout_s}) {
+    if (timeout->value_or(0) < 0) timeout->reset();
+  }
+  const auto at_least = [](std::optional<int64_t>& number, int64_t least) {
+    if (number.has_value()) number = std::max(*number, least);
+  };
+  at_least(request.batch_size, 1);
+  at_least(request.max_batch_delay_ms, 0);
+  at_least(request.initial_workers, 0);
+}
+
 // What is served: its name, version and files.
 Status OpenFiles(const RegistryOptions& options, const RegisterRequest& request,
                  Registered& model) {
@@ -164,13 +179,28 @@ config::ModelSettings SettingsOf(const RegistryOptions& options,
   return settings;
 }
 
+Status CheckCanWork(const Registered& model) {
+  std::string why;
+  if (model.archive != nullptr && !model.archive->handler_status().ok()) {
+    why = model.archive->handler_status().message();
+  } else if (model.startup_timeout_s == 0) {
+    why = "startup_timeout is 0; give seconds";
+  } else {
+    return OkStatus();
+  }
+  return Internal("Failed to start workers for model " + model.name +
+                  " version: " + model.version + ": " + why);
+}
+
 bool IsServableFile(const std::filesystem::path& path) {
   return path.extension() == ".onnx" || path.extension() == ".pt2";
 }
 
 StatusOr<Registered> OpenRegistration(const RegistryOptions& options,
                                       MetricLog* metric_log,
-                                      const RegisterRequest& request) {
+                                      const RegisterRequest& asked) {
+  RegisterRequest request = asked;
+  Mend(request);
   Registered model;
   model.url = ShownAddress(request.url);
   model.at_start = request.at_start;
@@ -218,6 +248,12 @@ StatusOr<Registered> OpenRegistration(const RegistryOptions& options,
   }
   RETURN_IF_ERROR(CheckName(model.name));
   RETURN_IF_ERROR(CheckNumbers(model));
+  if (model.min_workers > 0) {
+    if (model.archive != nullptr) {
+      RETURN_IF_ERROR(model.archive->handler_status().Because("invalid_model"));
+    }
+    RETURN_IF_ERROR(CheckCanWork(model));
+  }
   if (model.archive != nullptr) {
     ASSIGN_OR_RETURN(model.sequences, SequencesOf(options, model));
   }

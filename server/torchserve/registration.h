@@ -20,6 +20,13 @@ bool IsServableFile(const std::filesystem::path& path);
 config::ModelSettings SettingsOf(const RegistryOptions& options,
                                  const Registered& model);
 
+// Whether a registered version can have workers: its handler is there and has
+// time to start. INTERNAL, as TorchServe says it.
+Status CheckCanWork(const Registered& model);
+
+// A handler in Python that is not there is no error of a version without
+// workers, as with TorchServe: CheckCanWork refuses to scale it.
+//
 // `metric_log` may be null. NOT_FOUND (no such archive in the store),
 // INVALID_ARGUMENT, FAILED_PRECONDITION (it cannot be served).
 StatusOr<Registered> OpenRegistration(const RegistryOptions& options,

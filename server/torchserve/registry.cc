@@ -198,6 +198,7 @@ Status Registry::Scale(const std::string& name, const std::string& version,
                            std::to_string(kMaxWorkers) +
                            "; all workers are threads of one process");
   }
+  if (min_workers > 0) RETURN_IF_ERROR(CheckCanWork(*found));
   for (Registered& each : models_[name].versions) {
     if (each.number != found->number) continue;
     each.min_workers = min_workers;

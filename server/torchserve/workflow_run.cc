@@ -140,7 +140,12 @@ class Run : public std::enable_shared_from_this<Run> {
       done = std::exchange(done_, nullptr);
     }
     stop_.request_stop();
-    if (done) done(status.Prefixed("Error executing " + node.name));
+    if (!done) return;
+    // The client's own deadline has a status of its own, a node's has none.
+    const bool too_slow = status.code() == StatusCode::kDeadlineExceeded &&
+                          call_.clock->Now() < call_.deadline;
+    done((too_slow ? Internal(status.message()) : status)
+             .Prefixed("Error executing " + node.name));
   }
 
   void Post(size_t idx, int64_t attempt) {

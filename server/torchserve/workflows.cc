@@ -146,7 +146,8 @@ Status Workflows::DoRegister(const WorkflowRequest& request,
   {
     MutexLock lock(mu_);
     if (workflows_.count(name) > 0) {
-      return AlreadyExists("Workflow " + name + " is already registered.");
+      return AsOfAddress(request.url, AlreadyExists("Workflow " + name +
+                                                    " is already registered."));
     }
     if (workflows_.size() >= kMaxWorkflows) {
       return ResourceExhausted(std::to_string(kMaxWorkflows) +
@@ -181,14 +182,8 @@ Status Workflows::RegisterNodes(const std::shared_ptr<const Workflow>& workflow,
         " failed to register. Details: " + std::string(status.message()) + "]";
     LogError("workflow not registered",
              {{"workflow", workflow->name}, {"error", message}});
-    switch (status.code()) {
-      case StatusCode::kInternal:
-      case StatusCode::kUnavailable:
-      case StatusCode::kAlreadyExists:
-        return Status(status.code(), message);
-      default:
-        return InvalidArgument(message).Because("workflow_failed");
-    }
+    if (status.reason() == "draining") return Unavailable(message);
+    return Internal(message).Because("workflow_failed");
   }
   return OkStatus();
 }

@@ -27,21 +27,35 @@ def _port(name, sizes):
     return _field(1, name) + _field(2, _field(1, tensor))
 
 
+def _node(op, inputs, output):
+    return (b"".join(_field(1, each) for each in inputs)
+            + _field(2, output) + _field(4, op))
+
+
+def _model(graph):
+    return _field(1, 8) + _field(7, graph) + _field(8, _field(2, 13))
+
+
+def channel_means(side):
+    """pixels FP32 [n, 3, side, side] -> the mean of each channel [n, 3]."""
+    return _model(_field(1, _node("GlobalAveragePool", ["pixels"], "means"))
+                  + _field(1, _node("Flatten", ["means"], "logits"))
+                  + _field(2, "channel_means")
+                  + _field(11, _port("pixels", ["n", 3, side, side]))
+                  + _field(12, _port("logits", ["n", 3])))
+
+
 def affine(scale, offset=0.0, size=3):
     """x FP32 [n, size] -> y = x * scale + offset."""
     def constant(name, value):
         return (_field(2, 1) + _field(8, name)
                 + _field(9, struct.pack("<f", value)))
 
-    def node(op, inputs, output):
-        return (b"".join(_field(1, each) for each in inputs)
-                + _field(2, output) + _field(4, op))
-
-    graph = (_field(1, node("Mul", ["x", "scale"], "scaled"))
-             + _field(1, node("Add", ["scaled", "offset"], "y"))
+    graph = (_field(1, _node("Mul", ["x", "scale"], "scaled"))
+             + _field(1, _node("Add", ["scaled", "offset"], "y"))
              + _field(2, "affine")
              + _field(5, constant("scale", scale))
              + _field(5, constant("offset", offset))
              + _field(11, _port("x", ["n", size]))
              + _field(12, _port("y", ["n", size])))
-    return _field(1, 8) + _field(7, graph) + _field(8, _field(2, 13))
+    return _model(graph)

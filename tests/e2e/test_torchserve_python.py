@@ -257,7 +257,7 @@ def test_nodes_of_a_workflow_may_be_functions(server, scratch):
     assert "it went wrong" in body["message"]
     assert manage(server, "DELETE", "/workflows/boom")[0] == 200
     status, body = register(server, "url=nofunction.war")
-    assert status in (400, 503)
+    assert (status, body["type"]) == (500, "WorkflowException")
     assert "Workflow Node nofunction__absent failed to register" in \
         body["message"]
     until(lambda: len(list(scratch.iterdir())) == 1)
@@ -287,11 +287,11 @@ def test_a_node_is_tried_as_often_and_as_long_as_the_workflow_says(server,
                     seconds=2)[:3] == (200, {"after": 1}, 2)
     status, body, tries, seconds = tries_of(server, path, "sleeps-1-1500",
                                             times=1, seconds=2)
-    assert (status, body["type"], tries) == (408, "RequestTimeoutException", 1)
+    assert (status, body["type"], tries) == (500, "InternalServerException", 1)
     assert body["message"].startswith("Error executing sleeps")
     status, body, tries, seconds = tries_of(server, path, "sleeps-2-1500",
                                             times=9, seconds=20)
-    assert (status, body["type"]) == (408, "RequestTimeoutException"), body
+    assert (status, body["type"]) == (500, "InternalServerException"), body
     assert 2.9 < seconds < 15
     # Long enough for the first attempt.
     assert tries_of(server, path, "sleeps-1-50000", times=1,

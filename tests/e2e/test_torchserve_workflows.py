@@ -273,7 +273,8 @@ def test_bad_archives_are_refused_and_nothing_is_left(server, store, scratch):
         assert (status, body["type"]) == (400, "InvalidWorkflowException"), body
     for name, (_, kind, word) in BAD.items():
         status, body = register(server, f"url={name}.war")
-        assert (status, body["code"], body["type"]) == (400, 400, kind), body
+        code = 500 if kind == "WorkflowException" else 400
+        assert (status, body["code"], body["type"]) == (code, code, kind), body
         assert word in body["message"], (name, body)
     assert ask(server, "management", "GET", "/workflows")[1] == \
         {"workflows": []}

@@ -195,6 +195,12 @@ def entry_of(path):
 
 
 class Adapter(millrace_handler.Handler):
+    # Of KServe v2, by numpy's names.
+    DATATYPES = {"bool": "BOOL", "float16": "FP16", "float32": "FP32",
+                 "float64": "FP64", **{
+                     f"{kind}{bits}": f"{kind.upper()}{bits}"
+                     for kind in ("int", "uint") for bits in (8, 16, 32, 64)}}
+
     def __init__(self, path, metrics_file=None):
         self.context = TorchServeContext(path.partition(":")[0], metrics_file)
         self.entry, self.start = entry_of(path)
@@ -207,6 +213,15 @@ class Adapter(millrace_handler.Handler):
     def handle(self, inputs, context):
         self.context.content_type = None
         is_task = context.parameters.get("task", False)
+        explain = context.parameters.get("explain", False)
+        # As TorchServe's BaseHandler asks for it.
+        self.context.headers = [{"explain": "True"} if explain else {}]
+        envelope = context.parameters.get("envelope")
+        if envelope is not None:
+            body = json.loads(bytes(inputs["body"]))
+            return self.encoded(
+                (self.instances if envelope == "instances" else
+                 self.tensors)(body, explain))
         types = context.parameters.get("content_types") or [None] * len(inputs)
         item = {}
         for (name, array), kind in zip(inputs.items(), types):
@@ -215,14 +230,52 @@ class Adapter(millrace_handler.Handler):
                 value = json.loads(value)
             item["body" if name == "data" and kind == "application/json"
                  else name] = value
-        answers = self.entry([item], self.context)
-        if not isinstance(answers, (list, tuple)) or len(answers) != 1:
-            raise ValueError("the handler must return a list of 1 answer, one "
-                             "for each item")
-        answer = answers[0]
+        answer, = self.answers_to([item])
         if isinstance(answer, dict) and not is_task and answer and all(
                 isinstance(v, np.ndarray) for v in answer.values()):
             return answer  # tensors by name
+        return self.encoded(answer)
+
+    def answers_to(self, items):
+        answers = self.entry(items, self.context)
+        if not isinstance(answers, (list, tuple)) or \
+                len(answers) != len(items):
+            raise ValueError(f"the handler must return a list of {len(items)} "
+                             "answers, one for each item")
+        return list(answers)
+
+    def instances(self, body, explain):
+        """KServe v1: each instance is an item."""
+        items = body.get("instances") if isinstance(body, dict) else None
+        if not isinstance(items, list) or not items:
+            raise ValueError("the body must be a JSON object with a list of "
+                             "instances")
+        self.context.headers *= len(items)
+        return {"explanations" if explain else "predictions":
+                self.answers_to(items)}
+
+    def tensors(self, body, explain):
+        """KServe v2: each input is an item."""
+        inputs = body.get("inputs") if isinstance(body, dict) else None
+        if not isinstance(inputs, list) or not inputs or not all(
+                isinstance(i, dict) and "data" in i for i in inputs):
+            raise ValueError("the body must be a JSON object with a list of "
+                             "inputs, each with data")
+        self.context.headers *= len(inputs)
+        outputs = []
+        for item, answer in zip(inputs, self.answers_to(inputs)):
+            array = np.asarray(answer).reshape(-1)
+            kind = self.DATATYPES.get(array.dtype.name, "BYTES")
+            outputs.append({"name": item.get("name", ""), "datatype": kind,
+                            "shape": list(array.shape),
+                            "data": array.tolist()})
+        answer = {"id": body["id"]} if "id" in body else {}
+        model = self.context.manifest["model"]
+        return {**answer, "model_name": self.context.model_name,
+                "model_version": model.get("modelVersion", ""),
+                "outputs": outputs}
+
+    def encoded(self, answer):
         if isinstance(answer, str):
             answer = answer.encode()
         elif not isinstance(answer, (bytes, bytearray)):
