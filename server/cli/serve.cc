@@ -48,13 +48,13 @@ struct CommandLine {
 // taken where it has one.
 bool IsTorchServeFlag(const std::string& name, bool* has_value) {
   for (const char* word :
-       {"model-store", "ts-config", "log-config", "plugins-path",
-        "workflow-store", "grpc-management-port"}) {
+       {"model-store", "ts-config", "log-config", "cpp-log-config",
+        "plugins-path", "ppath", "workflow-store", "grpc-management-port"}) {
     if (name == word) return *has_value = true;
   }
   *has_value = false;
   for (const char* word : {"start", "foreground", "ncs", "no-config-snapshots",
-                           "disable-token-auth", "disable-token",
+                           "disable-token-auth", "disable-token", "dt",
                            "enable-model-api", "model-api-enabled"}) {
     if (name == word) return true;
   }
@@ -69,7 +69,9 @@ void TakeTorchServeFlag(const std::string& name, std::string value,
     sources.grpc_management_port = std::move(value);
   }
   if (name == "ts-config") sources.ts_config = std::move(value);
-  if (name.starts_with("disable-token")) sources.disable_token_auth = true;
+  if (name.starts_with("disable-token") || name == "dt") {
+    sources.disable_token_auth = true;
+  }
   if (name == "enable-model-api" || name == "model-api-enabled") {
     sources.enable_model_api = true;
   }

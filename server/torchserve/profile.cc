@@ -12,6 +12,7 @@
 #include "config/base/json.h"
 #include "config/base/nearest.h"
 #include "config/base/read_file.h"
+#include "server/torchserve/environment.h"
 
 namespace millrace::server::torchserve {
 namespace {
@@ -41,8 +42,7 @@ constexpr NoEffect kNoEffect[] = {
     {"service_envelope", "the form of a body is seen from the body"},
     {"async_logging debug cpp_log_config",
      "--log-level and --log-format set the log"},
-    {"default_startup_timeout unregister_model_timeout",
-     "a load and the last requests of a model are waited for"},
+    {"unregister_model_timeout", "the last requests of a model are waited for"},
     {"max_response_size", "responses are as large as the model's outputs"},
     {"limit_max_image_pixels", "images have limits of their own"},
     {"cors_allowed_methods cors_allowed_headers",
@@ -80,6 +80,7 @@ constexpr std::string_view kKnown[] = {"inference_address",
                                        "models",
                                        "default_workers_per_model",
                                        "default_response_timeout",
+                                       "default_startup_timeout",
                                        "job_queue_size",
                                        "max_request_size",
                                        "cors_allowed_origin",
@@ -261,6 +262,9 @@ class Reader {
     } else if (key == "default_response_timeout") {
       ASSIGN_OR_RETURN(registry.default_response_timeout_s,
                        Number(key, value, 0, 1'000'000'000));
+    } else if (key == "default_startup_timeout") {
+      ASSIGN_OR_RETURN(registry.default_startup_timeout_s,
+                       Number(key, value, 1, 1'000'000'000));
     } else if (key == "job_queue_size") {
       ASSIGN_OR_RETURN(const int64_t size, Number(key, value, 1, 1'000'000));
       Flag("max_queue_size", std::to_string(size));
@@ -387,42 +391,24 @@ class Reader {
   bool has_keystore_ = false;
 };
 
-void Put(Properties& properties, const std::string& key, std::string value) {
-  for (auto& [name, old] : properties) {
-    if (name == key) {
-      old = std::move(value);
-      return;
-    }
-  }
-  properties.emplace_back(key, std::move(value));
-}
-
 std::optional<std::string> ProcessVariable(const std::string& name) {
   const char* value = std::getenv(name.c_str());
   if (value == nullptr) return std::nullopt;
   return value;
 }
 
-// TS_INFERENCE_ADDRESS is inference_address.
-void PutVariables(const ProfileSources& sources, Properties& properties) {
-  const auto put = [&](std::string_view key) {
-    std::string name = "TS_" + std::string(key);
-    for (char& c : name) {
-      if (c >= 'a' && c <= 'z') c = static_cast<char>(c - 'a' + 'A');
-    }
-    if (auto value = sources.getenv(name)) {
-      Put(properties, std::string(key), *std::move(value));
-    }
-  };
-  for (const std::string_view key : kKnown) put(key);
+// All that TS_ variables may stand for.
+std::vector<std::string_view> AllKeys() {
+  std::vector<std::string_view> all(std::begin(kKnown), std::end(kKnown));
   for (const NoEffect& each : kNoEffect) {
     std::string_view keys = each.keys;
     while (!keys.empty()) {
       const size_t end = std::min(keys.find(' '), keys.size());
-      put(keys.substr(0, end));
+      all.push_back(keys.substr(0, end));
       keys.remove_prefix(std::min(end + 1, keys.size()));
     }
   }
+  return all;
 }
 
 }  // namespace
@@ -447,33 +433,41 @@ StatusOr<Profile> ReadProfile(const ProfileSources& given) {
     StatusOr<Properties> read = ParseProperties(text);
     if (!read.ok()) return read.status().Prefixed(path);
     properties = *std::move(read);
+    const Status named = PutNamedVariables(sources.getenv, properties);
+    if (!named.ok()) return named.Prefixed(path);
   }
   if (!sources.model_store.empty()) {
-    Put(properties, "model_store", sources.model_store);
+    SetProperty(properties, "model_store", sources.model_store);
   }
   if (!sources.workflow_store.empty()) {
-    Put(properties, "workflow_store", sources.workflow_store);
+    SetProperty(properties, "workflow_store", sources.workflow_store);
   }
   if (!sources.grpc_management_port.empty()) {
-    Put(properties, "grpc_management_port", sources.grpc_management_port);
+    SetProperty(properties, "grpc_management_port",
+                sources.grpc_management_port);
   }
-  if (sources.enable_model_api) Put(properties, "enable_model_api", "true");
+  if (sources.enable_model_api)
+    SetProperty(properties, "enable_model_api", "true");
   if (sources.disable_token_auth) {
-    Put(properties, "disable_token_authorization", "true");
+    SetProperty(properties, "disable_token_authorization", "true");
   }
   const auto enabled = std::find_if(
       properties.begin(), properties.end(),
       [](const auto& each) { return each.first == "enable_envvars_config"; });
-  if (enabled != properties.end() && enabled->second == "true") {
-    PutVariables(sources, properties);
-  }
+  const bool reads_variables =
+      enabled != properties.end() && enabled->second == "true";
+  if (reads_variables) PutVariables(sources.getenv, AllKeys(), properties);
   ASSIGN_OR_RETURN(Profile profile, ProfileOf(properties));
   if (const auto folder = sources.getenv("METRICS_LOCATION");
       folder.has_value() && !folder->empty() &&
       !profile.registry.metric_log.folder.empty()) {
     profile.registry.metric_log.folder = *folder;
   }
-  if (!sources.models.empty()) profile.registry.load_models = sources.models;
+  const bool has_variable =
+      reads_variables && sources.getenv("TS_LOAD_MODELS").has_value();
+  if (!sources.models.empty() && !has_variable) {
+    profile.registry.load_models = sources.models;
+  }
   return profile;
 }
 

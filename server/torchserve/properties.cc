@@ -154,6 +154,17 @@ class Parser {
 
 }  // namespace
 
+void SetProperty(Properties& properties, const std::string& key,
+                 std::string value) {
+  for (auto& [name, old] : properties) {
+    if (name == key) {
+      old = std::move(value);
+      return;
+    }
+  }
+  properties.emplace_back(key, std::move(value));
+}
+
 StatusOr<Properties> ParseProperties(std::string_view text) {
   if (text.size() > kMaxPropertiesBytes) {
     return InvalidArgument("the file has " + std::to_string(text.size()) +

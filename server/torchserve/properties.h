@@ -21,6 +21,10 @@ using Properties = std::vector<std::pair<std::string, std::string>>;
 
 inline constexpr size_t kMaxPropertiesBytes = 1 << 20;
 
+// In place of the value that the key has.
+void SetProperty(Properties& properties, const std::string& key,
+                 std::string value);
+
 // INVALID_ARGUMENT names the line: a broken escape, a NUL, too much text.
 StatusOr<Properties> ParseProperties(std::string_view text);
 

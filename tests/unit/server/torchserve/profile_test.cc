@@ -6,6 +6,7 @@
 #include <fstream>
 #include <map>
 
+#include "server/torchserve/environment.h"
 #include "tests/support/temp_path.h"
 
 namespace millrace::server::torchserve {
@@ -138,6 +139,35 @@ TEST(Profile, EnvironmentWinsOverTheLineWhichWinsOverTheFile) {
   EXPECT_EQ(store(), "line");
   variables["TS_MODEL_STORE"] = "environment";
   EXPECT_EQ(store(), "environment");
+  const auto models = [&] {
+    const auto profile =
+        ReadProfile({.models = {"line.mar"}, .getenv = getenv});
+    return profile.ok() ? profile->registry.load_models
+                        : std::vector<std::string>{"failed"};
+  };
+  EXPECT_THAT(models(), testing::ElementsAre("line.mar"));
+  variables["TS_LOAD_MODELS"] = "a.mar,b.mar";
+  EXPECT_THAT(models(), testing::ElementsAre("a.mar", "b.mar"));
+}
+
+TEST(Profile, ValuesMayNameVariables) {
+  const auto getenv = [](const std::string& name) {
+    return name == "A" ? std::optional<std::string>("x$$y") : std::nullopt;
+  };
+  Properties properties = {{"one", "$$A$$/b/$$A$$"}, {"two", "a$$b"}};
+  ASSERT_TRUE(PutNamedVariables(getenv, properties).ok());
+  EXPECT_EQ(properties, (Properties{{"one", "x$$y/b/x$$y"}, {"two", "a$$b"}}));
+  properties = {{"model_store", "$$ABSENT$$"}};
+  const Status status = PutNamedVariables(getenv, properties);
+  EXPECT_EQ(status.field(), "model_store");
+  EXPECT_THAT(status.message(), HasSubstr("'ABSENT'"));
+}
+
+TEST(Profile, TheTimeToStartHasADefault) {
+  const auto profile = ProfileOf({{"default_startup_timeout", "7"}});
+  ASSERT_TRUE(profile.ok());
+  EXPECT_EQ(profile->registry.default_startup_timeout_s, 7);
+  EXPECT_FALSE(ProfileOf({{"default_startup_timeout", "0"}}).ok());
 }
 
 }  // namespace

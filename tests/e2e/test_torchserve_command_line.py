@@ -1,0 +1,79 @@
+"""TorchServe's command line: every flag of `torchserve --help` is taken, and
+deploy/torchserve.sh starts and stops as `torchserve` does."""
+import json
+import os
+import re
+import subprocess
+import urllib.request
+
+import pytest
+
+from conftest import BINARY, REPO
+from test_torchserve import archives, ask, torchserve
+
+PORTS = ["--http-port", "0", "--grpc-port", "0", "--grpc-management-port", "0",
+         "--management-port", "0", "--metrics-port", "0"]
+
+
+@pytest.fixture(scope="module")
+def store(tmp_path_factory):
+    root = tmp_path_factory.mktemp("store")
+    archives.write_store(root, "onnx")
+    return root
+
+
+def test_every_flag_is_taken(store):
+    with torchserve("--start", "--foreground", "--ncs", "--no-config-snapshots",
+                    "--log-config", "x.xml", "--cpp-log-config", "y.yaml",
+                    "--plugins-path", "p", "--ppath", "p", "--dt",
+                    "--workflow-store", store, "--enable-model-api",
+                    "--model-store", store, "--models", "linear.mar",
+                    "o=other.mar") as server:
+        assert [each["modelName"] for each in ask(
+            server, "management", "GET", "/models")[1]["models"]] == [
+                "linear", "o"]
+
+
+def test_values_of_the_file_may_name_variables(store, tmp_path):
+    config = tmp_path / "config.properties"
+    config.write_text("model_store=$$STORE$$\nload_models=linear.mar\n"
+                      "default_startup_timeout=33\n")
+    with torchserve("--ts-config", config,
+                    env={"STORE": str(store)}) as server:
+        _, [model] = ask(server, "management", "GET", "/models/linear")
+        assert model["startupTimeout"] == 33
+    done = subprocess.run(
+        [BINARY, "serve", "--profile", "torchserve", "--ts-config", config],
+        capture_output=True, text=True, timeout=60)
+    assert done.returncode != 0 and "'STORE'" in done.stderr
+
+
+def test_the_script_starts_and_stops(store, tmp_path):
+    def run(*words, **more):
+        return subprocess.run(
+            [REPO / "deploy" / "torchserve.sh", *words], cwd=tmp_path,
+            capture_output=True, text=True, timeout=60, env={
+                **os.environ, "MILLRACE": str(BINARY),
+                "MILLRACE_PID_FILE": str(tmp_path / "pid"), **more})
+    start = ["--start", "--ncs", "--disable-token-auth", "--model-store",
+             str(store), "--models", "linear.mar", *PORTS]
+    assert run("--stop").returncode == 0
+    done = run(*start)
+    assert done.returncode == 0, done.stderr
+    try:
+        log = (tmp_path / "logs" / "millrace.log").read_text()
+        port = re.search(r"http_port\"?[=:](\d+)", log)[1]
+        with urllib.request.urlopen(f"http://127.0.0.1:{port}/ping") as answer:
+            assert json.load(answer) == {"status": "Healthy"}
+        again = run(*start)
+        assert again.returncode != 0 and "runs already" in again.stderr
+    finally:
+        assert run("--stop").returncode == 0
+    with pytest.raises(OSError):
+        urllib.request.urlopen(f"http://127.0.0.1:{port}/ping", timeout=5)
+    assert not (tmp_path / "pid").exists()
+    failed = run("--start", "--model-store", str(store), "--models",
+                 "absent.mar", *PORTS)
+    assert failed.returncode != 0 and "absent.mar" in failed.stderr
+    assert not (tmp_path / "pid").exists()
+    assert run("--version").stdout.strip()
