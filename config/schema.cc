@@ -272,7 +272,9 @@ void VisitMemory(LlmSettings& s, const SettingVisitor& visit) {
                  "where they are and the CPU multiplies such; on CPUs with AMX "
                  "bf16 for all rows of prompts; int8: as auto, but int8 for "
                  "prompts too; int16: finer ones, a long prompt takes twice as "
-                 "long; f32: everything in f32",
+                 "long; f32: everything in f32. On a GPU auto has rows of "
+                 "prompts in f16 or bf16 and others in int8 where weights are "
+                 "quantised",
          .choices = {"auto", "int8", "int16", "f32"}},
         &s.compute_dtype);
   visit({.name = "quantize",

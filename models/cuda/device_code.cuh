@@ -15,6 +15,13 @@
 
 namespace millrace::cuda {
 
+// Before a loop whose arrays must stay in registers.
+#if defined(__CUDACC__)
+#define MILLRACE_UNROLL _Pragma("unroll")
+#else
+#define MILLRACE_UNROLL
+#endif
+
 inline constexpr unsigned kAllLanes = 0xffffffffu;
 
 #if defined(__CUDACC__)
@@ -67,14 +74,31 @@ int Launch(void (*kernel)(Args), dim3 grid, int threads, size_t shared_bytes,
 
 #endif
 
-// bf16 is the upper half of an f32.
-__device__ __forceinline__ float FromBf16(uint16_t bits) {
+__device__ __forceinline__ float FloatOfBits(uint32_t bits) {
   union {
     uint32_t bits;
     float value;
   } both;
-  both.bits = static_cast<uint32_t>(bits) << 16;
+  both.bits = bits;
   return both.value;
+}
+__device__ __forceinline__ uint32_t BitsOfFloat(float value) {
+  union {
+    float value;
+    uint32_t bits;
+  } both;
+  both.value = value;
+  return both.bits;
+}
+// bf16 is the upper half of an f32.
+__device__ __forceinline__ float FromBf16(uint16_t bits) {
+  return FloatOfBits(static_cast<uint32_t>(bits) << 16);
+}
+// To the nearest, of two as near the even one; NaN stays NaN.
+__device__ __forceinline__ uint16_t ToBf16(float value) {
+  const uint32_t bits = BitsOfFloat(value);
+  if ((bits & 0x7fffffff) > 0x7f800000) return 0x7fff;
+  return static_cast<uint16_t>((bits + 0x7fff + (bits >> 16 & 1)) >> 16);
 }
 
 // The same value in all lanes, by the same tree each time.
@@ -103,9 +127,23 @@ __device__ __forceinline__ float BlockSum(float value, float* shared) {
   return sum;
 }
 
+// Greatest of a block, likewise.
+__device__ __forceinline__ float BlockMax(float value, float* shared) {
+  value = WarpMax(value);
+  const int num_warps = static_cast<int>(blockDim.x) / 32;
+  if (threadIdx.x % 32 == 0) shared[threadIdx.x / 32] = value;
+  __syncthreads();
+  float max = shared[0];
+  for (int i = 1; i < num_warps; ++i) max = fmaxf(max, shared[i]);
+  return max;
+}
+
 __device__ __forceinline__ int64_t Min64(int64_t a, int64_t b) {
   return a < b ? a : b;
 }
+
+// What a launch returns that no kernel takes: cudaErrorInvalidValue.
+inline constexpr int kInvalidValue = 1;
 
 inline unsigned CeilDiv(int64_t n, int64_t unit) {
   return static_cast<unsigned>((n + unit - 1) / unit);

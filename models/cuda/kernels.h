@@ -76,12 +76,43 @@ struct NormArgs {
   int64_t out_pitch = 0;
 };
 
+// What a product reads of a row of activations. Other than kF32 is made by
+// RoundRows, RoundedBytes a row:
+//   kF16   f16 of x / scale, then at 2 * inputs the f32 scale: a power of two,
+//          such that the greatest magnitude is in [2^13, 2^14)
+//   kBF16  the same with a scale of 1
+//   kInt8  int8 q, each eight in the order 0 2 4 6 1 3 5 7; then for each 32
+//          f32 d and the sums of q over 16 and 16, int16; x = d * q
+enum class InputFormat : int32_t { kF32, kF16, kBF16, kInt8 };
+constexpr int64_t RoundedBytes(InputFormat format, int64_t inputs) {
+  const int64_t bytes = format == InputFormat::kF32 ? 4 * inputs
+                        : format == InputFormat::kInt8
+                            ? inputs + inputs / 32 * 8
+                            : 2 * inputs + 4;
+  return (bytes + 15) / 16 * 16;
+}
+
+// Rows of x in the format. kInt8: inputs is a multiple of 32.
+struct RoundArgs {
+  const float* x = nullptr;
+  int64_t pitch = 0;
+  const int32_t* row_ids = nullptr;  // null: 0, 1, ...
+  int32_t rows = 0;
+  int32_t inputs = 0;  // a multiple of 8
+  InputFormat format = InputFormat::kF16;
+  std::byte* out = nullptr;  // row i of x becomes row i here
+  int64_t out_bytes = 0;
+};
+
 // y = W · x (+ bias), or with `adds` y += scale * (W · x (+ bias)).
 struct LinearArgs {
   Weights weights;
   const float* bias = nullptr;  // null: none
-  const float* x = nullptr;
+  const float* x = nullptr;     // MultiplyRows
   int64_t pitch = 0;
+  const std::byte* rounded = nullptr;  // the others, from RoundRows
+  int64_t rounded_bytes = 0;
+  const int32_t* row_ids = nullptr;  // rows of x and y; null: 0, 1, ...
   int32_t rows = 0;
   bool adds = false;
   float scale = 1;
@@ -230,7 +261,14 @@ using Stream = void*;
 // Each returns 0, or the number of the device's error.
 int Embed(Stream stream, const EmbedArgs& args);
 int NormRows(Stream stream, const NormArgs& args);
+int RoundRows(Stream stream, const RoundArgs& args);
+// The same product three times. MultiplyRows takes f32 rows, MultiplyOnTensors
+// f16 (weights in BF16: bf16) and not weights in F32, MultiplyInt8 int8 and
+// only quantised weights. They give different bits, so the host chooses by what
+// a row is, never by how many there are.
 int MultiplyRows(Stream stream, const LinearArgs& args);
+int MultiplyOnTensors(Stream stream, const LinearArgs& args);
+int MultiplyInt8(Stream stream, const LinearArgs& args);
 int RopeWriteKv(Stream stream, const RopeArgs& args);
 int Attend(Stream stream, const AttendArgs& args);
 int Activate(Stream stream, const ActivateArgs& args);

@@ -2,6 +2,7 @@
 // computes two outputs of up to eight rows, its lanes share out the inputs. The
 // weights are read once for eight rows and become f32 in registers; products
 // are summed in f32, each lane's in order, then by the tree of a warp.
+#include "models/cuda/product.cuh"
 #include "models/cuda/weights.cuh"
 
 namespace millrace::cuda {
@@ -29,7 +30,8 @@ __global__ void __launch_bounds__(kWarps * 32) LinearKernel(LinearArgs args) {
                         args.weights.inputs, unit, w[o]);
     }
     for (int r = 0; r < kRows; ++r) {
-      const int64_t row = Min64(first_row + r, args.rows - 1);
+      const int64_t row =
+          RowOf(args.row_ids, Min64(first_row + r, args.rows - 1));
       const auto* at =
           reinterpret_cast<const float4*>(args.x + row * args.pitch) + 2 * unit;
       const float4 a = at[0], b = at[1];
@@ -43,13 +45,11 @@ __global__ void __launch_bounds__(kWarps * 32) LinearKernel(LinearArgs args) {
   }
   for (int o = 0; o < kOutputs; ++o) {
     for (int r = 0; r < kRows; ++r) {
-      float sum = WarpSum(sums[o][r]);
+      const float sum = WarpSum(sums[o][r]);
       if (lane != 0 || first + o > last_output || first_row + r >= args.rows) {
         continue;
       }
-      if (args.bias != nullptr) sum += args.bias[first + o];
-      float* y = args.y + (first_row + r) * args.out_pitch + first + o;
-      *y = args.adds ? fmaf(args.scale, sum, *y) : sum;
+      StoreProduct(args, RowOf(args.row_ids, first_row + r), first + o, sum);
     }
   }
 }

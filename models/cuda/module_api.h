@@ -17,7 +17,7 @@
 
 namespace millrace::cuda {
 
-inline constexpr uint32_t kModuleVersion = 2;
+inline constexpr uint32_t kModuleVersion = 3;
 inline constexpr char kModuleFile[] = "libmillrace_cuda.so";
 inline constexpr char kModuleEntryName[] = "millrace_cuda_module";
 
@@ -73,7 +73,10 @@ struct Module {
 
   int (*embed)(Stream, const EmbedArgs&);
   int (*norm_rows)(Stream, const NormArgs&);
+  int (*round_rows)(Stream, const RoundArgs&);
   int (*multiply_rows)(Stream, const LinearArgs&);
+  int (*multiply_on_tensors)(Stream, const LinearArgs&);
+  int (*multiply_int8)(Stream, const LinearArgs&);
   int (*rope_write_kv)(Stream, const RopeArgs&);
   int (*attend)(Stream, const AttendArgs&);
   int (*activate)(Stream, const ActivateArgs&);
@@ -102,7 +105,10 @@ using ModuleEntry = const Module* (*)(uint32_t version);
 inline void SetKernels(Module& table) {
   table.embed = Embed;
   table.norm_rows = NormRows;
+  table.round_rows = RoundRows;
   table.multiply_rows = MultiplyRows;
+  table.multiply_on_tensors = MultiplyOnTensors;
+  table.multiply_int8 = MultiplyInt8;
   table.rope_write_kv = RopeWriteKv;
   table.attend = Attend;
   table.activate = Activate;

@@ -42,82 +42,132 @@ struct Affine {
   float offset;
 };
 
+// The bits of a unit of eight values, as they are in memory: loading is apart
+// from computing, so that loads may be under way while others are computed.
 template <WeightFormat kFormat>
-__device__ __forceinline__ Affine ScaleOf(const std::byte* scales, int inputs,
-                                          int unit) {
+struct RawUnit {
+  static constexpr int kWords = kFormat == WeightFormat::kF32    ? 8
+                                : kFormat == WeightFormat::kF16  ? 4
+                                : kFormat == WeightFormat::kBF16 ? 4
+                                : kFormat == WeightFormat::kQ8_0 ? 2
+                                                                 : 1;
+  uint32_t low[kWords];
+  uint32_t high;
+  uint32_t inner, outer;  // scales
+};
+
+template <WeightFormat kFormat>
+__device__ __forceinline__ void FetchScale(const std::byte* scales, int inputs,
+                                           int unit, uint32_t& inner,
+                                           uint32_t& outer) {
   using P = Planes<kFormat>;
   const int group = unit / (P::kGroup / 8);
-  if constexpr (P::kNested) {
-    const int block = unit / 32;
-    if constexpr (P::kHasMin) {
-      const uint32_t st = LoadAs<uint16_t>(scales + 2 * group);
-      const uint32_t de =
-          LoadAs<uint32_t>(scales + 2 * (inputs / P::kGroup) + 4 * block);
-      const float d = FromHalf(static_cast<uint16_t>(de & 0xffff));
-      const float e = FromHalf(static_cast<uint16_t>(de >> 16));
-      return {d * static_cast<float>(st & 0xff),
-              -e * static_cast<float>(st >> 8)};
-    } else {
-      const float s = static_cast<float>(LoadAs<int8_t>(scales + group));
-      const float d =
-          FromHalf(LoadAs<uint16_t>(scales + inputs / P::kGroup + 2 * block));
-      return {d * s, -static_cast<float>(P::kZero) * d * s};
-    }
+  if constexpr (P::kNested && P::kHasMin) {
+    inner = LoadAs<uint16_t>(scales + 2 * group);
+    outer =
+        LoadAs<uint32_t>(scales + 2 * (inputs / P::kGroup) + 4 * (unit / 32));
+  } else if constexpr (P::kNested) {
+    inner = LoadAs<uint8_t>(scales + group);
+    outer = LoadAs<uint16_t>(scales + inputs / P::kGroup + 2 * (unit / 32));
   } else if constexpr (P::kHasMin) {
-    const uint32_t dm = LoadAs<uint32_t>(scales + 4 * group);
-    return {FromHalf(static_cast<uint16_t>(dm & 0xffff)),
-            FromHalf(static_cast<uint16_t>(dm >> 16))};
+    inner = LoadAs<uint32_t>(scales + 4 * group);
   } else {
-    const float d = FromHalf(LoadAs<uint16_t>(scales + 2 * group));
+    inner = LoadAs<uint16_t>(scales + 2 * group);
+  }
+}
+
+template <WeightFormat kFormat>
+__device__ __forceinline__ Affine ScaleOf(uint32_t inner, uint32_t outer) {
+  using P = Planes<kFormat>;
+  const auto half = [](uint32_t bits) {
+    return FromHalf(static_cast<uint16_t>(bits & 0xffff));
+  };
+  if constexpr (P::kNested && P::kHasMin) {
+    return {half(outer) * static_cast<float>(inner & 0xff),
+            -half(outer >> 16) * static_cast<float>(inner >> 8)};
+  } else if constexpr (P::kNested) {
+    const float d = half(outer);
+    const auto s = static_cast<float>(static_cast<int8_t>(inner));
+    return {d * s, -static_cast<float>(P::kZero) * d * s};
+  } else if constexpr (P::kHasMin) {
+    return {half(inner), half(inner >> 16)};
+  } else {
+    const float d = half(inner);
     return {d, -static_cast<float>(P::kZero) * d};
   }
 }
 
 // Values [8 unit, 8 unit + 8) of the row at `row`.
 template <WeightFormat kFormat>
-__device__ __forceinline__ void LoadUnit(const std::byte* row, int inputs,
-                                         int unit, float w[8]) {
+__device__ __forceinline__ RawUnit<kFormat> FetchUnit(const std::byte* row,
+                                                      int inputs, int unit) {
+  RawUnit<kFormat> raw;
   if constexpr (kFormat == WeightFormat::kF32) {
-    const auto* at = reinterpret_cast<const float4*>(row) + 2 * unit;
-    const float4 a = at[0], b = at[1];
-    w[0] = a.x, w[1] = a.y, w[2] = a.z, w[3] = a.w;
-    w[4] = b.x, w[5] = b.y, w[6] = b.z, w[7] = b.w;
+    const auto* at = reinterpret_cast<const uint4*>(row) + 2 * unit;
+    const uint4 a = at[0], b = at[1];
+    raw.low[0] = a.x, raw.low[1] = a.y, raw.low[2] = a.z, raw.low[3] = a.w;
+    raw.low[4] = b.x, raw.low[5] = b.y, raw.low[6] = b.z, raw.low[7] = b.w;
   } else if constexpr (kFormat == WeightFormat::kF16 ||
                        kFormat == WeightFormat::kBF16) {
-    const auto* at = reinterpret_cast<const uint2*>(row) + 2 * unit;
-    const uint2 a = at[0], b = at[1];
-    const uint32_t words[4] = {a.x, a.y, b.x, b.y};
-    for (int i = 0; i < 8; ++i) {
-      const auto bits = static_cast<uint16_t>(words[i / 2] >> 16 * (i % 2));
-      w[i] = kFormat == WeightFormat::kF16 ? FromHalf(bits) : FromBf16(bits);
-    }
+    const uint4 a = reinterpret_cast<const uint4*>(row)[unit];
+    raw.low[0] = a.x, raw.low[1] = a.y, raw.low[2] = a.z, raw.low[3] = a.w;
   } else {
     using P = Planes<kFormat>;
     const int64_t high_at = int64_t{inputs} * P::kLow / 8;
     const int64_t scales_at = high_at + int64_t{inputs} * P::kHigh / 8;
-    const Affine affine = ScaleOf<kFormat>(row + scales_at, inputs, unit);
+    FetchScale<kFormat>(row + scales_at, inputs, unit, raw.inner, raw.outer);
     if constexpr (P::kLow == 8) {
       const uint2 q = LoadAs<uint2>(row + 8 * int64_t{unit});
-      const uint32_t words[2] = {q.x, q.y};
+      raw.low[0] = q.x, raw.low[1] = q.y;
+    } else {
+      raw.low[0] = LoadAs<uint32_t>(row + 4 * int64_t{unit});
+      if constexpr (P::kHigh == 1) {
+        raw.high = LoadAs<uint8_t>(row + high_at + unit);
+      }
+      if constexpr (P::kHigh == 2) {
+        raw.high = LoadAs<uint16_t>(row + high_at + 2 * int64_t{unit});
+      }
+    }
+  }
+  return raw;
+}
+
+template <WeightFormat kFormat>
+__device__ __forceinline__ void DecodeUnit(const RawUnit<kFormat>& raw,
+                                           float w[8]) {
+  if constexpr (kFormat == WeightFormat::kF32) {
+    for (int i = 0; i < 8; ++i) w[i] = FloatOfBits(raw.low[i]);
+  } else if constexpr (kFormat == WeightFormat::kF16 ||
+                       kFormat == WeightFormat::kBF16) {
+    for (int i = 0; i < 8; ++i) {
+      const auto bits = static_cast<uint16_t>(raw.low[i / 2] >> 16 * (i % 2));
+      w[i] = kFormat == WeightFormat::kF16 ? FromHalf(bits) : FromBf16(bits);
+    }
+  } else {
+    using P = Planes<kFormat>;
+    const Affine affine = ScaleOf<kFormat>(raw.inner, raw.outer);
+    if constexpr (P::kLow == 8) {
       for (int i = 0; i < 8; ++i) {
-        const auto value = static_cast<int8_t>(words[i / 4] >> 8 * (i % 4));
+        const auto value = static_cast<int8_t>(raw.low[i / 4] >> 8 * (i % 4));
         w[i] = affine.scale * static_cast<float>(value);
       }
     } else {
-      const uint32_t low = LoadAs<uint32_t>(row + 4 * int64_t{unit});
       uint32_t high = 0;
-      if constexpr (P::kHigh == 1) high = LoadAs<uint8_t>(row + high_at + unit);
-      if constexpr (P::kHigh == 2) {
-        high = LoadAs<uint16_t>(row + high_at + 2 * int64_t{unit});
-      }
+      if constexpr (P::kHigh > 0) high = raw.high;
       constexpr uint32_t kHighMask = (1u << P::kHigh) - 1;
       for (int i = 0; i < 8; ++i) {
-        const uint32_t q =
-            (low >> 4 * i & 15) | (high >> P::kHigh * i & kHighMask) << 4;
+        const uint32_t q = (raw.low[0] >> 4 * i & 15) |
+                           (high >> P::kHigh * i & kHighMask) << 4;
         w[i] = fmaf(affine.scale, static_cast<float>(q), affine.offset);
       }
     }
   }
+}
+
+template <WeightFormat kFormat>
+__device__ __forceinline__ void LoadUnit(const std::byte* row, int inputs,
+                                         int unit, float w[8]) {
+  DecodeUnit<kFormat>(FetchUnit<kFormat>(row, inputs, unit), w);
 }
 
 // Calls body.operator()<format>() for the format.

@@ -8,6 +8,7 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <cmath>
 #include <cstdio>
 #include <cstdlib>
 #include <map>
@@ -215,6 +216,33 @@ const void* Exchange(const char* what, const void* in, size_t size) {
   block.running->what = what;
   Suspend(State::kInWarp);
   return given;
+}
+
+void MultiplyFragment(const uint32_t x[4], const uint32_t w[2], float sums[4],
+                      float (*value)(uint16_t)) {
+  struct Given {
+    uint32_t x[4];
+    uint32_t w[2];
+  };
+  Given own;
+  std::memcpy(own.x, x, sizeof own.x);
+  std::memcpy(own.w, w, sizeof own.w);
+  Given all[32];
+  std::memcpy(all, Exchange("mma", &own, sizeof own), sizeof all);
+  const auto half = [&](uint32_t word, int k) {
+    return value(static_cast<uint16_t>(word >> 16 * (k % 2)));
+  };
+  for (int i = 0; i < 4; ++i) {
+    const int row = Lane() / 4 + i / 2 * 8;
+    const int output = Lane() % 4 * 2 + i % 2;
+    for (int k = 0; k < 16; ++k) {
+      const int pair = k % 8 / 2;
+      const Given& left = all[row % 8 * 4 + pair];
+      const Given& right = all[output * 4 + pair];
+      sums[i] = std::fmaf(half(left.x[row / 8 + k / 8 * 2], k),
+                          half(right.w[k / 8], k), sums[i]);
+    }
+  }
 }
 
 void* AllocateDevice(int64_t bytes) {

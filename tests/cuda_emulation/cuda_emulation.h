@@ -37,6 +37,12 @@ struct dim3 {
 struct alignas(8) uint2 {
   unsigned x, y;
 };
+struct alignas(16) uint4 {
+  unsigned x, y, z, w;
+};
+struct alignas(16) int4 {
+  int x, y, z, w;
+};
 struct alignas(8) float2 {
   float x, y;
 };
@@ -75,6 +81,11 @@ T Shuffle(const char* what, T value, int from) {
 }
 inline int Lane() { return static_cast<int>(Here().thread.x % 32); }
 
+// mma.m16n8k16 by loops, in the order of the inputs; what each lane holds:
+// models/cuda/tensor_core.cuh. `value` gives what 16 bits are worth.
+void MultiplyFragment(const uint32_t x[4], const uint32_t w[2], float sums[4],
+                      float (*value)(uint16_t));
+
 }  // namespace cuda_emulation
 
 #define threadIdx (cuda_emulation::Here().thread)
@@ -110,6 +121,16 @@ inline int __dp4a(int a, int b, int c) {
          static_cast<int>(static_cast<int8_t>(b >> 8 * i));
   }
   return c;
+}
+// Byte i of the result is the byte of b:a that nibble i of the selector names.
+inline unsigned __byte_perm(unsigned a, unsigned b, unsigned selector) {
+  const uint64_t both = uint64_t{b} << 32 | a;
+  unsigned bytes = 0;
+  for (unsigned i = 0; i < 4; ++i) {
+    const unsigned from = selector >> 4 * i & 7;
+    bytes |= static_cast<unsigned>(both >> 8 * from & 255) << 8 * i;
+  }
+  return bytes;
 }
 inline float __fmul_rn(float a, float b) { return a * b; }
 using std::isinf;

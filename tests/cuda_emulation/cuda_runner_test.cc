@@ -134,6 +134,49 @@ TEST_F(CudaRunnerTest, GivesTheLogitsOfTheCpu) {
   }
 }
 
+// Logits with compute_dtype below f32, and that rows in other chunks have the
+// same bits. With int8 the engine on cores computes the same integer sums; what
+// differs are f32 sums around them, and so now and then the rounding of an
+// activation. Else it is asked for f32, and activations are rounded by 2^-12
+// (f16), 2^-9 (bf16) or, behind the rows that are kept, 2^-8 of a block's
+// greatest (int8) in a few products one after the other.
+TEST_F(CudaRunnerTest, LowPrecisionStaysNearTheCpu) {
+  struct Case {
+    GgmlType type;
+    const char* compute;
+    const char* on_cpu;
+    double most;
+  };
+  const std::vector<int32_t> tokens = SomeTokens(18);
+  for (const Case& c : {Case{GgmlType::kF16, "auto", "f32", 2e-3},
+                        Case{GgmlType::kBF16, "auto", "f32", 1e-2},
+                        Case{GgmlType::kF32, "auto", "f32", 1e-4},
+                        Case{GgmlType::kQ4_1, "auto", "f32", 2e-2},
+                        Case{GgmlType::kQ8_0, "int8", "int8", 2e-3},
+                        Case{GgmlType::kQ5_0, "int16", "int16", 2e-3},
+                        Case{GgmlType::kQ4_K, "int8", "int8", 2e-3}}) {
+    TinyModel tiny =
+        InfoOf(c.type).block_values == 256 ? MakeWideTiny(c.type) : TinyModel{};
+    tiny.type = tiny.embedding_type = c.type;
+    tiny.layers = c.compute == std::string("auto") ? 1 : 2;
+    LlmOptions options = Options("cuda:0");
+    options.settings.compute_dtype = c.compute;
+    LlmModel on_gpu = MustLoad(tiny, options);
+    options = Options("cpu");
+    options.settings.compute_dtype = c.on_cpu;
+    LlmModel on_cpu = MustLoad(tiny, options);
+    const auto logits = AllLogits(on_gpu, tokens, 18);
+    const double difference = Difference(logits, AllLogits(on_cpu, tokens, 18));
+    EXPECT_LT(difference, c.most) << InfoOf(c.type).name << " " << c.compute;
+    if (c.type != GgmlType::kF32) {
+      EXPECT_GT(difference, c.most / 1e4) << "computed in f32";
+    }
+    EXPECT_EQ(logits, AllLogits(on_gpu, tokens, 5)) << "chunks show";
+    EXPECT_EQ(on_gpu.runner->info().kv_depends_on_role,
+              c.type != GgmlType::kF32 && c.compute == std::string("auto"));
+  }
+}
+
 DriverRequest Request(int32_t length, float temperature) {
   DriverRequest request;
   request.prompt = SomeTokens(length);
@@ -155,17 +198,22 @@ TEST_F(CudaRunnerTest, AnswersDoNotDependOnTheBatch) {
   requests[3].sampling.top_k = 20;
   TinyModel tiny;
   tiny.layers = 1;
-  LlmModel on_gpu = MustLoad(tiny, Options("cuda:0"));
   LlmModel on_cpu = MustLoad(tiny, Options("cpu"));
-  const auto together = Drive(*on_gpu.runner, requests, {.chunk = 24});
-  const auto preempted =
-      Drive(*on_gpu.runner, requests,
-            {.chunk = 17, .page_seed = 5, .preempt_every = 9});
   const auto cpu = Drive(*on_cpu.runner, requests, {});
-  EXPECT_EQ(Drive(*on_gpu.runner, {requests[3]}, {})[0], together[3]);
-  for (size_t i = 0; i < requests.size(); ++i) {
-    EXPECT_EQ(together[i], preempted[i]) << i;
-    EXPECT_EQ(together[i].ids, cpu[i].ids) << i;
+  for (const char* compute : {"f32", "auto", "int8"}) {
+    LlmOptions options = Options("cuda:0");
+    options.settings.compute_dtype = compute;
+    LlmModel on_gpu = MustLoad(tiny, options);
+    const auto together = Drive(*on_gpu.runner, requests, {.chunk = 24});
+    const auto preempted =
+        Drive(*on_gpu.runner, requests,
+              {.chunk = 17, .page_seed = 5, .preempt_every = 9});
+    EXPECT_EQ(Drive(*on_gpu.runner, {requests[3]}, {})[0], together[3]);
+    for (size_t i = 0; i < requests.size(); ++i) {
+      EXPECT_EQ(together[i], preempted[i]) << compute << " " << i;
+      if (compute != std::string("f32")) continue;
+      EXPECT_EQ(together[i].ids, cpu[i].ids) << i;
+    }
   }
 }
 
@@ -204,6 +252,9 @@ TEST_F(CudaRunnerTest, SaysInOneSentenceWhyItCannotServe) {
   LlmOptions int8 = Options("cuda:0");
   int8.settings.kv_cache_dtype = "int8";
   EXPECT_EQ(Load(TinyModel{}, int8).status().field(), "kv_cache_dtype");
+  LlmOptions fp4 = Options("cuda:0");
+  fp4.settings.compute_dtype = "fp4";
+  EXPECT_EQ(Load(TinyModel{}, fp4).status().field(), "compute_dtype");
   TinyModel wide;
   wide.head_dim = 320;
   EXPECT_THAT(std::string(Load(wide, Options("cuda:0")).status().message()),

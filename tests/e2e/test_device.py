@@ -1,11 +1,18 @@
 """--device: a GPU that cannot serve says why in one sentence and the server
-ends; with auto the CPU serves and the sentence is a line in the log."""
+ends; with auto the CPU serves and the sentence is a line in the log. On the
+emulated module a language model answers, the same in any batch."""
+import concurrent.futures
 import os
 import subprocess
 
-from conftest import BINARY, MODEL, start
+import openai
+import pytest
+
+from conftest import BINARY, MODEL, REPO, start
 
 NO_MODULE = {"MILLRACE_CUDA_MODULE": "/nonexistent/module.so"}
+MODULE = BINARY.parent / "libmillrace_cuda_emulated.so"
+EMULATED = {"MILLRACE_CUDA_MODULE": str(MODULE)}
 
 
 def refused(device, **env):
@@ -40,3 +47,35 @@ def test_auto_falls_back_to_the_cpu_and_says_why():
         line = next(line for line in server.lines
                     if "language models run on the CPU" in line)
         assert "there is no CUDA module" in line
+
+
+# A tiny model in BF16; rounded to Q8_0 where its rows are whole blocks.
+@pytest.fixture(params=[("auto", "none"), ("auto", "q8_0"), ("int8", "q8_0"),
+                        ("f32", "none")], ids="-".join)
+def emulated(request):
+    if not MODULE.exists():
+        pytest.skip("built without the emulated module")
+    compute, quantize = request.param
+    with start(f"tiny={REPO}/tests/data/hf_llama", "--device", "cuda:0",
+               "--compute-dtype", compute, "--quantize", quantize,
+               env=EMULATED) as server:
+        yield server
+
+
+def complete(server, tokens):
+    with openai.OpenAI(base_url=server.url + "/v1", api_key="none",
+                       max_retries=0, timeout=120) as client:
+        answer = client.completions.create(
+            model="tiny", prompt=tokens, max_tokens=4, temperature=0,
+            logprobs=1, extra_body={"ignore_eos": True})
+    logprobs = answer.choices[0].logprobs
+    assert len(logprobs.tokens) == 4
+    return logprobs.tokens, logprobs.token_logprobs
+
+
+def test_completions_on_a_gpu_do_not_depend_on_the_batch(emulated):
+    prompts = [[7], [9, 20, 31, 42], list(range(40, 75))]
+    alone = [complete(emulated, prompt) for prompt in prompts]
+    with concurrent.futures.ThreadPoolExecutor(3) as pool:
+        together = list(pool.map(lambda p: complete(emulated, p), prompts))
+    assert together == alone

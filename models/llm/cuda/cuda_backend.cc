@@ -39,6 +39,7 @@ CudaBackend::CudaBackend(const CudaBackendOptions& options)
       context_(options.context),
       module_(context_->module()),
       kv_f32_(options.kv_f32),
+      compute_(options.compute),
       threads_(options.threads),
       q_dim_(int64_t{shape().heads} * shape().head_dim),
       qkv_dim_(q_dim_ + 2 * int64_t{shape().kv_heads} * shape().head_dim),
@@ -52,9 +53,9 @@ CudaBackend::CudaBackend(const CudaBackendOptions& options)
 CudaBackend::~CudaBackend() = default;
 
 CudaBackend::CudaLinear* CudaBackend::NewLinear(
-    int64_t inputs, int64_t outputs, std::span<const WeightRows> parts,
-    std::span<const float> bias) {
-  linears_.push_back(std::make_unique<CudaLinear>(inputs, outputs));
+    int64_t inputs, int64_t outputs, Rounding rounding,
+    std::span<const WeightRows> parts, std::span<const float> bias) {
+  linears_.push_back(std::make_unique<CudaLinear>(inputs, outputs, rounding));
   CudaLinear* linear = linears_.back().get();
   int64_t first = 0;
   for (const WeightRows& rows : parts) {
@@ -72,33 +73,36 @@ CudaBackend::CudaLinear* CudaBackend::NewLinear(
   return linear;
 }
 
-const Linear* CudaBackend::DoAddLinear(const WeightRows& rows, Rounding,
+const Linear* CudaBackend::DoAddLinear(const WeightRows& rows,
+                                       Rounding rounding,
                                        std::vector<float> bias) {
-  return NewLinear(rows.k, rows.num_rows, std::array{rows}, bias);
+  return NewLinear(rows.k, rows.num_rows, rounding, std::array{rows}, bias);
 }
 
 const Linear* CudaBackend::DoAddQkv(const WeightRows& q, const WeightRows& k,
                                     const WeightRows& v,
-                                    std::vector<float> bias_qkv, Rounding) {
-  return NewLinear(q.k, qkv_dim_, std::array{q, k, v}, bias_qkv);
+                                    std::vector<float> bias_qkv,
+                                    Rounding rounding) {
+  return NewLinear(q.k, qkv_dim_, rounding, std::array{q, k, v}, bias_qkv);
 }
 
 const Linear* CudaBackend::DoAddGateUp(const WeightRows& gate,
-                                       const WeightRows& up, Rounding,
+                                       const WeightRows& up, Rounding rounding,
                                        std::span<const float>,
                                        std::span<const float>) {
-  return NewLinear(gate.k, 2 * gate.num_rows, std::array{gate, up}, {});
+  return NewLinear(gate.k, 2 * gate.num_rows, rounding, std::array{gate, up},
+                   {});
 }
 
 const Linear* CudaBackend::DoAddUp(const WeightRows& up,
-                                   std::vector<float> bias, Rounding) {
-  return NewLinear(up.k, up.num_rows, std::array{up}, bias);
+                                   std::vector<float> bias, Rounding rounding) {
+  return NewLinear(up.k, up.num_rows, rounding, std::array{up}, bias);
 }
 
 const Linear* CudaBackend::DoAddRouter(const WeightRows& router,
                                        const WeightRows& last,
                                        std::vector<float>) {
-  return NewLinear(router.k, router.num_rows + last.num_rows,
+  return NewLinear(router.k, router.num_rows + last.num_rows, Rounding::kTwice,
                    std::array{router, last}, {});
 }
 
@@ -258,6 +262,22 @@ Status CudaBackend::Bind(int32_t num_pages) {
   RETURN_IF_ERROR(AllocateRows(attn_kept_, samples, q_dim_));
   RETURN_IF_ERROR(AllocateRows(gate_up_, both, 2 * int64_t{shape().ffn}));
   RETURN_IF_ERROR(AllocateRows(ffn_, both, shape().ffn));
+  int64_t rounded_bytes = 0;  // of a row
+  for (const auto& linear : linears_) {
+    for (const CudaLinear::Part& part : linear->parts) {
+      for (const bool prompt : {false, true}) {
+        const cuda::InputFormat input = InputOf(*linear, part.format, prompt);
+        if (input == cuda::InputFormat::kF32) continue;
+        rounded_bytes =
+            std::max(rounded_bytes,
+                     cuda::RoundedBytes(input, CudaInputs(linear->inputs())));
+      }
+    }
+  }
+  if (rounded_bytes > 0) {
+    ASSIGN_OR_RETURN(rounded_, context_->Allocate(both * rounded_bytes,
+                                                  "the buffers of a step"));
+  }
   if (has_branch_) RETURN_IF_ERROR(AllocateRows(branch_, both, hidden));
   RETURN_IF_ERROR(AllocateRows(logits_, samples, shape().vocab));
 

@@ -24,11 +24,18 @@
 
 namespace millrace::models {
 
+// What products of activations are computed in; compute_dtype. kAuto: rows of
+// prompts in f16 (weights in BF16: bf16) on tensor cores, others in int8 where
+// weights are quantised, else in f32. kInt8: as kAuto, but rows of prompts in
+// int8, too, where weights are quantised. Weights in F32: f32 always.
+enum class CudaCompute { kAuto, kInt8, kF32 };
+
 struct CudaBackendOptions {
   BackendShape shape;
   StepLimits limits;
   std::shared_ptr<CudaContext> context;
   bool kv_f32 = false;
+  CudaCompute compute = CudaCompute::kAuto;
   int32_t threads = 1;  // that pack weights
 };
 
@@ -48,6 +55,8 @@ class CudaBackend final : public Backend {
   Status TakePacked(std::span<const std::byte> bytes,
                     const std::function<void(double)>& progress) override;
 
+  // Whether rows of prompts are computed in another way than others.
+  bool HasRoles() const;
   // Ends recording: memory on the device for weights, pages and activations.
   // UNIMPLEMENTED names what no kernel does; RESOURCE_EXHAUSTED what did not
   // fit.
@@ -70,8 +79,15 @@ class CudaBackend final : public Backend {
   struct Step {
     const int32_t* message = nullptr;  // on the device
     int32_t num_tokens = 0;
+    int32_t num_prompt_rows = 0;
     int32_t num_samples = 0;
     int32_t num_copies = 0;
+  };
+  // Rows that are computed in the same way.
+  struct RowSet {
+    const int32_t* ids = nullptr;  // on the device; null: 0, 1, ...
+    int32_t count = 0;
+    bool prompt = false;
   };
   // A norm's vectors among the constants; below 0: none.
   struct NormAt {
@@ -112,7 +128,7 @@ class CudaBackend final : public Backend {
   void DoHead(const Norm& norm, const Linear& w,
               const HeadOptions& options) override;
 
-  CudaLinear* NewLinear(int64_t inputs, int64_t outputs,
+  CudaLinear* NewLinear(int64_t inputs, int64_t outputs, Rounding rounding,
                         std::span<const WeightRows> parts,
                         std::span<const float> bias);
   int64_t PlaceWeights();
@@ -132,9 +148,19 @@ class CudaBackend final : public Backend {
   static int32_t RowsOf(const Step& step, bool kept) {
     return kept ? step.num_samples : step.num_tokens;
   }
-  // y = W · x, or with `adds` y += scale * W · x, part by part.
-  int Multiply(const CudaLinear& w, const RowsOnDevice& x, int32_t rows,
-               const RowsOnDevice& y, bool adds = false, float scale = 1);
+  // What a product with weights of the format reads of a row.
+  cuda::InputFormat InputOf(const CudaLinear& linear, cuda::WeightFormat format,
+                            bool prompt) const;
+  bool HasRoles(const CudaLinear& linear) const;
+  // y = W · x, or with `adds` y += scale * W · x. Rows of a step go by their
+  // role. Those kept for the head are all computed as generated ones: they are
+  // few.
+  int Multiply(const Step& step, bool kept, const CudaLinear& w,
+               const RowsOnDevice& x, const RowsOnDevice& y, bool adds = false,
+               float scale = 1);
+  int MultiplySet(const RowSet& rows, const CudaLinear& w,
+                  const RowsOnDevice& x, const RowsOnDevice& y, bool adds,
+                  float scale);
   // Rows of norm(x): `out`, or x itself where there is no norm.
   const RowsOnDevice& Normalise(const NormAt& norm, const RowsOnDevice& x,
                                 int32_t rows, const RowsOnDevice& out,
@@ -149,6 +175,7 @@ class CudaBackend final : public Backend {
   const std::shared_ptr<CudaContext> context_;
   const cuda::Module& module_;
   const bool kv_f32_;
+  const CudaCompute compute_;
   const int32_t threads_;
   const int64_t q_dim_;
   const int64_t qkv_dim_;
@@ -168,6 +195,7 @@ class CudaBackend final : public Backend {
   // On the device, after Bind.
   CudaBuffer weights_, constants_on_device_, pages_, step_, ids_;
   CudaBuffer partial_max_, partial_sum_, partial_out_;
+  CudaBuffer rounded_;  // rows of one product's input
   RowsOnDevice x_, x_kept_, normed_, qkv_, attn_, attn_kept_, gate_up_, ffn_,
       branch_, logits_;
   // On the host, for transfers.

@@ -4,10 +4,22 @@
 #include <utility>
 
 #include "models/cpu/isa.h"
-#include "models/llm/cuda/cuda_backend.h"
 #include "models/llm/cuda/cuda_runner.h"
 
 namespace millrace::models {
+namespace {
+
+StatusOr<CudaCompute> ComputeOf(const std::string& name) {
+  if (name == "auto") return CudaCompute::kAuto;
+  // int16 is int8 with rounding twice in most places, which the weights say.
+  if (name == "int8" || name == "int16") return CudaCompute::kInt8;
+  if (name == "f32") return CudaCompute::kF32;
+  return InvalidArgument("compute_dtype is '" + name +
+                         "'; auto, int8, int16 and f32 exist")
+      .At("compute_dtype");
+}
+
+}  // namespace
 
 StatusOr<std::unique_ptr<Device>> CudaDevice::Open(
     const config::LlmSettings& settings, const std::string& isa,
@@ -22,6 +34,7 @@ StatusOr<std::unique_ptr<Device>> CudaDevice::Open(
         .At("kv_cache_dtype");
   }
   device->kv_f32_ = kv == "f32";
+  ASSIGN_OR_RETURN(device->compute_, ComputeOf(settings.compute_dtype));
   device->threads_ = std::max<int32_t>(1, static_cast<int32_t>(cpus.size()));
   ASSIGN_OR_RETURN(const cuda::Module* module, OpenCudaModule());
   ASSIGN_OR_RETURN(
@@ -57,6 +70,7 @@ std::unique_ptr<Backend> CudaDevice::NewBackend(const BackendShape& shape,
                                                           .limits = limits,
                                                           .context = context_,
                                                           .kv_f32 = kv_f32_,
+                                                          .compute = compute_,
                                                           .threads = threads_});
 }
 
@@ -65,8 +79,10 @@ StatusOr<std::unique_ptr<Runner>> CudaDevice::NewRunner(
   std::unique_ptr<CudaBackend> own(
       static_cast<CudaBackend*>(backend.release()));
   RETURN_IF_ERROR(own->Bind(info.num_pages));
+  RunnerInfo made = info;
+  made.kv_depends_on_role = own->HasRoles();
   return std::unique_ptr<Runner>(
-      std::make_unique<CudaRunner>(info, std::move(own), *kernels_));
+      std::make_unique<CudaRunner>(made, std::move(own), *kernels_));
 }
 
 }  // namespace millrace::models

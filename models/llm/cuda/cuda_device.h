@@ -6,13 +6,14 @@
 
 #include "models/cpu/llm_kernels.h"
 #include "models/gpu/cuda_context.h"
+#include "models/llm/cuda/cuda_backend.h"
 #include "models/llm/device.h"
 
 namespace millrace::models {
 
 class CudaDevice final : public Device {
  public:
-  // GPU number `ordinal`. Heeds kv_cache_dtype and the number of
+  // GPU number `ordinal`. Heeds kv_cache_dtype, compute_dtype and the number of
   // `cpus`, which pack weights. FAILED_PRECONDITION says in one sentence why
   // the GPU cannot serve.
   static StatusOr<std::unique_ptr<Device>> Open(
@@ -35,6 +36,7 @@ class CudaDevice final : public Device {
   std::shared_ptr<CudaContext> context_;
   const KernelTable* kernels_ = nullptr;  // for drawing
   bool kv_f32_ = false;
+  CudaCompute compute_ = CudaCompute::kAuto;
   int32_t threads_ = 1;
 };
 

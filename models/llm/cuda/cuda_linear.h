@@ -26,7 +26,10 @@ class CudaBackend::CudaLinear final : public Linear {
     void Pack(int64_t row, std::byte* weights) const;
   };
 
-  CudaLinear(int64_t inputs, int64_t outputs) : Linear(inputs, outputs) {}
+  CudaLinear(int64_t inputs, int64_t outputs, Rounding wanted)
+      : Linear(inputs, outputs), rounding(wanted) {}
+
+  const Rounding rounding;
 
   std::vector<Part> parts;
   int64_t bias = -1;  // among the constants; below 0: none

@@ -1,4 +1,5 @@
 // Recording: what each phase launches, and the step that runs them.
+#include <algorithm>
 #include <utility>
 
 #include "models/llm/cuda/cuda_backend.h"
@@ -39,22 +40,91 @@ cuda::KvCache CudaBackend::Kv() const {
           .f32 = kv_f32_};
 }
 
-int CudaBackend::Multiply(const CudaLinear& w, const RowsOnDevice& x,
-                          int32_t rows, const RowsOnDevice& y, bool adds,
-                          float scale) {
+cuda::InputFormat CudaBackend::InputOf(const CudaLinear& linear,
+                                       cuda::WeightFormat format,
+                                       bool prompt) const {
+  using cuda::WeightFormat;
+  if (compute_ == CudaCompute::kF32 || format == WeightFormat::kF32) {
+    return cuda::InputFormat::kF32;
+  }
+  const bool quantised = format > WeightFormat::kBF16;
+  if (quantised && (!prompt || compute_ == CudaCompute::kInt8)) {
+    return linear.rounding == Rounding::kTwice ? cuda::InputFormat::kF32
+                                               : cuda::InputFormat::kInt8;
+  }
+  if (!prompt) return cuda::InputFormat::kF32;
+  return format == WeightFormat::kBF16 ? cuda::InputFormat::kBF16
+                                       : cuda::InputFormat::kF16;
+}
+
+bool CudaBackend::HasRoles(const CudaLinear& linear) const {
+  return std::ranges::any_of(linear.parts, [&](const CudaLinear::Part& part) {
+    return InputOf(linear, part.format, true) !=
+           InputOf(linear, part.format, false);
+  });
+}
+
+bool CudaBackend::HasRoles() const {
+  return std::ranges::any_of(
+      linears_, [&](const auto& linear) { return HasRoles(*linear); });
+}
+
+int CudaBackend::Multiply(const Step& step, bool kept, const CudaLinear& w,
+                          const RowsOnDevice& x, const RowsOnDevice& y,
+                          bool adds, float scale) {
+  if (kept || !HasRoles(w)) {
+    return MultiplySet({.count = RowsOf(step, kept)}, w, x, y, adds, scale);
+  }
+  const int32_t* ids = step.message + message_.rows_by_role;
+  const RowSet prompts = {
+      .ids = ids, .count = step.num_prompt_rows, .prompt = true};
+  const RowSet others = {.ids = ids + step.num_prompt_rows,
+                         .count = step.num_tokens - step.num_prompt_rows};
+  const int error = MultiplySet(prompts, w, x, y, adds, scale);
+  return error != 0 ? error : MultiplySet(others, w, x, y, adds, scale);
+}
+
+int CudaBackend::MultiplySet(const RowSet& rows, const CudaLinear& w,
+                             const RowsOnDevice& x, const RowsOnDevice& y,
+                             bool adds, float scale) {
+  using cuda::InputFormat;
+  const cuda::Stream stream = context_->device().stream;
+  const int64_t inputs = CudaInputs(w.inputs());
+  InputFormat rounded = InputFormat::kF32;  // what rounded_ holds
   for (size_t i = 0; i < w.parts.size(); ++i) {
+    const InputFormat input = InputOf(w, w.parts[i].format, rows.prompt);
+    const int64_t bytes = cuda::RoundedBytes(input, inputs);
+    if (input != InputFormat::kF32 && input != rounded) {
+      const int error =
+          module_.round_rows(stream, {.x = x.data(),
+                                      .pitch = x.pitch,
+                                      .row_ids = rows.ids,
+                                      .rows = rows.count,
+                                      .inputs = static_cast<int32_t>(inputs),
+                                      .format = input,
+                                      .out = rounded_.data(),
+                                      .out_bytes = bytes});
+      if (error != 0) return error;
+      rounded = input;
+    }
+    const auto multiply = input == InputFormat::kF32 ? module_.multiply_rows
+                          : input == InputFormat::kInt8
+                              ? module_.multiply_int8
+                              : module_.multiply_on_tensors;
     const int64_t first = w.parts[i].first_output;
-    const int error = module_.multiply_rows(
-        context_->device().stream,
-        {.weights = WeightsOf(w, i),
-         .bias = w.bias < 0 ? nullptr : constant(w.bias) + first,
-         .x = x.data(),
-         .pitch = x.pitch,
-         .rows = rows,
-         .adds = adds,
-         .scale = scale,
-         .y = y.data() + first,
-         .out_pitch = y.pitch});
+    const int error = multiply(
+        stream, {.weights = WeightsOf(w, i),
+                 .bias = w.bias < 0 ? nullptr : constant(w.bias) + first,
+                 .x = x.data(),
+                 .pitch = x.pitch,
+                 .rounded = rounded_.data(),
+                 .rounded_bytes = bytes,
+                 .row_ids = rows.ids,
+                 .rows = rows.count,
+                 .adds = adds,
+                 .scale = scale,
+                 .y = y.data() + first,
+                 .out_pitch = y.pitch});
     if (error != 0) return error;
   }
   return 0;
@@ -115,7 +185,7 @@ void CudaBackend::DoNormLinear(const Norm& norm, const Linear& qkv) {
     int error = 0;
     const RowsOnDevice& rows =
         Normalise(at, x_, step.num_tokens, normed_, &error);
-    return error != 0 ? error : Multiply(w, rows, step.num_tokens, qkv_);
+    return error != 0 ? error : Multiply(step, false, w, rows, qkv_);
   });
 }
 
@@ -235,8 +305,10 @@ void CudaBackend::DoLinearResidual(Branch branch, const Linear& linear,
     const RowsOnDevice& from = branch == Branch::kFfn ? ffn_
                                : kept                 ? attn_kept_
                                                       : attn_;
-    if (!normalises) return Multiply(w, from, rows, x(kept), true, scale);
-    int error = Multiply(w, from, rows, branch_);
+    if (!normalises) {
+      return Multiply(step, kept, w, from, x(kept), true, scale);
+    }
+    int error = Multiply(step, kept, w, from, branch_);
     if (error != 0) return error;
     Normalise(at, branch_, rows, branch_, &error);
     if (error != 0) return error;
@@ -259,7 +331,7 @@ void CudaBackend::DoNormGateUpAct(const Norm& norm, const Linear& gate_up,
     const int32_t rows = RowsOf(step, kept);
     int error = 0;
     const RowsOnDevice& in = Normalise(at, x(kept), rows, normed_, &error);
-    if (error == 0) error = Multiply(w, in, rows, gate_up_);
+    if (error == 0) error = Multiply(step, kept, w, in, gate_up_);
     if (error != 0) return error;
     return module_.activate(context_->device().stream,
                             {.x = gate_up_.data(),
@@ -290,7 +362,7 @@ void CudaBackend::DoHead(const Norm& norm, const Linear& linear,
     int error = 0;
     const RowsOnDevice& in =
         Normalise(at, x_kept_, step.num_samples, normed_, &error);
-    if (error == 0) error = Multiply(w, in, step.num_samples, logits_);
+    if (error == 0) error = Multiply(step, true, w, in, logits_);
     if (error != 0) return error;
     return module_.finish_logits(context_->device().stream,
                                  {.logits = logits_.data(),
@@ -315,6 +387,7 @@ Status CudaBackend::Launch(const StepBatch& batch) {
       context_->Upload(step_.data(), step_on_host_.data(), message_.bytes()));
   const Step step = {.message = step_.as<int32_t>(),
                      .num_tokens = batch.num_tokens,
+                     .num_prompt_rows = message_.num_prompt_rows,
                      .num_samples = batch.num_samples,
                      .num_copies = batch.num_copies};
   for (const auto& phase : phases_) {

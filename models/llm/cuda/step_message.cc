@@ -51,7 +51,7 @@ size_t StepMessage::AddWindow(int32_t window) {
 int64_t StepMessage::most_bytes() const {
   const int64_t pages = int64_t{limits_.max_seqs} * limits_.max_pages_per_seq;
   const auto works = static_cast<int64_t>(works_.size());
-  return 4 * (3 * int64_t{limits_.max_tokens} + limits_.max_samples +
+  return 4 * (4 * int64_t{limits_.max_tokens} + limits_.max_samples +
               2 * int64_t{limits_.max_seqs} + pages +
               works * (kItemWords * (limits_.max_tokens + kMostPartials) +
                        kMergeWords * kMostPartials));
@@ -86,6 +86,18 @@ void StepMessage::Fill(const StepBatch& batch, int32_t* out) {
       const int32_t position = batch.positions()[static_cast<size_t>(row)];
       out_[at_++] = static_cast<int32_t>(
           batch.pages(seq)[static_cast<size_t>(position / kPageTokens)]);
+    }
+  }
+  rows_by_role = at_;
+  num_prompt_rows = 0;
+  for (const bool prompts : {true, false}) {
+    for (int32_t seq = 0; seq < batch.num_seqs; ++seq) {
+      const auto s = static_cast<size_t>(seq);
+      const int32_t middle = batch.q_start()[s] + batch.prompt_rows()[s];
+      const int32_t begin = prompts ? batch.q_start()[s] : middle;
+      const int32_t end = prompts ? middle : batch.q_start()[s + 1];
+      for (int32_t row = begin; row < end; ++row) out_[at_++] = row;
+      if (prompts) num_prompt_rows += end - begin;
     }
   }
   pages = at_;

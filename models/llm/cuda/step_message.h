@@ -47,7 +47,9 @@ class StepMessage {
   int64_t bytes() const { return at_ * 4; }
   int64_t tokens = 0;
   int64_t positions = 0;
-  int64_t row_pages = 0;  // page of each row's token
+  int64_t row_pages = 0;     // page of each row's token
+  int64_t rows_by_role = 0;  // those of prompts, then the others
+  int32_t num_prompt_rows = 0;
   int64_t sample_rows = 0;
   int64_t copies = 0;
   int64_t pages = 0;

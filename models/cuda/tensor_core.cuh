@@ -1,0 +1,41 @@
+// The tensor core's product of a fragment, the one place with inline PTX. The
+// emulation computes it by loops.
+#pragma once
+
+#include "models/cuda/device_code.cuh"
+
+namespace millrace::cuda {
+
+// sums += x · w by a warp: x is 16 rows of 16 inputs, w 8 outputs of 16 inputs,
+// f16, or with kBf16 bf16; sums are f32. With g = lane / 4 and t = lane % 4 a
+// lane holds (PTX ISA, "Matrix fragments for mma.m16n8k16")
+//
+//   x[0]       row g, inputs 2 t and 2 t + 1      x[1]  row g + 8
+//   x[2]       row g, inputs 2 t + 8 and 2 t + 9  x[3]  row g + 8
+//   w[0]       output g, inputs 2 t and 2 t + 1
+//   w[1]       output g, inputs 2 t + 8 and 2 t + 9
+//   sums[0,1]  row g, outputs 2 t and 2 t + 1     sums[2,3]  row g + 8
+template <bool kBf16>
+__device__ __forceinline__ void MultiplyFragment(const uint32_t x[4],
+                                                 const uint32_t w[2],
+                                                 float sums[4]) {
+#if !defined(__CUDACC__)
+  cuda_emulation::MultiplyFragment(x, w, sums, kBf16 ? FromBf16 : FromHalf);
+#elif defined(__CUDA_ARCH__)
+  if constexpr (kBf16) {
+    asm volatile(
+        "mma.sync.aligned.m16n8k16.row.col.f32.bf16.bf16.f32 "
+        "{%0, %1, %2, %3}, {%4, %5, %6, %7}, {%8, %9}, {%0, %1, %2, %3};"
+        : "+f"(sums[0]), "+f"(sums[1]), "+f"(sums[2]), "+f"(sums[3])
+        : "r"(x[0]), "r"(x[1]), "r"(x[2]), "r"(x[3]), "r"(w[0]), "r"(w[1]));
+  } else {
+    asm volatile(
+        "mma.sync.aligned.m16n8k16.row.col.f32.f16.f16.f32 "
+        "{%0, %1, %2, %3}, {%4, %5, %6, %7}, {%8, %9}, {%0, %1, %2, %3};"
+        : "+f"(sums[0]), "+f"(sums[1]), "+f"(sums[2]), "+f"(sums[3])
+        : "r"(x[0]), "r"(x[1]), "r"(x[2]), "r"(x[3]), "r"(w[0]), "r"(w[1]));
+  }
+#endif
+}
+
+}  // namespace millrace::cuda
