@@ -104,6 +104,15 @@ struct RoundArgs {
   int64_t out_bytes = 0;
 };
 
+// Uses of experts: row r uses `used` experts, its k-th use is number
+// r * used + k. Some uses of one expert, `count` of them from `first` on in the
+// order by expert.
+struct ExpertTile {
+  int32_t expert;
+  int32_t first;
+  int32_t count;
+};
+
 // y = W · x (+ bias), or with `adds` y += scale * (W · x (+ bias)).
 struct LinearArgs {
   Weights weights;
@@ -117,6 +126,66 @@ struct LinearArgs {
   bool adds = false;
   float scale = 1;
   float* y = nullptr;
+  int64_t out_pitch = 0;
+  // A mixture of experts (MultiplyRows, MultiplyInt8): each tile is multiplied
+  // by its expert's matrix, which are all as `weights` says. `rows` is what a
+  // tile has at most; use u reads row u / uses_of_row of x and writes row u of
+  // y. Without row_ids and bias.
+  const ExpertTile* tiles = nullptr;  // null: one matrix
+  int32_t num_tiles = 0;
+  const int32_t* order = nullptr;              // uses by expert
+  const std::byte* const* matrices = nullptr;  // of each expert
+  int32_t uses_of_row = 1;
+};
+
+// Chooses the experts of each row: those of the greatest logits, of equals the
+// first, in ascending order. Weights are the softmax of all logits, or with
+// `normalise` of the chosen ones.
+struct RouteArgs {
+  const float* logits = nullptr;
+  int64_t pitch = 0;
+  int32_t rows = 0;
+  int32_t experts = 0;  // that compete
+  int32_t used = 0;     // kMostExpertsUsed at most
+  bool normalise = false;
+  int32_t* chosen = nullptr;  // [rows][used]
+  float* weights = nullptr;   // [rows][used]
+};
+inline constexpr int32_t kMostExpertsUsed = 32;
+inline constexpr int32_t kMostExperts = 1024;
+
+// The uses by expert, and their tiles; tiles that are left over have no uses.
+struct OrderUsesArgs {
+  const int32_t* chosen = nullptr;  // [uses]
+  int32_t uses = 0;
+  int32_t experts = 0;    // kMostExperts at most
+  int32_t tile_rows = 1;  // uses of a tile at most
+  int32_t* order = nullptr;
+  ExpertTile* tiles = nullptr;
+  int32_t num_tiles = 0;  // MostTiles
+};
+inline int32_t MostTiles(int32_t uses, int32_t experts, int32_t tile_rows) {
+  const int32_t most = uses / tile_rows + experts;
+  return most < uses ? most : uses;
+}
+
+// out = sum over a row's uses, in order, of weight * y, then of the shared
+// expert's row times the sigmoid of its logit; or with `adds` out += scale *
+// that.
+struct CombineArgs {
+  const float* y = nullptr;  // a row for each use
+  int64_t pitch = 0;
+  const float* weights = nullptr;  // [rows][used]
+  int32_t used = 0;
+  const float* shared = nullptr;  // null: none
+  int64_t shared_pitch = 0;
+  const float* shared_logits = nullptr;  // null: its weight is 1
+  int64_t logits_pitch = 0;
+  int32_t width = 0;
+  int32_t rows = 0;
+  bool adds = false;
+  float scale = 1;
+  float* out = nullptr;
   int64_t out_pitch = 0;
 };
 
@@ -269,6 +338,9 @@ int RoundRows(Stream stream, const RoundArgs& args);
 int MultiplyRows(Stream stream, const LinearArgs& args);
 int MultiplyOnTensors(Stream stream, const LinearArgs& args);
 int MultiplyInt8(Stream stream, const LinearArgs& args);
+int RouteRows(Stream stream, const RouteArgs& args);
+int OrderUses(Stream stream, const OrderUsesArgs& args);
+int CombineExperts(Stream stream, const CombineArgs& args);
 int RopeWriteKv(Stream stream, const RopeArgs& args);
 int Attend(Stream stream, const AttendArgs& args);
 int Activate(Stream stream, const ActivateArgs& args);

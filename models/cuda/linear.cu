@@ -16,9 +16,14 @@ __global__ void __launch_bounds__(kWarps * 32) LinearKernel(LinearArgs args) {
   const int lane = static_cast<int>(threadIdx.x) % 32;
   const int warp = static_cast<int>(threadIdx.x) / 32;
   const int64_t first = (int64_t{blockIdx.x} * kWarps + warp) * kOutputs;
-  const int first_row = static_cast<int>(blockIdx.y) * kRows;
   const int last_output = args.weights.outputs - 1;
-  if (first > last_output) return;  // whole warps only
+  const RowTile tile = TileOf<kRows>(args, blockIdx.y);
+  if (first > last_output || tile.first == tile.end) return;  // whole warps
+  const float* x_at[kRows];
+  MILLRACE_UNROLL
+  for (int r = 0; r < kRows; ++r) {
+    x_at[r] = args.x + tile.x_of(tile.row(r)) * args.pitch;
+  }
 
   float sums[kOutputs][kRows] = {};
   const int units = args.weights.inputs / 8;
@@ -26,14 +31,11 @@ __global__ void __launch_bounds__(kWarps * 32) LinearKernel(LinearArgs args) {
     float w[kOutputs][8];
     for (int o = 0; o < kOutputs; ++o) {
       const int64_t output = Min64(first + o, last_output);
-      LoadUnit<kFormat>(args.weights.data + output * args.weights.row_bytes,
+      LoadUnit<kFormat>(tile.weights + output * args.weights.row_bytes,
                         args.weights.inputs, unit, w[o]);
     }
     for (int r = 0; r < kRows; ++r) {
-      const int64_t row =
-          RowOf(args.row_ids, Min64(first_row + r, args.rows - 1));
-      const auto* at =
-          reinterpret_cast<const float4*>(args.x + row * args.pitch) + 2 * unit;
+      const auto* at = reinterpret_cast<const float4*>(x_at[r]) + 2 * unit;
       const float4 a = at[0], b = at[1];
       const float x[8] = {a.x, a.y, a.z, a.w, b.x, b.y, b.z, b.w};
       for (int o = 0; o < kOutputs; ++o) {
@@ -46,10 +48,10 @@ __global__ void __launch_bounds__(kWarps * 32) LinearKernel(LinearArgs args) {
   for (int o = 0; o < kOutputs; ++o) {
     for (int r = 0; r < kRows; ++r) {
       const float sum = WarpSum(sums[o][r]);
-      if (lane != 0 || first + o > last_output || first_row + r >= args.rows) {
+      if (lane != 0 || first + o > last_output || tile.first + r >= tile.end) {
         continue;
       }
-      StoreProduct(args, RowOf(args.row_ids, first_row + r), first + o, sum);
+      StoreProduct(args, tile.row(r), first + o, sum);
     }
   }
 }
@@ -58,7 +60,7 @@ template <WeightFormat kFormat, int kRows>
 int LaunchLinear(Stream stream, const LinearArgs& args) {
   return Launch(LinearKernel<kFormat, kRows>,
                 dim3(CeilDiv(args.weights.outputs, kWarps * kOutputs),
-                     CeilDiv(args.rows, kRows)),
+                     BlocksOfRows(args, kRows)),
                 kWarps * 32, 0, stream, args);
 }
 

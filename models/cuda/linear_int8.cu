@@ -110,9 +110,14 @@ __global__ void __launch_bounds__(kWarps * 32) Int8Kernel(LinearArgs args) {
   const int lane = static_cast<int>(threadIdx.x) % 32;
   const int warp = static_cast<int>(threadIdx.x) / 32;
   const int64_t first = (int64_t{blockIdx.x} * kWarps + warp) * kOutputs;
-  const int first_row = static_cast<int>(blockIdx.y) * kRows;
   const int last_output = args.weights.outputs - 1;
-  if (first > last_output) return;  // whole warps only
+  const RowTile tile = TileOf<kRows>(args, blockIdx.y);
+  if (first > last_output || tile.first == tile.end) return;  // whole warps
+  const std::byte* x_at[kRows];
+  MILLRACE_UNROLL
+  for (int r = 0; r < kRows; ++r) {
+    x_at[r] = args.rounded + tile.x_of(tile.row(r)) * args.rounded_bytes;
+  }
 
   float sums[kOutputs][kRows] = {};
   const int inputs = args.weights.inputs;
@@ -120,17 +125,15 @@ __global__ void __launch_bounds__(kWarps * 32) Int8Kernel(LinearArgs args) {
     Chunk w[kOutputs];
     for (int o = 0; o < kOutputs; ++o) {
       const int64_t output = Min64(first + o, last_output);
-      w[o] = LoadChunk<kFormat>(
-          args.weights.data + output * args.weights.row_bytes, inputs, chunk);
+      w[o] = LoadChunk<kFormat>(tile.weights + output * args.weights.row_bytes,
+                                inputs, chunk);
     }
     for (int r = 0; r < kRows; ++r) {
-      const int64_t row =
-          RowOf(args.row_ids, Min64(first_row + r, args.rows - 1));
-      const std::byte* at = args.rounded + row * args.rounded_bytes;
-      const auto* words = reinterpret_cast<const int4*>(at) + 2 * chunk;
+      const auto* words = reinterpret_cast<const int4*>(x_at[r]) + 2 * chunk;
       const int4 a = words[0], b = words[1];
       const int x[8] = {a.x, a.y, a.z, a.w, b.x, b.y, b.z, b.w};
-      const uint2 scale = reinterpret_cast<const uint2*>(at + inputs)[chunk];
+      const uint2 scale =
+          reinterpret_cast<const uint2*>(x_at[r] + inputs)[chunk];
       for (int o = 0; o < kOutputs; ++o) {
         sums[o][r] = AddChunk<kFormat>(w[o], x, scale, sums[o][r]);
       }
@@ -139,10 +142,10 @@ __global__ void __launch_bounds__(kWarps * 32) Int8Kernel(LinearArgs args) {
   for (int o = 0; o < kOutputs; ++o) {
     for (int r = 0; r < kRows; ++r) {
       const float sum = WarpSum(sums[o][r]);
-      if (lane != 0 || first + o > last_output || first_row + r >= args.rows) {
+      if (lane != 0 || first + o > last_output || tile.first + r >= tile.end) {
         continue;
       }
-      StoreProduct(args, RowOf(args.row_ids, first_row + r), first + o, sum);
+      StoreProduct(args, tile.row(r), first + o, sum);
     }
   }
 }
@@ -151,7 +154,7 @@ template <WeightFormat kFormat, int kRows>
 int LaunchInt8(Stream stream, const LinearArgs& args) {
   return Launch(Int8Kernel<kFormat, kRows>,
                 dim3(CeilDiv(args.weights.outputs, kWarps * kOutputs),
-                     CeilDiv(args.rows, kRows)),
+                     BlocksOfRows(args, kRows)),
                 kWarps * 32, 0, stream, args);
 }
 

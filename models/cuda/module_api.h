@@ -17,7 +17,7 @@
 
 namespace millrace::cuda {
 
-inline constexpr uint32_t kModuleVersion = 3;
+inline constexpr uint32_t kModuleVersion = 4;
 inline constexpr char kModuleFile[] = "libmillrace_cuda.so";
 inline constexpr char kModuleEntryName[] = "millrace_cuda_module";
 
@@ -77,6 +77,9 @@ struct Module {
   int (*multiply_rows)(Stream, const LinearArgs&);
   int (*multiply_on_tensors)(Stream, const LinearArgs&);
   int (*multiply_int8)(Stream, const LinearArgs&);
+  int (*route_rows)(Stream, const RouteArgs&);
+  int (*order_uses)(Stream, const OrderUsesArgs&);
+  int (*combine_experts)(Stream, const CombineArgs&);
   int (*rope_write_kv)(Stream, const RopeArgs&);
   int (*attend)(Stream, const AttendArgs&);
   int (*activate)(Stream, const ActivateArgs&);
@@ -109,6 +112,9 @@ inline void SetKernels(Module& table) {
   table.multiply_rows = MultiplyRows;
   table.multiply_on_tensors = MultiplyOnTensors;
   table.multiply_int8 = MultiplyInt8;
+  table.route_rows = RouteRows;
+  table.order_uses = OrderUses;
+  table.combine_experts = CombineExperts;
   table.rope_write_kv = RopeWriteKv;
   table.attend = Attend;
   table.activate = Activate;

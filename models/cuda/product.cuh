@@ -11,6 +11,38 @@ __device__ __forceinline__ int64_t RowOf(const int32_t* row_ids, int64_t i) {
   return row_ids == nullptr ? i : row_ids[i];
 }
 
+// What a block of kRows rows at most computes: rows [first, end) of `ids`, or
+// of all rows; x_of is the row of x that a row of y reads.
+struct RowTile {
+  const std::byte* weights;
+  const int32_t* ids;
+  int64_t first;
+  int64_t end;
+  int32_t uses_of_row;
+
+  __device__ __forceinline__ int64_t row(int i) const {
+    return RowOf(ids, Min64(first + i, end - 1));
+  }
+  __device__ __forceinline__ int64_t x_of(int64_t row) const {
+    return uses_of_row == 1 ? row : row / uses_of_row;
+  }
+};
+template <int kRows>
+__device__ __forceinline__ RowTile TileOf(const LinearArgs& args,
+                                          unsigned block) {
+  if (args.tiles == nullptr) {
+    return {args.weights.data, args.row_ids, int64_t{block} * kRows, args.rows,
+            1};
+  }
+  const ExpertTile tile = args.tiles[block];
+  return {args.matrices[tile.expert], args.order, tile.first,
+          int64_t{tile.first} + tile.count, args.uses_of_row};
+}
+inline unsigned BlocksOfRows(const LinearArgs& args, int rows) {
+  return args.tiles == nullptr ? CeilDiv(args.rows, rows)
+                               : static_cast<unsigned>(args.num_tiles);
+}
+
 // Output `output` of the row `row`.
 __device__ __forceinline__ void StoreProduct(const LinearArgs& args,
                                              int64_t row, int64_t output,

@@ -177,6 +177,41 @@ TEST_F(CudaRunnerTest, LowPrecisionStaysNearTheCpu) {
   }
 }
 
+// Mixtures of experts: with the softmax of all or of the chosen, a shared
+// expert. Weights are in BF16, or quantised where rows are whole blocks; in the
+// rows of qwen2moe's experts they are not.
+TEST_F(CudaRunnerTest, ExpertsGiveTheLogitsOfTheCpu) {
+  struct Case {
+    const char* folder;
+    const char* compute;
+    const char* quantize;
+    double most;
+  };
+  const std::vector<int32_t> tokens = SomeTokens(18);
+  for (const Case& c : {Case{"hf_mixtral", "f32", "none", 1e-4},
+                        Case{"hf_qwen2moe", "f32", "none", 1e-4},
+                        Case{"hf_qwen3moe", "f32", "none", 1e-4},
+                        Case{"hf_olmoe", "f32", "none", 1e-4},
+                        Case{"hf_mixtral", "int8", "q8_0", 3e-3},
+                        Case{"hf_qwen2moe", "auto", "none", 5e-3}}) {
+    const std::string path = std::string("tests/data/") + c.folder;
+    LlmOptions options = Options("cuda:0");
+    options.settings.compute_dtype = c.compute;
+    options.settings.quantize = c.quantize;
+    StatusOr<LlmModel> on_gpu = LoadLlm(path, options);
+    ASSERT_TRUE(on_gpu.ok()) << on_gpu.status().ToString();
+    options.settings.device = "cpu";
+    StatusOr<LlmModel> on_cpu = LoadLlm(path, options);
+    ASSERT_TRUE(on_cpu.ok()) << on_cpu.status().ToString();
+    const auto logits = AllLogits(*on_gpu, tokens, 18);
+    const double difference =
+        Difference(logits, AllLogits(*on_cpu, tokens, 18));
+    EXPECT_LT(difference, c.most) << c.folder << " " << c.compute;
+    EXPECT_EQ(logits, AllLogits(*on_gpu, tokens, 1)) << "chunks show";
+    EXPECT_EQ(logits, AllLogits(*on_gpu, tokens, 4)) << "chunks show";
+  }
+}
+
 DriverRequest Request(int32_t length, float temperature) {
   DriverRequest request;
   request.prompt = SomeTokens(length);
@@ -261,6 +296,11 @@ TEST_F(CudaRunnerTest, SaysInOneSentenceWhyItCannotServe) {
   wide.head_dim = 320;
   EXPECT_THAT(std::string(Load(wide, Options("cuda:0")).status().message()),
               testing::HasSubstr("there are no CUDA kernels for heads of 320"));
+
+  const StatusOr<LlmModel> gpt_oss =
+      LoadLlm("tests/data/hf_gpt_oss", Options("cuda:0"));
+  EXPECT_THAT(std::string(gpt_oss.status().message()),
+              testing::HasSubstr("there are no CUDA kernels for experts with"));
 
   setenv("MILLRACE_CUDA_MODULE", "/nonexistent/module.so", 1);
   EXPECT_THAT(why("cuda:0"),

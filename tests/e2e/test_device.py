@@ -49,14 +49,16 @@ def test_auto_falls_back_to_the_cpu_and_says_why():
         assert "there is no CUDA module" in line
 
 
-# A tiny model in BF16; rounded to Q8_0 where its rows are whole blocks.
-@pytest.fixture(params=[("auto", "none"), ("auto", "q8_0"), ("int8", "q8_0"),
-                        ("f32", "none")], ids="-".join)
+# Tiny models in BF16, one a mixture of experts; rounded to Q8_0 where their
+# rows are whole blocks.
+@pytest.fixture(params=[("llama", "auto", "none"), ("llama", "auto", "q8_0"),
+                        ("llama", "f32", "none"), ("mixtral", "auto", "q8_0"),
+                        ("mixtral", "int8", "q8_0")], ids="-".join)
 def emulated(request):
     if not MODULE.exists():
         pytest.skip("built without the emulated module")
-    compute, quantize = request.param
-    with start(f"tiny={REPO}/tests/data/hf_llama", "--device", "cuda:0",
+    model, compute, quantize = request.param
+    with start(f"tiny={REPO}/tests/data/hf_{model}", "--device", "cuda:0",
                "--compute-dtype", compute, "--quantize", quantize,
                env=EMULATED) as server:
         yield server

@@ -88,8 +88,9 @@ const Linear* CudaBackend::DoAddQkv(const WeightRows& q, const WeightRows& k,
 
 const Linear* CudaBackend::DoAddGateUp(const WeightRows& gate,
                                        const WeightRows& up, Rounding rounding,
-                                       std::span<const float>,
+                                       std::span<const float> bias_gate,
                                        std::span<const float>) {
+  if (!bias_gate.empty()) unsupported_ = "experts with biases";
   return NewLinear(gate.k, 2 * gate.num_rows, rounding, std::array{gate, up},
                    {});
 }
@@ -101,9 +102,12 @@ const Linear* CudaBackend::DoAddUp(const WeightRows& up,
 
 const Linear* CudaBackend::DoAddRouter(const WeightRows& router,
                                        const WeightRows& last,
-                                       std::vector<float>) {
-  return NewLinear(router.k, router.num_rows + last.num_rows, Rounding::kTwice,
-                   std::array{router, last}, {});
+                                       std::vector<float> bias) {
+  CudaLinear* linear =
+      NewLinear(router.k, router.num_rows + last.num_rows, Rounding::kTwice,
+                std::array{router, last}, bias);
+  linear->exact = true;
+  return linear;
 }
 
 int64_t CudaBackend::AddConstant(std::span<const float> values) {
@@ -274,10 +278,14 @@ Status CudaBackend::Bind(int32_t num_pages) {
       }
     }
   }
+  const int64_t uses =
+      experts_.empty() ? 0 : int64_t{kExpertRows} * shape().experts_used;
   if (rounded_bytes > 0) {
-    ASSIGN_OR_RETURN(rounded_, context_->Allocate(both * rounded_bytes,
-                                                  "the buffers of a step"));
+    ASSIGN_OR_RETURN(rounded_,
+                     context_->Allocate(std::max(both, uses) * rounded_bytes,
+                                        "the buffers of a step"));
   }
+  RETURN_IF_ERROR(BindExperts());
   if (has_branch_) RETURN_IF_ERROR(AllocateRows(branch_, both, hidden));
   RETURN_IF_ERROR(AllocateRows(logits_, samples, shape().vocab));
 

@@ -94,12 +94,25 @@ class CudaBackend final : public Backend {
     int64_t weight = -1;
     int64_t bias = -1;
   };
-  // Rows of activations on the device.
+  // Rows of activations on the device: where they are, and as memory.
+  struct RowsAt {
+    float* data = nullptr;
+    int64_t pitch = 0;
+  };
   struct RowsOnDevice {
     CudaBuffer memory;
     int64_t pitch = 0;
     float* data() const { return memory.as<float>(); }
+    RowsAt From(int64_t row) const { return {data() + row * pitch, pitch}; }
   };
+  // A mixture of experts of one layer.
+  struct Experts {
+    ExpertsOptions options;
+    int32_t competing = 0;  // the first ones; behind them the shared one
+    CudaBuffer matrices;  // pointers to those of gate, up, down: [3][competing]
+  };
+  // Rows that go through a mixture together.
+  static constexpr int32_t kExpertRows = 256;
 
   const Linear* DoAddLinear(const WeightRows& rows, Rounding rounding,
                             std::vector<float> bias) override;
@@ -158,15 +171,29 @@ class CudaBackend final : public Backend {
   int Multiply(const Step& step, bool kept, const CudaLinear& w,
                const RowsOnDevice& x, const RowsOnDevice& y, bool adds = false,
                float scale = 1);
-  int MultiplySet(const RowSet& rows, const CudaLinear& w,
-                  const RowsOnDevice& x, const RowsOnDevice& y, bool adds,
-                  float scale);
+  int MultiplySet(const RowSet& rows, const CudaLinear& w, const RowsAt& x,
+                  const RowsAt& y, bool adds, float scale);
+  // Rows of x to rounded_, unless the product reads f32.
+  int Round(const RowSet& rows, const RowsAt& x, int64_t inputs,
+            cuda::InputFormat input);
   // Rows of norm(x): `out`, or x itself where there is no norm.
   const RowsOnDevice& Normalise(const NormAt& norm, const RowsOnDevice& x,
                                 int32_t rows, const RowsOnDevice& out,
                                 int* error);
   cuda::Weights WeightsOf(const CudaLinear& linear, size_t part) const;
   cuda::KvCache Kv() const;
+  // ---- mixtures of experts: expert_phases.cc ----
+  Status BindExperts();
+  // Sets unsupported_ where no kernel does it.
+  void CheckExperts(const ExpertsOptions& experts, int32_t competing);
+  // Rows [begin, begin + rows) of x through the experts.
+  int RunExperts(const Experts& experts, const RowsAt& normed, int32_t rows,
+                 const RowsAt& out, bool adds, float scale);
+  int RunSharedExpert(const Experts& experts, const RowsAt& normed,
+                      int32_t rows);
+  // y = W · x of each use, W its expert's matrix of gate (0), up (1), down (2).
+  int MultiplyUses(const Experts& experts, int32_t matrix, const RowsAt& x,
+                   int32_t rows, const RowsAt& y, bool rounds);
   int RopeRows(const Step& step, int32_t layer, const RopeOptions& options,
                int64_t frequencies, int64_t q_norm, int64_t k_norm);
 
@@ -189,6 +216,7 @@ class CudaBackend final : public Backend {
   std::vector<std::function<int(const Step&)>> phases_;
   bool keeping_ = false;  // recording after KeepSampleRows
   bool has_branch_ = false;
+  std::vector<std::unique_ptr<Experts>> experts_;
   std::string unsupported_;  // what no kernel does
   StepMessage message_;
 
@@ -198,6 +226,10 @@ class CudaBackend final : public Backend {
   CudaBuffer rounded_;  // rows of one product's input
   RowsOnDevice x_, x_kept_, normed_, qkv_, attn_, attn_kept_, gate_up_, ffn_,
       branch_, logits_;
+  // Of kExpertRows rows, and of their uses.
+  RowsOnDevice router_logits_, use_gate_up_, use_ffn_, use_out_;
+  RowsOnDevice shared_gate_up_, shared_ffn_, shared_out_;
+  CudaBuffer chosen_, use_weights_, use_order_, use_tiles_;
   // On the host, for transfers.
   CudaBuffer step_on_host_, ids_on_host_, logits_on_host_;
   int32_t num_samples_ = 0;  // of the step launched last

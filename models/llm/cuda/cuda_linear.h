@@ -30,6 +30,7 @@ class CudaBackend::CudaLinear final : public Linear {
       : Linear(inputs, outputs), rounding(wanted) {}
 
   const Rounding rounding;
+  bool exact = false;  // in f32 whatever compute_dtype says
 
   std::vector<Part> parts;
   int64_t bias = -1;  // among the constants; below 0: none

@@ -44,7 +44,8 @@ cuda::InputFormat CudaBackend::InputOf(const CudaLinear& linear,
                                        cuda::WeightFormat format,
                                        bool prompt) const {
   using cuda::WeightFormat;
-  if (compute_ == CudaCompute::kF32 || format == WeightFormat::kF32) {
+  if (compute_ == CudaCompute::kF32 || linear.exact ||
+      format == WeightFormat::kF32) {
     return cuda::InputFormat::kF32;
   }
   const bool quantised = format > WeightFormat::kBF16;
@@ -73,38 +74,43 @@ int CudaBackend::Multiply(const Step& step, bool kept, const CudaLinear& w,
                           const RowsOnDevice& x, const RowsOnDevice& y,
                           bool adds, float scale) {
   if (kept || !HasRoles(w)) {
-    return MultiplySet({.count = RowsOf(step, kept)}, w, x, y, adds, scale);
+    return MultiplySet({.count = RowsOf(step, kept)}, w, x.From(0), y.From(0),
+                       adds, scale);
   }
   const int32_t* ids = step.message + message_.rows_by_role;
   const RowSet prompts = {
       .ids = ids, .count = step.num_prompt_rows, .prompt = true};
   const RowSet others = {.ids = ids + step.num_prompt_rows,
                          .count = step.num_tokens - step.num_prompt_rows};
-  const int error = MultiplySet(prompts, w, x, y, adds, scale);
-  return error != 0 ? error : MultiplySet(others, w, x, y, adds, scale);
+  const int error = MultiplySet(prompts, w, x.From(0), y.From(0), adds, scale);
+  return error != 0 ? error
+                    : MultiplySet(others, w, x.From(0), y.From(0), adds, scale);
+}
+
+int CudaBackend::Round(const RowSet& rows, const RowsAt& x, int64_t inputs,
+                       cuda::InputFormat input) {
+  if (input == cuda::InputFormat::kF32) return 0;
+  return module_.round_rows(context_->device().stream,
+                            {.x = x.data,
+                             .pitch = x.pitch,
+                             .row_ids = rows.ids,
+                             .rows = rows.count,
+                             .inputs = static_cast<int32_t>(inputs),
+                             .format = input,
+                             .out = rounded_.data(),
+                             .out_bytes = cuda::RoundedBytes(input, inputs)});
 }
 
 int CudaBackend::MultiplySet(const RowSet& rows, const CudaLinear& w,
-                             const RowsOnDevice& x, const RowsOnDevice& y,
-                             bool adds, float scale) {
+                             const RowsAt& x, const RowsAt& y, bool adds,
+                             float scale) {
   using cuda::InputFormat;
-  const cuda::Stream stream = context_->device().stream;
   const int64_t inputs = CudaInputs(w.inputs());
   InputFormat rounded = InputFormat::kF32;  // what rounded_ holds
   for (size_t i = 0; i < w.parts.size(); ++i) {
     const InputFormat input = InputOf(w, w.parts[i].format, rows.prompt);
-    const int64_t bytes = cuda::RoundedBytes(input, inputs);
     if (input != InputFormat::kF32 && input != rounded) {
-      const int error =
-          module_.round_rows(stream, {.x = x.data(),
-                                      .pitch = x.pitch,
-                                      .row_ids = rows.ids,
-                                      .rows = rows.count,
-                                      .inputs = static_cast<int32_t>(inputs),
-                                      .format = input,
-                                      .out = rounded_.data(),
-                                      .out_bytes = bytes});
-      if (error != 0) return error;
+      if (const int error = Round(rows, x, inputs, input)) return error;
       rounded = input;
     }
     const auto multiply = input == InputFormat::kF32 ? module_.multiply_rows
@@ -112,19 +118,20 @@ int CudaBackend::MultiplySet(const RowSet& rows, const CudaLinear& w,
                               ? module_.multiply_int8
                               : module_.multiply_on_tensors;
     const int64_t first = w.parts[i].first_output;
-    const int error = multiply(
-        stream, {.weights = WeightsOf(w, i),
-                 .bias = w.bias < 0 ? nullptr : constant(w.bias) + first,
-                 .x = x.data(),
-                 .pitch = x.pitch,
-                 .rounded = rounded_.data(),
-                 .rounded_bytes = bytes,
-                 .row_ids = rows.ids,
-                 .rows = rows.count,
-                 .adds = adds,
-                 .scale = scale,
-                 .y = y.data() + first,
-                 .out_pitch = y.pitch});
+    const int error =
+        multiply(context_->device().stream,
+                 {.weights = WeightsOf(w, i),
+                  .bias = w.bias < 0 ? nullptr : constant(w.bias) + first,
+                  .x = x.data,
+                  .pitch = x.pitch,
+                  .rounded = rounded_.data(),
+                  .rounded_bytes = cuda::RoundedBytes(input, inputs),
+                  .row_ids = rows.ids,
+                  .rows = rows.count,
+                  .adds = adds,
+                  .scale = scale,
+                  .y = y.data + first,
+                  .out_pitch = y.pitch});
     if (error != 0) return error;
   }
   return 0;
@@ -343,11 +350,6 @@ void CudaBackend::DoNormGateUpAct(const Norm& norm, const Linear& gate_up,
                              .out = ffn_.data(),
                              .out_pitch = ffn_.pitch});
   });
-}
-
-void CudaBackend::DoNormExperts(const Norm&, const ExpertsOptions&,
-                                const ResidualOptions&) {
-  unsupported_ = "mixtures of experts";
 }
 
 void CudaBackend::DoHiddenRows(const Norm&) {
