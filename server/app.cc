@@ -26,6 +26,7 @@
 #include "server/auth.h"
 #include "server/batches/batches.h"
 #include "server/compat_metrics.h"
+#include "server/gpu_metrics.h"
 #include "server/grpc/server.h"
 #include "server/host_metrics.h"
 #include "server/http/listener.h"
@@ -168,6 +169,7 @@ struct App::Parts {
   MetricRegistry metrics;
   Gauge build_info;
   std::shared_ptr<void> host_metrics;  // of each scrape
+  std::shared_ptr<void> gpu_metrics;   // likewise; null: no GPU
   Timeline timeline;
   std::unique_ptr<RequestTraces> traces;
   std::unique_ptr<Auth> auth;
@@ -238,6 +240,7 @@ StatusOr<std::unique_ptr<App>> App::Start(const config::Settings& settings,
       {{"version", std::string(Version())}});
   parts->build_info.Set(1);
   parts->host_metrics = ExportHostMetrics(parts->metrics);
+  parts->gpu_metrics = ExportGpuMetrics(parts->metrics);
   ASSIGN_OR_RETURN(std::vector<MetricAlias> compat,
                    CompatMetrics(settings.server.metrics_compat, HostName()));
   parts->metrics.ExportAlso(std::move(compat));

@@ -4,8 +4,8 @@
 //
 // Left out of vLLM: the kv_block_* histograms (off by default there) and
 // request_max_num_generation_tokens. Left out of Triton: nv_cache_*
-// (millrace_response_cache_*), nv_gpu_*, nv_energy_* and nv_pinned_memory_* (no
-// GPU). Left out of TorchServe: GPU* (no GPU).
+// (millrace_response_cache_*) and nv_pinned_memory_* (no pool). Left out of
+// TorchServe: GPU*.
 #include "server/compat_metrics.h"
 
 #include <algorithm>
@@ -126,6 +126,28 @@ void AddVllm(Aliases& all) {
          .where = {"reason", ours},
          .fixed = {{"finished_reason", theirs}}});
   }
+}
+
+void AddTritonGpus(Aliases& all) {
+  const auto add = [&](std::string_view name, std::string_view help,
+                       std::string_view source, MetricKind kind = kGauge,
+                       std::string_view state = {}) {
+    MetricAlias alias = {
+        .name = name, .help = help, .kind = kind, .source = source};
+    if (!state.empty()) alias.where = {"state", state};
+    alias.labels = {{"gpu_uuid", "gpu_uuid"}};
+    all.push_back(std::move(alias));
+  };
+  add("nv_gpu_utilization", "Share of time in which the GPU is busy.",
+      "millrace_gpu_utilization_ratio");
+  add("nv_gpu_memory_total_bytes", "Memory of the GPU.",
+      "millrace_gpu_memory_bytes", kGauge, "total");
+  add("nv_gpu_memory_used_bytes", "Memory of the GPU in use.",
+      "millrace_gpu_memory_bytes", kGauge, "used");
+  add("nv_gpu_power_usage", "Watts drawn.", "millrace_gpu_power_watts");
+  add("nv_gpu_power_limit", "Watts allowed.", "millrace_gpu_power_limit_watts");
+  add("nv_energy_consumption", "Joules drawn since the server started.",
+      "millrace_gpu_energy_joules_total", kCounter);
 }
 
 void AddTriton(Aliases& all) {
@@ -320,6 +342,7 @@ StatusOr<Aliases> CompatMetrics(const std::vector<std::string>& servers,
       AddVllm(all);
     } else if (*each == "triton") {
       AddTriton(all);
+      AddTritonGpus(all);
     } else if (*each == "torchserve") {
       AddTorchServe(hostname, all);
     } else {

@@ -81,3 +81,48 @@ def test_completions_on_a_gpu_do_not_depend_on_the_batch(emulated):
     with concurrent.futures.ThreadPoolExecutor(3) as pool:
         together = list(pool.map(lambda p: complete(emulated, p), prompts))
     assert together == alone
+
+
+NVML = BINARY.parent / "libmillrace_fake_nvml.so"
+
+
+@pytest.mark.skipif(not NVML.exists(), reason="built without the fake NVML")
+def test_gpus_are_measured():
+    model = f"tiny={REPO}/tests/data/hf_llama"
+    with start(model, "--metrics-compat", "triton",
+               env={"MILLRACE_NVML": str(NVML)}) as server:
+        one, two = '{gpu="0",gpu_uuid="GPU-1"', '{gpu="1",gpu_uuid="GPU-2"'
+        assert server.metric("millrace_gpu_utilization_ratio") == {
+            one + "}": 0.75, two + "}": 0}
+        assert server.metric("millrace_gpu_memory_bytes") == {
+            one + ',state="total"}': 80e9, one + ',state="used"}': 20e9,
+            two + ',state="total"}': 160e9, two + ',state="used"}': 100e9}
+        # The second one does not tell.
+        assert server.metric("millrace_gpu_power_watts") == {one + "}": 123.5}
+        assert server.metric("millrace_gpu_power_limit_watts") == {
+            one + "}": 700}
+        energy = "millrace_gpu_energy_joules_total"
+        before = server.metric(energy)[one + "}"]
+        assert server.metric(energy) == {one + "}": before + 2.5}
+        # Triton's names and its label.
+        assert server.metric("nv_gpu_utilization") == {
+            '{gpu_uuid="GPU-1"}': 0.75, '{gpu_uuid="GPU-2"}': 0}
+        assert server.metric("nv_gpu_memory_total_bytes") == {
+            '{gpu_uuid="GPU-1"}': 80e9, '{gpu_uuid="GPU-2"}': 160e9}
+        assert server.metric("nv_gpu_memory_used_bytes") == {
+            '{gpu_uuid="GPU-1"}': 20e9, '{gpu_uuid="GPU-2"}': 100e9}
+        assert server.metric("nv_gpu_power_usage") == {
+            '{gpu_uuid="GPU-1"}': 123.5}
+        assert server.metric("nv_gpu_power_limit") == {
+            '{gpu_uuid="GPU-1"}': 700}
+        assert server.metric("nv_energy_consumption")[
+            '{gpu_uuid="GPU-1"}'] > before
+
+
+# No such file; a library without these functions.
+@pytest.mark.parametrize("library", ["/nonexistent.so", str(MODULE)])
+def test_without_nvml_there_are_no_such_metrics(library):
+    model = f"tiny={REPO}/tests/data/hf_llama"
+    with start(model, "--metrics-compat", "triton",
+               env={"MILLRACE_NVML": library}) as server:
+        assert "_gpu_" not in server.get("/metrics").decode()
