@@ -27,7 +27,9 @@ namespace millrace::models {
 // What products of activations are computed in; compute_dtype. kAuto: rows of
 // prompts in f16 (weights in BF16: bf16) on tensor cores, others in int8 where
 // weights are quantised, else in f32. kInt8: as kAuto, but rows of prompts in
-// int8, too, where weights are quantised. Weights in F32: f32 always.
+// int8, too, where weights are quantised. In f32 always: weights in F32,
+// routers, and what would be int8 where rounding twice is asked for (f32 is as
+// good).
 enum class CudaCompute { kAuto, kInt8, kF32 };
 
 struct CudaBackendOptions {
@@ -186,7 +188,7 @@ class CudaBackend final : public Backend {
   Status BindExperts();
   // Sets unsupported_ where no kernel does it.
   void CheckExperts(const ExpertsOptions& experts, int32_t competing);
-  // Rows [begin, begin + rows) of x through the experts.
+  // `rows` rows, kExpertRows at most, through the experts to `out`.
   int RunExperts(const Experts& experts, const RowsAt& normed, int32_t rows,
                  const RowsAt& out, bool adds, float scale);
   int RunSharedExpert(const Experts& experts, const RowsAt& normed,
