@@ -29,6 +29,14 @@ struct TaskPart {
   std::string bytes = {};
 };
 
+struct TaskResponse {
+  std::string content_type = "application/json";
+  // One for each item that the request asked about (a picture, a text), in
+  // their order; a task that answers for all of them together gives one. JSON
+  // texts where the content type is JSON.
+  std::vector<std::string> results;
+};
+
 struct TaskRequest {
   std::vector<TaskPart> parts;  // in the order of the request
   // What the request says beside its parts: an object, or null for nothing.
@@ -36,14 +44,9 @@ struct TaskRequest {
   int32_t priority = 0;
   Clock::Time deadline = kNever;
   std::shared_ptr<Trace> trace;  // never null
-};
-
-struct TaskResponse {
-  std::string content_type = "application/json";
-  // One for each item that the request asked about (a picture, a text), in
-  // their order; a task that answers for all of them together gives one. JSON
-  // texts where the content type is JSON.
-  std::vector<std::string> results;
+  // What a handler answers before the end of its answer, in order, on a thread
+  // of its own; short. Null: a handler that does so fails.
+  std::function<void(TaskResponse)> on_part = {};
 };
 
 // The response as one body: the only result itself, else a JSON list of them.

@@ -178,6 +178,12 @@ void ExternalHandler::Start(TaskRequest request, TaskHandler::Done done,
   job.parameters = DumpJson(parameters);
   job.deadline = request.deadline;
   job.stop = std::move(stop);
+  if (request.on_part) {
+    job.part = [on_part = std::move(request.on_part)](TensorResponse part) {
+      StatusOr<TaskResponse> results = ResultsOf(std::move(part));
+      if (results.ok()) on_part(*std::move(results));
+    };
+  }
   const Status status =
       Submit(std::move(job), [done](StatusOr<TensorResponse> response) {
         done(ResultsOf(std::move(response)));

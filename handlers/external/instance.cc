@@ -37,6 +37,8 @@ constexpr auto kLongestPause = milliseconds(10'000);
 constexpr auto kHealthy = std::chrono::seconds(10);
 constexpr size_t kInlineBytes = 16 << 10;
 constexpr size_t kKeptOutput = 2000;
+// All parts of one answer: a client may read slower than the handler writes.
+constexpr int64_t kMaxPartBytes = int64_t{64} << 20;
 
 class Instance final : public ExternalInstance {
  public:
@@ -223,6 +225,8 @@ class Instance final : public ExternalInstance {
     }
     StatusOr<TensorResponse> response = Internal("no response");
     bool answered = false;
+    Status parts;  // why its parts cannot be given on
+    int64_t part_bytes = 0;
     const auto answer = [&](StatusOr<TensorResponse> with) {
       if (std::exchange(answered, true)) return;
       job.done(std::move(with));
@@ -238,11 +242,19 @@ class Instance final : public ExternalInstance {
               RETURN_IF_ERROR(calls_.Start(message, job.deadline));
               return false;
             }
+            if (message.kind() == Message::PART &&
+                message.id() == request.id()) {
+              part_bytes += static_cast<int64_t>(message.ByteSizeLong());
+              if (answered || !parts.ok()) return false;
+              parts = GivePart(message, part_bytes, job);
+              return false;
+            }
             if (message.kind() != Message::RESPONSE ||
                 message.id() != request.id()) {
               return Unavailable("sent a message that answers nothing");
             }
             response = ResponseOf(message, place, bytes);
+            if (response.ok() && !parts.ok()) response = parts;
             return true;
           },
           [&] {
@@ -271,6 +283,22 @@ class Instance final : public ExternalInstance {
       response->batch.compute_infer = Now() - begun;
     }
     answer(std::move(response));
+    return OkStatus();
+  }
+
+  Status GivePart(const Message& message, int64_t bytes,
+                  const ExternalJob& job) {
+    if (!job.part) {
+      return Unimplemented("the handler of the model '" + parts_.model +
+                           "' answers in parts, which this call does not take");
+    }
+    if (bytes > kMaxPartBytes) {
+      return ResourceExhausted(
+          "the handler of the model '" + parts_.model + "' sent more than " +
+          std::to_string(kMaxPartBytes) + " bytes in parts of one answer");
+    }
+    ASSIGN_OR_RETURN(TensorResponse part, ResponseOf(message, {}, 0));
+    job.part(std::move(part));
     return OkStatus();
   }
 

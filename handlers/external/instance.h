@@ -34,7 +34,9 @@ struct ExternalJob {
   Clock::Time deadline = kNever;
   Clock::Time submitted{};
   std::stop_token stop;
-  // On the instance's thread; short.
+  // On the instance's thread; short. `part` is given what the handler answers
+  // before its response; null: such an answer is an error.
+  std::function<void(TensorResponse)> part;
   std::function<void(StatusOr<TensorResponse>)> done;
 };
 

@@ -3,6 +3,8 @@
 // prediction with its callback.
 #include <grpcpp/support/server_callback.h>
 
+#include <deque>
+#include <functional>
 #include <memory>
 #include <optional>
 #include <stop_token>
@@ -45,11 +47,15 @@ class Call {
     trace_->Stamp(Stage::kAccepted, parts_.infer.clock->Now());
   }
 
+  using OnPart = std::function<void(std::string)>;
+
   // On a thread of the pool. `done` is called once, maybe before this returns.
+  // `on_part` takes parts of the answer before it; null: there are none.
   void Start(const PredictionsRequest& request, std::stop_token stop,
-             torchserve::PredictionDone done) {
-    const Status status =
-        NoThrow([&] { return TryStart(request, std::move(stop), done); });
+             torchserve::PredictionDone done, OnPart on_part = {}) {
+    const Status status = NoThrow([&] {
+      return TryStart(request, std::move(stop), done, std::move(on_part));
+    });
     if (!status.ok()) done(status);
   }
 
@@ -75,7 +81,7 @@ class Call {
 
  private:
   Status TryStart(const PredictionsRequest& request, std::stop_token stop,
-                  const torchserve::PredictionDone& done) {
+                  const torchserve::PredictionDone& done, OnPart on_part) {
     if (request.model_name().empty()) {
       return InvalidArgument("Parameter model_name is required.")
           .At("model_name");
@@ -105,6 +111,7 @@ class Call {
          .priority = PriorityOf(info_, 0),
          .trace = trace_,
          .stop = std::move(stop),
+         .on_part = std::move(on_part),
          .sequence = torchserve::PlaceIn(request.sequenceid(), start, end)},
         done);
   }
@@ -164,7 +171,7 @@ class UnaryPrediction final
   std::shared_ptr<UnaryPrediction> self_;  // gRPC's hold, until OnDone
 };
 
-// StreamPredictions: models here answer a request once, so one message comes.
+// StreamPredictions: a message for each part of the answer; graphs have one.
 class StreamedPrediction final
     : public ::grpc::ServerWriteReactor<PredictionResponse>,
       public std::enable_shared_from_this<StreamedPrediction> {
@@ -181,29 +188,75 @@ class StreamedPrediction final
     const bool posted = parts_.infer.pool->TryPost([self] {
       self->call_.Start(
           self->request_, self->stop_.get_token(),
-          [self](const StatusOr<PredictionBody>& body) { self->End(body); });
+          [self](const StatusOr<PredictionBody>& body) { self->End(body); },
+          [self](std::string part) { self->Add(std::move(part)); });
     });
     if (!posted) End(PoolIsFull());
   }
 
-  void OnWriteDone(bool) override { Finish(::grpc::Status::OK); }
+  void OnWriteDone(bool ok) override {
+    {
+      MutexLock lock(mu_);
+      is_writing_ = false;
+      if (!ok) waiting_.clear();
+    }
+    WriteNext();
+  }
   void OnCancel() override { stop_.request_stop(); }
   void OnDone() override { self_.reset(); }
 
  private:
+  void Add(std::string text) {
+    {
+      MutexLock lock(mu_);
+      waiting_.push_back(std::move(text));
+    }
+    WriteNext();
+  }
+
   void End(const StatusOr<PredictionBody>& body) {
     const Status status = EndOf(body, stop_, call_.info(), *parts_.infer.clock);
     call_.Record(request_.model_name(), status);
-    if (!status.ok()) return Finish(ToTorchServeGrpc(status));
-    response_.set_prediction(body->text);
+    {
+      MutexLock lock(mu_);
+      if (status.ok()) waiting_.push_back(body->text);
+      end_ = status;
+    }
+    WriteNext();
+  }
+
+  // One message at a time; the end behind the last one. gRPC may call back from
+  // inside StartWrite, so the lock is not held there.
+  void WriteNext() {
+    std::optional<Status> end;
+    {
+      MutexLock lock(mu_);
+      if (is_writing_ || ended_) return;
+      if (!waiting_.empty()) {
+        response_.set_prediction(std::move(waiting_.front()));
+        waiting_.pop_front();
+        is_writing_ = true;
+      } else if (end_.has_value()) {
+        ended_ = true;
+        end = end_;
+      } else {
+        return;
+      }
+    }
+    if (end.has_value()) return Finish(ToTorchServeGrpc(*end));
     StartWrite(&response_);
   }
 
   const Parts parts_;
   const PredictionsRequest& request_;  // gRPC's, until Finish
-  PredictionResponse response_;
+  PredictionResponse response_;        // while it is written
   Call call_;
   std::stop_source stop_;
+  Mutex mu_;
+  std::deque<std::string> waiting_ GUARDED_BY(mu_);  // parts are bounded
+  bool is_writing_ GUARDED_BY(mu_) = false;
+  std::optional<Status> end_ GUARDED_BY(mu_);
+  bool ended_ GUARDED_BY(mu_) = false;
   std::shared_ptr<StreamedPrediction> self_;  // gRPC's hold, until OnDone
 };
 

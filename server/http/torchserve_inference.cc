@@ -45,8 +45,34 @@ PredictionCall CallOf(const Site& site, const Exchange& exchange) {
               exchange.request().Header(torchserve::kSequenceEnd))};
 }
 
-PredictionDone AnswerTo(const std::shared_ptr<Exchange>& exchange) {
-  return [exchange](StatusOr<PredictionBody> body) {
+// An answer in parts is sent as they come, in chunks.
+struct Answer {
+  std::function<void(std::string)> on_part;
+  PredictionDone done;
+};
+Answer AnswerTo(const std::shared_ptr<Exchange>& exchange) {
+  // One thread after the other: parts end before the answer does.
+  auto is_stream = std::make_shared<bool>(false);
+  const auto on_part = [exchange, is_stream](const std::string& part) {
+    if (!std::exchange(*is_stream, true)) {
+      HttpResponse head = TorchServeResponse(200, "");
+      head.content_type.clear();  // as there
+      head.headers.emplace_back("ts_stream_next", "true");
+      exchange->BeginStream(std::move(head));
+    }
+    exchange->Write(part);
+  };
+  const auto done = [exchange, is_stream](StatusOr<PredictionBody> body) {
+    if (*is_stream) {
+      if (!body.ok()) {
+        exchange->SetFailure(body.status());
+        exchange->EndAndClose();
+        return;
+      }
+      exchange->Write(body->text);
+      exchange->End();
+      return;
+    }
     if (!body.ok()) {
       exchange->Send(TorchServeErrorResponse(body.status()));
       return;
@@ -55,6 +81,7 @@ PredictionDone AnswerTo(const std::shared_ptr<Exchange>& exchange) {
     response.content_type = std::move(body->content_type);
     exchange->Send(std::move(response));
   };
+  return {on_part, done};
 }
 
 Status PredictAt(const Site& site, const std::shared_ptr<Exchange>& exchange,
@@ -78,8 +105,10 @@ Status PredictAt(const Site& site, const std::shared_ptr<Exchange>& exchange,
   }
   PredictionCall call = CallOf(site, *exchange);
   call.explain = explain;
+  Answer answer = AnswerTo(exchange);
+  call.on_part = std::move(answer.on_part);
   return torchserve::StartPrediction(std::move(prediction), std::move(parts),
-                                     std::move(call), AnswerTo(exchange));
+                                     std::move(call), std::move(answer.done));
 }
 
 Status Predict(const Site& site, const std::shared_ptr<Exchange>& exchange) {
@@ -115,7 +144,7 @@ Status PredictInstances(const Site& site,
   PredictionCall call = CallOf(site, *exchange);
   call.explain = verb == ":explain";
   return torchserve::StartInstances(std::move(prediction), std::move(body.text),
-                                    std::move(call), AnswerTo(exchange));
+                                    std::move(call), AnswerTo(exchange).done);
 }
 
 Status Explain(const Site& site, const std::shared_ptr<Exchange>& exchange) {
@@ -130,7 +159,7 @@ Status ExplainTensors(const Site& site,
   Exchange::Body body = exchange->TakeBody();
   return torchserve::StartExplainedTensors(
       std::move(prediction), std::move(body.text), CallOf(site, *exchange),
-      AnswerTo(exchange));
+      AnswerTo(exchange).done);
 }
 
 }  // namespace

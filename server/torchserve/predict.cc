@@ -115,6 +115,24 @@ std::shared_ptr<const Json> ParametersOf(const PredictionCall& call,
   return std::make_shared<const Json>(std::move(parameters));
 }
 
+// Parts go to the client, or before the text of the answer.
+std::function<void(handlers::TaskResponse)> PartsOf(const PredictionCall& call,
+                                                    PredictionDone& done) {
+  if (call.on_part) {
+    return [on_part = call.on_part](handlers::TaskResponse part) {
+      on_part(TaskBody(std::move(part)));
+    };
+  }
+  auto text = std::make_shared<std::string>();
+  done = [text, done = std::move(done)](StatusOr<PredictionBody> body) {
+    if (body.ok()) body->text.insert(0, *text);
+    done(std::move(body));
+  };
+  return [text](handlers::TaskResponse part) {
+    text->append(TaskBody(std::move(part)));
+  };
+}
+
 // `envelope`: the form of the only part, whose items a handler in Python gets;
 // null: none.
 void StartTask(Prediction prediction, handlers::TaskHandler* handler,
@@ -124,6 +142,7 @@ void StartTask(Prediction prediction, handlers::TaskHandler* handler,
   request.parts = std::move(parts);
   if (prediction.model.python != nullptr) {
     request.parameters = ParametersOf(call, envelope);
+    request.on_part = PartsOf(call, done);
   }
   request.deadline = DeadlineOf(call, prediction.model);
   request.priority = call.priority;

@@ -57,6 +57,9 @@ struct PredictionCall {
   std::stop_token stop;
   // A handler in Python is to explain instead; graphs cannot.
   bool explain = false;
+  // What a handler in Python answers before the end, in order; short. Null: all
+  // of it is the answer's text.
+  std::function<void(std::string)> on_part = {};
   // For models that keep a state between requests; the others take no notice.
   handlers::SequencePlace sequence = {};
 };

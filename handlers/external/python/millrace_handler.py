@@ -11,7 +11,7 @@ import numpy as np
 TYPES = {"BOOL": "?", "FP16": "f2", "FP32": "f4", "FP64": "f8", **{
     f"{k}INT{8 * n}": f"{'u' if k else 'i'}{n}" for k in ("", "U") for n in (1, 2, 4, 8)}}
 NAMES = {np.dtype(code): name for name, code in TYPES.items()}
-READY, REQUEST, RESPONSE, CALL, RESULT = 1, 2, 3, 4, 5
+READY, REQUEST, RESPONSE, CALL, RESULT, PART = 1, 2, 3, 4, 5, 6
 class Handler:
     inputs, outputs = {}, {}  # name: (datatype, shape); none: any
     def initialize(self, context): """Once, before the first request."""
@@ -40,11 +40,11 @@ def fields(bytes_):
         found.setdefault(key >> 3, []).append(value)
     return found
 class Context:
-    """`parameters` of the request; `call` asks another model of the server."""
+    """`parameters` of the request; `call` asks another model of the server, `part` sends arrays before the answer."""
     def __init__(self):
         self.model, self.version = os.environ["MILLRACE_MODEL"], os.environ["MILLRACE_VERSION"]
         self.socket, self.memory = socket.socket(fileno=3), mmap.mmap(4, 0)
-        self.parameters, self.calls, self.space = {}, 0, (0, 0)
+        self.parameters, self.calls, self.space, self.request = {}, 0, (0, 0), 0
     def call(self, model, inputs, outputs=(), version=""):
         self.calls += 1
         self.send(field(1, CALL) + field(2, self.calls) + field(8, model) + field(9, version) + b"".join(
@@ -52,6 +52,8 @@ class Context:
         answer = fields(self.receive())
         if 6 in answer: raise RuntimeError(bytes(answer[6][0]).decode())
         return self.arrays(answer)
+    def part(self, outputs):
+        self.send(field(1, PART) + field(2, self.request) + b"".join(field(3, self.pack(n, a)) for n, a in outputs.items()))
     def exactly(self, size):
         data = bytearray(size); view = memoryview(data)
         while view: view = view[self.socket.recv_into(view) or os._exit(0):]
@@ -83,6 +85,7 @@ def serve(handler):
     while True:
         message = fields(context.receive())
         context.space = message.get(10, [0])[0], message.get(11, [0])[0]
+        context.request = message[2][0]
         context.parameters = json.loads(bytes(message[7][0])) if message.get(7) else {}
         try:
             wanted = {bytes(n).decode() for n in message.get(5, [])}

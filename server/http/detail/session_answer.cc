@@ -151,7 +151,11 @@ Session::Task<bool> Session::AnswerFrom(std::shared_ptr<Exchange> exchange,
       body_bytes_ += gone ? 0 : static_cast<int64_t>(output.bytes.size());
       const bool chunked = framing == Framing::kChunked;
       text += chunked ? RenderChunk(output.bytes) : output.bytes;
-      if (chunked && ended && status_ != 0) text += kLastChunk;
+      // Events tell of a failure themselves. Bytes of a handler cannot: without
+      // the last chunk the client sees that they are not whole.
+      const bool cut = output.close && site_.services.torchserve != nullptr &&
+                       exchange->facts().failed_late;
+      if (chunked && ended && status_ != 0 && !cut) text += kLastChunk;
     }
     if (output.close) keep_alive = false;
     if (!gone && !text.empty()) {
