@@ -5,6 +5,9 @@
 
 #include <algorithm>
 #include <chrono>
+#include <optional>
+#include <string>
+#include <string_view>
 #include <utility>
 #include <vector>
 
@@ -15,6 +18,15 @@ namespace millrace::handlers {
 namespace {
 
 using models::TensorSpec;
+
+// As torchrec's KeyedJaggedTensor calls its parts.
+constexpr std::string_view kKeyedValues = "keyed_values";
+constexpr std::string_view kKeyedLengths = "keyed_lengths";
+constexpr std::string_view kKeyedWeights = "keyed_weights";
+
+bool IsKeyed(std::string_view name) {
+  return name == kKeyedValues || name == kKeyedLengths || name == kKeyedWeights;
+}
 
 class GraphHandler final : public TensorHandler {
  public:
@@ -46,6 +58,7 @@ class GraphHandler final : public TensorHandler {
                      parts_.batcher->Reserve(deadline));
     AddMadeInputs(request.inputs);
     scheduler::BatchTask task;
+    ASSIGN_OR_RETURN(task.keyed, TakeKeyed(request.inputs));
     task.lengths = TakeLengths(request.inputs);
     ASSIGN_OR_RETURN(task.inputs, InputsInOrder(std::move(request.inputs),
                                                 inputs(), parts_.model));
@@ -89,6 +102,47 @@ class GraphHandler final : public TensorHandler {
                       [&](const NamedTensor& t) { return t.name == name; });
       if (!is_given) given.push_back({name, models::Tensor()});
     }
+  }
+
+  // All jagged features as three tensors; none: they come one by one.
+  StatusOr<std::optional<scheduler::KeyedJagged>> TakeKeyed(
+      std::vector<NamedTensor>& given) const {
+    std::optional<scheduler::KeyedJagged> none;
+    std::vector<std::string> jagged;
+    for (size_t i = 0; i < inputs().size(); ++i) {
+      if (IsKeyed(inputs()[i].name)) return none;  // the model's own
+      if (parts_.batcher->IsJagged(i)) jagged.push_back(inputs()[i].name);
+    }
+    if (jagged.empty()) return none;
+    std::optional<models::Tensor> values, lengths, weights;
+    for (NamedTensor& input : given) {
+      if (input.name == kKeyedValues) values = std::move(input.tensor);
+      if (input.name == kKeyedLengths) lengths = std::move(input.tensor);
+      if (input.name == kKeyedWeights) weights = std::move(input.tensor);
+    }
+    const size_t num_taken = std::erase_if(
+        given, [](const NamedTensor& t) { return IsKeyed(t.name); });
+    if (num_taken == 0) return none;
+    if (!values.has_value() || !lengths.has_value()) {
+      const std::string missing(values.has_value() ? kKeyedLengths
+                                                   : kKeyedValues);
+      return InvalidArgument("'" + missing +
+                             "' is missing: all features together are "
+                             "keyed_values and keyed_lengths")
+          .At(missing);
+    }
+    for (const std::string& name : jagged) {
+      for (const NamedTensor& input : given) {
+        if (input.name != name) continue;
+        return InvalidArgument("input '" + name +
+                               "' is given beside keyed_values, which has all "
+                               "features; leave one of them out")
+            .At(name);
+      }
+      given.push_back({name, models::Tensor()});
+    }
+    return std::optional<scheduler::KeyedJagged>(
+        {*std::move(values), *std::move(lengths), std::move(weights)});
   }
 
   // Lengths stand for the offsets that they make; the places of these.

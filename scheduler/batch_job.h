@@ -5,6 +5,7 @@
 #include <cstdint>
 #include <functional>
 #include <memory>
+#include <optional>
 #include <stop_token>
 #include <string>
 #include <string_view>
@@ -47,8 +48,19 @@ struct BatchResult {
   BatchTimes times;
 };
 
+// All jagged features together, as a KeyedJaggedTensor of torchrec has them: of
+// each feature, in the order of the ports, what its rows hold.
+struct KeyedJagged {
+  models::Tensor values;   // [n]
+  models::Tensor lengths;  // [features * rows], INT64 or INT32
+  std::optional<models::Tensor> weights =
+      {};  // [n], of features that have some
+};
+
 struct BatchTask {
   std::vector<models::Tensor> inputs;  // in the order of the ports
+  // Stands for the inputs of jagged features, which are default tensors then.
+  std::optional<KeyedJagged> keyed = {};
   // Of them, offsets of jagged features in whose place lengths stand; empty:
   // none.
   std::vector<size_t> lengths = {};

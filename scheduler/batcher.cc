@@ -102,6 +102,11 @@ class BatcherImpl final : public Batcher {
       return FailedPrecondition("a task is submitted with a place of Reserve");
     }
     options_.ragged.MakeMasks(task.inputs);
+    if (task.keyed.has_value()) {
+      RETURN_IF_ERROR(
+          options_.jagged.TakeKeyed(*task.keyed, task.inputs, task.lengths));
+      task.keyed.reset();
+    }
     RETURN_IF_ERROR(options_.jagged.TakeLengths(task.lengths, task.inputs));
     RETURN_IF_ERROR(models::graph::CheckInputs(ports_, symbols_, task.inputs));
     auto job = std::make_unique<BatchJob>();
@@ -158,6 +163,9 @@ class BatcherImpl final : public Batcher {
   const BatchingOptions& batching() const override { return options_.batching; }
   bool MakesInput(size_t input) const override {
     return options_.ragged.IsMade(input);
+  }
+  bool IsJagged(size_t input) const override {
+    return options_.jagged.IsPart(input);
   }
   const std::string& LengthsName(size_t input) const override {
     return options_.jagged.LengthsName(input);

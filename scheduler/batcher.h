@@ -109,6 +109,8 @@ class Batcher {
   // Whether a task may leave the input out, as a default tensor: a mask that is
   // made here.
   virtual bool MakesInput(size_t input) const = 0;
+  // Whether the input belongs to a jagged feature (BatchTask::keyed).
+  virtual bool IsJagged(size_t input) const = 0;
   // What a task calls lengths that it gives instead of these offsets
   // (BatchTask::lengths); empty: the input holds no offsets.
   virtual const std::string& LengthsName(size_t input) const = 0;

@@ -26,6 +26,14 @@ void SetInteger(Tensor& tensor, int64_t i, int64_t value) {
   }
 }
 
+// Elements of a vector.
+Tensor Part(const Tensor& whole, int64_t begin, int64_t end) {
+  Tensor part = Tensor::Make(whole.dtype(), {end - begin});
+  const int64_t size = models::DTypeBytes(whole.dtype());
+  std::copy_n(whole.bytes() + begin * size, (end - begin) * size, part.bytes());
+  return part;
+}
+
 std::string LengthsNameOf(const std::string& offsets) {
   constexpr std::string_view kOffsets = "offsets";
   if (!offsets.ends_with(kOffsets)) return offsets + ".lengths";
@@ -52,6 +60,88 @@ JaggedRows::JaggedRows(const std::vector<JaggedFeature>& features,
       lengths_names_[feature.offsets] = name;
     }
   }
+}
+
+Status JaggedRows::TakeKeyed(const KeyedJagged& keyed,
+                             std::vector<Tensor>& inputs,
+                             std::vector<size_t>& places) const {
+  const auto num_features = static_cast<int64_t>(features_.size());
+  const Tensor& lengths = keyed.lengths;
+  const int64_t count = lengths.num_elements();
+  if ((lengths.dtype() != DType::kI64 && lengths.dtype() != DType::kI32) ||
+      count % num_features != 0) {
+    return InvalidArgument(
+               "'keyed_lengths' is " +
+               models::TypeText(lengths.dtype(), lengths.shape()) +
+               ", but INT64 or INT32 is wanted, one length for each row of "
+               "each of " +
+               std::to_string(num_features) + " features")
+        .At("keyed_lengths");
+  }
+  const int64_t num_rows = count / num_features;
+  const int64_t num_values = keyed.values.num_elements();
+  if (keyed.weights.has_value() &&
+      keyed.weights->num_elements() != num_values) {
+    return InvalidArgument("'keyed_weights' has " +
+                           std::to_string(keyed.weights->num_elements()) +
+                           " weights for " + std::to_string(num_values) +
+                           " values")
+        .At("keyed_weights");
+  }
+  const auto check_type = [&](const Tensor& given, const char* name,
+                              size_t input) {
+    if (given.dtype() == dtypes_[input] && given.shape().rank() == 1) {
+      return OkStatus();
+    }
+    return InvalidArgument("'" + std::string(name) + "' is " +
+                           models::TypeText(given.dtype(), given.shape()) +
+                           ", but '" + names_[input] + "' of the model is " +
+                           models::TypeText(dtypes_[input], {num_values}))
+        .At(name);
+  };
+  int64_t begin = 0;
+  bool takes_weights = false;
+  for (int64_t k = 0; k < num_features; ++k) {
+    const JaggedFeature& feature = features_[static_cast<size_t>(k)];
+    int64_t end = begin;
+    for (int64_t i = k * num_rows; i < (k + 1) * num_rows; ++i) {
+      const int64_t length = IntegerAt(lengths, i);
+      if (length < 0 || length > num_values - end) {
+        return InvalidArgument("'keyed_lengths' has " + std::to_string(length) +
+                               " at place " + std::to_string(i) + ", but " +
+                               std::to_string(num_values - end) +
+                               " values are left there")
+            .At("keyed_lengths");
+      }
+      end += length;
+    }
+    RETURN_IF_ERROR(check_type(keyed.values, "keyed_values", feature.values));
+    inputs[feature.offsets] = Part(lengths, k * num_rows, (k + 1) * num_rows);
+    inputs[feature.values] = Part(keyed.values, begin, end);
+    for (const size_t weights : feature.weights) {
+      if (!keyed.weights.has_value()) {
+        return InvalidArgument("'keyed_weights' is missing: the feature '" +
+                               names_[feature.values] + "' has weights")
+            .At("keyed_weights");
+      }
+      RETURN_IF_ERROR(check_type(*keyed.weights, "keyed_weights", weights));
+      inputs[weights] = Part(*keyed.weights, begin, end);
+      takes_weights = true;
+    }
+    places.push_back(feature.offsets);
+    begin = end;
+  }
+  if (begin != num_values) {
+    return InvalidArgument("'keyed_lengths' adds up to " +
+                           std::to_string(begin) + ", but 'keyed_values' has " +
+                           std::to_string(num_values) + " values")
+        .At("keyed_lengths");
+  }
+  if (keyed.weights.has_value() && !takes_weights) {
+    return InvalidArgument("no feature of the model takes 'keyed_weights'")
+        .At("keyed_weights");
+  }
+  return OkStatus();
 }
 
 const std::string& JaggedRows::LengthsName(size_t input) const {

@@ -18,6 +18,7 @@
 #include "config/base/status.h"
 #include "models/graph/batch_axis.h"
 #include "models/tensor/tensor.h"
+#include "scheduler/batch_job.h"
 
 namespace millrace::scheduler {
 
@@ -29,6 +30,16 @@ class JaggedRows {
              const std::vector<models::graph::Port>& ports);
 
   bool any() const { return !features_.empty(); }
+
+  // Whether the input is values, offsets or weights of a feature.
+  bool IsPart(size_t input) const {
+    return input < is_part_.size() && is_part_[input];
+  }
+  // Cuts them into inputs of each feature, lengths in the place of its offsets,
+  // and appends these places to `places`. INVALID_ARGUMENT: they do not fit.
+  Status TakeKeyed(const KeyedJagged& keyed,
+                   std::vector<models::Tensor>& inputs,
+                   std::vector<size_t>& places) const;
 
   // What a request calls the lengths that it gives instead of these offsets:
   // "x_lengths" for "x_offsets", "x.lengths" for any other name; empty where

@@ -123,6 +123,52 @@ def test_a_batch_joins_ragged_requests_bit_for_bit(module, server, model):
         assert got.tobytes() == mine.tobytes()
 
 
+FEATURES = ("ads", "tags", "words")
+
+
+def as_keyed(inputs, end, kind=np.int64):
+    """All features in three tensors, as a KeyedJaggedTensor has them."""
+    lengths = as_lengths(inputs, end)
+    values = [inputs[name] for name in FEATURES]
+    weights = [inputs.get(f"{name}_weights",
+                          np.ones(len(inputs[name]), np.float32))
+               for name in FEATURES]
+    return {"dense": inputs["dense"],
+            "keyed_values": np.concatenate(values),
+            "keyed_lengths": np.concatenate(
+                [lengths[f"{name}_lengths"] for name in FEATURES]).astype(kind),
+            "keyed_weights": np.concatenate(weights)}
+
+
+@CLIENTS
+@pytest.mark.parametrize("model", ["dlrm", "end"])
+def test_all_features_may_come_together(module, server, model):
+    for kind in (np.int64, np.int32):
+        for inputs, _ in requests(model):
+            alone, _ = infer(module, server, model, inputs)
+            together, _ = infer(module, server, model,
+                                as_keyed(inputs, model == "end", kind))
+            assert together.tobytes() == alone.tobytes()
+    two = requests(model)[0][0]
+    square = as_keyed(two, model == "end")
+    square["keyed_lengths"] = square["keyed_lengths"].reshape(3, -1)
+    got, _ = infer(module, server, model, square)
+    assert got.tobytes() == infer(module, server, model, two)[0].tobytes()
+
+
+def test_features_together_share_a_batch(server):
+    cases = [inputs for inputs, _ in requests("dlrm")[:3]]
+    cases.append(dict(cases[0]))
+    alone = [infer(triton_http, server, "dlrm", each)[0] for each in cases]
+    sent = [as_keyed(each, False) for each in cases[:2]] + cases[2:]
+    with concurrent.futures.ThreadPoolExecutor(len(sent)) as pool:
+        joined = list(pool.map(lambda each: infer(
+            triton_http, server, "dlrm_joined", each), sent))
+    for mine, (got, count) in zip(alone, joined):
+        assert count == 4
+        assert got.tobytes() == mine.tobytes()
+
+
 def test_bags_of_one_size_are_rows_of_a_batch(server):
     arrays = np.load(DATA / "fixed.npz")
     got, _ = infer(triton_http, server, "fixed", {"ads": arrays["r0_in0"]})
@@ -138,8 +184,26 @@ def changed(**values):
 ADS = requests("dlrm")[0][0]["ads"]
 
 
+KEYED = as_keyed(requests("dlrm")[0][0], False)
+
+
 @CLIENTS
 @pytest.mark.parametrize("inputs, told", [
+    ({**KEYED, "ads": ADS}, "'ads' is given beside keyed_values"),
+    ({k: v for k, v in KEYED.items() if k != "keyed_lengths"},
+     "'keyed_lengths' is missing"),
+    ({k: v for k, v in KEYED.items() if k != "keyed_values"},
+     "'keyed_values' is missing"),
+    ({k: v for k, v in KEYED.items() if k != "keyed_weights"},
+     "'keyed_weights' is missing: the feature 'ads' has weights"),
+    ({**KEYED, "keyed_lengths": KEYED["keyed_lengths"][:-1]},
+     "one length for each row of each of 3 features"),
+    ({**KEYED, "keyed_lengths": KEYED["keyed_lengths"] * 2},
+     "'keyed_lengths' has "),
+    ({**KEYED, "keyed_values": KEYED["keyed_values"] + 100},
+     "'ads' has the index"),
+    ({**KEYED, "keyed_values": KEYED["keyed_values"].astype(np.float32)},
+     "'keyed_values' is FP32"),
     (changed(ads=np.array([0, 1, 2, 20, 4])),
      "'ads' has the index 20 at place 3, but its table has 20 rows; send "
      "indices from 0 to 19"),

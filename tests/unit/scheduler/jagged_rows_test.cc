@@ -130,5 +130,71 @@ TEST(JaggedRows, WhatDoesNotFitIsNamed) {
               HasSubstr("'ads_lengths' is FP32"));
 }
 
+// Two features, of which the second has weights, of two rows.
+const std::vector<Port> kTwo = {
+    MakePort("ads", DType::kI64), MakePort("ads_offsets", DType::kI32),
+    MakePort("tags", DType::kI64), MakePort("tags_offsets", DType::kI64),
+    MakePort("tags_weights", DType::kF32)};
+const JaggedRows kPair({{.values = 0, .offsets = 1, .num_rows = 10},
+                        {.values = 2,
+                         .offsets = 3,
+                         .weights = {4},
+                         .has_end = true,
+                         .num_rows = 10}},
+                       kTwo);
+
+KeyedJagged Keyed(std::vector<int64_t> lengths) {
+  KeyedJagged keyed;
+  keyed.values = Tensor::Int64s(std::vector<int64_t>{7, 2, 9, 4, 5});
+  keyed.lengths = Tensor::Int64s(lengths);
+  keyed.weights =
+      Tensor::From<float>(DType::kF32, {5}, std::vector<float>{1, 2, 3, 4, 5});
+  return keyed;
+}
+
+TEST(JaggedRows, AllFeaturesMayComeTogether) {
+  std::vector<Tensor> inputs(5);
+  std::vector<size_t> places;
+  ASSERT_TRUE(kPair.TakeKeyed(Keyed({2, 1, 0, 2}), inputs, places).ok());
+  EXPECT_THAT(places, ElementsAre(1, 3));
+  ASSERT_TRUE(kPair.TakeLengths(places, inputs).ok());
+  EXPECT_THAT(Values<int64_t>(inputs[0]), ElementsAre(7, 2, 9));
+  EXPECT_THAT(Values<int32_t>(inputs[1]), ElementsAre(0, 2));
+  EXPECT_THAT(Values<int64_t>(inputs[2]), ElementsAre(4, 5));
+  EXPECT_THAT(Values<int64_t>(inputs[3]), ElementsAre(0, 0, 2));
+  EXPECT_THAT(Values<float>(inputs[4]), ElementsAre(4, 5));
+}
+
+TEST(JaggedRows, WhatDoesNotFitTogetherIsNamed) {
+  const auto refused = [](const KeyedJagged& keyed) {
+    std::vector<Tensor> inputs(5);
+    std::vector<size_t> places;
+    return std::string(kPair.TakeKeyed(keyed, inputs, places).message());
+  };
+  EXPECT_THAT(refused(Keyed({2, 1, 2})), HasSubstr("each of 2 features"));
+  EXPECT_THAT(refused(Keyed({2, 1, 0, 3})),
+              HasSubstr("3 at place 3, but 2 values are left"));
+  EXPECT_THAT(refused(Keyed({2, -1, 0, 2})), HasSubstr("-1 at place 1"));
+  EXPECT_THAT(refused(Keyed({2, 1, 0, 1})),
+              HasSubstr("adds up to 4, but 'keyed_values' has 5"));
+  KeyedJagged odd = Keyed({2, 1, 0, 2});
+  odd.weights.reset();
+  EXPECT_THAT(refused(odd), HasSubstr("'keyed_weights' is missing"));
+  odd.weights = Tensor::Scalar(1.0f);
+  EXPECT_THAT(refused(odd), HasSubstr("1 weights for 5 values"));
+  odd = Keyed({2, 1, 0, 2});
+  odd.values = Tensor::Make(DType::kF32, {5});
+  EXPECT_THAT(refused(odd), HasSubstr("'keyed_values' is FP32"));
+  odd = Keyed({2, 1, 0, 2});
+  odd.lengths = Tensor::Make(DType::kF32, {4});
+  EXPECT_THAT(refused(odd), HasSubstr("'keyed_lengths' is FP32"));
+  const JaggedRows plain({{.values = 0, .offsets = 1, .num_rows = 10}}, kTwo);
+  std::vector<Tensor> inputs(5);
+  std::vector<size_t> places;
+  EXPECT_THAT(
+      std::string(plain.TakeKeyed(Keyed({2, 3}), inputs, places).message()),
+      HasSubstr("no feature of the model takes"));
+}
+
 }  // namespace
 }  // namespace millrace::scheduler
