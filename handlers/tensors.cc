@@ -123,6 +123,14 @@ class GraphHandler final : public TensorHandler {
     const size_t num_taken = std::erase_if(
         given, [](const NamedTensor& t) { return IsKeyed(t.name); });
     if (num_taken == 0) return none;
+    const size_t num_kept = size_t{values.has_value()} +
+                            size_t{lengths.has_value()} +
+                            size_t{weights.has_value()};
+    if (num_taken != num_kept) {
+      return InvalidArgument(
+          "one of keyed_values, keyed_lengths and keyed_weights is given "
+          "twice");
+    }
     if (!values.has_value() || !lengths.has_value()) {
       const std::string missing(values.has_value() ? kKeyedLengths
                                                    : kKeyedValues);

@@ -3,6 +3,8 @@ REST and gRPC, joined to batches, with tables in FP32, FP16 and bytes."""
 import concurrent.futures
 import json
 import subprocess
+import urllib.error
+import urllib.request
 
 import numpy as np
 import pytest
@@ -154,6 +156,18 @@ def test_all_features_may_come_together(module, server, model):
     square["keyed_lengths"] = square["keyed_lengths"].reshape(3, -1)
     got, _ = infer(module, server, model, square)
     assert got.tobytes() == infer(module, server, model, two)[0].tobytes()
+
+
+def test_features_together_are_given_once(server):
+    body = {"inputs": [
+        {"name": name, "shape": [2], "datatype": "INT64", "data": [1, 1]}
+        for name in ("keyed_values", "keyed_values", "keyed_lengths")]}
+    with pytest.raises(urllib.error.HTTPError) as refused:
+        urllib.request.urlopen(urllib.request.Request(
+            server.url + "/v2/models/dlrm/infer", json.dumps(body).encode(),
+            {"Content-Type": "application/json"}), timeout=60)
+    assert refused.value.code == 400
+    assert "twice" in refused.value.read().decode()
 
 
 def test_features_together_share_a_batch(server):
