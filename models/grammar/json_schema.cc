@@ -3,6 +3,7 @@
 #include "models/grammar/json_schema.h"
 
 #include <algorithm>
+#include <charconv>
 #include <cmath>
 #include <functional>
 #include <nlohmann/json.hpp>
@@ -24,6 +25,29 @@ using Json = nlohmann::ordered_json;
 // Keywords that are combined here; those of one type are in schema_types.cc.
 constexpr std::string_view kCombined[] = {"type",  "enum",  "const", "$ref",
                                           "allOf", "anyOf", "oneOf"};
+
+// A reference is a fragment of a URI (RFC 6901, section 6). None: after a '%'
+// do not stand two hexadecimal digits.
+std::optional<std::string> PercentDecoded(std::string_view text) {
+  std::string out;
+  for (size_t i = 0; i < text.size(); ++i) {
+    if (text[i] != '%') {
+      out += text[i];
+      continue;
+    }
+    uint8_t byte = 0;
+    const std::string_view digits = text.substr(i + 1, 2);
+    const auto [end, error] =
+        std::from_chars(digits.data(), digits.data() + digits.size(), byte, 16);
+    if (error != std::errc() || digits.size() != 2 ||
+        end != digits.data() + 2) {
+      return std::nullopt;
+    }
+    out += static_cast<char>(byte);
+    i += 2;
+  }
+  return out;
+}
 
 class Normaliser final : public SubschemaWriter {
  public:
@@ -107,14 +131,16 @@ StatusOr<const Json*> Normaliser::Find(const Json& ref,
                                        const std::string& path) const {
   const std::string text = ref.is_string() ? ref.get<std::string>() : "";
   if (text == "#") return &root_;
-  if (!text.starts_with("#/") || text.find('%') != text.npos) {
+  const std::optional<std::string> pointer =
+      text.starts_with("#/") ? PercentDecoded(text.substr(1)) : std::nullopt;
+  if (!pointer) {
     return Error(path, "has the $ref " + ref.dump() +
                            ", but only references to places in the same "
                            "schema, such as \"#/$defs/name\", are supported");
   }
   const Json* found = nullptr;
   try {
-    found = &root_.at(Json::json_pointer(text.substr(1)));
+    found = &root_.at(Json::json_pointer(*pointer));
   } catch (const Json::exception&) {
     return Error(path,
                  "has the $ref " + ref.dump() + ", where no schema stands");

@@ -13,10 +13,12 @@ namespace {
 constexpr size_t kMaxPatternBytes = 4096;
 constexpr size_t kMaxWrittenBytes = 64 << 10;
 
-// Spaces of ECMA-262 (WhiteSpace and LineTerminator) beyond ASCII: \S stands
-// for none of them, the library's takes them.
+// Spaces beyond ASCII, which the library counts to \S.
 constexpr std::string_view kMoreSpaces =
-    R"(\u00a0\u1680\u2000-\u200a\u2028\u2029\u202f\u205f\u3000\ufeff)";
+    R"(\u00a0\u1680\u2000-\u200a\u2028\u2029\u202f\u205f\u3000)";
+// ECMA-262 alone has this one among them (WhiteSpace): neither \s nor \S is
+// written as it, so that other engines agree.
+constexpr std::string_view kOddSpace = R"(\ufeff)";
 
 // A part that is not divided: a literal character, an escape, a class, or a
 // sign of the expression's own grammar.
@@ -220,8 +222,9 @@ bool HasEscape(std::string_view text, char letter) {
 Status AppendClass(const Piece& piece, std::string& out) {
   const bool negated = piece.text.starts_with("[^");
   out += piece.text;
-  if (negated && HasEscape(piece.text, 's')) {
+  if (HasEscape(piece.text, 's')) {
     out.insert(out.size() - 1, kMoreSpaces);
+    if (negated) out.insert(out.size() - 1, kOddSpace);
   }
   if (negated || !HasEscape(piece.text, 'S') || HasEscape(piece.text, 's')) {
     return OkStatus();
@@ -237,8 +240,12 @@ Status AppendForJson(const Piece& piece, std::string& out) {
     out += R"([^\u2028\u2029])";
     return OkStatus();
   }
+  if (piece.text == "\\s") {
+    out += "[\\s" + std::string(kMoreSpaces) + "]";
+    return OkStatus();
+  }
   if (piece.text == "\\S") {
-    out += "[^\\s" + std::string(kMoreSpaces) + "]";
+    out += "[^\\s" + std::string(kMoreSpaces) + std::string(kOddSpace) + "]";
     return OkStatus();
   }
   int c = -1;

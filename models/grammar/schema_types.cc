@@ -149,6 +149,13 @@ StatusOr<Json> WriteString(const Place& at) {
   return out;
 }
 
+// 1/n, for a whole number n.
+bool IsOneByWhole(const Json& value) {
+  if (!value.is_number()) return false;
+  const auto number = value.get<double>();
+  return number > 0 && number < 1 && 1 / std::round(1 / number) == number;
+}
+
 // The tighter of an inclusive and an exclusive bound.
 StatusOr<Json> WriteInteger(const Place& at) {
   Json out = {{"type", "integer"}};
@@ -181,7 +188,9 @@ StatusOr<Json> WriteInteger(const Place& at) {
   }
   if (least) out["minimum"] = *least;
   if (most) out["maximum"] = *most;
-  if (const Json* multiple = Find(at.schema, "multipleOf")) {
+  const Json* multiple = Find(at.schema, "multipleOf");
+  // Every integer is a multiple of 0.5.
+  if (multiple != nullptr && !IsOneByWhole(*multiple)) {
     const bool whole =
         multiple->is_number() && multiple->get<double>() >= 1 &&
         multiple->get<double>() <= kMaxMultiple &&
@@ -230,10 +239,13 @@ StatusOr<Json> WriteArray(const Place& at) {
     prefix = items;
     items = Find(at.schema, "additionalItems");
   }
+  bool ends = false;  // no item may stand behind those of the prefix
   if (prefix != nullptr) {
     if (!prefix->is_array()) return at.Error("has prefixItems that is no list");
     Json written = Json::array();
     for (size_t i = 0; i < prefix->size(); ++i) {
+      ends = (*prefix)[i] == false;
+      if (ends) break;
       ASSIGN_OR_RETURN(Json item, at.Write((*prefix)[i], std::to_string(i)));
       written.push_back(std::move(item));
     }
@@ -243,8 +255,8 @@ StatusOr<Json> WriteArray(const Place& at) {
     }
     if (size > 0) out["prefixItems"] = std::move(written);
   }
-  const bool closed =
-      items == nullptr ? out.contains("prefixItems") : *items == false;
+  const bool closed = ends || (items == nullptr ? out.contains("prefixItems")
+                                                : *items == false);
   if (closed) {
     const int64_t size = out.contains("prefixItems")
                              ? static_cast<int64_t>(out["prefixItems"].size())

@@ -42,12 +42,13 @@ TEST(JsonPattern, PartsEndInOneStateAndOpenCountsAreWrittenOut) {
 
 TEST(JsonPattern, SpacesAreThoseOfEcmaScript) {
   const std::string more =
-      R"(\u00a0\u1680\u2000-\u200a\u2028\u2029\u202f\u205f\u3000\ufeff)";
-  EXPECT_EQ(*JsonPattern("^\\S$"), "^(?:[^\\s" + more + "](?:))$");
-  EXPECT_EQ(*JsonPattern("^[^\\s,]$"), "^(?:[^\\s," + more + "](?:))$");
-  // The library's \s is narrower.
-  EXPECT_EQ(*JsonPattern("^[\\s,]\\s$"), "^(?:[\\s,]\\s(?:))$");
-  EXPECT_EQ(*JsonPattern("^[\\s\\S]$"), "^(?:[\\s\\S](?:))$");
+      R"(\u00a0\u1680\u2000-\u200a\u2028\u2029\u202f\u205f\u3000)";
+  const std::string all = more + R"(\ufeff)";
+  EXPECT_EQ(*JsonPattern("^\\S$"), "^(?:[^\\s" + all + "](?:))$");
+  EXPECT_EQ(*JsonPattern("^[^\\s,]$"), "^(?:[^\\s," + all + "](?:))$");
+  EXPECT_EQ(*JsonPattern("^[\\s,]\\s$"),
+            "^(?:[\\s," + more + "][\\s" + more + "](?:))$");
+  EXPECT_EQ(*JsonPattern("^[\\s\\S]$"), "^(?:[\\s\\S" + more + "](?:))$");
   EXPECT_EQ(*JsonPattern("^[\\\\S]$"), "^(?:[\\\\S](?:))$");
   const StatusOr<std::string> in_class = JsonPattern("^[\\S,]$");
   ASSERT_FALSE(in_class.ok());

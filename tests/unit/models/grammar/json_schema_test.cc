@@ -57,6 +57,17 @@ TEST(JsonSchema, TypesAreFoundByTheirKeywords) {
   ExpectRefused(R"({"type": "text"})", "\"text\"");
 }
 
+TEST(JsonSchema, AListEndsBeforeAnItemThatNothingFits) {
+  ExpectBecomes(
+      R"({"prefixItems": [{"const": 1}, false, {"const": 2}],
+          "items": {"const": 3}})",
+      R"({"type": "array", "prefixItems": [{"enum": [1]}], "items": false})");
+  ExpectBecomes(R"({"type": "array", "prefixItems": [false], "maxItems": 4})",
+                R"({"type": "array", "maxItems": 4, "items": false})");
+  ExpectRefused(R"({"prefixItems": [true, false], "minItems": 2})",
+                "leaves no value: minItems is 2 but there are 1 items");
+}
+
 TEST(JsonSchema, IntegersHaveInclusiveBounds) {
   ExpectBecomes(R"({"type": "integer", "exclusiveMinimum": 4, "minimum": 2,
                     "maximum": 9.5})",
@@ -128,6 +139,12 @@ TEST(JsonSchema, ReferencesKeepTheirTargets) {
   ExpectBecomes(R"({"$ref": "#/$defs/n", "minimum": 5,
                     "$defs": {"n": {"type": "integer"}}})",
                 R"({"type": "integer", "minimum": 5})");
+  ExpectBecomes(
+      R"({"$ref": "#/$defs/a%25%62", "$defs": {"a%b": {"const": 1}}})",
+      R"({"$ref": "#/$defs/d0", "$defs": {"d0": {"enum": [1]}}})");
+  for (const char* ref : {"#/$defs/a%2", "#/$defs/a%zz", "#/$defs/a%"}) {
+    ExpectRefused(R"({"$ref": ")" + std::string(ref) + R"("})", ref);
+  }
   ExpectRefused(R"({"$ref": "http://x/y"})", "http://x/y");
   ExpectRefused(R"({"$ref": "#/$defs/x"})", "no schema");
   ExpectRefused(R"({"$ref": "#"})", "itself");
@@ -143,6 +160,9 @@ TEST(JsonSchema, WhatIsNotHonouredIsNamed) {
                   "'" + std::string(keyword) + "'");
   }
   ExpectRefused(R"({"type": "array", "uniqueItems": true})", "'uniqueItems'");
+  ExpectBecomes(R"({"type": "integer", "multipleOf": 1e-8, "minimum": 1})",
+                R"({"type": "integer", "minimum": 1})");
+  ExpectRefused(R"({"type": "integer", "multipleOf": 0.4})", "multipleOf 0.4");
   ExpectRefused(R"({"type": "number", "multipleOf": 2})", "'multipleOf'");
   ExpectRefused(R"({"format": "idn-email"})", "idn-email");
   ExpectRefused(R"({"properties": {"a": {"items": {"not": {}}}}})",
