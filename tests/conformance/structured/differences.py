@@ -129,7 +129,8 @@ def explain(schema, value, text, ours, theirs, fits):
         if not fits:
             return "llguidance", None
         reason = spelling(theirs, value, text)
-        if reason is None and "\x7f" in text:
+        if (reason is None and "\x7f" in text
+                and theirs(text.replace("\x7f", "\\u007f"))):
             reason = "DEL, which llguidance takes as an escape only"
         if reason is None and formats_of(schema):
             reason = "a format that llguidance reads narrower"

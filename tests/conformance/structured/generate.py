@@ -9,7 +9,8 @@ and, where it is installed, by llguidance.
 Without --url it starts a server of its own with the default model. The schemas
 are those of tests/e2e/structured_schemas.py, --made random ones of their
 keywords, and those of JSON-Schema-Test-Suite that the server takes. Every answer
-must parse and fit its schema or end with `length`; llguidance must take it, too.
+must parse and fit its schema or end with `length`; llguidance must take it, too, or
+refuse it for a reason of differences.py.
 Outside the gate; its Python is that of tests/requirements.txt, with `pip install
 llguidance` for the second opinion. Ends with 1 after a wrong answer.
 """
@@ -25,6 +26,7 @@ import time
 import urllib.error
 import urllib.request
 
+from differences import explain
 from judges import Second, llguidance, why_not
 
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[2] / "e2e"))
@@ -129,13 +131,18 @@ class Opinion:
         self.second = Second() if llguidance else None
         self.grammars = {}
 
-    def refuses(self, name, schema, text):
+    def refusal(self, name, schema, text):
+        """Why it refuses an answer that fits; None: it takes it."""
         if self.second is None:
-            return False
+            return None
         if name not in self.grammars:
             self.grammars[name] = self.second.compile(schema)
         grammar = self.grammars[name]
-        return grammar is not None and not self.second.takes(grammar, text)
+        if grammar is None or self.second.takes(grammar, text):
+            return None
+        _, reason = explain(schema, json.loads(text), text, lambda _: True,
+                            lambda t: self.second.takes(grammar, t), True)
+        return reason or "UNEXPLAINED"
 
 
 def taken_schemas(options, schemas, counts, pool):
@@ -191,12 +198,14 @@ def run(options):
                 why = why_not(text, schema)
             elif end != "length":
                 why = str(end)
-            if why is None and (end != "stop" or
-                                not opinion.refuses(name, schema, text)):
+            other = None
+            if why is None and end == "stop":
+                other = opinion.refusal(name, schema, text)
+            if why is None and other is None:
                 continue
-            counts["wrong" if why else "refused by llguidance"] += 1
+            counts["wrong" if why else f"refused by llguidance: {other}"] += 1
             print(f"{name} temperature {temperature} seed {seed}: "
-                  f"{why or 'llguidance refuses it'}\n"
+                  f"{why or f'llguidance refuses it ({other})'}\n"
                   f"  schema {json.dumps(schema)}\n"
                   f"  text   {text!r}", flush=True)
     print(f"{len(names)} schemas, {options.generations} answers in "

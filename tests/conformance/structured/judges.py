@@ -124,9 +124,16 @@ class Second:
 
     def compile(self, schema):
         """The grammar; None: it does not take the schema."""
+        return self.compile_or_why(schema)[0]
+
+    def compile_or_why(self, schema):
+        """The grammar, and None; or None and why the schema is refused."""
         grammar = llguidance.LLMatcher.grammar_from_json_schema(
             json.dumps(schema))
-        return None if self.new(grammar).is_error() else grammar
+        made = self.new(grammar)
+        if made.is_error():
+            return None, made.get_error().split("\n")[0]
+        return grammar, None
 
     def new(self, grammar):
         return llguidance.LLMatcher(self.tokens, grammar, log_level=0)

@@ -18,6 +18,7 @@ import json
 import os
 import pathlib
 import random
+import re
 import sys
 
 from differences import explain
@@ -38,6 +39,12 @@ def edited(text, rng):
                         "{}", "[]", "null", "true", '"a": 1, ', "\\n",
                         "\\u0061", "\u00a0", text[at:at + 1]])
     return text[:at] + piece + text[at + (kind == 1):]
+
+
+def kind_of(message):
+    """A refusal without what it quotes."""
+    message = re.sub(r"""the schema( at '[^']*')?""", "the schema", message)
+    return re.sub(r"""'/[^']*'|"[^"]*"|-?\d[\d.e-]*""", "…", message)
 
 
 def texts_for(ours, theirs, grammar, other, options, rng):
@@ -71,16 +78,22 @@ def main():
             row = json.loads(line)
             given[row["name"]].append(row["text"])
     ours, theirs = Ours(options.binary, options.library), Second()
+    refusals = collections.Counter()  # of the one alone
     counts, reasons = collections.Counter(), collections.Counter()
     shown, bad = collections.Counter(), 0
     for name, schema in schemas.items():
         grammar, refusal = ours.compile(schema)
+        other, why_other = theirs.compile_or_why(schema)
         if refusal is not None:
             counts["schemas that are refused"] += 1
+            counts["schemas of them that llguidance takes"] += other is not None
+            if other is not None:
+                refusals["ours", kind_of(refusal)] += 1
             continue
         counts["schemas"] += 1
-        other = theirs.compile(schema)
-        counts["schemas of them that llguidance refuses"] += other is None
+        counts["schemas of the others that llguidance refuses"] += other is None
+        if other is None:
+            refusals["llguidance", kind_of(why_other)] += 1
         texts = given[name] + texts_for(ours, theirs, grammar, other, options,
                                         random.Random(name))
         for text in dict.fromkeys(texts):
@@ -108,6 +121,9 @@ def main():
                       f"  {json.dumps(schema)}\n  {text!r}")
     for key, count in sorted(counts.items()):
         print(f"{count:6} {key}")
+    print("\nSchemas that one refuses and the other takes (who, why):")
+    for (who, why), count in refusals.most_common():
+        print(f"{count:6} {who}: {why}")
     print("\nDifferences (who is right, why):")
     for (right, reason), count in reasons.most_common():
         print(f"{count:6} {right}: {reason}")
