@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "models/cpu/isa.h"
+#include "tests/support/vector_isa.h"
 #include "tests/unit/models/graph/graph_maker.h"
 
 namespace millrace::models::graph {
@@ -304,7 +305,7 @@ TEST_F(JoinedTest, EveryTableGivesTheSame) {
   Output(Conv(Concat(parts), 104, 5));
   const auto want = Make(true, 1)->Run(m_.Inputs());
   ASSERT_TRUE(want.ok());
-  for (const char* isa : {"scalar", "avx2"}) {
+  for (const char* isa : {"scalar", kVectorIsa}) {
     const auto got = Make(true, 2, isa)->Run(m_.Inputs());
     ASSERT_TRUE(got.ok());
     ExpectSameTensors(*got, *want);

@@ -5,6 +5,7 @@
 #include <cstring>
 #include <thread>
 
+#include "tests/support/vector_isa.h"
 #include "tests/unit/models/graph/graph_maker.h"
 
 namespace millrace::models::graph {
@@ -74,7 +75,7 @@ TEST(PlanMatMul, SameBitsOnEveryTableAndForEveryTeam) {
     const ValueId b = m.Input({batch, 900, 70});
     m.graph.AddOutput("y", m.Node("MatMul", {a, b}));
     std::vector<Tensor> want;
-    for (const char* isa : {"scalar", "avx2", "auto"}) {
+    for (const char* isa : {"scalar", kVectorIsa, "auto"}) {
       for (const config::CpuSet& cpus : {config::CpuSet{}, {0, last_cpu}}) {
         InstanceOptions options;
         options.cpus = cpus;

@@ -60,7 +60,8 @@ class QuantMaker : public GraphMaker {
   std::string ExpectSameSteps(ValueId y, double step) {
     graph.AddOutput("y", y);
     std::string text;
-    for (const char* isa : {"scalar", "avx2", "avx512"}) {
+    for (const char* isa :
+         {"scalar", "avx2", "avx512", "neon", "neondot", "neoni8mm"}) {
       InstanceOptions options;
       options.isa = isa;
       auto planned = CreateInstance(graph.Copy(), options);

@@ -9,6 +9,7 @@
 #include "models/graph/infer_and_fold.h"
 #include "models/graph/passes/passes.h"
 #include "models/tensor/float16.h"
+#include "tests/support/vector_isa.h"
 #include "tests/unit/models/graph/graph_maker.h"
 
 namespace millrace::models::graph {
@@ -216,9 +217,9 @@ TEST_F(Bf16Layers, AreThoseOfF32WhereTheKernelsHaveNone) {
   GraphMaker m;
   const ValueId x = m.Input({5, 64});
   m.graph.AddOutput("y", m.Node("MatMul", {x, m.Weight({64, 9})}));
-  const Tensor want = Run(m.graph, m.Inputs(), {.isa = "avx2"});
-  const Tensor got =
-      Run(m.graph, m.Inputs(), {.isa = "avx2", .precision = Precision::kBf16});
+  const Tensor want = Run(m.graph, m.Inputs(), {.isa = kVectorIsa});
+  const Tensor got = Run(m.graph, m.Inputs(),
+                         {.isa = kVectorIsa, .precision = Precision::kBf16});
   EXPECT_EQ(Difference(got, want), 0);
 }
 

@@ -111,10 +111,12 @@ TEST(TreeEnsemble, KernelsComparePreciselyAtTheThreshold) {
                                 std::nextafter(2.0F, 3.0F), NAN, -INFINITY};
   const std::vector<double> want = {10, 20, 20, 20, 10};
   std::vector<int32_t> leaves(kTreeBlock * x.size());
-  for (const char* isa : {"scalar", "avx2", "avx512"}) {
-    if (std::string(isa) == "avx512" && !__builtin_cpu_supports("avx512f")) {
-      continue;
-    }
+  std::vector<const char*> isas = {"scalar"};
+#if defined(__x86_64__)
+  isas.push_back("avx2");
+  if (__builtin_cpu_supports("avx512f")) isas.push_back("avx512");
+#endif
+  for (const char* isa : isas) {
     std::vector<double> sums(x.size());
     SumTrees(**trees, WalkTreesOf(isa), x.data(), 1,
              static_cast<int64_t>(x.size()), leaves.data(), sums.data());

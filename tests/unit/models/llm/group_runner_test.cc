@@ -9,6 +9,7 @@
 #include "models/llm/teacher_forcing.h"
 #include "tests/data/tiny_gguf.h"
 #include "tests/support/temp_path.h"
+#include "tests/support/vector_isa.h"
 #include "tests/unit/models/llm/rank_threads.h"
 #include "tests/unit/models/llm/step_driver.h"
 
@@ -218,7 +219,7 @@ TEST(GroupRunner, AFailureOfOneRankIsEverybodys) {
 TEST(GroupRunner, RanksWithOtherKernelsAreRefused) {
   RankThreads ranks(2);
   LlmOptions options = OptionsFor("auto", 1);
-  options.isa = "avx2";
+  options.isa = kVectorIsa;
   ranks.options_of(1).isa = "scalar";
   const StatusOr<LlmModel> model = ranks.Load(Tiny(), options);
   ranks.Join();

@@ -62,7 +62,8 @@ TEST_P(CpuLinearTest, BitsDoNotDependOnThePasses) {
 
 INSTANTIATE_TEST_SUITE_P(All, CpuLinearTest,
                          testing::Values("scalar", "avx2", "avxvnni",
-                                         "avx512vnni", "avx512bf16"));
+                                         "avx512vnni", "avx512bf16", "neon",
+                                         "neondot", "neoni8mm"));
 
 }  // namespace
 }  // namespace millrace::models
