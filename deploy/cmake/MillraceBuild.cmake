@@ -135,6 +135,10 @@ function(millrace_test name)
            WORKING_DIRECTORY ${CMAKE_SOURCE_DIR})
   set_tests_properties(${name} PROPERTIES LABELS "${ARG_LABELS}"
                        TIMEOUT ${ARG_TIMEOUT})
+  if(CMAKE_CROSSCOMPILING)
+    set_tests_properties(${name} PROPERTIES
+      ENVIRONMENT MILLRACE_TEST_EMULATED=1)
+  endif()
   if(MILLRACE_SANITIZE)
     # As without a sanitizer, malloc gives null where there is not as much.
     set_tests_properties(${name} PROPERTIES
