@@ -202,6 +202,7 @@ def test_no_deadline_is_of_wall_time():
     headers, certificates and tokens; never where time is waited for."""
     dated = {"config/base/log.cc", "config/base/metrics.cc",
              "scheduler/adapter_gauge.cc", "scheduler/batch_statistics.cc",
+             "scheduler/engine_metrics.cc",
              "handlers/ensemble/ensemble.cc", "handlers/external/external.cc",
              "server/audit.cc", "server/auth.cc",
              "server/grpc/call_info.cc", "server/grpc/server.cc",

@@ -127,7 +127,7 @@ REST = {
       GET /v2/models/{id}/versions/{version}/stats""",
 }
 
-# Of --profile torchserve, on its ports of inference and of management.
+# Of --profile torchserve, on its three ports.
 TORCHSERVE_REST = {
     ("inference", PUBLIC): """
       OPTIONS /
@@ -147,6 +147,7 @@ TORCHSERVE_REST = {
       PUT /explanations/{model}
       POST /invocations
       POST /v1/models/{model}
+      POST /v2/models/{model}/explain
       GET /wfpredict/{workflow}
       POST /wfpredict/{workflow}
       PUT /wfpredict/{workflow}""",
@@ -164,6 +165,11 @@ TORCHSERVE_REST = {
       POST /workflows
       GET /workflows/{workflow}
       DELETE /workflows/{workflow}""",
+    ("metrics", PUBLIC): """
+      OPTIONS /
+      GET /health""",
+    ("metrics", METRICS): """
+      GET /metrics""",
 }
 
 # By service and scopes.
@@ -359,7 +365,7 @@ def test_each_scope_at_each_method_of_grpc(server, torchserve, keys, service,
 
 def torchserve_refusal(pattern, status, headers, body):
     """TorchServe answers 400 and names its exception, whatever is missing."""
-    if pattern.startswith("/v1/"):
+    if pattern.startswith(("/v1/", "/v2/")):
         return refusal(pattern, status, headers, body)
     if not re.search('"type":"Invalid(Key|Token)Exception"', body):
         return None
@@ -381,7 +387,8 @@ def torchserve(keys):
             if "TorchServe's management over gRPC" in line)
         running.urls = {
             "inference": running.url,
-            "management": f"http://127.0.0.1:{ready['management_port']}"}
+            "management": f"http://127.0.0.1:{ready['management_port']}",
+            "metrics": f"http://127.0.0.1:{ready['metrics_port']}"}
         yield running
 
 
