@@ -32,10 +32,9 @@ StatusOr<int64_t> CompletionLimit(const GenerateParts& parts,
       {.num_tokens = prompt_tokens, .field = PromptField(request.prompt)},
       clips ? 1 : options.max_tokens.value_or(1), max_context, parts.model));
   const int64_t room = max_context - prompt_tokens;
-  const bool fills =
-      clips || std::holds_alternative<ChatPrompt>(request.prompt);
-  const int64_t by_default =
-      fills ? room : std::min(room, kDefaultCompletionTokens);
+  const int64_t by_default = std::holds_alternative<ChatPrompt>(request.prompt)
+                                 ? room
+                                 : std::min(room, kDefaultCompletionTokens);
   const int64_t limit = clips
                             ? std::min(options.max_tokens.value_or(room), room)
                             : options.max_tokens.value_or(by_default);

@@ -3,6 +3,7 @@
 
 #include <new>
 #include <nlohmann/json.hpp>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -293,12 +294,14 @@ TEST(Completions, FullHandlerPoolIs429AndProbesStillAnswer) {
 TEST(Completions, LlamaTakesOnlyANegativeNPredictForNoLimit) {
   TestServer server;
   Client client(server.port());
-  constexpr std::pair<int, int> kLimits[] = {{-1, 127}, {0, 1}, {2, 2}};
+  const std::pair<int, std::optional<int>> kLimits[] = {
+      {-1, std::nullopt}, {0, 1}, {2, 2}};
   for (const auto& [asked, most] : kLimits) {
     const Json body = {{"prompt", Json::array({1})}, {"n_predict", asked}};
     client.Send(PostText("/completion", body.dump()));
     Started started = server.handler->Next();
     EXPECT_EQ(started.request.options.max_tokens, most) << asked;
+    EXPECT_TRUE(started.request.options.clip_to_context);
     started.Accept();
     started.Chunk("x");
     started.End();
