@@ -34,11 +34,24 @@ StatusOr<Prediction> FindFor(const Site& site, Exchange& exchange,
       });
 }
 
-PredictionCall CallOf(const Site& site, const Exchange& exchange) {
+// What a handler in Python gets to see of the request: no keys of the server.
+std::vector<std::pair<std::string, std::string>> HeadersFor(
+    const Prediction& prediction, const Exchange& exchange) {
+  if (prediction.model.python == nullptr) return {};
+  auto headers = exchange.request().headers;
+  std::erase_if(headers, [](const auto& header) {
+    return header.first == "authorization" || header.first == "x-api-key";
+  });
+  return headers;
+}
+
+PredictionCall CallOf(const Site& site, const Exchange& exchange,
+                      const Prediction& prediction) {
   return {.clock = site.services.clock,
           .priority = PriorityOf(exchange, 0),
           .trace = exchange.trace(),
           .stop = exchange.stop_token(),
+          .headers = HeadersFor(prediction, exchange),
           .sequence = torchserve::PlaceIn(
               exchange.request().Header(torchserve::kSequenceId),
               exchange.request().Header(torchserve::kSequenceStart),
@@ -103,7 +116,7 @@ Status PredictAt(const Site& site, const std::shared_ptr<Exchange>& exchange,
       parts.push_back({.name = std::move(name), .bytes = std::move(value)});
     }
   }
-  PredictionCall call = CallOf(site, *exchange);
+  PredictionCall call = CallOf(site, *exchange, prediction);
   call.explain = explain;
   Answer answer = AnswerTo(exchange);
   call.on_part = std::move(answer.on_part);
@@ -141,7 +154,7 @@ Status PredictInstances(const Site& site,
   }
   ASSIGN_OR_RETURN(Prediction prediction, FindFor(site, *exchange, path));
   Exchange::Body body = exchange->TakeBody();
-  PredictionCall call = CallOf(site, *exchange);
+  PredictionCall call = CallOf(site, *exchange, prediction);
   call.explain = verb == ":explain";
   return torchserve::StartInstances(std::move(prediction), std::move(body.text),
                                     std::move(call), AnswerTo(exchange).done);
@@ -157,8 +170,9 @@ Status ExplainTensors(const Site& site,
   ASSIGN_OR_RETURN(Prediction prediction,
                    FindFor(site, *exchange, exchange->params().front()));
   Exchange::Body body = exchange->TakeBody();
+  PredictionCall call = CallOf(site, *exchange, prediction);
   return torchserve::StartExplainedTensors(
-      std::move(prediction), std::move(body.text), CallOf(site, *exchange),
+      std::move(prediction), std::move(body.text), std::move(call),
       AnswerTo(exchange).done);
 }
 

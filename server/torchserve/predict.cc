@@ -8,6 +8,7 @@
 
 #include "config/base/json.h"
 #include "config/base/out_of_memory.h"
+#include "config/base/utf8.h"
 #include "server/torchserve/tensors.h"
 
 namespace millrace::server::torchserve {
@@ -110,6 +111,10 @@ std::shared_ptr<const Json> ParametersOf(const PredictionCall& call,
                                          const char* envelope) {
   Json parameters = Json::object();
   if (call.explain) parameters["explain"] = true;
+  // A header that comes twice keeps its first value.
+  for (const auto& [name, value] : call.headers) {
+    if (IsValidUtf8(value)) parameters["headers"].emplace(name, value);
+  }
   if (envelope != nullptr) parameters["envelope"] = envelope;
   if (parameters.empty()) return nullptr;
   return std::make_shared<const Json>(std::move(parameters));

@@ -15,6 +15,7 @@
 #include <stop_token>
 #include <string>
 #include <string_view>
+#include <utility>
 #include <vector>
 
 #include "config/base/clock.h"
@@ -57,6 +58,8 @@ struct PredictionCall {
   std::stop_token stop;
   // A handler in Python is to explain instead; graphs cannot.
   bool explain = false;
+  // Of the request, names in lower case; a handler in Python reads them.
+  std::vector<std::pair<std::string, std::string>> headers = {};
   // What a handler in Python answers before the end, in order; short. Null: all
   // of it is the answer's text.
   std::function<void(std::string)> on_part = {};

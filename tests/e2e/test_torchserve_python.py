@@ -57,6 +57,12 @@ def handle(data, context):
 def other(data, context):
     if data is not None:
         return [b"other"]
+
+
+def headers(data, context):
+    if data is not None:
+        return [{name: context.get_request_header(0, name) for name in
+                 ("X-Caller", "x-caller", "explain", "authorization", "none")}]
 """
 BROKEN = "raise RuntimeError('no weights here')\n"
 FLOW = """
@@ -135,6 +141,7 @@ def store(tmp_path_factory):
     mar(root, "scaler", CLASS.replace("self.scale *", "-self.scale *"), "2.0")
     mar(root, "plain", FUNCTION)
     mar(root, "named", FUNCTION, handler="handler:other")
+    mar(root, "headers", FUNCTION, handler="handler:headers")
     mar(root, "broken", BROKEN)
     mar(root, "gone", CLASS, handler="absent.py")
     mar(root, "folder", CLASS, handler="../handler.py")
@@ -227,6 +234,28 @@ def test_functions_are_handlers_too(server):
         capture_output=True, text=True, timeout=60)
     assert done.stdout == "other"
     manage(server, "DELETE", "/models/named")
+
+
+def test_a_handler_reads_headers_but_no_keys(server):
+    status, body = manage(server, "POST",
+                          "/models?url=headers-1.0.mar&initial_workers=1")
+    assert status == 200, body
+    base = f"http://127.0.0.1:{server.ports['inference']}"
+    for path, body, explain in (("/predictions/headers", '"x"', None),
+                                ("/explanations/headers", '"x"', "True"),
+                                ("/v1/models/headers:predict",
+                                 '{"instances": [1]}', None)):
+        done = subprocess.run(
+            ["curl", "-sS", "-d", body, "-H", "X-Caller: Ann", "-H",
+             "Authorization: Bearer secret", "-H", "explain: no", "-H",
+             "Content-Type: application/json", base + path],
+            capture_output=True, text=True, timeout=60)
+        answer = json.loads(done.stdout)
+        if "predictions" in answer:
+            answer, = answer["predictions"]
+        assert answer == {"X-Caller": "Ann", "x-caller": "Ann", "none": None,
+                          "explain": explain, "authorization": None}, path
+    manage(server, "DELETE", "/models/headers")
 
 
 def test_what_cannot_be_run_leaves_nothing_behind(server, scratch):

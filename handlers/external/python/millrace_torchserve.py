@@ -137,6 +137,13 @@ def yaml_of(manifest):
         return yaml.safe_load(text) or {}
 
 
+class Headers(dict):
+    """Names are in lower case, and may be asked for in any."""
+
+    def get(self, name, default=None):
+        return super().get(name.lower(), default)
+
+
 class TorchServeContext:
     def __init__(self, file, metrics_file=None):
         self.model_name = os.environ["MILLRACE_MODEL"]
@@ -146,7 +153,7 @@ class TorchServeContext:
                                   "server_version": "0.12.0"}
         self.model_yaml_config = yaml_of(self.manifest)
         self.metrics = Metrics(self.model_name, metrics_file)
-        self.headers = [{}]
+        self.headers = [Headers()]
         self.request_ids = {0: "0"}
 
     def get_request_id(self, idx=0):
@@ -257,8 +264,11 @@ class Adapter(millrace_handler.Handler):
         self.context.content_type = None
         is_task = context.parameters.get("task", False)
         explain = context.parameters.get("explain", False)
-        # As TorchServe's BaseHandler asks for it.
-        self.context.headers = [{"explain": "True"} if explain else {}]
+        headers = Headers(context.parameters.get("headers", {}))
+        headers.pop("explain", None)
+        if explain:  # as TorchServe's BaseHandler asks for it
+            headers["explain"] = "True"
+        self.context.headers = [headers]
         envelope = context.parameters.get("envelope")
         if envelope is not None:
             body = json.loads(bytes(inputs["body"]))
