@@ -15,6 +15,7 @@
 #include <optional>
 #include <stop_token>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "config/base/clock.h"
@@ -35,6 +36,11 @@ struct TaskResponse {
   // their order; a task that answers for all of them together gives one. JSON
   // texts where the content type is JSON.
   std::vector<std::string> results;
+  // What a handler in Python says of the answer over HTTP; TorchServe's API
+  // heeds it. Headers are checked: they break no message, and none of the
+  // server's own is among them.
+  int http_status = 200;
+  std::vector<std::pair<std::string, std::string>> http_headers = {};
 };
 
 struct TaskRequest {

@@ -8,6 +8,7 @@
 
 #include "config/base/deadline.h"
 #include "config/base/json.h"
+#include "handlers/external/http_hints.h"
 #include "handlers/named_tensors.h"
 #include "models/tensor/strings.h"
 
@@ -39,9 +40,14 @@ StatusOr<TaskResponse> ResultsOf(StatusOr<TensorResponse> response) {
                       "', which is no UINT8 tensor of bytes")
           .Because("handler_error");
     }
-    results.results.emplace_back(
+    const std::string_view bytes(
         reinterpret_cast<const char*>(output.tensor.bytes()),
         static_cast<size_t>(output.tensor.num_bytes()));
+    if (output.name == kHttpHints) {
+      RETURN_IF_ERROR(ReadHttpHints(bytes, results));
+      continue;
+    }
+    results.results.emplace_back(bytes);
     if (output.name.find('/') != std::string::npos) {  // "image/png"
       results.content_type = output.name;
     }

@@ -90,8 +90,13 @@ Answer AnswerTo(const std::shared_ptr<Exchange>& exchange) {
       exchange->Send(TorchServeErrorResponse(body.status()));
       return;
     }
-    HttpResponse response = TorchServeResponse(200, std::move(body->text));
+    HttpResponse response =
+        TorchServeResponse(body->http_status, std::move(body->text));
     response.content_type = std::move(body->content_type);
+    if (response.status == 204 || response.status == 304) response.body.clear();
+    for (auto& header : body->http_headers) {
+      response.headers.push_back(std::move(header));
+    }
     exchange->Send(std::move(response));
   };
   return {on_part, done};

@@ -99,9 +99,12 @@ PredictionBody PredictionsBody(const handlers::TaskResponse& response) {
 }
 
 PredictionBody WholeBody(handlers::TaskResponse response) {
-  std::string type = response.content_type;
-  return {.content_type = std::move(type),
-          .text = TaskBody(std::move(response))};
+  PredictionBody body;
+  body.content_type = response.content_type;
+  body.http_status = response.http_status;
+  body.http_headers = std::move(response.http_headers);
+  body.text = TaskBody(std::move(response));
+  return body;
 }
 
 using MakeBody = PredictionBody (*)(handlers::TaskResponse);

@@ -70,6 +70,9 @@ struct PredictionCall {
 struct PredictionBody {
   std::string content_type = "application/json";
   std::string text;
+  // As a handler in Python chose them.
+  int http_status = 200;
+  std::vector<std::pair<std::string, std::string>> http_headers = {};
   Clock::Time computed = {};  // when the model's results were there
 };
 

@@ -7,6 +7,8 @@ import subprocess
 import sys
 import textwrap
 import time
+import urllib.error
+import urllib.request
 import zipfile
 
 import pytest
@@ -57,6 +59,16 @@ def handle(data, context):
 def other(data, context):
     if data is not None:
         return [b"other"]
+
+
+def shaped(data, context):
+    if data is None:
+        return None
+    said = data[0]["body"]
+    context.set_response_status(said.get("status", 200), "as said", 0)
+    for name, value in said.get("headers", {}).items():
+        context.set_response_header(0, name, value)
+    return [{"seen": said}]
 
 
 def headers(data, context):
@@ -142,6 +154,7 @@ def store(tmp_path_factory):
     mar(root, "plain", FUNCTION)
     mar(root, "named", FUNCTION, handler="handler:other")
     mar(root, "headers", FUNCTION, handler="handler:headers")
+    mar(root, "shaped", FUNCTION, handler="handler:shaped")
     mar(root, "broken", BROKEN)
     mar(root, "gone", CLASS, handler="absent.py")
     mar(root, "folder", CLASS, handler="../handler.py")
@@ -256,6 +269,40 @@ def test_a_handler_reads_headers_but_no_keys(server):
         assert answer == {"X-Caller": "Ann", "x-caller": "Ann", "none": None,
                           "explain": explain, "authorization": None}, path
     manage(server, "DELETE", "/models/headers")
+
+
+def test_a_handler_sets_the_status_and_headers_of_an_answer(server):
+    status, body = manage(server, "POST",
+                          "/models?url=shaped-1.0.mar&initial_workers=1")
+    assert status == 200, body
+
+    def ask_for(**said):
+        request = urllib.request.Request(
+            f"http://127.0.0.1:{server.ports['inference']}/predictions/shaped",
+            json.dumps(said).encode(), {"Content-Type": "application/json"})
+        try:
+            with urllib.request.urlopen(request, timeout=60) as answer:
+                return answer.status, answer.headers, answer.read()
+        except urllib.error.HTTPError as error:
+            return error.code, error.headers, error.read()
+    said = {"status": 207, "headers": {"X-Model": "b", "Content-Length": "1"}}
+    status, headers, body = ask_for(**said)
+    assert status == 207 and json.loads(body) == {"seen": said}
+    assert headers["X-Model"] == "b"
+    # It is forgotten with the request.
+    status, headers, body = ask_for()
+    assert status == 200 and "X-Model" not in headers
+    status, _, body = ask_for(status=422)
+    assert status == 422 and json.loads(body) == {"seen": {"status": 422}}
+    assert ask_for(status=204)[::2] == (204, b"")
+    for wrong, word in (({"status": 99}, "the status 99; expected"),
+                        ({"status": 600}, "the status 600; expected"),
+                        ({"headers": {"X": "a\r\nSet-Cookie: b"}}, "header 'X'"),
+                        ({"headers": {"X Y": "a"}}, "the header 'X Y'")):
+        status, headers, body = ask_for(**wrong)
+        assert status >= 500 and "Set-Cookie" not in headers, wrong
+        assert word in json.loads(body)["message"], wrong
+    manage(server, "DELETE", "/models/shaped")
 
 
 def test_what_cannot_be_run_leaves_nothing_behind(server, scratch):

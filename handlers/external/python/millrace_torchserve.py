@@ -153,7 +153,7 @@ class TorchServeContext:
                                   "server_version": "0.12.0"}
         self.model_yaml_config = yaml_of(self.manifest)
         self.metrics = Metrics(self.model_name, metrics_file)
-        self.headers = [Headers()]
+        self.begin(Headers())
         self.request_ids = {0: "0"}
 
     def get_request_id(self, idx=0):
@@ -175,8 +175,33 @@ class TorchServeContext:
     def set_response_content_type(self, idx, value):
         self.content_type = value
 
+    def set_response_status(self, code=200, phrase="", idx=0):
+        self.status = (int(code), phrase)
+
+    def get_response_status(self, idx):
+        return self.status
+
     def set_response_header(self, idx, key, value):
-        """Headers of answers are the server's."""
+        self.response_headers[key] = str(value)
+
+    def get_response_headers(self, idx):
+        return self.response_headers
+
+    def begin(self, headers):
+        """A request: what was set for the one before it is forgotten."""
+        self.headers = [headers]
+        self.content_type = None
+        self.status = (200, "")
+        self.response_headers = {}
+
+    def http_hints(self):
+        """What handlers/external/http_hints.h reads."""
+        hints = {}
+        if self.status[0] != 200:
+            hints["status"] = self.status[0]
+        if self.response_headers:
+            hints["headers"] = self.response_headers
+        return hints
 
 
 def encoded(answer):
@@ -261,14 +286,13 @@ class Adapter(millrace_handler.Handler):
             self.start(self.context)
 
     def handle(self, inputs, context):
-        self.context.content_type = None
-        is_task = context.parameters.get("task", False)
+        is_task = self.is_task = context.parameters.get("task", False)
         explain = context.parameters.get("explain", False)
         headers = Headers(context.parameters.get("headers", {}))
         headers.pop("explain", None)
         if explain:  # as TorchServe's BaseHandler asks for it
             headers["explain"] = "True"
-        self.context.headers = [headers]
+        self.context.begin(headers)
         envelope = context.parameters.get("envelope")
         if envelope is not None:
             body = json.loads(bytes(inputs["body"]))
@@ -330,7 +354,11 @@ class Adapter(millrace_handler.Handler):
 
     def encoded(self, answer):
         name = self.context.content_type or "output"
-        return {name: np.frombuffer(encoded(answer), np.uint8)}
+        answers = {name: np.frombuffer(encoded(answer), np.uint8)}
+        hints = self.context.http_hints()
+        if hints and self.is_task:
+            answers["millrace.http"] = np.frombuffer(encoded(hints), np.uint8)
+        return answers
 
 
 if __name__ == "__main__":
