@@ -114,6 +114,7 @@ std::shared_ptr<const Json> ParametersOf(const PredictionCall& call,
                                          const char* envelope) {
   Json parameters = Json::object();
   if (call.explain) parameters["explain"] = true;
+  if (call.describe) parameters["describe"] = true;
   // A header that comes twice keeps its first value.
   for (const auto& [name, value] : call.headers) {
     if (IsValidUtf8(value)) parameters["headers"].emplace(name, value);

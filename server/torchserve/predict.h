@@ -58,6 +58,8 @@ struct PredictionCall {
   std::stop_token stop;
   // A handler in Python is to explain instead; graphs cannot.
   bool explain = false;
+  // A handler in Python is to tell of itself (customized=true).
+  bool describe = false;
   // Of the request, names in lower case; a handler in Python reads them.
   std::vector<std::pair<std::string, std::string>> headers = {};
   // What a handler in Python answers before the end, in order; short. Null: all

@@ -64,6 +64,8 @@ def other(data, context):
 def shaped(data, context):
     if data is None:
         return None
+    if context.get_request_header(0, "describe") == "True":
+        return [{"labels": ["a", "b"]}]
     said = data[0]["body"]
     context.set_response_status(said.get("status", 200), "as said", 0)
     for name, value in said.get("headers", {}).items():
@@ -302,6 +304,18 @@ def test_a_handler_sets_the_status_and_headers_of_an_answer(server):
         status, headers, body = ask_for(**wrong)
         assert status >= 500 and "Set-Cookie" not in headers, wrong
         assert word in json.loads(body)["message"], wrong
+    for path, told in (("shaped", {"labels": ["a", "b"]}),
+                       ("shaped/1.0", {"labels": ["a", "b"]})):
+        status, (of,) = manage(server, "GET",
+                               f"/models/{path}?customized=true")
+        assert status == 200 and of["customizedMetadata"] == told
+        assert of["modelName"] == "shaped" and len(of["workers"]) == 1
+    assert "customizedMetadata" not in manage(
+        server, "GET", "/models/shaped")[1][0]
+    # A handler that knows nothing of it answers as it does.
+    status, (of,) = manage(server, "GET", "/models/plain?customized=true")
+    assert status == 200 and of["customizedMetadata"] == {
+        "model": "plain", "keys": []}
     manage(server, "DELETE", "/models/shaped")
 
 

@@ -289,9 +289,11 @@ class Adapter(millrace_handler.Handler):
         is_task = self.is_task = context.parameters.get("task", False)
         explain = context.parameters.get("explain", False)
         headers = Headers(context.parameters.get("headers", {}))
-        headers.pop("explain", None)
-        if explain:  # as TorchServe's BaseHandler asks for it
-            headers["explain"] = "True"
+        # As TorchServe's BaseHandler asks for them.
+        for name in ("explain", "describe"):
+            headers.pop(name, None)
+            if context.parameters.get(name, False):
+                headers[name] = "True"
         self.context.begin(headers)
         envelope = context.parameters.get("envelope")
         if envelope is not None:
