@@ -211,12 +211,13 @@ void RunOne(std::string_view bytes) {
   if (bytes.empty()) return;
   const size_t piece_bytes = static_cast<uint8_t>(bytes.front());
   bytes.remove_prefix(1);
+  const bool full = piece_bytes % 8 == 7;  // as when all connections are taken
   std::string output;
   world->site->num_connections.fetch_add(1, std::memory_order_relaxed);
   Session::Start(
       world->group,
       std::make_unique<MemoryConn>(world->context, bytes, piece_bytes, output),
-      ServingRoutes());
+      ServingRoutes(), full);
   // Ends when the session's coroutine has: it is the only work.
   world->context.restart();
   world->context.run();
