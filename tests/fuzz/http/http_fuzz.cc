@@ -2,9 +2,9 @@
 // pool and the answers, over a connection in memory.
 //
 // The first byte of the input says in which pieces the rest arrives and how
-// much each write takes; the rest is what the client sends before it closes its
-// side. Whatever that is, the session must end, and what it wrote must be
-// well-formed answers, one after the other.
+// much each write takes, and whether the server is full; the rest is what the
+// client sends before it closes its side. Whatever that is, the session must
+// end, and what it wrote must be well-formed answers, one after the other.
 #include <algorithm>
 #include <boost/asio/io_context.hpp>
 #include <boost/asio/post.hpp>
