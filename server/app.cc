@@ -53,7 +53,7 @@ namespace {
 
 // Every connection is a file. Some more are for scrapers and probes when there
 // is no place for others, and some belong to libraries and models.
-constexpr int64_t kFilesBesideConnections = 192;
+constexpr int64_t kFilesBesideConnections = 256;
 // Tasks that may wait for the handler pool: one for each place that any
 // admission could give, and then some.
 constexpr size_t kMaxQueuedHandlerTasks = 4096;

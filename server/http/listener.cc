@@ -236,7 +236,7 @@ class Server final : public HttpServer {
     if (apart) {
       Append(RoutesOf(false), serving_routes_);
       Append(RoutesOf(true), management_routes_);
-      management_.emplace(site_, io_, management_routes_, most + kReserve);
+      management_.emplace(site_, io_, management_routes_, most + 2 * kReserve);
       RETURN_IF_ERROR(management_->Open(settings.management_host,
                                         settings.management_port,
                                         "management_port"));
@@ -249,7 +249,7 @@ class Server final : public HttpServer {
       metrics_.emplace(
           site_, io_,
           torchserve ? http::TorchServeMetricsRoutes() : http::MetricsRoutes(),
-          most + kReserve);
+          most + 2 * kReserve);
       RETURN_IF_ERROR(
           metrics_->Open(settings.host, settings.metrics_port, "metrics_port"));
     }
