@@ -118,7 +118,7 @@ def test_half_open_connections(running):
 
 def test_out_of_descriptors():
     def few():
-        resource.setrlimit(resource.RLIMIT_NOFILE, (256, 256))
+        resource.setrlimit(resource.RLIMIT_NOFILE, (320, 320))
     with start(f"mlp={GRAPH}", "--max-connections", 64,
                preexec_fn=few) as server:
         taken = []
