@@ -139,15 +139,7 @@ __global__ void __launch_bounds__(kWarps * 32) Int8Kernel(LinearArgs args) {
       }
     }
   }
-  for (int o = 0; o < kOutputs; ++o) {
-    for (int r = 0; r < kRows; ++r) {
-      const float sum = WarpSum(sums[o][r]);
-      if (lane != 0 || first + o > last_output || tile.first + r >= tile.end) {
-        continue;
-      }
-      StoreProduct(args, tile.row(r), first + o, sum);
-    }
-  }
+  StoreSums(args, tile, first, lane, sums);
 }
 
 template <WeightFormat kFormat, int kRows>

@@ -52,4 +52,21 @@ __device__ __forceinline__ void StoreProduct(const LinearArgs& args,
   *y = args.adds ? fmaf(args.scale, sum, *y) : sum;
 }
 
+// Adds up what the lanes of a warp have of the outputs from `first` on, and
+// stores those that the matrix and the tile have.
+template <int kOutputs, int kRows>
+__device__ __forceinline__ void StoreSums(
+    const LinearArgs& args, const RowTile& tile, int64_t first, int lane,
+    const float (&sums)[kOutputs][kRows]) {
+  for (int o = 0; o < kOutputs; ++o) {
+    for (int r = 0; r < kRows; ++r) {
+      const float sum = WarpSum(sums[o][r]);
+      if (lane == 0 && first + o < args.weights.outputs &&
+          tile.first + r < tile.end) {
+        StoreProduct(args, tile.row(r), first + o, sum);
+      }
+    }
+  }
+}
+
 }  // namespace millrace::cuda

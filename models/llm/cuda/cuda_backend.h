@@ -182,6 +182,9 @@ class CudaBackend final : public Backend {
   const RowsOnDevice& Normalise(const NormAt& norm, const RowsOnDevice& x,
                                 int32_t rows, const RowsOnDevice& out,
                                 int* error);
+  // y += scale * norm(branch_).
+  int AddBranch(const NormAt& norm, int32_t rows, float scale,
+                const RowsOnDevice& y);
   cuda::Weights WeightsOf(const CudaLinear& linear, size_t part) const;
   cuda::KvCache Kv() const;
   // ---- mixtures of experts: expert_phases.cc ----

@@ -70,14 +70,7 @@ void CudaBackend::DoNormExperts(const Norm& norm, const ExpertsOptions& experts,
                          out.From(row), !normalises, scale);
     }
     if (error != 0 || !normalises) return error;
-    Normalise(post, branch_, rows, branch_, &error);
-    if (error != 0) return error;
-    return module_.add_rows(context_->device().stream, {.y = branch_.data(),
-                                                        .scale = scale,
-                                                        .width = shape().hidden,
-                                                        .rows = rows,
-                                                        .pitch = branch_.pitch,
-                                                        .x = x(kept).data()});
+    return AddBranch(post, rows, scale, x(kept));
   });
 }
 

@@ -156,6 +156,19 @@ const CudaBackend::RowsOnDevice& CudaBackend::Normalise(const NormAt& norm,
   return out;
 }
 
+int CudaBackend::AddBranch(const NormAt& norm, int32_t rows, float scale,
+                           const RowsOnDevice& y) {
+  int error = 0;
+  Normalise(norm, branch_, rows, branch_, &error);
+  if (error != 0) return error;
+  return module_.add_rows(context_->device().stream, {.y = branch_.data(),
+                                                      .scale = scale,
+                                                      .width = shape().hidden,
+                                                      .rows = rows,
+                                                      .pitch = branch_.pitch,
+                                                      .x = y.data()});
+}
+
 void CudaBackend::DoEmbed(const Linear& table, const EmbedOptions& options) {
   const auto& rows = static_cast<const CudaLinear&>(table);
   const auto* positions = static_cast<const CudaLinear*>(options.positions);
@@ -315,16 +328,9 @@ void CudaBackend::DoLinearResidual(Branch branch, const Linear& linear,
     if (!normalises) {
       return Multiply(step, kept, w, from, x(kept), true, scale);
     }
-    int error = Multiply(step, kept, w, from, branch_);
+    const int error = Multiply(step, kept, w, from, branch_);
     if (error != 0) return error;
-    Normalise(at, branch_, rows, branch_, &error);
-    if (error != 0) return error;
-    return module_.add_rows(context_->device().stream, {.y = branch_.data(),
-                                                        .scale = scale,
-                                                        .width = shape().hidden,
-                                                        .rows = rows,
-                                                        .pitch = branch_.pitch,
-                                                        .x = x(kept).data()});
+    return AddBranch(at, rows, scale, x(kept));
   });
 }
 
