@@ -43,17 +43,13 @@ bool OfSeveralTenants(std::span<const SequenceView> views) {
 }
 
 void AskingTenants::Asked(uint32_t tenant, Clock::Time now) {
-  if (any_ && tenant != last_) {
-    other_ = true;
-    other_time_ = last_time_;
-  }
-  any_ = true;
+  if (last_ && tenant != *last_) other_time_ = last_time_;
   last_ = tenant;
   last_time_ = now;
 }
 
 bool AskingTenants::Several(Clock::Time now) const {
-  return other_ && now - other_time_ <= kRecent;
+  return other_time_ && now - *other_time_ <= kRecent;
 }
 
 Plan FairSteps::Make(std::span<SequenceView> views, const Planner& plan) {

@@ -7,6 +7,7 @@
 #include <chrono>
 #include <cstdint>
 #include <functional>
+#include <optional>
 #include <span>
 
 #include "config/base/clock.h"
@@ -20,9 +21,10 @@ namespace millrace::scheduler {
 // it.
 inline constexpr double kSharedStepPart = 0.2;
 
-// Tells whether several tenants ask. Short steps cost one that asks alone about
-// 6 % of its time to the first token; whoever comes after a longer silence
-// waits once for a step of the whole target time.
+// Tells whether requests of several tenants came in the last 10 s: only then
+// are steps kept short, because short steps cost a tenant that is alone about 6
+// % of its time to the first token. The first request of a second tenant may
+// wait for one step of the whole target time.
 class AskingTenants {
  public:
   static constexpr std::chrono::seconds kRecent{10};
@@ -33,11 +35,9 @@ class AskingTenants {
   bool Several(Clock::Time now) const;
 
  private:
-  bool any_ = false;
-  bool other_ = false;
-  uint32_t last_ = 0;  // the tenant that asked last
+  std::optional<uint32_t> last_;  // the tenant that asked last
   Clock::Time last_time_;
-  Clock::Time other_time_;  // when another one asked last
+  std::optional<Clock::Time> other_time_;  // when another one asked last
 };
 
 // Tenants stand in the order of their last views, as start tags grow with what

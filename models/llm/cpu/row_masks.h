@@ -1,8 +1,8 @@
-// Which tokens the rows of one step may draw. A team fills the masks together:
-// each worker takes the next sequence that nobody has taken.
+// Masks of the tokens that a grammar allows, for the rows of one step. The
+// workers of a team fill them in parallel: a shared counter gives each of them
+// the next sequence.
 //
-//   masks.Begin(batch);                  // the engine's thread, before the
-//   step
+//   masks.Begin(batch);   // the engine's thread, before the step
 //   ... on every worker, once the logits are known ...
 //   if (!masks.empty()) {
 //     masks.Fill();
@@ -52,9 +52,9 @@ class RowMasks {
   std::vector<Sequence> sequences_;
   std::vector<uint32_t> words_;  // masks, one after the other
   std::vector<size_t> mask_at_;  // [num_samples], into words_, or kNone
-  // The first sequence that nobody has taken. Relaxed: what a worker reads of a
-  // sequence was written before the step, what it writes is read behind a
-  // barrier.
+  // Index of the next sequence to fill. Memory order is relaxed because the
+  // sequences are written before the step starts, and the masks are read behind
+  // a barrier.
   std::atomic<size_t> next_{0};
 };
 
