@@ -41,6 +41,14 @@ __device__ __forceinline__ uint16_t ToHalf(float value) {
 template <typename Args>
 int Launch(void (*kernel)(Args), dim3 grid, int threads, size_t shared_bytes,
            void* stream, const Args& args) {
+  // More than this is asked for kernel by kernel.
+  constexpr size_t kSharedWithoutAsking = 48 << 10;
+  if (shared_bytes > kSharedWithoutAsking) {
+    const cudaError_t error = cudaFuncSetAttribute(
+        kernel, cudaFuncAttributeMaxDynamicSharedMemorySize,
+        static_cast<int>(shared_bytes));
+    if (error != cudaSuccess) return static_cast<int>(error);
+  }
   kernel<<<grid, threads, shared_bytes, static_cast<cudaStream_t>(stream)>>>(
       args);
   return static_cast<int>(cudaGetLastError());
@@ -67,8 +75,10 @@ inline uint16_t ToHalf(float value) {
 template <typename Args>
 int Launch(void (*kernel)(Args), dim3 grid, int threads, size_t shared_bytes,
            void*, const Args& args) {
-  cuda_emulation::RunGrid(grid, dim3(static_cast<unsigned>(threads)),
-                          shared_bytes, [&] { kernel(args); });
+  cuda_emulation::Do([=] {
+    cuda_emulation::RunGrid(grid, dim3(static_cast<unsigned>(threads)),
+                            shared_bytes, [&] { kernel(args); });
+  });
   return 0;
 }
 

@@ -109,6 +109,36 @@ Outcome Wait(Device* device) {
   return Judge(device, cudaStreamSynchronize(StreamOf(device)));
 }
 
+Outcome BeginCapture(Device* device) {
+  return Judge(device, cudaStreamBeginCapture(StreamOf(device),
+                                              cudaStreamCaptureModeThreadLocal));
+}
+
+Outcome EndCapture(Device* device, Graph* graph) {
+  *graph = nullptr;
+  cudaGraph_t captured = nullptr;
+  cudaError_t error = cudaStreamEndCapture(StreamOf(device), &captured);
+  if (error != cudaSuccess) return Judge(device, error);
+  cudaGraphExec_t made = nullptr;
+  error = cudaGraphInstantiate(&made, captured, 0);
+  cudaGraphDestroy(captured);
+  *graph = made;
+  return Judge(device, error);
+}
+
+Outcome RunGraph(Device* device, Graph graph) {
+  cudaError_t error = cudaSetDevice(device->ordinal);
+  if (error == cudaSuccess) {
+    error = cudaGraphLaunch(static_cast<cudaGraphExec_t>(graph),
+                            StreamOf(device));
+  }
+  return Judge(device, error);
+}
+
+void ReleaseGraph(Device*, Graph graph) {
+  cudaGraphExecDestroy(static_cast<cudaGraphExec_t>(graph));
+}
+
 const char* ErrorText(int error) {
   return cudaGetErrorString(static_cast<cudaError_t>(error));
 }
@@ -125,6 +155,10 @@ Module MakeModule() {
   table.upload = Upload;
   table.download = Download;
   table.wait = Wait;
+  table.begin_capture = BeginCapture;
+  table.end_capture = EndCapture;
+  table.run_graph = RunGraph;
+  table.release_graph = ReleaseGraph;
   table.error_text = ErrorText;
   SetKernels(table);
   return table;

@@ -17,7 +17,7 @@
 
 namespace millrace::cuda {
 
-inline constexpr uint32_t kModuleVersion = 4;
+inline constexpr uint32_t kModuleVersion = 5;
 inline constexpr char kModuleFile[] = "libmillrace_cuda.so";
 inline constexpr char kModuleEntryName[] = "millrace_cuda_module";
 
@@ -50,6 +50,8 @@ struct Device {
 // The oldest GPU that kernels are built for: Ampere.
 inline constexpr int32_t kOldestMajor = 8;
 
+using Graph = void*;
+
 struct Module {
   uint32_t version;
 
@@ -68,6 +70,13 @@ struct Module {
                       int64_t bytes);
   // All that was asked for has run; tells the first fault of it.
   Outcome (*wait)(Device* device);
+  // What is asked for between the two is kept as a graph (CUDA graphs) instead
+  // of run; nothing may be allocated or waited for there. A graph runs on the
+  // device's stream, with the pointers it was made with.
+  Outcome (*begin_capture)(Device* device);
+  Outcome (*end_capture)(Device* device, Graph* graph);
+  Outcome (*run_graph)(Device* device, Graph graph);
+  void (*release_graph)(Device* device, Graph graph);
   // The text of a number that a kernel's launch returned.
   const char* (*error_text)(int error);
 

@@ -172,6 +172,27 @@ Status CudaContext::Download(void* to, const void* from, int64_t bytes) {
 
 Status CudaContext::Wait() { return Judge(module_->wait(&device_)); }
 
+CudaGraph::~CudaGraph() {
+  if (graph_ == nullptr) return;
+  cuda::Device device = context_->device();
+  context_->module().release_graph(&device, graph_);
+}
+
+StatusOr<CudaGraph> CudaContext::Capture(const std::function<Status()>& work) {
+  RETURN_IF_ERROR(Judge(module_->begin_capture(&device_)));
+  const Status asked = work();
+  CudaGraph graph;
+  const Outcome ended = module_->end_capture(&device_, &graph.graph_);
+  if (graph.graph_ != nullptr) graph.context_ = shared_from_this();
+  RETURN_IF_ERROR(asked);
+  RETURN_IF_ERROR(Judge(ended));
+  return graph;
+}
+
+Status CudaContext::Run(const CudaGraph& graph) {
+  return Judge(module_->run_graph(&device_, graph.graph_));
+}
+
 Status CudaContext::Launched(int error) const {
   if (error == 0) return OkStatus();
   return Internal("cuda:" + std::to_string(device_.ordinal) +

@@ -10,6 +10,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <string>
 #include <string_view>
@@ -63,6 +64,26 @@ class CudaBuffer {
   bool on_host_ = false;
 };
 
+// Work of a device's stream that was captured and runs again as often as asked.
+class CudaGraph {
+ public:
+  CudaGraph() = default;
+  CudaGraph(CudaGraph&& other) noexcept { *this = std::move(other); }
+  CudaGraph& operator=(CudaGraph&& other) noexcept {
+    std::swap(context_, other.context_);
+    std::swap(graph_, other.graph_);
+    return *this;
+  }
+  ~CudaGraph();
+
+  explicit operator bool() const { return graph_ != nullptr; }
+
+ private:
+  friend class CudaContext;
+  std::shared_ptr<CudaContext> context_;
+  cuda::Graph graph_ = nullptr;
+};
+
 class CudaContext : public std::enable_shared_from_this<CudaContext> {
  public:
   // FAILED_PRECONDITION says why the device cannot serve.
@@ -82,6 +103,10 @@ class CudaContext : public std::enable_shared_from_this<CudaContext> {
   Status Upload(void* to, const void* from, int64_t bytes);
   Status Download(void* to, const void* from, int64_t bytes);
   Status Wait();
+  // What `work` asks of the stream is kept instead of run. It must not allocate
+  // or wait. Memory that it names must outlive the graph.
+  StatusOr<CudaGraph> Capture(const std::function<Status()>& work);
+  Status Run(const CudaGraph& graph);
   // Of a kernel's launch.
   Status Launched(int error) const;
 

@@ -16,6 +16,7 @@
 #include <mutex>
 #include <numeric>
 #include <random>
+#include <utility>
 #include <vector>
 
 namespace cuda_emulation {
@@ -23,6 +24,8 @@ namespace {
 
 constexpr size_t kStackBytes = 64 << 10;
 constexpr size_t kMostExchanged = 64;
+// Of a block, of compute capability 8.6, which has least.
+constexpr size_t kMostShared = 99 << 10;
 
 enum class State { kReady, kAtBarrier, kInWarp, kDone };
 
@@ -54,6 +57,7 @@ struct Block {
 // One grid at a time, whichever thread launches it: the device has one stream,
 // so to say. The state below is that grid's.
 std::mutex running;
+thread_local Recording* recording = nullptr;
 Block block;
 std::vector<std::unique_ptr<std::byte[]>> stacks;
 std::mt19937_64 random_order{1};
@@ -181,7 +185,7 @@ void RunGrid(dim3 grid, dim3 size, size_t shared_bytes,
              const std::function<void()>& body) {
   if (size.y != 1 || size.z != 1 || size.x == 0 || size.x > 1024 ||
       grid.x == 0 || grid.y == 0 || grid.z == 0 || grid.y > 65535 ||
-      grid.z > 65535 || shared_bytes > (48 << 10)) {
+      grid.z > 65535 || shared_bytes > kMostShared) {
     Die("no GPU would launch this grid");
   }
   const std::lock_guard lock(running);
@@ -200,6 +204,16 @@ void RunGrid(dim3 grid, dim3 size, size_t shared_bytes,
                   static_cast<unsigned>(i / grid.x % grid.y),
                   static_cast<unsigned>(i / grid.x / grid.y)),
              grid, size);
+  }
+}
+
+void Record(Recording* to) { recording = to; }
+
+void Do(std::function<void()> work) {
+  if (recording != nullptr) {
+    recording->push_back(std::move(work));
+  } else {
+    work();
   }
 }
 

@@ -22,6 +22,7 @@
 #include <cstdint>
 #include <cstring>
 #include <functional>
+#include <vector>
 
 #define MILLRACE_CUDA_EMULATION 1
 #define __global__
@@ -61,6 +62,12 @@ std::byte* SharedMemory();
 void SetSeed(uint64_t seed);
 void RunGrid(dim3 grid, dim3 block, size_t shared_bytes,
              const std::function<void()>& body);
+
+// What a stream does: work runs at once, or while this thread records (null:
+// no longer) it is kept there, as a stream's work is while a graph is captured.
+using Recording = std::vector<std::function<void()>>;
+void Record(Recording* recording);
+void Do(std::function<void()> work);
 
 // Zeroed; free with FreeDevice. Null when the size is absurd.
 void* AllocateDevice(int64_t bytes);

@@ -4,6 +4,7 @@
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
+#include <memory>
 
 #include "tests/cuda_emulation/cuda_emulation.h"
 
@@ -13,6 +14,8 @@ namespace {
 int64_t device_bytes = int64_t{1} << 30;
 std::atomic<int> waits_until_failure = -1;
 Outcome open_outcome = Outcome::kFine;
+// What this thread captures.
+thread_local std::unique_ptr<cuda_emulation::Recording> capturing;
 
 Outcome Open(int32_t ordinal, Device* device) {
   *device = Device{};
@@ -52,7 +55,10 @@ Outcome AllocateHost(Device*, int64_t bytes, void** memory) {
 void ReleaseHost(Device*, void* memory) { std::free(memory); }
 
 Outcome Copy(Device*, void* to, const void* from, int64_t bytes) {
-  if (bytes > 0) std::memcpy(to, from, static_cast<size_t>(bytes));
+  if (bytes > 0) {
+    cuda_emulation::Do(
+        [=] { std::memcpy(to, from, static_cast<size_t>(bytes)); });
+  }
   return Outcome::kFine;
 }
 
@@ -62,6 +68,29 @@ Outcome Wait(Device* device) {
   }
   std::snprintf(device->text, sizeof device->text, "an emulated fault");
   return Outcome::kFault;
+}
+
+Outcome BeginCapture(Device*) {
+  capturing = std::make_unique<cuda_emulation::Recording>();
+  cuda_emulation::Record(capturing.get());
+  return Outcome::kFine;
+}
+
+Outcome EndCapture(Device*, Graph* graph) {
+  cuda_emulation::Record(nullptr);
+  *graph = capturing.release();
+  return Outcome::kFine;
+}
+
+Outcome RunGraph(Device*, Graph graph) {
+  for (const auto& work : *static_cast<cuda_emulation::Recording*>(graph)) {
+    work();
+  }
+  return Outcome::kFine;
+}
+
+void ReleaseGraph(Device*, Graph graph) {
+  delete static_cast<cuda_emulation::Recording*>(graph);
 }
 
 const char* ErrorText(int) { return "an emulated error"; }
@@ -78,6 +107,10 @@ Module MakeModule() {
   table.upload = Copy;
   table.download = Copy;
   table.wait = Wait;
+  table.begin_capture = BeginCapture;
+  table.end_capture = EndCapture;
+  table.run_graph = RunGraph;
+  table.release_graph = ReleaseGraph;
   table.error_text = ErrorText;
   SetKernels(table);
   return table;

@@ -31,6 +31,18 @@ TEST(Emulation, LanesExchangeValues) {
   EXPECT_EQ(__dp4a(0x01ff0280, 0x0102037f, 10), 1 - 2 + 6 - 128 * 127 + 10);
 }
 
+TEST(Emulation, RecordedWorkRunsLater) {
+  int runs = 0;
+  Recording recording;
+  Record(&recording);
+  Do([&] { ++runs; });
+  Record(nullptr);
+  EXPECT_EQ(runs, 0);
+  for (const auto& work : recording) work();
+  Do([&] { ++runs; });
+  EXPECT_EQ(runs, 2);
+}
+
 TEST(Emulation, SharedMemoryStartsAsNan) {
   RunGrid({2}, {32}, 128, [] {
     EXPECT_TRUE(std::isnan(Shared()[threadIdx.x]));

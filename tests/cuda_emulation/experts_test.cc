@@ -6,7 +6,7 @@
 #include <limits>
 #include <numeric>
 
-#include "tests/cuda_emulation/emulated_module.h"
+#include "tests/cuda_emulation/device_array.h"
 #include "tests/cuda_emulation/kernel_inputs.h"
 
 namespace millrace::cuda {

@@ -7,7 +7,7 @@
 #include <random>
 
 #include "tests/cuda_emulation/cuda_emulation.h"
-#include "tests/cuda_emulation/emulated_module.h"
+#include "tests/cuda_emulation/device_array.h"
 
 namespace millrace::cuda {
 namespace {

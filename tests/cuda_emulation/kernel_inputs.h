@@ -12,7 +12,7 @@
 
 #include "models/llm/cuda/pack_rows.h"
 #include "models/tensor/float16.h"
-#include "tests/cuda_emulation/emulated_module.h"
+#include "tests/cuda_emulation/device_array.h"
 #include "tests/data/tiny_gguf.h"
 
 namespace millrace::cuda {

@@ -5,7 +5,7 @@
 #include <cmath>
 #include <limits>
 
-#include "tests/cuda_emulation/emulated_module.h"
+#include "tests/cuda_emulation/device_array.h"
 #include "tests/cuda_emulation/kernel_inputs.h"
 
 namespace millrace::cuda {

@@ -11,7 +11,7 @@
 
 #include "models/cpu/isa.h"
 #include "models/cpu/llm_kernels.h"
-#include "tests/cuda_emulation/emulated_module.h"
+#include "tests/cuda_emulation/device_array.h"
 #include "tests/cuda_emulation/kernel_inputs.h"
 
 namespace millrace::cuda {
