@@ -325,6 +325,21 @@ struct HeadArgs {
   int32_t* ids = nullptr;
 };
 
+// For ReadBytes `bytes` at `data`; for MultiplyFragments `repeats` rounds,
+// whose multiply-adds MacsOfFragments tells.
+inline constexpr int kPeakChains = 8;
+inline constexpr int kPeakWarps = 8;
+struct PeakArgs {
+  const std::byte* data = nullptr;
+  int64_t bytes = 0;
+  int32_t repeats = 0;
+  int32_t blocks = 0;
+  uint32_t* sink = nullptr;
+};
+inline double MacsOfFragments(const PeakArgs& args) {
+  return 16.0 * 8 * 16 * kPeakChains * kPeakWarps * args.blocks * args.repeats;
+}
+
 using Stream = void*;
 
 // Each returns 0, or the number of the device's error.
@@ -348,5 +363,7 @@ int GatherRows(Stream stream, const GatherArgs& args);
 int AddRows(Stream stream, const AddArgs& args);
 int CopyPages(Stream stream, const CopyPagesArgs& args);
 int FinishLogits(Stream stream, const HeadArgs& args);
+int ReadBytes(Stream stream, const PeakArgs& args);
+int MultiplyFragments(Stream stream, const PeakArgs& args);
 
 }  // namespace millrace::cuda

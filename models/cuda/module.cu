@@ -110,8 +110,8 @@ Outcome Wait(Device* device) {
 }
 
 Outcome BeginCapture(Device* device) {
-  return Judge(device, cudaStreamBeginCapture(StreamOf(device),
-                                              cudaStreamCaptureModeThreadLocal));
+  return Judge(device, cudaStreamBeginCapture(
+                           StreamOf(device), cudaStreamCaptureModeThreadLocal));
 }
 
 Outcome EndCapture(Device* device, Graph* graph) {
@@ -129,8 +129,8 @@ Outcome EndCapture(Device* device, Graph* graph) {
 Outcome RunGraph(Device* device, Graph graph) {
   cudaError_t error = cudaSetDevice(device->ordinal);
   if (error == cudaSuccess) {
-    error = cudaGraphLaunch(static_cast<cudaGraphExec_t>(graph),
-                            StreamOf(device));
+    error =
+        cudaGraphLaunch(static_cast<cudaGraphExec_t>(graph), StreamOf(device));
   }
   return Judge(device, error);
 }

@@ -96,6 +96,8 @@ struct Module {
   int (*add_rows)(Stream, const AddArgs&);
   int (*copy_pages)(Stream, const CopyPagesArgs&);
   int (*finish_logits)(Stream, const HeadArgs&);
+  int (*read_bytes)(Stream, const PeakArgs&);
+  int (*multiply_fragments)(Stream, const PeakArgs&);
 
   int (*graph_pointwise)(Stream, const PointwiseArgs&);
   int (*graph_product)(Stream, const ProductArgs&);
@@ -131,6 +133,8 @@ inline void SetKernels(Module& table) {
   table.add_rows = AddRows;
   table.copy_pages = CopyPages;
   table.finish_logits = FinishLogits;
+  table.read_bytes = ReadBytes;
+  table.multiply_fragments = MultiplyFragments;
   table.graph_pointwise = GraphPointwise;
   table.graph_product = GraphProduct;
   table.graph_conv = GraphConv;

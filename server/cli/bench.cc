@@ -31,6 +31,7 @@ constexpr FlagSpec kFlags[] = {
     {"json", "FILE", "the figures as JSON too"},
     kThreadsFlag,
     kIsaFlag,
+    kDeviceFlag,
     kComputeFlag,
     kQuantizeFlag,
     kKvFlag,

@@ -17,8 +17,6 @@ inline constexpr FlagSpec kPrecisionFlag = {
 inline constexpr FlagSpec kGraphBackendFlag = {
     "graph-backend", "NAME",
     "kernels of layers: millrace (default), onednn, or auto: measured first"};
-inline constexpr FlagSpec kDeviceFlag = {
-    "device", "NAME", "where a graph runs: cpu (default), cuda:0, or auto"};
 inline constexpr FlagSpec kQuantizationFlag = {
     "quantization", "FILE", "of millrace quantize (default: MODEL.quant.json)"};
 

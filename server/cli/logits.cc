@@ -37,6 +37,7 @@ constexpr FlagSpec kFlags[] = {
     kKvFlag,
     kThreadsFlag,
     kIsaFlag,
+    kDeviceFlag,
 };
 constexpr VerbSpec kVerb = {
     "logits",

@@ -17,6 +17,8 @@ inline constexpr FlagSpec kThreadsFlag = {
     "threads", "N", "threads to compute with (default: as serve would take)"};
 inline constexpr FlagSpec kIsaFlag = {
     "isa", "NAME", "kernel table: auto, or a name that topology lists"};
+inline constexpr FlagSpec kDeviceFlag = {
+    "device", "NAME", "where the model runs: cpu (default), cuda:0, or auto"};
 inline constexpr FlagSpec kComputeFlag = {"compute-dtype", "TYPE",
                                           "auto, int8, int16 (finer), f32"};
 inline constexpr FlagSpec kQuantizeFlag = {

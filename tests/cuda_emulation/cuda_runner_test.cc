@@ -18,9 +18,17 @@
 namespace millrace::models {
 namespace {
 
+// The emulated module, unless MILLRACE_TEST_CUDA_MODULE names another: the real
+// one, on a machine with a GPU.
+const char* ModuleFile() {
+  const char* other = std::getenv("MILLRACE_TEST_CUDA_MODULE");
+  return other != nullptr ? other : EMULATED_MODULE;
+}
+bool Emulated() { return std::getenv("MILLRACE_TEST_CUDA_MODULE") == nullptr; }
+
 class CudaRunnerTest : public testing::Test {
  protected:
-  CudaRunnerTest() { setenv("MILLRACE_CUDA_MODULE", EMULATED_MODULE, 1); }
+  CudaRunnerTest() { setenv("MILLRACE_CUDA_MODULE", ModuleFile(), 1); }
   ~CudaRunnerTest() override {
     unsetenv("MILLRACE_CUDA_MODULE");
     unsetenv("MILLRACE_EMULATED_BYTES");
@@ -127,6 +135,10 @@ TEST_F(CudaRunnerTest, GivesTheLogitsOfTheCpu) {
       EXPECT_LT(Difference(logits, AllLogits(on_cpu, tokens, 5)),
                 kv == std::string("f32") ? 1e-4 : 1e-3)
           << InfoOf(tiny.type).name << " " << kv;
+      const StepAccount account = on_gpu.runner->account();
+      EXPECT_EQ(account.macs, on_cpu.runner->account().macs);
+      EXPECT_EQ(account.kv_bytes, on_cpu.runner->account().kv_bytes);
+      EXPECT_GT(account.weight_bytes, 0);
       if (first) {
         EXPECT_EQ(logits, AllLogits(on_gpu, tokens, 9)) << "chunks show";
       }
@@ -255,6 +267,7 @@ TEST_F(CudaRunnerTest, AnswersDoNotDependOnTheBatch) {
 }
 
 TEST_F(CudaRunnerTest, SaysInOneSentenceWhyItCannotServe) {
+  if (!Emulated()) GTEST_SKIP() << "only the emulated GPU fails when told";
   const auto why = [&](const char* device) {
     const StatusOr<LlmModel> model = Load(TinyModel{}, Options(device));
     return model.ok() ? std::string("it can")
@@ -321,7 +334,17 @@ TEST_F(CudaRunnerTest, TheRealModuleOpensWithoutADriver) {
   EXPECT_EQ(model.status().field(), "device");
 }
 
+TEST_F(CudaRunnerTest, PeaksAreMeasuredBetweenSteps) {
+  LlmModel model = MustLoad(TinyModel{}, Options("cuda:0"));
+  const auto before = AllLogits(model, SomeTokens(9), 9);
+  const RunnerRoofline roofline = model.runner->MeasureRoofline();
+  EXPECT_GT(roofline.read_bytes_per_s, 0);
+  EXPECT_GT(roofline.macs_per_s, 0);
+  EXPECT_EQ(AllLogits(model, SomeTokens(9), 9), before);
+}
+
 TEST_F(CudaRunnerTest, AFaultEndsTheStepAndTheNextOneRuns) {
+  if (!Emulated()) GTEST_SKIP() << "only the emulated GPU fails when told";
   LlmModel model = MustLoad(TinyModel{}, Options("cuda:0"));
   void* handle = dlopen(EMULATED_MODULE, RTLD_NOW);
   ASSERT_NE(handle, nullptr);

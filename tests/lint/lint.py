@@ -93,6 +93,7 @@ WALLS = [
     ("models/llm/cuda/", ["models/llm/cuda/", "models/llm/backend.h",
                           "models/llm/device.h", "models/llm/runner.h",
                           "models/llm/sampler.h", "models/llm/step.h",
+                          "models/llm/step_account.h",
                           "models/cuda/", "models/gpu/", "models/cpu/isa.h",
                           "models/cpu/llm_kernels.h", "models/tensor/",
                           "config/"]),

@@ -21,6 +21,7 @@
 #include "models/llm/backend.h"
 #include "models/llm/cuda/step_message.h"
 #include "models/llm/step.h"
+#include "models/llm/step_account.h"
 
 namespace millrace::models {
 
@@ -65,6 +66,10 @@ class CudaBackend final : public Backend {
   Status Bind(int32_t num_pages);
 
   // ---- run; one thread ----
+  // Of a step that was launched before, whatever its rows were.
+  StepAccount Account(const StepBatch& batch) const;
+  // Reads weights and multiplies for some milliseconds, between steps.
+  StatusOr<RunnerRoofline> MeasureRoofline();
   // Starts all phases of a step; returns before they have run.
   Status Launch(const StepBatch& batch);
   // Starts the copying of logits of the step launched last, of all samples.
@@ -155,6 +160,8 @@ class CudaBackend final : public Backend {
   }
   Status AllocateRows(RowsOnDevice& rows, int64_t count, int64_t width);
 
+  StatusOr<double> SecondsOf(int (*launch)(cuda::Stream, const cuda::PeakArgs&),
+                             const cuda::PeakArgs& args);
   // ---- parts of phases ----
   const float* constant(int64_t at) const {
     return at < 0 ? nullptr : constants_on_device_.as<float>() + at;

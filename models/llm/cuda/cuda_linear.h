@@ -30,6 +30,9 @@ class CudaBackend::CudaLinear final : public Linear {
       : Linear(inputs, outputs), rounding(wanted) {}
 
   const Rounding rounding;
+  // Which rows phases multiply by it.
+  enum class Rows { kNone, kAll, kKept };
+  mutable Rows rows = Rows::kNone;
   bool exact = false;  // in f32 whatever compute_dtype says
 
   std::vector<Part> parts;

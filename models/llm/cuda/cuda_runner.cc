@@ -43,6 +43,11 @@ Status CudaRunner::StartStep() {
   return NeedsLogits() ? backend_->DownloadLogits() : OkStatus();
 }
 
+RunnerRoofline CudaRunner::MeasureRoofline() {
+  const StatusOr<RunnerRoofline> measured = backend_->MeasureRoofline();
+  return measured.ok() ? *measured : RunnerRoofline{};
+}
+
 bool CudaRunner::NeedsLogits() const {
   for (int32_t i = 0; i < batch_->num_samples; ++i) {
     const auto s = static_cast<size_t>(i);
@@ -60,6 +65,7 @@ StatusOr<const StepResult*> CudaRunner::Wait() {
   const Status ended = backend_->Wait();
   RETURN_IF_ERROR(status_);
   RETURN_IF_ERROR(ended);
+  account_ = backend_->Account(*batch_);
   const auto samples = static_cast<size_t>(batch_->num_samples);
   result_.ids.resize(samples);
   result_.logprobs.resize(samples);

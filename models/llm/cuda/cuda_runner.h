@@ -27,6 +27,8 @@ class CudaRunner final : public Runner, public LogitsView {
   void InitSlot(const SlotInit& init) override;
   void Launch(const StepBatch& batch) override;
   StatusOr<const StepResult*> Wait() override;
+  StepAccount account() const override { return account_; }
+  RunnerRoofline MeasureRoofline() override;
   std::vector<int32_t> ForcedTokens(int32_t slot, int32_t most) override {
     return sampler_.ForcedTokens(slot, most);
   }
@@ -46,6 +48,7 @@ class CudaRunner final : public Runner, public LogitsView {
   Sampler::Scratch scratch_;
   std::vector<uint32_t> masks_;  // of the sequence that is drawn for
   const StepBatch* batch_ = nullptr;
+  StepAccount account_;
   StepResult result_;
   Status status_;
 };

@@ -73,6 +73,7 @@ bool CudaBackend::HasRoles() const {
 int CudaBackend::Multiply(const Step& step, bool kept, const CudaLinear& w,
                           const RowsOnDevice& x, const RowsOnDevice& y,
                           bool adds, float scale) {
+  w.rows = kept ? CudaLinear::Rows::kKept : CudaLinear::Rows::kAll;
   if (kept || !HasRoles(w)) {
     return MultiplySet({.count = RowsOf(step, kept)}, w, x.From(0), y.From(0),
                        adds, scale);

@@ -4,11 +4,13 @@ peers. Its texts are nonsense; times do not depend on them.
 
     python3 tests/bench/llm/random_gguf.py gemma3 build/bench/gemma3.gguf
     python3 tests/bench/llm/random_gguf.py qwen3moe build/bench/moe.gguf
+    python3 tests/bench/llm/random_gguf.py qwen3-8b build/bench/8b.gguf Q4_K
 
 gemma3: Gemma 3 270M's layers (18, 640 wide, windows of 512), Q8_0, with an
 embedding of 40,960 rows instead of 262,144. qwen3moe: 12 layers, 1024 wide, 32
 experts of 512 of which a token uses 4, Q4_0. qwen3: the same layers with one
-dense feed-forward of the 4 experts' size. Made with gguf 0.19.0.
+dense feed-forward of the 4 experts' size. qwen3-0.6b, qwen3-8b: those models
+whole, in the type named or Q8_0, with a context of 131,072. Made with gguf 0.19.0.
 """
 import sys
 
@@ -22,34 +24,52 @@ SHAPES = {
                      head_dim=64, experts=32, used=4, kind="Q4_0"),
     "qwen3": dict(layers=12, hidden=1024, ffn=2048, heads=16, kv_heads=4,
                   head_dim=64, kind="Q4_0"),
+    "qwen3-0.6b": dict(arch="qwen3", layers=28, hidden=1024, ffn=3072, heads=16,
+                       kv_heads=8, head_dim=128, kind="Q8_0", vocab=151936,
+                       context=131072),
+    "qwen3-8b": dict(arch="qwen3", layers=36, hidden=4096, ffn=12288, heads=32,
+                     kv_heads=8, head_dim=128, kind="Q8_0", vocab=151936,
+                     context=131072),
 }
-VOCAB = 40960
-CONTEXT = 8192
 
 
-def tokens(out):
+def tokens(out, vocab):
     """Bytes, then nonsense; byte-level BPE."""
     letters = [*range(33, 127), *range(161, 173), *range(174, 256)]
     rest = [b for b in range(256) if b not in letters]
     texts = [chr(b) for b in letters] + [chr(256 + i) for i in range(len(rest))]
     texts.append(texts[0] + texts[1])  # of the one merge that there is
-    texts += [f"word{i}" for i in range(len(texts), VOCAB - 1)] + ["<|end|>"]
+    texts += [f"word{i}" for i in range(len(texts), vocab - 1)] + ["<|end|>"]
     out.add_tokenizer_model("gpt2")
     out.add_tokenizer_pre("qwen2")
     out.add_token_list(texts)
-    out.add_token_types([1] * (VOCAB - 1) + [3])
+    out.add_token_types([1] * (vocab - 1) + [3])
     out.add_token_merges([f"{texts[0]} {texts[1]}"])
-    out.add_eos_token_id(VOCAB - 1)
+    out.add_eos_token_id(vocab - 1)
 
 
-def main(name, path):
+def random_blocks(rng, rows, width, kind):
+    """Rows of a K type, which gguf does not make from floats: any bits, scales
+    such that the weights are of about width ** -0.5."""
+    block = {"Q4_K": 144, "Q6_K": 210}[kind.name]
+    data = rng.integers(0, 256, (rows, width // 256, block), dtype=numpy.uint8)
+    d = numpy.float16(width ** -0.5 / 256)
+    if kind.name == "Q4_K":
+        data[:, :, :4] = numpy.array([d, 8 * d], numpy.float16).view(numpy.uint8)
+    else:
+        data[:, :, 208:] = numpy.array([d], numpy.float16).view(numpy.uint8)
+    return data.reshape(rows, -1)
+
+
+def main(name, path, kind=None):
     s = SHAPES[name]
-    arch = getattr(gguf.MODEL_ARCH, name.upper())
-    kind = getattr(gguf.GGMLQuantizationType, s["kind"])
-    out = gguf.GGUFWriter(path, name)
+    arch = getattr(gguf.MODEL_ARCH, s.get("arch", name).upper())
+    kind = getattr(gguf.GGMLQuantizationType, kind or s["kind"])
+    vocab = s.get("vocab", 40960)
+    out = gguf.GGUFWriter(path, s.get("arch", name))
     out.add_name(name + " random")
     out.add_block_count(s["layers"])
-    out.add_context_length(CONTEXT)
+    out.add_context_length(s.get("context", 8192))
     out.add_embedding_length(s["hidden"])
     out.add_feed_forward_length(s["ffn"])
     out.add_head_count(s["heads"])
@@ -64,15 +84,18 @@ def main(name, path):
         out.add_expert_count(s["experts"])
         out.add_expert_used_count(s["used"])
         out.add_expert_feed_forward_length(s["ffn"])
-    tokens(out)
+    tokens(out, vocab)
     rng = numpy.random.default_rng(1)
 
     def matrix(tensor, *shape, quantized=kind):
         # One random block of rows, repeated: drawing is slow, times are the same.
         rows = int(numpy.prod(shape[:-1]))
-        some = rng.standard_normal((min(rows, 256), shape[-1]),
-                                   dtype=numpy.float32) * shape[-1] ** -0.5
-        data = gguf.quants.quantize(some, quantized)
+        if quantized.name.endswith("_K"):
+            data = random_blocks(rng, min(rows, 256), shape[-1], quantized)
+        else:
+            some = rng.standard_normal((min(rows, 256), shape[-1]),
+                                       dtype=numpy.float32) * shape[-1] ** -0.5
+            data = gguf.quants.quantize(some, quantized)
         data = numpy.resize(data, (rows, data.shape[-1]))
         out.add_tensor(tensor, numpy.ascontiguousarray(
             data.reshape(*shape[:-1], data.shape[-1])), raw_dtype=quantized)
@@ -81,7 +104,7 @@ def main(name, path):
         out.add_tensor(tensor, numpy.ones(size, numpy.float32))
 
     hidden, d = s["hidden"], s["head_dim"]
-    matrix("token_embd.weight", VOCAB, hidden,
+    matrix("token_embd.weight", vocab, hidden,
            quantized=gguf.GGMLQuantizationType.Q8_0)
     norm("output_norm.weight", hidden)
     for i in range(s["layers"]):

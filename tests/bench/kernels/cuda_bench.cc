@@ -1,0 +1,258 @@
+// Speed of the CUDA kernels of language models, one by one, on a GPU, in shapes
+// of an 8 B model. Each line runs a captured graph of launches that go round
+// enough weights (or keys and values) that no cache holds them, and tells the
+// median of a few. Beside it: what loads alone read, what tensor cores
+// multiply.
+//
+//   MILLRACE_CUDA_MODULE=build/release/bin/libmillrace_cuda.so cuda_bench
+#include <algorithm>
+#include <chrono>
+#include <cstdio>
+#include <cstring>
+#include <functional>
+#include <random>
+#include <string>
+#include <vector>
+
+#include "models/gpu/cuda_context.h"
+#include "models/llm/cuda/pack_rows.h"
+
+namespace millrace::bench {
+namespace {
+
+using namespace millrace::models;  // NOLINT: a program, not a header
+
+constexpr int kRuns = 7;
+constexpr int64_t kBeyondCaches = int64_t{400} << 20;
+
+template <typename T>
+T Must(StatusOr<T> value) {
+  if (!value.ok()) {
+    std::fprintf(stderr, "%s\n", value.status().ToString().c_str());
+    std::exit(1);
+  }
+  return *std::move(value);
+}
+void Must(const Status& status) {
+  if (status.ok()) return;
+  std::fprintf(stderr, "%s\n", status.ToString().c_str());
+  std::exit(1);
+}
+
+class Bench {
+ public:
+  Bench()
+      : context_(Must(CudaContext::Open(Must(OpenCudaModule()), 0, {"", ""}))),
+        module_(context_->module()) {}
+
+  // Microseconds of one of `count` launches.
+  double Time(int count, const std::function<int(int)>& launch) {
+    const CudaGraph graph = Must(context_->Capture([&] {
+      for (int i = 0; i < count; ++i) {
+        RETURN_IF_ERROR(context_->Launched(launch(i)));
+      }
+      return OkStatus();
+    }));
+    std::vector<double> times;
+    for (int run = 0; run <= kRuns; ++run) {
+      const auto begun = std::chrono::steady_clock::now();
+      Must(context_->Run(graph));
+      Must(context_->Wait());
+      const std::chrono::duration<double, std::micro> took =
+          std::chrono::steady_clock::now() - begun;
+      if (run > 0) times.push_back(took.count() / count);
+    }
+    std::ranges::sort(times);
+    return times[times.size() / 2];
+  }
+
+  // Random bits; floats of them are finite and below 2 (`mask` of 32 bits).
+  CudaBuffer Fill(int64_t bytes, uint32_t mask) {
+    std::mt19937 random(1);
+    std::vector<uint32_t> words(static_cast<size_t>(
+        std::min<int64_t>(bytes / 4 + 1, int64_t{1} << 22)));
+    for (uint32_t& word : words) word = static_cast<uint32_t>(random()) & mask;
+    CudaBuffer buffer = Must(context_->Allocate(bytes, "a benchmark"));
+    for (int64_t at = 0; at < bytes;) {
+      const int64_t size =
+          std::min(bytes - at, static_cast<int64_t>(words.size()) * 4);
+      Must(context_->Upload(buffer.data() + at, words.data(), size));
+      at += size;
+    }
+    Must(context_->Wait());
+    return buffer;
+  }
+
+  cuda::Stream stream() const { return context_->device().stream; }
+  const cuda::Module& module() const { return module_; }
+  const cuda::Device& device() const { return context_->device(); }
+
+ private:
+  const std::shared_ptr<CudaContext> context_;
+  const cuda::Module& module_;
+};
+
+constexpr uint32_t kHalves = 0x3bff3bff;  // of f16: below 1, positive
+constexpr uint32_t kFloats = 0x3f7fffff;
+
+void Peaks(Bench& bench) {
+  const int64_t bytes = int64_t{2} << 30;
+  const CudaBuffer data = bench.Fill(bytes, ~0u);
+  const CudaBuffer sink = bench.Fill(16, 0);
+  const cuda::PeakArgs args = {.data = data.data(),
+                               .bytes = bytes,
+                               .repeats = 4000,
+                               .blocks = 8 * bench.device().multiprocessors,
+                               .sink = sink.as<uint32_t>()};
+  const double read = bench.Time(
+      1, [&](int) { return bench.module().read_bytes(bench.stream(), args); });
+  const double macs = bench.Time(1, [&](int) {
+    return bench.module().multiply_fragments(bench.stream(), args);
+  });
+  std::printf(
+      "%s, %d multiprocessors. Peaks: %.0f GB/s read, %.0f TFLOP/s mma\n",
+      bench.device().name, bench.device().multiprocessors,
+      static_cast<double>(bytes) / read * 1e-3,
+      2 * cuda::MacsOfFragments(args) / macs * 1e-6);
+}
+
+void Products(Bench& bench) {
+  struct Shape {
+    int32_t outputs, inputs;
+  };
+  const auto run = [&](cuda::WeightFormat format, const char* name, Shape shape,
+                       int32_t rows, const char* kernel, auto multiply,
+                       cuda::InputFormat input) {
+    const int64_t row_bytes = CudaRowBytes(format, shape.inputs);
+    const int64_t matrix = row_bytes * shape.outputs;
+    const auto copies =
+        static_cast<int>(std::max<int64_t>(2, kBeyondCaches / matrix));
+    const CudaBuffer weights = bench.Fill(matrix * copies, kHalves);
+    const int64_t pitch = shape.inputs;
+    const CudaBuffer x = bench.Fill(rows * pitch * 4, kFloats);
+    const int64_t rounded_bytes = cuda::RoundedBytes(input, shape.inputs);
+    const CudaBuffer rounded = bench.Fill(rows * rounded_bytes, kHalves);
+    const CudaBuffer y = bench.Fill(int64_t{rows} * shape.outputs * 4, kFloats);
+    const double us = bench.Time(copies, [&](int i) {
+      return multiply(
+          bench.stream(),
+          cuda::LinearArgs{.weights = {.data = weights.data() + i * matrix,
+                                       .row_bytes = row_bytes,
+                                       .inputs = shape.inputs,
+                                       .outputs = shape.outputs,
+                                       .format = format},
+                           .x = x.as<float>(),
+                           .pitch = pitch,
+                           .rounded = rounded.data(),
+                           .rounded_bytes = rounded_bytes,
+                           .rows = rows,
+                           .y = y.as<float>(),
+                           .out_pitch = shape.outputs});
+    });
+    std::printf(
+        "%-5s %6d x %-6d %4d rows  %-7s %8.1f us %6.0f GB/s %6.1f TFLOP/s\n",
+        name, shape.outputs, shape.inputs, rows, kernel, us,
+        static_cast<double>(matrix) / us * 1e-3,
+        2.0 * rows * shape.outputs * shape.inputs / us * 1e-6);
+    std::fflush(stdout);
+  };
+  using cuda::InputFormat;
+  using cuda::WeightFormat;
+  const cuda::Module& m = bench.module();
+  constexpr Shape kShapes[] = {
+      {6144, 4096}, {4096, 4096}, {24576, 4096}, {4096, 12288}};
+  const std::pair<WeightFormat, const char*> kQuantised[] = {
+      {WeightFormat::kQ4_K, "Q4_K"},
+      {WeightFormat::kQ8_0, "Q8_0"},
+      {WeightFormat::kQ6_K, "Q6_K"},
+      {WeightFormat::kQ4_0, "Q4_0"}};
+  for (const auto& [format, name] : kQuantised) {
+    for (const Shape& shape : kShapes) {
+      run(format, name, shape, 1, "int8", m.multiply_int8, InputFormat::kInt8);
+    }
+    for (const int32_t rows : {4, 8, 16, 32, 64}) {
+      run(format, name, kShapes[2], rows, "int8", m.multiply_int8,
+          InputFormat::kInt8);
+    }
+    for (const int32_t rows : {64, 512, 2048}) {
+      run(format, name, kShapes[2], rows, "tensor", m.multiply_on_tensors,
+          InputFormat::kF16);
+    }
+  }
+  for (const int32_t rows : {1, 8, 64}) {
+    run(WeightFormat::kF16, "F16", kShapes[2], rows, "f32", m.multiply_rows,
+        InputFormat::kF16);
+  }
+  run(WeightFormat::kQ6_K, "Q6_K", {151936, 4096}, 1, "f32", m.multiply_rows,
+      InputFormat::kF16);
+  run(WeightFormat::kQ8_0, "Q8_0", {151936, 4096}, 1, "f32", m.multiply_rows,
+      InputFormat::kF16);
+  for (const int32_t rows : {64, 512, 2048}) {
+    run(WeightFormat::kF16, "F16", kShapes[2], rows, "tensor",
+        m.multiply_on_tensors, InputFormat::kF16);
+  }
+}
+
+void Small(Bench& bench) {
+  const CudaBuffer x = bench.Fill(int64_t{64} * 151936 * 4, kFloats);
+  const CudaBuffer y = bench.Fill(int64_t{64} * 32768 * 4, kFloats);
+  const CudaBuffer ids = bench.Fill(4096, 0);
+  for (const int32_t rows : {1, 64}) {
+    const auto tell = [&](const char* what,
+                          const std::function<int(int)>& run) {
+      std::printf("%-28s %4d rows %8.1f us\n", what, rows, bench.Time(50, run));
+    };
+    tell("norm of 4096", [&](int) {
+      return bench.module().norm_rows(bench.stream(), {.x = x.as<float>(),
+                                                       .pitch = 4096,
+                                                       .weight = x.as<float>(),
+                                                       .eps = 1e-6f,
+                                                       .width = 4096,
+                                                       .rows = rows,
+                                                       .out = y.as<float>(),
+                                                       .out_pitch = 4096});
+    });
+    for (const int32_t width : {4096, 12288}) {
+      tell(("int8 of " + std::to_string(width)).c_str(), [&](int) {
+        return bench.module().round_rows(
+            bench.stream(),
+            {.x = x.as<float>(),
+             .pitch = width,
+             .rows = rows,
+             .inputs = width,
+             .format = cuda::InputFormat::kInt8,
+             .out = y.data(),
+             .out_bytes = cuda::RoundedBytes(cuda::InputFormat::kInt8, width)});
+      });
+    }
+    tell("SwiGLU of 12288", [&](int) {
+      return bench.module().activate(bench.stream(), {.x = x.as<float>(),
+                                                      .pitch = 24576,
+                                                      .width = 12288,
+                                                      .rows = rows,
+                                                      .out = y.as<float>(),
+                                                      .out_pitch = 12288});
+    });
+    tell("greatest of 151936", [&](int) {
+      return bench.module().finish_logits(bench.stream(),
+                                          {.logits = x.as<float>(),
+                                           .pitch = 151936,
+                                           .vocab = 151936,
+                                           .rows = rows,
+                                           .ids = ids.as<int32_t>()});
+    });
+  }
+}
+
+int Main() {
+  Bench bench;
+  Peaks(bench);
+  Products(bench);
+  Small(bench);
+  return 0;
+}
+
+}  // namespace
+}  // namespace millrace::bench
+
+int main() { return millrace::bench::Main(); }
