@@ -66,7 +66,14 @@ bool JoinsNothing(const ServerSettings&, const ModelSettings& model) {
   return model.graph.max_batch_size == 1;
 }
 
+bool RunsOnCpu(const ServerSettings&, const ModelSettings& model) {
+  return model.common.device == "cpu";
+}
+
 constexpr Rule kRules[] = {
+    {"gpu_memory_utilization", RunsOnCpu,
+     "device is cpu; --kv-cache-memory-bytes sets the memory for keys and "
+     "values"},
     {"num_speculative_tokens", DraftsNothing, "speculative_method is none"},
     {"prompt_lookup_min", DraftsNoNgrams,
      "no tokens are drafted from the prompt: speculative_method is none or "
@@ -189,8 +196,7 @@ class Finder {
                  ModelSettings model) {
     const auto check = [&](const std::string& why) {
       return [this, prefix, why](const SettingInfo& info, SettingRef) {
-        // Graphs heed `device`, too.
-        if (!IsGiven(prefix, info.name) || info.name == "device") return;
+        if (!IsGiven(prefix, info.name)) return;
         const std::string_view instead = InsteadOf(info.name);
         Say(prefix, info.name,
             why + (instead.empty() ? "" : "; " + std::string(instead)));

@@ -15,10 +15,12 @@ constexpr Answer kAnswers[] = {
      "max_loras max_lora_rank max_cpu_loras",
      "say --lora-modules NAME=PATH for each adapter; a request names it as its "
      "model"},
-    {"ngl n_gpu_layers gpu_layers num_gpu gpu_memory_utilization "
-     "mem_fraction_static main_gpu mg split_mode tensor_split ts",
-     "models run on CPUs only; leave it out (--kv-cache-memory-bytes sets the "
-     "memory for keys and values)"},
+    {"ngl n_gpu_layers gpu_layers num_gpu main_gpu mg split_mode tensor_split "
+     "ts",
+     "all layers of a model run on one device; say --device cuda:0, or leave "
+     "it out for the CPU"},
+    {"mem_fraction_static",
+     "say --gpu-memory-utilization on a GPU, --kv-cache-memory-bytes on a CPU"},
     {"num_shard sharded",
      "say --tensor-parallel-size N and start with mpirun -np N"},
     {"pipeline_parallel_size pp pp_size data_parallel_size dp numa "

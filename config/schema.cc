@@ -52,6 +52,13 @@ void VisitCommonSettings(CommonSettings& s, const SettingVisitor& visit) {
          .max = 1023},
         &s.numa_node);
   visit(
+      {.name = "device",
+       .help = "where a model runs: cpu, cuda:0 (a prototype that never ran "
+               "on a GPU), or auto: cuda:0, and where that cannot serve the "
+               "CPU; of a graph also several, cuda:0,cuda:1 or cuda:all, each "
+               "with instance_count instances"},
+      &s.device);
+  visit(
       {.name = "max_queue_size",
        .help = "requests of a model that may wait beyond those that run; more "
                "are refused with 429",
@@ -282,11 +289,10 @@ void VisitMemory(LlmSettings& s, const SettingVisitor& visit) {
                  "loading; embedding and head get 8 bits",
          .choices = {"none", "q8_0", "q4_0", "q4_1", "q5_0", "q5_1"}},
         &s.quantize);
-  visit({.name = "device",
-         .help = "where a language model or a graph runs: cpu, cuda:0 (a "
-                 "prototype that never ran on a GPU), or auto: cuda:0, and "
-                 "where that cannot serve the CPU"},
-        &s.device);
+  visit({.name = "gpu_memory_utilization",
+         .help = "share of a GPU's memory that weights, the KV cache and a "
+                 "step may take together, above 0 to 1"},
+        &s.gpu_memory_utilization);
   visit({.name = "huge_pages", .help = "ask for huge pages for the weights"},
         &s.huge_pages);
 }

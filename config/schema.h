@@ -85,11 +85,14 @@ struct CommonSettings {
   std::string isa = "auto";  // auto | scalar | avx2 | avxvnni | …
   std::string cpu_cores;     // CPUs to compute on, "0-3,8"; empty: chosen
   int64_t numa_node = -1;    // to choose them from; -1: any
+  // cpu | cuda:0 | auto; of graphs also several, "cuda:0,cuda:1" or
+  // "cuda:all", each with instance_count instances
+  std::string device = "cpu";
   // Requests that wait beyond those that run; more are refused.
   int64_t max_queue_size = kMaxQueueSize;
 };
 
-// Settings of language models; graphs heed `device`.
+// Settings of language models.
 struct LlmSettings {
   static constexpr int32_t kMaxNumSeqs = 64;
   static constexpr int32_t kMaxNumBatchedTokens = 512;
@@ -106,7 +109,7 @@ struct LlmSettings {
   int64_t num_speculative_tokens = 5;
   int64_t prompt_lookup_min = kPromptLookupMin;
   int64_t prompt_lookup_max = kPromptLookupMax;
-  int64_t kv_cache_memory_bytes = 0;  // 0: 25 % of the memory limit
+  int64_t kv_cache_memory_bytes = 0;  // 0: see kv_plan.h
   bool enable_prefix_caching = true;
   bool prefix_cache_share_generated = false;
   std::string kv_cache_dir;  // "": KV pages end with the process
@@ -115,7 +118,8 @@ struct LlmSettings {
   // Activations where weights are quantised: auto, int8, int16, f32.
   std::string compute_dtype = "auto";
   std::string quantize = "none";  // float weights: none | q8_0 | q4_0 | …
-  std::string device = "cpu";     // of graphs, too: cpu | cuda:0 | auto
+  // Share of a GPU's memory that the model may take, 0 to 1.
+  std::string gpu_memory_utilization = "0.9";
   bool huge_pages = true;
   // Processes that serve the model together, each with a part of every matrix;
   // and how long one waits for the others within a step.

@@ -14,6 +14,7 @@
 #include <functional>
 #include <memory>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "config/base/status.h"
@@ -86,5 +87,10 @@ class GraphDevice {
 // INVALID_ARGUMENT: no such name. FAILED_PRECONDITION: why the GPU cannot
 // serve.
 StatusOr<std::shared_ptr<GraphDevice>> OpenGraphDevice(const std::string& name);
+
+// Several, "cuda:0,cuda:1", or all GPUs, "cuda:all"; or one as above. Empty:
+// the CPU. INVALID_ARGUMENT: the CPU beside a GPU, or a GPU twice.
+StatusOr<std::vector<std::shared_ptr<GraphDevice>>> OpenGraphDevices(
+    std::string_view names);
 
 }  // namespace millrace::models::graph

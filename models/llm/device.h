@@ -2,8 +2,8 @@
 // makes the backend that a recipe records into and the runner that
 // then runs steps. What stands above sees neither its memory nor its workers.
 //
-//   ASSIGN_OR_RETURN(const auto device, OpenDevice(settings, isa, cpus));
-//   const auto backend = device->NewBackend(shape, limits);
+//   ASSIGN_OR_RETURN(const auto device, OpenDevice("cpu", settings, isa,
+//   cpus)); const auto backend = device->NewBackend(shape, limits);
 //   ...  // weights are added and packed, the recipe records its phases
 //   ASSIGN_OR_RETURN(auto runner, device->NewRunner(info, std::move(backend)));
 //
@@ -48,6 +48,15 @@ class Device {
   // What weights and KV pages may take together of memory of its own; 0: it
   // has none, and takes the host's.
   virtual int64_t memory_bytes() const { return 0; }
+  // What a matrix of a file, and the buffers of a step, take of such memory.
+  virtual int64_t WeightBytes(GgmlType /*type*/, int64_t /*rows*/,
+                              int64_t /*k*/) const {
+    return 0;
+  }
+  virtual int64_t StepBytes(const BackendShape& /*shape*/,
+                            const StepLimits& /*limits*/) const {
+    return 0;
+  }
   // Bytes of one page of keys and values, all layers together.
   virtual int64_t KvPageBytes(const BackendShape& shape) const = 0;
   virtual std::unique_ptr<Backend> NewBackend(const BackendShape& shape,
@@ -59,12 +68,12 @@ class Device {
       const RunnerInfo& info, std::unique_ptr<Backend> backend) = 0;
 };
 
-// The device that settings.device names: "cpu", "cuda:0", or "auto" for the
+// The device of the name: "cpu", "cuda:0", or "auto" for the
 // GPU, and where that cannot serve the CPU, with a line in the log that says
 // why. `isa` names the kernel table on a CPU. INVALID_ARGUMENT names a setting
 // that is out of range; FAILED_PRECONDITION says why a GPU cannot serve.
 StatusOr<std::unique_ptr<Device>> OpenDevice(
-    const config::LlmSettings& settings, const std::string& isa,
-    const config::CpuSet& cpus);
+    const std::string& name, const config::LlmSettings& settings,
+    const std::string& isa, const config::CpuSet& cpus);
 
 }  // namespace millrace::models

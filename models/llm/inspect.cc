@@ -34,7 +34,8 @@ int64_t KvBytesPerToken(const ModelConfig& config,
                         const std::string& kv_cache_dtype) {
   config::LlmSettings settings;
   settings.kv_cache_dtype = kv_cache_dtype;
-  const auto device = OpenDevice(settings, "auto", {});
+  const auto device =
+      OpenDevice(config::CommonSettings{}.device, settings, "auto", {});
   CHECK(device.ok(), "the default device holds this dtype");
   BackendShape shape;
   shape.layers = config.layers;

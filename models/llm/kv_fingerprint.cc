@@ -96,9 +96,8 @@ StatusOr<std::string> KvFingerprint(const std::string& path,
                      DigestOfFile(error ? file : real, dir));
     sha.AddText(digest);
   }
-  for (const std::string& text :
-       {facts.isa, settings.kv_cache_dtype, settings.compute_dtype,
-        settings.quantize, settings.device}) {
+  for (const std::string& text : {facts.isa, settings.kv_cache_dtype,
+                                  settings.compute_dtype, settings.quantize}) {
     sha.AddText(text);
   }
   const std::string flags = settings.prefix_cache_share_generated ? "1" : "0";

@@ -1,5 +1,4 @@
-// Sizes are whole pages. With no memory limit known and no size given the cache
-// has 1 GiB.
+// Sizes are whole pages.
 #include "models/llm/kv_plan.h"
 
 #include <algorithm>
@@ -21,9 +20,36 @@ int64_t PagesOf(int64_t tokens) {
 
 }  // namespace
 
+KvShare ShareOfMemoryLimit(int64_t memory_limit_bytes) {
+  if (memory_limit_bytes <= 0) {
+    return {kPoolWithoutLimit, "no memory limit is known"};
+  }
+  return {memory_limit_bytes / 4,
+          "a quarter of the memory limit of " + SizeText(memory_limit_bytes)};
+}
+
+int64_t WeightBytesOn(const Device& device, const ModelSource& source) {
+  int64_t bytes = 0;
+  for (const FileTensor& tensor : source.tensors()) {
+    bytes += device.WeightBytes(
+        tensor.type, tensor.num_elements / tensor.dims[0], tensor.dims[0]);
+  }
+  return bytes;
+}
+
+KvShare ShareOfDevice(const Device& device, const ModelSource& source,
+                      const BackendShape& shape, const StepLimits& limits,
+                      int64_t draft_weight_bytes) {
+  const int64_t others = WeightBytesOn(device, source) + draft_weight_bytes +
+                         device.StepBytes(shape, limits);
+  return {device.memory_bytes() - others,
+          "what weights and a step, " + SizeText(others) + ", leave of " +
+              SizeText(device.memory_bytes()) + " of " + device.name()};
+}
+
 StatusOr<KvPlan> PlanKv(const config::LlmSettings& settings,
                         const ModelConfig& model, int64_t page_bytes,
-                        int64_t memory_limit_bytes) {
+                        const KvShare& share) {
   const bool asked = settings.max_model_len > 0;
   if (settings.max_model_len > model.context) {
     return InvalidArgument("max_model_len is " +
@@ -35,13 +61,8 @@ StatusOr<KvPlan> PlanKv(const config::LlmSettings& settings,
   int64_t context = asked ? settings.max_model_len : model.context;
   const bool sized = settings.kv_cache_memory_bytes > 0;
   const int64_t bytes = sized ? settings.kv_cache_memory_bytes
-                        : memory_limit_bytes > 0 ? memory_limit_bytes / 4
-                                                 : kPoolWithoutLimit;
-  const std::string why =
-      sized ? "--kv-cache-memory-bytes"
-      : memory_limit_bytes > 0
-          ? "a quarter of the memory limit of " + SizeText(memory_limit_bytes)
-          : "no memory limit is known";
+                              : std::max<int64_t>(share.bytes, 0);
+  const std::string why = sized ? "--kv-cache-memory-bytes" : share.why;
   const int64_t affordable = bytes / page_bytes;
   if (affordable < 1 || (asked && affordable < PagesOf(context))) {
     return ResourceExhausted(

@@ -7,6 +7,8 @@
 #include "config/base/status.h"
 #include "config/schema.h"
 #include "models/llm/config.h"
+#include "models/llm/device.h"
+#include "models/llm/source.h"
 
 namespace millrace::models {
 
@@ -16,12 +18,27 @@ struct KvPlan {
   std::string bound_by = {};  // what bounds the pages, for people
 };
 
+// What the KV cache takes where kv_cache_memory_bytes says nothing.
+struct KvShare {
+  int64_t bytes = 0;
+  std::string why;  // for people
+};
+// A quarter; 1 GiB where no limit is known (0).
+KvShare ShareOfMemoryLimit(int64_t memory_limit_bytes);
+
+// Of a device with memory of its own: what weights, those of a draft model and
+// the buffers of a step leave.
+KvShare ShareOfDevice(const Device& device, const ModelSource& source,
+                      const BackendShape& shape, const StepLimits& limits,
+                      int64_t draft_weight_bytes);
+int64_t WeightBytesOn(const Device& device, const ModelSource& source);
+
 // How long a sequence may be and how many pages there are. The pool takes
-// kv_cache_memory_bytes, or a quarter of the memory limit, but never more than
-// max_num_seqs sequences of full length could use. A context that does not fit
-// is an error when it was asked for, and cut with a log line when not.
+// kv_cache_memory_bytes, or its share, but never more than max_num_seqs
+// sequences of full length could use. A context that does not fit is an error
+// when it was asked for, and cut with a log line when not.
 StatusOr<KvPlan> PlanKv(const config::LlmSettings& settings,
                         const ModelConfig& model, int64_t page_bytes,
-                        int64_t memory_limit_bytes);
+                        const KvShare& share);
 
 }  // namespace millrace::models

@@ -148,10 +148,14 @@ int32_t WidestWindow(const ModelConfig& config) {
 }
 
 // What a model and its draft model share.
+struct DraftBytes {
+  int64_t page_bytes = 0;
+  int64_t weight_bytes = 0;
+};
 struct Shared {
   Device& device;
-  // For the model: what a page for the draft model takes beside its own.
-  int64_t draft_page_bytes = 0;
+  // For the model: what its draft model takes of the device.
+  DraftBytes draft = {};
   // For the draft model: the model it drafts for. Else null.
   const LlmModel* target = nullptr;
   // Of a model that is loaded by a group. Else null.
@@ -183,11 +187,19 @@ std::string SameAtAllRanks(const LlmOptions& options, const ModelSource& source,
 
 // A draft model has as many pages, and reaches no further.
 StatusOr<KvPlan> KvPlanFor(const LlmOptions& options, const ModelConfig& config,
-                           int64_t page_bytes, const Shared& shared) {
+                           const BackendShape& shape, const ModelSource& source,
+                           const Shared& shared) {
   if (shared.target == nullptr) {
+    ASSIGN_OR_RETURN(
+        const StepLimits limits,
+        LimitsOf(options.settings, config.context, options.hidden_rows));
+    const KvShare share = shared.device.memory_bytes() > 0
+                              ? ShareOfDevice(shared.device, source, shape,
+                                              limits, shared.draft.weight_bytes)
+                              : ShareOfMemoryLimit(options.memory_limit_bytes);
     return PlanKv(options.settings, config,
-                  page_bytes + shared.draft_page_bytes,
-                  options.memory_limit_bytes);
+                  shared.device.KvPageBytes(shape) + shared.draft.page_bytes,
+                  share);
   }
   const RunnerInfo& target = shared.target->runner->info();
   return KvPlan{
@@ -276,14 +288,15 @@ StatusOr<LlmModel> Load(const std::string& path, const LlmOptions& options,
                  .as_trained = source->as_trained(),
                  .packing = *packing});
   }
-  const int64_t page_bytes =
-      device.KvPageBytes(ShapeOf(part.config, tensors, config.context));
-  ASSIGN_OR_RETURN(KvPlan kv, KvPlanFor(options, config, page_bytes, shared));
+  BackendShape shape = ShapeOf(part.config, tensors, config.context);
+  const int64_t page_bytes = device.KvPageBytes(shape);
+  ASSIGN_OR_RETURN(KvPlan kv,
+                   KvPlanFor(options, config, shape, *source, shared));
   if (shared.ranks != nullptr) {
     RETURN_IF_ERROR(
         shared.ranks->Agree(SameAtAllRanks(options, *source, device), &kv));
   }
-  BackendShape shape = ShapeOf(part.config, tensors, kv.max_context);
+  shape = ShapeOf(part.config, tensors, kv.max_context);
   if (options.group != nullptr) {
     shape.logits =
         LogitsOf(config.vocab, options.group->rank(), options.group->size());
@@ -325,11 +338,13 @@ StatusOr<LlmModel> Load(const std::string& path, const LlmOptions& options,
   return model;
 }
 
-StatusOr<int64_t> PageBytesOf(const std::string& path, const Device& device) {
+StatusOr<DraftBytes> DraftBytesOf(const std::string& path,
+                                  const Device& device) {
   ASSIGN_OR_RETURN(const auto source, OpenModelSource(path));
   ASSIGN_OR_RETURN(const LlmPlan plan, PlanLlm(*source));
-  return device.KvPageBytes(
-      ShapeOf(plan.config, plan.tensors, plan.config.context));
+  return DraftBytes{.page_bytes = device.KvPageBytes(ShapeOf(
+                        plan.config, plan.tensors, plan.config.context)),
+                    .weight_bytes = WeightBytesOn(device, *source)};
 }
 
 Status CheckGroup(const LlmOptions& options) {
@@ -357,8 +372,9 @@ StatusOr<LlmModel> LoadBoth(const std::string& path, const LlmOptions& given,
   LlmOptions options = given;
   ASSIGN_OR_RETURN(const config::SpeculativeMethod method,
                    config::SpeculativeMethodOf(options.settings));
-  ASSIGN_OR_RETURN(const auto device,
-                   OpenDevice(options.settings, options.isa, options.cpus));
+  ASSIGN_OR_RETURN(
+      const auto device,
+      OpenDevice(options.device, options.settings, options.isa, options.cpus));
   if (device->memory_bytes() > 0) {
     options.memory_limit_bytes = device->memory_bytes();
   }
@@ -379,13 +395,13 @@ StatusOr<LlmModel> LoadBoth(const std::string& path, const LlmOptions& given,
   const std::string& draft_path = options.settings.speculative_model;
   const std::string where = "speculative_model '" + draft_path + "'";
   const LlmOptions draft_options = DraftOptions(options);
-  const auto page_bytes = PageBytesOf(draft_path, *device);
-  if (!page_bytes.ok()) {
-    return page_bytes.status().Prefixed(where).At("speculative_model");
+  const auto draft_bytes = DraftBytesOf(draft_path, *device);
+  if (!draft_bytes.ok()) {
+    return draft_bytes.status().Prefixed(where).At("speculative_model");
   }
-  ASSIGN_OR_RETURN(LlmModel model,
-                   Load(path, options,
-                        {.device = *device, .draft_page_bytes = *page_bytes}));
+  ASSIGN_OR_RETURN(
+      LlmModel model,
+      Load(path, options, {.device = *device, .draft = *draft_bytes}));
   StatusOr<LlmModel> draft =
       Load(draft_path, draft_options, {.device = *device, .target = &model});
   if (!draft.ok()) {
@@ -430,8 +446,9 @@ Status Convert(const std::string& path, const std::string& out,
                const LlmOptions& options) {
   ASSIGN_OR_RETURN(const auto source, OpenModelSource(path));
   ASSIGN_OR_RETURN(const LlmPlan plan, PlanLlm(*source));
-  ASSIGN_OR_RETURN(const auto device,
-                   OpenDevice(options.settings, options.isa, options.cpus));
+  ASSIGN_OR_RETURN(
+      const auto device,
+      OpenDevice(options.device, options.settings, options.isa, options.cpus));
   const StepLimits limits = {
       .max_tokens = 1, .max_seqs = 1, .max_pages_per_seq = 1, .max_samples = 1};
   const std::unique_ptr<Backend> backend = device->NewBackend(

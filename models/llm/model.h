@@ -28,6 +28,7 @@ namespace millrace::models {
 struct LlmOptions {
   config::LlmSettings settings;
   std::string isa = config::CommonSettings{}.isa;  // kernel table
+  std::string device = config::CommonSettings{}.device;
   config::CpuSet cpus;             // one worker each; empty: one, not pinned
   int64_t memory_limit_bytes = 0;  // what KV may be sized from; 0: unknown
   // Called from the loading thread with 0…1; may be empty.

@@ -8,9 +8,8 @@
 namespace millrace::models {
 
 StatusOr<std::unique_ptr<Device>> OpenDevice(
-    const config::LlmSettings& settings, const std::string& isa,
-    const config::CpuSet& cpus) {
-  const std::string& name = settings.device;
+    const std::string& name, const config::LlmSettings& settings,
+    const std::string& isa, const config::CpuSet& cpus) {
   if (name == "cpu") return CpuDevice::Open(settings, isa, cpus);
   if (name == "auto") {
     StatusOr<std::unique_ptr<Device>> gpu =

@@ -51,9 +51,9 @@ StatusOr<ToolModel> LoadForTool(const std::string& path, const ParsedArgs& args,
   ASSIGN_OR_RETURN(common.threads,
                    args.Int("threads", common.threads, 0, 1024));
   common.isa = args.Text("isa", common.isa);
-  settings.device = args.Text("device", settings.device);
+  common.device = args.Text("device", common.device);
   // A GPU's memory is taken, not only its addresses.
-  if (settings.device != "cpu") settings.kv_cache_memory_bytes = 0;
+  if (common.device != "cpu") settings.kv_cache_memory_bytes = 0;
   settings.compute_dtype = args.Text("compute-dtype", settings.compute_dtype);
   settings.quantize = args.Text("quantize", settings.quantize);
   settings.kv_cache_dtype =
@@ -73,6 +73,7 @@ StatusOr<ToolModel> LoadForTool(const std::string& path, const ParsedArgs& args,
   ASSIGN_OR_RETURN(
       tool.model, models::LoadLlm(path, {.settings = settings,
                                          .isa = common.isa,
+                                         .device = common.device,
                                          .cpus = tool.team,
                                          .memory_limit_bytes = 0,
                                          .progress = ProgressLine("loading")}));

@@ -57,7 +57,9 @@ Status GraphModel::SetInstanceCount(int64_t count) {
   auto config = ParseJson(config_json());
   if (config.ok() && config->is_object()) {
     nlohmann::ordered_json& groups = (*config)["instance_group"];
-    groups = {{{"name", id()}, {"count", count}, {"kind", "KIND_CPU"}}};
+    if (groups.empty()) groups = {{{"name", id()}, {"kind", "KIND_CPU"}}};
+    groups.erase(std::next(groups.begin()), groups.end());
+    groups[0]["count"] = count;
     set_config_json(DumpJson(*config));
   }
   LogInfo("instances changed", {{"model", id()},

@@ -20,9 +20,10 @@ class GraphModel final : public Servable, public Placed, public Watched {
  public:
   using Contexts =
       std::vector<std::unique_ptr<models::graph::ExecutionContext>>;
-  // So many contexts of the graph, each on its part of the model's cores.
+  // So many contexts of the graph on each of its devices, each with its part of
+  // the model's cores.
   using MakeContexts = std::function<Contexts(int64_t count)>;
-  // And where these are.
+  // Where so many in all are.
   using FindPlaces = std::function<std::vector<InstancePlace>(int64_t count)>;
 
   // The batcher outlives the handlers. Without `make_contexts` the number of

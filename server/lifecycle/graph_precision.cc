@@ -122,12 +122,13 @@ Status UseBackend(const graph::Graph& model,
   }
   if (!options.onednn.any()) return OkStatus();
   prepared.context = nullptr;  // their memory
-  prepared.graph = nullptr;
+  prepared.graphs.clear();
   graph::CompileOptions compile = options;
   compile.weight_cpus = options.cpus;
-  ASSIGN_OR_RETURN(prepared.graph,
+  ASSIGN_OR_RETURN(const std::shared_ptr<graph::CompiledGraph> compiled,
                    graph::CompiledGraph::Create(model.Copy(), compile));
-  prepared.context = graph::ExecutionContext::Create(prepared.graph, options);
+  prepared.context = graph::ExecutionContext::Create(compiled, options);
+  prepared.graphs = {compiled};
   return OkStatus();
 }
 
@@ -148,17 +149,17 @@ Status CheckOnGpu(const config::GraphSettings& settings) {
   return OkStatus();
 }
 
-// Null where the cores compute.
-StatusOr<std::shared_ptr<graph::GraphDevice>> DeviceOf(
+// None where the cores compute.
+StatusOr<std::vector<std::shared_ptr<graph::GraphDevice>>> DevicesOf(
     const config::ModelSettings& settings) {
-  const std::string& name = settings.llm.device;
+  const std::string& name = settings.common.device;
   const Status fits = name == "cpu" ? OkStatus() : CheckOnGpu(settings.graph);
   if (!fits.ok() && name == "auto") {
     LogInfo("graphs run on the CPU", {{"why", fits.message()}});
-    return std::shared_ptr<graph::GraphDevice>();
+    return std::vector<std::shared_ptr<graph::GraphDevice>>();
   }
   RETURN_IF_ERROR(fits);
-  return graph::OpenGraphDevice(name);
+  return graph::OpenGraphDevices(name);
 }
 
 StatusOr<PreparedGraph> PrepareInF32(graph::Graph model,
@@ -166,11 +167,31 @@ StatusOr<PreparedGraph> PrepareInF32(graph::Graph model,
   PreparedGraph prepared;
   graph::CompileOptions compile = options;
   compile.weight_cpus = options.cpus;
-  ASSIGN_OR_RETURN(prepared.graph,
+  ASSIGN_OR_RETURN(const std::shared_ptr<graph::CompiledGraph> compiled,
                    graph::CompiledGraph::Create(std::move(model), compile));
-  prepared.context = graph::ExecutionContext::Create(prepared.graph, options);
+  prepared.context = graph::ExecutionContext::Create(compiled, options);
+  prepared.graphs = {compiled};
   prepared.parameters = {{"precision", "f32"}};
   return prepared;
+}
+
+StatusOr<PreparedGraph> PrepareOn(
+    const std::vector<std::shared_ptr<graph::GraphDevice>>& devices,
+    const graph::Graph& model, graph::InstanceOptions options) {
+  PreparedGraph all;
+  std::string names;
+  for (const auto& device : devices) {
+    options.device = device;
+    ASSIGN_OR_RETURN(PreparedGraph one, PrepareInF32(model.Copy(), options));
+    names += (names.empty() ? "" : ",") + device->name();
+    if (all.graphs.empty()) {
+      all = std::move(one);
+    } else {
+      all.graphs.push_back(one.graphs.front());
+    }
+  }
+  all.parameters.emplace_back("device", names);
+  return all;
 }
 
 }  // namespace
@@ -179,13 +200,8 @@ StatusOr<PreparedGraph> PrepareGraph(graph::Graph model,
                                      const config::ModelSettings& settings,
                                      graph::InstanceOptions options) {
   const std::string id = config::ModelId(settings);
-  ASSIGN_OR_RETURN(options.device, DeviceOf(settings));
-  if (options.device != nullptr) {
-    ASSIGN_OR_RETURN(PreparedGraph prepared,
-                     PrepareInF32(std::move(model), options));
-    prepared.parameters.emplace_back("device", options.device->name());
-    return prepared;
-  }
+  ASSIGN_OR_RETURN(const auto devices, DevicesOf(settings));
+  if (!devices.empty()) return PrepareOn(devices, model, options);
   std::string precision = settings.graph.precision;
   if (precision == "bf16" && !graph::HasBf16(options.isa)) {
     LogWarning(
@@ -237,7 +253,7 @@ StatusOr<PreparedGraph> PrepareGraph(graph::Graph model,
                {{"model", id}, {"layers", Names(report.f32_layers)}});
   }
   PreparedGraph prepared;
-  prepared.graph = std::move(guarded.graph);
+  prepared.graphs = {std::move(guarded.graph)};
   prepared.context = std::move(guarded.context);
   prepared.parameters = {{"precision", report.too_slow ? "f32" : precision},
                          {"precision_error", Number(report.error)},

@@ -14,8 +14,9 @@
 namespace millrace::server {
 
 struct PreparedGraph {
-  std::shared_ptr<models::graph::CompiledGraph> graph;
-  // Of the graph; others may be made beside it.
+  // On each device, or one on the cores.
+  std::vector<std::shared_ptr<models::graph::CompiledGraph>> graphs;
+  // Of the first; others may be made beside it.
   std::unique_ptr<models::graph::ExecutionContext> context;
   // Of the model's metadata, for people: what it runs at and what that costs.
   std::vector<std::pair<std::string, std::string>> parameters;

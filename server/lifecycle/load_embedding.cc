@@ -81,6 +81,7 @@ StatusOr<std::shared_ptr<Servable>> LoadEmbeddingModel(
       models::LlmModel model,
       models::LoadLlm(settings.path, {.settings = settings.llm,
                                       .isa = settings.common.isa,
+                                      .device = settings.common.device,
                                       .cpus = team,
                                       .memory_limit_bytes = memory_limit_bytes,
                                       .progress = std::move(progress),

@@ -288,15 +288,17 @@ StatusOr<std::shared_ptr<Servable>> LoadGraph(
   std::vector<scheduler::Batcher::Inputs> warm_ups =
       WarmUps(*prepared.context, batching);
   const auto make_contexts =
-      [graph = prepared.context->compiled_graph(), nodes,
-       max_bytes = memory_limit_bytes / 2,
-       cover = models::TruncationGuard::Cover()](int64_t count) {
+      [graphs = prepared.graphs, nodes, max_bytes = memory_limit_bytes / 2,
+       cover = models::TruncationGuard::Cover()](int64_t of_device) {
         // Those that are made later answer for the files of this load, too.
         const models::TruncationGuard guard(cover);
+        const auto num_devices = static_cast<int64_t>(graphs.size());
+        const int64_t count = of_device * num_devices;
         GraphModel::Contexts contexts;
         for (const config::CpuSet& team : InstanceTeams(nodes, count)) {
           contexts.push_back(ExecutionContext::Create(
-              graph, {.cpus = team, .max_bytes = max_bytes / count}));
+              graphs[contexts.size() % graphs.size()],
+              {.cpus = team, .max_bytes = max_bytes / count}));
         }
         return contexts;
       };
@@ -309,6 +311,7 @@ StatusOr<std::shared_ptr<Servable>> LoadGraph(
     why_instances = choice.text;
   }
   GraphModel::Contexts instances = make_contexts(num_instances);
+  num_instances = static_cast<int64_t>(instances.size());
   prepared.context.reset();
 
   facts.parameters = std::move(prepared.parameters);

@@ -89,10 +89,11 @@ StatusOr<ChatImages> LoadImages(const std::string& id,
         .At("mmproj");
   }
   if (!is_in && settings.llm.mmproj.empty()) return out;
-  if (settings.llm.device != "cpu" || settings.llm.tensor_parallel_size > 1) {
+  if (settings.common.device != "cpu" ||
+      settings.llm.tensor_parallel_size > 1) {
     LogWarning("images are not taken",
                {{"model", id},
-                {"device", settings.llm.device},
+                {"device", settings.common.device},
                 {"tensor_parallel_size", settings.llm.tensor_parallel_size}});
     return out;
   }

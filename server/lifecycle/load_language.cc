@@ -128,7 +128,7 @@ StatusOr<std::unique_ptr<models::PageStore>> OpenPageStore(
     return InvalidArgument(
                "kv_cache_dir is '" + llm.kv_cache_dir + "', but the pages of " +
                (info.window > 0 ? "a model whose layers all have a window"
-                                : "device '" + llm.device + "'") +
+                                : "device '" + settings.common.device + "'") +
                " are not kept; leave it out")
         .At("kv_cache_dir");
   }
@@ -181,6 +181,7 @@ StatusOr<std::shared_ptr<Servable>> LoadLanguageModel(
   StatusOr<models::LlmModel> loaded = models::LoadLlm(
       settings.path, {.settings = settings.llm,
                       .isa = settings.common.isa,
+                      .device = settings.common.device,
                       .cpus = team,
                       .memory_limit_bytes = memory_limit_bytes,
                       .progress = std::move(progress),

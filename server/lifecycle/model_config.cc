@@ -289,6 +289,26 @@ Status ModelConfig::Check(
   return CheckTensors("output", message_->output(), outputs, without_batch);
 }
 
+namespace {
+
+// As the setting names devices. What auto chose, the model's parameters say.
+void SetDevice(const std::string& names, inference::ModelInstanceGroup* group) {
+  if (!names.starts_with("cuda")) {
+    group->set_kind(names == "auto" ? inference::ModelInstanceGroup::KIND_AUTO
+                                    : inference::ModelInstanceGroup::KIND_CPU);
+    return;
+  }
+  group->set_kind(inference::ModelInstanceGroup::KIND_GPU);
+  for (size_t at = 0; (at = names.find(':', at)) != std::string::npos; ++at) {
+    int32_t gpu = 0;
+    const auto [end, error] = std::from_chars(names.data() + at + 1,
+                                              names.data() + names.size(), gpu);
+    if (error == std::errc()) group->add_gpus(gpu);
+  }
+}
+
+}  // namespace
+
 void ModelConfig::Complete(const std::string& name, const std::string& platform,
                            const std::vector<models::TensorSpec>& inputs,
                            const std::vector<models::TensorSpec>& outputs,
@@ -308,7 +328,7 @@ void ModelConfig::Complete(const std::string& name, const std::string& platform,
     inference::ModelInstanceGroup* group = message.add_instance_group();
     group->set_name(name);
     group->set_count(static_cast<int32_t>(settings.graph.instance_count));
-    group->set_kind(inference::ModelInstanceGroup::KIND_CPU);
+    SetDevice(settings.common.device, group);
   }
   if (settings.graph.response_cache) {
     message.mutable_response_cache()->set_enable(true);

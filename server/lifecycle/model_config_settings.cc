@@ -28,6 +28,62 @@ StatusOr<int64_t> AtMost(uint64_t most, const char* field, uint64_t value) {
       .At(field);
 }
 
+Status WrongGroup(const std::string& what) {
+  return InvalidArgument("instance_group " + what).At("instance_group");
+}
+
+// What instance_group asks for: so many instances, on GPUs on each.
+struct Instances {
+  int64_t count = 0;
+  std::string devices;  // empty: not said
+};
+StatusOr<Instances> InstancesOf(const inference::ModelConfig& message) {
+  Instances all;
+  std::set<int32_t> gpus;
+  for (const inference::ModelInstanceGroup& group : message.instance_group()) {
+    if (group.count() < 0) {
+      return WrongGroup("has count " + std::to_string(group.count()) +
+                        " but must have at least 1");
+    }
+    const int64_t count = std::max(group.count(), 1);
+    const bool gpu = group.kind() == inference::ModelInstanceGroup::KIND_GPU;
+    if (&group != &message.instance_group(0) && gpu != !all.devices.empty()) {
+      return WrongGroup(
+          "has KIND_GPU beside another kind, but all instances of a model run "
+          "on one kind of device; make them one kind");
+    }
+    if (!gpu) {
+      all.count += count;
+      continue;
+    }
+    if (!all.devices.empty() && count != all.count) {
+      return WrongGroup("has counts " + std::to_string(all.count) + " and " +
+                        std::to_string(count) +
+                        ", but each GPU has as many instances as the others; "
+                        "make the counts equal");
+    }
+    all.count = count;
+    for (const int32_t number : group.gpus()) {
+      if (number < 0 || !gpus.insert(number).second) {
+        return WrongGroup("names GPU " + std::to_string(number) +
+                          (number < 0 ? ", which no machine has"
+                                      : " twice; raise its count instead"));
+      }
+      all.devices +=
+          (all.devices.empty() ? "cuda:" : ",cuda:") + std::to_string(number);
+    }
+    if (group.gpus().empty()) {
+      if (message.instance_group_size() > 1) {
+        return WrongGroup(
+            "has a group on all GPUs beside another one; name the gpus of "
+            "each");
+      }
+      all.devices = "cuda:all";
+    }
+  }
+  return all;
+}
+
 }  // namespace
 
 Status ModelConfig::ApplyTo(config::ModelSettings* settings) const {
@@ -57,29 +113,16 @@ Status ModelConfig::ApplyTo(config::ModelSettings* settings) const {
                            " but must be at least 0")
         .At("max_batch_size");
   }
-  int64_t num_instances = 0;
-  for (const inference::ModelInstanceGroup& group :
-       message_->instance_group()) {
-    if (group.kind() == inference::ModelInstanceGroup::KIND_GPU) {
-      return InvalidArgument(
-                 "instance_group has kind KIND_GPU but this server computes "
-                 "on CPUs; use KIND_CPU")
-          .At("instance_group");
-    }
-    if (group.count() < 0) {
-      return InvalidArgument("instance_group has count " +
-                             std::to_string(group.count()) +
-                             " but must have at least 1")
-          .At("instance_group");
-    }
-    num_instances += std::max(group.count(), 1);
-  }
+  ASSIGN_OR_RETURN(const Instances instances, InstancesOf(*message_));
   if (message_->has_ensemble_scheduling()) return OkStatus();
   const auto set = [&](const char* name, const std::string& value) {
     return config::SetModelSetting(settings, name, value);
   };
-  if (num_instances > 0) {
-    RETURN_IF_ERROR(set("instance_count", std::to_string(num_instances)));
+  if (instances.count > 0) {
+    RETURN_IF_ERROR(set("instance_count", std::to_string(instances.count)));
+  }
+  if (!instances.devices.empty()) {
+    RETURN_IF_ERROR(set("device", instances.devices));
   }
   if (message_->has_response_cache()) {
     settings->graph.response_cache = message_->response_cache().enable();

@@ -47,8 +47,8 @@ Status CheckModel(const config::ModelSettings& model) {
                                               "', which is no language model "
                                               "that writes; leave it out");
   }
-  if (llm.device != "cpu") {
-    return Refuse("device", "on device '" + llm.device + "'; cpu is");
+  if (model.common.device != "cpu") {
+    return Refuse("device", "on device '" + model.common.device + "'; cpu is");
   }
   if (!llm.lora_modules.empty()) {
     return Refuse("lora_modules", "with LoRA adapters; leave lora_modules out");
@@ -139,6 +139,7 @@ Status FollowRankZero(const config::Settings& settings,
       models::LoadLlm(model.path,
                       {.settings = model.llm,
                        .isa = model.common.isa,
+                       .device = model.common.device,
                        .cpus = team,
                        .memory_limit_bytes = MemoryOfRank(*group, topology),
                        .progress = {},

@@ -32,7 +32,7 @@ constexpr NoEffect kNoEffect[] = {
     {"vmargs prefer_direct_buffer use_native_io io_ratio", "there is no JVM"},
     {"number_of_netty_threads netty_client_threads",
      "--io-threads and --handler-threads set the threads of connections"},
-    {"number_of_gpu", "models run on CPUs"},
+    {"number_of_gpu", "--device names the GPUs of models"},
     {"initial_worker_port initial_distribution_port",
      "workers are threads of this process and have no ports"},
     {"install_py_dep_per_model blacklist_env_vars decode_input_request "

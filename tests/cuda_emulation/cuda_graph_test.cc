@@ -360,6 +360,35 @@ TEST_F(CudaGraph, IsStoppedBetweenSteps) {
   EXPECT_TRUE(context->Run(Some(make)).ok());
 }
 
+TEST_F(CudaGraph, SeveralDevicesAreNamed) {
+  if (!Emulated()) GTEST_SKIP() << "with emulated numbers of GPUs";
+  setenv("MILLRACE_EMULATED_DEVICES", "3", 1);
+  const auto names = [](const std::string& list) {
+    std::string text;
+    const auto devices = OpenGraphDevices(list);
+    if (!devices.ok()) return std::string(devices.status().message());
+    for (const auto& device : *devices) text += device->name() + " ";
+    return text;
+  };
+  EXPECT_EQ(names("cpu"), "");
+  EXPECT_EQ(names("cuda:1"), "cuda:1 ");
+  EXPECT_EQ(names("cuda:2,cuda:0"), "cuda:2 cuda:0 ");
+  EXPECT_EQ(names("cuda:all"), "cuda:0 cuda:1 cuda:2 ");
+  EXPECT_EQ(names("cuda:0,cuda:0"),
+            "device names cuda:0 twice; name each once");
+  EXPECT_EQ(names("cuda:0,cpu"),
+            "device is 'cuda:0,cpu', but several must all be GPUs, as in "
+            "cuda:0,cuda:1");
+  EXPECT_EQ(names("cuda:0,"),
+            "device is ''; cpu, cuda:0 (or another number) and auto exist");
+  EXPECT_EQ(names("cuda:3"),
+            "cuda:3 cannot serve: there are 3 GPUs, numbered from 0; set "
+            "device to one of them, or to cpu");
+  setenv("MILLRACE_EMULATED_DEVICES", "1", 1);
+  EXPECT_TRUE(OpenCudaModule().ok());
+  unsetenv("MILLRACE_EMULATED_DEVICES");
+}
+
 TEST_F(CudaGraph, EachReasonHasItsSentence) {
   if (!Emulated()) GTEST_SKIP() << "only the emulated GPU fails when told";
   EXPECT_EQ(OpenGraphDevice("tpu").status().message(),

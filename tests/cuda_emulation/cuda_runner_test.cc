@@ -10,6 +10,7 @@
 #include <cstdlib>
 
 #include "models/cuda/module_api.h"
+#include "models/gpu/cuda_context.h"
 #include "models/llm/teacher_forcing.h"
 #include "tests/data/tiny_gguf.h"
 #include "tests/support/temp_path.h"
@@ -31,13 +32,15 @@ class CudaRunnerTest : public testing::Test {
   CudaRunnerTest() { setenv("MILLRACE_CUDA_MODULE", ModuleFile(), 1); }
   ~CudaRunnerTest() override {
     unsetenv("MILLRACE_CUDA_MODULE");
+    setenv("MILLRACE_EMULATED_BYTES", "1073741824", 1);
+    EXPECT_TRUE(OpenCudaModule().ok());  // which reads it
     unsetenv("MILLRACE_EMULATED_BYTES");
     unsetenv("MILLRACE_EMULATED_OUTCOME");
   }
 
   static LlmOptions Options(const std::string& device) {
     LlmOptions options = TinyOptions(1);
-    options.settings.device = device;
+    options.device = device;
     options.settings.compute_dtype = "f32";
     options.settings.kv_cache_dtype = "f32";
     options.settings.max_num_batched_tokens = 64;
@@ -128,7 +131,7 @@ TEST_F(CudaRunnerTest, GivesTheLogitsOfTheCpu) {
       LlmOptions options = Options("cuda:0");
       options.settings.kv_cache_dtype = kv;
       LlmModel on_gpu = MustLoad(tiny, options);
-      options.settings.device = "cpu";
+      options.device = "cpu";
       LlmModel on_cpu = MustLoad(tiny, options);
       EXPECT_EQ(on_gpu.info.isa, "cuda sm_90");
       const auto logits = AllLogits(on_gpu, tokens, 5);
@@ -212,7 +215,7 @@ TEST_F(CudaRunnerTest, ExpertsGiveTheLogitsOfTheCpu) {
     options.settings.quantize = c.quantize;
     StatusOr<LlmModel> on_gpu = LoadLlm(path, options);
     ASSERT_TRUE(on_gpu.ok()) << on_gpu.status().ToString();
-    options.settings.device = "cpu";
+    options.device = "cpu";
     StatusOr<LlmModel> on_cpu = LoadLlm(path, options);
     ASSERT_TRUE(on_cpu.ok()) << on_cpu.status().ToString();
     const auto logits = AllLogits(*on_gpu, tokens, 18);
@@ -332,6 +335,36 @@ TEST_F(CudaRunnerTest, TheRealModuleOpensWithoutADriver) {
   EXPECT_THAT(std::string(model.status().message()),
               testing::HasSubstr("cuda:0 cannot serve: "));
   EXPECT_EQ(model.status().field(), "device");
+}
+
+// A device of 24 MiB: what the model takes beside keys and values is known
+// before, so that all of it is there when it loads.
+TEST_F(CudaRunnerTest, KeysAndValuesTakeWhatTheRestLeaves) {
+  if (!Emulated()) GTEST_SKIP() << "of an emulated size";
+  setenv("MILLRACE_EMULATED_BYTES", "25165824", 1);
+  LlmOptions options = Options("cuda:0");
+  options.settings.max_num_seqs = 64;
+  TinyModel tiny;
+  tiny.context = 1 << 20;
+  std::vector<int32_t> pages;
+  for (const char* share : {"1", "0.9", "0.5"}) {
+    options.settings.gpu_memory_utilization = share;
+    const auto model = Load(tiny, options);
+    ASSERT_TRUE(model.ok()) << model.status().ToString();
+    EXPECT_THAT(model->info.kv_bound_by, testing::HasSubstr("of cuda:0"));
+    pages.push_back(model->runner->info().num_pages);
+    EXPECT_GT(pages.back(), 10);
+  }
+  EXPECT_GT(pages[0], pages[1]);
+  EXPECT_GT(pages[1], pages[2]);
+
+  for (const char* wrong : {"0", "1.5", "90%", "", "nan"}) {
+    options.settings.gpu_memory_utilization = wrong;
+    EXPECT_THAT(
+        Load(tiny, options).status().message(),
+        testing::HasSubstr("gpu_memory_utilization is '" + std::string(wrong) +
+                           "' but must be above 0 and at most 1"));
+  }
 }
 
 TEST_F(CudaRunnerTest, PeaksAreMeasuredBetweenSteps) {

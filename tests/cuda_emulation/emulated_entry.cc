@@ -2,6 +2,7 @@
 // tests and a server with --device cuda:0 run on it through
 // MILLRACE_CUDA_MODULE.
 //
+//   MILLRACE_EMULATED_DEVICES  how many there are
 //   MILLRACE_EMULATED_BYTES    what the device has
 //   MILLRACE_EMULATED_OUTCOME  what opening it gives, a number of cuda::Outcome
 #include <cstdlib>
@@ -12,6 +13,9 @@ using millrace::cuda::Module;
 
 extern "C" const Module* millrace_cuda_module(uint32_t version) {
   if (version != millrace::cuda::kModuleVersion) return nullptr;
+  if (const char* devices = std::getenv("MILLRACE_EMULATED_DEVICES")) {
+    millrace::cuda::SetEmulatedDevices(std::atoi(devices));
+  }
   if (const char* bytes = std::getenv("MILLRACE_EMULATED_BYTES")) {
     millrace::cuda::SetEmulatedBytes(std::atoll(bytes));
   }

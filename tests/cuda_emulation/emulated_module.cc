@@ -11,6 +11,7 @@
 namespace millrace::cuda {
 namespace {
 
+int32_t device_count = 1;
 int64_t device_bytes = int64_t{1} << 30;
 std::atomic<int> waits_until_failure = -1;
 Outcome open_outcome = Outcome::kFine;
@@ -20,8 +21,8 @@ thread_local std::unique_ptr<cuda_emulation::Recording> capturing;
 Outcome Open(int32_t ordinal, Device* device) {
   *device = Device{};
   device->ordinal = ordinal;
-  device->count = 1;
-  if (ordinal != 0) return Outcome::kNoSuchDevice;
+  device->count = device_count;
+  if (ordinal >= device_count) return Outcome::kNoSuchDevice;
   device->major = 9;
   device->multiprocessors = 4;
   device->total_bytes = device_bytes;
@@ -123,6 +124,7 @@ const Module* EmulatedModule() {
   return &table;
 }
 
+void SetEmulatedDevices(int32_t count) { device_count = count; }
 void SetEmulatedBytes(int64_t bytes) { device_bytes = bytes; }
 void FailWaitAfter(int steps) { waits_until_failure = steps; }
 void SetOpenOutcome(Outcome outcome) { open_outcome = outcome; }

@@ -1,5 +1,5 @@
 // The CUDA module with the CPU as its device: the same table that
-// libmillrace_cuda.so gives, over the same kernels. One device, number 0.
+// libmillrace_cuda.so gives, over the same kernels. One device, or several.
 #pragma once
 
 #include <cstdint>
@@ -10,6 +10,8 @@ namespace millrace::cuda {
 
 const Module* EmulatedModule();
 
+// GPUs there are; they share one memory.
+void SetEmulatedDevices(int32_t count);
 // What the device has; allocations beyond it fail.
 void SetEmulatedBytes(int64_t bytes);
 // The call of `wait` after the next `steps` ones fails, once.

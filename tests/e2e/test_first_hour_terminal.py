@@ -60,9 +60,9 @@ def test_flags_of_other_servers_that_mean_a_setting_of_ours():
 
 @pytest.mark.parametrize("flags, words", [
     (["--lora", "x"], "--lora-modules NAME=PATH"),
-    (["-ngl", "99"], "models run on CPUs only"),
+    (["-ngl", "99"], "say --device cuda:0"),
     (["--pipeline-parallel-size", "2"], "--threads"),
-    (["--gpu-memory-utilization", "0.9"], "--kv-cache-memory-bytes"),
+    (["--mem-fraction-static", "0.9"], "--kv-cache-memory-bytes"),
     (["--dtype", "bfloat16"], "--quantize"),
     (["--trust-remote-code"], "no code of a model is ever run"),
     (["--ssl-cert-path", "c.pem"], "--ssl-cert-file"),

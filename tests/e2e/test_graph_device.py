@@ -186,3 +186,28 @@ def test_auto_takes_the_gpu_where_it_can_serve_what_is_asked():
         assert any("graphs run on the CPU" in line
                    and "a GPU computes graphs in f32" in line
                    for line in server.lines)
+
+
+def test_instances_stand_on_several_devices(tmp_path):
+    folder = tmp_path / "resnet50"
+    (folder / "1").mkdir(parents=True)
+    (folder / "1" / "model.onnx").symlink_to(DATA / "resnet50.onnx")
+    (folder / "config.pbtxt").write_text(
+        "instance_group [ { count: 2 kind: KIND_GPU gpus: [ 1, 0 ] } ]")
+    two = EMULATED | {"MILLRACE_EMULATED_DEVICES": "2"}
+    arrays = inputs_of("resnet50", "b1")
+    with start(DATA / "resnet50.onnx", "--device", "cuda:0", env=EMULATED) as one:
+        want = infer(one, "resnet50", arrays)
+    with start("--model-repository", tmp_path, env=two) as server:
+        assert metadata(server, "resnet50")["parameters"]["device"] == "cuda:1,cuda:0"
+        config = json.loads(server.get("/v2/models/resnet50/config"))
+        group = config["instance_group"][0]
+        assert (group["kind"], group["gpus"], group["count"]) == ("KIND_GPU", [1, 0], 2)
+        with concurrent.futures.ThreadPoolExecutor(8) as pool:
+            for got in pool.map(lambda _: infer(server, "resnet50", arrays), range(8)):
+                for a, b in zip(got, want):
+                    assert a.tobytes() == b.tobytes()
+    # As many as there are.
+    (folder / "config.pbtxt").write_text("instance_group [ { kind: KIND_GPU } ]")
+    with start("--model-repository", tmp_path, env=two) as server:
+        assert metadata(server, "resnet50")["parameters"]["device"] == "cuda:0,cuda:1"

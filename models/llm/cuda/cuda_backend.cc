@@ -33,6 +33,24 @@ int64_t CudaPageBytes(const BackendShape& shape, bool kv_f32) {
          shape.head_dim * (kv_f32 ? 4 : 2);
 }
 
+int64_t CudaStepBytes(const BackendShape& shape, const StepLimits& limits) {
+  const int64_t q = int64_t{shape.heads} * shape.head_dim;
+  const int64_t qkv = q + 2 * int64_t{shape.kv_heads} * shape.head_dim;
+  const int64_t rows = std::max(limits.max_tokens, limits.max_samples);
+  const int64_t widest = std::max<int64_t>({shape.hidden, shape.ffn, q});
+  // x, its norm and a branch; q, k, v; attention; gate and up; what comes of
+  // them; rounded rows of the widest.
+  const int64_t of_row =
+      3 * int64_t{shape.hidden} + qkv + q + 3 * int64_t{shape.ffn} + widest;
+  const int64_t of_sample = int64_t{shape.hidden} + q + shape.vocab;
+  const int64_t of_partial =
+      int64_t{shape.heads} * (int64_t{shape.head_dim} + 2);
+  const int64_t uses = int64_t{256} * std::max(shape.experts_used, 1);
+  const int64_t of_use = shape.experts_used == 0 ? 0 : 4 * widest;
+  return 4 * (rows * of_row + limits.max_samples * of_sample +
+              StepMessage::kMostPartials * of_partial + uses * of_use);
+}
+
 CudaBackend::CudaBackend(const CudaBackendOptions& options)
     : Backend(options.shape),
       limits_(options.limits),

@@ -45,6 +45,9 @@ struct CudaBackendOptions {
 // Elements of a page: [layer][K or V][kv head][64 tokens][head_dim].
 int64_t CudaPageBytes(const BackendShape& shape, bool kv_f32);
 
+// What the buffers of a step take at most, estimated from shapes.
+int64_t CudaStepBytes(const BackendShape& shape, const StepLimits& limits);
+
 class CudaBackend final : public Backend {
  public:
   explicit CudaBackend(const CudaBackendOptions& options);

@@ -1,10 +1,12 @@
 #include "models/llm/cuda/cuda_device.h"
 
 #include <algorithm>
+#include <charconv>
 #include <utility>
 
 #include "models/cpu/isa.h"
 #include "models/llm/cuda/cuda_runner.h"
+#include "models/llm/cuda/pack_rows.h"
 
 namespace millrace::models {
 namespace {
@@ -17,6 +19,23 @@ StatusOr<CudaCompute> ComputeOf(const std::string& name) {
   return InvalidArgument("compute_dtype is '" + name +
                          "'; auto, int8, int16 and f32 exist")
       .At("compute_dtype");
+}
+
+// The share of the device that the setting names, of what is free: others, the
+// driver and what fragments keep some of it.
+StatusOr<int64_t> MemoryOf(const cuda::Device& device,
+                           const std::string& share) {
+  double value = 0;
+  const char* end = share.data() + share.size();
+  const auto [stop, error] = std::from_chars(share.data(), end, value);
+  if (error != std::errc() || stop != end || !(value > 0) || value > 1) {
+    return InvalidArgument("gpu_memory_utilization is '" + share +
+                           "' but must be above 0 and at most 1")
+        .At("gpu_memory_utilization");
+  }
+  const double wanted = value * static_cast<double>(device.total_bytes);
+  const double possible = 0.98 * static_cast<double>(device.free_bytes);
+  return static_cast<int64_t>(std::min(wanted, possible));
 }
 
 }  // namespace
@@ -41,8 +60,11 @@ StatusOr<std::unique_ptr<Device>> CudaDevice::Open(
       device->context_,
       CudaContext::Open(
           module, ordinal,
-          {.setting = "kv_cache_memory_bytes",
-           .remedy = "lower kv_cache_memory_bytes, or take a smaller model"}));
+          {.setting = "gpu_memory_utilization",
+           .remedy = "lower gpu_memory_utilization, or take a smaller model"}));
+  ASSIGN_OR_RETURN(
+      device->memory_bytes_,
+      MemoryOf(device->context_->device(), settings.gpu_memory_utilization));
   return std::unique_ptr<Device>(std::move(device));
 }
 
@@ -55,9 +77,13 @@ std::string CudaDevice::kernels() const {
   return "cuda sm_" + std::to_string(device.major * 10 + device.minor);
 }
 
-int64_t CudaDevice::memory_bytes() const {
-  // The driver, and what fragments, keep some of it.
-  return context_->device().free_bytes / 100 * 95;
+int64_t CudaDevice::WeightBytes(GgmlType type, int64_t rows, int64_t k) const {
+  return rows * CudaRowBytes(CudaFormatOf(type), k);
+}
+
+int64_t CudaDevice::StepBytes(const BackendShape& shape,
+                              const StepLimits& limits) const {
+  return CudaStepBytes(shape, limits);
 }
 
 int64_t CudaDevice::KvPageBytes(const BackendShape& shape) const {

@@ -13,9 +13,9 @@ namespace millrace::models {
 
 class CudaDevice final : public Device {
  public:
-  // GPU number `ordinal`. Heeds kv_cache_dtype, compute_dtype and the number of
-  // `cpus`, which pack weights. FAILED_PRECONDITION says in one sentence why
-  // the GPU cannot serve.
+  // GPU number `ordinal`. Heeds kv_cache_dtype, compute_dtype,
+  // gpu_memory_utilization and the number of `cpus`, which pack weights.
+  // FAILED_PRECONDITION says in one sentence why the GPU cannot serve.
   static StatusOr<std::unique_ptr<Device>> Open(
       const config::LlmSettings& settings, const std::string& isa,
       const config::CpuSet& cpus, int32_t ordinal);
@@ -23,7 +23,10 @@ class CudaDevice final : public Device {
   std::string name() const override;
   std::string kernels() const override;
   int32_t threads() const override { return threads_; }
-  int64_t memory_bytes() const override;
+  int64_t memory_bytes() const override { return memory_bytes_; }
+  int64_t WeightBytes(GgmlType type, int64_t rows, int64_t k) const override;
+  int64_t StepBytes(const BackendShape& shape,
+                    const StepLimits& limits) const override;
   int64_t KvPageBytes(const BackendShape& shape) const override;
   std::unique_ptr<Backend> NewBackend(const BackendShape& shape,
                                       const StepLimits& limits) override;
@@ -36,6 +39,7 @@ class CudaDevice final : public Device {
   std::shared_ptr<CudaContext> context_;
   const KernelTable* kernels_ = nullptr;  // for drawing
   bool kv_f32_ = false;
+  int64_t memory_bytes_ = 0;
   CudaCompute compute_ = CudaCompute::kAuto;
   int32_t threads_ = 1;
 };

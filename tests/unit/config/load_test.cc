@@ -130,8 +130,8 @@ TEST_F(LoadTest, FlagsOfOtherServersAreAnswered) {
   for (const auto& [name, words] :
        std::vector<std::pair<std::string, std::string>>{
            {"lora", "--lora is a flag of other servers: say --lora-modules"},
-           {"ngl", "-ngl is a flag of other servers: models run on CPUs"},
-           {"gpu-memory-utilization", "--kv-cache-memory-bytes"},
+           {"ngl", "-ngl is a flag of other servers: all layers of a model"},
+           {"mem-fraction-static", "--kv-cache-memory-bytes"},
            {"pipeline-parallel-size", "--threads"},
            {"dtype", "--compute-dtype"},
            {"trust-remote-code", "no code of a model is ever run"},

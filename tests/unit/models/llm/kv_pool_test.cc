@@ -19,7 +19,8 @@ ModelConfig Model(int32_t context) {
 TEST(PlanKv, NeverMoreThanTheSequencesCanUse) {
   config::LlmSettings settings;
   settings.max_num_seqs = 2;
-  const auto plan = PlanKv(settings, Model(100), kPageBytes, 1 << 30);
+  const auto plan =
+      PlanKv(settings, Model(100), kPageBytes, ShareOfMemoryLimit(1 << 30));
   ASSERT_TRUE(plan.ok());
   EXPECT_EQ(plan->max_context, 100);
   EXPECT_EQ(plan->num_pages, 4);  // 2 sequences of 2 pages
@@ -28,7 +29,8 @@ TEST(PlanKv, NeverMoreThanTheSequencesCanUse) {
 
 TEST(PlanKv, AQuarterOfTheMemoryLimit) {
   config::LlmSettings settings;
-  const auto plan = PlanKv(settings, Model(640), kPageBytes, 4 * 20 * 1000);
+  const auto plan = PlanKv(settings, Model(640), kPageBytes,
+                           ShareOfMemoryLimit(4 * 20 * 1000));
   ASSERT_TRUE(plan.ok());
   EXPECT_EQ(plan->num_pages, 20);
   EXPECT_EQ(plan->bound_by, "a quarter of the memory limit of 80000 bytes");
@@ -38,12 +40,14 @@ TEST(PlanKv, AQuarterOfTheMemoryLimit) {
 TEST(PlanKv, AContextThatDoesNotFitIsCutUnlessAskedFor) {
   config::LlmSettings settings;
   settings.kv_cache_memory_bytes = 3 * kPageBytes;
-  const auto plan = PlanKv(settings, Model(640), kPageBytes, 0);
+  const auto plan =
+      PlanKv(settings, Model(640), kPageBytes, ShareOfMemoryLimit(0));
   ASSERT_TRUE(plan.ok());
   EXPECT_EQ(plan->num_pages, 3);
   EXPECT_EQ(plan->max_context, 3 * kPageTokens);
   settings.max_model_len = 640;
-  const auto asked = PlanKv(settings, Model(640), kPageBytes, 0);
+  const auto asked =
+      PlanKv(settings, Model(640), kPageBytes, ShareOfMemoryLimit(0));
   EXPECT_EQ(asked.status().message(),
             "the KV cache of 3000 bytes (--kv-cache-memory-bytes) holds 192 "
             "tokens, but one sequence may have 640; lower --max-model-len or "
@@ -53,7 +57,9 @@ TEST(PlanKv, AContextThatDoesNotFitIsCutUnlessAskedFor) {
 TEST(PlanKv, MoreThanTrainedIsRefused) {
   config::LlmSettings settings;
   settings.max_model_len = 641;
-  EXPECT_EQ(PlanKv(settings, Model(640), kPageBytes, 0).status().field(),
+  EXPECT_EQ(PlanKv(settings, Model(640), kPageBytes, ShareOfMemoryLimit(0))
+                .status()
+                .field(),
             "max_model_len");
 }
 

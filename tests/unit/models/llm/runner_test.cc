@@ -152,7 +152,7 @@ TEST(LoadLlm, SaysWhatIsWrongWithAFileOrSetting) {
   options.settings.kv_cache_dtype = "f8";
   EXPECT_EQ(LoadLlm(path, options).status().field(), "kv_cache_dtype");
   options = TinyOptions(1);
-  options.settings.device = "cuda:x";
+  options.device = "cuda:x";
   EXPECT_EQ(LoadLlm(path, options).status().message(),
             "'" + path +
                 "': device is 'cuda:x'; cpu, cuda:0 (or another number) and "

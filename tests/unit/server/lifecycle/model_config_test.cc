@@ -2,6 +2,8 @@
 
 #include <gtest/gtest.h>
 
+#include <nlohmann/json.hpp>
+
 #include <string>
 #include <utility>
 #include <vector>
@@ -177,6 +179,33 @@ TEST(ModelConfig, LevelsHaveTheirOwnPolicies) {
                   "max_queue_size is 4000000000 but must be at most"));
 }
 
+TEST(ModelConfig, InstanceGroupsNameGpus) {
+  const auto applied = [](const std::string& groups) {
+    config::ModelSettings settings;
+    const Status status =
+        Read("instance_group [ " + groups + " ]").ApplyTo(&settings);
+    EXPECT_TRUE(status.ok()) << status.ToString();
+    return std::pair(settings.common.device, settings.graph.instance_count);
+  };
+  using Pair = std::pair<std::string, int64_t>;
+  EXPECT_EQ(applied("{ count: 2 }"), Pair("cpu", 2));
+  EXPECT_EQ(applied("{ kind: KIND_GPU }"), Pair("cuda:all", 1));
+  EXPECT_EQ(applied("{ count: 2 kind: KIND_GPU gpus: [0, 3] }"),
+            Pair("cuda:0,cuda:3", 2));
+  EXPECT_EQ(applied("{ kind: KIND_GPU gpus: 1 }, { kind: KIND_GPU gpus: 0 }"),
+            Pair("cuda:1,cuda:0", 1));
+
+  config::ModelSettings settings;
+  settings.common.device = "cuda:2,cuda:0";
+  settings.graph.instance_count = 2;
+  ModelConfig config = Read("");
+  config.Complete("m", "millrace_onnx", {}, {}, settings);
+  const auto json = nlohmann::json::parse(config.ToJson());
+  EXPECT_EQ(json["instance_group"][0]["kind"], "KIND_GPU");
+  EXPECT_EQ(json["instance_group"][0]["gpus"], nlohmann::json({2, 0}));
+  EXPECT_EQ(json["instance_group"][0]["count"], 2);
+}
+
 TEST(ModelConfig, WithoutDynamicBatchingNothingIsJoined) {
   config::ModelSettings settings;
   ASSERT_TRUE(Read("max_batch_size: 16").ApplyTo(&settings).ok());
@@ -189,7 +218,19 @@ TEST(ModelConfig, WhatThisServerCannotDoIsRefused) {
             "platform");
   EXPECT_TRUE(Has(NotApplied("max_batch_size: -1"), "at least 0"));
   EXPECT_TRUE(
-      Has(NotApplied("instance_group [ { kind: KIND_GPU } ]"), "KIND_GPU"));
+      Has(NotApplied("instance_group [ { kind: KIND_GPU gpus: 0 }, {} ]"),
+          "beside another kind"));
+  EXPECT_TRUE(Has(NotApplied("instance_group [ { kind: KIND_GPU gpus: 0 }, "
+                             "{ count: 2 kind: KIND_GPU gpus: 1 } ]"),
+                  "has counts 1 and 2"));
+  EXPECT_TRUE(
+      Has(NotApplied("instance_group [ { kind: KIND_GPU gpus: [1, 1] } ]"),
+          "names GPU 1 twice"));
+  EXPECT_TRUE(Has(NotApplied("instance_group [ { kind: KIND_GPU gpus: -1 } ]"),
+                  "GPU -1, which no machine has"));
+  EXPECT_TRUE(Has(NotApplied("instance_group [ { kind: KIND_GPU }, "
+                             "{ kind: KIND_GPU gpus: 0 } ]"),
+                  "on all GPUs beside another one"));
   EXPECT_TRUE(Has(NotApplied("parameters { key: \"threads\" value { "
                              "string_value: \"many\" } }"),
                   "threads is 'many'"));
