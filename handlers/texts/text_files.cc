@@ -175,7 +175,7 @@ Pooling PoolingOfGguf(int64_t type) {
 
 StatusOr<TextFiles> TextFilesOf(
     std::shared_ptr<const models::Tokenizer> tokenizer,
-    models::InputTemplate form, const config::TextTaskSettings& text,
+    models::PostProcessor form, const config::TextTaskSettings& text,
     Pooling pooling, int64_t max_tokens) {
   TextFiles out;
   out.form = std::move(form);
@@ -209,7 +209,7 @@ StatusOr<TextFiles> ReadTextFiles(const TaskParts& parts, Pooling pooling) {
     ASSIGN_OR_RETURN(out.tokenizer,
                      models::Tokenizer::Create(std::move(vocabulary)));
     ASSIGN_OR_RETURN(out.form,
-                     models::InputTemplate::FromJson(json, *out.tokenizer));
+                     models::PostProcessor::FromJson(json, *out.tokenizer));
     return OkStatus();
   };
   RETURN_IF_ERROR(read().Prefixed("'" + path + "'"));

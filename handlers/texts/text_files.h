@@ -19,14 +19,14 @@
 #include "handlers/make_task.h"
 #include "handlers/texts/pooling.h"
 #include "handlers/texts/text_task.h"
-#include "models/text/input_template.h"
+#include "models/text/post_processor.h"
 #include "models/text/tokenizer.h"
 
 namespace millrace::handlers {
 
 struct TextFiles {
   std::shared_ptr<const models::Tokenizer> tokenizer;
-  models::InputTemplate form;
+  models::PostProcessor form;
   int32_t pad_id = 0;
   int64_t max_tokens = 512;  // of a text and what stands around it
   Pooling pooling = Pooling::kMean;
@@ -42,7 +42,7 @@ StatusOr<TextFiles> ReadTextFiles(const TaskParts& parts,
 // takes at most.
 StatusOr<TextFiles> TextFilesOf(
     std::shared_ptr<const models::Tokenizer> tokenizer,
-    models::InputTemplate form, const config::TextTaskSettings& text,
+    models::PostProcessor form, const config::TextTaskSettings& text,
     Pooling pooling, int64_t max_tokens);
 // A task over texts with what is known instead of files.
 StatusOr<std::unique_ptr<TextHandler>> MakeTextHandler(const TaskParts& parts,

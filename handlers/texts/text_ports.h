@@ -16,7 +16,7 @@
 #include "config/base/status.h"
 #include "config/task_settings.h"
 #include "handlers/handler.h"
-#include "models/text/input_template.h"
+#include "models/text/post_processor.h"
 
 namespace millrace::handlers {
 

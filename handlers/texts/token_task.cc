@@ -140,7 +140,7 @@ class TokenTask final : public TaskHandler {
 
  private:
   // Tokens that stand before a text's own.
-  static size_t NumBefore(const models::InputTemplate& form) {
+  static size_t NumBefore(const models::PostProcessor& form) {
     constexpr int32_t kMark = -7;  // no token's id
     const int32_t ids[] = {kMark};
     const std::vector<int32_t> all = form.Of(ids, 1 << 20).ids;

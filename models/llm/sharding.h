@@ -17,7 +17,7 @@
 #include <vector>
 
 #include "config/base/status.h"
-#include "models/llm/inspect.h"
+#include "models/llm/llm_plan.h"
 #include "models/tensor/quant.h"
 
 namespace millrace::models {

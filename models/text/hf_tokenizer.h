@@ -21,7 +21,7 @@ namespace millrace::models {
 struct HfTokenTexts {
   std::string bos = {};
   std::string eos = {};
-  // What stands around a text is read elsewhere (InputTemplate): encoders have
+  // What stands around a text is read elsewhere (PostProcessor): encoders have
   // tokens behind a text and between two.
   bool template_apart = false;
 };

@@ -1,5 +1,5 @@
 // The tokenizer.json of BERT and its like as a Vocabulary. What stands around a
-// text is InputTemplate's.
+// text is PostProcessor's.
 #pragma once
 
 #include <nlohmann/json_fwd.hpp>

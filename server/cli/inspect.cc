@@ -23,7 +23,7 @@
 #include "models/llm/draft_model.h"
 #include "models/llm/families.h"
 #include "models/llm/gguf_source.h"
-#include "models/llm/inspect.h"
+#include "models/llm/llm_plan.h"
 #include "models/llm/lora_inspect.h"
 #include "models/llm/step.h"
 #include "models/text/chat_template.h"

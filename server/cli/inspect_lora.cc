@@ -2,7 +2,7 @@
 
 #include <cstdio>
 
-#include "models/llm/inspect.h"
+#include "models/llm/llm_plan.h"
 #include "models/llm/lora.h"
 #include "models/llm/lora_inspect.h"
 #include "models/llm/source.h"

@@ -4,7 +4,7 @@
 #include <string>
 #include <vector>
 
-#include "models/llm/inspect.h"
+#include "models/llm/llm_plan.h"
 #include "models/llm/sharding.h"
 
 namespace millrace::server {

@@ -57,7 +57,7 @@ StatusOr<handlers::TextFiles> FilesOf(const models::LlmModel& model,
   const models::Vocabulary& words = model.tokenizer->vocabulary();
   return handlers::TextFilesOf(
       model.tokenizer,
-      models::InputTemplate::Around(words.add_bos ? words.bos_id : -1,
+      models::PostProcessor::Around(words.add_bos ? words.bos_id : -1,
                                     model.adds_eos ? words.eos_id : -1),
       text, pooling, model.runner->info().max_context);
 }

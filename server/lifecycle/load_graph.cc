@@ -120,12 +120,12 @@ StatusOr<Source> ReadGraph(const std::string& path,
 StatusOr<handlers::TextFiles> TextFilesOf(
     const models::GgufFile& file, const config::TextTaskSettings& text) {
   ASSIGN_OR_RETURN(models::Vocabulary vocabulary, models::ReadVocabulary(file));
-  models::InputTemplate form;
+  models::PostProcessor form;
   if (vocabulary.bos_id >= 0 && vocabulary.eos_id >= 0) {
     form =
         vocabulary.model == "bert"
-            ? models::InputTemplate::Bert(vocabulary.bos_id, vocabulary.eos_id)
-            : models::InputTemplate::Roberta(vocabulary.bos_id,
+            ? models::PostProcessor::Bert(vocabulary.bos_id, vocabulary.eos_id)
+            : models::PostProcessor::Roberta(vocabulary.bos_id,
                                              vocabulary.eos_id);
   }
   ASSIGN_OR_RETURN(std::shared_ptr<const models::Tokenizer> tokenizer,

@@ -4,10 +4,10 @@
 #include <string_view>
 
 #include "models/text/hf_tokenizer.h"
-#include "models/text/input_template.h"
+#include "models/text/post_processor.h"
 
 using millrace::models::EncoderInput;
-using millrace::models::InputTemplate;
+using millrace::models::PostProcessor;
 using millrace::models::ReadHfTokenizer;
 using millrace::models::Tokenizer;
 
@@ -21,7 +21,7 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   if (!vocabulary.ok() || vocabulary->model != "bert") return 0;
   const auto tokenizer = Tokenizer::Create(*std::move(vocabulary));
   if (!tokenizer.ok()) return 0;
-  const auto form = InputTemplate::FromJson(json, **tokenizer);
+  const auto form = PostProcessor::FromJson(json, **tokenizer);
   if (!form.ok()) return 0;
   const auto ids = (*tokenizer)->Encode(text, {.parse_special = true});
   const int64_t limit = 8 + form->NumAdded(true);

@@ -9,7 +9,7 @@
 
 #include "models/files/gguf.h"
 #include "models/llm/gguf_source.h"
-#include "models/llm/inspect.h"
+#include "models/llm/llm_plan.h"
 #include "models/llm/weights.h"
 
 extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {

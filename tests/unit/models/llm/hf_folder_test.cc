@@ -10,7 +10,7 @@
 
 #include "models/llm/hf_names.h"
 #include "models/llm/hf_source.h"
-#include "models/llm/inspect.h"
+#include "models/llm/llm_plan.h"
 #include "models/llm/teacher_forcing.h"
 #include "tests/data/tiny_gguf.h"
 #include "tests/support/temp_path.h"

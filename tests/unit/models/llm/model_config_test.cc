@@ -6,7 +6,7 @@
 #include <cstring>
 
 #include "models/llm/gguf_source.h"
-#include "models/llm/inspect.h"
+#include "models/llm/llm_plan.h"
 #include "tests/data/tiny_gguf.h"
 
 namespace millrace::models {

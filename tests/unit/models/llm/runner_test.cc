@@ -6,7 +6,7 @@
 #include <cstdio>
 
 #include "models/llm/families.h"
-#include "models/llm/inspect.h"
+#include "models/llm/llm_plan.h"
 #include "models/llm/teacher_forcing.h"
 #include "tests/data/tiny_gguf.h"
 #include "tests/support/temp_path.h"

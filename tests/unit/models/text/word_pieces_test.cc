@@ -9,7 +9,7 @@
 #include <nlohmann/json.hpp>
 
 #include "models/text/hf_tokenizer.h"
-#include "models/text/input_template.h"
+#include "models/text/post_processor.h"
 
 namespace millrace::models {
 namespace {
@@ -42,7 +42,7 @@ TEST(WordPieces, IdsAndPairsAreThoseOfTheOriginal) {
     const std::string json = c["tokenizer"].dump();
     const auto tokenizer = Make(json);
     ASSERT_NE(tokenizer, nullptr);
-    const auto form = InputTemplate::FromJson(json, *tokenizer);
+    const auto form = PostProcessor::FromJson(json, *tokenizer);
     ASSERT_TRUE(form.ok()) << form.status().ToString();
     const auto ids_of = [&](size_t i) {
       return tokenizer->Encode(texts[i].get<std::string>(),
@@ -97,7 +97,7 @@ std::string Refusal(const Json& json) {
   if (!vocabulary.ok()) return std::string(vocabulary.status().message());
   const auto tokenizer = Tokenizer::Create(*vocabulary);
   if (!tokenizer.ok()) return std::string(tokenizer.status().message());
-  const auto form = InputTemplate::FromJson(json.dump(), **tokenizer);
+  const auto form = PostProcessor::FromJson(json.dump(), **tokenizer);
   return form.ok() ? "" : std::string(form.status().message());
 }
 

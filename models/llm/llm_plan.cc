@@ -1,5 +1,5 @@
 // Facts of a model, worked out the same way for `inspect` and for loading.
-#include "models/llm/inspect.h"
+#include "models/llm/llm_plan.h"
 
 #include <algorithm>
 #include <map>

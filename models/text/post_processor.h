@@ -2,7 +2,7 @@
 // "[CLS] a [SEP]" and "[CLS] a [SEP] b [SEP]", each token with its type id.
 // From the post_processor of a tokenizer.json.
 //
-//   ASSIGN_OR_RETURN(auto form, InputTemplate::FromJson(json, *tokenizer));
+//   ASSIGN_OR_RETURN(auto form, PostProcessor::FromJson(json, *tokenizer));
 //   EncoderInput input = form.Of(ids_of_a, /*max_tokens=*/512);
 //
 // Immutable; thread-safe.
@@ -23,18 +23,18 @@ struct EncoderInput {
   std::vector<int32_t> type_ids;  // as many
 };
 
-class InputTemplate {
+class PostProcessor {
  public:
-  InputTemplate();  // nothing around a text, two one behind the other
+  PostProcessor();  // nothing around a text, two one behind the other
 
-  static StatusOr<InputTemplate> FromJson(std::string_view tokenizer_json,
+  static StatusOr<PostProcessor> FromJson(std::string_view tokenizer_json,
                                           const Tokenizer& tokenizer);
   // "<cls> a <sep>", "<cls> a <sep> b <sep>"; the second text has type 1.
-  static InputTemplate Bert(int32_t cls_id, int32_t sep_id);
+  static PostProcessor Bert(int32_t cls_id, int32_t sep_id);
   // "<first> a <last>", "<first> a <last> <first> b <last>"; below 0: neither.
-  static InputTemplate Around(int32_t first_id, int32_t last_id);
+  static PostProcessor Around(int32_t first_id, int32_t last_id);
   // "<s> a </s>", "<s> a </s> </s> b </s>"; all of type 0.
-  static InputTemplate Roberta(int32_t cls_id, int32_t sep_id);
+  static PostProcessor Roberta(int32_t cls_id, int32_t sep_id);
 
   // Texts that are too long lose their ends; of two, the longer one first, as
   // with "longest_first" of tokenizers. max_tokens is at least what stands

@@ -1,6 +1,6 @@
 // Sources: TemplateProcessing, BertProcessing and RobertaProcessing of
 // tokenizers; its truncation "longest_first".
-#include "models/text/input_template.h"
+#include "models/text/post_processor.h"
 
 #include <algorithm>
 #include <nlohmann/json.hpp>
@@ -29,10 +29,10 @@ Status Wrong(const Json& item) {
 
 class TemplateReader {
  public:
-  using Item = InputTemplate::Item;
+  using Item = PostProcessor::Item;
   using Items = std::vector<Item>;
 
-  TemplateReader(const Tokenizer& tokenizer, InputTemplate& out)
+  TemplateReader(const Tokenizer& tokenizer, PostProcessor& out)
       : tokenizer_(tokenizer), out_(out) {}
 
   Status Read(const Json& processor) {
@@ -45,8 +45,8 @@ class TemplateReader {
     if (type == "BertProcessing" || type == "RobertaProcessing") {
       ASSIGN_OR_RETURN(const int32_t cls, EndToken(processor, "cls"));
       ASSIGN_OR_RETURN(const int32_t sep, EndToken(processor, "sep"));
-      out_ = type[0] == 'B' ? InputTemplate::Bert(cls, sep)
-                            : InputTemplate::Roberta(cls, sep);
+      out_ = type[0] == 'B' ? PostProcessor::Bert(cls, sep)
+                            : PostProcessor::Roberta(cls, sep);
       return OkStatus();
     }
     if (type == "Sequence") {
@@ -136,14 +136,14 @@ class TemplateReader {
   }
 
   const Tokenizer& tokenizer_;
-  InputTemplate& out_;
+  PostProcessor& out_;
 };
 
-InputTemplate::InputTemplate()
+PostProcessor::PostProcessor()
     : single_{{.text = 0}}, pair_{{.text = 0}, {.text = 1, .type = 1}} {}
 
-InputTemplate InputTemplate::Bert(int32_t cls_id, int32_t sep_id) {
-  InputTemplate out;
+PostProcessor PostProcessor::Bert(int32_t cls_id, int32_t sep_id) {
+  PostProcessor out;
   out.single_ = {{.id = cls_id}, {.text = 0}, {.id = sep_id}};
   out.pair_ = out.single_;
   out.pair_.push_back({.text = 1, .type = 1});
@@ -151,8 +151,8 @@ InputTemplate InputTemplate::Bert(int32_t cls_id, int32_t sep_id) {
   return out;
 }
 
-InputTemplate InputTemplate::Around(int32_t first_id, int32_t last_id) {
-  InputTemplate out;
+PostProcessor PostProcessor::Around(int32_t first_id, int32_t last_id) {
+  PostProcessor out;
   out.single_.clear();
   out.pair_.clear();
   const auto add = [&](int text, std::vector<Item>& items) {
@@ -166,8 +166,8 @@ InputTemplate InputTemplate::Around(int32_t first_id, int32_t last_id) {
   return out;
 }
 
-InputTemplate InputTemplate::Roberta(int32_t cls_id, int32_t sep_id) {
-  InputTemplate out;
+PostProcessor PostProcessor::Roberta(int32_t cls_id, int32_t sep_id) {
+  PostProcessor out;
   out.single_ = {{.id = cls_id}, {.text = 0}, {.id = sep_id}};
   out.pair_ = out.single_;
   out.pair_.push_back({.id = sep_id});
@@ -176,10 +176,10 @@ InputTemplate InputTemplate::Roberta(int32_t cls_id, int32_t sep_id) {
   return out;
 }
 
-StatusOr<InputTemplate> InputTemplate::FromJson(std::string_view tokenizer_json,
+StatusOr<PostProcessor> PostProcessor::FromJson(std::string_view tokenizer_json,
                                                 const Tokenizer& tokenizer) {
   ASSIGN_OR_RETURN(const Json root, ParseJson(tokenizer_json, kLimits));
-  InputTemplate out;
+  PostProcessor out;
   const Json* processor = Find(root, "post_processor");
   if (processor != nullptr) {
     RETURN_IF_ERROR(TemplateReader(tokenizer, out).Read(*processor));
@@ -187,13 +187,13 @@ StatusOr<InputTemplate> InputTemplate::FromJson(std::string_view tokenizer_json,
   return out;
 }
 
-int64_t InputTemplate::NumAdded(bool pair) const {
+int64_t PostProcessor::NumAdded(bool pair) const {
   const std::vector<Item>& items = pair ? pair_ : single_;
   return std::count_if(items.begin(), items.end(),
                        [](const Item& item) { return item.text < 0; });
 }
 
-EncoderInput InputTemplate::Fill(const std::vector<Item>& items,
+EncoderInput PostProcessor::Fill(const std::vector<Item>& items,
                                  std::span<const int32_t> text,
                                  std::span<const int32_t> pair) {
   EncoderInput out;
@@ -209,14 +209,14 @@ EncoderInput InputTemplate::Fill(const std::vector<Item>& items,
   return out;
 }
 
-EncoderInput InputTemplate::Of(std::span<const int32_t> text,
+EncoderInput PostProcessor::Of(std::span<const int32_t> text,
                                int64_t max_tokens) const {
   const int64_t room = std::max<int64_t>(max_tokens - NumAdded(false), 0);
   const auto most = std::min(text.size(), static_cast<size_t>(room));
   return Fill(single_, text.first(most), {});
 }
 
-EncoderInput InputTemplate::OfPair(std::span<const int32_t> text,
+EncoderInput PostProcessor::OfPair(std::span<const int32_t> text,
                                    std::span<const int32_t> pair,
                                    int64_t max_tokens) const {
   const int64_t room = std::max<int64_t>(max_tokens - NumAdded(true), 0);
