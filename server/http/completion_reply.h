@@ -1,7 +1,8 @@
-// One completion on its way to the client, in the words of one protocol.
+// Completions on their way to the client, in the words of one protocol.
 // Anthropic's Messages, OpenAI's Responses, Ollama's and llama.cpp's routes
 // each have a CompletionForm; what they share is here: begin the stream,
-// collect the text, end exactly once.
+// collect the text, end exactly once. A request has one completion, or one for
+// each of its prompts.
 //
 //   return StartCompletion(site, exchange, std::move(model),
 //   std::move(request),
@@ -11,6 +12,7 @@
 #include <memory>
 #include <string>
 #include <string_view>
+#include <vector>
 
 #include "config/base/clock.h"
 #include "handlers/messages.h"
@@ -54,6 +56,20 @@ Status StartCompletion(const Site& site,
                        const std::shared_ptr<Exchange>& exchange,
                        ModelHandle model, handlers::GenerateRequest request,
                        std::unique_ptr<CompletionForm> form, bool stream);
+
+struct CompletionPart {
+  handlers::GenerateRequest request;
+  std::unique_ptr<CompletionForm> form;
+};
+
+// The same for several (at least one). Their whole answers are a JSON list, in
+// this order, unless it is only one; the events of their streams come as they
+// are ready. The first refusal or failure is that of the request, and stops
+// the others.
+Status StartCompletions(const Site& site,
+                        const std::shared_ptr<Exchange>& exchange,
+                        ModelHandle model, std::vector<CompletionPart> parts,
+                        bool stream);
 
 // "event: NAME\ndata: DATA\n\n".
 std::string NamedEvent(std::string_view name, std::string_view data);

@@ -23,8 +23,6 @@ using Json = nlohmann::ordered_json;
 using handlers::GenerateRequest;
 using Prompt = decltype(GenerateRequest::prompt);
 
-constexpr size_t kMaxPrompts = 64;
-
 Status ReadStreamFields(const Json& body, AnswerShape& shape) {
   ASSIGN_OR_RETURN(const auto stream, handlers::ReadBool(body, "stream"));
   shape.stream = stream.value_or(false);
@@ -89,13 +87,7 @@ StatusOr<std::vector<Prompt>> ReadPrompts(const Json& body) {
     prompts.emplace_back(std::move(ids));
     return prompts;
   }
-  if (prompt->size() > kMaxPrompts) {
-    return InvalidArgument("prompt holds " + std::to_string(prompt->size()) +
-                           " prompts but one request may bring " +
-                           std::to_string(kMaxPrompts) +
-                           "; send several requests")
-        .At("prompt");
-  }
+  if (prompt->size() > kMaxPrompts) return TooManyPrompts(prompt->size());
   for (size_t i = 0; i < prompt->size(); ++i) {
     const Json& item = (*prompt)[i];
     const std::string path = "prompt[" + std::to_string(i) + "]";

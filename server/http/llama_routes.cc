@@ -4,15 +4,18 @@
 // Source: github.com/ggml-org/llama.cpp/blob/master/tools/server/README.md
 #include <algorithm>
 #include <array>
+#include <memory>
 #include <nlohmann/json.hpp>
 #include <string>
 #include <utility>
+#include <vector>
 
 #include "config/base/json.h"
 #include "handlers/chat_messages.h"
 #include "handlers/json_fields.h"
 #include "handlers/request_fields.h"
 #include "server/http/completion_reply.h"
+#include "server/http/llama_prompts.h"
 #include "server/http/pool_work.h"
 #include "server/http/routes.h"
 #include "server/http/timings.h"
@@ -25,9 +28,12 @@ using Json = nlohmann::ordered_json;
 
 class LlamaForm final : public CompletionForm {
  public:
-  // `prompt_only`: the one token that is computed is not shown.
-  LlamaForm(std::string model, Json prompt, bool prompt_only)
-      : model_(std::move(model)),
+  // `index`: of the prompt. `prompt_only`: the one token that is computed is
+  // not shown.
+  LlamaForm(size_t index, std::string model, std::shared_ptr<const Json> prompt,
+            bool prompt_only)
+      : index_(index),
+        model_(std::move(model)),
         prompt_(std::move(prompt)),
         prompt_only_(prompt_only) {}
 
@@ -44,7 +50,7 @@ class LlamaForm final : public CompletionForm {
                     const ChoiceText&) override {
     if (prompt_only_) return "";
     predicted_ += delta.num_tokens;
-    return SseEvent(DumpJson(Json{{"index", 0},
+    return SseEvent(DumpJson(Json{{"index", index_},
                                   {"content", delta.text},
                                   {"tokens", Json::array()},
                                   {"stop", false},
@@ -67,7 +73,7 @@ class LlamaForm final : public CompletionForm {
     const ChoiceText& choice = completed.choice;
     const auto* word = std::get_if<std::string>(&choice.stop_reason);
     const bool limit = choice.reason == handlers::FinishReason::kLength;
-    return {{"index", 0},
+    return {{"index", index_},
             {"content", ""},
             {"tokens", Json::array()},
             {"id_slot", 0},
@@ -77,7 +83,7 @@ class LlamaForm final : public CompletionForm {
              prompt_only_ ? 0 : completed.usage.completion_tokens},
             {"tokens_evaluated", completed.usage.prompt_tokens},
             {"generation_settings", Json::object()},
-            {"prompt", prompt_},
+            {"prompt", *prompt_},
             {"has_new_line", choice.text.find('\n') != std::string::npos},
             {"truncated", false},
             {"stop_type", limit             ? "limit"
@@ -89,8 +95,9 @@ class LlamaForm final : public CompletionForm {
                             completed.usage, completed.trace, completed.now))}};
   }
 
+  const size_t index_;
   const std::string model_;
-  const Json prompt_;
+  const std::shared_ptr<const Json> prompt_;
   const bool prompt_only_;
   int64_t evaluated_ = 0;
   int64_t predicted_ = 0;
@@ -150,121 +157,38 @@ StatusOr<Json> SamplingFields(const Json& body) {
   return fields;
 }
 
-using Prompt = decltype(handlers::GenerateRequest::prompt);
-
-// Starts a completion of the prompt; `shown` is what the answer says of it.
+// Starts a completion of each prompt, all with the body's sampling.
 Status Complete(const Site& site, const std::shared_ptr<Exchange>& exchange,
-                const Json& body, ModelHandle model, Prompt prompt,
-                Json shown) {
+                const Json& body, ModelHandle model,
+                std::vector<LlamaPrompt> prompts) {
   ASSIGN_OR_RETURN(const Json fields, SamplingFields(body));
-  handlers::GenerateRequest request;
-  ASSIGN_OR_RETURN(request.options,
+  ASSIGN_OR_RETURN(handlers::GenerateOptions options,
                    handlers::ReadGenerateOptions(
                        fields, handlers::FieldDialect::kCompletions));
-  request.options.clip_to_context = true;
-  request.prompt = std::move(prompt);
+  options.clip_to_context = true;
   ASSIGN_OR_RETURN(const auto stream, handlers::ReadBool(body, "stream"));
   // It only fills the cache with the prompt; the engine makes a token anyway.
   const bool prompt_only = body.value("n_predict", Json()) == 0;
-  auto form = std::make_unique<LlamaForm>(exchange->facts().model,
-                                          std::move(shown), prompt_only);
-  return StartCompletion(site, exchange, std::move(model), std::move(request),
-                         std::move(form), stream.value_or(false));
-}
-
-// A string, ids, or strings and ids mixed.
-Status AppendPrompt(const handlers::GenerateHandler& handler, const Json& value,
-                    const std::string& path, bool first,
-                    std::vector<int32_t>& ids) {
-  if (value.is_object()) {
-    return InvalidArgument(
-               path +
-               " is one prompt of several, of which this server takes one a "
-               "request; send the object alone")
-        .At(path);
+  std::vector<CompletionPart> parts;
+  for (LlamaPrompt& prompt : prompts) {
+    CompletionPart& part = parts.emplace_back();
+    part.request.prompt = std::move(prompt.prompt);
+    part.request.options = options;
+    part.form =
+        std::make_unique<LlamaForm>(parts.size() - 1, exchange->facts().model,
+                                    std::move(prompt.shown), prompt_only);
   }
-  if (value.is_string()) {
-    ASSIGN_OR_RETURN(const handlers::TokenizedText text,
-                     handler.Tokenize(value.get<std::string>(), first, true));
-    ids.insert(ids.end(), text.ids.begin(), text.ids.end());
-    return OkStatus();
-  }
-  ASSIGN_OR_RETURN(const int64_t id,
-                   handlers::AsInt(value, path, {.min = 0, .max = INT32_MAX}));
-  ids.push_back(static_cast<int32_t>(id));
-  return OkStatus();
-}
-
-// {"prompt_string": "What is on <__media__>?", "multimodal_data": ["base64"]}
-StatusOr<handlers::TextPrompt> ReadMediaPrompt(const Json& prompt,
-                                               const std::string& path) {
-  handlers::TextPrompt out;
-  const Json* text = handlers::FindField(prompt, "prompt_string");
-  const std::string text_path = path + ".prompt_string";
-  if (text == nullptr) {
-    return InvalidArgument(text_path + " is missing; it is the prompt's text")
-        .At(text_path);
-  }
-  if (!text->is_string()) {
-    return handlers::WrongType(text_path, "a string", *text);
-  }
-  out.text = text->get<std::string>();
-  const Json* files = handlers::FindField(prompt, "multimodal_data");
-  if (files == nullptr) return out;
-  const std::string files_path = path + ".multimodal_data";
-  if (!files->is_array()) {
-    return handlers::WrongType(files_path, "an array of base64 strings",
-                               *files);
-  }
-  for (size_t i = 0; i < files->size(); ++i) {
-    const std::string field = files_path + "[" + std::to_string(i) + "]";
-    if (!(*files)[i].is_string()) {
-      return handlers::WrongType(field, "a string in base64", (*files)[i]);
-    }
-    handlers::ChatImage image = {nullptr, field, field};
-    auto bytes = handlers::ReadImageFile(
-        (*files)[i].get_ref<const std::string&>(), field);
-    if (bytes.ok()) {
-      image.bytes = std::make_shared<const std::string>(*std::move(bytes));
-    } else {
-      image.status = bytes.status();
-    }
-    out.images.push_back(std::move(image));
-  }
-  return out;
+  return StartCompletions(site, exchange, std::move(model), std::move(parts),
+                          stream.value_or(false));
 }
 
 Status Completion(const Site& site, const std::shared_ptr<Exchange>& exchange) {
   ASSIGN_OR_RETURN(const Json body, ReadJsonBody(*exchange));
   ASSIGN_OR_RETURN(ModelHandle model, BorrowModel(site, *exchange, body));
   ASSIGN_OR_RETURN(const handlers::GenerateHandler* handler, model->ForText());
-  const Json* prompt = handlers::FindField(body, "prompt");
-  if (prompt == nullptr ||
-      !(prompt->is_string() || prompt->is_array() || prompt->is_object())) {
-    return InvalidArgument(
-               "prompt is missing; send a string, an array of token ids and "
-               "strings, or an object with prompt_string and multimodal_data")
-        .At("prompt");
-  }
-  const bool is_list_of_one = prompt->is_array() && prompt->size() == 1;
-  const Json& only = is_list_of_one ? prompt->front() : *prompt;
-  if (only.is_object()) {
-    ASSIGN_OR_RETURN(
-        handlers::TextPrompt text,
-        ReadMediaPrompt(only, is_list_of_one ? "prompt[0]" : "prompt"));
-    Json shown = text.text;
-    return Complete(site, exchange, body, std::move(model), std::move(text),
-                    std::move(shown));
-  }
-  std::vector<int32_t> ids;
-  const size_t count = prompt->is_array() ? prompt->size() : 1;
-  for (size_t i = 0; i < count; ++i) {
-    RETURN_IF_ERROR(
-        AppendPrompt(*handler, prompt->is_array() ? (*prompt)[i] : *prompt,
-                     "prompt[" + std::to_string(i) + "]", i == 0, ids));
-  }
-  return Complete(site, exchange, body, std::move(model),
-                  handlers::TokenPrompt{std::move(ids)}, *prompt);
+  ASSIGN_OR_RETURN(std::vector<LlamaPrompt> prompts,
+                   ReadLlamaPrompts(*handler, body));
+  return Complete(site, exchange, body, std::move(model), std::move(prompts));
 }
 
 // The special tokens around a gap: prefix, suffix, middle.
@@ -312,9 +236,11 @@ Status Infill(const Site& site, const std::shared_ptr<Exchange>& exchange) {
   RETURN_IF_ERROR(add(gap[0], "input_prefix"));
   RETURN_IF_ERROR(add(gap[1], "input_suffix"));
   RETURN_IF_ERROR(add(gap[2], "prompt"));
-  return Complete(site, exchange, body, std::move(model),
-                  handlers::TokenPrompt{std::move(ids)},
-                  body.value("prompt", Json("")));
+  std::vector<LlamaPrompt> prompts;
+  prompts.push_back(
+      {handlers::TokenPrompt{std::move(ids)},
+       std::make_shared<const Json>(body.value("prompt", Json("")))});
+  return Complete(site, exchange, body, std::move(model), std::move(prompts));
 }
 
 // The only language model, for routes without a body.

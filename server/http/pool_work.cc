@@ -131,6 +131,14 @@ handlers::TenantShare ShareOf(const Exchange& exchange) {
   return {tenant.number(), tenant.limits().weight, tenant.alone()};
 }
 
+Status TooManyPrompts(size_t count) {
+  return InvalidArgument("prompt holds " + std::to_string(count) +
+                         " prompts but one request may bring " +
+                         std::to_string(kMaxPrompts) +
+                         "; send several requests")
+      .At("prompt");
+}
+
 StatusOr<ModelHandle> BorrowModel(const Site& site, Exchange& exchange,
                                   const Json& body) {
   ASSIGN_OR_RETURN(std::optional<std::string> name,

@@ -38,6 +38,10 @@ void RunSoon(const Site& site, const std::shared_ptr<Exchange>& exchange,
 // The body as a JSON object; it is moved out of the exchange.
 StatusOr<nlohmann::ordered_json> ReadJsonBody(Exchange& exchange);
 
+// Prompts of one request to complete text.
+inline constexpr size_t kMaxPrompts = 64;
+Status TooManyPrompts(size_t count);
+
 // The model that `model` names. Without that field, the only language model
 // there is.
 StatusOr<ModelHandle> BorrowModel(const Site& site, Exchange& exchange,

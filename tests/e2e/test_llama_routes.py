@@ -37,6 +37,48 @@ def test_completion(server):
     assert events[-1]["timings"]["predicted_n"] == 4
 
 
+def test_several_prompts(server):
+    """A list of strings is as many prompts; with an id in it, it is one."""
+    ask = dict(temperature=0, n_predict=4)
+    texts = ["The capital of France is", "Two and two make"]
+    alone = [post(server, "/completion", prompt=text, **ask).json()["content"]
+             for text in texts]
+    assert alone[0] != alone[1]
+    ids = requests.post(server.url + "/tokenize", timeout=60, json={
+        "content": texts[1]}).json()["tokens"]
+    for prompts in (texts, [texts[0], ids], [ids, texts[0]]):
+        want = alone if prompts[0] == texts[0] else alone[::-1]
+        whole = post(server, "/completion", prompt=prompts, **ask).json()
+        assert [each["content"] for each in whole] == want
+        assert [each["index"] for each in whole] == [0, 1]
+        assert [each["prompt"] for each in whole] == prompts
+        assert [each["timings"]["predicted_n"] for each in whole] == [4, 4]
+    one = post(server, "/completion", prompt=texts[:1], **ask).json()
+    assert one["content"] == alone[0]
+
+    text = ["", ""]
+    ends = []
+    for line in post(server, "/completion", prompt=texts, stream=True,
+                     **ask).text.splitlines():
+        if not line:
+            continue
+        event = json.loads(line.removeprefix("data: "))
+        text[event["index"]] += event["content"]
+        if event["stop"]:
+            ends.append(event["index"])
+    assert text == alone and sorted(ends) == [0, 1]
+
+    # More than the server runs at once wait for their turn.
+    many = post(server, "/completion", prompt=texts * 32, **ask)
+    assert [each["content"] for each in many.json()] == alone * 32
+    for prompts, param in ((texts * 33, "prompt"), ([], "prompt"),
+                           (["a", [2**31]], "prompt[1][0]"),
+                           (["a", "b c " * 9000], "prompt")):
+        answer = post(server, "/completion", prompt=prompts, **ask)
+        assert answer.status_code == 400, answer.text
+        assert answer.json()["error"]["param"] == param
+
+
 def test_samplers(server):
     """Each changes a random completion, and draws it again."""
     ask = dict(prompt="one two one two one two one two one two", n_predict=24,

@@ -195,6 +195,9 @@ def test_completion_of_llama(vlm, name):
     assert answer["tokens_evaluated"] == prompt_tokens
     assert answer["prompt"] == prompt["prompt_string"]
     assert llama(vlm, [prompt]).json()["content"] == expected
+    both = llama(vlm, ["a", prompt]).json()
+    assert [each["index"] for each in both] == [0, 1]
+    assert both[1]["content"] == expected
     events = [json.loads(line[6:]) for line in llama(
         vlm, prompt, stream=True).text.splitlines()
         if line.startswith("data: ")]
@@ -276,8 +279,11 @@ def response_image(**part):
      "prompt.multimodal_data[0] must be a string in base64"),
     ("/completion", {"model": "vlm", "prompt": {"multimodal_data": []}},
      "prompt.prompt_string is missing"),
-    ("/completion", {"model": "vlm", "prompt": ["a", {"prompt_string": "b"}]},
-     "prompt[1] is one prompt of several"),
+    ("/completion", {"model": "vlm", "prompt": [
+        "a", {"prompt_string": "<__media__>", "multimodal_data": [BAD]}]},
+     "prompt[1].multimodal_data[0]: "),
+    ("/completion", {"model": "vlm", "prompt": [3, {"prompt_string": "b"}]},
+     "prompt[0] must be a string, a list of token ids and strings, or"),
     ("/completion", {"model": "vlm", "prompt": {
         "prompt_string": "a", "multimodal_data": [
             base64.b64encode(SMALL).decode()]}},
