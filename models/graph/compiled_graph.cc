@@ -9,6 +9,7 @@
 #include "models/graph/plan/expected_weights.h"
 #include "models/graph/quantize/insert.h"
 #include "models/graph/quantize/integers.h"
+#include "models/graph/row_tables.h"
 
 namespace millrace::models::graph {
 namespace {
@@ -77,6 +78,8 @@ StatusOr<std::shared_ptr<CompiledGraph>> CompiledGraph::Create(
   if (options.quantization != nullptr) {
     RETURN_IF_ERROR(InsertQuantization(folded, *options.quantization));
   }
+  // A device reads them whole, once.
+  if (options.device == nullptr) ReadRowsAtRandom(folded);
   std::unique_ptr<OneDnnLayers> onednn;
   if (options.onednn.any()) {
     ASSIGN_OR_RETURN(const onednn::Library* library, onednn::Open());

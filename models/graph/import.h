@@ -20,6 +20,8 @@ namespace millrace::models::graph {
 
 struct ImportLimits {
   int64_t max_nodes = 1 << 20;
+  // Beyond what the model's mapped files hold: what lies in a file may be
+  // larger than memory.
   int64_t max_weight_bytes = int64_t{64} << 30;
   int64_t max_json_bytes = int64_t{256} << 20;
   int max_depth = 32;  // of graphs inside graphs

@@ -34,7 +34,23 @@ Status OpenError(const std::string& path, int error) {
   return InvalidArgument("'" + path + "' cannot be opened: " + why);
 }
 
+// Of the whole pages inside the bytes. A failure costs memory or time, nothing
+// else.
+void Advise(std::span<const std::byte> bytes, int advice) {
+  if (bytes.empty()) return;
+  const auto page = static_cast<uintptr_t>(::sysconf(_SC_PAGESIZE));
+  const auto first = reinterpret_cast<uintptr_t>(bytes.data());
+  const uintptr_t begin = (first + page - 1) / page * page;
+  const uintptr_t end = (first + bytes.size()) / page * page;
+  if (begin >= end) return;
+  (void)::madvise(reinterpret_cast<void*>(begin), end - begin, advice);
+}
+
 }  // namespace
+
+void WillReadAtRandom(std::span<const std::byte> bytes) {
+  Advise(bytes, MADV_RANDOM);
+}
 
 StatusOr<MappedFile> MappedFile::Open(const std::string& path) {
   const int fd = ::open(path.c_str(), O_RDONLY | O_CLOEXEC);
@@ -85,14 +101,7 @@ MappedFile::~MappedFile() {
 }
 
 void MappedFile::DropPages(std::span<const std::byte> bytes) const {
-  if (bytes.empty()) return;
-  const auto page = static_cast<uintptr_t>(::sysconf(_SC_PAGESIZE));
-  const auto first = reinterpret_cast<uintptr_t>(bytes.data());
-  const uintptr_t begin = (first + page - 1) / page * page;
-  const uintptr_t end = (first + bytes.size()) / page * page;
-  if (begin >= end) return;
-  // Advice only: a failure costs memory, nothing else.
-  (void)::madvise(reinterpret_cast<void*>(begin), end - begin, MADV_DONTNEED);
+  Advise(bytes, MADV_DONTNEED);
 }
 
 void MappedFile::WillRead() const {

@@ -40,4 +40,10 @@ class MappedFile : public ByteSource {
   size_t size_ = 0;
 };
 
+// Says that few of these bytes will be read, at places far from each other:
+// the system then reads the pages that are asked for and none beside them,
+// where it else reads 128 KiB at a time. Whole pages inside the bytes, of any
+// mapping; advice only.
+void WillReadAtRandom(std::span<const std::byte> bytes);
+
 }  // namespace millrace::models

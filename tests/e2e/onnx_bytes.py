@@ -19,11 +19,11 @@ def _field(number, value):
     return _varint(number << 3 | 2) + _varint(len(value)) + value
 
 
-def _port(name, sizes):
+def _port(name, sizes, kind=1):  # FLOAT
     dims = b"".join(
         _field(1, _field(2, size) if isinstance(size, str) else _field(1, size))
         for size in sizes)
-    tensor = _field(1, 1) + _field(2, dims)  # FLOAT
+    tensor = _field(1, kind) + _field(2, dims)
     return _field(1, name) + _field(2, _field(1, tensor))
 
 
@@ -58,4 +58,18 @@ def affine(scale, offset=0.0, size=3):
              + _field(5, constant("offset", offset))
              + _field(11, _port("x", ["n", size]))
              + _field(12, _port("y", ["n", size])))
+    return _model(graph)
+
+
+def rows_of_table(rows, columns, location):
+    """ids INT64 [n] -> y FP32 [n, columns], rows of a table that is all of the
+    file `location` beside the model."""
+    where = _field(1, "location") + _field(2, location)
+    table = (_field(1, rows) + _field(1, columns) + _field(2, 1)
+             + _field(8, "table") + _field(13, where) + _field(14, 1))
+    graph = (_field(1, _node("Gather", ["table", "ids"], "y"))
+             + _field(2, "rows_of_table")
+             + _field(5, table)
+             + _field(11, _port("ids", ["n"], kind=7))
+             + _field(12, _port("y", ["n", columns])))
     return _model(graph)

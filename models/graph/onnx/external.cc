@@ -61,6 +61,7 @@ StatusOr<std::shared_ptr<const MappedFile>> ExternalFiles::Map(
   ASSIGN_OR_RETURN(MappedFile file, MappedFile::Open(path.string()));
   auto shared = std::make_shared<const MappedFile>(std::move(file));
   files_.emplace(location, shared);
+  num_bytes_ += static_cast<int64_t>(shared->bytes().size());
   return std::shared_ptr<const MappedFile>(shared);
 }
 

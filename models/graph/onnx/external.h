@@ -3,6 +3,7 @@
 #pragma once
 
 #include <cstddef>
+#include <cstdint>
 #include <map>
 #include <memory>
 #include <span>
@@ -30,12 +31,15 @@ class ExternalFiles {
   // The tensor's `num_bytes` bytes, wherever its fields say. INVALID_ARGUMENT:
   // outside of the folder, of the file, or of another length.
   StatusOr<Piece> Find(const onnx::TensorProto& tensor, int64_t num_bytes);
+  // Of all files that were found.
+  int64_t num_bytes() const { return num_bytes_; }
 
  private:
   StatusOr<std::shared_ptr<const MappedFile>> Map(std::string_view location);
 
   std::string folder_;
   std::map<std::string, std::shared_ptr<const MappedFile>, std::less<>> files_;
+  int64_t num_bytes_ = 0;
 };
 
 }  // namespace millrace::models::graph

@@ -81,10 +81,13 @@ Status GraphReader::ReadPorts(onnx::GraphProto* proto, const Place& place) {
 }
 
 Status GraphReader::Charge(int64_t bytes) {
-  if (bytes > limits_->max_weight_bytes - weight_bytes_) {
+  const int64_t in_files =
+      files_.num_bytes() +
+      (file_ == nullptr ? 0 : static_cast<int64_t>(file_->bytes().size()));
+  const int64_t most = limits_->max_weight_bytes + in_files;
+  if (bytes > most - weight_bytes_) {
     return ResourceExhausted("the weights exceed the limit of " +
-                             std::to_string(limits_->max_weight_bytes) +
-                             " bytes");
+                             std::to_string(most) + " bytes");
   }
   weight_bytes_ += bytes;
   return OkStatus();

@@ -212,12 +212,15 @@ StatusOr<Tensor> Pt2Archive::Load(const Config& config, const char* folder,
   const bool dense = IsDense(meta, *shape);
   // A stride of 0 repeats: few bytes of file may ask for many of memory.
   loaded_bytes_ += shape->num_elements() * element;
-  if (loaded_bytes_ > limits_.max_weight_bytes ||
+  const int64_t in_file =
+      file_ == nullptr ? 0 : static_cast<int64_t>(file_->bytes().size());
+  if (loaded_bytes_ > limits_.max_weight_bytes + in_file ||
       (!dense && shape->num_elements() > (int64_t{1} << 20) &&
        shape->num_elements() / 64 > stored / element)) {
-    return ResourceExhausted(what + " makes the weights larger than " +
-                             std::to_string(limits_.max_weight_bytes) +
-                             " bytes or than their file explains");
+    return ResourceExhausted(
+        what + " makes the weights larger than " +
+        std::to_string(limits_.max_weight_bytes + in_file) +
+        " bytes or than their file explains");
   }
   Tensor tensor;
   if (dense && *reach > 0 && file_ != nullptr &&
