@@ -101,7 +101,8 @@ class GrpcServerImpl final : public GrpcServer {
     torchserve_inference_ = MakeTorchServeInference(
         PartsOf(services), services.torchserve, &reader_, &streams_);
     torchserve_management_ = MakeTorchServeManagement(
-        PartsOf(services), services.torchserve_management, &management_reader_);
+        PartsOf(services), services.torchserve, services.torchserve_management,
+        &management_reader_);
     management_port_wanted_ =
         services.torchserve->options().grpc_management_port;
   }

@@ -2,12 +2,14 @@
 // audit log.
 #include <grpcpp/support/server_callback.h>
 
+#include <memory>
 #include <optional>
 #include <string>
 #include <utility>
 
 #include "server/grpc/grpc_status.h"
 #include "server/grpc/torchserve_services.h"
+#include "server/torchserve/description.h"
 #include "torchserve_management.grpc.pb.h"
 
 namespace millrace::server {
@@ -29,20 +31,20 @@ std::optional<int64_t> Given(int32_t value) {
 class ManagementService final
     : public proto::ManagementAPIsService::CallbackService {
  public:
-  ManagementService(const InferParts& parts, Management* management,
-                    CallReader* reader)
-      : parts_(parts), management_(*management), reader_(reader) {}
+  ManagementService(const InferParts& parts,
+                    const torchserve::Registry* registry,
+                    Management* management, CallReader* reader)
+      : parts_(parts),
+        registry_(*registry),
+        management_(*management),
+        reader_(reader) {}
 
   ServerUnaryReactor* DescribeModel(CallbackServerContext* context,
                                     const proto::DescribeModelRequest* request,
                                     ManagementResponse* response) override {
-    return Answer(context, request->model_name(), response,
-                  /*changes=*/false, [this, request](const Finish& finish) {
-                    Tell(management_.Describe(request->model_name(),
-                                              request->model_version(),
-                                              request->customized()),
-                         finish);
-                  });
+    return Answer(
+        context, request->model_name(), response, /*changes=*/false,
+        [this, request](const Finish& finish) { Describe(*request, finish); });
   }
 
   ServerUnaryReactor* ListModels(CallbackServerContext* context,
@@ -107,28 +109,27 @@ class ManagementService final
     const ManagementService* service;
     ServerUnaryReactor* reactor;
     ManagementResponse* response;
-    CallerPtr caller;
-    std::string peer;
     std::string model;
-    std::string request_id;
     bool changes;
+    CallInfo info = {};
 
     Status MayUse(const std::string& name) const {
-      return caller == nullptr ? OkStatus() : caller->tenant->MayUse(name);
+      return info.caller == nullptr ? OkStatus()
+                                    : info.caller->tenant->MayUse(name);
     }
     void operator()(const StatusOr<Change>& change) const {
       const Status status = change.status();
       if (status.ok()) response->set_msg(change->text);
       service->parts_.recorder->Count(GrpcRoute::kTorchServeManage, status,
-                                      peer);
+                                      info.peer);
       if (changes && service->parts_.audit != nullptr) {
         service->parts_.audit->Write(
-            {.caller = caller.get(),
-             .peer = peer,
+            {.caller = info.caller.get(),
+             .peer = info.peer,
              .action = GrpcRouteName(GrpcRoute::kTorchServeManage),
              .model = model,
              .result = StatusCodeName(status.code()),
-             .request_id = request_id,
+             .request_id = info.request_id,
              .error = status.message()});
       }
       reactor->Finish(ToTorchServeGrpc(status));
@@ -138,6 +139,31 @@ class ManagementService final
   static void Tell(StatusOr<std::string> text, const Finish& finish) {
     finish(text.ok() ? StatusOr<Change>(Change{.text = *std::move(text)})
                      : StatusOr<Change>(text.status()));
+  }
+
+  // A handler in Python may be asked, until the call's deadline.
+  void Describe(const proto::DescribeModelRequest& request,
+                const Finish& finish) {
+    auto trace = std::make_shared<Trace>();
+    trace->request_id = finish.info.request_id;
+    trace->context = finish.info.trace;
+    trace->Stamp(Stage::kAccepted, parts_.clock->Now());
+    const Status started = torchserve::StartDescription(
+        management_, registry_,
+        {.name = request.model_name(),
+         .version = request.model_version(),
+         .customized = request.customized()},
+        [&](const std::string& name, const std::string& version) {
+          return BorrowFor(finish.info, *parts_.repository, name, version);
+        },
+        {.clock = parts_.clock,
+         .deadline = finish.info.deadline,
+         .trace = std::move(trace),
+         .stop = {}},
+        [finish](StatusOr<std::string> text) {
+          Tell(std::move(text), finish);
+        });
+    if (!started.ok()) finish(started);
   }
 
   void Register(const proto::RegisterModelRequest& request,
@@ -174,23 +200,26 @@ class ManagementService final
                              const std::string& model,
                              ManagementResponse* response, bool changes,
                              Work work) {
-    Finish finish{this,
-                  context->DefaultReactor(),
-                  response,
-                  nullptr,
-                  context->peer(),
-                  model,
-                  "",
-                  changes};
-    const StatusOr<CallInfo> info =
-        reader_->Admit(*context, GrpcRoute::kTorchServeManage, &finish.caller);
+    Finish finish{.service = this,
+                  .reactor = context->DefaultReactor(),
+                  .response = response,
+                  .model = model,
+                  .changes = changes};
+    CallerPtr caller;
+    StatusOr<CallInfo> info =
+        reader_->Admit(*context, GrpcRoute::kTorchServeManage, &caller);
     Status status = info.status();
+    if (status.ok()) {
+      finish.info = *std::move(info);
+    } else {
+      finish.info.peer = context->peer();
+      finish.info.caller = std::move(caller);
+    }
     // What a caller may not use, it does not see either.
     if (status.ok() && !model.empty() && !finish.MayUse(model).ok()) {
       status = NotFound("Model not found: " + model);
     }
     if (status.ok()) {
-      finish.request_id = info->request_id;
       const bool posted = parts_.pool->TryPost([finish, work] {
         const Status thrown = NoThrow([&] {
           work(finish);
@@ -206,6 +235,7 @@ class ManagementService final
   }
 
   const InferParts parts_;
+  const torchserve::Registry& registry_;
   Management& management_;
   CallReader* const reader_;
 };
@@ -213,8 +243,10 @@ class ManagementService final
 }  // namespace
 
 std::unique_ptr<::grpc::Service> MakeTorchServeManagement(
-    const InferParts& parts, Management* management, CallReader* reader) {
-  return std::make_unique<ManagementService>(parts, management, reader);
+    const InferParts& parts, const torchserve::Registry* registry,
+    Management* management, CallReader* reader) {
+  return std::make_unique<ManagementService>(parts, registry, management,
+                                             reader);
 }
 
 }  // namespace millrace::server

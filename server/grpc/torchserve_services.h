@@ -23,7 +23,7 @@ std::unique_ptr<::grpc::Service> MakeTorchServeInference(
     CallReader* reader, InferStreams* streams);
 
 std::unique_ptr<::grpc::Service> MakeTorchServeManagement(
-    const InferParts& parts, torchserve::Management* management,
-    CallReader* reader);
+    const InferParts& parts, const torchserve::Registry* registry,
+    torchserve::Management* management, CallReader* reader);
 
 }  // namespace millrace::server

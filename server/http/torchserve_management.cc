@@ -7,8 +7,8 @@
 #include "server/http/pool_work.h"
 #include "server/http/torchserve_form.h"
 #include "server/http/torchserve_routes.h"
+#include "server/torchserve/description.h"
 #include "server/torchserve/management.h"
-#include "server/torchserve/predict.h"
 #include "server/torchserve/tokens.h"
 
 namespace millrace::server::http {
@@ -72,24 +72,6 @@ Status List(const Site& site, const std::shared_ptr<Exchange>& exchange) {
   return OkStatus();
 }
 
-// Adds what a handler in Python says of itself, and answers.
-Status AskHandler(const Site& site, const std::shared_ptr<Exchange>& exchange,
-                  torchserve::Prediction prediction, std::string described) {
-  return torchserve::StartPrediction(
-      std::move(prediction), {},
-      {.clock = site.services.clock,
-       .trace = exchange->trace(),
-       .stop = exchange->stop_token(),
-       .describe = true},
-      [exchange, described = std::move(described)](
-          StatusOr<torchserve::PredictionBody> told) {
-        exchange->Send(
-            told.ok() ? TorchServeResponse(kDone, Management::WithMetadata(
-                                                      described, told->text))
-                      : TorchServeErrorResponse(told.status()));
-      });
-}
-
 Status DescribeModel(const Site& site,
                      const std::shared_ptr<Exchange>& exchange) {
   const ModelPath path = PathOf(*exchange);
@@ -97,23 +79,21 @@ Status DescribeModel(const Site& site,
   if (path.name.empty()) return NoModel("");
   RETURN_IF_ERROR(CheckMayUse(*exchange, path.name, NoModel(path.name)));
   ASSIGN_OR_RETURN(const Fields fields, ParseFields(exchange->request().query));
-  const bool customized = BoolField(fields, "customized", false);
-  ASSIGN_OR_RETURN(std::string text,
-                   site.services.torchserve_management->Describe(
-                       path.name, path.version, customized));
-  if (customized && path.version != "all") {
-    auto prediction = torchserve::FindPrediction(
-        *site.services.torchserve, path.name, path.version,
-        [&](const std::string& name, const std::string& version) {
-          return BorrowNamed(site, *exchange, name, version);
-        });
-    if (prediction.ok() && prediction->model.python != nullptr) {
-      return AskHandler(site, exchange, *std::move(prediction),
-                        std::move(text));
-    }
-  }
-  exchange->Send(TorchServeResponse(kDone, std::move(text)));
-  return OkStatus();
+  return torchserve::StartDescription(
+      *site.services.torchserve_management, *site.services.torchserve,
+      {.name = path.name,
+       .version = path.version,
+       .customized = BoolField(fields, "customized", false)},
+      [&](const std::string& name, const std::string& version) {
+        return BorrowNamed(site, *exchange, name, version);
+      },
+      {.clock = site.services.clock,
+       .trace = exchange->trace(),
+       .stop = exchange->stop_token()},
+      [exchange](StatusOr<std::string> text) {
+        exchange->Send(text.ok() ? TorchServeResponse(kDone, *std::move(text))
+                                 : TorchServeErrorResponse(text.status()));
+      });
 }
 
 StatusOr<torchserve::RegisterRequest> ReadRegistration(const Fields& fields) {

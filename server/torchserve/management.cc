@@ -151,16 +151,6 @@ StatusOr<std::string> Management::Describe(const std::string& name,
   return DumpJson(list);
 }
 
-std::string Management::WithMetadata(const std::string& described,
-                                     const std::string& metadata) {
-  StatusOr<Json> list = ParseJson(described);
-  if (!list.ok() || !list->is_array() || list->empty()) return described;
-  StatusOr<Json> told = ParseJson(metadata);
-  list->front()["customizedMetadata"] =
-      told.ok() && told->is_object() ? *std::move(told) : Json::object();
-  return DumpJson(*list);
-}
-
 void Management::Register(const RegisterRequest& request, bool wait,
                           Done done) {
   if (!IsArchiveAddress(request.url)) {

@@ -57,10 +57,6 @@ class Management {
   StatusOr<std::string> Describe(const std::string& name,
                                  const std::string& version,
                                  bool customized) const;
-  // What Describe gave for one version, with what its handler in Python tells
-  // of itself: a JSON object, or any other text for none.
-  static std::string WithMetadata(const std::string& described,
-                                  const std::string& metadata);
 
   // Called once, on any thread.
   using Done = std::function<void(const StatusOr<Change>&)>;

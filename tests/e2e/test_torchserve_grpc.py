@@ -17,6 +17,7 @@ from grpc_reflection.v1alpha.proto_reflection_descriptor_database import (
 
 from conftest import REPO, Server
 from model_host import Host
+from test_torchserve_python import FUNCTION, mar
 
 GOLDEN = REPO / "tests" / "golden" / "torchserve"
 INFERENCE = "org.pytorch.serve.grpc.inference"
@@ -86,12 +87,12 @@ class Client:
             request_serializer=Empty.SerializeToString,
             response_deserializer=reply.FromString)(Empty(), timeout=30)
 
-    def manage(self, method, request=b""):
+    def manage(self, method, request=b"", timeout=60):
         """The message's bytes in, `msg` out: the port of management has no
         reflection of its own to depend on."""
         reply = self.management.unary_unary(
             f"/{MANAGEMENT}.ManagementAPIsService/{method}")(
-                request, timeout=60, metadata=self.metadata)
+                request, timeout=timeout, metadata=self.metadata)
         assert not reply or reply[0] == 0x0A
         return text_field(reply)
 
@@ -357,3 +358,66 @@ def test_keys_of_the_operator_replace_them(store, tmp_path):
     assert ask(server.http_port, "/predictions/linear", "mine",
                b"[1, 2, 3]")[0] == 200
     server.stop()
+
+
+TELLS = """
+import time
+
+
+def tells(data, context):
+    if data is None:
+        return None
+    asked = context.get_request_header(0, "describe")
+    return [{"labels": ["a", "b"]} if asked == "True" else b"no"]
+
+
+def fails(data, context):
+    if data is not None:
+        raise RuntimeError("knows nothing")
+
+
+def slow(data, context):
+    if data is not None:
+        time.sleep(20)
+        return [{}]
+"""
+
+
+def test_handlers_in_python_describe_themselves(tmp_path):
+    names = ("tells", "fails", "slow")
+    for name in names:
+        mar(tmp_path, name, TELLS, handler=f"handler:{name}")
+    mar(tmp_path, "plain", FUNCTION)
+    properties = tmp_path / "config.properties"
+    properties.write_text(f"model_store={tmp_path}\npython={sys.executable}\n"
+                          "load_models=all\n")
+    server = Server("--profile", "torchserve", "--ts-config", properties,
+                    NO_KEYS, "--grpc-management-port", "0",
+                    "--management-port", "0", "--metrics-port", "0",
+                    "--http-port", "0", "--grpc-port", "0")
+    client = Client(server)
+
+    def describe(name, *fields, **options):
+        asked = field(1, name) + b"".join(fields) + field(3, True)
+        return json.loads(client.manage("DescribeModel", asked, **options))
+
+    try:
+        for fields in ((), (field(2, "1.0"),)):
+            [model] = describe("tells", *fields)
+            assert model["customizedMetadata"] == {"labels": ["a", "b"]}
+            assert model["modelName"] == "tells" and len(model["workers"]) == 1
+        [model] = json.loads(client.manage("DescribeModel", field(1, "tells")))
+        assert "customizedMetadata" not in model
+        assert "labels" not in json.dumps(describe("tells", field(2, "all")))
+        [model] = describe("plain")
+        assert model["customizedMetadata"] == {"model": "plain", "keys": []}
+        with pytest.raises(grpc.RpcError) as error:
+            describe("fails")
+        assert "knows nothing" in error.value.details()
+        with pytest.raises(grpc.RpcError) as error:
+            describe("slow", timeout=1)
+        assert error.value.code() is grpc.StatusCode.DEADLINE_EXCEEDED
+        assert describe("tells")
+    finally:
+        client.close()
+        server.stop()
