@@ -59,9 +59,27 @@ endif()
 # Programs are position independent (ASLR moves them), bind every symbol at their
 # start and make the tables of addresses read-only after that. Checked on the
 # release binary by tests/lint/hardening.py.
-include(CheckPIESupported)
-check_pie_supported()
+#
+# Those of ASan and the fuzzers stay where they are linked: their tables of places
+# to move are a fifth of each file. With debug sections packed, too, a suite has
+# 190 MB instead of 280. (zstd packs more, but the symbolizer of LLVM 14 shows no
+# lines then.)
+if(MILLRACE_FUZZ)
+  add_link_options(-Wl,--compress-debug-sections=zlib
+    $<$<STREQUAL:$<TARGET_PROPERTY:TYPE>,EXECUTABLE>:-no-pie>)
+else()
+  include(CheckPIESupported)
+  check_pie_supported()
+endif()
 add_link_options(-Wl,-z,relro,-z,now,-z,noexecstack)
+
+# Archives name their objects instead of copying them.
+foreach(language C CXX)
+  set(CMAKE_${language}_ARCHIVE_CREATE
+      "<CMAKE_AR> qcT <TARGET> <LINK_FLAGS> <OBJECTS>")
+  set(CMAKE_${language}_ARCHIVE_APPEND
+      "<CMAKE_AR> qT <TARGET> <LINK_FLAGS> <OBJECTS>")
+endforeach()
 
 # millrace_harden_folder(): the sources of this folder and the ones below it get
 # checked string functions (_FORTIFY_SOURCE) and stack protectors. For folders
