@@ -53,6 +53,19 @@ finish() {
   exit $?
 }
 
+# The three builds have some 11 GB; tests and the compiler's cache write, too. A disk
+# that fills on the way makes errors that name anything but the disk.
+needed_gb=14
+enough_disk() {
+  local free built
+  free=$(df -Pk build | awk 'NR == 2 { print int($4 / 1000 / 1000) }')
+  built=$(du -sk build | awk '{ print int($1 / 1000 / 1000) }')
+  [ $((free + built)) -ge "$needed_gb" ] && return
+  echo "The disk of $repo/build has $free GB free and build/ has $built GB, but" \
+    "the gate needs $needed_gb GB in all: free $((needed_gb - free - built)) GB."
+  return 1
+}
+
 make_venv() {
   local sum
   sum=$(sha256sum tests/requirements.txt)
@@ -128,6 +141,7 @@ fuzz() {
   return 1
 }
 
+step "disk" enough_disk || finish
 step "dependencies" deploy/install_deps.sh || finish
 step "test environment" make_venv
 step "default model" default_model
