@@ -80,6 +80,7 @@ __global__ void __launch_bounds__(kThreads) AttendKernel(AttendArgs args) {
   const int lane = thread % 32;
   const int warp = thread / 32;
   const AttendItem item = args.items[blockIdx.x];
+  if (item.num_rows == 0) return;
   const int kv_head = static_cast<int>(blockIdx.y);
   const int group = args.heads / args.kv.kv_heads;
   // Heads of this block, from its first one on: all of the group, or of one row
@@ -237,6 +238,7 @@ __global__ void __launch_bounds__(kThreads) AttendKernel(AttendArgs args) {
 // A block for each head of a row; a thread for each two values.
 __global__ void __launch_bounds__(kThreads) MergeKernel(AttendArgs args) {
   const AttendMerge merge = args.merges[blockIdx.x];
+  if (merge.num_partials == 0) return;
   const int dim = args.kv.head_dim;
   const int64_t head = blockIdx.y;
   for (int d = static_cast<int>(threadIdx.x); d < dim; d += kThreads) {

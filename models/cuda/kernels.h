@@ -210,7 +210,8 @@ struct RopeArgs {
   int64_t pitch = 0;
   int32_t rows = 0;
   const int32_t* row_positions = nullptr;
-  const int32_t* row_pages = nullptr;  // page of each row's token
+  // Page of each row's token; -1: its k and v are not stored.
+  const int32_t* row_pages = nullptr;
   const float* frequencies = nullptr;  // [rope_dims / 2]; null: not rotated
   float magnitude = 1;
   int32_t rope_dims = 0;

@@ -31,12 +31,14 @@ __global__ void __launch_bounds__(kWarps * 32) RopeKernel(RopeArgs args) {
   float* head = args.qkv + row * args.pitch + int64_t{unit} * dim;
   const bool is_q = unit < args.heads;
   const bool is_v = unit >= args.heads + kv_heads;
+  const int64_t page = args.row_pages[row];
+  if (!is_q && page < 0) return;
   // Of k or v: where value 0 goes.
   const int kv_head = (unit - args.heads) % kv_heads;
   const int64_t half_layer = int64_t{kv_heads} * kPageRows * dim;
   const int64_t place =
       is_q ? 0
-           : args.row_pages[row] * args.kv.page_values +
+           : page * args.kv.page_values +
                  (2 * int64_t{args.layer} + (is_v ? 1 : 0)) * half_layer +
                  (int64_t{kv_head} * kPageRows + position % kPageRows) * dim;
   if (is_v) {
