@@ -27,10 +27,11 @@ constexpr Answer kAnswers[] = {
      "distributed_executor_backend",
      "a model is split by --tensor-parallel-size alone; leave it out "
      "(--threads sets how many cores compute)"},
-    {"swap_space cpu_offload_gb enforce_eager max_seq_len_to_capture "
-     "cuda_graph_max_bs disable_cuda_graph attention_backend flash_attn fa",
+    {"swap_space cpu_offload_gb max_seq_len_to_capture "
+     "cuda_graph_max_bs attention_backend flash_attn fa",
      "it tunes GPU servers; leave it out, attention has one fast "
      "implementation here"},
+    {"disable_cuda_graph", "say --enforce-eager"},
     {"dtype",
      "weights keep the type of their file; --quantize rounds them while "
      "loading, --compute-dtype chooses the type of activations"},

@@ -293,6 +293,10 @@ void VisitMemory(LlmSettings& s, const SettingVisitor& visit) {
          .help = "share of a GPU's memory that weights, the KV cache and a "
                  "step may take together, above 0 to 1"},
         &s.gpu_memory_utilization);
+  visit({.name = "enforce_eager",
+         .help = "on a GPU, launch the kernels of each step one by one instead "
+                 "of running steps of generated tokens as CUDA graphs"},
+        &s.enforce_eager);
   visit({.name = "huge_pages", .help = "ask for huge pages for the weights"},
         &s.huge_pages);
 }

@@ -120,6 +120,7 @@ struct LlmSettings {
   std::string quantize = "none";  // float weights: none | q8_0 | q4_0 | …
   // Share of a GPU's memory that the model may take, 0 to 1.
   std::string gpu_memory_utilization = "0.9";
+  bool enforce_eager = false;  // no CUDA graphs
   bool huge_pages = true;
   // Processes that serve the model together, each with a part of every matrix;
   // and how long one waits for the others within a step.

@@ -29,3 +29,11 @@ extern "C" const Module* millrace_cuda_module(uint32_t version) {
 extern "C" void millrace_emulated_fail_wait(int steps) {
   millrace::cuda::FailWaitAfter(steps);
 }
+
+extern "C" void millrace_emulated_fail_captures(bool fail) {
+  millrace::cuda::FailCaptures(fail);
+}
+
+extern "C" int millrace_emulated_graph_runs() {
+  return millrace::cuda::GraphRuns();
+}

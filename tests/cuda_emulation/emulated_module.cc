@@ -15,6 +15,8 @@ int32_t device_count = 1;
 int64_t device_bytes = int64_t{1} << 30;
 std::atomic<int> waits_until_failure = -1;
 Outcome open_outcome = Outcome::kFine;
+std::atomic<bool> captures_fail = false;
+std::atomic<int> graph_runs = 0;
 // What this thread captures.
 thread_local std::unique_ptr<cuda_emulation::Recording> capturing;
 
@@ -77,13 +79,20 @@ Outcome BeginCapture(Device*) {
   return Outcome::kFine;
 }
 
-Outcome EndCapture(Device*, Graph* graph) {
+Outcome EndCapture(Device* device, Graph* graph) {
   cuda_emulation::Record(nullptr);
+  *graph = nullptr;
+  if (captures_fail) {
+    capturing.reset();
+    std::snprintf(device->text, sizeof device->text, "an emulated fault");
+    return Outcome::kFault;
+  }
   *graph = capturing.release();
   return Outcome::kFine;
 }
 
 Outcome RunGraph(Device*, Graph graph) {
+  ++graph_runs;
   for (const auto& work : *static_cast<cuda_emulation::Recording*>(graph)) {
     work();
   }
@@ -127,6 +136,8 @@ const Module* EmulatedModule() {
 void SetEmulatedDevices(int32_t count) { device_count = count; }
 void SetEmulatedBytes(int64_t bytes) { device_bytes = bytes; }
 void FailWaitAfter(int steps) { waits_until_failure = steps; }
+void FailCaptures(bool fail) { captures_fail = fail; }
+int GraphRuns() { return graph_runs; }
 void SetOpenOutcome(Outcome outcome) { open_outcome = outcome; }
 
 }  // namespace millrace::cuda

@@ -16,6 +16,10 @@ void SetEmulatedDevices(int32_t count);
 void SetEmulatedBytes(int64_t bytes);
 // The call of `wait` after the next `steps` ones fails, once.
 void FailWaitAfter(int steps);
+// Whether captures of graphs fail from now on.
+void FailCaptures(bool fail);
+// Graphs that ran so far.
+int GraphRuns();
 // What opening device 0 gives from now on.
 void SetOpenOutcome(Outcome outcome);
 

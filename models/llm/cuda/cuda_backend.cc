@@ -62,7 +62,9 @@ CudaBackend::CudaBackend(const CudaBackendOptions& options)
       q_dim_(int64_t{shape().heads} * shape().head_dim),
       qkv_dim_(q_dim_ + 2 * int64_t{shape().kv_heads} * shape().head_dim),
       message_(shape(), limits_,
-               kBlocksOfMultiprocessor * context_->device().multiprocessors) {
+               kBlocksOfMultiprocessor * context_->device().multiprocessors,
+               options.graphs),
+      graphs_(*context_) {
   for (const RopeTable& rope : shape().ropes) {
     frequencies_.push_back(AddConstant(rope.frequencies));
   }

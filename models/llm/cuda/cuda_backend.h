@@ -19,6 +19,7 @@
 #include "models/cuda/module_api.h"
 #include "models/gpu/cuda_context.h"
 #include "models/llm/backend.h"
+#include "models/llm/cuda/step_graphs.h"
 #include "models/llm/cuda/step_message.h"
 #include "models/llm/step.h"
 #include "models/llm/step_account.h"
@@ -39,6 +40,7 @@ struct CudaBackendOptions {
   std::shared_ptr<CudaContext> context;
   bool kv_f32 = false;
   CudaCompute compute = CudaCompute::kAuto;
+  bool graphs = true;   // CUDA graphs of steps that draw in each row
   int32_t threads = 1;  // that pack weights
 };
 
@@ -88,10 +90,11 @@ class CudaBackend final : public Backend {
   // What a phase knows of the step that runs.
   struct Step {
     const int32_t* message = nullptr;  // on the device
-    int32_t num_tokens = 0;
+    int32_t num_tokens = 0;            // and rows of the padding
     int32_t num_prompt_rows = 0;
     int32_t num_samples = 0;
     int32_t num_copies = 0;
+    bool all_sample = false;  // the rows kept for the head are all rows
   };
   // Rows that are computed in the same way.
   struct RowSet {
@@ -161,6 +164,7 @@ class CudaBackend final : public Backend {
   void Record(std::function<int(const Step&)> phase) {
     phases_.push_back(std::move(phase));
   }
+  Status LaunchPhases(const Step& step);
   Status AllocateRows(RowsOnDevice& rows, int64_t count, int64_t width);
 
   StatusOr<double> SecondsOf(int (*launch)(cuda::Stream, const cuda::PeakArgs&),
@@ -169,7 +173,13 @@ class CudaBackend final : public Backend {
   const float* constant(int64_t at) const {
     return at < 0 ? nullptr : constants_on_device_.as<float>() + at;
   }
-  RowsOnDevice& x(bool kept) { return kept ? x_kept_ : x_; }
+  // Where they are kept apart only if they are not all rows.
+  RowsOnDevice& x(const Step& step, bool kept) {
+    return kept && !step.all_sample ? x_kept_ : x_;
+  }
+  RowsOnDevice& attn(const Step& step, bool kept) {
+    return kept && !step.all_sample ? attn_kept_ : attn_;
+  }
   static int32_t RowsOf(const Step& step, bool kept) {
     return kept ? step.num_samples : step.num_tokens;
   }
@@ -234,6 +244,7 @@ class CudaBackend final : public Backend {
   std::vector<std::unique_ptr<Experts>> experts_;
   std::string unsupported_;  // what no kernel does
   StepMessage message_;
+  StepGraphs graphs_;
 
   // On the device, after Bind.
   CudaBuffer weights_, constants_on_device_, pages_, step_, ids_;

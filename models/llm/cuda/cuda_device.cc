@@ -53,6 +53,7 @@ StatusOr<std::unique_ptr<Device>> CudaDevice::Open(
         .At("kv_cache_dtype");
   }
   device->kv_f32_ = kv == "f32";
+  device->graphs_ = !settings.enforce_eager;
   ASSIGN_OR_RETURN(device->compute_, ComputeOf(settings.compute_dtype));
   device->threads_ = std::max<int32_t>(1, static_cast<int32_t>(cpus.size()));
   ASSIGN_OR_RETURN(const cuda::Module* module, OpenCudaModule());
@@ -97,6 +98,7 @@ std::unique_ptr<Backend> CudaDevice::NewBackend(const BackendShape& shape,
                                                           .context = context_,
                                                           .kv_f32 = kv_f32_,
                                                           .compute = compute_,
+                                                          .graphs = graphs_,
                                                           .threads = threads_});
 }
 

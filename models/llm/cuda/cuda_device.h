@@ -13,7 +13,7 @@ namespace millrace::models {
 
 class CudaDevice final : public Device {
  public:
-  // GPU number `ordinal`. Heeds kv_cache_dtype, compute_dtype,
+  // GPU number `ordinal`. Heeds kv_cache_dtype, compute_dtype, enforce_eager,
   // gpu_memory_utilization and the number of `cpus`, which pack weights.
   // FAILED_PRECONDITION says in one sentence why the GPU cannot serve.
   static StatusOr<std::unique_ptr<Device>> Open(
@@ -40,6 +40,7 @@ class CudaDevice final : public Device {
   const KernelTable* kernels_ = nullptr;  // for drawing
   bool kv_f32_ = false;
   int64_t memory_bytes_ = 0;
+  bool graphs_ = true;
   CudaCompute compute_ = CudaCompute::kAuto;
   int32_t threads_ = 1;
 };

@@ -63,14 +63,15 @@ void CudaBackend::DoNormExperts(const Norm& norm, const ExpertsOptions& experts,
           scale = options.scale](const Step& step) {
     const int32_t rows = RowsOf(step, kept);
     int error = 0;
-    const RowsOnDevice& in = Normalise(at, x(kept), rows, normed_, &error);
-    const RowsOnDevice& out = normalises ? branch_ : x(kept);
+    const RowsOnDevice& in =
+        Normalise(at, x(step, kept), rows, normed_, &error);
+    const RowsOnDevice& out = normalises ? branch_ : x(step, kept);
     for (int32_t row = 0; row < rows && error == 0; row += kExpertRows) {
       error = RunExperts(own, in.From(row), std::min(kExpertRows, rows - row),
                          out.From(row), !normalises, scale);
     }
     if (error != 0 || !normalises) return error;
-    return AddBranch(post, rows, scale, x(kept));
+    return AddBranch(post, rows, scale, x(step, kept));
   });
 }
 

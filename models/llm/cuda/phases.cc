@@ -74,7 +74,7 @@ int CudaBackend::Multiply(const Step& step, bool kept, const CudaLinear& w,
                           const RowsOnDevice& x, const RowsOnDevice& y,
                           bool adds, float scale) {
   w.rows = kept ? CudaLinear::Rows::kKept : CudaLinear::Rows::kAll;
-  if (kept || !HasRoles(w)) {
+  if (kept || step.num_prompt_rows == 0 || !HasRoles(w)) {
     return MultiplySet({.count = RowsOf(step, kept)}, w, x.From(0), y.From(0),
                        adds, scale);
   }
@@ -299,6 +299,7 @@ void CudaBackend::DoAttend(int32_t layer, const AttendOptions& options) {
 void CudaBackend::DoKeepSampleRows() {
   keeping_ = true;
   Record([this](const Step& step) {
+    if (step.all_sample) return 0;
     const auto gather = [&](const RowsOnDevice& from, const RowsOnDevice& to) {
       return module_.gather_rows(context_->device().stream,
                                  {.from = from.data(),
@@ -323,15 +324,13 @@ void CudaBackend::DoLinearResidual(Branch branch, const Linear& linear,
           scale = options.scale,
           at = AddNorm(options.post_norm)](const Step& step) {
     const int32_t rows = RowsOf(step, kept);
-    const RowsOnDevice& from = branch == Branch::kFfn ? ffn_
-                               : kept                 ? attn_kept_
-                                                      : attn_;
+    const RowsOnDevice& from = branch == Branch::kFfn ? ffn_ : attn(step, kept);
     if (!normalises) {
-      return Multiply(step, kept, w, from, x(kept), true, scale);
+      return Multiply(step, kept, w, from, x(step, kept), true, scale);
     }
     const int error = Multiply(step, kept, w, from, branch_);
     if (error != 0) return error;
-    return AddBranch(at, rows, scale, x(kept));
+    return AddBranch(at, rows, scale, x(step, kept));
   });
 }
 
@@ -344,7 +343,8 @@ void CudaBackend::DoNormGateUpAct(const Norm& norm, const Linear& gate_up,
           &w = static_cast<const CudaLinear&>(gate_up)](const Step& step) {
     const int32_t rows = RowsOf(step, kept);
     int error = 0;
-    const RowsOnDevice& in = Normalise(at, x(kept), rows, normed_, &error);
+    const RowsOnDevice& in =
+        Normalise(at, x(step, kept), rows, normed_, &error);
     if (error == 0) error = Multiply(step, kept, w, in, gate_up_);
     if (error != 0) return error;
     return module_.activate(context_->device().stream,
@@ -370,7 +370,7 @@ void CudaBackend::DoHead(const Norm& norm, const Linear& linear,
           &w = static_cast<const CudaLinear&>(linear)](const Step& step) {
     int error = 0;
     const RowsOnDevice& in =
-        Normalise(at, x_kept_, step.num_samples, normed_, &error);
+        Normalise(at, x(step, true), step.num_samples, normed_, &error);
     if (error == 0) error = Multiply(step, true, w, in, logits_);
     if (error != 0) return error;
     return module_.finish_logits(context_->device().stream,
@@ -395,16 +395,22 @@ Status CudaBackend::Launch(const StepBatch& batch) {
   RETURN_IF_ERROR(
       context_->Upload(step_.data(), step_on_host_.data(), message_.bytes()));
   const Step step = {.message = step_.as<int32_t>(),
-                     .num_tokens = batch.num_tokens,
+                     .num_tokens = message_.num_rows,
                      .num_prompt_rows = message_.num_prompt_rows,
-                     .num_samples = batch.num_samples,
-                     .num_copies = batch.num_copies};
+                     .num_samples = message_.num_samples,
+                     .num_copies = batch.num_copies,
+                     .all_sample = message_.all_sample};
+  const auto launch = [&] { return LaunchPhases(step); };
+  return message_.padded ? graphs_.Run(message_.Layout(), launch) : launch();
+}
+
+Status CudaBackend::LaunchPhases(const Step& step) {
   for (const auto& phase : phases_) {
     RETURN_IF_ERROR(context_->Launched(phase(step)));
   }
-  if (num_samples_ == 0) return OkStatus();
+  if (step.num_samples == 0) return OkStatus();
   return context_->Download(ids_on_host_.data(), ids_.data(),
-                            int64_t{num_samples_} * 4);
+                            int64_t{step.num_samples} * 4);
 }
 
 Status CudaBackend::DownloadLogits() {

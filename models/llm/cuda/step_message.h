@@ -1,6 +1,12 @@
 // One step as the device gets it: all of a StepBatch and who attends to what,
 // in one array of int32 that is copied at once.
 //
+// A step that draws a token for each of its rows, none of them a prompt's, is
+// padded: its rows, items and merges are brought to a few sizes, so that the
+// layouts of messages come again (step_graphs.h). Rows of the padding have
+// token 0 at position 0 and no page, their keys and values go nowhere, and
+// nothing attends for them.
+//
 // How the work of attention is cut depends on the load; what comes out does not
 // (models/cuda/attention.cu).
 #pragma once
@@ -30,9 +36,13 @@ class StepMessage {
     int32_t num_merges = 0;
   };
 
-  // `blocks`: thread blocks that occupy the device.
+  // Steps of more rows are not padded: what they compute takes longer than
+  // launching it.
+  static constexpr int32_t kMostPaddedRows = 512;
+
+  // `blocks`: thread blocks that occupy the device. `pads`: steps are padded.
   StepMessage(const BackendShape& shape, const StepLimits& limits,
-              int32_t blocks);
+              int32_t blocks, bool pads);
 
   // Layers that attend through this window have the work of the index returned.
   // Before the first Fill.
@@ -45,9 +55,16 @@ class StepMessage {
 
   // Of the message filled last.
   int64_t bytes() const { return at_ * 4; }
+  bool padded = false;
+  int32_t num_rows = 0;  // those of the padding included; num_samples likewise
+  int32_t num_samples = 0;
+  bool all_sample = false;  // sample i is row i, and there are no more rows
+  // Of padded messages: all numbers here but bytes(). Messages that have the
+  // same differ only in what is at these places.
+  std::vector<int64_t> Layout() const;
   int64_t tokens = 0;
   int64_t positions = 0;
-  int64_t row_pages = 0;     // page of each row's token
+  int64_t row_pages = 0;     // page of each row's token; -1: none
   int64_t rows_by_role = 0;  // those of prompts, then the others
   int32_t num_prompt_rows = 0;
   int64_t sample_rows = 0;
@@ -56,15 +73,24 @@ class StepMessage {
   const Work& work(size_t index) const { return works_[index]; }
 
  private:
-  int64_t Put(std::span<const int32_t> values);
+  // Values, then `padding` until there are `count`.
+  int64_t Put(std::span<const int32_t> values, size_t count,
+              int32_t padding = 0);
+  int64_t Put(std::span<const int32_t> values) {
+    return Put(values, values.size());
+  }
+  void ChooseSizes(const StepBatch& batch);
+  void PutRowsByRole(const StepBatch& batch);
   void PutWork(const StepBatch& batch, Work& work);
 
   const StepLimits limits_;
   const int32_t heads_;
   const int32_t kv_heads_;
   const int32_t blocks_;
+  const bool pads_;
   std::vector<Work> works_;
   std::vector<int32_t> page_at_;  // [num_seqs], into the pages
+  std::vector<int32_t> row_pages_;
   std::vector<cuda::AttendItem> items_;
   std::vector<cuda::AttendMerge> merges_;
   int32_t* out_ = nullptr;

@@ -75,6 +75,10 @@ TEST(Effect, SettingsThatAnotherOneMakesMeaningless) {
               kText),
       (Sentences{"--num-speculative-tokens has no effect: "
                  "speculative_method is none"}));
+  EXPECT_EQ(OfFlags({{"enforce-eager", "true"}}, kText),
+            (Sentences{"--enforce-eager has no effect: device is cpu"}));
+  EXPECT_EQ(OfFlags({{"enforce-eager", "true"}, {"device", "auto"}}, kText),
+            Sentences{});
   EXPECT_EQ(OfFlags({{"precision-samples", "x.npz"}}, kText).size(), 1u)
       << "one reason is enough";
 }

@@ -1,0 +1,259 @@
+// Steps as CUDA graphs, on the emulated device: the answers of steps that are
+// launched kernel by kernel, to the bit, whatever the steps are padded to.
+#include <dlfcn.h>
+#include <gtest/gtest.h>
+
+#include <cstdio>
+#include <cstdlib>
+
+#include "models/llm/cuda/step_message.h"
+#include "tests/data/tiny_gguf.h"
+#include "tests/support/temp_path.h"
+#include "tests/unit/models/llm/step_driver.h"
+
+namespace millrace::models {
+namespace {
+
+class StepGraphsTest : public testing::Test {
+ protected:
+  StepGraphsTest() {
+    setenv("MILLRACE_CUDA_MODULE", EMULATED_MODULE, 1);
+    void* handle = dlopen(EMULATED_MODULE, RTLD_NOW);
+    CHECK(handle != nullptr, "the emulated module opens");
+    const auto symbol = [&](const char* name) { return dlsym(handle, name); };
+    fail_captures_ = reinterpret_cast<void (*)(bool)>(
+        symbol("millrace_emulated_fail_captures"));
+    graph_runs_ =
+        reinterpret_cast<int (*)()>(symbol("millrace_emulated_graph_runs"));
+    fail_wait_ =
+        reinterpret_cast<void (*)(int)>(symbol("millrace_emulated_fail_wait"));
+  }
+  ~StepGraphsTest() override {
+    fail_captures_(false);
+    unsetenv("MILLRACE_CUDA_MODULE");
+  }
+
+  static LlmOptions Options(bool eager) {
+    LlmOptions options = TinyOptions(1);
+    options.device = "cuda:0";
+    options.settings.enforce_eager = eager;
+    options.settings.max_num_batched_tokens = 64;
+    options.settings.max_num_seqs = 5;
+    return options;
+  }
+  static LlmModel MustLoad(const TinyModel& tiny, const LlmOptions& options) {
+    const std::string path = TempPath("step_graphs.gguf");
+    EXPECT_TRUE(WriteTinyGguf(tiny, path));
+    StatusOr<LlmModel> model = LoadLlm(path, options);
+    EXPECT_EQ(std::remove(path.c_str()), 0);
+    CHECK(model.ok(), "the model loads");
+    return std::move(model).value();
+  }
+  // The last prompt takes some steps; then there are steps of 5 rows, of 4 and
+  // so on, and it crosses from one split of keys to two.
+  static std::vector<DriverRequest> Requests() {
+    std::vector<DriverRequest> requests;
+    for (int32_t i = 0; i < 5; ++i) {
+      DriverRequest& request = requests.emplace_back();
+      const int32_t length = i < 4 ? 3 + 5 * i : 252;
+      for (int32_t t = 0; t < length; ++t) {
+        request.prompt.push_back(3 + (i + t * 37) % 260);
+      }
+      request.max_tokens = i < 4 ? 8 + i : 8;
+      request.sampling.temperature = i % 2 == 0 ? 0.0f : 0.8f;
+      request.sampling.seed = static_cast<uint64_t>(i);
+      request.sampling.logprobs = true;
+      request.sampling.top_logprobs = 3;
+    }
+    return requests;
+  }
+
+  void (*fail_captures_)(bool);
+  int (*graph_runs_)();
+  void (*fail_wait_)(int);
+};
+
+TEST_F(StepGraphsTest, GiveTheBitsOfStepsLaunchedKernelByKernel) {
+  std::vector<TinyModel> models(2);
+  models[1].sliding_window = 6;
+  for (TinyModel& tiny : models) {
+    tiny.layers = 1;
+    // No more pages than are needed: each of them is somebody's.
+    LlmOptions options = Options(true);
+    options.settings.max_model_len = 320;
+    options.settings.kv_cache_memory_bytes = 9 * 2 * 2 * 64 * 16 * 2;
+    LlmModel eager = MustLoad(tiny, options);
+    ASSERT_EQ(eager.runner->info().num_pages, 9);
+    options.settings.enforce_eager = false;
+    LlmModel model = MustLoad(tiny, options);
+    int before = graph_runs_();
+    const auto want = Drive(*eager.runner, Requests(), {.chunk = 60});
+    EXPECT_EQ(graph_runs_(), before);
+    EXPECT_EQ(Drive(*model.runner, Requests(), {.chunk = 60}), want);
+    EXPECT_GT(graph_runs_(), before);
+    // All layouts are known by now; pages are others.
+    before = graph_runs_();
+    EXPECT_EQ(Drive(*model.runner, Requests(), {.chunk = 60, .page_seed = 9}),
+              want);
+    EXPECT_GT(graph_runs_(), before + 5);
+    EXPECT_EQ(Drive(*model.runner, {Requests()[4]}, {})[0], want[4]) << "alone";
+  }
+}
+
+TEST_F(StepGraphsTest, RunExperts) {
+  LlmOptions options = Options(true);
+  std::vector<std::vector<DriverAnswer>> answers;
+  std::vector<DriverRequest> requests = Requests();
+  requests.resize(4);
+  for (DriverRequest& request : requests) {
+    for (int32_t& token : request.prompt) token %= 64;
+  }
+  for (const bool eager : {true, false}) {
+    options.settings.enforce_eager = eager;
+    StatusOr<LlmModel> model = LoadLlm("tests/data/hf_qwen2moe", options);
+    ASSERT_TRUE(model.ok()) << model.status().ToString();
+    const int before = graph_runs_();
+    answers.push_back(Drive(*model->runner, requests, {.chunk = 20}));
+    EXPECT_EQ(graph_runs_() > before, !eager);
+  }
+  EXPECT_EQ(answers[0], answers[1]);
+}
+
+TEST_F(StepGraphsTest, AFailedCaptureIsNoFailedStep) {
+  TinyModel tiny;
+  tiny.layers = 1;
+  LlmModel eager = MustLoad(tiny, Options(true));
+  const auto want = Drive(*eager.runner, Requests(), {.chunk = 60});
+  LlmModel model = MustLoad(tiny, Options(false));
+  const int before = graph_runs_();
+  fail_captures_(true);
+  EXPECT_EQ(Drive(*model.runner, Requests(), {.chunk = 60}), want);
+  EXPECT_EQ(graph_runs_(), before);
+  fail_captures_(false);
+  EXPECT_EQ(Drive(*model.runner, Requests(), {.chunk = 60}), want);
+  EXPECT_EQ(graph_runs_(), before) << "it does not try again";
+}
+
+// ---- the padding ----
+
+// One row for each sequence, at these positions.
+StepBatch Decodes(const StepLimits& limits, std::span<const int32_t> positions,
+                  int32_t rows_each = 1) {
+  StepBatch batch(limits);
+  for (const int32_t first : positions) {
+    const int32_t seq = batch.num_seqs++;
+    const auto s = static_cast<size_t>(seq);
+    for (int32_t i = 0; i < rows_each; ++i) {
+      const auto row = static_cast<size_t>(batch.num_tokens++);
+      batch.tokens()[row] = 5;
+      batch.positions()[row] = first + i;
+      batch.sample_rows()[row] = static_cast<int32_t>(row);
+      batch.sample_seqs()[row] = seq;
+      batch.score_ids()[row] = kSample;
+    }
+    batch.q_start()[s + 1] = batch.num_tokens;
+    batch.kv_len()[s] = first + rows_each;
+    for (int32_t i = 0; i * kPageTokens < batch.kv_len()[s]; ++i) {
+      batch.pages(seq)[static_cast<size_t>(i)] = PageId{40 * seq + i};
+    }
+  }
+  batch.num_samples = batch.num_tokens;
+  return batch;
+}
+
+class StepMessageTest : public testing::Test {
+ protected:
+  StepMessageTest() : message_(Shape(), limits_, 64, true) {
+    message_.AddWindow(0);
+    out_.resize(static_cast<size_t>(message_.most_bytes()) / 4);
+  }
+  static BackendShape Shape() {
+    BackendShape shape;
+    shape.heads = 4;
+    shape.kv_heads = 2;
+    return shape;
+  }
+  std::vector<int64_t> LayoutOf(const StepBatch& batch) {
+    message_.Fill(batch, out_.data());
+    return message_.padded ? message_.Layout() : std::vector<int64_t>{};
+  }
+
+  const StepLimits limits_ = {.max_tokens = 100,
+                              .max_seqs = 40,
+                              .max_pages_per_seq = 40,
+                              .max_samples = 39};
+  StepMessage message_;
+  std::vector<int32_t> out_;
+};
+
+TEST_F(StepMessageTest, LayoutsComeAgain) {
+  const std::vector<int32_t> few(17, 100), more(22, 3);
+  const auto layout = LayoutOf(Decodes(limits_, few));
+  EXPECT_EQ(message_.num_rows, 24);
+  EXPECT_EQ(LayoutOf(Decodes(limits_, more)), layout);
+  EXPECT_EQ(LayoutOf(Decodes(limits_, std::vector<int32_t>(8, 3), 3)), layout)
+      << "draft tokens are rows as others";
+  EXPECT_NE(LayoutOf(Decodes(limits_, std::vector<int32_t>(25, 3))), layout);
+  // A few rows behind many keys: 2 and 3 splits, then 4 and 4.
+  const auto split = LayoutOf(Decodes(limits_, std::vector{300, 600}));
+  EXPECT_EQ(message_.work(0).num_items, 8);
+  EXPECT_EQ(message_.work(0).num_merges, 2);
+  EXPECT_EQ(LayoutOf(Decodes(limits_, std::vector{900, 1000})), split);
+  EXPECT_NE(LayoutOf(Decodes(limits_, std::vector{900, 1100})), split);
+}
+
+TEST_F(StepMessageTest, PaddingDoesNothing) {
+  message_.Fill(Decodes(limits_, std::vector{300, 600, 7}), out_.data());
+  ASSERT_TRUE(message_.padded);
+  EXPECT_EQ(message_.num_rows, 4);
+  EXPECT_EQ(message_.num_samples, 4);
+  const auto at = [&](int64_t place, int32_t i) {
+    return out_[static_cast<size_t>(place + i)];
+  };
+  EXPECT_EQ(at(message_.row_pages, 2), 80);
+  EXPECT_EQ(at(message_.row_pages, 3), -1);
+  EXPECT_EQ(at(message_.tokens, 3), 0);
+  EXPECT_EQ(at(message_.positions, 3), 0);
+  EXPECT_EQ(at(message_.rows_by_role, 3), 3);
+  const StepMessage::Work& work = message_.work(0);
+  const auto* items =
+      reinterpret_cast<const cuda::AttendItem*>(out_.data() + work.items);
+  EXPECT_EQ(work.num_items, 8);
+  EXPECT_EQ(items[5].num_rows, 1);
+  EXPECT_EQ(items[6].num_rows, 0);
+  EXPECT_EQ(items[7].num_rows, 0);
+  const auto* merges =
+      reinterpret_cast<const cuda::AttendMerge*>(out_.data() + work.merges);
+  EXPECT_EQ(work.num_merges, 4);
+  EXPECT_EQ(merges[1].num_partials, 3);
+  EXPECT_EQ(merges[2].num_partials, 0);
+  EXPECT_EQ(at(message_.pages, 0), 0);
+  EXPECT_EQ(at(message_.pages, 5), 40);
+}
+
+TEST_F(StepMessageTest, OtherStepsAreNotPadded) {
+  const std::vector<int32_t> positions = {3, 9, 4};
+  const auto is_padded = [&](auto change) {
+    StepBatch batch = Decodes(limits_, positions);
+    change(batch);
+    message_.Fill(batch, out_.data());
+    if (!message_.padded) {
+      EXPECT_EQ(message_.num_rows, 3);
+      EXPECT_EQ(message_.num_samples, batch.num_samples);
+    }
+    return message_.padded;
+  };
+  EXPECT_TRUE(is_padded([](StepBatch&) {}));
+  EXPECT_FALSE(is_padded([](StepBatch& b) { b.prompt_rows()[1] = 1; }));
+  EXPECT_FALSE(is_padded([](StepBatch& b) { b.num_samples = 2; }));
+  EXPECT_FALSE(is_padded([](StepBatch& b) { b.num_copies = 1; }));
+  // Limits stay limits: 33 rows would be 40.
+  EXPECT_FALSE(LayoutOf(Decodes(limits_, std::vector<int32_t>(33, 1))).empty());
+  EXPECT_EQ(message_.num_rows, 39);
+  StepMessage eager(Shape(), limits_, 64, false);
+  eager.Fill(Decodes(limits_, positions), out_.data());
+  EXPECT_FALSE(eager.padded);
+}
+
+}  // namespace
+}  // namespace millrace::models
