@@ -18,8 +18,12 @@ namespace millrace::cuda {
 // Before a loop whose arrays must stay in registers.
 #if defined(__CUDACC__)
 #define MILLRACE_UNROLL _Pragma("unroll")
+// Before a loop of loads, several of which shall be on their way at once.
+#define MILLRACE_PRAGMA(text) _Pragma(#text)
+#define MILLRACE_UNROLL_BY(n) MILLRACE_PRAGMA(unroll n)
 #else
 #define MILLRACE_UNROLL
+#define MILLRACE_UNROLL_BY(n)
 #endif
 
 inline constexpr unsigned kAllLanes = 0xffffffffu;

@@ -62,20 +62,6 @@ struct EmbedArgs {
   int64_t pitch = 0;
 };
 
-// out = RMS norm of x times weight (Zhang and Sennrich 2019), or with a bias
-// LayerNorm (Ba et al. 2016). `out` may be x.
-struct NormArgs {
-  const float* x = nullptr;
-  int64_t pitch = 0;
-  const float* weight = nullptr;
-  const float* bias = nullptr;  // null: RMS
-  float eps = 0;
-  int32_t width = 0;
-  int32_t rows = 0;
-  float* out = nullptr;
-  int64_t out_pitch = 0;
-};
-
 // What a product reads of a row of activations. Other than kF32 is made by
 // RoundRows, RoundedBytes a row:
 //   kF16   f16 of x / scale, then at 2 * inputs the f32 scale: a power of two,
@@ -92,17 +78,44 @@ constexpr int64_t RoundedBytes(InputFormat format, int64_t inputs) {
   return (bytes + 15) / 16 * 16;
 }
 
-// Rows of x in the format. kInt8: inputs is a multiple of 32.
+// Where rows are put that are rounded as they are made. Row i of what is read
+// becomes row i here.
+struct RoundedRows {
+  InputFormat format = InputFormat::kF32;  // kF32: nowhere
+  int32_t inputs = 0;  // a multiple of 8, for kInt8 of 32; zeros behind a row
+  std::byte* data = nullptr;
+  int64_t bytes = 0;  // of a row
+};
+
+// Rows of x in the format.
 struct RoundArgs {
   const float* x = nullptr;
   int64_t pitch = 0;
   const int32_t* row_ids = nullptr;  // null: 0, 1, ...
   int32_t rows = 0;
-  int32_t inputs = 0;  // a multiple of 8
-  InputFormat format = InputFormat::kF16;
-  std::byte* out = nullptr;  // row i of x becomes row i here
-  int64_t out_bytes = 0;
+  RoundedRows rounded = {};
 };
+
+// out = RMS norm of x times weight (Zhang and Sennrich 2019), or with a bias
+// LayerNorm (Ba et al. 2016); or with `adds` out += scale * that. `out` may be
+// x, and null where only rounded rows are wanted. Rows need no pitch of eight
+// values here.
+struct NormArgs {
+  const float* x = nullptr;
+  int64_t pitch = 0;
+  const int32_t* row_ids = nullptr;  // null: 0, 1, ...
+  const float* weight = nullptr;
+  const float* bias = nullptr;  // null: RMS
+  float eps = 0;
+  int32_t width = 0;  // kMostNormWidth at most
+  int32_t rows = 0;
+  bool adds = false;
+  float scale = 1;
+  float* out = nullptr;
+  int64_t out_pitch = 0;
+  RoundedRows rounded = {};  // of the norm; without `adds`
+};
+inline constexpr int32_t kMostNormWidth = 32768;
 
 // Uses of experts: row r uses `used` experts, its k-th use is number
 // r * used + k. Some uses of one expert, `count` of them from `first` on in the
@@ -274,16 +287,18 @@ inline int32_t RowsOfItem(int32_t heads, int32_t kv_heads) {
 }
 
 // out = act(gate) * up, gate and up beside one another in a row of x; without a
-// gate act(x).
+// gate act(x). `out` may be null where only rounded rows are wanted.
 struct ActivateArgs {
   const float* x = nullptr;
   int64_t pitch = 0;
-  int32_t width = 0;  // of out
+  const int32_t* row_ids = nullptr;  // null: 0, 1, ...
+  int32_t width = 0;                 // of out
   int32_t rows = 0;
   bool gated = true;
   bool gelu = false;  // else SiLU
   float* out = nullptr;
   int64_t out_pitch = 0;
+  RoundedRows rounded = {};
 };
 
 // to[i] = from[rows[i]]
@@ -296,16 +311,6 @@ struct GatherArgs {
   float* to = nullptr;
 };
 
-// x += scale * y
-struct AddArgs {
-  const float* y = nullptr;
-  float scale = 1;
-  int32_t width = 0;
-  int32_t rows = 0;
-  int64_t pitch = 0;  // of both
-  float* x = nullptr;
-};
-
 // Copies pages of all layers: copies[i] is (source, destination).
 struct CopyPagesArgs {
   std::byte* base = nullptr;
@@ -316,6 +321,11 @@ struct CopyPagesArgs {
 
 // logits = cap * tanh(scale * logits / cap), without cap scale * logits; then
 // ids[row] = the first of the greatest ones (0 where all are NaN).
+inline constexpr int32_t kHeadPart = 4096;  // ids that a block looks at
+struct Greatest {
+  float logit;
+  int32_t id;  // -1: none
+};
 struct HeadArgs {
   float* logits = nullptr;
   int64_t pitch = 0;
@@ -323,8 +333,12 @@ struct HeadArgs {
   int32_t rows = 0;
   float scale = 1;
   float softcap = 0;
+  Greatest* parts = nullptr;  // room for PartsOfHead a row
   int32_t* ids = nullptr;
 };
+constexpr int32_t PartsOfHead(int32_t vocab) {
+  return (vocab + kHeadPart - 1) / kHeadPart;
+}
 
 // For ReadBytes `bytes` at `data`; for MultiplyFragments `repeats` rounds,
 // whose multiply-adds MacsOfFragments tells.
@@ -361,7 +375,6 @@ int RopeWriteKv(Stream stream, const RopeArgs& args);
 int Attend(Stream stream, const AttendArgs& args);
 int Activate(Stream stream, const ActivateArgs& args);
 int GatherRows(Stream stream, const GatherArgs& args);
-int AddRows(Stream stream, const AddArgs& args);
 int CopyPages(Stream stream, const CopyPagesArgs& args);
 int FinishLogits(Stream stream, const HeadArgs& args);
 int ReadBytes(Stream stream, const PeakArgs& args);

@@ -17,7 +17,7 @@
 
 namespace millrace::cuda {
 
-inline constexpr uint32_t kModuleVersion = 5;
+inline constexpr uint32_t kModuleVersion = 6;
 inline constexpr char kModuleFile[] = "libmillrace_cuda.so";
 inline constexpr char kModuleEntryName[] = "millrace_cuda_module";
 
@@ -93,7 +93,6 @@ struct Module {
   int (*attend)(Stream, const AttendArgs&);
   int (*activate)(Stream, const ActivateArgs&);
   int (*gather_rows)(Stream, const GatherArgs&);
-  int (*add_rows)(Stream, const AddArgs&);
   int (*copy_pages)(Stream, const CopyPagesArgs&);
   int (*finish_logits)(Stream, const HeadArgs&);
   int (*read_bytes)(Stream, const PeakArgs&);
@@ -130,7 +129,6 @@ inline void SetKernels(Module& table) {
   table.attend = Attend;
   table.activate = Activate;
   table.gather_rows = GatherRows;
-  table.add_rows = AddRows;
   table.copy_pages = CopyPages;
   table.finish_logits = FinishLogits;
   table.read_bytes = ReadBytes;

@@ -1,5 +1,7 @@
-// What is done to rows of activations between two products: embedding, norms,
-// activation, gathering, adding, and copies of KV pages.
+// What is done to rows of activations between two products: embedding,
+// activation, gathering, and copies of KV pages. Norms: norm.cu.
+#include "models/cuda/product.cuh"
+#include "models/cuda/round.cuh"
 #include "models/cuda/weights.cuh"
 
 namespace millrace::cuda {
@@ -27,34 +29,9 @@ __global__ void EmbedKernel(EmbedArgs args) {
       TableUnit<kPositions>(args.positions, args.row_positions[row], unit, p);
       for (int i = 0; i < 8; ++i) w[i] += p[i];
     }
-    for (int i = 0; i < 8; ++i) x[8 * unit + i] = w[i];
-  }
-}
-
-__global__ void NormKernel(NormArgs args) {
-  float* shared = SharedMemory<float>();
-  const int64_t row = blockIdx.x;
-  const float* x = args.x + row * args.pitch;
-  float* out = args.out + row * args.out_pitch;
-  const int thread = static_cast<int>(threadIdx.x);
-  const auto width = static_cast<float>(args.width);
-  float mean = 0;
-  if (args.bias != nullptr) {
-    float sum = 0;
-    for (int i = thread; i < args.width; i += kThreads) sum += x[i];
-    mean = BlockSum(sum, shared) / width;
-    shared += kThreads / 32;
-  }
-  float squares = 0;
-  for (int i = thread; i < args.width; i += kThreads) {
-    squares = fmaf(x[i] - mean, x[i] - mean, squares);
-  }
-  // The barrier inside also ends all reading of x before the first write.
-  squares = BlockSum(squares, shared);
-  const float r = 1.0f / sqrtf(squares / width + args.eps);
-  for (int i = thread; i < args.width; i += kThreads) {
-    const float value = (x[i] - mean) * r * args.weight[i];
-    out[i] = args.bias != nullptr ? value + args.bias[i] : value;
+    auto* out = reinterpret_cast<float4*>(x + 8 * unit);
+    out[0] = {w[0], w[1], w[2], w[3]};
+    out[1] = {w[4], w[5], w[6], w[7]};
   }
 }
 
@@ -65,14 +42,62 @@ __device__ __forceinline__ float Gelu(float x) {
 }
 __device__ __forceinline__ float Silu(float x) { return x / (1.0f + expf(-x)); }
 
-__global__ void ActivateKernel(ActivateArgs args) {
-  const int64_t row = blockIdx.y;
-  const int i = static_cast<int>(blockIdx.x * kThreads + threadIdx.x);
-  if (i >= args.width) return;
+// Values [at, at + 4) of a row's activation.
+__device__ __forceinline__ float4 ActivateFour(const ActivateArgs& args,
+                                               int64_t row, int at) {
   const float* x = args.x + row * args.pitch;
-  const float value = args.gelu ? Gelu(x[i]) : Silu(x[i]);
-  args.out[row * args.out_pitch + i] =
-      args.gated ? value * x[args.width + i] : value;
+  const bool aligned = IsAligned(args.x, args.pitch);
+  float4 v = LoadFour(x, at, args.width, aligned);
+  float4 up = {1, 1, 1, 1};
+  if (args.gated) {
+    up = LoadFour(x + args.width, at, args.width,
+                  aligned && args.width % 4 == 0);
+  }
+  const auto act = [&](float gate, float factor) {
+    return __fmul_rn(args.gelu ? Gelu(gate) : Silu(gate), factor);
+  };
+  v.x = act(v.x, up.x), v.y = act(v.y, up.y);
+  v.z = act(v.z, up.z), v.w = act(v.w, up.w);
+  return v;
+}
+
+// Blocks along a row.
+__global__ void __launch_bounds__(kThreads) ActivateKernel(ActivateArgs args) {
+  const RoundedRows& to = args.rounded;
+  const int64_t row = RowOf(args.row_ids, blockIdx.y);
+  const int at = 4 * static_cast<int>(blockIdx.x * kThreads + threadIdx.x);
+  const float4 v = ActivateFour(args, row, at);
+  if (args.out != nullptr) {
+    StoreFour(args.out + row * args.out_pitch, at, args.width,
+              IsAligned(args.out, args.out_pitch), v);
+  }
+  if (to.format == InputFormat::kInt8) StoreInt8(to, row, at, v);
+  if (to.format == InputFormat::kBF16) Store16Bit(to, row, at, v, {});
+}
+
+// A block a row, which computes each value twice: f16 are scaled by the
+// greatest.
+__global__ void __launch_bounds__(kThreads)
+    ActivateHalfKernel(ActivateArgs args) {
+  const int64_t row = RowOf(args.row_ids, blockIdx.x);
+  const int first = 4 * static_cast<int>(threadIdx.x);
+  const int inputs = args.rounded.inputs;
+  float greatest = 0;
+  MILLRACE_UNROLL_BY(4)
+  for (int at = first; at < inputs; at += 4 * kThreads) {
+    const float4 v = ActivateFour(args, row, at);
+    greatest = fmaxf(greatest, GreatestOf(v));
+    if (args.out != nullptr) {
+      StoreFour(args.out + row * args.out_pitch, at, args.width,
+                IsAligned(args.out, args.out_pitch), v);
+    }
+  }
+  const HalfScale scale =
+      ScaleOfHalves(BlockMax(greatest, SharedMemory<float>()));
+  MILLRACE_UNROLL_BY(4)
+  for (int at = first; at < inputs; at += 4 * kThreads) {
+    Store16Bit(args.rounded, row, at, ActivateFour(args, row, at), scale);
+  }
 }
 
 __global__ void GatherKernel(GatherArgs args) {
@@ -80,14 +105,6 @@ __global__ void GatherKernel(GatherArgs args) {
   const int i = static_cast<int>(blockIdx.x * kThreads + threadIdx.x);
   if (i >= args.width) return;
   args.to[row * args.pitch + i] = args.from[args.rows[row] * args.pitch + i];
-}
-
-__global__ void AddKernel(AddArgs args) {
-  const int64_t row = blockIdx.y;
-  const int i = static_cast<int>(blockIdx.x * kThreads + threadIdx.x);
-  if (i >= args.width) return;
-  float* x = args.x + row * args.pitch + i;
-  *x = fmaf(args.scale, args.y[row * args.pitch + i], *x);
 }
 
 __global__ void CopyPagesKernel(CopyPagesArgs args) {
@@ -125,27 +142,22 @@ int Embed(Stream stream, const EmbedArgs& args) {
   });
 }
 
-int NormRows(Stream stream, const NormArgs& args) {
-  if (args.rows == 0) return 0;
-  return Launch(NormKernel, dim3(static_cast<unsigned>(args.rows)), kThreads,
-                2 * kThreads / 32 * sizeof(float), stream, args);
-}
-
 int Activate(Stream stream, const ActivateArgs& args) {
   if (args.rows == 0) return 0;
-  return Launch(ActivateKernel, ByElement(args.width, args.rows), kThreads, 0,
-                stream, args);
+  const auto rows = static_cast<unsigned>(args.rows);
+  if (args.rounded.format == InputFormat::kF16) {
+    return Launch(ActivateHalfKernel, dim3(rows), kThreads,
+                  kThreads / 32 * sizeof(float), stream, args);
+  }
+  const int64_t values =
+      args.width > args.rounded.inputs ? args.width : args.rounded.inputs;
+  return Launch(ActivateKernel, dim3(CeilDiv(values, 4 * kThreads), rows),
+                kThreads, 0, stream, args);
 }
 
 int GatherRows(Stream stream, const GatherArgs& args) {
   if (args.num_rows == 0) return 0;
   return Launch(GatherKernel, ByElement(args.width, args.num_rows), kThreads, 0,
-                stream, args);
-}
-
-int AddRows(Stream stream, const AddArgs& args) {
-  if (args.rows == 0) return 0;
-  return Launch(AddKernel, ByElement(args.width, args.rows), kThreads, 0,
                 stream, args);
 }
 

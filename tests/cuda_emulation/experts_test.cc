@@ -144,10 +144,9 @@ TEST(Experts, MultiplyTheirOwnUsesAndGiveTheSameBitsInAnyTile) {
       ASSERT_EQ(RoundRows(nullptr, {.x = from.get(),
                                     .pitch = k,
                                     .rows = rows,
-                                    .inputs = static_cast<int32_t>(k),
-                                    .format = InputFormat::kInt8,
-                                    .out = rounded.get(),
-                                    .out_bytes = bytes}),
+                                    .rounded = {InputFormat::kInt8,
+                                                static_cast<int32_t>(k),
+                                                rounded.get(), bytes}}),
                 0);
       DeviceArray<float> y(
           std::vector<float>(static_cast<size_t>(uses * outputs), 7.5f));

@@ -30,14 +30,13 @@ struct Rounded {
     DeviceArray<float> from(Padded(x, k, inputs));
     DeviceArray<std::byte> to(
         std::vector<std::byte>(static_cast<size_t>(count * bytes)));
-    EXPECT_EQ(RoundRows(nullptr, {.x = from.get(),
-                                  .pitch = inputs,
-                                  .rows = static_cast<int32_t>(count),
-                                  .inputs = static_cast<int32_t>(inputs),
-                                  .format = format,
-                                  .out = to.get(),
-                                  .out_bytes = bytes}),
-              0);
+    EXPECT_EQ(
+        RoundRows(nullptr, {.x = from.get(),
+                            .pitch = inputs,
+                            .rows = static_cast<int32_t>(count),
+                            .rounded = {format, static_cast<int32_t>(inputs),
+                                        to.get(), bytes}}),
+        0);
     rows = to.Read();
     for (int64_t row = 0; row < count; ++row) {
       const std::byte* at = rows.data() + row * bytes;

@@ -251,6 +251,10 @@ Status CudaBackend::Bind(int32_t num_pages) {
   if (shape().head_dim > cuda::kMostHeadDim || shape().head_dim % 2 != 0) {
     unsupported_ = "heads of " + std::to_string(shape().head_dim) + " values";
   }
+  if (std::max(int64_t{shape().hidden}, q_dim_) > cuda::kMostNormWidth) {
+    unsupported_ = "norms of more than " +
+                   std::to_string(cuda::kMostNormWidth) + " values";
+  }
   if (!unsupported_.empty()) {
     return Unimplemented("there are no CUDA kernels for " + unsupported_ +
                          "; set device to cpu")
@@ -315,6 +319,11 @@ Status CudaBackend::Bind(int32_t num_pages) {
   ASSIGN_OR_RETURN(partial_sum_, context_->Allocate(partials * 4, what));
   ASSIGN_OR_RETURN(partial_out_,
                    context_->Allocate(partials * 4 * shape().head_dim, what));
+  ASSIGN_OR_RETURN(
+      head_parts_,
+      context_->Allocate(samples * cuda::PartsOfHead(shape().vocab) *
+                             static_cast<int64_t>(sizeof(cuda::Greatest)),
+                         what));
   ASSIGN_OR_RETURN(ids_, context_->Allocate(samples * 4, what));
   ASSIGN_OR_RETURN(step_, context_->Allocate(message_.most_bytes(), what));
   ASSIGN_OR_RETURN(step_on_host_,

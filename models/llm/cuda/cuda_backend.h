@@ -12,6 +12,7 @@
 #include <cstdint>
 #include <functional>
 #include <memory>
+#include <optional>
 #include <span>
 #include <string>
 #include <vector>
@@ -118,6 +119,14 @@ class CudaBackend final : public Backend {
     float* data() const { return memory.as<float>(); }
     RowsAt From(int64_t row) const { return {data() + row * pitch, pitch}; }
   };
+  // Rows that a product reads: there as f32, or made by a norm or an
+  // activation, whose args lack only which rows and where to. `rows` is room
+  // for them then.
+  struct Input {
+    RowsAt rows;
+    std::optional<cuda::NormArgs> norm = {};
+    std::optional<cuda::ActivateArgs> activation = {};
+  };
   // A mixture of experts of one layer.
   struct Experts {
     ExpertsOptions options;
@@ -190,18 +199,21 @@ class CudaBackend final : public Backend {
   // y = W · x, or with `adds` y += scale * W · x. Rows of a step go by their
   // role. Those kept for the head are all computed as generated ones: they are
   // few.
-  int Multiply(const Step& step, bool kept, const CudaLinear& w,
-               const RowsOnDevice& x, const RowsOnDevice& y, bool adds = false,
-               float scale = 1);
-  int MultiplySet(const RowSet& rows, const CudaLinear& w, const RowsAt& x,
+  int Multiply(const Step& step, bool kept, const CudaLinear& w, const Input& x,
+               const RowsOnDevice& y, bool adds = false, float scale = 1);
+  int MultiplySet(const RowSet& rows, const CudaLinear& w, const Input& x,
                   const RowsAt& y, bool adds, float scale);
+  // Makes rows of x: in rounded_ unless `input` is kF32, and as f32 if
+  // `floats`.
+  int MakeInput(const RowSet& rows, const Input& x, int64_t inputs,
+                cuda::InputFormat input, bool floats);
   // Rows of x to rounded_, unless the product reads f32.
   int Round(const RowSet& rows, const RowsAt& x, int64_t inputs,
             cuda::InputFormat input);
-  // Rows of norm(x): `out`, or x itself where there is no norm.
-  const RowsOnDevice& Normalise(const NormAt& norm, const RowsOnDevice& x,
-                                int32_t rows, const RowsOnDevice& out,
-                                int* error);
+  cuda::RoundedRows Rounded(cuda::InputFormat input, int64_t inputs) const;
+  cuda::NormArgs NormOf(const NormAt& norm, const RowsOnDevice& x) const;
+  // Rows of norm(x), or of x itself where there is no norm.
+  Input Normed(const NormAt& norm, const RowsOnDevice& x) const;
   // y += scale * norm(branch_).
   int AddBranch(const NormAt& norm, int32_t rows, float scale,
                 const RowsOnDevice& y);
@@ -214,11 +226,14 @@ class CudaBackend final : public Backend {
   // `rows` rows, kExpertRows at most, through the experts to `out`.
   int RunExperts(const Experts& experts, const RowsAt& normed, int32_t rows,
                  const RowsAt& out, bool adds, float scale);
+  static cuda::ActivateArgs Activated(const Experts& experts,
+                                      const RowsOnDevice& gate_up,
+                                      const CudaLinear& down);
   int RunSharedExpert(const Experts& experts, const RowsAt& normed,
                       int32_t rows);
   // y = W · x of each use, W its expert's matrix of gate (0), up (1), down (2).
-  int MultiplyUses(const Experts& experts, int32_t matrix, const RowsAt& x,
-                   int32_t rows, const RowsAt& y, bool rounds);
+  int MultiplyUses(const Experts& experts, int32_t matrix, const Input& x,
+                   int32_t rows, const RowsAt& y, bool makes);
   int RopeRows(const Step& step, int32_t layer, const RopeOptions& options,
                int64_t frequencies, int64_t q_norm, int64_t k_norm);
 
@@ -241,13 +256,14 @@ class CudaBackend final : public Backend {
   std::vector<std::function<int(const Step&)>> phases_;
   bool keeping_ = false;  // recording after KeepSampleRows
   bool has_branch_ = false;
+  cuda::ActivateArgs activation_;  // of the layer that is recorded
   std::vector<std::unique_ptr<Experts>> experts_;
   std::string unsupported_;  // what no kernel does
   StepMessage message_;
   StepGraphs graphs_;
 
   // On the device, after Bind.
-  CudaBuffer weights_, constants_on_device_, pages_, step_, ids_;
+  CudaBuffer weights_, constants_on_device_, pages_, step_, ids_, head_parts_;
   CudaBuffer partial_max_, partial_sum_, partial_out_;
   CudaBuffer rounded_;  // rows of one product's input
   RowsOnDevice x_, x_kept_, normed_, qkv_, attn_, attn_kept_, gate_up_, ffn_,

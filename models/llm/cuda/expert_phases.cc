@@ -62,13 +62,15 @@ void CudaBackend::DoNormExperts(const Norm& norm, const ExpertsOptions& experts,
   Record([=, this, &own, at = AddNorm(norm), post = AddNorm(options.post_norm),
           scale = options.scale](const Step& step) {
     const int32_t rows = RowsOf(step, kept);
-    int error = 0;
-    const RowsOnDevice& in =
-        Normalise(at, x(step, kept), rows, normed_, &error);
+    const Input made = Normed(at, x(step, kept));
+    const RowsAt& in = made.rows;
+    int error = MakeInput({.count = rows}, made, CudaInputs(shape().hidden),
+                          cuda::InputFormat::kF32, true);
     const RowsOnDevice& out = normalises ? branch_ : x(step, kept);
     for (int32_t row = 0; row < rows && error == 0; row += kExpertRows) {
-      error = RunExperts(own, in.From(row), std::min(kExpertRows, rows - row),
-                         out.From(row), !normalises, scale);
+      error = RunExperts(own, {in.data + row * in.pitch, in.pitch},
+                         std::min(kExpertRows, rows - row), out.From(row),
+                         !normalises, scale);
     }
     if (error != 0 || !normalises) return error;
     return AddBranch(post, rows, scale, x(step, kept));
@@ -127,8 +129,8 @@ Status CudaBackend::BindExperts() {
 }
 
 int CudaBackend::MultiplyUses(const Experts& experts, int32_t matrix,
-                              const RowsAt& x, int32_t rows, const RowsAt& y,
-                              bool rounds) {
+                              const Input& x, int32_t rows, const RowsAt& y,
+                              bool makes) {
   const bool down = matrix == 2;
   const Expert& first = experts.options.experts[0];
   const auto& linear =
@@ -138,9 +140,10 @@ int CudaBackend::MultiplyUses(const Experts& experts, int32_t matrix,
       InputOf(linear, linear.parts[part].format, false);
   const int64_t inputs = CudaInputs(linear.inputs());
   const int32_t used = experts.options.used;
-  if (rounds) {
+  if (makes) {
     const int32_t read = down ? rows * used : rows;
-    const int error = Round({.count = read}, x, inputs, input);
+    const int error = MakeInput({.count = read}, x, inputs, input,
+                                input == cuda::InputFormat::kF32);
     if (error != 0) return error;
   }
   const int32_t tile_rows = TileRows(rows);
@@ -150,8 +153,8 @@ int CudaBackend::MultiplyUses(const Experts& experts, int32_t matrix,
   return multiply(
       context_->device().stream,
       {.weights = WeightsOf(linear, part),
-       .x = x.data,
-       .pitch = x.pitch,
+       .x = x.rows.data,
+       .pitch = x.rows.pitch,
        .rounded = rounded_.data(),
        .rounded_bytes = cuda::RoundedBytes(input, inputs),
        .rows = tile_rows,
@@ -170,21 +173,24 @@ int CudaBackend::RunSharedExpert(const Experts& experts, const RowsAt& normed,
   const Expert& shared = experts.options.experts.back();
   const auto& down = static_cast<const CudaLinear&>(*shared.down);
   const RowSet all = {.count = rows};
-  int error = MultiplySet(all, static_cast<const CudaLinear&>(*shared.gate_up),
-                          normed, shared_gate_up_.From(0), false, 1);
+  const int error =
+      MultiplySet(all, static_cast<const CudaLinear&>(*shared.gate_up),
+                  {.rows = normed}, shared_gate_up_.From(0), false, 1);
   if (error != 0) return error;
-  error =
-      module_.activate(context_->device().stream,
-                       {.x = shared_gate_up_.data(),
-                        .pitch = shared_gate_up_.pitch,
-                        .width = static_cast<int32_t>(down.inputs()),
-                        .rows = rows,
-                        .gelu = experts.options.activation == Activation::kGelu,
-                        .out = shared_ffn_.data(),
-                        .out_pitch = shared_ffn_.pitch});
-  return error != 0 ? error
-                    : MultiplySet(all, down, shared_ffn_.From(0),
-                                  shared_out_.From(0), false, 1);
+  const Input between = {
+      .rows = shared_ffn_.From(0),
+      .norm = {},
+      .activation = Activated(experts, shared_gate_up_, down)};
+  return MultiplySet(all, down, between, shared_out_.From(0), false, 1);
+}
+
+cuda::ActivateArgs CudaBackend::Activated(const Experts& experts,
+                                          const RowsOnDevice& gate_up,
+                                          const CudaLinear& down) {
+  return {.x = gate_up.data(),
+          .pitch = gate_up.pitch,
+          .width = static_cast<int32_t>(down.inputs()),
+          .gelu = experts.options.activation == Activation::kGelu};
 }
 
 int CudaBackend::RunExperts(const Experts& experts, const RowsAt& normed,
@@ -196,7 +202,7 @@ int CudaBackend::RunExperts(const Experts& experts, const RowsAt& normed,
   const int32_t tile_rows = TileRows(rows);
   int error = MultiplySet({.count = rows},
                           static_cast<const CudaLinear&>(*options.router),
-                          normed, router_logits_.From(0), false, 1);
+                          {.rows = normed}, router_logits_.From(0), false, 1);
   if (error != 0) return error;
   error = module_.route_rows(stream, {.logits = router_logits_.data(),
                                       .pitch = router_logits_.pitch,
@@ -225,22 +231,16 @@ int CudaBackend::RunExperts(const Experts& experts, const RowsAt& normed,
     return InputOf(gate_up, gate_up.parts[part].format, false);
   };
   const RowsAt between = use_gate_up_.From(0);
-  error = MultiplyUses(experts, 0, normed, rows, between, true);
+  error = MultiplyUses(experts, 0, {.rows = normed}, rows, between, true);
   if (error != 0) return error;
-  error = MultiplyUses(experts, 1, normed, rows, between,
+  error = MultiplyUses(experts, 1, {.rows = normed}, rows, between,
                        input_of(0) != input_of(1));
   if (error != 0) return error;
-  error =
-      module_.activate(stream, {.x = use_gate_up_.data(),
-                                .pitch = use_gate_up_.pitch,
-                                .width = static_cast<int32_t>(down.inputs()),
-                                .rows = uses,
-                                .gelu = options.activation == Activation::kGelu,
-                                .out = use_ffn_.data(),
-                                .out_pitch = use_ffn_.pitch});
-  if (error != 0) return error;
-  error =
-      MultiplyUses(experts, 2, use_ffn_.From(0), rows, use_out_.From(0), true);
+  const Input activated = {
+      .rows = use_ffn_.From(0),
+      .norm = {},
+      .activation = Activated(experts, use_gate_up_, down)};
+  error = MultiplyUses(experts, 2, activated, rows, use_out_.From(0), true);
   if (error == 0 && options.shared) {
     error = RunSharedExpert(experts, normed, rows);
   }

@@ -71,21 +71,28 @@ bool CudaBackend::HasRoles() const {
 }
 
 int CudaBackend::Multiply(const Step& step, bool kept, const CudaLinear& w,
-                          const RowsOnDevice& x, const RowsOnDevice& y,
-                          bool adds, float scale) {
+                          const Input& x, const RowsOnDevice& y, bool adds,
+                          float scale) {
   w.rows = kept ? CudaLinear::Rows::kKept : CudaLinear::Rows::kAll;
   if (kept || step.num_prompt_rows == 0 || !HasRoles(w)) {
-    return MultiplySet({.count = RowsOf(step, kept)}, w, x.From(0), y.From(0),
-                       adds, scale);
+    return MultiplySet({.count = RowsOf(step, kept)}, w, x, y.From(0), adds,
+                       scale);
   }
   const int32_t* ids = step.message + message_.rows_by_role;
   const RowSet prompts = {
       .ids = ids, .count = step.num_prompt_rows, .prompt = true};
   const RowSet others = {.ids = ids + step.num_prompt_rows,
                          .count = step.num_tokens - step.num_prompt_rows};
-  const int error = MultiplySet(prompts, w, x.From(0), y.From(0), adds, scale);
-  return error != 0 ? error
-                    : MultiplySet(others, w, x.From(0), y.From(0), adds, scale);
+  const int error = MultiplySet(prompts, w, x, y.From(0), adds, scale);
+  return error != 0 ? error : MultiplySet(others, w, x, y.From(0), adds, scale);
+}
+
+cuda::RoundedRows CudaBackend::Rounded(cuda::InputFormat input,
+                                       int64_t inputs) const {
+  return {.format = input,
+          .inputs = static_cast<int32_t>(inputs),
+          .data = rounded_.data(),
+          .bytes = cuda::RoundedBytes(input, inputs)};
 }
 
 int CudaBackend::Round(const RowSet& rows, const RowsAt& x, int64_t inputs,
@@ -96,22 +103,46 @@ int CudaBackend::Round(const RowSet& rows, const RowsAt& x, int64_t inputs,
                              .pitch = x.pitch,
                              .row_ids = rows.ids,
                              .rows = rows.count,
-                             .inputs = static_cast<int32_t>(inputs),
-                             .format = input,
-                             .out = rounded_.data(),
-                             .out_bytes = cuda::RoundedBytes(input, inputs)});
+                             .rounded = Rounded(input, inputs)});
+}
+
+int CudaBackend::MakeInput(const RowSet& rows, const Input& x, int64_t inputs,
+                           cuda::InputFormat input, bool floats) {
+  const cuda::Stream stream = context_->device().stream;
+  const auto fill = [&](auto args) {
+    args.row_ids = rows.ids;
+    args.rows = rows.count;
+    args.out = floats ? x.rows.data : nullptr;
+    args.out_pitch = x.rows.pitch;
+    args.rounded = Rounded(input, inputs);
+    return args;
+  };
+  if (x.norm) return module_.norm_rows(stream, fill(*x.norm));
+  if (x.activation) return module_.activate(stream, fill(*x.activation));
+  return Round(rows, x.rows, inputs, input);
 }
 
 int CudaBackend::MultiplySet(const RowSet& rows, const CudaLinear& w,
-                             const RowsAt& x, const RowsAt& y, bool adds,
+                             const Input& x, const RowsAt& y, bool adds,
                              float scale) {
   using cuda::InputFormat;
   const int64_t inputs = CudaInputs(w.inputs());
+  // Rows are rounded as they are made. As f32 they are stored only for a part
+  // that reads them so, or one that reads another format.
   InputFormat rounded = InputFormat::kF32;  // what rounded_ holds
+  bool floats = false;
+  for (const CudaLinear::Part& part : w.parts) {
+    const InputFormat input = InputOf(w, part.format, rows.prompt);
+    if (rounded == InputFormat::kF32) rounded = input;
+    floats = floats || input == InputFormat::kF32 || input != rounded;
+  }
+  if (const int error = MakeInput(rows, x, inputs, rounded, floats)) {
+    return error;
+  }
   for (size_t i = 0; i < w.parts.size(); ++i) {
     const InputFormat input = InputOf(w, w.parts[i].format, rows.prompt);
     if (input != InputFormat::kF32 && input != rounded) {
-      if (const int error = Round(rows, x, inputs, input)) return error;
+      if (const int error = Round(rows, x.rows, inputs, input)) return error;
       rounded = input;
     }
     const auto multiply = input == InputFormat::kF32 ? module_.multiply_rows
@@ -123,8 +154,8 @@ int CudaBackend::MultiplySet(const RowSet& rows, const CudaLinear& w,
         multiply(context_->device().stream,
                  {.weights = WeightsOf(w, i),
                   .bias = w.bias < 0 ? nullptr : constant(w.bias) + first,
-                  .x = x.data,
-                  .pitch = x.pitch,
+                  .x = x.rows.data,
+                  .pitch = x.rows.pitch,
                   .rounded = rounded_.data(),
                   .rounded_bytes = cuda::RoundedBytes(input, inputs),
                   .row_ids = rows.ids,
@@ -138,36 +169,31 @@ int CudaBackend::MultiplySet(const RowSet& rows, const CudaLinear& w,
   return 0;
 }
 
-const CudaBackend::RowsOnDevice& CudaBackend::Normalise(const NormAt& norm,
-                                                        const RowsOnDevice& x,
-                                                        int32_t rows,
-                                                        const RowsOnDevice& out,
-                                                        int* error) {
-  if (norm.weight < 0) return x;
-  *error = module_.norm_rows(context_->device().stream,
-                             {.x = x.data(),
-                              .pitch = x.pitch,
-                              .weight = constant(norm.weight),
-                              .bias = constant(norm.bias),
-                              .eps = shape().norm_eps,
-                              .width = shape().hidden,
-                              .rows = rows,
-                              .out = out.data(),
-                              .out_pitch = out.pitch});
-  return out;
+cuda::NormArgs CudaBackend::NormOf(const NormAt& norm,
+                                   const RowsOnDevice& x) const {
+  return {.x = x.data(),
+          .pitch = x.pitch,
+          .weight = constant(norm.weight),
+          .bias = constant(norm.bias),
+          .eps = shape().norm_eps,
+          .width = shape().hidden};
+}
+
+CudaBackend::Input CudaBackend::Normed(const NormAt& norm,
+                                       const RowsOnDevice& x) const {
+  if (norm.weight < 0) return Input{.rows = x.From(0)};
+  return Input{.rows = normed_.From(0), .norm = NormOf(norm, x)};
 }
 
 int CudaBackend::AddBranch(const NormAt& norm, int32_t rows, float scale,
                            const RowsOnDevice& y) {
-  int error = 0;
-  Normalise(norm, branch_, rows, branch_, &error);
-  if (error != 0) return error;
-  return module_.add_rows(context_->device().stream, {.y = branch_.data(),
-                                                      .scale = scale,
-                                                      .width = shape().hidden,
-                                                      .rows = rows,
-                                                      .pitch = branch_.pitch,
-                                                      .x = y.data()});
+  cuda::NormArgs args = NormOf(norm, branch_);
+  args.rows = rows;
+  args.adds = true;
+  args.scale = scale;
+  args.out = y.data();
+  args.out_pitch = y.pitch;
+  return module_.norm_rows(context_->device().stream, args);
 }
 
 void CudaBackend::DoEmbed(const Linear& table, const EmbedOptions& options) {
@@ -203,10 +229,7 @@ void CudaBackend::DoNormLinear(const Norm& norm, const Linear& qkv) {
   CHECK(!keeping_, "keys and values are kept of every row");
   Record([this, at = AddNorm(norm),
           &w = static_cast<const CudaLinear&>(qkv)](const Step& step) {
-    int error = 0;
-    const RowsOnDevice& rows =
-        Normalise(at, x_, step.num_tokens, normed_, &error);
-    return error != 0 ? error : Multiply(step, false, w, rows, qkv_);
+    return Multiply(step, false, w, Normed(at, x_), qkv_);
   });
 }
 
@@ -321,16 +344,22 @@ void CudaBackend::DoLinearResidual(Branch branch, const Linear& linear,
   const bool normalises = !options.post_norm.weight.empty();
   has_branch_ = has_branch_ || normalises;
   Record([=, this, &w = static_cast<const CudaLinear&>(linear),
-          scale = options.scale,
-          at = AddNorm(options.post_norm)](const Step& step) {
-    const int32_t rows = RowsOf(step, kept);
-    const RowsOnDevice& from = branch == Branch::kFfn ? ffn_ : attn(step, kept);
+          scale = options.scale, at = AddNorm(options.post_norm),
+          activation = activation_](const Step& step) {
+    Input from;
+    if (branch == Branch::kFfn) {
+      from = {.rows = ffn_.From(0), .norm = {}, .activation = activation};
+      from.activation->x = gate_up_.data();
+      from.activation->pitch = gate_up_.pitch;
+    } else {
+      from.rows = attn(step, kept).From(0);
+    }
     if (!normalises) {
       return Multiply(step, kept, w, from, x(step, kept), true, scale);
     }
     const int error = Multiply(step, kept, w, from, branch_);
     if (error != 0) return error;
-    return AddBranch(at, rows, scale, x(step, kept));
+    return AddBranch(at, RowsOf(step, kept), scale, x(step, kept));
   });
 }
 
@@ -338,25 +367,14 @@ void CudaBackend::DoNormGateUpAct(const Norm& norm, const Linear& gate_up,
                                   Activation activation) {
   if (activation == Activation::kGeluErf) unsupported_ = "GELU with erf";
   const bool kept = keeping_;
-  const bool gated = gate_up.outputs() != shape().ffn;
   Record([=, this, at = AddNorm(norm),
           &w = static_cast<const CudaLinear&>(gate_up)](const Step& step) {
-    const int32_t rows = RowsOf(step, kept);
-    int error = 0;
-    const RowsOnDevice& in =
-        Normalise(at, x(step, kept), rows, normed_, &error);
-    if (error == 0) error = Multiply(step, kept, w, in, gate_up_);
-    if (error != 0) return error;
-    return module_.activate(context_->device().stream,
-                            {.x = gate_up_.data(),
-                             .pitch = gate_up_.pitch,
-                             .width = shape().ffn,
-                             .rows = rows,
-                             .gated = gated,
-                             .gelu = activation == Activation::kGelu,
-                             .out = ffn_.data(),
-                             .out_pitch = ffn_.pitch});
+    return Multiply(step, kept, w, Normed(at, x(step, kept)), gate_up_);
   });
+  // The product behind this one makes its rows by it.
+  activation_ = {.width = shape().ffn,
+                 .gated = gate_up.outputs() != shape().ffn,
+                 .gelu = activation == Activation::kGelu};
 }
 
 void CudaBackend::DoHiddenRows(const Norm&) {
@@ -368,10 +386,8 @@ void CudaBackend::DoHead(const Norm& norm, const Linear& linear,
   CHECK(keeping_, "only rows that sample go through the head");
   Record([=, this, at = AddNorm(norm),
           &w = static_cast<const CudaLinear&>(linear)](const Step& step) {
-    int error = 0;
-    const RowsOnDevice& in =
-        Normalise(at, x(step, true), step.num_samples, normed_, &error);
-    if (error == 0) error = Multiply(step, true, w, in, logits_);
+    const int error =
+        Multiply(step, true, w, Normed(at, x(step, true)), logits_);
     if (error != 0) return error;
     return module_.finish_logits(context_->device().stream,
                                  {.logits = logits_.data(),
@@ -380,6 +396,7 @@ void CudaBackend::DoHead(const Norm& norm, const Linear& linear,
                                   .rows = step.num_samples,
                                   .scale = options.scale,
                                   .softcap = options.softcap,
+                                  .parts = head_parts_.as<cuda::Greatest>(),
                                   .ids = ids_.as<int32_t>()});
   });
 }
