@@ -1,5 +1,5 @@
-// The tensor core's product of a fragment, the one place with inline PTX. The
-// emulation computes it by loops.
+// The tensor core's product of a fragment, and fragments from shared memory, by
+// inline PTX. The emulation computes them by loops.
 #pragma once
 
 #include "models/cuda/device_code.cuh"
@@ -35,6 +35,44 @@ __device__ __forceinline__ void MultiplyFragment(const uint32_t x[4],
         : "+f"(sums[0]), "+f"(sums[1]), "+f"(sums[2]), "+f"(sums[3])
         : "r"(x[0]), "r"(x[1]), "r"(x[2]), "r"(x[3]), "r"(w[0]), "r"(w[1]));
   }
+#endif
+}
+
+// Four matrices of 8 x 8 f16 or bf16 from shared memory by a warp: lane i gives
+// where row i % 8 of matrix i / 8 is, 16 bytes that are aligned so. out[m] is
+// of matrix m row lane / 4, columns 2 (lane % 4) and the next one; transposed:
+// column lane / 4, rows 2 (lane % 4) and the next one (PTX ISA, ldmatrix).
+template <bool kTransposed>
+__device__ __forceinline__ void LoadFragments(const void* row,
+                                              uint32_t out[4]) {
+#if !defined(__CUDACC__)
+  cuda_emulation::LoadFragments(row, out, kTransposed);
+#elif defined(__CUDA_ARCH__)
+  const auto at = static_cast<uint32_t>(__cvta_generic_to_shared(row));
+  if constexpr (kTransposed) {
+    asm volatile(
+        "ldmatrix.sync.aligned.m8n8.x4.trans.shared.b16 {%0, %1, %2, %3}, "
+        "[%4];"
+        : "=r"(out[0]), "=r"(out[1]), "=r"(out[2]), "=r"(out[3])
+        : "r"(at)
+        : "memory");
+  } else {
+    asm volatile(
+        "ldmatrix.sync.aligned.m8n8.x4.shared.b16 {%0, %1, %2, %3}, [%4];"
+        : "=r"(out[0]), "=r"(out[1]), "=r"(out[2]), "=r"(out[3])
+        : "r"(at)
+        : "memory");
+  }
+#endif
+}
+
+// Two f16, the first in the lower half.
+__device__ __forceinline__ uint32_t HalfPair(float low, float high) {
+#if defined(__CUDA_ARCH__)
+  const __half2 both = __floats2half2_rn(low, high);
+  return *reinterpret_cast<const uint32_t*>(&both);
+#else
+  return ToHalf(low) | static_cast<uint32_t>(ToHalf(high)) << 16;
 #endif
 }
 

@@ -11,6 +11,7 @@
 #include <cmath>
 #include <cstdio>
 #include <cstdlib>
+#include <deque>
 #include <map>
 #include <memory>
 #include <mutex>
@@ -27,6 +28,13 @@ constexpr size_t kMostExchanged = 64;
 // Of a block, of compute capability 8.6, which has least.
 constexpr size_t kMostShared = 99 << 10;
 
+struct Copy {
+  void* to;
+  const void* from;
+  int bytes;
+  bool there;
+};
+
 enum class State { kReady, kAtBarrier, kInWarp, kDone };
 
 struct Fiber {
@@ -36,6 +44,8 @@ struct Fiber {
   jmp_buf at;
   ucontext_t begin;
   const char* what = nullptr;  // of the exchange it waits in
+  // Groups of copies that wait, oldest first; the last one is still open.
+  std::deque<std::vector<Copy>> copies;
 };
 
 // What the lanes of a warp give one another. Two, used in turns: a lane may
@@ -158,6 +168,7 @@ void RunBlock(dim3 at, dim3 grid, dim3 size) {
     Fiber& fiber = block.fibers[i];
     fiber.state = State::kReady;
     fiber.started = false;
+    fiber.copies.assign(1, {});
     fiber.place = {dim3(static_cast<unsigned>(i), 0, 0), at, size, grid};
   }
   // All bits set is NaN as f32 and -1 as an integer.
@@ -234,18 +245,20 @@ const void* Exchange(const char* what, const void* in, size_t size) {
 
 void MultiplyFragment(const uint32_t x[4], const uint32_t w[2], float sums[4],
                       float (*value)(uint16_t)) {
+  // A lane's own values, so that each is converted once: x of k = 2 t, 2 t + 1
+  // in row g, in row g + 8, then of k + 8 likewise; w of k, of k + 8.
   struct Given {
-    uint32_t x[4];
-    uint32_t w[2];
+    float x[8];
+    float w[4];
+  };
+  const auto half = [&](uint32_t word, int i) {
+    return value(static_cast<uint16_t>(word >> 16 * i));
   };
   Given own;
-  std::memcpy(own.x, x, sizeof own.x);
-  std::memcpy(own.w, w, sizeof own.w);
+  for (int i = 0; i < 8; ++i) own.x[i] = half(x[i / 2], i % 2);
+  for (int i = 0; i < 4; ++i) own.w[i] = half(w[i / 2], i % 2);
   Given all[32];
   std::memcpy(all, Exchange("mma", &own, sizeof own), sizeof all);
-  const auto half = [&](uint32_t word, int k) {
-    return value(static_cast<uint16_t>(word >> 16 * (k % 2)));
-  };
   for (int i = 0; i < 4; ++i) {
     const int row = Lane() / 4 + i / 2 * 8;
     const int output = Lane() % 4 * 2 + i % 2;
@@ -253,9 +266,51 @@ void MultiplyFragment(const uint32_t x[4], const uint32_t w[2], float sums[4],
       const int pair = k % 8 / 2;
       const Given& left = all[row % 8 * 4 + pair];
       const Given& right = all[output * 4 + pair];
-      sums[i] = std::fmaf(half(left.x[row / 8 + k / 8 * 2], k),
-                          half(right.w[k / 8], k), sums[i]);
+      sums[i] = std::fmaf(left.x[2 * (row / 8) + k / 8 * 4 + k % 2],
+                          right.w[2 * (k / 8) + k % 2], sums[i]);
     }
+  }
+}
+
+void LoadFragments(const void* row, uint32_t out[4], bool transposed) {
+  if (reinterpret_cast<uintptr_t>(row) % 16 != 0) Die("ldmatrix, not aligned");
+  const void* rows[32];
+  std::memcpy(
+      rows,
+      Exchange(transposed ? "ldmatrix.trans" : "ldmatrix", &row, sizeof row),
+      sizeof rows);
+  const auto value = [&](int matrix, int r, int column) -> uint32_t {
+    return static_cast<const uint16_t*>(rows[8 * matrix + r])[column];
+  };
+  const int g = Lane() / 4, t = Lane() % 4;
+  for (int m = 0; m < 4; ++m) {
+    out[m] = transposed ? value(m, 2 * t, g) | value(m, 2 * t + 1, g) << 16
+                        : value(m, g, 2 * t) | value(m, g, 2 * t + 1) << 16;
+  }
+}
+
+void CopyAsync(void* to, const void* from, int bytes, bool there) {
+  const auto misplaced = [&](const void* at) {
+    return reinterpret_cast<uintptr_t>(at) % static_cast<unsigned>(bytes) != 0;
+  };
+  if (misplaced(to) || misplaced(from)) Die("cp.async, not aligned");
+  block.running->copies.back().push_back({to, from, bytes, there});
+}
+
+void CommitCopies() { block.running->copies.emplace_back(); }
+
+void WaitCopies(int pending) {
+  auto& copies = block.running->copies;
+  while (copies.size() > static_cast<size_t>(pending) + 1) {
+    for (const Copy& copy : copies.front()) {
+      const auto n = static_cast<size_t>(copy.bytes);
+      if (copy.there) {
+        std::memcpy(copy.to, copy.from, n);
+      } else {
+        std::memset(copy.to, 0, n);
+      }
+    }
+    copies.pop_front();
   }
 }
 

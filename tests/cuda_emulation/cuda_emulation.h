@@ -92,6 +92,14 @@ inline int Lane() { return static_cast<int>(Here().thread.x % 32); }
 // models/cuda/tensor_core.cuh. `value` gives what 16 bits are worth.
 void MultiplyFragment(const uint32_t x[4], const uint32_t w[2], float sums[4],
                       float (*value)(uint16_t));
+// ldmatrix.x4, likewise.
+void LoadFragments(const void* row, uint32_t out[4], bool transposed);
+
+// cp.async: models/cuda/async_copy.cuh. A thread's copies are made when it
+// waits for them, no earlier; those that nobody waits for never.
+void CopyAsync(void* to, const void* from, int bytes, bool there);
+void CommitCopies();
+void WaitCopies(int pending);
 
 }  // namespace cuda_emulation
 

@@ -66,6 +66,48 @@ TEST(Emulation, AMissingBarrierShows) {
   EXPECT_GT(wrong(false), 0);
 }
 
+// Copies are there for the thread that waited, and not before.
+TEST(Emulation, CopiesAreMadeWhenAThreadWaits) {
+  const float from[3] = {1, 2, 3};
+  RunGrid({1}, {32}, 3 * 32 * sizeof(float), [&] {
+    float* own = Shared() + 3 * threadIdx.x;
+    CopyAsync(own, from, 4, true);
+    CopyAsync(own + 1, from + 1, 4, false);
+    CommitCopies();
+    CopyAsync(own + 2, from + 2, 4, true);
+    CommitCopies();
+    EXPECT_TRUE(std::isnan(own[0]));
+    WaitCopies(1);
+    EXPECT_EQ(own[0], 1);
+    EXPECT_EQ(own[1], 0) << "filled with zeros";
+    EXPECT_TRUE(std::isnan(own[2]));
+    WaitCopies(0);
+    EXPECT_EQ(own[2], 3);
+  });
+}
+
+// Matrix m holds 100 m + 10 row + column.
+TEST(Emulation, FragmentsAreRowsOrColumns) {
+  alignas(16) uint16_t rows[32][8];
+  for (int i = 0; i < 32; ++i) {
+    for (int column = 0; column < 8; ++column) {
+      rows[i][column] =
+          static_cast<uint16_t>(100 * (i / 8) + 10 * (i % 8) + column);
+    }
+  }
+  RunGrid({1}, {32}, 0, [&] {
+    uint32_t out[4];
+    LoadFragments(rows[Lane()], out, false);
+    if (Lane() == 13) {  // row 3, columns 2 and 3
+      EXPECT_EQ(out[2], 232u | 233u << 16);
+    }
+    LoadFragments(rows[Lane()], out, true);
+    if (Lane() == 13) {  // rows 2 and 3 of column 3
+      EXPECT_EQ(out[2], 223u | 233u << 16);
+    }
+  });
+}
+
 // Blocks that rely on an order of their own.
 TEST(Emulation, BlocksRunInAnyOrder) {
   std::set<unsigned> first;
