@@ -21,9 +21,11 @@ namespace millrace::cuda {
 // Before a loop of loads, several of which shall be on their way at once.
 #define MILLRACE_PRAGMA(text) _Pragma(#text)
 #define MILLRACE_UNROLL_BY(n) MILLRACE_PRAGMA(unroll n)
+#define MILLRACE_NO_UNROLL _Pragma("unroll 1")
 #else
 #define MILLRACE_UNROLL
 #define MILLRACE_UNROLL_BY(n)
+#define MILLRACE_NO_UNROLL
 #endif
 
 inline constexpr unsigned kAllLanes = 0xffffffffu;

@@ -235,28 +235,39 @@ struct RopeArgs {
   float q_scale = 1;
 };
 
-// Consecutive rows of one sequence and a range of splits of its keys.
+// Consecutive rows of one sequence and a range of splits of its keys. Without
+// rows it is nothing, so that a list may be padded.
 struct AttendItem {
   int32_t first_row;
   int32_t num_rows;
   int32_t page_at;      // index of the sequence's first page in `pages`
-  int32_t first_split;  // splits are kSplitKeys long, by absolute position
+  int32_t first_split;  // splits are by absolute position
   int32_t num_splits;
-  int32_t partial;  // where a row's partial result goes; -1: to `out`
+  // Where partial results go: that of the item's row i and its split s to
+  // partial + i * partial_step + s; -1: the item has all splits that its rows
+  // see, and what comes out of them goes to `out`.
+  int32_t partial;
+  int32_t partial_step;
 };
-// A row whose splits were worked on apart.
+// A row whose splits were worked on apart. Without partial results it is
+// nothing.
 struct AttendMerge {
   int32_t row;
   int32_t first_partial;
   int32_t num_partials;
 };
+// Keys of a split, and of a split in prompt_items.
 inline constexpr int32_t kSplitKeys = 256;
-// (Row, head) pairs that share a pass over the keys.
-inline constexpr int32_t kQueries = 8;
+inline constexpr int32_t kPromptSplitKeys = 4096;
 inline constexpr int32_t kMostHeadDim = 256;
 
 // out = softmax(q · K) · V over each row's own sequence. Source: Flash-Decoding
-// (Dao et al. 2023) over pages (Kwon et al. 2023).
+// (Dao et al. 2023), FlashAttention-2 (Dao 2023), over pages (Kwon et al.
+// 2023).
+//
+// With pages of f16 products are those of tensor cores: f16, sums in f32. Rows
+// in prompt_items go another way than those in items and have other bits, so a
+// row's role chooses. With pages of f32 all is f32, and all rows are in items.
 struct AttendArgs {
   KvCache kv;
   int32_t layer = 0;
@@ -267,6 +278,8 @@ struct AttendArgs {
   const int32_t* pages = nullptr;
   const AttendItem* items = nullptr;
   int32_t num_items = 0;
+  const AttendItem* prompt_items = nullptr;
+  int32_t num_prompt_items = 0;
   const AttendMerge* merges = nullptr;
   int32_t num_merges = 0;
   int32_t window = 0;  // keys that a row sees, its own the last; 0: all
@@ -279,10 +292,15 @@ struct AttendArgs {
   float* out = nullptr;
   int64_t out_pitch = 0;
 };
-// Rows of one item: their (row, head) pairs are kQueries at most, or it is one
-// row, whose heads then go some at a time.
-inline int32_t RowsOfItem(int32_t heads, int32_t kv_heads) {
-  const int32_t rows = kQueries / (heads / kv_heads);
+// (Row, head) pairs that share a pass over the keys.
+inline int32_t PairsOfItem(bool f32, bool prompt, int32_t head_dim) {
+  if (!prompt) return f32 ? 8 : 16;
+  return head_dim <= 128 ? 128 : 64;
+}
+// Rows of one item at most: as many as have so many pairs. If it is one row,
+// its heads may go some at a time.
+inline int32_t RowsOfItem(int32_t pairs, int32_t heads, int32_t kv_heads) {
+  const int32_t rows = pairs / (heads / kv_heads);
   return rows > 0 ? rows : 1;
 }
 

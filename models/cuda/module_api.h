@@ -17,7 +17,7 @@
 
 namespace millrace::cuda {
 
-inline constexpr uint32_t kModuleVersion = 6;
+inline constexpr uint32_t kModuleVersion = 7;
 inline constexpr char kModuleFile[] = "libmillrace_cuda.so";
 inline constexpr char kModuleEntryName[] = "millrace_cuda_module";
 

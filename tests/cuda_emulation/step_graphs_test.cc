@@ -163,7 +163,7 @@ StepBatch Decodes(const StepLimits& limits, std::span<const int32_t> positions,
 
 class StepMessageTest : public testing::Test {
  protected:
-  StepMessageTest() : message_(Shape(), limits_, 64, true) {
+  StepMessageTest() : message_(Shape(), limits_, false, 64, true) {
     message_.AddWindow(0);
     out_.resize(static_cast<size_t>(message_.most_bytes()) / 4);
   }
@@ -225,7 +225,8 @@ TEST_F(StepMessageTest, PaddingDoesNothing) {
   const auto* merges =
       reinterpret_cast<const cuda::AttendMerge*>(out_.data() + work.merges);
   EXPECT_EQ(work.num_merges, 4);
-  EXPECT_EQ(merges[1].num_partials, 3);
+  EXPECT_EQ(merges[0].num_partials, 3);  // the longest first
+  EXPECT_EQ(merges[1].num_partials, 2);
   EXPECT_EQ(merges[2].num_partials, 0);
   EXPECT_EQ(at(message_.pages, 0), 0);
   EXPECT_EQ(at(message_.pages, 5), 40);
@@ -250,7 +251,7 @@ TEST_F(StepMessageTest, OtherStepsAreNotPadded) {
   // Limits stay limits: 33 rows would be 40.
   EXPECT_FALSE(LayoutOf(Decodes(limits_, std::vector<int32_t>(33, 1))).empty());
   EXPECT_EQ(message_.num_rows, 39);
-  StepMessage eager(Shape(), limits_, 64, false);
+  StepMessage eager(Shape(), limits_, false, 64, false);
   eager.Fill(Decodes(limits_, positions), out_.data());
   EXPECT_FALSE(eager.padded);
 }

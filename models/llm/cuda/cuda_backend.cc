@@ -61,7 +61,7 @@ CudaBackend::CudaBackend(const CudaBackendOptions& options)
       threads_(options.threads),
       q_dim_(int64_t{shape().heads} * shape().head_dim),
       qkv_dim_(q_dim_ + 2 * int64_t{shape().kv_heads} * shape().head_dim),
-      message_(shape(), limits_,
+      message_(shape(), limits_, kv_f32_,
                kBlocksOfMultiprocessor * context_->device().multiprocessors,
                options.graphs),
       graphs_(*context_) {

@@ -66,8 +66,10 @@ bool CudaBackend::HasRoles(const CudaLinear& linear) const {
 }
 
 bool CudaBackend::HasRoles() const {
-  return std::ranges::any_of(
-      linears_, [&](const auto& linear) { return HasRoles(*linear); });
+  // Attention through pages of f16 has a way of its own for prompts.
+  return !kv_f32_ || std::ranges::any_of(linears_, [&](const auto& linear) {
+    return HasRoles(*linear);
+  });
 }
 
 int CudaBackend::Multiply(const Step& step, bool kept, const CudaLinear& w,
@@ -295,27 +297,31 @@ void CudaBackend::DoAttend(int32_t layer, const AttendOptions& options) {
   const size_t index = message_.AddWindow(options.window);
   Record([=, this](const Step& step) {
     const StepMessage::Work& work = message_.work(index);
-    return module_.attend(context_->device().stream,
-                          {.kv = Kv(),
-                           .layer = layer,
-                           .heads = shape().heads,
-                           .q = qkv_.data(),
-                           .pitch = qkv_.pitch,
-                           .row_positions = step.message + message_.positions,
-                           .pages = step.message + message_.pages,
-                           .items = reinterpret_cast<const cuda::AttendItem*>(
-                               step.message + work.items),
-                           .num_items = work.num_items,
-                           .merges = reinterpret_cast<const cuda::AttendMerge*>(
-                               step.message + work.merges),
-                           .num_merges = work.num_merges,
-                           .window = options.window,
-                           .softcap = options.softcap,
-                           .partial_max = partial_max_.as<float>(),
-                           .partial_sum = partial_sum_.as<float>(),
-                           .partial_out = partial_out_.as<float>(),
-                           .out = attn_.data(),
-                           .out_pitch = attn_.pitch});
+    return module_.attend(
+        context_->device().stream,
+        {.kv = Kv(),
+         .layer = layer,
+         .heads = shape().heads,
+         .q = qkv_.data(),
+         .pitch = qkv_.pitch,
+         .row_positions = step.message + message_.positions,
+         .pages = step.message + message_.pages,
+         .items = reinterpret_cast<const cuda::AttendItem*>(step.message +
+                                                            work.items),
+         .num_items = work.num_items,
+         .prompt_items = reinterpret_cast<const cuda::AttendItem*>(
+             step.message + work.prompt_items),
+         .num_prompt_items = work.num_prompt_items,
+         .merges = reinterpret_cast<const cuda::AttendMerge*>(step.message +
+                                                              work.merges),
+         .num_merges = work.num_merges,
+         .window = options.window,
+         .softcap = options.softcap,
+         .partial_max = partial_max_.as<float>(),
+         .partial_sum = partial_sum_.as<float>(),
+         .partial_out = partial_out_.as<float>(),
+         .out = attn_.data(),
+         .out_pitch = attn_.pitch});
   });
 }
 

@@ -2,6 +2,8 @@
 
 #include <algorithm>
 #include <bit>
+#include <functional>
+#include <limits>
 
 namespace millrace::models {
 namespace {
@@ -10,18 +12,6 @@ constexpr int64_t kItemWords = sizeof(cuda::AttendItem) / 4;
 constexpr int64_t kMergeWords = sizeof(cuda::AttendMerge) / 4;
 static_assert(cuda::kPageRows == kPageTokens);
 static_assert(sizeof(PageId) == 4 && sizeof(PageCopy) == 8);
-
-// Splits [first, end) of 256 keys that rows see.
-struct Splits {
-  int32_t first;
-  int32_t end;
-  int32_t count() const { return end - first; }
-};
-Splits SplitsOf(int32_t window, int32_t first_position, int32_t last_position) {
-  const int32_t first =
-      window == 0 ? 0 : std::max(0, first_position - window + 1);
-  return {first / cuda::kSplitKeys, last_position / cuda::kSplitKeys + 1};
-}
 
 // What so many rows are padded to: a power of two up to 8, then a multiple of
 // an eighth of one, so that the padding is a quarter at most.
@@ -47,10 +37,12 @@ std::span<const int32_t> Words(const std::vector<T>& values) {
 }  // namespace
 
 StepMessage::StepMessage(const BackendShape& shape, const StepLimits& limits,
-                         int32_t blocks, bool pads)
+                         bool kv_f32, int32_t blocks, bool pads)
     : limits_(limits),
       heads_(shape.heads),
       kv_heads_(shape.kv_heads),
+      head_dim_(shape.head_dim),
+      kv_f32_(kv_f32),
       blocks_(blocks),
       pads_(pads),
       page_at_(static_cast<size_t>(limits.max_seqs)) {}
@@ -169,58 +161,91 @@ void StepMessage::PutRowsByRole(const StepBatch& batch) {
   for (int32_t row = batch.num_tokens; row < num_rows; ++row) out_[at_++] = row;
 }
 
-void StepMessage::PutWork(const StepBatch& batch, Work& work) {
-  items_.clear();
-  merges_.clear();
-  const int32_t tile = cuda::RowsOfItem(heads_, kv_heads_);
-  // Blocks of all items if none is split.
-  int64_t tiles = 0;
+void StepMessage::FindTiles(const StepBatch& batch, int32_t window,
+                            bool prompts) {
+  tiles_.clear();
+  const int32_t rows = cuda::RowsOfItem(
+      cuda::PairsOfItem(kv_f32_, prompts, head_dim_), heads_, kv_heads_);
+  const int32_t keys = prompts ? cuda::kPromptSplitKeys : cuda::kSplitKeys;
   for (int32_t seq = 0; seq < batch.num_seqs; ++seq) {
     const auto s = static_cast<size_t>(seq);
-    tiles += (batch.q_start()[s + 1] - batch.q_start()[s] + tile - 1) / tile;
-  }
-  const bool splits_rows = tiles * kv_heads_ < blocks_;
-  int32_t partials = 0;
-  for (int32_t seq = 0; seq < batch.num_seqs; ++seq) {
-    const auto s = static_cast<size_t>(seq);
-    const int32_t end = batch.q_start()[s + 1];
-    const auto position = [&](int32_t row) {
-      return batch.positions()[static_cast<size_t>(row)];
-    };
-    // A few rows behind many keys go split by split, each row for itself.
-    const int32_t begin = batch.q_start()[s];
-    int32_t needed = 0;
-    for (int32_t row = begin; row < end; ++row) {
-      needed += SplitsOf(work.window, position(row), position(row)).count();
+    const int32_t middle =
+        batch.q_start()[s] + (kv_f32_ ? 0 : batch.prompt_rows()[s]);
+    const int32_t begin = prompts ? batch.q_start()[s] : middle;
+    const int32_t end = prompts ? middle : batch.q_start()[s + 1];
+    for (int32_t row = begin; row < end; row += rows) {
+      const int32_t count = std::min(rows, end - row);
+      const int32_t first_key =
+          window == 0
+              ? 0
+              : std::max(0, batch.positions()[static_cast<size_t>(row)] -
+                                window + 1);
+      const int32_t last_key =
+          batch.positions()[static_cast<size_t>(row + count - 1)];
+      const int32_t first = first_key / keys;
+      tiles_.push_back(
+          {row, count, page_at_[s], first, last_key / keys + 1 - first});
     }
-    if (splits_rows && end - begin <= tile && needed > end - begin &&
-        partials + needed <= kMostPartials) {
-      for (int32_t row = begin; row < end; ++row) {
-        const Splits splits =
-            SplitsOf(work.window, position(row), position(row));
-        merges_.push_back({row, partials, splits.count()});
-        for (int32_t i = splits.first; i < splits.end; ++i) {
-          items_.push_back({row, 1, page_at_[s], i, 1, partials++});
-        }
-      }
+  }
+}
+
+void StepMessage::CutTiles(int32_t splits, int32_t& partials) {
+  // Those with the most work start first.
+  std::ranges::stable_sort(tiles_, std::ranges::greater{}, &Tile::num_splits);
+  for (const Tile& tile : tiles_) {
+    const int32_t needed = tile.num_rows * tile.num_splits;
+    if (tile.num_splits <= splits || partials + needed > kMostPartials) {
+      items_.push_back({tile.first_row, tile.num_rows, tile.page_at,
+                        tile.first_split, tile.num_splits, -1, 0});
       continue;
     }
-    for (int32_t row = begin; row < end; row += tile) {
-      const int32_t count = std::min(tile, end - row);
-      const Splits splits =
-          SplitsOf(work.window, position(row), position(row + count - 1));
-      items_.push_back(
-          {row, count, page_at_[s], splits.first, splits.count(), -1});
+    const int32_t parts = (tile.num_splits + splits - 1) / splits;
+    for (int32_t i = 0; i < parts; ++i) {
+      const int32_t begin = i * tile.num_splits / parts;
+      const int32_t end = (i + 1) * tile.num_splits / parts;
+      items_.push_back({tile.first_row, tile.num_rows, tile.page_at,
+                        tile.first_split + begin, end - begin, partials + begin,
+                        tile.num_splits});
+    }
+    for (int32_t i = 0; i < tile.num_rows; ++i) {
+      merges_.push_back({tile.first_row + i, partials, tile.num_splits});
+      partials += tile.num_splits;
     }
   }
+}
+
+void StepMessage::PutWork(const StepBatch& batch, Work& work) {
+  merges_.clear();
+  int32_t partials = 0;
+
+  // Completions: some two items for each block that the device has at a time,
+  // of as many splits each.
+  items_.clear();
+  FindTiles(batch, work.window, false);
+  int64_t splits = 0;
+  for (const Tile& tile : tiles_) splits += tile.num_splits;
+  CutTiles(static_cast<int32_t>(std::max<int64_t>(
+               splits * kv_heads_ / (2 * int64_t{blocks_}), 1)),
+           partials);
+  // A captured step of this size serves all that have no more of them.
+  const auto rows = static_cast<size_t>(num_rows);
   if (padded) {
-    const auto rows = static_cast<size_t>(num_rows);
     items_.resize(items_.size() <= rows ? rows : std::bit_ceil(items_.size()));
-    if (!merges_.empty()) merges_.resize(rows);
   }
   work.num_items = static_cast<int32_t>(items_.size());
-  work.num_merges = static_cast<int32_t>(merges_.size());
   work.items = Put(Words(items_));
+
+  // Prompts: whole, unless their tiles leave the device idle.
+  items_.clear();
+  if (!kv_f32_) FindTiles(batch, work.window, true);
+  const auto blocks = static_cast<int64_t>(tiles_.size()) * kv_heads_;
+  constexpr int32_t kWhole = std::numeric_limits<int32_t>::max();
+  if (!kv_f32_) CutTiles(2 * blocks < blocks_ ? 1 : kWhole, partials);
+  work.num_prompt_items = static_cast<int32_t>(items_.size());
+  work.prompt_items = Put(Words(items_));
+
+  if (padded && !merges_.empty()) merges_.resize(rows);
+  work.num_merges = static_cast<int32_t>(merges_.size());
   work.merges = Put(Words(merges_));
 }
 

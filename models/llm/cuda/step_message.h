@@ -25,13 +25,15 @@ namespace millrace::models {
 class StepMessage {
  public:
   // Partial results of splits that a step has at most.
-  static constexpr int32_t kMostPartials = 1024;
+  static constexpr int32_t kMostPartials = 2048;
 
   // Where the parts of a message are, in int32.
   struct Work {  // of one window
     int32_t window = 0;
     int64_t items = 0;
     int32_t num_items = 0;
+    int64_t prompt_items = 0;  // rows of prompts, unless pages are f32
+    int32_t num_prompt_items = 0;
     int64_t merges = 0;
     int32_t num_merges = 0;
   };
@@ -40,8 +42,9 @@ class StepMessage {
   // launching it.
   static constexpr int32_t kMostPaddedRows = 512;
 
-  // `blocks`: thread blocks that occupy the device. `pads`: steps are padded.
-  StepMessage(const BackendShape& shape, const StepLimits& limits,
+  // `kv_f32`: pages are of f32; `blocks`: thread blocks that occupy the device;
+  // `pads`: steps are padded.
+  StepMessage(const BackendShape& shape, const StepLimits& limits, bool kv_f32,
               int32_t blocks, bool pads);
 
   // Layers that attend through this window have the work of the index returned.
@@ -81,16 +84,33 @@ class StepMessage {
   }
   void ChooseSizes(const StepBatch& batch);
   void PutRowsByRole(const StepBatch& batch);
+  // Consecutive rows of one sequence that attend in one way, an item's at most,
+  // and the splits of keys that they see.
+  struct Tile {
+    int32_t first_row;
+    int32_t num_rows;
+    int32_t page_at;
+    int32_t first_split;
+    int32_t num_splits;
+  };
   void PutWork(const StepBatch& batch, Work& work);
+  // Those of prompts, or the others.
+  void FindTiles(const StepBatch& batch, int32_t window, bool prompts);
+  // Items of the tiles, each of `splits` splits at most, as long as partial
+  // results have a place; and the joining of these.
+  void CutTiles(int32_t splits, int32_t& partials);
 
   const StepLimits limits_;
   const int32_t heads_;
   const int32_t kv_heads_;
+  const int32_t head_dim_;
+  const bool kv_f32_;
   const int32_t blocks_;
   const bool pads_;
   std::vector<Work> works_;
   std::vector<int32_t> page_at_;  // [num_seqs], into the pages
   std::vector<int32_t> row_pages_;
+  std::vector<Tile> tiles_;
   std::vector<cuda::AttendItem> items_;
   std::vector<cuda::AttendMerge> merges_;
   int32_t* out_ = nullptr;
