@@ -1,17 +1,12 @@
 #include "models/graph/row_tables.h"
 
-#include <cstdint>
 #include <vector>
 
 #include "models/memory/mapped_file.h"
 #include "models/tensor/strings.h"
 
 namespace millrace::models::graph {
-namespace {
 
-constexpr int64_t kLargeTableBytes = int64_t{256} << 20;
-
-// Whether the node's first operand is a table of which it reads rows.
 bool ReadsRows(const Graph& graph, const Node& node) {
   if (node.Is("EmbeddingBag")) return true;
   if (!node.Is("Gather")) return false;
@@ -19,8 +14,6 @@ bool ReadsRows(const Graph& graph, const Node& node) {
   const int64_t axis = node.attrs.Int("axis", 0);
   return axis == 0 || (table != nullptr && axis == -table->shape().rank());
 }
-
-}  // namespace
 
 void ReadRowsAtRandom(const Graph& graph) {
   std::vector<int32_t> others = graph.CountUses();

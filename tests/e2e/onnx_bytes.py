@@ -61,15 +61,15 @@ def affine(scale, offset=0.0, size=3):
     return _model(graph)
 
 
-def rows_of_table(rows, columns, location):
-    """ids INT64 [n] -> y FP32 [n, columns], rows of a table that is all of the
-    file `location` beside the model."""
+def rows_of_table(rows, columns, location, kind=1):
+    """ids INT64 [n] -> y [n, columns], rows of a table that is all of the file
+    `location` beside the model. `kind`: 1 of FP32, 10 of FP16."""
     where = _field(1, "location") + _field(2, location)
-    table = (_field(1, rows) + _field(1, columns) + _field(2, 1)
+    table = (_field(1, rows) + _field(1, columns) + _field(2, kind)
              + _field(8, "table") + _field(13, where) + _field(14, 1))
     graph = (_field(1, _node("Gather", ["table", "ids"], "y"))
              + _field(2, "rows_of_table")
              + _field(5, table)
              + _field(11, _port("ids", ["n"], kind=7))
-             + _field(12, _port("y", ["n", columns])))
+             + _field(12, _port("y", ["n", columns], kind)))
     return _model(graph)

@@ -12,6 +12,7 @@
 #include "models/graph/op.h"
 #include "models/graph/ops/operands.h"
 #include "models/graph/passes/passes.h"
+#include "models/graph/row_tables.h"
 
 namespace millrace::models::graph {
 namespace {
@@ -69,12 +70,43 @@ Tensor Widened(const Tensor& tensor) {
   return wide;
 }
 
+Node CastOf(const std::string& name, ValueId from, ValueId to, DType dtype) {
+  return {.op = FindOp("Cast"),
+          .name = name,
+          .inputs = {from},
+          .outputs = {to},
+          .attrs = {{"to", OnnxNumber(dtype)}},
+          .bodies = {}};
+}
+
+bool IsLarge(const Tensor* table) {
+  return table != nullptr && table->num_bytes() >= kLargeTableBytes;
+}
+
+// Rows of these tables are widened once they are read.
+void WidenRows(Graph& graph, const std::set<ValueId>& tables) {
+  std::vector<Node> nodes;
+  for (Node& node : graph.nodes) {
+    const bool reads = node.Is("Gather") && tables.contains(node.inputs[0]);
+    nodes.push_back(std::move(node));
+    if (!reads) continue;
+    const ValueId rows = graph.AddValue(nodes.back().name);
+    const ValueId wide = std::exchange(nodes.back().outputs[0], rows);
+    nodes.push_back(CastOf(nodes.back().name, rows, wide, DType::kF32));
+  }
+  graph.nodes = std::move(nodes);
+}
+
 // Tables of embedding bags stay as they are: their rows are widened where they
-// are pooled.
+// are pooled. Large tables whose rows are gathered stay, too.
 std::set<ValueId> KeepTables(Graph& graph) {
   std::map<ValueId, int32_t> reads;
   for (const Node& node : graph.nodes) {
-    if (node.Is("EmbeddingBag")) ++reads[node.inputs[0]];
+    if (!ReadsRows(graph, node)) continue;
+    const ValueId table = node.inputs[0];
+    if (node.Is("EmbeddingBag") || IsLarge(graph.value(table).constant.get())) {
+      ++reads[table];
+    }
   }
   std::set<ValueId> tables;
   const std::vector<int32_t> uses = graph.CountUses();
@@ -90,6 +122,7 @@ std::set<ValueId> KeepTables(Graph& graph) {
       node.attrs.Set("wide", int64_t{1});
     }
   }
+  WidenRows(graph, tables);
   return tables;
 }
 
@@ -131,28 +164,18 @@ class Widening {
       if (!IsHalf(port.dtype)) continue;
       const ValueId wide = port.value;
       port.value = graph.AddValue(port.name);
-      casts.push_back(Cast(port.name, port.value, wide, DType::kF32));
+      casts.push_back(CastOf(port.name, port.value, wide, DType::kF32));
     }
     graph.nodes.insert(graph.nodes.begin(), casts.begin(), casts.end());
     for (Port& port : graph.outputs) {
       if (!IsHalf(port.dtype)) continue;
       const ValueId wide = port.value;
       port.value = graph.AddValue(port.name);
-      graph.nodes.push_back(Cast(port.name, wide, port.value, port.dtype));
+      graph.nodes.push_back(CastOf(port.name, wide, port.value, port.dtype));
     }
   }
 
  private:
-  static Node Cast(const std::string& name, ValueId from, ValueId to,
-                   DType dtype) {
-    return {.op = FindOp("Cast"),
-            .name = name,
-            .inputs = {from},
-            .outputs = {to},
-            .attrs = {{"to", OnnxNumber(dtype)}},
-            .bodies = {}};
-  }
-
   // All but the ports of the whole graph.
   void Inside(Graph& graph, const std::set<ValueId>& kept) {
     for (size_t id = 0; id < graph.values.size(); ++id) {

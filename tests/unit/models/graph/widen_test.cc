@@ -1,11 +1,16 @@
 // Graphs of 16-bit floats, computed in FP32.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <sys/mman.h>
+
+#include <algorithm>
+#include <memory>
 
 #include "models/graph/interpreter.h"
 #include "models/graph/onnx_dtype.h"
 #include "models/graph/op.h"
 #include "models/graph/passes/passes.h"
+#include "models/graph/row_tables.h"
 #include "models/tensor/float16.h"
 #include "tests/unit/models/graph/run_op.h"
 
@@ -120,6 +125,54 @@ TEST(WidenHalves, WhereBitsAreSeenNothingChanges) {
   WidenHalves(graph);
   EXPECT_EQ(graph.nodes.size(), 4u);
   EXPECT_EQ(graph.value(1).constant->dtype(), DType::kBF16);
+}
+
+// A table in memory that nobody touches, [rows, 64]; the last row is ones.
+Tensor LargeTable(int64_t rows) {
+  const auto bytes = static_cast<size_t>(rows) * 128;
+  void* pages = mmap(nullptr, bytes, PROT_READ | PROT_WRITE,
+                     MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+  EXPECT_NE(pages, MAP_FAILED);
+  auto* values = static_cast<uint16_t*>(pages);
+  std::fill_n(values + (rows - 1) * 64, 64, FloatToHalf(1));
+  return Tensor::Borrow(DType::kF16, {rows, 64},
+                        static_cast<const std::byte*>(pages),
+                        std::shared_ptr<const void>(
+                            pages, [=](const void*) { munmap(pages, bytes); }));
+}
+
+TEST(WidenHalves, OfLargeTablesOnlyTheRowsAreWidened) {
+  const int64_t large = kLargeTableBytes / 128;
+  for (const int64_t rows : {large, large - 1}) {
+    Graph graph;
+    const ValueId ids = graph.AddInput("ids", DType::kI64, {{.size = 2}});
+    const ValueId table = graph.AddConstant("table", LargeTable(rows));
+    const ValueId y =
+        graph.AddNode("rows", *FindOp("Gather"), {table, ids}, {{"axis", 0}});
+    graph.AddOutput("y", graph.AddNode("z", *FindOp("Neg"), {y}));
+    WidenHalves(graph);
+    ASSERT_TRUE(graph.Validate().ok());
+    EXPECT_EQ(graph.value(table).constant->dtype(),
+              rows == large ? DType::kF16 : DType::kF32);
+    std::vector<Tensor> inputs;
+    inputs.push_back(Tensor::Int64s(std::vector<int64_t>{0, rows - 1}));
+    const auto got = Interpret(graph, inputs);
+    ASSERT_TRUE(got.ok()) << got.status().ToString();
+    ASSERT_EQ((*got)[0].dtype(), DType::kF32);
+    EXPECT_EQ((*got)[0].data<float>()[0], 0);
+    EXPECT_EQ((*got)[0].data<float>()[127], -1);
+  }
+}
+
+TEST(WidenHalves, ALargeTableThatIsAlsoMultipliedIsWidened) {
+  Graph graph;
+  const ValueId ids = graph.AddInput("ids", DType::kI64, {{.size = 2}});
+  const ValueId table =
+      graph.AddConstant("table", LargeTable(kLargeTableBytes / 128));
+  graph.AddOutput("y", graph.AddNode("rows", *FindOp("Gather"), {table, ids}));
+  graph.AddOutput("z", graph.AddNode("z", *FindOp("Neg"), {table}));
+  WidenHalves(graph);
+  EXPECT_EQ(graph.value(table).constant->dtype(), DType::kF32);
 }
 
 }  // namespace
