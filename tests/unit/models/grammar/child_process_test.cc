@@ -2,6 +2,9 @@
 
 #include <gtest/gtest.h>
 
+#include <chrono>
+#include <cstdlib>
+
 namespace millrace::models {
 namespace {
 
@@ -48,6 +51,12 @@ TEST(ChildProcess, FailsByItsCodeOrSignal) {
   // What may be the machine's fault.
   EXPECT_EQ(code_of("exit 1"), StatusCode::kUnavailable);
   EXPECT_EQ(code_of("kill -9 $$"), StatusCode::kUnavailable);
+}
+
+TEST(ChildProcess, OfAProgramThatIsNotThereIsAnErrorOfOurs) {
+  if (std::getenv("MILLRACE_TEST_EMULATED") != nullptr) {
+    GTEST_SKIP() << "an emulator's child says why only by its exit code";
+  }
   EXPECT_EQ(RunChild({"/nonexistent"}, "", {}).status().code(),
             StatusCode::kInternal);
 }
