@@ -358,6 +358,27 @@ constexpr int32_t PartsOfHead(int32_t vocab) {
   return (vocab + kHeadPart - 1) / kHeadPart;
 }
 
+// How one row draws. Source: SamplingParams in models/llm/step.h.
+struct DrawRow {
+  float inverse_temperature = 0;  // 0: the id stays that of the greatest logit
+  int32_t top_k = 0;              // 0: off
+  float top_p = 1;                // 1: off
+  float min_p = 0;                // 0: off
+  uint32_t random_low = 0;        // 64 random bits
+  uint32_t random_high = 0;
+};
+
+// ids[row] becomes the id that is drawn from the logits of the row, which are
+// overwritten. Before, it is that of the greatest one.
+struct DrawArgs {
+  float* logits = nullptr;
+  int64_t pitch = 0;
+  int32_t vocab = 0;  // 2^19 at most
+  int32_t rows = 0;
+  const DrawRow* draws = nullptr;
+  int32_t* ids = nullptr;
+};
+
 // For ReadBytes `bytes` at `data`; for MultiplyFragments `repeats` rounds,
 // whose multiply-adds MacsOfFragments tells.
 inline constexpr int kPeakChains = 8;
@@ -395,6 +416,7 @@ int Activate(Stream stream, const ActivateArgs& args);
 int GatherRows(Stream stream, const GatherArgs& args);
 int CopyPages(Stream stream, const CopyPagesArgs& args);
 int FinishLogits(Stream stream, const HeadArgs& args);
+int DrawTokens(Stream stream, const DrawArgs& args);
 int ReadBytes(Stream stream, const PeakArgs& args);
 int MultiplyFragments(Stream stream, const PeakArgs& args);
 

@@ -17,7 +17,7 @@
 
 namespace millrace::cuda {
 
-inline constexpr uint32_t kModuleVersion = 7;
+inline constexpr uint32_t kModuleVersion = 8;
 inline constexpr char kModuleFile[] = "libmillrace_cuda.so";
 inline constexpr char kModuleEntryName[] = "millrace_cuda_module";
 
@@ -95,6 +95,7 @@ struct Module {
   int (*gather_rows)(Stream, const GatherArgs&);
   int (*copy_pages)(Stream, const CopyPagesArgs&);
   int (*finish_logits)(Stream, const HeadArgs&);
+  int (*draw_tokens)(Stream, const DrawArgs&);
   int (*read_bytes)(Stream, const PeakArgs&);
   int (*multiply_fragments)(Stream, const PeakArgs&);
 
@@ -131,6 +132,7 @@ inline void SetKernels(Module& table) {
   table.gather_rows = GatherRows;
   table.copy_pages = CopyPages;
   table.finish_logits = FinishLogits;
+  table.draw_tokens = DrawTokens;
   table.read_bytes = ReadBytes;
   table.multiply_fragments = MultiplyFragments;
   table.graph_pointwise = GraphPointwise;

@@ -34,11 +34,14 @@ uint64_t Mix(uint64_t z) {
   return z ^ (z >> 31);
 }
 
+uint64_t RandomBits(uint64_t seed, int32_t position) {
+  const uint64_t counter = Mix(static_cast<uint64_t>(position) + 1);
+  return Mix(Mix(seed + 0x9e3779b97f4a7c15u) + counter);
+}
+
 // Uniform in [0, 1), 53 bits.
 double Uniform(uint64_t seed, int32_t position) {
-  const uint64_t counter = Mix(static_cast<uint64_t>(position) + 1);
-  const uint64_t bits = Mix(Mix(seed + 0x9e3779b97f4a7c15u) + counter);
-  return static_cast<double>(bits >> 11) * 0x1p-53;
+  return static_cast<double>(RandomBits(seed, position) >> 11) * 0x1p-53;
 }
 
 // The greater weight first, then the lower id: a strict order.
@@ -115,14 +118,32 @@ std::vector<int32_t> Sampler::ForcedTokens(int32_t slot, int32_t most) const {
   return {};
 }
 
+bool Sampler::DrawsFromLogits(const Slot& slot) const {
+  const SamplingParams& params = slot.params;
+  return !params.logprobs && params.top_logprobs == 0 &&
+         params.logit_bias.empty() && !params.mirostat.on &&
+         params.dry.multiplier == 0 && !slot.has_penalties &&
+         slot.processors.empty() && slot.output_tokens >= params.min_tokens;
+}
+
 bool Sampler::TakesGreatest(int32_t slot_index) const {
   const Slot& slot = slots_[static_cast<size_t>(slot_index)];
+  return slot.params.temperature < kMinTemperature && DrawsFromLogits(slot);
+}
+
+std::optional<Sampler::PlainDraw> Sampler::PlainDrawOf(int32_t slot_index,
+                                                       int32_t position) const {
+  const Slot& slot = slots_[static_cast<size_t>(slot_index)];
   const SamplingParams& params = slot.params;
-  return params.temperature < kMinTemperature && !params.logprobs &&
-         params.top_logprobs == 0 && params.logit_bias.empty() &&
-         !params.mirostat.on && params.dry.multiplier == 0 &&
-         !slot.has_penalties && slot.processors.empty() &&
-         slot.output_tokens >= params.min_tokens;
+  if (params.temperature < kMinTemperature || DrawsInTurn(params) ||
+      !DrawsFromLogits(slot)) {
+    return std::nullopt;
+  }
+  return PlainDraw{.inverse_temperature = 1.0f / params.temperature,
+                   .top_k = params.top_k,
+                   .top_p = params.top_p,
+                   .min_p = params.min_p,
+                   .random = RandomBits(params.seed, position)};
 }
 
 void Sampler::Count(int32_t slot_index, const Drawn& drawn) {

@@ -11,6 +11,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <span>
 #include <unordered_map>
 #include <vector>
@@ -49,6 +50,17 @@ class Sampler {
   // A row of the slot draws the greatest of the logits as they are, and nobody
   // asks for log-probabilities: Sample would find the same.
   bool TakesGreatest(int32_t slot) const;
+  // What a draw needs beside the logits where it is of temperature, top-k,
+  // min-p and top-p alone, and nobody asks for log-probabilities.
+  struct PlainDraw {
+    float inverse_temperature;
+    int32_t top_k;
+    float top_p;
+    float min_p;
+    uint64_t random;  // its upper 53 bits are the draw's number in [0, 1)
+  };
+  // Of a row at `position` of the slot; none where a draw needs more.
+  std::optional<PlainDraw> PlainDrawOf(int32_t slot, int32_t position) const;
   // Words of a mask, see logits_processor.h.
   size_t mask_words() const { return TokenMaskWords(vocab_); }
   // The allowed tokens of a row and of those behind it that hold `drafts`, one
@@ -88,6 +100,9 @@ class Sampler {
     std::vector<std::unique_ptr<LogitsProcessor>> processors;
   };
 
+  // The draw is from the logits as they are, and nobody asks for
+  // log-probabilities.
+  bool DrawsFromLogits(const Slot& slot) const;
   void Change(const Slot& slot, std::span<const int32_t> drafts,
               std::span<float> logits, Scratch& scratch) const;
   // The repetition, presence and frequency penalties.

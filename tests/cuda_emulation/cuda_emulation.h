@@ -148,6 +148,13 @@ inline unsigned __byte_perm(unsigned a, unsigned b, unsigned selector) {
   return bytes;
 }
 inline float __fmul_rn(float a, float b) { return a * b; }
+inline unsigned long long __umul64hi(unsigned long long a,
+                                     unsigned long long b) {
+  return static_cast<unsigned long long>(
+      static_cast<unsigned __int128>(a) * b >> 64);
+}
+// The place of the lowest bit, from 1.
+inline int __ffs(int bits) { return __builtin_ffs(bits); }
 using std::isinf;
 using std::isnan;
 using std::max;

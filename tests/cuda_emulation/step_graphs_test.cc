@@ -62,8 +62,10 @@ class StepGraphsTest : public testing::Test {
       request.max_tokens = i < 4 ? 8 + i : 8;
       request.sampling.temperature = i % 2 == 0 ? 0.0f : 0.8f;
       request.sampling.seed = static_cast<uint64_t>(i);
-      request.sampling.logprobs = true;
-      request.sampling.top_logprobs = 3;
+      // Drawn on the host, which shows more, or on the device.
+      request.sampling.logprobs = i % 2 == 0;
+      request.sampling.top_logprobs = i % 2 == 0 ? 3 : 0;
+      if (i == 3) request.sampling.top_p = 0.9f;
     }
     return requests;
   }
@@ -174,7 +176,7 @@ class StepMessageTest : public testing::Test {
     return shape;
   }
   std::vector<int64_t> LayoutOf(const StepBatch& batch) {
-    message_.Fill(batch, out_.data());
+    message_.Fill(batch, {}, out_.data());
     return message_.padded ? message_.Layout() : std::vector<int64_t>{};
   }
 
@@ -203,7 +205,7 @@ TEST_F(StepMessageTest, LayoutsComeAgain) {
 }
 
 TEST_F(StepMessageTest, PaddingDoesNothing) {
-  message_.Fill(Decodes(limits_, std::vector{300, 600, 7}), out_.data());
+  message_.Fill(Decodes(limits_, std::vector{300, 600, 7}), {}, out_.data());
   ASSERT_TRUE(message_.padded);
   EXPECT_EQ(message_.num_rows, 4);
   EXPECT_EQ(message_.num_samples, 4);
@@ -237,7 +239,7 @@ TEST_F(StepMessageTest, OtherStepsAreNotPadded) {
   const auto is_padded = [&](auto change) {
     StepBatch batch = Decodes(limits_, positions);
     change(batch);
-    message_.Fill(batch, out_.data());
+    message_.Fill(batch, {}, out_.data());
     if (!message_.padded) {
       EXPECT_EQ(message_.num_rows, 3);
       EXPECT_EQ(message_.num_samples, batch.num_samples);
@@ -252,7 +254,7 @@ TEST_F(StepMessageTest, OtherStepsAreNotPadded) {
   EXPECT_FALSE(LayoutOf(Decodes(limits_, std::vector<int32_t>(33, 1))).empty());
   EXPECT_EQ(message_.num_rows, 39);
   StepMessage eager(Shape(), limits_, false, 64, false);
-  eager.Fill(Decodes(limits_, positions), out_.data());
+  eager.Fill(Decodes(limits_, positions), {}, out_.data());
   EXPECT_FALSE(eager.padded);
 }
 

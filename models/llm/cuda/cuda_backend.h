@@ -76,11 +76,14 @@ class CudaBackend final : public Backend {
   StepAccount Account(const StepBatch& batch) const;
   // Reads weights and multiplies for some milliseconds, between steps.
   StatusOr<RunnerRoofline> MeasureRoofline();
-  // Starts all phases of a step; returns before they have run.
-  Status Launch(const StepBatch& batch);
+  // Starts all phases of a step; returns before they have run. `draws`: of each
+  // sample, whose logits are overwritten then; empty: all take the greatest.
+  Status Launch(const StepBatch& batch,
+                std::span<const cuda::DrawRow> draws = {});
   // Starts the copying of logits of the step launched last, of all samples.
   Status DownloadLogits();
-  // Ends what was started. The ids are those of the greatest logits.
+  // Ends what was started. The ids are those of the greatest logits, or
+  // drawn.
   Status Wait() { return context_->Wait(); }
   std::span<const int32_t> ids() const;
   // Of one sample, [vocab], once downloaded; may be written.

@@ -39,8 +39,9 @@ void CudaRunner::Launch(const StepBatch& batch) {
 }
 
 Status CudaRunner::StartStep() {
-  RETURN_IF_ERROR(backend_->Launch(*batch_));
-  return NeedsLogits() ? backend_->DownloadLogits() : OkStatus();
+  const bool needs_logits = AskForDraws();
+  RETURN_IF_ERROR(backend_->Launch(*batch_, draws_));
+  return needs_logits ? backend_->DownloadLogits() : OkStatus();
 }
 
 RunnerRoofline CudaRunner::MeasureRoofline() {
@@ -48,16 +49,31 @@ RunnerRoofline CudaRunner::MeasureRoofline() {
   return measured.ok() ? *measured : RunnerRoofline{};
 }
 
-bool CudaRunner::NeedsLogits() const {
-  for (int32_t i = 0; i < batch_->num_samples; ++i) {
-    const auto s = static_cast<size_t>(i);
+bool CudaRunner::AskForDraws() {
+  const auto samples = static_cast<size_t>(batch_->num_samples);
+  draws_.assign(samples, {});
+  takes_id_.assign(samples, true);
+  bool any = false;
+  for (size_t s = 0; s < samples; ++s) {
     const auto seq = static_cast<size_t>(batch_->sample_seqs()[s]);
+    const int32_t slot = batch_->slot()[seq];
+    const auto row = static_cast<size_t>(batch_->sample_rows()[s]);
+    const auto draw = sampler_.PlainDrawOf(slot, batch_->positions()[row]);
     if (batch_->score_ids()[s] != kSample ||
-        !sampler_.TakesGreatest(batch_->slot()[seq])) {
-      return true;
+        (!draw && !sampler_.TakesGreatest(slot))) {
+      takes_id_[s] = false;
+    } else if (draw) {
+      any = true;
+      draws_[s] = {.inverse_temperature = draw->inverse_temperature,
+                   .top_k = draw->top_k,
+                   .top_p = draw->top_p,
+                   .min_p = draw->min_p,
+                   .random_low = static_cast<uint32_t>(draw->random),
+                   .random_high = static_cast<uint32_t>(draw->random >> 32)};
     }
   }
-  return false;
+  if (!any) draws_.clear();
+  return std::ranges::find(takes_id_, false) != takes_id_.end();
 }
 
 StatusOr<const StepResult*> CudaRunner::Wait() {
@@ -107,7 +123,7 @@ void CudaRunner::DrawSequence(int32_t begin, int32_t end) {
     const auto s = static_cast<size_t>(i);
     const std::span<TokenLogprob> top =
         std::span(result_.top).subspan(s * kMaxTopLogprobs, kMaxTopLogprobs);
-    if (batch.score_ids()[s] == kSample && sampler_.TakesGreatest(slot)) {
+    if (takes_id_[s]) {
       std::ranges::fill(top, TokenLogprob{-1, 0.0f});
       result_.ids[s] = backend_->ids()[s];
       result_.logprobs[s] = 0;

@@ -1,7 +1,8 @@
 // The Runner of a model on a GPU. Launch starts the step and returns; Wait ends
-// it and draws. Greedy rows take the id that the GPU found; the logits of all
-// other rows are copied to the host and drawn from by the sampler that CPU
-// models use, so draws are equal for equal logits.
+// it and draws. Rows that are greedy, or drawn by temperature, top-k, min-p and
+// top-p alone, take the id that the GPU found or drew. Where a step has others,
+// its logits are copied to the host, and the sampler that CPU models use draws
+// from them.
 #pragma once
 
 #include <cstddef>
@@ -37,7 +38,8 @@ class CudaRunner final : public Runner, public LogitsView {
 
  private:
   Status StartStep();
-  bool NeedsLogits() const;
+  // Fills draws_ and takes_id_; whether a sample needs its logits on the host.
+  bool AskForDraws();
   // Draws for the samples of one sequence, [begin, end).
   void DrawSequence(int32_t begin, int32_t end);
   void Count();
@@ -46,7 +48,9 @@ class CudaRunner final : public Runner, public LogitsView {
   const std::unique_ptr<CudaBackend> backend_;
   Sampler sampler_;
   Sampler::Scratch scratch_;
-  std::vector<uint32_t> masks_;  // of the sequence that is drawn for
+  std::vector<cuda::DrawRow> draws_;  // of the GPU; empty: it draws none
+  std::vector<bool> takes_id_;        // sample takes the id of the GPU
+  std::vector<uint32_t> masks_;       // of the sequence that is drawn for
   const StepBatch* batch_ = nullptr;
   StepAccount account_;
   StepResult result_;

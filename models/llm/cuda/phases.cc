@@ -395,25 +395,36 @@ void CudaBackend::DoHead(const Norm& norm, const Linear& linear,
     const int error =
         Multiply(step, true, w, Normed(at, x(step, true)), logits_);
     if (error != 0) return error;
-    return module_.finish_logits(context_->device().stream,
-                                 {.logits = logits_.data(),
-                                  .pitch = logits_.pitch,
-                                  .vocab = shape().vocab,
-                                  .rows = step.num_samples,
-                                  .scale = options.scale,
-                                  .softcap = options.softcap,
-                                  .parts = head_parts_.as<cuda::Greatest>(),
-                                  .ids = ids_.as<int32_t>()});
+    const cuda::Stream stream = context_->device().stream;
+    const int finished = module_.finish_logits(
+        stream, {.logits = logits_.data(),
+                 .pitch = logits_.pitch,
+                 .vocab = shape().vocab,
+                 .rows = step.num_samples,
+                 .scale = options.scale,
+                 .softcap = options.softcap,
+                 .parts = head_parts_.as<cuda::Greatest>(),
+                 .ids = ids_.as<int32_t>()});
+    if (finished != 0 || message_.draws < 0) return finished;
+    return module_.draw_tokens(stream,
+                               {.logits = logits_.data(),
+                                .pitch = logits_.pitch,
+                                .vocab = shape().vocab,
+                                .rows = step.num_samples,
+                                .draws = reinterpret_cast<const cuda::DrawRow*>(
+                                    step.message + message_.draws),
+                                .ids = ids_.as<int32_t>()});
   });
 }
 
-Status CudaBackend::Launch(const StepBatch& batch) {
+Status CudaBackend::Launch(const StepBatch& batch,
+                           std::span<const cuda::DrawRow> draws) {
   CHECK(pages_.data() != nullptr, "memory is bound before the first step");
   CHECK(batch.num_tokens <= limits_.max_tokens &&
             batch.num_samples <= limits_.max_samples &&
             batch.num_seqs <= limits_.max_seqs,
         "a step keeps its limits");
-  message_.Fill(batch, step_on_host_.as<int32_t>());
+  message_.Fill(batch, draws, step_on_host_.as<int32_t>());
   num_samples_ = batch.num_samples;
   RETURN_IF_ERROR(
       context_->Upload(step_.data(), step_on_host_.data(), message_.bytes()));

@@ -9,6 +9,7 @@ namespace millrace::models {
 namespace {
 
 constexpr int64_t kItemWords = sizeof(cuda::AttendItem) / 4;
+constexpr size_t kDrawWords = sizeof(cuda::DrawRow) / 4;
 constexpr int64_t kMergeWords = sizeof(cuda::AttendMerge) / 4;
 static_assert(cuda::kPageRows == kPageTokens);
 static_assert(sizeof(PageId) == 4 && sizeof(PageCopy) == 8);
@@ -59,7 +60,8 @@ size_t StepMessage::AddWindow(int32_t window) {
 int64_t StepMessage::most_bytes() const {
   const int64_t pages = int64_t{limits_.max_seqs} * limits_.max_pages_per_seq;
   const auto works = static_cast<int64_t>(works_.size());
-  return 4 * (4 * int64_t{limits_.max_tokens} + limits_.max_samples +
+  return 4 * (4 * int64_t{limits_.max_tokens} +
+              limits_.max_samples * int64_t{1 + kDrawWords} +
               2 * int64_t{limits_.max_seqs} + pages +
               works * (kItemWords * 2 * (limits_.max_tokens + kMostPartials) +
                        kMergeWords * (limits_.max_tokens + kMostPartials)));
@@ -100,7 +102,8 @@ std::vector<int64_t> StepMessage::Layout() const {
   return layout;
 }
 
-void StepMessage::Fill(const StepBatch& batch, int32_t* out) {
+void StepMessage::Fill(const StepBatch& batch,
+                       std::span<const cuda::DrawRow> all_draws, int32_t* out) {
   out_ = out;
   at_ = 0;
   ChooseSizes(batch);
@@ -111,6 +114,13 @@ void StepMessage::Fill(const StepBatch& batch, int32_t* out) {
   sample_rows =
       Put(batch.sample_rows().first(static_cast<size_t>(batch.num_samples)),
           static_cast<size_t>(num_samples));
+  draws = -1;
+  if (!all_draws.empty()) {
+    // Rows of the padding are zeros: they take the greatest.
+    draws = Put({reinterpret_cast<const int32_t*>(all_draws.data()),
+                 all_draws.size() * kDrawWords},
+                static_cast<size_t>(num_samples) * kDrawWords);
+  }
   copies = at_;
   for (int32_t i = 0; i < batch.num_copies; ++i) {
     const PageCopy& copy = batch.copies()[static_cast<size_t>(i)];

@@ -54,7 +54,9 @@ class StepMessage {
   int64_t most_bytes() const;
 
   // Writes the step to `out`, most_bytes() large.
-  void Fill(const StepBatch& batch, int32_t* out);
+  // `draws`: of each sample; empty: all take the greatest.
+  void Fill(const StepBatch& batch, std::span<const cuda::DrawRow> draws,
+            int32_t* out);
 
   // Of the message filled last.
   int64_t bytes() const { return at_ * 4; }
@@ -71,6 +73,7 @@ class StepMessage {
   int64_t rows_by_role = 0;  // those of prompts, then the others
   int32_t num_prompt_rows = 0;
   int64_t sample_rows = 0;
+  int64_t draws = -1;  // below 0: all take the greatest
   int64_t copies = 0;
   int64_t pages = 0;
   const Work& work(size_t index) const { return works_[index]; }
