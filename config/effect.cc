@@ -57,7 +57,7 @@ bool HasNoRepository(const ServerSettings& server, const ModelSettings&) {
   return server.model_repository.empty();
 }
 bool IsF32(const ServerSettings&, const ModelSettings& model) {
-  return model.graph.precision == "f32";
+  return model.graph.precision == "f32" || model.graph.precision == "auto";
 }
 bool HasNoLevels(const ServerSettings&, const ModelSettings& model) {
   return model.graph.priority_levels == 0;

@@ -149,11 +149,12 @@ void VisitPrecision(GraphSettings& s, const SettingVisitor& visit) {
          .choices = {"auto", "millrace", "onednn"}},
         &s.backend);
   visit({.name = "precision",
-         .help = "number type that graphs multiply in: bf16 where the CPU "
-                 "multiplies such; int8 as millrace quantize has chosen; "
-                 "results are held against f32 when the model is loaded, and "
-                 "the costliest layers stay in f32",
-         .choices = {"f32", "bf16", "int8"}},
+         .help = "number type that graphs multiply in; auto: f32 on a CPU, "
+                 "tf32 on a GPU; a CPU also has bf16, where it multiplies "
+                 "such, and int8 as millrace quantize has chosen: results are "
+                 "held against f32 when the model is loaded, and the costliest "
+                 "layers stay in f32; a GPU also has f32, f16 and bf16",
+         .choices = {"auto", "f32", "tf32", "f16", "bf16", "int8"}},
         &s.precision);
   visit({.name = "quantization",
          .help = "file that millrace quantize has written, for int8; empty: "

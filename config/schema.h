@@ -154,7 +154,7 @@ struct QueueLevelSettings {
 // Settings of graphs alone (ONNX, .pt2).
 struct GraphSettings {
   std::string backend = "millrace";  // auto | millrace | onednn
-  std::string precision = "f32";     // f32 | bf16 | int8
+  std::string precision = "auto";    // auto | f32 | tf32 | f16 | bf16 | int8
   std::string quantization;       // of millrace quantize; "": MODEL.quant.json
   std::string precision_samples;  // .npz files, by commas; "": made up
   int64_t max_precision_error = 100'000;  // millionths

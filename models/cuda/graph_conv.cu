@@ -3,51 +3,22 @@
 // group has few outputs, as in depthwise layers, a thread computes one of them.
 // Both add an output's products in the same order: by taps, then by channels.
 #include "models/cuda/graph_tile.cuh"
+#include "models/cuda/graph_window.cuh"
 
 namespace millrace::cuda {
 namespace {
-
-// Of a pixel of the result: its place, and the first pixel of its image.
-struct Pixel {
-  int at[3];
-  int64_t image;
-};
-__device__ Pixel PixelAt(const GraphWindow& w, int64_t number) {
-  Pixel pixel;
-  for (int axis = 2; axis >= 0; --axis) {
-    pixel.at[axis] = static_cast<int>(number % w.out[axis]);
-    number /= w.out[axis];
-  }
-  pixel.image = number * w.in[0] * w.in[1] * w.in[2];
-  return pixel;
-}
 
 // The pixel that a tap reads, or -1 where it is in the padding.
 __device__ int64_t Read(const GraphConvArgs& args, const Pixel& pixel,
                         int64_t tap) {
   const GraphWindow& w = args.window;
-  int64_t step = 1;
-  int64_t read = pixel.image;
+  int at[3];
   for (int axis = 2; axis >= 0; --axis) {
-    const int place = static_cast<int>(tap % w.kernel[axis]) * w.dilation[axis];
+    at[axis] = static_cast<int>(tap % w.kernel[axis]);
     tap /= w.kernel[axis];
-    int from;
-    if (args.transposed) {
-      from = pixel.at[axis] + w.pad[axis] - place;
-      if (from < 0 || from % w.stride[axis] != 0) return -1;
-      from /= w.stride[axis];
-    } else {
-      from = pixel.at[axis] * w.stride[axis] - w.pad[axis] + place;
-    }
-    if (from < 0 || from >= w.in[axis]) return -1;
-    read += from * step;
-    step *= w.in[axis];
   }
-  return read;
-}
-
-__device__ int64_t Taps(const GraphWindow& w) {
-  return int64_t{w.kernel[0]} * w.kernel[1] * w.kernel[2];
+  const int read = ReadAt(w, args.transposed, pixel, at);
+  return read < 0 ? -1 : pixel.image + read;
 }
 
 // Of input (tap, channel of the group) and output of the group.
@@ -61,11 +32,6 @@ __device__ float Weight(const GraphConvArgs& args, int64_t group, int64_t tap,
           ? ((group * channels + channel) * outputs + output) * taps + tap
           : ((group * outputs + output) * channels + channel) * taps + tap;
   return args.w[at];
-}
-
-__device__ int64_t PixelsOut(const GraphConvArgs& args) {
-  const GraphWindow& w = args.window;
-  return args.batch * w.out[0] * w.out[1] * w.out[2];
 }
 
 __global__ void __launch_bounds__(kGraphThreads)
@@ -124,6 +90,9 @@ int GraphConv(Stream stream, const GraphConvArgs& args) {
   const GraphWindow& w = args.window;
   const int64_t pixels = args.batch * w.out[0] * w.out[1] * w.out[2];
   if (pixels == 0 || args.outputs == 0) return 0;
+  if (args.precision != GraphPrecision::kF32 && args.groups == 1) {
+    return GraphConvOnTensors(stream, args);
+  }
   constexpr int kFewOutputs = 8;
   if (args.groups > 1 && args.outputs / args.groups < kFewOutputs) {
     return Launch(ConvDirectKernel, ByThread(pixels * args.outputs),

@@ -84,6 +84,20 @@ struct PointwiseArgs {
   float* y;
 };
 
+// What the factors of products are rounded to; sums are f32. kTf32 keeps 10 of
+// 23 bits behind the point, kF16 as many, kBf16 7.
+enum class GraphPrecision : int32_t { kF32, kTf32, kF16, kBf16 };
+// Outputs that a block computes on tensor cores. No bits depend on it.
+enum class GraphTile : int32_t { kChosen, kSmall, kMiddle, kTall, kLarge };
+// Weights as tensor cores read them: [outputs][inputs] rounded, each row filled
+// with zeros up to a multiple of this. Where `data` is null the values that the
+// graph has are read.
+inline constexpr int64_t kPackedUnit = 16;  // bytes
+struct PackedWeights {
+  const void* data;
+  int64_t row_bytes;
+};
+
 // What becomes of the sum of each output: bias, residual if it is first, the
 // function, gate, residual if it is not. Residual and gate lie as the result.
 struct GraphEpilogue {
@@ -97,8 +111,10 @@ struct GraphEpilogue {
 };
 
 // y = A · B for each of a stack of matrices: A [m][k], B [k][n], y [m][n],
-// whose outputs lie side by side.
+// whose outputs lie side by side. B may be packed where the stack has one.
 struct ProductArgs {
+  GraphPrecision precision;
+  PackedWeights packed_b;
   const float* a;
   const float* b;
   float* y;
@@ -115,6 +131,8 @@ struct ProductArgs {
   int64_t b_strides[kMostAxes];
   int64_t y_strides[kMostAxes];
   GraphEpilogue epilogue;
+  GraphTile tile;  // kChosen, but for tests
+  bool wide;       // set by the launch: y, residual and gate by 16 bytes
 };
 
 // A window over depth, height and width; those that an image has not are 1.
@@ -130,8 +148,11 @@ struct GraphWindow {
 
 // x [batch][in…][channels], w [outputs][channels / groups][kernel…], or of a
 // transposed convolution w [channels][outputs / groups][kernel…];
-// y [batch][out…][outputs]. Sums run over taps, then channels.
+// y [batch][out…][outputs]. Sums run over taps, then channels, and so do the
+// inputs of packed weights. With groups the precision is f32.
 struct GraphConvArgs {
+  GraphPrecision precision;
+  PackedWeights packed_w;
   GraphWindow window;
   int64_t batch;
   int32_t channels;
@@ -142,6 +163,8 @@ struct GraphConvArgs {
   const float* w;
   float* y;
   GraphEpilogue epilogue;
+  GraphTile tile;  // kChosen, but for tests
+  bool wide;       // set by the launch: y, residual and gate by 16 bytes
 };
 
 enum class PoolOf : int32_t { kMax, kMean, kMeanPadded };
@@ -249,6 +272,10 @@ struct CastArgs {
 int GraphPointwise(Stream stream, const PointwiseArgs& args);
 int GraphProduct(Stream stream, const ProductArgs& args);
 int GraphConv(Stream stream, const GraphConvArgs& args);
+// What the two above call where the precision is not f32; a convolution needs
+// packed weights.
+int GraphProductOnTensors(Stream stream, const ProductArgs& args);
+int GraphConvOnTensors(Stream stream, const GraphConvArgs& args);
 int GraphPool(Stream stream, const GraphPoolArgs& args);
 int GraphSoftmax(Stream stream, const SoftmaxArgs& args);
 int GraphNormalize(Stream stream, const NormalizeArgs& args);

@@ -42,6 +42,9 @@ __global__ void __launch_bounds__(kGraphThreads)
 
 int GraphProduct(Stream stream, const ProductArgs& args) {
   if (args.count == 0 || args.m == 0 || args.n == 0) return 0;
+  if (args.precision != GraphPrecision::kF32) {
+    return GraphProductOnTensors(stream, args);
+  }
   return Launch(ProductKernel, ByTile(args.m, args.n, args.count),
                 kGraphThreads, kTileBytes, stream, args);
 }

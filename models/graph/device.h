@@ -13,6 +13,7 @@
 #include <cstdint>
 #include <functional>
 #include <memory>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -27,6 +28,14 @@ namespace millrace::models::graph {
 
 struct Kernels;
 class WeightPacker;
+
+// What a device rounds the factors of products and convolutions to; sums, and
+// all other operators, are f32.
+enum class DevicePrecision { kF32, kTf32, kF16, kBf16 };
+// Of the setting `precision`: "f32", "tf32", "f16" or "bf16"; "auto" is tf32.
+// None for other words, which a device has not.
+std::optional<DevicePrecision> DevicePrecisionOf(std::string_view setting);
+std::string_view DevicePrecisionName(DevicePrecision precision);
 
 // What one context has on the device: a stream, memory for values. Used by one
 // thread at a time.
@@ -69,6 +78,7 @@ class GraphDevice {
   virtual ~GraphDevice() = default;
 
   virtual std::string name() const = 0;  // "cuda:0"
+  virtual DevicePrecision precision() const = 0;
   // RESOURCE_EXHAUSTED: so many bytes of weights were more than was free when
   // the device was opened.
   virtual Status CheckFits(int64_t weight_bytes) const = 0;
@@ -86,11 +96,12 @@ class GraphDevice {
 // "auto" GPU 0, or null with a line in the log that says why it cannot serve.
 // INVALID_ARGUMENT: no such name. FAILED_PRECONDITION: why the GPU cannot
 // serve.
-StatusOr<std::shared_ptr<GraphDevice>> OpenGraphDevice(const std::string& name);
+StatusOr<std::shared_ptr<GraphDevice>> OpenGraphDevice(
+    const std::string& name, DevicePrecision precision = DevicePrecision::kF32);
 
 // Several, "cuda:0,cuda:1", or all GPUs, "cuda:all"; or one as above. Empty:
 // the CPU. INVALID_ARGUMENT: the CPU beside a GPU, or a GPU twice.
 StatusOr<std::vector<std::shared_ptr<GraphDevice>>> OpenGraphDevices(
-    std::string_view names);
+    std::string_view names, DevicePrecision precision = DevicePrecision::kF32);
 
 }  // namespace millrace::models::graph

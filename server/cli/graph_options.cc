@@ -17,7 +17,17 @@ StatusOr<graph::InstanceOptions> GraphOptions(const ParsedArgs& args,
   ASSIGN_OR_RETURN(const int64_t threads, args.Int("threads", 0, 0, 1024));
   ASSIGN_OR_RETURN(options.cpus, TeamFor(threads));
   options.isa = args.Text("isa", "");
-  const std::string precision = args.Text("precision", "f32");
+  const std::string precision = args.Text("precision", "auto");
+  const auto on_device = graph::DevicePrecisionOf(precision);
+  ASSIGN_OR_RETURN(
+      options.device,
+      graph::OpenGraphDevice(args.Text("device", "cpu"),
+                             on_device.value_or(graph::DevicePrecision::kF32)));
+  if (options.device != nullptr) {
+    if (on_device) return options;
+    return UsageError("--precision " + precision +
+                      " is not for a GPU; auto, f32, tf32, f16 and bf16 are");
+  }
   if (precision == "bf16") {
     options.precision = graph::Precision::kBf16;
   } else if (precision == "int8") {
@@ -26,15 +36,9 @@ StatusOr<graph::InstanceOptions> GraphOptions(const ParsedArgs& args,
                          args.Text("quantization", path + ".quant.json")));
     options.quantization =
         std::make_shared<const graph::QuantizationTable>(std::move(table));
-  } else if (precision != "f32") {
+  } else if (precision != "f32" && precision != "auto") {
     return UsageError("--precision " + precision +
-                      " is not known; f32, bf16 and int8 are");
-  }
-  ASSIGN_OR_RETURN(options.device,
-                   graph::OpenGraphDevice(args.Text("device", "cpu")));
-  if (options.device != nullptr && precision != "f32") {
-    return UsageError("--precision " + precision +
-                      " is not for a GPU, which computes graphs in f32");
+                      " is not for a CPU; auto, f32, bf16 and int8 are");
   }
   return options;
 }

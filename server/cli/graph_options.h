@@ -13,7 +13,9 @@
 namespace millrace::server {
 
 inline constexpr FlagSpec kPrecisionFlag = {
-    "precision", "TYPE", "f32 (default), bf16, or int8 as --quantization says"};
+    "precision", "TYPE",
+    "f32 (default on a CPU), tf32 (default on a GPU), f16 (GPU), bf16, or int8 "
+    "as --quantization says (CPU)"};
 inline constexpr FlagSpec kGraphBackendFlag = {
     "graph-backend", "NAME",
     "kernels of layers: millrace (default), onednn, or auto: measured first"};

@@ -134,9 +134,10 @@ Status PrintLayers(const ParsedArgs& args, const graph::Graph& graph) {
 }
 
 // One run on the device, with made-up inputs of one row.
-Status PrintPlaces(const graph::Graph& graph, const std::string& device) {
-  graph::InstanceOptions options;
-  ASSIGN_OR_RETURN(options.device, graph::OpenGraphDevice(device));
+Status PrintPlaces(const ParsedArgs& args, const std::string& path,
+                   const graph::Graph& graph) {
+  ASSIGN_OR_RETURN(const graph::InstanceOptions options,
+                   GraphOptions(args, path));
   if (options.device == nullptr) {
     std::printf("device         cpu\n");
     return OkStatus();
@@ -169,6 +170,10 @@ Status PrintPlaces(const graph::Graph& graph, const std::string& device) {
       static_cast<long long>(counts.on_cpu),
       static_cast<long long>(counts.copies),
       SizeText(counts.copied_bytes).c_str());
+  std::printf(
+      "precision      %s: factors of products and convolutions\n",
+      std::string(graph::DevicePrecisionName(options.device->precision()))
+          .c_str());
   return OkStatus();
 }
 
@@ -213,7 +218,7 @@ Status InspectGraph(const ParsedArgs& args) {
     RETURN_IF_ERROR(PrintLayers(args, *imported));
   }
   if (device != "cpu") {
-    const Status placed = PrintPlaces(*imported, device);
+    const Status placed = PrintPlaces(args, path, *imported);
     if (!placed.ok()) return NotServable(path, placed);
   }
   std::printf("\nservable       yes: millrace serve %s%s\n", path.c_str(),

@@ -8,6 +8,7 @@
 #include "models/graph/backend_choice.h"
 #include "models/graph/guard.h"
 #include "models/graph/sample_inputs.h"
+#include "server/lifecycle/gpu_precision.h"
 
 namespace millrace::server {
 namespace {
@@ -35,9 +36,11 @@ std::string Number(double value) {
   return text;
 }
 
-StatusOr<graph::TensorSets> Samples(const config::GraphSettings& settings,
-                                    const graph::Graph& model,
-                                    graph::LeftOutSizes left_out) {
+}  // namespace
+
+StatusOr<graph::TensorSets> PrecisionSamples(
+    const config::GraphSettings& settings, const graph::Graph& model,
+    graph::LeftOutSizes left_out) {
   ASSIGN_OR_RETURN(
       graph::TensorSets samples,
       graph::ReadSamples(settings.precision_samples, model.inputs));
@@ -50,6 +53,8 @@ StatusOr<graph::TensorSets> Samples(const config::GraphSettings& settings,
   samples.push_back(*std::move(made_up));
   return samples;
 }
+
+namespace {
 
 Status SetPrecision(const config::ModelSettings& settings,
                     graph::InstanceOptions& options) {
@@ -79,13 +84,14 @@ StatusOr<graph::OneDnnUse> ChooseAuto(const graph::Graph& model,
     prepared.parameters.emplace_back("graph_backend", "millrace");
     return graph::OneDnnUse();
   }
-  const bool is_f32 = settings.graph.precision == "f32";
+  const bool is_f32 =
+      options.precision == graph::Precision::kF32 && !options.quantization;
   const double allowed =
       is_f32 ? 1e-4
              : static_cast<double>(settings.graph.max_precision_error) / 1e6;
   ASSIGN_OR_RETURN(
       const graph::TensorSets samples,
-      Samples(settings.graph, model, graph::LeftOutSizes::kLikely));
+      PrecisionSamples(settings.graph, model, graph::LeftOutSizes::kLikely));
   ASSIGN_OR_RETURN(const graph::BackendChoice choice,
                    graph::ChooseBackend(model, options, samples, allowed));
   const auto shapes = static_cast<int64_t>(choice.use.shapes.size());
@@ -132,36 +138,6 @@ Status UseBackend(const graph::Graph& model,
   return OkStatus();
 }
 
-// ---- on a GPU ----
-Status CheckOnGpu(const config::GraphSettings& settings) {
-  if (settings.precision != "f32") {
-    return InvalidArgument("precision is '" + settings.precision +
-                           "', but a GPU computes graphs in f32; set precision "
-                           "to f32, or device to cpu")
-        .At("precision");
-  }
-  if (settings.backend == "onednn") {
-    return InvalidArgument(
-               "graph_backend is 'onednn', which computes on CPUs alone; set "
-               "graph_backend to millrace, or device to cpu")
-        .At("graph_backend");
-  }
-  return OkStatus();
-}
-
-// None where the cores compute.
-StatusOr<std::vector<std::shared_ptr<graph::GraphDevice>>> DevicesOf(
-    const config::ModelSettings& settings) {
-  const std::string& name = settings.common.device;
-  const Status fits = name == "cpu" ? OkStatus() : CheckOnGpu(settings.graph);
-  if (!fits.ok() && name == "auto") {
-    LogInfo("graphs run on the CPU", {{"why", fits.message()}});
-    return std::vector<std::shared_ptr<graph::GraphDevice>>();
-  }
-  RETURN_IF_ERROR(fits);
-  return graph::OpenGraphDevices(name);
-}
-
 StatusOr<PreparedGraph> PrepareInF32(graph::Graph model,
                                      const graph::InstanceOptions& options) {
   PreparedGraph prepared;
@@ -175,34 +151,21 @@ StatusOr<PreparedGraph> PrepareInF32(graph::Graph model,
   return prepared;
 }
 
-StatusOr<PreparedGraph> PrepareOn(
-    const std::vector<std::shared_ptr<graph::GraphDevice>>& devices,
-    const graph::Graph& model, graph::InstanceOptions options) {
-  PreparedGraph all;
-  std::string names;
-  for (const auto& device : devices) {
-    options.device = device;
-    ASSIGN_OR_RETURN(PreparedGraph one, PrepareInF32(model.Copy(), options));
-    names += (names.empty() ? "" : ",") + device->name();
-    if (all.graphs.empty()) {
-      all = std::move(one);
-    } else {
-      all.graphs.push_back(one.graphs.front());
-    }
-  }
-  all.parameters.emplace_back("device", names);
-  return all;
-}
-
 }  // namespace
 
 StatusOr<PreparedGraph> PrepareGraph(graph::Graph model,
                                      const config::ModelSettings& settings,
                                      graph::InstanceOptions options) {
   const std::string id = config::ModelId(settings);
-  ASSIGN_OR_RETURN(const auto devices, DevicesOf(settings));
-  if (!devices.empty()) return PrepareOn(devices, model, options);
+  ASSIGN_OR_RETURN(const auto gpus, GpusFor(settings));
+  if (!gpus.empty()) return PrepareOnGpus(gpus, model, settings, options);
   std::string precision = settings.graph.precision;
+  if (precision == "tf32" || precision == "f16") {
+    LogWarning("CPUs have no products of " + precision + ": f32",
+               {{"model", id}});
+    precision = "f32";
+  }
+  if (precision == "auto") precision = "f32";
   if (precision == "bf16" && !graph::HasBf16(options.isa)) {
     LogWarning(
         "this CPU, or the isa asked for, has no products of bf16 that are "
@@ -221,8 +184,9 @@ StatusOr<PreparedGraph> PrepareGraph(graph::Graph model,
   }
 
   RETURN_IF_ERROR(SetPrecision(settings, options));
-  ASSIGN_OR_RETURN(const graph::TensorSets samples,
-                   Samples(settings.graph, model, graph::LeftOutSizes::kLeast));
+  ASSIGN_OR_RETURN(
+      const graph::TensorSets samples,
+      PrecisionSamples(settings.graph, model, graph::LeftOutSizes::kLeast));
   const double allowed =
       static_cast<double>(settings.graph.max_precision_error) / 1e6;
   ASSIGN_OR_RETURN(graph::Guarded guarded,

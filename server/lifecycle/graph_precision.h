@@ -10,6 +10,8 @@
 #include "config/base/status.h"
 #include "config/schema.h"
 #include "models/graph/execution_context.h"
+#include "models/graph/quantize/compare.h"
+#include "models/graph/sample_inputs.h"
 
 namespace millrace::server {
 
@@ -28,5 +30,11 @@ struct PreparedGraph {
 StatusOr<PreparedGraph> PrepareGraph(models::graph::Graph graph,
                                      const config::ModelSettings& settings,
                                      models::graph::InstanceOptions options);
+
+// What a graph at reduced precision is held against f32 on: the files that the
+// settings name, else one made up. INVALID_ARGUMENT: none can be made up.
+StatusOr<models::graph::TensorSets> PrecisionSamples(
+    const config::GraphSettings& settings, const models::graph::Graph& graph,
+    models::graph::LeftOutSizes left_out);
 
 }  // namespace millrace::server

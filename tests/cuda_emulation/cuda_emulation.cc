@@ -314,6 +314,34 @@ void WaitCopies(int pending) {
   }
 }
 
+void MultiplyTf32(const uint32_t x[4], const uint32_t w[2], float sums[4]) {
+  struct Given {
+    uint32_t x[4];
+    uint32_t w[2];
+  };
+  Given own;
+  std::memcpy(own.x, x, sizeof own.x);
+  std::memcpy(own.w, w, sizeof own.w);
+  Given all[32];
+  std::memcpy(all, Exchange("mma tf32", &own, sizeof own), sizeof all);
+  const auto value = [](uint32_t word) {
+    word &= ~0x1fffu;  // which the tensor core does not look at
+    float as_float;
+    std::memcpy(&as_float, &word, sizeof word);
+    return as_float;
+  };
+  for (int i = 0; i < 4; ++i) {
+    const int row = Lane() / 4 + i / 2 * 8;
+    const int output = Lane() % 4 * 2 + i % 2;
+    for (int k = 0; k < 8; ++k) {
+      const Given& left = all[row % 8 * 4 + k % 4];
+      const Given& right = all[output * 4 + k % 4];
+      sums[i] = std::fmaf(value(left.x[row / 8 + k / 4 * 2]),
+                          value(right.w[k / 4]), sums[i]);
+    }
+  }
+}
+
 void* AllocateDevice(int64_t bytes) {
   if (bytes < 0 || bytes > (int64_t{1} << 40)) return nullptr;
   const auto page = static_cast<size_t>(sysconf(_SC_PAGESIZE));

@@ -100,6 +100,8 @@ void LoadFragments(const void* row, uint32_t out[4], bool transposed);
 void CopyAsync(void* to, const void* from, int bytes, bool there);
 void CommitCopies();
 void WaitCopies(int pending);
+// mma.m16n8k8 of tf32 likewise: models/cuda/graph_fragments.cuh.
+void MultiplyTf32(const uint32_t x[4], const uint32_t w[2], float sums[4]);
 
 }  // namespace cuda_emulation
 

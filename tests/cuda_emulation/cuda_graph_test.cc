@@ -52,15 +52,17 @@ class CudaGraph : public testing::Test {
     (*module)->close(&device);
     return device.free_bytes;
   }
-  static InstanceOptions OnDevice() {
+  static InstanceOptions OnDevice(
+      DevicePrecision precision = DevicePrecision::kF32) {
     InstanceOptions options;
-    auto device = OpenGraphDevice("cuda:0");
+    auto device = OpenGraphDevice("cuda:0", precision);
     EXPECT_TRUE(device.ok()) << device.status().ToString();
     options.device = *device;
     return options;
   }
-  static std::unique_ptr<ExecutionContext> Make(const Graph& graph) {
-    auto context = CreateInstance(graph.Copy(), OnDevice());
+  static std::unique_ptr<ExecutionContext> Make(
+      const Graph& graph, DevicePrecision precision = DevicePrecision::kF32) {
+    auto context = CreateInstance(graph.Copy(), OnDevice(precision));
     CHECK(context.ok(), "the graph compiles");
     return *std::move(context);
   }
@@ -90,12 +92,30 @@ struct Model {
   int64_t least_on_device;
   int64_t most_on_cpu;
 };
-class TinyOnDevice : public CudaGraph,
-                     public testing::WithParamInterface<Model> {};
+class TinyOnDevice
+    : public CudaGraph,
+      public testing::WithParamInterface<std::tuple<Model, DevicePrecision>> {};
+
+// A product of rounded factors is off by 2^-10 of itself (tf32, f16) or 2^-7
+// (bf16) at most. The errors of terms and layers add as their squares do, or
+// little more.
+double ToleranceOf(DevicePrecision precision) {
+  switch (precision) {
+    case DevicePrecision::kF32:
+      break;
+    case DevicePrecision::kTf32:
+    case DevicePrecision::kF16:
+      return 0x1p-8;
+    case DevicePrecision::kBf16:
+      return 0x1p-5;
+  }
+  return kTolerance;
+}
 
 TEST_P(TinyOnDevice, GivesWhatPyTorchGave) {
-  const std::string path = std::string(kFolder) + "/" + GetParam().file;
-  const auto context = Make(Import(path));
+  const auto& [model, precision] = GetParam();
+  const std::string path = std::string(kFolder) + "/" + model.file;
+  const auto context = Make(Import(path), precision);
   int64_t runs = 0;
   for (const char* tag : {"b2", "b3", "l11"}) {
     const std::string stem = path.substr(0, path.find('.'));
@@ -107,12 +127,11 @@ TEST_P(TinyOnDevice, GivesWhatPyTorchGave) {
     ASSERT_TRUE(got.ok()) << got.status().ToString();
     ASSERT_EQ(got->size(), arrays.outputs.size());
     for (size_t i = 0; i < got->size(); ++i) {
-      ExpectClose((*got)[i], arrays.outputs[i]);
+      ExpectClose((*got)[i], arrays.outputs[i], ToleranceOf(precision));
     }
     const DeviceCounts counts = context->device_counts();
-    EXPECT_GE(counts.on_device, GetParam().least_on_device)
-        << context->PlanText();
-    EXPECT_LE(counts.on_cpu, GetParam().most_on_cpu) << context->PlanText();
+    EXPECT_GE(counts.on_device, model.least_on_device) << context->PlanText();
+    EXPECT_LE(counts.on_cpu, model.most_on_cpu) << context->PlanText();
     // Sizes that were seen before find their plan and what they uploaded.
     const int64_t free = FreeBytes();
     const auto again = context->Run(arrays.inputs);
@@ -126,19 +145,27 @@ TEST_P(TinyOnDevice, GivesWhatPyTorchGave) {
 
 INSTANTIATE_TEST_SUITE_P(
     All, TinyOnDevice,
-    testing::Values(
-        Model{"residual.onnx", 12, 0}, Model{"encoder.onnx", 21, 2},
-        Model{"causal.pt2", 8, 0}, Model{"bert_base.onnx", 30, 4},
-        Model{"convnext_tiny.onnx", 29, 0}, Model{"densenet121.onnx", 29, 0},
-        Model{"efficientnet_b0.onnx", 45, 0}, Model{"gpt_small.onnx", 25, 0},
-        Model{"lstm.onnx", 3, 2}, Model{"minilm.onnx", 30, 4},
-        Model{"mobilenet_v3_large.onnx", 25, 0}, Model{"resnet50.onnx", 16, 0},
-        Model{"resnet50.pt2", 16, 0}, Model{"sizes.onnx", 15, 4},
-        Model{"speech_conv.onnx", 51, 0}, Model{"swin_t.onnx", 64, 4},
-        Model{"unet.onnx", 33, 2}, Model{"vit_tiny.onnx", 21, 0},
-        Model{"windows.onnx", 11, 1}, Model{"special.pt2", 40, 20}),
+    testing::Combine(
+        testing::Values(
+            Model{"residual.onnx", 12, 0}, Model{"encoder.onnx", 21, 2},
+            Model{"causal.pt2", 8, 0}, Model{"bert_base.onnx", 30, 4},
+            Model{"convnext_tiny.onnx", 29, 0},
+            Model{"densenet121.onnx", 29, 0},
+            Model{"efficientnet_b0.onnx", 45, 0},
+            Model{"gpt_small.onnx", 25, 0}, Model{"lstm.onnx", 3, 2},
+            Model{"minilm.onnx", 30, 4},
+            Model{"mobilenet_v3_large.onnx", 25, 0},
+            Model{"resnet50.onnx", 16, 0}, Model{"resnet50.pt2", 16, 0},
+            Model{"sizes.onnx", 15, 4}, Model{"speech_conv.onnx", 51, 0},
+            Model{"swin_t.onnx", 64, 4}, Model{"unet.onnx", 33, 2},
+            Model{"vit_tiny.onnx", 21, 0}, Model{"windows.onnx", 11, 1},
+            Model{"special.pt2", 40, 20}),
+        testing::Values(DevicePrecision::kF32, DevicePrecision::kTf32,
+                        DevicePrecision::kF16, DevicePrecision::kBf16)),
     [](const auto& test) {
-      std::string name = test.param.file;
+      std::string name =
+          std::get<Model>(test.param).file + "_" +
+          std::string(DevicePrecisionName(std::get<1>(test.param)));
       std::replace(name.begin(), name.end(), '.', '_');
       std::replace(name.begin(), name.end(), '-', '_');
       return name;
@@ -160,10 +187,15 @@ std::vector<Tensor> Row(const std::vector<Tensor>& inputs, int64_t i) {
 }
 
 TEST_F(CudaGraph, ARowHasTheSameBitsAloneAndInABatch) {
-  for (const char* model : {"residual", "encoder"}) {
+  for (const auto& [model, precision] :
+       {std::pair{"residual", DevicePrecision::kF32},
+        std::pair{"encoder", DevicePrecision::kF32},
+        std::pair{"residual", DevicePrecision::kF16},
+        std::pair{"encoder", DevicePrecision::kTf32},
+        std::pair{"bert_base", DevicePrecision::kF16}}) {
     const std::string stem = std::string(kFolder) + "/" + model;
     const Arrays arrays = ReadArrays(stem + ".b3.npz");
-    const auto context = Make(Import(stem + ".onnx"));
+    const auto context = Make(Import(stem + ".onnx"), precision);
     const auto all = context->Run(arrays.inputs);
     ASSERT_TRUE(all.ok()) << all.status().ToString();
     for (int64_t row = 0; row < 3; ++row) {

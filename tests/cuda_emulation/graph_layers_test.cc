@@ -9,11 +9,14 @@
 #include <limits>
 #include <random>
 
-#include "tests/cuda_emulation/cuda_emulation.h"
+#include "models/graph/cuda/pack_factors.h"
 #include "tests/cuda_emulation/device_array.h"
 
 namespace millrace::cuda {
 namespace {
+
+using models::graph::PackedRowBytes;
+using models::graph::PackFactors;
 
 std::vector<float> Random(int64_t n, uint64_t seed) {
   std::mt19937_64 random(seed);
@@ -31,8 +34,52 @@ float At(const std::vector<float>& values, int64_t i) {
   return values[static_cast<size_t>(i)];
 }
 
+// Of factors rounded to tf32 and f16 a product is off by 2 * 2^-11 of itself,
+// of bf16 by 2 * 2^-8, and little more; factors are up to 1, and those of f16
+// below 2^-14 are off by 2^-25. A tensor core may cut instead of round its
+// sums.
+double Bound(GraphPrecision precision, double n, double magnitude) {
+  switch (precision) {
+    case GraphPrecision::kF32:
+      return Bound(n, magnitude);
+    case GraphPrecision::kTf32:
+    case GraphPrecision::kF16:
+      return (0x1.01p-10 + 2 * n * 0x1p-24) * magnitude + n * 0x1p-24;
+    case GraphPrecision::kBf16:
+      return (0x1.01p-7 + 2 * n * 0x1p-24) * magnitude + n * 0x1p-24;
+  }
+  return 0;
+}
+
+struct Way {
+  GraphPrecision precision;
+  GraphTile tile;
+  bool packed;
+};
+// f32 reads weights as they are; a convolution on tensor cores packed ones.
+std::vector<Way> Ways(bool packed_alone) {
+  std::vector<Way> ways = {{GraphPrecision::kF32, GraphTile::kChosen, false}};
+  for (const GraphPrecision precision :
+       {GraphPrecision::kTf32, GraphPrecision::kF16, GraphPrecision::kBf16}) {
+    for (const GraphTile tile : {GraphTile::kChosen, GraphTile::kMiddle,
+                                 GraphTile::kTall, GraphTile::kLarge}) {
+      if (!packed_alone) ways.push_back({precision, tile, false});
+      ways.push_back({precision, tile, true});
+    }
+  }
+  return ways;
+}
+std::string Text(const testing::TestParamInfo<Way>& way) {
+  return std::string("Precision") +
+         std::to_string(static_cast<int>(way.param.precision)) + "Tile" +
+         std::to_string(static_cast<int>(way.param.tile)) +
+         (way.param.packed ? "Packed" : "");
+}
+
 // y = a [b, m, k] · w [n, k] (or [k, n]), with everything behind it.
-TEST(GraphProduct, IsThatOfDoubles) {
+class GraphProductBy : public testing::TestWithParam<Way> {};
+TEST_P(GraphProductBy, IsThatOfDoubles) {
+  const Way& way = GetParam();
   struct Case {
     int64_t stack, m, n, k;
     bool kn, shared_b, residual_first;
@@ -42,7 +89,10 @@ TEST(GraphProduct, IsThatOfDoubles) {
                         {1, 3, 130, 16, false, true, true},
                         {5, 17, 9, 40, true, false, false},
                         {6, 64, 64, 15, false, false, true},
+                        {1, 150, 140, 200, true, true, false},
+                        {3, 33, 12, 72, false, true, true},
                         {2, 2, 3, 0, false, false, true}}) {
+    if (way.packed && !c.shared_b) continue;
     const auto a = Random(c.stack * c.m * c.k, 1);
     const auto b = Random((c.shared_b ? 1 : c.stack) * c.k * c.n, 2);
     const auto bias = Random(c.n, 3);
@@ -74,6 +124,17 @@ TEST(GraphProduct, IsThatOfDoubles) {
     args.epilogue.f = Function::kLeakyRelu;
     args.epilogue.a = 0.25f;
     args.epilogue.residual_first = c.residual_first;
+    args.precision = way.precision;
+    args.tile = way.tile;
+    DeviceArray<std::byte> packed(PackFactors(way.precision,
+                                              {.outputs = c.shared_b ? c.n : 0,
+                                               .channels = c.k,
+                                               .output_stride = args.b_n,
+                                               .channel_stride = args.b_k},
+                                              b.data()));
+    if (way.packed) {
+      args.packed_b = {packed.get(), PackedRowBytes(way.precision, c.k)};
+    }
     ASSERT_EQ(GraphProduct(nullptr, args), 0);
     const auto got = y.Read();
     for (int64_t at = 0; at < c.stack * c.m * c.n; ++at) {
@@ -91,7 +152,8 @@ TEST(GraphProduct, IsThatOfDoubles) {
       sum = sum < 0 ? 0.25 * sum : sum;
       sum *= At(gate, at);
       if (!c.residual_first) sum += At(residual, at);
-      EXPECT_NEAR(At(got, at), sum, Bound(static_cast<double>(c.k), magnitude));
+      EXPECT_NEAR(At(got, at), sum,
+                  Bound(way.precision, static_cast<double>(c.k), magnitude));
     }
     // Alone: the last row of the last product.
     if (c.k == 0) continue;
@@ -103,10 +165,13 @@ TEST(GraphProduct, IsThatOfDoubles) {
     args.epilogue.residual += moved;
     args.epilogue.gate += moved;
     args.m = args.count = args.sizes[0] = 1;
+    args.tile = GraphTile::kChosen;
     ASSERT_EQ(GraphProduct(nullptr, args), 0);
     EXPECT_EQ(alone.Read(), std::vector<float>(got.end() - c.n, got.end()));
   }
 }
+INSTANTIATE_TEST_SUITE_P(All, GraphProductBy, testing::ValuesIn(Ways(false)),
+                         Text);
 
 struct Window {
   std::array<int32_t, 3> in, kernel, stride, dilation, pad, pad_end;
@@ -189,7 +254,9 @@ void ConvByDefinition(const GraphConvArgs& c, const std::vector<float>& x,
   }
 }
 
-TEST(GraphConv, IsThatOfDoubles) {
+class GraphConvBy : public testing::TestWithParam<Way> {};
+TEST_P(GraphConvBy, IsThatOfDoubles) {
+  const Way& way = GetParam();
   struct Case {
     Window window;
     int64_t batch;
@@ -213,8 +280,13 @@ TEST(GraphConv, IsThatOfDoubles) {
                         {volume, 2, 2, 3, 1},
                         {up, 2, 6, 4, 2},
                         {up, 1, 3, 9, 1},
-                        {up, 1, 4, 36, 2}}) {
+                        {up, 1, 4, 36, 2},
+                        {odd, 2, 24, 36, 1},
+                        {volume, 1, 16, 8, 1},
+                        {up, 2, 8, 12, 1}}) {
     GraphConvArgs args{};
+    args.precision = way.precision;
+    args.tile = way.tile;
     args.window = Of(c.window);
     args.batch = c.batch;
     args.channels = c.channels;
@@ -235,6 +307,18 @@ TEST(GraphConv, IsThatOfDoubles) {
     args.epilogue.bias = dbias.get();
     args.epilogue.residual = dres.get();
     args.epilogue.f = Function::kRelu;
+    const int64_t taps = Product(args.window.kernel);
+    DeviceArray<std::byte> packed(PackFactors(
+        way.precision,
+        {.outputs = c.groups == 1 ? c.outputs : 0,
+         .taps = taps,
+         .channels = c.channels,
+         .output_stride = args.transposed ? taps : c.channels * taps,
+         .tap_stride = 1,
+         .channel_stride = args.transposed ? c.outputs * taps : taps},
+        w.data()));
+    args.packed_w = {packed.get(),
+                     PackedRowBytes(way.precision, taps * c.channels)};
     ASSERT_EQ(GraphConv(nullptr, args), 0);
     std::vector<double> want(residual.size()), magnitude(residual.size());
     ConvByDefinition(args, x, w, want, magnitude);
@@ -243,7 +327,8 @@ TEST(GraphConv, IsThatOfDoubles) {
     for (size_t i = 0; i < got.size(); ++i) {
       const double sum = want[i] + bias[i % static_cast<size_t>(c.outputs)];
       EXPECT_NEAR(got[i], std::max(sum, 0.0) + residual[i],
-                  Bound(n, magnitude[i] + 4))
+                  Bound(c.groups == 1 ? way.precision : GraphPrecision::kF32, n,
+                        magnitude[i] + 4))
           << i;
     }
     // The last image alone.
@@ -253,10 +338,12 @@ TEST(GraphConv, IsThatOfDoubles) {
     args.epilogue.residual += (c.batch - 1) * image;
     args.y = alone.get();
     args.batch = 1;
+    args.tile = GraphTile::kChosen;
     ASSERT_EQ(GraphConv(nullptr, args), 0);
     EXPECT_EQ(alone.Read(), std::vector<float>(got.end() - image, got.end()));
   }
 }
+INSTANTIATE_TEST_SUITE_P(All, GraphConvBy, testing::ValuesIn(Ways(true)), Text);
 
 TEST(GraphPool, IsThatOfDoubles) {
   const Window whole = {{1, 7, 13}, {1, 7, 13}, {1, 1, 1},

@@ -52,9 +52,11 @@ def inputs_of(model, tag):
 def test_answers_are_the_cpus(model):
     path = DATA / f"{model}.onnx"
     with start(path) as cpu, start(path, "--device", "cuda:0",
+                                   "--precision", "f32",
                                    env=EMULATED) as gpu:
         assert "device" not in metadata(cpu, model).get("parameters", {})
-        assert metadata(gpu, model)["parameters"]["device"] == "cuda:0"
+        assert (metadata(gpu, model)["parameters"]
+                == {"device": "cuda:0", "precision": "f32"})
         for tag in ["b1", "b2", "b3"]:
             arrays = inputs_of(model, tag)
             want = infer(cpu, model, arrays)
@@ -70,6 +72,41 @@ def test_answers_are_the_cpus(model):
             if model != "lstm_tagger":
                 assert any(not np.array_equal(mine, theirs) for mine, theirs
                            in zip(got, want)), "the CPU answered"
+
+
+# Shares of the greatest value: a product of factors in tf32 or f16 is off by
+# 2^-10 of itself, in bf16 by 2^-7.
+@pytest.mark.parametrize("asked, told, most", [
+    ("auto", "tf32", 2**-8), ("tf32", "tf32", 2**-8), ("f16", "f16", 2**-8),
+    ("bf16", "bf16", 2**-5)])
+def test_precisions(asked, told, most):
+    model = "resnet50"
+    arrays = inputs_of(model, "b2")
+    with start(DATA / f"{model}.onnx") as cpu:
+        want = infer(cpu, model, arrays)[0]
+    with start(DATA / f"{model}.onnx", "--device", "cuda:0", "--precision",
+               asked, env=EMULATED) as gpu:
+        parameters = metadata(gpu, model)["parameters"]
+        assert parameters["precision"] == told
+        # auto and tf32 are what others do unasked; the rest is held against f32.
+        assert ("precision_error" in parameters) == (told in ("f16", "bf16"))
+        got = infer(gpu, model, arrays)[0]
+    error = np.abs(got - want).max() / np.abs(want).max()
+    assert 1e-6 < error <= most
+
+
+def test_a_precision_that_costs_too_much_is_not_served():
+    with start(DATA / "resnet50.onnx", "--device", "cuda:0", "--precision",
+               "bf16", "--max-precision-error", "0.00001",
+               env=EMULATED) as gpu:
+        parameters = metadata(gpu, "resnet50")["parameters"]
+        assert parameters["precision"] == "tf32"
+        assert parameters["precision_asked"] == "bf16"
+
+
+def test_a_cpu_computes_what_gpus_have_in_f32():
+    with start(DATA / "resnet50.onnx", "--precision", "f16") as cpu:
+        assert metadata(cpu, "resnet50")["parameters"]["precision"] == "f32"
 
 
 def test_rows_do_not_depend_on_their_batch():
@@ -122,7 +159,12 @@ def test_inspect_says_what_runs_where():
     assert "  copy    " in done.stdout
     assert ("33 operators on cuda:0, 2 on the CPU; 6 copies, 11264 bytes a run"
             in done.stdout)
+    assert "precision      tf32" in done.stdout
     assert "--device cuda:0" in done.stdout.splitlines()[-1]
+    halves = inspect("unet.onnx", "--device", "cuda:0", "--precision", "f16")
+    assert "kernel 3x3 +bias relu f16" in halves.stdout
+    wrong = inspect("unet.onnx", "--device", "cuda:0", "--precision", "int8")
+    assert "is not for a GPU" in wrong.stdout + wrong.stderr
     without = inspect("unet.onnx", "--device", "cuda:0", env=NO_MODULE)
     assert without.returncode == 1
     assert "there is no CUDA module" in without.stdout
@@ -143,7 +185,7 @@ def test_run_and_profile_take_a_device():
 
 @pytest.mark.parametrize("flags, said", [
     ([], "there is no CUDA module, looked for '/nonexistent/module.so'"),
-    (["--precision", "bf16"], "a GPU computes graphs in f32"),
+    (["--precision", "int8"], "which GPUs do not compute graphs in"),
     (["--graph-backend", "onednn"], "computes on CPUs alone"),
 ])
 def test_what_cannot_be_is_told_in_a_sentence(flags, said):
@@ -181,11 +223,15 @@ def test_auto_takes_the_gpu_where_it_can_serve_what_is_asked():
     path = DATA / "resnet50.onnx"
     with start(path, "--device", "auto", env=EMULATED) as server:
         assert metadata(server, "resnet50")["parameters"]["device"] == "cuda:0"
-    with start(path, "--device", "auto", "--precision", "bf16",
-               env=EMULATED) as server:
-        assert any("graphs run on the CPU" in line
-                   and "a GPU computes graphs in f32" in line
-                   for line in server.lines)
+    # Then the CPU is asked, which wants the table that is not there.
+    done = subprocess.run(
+        [BINARY, "serve", path, "--device", "auto", "--precision", "int8",
+         "--http-port", "0", "--grpc-port", "0"],
+        capture_output=True, text=True, timeout=120,
+        env={**os.environ, **EMULATED})
+    assert "graphs run on the CPU" in done.stderr
+    assert "which GPUs do not compute graphs in" in done.stderr
+    assert "resnet50.onnx.quant.json" in done.stderr
 
 
 def test_instances_stand_on_several_devices(tmp_path):

@@ -104,7 +104,7 @@ models:
 
 @pytest.mark.parametrize("flags,said", [
     (["--precision", "int8"], "resnet50.pt2.quant.json"),
-    (["--precision", "fp8"], "f32, bf16, int8"),
+    (["--precision", "fp8"], "auto, f32, tf32, f16, bf16, int8"),
     (["--precision", "int8", "--quantization", DATA / "mlp.json"],
      "quantisation file"),
 ])

@@ -12,9 +12,24 @@
 namespace millrace::models::graph {
 namespace {
 
+cuda::GraphPrecision KernelPrecision(DevicePrecision precision) {
+  switch (precision) {
+    case DevicePrecision::kF32:
+      break;
+    case DevicePrecision::kTf32:
+      return cuda::GraphPrecision::kTf32;
+    case DevicePrecision::kF16:
+      return cuda::GraphPrecision::kF16;
+    case DevicePrecision::kBf16:
+      return cuda::GraphPrecision::kBf16;
+  }
+  return cuda::GraphPrecision::kF32;
+}
+
 class CudaGraphDevice final : public GraphDevice {
  public:
-  static StatusOr<std::shared_ptr<GraphDevice>> Open(int32_t ordinal) {
+  static StatusOr<std::shared_ptr<GraphDevice>> Open(
+      int32_t ordinal, DevicePrecision precision) {
     ASSIGN_OR_RETURN(const cuda::Module* module, OpenCudaModule());
     ASSIGN_OR_RETURN(
         auto context,
@@ -24,12 +39,14 @@ class CudaGraphDevice final : public GraphDevice {
              .remedy = "end what else runs on it, take a smaller model, or set "
                        "device to cpu"}));
     return std::shared_ptr<GraphDevice>(
-        new CudaGraphDevice(module, ordinal, std::move(context)));
+        new CudaGraphDevice(module, ordinal, precision, std::move(context)));
   }
 
   std::string name() const override {
     return "cuda:" + std::to_string(ordinal_);
   }
+
+  DevicePrecision precision() const override { return precision_; }
 
   Status CheckFits(int64_t weight_bytes) const override {
     if (weight_bytes <= free_bytes_) return OkStatus();
@@ -55,37 +72,66 @@ class CudaGraphDevice final : public GraphDevice {
       const Graph& graph, int num_members, const Kernels& kernels,
       WeightPacker& packed,
       const std::function<bool(const Tensor*)>& is_shared) override {
-    return CudaPlan::Create(
-        {graph, name(), num_members, kernels, packed, weights_, is_shared});
+    return CudaPlan::Create({graph, name(), KernelPrecision(precision_),
+                             num_members, kernels, packed, weights_,
+                             is_shared});
   }
 
  private:
   CudaGraphDevice(const cuda::Module* module, int32_t ordinal,
+                  DevicePrecision precision,
                   std::shared_ptr<CudaContext> context)
       : module_(module),
         ordinal_(ordinal),
+        precision_(precision),
         free_bytes_(context->device().free_bytes),
         weights_(std::move(context)) {}
 
   const cuda::Module* const module_;
   const int32_t ordinal_;
+  const DevicePrecision precision_;
   const int64_t free_bytes_;  // when it was opened
   DeviceWeights weights_;
 };
 
 }  // namespace
 
+std::optional<DevicePrecision> DevicePrecisionOf(std::string_view setting) {
+  if (setting == "auto") return DevicePrecision::kTf32;
+  for (const DevicePrecision each :
+       {DevicePrecision::kF32, DevicePrecision::kTf32, DevicePrecision::kF16,
+        DevicePrecision::kBf16}) {
+    if (setting == DevicePrecisionName(each)) return each;
+  }
+  return std::nullopt;
+}
+
+std::string_view DevicePrecisionName(DevicePrecision precision) {
+  switch (precision) {
+    case DevicePrecision::kF32:
+      break;
+    case DevicePrecision::kTf32:
+      return "tf32";
+    case DevicePrecision::kF16:
+      return "f16";
+    case DevicePrecision::kBf16:
+      return "bf16";
+  }
+  return "f32";
+}
+
 StatusOr<std::shared_ptr<GraphDevice>> OpenGraphDevice(
-    const std::string& name) {
+    const std::string& name, DevicePrecision precision) {
   if (name == "cpu") return std::shared_ptr<GraphDevice>();
   if (name == "auto") {
-    StatusOr<std::shared_ptr<GraphDevice>> gpu = CudaGraphDevice::Open(0);
+    StatusOr<std::shared_ptr<GraphDevice>> gpu =
+        CudaGraphDevice::Open(0, precision);
     if (gpu.ok()) return gpu;
     LogInfo("graphs run on the CPU", {{"why", gpu.status().message()}});
     return std::shared_ptr<GraphDevice>();
   }
   ASSIGN_OR_RETURN(const int32_t ordinal, CudaOrdinal(name));
-  return CudaGraphDevice::Open(ordinal);
+  return CudaGraphDevice::Open(ordinal, precision);
 }
 
 }  // namespace millrace::models::graph

@@ -115,7 +115,8 @@ Status CudaPlan::RunActions(std::byte* arena, std::byte* device_arena,
       case Kind::kOnDevice:
         RETURN_IF_ERROR(context.Launched(device_steps_[action.step].launch(
             context.module(), context.device().stream,
-            {state.on_device.data(), found + 2 * action.check})));
+            {state.on_device.data(), found + 2 * action.check,
+             packed_[action.step]})));
         break;
       case Kind::kOnCpu:
         if (std::exchange(has_to_wait, false)) RETURN_IF_ERROR(context.Wait());

@@ -54,6 +54,7 @@ class CudaPlan final : public DevicePlan {
   struct Parts {
     const Graph& graph;  // typed and optimised
     std::string device;  // its name
+    cuda::GraphPrecision precision;
     int num_members;
     const Kernels& kernels;
     WeightPacker& packed;
@@ -114,6 +115,7 @@ class CudaPlan final : public DevicePlan {
   int num_members_ = 1;
   std::vector<Action> actions_;
   std::vector<DeviceStep> device_steps_;
+  std::vector<const std::byte*> packed_;  // of each of them; null: none
   std::vector<std::unique_ptr<Step>> cpu_steps_;
   std::vector<Slot> inputs_;
   std::vector<Output> outputs_;
@@ -126,6 +128,7 @@ class CudaPlan final : public DevicePlan {
   std::vector<int64_t> device_offset_;  // likewise
   std::vector<std::shared_ptr<const Tensor>> constants_;  // kept alive
   CudaBuffer own_constants_;
+  std::vector<CudaBuffer> own_packed_;
   int64_t host_bytes_ = 0;
   int64_t device_bytes_ = 0;
   int64_t held_bytes_ = 0;

@@ -98,7 +98,7 @@ class CudaPlanBuilder {
   }
 
   Status Add(const Node& node) {
-    if (auto step = LowerToDevice(node, {graph_, slot_of_})) {
+    if (auto step = LowerToDevice(node, {graph_, slot_of_, parts_.precision})) {
       AddOnDevice(node, *std::move(step));
       return OkStatus();
     }
@@ -109,6 +109,7 @@ class CudaPlanBuilder {
     std::vector<int32_t> sources;
     for (const ValueId id : node.inputs) {
       if (id == kNoValue || !IsRead(node, id)) continue;
+      if (step.packed && id == step.packed->value) continue;
       const Slot slot = slot_of_[static_cast<size_t>(id)];
       BringToDevice(slot, node.name);
       step.reads.push_back(slot);
@@ -269,6 +270,26 @@ class CudaPlanBuilder {
                      parts_.weights.UploadOwn(own, plan_->own_constants_));
     for (size_t i = 0; i < places.size(); ++i) {
       plan_->device_constant_[own_slots[i]] = places[i];
+    }
+    return PackConstants();
+  }
+
+  Status PackConstants() {
+    for (const DeviceStep& step : plan_->device_steps_) {
+      const std::byte*& place = plan_->packed_.emplace_back(nullptr);
+      if (!step.packed) continue;
+      const PackedConstant& packed = *step.packed;
+      const auto& constant = graph_.value(packed.value).constant;
+      if (parts_.is_shared(constant.get())) {
+        ASSIGN_OR_RETURN(place, parts_.weights.FindOrPack(
+                                    constant, packed.precision, packed.order));
+        continue;
+      }
+      ASSIGN_OR_RETURN(
+          CudaBuffer own,
+          parts_.weights.PackOwn(*constant, packed.precision, packed.order));
+      place = own.data();
+      plan_->own_packed_.push_back(std::move(own));
     }
     return OkStatus();
   }

@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "models/cuda/module_api.h"
+#include "models/graph/cuda/pack_factors.h"
 #include "models/graph/ir.h"
 #include "models/graph/plan/step.h"
 
@@ -18,12 +19,19 @@ namespace millrace::models::graph {
 // Where the storages of a plan are on the device during one run.
 struct DeviceSlots {
   std::byte* const* at;
-  int64_t* found;  // of a step that checks indices: two integers
+  int64_t* found;           // of a step that checks indices: two integers
+  const std::byte* packed;  // of a step that asks for packed weights
 
   const float* in(Slot slot) const {
     return slot == kNoSlot ? nullptr : reinterpret_cast<const float*>(at[slot]);
   }
   float* out(Slot slot) const { return reinterpret_cast<float*>(at[slot]); }
+};
+
+struct PackedConstant {
+  ValueId value = kNoValue;
+  cuda::GraphPrecision precision = cuda::GraphPrecision::kF32;
+  WeightOrder order;
 };
 
 struct DeviceStep {
@@ -36,6 +44,8 @@ struct DeviceStep {
   // run ends. The size that they are in range of.
   bool checks_indices = false;
   int64_t index_size = 0;
+  // A constant that it reads as packed weights instead of as it is.
+  std::optional<PackedConstant> packed;
   // Set by the plan: storages that are read on the device, and written.
   std::vector<Slot> reads;
   std::vector<Slot> writes;
@@ -45,6 +55,7 @@ struct DeviceStep {
 struct DeviceLowering {
   const Graph& graph;
   const std::vector<Slot>& slot_of;  // of each value
+  cuda::GraphPrecision precision;    // of products and convolutions
 
   const ValueType& type(ValueId id) const { return *graph.value(id).type; }
   const Shape& shape(ValueId id) const { return type(id).shape; }

@@ -133,16 +133,50 @@ struct View {
   }
 };
 
+// In front of what a step says of itself; "" for f32.
+std::string PrecisionText(cuda::GraphPrecision precision) {
+  switch (precision) {
+    case cuda::GraphPrecision::kF32:
+      break;
+    case cuda::GraphPrecision::kTf32:
+      return " tf32";
+    case cuda::GraphPrecision::kF16:
+      return " f16";
+    case cuda::GraphPrecision::kBf16:
+      return " bf16";
+  }
+  return "";
+}
+
 DeviceStep ProductStep(const Node& node, const DeviceLowering& lowering,
-                       const cuda::ProductArgs& fixed,
+                       const cuda::ProductArgs& sizes,
                        const std::string& text) {
+  cuda::ProductArgs fixed = sizes;
+  fixed.precision = lowering.precision;
   const LayerEnd end(node, lowering);
   const Slot a = lowering.slot(node.inputs[0]);
   const Slot b = lowering.slot(node.inputs[1]);
   const Slot y = lowering.slot(node.outputs[0]);
   DeviceStep step;
   step.text = text + std::to_string(fixed.m) + " x " + std::to_string(fixed.k) +
-              " -> " + std::to_string(fixed.n) + end.Text();
+              " -> " + std::to_string(fixed.n) + end.Text() +
+              PrecisionText(fixed.precision);
+  // A stack that has one B, known now.
+  const bool packs = fixed.precision != cuda::GraphPrecision::kF32 &&
+                     lowering.constant(node.inputs[1]) != nullptr &&
+                     std::all_of(fixed.b_strides, fixed.b_strides + fixed.rank,
+                                 [](int64_t stride) { return stride == 0; });
+  if (packs) {
+    step.packed = {.value = node.inputs[1],
+                   .precision = fixed.precision,
+                   .order = {.outputs = fixed.n,
+                             .taps = 1,
+                             .channels = fixed.k,
+                             .output_stride = fixed.b_n,
+                             .tap_stride = 0,
+                             .channel_stride = fixed.b_k}};
+    fixed.packed_b.row_bytes = PackedRowBytes(fixed.precision, fixed.k);
+  }
   step.macs = static_cast<double>(fixed.count * fixed.m) *
               static_cast<double>(fixed.n * fixed.k);
   step.launch = [=](const cuda::Module& module, cuda::Stream stream,
@@ -150,6 +184,7 @@ DeviceStep ProductStep(const Node& node, const DeviceLowering& lowering,
     cuda::ProductArgs args = fixed;
     args.a = slots.in(a);
     args.b = slots.in(b);
+    args.packed_b.data = slots.packed;
     args.y = slots.out(y);
     args.epilogue = end.At(slots);
     return module.graph_product(stream, args);
@@ -240,6 +275,10 @@ MaybeStep MakeDeviceConv(const Node& node, const DeviceLowering& lowering) {
   fixed.outputs = static_cast<int32_t>(y.back());
   fixed.groups = static_cast<int32_t>(params.groups);
   fixed.transposed = node.op == &fused::kConvTranspose;
+  // Weights that come in a run are f32's.
+  const bool packs = lowering.precision != cuda::GraphPrecision::kF32 &&
+                     params.groups == 1 &&
+                     lowering.constant(node.inputs[1]) != nullptr;
   const LayerEnd end(node, lowering);
   const Slot in = lowering.slot(node.inputs[0]);
   const Slot weight = lowering.slot(node.inputs[1]);
@@ -250,9 +289,26 @@ MaybeStep MakeDeviceConv(const Node& node, const DeviceLowering& lowering) {
       WindowText(*window, x[0], x.back(), y.back()) +
       (params.groups > 1 ? ", " + std::to_string(params.groups) + " groups"
                          : "") +
-      end.Text();
+      end.Text() + PrecisionText(packs ? lowering.precision : fixed.precision);
   const double taps = static_cast<double>(window->kernel[0]) *
                       window->kernel[1] * window->kernel[2];
+  if (packs) {
+    const auto num_taps = static_cast<int64_t>(taps);
+    fixed.precision = lowering.precision;
+    step.packed = {
+        .value = node.inputs[1],
+        .precision = fixed.precision,
+        .order = {
+            .outputs = y.back(),
+            .taps = num_taps,
+            .channels = x.back(),
+            .output_stride = fixed.transposed ? num_taps : x.back() * num_taps,
+            .tap_stride = 1,
+            .channel_stride =
+                fixed.transposed ? y.back() * num_taps : num_taps}};
+    fixed.packed_w.row_bytes =
+        PackedRowBytes(fixed.precision, num_taps * x.back());
+  }
   const Shape& pixels = fixed.transposed ? x : y;
   const Shape& others = fixed.transposed ? y : x;
   step.macs = static_cast<double>(pixels.num_elements()) * taps *
@@ -262,6 +318,7 @@ MaybeStep MakeDeviceConv(const Node& node, const DeviceLowering& lowering) {
     cuda::GraphConvArgs args = fixed;
     args.x = slots.in(in);
     args.w = slots.in(weight);
+    args.packed_w.data = slots.packed;
     args.y = slots.out(out);
     args.epilogue = end.At(slots);
     return module.graph_conv(stream, args);

@@ -35,8 +35,9 @@ inline double At(const Tensor& tensor, int64_t i) {
   }
 }
 
-// No element differs by more than kTolerance of the greatest one.
-inline void ExpectClose(const Tensor& got, const Tensor& want) {
+// No element differs by more than `tolerance` of the greatest one.
+inline void ExpectClose(const Tensor& got, const Tensor& want,
+                        double tolerance = kTolerance) {
   ASSERT_EQ(got.shape(), want.shape());
   ASSERT_EQ(got.dtype(), want.dtype());
   double error = 0;
@@ -46,7 +47,7 @@ inline void ExpectClose(const Tensor& got, const Tensor& want) {
     error = std::isnan(difference) ? INFINITY : std::max(error, difference);
     size = std::max(size, std::abs(At(want, i)));
   }
-  EXPECT_LE(error, kTolerance * size);
+  EXPECT_LE(error, tolerance * size);
 }
 
 struct Arrays {

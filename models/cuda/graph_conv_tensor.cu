@@ -1,0 +1,175 @@
+// Convolutions of graphs on tensor cores, as products whose rows are looked up
+// in the image on the way to shared memory (implicit GEMM), straight and
+// transposed, without groups. An output's products are added by taps, then by
+// channels.
+#include "models/cuda/graph_tensor.cuh"
+#include "models/cuda/graph_window.cuh"
+
+namespace millrace::cuda {
+namespace {
+
+// Rows of pixels whose channels are whole units at 16-byte addresses.
+template <GraphPrecision kPrecision, int kRows, int kThreads>
+class PixelRows {
+ public:
+  __device__ PixelRows(const GraphConvArgs& args, int64_t first)
+      : args_(args), walk_() {
+    MILLRACE_UNROLL
+    for (int i = 0; i < kMine; ++i) {
+      pixels_[i] =
+          PixelAt(args.window, Min64(first + Row(i), PixelsOut(args) - 1));
+    }
+    walk_.Advance(args, static_cast<int>(threadIdx.x) % kSlabUnits * kValues);
+  }
+  // Slabs are fetched in order.
+  __device__ __forceinline__ void Fetch(int, uint4*, CopyQueue&) {
+    const bool there = walk_.IsThere(args_);
+    MILLRACE_UNROLL
+    for (int i = 0; i < kMine; ++i) {
+      const int read =
+          there ? ReadAt(args_.window, args_.transposed, pixels_[i], walk_.tap)
+                : -1;
+      LoadValues<kValues>(
+          read < 0 ? nullptr
+                   : args_.x + (pixels_[i].image + read) * args_.channels +
+                         walk_.channel,
+          values_[i]);
+    }
+    walk_.Advance(args_, kSlabUnits * kValues);
+  }
+  __device__ __forceinline__ void Store(uint4* to) const {
+    const int own = static_cast<int>(threadIdx.x) % kSlabUnits;
+    MILLRACE_UNROLL
+    for (int i = 0; i < kMine; ++i) {
+      to[UnitPlace(Row(i), own)] = ToUnit<kPrecision>(values_[i]);
+    }
+  }
+
+ private:
+  static constexpr int kValues = kPerUnit<kPrecision>;
+  static constexpr int kMine = kRows * kSlabUnits / kThreads;
+  __device__ static __forceinline__ int Row(int i) {
+    return static_cast<int>(threadIdx.x) / kSlabUnits +
+           i * (kThreads / kSlabUnits);
+  }
+  const GraphConvArgs& args_;
+  TapWalk walk_;
+  Pixel pixels_[kMine];
+  float values_[kMine][kValues];
+};
+
+// Any number of channels, value by value.
+template <GraphPrecision kPrecision, int kRows, int kThreads>
+class PixelValues {
+ public:
+  __device__ PixelValues(const GraphConvArgs& args, int64_t first)
+      : args_(args),
+        walk_(),
+        pixel_(PixelAt(args.window,
+                       Min64(first + Place::Row(), PixelsOut(args) - 1))) {
+    walk_.Advance(args, Place::Unit(0) * kValues);
+  }
+  __device__ __forceinline__ void Fetch(int, uint4*, CopyQueue&) {
+    TapWalk walk = walk_;
+    MILLRACE_UNROLL
+    for (int i = 0; i < Place::kMine; ++i) {
+      MILLRACE_UNROLL
+      for (int j = 0; j < kValues; ++j) {
+        const int read =
+            walk.IsThere(args_)
+                ? ReadAt(args_.window, args_.transposed, pixel_, walk.tap)
+                : -1;
+        values_[i][j] =
+            read < 0
+                ? 0.0f
+                : args_
+                      .x[(pixel_.image + read) * args_.channels + walk.channel];
+        walk.Advance(args_, 1);
+      }
+      walk.Advance(args_, (Place::kStep - 1) * kValues);
+    }
+    walk_.Advance(args_, kSlabUnits * kValues);
+  }
+  __device__ __forceinline__ void Store(uint4* to) const {
+    MILLRACE_UNROLL
+    for (int i = 0; i < Place::kMine; ++i) {
+      to[UnitPlace(Place::Row(), Place::Unit(i))] =
+          ToUnit<kPrecision>(values_[i]);
+    }
+  }
+
+ private:
+  using Place = ByRow<kRows, kThreads>;
+  static constexpr int kValues = kPerUnit<kPrecision>;
+  const GraphConvArgs& args_;
+  TapWalk walk_;
+  const Pixel pixel_;
+  float values_[Place::kMine][kValues];
+};
+
+template <GraphPrecision kPrecision, class T, class Rows>
+__global__ void __launch_bounds__(T::kThreads, T::kBlocks)
+    ConvTensorKernel(GraphConvArgs args) {
+  const int64_t outputs = args.outputs;
+  const int64_t tiles = (outputs + T::kOutputs - 1) / T::kOutputs;
+  const int64_t row0 = blockIdx.x / tiles * T::kRows;
+  const int64_t output0 = blockIdx.x % tiles * T::kOutputs;
+  constexpr int kSlabBytes = kSlabUnits * kPackedUnit;
+  const int slabs =
+      static_cast<int>((args.packed_w.row_bytes + kSlabBytes - 1) / kSlabBytes);
+  Rows rows(args, row0);
+  PackedRows<T::kOutputs, T::kThreads> weights(
+      args.packed_w.data, args.packed_w.row_bytes, output0, outputs);
+  const TensorResult result = {.y = args.y,
+                               .rows = PixelsOut(args),
+                               .outputs = outputs,
+                               .row_stride = outputs,
+                               .start = 0,
+                               .wide = args.wide,
+                               .epilogue = args.epilogue};
+  MultiplyTensorTile<kPrecision, T>(slabs, rows, weights, result, row0,
+                                    output0);
+}
+
+template <GraphPrecision kPrecision>
+int Convolve(Stream stream, const GraphConvArgs& args) {
+  const GraphWindow& w = args.window;
+  const int64_t pixels = args.batch * w.out[0] * w.out[1] * w.out[2];
+  GraphConvArgs with = args;
+  with.wide = IsWide(args.epilogue, args.y, args.outputs, args.outputs);
+  const bool in_units =
+      args.channels % kPerUnit<kPrecision> == 0 && IsAligned(args.x);
+  if (with.tile == GraphTile::kChosen) {
+    with.tile = TensorTileFor(pixels, args.outputs, 1);
+  }
+  return WithTensorTile(with.tile, [&]<class T>() {
+    const auto launch = [&](auto kernel) {
+      return Launch(kernel, ByTensorTile<T>(pixels, args.outputs, 1),
+                    T::kThreads, T::kBytes, stream, with);
+    };
+    return in_units ? launch(ConvTensorKernel<
+                             kPrecision, T,
+                             PixelRows<kPrecision, T::kRows, T::kThreads>>)
+                    : launch(ConvTensorKernel<
+                             kPrecision, T,
+                             PixelValues<kPrecision, T::kRows, T::kThreads>>);
+  });
+}
+
+}  // namespace
+
+int GraphConvOnTensors(Stream stream, const GraphConvArgs& args) {
+  switch (args.precision) {
+    case GraphPrecision::kF32:
+      break;
+    case GraphPrecision::kTf32:
+      return Convolve<GraphPrecision::kTf32>(stream, args);
+    case GraphPrecision::kF16:
+      return Convolve<GraphPrecision::kF16>(stream, args);
+    case GraphPrecision::kBf16:
+      return Convolve<GraphPrecision::kBf16>(stream, args);
+  }
+  return kInvalidValue;
+}
+
+}  // namespace millrace::cuda

@@ -1,0 +1,170 @@
+// What products of graphs need of tensor cores beside tensor_core.cuh: factors
+// rounded to 16 bits or to tf32, fragments out of shared memory, copies that
+// run beside the arithmetic. Its inline PTX is computed by plain code under the
+// emulation.
+#pragma once
+
+#if !defined(__CUDACC__)
+#include <deque>
+#endif
+
+#include "models/cuda/graph_kernels.h"
+#include "models/cuda/tensor_core.cuh"
+
+namespace millrace::cuda {
+
+// Factors lie in shared memory in units of 16 bytes: eight of 16 bits, or four
+// of tf32. One `mma` takes two units of each row and of each output.
+template <GraphPrecision kPrecision>
+inline constexpr int kPerUnit = kPrecision == GraphPrecision::kTf32 ? 4 : 8;
+
+// To the nearest value with 10 bits behind the point, of two the greater one.
+__device__ __forceinline__ uint32_t ToTf32(float value) {
+#if defined(__CUDACC__)
+  uint32_t bits = 0;
+#if defined(__CUDA_ARCH__)
+  asm("cvt.rna.tf32.f32 %0, %1;" : "=r"(bits) : "f"(value));
+#endif
+  return bits;
+#else
+  if (isnan(value)) return BitsOfFloat(value);
+  return (BitsOfFloat(value) + 0x1000) & ~0x1fffu;
+#endif
+}
+
+// Two values in 16 bits each, the first one below.
+template <GraphPrecision kPrecision>
+__device__ __forceinline__ uint32_t ToPair(float low, float high) {
+#if defined(__CUDACC__)
+  if constexpr (kPrecision == GraphPrecision::kF16) {
+    const __half2 pair = __floats2half2_rn(low, high);
+    return *reinterpret_cast<const uint32_t*>(&pair);
+  } else {
+    const __nv_bfloat162 pair = __floats2bfloat162_rn(low, high);
+    return *reinterpret_cast<const uint32_t*>(&pair);
+  }
+#else
+  const auto round = kPrecision == GraphPrecision::kF16 ? ToHalf : ToBf16;
+  return round(low) | static_cast<uint32_t>(round(high)) << 16;
+#endif
+}
+
+template <GraphPrecision kPrecision>
+__device__ __forceinline__ uint4
+ToUnit(const float (&values)[kPerUnit<kPrecision>]) {
+  if constexpr (kPrecision == GraphPrecision::kTf32) {
+    return {ToTf32(values[0]), ToTf32(values[1]), ToTf32(values[2]),
+            ToTf32(values[3])};
+  } else {
+    return {ToPair<kPrecision>(values[0], values[1]),
+            ToPair<kPrecision>(values[2], values[3]),
+            ToPair<kPrecision>(values[4], values[5]),
+            ToPair<kPrecision>(values[6], values[7])};
+  }
+}
+
+// Eight values of 16 bits.
+template <GraphPrecision kPrecision>
+__device__ __forceinline__ float FromPair(uint32_t pair, bool high) {
+  const auto bits = static_cast<uint16_t>(high ? pair >> 16 : pair);
+  return kPrecision == GraphPrecision::kF16 ? FromHalf(bits) : FromBf16(bits);
+}
+
+// Four matrices of 8 rows of 16 bytes, whose rows lane i gives the address of:
+// row i % 8 of matrix i / 8. Of each a lane gets 4 bytes: those from 4 *
+// (lane % 4) on of row lane / 4 (PTX ISA, ldmatrix).
+__device__ __forceinline__ void LoadMatrices(const uint4* row,
+                                             uint32_t (&words)[4]) {
+#if !defined(__CUDACC__)
+  const uint4* rows[32];
+  std::memcpy(rows, cuda_emulation::Exchange("ldmatrix", &row, sizeof row),
+              sizeof rows);
+  const int lane = cuda_emulation::Lane();
+  for (int i = 0; i < 4; ++i) {
+    words[i] =
+        reinterpret_cast<const uint32_t*>(rows[8 * i + lane / 4])[lane % 4];
+  }
+#elif defined(__CUDA_ARCH__)
+  const auto at = static_cast<uint32_t>(__cvta_generic_to_shared(row));
+  asm volatile(
+      "ldmatrix.sync.aligned.m8n8.x4.shared.b16 {%0, %1, %2, %3}, [%4];"
+      : "=r"(words[0]), "=r"(words[1]), "=r"(words[2]), "=r"(words[3])
+      : "r"(at)
+      : "memory");
+#endif
+}
+
+// Copies from the device's memory to shared memory that run on their own.
+// Groups of them end in order. The emulation copies when a group is waited for.
+class CopyQueue {
+ public:
+  // 16 bytes; zeros if there is nothing there.
+  __device__ __forceinline__ void Copy(uint4* to, const void* from,
+                                       bool there) {
+#if !defined(__CUDACC__)
+    pending_.push_back({to, there ? from : nullptr, groups_});
+#elif defined(__CUDA_ARCH__)
+    const auto at = static_cast<uint32_t>(__cvta_generic_to_shared(to));
+    asm volatile("cp.async.cg.shared.global [%0], [%1], 16, %2;" ::"r"(at),
+                 "l"(from), "r"(there ? 16 : 0)
+                 : "memory");
+#endif
+  }
+  __device__ __forceinline__ void EndGroup() {
+#if !defined(__CUDACC__)
+    ++groups_;
+#elif defined(__CUDA_ARCH__)
+    asm volatile("cp.async.commit_group;" ::: "memory");
+#endif
+  }
+  // All groups but the newest few.
+  template <int kNewest>
+  __device__ __forceinline__ void Wait() {
+#if !defined(__CUDACC__)
+    while (!pending_.empty() && pending_.front().group < groups_ - kNewest) {
+      const Pending& copy = pending_.front();
+      *copy.to = uint4{};
+      if (copy.from != nullptr) std::memcpy(copy.to, copy.from, sizeof(uint4));
+      pending_.pop_front();
+    }
+#elif defined(__CUDA_ARCH__)
+    asm volatile("cp.async.wait_group %0;" ::"n"(kNewest) : "memory");
+#endif
+  }
+
+#if !defined(__CUDACC__)
+ private:
+  struct Pending {
+    uint4* to;
+    const void* from;
+    int group;
+  };
+  std::deque<Pending> pending_;
+  int groups_ = 0;
+#endif
+};
+
+// As MultiplyFragment (tensor_core.cuh), of two units of any kind. Of tf32 a
+// lane holds, with g = lane / 4 and t = lane % 4, row g and input t, row g + 8
+// and input t, then the same of input t + 4; of outputs g inputs t and t + 4
+// (PTX ISA, "Matrix fragments for mma.m16n8k8").
+template <GraphPrecision kPrecision>
+__device__ __forceinline__ void MultiplyUnits(const uint32_t (&x)[4],
+                                              const uint32_t* w,
+                                              float (&sums)[4]) {
+  if constexpr (kPrecision == GraphPrecision::kTf32) {
+#if !defined(__CUDACC__)
+    cuda_emulation::MultiplyTf32(x, w, sums);
+#elif defined(__CUDA_ARCH__)
+    asm volatile(
+        "mma.sync.aligned.m16n8k8.row.col.f32.tf32.tf32.f32 "
+        "{%0, %1, %2, %3}, {%4, %5, %6, %7}, {%8, %9}, {%0, %1, %2, %3};"
+        : "+f"(sums[0]), "+f"(sums[1]), "+f"(sums[2]), "+f"(sums[3])
+        : "r"(x[0]), "r"(x[1]), "r"(x[2]), "r"(x[3]), "r"(w[0]), "r"(w[1]));
+#endif
+  } else {
+    MultiplyFragment<kPrecision == GraphPrecision::kBf16>(x, w, sums);
+  }
+}
+
+}  // namespace millrace::cuda

@@ -1,0 +1,143 @@
+#include "server/lifecycle/gpu_precision.h"
+
+#include <cstdio>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "config/base/log.h"
+
+namespace millrace::server {
+namespace {
+
+namespace graph = models::graph;
+using graph::DevicePrecision;
+
+Status CheckOnGpu(const config::GraphSettings& settings) {
+  if (!graph::DevicePrecisionOf(settings.precision)) {
+    return InvalidArgument(
+               "precision is '" + settings.precision +
+               "', which GPUs do not compute graphs in; set precision to auto, "
+               "f32, tf32, f16 or bf16, or device to cpu")
+        .At("precision");
+  }
+  if (settings.backend == "onednn") {
+    return InvalidArgument(
+               "graph_backend is 'onednn', which computes on CPUs alone; set "
+               "graph_backend to millrace, or device to cpu")
+        .At("graph_backend");
+  }
+  return OkStatus();
+}
+
+std::string Number(double value) {
+  char text[32];
+  std::snprintf(text, sizeof text, "%.3g", value);
+  return text;
+}
+
+std::string Name(DevicePrecision precision) {
+  return std::string(graph::DevicePrecisionName(precision));
+}
+
+// A device belongs to one compiled graph: it is opened again for another.
+StatusOr<PreparedGraph> PrepareAt(
+    DevicePrecision precision, const std::shared_ptr<graph::GraphDevice>& gpu,
+    const graph::Graph& model, graph::InstanceOptions options) {
+  ASSIGN_OR_RETURN(options.device,
+                   graph::OpenGraphDevice(gpu->name(), precision));
+  PreparedGraph prepared;
+  graph::CompileOptions compile = options;
+  compile.weight_cpus = options.cpus;
+  ASSIGN_OR_RETURN(const std::shared_ptr<graph::CompiledGraph> compiled,
+                   graph::CompiledGraph::Create(model.Copy(), compile));
+  prepared.context = graph::ExecutionContext::Create(compiled, options);
+  prepared.graphs = {compiled};
+  return prepared;
+}
+
+// What f16 and bf16 cost, on the samples.
+StatusOr<double> ErrorAt(DevicePrecision precision,
+                         const std::shared_ptr<graph::GraphDevice>& gpu,
+                         const graph::Graph& model,
+                         const config::ModelSettings& settings,
+                         const graph::InstanceOptions& options) {
+  ASSIGN_OR_RETURN(
+      const graph::TensorSets samples,
+      PrecisionSamples(settings.graph, model, graph::LeftOutSizes::kLeast));
+  graph::TensorSets want;
+  {
+    ASSIGN_OR_RETURN(const PreparedGraph f32,
+                     PrepareAt(DevicePrecision::kF32, gpu, model, options));
+    ASSIGN_OR_RETURN(want, graph::RunAll(*f32.context, samples));
+  }
+  ASSIGN_OR_RETURN(const PreparedGraph rounded,
+                   PrepareAt(precision, gpu, model, options));
+  ASSIGN_OR_RETURN(const graph::TensorSets got,
+                   graph::RunAll(*rounded.context, samples));
+  return graph::ErrorOf(got, want);
+}
+
+}  // namespace
+
+StatusOr<Gpus> GpusFor(const config::ModelSettings& settings) {
+  const std::string& name = settings.common.device;
+  const Status fits = name == "cpu" ? OkStatus() : CheckOnGpu(settings.graph);
+  if (!fits.ok() && name == "auto") {
+    LogInfo("graphs run on the CPU", {{"why", fits.message()}});
+    return Gpus();
+  }
+  RETURN_IF_ERROR(fits);
+  return graph::OpenGraphDevices(
+      name, graph::DevicePrecisionOf(settings.graph.precision)
+                .value_or(DevicePrecision::kF32));
+}
+
+StatusOr<PreparedGraph> PrepareOnGpus(Gpus gpus, const graph::Graph& model,
+                                      const config::ModelSettings& settings,
+                                      graph::InstanceOptions options) {
+  const DevicePrecision asked = gpus.front()->precision();
+  DevicePrecision served = asked;
+  std::vector<std::pair<std::string, std::string>> told;
+  if (asked != DevicePrecision::kF32 && asked != DevicePrecision::kTf32) {
+    ASSIGN_OR_RETURN(const double error,
+                     ErrorAt(asked, gpus.front(), model, settings, options));
+    const double allowed =
+        static_cast<double>(settings.graph.max_precision_error) / 1e6;
+    const std::string id = config::ModelId(settings);
+    LogInfo("precision held against f32",
+            {{"model", id},
+             {"precision", Name(asked)},
+             {"error", Number(error)},
+             {"max_error", Number(allowed)},
+             {"samples", settings.graph.precision_samples.empty()
+                             ? "made up"
+                             : settings.graph.precision_samples}});
+    if (error > allowed) {
+      served = DevicePrecision::kTf32;
+      LogWarning("served in tf32 because the error is too large",
+                 {{"model", id},
+                  {"precision", Name(asked)},
+                  {"error", Number(error)}});
+      told.emplace_back("precision_asked", Name(asked));
+    }
+    told.emplace_back("precision_error", Number(error));
+  }
+  PreparedGraph all;
+  std::string names;
+  for (const auto& gpu : gpus) {
+    ASSIGN_OR_RETURN(PreparedGraph one, PrepareAt(served, gpu, model, options));
+    names += (names.empty() ? "" : ",") + gpu->name();
+    if (all.graphs.empty()) {
+      all = std::move(one);
+    } else {
+      all.graphs.push_back(one.graphs.front());
+    }
+  }
+  all.parameters = std::move(told);
+  all.parameters.emplace_back("precision", Name(served));
+  all.parameters.emplace_back("device", names);
+  return all;
+}
+
+}  // namespace millrace::server
