@@ -155,6 +155,7 @@ inline unsigned long long __umul64hi(unsigned long long a,
   return static_cast<unsigned long long>(
       static_cast<unsigned __int128>(a) * b >> 64);
 }
+inline int __popc(unsigned bits) { return __builtin_popcount(bits); }
 // The place of the lowest bit, from 1.
 inline int __ffs(int bits) { return __builtin_ffs(bits); }
 using std::isinf;
