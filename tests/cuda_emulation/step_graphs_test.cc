@@ -175,8 +175,9 @@ class StepMessageTest : public testing::Test {
     shape.kv_heads = 2;
     return shape;
   }
-  std::vector<int64_t> LayoutOf(const StepBatch& batch) {
-    message_.Fill(batch, {}, out_.data());
+  std::vector<int64_t> LayoutOf(const StepBatch& batch,
+                                std::span<const cuda::DrawRow> draws = {}) {
+    message_.Fill(batch, draws, out_.data());
     return message_.padded ? message_.Layout() : std::vector<int64_t>{};
   }
 
@@ -196,6 +197,11 @@ TEST_F(StepMessageTest, LayoutsComeAgain) {
   EXPECT_EQ(LayoutOf(Decodes(limits_, std::vector<int32_t>(8, 3), 3)), layout)
       << "draft tokens are rows as others";
   EXPECT_NE(LayoutOf(Decodes(limits_, std::vector<int32_t>(25, 3))), layout);
+  // Where some draw there is one more kernel.
+  const std::vector<cuda::DrawRow> draws(22), fewer(17);
+  const auto drawn = LayoutOf(Decodes(limits_, more), draws);
+  EXPECT_NE(drawn, layout);
+  EXPECT_EQ(LayoutOf(Decodes(limits_, few), fewer), drawn);
   // A few rows behind many keys: 2 and 3 splits, then 4 and 4.
   const auto split = LayoutOf(Decodes(limits_, std::vector{300, 600}));
   EXPECT_EQ(message_.work(0).num_items, 8);

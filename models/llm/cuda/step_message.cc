@@ -14,8 +14,8 @@ constexpr int64_t kMergeWords = sizeof(cuda::AttendMerge) / 4;
 static_assert(cuda::kPageRows == kPageTokens);
 static_assert(sizeof(PageId) == 4 && sizeof(PageCopy) == 8);
 
-// What so many rows are padded to: a power of two up to 8, then a multiple of
-// an eighth of one, so that the padding is a quarter at most.
+// What so many rows are padded to: a power of two up to 16, then a multiple of
+// 8, and above 64 of an eighth of the next power of two.
 int32_t PaddedRows(int32_t rows) {
   const auto whole =
       static_cast<int32_t>(std::bit_ceil(static_cast<uint32_t>(rows)));
@@ -94,7 +94,7 @@ void StepMessage::ChooseSizes(const StepBatch& batch) {
 
 std::vector<int64_t> StepMessage::Layout() const {
   std::vector<int64_t> layout = {num_rows,  num_samples,  tokens, positions,
-                                 row_pages, rows_by_role, pages};
+                                 row_pages, rows_by_role, pages,  draws};
   for (const Work& work : works_) {
     layout.insert(layout.end(),
                   {work.items, work.num_items, work.merges, work.num_merges});
