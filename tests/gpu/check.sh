@@ -45,6 +45,8 @@ for suite in device runner graph; do
   verdicts $suite
 done
 if wanted kernels; then
+  step attention 40 bin/cuda_attention_bench
+  cat "$results/attention.log"
   step kernels 60 bin/cuda_bench
   cat "$results/kernels.log"
 fi

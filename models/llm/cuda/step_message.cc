@@ -228,14 +228,14 @@ void StepMessage::PutWork(const StepBatch& batch, Work& work) {
   merges_.clear();
   int32_t partials = 0;
 
-  // Completions: some two items for each block that the device has at a time,
-  // of as many splits each.
+  // Completions: as many splits an item as make two items or less for each
+  // block that the device has at a time. Not measured.
   items_.clear();
   FindTiles(batch, work.window, false);
   int64_t splits = 0;
   for (const Tile& tile : tiles_) splits += tile.num_splits;
-  CutTiles(static_cast<int32_t>(std::max<int64_t>(
-               splits * kv_heads_ / (2 * int64_t{blocks_}), 1)),
+  const int64_t wanted = 2 * int64_t{blocks_};
+  CutTiles(static_cast<int32_t>((splits * kv_heads_ + wanted - 1) / wanted),
            partials);
   // A captured step of this size serves all that have no more of them.
   const auto rows = static_cast<size_t>(num_rows);

@@ -66,7 +66,8 @@ class Bench {
     shape.heads = heads.heads;
     shape.kv_heads = heads.kv_heads;
     shape.head_dim = heads.dim;
-    StepMessage message(shape, limits, heads.f32, 4 * device().multiprocessors);
+    StepMessage message(shape, limits, heads.f32, 4 * device().multiprocessors,
+                        false);
     const size_t window = message.AddWindow(0);
     StepBatch batch(limits);
     batch.num_seqs = seqs;
@@ -85,7 +86,7 @@ class Bench {
       }
     }
     std::vector<int32_t> words(static_cast<size_t>(message.most_bytes() / 4));
-    message.Fill(batch, words.data());
+    message.Fill(batch, {}, words.data());
     const CudaBuffer step = Fill(message.bytes(), true);
     Must(context_->Upload(step.data(), words.data(), message.bytes()));
 
