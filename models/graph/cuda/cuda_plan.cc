@@ -1,5 +1,6 @@
 #include "models/graph/cuda/cuda_plan.h"
 
+#include <atomic>
 #include <chrono>
 #include <cstring>
 #include <utility>
@@ -12,18 +13,40 @@ namespace {
 
 size_t At(Slot slot) { return static_cast<size_t>(slot); }
 
+int64_t NextNumber() {
+  // Relaxed: numbers only differ.
+  static std::atomic<int64_t> next = 0;
+  return next.fetch_add(1, std::memory_order_relaxed);
+}
+
+struct Copy {
+  std::byte* to;
+  const std::byte* from;
+  int64_t bytes;
+};
+// By all members of the team where that is worth waking them.
+void DoCopies(const std::vector<Copy>& copies, ComputePool& pool) {
+  constexpr int64_t kMany = 1 << 20;
+  int64_t bytes = 0;
+  for (const Copy& copy : copies) bytes += copy.bytes;
+  if (bytes < kMany || pool.size() == 1) {
+    for (const Copy& copy : copies) {
+      std::memcpy(copy.to, copy.from, static_cast<size_t>(copy.bytes));
+    }
+    return;
+  }
+  pool.Run([&](Worker& worker) {
+    for (const Copy& copy : copies) {
+      const auto [begin, end] = worker.Share(copy.bytes, 4096);
+      std::memcpy(copy.to + begin, copy.from + begin,
+                  static_cast<size_t>(end - begin));
+    }
+  });
+}
+
 }  // namespace
 
-StatusOr<std::byte*> CudaState::Arena(int64_t bytes) {
-  if (bytes <= arena_bytes_ && arena_.data() != nullptr) return arena_.data();
-  arena_bytes_ = 0;
-  arena_ = CudaBuffer();  // first: both may not fit
-  ASSIGN_OR_RETURN(arena_,
-                   context_->Allocate(std::max<int64_t>(bytes, 1),
-                                      "what lies between a graph's layers"));
-  arena_bytes_ = bytes;
-  return arena_.data();
-}
+CudaPlan::CudaPlan() : number_(NextNumber()) {}
 
 std::vector<ValueType> CudaPlan::OutputTypes() const {
   std::vector<ValueType> types;
@@ -57,6 +80,11 @@ StatusOr<std::vector<Tensor>> CudaPlan::Run(
   auto& own = static_cast<CudaState&>(state);
   ASSIGN_OR_RETURN(std::byte * device_arena, own.Arena(device_bytes_));
   Bind(inputs, arena, device_arena, own);
+  if (is_staged_ && trace == nullptr) {
+    auto outputs = RunStaged(arena, device_arena, own, pool, stopped);
+    if (!outputs.ok()) RETURN_IF_ERROR(own.context().Wait());
+    return outputs;
+  }
   const Status ran = RunActions(arena, device_arena, own, pool, stopped, trace);
   if (!ran.ok()) {
     // Nothing may read or write this run's memory behind its end.
@@ -64,6 +92,94 @@ StatusOr<std::vector<Tensor>> CudaPlan::Run(
     return waited.ok() ? ran : waited;
   }
   return TakeOutputs(device_arena, own);
+}
+
+StatusOr<std::vector<Tensor>> CudaPlan::RunStaged(
+    std::byte* arena, const std::byte* device_arena, CudaState& state,
+    ComputePool& pool, const StopCheck& stopped) const {
+  ASSIGN_OR_RETURN(std::byte * staging, state.Staging(staging_bytes_));
+  std::vector<Copy> copies;  // of inputs; the rest may be overwritten
+  for (const Action& action : actions_) {
+    if (action.kind == Kind::kToDevice) {
+      const bool is_input = host_offset_[At(action.slot)] < 0;
+      const Copy copy = {staging + action.staged,
+                         state.on_host[At(action.slot)], action.bytes};
+      if (is_input) {
+        copies.push_back(copy);
+      } else {
+        DoCopies({copy}, pool);
+      }
+    } else if (action.kind == Kind::kOnCpu) {
+      if (stopped) RETURN_IF_ERROR(stopped());
+      RETURN_IF_ERROR(RunOnCpu(action, arena, state, pool));
+    }
+  }
+  DoCopies(copies, pool);
+  if (stopped) RETURN_IF_ERROR(stopped());
+  RETURN_IF_ERROR(state.RunOrReplay(
+      number_, [&] { return Ask(device_arena, staging, state); }));
+  RETURN_IF_ERROR(state.context().Wait());
+  RETURN_IF_ERROR(
+      CheckFound(reinterpret_cast<const int64_t*>(staging + staged_found_)));
+  copies.clear();
+  std::vector<Tensor> outputs;
+  for (const Output& output : outputs_) {
+    Tensor& to = outputs.emplace_back(
+        Tensor::Make(output.type.dtype, output.type.shape));
+    if (to.num_bytes() == 0) continue;
+    copies.push_back({to.bytes(),
+                      output.from_device ? staging + output.staged
+                                         : state.on_host[At(output.slot)],
+                      to.num_bytes()});
+  }
+  DoCopies(copies, pool);
+  return outputs;
+}
+
+Status CudaPlan::Ask(const std::byte* device_arena, std::byte* staging,
+                     CudaState& state) const {
+  CudaContext& context = state.context();
+  for (const Action& action : actions_) {
+    if (action.kind == Kind::kToDevice) {
+      RETURN_IF_ERROR(context.Upload(state.on_device[At(action.slot)],
+                                     staging + action.staged, action.bytes));
+    } else if (action.kind == Kind::kOnDevice) {
+      RETURN_IF_ERROR(Launch(action, device_arena, state));
+    }
+  }
+  for (const Output& output : outputs_) {
+    if (!output.from_device) continue;
+    RETURN_IF_ERROR(context.Download(
+        staging + output.staged, state.on_device[At(output.slot)],
+        output.type.shape.num_elements() * DTypeBytes(output.type.dtype)));
+  }
+  const auto found_bytes =
+      static_cast<int64_t>(2 * checks_.size() * sizeof(int64_t));
+  return found_bytes == 0
+             ? OkStatus()
+             : context.Download(staging + staged_found_,
+                                device_arena + found_offset_, found_bytes);
+}
+
+Status CudaPlan::Launch(const Action& action, const std::byte* device_arena,
+                        CudaState& state) const {
+  CudaContext& context = state.context();
+  auto* found = reinterpret_cast<int64_t*>(
+      const_cast<std::byte*>(device_arena) + found_offset_);
+  return context.Launched(device_steps_[action.step].launch(
+      context.module(), context.device().stream,
+      {state.on_device.data(), found + 2 * action.check,
+       packed_[action.step]}));
+}
+
+Status CudaPlan::CheckFound(const int64_t* found) const {
+  for (size_t i = 0; i < checks_.size(); ++i) {
+    if (found[2 * i] < 0) continue;
+    return InvalidArgument("the index " + std::to_string(found[2 * i + 1]) +
+                           " is outside of a dimension of " +
+                           std::to_string(checks_[i].size));
+  }
+  return OkStatus();
 }
 
 Status CudaPlan::RunOnCpu(const Action& action, std::byte* arena,
@@ -88,7 +204,6 @@ Status CudaPlan::RunActions(std::byte* arena, std::byte* device_arena,
                             const StopCheck& stopped, Trace* trace) const {
   if (trace != nullptr) BeginTrace(pool, *trace);
   CudaContext& context = state.context();
-  auto* found = reinterpret_cast<int64_t*>(device_arena + found_offset_);
   const auto begun = std::chrono::steady_clock::now();
   const auto elapsed_ns = [&] {
     return std::chrono::duration_cast<std::chrono::nanoseconds>(
@@ -113,10 +228,7 @@ Status CudaPlan::RunActions(std::byte* arena, std::byte* device_arena,
         has_to_wait = true;
         break;
       case Kind::kOnDevice:
-        RETURN_IF_ERROR(context.Launched(device_steps_[action.step].launch(
-            context.module(), context.device().stream,
-            {state.on_device.data(), found + 2 * action.check,
-             packed_[action.step]})));
+        RETURN_IF_ERROR(Launch(action, device_arena, state));
         break;
       case Kind::kOnCpu:
         if (std::exchange(has_to_wait, false)) RETURN_IF_ERROR(context.Wait());
@@ -159,12 +271,7 @@ StatusOr<std::vector<Tensor>> CudaPlan::TakeOutputs(std::byte* device_arena,
   const Status waited = context.Wait();
   RETURN_IF_ERROR(waited);
   RETURN_IF_ERROR(status);
-  for (size_t i = 0; i < checks_.size(); ++i) {
-    if (found[2 * i] < 0) continue;
-    return InvalidArgument("the index " + std::to_string(found[2 * i + 1]) +
-                           " is outside of a dimension of " +
-                           std::to_string(checks_[i].size));
-  }
+  RETURN_IF_ERROR(CheckFound(found.data()));
   return outputs;
 }
 

@@ -10,6 +10,11 @@
 //   gpu   Linear b -> y
 //   copy  y to the host          result
 //
+// Where no step on the cores reads what the device made, they run first, and
+// the device's work is captured when the plan runs the second time (CUDA
+// graphs): one launch from then on. What is copied goes through pinned memory
+// of the context. The bits are the same.
+//
 // Each value is copied once each way at most, since it is written once. Values
 // share memory, on each side, when no step needs both. Immutable.
 #pragma once
@@ -22,6 +27,7 @@
 #include <vector>
 
 #include "models/gpu/cuda_context.h"
+#include "models/graph/cuda/cuda_state.h"
 #include "models/graph/cuda/device_step.h"
 #include "models/graph/cuda/device_weights.h"
 #include "models/graph/device.h"
@@ -30,24 +36,6 @@
 #include "models/graph/plan/step.h"
 
 namespace millrace::models::graph {
-
-// A stream, and memory that is as large as the largest plan so far needed.
-class CudaState final : public DeviceState {
- public:
-  explicit CudaState(std::shared_ptr<CudaContext> context)
-      : context_(std::move(context)) {}
-  CudaContext& context() { return *context_; }
-  // The memory grows; what was in it is gone.
-  StatusOr<std::byte*> Arena(int64_t bytes);
-
-  std::vector<std::byte*> on_host;    // of each storage, in a run
-  std::vector<std::byte*> on_device;  // likewise
-
- private:
-  const std::shared_ptr<CudaContext> context_;
-  CudaBuffer arena_;
-  int64_t arena_bytes_ = 0;
-};
 
 class CudaPlan final : public DevicePlan {
  public:
@@ -83,6 +71,7 @@ class CudaPlan final : public DevicePlan {
     Slot slot = kNoSlot;    // of a copy
     int64_t bytes = 0;      // likewise
     int64_t scratch = 0;    // of a step on the cores: its place in the arena
+    int64_t staged = 0;     // of an input's copy: its place in staging memory
     size_t check = 0;       // of a step that checks indices: its number
     std::string name = {};  // of the graph's node
     std::vector<int32_t> sources = {};  // actions whose results it reads
@@ -91,6 +80,7 @@ class CudaPlan final : public DevicePlan {
     Slot slot;
     ValueType type;
     bool from_device;
+    int64_t staged = 0;  // its place in staging memory, then
   };
   // A step whose indices were looked at.
   struct Check {
@@ -98,12 +88,22 @@ class CudaPlan final : public DevicePlan {
     int64_t size;
   };
 
-  CudaPlan() = default;
+  CudaPlan();
   void Bind(const std::vector<Tensor>& inputs, std::byte* arena,
             std::byte* device_arena, CudaState& state) const;
   Status RunActions(std::byte* arena, std::byte* device_arena, CudaState& state,
                     ComputePool& pool, const StopCheck& stopped,
                     Trace* trace) const;
+  // All steps on the cores first, then all work of the device.
+  StatusOr<std::vector<Tensor>> RunStaged(std::byte* arena,
+                                          const std::byte* device_arena,
+                                          CudaState& state, ComputePool& pool,
+                                          const StopCheck& stopped) const;
+  Status Ask(const std::byte* device_arena, std::byte* staging,
+             CudaState& state) const;
+  Status Launch(const Action& action, const std::byte* device_arena,
+                CudaState& state) const;
+  Status CheckFound(const int64_t* found) const;
   Status RunOnCpu(const Action& action, std::byte* arena, CudaState& state,
                   ComputePool& pool) const;
   StatusOr<std::vector<Tensor>> TakeOutputs(std::byte* device_arena,
@@ -111,6 +111,7 @@ class CudaPlan final : public DevicePlan {
   std::string ActionText(const Action& action) const;
   void BeginTrace(const ComputePool& pool, Trace& trace) const;
 
+  const int64_t number_;  // no other plan of this process has it
   std::string device_;
   int num_members_ = 1;
   std::vector<Action> actions_;
@@ -129,7 +130,10 @@ class CudaPlan final : public DevicePlan {
   std::vector<std::shared_ptr<const Tensor>> constants_;  // kept alive
   CudaBuffer own_constants_;
   std::vector<CudaBuffer> own_packed_;
+  bool is_staged_ = true;  // no step on the cores reads what the device made
   int64_t host_bytes_ = 0;
+  int64_t staged_found_ = 0;  // place in staging memory
+  int64_t staging_bytes_ = 0;
   int64_t device_bytes_ = 0;
   int64_t held_bytes_ = 0;
 };

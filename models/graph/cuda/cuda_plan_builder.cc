@@ -330,9 +330,29 @@ class CudaPlanBuilder {
     for (Action& action : plan_->actions_) {
       if (action.kind == Kind::kOnCpu) action.scratch = on_host.offsets[next++];
     }
+    PlaceStaging(found_bytes);
     plan_->found_offset_ = on_device.offsets.back();
     plan_->host_bytes_ = (on_host.bytes + 63) / 64 * 64;
     plan_->device_bytes_ = on_device.bytes;
+  }
+
+  void PlaceStaging(int64_t found_bytes) {
+    constexpr int64_t kAlignment = 256;
+    int64_t& end = plan_->staging_bytes_;
+    const auto place = [&](int64_t bytes) {
+      const int64_t at = end;
+      end += (bytes + kAlignment - 1) / kAlignment * kAlignment;
+      return at;
+    };
+    plan_->staged_found_ = place(found_bytes);
+    for (Action& action : plan_->actions_) {
+      if (action.kind == Kind::kToDevice) action.staged = place(action.bytes);
+      if (action.kind == Kind::kToHost) plan_->is_staged_ = false;
+    }
+    for (CudaPlan::Output& output : plan_->outputs_) {
+      if (output.from_device)
+        output.staged = place(sides_[At(output.slot)].bytes);
+    }
   }
 
   const CudaPlan::Parts& parts_;

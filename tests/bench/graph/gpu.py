@@ -2,10 +2,10 @@
 """Times ResNet-50 and BERT-base on a GPU: millrace beside PyTorch, in one run.
 
   gpu.py --millrace build/release/bin/millrace [--models resnet50,bert] [--batches 1,8,32]
-         [--precisions f16,tf32] [--seconds 90] [--dir DIR] [--json FILE]
+         [--precisions f16,tf32] [--form pt2|onnx] [--seconds 90] [--dir DIR] [--json FILE]
 
 Needs torch, torchvision and transformers, no network: weights are random. Models are
-written as ONNX through torch.onnx (kept in --dir and found again there), inputs as .npz.
+written through torch.export, or as ONNX, and kept in --dir, inputs as .npz.
 
 `millrace run MODEL --device cuda:0` gives the median of many runs inside one process, no
 HTTP. A run copies its inputs to the GPU and its outputs back, so PyTorch is timed twice:
@@ -58,8 +58,12 @@ def export(name, model, path):
     if os.path.exists(path):
         return
     batch = torch.export.Dim("batch", min=1, max=256)
-    torch.onnx.export(model, (example(name, 2),), path, dynamo=True,
-                      dynamic_shapes=({0: batch},), external_data=False)
+    if path.endswith(".onnx"):
+        torch.onnx.export(model, (example(name, 2),), path, dynamo=True,
+                          dynamic_shapes=({0: batch},), external_data=False)
+    else:
+        torch.export.save(torch.export.export(
+            model, (example(name, 2),), dynamic_shapes=({0: batch},)), path)
 
 
 # ---- PyTorch ----
@@ -132,6 +136,7 @@ def main():
     ap.add_argument("--models", default="resnet50,bert")
     ap.add_argument("--batches", default="1,8,32")
     ap.add_argument("--precisions", default="f16,tf32")
+    ap.add_argument("--form", default="pt2", choices=["pt2", "onnx"])
     ap.add_argument("--seconds", type=float, default=90)
     ap.add_argument("--dir")
     ap.add_argument("--json")
@@ -147,8 +152,8 @@ def main():
     models = {}
     for name in names:
         models[name] = build(name)
-        export(name, models[name], os.path.join(folder, name + ".onnx"))
-        print(f"{name}.onnx after {time.monotonic() - begun:.1f} s", flush=True)
+        export(name, models[name], os.path.join(folder, f"{name}.{args.form}"))
+        print(f"{name}.{args.form} after {time.monotonic() - begun:.1f} s", flush=True)
     # The whole of one precision first: what is cut off is what matters less.
     for precision in args.precisions.split(","):
         for batch in [int(each) for each in args.batches.split(",")]:
@@ -156,7 +161,7 @@ def main():
                 if time.monotonic() - begun > args.seconds - 5:
                     print("out of time")
                     break
-                path = os.path.join(folder, name + ".onnx")
+                path = os.path.join(folder, f"{name}.{args.form}")
                 x = example(name, batch)
                 inputs = os.path.join(folder, f"{name}.{batch}.npz")
                 np.savez(inputs, in0=x.numpy())
