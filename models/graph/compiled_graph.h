@@ -79,8 +79,9 @@ struct CompileOptions {
   // not depend on their neighbours. Their bits are others than those of our
   // kernels. FAILED_PRECONDITION where it is not installed.
   OneDnnUse onednn = {};
-  // Where the graph runs, in f32, whatever the precision; a device of this
-  // graph alone. Null: on the cores of its contexts.
+  // Where the graph runs, at the precision that it was opened with instead of
+  // the one above; a device of this graph alone. Null: on the cores of its
+  // contexts.
   std::shared_ptr<GraphDevice> device = nullptr;
   // Interprets always: the reference that plans are tested against.
   bool interpret = false;

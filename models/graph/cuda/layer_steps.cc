@@ -133,7 +133,7 @@ struct View {
   }
 };
 
-// In front of what a step says of itself; "" for f32.
+// Behind what a step says of itself; "" for f32.
 std::string PrecisionText(cuda::GraphPrecision precision) {
   switch (precision) {
     case cuda::GraphPrecision::kF32:
