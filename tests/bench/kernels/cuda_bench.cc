@@ -83,6 +83,15 @@ class Bench {
     return buffer;
   }
 
+  template <typename T>
+  CudaBuffer Copy(const std::vector<T>& values) {
+    const auto bytes = static_cast<int64_t>(values.size() * sizeof(T));
+    CudaBuffer buffer = Must(context_->Allocate(bytes, "a benchmark"));
+    Must(context_->Upload(buffer.data(), values.data(), bytes));
+    Must(context_->Wait());
+    return buffer;
+  }
+
   cuda::Stream stream() const { return context_->device().stream; }
   const cuda::Module& module() const { return module_; }
   const cuda::Device& device() const { return context_->device(); }
@@ -219,10 +228,11 @@ void Small(Bench& bench) {
             {.x = x.as<float>(),
              .pitch = width,
              .rows = rows,
-             .inputs = width,
-             .format = cuda::InputFormat::kInt8,
-             .out = y.data(),
-             .out_bytes = cuda::RoundedBytes(cuda::InputFormat::kInt8, width)});
+             .rounded = {.format = cuda::InputFormat::kInt8,
+                         .inputs = width,
+                         .data = y.data(),
+                         .bytes = cuda::RoundedBytes(cuda::InputFormat::kInt8,
+                                                     width)}});
       });
     }
     tell("SwiGLU of 12288", [&](int) {
@@ -239,8 +249,27 @@ void Small(Bench& bench) {
                                            .pitch = 151936,
                                            .vocab = 151936,
                                            .rows = rows,
+                                           .parts = y.as<cuda::Greatest>(),
                                            .ids = ids.as<int32_t>()});
     });
+    // Logits are uniform: top-p keeps most of them, the slow way.
+    for (const auto& [what, draw] :
+         {std::pair("draw of 40 of 151936",
+                    cuda::DrawRow{.inverse_temperature = 1, .top_k = 40}),
+          std::pair("draw of 0.9 of 151936",
+                    cuda::DrawRow{.inverse_temperature = 1, .top_p = 0.9f})}) {
+      const std::vector<cuda::DrawRow> all(static_cast<size_t>(rows), draw);
+      const CudaBuffer draws = bench.Copy(all);
+      tell(what, [&](int) {
+        return bench.module().draw_tokens(bench.stream(),
+                                          {.logits = x.as<float>(),
+                                           .pitch = 151936,
+                                           .vocab = 151936,
+                                           .rows = rows,
+                                           .draws = draws.as<cuda::DrawRow>(),
+                                           .ids = ids.as<int32_t>()});
+      });
+    }
   }
 }
 
